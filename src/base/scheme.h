@@ -25,8 +25,8 @@ static inline size_t scheme_len(const char *name)
 }
 
 /*
- * How much of a name may be shown.  The query of a URL may hold the right to read the file, and what
- * stands before an @ a password.
+ * How much of a name may be shown.  The query of a URL may hold the right to read the file, and
+ * what stands before an @ a password.
  */
 static inline int scheme_shown_len(const char *name)
 {

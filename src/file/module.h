@@ -4,8 +4,8 @@
  *
  * A scheme that no provider has is looked up in file_modules[].  Its module is loaded from the
  * library's own folder, if nobody but root and the caller can have put it there, and is never
- * unloaded.  A module may have several schemes.  It exports one table and links nothing of the library: what it may call comes in
- * another table.
+ * unloaded.  A module may have several schemes.  It exports one table and links nothing of the
+ * library: what it may call comes in another table.
  */
 #ifndef PST_MODULE_H
 #define PST_MODULE_H

@@ -2,8 +2,8 @@
 /*
  * HTTP exchanges on the thread pst-http.
  *
- * The thread exists from the first http_get() until HTTP_LINGER_S after the last http_put(), so that
- * connections are used again by the next file.
+ * The thread exists from the first http_get() until HTTP_LINGER_S after the last http_put(), so
+ * that connections are used again by the next file.
  */
 #ifndef PST_S3_HTTP_H
 #define PST_S3_HTTP_H
@@ -92,13 +92,13 @@ struct http_job {
 };
 void http_run(struct http_job *job);
 
-/* A service for keys: one exchange on the caller's thread, no redirect and no proxy.  0 or -errno with
- * a sentence without secrets; *ret is to be freed. */
+/* A service for keys: one exchange on the caller's thread, no redirect and no proxy.  0 or
+ * -errno with a sentence without secrets; *ret is to be freed. */
 int http_fetch(const char *url, const char *method, const char *body, const char *header,
 	       long timeout_ms, size_t max, char **ret);
 
-/* The text of the first element of that name, with its references resolved.  False: there is none, or
- * it does not fit. */
+/* The text of the first element of that name, with its references resolved.  False: there is
+ * none, or it does not fit. */
 bool xml_find(const char *text, const char *name, char *ret, size_t len);
 
 /* Fetch keys again at the next creds_get(). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * s3+list://BUCKET/PREFIX as a file: a line for each object, SIZE TAB TIME TAB ETAG TAB KEY, with the
- * key in percent-encoding.  Common prefixes up to the next slash are lines with "-" in place of size,
- * time and ETag.  A name that ends in ?all lists all keys, and no prefixes.
+ * s3+list://BUCKET/PREFIX as a file: a line for each object, SIZE TAB TIME TAB ETAG TAB KEY, with
+ * the key in percent-encoding.  Common prefixes up to the next slash are lines with "-" in place of
+ * size, time and ETag.  A name that ends in ?all lists all keys, and no prefixes.
  */
 #include <ctype.h>
 #include <stdio.h>

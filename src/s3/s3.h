@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH, and s3+list://BUCKET/PREFIX
- * for a listing.  A module, libpenstock-s3.so, because libcurl and OpenSSL are more than libc.
+ * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH, and
+ * s3+list://BUCKET/PREFIX for a listing.  A module, libpenstock-s3.so, because libcurl and OpenSSL
+ * are more than libc.
  *
  * One thread, pst-http, owns a curl multi handle and runs every HTTP exchange (struct call).  Other
  * threads hand calls and file operations to it (http.h), and the thread pushes finished operations
@@ -17,8 +18,8 @@
  * Every later range sends If-Match with that ETag, and every answer is compared with validator,
  * size and range before a byte is stored, because some servers ignore If-Match.
  *
- * Writes make a whole object, by one PUT or by a multi-part upload.  It becomes visible by SYNC, and
- * only then: close() cannot report a failure, so a close without SYNC discards the bytes.
+ * Writes make a whole object, by one PUT or by a multi-part upload.  It becomes visible by SYNC,
+ * and only then: close() cannot report a failure, so a close without SYNC discards the bytes.
  *
  * Bounds: CALLS_MAX exchanges at a time with CURL_BUFFER bytes each, TEXT_MAX bytes for each answer
  * that is text, PARTS_MAX buffers of PART_LEN bytes for a file that is written, and LIST_MAX bytes
@@ -82,7 +83,8 @@ struct to_sign {
 #define SHA_HEX_LEN 65u
 #define UNSIGNED_PAYLOAD "UNSIGNED-PAYLOAD"
 
-/* Percent-encode all but unreserved characters; a slash stays where slash says so.  NULL: no memory */
+/* Percent-encode all but unreserved characters; a slash stays where slash says so.  NULL: no
+ * memory */
 char *encode_uri(const char *text, bool slash);
 /* The canonical form of a query: encoded, sorted by name and value.  NULL: no memory */
 char *encode_query(const struct pair *pairs, size_t nr);
@@ -96,8 +98,8 @@ void sign_date(int64_t skew_s, char ret[SIGN_DATE_LEN]);
 
 /*
  * Find the keys: AWS_ACCESS_KEY_ID, web identity, the profile's files, the container's service, the
- * machine's service, in this order.  May block for some seconds.  Keys that expire are fetched again
- * five minutes before.
+ * machine's service, in this order.  May block for some seconds.  Keys that expire are fetched
+ * again five minutes before.
  *
  * Return: 0; -ENOKEY with a sentence that names where was looked.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes.  Bytes are copied into buffers of PART_LEN; a buffer that is full is sent as a part.  SYNC
- * sends the last one and makes the object visible: by one PUT if it fits into a part, else by
+ * Writes.  Bytes are copied into buffers of PART_LEN; a buffer that is full is sent as a part.
+ * SYNC sends the last one and makes the object visible: by one PUT if it fits into a part, else by
  * completing the multi-part upload.  After an error nothing becomes visible any more.
  *
  * All of it runs on the thread pst-http, but for upload_new(), upload_close() and upload_size().

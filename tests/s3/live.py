@@ -12,13 +12,15 @@ import random
 import sys
 import threading
 import time
+import urllib.parse
 
 import botocore.session
 from penstock import File
 
 MIB = 1 << 20
 TAKE = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-client = botocore.session.get_session().create_client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+client = botocore.session.get_session().create_client(
+    "s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
 counts = {}
 choose = random.Random(11)
 
@@ -54,7 +56,6 @@ def one(model):
             text = bytearray(f.size)
             f.read(text)
         rows = [line.split("\t") for line in text.decode().splitlines()]
-        import urllib.parse
         got = {urllib.parse.unquote(r[3]): int(r[0]) for r in rows}
         assert got == {k: len(v) for k, v in model.items()}, (got, list(model))
     elif name not in model:
@@ -85,7 +86,8 @@ def torn():
         i = 0
         while not end.is_set():
             i += 1
-            client.put_object(Bucket="penstock-live", Key="torn", Body=bytes([i % 251]) * (20 * MIB))
+            client.put_object(Bucket="penstock-live", Key="torn",
+                              Body=bytes([i % 251]) * (20 * MIB))
     client.put_object(Bucket="penstock-live", Key="torn", Body=b"\0" * (20 * MIB))
     writer = threading.Thread(target=write)
     writer.start()

@@ -8,6 +8,7 @@
 
 It verifies each signature by itself, and refuses what real servers refuse.
 """
+import calendar
 import hashlib
 import hmac
 import re
@@ -89,14 +90,14 @@ class Handler(BaseHTTPRequestHandler):
             return "ExpiredToken"
         date, payload = self.headers["x-amz-date"], self.headers["x-amz-content-sha256"]
         there = time.strptime(date, "%Y%m%dT%H%M%SZ")
-        import calendar
         if abs(calendar.timegm(there) - (time.time() + s3.clock)) > 900:
             return "RequestTimeTooSkewed"
         if payload != "UNSIGNED-PAYLOAD" and payload != hashlib.sha256(self.body).hexdigest():
             return "XAmzContentSHA256Mismatch"
         names = m[4].split(";")
         want = signature(s3.secret, self.command, self.path.split("?")[0], self.query,
-                         {k.lower(): v for k, v in self.headers.items()}, names, payload, date, m[3])
+                         {k.lower(): v for k, v in self.headers.items()}, names, payload, date,
+                         m[3])
         if "host" not in names or want != m[5]:
             return "SignatureDoesNotMatch"
         return None
@@ -236,7 +237,7 @@ class Handler(BaseHTTPRequestHandler):
         numbers = [int(n) for n, _ in parts]
         if numbers != sorted(set(numbers)) or not parts:
             return self.error(400, "InvalidPartOrder")
-        if any(n not in upload or upload[n].etag != e for n, e in zip(numbers, (p[1] for p in parts))):
+        if any(int(n) not in upload or upload[int(n)].etag != e for n, e in parts):
             return self.error(400, "InvalidPart")
         if any(len(upload[n].data) < PART_MIN for n in numbers[:-1]):
             return self.error(400, "EntityTooSmall")
@@ -284,7 +285,8 @@ class Handler(BaseHTTPRequestHandler):
         more = len(rows) > n
         token = f"<NextContinuationToken>{rows[n - 1][0]}</NextContinuationToken>" if more else ""
         self.answer(200, (f'<?xml version="1.0"?><ListBucketResult xmlns="x"><IsTruncated>'
-                          f"{str(more).lower()}</IsTruncated>{token}{out}</ListBucketResult>").encode())
+                          f"{str(more).lower()}</IsTruncated>{token}{out}"
+                          "</ListBucketResult>").encode())
 
 
 class Server:

@@ -10,8 +10,8 @@ SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def sign(method, path, query, headers, payload, date, region="us-east-1", key="AKIAIOSFODNN7EXAMPLE",
-         secret=SECRET):
+def sign(method, path, query, headers, payload, date, region="us-east-1",
+         key="AKIAIOSFODNN7EXAMPLE", secret=SECRET):
     """The encoded path, the query, and the Authorization."""
     fields = [key, secret, method, path, payload, date, region, str(len(query))]
     fields += [text for pair in query for text in pair] + [str(len(headers))]
@@ -23,7 +23,7 @@ def sign(method, path, query, headers, payload, date, region="us-east-1", key="A
 
 @case
 def examples_of_amazon():
-    """From "Signature calculations for the Authorization header" in Amazon's documentation of S3."""
+    """From "Signature calculations for the Authorization header" in the documentation of S3."""
     host, date = ("Host", "examplebucket.s3.amazonaws.com"), "20130524T000000Z"
     common = [host, ("x-amz-content-sha256", EMPTY), ("x-amz-date", date)]
     rows = [

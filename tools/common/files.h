@@ -17,8 +17,8 @@ bool names_service(const char *name);
 /* Is it one of an object: s3://, https:// or http://? */
 bool names_object(const char *name);
 
-/* A copy of what sentences show of a name: without the query of a URL, and without a password.  NULL:
- * no memory. */
+/* A copy of what sentences show of a name: without the query of a URL, and without a password.
+ * NULL: no memory. */
 char *shown_name(const char *name);
 
 /* 0; -EPROTONOSUPPORT with a sentence for a name like scheme://rest, which the library takes for no

@@ -59,7 +59,8 @@ def _again(path, header):
     file, now = _open(path)
     if _facts(now) != _facts(header):
         file.close()
-        raise SafetensorError(f"{plain_name(path)}: the file was replaced after its header was read")
+        raise SafetensorError(f"{plain_name(path)}: the file was replaced after its header was "
+                              "read")
     return file
 
 
