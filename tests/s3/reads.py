@@ -105,10 +105,13 @@ def wrong_keys_and_clock():
     fresh()
     server.key = "another"
     fails(errno.EACCES, ("403 InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"), File, name)
-    # The server's clock is learnt once, and then kept.
     fresh()
     server.clock = 7200
     fails(errno.EACCES, ("403 RequestTimeTooSkewed", "clock"), File, name)
+    # A server's clock is learnt from its answer.
+    for server.clock in (7200, -7200, 0):
+        server.tells_clock = True
+        eq(read(name, 10), b"0123456789")
     fresh()
     server.fault("GET", "status", status=403, code="AccessDenied", times=0)
     fails(errno.EACCES, ("403 AccessDenied", "no right"), File, name)

@@ -54,6 +54,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
+    def date_time_string(self, timestamp=None):
+        s3 = self.server.s3
+        return formatdate(time.time() + (s3.clock if s3.tells_clock else 0), usegmt=True)
+
     # -------------------------------------------------------------- answers
 
     def answer(self, status, body=b"", headers=()):
@@ -303,6 +307,7 @@ class Server:
     def reset(self):
         self.buckets, self.uploads, self.faults, self.requests = {"bucket": {}}, {}, [], []
         self.key, self.secret, self.token, self.clock = KEY, SECRET, None, 0
+        self.tells_clock = False
         self.anonymous, self.if_match, self.ranges = False, True, True
         self.page, self.ended, self.complete_error, self.message = 1000, 0, 0, "no"
 
