@@ -348,6 +348,8 @@ static int start(struct server *s)
 	(void)sigaddset(&set, SIGINT);
 	(void)sigaddset(&set, SIGHUP);
 	(void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+	/* Clients are served although nobody reads the log any more. */
+	(void)signal(SIGPIPE, SIG_IGN);
 	/* Each client has a socket and its files. */
 	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
 		rl.rlim_cur = rl.rlim_max;

@@ -136,11 +136,15 @@ static void link_handshake(struct link *l)
 	} else {
 		bool refused = r == -EKEYREJECTED || r == -EPROTO;
 
+		/* Bytes that the network damages have the same effect as a wrong key. */
+		refused = refused && ++l->nr_refused >= LINK_TRIES;
 		if (refused)
 			log_warn("no connection to a storage service: %s", l->tls->why);
 		link_drop(l, -r);
-		if (refused) /* the next attempt would end as this one did */
+		if (refused) {
 			link_fail(l, -r);
+			l->nr_refused = 0;
+		}
 	}
 }
 

@@ -17,7 +17,7 @@
 
 #define LINK_PIECES 256u    /* requests of an I/O context on the wire */
 #define LINK_IN_MAX KIB(64) /* bytes that are received into a link's buffer */
-#define LINK_TRIES 3u       /* of a piece whose checksum is wrong */
+#define LINK_TRIES 3u       /* of a piece whose checksum is wrong, of a handshake that is refused */
 #define LINK_LONG KIB(16)   /* a longer payload is received into its place, not into a buffer */
 
 struct link;
@@ -107,6 +107,7 @@ struct link {
 	uint64_t down_since; /* without a connection, or 0 */
 	uint64_t at;         /* when to connect again, or to give the attempt up */
 	unsigned nr_tries;
+	unsigned nr_refused; /* TLS handshakes, one after the other */
 	bool want_out;
 	struct opened *files;
 	unsigned nr_tasks;

@@ -22,7 +22,7 @@ static void hello_done(struct link *l)
 	l->max_sent = MIN(w.requests_max, LINK_PIECES / 2);
 	l->data_max = MIN(w.data_max, (uint32_t)WIRE_DATA_MAX);
 	l->down_since = 0;
-	l->nr_tries = 0;
+	l->nr_tries = l->nr_refused = 0;
 }
 
 static void open_done(struct link *l, struct opened *of)
