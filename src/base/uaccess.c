@@ -118,6 +118,23 @@ int uaccess_write(void *addr, const void *ours, uint64_t len)
 	return copy(TO_PROGRAM, addr, (void *)(uintptr_t)ours, len);
 }
 
+int uaccess_write_all(const struct iovec *to, const struct iovec *from, unsigned nr)
+{
+	int saved = errno, r = 0;
+	size_t all = 0;
+	ssize_t n;
+
+	for (unsigned i = 0; i < nr; i++)
+		all += to[i].iov_len;
+	n = process_vm_readv(getpid(), to, nr, from, nr, 0);
+	if (n < 0)
+		r = -errno;
+	else if ((size_t)n != all)
+		r = -EFAULT;
+	errno = saved;
+	return r;
+}
+
 static char *chunk_new(uint64_t len)
 {
 	char *buf = malloc(MIN(len, CHUNK));

@@ -13,11 +13,21 @@
 #ifndef PST_UACCESS_H
 #define PST_UACCESS_H
 
+#include <sys/uio.h>
+
 #include "base/base.h"
 
 /* len bytes at addr, which is the program's, to and from memory of ours.  0 or -errno. */
 int uaccess_read(void *ours, const void *addr, uint64_t len);
 int uaccess_write(void *addr, const void *ours, uint64_t len);
+
+/*
+ * Write several pieces by one system call: from[i] to to[i], which has as many bytes.
+ *
+ * Return: 0; -errno without a sentence: some may be written, and uaccess_write() says which cannot
+ * be.
+ */
+int uaccess_write_all(const struct iovec *to, const struct iovec *from, unsigned nr);
 
 /* As uaccess_read(), of a string and what follows it in its page.  The address sanitizer would take
  * that for an access beyond an object.  Not for mappings of devices. */

@@ -44,6 +44,7 @@ void link_drop(struct link *l, int err)
 	l->tx_done = 0;
 	l->cur = NULL;
 	l->body = l->body_done = l->in_at = l->in_len = 0;
+	l->nr_batch = 0;
 	l->nr_sent = l->nr_long = 0;
 	l->want_out = false;
 	for (struct opened *of = l->files; of; of = of->next)

@@ -12,10 +12,13 @@
 #ifndef PST_REMOTE_LINK_H
 #define PST_REMOTE_LINK_H
 
+#include <sys/uio.h>
+
 #include "file/op.h"
 #include "remote/remote.h"
 
 #define LINK_PIECES 256u    /* requests of an I/O context on the wire */
+#define LINK_BATCH 64u      /* payloads that are copied by one system call */
 #define LINK_IN_MAX KIB(64) /* bytes that are received into a link's buffer */
 #define LINK_TRIES 3u       /* of a piece whose checksum is wrong, of a handshake that is refused */
 #define LINK_LONG KIB(16)   /* a longer payload is received into its place, not into a buffer */
@@ -47,6 +50,7 @@ enum piece_state {
 	PIECE_FREE,
 	PIECE_WAITS, /* to be sent */
 	PIECE_SENT,  /* whole: its reply may come */
+	PIECE_TAKEN, /* its reply is in the batch of the link */
 };
 
 struct piece {
@@ -124,7 +128,14 @@ struct link {
 	uint32_t body;     /* bytes of the payload that come */
 	uint32_t body_done;
 	uint8_t small[WIRE_HELLO_MAX]; /* payloads but those of reads */
+	bool crc_good;                 /* the payload was compared with its checksum */
 	uint32_t in_at, in_len;
+	struct {
+		struct piece *piece;
+		struct wire_reply rep;
+	} batch[LINK_BATCH]; /* replies whose payloads are whole in the buffer and not copied yet */
+	struct iovec batch_to[LINK_BATCH], batch_from[LINK_BATCH];
+	unsigned nr_batch;
 	uint8_t *in; /* LINK_IN_MAX bytes */
 };
 

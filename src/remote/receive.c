@@ -77,7 +77,7 @@ static void task_done(struct link *l, struct piece *p)
 	}
 	switch (op->kind) {
 	case IO_READ:
-		if (p->of->ref->crc && l->rep.count) {
+		if (p->of->ref->crc && l->rep.count && !l->crc_good) {
 			if (!(l->rep.flags & WIRE_F_CRC) ||
 			    uaccess_crc32c(&crc, (char *)op->buf + p->off, l->rep.count) < 0 ||
 			    crc != l->rep.crc) {
@@ -126,7 +126,7 @@ static void reply_done(struct link *l)
 		break;
 	}
 	/* Where the connection was dropped, it was freed then, or it is to be sent again. */
-	if (p->state != PIECE_SENT || p->turn != turn)
+	if ((p->state != PIECE_SENT && p->state != PIECE_TAKEN) || p->turn != turn)
 		return;
 	if (p->kind == PIECE_TASK) {
 		l->nr_sent--;
@@ -209,10 +209,74 @@ static void body_from_buffer(struct link *l)
 	l->body_done += n;
 }
 
-/* Take all that the buffer holds. */
-static void take_buffer(struct link *l)
+/* Copy the payloads of the batch, and end their pieces. */
+static void batch_end(struct link *l)
+{
+	unsigned nr = l->nr_batch;
+	bool copied = nr && uaccess_write_all(l->batch_to, l->batch_from, nr) == 0;
+	/* The reply of which a part is in the buffer comes after them. */
+	uint32_t body = l->body, body_done = l->body_done;
+	struct wire_reply rep = l->rep;
+	struct piece *cur = l->cur;
+
+	if (!nr)
+		return;
+	l->nr_batch = 0;
+	/* Once the connection is dropped, the rest is asked for again. */
+	for (unsigned i = 0; i < nr && l->fd >= 0; i++) {
+		struct piece *p = l->batch[i].piece;
+
+		l->cur = p;
+		l->rep = l->batch[i].rep;
+		l->body = l->body_done = (uint32_t)l->batch_to[i].iov_len;
+		if (!copied &&
+		    uaccess_write(l->batch_to[i].iov_base, l->batch_from[i].iov_base, l->body) < 0)
+			body_fault(l);
+		l->crc_good = true;
+		reply_done(l);
+		l->crc_good = false;
+	}
+	if (l->fd < 0)
+		return;
+	l->cur = cur;
+	l->rep = rep;
+	l->body = body;
+	l->body_done = body_done;
+}
+
+/* Put the payload into the batch if all of it is in the buffer, and good. */
+static bool batch_add(struct link *l)
+{
+	struct piece *p = l->cur;
+	const uint8_t *from = l->in + l->in_at;
+
+	if (p->kind != PIECE_TASK || !p->task || p->op != WIRE_READ || l->rep.err || l->body_done ||
+	    l->in_len - l->in_at < l->body)
+		return false;
+	if (p->of->ref->crc &&
+	    (!(l->rep.flags & WIRE_F_CRC) || crc32c(0, from, l->body) != l->rep.crc))
+		return false;
+	l->batch[l->nr_batch].piece = p;
+	l->batch[l->nr_batch].rep = l->rep;
+	l->batch_to[l->nr_batch] = (struct iovec){ body_at(l), l->body };
+	l->batch_from[l->nr_batch] = (struct iovec){ (void *)from, l->body };
+	l->nr_batch++;
+	l->in_at += l->body;
+	l->cur = NULL;
+	/* A second reply to it finds nothing. */
+	p->state = PIECE_TAKEN;
+	return true;
+}
+
+static void take_all(struct link *l)
 {
 	while (l->fd >= 0) {
+		if (l->nr_batch == LINK_BATCH)
+			batch_end(l);
+		else if (l->cur && batch_add(l))
+			continue;
+		if (l->fd < 0)
+			return;
 		if (l->cur) {
 			if (l->in_at < l->in_len)
 				body_from_buffer(l);
@@ -226,6 +290,13 @@ static void take_buffer(struct link *l)
 		l->in_at += WIRE_HEAD;
 		reply_head(l, l->in + l->in_at - WIRE_HEAD);
 	}
+}
+
+/* Take all that the buffer holds. */
+static void take_buffer(struct link *l)
+{
+	take_all(l);
+	batch_end(l);
 }
 
 /* Receive the payload to its place, and in the same call the next header. */

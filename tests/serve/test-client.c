@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -180,16 +181,38 @@ static void writes(void)
 	server_end(SIGTERM);
 }
 
+/* Another number for each set of sockets that this process has. */
+static uint64_t sockets(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *e;
+	uint64_t sum = 0;
+
+	T_CHECK(d);
+	while ((e = readdir(d))) {
+		char to[64] = "";
+
+		if (readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1) > 0 &&
+		    !strncmp(to, "socket:[", 8))
+			sum += strtoull(to + 8, NULL, 10);
+	}
+	(void)closedir(d);
+	return sum;
+}
+
 static void many_at_once(void)
 {
 	enum { NR = 512 };
 	struct pst_mem *m = rig_alloc(rig_dev, NR * 4096);
 	struct pst_file *f;
 	unsigned ended = 0;
+	uint64_t before;
 
 	rig_make(rig_path("data"), SEED, LEN);
 	server_start(NULL);
 	f = rig_open(url("data"), RIG_R);
+	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
+	before = sockets();
 	for (unsigned i = 0; i < NR;) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 8192 + i, i * 4096, 4096);
 		int r = pst_queue_prep(rig_q, &io);
@@ -208,6 +231,8 @@ static void many_at_once(void)
 		T_EQ(rig_reap1(rig_q).res, 4096);
 	for (unsigned i = 0; i < NR; i++)
 		T_EQ(rig_mem_differs(m, i * 4096, 4096, SEED, i * 8192 + i), 4096);
+	/* On one connection: nothing was asked for a second time. */
+	T_EQ(sockets(), before);
 	pst_file_close(f);
 	pst_mem_free(m);
 	server_end(SIGTERM);
@@ -289,23 +314,45 @@ static void another_file_of_that_name_is_noticed(void)
 	server_end(SIGTERM);
 }
 
-/* Another number for each set of sockets that this process has. */
-static uint64_t sockets(void)
+/* Some of the requests have memory that is unmapped; all others have their bytes. */
+static void memory_that_is_gone(void)
 {
-	DIR *d = opendir("/proc/self/fd");
-	struct dirent *e;
-	uint64_t sum = 0;
+	enum { NR = 64, PAGE = 4096, GONE = 5 };
+	struct pst_mem_opts o = { .sz = sizeof(o) };
+	char *p = mmap(NULL, NR * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pst_mem *m = NULL;
+	struct pst_file *f;
+	uint64_t before;
 
-	T_CHECK(d);
-	while ((e = readdir(d))) {
-		char to[64] = "";
+	T_CHECK(p != MAP_FAILED);
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start(NULL);
+	f = rig_open(url("data"), RIG_R);
+	T_OK(pst_mem_wrap((uint64_t)(uintptr_t)p, NR * PAGE, &o, &m));
+	T_EQ(rig_read(f, m, 0, 0, PAGE).res, PAGE);
+	before = sockets();
+	for (unsigned i = GONE; i < NR; i += GONE)
+		T_EQ(munmap(p + i * PAGE, PAGE), 0);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * PAGE, i * PAGE, PAGE);
 
-		if (readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1) > 0 &&
-		    !strncmp(to, "socket:[", 8))
-			sum += strtoull(to + 8, NULL, 10);
+		io.user_data = i;
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	(void)closedir(d);
-	return sum;
+	T_EQ(pst_queue_submit(rig_q), NR);
+	for (unsigned n = 0; n < NR; n++) {
+		struct pst_done d = rig_reap1(rig_q);
+		uint64_t i = d.user_data;
+
+		T_EQ(d.res, i && i % GONE == 0 ? -EFAULT : PAGE);
+		if (d.res == PAGE)
+			T_EQ(t_differs(p + i * PAGE, SEED, i * PAGE, PAGE), PAGE);
+	}
+	T_EQ(sockets(), before);
+	pst_file_close(f);
+	pst_mem_free(m);
+	(void)munmap(p, NR * PAGE);
+	server_end(SIGTERM);
 }
 
 /* Deadlines hold, and neither memory nor file stays in use. */
@@ -417,6 +464,7 @@ int main(void)
 	RIG_RUN(reads);
 	RIG_RUN(writes);
 	RIG_RUN(many_at_once);
+	RIG_RUN_BACKENDS(memory_that_is_gone);
 	RIG_RUN(a_restart_is_survived);
 	RIG_RUN_BACKENDS(a_sync_after_a_restart_fails);
 	RIG_RUN_BACKENDS(another_file_of_that_name_is_noticed);
