@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 
-#include <penstock.h>
-
 #include "serve/server.h"
 
 #define SCRAPE_NS (5 * NSEC_PER_SEC)
@@ -47,8 +45,7 @@ static void put_all(FILE *f, struct server *s)
 	const struct counts *n = &s->counts;
 
 	family(f, "info", "gauge", "The version that serves.");
-	(void)fprintf(f, "penstock_serve_info{version=\"%u.%u.%u\"} 1\n", PST_VERSION_MAJOR,
-		      PST_VERSION_MINOR, PST_VERSION_PATCH);
+	(void)fprintf(f, "penstock_serve_info{version=\"%s\"} 1\n", NET_TLS_VERSION);
 	one(f, "uptime_seconds", "gauge", (now_ns() - s->start_ns) / NSEC_PER_SEC,
 	    "Time since the start.");
 	one(f, "connections", "gauge", s->nr_conns, "Connections of clients.");

@@ -33,8 +33,8 @@ struct serve_opts {
  * serve_run() - serve until SIGTERM, SIGINT or SIGHUP
  * @o: what to serve
  *
- * Ignores SIGPIPE, and blocks these signals in the calling thread; the process has no other thread.  Calls o->say() with
- * "listening on ADDRESS" for each address, and tells systemd that it serves.
+ * Ignores SIGPIPE, and blocks these signals in the calling thread; the process has no other thread.
+ * Calls o->say() with "listening on ADDRESS" for each address, and tells systemd that it serves.
  *
  * Return: 0 after a signal; -errno with a sentence.
  */

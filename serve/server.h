@@ -209,6 +209,17 @@ void scrape_accept(struct server *s);
 void scrape_turn(struct server *s, struct scrape *sc);
 void scrape_close(struct server *s, struct scrape *sc);
 
+/* ------------------------------------------------------------------- job.c */
+
+/* Return NULL where there is no memory now.  The bytes of a client's request are counted. */
+struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size);
+void job_free(struct job *j);
+
+struct handle *handle_of(const struct conn *c, uint32_t nr);
+/* Return a number that is free, or 0. */
+uint32_t handle_room(struct conn *c);
+void handle_unref(struct conn *c, struct handle *h);
+
 /* ------------------------------------------------------------------ conn.c */
 
 void conn_new(struct server *s, int fd, const struct net_addr *addr);

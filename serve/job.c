@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Jobs and their memory, and handles. */
+#include "serve/server.h"
+
+/* ------------------------------------------------------------------ memory */
+
+static uint64_t above_sure(uint64_t mem)
+{
+	return mem > CONN_SURE ? mem - CONN_SURE : 0;
+}
+
+static bool mem_take(struct conn *c, uint64_t len)
+{
+	uint64_t more = above_sure(c->mem + len) - above_sure(c->mem);
+
+	if (more && c->s->shared + more > c->s->o.memory)
+		return false;
+	c->s->shared += more;
+	c->mem += len;
+	return true;
+}
+
+static void mem_give(struct conn *c, uint64_t len)
+{
+	c->s->shared -= above_sure(c->mem) - above_sure(c->mem - len);
+	c->mem -= len;
+}
+
+void job_free(struct job *j)
+{
+	if (j->buf)
+		mem_give(j->conn, WIRE_HEAD + j->size);
+	if (j->new_fd >= 0)
+		(void)close(j->new_fd);
+	free(j->buf);
+	free(j->name);
+	free(j);
+}
+
+/* NULL: there is no memory now.  The bytes of a client's request are counted. */
+struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size)
+{
+	struct job *j;
+
+	if (!mem_take(c, WIRE_HEAD + (uint64_t)size))
+		return NULL;
+	j = malloc(sizeof(*j));
+	if (!j) {
+		mem_give(c, WIRE_HEAD + (uint64_t)size);
+		return NULL;
+	}
+	*j = (struct job){ .conn = c, .q = *q, .size = size, .len = WIRE_HEAD, .new_fd = -1 };
+	j->buf = malloc(WIRE_HEAD + (size_t)size);
+	if (!j->buf) {
+		mem_give(c, WIRE_HEAD + (uint64_t)size);
+		free(j);
+		return NULL;
+	}
+	c->nr_jobs++;
+	c->nr_taken++;
+	return j;
+}
+
+/* ----------------------------------------------------------------- handles */
+
+/* Handles are indices from 1 on. */
+struct handle *handle_of(const struct conn *c, uint32_t nr)
+{
+	return nr && nr <= c->s->o.files && c->handles ? c->handles[nr - 1] : NULL;
+}
+
+uint32_t handle_room(struct conn *c)
+{
+	if (!c->handles)
+		c->handles = calloc(c->s->o.files, sizeof(*c->handles));
+	for (uint32_t i = 0; c->handles && i < c->s->o.files; i++)
+		if (!c->handles[i])
+			return i + 1;
+	return 0;
+}
+
+/* The last user is gone.  To close a file may block. */
+static void handle_close(struct conn *c, struct handle *h)
+{
+	struct job *j = malloc(sizeof(*j));
+
+	if (!j) { /* then it closes here, which takes as long as it takes */
+		(void)close(h->fd);
+		free(h);
+		return;
+	}
+	*j = (struct job){ .conn = c, .handle = h, .new_fd = -1, .closes = true };
+	c->nr_pool++;
+	pool_put(c->s, j);
+}
+
+void handle_unref(struct conn *c, struct handle *h)
+{
+	if (h && --h->refs == 0)
+		handle_close(c, h);
+}
