@@ -110,7 +110,7 @@ complete -c penstock -n '__penstock_is window' -l baseline -x -d 'copybw, copyla
 complete -c penstock -n '__penstock_is window' -l help -d 'what it does and its options'
 complete -c penstock -n '__penstock_is window' -a 'validate copybw copylat apiperf pingpong'
 
-complete -c penstock -n '__penstock_is mount' -l source -x -a '(__fish_complete_directories)' -d 'the directory that is served'
+complete -c penstock -n '__penstock_is mount' -l source -x -a '(__fish_complete_directories)' -d 'the directory that is served, or tier:SET, a set of tiers'
 complete -c penstock -n '__penstock_is mount' -s o -x -d 'options as fstab has them: ro, noatime, noexec, and those below ...'
 complete -c penstock -n '__penstock_is mount' -l allow-other -d 'serve all users, as every mount of root\'s does'
 complete -c penstock -n '__penstock_is mount' -l foreground -d 'do not go into the background'

@@ -115,6 +115,20 @@ static int check_user(const struct daemon_opts *o)
 	return 0;
 }
 
+/* A directory, or tier:SET, which the server opens. */
+static int check_source(const struct daemon_opts *o, char ret[PATH_MAX])
+{
+	if (strncmp(o->source, "tier:", 5) != 0)
+		return source_check(o->source, ret);
+	if (o->read_only || o->no_atime)
+		return fail(EOPNOTSUPP, "-o %s is not for sets of tiers, which files move in",
+			    o->read_only ? "ro" : "noatime");
+	if (strlen(o->source) >= PATH_MAX)
+		return fail(ENAMETOOLONG, "%s is too long for a source", o->source);
+	(void)strcpy(ret, o->source);
+	return 0;
+}
+
 int daemon_start(const char *given, const struct daemon_opts *o)
 {
 	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[5][32];
@@ -132,7 +146,7 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 	if (r == 0)
 		r = check_dir(given, dir);
 	if (r == 0)
-		r = source_check(o->source, source);
+		r = check_source(o, source);
 	if (r == 0)
 		r = whole_path(o->metrics, metrics);
 	if (r == 0)

@@ -28,7 +28,7 @@ const char mount_usage[] =
 	"has the rights at DIR that he has at SOURCE, and a process of his own that\n"
 	"executes his rings.  See penstock-mount(8).\n"
 	"\n"
-	"  --source SOURCE    the directory that is served\n"
+	"  --source SOURCE    the directory that is served, or tier:SET, a set of tiers\n"
 	"  -o LIST            options as fstab has them: ro, noatime, noexec, and those\n"
 	"                     below without their dashes\n"
 	"  --allow-other      serve all users, as every mount of root's does\n"

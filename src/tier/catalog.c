@@ -278,6 +278,20 @@ int catalog_drop(struct catalog *c, const char *name)
 	return run_name(c, "DELETE FROM file WHERE name=?", name, "forget a file");
 }
 
+int catalog_rename(struct catalog *c, const char *name, const char *to)
+{
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	int r = catalog_drop(c, to);
+
+	if (r == 0)
+		r = prepare(c, "UPDATE file SET name=? WHERE name=?", &s);
+	if (r < 0)
+		return r;
+	bind_name(s, 1, to);
+	bind_name(s, 2, name);
+	return run(c, s, "rename a file");
+}
+
 int catalog_pin(struct catalog *c, const char *name, bool pinned)
 {
 	int r = run_name(c,
@@ -361,8 +375,9 @@ static int count_accesses(struct catalog *c, int64_t id, uint64_t nr)
 
 int catalog_access(struct catalog *c, const char *name, uint64_t nr)
 {
+	bool alone = sqlite3_get_autocommit(c->db);
 	struct tier_file f;
-	int r = catalog_begin(c);
+	int r = alone ? catalog_begin(c) : 0;
 
 	if (r < 0)
 		return r;
@@ -375,6 +390,8 @@ int catalog_access(struct catalog *c, const char *name, uint64_t nr)
 		r = run_number(c,
 			       "DELETE FROM access WHERE now <= (SELECT max(now) FROM access) - ?",
 			       CATALOG_ACCESSES_MAX, "forget old accesses");
+	if (!alone)
+		return r;
 	if (r == 0)
 		return catalog_commit(c);
 	catalog_rollback(c);

@@ -76,6 +76,11 @@ int catalog_find(struct catalog *c, const char *name, struct tier_file *ret);
 /* Add a file, or change root, gen, bytes, stamp and CRC of one; sets file->id. */
 int catalog_put(struct catalog *c, struct tier_file *file);
 int catalog_drop(struct catalog *c, const char *name);
+/*
+ * Give a file another name, between catalog_begin() and catalog_commit(); a file that had that name
+ * is dropped.  The file is renamed in between, too: a scan would take it for a new one.
+ */
+int catalog_rename(struct catalog *c, const char *name, const char *to);
 int catalog_pin(struct catalog *c, const char *name, bool pinned);
 
 /* Bytes that the files of a root take. */
@@ -84,7 +89,10 @@ int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret);
 /* Call fn for each file in the order of names, until it returns anything but 0. */
 int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void *arg), void *arg);
 
-/* Count accesses to a file, and keep their order for policies. */
+/*
+ * Count accesses to a file, and keep their order for policies.  -ENOENT without a sentence.  May be
+ * called between catalog_begin() and catalog_commit().
+ */
 int catalog_access(struct catalog *c, const char *name, uint64_t nr);
 
 #define CATALOG_ACCESSES_MAX 1000000u /* latest accesses whose order is kept: some 20 MB */

@@ -13,7 +13,9 @@ static int open_at(const struct tier_set *set, unsigned root, const char *name, 
 		return -EUCLEAN;
 	if (set->roots[root].fd < 0)
 		return -ENODEV;
-	return name_open(set->roots[root].fd, name, flags | O_NOFOLLOW | O_NONBLOCK, 0);
+	/* openat2(2) takes no O_NONBLOCK with O_PATH, which never waits. */
+	return name_open(set->roots[root].fd, name,
+			 flags | O_NOFOLLOW | (flags & O_PATH ? 0 : O_NONBLOCK), 0);
 }
 
 static int open_anywhere(const struct tier_set *set, const char *name, int flags,

@@ -6,7 +6,8 @@
 #include "tier/set.h"
 
 /*
- * Open a file, without the set's lock; flags are O_RDONLY, O_WRONLY or O_RDWR.  *ret_file is what
+ * Open a file, without the set's lock; flags are O_RDONLY, O_WRONLY, O_RDWR or
+ * O_PATH.  *ret_file is what
  * the catalogue knows of it.
  * The descriptor reads the same bytes however the file moves later.
  *

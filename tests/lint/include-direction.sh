@@ -48,6 +48,9 @@ allowed() {
 	usrbio/mount/worker.c) echo "base usrbio/mount usrbio/proto usrbio/server public" ;;
 	# Names of paths, which src/base/names.c has.
 	usrbio/mount/metrics.c) echo "base net usrbio/mount usrbio/proto public" ;;
+	usrbio/mount/set.c|usrbio/mount/set_names.c|usrbio/mount/set_private.h)
+		echo "base tier usrbio/mount usrbio/proto"
+		;;
 	usrbio/mount/*) echo "base net usrbio/mount usrbio/proto" ;;
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
 	compat/gdrapi/*) echo "base public" ;;

@@ -131,9 +131,11 @@ def killed_by(scratch):
     env.pop("PST_TEST_CASE", None)
     env.pop("PST_SOAK", None)
     env["PST_TEST_DIR"] = scratch
-    for name, command in (
-            ("move", [os.path.join(scratch, "test-move")]),
-            ("crash", [*CRASH, os.path.join(scratch, "drive"), LAZYFS, "--quick"])):
+    crash = [*CRASH, os.path.join(scratch, "drive"), LAZYFS, "--quick"]
+    # A disturbance at each call takes minutes, and some faults show nowhere else.
+    every_call = [("crash at each call", ["env", "PST_SOAK=1", *crash])] if SOAK else []
+    for name, command in (("move", [os.path.join(scratch, "test-move")]), ("crash", crash),
+                          *every_call):
         try:
             run = subprocess.run(command, env=env, capture_output=True, text=True,
                                  timeout=HANGS_S, check=False)

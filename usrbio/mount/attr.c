@@ -9,6 +9,7 @@
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/mount/loop.h"
+#include "usrbio/mount/set.h"
 
 static void reply_attr(fuse_req_t req, struct node *n)
 {
@@ -102,14 +103,32 @@ static int set_all(const struct fs *fs, const struct node *n, const struct stat 
 	return 0;
 }
 
+/* As op_begin_as(), and a set's file stays where it is until *ret_held is closed. */
+static int begin_change(struct op *op, fuse_req_t req, fuse_ino_t ino, int *ret_held)
+{
+	int err = op_begin_as(op, req, ino, 0);
+
+	if (err < 0 || !op->fs->set || op->n->type != S_IFREG)
+		return err;
+	*ret_held = err = set_hold_wait(op->fs, op->n);
+	if (err >= 0) {
+		op_end(op);
+		err = op_begin_as(op, req, ino, 0);
+	}
+	return err;
+}
+
 static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		       struct fuse_file_info *fi)
 {
+	_cleanup_(closep) int held = -1;
 	_cleanup_(op_end) struct op op;
-	int err = op_begin_as(&op, req, ino, 0);
+	int err = begin_change(&op, req, ino, &held);
 
 	if (err == 0)
 		err = set_all(op.fs, op.n, st, set, fi);
+	if (err == 0 && op.fs->set && op.n->type == S_IFDIR)
+		set_dir_attr(op.fs, op.n);
 	/* Of the size alone: somebody has a lease. */
 	if (err == -EWOULDBLOCK) {
 		loop_again(req);
@@ -198,8 +217,9 @@ static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
 			size_t size, int flags)
 {
+	_cleanup_(closep) int held = -1;
 	_cleanup_(op_end) struct op op;
-	int err = op_begin_as(&op, req, ino, 0);
+	int err = begin_change(&op, req, ino, &held);
 
 	if (err == 0 && setxattr(proc_path(op.n).s, name, value, size, flags) < 0)
 		err = -errno;
@@ -208,6 +228,7 @@ static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
+	_cleanup_(closep) int held = -1;
 	_cleanup_(op_end) struct op op;
 	int err;
 
@@ -215,7 +236,7 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	if (strcmp(name, "security.capability") == 0)
 		err = op_begin(&op, req, ino, 0);
 	else
-		err = op_begin_as(&op, req, ino, 0);
+		err = begin_change(&op, req, ino, &held);
 	if (err == 0 && removexattr(proc_path(op.n).s, name) < 0)
 		err = -errno;
 	(void)fuse_reply_err(req, -err);
@@ -229,6 +250,8 @@ static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 
 	if (err == 0 && fstatvfs(op.n->fd, &st) < 0)
 		err = -errno;
+	if (err == 0 && op.fs->set)
+		err = set_statfs(op.fs, &st);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else

@@ -5,15 +5,18 @@
 #include <string.h>
 
 #include "usrbio/mount/fds.h"
-#include "usrbio/mount/fs.h"
+#include "usrbio/mount/set.h"
 #include "usrbio/proto/plain.h"
 
 struct open_dir {
 	struct list link; /* fs->dirs */
 	uid_t uid;        /* in whose share of descriptors it is */
 	DIR *dir;
-	struct dirent *entry; /* read, and not in an answer yet */
-	off_t at;             /* of what comes next, as the kernel has it */
+	struct dirent *entry;   /* read, and not in an answer yet */
+	struct set_entry *list; /* a set's entries, all of them; NULL: those of dir */
+	size_t nr, next;
+	struct dirent one; /* entry, of list */
+	off_t at;          /* of what comes next, as the kernel has it */
 };
 
 static struct open_dir *dir_of(const struct fuse_file_info *fi)
@@ -54,6 +57,7 @@ static void close_dir(struct fs *fs, struct open_dir *d)
 	list_del(&d->link);
 	(void)pthread_mutex_unlock(&fs->lock);
 	(void)closedir(d->dir);
+	free(d->list);
 	fds_give(d->uid, 1);
 	free(d);
 }
@@ -72,6 +76,11 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 	if (err == 0)
 		err = open_dir(op.fs, fuse_req_ctx(req)->uid, op.n, &d);
+	if (err == 0 && op.fs->set) {
+		err = set_list(op.fs, op.n, &d->list, &d->nr);
+		if (err < 0)
+			close_dir(op.fs, d);
+	}
 	fi->fh = (uintptr_t)d;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
@@ -105,11 +114,47 @@ static bool is_dots(const char *name)
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
+/* The next entry of an open directory, or NULL. */
+static struct dirent *next_entry(struct open_dir *d)
+{
+	const struct set_entry *e = d->list + d->next;
+
+	if (!d->list)
+		return readdir(d->dir);
+	if (d->next == d->nr)
+		return NULL;
+	d->one.d_ino = e->number;
+	d->one.d_off = (off_t)++d->next;
+	d->one.d_type = (unsigned char)IFTODT(e->type);
+	memcpy(d->one.d_name, e->name, sizeof(e->name));
+	return &d->one;
+}
+
+static void seek_entry(struct fs *fs, const struct node *n, struct open_dir *d, off_t off)
+{
+	if (!d->list) {
+		seekdir(d->dir, off);
+		return;
+	}
+	/* From the beginning again: as the directory is now. */
+	if (off == 0) {
+		struct set_entry *list;
+		size_t nr;
+
+		if (set_list(fs, n, &list, &nr) == 0) {
+			free(d->list);
+			d->list = list;
+			d->nr = nr;
+		}
+	}
+	d->next = MIN((size_t)off, d->nr);
+}
+
 /* Its type and number, which is all that the entry itself says. */
 static struct stat entry_stat(struct fs *fs, const struct node *dir, const struct dirent *e)
 {
 	return (struct stat){
-		.st_ino = node_number(&fs->nodes, dir->dev, e->d_ino),
+		.st_ino = fs->set ? e->d_ino : node_number(&fs->nodes, dir->dev, e->d_ino),
 		.st_mode = (mode_t)DTTOIF(e->d_type),
 	};
 }
@@ -152,7 +197,7 @@ static int fill(fuse_req_t req, struct answer *a, const struct node *n, struct o
 	for (;;) {
 		errno = 0;
 		if (!d->entry)
-			d->entry = readdir(d->dir);
+			d->entry = next_entry(d);
 		if (!d->entry)
 			return a->len ? 0 : -errno;
 		if (!is_hidden(fs_of(req), n, d->entry->d_name) && !add(req, a, n, d->entry, plus))
@@ -171,7 +216,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	int err = buf ? op_begin_as(&op, req, ino, 0) : -ENOMEM;
 
 	if (err == 0 && off != d->at) {
-		seekdir(d->dir, off);
+		seek_entry(op.fs, op.n, d, off);
 		d->entry = NULL;
 		d->at = off;
 	}

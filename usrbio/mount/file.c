@@ -13,6 +13,7 @@
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/fds.h"
 #include "usrbio/mount/loop.h"
+#include "usrbio/mount/set.h"
 
 static int fd_of(const struct fuse_file_info *fi)
 {
@@ -151,7 +152,8 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (err == 0)
 		err = fds_take(uid, 1);
 	if (err == 0) {
-		err = fd = file_open(op.fs, n, flags_of(fi->flags));
+		err = fd = op.fs->set ? set_open_file(op.fs, n, flags_of(fi->flags))
+				      : file_open(op.fs, n, flags_of(fi->flags));
 		if (err < 0)
 			fds_give(uid, 1);
 	}
@@ -172,7 +174,8 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 /* ------------------------------------------------------------------ create */
 
 /* The descriptor is one of a regular file, which may have been there.  Its entry, or -errno. */
-static int created(struct fs *fs, int fd, struct fuse_entry_param *e)
+static int created(struct fs *fs, int fd, const struct node *dir, const char *name,
+		   struct fuse_entry_param *e)
 {
 	int path, flags = fcntl(fd, F_GETFL);
 	struct stat st;
@@ -181,6 +184,8 @@ static int created(struct fs *fs, int fd, struct fuse_entry_param *e)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EEXIST;
+	if (fs->set)
+		return set_created(fs, dir, name, e);
 	path = openat(fs->proc, fd_name(fd).s, O_PATH | O_CLOEXEC);
 	return path < 0 ? -errno : fs_entry(fs, path, node_mount(path), e);
 }
@@ -205,6 +210,18 @@ static void fill_attr(struct fuse_attr *a, const struct stat *st)
 	};
 }
 
+static int create_in(const struct node *dir, const struct new_file *f)
+{
+	int err = caller_begin(&f->caller), fd;
+
+	if (err < 0)
+		return err;
+	/* It may be there, and be a FIFO: that must not block. */
+	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
+		    f->mode);
+	return fd < 0 ? -errno : fd;
+}
+
 int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		struct file_created *ret)
 {
@@ -214,15 +231,9 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 
 	if (err < 0)
 		return err;
-	err = caller_begin(&f->caller);
-	if (err < 0) {
-		fds_give(f->caller.uid, 1);
-		return err;
-	}
-	/* It may be there, and be a FIFO: that must not block. */
-	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
-		    f->mode);
-	err = fd < 0 ? -errno : created(fs, fd, &e);
+	err = fd = fs->set ? set_create(fs, dir, f) : create_in(dir, f);
+	if (err >= 0)
+		err = created(fs, fd, dir, f->name, &e);
 	if (err < 0) {
 		closep(&fd);
 		fds_give(f->caller.uid, 1);

@@ -9,6 +9,7 @@
 #include <sys/sysmacros.h>
 
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/set.h"
 #include "usrbio/proto/ioctl.h"
 
 static struct node *hold(struct op *op, fuse_ino_t ino, int *err)
@@ -16,6 +17,8 @@ static struct node *hold(struct op *op, fuse_ino_t ino, int *err)
 	struct node *n = ino == FUSE_ROOT_ID ? &op->fs->nodes.root : (struct node *)(uintptr_t)ino;
 
 	*err = node_hold(&op->fs->nodes, n);
+	if (*err == 0 && op->fs->set)
+		set_refresh(op->fs, n);
 	return *err < 0 ? NULL : n;
 }
 
@@ -215,6 +218,12 @@ static int root_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_par
 }
 
 int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *ret)
+{
+	return fs->set ? set_lookup(fs, dir, name, ret) : fs_lookup_plain(fs, dir, name, ret);
+}
+
+int fs_lookup_plain(struct fs *fs, const struct node *dir, const char *name,
+		    struct fuse_entry_param *ret)
 {
 	uint64_t mnt;
 	int fd = open_name(dir, name, &mnt);

@@ -46,8 +46,11 @@ struct remover {
 	uid_t uid;
 };
 
+struct set_source;
+
 struct fs {
 	const struct fs_opts *opts;
+	struct set_source *set; /* the source is a set of tiers (set.h); NULL: a directory */
 	struct fuse_session *se;
 	struct nodes nodes;
 	struct broker *broker;                   /* of rings */
@@ -118,6 +121,9 @@ double fs_attr_timeout(const struct fs *fs, const struct node *n);
  */
 int fs_lookup(struct fs *fs, const struct node *dir, const char *name,
 	      struct fuse_entry_param *ret);
+/* The same for a directory as the source, whatever it is. */
+int fs_lookup_plain(struct fs *fs, const struct node *dir, const char *name,
+		    struct fuse_entry_param *ret);
 /* The same by a descriptor of it, which is taken, and its mount. */
 int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret);
 

@@ -303,12 +303,22 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		on_fsync(req, fi, flags);
 		break;
 	case USRBIO_IOC_HARDLINK:
+		if (fs_of(req)->set) {
+			(void)fuse_reply_err(req, EPERM);
+			break;
+		}
+		on_change(req, ino, cmd, fi, flags, in, in_len);
+		break;
 	case USRBIO_IOC_PUNCH:
 		on_change(req, ino, cmd, fi, flags, in, in_len);
 		break;
 	case USRBIO_IOC_REMOVE_TREE:
 	case USRBIO_IOC_MOVE:
 	case USRBIO_IOC_REMOVE:
+		if (fs_of(req)->set) {
+			(void)fuse_reply_err(req, EOPNOTSUPP);
+			break;
+		}
 		on_name(req, ino, cmd, flags, in, in_len);
 		break;
 	default:

@@ -24,6 +24,7 @@
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/scrape.h"
 #include "usrbio/mount/session.h"
+#include "usrbio/mount/set.h"
 #include "usrbio/proto/place.h"
 
 #define TRIES 300 /* to get the name of the socket, and the time between them */
@@ -171,10 +172,13 @@ static int open_root(const struct fs_opts *o)
 
 static int open_source(struct fs *fs)
 {
-	int fd = open_root(fs->opts);
+	const char *set = set_source_name(fs->opts->source);
+	int fd = -1, r = set ? set_source_open(set, &fs->set, &fd) : open_root(fs->opts);
 
-	if (fd < 0)
-		return fd;
+	if (r < 0)
+		return r;
+	if (!set)
+		fd = r;
 	fs->proc = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fs->proc < 0) {
 		int err = -errno;
@@ -182,7 +186,10 @@ static int open_source(struct fs *fs)
 		(void)close(fd);
 		return err;
 	}
-	return nodes_init(&fs->nodes, fd, fs->opts->inodes);
+	r = nodes_init(&fs->nodes, fd, fs->opts->inodes);
+	if (r == 0 && set)
+		set_source_begin(fs);
+	return r;
 }
 
 /* Lines of the log go on to the journal and to files.  Whoever waits for the end of a pipe, or has
@@ -249,6 +256,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	dirs_done(&fs);
 	broker_free(fs.broker);
 	nodes_done(&fs.nodes);
+	set_source_close(fs.set);
 	(void)close(fs.proc);
 	return err < 0 ? fail(err, o->dir) : status;
 }
@@ -367,8 +375,15 @@ int main(int argc, char *argv[])
 		(void)fputs(usage, stderr);
 		return 2;
 	}
-	if (!realpath(o.source, source))
+	/* Which kernel passes which bytes on would have to be told of each move. */
+	if (set_source_name(o.source)) {
+		if (o.read_only || o.no_atime)
+			return fail(-EOPNOTSUPP, "-o ro and noatime of a set of tiers");
+		o.kernel_cache = true;
+		(void)snprintf(source, sizeof(source), "%s", o.source);
+	} else if (!realpath(o.source, source)) {
 		return fail(-errno, o.source);
+	}
 	if (!realpath(argv[optind], dir))
 		return fail(-errno, argv[optind]);
 	o.source = source;

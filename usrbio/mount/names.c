@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "usrbio/mount/fs.h"
+#include "usrbio/mount/set.h"
 
 static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
@@ -44,6 +44,8 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
+	if (err == 0 && op.fs->set)
+		err = -EPERM;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
@@ -66,6 +68,8 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
+	if (err == 0 && op.fs->set)
+		err = -EPERM;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
@@ -77,6 +81,8 @@ static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, ino);
 
+	if (err == 0 && op.fs->set)
+		err = -EPERM;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
@@ -90,7 +96,10 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, int
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
-	if (err == 0 && unlinkat(op.n->fd, name, flags) < 0)
+	if (err == 0 && op.fs->set)
+		err = flags & AT_REMOVEDIR ? set_rmdir(op.fs, op.n, name)
+					   : set_unlink(op.fs, op.n, name);
+	else if (err == 0 && unlinkat(op.n->fd, name, flags) < 0)
 		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }
@@ -111,7 +120,9 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, to);
 
-	if (err == 0 && renameat2(op.n->fd, name, op.n2->fd, to_name, flags) < 0)
+	if (err == 0 && op.fs->set)
+		err = set_rename(op.fs, op.n, name, op.n2, to_name, flags);
+	else if (err == 0 && renameat2(op.n->fd, name, op.n2->fd, to_name, flags) < 0)
 		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }

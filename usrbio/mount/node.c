@@ -279,7 +279,7 @@ static void make_room(struct nodes *ns)
 		if (!left--)
 			return;
 		/* Others get their turn the next time. */
-		if (n->nr_holds || n->nr_open || !put_away(ns, n))
+		if (n->nr_holds || n->nr_open || n->path || !put_away(ns, n))
 			list_move_tail(&ns->used, &n->used);
 	}
 }
@@ -355,6 +355,7 @@ static void destroy(struct nodes *ns, struct node *n)
 {
 	close_fd(ns, n);
 	free(n->handle);
+	free(n->path);
 	(void)pthread_mutex_destroy(&n->lock);
 }
 

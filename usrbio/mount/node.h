@@ -40,6 +40,7 @@ struct node {
 	bool lost;                  /* its number is another inode's by now: in no bucket */
 	uint64_t lookups;
 	uint64_t number; /* st_ino on the mount */
+	char *path;      /* a set's file: its name there (set.h), under the set's lock */
 
 	/* Regular files: how they are open (backing.h). */
 	pthread_mutex_t lock;

@@ -384,7 +384,7 @@ static int remove_tree(fuse_req_t req, const char *target)
 {
 	struct fs *fs = fs_of(req);
 	uid_t uid = uid_of(req);
-	int err = remover_begin(fs, uid);
+	int err = fs->set ? -EOPNOTSUPP : remover_begin(fs, uid);
 
 	if (err < 0)
 		return err;

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/set.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/sysmacros.h>
+
+#include "base/err.h"
+#include "tier/lookup.h"
+#include "tier/move.h"
+#include "tier/place.h"
+#include "tier/scan.h"
+#include "tier/stamp.h"
+#include "usrbio/mount/caller.h"
+#include "usrbio/mount/log.h"
+#include "usrbio/mount/set_private.h"
+
+#define HOLD_TRIES 6000u /* a minute: the mover changes names in moments */
+#define HOLD_NAP_MS 10u
+
+const char *set_source_name(const char *source)
+{
+	size_t len = sizeof(SET_SCHEME) - 1;
+
+	return strncmp(source, SET_SCHEME, len) == 0 ? source + len : NULL;
+}
+
+/* ------------------------------------------------------------------- start */
+
+static int mirror(struct set_source *s, unsigned root, int fd, char *path, size_t len);
+
+static int mirror_entry(struct set_source *s, unsigned root, int dir, const char *name, char *path,
+			size_t len)
+{
+	size_t name_len = strlen(name);
+	const char *base;
+	struct stat st;
+	int fd;
+
+	if (!strcmp(name, ".") || !strcmp(name, "..") || (!len && !strcmp(name, TIER_DIR)) ||
+	    len + name_len + 3 > TIER_NAME_SIZE)
+		return 0;
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
+	    st.st_dev != s->set->roots[root].dev)
+		return 0;
+	if (len)
+		path[len++] = '/';
+	memcpy(path + len, name, name_len);
+	/* A name in it, so that the directory itself is made. */
+	memcpy(path + len + name_len, "/x", 3);
+	fd = name_make_parent(s->set->roots[s->tree].fd, s->set->roots[root].fd, path, &base);
+	path[len + name_len] = '\0';
+	if (fd < 0)
+		return err_set(fd, "cannot make the directory %s of %s below %s: %s", path,
+			       s->set->roots[root].path, s->set->roots[s->tree].path,
+			       strerror(-fd));
+	(void)close(fd);
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return err_set(errno, "cannot open %s/%s: %s", s->set->roots[root].path, path,
+			       strerror(errno));
+	return mirror(s, root, fd, path, len + name_len);
+}
+
+/* Make the directories below one at the tree.  Takes fd. */
+static int mirror(struct set_source *s, unsigned root, int fd, char *path, size_t len)
+{
+	DIR *d = fdopendir(fd);
+	struct dirent *e;
+	int r = 0;
+
+	if (!d) {
+		(void)close(fd);
+		return err_set(ENOMEM, "out of memory");
+	}
+	while (r == 0 && (e = readdir(d)))
+		r = mirror_entry(s, root, dirfd(d), e->d_name, path, len);
+	path[len] = '\0';
+	(void)closedir(d);
+	return r;
+}
+
+static int make_tree(struct set_source *s)
+{
+	char path[TIER_NAME_SIZE] = "";
+	int r = 0;
+
+	for (unsigned i = 0; i < s->set->nr_roots; i++)
+		if (s->set->roots[i].class >= s->set->roots[s->tree].class)
+			s->tree = i;
+	for (unsigned i = 0; i < s->set->nr_roots && r == 0; i++) {
+		int fd = i == s->tree
+				 ? -1
+				 : name_open(s->set->roots[i].fd, ".", O_RDONLY | O_DIRECTORY, 0);
+
+		if (i == s->tree)
+			continue;
+		r = fd < 0 ? err_set(fd, "cannot open %s: %s", s->set->roots[i].path, strerror(-fd))
+			   : mirror(s, i, fd, path, 0);
+	}
+	return r;
+}
+
+static int begin(const char *name, struct set_source *s)
+{
+	struct recover_counts recovered;
+	struct scan_counts scanned;
+	int r = set_open(name, &s->set);
+
+	if (r == 0)
+		r = set_whole(s->set);
+	if (r == 0)
+		r = set_lock(s->set);
+	if (r < 0)
+		return r;
+	r = recover_set(s->set, &recovered);
+	if (r == 0 && recovered.waiting)
+		r = err_set(EBUSY, "a move waits to be ended: %s", recovered.why);
+	if (r == 0)
+		r = scan_set(s->set, &scanned);
+	if (r == 0 && scanned.twice)
+		r = err_set(EEXIST,
+			    "two directories of the set have a file %s; see which one is right "
+			    "and remove the other",
+			    scanned.twice_name);
+	if (r == 0)
+		r = make_tree(s);
+	set_unlock(s->set);
+	return r;
+}
+
+int set_source_open(const char *name, struct set_source **ret, int *ret_root_fd)
+{
+	struct set_source *s = calloc(1, sizeof(*s));
+	char link[64];
+	ssize_t n;
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	(void)pthread_mutex_init(&s->lock, NULL);
+	r = begin(name, s);
+	if (r == 0) {
+		*ret_root_fd = openat(s->set->roots[s->tree].fd, ".",
+				      O_PATH | O_DIRECTORY | O_CLOEXEC);
+		(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", *ret_root_fd);
+		n = *ret_root_fd < 0 ? -1 : readlink(link, s->tree_path, PATH_MAX - 1);
+		r = n < 0 ? err_set(errno, "cannot open the tree %s: %s",
+				    s->set->roots[s->tree].path, strerror(errno))
+			  : 0;
+		s->tree_len = n > 1 ? (size_t)n : 0;
+	}
+	if (r < 0) {
+		(void)fprintf(stderr, "penstock: %s\n", err_text());
+		set_source_close(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void set_source_close(struct set_source *s)
+{
+	if (!s)
+		return;
+	set_flush_accesses(s);
+	(void)set_close(s->set);
+	(void)pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+void set_source_begin(struct fs *fs)
+{
+	/* The first file system of which a number is asked for has the same numbers always. */
+	(void)node_number(&fs->nodes, SET_DEV, 1);
+}
+
+/* ------------------------------------------------------------------- names */
+
+int set_path(const struct set_source *s, const struct node *dir, const char *name,
+	     char ret[TIER_NAME_SIZE])
+{
+	char link[64], at[PATH_MAX];
+	const char *rel;
+	ssize_t n;
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", dir->fd);
+	n = readlink(link, at, sizeof(at) - 1);
+	if (n < 0)
+		return -errno;
+	at[n] = '\0';
+	if (strncmp(at, s->tree_path, s->tree_len) != 0 ||
+	    (at[s->tree_len] && at[s->tree_len] != '/'))
+		return -ESTALE;
+	rel = at + s->tree_len;
+	rel += *rel == '/';
+	if (snprintf(ret, TIER_NAME_SIZE, "%s%s%s", rel, *rel && *name ? "/" : "", name) >=
+	    (int)TIER_NAME_SIZE)
+		return -ENAMETOOLONG;
+	return *ret && name_check(ret) < 0 ? -ENOENT : 0;
+}
+
+int set_find(struct set_source *s, const char *path, struct tier_file *ret)
+{
+	int fd = lookup_open(s->set, path, O_PATH, ret), r;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		(void)close(fd);
+		return -ENOENT;
+	}
+	if (ret->id)
+		return fd;
+	/* Somebody made it beneath the set: it needs a number. */
+	ret->stamp = stamp_of(&st);
+	ret->bytes = (uint64_t)st.st_blocks * 512;
+	r = catalog_put(s->set->catalog, ret);
+	if (r < 0) {
+		(void)close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* The node's descriptor shall be that inode's.  Takes fd. */
+static void point(struct node *n, int fd)
+{
+	struct stat now, st;
+
+	if (fstat(n->fd, &now) < 0 || fstat(fd, &st) < 0 || now.st_ino != st.st_ino ||
+	    now.st_dev != st.st_dev)
+		/* Who uses the number meanwhile has one file or the other, with the same bytes. */
+		(void)dup3(fd, n->fd, O_CLOEXEC);
+	(void)close(fd);
+}
+
+/* Under the lock. */
+static int file_entry(struct fs *fs, const char *path, struct fuse_entry_param *ret)
+{
+	struct set_source *s = fs->set;
+	struct tier_file f;
+	struct stat st, key;
+	struct node *n;
+	int fd = set_find(s, path, &f), mine, err;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0) {
+		err = -errno;
+		(void)close(fd);
+		return err;
+	}
+	key = st;
+	key.st_dev = SET_DEV;
+	key.st_ino = (ino_t)f.id;
+	mine = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	err = mine < 0 ? -errno : node_get(&fs->nodes, mine, fs->nodes.root.mnt, &key, &n);
+	if (err < 0) {
+		(void)close(fd);
+		return err;
+	}
+	point(n, fd);
+	if (!n->path || strcmp(n->path, path) != 0) {
+		free(n->path);
+		n->path = strdup(path);
+	}
+	*ret = (struct fuse_entry_param){
+		.ino = fs_ino(fs, n),
+		.attr = st,
+		.attr_timeout = fs_attr_timeout(fs, n),
+		.entry_timeout = fs->timeout,
+	};
+	ret->attr.st_ino = n->number;
+	return 0;
+}
+
+int set_lookup(struct fs *fs, const struct node *dir, const char *name,
+	       struct fuse_entry_param *ret)
+{
+	char path[TIER_NAME_SIZE];
+	struct stat st;
+	int err;
+
+	caller_end();
+	if (fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
+		if (st.st_dev != dir->dev || (dir == &fs->nodes.root && !strcmp(name, TIER_DIR)))
+			return -ENOENT;
+		return fs_lookup_plain(fs, dir, name, ret);
+	}
+	err = set_path(fs->set, dir, name, path);
+	if (err < 0)
+		return err;
+	(void)pthread_mutex_lock(&fs->set->lock);
+	err = file_entry(fs, path, ret);
+	(void)pthread_mutex_unlock(&fs->set->lock);
+	return err;
+}
+
+int set_created(struct fs *fs, const struct node *dir, const char *name,
+		struct fuse_entry_param *ret)
+{
+	return set_lookup(fs, dir, name, ret);
+}
+
+/* ------------------------------------------------------------------- nodes */
+
+/* Under the lock: look where the file is. */
+static void find_node(struct fs *fs, struct node *n)
+{
+	struct tier_file f;
+	int fd = n->path ? set_find(fs->set, n->path, &f) : -ENOENT;
+
+	/* Another file of that name leaves the node what it was: a file that has no name. */
+	if (fd >= 0 && (ino_t)f.id == n->ino)
+		point(n, fd);
+	else
+		closep(&fd);
+}
+
+void set_refresh(struct fs *fs, struct node *n)
+{
+	struct stat st;
+
+	if (n->dev != SET_DEV || (fstat(n->fd, &st) == 0 && st.st_nlink))
+		return;
+	caller_end();
+	(void)pthread_mutex_lock(&fs->set->lock);
+	find_node(fs, n);
+	(void)pthread_mutex_unlock(&fs->set->lock);
+}
+
+static bool same_file(int a, int b)
+{
+	struct stat sa, sb;
+
+	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_ino == sb.st_ino &&
+	       sa.st_dev == sb.st_dev;
+}
+
+/* Under the lock. */
+static int hold_locked(struct fs *fs, struct node *n)
+{
+	int fd, err;
+
+	find_node(fs, n);
+	fd = openat(fs->proc, fd_name(n->fd).s, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0) {
+		err = -errno;
+		(void)close(fd);
+		return err;
+	}
+	/* The file may have moved before the lock was there. */
+	find_node(fs, n);
+	if (same_file(fd, n->fd))
+		return fd;
+	(void)close(fd);
+	return -EWOULDBLOCK;
+}
+
+int set_hold(struct fs *fs, struct node *n)
+{
+	int r;
+
+	caller_end();
+	(void)pthread_mutex_lock(&fs->set->lock);
+	r = hold_locked(fs, n);
+	(void)pthread_mutex_unlock(&fs->set->lock);
+	return r;
+}
+
+void set_nap(void)
+{
+	const struct timespec ts = { .tv_nsec = HOLD_NAP_MS * (long)NSEC_PER_MSEC };
+
+	(void)nanosleep(&ts, NULL);
+}
+
+int set_hold_wait(struct fs *fs, struct node *n)
+{
+	int r = -EWOULDBLOCK;
+
+	for (unsigned i = 0; r == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
+		if (i)
+			set_nap();
+		r = set_hold(fs, n);
+	}
+	return r == -EWOULDBLOCK ? -EBUSY : r;
+}
+
+int set_open_file(struct fs *fs, struct node *n, int flags)
+{
+	int held = set_hold(fs, n), fd;
+
+	if (held < 0)
+		return held;
+	fd = file_open(fs, n, flags);
+	/* While held is open nobody has the exclusive lock, so this one is to be had. */
+	if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0) {
+		int err = -errno;
+
+		(void)close(fd);
+		fd = err;
+	}
+	(void)close(held);
+	if (fd < 0)
+		return fd;
+	(void)pthread_mutex_lock(&fs->set->lock);
+	if (n->path) {
+		/* A mover that was killed may not have told readers where the file is now. */
+		if ((flags & O_ACCMODE) != O_RDONLY)
+			set_moved(fs->set->set, n->path);
+		set_note_access(fs->set, n->path);
+	}
+	(void)pthread_mutex_unlock(&fs->set->lock);
+	return fd;
+}

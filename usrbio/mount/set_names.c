@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of a set's mount: create, unlink, rename, list. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include "base/err.h"
+#include "tier/lookup.h"
+#include "tier/place.h"
+#include "tier/progress.h"
+#include "tier/stamp.h"
+#include "usrbio/mount/caller.h"
+#include "usrbio/mount/log.h"
+#include "usrbio/mount/set_private.h"
+
+#define HOLD_TRIES 6000u
+#define FLUSH_NS (5 * NSEC_PER_SEC)
+
+/* ---------------------------------------------------------------- accesses */
+
+void set_flush_accesses(struct set_source *s)
+{
+	int r = s->nr_accesses ? catalog_begin(s->set->catalog) : 0;
+
+	for (unsigned i = 0; i < s->nr_accesses && r == 0; i++) {
+		r = catalog_access(s->set->catalog, s->accesses[i].path, s->accesses[i].nr);
+		/* It may be deleted by now. */
+		if (r == -ENOENT)
+			r = 0;
+	}
+	if (r == 0 && s->nr_accesses)
+		r = catalog_commit(s->set->catalog);
+	if (r < 0) {
+		if (s->nr_accesses)
+			catalog_rollback(s->set->catalog);
+		log_warn("accesses are not counted", "error=%s", log_text(err_text()).s);
+	}
+	s->nr_accesses = 0;
+	s->flushed_ns = now_ns();
+}
+
+void set_note_access(struct set_source *s, const char *path)
+{
+	unsigned i = 0;
+
+	while (i < s->nr_accesses && strcmp(s->accesses[i].path, path) != 0)
+		i++;
+	if (i == s->nr_accesses) {
+		(void)snprintf(s->accesses[i].path, sizeof(s->accesses[i].path), "%s", path);
+		s->accesses[i].nr = 0;
+		s->nr_accesses++;
+	}
+	s->accesses[i].nr++;
+	if (s->nr_accesses == SET_ACCESSES || now_ns() - s->flushed_ns > FLUSH_NS)
+		set_flush_accesses(s);
+}
+
+/* ------------------------------------------------------------------- holds */
+
+/* Under the lock: keep the file of a path where it is.  Its descriptor, or -errno. */
+static int hold_path(struct set_source *s, const char *path, struct tier_file *ret)
+{
+	for (unsigned i = 0; i < HOLD_TRIES; i++) {
+		struct tier_file again;
+		struct stat a, b;
+		int fd = lookup_open(s->set, path, O_RDONLY, ret), now;
+
+		if (fd < 0)
+			return fd;
+		if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+			/* It may have moved before the lock was there. */
+			now = set_find(s, path, &again);
+			if (now >= 0 && fstat(fd, &a) == 0 && fstat(now, &b) == 0 &&
+			    a.st_ino == b.st_ino && a.st_dev == b.st_dev) {
+				(void)close(now);
+				*ret = again;
+				return fd;
+			}
+			closep(&now);
+		}
+		(void)close(fd);
+		set_nap();
+	}
+	return -EBUSY;
+}
+
+/* Under the lock: give a file's node another path, or none. */
+static void move_node(struct fs *fs, int64_t id, const char *path)
+{
+	struct node *n = node_by_number(&fs->nodes, node_number(&fs->nodes, SET_DEV, (ino_t)id));
+
+	if (!n)
+		return;
+	free(n->path);
+	n->path = path ? strdup(path) : NULL;
+	node_put(&fs->nodes, n, 1);
+}
+
+/* ------------------------------------------------------------------ create */
+
+static int create_file(struct set_source *s, const char *path, const struct new_file *f)
+{
+	int root = place_root(s->set, 0), fd, err;
+	_cleanup_(closep) int dir = -1;
+	struct tier_file file = { 0 };
+	const char *base;
+	struct stat st;
+
+	if (root < 0)
+		return root;
+	dir = place_dir(s->set, (unsigned)root, path, &base);
+	if (dir < 0)
+		return dir;
+	err = caller_begin(&f->caller);
+	if (err < 0)
+		return err;
+	fd = openat(dir, base,
+		    (f->flags & ~(O_DIRECT | O_APPEND | O_TRUNC)) | O_CREAT | O_EXCL | O_NOFOLLOW |
+			    O_NONBLOCK | O_CLOEXEC,
+		    f->mode);
+	err = -errno;
+	caller_end();
+	if (fd < 0)
+		return err;
+	file.root = (unsigned)root;
+	(void)snprintf(file.name, sizeof(file.name), "%s", path);
+	err = flock(fd, LOCK_SH | LOCK_NB) < 0 || fstat(fd, &st) < 0 ? -errno : 0;
+	if (err == 0) {
+		file.stamp = stamp_of(&st);
+		err = catalog_put(s->set->catalog, &file);
+	}
+	if (err < 0) {
+		(void)unlinkat(dir, base, 0);
+		(void)close(fd);
+		return err;
+	}
+	return fd;
+}
+
+int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
+{
+	struct set_source *s = fs->set;
+	char path[TIER_NAME_SIZE];
+	struct tier_file file;
+	struct stat st;
+	int err, fd;
+
+	caller_end();
+	if (!strcmp(f->name, "."))
+		return -EOPNOTSUPP;
+	if (fstatat(dir->fd, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+		return -EISDIR;
+	err = set_path(s, dir, f->name, path);
+	if (err < 0)
+		return err;
+	(void)pthread_mutex_lock(&s->lock);
+	fd = set_find(s, path, &file);
+	if (fd == -ENOENT) {
+		err = create_file(s, path, f);
+	} else if (fd >= 0) {
+		/* Somebody made it since the kernel looked, which looks again at ESTALE. */
+		(void)close(fd);
+		err = f->how & O_EXCL ? -EEXIST : -ESTALE;
+	} else {
+		err = fd;
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return err;
+}
+
+/* ------------------------------------------------------------------ remove */
+
+/* Remove a name from all roots. */
+static int unlink_all(struct set_source *s, const char *path, int flags, unsigned except)
+{
+	for (unsigned i = 0; i < s->set->nr_roots; i++) {
+		_cleanup_(closep) int dir = -1;
+		const char *base;
+
+		if (i == except)
+			continue;
+		dir = name_parent(s->set->roots[i].fd, path, &base);
+		if (dir == -ENOENT || dir == -ENOTDIR)
+			continue;
+		if (dir < 0)
+			return dir;
+		if (unlinkat(dir, base, flags) < 0 && errno != ENOENT)
+			return -errno;
+	}
+	return 0;
+}
+
+int set_unlink(struct fs *fs, const struct node *dir, const char *name)
+{
+	struct set_source *s = fs->set;
+	char path[TIER_NAME_SIZE];
+	struct tier_file f;
+	int err, fd;
+
+	caller_end();
+	err = set_path(s, dir, name, path);
+	if (err < 0)
+		return err;
+	(void)pthread_mutex_lock(&s->lock);
+	fd = hold_path(s, path, &f);
+	err = fd < 0 ? fd : unlink_all(s, path, 0, UINT_MAX);
+	if (err == 0) {
+		err = catalog_drop(s->set->catalog, path);
+		move_node(fs, f.id, NULL);
+	}
+	closep(&fd);
+	(void)pthread_mutex_unlock(&s->lock);
+	return err;
+}
+
+int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
+{
+	struct set_source *s = fs->set;
+	char path[TIER_NAME_SIZE];
+	int err;
+
+	caller_end();
+	err = set_path(s, dir, name, path);
+	if (err < 0)
+		return err;
+	(void)pthread_mutex_lock(&s->lock);
+	/* Other roots make it again for the next file that needs it. */
+	err = unlink_all(s, path, AT_REMOVEDIR, s->tree);
+	if (err == 0 && unlinkat(dir->fd, name, AT_REMOVEDIR) < 0)
+		err = -errno;
+	(void)pthread_mutex_unlock(&s->lock);
+	return err;
+}
+
+/* ------------------------------------------------------------------ rename */
+
+static int is_empty(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	unsigned nr = 0;
+
+	if (!d) {
+		closep(&fd);
+		return -errno;
+	}
+	while (readdir(d))
+		nr++;
+	(void)closedir(d);
+	return nr <= 2;
+}
+
+static int rename_dir(struct set_source *s, const struct node *dir, const char *name,
+		      const char *path, const struct node *to, const char *to_name,
+		      const char *to_path, unsigned flags)
+{
+	int r = is_empty(dir->fd, name);
+
+	if (r < 0)
+		return r;
+	if (r == 0 || unlink_all(s, path, AT_REMOVEDIR, s->tree) < 0)
+		return -EXDEV;
+	r = unlink_all(s, to_path, AT_REMOVEDIR, s->tree);
+	if (r == 0 && renameat2(dir->fd, name, to->fd, to_name, flags) < 0)
+		r = -errno;
+	return r;
+}
+
+static int rename_in_root(struct set_source *s, unsigned root, const char *path,
+			  const char *to_path, unsigned flags)
+{
+	_cleanup_(closep) int from = -1, to = -1;
+	const char *base, *to_base;
+
+	from = name_parent(s->set->roots[root].fd, path, &base);
+	if (from < 0)
+		return from;
+	to = place_dir(s->set, root, to_path, &to_base);
+	if (to < 0)
+		return to;
+	return renameat2(from, base, to, to_base, flags) < 0 ? -errno : 0;
+}
+
+static int rename_file(struct fs *fs, const char *path, const char *to_path, unsigned flags)
+{
+	_cleanup_(closep) int held = -1, target = -1;
+	struct set_source *s = fs->set;
+	struct tier_file f, old = { 0 };
+	int err;
+
+	held = hold_path(s, path, &f);
+	if (held < 0)
+		return held;
+	if (!strcmp(path, to_path))
+		return 0;
+	target = hold_path(s, to_path, &old);
+	if (target < 0 && target != -ENOENT)
+		return target;
+	if (target >= 0 && flags & RENAME_NOREPLACE)
+		return -EEXIST;
+	if (target >= 0 && old.root != f.root)
+		return -EXDEV;
+	err = catalog_begin(s->set->catalog);
+	if (err < 0)
+		return err;
+	err = rename_in_root(s, f.root, path, to_path, flags);
+	if (err == 0)
+		err = catalog_rename(s->set->catalog, path, to_path);
+	if (err == 0)
+		err = catalog_commit(s->set->catalog);
+	if (err < 0) {
+		catalog_rollback(s->set->catalog);
+		return err;
+	}
+	if (target >= 0)
+		move_node(fs, old.id, NULL);
+	move_node(fs, f.id, to_path);
+	return 0;
+}
+
+int set_rename(struct fs *fs, const struct node *dir, const char *name, const struct node *to,
+	       const char *to_name, unsigned flags)
+{
+	char path[TIER_NAME_SIZE], to_path[TIER_NAME_SIZE];
+	struct set_source *s = fs->set;
+	struct stat st, at;
+	bool is_dir, at_dir;
+	int err;
+
+	caller_end();
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return -EINVAL;
+	err = set_path(s, dir, name, path);
+	if (err == 0)
+		err = set_path(s, to, to_name, to_path);
+	if (err < 0)
+		return err;
+	(void)pthread_mutex_lock(&s->lock);
+	is_dir = fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+	at_dir = fstatat(to->fd, to_name, &at, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(at.st_mode);
+	if (!is_dir && at_dir) {
+		err = -EISDIR;
+	} else if (!is_dir) {
+		err = rename_file(fs, path, to_path, flags);
+	} else {
+		struct tier_file f;
+		int fd = set_find(s, to_path, &f);
+
+		err = fd >= 0 ? -ENOTDIR
+			      : rename_dir(s, dir, name, path, to, to_name, to_path, flags);
+		closep(&fd);
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return err;
+}
+
+void set_dir_attr(struct fs *fs, const struct node *dir)
+{
+	struct set_source *s = fs->set;
+	char path[TIER_NAME_SIZE];
+	struct stat st;
+
+	caller_end();
+	if (set_path(s, dir, "", path) < 0 || fstat(dir->fd, &st) < 0)
+		return;
+	for (unsigned i = 0; *path && i < s->set->nr_roots; i++) {
+		_cleanup_(closep) int fd = -1;
+
+		if (i == s->tree)
+			continue;
+		fd = name_open(s->set->roots[i].fd, path, O_RDONLY | O_DIRECTORY, 0);
+		if (fd >= 0 &&
+		    (fchown(fd, st.st_uid, st.st_gid) < 0 || fchmod(fd, st.st_mode & 07777) < 0))
+			log_warn("a directory's owner and mode differ between roots",
+				 "root=%s error=%s", log_text(s->set->roots[i].path).s,
+				 log_errno(-errno));
+	}
+}
+
+/* -------------------------------------------------------------------- list */
+
+struct listing {
+	struct fs *fs;
+	const char *path; /* of the directory */
+	struct set_entry *at;
+	size_t nr, room;
+};
+
+static int add_entry(struct listing *l, const char *name, uint64_t number, mode_t type)
+{
+	if (l->nr == l->room) {
+		size_t room = l->room ? 2 * l->room : 64;
+		struct set_entry *more = reallocarray(l->at, room, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		l->at = more;
+		l->room = room;
+	}
+	l->at[l->nr] = (struct set_entry){ .number = number, .type = type };
+	(void)snprintf(l->at[l->nr++].name, sizeof(l->at->name), "%s", name);
+	return 0;
+}
+
+/* A file, if the set has it.  Its number is the catalogue's. */
+static int add_file(struct listing *l, const char *name)
+{
+	char path[TIER_NAME_SIZE];
+	struct tier_file f;
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s%s%s", l->path, *l->path ? "/" : "", name) >=
+	    (int)sizeof(path))
+		return 0;
+	(void)pthread_mutex_lock(&l->fs->set->lock);
+	fd = set_find(l->fs->set, path, &f);
+	(void)pthread_mutex_unlock(&l->fs->set->lock);
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	(void)close(fd);
+	return add_entry(l, name, node_number(&l->fs->nodes, SET_DEV, (ino_t)f.id), S_IFREG);
+}
+
+static int list_entry_of(struct listing *l, const struct node *dir, int fd, const char *name,
+			 bool tree)
+{
+	struct stat st;
+
+	if (!strcmp(name, ".") || !strcmp(name, ".."))
+		return tree ? add_entry(l, name, dir->number, S_IFDIR) : 0;
+	if (!*l->path && !strcmp(name, TIER_DIR))
+		return 0;
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	if (S_ISREG(st.st_mode))
+		return add_file(l, name);
+	if (!tree || !S_ISDIR(st.st_mode) || st.st_dev != dir->dev)
+		return 0;
+	return add_entry(l, name, node_number(&l->fs->nodes, dir->dev, st.st_ino), S_IFDIR);
+}
+
+static int list_root(struct listing *l, const struct node *dir, unsigned root)
+{
+	const struct set_source *s = l->fs->set;
+	int fd = name_open(s->set->roots[root].fd, *l->path ? l->path : ".", O_RDONLY | O_DIRECTORY,
+			   0),
+	    err = 0;
+	struct dirent *e;
+	DIR *d;
+
+	if (fd < 0)
+		return fd == -ENOENT && root != s->tree ? 0 : fd;
+	d = fdopendir(fd);
+	if (!d) {
+		(void)close(fd);
+		return -ENOMEM;
+	}
+	while (err == 0 && (e = readdir(d)))
+		err = list_entry_of(l, dir, dirfd(d), e->d_name, root == s->tree);
+	(void)closedir(d);
+	return err;
+}
+
+/* A file that moved meanwhile may have been on neither root when it was looked at. */
+static int add_moved(struct listing *l, const struct progress_move *m)
+{
+	size_t len = strlen(l->path);
+	const char *name = m->name + len + (len > 0);
+
+	if (strncmp(m->name, l->path, len) != 0 || (len && m->name[len] != '/') || !*name ||
+	    strchr(name, '/') || strlen(name) > NAME_MAX)
+		return 0;
+	return add_file(l, name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct set_entry *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static int list_once(struct listing *l, const struct node *dir, bool *ret_again)
+{
+	const struct progress *p = l->fs->set->set->progress;
+	uint64_t before = progress_count(p), after;
+	struct progress_move m;
+	size_t kept = 0;
+	int err = 0;
+
+	l->nr = 0;
+	for (unsigned i = 0; i < l->fs->set->set->nr_roots && err == 0; i++)
+		err = list_root(l, dir, i);
+	progress_now(p, &m);
+	if (err == 0 && m.nr)
+		err = add_moved(l, &m);
+	after = progress_count(p);
+	*ret_again = after - before >= PROGRESS_ENDED - 1;
+	for (uint64_t i = before; i < after && err == 0 && !*ret_again; i++)
+		if (progress_ended(p, i, &m))
+			err = add_moved(l, &m);
+	if (err < 0)
+		return err;
+	qsort(l->at, l->nr, sizeof(*l->at), by_name);
+	for (size_t i = 0; i < l->nr; i++)
+		if (!kept || strcmp(l->at[kept - 1].name, l->at[i].name) != 0)
+			l->at[kept++] = l->at[i];
+	l->nr = kept;
+	return 0;
+}
+
+int set_list(struct fs *fs, const struct node *dir, struct set_entry **ret, size_t *ret_nr)
+{
+	char path[TIER_NAME_SIZE];
+	struct listing l = { .fs = fs, .path = path };
+	bool again = true;
+	int err;
+
+	caller_end();
+	err = set_path(fs->set, dir, "", path);
+	for (unsigned i = 0; i < 100 && again && err == 0; i++)
+		err = list_once(&l, dir, &again);
+	if (err == 0 && again)
+		err = -EAGAIN;
+	if (err < 0) {
+		free(l.at);
+		return err;
+	}
+	*ret = l.at;
+	*ret_nr = l.nr;
+	return 0;
+}
+
+int set_statfs(struct fs *fs, struct statvfs *ret)
+{
+	struct tier_space all = { 0 }, one;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&fs->set->lock);
+	for (unsigned c = 0; c < TIER_CLASSES && r == 0; c++) {
+		r = class_space(fs->set->set, (enum tier_class)c, &one);
+		all.size += one.size;
+		all.avail += one.avail;
+	}
+	(void)pthread_mutex_unlock(&fs->set->lock);
+	if (r < 0)
+		return r;
+	ret->f_bsize = ret->f_frsize = 4096;
+	ret->f_blocks = all.size / 4096;
+	ret->f_bfree = ret->f_bavail = all.avail / 4096;
+	return 0;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* What set.c and set_names.c share. */
+#ifndef MOUNT_SET_PRIVATE_H
+#define MOUNT_SET_PRIVATE_H
+
+#include <limits.h>
+#include <sys/sysmacros.h>
+
+#include "tier/set.h"
+#include "usrbio/mount/set.h"
+
+/* Of nodes of files: no file system of the machine has this number. */
+#define SET_DEV makedev(0xfff, 0xfffff)
+
+#define SET_ACCESSES 256u
+
+struct set_access {
+	char path[TIER_NAME_SIZE];
+	uint64_t nr;
+};
+
+struct set_source {
+	struct tier_set *set;
+	pthread_mutex_t lock;
+	unsigned tree; /* number of the root that has the directories */
+	char tree_path[PATH_MAX];
+	size_t tree_len;
+	/* Opens that are not in the catalogue yet, under the lock. */
+	struct set_access accesses[SET_ACCESSES];
+	unsigned nr_accesses;
+	uint64_t flushed_ns;
+};
+
+/* The path in the set of a name in a directory ("": of the directory itself).  0 or -errno. */
+int set_path(const struct set_source *s, const struct node *dir, const char *name,
+	     char ret[TIER_NAME_SIZE]);
+
+/* Under the lock: a descriptor (O_PATH) of a file where it lies now, with its number; -errno. */
+int set_find(struct set_source *s, const char *path, struct tier_file *ret);
+
+void set_nap(void);
+
+/* Under the lock: count an open, for the policy. */
+void set_note_access(struct set_source *s, const char *path);
+void set_flush_accesses(struct set_source *s);
+
+#endif
