@@ -4,7 +4,9 @@
  * which runs them thousands of times and on builds with planted faults.  recover prints a line
  * "CLASS NAME" for each file.  With DRIVE_DIE_AT=N in the environment the process ends before the
  * N-th file call; with DRIVE_WRITE_AT=N and DRIVE_WRITE=PATH somebody appends a byte to that file
- * then.  With DRIVE_MARK=PATH he syncs it, and writes the text DRIVE_MARK_TEXT to PATH.
+ * then.  With DRIVE_MOVE_ALONE the calls of the move alone count, and not those of recovery and
+ * scan before it.  With DRIVE_MARK=PATH the writer syncs the byte, and writes the text
+ * DRIVE_MARK_TEXT to PATH.
  */
 #include <stdio.h>
 
@@ -98,6 +100,8 @@ static int move(const char *name, const char *file, const char *class)
 		r = open_locked(name, &set);
 	if (r < 0)
 		return r;
+	if (getenv("DRIVE_MOVE_ALONE"))
+		calls_hook = count;
 	r = move_target(set, to, 0);
 	return r < 0 ? r : move_file(set, file, (unsigned)r, &done);
 }
@@ -127,7 +131,7 @@ int main(int argc, char *argv[])
 	write_at = write ? strtoul(write, NULL, 10) : 0;
 	mark = getenv("DRIVE_MARK");
 	mark_text = getenv("DRIVE_MARK_TEXT");
-	calls_hook = die_at || write_at ? count : NULL;
+	calls_hook = (die_at || write_at) && !getenv("DRIVE_MOVE_ALONE") ? count : NULL;
 	if (argc == 6 && !strcmp(argv[1], "init"))
 		r = init(argv[2], argv + 3);
 	else if (argc == 5 && !strcmp(argv[1], "move"))

@@ -279,7 +279,7 @@ def random_while_moving(s):
             while not ends.is_set():
                 s.move(os.path.join(rng.choice(c.dirs), f"f{rng.randrange(6)}"),
                        rng.choice(CLASSES))
-        except Wrong as e:
+        except (Wrong, OSError) as e:
             wrong.append(e)
 
     thread = threading.Thread(target=moves)

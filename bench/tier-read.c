@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tier-read NAME PATH: the CPU time of reads through a set (tier://SET/FILE) beside those by the
+ * file's own path, in turns, for 4 KiB and 1 MiB.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <penstock.h>
+
+#define PAIRS 31
+
+static double cpu_us(void)
+{
+	struct rusage u;
+
+	(void)getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static void check(int64_t r, const char *what)
+{
+	if (r >= 0)
+		return;
+	(void)fprintf(stderr, "tier-read: %s: %s\n", what, pst_error_text());
+	exit(1);
+}
+
+/* Microseconds of CPU time for one read. */
+static double reads(struct pst_file *f, void *buf, uint64_t len, uint64_t size, unsigned nr)
+{
+	double began = cpu_us();
+
+	for (unsigned i = 0; i < nr; i++)
+		check(pst_read(f, (uint64_t)i * len % (size - len + 1) / len * len, NULL,
+			       (uintptr_t)buf, len, NULL),
+		      "read");
+	return (cpu_us() - began) / nr;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+int main(int argc, char *argv[])
+{
+	static const uint64_t sizes[] = { 4096, 1 << 20 };
+	struct pst_file_info info = { .sz = sizeof(info) };
+	struct pst_file *file[2];
+	void *buf = aligned_alloc(4096, 1 << 20);
+
+	if (argc != 3 || !buf) {
+		(void)fprintf(stderr, "usage: tier-read tier://SET/FILE PATH\n");
+		return 2;
+	}
+	for (int i = 0; i < 2; i++)
+		check(pst_file_open(argv[i + 1], PST_FILE_READ, NULL, &file[i]), argv[i + 1]);
+	check(pst_file_info(file[1], &info), argv[2]);
+	for (unsigned s = 0; s < 2; s++) {
+		unsigned nr = sizes[s] == 4096 ? 20000 : 300;
+		double us[2][PAIRS], ratio[PAIRS];
+
+		for (unsigned p = 0; p < PAIRS; p++) {
+			for (unsigned k = 0; k < 2; k++) {
+				unsigned i = (k + p) % 2;
+
+				us[i][p] = reads(file[i], buf, sizes[s], info.size, nr);
+			}
+			ratio[p] = us[0][p] / us[1][p];
+		}
+		for (unsigned i = 0; i < 2; i++)
+			qsort(us[i], PAIRS, sizeof(double), by_value);
+		qsort(ratio, PAIRS, sizeof(double), by_value);
+		(void)printf("%7llu bytes: median %.3f us by the set, %.3f by the path; fastest "
+			     "%.3f, %.3f; ratio of a pair %.3f (quartiles %.3f to %.3f of %d)\n",
+			     (unsigned long long)sizes[s], us[0][PAIRS / 2], us[1][PAIRS / 2],
+			     us[0][0], us[1][0], ratio[PAIRS / 2], ratio[PAIRS / 4],
+			     ratio[3 * PAIRS / 4], PAIRS);
+	}
+	for (int i = 0; i < 2; i++)
+		(void)pst_file_close(file[i]);
+	free(buf);
+	return 0;
+}
