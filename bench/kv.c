@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kv DIR: what a store of blocks costs.  One line for each figure of docs/KV.md, and with --layout the
- * table that files or extents were chosen by.
+ * kv DIR: what a store of blocks costs.  One line for each figure of docs/KV.md, with --layout the
+ * table that files or extents were chosen by, and with --open how long a store of 10 million blocks
+ * takes to close and to open.
  *
  * --layout: for each size, blocks are written and read back by one thread with plain calls, as a file
  * each (create, write, rename; open, read, close) and as extents of one file that is allocated before
@@ -16,6 +17,7 @@
 
 #include "base/base.h"
 #include "base/crc32c.h"
+#include "kv/store.h"
 
 #define ROUNDS 7u
 
@@ -286,8 +288,50 @@ static void figures(const char *path)
 		     (double)st.written / (double)st.set_bytes);
 	lookups(kv, space);
 	(void)pst_kv_stat(kv, &st);
+	/* Some of the table that finds blocks is there ahead of need: up to 40 bytes. */
 	(void)printf("index: %" PRIu64 " blocks, %.1f bytes each\n", st.blocks,
 		     (double)st.index_bytes / (double)st.blocks);
+	pst_kv_close(kv);
+	(void)printf("remove %s\n", root);
+}
+
+#define MANY 10000000u
+
+static double since_ms(uint64_t began)
+{
+	return as_ms(now_ns() - began);
+}
+
+/* The index alone: the files of these blocks are not made. */
+static void open_many(const char *path)
+{
+	struct pst_kv_stat st = { .sz = sizeof(st) };
+	struct pst_kv *kv;
+	uint64_t began, cpu;
+	char root[4096];
+	uint32_t space;
+
+	(void)snprintf(root, sizeof(root), "%s/kv-bench-open", path);
+	if (mkdir(root, 0755) < 0)
+		die(root);
+	kv = open_store(root, NULL, UINT64_C(1) << 60);
+	space = space_of(kv);
+	for (uint64_t i = 0; i < MANY; i++)
+		if (cache_insert(kv, space, i * UINT64_C(0x9e3779b97f4a7c15) + 1, MIB(1) + 100) < 0)
+			die("memory");
+	(void)pst_kv_stat(kv, &st);
+	(void)printf("%u blocks: %.1f bytes of index each", MANY, (double)st.index_bytes / MANY);
+	began = now_ns();
+	pst_kv_close(kv);
+	(void)printf(", closed in %.0f ms", since_ms(began));
+	began = now_ns();
+	cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+	kv = open_store(root, NULL, UINT64_C(1) << 60);
+	(void)printf(", opened in %.0f ms (%.0f ms of CPU)\n", since_ms(began),
+		     as_ms(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu));
+	(void)pst_kv_stat(kv, &st);
+	if (st.loaded != MANY)
+		die("the index");
 	pst_kv_close(kv);
 	(void)printf("remove %s\n", root);
 }
@@ -295,13 +339,16 @@ static void figures(const char *path)
 int main(int argc, char *argv[])
 {
 	bool by_layout = argc > 1 && !strcmp(argv[1], "--layout");
+	bool many = argc > 1 && !strcmp(argv[1], "--open");
 
-	if (argc != 2 + by_layout) {
-		(void)fputs("Usage: kv [--layout] DIR\n", stderr);
+	if (argc != 2 + (by_layout || many)) {
+		(void)fputs("Usage: kv [--layout | --open] DIR\n", stderr);
 		return 2;
 	}
 	if (by_layout)
 		layout(argv[2]);
+	else if (many)
+		open_many(argv[2]);
 	else
 		figures(argv[1]);
 	return 0;
