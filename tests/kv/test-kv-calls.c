@@ -4,6 +4,8 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
+#include "kv/block.h"
+
 #include "calls.h"
 #include "kv_case.h"
 
@@ -335,8 +337,33 @@ static void writes_in_flight_are_counted(void)
 	k_remove_root();
 }
 
+/* Two keys of one hash would have one file: the key in it tells. */
+static void a_collision_is_a_miss(void)
+{
+	struct block_id a = { .space = 1, .hash = 2, .key = "a", .key_len = 1 }, b = a;
+	char tail[TAIL_MAX];
+	size_t n = block_tail(tail, &a, 100, 5);
+	uint64_t len;
+	uint32_t crc;
+
+	T_EQ(block_check(tail, n, 100 + n, &a, &len, &crc, NULL, NULL), 0);
+	T_EQ(len, 100);
+	T_EQ(crc, 5);
+	b.key = "b";
+	T_EQ(block_check(tail, n, 100 + n, &b, &len, &crc, NULL, NULL), -EBADMSG);
+	b = a;
+	b.space = 9;
+	T_EQ(block_check(tail, n, 100 + n, &b, &len, &crc, NULL, NULL), -EBADMSG);
+	b = a;
+	b.hash = 9;
+	T_EQ(block_check(tail, n, 100 + n, &b, &len, &crc, NULL, NULL), -EBADMSG);
+	/* A byte too many before the foot. */
+	T_EQ(block_check(tail, n, 101 + n, &a, &len, &crc, NULL, NULL), -EBADMSG);
+}
+
 int main(void)
 {
+	T_RUN(a_collision_is_a_miss);
 	T_RUN(any_call_may_fail);
 	T_RUN(a_hang_is_a_miss);
 	T_RUN(a_close_ends_beside_a_hang);

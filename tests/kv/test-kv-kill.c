@@ -86,6 +86,8 @@ static void judge(void)
 		if (r == -ENOENT) {
 			/* Gone by a delete, or evicted, or never there. */
 			T_CHECK(sh->budget == SMALL || !acked || acked & 1 || begun & 1);
+			/* From here on it is known to be gone, also by a delete that was killed. */
+			sh->acked[k] = 1;
 			continue;
 		}
 		T_EQ(r, len_of(k));

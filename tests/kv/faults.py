@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""faults.py SOURCE CC ARCHIVE LIBRARY [WRAP...]: plant faults in the store, one at a time.
+
+Each fault takes a check away.  The tests are linked with the changed file in front of the archive,
+and one of them must fail.  PST_SOAK=1 plants all, else three of them.  FAULT=TEXT plants those with
+that text in their names.  A fault whose text is not in the source any more is an error.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+SOURCE, CC, ARCHIVE, LIBRARY, *WRAPS = sys.argv[1:]
+SOAK = bool(os.environ.get("PST_SOAK"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# What the fault takes away, file, text, text instead.
+FAULTS = [
+    ("CRC-32C of the foot", "block.c", "offsetof(struct foot, foot_crc)) != le32toh(f.foot_crc))",
+     "offsetof(struct foot, foot_crc)) == 0x12345)"),
+    ("space and hash of the foot", "block.c",
+     "if (id && (le64toh(f.space) != id->space || le64toh(f.hash) != id->hash))", "if (0)"),
+    ("key of the foot", "block.c", "if (id && id->key && (key_len", "if (0 && id->key && (key_len"),
+    ("length in the foot", "block.c", "if (le64toh(f.len) != file_len", "if (0 && f.len != file_len"),
+    ("CRC-32C of the bytes", "worker.c", "if (done->crc32c != crc)", "if (0)"),
+    ("room of the caller", "worker.c", "if (len > job->item.len)", "if (0)"),
+    ("removal of wrong blocks", "worker.c", "if ((r == -EBADMSG || r == -ENOENT) && !kv->reader)",
+     "if (0)"),
+    ("who still has the job", "worker.c", "on = job->state == JOB_PATH;", "on = true;"),
+    ("checked before it is copied", "worker.c", "if (w->kv->bounce)", "if (0)"),
+    ("time of use in the file", "worker.c", "if (!kv->reader && clock_ns", "if (0 && clock_ns"),
+    ("budget", "cache.c", "} else if (kv->used + size > kv->budget) {", "} else if (0) {"),
+    ("quota", "cache.c", "if (c->used + size > c->capacity) {", "if (0) {"),
+    ("reserve", "cache.c", "st.f_frsize >= kv->reserve + pending + size", "st.f_frsize >= 0"),
+    ("bytes of a file that is read", "cache.c", "if (w->is_reading && w->reading == hash",
+     "if (0 && w->reading == hash"),
+    ("bytes of a block that is replaced", "cache.c",
+     "if (old)\n\t\t\tgive_bytes(kv, c, hash, old);", ""),
+    ("the owner's lock", "root.c", "if (flock(r->lock, LOCK_EX | LOCK_NB) < 0) {", "if (0) {"),
+    ("foreign files", "root.c", "at = check_empty(r->dir[i], r->path[i]);", "at = 0;"),
+    ("order of directories", "root.c", "if (le32toh(c->nr) != r->nr || le32toh(c->idx) != idx)",
+     "if (0)"),
+    ("check of penstock-kv", "root.c", "le32toh(ret->crc) != config_crc(ret))", "0)"),
+    ("temporary files of a dead owner", "root.c", "res = root_remove_tree(r->dir[i], names[k]);",
+     "res = 0;"),
+    ("removal of the index", "snapshot.c", "if (unlinkat(dir, NAME, 0) < 0 || fsync(dir) < 0)",
+     "if (0)"),
+    ("CRC-32C of the index", "snapshot.c", "|| want != crc))", "))"),
+    ("salt", "space.c", "(struct hash_part){ o.salt, strlen(o.salt) }",
+     "(struct hash_part){ \"\", 0 }"),
+    ("lengths in a hash", "hash.c", "word(&s, parts[i].len);", ""),
+    ("budget of what is found", "scan.c",
+     "if (kv->used + size > kv->budget || c->used + size > c->capacity)", "if (0)"),
+    ("blocks of a tenant that is dropped", "space.c", "if (user_space(e->user) != space)",
+     "if (1)"),
+    ("readers do not write", "front.c", "job_end(job, -EROFS);", "job_end(job, 0);"),
+]
+
+
+def plant(scratch, file, old, new):
+    with open(os.path.join(SOURCE, "kv", file), encoding="utf-8") as f:
+        text = f.read()
+    if text.count(old) != 1:
+        sys.exit(f"faults.py: {file} has '{old}' {text.count(old)} times, not once")
+    path = os.path.join(scratch, file)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.replace(old, new))
+    return path
+
+
+def build(scratch, planted, name, others, wraps):
+    subprocess.run([*CC.split(), "-w", "-g", "-O1", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64",
+                    *(f"-I{SOURCE}/{d}" for d in (".", "src", "include", "tests")), "-I", HERE,
+                    "-o", os.path.join(scratch, name), os.path.join(HERE, name + ".c"),
+                    *(os.path.join(HERE, o) for o in others), planted, ARCHIVE, *wraps, LIBRARY,
+                    f"-Wl,-rpath,{os.path.dirname(LIBRARY)}", "-pthread"], check=True)
+
+
+def found_by(scratch):
+    """The test that fails, or None."""
+    env = {**os.environ, "PST_TEST_DIR": scratch}
+    env.pop("PST_TEST_CASE", None)
+    env.pop("PST_SOAK", None)
+    for name in ("test-kv", "test-kv-calls", "test-kv-kill"):
+        run = subprocess.run([os.path.join(scratch, name)], env=env, capture_output=True, text=True,
+                             timeout=300, check=False)
+        if run.returncode:
+            case = next((l for l in run.stdout.splitlines() if l.startswith("not ok")), "crashed")
+            return f"{name}: {case.removeprefix('not ok ')}"
+    return None
+
+
+def main():
+    wraps = [f"-Wl,--wrap={w}" for w in WRAPS]
+    only, found = os.environ.get("FAULT", ""), 0
+    faults = [f for f in FAULTS if only in f[0]][::1 if SOAK or only else 12]
+    for nr, (what, file, old, new) in enumerate(faults, 1):
+        with tempfile.TemporaryDirectory() as scratch:
+            planted = plant(scratch, file, old, new)
+            build(scratch, planted, "test-kv", [], [])
+            build(scratch, planted, "test-kv-calls", ["calls.c"], wraps)
+            build(scratch, planted, "test-kv-kill", [], [])
+            by = found_by(scratch)
+        found += by is not None
+        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""),
+              flush=True)
+    print(f"1..{len(faults)}")
+    return found != len(faults)
+
+
+sys.exit(main())
