@@ -4,9 +4,10 @@
  * table that files or extents were chosen by, and with --open how long a store of 10 million blocks
  * takes to close and to open.
  *
- * --layout: for each size, blocks are written and read back by one thread with plain calls, as a file
- * each (create, write, rename; open, read, close) and as extents of one file that is allocated before
- * (pwrite and pread at an offset), in turns.  Microseconds a block, the median of several rounds.
+ * --layout: for each size, blocks are written and read back by one thread with plain calls, as a
+ * file each (create, write, rename; open, read, close) and as extents of one file that is allocated
+ * before (pwrite and pread at an offset), in turns. Microseconds a block, the median of several
+ * rounds.
  */
 #include <fcntl.h>
 #include <inttypes.h>

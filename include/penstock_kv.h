@@ -36,8 +36,8 @@
  *   The owner dies
  *	The kernel drops its lock, and the next process that opens the root becomes the owner.  It
  *	finds temporary files and removes them; published blocks stay.  Death before the rename
- *	leaves a temporary file, after it a whole block, and within an eviction a block that lives on
- *	until the next one.
+ *	leaves a temporary file, after it a whole block, and within an eviction a block that lives
+ *	on until the next one.
  *   The power fails
  *	File names may be there without their bytes: such blocks fail their check.  The index that
  *	a clean close leaves is removed, and the removal synced, before the first set: an index that
@@ -77,7 +77,7 @@ PST_API const char *pst_kv_error_text(void);
 /* Do not write: get blocks of a root that another process owns.  There is no index; each look-up
  * asks the file system. */
 #define PST_KV_READER (1u << 0)
-/* fdatasync(2) each block before it gets its name.  Without it, blocks that were set within the last
+/* fdatasync(2) each block before it gets its name. Without it, blocks that were set within the last
  * seconds before a power loss become misses; none is wrong. */
 #define PST_KV_SYNC (1u << 1)
 /* Read into memory of the store's own and copy from there what was checked: the caller's memory
@@ -122,7 +122,7 @@ PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_k
  * @kv: the store; no other call on it may be running or follow
  *
  * Batches under way complete with -ECANCELED where they have not begun; the rest ends, at its
- * deadline at the latest.  Completions that were not reaped are dropped.  The owner writes the index.
+ * deadline at the latest. Completions that were not reaped are dropped. The owner writes the index.
  * Where a thread hangs in the kernel, what it needs stays allocated until it returns, no index is
  * written, and this process goes on to own the root.
  *
@@ -156,8 +156,9 @@ struct pst_kv_space_opts {
  *
  * May wait for the disk, once for each space.
  *
- * Return: 0; -EINVAL for strings that are too long or a quota that is too small or differs from that
- * which the space has; -ENOSPC for more than PST_KV_SPACES_MAX; what the file system says; -ENOMEM.
+ * Return: 0; -EINVAL for strings that are too long or a quota that is too small or differs from
+ * that which the space has; -ENOSPC for more than PST_KV_SPACES_MAX; what the file system says;
+ * -ENOMEM.
  */
 PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts,
 			 uint32_t *ret_space);
@@ -168,7 +169,7 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
  * @identity: NULL: of each
  * @tenant:   NULL: of each.  One of the two is given
  *
- * When the call returns none of the blocks is found any more, by any process.  Blocks that are being
+ * When the call returns none of the blocks is found any more, by any process. Blocks that are being
  * set meanwhile may be found again.
  *
  * Return: how many spaces were emptied; -EROFS for a reader; -EINVAL; what the file system says.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* SipHash-2-4 of 64 bits (Aumasson and Bernstein, 2012): keyed, so that nobody who does not know the
- * key of a root makes two keys of blocks collide. */
+/* SipHash-2-4 of 64 bits (Aumasson and Bernstein, 2012): keyed, so that nobody who does not know
+ * the key of a root makes two keys of blocks collide. */
 #ifndef KV_HASH_H
 #define KV_HASH_H
 

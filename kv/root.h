@@ -55,8 +55,8 @@ int root_remove_tree(int dir, const char *name);
 bool root_parse_name(const char *name, uint64_t *ret);
 
 /*
- * Visit the files of blocks of one directory.  fn gets the space, the hash, and what fstatat(2) says.
- * Stops where fn returns another value than 0, and returns that.
+ * Visit the files of blocks of one directory. fn gets the space, the hash, and what fstatat(2)
+ * says. Stops where fn returns another value than 0, and returns that.
  */
 struct stat;
 int root_scan(const struct root *r, unsigned dir,

@@ -101,7 +101,8 @@ int scan_load(struct pst_kv *kv)
 		r = root_scan(&kv->root, i, add, &s);
 	if (r == 0 && s.nr)
 		qsort(s.at, s.nr, sizeof(*s.at), by_time);
-	/* The newest stay; what does not fit behind them is removed before anything is counted in. */
+	/* The newest stay; what does not fit behind them is removed before anything is counted in.
+	 * */
 	for (size_t i = s.nr; r == 0 && i-- > 0;)
 		if (!keep(kv, &s.at[i]))
 			r = unlink_found(kv, &s.at[i]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The index file: what the policies remember, written when a store is closed, and removed as soon as
- * it is read, so that one that is found is right.  A head, the hashes of spaces in the order of their
- * numbers, and for each cache its entries, queue by queue, oldest first.
+ * The index file: what the policies remember, written when a store is closed, and removed as soon
+ * as it is read, so that one that is found is right. A head, the hashes of spaces in the order of
+ * their numbers, and for each cache its entries, queue by queue, oldest first.
  */
 #include <fcntl.h>
 #include <stdio.h>

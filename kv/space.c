@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Spaces.  The hash of a space's name is the name of its directory; a file of words beside says what
- * it stands for: quota, identity and tenant, each ended by a zero byte.  Of the salt only the hash
+ * Spaces. The hash of a space's name is the name of its directory; a file of words beside says what
+ * it stands for: quota, identity and tenant, each ended by a zero byte. Of the salt only the hash
  * knows.
  */
 #include <dirent.h>

@@ -2,8 +2,9 @@
 /*
  * An open store.
  *
- * One lock covers all of it; no call that may wait for a disk is made while it is held.  A stripe is
- * taken before the lock, by who changes the file of a block and the index together: renames, unlinks.
+ * One lock covers all of it; no call that may wait for a disk is made while it is held. A stripe is
+ * taken before the lock, by who changes the file of a block and the index together: renames,
+ * unlinks.
  *
  * Bytes: used counts each file from its reservation until it is unlinked and nobody reads it.  The
  * policies hold published blocks only, so the sum of their bytes never exceeds used.

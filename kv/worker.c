@@ -2,9 +2,9 @@
 /*
  * Threads that do the I/O of blocks, one block at a time each.
  *
- * Calls with a path may hang in the kernel.  They are made without the caller's memory, and the owner
- * thread ends the job at its deadline (JOB_PATH).  What moves the caller's bytes is a request of a
- * pst_queue, which ends at the deadline by itself (JOB_IO).
+ * Calls with a path may hang in the kernel. They are made without the caller's memory, and the
+ * owner thread ends the job at its deadline (JOB_PATH). What moves the caller's bytes is a request
+ * of a pst_queue, which ends at the deadline by itself (JOB_IO).
  */
 #include <errno.h>
 #include <fcntl.h>

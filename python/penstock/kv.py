@@ -18,8 +18,9 @@ from ctypes import (POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _lib
-from ._lib import Path, deadline, failure, name_of, sized
+from ._lib import deadline, failure, name_of, sized
 from ._memory import _Buffer, _get_buffer, _release_buffer
+from ._types import Path
 
 NAME = "libpenstock-kv.so.0"
 VARIABLE = "PST_LIBPENSTOCK_KV"
@@ -151,7 +152,8 @@ class _Call:
 
     def _place(self, buffer: Buffer, writable: bool) -> Tuple[int, int]:
         if isinstance(buffer, tuple):
-            return buffer
+            where, size = buffer
+            return int(where), int(size)
         view = _Buffer()
         # PyBUF_WRITABLE 1: a get into bytes is refused.
         _get_buffer(buffer, byref(view), 1 if writable else 0)
@@ -298,7 +300,7 @@ class Store:
 
     def drain(self, timeout: Optional[float] = 0) -> bool:
         """Is all memory of completed batches quiet?"""
-        return _kv.pst_kv_drain(self._open(), deadline(timeout, NO_DEADLINE)) == 0
+        return bool(_kv.pst_kv_drain(self._open(), deadline(timeout, NO_DEADLINE)) == 0)
 
     def stat(self) -> Dict[str, int]:
         st = sized(_Stat)

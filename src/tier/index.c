@@ -3,8 +3,8 @@
 
 #define BUCKETS_MIN 64u
 #define ROOM_MIN 64u
-/* The array grows by this part of itself: what is not yet used of it takes no memory, only addresses,
- * and the C library moves large arrays without copying. */
+/* The array grows by this part of itself: what is not yet used of it takes no memory, only
+ * addresses, and the C library moves large arrays without copying. */
 #define GROWTH 8u
 
 static size_t bucket(size_t nr_buckets, uint64_t id)

@@ -1,38 +1,45 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# lmcache.sh [VERSION]: LMCache's own tests of its native L2 adapters over penstock.lmcache, and counts
-# of what passed, failed and was skipped.  Outside CI: it fetches LMCache's wheel and source archive
-# from PyPI, 60 MB, into build/upstream.  PYTHON names an interpreter with torch, numpy, pytest and pip.
+# lmcache.sh [VERSION]: LMCache's own tests of native L2 adapters over penstock.lmcache, and counts of
+# what passed, failed and was skipped, each with its reason.  Outside CI: it fetches LMCache's wheel, its
+# source archive and what these import from PyPI, into build/upstream.  PYTHON names an interpreter with
+# torch, numpy, pytest and pip, whose packages are used.
 #
-# The mock of the tests is replaced by our client.  What is left out, or may fail, is in
-# lmcache.expected with its reason.
+# The tests are as they are, but for one line: behind their mock of a connector, its name is given to
+# our client.
 set -eu
 cd "$(dirname "$0")/../.."
 version=${1:-0.5.7rc2}
 root=$PWD
 top=$root/build/upstream/lmcache-$version
 python=${PYTHON:?names an interpreter with torch, numpy, pytest and pip}
-export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1
 
 if [ ! -f "$top/ready" ]; then
-	mkdir -p "$top"
+	rm -rf "$top"
+	mkdir -p "$top/work"
 	"$python" -m venv "$top/venv"
-	"$python" -c 'import site; print(site.getsitepackages()[0])' \
-		>"$(echo "$top"/venv/lib/python3*/site-packages)/other.pth"
+	"$python" -c 'import site; print(site.getsitepackages()[0])' >"$top/other"
+	cp "$top/other" "$("$top/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/other.pth"
 	pip="$top/venv/bin/python -m pip"
-	$pip install -q 'setuptools>=77' setuptools_scm wheel ninja packaging
-	$pip install -q --pre --no-deps "lmcache==$version"
-	# What the modules of the tests import.
-	$pip install -q sortedcontainers prometheus_client pyyaml aiofiles httpx msgspec pyzmq xxhash \
-		opentelemetry-api opentelemetry-sdk psutil pytest numba
-	NO_NATIVE_EXT=1 $pip download -q --no-deps --no-binary :all: --no-build-isolation \
-		--dest "$top" "lmcache==$version"
+	$pip install 'setuptools>=77' setuptools_scm wheel ninja packaging pytest
+	$pip install --pre --no-deps "lmcache==$version"
+	# What the modules under test import.  LMCache's other back ends need more, and torch anew.
+	$pip install sortedcontainers prometheus_client pyyaml aiofile aiofiles aiohttp httpx msgspec pyzmq \
+		xxhash opentelemetry-api opentelemetry-sdk opentelemetry-exporter-prometheus psutil \
+		cachetools py-cpuinfo blake3 fastapi uvicorn numba nvtx requests cryptography
+	NO_NATIVE_EXT=1 $pip download --no-deps --no-binary :all: --no-build-isolation --dest "$top" \
+		"lmcache==$version"
 	tar -C "$top" -xzf "$top/lmcache-$version.tar.gz"
 	: >"$top/ready"
 fi
 tests=$top/lmcache-$version/tests/v1/distributed
-cp "$tests/test_native_connector_l2_adapter.py" "$tests/test_penstock_l2_adapter.py"
-cat >"$top/ours.py" <<'END'
+# Beside the source archive, whose package is not built.
+cp "$tests/test_fault_inject_l2_adapter.py" "$top/work"
+sed 's/^# Test Fixtures$/from ours import MockNativeConnector  # noqa/' \
+	"$tests/test_native_connector_l2_adapter.py" >"$top/work/test_native_connector_l2_adapter.py"
+grep -q '^from ours' "$top/work/test_native_connector_l2_adapter.py"
+cat >"$top/work/ours.py" <<'END'
 import shutil
 import tempfile
 
@@ -50,12 +57,9 @@ class MockNativeConnector(Client):
         super().close()
         shutil.rmtree(self.root, ignore_errors=True)
 END
-# After the mock and before its first use.
-sed -i 's/^# Test Fixtures$/from ours import MockNativeConnector  # noqa/' "$tests/test_penstock_l2_adapter.py"
-cd "$top/lmcache-$version"
+cd "$top/work"
 PST_LIBPENSTOCK=$root/build/default/src/libpenstock.so.0
 PST_LIBPENSTOCK_KV=$root/build/default/kv/libpenstock-kv.so.0
 export PST_LIBPENSTOCK PST_LIBPENSTOCK_KV
-PYTHONPATH=$root/python:$top "$top/venv/bin/python" -m pytest -q -rfEs -p no:cacheprovider \
-	--noconftest tests/v1/distributed/test_penstock_l2_adapter.py \
-	tests/v1/distributed/test_fault_inject_l2_adapter.py
+PYTHONPATH=$root/python "$top/venv/bin/python" -m pytest -q -rfEs -p no:cacheprovider --noconftest \
+	test_native_connector_l2_adapter.py test_fault_inject_l2_adapter.py

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """model.py PENSTOCK: random operations on a store beside a model of it, and the command.
 
-The model holds what was set.  A block of the store is the model's or a miss; without evictions it is
-there.  The bytes that the store counts are those on the disk, and never above the budget.
+The model holds what was set.  A block of the store is the model's or a miss; without evictions it
+is there.  The bytes that the store counts are those on the disk, and never above the budget.
 """
 import errno
 import os

@@ -3,8 +3,8 @@
 """power.py LAZYFS: what a power loss leaves of a store of blocks, and a disk that hangs.
 
 A store works on lazyfs, which writes each change and each sync to a log.  Directories that a power
-loss may leave are built for points of the log, and opened: each block is right or a miss, the budget
-holds, and the bytes that are counted are those on the disk.  PST_SOAK=1 looks at all points.
+loss may leave are built for points of the log, and opened: each block is right or a miss, the
+budget holds, and the bytes that are counted are those on the disk.  PST_SOAK=1 looks at all points.
 """
 import errno
 import os

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A store whose calls fail, one at a time, or hang; and what happens to a block that is read then. */
+/* A store whose calls fail, one at a time, or hang; and what happens to a block that is read then.
+ * */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>

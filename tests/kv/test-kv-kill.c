@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Owners of a root that are killed while they set, get and delete.  Each time the next owner finds no
- * wrong byte, nothing that is not accounted for, and each block whose set was acknowledged.
+ * Owners of a root that are killed while they set, get and delete. Each time the next owner finds
+ * no wrong byte, nothing that is not accounted for, and each block whose set was acknowledged.
  *
  * A block says which version of its key it is; what was acknowledged is kept in memory that is
  * shared with the processes that die.  PST_SOAK=1 kills 1,000 of them, PST_KILLS=N so many.
@@ -19,8 +19,8 @@
 #define SMALL (1u << 20) /* evicts, with keys of 20,000 bytes and more */
 
 struct shared {
-	/* Versions of each key: of the last set or delete that was acknowledged, and of the one under
-	 * way.  Odd ones are deletes. */
+	/* Versions of each key: of the last set or delete that was acknowledged, and of the one
+	 * under way. Odd ones are deletes. */
 	_Atomic uint32_t acked[KEYS], begun[KEYS];
 	_Atomic uint32_t ops;
 	uint64_t budget;
@@ -93,7 +93,8 @@ static void judge(void)
 		T_EQ(r, len_of(k));
 		old = t_differs(buf, seed_of(k, acked), 0, len_of(k)) == len_of(k);
 		new = t_differs(buf, seed_of(k, begun), 0, len_of(k)) == len_of(k);
-		/* A set that was killed may be there or not; what was replaced or deleted is not. */
+		/* A set that was killed may be there or not; what was replaced or deleted is not.
+		 * */
 		T_CHECK((old && !(acked & 1)) || (new && !(begun & 1)));
 		sh->acked[k] = new ? begun : acked;
 	}

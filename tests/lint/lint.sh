@@ -182,6 +182,12 @@ kernel_doc() {
 			status=1
 		}
 	done
+	for fn in $(sed -n 's/^[[:space:]]*\(pst_kv_[a-z0-9_]*\);.*/\1/p' kv/kv.map); do
+		grep -q "^ \* $fn() - " include/penstock_kv.h || {
+			echo "$fn() has no comment that begins with its name"
+			status=1
+		}
+	done
 	for fn in $(sed -n 's/^[[:space:]]*\(runai_[a-z0-9_]*\);.*/\1/p' compat/streamer/streamer.map); do
 		grep -q "^ \* $fn() - " include/compat/streamer.h || {
 			echo "$fn() has no comment that begins with its name"
@@ -299,7 +305,8 @@ links() {
 # A file that no list names is neither built nor run, and nobody notices.
 listed() {
 	status=0
-	for f in $(sources -path './src/*.c' -o -path './usrbio/*.c' -o -path './serve/*.c' -o -path './cli/*.c' \
+	for f in $(sources -path './src/*.c' -o -path './usrbio/*.c' -o -path './serve/*.c' -o -path './kv/*.c' \
+		-o -path './cli/*.c' \
 		-o -path './tools/*.c' -o -path './bench/*.c' -o -path './examples/*.c' \
 		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' \
 		-o -path './tests/cli/*.sh' -o -path './tests/usrbio/python/*.py' \
