@@ -17,7 +17,7 @@ export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1
 
 if [ ! -f "$top/ready" ]; then
 	rm -rf "$top"
-	mkdir -p "$top/work"
+	mkdir -p "$top/run"
 	"$python" -m venv "$top/venv"
 	"$python" -c 'import site; print(site.getsitepackages()[0])' >"$top/other"
 	cp "$top/other" "$("$top/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/other.pth"
@@ -35,11 +35,11 @@ if [ ! -f "$top/ready" ]; then
 fi
 tests=$top/lmcache-$version/tests/v1/distributed
 # Beside the source archive, whose package is not built.
-cp "$tests/test_fault_inject_l2_adapter.py" "$top/work"
+cp "$tests/test_fault_inject_l2_adapter.py" "$top/run"
 sed 's/^# Test Fixtures$/from ours import MockNativeConnector  # noqa/' \
-	"$tests/test_native_connector_l2_adapter.py" >"$top/work/test_native_connector_l2_adapter.py"
-grep -q '^from ours' "$top/work/test_native_connector_l2_adapter.py"
-cat >"$top/work/ours.py" <<'END'
+	"$tests/test_native_connector_l2_adapter.py" >"$top/run/test_native_connector_l2_adapter.py"
+grep -q '^from ours' "$top/run/test_native_connector_l2_adapter.py"
+cat >"$top/run/ours.py" <<'END'
 import shutil
 import tempfile
 
@@ -57,7 +57,7 @@ class MockNativeConnector(Client):
         super().close()
         shutil.rmtree(self.root, ignore_errors=True)
 END
-cd "$top/work"
+cd "$top/run"
 PST_LIBPENSTOCK=$root/build/default/src/libpenstock.so.0
 PST_LIBPENSTOCK_KV=$root/build/default/kv/libpenstock-kv.so.0
 export PST_LIBPENSTOCK PST_LIBPENSTOCK_KV
