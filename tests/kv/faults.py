@@ -28,7 +28,6 @@ FAULTS = [
     ("room of the caller", "worker.c", "if (len > job->item.len)", "if (0)"),
     ("removal of wrong blocks", "worker.c", "if ((r == -EBADMSG || r == -ENOENT) && !kv->reader)",
      "if (0)"),
-    ("who still has the job", "worker.c", "on = job->state == JOB_PATH;", "on = true;"),
     ("checked before it is copied", "worker.c", "if (w->kv->bounce)", "if (0)"),
     ("time of use in the file", "worker.c", "if (!kv->reader && clock_ns", "if (0 && clock_ns"),
     ("budget", "cache.c", "} else if (kv->used + size > kv->budget) {", "} else if (0) {"),
