@@ -215,7 +215,8 @@ struct pst_kv_batch {
 };
 
 /* memory of the batch may still be read (SET) or written (GET) by the kernel: pst_mem_drain() on
- * its pst_mem, or pst_kv_drain(), tells when not.  Never with PST_KV_BOUNCE and GET. */
+ * its pst_mem tells when not, and pst_kv_drain() for memory that was given by its address. Never
+ * with PST_KV_BOUNCE and GET. */
 #define PST_KV_BUSY (1u << 0)
 
 /* The completion of a batch. */
