@@ -326,6 +326,10 @@ def zsh_case(command):
     elif "device" in kinds:
         entries.append("'*:file or device:{ _files; _penstock_devices }'")
     elif kinds:
+        # A subcommand, and what it works on.
+        if "words" in kinds:
+            kinds -= {"words"}
+            entries.append(f"'1:{command.name}:({' '.join(command.words())})'")
         name = "directory" if kinds == {"dir"} else "file"
         entries.append(f"'*:{name}:{ZSH_ACTIONS[kinds.pop()]}'")
     lines.append("\t\t\t_arguments " + " \\\n\t\t\t\t".join(entries))
