@@ -245,13 +245,9 @@ static int load(struct pst_kv *kv, struct in *in)
 /* Throw away what was read of a file that turned out to be wrong. */
 static int begin_anew(struct pst_kv *kv)
 {
-	struct cache *c = &kv->common;
-
 	for (unsigned i = 0; i <= kv->nr_spaces; i++) {
-		if (i < kv->nr_spaces)
-			c = &kv->spaces[i]->own;
-		else
-			c = &kv->common;
+		struct cache *c = i < kv->nr_spaces ? &kv->spaces[i]->own : &kv->common;
+
 		if (!c->policy)
 			continue;
 		(void)c->policy->ops->free(c->policy);
