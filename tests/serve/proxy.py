@@ -26,7 +26,8 @@ async def carry(reader, writer, both):
                 at = chance.randrange(len(data))
                 data = data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1:]
                 # A record whose length grew waits for bytes that nobody sends.
-                asyncio.get_running_loop().call_later(0.5, lambda: [one.transport.abort() for one in both])
+                asyncio.get_running_loop().call_later(
+                    0.5, lambda: [one.transport.abort() for one in both])
             writer.write(data)
             await writer.drain()
     except ConnectionError:
