@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "kv/block.h"
+#include "kv/hash.h"
 
 #include "calls.h"
 #include "kv_case.h"
@@ -342,6 +343,8 @@ static void writes_in_flight_are_counted(void)
 static void a_collision_is_a_miss(void)
 {
 	struct block_id a = { .space = 1, .hash = 2, .key = "a", .key_len = 1 }, b = a;
+	struct hash_part one = { "k\0", 1 }, two = { "k\0", 2 };
+	struct hash_key hash_key = { { 1, 2 } };
 	char tail[TAIL_MAX];
 	size_t n = block_tail(tail, &a, 100, 5);
 	uint64_t len;
@@ -358,6 +361,8 @@ static void a_collision_is_a_miss(void)
 	b = a;
 	b.hash = 9;
 	T_EQ(block_check(tail, n, 100 + n, &b, &len, &crc, NULL, NULL), -EBADMSG);
+	/* Zeroes at the end are part of a key. */
+	T_CHECK(kv_hash(&hash_key, &one, 1) != kv_hash(&hash_key, &two, 1));
 	/* A byte too many before the foot. */
 	T_EQ(block_check(tail, n, 101 + n, &a, &len, &crc, NULL, NULL), -EBADMSG);
 }
