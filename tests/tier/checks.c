@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a move looks at, keeps and refuses. */
 #include "calls.h"
-#include "rig.h"
+#include "move_rig.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

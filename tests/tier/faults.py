@@ -161,7 +161,7 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             planted = plant(scratch, file, old, new)
             build(scratch, planted, "test-move",
-                  ["test-move.c", "checks.c", "rig.c", "calls.c"],
+                  ["test-move.c", "checks.c", "move_rig.c", "calls.c"],
                   wraps + ["-Wl,--wrap=fcntl64", "-Wl,--wrap=clock_gettime"])
             build(scratch, planted, "drive", ["drive.c", "calls.c"], wraps)
             by = killed_by(scratch)

@@ -6,7 +6,7 @@
  */
 #include "calls.h"
 #include "child.h"
-#include "rig.h"
+#include "move_rig.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -20,5 +20,5 @@ from ._sums import check_sums, write_sums
 _safe_open_handle = safe_open.of_handle
 
 __all__ = ["PrefetchLoader", "PySafeSlice", "SafetensorError", "TensorMeta", "TensorSpec",
-           "check_sums", "deserialize", "load", "load_file", "load_files", "patched", "safe_open", "save",
-           "save_file", "serialize", "serialize_file", "write_sums"]
+           "check_sums", "deserialize", "load", "load_file", "load_files", "patched", "safe_open",
+           "save", "save_file", "serialize", "serialize_file", "write_sums"]

@@ -4,9 +4,9 @@
  *
  * A CRC is a polynomial over GF(2) modulo that of CRC-32C, in words whose bit 31 is the coefficient
  * of x^0 (base/crc32c.c).  The remainder of a tile of n words w of 32 bits is the sum of
- * w[i] * x^(32 (n - i)).  A warp takes a tile: in each turn it reads 512 bytes, so lane l has word
- * j of its 16 bytes in a sum of its own.  It multiplies that by x^4096 before it adds the next word.
- * At the end each sum is multiplied by x^(32 (128 - 4 l - j)), and the warp adds all.
+ * w[i] * x^(32 (n - i)).  A warp takes a tile.  In each turn it reads 512 bytes, so lane l has word
+ * j of its 16 bytes in a sum of its own.  The lane multiplies that sum by x^4096 before it adds the
+ * next word.  At the end each sum is multiplied by x^(32 (128 - 4 l - j)), and the warp adds all.
  *
  * The multiplication by x^4096 takes eight tables of 16 words, one for each nibble.  Every lane has
  * its own copy in the bank of shared memory that nobody else uses, so lanes never wait for each

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rig.h"
+#include "move_rig.h"
 
 #include <dirent.h>
 #include <fcntl.h>

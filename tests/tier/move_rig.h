@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A set of three directories with one file on hdd, for tests of the mover. */
-#ifndef PST_TESTS_TIER_RIG_H
-#define PST_TESTS_TIER_RIG_H
+#ifndef PST_TESTS_TIER_MOVE_RIG_H
+#define PST_TESTS_TIER_MOVE_RIG_H
 
 #include "t.h"
 #undef T_ERROR_TEXT
