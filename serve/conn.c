@@ -12,6 +12,7 @@
 #include "serve/server.h"
 
 #define TURN_MAX MIB(4)          /* bytes that are read from one connection before another's turn */
+#define NOW_MAX 64u              /* reads that are done at once, of one connection in its turn */
 #define OUT_IOVS 64              /* replies of one system call */
 #define INLINE_MAX WIRE_DATA_MAX /* bytes of a read that the loop itself serves */
 #define SEND_AT KIB(256)         /* replies are sent as soon as there are so many bytes */
@@ -264,10 +265,13 @@ static void request(struct conn *c, struct job *j, const uint8_t *payload)
 	}
 	if (j->q.op == WIRE_CLOSE)
 		close_op(c, j);
-	else if (j->q.op == WIRE_READ && j->q.count <= INLINE_MAX && exec_read_now(c->s, j))
+	else if (j->q.op == WIRE_READ && j->q.count <= INLINE_MAX && c->nr_now < NOW_MAX &&
+		 exec_read_now(c->s, j)) {
+		c->nr_now++;
 		reply(j);
-	else
+	} else {
 		to_pool(j);
+	}
 }
 
 /* Do the bytes begin with a handshake of TLS? */
@@ -298,7 +302,8 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 	}
 	if (q.op != WIRE_WRITE && n < q.len)
 		return 0;
-	wait = rate_wait(c);
+	/* A hello may end an older connection, and so waits for nothing. */
+	wait = c->greeted ? rate_wait(c) : 0;
 	if (wait) {
 		c->full = true;
 		c->s->wake_ns = MIN(c->s->wake_ns, wait);
@@ -443,7 +448,9 @@ static void read_all(struct conn *c)
 		}
 		if (n < 0)
 			return;
-		c->since_ns = about_now_ns();
+		/* Whoever takes no replies stalls, whatever he sends. */
+		if (is_sent(c))
+			c->since_ns = about_now_ns();
 		read += (uint64_t)n;
 		if (c->fd >= 0 && !send_some(c))
 			conn_kill(c, NULL);
@@ -486,6 +493,7 @@ void conn_turn(struct conn *c)
 	if (c->fd < 0)
 		return;
 	set_again(c, false);
+	c->nr_now = 0;
 	if (c->tls && !c->tls->ready && !handshake(c))
 		return;
 	if (!send_some(c)) {

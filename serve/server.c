@@ -87,6 +87,25 @@ static int listen_at(struct server *s, const struct net_addr *a, const char *wha
 	return 0;
 }
 
+/* Whoever has not said for a second who he is gives his place to the next one.  False: there is no
+ * such connection. */
+static bool drop_oldest_stranger(struct server *s)
+{
+	uint64_t before = about_now_ns() - NSEC_PER_SEC;
+	struct conn *oldest = NULL;
+	struct list *e;
+
+	list_for_each (e, &s->conns) {
+		struct conn *c = list_entry(e, struct conn, link);
+
+		if (!c->greeted && c->born_ns < before && (!oldest || c->born_ns < oldest->born_ns))
+			oldest = c;
+	}
+	if (oldest)
+		conn_kill(oldest, "all places were taken, and it had not said who it is");
+	return oldest;
+}
+
 static void poll_listeners(struct server *s, bool on)
 {
 	for (unsigned i = 0; i < s->nr_listeners; i++) {
@@ -144,7 +163,8 @@ static void accept_some(struct server *s, int listener)
 				poll_listeners(s, false);
 			return;
 		}
-		if (s->nr_conns >= s->o.clients) {
+		/* The one that is dropped counts until the end of this turn. */
+		if (s->nr_conns >= s->o.clients && !drop_oldest_stranger(s)) {
 			s->counts.refused++;
 			(void)close(fd);
 			continue;
@@ -258,7 +278,7 @@ static void turn_slowed(struct server *s)
 	list_for_each_safe (e, n, &s->conns) {
 		struct conn *c = list_entry(e, struct conn, link);
 
-		if (c->rate && c->full)
+		if (c->rate && c->full && c->greeted)
 			conn_turn(c);
 	}
 }

@@ -134,6 +134,7 @@ struct conn {
 	struct jobs out;         /* replies */
 	uint64_t nr_out;         /* bytes of those that are not sent */
 	uint64_t nr_taken;       /* requests, ever */
+	unsigned nr_now;         /* reads that this turn did at once */
 	struct handle **handles; /* [o.files], NULL before the first OPEN */
 };
 

@@ -17,7 +17,8 @@
 #include "file/op.h"
 #include "remote/remote.h"
 
-#define LINK_PIECES 256u    /* requests of an I/O context on the wire */
+#define LINK_PIECES 1024u   /* requests of an I/O context on the wire, */
+#define LINK_SENT 128u      /* and of a link: a server that hangs keeps others none */
 #define LINK_BATCH 64u      /* payloads that are copied by one system call */
 #define LINK_IN_MAX KIB(64) /* bytes that are received into a link's buffer */
 #define LINK_TRIES 3u       /* of a piece whose checksum is wrong, of a handshake that is refused */

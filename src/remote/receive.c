@@ -19,7 +19,7 @@ static void hello_done(struct link *l)
 		return;
 	}
 	l->state = LINK_UP;
-	l->max_sent = MIN(w.requests_max, LINK_PIECES / 2);
+	l->max_sent = MIN(w.requests_max, LINK_SENT);
 	l->data_max = MIN(w.data_max, (uint32_t)WIRE_DATA_MAX);
 	l->down_since = 0;
 	l->nr_tries = l->nr_refused = 0;

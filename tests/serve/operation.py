@@ -155,14 +155,37 @@ def one_client_has_no_more_than_its_rate():
         soon(lambda: numbers()["connections"] == 0)
         then = numbers()["uptime_seconds"]
         soon(lambda: numbers()["uptime_seconds"] > then + 1)
-        again = c.Client(server.address, greet=False)
-        again.send(c.request(c.HELLO, c.hello()))
+        again = server.client()
+        again.send(c.request(c.READ, count=1))
         soon(lambda: numbers()["slowed_total"] > 0)
         # Another client is served meanwhile.
         other = client_from(server, "127.0.0.2")
         eq(other.ask(c.READ, handle=other.open("f"), count=100).count, 100)
         again.sock.setblocking(False)
         gives(BlockingIOError, again.sock.recv, 1)
+    # An older connection of a client in debt ends, though a slowed one stands before it in line.
+    with metrics("--rate", "32k") as server:
+        older = c.Client(server.address, greet=False)
+        newer = c.Client(server.address, client=b"k" * 16, channel=1, epoch=1)
+        eq(newer.ask(c.READ, handle=newer.open("f"), count=1 << 20).count, 1 << 20)
+        newer.send(c.request(c.READ, count=1))
+        soon(lambda: numbers()["slowed_total"] > 0)
+        older.send(c.request(c.HELLO, c.hello(client=b"k" * 16, channel=1, epoch=2)))
+        eq(older.receive().err, 0)
+        gives(c.Gone, newer.receive)
+        eq(numbers()["connections"], 1)
+    # Strangers give their places to those who say who they are.
+    with Server("--clients", "3") as server:
+        strangers = [c.Client(server.address, greet=False) for _ in range(3)]
+
+        def gets_in():
+            try:
+                server.client().close()
+            except c.Gone:
+                return False
+            return True
+        soon(gets_in)
+        del strangers
     # Those that waited go on.
     with metrics("--rate", "4m") as server:
         one = server.client()

@@ -34,6 +34,11 @@ static void load(struct cuda_dev *d, struct cuda_kernel *k)
 		if (e != CU_OK)
 			cuda_ignore(d, cu.cuModuleUnload(module), "unload a kernel");
 	}
+	if (e == CU_OUT_OF_MEMORY) {
+		/* There may be room the next time. */
+		k->state = KERNEL_UNKNOWN;
+		k->none = false;
+	}
 	if (e == CU_OK) {
 		k->module = module;
 		k->fn = fn;

@@ -313,6 +313,9 @@ int cuda_sums_poll(struct mem_sums *base, uint32_t *ret)
 		return 0;
 	if (e != CU_OK)
 		return cuda_err(s->d, e, "compute checksums");
+	/* After a reset the event may be another one of the program's. */
+	if (!cuda_lives(s->d, s->life))
+		return cuda_check_life(s->d, s->life);
 	for (unsigned i = 0; i < s->nr; i++)
 		ret[i] = combine(s->area, i ? s->ends[i - 1] : 0, s->ends[i], s->lens[i], &f);
 	return 1;
