@@ -50,7 +50,8 @@ struct upload {
 	int err;
 	char why[ERR_TEXT_MAX];
 	bool published;
-	bool busy; /* call is under way */
+	bool sealed; /* its size is fixed: the object, or its last part, was sent */
+	bool busy;   /* call is under way */
 	unsigned complete_tries;
 	struct call call; /* to create, complete or abort, or the PUT of a small object */
 	char *body;
@@ -355,6 +356,7 @@ static void published(struct call *c)
 
 static void put_small(struct upload *u, uint64_t size)
 {
+	u->sealed = true;
 	start_call(u, "PUT", NULL, 0, published);
 	u->call.body = size ? u->parts[0].buf : "";
 	u->call.body_len = size;
@@ -380,6 +382,7 @@ static void complete(struct upload *u, unsigned nr)
 			      u->etags[i]);
 	(void)fputs("</CompleteMultipartUpload>", to);
 	(void)fclose(to);
+	u->sealed = true;
 	start_call(u, "POST", q, ARRAY_SIZE(q), published);
 	u->call.body = u->body;
 	u->call.body_len = len;
@@ -401,6 +404,7 @@ static int send_last(struct upload *u, uint64_t size)
 		if (p->nr != last || !holds(p, tail))
 			return -EINVAL;
 		p->full = true;
+		u->sealed = true;
 		send_part(p, tail);
 	}
 	return 0;
@@ -488,8 +492,9 @@ void upload_op(struct upload *u, struct io_op *op)
 	}
 	if (op->kind != IO_WRITE) {
 		io_fifo_push(&u->syncs, op);
-	} else if (u->published || (u->busy && u->syncs.head)) {
-		log_warn("%.200s: a sync has made the object visible, and it cannot be written any "
+	} else if (u->published || u->sealed || u->syncs.head) {
+		/* The sync may have timed out: its request still reads the buffers. */
+		log_warn("%.200s: a sync of the object has begun, and it cannot be written any "
 			 "more; open it again",
 			 u->file->where->shown);
 		op_end(op, -EINVAL);

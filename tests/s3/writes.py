@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import threading
 
 from server import Server
 from tap import case, data, eq, gives, run, true, work
@@ -11,7 +12,7 @@ os.environ["HOME"] = work
 server = Server()
 os.environ.update(server.environ())
 
-from penstock import File  # noqa: E402 # pylint: disable=C0413
+from penstock import File, Queue  # noqa: E402 # pylint: disable=C0413
 
 MIB = 1 << 20
 PART = 16 * MIB
@@ -167,6 +168,35 @@ def after_a_sync():
         f.sync()
         gives(errno.EINVAL, f.write, b"d", 3)
     eq(held(), b"abc")
+
+
+@case
+def writes_after_a_canceled_sync():
+    """The request of the sync still reads the buffers, so a later write is refused and not lost."""
+    for content, match in ((BIG[:4 * MIB], "key"), (TWO, "partNumber=2"), (TWO, "?uploadId")):
+        fresh()
+        asked, go = threading.Event(), threading.Event()
+
+        def wait(asked=asked, go=go):
+            asked.set()
+            go.wait(60)
+        server.fault("POST" if match == "?uploadId" else "PUT", "call", match=match, function=wait)
+        try:
+            with File(NAME, "w") as f, Queue() as q:
+                f.write(content)
+                number = q.sync(f)
+                q.submit()
+                true(asked.wait(60), match)
+                q.cancel(number)
+                gives(errno.ECANCELED, q.reap(1)[0].check)
+                for off in (0, len(content), 2 * PART):
+                    gives(errno.EINVAL, f.write, b"late", off)
+                go.set()
+                f.sync()
+                eq(f.size, len(content))
+            true(held() == content, match)
+        finally:
+            go.set()
 
 
 @case
