@@ -546,7 +546,8 @@ static void send_call(struct call *c)
 	c->got_before = c->got;
 	c->nr_sent++;
 	c->easy = self.nr_idle ? self.idle[--self.nr_idle] : curl_easy_init();
-	if (!c->easy || !make_url(c) || !add_headers(c)) {
+	/* Without its query a request would be one for the object itself. */
+	if (!c->easy || c->broken || !make_url(c) || !add_headers(c)) {
 		c->err = -ENOMEM;
 		(void)snprintf(c->why, sizeof(c->why), "out of memory");
 		c->running = c->easy;

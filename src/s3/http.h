@@ -39,6 +39,7 @@ struct call {
 	const char *method;
 	struct where *where;
 	char *query;          /* by encode_query(), or NULL */
+	bool broken;          /* there was no memory for its query: it must not be sent */
 	const char *if_match; /* an ETag */
 	bool if_none;         /* If-None-Match: * */
 	uint64_t off, len;    /* Range; len 0: none */

@@ -102,6 +102,7 @@ static void start_call(struct upload *u, const char *method, const struct pair *
 		.done = done,
 		.arg = u,
 	};
+	u->call.broken = nr && !u->call.query;
 	u->busy = true;
 	call_start(&u->call);
 }
@@ -206,6 +207,7 @@ static void send_part(struct part *p, uint64_t len)
 		.done = part_done,
 		.arg = p,
 	};
+	p->call.broken = !p->call.query;
 	p->sending = true;
 	u->nr_sending++;
 	call_start(&p->call);
