@@ -31,12 +31,16 @@ static struct {
 	CURLM *multi;
 	CURL *idle[CALLS_MAX];
 	unsigned nr_idle, nr_running;
+	struct call *running;
 	struct call *ready, **ready_end; /* to be sent when fewer than CALLS_MAX run */
 	struct call *later;              /* to be sent again at again_ns */
+	uint64_t due_ns;                 /* the earliest deadline of ready calls */
+	bool stirred;                    /* ready calls or running ones have changed */
 	int64_t skew_s;                  /* of servers' clocks */
 } self;
 
 static void call_end(struct call *c);
+static bool take_out(struct call **list, struct call *c);
 
 /* --------------------------------------------------------------------- XML */
 
@@ -558,6 +562,8 @@ static void send_call(struct call *c)
 	set_options(c);
 	c->running = true;
 	self.nr_running++;
+	c->next = self.running;
+	self.running = c;
 	(void)curl_multi_add_handle(self.multi, c->easy);
 }
 
@@ -566,6 +572,8 @@ static void unsend(struct call *c)
 	if (c->running) {
 		(void)curl_multi_remove_handle(self.multi, c->easy);
 		self.nr_running--;
+		(void)take_out(&self.running, c);
+		self.stirred = true;
 		curl_easy_reset(c->easy);
 		if (self.nr_idle < CALLS_MAX)
 			self.idle[self.nr_idle++] = c->easy;
@@ -585,6 +593,7 @@ static void push_ready(struct call *c)
 	c->next = NULL;
 	*self.ready_end = c;
 	self.ready_end = &c->next;
+	self.stirred = true;
 }
 
 void call_start(struct call *c)
@@ -808,16 +817,60 @@ static void run_jobs(struct http_job *j)
 	}
 }
 
+static bool is_full(const struct where *w)
+{
+	unsigned nr = 0;
+
+	for (const struct call *c = self.running; c; c = c->next)
+		nr += strcmp(c->where->origin, w->origin) == 0;
+	return nr >= ORIGIN_CALLS_MAX;
+}
+
+/* Take the first ready call that is late or may be sent.  NULL: none, and due_ns is set. */
+static struct call *take_ready(uint64_t now)
+{
+	const struct where *full = NULL;
+
+	self.due_ns = UINT64_MAX;
+	for (struct call **at = &self.ready; *at; at = &(*at)->next) {
+		struct call *c = *at;
+
+		if (c->deadline_ns > now) {
+			if (c->where != full && self.nr_running < CALLS_MAX && is_full(c->where))
+				full = c->where;
+			if (c->where == full || self.nr_running >= CALLS_MAX) {
+				self.due_ns = MIN(self.due_ns, c->deadline_ns);
+				continue;
+			}
+		}
+		*at = c->next;
+		if (self.ready_end == &c->next)
+			self.ready_end = at;
+		return c;
+	}
+	return NULL;
+}
+
 static void start_ready(void)
 {
-	while (self.ready && self.nr_running < CALLS_MAX) {
-		struct call *c = self.ready;
+	uint64_t now = now_ns();
+	struct call *c;
 
-		self.ready = c->next;
-		if (!self.ready)
-			self.ready_end = &self.ready;
-		send_call(c);
+	if (!self.stirred && now < self.due_ns)
+		return;
+	while ((c = take_ready(now))) {
+		if (c->deadline_ns > now) {
+			send_call(c);
+			continue;
+		}
+		c->err = -ETIMEDOUT;
+		(void)snprintf(c->why, sizeof(c->why),
+			       "%.200s: its time was over before the request could be sent; let "
+			       "fewer requests run at a time, or give them more time",
+			       c->where->shown);
+		call_end(c);
 	}
+	self.stirred = false;
 }
 
 static void start_later(uint64_t now)
@@ -858,9 +911,9 @@ static int wait_ms(uint64_t now)
 
 	for (const struct call *c = self.later; c; c = c->next)
 		at = MIN(at, c->again_ns);
-	return self.ready && self.nr_running < CALLS_MAX
-		       ? 0
-		       : (int)((MAX(at, now) - now) / NSEC_PER_MSEC + 1);
+	/* Calls that may be sent were sent by start_ready(). */
+	at = MIN(at, self.due_ns);
+	return (int)((MAX(at, now) - now) / NSEC_PER_MSEC + 1);
 }
 
 static bool has_work(void)
@@ -927,8 +980,10 @@ static int start_thread(void)
 	(void)curl_multi_setopt(box.multi, CURLMOPT_MAXCONNECTS, (long)CALLS_MAX);
 	(void)curl_multi_setopt(box.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
 	self.multi = box.multi;
-	self.ready = self.later = NULL;
+	self.ready = self.later = self.running = NULL;
 	self.ready_end = &self.ready;
+	self.due_ns = UINT64_MAX;
+	self.stirred = false;
 	self.nr_running = self.nr_idle = 0;
 	r = thread_start(&t, run, NULL);
 	if (r < 0) {

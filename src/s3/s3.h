@@ -36,7 +36,8 @@
 #include "base/base.h"
 #include "file/io.h"
 
-#define CALLS_MAX 32u        /* exchanges at a time, in a process */
+#define CALLS_MAX 64u        /* exchanges at a time, in a process */
+#define ORIGIN_CALLS_MAX 32u /* exchanges with one server: a slow one leaves room for others */
 #define CURL_BUFFER KIB(512) /* libcurl's receive buffer, for each of them */
 #define RANGE_LEN MIB(8)     /* bytes of one ranged GET */
 #define PART_LEN MIB(16)     /* of a multi-part upload */

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 
 from server import Server
 from tap import case, data, eq, gives, numpy, run, true, work
@@ -14,7 +15,7 @@ os.environ["HOME"] = work
 server = Server()
 os.environ.update(server.environ())
 
-from penstock import File, Memory  # noqa: E402 # pylint: disable=C0413
+from penstock import File, Memory, Queue  # noqa: E402 # pylint: disable=C0413
 
 MIB = 1 << 20
 BIG = data(20 * MIB + 12345)
@@ -291,6 +292,33 @@ def deadlines_hold():
             got = bytearray(MIB)
             f.read(got)
             true(got == BIG[:MIB])
+    finally:
+        until.set()
+
+
+@case
+def slow_servers_leave_room_for_others():
+    slow, until = Server(), threading.Event()
+    slow.anonymous = True
+    slow.put("bucket", "key", BIG)
+    name = fresh()
+    try:
+        with File(f"{slow.url}/bucket/key") as f, Queue() as q:
+            slow.fault("GET", "hang", until=until, times=0)
+            memory = Memory.alloc("host", 100)
+            for i in range(100):
+                q.read(f, memory, i, 1, mem_offset=i)
+            q.submit()
+            while len(slow.requests) < 1 + 32:
+                time.sleep(0.01)
+            eq(read(name, 10), b"0123456789")
+            # None of them ended to make room.
+            eq((len(slow.requests), q.in_flight), (1 + 32, 100))
+            slow.faults.clear()
+            until.set()
+            for done in q.reap(100):
+                done.check()
+            eq(memory.copy_out(), BIG[:100])
     finally:
         until.set()
 
