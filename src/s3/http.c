@@ -16,6 +16,7 @@
 #define BACKOFF_MS 100u
 #define BACKOFF_MAX_MS 5000u
 #define ERROR_TEXT_MAX KIB(64)
+#define SKEW_MAX_S (10 * 366 * 86400) /* a clock that is further off tells nothing */
 
 /* Under the lock. */
 static struct {
@@ -36,7 +37,6 @@ static struct {
 	struct call *later;              /* to be sent again at again_ns */
 	uint64_t due_ns;                 /* the earliest deadline of ready calls */
 	bool stirred;                    /* ready calls or running ones have changed */
-	int64_t skew_s;                  /* of servers' clocks */
 } self;
 
 static void call_end(struct call *c);
@@ -433,7 +433,12 @@ static bool add_signature(struct call *c, const char *host, const char *payload)
 	};
 	bool ok = true;
 
-	sign_date(self.skew_s, date);
+	if (!sign_date(w->skew_s, date)) {
+		c->err = -ERANGE;
+		(void)snprintf(c->why, sizeof(c->why),
+			       "the clock of this machine gives no date for a signature; set it");
+		return false;
+	}
 	value = sign(&w->keys, &s);
 	for (size_t i = 0; ok && i < s.nr_headers; i++)
 		ok = add_header(c, h[i].name, h[i].value);
@@ -552,8 +557,10 @@ static void send_call(struct call *c)
 	c->easy = self.nr_idle ? self.idle[--self.nr_idle] : curl_easy_init();
 	/* Without its query a request would be one for the object itself. */
 	if (!c->easy || c->broken || !make_url(c) || !add_headers(c)) {
-		c->err = -ENOMEM;
-		(void)snprintf(c->why, sizeof(c->why), "out of memory");
+		if (c->err == 0) {
+			c->err = -ENOMEM;
+			(void)snprintf(c->why, sizeof(c->why), "out of memory");
+		}
 		c->running = c->easy;
 		self.nr_running += c->running;
 		call_end(c);
@@ -713,13 +720,14 @@ static bool follow(struct call *c)
 static bool learn_clock(struct call *c)
 {
 	time_t there = curl_getdate(c->answer.date, NULL);
+	int64_t skew_s = (int64_t)there - (int64_t)time(NULL);
 
-	if (c->told_clock || there == -1)
+	if (c->told_clock || there == -1 || skew_s > SKEW_MAX_S || skew_s < -SKEW_MAX_S)
 		return false;
 	c->told_clock = true;
-	self.skew_s = (int64_t)there - (int64_t)time(NULL);
+	c->where->skew_s = skew_s;
 	log_info("the clock of %.200s differs from this machine's by %" PRId64 " s",
-		 c->where->shown, self.skew_s);
+		 c->where->shown, skew_s);
 	return at_once(c);
 }
 

@@ -92,8 +92,9 @@ char *encode_query(const struct pair *pairs, size_t nr);
 /* The value of the header Authorization, to be freed.  NULL with a sentence. */
 char *sign(const struct keys *k, const struct to_sign *s);
 void sha256_hex(const void *data, size_t len, char ret[SHA_HEX_LEN]);
-/* The time for a signature: now, plus an offset that a server's clock taught. */
-void sign_date(int64_t skew_s, char ret[SIGN_DATE_LEN]);
+/* The time for a signature: now, plus an offset that a server's clock taught.  False: no such date
+ * can be written. */
+bool sign_date(int64_t skew_s, char ret[SIGN_DATE_LEN]);
 
 /* ----------------------------------------------------------------- creds.c */
 
@@ -123,6 +124,7 @@ struct where {
 	char *query;  /* of https://: as given; or NULL */
 	char *moved;  /* the URL that a redirect led to, or NULL */
 	char region[64];
+	int64_t skew_s; /* of the server's clock */
 	struct keys keys;
 };
 

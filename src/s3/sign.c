@@ -118,13 +118,13 @@ static bool hmac(const void *key, size_t key_len, const char *text, uint8_t ret[
 	return true;
 }
 
-void sign_date(int64_t skew_s, char ret[SIGN_DATE_LEN])
+bool sign_date(int64_t skew_s, char ret[SIGN_DATE_LEN])
 {
 	time_t now = time(NULL) + (time_t)skew_s;
 	struct tm tm;
 
-	(void)gmtime_r(&now, &tm);
-	(void)strftime(ret, SIGN_DATE_LEN, "%Y%m%dT%H%M%SZ", &tm);
+	return gmtime_r(&now, &tm) &&
+	       strftime(ret, SIGN_DATE_LEN, "%Y%m%dT%H%M%SZ", &tm) == SIGN_DATE_LEN - 1;
 }
 
 /* ----------------------------------------------------------------- headers */

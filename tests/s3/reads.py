@@ -113,6 +113,20 @@ def wrong_keys_and_clock():
     for server.clock in (7200, -7200, 0):
         server.tells_clock = True
         eq(read(name, 10), b"0123456789")
+    # No request is signed with a date that no clock has, nor with that of another server.
+    far = b"HTTP/1.1 403 no\r\nDate: Thu, 31 Dec 99999 00:00:00 GMT\r\nContent-Length: 56\r\n\r\n"
+    for date in (b"31 Dec 99999", b"31 Dec 9999", b"31 Dec 1980"):
+        fresh()
+        server.fault("GET", "raw", times=0, bytes=far.replace(b"31 Dec 99999", date) +
+                     b"<Error><Code>RequestTimeTooSkewed</Code></Error>".ljust(56))
+        fails(errno.EACCES, ("403 RequestTimeTooSkewed", "clock"), File, name)
+        eq(len(server.requests), 1)
+    fresh()
+    server.clock, server.tells_clock = 7200, True
+    eq(read(name, 10), b"0123456789")
+    fresh()
+    eq(read(name, 10), b"0123456789")
+    eq(len(server.requests), 2)
     fresh()
     server.fault("GET", "status", status=403, code="AccessDenied", times=0)
     fails(errno.EACCES, ("403 AccessDenied", "no right"), File, name)
