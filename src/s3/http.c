@@ -484,7 +484,8 @@ static bool make_url(struct call *c)
 
 	free(c->url);
 	c->url = NULL;
-	if (w->moved && !w->s3)
+	c->moved = w->moved && !w->s3;
+	if (c->moved)
 		return (c->url = strdup(w->moved));
 	if (asprintf(&c->url, "%s%s%s%s", w->origin, w->path, query && *query ? "?" : "",
 		     query ? query : "") >= 0)
@@ -761,12 +762,14 @@ static bool recover(struct call *c)
 		c->told_region = true;
 		return at_once(c);
 	}
-	if (c->where->moved && !c->nr_moves &&
+	if (c->moved && !c->nr_moves &&
 	    (status == 401 || status == 403 || status == 404 || status == 410)) {
-		/* The place that it led to may have expired. */
+		/* The place may have expired; another call may have found a new one already. */
 		c->nr_moves++;
-		free(c->where->moved);
-		c->where->moved = NULL;
+		if (c->where->moved && strcmp(c->where->moved, c->url) == 0) {
+			free(c->where->moved);
+			c->where->moved = NULL;
+		}
 		return at_once(c);
 	}
 	if (status == 429 || status >= 500 || code_is(c, "RequestTimeout") ||

@@ -68,7 +68,7 @@ struct call {
 	uint64_t sent; /* of the body */
 	uint64_t again_ns, got_before;
 	unsigned tries, nr_moves;
-	bool looked, told_clock, told_region, told_keys, canceled, running;
+	bool looked, told_clock, told_region, told_keys, canceled, running, moved;
 	char *url;
 };
 

@@ -377,6 +377,14 @@ def redirects():
     with File(f"{server.url}/bucket/key") as f:
         other.fault("GET", "status", status=403, code="Expired")
         eq(f.read(bytearray(10)).nbytes, 10)
+    # It expires for many ranges at once.
+    with File(f"{server.url}/bucket/key") as f:
+        together = threading.Barrier(3, timeout=60)
+        for _ in range(3):
+            other.fault("GET", "status", status=403, code="Expired", before=together.wait)
+        got = bytearray(len(BIG))
+        eq(f.read(got).nbytes, len(BIG))
+        true(got == BIG)
     server.faults.clear()
     server.fault("GET", "status", status=302, headers=[("Location", f"{server.url}/bucket/key")],
                  times=0)

@@ -115,6 +115,8 @@ class Handler(BaseHTTPRequestHandler):
         if not f:
             return False
         kind = f["kind"]
+        if "before" in f:
+            f["before"]()
         if kind == "status":
             self.error(f["status"], f.get("code", "InternalError"), f.get("headers", ()))
         elif kind == "drop":
