@@ -532,6 +532,13 @@ static void set_options(struct call *c)
 	/* libcurl would look at variables that the caller of a set-uid program set. */
 	if (getauxval(AT_SECURE))
 		SET(CURLOPT_PROXY, "");
+	/* What may go in clear text on this machine may not through a proxy on another one. */
+	if (is_loopback_url(c->url))
+		SET(CURLOPT_NOPROXY, "*");
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/* Do not join the thread of a look-up: a dead name server would stop all exchanges. */
+	SET(CURLOPT_QUICK_EXIT, 1L);
+#endif
 	if (c->body || strcmp(c->method, "PUT") == 0 || strcmp(c->method, "POST") == 0) {
 		SET(CURLOPT_UPLOAD, 1L);
 		SET(CURLOPT_READFUNCTION, on_body);

@@ -49,15 +49,18 @@ static bool is_loopback(const char *host, size_t len)
 	return len > 4 && strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") >= len;
 }
 
-int check_plain(const char *url, const char *shown)
+bool is_loopback_url(const char *url)
 {
 	const char *host = url + 7;
-	size_t len;
 
-	if (strncasecmp(url, "http://", 7) != 0)
-		return 0;
-	len = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?");
-	if (is_loopback(host, len) || env_is("PST_HTTP_PLAIN", "1"))
+	return strncasecmp(url, "http://", 7) == 0 &&
+	       is_loopback(host, *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?"));
+}
+
+int check_plain(const char *url, const char *shown)
+{
+	if (strncasecmp(url, "http://", 7) != 0 || is_loopback_url(url) ||
+	    env_is("PST_HTTP_PLAIN", "1"))
 		return 0;
 	return err_set(EPERM,
 		       "%s would go over the network in clear text; use https://, or allow it with "

@@ -132,6 +132,8 @@ int where_new(const char *name, struct where **ret);
 void where_free(struct where *w);
 /* The bucket is in another region, as its server said; false: the endpoint stays. */
 bool where_set_region(struct where *w, const char *region);
+/* True for http:// on this machine. */
+bool is_loopback_url(const char *url);
 /* May the bytes of that URL go over the wire in clear text?  0, or -EPERM with a sentence. */
 int check_plain(const char *url, const char *shown);
 /* Value of a variable, NULL in set-uid programs and where it is empty. */

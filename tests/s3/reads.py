@@ -338,6 +338,18 @@ def slow_servers_leave_room_for_others():
 
 
 @case
+def no_proxy_for_this_machine():
+    """Keys and bytes in clear text stay on it, whatever proxy the environment names."""
+    code = "import sys, penstock; print(penstock.File(sys.argv[1]).size)"
+    proxy = Server()
+    name = fresh()
+    done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True,
+                          check=False, env={**os.environ, "http_proxy": proxy.url,
+                                            "no_proxy": "", "NO_PROXY": ""})
+    eq((done.stdout.strip(), done.stderr, proxy.requests), ("10", "", []))
+
+
+@case
 def plain_https_names():
     fresh("key", BIG)
     server.anonymous = True
