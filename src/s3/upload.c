@@ -332,13 +332,15 @@ static void published(struct call *c)
 	char code[64];
 
 	/* A server that joins parts may say 200 first, and find an error later. */
-	if (r == 0 && c->text && strstr(c->text, "<Error>")) {
-		if (!xml_find(c->text, "Code", code, sizeof(code)))
-			code[0] = '\0';
+	if (r == 0 && u->body && (!c->text || !strstr(c->text, "<CompleteMultipartUploadResult"))) {
+		if (!c->text || !xml_find(c->text, "Code", code, sizeof(code)))
+			(void)strcpy(code, "no result");
 		r = -EIO;
-		(void)snprintf(c->why, sizeof(c->why),
-			       "%.200s: the server could not join the parts (%.40s)",
-			       c->where->shown, code);
+		(void)snprintf(
+			c->why, sizeof(c->why),
+			"%.200s: the server did not join the parts (%.40s); list the object, "
+			"and write it again if it is not there",
+			c->where->shown, code);
 	}
 	call_free_text(c);
 	free(u->body);

@@ -237,7 +237,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(404, "NoSuchUpload")
         if s3.complete_error:
             s3.complete_error -= 1
-            return self.answer(200, b"  <Error><Code>InternalError</Code></Error>")
+            return self.answer(200, s3.complete_body)
         parts = re.findall(r"<Part><PartNumber>(\d+)</PartNumber><ETag>([^<]*)</ETag></Part>",
                            self.body.decode())
         numbers = [int(n) for n, _ in parts]
@@ -252,7 +252,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.publish(bucket, key, o):
             del s3.uploads[q["uploadId"]]
             s3.ended += 1
-            self.answer(200, f"<R><ETag>{o.etag}</ETag></R>".encode())
+            self.answer(200, (f"<CompleteMultipartUploadResult><ETag>{o.etag}</ETag>"
+                              "</CompleteMultipartUploadResult>").encode())
         return None
 
     def do_delete(self, bucket, key, q):
@@ -312,6 +313,7 @@ class Server:
         self.tells_clock = False
         self.anonymous, self.if_match, self.ranges = False, True, True
         self.page, self.ended, self.complete_error, self.message = 1000, 0, 0, "no"
+        self.complete_body = b"  <Error><Code>InternalError</Code></Error>"
 
     def environ(self):
         return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": KEY,
