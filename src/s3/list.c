@@ -19,24 +19,28 @@ struct listing {
 	struct where *where;
 	char *prefix;
 	bool all;
+	uint64_t deadline_ns; /* of pages that bring nothing */
 	FILE *to;
 	char *text;
 	size_t len;
 };
 
-/* The contents of the next element of that name, and where it ends; NULL: none. */
+/* The contents of the next element of that name, cut off at their end until the next call; NULL:
+ * none. */
 static char *next_element(char **at, const char *name)
 {
 	char open[32], shut[32], *from, *end;
 
 	(void)snprintf(open, sizeof(open), "<%s>", name);
 	(void)snprintf(shut, sizeof(shut), "</%s>", name);
+	if (!**at)
+		**at = '<'; /* that the last call cut off */
 	from = strstr(*at, open);
 	end = from ? strstr(from, shut) : NULL;
 	if (!end)
 		return NULL;
 	*end = '\0';
-	*at = end + 1;
+	*at = end;
 	return from + strlen(open);
 }
 
@@ -53,7 +57,6 @@ static int add_page(struct listing *l, char *xml)
 {
 	char key[KEY_MAX * 3 + 1], size[24], when[40], etag[160], *at = xml, *e;
 
-	/* Copies, because elements are cut in place. */
 	while (!l->all && (e = next_element(&at, "CommonPrefixes"))) {
 		if (!xml_find(e, "Prefix", key, sizeof(key)) || !is_field(key))
 			return -EPROTO;
@@ -80,7 +83,7 @@ static int read_page(struct listing *l, char token[TOKEN_LEN])
 			     { "max-keys", PAGE },
 			     { "encoding-type", "url" },
 			     { "prefix", l->prefix } };
-	struct call c = { .method = "GET", .where = l->where, .deadline_ns = now_ns() + OPEN_NS };
+	struct call c = { .method = "GET", .where = l->where, .deadline_ns = l->deadline_ns };
 	size_t nr = 4;
 	char more[8] = "", next[TOKEN_LEN] = "";
 	int r;
@@ -115,9 +118,14 @@ static int read_page(struct listing *l, char token[TOKEN_LEN])
 static int read_pages(struct listing *l)
 {
 	char token[TOKEN_LEN] = "";
+	size_t len = 0;
 	int r;
 
 	do {
+		/* Pages without a line may follow each other, but not for ever. */
+		if (!*token || l->len > len)
+			l->deadline_ns = now_ns() + OPEN_NS;
+		len = l->len;
 		r = read_page(l, token);
 		if (r >= 0 && (fflush(l->to) != 0 || l->len > LIST_MAX))
 			r = err_set(
@@ -144,9 +152,7 @@ static int split(struct s3_file *f, struct listing *l)
 		l->prefix[len - strlen(ALL)] = '\0';
 	}
 	/* The bucket's own path. */
-	slash = w->path_style ? strstr(w->path, w->bucket) : w->path;
-	len = (size_t)(slash - w->path) + (w->path_style ? strlen(w->bucket) : 1);
-	w->path[len] = '\0';
+	w->path[w->key_at - w->path_style] = '\0';
 	return 0;
 }
 

@@ -270,6 +270,7 @@ static int from_bucket(struct where *w, const char *bucket)
 		w->path = NULL;
 		return err_set(ENOMEM, "out of memory");
 	}
+	w->key_at = strlen(w->path) - strlen(encoded);
 	if (env_is("PST_S3_ANONYMOUS", "1"))
 		return 0;
 	w->sign = true;

@@ -119,10 +119,11 @@ struct where {
 	bool sign;
 	bool path_style, custom; /* BUCKET in the path; an endpoint was given */
 	char *bucket;
-	char *origin; /* https://HOST:PORT */
-	char *path;   /* encoded, begins with a slash */
-	char *query;  /* of https://: as given; or NULL */
-	char *moved;  /* the URL that a redirect led to, or NULL */
+	char *origin;  /* https://HOST:PORT */
+	char *path;    /* encoded, begins with a slash */
+	size_t key_at; /* of s3://: where the key begins in path */
+	char *query;   /* of https://: as given; or NULL */
+	char *moved;   /* the URL that a redirect led to, or NULL */
 	char region[64];
 	int64_t skew_s; /* of the server's clock */
 	struct keys keys;

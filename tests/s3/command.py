@@ -82,6 +82,7 @@ def listings():
     for page in (1000, 2):
         server.page = page
         rows = [line.split() for line in penstock("ls", "s3://bucket").splitlines()]
+        eq(len(rows), 5)    # objects stand before, between and behind prefixes
         eq([r[0] for r in rows if r[-1] in ("dir/", "é/")], ["-", "-"])
         eq([r[2] for r in rows if r[0] == "1"], ["a"])
         rows = penstock("ls", "s3://bucket/dir/").splitlines()
@@ -93,6 +94,10 @@ def listings():
         eq([int(r.split()[0]) for r in rows], [5, 7, 10])
     eq(penstock("ls", "s3://bucket/none"), "")
     has(penstock("ls", "s3://nowhere/x", status=1), "no such bucket")
+    # The endpoint has a path of its own, in which the bucket's name stands.
+    server.base = "/a-bucket/x"
+    rows = penstock("ls", "s3://bucket/dir/", AWS_ENDPOINT_URL=f"{server.url}/a-bucket/x")
+    eq(len(rows.splitlines()), 3)
     has(penstock("ls", "/tmp", status=2), "s3://BUCKET/PREFIX")
 
 

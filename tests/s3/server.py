@@ -171,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
         wrong = self.allowed()
         if wrong:
             return self.error(403, wrong)
-        path = urllib.parse.unquote(parts[0]).lstrip("/")
+        path = urllib.parse.unquote(parts[0])[len(s3.base):].lstrip("/")
         name, _, key = path.partition("/")
         bucket = s3.buckets.get(name)
         if bucket is None:
@@ -310,7 +310,7 @@ class Server:
     def reset(self):
         self.buckets, self.uploads, self.faults, self.requests = {"bucket": {}}, {}, [], []
         self.key, self.secret, self.token, self.clock = KEY, SECRET, None, 0
-        self.tells_clock = False
+        self.tells_clock, self.base = False, ""
         self.anonymous, self.if_match, self.ranges = False, True, True
         self.page, self.ended, self.complete_error, self.message = 1000, 0, 0, "no"
         self.complete_body = b"  <Error><Code>InternalError</Code></Error>"
