@@ -11,6 +11,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/opts.h"
+#include "base/scheme.h"
 #include "core/carry/now.h"
 #include "core/queue/lower.h"
 #include "core/queue/object.h"
@@ -402,7 +403,7 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 	const uint32_t write_flags = PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC;
 	struct pst_file_opts o;
 	struct file *file;
-	int r;
+	int r, shown;
 
 	GUARD();
 	r = opts_copy(&o, sizeof(o), opts);
@@ -410,16 +411,19 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 		return r;
 	if (!path)
 		return err_set(EINVAL, "no path is given");
+	shown = scheme_shown_len(path);
 	if ((flags &
 	     ~(PST_FILE_READ | PST_FILE_WRITE | write_flags | PST_FILE_STABLE | PST_FILE_PLAIN)) ||
 	    o.flags || (o.mode & ~07777u))
-		return err_set(EINVAL, "unknown flags for %s", path);
+		return err_set(EINVAL, "unknown flags for %.*s", shown, path);
 	if (!(flags & (PST_FILE_READ | PST_FILE_WRITE)))
-		return err_set(EINVAL, "%s: give PST_FILE_READ, PST_FILE_WRITE or both", path);
+		return err_set(EINVAL, "%.*s: give PST_FILE_READ, PST_FILE_WRITE or both", shown,
+			       path);
 	if ((flags & write_flags) && !(flags & PST_FILE_WRITE))
-		return err_set(EINVAL, "%s: CREATE, EXCL and TRUNC need PST_FILE_WRITE", path);
+		return err_set(EINVAL, "%.*s: CREATE, EXCL and TRUNC need PST_FILE_WRITE", shown,
+			       path);
 	if ((flags & PST_FILE_EXCL) && !(flags & PST_FILE_CREATE))
-		return err_set(EINVAL, "%s: EXCL needs PST_FILE_CREATE", path);
+		return err_set(EINVAL, "%.*s: EXCL needs PST_FILE_CREATE", shown, path);
 	(void)pthread_once(&once, add_providers);
 	r = file_open(path, flags, o.mode ? o.mode : 0666, &file);
 	return r < 0 ? r : file_new(file, ret_file);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Reads of s3://, https:// and http:// from a server that fails on demand."""
+import ctypes
 import errno
 import os
 import random
@@ -15,7 +16,8 @@ os.environ["HOME"] = work
 server = Server()
 os.environ.update(server.environ())
 
-from penstock import File, Memory, Queue  # noqa: E402 # pylint: disable=C0413
+from penstock import File, Memory, Queue, _abi  # noqa: E402 # pylint: disable=C0413
+from penstock._lib import lib  # noqa: E402 # pylint: disable=C0413
 
 MIB = 1 << 20
 BIG = data(20 * MIB + 12345)
@@ -162,6 +164,18 @@ for name in sys.argv[1:]:
         true(done.returncode == 0 and "bucket/key" in out, out)
         for word in hidden:
             true(word not in out, out)
+
+
+@case
+def secrets_of_wrong_flags():
+    """The sentences of pst_file_open() show a URL without its query."""
+    read_only, write, create, excl = (getattr(_abi, f"PST_FILE_{word}")
+                                      for word in ("READ", "WRITE", "CREATE", "EXCL"))
+    for flags in (1 << 31, 0, read_only | create, write | excl):
+        eq(lib.pst_file_open(b"https://host.example/x?hiddenquery", flags, None,
+                             ctypes.byref(ctypes.c_void_p())), -errno.EINVAL)
+        said = lib.pst_error_text().decode()
+        true("host.example/x" in said and "hiddenquery" not in said, said)
 
 
 @case
