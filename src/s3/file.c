@@ -223,6 +223,14 @@ static void s3_free(struct file *file)
 	http_put();
 }
 
+/* True for s3://BUCKET and s3://BUCKET/, which name no object. */
+static bool is_bucket(const char *name)
+{
+	const char *slash = strchr(name + strlen("s3://"), '/');
+
+	return !slash || !slash[1];
+}
+
 static int open_file(const struct file_ops *ops, const char *name, uint32_t flags,
 		     struct file **ret)
 {
@@ -248,7 +256,7 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 		r = flags & PST_FILE_WRITE
 			    ? err_set(EOPNOTSUPP, "%.200s: a listing is not written", name)
 			    : list_read(f);
-	else if (r == 0 && f->where->s3 && !strchr(name + 5, '/'))
+	else if (r == 0 && f->where->s3 && is_bucket(name))
 		r = err_set(EISDIR, "%.200s is a bucket; name an object, or list it by penstock ls",
 			    name);
 	else if (r == 0)

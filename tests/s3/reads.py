@@ -91,7 +91,9 @@ def what_is_missing():
     fresh()
     fails(errno.ENOENT, ("no object of that key", "NoSuchKey"), File, "s3://bucket/other")
     fails(errno.ENOENT, ("no such bucket", "NoSuchBucket"), File, "s3://nowhere/key")
-    fails(errno.EISDIR, "is a bucket", File, "s3://bucket")
+    for bucket in ("s3://bucket", "s3://bucket/"):
+        for mode in ("r", "w", "x"):
+            fails(errno.EISDIR, "is a bucket", File, bucket, mode)
     fails(errno.EINVAL, "name of a bucket", File, "s3://b/key")
     fails(errno.ENAMETOOLONG, "1024", File, "s3://bucket/" + "k" * 1025)
     fails(errno.EINVAL, "user and password", File, "https://me:hidden@host.example/x")
