@@ -392,9 +392,13 @@ int creds_get(struct keys *ret)
 	return r;
 }
 
-void creds_expire(void)
+void creds_expire(const struct keys *k)
 {
+	const char *token = k->token ? k->token : "";
+
 	(void)pthread_mutex_lock(&kept.lock);
-	kept.renew_at = 0;
+	if (strcmp(kept.keys.id, k->id) == 0 &&
+	    strcmp(kept.keys.token ? kept.keys.token : "", token) == 0)
+		kept.renew_at = 0;
 	(void)pthread_mutex_unlock(&kept.lock);
 }

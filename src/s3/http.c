@@ -16,7 +16,8 @@
 #define BACKOFF_MS 100u
 #define BACKOFF_MAX_MS 5000u
 #define ERROR_TEXT_MAX KIB(64)
-#define SKEW_MAX_S (10 * 366 * 86400) /* a clock that is further off tells nothing */
+#define KEYS_WAIT_NS (10 * NSEC_PER_SEC) /* between tries to fetch new keys for a file */
+#define SKEW_MAX_S (10 * 366 * 86400)    /* a clock that is further off tells nothing */
 
 /* Under the lock. */
 static struct {
@@ -439,6 +440,7 @@ static bool add_signature(struct call *c, const char *host, const char *payload)
 			       "the clock of this machine gives no date for a signature; set it");
 		return false;
 	}
+	c->keys_nr = w->keys_nr;
 	value = sign(&w->keys, &s);
 	for (size_t i = 0; ok && i < s.nr_headers; i++)
 		ok = add_header(c, h[i].name, h[i].value);
@@ -741,17 +743,25 @@ static bool learn_clock(struct call *c)
 
 static bool learn_keys(struct call *c)
 {
+	struct where *w = c->where;
 	struct keys k;
 
 	if (c->told_keys)
 		return false;
 	c->told_keys = true;
-	creds_expire();
-	/* Blocks the thread for some seconds at most, once for each life of the keys. */
-	if (creds_get(&k) < 0)
+	if (c->keys_nr != w->keys_nr)
+		return at_once(c); /* another call has fetched new ones meanwhile */
+	if (now_ns() < w->keys_wait_ns)
 		return false;
-	keys_wipe(&c->where->keys);
-	c->where->keys = k;
+	creds_expire(&w->keys);
+	/* Blocks the thread for some seconds at most, once for all calls of these keys. */
+	if (creds_get(&k) < 0) {
+		w->keys_wait_ns = now_ns() + KEYS_WAIT_NS;
+		return false;
+	}
+	keys_wipe(&w->keys);
+	w->keys = k;
+	w->keys_nr++;
 	return at_once(c);
 }
 

@@ -67,7 +67,7 @@ struct call {
 	struct curl_slist *headers;
 	uint64_t sent; /* of the body */
 	uint64_t again_ns, got_before;
-	unsigned tries, nr_moves;
+	unsigned tries, nr_moves, keys_nr; /* keys_nr: of the keys that signed it */
 	bool looked, told_clock, told_region, told_keys, canceled, running, moved;
 	char *url;
 };
@@ -102,7 +102,7 @@ int http_fetch(const char *url, const char *method, const char *body, const char
  * none, or it does not fit. */
 bool xml_find(const char *text, const char *name, char *ret, size_t len);
 
-/* Fetch keys again at the next creds_get(). */
-void creds_expire(void);
+/* Those keys have expired: the next creds_get() fetches others, unless it has them already. */
+void creds_expire(const struct keys *k);
 
 #endif

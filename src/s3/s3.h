@@ -127,6 +127,8 @@ struct where {
 	char region[64];
 	int64_t skew_s; /* of the server's clock */
 	struct keys keys;
+	unsigned keys_nr;      /* counts each change of keys */
+	uint64_t keys_wait_ns; /* fetching them failed: not again before */
 };
 
 int where_new(const char *name, struct where **ret);

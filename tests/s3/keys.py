@@ -27,6 +27,7 @@ class Service(BaseHTTPRequestHandler):
     """Of a container, of the machine, and STS."""
     expires = datetime.now(timezone.utc) + timedelta(hours=1)
     asked = []
+    token = "tok"
 
     def log_message(self, *args):
         pass
@@ -36,7 +37,8 @@ class Service(BaseHTTPRequestHandler):
         self.asked.append((self.command, self.path, body))
         when = self.expires.strftime("%Y-%m-%dT%H:%M:%SZ")
         keys = (f'{{"Code": "Success", "AccessKeyId": "{KEY}", '
-                f'"SecretAccessKey": "{SECRET.replace("/", chr(92) + "/")}", "Token": "tok", '
+                f'"SecretAccessKey": "{SECRET.replace("/", chr(92) + "/")}", '
+                f'"Token": "{self.token}", '
                 f'"Expiration": "{when}"}}')
         status, text = 200, ""
         if self.path == "/container":
@@ -133,6 +135,36 @@ def of_a_container():
     eq(opens("tok", AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=path, **full), "ok")
     says(opens(AWS_CONTAINER_AUTHORIZATION_TOKEN="no", **full), "13 ", "HTTP 401")
     says(opens(AWS_CONTAINER_CREDENTIALS_FULL_URI="http://192.0.2.1/x"), "1 ", "clear text")
+
+
+@case
+def keys_that_expire():
+    """They are fetched once for all ranges and files whose requests they have signed."""
+    code = """
+import sys, penstock
+files = [penstock.File("s3://bucket/key") for _ in range(3)]
+print("open", flush=True)
+sys.stdin.readline()
+for f in files:
+    got = bytearray(f.size)
+    print(f.read(got).nbytes)
+"""
+    content = b"x" * (40 << 20)
+    server.reset()
+    server.put("bucket", "key", content)
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+    Service.token = server.token = "tok"
+    asked = len(Service.asked)
+    with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**clean, "AWS_ENDPOINT_URL": server.url, "HOME": work,
+                 "AWS_CONTAINER_AUTHORIZATION_TOKEN": "pass",
+                 "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{THERE}/container"}) as process:
+        eq(process.stdout.readline(), "open\n")
+        Service.token = server.token = "another"
+        eq(process.communicate("\n", timeout=60)[0].split(), [str(len(content))] * 3)
+    Service.token = "tok"
+    eq(len(Service.asked) - asked, 2)
 
 
 @case
