@@ -16,6 +16,8 @@
 
 /* How often the owner thread asks whether memory is quiet. */
 #define BUSY_LOOK_NS (100 * NSEC_PER_MSEC)
+/* How often the owner thread looks again at a late batch whose request has not ended yet. */
+#define LATE_LOOK_NS (50 * NSEC_PER_MSEC)
 #define LOOKUP_CHUNK 64u /* keys hashed before the lock is taken for them */
 
 struct busy {
@@ -114,10 +116,13 @@ static uint64_t end_late(struct pst_kv *kv, uint64_t now)
 	list_for_each_safe (at, n, &kv->batches) {
 		struct batch *b = list_entry(at, struct batch, link);
 
-		if (b->deadline_ns > now)
+		if (b->deadline_ns > now) {
 			next = MIN(next, b->deadline_ns);
-		else
+		} else {
+			/* A job in JOB_IO stays, and may hang in a path once its request has ended. */
 			give_up(b, -ETIMEDOUT, true);
+			next = MIN(next, now + LATE_LOOK_NS);
+		}
 	}
 	return next;
 }

@@ -247,6 +247,7 @@ static int64_t read_bounced(struct worker *w, struct job *job, struct pst_file *
 	if (r == 0)
 		r = scatter(w, &t, len);
 	target_done(w->kv, &t, false);
+	leave_io(job);
 	return r < 0 ? r : (int64_t)len;
 }
 
@@ -268,6 +269,7 @@ static int64_t read_bytes(struct worker *w, struct job *job, struct pst_file *fi
 		r = read_result(&done, len, crc);
 	}
 	target_done(w->kv, &t, done.flags & PST_DONE_BUSY);
+	leave_io(job);
 	return r;
 }
 

@@ -56,3 +56,5 @@ WRAP(int, -errno, pst_file_wrap,
 WRAP(int, -errno, pst_mem_wrap,
      (uint64_t addr, uint64_t len, const struct pst_mem_opts *o, struct pst_mem **ret), addr, len,
      o, ret)
+/* Closing never fails. */
+WRAP(struct pst_file *, __real_pst_file_close(file), pst_file_close, (struct pst_file * file), file)

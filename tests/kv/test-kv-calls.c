@@ -229,6 +229,87 @@ static void a_hang_is_a_miss(void)
 	free(one);
 }
 
+/* A get that hangs when the caller's memory is no longer used ends at its deadline. */
+static void a_hang_after_the_read_ends(void)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BUDGET, .threads = 1 };
+	struct one *one = calloc(1, sizeof(*one));
+	struct pst_kv_done done;
+	struct pst_kv *kv;
+	uint32_t space;
+
+	for (unsigned i = 0; i < 2; i++) {
+		k_new_root();
+		o.flags = i ? PST_KV_BOUNCE : 0;
+		T_OK(k_open_with(&o, &kv));
+		space = k_space(kv, "m", NULL);
+		T_EQ(k_set(kv, space, "k", 5000), 0);
+		hang_at("pst_file_close", 0);
+		for (uint64_t ms = 50;; ms *= 2) {
+			T_CHECK(ms < 120000);
+			submit(kv, PST_KV_GET, space, one, t_in_ms(ms));
+			if (hung_within(ms))
+				break;
+			T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+		}
+		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+		T_EQ(one->result, -ETIMEDOUT);
+		(void)sem_post(&hang.go);
+		T_EQ(k_set(kv, space, "l", 70), 0);
+		pst_kv_close(kv);
+		calls_hook = NULL;
+		k_remove_root();
+	}
+	free(one);
+}
+
+/* A request that ends after the deadline, and a hang behind it. */
+static int late_in(const char *call)
+{
+	(void)hang_in(call);
+	return strstr(call, "pst_queue_prep") ? ETIMEDOUT : 0;
+}
+
+static void a_hang_after_a_late_request_ends(void)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BUDGET, .threads = 1 };
+	struct one *one = calloc(1, sizeof(*one));
+	struct pst_kv_done done;
+	uint64_t deadline;
+	struct pst_kv *kv;
+	uint32_t space;
+
+	k_new_root();
+	T_OK(k_open_with(&o, &kv));
+	space = k_space(kv, "m", NULL);
+	hang_at("pst_queue_prep", 0);
+	calls_hook = late_in;
+	for (uint64_t ms = 50;; ms *= 2) {
+		T_CHECK(ms < 120000);
+		deadline = t_in_ms(ms);
+		submit(kv, PST_KV_SET, space, one, deadline);
+		if (hung_within(ms))
+			break;
+		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+	}
+	/* The owner thread looks at the deadline, while the request has the memory. */
+	while (t_now() < deadline + 100000000)
+		(void)usleep(10000);
+	T_EQ(pst_kv_reap(kv, &done, 1, 0), 0);
+	hang.call = "unlinkat";
+	hang.armed = true;
+	(void)sem_post(&hang.go);
+	T_CHECK(hung_within(60000));
+	T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+	T_EQ(one->result, -ETIMEDOUT);
+	(void)sem_post(&hang.go);
+	calls_hook = NULL;
+	T_EQ(k_set(kv, space, "l", 70), 0);
+	pst_kv_close(kv);
+	free(one);
+	k_remove_root();
+}
+
 static void a_close_ends_beside_a_hang(void)
 {
 	struct one *one = calloc(1, sizeof(*one));
@@ -372,6 +453,8 @@ int main(void)
 	T_RUN(a_collision_is_a_miss);
 	T_RUN(any_call_may_fail);
 	T_RUN(a_hang_is_a_miss);
+	T_RUN(a_hang_after_the_read_ends);
+	T_RUN(a_hang_after_a_late_request_ends);
 	T_RUN(a_close_ends_beside_a_hang);
 	T_RUN(who_reads_keeps_the_block);
 	T_RUN(writes_in_flight_are_counted);
