@@ -44,6 +44,7 @@ static void kv_free(struct pst_kv *kv)
 	(void)pthread_cond_destroy(&kv->work);
 	(void)pthread_cond_destroy(&kv->tick);
 	(void)pthread_cond_destroy(&kv->reaped);
+	(void)pthread_mutex_destroy(&kv->naming);
 	(void)pthread_mutex_destroy(&kv->lock);
 	free(kv);
 }
@@ -91,6 +92,7 @@ static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_poli
 	kv->efd = -1;
 	kv->root.lock = -1;
 	(void)pthread_mutex_init(&kv->lock, NULL);
+	(void)pthread_mutex_init(&kv->naming, NULL);
 	for (unsigned i = 0; i < STRIPES; i++)
 		(void)pthread_mutex_init(&kv->stripes[i], NULL);
 	(void)pthread_cond_init(&kv->work, NULL);

@@ -19,6 +19,9 @@
 #define AHEAD 16u    /* records whose place is fetched ahead */
 #define CHUNK 32768u /* records written or read at once */
 
+/* A space of the index file without words: it was dropped, or never had a block. */
+#define SPACE_UNKNOWN UINT32_MAX
+
 static const char magic[8] = "PSTKVI\r\n";
 
 struct head {
@@ -167,6 +170,8 @@ static int take(struct pst_kv *kv, const struct record *r, const uint32_t *space
 	if (space >= nr_spaces || number > nr_spaces || queue >= INDEX_QUEUES)
 		return -EBADMSG;
 	space = spaces[space];
+	if (space == SPACE_UNKNOWN || (number && spaces[number - 1] == SPACE_UNKNOWN))
+		return queue < kv->ops->cached ? -EBADMSG : 0;
 	c = number ? kv->spaces[spaces[number - 1]]->cache : &kv->common;
 	if (queue < c->policy->ops->cached) {
 		kv->used += size;
@@ -231,7 +236,9 @@ static int load(struct pst_kv *kv, struct in *in)
 	for (unsigned i = 0; r == 0 && i < h.nr_spaces; i++) {
 		uint64_t hash;
 
-		r = get(in, &hash, sizeof(hash)) ? space_add(kv, hash, 0, &spaces[i]) : -EBADMSG;
+		r = get(in, &hash, sizeof(hash)) ? 0 : -EBADMSG;
+		if (r == 0 && !space_find(kv, hash, &spaces[i]))
+			spaces[i] = SPACE_UNKNOWN;
 	}
 	/* Room for all at once; records of spaces with a quota are few. */
 	if (r == 0)

@@ -28,19 +28,36 @@ void space_free(struct space *sp)
 	free(sp);
 }
 
-int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret)
+bool space_find(const struct pst_kv *kv, uint64_t hash, uint32_t *ret)
 {
-	struct space *sp;
-
 	for (unsigned i = 0; i < kv->nr_spaces; i++) {
 		if (kv->spaces[i]->hash == hash) {
 			*ret = i;
-			return 0;
+			return true;
 		}
 	}
-	if (kv->nr_spaces == PST_KV_SPACES_MAX)
-		return err_set(ENOSPC, "a store has at most %u spaces; drop tenants",
-			       PST_KV_SPACES_MAX);
+	return false;
+}
+
+static int check_room(const struct pst_kv *kv)
+{
+	if (kv->nr_spaces < PST_KV_SPACES_MAX)
+		return 0;
+	return err_set(ENOSPC,
+		       "a store has at most %u spaces; drop tenants, then close and open the store",
+		       PST_KV_SPACES_MAX);
+}
+
+int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret)
+{
+	struct space *sp;
+	int r;
+
+	if (space_find(kv, hash, ret))
+		return 0;
+	r = check_room(kv);
+	if (r < 0)
+		return r;
 	sp = calloc(1, sizeof(*sp));
 	if (!sp)
 		return err_set(ENOMEM, "out of memory");
@@ -89,6 +106,18 @@ int space_words(int dir, const char *name, char **identity, char **tenant, uint6
 	return 0;
 }
 
+/* Return true if a directory of the store may hold blocks of a space. */
+static bool has_blocks(const struct pst_kv *kv, uint64_t hash)
+{
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "b/%016" PRIx64, hash);
+	for (unsigned i = 0; i < kv->root.nr; i++)
+		if (faccessat(kv->root.dir[i], path, F_OK, 0) == 0 || errno != ENOENT)
+			return true;
+	return false;
+}
+
 int space_load(struct pst_kv *kv)
 {
 	int fd = openat(kv->root.dir[0], "spaces", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
@@ -105,8 +134,14 @@ int space_load(struct pst_kv *kv)
 		uint64_t hash, quota;
 		uint32_t at;
 
-		if (!root_parse_name(e->d_name, &hash) ||
-		    space_words(kv->root.dir[0], e->d_name, &identity, &tenant, &quota) < 0)
+		if (!root_parse_name(e->d_name, &hash))
+			continue;
+		/* Spaces that were dropped, or never had a block, make room for others. */
+		if (!kv->reader && !has_blocks(kv, hash)) {
+			(void)unlinkat(dirfd(d), e->d_name, 0);
+			continue;
+		}
+		if (space_words(kv->root.dir[0], e->d_name, &identity, &tenant, &quota) < 0)
 			continue;
 		r = space_add(kv, hash, quota >= BUDGET_MIN ? quota : 0, &at);
 		if (r == 0) {
@@ -116,6 +151,9 @@ int space_load(struct pst_kv *kv)
 			free(identity);
 			free(tenant);
 		}
+		/* Gets in the others are misses. */
+		if (r == -ENOSPC)
+			r = 0;
 	}
 	(void)closedir(d);
 	return r;
@@ -142,12 +180,47 @@ static int find(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts
 		if (sp->quota != o->quota && !kv->reader)
 			return err_set(EINVAL,
 				       "the space has a quota of %" PRIu64 " bytes, not %" PRIu64
-				       "; drop it to change that",
+				       "; drop it, then close and open the store, to change that",
 				       sp->quota, o->quota);
 		*ret = i;
 		return 1;
 	}
 	return 0;
+}
+
+/* One thread at a time: two would write the same file of words. */
+static int name_space(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o,
+		      uint32_t *ret)
+{
+	struct space *sp;
+	uint32_t at;
+	int r;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	r = find(kv, hash, o, ret);
+	if (r == 0 && !space_find(kv, hash, &at))
+		r = check_room(kv);
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = kv->reader ? 0 : write_words(kv, hash, o);
+	if (r < 0)
+		return r;
+	(void)pthread_mutex_lock(&kv->lock);
+	r = space_add(kv, hash, o->quota, &at);
+	sp = r < 0 ? NULL : kv->spaces[at];
+	if (sp && !sp->identity) {
+		/* Who reads the identity reads the tenant too. */
+		if (!sp->tenant)
+			sp->tenant = strdup(o->tenant);
+		sp->identity = sp->tenant ? strdup(o->identity) : NULL;
+		if (!sp->identity)
+			r = err_set(ENOMEM, "out of memory");
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (r == 0)
+		*ret = at;
+	return r;
 }
 
 PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts,
@@ -156,7 +229,6 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
 	struct pst_kv_space_opts o;
 	struct hash_part parts[3];
 	uint64_t hash;
-	uint32_t at;
 	int r = fork_guard();
 
 	if (r == 0)
@@ -176,25 +248,9 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
 	parts[1] = (struct hash_part){ o.tenant, strlen(o.tenant) };
 	parts[2] = (struct hash_part){ o.salt, strlen(o.salt) };
 	hash = kv_hash(&kv->root.key, parts, 3);
-	(void)pthread_mutex_lock(&kv->lock);
-	r = find(kv, hash, &o, ret_space);
-	(void)pthread_mutex_unlock(&kv->lock);
-	if (r != 0)
-		return r < 0 ? r : 0;
-	r = kv->reader ? 0 : write_words(kv, hash, &o);
-	if (r < 0)
-		return r;
-	(void)pthread_mutex_lock(&kv->lock);
-	r = space_add(kv, hash, o.quota, &at);
-	if (r == 0 && !kv->spaces[at]->identity) {
-		kv->spaces[at]->identity = strdup(o.identity);
-		kv->spaces[at]->tenant = strdup(o.tenant);
-		if (!kv->spaces[at]->identity || !kv->spaces[at]->tenant)
-			r = err_set(ENOMEM, "out of memory");
-	}
-	(void)pthread_mutex_unlock(&kv->lock);
-	if (r == 0)
-		*ret_space = at;
+	(void)pthread_mutex_lock(&kv->naming);
+	r = name_space(kv, hash, &o, ret_space);
+	(void)pthread_mutex_unlock(&kv->naming);
 	return r;
 }
 
@@ -224,16 +280,17 @@ static uint64_t forget_space(struct cache *c, uint32_t space, uint64_t *ret_bloc
 
 static int drop_space(struct pst_kv *kv, uint32_t space)
 {
-	struct space *sp = kv->spaces[space];
+	struct space *sp;
 	char from[32], to[48];
 	uint64_t bytes, blocks, nr;
 	int r = 0;
 
-	(void)snprintf(from, sizeof(from), "b/%016" PRIx64, sp->hash);
 	(void)pthread_mutex_lock(&kv->lock);
+	sp = kv->spaces[space];
 	nr = kv->next_temp++;
 	bytes = forget_space(sp->cache, space, &blocks);
 	(void)pthread_mutex_unlock(&kv->lock);
+	(void)snprintf(from, sizeof(from), "b/%016" PRIx64, sp->hash);
 	(void)snprintf(to, sizeof(to), "gone/%" PRIu64, nr);
 	for (unsigned i = 0; i < kv->root.nr; i++)
 		if (renameat(kv->root.dir[i], from, kv->root.dir[i], to) < 0 && errno != ENOENT)
@@ -254,6 +311,20 @@ static int drop_space(struct pst_kv *kv, uint32_t space)
 	return r;
 }
 
+/* Return true if a space has that identity and that tenant; NULL: any. */
+static bool is_named(struct pst_kv *kv, unsigned space, const char *identity, const char *tenant)
+{
+	const struct space *sp;
+	bool is;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	sp = kv->spaces[space];
+	is = sp->identity && (!identity || !strcmp(sp->identity, identity)) &&
+	     (!tenant || !strcmp(sp->tenant, tenant));
+	(void)pthread_mutex_unlock(&kv->lock);
+	return is;
+}
+
 PST_API int pst_kv_drop(struct pst_kv *kv, const char *identity, const char *tenant)
 {
 	int r = fork_guard(), dropped = 0;
@@ -269,15 +340,12 @@ PST_API int pst_kv_drop(struct pst_kv *kv, const char *identity, const char *ten
 	nr = kv->nr_spaces;
 	(void)pthread_mutex_unlock(&kv->lock);
 	for (unsigned i = 0; i < nr; i++) {
-		const struct space *sp = kv->spaces[i];
-
-		if (!sp->identity || (identity && strcmp(sp->identity, identity) != 0) ||
-		    (tenant && strcmp(sp->tenant, tenant) != 0))
+		if (!is_named(kv, i, identity, tenant))
 			continue;
 		r = drop_space(kv, i);
 		if (r < 0)
-			return err_set(r, "cannot remove all blocks of tenant '%s': %s", sp->tenant,
-				       strerror(-r));
+			return err_set(r, "cannot remove all blocks of tenant '%s': %s",
+				       kv->spaces[i]->tenant, strerror(-r));
 		dropped++;
 	}
 	return dropped;

@@ -98,6 +98,7 @@ struct pst_kv {
 	pthread_cond_t tick;   /* for the owner thread: there is a new batch, or it ends */
 	pthread_cond_t reaped; /* there are completions */
 	pthread_mutex_t stripes[STRIPES];
+	pthread_mutex_t naming; /* taken before the lock: files of words, one space at a time */
 
 	struct root root;
 	bool reader, sync, bounce, ending, broken; /* broken: bytes were lost count of */
@@ -179,7 +180,9 @@ void cache_read_ends(struct worker *w);
 /* The space of that hash, made if need be.  Under the lock, or while nobody else has the store.
  * -ENOSPC, -ENOMEM. */
 int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret);
-/* Read all files of words. */
+/* Under the lock: the number of the space of that hash, if it is known. */
+bool space_find(const struct pst_kv *kv, uint64_t hash, uint32_t *ret);
+/* Read all files of words. The owner removes those of spaces without blocks. */
 int space_load(struct pst_kv *kv);
 void space_free(struct space *sp);
 

@@ -339,6 +339,49 @@ static void a_close_ends_beside_a_hang(void)
 	k_remove_root();
 }
 
+/* Two threads name one new space, while the first one's file of words is about to get its name. */
+struct naming {
+	struct pst_kv *kv;
+	pthread_t thread;
+	atomic_bool done;
+	int r;
+	uint32_t space;
+};
+
+static void *name_it(void *arg)
+{
+	struct pst_kv_space_opts o = { .sz = sizeof(o), .identity = "m" };
+	struct naming *n = arg;
+
+	n->r = pst_kv_space(n->kv, &o, &n->space);
+	n->done = true;
+	return NULL;
+}
+
+static void two_threads_name_one_space(void)
+{
+	struct naming n[2] = { 0 };
+
+	k_new_root();
+	n[0].kv = n[1].kv = k_open(BUDGET, 0);
+	hang_at("renameat", 0);
+	T_EQ(pthread_create(&n[0].thread, NULL, name_it, &n[0]), 0);
+	T_CHECK(hung_within(60000));
+	T_EQ(pthread_create(&n[1].thread, NULL, name_it, &n[1]), 0);
+	/* Time for the second one to run; it waits for the first one. */
+	for (unsigned i = 0; i < 50 && !n[1].done; i++)
+		(void)usleep(2000);
+	(void)sem_post(&hang.go);
+	for (int i = 0; i < 2; i++) {
+		T_EQ(pthread_join(n[i].thread, NULL), 0);
+		T_EQ(n[i].r, 0);
+		T_EQ(n[i].space, 0);
+	}
+	calls_hook = NULL;
+	pst_kv_close(n[0].kv);
+	k_remove_root();
+}
+
 /* ------------------------------------------- while a block is being read */
 
 static void who_reads_keeps_the_block(void)
@@ -456,6 +499,7 @@ int main(void)
 	T_RUN(a_hang_after_the_read_ends);
 	T_RUN(a_hang_after_a_late_request_ends);
 	T_RUN(a_close_ends_beside_a_hang);
+	T_RUN(two_threads_name_one_space);
 	T_RUN(who_reads_keeps_the_block);
 	T_RUN(writes_in_flight_are_counted);
 	return t_done();

@@ -190,6 +190,51 @@ static void spaces_never_meet(void)
 	k_remove_root();
 }
 
+/* What is one too many is refused before anything is written. */
+static void a_store_is_full_of_spaces(void)
+{
+	struct pst_kv_space_opts o = { .sz = sizeof(o), .identity = "m" };
+	struct pst_kv *kv;
+	uint32_t space = 0;
+	char tenant[16];
+
+	k_new_root();
+	kv = k_open(BIG, 0);
+	o.tenant = tenant;
+	for (unsigned i = 0; i < PST_KV_SPACES_MAX; i++) {
+		(void)snprintf(tenant, sizeof(tenant), "%u", i);
+		o.quota = i == 6 ? 1u << 20 : 0;
+		T_OK(pst_kv_space(kv, &o, &space));
+		if (i == 5 || i == 7)
+			T_EQ(k_set(kv, space, "k", 5000), 0);
+	}
+	(void)snprintf(tenant, sizeof(tenant), "x");
+	o.quota = 0;
+	T_EQ(pst_kv_space(kv, &o, &space), -ENOSPC);
+	T_EQ(pst_kv_drop(kv, NULL, "7"), 1);
+	pst_kv_close(kv);
+	/* Spaces without blocks have made room for others. */
+	kv = k_open(BIG, 0);
+	T_EQ(k_stat(kv).scanned, 0);
+	T_EQ(k_stat(kv).loaded, 1);
+	T_OK(pst_kv_space(kv, &o, &space));
+	space = k_space(kv, "m", "5");
+	T_EQ(k_get(kv, space, "k", 5000), 5000);
+	/* A quota may be another one then, and holds. */
+	(void)snprintf(tenant, sizeof(tenant), "6");
+	o.quota = 2u << 20;
+	T_OK(pst_kv_space(kv, &o, &space));
+	T_EQ(k_set(kv, space, "k", 3u << 20), -ENOSPC);
+	T_EQ(k_set(kv, space, "k", 5000), 0);
+	pst_kv_close(kv);
+	kv = k_open(BIG, 0);
+	T_EQ(k_stat(kv).loaded, 2);
+	T_EQ(pst_kv_drop(kv, NULL, "5"), 1);
+	T_EQ(pst_kv_drop(kv, NULL, "x"), 0);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 static void the_budget_holds(void)
 {
 	static const char *const policies[] = { "lru", "arc", "s3fifo" };
@@ -819,6 +864,7 @@ int main(void)
 	T_RUN(takes_pieces);
 	T_RUN(takes_device_memory);
 	T_RUN(spaces_never_meet);
+	T_RUN(a_store_is_full_of_spaces);
 	T_RUN(the_budget_holds);
 	T_RUN(a_quota_holds);
 	T_RUN(the_reserve_holds);
