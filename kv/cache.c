@@ -10,6 +10,9 @@
 
 #include "kv/store.h"
 
+/* Most blocks that one set evicts for the reserve, for each directory: a victim may lie in any. */
+#define RESERVE_EVICTIONS 16u
+
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len)
 {
 	struct hash_part parts[] = { { &sp->hash, sizeof(sp->hash) }, { key, len } };
@@ -124,8 +127,8 @@ static struct cache *largest(struct pst_kv *kv)
 	return best;
 }
 
-/* Free bytes of the disk beyond the reserve and what is still to be written, at least size? */
-static int disk_has_room(struct pst_kv *kv, unsigned dir, uint64_t size)
+/* Free bytes of the disk at least the reserve and what is still to be written? */
+static int disk_has_room(struct pst_kv *kv, unsigned dir)
 {
 	uint64_t pending;
 	struct statvfs st;
@@ -137,7 +140,27 @@ static int disk_has_room(struct pst_kv *kv, unsigned dir, uint64_t size)
 	(void)pthread_mutex_lock(&kv->lock);
 	pending = kv->pending[dir];
 	(void)pthread_mutex_unlock(&kv->lock);
-	return (uint64_t)st.f_bavail * st.f_frsize >= kv->reserve + pending + size;
+	return (uint64_t)st.f_bavail * st.f_frsize >= kv->reserve + pending;
+}
+
+/* Evict until a directory keeps its reserve.  0, -ENOSPC or -errno. */
+static int keep_reserve(struct pst_kv *kv, unsigned dir)
+{
+	for (unsigned n = 0;; n++) {
+		bool evicted;
+		int r = disk_has_room(kv, dir);
+
+		if (r != 0)
+			return r < 0 ? r : 0;
+		/* Something else fills the disk: the cache is not thrown away for it. */
+		if (n == RESERVE_EVICTIONS * kv->root.nr)
+			return -ENOSPC;
+		(void)pthread_mutex_lock(&kv->lock);
+		evicted = evict_one(kv, largest(kv));
+		(void)pthread_mutex_unlock(&kv->lock);
+		if (!evicted)
+			return -ENOSPC;
+	}
 }
 
 /* Under the lock, which is given up meanwhile. */
@@ -165,28 +188,24 @@ int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t siz
 	if (size > c->capacity || size > kv->budget)
 		return err_set(ENOSPC, "a block of %llu bytes is larger than budget or quota",
 			       (unsigned long long)size);
-	for (;;) {
-		r = disk_has_room(kv, dir, size);
-		if (r != 0)
-			break;
-		(void)pthread_mutex_lock(&kv->lock);
-		r = evict_one(kv, largest(kv)) ? 0 : -ENOSPC;
-		(void)pthread_mutex_unlock(&kv->lock);
-		if (r < 0)
-			break;
-	}
-	if (r > 0) {
-		(void)pthread_mutex_lock(&kv->lock);
+	/* Before the check: sets of other threads count these bytes. */
+	(void)pthread_mutex_lock(&kv->lock);
+	kv->pending[dir] += size;
+	(void)pthread_mutex_unlock(&kv->lock);
+	r = keep_reserve(kv, dir);
+	(void)pthread_mutex_lock(&kv->lock);
+	if (r == 0)
 		r = make_room(kv, c, size);
-		if (r == 0) {
-			kv->used += size;
-			c->used += size;
-			kv->pending[dir] += size;
-		}
-		(void)pthread_mutex_unlock(&kv->lock);
+	if (r == 0) {
+		kv->used += size;
+		c->used += size;
+	} else {
+		kv->pending[dir] -= size;
 	}
+	(void)pthread_mutex_unlock(&kv->lock);
 	if (r == -ENOSPC)
-		return err_set(ENOSPC, "there is no room within the budget, and nothing to evict");
+		return err_set(ENOSPC,
+			       "there is no room within budget and reserve, and nothing to evict");
 	return r;
 }
 

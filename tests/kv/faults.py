@@ -32,7 +32,7 @@ FAULTS = [
     ("time of use in the file", "worker.c", "if (!kv->reader && clock_ns", "if (0 && clock_ns"),
     ("budget", "cache.c", "} else if (kv->used + size > kv->budget) {", "} else if (0) {"),
     ("quota", "cache.c", "if (c->used + size > c->capacity) {", "if (0) {"),
-    ("reserve", "cache.c", "st.f_frsize >= kv->reserve + pending + size", "st.f_frsize >= 0"),
+    ("reserve", "cache.c", "st.f_frsize >= kv->reserve + pending", "st.f_frsize >= 0"),
     ("bytes of a file that is read", "cache.c", "if (w->is_reading && w->reading == hash",
      "if (0 && w->reading == hash"),
     ("bytes of a block that is replaced", "cache.c",
