@@ -126,6 +126,10 @@ int snapshot_save(struct pst_kv *kv)
 	o->fd = openat(dir, "tmp/" NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
 		       0666);
 	r = o->fd < 0 ? -errno : write_all(kv, o);
+	/* A file whose removal is lost after the index is found would not be counted. */
+	for (unsigned i = 0; r == 0 && i < kv->root.nr; i++)
+		if (syncfs(kv->root.dir[i]) < 0)
+			r = -errno;
 	if (r == 0 && renameat(dir, "tmp/" NAME, dir, NAME) < 0)
 		r = -errno;
 	if (r == 0 && fsync(dir) < 0)
@@ -163,16 +167,20 @@ static int take(struct pst_kv *kv, const struct record *r, const uint32_t *space
 {
 	uint32_t space = user_space(r->user), number = r->cache;
 	uint64_t size = r->size & INDEX_SIZE_MAX;
+	uint64_t most = size_of_file(PST_KV_BLOCK_MAX + TAIL_MAX);
 	unsigned queue = (unsigned)(r->size >> 56);
 	struct cache *c;
 	struct entry *e;
 
-	if (space >= nr_spaces || number > nr_spaces || queue >= INDEX_QUEUES)
+	if (space >= nr_spaces || number > nr_spaces || queue >= INDEX_QUEUES || size == 0 ||
+	    size > most || user_slack(r->user) >= size)
 		return -EBADMSG;
 	space = spaces[space];
 	if (space == SPACE_UNKNOWN || (number && spaces[number - 1] == SPACE_UNKNOWN))
 		return queue < kv->ops->cached ? -EBADMSG : 0;
 	c = number ? kv->spaces[spaces[number - 1]]->cache : &kv->common;
+	if (index_find(c->policy->index, r->id))
+		return -EBADMSG;
 	if (queue < c->policy->ops->cached) {
 		kv->used += size;
 		c->used += size;

@@ -39,6 +39,7 @@ WRAP(ssize_t, -1, pwrite64, (int fd, const void *buf, size_t len, off_t off), fd
 WRAP(ssize_t, -1, __pread64_chk, (int fd, void *buf, size_t len, off_t off, size_t room), fd, buf,
      len, off, room)
 WRAP(int, -1, fsync, (int fd), fd)
+WRAP(int, -1, syncfs, (int fd), fd)
 WRAP(int, -1, fstat64, (int fd, struct stat *st), fd, st)
 WRAP(int, -1, renameat, (int a, const char *from, int b, const char *to), a, from, b, to)
 WRAP(int, -1, unlinkat, (int fd, const char *name, int flags), fd, name, flags)

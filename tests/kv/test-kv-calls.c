@@ -4,6 +4,9 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stddef.h>
+
+#include "base/crc32c.h"
 
 #include "kv/block.h"
 #include "kv/hash.h"
@@ -382,6 +385,89 @@ static void two_threads_name_one_space(void)
 	k_remove_root();
 }
 
+/* ------------------------------------------------------- the index file */
+
+static unsigned syncs, names;
+
+static int count_syncs(const char *call)
+{
+	if (!strcmp(call, "syncfs"))
+		syncs++;
+	if (!strcmp(call, "renameat")) {
+		T_EQ(syncs, 1);
+		names++;
+	}
+	return 0;
+}
+
+/* A removed file that came back after a power loss would not be in the index. */
+static void the_index_comes_after_a_sync(void)
+{
+	struct pst_kv *kv;
+
+	k_new_root();
+	kv = k_open(BUDGET, 0);
+	T_EQ(k_set(kv, k_space(kv, "m", NULL), "k", 5000), 0);
+	calls_hook = count_syncs;
+	pst_kv_close(kv);
+	calls_hook = NULL;
+	T_EQ(names, 1);
+	k_remove_root();
+}
+
+/* Change the first record of the index file of one space and two blocks. */
+static void forge_record(unsigned how)
+{
+	struct {
+		uint64_t head[8], space;
+		struct {
+			uint64_t id, size;
+			uint32_t user, cache;
+		} records[2];
+		uint32_t crc;
+	} __attribute__((packed)) index;
+	char path[PATH_MAX + 8];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/index", k_root);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	T_EQ(read(fd, &index, sizeof(index)), sizeof(index));
+	T_EQ(index.crc, crc32c(0, &index, offsetof(typeof(index), crc)));
+	if (how == 0)
+		index.records[0].size &= ~((UINT64_C(1) << 48) - 1);
+	else if (how == 1)
+		index.records[0].size |= UINT64_C(1) << 47;
+	else if (how == 2)
+		index.records[0].size -= 8192 - 4000, index.records[0].user |= 4095;
+	else
+		index.records[0].id = index.records[1].id;
+	index.crc = crc32c(0, &index, offsetof(typeof(index), crc));
+	T_EQ(pwrite(fd, &index, sizeof(index), 0), sizeof(index));
+	(void)close(fd);
+}
+
+static void a_forged_index_is_not_used(void)
+{
+	struct pst_kv *kv;
+	uint32_t space;
+
+	for (unsigned how = 0; how < 4; how++) {
+		k_new_root();
+		kv = k_open(BUDGET, 0);
+		space = k_space(kv, "m", NULL);
+		T_EQ(k_set(kv, space, "k", 5000), 0);
+		T_EQ(k_set(kv, space, "l", 5000), 0);
+		pst_kv_close(kv);
+		forge_record(how);
+		kv = k_open(BUDGET, 0);
+		T_EQ(k_stat(kv).loaded, 0);
+		T_EQ(k_stat(kv).scanned, 2);
+		T_EQ(k_stat(kv).used, k_disk());
+		pst_kv_close(kv);
+		k_remove_root();
+	}
+}
+
 /* ------------------------------------------- while a block is being read */
 
 static void who_reads_keeps_the_block(void)
@@ -500,6 +586,8 @@ int main(void)
 	T_RUN(a_hang_after_a_late_request_ends);
 	T_RUN(a_close_ends_beside_a_hang);
 	T_RUN(two_threads_name_one_space);
+	T_RUN(the_index_comes_after_a_sync);
+	T_RUN(a_forged_index_is_not_used);
 	T_RUN(who_reads_keeps_the_block);
 	T_RUN(writes_in_flight_are_counted);
 	return t_done();
