@@ -152,6 +152,17 @@ void busy_keep(struct pst_kv *kv, struct pst_mem *mem)
 	(void)pthread_mutex_unlock(&kv->lock);
 }
 
+void busy_free_all(struct pst_kv *kv)
+{
+	while (!list_empty(&kv->busy)) {
+		struct busy *b = list_first(&kv->busy, struct busy, link);
+
+		list_del(&b->link);
+		pst_mem_free(b->mem);
+		free(b);
+	}
+}
+
 /* Under the lock: free what is quiet. */
 static void look_at_busy(struct pst_kv *kv)
 {

@@ -37,6 +37,7 @@ static void kv_free(struct pst_kv *kv)
 		list_del(&b->link);
 		batch_unref(b);
 	}
+	busy_free_all(kv);
 	root_close(&kv->root);
 	closep(&kv->efd);
 	for (unsigned i = 0; i < STRIPES; i++)

@@ -212,6 +212,8 @@ void batch_unref(struct batch *b);
 void front_cancel(struct pst_kv *kv);
 /* Keep memory that the kernel may still use. */
 void busy_keep(struct pst_kv *kv, struct pst_mem *mem);
+/* When no thread is left: give that memory back to the library, which frees it when it is quiet. */
+void busy_free_all(struct pst_kv *kv);
 
 /* The last user frees it. */
 void kv_unref(struct pst_kv *kv);
