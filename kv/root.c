@@ -155,6 +155,16 @@ static int same_config(const struct root *r, unsigned idx, const struct config *
 	return 0;
 }
 
+/*
+ * Return true if a directory was only begun: nobody finished the store, so there is neither a block
+ * nor the first directory's mark.
+ */
+static bool is_begun(const struct root *r, unsigned idx, const struct config *c)
+{
+	return le32toh(c->nr) == r->nr && le32toh(c->idx) == idx &&
+	       faccessat(r->dir[idx], "b", F_OK, 0) < 0 && errno == ENOENT;
+}
+
 /* Read what the directories are, or make them a store. */
 static int identify(struct root *r, bool own)
 {
@@ -190,11 +200,11 @@ static int identify(struct root *r, bool own)
 				return at;
 			continue;
 		}
-		if (at == 1 || res == 1)
+		if ((at == 1 && !is_begun(r, i, &c)) || res == 1)
 			return err_set(
 				EINVAL, "%s is %s store of %s; give directories of one store",
 				r->path[i], at == 1 ? "of another" : "no part of the", r->path[0]);
-		at = check_empty(r->dir[i], r->path[i]);
+		at = at == 1 ? 0 : check_empty(r->dir[i], r->path[i]);
 		if (at == 0)
 			at = write_config(r, i);
 		if (at < 0)
@@ -305,6 +315,9 @@ void root_close(struct root *r)
 		closep(&r->dir[i]);
 		free(r->path[i]);
 	}
+	/* A child that this process has forked may hold a copy of the descriptor. */
+	if (r->lock >= 0)
+		(void)flock(r->lock, LOCK_UN);
 	closep(&r->lock);
 }
 

@@ -2,6 +2,8 @@
 /* A store as a program sees it: blocks, spaces, budget, recovery, and what is wrong on the disk. */
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 #include "kv_case.h"
 
@@ -478,8 +480,40 @@ static void one_process_owns(void)
 	k_remove_root();
 }
 
+/* A child of the owner holds its descriptors, and no lock. */
+static void a_forked_child_keeps_no_lock(void)
+{
+	struct pst_kv *kv;
+	pid_t child;
+
+	k_new_root();
+	kv = k_open(BIG, 0);
+	child = fork();
+	T_CHECK(child >= 0);
+	if (!child) {
+		(void)pause();
+		_exit(0);
+	}
+	pst_kv_close(kv);
+	kv = k_open(BIG, 0);
+	T_EQ(kill(child, SIGKILL), 0);
+	T_EQ(waitpid(child, NULL, 0), child);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
+static int remove_in(const char *dir, const char *name)
+{
+	char path[PATH_MAX + 32];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return remove(path);
+}
+
 static void several_directories(void)
 {
+	static const char *const made[] = { "b", "tmp", "gone" };
+	static const char *const first[] = { "penstock-kv", "index", "spaces" };
 	char dirs[3][PATH_MAX + 8], key[16];
 	const char *in[3] = { dirs[0], dirs[1], dirs[2] }, *out[3] = { dirs[0], dirs[2], dirs[1] };
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG };
@@ -492,6 +526,14 @@ static void several_directories(void)
 		(void)snprintf(dirs[i], sizeof(dirs[i]), "%s/%d", k_root, i);
 		T_EQ(mkdir(dirs[i], 0755), 0);
 	}
+	T_OK(pst_kv_open(in, 3, &o, &kv));
+	pst_kv_close(kv);
+	/* As when the making was cut short before the first directory. */
+	for (int i = 0; i < 3; i++)
+		for (size_t k = 0; k < sizeof(made) / sizeof(made[0]); k++)
+			T_EQ(remove_in(dirs[i], made[k]), 0);
+	for (size_t k = 0; k < sizeof(first) / sizeof(first[0]); k++)
+		T_EQ(remove_in(dirs[0], first[k]), 0);
 	T_OK(pst_kv_open(in, 3, &o, &kv));
 	space = k_space(kv, "m", NULL);
 	for (unsigned i = 0; i < 60; i++) {
@@ -886,6 +928,7 @@ int main(void)
 	T_RUN(index_and_scan_agree);
 	T_RUN(recency_is_kept);
 	T_RUN(one_process_owns);
+	T_RUN(a_forked_child_keeps_no_lock);
 	T_RUN(several_directories);
 	T_RUN(foreign_directories_are_refused);
 	T_RUN(wrong_blocks_are_misses);
