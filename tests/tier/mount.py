@@ -6,8 +6,10 @@ A random checker works on the mount and compares names, bytes, sizes and inode n
 PST_SOAK=1 makes 100,000 operations of it.
 """
 import errno
+import fcntl
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -191,6 +193,77 @@ def names(s):
     check(read(s.path("g")) == b"another", "a new file of that name")
 
 
+def a_lock_stops_nobody_else(s):
+    """Who cannot get at a file waits alone, and what is no file is refused at once."""
+    s.mount()
+    write(s.path("g"), b"g")
+    # The kernel locks the directory of a file that is unlinked.
+    os.mkdir(s.path("d"))
+    os.mkfifo(os.path.join(s.base, "ssd", "pipe"))
+    fails(errno.EEXIST, os.rename, s.path("g"), s.path("pipe"))
+    check(read(s.path("g")) == b"g", "what was not renamed")
+    for _ in range(3):
+        s.put_at("nvme", "f", b"f")
+        waits = []
+
+        def unlink(waits=waits):
+            try:
+                os.unlink(s.path("f"))
+            except OSError as e:
+                waits.append(e.errno)
+
+        with open(os.path.join(s.base, "nvme", "f"), "rb") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            thread = threading.Thread(target=unlink)
+            thread.start()
+            time.sleep(0.3)
+            write(s.path("d/other"), b"o")
+            os.unlink(s.path("d/other"))
+        thread.join()
+        if not waits:
+            break
+    # On a machine that is busy, the lock may have been held for longer than the mount waits.
+    check(not waits, "unlink failed with", *waits)
+    check(s.where("f") == [], "f is on", s.where("f"))
+
+
+def a_failed_unlink_keeps_the_file(s):
+    s.mount()
+    write(s.path("f"), b"f")
+    where = s.where("f")
+    for found in (os.path.join(at, n) for at, _, names_ in os.walk(os.path.join(s.base, "state"))
+                  for n in names_ if n == "catalog.db"):
+        catalog = sqlite3.connect(found, isolation_level=None)
+    catalog.execute("CREATE TRIGGER no BEFORE DELETE ON file "
+                    "BEGIN SELECT RAISE(FAIL, 'planted'); END")
+    try:
+        os.unlink(s.path("f"))
+        raise Wrong("unlink without the catalogue")
+    except OSError:
+        pass
+    check(s.where("f") == where, "f is on", s.where("f"))
+    catalog.execute("DROP TRIGGER no")
+    catalog.close()
+    check(read(s.path("f")) == b"f", "what was not unlinked")
+    os.unlink(s.path("f"))
+    check(s.where("f") == [], "f is on", s.where("f"))
+
+
+def a_rename_takes_all_copies(s):
+    """A mover that died left the file on two roots."""
+    s.mount()
+    write(s.path("a"), b"a")
+    s.put_at("hdd", "a", b"a")
+    write(s.path("c"), b"c")
+    s.put_at("hdd", "c", b"c")
+    os.rename(s.path("a"), s.path("b"))
+    check(s.where("a") == [] and len(s.where("b")) == 1, s.where("a"), s.where("b"))
+    fails(errno.ENOENT, os.stat, s.path("a"))
+    os.replace(s.path("b"), s.path("c"))
+    check(s.where("b") == [] and len(s.where("c")) == 1, s.where("b"), s.where("c"))
+    check(read(s.path("c")) == b"a", "what was renamed")
+
+
 class Checker:
     """Random operations beside a model of bytes and numbers."""
 
@@ -302,7 +375,8 @@ def random_while_moving(s):
 
 
 def main():
-    cases = [shows_all_roots, numbers_survive_moves, open_files_stay, names, random_while_moving]
+    cases = [shows_all_roots, numbers_survive_moves, open_files_stay, names, a_lock_stops_nobody_else,
+             a_failed_unlink_keeps_the_file, a_rename_takes_all_copies, random_while_moving]
     only = [c for c in os.environ.get("PST_TEST_CASE", "").split(",") if c]
     nr = failed = 0
     for case in cases:

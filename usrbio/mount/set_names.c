@@ -14,7 +14,7 @@
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/set_private.h"
 
-#define HOLD_TRIES 6000u
+#define HOLD_TRIES 300u /* 3 s: the mover syncs while it holds a file; the directory waits, too */
 #define FLUSH_NS (5 * NSEC_PER_SEC)
 
 /* ---------------------------------------------------------------- accesses */
@@ -58,31 +58,36 @@ void set_note_access(struct set_source *s, const char *path)
 
 /* ------------------------------------------------------------------- holds */
 
-/* Under the lock: keep the file of a path where it is.  Its descriptor, or -errno. */
+/*
+ * Under the lock: keep the file of a path where it is. Its descriptor; -EWOULDBLOCK while the mover
+ * changes its names; -EEXIST for what is no file of a set; or -errno.
+ */
 static int hold_path(struct set_source *s, const char *path, struct tier_file *ret)
 {
-	for (unsigned i = 0; i < HOLD_TRIES; i++) {
-		struct tier_file again;
-		struct stat a, b;
-		int fd = lookup_open(s->set, path, O_RDONLY, ret), now;
+	int fd = lookup_open(s->set, path, O_RDONLY, ret), now = -1;
+	struct tier_file again;
+	struct stat a, b;
+	int err = -EWOULDBLOCK;
 
-		if (fd < 0)
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &a) < 0) {
+		err = -errno;
+	} else if (!S_ISREG(a.st_mode)) {
+		err = -EEXIST;
+	} else if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+		/* It may have moved before the lock was there. */
+		now = set_find(s, path, &again);
+		if (now >= 0 && fstat(now, &b) == 0 && a.st_ino == b.st_ino &&
+		    a.st_dev == b.st_dev) {
+			(void)close(now);
+			*ret = again;
 			return fd;
-		if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
-			/* It may have moved before the lock was there. */
-			now = set_find(s, path, &again);
-			if (now >= 0 && fstat(fd, &a) == 0 && fstat(now, &b) == 0 &&
-			    a.st_ino == b.st_ino && a.st_dev == b.st_dev) {
-				(void)close(now);
-				*ret = again;
-				return fd;
-			}
-			closep(&now);
 		}
-		(void)close(fd);
-		set_nap();
 	}
-	return -EBUSY;
+	closep(&now);
+	(void)close(fd);
+	return err;
 }
 
 /* Under the lock: give a file's node another path, or none. */
@@ -191,27 +196,53 @@ static int unlink_all(struct set_source *s, const char *path, int flags, unsigne
 	return 0;
 }
 
+/* Under the lock.  -EWOULDBLOCK: again later. */
+static int unlink_file(struct fs *fs, const char *path)
+{
+	_cleanup_(closep) int held = -1;
+	struct set_source *s = fs->set;
+	struct tier_file f;
+	int err;
+
+	held = hold_path(s, path, &f);
+	if (held < 0)
+		return held;
+	/* A catalogue that cannot be written keeps the file. */
+	err = catalog_begin(s->set->catalog);
+	if (err < 0)
+		return err;
+	err = catalog_drop(s->set->catalog, path);
+	if (err == 0)
+		err = unlink_all(s, path, 0, UINT_MAX);
+	if (err == 0)
+		err = catalog_commit(s->set->catalog);
+	if (err < 0) {
+		catalog_rollback(s->set->catalog);
+		return err;
+	}
+	move_node(fs, f.id, NULL);
+	return 0;
+}
+
 int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 {
 	struct set_source *s = fs->set;
 	char path[TIER_NAME_SIZE];
-	struct tier_file f;
-	int err, fd;
+	int err;
 
 	caller_end();
 	err = set_path(s, dir, name, path);
 	if (err < 0)
 		return err;
-	(void)pthread_mutex_lock(&s->lock);
-	fd = hold_path(s, path, &f);
-	err = fd < 0 ? fd : unlink_all(s, path, 0, UINT_MAX);
-	if (err == 0) {
-		err = catalog_drop(s->set->catalog, path);
-		move_node(fs, f.id, NULL);
+	err = -EWOULDBLOCK;
+	for (unsigned i = 0; err == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
+		if (i)
+			set_nap();
+		(void)pthread_mutex_lock(&s->lock);
+		err = unlink_file(fs, path);
+		(void)pthread_mutex_unlock(&s->lock);
 	}
-	closep(&fd);
-	(void)pthread_mutex_unlock(&s->lock);
-	return err;
+	return err == -EWOULDBLOCK ? -EBUSY : err;
 }
 
 int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
@@ -282,6 +313,7 @@ static int rename_in_root(struct set_source *s, unsigned root, const char *path,
 	return renameat2(from, base, to, to_base, flags) < 0 ? -errno : 0;
 }
 
+/* Under the lock.  -EWOULDBLOCK: again later. */
 static int rename_file(struct fs *fs, const char *path, const char *to_path, unsigned flags)
 {
 	_cleanup_(closep) int held = -1, target = -1;
@@ -304,7 +336,12 @@ static int rename_file(struct fs *fs, const char *path, const char *to_path, uns
 	err = catalog_begin(s->set->catalog);
 	if (err < 0)
 		return err;
-	err = rename_in_root(s, f.root, path, to_path, flags);
+	/* A mover that died left equal copies: they would be the files of either name afterwards. */
+	err = unlink_all(s, path, 0, f.root);
+	if (err == 0 && target >= 0)
+		err = unlink_all(s, to_path, 0, f.root);
+	if (err == 0)
+		err = rename_in_root(s, f.root, path, to_path, flags);
 	if (err == 0)
 		err = catalog_rename(s->set->catalog, path, to_path);
 	if (err == 0)
@@ -319,13 +356,32 @@ static int rename_file(struct fs *fs, const char *path, const char *to_path, uns
 	return 0;
 }
 
+/* Under the lock.  -EWOULDBLOCK: again later. */
+static int rename_any(struct fs *fs, const struct node *dir, const char *name, const char *path,
+		      const struct node *to, const char *to_name, const char *to_path,
+		      unsigned flags)
+{
+	struct set_source *s = fs->set;
+	struct tier_file f;
+	struct stat st, at;
+	bool is_dir, at_dir;
+	int fd, err;
+
+	is_dir = fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+	at_dir = fstatat(to->fd, to_name, &at, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(at.st_mode);
+	if (!is_dir)
+		return at_dir ? -EISDIR : rename_file(fs, path, to_path, flags);
+	fd = set_find(s, to_path, &f);
+	err = fd >= 0 ? -ENOTDIR : rename_dir(s, dir, name, path, to, to_name, to_path, flags);
+	closep(&fd);
+	return err;
+}
+
 int set_rename(struct fs *fs, const struct node *dir, const char *name, const struct node *to,
 	       const char *to_name, unsigned flags)
 {
 	char path[TIER_NAME_SIZE], to_path[TIER_NAME_SIZE];
 	struct set_source *s = fs->set;
-	struct stat st, at;
-	bool is_dir, at_dir;
 	int err;
 
 	caller_end();
@@ -336,23 +392,15 @@ int set_rename(struct fs *fs, const struct node *dir, const char *name, const st
 		err = set_path(s, to, to_name, to_path);
 	if (err < 0)
 		return err;
-	(void)pthread_mutex_lock(&s->lock);
-	is_dir = fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-	at_dir = fstatat(to->fd, to_name, &at, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(at.st_mode);
-	if (!is_dir && at_dir) {
-		err = -EISDIR;
-	} else if (!is_dir) {
-		err = rename_file(fs, path, to_path, flags);
-	} else {
-		struct tier_file f;
-		int fd = set_find(s, to_path, &f);
-
-		err = fd >= 0 ? -ENOTDIR
-			      : rename_dir(s, dir, name, path, to, to_name, to_path, flags);
-		closep(&fd);
+	err = -EWOULDBLOCK;
+	for (unsigned i = 0; err == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
+		if (i)
+			set_nap();
+		(void)pthread_mutex_lock(&s->lock);
+		err = rename_any(fs, dir, name, path, to, to_name, to_path, flags);
+		(void)pthread_mutex_unlock(&s->lock);
 	}
-	(void)pthread_mutex_unlock(&s->lock);
-	return err;
+	return err == -EWOULDBLOCK ? -EBUSY : err;
 }
 
 void set_dir_attr(struct fs *fs, const struct node *dir)
