@@ -361,9 +361,11 @@ static int make_parent(struct moving *v)
 	return 0;
 }
 
-/* Give the copy its name.  commit() makes that durable. */
+/* Give the copy its name.  commit() makes that durable.  A mount that finds it waits for the end. */
 static int name_copy(struct moving *v)
 {
+	if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)
+		return fail_move(v, errno, "cannot lock the copy");
 	if (renameat2(v->dst_tmp, v->new_name, v->dst_dir, v->dst_base, RENAME_NOREPLACE) < 0)
 		return fail_move(v, errno, "cannot give the copy its name");
 	return 0;

@@ -10,7 +10,7 @@
  *	4 copy to dst/.tier/tmp/ID.new, sync it and the source, journal its CRC-32C
  *							the copy is deleted
  *	5 lock the source against opens through a mount; check its stamp and lease again
- *	6 rename the copy to dst/NAME, sync the directory
+ *	6 lock the copy as well, rename it to dst/NAME, sync the directory
  *							both are there and equal: dst's is deleted
  *	7 journal the commit: dst is the file's root	both are there and equal: src's is deleted
  *	8 rename the source to src/.tier/tmp/ID.old, check its stamp and lease,

@@ -80,6 +80,7 @@ FAULTS = [
     ("who wrote to the source", "recover.c", "if (src && l->m.committed) {", "if (0) {"),
     ("sync of the source's bytes", "move.c", "if (fsync(v->src) < 0)", "if (0)"),
     ("lock before the copy", "move.c", "\t\tr = check_lock(v);", "\t\tr = 0;"),
+    ("lock of the copy", "move.c", "if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)", "if (0)"),
     ("lock before the copy is named", "move.c", "\t\tr = lock_source(v);", "\t\tr = 0;"),
     ("the source moved aside", "recover.c", "r = settle_old(&l);", "r = 0;"),
     ("which copy is removed", "recover.c", "if (l->m.committed)\n\t\tr = remove_at",

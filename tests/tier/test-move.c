@@ -218,6 +218,24 @@ static int lock_it(const char *call)
 	return 0;
 }
 
+static unsigned both_there;
+
+/* While both have the name, a mount may hold neither: it would unlink or rename one of them. */
+static int lock_copy(const char *call)
+{
+	int fd = open(path_of(TIER_NVME, NAME), O_RDONLY | O_CLOEXEC);
+
+	(void)call;
+	if (fd >= 0 && access(path_of(TIER_HDD, NAME), F_OK) == 0) {
+		both_there++;
+		T_EQ(flock(fd, LOCK_SH | LOCK_NB), -1);
+		T_EQ(errno, EWOULDBLOCK);
+	}
+	if (fd >= 0)
+		(void)close(fd);
+	return 0;
+}
+
 static int die_here(const char *call)
 {
 	(void)call;
@@ -335,6 +353,16 @@ static void mount_has_it_open(void)
 	T_EQ(calls, 0);
 	(void)close(lock_fd);
 	T_OK(try_move(NULL));
+	check_set(0);
+	tear_down();
+}
+
+static void mount_waits_for_the_copy(void)
+{
+	set_up();
+	both_there = 0;
+	T_OK(try_move(lock_copy));
+	T_CHECK(both_there);
 	check_set(0);
 	tear_down();
 }
@@ -564,6 +592,7 @@ int main(int argc, char *argv[])
 	T_RUN(somebody_waits_to_write);
 	T_RUN(somebody_creates);
 	T_RUN(mount_has_it_open);
+	T_RUN(mount_waits_for_the_copy);
 	T_RUN(readers_find_no_gap);
 	T_RUN(killed_at_every_call);
 	T_RUN(written_after_a_crash);
