@@ -28,6 +28,7 @@ VARIABLE = "PST_LIBPENSTOCK_KV"
 READER, SYNC, BOUNCE = 1, 2, 4
 GET, SET, EXISTS, DELETE = 1, 2, 3, 4
 BATCH_MAX = 65536
+_BUSY = 1   # PST_KV_BUSY
 NO_DEADLINE = 2**64 - 1
 
 Buffer = Union[Tuple[int, int], Any]
@@ -102,6 +103,8 @@ def _load() -> Any:
 
 
 _kv = _load()
+# Batches of stores that were closed while the kernel might still use their buffers: kept for good.
+_kept: "List[_Call]" = []
 
 
 def _check(status: int) -> int:
@@ -193,6 +196,7 @@ class Store:
         self._handle = handle
         self._numbers = itertools.count(1)
         self._calls: Dict[int, _Call] = {}
+        self._busy: List[_Call] = []    # completed, and the kernel may still use their buffers
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Store":
@@ -210,8 +214,21 @@ class Store:
             raise ValueError("the store is closed")
         return handle
 
+    def _end(self, call: _Call, busy: bool) -> None:
+        """Give the buffers of a completed batch back, once the kernel is done with them."""
+        if not busy:
+            call.release()
+        if busy or self._busy:
+            with self._lock:
+                self._busy += [call] if busy else []
+            self.drain()
+
     def close(self) -> None:
         """End all I/O and write the index.  No other call may be running."""
+        if self._handle is not None and self._busy:
+            self.drain()
+            _kept.extend(self._busy)
+            self._busy = []
         handle, self._handle = self._handle, None
         if handle is not None:
             _kv.pst_kv_close(handle)
@@ -259,10 +276,10 @@ class Store:
         for d in done[:nr]:
             with self._lock:
                 call = self._calls.pop(d.user_data)
-            call.release()
+            self._end(call, bool(d.flags & _BUSY))
             found.append(Completion(d.user_data, d.op, list(call.results),
                                     [item.len for item in call.items], d.bytes, d.good,
-                                    bool(d.flags & 1), d.err))
+                                    bool(d.flags & _BUSY), d.err))
         return found
 
     def fileno(self) -> int:
@@ -273,12 +290,12 @@ class Store:
             buffers: Optional[Sequence[Buffer]] = None,
             timeout: Optional[float] = None) -> List[int]:
         """Do a batch and wait for it; a result for each block."""
-        call = _Call(op, space, keys, buffers, timeout)
+        call, done = _Call(op, space, keys, buffers, timeout), _Done()
         try:
-            _check(_kv.pst_kv_run(self._open(), byref(call.batch), None))
-            return list(call.results)
+            _check(_kv.pst_kv_run(self._open(), byref(call.batch), byref(done)))
         finally:
-            call.release()
+            self._end(call, bool(done.flags & _BUSY))
+        return list(call.results)
 
     def get(self, space: int, keys: Sequence[bytes], buffers: Sequence[Buffer],
             timeout: Optional[float] = None) -> List[int]:
@@ -299,8 +316,17 @@ class Store:
         return list(call.results)
 
     def drain(self, timeout: Optional[float] = 0) -> bool:
-        """Is all memory of completed batches quiet?"""
-        return bool(_kv.pst_kv_drain(self._open(), deadline(timeout, NO_DEADLINE)) == 0)
+        """Is all memory of completed batches quiet?  Until then the store holds their buffers."""
+        with self._lock:
+            busy, self._busy = self._busy, []
+        quiet = bool(_kv.pst_kv_drain(self._open(), deadline(timeout, NO_DEADLINE)) == 0)
+        if quiet:
+            for call in busy:
+                call.release()
+        else:
+            with self._lock:
+                self._busy += busy
+        return quiet
 
     def stat(self) -> Dict[str, int]:
         st = sized(_Stat)

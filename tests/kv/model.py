@@ -147,6 +147,61 @@ def batches_complete_once():
         assert store.reap() == [] and store.drain()
 
 
+class Late:
+    """The library, whose batches complete while the kernel may still use their buffers."""
+
+    def __init__(self, library):
+        self.library, self.quiet = library, False
+
+    def __getattr__(self, name):
+        return getattr(self.library, name)
+
+    def pst_kv_run(self, handle, batch, done):
+        status = self.library.pst_kv_run(handle, batch, done)
+        if done is not None:
+            done._obj.flags |= 1    # pylint: disable=protected-access
+        return status
+
+    def pst_kv_reap(self, handle, done, most, deadline):
+        nr = self.library.pst_kv_reap(handle, done, most, deadline)
+        for one in done[:nr]:
+            one.flags |= 1
+        return nr
+
+    def pst_kv_drain(self, handle, deadline):
+        return self.library.pst_kv_drain(handle, deadline) if self.quiet else -errno.EBUSY
+
+
+def is_held(buffer):
+    try:
+        buffer.append(0)
+    except BufferError:
+        return True
+    return False
+
+
+def busy_buffers_are_held():
+    rooms = [bytearray(100) for _ in range(3)]
+    late = kv._kv = Late(kv._kv)    # pylint: disable=protected-access
+    try:
+        with tempfile.TemporaryDirectory() as root, kv.Store([root], 1 << 26) as store:
+            space = store.space("m")
+            assert store.set(space, [b"k"], [b"5" * 100]) == [0]
+            assert store.get(space, [b"k"], rooms[:1]) == [100] and rooms[0] == b"5" * 100
+            store.submit(kv.GET, space, [b"k"], rooms[1:2])
+            done, = store.reap(timeout=60)
+            assert done.busy and done.results == [100]
+            assert not store.drain() and is_held(rooms[0]) and is_held(rooms[1])
+            late.quiet = True
+            assert store.drain() and not is_held(rooms[0]) and not is_held(rooms[1])
+            late.quiet = False
+            store.get(space, [b"k"], rooms[2:])
+        # Nobody can ask any more.
+        assert is_held(rooms[2])
+    finally:
+        kv._kv = late.library   # pylint: disable=protected-access
+
+
 def says_what_is_wrong():
     with tempfile.TemporaryDirectory() as root, kv.Store([root], 1 << 26) as store:
         for call, number in ((lambda: kv.Store([root], 1 << 26), errno.EBUSY),
@@ -204,7 +259,8 @@ def the_command_looks():
 
 def main():
     failed = 0
-    cases = [agrees_with_the_model, batches_complete_once, says_what_is_wrong, the_command_looks]
+    cases = [agrees_with_the_model, batches_complete_once, busy_buffers_are_held,
+             says_what_is_wrong, the_command_looks]
     for nr, case in enumerate(cases, 1):
         try:
             case()
