@@ -10,6 +10,7 @@ import penstock
 from penstock.__main__ import main
 from penstock.safetensors import (SafetensorError, check_sums, load_file, load_files, save_file,
                                   write_sums)
+from penstock.safetensors._sums import read_sums
 
 
 def slow_crc(data):
@@ -107,6 +108,10 @@ def checksums_that_do_not_fit():
             file.writelines(bad)
         gives(SafetensorError, load_file, path, verify=True)
         gives(SafetensorError, check_sums, path)
+    # A range that no memory has room for.
+    with open(sums, "w", encoding="ascii") as file:
+        file.write(f"penstock-crc32c 1 {1 << 50}\n00000000 0 {1 << 50}\n")
+    gives(SafetensorError, read_sums, path, 1 << 50)
     # Those of a file of the same length, whose tensors lie elsewhere.
     np = numpy()
     other, _ = model("other.safetensors")

@@ -3,7 +3,8 @@
 
 MODEL.safetensors.crc32c is text.  Its first line is "penstock-crc32c 1 BYTES", with the length of
 the file.  Each other line is "CRC OFFSET BYTES": the CRC-32C of a range, as eight hexadecimal
-digits.  The ranges cover the file without a gap, in order, and none reaches into two tensors.
+digits.  The ranges cover the file without a gap, in order, none is longer than 16 MiB, and none
+reaches into two tensors.
 """
 import os
 import re
@@ -88,7 +89,7 @@ def read_sums(filename: Any, size: int) -> List[Sum]:
     found, at = [], 0
     for number, line in enumerate(lines[1:], 2):
         match = _LINE.fullmatch(line)
-        if match is None or int(match[2]) != at or not int(match[3]):
+        if match is None or int(match[2]) != at or not 0 < int(match[3]) <= _PART:
             raise SafetensorError(f"{path}: line {number} is no checksum of what follows")
         found.append(Sum(int(match[1], 16), at, int(match[3])))
         at += found[-1].nbytes
