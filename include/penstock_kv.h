@@ -157,8 +157,8 @@ struct pst_kv_space_opts {
  * May wait for the disk, once for each space.
  *
  * Return: 0; -EINVAL for strings that are too long or a quota that is too small or differs from
- * that which the space has; -ENOSPC for more than PST_KV_SPACES_MAX; what the file system says;
- * -ENOMEM.
+ * that which the space has; -ENOSPC for more than PST_KV_SPACES_MAX, and the next open of the store
+ * forgets spaces without blocks; what the file system says; -ENOMEM.
  */
 PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts,
 			 uint32_t *ret_space);
