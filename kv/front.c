@@ -119,7 +119,7 @@ static uint64_t end_late(struct pst_kv *kv, uint64_t now)
 		if (b->deadline_ns > now) {
 			next = MIN(next, b->deadline_ns);
 		} else {
-			/* A job in JOB_IO stays, and may hang in a path once its request has ended. */
+			/* A job in JOB_IO stays, and may hang in a path after its request. */
 			give_up(b, -ETIMEDOUT, true);
 			next = MIN(next, now + LATE_LOOK_NS);
 		}

@@ -361,7 +361,7 @@ static int make_parent(struct moving *v)
 	return 0;
 }
 
-/* Give the copy its name.  commit() makes that durable.  A mount that finds it waits for the end. */
+/* Give the copy its name.  commit() makes that durable.  A mount that finds it waits. */
 static int name_copy(struct moving *v)
 {
 	if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)

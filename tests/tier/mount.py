@@ -375,8 +375,9 @@ def random_while_moving(s):
 
 
 def main():
-    cases = [shows_all_roots, numbers_survive_moves, open_files_stay, names, a_lock_stops_nobody_else,
-             a_failed_unlink_keeps_the_file, a_rename_takes_all_copies, random_while_moving]
+    cases = [shows_all_roots, numbers_survive_moves, open_files_stay, names,
+             a_lock_stops_nobody_else, a_failed_unlink_keeps_the_file, a_rename_takes_all_copies,
+             random_while_moving]
     only = [c for c in os.environ.get("PST_TEST_CASE", "").split(",") if c]
     nr = failed = 0
     for case in cases:

@@ -336,7 +336,7 @@ static int rename_file(struct fs *fs, const char *path, const char *to_path, uns
 	err = catalog_begin(s->set->catalog);
 	if (err < 0)
 		return err;
-	/* A mover that died left equal copies: they would be the files of either name afterwards. */
+	/* A mover that died left equal copies: they would be found by either name. */
 	err = unlink_all(s, path, 0, f.root);
 	if (err == 0 && target >= 0)
 		err = unlink_all(s, to_path, 0, f.root);
