@@ -84,10 +84,12 @@ static void lengths_and_alignments(void)
 
 	T_CHECK(v != NULL);
 	for (unsigned at = 0; at < 32; at++)
-		for (unsigned len = 1; len <= LONGEST; len += len < 40 ? 1 : step)
-			v[nr++] = (struct pst_vec){ .mem = m,
-						    .mem_off = at + 4096 * (nr % 900),
-						    .len = len };
+		for (unsigned len = 1; len <= LONGEST; len += len < 40 ? 1 : step) {
+			v[nr] = (struct pst_vec){ .mem = m,
+						  .mem_off = at + 4096 * (nr % 900),
+						  .len = len };
+			nr++;
+		}
 	check_all(v, nr);
 	free(v);
 	pst_mem_free(m);
