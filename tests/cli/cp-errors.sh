@@ -13,9 +13,9 @@ names_with_a_scheme() {
 	random 100 src
 	mkdir a:
 	cp src a:/b
-	fails "nothing here opens s3://" "$PENSTOCK" cp s3://host/x dst
+	fails "nothing here opens gs://" "$PENSTOCK" cp gs://host/x dst
 	fails "pst://HOST:PORT/PATH" "$PENSTOCK" cp pst://host:1/ dst
-	fails "s3://b/c names a file of a service" "$PENSTOCK" cp src s3://b/c
+	fails "pst://b/c names a file of a service" "$PENSTOCK" cp src pst://b/c
 	fails "opened as ./a://b" "$PENSTOCK" cp a://b dst
 	[ ! -e dst ]
 	fails "pst://host/x names a file of a service" "$PENSTOCK" bench --file pst://host/x
