@@ -16,7 +16,7 @@ import tempfile
 CC = sys.argv[2:] or ["cc"]
 NAME = r"\b(?:pst|PST)_[A-Za-z0-9_]+"
 ERRNO = r"-E[A-Z0-9]{2,}\b"
-TESTS_READ = {"PST_TEST_CASE"}
+TESTS_READ = {"PST_FILES", "PST_KILLS", "PST_SOAK", "PST_TEST_CASE"}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 # The word of a function that passes a reason on, in place of the reason's name.
 CARRIED = {"->backend_reason": "PST_WHY_NO_URING"}
@@ -247,6 +247,7 @@ def documents_are_true(root):
     known = Headers(root).names | {page.name[:-2] for page in pages(root)}
     known |= set(re.findall(r"^\| `([A-Z0-9_]+)` \|", read(root, "SECURITY.md"), re.M))
     known |= TESTS_READ
+    known |= set(re.findall(NAME, read(root, "include/penstock_kv.h"))) | {"pst_kv"}
     for path in below(root, "python", r"\.py$"):
         known |= set(re.findall(r"^VARIABLE = \"(PST_\w+)\"$", read(root, path), re.M))
     exported = set(re.findall(r"\bhf3fs_\w+(?=;)", read(root, "usrbio/library/hf3fs.map")))

@@ -15,6 +15,7 @@ src/api/penstock.c file_open_reader: pst_file_open(), pst_file_wrap()
 src/api/penstock.c pst_file_info: a call of the program, which is told that it may wait
 src/api/penstock.c pst_file_open: a call of the program
 src/api/penstock.c pst_file_wrap: a call of the program
+src/base/beside.c beside_path: a module is loaded, when a file is opened
 src/base/dio.c dio_align: a file is opened
 src/base/trust.c check_mount: a library is loaded
 src/base/trust.c enter_root: a library is loaded
@@ -28,7 +29,6 @@ src/file/local.c fill: a file is opened
 src/file/local.c local_file_size: file_size(), whose callers stand here
 src/file/local.c open_plain: a file is opened
 src/file/local.c open_twin: a file is opened; a worker does it only without FILE_MAY_HANG
-src/file/module.c module_path: a module is loaded, when a file is opened
 src/file/own.c own_files_get: a worker, only without FILE_MAY_HANG
 src/gds/cufile/find.c add: a library is loaded
 src/gds/cufile/find.c slurp: a library is loaded
@@ -41,9 +41,10 @@ src/gds/path/check.c try_it: pst_check()
 src/gds/path/gds.c probe: a thread pst-gds
 src/gds/path/move.c is_end: a thread pst-gds of one transfer
 src/gds/path/move.c job_move: a thread pst-gds of one transfer
-src/gds/probe.c open_file: the process of the probe
 src/gds/probe.c look_there: the process of the probe
+src/gds/probe.c open_file: the process of the probe
 src/mem/memfd.c memfd_check: memory is imported
+src/net/keys.c check_file: a file of keys is read, when a file is opened
 src/tier/provider.c open_now: a file is opened, or a thread pst-tier opens it again
 END
 }
