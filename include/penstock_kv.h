@@ -138,9 +138,9 @@ PST_API struct pst_kv *pst_kv_close(struct pst_kv *kv);
  */
 struct pst_kv_space_opts {
 	size_t sz; /* sizeof(struct pst_kv_space_opts) */
-	const char
-		*identity;  /* what makes blocks fit an engine: weights and their revision, layout,
-			       * dtype, block size, parallel rank; at least one byte */
+	/* What makes blocks fit an engine, at least one byte: weights and their revision, layout,
+	 * dtype, block size, parallel rank. */
+	const char *identity;
 	const char *tenant; /* whose blocks; NULL: "" */
 	const char *salt;   /* a secret of the tenant: without it no key of the space is found.
 			       * Not stored in words.  NULL: "" */

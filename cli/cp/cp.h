@@ -78,10 +78,10 @@ void cp_tier_done(struct copy *c);
 /* The target's full name, and the file if there is one, which is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);
 int cp_open_target(struct copy *c);
-/* The same for an object, s3://BUCKET/KEY, which is never in place. */
+/* Find and open a target s3://BUCKET/KEY.  An object is always written anew. */
 int cp_resolve_object(struct copy *c, const char *dst);
 int cp_open_object(struct copy *c);
-/* It is visible; what is read from c->out from now on is what others read. */
+/* Open the object again after its sync, so that c->out reads what others read. */
 int cp_reopen_object(struct copy *c);
 
 /* All bytes are there: a new file gets its name. */

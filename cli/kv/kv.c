@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is in a store of blocks, whether it is right, and whose blocks go. */
+/* penstock kv: list and verify the blocks of a store, and drop those of a tenant. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -51,7 +51,7 @@ int tier_run(const char *name, const struct tier_opts *o)
 	_cleanup_(set_closep) struct tier_set *set = NULL;
 	uint64_t every = (o->every_s ? o->every_s : EVERY_S) * NSEC_PER_SEC;
 	char said[ERR_TEXT_MAX] = "";
-	/* What is wrong with the name or set.conf is not going to be right by itself. */
+	/* A wrong name or set.conf stays wrong, so the command ends here. */
 	int r = set_open(name, &set);
 
 	if (r < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What moves measured on each root, as bars. */
+/* penstock tier status --svg: draw the rates that moves measured on each root, as bars. */
 #include "cli/tier/tier.h"
 
 #include "tools/common/util.h"

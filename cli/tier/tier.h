@@ -37,7 +37,7 @@ int fail_tier(int err);
  */
 int tier_open_locked(const char *name, struct tier_set **ret);
 
-/* What a set that is only looked at was found to be. */
+/* The facts of a set that a command prints. */
 struct tier_look {
 	bool busy; /* another process moves files: nothing was recovered and scanned */
 	struct recover_counts recovered;

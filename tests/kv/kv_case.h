@@ -18,7 +18,7 @@ static char k_root[PATH_MAX];
 static inline void k_new_root(void)
 {
 	/* In memory: each new root syncs. */
-	T_EQ(scratch_new("/dev/shm", k_root, sizeof(k_root)), 0);
+	T_EQ(scratch_new(getenv("PST_TEST_DIR") ?: "/dev/shm", k_root, sizeof(k_root)), 0);
 }
 
 static inline void k_remove_root(void)

@@ -49,8 +49,9 @@ enum cuda_kernel_state {
 
 /* A device kernel; kernel.c. */
 struct cuda_kernel {
-	const char *ptx, *name; /* fixed, as is: */
-	const char *without;    /* what the lack of it means, for the log */
+	const char *ptx;     /* its text; fixed */
+	const char *name;    /* its name in the text; fixed */
+	const char *without; /* what the lack of it means, for the log; fixed */
 	enum cuda_kernel_state state;
 	cu_module module;
 	cu_func fn;        /* NULL: it is not started any more, but others may be running it */
