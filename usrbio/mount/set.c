@@ -10,7 +10,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
-#include "tier/lookup.h"
+#include "tier/change.h"
 #include "tier/move.h"
 #include "tier/place.h"
 #include "tier/scan.h"
@@ -204,30 +204,6 @@ int set_path(const struct set_source *s, const struct node *dir, const char *nam
 	return *ret && name_check(ret) < 0 ? -ENOENT : 0;
 }
 
-int set_find(struct set_source *s, const char *path, struct tier_file *ret)
-{
-	int fd = lookup_open(s->set, path, O_PATH, ret), r;
-	struct stat st;
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		(void)close(fd);
-		return -ENOENT;
-	}
-	if (ret->id)
-		return fd;
-	/* Somebody made it beneath the set: it needs a number. */
-	ret->stamp = stamp_of(&st);
-	ret->bytes = (uint64_t)st.st_blocks * 512;
-	r = catalog_put(s->set->catalog, ret);
-	if (r < 0) {
-		(void)close(fd);
-		return r;
-	}
-	return fd;
-}
-
 /* The node's descriptor shall be that inode's.  Takes fd. */
 static void point(struct node *n, int fd)
 {
@@ -247,7 +223,7 @@ static int file_entry(struct fs *fs, const char *path, struct fuse_entry_param *
 	struct tier_file f;
 	struct stat st, key;
 	struct node *n;
-	int fd = set_find(s, path, &f), mine, err;
+	int fd = change_find(s->set, path, &f), mine, err;
 
 	if (fd < 0)
 		return fd;
@@ -314,7 +290,7 @@ int set_created(struct fs *fs, const struct node *dir, const char *name,
 static void find_node(struct fs *fs, struct node *n)
 {
 	struct tier_file f;
-	int fd = n->path ? set_find(fs->set, n->path, &f) : -ENOENT;
+	int fd = n->path ? change_find(fs->set->set, n->path, &f) : -ENOENT;
 
 	/* Another file of that name leaves the node what it was: a file that has no name. */
 	if (fd >= 0 && (ino_t)f.id == n->ino)

@@ -6,7 +6,7 @@
 #include <sys/file.h>
 
 #include "base/err.h"
-#include "tier/lookup.h"
+#include "tier/change.h"
 #include "tier/place.h"
 #include "tier/progress.h"
 #include "tier/stamp.h"
@@ -56,39 +56,7 @@ void set_note_access(struct set_source *s, const char *path)
 		set_flush_accesses(s);
 }
 
-/* ------------------------------------------------------------------- holds */
-
-/*
- * Under the lock: keep the file of a path where it is. Its descriptor; -EWOULDBLOCK while the mover
- * changes its names; -EEXIST for what is no file of a set; or -errno.
- */
-static int hold_path(struct set_source *s, const char *path, struct tier_file *ret)
-{
-	int fd = lookup_open(s->set, path, O_RDONLY, ret), now = -1;
-	struct tier_file again;
-	struct stat a, b;
-	int err = -EWOULDBLOCK;
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &a) < 0) {
-		err = -errno;
-	} else if (!S_ISREG(a.st_mode)) {
-		err = -EEXIST;
-	} else if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
-		/* It may have moved before the lock was there. */
-		now = set_find(s, path, &again);
-		if (now >= 0 && fstat(now, &b) == 0 && a.st_ino == b.st_ino &&
-		    a.st_dev == b.st_dev) {
-			(void)close(now);
-			*ret = again;
-			return fd;
-		}
-	}
-	closep(&now);
-	(void)close(fd);
-	return err;
-}
+/* ------------------------------------------------------------------- nodes */
 
 /* Under the lock: give a file's node another path, or none. */
 static void move_node(struct fs *fs, int64_t id, const char *path)
@@ -160,7 +128,7 @@ int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&s->lock);
-	fd = set_find(s, path, &file);
+	fd = change_find(s->set, path, &file);
 	if (fd == -ENOENT) {
 		err = create_file(s, path, f);
 	} else if (fd >= 0) {
@@ -176,52 +144,15 @@ int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
 
 /* ------------------------------------------------------------------ remove */
 
-/* Remove a name from all roots. */
-static int unlink_all(struct set_source *s, const char *path, int flags, unsigned except)
-{
-	for (unsigned i = 0; i < s->set->nr_roots; i++) {
-		_cleanup_(closep) int dir = -1;
-		const char *base;
-
-		if (i == except)
-			continue;
-		dir = name_parent(s->set->roots[i].fd, path, &base);
-		if (dir == -ENOENT || dir == -ENOTDIR)
-			continue;
-		if (dir < 0)
-			return dir;
-		if (unlinkat(dir, base, flags) < 0 && errno != ENOENT)
-			return -errno;
-	}
-	return 0;
-}
-
 /* Under the lock.  -EWOULDBLOCK: again later. */
 static int unlink_file(struct fs *fs, const char *path)
 {
-	_cleanup_(closep) int held = -1;
-	struct set_source *s = fs->set;
 	struct tier_file f;
-	int err;
+	int err = change_unlink(fs->set->set, path, &f);
 
-	held = hold_path(s, path, &f);
-	if (held < 0)
-		return held;
-	/* A catalogue that cannot be written keeps the file. */
-	err = catalog_begin(s->set->catalog);
-	if (err < 0)
-		return err;
-	err = catalog_drop(s->set->catalog, path);
 	if (err == 0)
-		err = unlink_all(s, path, 0, UINT_MAX);
-	if (err == 0)
-		err = catalog_commit(s->set->catalog);
-	if (err < 0) {
-		catalog_rollback(s->set->catalog);
-		return err;
-	}
-	move_node(fs, f.id, NULL);
-	return 0;
+		move_node(fs, f.id, NULL);
+	return err;
 }
 
 int set_unlink(struct fs *fs, const struct node *dir, const char *name)
@@ -257,7 +188,7 @@ int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
 		return err;
 	(void)pthread_mutex_lock(&s->lock);
 	/* Other roots make it again for the next file that needs it. */
-	err = unlink_all(s, path, AT_REMOVEDIR, s->tree);
+	err = change_unlink_all(s->set, path, AT_REMOVEDIR, s->tree);
 	if (err == 0 && unlinkat(dir->fd, name, AT_REMOVEDIR) < 0)
 		err = -errno;
 	(void)pthread_mutex_unlock(&s->lock);
@@ -290,67 +221,23 @@ static int rename_dir(struct set_source *s, const struct node *dir, const char *
 
 	if (r < 0)
 		return r;
-	if (r == 0 || unlink_all(s, path, AT_REMOVEDIR, s->tree) < 0)
+	if (r == 0 || change_unlink_all(s->set, path, AT_REMOVEDIR, s->tree) < 0)
 		return -EXDEV;
-	r = unlink_all(s, to_path, AT_REMOVEDIR, s->tree);
+	r = change_unlink_all(s->set, to_path, AT_REMOVEDIR, s->tree);
 	if (r == 0 && renameat2(dir->fd, name, to->fd, to_name, flags) < 0)
 		r = -errno;
 	return r;
 }
 
-static int rename_in_root(struct set_source *s, unsigned root, const char *path,
-			  const char *to_path, unsigned flags)
-{
-	_cleanup_(closep) int from = -1, to = -1;
-	const char *base, *to_base;
-
-	from = name_parent(s->set->roots[root].fd, path, &base);
-	if (from < 0)
-		return from;
-	to = place_dir(s->set, root, to_path, &to_base);
-	if (to < 0)
-		return to;
-	return renameat2(from, base, to, to_base, flags) < 0 ? -errno : 0;
-}
-
 /* Under the lock.  -EWOULDBLOCK: again later. */
 static int rename_file(struct fs *fs, const char *path, const char *to_path, unsigned flags)
 {
-	_cleanup_(closep) int held = -1, target = -1;
-	struct set_source *s = fs->set;
-	struct tier_file f, old = { 0 };
-	int err;
+	struct tier_file f, old;
+	int err = change_rename(fs->set->set, path, to_path, flags, &f, &old);
 
-	held = hold_path(s, path, &f);
-	if (held < 0)
-		return held;
-	if (!strcmp(path, to_path))
-		return 0;
-	target = hold_path(s, to_path, &old);
-	if (target < 0 && target != -ENOENT)
-		return target;
-	if (target >= 0 && flags & RENAME_NOREPLACE)
-		return -EEXIST;
-	if (target >= 0 && old.root != f.root)
-		return -EXDEV;
-	err = catalog_begin(s->set->catalog);
 	if (err < 0)
 		return err;
-	/* A mover that died left equal copies: they would be found by either name. */
-	err = unlink_all(s, path, 0, f.root);
-	if (err == 0 && target >= 0)
-		err = unlink_all(s, to_path, 0, f.root);
-	if (err == 0)
-		err = rename_in_root(s, f.root, path, to_path, flags);
-	if (err == 0)
-		err = catalog_rename(s->set->catalog, path, to_path);
-	if (err == 0)
-		err = catalog_commit(s->set->catalog);
-	if (err < 0) {
-		catalog_rollback(s->set->catalog);
-		return err;
-	}
-	if (target >= 0)
+	if (old.id)
 		move_node(fs, old.id, NULL);
 	move_node(fs, f.id, to_path);
 	return 0;
@@ -371,7 +258,7 @@ static int rename_any(struct fs *fs, const struct node *dir, const char *name, c
 	at_dir = fstatat(to->fd, to_name, &at, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(at.st_mode);
 	if (!is_dir)
 		return at_dir ? -EISDIR : rename_file(fs, path, to_path, flags);
-	fd = set_find(s, to_path, &f);
+	fd = change_find(s->set, to_path, &f);
 	err = fd >= 0 ? -ENOTDIR : rename_dir(s, dir, name, path, to, to_name, to_path, flags);
 	closep(&fd);
 	return err;
@@ -462,7 +349,7 @@ static int add_file(struct listing *l, const char *name)
 	    (int)sizeof(path))
 		return 0;
 	(void)pthread_mutex_lock(&l->fs->set->lock);
-	fd = set_find(l->fs->set, path, &f);
+	fd = change_find(l->fs->set->set, path, &f);
 	(void)pthread_mutex_unlock(&l->fs->set->lock);
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;

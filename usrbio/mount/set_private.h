@@ -35,9 +35,6 @@ struct set_source {
 int set_path(const struct set_source *s, const struct node *dir, const char *name,
 	     char ret[TIER_NAME_SIZE]);
 
-/* Under the lock: a descriptor (O_PATH) of a file where it lies now, with its number; -errno. */
-int set_find(struct set_source *s, const char *path, struct tier_file *ret);
-
 void set_nap(void);
 
 /* Under the lock: count an open, for the policy. */
