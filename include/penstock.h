@@ -35,6 +35,7 @@
 #include <penstock/grant.h>
 #include <penstock/io.h>
 #include <penstock/mem.h>
+#include <penstock/name.h>
 #include <penstock/queue.h>
 #include <penstock/stats.h>
 #include <penstock/types.h>

@@ -19,7 +19,7 @@ SIMPLE = {
     "int8_t": "c_int8", "int16_t": "c_int16", "int32_t": "c_int32", "int64_t": "c_int64",
     "uint8_t": "c_uint8", "uint16_t": "c_uint16", "uint32_t": "c_uint32", "uint64_t": "c_uint64",
 }
-POINTERS_TO_FUNCTIONS = {"pst_log_fn"}
+POINTERS_TO_FUNCTIONS = {"pst_log_fn", "pst_name_fn"}
 
 HEAD = '''# SPDX-License-Identifier: MIT
 # Made by python/generate.py out of include/; tests/python/abi.py compares both.

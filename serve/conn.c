@@ -218,7 +218,36 @@ static uint32_t size_of(const struct wire_request *q)
 
 static bool has_name(const struct wire_request *q)
 {
-	return q->op == WIRE_OPEN || q->op == WIRE_LIST || (q->op == WIRE_STAT && !q->handle);
+	switch (q->op) {
+	case WIRE_OPEN:
+	case WIRE_LIST:
+	case WIRE_UNLINK:
+	case WIRE_RENAME:
+		return true;
+	default:
+		return q->op == WIRE_STAT && !q->handle;
+	}
+}
+
+static int copy_name(const uint8_t *from, uint32_t len, bool may_be_empty, char **ret)
+{
+	if (!wire_name_ok((const char *)from, len, may_be_empty))
+		return -EINVAL;
+	*ret = strndup((const char *)from, len);
+	return *ret ? 0 : -ENOMEM;
+}
+
+/* The names of a request. */
+static int take_names(struct job *j, const uint8_t *payload)
+{
+	uint32_t len = wire_payload(j->q.len);
+	int r = 0;
+
+	if (j->q.op == WIRE_RENAME) {
+		r = copy_name(payload + j->q.count, len - j->q.count, false, &j->to);
+		len = j->q.count;
+	}
+	return r < 0 ? r : copy_name(payload, len, j->q.op == WIRE_LIST, &j->name);
 }
 
 static void to_pool(struct job *j)
@@ -244,16 +273,16 @@ static void close_op(struct conn *c, struct job *j)
 /* All of the message is there; payload is that behind the header, but for a WRITE. */
 static void request(struct conn *c, struct job *j, const uint8_t *payload)
 {
-	uint32_t len = wire_payload(j->q.len);
+	int r;
 
 	if (j->q.op == WIRE_HELLO) {
 		hello(c, j, payload);
 		return;
 	}
 	if (has_name(&j->q)) {
-		j->name = strndup((const char *)payload, len);
-		if (!j->name || !wire_name_ok((const char *)payload, len, j->q.op == WIRE_LIST)) {
-			reply_err(j, j->name ? EINVAL : ENOMEM);
+		r = take_names(j, payload);
+		if (r < 0) {
+			reply_err(j, (uint32_t)-r);
 			return;
 		}
 	} else {

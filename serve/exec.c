@@ -247,6 +247,61 @@ static int do_list(const struct server *s, struct job *j)
 	return 0;
 }
 
+/*
+ * Open the directory that a name is in; *ret_base is the last part of the name.  A last part that
+ * is no name of a file, or none, is EISDIR.
+ */
+static int open_parent(const struct server *s, char *name, const char **ret_base)
+{
+	char *slash = strrchr(name, '/');
+
+	*ret_base = slash ? slash + 1 : name;
+	if (!**ret_base || is_dots(*ret_base))
+		return -EISDIR;
+	if (!slash)
+		return open_beneath(s, ".", O_PATH | O_DIRECTORY, 0);
+	*slash = '\0';
+	return open_beneath(s, name, O_PATH | O_DIRECTORY, 0);
+}
+
+static int do_unlink(const struct server *s, struct job *j)
+{
+	_cleanup_(closep) int dir = -1;
+	const char *base;
+
+	if (!s->o.write)
+		return -EROFS;
+	dir = open_parent(s, j->name, &base);
+	if (dir < 0)
+		return dir;
+	return unlinkat(dir, base, 0) < 0 ? -errno : 0;
+}
+
+static bool is_dir(int parent, const char *base)
+{
+	struct stat st;
+
+	return fstatat(parent, base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int do_rename(const struct server *s, struct job *j)
+{
+	_cleanup_(closep) int from = -1, to = -1;
+	const char *base, *to_base;
+
+	if (!s->o.write)
+		return -EROFS;
+	from = open_parent(s, j->name, &base);
+	if (from < 0)
+		return from;
+	to = open_parent(s, j->to, &to_base);
+	if (to < 0)
+		return to;
+	if (is_dir(from, base))
+		return -EISDIR;
+	return renameat(from, base, to, to_base) < 0 ? -errno : 0;
+}
+
 static int do_op(const struct server *s, struct job *j)
 {
 	switch (j->q.op) {
@@ -269,6 +324,10 @@ static int do_op(const struct server *s, struct job *j)
 		return do_stat(s, j);
 	case WIRE_LIST:
 		return do_list(s, j);
+	case WIRE_UNLINK:
+		return do_unlink(s, j);
+	case WIRE_RENAME:
+		return do_rename(s, j);
 	default:
 		return 0;
 	}

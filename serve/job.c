@@ -34,6 +34,7 @@ void job_free(struct job *j)
 		(void)close(j->new_fd);
 	free(j->buf);
 	free(j->name);
+	free(j->to);
 	free(j);
 }
 

@@ -15,9 +15,10 @@
 #define TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 static const char *const op_names[] = {
-	[WIRE_HELLO] = "hello", [WIRE_OPEN] = "open",   [WIRE_CLOSE] = "close",
-	[WIRE_READ] = "read",   [WIRE_WRITE] = "write", [WIRE_SYNC] = "sync",
-	[WIRE_STAT] = "stat",   [WIRE_LIST] = "list",   [WIRE_TRUNCATE] = "truncate",
+	[WIRE_HELLO] = "hello",   [WIRE_OPEN] = "open",     [WIRE_CLOSE] = "close",
+	[WIRE_READ] = "read",     [WIRE_WRITE] = "write",   [WIRE_SYNC] = "sync",
+	[WIRE_STAT] = "stat",     [WIRE_LIST] = "list",     [WIRE_TRUNCATE] = "truncate",
+	[WIRE_UNLINK] = "unlink", [WIRE_RENAME] = "rename",
 };
 
 static void family(FILE *f, const char *name, const char *type, const char *help)

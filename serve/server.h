@@ -63,7 +63,8 @@ struct job {
 	struct conn *conn;
 	struct handle *handle; /* or NULL */
 	struct wire_request q;
-	char *name; /* of q.payload, with an end; or NULL */
+	char *name; /* of the payload, with an end; or NULL */
+	char *to;   /* the second name of a RENAME; or NULL */
 
 	/* The reply as it is sent; buf has room for WIRE_HEAD and size bytes behind. */
 	uint8_t *buf;

@@ -72,6 +72,13 @@ PST_VECS_MAX = 0x100000
 PST_MEM_SHARED = 1
 PST_MEM_PINNED = 2
 PST_MEM_LATER = 4
+PST_NAME_FILE = 1
+PST_NAME_DIR = 2
+PST_NAME_OTHER = 3
+PST_NAME_HAS_SIZE = 1
+PST_NAME_HAS_MTIME = 2
+PST_NAME_FACTS = 1
+PST_NAME_TREE = 2
 PST_BACKEND_AUTO = 0
 PST_BACKEND_URING = 1
 PST_BACKEND_THREADS = 2
@@ -260,6 +267,16 @@ class pst_mem_info(Structure):
     ]
 
 
+class pst_name_info(Structure):
+    _fields_ = [
+        ("sz", c_size_t),
+        ("kind", c_uint32),
+        ("has", c_uint32),
+        ("size", c_uint64),
+        ("mtime_ns", c_int64),
+    ]
+
+
 class pst_queue_opts(Structure):
     _fields_ = [
         ("sz", c_size_t),
@@ -348,6 +365,7 @@ STRUCTURES = (
     pst_call_opts,
     pst_mem_opts,
     pst_mem_info,
+    pst_name_info,
     pst_queue_opts,
     pst_stats,
     pst_limits,
@@ -393,6 +411,11 @@ CALLS = {
     "pst_mem_copy_in": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64]),
     "pst_mem_copy_out": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64]),
     "pst_mem_sync": (c_int, [c_void_p]),
+    "pst_name_stat": (c_int, [c_char_p, c_void_p]),
+    "pst_name_list": (c_int, [c_char_p, c_uint32, c_void_p, c_void_p]),
+    "pst_name_unlink": (c_int, [c_char_p]),
+    "pst_name_rename": (c_int, [c_char_p, c_char_p]),
+    "pst_name_truncate": (c_int, [c_char_p, c_uint64]),
     "pst_queue_new": (c_int, [c_void_p, c_void_p]),
     "pst_queue_free": (c_void_p, [c_void_p]),
     "pst_queue_prep": (c_int, [c_void_p, c_void_p]),

@@ -21,8 +21,8 @@
 #include "core/ways/path.h"
 #include "core/ways/region.h"
 #include "file/local.h"
-#include "remote/remote.h"
 #include "api/guard.h"
+#include "api/providers.h"
 
 _Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");
 _Static_assert(sizeof(struct pst_done) == 64, "struct pst_done is 64 bytes for ever");
@@ -389,17 +389,9 @@ static int file_new(struct file *file, struct pst_file **ret)
 	return 0;
 }
 
-static void add_providers(void)
-{
-	(void)file_provider_add(&remote_file_ops);
-	(void)file_provider_add(&remote_unix_file_ops);
-	(void)file_provider_add(&remote_tls_file_ops);
-}
-
 int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 		  struct pst_file **ret_file)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const uint32_t write_flags = PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC;
 	struct pst_file_opts o;
 	struct file *file;
@@ -424,7 +416,7 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 			       path);
 	if ((flags & PST_FILE_EXCL) && !(flags & PST_FILE_CREATE))
 		return err_set(EINVAL, "%.*s: EXCL needs PST_FILE_CREATE", shown, path);
-	(void)pthread_once(&once, add_providers);
+	providers_begin();
 	r = file_open(path, flags, o.mode ? o.mode : 0666, &file);
 	return r < 0 ? r : file_new(file, ret_file);
 }

@@ -35,6 +35,7 @@
 
 struct file_ops;
 struct io_backend;
+struct names_ops;
 struct pst_file;
 struct writers;
 
@@ -142,6 +143,9 @@ struct file_ops {
 	 */
 	void (*free)(struct file *f);
 
+	/** @names: calls about files that are not open (names.h); NULL: there are none */
+	const struct names_ops *names;
+
 	/** @size: bytes now.  May block.  NULL: -EOPNOTSUPP */
 	int (*size)(const struct file *f, uint64_t *ret_size);
 
@@ -222,6 +226,12 @@ extern const struct file_ops local_file_ops;
  * scheme is taken; -ENOSPC beyond FILE_PROVIDERS_MAX.
  */
 int file_provider_add(const struct file_ops *ops);
+
+/*
+ * The provider of names like scheme://rest, whose module may be loaded for it.  0;
+ * -EPROTONOSUPPORT for a scheme that no provider has; errors of loading a module.
+ */
+int file_provider_find(const char *name, const struct file_ops **ret);
 
 /* Is there one for that scheme? */
 bool file_provider_has(const char *scheme, size_t len);

@@ -2,7 +2,9 @@
 #include "file/module.h"
 
 const struct file_module_entry file_modules[] = {
-	{ "http", "libpenstock-s3.so" },   { "https", "libpenstock-s3.so" },
-	{ "s3", "libpenstock-s3.so" },     { "s3+list", "libpenstock-s3.so" },
-	{ "tier", "libpenstock-tier.so" }, { NULL, NULL },
+	{ "http", "libpenstock-s3.so" },
+	{ "https", "libpenstock-s3.so" },
+	{ "s3", "libpenstock-s3.so" },
+	{ "tier", "libpenstock-tier.so" },
+	{ NULL, NULL },
 };

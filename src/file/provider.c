@@ -69,6 +69,21 @@ static int check_alignment(const struct file *f)
 		f->name, f->off_align, f->mem_align, (unsigned)DIO_OFF_MAX, (unsigned)DIO_MEM_MAX);
 }
 
+int file_provider_find(const char *name, const struct file_ops **ret)
+{
+	size_t len = scheme_len(name);
+	int r;
+
+	*ret = find(name, len);
+	if (!*ret) {
+		r = file_module_load(name, len);
+		if (r < 0)
+			return r;
+		*ret = r ? find(name, len) : NULL;
+	}
+	return *ret ? 0 : err_scheme(name, len);
+}
+
 int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
 {
 	size_t len = scheme_len(name);
@@ -78,15 +93,9 @@ int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret
 
 	if (!len)
 		return local_file_ops.open(name, flags, mode, ret);
-	ops = find(name, len);
-	if (!ops) {
-		r = file_module_load(name, len);
-		if (r < 0)
-			return r;
-		ops = r ? find(name, len) : NULL;
-	}
-	if (!ops)
-		return err_scheme(name, len);
+	r = file_provider_find(name, &ops);
+	if (r < 0)
+		return r;
 	if (!name[len + 3])
 		return err_set(EINVAL, "%s names no file: nothing follows the scheme", name);
 	if (strlen(name) >= PATH_MAX)

@@ -147,6 +147,11 @@ static bool request_ok(const struct wire_request *q)
 	case WIRE_LIST:
 		return pay <= WIRE_NAME_MAX && q->count >= 512 && q->count <= WIRE_DATA_MAX &&
 		       q->off <= INT64_MAX;
+	case WIRE_UNLINK:
+		return pay >= 1 && pay <= WIRE_NAME_MAX;
+	case WIRE_RENAME:
+		return q->count >= 1 && q->count <= WIRE_NAME_MAX && pay > q->count &&
+		       pay - q->count <= WIRE_NAME_MAX;
 	default:
 		return false;
 	}
@@ -194,6 +199,8 @@ static bool reply_ok(const struct wire_reply *r)
 	case WIRE_CLOSE:
 	case WIRE_SYNC:
 	case WIRE_TRUNCATE:
+	case WIRE_UNLINK:
+	case WIRE_RENAME:
 		return !pay;
 	default:
 		return false;

@@ -31,7 +31,9 @@ enum wire_op {
 	WIRE_TRUNCATE = 7,
 	WIRE_STAT = 8,
 	WIRE_LIST = 9,
-	WIRE_OP_MAX = 9,
+	WIRE_UNLINK = 10,
+	WIRE_RENAME = 11, /* its payload: the name, count bytes, and the new one */
+	WIRE_OP_MAX = 11,
 };
 
 /* Flags of a header. */

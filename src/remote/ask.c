@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests that wait for their answer: to open a file, and to ask for its size. */
+/* Requests that wait for their answer, on a connection of their own. */
 #include <poll.h>
 #include <stdio.h>
 
@@ -46,12 +46,14 @@ static int connect_to(const struct net_addr *addr, uint64_t deadline_ns)
 	return -err;
 }
 
-/* A connection that one request is sent on. */
-struct ask {
+struct remote_talk {
 	int fd;
-	struct net_tls *tls; /* NULL: plain */
-	uint64_t deadline_ns;
-	bool wants_tls; /* the server answered by TLS */
+	struct net_tls *tls;  /* NULL: plain */
+	uint64_t deadline_ns; /* of the answer that is waited for */
+	bool wants_tls;       /* the server answered by TLS */
+	bool welcome;         /* the hello was answered */
+	size_t out_len;
+	uint8_t out[2 * WIRE_HEAD + WIRE_HELLO_LEN + 2 * WIRE_NAME_MAX];
 };
 
 static int copy_bytes(void *to, const void *from, uint64_t len)
@@ -60,7 +62,7 @@ static int copy_bytes(void *to, const void *from, uint64_t len)
 	return 0;
 }
 
-static ssize_t send_some(struct ask *a, const uint8_t *buf, size_t len)
+static ssize_t send_some(struct remote_talk *a, const uint8_t *buf, size_t len)
 {
 	struct iovec iov = { (void *)buf, len };
 	ssize_t n;
@@ -71,7 +73,7 @@ static ssize_t send_some(struct ask *a, const uint8_t *buf, size_t len)
 	return n < 0 ? -errno : n;
 }
 
-static ssize_t receive_some(struct ask *a, uint8_t *buf, size_t len)
+static ssize_t receive_some(struct remote_talk *a, uint8_t *buf, size_t len)
 {
 	ssize_t n;
 
@@ -82,7 +84,7 @@ static ssize_t receive_some(struct ask *a, uint8_t *buf, size_t len)
 }
 
 /* Wait until more can be received, or sent where something is left of that. */
-static int wait_more(struct ask *a, short events)
+static int wait_more(struct remote_talk *a, short events)
 {
 	bool unsent = a->tls && net_tls_unsent(a->tls);
 	int r = wait_for(a->fd, (short)(events | (unsent ? POLLOUT : 0)), a->deadline_ns);
@@ -94,7 +96,7 @@ static int wait_more(struct ask *a, short events)
 	return r;
 }
 
-static int handshake(struct ask *a, const struct remote_server *s)
+static int handshake(struct remote_talk *a, const struct remote_server *s)
 {
 	int r = s->tls->begin(a->fd, &s->key, NULL, &a->tls);
 
@@ -115,7 +117,7 @@ static int handshake(struct ask *a, const struct remote_server *s)
 	return r < 0 ? err_set(r, "no TLS connection to the server: %s", err_name(r)) : 0;
 }
 
-static int send_all(struct ask *a, const uint8_t *buf, size_t len)
+static int send_all(struct remote_talk *a, const uint8_t *buf, size_t len)
 {
 	while (len) {
 		ssize_t n = send_some(a, buf, len);
@@ -135,7 +137,7 @@ static int send_all(struct ask *a, const uint8_t *buf, size_t len)
 	return 0;
 }
 
-static int recv_all(struct ask *a, uint8_t *buf, size_t len, size_t *ret_got)
+static int recv_all(struct remote_talk *a, uint8_t *buf, size_t len, size_t *ret_got)
 {
 	size_t got = 0;
 
@@ -166,26 +168,21 @@ static bool is_alert(const uint8_t *head, size_t got)
 	return got >= 2 && head[0] == 21 && head[1] == 3;
 }
 
-/* A reply of at most WIRE_HELLO_MAX bytes: its error, 0, or -errno. */
-static int get_reply(struct ask *a, uint16_t op, uint8_t payload[WIRE_HELLO_MAX], uint32_t *ret_len,
-		     uint32_t *ret_err)
+/* A reply with at most room bytes of payload. */
+static int get_reply(struct remote_talk *a, uint16_t op, struct wire_reply *ret, uint8_t *payload,
+		     uint32_t room)
 {
 	uint8_t head[WIRE_HEAD];
-	struct wire_reply rep;
 	size_t got;
 	int r = recv_all(a, head, sizeof(head), &got);
 
 	if (!a->tls && r < 0 && is_alert(head, got))
 		a->wants_tls = true;
 	if (r == 0)
-		r = wire_get_reply(head, &rep);
-	if (r == 0 && (rep.op != op || wire_payload(rep.len) > WIRE_HELLO_MAX))
+		r = wire_get_reply(head, ret);
+	if (r == 0 && (ret->op != op || wire_payload(ret->len) > room))
 		r = -EBADMSG;
-	if (r < 0)
-		return r;
-	*ret_err = rep.err;
-	*ret_len = wire_payload(rep.len);
-	return recv_all(a, payload, *ret_len, &got);
+	return r < 0 ? r : recv_all(a, payload, wire_payload(ret->len), &got);
 }
 
 static int err_link(int err)
@@ -207,66 +204,113 @@ static int err_link(int err)
 	}
 }
 
-/* A hello and the request. */
-static size_t put_requests(uint8_t *buf, struct wire_request *q, const char *name)
+/* The hello goes out together with the first request. */
+static void put_hello(struct remote_talk *t)
 {
 	struct wire_request hi = { .len = WIRE_HEAD + WIRE_HELLO_LEN, .op = WIRE_HELLO };
-	size_t len = strnlen(name, WIRE_NAME_MAX);
 	struct wire_hello h;
 
 	remote_hello(&h, remote_channel(), 1);
-	wire_put_request(&hi, buf);
-	wire_put_hello(&h, buf + WIRE_HEAD);
-	q->len = WIRE_HEAD + (uint32_t)len;
-	wire_put_request(q, buf + hi.len);
-	memcpy(buf + hi.len + WIRE_HEAD, name, len);
-	return hi.len + q->len;
+	wire_put_request(&hi, t->out);
+	wire_put_hello(&h, t->out + WIRE_HEAD);
+	t->out_len = hi.len;
 }
 
-static int ask(struct ask *a, struct wire_request *q, const char *name, struct wire_attr *ret_attr)
+static int get_welcome(struct remote_talk *t)
 {
-	uint8_t buf[2 * WIRE_HEAD + WIRE_HELLO_LEN + WIRE_NAME_MAX], payload[WIRE_HELLO_MAX];
-	size_t len = put_requests(buf, q, name);
-	uint32_t n = 0, err = 0;
+	uint8_t payload[WIRE_HELLO_MAX];
 	struct wire_welcome w;
+	struct wire_reply rep;
+	int r = get_reply(t, WIRE_HELLO, &rep, payload, sizeof(payload));
+
+	if (r == 0 && rep.err)
+		r = -(int)rep.err;
+	if (r == 0)
+		r = wire_get_welcome(payload, wire_payload(rep.len), &w);
+	t->welcome = r == 0;
+	return r;
+}
+
+static int exchange(struct remote_talk *t, struct wire_request *q, const char *name, size_t len,
+		    struct wire_reply *ret, uint8_t *payload, uint32_t room)
+{
 	int r;
 
-	r = send_all(a, buf, len);
-	if (r == 0)
-		r = get_reply(a, WIRE_HELLO, payload, &n, &err);
-	if (r == 0 && err)
-		r = -(int)err;
-	if (r == 0)
-		r = wire_get_welcome(payload, n, &w);
+	q->len = WIRE_HEAD + (uint32_t)len;
+	wire_put_request(q, t->out + t->out_len);
+	memcpy(t->out + t->out_len + WIRE_HEAD, name, len);
+	r = send_all(t, t->out, t->out_len + q->len);
+	t->out_len = 0;
+	if (r == 0 && !t->welcome)
+		r = get_welcome(t);
 	/* The disk may have to wake up. */
-	a->deadline_ns += REMOTE_CONNECT_NS;
-	if (r == 0)
-		r = get_reply(a, q->op, payload, &n, &err);
-	if (a->wants_tls)
+	t->deadline_ns = now_ns() + REMOTE_CONNECT_NS;
+	return r < 0 ? r : get_reply(t, q->op, ret, payload, room);
+}
+
+int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const char *name, size_t len,
+		    struct wire_reply *ret, void *payload, uint32_t room)
+{
+	int r = exchange(t, q, name, len, ret, payload, room);
+
+	if (t->wants_tls)
 		return err_set(ENOKEY,
 			       "the server takes TLS alone; give psts:// instead of pst://, "
 			       "and the file of keys by PST_KEYS");
 	if (r < 0)
 		return err_link(r);
-	if (err)
-		return err_set((int)err, "%s", err_name((int)err));
-	return wire_get_attr(payload, n, ret_attr) < 0 ? err_link(-EBADMSG) : 0;
+	return ret->err ? err_set((int)ret->err, "%s", err_name((int)ret->err)) : 0;
+}
+
+int remote_talk_begin(const struct remote_server *server, struct remote_talk **ret)
+{
+	struct remote_talk *t = calloc(1, sizeof(*t));
+	int r = 0;
+
+	if (!t)
+		return err_set(ENOMEM, "out of memory");
+	t->deadline_ns = now_ns() + REMOTE_CONNECT_NS;
+	t->fd = connect_to(&server->addr, t->deadline_ns);
+	if (t->fd < 0)
+		r = err_link(t->fd);
+	else if (server->tls)
+		r = handshake(t, server);
+	if (r < 0) {
+		remote_talk_end(t);
+		return r;
+	}
+	put_hello(t);
+	*ret = t;
+	return 0;
+}
+
+void remote_talk_end(struct remote_talk *t)
+{
+	if (!t)
+		return;
+	net_tls_end(t->tls);
+	if (t->fd >= 0)
+		(void)close(t->fd);
+	free(t);
+}
+
+int remote_get_attr(const void *payload, const struct wire_reply *rep, struct wire_attr *ret)
+{
+	return wire_get_attr(payload, wire_payload(rep->len), ret) < 0 ? err_link(-EBADMSG) : 0;
 }
 
 int remote_ask(const struct remote_server *server, struct wire_request *q, const char *name,
 	       struct wire_attr *ret_attr)
 {
-	struct ask a = { .deadline_ns = now_ns() + REMOTE_CONNECT_NS };
-	int r = 0;
+	uint8_t payload[WIRE_ATTR_LEN];
+	struct remote_talk *t = NULL;
+	struct wire_reply rep;
+	int r = remote_talk_begin(server, &t);
 
-	a.fd = connect_to(&server->addr, a.deadline_ns);
-	if (a.fd < 0)
-		return err_link(a.fd);
-	if (server->tls)
-		r = handshake(&a, server);
 	if (r == 0)
-		r = ask(&a, q, name, ret_attr);
-	net_tls_end(a.tls);
-	(void)close(a.fd);
+		r = remote_talk_ask(t, q, name, strlen(name), &rep, payload, sizeof(payload));
+	if (r == 0)
+		r = remote_get_attr(payload, &rep, ret_attr);
+	remote_talk_end(t);
 	return r;
 }

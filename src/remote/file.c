@@ -116,12 +116,12 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 	struct wire_request q = { .op = WIRE_OPEN, .how = how_of(flags) };
 	struct remote_file *f;
 	struct remote_ref *r;
-	char addr[PATH_MAX], key[NET_KEY_NAME_MAX + 1];
-	const char *path = remote_name(name, addr, key);
-	int err;
+	struct remote_server server = { 0 };
+	const char *path;
+	int err = remote_name(name, false, &server, &path);
 
-	if (!path)
-		return -EINVAL;
+	if (err < 0)
+		return err;
 	r = ref_new(path);
 	f = calloc(1, sizeof(*f));
 	if (!r || !f) {
@@ -133,11 +133,9 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 	if (flags & PST_FILE_CREATE)
 		q.mode = mode & 0777 & ~umask_now();
 	r->how = q.how & (WIRE_O_READ | WIRE_O_WRITE);
-	err = net_addr_find(addr, false, &r->server.addr);
-	if (err == 0 && ops == &remote_tls_file_ops)
-		err = remote_find_key(key, &r->server);
-	if (err == 0)
-		err = remote_ask(&r->server, &q, r->path, &r->attr);
+	r->server = server;
+	explicit_bzero(&server.key, sizeof(server.key));
+	err = remote_ask(&r->server, &q, r->path, &r->attr);
 	if (err < 0) {
 		remote_ref_put(r);
 		free(f);
@@ -195,7 +193,7 @@ static int remote_size(const struct file *file, uint64_t *ret_size)
 #define OPS(SCHEME, OPEN)                                                                        \
 	{                                                                                        \
 		.scheme = SCHEME, .backend = &remote_backend, .hop = PST_PATH_TCP, .open = OPEN, \
-		.free = remote_free, .size = remote_size                                         \
+		.free = remote_free, .size = remote_size, .names = &remote_names_ops             \
 	}
 
 const struct file_ops remote_file_ops = OPS("pst", remote_open);

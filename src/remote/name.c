@@ -43,7 +43,10 @@ static const char *form_of(const char *name)
 						    : "pst://HOST:PORT/PATH";
 }
 
-const char *remote_name(const char *name, char addr[PATH_MAX], char key[NET_KEY_NAME_MAX + 1])
+/* addr gets HOST:PORT or unix:PATH, and key the KEY of psts://KEY@HOST:PORT, or "".  The path, or
+ * NULL with a sentence. */
+static const char *split_name(const char *name, bool may_be_root, char addr[PATH_MAX],
+			      char key[NET_KEY_NAME_MAX + 1])
 {
 	const char *rest = name + scheme_len(name) + 3;
 	bool local = !strncmp(name, UNIX, sizeof(UNIX) - 1);
@@ -53,12 +56,12 @@ const char *remote_name(const char *name, char addr[PATH_MAX], char key[NET_KEY_
 	key[0] = '\0';
 	if (end && !strncmp(name, TLS, sizeof(TLS) - 1))
 		rest = take_key(rest, end, key);
-	if (!end || end == rest || !*path) {
+	if (!end || end == rest || (!*path && !may_be_root)) {
 		(void)err_set(EINVAL, "%s is no name of a file; give %s", name, form_of(name));
 		return NULL;
 	}
 	if (end - rest >= PATH_MAX - 6 || strlen(path) > WIRE_NAME_MAX) {
-		(void)err_set(ENAMETOOLONG, "the name is too long: %.64s...", name);
+		(void)err_set(EINVAL, "the name is too long: %.64s...", name);
 		return NULL;
 	}
 	(void)snprintf(addr, PATH_MAX, "%s%.*s", local ? "unix:" : "", (int)(end - rest), rest);
@@ -104,7 +107,11 @@ uint64_t remote_channel(void)
 
 /* -------------------------------------------------------------------- keys */
 
-int remote_find_key(const char *name, struct remote_server *ret)
+/*
+ * Look up the key of a name, in the file that PST_KEYS names, and the module for TLS.  The name ""
+ * is the only key of the file.
+ */
+static int find_key(const char *name, struct remote_server *ret)
 {
 	const char *env = secure_getenv("PST_KEYS"), *path = env && *env ? env : KEYS;
 	const struct net_key *k;
@@ -132,4 +139,21 @@ int remote_find_key(const char *name, struct remote_server *ret)
 		ret->key = *k;
 	net_keys_free(&keys);
 	return r;
+}
+
+/* ------------------------------------------------------------------ servers */
+
+int remote_name(const char *name, bool may_be_root, struct remote_server *ret,
+		const char **ret_path)
+{
+	char addr[PATH_MAX], key[NET_KEY_NAME_MAX + 1];
+	int r;
+
+	*ret_path = split_name(name, may_be_root, addr, key);
+	if (!*ret_path)
+		return -EINVAL;
+	r = net_addr_find(addr, false, &ret->addr);
+	if (r == 0 && !strncmp(name, TLS, sizeof(TLS) - 1))
+		r = find_key(key, ret);
+	return r < 0 ? err_set(r, "%s: %s", name, err_text()) : 0;
 }

@@ -40,12 +40,6 @@ static inline bool remote_is_server(const struct remote_server *a, const struct 
 }
 
 /*
- * Look up the key of a name, in the file that PST_KEYS names, and the module for TLS.
- * @name: "" for the only key of the file
- */
-int remote_find_key(const char *name, struct remote_server *ret);
-
-/*
  * What links keep of a file, also when it is closed.
  *
  * A server that starts again may have lost what was not synced.  So a file knows which start of the
@@ -95,17 +89,38 @@ static inline bool remote_is_same(const struct wire_attr *a, const struct wire_a
 }
 
 /*
- * Take a name apart.
- * @addr: gets HOST:PORT or unix:PATH, PATH_MAX bytes
- * @key:  gets KEY of psts://KEY@HOST:PORT, else ""
- * Return: the path in @name; NULL with a sentence.
+ * Take a name apart, and find its server's address and key.
+ * @may_be_root: the path may be empty
+ * @ret_path:    the path in @name
+ * Return: 0; -errno with a sentence.
  */
-const char *remote_name(const char *name, char addr[PATH_MAX], char key[NET_KEY_NAME_MAX + 1]);
+int remote_name(const char *name, bool may_be_root, struct remote_server *ret,
+		const char **ret_path);
 
 /* The hello of this process for a link's next connection. */
 void remote_hello(struct wire_hello *ret, uint64_t channel, uint64_t epoch);
 /* For each link another one. */
 uint64_t remote_channel(void);
+
+/* A connection for requests that wait for their answers, one by one. */
+struct remote_talk;
+
+/* Connect; 0 or -errno with a sentence, after at most REMOTE_CONNECT_NS. */
+int remote_talk_begin(const struct remote_server *server, struct remote_talk **ret);
+void remote_talk_end(struct remote_talk *t); /* NULL: nothing */
+
+/*
+ * Ask, and wait for the answer for at most REMOTE_CONNECT_NS, twice that with the first one.
+ * @name:    payload of the request, @len <= 2 * WIRE_NAME_MAX bytes
+ * @payload: gets that of the answer, at most @room bytes
+ *
+ * Return: 0; -errno with a sentence: the server's, or the connection's, which is of no more use.
+ */
+int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const char *name, size_t len,
+		    struct wire_reply *ret, void *payload, uint32_t room);
+
+/* The attributes of an answer. */
+int remote_get_attr(const void *payload, const struct wire_reply *rep, struct wire_attr *ret);
 
 /*
  * One request on a connection of its own, and its answer.
@@ -117,6 +132,7 @@ int remote_ask(const struct remote_server *server, struct wire_request *q, const
 	       struct wire_attr *ret_attr);
 
 extern const struct io_backend remote_backend;
+extern const struct names_ops remote_names_ops;
 extern const struct file_ops remote_file_ops, remote_unix_file_ops, remote_tls_file_ops;
 
 #endif

@@ -150,14 +150,13 @@ static int probe_facts(struct s3_file *f, const struct call *c, uint32_t flags)
 	return f->size ? set_validator(f, &c->answer, flags) : 0;
 }
 
-/* Ask for the first byte.  0; -ERANGE: the object is empty; another error. */
-static int probe(struct s3_file *f, struct call *c)
+int where_probe(struct where *w, struct call *c)
 {
 	char byte;
 
 	*c = (struct call){
 		.method = "GET",
-		.where = f->where,
+		.where = w,
 		.len = 1,
 		.to = &byte,
 		.deadline_ns = now_ns() + OPEN_NS,
@@ -169,7 +168,7 @@ static int probe(struct s3_file *f, struct call *c)
 static int open_to_read(struct s3_file *f, uint32_t flags)
 {
 	struct call c;
-	int r = probe(f, &c);
+	int r = where_probe(f->where, &c);
 
 	if (r == 0 || (r == -ERANGE && c.answer.status == 416))
 		r = probe_facts(f, &c, flags);
@@ -190,7 +189,7 @@ static int open_to_write(struct s3_file *f, uint32_t flags)
 			       "%.200s: an object is read or written, not both; open it twice",
 			       f->where->shown);
 	/* Wrong keys and a missing bucket are told now, and not after gigabytes. */
-	r = probe(f, &c);
+	r = where_probe(f->where, &c);
 	there = r == 0 || c.answer.status == 416 || r == -EOPNOTSUPP;
 	call_free_text(&c);
 	if (there && excl)
@@ -218,13 +217,11 @@ static void s3_free(struct file *file)
 	where_free(f->where);
 	free(f->etag);
 	free(f->modified);
-	free(f->list);
 	free(f);
 	http_put();
 }
 
-/* True for s3://BUCKET and s3://BUCKET/, which name no object. */
-static bool is_bucket(const char *name)
+bool where_is_bucket(const char *name)
 {
 	const char *slash = strchr(name + strlen("s3://"), '/');
 
@@ -252,11 +249,7 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 		return r;
 	}
 	r = where_new(name, &f->where);
-	if (r == 0 && ops == &s3_list_ops)
-		r = flags & PST_FILE_WRITE
-			    ? err_set(EOPNOTSUPP, "%.200s: a listing is not written", name)
-			    : list_read(f);
-	else if (r == 0 && f->where->s3 && is_bucket(name))
+	if (r == 0 && f->where->s3 && where_is_bucket(name))
 		r = err_set(EISDIR, "%.200s is a bucket; name an object, or list it by penstock ls",
 			    name);
 	else if (r == 0)
@@ -277,7 +270,7 @@ static int s3_size(const struct file *file, uint64_t *ret)
 	return 0;
 }
 
-#define OPS(NAME, SCHEME)                                                                          \
+#define OPS(NAME, SCHEME, NAMES)                                                                   \
 	static int NAME##_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret) \
 	{                                                                                          \
 		(void)mode;                                                                        \
@@ -290,17 +283,17 @@ static int s3_size(const struct file *file, uint64_t *ret)
 		.open = NAME##_open,                                                               \
 		.free = s3_free,                                                                   \
 		.size = s3_size,                                                                   \
+		.names = &(NAMES),                                                                 \
 	}
 
-OPS(s3_file, "s3");
-OPS(https_file, "https");
-OPS(http_file, "http");
-OPS(s3_list, "s3+list");
+OPS(s3_file, "s3", s3_names_ops);
+OPS(https_file, "https", http_names_ops);
+OPS(http_file, "http", http_names_ops);
 
 static int begin(const struct file_module_host *h, const char *scheme, const struct file_ops **ret)
 {
-	static const struct file_ops *const all[] = { &s3_file_ops, &https_file_ops, &http_file_ops,
-						      &s3_list_ops };
+	static const struct file_ops *const all[] = { &s3_file_ops, &https_file_ops,
+						      &http_file_ops };
 
 	file_module_use(h);
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)

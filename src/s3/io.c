@@ -145,15 +145,9 @@ static void start_read(struct io_op *op)
 	struct s3_file *f = s3_file_of(op->file);
 	uint64_t len = op->off < f->size ? MIN(op->len, f->size - op->off) : 0;
 	struct task *t;
-	int r;
 
 	if (!len) {
 		op_end(op, 0);
-		return;
-	}
-	if (f->list) {
-		r = uaccess_write(op->buf, f->list + op->off, len);
-		op_end(op, r < 0 ? r : (int64_t)len);
 		return;
 	}
 	t = calloc(1, sizeof(*t));

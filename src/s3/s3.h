@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH, and
- * s3+list://BUCKET/PREFIX for a listing.  A module, libpenstock-s3.so, because libcurl and OpenSSL
- * are more than libc.
+ * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH.  A module,
+ * libpenstock-s3.so, because libcurl and OpenSSL are more than libc.
  *
  * One thread, pst-http, owns a curl multi handle and runs every HTTP exchange (struct call).  Other
  * threads hand calls and file operations to it (http.h), and the thread pushes finished operations
@@ -22,8 +21,7 @@
  * and only then: close() cannot report a failure, so a close without SYNC discards the bytes.
  *
  * Bounds: CALLS_MAX exchanges at a time with CURL_BUFFER bytes each, TEXT_MAX bytes for each answer
- * that is text, PARTS_MAX buffers of PART_LEN bytes for a file that is written, and LIST_MAX bytes
- * for a listing.
+ * that is text, and PARTS_MAX buffers of PART_LEN bytes for a file that is written.
  *
  * Secrets stay out of sentences and logs: names are shown without their query, and no header of a
  * request is ever printed.
@@ -44,7 +42,6 @@
 #define PARTS_MAX 8u         /* buffers of PART_LEN for a file */
 #define PART_NR_MAX 10000u   /* S3's own limit */
 #define TEXT_MAX MIB(2)      /* of an answer that is text: a page of a listing */
-#define LIST_MAX MIB(64)     /* of all pages together */
 #define KEY_MAX 1024u        /* bytes, S3's own limit */
 #define TRIES_MAX 5u         /* in a row without progress */
 #define PROGRESS_MIN KIB(64) /* bytes that count as progress */
@@ -152,7 +149,6 @@ struct s3_file {
 	uint64_t size;
 	char *etag;        /* strong, with its quotes; or NULL */
 	char *modified;    /* Last-Modified, where there is no such ETag */
-	char *list;        /* of s3+list://: its bytes */
 	struct upload *up; /* NULL: for reading */
 };
 
@@ -169,8 +165,5 @@ int upload_new(struct s3_file *f, bool excl, struct upload **ret);
 void upload_close(struct upload *u);
 void upload_op(struct upload *u, struct io_op *op);
 uint64_t upload_size(const struct upload *u);
-
-/* list.c: all pages of a listing as text. */
-int list_read(struct s3_file *f);
 
 #endif

@@ -316,11 +316,12 @@ int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret)
 	return 0;
 }
 
-int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void *arg), void *arg)
+/* Call fn for each row of a statement over files. */
+static int each_file(struct catalog *c, sqlite3_stmt *s,
+		     int (*fn)(const struct tier_file *file, void *arg), void *arg)
 {
-	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
 	struct tier_file f;
-	int r = prepare(c, "SELECT " FILE_COLUMNS " FROM file ORDER BY name", &s);
+	int r = 0;
 
 	while (r == 0) {
 		int step = sqlite3_step(s);
@@ -333,6 +334,33 @@ int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void
 		r = fn(&f, arg);
 	}
 	return r;
+}
+
+int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void *arg), void *arg)
+{
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	int r = prepare(c, "SELECT " FILE_COLUMNS " FROM file ORDER BY name", &s);
+
+	return r < 0 ? r : each_file(c, s, fn, arg);
+}
+
+int catalog_each_below(struct catalog *c, const char *dir,
+		       int (*fn)(const struct tier_file *file, void *arg), void *arg)
+{
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	char from[TIER_NAME_SIZE + 1], to[TIER_NAME_SIZE + 1];
+	int r = prepare(
+		c, "SELECT " FILE_COLUMNS " FROM file WHERE name > ? AND name < ? ORDER BY name",
+		&s);
+
+	if (r < 0)
+		return r;
+	/* The character 0 follows the slash. */
+	(void)snprintf(from, sizeof(from), "%s/", dir);
+	(void)snprintf(to, sizeof(to), "%s0", dir);
+	bind_name(s, 1, from);
+	bind_name(s, 2, to);
+	return each_file(c, s, fn, arg);
 }
 
 /* -------------------------------------------------------------- accesses */

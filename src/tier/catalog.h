@@ -88,6 +88,9 @@ int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret);
 
 /* Call fn for each file in the order of names, until it returns anything but 0. */
 int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void *arg), void *arg);
+/* The same for the files of a directory, and of those in it. */
+int catalog_each_below(struct catalog *c, const char *dir,
+		       int (*fn)(const struct tier_file *file, void *arg), void *arg);
 
 /*
  * Count accesses to a file, and keep their order for policies.  -ENOENT without a sentence.  May be

@@ -24,9 +24,9 @@
 #include "tier/epoch.h"
 #include "tier/lookup.h"
 #include "tier/place.h"
+#include "tier/provider.h"
 #include "tier/set.h"
 
-#define SCHEME "tier"
 #define FLUSH_S 5      /* how often accesses go into the catalogue */
 #define TRIES 20       /* to open a file that moves meanwhile */
 #define AGAIN_MS 50    /* after an open that failed */
@@ -381,19 +381,6 @@ static void set_file_free(struct file *file)
 	free(f);
 }
 
-/* SET/NAME, of which SET ends at the first slash. */
-static int split(const char *name, char set[NAME_MAX + 1], const char **ret_file)
-{
-	const char *at = name + sizeof(SCHEME "://") - 1, *slash = strchr(at, '/');
-
-	if (!slash || slash == at || (size_t)(slash - at) > NAME_MAX || !slash[1])
-		return err_set(EINVAL, "%s is not " SCHEME "://SET/NAME", name);
-	memcpy(set, at, (size_t)(slash - at));
-	set[slash - at] = '\0';
-	*ret_file = slash + 1;
-	return name_check(slash + 1);
-}
-
 static int set_file_try(struct set_file *f, uint32_t flags, uint32_t mode)
 {
 	struct pst_file *beneath = NULL;
@@ -435,10 +422,9 @@ static int set_file_begin(struct set_file *f, uint32_t flags, uint32_t mode)
 
 static int set_file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
 {
-	char set[NAME_MAX + 1];
-	const char *file = NULL;
+	char set[NAME_MAX + 1], file[TIER_NAME_SIZE];
 	struct set_file *f;
-	int r = split(name, set, &file);
+	int r = provider_split(name, false, set, file);
 
 	if (r < 0)
 		return r;
@@ -449,7 +435,7 @@ static int set_file_open(const char *name, uint32_t flags, uint32_t mode, struct
 	f->file.ops = &tier_file_ops;
 	f->file.flags = flags & ~(PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC);
 	f->file.caps = FILE_MAY_HANG; /* its end waits for the catalogue */
-	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", SCHEME);
+	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", TIER_SCHEME);
 	f->name = strdup(file);
 	r = f->name ? open_set_get(set, &f->in) : err_set(ENOMEM, "out of memory");
 	if (r < 0) {
@@ -518,12 +504,13 @@ static int set_file_size(const struct file *file, uint64_t *ret)
 }
 
 static const struct file_ops tier_file_ops = {
-	.scheme = SCHEME,
+	.scheme = TIER_SCHEME,
 	.lower = set_file_lower,
 	.lower_put = set_file_lower_put,
 	.open = set_file_open,
 	.free = set_file_free,
 	.size = set_file_size,
+	.names = &tier_names_ops,
 };
 
 static int begin(const struct file_module_host *h, const char *scheme, const struct file_ops **ret)

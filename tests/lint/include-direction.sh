@@ -36,6 +36,7 @@ allowed() {
 	src/core/carry/*) echo "base mem topo window file core public" ;;
 	# The module alone knows what a provider is.
 	src/tier/provider.c) echo "base tier file public" ;;
+	src/tier/provider_names.c) echo "base tier file public" ;;
 	src/tier/*) echo "base tier public" ;;
 	src/s3/*) echo "base file s3 public" ;;
 	src/api/*) echo "base mem net topo window file remote gds core api public" ;;

@@ -29,6 +29,8 @@ src/file/local.c fill: a file is opened
 src/file/local.c local_file_size: file_size(), whose callers stand here
 src/file/local.c open_plain: a file is opened
 src/file/local.c open_twin: a file is opened; a worker does it only without FILE_MAY_HANG
+src/file/local_names.c local_stat: a call of the program
+src/file/local_names.c look_at: a call of the program
 src/file/own.c own_files_get: a worker, only without FILE_MAY_HANG
 src/gds/cufile/find.c add: a library is loaded
 src/gds/cufile/find.c slurp: a library is loaded
@@ -45,6 +47,7 @@ src/gds/probe.c look_there: the process of the probe
 src/gds/probe.c open_file: the process of the probe
 src/mem/memfd.c memfd_check: memory is imported
 src/net/keys.c check_file: a file of keys is read, when a file is opened
+src/tier/provider_names.c file_facts: a call of the program
 src/tier/provider.c open_now: a file is opened, or a thread pst-tier opens it again
 END
 }

@@ -74,31 +74,60 @@ def copies_that_fail():
     true("hiddenquery" not in out, out)
 
 
+def rows_of(*words):
+    """[size, time, name] of each line of a list."""
+    return [line.split(None, 2) for line in penstock("ls", *words).splitlines()]
+
+
 @case
 def listings():
     server.reset()
-    for key in ("a", "dir/b", "dir/c d", "dir/deep/e", "é/f", "esc\x1b[31m", "x?all"):
+    for key in ("a", "dir/b", "dir/c d", "dir/deep/e", "\u00e9/f", "esc\x1b[31m", "x?all",
+                "dir//g"):
         server.put("bucket", key, key.encode())
     for page in (1000, 2):
         server.page = page
-        rows = [line.split() for line in penstock("ls", "s3://bucket").splitlines()]
+        rows = rows_of("s3://bucket")
         eq(len(rows), 5)    # objects stand before, between and behind prefixes
-        eq([r[0] for r in rows if r[-1] in ("dir/", "é/")], ["-", "-"])
+        eq([r[0] for r in rows if r[2] in ("dir/", "\u00e9/")], ["-", "-"])
         eq([r[2] for r in rows if r[0] == "1"], ["a"])
-        rows = penstock("ls", "s3://bucket/dir/").splitlines()
-        eq(sorted(r.split(None, 2)[2] for r in rows), ["dir/b", "dir/c d", "dir/deep/"])
-        rows = penstock("ls", "-r", "s3://bucket").splitlines()
-        eq(len(rows), 7)
-        true(all("\x1b" not in r for r in rows))
-        rows = penstock("ls", "--recursive", "s3://bucket/dir").splitlines()
-        eq([int(r.split()[0]) for r in rows], [5, 7, 10])
-    eq(penstock("ls", "s3://bucket/none"), "")
+        for name in ("s3://bucket/dir", "s3://bucket/dir/"):
+            eq([r[2] for r in rows_of(name)], ["b", "c d", "deep/"])
+        eq(len(rows_of("-r", "s3://bucket")), 8)
+        true("\x1b" not in penstock("ls", "-r", "s3://bucket"))
+        eq([(r[0], r[2]) for r in rows_of("--recursive", "s3://bucket/dir")],
+           [("6", "/g"), ("5", "b"), ("7", "c d"), ("10", "deep/e")])
+    has(penstock("ls", "s3://bucket/none", status=1), "no key of the bucket begins so")
+    has(penstock("ls", "s3://bucket/di", status=1), "no key of the bucket begins so")
     has(penstock("ls", "s3://nowhere/x", status=1), "no such bucket")
     # The endpoint has a path of its own, in which the bucket's name stands.
     server.base = "/a-bucket/x"
     rows = penstock("ls", "s3://bucket/dir/", AWS_ENDPOINT_URL=f"{server.url}/a-bucket/x")
     eq(len(rows.splitlines()), 3)
-    has(penstock("ls", "/tmp", status=2), "s3://BUCKET/PREFIX")
+
+
+@case
+def facts_and_removals():
+    server.reset()
+    server.put("bucket", "dir/a", BIG)
+    server.put("bucket", "dir/empty", b"")
+    true(penstock("stat", "s3://bucket/dir/a").startswith(f"{len(BIG):15}  20"))
+    eq(penstock("stat", "s3://bucket/dir/empty").split()[0], "0")
+    for name in ("s3://bucket", "s3://bucket/", "s3://bucket/dir", "s3://bucket/dir/"):
+        has(penstock("stat", "--json", name), '"kind": "directory"')
+    has(penstock("stat", "s3://bucket/di", status=1), "no key of the bucket begins so")
+    server.anonymous = True
+    eq(penstock("stat", f"{server.url}/bucket/dir/a").split()[0], str(len(BIG)))
+    server.anonymous = False
+    has(penstock("rm", "s3://bucket/dir", status=1), "no object of that key")
+    has(penstock("rm", "s3://bucket", status=1), "is a bucket")
+    for words in (["mv", "s3://bucket/dir/a", "s3://bucket/b"],
+                  ["truncate", "--size", "1", "s3://bucket/dir/a"],
+                  ["rm", f"{server.url}/bucket/dir/a"], ["ls", f"{server.url}/bucket/"]):
+        has(penstock(*words, status=1), "files of ")
+    eq(sorted(server.buckets["bucket"]), ["dir/a", "dir/empty"])
+    eq(penstock("rm", "s3://bucket/dir/a", "s3://bucket/dir/empty"), "")
+    eq(sorted(server.buckets["bucket"]), [])
 
 
 @case
@@ -106,7 +135,8 @@ def hostile_listings():
     server.reset()
     rows = [b"", b"<x>", b"<ListBucketResult>" + b"<Contents>" * 1000,
             b"<ListBucketResult><IsTruncated>true</IsTruncated>",
-            b"<ListBucketResult><Contents><Key>a\tb</Key><Size>1</Size></Contents>",
+            b"<ListBucketResult><Contents><Key>a%00b</Key><Size>1</Size></Contents>",
+            b"<ListBucketResult><Contents><Key>dir/a</Key><Size></Size></Contents>",
             b"<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents>",
             b"<ListBucketResult><Contents><Key>a</Key></Contents>", b"<ListBucketResult>\0",
             b"<ListBucketResult><Contents><Key>" + b"k" * 9000 + b"</Key><Size>1</Size></Contents>",

@@ -12,10 +12,9 @@ import random
 import sys
 import threading
 import time
-import urllib.parse
 
 import botocore.session
-from penstock import File
+from penstock import File, names
 
 MIB = 1 << 20
 TAKE = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
@@ -52,11 +51,7 @@ def one(model):
                 at += n
             f.sync()
     elif what == "list":
-        with File("s3+list://penstock-live/?all") as f:
-            text = bytearray(f.size)
-            f.read(text)
-        rows = [line.split("\t") for line in text.decode().splitlines()]
-        got = {urllib.parse.unquote(r[3]): int(r[0]) for r in rows}
+        got = {e.name: e.size for e in names.entries("s3://penstock-live", recursive=True)}
         assert got == {k: len(v) for k, v in model.items()}, (got, list(model))
     elif name not in model:
         what = "missing"

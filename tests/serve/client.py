@@ -6,7 +6,7 @@ import struct
 REQUEST = struct.Struct("<IHHQQIIIII")  # without header_crc
 REPLY = struct.Struct("<IHHQQIIQI")     # likewise
 ATTR = struct.Struct("<QQQQQQII8x")
-HELLO, OPEN, CLOSE, READ, WRITE, SYNC, TRUNCATE, STAT, LIST = range(1, 10)
+HELLO, OPEN, CLOSE, READ, WRITE, SYNC, TRUNCATE, STAT, LIST, UNLINK, RENAME = range(1, 12)
 CRC, DATA = 1, 2
 O_READ, O_WRITE, O_CREATE, O_EXCL, O_TRUNC = 1, 2, 4, 8, 16
 
@@ -112,6 +112,14 @@ class Client:
         if reply.err:
             raise OSError(reply.err, name)
         return reply.count
+
+    def rename(self, name, new):
+        """The error number, or 0."""
+        return self.ask(RENAME, name.encode() + new.encode(), count=len(name.encode())).err
+
+    def unlink(self, name):
+        """The error number, or 0."""
+        return self.ask(UNLINK, name.encode()).err
 
     def list(self, name="", count=4096):
         names, cursor = [], 0

@@ -68,6 +68,37 @@ def lists_in_parts():
 
 
 @case
+def names_are_removed_and_changed():
+    os.makedirs(f"{root}/n/sub")
+    for name in ("n/a", "n/b", "n/sub/c"):
+        file(name, name.encode())
+    os.symlink("/etc", f"{root}/n/out")
+    os.symlink("b", f"{root}/n/link")
+    with Server() as server:
+        one = server.client()
+        for err in (one.unlink("n/a"), one.rename("n/a", "n/z")):
+            eq(err, errno.EROFS)
+    with Server("--write") as server:
+        one = server.client()
+        handle = one.open("n/b")
+        eq(one.rename("n/a", "n/sub/b"), 0)
+        eq(one.rename("n/sub/b", "n/b"), 0)
+        eq(open(f"{root}/n/b", "rb").read(), b"n/a")
+        # Who has it open reads the bytes that it had.
+        eq(one.ask(c.READ, handle=handle, count=10).payload, b"n/b")
+        eq([one.unlink(n) for n in ("n/a", "n/sub", "nix/x", "n", ".", "n/..", "n/b/")],
+           [errno.ENOENT, errno.EISDIR, errno.ENOENT] + [errno.EISDIR] * 4)
+        eq([one.unlink(n) for n in ("../x", "n/out/passwd", "/etc/x")],
+           [errno.EXDEV, errno.EXDEV, errno.EINVAL])
+        eq([one.rename("n/b", n) for n in ("n/out/x", "../x", "/x", "n/sub", "nix/b", "n/b/x")],
+           [errno.EXDEV, errno.EXDEV, errno.EINVAL, errno.EISDIR, errno.ENOENT, errno.ENOTDIR])
+        eq([one.rename(n, "n/q") for n in ("n/sub", "n/out/passwd", "n/nix")],
+           [errno.EISDIR, errno.EXDEV, errno.ENOENT])
+        eq((one.unlink("n/link"), one.unlink("n/sub/c"), one.unlink("n/b")), (0, 0, 0))
+        eq(sorted(os.listdir(f"{root}/n")), ["out", "sub"])
+
+
+@case
 def requests_come_back_in_any_order_once():
     content = data(1 << 20)
     file("f", content)
@@ -107,7 +138,14 @@ def hostile_bytes_end_their_connection():
         "versions": c.request(c.HELLO, c.hello(version=1, oldest=2)),
         "header_crc": greeting + good[:-1] + bytes([good[-1] ^ 1]),
         "op 0": greeting + c.header(0),
-        "op 10": greeting + c.header(10),
+        "op 12": greeting + c.header(12),
+        "unlink of nothing": greeting + c.header(c.UNLINK),
+        "unlink of a long name": greeting + c.request(c.UNLINK, b"x" * 4096),
+        "rename of nothing": greeting + c.request(c.RENAME, b"xy"),
+        "rename to nothing": greeting + c.request(c.RENAME, b"xy", count=2),
+        "rename of 4 GiB": greeting + c.request(c.RENAME, b"xy", count=0xFFFFFFFF),
+        "rename of a long name": greeting + c.request(c.RENAME, b"x" * 4097, count=4096),
+        "rename to a long name": greeting + c.request(c.RENAME, b"x" * 4097, count=1),
         "flags": greeting + c.header(c.READ, handle=1, count=1, flags=4),
         "len 47": greeting + c.header(c.CLOSE, length=47, handle=1),
         "len 0": greeting + c.header(c.CLOSE, length=0, handle=1),

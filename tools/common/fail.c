@@ -61,6 +61,13 @@ void say(const char *fmt, ...)
 		(void)fprintf(stderr, "%s\n", safe);
 }
 
+int say_failure(int err, const char *what)
+{
+	(void)fail_pst(err, what);
+	say("%s", fail_text());
+	return 1;
+}
+
 int usage_error(const char *fmt, ...)
 {
 	char buf[512];

@@ -19,6 +19,12 @@ int fail_pst(int err, const char *what);
 
 const char *fail_text(void);
 
+/*
+ * Say the library's sentence at once, for a command that goes on with what else it was given.
+ * Return: 1, which is the command's exit status then.
+ */
+int say_failure(int err, const char *what);
+
 /* The command that runs: messages begin with "penstock: NAME: ". */
 extern const char *cmd_name;
 

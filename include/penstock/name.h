@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of files: facts, lists and changes, without opening a file; manual page: pst_name(3). */
+#ifndef PENSTOCK_NAME_H
+#define PENSTOCK_NAME_H
+
+#include <penstock/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a name stands for. */
+enum pst_name_kind {
+	PST_NAME_FILE = 1,  /* a regular file, or an object */
+	PST_NAME_DIR = 2,   /* a directory; in an object store: what many keys begin with */
+	PST_NAME_OTHER = 3, /* a device, a FIFO, a socket; in a list also a symbolic link */
+};
+
+/* Members of struct pst_name_info that are filled in. */
+#define PST_NAME_HAS_SIZE (1u << 0)
+#define PST_NAME_HAS_MTIME (1u << 1)
+
+struct pst_name_info {
+	size_t sz;        /* sizeof(struct pst_name_info) */
+	uint32_t kind;    /* enum pst_name_kind */
+	uint32_t has;     /* PST_NAME_HAS_* */
+	uint64_t size;    /* bytes of a file */
+	int64_t mtime_ns; /* last change, nanoseconds since 1970 */
+};
+
+/**
+ * typedef pst_name_fn - take one entry of a list
+ * @arg:  what was given to pst_name_list()
+ * @name: the entry's name in the directory, valid until the function returns
+ * @info: what is known of it, likewise; @has of it tells which members
+ *
+ * Runs on the thread that called pst_name_list(), and may call the library.
+ *
+ * Return: 0 to go on; any other number ends the list.
+ */
+typedef int (*pst_name_fn)(void *arg, const char *name, const struct pst_name_info *info);
+
+/* Tell size and time of every file, also where that takes a question for each.  A symbolic link
+ * to a file is listed as that file. */
+#define PST_NAME_FACTS (1u << 0)
+/* List the files of all directories beneath, too, with slashes in their names, and no directories.
+ * Symbolic links to directories are not followed. */
+#define PST_NAME_TREE (1u << 1)
+
+/**
+ * pst_name_stat() - tell what a name stands for
+ * @name: as pst_file_open() takes it; also a directory, and the root of a service
+ * @ret:  filled in
+ *
+ * Follows symbolic links.  Any thread; waits no longer than pst_file_open().
+ *
+ * Return: 0; -ENOENT, -EACCES and the like; -EINVAL for a bad sz; -EOPNOTSUPP where names of this
+ * kind tell no facts; -EPROTONOSUPPORT as pst_file_open().
+ */
+PST_API int pst_name_stat(const char *name, struct pst_name_info *ret);
+
+/**
+ * pst_name_list() - list a directory
+ * @name:  a directory, or the root of a service: scheme://SERVER/
+ * @flags: PST_NAME_FACTS, PST_NAME_TREE
+ * @fn:    is called for each entry, in any order; "." and ".." are left out
+ * @arg:   for @fn
+ *
+ * An entry that is there all the time comes once.  Names are bytes: they may hold every character
+ * but NUL.
+ *
+ * Return: 0; what @fn returned, if that was not 0; -ENOTDIR for a file; -ELOOP for a tree of more
+ * than 128 levels; the errors of pst_name_stat().
+ */
+PST_API int pst_name_list(const char *name, uint32_t flags, pst_name_fn fn, void *arg);
+
+/**
+ * pst_name_unlink() - remove a file
+ * @name: a file; not a directory
+ *
+ * Who has the file open may read it to its end where it is local; elsewhere reads fail with -ESTALE
+ * or -ENOENT.
+ *
+ * Return: 0; -EISDIR for a directory; -EROFS where the service takes no writes; the errors of
+ * pst_name_stat().  After -ETIMEDOUT, -ECONNRESET or -EIO it is not known whether the file is
+ * there.
+ */
+PST_API int pst_name_unlink(const char *name);
+
+/**
+ * pst_name_rename() - give a file another name
+ * @name: a file
+ * @to:   the new name, in the same service; a file that has it is replaced, in one step
+ *
+ * Return: 0; -EXDEV where the two names are not of one service or file system; -EOPNOTSUPP where
+ * files are not renamed in one step, as in object stores; the errors of pst_name_unlink().
+ */
+PST_API int pst_name_rename(const char *name, const char *to);
+
+/**
+ * pst_name_truncate() - set the size of a file
+ * @name: a file
+ * @size: bytes, at most 2^63 - 1; new bytes are 0
+ *
+ * Return: 0; -EFBIG; -EOPNOTSUPP where files are written as a whole; the errors of
+ * pst_name_unlink().
+ */
+PST_API int pst_name_truncate(const char *name, uint64_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

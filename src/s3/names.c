@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Names of objects.  A directory of s3:// is what keys begin with up to a slash: it is there as
+ * long as an object is.
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "file/names.h"
+#include "s3/http.h"
+#include "s3/read.h"
+
+#define PAGE "1000"
+#define TOKEN_LEN 2048
+
+struct listing {
+	struct where *where;
+	char *prefix; /* "", or the directory with a slash at its end */
+	uint32_t flags;
+	pst_name_fn fn;
+	void *arg;
+	int stop;             /* what fn returned */
+	bool found, any;      /* a key begins with prefix: on this page, on any */
+	uint64_t deadline_ns; /* of pages that bring nothing */
+};
+
+/* The contents of the next element of that name, cut off at their end until the next call; NULL:
+ * none. */
+static char *next_element(char **at, const char *name)
+{
+	char open[32], shut[32], *from, *end;
+
+	(void)snprintf(open, sizeof(open), "<%s>", name);
+	(void)snprintf(shut, sizeof(shut), "</%s>", name);
+	if (!**at)
+		**at = '<'; /* that the last call cut off */
+	from = strstr(*at, open);
+	end = from ? strstr(from, shut) : NULL;
+	if (!end)
+		return NULL;
+	*end = '\0';
+	*at = end;
+	return from + strlen(open);
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Undo percent-encoding in place; false: a NUL is in it. */
+static bool decode(char *text)
+{
+	char *to = text;
+
+	for (; *text; text++) {
+		int high = *text == '%' ? hex_digit(text[1]) : -1;
+		int low = high >= 0 ? hex_digit(text[2]) : -1;
+
+		*to = (char)(low >= 0 ? high << 4 | low : *text);
+		if (!*to++)
+			return false;
+		text += low >= 0 ? 2 : 0;
+	}
+	*to = '\0';
+	return true;
+}
+
+/* 2026-01-02T03:04:05.000Z; false: it is no such time. */
+static bool parse_time(const char *text, int64_t *ret_ns)
+{
+	struct tm tm = { 0 };
+	const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+
+	if (!end || (*end != 'Z' && *end != '.'))
+		return false;
+	*ret_ns = (int64_t)timegm(&tm) * (int64_t)NSEC_PER_SEC;
+	return true;
+}
+
+/* Hand a key or a common prefix on, by its name in the directory. */
+static int give(struct listing *l, char *key, struct pst_name_info *info)
+{
+	size_t prefix = strlen(l->prefix), len;
+
+	if (!decode(key) || strncmp(key, l->prefix, prefix) != 0)
+		return -EPROTO;
+	l->found = true;
+	key += prefix;
+	len = strlen(key);
+	if (info->kind == PST_NAME_DIR && len)
+		key[--len] = '\0';
+	/* The key of the directory itself, and keys with two slashes in a row, which have no name
+	 * in a directory. */
+	if (!len)
+		return 0;
+	l->stop = l->fn(l->arg, key, info);
+	return l->stop;
+}
+
+static int add_page(struct listing *l, char *xml)
+{
+	char key[KEY_MAX * 3 + 1], size[24], when[40], *at = xml, *e;
+	int r = 0;
+
+	while (!(l->flags & PST_NAME_TREE) && r == 0 && (e = next_element(&at, "CommonPrefixes"))) {
+		struct pst_name_info info = { .sz = sizeof(info), .kind = PST_NAME_DIR };
+
+		r = xml_find(e, "Prefix", key, sizeof(key)) ? give(l, key, &info) : -EPROTO;
+	}
+	for (at = xml; r == 0 && (e = next_element(&at, "Contents"));) {
+		struct pst_name_info info = {
+			.sz = sizeof(info),
+			.kind = PST_NAME_FILE,
+			.has = PST_NAME_HAS_SIZE,
+		};
+
+		if (!xml_find(e, "Key", key, sizeof(key)) ||
+		    !xml_find(e, "Size", size, sizeof(size)) || !*size ||
+		    strspn(size, "0123456789") != strlen(size))
+			return -EPROTO;
+		info.size = strtoull(size, NULL, 10);
+		if (xml_find(e, "LastModified", when, sizeof(when)) &&
+		    parse_time(when, &info.mtime_ns))
+			info.has |= PST_NAME_HAS_MTIME;
+		r = give(l, key, &info);
+	}
+	return r;
+}
+
+/* One page of at most max keys.  1: there are more, from token on; 0; -errno with a sentence; or
+ * what fn returned, with l->stop. */
+static int read_page(struct listing *l, const char *max, char token[TOKEN_LEN])
+{
+	struct pair q[6] = { { "list-type", "2" },
+			     { "max-keys", max },
+			     { "encoding-type", "url" },
+			     { "prefix", l->prefix } };
+	struct call c = { .method = "GET", .where = l->where, .deadline_ns = l->deadline_ns };
+	char more[8] = "", next[TOKEN_LEN] = "";
+	size_t nr = 4;
+	int r;
+
+	if (!(l->flags & PST_NAME_TREE))
+		q[nr++] = (struct pair){ "delimiter", "/" };
+	if (*token)
+		q[nr++] = (struct pair){ "continuation-token", token };
+	c.query = encode_query(q, nr);
+	r = c.query ? call_wait(&c) : err_set(ENOMEM, "out of memory");
+	free(c.query);
+	if (r == 0 &&
+	    (!c.text || strlen(c.text) != c.text_len || !strstr(c.text, "<ListBucketResult")))
+		r = -EPROTO;
+	if (r == 0) {
+		(void)xml_find(c.text, "IsTruncated", more, sizeof(more));
+		(void)xml_find(c.text, "NextContinuationToken", next, sizeof(next));
+		r = add_page(l, c.text);
+	}
+	call_free_text(&c);
+	if (l->stop)
+		return l->stop;
+	if (r == -EPROTO)
+		return err_set(EPROTO, "%.200s: the server's answer is no listing",
+			       l->where->shown);
+	if (r < 0 || strcmp(more, "true") != 0)
+		return r;
+	if (!*next || strcmp(next, token) == 0)
+		return err_set(EPROTO, "%.200s: the server says that there is more, and not where",
+			       l->where->shown);
+	(void)strcpy(token, next);
+	return 1;
+}
+
+static int read_pages(struct listing *l)
+{
+	char token[TOKEN_LEN] = "";
+	bool found = true;
+	int r;
+
+	do {
+		/* Pages without a key may follow each other, but not for ever. */
+		if (found)
+			l->deadline_ns = now_ns() + OPEN_NS;
+		l->found = false;
+		r = read_page(l, PAGE, token);
+		found = l->found;
+		l->any |= found;
+	} while (r > 0 && !l->stop);
+	return r;
+}
+
+/* Take the key out of a name: requests for lists go to the bucket's own path. */
+static int listing_begin(struct listing *l)
+{
+	struct where *w = l->where;
+	const char *slash = strchr(w->shown + strlen("s3://"), '/'), *key = slash ? slash + 1 : "";
+	size_t len = strlen(key);
+
+	w->path[w->key_at - w->path_style] = '\0';
+	return asprintf(&l->prefix, "%s%s", key, len && key[len - 1] != '/' ? "/" : "") < 0
+		       ? err_set(ENOMEM, "out of memory")
+		       : 0;
+}
+
+static int err_no_dir(const struct listing *l)
+{
+	return err_set(ENOENT, "%.200s: no key of the bucket begins so", l->where->shown);
+}
+
+static int names_begin(const char *name, struct where **ret)
+{
+	int r = http_get();
+
+	if (r < 0)
+		return r;
+	r = where_new(name, ret);
+	if (r < 0)
+		http_put();
+	return r;
+}
+
+static void names_end(struct where *w)
+{
+	where_free(w);
+	http_put();
+}
+
+static int count_entry(void *arg, const char *name, const struct pst_name_info *info)
+{
+	(void)name;
+	(void)info;
+	(*(unsigned *)arg)++;
+	return 0;
+}
+
+static int s3_list(const char *name, uint32_t flags, pst_name_fn fn, void *arg)
+{
+	struct listing l = { .flags = flags, .fn = fn, .arg = arg };
+	int r = names_begin(name, &l.where);
+
+	if (r < 0)
+		return r;
+	r = listing_begin(&l);
+	if (r == 0)
+		r = read_pages(&l);
+	if (r == 0 && !l.any && *l.prefix)
+		r = err_no_dir(&l);
+	free(l.prefix);
+	names_end(l.where);
+	return r;
+}
+
+/* -------------------------------------------------------------------- stat */
+
+static int object_stat(struct where *w, struct pst_name_info *ret)
+{
+	struct range range = { 0 };
+	struct call c;
+	time_t then;
+	int r = where_probe(w, &c);
+
+	if (r == -ERANGE && c.answer.status == 416)
+		r = 0;
+	call_free_text(&c);
+	if (r < 0)
+		return r;
+	then = curl_getdate(c.answer.modified, NULL);
+	ret->kind = PST_NAME_FILE;
+	ret->has = PST_NAME_HAS_SIZE;
+	ret->size = range_parse(c.answer.range, &range) ? range.size
+		    : c.answer.status == 200            ? c.answer.length
+							: 0;
+	if (then != -1) {
+		ret->has |= PST_NAME_HAS_MTIME;
+		ret->mtime_ns = (int64_t)then * (int64_t)NSEC_PER_SEC;
+	}
+	return 0;
+}
+
+/* Is there a key that begins so? */
+static int dir_stat(struct where *w, struct pst_name_info *ret)
+{
+	unsigned nr = 0;
+	struct listing l = {
+		.where = w,
+		.flags = PST_NAME_TREE,
+		.fn = count_entry,
+		.arg = &nr,
+		.deadline_ns = now_ns() + OPEN_NS,
+	};
+	char token[TOKEN_LEN] = "";
+	int r = listing_begin(&l);
+
+	if (r == 0)
+		r = read_page(&l, "1", token);
+	if (r >= 0 && !l.found && *l.prefix)
+		r = err_no_dir(&l);
+	free(l.prefix);
+	if (r < 0)
+		return r;
+	ret->kind = PST_NAME_DIR;
+	return 0;
+}
+
+static int s3_stat(const char *name, struct pst_name_info *ret)
+{
+	const char *slash = strchr(name + strlen("s3://"), '/');
+	bool object = slash && slash[1] && name[strlen(name) - 1] != '/';
+	struct where *w;
+	int r = names_begin(name, &w);
+
+	if (r < 0)
+		return r;
+	r = object ? object_stat(w, ret) : -ENOENT;
+	if (r == -ENOENT)
+		r = dir_stat(w, ret);
+	names_end(w);
+	return r;
+}
+
+static int http_stat(const char *name, struct pst_name_info *ret)
+{
+	struct where *w;
+	int r = names_begin(name, &w);
+
+	if (r < 0)
+		return r;
+	r = object_stat(w, ret);
+	names_end(w);
+	return r;
+}
+
+/* ------------------------------------------------------------------- remove */
+
+static int s3_unlink(const char *name)
+{
+	struct call c = { 0 };
+	struct where *w;
+	int r = names_begin(name, &w);
+
+	if (r < 0)
+		return r;
+	if (where_is_bucket(name))
+		r = err_set(EISDIR, "%.200s is a bucket, and no object", name);
+	/* A DELETE of what is not there succeeds. */
+	if (r == 0)
+		r = where_probe(w, &c);
+	if (r == -ERANGE && c.answer.status == 416)
+		r = 0;
+	call_free_text(&c);
+	if (r == 0) {
+		c = (struct call){
+			.method = "DELETE",
+			.where = w,
+			.deadline_ns = now_ns() + OPEN_NS,
+		};
+		r = call_wait(&c);
+		call_free_text(&c);
+	}
+	names_end(w);
+	return r;
+}
+
+const struct names_ops s3_names_ops = {
+	.stat = s3_stat,
+	.list = s3_list,
+	.lists_trees = true,
+	.unlink = s3_unlink,
+};
+
+const struct names_ops http_names_ops = { .stat = http_stat };
