@@ -16,7 +16,7 @@ from ._lib import Error, Result, library_path, version
 from ._memory import Memory
 from ._queue import Completion, Queue
 from ._sums import crc32c
-from . import safetensors
+from . import names, safetensors
 
 __all__ = ["Completion", "Error", "File", "Memory", "Queue", "Result", "ShortRead", "__version__",
-           "crc32c", "devices", "doctor", "library_path", "safetensors", "version"]
+           "crc32c", "devices", "doctor", "library_path", "names", "safetensors", "version"]
