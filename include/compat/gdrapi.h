@@ -2,25 +2,23 @@
 /*
  * libgdrapi - CPU mappings of GPU memory, for programs written for gdrcopy.
  *
- * Calls, types and numbers are those of gdrcopy 2.6.  libpenstock serves them.  It uses the
- * kernel module gdrdrv where that is loaded, and needs no module elsewhere.
+ * Calls, types and numbers are those of gdrcopy 2.6, served by libpenstock.  The library uses
+ * the kernel module gdrdrv if it is loaded, and works without it.
  *
- * Rules that hold for every call below, so that they are not repeated:
+ * These rules hold for every call:
  *
  *   - int results are 0 on success and a positive errno on failure; errno itself is left
- *     as it was.  GDRCOPY_ENABLE_LOGGING in the environment, with any value, prints the cause
- *     to standard error; GDRCOPY_LOG_LEVEL is the least that is printed: 1 debug, 2 info,
- *     3 warn, 4 error (the default).  Both are ignored in set-uid programs.
+ *     as it was.  Set GDRCOPY_ENABLE_LOGGING in the environment to any value to print the cause
+ *     to standard error; GDRCOPY_LOG_LEVEL is the lowest level that is printed: 1 debug, 2 info,
+ *     3 warn, 4 error (the default).  Set-uid programs ignore both.
  *   - Outputs are written on success only.
- *   - A handle that is none, or is none any more, gives EINVAL, also when another object was
- *     made since.
+ *   - An invalid handle gives EINVAL, also a closed handle after new objects were created.
  *   - Any thread may make any call at any time.  gdr_unmap(), gdr_unpin_buffer() and gdr_close()
- *     wait for copies that are under way.  They do not wait for a thread that uses the mapping's
- *     pointer itself: the program sees to that.
+ *     wait for running gdr_copy calls.  They cannot wait for a thread that uses the mapping's
+ *     pointer itself: the program must do so.
  *   - After fork() the child gets EACCES for every handle of its parent, inherits no mapping,
- *     and gets NULL from gdr_open() once the parent has pinned something.
- *   - GPU memory is that of the CUDA driver, however it was allocated, and memory of
- *     libpenstock's software device.
+ *     and gets NULL from gdr_open() if the parent has pinned something.
+ *   - GPU memory is any memory of the CUDA driver or of libpenstock's software device.
  */
 #ifndef GDRAPI_H
 #define GDRAPI_H
@@ -35,12 +33,12 @@
 #define GDR_API_MINOR_VERSION 6
 #define GDR_API_VERSION ((GDR_API_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | GDR_API_MINOR_VERSION)
 
-/* The lowest version of the module gdrdrv that serves. */
+/* The oldest version of the module gdrdrv that works. */
 #define MINIMUM_GDRDRV_MAJOR_VERSION 2
 #define MINIMUM_GDRDRV_MINOR_VERSION 0
-/* Sizes are counted in these pages, 64 KiB. */
 #define MINIMUM_GDRDRV_VERSION \
 	((MINIMUM_GDRDRV_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | MINIMUM_GDRDRV_MINOR_VERSION)
+/* The GPU page, 64 KiB, in which sizes are counted. */
 #define GPU_PAGE_SHIFT 16
 #define GPU_PAGE_SIZE (1UL << GPU_PAGE_SHIFT)
 #define GPU_PAGE_OFFSET (GPU_PAGE_SIZE - 1)
@@ -58,8 +56,8 @@ struct gdr;
 typedef struct gdr *gdr_t;
 
 /*
- * Define GDRAPI_V1 before this header to build a program that was written for gdrcopy 1.x: its
- * handle is a number, its info has five members, and gdr_copy_to_bar() is declared.
+ * Define GDRAPI_V1 before this header to build a program that was written for gdrcopy 1.x.  The
+ * handle is a number there, gdr_info_t has five members, and gdr_copy_to_bar() is declared.
  */
 #ifdef GDRAPI_V1
 typedef unsigned long gdr_mh_t;
@@ -71,11 +69,11 @@ typedef struct gdr_mh_s {
 
 typedef enum gdr_pin_flags {
 	GDR_PIN_FLAG_DEFAULT = 0,
-	GDR_PIN_FLAG_FORCE_PCIE = 1, /* past a coherent link; not to be had */
+	GDR_PIN_FLAG_FORCE_PCIE = 1, /* bypass a coherent link; not supported */
 } gdr_pin_flags_t;
 
 typedef enum gdr_map_flags {
-	GDR_MAP_FLAG_DEFAULT = 0, /* as the backend maps */
+	GDR_MAP_FLAG_DEFAULT = 0, /* the back end chooses */
 	GDR_MAP_FLAG_REQ_WC_MAPPING = 1,
 	GDR_MAP_FLAG_REQ_CACHE_MAPPING = 2,
 	GDR_MAP_FLAG_REQ_DEVICE_MAPPING = 3,
@@ -83,8 +81,8 @@ typedef enum gdr_map_flags {
 
 typedef enum gdr_mapping_type {
 	GDR_MAPPING_TYPE_NONE = 0,    /* not mapped */
-	GDR_MAPPING_TYPE_WC = 1,      /* write combining: stores gather, loads are slow */
-	GDR_MAPPING_TYPE_CACHING = 2, /* as ordinary memory */
+	GDR_MAPPING_TYPE_WC = 1,      /* write combining: the CPU gathers stores; loads are slow */
+	GDR_MAPPING_TYPE_CACHING = 2, /* cached like host memory */
 	GDR_MAPPING_TYPE_DEVICE = 3,  /* neither gathered nor cached */
 	GDR_MAPPING_TYPE_MAX = 4,
 } gdr_mapping_type_t;
@@ -92,7 +90,7 @@ typedef enum gdr_mapping_type {
 typedef enum gdr_attr {
 	GDR_ATTR_USE_PERSISTENT_MAPPING = 1,      /* 1: a mapping outlives the free of its memory */
 	GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE = 2, /* 0: no */
-	GDR_ATTR_USING_DMA_BUF_MMAP = 3,          /* 0: the backend is chosen for each mapping */
+	GDR_ATTR_USING_DMA_BUF_MMAP = 3,          /* 0: each mapping chooses its back end */
 	GDR_ATTR_MAX = 4,
 } gdr_attr_t;
 
@@ -100,17 +98,17 @@ typedef enum gdr_attr {
  * A pinned buffer.  The byte at device address a is at (char *)mapping + (a - va).
  */
 typedef struct gdr_info_v2 {
-	uint64_t va;          /* device address of the mapping's first byte: what was pinned */
-	uint64_t mapped_size; /* bytes that gdr_map() takes at most: the size in whole GPU pages */
-	uint32_t page_size;   /* GPU_PAGE_SIZE */
-	uint64_t tm_cycles;   /* 0: not counted */
-	uint32_t cycles_per_ms; /* 0 */
-	unsigned mapped : 1;
-	unsigned wc_mapping : 1;
-	gdr_mapping_type_t mapping_type;
+	uint64_t va;            /* device address of the mapping's first byte, as it was pinned */
+	uint64_t mapped_size;   /* most bytes that gdr_map() accepts: the size in whole GPU pages */
+	uint32_t page_size;     /* GPU_PAGE_SIZE */
+	uint64_t tm_cycles;     /* always 0 */
+	uint32_t cycles_per_ms; /* always 0 */
+	unsigned mapped : 1;    /* 1 if the buffer is mapped */
+	unsigned wc_mapping : 1;         /* 1 if the mapping is write combining */
+	gdr_mapping_type_t mapping_type; /* kind of the mapping */
 } gdr_info_v2_t;
 
-/* The same as it was before 2.4, which the symbol gdr_get_info fills in. */
+/* The structure of gdrcopy before 2.4, which the symbol gdr_get_info fills in. */
 typedef struct gdr_info_v1 {
 	uint64_t va;
 	uint64_t mapped_size;
@@ -122,7 +120,7 @@ typedef struct gdr_info_v1 {
 } gdr_info_v1_t;
 
 #ifdef GDRAPI_V1
-/* Two bits more are written behind the last member, into the padding. */
+/* gdr_get_info() also writes two bits into the padding after the last member. */
 typedef struct gdr_info {
 	uint64_t va;
 	uint64_t mapped_size;
@@ -135,19 +133,18 @@ typedef gdr_info_v2_t gdr_info_t;
 #endif
 
 /**
- * gdr_open() - begin
+ * gdr_open() - open the library
  *
- * Where the calling thread has a current CUDA context, a mapping of a little memory of its
- * device is made and proven, so that a program learns here and not later that its machine
- * has none to give.
+ * If the calling thread has a current CUDA context, the call maps a little memory of its device
+ * and proves the mapping, so that a program learns at once if its machine cannot map GPU memory.
  *
- * Return: a handle for the other calls, to be ended with gdr_close(); NULL when no mapping can be
- * had here (the log says why), when 1,024 are open, or out of memory.
+ * Return: a handle for the other calls, to be closed with gdr_close(); NULL if GPU memory cannot
+ * be mapped (the log says why), if 1,024 handles are open, or without memory.
  */
 GDR_API gdr_t gdr_open(void);
 
 /**
- * gdr_close() - unmap and unpin all that is left, and end
+ * gdr_close() - unmap and unpin all buffers of a handle, and close it
  * @g: invalid afterwards, also for other threads
  *
  * Return: 0; EINVAL.
@@ -163,16 +160,14 @@ GDR_API int gdr_close(gdr_t g);
  * @va_space:  0
  * @handle:    the buffer, to be ended with gdr_unpin_buffer()
  *
- * Clients round a range to whole GPU pages at one end or both.  Where that took it past the
- * ends of its allocation, by less than a page each, it is cut back: info.va stays what was
- * asked for, and bytes that belong to no allocation, or to another, are not mapped.
- * A range in whole pages that could belong to either of several small allocations is
- * refused; give address and length as they are.
+ * Clients round a range to whole GPU pages at one end or both.  A range that this moved past the
+ * ends of its allocation, by less than a page, is cut back: info.va stays as asked for, and bytes
+ * outside of the allocation are not mapped.  A range of whole pages that could belong to one of
+ * several small allocations is refused; pass the exact address and length instead.
  *
  * The memory must stay allocated until it is mapped.  Ranges may overlap.
  *
- * Return: 0; EINVAL for an unknown handle, a token, no size, or memory that no GPU has; ENOMEM;
- * EMFILE.
+ * Return: 0; EINVAL for an unknown handle, a token, size 0, or memory of no GPU; ENOMEM; EMFILE.
  */
 GDR_API int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 			   uint32_t va_space, gdr_mh_t *handle);
@@ -191,7 +186,7 @@ GDR_API int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t
 			      gdr_mh_t *handle);
 
 /**
- * gdr_unpin_buffer() - end a buffer, and its mapping if there is one
+ * gdr_unpin_buffer() - unpin a buffer, and unmap it if it is mapped
  * @g:      as gdr_open() gave it
  * @handle: invalid afterwards
  *
@@ -200,7 +195,7 @@ GDR_API int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t
 GDR_API int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
 
 /**
- * gdr_get_callback_flag() - did the driver take the memory away?
+ * gdr_get_callback_flag() - ask whether the driver has revoked the memory
  * @g:      as gdr_open() gave it
  * @handle: the buffer
  * @flag:   always 0: mappings outlive the free of their memory
@@ -250,18 +245,19 @@ GDR_API int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
  * @size:   bytes
  * @flags:  enum gdr_map_flags
  *
- * Return: as gdr_map(); EINVAL for unknown flags; EOPNOTSUPP when this kind is not to be had.
+ * Return: as gdr_map(); EINVAL for unknown flags; EOPNOTSUPP if this kind of mapping is not
+ * supported.
  */
 GDR_API int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
 
 /**
- * gdr_unmap() - end a buffer's mapping
+ * gdr_unmap() - unmap a buffer
  * @g:      as gdr_open() gave it
  * @handle: the buffer
  * @va:     as gdr_map() gave it
- * @size:   as gdr_map() was given it; all is unmapped in any case
+ * @size:   as passed to gdr_map(); the whole mapping is unmapped in any case
  *
- * Return: 0; EINVAL when it is not mapped, not there, or not as large.
+ * Return: 0; EINVAL if the buffer is not mapped at @va, or its mapping is smaller than @size.
  */
 GDR_API int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
@@ -272,9 +268,9 @@ GDR_API int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
  * @h_ptr:     host memory, of any alignment
  * @size:      bytes; 0 is fine
  *
- * The stores are fenced when it returns.
+ * The stores are fenced on return.
  *
- * Return: 0; EINVAL when the buffer is not mapped, or for bytes outside its mapping.
+ * Return: 0; EINVAL if the buffer is not mapped, or for bytes outside its mapping.
  */
 GDR_API int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 
@@ -290,26 +286,26 @@ GDR_API int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_
 GDR_API int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
 
 /**
- * gdr_runtime_get_version() - the version of gdrcopy that this library speaks
+ * gdr_runtime_get_version() - return the version of gdrcopy that this library implements
  * @major: 2
  * @minor: 6
  */
 GDR_API void gdr_runtime_get_version(int *major, int *minor);
 
 /**
- * gdr_driver_get_version() - the version of the module that a program may count on
+ * gdr_driver_get_version() - return the version of gdrdrv whose features work
  * @g:     as gdr_open() gave it
  * @major: 2
- * @minor: 6, whatever maps the memory
+ * @minor: 6, whichever back end maps the memory
  *
  * Return: 0; EINVAL.
  */
 GDR_API int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 
 /**
- * gdr_get_attribute() - tell one fact about the mappings to be had
+ * gdr_get_attribute() - return a fact about mappings
  * @g:    as gdr_open() gave it
- * @attr: enum gdr_attr, where each value stands
+ * @attr: enum gdr_attr, whose comments list the values
  * @v:    the value
  *
  * Return: 0; EINVAL for an unknown attribute.
@@ -317,7 +313,7 @@ GDR_API int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 GDR_API int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
 
 /**
- * gdr_get_mapping_type_string() - a kind of mapping in words
+ * gdr_get_mapping_type_string() - describe a kind of mapping in words
  * @type: enum gdr_mapping_type, without MAX
  * @ret:  a constant string
  *
@@ -327,19 +323,19 @@ GDR_API int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **re
 
 #ifdef GDRAPI_V1
 /**
- * gdr_copy_to_bar() - gdr_copy_to_mapping() as 1.x had it
+ * gdr_copy_to_bar() - copy into GPU memory, for programs of gdrcopy 1.x
  * @bar_ptr: any byte in any mapping of the process
  * @h_ptr:   host memory
  * @size:    bytes; 0 is fine
  *
- * Looks for the mapping among all there are: the later call is faster.
+ * Searches all mappings; gdr_copy_to_mapping() is faster.
  *
  * Return: 0; EINVAL for bytes that are not in one mapping.
  */
 GDR_API int gdr_copy_to_bar(void *bar_ptr, const void *h_ptr, size_t size);
 
 /**
- * gdr_copy_from_bar() - gdr_copy_from_mapping() as 1.x had it
+ * gdr_copy_from_bar() - copy out of GPU memory, for programs of gdrcopy 1.x
  * @h_ptr:   host memory
  * @bar_ptr: any byte in any mapping of the process
  * @size:    bytes; 0 is fine

@@ -3,26 +3,26 @@
  * libhf3fs_api_shared - rings of file requests over shared memory, for programs written for
  * 3FS's usrbio.
  *
- * Calls, structures and numbers are those of 3FS.  A mount point belongs either to a file system
- * daemon that speaks 3FS's protocol, or to a plain directory that was prepared with
- * `penstock mount --plain': there, threads of the calling process do the work with libpenstock.
+ * Calls, structures and numbers are those of 3FS.  A mount point is either a file system whose
+ * daemon speaks 3FS's protocol, or a plain directory that `penstock mount --plain' prepared.  On
+ * a plain directory threads of the calling process execute requests with libpenstock.
  *
- * Rules that hold for every call below, so that they are not repeated:
+ * These rules hold for every call:
  *
- *   - int results are 0 or a count on success and -errno on failure.  The exceptions are old and
- *     programs rely on them: hf3fs_reg_fd() succeeds with a value that is not positive and
- *     fails with a positive errno; hf3fs_hardlink() and hf3fs_punchhole() fail with a positive
- *     errno.
- *   - NULL, or a structure that no call of this library filled in, gives -EINVAL where it can be
- *     noticed, and void calls then do nothing.
- *   - The caller allocates the structures, the library fills them in.  They may be copied.
- *   - A mount point is a path of less than 256 bytes, as hf3fs_extract_mount_point() gives it.
- *   - Any thread may make any call at any time, but: of one ring, one thread at a time prepares,
- *     and one thread at a time waits; these may be two.
- *   - After fork() a ring belongs to one of the two processes.  On a plain directory it stays the
- *     parent's: the child gets -EOWNERDEAD.  exec() inherits nothing.
- *   - HF3FS_USRBIO_LIB_LOG in the environment (ERROR, WARN, INFO, DBG; OFF) says what is printed
- *     to standard error, WARN without it.  It is ignored in set-uid programs.
+ *   - int results are 0 or a count on success and -errno on failure.  Three old calls differ,
+ *     because programs rely on it: hf3fs_reg_fd() returns 0 or a negative value on success and a
+ *     positive errno on failure; hf3fs_hardlink() and hf3fs_punchhole() return a positive errno
+ *     on failure.
+ *   - NULL, or a structure that no call of this library filled in, gives -EINVAL if the library
+ *     can detect it; void calls then do nothing.
+ *   - The caller allocates the structures, and the library fills them in.  They may be copied.
+ *   - A mount point is a path of less than 256 bytes, as hf3fs_extract_mount_point() returns it.
+ *   - Any thread may make any call at any time, with one exception: only one thread at a time may
+ *     prepare requests of a ring, and only one at a time may wait for them.
+ *   - After fork() a ring belongs to one of the two processes.  On a plain directory the parent
+ *     keeps it, and the child gets -EOWNERDEAD.  exec() inherits nothing.
+ *   - HF3FS_USRBIO_LIB_LOG in the environment (ERROR, WARN, INFO, DBG or OFF; default WARN) sets
+ *     what is printed to standard error.  Set-uid programs ignore it.
  */
 #ifndef HF3FS_USRBIO_H
 #define HF3FS_USRBIO_H
@@ -45,65 +45,66 @@ struct timespec; /* <time.h> of a strict C99 has none */
 
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
-/* Flags of a ring. */
-#define HF3FS_IOR_ALLOW_READ_UNCOMMITTED 1 /* of no meaning on a plain directory */
-#define HF3FS_IOR_FORBID_READ_HOLES 2      /* a hole before data gives -ENODATA, not zeros */
+/* Flag of a ring: ignored on a plain directory. */
+#define HF3FS_IOR_ALLOW_READ_UNCOMMITTED 1
+/* Flag of a ring: reading a hole before data fails with -ENODATA instead of reading zeros. */
+#define HF3FS_IOR_FORBID_READ_HOLES 2
 
 typedef void *hf3fs_iov_handle;
 typedef void *hf3fs_ior_handle;
 
 /* Shared memory that requests read into and write from: 312 bytes. */
 struct hf3fs_iov {
-	uint8_t *base;         /* its first byte; for device memory never to be dereferenced */
-	hf3fs_iov_handle iovh; /* the library's; NULL when there is none, or none any more */
-	char id[16];           /* its UUID */
-	char mount_point[256];
-	size_t size;       /* bytes */
-	size_t block_size; /* no request may cross a multiple of it; 0: no such rule */
-	int numa;          /* node that its pages are bound to; below 0: none */
+	uint8_t *base;         /* first byte; never dereference that of device memory */
+	hf3fs_iov_handle iovh; /* private to the library; NULL after hf3fs_iovdestroy() */
+	char id[16];           /* UUID of the memory */
+	char mount_point[256]; /* where the memory is published */
+	size_t size;           /* bytes */
+	size_t block_size;     /* no request may cross a multiple of this; 0: no such rule */
+	int numa;              /* NUMA node of the pages; below 0: any */
 };
 
 /* A ring: 600 bytes. */
 struct hf3fs_ior {
 	struct hf3fs_iov iov;  /* the ring's own shared memory */
-	hf3fs_ior_handle iorh; /* the library's */
-	char mount_point[256];
-	bool for_read;  /* its requests read, else they write */
-	int io_depth;   /* as given when it was made */
-	int priority;   /* below 0 high, 0 normal, above 0 low */
-	int timeout;    /* milliseconds */
-	uint64_t flags; /* HF3FS_IOR_* */
+	hf3fs_ior_handle iorh; /* private to the library */
+	char mount_point[256]; /* whose files the ring serves */
+	bool for_read;         /* true: all requests read; false: all write */
+	int io_depth;          /* as passed to hf3fs_iorcreate() */
+	int priority;          /* below 0 high, 0 normal, above 0 low */
+	int timeout;           /* milliseconds, see hf3fs_iorcreate3() */
+	uint64_t flags;        /* HF3FS_IOR_* */
 };
 
 /* A completion: 24 bytes. */
 struct hf3fs_cqe {
-	int32_t index;        /* what hf3fs_prep_io() returned */
+	int32_t index;        /* as hf3fs_prep_io() returned it */
 	int32_t reserved;     /* 0 */
 	int64_t result;       /* bytes moved, or -errno */
-	const void *userdata; /* as given to hf3fs_prep_io() */
+	const void *userdata; /* as passed to hf3fs_prep_io() */
 };
 
 /* ------------------------------------------------------------ mount points */
 
 /**
- * hf3fs_is_hf3fs() - is this an open file or directory of a mount that usrbio serves?
+ * hf3fs_is_hf3fs() - check whether usrbio serves the mount of an open file or directory
  * @fd: any descriptor
  *
- * Return: true on a 3FS mount and beneath a plain directory.
+ * Return: true if @fd is on a 3FS mount or below a plain directory.
  */
 HF3FS_API bool hf3fs_is_hf3fs(int fd);
 
 /**
- * hf3fs_extract_mount_point() - the mount point that a path lies beneath
- * @hf3fs_mount_point: receives it with its terminating 0, if that fits
+ * hf3fs_extract_mount_point() - find the mount point of a path
+ * @hf3fs_mount_point: receives the mount point and its terminating 0, if they fit
  * @size:              bytes at @hf3fs_mount_point
- * @path:              of a file or directory that exists
+ * @path:              an existing file or directory
  *
- * The deepest one counts.  Mounts of type fuse.hf3fs are looked at, of any type where
- * HF3FS_USRBIO_DONT_CHECKFS_FOR_MP is "yes", and plain directories.
+ * Finds the deepest mount point: a plain directory, or a mount of type fuse.hf3fs (of any type if
+ * HF3FS_USRBIO_DONT_CHECKFS_FOR_MP is "yes").
  *
- * Return: length of the mount point and its terminating 0, which may be more than @size:
- * nothing is copied then; -1 when there is none, with errno saying why.
+ * Return: length of the mount point with its terminating 0; if that is more than @size, nothing is
+ * copied.  -1 if there is no mount point, with errno set.
  */
 HF3FS_API int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *path);
 
@@ -112,17 +113,16 @@ HF3FS_API int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const
 /**
  * hf3fs_iovcreate() - allocate shared memory and publish it
  * @iov:               filled in on success
- * @hf3fs_mount_point: where it is published
+ * @hf3fs_mount_point: where to publish it
  * @size:              bytes, at least 1
  * @block_size:        see struct hf3fs_iov; at most @size
- * @numa:              node to bind it to; below 0: none
+ * @numa:              NUMA node to bind the pages to; below 0: any
  *
- * The memory is there when the call returns: writing to it never raises SIGBUS.  It is page
- * aligned.
+ * The memory is page-aligned and fully allocated on return: writing to it never raises SIGBUS.
  *
  * Return: 0; -EINVAL for a size of 0, @block_size above @size, or a mount point that is too
- * long; -ENOENT when @hf3fs_mount_point is none; -ENOSPC, -ENOMEM when shared memory is
- * exhausted; -EACCES, -EPERM, -EMFILE and what symlink(2) says else; -EIO.
+ * long; -ENOENT if @hf3fs_mount_point is no mount point; -ENOSPC, -ENOMEM if shared memory is
+ * exhausted; -EACCES, -EPERM, -EMFILE or another -errno of symlink(2); -EIO.
  */
 HF3FS_API int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t size,
 			      size_t block_size, int numa);
@@ -132,14 +132,14 @@ HF3FS_API int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_poi
  * @iov:               filled in on success
  * @id:                its UUID
  * @hf3fs_mount_point: where it is published
- * @size:              bytes to map, at most what there is
- * @block_size:        as its creator gave it
- * @numa:              kept and not applied
+ * @size:              bytes to map, at most the size of the memory
+ * @block_size:        as passed by its creator
+ * @numa:              stored but not applied
  *
- * hf3fs_iovdestroy() of it detaches; the publication stays its creator's.
+ * hf3fs_iovdestroy() only detaches; the memory stays published by its creator.
  *
- * Return: 0; -ENOENT when there is no such publication; -EPERM when it is another user's;
- * -EINVAL when it is not shared memory, or smaller than @size; -EIO.
+ * Return: 0; -ENOENT if nothing is published under @id; -EPERM if it is another user's; -EINVAL if
+ * it is not shared memory, or smaller than @size; -EIO.
  */
 HF3FS_API int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16],
 			    const char *hf3fs_mount_point, size_t size, size_t block_size,
@@ -149,35 +149,34 @@ HF3FS_API int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16],
  * hf3fs_iovwrap() - use memory that the caller mapped and publishes itself
  * @iov:               filled in on success
  * @base:              first byte
- * @id:                UUID under which it is, or will be, published
- * @hf3fs_mount_point: where
+ * @id:                UUID under which the memory is, or will be, published
+ * @hf3fs_mount_point: where it is published
  * @size:              bytes, at least 1
  * @block_size:        see struct hf3fs_iov; at most @size
- * @numa:              node to bind it to; below 0: none
+ * @numa:              NUMA node to bind the pages to; below 0: any
  *
- * Pure bookkeeping: publication and memory are not looked at, and stay the caller's; only, on a
- * plain directory, requests heed @block_size if the memory is published with it.  Wrapping other
- * memory under the same UUID replaces the former memory there.  The same again costs nothing and
- * has the same handle, which goes with the last hf3fs_iovdestroy().
+ * Only records the memory: the caller owns memory and publication, and the library checks neither.
+ * On a plain directory @block_size holds only if the memory is published with it.  Wrapping other
+ * memory under the same UUID replaces the earlier memory.  Wrapping the same memory again returns
+ * the same handle, which is valid until the last hf3fs_iovdestroy().
  *
- * Return: 0; -EINVAL for an argument out of range; -ENOENT when @hf3fs_mount_point is none;
- * -EPERM when it is another user's; -ENOMEM.
+ * Return: 0; -EINVAL for an argument out of range; -ENOENT if @hf3fs_mount_point is no mount point;
+ * -EPERM if it is another user's; -ENOMEM.
  */
 HF3FS_API int hf3fs_iovwrap(struct hf3fs_iov *iov, void *base, const uint8_t id[16],
 			    const char *hf3fs_mount_point, size_t size, size_t block_size,
 			    int numa);
 
 /**
- * hf3fs_iovunlink() - remove the shared memory's name
- * @iov: created by this process; others are left alone
+ * hf3fs_iovunlink() - remove the name of shared memory
+ * @iov: memory that this process created; any other is ignored
  *
- * The memory stays until the last mapping of it is gone, and its publication until
- * hf3fs_iovdestroy().
+ * The memory exists until its last mapping ends, and stays published until hf3fs_iovdestroy().
  */
 HF3FS_API void hf3fs_iovunlink(struct hf3fs_iov *iov);
 
 /**
- * hf3fs_iovdestroy() - give shared memory back
+ * hf3fs_iovdestroy() - release shared memory
  * @iov: created, opened or wrapped; no request on it may be in flight.  Its iovh is NULL
  *       afterwards, and a second call does nothing.
  *
@@ -188,59 +187,58 @@ HF3FS_API void hf3fs_iovdestroy(struct hf3fs_iov *iov);
 /* ------------------------------------------------------------------- rings */
 
 /**
- * hf3fs_ior_size() - bytes of shared memory that a ring needs
- * @entries: requests in flight
+ * hf3fs_ior_size() - return the bytes of shared memory that a ring needs
+ * @entries: most requests in flight
  *
- * Return: bytes; 0 when @entries is not positive.
+ * Return: bytes; 0 if @entries is not positive.
  */
 HF3FS_API size_t hf3fs_ior_size(int entries);
 
 /**
- * hf3fs_iorcreate() - make a ring
+ * hf3fs_iorcreate() - create a ring
  * @ior:               filled in on success
- * @hf3fs_mount_point: whose files it serves
- * @entries:           requests in flight, at least 1
- * @for_read:          it reads, else it writes
- * @io_depth:          above 0: requests are started in batches of exactly so many, and wait until
- *                     there are; 0: as they come; below 0: in batches of at most -@io_depth
- * @numa:              node to bind its memory to; below 0: none
+ * @hf3fs_mount_point: whose files the ring serves
+ * @entries:           most requests in flight, at least 1
+ * @for_read:          true: all requests read; false: all write
+ * @io_depth:          0: start each request at once.  Above 0: wait for batches of exactly
+ *                     @io_depth requests.  Below 0: start batches of at most -@io_depth
+ * @numa:              NUMA node to bind its memory to; below 0: any
  *
- * Return: 0; -EINVAL for an argument out of range; otherwise as hf3fs_iovcreate(), and what
- * reading the daemon's semaphore links says.  A ring that was not made leaves nothing behind.
+ * Return: 0; -EINVAL for an argument out of range; -errno as hf3fs_iovcreate(), or of reading the
+ * daemon's semaphore links.  A failure leaves nothing behind.
  */
 HF3FS_API int hf3fs_iorcreate(struct hf3fs_ior *ior, const char *hf3fs_mount_point, int entries,
 			      bool for_read, int io_depth, int numa);
 
 /**
- * hf3fs_iorcreate2() - as hf3fs_iorcreate(), with a priority
+ * hf3fs_iorcreate2() - create a ring with a priority, as hf3fs_iorcreate()
  * @priority: below 0 high, 0 normal, above 0 low
  */
 HF3FS_API int hf3fs_iorcreate2(struct hf3fs_ior *ior, const char *hf3fs_mount_point, int entries,
 			       bool for_read, int io_depth, int priority, int numa);
 
 /**
- * hf3fs_iorcreate3() - as hf3fs_iorcreate2(), with a timeout
- * @timeout: milliseconds that a batch which is not full waits, where @io_depth is below 0;
- *           0: it does not
+ * hf3fs_iorcreate3() - create a ring with a timeout, as hf3fs_iorcreate2()
+ * @timeout: if @io_depth is below 0, milliseconds that a partial batch waits; 0: it does not wait
  */
 HF3FS_API int hf3fs_iorcreate3(struct hf3fs_ior *ior, const char *hf3fs_mount_point, int entries,
 			       bool for_read, int io_depth, int priority, int timeout, int numa);
 
 /**
- * hf3fs_iorcreate4() - as hf3fs_iorcreate3(), with flags and of normal priority
+ * hf3fs_iorcreate4() - create a ring with flags and normal priority, as hf3fs_iorcreate3()
  * @flags: HF3FS_IOR_*; others are refused with -EINVAL
  */
 HF3FS_API int hf3fs_iorcreate4(struct hf3fs_ior *ior, const char *hf3fs_mount_point, int entries,
 			       bool for_read, int io_depth, int timeout, int numa, uint64_t flags);
 
 /**
- * hf3fs_iorwrap() - make a ring in memory that the caller published as one
+ * hf3fs_iorwrap() - create a ring in memory that the caller published as a ring
  * @ior:      filled in on success
- * @buf:      its memory, zeroed and mapped shared, aligned to 8 bytes
- * @size:     bytes, as hf3fs_ior_size() says
+ * @buf:      the ring's memory, zeroed and mapped shared, aligned to 8 bytes
+ * @size:     bytes, as hf3fs_ior_size() returns
  *
- * The others are as in hf3fs_iorcreate3() and _4().  3FS names this call in its header and does
- * not export it for C.
+ * The other arguments are as in hf3fs_iorcreate3() and hf3fs_iorcreate4().  3FS declares this call
+ * in its header but does not export it for C.
  *
  * Return: as hf3fs_iorcreate().
  */
@@ -249,11 +247,11 @@ HF3FS_API int hf3fs_iorwrap(struct hf3fs_ior *ior, void *buf, const char *hf3fs_
 			    uint64_t flags);
 
 /**
- * hf3fs_iordestroy() - end a ring
- * @ior: its iorh is NULL afterwards, and a second call does nothing
+ * hf3fs_iordestroy() - destroy a ring
+ * @ior: the ring; its iorh is NULL afterwards, and a second call does nothing
  *
- * On a plain directory, requests in flight are cancelled, and do not touch their memory
- * when the call returns.  With a daemon, reap them first.
+ * On a plain directory the call cancels requests in flight, which do not touch their memory
+ * afterwards.  With a daemon, reap all requests first.
  */
 HF3FS_API void hf3fs_iordestroy(struct hf3fs_ior *ior);
 
@@ -261,65 +259,63 @@ HF3FS_API void hf3fs_iordestroy(struct hf3fs_ior *ior);
 
 /**
  * hf3fs_reg_fd() - let rings use an open file
- * @fd:    open on the mount; its access mode now is what rings may do
- * @flags: not looked at
+ * @fd:    open on the mount; its access mode limits what rings may do
+ * @flags: ignored
  *
- * The file stays usable until hf3fs_dereg_fd(), also when @fd was closed.
+ * Rings may use the file until hf3fs_dereg_fd(), even after @fd was closed.
  *
- * Return: -h, not positive, where both @fd and h name the file in hf3fs_prep_io(), and h is a
- * descriptor of the library's; EBADF when @fd is not open or not on a mount that usrbio
- * serves; EINVAL when this open file is registered already by this number; EMFILE and what dup(2)
- * and statx(2) say else; on a plain directory ENXIO for what is no regular file, and EINVAL for
- * one that was opened with O_APPEND.
+ * Return: -h, where h is a descriptor of the library; hf3fs_prep_io() accepts both @fd and h.  On
+ * failure a positive errno: EBADF if @fd is not open or not on a mount that usrbio serves; EINVAL
+ * if this open file is already registered by this number; EMFILE or another errno of dup(2) and
+ * statx(2); on a plain directory also ENXIO if it is not a regular file, and EINVAL if it was
+ * opened with O_APPEND.
  */
 HF3FS_API int hf3fs_reg_fd(int fd, uint64_t flags);
 
 /**
  * hf3fs_dereg_fd() - end a registration
- * @fd: the descriptor that was registered, closed or not, or the handle that hf3fs_reg_fd()
- *      returned
+ * @fd: the descriptor that was registered, closed or not, or the descriptor h of hf3fs_reg_fd()
  *
- * Requests that were prepared before end as they would have.
+ * Requests that were prepared before are not affected.
  */
 HF3FS_API void hf3fs_dereg_fd(int fd);
 
 /* ---------------------------------------------------------------- requests */
 
 /**
- * hf3fs_io_entries() - requests that a ring takes
+ * hf3fs_io_entries() - return the number of requests that a ring can hold
  * @ior: the ring
  *
- * Return: the number; 0 for none.
+ * Return: the number; 0 for an invalid ring.
  */
 HF3FS_API int hf3fs_io_entries(const struct hf3fs_ior *ior);
 
 /**
- * hf3fs_prep_io() - put a request into a ring
+ * hf3fs_prep_io() - add a request to a ring
  * @ior:      the ring
- * @iov:      shared memory of any origin
+ * @iov:      shared memory: created, opened or wrapped
  * @read:     must be the ring's direction
  * @ptr:      first byte, within @iov
- * @fd:       a registered descriptor, or the handle that hf3fs_reg_fd() returned
- * @off:      in the file, bytes
+ * @fd:       a registered descriptor, or the descriptor h of hf3fs_reg_fd()
+ * @off:      first byte in the file
  * @len:      bytes, at least 1
- * @userdata: comes back in the completion
+ * @userdata: returned in the completion
  *
  * Never blocks.  The request may start before hf3fs_submit_ios().
  *
- * Return: the request's index, which its completion carries; -EAGAIN when the ring is full:
- * reap first; -EINVAL for a wrong direction, length 0, a range outside @iov, or one that reaches
- * beyond what an off_t can say; -EBADF for a file that is not registered, or on the other kind of
- * mount; -EACCES when it was not opened for the direction; -ENOTCONN when the ring's daemon is
- * gone.
+ * Return: the request's index, as in its completion; -EAGAIN if the ring is full: reap first;
+ * -EINVAL for a wrong direction, length 0, or a range outside @iov or beyond off_t; -EBADF for a
+ * file that is not registered, or on the other kind of mount; -EACCES if the file is not open for
+ * the direction; -ENOTCONN if the ring's daemon has ended.
  */
 HF3FS_API int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool read,
 			    void *ptr, int fd, size_t off, uint64_t len, const void *userdata);
 
 /**
- * hf3fs_submit_ios() - have prepared requests started
+ * hf3fs_submit_ios() - start prepared requests
  * @ior: the ring
  *
- * Never blocks; any thread, and signal handlers.
+ * Never blocks.  Any thread and any signal handler may call it.
  *
  * Return: 0 or -EINVAL.
  */
@@ -330,14 +326,14 @@ HF3FS_API int hf3fs_submit_ios(const struct hf3fs_ior *ior);
  * @ior:         the ring
  * @cqes:        room for @cqec completions
  * @cqec:        at least 1
- * @min_results: wait until there are so many; more than @cqec means @cqec; below 1 only looks
+ * @min_results: wait for this many completions, at most @cqec; below 1 does not wait
  * @abs_timeout: when to stop waiting, CLOCK_REALTIME; NULL: never
  *
- * The call takes completions that are there before it looks at the time, so that a time in the
- * past makes it not wait.  Signals do not end it.  A daemon that is gone is noticed within 200 ms
- * without a completion: the ring's requests complete with -EREMOTEIO then, and no call waits.
+ * The call takes available completions before it looks at the time, so a time in the past means
+ * not to wait.  Signals do not end the wait.  If the daemon has ended, the call notices it after
+ * 200 ms without a completion; the ring's requests then complete with -EREMOTEIO.
  *
- * Return: how many were taken, 0 when it was too late for any; -EINVAL.
+ * Return: number of completions, 0 after the timeout; -EINVAL.
  */
 HF3FS_API int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int cqec,
 				 int min_results, const struct timespec *abs_timeout);
@@ -345,28 +341,27 @@ HF3FS_API int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *
 /* ------------------------------------------------------------ other things */
 
 /**
- * hf3fs_hardlink() - give a file another name on the same mount
+ * hf3fs_hardlink() - create a hard link on the same mount
  * @target:    existing file
  * @link_name: new name, the last part at most 254 bytes
  *
- * Return: 0 or a positive errno: EINVAL when @link_name does not end in a name, EXDEV when it is on
- * another mount, ENOTTY when usrbio does not serve @target, and what the system says else.
+ * Return: 0 or a positive errno: EINVAL if @link_name does not end in a name, EXDEV if it is on
+ * another mount, ENOTTY if usrbio does not serve @target, or an errno of link(2).
  */
 HF3FS_API int hf3fs_hardlink(const char *target, const char *link_name);
 
 /**
  * hf3fs_punchhole() - free ranges of a file
  * @fd:    open for writing
- * @n:     ranges, 1 to 1000
- * @start: first byte of each
- * @end:   first byte behind each
- * @flags: not looked at
+ * @n:     number of ranges, 1 to 1000
+ * @start: first byte of each range
+ * @end:   first byte after each range
+ * @flags: ignored
  *
- * On 3FS each must be a multiple of the file's chunk size.
+ * On 3FS, start and end must be multiples of the file's chunk size.
  *
- * Return: 0 or a positive errno: EINVAL for ranges that are none, of which then none is freed;
- * EBADF when @fd is not open for writing; ENOTTY when usrbio does not serve it, and what the
- * system says else.
+ * Return: 0 or a positive errno: EINVAL for an invalid range, and then no range is freed; EBADF if
+ * @fd is not open for writing; ENOTTY if usrbio does not serve it; or an errno of fallocate(2).
  */
 HF3FS_API int hf3fs_punchhole(int fd, int n, const size_t *start, const size_t *end, size_t flags);
 
@@ -375,37 +370,37 @@ HF3FS_API int hf3fs_punchhole(int fd, int n, const size_t *start, const size_t *
 enum hf3fs_mem_type {
 	HF3FS_MEM_HOST = 0,
 	HF3FS_MEM_DEVICE = 1,
-	HF3FS_MEM_MANAGED = 2, /* never the answer: managed memory is refused */
+	HF3FS_MEM_MANAGED = 2, /* never returned: managed memory is refused */
 };
 
 /*
- * Device memory as an iov.  Device numbers are CUDA's, as CUDA_VISIBLE_DEVICES leaves them; with
- * PST_USRBIO_DEVICE=soft in the environment, which set-uid programs do not look at, they are
- * libpenstock's software devices.  There is no fallback to host memory.  Everything that takes a
- * struct hf3fs_iov takes one of these; the calling thread's current device stays as it was.  On a
- * plain directory the memory stays in the process.
+ * Device memory as an iov.  Every call that takes a struct hf3fs_iov accepts device memory.
+ * Device numbers are CUDA's, after CUDA_VISIBLE_DEVICES.  With PST_USRBIO_DEVICE=soft in the
+ * environment they are libpenstock's software devices; set-uid programs ignore the variable.  No
+ * call falls back to host memory, and none changes the calling thread's current device.  On a
+ * plain directory the memory is not shared with other processes.
  */
 
 /**
- * hf3fs_gdr_available() - can rings move data to and from device memory here?
+ * hf3fs_gdr_available() - check whether rings can use device memory on this machine
  */
 HF3FS_API bool hf3fs_gdr_available(void);
 
 /**
- * hf3fs_gdr_device_count() - devices that can be named; 0 when there are none
+ * hf3fs_gdr_device_count() - return the number of usable devices
  */
 HF3FS_API int hf3fs_gdr_device_count(void);
 
 /**
  * hf3fs_iovcreate_device() - allocate device memory and publish it
  * @iov:               filled in on success
- * @hf3fs_mount_point: where
+ * @hf3fs_mount_point: where to publish it
  * @size:              bytes, at least 1
  * @block_size:        0
  * @device_id:         CUDA's number of the device
  *
- * Return: 0; -EINVAL for an argument out of range; -ENOTSUP without CUDA; -ENODEV when there is
- * no such device; -ENOMEM; and what publishing says, as in hf3fs_iovcreate().
+ * Return: 0; -EINVAL for an argument out of range; -ENOTSUP without CUDA; -ENODEV for an unknown
+ * device; -ENOMEM; -errno of publishing, as hf3fs_iovcreate().
  */
 HF3FS_API int hf3fs_iovcreate_device(struct hf3fs_iov *iov, const char *hf3fs_mount_point,
 				     size_t size, size_t block_size, int device_id);
@@ -414,8 +409,8 @@ HF3FS_API int hf3fs_iovcreate_device(struct hf3fs_iov *iov, const char *hf3fs_mo
  * hf3fs_iovopen_device() - use device memory that another process published
  * @id: its UUID
  *
- * Return: as hf3fs_iovcreate_device(), and -ENOENT when there is no such publication, -EINVAL
- * when it names another device or size.  Plain directories carry none.
+ * Return: as hf3fs_iovcreate_device(); -ENOENT if nothing is published under @id, as always on a
+ * plain directory; -EINVAL if the device or size differs.
  */
 HF3FS_API int hf3fs_iovopen_device(struct hf3fs_iov *iov, const uint8_t id[16],
 				   const char *hf3fs_mount_point, size_t size, size_t block_size,
@@ -423,35 +418,35 @@ HF3FS_API int hf3fs_iovopen_device(struct hf3fs_iov *iov, const uint8_t id[16],
 
 /**
  * hf3fs_iovwrap_device() - publish device memory that the caller allocated
- * @device_ptr: may lie inside an allocation; memory and allocation stay the caller's
+ * @device_ptr: first byte, which may lie inside an allocation; the caller owns the memory
  * @id:         UUID to publish it under
  *
- * Return: as hf3fs_iovcreate_device(), and -EINVAL when the range is not memory of that device,
- * -EEXIST for a UUID that is in use.
+ * Return: as hf3fs_iovcreate_device(); -EINVAL if the range is not memory of that device; -EEXIST
+ * if the UUID is in use.
  */
 HF3FS_API int hf3fs_iovwrap_device(struct hf3fs_iov *iov, void *device_ptr, const uint8_t id[16],
 				   const char *hf3fs_mount_point, size_t size, size_t block_size,
 				   int device_id);
 
 /**
- * hf3fs_iov_mem_type() - what kind of memory an iov is
+ * hf3fs_iov_mem_type() - return the kind of memory of an iov
  */
 HF3FS_API enum hf3fs_mem_type hf3fs_iov_mem_type(const struct hf3fs_iov *iov);
 
 /**
- * hf3fs_iov_device_id() - the device of an iov; -1 for host memory
+ * hf3fs_iov_device_id() - return the device of an iov, or -1 for host memory
  */
 HF3FS_API int hf3fs_iov_device_id(const struct hf3fs_iov *iov);
 
 /**
  * hf3fs_iovsync() - order device work with requests
- * @iov:       the memory; on host memory the call does nothing
- * @direction: 0 before requests that write what device work made; 1 after completions of reads
+ * @iov:       the memory; the call does nothing for host memory
+ * @direction: 0 before requests that write results of device work; 1 after reads completed
  *
- * Waits for all work that was given to the device, by whichever thread and on whichever stream.
+ * Waits for all work on the device, of every thread and stream.
  *
- * Return: 0; -EINVAL; -EBUSY while a stream is captured into a graph, which CUDA spoils by that;
- * -EIO when the device failed.
+ * Return: 0; -EINVAL; -EBUSY while a stream is captured into a graph, because CUDA would
+ * invalidate the capture; -EIO if the device failed.
  */
 HF3FS_API int hf3fs_iovsync(const struct hf3fs_iov *iov, int direction);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is possible here, and what is missing; manual page: pst_check(3). */
+/* What this machine can do, and what it lacks; manual page: pst_check(3). */
 #ifndef PENSTOCK_CHECK_H
 #define PENSTOCK_CHECK_H
 
@@ -10,9 +10,9 @@ extern "C" {
 #endif
 
 enum pst_state {
-	PST_STATE_IMPOSSIBLE = 0, /* not here; why says what is missing */
-	PST_STATE_POSSIBLE = 1,   /* could run, not yet proven with data */
-	PST_STATE_PROVEN = 2,     /* ran, and its data was compared */
+	PST_STATE_IMPOSSIBLE = 0, /* cannot run here; why says what is missing */
+	PST_STATE_POSSIBLE = 1,   /* could run; not yet proven with data */
+	PST_STATE_PROVEN = 2,     /* has run, and its data was compared */
 };
 
 struct pst_path_info {
@@ -20,18 +20,18 @@ struct pst_path_info {
 	uint32_t path;  /* enum pst_path */
 	uint32_t state; /* enum pst_state */
 	uint32_t why;   /* enum pst_why */
-	int32_t detail; /* of why */
+	int32_t detail; /* depends on why: pst_why(3) */
 };
 
 /**
- * pst_path_check() - could a path serve this file and this memory?
+ * pst_path_check() - check whether a path could serve a file and memory
  * @file: the file
  * @mem:  the memory
  * @op:   PST_OP_READ or PST_OP_WRITE
  * @path: enum pst_path
  * @ret:  the answer
  *
- * Moves nothing between the two.  Residency and alignment of a request are not looked at.
+ * Moves no bytes.  The answer does not depend on alignment or on what the page cache holds.
  *
  * Return: 0, or -EINVAL for an unknown path or operation.
  */
@@ -39,46 +39,47 @@ PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t 
 			   struct pst_path_info *ret);
 
 enum pst_check_state {
-	PST_CHECK_MISSING = 0,  /* it is in the way; the text has the cure */
-	PST_CHECK_UNKNOWN = 1,  /* cannot be told from here; the text says why */
+	PST_CHECK_MISSING = 0,  /* missing or wrong; the text has the cure */
+	PST_CHECK_UNKNOWN = 1,  /* cannot be found out from here; the text says why */
 	PST_CHECK_OK = 2,       /* as it should be */
-	PST_CHECK_UNNEEDED = 3, /* not there, but what stands in for it is */
+	PST_CHECK_UNNEEDED = 3, /* missing, but its replacement is present */
 };
 
-/* One thing that a topic needs, as pst_check() found it. */
+/* A requirement of a topic, and what pst_check() found. */
 struct pst_check {
 	size_t sz;      /* sizeof(struct pst_check) */
-	char name[16];  /* "udev" */
+	char name[16];  /* of the requirement: "udev" */
 	uint32_t state; /* enum pst_check_state */
-	int32_t err;    /* positive errno that the machine gave, or 0 */
-	char text[488]; /* what was found, and what to do about it if it is in the way */
+	int32_t err;    /* positive errno of a system call that failed, or 0 */
+	char text[488]; /* what was found, and the cure if it is missing */
 };
 
-#define PST_CHECK_TRIAL (1u << 0) /* "gds": also read through cuFile, and compare */
+/* For "gds": also read by cuFile, and compare the bytes. */
+#define PST_CHECK_TRIAL (1u << 0)
 
 struct pst_check_opts {
 	size_t sz;          /* sizeof(struct pst_check_opts) */
-	const char *device; /* "gds": as pst_device_find() takes it; NULL: only the file's side */
-	const char *path;   /* "gds": a file or, without PST_CHECK_TRIAL, a directory */
+	const char *device; /* for "gds": as pst_device_find() takes it; NULL: only the file */
+	const char *path;   /* for "gds": a file or, without PST_CHECK_TRIAL, a directory */
 	uint32_t flags;     /* PST_CHECK_TRIAL */
-	uint32_t reserved;
+	uint32_t reserved;  /* 0 */
 };
 
 /**
- * pst_check() - what a topic needs of this machine, and what of it is here
+ * pst_check() - check the requirements of a topic on this machine
  * @topic: "io": the back ends of file operations, "io_uring" and "threads".  "gds": a direct
- *         way between a file and a GPU, from the library down to the wires.
- * @opts:  what to look at; NULL for topics that need nothing
- * @ret:   filled with up to @max checks; may be NULL when @max is 0
+ *         path between a file and a GPU, from the library down to the hardware.
+ * @opts:  what to check; NULL for topics without options
+ * @ret:   filled with up to @max checks; may be NULL if @max is 0
  * @max:   room in @ret
  *
- * Nothing is written, and no setting of the machine changed.  A trial runs in a process of its
- * own and takes at most 30 seconds.  Any thread.
+ * Writes nothing and changes no setting.  A trial runs in a process of its own and takes at most
+ * 30 seconds.  Any thread.
  *
- * Return: how many checks there are, which may be more than @max; -EOPNOTSUPP for an unknown
- * topic; -EINVAL for a bad sz or flag, a missing path, or a trial without a device or without
- * a file that has bytes; -ENODEV for an unknown device; -ENXIO when the path is neither a
- * regular file, a block device nor a directory; and what opening it gives.
+ * Return: number of checks, which may be more than @max; -EOPNOTSUPP for an unknown topic; -EINVAL
+ * for a bad sz or flag, a missing path, or a trial without a device or with an empty file; -ENODEV
+ * for an unknown device; -ENXIO if the path is neither a regular file, a block device nor a
+ * directory; or the -errno of opening the path.
  */
 PST_API int pst_check(const char *topic, const struct pst_check_opts *opts, struct pst_check *ret,
 		      unsigned max);

@@ -10,17 +10,21 @@
 extern "C" {
 #endif
 
-#define PST_BACKEND_AUTO 0u /* io_uring where it is to be had, else threads */
+/* io_uring if the kernel and the container allow it, else threads */
+#define PST_BACKEND_AUTO 0u
+/* io_uring, or fail */
 #define PST_BACKEND_URING 1u
+/* threads that make system calls */
 #define PST_BACKEND_THREADS 2u
 
-#define PST_QUEUE_FD_ONCE (1u << 0) /* pst_queue_fd() holds for one sleep; see there */
+/* Only pst_queue_fd() arms the descriptor, for one sleep. */
+#define PST_QUEUE_FD_ONCE (1u << 0)
 
 struct pst_queue_opts {
 	size_t sz;           /* sizeof(struct pst_queue_opts) */
-	uint32_t depth;      /* requests in flight, 1 to 4096; 0 means 128 */
-	uint32_t backend;    /* PST_BACKEND_* for file operations */
-	uint32_t timeout_ms; /* deadline of requests that name none; 0 means 300,000 */
+	uint32_t depth;      /* most requests in flight, 1 to 4096; 0 means 128 */
+	uint32_t backend;    /* PST_BACKEND_*, for file operations */
+	uint32_t timeout_ms; /* time limit of requests without a deadline; 0 means 300,000 */
 	uint32_t flags;      /* PST_QUEUE_* */
 };
 
@@ -29,71 +33,69 @@ struct pst_queue_opts {
  * @opts:      NULL for the defaults
  * @ret_queue: the queue, to be freed with pst_queue_free()
  *
- * Allocates all that preparing, submitting and reaping need.
+ * Allocates all memory that pst_queue_prep(), pst_queue_submit() and pst_queue_reap() need.
  *
- * Return: 0; -EINVAL for an option out of range; -E2BIG for one that this version does not
- * know; -EPERM or -ENOSYS when @opts asks for io_uring and the machine forbids it; -ENOMEM;
- * -EMFILE; -EAGAIN when no thread can be started.
+ * Return: 0; -EINVAL for an option out of range; -E2BIG for an option that this version does not
+ * know; -EPERM or -ENOSYS if @opts asks for io_uring and the machine forbids it; -ENOMEM;
+ * -EMFILE; -EAGAIN if no thread can be started.
  */
 PST_API int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queue);
 
 /**
- * pst_queue_free() - end a queue
- * @queue: requests in flight are cancelled and their completions dropped
+ * pst_queue_free() - free a queue
+ * @queue: the queue; its requests are cancelled and their completions dropped
  *
- * Waits at most 100 ms.  If a request neither ends nor can be cancelled, its file and memory are
- * kept until they are quiet, see pst_mem_drain().
+ * Waits at most 100 ms.  If a request cannot be cancelled by then, the library keeps its file and
+ * memory open until the request ends; see pst_mem_drain().
  *
  * Return: NULL.
  */
 PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
 
 /**
- * pst_queue_prep() - put a request into a queue
+ * pst_queue_prep() - add a request to a queue
  * @queue: the queue
- * @io:    copied; io->segs is not
+ * @io:    the request, which is copied; io->segs is not copied
  *
  * Checks everything that can be checked without touching the file, and starts nothing.
  *
- * Return: 0; -EAGAIN when the queue holds its depth of requests, and for nothing else: submit,
- * reap and try again; -EINVAL for an unknown op or flag, a zero length, more than PST_SEGS_MAX
- * segments or PST_PIECES_MAX pieces, a reserved field that is not 0, or a stream of another
- * device; -ERANGE for a piece past the end of the memory; -EOVERFLOW for an offset plus length
- * beyond int64_t; -EBADF for a direction the file was not opened for; -EACCES for a right that
- * the grant of the memory does not give; -EBUSY while io->stream is captured, and when the
- * bound of staging memory has no room for one more queue (see pst_limits_set());
- * -EOPNOTSUPP for what this version, this kind of memory or its driver has not; and what
- * starting a device's engine met at its first request: -ENOMEM, -EMFILE, -EBUSY, -EIO.
+ * Return: 0; -EAGAIN only if the queue is full: submit, reap and try again; -EINVAL for an unknown
+ * op or flag, a zero length, more than PST_SEGS_MAX segments or PST_PIECES_MAX pieces, a reserved
+ * member that is not 0, or a stream of another device; -ERANGE for a piece past the end of the
+ * memory; -EOVERFLOW for an offset plus length beyond int64_t; -EBADF if the file is not open for
+ * that direction; -EACCES for a right that the grant of the memory does not give; -EBUSY while
+ * io->stream is captured, or if the limit of staging memory has no room for one more queue (see
+ * pst_limits_set()); -EOPNOTSUPP for what this version, this kind of memory or its driver cannot
+ * do; -ENOMEM, -EMFILE, -EBUSY or -EIO if the device's engine cannot start.
  */
 PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
 
 /**
- * pst_queue_try() - move bytes within the call, as far as that needs no waiting
+ * pst_queue_try() - copy cached reads within the call
  * @queue:    the queue
  * @ios:      reads
- * @nr:       how many
- * @ret_done: room for as many completions, in the same order
+ * @nr:       number of reads
+ * @ret_done: room for @nr completions, in the order of @ios
  *
- * The calling thread copies bytes that the page cache holds already; such a read needs neither
+ * The calling thread copies bytes that the page cache holds; such a read needs neither
  * pst_queue_submit() nor pst_queue_reap().  The call serves reads of up to 1 MiB into host memory,
- * and into memory of a device those that a window serves best, on a file and memory that were used
- * in the queue before, with neither flags, pieces, a stream nor a deadline of their own.  Every
- * other has -EAGAIN as @res of its completion: its memory may hold some of the bytes, nothing of it
- * is under way, and pst_queue_prep() is the way, also for arguments that make no sense.  Requests
- * prepared or under way in the queue go on as they would have.
+ * and those into device memory for which a window is the best path.  File and memory must have been
+ * used in the queue before.  The read must have no flags, segments, stream or deadline.  Every other
+ * read gets -EAGAIN as res of its completion, also one with invalid arguments: give that read to
+ * pst_queue_prep().  Its memory may hold some of the bytes, and nothing of it is in flight.
  *
- * Return: how many have moved, 0 to @nr; -EOWNERDEAD in a forked child.
+ * Return: number of reads that completed, 0 to @nr; -EOWNERDEAD in a forked child.
  */
 PST_API int pst_queue_try(struct pst_queue *queue, const struct pst_io *ios, unsigned nr,
 			  struct pst_done *ret_done);
 
 /**
- * pst_queue_submit() - start what was prepared
+ * pst_queue_submit() - start the prepared requests
  * @queue: the queue
  *
- * Never blocks on a disk.  Small reads that the page cache holds may be done on return.
+ * Never blocks on a disk.  Small reads from the page cache may be complete on return.
  *
- * Return: how many requests were started; the rest stay prepared.  -errno only in a forked
+ * Return: number of requests that were started; the rest stay prepared.  -errno only in a forked
  * child.
  */
 PST_API int pst_queue_submit(struct pst_queue *queue);
@@ -102,45 +104,45 @@ PST_API int pst_queue_submit(struct pst_queue *queue);
  * pst_queue_reap() - take completions
  * @queue:       the queue
  * @ret_done:    room for @max completions
- * @min:         wait until there are so many, or nothing more is in flight
- * @max:         at least 1, at least @min
- * @deadline_ns: when to stop waiting; 0 only looks, PST_NO_DEADLINE waits
+ * @min:         wait for this many completions, or until nothing is in flight
+ * @max:         at least 1, and at least @min
+ * @deadline_ns: when to stop waiting; 0 does not wait, PST_NO_DEADLINE waits without limit
  *
- * Every request that was submitted completes exactly once, at the latest at its own
- * deadline (-ETIMEDOUT).  A signal does not end the wait.
+ * Every submitted request completes exactly once, with -ETIMEDOUT at its deadline at the latest.
+ * A signal does not end the wait.
  *
- * Return: how many were taken, 0 to @max; -EINVAL for bad arguments.
+ * Return: number of completions, 0 to @max; -EINVAL for bad arguments.
  */
 PST_API int pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			   unsigned max, uint64_t deadline_ns);
 
 /**
- * pst_queue_cancel() - end requests early
+ * pst_queue_cancel() - cancel requests
  * @queue:     the queue
- * @user_data: every request with this value is meant
+ * @user_data: cancel every request with this value
  *
- * Each still completes exactly once: with its own result if it was done, else with
- * -ECANCELED, at the latest 100 ms from now.
+ * Each request still completes exactly once, within 100 ms: with its own result if it had ended,
+ * else with -ECANCELED.
  *
- * Return: how many requests were asked to end; -ENOENT when no request with this @user_data is
- * prepared or under way.
+ * Return: number of requests that are cancelled; -ENOENT if no request with this @user_data is
+ * prepared or in flight.
  */
 PST_API int pst_queue_cancel(struct pst_queue *queue, uint64_t user_data);
 
 /**
- * pst_queue_fd() - a descriptor to sleep on
+ * pst_queue_fd() - return a descriptor for an event loop
  * @queue: the queue
  *
- * Readable (poll, select, epoll) when pst_queue_reap() has something to do; every
- * pst_queue_reap() arms it anew.  So: submit, reap what is there, sleep, and again.  A wake-up
- * may find nothing, and epoll_wait(2) may end with EINTR.  Never read or close it.
+ * The descriptor is readable (poll, select, epoll) when pst_queue_reap() has something to do, and
+ * every pst_queue_reap() arms it again.  Repeat: submit, reap, sleep.  A wake-up may find nothing,
+ * and epoll_wait(2) may fail with EINTR.  Never read or close the descriptor.
  *
- * With PST_QUEUE_FD_ONCE only this call arms it, for one sleep, which costs less: call it
- * where something is still in flight after a reap.
+ * With PST_QUEUE_FD_ONCE only this call arms the descriptor, for one sleep, which costs less: call
+ * it if requests are still in flight after a reap.
  *
- * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
- * after its deadlines cannot be started; -ENOMEM or another -errno of the kernel's.  After a
- * failure pst_queue_reap() still waits as ever.
+ * Return: an eventfd that lives as long as the queue; -EAGAIN if the thread that watches deadlines
+ * cannot be started; -ENOMEM or another -errno of the kernel.  After a failure pst_queue_reap()
+ * works as before.
  */
 PST_API int pst_queue_fd(struct pst_queue *queue);
 

@@ -318,7 +318,7 @@ PLANTED = [
     (names_exist, "man/pst_mem.3", ".Fn pst_mem_info\ntells", ".Fn pst_mem_facts\ntells",
      "pst_mem_facts, which"),
     (names_exist, "man/libpenstock.3", ".It Ev PST_POOL", ".It Ev PST_POND", "PST_POND, which"),
-    (errors_are_there, "include/penstock/grant.h", "-EPROTOTYPE when", "-ENOTCONN when",
+    (errors_are_there, "include/penstock/grant.h", "-EPROTOTYPE if", "-ENOTCONN when",
      "-ENOTCONN of pst_grant_send()"),
     (references_lead_somewhere, "man/pst_file.3", ".Xr pst_why 3", ".Xr pst_wherefore 3",
      "pst_file.3 refers to pst_wherefore(3)"),
