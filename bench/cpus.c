@@ -28,26 +28,26 @@ static void stay_on(int cpu)
 		die("cannot stay on CPU %d: %m", cpu);
 }
 
-static void await(unsigned value)
+static void cpus_await(unsigned value)
 {
 	while (atomic_load_explicit(&line, memory_order_acquire) != value)
 		cpu_relax();
 }
 
-static void *answer(void *arg)
+static void *cpus_answer(void *arg)
 {
 	stay_on(cpus[1]);
 	for (unsigned i = 0; i <= TURNS * TRIPS; i++) {
-		await(2 * i + 1);
+		cpus_await(2 * i + 1);
 		atomic_store_explicit(&line, 2 * i + 2, memory_order_release);
 	}
 	return arg;
 }
 
-static void trip(unsigned i)
+static void cpus_trip(unsigned i)
 {
 	atomic_store_explicit(&line, 2 * i + 1, memory_order_release);
-	await(2 * i + 2);
+	cpus_await(2 * i + 2);
 }
 
 static int later(const void *a, const void *b)
@@ -79,15 +79,15 @@ int main(void)
 		(void)puts("-");
 		return 0;
 	}
-	if (pthread_create(&other, NULL, answer, NULL))
+	if (pthread_create(&other, NULL, cpus_answer, NULL))
 		die("cannot start a thread");
 	stay_on(cpus[0]);
-	trip(0);
+	cpus_trip(0);
 	for (unsigned t = 0; t < TURNS; t++) {
 		uint64_t begin = now_ns();
 
 		for (unsigned i = 0; i < TRIPS; i++)
-			trip(1 + t * TRIPS + i);
+			cpus_trip(1 + t * TRIPS + i);
 		took[t] = (now_ns() - begin) / TRIPS;
 	}
 	(void)pthread_join(other, NULL);

@@ -64,7 +64,7 @@ static void own_session(void)
 	(void)setsid();
 }
 
-static void become(uid_t uid)
+static void fair_become(uid_t uid)
 {
 	if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
 		die("cannot become another user: %s; this needs root", strerror(errno));
@@ -134,14 +134,14 @@ struct shared {
 
 static struct shared *sh;
 
-static int by_u32(const void *a, const void *b)
+static int fair_by_u32(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
 	return (x > y) - (x < y);
 }
 
-static void measure(struct lane *l)
+static void fair_measure(struct lane *l)
 {
 	uint64_t start = now_ns(), from, end, reads = 0;
 	size_t nr = 0;
@@ -155,7 +155,7 @@ static void measure(struct lane *l)
 		if (nr < SAMPLES)
 			sh->ns[nr++] = (uint32_t)MIN(end - from, UINT32_MAX);
 	} while (end - start < set.ms * NSEC_PER_MSEC);
-	qsort(sh->ns, nr, sizeof(*sh->ns), by_u32);
+	qsort(sh->ns, nr, sizeof(*sh->ns), fair_by_u32);
 	sh->rate = (double)reads * 1e9 / (double)(end - start);
 	sh->p50_us = sh->ns[nr / 2] / 1000.0;
 	sh->p99_us = sh->ns[nr - 1 - nr / 100] / 1000.0;
@@ -165,19 +165,19 @@ __attribute__((noreturn)) static void be_victim(void)
 {
 	static struct lane l;
 
-	become(VICTIM);
+	fair_become(VICTIM);
 	open_lane(&l, 1, DEPTH_MAX * SIZE);
 	for (unsigned turn = 0;; turn++) {
 		while (atomic_load(&sh->go) == turn)
 			(void)usleep(1000);
 		/* The file is in the page cache, and both sides look at memory as they will. */
 		if (turn)
-			measure(&l);
+			fair_measure(&l);
 		atomic_store(&sh->done, turn + 1);
 	}
 }
 
-static void take_turn(pid_t victim)
+static void fair_take_turn(pid_t victim)
 {
 	unsigned turn = atomic_fetch_add(&sh->go, 1) + 1;
 
@@ -215,7 +215,7 @@ static void *be_heavy(void *arg)
 static struct lane mine;
 
 /* A number that is there or not, memory that is or is not, lengths beyond everything. */
-static void fill(const struct usrbio_ring *at, uint64_t ino)
+static void fair_fill(const struct usrbio_ring *at, uint64_t ino)
 {
 	uint32_t head = (uint32_t)usrbio_marker(at->sq_head) % at->slots;
 
@@ -269,13 +269,13 @@ static void *keep_full(void *arg)
 	    fstat(mine.fd, &st) < 0)
 		die("a ring is none");
 	for (;;) {
-		fill(&at, st.st_ino);
+		fair_fill(&at, st.st_ino);
 		(void)hf3fs_submit_ios(&mine.ior);
 	}
 	return NULL;
 }
 
-static void *post(void *arg)
+static void *fair_post(void *arg)
 {
 	sem_t *sem = my_sem();
 
@@ -301,7 +301,7 @@ static void *scribble(void *arg)
 	return NULL;
 }
 
-static void *publish(void *arg)
+static void *fair_publish(void *arg)
 {
 	struct hf3fs_iov iov = { 0 };
 
@@ -312,7 +312,7 @@ static void *publish(void *arg)
 	return NULL;
 }
 
-static void *open_files(void *arg)
+static void *fair_open_files(void *arg)
 {
 	(void)arg;
 	for (;;) {
@@ -344,21 +344,23 @@ static const struct other {
 	unsigned more_sessions; /* with the same threads */
 } others[] = {
 	[GOOD] = { "good", { be_good, be_good, be_good, be_good, be_good }, 0 },
-	[HOSTILE] = { "hostile", { keep_full, post, scribble, publish, open_files }, 0 },
+	[HOSTILE] = { "hostile",
+		      { keep_full, fair_post, scribble, fair_publish, fair_open_files },
+		      0 },
 	[HEAVY] = { "heavy", { be_heavy, be_heavy, be_heavy, be_heavy, be_heavy }, 0 },
 	[BUSY] = { "busy", { compute, compute, compute, compute, compute }, 0 },
 	[BUSY3] = { "busy3", { compute, compute, compute, compute, compute }, 2 },
 	[NOBODY] = { "nobody", { NULL }, 0 },
 };
 
-static pid_t start(const struct other *o)
+static pid_t fair_start(const struct other *o)
 {
 	pthread_t thread;
 	pid_t pid = o->threads[0] ? fork() : 0;
 
 	if (pid || !o->threads[0])
 		return pid;
-	become(OTHER);
+	fair_become(OTHER);
 	open_lane(&mine, 77, DEPTH_MAX * SIZE);
 	for (unsigned i = 0; i < o->more_sessions; i++)
 		if (fork() == 0) {
@@ -388,12 +390,12 @@ struct turn {
 
 static struct turn beside(const struct other *o, pid_t victim)
 {
-	pid_t pid = start(o);
+	pid_t pid = fair_start(o);
 	struct turn t;
 
 	/* It is at work. */
 	(void)usleep(200000);
-	take_turn(victim);
+	fair_take_turn(victim);
 	t = (struct turn){ sh->rate, sh->p50_us, sh->p99_us };
 	if (pid && waitpid(pid, NULL, WNOHANG) == pid)
 		die("the %s client has ended", o->name);
@@ -414,7 +416,7 @@ static void print_ratio(const char *what, double *v)
 	(void)printf("%-40s %8.2f %8.2f %8.2f\n", what, v[set.pairs / 2], v[0], v[set.pairs - 1]);
 }
 
-static double median(const struct turn *t, size_t off)
+static double fair_median(const struct turn *t, size_t off)
 {
 	double v[PAIRS_MAX];
 
@@ -424,7 +426,7 @@ static double median(const struct turn *t, size_t off)
 	return v[set.pairs / 2];
 }
 
-static void run(pid_t victim)
+static void fair_run(pid_t victim)
 {
 	static struct turn t[ARRAY_SIZE(others)][PAIRS_MAX];
 	double rate[PAIRS_MAX], p99[PAIRS_MAX], heavy[PAIRS_MAX], busy[PAIRS_MAX], busy3[PAIRS_MAX];
@@ -438,9 +440,9 @@ static void run(pid_t victim)
 	(void)printf("%-12s %12s %10s %10s\n", "beside", "reads/s", "p50 us", "p99 us");
 	for (unsigned k = 0; k < ARRAY_SIZE(others); k++)
 		(void)printf("%-12s %12.0f %10.2f %10.1f\n", others[k].name,
-			     median(t[k], offsetof(struct turn, rate)),
-			     median(t[k], offsetof(struct turn, p50_us)),
-			     median(t[k], offsetof(struct turn, p99_us)));
+			     fair_median(t[k], offsetof(struct turn, rate)),
+			     fair_median(t[k], offsetof(struct turn, p50_us)),
+			     fair_median(t[k], offsetof(struct turn, p99_us)));
 	for (unsigned i = 0; i < set.pairs; i++) {
 		rate[i] = t[GOOD][i].rate / t[HOSTILE][i].rate;
 		p99[i] = t[HOSTILE][i].p99_us / t[GOOD][i].p99_us;
@@ -456,7 +458,7 @@ static void run(pid_t victim)
 	print_ratio("p99, hostile to busy3", busy3);
 }
 
-static void make_file(void)
+static void fair_make_file(void)
 {
 	char buf[4096] = "";
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -495,7 +497,7 @@ int main(int argc, char **argv)
 	}
 	set.dir = argv[optind];
 	(void)snprintf(path, sizeof(path), "%s/fair-bench.%d", set.dir, (int)me);
-	make_file();
+	fair_make_file();
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (sh == MAP_FAILED)
 		die("no memory");
@@ -506,8 +508,8 @@ int main(int argc, char **argv)
 	victim = fork();
 	if (victim == 0)
 		be_victim();
-	take_turn(victim);
-	run(victim);
+	fair_take_turn(victim);
+	fair_run(victim);
 	end(victim);
 	drop_file();
 	return 0;

@@ -22,13 +22,13 @@
 
 #define ROUNDS 7u
 
-static void die(const char *what)
+static void kv_die(const char *what)
 {
 	(void)fprintf(stderr, "kv: %s: %s\n", what, strerror(errno));
 	exit(1);
 }
 
-static int by_value(const void *a, const void *b)
+static int kv_by_value(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -37,16 +37,16 @@ static int by_value(const void *a, const void *b)
 
 static double median_us(uint64_t *ns, unsigned nr)
 {
-	qsort(ns, nr, sizeof(*ns), by_value);
+	qsort(ns, nr, sizeof(*ns), kv_by_value);
 	return (double)ns[nr / 2] / 1000;
 }
 
 /* ---------------------------------------------------------------- layout */
 
-static void full(ssize_t n, uint64_t len, const char *what)
+static void kv_full(ssize_t n, uint64_t len, const char *what)
 {
 	if (n != (ssize_t)len)
-		die(what);
+		kv_die(what);
 }
 
 static void write_file(int dir, unsigned i, const char *buf, uint64_t len)
@@ -56,10 +56,10 @@ static void write_file(int dir, unsigned i, const char *buf, uint64_t len)
 
 	(void)snprintf(name, sizeof(name), "block%u", i);
 	fd = openat(dir, "temp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	full(write(fd, buf, len), len, "write");
+	kv_full(write(fd, buf, len), len, "write");
 	(void)close(fd);
 	if (renameat(dir, "temp", dir, name) < 0)
-		die("rename");
+		kv_die("rename");
 }
 
 static void read_file(int dir, unsigned i, char *buf, uint64_t len)
@@ -69,11 +69,11 @@ static void read_file(int dir, unsigned i, char *buf, uint64_t len)
 
 	(void)snprintf(name, sizeof(name), "block%u", i);
 	fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-	full(pread(fd, buf, len, 0), len, "read");
+	kv_full(pread(fd, buf, len, 0), len, "read");
 	(void)close(fd);
 }
 
-static void unlink_file(int dir, unsigned i)
+static void kv_unlink_file(int dir, unsigned i)
 {
 	char name[32];
 
@@ -89,11 +89,11 @@ static void layout_of(int dir, uint64_t len)
 	int slab;
 
 	if (!buf)
-		die("memory");
+		kv_die("memory");
 	memset(buf, 1, len);
 	slab = openat(dir, "slab", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (slab < 0 || posix_fallocate(slab, 0, (off_t)(nr * len)) != 0)
-		die("slab");
+		kv_die("slab");
 	for (unsigned r = 0; r < ROUNDS; r++) {
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
@@ -101,7 +101,7 @@ static void layout_of(int dir, uint64_t len)
 		ns[0][r] = (now_ns() - began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
-			full(pwrite(slab, buf, len, (off_t)(i * len)), len, "pwrite");
+			kv_full(pwrite(slab, buf, len, (off_t)(i * len)), len, "pwrite");
 		ns[1][r] = (now_ns() - began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
@@ -109,7 +109,7 @@ static void layout_of(int dir, uint64_t len)
 		ns[2][r] = (now_ns() - began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
-			full(pread(slab, buf, len, (off_t)(i * len)), len, "pread");
+			kv_full(pread(slab, buf, len, (off_t)(i * len)), len, "pread");
 		ns[3][r] = (now_ns() - began) / nr;
 	}
 	(void)printf("%8" PRIu64
@@ -118,19 +118,19 @@ static void layout_of(int dir, uint64_t len)
 		     len / 1024, median_us(ns[0], ROUNDS), median_us(ns[1], ROUNDS),
 		     median_us(ns[2], ROUNDS), median_us(ns[3], ROUNDS));
 	for (unsigned i = 0; i < nr; i++)
-		unlink_file(dir, i);
+		kv_unlink_file(dir, i);
 	(void)close(slab);
 	(void)unlinkat(dir, "slab", 0);
 	free(buf);
 }
 
-static void layout(const char *path)
+static void kv_layout(const char *path)
 {
 	static const uint64_t lens[] = { KIB(64), KIB(1536), MIB(6), MIB(24) };
 	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (dir < 0)
-		die(path);
+		kv_die(path);
 	for (size_t i = 0; i < ARRAY_SIZE(lens); i++)
 		layout_of(dir, lens[i]);
 	(void)close(dir);
@@ -150,18 +150,18 @@ static struct pst_kv *open_store(const char *path, const char *policy, uint64_t 
 	return kv;
 }
 
-static uint32_t space_of(struct pst_kv *kv)
+static uint32_t kv_space_of(struct pst_kv *kv)
 {
 	struct pst_kv_space_opts o = { .sz = sizeof(o), .identity = "bench" };
 	uint32_t space;
 
 	if (pst_kv_space(kv, &o, &space) < 0)
-		die("space");
+		kv_die("space");
 	return space;
 }
 
-static void run(struct pst_kv *kv, uint32_t op, uint32_t space, const struct pst_kv_item *items,
-		unsigned nr, int64_t *results)
+static void kv_run(struct pst_kv *kv, uint32_t op, uint32_t space, const struct pst_kv_item *items,
+		   unsigned nr, int64_t *results)
 {
 	struct pst_kv_batch b = {
 		.sz = sizeof(b),
@@ -190,7 +190,7 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 	uint64_t ns[ROUNDS], began;
 
 	if (!items || !keys || !results)
-		die("memory");
+		kv_die("memory");
 	for (unsigned i = 0; i < LOOKUPS; i++) {
 		(void)snprintf(keys[i], sizeof(keys[i]), "%032x%08x", i, i * 2654435761u);
 		items[i] = (struct pst_kv_item){
@@ -201,7 +201,7 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 		};
 	}
 	/* Half of them are there. */
-	run(kv, PST_KV_SET, space, items, LOOKUPS / 2, results);
+	kv_run(kv, PST_KV_SET, space, items, LOOKUPS / 2, results);
 	for (unsigned r = 0; r < ROUNDS; r++) {
 		int64_t found = 0;
 
@@ -210,7 +210,7 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 			found += pst_kv_lookup(kv, space, items + i, BATCH, results + i);
 		ns[r] = now_ns() - began;
 		if (found != LOOKUPS / 2)
-			die("look-ups");
+			kv_die("look-ups");
 	}
 	(void)printf("look-ups of 40-byte keys, %u a batch: %.2f million a second\n", BATCH,
 		     LOOKUPS / median_us(ns, ROUNDS));
@@ -231,29 +231,29 @@ static void gets(struct pst_kv *kv, uint32_t space, const char *path, uint64_t l
 	int fd;
 
 	if (!buf)
-		die("memory");
+		kv_die("memory");
 	memset(buf, 1, len);
 	if (pst_mem_wrap((uintptr_t)buf, len, NULL, &item.mem) < 0)
-		die("wrap");
+		kv_die("wrap");
 	item.mem_off = 0;
 	(void)snprintf(name, sizeof(name), "%s/plain", path);
 	fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	full(write(fd, buf, len), len, "write");
+	kv_full(write(fd, buf, len), len, "write");
 	(void)snprintf(key, sizeof(key), "k");
 	item.key_len = 1;
-	run(kv, PST_KV_SET, space, &item, 1, &result);
+	kv_run(kv, PST_KV_SET, space, &item, 1, &result);
 	for (unsigned r = 0; r < 3 * ROUNDS; r++) {
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
-			full(pread(fd, buf, len, 0), len, "pread");
+			kv_full(pread(fd, buf, len, 0), len, "pread");
 		ns[0][r] = (now_ns() - began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++)
-			run(kv, PST_KV_GET, space, &item, 1, &result);
+			kv_run(kv, PST_KV_GET, space, &item, 1, &result);
 		ns[1][r] = (now_ns() - began) / nr;
 		began = now_ns();
 		for (unsigned i = 0; i < nr; i++) {
-			full(pread(fd, buf, len, 0), len, "pread");
+			kv_full(pread(fd, buf, len, 0), len, "pread");
 			crc ^= crc32c(0, buf, len);
 		}
 		ns[2][r] = (now_ns() - began) / nr;
@@ -279,9 +279,9 @@ static void figures(const char *path)
 
 	(void)snprintf(root, sizeof(root), "%s/kv-bench", path);
 	if (mkdir(root, 0755) < 0)
-		die(root);
+		kv_die(root);
 	kv = open_store(root, NULL, GIB(4));
-	space = space_of(kv);
+	space = kv_space_of(kv);
 	for (size_t i = 0; i < ARRAY_SIZE(lens); i++)
 		gets(kv, space, path, lens[i]);
 	(void)pst_kv_stat(kv, &st);
@@ -314,12 +314,12 @@ static void open_many(const char *path)
 
 	(void)snprintf(root, sizeof(root), "%s/kv-bench-open", path);
 	if (mkdir(root, 0755) < 0)
-		die(root);
+		kv_die(root);
 	kv = open_store(root, NULL, UINT64_C(1) << 60);
-	space = space_of(kv);
+	space = kv_space_of(kv);
 	for (uint64_t i = 0; i < MANY; i++)
 		if (cache_insert(kv, space, i * UINT64_C(0x9e3779b97f4a7c15) + 1, MIB(1) + 100) < 0)
-			die("memory");
+			kv_die("memory");
 	(void)pst_kv_stat(kv, &st);
 	(void)printf("%u blocks: %.1f bytes of index each", MANY, (double)st.index_bytes / MANY);
 	began = now_ns();
@@ -332,7 +332,7 @@ static void open_many(const char *path)
 		     as_ms(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu));
 	(void)pst_kv_stat(kv, &st);
 	if (st.loaded != MANY)
-		die("the index");
+		kv_die("the index");
 	pst_kv_close(kv);
 	(void)printf("remove %s\n", root);
 }
@@ -347,7 +347,7 @@ int main(int argc, char *argv[])
 		return 2;
 	}
 	if (by_layout)
-		layout(argv[2]);
+		kv_layout(argv[2]);
 	else if (many)
 		open_many(argv[2]);
 	else

@@ -60,18 +60,18 @@ static uint32_t ns_of[SAMPLES];
 
 /* ------------------------------------------------------------------- ways */
 
-static char *place(const struct lane *l, unsigned i)
+static char *mount_place(const struct lane *l, unsigned i)
 {
 	return (char *)l->iov.base + i * size;
 }
 
-static bool by_ring(struct lane *l)
+static bool mount_by_ring(struct lane *l)
 {
 	struct hf3fs_cqe cqes[DEPTH_MAX];
 
 	for (unsigned i = 0; i < depth; i++)
-		if (hf3fs_prep_io(&l->ior, &l->iov, true, place(l, i), l->fd, offs[i], size, NULL) <
-		    0)
+		if (hf3fs_prep_io(&l->ior, &l->iov, true, mount_place(l, i), l->fd, offs[i], size,
+				  NULL) < 0)
 			return false;
 	if (hf3fs_submit_ios(&l->ior) < 0 ||
 	    hf3fs_wait_for_ios(&l->ior, cqes, (int)depth, (int)depth, NULL) != (int)depth)
@@ -85,7 +85,7 @@ static bool by_ring(struct lane *l)
 static bool by_pread(struct lane *l)
 {
 	for (unsigned i = 0; i < depth; i++)
-		if (pread(l->fd, place(l, i), size, (off_t)offs[i]) != (ssize_t)size)
+		if (pread(l->fd, mount_place(l, i), size, (off_t)offs[i]) != (ssize_t)size)
 			return false;
 	return true;
 }
@@ -94,8 +94,8 @@ static const struct way {
 	const char *name;
 	bool (*fn)(struct lane *l);
 	enum side side;
-} ring_of_mount = { "ring of the mount", by_ring, OF_MOUNT },
-  ring_of_source = { "ring in the process", by_ring, OF_SOURCE },
+} ring_of_mount = { "ring of the mount", mount_by_ring, OF_MOUNT },
+  ring_of_source = { "ring in the process", mount_by_ring, OF_SOURCE },
   pread_of_mount = { "pread on the mount", by_pread, OF_MOUNT },
   pread_of_source = { "read of the source", by_pread, OF_SOURCE };
 
@@ -122,7 +122,7 @@ struct turn {
 	double p50_us, p99_us;
 };
 
-static uint64_t choose(bool in_order)
+static uint64_t mount_choose(bool in_order)
 {
 	const uint64_t blocks = set.file / size;
 
@@ -135,23 +135,23 @@ static uint64_t choose(bool in_order)
 }
 
 /* Each eight bytes of the file hold their own offset. */
-static bool is_right(const struct lane *l)
+static bool mount_is_right(const struct lane *l)
 {
 	for (unsigned i = 0; i < depth; i++)
 		for (uint64_t at = 0; at + 8 <= size; at += 8)
-			if (*(const uint64_t *)(place(l, i) + at) != offs[i] + at)
+			if (*(const uint64_t *)(mount_place(l, i) + at) != offs[i] + at)
 				return false;
 	return true;
 }
 
-static int by_u32(const void *a, const void *b)
+static int mount_by_u32(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
 	return (x > y) - (x < y);
 }
 
-static struct turn take_turn(const struct way *w, bool in_order)
+static struct turn mount_take_turn(const struct way *w, bool in_order)
 {
 	struct lane *l = &lanes[w->side];
 	uint64_t start = now_ns(), from, end;
@@ -160,7 +160,7 @@ static struct turn take_turn(const struct way *w, bool in_order)
 	next_off = 0;
 	do {
 		for (unsigned i = 0; i < depth; i++)
-			offs[i] = choose(in_order);
+			offs[i] = mount_choose(in_order);
 		from = now_ns();
 		if (!w->fn(l))
 			die("a read failed: %s", w->name);
@@ -169,9 +169,9 @@ static struct turn take_turn(const struct way *w, bool in_order)
 		if (nr < SAMPLES)
 			ns_of[nr++] = (uint32_t)MIN(end - from, UINT32_MAX);
 	} while (end - start < set.ms * NSEC_PER_MSEC);
-	if (!is_right(l))
+	if (!mount_is_right(l))
 		die("a read gave other bytes than the file has: %s", w->name);
-	qsort(ns_of, nr, sizeof(*ns_of), by_u32);
+	qsort(ns_of, nr, sizeof(*ns_of), mount_by_u32);
 	return (struct turn){
 		.rate = (double)reads * 1e9 / (double)(end - start),
 		.p50_us = ns_of[nr / 2] / 1000.0,
@@ -181,7 +181,7 @@ static struct turn take_turn(const struct way *w, bool in_order)
 
 /* ----------------------------------------------------------------- report */
 
-static int by_double(const void *a, const void *b)
+static int mount_by_double(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -192,13 +192,13 @@ struct spread {
 	double median, lowest, highest;
 };
 
-static struct spread spread_of(double *v)
+static struct spread mount_spread_of(double *v)
 {
-	qsort(v, set.pairs, sizeof(*v), by_double);
+	qsort(v, set.pairs, sizeof(*v), mount_by_double);
 	return (struct spread){ v[set.pairs / 2], v[0], v[set.pairs - 1] };
 }
 
-static void report(const struct row *r, struct turn t[3][PAIRS_MAX])
+static void mount_report(const struct row *r, struct turn t[3][PAIRS_MAX])
 {
 	for (unsigned k = 0; k < 3 && r->ways[k]; k++) {
 		double rate[PAIRS_MAX], p50[PAIRS_MAX], p99[PAIRS_MAX], ratio[PAIRS_MAX];
@@ -211,11 +211,11 @@ static void report(const struct row *r, struct turn t[3][PAIRS_MAX])
 			ratio[i] = t[0][i].rate / t[k][i].rate;
 		}
 		(void)printf("%-16s %5u  %-20s %10.0f", r->name, r->depth, r->ways[k]->name,
-			     spread_of(rate).median);
-		s = spread_of(p50);
+			     mount_spread_of(rate).median);
+		s = mount_spread_of(p50);
 		(void)printf(" %9.2f %9.2f %9.2f", s.median, s.lowest, s.highest);
-		(void)printf(" %9.1f", spread_of(p99).median);
-		s = spread_of(ratio);
+		(void)printf(" %9.1f", mount_spread_of(p99).median);
+		s = mount_spread_of(ratio);
 		if (k)
 			(void)printf(" %7.3f %7.3f %7.3f", s.median, s.lowest, s.highest);
 		(void)putchar('\n');
@@ -223,7 +223,7 @@ static void report(const struct row *r, struct turn t[3][PAIRS_MAX])
 	}
 }
 
-static void run(const struct row *r)
+static void mount_run(const struct row *r)
 {
 	static struct turn t[3][PAIRS_MAX];
 	unsigned nr = r->ways[2] ? 3 : 2;
@@ -234,12 +234,12 @@ static void run(const struct row *r)
 		for (unsigned k = 0; k < nr; k++) {
 			unsigned way = (i + k) % nr;
 
-			t[way][i] = take_turn(r->ways[way], r->in_order);
+			t[way][i] = mount_take_turn(r->ways[way], r->in_order);
 		}
-	report(r, t);
+	mount_report(r, t);
 }
 
-static void print_head(void)
+static void mount_print_head(void)
 {
 	print_machine();
 	(void)printf("\nfile     %u MiB of %s, in the page cache; one thread, host memory\n",
@@ -252,12 +252,12 @@ static void print_head(void)
 
 /* ------------------------------------------------------------------ set up */
 
-static void drop_file(void)
+static void mount_drop_file(void)
 {
 	(void)unlink(paths[OF_SOURCE]);
 }
 
-static void make_file(void)
+static void mount_make_file(void)
 {
 	uint64_t *buf = malloc(BLOCK);
 	int fd;
@@ -268,7 +268,7 @@ static void make_file(void)
 	fd = open(paths[OF_SOURCE], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0 || !buf)
 		die("%s: %s", paths[OF_SOURCE], strerror(errno));
-	(void)atexit(drop_file);
+	(void)atexit(mount_drop_file);
 	for (uint64_t off = 0; off < set.file; off += BLOCK) {
 		for (size_t i = 0; i < BLOCK / 8; i++)
 			buf[i] = off + i * 8;
@@ -280,7 +280,7 @@ static void make_file(void)
 	free(buf);
 }
 
-static void open_lane(struct lane *l, enum side s)
+static void mount_open_lane(struct lane *l, enum side s)
 {
 	const size_t bytes = MAX(DEPTH_MAX * KIB(4), 4 * MIB(1));
 	int r;
@@ -326,12 +326,12 @@ int main(int argc, char **argv)
 	}
 	set.dir[OF_MOUNT] = argv[optind];
 	set.dir[OF_SOURCE] = argv[optind + 1];
-	make_file();
+	mount_make_file();
 	for (unsigned s = 0; s < 2; s++)
-		open_lane(&lanes[s], (enum side)s);
-	print_head();
+		mount_open_lane(&lanes[s], (enum side)s);
+	mount_print_head();
 	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
-		run(&rows[i]);
+		mount_run(&rows[i]);
 	print_load();
 	(void)putchar('\n');
 	for (unsigned s = 0; s < 2; s++)

@@ -64,7 +64,7 @@ static pthread_barrier_t start_line;
 
 /* ------------------------------------------------------------- operations */
 
-static void fail(const char *what)
+static void names_fail(const char *what)
 {
 	die("%s: %s", what, strerror(errno));
 }
@@ -83,7 +83,7 @@ static void op_stat(struct job *j)
 	struct stat st;
 
 	if (fstatat(j->dir, "file", &st, 0) < 0)
-		fail("stat");
+		names_fail("stat");
 	sample(j, from);
 }
 
@@ -94,7 +94,7 @@ static void op_stat_sync(struct job *j)
 	struct statx st;
 
 	if (statx(j->dir, "file", AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st) < 0)
-		fail("statx");
+		names_fail("statx");
 	sample(j, from);
 }
 
@@ -104,46 +104,46 @@ static void op_open(struct job *j)
 	int fd = openat(j->dir, "file", O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0 || close(fd) < 0)
-		fail("open");
+		names_fail("open");
 	sample(j, from);
 }
 
-static void new_name(char name[32], unsigned i)
+static void names_new_name(char name[32], unsigned i)
 {
 	(void)snprintf(name, 32, "new.%u", i);
 }
 
-static void make(struct job *j, const char *name, size_t bytes)
+static void names_make(struct job *j, const char *name, size_t bytes)
 {
 	static const char buf[BYTES];
 	int fd = openat(j->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
 	if (fd < 0 || (bytes && write(fd, buf, bytes) != (ssize_t)bytes) || close(fd) < 0)
-		fail("create");
+		names_fail("create");
 }
 
-static void drop(struct job *j, const char *name)
+static void names_drop(struct job *j, const char *name)
 {
 	if (unlinkat(j->dir, name, 0) < 0)
-		fail("unlink");
+		names_fail("unlink");
 }
 
 static void op_create(struct job *j)
 {
 	uint64_t from = now_ns();
 
-	make(j, "new", 0);
+	names_make(j, "new", 0);
 	sample(j, from);
-	drop(j, "new");
+	names_drop(j, "new");
 }
 
 static void op_write(struct job *j)
 {
 	uint64_t from = now_ns();
 
-	make(j, "new", BYTES);
+	names_make(j, "new", BYTES);
 	sample(j, from);
-	drop(j, "new");
+	names_drop(j, "new");
 }
 
 static void op_rename(struct job *j)
@@ -154,7 +154,7 @@ static void op_rename(struct job *j)
 		uint64_t from = now_ns();
 
 		if (renameat(j->dir, names[i], j->dir, names[!i]) < 0)
-			fail("rename");
+			names_fail("rename");
 		sample(j, from);
 	}
 }
@@ -164,14 +164,14 @@ static void op_unlink(struct job *j)
 	char name[32];
 
 	for (unsigned i = 0; i < BATCH; i++) {
-		new_name(name, i);
-		make(j, name, 0);
+		names_new_name(name, i);
+		names_make(j, name, 0);
 	}
 	for (unsigned i = 0; i < BATCH; i++) {
 		uint64_t from = now_ns();
 
-		new_name(name, i);
-		drop(j, name);
+		names_new_name(name, i);
+		names_drop(j, name);
 		sample(j, from);
 	}
 }
@@ -184,13 +184,13 @@ static void op_readdir(struct job *j)
 	unsigned nr = 0;
 
 	if (!d)
-		fail("opendir");
+		names_fail("opendir");
 	while (readdir(d))
 		nr++;
 	if (nr != ENTRIES + 2)
 		die("readdir found %u entries, not %u", nr, ENTRIES + 2);
 	if (closedir(d) < 0)
-		fail("closedir");
+		names_fail("closedir");
 	sample(j, from);
 }
 
@@ -225,12 +225,12 @@ static uint64_t cpu_ns(pid_t pid)
 	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t cpu_of(const struct side *s)
+static uint64_t names_cpu_of(const struct side *s)
 {
 	return cpu_ns(0) + (s->server ? cpu_ns(s->server) : 0);
 }
 
-static void *work(void *arg)
+static void *names_work(void *arg)
 {
 	struct job *j = arg;
 	uint64_t until;
@@ -243,7 +243,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static int by_u32(const void *a, const void *b)
+static int names_by_u32(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
@@ -263,7 +263,7 @@ static int open_folder(const struct side *s, unsigned thread)
 	return fd;
 }
 
-static struct turn take_turn(const struct op *op, const struct side *s)
+static struct turn names_take_turn(const struct op *op, const struct side *s)
 {
 	static uint32_t all[THREADS_MAX * SAMPLES];
 	uint64_t cpu;
@@ -274,19 +274,19 @@ static struct turn take_turn(const struct op *op, const struct side *s)
 		jobs[i].nr = 0;
 		jobs[i].dir = open_folder(s, i);
 	}
-	cpu = cpu_of(s);
+	cpu = names_cpu_of(s);
 	for (unsigned i = 0; i < set.threads; i++)
-		if (pthread_create(&jobs[i].thread, NULL, work, &jobs[i]) != 0)
+		if (pthread_create(&jobs[i].thread, NULL, names_work, &jobs[i]) != 0)
 			die("a thread cannot be started");
 	for (unsigned i = 0; i < set.threads; i++)
 		(void)pthread_join(jobs[i].thread, NULL);
-	cpu = cpu_of(s) - cpu;
+	cpu = names_cpu_of(s) - cpu;
 	for (unsigned i = 0; i < set.threads; i++) {
 		(void)close(jobs[i].dir);
 		memcpy(all + nr, jobs[i].ns, jobs[i].nr * sizeof(*all));
 		nr += jobs[i].nr;
 	}
-	qsort(all, nr, sizeof(*all), by_u32);
+	qsort(all, nr, sizeof(*all), names_by_u32);
 	return (struct turn){
 		.p50_us = all[nr / 2] / 1000.0,
 		.p99_us = all[nr - 1 - nr / 100] / 1000.0,
@@ -296,19 +296,19 @@ static struct turn take_turn(const struct op *op, const struct side *s)
 
 /* ----------------------------------------------------------------- report */
 
-static int by_double(const void *a, const void *b)
+static int names_by_double(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-static double median(const double *of)
+static double names_median(const double *of)
 {
 	double v[TURNS_MAX];
 
 	memcpy(v, of, set.turns * sizeof(*v));
-	qsort(v, set.turns, sizeof(*v), by_double);
+	qsort(v, set.turns, sizeof(*v), names_by_double);
 	return v[set.turns / 2];
 }
 
@@ -317,43 +317,44 @@ struct column {
 };
 
 /* The median of the ratios of turns that follow each other. */
-static double ratio(const struct column *a, const struct column *b)
+static double names_ratio(const struct column *a, const struct column *b)
 {
 	double v[TURNS_MAX];
 
 	for (unsigned i = 0; i < set.turns; i++)
 		v[i] = a->p50[i] / b->p50[i];
-	return median(v);
+	return names_median(v);
 }
 
-static void report(const struct op *op, const struct column *c)
+static void names_report(const struct op *op, const struct column *c)
 {
 	for (unsigned s = 0; s < nr_sides; s++) {
 		(void)printf("%-20s %7u  %-16s %9.2f %9.2f %9.2f", op->name, set.threads,
-			     sides[s].name, median(c[s].p50), median(c[s].p99), median(c[s].cpu));
-		(void)printf(" %9.2f", ratio(&c[s], &c[0]));
+			     sides[s].name, names_median(c[s].p50), names_median(c[s].p99),
+			     names_median(c[s].cpu));
+		(void)printf(" %9.2f", names_ratio(&c[s], &c[0]));
 		/* The side that the others are compared with, too. */
 		if (nr_sides > 1)
-			(void)printf(" %9.2f", ratio(&c[1], &c[s]));
+			(void)printf(" %9.2f", names_ratio(&c[1], &c[s]));
 		(void)putchar('\n');
 	}
 	(void)fflush(stdout);
 }
 
-static void run(const struct op *op)
+static void names_run(const struct op *op)
 {
 	static struct column c[SIDES_MAX];
 
 	for (unsigned i = 0; i < set.turns; i++)
 		for (unsigned k = 0; k < nr_sides; k++) {
 			unsigned s = (i + k) % nr_sides;
-			struct turn t = take_turn(op, &sides[s]);
+			struct turn t = names_take_turn(op, &sides[s]);
 
 			c[s].p50[i] = t.p50_us;
 			c[s].p99[i] = t.p99_us;
 			c[s].cpu[i] = t.cpu_us;
 		}
-	report(op, c);
+	names_report(op, c);
 }
 
 /* ------------------------------------------------------------------ set up */
@@ -369,17 +370,17 @@ static void make_files(void)
 		if (mkdir(path, 0755) < 0)
 			die("%s: %s", path, strerror(errno));
 		j.dir = open_folder(&sides[0], i);
-		make(&j, "file", BYTES);
+		names_make(&j, "file", BYTES);
 		if (mkdirat(j.dir, "many", 0755) < 0)
-			fail("mkdir");
+			names_fail("mkdir");
 		(void)close(j.dir);
 		(void)strcat(path, "/many");
 		j.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		for (unsigned k = 0; k < ENTRIES; k++) {
 			char name[32];
 
-			new_name(name, k);
-			make(&j, name, 0);
+			names_new_name(name, k);
+			names_make(&j, name, 0);
 		}
 		(void)close(j.dir);
 	}
@@ -393,21 +394,21 @@ static void drop_files(void)
 
 		for (unsigned k = 0; k < ENTRIES; k++) {
 			(void)snprintf(name, sizeof(name), "many/new.%u", k);
-			drop(&j, name);
+			names_drop(&j, name);
 		}
-		drop(&j, "file");
+		names_drop(&j, "file");
 		if (unlinkat(j.dir, "many", AT_REMOVEDIR) < 0)
-			fail("rmdir");
+			names_fail("rmdir");
 		(void)close(j.dir);
 		(void)snprintf(name, sizeof(name), "thread.%d.%u", (int)getpid(), i);
 		j.dir = open(sides[0].dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (unlinkat(j.dir, name, AT_REMOVEDIR) < 0)
-			fail("rmdir");
+			names_fail("rmdir");
 		(void)close(j.dir);
 	}
 }
 
-static void print_head(void)
+static void names_print_head(void)
 {
 	print_machine();
 	(void)printf("\nuser     %u\n", (unsigned)getuid());
@@ -465,10 +466,10 @@ int main(int argc, char **argv)
 	if (!jobs || pthread_barrier_init(&start_line, NULL, set.threads) != 0)
 		die("out of memory");
 	make_files();
-	print_head();
+	names_print_head();
 	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++)
 		if (!set.only || !strcmp(set.only, ops[i].name))
-			run(&ops[i]);
+			names_run(&ops[i]);
 	drop_files();
 	print_load();
 	(void)putchar('\n');

@@ -83,7 +83,7 @@ static void get_all(int fd, char *to, size_t len)
 	}
 }
 
-static void put_all(int fd, const char *from, size_t len)
+static void serve_put_all(int fd, const char *from, size_t len)
 {
 	while (len) {
 		ssize_t n = send(fd, from, len, MSG_NOSIGNAL);
@@ -122,7 +122,7 @@ static void hand_serve(int listener)
 				_exit(1);
 			fill += asks[i].len;
 			if (fill >= KIB(256) || i + 1 == nr) {
-				put_all(fd, out, fill);
+				serve_put_all(fd, out, fill);
 				fill = 0;
 			}
 		}
@@ -160,14 +160,14 @@ static uint64_t hand_turn(uint64_t end)
 
 	for (unsigned i = 0; i < set.depth; i++)
 		asks[i] = (struct ask){ next_off(), set.size };
-	put_all(hand_fd, (char *)asks, set.depth * sizeof(*asks));
+	serve_put_all(hand_fd, (char *)asks, set.depth * sizeof(*asks));
 	while (now_ns() < end) {
 		/* Half of the depth at a time, so that the server always has the other half. */
 		get_all(hand_fd, buf, half * set.size);
 		ops += half;
 		for (unsigned i = 0; i < half; i++)
 			asks[i] = (struct ask){ next_off(), set.size };
-		put_all(hand_fd, (char *)asks, half * sizeof(*asks));
+		serve_put_all(hand_fd, (char *)asks, half * sizeof(*asks));
 	}
 	get_all(hand_fd, buf, set.depth * set.size);
 	return ops + set.depth;
@@ -212,7 +212,7 @@ static void service_start(void)
 	must(pst_mem_alloc(set.kind, set.depth * set.size, NULL, &mem), set.kind);
 }
 
-static void prep(uint64_t slot)
+static void serve_prep(uint64_t slot)
 {
 	struct pst_io io = { .op = PST_OP_READ,
 			     .file = file,
@@ -232,7 +232,7 @@ static uint64_t service_turn(uint64_t end)
 	unsigned under_way = set.depth;
 
 	for (unsigned i = 0; i < set.depth; i++)
-		prep(i);
+		serve_prep(i);
 	while (under_way) {
 		bool more = now_ns() < end;
 		int n;
@@ -244,7 +244,7 @@ static uint64_t service_turn(uint64_t end)
 			if (d[i].res != (int64_t)set.size)
 				die("a read gave %" PRId64, d[i].res);
 			if (more)
-				prep(d[i].user_data);
+				serve_prep(d[i].user_data);
 			else
 				under_way--;
 			ops++;
@@ -255,7 +255,7 @@ static uint64_t service_turn(uint64_t end)
 
 /* ---------------------------------------------------------------------- measuring */
 
-static double cpu_of(pid_t pid)
+static double serve_cpu_of(pid_t pid)
 {
 	char path[64], text[1024], *at;
 	unsigned long user = 0, system = 0;
@@ -271,23 +271,23 @@ static double cpu_of(pid_t pid)
 	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
-static double cpu_now(pid_t server)
+static double serve_cpu_now(pid_t server)
 {
 	struct rusage u;
 
 	(void)getrusage(RUSAGE_SELF, &u);
 	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6 + cpu_of(server);
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6 + serve_cpu_of(server);
 }
 
-static struct sample turn(uint64_t (*run)(uint64_t end), pid_t server)
+static struct sample serve_turn(uint64_t (*run)(uint64_t end), pid_t server)
 {
-	double cpu = cpu_now(server);
+	double cpu = serve_cpu_now(server);
 	uint64_t begin = now_ns(), ops = run(begin + set.ms * NSEC_PER_MSEC);
 	double ns = (double)(now_ns() - begin);
 
 	return (struct sample){ .gb_s = (double)(ops * set.size) / ns,
-				.cpu_us = (cpu_now(server) - cpu) * 1e6 / (double)ops,
+				.cpu_us = (serve_cpu_now(server) - cpu) * 1e6 / (double)ops,
 				.ops = ops };
 }
 
@@ -298,7 +298,7 @@ static int by_rate(const void *a, const void *b)
 	return x->gb_s < y->gb_s ? -1 : x->gb_s > y->gb_s;
 }
 
-static void show(const char *name, struct sample *s)
+static void serve_show(const char *name, struct sample *s)
 {
 	uint64_t ops = 0;
 	double cpu = 0;
@@ -312,14 +312,14 @@ static void show(const char *name, struct sample *s)
 		     s[0].gb_s, s[set.turns - 1].gb_s, cpu / (double)ops, ops);
 }
 
-static int by_value(const void *a, const void *b)
+static int serve_by_value(const void *a, const void *b)
 {
 	const double *x = a, *y = b;
 
 	return *x < *y ? -1 : *x > *y;
 }
 
-static void make_file(void)
+static void serve_make_file(void)
 {
 	int fd;
 
@@ -376,7 +376,7 @@ int main(int argc, char *argv[])
 	buf = malloc(set.depth * set.size);
 	if (!buf)
 		die("out of memory");
-	make_file();
+	serve_make_file();
 	hand_start();
 	service_start();
 	print_machine();
@@ -386,13 +386,13 @@ int main(int argc, char *argv[])
 	(void)printf("%-10s %8s %8s %8s %10s %12s\n", "way", "GB/s", "least", "most", "CPU us/op",
 		     "operations");
 	for (unsigned i = 0; i < set.turns; i++) {
-		hand[i] = turn(hand_turn, hand_pid);
-		service[i] = turn(service_turn, serve_pid);
+		hand[i] = serve_turn(hand_turn, hand_pid);
+		service[i] = serve_turn(service_turn, serve_pid);
 		ratio[i] = service[i].gb_s / hand[i].gb_s;
 	}
-	qsort(ratio, set.turns, sizeof(*ratio), by_value);
-	show("by hand", hand);
-	show("service", service);
+	qsort(ratio, set.turns, sizeof(*ratio), serve_by_value);
+	serve_show("by hand", hand);
+	serve_show("service", service);
 	(void)printf("\nservice to by hand, of pairs: median %.2f, %.2f to %.2f\n",
 		     ratio[set.turns / 2], ratio[0], ratio[set.turns - 1]);
 	print_load();

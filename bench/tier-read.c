@@ -20,7 +20,7 @@ static double cpu_us(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-static void check(int64_t r, const char *what)
+static void tier_read_check(int64_t r, const char *what)
 {
 	if (r >= 0)
 		return;
@@ -34,13 +34,13 @@ static double reads(struct pst_file *f, void *buf, uint64_t len, uint64_t size, 
 	double began = cpu_us();
 
 	for (unsigned i = 0; i < nr; i++)
-		check(pst_read(f, (uint64_t)i * len % (size - len + 1) / len * len, NULL,
-			       (uintptr_t)buf, len, NULL),
-		      "read");
+		tier_read_check(pst_read(f, (uint64_t)i * len % (size - len + 1) / len * len, NULL,
+					 (uintptr_t)buf, len, NULL),
+				"read");
 	return (cpu_us() - began) / nr;
 }
 
-static int by_value(const void *a, const void *b)
+static int tier_read_by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -59,8 +59,9 @@ int main(int argc, char *argv[])
 		return 2;
 	}
 	for (int i = 0; i < 2; i++)
-		check(pst_file_open(argv[i + 1], PST_FILE_READ, NULL, &file[i]), argv[i + 1]);
-	check(pst_file_info(file[1], &info), argv[2]);
+		tier_read_check(pst_file_open(argv[i + 1], PST_FILE_READ, NULL, &file[i]),
+				argv[i + 1]);
+	tier_read_check(pst_file_info(file[1], &info), argv[2]);
 	for (unsigned s = 0; s < 2; s++) {
 		unsigned nr = sizes[s] == 4096 ? 20000 : 300;
 		double us[2][PAIRS], ratio[PAIRS];
@@ -74,8 +75,8 @@ int main(int argc, char *argv[])
 			ratio[p] = us[0][p] / us[1][p];
 		}
 		for (unsigned i = 0; i < 2; i++)
-			qsort(us[i], PAIRS, sizeof(double), by_value);
-		qsort(ratio, PAIRS, sizeof(double), by_value);
+			qsort(us[i], PAIRS, sizeof(double), tier_read_by_value);
+		qsort(ratio, PAIRS, sizeof(double), tier_read_by_value);
 		(void)printf("%7llu bytes: median %.3f us by the set, %.3f by the path; fastest "
 			     "%.3f, %.3f; ratio of a pair %.3f (quartiles %.3f to %.3f of %d)\n",
 			     (unsigned long long)sizes[s], us[0][PAIRS / 2], us[1][PAIRS / 2],

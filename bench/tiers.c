@@ -26,19 +26,19 @@ struct trace {
 	uint64_t bytes; /* of all files together */
 };
 
-static void die(const char *what)
+static void tiers_die(const char *what)
 {
 	(void)fprintf(stderr, "tiers: %s\n", what);
 	exit(1);
 }
 
-static void add(struct trace *t, uint64_t id, uint64_t size, bool first)
+static void tiers_add(struct trace *t, uint64_t id, uint64_t size, bool first)
 {
 	if (t->nr == t->room) {
 		t->room = t->room ? 2 * t->room : 65536;
 		t->at = reallocarray(t->at, t->room, sizeof(*t->at));
 		if (!t->at)
-			die("out of memory");
+			tiers_die("out of memory");
 	}
 	t->at[t->nr++] = (struct access){ id, size, first };
 }
@@ -56,7 +56,7 @@ static bool add_line(struct trace *t, const char *line)
 			return false;
 		if (*end == ' ' || *end == '\t')
 			size = strtoull(end, &end, 10);
-		add(t, id, size, true);
+		tiers_add(t, id, size, true);
 		return *end == '\n' || !*end;
 	}
 	ids = strchr(ids, '[');
@@ -65,7 +65,7 @@ static bool add_line(struct trace *t, const char *line)
 
 		if (end == ids + 1)
 			return *end == ']';
-		add(t, id, 1, first);
+		tiers_add(t, id, 1, first);
 		first = false;
 		ids = end + strspn(end, " ");
 		if (*ids != ',' && *ids != ']')
@@ -74,7 +74,7 @@ static bool add_line(struct trace *t, const char *line)
 	return ids;
 }
 
-static int by_id(const void *a, const void *b)
+static int tiers_by_id(const void *a, const void *b)
 {
 	const struct access *x = a, *y = b;
 
@@ -88,9 +88,9 @@ static uint64_t footprint(const struct trace *t)
 	uint64_t bytes = 0;
 
 	if (!copy)
-		die("out of memory");
+		tiers_die("out of memory");
 	memcpy(copy, t->at, t->nr * sizeof(*copy));
-	qsort(copy, t->nr, sizeof(*copy), by_id);
+	qsort(copy, t->nr, sizeof(*copy), tiers_by_id);
 	for (size_t i = 0; i < t->nr; i++)
 		if (i == 0 || copy[i].id != copy[i - 1].id)
 			bytes += copy[i].size;
@@ -98,27 +98,27 @@ static uint64_t footprint(const struct trace *t)
 	return bytes;
 }
 
-static void load(struct trace *t, const char *path)
+static void tiers_load(struct trace *t, const char *path)
 {
 	FILE *f = !strcmp(path, "-") ? stdin : fopen(path, "re");
 	size_t size = 0;
 	char *line = NULL;
 
 	if (!f)
-		die("cannot open the trace");
+		tiers_die("cannot open the trace");
 	while (getline(&line, &size, f) > 0)
 		if (!add_line(t, line))
-			die("a line of the trace is no access");
+			tiers_die("a line of the trace is no access");
 	free(line);
 	if (f != stdin)
 		(void)fclose(f);
 	if (!t->nr)
-		die("the trace is empty");
+		tiers_die("the trace is empty");
 	t->bytes = footprint(t);
 }
 
 /* Evict until a file that is not in the cache fits. */
-static void make_room(struct tier_policy *p, const struct access *a, uint64_t capacity)
+static void tiers_make_room(struct tier_policy *p, const struct access *a, uint64_t capacity)
 {
 	struct entry gone;
 	uint64_t bytes;
@@ -141,7 +141,7 @@ static void play(const struct trace *t, const struct tier_policy_ops *ops, doubl
 	bool run = false;
 
 	if (!p)
-		die("out of memory");
+		tiers_die("out of memory");
 	if (each)
 		(void)printf("%s %llu ", ops->name, (unsigned long long)capacity);
 	began = now_ns();
@@ -149,10 +149,10 @@ static void play(const struct trace *t, const struct tier_policy_ops *ops, doubl
 		int hit;
 
 		if (evict && ops->cached)
-			make_room(p, &t->at[i], capacity);
+			tiers_make_room(p, &t->at[i], capacity);
 		hit = ops->access(p, t->at[i].id, t->at[i].size, i);
 		if (hit < 0)
-			die("out of memory");
+			tiers_die("out of memory");
 		run = (run || t->at[i].first) && hit;
 		any += (uint64_t)hit;
 		prefix += run;
@@ -180,7 +180,7 @@ int main(int argc, char *argv[])
 		(void)fputs("Usage: tiers [--evict] [--each] TRACE PERCENT...\n", stderr);
 		return 2;
 	}
-	load(&t, argv[1]);
+	tiers_load(&t, argv[1]);
 	if (!each)
 		(void)printf("%zu accesses to files of %llu bytes together\n", t.nr,
 			     (unsigned long long)t.bytes);

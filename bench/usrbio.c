@@ -79,15 +79,15 @@ static uint64_t turn_end;
 
 /* ------------------------------------------------------------------- ways */
 
-static char *place(const struct lane *l, unsigned i)
+static char *usrbio_place(const struct lane *l, unsigned i)
 {
 	return (char *)l->iov.base + i * set.size;
 }
 
-static bool by_pread(struct lane *l)
+static bool usrbio_by_pread(struct lane *l)
 {
 	for (unsigned i = 0; i < batch; i++)
-		if (pread(fd, place(l, i), set.size, (off_t)l->off[i]) != (ssize_t)set.size)
+		if (pread(fd, usrbio_place(l, i), set.size, (off_t)l->off[i]) != (ssize_t)set.size)
 			return false;
 	return true;
 }
@@ -101,7 +101,8 @@ static bool by_uring(struct lane *l)
 	for (unsigned i = 0; i < batch; i++) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&l->uring);
 
-		io_uring_prep_read_fixed(sqe, 0, place(l, i), (unsigned)set.size, l->off[i], 0);
+		io_uring_prep_read_fixed(sqe, 0, usrbio_place(l, i), (unsigned)set.size, l->off[i],
+					 0);
 		sqe->flags |= IOSQE_FIXED_FILE;
 	}
 	if (io_uring_submit_and_wait(&l->uring, batch) != (int)batch)
@@ -115,13 +116,13 @@ static bool by_uring(struct lane *l)
 	return good && n == batch;
 }
 
-static bool by_ring(struct lane *l)
+static bool usrbio_by_ring(struct lane *l)
 {
 	struct hf3fs_cqe cqes[BATCH_MAX];
 
 	for (unsigned i = 0; i < batch; i++)
-		if (hf3fs_prep_io(&l->ior, &l->iov, true, place(l, i), fd, l->off[i], set.size,
-				  NULL) < 0)
+		if (hf3fs_prep_io(&l->ior, &l->iov, true, usrbio_place(l, i), fd, l->off[i],
+				  set.size, NULL) < 0)
 			return false;
 	if (hf3fs_submit_ios(&l->ior) < 0 ||
 	    hf3fs_wait_for_ios(&l->ior, cqes, (int)batch, (int)batch, NULL) != (int)batch)
@@ -135,7 +136,7 @@ static bool by_ring(struct lane *l)
 static const struct {
 	const char *name;
 	bool (*fn)(struct lane *l);
-} ways[] = { { "pread", by_pread }, { "io_uring", by_uring }, { "ring", by_ring } };
+} ways[] = { { "pread", usrbio_by_pread }, { "io_uring", by_uring }, { "ring", usrbio_by_ring } };
 
 static const unsigned batches[] = { 1, 16, 64 };
 
@@ -149,7 +150,7 @@ struct row {
 
 static struct row rows[ARRAY_SIZE(batches)][ARRAY_SIZE(ways)];
 
-static void choose(struct lane *l)
+static void usrbio_choose(struct lane *l)
 {
 	for (unsigned i = 0; i < batch; i++) {
 		l->random ^= l->random << 13;
@@ -160,11 +161,11 @@ static void choose(struct lane *l)
 }
 
 /* Each eight bytes of the file hold their own offset. */
-static bool verify(const struct lane *l)
+static bool usrbio_verify(const struct lane *l)
 {
 	for (unsigned i = 0; i < batch; i++)
 		for (uint64_t at = 0; at + 8 <= set.size; at += 8)
-			if (*(const uint64_t *)(place(l, i) + at) != l->off[i] + at)
+			if (*(const uint64_t *)(usrbio_place(l, i) + at) != l->off[i] + at)
 				return false;
 	return true;
 }
@@ -176,7 +177,7 @@ static void *run_lane(void *arg)
 
 	l->reads = 0;
 	do {
-		choose(l);
+		usrbio_choose(l);
 		start = now_ns();
 		if (!way(l)) {
 			l->why = "a read failed";
@@ -187,7 +188,7 @@ static void *run_lane(void *arg)
 		if (l->nr_ns < SAMPLES)
 			l->ns[l->nr_ns++] = (uint32_t)(end - start);
 	} while (end < turn_end);
-	if (!verify(l))
+	if (!usrbio_verify(l))
 		l->why = "a read gave other bytes than the file has";
 	return NULL;
 }
@@ -206,7 +207,7 @@ static uint32_t paths_taken(struct pst_stats *before)
 }
 
 /* One turn of one way; its times are appended to ns. */
-static void turn(struct row *row, unsigned nr)
+static void usrbio_turn(struct row *row, unsigned nr)
 {
 	static struct pst_stats st = { .sz = sizeof(st) };
 	uint64_t start = now_ns(), reads = 0;
@@ -226,14 +227,14 @@ static void turn(struct row *row, unsigned nr)
 	row->paths |= paths_taken(&st);
 }
 
-static int by_double(const void *a, const void *b)
+static int usrbio_by_double(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-static int by_u32(const void *a, const void *b)
+static int usrbio_by_u32(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
@@ -243,15 +244,15 @@ static int by_u32(const void *a, const void *b)
 /* The samples of all threads and turns of a row. */
 static void sum_up(struct row *row, uint32_t *all, size_t nr)
 {
-	qsort(row->rate, set.turns, sizeof(row->rate[0]), by_double);
+	qsort(row->rate, set.turns, sizeof(row->rate[0]), usrbio_by_double);
 	row->median = row->rate[set.turns / 2];
-	qsort(all, nr, sizeof(*all), by_u32);
+	qsort(all, nr, sizeof(*all), usrbio_by_u32);
 	row->p50_us = all[nr / 2] / 1000.0;
 	row->p99_us = all[nr - 1 - nr / 100] / 1000.0;
 }
 
 /* All ways at one size of batches, in turns. */
-static void run_batch(unsigned b)
+static void usrbio_run_batch(unsigned b)
 {
 	/* Of each way, as the lanes hold only those of one turn. */
 	uint32_t *all[ARRAY_SIZE(ways)];
@@ -267,7 +268,7 @@ static void run_batch(unsigned b)
 	for (unsigned t = 0; t < set.turns; t++) {
 		for (unsigned k = 0; k < ARRAY_SIZE(ways); k++) {
 			way = ways[k].fn;
-			turn(&rows[b][k], t);
+			usrbio_turn(&rows[b][k], t);
 			for (unsigned i = 0; i < set.threads; i++) {
 				size_t n = lanes[i].nr_ns;
 
@@ -286,12 +287,12 @@ static void run_batch(unsigned b)
 
 /* ---------------------------------------------------------------- set up */
 
-static void drop_file(void)
+static void usrbio_drop_file(void)
 {
 	(void)unlink(path);
 }
 
-static void make_file(void)
+static void usrbio_make_file(void)
 {
 	const size_t step = 1u << 20;
 	uint64_t *buf = malloc(step);
@@ -300,7 +301,7 @@ static void make_file(void)
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0 || !buf)
 		die("%s: %s", path, strerror(errno));
-	(void)atexit(drop_file);
+	(void)atexit(usrbio_drop_file);
 	for (uint64_t off = 0; off < set.file; off += step) {
 		for (size_t i = 0; i < step / 8; i++)
 			buf[i] = off + i * 8;
@@ -315,7 +316,7 @@ static void make_file(void)
 	free(buf);
 }
 
-static void check(const char *what, int r)
+static void usrbio_check(const char *what, int r)
 {
 	if (r < 0)
 		die("%s: %s", what, strerror(-r));
@@ -328,9 +329,11 @@ static void make_uring(struct lane *l)
 
 	if (r == -EINVAL)
 		r = io_uring_queue_init(BATCH_MAX, &l->uring, 0);
-	check("io_uring", r);
-	check("io_uring's registration of a file", io_uring_register_files(&l->uring, &fd, 1));
-	check("io_uring's registration of memory", io_uring_register_buffers(&l->uring, &buf, 1));
+	usrbio_check("io_uring", r);
+	usrbio_check("io_uring's registration of a file",
+		     io_uring_register_files(&l->uring, &fd, 1));
+	usrbio_check("io_uring's registration of memory",
+		     io_uring_register_buffers(&l->uring, &buf, 1));
 }
 
 static void make_lanes(void)
@@ -351,10 +354,10 @@ static void make_lanes(void)
 		l->ns = malloc(SAMPLES * sizeof(*l->ns));
 		if (!l->ns)
 			die("no memory");
-		check("hf3fs_iovcreate",
-		      hf3fs_iovcreate(&l->iov, mount, BATCH_MAX * set.size, 0, -1));
-		check("hf3fs_iorcreate",
-		      hf3fs_iorcreate(&l->ior, mount, (int)BATCH_MAX, true, 0, -1));
+		usrbio_check("hf3fs_iovcreate",
+			     hf3fs_iovcreate(&l->iov, mount, BATCH_MAX * set.size, 0, -1));
+		usrbio_check("hf3fs_iorcreate",
+			     hf3fs_iorcreate(&l->ior, mount, (int)BATCH_MAX, true, 0, -1));
 		make_uring(l);
 	}
 }
@@ -372,7 +375,7 @@ static void free_lanes(void)
 
 /* ----------------------------------------------------------------- report */
 
-static double resident(void)
+static double usrbio_resident(void)
 {
 	size_t pages = (size_t)(set.file / 4096), in = 0;
 	unsigned char *vec = malloc(pages);
@@ -387,7 +390,7 @@ static double resident(void)
 	return 100.0 * (double)in / (double)pages;
 }
 
-static void print_machine(void)
+static void usrbio_print_machine(void)
 {
 	struct statfs fs = { 0 };
 	char line[200] = "";
@@ -405,7 +408,7 @@ static void print_machine(void)
 		     strchr(line, ':') ? strchr(line, ':') + 2 : u.machine,
 		     sysconf(_SC_NPROCESSORS_ONLN), u.release);
 	(void)printf("file     %" PRIu64 " MiB, file system 0x%lx, %.0f %% in the page cache\n",
-		     set.file >> 20, (unsigned long)fs.f_type, resident());
+		     set.file >> 20, (unsigned long)fs.f_type, usrbio_resident());
 	(void)printf("reads    %" PRIu64 " bytes at random, %u thread%s, host memory\n", set.size,
 		     set.threads, set.threads == 1 ? "" : "s");
 	(void)printf("turns    %u of %u ms of each way, libpenstock %s\n\n", set.turns, set.ms,
@@ -460,11 +463,11 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	set.dir = argv[optind];
-	make_file();
+	usrbio_make_file();
 	make_lanes();
-	print_machine();
+	usrbio_print_machine();
 	for (unsigned b = 0; b < ARRAY_SIZE(batches); b++)
-		run_batch(b);
+		usrbio_run_batch(b);
 	print_rows();
 	free_lanes();
 	return 0;

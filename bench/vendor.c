@@ -31,8 +31,8 @@ static const struct sym cufile_syms[] = {
 #include "bench/cufile/batch_syms.h"
 };
 
-static int load(const char *file, void *table, const struct sym *syms, size_t nr, char *why,
-		size_t len)
+static int vendor_load(const char *file, void *table, const struct sym *syms, size_t nr, char *why,
+		       size_t len)
 {
 	void *lib = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
 
@@ -56,11 +56,11 @@ int vendor_cuda(char *why, size_t len)
 {
 	const char *file = getenv("PST_LIBCUDA");
 
-	return load(file && *file ? file : "libcuda.so.1", &cu, cuda_syms, ARRAY_SIZE(cuda_syms),
-		    why, len);
+	return vendor_load(file && *file ? file : "libcuda.so.1", &cu, cuda_syms,
+			   ARRAY_SIZE(cuda_syms), why, len);
 }
 
 int vendor_cufile(const char *file, char *why, size_t len)
 {
-	return load(file, &cuf, cufile_syms, ARRAY_SIZE(cufile_syms), why, len);
+	return vendor_load(file, &cuf, cufile_syms, ARRAY_SIZE(cufile_syms), why, len);
 }

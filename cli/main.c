@@ -47,7 +47,7 @@ static void print_help(FILE *f)
 		    f);
 }
 
-static const struct command *find(const char *name)
+static const struct command *cli_find(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!strcmp(commands[i].name, name))
@@ -65,7 +65,7 @@ static int no_command(const char *name)
 	return usage_error("there is no command '%s'", name);
 }
 
-static int help(const char *name)
+static int cli_help(const char *name)
 {
 	const struct command *c;
 
@@ -73,14 +73,14 @@ static int help(const char *name)
 		print_help(stdout);
 		return 0;
 	}
-	c = find(name);
+	c = cli_find(name);
 	if (!c)
 		return no_command(name);
 	(void)printf("penstock %s: %s\n\n%s", c->name, c->summary, c->usage);
 	return 0;
 }
 
-static int run(int argc, char *argv[])
+static int cli_run(int argc, char *argv[])
 {
 	const struct command *c;
 
@@ -93,10 +93,10 @@ static int run(int argc, char *argv[])
 		return 0;
 	}
 	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		return help(argc > 2 ? argv[2] : NULL);
+		return cli_help(argc > 2 ? argv[2] : NULL);
 	if (argv[1][0] == '-')
 		return usage_error("unknown option %s", argv[1]);
-	c = find(argv[1]);
+	c = cli_find(argv[1]);
 	if (!c)
 		return no_command(argv[1]);
 	/* Arguments behind the program that run starts are not ours. */
@@ -104,7 +104,7 @@ static int run(int argc, char *argv[])
 		if (!strcmp(argv[i], "--"))
 			break;
 		if (!strcmp(argv[i], "--help"))
-			return help(c->name);
+			return cli_help(c->name);
 	}
 	cmd_name = c->name;
 	return c->run(argc - 1, argv + 1);
@@ -119,7 +119,7 @@ int main(int argc, char *argv[])
 	/* A limit on file sizes becomes an error with a sentence. */
 	(void)signal(SIGXFSZ, SIG_IGN);
 	if (!gdr_tool(argc, argv, &r) && !mount_helper(argc, argv, &r))
-		r = run(argc, argv);
+		r = cli_run(argc, argv);
 	if ((fflush(stdout) != 0 || ferror(stdout)) && r == 0) {
 		if (errno != EPIPE)
 			say("cannot write the output: %s", strerror(errno));

@@ -46,7 +46,7 @@ size_t block_tail(void *to, const struct block_id *id, uint64_t len, uint32_t cr
 	return id->key_len + sizeof(f);
 }
 
-static int bad(const char *why)
+static int block_bad(const char *why)
 {
 	return err_set(EBADMSG, "the file of a block %s", why);
 }
@@ -59,24 +59,24 @@ int block_check(const void *tail, size_t tail_len, uint64_t file_len, const stru
 	uint32_t key_len;
 
 	if (tail_len < sizeof(f) || file_len < tail_len)
-		return bad("is shorter than a foot");
+		return block_bad("is shorter than a foot");
 	memcpy(&f, end - sizeof(f), sizeof(f));
 	if (memcmp(f.magic, magic, sizeof(magic)) != 0)
-		return bad("has no foot");
+		return block_bad("has no foot");
 	if (le32toh(f.version) != VERSION)
-		return bad("is of a version that this library does not know");
+		return block_bad("is of a version that this library does not know");
 	key_len = le32toh(f.key_len);
 	if (!key_len || key_len > KEY_MAX || key_len > tail_len - sizeof(f))
-		return bad("has a key of an impossible length");
+		return block_bad("has a key of an impossible length");
 	key = end - sizeof(f) - key_len;
 	if (crc32c(0, key, key_len + offsetof(struct foot, foot_crc)) != le32toh(f.foot_crc))
-		return bad("has a foot that fails its check");
+		return block_bad("has a foot that fails its check");
 	if (le64toh(f.len) != file_len - sizeof(f) - key_len)
-		return bad("has not the length that its foot says");
+		return block_bad("has not the length that its foot says");
 	if (id && (le64toh(f.space) != id->space || le64toh(f.hash) != id->hash))
-		return bad("is of another space or hash");
+		return block_bad("is of another space or hash");
 	if (id && id->key && (key_len != id->key_len || memcmp(key, id->key, key_len) != 0))
-		return bad("is of another key");
+		return block_bad("is of another key");
 	*ret_len = le64toh(f.len);
 	*ret_crc = le32toh(f.crc);
 	if (ret_key) {

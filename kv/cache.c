@@ -164,7 +164,7 @@ static int keep_reserve(struct pst_kv *kv, unsigned dir)
 }
 
 /* Under the lock, which is given up meanwhile. */
-static int make_room(struct pst_kv *kv, struct cache *c, uint64_t size)
+static int cache_make_room(struct pst_kv *kv, struct cache *c, uint64_t size)
 {
 	for (;;) {
 		if (c->used + size > c->capacity) {
@@ -195,7 +195,7 @@ int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t siz
 	r = keep_reserve(kv, dir);
 	(void)pthread_mutex_lock(&kv->lock);
 	if (r == 0)
-		r = make_room(kv, c, size);
+		r = cache_make_room(kv, c, size);
 	if (r == 0) {
 		kv->used += size;
 		c->used += size;

@@ -36,14 +36,14 @@ void batch_unref(struct batch *b)
 	free(b);
 }
 
-static void tell(struct pst_kv *kv)
+static void front_tell(struct pst_kv *kv)
 {
 	uint64_t one = 1;
 
 	(void)!write(kv->efd, &one, sizeof(one));
 }
 
-static void batch_end(struct batch *b)
+static void front_batch_end(struct batch *b)
 {
 	struct pst_kv *kv = b->kv;
 
@@ -51,7 +51,7 @@ static void batch_end(struct batch *b)
 	list_del(&b->link);
 	if (!b->waited) {
 		if (list_empty(&kv->ended))
-			tell(kv);
+			front_tell(kv);
 		list_add_tail(&kv->ended, &b->link);
 	}
 	(void)pthread_cond_broadcast(&kv->reaped);
@@ -87,13 +87,13 @@ void job_end(struct job *job, int64_t result)
 	st->errors += result < 0 && !is_miss(result) && result != -ETIMEDOUT && result != -ENOSPC &&
 		      result != -ECANCELED;
 	if (--b->left == 0)
-		batch_end(b);
+		front_batch_end(b);
 }
 
 /* -------------------------------------------------------- owner thread */
 
 /* End jobs of a batch that have the caller's memory not in use. */
-static void give_up(struct batch *b, int64_t result, bool running)
+static void front_give_up(struct batch *b, int64_t result, bool running)
 {
 	b->refs++;
 	for (unsigned i = 0; i < b->nr; i++) {
@@ -120,7 +120,7 @@ static uint64_t end_late(struct pst_kv *kv, uint64_t now)
 			next = MIN(next, b->deadline_ns);
 		} else {
 			/* A job in JOB_IO stays, and may hang in a path after its request. */
-			give_up(b, -ETIMEDOUT, true);
+			front_give_up(b, -ETIMEDOUT, true);
 			next = MIN(next, now + LATE_LOOK_NS);
 		}
 	}
@@ -132,7 +132,7 @@ void front_cancel(struct pst_kv *kv)
 	struct list *at, *n;
 
 	list_for_each_safe (at, n, &kv->batches)
-		give_up(list_entry(at, struct batch, link), -ECANCELED, false);
+		front_give_up(list_entry(at, struct batch, link), -ECANCELED, false);
 }
 
 void busy_keep(struct pst_kv *kv, struct pst_mem *mem)
@@ -349,7 +349,7 @@ static bool answer_now(struct pst_kv *kv, struct job *job)
 	return true;
 }
 
-static void start(struct pst_kv *kv, struct batch *b)
+static void front_start(struct pst_kv *kv, struct batch *b)
 {
 	unsigned queued = 0;
 
@@ -370,7 +370,7 @@ static void start(struct pst_kv *kv, struct batch *b)
 		(void)pthread_cond_signal(&kv->tick);
 }
 
-static int prepare(struct pst_kv *kv, const struct pst_kv_batch *batch, struct batch **ret)
+static int front_prepare(struct pst_kv *kv, const struct pst_kv_batch *batch, struct batch **ret)
 {
 	struct pst_kv_batch copy;
 	int r = fork_guard();
@@ -383,12 +383,12 @@ static int prepare(struct pst_kv *kv, const struct pst_kv_batch *batch, struct b
 PST_API int pst_kv_submit(struct pst_kv *kv, const struct pst_kv_batch *batch)
 {
 	struct batch *b;
-	int r = prepare(kv, batch, &b);
+	int r = front_prepare(kv, batch, &b);
 
 	if (r < 0)
 		return r;
 	(void)pthread_mutex_lock(&kv->lock);
-	start(kv, b);
+	front_start(kv, b);
 	(void)pthread_mutex_unlock(&kv->lock);
 	return 0;
 }
@@ -396,13 +396,13 @@ PST_API int pst_kv_submit(struct pst_kv *kv, const struct pst_kv_batch *batch)
 PST_API int pst_kv_run(struct pst_kv *kv, const struct pst_kv_batch *batch, struct pst_kv_done *ret)
 {
 	struct batch *b;
-	int r = prepare(kv, batch, &b);
+	int r = front_prepare(kv, batch, &b);
 
 	if (r < 0)
 		return r;
 	b->waited = true;
 	(void)pthread_mutex_lock(&kv->lock);
-	start(kv, b);
+	front_start(kv, b);
 	while (!b->ended)
 		(void)pthread_cond_wait(&kv->reaped, &kv->lock);
 	if (ret)

@@ -28,7 +28,7 @@ static inline void rounds(struct sip *s, unsigned nr)
 	}
 }
 
-static inline void word(struct sip *s, uint64_t m)
+static inline void hash_word(struct sip *s, uint64_t m)
 {
 	s->v3 ^= m;
 	rounds(s, 2);
@@ -51,13 +51,13 @@ uint64_t kv_hash(const struct hash_key *key, const struct hash_part *parts, unsi
 
 		for (; len >= 8; len -= 8, p += 8) {
 			memcpy(&m, p, 8);
-			word(&s, le64toh(m));
+			hash_word(&s, le64toh(m));
 		}
 		m = 0;
 		if (len)
 			memcpy(&m, p, len);
-		word(&s, le64toh(m));
-		word(&s, parts[i].len);
+		hash_word(&s, le64toh(m));
+		hash_word(&s, parts[i].len);
 	}
 	s.v2 ^= 0xff;
 	rounds(&s, 4);

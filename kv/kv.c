@@ -61,7 +61,7 @@ void kv_unref(struct pst_kv *kv)
 		kv_free(kv);
 }
 
-static int check_opts(const struct pst_kv_opts *o, const struct tier_policy_ops **ret)
+static int kv_check_opts(const struct pst_kv_opts *o, const struct tier_policy_ops **ret)
 {
 	bool reader = o->flags & PST_KV_READER;
 
@@ -120,7 +120,7 @@ static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_poli
 	return kv;
 }
 
-static int load(struct pst_kv *kv)
+static int kv_load(struct pst_kv *kv)
 {
 	int r = space_load(kv);
 
@@ -148,7 +148,7 @@ static int start_worker(struct pst_kv *kv)
 	w->running = true;
 	kv->refs++;
 	kv->nr_workers++;
-	r = thread_start(&w->thread, worker_main, w);
+	r = thread_start(&w->thread, kv_worker_main, w);
 	if (r < 0) {
 		w->running = false;
 		kv->refs--;
@@ -158,7 +158,7 @@ static int start_worker(struct pst_kv *kv)
 	return r;
 }
 
-static int start(struct pst_kv *kv, unsigned threads)
+static int kv_start(struct pst_kv *kv, unsigned threads)
 {
 	int r;
 
@@ -187,7 +187,7 @@ PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_k
 	if (r == 0)
 		r = opts_copy(&o, sizeof(o), opts);
 	if (r == 0)
-		r = check_opts(&o, &ops);
+		r = kv_check_opts(&o, &ops);
 	if (r < 0)
 		return r;
 	if (!dirs || !nr || nr > PST_KV_DIRS_MAX)
@@ -197,9 +197,9 @@ PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_k
 		return err_set(ENOMEM, "out of memory");
 	r = root_open(&kv->root, dirs, nr, !kv->reader);
 	if (r == 0)
-		r = load(kv);
+		r = kv_load(kv);
 	if (r == 0) {
-		r = start(kv, o.threads ? o.threads : THREADS_DEFAULT);
+		r = kv_start(kv, o.threads ? o.threads : THREADS_DEFAULT);
 	} else {
 		kv->broken = true;
 	}

@@ -51,7 +51,7 @@ int root_write_file(int dir, const char *name, const void *buf, size_t len)
 	return 0;
 }
 
-static int make_dir(int dir, const char *name)
+static int root_make_dir(int dir, const char *name)
 {
 	if (mkdirat(dir, name, 0777) < 0 && errno != EEXIST)
 		return err_set(errno, "cannot make the directory %s: %s", name, strerror(errno));
@@ -65,10 +65,10 @@ int root_make_place(const struct root *r, uint64_t space, uint64_t hash)
 
 	block_path(path, space, hash);
 	path[2 + 16] = '\0';
-	res = make_dir(dir, path);
+	res = root_make_dir(dir, path);
 	path[2 + 16] = '/';
 	path[2 + 16 + 3] = '\0';
-	return res < 0 ? res : make_dir(dir, path);
+	return res < 0 ? res : root_make_dir(dir, path);
 }
 
 /* Is there nothing in it but what mkfs leaves? */
@@ -265,17 +265,17 @@ int root_remove_tree(int dir, const char *name)
 }
 
 /* What a dead owner left: files that were being written, and trees that were being removed. */
-static int sweep(const struct root *r, unsigned i)
+static int root_sweep(const struct root *r, unsigned i)
 {
 	static const char *const names[] = { "tmp", "gone" };
-	int res = make_dir(r->dir[i], "b");
+	int res = root_make_dir(r->dir[i], "b");
 
 	for (unsigned k = 0; res == 0 && k < ARRAY_SIZE(names); k++) {
 		res = root_remove_tree(r->dir[i], names[k]);
 		if (res < 0)
 			return err_set(res, "cannot empty %s/%s: %s", r->path[i], names[k],
 				       strerror(-res));
-		res = make_dir(r->dir[i], names[k]);
+		res = root_make_dir(r->dir[i], names[k]);
 	}
 	return res;
 }
@@ -303,9 +303,9 @@ int root_open(struct root *r, const char *const *dirs, unsigned nr, bool own)
 	if (res == 0)
 		res = identify(r, own);
 	for (unsigned i = 0; own && res == 0 && i < nr; i++)
-		res = sweep(r, i);
+		res = root_sweep(r, i);
 	if (own && res == 0)
-		res = make_dir(r->dir[0], "spaces");
+		res = root_make_dir(r->dir[0], "spaces");
 	return res;
 }
 
@@ -333,7 +333,7 @@ bool root_parse_name(const char *name, uint64_t *ret)
 
 typedef int (*scan_fn)(void *arg, uint64_t space, uint64_t hash, const struct stat *st);
 
-static DIR *open_dir(int at, const char *name)
+static DIR *root_open_dir(int at, const char *name)
 {
 	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -345,7 +345,7 @@ static DIR *open_dir(int at, const char *name)
 
 static int scan_files(int space_fd, const char *name, uint64_t space, scan_fn fn, void *arg)
 {
-	DIR *d = open_dir(space_fd, name);
+	DIR *d = root_open_dir(space_fd, name);
 	struct dirent *e;
 	struct stat st;
 	uint64_t hash;
@@ -364,7 +364,7 @@ static int scan_files(int space_fd, const char *name, uint64_t space, scan_fn fn
 
 static int scan_space(int b_fd, const char *name, uint64_t space, scan_fn fn, void *arg)
 {
-	DIR *d = open_dir(b_fd, name);
+	DIR *d = root_open_dir(b_fd, name);
 	struct dirent *e;
 	int r = 0;
 
@@ -379,7 +379,7 @@ static int scan_space(int b_fd, const char *name, uint64_t space, scan_fn fn, vo
 
 int root_scan(const struct root *r, unsigned dir, scan_fn fn, void *arg)
 {
-	DIR *d = open_dir(r->dir[dir], "b");
+	DIR *d = root_open_dir(r->dir[dir], "b");
 	struct dirent *e;
 	uint64_t space;
 	int res = 0;

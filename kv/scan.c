@@ -31,7 +31,7 @@ static int by_time(const void *a, const void *b)
 	return (x->time_ns > y->time_ns) - (x->time_ns < y->time_ns);
 }
 
-static int add(void *arg, uint64_t space, uint64_t hash, const struct stat *st)
+static int scan_add(void *arg, uint64_t space, uint64_t hash, const struct stat *st)
 {
 	struct scan *s = arg;
 	int r;
@@ -66,7 +66,7 @@ static int add(void *arg, uint64_t space, uint64_t hash, const struct stat *st)
 }
 
 /* Count a file if it fits. */
-static bool keep(struct pst_kv *kv, const struct found *f)
+static bool scan_keep(struct pst_kv *kv, const struct found *f)
 {
 	struct cache *c = kv->spaces[f->space]->cache;
 	uint64_t size = size_of_file(f->len);
@@ -98,13 +98,13 @@ int scan_load(struct pst_kv *kv)
 	int r = 0;
 
 	for (unsigned i = 0; r == 0 && i < kv->root.nr; i++)
-		r = root_scan(&kv->root, i, add, &s);
+		r = root_scan(&kv->root, i, scan_add, &s);
 	if (r == 0 && s.nr)
 		qsort(s.at, s.nr, sizeof(*s.at), by_time);
 	/* The newest stay; what does not fit behind them is removed before anything is counted in.
 	 * */
 	for (size_t i = s.nr; r == 0 && i-- > 0;)
-		if (!keep(kv, &s.at[i]))
+		if (!scan_keep(kv, &s.at[i]))
 			r = unlink_found(kv, &s.at[i]);
 	for (size_t i = 0; r == 0 && i < s.nr; i++)
 		if (s.at[i].len)

@@ -48,7 +48,7 @@ struct out {
 	struct record r[CHUNK];
 };
 
-static void put(struct out *o, const void *buf, size_t len)
+static void snapshot_put(struct out *o, const void *buf, size_t len)
 {
 	const char *p = buf;
 
@@ -65,11 +65,11 @@ static void put(struct out *o, const void *buf, size_t len)
 
 static void flush_records(struct out *o)
 {
-	put(o, o->r, o->nr * sizeof(o->r[0]));
+	snapshot_put(o, o->r, o->nr * sizeof(o->r[0]));
 	o->nr = 0;
 }
 
-static uint64_t count(const struct cache *c)
+static uint64_t snapshot_count(const struct cache *c)
 {
 	return c->policy->index->nr;
 }
@@ -92,25 +92,25 @@ static void put_cache(struct out *o, const struct cache *c, uint32_t number)
 	}
 }
 
-static int write_all(const struct pst_kv *kv, struct out *o)
+static int snapshot_write_all(const struct pst_kv *kv, struct out *o)
 {
 	struct head h = { .version = VERSION, .nr_spaces = kv->nr_spaces };
 
 	memcpy(h.magic, magic, sizeof(magic));
 	memcpy(h.id, kv->root.id, sizeof(h.id));
 	(void)snprintf(h.policy, sizeof(h.policy), "%s", kv->ops->name);
-	h.nr = count(&kv->common);
+	h.nr = snapshot_count(&kv->common);
 	for (unsigned i = 0; i < kv->nr_spaces; i++)
-		h.nr += kv->spaces[i]->own.policy ? count(&kv->spaces[i]->own) : 0;
-	put(o, &h, sizeof(h));
+		h.nr += kv->spaces[i]->own.policy ? snapshot_count(&kv->spaces[i]->own) : 0;
+	snapshot_put(o, &h, sizeof(h));
 	for (unsigned i = 0; i < kv->nr_spaces; i++)
-		put(o, &kv->spaces[i]->hash, sizeof(kv->spaces[i]->hash));
+		snapshot_put(o, &kv->spaces[i]->hash, sizeof(kv->spaces[i]->hash));
 	put_cache(o, &kv->common, 0);
 	for (unsigned i = 0; i < kv->nr_spaces; i++)
 		if (kv->spaces[i]->own.policy)
 			put_cache(o, &kv->spaces[i]->own, i + 1);
 	flush_records(o);
-	put(o, &(uint32_t){ o->crc }, sizeof(uint32_t));
+	snapshot_put(o, &(uint32_t){ o->crc }, sizeof(uint32_t));
 	if (!o->err && fsync(o->fd) < 0)
 		o->err = errno;
 	return -o->err;
@@ -125,7 +125,7 @@ int snapshot_save(struct pst_kv *kv)
 		return -ENOMEM;
 	o->fd = openat(dir, "tmp/" NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
 		       0666);
-	r = o->fd < 0 ? -errno : write_all(kv, o);
+	r = o->fd < 0 ? -errno : snapshot_write_all(kv, o);
 	/* A file whose removal is lost after the index is found would not be counted. */
 	for (unsigned i = 0; r == 0 && i < kv->root.nr; i++)
 		if (syncfs(kv->root.dir[i]) < 0)
@@ -146,7 +146,7 @@ struct in {
 	uint32_t crc;
 };
 
-static bool get(struct in *in, void *buf, size_t len)
+static bool snapshot_get(struct in *in, void *buf, size_t len)
 {
 	char *p = buf;
 
@@ -162,8 +162,8 @@ static bool get(struct in *in, void *buf, size_t len)
 	return true;
 }
 
-static int take(struct pst_kv *kv, const struct record *r, const uint32_t *spaces,
-		uint32_t nr_spaces)
+static int snapshot_take(struct pst_kv *kv, const struct record *r, const uint32_t *spaces,
+			 uint32_t nr_spaces)
 {
 	uint32_t space = user_space(r->user), number = r->cache;
 	uint64_t size = r->size & INDEX_SIZE_MAX;
@@ -207,31 +207,31 @@ static int load_records(struct pst_kv *kv, struct in *in, const struct head *h,
 	for (uint64_t left = h->nr; r == 0 && left;) {
 		unsigned n = (unsigned)MIN(left, (uint64_t)CHUNK);
 
-		if (!get(in, buf, n * sizeof(*buf)))
+		if (!snapshot_get(in, buf, n * sizeof(*buf)))
 			r = -EBADMSG;
 		for (unsigned i = 0; r == 0 && i < n; i++) {
 			/* Each record is a miss of the CPU's caches. */
 			if (i + AHEAD < n)
 				index_prefetch(kv->common.policy->index, buf[i + AHEAD].id);
-			r = take(kv, &buf[i], spaces, h->nr_spaces);
+			r = snapshot_take(kv, &buf[i], spaces, h->nr_spaces);
 		}
 		left -= n;
 	}
 	free(buf);
 	crc = in->crc;
-	if (r == 0 && (!get(in, &want, sizeof(want)) || want != crc))
+	if (r == 0 && (!snapshot_get(in, &want, sizeof(want)) || want != crc))
 		r = -EBADMSG;
 	return r;
 }
 
-static int load(struct pst_kv *kv, struct in *in)
+static int kv_snapshot_load(struct pst_kv *kv, struct in *in)
 {
 	uint32_t *spaces = NULL;
 	struct head h;
 	struct stat st;
 	int r = 0;
 
-	if (!get(in, &h, sizeof(h)) || memcmp(h.magic, magic, sizeof(magic)) != 0 ||
+	if (!snapshot_get(in, &h, sizeof(h)) || memcmp(h.magic, magic, sizeof(magic)) != 0 ||
 	    h.version != VERSION || memcmp(h.id, kv->root.id, sizeof(h.id)) != 0 ||
 	    h.nr_spaces > PST_KV_SPACES_MAX || fstat(in->fd, &st) < 0 ||
 	    h.nr > (uint64_t)st.st_size / sizeof(struct record))
@@ -244,7 +244,7 @@ static int load(struct pst_kv *kv, struct in *in)
 	for (unsigned i = 0; r == 0 && i < h.nr_spaces; i++) {
 		uint64_t hash;
 
-		r = get(in, &hash, sizeof(hash)) ? 0 : -EBADMSG;
+		r = snapshot_get(in, &hash, sizeof(hash)) ? 0 : -EBADMSG;
 		if (r == 0 && !space_find(kv, hash, &spaces[i]))
 			spaces[i] = SPACE_UNKNOWN;
 	}
@@ -285,7 +285,7 @@ int snapshot_load(struct pst_kv *kv)
 		return errno == ENOENT ? 0
 				       : err_set(errno, "cannot open %s/" NAME ": %s",
 						 kv->root.path[0], strerror(errno));
-	r = load(kv, &in);
+	r = kv_snapshot_load(kv, &in);
 	closep(&in.fd);
 	/* Before anything changes: after a power loss there is none that is old. */
 	if (unlinkat(dir, NAME, 0) < 0 || fsync(dir) < 0)

@@ -39,7 +39,7 @@ bool space_find(const struct pst_kv *kv, uint64_t hash, uint32_t *ret)
 	return false;
 }
 
-static int check_room(const struct pst_kv *kv)
+static int space_check_room(const struct pst_kv *kv)
 {
 	if (kv->nr_spaces < PST_KV_SPACES_MAX)
 		return 0;
@@ -55,7 +55,7 @@ int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret)
 
 	if (space_find(kv, hash, ret))
 		return 0;
-	r = check_room(kv);
+	r = space_check_room(kv);
 	if (r < 0)
 		return r;
 	sp = calloc(1, sizeof(*sp));
@@ -170,7 +170,8 @@ static int write_words(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spa
 }
 
 /* Under the lock: is it known, with these words? */
-static int find(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o, uint32_t *ret)
+static int kv_space_find(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o,
+			 uint32_t *ret)
 {
 	for (unsigned i = 0; i < kv->nr_spaces; i++) {
 		const struct space *sp = kv->spaces[i];
@@ -197,9 +198,9 @@ static int name_space(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spac
 	int r;
 
 	(void)pthread_mutex_lock(&kv->lock);
-	r = find(kv, hash, o, ret);
+	r = kv_space_find(kv, hash, o, ret);
 	if (r == 0 && !space_find(kv, hash, &at))
-		r = check_room(kv);
+		r = space_check_room(kv);
 	(void)pthread_mutex_unlock(&kv->lock);
 	if (r != 0)
 		return r < 0 ? r : 0;

@@ -200,7 +200,7 @@ int snapshot_save(struct pst_kv *kv);
 
 /* ------------------------------------------------------- worker.c */
 
-void *worker_main(void *arg);
+void *kv_worker_main(void *arg);
 
 /* ------------------------------------------------------- front.c */
 

@@ -57,8 +57,8 @@ static int check_bytes(const struct walk *w, int fd, uint64_t len, uint32_t want
 	return crc == want ? 0 : -EBADMSG;
 }
 
-static int look(const struct walk *w, const char *path, const struct block_id *id,
-		struct pst_kv_block *b, char tail[TAIL_MAX])
+static int walk_look(const struct walk *w, const char *path, const struct block_id *id,
+		     struct pst_kv_block *b, char tail[TAIL_MAX])
 {
 	_cleanup_(closep) int fd = openat(w->root.dir[w->dir], path,
 					  O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -83,7 +83,7 @@ static int look(const struct walk *w, const char *path, const struct block_id *i
 	return w->check ? check_bytes(w, fd, b->len, crc) : 0;
 }
 
-static int visit(void *arg, uint64_t space, uint64_t hash, const struct stat *st)
+static int walk_visit(void *arg, uint64_t space, uint64_t hash, const struct stat *st)
 {
 	struct walk *w = arg;
 	struct block_id id = { .space = space, .hash = hash };
@@ -95,7 +95,7 @@ static int visit(void *arg, uint64_t space, uint64_t hash, const struct stat *st
 	block_path(path, space, hash);
 	b.identity = w->identity;
 	b.tenant = w->tenant;
-	b.err = look(w, path, &id, &b, tail);
+	b.err = walk_look(w, path, &id, &b, tail);
 	/* It was removed meanwhile. */
 	if (b.err == -ENOENT)
 		return 0;
@@ -122,7 +122,7 @@ PST_API int pst_kv_walk(const char *const *dirs, unsigned nr, int check,
 		return err_set(ENOMEM, "out of memory");
 	r = root_open(&w.root, dirs, nr, false);
 	for (w.dir = 0; r == 0 && w.dir < nr; w.dir++)
-		r = root_scan(&w.root, w.dir, visit, &w);
+		r = root_scan(&w.root, w.dir, walk_visit, &w);
 	root_close(&w.root);
 	free(w.identity);
 	free(w.tenant);

@@ -26,7 +26,7 @@ struct target {
 	uint64_t nr_segs, off;
 };
 
-static int dir_of(const struct pst_kv *kv, const struct job *job)
+static int worker_dir_of(const struct pst_kv *kv, const struct job *job)
 {
 	return kv->root.dir[root_dir_of(&kv->root, job->hash)];
 }
@@ -144,8 +144,8 @@ static void target_done(struct pst_kv *kv, struct target *t, bool busy)
 }
 
 /* One request, and wait for it. */
-static struct pst_done move(struct worker *w, const struct job *job, uint32_t op,
-			    struct pst_file *file, const struct target *t, uint64_t len)
+static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
+				   struct pst_file *file, const struct target *t, uint64_t len)
 {
 	struct pst_io io = {
 		.op = op,
@@ -234,7 +234,7 @@ static int64_t read_bounced(struct worker *w, struct job *job, struct pst_file *
 	if (r < 0)
 		return r;
 	t = (struct target){ .mem = w->bounce };
-	done = move(w, job, PST_OP_READ, file, &t, len);
+	done = worker_move(w, job, PST_OP_READ, file, &t, len);
 	if (done.flags & PST_DONE_BUSY) {
 		/* The library keeps it until the kernel is done with it. */
 		w->bounce = pst_mem_free(w->bounce);
@@ -264,7 +264,7 @@ static int64_t read_bytes(struct worker *w, struct job *job, struct pst_file *fi
 		return -ETIMEDOUT;
 	r = target_init(&t, &job->item, len);
 	if (r == 0) {
-		done = move(w, job, PST_OP_READ, file, &t, len);
+		done = worker_move(w, job, PST_OP_READ, file, &t, len);
 		note_busy(job, &done);
 		r = read_result(&done, len, crc);
 	}
@@ -317,14 +317,14 @@ static int64_t get_open(struct worker *w, struct job *job, int fd)
 	return r;
 }
 
-static int64_t get(struct worker *w, struct job *job)
+static int64_t worker_get(struct worker *w, struct job *job)
 {
 	struct pst_kv *kv = w->kv;
 	char path[BLOCK_PATH_LEN];
 	_cleanup_(closep) int fd = -1;
 
 	block_path(path, space_of(job)->hash, job->hash);
-	fd = openat(dir_of(kv, job), path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	fd = openat(worker_dir_of(kv, job), path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
 	return get_open(w, job, fd);
@@ -341,7 +341,7 @@ static int64_t get_and_settle(struct worker *w, struct job *job)
 	w->reading = job->hash;
 	w->is_reading = true;
 	(void)pthread_mutex_unlock(&kv->lock);
-	r = get(w, job);
+	r = worker_get(w, job);
 	(void)pthread_mutex_lock(&kv->lock);
 	cache_read_ends(w);
 	if (r >= 0 && !kv->reader) {
@@ -374,7 +374,7 @@ static int64_t write_bytes(struct worker *w, struct job *job, struct pst_file *f
 		return -ETIMEDOUT;
 	r = target_init(&t, &job->item, job->item.len);
 	if (r == 0) {
-		done = move(w, job, PST_OP_WRITE, file, &t, job->item.len);
+		done = worker_move(w, job, PST_OP_WRITE, file, &t, job->item.len);
 		note_busy(job, &done);
 		r = done.res;
 		if (r >= 0 && ((uint64_t)r != job->item.len || !(done.flags & PST_DONE_CRC32C)))
@@ -452,14 +452,14 @@ static int64_t set(struct worker *w, struct job *job)
 
 /* -------------------------------------------------------------- others */
 
-static int64_t exists(struct worker *w, const struct job *job)
+static int64_t worker_exists(struct worker *w, const struct job *job)
 {
 	uint64_t tail = job->item.key_len + FOOT_LEN;
 	char path[BLOCK_PATH_LEN];
 	struct stat st;
 
 	block_path(path, space_of(job)->hash, job->hash);
-	if (fstatat(dir_of(w->kv, job), path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(worker_dir_of(w->kv, job), path, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	return st.st_size > (off_t)tail ? st.st_size - (off_t)tail : -ENOENT;
 }
@@ -471,7 +471,7 @@ static int64_t del(struct worker *w, const struct job *job)
 	return r > 0 ? 0 : r == 0 ? -ENOENT : r;
 }
 
-static int64_t work(struct worker *w, struct job *job)
+static int64_t kv_worker_step(struct worker *w, struct job *job)
 {
 	switch (job->batch->op) {
 	case PST_KV_GET:
@@ -481,7 +481,7 @@ static int64_t work(struct worker *w, struct job *job)
 	case PST_KV_DELETE:
 		return del(w, job);
 	default:
-		return exists(w, job);
+		return worker_exists(w, job);
 	}
 }
 
@@ -502,7 +502,7 @@ static struct job *next_job(struct pst_kv *kv)
 	return job;
 }
 
-void *worker_main(void *arg)
+void *kv_worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct pst_kv *kv = w->kv;
@@ -513,7 +513,7 @@ void *worker_main(void *arg)
 	(void)pthread_mutex_lock(&kv->lock);
 	while ((job = next_job(kv))) {
 		(void)pthread_mutex_unlock(&kv->lock);
-		r = work(w, job);
+		r = kv_worker_step(w, job);
 		(void)pthread_mutex_lock(&kv->lock);
 		if (job->state != JOB_DONE)
 			job_end(job, r);

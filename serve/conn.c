@@ -20,7 +20,7 @@
 
 /* ----------------------------------------------------------------- replies */
 
-static void reply(struct job *j)
+static void conn_reply(struct job *j)
 {
 	struct counts *n = &j->conn->s->counts;
 
@@ -39,10 +39,10 @@ static void reply_err(struct job *j, int err)
 {
 	j->err = (uint32_t)err;
 	exec_reply(j->conn->s, j);
-	reply(j);
+	conn_reply(j);
 }
 
-static int copy_bytes(void *to, const void *from, uint64_t len)
+static int conn_copy_bytes(void *to, const void *from, uint64_t len)
 {
 	memcpy(to, from, len);
 	return 0;
@@ -55,7 +55,7 @@ static ssize_t conn_send(struct conn *c, struct msghdr *m)
 
 	if (!c->tls)
 		return sendmsg(c->fd, m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	n = net_tls_send(c->tls, m->msg_iov, m->msg_iovlen, copy_bytes);
+	n = net_tls_send(c->tls, m->msg_iov, m->msg_iovlen, conn_copy_bytes);
 	if (n >= 0)
 		return n;
 	errno = (int)-n;
@@ -63,13 +63,13 @@ static ssize_t conn_send(struct conn *c, struct msghdr *m)
 }
 
 /* Are all replies with the kernel? */
-static bool is_sent(const struct conn *c)
+static bool conn_is_sent(const struct conn *c)
 {
 	return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
 }
 
 /* False: the client is gone. */
-static bool send_some(struct conn *c)
+static bool conn_send_some(struct conn *c)
 {
 	if (c->tls && net_tls_unsent(c->tls)) {
 		int r = net_tls_flush(c->tls);
@@ -148,7 +148,7 @@ static int end_older(struct conn *c)
 	return r;
 }
 
-static void welcome(struct conn *c, struct job *j)
+static void conn_welcome(struct conn *c, struct job *j)
 {
 	struct wire_welcome w = {
 		.version = WIRE_VERSION,
@@ -161,7 +161,7 @@ static void welcome(struct conn *c, struct job *j)
 	wire_put_welcome(&w, j->buf + WIRE_HEAD);
 	j->len = WIRE_HEAD + WIRE_HELLO_LEN;
 	exec_reply(c->s, j);
-	reply(j);
+	conn_reply(j);
 	c->greeted = true;
 }
 
@@ -174,7 +174,7 @@ static void hello_go_on(struct conn *c)
 		return;
 	c->hello_job = NULL;
 	if (r == 0) {
-		welcome(c, j);
+		conn_welcome(c, j);
 		return;
 	}
 	reply_err(j, -r);
@@ -200,7 +200,7 @@ static void hello(struct conn *c, struct job *j, const uint8_t *payload)
 /* ---------------------------------------------------------------- requests */
 
 /* Payload bytes of the request or the reply, whichever are more. */
-static uint32_t size_of(const struct wire_request *q)
+static uint32_t conn_size_of(const struct wire_request *q)
 {
 	switch (q->op) {
 	case WIRE_READ:
@@ -266,12 +266,12 @@ static void close_op(struct conn *c, struct job *j)
 
 	c->handles[j->q.handle - 1] = NULL;
 	exec_reply(c->s, j);
-	reply(j);
+	conn_reply(j);
 	handle_unref(c, h);
 }
 
 /* All of the message is there; payload is that behind the header, but for a WRITE. */
-static void request(struct conn *c, struct job *j, const uint8_t *payload)
+static void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 {
 	int r;
 
@@ -297,7 +297,7 @@ static void request(struct conn *c, struct job *j, const uint8_t *payload)
 	else if (j->q.op == WIRE_READ && j->q.count <= INLINE_MAX && c->nr_now < NOW_MAX &&
 		 exec_read_now(c->s, j)) {
 		c->nr_now++;
-		reply(j);
+		conn_reply(j);
 	} else {
 		to_pool(j);
 	}
@@ -339,20 +339,20 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 		c->s->counts.slowed++;
 		return 0;
 	}
-	j = c->nr_jobs < c->s->o.requests ? job_new(c, &q, size_of(&q)) : NULL;
+	j = c->nr_jobs < c->s->o.requests ? job_new(c, &q, conn_size_of(&q)) : NULL;
 	if (!j) {
 		c->full = true;
 		return 0;
 	}
-	rate_spend(c, WIRE_HEAD + (uint64_t)size_of(&q));
+	rate_spend(c, WIRE_HEAD + (uint64_t)conn_size_of(&q));
 	if (q.op != WIRE_WRITE) {
-		request(c, j, from + WIRE_HEAD);
+		conn_request(c, j, from + WIRE_HEAD);
 		return q.len;
 	}
 	len = MIN(n - WIRE_HEAD, q.count);
 	memcpy(j->buf + WIRE_HEAD, from + WIRE_HEAD, len);
 	if (len == q.count) {
-		request(c, j, NULL);
+		conn_request(c, j, NULL);
 	} else {
 		c->payload = j;
 		c->got = len;
@@ -366,7 +366,7 @@ static bool may_read(const struct conn *c)
 }
 
 /* Take what can be taken; the rest is kept. */
-static void take_all(struct conn *c, uint8_t *from, uint32_t n)
+static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 {
 	uint32_t at = 0, len = 1;
 	uint8_t *kept = NULL;
@@ -375,7 +375,7 @@ static void take_all(struct conn *c, uint8_t *from, uint32_t n)
 		len = take_one(c, from + at, n - at);
 		at += len;
 		/* While they are in the CPU's caches. */
-		if (c->nr_out >= SEND_AT && !send_some(c))
+		if (c->nr_out >= SEND_AT && !conn_send_some(c))
 			conn_kill(c, NULL);
 	}
 	if (c->fd < 0)
@@ -401,7 +401,7 @@ static void take_kept(struct conn *c)
 	if (!n || c->payload || !may_read(c))
 		return;
 	memcpy(c->s->in, c->kept, n);
-	take_all(c, c->s->in, n);
+	conn_take_all(c, c->s->in, n);
 }
 
 /* As recv(2). */
@@ -432,9 +432,9 @@ static ssize_t read_payload(struct conn *c)
 	if (c->got < j->q.count)
 		return n;
 	c->payload = NULL;
-	request(c, j, NULL);
+	conn_request(c, j, NULL);
 	if (n > left)
-		take_all(c, c->s->in, (uint32_t)n - left);
+		conn_take_all(c, c->s->in, (uint32_t)n - left);
 	return n;
 }
 
@@ -450,7 +450,7 @@ static ssize_t read_some(struct conn *c)
 		return n;
 	if (kept)
 		memcpy(c->s->in, c->kept, kept);
-	take_all(c, c->s->in, kept + (uint32_t)n);
+	conn_take_all(c, c->s->in, kept + (uint32_t)n);
 	return n;
 }
 
@@ -460,7 +460,7 @@ static void set_again(struct conn *c, bool again)
 	c->again = again;
 }
 
-static void read_all(struct conn *c)
+static void conn_read_all(struct conn *c)
 {
 	for (uint64_t read = 0; may_read(c);) {
 		ssize_t n;
@@ -478,19 +478,19 @@ static void read_all(struct conn *c)
 		if (n < 0)
 			return;
 		/* Whoever takes no replies stalls, whatever he sends. */
-		if (is_sent(c))
+		if (conn_is_sent(c))
 			c->since_ns = about_now_ns();
 		read += (uint64_t)n;
-		if (c->fd >= 0 && !send_some(c))
+		if (c->fd >= 0 && !conn_send_some(c))
 			conn_kill(c, NULL);
 	}
 }
 
 /* ------------------------------------------------------------------- turns */
 
-static void set_events(struct conn *c)
+static void conn_set_events(struct conn *c)
 {
-	uint32_t want = (may_read(c) ? EPOLLIN : 0u) | (is_sent(c) ? 0u : EPOLLOUT);
+	uint32_t want = (may_read(c) ? EPOLLIN : 0u) | (conn_is_sent(c) ? 0u : EPOLLOUT);
 	struct epoll_event ev = { .events = want, .data.ptr = c };
 
 	if (want != c->events && epoll_ctl(c->s->epfd, EPOLL_CTL_MOD, c->fd, &ev) == 0)
@@ -498,7 +498,7 @@ static void set_events(struct conn *c)
 }
 
 /* True once it is complete. */
-static bool handshake(struct conn *c)
+static bool conn_handshake(struct conn *c)
 {
 	int r = net_tls_handshake(c->tls);
 
@@ -507,7 +507,7 @@ static bool handshake(struct conn *c)
 			return true;
 		conn_kill(c, "there is no memory for it");
 	} else if (r == -EAGAIN) {
-		set_events(c);
+		conn_set_events(c);
 	} else {
 		c->s->counts.handshakes_failed++;
 		conn_kill(c, r == -EKEYREJECTED ? c->tls->why : NULL);
@@ -523,9 +523,9 @@ void conn_turn(struct conn *c)
 		return;
 	set_again(c, false);
 	c->nr_now = 0;
-	if (c->tls && !c->tls->ready && !handshake(c))
+	if (c->tls && !c->tls->ready && !conn_handshake(c))
 		return;
-	if (!send_some(c)) {
+	if (!conn_send_some(c)) {
 		conn_kill(c, NULL);
 		return;
 	}
@@ -533,19 +533,19 @@ void conn_turn(struct conn *c)
 		taken = c->nr_taken;
 		c->full = false;
 		take_kept(c);
-		read_all(c);
-		if (c->fd >= 0 && !send_some(c))
+		conn_read_all(c);
+		if (c->fd >= 0 && !conn_send_some(c))
 			conn_kill(c, NULL);
 		if (c->fd < 0)
 			return;
 		/* Full, and all replies are sent: nothing else would begin the next turn. */
 	} while (c->full && !c->out.head && !c->nr_pool && taken != c->nr_taken);
 	/* The rest of a payload is not waited for: it is no request yet. */
-	if (is_sent(c) && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
+	if (conn_is_sent(c) && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
 		conn_kill(c, NULL);
 		return;
 	}
-	set_events(c);
+	conn_set_events(c);
 }
 
 void conn_job_done(struct job *j)
@@ -585,7 +585,7 @@ void conn_job_done(struct job *j)
 		}
 		exec_reply(s, j);
 	}
-	reply(j);
+	conn_reply(j);
 }
 
 /* --------------------------------------------------------------------- life */
@@ -616,7 +616,7 @@ void conn_new(struct server *s, int fd, const struct net_addr *addr)
 		conn_kill(c, "there is no memory for it");
 }
 
-static void forget(struct conn *c, struct job *j)
+static void conn_forget(struct conn *c, struct job *j)
 {
 	struct job *next;
 
@@ -652,7 +652,7 @@ void conn_kill(struct conn *c, const char *why)
 	rate_leave(c);
 	net_tls_end(c->tls);
 	c->tls = NULL;
-	forget(c, pool_forget(c->s, c));
+	conn_forget(c, pool_forget(c->s, c));
 	while ((j = jobs_pop(&c->out)))
 		job_free(j);
 	if (c->payload)
@@ -673,7 +673,7 @@ void conn_tick(struct conn *c, uint64_t now)
 	if (!c->greeted && !c->hello_job && now > c->born_ns + HELLO_S * NSEC_PER_SEC)
 		conn_kill(c, c->tls && !c->tls->ready ? "its TLS handshake takes too long"
 						      : "it sends no hello");
-	else if (!is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
+	else if (!conn_is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
 	else if (c->full && c->greeted)
 		conn_turn(c); /* others may have given memory back */

@@ -16,7 +16,7 @@
 #include "serve/server.h"
 
 /* The root of every look-up is the directory that is served: neither .. nor a link leads out. */
-static int open_beneath(const struct server *s, const char *name, int flags, mode_t mode)
+static int exec_open_beneath(const struct server *s, const char *name, int flags, mode_t mode)
 {
 	struct open_how how = {
 		/* openat2(2) refuses flags that mean nothing. */
@@ -61,7 +61,7 @@ static int get_attr(int fd, struct wire_attr *ret)
  * Only regular files are opened: to open another thing may do something, so look first.  The
  * look-up that follows may find another thing by that name, which is refused likewise.
  */
-static int open_file(const struct server *s, const struct job *j, struct wire_attr *ret)
+static int exec_open_file(const struct server *s, const struct job *j, struct wire_attr *ret)
 {
 	bool write = j->q.how & WIRE_O_WRITE;
 	int flags = !write ? O_RDONLY : j->q.how & WIRE_O_READ ? O_RDWR : O_WRONLY;
@@ -70,7 +70,7 @@ static int open_file(const struct server *s, const struct job *j, struct wire_at
 
 	if (write && !s->o.write)
 		return -EROFS;
-	look = open_beneath(s, j->name, O_PATH, 0);
+	look = exec_open_beneath(s, j->name, O_PATH, 0);
 	if (look >= 0) {
 		r = get_attr(look, ret);
 		if (r < 0)
@@ -85,7 +85,7 @@ static int open_file(const struct server *s, const struct job *j, struct wire_at
 	if (j->q.how & WIRE_O_EXCL)
 		flags |= O_EXCL;
 	/* A file that is not a regular one is not emptied. */
-	fd = open_beneath(s, j->name, flags, flags & O_CREAT ? j->q.mode & 0777 : 0);
+	fd = exec_open_beneath(s, j->name, flags, flags & O_CREAT ? j->q.mode & 0777 : 0);
 	if (fd < 0)
 		return fd;
 	r = get_attr(fd, ret);
@@ -103,10 +103,10 @@ static int open_file(const struct server *s, const struct job *j, struct wire_at
 	return fd;
 }
 
-static int do_open(const struct server *s, struct job *j)
+static int exec_open(const struct server *s, struct job *j)
 {
 	struct wire_attr attr;
-	int fd = open_file(s, j, &attr);
+	int fd = exec_open_file(s, j, &attr);
 
 	if (fd < 0)
 		return fd;
@@ -116,7 +116,7 @@ static int do_open(const struct server *s, struct job *j)
 	return 0;
 }
 
-static int do_read(struct job *j)
+static int exec_read(struct job *j)
 {
 	uint32_t got = 0;
 
@@ -168,7 +168,7 @@ static int do_stat(const struct server *s, struct job *j)
 	if (j->handle) {
 		r = get_attr(j->handle->fd, &attr);
 	} else {
-		_cleanup_(closep) int fd = open_beneath(s, j->name, O_PATH, 0);
+		_cleanup_(closep) int fd = exec_open_beneath(s, j->name, O_PATH, 0);
 
 		r = fd < 0 ? fd : get_attr(fd, &attr);
 	}
@@ -179,7 +179,7 @@ static int do_stat(const struct server *s, struct job *j)
 	return 0;
 }
 
-static uint8_t kind_of(unsigned char type)
+static uint8_t exec_kind_of(unsigned char type)
 {
 	switch (type) {
 	case DT_REG:
@@ -191,14 +191,14 @@ static uint8_t kind_of(unsigned char type)
 	}
 }
 
-static bool is_dots(const char *name)
+static bool exec_is_dots(const char *name)
 {
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
 static int do_list(const struct server *s, struct job *j)
 {
-	int fd = open_beneath(s, j->name, O_RDONLY | O_DIRECTORY, 0);
+	int fd = exec_open_beneath(s, j->name, O_RDONLY | O_DIRECTORY, 0);
 	uint32_t at = 0;
 	struct dirent *e;
 	DIR *d;
@@ -224,12 +224,12 @@ static int do_list(const struct server *s, struct job *j)
 			r = -errno;
 			break;
 		}
-		if (is_dots(e->d_name))
+		if (exec_is_dots(e->d_name))
 			continue;
 		w = (struct wire_entry){
 			.next = (uint64_t)e->d_off,
 			.name_len = (uint16_t)strlen(e->d_name),
-			.kind = kind_of(e->d_type),
+			.kind = exec_kind_of(e->d_type),
 			.name = e->d_name,
 		};
 		n = wire_put_entry(&w, j->buf + WIRE_HEAD + at, j->q.count - at);
@@ -256,12 +256,12 @@ static int open_parent(const struct server *s, char *name, const char **ret_base
 	char *slash = strrchr(name, '/');
 
 	*ret_base = slash ? slash + 1 : name;
-	if (!**ret_base || is_dots(*ret_base))
+	if (!**ret_base || exec_is_dots(*ret_base))
 		return -EISDIR;
 	if (!slash)
-		return open_beneath(s, ".", O_PATH | O_DIRECTORY, 0);
+		return exec_open_beneath(s, ".", O_PATH | O_DIRECTORY, 0);
 	*slash = '\0';
-	return open_beneath(s, name, O_PATH | O_DIRECTORY, 0);
+	return exec_open_beneath(s, name, O_PATH | O_DIRECTORY, 0);
 }
 
 static int do_unlink(const struct server *s, struct job *j)
@@ -306,9 +306,9 @@ static int do_op(const struct server *s, struct job *j)
 {
 	switch (j->q.op) {
 	case WIRE_OPEN:
-		return do_open(s, j);
+		return exec_open(s, j);
 	case WIRE_READ:
-		return do_read(j);
+		return exec_read(j);
 	case WIRE_WRITE:
 		return do_write(s, j);
 	case WIRE_SYNC:
@@ -391,7 +391,7 @@ static void list_conn(struct pool *p, struct conn *c)
 }
 
 /* With the lock. */
-static struct job *next_job(struct pool *p)
+static struct job *exec_next_job(struct pool *p)
 {
 	struct conn *c = p->first;
 	struct job *j;
@@ -421,7 +421,7 @@ static void close_handle(struct server *s, struct job *j)
 	j->handle = NULL;
 }
 
-static void *work(void *arg)
+static void *exec_work(void *arg)
 {
 	struct server *s = arg;
 	struct pool *p = &s->pool;
@@ -429,7 +429,7 @@ static void *work(void *arg)
 
 	(void)pthread_mutex_lock(&p->lock);
 	for (;;) {
-		struct job *j = next_job(p);
+		struct job *j = exec_next_job(p);
 
 		if (!j) {
 			if (p->stop)
@@ -465,7 +465,7 @@ int pool_start(struct server *s)
 	if (!p->threads)
 		return err_set(ENOMEM, "out of memory");
 	for (; p->nr_threads < s->o.threads; p->nr_threads++) {
-		int r = thread_start(&p->threads[p->nr_threads], work, s);
+		int r = thread_start(&p->threads[p->nr_threads], exec_work, s);
 
 		if (r < 0)
 			return r;
@@ -520,7 +520,7 @@ struct job *pool_forget(struct server *s, struct conn *c)
 	return j;
 }
 
-struct job *pool_take(struct server *s)
+struct job *exec_pool_take(struct server *s)
 {
 	struct pool *p = &s->pool;
 	struct job *j;

@@ -21,7 +21,7 @@ static const char *const op_names[] = {
 	[WIRE_UNLINK] = "unlink", [WIRE_RENAME] = "rename",
 };
 
-static void family(FILE *f, const char *name, const char *type, const char *help)
+static void metrics_family(FILE *f, const char *name, const char *type, const char *help)
 {
 	(void)fprintf(f, "# HELP penstock_serve_%s %s\n# TYPE penstock_serve_%s %s\n", name, help,
 		      name, type);
@@ -29,23 +29,23 @@ static void family(FILE *f, const char *name, const char *type, const char *help
 
 static void one(FILE *f, const char *name, const char *type, uint64_t value, const char *help)
 {
-	family(f, name, type, help);
+	metrics_family(f, name, type, help);
 	(void)fprintf(f, "penstock_serve_%s %" PRIu64 "\n", name, value);
 }
 
 static void each_op(FILE *f, const char *name, const uint64_t value[], const char *help)
 {
-	family(f, name, "counter", help);
+	metrics_family(f, name, "counter", help);
 	for (unsigned i = WIRE_HELLO; i <= WIRE_OP_MAX; i++)
 		(void)fprintf(f, "penstock_serve_%s{op=\"%s\"} %" PRIu64 "\n", name, op_names[i],
 			      value[i]);
 }
 
-static void put_all(FILE *f, struct server *s)
+static void metrics_put_all(FILE *f, struct server *s)
 {
 	const struct counts *n = &s->counts;
 
-	family(f, "info", "gauge", "The version that serves.");
+	metrics_family(f, "info", "gauge", "The version that serves.");
 	(void)fprintf(f, "penstock_serve_info{version=\"%s\"} 1\n", NET_TLS_VERSION);
 	one(f, "uptime_seconds", "gauge", (now_ns() - s->start_ns) / NSEC_PER_SEC,
 	    "Time since the start.");
@@ -58,7 +58,7 @@ static void put_all(FILE *f, struct server *s)
 	    "TLS handshakes that ended without a connection.");
 	each_op(f, "requests_total", n->op, "Requests that were answered.");
 	each_op(f, "errors_total", n->error, "Requests that were answered with an error.");
-	family(f, "bytes_total", "counter", "Bytes of files in answers and in writes.");
+	metrics_family(f, "bytes_total", "counter", "Bytes of files in answers and in writes.");
 	(void)fprintf(f,
 		      "penstock_serve_bytes_total{direction=\"read\"} %" PRIu64 "\n"
 		      "penstock_serve_bytes_total{direction=\"write\"} %" PRIu64 "\n",
@@ -72,7 +72,7 @@ static void put_all(FILE *f, struct server *s)
 	one(f, "scrapes_total", "counter", n->scrapes, "Connections that asked for numbers.");
 }
 
-char *metrics_text(struct server *s, size_t *ret_len)
+char *serve_metrics_text(struct server *s, size_t *ret_len)
 {
 	char *text = NULL;
 	FILE *f = open_memstream(&text, ret_len);
@@ -80,7 +80,7 @@ char *metrics_text(struct server *s, size_t *ret_len)
 
 	if (!f)
 		return NULL;
-	put_all(f, s);
+	metrics_put_all(f, s);
 	bad = ferror(f);
 	if (fclose(f) == 0 && !bad)
 		return text;
@@ -120,14 +120,14 @@ void scrape_accept(struct server *s)
 		scrape_close(s, sc);
 }
 
-static void answer(struct server *s, struct scrape *sc, int status, bool head_only)
+static void metrics_answer(struct server *s, struct scrape *sc, int status, bool head_only)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.ptr = sc };
 	char head[256], *text = NULL;
 	size_t len = 0, n;
 
 	if (status == HTTP_OK) {
-		text = metrics_text(s, &len);
+		text = serve_metrics_text(s, &len);
 		status = text ? HTTP_OK : HTTP_ERROR;
 	}
 	n = (size_t)snprintf(head, sizeof(head),
@@ -163,7 +163,7 @@ static bool take_request(struct server *s, struct scrape *sc)
 	status = http_parse(sc->in, sc->have, &head);
 	if (status == HTTP_MORE)
 		return true;
-	answer(s, sc, status, head);
+	metrics_answer(s, sc, status, head);
 	return sc->out;
 }
 

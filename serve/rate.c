@@ -13,7 +13,7 @@
 
 #define BURST_NS (NSEC_PER_SEC / 4)
 
-static void name_of(const struct conn *c, char ret[RATE_NAME_MAX])
+static void rate_name_of(const struct conn *c, char ret[RATE_NAME_MAX])
 {
 	struct net_addr a = c->addr;
 	struct ucred who;
@@ -43,7 +43,7 @@ bool rate_join(struct conn *c)
 
 	if (!c->s->o.rate || c->rate)
 		return true;
-	name_of(c, name);
+	rate_name_of(c, name);
 	list_for_each (e, &c->s->rates) {
 		r = list_entry(e, struct rate, link);
 		if (!strcmp(r->name, name)) {

@@ -212,7 +212,7 @@ static void take_done(struct server *s)
 	eventfd_t v;
 
 	(void)eventfd_read(s->efd, &v);
-	for (j = pool_take(s); j; j = next) {
+	for (j = exec_pool_take(s); j; j = next) {
 		struct conn *c = j->conn;
 
 		next = j->next;
@@ -283,7 +283,7 @@ static void turn_slowed(struct server *s)
 	}
 }
 
-static int wait_ms(const struct server *s)
+static int server_wait_ms(const struct server *s)
 {
 	uint64_t now;
 
@@ -301,7 +301,7 @@ static int loop(struct server *s)
 	struct epoll_event ev[EVENTS];
 
 	while (!s->draining || !list_empty(&s->conns) || !list_empty(&s->dead)) {
-		int n = epoll_wait(s->epfd, ev, EVENTS, wait_ms(s));
+		int n = epoll_wait(s->epfd, ev, EVENTS, server_wait_ms(s));
 
 		for (int i = 0; i < n; i++)
 			take_event(s, &ev[i]);
@@ -326,7 +326,7 @@ static int loop(struct server *s)
 
 /* -------------------------------------------------------------- start, stop */
 
-static void end_all(struct server *s)
+static void server_end_all(struct server *s)
 {
 	struct list *e, *n;
 
@@ -337,7 +337,7 @@ static void end_all(struct server *s)
 	if (!list_empty(&s->dead)) {
 		struct job *j, *next;
 
-		for (j = pool_take(s); j; j = next) {
+		for (j = exec_pool_take(s); j; j = next) {
 			next = j->next;
 			conn_job_done(j);
 		}
@@ -356,7 +356,7 @@ static void end_all(struct server *s)
 	free(s->in);
 }
 
-static int start(struct server *s)
+static int serve_server_start(struct server *s)
 {
 	struct itimerspec every = { .it_interval.tv_sec = 1, .it_value.tv_sec = 1 };
 	struct rlimit rl;
@@ -422,13 +422,13 @@ int serve_run(const struct serve_opts *o)
 	list_init(&s->conns);
 	list_init(&s->dead);
 	server_new_boot(s);
-	r = start(s);
+	r = serve_server_start(s);
 	if (r == 0)
 		r = loop(s);
 	/* A worker that hangs cannot be waited for.  The process ends with it. */
 	if (r == -ETIMEDOUT)
 		return r;
-	end_all(s);
+	server_end_all(s);
 	free(s);
 	return r;
 }

@@ -2,7 +2,7 @@
 /*
  * One thread, the loop, owns every connection.  It reads requests, serves from the page cache what
  * is there, and sends replies.  Whatever may wait for a disk is a job of a worker, a thread of the
- * pool.  A job belongs to the loop, but for the time between pool_put() and pool_take().
+ * pool.  A job belongs to the loop, but for the time between pool_put() and exec_pool_take().
  */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H
@@ -186,7 +186,7 @@ int pool_start(struct server *s);
 void pool_stop(struct server *s);
 void pool_put(struct server *s, struct job *j);
 /* All that is done; the first of a list. */
-struct job *pool_take(struct server *s);
+struct job *exec_pool_take(struct server *s);
 
 /* Another number, which tells clients that writes may be lost.  Any thread. */
 void server_new_boot(struct server *s);
@@ -205,7 +205,7 @@ void rate_sweep(struct server *s, uint64_t now);
 /* --------------------------------------------------------------- metrics.c */
 
 /* Write all numbers as Prometheus reads them; allocated.  NULL: no memory. */
-char *metrics_text(struct server *s, size_t *ret_len);
+char *serve_metrics_text(struct server *s, size_t *ret_len);
 void scrape_accept(struct server *s);
 /* The socket is ready, or time has passed. */
 void scrape_turn(struct server *s, struct scrape *sc);

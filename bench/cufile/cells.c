@@ -51,7 +51,7 @@ static void worker_fork(struct worker *w, enum way way)
 	w->pid = fork();
 	if (w->pid == 0) {
 		(void)close(s[0]);
-		worker_main(way, s[1]);
+		cufile_worker_main(way, s[1]);
 	}
 	(void)close(s[1]);
 	w->sock = s[0];
@@ -90,7 +90,7 @@ static void worker_hear(struct worker *w, uint64_t ns, struct answer *ret)
 	}
 }
 
-static void worker_ask(struct worker *w, const struct order *o, struct answer *ret)
+static void cells_worker_ask(struct worker *w, const struct order *o, struct answer *ret)
 {
 	(void)send(w->sock, o, sizeof(*o), MSG_NOSIGNAL);
 	worker_hear(w, o->what == ORDER_TURN ? o->ns : 0, ret);
@@ -101,7 +101,7 @@ static void worker_ask(struct worker *w, const struct order *o, struct answer *r
 }
 
 /* Have a process for the way; false with its reason when there is none. */
-static bool worker_start(struct worker *w, enum way way, struct answer *hello)
+static bool cells_worker_start(struct worker *w, enum way way, struct answer *hello)
 {
 	if (w->status != DONE || w->pid)
 		return w->status == DONE;
@@ -127,14 +127,14 @@ double result_median(const struct result *r)
 	return r->nr % 2 ? r->rate[r->nr / 2] : (r->rate[r->nr / 2 - 1] + r->rate[r->nr / 2]) / 2;
 }
 
-static int by_value(const void *a, const void *b)
+static int cells_by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-static void keep(struct result *r, const struct answer *a)
+static void cells_keep(struct result *r, const struct answer *a)
 {
 	if (a->status != DONE) {
 		r->status = a->status;
@@ -160,10 +160,10 @@ static void cell_begin(struct cell *c, struct answer *a)
 		if (way_is_batch((enum way)i) && c->block > BATCH_SIZE_MAX)
 			continue;
 		r->asked = true;
-		if (worker_start(w, (enum way)i, a)) {
-			worker_ask(w, &o, a);
+		if (cells_worker_start(w, (enum way)i, a)) {
+			cells_worker_ask(w, &o, a);
 			if (a->status != DONE)
-				keep(r, a);
+				cells_keep(r, a);
 		} else {
 			r->status = w->status;
 			(void)snprintf(r->text, sizeof(r->text), "%s", w->text);
@@ -172,7 +172,7 @@ static void cell_begin(struct cell *c, struct answer *a)
 }
 
 /* The file as the cell wants it in the page cache; false where that cannot be. */
-static bool prepare(struct cell *c, const char *path, int fd)
+static bool cells_prepare(struct cell *c, const char *path, int fd)
 {
 	double part = resident_part(fd);
 
@@ -214,10 +214,10 @@ static void cell_turns(struct cell *c, const char *path, int fd, struct answer *
 
 			if (!r->asked || r->status != DONE)
 				continue;
-			if (stop_signal || !prepare(c, path, fd))
+			if (stop_signal || !cells_prepare(c, path, fd))
 				return;
-			worker_ask(&workers[i], &o, a);
-			keep(r, a);
+			cells_worker_ask(&workers[i], &o, a);
+			cells_keep(r, a);
 		}
 }
 
@@ -229,7 +229,7 @@ static void cell_end(struct cell *c)
 
 		if (r->asked && r->status == DONE)
 			w->hangs = 0;
-		qsort(r->rate, r->nr, sizeof(r->rate[0]), by_value);
+		qsort(r->rate, r->nr, sizeof(r->rate[0]), cells_by_value);
 		if (w->hangs < HANGS_MAX || w->status != DONE)
 			continue;
 		w->status = r->status;
@@ -243,7 +243,7 @@ static int cell_run(struct cell *c, const char *path, int fd, struct answer *a)
 	if (set.size / c->block < c->threads) {
 		(void)snprintf(c->text, sizeof(c->text),
 			       "the file has not a block for each thread");
-	} else if (prepare(c, path, fd)) {
+	} else if (cells_prepare(c, path, fd)) {
 		cell_begin(c, a);
 		cell_turns(c, path, fd, a);
 		cell_end(c);
@@ -289,10 +289,10 @@ static int find_facts(struct answer *a)
 	struct worker w = { .pid = 0 };
 	struct facts gpu;
 
-	if (!worker_start(&w, FACTS, a))
+	if (!cells_worker_start(&w, FACTS, a))
 		return fail(ENODEV, "%.400s", a->text);
 	gpu = a->facts;
-	worker_ask(&w, &o, a);
+	cells_worker_ask(&w, &o, a);
 	worker_kill(&w);
 	memcpy(a->facts.gpu, gpu.gpu, sizeof(gpu.gpu));
 	memcpy(a->facts.driver, gpu.driver, sizeof(gpu.driver));

@@ -31,7 +31,7 @@ static const char usage[] =
 	"  --libcufile L   library to load (default: the one that is found)\n"
 	"  --json          one JSON object instead of a table\n"
 	"\n"
-	"Status 1: bytes were wrong, or something other than cuFile failed; 3: no NVIDIA\n"
+	"Status 1: bytes were cufile_wrong, or something other than cuFile failed; 3: no NVIDIA\n"
 	"GPU.\n";
 
 struct settings set = {
@@ -52,7 +52,7 @@ struct settings set = {
 /* -------------------------------------------------------------------- file */
 
 /* Each eight bytes hold their own offset. */
-static int fill(int fd, const char *path)
+static int cufile_fill(int fd, const char *path)
 {
 	_cleanup_(freep) uint64_t *buf = malloc(MIB(1));
 	int r = buf ? 0 : fail(ENOMEM, "out of memory");
@@ -69,7 +69,7 @@ static int fill(int fd, const char *path)
 	return r;
 }
 
-static int run_on(const char *path, int flags)
+static int cufile_run_on(const char *path, int flags)
 {
 	_cleanup_(closep) int fd = open(path, flags | O_CLOEXEC, 0600);
 	struct stat st;
@@ -81,7 +81,7 @@ static int run_on(const char *path, int flags)
 	if (!S_ISREG(st.st_mode))
 		return fail(EINVAL, "%s is no regular file", path);
 	if (flags & O_CREAT)
-		r = fill(fd, path);
+		r = cufile_fill(fd, path);
 	else
 		set.size = (uint64_t)st.st_size;
 	set.size &= ~UINT64_C(4095);
@@ -90,36 +90,36 @@ static int run_on(const char *path, int flags)
 	return r < 0 ? r : cells_run(path, fd);
 }
 
-static int run(void)
+static int cufile_run(void)
 {
 	_cleanup_(freep) char *dir = NULL, *path = NULL;
 	int r;
 
 	if (set.path)
-		return run_on(set.path, O_RDONLY);
+		return cufile_run_on(set.path, O_RDONLY);
 	r = scratch_dir(NULL, &dir);
 	if (r < 0)
 		return r;
 	r = asprintf(&path, "%s/file", dir) < 0 ? fail(ENOMEM, "out of memory")
-						: run_on(path, O_RDWR | O_CREAT | O_EXCL);
+						: cufile_run_on(path, O_RDWR | O_CREAT | O_EXCL);
 	scratch_remove(dir);
 	return r;
 }
 
 /* ----------------------------------------------------------------- options */
 
-__attribute__((noreturn)) static void wrong(const char *what, const char *text)
+__attribute__((noreturn)) static void cufile_wrong(const char *what, const char *text)
 {
 	(void)fprintf(stderr, "cufile: '%s' is no %s; see --help\n", text, what);
 	exit(2);
 }
 
-static unsigned number(const char *text, uint64_t max)
+static unsigned cufile_number(const char *text, uint64_t max)
 {
 	uint64_t v = 0;
 
 	if (parse_number(text, 1, max, &v) < 0)
-		wrong("number that is allowed here", text);
+		cufile_wrong("number that is allowed here", text);
 	return (unsigned)v;
 }
 
@@ -128,7 +128,7 @@ static double seconds(const char *text)
 	double v = 0;
 
 	if (parse_seconds(text, &v) < 0 || v > 3600)
-		wrong("time in seconds", text);
+		cufile_wrong("time in seconds", text);
 	return v;
 }
 
@@ -137,7 +137,7 @@ static uint64_t size(const char *text)
 	uint64_t v = 0;
 
 	if (parse_size(text, &v) < 0 || !v || v % 4096)
-		wrong("size in whole pages, as 64k or 1m", text);
+		cufile_wrong("size in whole pages, as 64k or 1m", text);
 	return v;
 }
 
@@ -148,7 +148,7 @@ static void blocks(char *text)
 	set.nr_blocks = 0;
 	for (char *s = strtok_r(text, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
 		if (set.nr_blocks == LIST_MAX || size(s) > MIB(64))
-			wrong("list of up to eight blocks of at most 64m", s);
+			cufile_wrong("list of up to eight blocks of at most 64m", s);
 		set.blocks[set.nr_blocks++] = size(s);
 	}
 }
@@ -160,8 +160,8 @@ static void threads(char *text)
 	set.nr_threads = 0;
 	for (char *s = strtok_r(text, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
 		if (set.nr_threads == LIST_MAX)
-			wrong("list of up to eight numbers", s);
-		set.threads[set.nr_threads++] = number(s, THREADS_MAX);
+			cufile_wrong("list of up to eight numbers", s);
+		set.threads[set.nr_threads++] = cufile_number(s, THREADS_MAX);
 	}
 }
 
@@ -183,7 +183,7 @@ enum {
 	JSON
 };
 
-static void option(int opt, char *arg)
+static void cufile_option(int opt, char *arg)
 {
 	switch (opt) {
 	case FILE_:
@@ -208,19 +208,19 @@ static void option(int opt, char *arg)
 		set.seconds = seconds(arg);
 		break;
 	case TURNS:
-		set.turns = number(arg, TURNS_MAX);
+		set.turns = cufile_number(arg, TURNS_MAX);
 		break;
 	case DEPTH:
-		set.depth = number(arg, SLOTS_MAX);
+		set.depth = cufile_number(arg, SLOTS_MAX);
 		break;
 	case BATCH:
-		set.batch = number(arg, 128);
+		set.batch = cufile_number(arg, 128);
 		break;
 	case PATIENCE:
 		set.patience = seconds(arg);
 		break;
 	case GPU:
-		set.gpu = strcmp(arg, "0") ? number(arg, 63) : 0;
+		set.gpu = strcmp(arg, "0") ? cufile_number(arg, 63) : 0;
 		break;
 	case LIB:
 		set.libcufile = arg;
@@ -236,7 +236,7 @@ static void option(int opt, char *arg)
 	}
 }
 
-static void parse(int argc, char *argv[])
+static void cufile_parse(int argc, char *argv[])
 {
 	static const struct option longs[] = {
 		{ "file", required_argument, NULL, FILE_ },
@@ -262,11 +262,11 @@ static void parse(int argc, char *argv[])
 
 	set.libcufile = named && *named ? named : NULL;
 	while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1)
-		option(opt, optarg);
+		cufile_option(opt, optarg);
 	if (optind < argc)
-		wrong("option", argv[optind]);
+		cufile_wrong("option", argv[optind]);
 	if (!set.nr_blocks || !set.nr_threads)
-		wrong("list", "");
+		cufile_wrong("list", "");
 }
 
 int main(int argc, char *argv[])
@@ -274,9 +274,9 @@ int main(int argc, char *argv[])
 	int r, bad;
 
 	cmd_name = "cufile";
-	parse(argc, argv);
+	cufile_parse(argc, argv);
 	signals_catch();
-	r = run();
+	r = cufile_run();
 	bad = report_end();
 	if (r < 0)
 		bad = exit_status(r);

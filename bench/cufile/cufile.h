@@ -112,7 +112,7 @@ struct answer {
 };
 
 /* Never returns. */
-__attribute__((noreturn)) void worker_main(enum way way, int sock);
+__attribute__((noreturn)) void cufile_worker_main(enum way way, int sock);
 
 /* ------------------------------------------------------------------- lanes */
 
@@ -177,8 +177,8 @@ int cuda_check(cu_result e, const char *call);
 
 /* Loads and opens it, and registers the file of this descriptor. */
 int cufile_load(void);
-int cufile_open(int fd, cuf_handle *ret);
-int cufile_check(struct cuf_error e, const char *call);
+int bench_cufile_open(int fd, cuf_handle *ret);
+int bench_cufile_check(struct cuf_error e, const char *call);
 /* The error of a cuFileRead() that gave no whole block. */
 int cufile_read_failed(ssize_t n, int err, uint64_t off);
 

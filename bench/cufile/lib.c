@@ -75,7 +75,7 @@ static const char *code_name(int code)
 	return "no name here";
 }
 
-int cufile_check(struct cuf_error e, const char *call)
+int bench_cufile_check(struct cuf_error e, const char *call)
 {
 	const char *cure = "";
 
@@ -121,12 +121,14 @@ int cufile_load(void)
 	return r < 0 ? fail(r, "%s", why) : 0;
 }
 
-int cufile_open(int fd, cuf_handle *ret)
+int bench_cufile_open(int fd, cuf_handle *ret)
 {
 	struct cuf_descr d = { .type = CUF_FD, .u = { .fd = fd } };
-	int r = cufile_check(cuf.cuFileDriverOpen(), "cuFileDriverOpen");
+	int r = bench_cufile_check(cuf.cuFileDriverOpen(), "cuFileDriverOpen");
 
-	return r < 0 ? r : cufile_check(cuf.cuFileHandleRegister(ret, &d), "cuFileHandleRegister");
+	return r < 0 ? r
+		     : bench_cufile_check(cuf.cuFileHandleRegister(ret, &d),
+					  "cuFileHandleRegister");
 }
 
 /* ------------------------------------------------------------------- facts */
@@ -166,8 +168,8 @@ static int read_one(cuf_handle handle)
 	int r = CU(cuMemAlloc_v2(&dev, MIB(2)));
 
 	if (r == 0)
-		r = cufile_check(cuf.cuFileBufRegister((void *)(uintptr_t)dev, MIB(2), 0),
-				 "cuFileBufRegister");
+		r = bench_cufile_check(cuf.cuFileBufRegister((void *)(uintptr_t)dev, MIB(2), 0),
+				       "cuFileBufRegister");
 	if (r < 0)
 		return r;
 	n = cuf.cuFileRead(handle, (void *)(uintptr_t)dev, len, 0, 0);
@@ -180,7 +182,8 @@ static int find_mode(int version, cuf_handle handle, char *ret, size_t len)
 	struct cuf_props props = { 0 };
 	struct counts c = { 0 };
 	const char *mode;
-	int r = cufile_check(cuf.cuFileDriverGetProperties(&props), "cuFileDriverGetProperties");
+	int r = bench_cufile_check(cuf.cuFileDriverGetProperties(&props),
+				   "cuFileDriverGetProperties");
 
 	if (r < 0)
 		return r;
@@ -188,9 +191,9 @@ static int find_mode(int version, cuf_handle handle, char *ret, size_t len)
 	if (version < 1150 || version >= 1210 || !cuf.cuFileGetStatsL3 ||
 	    !cuf.cuFileSetStatsLevel || !cuf.cuFileStatsStart || !cuf.cuFileStatsStop)
 		return read_one(handle);
-	r = cufile_check(cuf.cuFileSetStatsLevel(CUF_STATS_LEVEL), "cuFileSetStatsLevel");
+	r = bench_cufile_check(cuf.cuFileSetStatsLevel(CUF_STATS_LEVEL), "cuFileSetStatsLevel");
 	if (r == 0)
-		r = cufile_check(cuf.cuFileStatsStart(), "cuFileStatsStart");
+		r = bench_cufile_check(cuf.cuFileStatsStart(), "cuFileStatsStart");
 	if (r == 0)
 		r = read_one(handle);
 	if (r == 0)
@@ -219,13 +222,13 @@ static int find_cufile(struct facts *f)
 	memcpy(&fn, &cuf.cuFileDriverOpen, sizeof(fn));
 	if (dladdr(fn, &info) && info.dli_fname)
 		(void)snprintf(f->file, sizeof(f->file), "%s", info.dli_fname);
-	r = cufile_check(cuf.cuFileGetVersion(&f->cufile), "cuFileGetVersion");
+	r = bench_cufile_check(cuf.cuFileGetVersion(&f->cufile), "cuFileGetVersion");
 	if (r == 0)
-		r = cufile_open(work.fd_direct >= 0 ? work.fd_direct : work.fd, &handle);
+		r = bench_cufile_open(work.fd_direct >= 0 ? work.fd_direct : work.fd, &handle);
 	return r < 0 ? r : find_mode(f->cufile, handle, f->mode, sizeof(f->mode));
 }
 
-static void find_fs(char *ret, size_t len)
+static void lib_find_fs(char *ret, size_t len)
 {
 	struct pst_file_info info = { .sz = sizeof(info) };
 	struct pst_file *f = NULL;
@@ -244,7 +247,7 @@ void facts_gpu(struct facts *f)
 		(void)cu.cuDeviceGetName(f->gpu, sizeof(f->gpu), dev);
 	if (read_line("/sys/module/nvidia/version", f->driver, sizeof(f->driver)) < 0)
 		(void)snprintf(f->driver, sizeof(f->driver), "unknown");
-	find_fs(f->fs, sizeof(f->fs));
+	lib_find_fs(f->fs, sizeof(f->fs));
 }
 
 void facts_cufile(struct answer *ret)

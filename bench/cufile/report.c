@@ -146,7 +146,7 @@ void report_begin(const char *path, const struct answer *a)
 }
 
 /* Behind what a row has already, or below it. */
-static void print_paths(uint32_t paths)
+static void report_print_paths(uint32_t paths)
 {
 	struct text t = paths_text(paths);
 	int room = WIDTH - 81;
@@ -189,11 +189,11 @@ static void print_result(const struct cell *c, const struct row *row, enum way w
 	else if (way_is_ours(w))
 		(void)printf(" %6s %-6s", "-", "");
 	if (way_is_ours(w))
-		print_paths(r->paths);
+		report_print_paths(r->paths);
 	(void)putchar('\n');
 }
 
-static void print_head(const struct cell *c)
+static void report_print_head(const struct cell *c)
 {
 	static int last = -1;
 
@@ -240,7 +240,7 @@ static void add_json(struct json_object *to, const struct cell *c, const struct 
 
 /* ------------------------------------------------------------------- cells */
 
-static void count(const struct cell *c, const struct row *row, enum way w)
+static void report_count(const struct cell *c, const struct row *row, enum way w)
 {
 	const struct result *r = &c->v[w], *y = yardstick(c, row);
 
@@ -261,7 +261,7 @@ void report_cell(const struct cell *c)
 	json_text(o, "state", c->cold ? "cold" : "warm");
 	json_text(o, "text", c->text);
 	if (!set.json)
-		print_head(c);
+		report_print_head(c);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		enum way w = better(c, &rows[i]);
 
@@ -273,7 +273,7 @@ void report_cell(const struct cell *c)
 		if (!set.json)
 			print_result(c, &rows[i], w);
 		add_json(o, c, &rows[i], w);
-		count(c, &rows[i], w);
+		report_count(c, &rows[i], w);
 	}
 	if (*c->text && !set.json) {
 		(void)printf("%-7s %3u  not measured\n", size_text(c->block).s, c->threads);

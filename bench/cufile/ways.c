@@ -35,18 +35,18 @@ static int cufile_way_open(void)
 	if (way_is_batch(work.way) && (!cuf.cuFileBatchIOSetUp || !cuf.cuFileBatchIOSubmit ||
 				       !cuf.cuFileBatchIOGetStatus || !cuf.cuFileBatchIODestroy))
 		return fail(EOPNOTSUPP, "this cuFile has no batches");
-	return cufile_open(direct ? work.fd_direct : work.fd, &work.handle);
+	return bench_cufile_open(direct ? work.fd_direct : work.fd, &work.handle);
 }
 
 static int cufile_init(struct lane *l)
 {
-	int r = cufile_check(
+	int r = bench_cufile_check(
 		cuf.cuFileBufRegister(at(l), align_up(work.slots * work.cell.block, MIB(2)), 0),
 		"cuFileBufRegister");
 
 	if (r == 0 && way_is_batch(work.way))
-		r = cufile_check(cuf.cuFileBatchIOSetUp(&l->batch, work.slots),
-				 "cuFileBatchIOSetUp");
+		r = bench_cufile_check(cuf.cuFileBatchIOSetUp(&l->batch, work.slots),
+				       "cuFileBatchIOSetUp");
 	return r;
 }
 
@@ -97,8 +97,8 @@ static int batch_reap(struct lane *l, uint64_t begun, unsigned left)
 		unsigned nr = left;
 		uint64_t now;
 
-		r = cufile_check(cuf.cuFileBatchIOGetStatus(l->batch, 1, &nr, ev, &ts),
-				 "cuFileBatchIOGetStatus");
+		r = bench_cufile_check(cuf.cuFileBatchIOGetStatus(l->batch, 1, &nr, ev, &ts),
+				       "cuFileBatchIOGetStatus");
 		now = now_ns();
 		for (unsigned i = 0; r == 0 && i < nr && i < SLOTS_MAX; i++) {
 			unsigned slot = (unsigned)(uintptr_t)ev[i].cookie;
@@ -125,8 +125,8 @@ static int batch_pass(struct lane *l)
 	int r = 0;
 
 	while (r == 0 && (nr = batch_fill(l, now, v)) > 0) {
-		r = cufile_check(cuf.cuFileBatchIOSubmit(l->batch, nr, v, 0),
-				 "cuFileBatchIOSubmit");
+		r = bench_cufile_check(cuf.cuFileBatchIOSubmit(l->batch, nr, v, 0),
+				       "cuFileBatchIOSubmit");
 		if (r == 0)
 			r = batch_reap(l, now, nr);
 		now = now_ns();

@@ -37,13 +37,13 @@ void lane_count(struct lane *l, unsigned slot, uint64_t off, uint64_t ns)
 
 /* ------------------------------------------------------------------- lanes */
 
-static void gate_wait(void)
+static void worker_gate_wait(void)
 {
 	(void)pthread_barrier_wait(&gate);
 }
 
 /* Keep the first failure of a lane. */
-static void keep(struct lane *l, int r)
+static void worker_keep(struct lane *l, int r)
 {
 	if (r >= 0 || l->status != DONE)
 		return;
@@ -51,7 +51,7 @@ static void keep(struct lane *l, int r)
 	(void)snprintf(l->text, sizeof(l->text), "%s", fail_text());
 }
 
-static void begin(struct lane *l, uint64_t most)
+static void cufile_worker_begin(struct lane *l, uint64_t most)
 {
 	l->taken = l->ops = 0;
 	l->most = most;
@@ -88,7 +88,7 @@ static int lane_init(struct lane *l)
 		r = way_init(l);
 	if (r < 0)
 		return r;
-	begin(l, 1);
+	cufile_worker_begin(l, 1);
 	return way_pass(l);
 }
 
@@ -144,28 +144,28 @@ static int lane_verify(struct lane *l)
 	return 0;
 }
 
-/* In step with set_up() and run_turn(): a lane that failed still comes to every gate. */
-static void *lane_main(void *arg)
+/* In step with worker_set_up() and run_turn(): a lane that failed still comes to every gate. */
+static void *worker_lane_main(void *arg)
 {
 	struct lane *l = arg;
 
-	keep(l, lane_init(l));
-	gate_wait(); /* all are set up */
+	worker_keep(l, lane_init(l));
+	worker_gate_wait(); /* all are set up */
 	for (;;) {
-		gate_wait(); /* a turn, or the end */
+		worker_gate_wait(); /* a turn, or the end */
 		if (over)
 			break;
 		if (l->status == DONE)
-			keep(l, lane_spoil(l));
-		gate_wait(); /* all are ready */
-		begin(l, work.cell.cold ? l->nr : UINT64_MAX);
+			worker_keep(l, lane_spoil(l));
+		worker_gate_wait(); /* all are ready */
+		cufile_worker_begin(l, work.cell.cold ? l->nr : UINT64_MAX);
 		if (l->status == DONE)
-			keep(l, way_pass(l));
+			worker_keep(l, way_pass(l));
 		l->ended = now_ns();
-		gate_wait(); /* all are through */
+		worker_gate_wait(); /* all are through */
 		if (l->status == DONE)
-			keep(l, lane_verify(l));
-		gate_wait();
+			worker_keep(l, lane_verify(l));
+		worker_gate_wait();
 	}
 	lane_done(l);
 	return NULL;
@@ -178,7 +178,7 @@ static void lanes_end(void)
 	if (!nr_lanes)
 		return;
 	over = true;
-	gate_wait();
+	worker_gate_wait();
 	for (unsigned i = 0; i < nr_lanes; i++)
 		(void)pthread_join(lanes[i].thread, NULL);
 	over = false;
@@ -188,13 +188,13 @@ static void lanes_end(void)
 	lanes = NULL;
 }
 
-static void failed(struct answer *a, enum status status, const char *text)
+static void worker_failed(struct answer *a, enum status status, const char *text)
 {
 	a->status = status;
 	(void)snprintf(a->text, sizeof(a->text), "%s", text);
 }
 
-static void collect(struct answer *a)
+static void worker_collect(struct answer *a)
 {
 	uint64_t begun = UINT64_MAX, ended = 0;
 
@@ -202,7 +202,7 @@ static void collect(struct answer *a)
 		const struct lane *l = &lanes[i];
 
 		if (l->status != DONE && a->status == DONE)
-			failed(a, l->status, l->text);
+			worker_failed(a, l->status, l->text);
 		a->ops += l->ops;
 		a->paths |= l->paths;
 		whys_merge(&a->whys, &l->whys);
@@ -214,7 +214,7 @@ static void collect(struct answer *a)
 	a->ns = ended - begun;
 }
 
-static void set_up(const struct order *o, struct answer *a)
+static void worker_set_up(const struct order *o, struct answer *a)
 {
 	lanes_end();
 	work.cell = *o;
@@ -222,17 +222,17 @@ static void set_up(const struct order *o, struct answer *a)
 	work.ns = UINT64_MAX;
 	lanes = calloc(o->threads, sizeof(*lanes));
 	if (!lanes || pthread_barrier_init(&gate, NULL, o->threads + 1) != 0) {
-		failed(a, FAILED, "out of memory");
+		worker_failed(a, FAILED, "out of memory");
 		return;
 	}
 	nr_lanes = o->threads;
 	for (unsigned i = 0; i < nr_lanes; i++) {
 		lanes[i].idx = i;
-		if (pthread_create(&lanes[i].thread, NULL, lane_main, &lanes[i]) != 0)
+		if (pthread_create(&lanes[i].thread, NULL, worker_lane_main, &lanes[i]) != 0)
 			_exit(1); /* those that wait at the gate cannot go on */
 	}
-	gate_wait();
-	collect(a);
+	worker_gate_wait();
+	worker_collect(a);
 }
 
 static void run_turn(const struct order *o, struct answer *a)
@@ -241,8 +241,8 @@ static void run_turn(const struct order *o, struct answer *a)
 	turn++;
 	work.ns = o->ns;
 	for (unsigned i = 0; i < 4; i++)
-		gate_wait();
-	collect(a);
+		worker_gate_wait();
+	worker_collect(a);
 }
 
 /* -------------------------------------------------------------------- main */
@@ -260,7 +260,7 @@ static int open_all(void)
 	return work.way == FACTS ? 0 : way_open();
 }
 
-static void tell(int sock, const struct answer *a)
+static void worker_tell(int sock, const struct answer *a)
 {
 	const char *p = (const char *)a;
 
@@ -273,7 +273,7 @@ static void tell(int sock, const struct answer *a)
 	}
 }
 
-void worker_main(enum way way, int sock)
+void cufile_worker_main(enum way way, int sock)
 {
 	_cleanup_(freep) struct answer *a = calloc(1, sizeof(*a));
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), r;
@@ -286,19 +286,19 @@ void worker_main(enum way way, int sock)
 	work.way = way;
 	r = open_all();
 	if (r < 0)
-		failed(a, r == -EOPNOTSUPP || r == -ENODEV ? REFUSED : FAILED, fail_text());
+		worker_failed(a, r == -EOPNOTSUPP || r == -ENODEV ? REFUSED : FAILED, fail_text());
 	else if (way == FACTS)
 		facts_gpu(&a->facts);
-	tell(sock, a);
+	worker_tell(sock, a);
 	while (recv(sock, &o, sizeof(o), MSG_WAITALL) == (ssize_t)sizeof(o)) {
 		memset(a, 0, sizeof(*a));
 		if (way == FACTS)
 			facts_cufile(a);
 		else if (o.what == ORDER_CELL)
-			set_up(&o, a);
+			worker_set_up(&o, a);
 		else
 			run_turn(&o, a);
-		tell(sock, a);
+		worker_tell(sock, a);
 	}
 	/* Drivers are left open: closing them takes long, and may hang. */
 	_exit(0);

@@ -43,7 +43,7 @@ static struct {
 
 /* ----------------------------------------------------------------- printing */
 
-static void print_line(struct json_object *o)
+static void load_print_line(struct json_object *o)
 {
 	(void)puts(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN |
 							     JSON_C_TO_STRING_NOSLASHESCAPE));
@@ -60,7 +60,7 @@ static void print_ready(void)
 	json_text(o, "model", set.device.model);
 	json_text(versions, "penstock", pst_version());
 	json_add(o, "versions", versions);
-	print_line(o);
+	load_print_line(o);
 }
 
 static int crc_of(void *arg, unsigned idx)
@@ -139,7 +139,7 @@ static int load_once(bool verify)
 	for (unsigned i = 0; i < run.nr; i++)
 		shard_drop(&run.shards[i]);
 	if (r == 0)
-		print_line(o);
+		load_print_line(o);
 	return r;
 }
 
@@ -178,7 +178,7 @@ __attribute__((noreturn)) static void wrong(const char *option, const char *text
 	exit(2);
 }
 
-static unsigned number(const char *option, const char *text, uint64_t max)
+static unsigned load_number(const char *option, const char *text, uint64_t max)
 {
 	uint64_t v = 0;
 
@@ -204,7 +204,7 @@ static const struct option longs[] = {
 	{ "help", no_argument, NULL, 'h' },        { 0 },
 };
 
-static void take(int opt, const char *arg)
+static void load_take(int opt, const char *arg)
 {
 	switch (opt) {
 	case 'b':
@@ -217,7 +217,7 @@ static void take(int opt, const char *arg)
 		set.per_file = second("per", arg, "tensor", "file");
 		break;
 	case 't':
-		set.threads = number("threads", arg, THREADS_MAX);
+		set.threads = load_number("threads", arg, THREADS_MAX);
 		break;
 	case 's':
 		if (parse_size(arg, &set.piece) < 0 || !set.piece || set.piece % 4096 ||
@@ -231,7 +231,7 @@ static void take(int opt, const char *arg)
 		set.stable = true;
 		break;
 	case 'l':
-		run.loads = number("loads", arg, 1000);
+		run.loads = load_number("loads", arg, 1000);
 		break;
 	case 'c':
 		run.crc = true;
@@ -254,7 +254,7 @@ int main(int argc, char *argv[])
 
 	set.device.sz = sizeof(set.device);
 	while ((opt = getopt_long(argc, argv, "h", longs, NULL)) != -1)
-		take(opt, optarg);
+		load_take(opt, optarg);
 	run.nr = (unsigned)(argc - optind);
 	if (!run.nr || run.nr > SHARDS_MAX) {
 		(void)fprintf(stderr, "load: one to %d files are wanted; see --help\n", SHARDS_MAX);

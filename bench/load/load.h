@@ -67,7 +67,7 @@ static inline bool on_host(void)
 /* All of these: 0, or -errno with a sentence in this thread. */
 
 /* Open the file and read its table of contents. */
-int shard_open(struct shard *s);
+int model_shard_open(struct shard *s);
 /* Allocate memory for a tensor, or for all where that is one. */
 int shard_place(struct shard *s, size_t i);
 /* Undo both; s->path stays. */

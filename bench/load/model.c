@@ -15,7 +15,7 @@
 
 /* ------------------------------------------------------------------ memory */
 
-static int mem_new(struct shard *s, uint64_t len, struct pst_mem **ret, uint64_t *ret_addr)
+static int model_mem_new(struct shard *s, uint64_t len, struct pst_mem **ret, uint64_t *ret_addr)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	uint64_t begun = now_ns();
@@ -42,7 +42,7 @@ static int places_in_one(struct shard *s)
 		s->places[i].off = len;
 		len += align_up(s->st->tensors[i].len, ALIGN);
 	}
-	r = mem_new(s, len, &mem, &addr);
+	r = model_mem_new(s, len, &mem, &addr);
 	for (size_t i = 0; r == 0 && i < s->st->nr; i++) {
 		s->places[i].mem = mem;
 		s->places[i].addr = addr + s->places[i].off;
@@ -50,7 +50,7 @@ static int places_in_one(struct shard *s)
 	return r;
 }
 
-int shard_open(struct shard *s)
+int model_shard_open(struct shard *s)
 {
 	_cleanup_(closep) int fd = open(s->path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
@@ -77,7 +77,7 @@ int shard_place(struct shard *s, size_t i)
 	if (p->mem || !s->st->tensors[i].len)
 		return 0;
 	return set.per_file ? places_in_one(s)
-			    : mem_new(s, s->st->tensors[i].len, &p->mem, &p->addr);
+			    : model_mem_new(s, s->st->tensors[i].len, &p->mem, &p->addr);
 }
 
 void shard_drop(struct shard *s)

@@ -47,8 +47,8 @@ static void file_closep(struct pst_file **file)
 }
 
 /* Tell of the tensors that came, and wait until no more than most are under way. */
-static int take(struct load *l, const struct shard *s, struct pst_queue *q, size_t *under_way,
-		size_t most)
+static int penstock_take(struct load *l, const struct shard *s, struct pst_queue *q,
+			 size_t *under_way, size_t most)
 {
 	while (*under_way > most) {
 		struct pst_done done[64];
@@ -73,7 +73,8 @@ static int take(struct load *l, const struct shard *s, struct pst_queue *q, size
 	return 0;
 }
 
-static int submit(struct pst_queue *q, struct pst_file *file, const struct shard *s, size_t i)
+static int penstock_submit(struct pst_queue *q, struct pst_file *file, const struct shard *s,
+			   size_t i)
 {
 	struct pst_io io = {
 		.op = PST_OP_READ,
@@ -92,7 +93,8 @@ static int submit(struct pst_queue *q, struct pst_file *file, const struct shard
 }
 
 /* A device's memory takes its time to allocate, so that the first tensors are read meanwhile. */
-static int read_all(struct load *l, struct shard *s, struct pst_file *file, struct pst_queue *q)
+static int penstock_read_all(struct load *l, struct shard *s, struct pst_file *file,
+			     struct pst_queue *q)
 {
 	size_t under_way = 0;
 	int r = 0;
@@ -102,12 +104,12 @@ static int read_all(struct load *l, struct shard *s, struct pst_file *file, stru
 			continue;
 		r = shard_place(s, i);
 		if (r == 0)
-			r = take(l, s, q, &under_way, DEPTH - 1);
+			r = penstock_take(l, s, q, &under_way, DEPTH - 1);
 		if (r == 0)
-			r = submit(q, file, s, i);
+			r = penstock_submit(q, file, s, i);
 		under_way += r == 0;
 	}
-	return r < 0 ? r : take(l, s, q, &under_way, 0);
+	return r < 0 ? r : penstock_take(l, s, q, &under_way, 0);
 }
 
 static int load_shard(void *arg, unsigned idx)
@@ -116,7 +118,7 @@ static int load_shard(void *arg, unsigned idx)
 	struct pst_queue *q = NULL;
 	struct load *l = arg;
 	struct shard *s = &l->shards[idx];
-	int r = shard_open(s);
+	int r = model_shard_open(s);
 
 	if (r < 0)
 		return r;
@@ -125,7 +127,7 @@ static int load_shard(void *arg, unsigned idx)
 		r = queue_get(&q);
 	if (r < 0)
 		return fail_pst(r, s->path);
-	r = read_all(l, s, file, q);
+	r = penstock_read_all(l, s, file, q);
 	if (r == 0)
 		queue_keep(q);
 	else

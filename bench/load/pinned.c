@@ -112,8 +112,8 @@ static int lane_drain(const struct lane *l)
 
 /* ------------------------------------------------------------------ blocks */
 
-static int read_full(const struct load *d, unsigned file, char *buf, uint64_t off, uint64_t len,
-		     uint64_t room)
+static int pinned_read_full(const struct load *d, unsigned file, char *buf, uint64_t off,
+			    uint64_t len, uint64_t room)
 {
 	for (uint64_t got = 0; got < len;) {
 		/* O_DIRECT wants whole blocks, also at the end of the file. */
@@ -131,8 +131,8 @@ static int read_full(const struct load *d, unsigned file, char *buf, uint64_t of
 }
 
 /* Bytes of a tensor that came by a block: from begin to end of the file. */
-static int put(struct load *d, struct lane *l, unsigned slot, unsigned file, size_t idx,
-	       uint64_t block, uint64_t begin, uint64_t end)
+static int pinned_put(struct load *d, struct lane *l, unsigned slot, unsigned file, size_t idx,
+		      uint64_t block, uint64_t begin, uint64_t end)
 {
 	const struct shard *s = &d->shards[file];
 	const struct place *p = &s->places[idx];
@@ -141,7 +141,7 @@ static int put(struct load *d, struct lane *l, unsigned slot, unsigned file, siz
 	int r;
 
 	if (on_host())
-		return read_full(d, file, (char *)(uintptr_t)p->addr + at, begin, len, len);
+		return pinned_read_full(d, file, (char *)(uintptr_t)p->addr + at, begin, len, len);
 	if (on_cuda())
 		return CU(cu.cuMemcpyHtoDAsync_v2(p->addr + at, src, len, l->stream[slot]));
 	(void)pthread_mutex_lock(&d->lock);
@@ -150,7 +150,7 @@ static int put(struct load *d, struct lane *l, unsigned slot, unsigned file, siz
 	return r < 0 ? fail_pst(r, set.device.name) : 0;
 }
 
-static int move(struct load *d, struct lane *l, unsigned slot, unsigned file, uint64_t block)
+static int pinned_move(struct load *d, struct lane *l, unsigned slot, unsigned file, uint64_t block)
 {
 	const struct shard *s = &d->shards[file];
 	uint64_t end = MIN(block + set.piece, s->size);
@@ -160,13 +160,13 @@ static int move(struct load *d, struct lane *l, unsigned slot, unsigned file, ui
 	if (on_cuda())
 		r = CU(cu.cuStreamSynchronize(l->stream[slot]));
 	if (r == 0 && !on_host())
-		r = read_full(d, file, l->buf[slot], block, end - block, set.piece);
+		r = pinned_read_full(d, file, l->buf[slot], block, end - block, set.piece);
 	for (size_t i = 0; r == 0 && i < s->st->nr; i++) {
 		const struct safetensor *t = &s->st->tensors[i];
 		uint64_t from = MAX(t->off, block), to = MIN(t->off + t->len, end);
 
 		if (from < to)
-			r = put(d, l, slot, file, i, block, from, to);
+			r = pinned_put(d, l, slot, file, i, block, from, to);
 	}
 	return r;
 }
@@ -183,7 +183,7 @@ static int lane_work(struct load *d, struct lane *l)
 			break;
 		while (block >= d->first[file + 1])
 			file++;
-		r = move(d, l, slot, file, (block - d->first[file]) * set.piece);
+		r = pinned_move(d, l, slot, file, (block - d->first[file]) * set.piece);
 	}
 	drained = lane_drain(l);
 	if (r < 0 || drained < 0)
@@ -191,7 +191,7 @@ static int lane_work(struct load *d, struct lane *l)
 	return r < 0 ? r : drained;
 }
 
-static int lane_main(void *arg, unsigned idx)
+static int pinned_lane_main(void *arg, unsigned idx)
 {
 	cu_ctx own;
 	int r = on_cuda() ? CU(cu.cuCtxPushCurrent_v2(ctx)) : 0;
@@ -206,14 +206,14 @@ static int lane_main(void *arg, unsigned idx)
 
 /* ------------------------------------------------------------------- files */
 
-static int open_all(struct load *d)
+static int pinned_open_all(struct load *d)
 {
 	int flags = O_RDONLY | O_CLOEXEC | (set.direct ? O_DIRECT : 0), r = 0;
 
 	for (unsigned i = 0; r == 0 && i < d->nr; i++) {
 		struct shard *s = &d->shards[i];
 
-		r = shard_open(s);
+		r = model_shard_open(s);
 		for (size_t k = 0; r == 0 && k < s->st->nr; k++)
 			r = shard_place(s, k);
 		if (r < 0)
@@ -239,9 +239,9 @@ int pinned_load(struct shard *shards, unsigned nr, char *ret_paths, size_t len)
 	for (unsigned i = 0; i < nr; i++)
 		fds[i] = -1;
 	(void)pthread_mutex_init(&d.lock, NULL);
-	r = open_all(&d);
+	r = pinned_open_all(&d);
 	if (r == 0)
-		r = each(set.threads, set.threads, lane_main, &d);
+		r = each(set.threads, set.threads, pinned_lane_main, &d);
 	for (unsigned i = 0; i < nr; i++)
 		closep(&fds[i]);
 	(void)pthread_mutex_destroy(&d.lock);

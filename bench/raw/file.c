@@ -12,7 +12,7 @@ int fd = -1, fd_direct = -1;
 
 static uint64_t nr_blocks, walk_stride, walk_start;
 
-double file_resident(void)
+double raw_file_resident(void)
 {
 	_cleanup_(freep) unsigned char *vec = NULL;
 	uint64_t pages, there = 0;
@@ -69,21 +69,21 @@ static void plan_walk(uint64_t len)
 	walk_start = nr_blocks / 3;
 }
 
-int file_again(bool direct)
+int raw_file_again(bool direct)
 {
 	return open(set.path,
 		    (set.write ? O_RDWR : O_RDONLY) | (direct ? O_DIRECT : 0) | O_CLOEXEC);
 }
 
-void file_open(void)
+void raw_file_open(void)
 {
 	struct stat st;
 
-	fd = file_again(false);
+	fd = raw_file_again(false);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		die(1, "%s: %s", set.path, strerror(errno));
 	if (set.direct) {
-		fd_direct = file_again(true);
+		fd_direct = raw_file_again(true);
 		if (fd_direct < 0)
 			die(REFUSED, "%s takes no O_DIRECT: %s", set.path, strerror(errno));
 		if (set.block % PAGE)
@@ -97,7 +97,7 @@ bool file_has(uint64_t idx)
 	return set.seconds > 0 || idx < nr_blocks / (set.size / set.block);
 }
 
-uint64_t file_place(uint64_t idx, uint64_t block)
+uint64_t raw_file_place(uint64_t idx, uint64_t block)
 {
 	uint64_t i = (idx * (set.size / set.block) + block) % nr_blocks;
 

@@ -55,13 +55,13 @@ static bool block_io(struct lane *l, bool write, int on, char *buf, uint64_t off
 static bool full_io(struct lane *l, bool write, int on, char *buf, uint64_t idx)
 {
 	for (uint64_t i = 0; i < set.size / set.block; i++)
-		if (!block_io(l, write, on, buf + i * set.block, file_place(idx, i)))
+		if (!block_io(l, write, on, buf + i * set.block, raw_file_place(idx, i)))
 			return false;
 	return true;
 }
 
 /* Each slot's bytes differ from those of other slots, lanes and passes. */
-static void fill(char *buf, uint64_t seed)
+static void raw_fill(char *buf, uint64_t seed)
 {
 	uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
 
@@ -95,10 +95,10 @@ static bool lane_buffers(struct lane *l)
 	return l->check || bad(l, 1, "no memory for buffers");
 }
 
-static bool lane_init(struct lane *l)
+static bool raw_lane_init(struct lane *l)
 {
-	l->fd = file_again(false);
-	l->fd_direct = set.direct ? file_again(true) : -1;
+	l->fd = raw_file_again(false);
+	l->fd_direct = set.direct ? raw_file_again(true) : -1;
 	if (l->fd < 0 || (set.direct && l->fd_direct < 0))
 		return bad(l, 1, "%s: %s", set.path, strerror(errno));
 	if (on_gpu() && !CU(l, cu.cuCtxPushCurrent_v2(ctx)))
@@ -123,7 +123,7 @@ static bool lane_refill(struct lane *l)
 		l->moved[i] = NONE;
 		if (!set.write)
 			continue;
-		fill(l->host[i], ((uint64_t)turn * THREADS_MAX + l->idx) * SLOTS + i + 1);
+		raw_fill(l->host[i], ((uint64_t)turn * THREADS_MAX + l->idx) * SLOTS + i + 1);
 		if (on_gpu() && (!CU(l, cu.cuMemcpyHtoDAsync_v2(l->dev[i], l->host[i], set.size,
 								l->stream[i])) ||
 				 !CU(l, cu.cuStreamSynchronize(l->stream[i]))))
@@ -132,7 +132,7 @@ static bool lane_refill(struct lane *l)
 	return true;
 }
 
-static bool take(const struct lane *l, uint64_t now, uint64_t *ret_idx)
+static bool raw_take(const struct lane *l, uint64_t now, uint64_t *ret_idx)
 {
 	if (set.seconds > 0 && now - l->begun >= (uint64_t)(set.seconds * 1e9))
 		return false;
@@ -142,7 +142,7 @@ static bool take(const struct lane *l, uint64_t now, uint64_t *ret_idx)
 
 static bool move_cufile(struct lane *l, unsigned slot, uint64_t idx)
 {
-	uint64_t off = file_place(idx, 0);
+	uint64_t off = raw_file_place(idx, 0);
 	void *buf = (void *)(uintptr_t)l->dev[slot];
 	ssize_t n = set.write ? cuf.cuFileWrite(cf_handle, buf, set.size, (off_t)off, 0)
 			      : cuf.cuFileRead(cf_handle, buf, set.size, (off_t)off, 0);
@@ -154,7 +154,7 @@ static bool move_cufile(struct lane *l, unsigned slot, uint64_t idx)
 }
 
 /* One piece of a mode that has no second in flight, or starts its copy and goes on. */
-static bool move(struct lane *l, unsigned slot, uint64_t idx)
+static bool raw_move(struct lane *l, unsigned slot, uint64_t idx)
 {
 	int on = set.direct ? l->fd_direct : l->fd;
 
@@ -190,8 +190,8 @@ static bool pass_forward(struct lane *l)
 {
 	uint64_t now = l->begun, idx;
 
-	for (unsigned slot = 0; take(l, now, &idx); slot = (slot + 1) % SLOTS) {
-		if (!move(l, slot, idx))
+	for (unsigned slot = 0; raw_take(l, now, &idx); slot = (slot + 1) % SLOTS) {
+		if (!raw_move(l, slot, idx))
 			return false;
 		count_op(l, slot, idx, &now);
 	}
@@ -206,14 +206,14 @@ static bool pass_gpu_write(struct lane *l)
 {
 	uint64_t now = l->begun, idx, ahead = 0;
 	int on = set.direct ? l->fd_direct : l->fd;
-	bool more = take(l, now, &idx);
+	bool more = raw_take(l, now, &idx);
 
 	if (more && !CU(l, cu.cuMemcpyDtoHAsync_v2(l->host[0], l->dev[0], set.size, l->stream[0])))
 		return false;
 	for (unsigned slot = 0; more; slot = (slot + 1) % SLOTS, idx = ahead) {
 		unsigned other = (slot + 1) % SLOTS;
 
-		more = take(l, now, &ahead);
+		more = raw_take(l, now, &ahead);
 		if (more && !CU(l, cu.cuMemcpyDtoHAsync_v2(l->host[other], l->dev[other], set.size,
 							   l->stream[other])))
 			return false;
@@ -238,7 +238,7 @@ static bool lane_pass(struct lane *l)
 }
 
 /* Is the slot's last piece the same in the device's memory and in the file? */
-static bool lane_verify(struct lane *l)
+static bool raw_lane_verify(struct lane *l)
 {
 	for (unsigned i = 0; i < SLOTS; i++) {
 		if (l->moved[i] == NONE)
@@ -251,7 +251,7 @@ static bool lane_verify(struct lane *l)
 			return false;
 		if (memcmp(l->check, l->host[i], set.size) != 0)
 			return bad(l, 1, "wrong bytes in the piece at %" PRIu64 " of %s",
-				   file_place(l->moved[i], 0), set.path);
+				   raw_file_place(l->moved[i], 0), set.path);
 		l->verified += set.size;
 	}
 	return true;
@@ -266,7 +266,7 @@ void gate_wait(void)
 void *lane_main(void *arg)
 {
 	struct lane *l = arg;
-	bool good = lane_init(l);
+	bool good = raw_lane_init(l);
 
 	for (;;) {
 		gate_wait(); /* the pass is announced, or the end */
@@ -278,7 +278,7 @@ void *lane_main(void *arg)
 		good = good && lane_pass(l);
 		l->ended = now_ns();
 		gate_wait(); /* all are through */
-		good = good && lane_verify(l);
+		good = good && raw_lane_verify(l);
 		gate_wait();
 	}
 }

@@ -51,7 +51,7 @@ __attribute__((noreturn, format(printf, 2, 3))) void die(int status, const char 
 	exit(status);
 }
 
-static uint64_t size_of(const char *text)
+static uint64_t raw_size_of(const char *text)
 {
 	uint64_t v;
 
@@ -60,7 +60,7 @@ static uint64_t size_of(const char *text)
 	return v;
 }
 
-static unsigned number_of(const char *text, unsigned max)
+static unsigned raw_number_of(const char *text, unsigned max)
 {
 	char *end;
 	unsigned long v = strtoul(text, &end, 10);
@@ -105,7 +105,7 @@ static void check_settings(const char *io, bool overwrite)
 		die(2, "there is nothing to do");
 }
 
-static void parse(int argc, char *argv[])
+static void raw_parse(int argc, char *argv[])
 {
 	enum {
 		SIZE = 256,
@@ -149,13 +149,13 @@ static void parse(int argc, char *argv[])
 		case 0:
 			break;
 		case SIZE:
-			set.size = size_of(optarg);
+			set.size = raw_size_of(optarg);
 			break;
 		case BLOCK:
-			set.block = size_of(optarg);
+			set.block = raw_size_of(optarg);
 			break;
 		case THREADS:
-			set.threads = number_of(optarg, THREADS_MAX);
+			set.threads = raw_number_of(optarg, THREADS_MAX);
 			break;
 		case OFFSETS:
 			set.random = !strcmp(optarg, "random");
@@ -166,19 +166,19 @@ static void parse(int argc, char *argv[])
 			io = optarg;
 			break;
 		case PASSES:
-			set.passes = number_of(optarg, PASSES_MAX);
+			set.passes = raw_number_of(optarg, PASSES_MAX);
 			break;
 		case SECONDS:
 			set.seconds = strtod(optarg, NULL);
 			break;
 		case BYTES:
-			set.bytes = size_of(optarg);
+			set.bytes = raw_size_of(optarg);
 			break;
 		case OVERWRITE:
 			overwrite = true;
 			break;
 		case GPU:
-			set.gpu = (int)number_of(optarg, 64);
+			set.gpu = (int)raw_number_of(optarg, 64);
 			break;
 		case LIB:
 			set.libcufile = optarg;
@@ -202,8 +202,8 @@ static void parse(int argc, char *argv[])
 
 int main(int argc, char *argv[])
 {
-	parse(argc, argv);
-	file_open();
+	raw_parse(argc, argv);
+	raw_file_open();
 	if (on_gpu())
 		load_cuda();
 	if (set.mode == CUFILE)

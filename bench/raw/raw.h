@@ -63,18 +63,18 @@ __attribute__((noreturn, format(printf, 2, 3))) void die(int status, const char 
 
 extern int fd, fd_direct; /* buffered; O_DIRECT or -1 */
 
-void file_open(void);
+void raw_file_open(void);
 /* A descriptor for one lane: threads that read by the same one wait for its count of users.
  * -1 with errno. */
-int file_again(bool direct);
+int raw_file_again(bool direct);
 /* The part of the first gigabyte that the page cache holds; negative: unknown. */
-double file_resident(void);
+double raw_file_resident(void);
 void file_make_cold(void);
 void file_make_warm(void);
 /* Is there an idx-th piece?  With --seconds they never end. */
 bool file_has(uint64_t idx);
 /* The offset of a block of a piece: with random offsets each block has a place of its own. */
-uint64_t file_place(uint64_t idx, uint64_t block);
+uint64_t raw_file_place(uint64_t idx, uint64_t block);
 
 /* ---------------------------------------------------------------- vendors */
 

@@ -13,7 +13,7 @@ struct result {
 	double resident; /* before the pass; negative: unknown */
 };
 
-static uint64_t quantile(double q)
+static uint64_t raw_quantile(double q)
 {
 	static struct hist all;
 
@@ -23,14 +23,14 @@ static uint64_t quantile(double q)
 	return hist_quantile(&all, q);
 }
 
-static void run_pass(struct result *ret)
+static void raw_run_pass(struct result *ret)
 {
 	uint64_t begun = UINT64_MAX, ended = 0;
 	double cpu;
 
 	if (set.cold)
 		file_make_cold();
-	ret->resident = file_resident();
+	ret->resident = raw_file_resident();
 	atomic_store(&next_piece, 0);
 	gate_wait();
 	cpu = cpu_seconds();
@@ -49,34 +49,34 @@ static void run_pass(struct result *ret)
 		ended = MAX(ended, l->ended);
 	}
 	ret->ns = ended - begun;
-	ret->p50 = quantile(0.5);
-	ret->p99 = quantile(0.99);
+	ret->p50 = raw_quantile(0.5);
+	ret->p99 = raw_quantile(0.99);
 }
 
-static double rate(const struct result *r)
+static double raw_rate(const struct result *r)
 {
 	return r->ns ? (double)r->bytes / (double)r->ns : 0;
 }
 
-static double cpu_per_10gb(const struct result *r)
+static double raw_cpu_per_10gb(const struct result *r)
 {
 	return r->bytes ? r->cpu * 1e10 / (double)r->bytes : 0;
 }
 
-static int by_value(const void *a, const void *b)
+static int raw_by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-static double median(const struct result *v, double (*of)(const struct result *))
+static double raw_median(const struct result *v, double (*of)(const struct result *))
 {
 	double x[PASSES_MAX];
 
 	for (unsigned i = 0; i < set.passes; i++)
 		x[i] = of(&v[i]);
-	qsort(x, set.passes, sizeof(x[0]), by_value);
+	qsort(x, set.passes, sizeof(x[0]), raw_by_value);
 	return set.passes % 2 ? x[set.passes / 2] : (x[set.passes / 2 - 1] + x[set.passes / 2]) / 2;
 }
 
@@ -90,7 +90,7 @@ static double p99_us(const struct result *r)
 	return (double)r->p99 / 1e3;
 }
 
-static void print_text(const struct result *v, uint64_t verified)
+static void raw_print_text(const struct result *v, uint64_t verified)
 {
 	(void)printf("%s%s %s, pieces of %" PRIu64 " KiB, %u threads, %s offsets, %s, %s\n",
 		     mode_names[set.mode], set.write ? " (writing)" : "", set.path, set.size >> 10,
@@ -98,14 +98,14 @@ static void print_text(const struct result *v, uint64_t verified)
 		     set.direct ? "O_DIRECT" : "buffered", on_gpu() ? gpu_name : "host memory");
 	(void)printf("pass    GB/s  us/op p50     p99  CPU s/10 GB  resident\n");
 	for (unsigned i = 0; i < set.passes; i++)
-		(void)printf("%4u  %6.2f  %9.1f %7.1f  %11.2f  %8.2f\n", i + 1, rate(&v[i]),
-			     p50_us(&v[i]), p99_us(&v[i]), cpu_per_10gb(&v[i]), v[i].resident);
-	(void)printf("%4s  %6.2f  %9.1f %7.1f  %11.2f\n", "med.", median(v, rate),
-		     median(v, p50_us), median(v, p99_us), median(v, cpu_per_10gb));
+		(void)printf("%4u  %6.2f  %9.1f %7.1f  %11.2f  %8.2f\n", i + 1, raw_rate(&v[i]),
+			     p50_us(&v[i]), p99_us(&v[i]), raw_cpu_per_10gb(&v[i]), v[i].resident);
+	(void)printf("%4s  %6.2f  %9.1f %7.1f  %11.2f\n", "med.", raw_median(v, raw_rate),
+		     raw_median(v, p50_us), raw_median(v, p99_us), raw_median(v, raw_cpu_per_10gb));
 	(void)printf("%" PRIu64 " MiB of it compared\n", verified >> 20);
 }
 
-static void print_json(const struct result *v, uint64_t verified)
+static void raw_print_json(const struct result *v, uint64_t verified)
 {
 	(void)printf("{\"tool\": \"raw\", \"mode\": \"%s\", \"write\": %s, \"size\": %" PRIu64
 		     ", \"block\": %" PRIu64
@@ -114,14 +114,15 @@ static void print_json(const struct result *v, uint64_t verified)
 		     "\"cpu_s_per_10gb\": %.4f, \"verified_bytes\": %" PRIu64 ", \"passes\": [",
 		     mode_names[set.mode], set.write ? "true" : "false", set.size, set.block,
 		     set.threads, set.random ? "random" : "seq", set.direct ? "direct" : "buffered",
-		     set.cold ? "cold" : "warm", on_gpu() ? gpu_name : "host", median(v, rate),
-		     median(v, p50_us), median(v, p99_us), median(v, cpu_per_10gb), verified);
+		     set.cold ? "cold" : "warm", on_gpu() ? gpu_name : "host",
+		     raw_median(v, raw_rate), raw_median(v, p50_us), raw_median(v, p99_us),
+		     raw_median(v, raw_cpu_per_10gb), verified);
 	for (unsigned i = 0; i < set.passes; i++)
 		(void)printf("%s{\"bytes\": %" PRIu64 ", \"seconds\": %.6f, \"gb_per_s\": %.4f, "
 			     "\"p50_us\": %.2f, \"p99_us\": %.2f, \"cpu_s_per_10gb\": %.4f, "
 			     "\"resident\": %.3f}",
-			     i ? ", " : "", v[i].bytes, (double)v[i].ns / 1e9, rate(&v[i]),
-			     p50_us(&v[i]), p99_us(&v[i]), cpu_per_10gb(&v[i]), v[i].resident);
+			     i ? ", " : "", v[i].bytes, (double)v[i].ns / 1e9, raw_rate(&v[i]),
+			     p50_us(&v[i]), p99_us(&v[i]), raw_cpu_per_10gb(&v[i]), v[i].resident);
 	(void)printf("]}\n");
 }
 
@@ -143,7 +144,7 @@ void run(void)
 	if (!set.cold && !set.write)
 		file_make_warm();
 	for (turn = 0; turn < set.passes; turn++)
-		run_pass(&results[turn]);
+		raw_run_pass(&results[turn]);
 	stop = true;
 	gate_wait();
 	for (unsigned i = 0; i < set.threads; i++) {
@@ -151,9 +152,9 @@ void run(void)
 		verified += lanes[i].verified;
 	}
 	if (set.json)
-		print_json(results, verified);
+		raw_print_json(results, verified);
 	else
-		print_text(results, verified);
+		raw_print_text(results, verified);
 	for (unsigned i = 0; i < set.threads; i++)
 		free(lanes[i].check);
 	free(lanes);

@@ -91,7 +91,7 @@ static int make_file(struct bench *b)
 	return 0;
 }
 
-static int open_file(struct bench *b)
+static int bench_open_file(struct bench *b)
 {
 	_cleanup_(pst_filep) struct pst_file *file = NULL;
 	struct pst_file_info info = { .sz = sizeof(info) };
@@ -237,7 +237,7 @@ static void bench_done(struct bench *b)
 	free(b->rows);
 }
 
-static int run(const struct settings *set)
+static int bench_run(const struct settings *set)
 {
 	_cleanup_(bench_done) struct bench b = { .set = set, .fd = -1 };
 	int r;
@@ -245,7 +245,7 @@ static int run(const struct settings *set)
 	machine_facts(&b.m);
 	r = device_pick(set->device, &b.dev);
 	if (r == 0)
-		r = open_file(&b);
+		r = bench_open_file(&b);
 	if (r == 0 && set->stable)
 		r = open_stable(&b);
 	if (r < 0)
@@ -306,7 +306,7 @@ static int parse_op(const char *text, struct settings *set)
 }
 
 /* Check options against each other; 0 or an exit status. */
-static int check(const struct settings *set)
+static int bench_check(const struct settings *set)
 {
 	uint64_t most = 0;
 
@@ -503,11 +503,11 @@ int cmd_bench(int argc, char *argv[])
 	}
 	if (optind != argc)
 		return usage_error("unexpected argument %s", argv[optind]);
-	r = check(&set);
+	r = bench_check(&set);
 	if (r)
 		return r;
 	if (!set.turns)
 		set.turns = set.baseline ? TURNS_DEFAULT : 1;
 	signals_catch();
-	return exit_status(run(&set));
+	return exit_status(bench_run(&set));
 }

@@ -8,12 +8,12 @@
 #include "cli/bench/svg.h"
 #include "tools/common/table.h"
 
-static const char *plural(unsigned n)
+static const char *report_plural(unsigned n)
 {
 	return n == 1 ? "" : "s";
 }
 
-static const char *state_of(const struct bench *b)
+static const char *report_state_of(const struct bench *b)
 {
 	return b->set->write ? "-" : b->cold ? "cold" : "warm";
 }
@@ -178,9 +178,10 @@ static void print_head(const struct bench *b)
 		print_pages(b);
 	shown_printf(INDENT,
 		     "requests %s of %u piece%s, %u queue%s of depth %u, %s%spath %s%s, store %s",
-		     set->op, set->pieces, plural(set->pieces), set->queues, plural(set->queues),
-		     set->depth, set->write ? "" : state_of(b), set->write ? "" : ", ",
-		     set->path_list, set->strict ? " strict" : "", store_name(set));
+		     set->op, set->pieces, report_plural(set->pieces), set->queues,
+		     report_plural(set->queues), set->depth, set->write ? "" : report_state_of(b),
+		     set->write ? "" : ", ", set->path_list, set->strict ? " strict" : "",
+		     store_name(set));
 	(void)putchar('\n');
 }
 
@@ -330,7 +331,7 @@ void bench_print_json(const struct bench *b)
 	json_u64(root, "file_bytes", b->file_size);
 	json_text(root, "fs", b->fs);
 	json_text(root, "op", b->set->op);
-	json_text(root, "state", state_of(b));
+	json_text(root, "state", report_state_of(b));
 	json_u64(root, "pieces", b->set->pieces);
 	json_u64(root, "queues", b->set->queues);
 	json_u64(root, "depth", b->set->depth);
@@ -387,14 +388,14 @@ int bench_plot(const struct bench *b)
 			plain[i] = rate_of(sorted[i], &sorted[i]->plain).median;
 	}
 	(void)snprintf(title, sizeof(title), "%s, %s, %s memory", b->set->op,
-		       b->set->write ? "synced at the end" : state_of(b), b->dev.name);
+		       b->set->write ? "synced at the end" : report_state_of(b), b->dev.name);
 	(void)snprintf(line[0], sizeof(line[0]), "%.90s, %u processors, %.60s", b->m.cpu, b->m.cpus,
 		       b->m.kernel);
 	(void)snprintf(line[1], sizeof(line[1]),
 		       "%.12s on %s, %u queue%s of depth %u, %u piece%s a request, path %.60s, "
 		       "store %s",
-		       size_text(b->file_size).s, b->fs, b->set->queues, plural(b->set->queues),
-		       b->set->depth, b->set->pieces, plural(b->set->pieces), b->set->path_list,
-		       store_name(b->set));
+		       size_text(b->file_size).s, b->fs, b->set->queues,
+		       report_plural(b->set->queues), b->set->depth, b->set->pieces,
+		       report_plural(b->set->pieces), b->set->path_list, store_name(b->set));
 	return svg_write(b->set->plot, &chart);
 }

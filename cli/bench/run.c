@@ -169,7 +169,7 @@ static bool aim(struct worker *w, struct slot *s, uint64_t now)
 }
 
 /* Put the slot's next request into the queue; 0 when there is nothing left to do. */
-static int launch(struct worker *w, struct rig *rig, uint32_t idx, uint64_t now)
+static int run_launch(struct worker *w, struct rig *rig, uint32_t idx, uint64_t now)
 {
 	struct slot *s = &rig->slots[idx];
 	int r;
@@ -200,7 +200,7 @@ static int account(struct worker *w, const struct rig *rig, const struct pst_don
 	return 0;
 }
 
-static int wait_for(struct rig *rig, const struct pst_io *io, struct pst_done *ret)
+static int run_wait_for(struct rig *rig, const struct pst_io *io, struct pst_done *ret)
 {
 	int r = pst_queue_prep(rig->queue, io);
 
@@ -216,7 +216,7 @@ static int sync_queue(struct rig *rig)
 	struct pst_io io = { .op = PST_OP_SYNC, .flags = PST_IO_DATASYNC, .file = rig->file };
 	struct pst_done d;
 	char buf[400];
-	int r = wait_for(rig, &io, &d);
+	int r = run_wait_for(rig, &io, &d);
 
 	if (r == 0 && d.res < 0)
 		r = fail((int)-d.res, "%s", pst_done_text(&d, buf, sizeof(buf)));
@@ -233,7 +233,7 @@ static int loop_one(struct worker *w, struct rig *rig)
 
 	while (r == 0 && now < end && !stop_signal && aim(w, s, now)) {
 		if (pst_queue_try(rig->queue, &s->io, 1, &d) != 1)
-			r = wait_for(rig, &s->io, &d);
+			r = run_wait_for(rig, &s->io, &d);
 		now = now_ns();
 		if (r == 0)
 			r = account(w, rig, &d, now);
@@ -250,7 +250,7 @@ static int loop_ours(struct worker *w, struct rig *rig)
 	int n, r;
 
 	for (uint32_t i = 0; i < job->depth; i++) {
-		r = launch(w, rig, i, now);
+		r = run_launch(w, rig, i, now);
 		if (r < 0)
 			return r;
 		inflight += (uint32_t)r;
@@ -271,7 +271,7 @@ static int loop_ours(struct worker *w, struct rig *rig)
 				return r;
 			if (now >= end || stop_signal)
 				continue;
-			r = launch(w, rig, (uint32_t)done[i].user_data, now);
+			r = run_launch(w, rig, (uint32_t)done[i].user_data, now);
 			if (r < 0)
 				return r;
 			inflight += (uint32_t)r;
@@ -442,7 +442,7 @@ static void keep_error(struct worker *w, int r)
  * Wait for the next turn; r is how the set-up, or the last turn, ended.  False: there is none.
  * Until all wait, the walk and the result are the worker's own; then they are the side's.
  */
-static bool begin(struct worker *w, int r)
+static bool run_begin(struct worker *w, int r)
 {
 	struct gate *g = &w->side->gate;
 	bool go;
@@ -470,7 +470,7 @@ static void *run_ours(void *arg)
 	int r = rig_init(&rig, w->job);
 
 	w->setup = now_ns() - start;
-	while (begin(w, r)) {
+	while (run_begin(w, r)) {
 		r = w->job->depth == 1 ? loop_one(w, &rig) : loop_ours(w, &rig);
 		if (r < 0)
 			xfer_abandon(rig.queue, w->job->depth);
@@ -496,7 +496,7 @@ static void *run_plain(void *arg)
 		if (r < 0)
 			r = fail_pst(r, job->device);
 	}
-	while (begin(w, r))
+	while (run_begin(w, r))
 		r = loop_plain(w, buf, mem);
 	return NULL;
 }
@@ -591,7 +591,7 @@ static void side_go(struct bench_side *s, unsigned turn)
 	(void)pthread_mutex_unlock(&g->lock);
 }
 
-static void gather(const struct bench_side *s, struct bench_result *ret)
+static void run_gather(const struct bench_side *s, struct bench_result *ret)
 {
 	uint64_t begun = UINT64_MAX, ended = 0;
 
@@ -623,7 +623,7 @@ int bench_side_turn(struct bench_side *s, unsigned turn, struct bench_result *re
 		return r;
 	if (stop_signal)
 		return fail(EINTR, "interrupted");
-	gather(s, ret);
+	run_gather(s, ret);
 	ret->cpu = cpu;
 	return 0;
 }

@@ -31,7 +31,7 @@ static void put_text(FILE *f, const char *s)
 	}
 }
 
-static void label(FILE *f, double x, double y, const char *class, const char *text)
+static void svg_label(FILE *f, double x, double y, const char *class, const char *text)
 {
 	(void)fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
 	put_text(f, text);
@@ -82,7 +82,7 @@ static void draw_axes(FILE *f, const struct svg_chart *c, const struct scale *s,
 		(void)fprintf(
 			f, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n",
 			LEFT, WIDTH - RIGHT, pos_y(s, y), pos_y(s, y), y > 0 ? "grid" : "axis");
-		label(f, LEFT - 10, pos_y(s, y) + 4, "num", t.s);
+		svg_label(f, LEFT - 10, pos_y(s, y) + 4, "num", t.s);
 	}
 	for (unsigned i = 0; i < c->nr_x; i++) {
 		double x = pos_x(s, c->x[i]);
@@ -93,10 +93,10 @@ static void draw_axes(FILE *f, const struct svg_chart *c, const struct scale *s,
 		/* Sizes that lie too close share a label. */
 		if (x - last < 56)
 			continue;
-		label(f, x, HEIGHT - BOTTOM + 21, "mid", size_text(c->x[i]).s);
+		svg_label(f, x, HEIGHT - BOTTOM + 21, "mid", size_text(c->x[i]).s);
 		last = x;
 	}
-	label(f, LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT - 14, "mid", "bytes per piece");
+	svg_label(f, LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT - 14, "mid", "bytes per piece");
 	(void)fprintf(f, "<text transform=\"translate(20 %d) rotate(-90)\" class=\"mid\">",
 		      TOP + (HEIGHT - TOP - BOTTOM) / 2);
 	put_text(f, c->y_name);
@@ -130,7 +130,7 @@ static void draw_series(FILE *f, const struct svg_chart *c, const struct scale *
 				      pos_x(s, c->x[i]), pos_y(s, series->y[i]), colors[idx]);
 }
 
-static void draw(FILE *f, const struct svg_chart *c)
+static void svg_draw(FILE *f, const struct svg_chart *c)
 {
 	struct scale s = { .x0 = log2((double)c->x[0]), .x1 = log2((double)c->x[c->nr_x - 1]) };
 	double max = 0, step, x = LEFT;
@@ -161,16 +161,16 @@ static void draw(FILE *f, const struct svg_chart *c)
 		"</style>\n",
 		f);
 	(void)fprintf(f, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, HEIGHT);
-	label(f, LEFT, 28, "title", c->title);
+	svg_label(f, LEFT, 28, "title", c->title);
 	for (unsigned i = 0; i < ARRAY_SIZE(c->subtitle); i++)
 		if (c->subtitle[i])
-			label(f, LEFT, 46 + 15 * i, "sub", c->subtitle[i]);
+			svg_label(f, LEFT, 46 + 15 * i, "sub", c->subtitle[i]);
 	for (unsigned i = 0; i < c->nr_series; i++) {
 		(void)fprintf(f,
 			      "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"79\" y2=\"79\" stroke=\"%s\" "
 			      "stroke-width=\"2.5\"/>\n",
 			      x, x + 22, colors[i]);
-		label(f, x + 28, 83, "key", c->series[i].name);
+		svg_label(f, x + 28, 83, "key", c->series[i].name);
 		/* Text has no width before it is drawn; 7.2 is ample for this size. */
 		x += 28 + 7.2 * (double)strlen(c->series[i].name) + 22;
 	}
@@ -187,7 +187,7 @@ int svg_write(const char *path, const struct svg_chart *chart)
 
 	if (!f)
 		return fail(errno, "cannot write %s: %s", path, strerror(errno));
-	draw(f, chart);
+	svg_draw(f, chart);
 	if (fflush(f) != 0 || ferror(f))
 		return fail(EIO, "cannot write %s: %s", path, strerror(errno));
 	return 0;

@@ -20,7 +20,7 @@ struct spread spread_of(double *values, unsigned nr)
 	};
 }
 
-static double rate(const struct turn *t)
+static double bench_turns_rate(const struct turn *t)
 {
 	return gb_per_s(t->bytes, t->ns);
 }
@@ -30,7 +30,7 @@ struct spread turns_rate(const struct turn *turns, unsigned nr)
 	double v[TURNS_MAX];
 
 	for (unsigned i = 0; i < nr; i++)
-		v[i] = rate(&turns[i]);
+		v[i] = bench_turns_rate(&turns[i]);
 	return spread_of(v, nr);
 }
 
@@ -58,11 +58,11 @@ struct ratio turns_ratio(const struct turn *ours, const struct turn *plain, unsi
 	if (nr < TURNS_MIN)
 		return (struct ratio){ .lack = LACK_TURNS, .have = nr };
 	for (unsigned i = 0; i < nr; i++)
-		v[i] = rate(&ours[i]) / rate(&plain[i]);
+		v[i] = bench_turns_rate(&ours[i]) / bench_turns_rate(&plain[i]);
 	return (struct ratio){ .v = spread_of(v, nr) };
 }
 
-static const char *plural(uint64_t n)
+static const char *turns_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
 }
@@ -78,7 +78,7 @@ struct text lack_sentence(const struct ratio *r)
 	case LACK_OPS:
 		(void)snprintf(t.s, sizeof(t.s),
 			       "a turn had %llu request%s, and a ratio takes %u in each", n,
-			       plural(n), TURN_OPS_MIN);
+			       turns_plural(n), TURN_OPS_MIN);
 		break;
 	case LACK_TIME:
 		(void)snprintf(t.s, sizeof(t.s), "a turn took %s, and a ratio takes %s for each",
@@ -86,7 +86,7 @@ struct text lack_sentence(const struct ratio *r)
 		break;
 	case LACK_TURNS:
 		(void)snprintf(t.s, sizeof(t.s), "there %s %llu turn%s, and a ratio takes %u",
-			       n == 1 ? "was" : "were", n, plural(n), TURNS_MIN);
+			       n == 1 ? "was" : "were", n, turns_plural(n), TURNS_MIN);
 		break;
 	case LACK_DEVICE:
 		(void)snprintf(t.s, sizeof(t.s),

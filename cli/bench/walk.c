@@ -5,7 +5,7 @@
 #include "tools/common/numbers.h"
 
 /* Where part idx of nr begins in n things: n * idx / nr, which may be too much for 64 bits. */
-static uint64_t part_start(uint64_t n, unsigned idx, unsigned nr)
+static uint64_t walk_part_start(uint64_t n, unsigned idx, unsigned nr)
 {
 	return n / nr * idx + n % nr * idx / nr;
 }
@@ -49,9 +49,9 @@ void walk_init(struct walk *w, const struct bench_job *job, unsigned thread, uns
 	unsigned part = (job->turns - 1 - turn + (other ? job->turns / 2 : 0)) % job->turns;
 
 	*w = (struct walk){
-		.first = part_start(all, thread, job->threads),
-		.nr = part_start(all, thread + 1, job->threads) -
-		      part_start(all, thread, job->threads),
+		.first = walk_part_start(all, thread, job->threads),
+		.nr = walk_part_start(all, thread + 1, job->threads) -
+		      walk_part_start(all, thread, job->threads),
 		.stride = 1,
 		.left = UINT64_MAX,
 	};
@@ -64,12 +64,12 @@ void walk_init(struct walk *w, const struct bench_job *job, unsigned thread, uns
 
 	most = limit(job, w->nr, once);
 	if (most == UINT64_MAX) {
-		skip = part_start(w->nr, part, job->turns);
+		skip = walk_part_start(w->nr, part, job->turns);
 	} else {
 		uint64_t nr = requests(job, most);
 
-		skip = part_start(nr, part, job->turns) * job->pieces;
-		w->left = MIN(part_start(nr, part + 1, job->turns) * job->pieces, most) - skip;
+		skip = walk_part_start(nr, part, job->turns) * job->pieces;
+		w->left = MIN(walk_part_start(nr, part + 1, job->turns) * job->pieces, most) - skip;
 	}
 	w->at = (uint64_t)((w->at + (unsigned __int128)skip * w->stride) % w->nr);
 }

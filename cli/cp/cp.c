@@ -47,7 +47,7 @@ const char cp_usage[] =
 
 /* --------------------------------------------------------------- progress */
 
-static void progress(struct copy *c, const char *verb, uint64_t done)
+static void cp_progress(struct copy *c, const char *verb, uint64_t done)
 {
 	uint64_t now = now_ns(), ns = now - c->begun_ns;
 	double eta;
@@ -61,7 +61,7 @@ static void progress(struct copy *c, const char *verb, uint64_t done)
 		      size_text(c->size).s, gb_per_s(done, ns), eta);
 }
 
-static void progress_end(const struct copy *c)
+static void cp_progress_end(const struct copy *c)
 {
 	if (c->bar)
 		(void)fputs("\r\033[K", stderr);
@@ -81,7 +81,7 @@ enum pass {
 	PASS_REREAD, /* target to memory, compared with the CRCs of the first pass */
 };
 
-static int prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, uint64_t block)
+static int cp_prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, uint64_t block)
 {
 	struct pst_io io = {
 		.op = op,
@@ -111,7 +111,7 @@ static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t 
 }
 
 /* A completion that is an error, short or of the wrong data. */
-static int check(struct copy *c, enum pass pass, const struct pst_done *d, uint64_t block)
+static int cp_check(struct copy *c, enum pass pass, const struct pst_done *d, uint64_t block)
 {
 	const char *name = d->op == PST_OP_WRITE || pass == PASS_REREAD ? c->dst : c->src;
 	char buf[512];
@@ -158,7 +158,7 @@ static int run_pass(struct copy *c, enum pass pass, const char *verb)
 			uint32_t slot = idle[--nr_idle];
 
 			block_of[slot] = next;
-			r = prep(c, pass, PST_OP_READ, slot, next++);
+			r = cp_prep(c, pass, PST_OP_READ, slot, next++);
 			if (r < 0)
 				return r;
 		}
@@ -172,11 +172,11 @@ static int run_pass(struct copy *c, enum pass pass, const char *verb)
 			uint32_t slot = (uint32_t)batch[i].user_data;
 			uint64_t block = block_of[slot];
 
-			r = check(c, pass, &batch[i], block);
+			r = cp_check(c, pass, &batch[i], block);
 			if (r < 0)
 				return r;
 			if (pass == PASS_COPY && batch[i].op == PST_OP_READ) {
-				r = prep(c, pass, PST_OP_WRITE, slot, block);
+				r = cp_prep(c, pass, PST_OP_WRITE, slot, block);
 				if (r < 0)
 					return r;
 				continue;
@@ -187,7 +187,7 @@ static int run_pass(struct copy *c, enum pass pass, const char *verb)
 		}
 		if (stop_signal)
 			return fail(EINTR, "interrupted");
-		progress(c, verb, bytes);
+		cp_progress(c, verb, bytes);
 	}
 	return 0;
 }
@@ -247,7 +247,7 @@ static int verify_memory(struct copy *c)
 			done += n;
 			if (stop_signal)
 				return fail(EINTR, "interrupted");
-			progress(c, "verify", off + done);
+			cp_progress(c, "verify", off + done);
 		}
 		if (crc != c->crcs[block])
 			return fail(
@@ -259,7 +259,7 @@ static int verify_memory(struct copy *c)
 	return 0;
 }
 
-static int set_up(struct copy *c)
+static int cp_set_up(struct copy *c)
 {
 	struct pst_queue_opts qo = { .sz = sizeof(qo), .backend = c->o->store };
 	uint64_t bytes;
@@ -293,7 +293,7 @@ static int set_up(struct copy *c)
 }
 
 /* ", read by direct", or nothing where no request of a pass ran. */
-static struct text by_text(const char *verb, uint32_t paths)
+static struct text cp_by_text(const char *verb, uint32_t paths)
 {
 	struct text t = { "" };
 
@@ -302,7 +302,7 @@ static struct text by_text(const char *verb, uint32_t paths)
 	return t;
 }
 
-static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
+static void cp_report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
 {
 	struct text rate = { "" }, where = { "" }, verified = { "" };
 
@@ -320,8 +320,8 @@ static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
 			       c->paths[PATHS_REREAD] ? paths_text(c->paths[PATHS_REREAD]).s : "",
 			       (double)verify_ns / 1e9);
 	shown_printf(2, "%llu bytes in %.3f s%s%s%s%s%s", (unsigned long long)c->size,
-		     (double)ns / 1e9, rate.s, where.s, by_text("read", c->paths[PATHS_READ]).s,
-		     by_text("written", c->paths[PATHS_WRITE]).s, verified.s);
+		     (double)ns / 1e9, rate.s, where.s, cp_by_text("read", c->paths[PATHS_READ]).s,
+		     cp_by_text("written", c->paths[PATHS_WRITE]).s, verified.s);
 	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
 		if (c->whys.nr[i])
 			shown_printf(2, "why %s (%llu request%s): %s", pst_why_name(i),
@@ -367,8 +367,8 @@ static int copy_to_file(struct copy *c)
 	if (r < 0)
 		return r;
 	ns += now_ns() - t0;
-	progress_end(c);
-	report(c, ns, verify_ns);
+	cp_progress_end(c);
+	cp_report(c, ns, verify_ns);
 	return 0;
 }
 
@@ -401,8 +401,8 @@ static int copy_to_object(struct copy *c)
 			return r;
 		verify_ns = now_ns() - t0;
 	}
-	progress_end(c);
-	report(c, ns, verify_ns);
+	cp_progress_end(c);
+	cp_report(c, ns, verify_ns);
 	return 0;
 }
 
@@ -425,12 +425,12 @@ static int copy_to_device(struct copy *c)
 	r = cp_check_unchanged(c);
 	if (r < 0)
 		return r;
-	progress_end(c);
-	report(c, ns, verify_ns);
+	cp_progress_end(c);
+	cp_report(c, ns, verify_ns);
 	return 0;
 }
 
-static int copy(struct copy *c, const char *dst)
+static int cp_copy(struct copy *c, const char *dst)
 {
 	bool object = dst && names_object(dst);
 	int r;
@@ -445,7 +445,7 @@ static int copy(struct copy *c, const char *dst)
 		if (r < 0)
 			return r;
 	}
-	r = set_up(c);
+	r = cp_set_up(c);
 	if (r < 0)
 		return r;
 	c->bar = !c->o->quiet && c->size && isatty(STDERR_FILENO);
@@ -456,7 +456,7 @@ static int copy(struct copy *c, const char *dst)
 
 static void copy_done(struct copy *c)
 {
-	progress_end(c);
+	cp_progress_end(c);
 	(void)pst_queue_free(c->queue);
 	(void)pst_mem_free(c->mem);
 	(void)pst_file_close(c->in);
@@ -570,5 +570,5 @@ int cmd_cp(int argc, char *argv[])
 	if (!o.block)
 		o.block = names_object(c.name) ? BLOCK_OBJECT : BLOCK_DEFAULT;
 	signals_catch();
-	return exit_status(copy(&c, dst));
+	return exit_status(cp_copy(&c, dst));
 }

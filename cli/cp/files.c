@@ -242,7 +242,7 @@ int cp_reopen_object(struct copy *c)
 /* --------------------------------------------------------------------- files */
 
 /* Room first: a disk that is too full says so now and not at the end. */
-static int reserve(const struct copy *c)
+static int files_reserve(const struct copy *c)
 {
 	if (!c->size || fallocate(c->dst_fd, 0, 0, (off_t)c->size) == 0 ||
 	    (errno != ENOSPC && errno != EDQUOT && errno != EFBIG))
@@ -252,7 +252,7 @@ static int reserve(const struct copy *c)
 
 static int begin_in_place(struct copy *c)
 {
-	int r = reserve(c);
+	int r = files_reserve(c);
 
 	if (r < 0) {
 		(void)!ftruncate(c->dst_fd, c->old_size);
@@ -261,14 +261,14 @@ static int begin_in_place(struct copy *c)
 	c->torn = true;
 	if (ftruncate(c->dst_fd, 0) < 0)
 		return fail(errno, "%s cannot be emptied: %s", c->dst, strerror(errno));
-	return reserve(c);
+	return files_reserve(c);
 }
 
 /*
  * A file of the mode that it will have, as the kernel makes it of the source's, the umask and the
  * directory's ACL; meanwhile the owner may read and write it.
  */
-static int create(struct copy *c, const char *name, int flags)
+static int files_create(struct copy *c, const char *name, int flags)
 {
 	struct stat st;
 
@@ -294,7 +294,7 @@ static int create_named(struct copy *c, const char *dir)
 		r = temp_name(c->base, &name);
 		if (r < 0)
 			return r;
-		r = create(c, name, O_CREAT | O_EXCL);
+		r = files_create(c, name, O_CREAT | O_EXCL);
 		if (r == 0 && temp_lock(c->dir_fd, name, c->dst_fd)) {
 			c->tmp = TAKE_PTR(name);
 			return 0;
@@ -326,11 +326,11 @@ static int begin_new(struct copy *c)
 
 	/* To give it a name later takes /proc. */
 	if (access("/proc/self/fd", X_OK) == 0)
-		(void)create(c, ".", O_TMPFILE);
+		(void)files_create(c, ".", O_TMPFILE);
 	r = c->dst_fd < 0 ? create_named(c, dir) : 0;
 	if (r < 0)
 		return r;
-	return reserve(c);
+	return files_reserve(c);
 }
 
 int cp_open_target(struct copy *c)

@@ -141,7 +141,7 @@ void cp_tier_resolved(struct copy *c)
 		set_unlock(c->tier->set);
 }
 
-static int publish(struct copy *c)
+static int tier_publish(struct copy *c)
 {
 	struct cp_tier *t = c->tier;
 	_cleanup_(closep) int fd = -1;
@@ -177,7 +177,7 @@ int cp_tier_publish(struct copy *c)
 	r = set_lock(c->tier->set);
 	if (r < 0)
 		return fail_set(r);
-	r = publish(c);
+	r = tier_publish(c);
 	set_unlock(c->tier->set);
 	return r;
 }

@@ -163,7 +163,7 @@ static int measure_writes(struct demo *d, double *ret)
 }
 
 /* Lower *size to a limit and note the reason. */
-static void lower(struct facts *f, uint64_t *size, uint64_t limit, const char *why)
+static void demo_lower(struct facts *f, uint64_t *size, uint64_t limit, const char *why)
 {
 	if (*size <= limit)
 		return;
@@ -186,15 +186,15 @@ static int choose_sizes(struct demo *d, struct facts *f, const struct settings *
 		/* Shards and the two files of KV blocks are at most 1.5 times the size. */
 		(void)snprintf(why, sizeof(why), "%.12s are free in %.60s",
 			       size_text((uint64_t)vfs.f_bavail * vfs.f_frsize).s, d->dir);
-		lower(f, size, (uint64_t)vfs.f_bavail * vfs.f_frsize / 2, why);
+		demo_lower(f, size, (uint64_t)vfs.f_bavail * vfs.f_frsize / 2, why);
 	}
 	if (f->m.available) {
 		(void)snprintf(why, sizeof(why), "%.12s of memory are free",
 			       size_text(f->m.available).s);
-		lower(f, size, f->m.available / 4, why);
+		demo_lower(f, size, f->m.available / 4, why);
 	}
 	(void)snprintf(why, sizeof(why), "files are written at %.0f MB/s here", speed / 1e6);
-	lower(f, size, (uint64_t)(speed * WRITE_SECONDS), why);
+	demo_lower(f, size, (uint64_t)(speed * WRITE_SECONDS), why);
 	if (*size < SIZE_MIN)
 		return fail(ENOSPC,
 			    "too little room for the demonstration: %s; name another place with "
@@ -261,7 +261,7 @@ static int check_memory(const struct demo *d, const struct facts *f)
 	return 0;
 }
 
-static int set_up(struct demo *d, struct facts *f, const struct settings *set)
+static int demo_set_up(struct demo *d, struct facts *f, const struct settings *set)
 {
 	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = DEMO_DEPTH };
 	uint64_t size = set->size;
@@ -321,7 +321,7 @@ static void demo_done(struct demo *d)
 
 /* ------------------------------------------------------------------ output */
 
-static const char *state_of(const struct demo_step *s)
+static const char *demo_state_of(const struct demo_step *s)
 {
 	return s->stayed ? "warm" : s->state;
 }
@@ -335,7 +335,7 @@ static bool any_stayed(const struct demo *d)
 }
 
 /* NAN where it would tell of the emulator. */
-static double ratio(const struct demo *d, const struct demo_step *s)
+static double demo_ratio(const struct demo *d, const struct demo_step *s)
 {
 	double ours = gb_per_s(s->ours.bytes, s->ours.ns);
 	double plain = gb_per_s(s->plain.bytes, s->plain.ns);
@@ -373,7 +373,7 @@ static void print_header(const struct demo *d, const struct facts *f)
 	(void)putchar('\n');
 }
 
-static void print_whys(const struct demo *d)
+static void demo_print_whys(const struct demo *d)
 {
 	for (unsigned i = 0; i < d->nr_steps; i++) {
 		const struct demo_step *s = &d->steps[i];
@@ -382,7 +382,7 @@ static void print_whys(const struct demo *d)
 			if (!s->ours.whys.nr[why])
 				continue;
 			shown_printf(2, "%s, %s: %s for %llu of %llu requests, since %s", s->name,
-				     state_of(s), paths_text(s->ours.paths).s,
+				     demo_state_of(s), paths_text(s->ours.paths).s,
 				     (unsigned long long)s->ours.whys.nr[why],
 				     (unsigned long long)s->ours.nr,
 				     why_text(why, s->ours.whys.detail[why]).s);
@@ -408,7 +408,7 @@ static void print_compared(const struct demo *d, const struct facts *f)
 }
 
 /* The numbers of one way; times is the ratio, or NAN for none. */
-static void add_row(struct table *t, const struct xfer_stats *s, bool ratios, double times)
+static void demo_add_row(struct table *t, const struct xfer_stats *s, bool ratios, double times)
 {
 	table_add(t, "%s", rate_text(s->bytes, s->ns).s);
 	table_add(t, "%s", time_text(hist_quantile(&s->hist, 0.5)).s);
@@ -434,19 +434,19 @@ static int print_table(const struct demo *d, const struct facts *f)
 		const struct demo_step *s = &d->steps[i];
 
 		table_add(t, "%s", s->name);
-		table_add(t, "%s", state_of(s));
+		table_add(t, "%s", demo_state_of(s));
 		table_add(t, "penstock: %s", paths_text(s->ours.paths).s);
-		add_row(t, &s->ours, ratios, ratio(d, s));
+		demo_add_row(t, &s->ours, ratios, demo_ratio(d, s));
 		table_add(t, "  %s%s%s", size_text(s->ours.bytes).s, *s->pieces ? " by " : "",
 			  s->pieces);
 		table_add(t, "%s", "");
 		table_add(t, "plain: %s", s->plain_by);
-		add_row(t, &s->plain, ratios, NAN);
+		demo_add_row(t, &s->plain, ratios, NAN);
 	}
 	print_header(d, f);
 	table_print(t, stdout, shown_width(stdout));
 	(void)putchar('\n');
-	print_whys(d);
+	demo_print_whys(d);
 	shown_printf(2,
 		     "p50 and p99 are times of a tensor, a block or %d pages.  Penstock has up "
 		     "to %d of them in flight, the plain way one, in one thread.",
@@ -460,7 +460,7 @@ static int print_table(const struct demo *d, const struct facts *f)
 	return 0;
 }
 
-static void add_side(struct json_object *to, const char *key, const struct xfer_stats *s)
+static void demo_add_side(struct json_object *to, const char *key, const struct xfer_stats *s)
 {
 	struct json_object *o = json_object_new_object();
 
@@ -507,11 +507,11 @@ static void print_json(const struct demo *d, const struct facts *f)
 
 		json_text(o, "step", s->name);
 		json_text(o, "pieces", s->pieces);
-		json_text(o, "state", state_of(s));
+		json_text(o, "state", demo_state_of(s));
 		json_text(o, "latency_of", s->unit);
-		add_side(o, "penstock", &s->ours);
-		add_side(o, "plain", &s->plain);
-		json_num(o, "ratio", ratio(d, s));
+		demo_add_side(o, "penstock", &s->ours);
+		demo_add_side(o, "plain", &s->plain);
+		json_num(o, "ratio", demo_ratio(d, s));
 		json_add(steps, NULL, o);
 	}
 	json_add(root, "steps", steps);
@@ -520,13 +520,13 @@ static void print_json(const struct demo *d, const struct facts *f)
 	json_print(root);
 }
 
-static int run(const struct settings *set)
+static int demo_run(const struct settings *set)
 {
 	_cleanup_(demo_done) struct demo d = { 0 };
 	struct facts f = { .fs = "" };
 	int r;
 
-	r = set_up(&d, &f, set);
+	r = demo_set_up(&d, &f, set);
 	if (r == 0)
 		r = demo_load(&d);
 	if (r == 0)
@@ -593,5 +593,5 @@ int cmd_demo(int argc, char *argv[])
 	if (optind != argc)
 		return usage_error("unexpected argument %s", argv[optind]);
 	signals_catch();
-	return exit_status(run(&set));
+	return exit_status(demo_run(&set));
 }

@@ -120,7 +120,7 @@ static int write_ours(struct kv *kv, uint64_t from, uint64_t to, struct xfer_sta
 }
 
 /* Put the pieces of a block behind one another into the buffer. */
-static int collect(const struct kv *kv, uint64_t block)
+static int kv_collect(const struct kv *kv, uint64_t block)
 {
 	int r = 0;
 
@@ -138,7 +138,7 @@ static int write_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_st
 
 	for (uint64_t b = from; b < to; b++) {
 		t = now_ns();
-		r = collect(kv, b);
+		r = kv_collect(kv, b);
 		if (r < 0)
 			return r;
 		/* Copies out of an emulator are not a part of the plain way. */
@@ -232,7 +232,7 @@ static int read_ours(struct kv *kv, uint64_t from, uint64_t to, struct xfer_stat
 	return xfer_run(kv->d->queue, DEMO_DEPTH, ios, nr, stats, NULL);
 }
 
-static int read_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_stats *stats)
+static int kv_read_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_stats *stats)
 {
 	bool copies = demo_plain_copies(kv->d);
 	uint64_t t0 = now_ns(), t = t0, now;
@@ -307,7 +307,7 @@ static int read_half(struct kv *kv, struct demo_step *step, bool cold, bool plai
 	else if ((r = make_warm(kv->fds[0], kv->paths[0])) < 0)
 		return r;
 	if (plain)
-		r = read_plain(kv, from, to, &step->plain);
+		r = kv_read_plain(kv, from, to, &step->plain);
 	else
 		r = read_ours(kv, from, to, &step->ours);
 	/* In place of an emulator the plain way has a buffer. */

@@ -98,7 +98,7 @@ static int load_plain(struct load *l, const struct shard *s, struct xfer_stats *
 	return 0;
 }
 
-static int verify(struct load *l, const struct shard *s)
+static int load_verify(struct load *l, const struct shard *s)
 {
 	int r;
 
@@ -166,7 +166,7 @@ static int job_part_step(struct load *l, struct demo_step *step, bool cold)
 			r = verify_crcs(l, s);
 		/* In place of an emulator the plain way has a buffer. */
 		if (r == 0 && !(plain && device_is_emulated(&d->dev)))
-			r = verify(l, s);
+			r = load_verify(l, s);
 		if (r < 0)
 			return r;
 	}

@@ -38,7 +38,7 @@ struct seen {
 	uint64_t blocks, bytes, wrong;
 };
 
-static bool same(const char *a, const char *b)
+static bool kv_same(const char *a, const char *b)
 {
 	return a && b ? !strcmp(a, b) : a == b;
 }
@@ -48,12 +48,12 @@ static const char *words(const char *text)
 	return text ? text : "?";
 }
 
-static char *keep(const char *text)
+static char *kv_keep(const char *text)
 {
 	return text ? strdup(text) : NULL;
 }
 
-static int count(void *arg, const struct pst_kv_block *b)
+static int kv_count(void *arg, const struct pst_kv_block *b)
 {
 	struct seen *s = arg;
 	struct sum *sum = s->sums;
@@ -62,14 +62,14 @@ static int count(void *arg, const struct pst_kv_block *b)
 	s->bytes += b->len;
 	s->wrong += b->err != 0;
 	while (sum < s->sums + s->nr &&
-	       (!same(sum->identity, b->identity) || !same(sum->tenant, b->tenant)))
+	       (!kv_same(sum->identity, b->identity) || !kv_same(sum->tenant, b->tenant)))
 		sum++;
 	if (sum == s->sums + SPACES_MAX)
 		return 0;
 	if (sum == s->sums + s->nr) {
 		s->nr++;
-		sum->identity = keep(b->identity);
-		sum->tenant = keep(b->tenant);
+		sum->identity = kv_keep(b->identity);
+		sum->tenant = kv_keep(b->tenant);
 	}
 	sum->blocks++;
 	sum->bytes += b->len;
@@ -91,7 +91,7 @@ static void print_key(const struct pst_kv_block *b)
 	(void)putchar('\n');
 }
 
-static int list(void *arg, const struct pst_kv_block *b)
+static int kv_list(void *arg, const struct pst_kv_block *b)
 {
 	(void)arg;
 	if (b->err) {
@@ -105,7 +105,7 @@ static int list(void *arg, const struct pst_kv_block *b)
 	return stop_signal ? -EINTR : 0;
 }
 
-static int verify(void *arg, const struct pst_kv_block *b)
+static int kv_verify(void *arg, const struct pst_kv_block *b)
 {
 	struct seen *s = arg;
 
@@ -123,7 +123,7 @@ static int fail_kv(int r)
 	return fail(-r, "%s", pst_kv_error_text());
 }
 
-static int show(const char *const *dirs, unsigned nr, const char *sub)
+static int kv_show(const char *const *dirs, unsigned nr, const char *sub)
 {
 	struct seen *s = calloc(1, sizeof(*s));
 	bool check = !strcmp(sub, "verify");
@@ -131,7 +131,11 @@ static int show(const char *const *dirs, unsigned nr, const char *sub)
 
 	if (!s)
 		return fail(ENOMEM, "out of memory");
-	r = pst_kv_walk(dirs, nr, check, check ? verify : !strcmp(sub, "ls") ? list : count, s);
+	r = pst_kv_walk(dirs, nr, check,
+			check                ? kv_verify
+			: !strcmp(sub, "ls") ? kv_list
+					     : kv_count,
+			s);
 	if (r == -EINTR)
 		r = 0;
 	if (r < 0)
@@ -154,7 +158,7 @@ static int show(const char *const *dirs, unsigned nr, const char *sub)
 	return r;
 }
 
-static int drop(const char *const *dirs, unsigned nr, const char *identity, const char *tenant)
+static int kv_drop(const char *const *dirs, unsigned nr, const char *identity, const char *tenant)
 {
 	/* The largest budget: nothing else goes. */
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = INT64_MAX };
@@ -207,5 +211,5 @@ int cmd_kv(int argc, char *argv[])
 		return usage_error(drops ? "name what to drop by --identity or --tenant"
 					 : "--identity and --tenant are for drop");
 	signals_catch();
-	return exit_status(drops ? drop(dirs, nr, identity, tenant) : show(dirs, nr, sub));
+	return exit_status(drops ? kv_drop(dirs, nr, identity, tenant) : kv_show(dirs, nr, sub));
 }

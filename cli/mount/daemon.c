@@ -19,7 +19,7 @@
 /* From the folder of the command: installed, in a bundle, and in a build. */
 static const char *const places[] = { "../libexec/penstock", "../usrbio/mount" };
 
-static int find_program(char ret[PATH_MAX])
+static int daemon_find_program(char ret[PATH_MAX])
 {
 	char self[PATH_MAX], path[2 * PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -55,7 +55,7 @@ static int check_fuse(void)
 				   : "");
 }
 
-static int check_dir(const char *given, char ret[PATH_MAX])
+static int daemon_check_dir(const char *given, char ret[PATH_MAX])
 {
 	struct stat st;
 
@@ -116,7 +116,7 @@ static int check_user(const struct daemon_opts *o)
 }
 
 /* A directory, or tier:SET, which the server opens. */
-static int check_source(const struct daemon_opts *o, char ret[PATH_MAX])
+static int daemon_check_source(const struct daemon_opts *o, char ret[PATH_MAX])
 {
 	if (strncmp(o->source, "tier:", 5) != 0)
 		return source_check(o->source, ret);
@@ -144,15 +144,15 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 	if (r > 0)
 		return fail(EBUSY, "%s serves already; 'penstock umount %s' ends that", dir, dir);
 	if (r == 0)
-		r = check_dir(given, dir);
+		r = daemon_check_dir(given, dir);
 	if (r == 0)
-		r = check_source(o, source);
+		r = daemon_check_source(o, source);
 	if (r == 0)
 		r = whole_path(o->metrics, metrics);
 	if (r == 0)
 		r = check_fuse();
 	if (r == 0)
-		r = find_program(path);
+		r = daemon_find_program(path);
 	if (r < 0)
 		return r;
 	say_if_not_empty(dir);
@@ -190,7 +190,7 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 /* ------------------------------------------------------------------- umount */
 
 /* The canonical path of a directory without looking at itself: its server may be dead. */
-static int resolve(const char *given, char ret[PATH_MAX])
+static int daemon_resolve(const char *given, char ret[PATH_MAX])
 {
 	char parent[PATH_MAX], name[PATH_MAX], dir[PATH_MAX];
 	size_t len;
@@ -210,7 +210,7 @@ static int resolve(const char *given, char ret[PATH_MAX])
 }
 
 /* Mountinfo writes \040 for a space, and so on. */
-static void decode(char *s)
+static void daemon_decode(char *s)
 {
 	char *to = s;
 
@@ -241,7 +241,7 @@ static bool is_mounted(const char *dir)
 
 		if (!type || sscanf(line, "%*d %*d %*s %*s %4095s", at) != 1)
 			continue;
-		decode(at);
+		daemon_decode(at);
 		if (strcmp(at, dir) == 0)
 			ret = !strncmp(type + 3, USRBIO_FSTYPE " ", sizeof(USRBIO_FSTYPE));
 	}
@@ -249,7 +249,7 @@ static bool is_mounted(const char *dir)
 }
 
 /* One of ours says so, and one whose server has died says nothing. */
-static bool is_ours(const char *dir)
+static bool daemon_is_ours(const char *dir)
 {
 	_cleanup_(closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char name[32] = "";
@@ -262,9 +262,9 @@ static bool is_ours(const char *dir)
 
 int daemon_find(const char *given, char ret[PATH_MAX])
 {
-	int r = resolve(given, ret);
+	int r = daemon_resolve(given, ret);
 
-	return r < 0 ? r : is_mounted(ret) && is_ours(ret);
+	return r < 0 ? r : is_mounted(ret) && daemon_is_ours(ret);
 }
 
 static int unmount_as_user(const char *dir)

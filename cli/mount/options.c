@@ -98,7 +98,7 @@ static int take_long(const char *name, const struct option longs[], options_take
 	return -ENOENT;
 }
 
-static int refuse(const char *name)
+static int options_refuse(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
 		if (!strcmp(name, refused[i].name))
@@ -125,7 +125,7 @@ int options_take(char *list, bool sloppy, const struct option longs[], options_t
 		if (r == -ENOENT)
 			r = take_long(name, longs, take, o);
 		if (r == -ENOENT)
-			r = sloppy ? 0 : refuse(name);
+			r = sloppy ? 0 : options_refuse(name);
 	}
 	return r;
 }

@@ -25,7 +25,7 @@ struct answer {
 };
 
 /* Make the calls by which the server begins. */
-static int look(const char *given, struct answer *a)
+static int source_look(const char *given, struct answer *a)
 {
 	_cleanup_(closep) int fd = -1;
 	struct statfs fs;
@@ -45,7 +45,7 @@ static void look_in_child(const char *given, int to)
 	struct answer a = { 0 };
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	a.err = look(given, &a);
+	a.err = source_look(given, &a);
 	_exit(write(to, &a, sizeof(a)) != sizeof(a));
 }
 

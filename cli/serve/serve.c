@@ -90,8 +90,8 @@ static int use_keys(struct serve_opts *o, const char *path, struct net_keys *key
 	return 0;
 }
 
-static int serve(struct serve_opts *o, const char *root, const char *const *listen, unsigned nr,
-		 bool plain, bool check)
+static int serve_until_stopped(struct serve_opts *o, const char *root, const char *const *listen,
+			       unsigned nr, bool plain, bool check)
 {
 	int r = 0;
 
@@ -149,7 +149,7 @@ static const struct {
 };
 
 /* 0, or an exit status. */
-static int take_number(int opt, struct serve_opts *o)
+static int serve_take_number(int opt, struct serve_opts *o)
 {
 	uint64_t v;
 
@@ -245,7 +245,7 @@ int cmd_serve(int argc, char *argv[])
 		case THREADS:
 		case STALL:
 		case DRAIN:
-			status = take_number(opt, &o);
+			status = serve_take_number(opt, &o);
 			if (status)
 				return status;
 			break;
@@ -261,7 +261,7 @@ int cmd_serve(int argc, char *argv[])
 		return usage_error("give --keys or --plain-data");
 	r = keys_path ? use_keys(&o, keys_path, &keys) : 0;
 	if (r == 0)
-		r = serve(&o, root, listen, nr, plain, check);
+		r = serve_until_stopped(&o, root, listen, nr, plain, check);
 	net_keys_free(&keys);
 	return exit_status(r);
 }

@@ -17,7 +17,7 @@ static const char style[] =
 	".w { fill: #d1631b }\n"
 	"</style>\n";
 
-static void put_text(FILE *f, double x, double y, const char *class, const char *s)
+static void svg_put_text(FILE *f, double x, double y, const char *class, const char *s)
 {
 	(void)fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
 	for (; *s; s++) {
@@ -33,18 +33,18 @@ static void put_text(FILE *f, double x, double y, const char *class, const char 
 	(void)fputs("</text>\n", f);
 }
 
-static double rate(uint64_t bytes, uint64_t ns)
+static double svg_rate(uint64_t bytes, uint64_t ns)
 {
 	return bytes && ns ? gb_per_s(bytes, ns) : -1;
 }
 
-static void put_bar(FILE *f, double y, const char *class, double gb, double most)
+static void svg_put_bar(FILE *f, double y, const char *class, double gb, double most)
 {
 	double w = gb < 0 ? 0 : (WIDTH - LEFT - RIGHT) * gb / most;
 	struct text t;
 
 	if (gb < 0) {
-		put_text(f, LEFT, y + 12.5, "sub", "not measured yet");
+		svg_put_text(f, LEFT, y + 12.5, "sub", "not measured yet");
 		return;
 	}
 	(void)fprintf(f,
@@ -52,7 +52,7 @@ static void put_bar(FILE *f, double y, const char *class, double gb, double most
 		      "class=\"%s\"/>\n",
 		      LEFT, y, MAX(w, 1.0), BAR, class);
 	(void)snprintf(t.s, sizeof(t.s), "%s GB/s", gb_text(gb).s);
-	put_text(f, LEFT + w + 6, y + 12.5, "", t.s);
+	svg_put_text(f, LEFT + w + 6, y + 12.5, "", t.s);
 }
 
 static void put_key(FILE *f, double x, const char *class, const char *text)
@@ -61,7 +61,7 @@ static void put_key(FILE *f, double x, const char *class, const char *text)
 		      "<rect x=\"%.1f\" y=\"64\" width=\"12\" height=\"12\" rx=\"2\" "
 		      "class=\"%s\"/>\n",
 		      x, class);
-	put_text(f, x + 18, 74.5, "", text);
+	svg_put_text(f, x + 18, 74.5, "", text);
 }
 
 /* The last part of a long path, which tells more than the first. */
@@ -75,15 +75,15 @@ static const char *path_end(const char *path, char ret[32])
 	return ret;
 }
 
-static void draw(FILE *f, const struct tier_set *set, const struct tier_measured m[])
+static void tier_svg_draw(FILE *f, const struct tier_set *set, const struct tier_measured m[])
 {
 	int height = TOP + ROW * (int)set->nr_roots + BOTTOM;
 	char title[NAME_MAX + 64];
 	double most = 0;
 
 	for (unsigned i = 0; i < set->nr_roots; i++) {
-		most = MAX(most, rate(m[i].read_bytes, m[i].read_ns));
-		most = MAX(most, rate(m[i].write_bytes, m[i].write_ns));
+		most = MAX(most, svg_rate(m[i].read_bytes, m[i].read_ns));
+		most = MAX(most, svg_rate(m[i].write_bytes, m[i].write_ns));
 	}
 	(void)fprintf(f,
 		      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
@@ -91,20 +91,20 @@ static void draw(FILE *f, const struct tier_set *set, const struct tier_measured
 		      "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
 		      WIDTH, height, WIDTH, height, style, WIDTH, height);
 	(void)snprintf(title, sizeof(title), "Set %s: what its moves measured", set->name);
-	put_text(f, 20, 28, "title", title);
-	put_text(f, 20, 47, "sub",
-		 "Bytes by the time in their reads and writes, of all moves so far. "
-		 "Reads that the page cache answered count.");
+	svg_put_text(f, 20, 28, "title", title);
+	svg_put_text(f, 20, 47, "sub",
+		     "Bytes by the time in their reads and writes, of all moves so far. "
+		     "Reads that the page cache answered count.");
 	put_key(f, 20, "r", "read");
 	put_key(f, 90, "w", "written, with the sync");
 	for (unsigned i = 0; i < set->nr_roots; i++) {
 		double y = TOP + ROW * (double)i;
 		char end[32];
 
-		put_text(f, 20, y + 13, "class", tier_class_name(set->roots[i].class));
-		put_text(f, 20, y + 31, "sub", path_end(set->roots[i].path, end));
-		put_bar(f, y, "r", rate(m[i].read_bytes, m[i].read_ns), most);
-		put_bar(f, y + BAR + 4, "w", rate(m[i].write_bytes, m[i].write_ns), most);
+		svg_put_text(f, 20, y + 13, "class", tier_class_name(set->roots[i].class));
+		svg_put_text(f, 20, y + 31, "sub", path_end(set->roots[i].path, end));
+		svg_put_bar(f, y, "r", svg_rate(m[i].read_bytes, m[i].read_ns), most);
+		svg_put_bar(f, y + BAR + 4, "w", svg_rate(m[i].write_bytes, m[i].write_ns), most);
 	}
 	(void)fputs("</svg>\n", f);
 }
@@ -123,7 +123,7 @@ int tier_svg(const struct tier_set *set, const char *path)
 	f = fopen(path, "we");
 	if (!f)
 		return fail(errno, "cannot write %s: %s", path, strerror(errno));
-	draw(f, set, m);
+	tier_svg_draw(f, set, m);
 	if (fflush(f) != 0 || ferror(f))
 		return fail(EIO, "cannot write %s: %s", path, strerror(errno));
 	return 0;

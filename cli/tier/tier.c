@@ -205,7 +205,7 @@ static int option_class(int c, struct tier_opts *o)
 	}
 }
 
-static int option(int c, struct tier_opts *o, char *argv[])
+static int tier_option(int c, struct tier_opts *o, char *argv[])
 {
 	uint64_t nr;
 
@@ -277,8 +277,8 @@ static int check_options(const struct sub *sub, const struct tier_opts *o)
 
 /* -------------------------------------------------------------- commands */
 
-static int run(const struct sub *sub, const char *name, const struct tier_opts *o, char *files[],
-	       int nr)
+static int tier_run_command(const struct sub *sub, const char *name, const struct tier_opts *o,
+			    char *files[], int nr)
 {
 	if (nr && !sub->names)
 		return usage_error("%s takes the name of a set and no more", sub->name);
@@ -309,13 +309,13 @@ static int run(const struct sub *sub, const char *name, const struct tier_opts *
 	}
 }
 
-static int parse(const struct sub *sub, int argc, char *argv[], struct tier_opts *o)
+static int tier_parse(const struct sub *sub, int argc, char *argv[], struct tier_opts *o)
 {
 	int c, r = 0;
 
 	opterr = 0;
 	while (r == 0 && (c = getopt_long(argc, argv, ":", longs, NULL)) != -1)
-		r = option(c, o, argv);
+		r = tier_option(c, o, argv);
 	return r ? r : check_options(sub, o);
 }
 
@@ -343,7 +343,7 @@ int cmd_tier(int argc, char *argv[])
 			     : usage_error("there is no subcommand '%s'", argv[1]);
 	}
 	/* Without a subcommand an option that is wrong is named first. */
-	r = parse(sub ? sub : &subs[0], argc, argv, &o);
+	r = tier_parse(sub ? sub : &subs[0], argc, argv, &o);
 	if (r)
 		return r;
 	if (!sub)
@@ -351,5 +351,6 @@ int cmd_tier(int argc, char *argv[])
 	if (argc - optind < 2)
 		return usage_error("give the name of a set");
 	signals_catch();
-	return exit_status(run(sub, argv[optind + 1], &o, argv + optind + 2, argc - optind - 2));
+	return exit_status(
+		tier_run_command(sub, argv[optind + 1], &o, argv + optind + 2, argc - optind - 2));
 }

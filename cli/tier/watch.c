@@ -43,7 +43,7 @@ static void json_ended(const struct tier_set *set, const struct progress_move *m
 }
 
 /* One line that the next one takes the place of. */
-static void put_bar(const struct tier_set *set, const struct progress_move *m)
+static void watch_put_bar(const struct tier_set *set, const struct progress_move *m)
 {
 	uint64_t ns = now_ns() - m->begun_ns;
 	double part = m->bytes ? MIN(1.0, (double)m->done / (double)m->bytes) : 0;
@@ -104,7 +104,7 @@ int tier_watch(const char *name, const struct tier_opts *o)
 		seen = put_new(set, seen, o->json, bar);
 		progress_now(set->progress, &m);
 		if (bar && m.running)
-			put_bar(set, &m);
+			watch_put_bar(set, &m);
 		else if (bar)
 			put_idle(seen);
 		if (fflush(stdout) != 0)

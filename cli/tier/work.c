@@ -54,7 +54,7 @@ static int move_one(struct tier_set *set, const char *file, enum tier_class to)
 #define LET_OTHERS_MS 10 /* between two moves; a process that waits for the lock wakes in less */
 #define LOCK_AGAIN_MS 20
 
-static void nap(unsigned ms)
+static void work_sleep_ms(unsigned ms)
 {
 	const struct timespec ts = { .tv_nsec = ms * (long)NSEC_PER_MSEC };
 
@@ -64,11 +64,11 @@ static void nap(unsigned ms)
 bool tier_let_others(struct tier_set *set)
 {
 	set_unlock(set);
-	nap(LET_OTHERS_MS);
+	work_sleep_ms(LET_OTHERS_MS);
 	while (!stop_signal) {
 		if (set_try_lock(set) == 0)
 			return true;
-		nap(LOCK_AGAIN_MS);
+		work_sleep_ms(LOCK_AGAIN_MS);
 	}
 	return false;
 }

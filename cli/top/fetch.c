@@ -20,7 +20,7 @@
 /* ------------------------------------------------------------------- mounts */
 
 /* Mountinfo writes \040 for a blank, and so on. */
-static void decode(char *s)
+static void fetch_decode(char *s)
 {
 	char *to = s;
 
@@ -46,7 +46,7 @@ static bool read_mount(const char *line, struct place *ret)
 	if (!type || strncmp(type + 3, USRBIO_FSTYPE " ", sizeof(USRBIO_FSTYPE)) != 0 ||
 	    sscanf(line, "%*d %*d %*s %*s %4095s", ret->dir) != 1)
 		return false;
-	decode(ret->dir);
+	fetch_decode(ret->dir);
 	user = strstr(type, "user_id=");
 	return user && sscanf(user, "user_id=%u", &ret->owner) == 1;
 }
@@ -118,7 +118,7 @@ static bool is_known(const struct found *f, const struct place *p)
 	return false;
 }
 
-static int add(struct found *f, const struct place *p)
+static int fetch_add(struct found *f, const struct place *p)
 {
 	struct place *more;
 
@@ -148,7 +148,7 @@ int place_find_all(struct place **ret, unsigned *ret_nr)
 
 	while (r == 0 && file && getline(&line, &size, file) > 0)
 		if (read_mount(line, &p) && has_socket(&p))
-			r = add(&f, &p);
+			r = fetch_add(&f, &p);
 	if (r == 0 && f.nr) {
 		*ret = f.places;
 		*ret_nr = f.nr;
@@ -250,7 +250,7 @@ static int dial(const struct place *p)
 }
 
 /* All that comes, with a 0 behind it. */
-static int take_all(int fd, char **ret, size_t *ret_len)
+static int fetch_take_all(int fd, char **ret, size_t *ret_len)
 {
 	_cleanup_(freep) char *buf = NULL;
 	size_t have = 0, size = 0;
@@ -294,7 +294,7 @@ int place_ask(const struct place *p, char **ret, size_t *ret_len)
 	if (r >= 0 && send(fd, ask, sizeof(ask) - 1, MSG_NOSIGNAL) != sizeof(ask) - 1)
 		r = errno ? -errno : -EIO;
 	if (r >= 0)
-		r = take_all(fd, &text, &len);
+		r = fetch_take_all(fd, &text, &len);
 	if (r < 0)
 		return fail_socket(p, -r);
 	body = strstr(text, "\r\n\r\n");

@@ -77,7 +77,7 @@ static bool read_value(const char *s, double *ret)
 }
 
 /* name 1, or name{key="value"} 1 */
-static bool read_line(char *line, struct sample *ret)
+static bool samples_read_line(char *line, struct sample *ret)
 {
 	char *end = name_end(line), *value = end;
 
@@ -110,7 +110,7 @@ int samples_read(char *text, size_t len, int (*fn)(void *arg, const struct sampl
 		next = stop + 1;
 		if (!*line || *line == '#')
 			continue;
-		if (!read_line(line, &s))
+		if (!samples_read_line(line, &s))
 			return -EPROTO;
 		r = fn(arg, &s);
 		if (r)

@@ -53,7 +53,7 @@ static struct text bytes_text(double n)
 }
 
 /* Rates are in powers of ten, as GB/s are. */
-static struct text rate(double n)
+static struct text show_rate(double n)
 {
 	static const char *const units[] = { " B/s", " kB/s", " MB/s", " GB/s", " TB/s" };
 
@@ -96,7 +96,7 @@ static struct times times_since(const struct times *before, const struct times *
 
 /* Nanoseconds that a part of them does not exceed, as if they were even within a bucket; 0: there
  * are none. */
-static double quantile(const struct times *t, double part)
+static double show_quantile(const struct times *t, double part)
 {
 	double sum = 0, seen = 0, from, to;
 	unsigned i;
@@ -123,7 +123,7 @@ static double per_second(double before, double now, double s)
 	return now >= before ? (now - before) / s : now / s;
 }
 
-static struct text name_of(uid_t uid)
+static struct text show_name_of(uid_t uid)
 {
 	const struct passwd *pw = getpwuid(uid);
 	struct text t;
@@ -157,7 +157,7 @@ static void name_path(struct row *r, const struct user *before)
 	(void)snprintf(r->path, sizeof(r->path), "%.20s%s", name, nr > 1 ? "+" : "");
 }
 
-static const struct user *find(const struct view *v, uid_t uid)
+static const struct user *show_find(const struct view *v, uid_t uid)
 {
 	for (unsigned i = 0; i < v->nr_users; i++)
 		if (v->users[i].uid == uid)
@@ -165,9 +165,9 @@ static const struct user *find(const struct view *v, uid_t uid)
 	return NULL;
 }
 
-static void fill(struct row *r, const struct view *before, const struct user *now, double s)
+static void show_fill(struct row *r, const struct view *before, const struct user *now, double s)
 {
-	const struct user *was = find(before, now->uid);
+	const struct user *was = show_find(before, now->uid);
 
 	*r = (struct row){ .now = now };
 	if (!was)
@@ -201,15 +201,15 @@ static bool has_rings(const struct user *u)
 }
 
 /* Of those with rings.  To be freed; NULL for none. */
-static struct row *rows_of(const struct view *before, const struct view *now, unsigned *ret_nr)
+static struct row *show_rows_of(const struct view *before, const struct view *now, unsigned *ret_nr)
 {
 	struct row *rows = calloc(now->nr_users + 1, sizeof(*rows));
 
 	*ret_nr = 0;
 	for (unsigned i = 0; rows && i < now->nr_users; i++)
 		if (has_rings(&now->users[i]))
-			fill(&rows[(*ret_nr)++], before, &now->users[i],
-			     MAX(now->at - before->at, 0.001));
+			show_fill(&rows[(*ret_nr)++], before, &now->users[i],
+				  MAX(now->at - before->at, 0.001));
 	if (*ret_nr)
 		qsort(rows, *ret_nr, sizeof(*rows), order);
 	return rows;
@@ -217,7 +217,7 @@ static struct row *rows_of(const struct view *before, const struct view *now, un
 
 /* -------------------------------------------------------------------- print */
 
-static void put(FILE *f, const char *text, unsigned columns)
+static void show_put(FILE *f, const char *text, unsigned columns)
 {
 	shown_wrapped(f, text, 0, 2, columns);
 }
@@ -232,14 +232,14 @@ static void print_mount(const struct view *before, const struct view *now, unsig
 	int n;
 
 	(void)snprintf(line, sizeof(line), "%s  from %s", now->dir, now->source);
-	put(f, line, columns);
+	show_put(f, line, columns);
 	n = snprintf(line, sizeof(line), "up %s, penstock %s", span_text(now->uptime).s,
 		     now->version);
 	if (isfinite(now->bytes_limit))
 		(void)snprintf(line + n, sizeof(line) - (size_t)n,
 			       ", each user may publish %sB of memory",
 			       bytes_text(now->bytes_limit).s);
-	put(f, line, columns);
+	show_put(f, line, columns);
 	for (unsigned i = 0; i < VIEW_CAUSES; i++) {
 		cached += now->cached[i].nr;
 		if (now->cached[i].nr > most) {
@@ -250,26 +250,27 @@ static void print_mount(const struct view *before, const struct view *now, unsig
 	(void)snprintf(line, sizeof(line), "files  %s operations/s, %s errors/s, p50 %s, p99 %s",
 		       count_text(per_second(before->ops, now->ops, s)).s,
 		       count_text(per_second(before->op_errors, now->op_errors, s)).s,
-		       latency(quantile(&t, 0.5)).s, latency(quantile(&t, 0.99)).s);
-	put(f, line, columns);
+		       latency(show_quantile(&t, 0.5)).s, latency(show_quantile(&t, 0.99)).s);
+	show_put(f, line, columns);
 	n = snprintf(line, sizeof(line),
 		     "opens  %s with passthrough by the kernel, %s through its cache",
 		     count_text(now->passed).s, count_text(cached).s);
 	if (cached > 0)
 		(void)snprintf(line + n, sizeof(line) - (size_t)n, " (%s)", why);
-	put(f, line, columns);
+	show_put(f, line, columns);
 }
 
-static void print_row(const struct row *r, unsigned columns, FILE *f)
+static void show_print_row(const struct row *r, unsigned columns, FILE *f)
 {
 	char line[256], name[USER_WIDTH + 1];
 
-	shown(name, sizeof(name), name_of(r->now->uid).s);
+	shown(name, sizeof(name), show_name_of(r->now->uid).s);
 	(void)snprintf(line, sizeof(line), "%-*s %7s %9s %9s %7s %7s %6s %6s  %s", USER_WIDTH, name,
-		       count_text(r->requests).s, rate(r->read).s, rate(r->written).s,
-		       latency(quantile(&r->times, 0.5)).s, latency(quantile(&r->times, 0.99)).s,
-		       count_text(r->errors).s, bytes_text(r->now->bytes_used).s, r->path);
-	put(f, line, columns);
+		       count_text(r->requests).s, show_rate(r->read).s, show_rate(r->written).s,
+		       latency(show_quantile(&r->times, 0.5)).s,
+		       latency(show_quantile(&r->times, 0.99)).s, count_text(r->errors).s,
+		       bytes_text(r->now->bytes_used).s, r->path);
+	show_put(f, line, columns);
 }
 
 /* What somebody should look at. */
@@ -277,7 +278,7 @@ static void print_trouble(const struct row *r, unsigned columns, FILE *f)
 {
 	const struct user *u = r->now;
 	char line[512];
-	int n = snprintf(line, sizeof(line), "! %s:", name_of(u->uid).s), from = n;
+	int n = snprintf(line, sizeof(line), "! %s:", show_name_of(u->uid).s), from = n;
 
 	if (u->pid && strcmp(u->state, "running") != 0)
 		n += snprintf(line + n, sizeof(line) - (size_t)n, " worker %ld is %s;", u->pid,
@@ -294,14 +295,14 @@ static void print_trouble(const struct row *r, unsigned columns, FILE *f)
 	if (n == from)
 		return;
 	line[n - 1] = '\0';
-	put(f, line, columns);
+	show_put(f, line, columns);
 }
 
 void view_print(const struct view *before, const struct view *now, unsigned rows, unsigned columns,
 		FILE *f)
 {
 	unsigned nr, shows;
-	_cleanup_(freep) struct row *r = rows_of(before, now, &nr);
+	_cleanup_(freep) struct row *r = show_rows_of(before, now, &nr);
 
 	print_mount(before, now, columns, f);
 	(void)fputc('\n', f);
@@ -313,7 +314,7 @@ void view_print(const struct view *before, const struct view *now, unsigned rows
 		      "READ", "WRITTEN", "P50", "P99", "ERR/S", "MEM", "PATH");
 	shows = MIN(nr, rows);
 	for (unsigned i = 0; i < shows; i++)
-		print_row(&r[i], columns, f);
+		show_print_row(&r[i], columns, f);
 	if (nr + now->hidden > shows)
 		(void)fprintf(f, "and %u more\n", nr + now->hidden - shows);
 	for (unsigned i = 0; i < shows; i++)
@@ -323,7 +324,7 @@ void view_print(const struct view *before, const struct view *now, unsigned rows
 /* --------------------------------------------------------------------- JSON */
 
 /* What comes from another process may be no number, or larger than all of ours. */
-static uint64_t whole(double n)
+static uint64_t show_whole(double n)
 {
 	return n >= 0 ? (uint64_t)MIN(n, EXACT) : 0;
 }
@@ -336,7 +337,7 @@ static void json_latency(struct json_object *to, const struct times *t)
 	} parts[] = { { "p50_us", 0.5 }, { "p99_us", 0.99 } };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(parts); i++) {
-		double ns = quantile(t, parts[i].part);
+		double ns = show_quantile(t, parts[i].part);
 
 		json_num(to, parts[i].key, ns > 0 ? ns / 1000 : NAN);
 	}
@@ -347,7 +348,7 @@ static void json_named(struct json_object *to, const char *key, const struct nam
 	struct json_object *o = json_object_new_object();
 
 	for (unsigned i = 0; i < nr && v[i].name[0]; i++)
-		json_u64(o, v[i].name, whole(v[i].nr));
+		json_u64(o, v[i].name, show_whole(v[i].nr));
 	json_add(to, key, o);
 }
 
@@ -357,8 +358,8 @@ static struct json_object *json_worker(const struct user *u)
 
 	json_int(o, "pid", u->pid);
 	json_text(o, "state", u->state);
-	json_u64(o, "restarts", whole(u->restarts));
-	json_u64(o, "start_failures", whole(u->failures));
+	json_u64(o, "restarts", show_whole(u->restarts));
+	json_u64(o, "start_failures", show_whole(u->failures));
 	return o;
 }
 
@@ -367,15 +368,15 @@ static struct json_object *json_user(const struct row *r)
 	struct json_object *o = json_object_new_object();
 
 	json_u64(o, "uid", r->now->uid);
-	json_text(o, "user", name_of(r->now->uid).s);
+	json_text(o, "user", show_name_of(r->now->uid).s);
 	json_add(o, "worker", json_worker(r->now));
-	json_u64(o, "rings", whole(r->now->rings));
-	json_u64(o, "iovs", whole(r->now->iovs));
-	json_u64(o, "bytes_used", whole(r->now->bytes_used));
-	json_u64(o, "requests", whole(r->now->requests));
-	json_u64(o, "errors", whole(r->now->errors));
-	json_u64(o, "read_bytes", whole(r->now->read));
-	json_u64(o, "written_bytes", whole(r->now->written));
+	json_u64(o, "rings", show_whole(r->now->rings));
+	json_u64(o, "iovs", show_whole(r->now->iovs));
+	json_u64(o, "bytes_used", show_whole(r->now->bytes_used));
+	json_u64(o, "requests", show_whole(r->now->requests));
+	json_u64(o, "errors", show_whole(r->now->errors));
+	json_u64(o, "read_bytes", show_whole(r->now->read));
+	json_u64(o, "written_bytes", show_whole(r->now->written));
 	json_num(o, "requests_per_s", r->requests);
 	json_num(o, "errors_per_s", r->errors);
 	json_num(o, "read_bytes_per_s", r->read);
@@ -392,7 +393,7 @@ struct json_object *view_json(const struct view *before, const struct view *now)
 	struct times t = times_since(&before->op_times, &now->op_times);
 	double s = MAX(now->at - before->at, 0.001);
 	unsigned nr;
-	_cleanup_(freep) struct row *r = rows_of(before, now, &nr);
+	_cleanup_(freep) struct row *r = show_rows_of(before, now, &nr);
 
 	json_text(o, "dir", now->dir);
 	json_text(o, "source", now->source);
@@ -400,13 +401,13 @@ struct json_object *view_json(const struct view *before, const struct view *now)
 	json_num(o, "uptime_s", now->uptime);
 	json_num(o, "interval_s", s);
 	if (now->bytes_limit >= 0 && now->bytes_limit < EXACT)
-		json_u64(o, "bytes_limit", whole(now->bytes_limit));
+		json_u64(o, "bytes_limit", show_whole(now->bytes_limit));
 	else
 		json_num(o, "bytes_limit", NAN);
 	json_num(files, "operations_per_s", per_second(before->ops, now->ops, s));
 	json_num(files, "errors_per_s", per_second(before->op_errors, now->op_errors, s));
 	json_latency(files, &t);
-	json_u64(files, "opens_passed_on", whole(now->passed));
+	json_u64(files, "opens_passed_on", show_whole(now->passed));
 	json_named(files, "opens_cached", now->cached, VIEW_CAUSES);
 	json_add(o, "files", files);
 	for (unsigned i = 0; i < nr; i++)

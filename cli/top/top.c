@@ -46,7 +46,7 @@ static double now_s(void)
 	return (double)now_ns() / 1e9;
 }
 
-static int look(const struct place *p, struct view *ret)
+static int top_look(const struct place *p, struct view *ret)
 {
 	_cleanup_(freep) char *text = NULL;
 	size_t len;
@@ -75,7 +75,7 @@ static unsigned mounts_of_terminal(void)
 	return MAX(w.ws_row / (ROWS_OTHER + ROWS_MIN), 1u);
 }
 
-static void print_json(const struct view *before, const struct view *now)
+static void top_print_json(const struct view *before, const struct view *now)
 {
 	_cleanup_(json_putp) struct json_object *j = view_json(before, now);
 
@@ -84,7 +84,7 @@ static void print_json(const struct view *before, const struct view *now)
 }
 
 /* nr: mounts that have not ended. */
-static void print(const struct opts *o, const struct watched *all, unsigned nr_all, unsigned nr)
+static void top_print(const struct opts *o, const struct watched *all, unsigned nr_all, unsigned nr)
 {
 	unsigned most = o->live ? mounts_of_terminal() : UINT_MAX, n = 0;
 	unsigned rows = o->live ? rows_of_terminal(MIN(nr, most)) : ROWS_DEFAULT;
@@ -96,7 +96,7 @@ static void print(const struct opts *o, const struct watched *all, unsigned nr_a
 		if (w->ended || n++ >= most)
 			continue;
 		if (o->json) {
-			print_json(&w->before, &w->now);
+			top_print_json(&w->before, &w->now);
 			continue;
 		}
 		if (n > 1)
@@ -123,12 +123,12 @@ static void rest(double until)
  * Ask each mount, the first time into before.  say_why: say at once why one does not answer.
  * Return: how many answer.  *ret_err is -errno of the last one that does not, with its sentence.
  */
-static unsigned ask(struct watched *all, unsigned nr, bool first, bool say_why, int *ret_err)
+static unsigned top_ask(struct watched *all, unsigned nr, bool first, bool say_why, int *ret_err)
 {
 	unsigned left = 0;
 
 	for (struct watched *w = all; w < all + nr; w++) {
-		int r = w->ended ? 0 : look(&w->place, first ? &w->before : &w->now);
+		int r = w->ended ? 0 : top_look(&w->place, first ? &w->before : &w->now);
 
 		if (r == 0) {
 			left += !w->ended;
@@ -145,12 +145,12 @@ static unsigned ask(struct watched *all, unsigned nr, bool first, bool say_why, 
 }
 
 /* 0; 1 after sentences; -errno with a sentence. */
-static int watch(const struct opts *o, struct watched *all, unsigned nr)
+static int top_watch(const struct opts *o, struct watched *all, unsigned nr)
 {
 	/* A screen of its own has no place for them; the only mount's ends the command. */
 	bool say_why = nr > 1 && !o->live;
 	int err = 0;
-	unsigned left = ask(all, nr, true, say_why, &err);
+	unsigned left = top_ask(all, nr, true, say_why, &err);
 	double at = now_s();
 
 	if (o->live && left) {
@@ -163,10 +163,10 @@ static int watch(const struct opts *o, struct watched *all, unsigned nr)
 		rest(at);
 		if (stop_signal)
 			break;
-		left = ask(all, nr, false, say_why, &err);
+		left = top_ask(all, nr, false, say_why, &err);
 		at = now_s();
 		if (left)
-			print(o, all, nr, left);
+			top_print(o, all, nr, left);
 		for (struct watched *w = all; w < all + nr; w++)
 			if (!w->ended) {
 				view_done(&w->before);
@@ -205,7 +205,7 @@ static int watch_places(const struct opts *o, const char *socket, const char *di
 		(void)strcpy(all->place.path, socket);
 	else if (dir)
 		r = place_find(dir, &all->place);
-	return r < 0 ? r : watch(o, all, nr);
+	return r < 0 ? r : top_watch(o, all, nr);
 }
 
 enum { INTERVAL = 256, ONCE, JSON, METRICS };

@@ -10,7 +10,7 @@
 #define USERS_MAX 65536u
 
 /* The user with that number, a new one where there is none yet; or NULL. */
-static struct user *user_of(struct view *v, const struct sample *s)
+static struct user *view_user_of(struct view *v, const struct sample *s)
 {
 	unsigned long uid = strtoul(sample_label(s, "uid"), NULL, 10);
 	struct user *more;
@@ -125,7 +125,7 @@ static void take_mount(struct view *v, const struct sample *s)
 	}
 }
 
-static int take(void *arg, const struct sample *s)
+static int view_take(void *arg, const struct sample *s)
 {
 	struct view *v = arg;
 	struct user *u;
@@ -134,7 +134,7 @@ static int take(void *arg, const struct sample *s)
 		take_mount(v, s);
 		return 0;
 	}
-	u = user_of(v, s);
+	u = view_user_of(v, s);
 	if (!u)
 		return -ENOMEM;
 	take_user(u, s);
@@ -147,7 +147,7 @@ int view_read(char *text, size_t len, double at, struct view *ret)
 	int r;
 
 	*ret = (struct view){ .at = at, .bytes_limit = INFINITY };
-	r = samples_read(text, len, take, ret, &line);
+	r = samples_read(text, len, view_take, ret, &line);
 	if (r < 0) {
 		view_done(ret);
 		return r == -EPROTO ? fail(EPROTO, "line %u of the server's numbers makes no sense",

@@ -114,7 +114,7 @@ void api_hist(const double *ns, unsigned nr, struct api_hist *ret)
 	}
 }
 
-static int run_row(struct api *a, uint64_t size, bool others)
+static int api_run_row(struct api *a, uint64_t size, bool others)
 {
 	_cleanup_(api_times_done) struct api_times t = { { NULL } };
 	struct row *row = &a->rows[a->nr_rows++];
@@ -145,7 +145,7 @@ static void print_hist(const struct row *row)
 			     row->hist.nr[i]);
 }
 
-static int print_table(const struct api *a)
+static int api_print_table(const struct api *a)
 {
 	static const char *const heads[] = { "<size", "<others", "<us",   "wrap",
 					     "open",  "info",    "close", "free" };
@@ -197,7 +197,7 @@ static struct json_object *row_json(const struct row *row)
 	return o;
 }
 
-static void print_json(const struct api *a)
+static void api_print_json(const struct api *a)
 {
 	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
 	struct json_object *rows = json_object_new_array();
@@ -219,7 +219,7 @@ static int run_rows(struct api *a, bool others)
 	int r = 0;
 
 	for (uint64_t size = KIB(64); size <= a->set->max && r == 0; size *= 2)
-		r = run_row(a, size, others);
+		r = api_run_row(a, size, others);
 	return r;
 }
 
@@ -240,7 +240,7 @@ int win_apiperf(const struct win_set *set)
 	if (r < 0)
 		return r;
 	if (!set->json)
-		return print_table(&a);
-	print_json(&a);
+		return api_print_table(&a);
+	api_print_json(&a);
 	return 0;
 }

@@ -8,7 +8,7 @@
 #define TRY_NS UINT64_C(1000000) /* for finding out how long an operation takes */
 #define TRY_OPS 64u
 
-static int by_value(const void *a, const void *b)
+static int buckets_by_value(const void *a, const void *b)
 {
 	const double *x = a, *y = b;
 
@@ -17,7 +17,7 @@ static int by_value(const void *a, const void *b)
 
 void buckets_sum(double *ns, unsigned nr, struct bucket_sum *ret)
 {
-	qsort(ns, nr, sizeof(*ns), by_value);
+	qsort(ns, nr, sizeof(*ns), buckets_by_value);
 	*ret = (struct bucket_sum){
 		.median = nr % 2 ? ns[nr / 2] : (ns[nr / 2 - 1] + ns[nr / 2]) / 2,
 		.min = ns[0],

@@ -71,7 +71,7 @@ static int choose_batch(struct worker *w)
 	return r;
 }
 
-static void *work(void *arg)
+static void *bw_thread(void *arg)
 {
 	struct worker *w = arg;
 	uint64_t end, now;
@@ -123,7 +123,7 @@ static int run_threads(struct bw *b, unsigned nr)
 	(void)pthread_mutex_lock(&gate.lock);
 	for (started = 0; started < nr; started++) {
 		b->workers[started].gate = &gate;
-		r = pthread_create(&threads[started], NULL, work, &b->workers[started]);
+		r = pthread_create(&threads[started], NULL, bw_thread, &b->workers[started]);
 		if (r != 0)
 			break;
 	}
@@ -151,7 +151,7 @@ static int run_and_check(struct bw *b, const struct row *row, struct rate *ret)
 	return r;
 }
 
-static int worker_init(struct bw *b, const struct row *row, unsigned idx, bool baseline)
+static int bw_worker_init(struct bw *b, const struct row *row, unsigned idx, bool baseline)
 {
 	struct worker *w = &b->workers[idx];
 	uint64_t off = idx * row->size;
@@ -175,12 +175,12 @@ static int worker_init(struct bw *b, const struct row *row, unsigned idx, bool b
 	return r < 0 ? r : choose_batch(w);
 }
 
-static int measure(struct bw *b, const struct row *row, bool baseline, struct rate *ret)
+static int bw_measure(struct bw *b, const struct row *row, bool baseline, struct rate *ret)
 {
 	int r = 0;
 
 	for (unsigned i = 0; i < row->threads && r == 0; i++)
-		r = worker_init(b, row, i, baseline);
+		r = bw_worker_init(b, row, i, baseline);
 	if (r == 0)
 		r = run_and_check(b, row, ret);
 	for (unsigned i = 0; i < row->threads; i++)
@@ -197,7 +197,7 @@ static const struct row *row_before(const struct bw *b, const struct row *row)
 	return NULL;
 }
 
-static int run_row(struct bw *b, uint64_t size, unsigned threads, bool load)
+static int bw_run_row(struct bw *b, uint64_t size, unsigned threads, bool load)
 {
 	struct row *row = &b->rows[b->nr_rows];
 	const struct row *before;
@@ -207,23 +207,23 @@ static int run_row(struct bw *b, uint64_t size, unsigned threads, bool load)
 	(void)snprintf(row->kernel, sizeof(row->kernel), "%s",
 		       load ? b->win.info.load : b->win.info.store);
 	before = row_before(b, row);
-	r = measure(b, row, false, &row->window);
+	r = bw_measure(b, row, false, &row->window);
 	if (before)
 		row->copies = before->copies;
 	else if (r == 0 && b->set->baseline)
-		r = measure(b, row, true, &row->copies);
+		r = bw_measure(b, row, true, &row->copies);
 	b->nr_rows++;
 	return r;
 }
 
-static int run_rows(struct bw *b, bool load)
+static int bw_run_rows(struct bw *b, bool load)
 {
 	const struct win_set *set = b->set;
 	int r = 0;
 
 	for (unsigned t = 0; t < set->nr_threads; t++)
 		for (unsigned s = 0; s < set->nr_sizes && r == 0; s++)
-			r = run_row(b, set->sizes[s], set->threads[t], load);
+			r = bw_run_row(b, set->sizes[s], set->threads[t], load);
 	return r;
 }
 
@@ -239,20 +239,20 @@ static int run_kernel(struct bw *b, const char *kernel)
 	if (r == -EOPNOTSUPP)
 		return 0;
 	if (r == 0 && !strcmp(b->win.info.store, kernel))
-		r = run_rows(b, false);
+		r = bw_run_rows(b, false);
 	if (r == 0 && !strcmp(b->win.info.load, kernel))
-		r = run_rows(b, true);
+		r = bw_run_rows(b, true);
 	return r;
 }
 
-static int run_all(struct bw *b)
+static int bw_run_all(struct bw *b)
 {
 	struct win_set set = *b->set;
 	int r = 0;
 
 	if (!b->nr_kernels) {
-		r = run_rows(b, false);
-		return r < 0 ? r : run_rows(b, true);
+		r = bw_run_rows(b, false);
+		return r < 0 ? r : bw_run_rows(b, true);
 	}
 	for (unsigned i = 0; i < b->nr_kernels && r == 0; i++)
 		r = run_kernel(b, b->kernels[i]);
@@ -275,7 +275,7 @@ static void add_rate(struct table *t, const struct rate *r)
 	table_add(t, "%s", win_us_text(r->p99).s);
 }
 
-static void add_row(struct table *t, const struct row *row, bool baseline, bool ratios)
+static void bw_add_row(struct table *t, const struct row *row, bool baseline, bool ratios)
 {
 	table_add(t, "%s", row->load ? "load" : "store");
 	table_add(t, "%s", row->kernel);
@@ -295,7 +295,7 @@ static void add_row(struct table *t, const struct row *row, bool baseline, bool 
 		table_add(t, "%s", "");
 }
 
-static int print_table(const struct bw *b)
+static int bw_print_table(const struct bw *b)
 {
 	static const char *const heads[] = { "<copy", "<kernel", "<size", "threads",
 					     "GB/s",  "p50 us",  "p99",   "ratio" };
@@ -305,7 +305,7 @@ static int print_table(const struct bw *b)
 	if (!t)
 		return fail(ENOMEM, "out of memory");
 	for (unsigned i = 0; i < b->nr_rows; i++)
-		add_row(t, &b->rows[i], b->set->baseline, ratios);
+		bw_add_row(t, &b->rows[i], b->set->baseline, ratios);
 	win_print_head(&b->win, &b->m);
 	(void)puts("");
 	table_print(t, stdout, shown_width(stdout));
@@ -327,7 +327,7 @@ static void json_rate(struct json_object *to, const char *key, const struct rate
 	json_add(to, key, o);
 }
 
-static void print_json(const struct bw *b)
+static void bw_print_json(const struct bw *b)
 {
 	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
 	struct json_object *rows = json_object_new_array();
@@ -360,7 +360,7 @@ static void bw_done(struct bw *b)
 	free(b->rows);
 }
 
-static int prepare(struct bw *b, unsigned most_threads, uint64_t len)
+static int bw_prepare(struct bw *b, unsigned most_threads, uint64_t len)
 {
 	struct win_set first = *b->set;
 	int n;
@@ -396,13 +396,13 @@ int win_copybw(const struct win_set *set)
 		threads = MAX(threads, set->threads[i]);
 	for (unsigned i = 0; i < set->nr_sizes; i++)
 		size = MAX(size, set->sizes[i]);
-	r = prepare(&b, threads, threads * size);
+	r = bw_prepare(&b, threads, threads * size);
 	if (r == 0)
-		r = run_all(&b);
+		r = bw_run_all(&b);
 	if (r < 0)
 		return r;
 	if (!set->json)
-		return print_table(&b);
-	print_json(&b);
+		return bw_print_table(&b);
+	bw_print_json(&b);
 	return 0;
 }

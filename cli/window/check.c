@@ -81,8 +81,8 @@ static int pst_failed(const struct win_checker *k, int r)
 }
 
 /* Compare; the first difference stays. */
-static void compare(struct win_checker *k, const char *is, const char *should, uint64_t from,
-		    uint64_t len, const char *where, struct win_diff *d)
+static void check_compare(struct win_checker *k, const char *is, const char *should, uint64_t from,
+			  uint64_t len, const char *where, struct win_diff *d)
 {
 	k->bytes += len;
 	if (memcmp(is, should, len) == 0)
@@ -111,8 +111,8 @@ static void store_by_pointer(struct win_checker *k)
 }
 
 /* One copy of len bytes from the host buffer to the window and back. */
-static int one_copy(struct win_checker *k, unsigned nr, uint64_t on_map, uint64_t on_host,
-		    struct win_diff *d)
+static int check_one_copy(struct win_checker *k, unsigned nr, uint64_t on_map, uint64_t on_host,
+			  struct win_diff *d)
 {
 	uint64_t len = k->size - MAX(on_map, on_host);
 	char where[96];
@@ -136,7 +136,7 @@ static int one_copy(struct win_checker *k, unsigned nr, uint64_t on_map, uint64_
 			return pst_failed(k, r);
 		(void)snprintf(where, sizeof(where), "+%llu of the window, read back by the device",
 			       (unsigned long long)on_map);
-		compare(k, k->seen, k->want, 0, k->size, where, d);
+		check_compare(k, k->seen, k->want, 0, k->size, where, d);
 	}
 	if (!checks[nr - 1].load)
 		return 0;
@@ -148,7 +148,7 @@ static int one_copy(struct win_checker *k, unsigned nr, uint64_t on_map, uint64_
 		return pst_failed(k, r);
 	(void)snprintf(where, sizeof(where), "+%llu of the host buffer, loaded",
 		       (unsigned long long)on_host);
-	compare(k, k->dst, k->want, 0, k->size, where, d);
+	check_compare(k, k->dst, k->want, 0, k->size, where, d);
 	return 0;
 }
 
@@ -160,14 +160,14 @@ int win_check(struct win_checker *k, unsigned nr, struct win_diff *ret)
 	*ret = (struct win_diff){ 0 };
 	win_walking_bit(k->src, k->size);
 	if (!unit)
-		return one_copy(k, nr, 0, 0, ret);
+		return check_one_copy(k, nr, 0, 0, ret);
 	for (size_t i = 0; i < ARRAY_SIZE(extra) && r == 0; i++) {
 		uint64_t off = (uint64_t)extra[i] * unit;
 
 		if (stop_signal)
 			return fail(EINTR, "interrupted");
-		r = one_copy(k, nr, checks[nr - 1].on_map ? off : 0,
-			     checks[nr - 1].on_host ? off : 0, ret);
+		r = check_one_copy(k, nr, checks[nr - 1].on_map ? off : 0,
+				   checks[nr - 1].on_host ? off : 0, ret);
 	}
 	return r;
 }
@@ -199,7 +199,7 @@ static int random_copy(struct win_checker *k, uint64_t *state, struct win_diff *
 		return pst_failed(k, r);
 	(void)snprintf(where, sizeof(where), "%llu bytes at +%llu, read back by the device",
 		       (unsigned long long)len, (unsigned long long)off);
-	compare(k, k->seen, k->want + first, first, last - first, where, d);
+	check_compare(k, k->seen, k->want + first, first, last - first, where, d);
 
 	memset(k->dst + to - NEAR, FILL, len + 2 * (uint64_t)NEAR);
 	memset(k->seen, FILL, len + 2 * (uint64_t)NEAR);
@@ -209,7 +209,7 @@ static int random_copy(struct win_checker *k, uint64_t *state, struct win_diff *
 		return pst_failed(k, r);
 	(void)snprintf(where, sizeof(where), "%llu bytes at +%llu, loaded between %u and %u others",
 		       (unsigned long long)len, (unsigned long long)off, NEAR, NEAR);
-	compare(k, k->dst + to - NEAR, k->seen, 0, len + 2 * (uint64_t)NEAR, where, d);
+	check_compare(k, k->dst + to - NEAR, k->seen, 0, len + 2 * (uint64_t)NEAR, where, d);
 	return 0;
 }
 
@@ -233,6 +233,6 @@ int win_check_random(struct win_checker *k, uint64_t nr, uint64_t seed, struct w
 	r = pst_mem_copy_out(k->win->mem, k->win->off, k->seen, k->size);
 	if (r < 0)
 		return pst_failed(k, r);
-	compare(k, k->seen, k->want, 0, k->size, "all of the buffer at the end", ret);
+	check_compare(k, k->seen, k->want, 0, k->size, "all of the buffer at the end", ret);
 	return 0;
 }

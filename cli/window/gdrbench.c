@@ -17,7 +17,7 @@ struct bench {
 	char *src, *dst; /* of the window's size */
 };
 
-static void bench_done(struct bench *b)
+static void gdrbench_done(struct bench *b)
 {
 	win_close(&b->win);
 	free(b->src);
@@ -125,7 +125,7 @@ static int check_bw(struct gdr_opts *o)
 
 int gdr_copybw(int argc, char *argv[])
 {
-	_cleanup_(bench_done) struct bench b = {
+	_cleanup_(gdrbench_done) struct bench b = {
 		.o = { "cuda:0", .size = KIB(128), .writes = WRITES, .reads = READS },
 	};
 	uint64_t size;
@@ -190,7 +190,7 @@ static int latencies(struct bench *b, bool load, uint64_t iters)
 
 int gdr_copylat(int argc, char *argv[])
 {
-	_cleanup_(bench_done) struct bench b = {
+	_cleanup_(gdrbench_done) struct bench b = {
 		.o = { "cuda:0", .size = MIB(16), .writes = WRITES, .reads = READS },
 	};
 	int r;
@@ -258,7 +258,7 @@ static int one_api_size(struct bench *b, const struct win_set *set, uint64_t siz
 
 int gdr_apiperf(int argc, char *argv[])
 {
-	_cleanup_(bench_done) struct bench b = {
+	_cleanup_(gdrbench_done) struct bench b = {
 		.o = { "cuda:0", .size = MIB(16), .count = 100, .writes = 10 },
 	};
 	struct win_set set = { 0 };
@@ -305,7 +305,7 @@ int gdr_first_validate(int argc, char *argv[])
 		"gdr_copy_to_bar() + read back via gdr_copy_from_bar() + extra_dwords=5",
 	};
 	_cleanup_(win_checker_done) struct win_checker k = { 0 };
-	_cleanup_(bench_done) struct bench b = { .o = { "cuda:0", .size = KIB(256) + 16 } };
+	_cleanup_(gdrbench_done) struct bench b = { .o = { "cuda:0", .size = KIB(256) + 16 } };
 	unsigned failed = 0;
 	int r;
 
@@ -331,7 +331,7 @@ int gdr_first_validate(int argc, char *argv[])
 
 int gdr_first_copybw(int argc, char *argv[])
 {
-	_cleanup_(bench_done) struct bench b = {
+	_cleanup_(gdrbench_done) struct bench b = {
 		.o = { "cuda:0", .size = FIRST_SIZE, .writes = WRITES, .reads = READS },
 	};
 	double mb;

@@ -61,7 +61,7 @@ static void store_word(const struct win *win, uint64_t v)
 	MUST(pst_window_store(win->w, 0, &v, sizeof(v)) == 0);
 }
 
-static volatile const uint64_t *word_of(const struct win *win)
+static volatile const uint64_t *gdrsanity_word_of(const struct win *win)
 {
 	return (volatile const uint64_t *)(void *)win->ptr;
 }
@@ -205,7 +205,7 @@ static void small_buffers(void)
 	}
 }
 
-static void unaligned(void)
+static void gdrsanity_unaligned(void)
 {
 	struct pst_window *w = NULL;
 	struct win_set set = { 0 };
@@ -247,7 +247,7 @@ static void access_after_close(void)
 	struct win win;
 
 	open_win(&win, GDR_PAGE);
-	at = word_of(&win);
+	at = gdrsanity_word_of(&win);
 	MUST(!faults(at));
 	win.w = pst_window_close(win.w);
 	MUST(faults(at));
@@ -262,7 +262,7 @@ static void access_after_free(void)
 	open_win(&win, GDR_PAGE);
 	store_word(&win, WORD);
 	win.mem = pst_mem_free(win.mem);
-	MUST(*word_of(&win) == WORD);
+	MUST(*gdrsanity_word_of(&win) == WORD);
 	win_close(&win);
 }
 
@@ -274,9 +274,9 @@ static void two_mappings(void)
 	open_win(&b, GDR_PAGE);
 	store_word(&a, WORD);
 	store_word(&b, ~WORD);
-	MUST(*word_of(&a) == WORD);
+	MUST(*gdrsanity_word_of(&a) == WORD);
 	win_close(&a);
-	MUST(*word_of(&b) == ~WORD && word_on_device(&b) == ~WORD);
+	MUST(*gdrsanity_word_of(&b) == ~WORD && word_on_device(&b) == ~WORD);
 	win_close(&b);
 }
 
@@ -301,7 +301,7 @@ static void fork_access_after_free(void)
 	win.mem = pst_mem_free(win.mem);
 	say_go(sock);
 	wait_go(sock);
-	MUST(*word_of(&win) != ~WORD);
+	MUST(*gdrsanity_word_of(&win) != ~WORD);
 	say_go(sock);
 	child_must_succeed(pid);
 	win_close(&win);
@@ -317,9 +317,9 @@ static void fork_after_map(void)
 	store_word(&win, WORD);
 	pid = fork_with(&sock);
 	if (pid == 0)
-		_exit(!faults(word_of(&win)));
+		_exit(!faults(gdrsanity_word_of(&win)));
 	child_must_succeed(pid);
-	MUST(*word_of(&win) == WORD);
+	MUST(*gdrsanity_word_of(&win) == WORD);
 	win_close(&win);
 }
 
@@ -350,7 +350,7 @@ static void fork_map_and_free(void)
 	if (pid == 0) {
 		say_go(sock);
 		wait_go(sock);
-		_exit(word_on_device(&win) != WORD + 1 || *word_of(&win) != WORD + 1);
+		_exit(word_on_device(&win) != WORD + 1 || *gdrsanity_word_of(&win) != WORD + 1);
 	}
 	wait_go(sock);
 	win_close(&win);
@@ -379,7 +379,7 @@ static const struct test {
 	{ "basic_child_thread_pins_buffer_vmmalloc", NULL, no_vmm },
 	{ "basic_cumemalloc", basic, NULL },
 	{ "basic_small_buffers_mapping", small_buffers, NULL },
-	{ "basic_unaligned_mapping", unaligned, NULL },
+	{ "basic_unaligned_mapping", gdrsanity_unaligned, NULL },
 	{ "basic_v2_cumemalloc", NULL, no_v2 },
 	{ "basic_v2_forcepci_cumemalloc", NULL, no_force },
 	{ "basic_v2_forcepci_vmmalloc", NULL, no_force },
@@ -420,7 +420,7 @@ static const struct test {
 
 enum outcome { NOT_RUN, PASSED, FAILED, WAIVED, OUTCOMES };
 
-static void in_child(const struct test *t)
+static void gdrsanity_in_child(const struct test *t)
 {
 	(void)setpgid(0, 0);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -443,7 +443,7 @@ static enum outcome run_one(const struct test *t)
 	(void)fflush(NULL);
 	pid = fork();
 	if (pid == 0)
-		in_child(t);
+		gdrsanity_in_child(t);
 	if (pid > 0) {
 		(void)setpgid(pid, pid);
 		if (waitpid(pid, &status, 0) == pid && WIFEXITED(status))
@@ -465,7 +465,7 @@ static void print_list(const enum outcome of[TESTS], enum outcome which, unsigne
 			(void)printf("    %s\n", tests[i].name);
 }
 
-static int run_all(const bool chosen[TESTS], bool summary)
+static int gdrsanity_run_all(const bool chosen[TESTS], bool summary)
 {
 	enum outcome of[TESTS] = { NOT_RUN };
 	unsigned nr[OUTCOMES] = { 0 };
@@ -486,7 +486,7 @@ static int run_all(const bool chosen[TESTS], bool summary)
 			  : 0;
 }
 
-static int choose(const char *name, bool chosen[TESTS])
+static int gdrsanity_choose(const char *name, bool chosen[TESTS])
 {
 	for (size_t i = 0; i < TESTS; i++)
 		if (!strcmp(name, tests[i].name)) {
@@ -527,7 +527,7 @@ int gdr_sanity(int argc, char *argv[])
 			return list_tests();
 		case 't':
 			some = true;
-			r = choose(optarg, chosen);
+			r = gdrsanity_choose(optarg, chosen);
 			break;
 		case 'd':
 			r = gdr_parse_device(optarg, device);
@@ -546,5 +546,5 @@ int gdr_sanity(int argc, char *argv[])
 		r = fail(EINVAL, "unexpected argument %s", argv[optind]);
 	for (size_t i = 0; !some && i < TESTS; i++)
 		chosen[i] = extended || i != EXTENDED;
-	return r < 0 ? r : run_all(chosen, summary);
+	return r < 0 ? r : gdrsanity_run_all(chosen, summary);
 }

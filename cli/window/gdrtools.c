@@ -114,7 +114,7 @@ int gdr_parse(int argc, char *argv[], const char *known, struct gdr_opts *ret)
 /* ------------------------------------------------------------ common lines */
 
 /* Without the PCI function; a device that is on no bus has no id. */
-static void print_device(const struct pst_device *d)
+static void gdrtools_print_device(const struct pst_device *d)
 {
 	size_t len = strcspn(d->pci, ".");
 
@@ -135,7 +135,7 @@ int gdr_print_devices(const char *device)
 	n = pst_device_list(devs, ARRAY_SIZE(devs));
 	for (int i = 0; i < MIN(n, (int)ARRAY_SIZE(devs)); i++)
 		if (devs[i].kind == wanted.kind)
-			print_device(&devs[i]);
+			gdrtools_print_device(&devs[i]);
 	(void)printf("selecting device %u\n", wanted.index);
 	return 0;
 }

@@ -24,7 +24,7 @@ struct lat {
 	unsigned nr_rows;
 };
 
-static int measure(struct lat *l, const struct row *row, bool baseline, struct bucket_sum *ret)
+static int lat_measure(struct lat *l, const struct row *row, bool baseline, struct bucket_sum *ret)
 {
 	_cleanup_(pst_memp) struct pst_mem *mem = NULL;
 	const struct bucket_plan plan = { BUCKETS, BUCKET_OPS, l->set->seconds };
@@ -47,19 +47,19 @@ static int measure(struct lat *l, const struct row *row, bool baseline, struct b
 	return r < 0 ? r : win_copy_check(&c, row->size);
 }
 
-static int run_row(struct lat *l, uint64_t size, bool load)
+static int lat_run_row(struct lat *l, uint64_t size, bool load)
 {
 	struct row *row = &l->rows[l->nr_rows++];
 	int r;
 
 	*row = (struct row){ .size = size, .load = load };
-	r = measure(l, row, false, &row->window);
+	r = lat_measure(l, row, false, &row->window);
 	if (r == 0 && l->set->baseline)
-		r = measure(l, row, true, &row->copies);
+		r = lat_measure(l, row, true, &row->copies);
 	return r;
 }
 
-static void add_sum(struct table *t, const struct bucket_sum *s)
+static void lat_add_sum(struct table *t, const struct bucket_sum *s)
 {
 	table_add(t, "%s", win_us_text(s->median).s);
 	table_add(t, "%s", win_us_text(s->min).s);
@@ -67,23 +67,23 @@ static void add_sum(struct table *t, const struct bucket_sum *s)
 	table_add(t, "%u x %u", s->nr, s->ops);
 }
 
-static void add_row(struct table *t, const struct row *row, bool baseline, bool ratios)
+static void lat_add_row(struct table *t, const struct row *row, bool baseline, bool ratios)
 {
 	table_add(t, "%s", row->load ? "load" : "store");
 	table_add(t, "%s", size_text(row->size).s);
-	add_sum(t, &row->window);
+	lat_add_sum(t, &row->window);
 	if (ratios)
 		table_add(t, "%.2fx", row->copies.median / row->window.median);
 	if (!baseline)
 		return;
 	table_add(t, "  device");
 	table_add(t, "%s", "");
-	add_sum(t, &row->copies);
+	lat_add_sum(t, &row->copies);
 	if (ratios)
 		table_add(t, "%s", "");
 }
 
-static int print_table(const struct lat *l)
+static int lat_print_table(const struct lat *l)
 {
 	static const char *const heads[] = { "<copy", "<size",  "median us", "min",
 					     "p99",   "copies", "ratio" };
@@ -93,7 +93,7 @@ static int print_table(const struct lat *l)
 	if (!t)
 		return fail(ENOMEM, "out of memory");
 	for (unsigned i = 0; i < l->nr_rows; i++)
-		add_row(t, &l->rows[i], l->set->baseline, ratios);
+		lat_add_row(t, &l->rows[i], l->set->baseline, ratios);
 	win_print_head(&l->win, &l->m);
 	(void)puts("");
 	table_print(t, stdout, shown_width(stdout));
@@ -107,7 +107,7 @@ static int print_table(const struct lat *l)
 	return 0;
 }
 
-static void print_json(const struct lat *l)
+static void lat_print_json(const struct lat *l)
 {
 	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
 	struct json_object *rows = json_object_new_array();
@@ -147,11 +147,11 @@ int win_copylat(const struct win_set *set)
 	r = win_open(&l.win, set, set->max, 1);
 	for (unsigned load = 0; load < 2; load++)
 		for (uint64_t size = 1; size <= set->max && r == 0; size *= 2)
-			r = run_row(&l, size, load);
+			r = lat_run_row(&l, size, load);
 	if (r < 0)
 		return r;
 	if (!set->json)
-		return print_table(&l);
-	print_json(&l);
+		return lat_print_table(&l);
+	lat_print_json(&l);
 	return 0;
 }

@@ -85,7 +85,7 @@ static int parse_list(const char *text, unsigned max, unsigned *ret_nr,
 	return 0;
 }
 
-static int one_size(const char *text, void *to, unsigned idx)
+static int opts_one_size(const char *text, void *to, unsigned idx)
 {
 	uint64_t *v = (uint64_t *)to + idx;
 
@@ -119,7 +119,7 @@ static int parse_some(int opt, const char *text, struct win_set *set)
 	case SEED:
 		return parse_number(text, 1, UINT64_MAX, &set->seed);
 	case SIZES:
-		return parse_list(text, WIN_SIZES_MAX, &set->nr_sizes, one_size, set->sizes);
+		return parse_list(text, WIN_SIZES_MAX, &set->nr_sizes, opts_one_size, set->sizes);
 	case 't':
 		return parse_list(text, WIN_SIZES_MAX, &set->nr_threads, one_thread, set->threads);
 	case MAX_SIZE:

@@ -98,7 +98,7 @@ static void choose_cpus(struct pong *p)
 	}
 }
 
-static void run_on(int cpu)
+static void pong_run_on(int cpu)
 {
 	cpu_set_t one;
 
@@ -179,7 +179,7 @@ static int child_start(struct pong *p)
 		if (getppid() != parent)
 			_exit(1);
 		(void)close(fds[0]);
-		run_on(p->cpu[1]);
+		pong_run_on(p->cpu[1]);
 		child_run(p->set, fds[1]);
 		_exit(0);
 	}
@@ -210,7 +210,7 @@ static int child_greet(struct pong *p)
 /* ------------------------------------------------------------ measurements */
 
 /* One round trip with a number that was not there before. */
-static int trip(struct pong *p, uint64_t number)
+static int pong_trip(struct pong *p, uint64_t number)
 {
 	volatile uint64_t *pong = flag(p->win.ptr, PONG);
 	uint64_t seen;
@@ -231,7 +231,7 @@ static int by_window(void *arg, uint32_t ops)
 	int r = 0;
 
 	for (uint32_t i = 0; i < ops && r == 0; i++)
-		r = trip(p, p->turn + 1);
+		r = pong_trip(p, p->turn + 1);
 	return r;
 }
 
@@ -263,17 +263,17 @@ static int by_socket(void *arg, uint32_t ops)
 	return 0;
 }
 
-static int run_all(struct pong *p)
+static int pong_run_all(struct pong *p)
 {
 	uint64_t count = p->set->count ? p->set->count : COUNT;
 	struct bucket_plan plan = { .ops = (uint32_t)MIN(count, BUCKET_OPS) };
 	int r;
 
 	plan.buckets = (unsigned)(count / plan.ops);
-	run_on(p->cpu[0]);
+	pong_run_on(p->cpu[0]);
 	r = buckets_run(&plan, by_window, p, &p->window);
 	if (r == 0)
-		r = trip(p, THE_END);
+		r = pong_trip(p, THE_END);
 	if (r == 0)
 		r = buckets_run(&plan, by_socket, p, &p->socket);
 	(void)sched_setaffinity(0, sizeof(p->allowed), &p->allowed);
@@ -293,7 +293,7 @@ static const char what_copies[] =
 static const char what_socket[] =
 	"socket: the same two processes, 8 bytes there and back through a UNIX socket";
 
-static void add_sum(struct table *t, const char *name, const struct bucket_sum *s)
+static void pong_add_sum(struct table *t, const char *name, const struct bucket_sum *s)
 {
 	table_add(t, "%s", name);
 	table_add(t, "%s", win_us_text(s->median).s);
@@ -302,16 +302,16 @@ static void add_sum(struct table *t, const char *name, const struct bucket_sum *
 	table_add(t, "%u x %u", s->nr, s->ops);
 }
 
-static int print_table(const struct pong *p)
+static int pong_print_table(const struct pong *p)
 {
 	static const char *const heads[] = { "<round trip", "median us", "min", "p99", "trips" };
 	_cleanup_(table_freep) struct table *t = table_new(heads, ARRAY_SIZE(heads));
 
 	if (!t)
 		return fail(ENOMEM, "out of memory");
-	add_sum(t, "window to window", &p->window);
-	add_sum(t, "device's own copies", &p->copies);
-	add_sum(t, "socket", &p->socket);
+	pong_add_sum(t, "window to window", &p->window);
+	pong_add_sum(t, "device's own copies", &p->copies);
+	pong_add_sum(t, "socket", &p->socket);
 	win_print_head(&p->win, &p->m);
 	if (p->cpu[0] >= 0)
 		(void)printf("cpus     %d and %d\n", p->cpu[0], p->cpu[1]);
@@ -323,7 +323,7 @@ static int print_table(const struct pong *p)
 	return 0;
 }
 
-static void print_json(const struct pong *p)
+static void pong_print_json(const struct pong *p)
 {
 	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
 
@@ -367,11 +367,11 @@ int win_pingpong(const struct win_set *set)
 		return fail_pst(r, p.win.dev.name);
 	r = child_greet(&p);
 	if (r == 0)
-		r = run_all(&p);
+		r = pong_run_all(&p);
 	if (r < 0)
 		return r;
 	if (!set->json)
-		return print_table(&p);
-	print_json(&p);
+		return pong_print_table(&p);
+	pong_print_json(&p);
 	return 0;
 }

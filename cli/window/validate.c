@@ -14,7 +14,7 @@ struct result {
 
 #define RESULTS (WIN_CHECKS + 1) /* the last: random copies */
 
-static int run_all(const struct win_set *set, struct win_checker *k, struct result *res)
+static int validate_run_all(const struct win_set *set, struct win_checker *k, struct result *res)
 {
 	int r = 0;
 
@@ -38,7 +38,8 @@ static int run_all(const struct win_set *set, struct win_checker *k, struct resu
 	return r;
 }
 
-static void print_text(const struct win *win, const struct machine *m, const struct result *res)
+static void validate_print_text(const struct win *win, const struct machine *m,
+				const struct result *res)
 {
 	win_print_head(win, m);
 	shown_printf(9, "buffer   %s at device address 0x%" PRIx64, size_text(win->len).s,
@@ -77,8 +78,8 @@ static struct json_object *result_json(unsigned nr, const struct result *res)
 	return o;
 }
 
-static void print_json(const struct win_set *set, const struct win *win, const struct machine *m,
-		       const struct result *res)
+static void validate_print_json(const struct win_set *set, const struct win *win,
+				const struct machine *m, const struct result *res)
 {
 	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
 	struct json_object *a = json_object_new_array();
@@ -106,13 +107,13 @@ int win_validate(const struct win_set *set)
 	if (r == 0)
 		r = win_checker_init(&k, &win);
 	if (r == 0)
-		r = run_all(set, &k, res);
+		r = validate_run_all(set, &k, res);
 	if (r < 0)
 		return r;
 	if (set->json)
-		print_json(set, &win, &m, res);
+		validate_print_json(set, &win, &m, res);
 	else
-		print_text(&win, &m, res);
+		validate_print_text(&win, &m, res);
 	for (unsigned i = 0; i < RESULTS; i++)
 		failed += res[i].diff.nr != 0;
 	if (failed)

@@ -232,7 +232,7 @@ static int engine_close_file(struct thread_data *td, struct fio_file *f)
 }
 
 /* fio's own discards blocks of devices; what stands for that in a file is a hole. */
-static enum fio_q_status trim(struct thread_data *td, struct io_u *io_u)
+static enum fio_q_status engine_trim(struct thread_data *td, struct io_u *io_u)
 {
 	if (io_u->file->filetype != FIO_TYPE_FILE)
 		(void)do_io_u_trim(td, io_u);
@@ -253,7 +253,7 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
 	if (job->nr_waiting == td->o.iodepth)
 		return FIO_Q_BUSY;
 	if (io_u->ddir == DDIR_TRIM)
-		return job->nr_waiting ? FIO_Q_BUSY : trim(td, io_u);
+		return job->nr_waiting ? FIO_Q_BUSY : engine_trim(td, io_u);
 	if (io_u->ddir == DDIR_SYNC_FILE_RANGE) {
 		if (job->nr_waiting)
 			return FIO_Q_BUSY;

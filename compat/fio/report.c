@@ -36,7 +36,7 @@ static const char *op_name(uint32_t op)
 }
 
 /* Other formats are for programs, which want nothing else on standard output. */
-static void print(const char *line)
+static void fio_report_print(const char *line)
 {
 	if (output_format & FIO_OUTPUT_NORMAL)
 		log_info("%s", line);
@@ -61,12 +61,12 @@ void report_print(const struct engine_job *job)
 			       job->opts->rings ? " by rings on " : "",
 			       job->opts->rings ? job->opts->rings : "", *paths ? " by " : "",
 			       paths, row->why ? "; " : "", row->why ? why : "");
-		print(line);
+		fio_report_print(line);
 	}
 	if (r->others) {
 		(void)snprintf(line, sizeof(line), "penstock: %s (%d): %llu more by other paths\n",
 			       name, (int)gettid(), (unsigned long long)r->others);
-		print(line);
+		fio_report_print(line);
 	}
 	/* A forked job ends without what it had not written yet. */
 	(void)log_info_flush();

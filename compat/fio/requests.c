@@ -64,7 +64,7 @@ static uint64_t direct_policy(const char *device)
 }
 
 /* Does it list O_DIRECT, and no path through the page cache? */
-static int is_direct(uint64_t policy)
+static int requests_is_direct(uint64_t policy)
 {
 	int direct = 0;
 
@@ -88,7 +88,7 @@ static int choose_policy(struct engine_job *job, uint64_t *ret)
 		return r;
 	if (*ret == PST_POLICY_AUTO)
 		*ret = direct_policy(o->device);
-	else if (!is_direct(*ret))
+	else if (!requests_is_direct(*ret))
 		return engine_fail(
 			job, -EINVAL,
 			"path=%s does not go with direct=1, of which nothing but O_DIRECT "

@@ -98,7 +98,7 @@ static void rings_done(struct engine_job *job)
 }
 
 /* The number in a device's name, of the kind that the library for rings serves. */
-static int device_number(struct engine_job *job, int *ret)
+static int rings_device_number(struct engine_job *job, int *ret)
 {
 	const char *kind = secure_getenv("PST_USRBIO_DEVICE");
 	const char *device = job->opts->device;
@@ -137,7 +137,7 @@ static int rings_memory(struct engine_job *job)
 	struct rings *s = job->state;
 	int number = 0, r;
 
-	r = m->is_device ? device_number(job, &number) : 0;
+	r = m->is_device ? rings_device_number(job, &number) : 0;
 	if (r)
 		return r;
 	if (m->is_device)
@@ -188,7 +188,7 @@ static enum fio_q_status rings_queue(struct engine_job *job, struct io_u *io_u)
 }
 
 /* All that waits goes, and is waited for. */
-static int run(struct engine_job *job, struct way *w)
+static int rings_run(struct engine_job *job, struct way *w)
 {
 	struct rings *s = job->state;
 	uint8_t *base = s->iov.base;
@@ -223,9 +223,9 @@ static int rings_commit(struct engine_job *job)
 
 	io_u_mark_submit(job->td, job->nr_waiting);
 	engine_issued(job, job->nr_waiting);
-	r = run(job, &s->read);
+	r = rings_run(job, &s->read);
 	if (!r)
-		r = run(job, &s->write);
+		r = rings_run(job, &s->write);
 	return r ? engine_fail(job, r, "rings on %s: %s", job->opts->rings, strerror(-r)) : 0;
 }
 

@@ -36,12 +36,12 @@ _Static_assert(sizeof(gdr_info_v1_t) == 40, "the struct before 2.4");
 _Static_assert(sizeof(gdr_info_v2_t) == 48 && offsetof(gdr_info_v2_t, mapping_type) == 40,
 	       "the struct since 2.4");
 
-static void errno_restore(const int *saved)
+static void gdrapi_errno_restore(const int *saved)
 {
 	errno = *saved;
 }
 
-#define KEEP_ERRNO() __attribute__((cleanup(errno_restore), unused)) int _errno = errno
+#define KEEP_ERRNO() __attribute__((cleanup(gdrapi_errno_restore), unused)) int _errno = errno
 
 /* The process in which libpenstock works by now, as its forked children must not use it. */
 static _Atomic pid_t user;
@@ -73,7 +73,7 @@ static bool current_device(char *buf, size_t len)
 }
 
 /* A mapping of a little memory there. */
-static int try_device(const char *name)
+static int gdrapi_try_device(const char *name)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	struct pst_window *w;
@@ -106,7 +106,7 @@ gdr_t gdr_open(void)
 	}
 	if (current_device(device, sizeof(device))) {
 		user = getpid();
-		if (try_device(device) < 0) {
+		if (gdrapi_try_device(device) < 0) {
 			gdr_log_line(LOG_ERROR, "gdr_open: %s: %s", device, pst_error_text());
 			return NULL;
 		}
@@ -118,7 +118,7 @@ gdr_t gdr_open(void)
 }
 
 /* The pin is locked. */
-static void end(struct pin *p)
+static void gdrapi_end(struct pin *p)
 {
 	if (p->window)
 		mapping_end(p);
@@ -138,7 +138,7 @@ int gdr_close(gdr_t g)
 			continue;
 		gdr_log_line(LOG_INFO, "gdr_close: %#lx is still pinned%s, ending it", p->handle,
 			     p->window ? " and mapped" : "");
-		end(p);
+		gdrapi_end(p);
 		pin_unlock(p);
 		pin_free(p);
 	}
@@ -178,7 +178,7 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 }
 
 /* The pin of a handle, locked; 0 or a positive errno. */
-static int find(gdr_t g, gdr_mh_t handle, struct pin **ret)
+static int gdrapi_find(gdr_t g, gdr_mh_t handle, struct pin **ret)
 {
 	int r = session_check(session_of(g));
 
@@ -192,11 +192,11 @@ int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
 {
 	KEEP_ERRNO();
 	struct pin *p;
-	int r = find(g, handle, &p);
+	int r = gdrapi_find(g, handle, &p);
 
 	if (r)
 		return r;
-	end(p);
+	gdrapi_end(p);
 	pin_unlock(p);
 	pin_free(p);
 	return 0;
@@ -206,7 +206,7 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 {
 	KEEP_ERRNO();
 	struct pin *p;
-	int r = flag ? find(g, handle, &p) : EINVAL;
+	int r = flag ? gdrapi_find(g, handle, &p) : EINVAL;
 
 	if (r)
 		return r;
@@ -228,7 +228,7 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 {
 	KEEP_ERRNO();
 	struct pin *p;
-	int r = info ? find(g, handle, &p) : EINVAL;
+	int r = info ? gdrapi_find(g, handle, &p) : EINVAL;
 
 	if (r)
 		return r;
@@ -272,7 +272,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags)
 
 	if (!va || flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
 		return EINVAL;
-	r = find(g, handle, &p);
+	r = gdrapi_find(g, handle, &p);
 	if (r)
 		return r;
 	r = p->window ? EAGAIN : mapping_begin(p, size, (unsigned)flags);
@@ -291,7 +291,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 {
 	KEEP_ERRNO();
 	struct pin *p;
-	int r = find(g, handle, &p);
+	int r = gdrapi_find(g, handle, &p);
 
 	if (r)
 		return r;

@@ -10,7 +10,7 @@
 static int least = LOG_ERROR + 1; /* that is printed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void read_environment(void)
+static void gdrapi_log_read_environment(void)
 {
 	const char *level = secure_getenv("GDRCOPY_LOG_LEVEL");
 
@@ -25,7 +25,7 @@ void gdr_log_line(enum log_level level, const char *fmt, ...)
 	char text[512];
 	va_list ap;
 
-	(void)pthread_once(&once, read_environment);
+	(void)pthread_once(&once, gdrapi_log_read_environment);
 	if ((int)level < least)
 		return;
 	va_start(ap, fmt);

@@ -61,7 +61,7 @@ static bool offset_of(const struct pin *p, const void *ptr, size_t size, uint64_
 }
 
 /* Why a copy is refused. */
-static int refuse(unsigned long handle, const void *ptr, size_t size)
+static int mapping_refuse(unsigned long handle, const void *ptr, size_t size)
 {
 	gdr_log_line(LOG_ERROR, "%zu bytes at %p are not in the mapping of %#lx", size, ptr,
 		     handle);
@@ -76,13 +76,13 @@ int mapping_store(unsigned long handle, void *ptr, const void *src, size_t size)
 	int r;
 
 	if (!p)
-		return refuse(handle, ptr, size);
+		return mapping_refuse(handle, ptr, size);
 	if (!size)
 		r = 0;
 	else if (src && offset_of(p, ptr, size, &off))
 		r = to_errno(pst_window_store(p->window, off, src, size));
 	else
-		r = refuse(handle, ptr, size);
+		r = mapping_refuse(handle, ptr, size);
 	pin_leave(p, shard);
 	return r;
 }
@@ -95,13 +95,13 @@ int mapping_load(unsigned long handle, void *dst, const void *ptr, size_t size)
 	int r;
 
 	if (!p)
-		return refuse(handle, ptr, size);
+		return mapping_refuse(handle, ptr, size);
 	if (!size)
 		r = 0;
 	else if (dst && offset_of(p, ptr, size, &off))
 		r = to_errno(pst_window_load(p->window, off, dst, size));
 	else
-		r = refuse(handle, ptr, size);
+		r = mapping_refuse(handle, ptr, size);
 	pin_leave(p, shard);
 	return r;
 }

@@ -58,7 +58,7 @@ struct pin *pin_first(void)
 }
 
 /* One more; the lock is held. */
-static struct pin *add(void)
+static struct pin *pin_add(void)
 {
 	struct pin *p = aligned_alloc(CACHE_LINE, sizeof(*p));
 
@@ -80,7 +80,7 @@ struct pin *pin_new(const struct range *range)
 	if (p)
 		pins.free = p->free_next;
 	else
-		p = add();
+		p = pin_add();
 	(void)pthread_mutex_unlock(&pins.lock);
 	if (p)
 		p->range = *range;

@@ -23,7 +23,7 @@ static uint64_t max(uint64_t a, uint64_t b)
 }
 
 /* Device memory at an address, with the allocation that holds it; or -errno. */
-static int wrap(uint64_t addr, uint64_t len, struct pst_mem **ret, struct pst_mem_info *info)
+static int range_wrap(uint64_t addr, uint64_t len, struct pst_mem **ret, struct pst_mem_info *info)
 {
 	int r = pst_mem_wrap(addr, len, NULL, ret);
 
@@ -43,7 +43,7 @@ static int wrap(uint64_t addr, uint64_t len, struct pst_mem **ret, struct pst_me
 static int allocation_at(uint64_t addr, uint64_t len, struct pst_mem_info *ret)
 {
 	struct pst_mem *mem;
-	int r = wrap(addr, len, &mem, ret);
+	int r = range_wrap(addr, len, &mem, ret);
 
 	if (r == 0)
 		pst_mem_free(mem);
@@ -127,7 +127,7 @@ int range_find(uint64_t addr, uint64_t size, struct range *ret)
 	to = min(addr + found.mapped_size, info.base + info.size);
 	found.lead = from - addr;
 	found.len = to - from;
-	r = wrap(from, found.len, &found.mem, &info);
+	r = range_wrap(from, found.len, &found.mem, &info);
 	if (r < 0)
 		return failure(r, addr, size);
 	*ret = found;

@@ -8,7 +8,7 @@
 
 #define CHUNK 4096u /* bytes: a page, or a part of one */
 
-static int invalid(const char *what)
+static int args_invalid(const char *what)
 {
 	log_error("%s", what);
 	return RUNAI_INVALID;
@@ -31,13 +31,13 @@ int copy_array(const void *from, uint64_t nr, size_t size, void *ret)
 	void *copy;
 
 	if (!from && nr)
-		return invalid("an array is NULL");
+		return args_invalid("an array is NULL");
 	copy = calloc(nr ? nr : 1, size);
 	if (!copy)
 		return no_memory();
 	if (nr && uaccess_read(copy, from, nr * size) < 0) {
 		free(copy);
-		return invalid("an array cannot be read to its end: is a count too large?");
+		return args_invalid("an array cannot be read to its end: is a count too large?");
 	}
 	*(void **)ret = copy;
 	return RUNAI_SUCCESS;
@@ -51,7 +51,7 @@ static size_t in_page(const char *from)
 
 static int not_there(void)
 {
-	return invalid("a string is not there, or has no end");
+	return args_invalid("a string is not there, or has no end");
 }
 
 int copy_string(const char *from, char **ret)
@@ -62,7 +62,7 @@ int copy_string(const char *from, char **ret)
 	char *copy;
 
 	if (!from)
-		return invalid("a string is NULL");
+		return args_invalid("a string is NULL");
 	while (!end && len < STRING_MAX) {
 		size_t n = in_page(from + len);
 
@@ -72,7 +72,7 @@ int copy_string(const char *from, char **ret)
 		len += end ? (size_t)(end - chunk) : n;
 	}
 	if (!end || len >= STRING_MAX)
-		return invalid("a string is longer than 64 KiB");
+		return args_invalid("a string is longer than 64 KiB");
 	copy = malloc(len + 1);
 	if (!copy)
 		return no_memory();
@@ -92,7 +92,7 @@ int copy_strings(const char *const *from, uint64_t nr, struct strings *ret)
 {
 	_cleanup_(strings_done) struct strings s = { 0 };
 	_cleanup_(freep) const char **places = NULL;
-	int code = nr > STRINGS_MAX ? invalid("an array has more than 1 Mi strings")
+	int code = nr > STRINGS_MAX ? args_invalid("an array has more than 1 Mi strings")
 				    : copy_array(from, nr, sizeof(*places), &places);
 
 	if (code)

@@ -11,34 +11,34 @@ void files_init(struct files *f)
 	(void)pthread_mutex_init(&f->lock, NULL);
 }
 
-static void file_free(struct open_file *file)
+static void files_file_free(struct open_file *file)
 {
 	pst_file_close(file->file);
 	free(file);
 }
 
-void files_done(struct files *f)
+void streamer_files_done(struct files *f)
 {
 	while (f->first) {
 		struct open_file *file = f->first;
 
 		f->first = file->next;
-		file_free(file);
+		files_file_free(file);
 	}
 	(void)pthread_mutex_destroy(&f->lock);
 }
 
 /* The same inode, not changed since. */
-static bool same(const struct stat *a, const struct stat *b)
+static bool files_same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
 	       a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-static struct open_file *find(struct files *f, const char *path, const struct stat *st)
+static struct open_file *files_find(struct files *f, const char *path, const struct stat *st)
 {
 	for (struct open_file *file = f->first; file; file = file->next)
-		if (same(&file->st, st) && !strcmp(file->path, path)) {
+		if (files_same(&file->st, st) && !strcmp(file->path, path)) {
 			file->users++;
 			return file;
 		}
@@ -55,7 +55,7 @@ static int says(char *text, size_t len, int r, const char *what)
  * The file that the name leads to now, with what it is: a link may lead elsewhere than when it was
  * looked at.
  */
-static int open_now(struct open_file *file, char *text, size_t len)
+static int files_open_now(struct open_file *file, char *text, size_t len)
 {
 	const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
 	_cleanup_(closep) int fd = -1;
@@ -89,7 +89,7 @@ int files_get(struct files *f, const char *path, struct open_file **ret, char *t
 		return says(text, len, S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO,
 			    "neither a regular file nor a block device");
 	(void)pthread_mutex_lock(&f->lock);
-	*ret = find(f, path, &st);
+	*ret = files_find(f, path, &st);
 	(void)pthread_mutex_unlock(&f->lock);
 	if (*ret)
 		return 0;
@@ -98,7 +98,7 @@ int files_get(struct files *f, const char *path, struct open_file **ret, char *t
 		return says(text, len, -ENOMEM, "out of memory");
 	memcpy(file->path, path, size);
 	file->users = 1;
-	r = open_now(file, text, len);
+	r = files_open_now(file, text, len);
 	if (r < 0) {
 		free(file);
 		return r;
@@ -142,5 +142,5 @@ void files_put(struct files *f, struct open_file *file)
 	old = surplus(f);
 	(void)pthread_mutex_unlock(&f->lock);
 	if (old)
-		file_free(old);
+		files_file_free(old);
 }

@@ -33,7 +33,7 @@ struct files {
 void files_init(struct files *f);
 
 /* Close all; nobody reads any more. */
-void files_done(struct files *f);
+void streamer_files_done(struct files *f);
 
 /* The file, to be given back; 0, or -errno with a sentence in text. */
 int files_get(struct files *f, const char *path, struct open_file **ret, char *text, size_t len);

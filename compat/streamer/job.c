@@ -7,7 +7,7 @@
 
 #include "submission.h"
 
-static void fail(struct range *r, int code)
+static void job_fail(struct range *r, int code)
 {
 	if (!r->code)
 		r->code = code;
@@ -16,12 +16,12 @@ static void fail(struct range *r, int code)
 static void fail_all(struct job *job, int code)
 {
 	for (uint64_t i = 0; i < job->nr; i++)
-		fail(&job->ranges[i], code);
+		job_fail(&job->ranges[i], code);
 }
 
 /* ------------------------------------------------------------------ memory */
 
-static bool holds(const struct target *t, uint64_t addr, uint64_t len)
+static bool job_holds(const struct target *t, uint64_t addr, uint64_t len)
 {
 	return addr >= t->addr && addr - t->addr <= t->len && len <= t->len - (addr - t->addr);
 }
@@ -75,7 +75,7 @@ static void target_host(struct job *job)
 		/* Some of them are no addresses at all: the others need not suffer. */
 		r->target = t ? t : target_new(job, r->dst, r->size, PST_KIND_HOST);
 		if (!r->target)
-			fail(r, RUNAI_INVALID);
+			job_fail(r, RUNAI_INVALID);
 	}
 }
 
@@ -86,7 +86,7 @@ static struct target *target_of(struct job *job, const struct range *r, const ch
 	struct target *t;
 
 	for (t = job->targets; t; t = t->next)
-		if (holds(t, r->dst, r->size))
+		if (job_holds(t, r->dst, r->size))
 			return t;
 	t = target_new(job, r->dst, r->size, PST_KIND_CUDA);
 	if (!t)
@@ -133,7 +133,7 @@ static void target_cuda(struct job *job)
 			continue;
 		r->target = target_of(job, r, name);
 		if (!r->target)
-			fail(r, RUNAI_INVALID);
+			job_fail(r, RUNAI_INVALID);
 	}
 }
 
@@ -160,7 +160,7 @@ static void check_ends(struct job *job)
 			log_error("%s has %" PRIu64 " bytes: %" PRIu64 " from %" PRIu64
 				  " on are not in it",
 				  job->path, info.size, r->size, r->off);
-		fail(r, RUNAI_EOF);
+		job_fail(r, RUNAI_EOF);
 	}
 }
 

@@ -54,7 +54,7 @@ static int unreadable(const char *path, int err)
 static int folder(const struct search *s, const char *path, unsigned depth);
 
 /* Looks at a name that readdir() gave.  A file that has gone meanwhile is no error. */
-static int entry(const struct search *s, const char *path, unsigned depth)
+static int streamer_list_entry(const struct search *s, const char *path, unsigned depth)
 {
 	struct stat st;
 
@@ -69,7 +69,7 @@ static int entry(const struct search *s, const char *path, unsigned depth)
 	return RUNAI_SUCCESS;
 }
 
-static void closedirp(DIR **dir)
+static void list_closedirp(DIR **dir)
 {
 	if (*dir)
 		(void)closedir(*dir);
@@ -79,7 +79,7 @@ static int folder(const struct search *s, const char *path, unsigned depth)
 {
 	size_t len = strlen(path);
 	const char *slash = len && path[len - 1] == '/' ? "" : "/";
-	_cleanup_(closedirp) DIR *dir = NULL;
+	_cleanup_(list_closedirp) DIR *dir = NULL;
 	int code = RUNAI_SUCCESS;
 	struct dirent *e;
 
@@ -101,7 +101,7 @@ static int folder(const struct search *s, const char *path, unsigned depth)
 			below = NULL;
 			return RUNAI_UNKNOWN;
 		}
-		code = entry(s, below, depth);
+		code = streamer_list_entry(s, below, depth);
 	}
 	return code;
 }

@@ -34,7 +34,7 @@ struct ranges {
 	uint64_t nr;
 };
 
-static void ranges_done(struct ranges *r)
+static void old_ranges_done(struct ranges *r)
 {
 	free(r->offs);
 	free(r->sizes);
@@ -102,7 +102,7 @@ static int make_ranges(struct ranges *r, uint32_t nr_files, const struct files_o
 	return code;
 }
 
-static int request(struct streamer *st, const struct request *req)
+static int streamer_old_request(struct streamer *st, const struct request *req)
 {
 	struct submission *sub;
 	int code = submission_new(req, &sub);
@@ -116,7 +116,7 @@ int runai_request(void *streamer, uint32_t nr_files, const char *const *paths, c
 		  const char *token, const char *region, const char *endpoint)
 {
 	_cleanup_(files_of_done) struct files_of f = { 0 };
-	_cleanup_(ranges_done) struct ranges r = { 0 };
+	_cleanup_(old_ranges_done) struct ranges r = { 0 };
 	struct request req = { .nr_files = nr_files, .paths = paths };
 	struct streamer *st;
 	int code = streamer_enter(streamer, &st);
@@ -149,7 +149,7 @@ int runai_request(void *streamer, uint32_t nr_files, const char *const *paths, c
 	req.sizes = r.sizes;
 	req.dsts = r.dsts;
 	if (!code)
-		code = request(st, &req);
+		code = streamer_old_request(st, &req);
 	if (code)
 		log_error("request: %s", code_text(code));
 	streamer_leave(st);

@@ -16,16 +16,16 @@
 #define LOOK_NS (10 * NSEC_PER_MSEC)
 
 /* Memory of devices is read into by the first reader alone. */
-static bool may_take(const struct reader *rd, const struct job *job)
+static bool reader_may_take(const struct reader *rd, const struct job *job)
 {
 	return job->state != JOB_OPENING &&
 	       (job->sub->device.type != RUNAI_DEVICE_CUDA || rd->nr == 0);
 }
 
-static struct job *next_job(const struct reader *rd)
+static struct job *reader_next_job(const struct reader *rd)
 {
 	for (struct job *job = rd->st->jobs; job; job = job->next)
-		if (may_take(rd, job))
+		if (reader_may_take(rd, job))
 			return job;
 	return NULL;
 }
@@ -48,7 +48,7 @@ static bool take_piece(struct reader *rd, struct piece *ret)
 	struct streamer *st = rd->st;
 	struct job *job;
 
-	while (!st->ending && (job = next_job(rd))) {
+	while (!st->ending && (job = reader_next_job(rd))) {
 		if (job->state == JOB_NEW) {
 			open_job(st, job);
 			continue;
@@ -78,7 +78,7 @@ static int code_of_done(const struct piece *p, const struct pst_done *done)
 	return code_of((int)done->res);
 }
 
-static void failed(const struct piece *p, const struct pst_done *done)
+static void reader_failed(const struct piece *p, const struct pst_done *done)
 {
 	char text[256];
 
@@ -87,7 +87,7 @@ static void failed(const struct piece *p, const struct pst_done *done)
 			  p->off, pst_done_text(done, text, sizeof(text)));
 }
 
-static void finish(struct reader *rd, const struct pst_done *done)
+static void reader_finish(struct reader *rd, const struct pst_done *done)
 {
 	const struct piece *p = &rd->pieces[done->user_data];
 	struct streamer *st = rd->st;
@@ -95,7 +95,7 @@ static void finish(struct reader *rd, const struct pst_done *done)
 	bool whole = done->res >= 0 && good >= p->len;
 
 	if (!whole)
-		failed(p, done);
+		reader_failed(p, done);
 	(void)pthread_mutex_lock(&st->lock);
 	if (done->flags & PST_DONE_BUSY)
 		p->job->busy = true;
@@ -107,14 +107,14 @@ static void finish(struct reader *rd, const struct pst_done *done)
 	rd->in_flight--;
 }
 
-static void submit(struct reader *rd)
+static void reader_submit(struct reader *rd)
 {
 	int n = pst_queue_submit(rd->queue);
 
 	rd->prepared -= n > 0 ? (unsigned)n : 0;
 }
 
-static void begin(struct reader *rd, unsigned slot)
+static void reader_begin(struct reader *rd, unsigned slot)
 {
 	const struct piece *p = &rd->pieces[slot];
 	struct pst_io io = {
@@ -133,32 +133,32 @@ static void begin(struct reader *rd, unsigned slot)
 	rd->in_flight++;
 	if (r == 0) {
 		rd->prepared++;
-		submit(rd);
+		reader_submit(rd);
 		return;
 	}
 	log_error("%s: %s", p->job->path, pst_error_text());
 	done.res = r;
-	finish(rd, &done);
+	reader_finish(rd, &done);
 }
 
-static void reap(struct reader *rd, bool more)
+static void reader_reap(struct reader *rd, bool more)
 {
 	uint64_t until = rd->in_flight == DEPTH ? PST_NO_DEADLINE : more ? 0 : now_ns() + LOOK_NS;
 	struct pst_done done[DEPTH];
 	int n;
 
 	if (rd->prepared)
-		submit(rd);
+		reader_submit(rd);
 	n = pst_queue_reap(rd->queue, done, until ? 1 : 0, DEPTH, until);
 
 	for (int i = 0; i < n; i++)
-		finish(rd, &done[i]);
+		reader_finish(rd, &done[i]);
 }
 
 /* Under the lock: until there is something to do.  False at the end. */
 static bool wait_for_work(struct reader *rd)
 {
-	while (!rd->in_flight && !next_job(rd)) {
+	while (!rd->in_flight && !reader_next_job(rd)) {
 		if (rd->st->ending)
 			return false;
 		(void)pthread_cond_wait(&rd->st->work, &rd->st->lock);
@@ -184,9 +184,9 @@ static void *reader_main(void *arg)
 		if (!on)
 			return NULL;
 		if (more)
-			begin(rd, slot);
+			reader_begin(rd, slot);
 		if (rd->in_flight)
-			reap(rd, more);
+			reader_reap(rd, more);
 	}
 }
 

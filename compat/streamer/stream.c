@@ -32,7 +32,7 @@ int stream_new(struct streamer **ret)
 
 /* ----------------------------------------------------------------- settling */
 
-static void ready(struct streamer *st, struct range *r)
+static void stream_ready(struct streamer *st, struct range *r)
 {
 	r->next = NULL;
 	*st->ready_end = r;
@@ -54,7 +54,7 @@ void stream_settle(struct streamer *st, const struct piece *p, uint64_t good, in
 		r->left -= n;
 		/* A range without bytes is a piece by itself, so each gets here once. */
 		if (!r->left)
-			ready(st, r);
+			stream_ready(st, r);
 		r++;
 		byte = 0;
 	} while (at < p->len);
@@ -200,7 +200,7 @@ static struct timespec in_ms(unsigned ms)
 				  .tv_nsec = (long)(at % NSEC_PER_SEC) };
 }
 
-static int take(struct streamer *st, struct answer *ret)
+static int stream_take(struct streamer *st, struct answer *ret)
 {
 	struct range *r = st->ready;
 	struct job *job = r->job;
@@ -242,7 +242,7 @@ int stream_answer(struct streamer *st, unsigned timeout_ms, bool asked, struct a
 	else if (!st->ready)
 		code = RUNAI_TIMED_OUT;
 	else
-		code = take(st, ret);
+		code = stream_take(st, ret);
 	(void)pthread_mutex_unlock(&st->lock);
 	return code;
 }
@@ -289,7 +289,7 @@ static void drop_work(struct streamer *st)
 	while (st->ready) {
 		struct answer none;
 
-		(void)take(st, &none);
+		(void)stream_take(st, &none);
 	}
 }
 
@@ -300,7 +300,7 @@ void stream_free(struct streamer *st)
 	drop_work(st);
 	for (unsigned i = 0; i < st->nr_readers; i++)
 		reader_free(st->readers[i]);
-	files_done(&st->files);
+	streamer_files_done(&st->files);
 	if (st->credentials)
 		explicit_bzero(st->credentials, st->credentials_len);
 	free(st->credentials);

@@ -24,13 +24,13 @@ static void submission_freep(struct submission **sub)
 	submission_free(*sub);
 }
 
-static int invalid(const char *what)
+static int submission_invalid(const char *what)
 {
 	log_error("request: %s", what);
 	return RUNAI_INVALID;
 }
 
-static int no_memory(void)
+static int submission_no_memory(void)
 {
 	log_error("request: out of memory");
 	return RUNAI_UNKNOWN;
@@ -48,16 +48,16 @@ static int check_paths(const struct strings *paths)
 	return RUNAI_SUCCESS;
 }
 
-static int check_range(const struct range *r)
+static int submission_check_range(const struct range *r)
 {
 	uint64_t end;
 
 	if (__builtin_add_overflow(r->off, r->size, &end) || end > INT64_MAX)
-		return invalid("a range ends beyond what a file can have");
+		return submission_invalid("a range ends beyond what a file can have");
 	if (__builtin_add_overflow(r->dst, r->size, &end))
-		return invalid("memory of a range reaches past the end of addresses");
+		return submission_invalid("memory of a range reaches past the end of addresses");
 	if (r->size && !r->dst)
-		return invalid("the address of a range is NULL");
+		return submission_invalid("the address of a range is NULL");
 	return RUNAI_SUCCESS;
 }
 
@@ -82,7 +82,7 @@ static int fill_ranges(struct submission *sub, const size_t *offs, const size_t 
 			.left = sizes[i],
 			.job = job,
 		};
-		code = check_range(r);
+		code = submission_check_range(r);
 		if (code)
 			return code;
 	}
@@ -117,7 +117,7 @@ static int check_device(struct runai_device dev)
 	return code;
 }
 
-static int fill(struct submission *sub, const struct request *req)
+static int submission_fill(struct submission *sub, const struct request *req)
 {
 	_cleanup_(strings_done) struct strings paths = { 0 };
 	_cleanup_(freep) uint32_t *nr_ranges = NULL;
@@ -136,7 +136,7 @@ static int fill(struct submission *sub, const struct request *req)
 	for (uint32_t i = 0; i < req->nr_files; i++)
 		sub->nr += nr_ranges[i];
 	if (sub->nr > RANGES_MAX)
-		return invalid("more than 16 Mi ranges");
+		return submission_invalid("more than 16 Mi ranges");
 	code = copy_array(req->offs, sub->nr, sizeof(*offs), &offs);
 	if (!code)
 		code = copy_array(req->sizes, sub->nr, sizeof(*sizes), &sizes);
@@ -149,7 +149,7 @@ static int fill(struct submission *sub, const struct request *req)
 	sub->jobs = calloc(sub->nr_jobs + 1, sizeof(*sub->jobs));
 	sub->ranges = calloc(sub->nr + 1, sizeof(*sub->ranges));
 	if (!sub->jobs || !sub->ranges)
-		return no_memory();
+		return submission_no_memory();
 	fill_jobs(sub, &paths, nr_ranges);
 	return fill_ranges(sub, offs, sizes, dsts);
 }
@@ -160,14 +160,14 @@ int submission_new(const struct request *req, struct submission **ret)
 	int code = check_device(req->device);
 
 	if (!code && req->nr_files > FILES_MAX)
-		code = invalid("more than 1 Mi files");
+		code = submission_invalid("more than 1 Mi files");
 	if (code)
 		return code;
 	sub = calloc(1, sizeof(*sub));
 	if (!sub)
-		return no_memory();
+		return submission_no_memory();
 	sub->device = req->device;
-	code = fill(sub, req);
+	code = submission_fill(sub, req);
 	if (!code)
 		*ret = TAKE_PTR(sub);
 	return code;

@@ -104,7 +104,7 @@ int pst_device_text(const char *device, char *buf, size_t len)
 /* ----------------------------------------------------------------- memory */
 
 /* The pst_mem for a range of an allocation just made or found; takes @a over. */
-static int mem_new(struct mem_alloc *a, uint64_t off, uint64_t len, struct pst_mem **ret)
+static int penstock_mem_new(struct mem_alloc *a, uint64_t off, uint64_t len, struct pst_mem **ret)
 {
 	struct region *region;
 	int r = region_get(a, &region);
@@ -139,7 +139,7 @@ int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem_opts *o
 	if (o.kind && o.kind != ops->kind)
 		return err_set(EINVAL, "kind %u is not the kind of %s", o.kind, device);
 	r = mem_alloc(ops, idx, len, o.flags, &a);
-	return r < 0 ? r : mem_new(a, 0, len, ret_mem);
+	return r < 0 ? r : penstock_mem_new(a, 0, len, ret_mem);
 }
 
 int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
@@ -163,7 +163,7 @@ int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
 	if (__builtin_add_overflow(addr, len, &end) || len > INT64_MAX)
 		return err_set(EINVAL, "the range wraps around the end of the address space");
 	r = mem_wrap(addr, len, o.kind, o.flags, &a);
-	return r < 0 ? r : mem_new(a, addr - a->base.va, len, ret_mem);
+	return r < 0 ? r : penstock_mem_new(a, addr - a->base.va, len, ret_mem);
 }
 
 struct pst_mem *pst_mem_free(struct pst_mem *mem)
@@ -309,7 +309,7 @@ int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem)
 	if (r == 0)
 		r = mem_import(&g, &a);
 	if (r == 0)
-		r = mem_new(a, g.off, g.len, ret_mem);
+		r = penstock_mem_new(a, g.off, g.len, ret_mem);
 	grant_wipe(&g);
 	return r;
 }

@@ -122,7 +122,7 @@ static int wrap_device(struct ranges *rs, struct range *list, unsigned nr)
 	return 0;
 }
 
-static int wrap(struct ranges *rs, struct range *list, unsigned nr_addresses)
+static int ranges_wrap(struct ranges *rs, struct range *list, unsigned nr_addresses)
 {
 	unsigned nr_host = 0;
 	int r = 0;
@@ -184,7 +184,8 @@ static bool host_has(const struct pst_vec *v)
 }
 
 /* Check all ranges and wrap their addresses. */
-static int resolve(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, struct range *list)
+static int ranges_resolve(struct ranges *rs, uint32_t op, const struct pst_vec *vecs,
+			  struct range *list)
 {
 	unsigned nr_addresses = 0;
 
@@ -201,7 +202,7 @@ static int resolve(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, s
 			nr_addresses++;
 		}
 	}
-	return wrap(rs, list, nr_addresses);
+	return ranges_wrap(rs, list, nr_addresses);
 }
 
 static int by_first(const void *a, const void *b, void *arg)
@@ -251,7 +252,7 @@ int ranges_init(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, unsi
 	list = calloc(nr, sizeof(*list));
 	if (!rs->order || !rs->segs || !rs->groups || !rs->results || !list)
 		return err_set(ENOMEM, "out of memory");
-	r = resolve(rs, op, vecs, list);
+	r = ranges_resolve(rs, op, vecs, list);
 	if (r == 0)
 		make_groups(rs, vecs, list);
 	return r;

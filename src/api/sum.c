@@ -54,7 +54,7 @@ static void left_run(struct work *w)
 }
 
 /* End them, by another thread where the device still computes. */
-static void leave(struct mem_sums *s, bool quiet)
+static void sum_leave(struct mem_sums *s, bool quiet)
 {
 	struct left *l = quiet ? NULL : calloc(1, sizeof(*l));
 
@@ -123,7 +123,7 @@ static int ask_sums(struct call *c, void *unused)
 }
 
 /* Compute what was gathered. */
-static int flush(struct call *c)
+static int sum_flush(struct call *c)
 {
 	int r;
 
@@ -134,7 +134,7 @@ static int flush(struct call *c)
 		return r;
 	r = wait_until(ask_sums, c, NULL);
 	if (r == 0) {
-		leave(TAKE_PTR(c->sums), false);
+		sum_leave(TAKE_PTR(c->sums), false);
 		c->nr = 0;
 		return late(c);
 	}
@@ -151,11 +151,11 @@ static int turn_to(struct call *c, const struct mem_alloc *a)
 
 	if (c->sums && c->ops == a->ops && c->device == a->device)
 		return 0;
-	r = flush(c);
+	r = sum_flush(c);
 	if (r < 0)
 		return r;
 	if (c->sums)
-		leave(TAKE_PTR(c->sums), true);
+		sum_leave(TAKE_PTR(c->sums), true);
 	c->ops = a->ops;
 	c->device = a->device;
 	if (!a->ops->sums_new)
@@ -183,7 +183,7 @@ static int host_crc(const struct mem_alloc *a, uint64_t off, uint64_t len, uint3
 	return 0;
 }
 
-static int add_group(struct call *c, const struct group *g)
+static int sum_add_group(struct call *c, const struct group *g)
 {
 	const struct mem_alloc *a = g->mem->region->alloc;
 	int r = 0;
@@ -204,7 +204,7 @@ static int add_group(struct call *c, const struct group *g)
 		c->v[c->nr] = (struct mem_range){ .alloc = a, .off = off, .len = len };
 		c->idx[c->nr++] = idx;
 		if (c->nr == MEM_RANGES)
-			r = flush(c);
+			r = sum_flush(c);
 	}
 	return r;
 }
@@ -214,7 +214,7 @@ static void call_freep(struct call **c)
 	if (!*c)
 		return;
 	if ((*c)->sums)
-		leave((*c)->sums, true);
+		sum_leave((*c)->sums, true);
 	ranges_done(&(*c)->ranges);
 	free(*c);
 }
@@ -250,6 +250,6 @@ int pst_mem_crc32c(const struct pst_vec *vecs, unsigned nr, const struct pst_cal
 		c->deadline = now + TIMEOUT_NS +
 			      MIN(c->ranges.total / RATE_MIN, UINT32_MAX) * NSEC_PER_SEC;
 	for (unsigned i = 0; r == 0 && i < c->ranges.nr_groups; i++)
-		r = add_group(c, &c->ranges.groups[i]);
-	return r == 0 ? flush(c) : r;
+		r = sum_add_group(c, &c->ranges.groups[i]);
+	return r == 0 ? sum_flush(c) : r;
 }

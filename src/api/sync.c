@@ -24,7 +24,7 @@ struct call {
 	char text[512]; /* why, as pst_error_text() has it */
 };
 
-static int reap(struct call *c, struct pst_queue *q)
+static int sync_reap(struct call *c, struct pst_queue *q)
 {
 	struct pst_done done[32];
 	int n = pst_queue_reap(q, done, 1, ARRAY_SIZE(done), PST_NO_DEADLINE);
@@ -38,7 +38,7 @@ static int reap(struct call *c, struct pst_queue *q)
 	return n;
 }
 
-static int prep(const struct call *c, struct pst_queue *q, unsigned idx)
+static int sync_prep(const struct call *c, struct pst_queue *q, unsigned idx)
 {
 	const struct group *g = &c->ranges.groups[idx];
 	struct pst_io io = c->io;
@@ -57,7 +57,7 @@ static void unmet(struct call *c, int err)
 }
 
 /* Start all requests that were not started yet, and wait until all of them have ended. */
-static void move(struct call *c, struct pst_queue *q)
+static void sync_move(struct call *c, struct pst_queue *q)
 {
 	unsigned nr = c->ranges.nr_groups, under_way = 0;
 	int r = 0, n;
@@ -65,7 +65,7 @@ static void move(struct call *c, struct pst_queue *q)
 	c->unmet = 0;
 	do {
 		while (r == 0 && c->next < nr) {
-			r = prep(c, q, c->next);
+			r = sync_prep(c, q, c->next);
 			if (r == 0) {
 				c->next++;
 				under_way++;
@@ -76,7 +76,7 @@ static void move(struct call *c, struct pst_queue *q)
 		if (r < 0 && !c->unmet)
 			unmet(c, r);
 		(void)pst_queue_submit(q);
-		n = under_way ? reap(c, q) : 0;
+		n = under_way ? sync_reap(c, q) : 0;
 		under_way -= (unsigned)MAX(n, 0);
 	} while (under_way || (r == 0 && c->next < nr));
 }
@@ -87,21 +87,21 @@ static int move_all(struct call *c, struct pst_queue **q)
 
 	if (r < 0)
 		return r;
-	move(c, *q);
+	sync_move(c, *q);
 	if (c->unmet != EBUSY || now_ns() >= c->io.deadline_ns)
 		return 0;
 	/* Other calls used the queue: it may keep staging memory of another device. */
 	queue_free(TAKE_PTR(*q));
 	r = idle_take(q);
 	if (r == 0)
-		move(c, *q);
+		sync_move(c, *q);
 	else
 		unmet(c, r); /* some requests may have run: their completions count */
 	return 0;
 }
 
 /* The sentence of a call that failed. */
-static void say(const struct call *c, const struct group *g, const struct pst_done *done)
+static void sync_say(const struct call *c, const struct group *g, const struct pst_done *done)
 {
 	char text[512];
 
@@ -114,8 +114,8 @@ static void say(const struct call *c, const struct group *g, const struct pst_do
 			      pst_done_text(&g->done, text, sizeof(text)));
 }
 
-static int run(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
-	       const struct pst_call_opts *opts, struct pst_done *ret)
+static int sync_run(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
+		    const struct pst_call_opts *opts, struct pst_done *ret)
 {
 	struct call c = { .io = { .op = op, .file = file }, .vecs = vecs };
 	uint64_t now = now_ns();
@@ -148,7 +148,7 @@ static int run(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, u
 		failed = ranges_result(&c.ranges, c.vecs, c.unmet, ret);
 		r = (int)MIN(ret->res, 0);
 		if (r < 0)
-			say(&c, failed, ret);
+			sync_say(&c, failed, ret);
 	}
 	/* The wrapped memory goes before another call may use the queue. */
 	ranges_done(&c.ranges);
@@ -157,7 +157,7 @@ static int run(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, u
 }
 
 /* One range that memory holds already needs no request.  False: nothing happened. */
-static bool try_one(struct pst_file *file, const struct pst_vec *v, struct pst_done *ret)
+static bool sync_try_one(struct pst_file *file, const struct pst_vec *v, struct pst_done *ret)
 {
 	const struct pst_io io = {
 		.op = PST_OP_READ,
@@ -185,8 +185,8 @@ static bool try_one(struct pst_file *file, const struct pst_vec *v, struct pst_d
 }
 
 /* The beginning and the end of every such call. */
-static int64_t call(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
-		    const struct pst_call_opts *opts, struct pst_done *ret_done)
+static int64_t sync_call(uint32_t op, struct pst_file *file, const struct pst_vec *vecs,
+			 unsigned nr, const struct pst_call_opts *opts, struct pst_done *ret_done)
 {
 	_cleanup_(errno_restore) int saved = errno;
 	struct pst_done done = { .op = op, .user_data = nr };
@@ -195,8 +195,8 @@ static int64_t call(uint32_t op, struct pst_file *file, const struct pst_vec *ve
 	NO_CANCEL();
 	r = fork_guard();
 	if (r == 0 &&
-	    !(nr == 1 && op == PST_OP_READ && vecs && !opts && try_one(file, vecs, &done)))
-		r = run(op, file, vecs, nr, opts, &done);
+	    !(nr == 1 && op == PST_OP_READ && vecs && !opts && sync_try_one(file, vecs, &done)))
+		r = sync_run(op, file, vecs, nr, opts, &done);
 	if (r < 0)
 		done.res = r;
 	if (ret_done)
@@ -207,13 +207,13 @@ static int64_t call(uint32_t op, struct pst_file *file, const struct pst_vec *ve
 int64_t pst_readv(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 		  const struct pst_call_opts *opts, struct pst_done *ret_done)
 {
-	return call(PST_OP_READ, file, vecs, nr, opts, ret_done);
+	return sync_call(PST_OP_READ, file, vecs, nr, opts, ret_done);
 }
 
 int64_t pst_writev(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 		   const struct pst_call_opts *opts, struct pst_done *ret_done)
 {
-	return call(PST_OP_WRITE, file, vecs, nr, opts, ret_done);
+	return sync_call(PST_OP_WRITE, file, vecs, nr, opts, ret_done);
 }
 
 int64_t pst_read(struct pst_file *file, uint64_t file_off, struct pst_mem *mem, uint64_t mem_off,
@@ -221,7 +221,7 @@ int64_t pst_read(struct pst_file *file, uint64_t file_off, struct pst_mem *mem, 
 {
 	struct pst_vec v = { .mem = mem, .mem_off = mem_off, .file_off = file_off, .len = len };
 
-	return call(PST_OP_READ, file, &v, 1, NULL, ret_done);
+	return sync_call(PST_OP_READ, file, &v, 1, NULL, ret_done);
 }
 
 int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_mem *mem, uint64_t mem_off,
@@ -229,7 +229,7 @@ int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_mem *mem,
 {
 	struct pst_vec v = { .mem = mem, .mem_off = mem_off, .file_off = file_off, .len = len };
 
-	return call(PST_OP_WRITE, file, &v, 1, NULL, ret_done);
+	return sync_call(PST_OP_WRITE, file, &v, 1, NULL, ret_done);
 }
 
 int pst_file_sync(struct pst_file *file)

@@ -146,7 +146,7 @@ int pst_window_info(const struct pst_window *window, struct pst_window_info *ret
 	return opts_return(ret, &info, sizeof(info));
 }
 
-static int check_range(const struct window *w, uint64_t off, uint64_t len)
+static int window_check_range(const struct window *w, uint64_t off, uint64_t len)
 {
 	int g = fork_guard();
 
@@ -162,7 +162,7 @@ static int check_range(const struct window *w, uint64_t off, uint64_t len)
 int pst_window_store(struct pst_window *window, uint64_t off, const void *src, uint64_t len)
 {
 	const struct window *w = window->w;
-	int r = check_range(w, off, len);
+	int r = window_check_range(w, off, len);
 
 	if (unlikely(r < 0))
 		return r;
@@ -178,7 +178,7 @@ int pst_window_store(struct pst_window *window, uint64_t off, const void *src, u
 int pst_window_load(struct pst_window *window, uint64_t off, void *dst, uint64_t len)
 {
 	const struct window *w = window->w;
-	int r = check_range(w, off, len);
+	int r = window_check_range(w, off, len);
 
 	if (unlikely(r < 0))
 		return r;

@@ -173,7 +173,7 @@ static uint32_t by_table(uint32_t crc, const unsigned char *p, size_t len)
 	return crc;
 }
 
-static void init(void)
+static void crc32c_init(void)
 {
 	uint32_t p = ONE;
 
@@ -204,19 +204,19 @@ static void init(void)
 
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len)
 {
-	(void)pthread_once(&once, init);
+	(void)pthread_once(&once, crc32c_init);
 	return ~by_cpu(~crc, buf, len);
 }
 
 uint32_t crc32c_table(uint32_t crc, const void *buf, size_t len)
 {
-	(void)pthread_once(&once, init);
+	(void)pthread_once(&once, crc32c_init);
 	return ~by_table(~crc, buf, len);
 }
 
 uint32_t crc32c_factor(uint64_t len)
 {
-	(void)pthread_once(&once, init);
+	(void)pthread_once(&once, crc32c_init);
 	return power_of(len);
 }
 

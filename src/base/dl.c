@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 
-static const char *file_of(const struct dl_lib *lib)
+static const char *dl_file_of(const struct dl_lib *lib)
 {
 	const char *env = lib->env ? secure_getenv(lib->env) : NULL;
 
@@ -17,7 +17,7 @@ static const char *file_of(const struct dl_lib *lib)
 
 int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, unsigned nr)
 {
-	const char *file = file_of(lib);
+	const char *file = dl_file_of(lib);
 	void *handle;
 
 	handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -60,7 +60,7 @@ bool dl_present(const struct dl_lib *lib)
 	(void)dl_iterate_phdr(first_object, &adds);
 	if (adds && atomic_load(&absent) == adds)
 		return false;
-	handle = dlopen(file_of(lib), RTLD_LAZY | RTLD_NOLOAD);
+	handle = dlopen(dl_file_of(lib), RTLD_LAZY | RTLD_NOLOAD);
 	if (handle)
 		(void)dlclose(handle);
 	else

@@ -36,7 +36,7 @@ static unsigned nr_rules;
 static uint64_t passed[FAULT_SITE_NR];
 
 /* Decimal digits and nothing else, up to max. */
-static bool parse_number(const char *s, uint64_t max, uint64_t *ret)
+static bool fault_parse_number(const char *s, uint64_t max, uint64_t *ret)
 {
 	char *end;
 	uint64_t v;
@@ -66,7 +66,7 @@ static bool parse_delay(const char *s, uint64_t *ret_ns)
 	for (unsigned i = 0; i < ARRAY_SIZE(units); i++) {
 		if (strcmp(s + n, units[i].unit) != 0)
 			continue;
-		if (!parse_number(digits, DELAY_MAX_MS * NSEC_PER_MSEC / units[i].ns, &v))
+		if (!fault_parse_number(digits, DELAY_MAX_MS * NSEC_PER_MSEC / units[i].ns, &v))
 			return false;
 		*ret_ns = v * units[i].ns;
 		return true;
@@ -102,7 +102,7 @@ static int parse_rule(char *s, struct rule *ret)
 			r.site = (enum fault_site)i;
 	if (r.site == FAULT_SITE_NR)
 		return err_set(EINVAL, "PST_FAULT: there is no site \"%s\"", s);
-	if (!parse_number(n, UINT64_MAX, &r.n))
+	if (!fault_parse_number(n, UINT64_MAX, &r.n))
 		return err_set(EINVAL,
 			       "PST_FAULT: \"%s\" does not count calls; 1 is the first, "
 			       "0 every one",

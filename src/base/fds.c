@@ -19,7 +19,7 @@ static struct work work;
  * program's: closing that would end the process' record locks on the file, flush it where it lies
  * on a network, and a child forked meanwhile would keep it open.
  */
-static void grow(struct work *w)
+static void base_fds_grow(struct work *w)
 {
 	struct rlimit rl;
 	int fd, last;
@@ -36,13 +36,13 @@ static void grow(struct work *w)
 	(void)close(fd);
 }
 
-static void start(void)
+static void fds_start(void)
 {
 	if (__libc_single_threaded) {
-		grow(NULL);
+		base_fds_grow(NULL);
 		return;
 	}
-	work_init(&work, grow);
+	work_init(&work, base_fds_grow);
 	(void)work_spawn(&work, "pst-fds", false);
 }
 
@@ -50,5 +50,5 @@ void fds_grow(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	(void)pthread_once(&once, start);
+	(void)pthread_once(&once, fds_start);
 }

@@ -32,7 +32,7 @@ static uint64_t head_of(uint64_t old, uint32_t first)
 }
 
 /* A chain of slots goes in front; first and last are indices. */
-static void push(struct handle_table *t, uint32_t first, uint32_t last)
+static void handle_push(struct handle_table *t, uint32_t first, uint32_t last)
 {
 	struct handle_slot *end = slot_at(t, last);
 	uint64_t head = atomic_load(&t->free);
@@ -69,7 +69,7 @@ static uint32_t chunks_end(struct handle_table *t)
 }
 
 /* One more chunk; each thread that comes here makes its own. */
-static int grow(struct handle_table *t)
+static int handle_grow(struct handle_table *t)
 {
 	struct handle_slot *none, *c = NULL;
 	uint32_t i, first;
@@ -86,7 +86,7 @@ static int grow(struct handle_table *t)
 		}
 		none = NULL;
 		if (atomic_compare_exchange_strong(&t->chunks[i], &none, c)) {
-			push(t, first, first + HANDLE_CHUNK - 1);
+			handle_push(t, first, first + HANDLE_CHUNK - 1);
 			return 0;
 		}
 	}
@@ -103,7 +103,7 @@ int handle_new(struct handle_table *t, void *object, uintptr_t *ret_handle)
 
 	while ((s = pop(t)) == NULL && r == 0) {
 		atomic_fetch_add(&t->growing, 1);
-		r = grow(t);
+		r = handle_grow(t);
 		/* The last chunk may be another thread's, which lists it now. */
 		if (atomic_fetch_sub(&t->growing, 1) > 1 && r == -EMFILE)
 			r = 0;
@@ -148,7 +148,7 @@ void handle_drop(struct handle_table *t, uintptr_t handle)
 	uint32_t idx = handle % HANDLES_MAX;
 
 	slot_at(t, idx)->next = handle + HANDLES_MAX;
-	push(t, idx, idx);
+	handle_push(t, idx, idx);
 }
 
 void *handle_take(struct handle_table *t, uintptr_t handle)

@@ -18,7 +18,7 @@ static struct {
 	[LIMIT_APERTURE] = { .name = "PST_APERTURE" },
 };
 
-static void read_env(void)
+static void limit_read_env(void)
 {
 	for (unsigned i = 0; i < LIMIT_NR; i++) {
 		const char *text = secure_getenv(limits[i].name);
@@ -36,7 +36,7 @@ uint64_t limit_if(enum limit l, uint64_t set, uint64_t builtin)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	(void)pthread_once(&once, read_env);
+	(void)pthread_once(&once, limit_read_env);
 	return set ? set : limits[l].text ? limits[l].env : builtin;
 }
 

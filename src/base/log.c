@@ -46,7 +46,7 @@ static void write_stderr(int level, const char *line)
 		(void)!write(STDERR_FILENO, buf, MIN((size_t)n, sizeof(buf) - 1));
 }
 
-static void read_env(void)
+static void log_read_env(void)
 {
 	const char *env = secure_getenv("PST_LOG");
 
@@ -73,7 +73,7 @@ void log_line(int level, const char *fmt, ...)
 	if (fork_is_child())
 		return;
 	NO_CANCEL(); /* writing is a cancellation point, under the lock */
-	(void)pthread_once(&env_once, read_env);
+	(void)pthread_once(&env_once, log_read_env);
 	if (level < PST_LOG_ERROR || level > log_level) {
 		errno = saved;
 		return;
@@ -105,7 +105,7 @@ void log_set(pst_log_fn fn, void *arg, int level)
 
 	if (fork_is_child())
 		return;
-	(void)pthread_once(&env_once, read_env);
+	(void)pthread_once(&env_once, log_read_env);
 	(void)pthread_rwlock_wrlock(&lock);
 	callback = fn;
 	callback_arg = arg;

@@ -61,7 +61,7 @@ static const char *because(int err, char *buf, size_t len)
 }
 
 /* The meaning of an errno that kept cuFile from being used; "" where its own text says enough. */
-static const char *no_gds(int err)
+static const char *names_no_gds(int err)
 {
 	switch (err) {
 	case EAGAIN:
@@ -202,8 +202,8 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 			       tail);
 		break;
 	case PST_WHY_NO_GDS:
-		(void)snprintf(buf, len, "cuFile was not used: %s%s", no_gds(detail),
-			       no_gds(detail)[0] ? "" : err_name(detail));
+		(void)snprintf(buf, len, "cuFile was not used: %s%s", names_no_gds(detail),
+			       names_no_gds(detail)[0] ? "" : err_name(detail));
 		break;
 	case PST_WHY_MIXED:
 		(void)snprintf(buf, len,

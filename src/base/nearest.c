@@ -68,7 +68,7 @@ static const struct {
 };
 #define NR_LONG_WORDS (ARRAY_SIZE(words) - 2)
 
-static char lower(char c)
+static char nearest_lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c;
 }
@@ -85,7 +85,7 @@ bool nearest_device(const char *text, char ret[NEAREST_DEVICE_MAX])
 	if (!len || len > NAME_MAX_LEN || (!is_nr && text[len] != ':'))
 		return false;
 	for (size_t i = 0; i < len; i++)
-		word[i] = lower(text[i]);
+		word[i] = nearest_lower(text[i]);
 	word[len] = '\0';
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		if (!strcmp(word, words[i].word))

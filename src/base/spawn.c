@@ -63,7 +63,7 @@ static int move_up(int fd)
 	return fd < 0 ? -1 : (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 10);
 }
 
-static int become(int fd, int number)
+static int spawn_become(int fd, int number)
 {
 	return (int)syscall(SYS_dup3, fd, number, 0);
 }
@@ -73,7 +73,7 @@ static void close_one(int fd)
 	(void)syscall(SYS_close, fd);
 }
 
-static void leave(int status)
+static void spawn_leave(int status)
 {
 	(void)syscall(SYS_exit_group, status);
 }
@@ -123,14 +123,14 @@ OWN_STACK static int program_main(void *arg)
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	/* ^C and ^Z on the terminal are for the program whose process this was. */
 	(void)syscall(SYS_setsid);
-	if (null >= 0 && become(null, 0) == 0 && become(null, 2) == 2 &&
-	    become(a->ends[1], 1) == 1 && (a->fd < 0 || become(a->fd, 3) == 3)) {
+	if (null >= 0 && spawn_become(null, 0) == 0 && spawn_become(null, 2) == 2 &&
+	    spawn_become(a->ends[1], 1) == 1 && (a->fd < 0 || spawn_become(a->fd, 3) == 3)) {
 		close_from(a->fd < 0 ? 3 : 4);
 		default_signals();
 		(void)syscall(SYS_execve, a->s->file, a->s->argv, environ);
 	}
 	a->err = errno;
-	leave(127);
+	spawn_leave(127);
 	return 0;
 }
 
@@ -185,7 +185,7 @@ static int start_program(struct asked *a, pid_t *ret_pid)
 		return errno;
 	/* It has its own.  Ours would keep the pipe from ever ending, and keep descriptors open
 	 * that others closed. */
-	if (become(a->ends[0], 0) < 0)
+	if (spawn_become(a->ends[0], 0) < 0)
 		return errno;
 	a->ends[0] = 0;
 	close_from(1);
@@ -203,7 +203,7 @@ OWN_STACK static int warden_main(void *arg)
 		a->err = take_text(a);
 	if (pid > 0)
 		end_program(pid);
-	leave(0);
+	spawn_leave(0);
 	return 0;
 }
 

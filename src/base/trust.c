@@ -22,7 +22,7 @@ struct walk {
 	char todo[PATH_MAX];
 };
 
-static int refuse(const char *at, const char *name, const struct stat *st)
+static int trust_refuse(const char *at, const char *name, const struct stat *st)
 {
 	return err_set(EPERM,
 		       "%s%s may be changed by others than root and the caller (owner %u, mode "
@@ -62,7 +62,7 @@ static int enter(struct walk *w, int fd, const char *name, const struct stat *st
 		(void)close(w->fd);
 	w->fd = fd;
 	if (!owner_is_good(st) || (writable && !(st->st_mode & S_ISVTX)))
-		return refuse(w->at, name, st);
+		return trust_refuse(w->at, name, st);
 	r = check_mount(w, fd, name, st);
 	if (r < 0)
 		return r;
@@ -86,7 +86,7 @@ static int enter_root(struct walk *w)
 }
 
 /* The link's text goes before the rest of the path. */
-static int follow(struct walk *w, int fd, const char *rest)
+static int trust_follow(struct walk *w, int fd, const char *rest)
 {
 	char text[PATH_MAX], more[2 * PATH_MAX];
 	ssize_t n = readlinkat(fd, "", text, sizeof(text));
@@ -112,8 +112,8 @@ static int step(struct walk *w, const char *name, const char *rest)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(errno, "%s%s: %s", w->at, name, err_name(errno));
 	if (S_ISLNK(st.st_mode))
-		return owner_is_good(&st) && !w->sticky ? follow(w, fd, rest)
-							: refuse(w->at, name, &st);
+		return owner_is_good(&st) && !w->sticky ? trust_follow(w, fd, rest)
+							: trust_refuse(w->at, name, &st);
 	if (S_ISDIR(st.st_mode)) {
 		r = enter(w, TAKE_FD(fd), name, &st);
 		slash = up ? strrchr(w->at, '/') : NULL;
@@ -128,12 +128,12 @@ static int step(struct walk *w, const char *name, const char *rest)
 	if (!S_ISREG(st.st_mode) || *rest)
 		return err_set(EINVAL, "%s%s is no regular file", w->at, name);
 	if (w->sticky || !owner_is_good(&st) || st.st_mode & (S_IWGRP | S_IWOTH))
-		return refuse(w->at, name, &st);
+		return trust_refuse(w->at, name, &st);
 	r = check_mount(w, fd, name, &st);
 	return r < 0 ? r : 1;
 }
 
-static int walk(struct walk *w, const char *path, char ret[PATH_MAX])
+static int trust_walk(struct walk *w, const char *path, char ret[PATH_MAX])
 {
 	char name[NAME_MAX + 2];
 	size_t len, skip;
@@ -172,7 +172,7 @@ int trust_path(const char *path, char ret[PATH_MAX])
 		return err_set(EINVAL, "%s is no absolute path", path);
 	if (strlen(path) >= PATH_MAX)
 		return err_set(ENAMETOOLONG, "the path is too long");
-	r = walk(&w, path, ret);
+	r = trust_walk(&w, path, ret);
 	closep(&w.fd);
 	return r;
 }

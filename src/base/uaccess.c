@@ -32,7 +32,7 @@ static int gone(const void *addr, uint64_t len)
 		       len, addr);
 }
 
-static int failed(const void *addr, uint64_t len, int err)
+static int uaccess_failed(const void *addr, uint64_t len, int err)
 {
 	return err == EFAULT ? gone(addr, len)
 			     : err_set(err, "the kernel does not copy memory of the program: %s",
@@ -83,7 +83,7 @@ static int copy_by_pipe(enum dir dir, void *addr, void *ours, uint64_t len)
 	return 0;
 }
 
-static int copy(enum dir dir, void *addr, void *ours, uint64_t len)
+static int uaccess_copy(enum dir dir, void *addr, void *ours, uint64_t len)
 {
 	static atomic_bool by_pipe;
 	int saved = errno, r;
@@ -100,22 +100,22 @@ static int copy(enum dir dir, void *addr, void *ours, uint64_t len)
 	r = copy_by_pipe(dir, addr, ours, len);
 out:
 	errno = saved;
-	return r < 0 ? failed(addr, len, -r) : 0;
+	return r < 0 ? uaccess_failed(addr, len, -r) : 0;
 }
 
 int uaccess_read(void *ours, const void *addr, uint64_t len)
 {
-	return copy(FROM_PROGRAM, (void *)(uintptr_t)addr, ours, len);
+	return uaccess_copy(FROM_PROGRAM, (void *)(uintptr_t)addr, ours, len);
 }
 
 int uaccess_read_page(void *ours, const void *addr, uint64_t len)
 {
-	return copy(FROM_PAGE, (void *)(uintptr_t)addr, ours, len);
+	return uaccess_copy(FROM_PAGE, (void *)(uintptr_t)addr, ours, len);
 }
 
 int uaccess_write(void *addr, const void *ours, uint64_t len)
 {
-	return copy(TO_PROGRAM, addr, (void *)(uintptr_t)ours, len);
+	return uaccess_copy(TO_PROGRAM, addr, (void *)(uintptr_t)ours, len);
 }
 
 int uaccess_write_all(const struct iovec *to, const struct iovec *from, unsigned nr)

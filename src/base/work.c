@@ -133,7 +133,7 @@ static struct {
 };
 
 /* Under the lock: until then or a wake-up.  False when the time is over. */
-static bool wait_until(pthread_cond_t *cond, uint64_t ns)
+static bool work_wait_until(pthread_cond_t *cond, uint64_t ns)
 {
 	struct timespec ts = { .tv_sec = (time_t)(ns / NSEC_PER_SEC),
 			       .tv_nsec = (long)(ns % NSEC_PER_SEC) };
@@ -152,7 +152,7 @@ static struct work *runner_next(struct runner *me)
 	}
 	if (!me->work) {
 		list_add_tail(runners.idle.next, &me->link); /* before the first */
-		while (!me->work && wait_until(&me->wake, until))
+		while (!me->work && work_wait_until(&me->wake, until))
 			;
 		list_del(&me->link);
 	}
@@ -284,7 +284,7 @@ int work_call(void (*fn)(void *arg), void *arg, const char *name, uint64_t timeo
 	cond_init_monotonic(&c->ended);
 	pthread_mutex_lock(&runners.lock);
 	r = hand_out(&c->work, name, false);
-	while (r == 0 && !c->done && wait_until(&c->ended, until))
+	while (r == 0 && !c->done && work_wait_until(&c->ended, until))
 		;
 	c->left = r == 0 && !c->done;
 	if (c->left)

@@ -80,7 +80,7 @@ static bool taken(const struct index_table *p, uint32_t i)
 	return p->bits[i / 64] >> (i % 64) & 1;
 }
 
-static void mark(struct index_table *p, uint32_t idx, unsigned nr, bool on)
+static void ctx_mark(struct index_table *p, uint32_t idx, unsigned nr, bool on)
 {
 	for (uint32_t i = idx; i < idx + nr; i++) {
 		uint64_t bit = UINT64_C(1) << (i % 64);
@@ -112,7 +112,7 @@ uint32_t index_get(struct index_table *p, unsigned nr, uint32_t *ret_gen)
 	(void)pthread_mutex_lock(&p->lock);
 	idx = nr ? find_free(p, nr) : IO_NO_IDX;
 	if (idx != IO_NO_IDX)
-		mark(p, idx, nr, true);
+		ctx_mark(p, idx, nr, true);
 	/* 0 stands for "nothing registered" in the tables. */
 	if (!++p->gen)
 		p->gen = 1;
@@ -124,6 +124,6 @@ uint32_t index_get(struct index_table *p, unsigned nr, uint32_t *ret_gen)
 void index_put(struct index_table *p, uint32_t idx, unsigned nr)
 {
 	(void)pthread_mutex_lock(&p->lock);
-	mark(p, idx, nr, false);
+	ctx_mark(p, idx, nr, false);
 	(void)pthread_mutex_unlock(&p->lock);
 }

@@ -28,7 +28,7 @@ static struct {
 	unsigned nr_disks;  /* DISK_NONE among them */
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .nr_disks = 1 };
 
-static bool exists(const char *at, const char *name)
+static bool disk_exists(const char *at, const char *name)
 {
 	char path[PATH_LEN];
 
@@ -77,12 +77,12 @@ bool disk_has_one_queue(const char *root, dev_t dev, dev_t *ret_disk)
 		if (snprintf(at, sizeof(at), "%s/sys/dev/block/%u:%u", root, major(dev),
 			     minor(dev)) >= (int)sizeof(at))
 			return false;
-		if (exists(at, "mq/0")) {
+		if (disk_exists(at, "mq/0")) {
 			*ret_disk = dev;
-			return !exists(at, "mq/1");
+			return !disk_exists(at, "mq/1");
 		}
-		if (!(exists(at, "partition") ? read_dev(at, "../dev", &dev)
-					      : only_slave(at, &dev)))
+		if (!(disk_exists(at, "partition") ? read_dev(at, "../dev", &dev)
+						   : only_slave(at, &dev)))
 			return false;
 	}
 	return false;

@@ -82,7 +82,7 @@ static const struct fs {
 	{ 0x62656572, 0, "sysfs" },
 };
 
-static const struct fs *find_fs(uint32_t magic)
+static const struct fs *local_find_fs(uint32_t magic)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(known_fs); i++)
 		if (known_fs[i].magic == magic)
@@ -249,7 +249,7 @@ static bool kernel_before(unsigned major, unsigned minor)
  */
 static int alignment(const struct local_file *f, uint32_t *ret_mem, uint32_t *ret_off)
 {
-	const struct fs *fs = find_fs(f->fs_magic);
+	const struct fs *fs = local_find_fs(f->fs_magic);
 	int r, size;
 
 	if (f->block_device) {
@@ -355,7 +355,7 @@ static bool may_hang(const struct fs *fs)
 }
 
 /* Fill in a file by what its descriptor tells. */
-static int fill(struct local_file *f, const struct stat *st)
+static int local_fill(struct local_file *f, const struct stat *st)
 {
 	const struct fs *fs;
 	struct statfs sfs;
@@ -376,7 +376,7 @@ static int fill(struct local_file *f, const struct stat *st)
 		return err_set(errno, "statfs of an open file failed: %s", err_name(errno));
 	f->fs_magic = (uint32_t)sfs.f_type;
 	memcpy(&f->fs_id, &sfs.f_fsid, sizeof(f->fs_id));
-	fs = find_fs(f->fs_magic);
+	fs = local_find_fs(f->fs_magic);
 	if (fs)
 		(void)snprintf(f->file.name, sizeof(f->file.name), "%s", fs->name);
 	else
@@ -448,11 +448,11 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
  * All that follows the plain descriptor.
  * @direct, @path, @oflags: as add_direct() takes them
  */
-static int complete(struct local_file *f, const struct stat *st, int direct, const char *path,
-		    int oflags)
+static int local_complete(struct local_file *f, const struct stat *st, int direct, const char *path,
+			  int oflags)
 {
 	_cleanup_(closep) int twin = direct;
-	int r = fill(f, st);
+	int r = local_fill(f, st);
 
 	if (r == 0)
 		r = add_direct(f, TAKE_FD(twin), path, oflags);
@@ -483,7 +483,7 @@ static int local_file_open(const char *path, uint32_t flags, uint32_t mode, stru
 	if (r < 0)
 		return r;
 	f->fd = r;
-	r = complete(f, &st, -1, path, access_flags(flags));
+	r = local_complete(f, &st, -1, path, access_flags(flags));
 	if (r == 0)
 		*ret = &TAKE_PTR(f)->file;
 	return r;
@@ -523,7 +523,7 @@ static int check_wrap(int fd, int *ret_oflags, struct stat *ret_st)
 	return 0;
 }
 
-static uint32_t direction(int oflags)
+static uint32_t local_direction(int oflags)
 {
 	switch (oflags & O_ACCMODE) {
 	case O_RDWR:
@@ -566,7 +566,7 @@ int local_file_wrap(int fd, uint32_t flags, struct file **ret)
 	r = check_wrap(fd, &oflags, &st);
 	if (r < 0)
 		return r;
-	f = new_file(flags | direction(oflags));
+	f = new_file(flags | local_direction(oflags));
 	if (!f)
 		return -ENOMEM;
 	dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -589,8 +589,8 @@ int local_file_wrap(int fd, uint32_t flags, struct file **ret)
 	} else {
 		f->fd = TAKE_FD(dup_fd);
 	}
-	r = complete(f, &st, TAKE_FD(direct), path_of(f->fd, path, sizeof(path)),
-		     again_flags(oflags));
+	r = local_complete(f, &st, TAKE_FD(direct), path_of(f->fd, path, sizeof(path)),
+			   again_flags(oflags));
 	if (r == 0)
 		*ret = &TAKE_PTR(f)->file;
 	return r;

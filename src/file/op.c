@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "file/op.h"
 
-static bool finish(struct io_op *op, int64_t res)
+static bool op_finish(struct io_op *op, int64_t res)
 {
 	op->res = res;
 	return true;
@@ -10,7 +10,7 @@ static bool finish(struct io_op *op, int64_t res)
 /* The rest cannot be asked for now; go on unless somebody asked for the end. */
 static bool go_on(struct io_op *op)
 {
-	return io_op_canceled(op) ? finish(op, -ECANCELED) : false;
+	return io_op_canceled(op) ? op_finish(op, -ECANCELED) : false;
 }
 
 static bool advance_moved(struct io_op *op, uint64_t moved)
@@ -19,12 +19,12 @@ static bool advance_moved(struct io_op *op, uint64_t moved)
 
 	op->moved += moved;
 	if (op->flags & IO_OP_NOWAIT)
-		return finish(op, (int64_t)op->moved);
+		return op_finish(op, (int64_t)op->moved);
 
 	if (op->flags & IO_OP_DIRECT && io_op_off(op) & (f->off_align - 1)) {
 		/* The rest of a write is no write by O_DIRECT: the caller has claims to ask for. */
 		if (op->kind == IO_WRITE)
-			return finish(op, (int64_t)op->moved);
+			return op_finish(op, (int64_t)op->moved);
 		/* A read stops inside a block only at the end of the file.  Whether it is still
 		 * there only a buffered call can find out: it may start at any byte. */
 		op->flags &= (uint8_t)~IO_OP_DIRECT;
@@ -40,19 +40,19 @@ bool io_op_advance_part(struct io_op *op, int64_t res)
 		/* pwrite(2) gives 0 for a length above 0 on no file we take; if one does,
 		 * asking again for ever is the one wrong answer. */
 		if (op->kind == IO_WRITE)
-			return finish(op, -EIO);
-		return finish(op, (int64_t)op->moved);
+			return op_finish(op, -EIO);
+		return op_finish(op, (int64_t)op->moved);
 	}
 	if (op->flags & IO_OP_NOWAIT) {
 		/* The file system cannot say what is resident, so nothing is.  Sandboxes forbid
 		 * preadv2(2) with the others. */
 		if (res == -EOPNOTSUPP || res == -EPERM || res == -ENOSYS)
-			return finish(op, -EAGAIN);
-		return res == -EINTR ? go_on(op) : finish(op, res);
+			return op_finish(op, -EAGAIN);
+		return res == -EINTR ? go_on(op) : op_finish(op, res);
 	}
 	if (res == -EINTR || res == -EAGAIN)
 		return go_on(op);
-	return finish(op, res);
+	return op_finish(op, res);
 }
 
 static enum fault_site site(const struct io_op *op)

@@ -48,7 +48,7 @@ void own_files_done(struct own_files *o)
 	(void)pthread_mutex_destroy(&o->lock);
 }
 
-static struct own_file *find(struct own_files *o, uint32_t gen)
+static struct own_file *own_find(struct own_files *o, uint32_t gen)
 {
 	for (unsigned i = 0; i < OWN_FILES; i++)
 		if (o->files[i].gen == gen)
@@ -66,11 +66,11 @@ int own_files_get(struct own_files *o, const struct file *file)
 	if (!f || f->idx == IO_NO_IDX)
 		return -1;
 	(void)pthread_mutex_lock(&o->lock);
-	own = find(o, f->gen);
+	own = own_find(o, f->gen);
 	if (own)
 		fd = own->fd;
 	else
-		room = find(o, 0);
+		room = own_find(o, 0);
 	(void)pthread_mutex_unlock(&o->lock);
 	if (!room)
 		return fd;

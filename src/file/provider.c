@@ -25,7 +25,7 @@ static struct {
 
 /* ------------------------------------------------------------------- names */
 
-static const struct file_ops *find(const char *scheme, size_t len)
+static const struct file_ops *provider_find(const char *scheme, size_t len)
 {
 	unsigned nr = atomic_load(&providers.nr);
 
@@ -74,12 +74,12 @@ int file_provider_find(const char *name, const struct file_ops **ret)
 	size_t len = scheme_len(name);
 	int r;
 
-	*ret = find(name, len);
+	*ret = provider_find(name, len);
 	if (!*ret) {
 		r = file_module_load(name, len);
 		if (r < 0)
 			return r;
-		*ret = r ? find(name, len) : NULL;
+		*ret = r ? provider_find(name, len) : NULL;
 	}
 	return *ret ? 0 : err_scheme(name, len);
 }
@@ -140,7 +140,7 @@ int file_provider_add(const struct file_ops *ops)
 		return err_set(EINVAL, "a provider of files without a scheme, or not complete");
 	(void)pthread_mutex_lock(&providers.lock);
 	nr = atomic_load(&providers.nr);
-	if (find(ops->scheme, len)) {
+	if (provider_find(ops->scheme, len)) {
 		r = err_set(EEXIST, "%s:// has a provider already", ops->scheme);
 	} else if (nr == FILE_PROVIDERS_MAX) {
 		r = err_set(ENOSPC, "there are %u providers of files already", nr);
@@ -154,7 +154,7 @@ int file_provider_add(const struct file_ops *ops)
 
 bool file_provider_has(const char *scheme, size_t len)
 {
-	return find(scheme, len);
+	return provider_find(scheme, len);
 }
 
 /* ---------------------------------------------------------------- wrappers */

@@ -59,7 +59,7 @@ static struct {
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned nr_ctxs;
 
-static struct threads_ctx *ctx_of(struct io_ctx *ctx)
+static struct threads_ctx *threads_ctx_of(struct io_ctx *ctx)
 {
 	return container_of(ctx, struct threads_ctx, base);
 }
@@ -78,7 +78,7 @@ static ssize_t call_read(const struct io_op *op, size_t len)
 }
 
 /* One system call. */
-static int64_t call(const struct io_op *op)
+static int64_t threads_call(const struct io_op *op)
 {
 	int64_t ask = io_op_ask(op);
 	ssize_t n;
@@ -106,19 +106,19 @@ static void perform(struct io_op *op)
 {
 	/* EAGAIN of a call that may wait: some resource is short for a moment. */
 	static const struct timespec moment = { .tv_nsec = (long)NSEC_PER_MSEC };
-	int64_t res = call(op);
+	int64_t res = threads_call(op);
 
 	while (!io_op_advance(op, res)) {
 		if (res == -EAGAIN)
 			(void)nanosleep(&moment, NULL);
-		res = call(op);
+		res = threads_call(op);
 	}
 }
 
 /* ------------------------------------------------------------------- pool */
 
 /* With pool.lock: wake the thread that slept last; false if none sleeps. */
-static bool wake_one(void)
+static bool threads_wake_one(void)
 {
 	struct pool_thread *w = pool.asleep;
 
@@ -131,7 +131,7 @@ static bool wake_one(void)
 }
 
 /* With pool.lock: until the thread is woken, or that time.  0 or ETIMEDOUT. */
-static int nap(struct pool_thread *w, uint64_t until)
+static int threads_wait_idle(struct pool_thread *w, uint64_t until)
 {
 	struct pool_thread **at = &pool.asleep;
 	int r = 0;
@@ -161,7 +161,7 @@ static struct io_op *next_op(struct pool_thread *w)
 		if (pool.stop)
 			return NULL;
 		pool.nr_idle++;
-		r = nap(w, last ? PST_NO_DEADLINE : until);
+		r = threads_wait_idle(w, last ? PST_NO_DEADLINE : until);
 		pool.nr_idle--;
 		if (r == ETIMEDOUT && !pool.queued.head && pool.nr_threads > 1)
 			return NULL;
@@ -170,14 +170,14 @@ static struct io_op *next_op(struct pool_thread *w)
 	return io_fifo_pop(&pool.queued);
 }
 
-static void *work(void *arg)
+static void *threads_work(void *arg)
 {
 	struct pool_thread *w = arg;
 	struct io_op *op;
 
 	(void)pthread_setname_np(pthread_self(), "pst-io");
 	(void)pthread_mutex_lock(&pool.lock);
-	pool.nr_idle--; /* see spawn() */
+	pool.nr_idle--; /* see threads_spawn() */
 	while ((op = next_op(w))) {
 		struct threads_ctx *ctx = op->ctx_data;
 
@@ -201,7 +201,7 @@ static void thread_free(struct pool_thread *w)
 }
 
 /* With pool.lock.  0 or -EAGAIN with a sentence. */
-static int spawn(void)
+static int threads_spawn(void)
 {
 	struct pool_thread *w = malloc(sizeof(*w));
 	int r;
@@ -209,7 +209,7 @@ static int spawn(void)
 	if (!w)
 		return err_set(EAGAIN, "no memory to start a thread for file operations");
 	cond_init_monotonic(&w->wake);
-	r = thread_start(&w->thread, work, w);
+	r = thread_start(&w->thread, threads_work, w);
 	if (r < 0) {
 		thread_free(w);
 		return r;
@@ -224,10 +224,10 @@ static int spawn(void)
  * With pool.lock: an idle thread for every operation that waits, as far as that goes.
  * Those there are, at least one, do the rest.
  */
-static void grow(void)
+static void threads_grow(void)
 {
 	while (pool.nr_queued > pool.nr_idle && pool.nr_threads < NR_THREADS_MAX)
-		if (spawn() < 0)
+		if (threads_spawn() < 0)
 			break;
 }
 
@@ -243,25 +243,25 @@ static void join_gone(struct pool_thread *w)
 	}
 }
 
-static int pool_start(void)
+static int threads_pool_start(void)
 {
 	int r;
 
 	cond_init_monotonic(&pool.none_left);
 	(void)pthread_mutex_lock(&pool.lock);
 	pool.stop = false;
-	r = spawn();
+	r = threads_spawn();
 	(void)pthread_mutex_unlock(&pool.lock);
 	if (r < 0)
 		(void)pthread_cond_destroy(&pool.none_left);
 	return r;
 }
 
-static void pool_stop(void)
+static void threads_pool_stop(void)
 {
 	(void)pthread_mutex_lock(&pool.lock);
 	pool.stop = true;
-	while (wake_one())
+	while (threads_wake_one())
 		;
 	while (pool.nr_threads)
 		(void)pthread_cond_wait(&pool.none_left, &pool.lock);
@@ -276,18 +276,18 @@ static int pool_get(void)
 
 	(void)pthread_mutex_lock(&life_lock);
 	if (!nr_ctxs)
-		r = pool_start();
+		r = threads_pool_start();
 	if (r == 0)
 		nr_ctxs++;
 	(void)pthread_mutex_unlock(&life_lock);
 	return r;
 }
 
-static void pool_put(void)
+static void threads_pool_put(void)
 {
 	(void)pthread_mutex_lock(&life_lock);
 	if (!--nr_ctxs)
-		pool_stop();
+		threads_pool_stop();
 	(void)pthread_mutex_unlock(&life_lock);
 }
 
@@ -318,16 +318,16 @@ static int threads_ctx_new(unsigned depth, struct io_ctx **ret)
 
 static void threads_ctx_free(struct io_ctx *base)
 {
-	struct threads_ctx *ctx = ctx_of(base);
+	struct threads_ctx *ctx = threads_ctx_of(base);
 
 	io_inbox_done(&ctx->inbox);
 	free(ctx);
-	pool_put();
+	threads_pool_put();
 }
 
 void threads_take(struct io_ctx *base, struct io_op *op)
 {
-	struct threads_ctx *ctx = ctx_of(base);
+	struct threads_ctx *ctx = threads_ctx_of(base);
 
 	op->ctx_data = ctx;
 	io_fifo_push(&ctx->queued, op);
@@ -360,7 +360,7 @@ static void run_nowait(struct threads_ctx *ctx)
 
 static int threads_flush(struct io_ctx *base)
 {
-	struct threads_ctx *ctx = ctx_of(base);
+	struct threads_ctx *ctx = threads_ctx_of(base);
 	struct pool_thread *gone;
 	struct io_op *op;
 	unsigned nr = 0;
@@ -372,8 +372,8 @@ static int threads_flush(struct io_ctx *base)
 	for (; (op = io_fifo_pop(&ctx->queued)); nr++)
 		io_fifo_push(&pool.queued, op);
 	pool.nr_queued += nr;
-	grow();
-	for (unsigned i = 0; i < nr && wake_one(); i++)
+	threads_grow();
+	for (unsigned i = 0; i < nr && threads_wake_one(); i++)
 		;
 	gone = TAKE_PTR(pool.gone);
 	(void)pthread_mutex_unlock(&pool.lock);
@@ -383,7 +383,7 @@ static int threads_flush(struct io_ctx *base)
 
 static unsigned threads_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 {
-	unsigned n = io_inbox_reap(&ctx_of(base)->inbox, ret, max);
+	unsigned n = io_inbox_reap(&threads_ctx_of(base)->inbox, ret, max);
 
 	base->nr_ops -= n;
 	return n;
@@ -393,12 +393,13 @@ static int threads_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 {
 	if (!base->nr_ops)
 		return 0; /* there is nothing to wait for */
-	return io_inbox_wait(&ctx_of(base)->inbox, MIN(MAX(min, 1u), base->nr_ops), deadline_ns);
+	return io_inbox_wait(&threads_ctx_of(base)->inbox, MIN(MAX(min, 1u), base->nr_ops),
+			     deadline_ns);
 }
 
 static void threads_cancel(struct io_ctx *base, struct io_op *op)
 {
-	struct threads_ctx *ctx = ctx_of(base);
+	struct threads_ctx *ctx = threads_ctx_of(base);
 	bool waits = io_fifo_remove(&ctx->queued, op);
 
 	/* One inside a system call goes on until that ends, and not further. */
@@ -418,7 +419,7 @@ static void threads_cancel(struct io_ctx *base, struct io_op *op)
 
 static int threads_arm(struct io_ctx *base, int efd, bool armed)
 {
-	io_inbox_arm(&ctx_of(base)->inbox, efd, armed);
+	io_inbox_arm(&threads_ctx_of(base)->inbox, efd, armed);
 	return 0;
 }
 

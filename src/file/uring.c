@@ -207,11 +207,11 @@ bool uring_take_over(struct uring_ctx *ctx, int err)
 		(void)threads_backend.arm(threads, ctx->efd, ctx->armed);
 	ctx->threads = threads;
 	ctx->base.ring_err = -err;
-	ctx->nr_files = 0; /* is_plain() is false from now on */
+	ctx->nr_files = 0; /* uring_is_plain() is false from now on */
 	return true;
 }
 
-static inline int submit(struct uring_ctx *ctx)
+static inline int uring_submit(struct uring_ctx *ctx)
 {
 	/* Kernels without SUBMIT_ALL stop behind an operation that they refuse. */
 	while (io_uring_sq_ready(&ctx->ring) || ctx->to_cancel.head) {
@@ -238,7 +238,7 @@ static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t as
 	struct io_uring_sqe *sqe = unlikely(ctx->threads) ? NULL : next_sqe(ctx);
 
 	/* There is room for every operation, but cancels take some too. */
-	if (unlikely(!sqe) && !ctx->threads && submit(ctx) == 0)
+	if (unlikely(!sqe) && !ctx->threads && uring_submit(ctx) == 0)
 		sqe = next_sqe(ctx);
 	if (unlikely(!sqe)) {
 		if (!ctx->threads)
@@ -258,7 +258,7 @@ static inline bool does_not_wait(const struct io_op *op)
 	return op->flags & IO_OP_NOWAIT && !(op->file->caps & FILE_MAY_HANG);
 }
 
-static _noinline_ int start(struct uring_ctx *ctx, struct io_op *op, bool may_wait)
+static _noinline_ int uring_start(struct uring_ctx *ctx, struct io_op *op, bool may_wait)
 {
 	int64_t ask = io_op_ask(op);
 
@@ -284,7 +284,7 @@ static _noinline_ int start(struct uring_ctx *ctx, struct io_op *op, bool may_wa
 }
 
 /* Are the operation's file and memory registered, and can it go into the ring as it is? */
-static inline bool is_plain(const struct uring_ctx *ctx, const struct io_op *op)
+static inline bool uring_is_plain(const struct uring_ctx *ctx, const struct io_op *op)
 {
 	const struct local_file *f = local_of(op->file);
 
@@ -294,13 +294,13 @@ static inline bool is_plain(const struct uring_ctx *ctx, const struct io_op *op)
 	       likely(!(op->flags & IO_OP_NOWAIT) || io_uring_sq_ready(&ctx->ring));
 }
 
-/* Start a plain operation, as most are.  0, or -EAGAIN: start() has to do it. */
+/* Start a plain operation, as most are.  0, or -EAGAIN: uring_start() has to do it. */
 static inline int start_plain(struct uring_ctx *ctx, struct io_op *op)
 {
 	int slot = uring_bufs_find(&ctx->bufs, op->reg, (uintptr_t)op->buf, op->len);
 	struct io_uring_sqe *sqe;
 
-	if (unlikely(slot < 0) || unlikely(!is_plain(ctx, op)))
+	if (unlikely(slot < 0) || unlikely(!uring_is_plain(ctx, op)))
 		return -EAGAIN;
 	sqe = next_sqe(ctx);
 	if (unlikely(!sqe))
@@ -335,7 +335,7 @@ int uring_queue(struct io_ctx *base, struct io_op *op)
 	if (unlikely(base->nr_ops >= base->depth))
 		return -EAGAIN;
 	io_op_begin(op);
-	if (unlikely(start_plain(ctx, op) < 0) && start(ctx, op, false) < 0)
+	if (unlikely(start_plain(ctx, op) < 0) && uring_start(ctx, op, false) < 0)
 		return -EAGAIN;
 	base->nr_ops++;
 	if (is_due(ctx, op))
@@ -360,7 +360,7 @@ int uring_flush(struct io_ctx *base)
 		read_inline(ctx, TAKE_PTR(ctx->lone), RWF_NOWAIT);
 	while (unlikely(ctx->inline_reads.head))
 		read_inline(ctx, io_fifo_pop(&ctx->inline_reads), 0);
-	r = submit(ctx);
+	r = uring_submit(ctx);
 	if (unlikely(ctx->threads))
 		r = threads_backend.flush(ctx->threads);
 	ctx->owe_submit = r < 0;
@@ -374,14 +374,14 @@ static void restart(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
 	/* Where a file has O_NONBLOCK or a device's queue is full, the kernel answers EAGAIN
 	 * instead of waiting; its own threads may wait. */
-	if (start(ctx, op, res == -EAGAIN) < 0)
+	if (uring_start(ctx, op, res == -EAGAIN) < 0)
 		uring_push_done(ctx, op, -EINTR); /* no room: come back at the next reap() */
 	else
 		ctx->owe_submit = true;
 }
 
 /* True when op is finished. */
-static inline bool complete(struct uring_ctx *ctx, struct io_op *op, int64_t res)
+static inline bool uring_complete(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
 	if (likely(io_op_advance(op, res))) {
 		if (unlikely(op->canceled) && ctx->to_cancel.head)
@@ -417,7 +417,7 @@ static unsigned reap_done(struct uring_ctx *ctx, struct io_op **ret, unsigned ma
 		struct io_op *op = io_fifo_pop(&ctx->done);
 
 		ctx->nr_done--;
-		if (complete(ctx, op, op->res))
+		if (uring_complete(ctx, op, op->res))
 			ret[n++] = op;
 	}
 	return n;
@@ -441,7 +441,7 @@ static unsigned reap_ring(struct uring_ctx *ctx, struct io_op **ret, unsigned ma
 		if (unlikely(tag == TAG_DROPPED)) {
 			op->res = -ECANCELED;
 			ret[n++] = op;
-		} else if (likely(complete(ctx, op, of_thread(op, cqe->res)))) {
+		} else if (likely(uring_complete(ctx, op, of_thread(op, cqe->res)))) {
 			ret[n++] = op;
 		}
 	}

@@ -35,7 +35,7 @@ static bool may_lock(void)
  * may refuse them all the same.  It also counts whole huge pages, and other processes of the user,
  * which nobody can ask it about.
  */
-static int charge(const struct uring_bufs *t, uint64_t len)
+static int uring_bufs_charge(const struct uring_bufs *t, uint64_t len)
 {
 	uint64_t now = atomic_load(&locked_bytes);
 	struct rlimit rl;
@@ -60,7 +60,7 @@ static void uncharge(const struct uring_bufs *t, uint64_t len)
 /* ------------------------------------------------------------- registering */
 
 /* Are all of these pages there, so that registering faults none in? */
-static bool resident(uintptr_t start, uintptr_t end)
+static bool uring_bufs_resident(uintptr_t start, uintptr_t end)
 {
 	unsigned char there[IO_BUF_MAX / 4096 + 1];
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -92,7 +92,7 @@ static int slot_set(struct uring_bufs *t, uint32_t slot, uintptr_t start, uintpt
 
 	if (t->err)
 		return t->err;
-	err = charge(t, end - start);
+	err = uring_bufs_charge(t, end - start);
 	if (err)
 		return err;
 	err = fault_hit(FAULT_FILE_PIN);
@@ -125,7 +125,7 @@ static void piece_try(struct uring_bufs *t, const struct io_buf *b, uint32_t pie
 	if (now < t->next)
 		return;
 	s->moved = 0;
-	if (!resident(start, end))
+	if (!uring_bufs_resident(start, end))
 		return;
 	s->err = slot_set(t, b->idx + piece, start, end);
 	t->next = now + (now_ns() - now) * REGISTER_SHARE;

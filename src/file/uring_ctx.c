@@ -33,7 +33,7 @@ static void add_tables(struct uring_ctx *ctx)
 }
 
 /* Called by whoever frees the file, from any thread. */
-static void forget_file(struct ctx_tables *t, uint32_t idx)
+static void uring_ctx_forget_file(struct ctx_tables *t, uint32_t idx)
 {
 	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
 	int none[2] = { -1, -1 };
@@ -44,14 +44,14 @@ static void forget_file(struct ctx_tables *t, uint32_t idx)
 	(void)io_uring_register_files_update(&ctx->ring, 2 * idx, none, 2);
 }
 
-static void forget_buf(struct ctx_tables *t, uint32_t idx, unsigned nr)
+static void uring_ctx_forget_buf(struct ctx_tables *t, uint32_t idx, unsigned nr)
 {
 	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
 
 	uring_bufs_forget(&ctx->bufs, idx, nr);
 }
 
-static int ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret)
+static int uring_new_ctx(const struct io_backend *ops, unsigned depth, struct io_ctx **ret)
 {
 	struct uring_ctx *ctx = calloc(1, sizeof(*ctx));
 	int r;
@@ -69,8 +69,8 @@ static int ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx *
 	/* A forked child must not work on its parent's ring. */
 	(void)io_uring_ring_dontfork(&ctx->ring);
 	add_tables(ctx);
-	ctx->tables.forget_file = forget_file;
-	ctx->tables.forget_buf = forget_buf;
+	ctx->tables.forget_file = uring_ctx_forget_file;
+	ctx->tables.forget_buf = uring_ctx_forget_buf;
 	ctx_tables_add(&ctx->tables);
 	*ret = &ctx->base;
 	return 0;
@@ -78,12 +78,12 @@ static int ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx *
 
 static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
 {
-	return ctx_new(&uring_backend, depth, ret);
+	return uring_new_ctx(&uring_backend, depth, ret);
 }
 
 static int uring_or_threads_ctx_new(unsigned depth, struct io_ctx **ret)
 {
-	return ctx_new(&uring_or_threads_backend, depth, ret);
+	return uring_new_ctx(&uring_or_threads_backend, depth, ret);
 }
 
 static bool any_registered(const struct uring_ctx *ctx)
@@ -157,7 +157,7 @@ static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
  * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
  * Completing an operation is cheaper, too, if nobody has to be woken.
  */
-static bool spin(struct uring_ctx *ctx, unsigned min)
+static bool uring_ctx_spin(struct uring_ctx *ctx, unsigned min)
 {
 	uint64_t end;
 
@@ -198,7 +198,7 @@ static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 		return 0;
 	if (unlikely(ctx->threads))
 		return wait_for_threads(ctx, min, deadline_ns);
-	if (spin(ctx, min))
+	if (uring_ctx_spin(ctx, min))
 		return 0;
 	r = enter_wait(ctx, min, deadline_ns);
 	return uring_is_forbidden(r) && uring_take_over(ctx, r) ? 0 : r;

@@ -53,14 +53,14 @@ struct writers {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct writers *buckets[BUCKETS];
 
-static struct writers **bucket(dev_t dev, ino_t ino)
+static struct writers **writers_bucket(dev_t dev, ino_t ino)
 {
 	return &buckets[(dev * 31 + ino) % BUCKETS];
 }
 
 int writers_get(dev_t dev, ino_t ino, struct writers **ret)
 {
-	struct writers **head = bucket(dev, ino), *w;
+	struct writers **head = writers_bucket(dev, ino), *w;
 
 	(void)pthread_mutex_lock(&lock);
 	for (w = *head; w; w = w->next)
@@ -88,7 +88,7 @@ void writers_put(struct writers *w)
 		return;
 	(void)pthread_mutex_lock(&lock);
 	if (--w->refs == 0) {
-		for (p = bucket(w->dev, w->ino); *p != w; p = &(*p)->next)
+		for (p = writers_bucket(w->dev, w->ino); *p != w; p = &(*p)->next)
 			;
 		*p = w->next;
 		free(w);

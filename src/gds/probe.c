@@ -64,7 +64,7 @@ static int unless_changed(const struct probe *p, int err)
 	return err;
 }
 
-static int open_file(struct probe *p, const char *path)
+static int probe_open_file(struct probe *p, const char *path)
 {
 	int r = file_open(path, PST_FILE_READ, 0, &p->file);
 
@@ -126,7 +126,7 @@ static enum cufile_mode by_exclusion(void)
 	return info.nvfs_major || info.nvfs_minor ? CUFILE_MODE_NVFS : CUFILE_MODE_P2PDMA;
 }
 
-static int transfer(struct probe *p)
+static int probe_transfer(struct probe *p)
 {
 	struct cufile_counts before, after;
 	bool counted = cufile_counts(p->info.uuid, false, &before) == 0;
@@ -146,7 +146,7 @@ static int transfer(struct probe *p)
 }
 
 /* -EAGAIN: somebody writes to the file. */
-static int compare(struct probe *p)
+static int probe_compare(struct probe *p)
 {
 	uint64_t i = 0;
 	int r = mem_copy_sync(p->mem, MEM_FROM_DEVICE, mem_off(p), p->back, p->there);
@@ -178,8 +178,8 @@ static int try_once(struct probe *p)
 	if (r == 0)
 		r = fill_memory(p);
 	if (r == 0)
-		r = transfer(p);
-	return r < 0 ? r : compare(p);
+		r = probe_transfer(p);
+	return r < 0 ? r : probe_compare(p);
 }
 
 static int read_direct(void *arg)
@@ -204,9 +204,9 @@ static int read_direct(void *arg)
 	return r;
 }
 
-static int probe(struct probe *p, const char *path, const char *device)
+static int probe_path(struct probe *p, const char *path, const char *device)
 {
-	int r = open_file(p, path);
+	int r = probe_open_file(p, path);
 
 	if (r == 0)
 		r = make_memory(p, device);
@@ -215,7 +215,7 @@ static int probe(struct probe *p, const char *path, const char *device)
 
 /* ------------------------------------------------------------------ answer */
 
-static void answer(const struct cufile_verdict *v)
+static void probe_answer(const struct cufile_verdict *v)
 {
 	char line[600];
 	int n;
@@ -257,7 +257,7 @@ int main(int argc, char **argv)
 	(void)setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1);
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 	p.off = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
-	p.v.err = probe(&p, argv[1], argv[2]);
+	p.v.err = probe_path(&p, argv[1], argv[2]);
 	/* A way is only called by its name when it was found good. */
 	if (p.v.err < 0)
 		p.v.mode = CUFILE_MODE_UNKNOWN;
@@ -266,7 +266,7 @@ int main(int argc, char **argv)
 	p.v.version = info.version;
 	p.v.nvfs_major = info.nvfs_major;
 	p.v.nvfs_minor = info.nvfs_minor;
-	answer(&p.v);
+	probe_answer(&p.v);
 	/* The driver is not closed: that takes long, and may hang. */
 	_exit(0);
 }

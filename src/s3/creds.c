@@ -62,7 +62,7 @@ static int keys_set(struct keys *ret, const char *id, const char *secret, const 
 
 /* ------------------------------------------------------------------- files */
 
-static char *trim(char *s)
+static char *creds_trim(char *s)
 {
 	size_t len;
 
@@ -79,9 +79,9 @@ static bool is_section(char *line, const char *profile)
 	char *name;
 
 	line[strcspn(line, "]")] = '\0';
-	name = trim(line + 1);
+	name = creds_trim(line + 1);
 	if (strncmp(name, "profile", 7) == 0 && isspace((unsigned char)name[7]))
-		name = trim(name + 8);
+		name = creds_trim(name + 8);
 	return strcmp(name, profile) == 0;
 }
 
@@ -94,7 +94,7 @@ static bool ini_find(const char *path, const char *profile, const char *key, cha
 
 	while (f && !found && fgets(line, sizeof(line), f)) {
 		bool nested = line[0] == ' ' || line[0] == '\t'; /* of a table such as "s3 =" */
-		char *at = trim(line), *eq;
+		char *at = creds_trim(line), *eq;
 
 		if (*at == '[') {
 			in = is_section(at, profile);
@@ -104,9 +104,9 @@ static bool ini_find(const char *path, const char *profile, const char *key, cha
 		if (!in || nested || *at == '#' || *at == ';' || !eq)
 			continue;
 		*eq = '\0';
-		found = strcasecmp(trim(at), key) == 0;
+		found = strcasecmp(creds_trim(at), key) == 0;
 		if (found)
-			(void)snprintf(ret, len, "%s", trim(eq + 1));
+			(void)snprintf(ret, len, "%s", creds_trim(eq + 1));
 	}
 	explicit_bzero(line, sizeof(line));
 	if (f)
@@ -178,7 +178,7 @@ static time_t when(const char *iso)
 }
 
 /* Keep keys with their time; the caller gets a copy. */
-static int keep(struct keys *k, const char *expires, struct keys *ret)
+static int creds_keep(struct keys *k, const char *expires, struct keys *ret)
 {
 	time_t at = when(expires);
 
@@ -207,7 +207,7 @@ static int keys_of(const char *text, find_fn find, const char *token_name, const
 	(void)find(text, "Expiration", expires, sizeof(expires));
 	r = keys_set(&k, id, secret, token, from);
 	if (r == 0)
-		r = keep(&k, expires, ret);
+		r = creds_keep(&k, expires, ret);
 	explicit_bzero(secret, sizeof(secret));
 	explicit_bzero(token, sizeof(token));
 	return r;
@@ -223,7 +223,7 @@ static int read_token(const char *path, char *ret, size_t len)
 	n = fread(ret, 1, len - 1, f);
 	(void)fclose(f);
 	ret[n] = '\0';
-	(void)trim(ret);
+	(void)creds_trim(ret);
 	return 0;
 }
 
@@ -322,7 +322,8 @@ static int machine(struct keys *ret)
 		       ANSWER_MAX, &token);
 	if (r < 0)
 		return r;
-	(void)snprintf(header, sizeof(header), "X-aws-ec2-metadata-token: %.900s", trim(token));
+	(void)snprintf(header, sizeof(header), "X-aws-ec2-metadata-token: %.900s",
+		       creds_trim(token));
 	(void)snprintf(url, sizeof(url), "%.200s%s", endpoint, roles);
 	r = http_fetch(url, "GET", NULL, header, MACHINE_MS, ANSWER_MAX, &role);
 	if (r < 0)
@@ -350,7 +351,7 @@ static int from_profile(struct keys *ret)
 	return r;
 }
 
-static int find(struct keys *ret)
+static int creds_find(struct keys *ret)
 {
 	const char *role = env("AWS_ROLE_ARN"), *file = env("AWS_WEB_IDENTITY_TOKEN_FILE");
 	const char *relative = env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
@@ -387,7 +388,7 @@ int creds_get(struct keys *ret)
 	if (id)
 		return keys_set(ret, id, secret, env("AWS_SESSION_TOKEN"), "the environment");
 	(void)pthread_mutex_lock(&kept.lock);
-	r = find(ret);
+	r = creds_find(ret);
 	(void)pthread_mutex_unlock(&kept.lock);
 	return r;
 }

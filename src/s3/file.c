@@ -208,7 +208,7 @@ static int open_to_write(struct s3_file *f, uint32_t flags)
 	return upload_new(f, excl, &f->up);
 }
 
-static void s3_free(struct file *file)
+static void s3_file_free(struct file *file)
 {
 	struct s3_file *f = s3_file_of(file);
 
@@ -228,8 +228,8 @@ bool where_is_bucket(const char *name)
 	return !slash || !slash[1];
 }
 
-static int open_file(const struct file_ops *ops, const char *name, uint32_t flags,
-		     struct file **ret)
+static int s3_open_file(const struct file_ops *ops, const char *name, uint32_t flags,
+			struct file **ret)
 {
 	struct s3_file *f = calloc(1, sizeof(*f));
 	int r;
@@ -255,7 +255,7 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 	else if (r == 0)
 		r = flags & PST_FILE_WRITE ? open_to_write(f, flags) : open_to_read(f, flags);
 	if (r < 0) {
-		s3_free(&f->file);
+		s3_file_free(&f->file);
 		return r;
 	}
 	*ret = &f->file;
@@ -274,14 +274,14 @@ static int s3_size(const struct file *file, uint64_t *ret)
 	static int NAME##_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret) \
 	{                                                                                          \
 		(void)mode;                                                                        \
-		return open_file(&NAME##_ops, name, flags, ret);                                   \
+		return s3_open_file(&NAME##_ops, name, flags, ret);                                \
 	}                                                                                          \
 	const struct file_ops NAME##_ops = {                                                       \
 		.scheme = SCHEME,                                                                  \
 		.backend = &s3_backend,                                                            \
 		.hop = PST_PATH_TCP,                                                               \
 		.open = NAME##_open,                                                               \
-		.free = s3_free,                                                                   \
+		.free = s3_file_free,                                                              \
 		.size = s3_size,                                                                   \
 		.names = &(NAMES),                                                                 \
 	}
@@ -290,7 +290,8 @@ OPS(s3_file, "s3", s3_names_ops);
 OPS(https_file, "https", http_names_ops);
 OPS(http_file, "http", http_names_ops);
 
-static int begin(const struct file_module_host *h, const char *scheme, const struct file_ops **ret)
+static int s3_file_begin(const struct file_module_host *h, const char *scheme,
+			 const struct file_ops **ret)
 {
 	static const struct file_ops *const all[] = { &s3_file_ops, &https_file_ops,
 						      &http_file_ops };
@@ -302,4 +303,4 @@ static int begin(const struct file_module_host *h, const char *scheme, const str
 	return 0;
 }
 
-FILE_MODULE(begin);
+FILE_MODULE(s3_file_begin);

@@ -142,7 +142,7 @@ static void keep_plain(char *text)
 	*to = '\0';
 }
 
-static bool code_of(const struct call *c, char *ret, size_t len)
+static bool http_code_of(const struct call *c, char *ret, size_t len)
 {
 	if (!c->text || !xml_find(c->text, "Code", ret, len)) {
 		ret[0] = '\0';
@@ -156,7 +156,7 @@ static bool code_is(const struct call *c, const char *code)
 {
 	char is[64];
 
-	return code_of(c, is, sizeof(is)) && strcmp(is, code) == 0;
+	return http_code_of(c, is, sizeof(is)) && strcmp(is, code) == 0;
 }
 
 struct meaning {
@@ -203,7 +203,7 @@ static void set_status_error(struct call *c)
 	char code[64];
 	long status = c->answer.status;
 
-	(void)code_of(c, code, sizeof(code));
+	(void)http_code_of(c, code, sizeof(code));
 	for (; m < &meanings[ARRAY_SIZE(meanings) - 1]; m++) {
 		bool family = m->status == 500 && status > 500;
 
@@ -308,7 +308,7 @@ static bool is_good(long status)
 }
 
 /* Look at the headers once, before any byte is used. */
-static bool look(struct call *c)
+static bool http_look(struct call *c)
 {
 	if (c->looked)
 		return c->err == 0;
@@ -355,7 +355,7 @@ static size_t on_data(char *data, size_t size, size_t nr, void *arg)
 	struct call *c = arg;
 	size_t len = size * nr;
 
-	if (!look(c))
+	if (!http_look(c))
 		return 0;
 	if (!c->to || !is_good(c->answer.status))
 		return keep_text(c, data, len) ? len : 0;
@@ -695,7 +695,7 @@ static bool at_once(struct call *c)
 }
 
 /* Follow a redirect of an https:// name.  Requests with our signature are never redirected. */
-static bool follow(struct call *c)
+static bool http_follow(struct call *c)
 {
 	const char *to = NULL;
 
@@ -801,7 +801,7 @@ static void finished(struct call *c, CURLcode code)
 		call_end(c);
 		return;
 	}
-	if (code == CURLE_OK && !look(c)) {
+	if (code == CURLE_OK && !http_look(c)) {
 		call_end(c);
 		return;
 	}
@@ -815,7 +815,7 @@ static void finished(struct call *c, CURLcode code)
 	}
 	if (c->answer.status >= 300 && c->answer.status <= 308 && c->answer.status != 304 &&
 	    !*c->answer.region) {
-		if (!follow(c))
+		if (!http_follow(c))
 			call_end(c);
 		return;
 	}
@@ -845,7 +845,7 @@ static void run_jobs(struct http_job *j)
 	}
 }
 
-static bool is_full(const struct where *w)
+static bool http_is_full(const struct where *w)
 {
 	unsigned nr = 0;
 
@@ -864,7 +864,8 @@ static struct call *take_ready(uint64_t now)
 		struct call *c = *at;
 
 		if (c->deadline_ns > now) {
-			if (c->where != full && self.nr_running < CALLS_MAX && is_full(c->where))
+			if (c->where != full && self.nr_running < CALLS_MAX &&
+			    http_is_full(c->where))
 				full = c->where;
 			if (c->where == full || self.nr_running >= CALLS_MAX) {
 				self.due_ns = MIN(self.due_ns, c->deadline_ns);
@@ -917,7 +918,7 @@ static void start_later(uint64_t now)
 	}
 }
 
-static void take_finished(void)
+static void http_take_finished(void)
 {
 	CURLMsg *m;
 	int left;
@@ -933,7 +934,7 @@ static void take_finished(void)
 	}
 }
 
-static int wait_ms(uint64_t now)
+static int http_wait_ms(uint64_t now)
 {
 	uint64_t at = now + HTTP_LINGER_S * NSEC_PER_SEC;
 
@@ -944,7 +945,7 @@ static int wait_ms(uint64_t now)
 	return (int)((MAX(at, now) - now) / NSEC_PER_MSEC + 1);
 }
 
-static bool has_work(void)
+static bool http_has_work(void)
 {
 	return self.ready || self.later || self.nr_running;
 }
@@ -956,7 +957,7 @@ static void end_self(CURLM *multi)
 	(void)curl_multi_cleanup(multi);
 }
 
-static void *run(void *arg)
+static void *s3_http_run(void *arg)
 {
 	uint64_t idle_ns = now_ns();
 	int still;
@@ -969,7 +970,7 @@ static void *run(void *arg)
 		(void)pthread_mutex_lock(&box.lock);
 		jobs = box.head;
 		box.head = box.tail = NULL;
-		if (jobs || box.users || has_work())
+		if (jobs || box.users || http_has_work())
 			idle_ns = now_ns();
 		end = now_ns() - idle_ns >= HTTP_LINGER_S * NSEC_PER_SEC;
 		if (end) {
@@ -985,9 +986,9 @@ static void *run(void *arg)
 		start_later(now_ns());
 		start_ready();
 		(void)curl_multi_perform(self.multi, &still);
-		take_finished();
+		http_take_finished();
 		start_ready();
-		(void)curl_multi_poll(self.multi, NULL, 0, wait_ms(now_ns()), NULL);
+		(void)curl_multi_poll(self.multi, NULL, 0, http_wait_ms(now_ns()), NULL);
 	}
 }
 
@@ -1013,7 +1014,7 @@ static int start_thread(void)
 	self.due_ns = UINT64_MAX;
 	self.stirred = false;
 	self.nr_running = self.nr_idle = 0;
-	r = thread_start(&t, run, NULL);
+	r = thread_start(&t, s3_http_run, NULL);
 	if (r < 0) {
 		(void)curl_multi_cleanup(box.multi);
 		box.multi = NULL;

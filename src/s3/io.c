@@ -41,7 +41,7 @@ static struct {
 /* The thread's own. */
 static struct task *tasks;
 
-static struct s3_ctx *ctx_of(struct io_ctx *base)
+static struct s3_ctx *io_ctx_of(struct io_ctx *base)
 {
 	return container_of(base, struct s3_ctx, base);
 }
@@ -57,7 +57,7 @@ void op_end(struct io_op *op, int64_t res)
 
 /* ------------------------------------------------------------------- reads */
 
-static void range_done(struct call *c);
+static void io_range_done(struct call *c);
 
 static int range_check(struct call *c)
 {
@@ -82,7 +82,7 @@ static int start_range(struct task *t, unsigned i)
 		.to = (char *)t->op->buf + t->at,
 		.deadline_ns = t->op->deadline_ns,
 		.check = range_check,
-		.done = range_done,
+		.done = io_range_done,
 		.arg = t,
 	};
 	t->at += c->len;
@@ -119,7 +119,7 @@ static void cancel_calls(struct task *t)
 	t->starting = false;
 }
 
-static void range_done(struct call *c)
+static void io_range_done(struct call *c)
 {
 	struct task *t = c->arg;
 
@@ -232,7 +232,7 @@ static int s3_ctx_new(unsigned depth, struct io_ctx **ret)
 
 static void s3_ctx_free(struct io_ctx *base)
 {
-	struct s3_ctx *c = ctx_of(base);
+	struct s3_ctx *c = io_ctx_of(base);
 
 	io_inbox_done(&c->in);
 	free(c);
@@ -241,7 +241,7 @@ static void s3_ctx_free(struct io_ctx *base)
 
 static int s3_queue(struct io_ctx *base, struct io_op *op)
 {
-	struct s3_ctx *c = ctx_of(base);
+	struct s3_ctx *c = io_ctx_of(base);
 
 	if (base->nr_ops >= base->depth)
 		return -EAGAIN;
@@ -254,7 +254,7 @@ static int s3_queue(struct io_ctx *base, struct io_op *op)
 
 static int s3_flush(struct io_ctx *base)
 {
-	struct s3_ctx *c = ctx_of(base);
+	struct s3_ctx *c = io_ctx_of(base);
 	struct io_op *op;
 
 	if (!c->queued.head)
@@ -273,7 +273,7 @@ static int s3_flush(struct io_ctx *base)
 
 static unsigned s3_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 {
-	unsigned n = base->nr_ops ? io_inbox_reap(&ctx_of(base)->in, ret, max) : 0;
+	unsigned n = base->nr_ops ? io_inbox_reap(&io_ctx_of(base)->in, ret, max) : 0;
 
 	base->nr_ops -= n;
 	return n;
@@ -294,7 +294,7 @@ static void s3_cancel(struct io_ctx *base, struct io_op *op)
 
 static int s3_arm(struct io_ctx *base, int efd, bool armed)
 {
-	io_inbox_arm(&ctx_of(base)->in, efd, armed);
+	io_inbox_arm(&io_ctx_of(base)->in, efd, armed);
 	return 0;
 }
 

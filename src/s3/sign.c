@@ -93,7 +93,7 @@ char *encode_query(const struct pair *pairs, size_t nr)
 
 /* ----------------------------------------------------------------- digests */
 
-static void hex(const uint8_t *digest, char ret[SHA_HEX_LEN])
+static void sign_hex(const uint8_t *digest, char ret[SHA_HEX_LEN])
 {
 	for (unsigned i = 0; i < SHA_LEN; i++)
 		(void)snprintf(ret + (size_t)2 * i, 3, "%02x", digest[i]);
@@ -104,7 +104,7 @@ void sha256_hex(const void *data, size_t len, char ret[SHA_HEX_LEN])
 	uint8_t digest[EVP_MAX_MD_SIZE] = { 0 };
 
 	(void)EVP_Digest(data, len, digest, NULL, EVP_sha256(), NULL);
-	hex(digest, ret);
+	sign_hex(digest, ret);
 }
 
 static bool hmac(const void *key, size_t key_len, const char *text, uint8_t ret[SHA_LEN])
@@ -135,7 +135,7 @@ struct line {
 	size_t idx; /* headers of one name keep their order */
 };
 
-static int by_name(const void *a, const void *b)
+static int sign_by_name(const void *a, const void *b)
 {
 	const struct line *x = a, *y = b;
 	int r = strcmp(x->name, y->name);
@@ -203,7 +203,7 @@ static int sort_headers(const struct to_sign *s, struct line *l)
 		l[i].value = s->headers[i].value;
 		l[i].idx = i;
 	}
-	qsort(l, s->nr_headers, sizeof(*l), by_name);
+	qsort(l, s->nr_headers, sizeof(*l), sign_by_name);
 	return 0;
 }
 
@@ -263,7 +263,7 @@ char *sign(const struct keys *k, const struct to_sign *s)
 	ok = ok && signing_key(k, s, key) && hmac(key, sizeof(key), text, digest);
 	explicit_bzero(key, sizeof(key));
 	if (ok)
-		hex(digest, signature);
+		sign_hex(digest, signature);
 	to = ok ? open_memstream(&ret, &len) : NULL;
 	if (!to) {
 		(void)err_set(ENOMEM, "a request cannot be signed: out of memory");

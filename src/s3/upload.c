@@ -68,7 +68,7 @@ static struct upload *uploads;
 static void pump(struct upload *u);
 static void close_step(struct upload *u);
 
-static void end_all(struct io_fifo *ops, int err)
+static void upload_end_all(struct io_fifo *ops, int err)
 {
 	struct io_op *op;
 
@@ -76,7 +76,7 @@ static void end_all(struct io_fifo *ops, int err)
 		op_end(op, err);
 }
 
-static void fail(struct upload *u, int err, const char *why)
+static void upload_fail(struct upload *u, int err, const char *why)
 {
 	if (u->err == 0) {
 		u->err = err;
@@ -86,8 +86,8 @@ static void fail(struct upload *u, int err, const char *why)
 	for (unsigned i = 0; i < PARTS_MAX; i++)
 		if (u->parts[i].sending)
 			call_cancel(&u->parts[i].call);
-	end_all(&u->writes, u->err);
-	end_all(&u->syncs, u->err);
+	upload_end_all(&u->writes, u->err);
+	upload_end_all(&u->syncs, u->err);
 }
 
 /* A call of the upload itself.  The names and values of its query go in pairs. */
@@ -137,12 +137,12 @@ static int keep_etag(struct upload *u, unsigned nr, const char *etag)
 	return u->etags[nr] ? 0 : err_set(ENOMEM, "out of memory");
 }
 
-static bool is_sent(const struct upload *u, unsigned nr)
+static bool upload_is_sent(const struct upload *u, unsigned nr)
 {
 	return nr < u->nr_etags && u->etags[nr];
 }
 
-static void part_done(struct call *c)
+static void upload_part_done(struct call *c)
 {
 	struct part *p = c->arg;
 	struct upload *u = p->up;
@@ -159,14 +159,14 @@ static void part_done(struct call *c)
 			(void)snprintf(c->why, sizeof(c->why), "%s", err_text());
 	}
 	if (r < 0 && u->err == 0)
-		fail(u, r, c->why);
+		upload_fail(u, r, c->why);
 	if (u->closing)
 		close_step(u);
 	else if (u->err == 0)
 		pump(u);
 }
 
-static void created(struct call *c)
+static void upload_created(struct call *c)
 {
 	struct upload *u = c->arg;
 	char id[1024];
@@ -183,7 +183,7 @@ static void created(struct call *c)
 		r = u->id ? 0 : -ENOMEM;
 	}
 	if (r < 0)
-		fail(u, r, c->why);
+		upload_fail(u, r, c->why);
 	if (u->closing)
 		close_step(u);
 	else if (u->err == 0)
@@ -204,7 +204,7 @@ static void send_part(struct part *p, uint64_t len)
 		.body = p->buf,
 		.body_len = len,
 		.deadline_ns = UINT64_MAX,
-		.done = part_done,
+		.done = upload_part_done,
 		.arg = p,
 	};
 	p->call.broken = !p->call.query;
@@ -234,7 +234,7 @@ static bool add_span(struct part *p, uint64_t from, uint64_t to)
 	return true;
 }
 
-static bool holds(const struct part *p, uint64_t len)
+static bool upload_holds(const struct part *p, uint64_t len)
 {
 	return p->nr_spans == 1 && p->spans[0].from == 0 && p->spans[0].to >= len;
 }
@@ -244,7 +244,7 @@ static int part_for(struct upload *u, unsigned nr, struct part **ret)
 {
 	struct part *free_part = NULL;
 
-	if (is_sent(u, nr))
+	if (upload_is_sent(u, nr))
 		return err_set(EINVAL,
 			       "%.200s: bytes of an object that were sent already cannot be "
 			       "written again; write it from front to back",
@@ -296,7 +296,7 @@ static int copy_write(struct upload *u, struct io_op *op)
 				    u->file->where->shown, SPANS_MAX, (unsigned)(PART_LEN >> 20));
 		if (r < 0)
 			return r;
-		p->full = holds(p, PART_LEN);
+		p->full = upload_holds(p, PART_LEN);
 		op->moved += n;
 		if (off + n > u->size)
 			u->size = off + n;
@@ -320,7 +320,7 @@ static void send_full(struct upload *u)
 			send_part(p, PART_LEN);
 	}
 	if (any && !u->id && !u->busy)
-		start_call(u, "POST", q, ARRAY_SIZE(q), created);
+		start_call(u, "POST", q, ARRAY_SIZE(q), upload_created);
 }
 
 /* ----------------------------------------------------------------- publish */
@@ -347,12 +347,12 @@ static void published(struct call *c)
 	u->body = NULL;
 	if (r == 0) {
 		u->published = true;
-		end_all(&u->syncs, 0);
+		upload_end_all(&u->syncs, 0);
 	} else if (r == -EIO && c->err == 0 && ++u->complete_tries < COMPLETE_TRIES) {
 		if (!u->closing)
 			pump(u);
 	} else {
-		fail(u, r, c->why);
+		upload_fail(u, r, c->why);
 	}
 	if (u->closing)
 		close_step(u);
@@ -370,14 +370,14 @@ static void put_small(struct upload *u, uint64_t size)
 			u->call.body = u->parts[i].buf;
 }
 
-static void complete(struct upload *u, unsigned nr)
+static void upload_complete(struct upload *u, unsigned nr)
 {
 	struct pair q[] = { { "uploadId", u->id } };
 	size_t len = 0;
 	FILE *to = open_memstream(&u->body, &len);
 
 	if (!to) {
-		fail(u, -ENOMEM, "out of memory");
+		upload_fail(u, -ENOMEM, "out of memory");
 		return;
 	}
 	(void)fputs("<CompleteMultipartUpload>", to);
@@ -405,7 +405,7 @@ static int send_last(struct upload *u, uint64_t size)
 
 		if (!p->used || p->full)
 			continue;
-		if (p->nr != last || !holds(p, tail))
+		if (p->nr != last || !upload_holds(p, tail))
 			return -EINVAL;
 		p->full = true;
 		u->sealed = true;
@@ -422,12 +422,12 @@ static bool is_small(const struct upload *u, uint64_t size)
 	if (u->id || size > PART_LEN)
 		return false;
 	for (unsigned i = 0; i < PARTS_MAX; i++)
-		if (u->parts[i].used && holds(&u->parts[i], size))
+		if (u->parts[i].used && upload_holds(&u->parts[i], size))
 			nr++;
 	return !size || nr == 1;
 }
 
-static void publish(struct upload *u)
+static void upload_publish(struct upload *u)
 {
 	static const struct pair q[] = { { "uploads", "" } };
 	uint64_t size = u->size;
@@ -435,7 +435,7 @@ static void publish(struct upload *u)
 	char why[ERR_TEXT_MAX];
 
 	if (u->published) {
-		end_all(&u->syncs, 0);
+		upload_end_all(&u->syncs, 0);
 		return;
 	}
 	if (u->busy)
@@ -445,7 +445,7 @@ static void publish(struct upload *u)
 		return;
 	}
 	if (!u->id && size > PART_LEN) {
-		start_call(u, "POST", q, ARRAY_SIZE(q), created);
+		start_call(u, "POST", q, ARRAY_SIZE(q), upload_created);
 		return;
 	}
 	if (u->id && send_last(u, size) == 0) {
@@ -453,10 +453,10 @@ static void publish(struct upload *u)
 
 		if (u->nr_sending)
 			return;
-		while (i < nr && is_sent(u, i))
+		while (i < nr && upload_is_sent(u, i))
 			i++;
 		if (i == nr) {
-			complete(u, nr);
+			upload_complete(u, nr);
 			return;
 		}
 	}
@@ -464,7 +464,7 @@ static void publish(struct upload *u)
 		       "%.200s: not all bytes before the last one were written, and an object has "
 		       "no holes",
 		       u->file->where->shown);
-	fail(u, -EINVAL, why);
+	upload_fail(u, -EINVAL, why);
 }
 
 static void pump(struct upload *u)
@@ -479,13 +479,13 @@ static void pump(struct upload *u)
 		(void)io_fifo_pop(&u->writes);
 		op_end(op, r < 0 ? r : (int64_t)op->len);
 		if (r < 0)
-			fail(u, r, err_text());
+			upload_fail(u, r, err_text());
 	}
 	if (u->err < 0)
 		return;
 	send_full(u);
 	if (!u->writes.head && u->syncs.head)
-		publish(u);
+		upload_publish(u);
 }
 
 void upload_op(struct upload *u, struct io_op *op)
@@ -536,7 +536,7 @@ void uploads_cancel(void)
 	for (struct upload *u = uploads; u; u = u->next) {
 		/* What a canceled write was to put there is missing. */
 		if (cancel_ops(&u->writes))
-			fail(u, -ECANCELED, "a write to the object was canceled");
+			upload_fail(u, -ECANCELED, "a write to the object was canceled");
 		(void)cancel_ops(&u->syncs);
 	}
 }

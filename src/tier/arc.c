@@ -53,7 +53,7 @@ static struct tier_policy *arc_new(uint64_t capacity, unsigned border)
 	return index_init(&a->index) < 0 ? arc_free(&a->base) : &a->base;
 }
 
-static void drop(struct arc *a, struct entry *e)
+static void arc_drop(struct arc *a, struct entry *e)
 {
 	index_leave(&a->index, e);
 	index_drop(&a->index, e);
@@ -72,10 +72,10 @@ static struct entry *evict(struct arc *a, bool from_gone_often)
 	return e;
 }
 
-static void trim(struct arc *a, unsigned queue)
+static void arc_trim(struct arc *a, unsigned queue)
 {
 	while (a->index.q[queue].bytes / GHOSTS > a->capacity)
-		drop(a, index_oldest(&a->index, queue));
+		arc_drop(a, index_oldest(&a->index, queue));
 }
 
 /* a * b / c without a loss of high bits. */
@@ -106,7 +106,7 @@ static int arc_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_
 	(void)now;
 	if (size > a->capacity) {
 		if (e)
-			drop(a, e);
+			arc_drop(a, e);
 		return hit;
 	}
 	if (!e)
@@ -122,8 +122,8 @@ static int arc_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_
 	while (a->index.q[ONCE].bytes + a->index.q[OFTEN].bytes > a->capacity - size)
 		(void)evict(a, ghost_often);
 	index_enter(&a->index, e, known ? OFTEN : ONCE);
-	trim(a, GONE_ONCE);
-	trim(a, GONE_OFTEN);
+	arc_trim(a, GONE_ONCE);
+	arc_trim(a, GONE_OFTEN);
 	return hit;
 }
 
@@ -133,7 +133,7 @@ static void arc_forget(struct tier_policy *p, uint64_t id)
 	struct entry *e = index_find(&a->index, id);
 
 	if (e)
-		drop(a, e);
+		arc_drop(a, e);
 }
 
 static enum tier_rating arc_rate(const struct tier_policy *p, uint64_t id)
@@ -150,8 +150,8 @@ static bool arc_evict(struct tier_policy *p, struct entry *ret)
 	if (!index_oldest(&a->index, ONCE) && !index_oldest(&a->index, OFTEN))
 		return false;
 	*ret = *evict(a, false);
-	trim(a, GONE_ONCE);
-	trim(a, GONE_OFTEN);
+	arc_trim(a, GONE_ONCE);
+	arc_trim(a, GONE_OFTEN);
 	return true;
 }
 

@@ -76,7 +76,7 @@ static void finalizep(sqlite3_stmt **stmt)
 	(void)sqlite3_finalize(*stmt);
 }
 
-static int prepare(struct catalog *c, const char *sql, sqlite3_stmt **ret)
+static int catalog_prepare(struct catalog *c, const char *sql, sqlite3_stmt **ret)
 {
 	if (sqlite3_prepare_v2(c->db, sql, -1, ret, NULL) == SQLITE_OK)
 		return 0;
@@ -86,7 +86,7 @@ static int prepare(struct catalog *c, const char *sql, sqlite3_stmt **ret)
 /* A statement that is kept, ready to be bound; reset_stmtp() ends its use. */
 static int prepare_kept(struct catalog *c, const char *sql, sqlite3_stmt **kept, sqlite3_stmt **ret)
 {
-	int r = *kept ? 0 : prepare(c, sql, kept);
+	int r = *kept ? 0 : catalog_prepare(c, sql, kept);
 
 	if (r == 0)
 		*ret = *kept;
@@ -125,7 +125,7 @@ static void column_name(sqlite3_stmt *s, int at, char ret[TIER_NAME_SIZE])
 }
 
 /* Run a statement that gives no rows. */
-static int run(struct catalog *c, sqlite3_stmt *s, const char *what)
+static int catalog_run(struct catalog *c, sqlite3_stmt *s, const char *what)
 {
 	return sqlite3_step(s) == SQLITE_DONE ? 0 : fail_sqlite(c, what);
 }
@@ -134,23 +134,23 @@ static int run(struct catalog *c, sqlite3_stmt *s, const char *what)
 static int run_name(struct catalog *c, const char *sql, const char *name, const char *what)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c, sql, &s);
+	int r = catalog_prepare(c, sql, &s);
 
 	if (r < 0)
 		return r;
 	bind_name(s, 1, name);
-	return run(c, s, what);
+	return catalog_run(c, s, what);
 }
 
 static int run_number(struct catalog *c, const char *sql, int64_t number, const char *what)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c, sql, &s);
+	int r = catalog_prepare(c, sql, &s);
 
 	if (r < 0)
 		return r;
 	(void)sqlite3_bind_int64(s, 1, number);
-	return run(c, s, what);
+	return catalog_run(c, s, what);
 }
 
 int catalog_open(const char *dir, struct catalog **ret)
@@ -270,7 +270,7 @@ int catalog_put(struct catalog *c, struct tier_file *f)
 	if (sqlite3_step(s) != SQLITE_ROW)
 		return fail_sqlite(c, "write the catalogue");
 	f->id = sqlite3_column_int64(s, 0);
-	return run(c, s, "write the catalogue");
+	return catalog_run(c, s, "write the catalogue");
 }
 
 int catalog_drop(struct catalog *c, const char *name)
@@ -284,12 +284,12 @@ int catalog_rename(struct catalog *c, const char *name, const char *to)
 	int r = catalog_drop(c, to);
 
 	if (r == 0)
-		r = prepare(c, "UPDATE file SET name=? WHERE name=?", &s);
+		r = catalog_prepare(c, "UPDATE file SET name=? WHERE name=?", &s);
 	if (r < 0)
 		return r;
 	bind_name(s, 1, to);
 	bind_name(s, 2, name);
-	return run(c, s, "rename a file");
+	return catalog_run(c, s, "rename a file");
 }
 
 int catalog_pin(struct catalog *c, const char *name, bool pinned)
@@ -305,7 +305,7 @@ int catalog_pin(struct catalog *c, const char *name, bool pinned)
 int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c, "SELECT ifnull(sum(bytes), 0) FROM file WHERE root=?", &s);
+	int r = catalog_prepare(c, "SELECT ifnull(sum(bytes), 0) FROM file WHERE root=?", &s);
 
 	if (r < 0)
 		return r;
@@ -339,7 +339,7 @@ static int each_file(struct catalog *c, sqlite3_stmt *s,
 int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void *arg), void *arg)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c, "SELECT " FILE_COLUMNS " FROM file ORDER BY name", &s);
+	int r = catalog_prepare(c, "SELECT " FILE_COLUMNS " FROM file ORDER BY name", &s);
 
 	return r < 0 ? r : each_file(c, s, fn, arg);
 }
@@ -349,7 +349,7 @@ int catalog_each_below(struct catalog *c, const char *dir,
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
 	char from[TIER_NAME_SIZE + 1], to[TIER_NAME_SIZE + 1];
-	int r = prepare(
+	int r = catalog_prepare(
 		c, "SELECT " FILE_COLUMNS " FROM file WHERE name > ? AND name < ? ORDER BY name",
 		&s);
 
@@ -371,16 +371,16 @@ static int add_accesses(struct catalog *c, int64_t id, uint64_t nr)
 	/*
 	 * Virtual time is the number of the last kept access, and that is never less than before.
 	 */
-	int r = prepare(c,
-			"INSERT INTO access(now, file)"
-			" VALUES((SELECT ifnull(max(now), 0) + 1 FROM access), ?)",
-			&s);
+	int r = catalog_prepare(c,
+				"INSERT INTO access(now, file)"
+				" VALUES((SELECT ifnull(max(now), 0) + 1 FROM access), ?)",
+				&s);
 
 	if (r < 0)
 		return r;
 	(void)sqlite3_bind_int64(s, 1, id);
 	for (uint64_t i = 0; i < MIN(nr, (uint64_t)CATALOG_ACCESSES_MAX) && r == 0; i++) {
-		r = run(c, s, "count an access");
+		r = catalog_run(c, s, "count an access");
 		(void)sqlite3_reset(s);
 	}
 	return r;
@@ -389,16 +389,17 @@ static int add_accesses(struct catalog *c, int64_t id, uint64_t nr)
 static int count_accesses(struct catalog *c, int64_t id, uint64_t nr)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c,
-			"UPDATE file SET accesses=accesses+?2, last=(SELECT max(now) FROM access)"
-			" WHERE id=?1",
-			&s);
+	int r = catalog_prepare(
+		c,
+		"UPDATE file SET accesses=accesses+?2, last=(SELECT max(now) FROM access)"
+		" WHERE id=?1",
+		&s);
 
 	if (r < 0)
 		return r;
 	(void)sqlite3_bind_int64(s, 1, id);
 	bind_u64(s, 2, nr);
-	return run(c, s, "count an access");
+	return catalog_run(c, s, "count an access");
 }
 
 int catalog_access(struct catalog *c, const char *name, uint64_t nr)
@@ -430,7 +431,7 @@ int catalog_each_access(struct catalog *c, int (*fn)(int64_t file, uint64_t now,
 			void *arg)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c, "SELECT file, now FROM access ORDER BY now", &s);
+	int r = catalog_prepare(c, "SELECT file, now FROM access ORDER BY now", &s);
 
 	while (r == 0) {
 		int step = sqlite3_step(s);
@@ -462,7 +463,7 @@ int catalog_scan_seen(struct catalog *c, int64_t id)
 	if (r < 0)
 		return r;
 	(void)sqlite3_bind_int64(s, 1, id);
-	return run(c, s, "note a file");
+	return catalog_run(c, s, "note a file");
 }
 
 int catalog_scan_end(struct catalog *c, const bool scanned[], unsigned nr_roots)
@@ -483,7 +484,8 @@ int catalog_scan_end(struct catalog *c, const bool scanned[], unsigned nr_roots)
 int catalog_move_begin(struct catalog *c, struct tier_move *m)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c, "INSERT INTO move(name, src, dst, committed) VALUES(?, ?, ?, 0)", &s);
+	int r = catalog_prepare(c, "INSERT INTO move(name, src, dst, committed) VALUES(?, ?, ?, 0)",
+				&s);
 
 	if (r < 0)
 		return r;
@@ -503,14 +505,14 @@ int catalog_move_begin(struct catalog *c, struct tier_move *m)
 int catalog_move_copied(struct catalog *c, struct tier_move *m, uint64_t size, uint32_t crc)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c, "INSERT OR REPLACE INTO copied VALUES(?, ?, ?)", &s);
+	int r = catalog_prepare(c, "INSERT OR REPLACE INTO copied VALUES(?, ?, ?)", &s);
 
 	if (r < 0)
 		return r;
 	(void)sqlite3_bind_int64(s, 1, m->id);
 	bind_u64(s, 2, size);
 	bind_u64(s, 3, crc);
-	r = run(c, s, "journal a move");
+	r = catalog_run(c, s, "journal a move");
 	if (r < 0)
 		return r;
 	m->copied = true;
@@ -558,10 +560,10 @@ int catalog_move_end(struct catalog *c, const struct tier_move *m)
 int catalog_move_first(struct catalog *c, int64_t after, struct tier_move *ret)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c,
-			"SELECT id, name, src, dst, committed, size, crc FROM move"
-			" LEFT JOIN copied ON move=id WHERE id>? ORDER BY id LIMIT 1",
-			&s);
+	int r = catalog_prepare(c,
+				"SELECT id, name, src, dst, committed, size, crc FROM move"
+				" LEFT JOIN copied ON move=id WHERE id>? ORDER BY id LIMIT 1",
+				&s);
 
 	if (r < 0)
 		return r;
@@ -587,10 +589,10 @@ int catalog_move_first(struct catalog *c, int64_t after, struct tier_move *ret)
 int catalog_measured(struct catalog *c, unsigned root, struct tier_measured *ret)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(c,
-			"SELECT read_bytes, read_ns, write_bytes, write_ns FROM measured"
-			" WHERE root=?",
-			&s);
+	int r = catalog_prepare(c,
+				"SELECT read_bytes, read_ns, write_bytes, write_ns FROM measured"
+				" WHERE root=?",
+				&s);
 
 	*ret = (struct tier_measured){ 0 };
 	if (r < 0)
@@ -609,7 +611,7 @@ int catalog_measured(struct catalog *c, unsigned root, struct tier_measured *ret
 int catalog_measured_add(struct catalog *c, unsigned root, const struct tier_measured *m)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	int r = prepare(
+	int r = catalog_prepare(
 		c,
 		"INSERT INTO measured VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT(root) DO UPDATE"
 		" SET read_bytes=read_bytes+?2, read_ns=read_ns+?3,"
@@ -623,5 +625,5 @@ int catalog_measured_add(struct catalog *c, unsigned root, const struct tier_mea
 	bind_u64(s, 3, m->read_ns);
 	bind_u64(s, 4, m->write_bytes);
 	bind_u64(s, 5, m->write_ns);
-	return run(c, s, "write measurements");
+	return catalog_run(c, s, "write measurements");
 }

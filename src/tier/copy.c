@@ -115,7 +115,7 @@ static void pace(uint64_t rate, uint64_t bytes, uint64_t began)
 }
 
 /* Take the room that the data will need, so that a full disk is met before anything is copied. */
-static int reserve(int src, int dst, uint64_t size)
+static int copy_reserve(int src, int dst, uint64_t size)
 {
 	uint64_t from, to;
 	int r;
@@ -189,7 +189,7 @@ int copy_data(struct copy_job *job)
 
 	if (!buf)
 		return err_set(ENOMEM, "out of memory");
-	r = reserve(job->src, job->dst, job->size);
+	r = copy_reserve(job->src, job->dst, job->size);
 	if (r < 0)
 		return r;
 	job->crc = 0;

@@ -7,12 +7,12 @@
  * addresses, and the C library moves large arrays without copying. */
 #define GROWTH 8u
 
-static size_t bucket(size_t nr_buckets, uint64_t id)
+static size_t index_bucket(size_t nr_buckets, uint64_t id)
 {
 	return (size_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (nr_buckets - 1);
 }
 
-static uint32_t place_of(const struct index *ix, const struct entry *e)
+static uint32_t index_place_of(const struct index *ix, const struct entry *e)
 {
 	return (uint32_t)(e - ix->entries) + 1;
 }
@@ -32,7 +32,7 @@ void index_done(struct index *ix)
 
 struct entry *index_find(const struct index *ix, uint64_t id)
 {
-	struct entry *e = index_at(ix, ix->buckets[bucket(ix->nr_buckets, id)]);
+	struct entry *e = index_at(ix, ix->buckets[index_bucket(ix->nr_buckets, id)]);
 
 	while (e && e->id != id)
 		e = index_at(ix, e->chain);
@@ -41,7 +41,7 @@ struct entry *index_find(const struct index *ix, uint64_t id)
 
 void index_prefetch(const struct index *ix, uint64_t id)
 {
-	__builtin_prefetch(&ix->buckets[bucket(ix->nr_buckets, id)]);
+	__builtin_prefetch(&ix->buckets[index_bucket(ix->nr_buckets, id)]);
 }
 
 static int rehash(struct index *ix, size_t nr_buckets)
@@ -53,7 +53,7 @@ static int rehash(struct index *ix, size_t nr_buckets)
 	for (size_t i = 0; i < ix->nr_buckets; i++) {
 		for (uint32_t at = ix->buckets[i], next; at; at = next) {
 			struct entry *e = index_at(ix, at);
-			size_t to = bucket(nr_buckets, e->id);
+			size_t to = index_bucket(nr_buckets, e->id);
 
 			next = e->chain;
 			e->chain = bigger[to];
@@ -66,7 +66,7 @@ static int rehash(struct index *ix, size_t nr_buckets)
 	return 0;
 }
 
-static int grow(struct index *ix, size_t room)
+static int index_grow(struct index *ix, size_t room)
 {
 	struct entry *more;
 
@@ -85,7 +85,7 @@ int index_reserve(struct index *ix, size_t nr)
 {
 	size_t buckets = ix->nr_buckets;
 
-	if (ix->made + nr > ix->room && grow(ix, ix->made + nr) < 0)
+	if (ix->made + nr > ix->room && index_grow(ix, ix->made + nr) < 0)
 		return -ENOMEM;
 	while (buckets < ix->nr + nr)
 		buckets *= 2;
@@ -98,7 +98,7 @@ struct entry *index_add(struct index *ix, uint64_t id, uint64_t size)
 	uint32_t *to;
 
 	if (!e && ix->made == ix->room &&
-	    grow(ix, ix->room + MAX(ix->room / GROWTH, (size_t)ROOM_MIN)) < 0)
+	    index_grow(ix, ix->room + MAX(ix->room / GROWTH, (size_t)ROOM_MIN)) < 0)
 		return NULL;
 	/* Where memory lacks, chains become longer instead. */
 	if (ix->nr >= ix->nr_buckets)
@@ -107,21 +107,22 @@ struct entry *index_add(struct index *ix, uint64_t id, uint64_t size)
 		ix->free = e->chain;
 	else
 		e = &ix->entries[ix->made++];
-	to = &ix->buckets[bucket(ix->nr_buckets, id)];
+	to = &ix->buckets[index_bucket(ix->nr_buckets, id)];
 	*e = (struct entry){
 		.id = id,
 		.size = MIN(size, INDEX_SIZE_MAX) & INDEX_SIZE_MAX,
 		.queue = INDEX_NO_QUEUE,
 		.chain = *to,
 	};
-	*to = place_of(ix, e);
+	*to = index_place_of(ix, e);
 	ix->nr++;
 	return e;
 }
 
 void index_drop(struct index *ix, struct entry *e)
 {
-	uint32_t *at = &ix->buckets[bucket(ix->nr_buckets, e->id)], place = place_of(ix, e);
+	uint32_t *at = &ix->buckets[index_bucket(ix->nr_buckets, e->id)],
+		 place = index_place_of(ix, e);
 
 	while (*at != place)
 		at = &index_at(ix, *at)->chain;
@@ -134,7 +135,7 @@ void index_drop(struct index *ix, struct entry *e)
 void index_enter(struct index *ix, struct entry *e, unsigned queue)
 {
 	struct entry_queue *q = &ix->q[queue];
-	uint32_t place = place_of(ix, e);
+	uint32_t place = index_place_of(ix, e);
 
 	e->queue = queue & 0xff;
 	e->next = 0;

@@ -36,7 +36,7 @@ static struct tier_policy *lru_new(uint64_t capacity, unsigned border)
 	return index_init(&l->index) < 0 ? lru_free(&l->base) : &l->base;
 }
 
-static void drop(struct lru *l, struct entry *e)
+static void lru_drop(struct lru *l, struct entry *e)
 {
 	index_leave(&l->index, e);
 	index_drop(&l->index, e);
@@ -51,7 +51,7 @@ static int lru_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_
 	(void)now;
 	if (size > l->capacity) {
 		if (e)
-			drop(l, e);
+			lru_drop(l, e);
 		return hit;
 	}
 	if (!e) {
@@ -65,7 +65,7 @@ static int lru_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_
 	if (e->uses < 2)
 		e->uses++;
 	while (l->index.q[0].bytes > l->capacity - size)
-		drop(l, index_oldest(&l->index, 0));
+		lru_drop(l, index_oldest(&l->index, 0));
 	index_enter(&l->index, e, 0);
 	return hit;
 }
@@ -76,7 +76,7 @@ static void lru_forget(struct tier_policy *p, uint64_t id)
 	struct entry *e = index_find(&l->index, id);
 
 	if (e)
-		drop(l, e);
+		lru_drop(l, e);
 }
 
 static enum tier_rating lru_rate(const struct tier_policy *p, uint64_t id)
@@ -93,7 +93,7 @@ static bool lru_evict(struct tier_policy *p, struct entry *ret)
 	if (!e)
 		return false;
 	*ret = *e;
-	drop(lru_of(p), e);
+	lru_drop(lru_of(p), e);
 	return true;
 }
 

@@ -228,7 +228,7 @@ static int open_source(struct moving *v)
 	return 0;
 }
 
-static int check(struct moving *v)
+static int move_check(struct moving *v)
 {
 	int r;
 
@@ -277,7 +277,7 @@ static int make_copy(struct moving *v)
 }
 
 /* The disk's copy and not the page cache's must have the bytes. */
-static int verify(struct moving *v, uint32_t crc)
+static int move_verify(struct moving *v, uint32_t crc)
 {
 	uint32_t there;
 	int r;
@@ -316,7 +316,7 @@ static int note_copy(struct moving *v, const struct copy_job *job)
 	return r;
 }
 
-static int copy(struct moving *v, struct move_done *done)
+static int move_copy(struct moving *v, struct move_done *done)
 {
 	const struct tier_limits *l = v->set->limits;
 	struct copy_job job = {
@@ -346,7 +346,7 @@ static int copy(struct moving *v, struct move_done *done)
 			       "%s does not match its checksum: its disk gave wrong bytes; it "
 			       "stays where it is",
 			       v->m.name);
-	r = verify(v, job.crc);
+	r = move_verify(v, job.crc);
 	v->file.crc = job.crc;
 	v->file.has_crc = true;
 	done->bytes = job.dst_measured.write_bytes;
@@ -464,10 +464,10 @@ static int commit(struct moving *v)
 	return r;
 }
 
-static int run(struct moving *v, struct move_done *done)
+static int move_run(struct moving *v, struct move_done *done)
 {
 	bool named = false;
-	int r = check(v);
+	int r = move_check(v);
 
 	if (r < 0)
 		return r;
@@ -476,7 +476,7 @@ static int run(struct moving *v, struct move_done *done)
 		return r;
 	r = make_copy(v);
 	if (r == 0)
-		r = copy(v, done);
+		r = move_copy(v, done);
 	if (r == 0)
 		r = make_parent(v);
 	if (r == 0)
@@ -531,7 +531,7 @@ int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_
 	if (set->background)
 		yield_begin(&v.yield, YIELD_SYS, v.from->dev, v.to->dev);
 	progress_begin(set->progress, name, v.m.src, dst, MIN(v.file.bytes, v.file.stamp.size));
-	r = run(&v, &done);
+	r = move_run(&v, &done);
 	progress_end(set->progress, r);
 	done.ns = now_ns() - began;
 	done.waited_ns = v.waited_ns;

@@ -71,7 +71,7 @@ int name_parent(int root_fd, const char *name, const char **ret_base)
 }
 
 /* Make the directory that is the first len bytes of a name, like that at src_fd. */
-static int make_dir(int dst_fd, int src_fd, const char *name, size_t len)
+static int name_make_dir(int dst_fd, int src_fd, const char *name, size_t len)
 {
 	_cleanup_(closep) int like = -1, parent = -1, made = -1;
 	char dir[TIER_NAME_SIZE];
@@ -111,7 +111,7 @@ int name_make_parent(int dst_fd, int src_fd, const char *name, const char **ret_
 		if (dir >= 0)
 			(void)close(dir);
 		else
-			r = dir == -ENOENT ? make_dir(dst_fd, src_fd, name, len) : dir;
+			r = dir == -ENOENT ? name_make_dir(dst_fd, src_fd, name, len) : dir;
 		if (r < 0)
 			return r;
 	}

@@ -25,7 +25,7 @@ struct planner {
 	struct plan *plan;
 };
 
-static int by_id(const void *a, const void *b)
+static int plan_by_id(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
 
@@ -70,7 +70,7 @@ static int play_access(int64_t id, uint64_t now, void *arg)
 {
 	const struct candidate key = { .id = id };
 	struct planner *p = arg;
-	const struct candidate *c = bsearch(&key, p->files, p->nr, sizeof(*p->files), by_id);
+	const struct candidate *c = bsearch(&key, p->files, p->nr, sizeof(*p->files), plan_by_id);
 
 	for (unsigned b = 0; c && b < BORDERS; b++)
 		if (p->set->policy->access(p->policy[b], (uint64_t)id, c->size, now) < 0)
@@ -89,7 +89,7 @@ static int rate_files(struct planner *p)
 		if (!p->policy[b])
 			return err_set(ENOMEM, "out of memory");
 	}
-	qsort(p->files, p->nr, sizeof(*p->files), by_id);
+	qsort(p->files, p->nr, sizeof(*p->files), plan_by_id);
 	r = catalog_each_access(p->set->catalog, play_access, p);
 	if (r < 0)
 		return r;
@@ -111,7 +111,7 @@ static int by_heat(const void *a, const void *b)
 		return x->rating[bx] < y->rating[by] ? -1 : 1;
 	if (x->last != y->last)
 		return x->last < y->last ? -1 : 1;
-	return by_id(a, b);
+	return plan_by_id(a, b);
 }
 
 static int add_move(struct planner *p, struct candidate *c, enum tier_class to)
@@ -133,15 +133,15 @@ static int add_move(struct planner *p, struct candidate *c, enum tier_class to)
 	return 0;
 }
 
-static uint64_t mark(const struct planner *p, unsigned class, unsigned per_cent)
+static uint64_t plan_mark(const struct planner *p, unsigned class, unsigned per_cent)
 {
 	return p->space[class].size / 100 * per_cent;
 }
 
 /* Is there room in a class below its high watermark? */
-static bool fits(const struct planner *p, unsigned class, uint64_t bytes)
+static bool plan_fits(const struct planner *p, unsigned class, uint64_t bytes)
 {
-	uint64_t high = mark(p, class, p->set->limits[class].high);
+	uint64_t high = plan_mark(p, class, p->set->limits[class].high);
 
 	return p->has[class] && bytes <= high && p->space[class].used <= high - bytes;
 }
@@ -151,13 +151,13 @@ static enum tier_class below(const struct planner *p, const struct candidate *c)
 {
 	unsigned to = c->class + 1;
 
-	while (to < TIER_CLASSES && !fits(p, to, c->bytes))
+	while (to < TIER_CLASSES && !plan_fits(p, to, c->bytes))
 		to++;
 	return (enum tier_class)to;
 }
 
 /* The class that the policy wants, of those that the set has. */
-static enum tier_class wanted(const struct planner *p, const struct candidate *c)
+static enum tier_class plan_wanted(const struct planner *p, const struct candidate *c)
 {
 	unsigned want = 0;
 
@@ -173,21 +173,21 @@ static int demote(struct planner *p)
 {
 	for (unsigned class = BORDERS; class -- > 0;) {
 		const struct tier_limits *l = &p->set->limits[class];
-		bool must = p->space[class].used > mark(p, class, l->high);
+		bool must = p->space[class].used > plan_mark(p, class, l->high);
 
 		for (size_t i = 0; i < p->nr; i++) {
 			struct candidate *c = &p->files[i];
 			enum tier_class to = below(p, c);
-			bool low = must && p->space[class].used > mark(p, class, l->low);
+			bool low = must && p->space[class].used > plan_mark(p, class, l->low);
 			int r;
 
 			if (c->class != class || c->pinned || to == TIER_CLASSES)
 				continue;
-			if (!low && !(p->set->policy->demotes && wanted(p, c) > class &&
-				      wanted(p, c) < TIER_CLASSES))
+			if (!low && !(p->set->policy->demotes && plan_wanted(p, c) > class &&
+				      plan_wanted(p, c) < TIER_CLASSES))
 				continue;
-			if (!low && fits(p, wanted(p, c), c->bytes))
-				to = wanted(p, c);
+			if (!low && plan_fits(p, plan_wanted(p, c), c->bytes))
+				to = plan_wanted(p, c);
 			r = add_move(p, c, to);
 			if (r < 0)
 				return r;
@@ -201,10 +201,10 @@ static int promote(struct planner *p)
 {
 	for (size_t i = p->nr; i-- > 0;) {
 		struct candidate *c = &p->files[i];
-		enum tier_class to = wanted(p, c);
+		enum tier_class to = plan_wanted(p, c);
 		int r;
 
-		if (c->pinned || to >= c->class || !fits(p, to, c->bytes))
+		if (c->pinned || to >= c->class || !plan_fits(p, to, c->bytes))
 			continue;
 		r = add_move(p, c, to);
 		if (r < 0)

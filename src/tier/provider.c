@@ -102,7 +102,7 @@ static int open_now(struct open_set *s, const char *name, uint32_t flags)
 	return r;
 }
 
-static int err_open(const struct open_set *s, const char *name, int err)
+static int provider_err_open(const struct open_set *s, const char *name, int err)
 {
 	return err_set(err, "cannot open %s of the set %s: %s", name, s->set->name, strerror(-err));
 }
@@ -122,7 +122,7 @@ static int open_beneath(struct open_set *s, const char *name, uint32_t flags, st
 /* --------------------------------------------------------------------- create */
 
 /* Make the file; the catalogue is in a transaction. */
-static int make(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
+static int provider_make(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
 {
 	struct tier_set *set = s->set;
 	int root = place_root(set, 0), dir, fd;
@@ -138,14 +138,14 @@ static int make(struct open_set *s, const char *name, uint32_t flags, uint32_t m
 	fd = name_open(set->roots[root].fd, name, open_flags(flags) | O_NOFOLLOW | O_CREAT | O_EXCL,
 		       mode & 07777);
 	if (fd < 0)
-		return err_open(s, name, fd);
+		return provider_err_open(s, name, fd);
 	(void)close(fd);
 	(void)snprintf(file.name, sizeof(file.name), "%s", name);
 	return catalog_put(set->catalog, &file);
 }
 
 /* See that the file is there. */
-static int create(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
+static int provider_create(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
 {
 	int r = catalog_begin(s->set->catalog), fd;
 
@@ -156,7 +156,7 @@ static int create(struct open_set *s, const char *name, uint32_t flags, uint32_t
 		(void)close(fd);
 		r = flags & PST_FILE_EXCL ? err_set(EEXIST, "%s is there already", name) : 0;
 	} else if (fd == -ENOENT) {
-		r = make(s, name, flags, mode);
+		r = provider_make(s, name, flags, mode);
 	} else {
 		r = fd;
 	}
@@ -169,7 +169,7 @@ static int create(struct open_set *s, const char *name, uint32_t flags, uint32_t
 /* ------------------------------------------------------ the thread of a set */
 
 /* Open the file where it lies now, for the requests to come. */
-static void follow(struct open_set *s, struct set_file *f)
+static void provider_follow(struct open_set *s, struct set_file *f)
 {
 	unsigned now = atomic_load(&f->now), other = 1 - now;
 	uint64_t epoch = atomic_load(f->epoch);
@@ -223,7 +223,7 @@ static void close_left(struct set_file *f)
 		f->of[other] = host->close(f->of[other]);
 }
 
-static bool look_after(struct open_set *s)
+static bool provider_look_after(struct open_set *s)
 {
 	struct list *e;
 	bool late = false;
@@ -232,7 +232,7 @@ static bool look_after(struct open_set *s)
 	list_for_each (e, &s->files) {
 		struct set_file *f = list_entry(e, struct set_file, link);
 
-		follow(s, f);
+		provider_follow(s, f);
 		close_left(f);
 		late |= atomic_load(&f->seen) != atomic_load(f->epoch) || atomic_load(&f->err);
 	}
@@ -240,7 +240,7 @@ static bool look_after(struct open_set *s)
 	return late;
 }
 
-static void *run(void *arg)
+static void *provider_run(void *arg)
 {
 	struct open_set *s = arg;
 	uint64_t flush_at = now_ns() + FLUSH_S * NSEC_PER_SEC;
@@ -259,7 +259,7 @@ static void *run(void *arg)
 			(void)pthread_cond_timedwait(&s->wake, &s->wake_lock, &ts);
 		s->asked = false;
 		(void)pthread_mutex_unlock(&s->wake_lock);
-		late = look_after(s);
+		late = provider_look_after(s);
 		if (now_ns() >= flush_at) {
 			(void)pthread_mutex_lock(&s->lock);
 			flush_accesses(s);
@@ -272,7 +272,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void wake(struct open_set *s)
+static void provider_wake(struct open_set *s)
 {
 	(void)pthread_mutex_lock(&s->wake_lock);
 	s->asked = true;
@@ -307,7 +307,7 @@ static int open_set_new(const char *name, struct open_set **ret)
 	(void)pthread_cond_init(&s->wake, &attr);
 	(void)pthread_condattr_destroy(&attr);
 	r = set_open(name, &s->set);
-	if (r == 0 && pthread_create(&s->thread, NULL, run, s) != 0)
+	if (r == 0 && pthread_create(&s->thread, NULL, provider_run, s) != 0)
 		r = err_set(EAGAIN, "no thread for the set %s", name);
 	if (r < 0) {
 		open_set_free(s);
@@ -389,7 +389,7 @@ static int set_file_try(struct set_file *f, uint32_t flags, uint32_t mode)
 
 	(void)pthread_mutex_lock(&s->lock);
 	if (flags & PST_FILE_CREATE)
-		r = create(s, f->name, flags, mode);
+		r = provider_create(s, f->name, flags, mode);
 	f->epoch = epochs_of(s->set->epochs, f->name);
 	/* A mover that was killed may not have told readers where the file is now. */
 	if (flags & PST_FILE_WRITE)
@@ -462,13 +462,13 @@ static int set_file_lower(struct file *file, uint32_t op, struct pst_file **ret)
 		     atomic_load_explicit(f->epoch, memory_order_acquire))) {
 		int err = atomic_load(&f->err);
 
-		wake(f->in);
+		provider_wake(f->in);
 		return err ? err_set(err, "%s", f->why) : -EAGAIN;
 	}
 	for (;;) {
 		now = atomic_load(&f->now);
 		atomic_fetch_add(&f->holds[now], 1);
-		/* Pairs with follow(), which looks at holds and then changes the other one. */
+		/* Pairs with provider_follow(), which looks at holds and then changes the other one. */
 		if (likely(atomic_load(&f->now) == now))
 			break;
 		atomic_fetch_sub(&f->holds[now], 1);
@@ -513,7 +513,8 @@ static const struct file_ops tier_file_ops = {
 	.names = &tier_names_ops,
 };
 
-static int begin(const struct file_module_host *h, const char *scheme, const struct file_ops **ret)
+static int provider_begin(const struct file_module_host *h, const char *scheme,
+			  const struct file_ops **ret)
 {
 	(void)scheme;
 	host = h;
@@ -522,4 +523,4 @@ static int begin(const struct file_module_host *h, const char *scheme, const str
 	return 0;
 }
 
-FILE_MODULE(begin);
+FILE_MODULE(provider_begin);

@@ -231,7 +231,7 @@ static int recover_move(struct tier_set *set, const struct tier_move *m,
 }
 
 /* Copies that were not complete.  Nobody else makes any while the set is locked. */
-static int sweep(const struct tier_root *root)
+static int recover_sweep(const struct tier_root *root)
 {
 	int fd = name_open(root->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
 	struct dirent *e;
@@ -270,6 +270,6 @@ int recover_set(struct tier_set *set, struct recover_counts *ret)
 	r = 0;
 	for (unsigned i = 0; i < set->nr_roots && r == 0; i++)
 		if (set->roots[i].fd >= 0 && !set->roots[i].read_only)
-			r = sweep(&set->roots[i]);
+			r = recover_sweep(&set->roots[i]);
 	return r;
 }

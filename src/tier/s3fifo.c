@@ -21,7 +21,7 @@ static struct s3fifo *s3_of(const struct tier_policy *p)
 	return container_of((struct tier_policy *)p, struct s3fifo, base);
 }
 
-static struct tier_policy *s3_free(struct tier_policy *p)
+static struct tier_policy *s3fifo_free(struct tier_policy *p)
 {
 	if (p) {
 		index_done(&s3_of(p)->index);
@@ -40,7 +40,7 @@ static struct tier_policy *s3_new(uint64_t capacity, unsigned border)
 	s->base.ops = &tier_s3fifo;
 	s->capacity = capacity;
 	s->base.index = &s->index;
-	return index_init(&s->index) < 0 ? s3_free(&s->base) : &s->base;
+	return index_init(&s->index) < 0 ? s3fifo_free(&s->base) : &s->base;
 }
 
 static void move_to(struct s3fifo *s, struct entry *e, uint8_t queue)
@@ -49,7 +49,7 @@ static void move_to(struct s3fifo *s, struct entry *e, uint8_t queue)
 	index_enter(&s->index, e, queue);
 }
 
-static void drop(struct s3fifo *s, struct entry *e)
+static void s3fifo_drop(struct s3fifo *s, struct entry *e)
 {
 	index_leave(&s->index, e);
 	index_drop(&s->index, e);
@@ -69,7 +69,7 @@ static bool evict_small(struct s3fifo *s, struct entry *ret)
 	*ret = *e;
 	move_to(s, e, GHOST);
 	while (s->index.q[GHOST].bytes > s->capacity - s->capacity / 10)
-		drop(s, index_oldest(&s->index, GHOST));
+		s3fifo_drop(s, index_oldest(&s->index, GHOST));
 	return true;
 }
 
@@ -79,7 +79,7 @@ static bool evict_main(struct s3fifo *s, struct entry *ret)
 
 	if (!e->uses) {
 		*ret = *e;
-		drop(s, e);
+		s3fifo_drop(s, e);
 		return true;
 	}
 	e->uses--;
@@ -95,7 +95,7 @@ static bool evict_step(struct s3fifo *s, struct entry *ret)
 	return evict_main(s, ret);
 }
 
-static void make_room(struct s3fifo *s, uint64_t size)
+static void s3fifo_make_room(struct s3fifo *s, uint64_t size)
 {
 	struct entry gone;
 
@@ -117,10 +117,10 @@ static int s3_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t
 		return 1;
 	}
 	if (e)
-		drop(s, e);
+		s3fifo_drop(s, e);
 	if (size > s->capacity)
 		return was_there;
-	make_room(s, size);
+	s3fifo_make_room(s, size);
 	e = index_add(&s->index, id, size);
 	if (!e)
 		return -ENOMEM;
@@ -133,7 +133,7 @@ static void s3_forget(struct tier_policy *p, uint64_t id)
 	struct entry *e = index_find(&s3_of(p)->index, id);
 
 	if (e)
-		drop(s3_of(p), e);
+		s3fifo_drop(s3_of(p), e);
 }
 
 static enum tier_rating s3_rate(const struct tier_policy *p, uint64_t id)
@@ -160,7 +160,7 @@ const struct tier_policy_ops tier_s3fifo = {
 	.summary = "new files in a small queue, those used again in the main one",
 	.cached = 2,
 	.new = s3_new,
-	.free = s3_free,
+	.free = s3fifo_free,
 	.access = s3_access,
 	.forget = s3_forget,
 	.rate = s3_rate,

@@ -16,7 +16,7 @@ struct scan {
 	char name[TIER_NAME_SIZE];
 };
 
-static void closedirp(DIR **dir)
+static void scan_closedirp(DIR **dir)
 {
 	if (*dir)
 		(void)closedir(*dir);
@@ -72,7 +72,7 @@ static int fail_at(const struct scan *s, int err, const char *what)
 		       strerror(err));
 }
 
-static int walk(struct scan *s, int fd, size_t len, unsigned depth);
+static int scan_walk(struct scan *s, int fd, size_t len, unsigned depth);
 
 static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len, unsigned depth)
 {
@@ -104,13 +104,13 @@ static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len,
 	fd = openat(dir_fd, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : fail_at(s, errno, "open");
-	return walk(s, fd, len, depth + 1);
+	return scan_walk(s, fd, len, depth + 1);
 }
 
 /* Takes fd over. */
-static int walk(struct scan *s, int fd, size_t len, unsigned depth)
+static int scan_walk(struct scan *s, int fd, size_t len, unsigned depth)
 {
-	_cleanup_(closedirp) DIR *dir = fdopendir(fd);
+	_cleanup_(scan_closedirp) DIR *dir = fdopendir(fd);
 	struct dirent *e;
 	int r = 0;
 
@@ -148,7 +148,7 @@ static int scan_roots(struct scan *s, bool scanned[])
 			fd = name_open(root->fd, ".", O_RDONLY | O_DIRECTORY, 0);
 			if (fd < 0)
 				return err_set(fd, "cannot open %s: %s", root->path, strerror(-fd));
-			r = walk(s, fd, 0, 0);
+			r = scan_walk(s, fd, 0, 0);
 			scanned[i] = true;
 		}
 	}

@@ -307,7 +307,7 @@ static int root_dir(struct tier_root *root)
 	return 0;
 }
 
-static void root_open(const struct tier_set *set, struct tier_root *root)
+static void set_root_open(const struct tier_set *set, struct tier_root *root)
 {
 	_cleanup_(freep) char *text = NULL;
 	char want[256], set_id[TIER_ID_SIZE];
@@ -498,7 +498,7 @@ int set_open_roots(const char *name, struct tier_set **ret)
 	if (set->lock_fd < 0)
 		return err_set(errno, "cannot open %s/lock: %s", set->state, strerror(errno));
 	for (unsigned i = 0; i < set->nr_roots; i++)
-		root_open(set, &set->roots[i]);
+		set_root_open(set, &set->roots[i]);
 	check_apart(set);
 	*ret = TAKE_PTR(set);
 	return 0;

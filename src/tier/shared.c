@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 
-static int map(const char *path, int fd, size_t size, void **ret)
+static int tier_shared_map(const char *path, int fd, size_t size, void **ret)
 {
 	struct stat st;
 	void *at;
@@ -37,7 +37,7 @@ int shared_map(const char *state, const char *name, size_t size, void **ret)
 	fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_set(errno, "cannot open %s: %s", path, strerror(errno));
-	return map(path, fd, size, ret);
+	return tier_shared_map(path, fd, size, ret);
 }
 
 void shared_unmap(void *at, size_t size)

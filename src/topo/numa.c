@@ -14,7 +14,7 @@
 #define LONG_BITS (8 * sizeof(unsigned long))
 
 /* Decimal digits; false when there are none, or more than any CPU's number has. */
-static bool number(const char **text, unsigned *ret)
+static bool numa_number(const char **text, unsigned *ret)
 {
 	const char *p = *text;
 	unsigned v = 0;
@@ -37,12 +37,12 @@ int numa_cpulist(const char *text, cpu_set_t *ret)
 
 	CPU_ZERO(&set);
 	while (more) {
-		bool good = number(&p, &from);
+		bool good = numa_number(&p, &from);
 
 		to = from;
 		if (good && *p == '-') {
 			p++;
-			good = number(&p, &to);
+			good = numa_number(&p, &to);
 		}
 		if (!good || to < from)
 			return err_set(EINVAL, "no list of CPUs");

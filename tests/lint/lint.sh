@@ -71,6 +71,13 @@ columns() {
 	} END { exit bad }'
 }
 
+names() {
+	python3 tools/names.py --max 40 >"$out/names" || {
+		cat "$out/names"
+		return 1
+	}
+}
+
 werror() { # NAME COMPILER [MESON_OPTION...]
 	dir=build/$1-werror
 	CC=$2
@@ -347,6 +354,7 @@ listed() {
 
 check format format
 check columns columns
+check names names
 check gcc werror_gcc
 check clang werror_clang
 [ -z "$deep" ] || check release werror_release

@@ -24,7 +24,7 @@ static void make_tables(void)
 }
 
 /* Eight bytes a step, one table for each. */
-static uint32_t by_table(uint32_t crc, const uint8_t *p, size_t len)
+static uint32_t crc32c_by_table(uint32_t crc, const uint8_t *p, size_t len)
 {
 	(void)pthread_once(&once, make_tables);
 	for (; len >= 8; p += 8, len -= 8) {
@@ -66,5 +66,5 @@ uint32_t crc32c_add(uint32_t crc, const void *buf, size_t len)
 	if (__builtin_cpu_supports("sse4.2"))
 		return ~by_instruction(~crc, buf, len);
 #endif
-	return ~by_table(~crc, buf, len);
+	return ~crc32c_by_table(~crc, buf, len);
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static inline uint64_t word_at(uint64_t seed, uint64_t idx)
+static inline uint64_t pattern_word_at(uint64_t seed, uint64_t idx)
 {
 	uint64_t x = (idx + seed) * UINT64_C(0x9e3779b97f4a7c15);
 
@@ -15,14 +15,14 @@ void pattern_fill(void *buf, uint64_t seed, uint64_t off, size_t len)
 	uint8_t *p = buf;
 
 	while (len) {
-		uint64_t w = word_at(seed, off / 8);
+		uint64_t w = pattern_word_at(seed, off / 8);
 		size_t skip = off % 8, n = 8 - skip;
 
 		if (skip == 0 && len >= 8) {
 			size_t words = len / 8;
 
 			for (size_t i = 0; i < words; i++) {
-				w = word_at(seed, off / 8 + i);
+				w = pattern_word_at(seed, off / 8 + i);
 				memcpy(p + 8 * i, &w, 8);
 			}
 			n = 8 * words;

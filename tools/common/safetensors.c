@@ -60,7 +60,7 @@ static const struct {
 	{ "I64", 64 },    { "U64", 64 },
 };
 
-static void json_putp(struct json_object **o)
+static void safetensors_json_putp(struct json_object **o)
 {
 	(void)json_object_put(*o);
 }
@@ -135,7 +135,7 @@ static int refuse_char(const char *p, size_t at, struct sink why)
 }
 
 /* Bytes of the character of a string there; 0 for bytes that may not stand in one. */
-static size_t char_len(const char *p, size_t len)
+static size_t safetensors_char_len(const char *p, size_t len)
 {
 	if (*p == '\\')
 		return escape_len(p, len);
@@ -161,7 +161,7 @@ static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls
 			continue;
 		}
 		if (in_string) {
-			n = char_len(p + i, len - i);
+			n = safetensors_char_len(p + i, len - i);
 			if (!n)
 				return refuse_char(p + i, i, why);
 			nuls += n == 6 && !memcmp(p + i, NUL_ESCAPE, 6);
@@ -367,7 +367,7 @@ static size_t first_of(const char *json, size_t len)
 static int parse_json(const char *json, size_t len, struct safetensors *st, struct sink why)
 {
 	_cleanup_(tokener_freep) struct json_tokener *tok = json_tokener_new_ex(DEPTH_MAX);
-	_cleanup_(json_putp) struct json_object *root = NULL;
+	_cleanup_(safetensors_json_putp) struct json_object *root = NULL;
 	_cleanup_(freep) char *shown = NULL;
 	size_t members = 0, nuls = 0;
 	enum json_tokener_error e;
@@ -518,7 +518,7 @@ int safetensors_parse(const void *buf, size_t len, uint64_t file_size, struct sa
 	return 0;
 }
 
-static int read_some(int fd, uint8_t *buf, size_t len, uint64_t off, struct sink why)
+static int safetensors_read_some(int fd, uint8_t *buf, size_t len, uint64_t off, struct sink why)
 {
 	while (len) {
 		ssize_t n = pread(fd, buf, len, (off_t)off);
@@ -551,7 +551,7 @@ int safetensors_read(int fd, struct safetensors **ret, char *why_buf, size_t why
 		return refuse(why, EINVAL, "it is no regular file");
 	size = (uint64_t)st.st_size;
 	if (size >= 8) {
-		r = read_some(fd, head, 8, 0, why);
+		r = safetensors_read_some(fd, head, 8, 0, why);
 		if (r < 0)
 			return r;
 	}
@@ -561,7 +561,7 @@ int safetensors_read(int fd, struct safetensors **ret, char *why_buf, size_t why
 	buf = malloc(8 + n);
 	if (!buf)
 		return refuse(why, ENOMEM, "out of memory");
-	r = read_some(fd, buf, 8 + n, 0, why);
+	r = safetensors_read_some(fd, buf, 8 + n, 0, why);
 	if (r < 0)
 		return r;
 	return safetensors_parse(buf, 8 + n, size, ret, why_buf, why_len);

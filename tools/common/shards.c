@@ -113,7 +113,7 @@ static int plan_shard(uint64_t len, unsigned idx, unsigned nr, char **ret_head,
 	return 0;
 }
 
-static int parse(struct shard *s)
+static int shards_parse(struct shard *s)
 {
 	char why[400];
 	int r = safetensors_read(s->fd, &s->st, why, sizeof(why));
@@ -200,7 +200,7 @@ int shard_make(struct shard *s, const char *path, uint64_t len, unsigned idx, un
 	/* The size first: the parser looks whether the tensors fit into it. */
 	if (ftruncate(s->fd, (off_t)(head_len + data_len)) < 0)
 		return fail(errno, "writing %s: %s", path, strerror(errno));
-	r = parse(s);
+	r = shards_parse(s);
 	if (r == 0)
 		r = write_data(s);
 	return r < 0 ? r : open_for_requests(s);
@@ -220,7 +220,7 @@ int shard_open(struct shard *s, const char *path)
 	s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (s->fd < 0)
 		return fail_open(path);
-	r = parse(s);
+	r = shards_parse(s);
 	if (r < 0)
 		return r;
 	off = s->st->data_off;

@@ -77,7 +77,7 @@ static const char *cell(const struct table *t, size_t i)
 /* ------------------------------------------------------------------ widths */
 
 /* Columns of a whole cell, and of its longest part that cannot be broken. */
-static size_t whole(const char *text)
+static size_t table_whole(const char *text)
 {
 	return shown_columns(text, strlen(text));
 }
@@ -101,23 +101,23 @@ struct layout {
 	size_t total; /* with the blanks between columns */
 };
 
-static size_t rows_of(const struct table *t)
+static size_t table_rows_of(const struct table *t)
 {
 	return t->nr_cols ? t->nr_cells / t->nr_cols : 0;
 }
 
-static void measure(const struct table *t, struct layout *l)
+static void table_measure(const struct table *t, struct layout *l)
 {
 	l->total = 0;
 	for (unsigned c = 0; c < t->nr_cols; c++) {
-		l->width[c] = whole(t->heads[c]);
+		l->width[c] = table_whole(t->heads[c]);
 		l->least[c] = longest_word(t->heads[c]);
-		for (size_t r = 0; r < rows_of(t); r++) {
+		for (size_t r = 0; r < table_rows_of(t); r++) {
 			const char *text = cell(t, r * t->nr_cols + c);
 
-			l->width[c] = MAX(l->width[c], whole(text));
+			l->width[c] = MAX(l->width[c], table_whole(text));
 			l->least[c] = MAX(l->least[c],
-					  t->left[c] ? longest_word(text) : whole(text));
+					  t->left[c] ? longest_word(text) : table_whole(text));
 		}
 		l->total += l->width[c] + (c ? GAP : 0);
 	}
@@ -144,7 +144,7 @@ static bool fit(const struct table *t, struct layout *l, size_t width)
 /* ------------------------------------------------------------------- print */
 
 /* Add text to a line, aligned in a column of that width, after at blanks and text. */
-static void put(char *line, size_t *len, const char *text, size_t n, size_t width, bool left)
+static void table_put(char *line, size_t *len, const char *text, size_t n, size_t width, bool left)
 {
 	size_t pad = width - MIN(width, shown_columns(text, n));
 
@@ -161,7 +161,8 @@ static void put(char *line, size_t *len, const char *text, size_t n, size_t widt
 }
 
 /* Print the next line of a row; each row[c] then is its rest.  Return false where none is left. */
-static bool print_line(const struct table *t, const struct layout *l, FILE *f, const char **row)
+static bool table_print_line(const struct table *t, const struct layout *l, FILE *f,
+			     const char **row)
 {
 	_cleanup_(freep) char *line = NULL;
 	size_t len = 0, max = l->total + 1;
@@ -175,12 +176,12 @@ static bool print_line(const struct table *t, const struct layout *l, FILE *f, c
 	if (!line)
 		return false;
 	for (unsigned c = 0; c < t->nr_cols; c++) {
-		size_t n = whole(row[c]) <= l->width[c] ? strlen(row[c])
-							: shown_line(row[c], l->width[c]);
+		size_t n = table_whole(row[c]) <= l->width[c] ? strlen(row[c])
+							      : shown_line(row[c], l->width[c]);
 
 		if (c)
-			put(line, &len, "", 0, GAP, true);
-		put(line, &len, row[c], n, l->width[c], t->left[c]);
+			table_put(line, &len, "", 0, GAP, true);
+		table_put(line, &len, row[c], n, l->width[c], t->left[c]);
 		row[c] += n;
 		row[c] += strspn(row[c], " ");
 	}
@@ -225,7 +226,7 @@ static void print_heads(const struct table *t, const struct layout *l, FILE *f)
 			rest[c] += n;
 			rest[c] += strspn(rest[c], " ");
 		}
-		(void)print_line(t, l, f, row);
+		(void)table_print_line(t, l, f, row);
 	}
 }
 
@@ -247,17 +248,17 @@ void table_print(const struct table *t, FILE *f, unsigned width)
 	const char *row[TABLE_COLS];
 	struct layout l;
 
-	measure(t, &l);
+	table_measure(t, &l);
 	if (!fit(t, &l, width)) {
-		for (size_t r = 0; r < rows_of(t); r++)
+		for (size_t r = 0; r < table_rows_of(t); r++)
 			print_block(t, f, r, width);
 		return;
 	}
 	print_heads(t, &l, f);
-	for (size_t r = 0; r < rows_of(t); r++) {
+	for (size_t r = 0; r < table_rows_of(t); r++) {
 		for (unsigned c = 0; c < t->nr_cols; c++)
 			row[c] = cell(t, r * t->nr_cols + c);
-		while (print_line(t, &l, f, row))
+		while (table_print_line(t, &l, f, row))
 			;
 	}
 }

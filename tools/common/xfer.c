@@ -40,8 +40,8 @@ void xfer_abandon(struct pst_queue *queue, size_t nr)
 		;
 }
 
-static int run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size_t nr,
-	       struct xfer_stats *stats, struct pst_done *dones)
+static int common_xfer_run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size_t nr,
+			   struct xfer_stats *stats, struct pst_done *dones)
 {
 	_cleanup_(freep) uint64_t *begun = calloc(nr + 1, sizeof(*begun));
 	struct pst_done batch[BATCH];
@@ -101,7 +101,7 @@ static int run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size
 int xfer_run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size_t nr,
 	     struct xfer_stats *stats, struct pst_done *dones)
 {
-	int r = run(queue, depth, ios, nr, stats, dones);
+	int r = common_xfer_run(queue, depth, ios, nr, stats, dones);
 
 	if (r < 0)
 		xfer_abandon(queue, nr);

@@ -132,7 +132,7 @@ static int punch_one(int fd, size_t start, size_t end)
 	return r < 0 ? -errno : 0;
 }
 
-static int punch(int fd, int n, const size_t *start, const size_t *end, size_t flags)
+static int file_punch(int fd, int n, const size_t *start, const size_t *end, size_t flags)
 {
 	char plain[PATH_MAX];
 	int kind = mount_of_fd(fd, plain), r = 0;
@@ -158,7 +158,7 @@ int hf3fs_punchhole(int fd, int n, const size_t *start, const size_t *end, size_
 		if (start[i] > end[i] || end[i] > INT64_MAX)
 			return -log_fail(EINVAL, "range %d of a hole is from %zu to %zu", i,
 					 start[i], end[i]);
-	r = punch(fd, n, start, end, flags);
+	r = file_punch(fd, n, start, end, flags);
 	return r < 0 ? -log_fail(r, "cannot free ranges of descriptor %d: %s", fd, strerror(-r))
 		     : 0;
 }

@@ -49,7 +49,7 @@ static int want(struct want *w, const struct hf3fs_iov *iov, const char *mount_p
 }
 
 /* A handle without memory. */
-static int begin(const struct want *w, enum iov_origin origin, struct iov **ret)
+static int gpu_begin(const struct want *w, enum iov_origin origin, struct iov **ret)
 {
 	int r = iov_begin(w->out.mount_point, origin, ret);
 
@@ -61,21 +61,21 @@ static int begin(const struct want *w, enum iov_origin origin, struct iov **ret)
 }
 
 /* libpenstock's result as programs know it, with its sentence. */
-static int failed(int r, const char *what)
+static int gpu_failed(int r, const char *what)
 {
 	return log_fail(r == -EFAULT || r == -ERANGE ? EINVAL : r, "%s: %s", what,
 			pst_error_text());
 }
 
 /* Publish a handle with its memory, and fill in the caller's structure.  Takes the handle over. */
-static int finish(struct iov *it, struct want *w, struct hf3fs_iov *ret)
+static int gpu_finish(struct iov *it, struct want *w, struct hf3fs_iov *ret)
 {
 	_cleanup_(iov_freep) struct iov *own = it;
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	int r = pst_mem_info(it->mem, &info);
 
 	if (r < 0)
-		return failed(r, "device memory cannot be looked at");
+		return gpu_failed(r, "device memory cannot be looked at");
 	w->out.base = (uint8_t *)(uintptr_t)info.addr;
 	if (it->mount->kind == MOUNT_DAEMON && it->origin != IOV_OPENED)
 		r = gpu_link_make(it, (const uint8_t *)w->out.id);
@@ -88,7 +88,7 @@ static int finish(struct iov *it, struct want *w, struct hf3fs_iov *ret)
 
 /* ------------------------------------------------------------------ create */
 
-static int create(struct want *w, struct hf3fs_iov *iov)
+static int gpu_create(struct want *w, struct hf3fs_iov *iov)
 {
 	_cleanup_(iov_freep) struct iov *it = NULL;
 	struct pst_mem_opts o = { .sz = sizeof(o) };
@@ -96,7 +96,7 @@ static int create(struct want *w, struct hf3fs_iov *iov)
 	int r = usrbio_id_new((uint8_t *)w->out.id);
 
 	if (r == 0)
-		r = begin(w, IOV_CREATED, &it);
+		r = gpu_begin(w, IOV_CREATED, &it);
 	if (r < 0)
 		return r;
 	if (it->mount->kind == MOUNT_DAEMON) {
@@ -107,8 +107,8 @@ static int create(struct want *w, struct hf3fs_iov *iov)
 	}
 	r = pst_mem_alloc(w->device.name, len, &o, &it->mem);
 	if (r < 0)
-		return failed(r, "device memory cannot be allocated");
-	return finish(TAKE_PTR(it), w, iov);
+		return gpu_failed(r, "device memory cannot be allocated");
+	return gpu_finish(TAKE_PTR(it), w, iov);
 }
 
 int hf3fs_iovcreate_gpu(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t size,
@@ -118,7 +118,7 @@ int hf3fs_iovcreate_gpu(struct hf3fs_iov *iov, const char *hf3fs_mount_point, si
 	struct want w;
 	int r = want(&w, iov, hf3fs_mount_point, size, block_size, gpu_device_id);
 
-	return r < 0 ? r : create(&w, iov);
+	return r < 0 ? r : gpu_create(&w, iov);
 }
 
 static int no_blocks(void)
@@ -139,7 +139,7 @@ static int open_published(struct want *w, struct hf3fs_iov *iov)
 {
 	_cleanup_(pst_grant_done) struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
 	_cleanup_(iov_freep) struct iov *it = NULL;
-	int r = begin(w, IOV_OPENED, &it);
+	int r = gpu_begin(w, IOV_OPENED, &it);
 
 	if (r < 0)
 		return r;
@@ -154,8 +154,8 @@ static int open_published(struct want *w, struct hf3fs_iov *iov)
 	memcpy(g.uuid, w->device.uuid, sizeof(g.uuid));
 	r = pst_mem_import(&g, &it->mem);
 	if (r < 0)
-		return failed(r, "published device memory cannot be opened");
-	return finish(TAKE_PTR(it), w, iov);
+		return gpu_failed(r, "published device memory cannot be opened");
+	return gpu_finish(TAKE_PTR(it), w, iov);
 }
 
 int hf3fs_iovopen_gpu(struct hf3fs_iov *iov, const uint8_t id[16], const char *hf3fs_mount_point,
@@ -180,12 +180,12 @@ int hf3fs_iovopen_device(struct hf3fs_iov *iov, const uint8_t id[16], const char
 
 /* -------------------------------------------------------------------- wrap */
 
-static int wrap(struct want *w, const void *ptr, struct hf3fs_iov *iov)
+static int gpu_wrap(struct want *w, const void *ptr, struct hf3fs_iov *iov)
 {
 	_cleanup_(iov_freep) struct iov *it = NULL;
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	struct pst_mem_opts o = { .sz = sizeof(o), .kind = w->device.kind };
-	int r = begin(w, IOV_WRAPPED, &it);
+	int r = gpu_begin(w, IOV_WRAPPED, &it);
 
 	if (r < 0)
 		return r;
@@ -193,11 +193,11 @@ static int wrap(struct want *w, const void *ptr, struct hf3fs_iov *iov)
 	if (r == 0)
 		r = pst_mem_info(it->mem, &info);
 	if (r < 0)
-		return failed(r, "device memory cannot be wrapped");
+		return gpu_failed(r, "device memory cannot be wrapped");
 	if (strcmp(info.device, w->device.name) != 0)
 		return log_fail(EINVAL, "the memory is on %s and not on %s", info.device,
 				w->device.name);
-	return finish(TAKE_PTR(it), w, iov);
+	return gpu_finish(TAKE_PTR(it), w, iov);
 }
 
 int hf3fs_iovwrap_gpu(struct hf3fs_iov *iov, void *gpu_ptr, const uint8_t id[16],
@@ -213,7 +213,7 @@ int hf3fs_iovwrap_gpu(struct hf3fs_iov *iov, void *gpu_ptr, const uint8_t id[16]
 	if (r < 0)
 		return r;
 	memcpy(w.out.id, id, sizeof(w.out.id));
-	return wrap(&w, gpu_ptr, iov);
+	return gpu_wrap(&w, gpu_ptr, iov);
 }
 
 int hf3fs_iovwrap_device(struct hf3fs_iov *iov, void *device_ptr, const uint8_t id[16],
@@ -238,7 +238,7 @@ int hf3fs_iov_export_gpu(const struct hf3fs_iov *iov, hf3fs_gpu_ipc_handle_t *ha
 		return log_fail(EINVAL, "only device memory has a handle to export");
 	r = pst_mem_export(h->mem, 0, h->size, PST_RIGHT_READ | PST_RIGHT_WRITE, &g);
 	if (r < 0)
-		return failed(r, "device memory cannot be exported");
+		return gpu_failed(r, "device memory cannot be exported");
 	r = gpu_soft_show(h, &g);
 	if (r < 0)
 		return r;
@@ -264,7 +264,7 @@ static int import_memory(const hf3fs_gpu_ipc_handle_t *handle, struct want *w, s
 		memcpy(g.uuid, w->device.uuid, sizeof(g.uuid));
 		w->out.size = g.len;
 		r = pst_mem_import(&g, ret);
-		return r < 0 ? failed(r, "the handle cannot be opened") : 0;
+		return r < 0 ? gpu_failed(r, "the handle cannot be opened") : 0;
 	}
 	return log_fail(ENODEV,
 			"the handle's device is not visible here; see CUDA_VISIBLE_DEVICES");
@@ -286,13 +286,13 @@ int hf3fs_iov_import_gpu(struct hf3fs_iov *iov, const hf3fs_gpu_ipc_handle_t *ha
 		r = import_memory(handle, &w, &mem);
 	/* The memory is another process', and its publication here is ours. */
 	if (r == 0)
-		r = begin(&w, IOV_WRAPPED, &it);
+		r = gpu_begin(&w, IOV_WRAPPED, &it);
 	if (r < 0) {
 		(void)pst_mem_free(mem);
 		return r;
 	}
 	it->mem = mem;
-	return finish(TAKE_PTR(it), &w, iov);
+	return gpu_finish(TAKE_PTR(it), &w, iov);
 }
 
 /* ---------------------------------------------------------------- the rest */
@@ -342,7 +342,7 @@ int hf3fs_iovsync(const struct hf3fs_iov *iov, int direction)
 				"memory",
 				direction);
 	r = h->device < 0 ? 0 : pst_mem_sync(h->mem);
-	return r < 0 ? failed(r, "waiting for the device failed") : 0;
+	return r < 0 ? gpu_failed(r, "waiting for the device failed") : 0;
 }
 
 int hf3fs_iovsync_gpu(const struct hf3fs_iov *iov, int direction)

@@ -20,7 +20,7 @@ static const char *kind_name(void)
 }
 
 /* 0; -ENODEV when there is none of this number. */
-static int find(const char *kind, int number, struct pst_device *ret)
+static int library_gpu_device_find(const char *kind, int number, struct pst_device *ret)
 {
 	char name[PST_DEVICE_NAME_MAX];
 
@@ -37,10 +37,11 @@ int gpu_device_find(int number, struct pst_device *ret)
 
 	if (!kind)
 		return log_fail(ENOTSUP, "PST_USRBIO_DEVICE is neither \"cuda\" nor \"soft\"");
-	r = find(kind, number, ret);
+	r = library_gpu_device_find(kind, number, ret);
 	if (r != -ENODEV)
 		return r;
-	if (find(kind, 0, &(struct pst_device){ .sz = sizeof(struct pst_device) }) < 0)
+	if (library_gpu_device_find(kind, 0,
+				    &(struct pst_device){ .sz = sizeof(struct pst_device) }) < 0)
 		return log_fail(ENOTSUP, "no device has memory for rings: %s", pst_error_text());
 	return log_fail(ENODEV, "there is no device %s:%d", kind, number);
 }
@@ -51,7 +52,7 @@ int gpu_device_count(void)
 	const char *kind = kind_name();
 	int nr = 0;
 
-	while (kind && find(kind, nr, &d) == 0)
+	while (kind && library_gpu_device_find(kind, nr, &d) == 0)
 		nr++;
 	return nr;
 }

@@ -13,7 +13,7 @@
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/name.h"
 
-static struct usrbio_name name_of(const struct iov *iov, const uint8_t id[USRBIO_ID_LEN])
+static struct usrbio_name gpu_link_name_of(const struct iov *iov, const uint8_t id[USRBIO_ID_LEN])
 {
 	struct usrbio_name name = { .kind = USRBIO_DEVICE, .device = iov->device };
 
@@ -25,7 +25,7 @@ static struct usrbio_name name_of(const struct iov *iov, const uint8_t id[USRBIO
  * The allocation as the driver counts it; the daemon's own driver will tell the daemon the same.
  * An imported grant knows only how much of it was granted.
  */
-static int measure(struct pst_mem *mem, struct usrbio_gdr *ret)
+static int gpu_link_measure(struct pst_mem *mem, struct usrbio_gdr *ret)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	struct pst_mem *view;
@@ -58,7 +58,7 @@ static int describe(struct iov *iov, struct usrbio_gdr *ret)
 			"memory of cudaMalloc has one");
 	*ret = (struct usrbio_gdr){ .device = iov->device, .size = iov->size };
 	if (r == 0)
-		r = measure(iov->mem, ret);
+		r = gpu_link_measure(iov->mem, ret);
 	if (r < 0)
 		return log_fail(r, "device memory cannot be published: %s", pst_error_text());
 	memcpy(ret->ipc, g.ipc, sizeof(ret->ipc));
@@ -67,7 +67,7 @@ static int describe(struct iov *iov, struct usrbio_gdr *ret)
 
 int gpu_link_make(struct iov *iov, const uint8_t id[USRBIO_ID_LEN])
 {
-	struct usrbio_name name = name_of(iov, id);
+	struct usrbio_name name = gpu_link_name_of(iov, id);
 	char target[USRBIO_GDR_MAX];
 	struct usrbio_gdr gdr;
 	int r = describe(iov, &gdr);
@@ -84,7 +84,7 @@ int gpu_link_make(struct iov *iov, const uint8_t id[USRBIO_ID_LEN])
 int gpu_link_read(const struct iov *iov, const uint8_t id[USRBIO_ID_LEN], struct pst_grant *ret)
 {
 	char text[USRBIO_NAME_MAX], target[USRBIO_GDR_MAX];
-	struct usrbio_name name = name_of(iov, id);
+	struct usrbio_name name = gpu_link_name_of(iov, id);
 	struct usrbio_gdr gdr;
 	ssize_t n;
 	int r = -EINVAL;

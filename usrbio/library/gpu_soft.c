@@ -12,7 +12,7 @@
 #include "usrbio/proto/ipc.h"
 
 /* Of two threads that show it at once, one has the descriptor that stays. */
-static int keep(struct iov *iov, int fd)
+static int gpu_soft_keep(struct iov *iov, int fd)
 {
 	int mine = fcntl(fd, F_DUPFD_CLOEXEC, 0), none = -1;
 
@@ -33,7 +33,7 @@ int gpu_soft_show(struct iov *iov, struct pst_grant *grant)
 	if (grant->kind != PST_KIND_SOFT)
 		return 0;
 	if (atomic_load(&iov->fd) < 0)
-		r = keep(iov, grant->fd);
+		r = gpu_soft_keep(iov, grant->fd);
 	if (r == 0 && fstat(grant->fd, &st) < 0)
 		r = log_fail(errno, "device memory cannot be looked at: %m");
 	if (r < 0)

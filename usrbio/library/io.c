@@ -94,7 +94,7 @@ static int find_file(struct ring *r, int fd, struct reg **ret)
 	return err;
 }
 
-static void push(struct ring *r, uint32_t slot, const struct usrbio_args *args)
+static void io_push(struct ring *r, uint32_t slot, const struct usrbio_args *args)
 {
 	r->at.args[slot] = *args;
 	r->at.sqes[r->sq_head] = (struct usrbio_sqe){ .index = (int32_t)slot,
@@ -112,7 +112,7 @@ static inline uint32_t slots_used(const struct ring *r)
 }
 
 /* The server takes entries in order, so its queue may be full while slots are free. */
-static bool is_full(const struct ring *r)
+static bool io_is_full(const struct ring *r)
 {
 	return slots_used(r) == r->entries ||
 	       (int32_t)usrbio_ring_next(&r->at, r->sq_head) == usrbio_marker(r->at.sq_tail);
@@ -147,7 +147,7 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	err = find_file(r, fd, &reg);
 	if (err < 0)
 		return err;
-	if (is_full(r)) {
+	if (io_is_full(r)) {
 		reg_put(reg);
 		return -EAGAIN;
 	}
@@ -165,12 +165,12 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	atomic_store_explicit(&r->slots[slot].reg, reg, memory_order_release);
 	atomic_store_explicit(&r->bytes_sent, r->bytes_sent + len, memory_order_relaxed);
 	atomic_store_explicit(&r->nr_sent, r->nr_sent + 1, memory_order_release);
-	push(r, slot, &args);
+	io_push(r, slot, &args);
 	return (int)slot;
 }
 
 /* Tell the server.  False when a daemon took its semaphore away. */
-static bool post(struct ring *r)
+static bool io_post(struct ring *r)
 {
 	if (r->server) {
 		/* The stores of prepared requests come before the loads of the kick. */
@@ -197,7 +197,7 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior)
 		return -EINVAL;
 	if (ring_is_foreign(r))
 		return -EOWNERDEAD;
-	return post(r) ? 0 : -ENOTCONN;
+	return io_post(r) ? 0 : -ENOTCONN;
 }
 
 /* --------------------------------------------------------------------- take */
@@ -206,7 +206,7 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior)
  * Make the caller's completion of the one in the ring.  False when it was none: a slot without a
  * request.
  */
-static bool settle(struct ring *r, struct hf3fs_cqe *cqe)
+static bool io_settle(struct ring *r, struct hf3fs_cqe *cqe)
 {
 	struct slot *slot = (uint32_t)cqe->index < r->entries ? &r->slots[cqe->index] : NULL;
 	struct reg *reg = slot ? atomic_load_explicit(&slot->reg, memory_order_acquire) : NULL;
@@ -255,7 +255,7 @@ static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 
 	for (int i = 0; i < n; i++) {
 		cqes[good] = cqes[i];
-		if (settle(r, &cqes[good]))
+		if (io_settle(r, &cqes[good]))
 			good++;
 		else
 			log_line(LOG_WARN,
@@ -275,19 +275,19 @@ static bool in_flight(const struct ring *r)
 }
 
 /* Nobody will complete them. */
-static int end_all(struct ring *r, struct hf3fs_cqe *cqes, int room)
+static int io_end_all(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n = 0;
 
 	for (uint32_t i = 0; i < r->entries && n < room; i++) {
 		cqes[n] = (struct hf3fs_cqe){ .index = (int32_t)i, .result = -EREMOTEIO };
-		if (settle(r, &cqes[n]))
+		if (io_settle(r, &cqes[n]))
 			n++;
 	}
 	return n;
 }
 
-static int take(struct ring *r, struct hf3fs_cqe *cqes, int room)
+static int library_io_take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n;
 
@@ -295,7 +295,7 @@ static int take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 	usrbio_sem_reset(r->at.sem);
 	n = harvest(r, cqes, room);
 	if (ring_is_dead(r))
-		n += end_all(r, cqes + n, room - n);
+		n += io_end_all(r, cqes + n, room - n);
 	return n;
 }
 
@@ -340,7 +340,7 @@ static bool came(const void *arg)
 }
 
 /* Somebody moves bytes for the ring just now.  True when a completion came. */
-static bool watch(const struct ring *r)
+static bool io_watch(const struct ring *r)
 {
 	uint64_t until = now_ns() + WATCH_NS;
 
@@ -355,7 +355,7 @@ static bool watch(const struct ring *r)
  * A daemon may complete something before we could sleep, if it only has to copy what is in flight.
  * True when it has.  How much that is is a hint: another thread may prepare more.
  */
-static bool spin(struct ring *r, uint64_t ns)
+static bool io_spin(struct ring *r, uint64_t ns)
 {
 	uint32_t nr = slots_used(r);
 	uint64_t bytes = atomic_load_explicit(&r->bytes_sent, memory_order_relaxed) -
@@ -387,7 +387,7 @@ static void note_idle(struct ring *r)
 }
 
 /* A thread that is cancelled in there would leave others' executor locked. */
-static enum server_help help(struct ring *r)
+static enum server_help io_help(struct ring *r)
 {
 	enum server_help did;
 	int before;
@@ -399,16 +399,16 @@ static enum server_help help(struct ring *r)
 }
 
 /* Take completions that are there now, on plain directories after a share of the work. */
-static int look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min,
-		enum server_help *ret_did)
+static int io_look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min,
+		   enum server_help *ret_did)
 {
-	int n = take(r, cqes, room);
+	int n = library_io_take(r, cqes, room);
 
 	*ret_did = SERVER_RESTS;
 	if (n < MAX(min, 1) && r->server) {
-		*ret_did = help(r);
+		*ret_did = io_help(r);
 		if (*ret_did)
-			n += take(r, cqes + n, room - n);
+			n += library_io_take(r, cqes + n, room - n);
 	}
 	if (n)
 		r->idle_since = 0;
@@ -436,19 +436,19 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 	for (;;) {
 		/* Before the look, which then took all there will be. */
 		dead = ring_is_dead(r);
-		n += look(r, cqes + n, cqec - n, min - n, &did);
+		n += io_look(r, cqes + n, cqec - n, min - n, &did);
 		if (n >= min || dead)
 			break;
 		ns = left(abs_timeout);
 		/* A refused request never completes: do not wait for it. */
 		if (!ns || (!abs_timeout && atomic_load(&r->refused) && !in_flight(r)))
 			break;
-		if (did == SERVER_RESTS ? !spin(r, ns) : did == SERVER_MOVING && !watch(r))
+		if (did == SERVER_RESTS ? !io_spin(r, ns) : did == SERVER_MOVING && !io_watch(r))
 			doze(r, ns);
 	}
 	atomic_store(&r->refused, false);
 	/* There is room for completions now. */
 	if (n && r->submit && in_flight(r) && !ring_is_dead(r))
-		(void)post(r);
+		(void)io_post(r);
 	return n;
 }

@@ -58,7 +58,7 @@ bool ring_is_foreign(const struct ring *r)
 	return r->server && r->forks != lock_forks();
 }
 
-static struct ring *ring_free(struct ring *r)
+static struct ring *ior_ring_free(struct ring *r)
 {
 	if (!r)
 		return NULL;
@@ -76,11 +76,11 @@ static struct ring *ring_free(struct ring *r)
 
 static void ring_freep(struct ring **r)
 {
-	(void)ring_free(*r);
+	(void)ior_ring_free(*r);
 }
 
 /* Takes the reference over. */
-static struct ring *ring_new(struct mount *mount, const struct wish *wish)
+static struct ring *ior_ring_new(struct mount *mount, const struct wish *wish)
 {
 	uint32_t entries = (uint32_t)usrbio_ring_entries(wish->size);
 	struct ring *r = calloc(1, sizeof(*r) + entries * sizeof(r->slots[0]));
@@ -93,7 +93,7 @@ static struct ring *ring_new(struct mount *mount, const struct wish *wish)
 	r->forks = lock_forks();
 	r->entries = entries;
 	r->iov = iov_new(mount, wish->base ? IOV_WRAPPED : IOV_CREATED);
-	return r->iov ? r : ring_free(r);
+	return r->iov ? r : ior_ring_free(r);
 }
 
 /* ------------------------------------------------------------------- server */
@@ -157,7 +157,7 @@ static int open_submit(struct ring *r, int priority)
 }
 
 /* This process serves it. */
-static int serve(struct ring *r, void *base, const struct wish *wish)
+static int ior_serve(struct ring *r, void *base, const struct wish *wish)
 {
 	struct server_ring_opts opts = {
 		.base = base,
@@ -179,7 +179,7 @@ static int serve(struct ring *r, void *base, const struct wish *wish)
 
 /* ------------------------------------------------------------------- memory */
 
-static int publish(struct ring *r, const struct wish *wish, const uint8_t id[USRBIO_ID_LEN])
+static int ior_publish(struct ring *r, const struct wish *wish, const uint8_t id[USRBIO_ID_LEN])
 {
 	char target[sizeof(USRBIO_SHM_DIR) + USRBIO_SHM_NAME_MAX];
 	struct usrbio_name name = {
@@ -204,7 +204,7 @@ static int publish(struct ring *r, const struct wish *wish, const uint8_t id[USR
 }
 
 /* Have the memory, and where the two ends of an old ring stand. */
-static int place(struct ring *r, const struct wish *wish, void **ret_base)
+static int ior_place(struct ring *r, const struct wish *wish, void **ret_base)
 {
 	void *base = wish->base;
 	int err;
@@ -227,7 +227,7 @@ static int place(struct ring *r, const struct wish *wish, void **ret_base)
 	return 0;
 }
 
-static int make(struct ring *r, const struct wish *wish, struct hf3fs_ior *out)
+static int ior_make(struct ring *r, const struct wish *wish, struct hf3fs_ior *out)
 {
 	bool plain = r->iov->mount->kind == MOUNT_PLAIN;
 	void *base = NULL;
@@ -236,21 +236,21 @@ static int make(struct ring *r, const struct wish *wish, struct hf3fs_ior *out)
 	/* First the step that may fail for want of a daemon, so that little is undone. */
 	err = plain ? 0 : open_submit(r, wish->priority);
 	if (err == 0)
-		err = place(r, wish, &base);
+		err = ior_place(r, wish, &base);
 	if (err == 0 && plain)
-		err = serve(r, base, wish);
+		err = ior_serve(r, base, wish);
 	if (err < 0)
 		return err;
 	out->iov.base = base;
 	if (wish->base)
 		return 0;
 	err = usrbio_id_new((uint8_t *)out->iov.id);
-	return err < 0 ? err : publish(r, wish, (const uint8_t *)out->iov.id);
+	return err < 0 ? err : ior_publish(r, wish, (const uint8_t *)out->iov.id);
 }
 
 /* ------------------------------------------------------------ public calls */
 
-static int check(const struct wish *wish)
+static int ior_check(const struct wish *wish)
 {
 	int entries = usrbio_ring_entries(wish->size);
 
@@ -266,7 +266,7 @@ static int check(const struct wish *wish)
 	return 0;
 }
 
-static int fill(struct hf3fs_ior *out, const struct wish *wish)
+static int ior_fill(struct hf3fs_ior *out, const struct wish *wish)
 {
 	int err;
 
@@ -280,10 +280,10 @@ static int fill(struct hf3fs_ior *out, const struct wish *wish)
 	out->priority = wish->priority;
 	out->timeout = wish->timeout;
 	out->flags = wish->flags;
-	return check(wish);
+	return ior_check(wish);
 }
 
-static int create(struct hf3fs_ior *ior, const struct wish *wish)
+static int ior_create(struct hf3fs_ior *ior, const struct wish *wish)
 {
 	_cleanup_(ring_freep) struct ring *r = NULL;
 	struct mount *mount;
@@ -293,15 +293,15 @@ static int create(struct hf3fs_ior *ior, const struct wish *wish)
 
 	if (!ior)
 		return -EINVAL;
-	err = fill(&out, wish);
+	err = ior_fill(&out, wish);
 	if (err == 0)
 		err = mount_get(wish->mount_point, &mount);
 	if (err < 0)
 		return err;
-	r = ring_new(mount, wish);
+	r = ior_ring_new(mount, wish);
 	if (!r)
 		return -ENOMEM;
-	err = make(r, wish, &out);
+	err = ior_make(r, wish, &out);
 	if (err == 0)
 		err = handle_new(&rings, r, &handle);
 	if (err < 0)
@@ -330,15 +330,15 @@ int hf3fs_iorcreate3(struct hf3fs_ior *ior, const char *hf3fs_mount_point, int e
 {
 	KEEP_ERRNO;
 
-	return create(ior, &(struct wish){
-				   .mount_point = hf3fs_mount_point,
-				   .size = usrbio_ring_size(entries),
-				   .for_read = for_read,
-				   .io_depth = io_depth,
-				   .priority = priority,
-				   .timeout = timeout,
-				   .numa = numa,
-			   });
+	return ior_create(ior, &(struct wish){
+				       .mount_point = hf3fs_mount_point,
+				       .size = usrbio_ring_size(entries),
+				       .for_read = for_read,
+				       .io_depth = io_depth,
+				       .priority = priority,
+				       .timeout = timeout,
+				       .numa = numa,
+			       });
 }
 
 int hf3fs_iorcreate4(struct hf3fs_ior *ior, const char *hf3fs_mount_point, int entries,
@@ -346,15 +346,15 @@ int hf3fs_iorcreate4(struct hf3fs_ior *ior, const char *hf3fs_mount_point, int e
 {
 	KEEP_ERRNO;
 
-	return create(ior, &(struct wish){
-				   .mount_point = hf3fs_mount_point,
-				   .size = usrbio_ring_size(entries),
-				   .for_read = for_read,
-				   .io_depth = io_depth,
-				   .timeout = timeout,
-				   .numa = numa,
-				   .flags = flags,
-			   });
+	return ior_create(ior, &(struct wish){
+				       .mount_point = hf3fs_mount_point,
+				       .size = usrbio_ring_size(entries),
+				       .for_read = for_read,
+				       .io_depth = io_depth,
+				       .timeout = timeout,
+				       .numa = numa,
+				       .flags = flags,
+			       });
 }
 
 int hf3fs_iorwrap(struct hf3fs_ior *ior, void *buf, const char *hf3fs_mount_point, size_t size,
@@ -364,17 +364,17 @@ int hf3fs_iorwrap(struct hf3fs_ior *ior, void *buf, const char *hf3fs_mount_poin
 
 	if (!buf)
 		return -EINVAL;
-	return create(ior, &(struct wish){
-				   .mount_point = hf3fs_mount_point,
-				   .base = buf,
-				   .size = size,
-				   .for_read = for_read,
-				   .io_depth = io_depth,
-				   .priority = priority,
-				   .timeout = timeout,
-				   .numa = -1,
-				   .flags = flags,
-			   });
+	return ior_create(ior, &(struct wish){
+				       .mount_point = hf3fs_mount_point,
+				       .base = buf,
+				       .size = size,
+				       .for_read = for_read,
+				       .io_depth = io_depth,
+				       .priority = priority,
+				       .timeout = timeout,
+				       .numa = -1,
+				       .flags = flags,
+			       });
 }
 
 /* ---------------------------------------------------------------------- end */
@@ -391,7 +391,7 @@ static void name_paths(uint32_t paths, char *text, size_t room)
 					       pst_path_name(i));
 }
 
-static void tell(const struct ring *r)
+static void ior_tell(const struct ring *r)
 {
 	struct server_ring_stats st;
 	char paths[160], why[400] = "";
@@ -419,8 +419,8 @@ void hf3fs_iordestroy(struct hf3fs_ior *ior)
 	r = handle_take(&rings, (uintptr_t)ior->iorh);
 	ior->iorh = NULL;
 	if (r && r->server)
-		tell(r);
-	(void)ring_free(r);
+		ior_tell(r);
+	(void)ior_ring_free(r);
 }
 
 size_t hf3fs_ior_size(int entries)

@@ -216,7 +216,7 @@ void iov_end(struct hf3fs_iov *iov)
 }
 
 /* The server forgets the memory.  False: something may touch it still. */
-static bool forget(struct iov *iov)
+static bool iov_forget(struct iov *iov)
 {
 	bool quiet = true;
 	int r;
@@ -242,7 +242,7 @@ struct iov *iov_free(struct iov *iov)
 		return NULL;
 	if (iov->forks == lock_forks()) {
 		(void)iov_withdraw(iov);
-		quiet = forget(iov);
+		quiet = iov_forget(iov);
 		if (iov->shm[0])
 			shm_remove(iov->shm);
 	}
@@ -296,7 +296,7 @@ static int use_host(struct iov *iov, void *base, size_t size)
 	return r < 0 ? log_fail(r, "cannot use shared memory: %s", pst_error_text()) : 0;
 }
 
-static struct usrbio_name name_of(const struct hf3fs_iov *iov)
+static struct usrbio_name iov_name_of(const struct hf3fs_iov *iov)
 {
 	struct usrbio_name name = { .kind = USRBIO_BUFFER, .block_size = iov->block_size };
 
@@ -306,7 +306,7 @@ static struct usrbio_name name_of(const struct hf3fs_iov *iov)
 
 /* ------------------------------------------------------------------ create */
 
-static int create(struct iov *iov, struct hf3fs_iov *out)
+static int iov_create(struct iov *iov, struct hf3fs_iov *out)
 {
 	char target[sizeof(USRBIO_SHM_DIR) + USRBIO_SHM_NAME_MAX];
 	struct usrbio_name name;
@@ -323,7 +323,7 @@ static int create(struct iov *iov, struct hf3fs_iov *out)
 	if (r < 0)
 		return r;
 	(void)snprintf(target, sizeof(target), USRBIO_SHM_DIR "%s", iov->shm);
-	name = name_of(out);
+	name = iov_name_of(out);
 	return iov_link(iov, &name, target);
 }
 
@@ -341,7 +341,7 @@ int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t
 	if (r == 0)
 		r = iov_begin(hf3fs_mount_point, IOV_CREATED, &it);
 	if (r == 0)
-		r = create(it, &out);
+		r = iov_create(it, &out);
 	if (r == 0)
 		r = iov_publish(it, iov, &out);
 	if (r == 0)
@@ -352,11 +352,11 @@ int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t
 /* -------------------------------------------------------------------- open */
 
 /* The shared memory that a link leads to. */
-static int follow(const struct mount *mount, const struct hf3fs_iov *out,
-		  char ret_shm[USRBIO_SHM_NAME_MAX])
+static int iov_follow(const struct mount *mount, const struct hf3fs_iov *out,
+		      char ret_shm[USRBIO_SHM_NAME_MAX])
 {
 	char text[USRBIO_NAME_MAX], target[PATH_MAX];
-	struct usrbio_name name = name_of(out);
+	struct usrbio_name name = iov_name_of(out);
 	ssize_t n;
 	int r;
 
@@ -372,7 +372,7 @@ static int follow(const struct mount *mount, const struct hf3fs_iov *out,
 static int attach(struct iov *iov, struct hf3fs_iov *out)
 {
 	char shm[USRBIO_SHM_NAME_MAX];
-	int r = follow(iov->mount, out, shm);
+	int r = iov_follow(iov->mount, out, shm);
 
 	if (r < 0)
 		return r;
@@ -413,7 +413,7 @@ int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16], const char *hf3fs
 /* Is it published with the block size of the wrap?  Then no request crosses one. */
 static size_t published_block(const struct mount *mount, const struct hf3fs_iov *out)
 {
-	struct usrbio_name name = name_of(out);
+	struct usrbio_name name = iov_name_of(out);
 	char text[USRBIO_NAME_MAX];
 
 	if (mount->kind != MOUNT_PLAIN || !out->block_size)

@@ -41,7 +41,7 @@ static int level_of(const char *word)
 	return -1;
 }
 
-static void read_environment(void)
+static void log_read_environment(void)
 {
 	const char *word = secure_getenv("HF3FS_USRBIO_LIB_LOG");
 	int level = word && *word ? level_of(word) : LOG_WARN;
@@ -99,7 +99,7 @@ static bool may_print(const char *fmt, unsigned *ret_suppressed)
 	return ret;
 }
 
-static void print(enum log_level level, const char *fmt, va_list ap)
+static void log_print(enum log_level level, const char *fmt, va_list ap)
 {
 	static const char *const names[] = { "", "ERROR", "WARN", "INFO", "DBG" };
 	int saved = errno;
@@ -119,9 +119,9 @@ static void print(enum log_level level, const char *fmt, va_list ap)
 	(void)fprintf(stderr, "usrbio %s: %s\n", names[level], text);
 }
 
-static int wanted(enum log_level level)
+static int log_wanted(enum log_level level)
 {
-	(void)pthread_once(&once, read_environment);
+	(void)pthread_once(&once, log_read_environment);
 	return (int)level <= most;
 }
 
@@ -130,10 +130,10 @@ void log_line(enum log_level level, const char *fmt, ...)
 	int saved = errno;
 	va_list ap;
 
-	if (wanted(level)) {
+	if (log_wanted(level)) {
 		errno = saved;
 		va_start(ap, fmt);
-		print(level, fmt, ap);
+		log_print(level, fmt, ap);
 		va_end(ap);
 	}
 	errno = saved;
@@ -144,10 +144,10 @@ int log_fail(int err, const char *fmt, ...)
 	int saved = errno;
 	va_list ap;
 
-	if (wanted(LOG_WARN)) {
+	if (log_wanted(LOG_WARN)) {
 		errno = saved;
 		va_start(ap, fmt);
-		print(LOG_WARN, fmt, ap);
+		log_print(LOG_WARN, fmt, ap);
 		va_end(ap);
 	}
 	errno = saved;

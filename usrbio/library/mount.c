@@ -90,7 +90,7 @@ static void mount_freep(struct mount **m)
 	(void)mount_free(*m);
 }
 
-static void sweep(const struct mount *m)
+static void mount_sweep(const struct mount *m)
 {
 	int n = usrbio_plain_sweep(m->iovs);
 
@@ -118,7 +118,7 @@ static int mount_new(const char *path, struct mount **ret)
 		return r;
 	m->refs = 1;
 	if (m->kind == MOUNT_PLAIN)
-		sweep(m);
+		mount_sweep(m);
 	*ret = TAKE_PTR(m);
 	return 0;
 }
@@ -126,7 +126,7 @@ static int mount_new(const char *path, struct mount **ret)
 /* ------------------------------------------------------------------ table */
 
 /* Without opening it: a daemon would take the closing for the end of this process. */
-static int look(const char *path, struct stat *ret)
+static int mount_look(const char *path, struct stat *ret)
 {
 	char iovs[MOUNT_PATH_MAX + sizeof("/" USRBIO_IOVS)];
 
@@ -141,7 +141,7 @@ static int look(const char *path, struct stat *ret)
 	return log_fail(errno, "%s: %m", iovs);
 }
 
-static bool is_same(const struct mount *m, const struct stat *st)
+static bool mount_is_same(const struct mount *m, const struct stat *st)
 {
 	return m->dev == st->st_dev && m->ino == st->st_ino && m->forks == lock_forks() &&
 	       !atomic_load(&m->gone);
@@ -153,7 +153,7 @@ static struct mount *take_stale(const char *path, const struct stat *st)
 	struct mount *m;
 
 	for (struct mount **p = &mounts; (m = *p); p = &m->next)
-		if (!m->refs && !strcmp(m->path, path) && !is_same(m, st)) {
+		if (!m->refs && !strcmp(m->path, path) && !mount_is_same(m, st)) {
 			*p = m->next;
 			return m;
 		}
@@ -167,7 +167,7 @@ static struct mount *known(const char *path, const struct stat *st)
 	lock_take(LOCK_MOUNTS);
 	stale = take_stale(path, st);
 	for (m = mounts; m; m = m->next)
-		if (!strcmp(m->path, path) && is_same(m, st))
+		if (!strcmp(m->path, path) && mount_is_same(m, st))
 			break;
 	if (m)
 		m->refs++;
@@ -190,7 +190,7 @@ int mount_get(const char *path, struct mount **ret)
 	while (len > 1 && path[len - 1] == '/')
 		len--;
 	(void)snprintf(dir, sizeof(dir), "%.*s", (int)len, path);
-	r = look(dir, &st);
+	r = mount_look(dir, &st);
 	if (r < 0)
 		return r;
 	m = known(dir, &st);
@@ -222,7 +222,7 @@ struct mount *mount_put(struct mount *m)
 /* --------------------------------------------------- is the daemon there? */
 
 /* A file system whose daemon has ended gives these errors. */
-static bool is_end(int err)
+static bool mount_is_end(int err)
 {
 	return err == ENOTCONN || err == ECONNABORTED;
 }
@@ -235,17 +235,17 @@ static bool find_gone(const struct mount *m)
 
 	/* Ask the daemon, past the kernel's cached attributes. */
 	if (statx(m->iovs, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_TYPE, &sx) < 0)
-		return is_end(errno);
+		return mount_is_end(errno);
 	if (!m->submit[0])
 		return false;
 	n = readlinkat(m->iovs, SUBMIT_LINK, target, sizeof(target) - 1);
 	if (n < 0)
-		return is_end(errno) || errno == ENOENT;
+		return mount_is_end(errno) || errno == ENOENT;
 	target[n] = '\0';
 	return strcmp(target, m->submit) != 0;
 }
 
-static void *ask(void *arg)
+static void *library_mount_ask(void *arg)
 {
 	struct mount *m = arg;
 
@@ -263,7 +263,7 @@ static void *ask(void *arg)
 }
 
 /* Detached, and no handler of the program runs on it. */
-static int start(void *(*fn)(void *), void *arg)
+static int mount_start(void *(*fn)(void *), void *arg)
 {
 	sigset_t all, old;
 	pthread_attr_t attr;
@@ -293,7 +293,7 @@ void mount_ask(struct mount *m)
 	lock_take(LOCK_MOUNTS);
 	m->refs++;
 	lock_drop(LOCK_MOUNTS);
-	if (start(ask, m) < 0) { /* next time, then */
+	if (mount_start(library_mount_ask, m) < 0) { /* next time, then */
 		atomic_store(&m->asking, 0);
 		(void)mount_put(m);
 	}
@@ -331,7 +331,7 @@ int mount_of_fd(int fd, char ret_plain[PATH_MAX])
 		return 0;
 	if (ioctl(fd, USRBIO_IOC_MAGIC, &magic) == 0)
 		return magic == USRBIO_MAGIC ? MOUNT_DAEMON : 0;
-	if (is_end(errno))
+	if (mount_is_end(errno))
 		return -errno;
 	r = path_of_fd(fd, path);
 	if (r <= 0)

@@ -24,7 +24,7 @@
 
 static bool any_type;
 
-static void read_environment(void)
+static void mountinfo_read_environment(void)
 {
 	const char *word = secure_getenv("HF3FS_USRBIO_DONT_CHECKFS_FOR_MP");
 
@@ -40,12 +40,12 @@ bool mount_any_type(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	(void)pthread_once(&once, read_environment);
+	(void)pthread_once(&once, mountinfo_read_environment);
 	return any_type;
 }
 
 /* Does a path lie at or beneath a directory?  Both are canonical. */
-static bool beneath(const char *path, const char *dir)
+static bool mountinfo_beneath(const char *path, const char *dir)
 {
 	size_t len = strlen(dir);
 
@@ -60,7 +60,7 @@ static bool is_octal(char c)
 }
 
 /* In place. */
-static void unescape(char *s)
+static void mountinfo_unescape(char *s)
 {
 	char *to = s;
 
@@ -76,7 +76,7 @@ static void unescape(char *s)
 }
 
 /* Cut a line: where it is mounted, and the type.  False for a line that is none. */
-static bool split(char *line, char **ret_mount, char **ret_type)
+static bool mountinfo_split(char *line, char **ret_mount, char **ret_type)
 {
 	char *dash = strstr(line, " - "), *save, *field = NULL;
 
@@ -89,7 +89,7 @@ static bool split(char *line, char **ret_mount, char **ret_type)
 	*ret_type = strtok_r(dash + 3, " ", &save);
 	if (!field || !*ret_type)
 		return false;
-	unescape(field);
+	mountinfo_unescape(field);
 	*ret_mount = field;
 	return true;
 }
@@ -106,9 +106,9 @@ static bool is_candidate(char *mount, const char *path)
 
 	if (slash && !strcmp(slash + 1, USRBIO_VIRT)) {
 		slash[slash == mount ? 1 : 0] = '\0';
-		return beneath(path, mount);
+		return mountinfo_beneath(path, mount);
 	}
-	if (!beneath(path, mount))
+	if (!mountinfo_beneath(path, mount))
 		return false;
 	(void)snprintf(virt, sizeof(virt), "%s/" USRBIO_VIRT, strcmp(mount, "/") ? mount : "");
 	return stat(virt, &st) == 0;
@@ -131,7 +131,7 @@ static int find_mounted(const char *path, char best[PATH_MAX])
 	if (!f)
 		return log_fail(errno, "cannot read /proc/self/mountinfo: %m");
 	while (getline(&line, &room, f) > 0)
-		if (split(line, &mount, &type) &&
+		if (mountinfo_split(line, &mount, &type) &&
 		    (mount_any_type() || !strcmp(type, USRBIO_FSTYPE)) && is_candidate(mount, path))
 			deeper(best, mount);
 	(void)fclose(f);
@@ -168,7 +168,7 @@ uid_t mount_user(dev_t dev)
 }
 
 /* 0 with the mount point, or -errno. */
-static int find(const char *path, char ret[PATH_MAX])
+static int mountinfo_find(const char *path, char ret[PATH_MAX])
 {
 	char real[PATH_MAX], plain[PATH_MAX];
 	int r;
@@ -208,7 +208,7 @@ int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *pat
 	int saved = errno;
 	char best[PATH_MAX];
 	size_t len;
-	int r = find(path, best);
+	int r = mountinfo_find(path, best);
 
 	if (r < 0) {
 		if (r == -ENODEV)

@@ -57,14 +57,14 @@ static int make_place(int fd)
 }
 
 /* The number that a program gives: a descriptor, or the negative one that it got. */
-static int number_of(int fd)
+static int reg_number_of(int fd)
 {
 	return fd >= 0 || fd == INT32_MIN ? fd : -fd;
 }
 
 struct reg *reg_get(int fd)
 {
-	place_t *place = place_at(number_of(fd));
+	place_t *place = place_at(reg_number_of(fd));
 
 	for (;;) {
 		struct reg *r = place ? atomic_load(place) : NULL;
@@ -175,7 +175,7 @@ static int add_to_server(struct reg *r)
 }
 
 /* Fill in facts about the file, before it is public.  With LOCK_FDS. */
-static int look_at(struct reg *r, int kind)
+static int reg_look_at(struct reg *r, int kind)
 {
 	int flags = fcntl(r->fd, F_GETFL);
 	int mode = flags & O_ACCMODE;
@@ -200,7 +200,7 @@ static struct reg *take_free(void)
 }
 
 /* With LOCK_FDS.  Make it ready to become public; after a failure the caller undoes the half. */
-static int prepare(struct reg *r, int fd, int kind)
+static int reg_prepare(struct reg *r, int fd, int kind)
 {
 	int err = make_place(fd);
 
@@ -214,11 +214,11 @@ static int prepare(struct reg *r, int fd, int kind)
 	if (r->dup < 0)
 		return r->dup;
 	err = make_place(r->dup);
-	return err < 0 ? err : look_at(r, kind);
+	return err < 0 ? err : reg_look_at(r, kind);
 }
 
 /* With LOCK_FDS. */
-static int add(int fd, int kind, int *ret_dup)
+static int reg_add(int fd, int kind, int *ret_dup)
 {
 	struct reg *old = occupant(fd), *r;
 	int err;
@@ -228,7 +228,7 @@ static int add(int fd, int kind, int *ret_dup)
 	r = take_free();
 	if (!r)
 		return -ENOMEM;
-	err = prepare(r, fd, kind);
+	err = reg_prepare(r, fd, kind);
 	if (err < 0) {
 		closep(&r->dup);
 		r->next_free = free_regs;
@@ -262,12 +262,12 @@ int hf3fs_reg_fd(int fd, uint64_t flags)
 				 "'penstock mount --plain DIR' prepares one",
 				 fd);
 	lock_take(LOCK_FDS);
-	r = add(fd, kind, &dup);
+	r = reg_add(fd, kind, &dup);
 	lock_drop(LOCK_FDS);
 	return r < 0 ? -r : -dup;
 }
 
-static void leave(int fd, const struct reg *r)
+static void reg_leave(int fd, const struct reg *r)
 {
 	if (occupant(fd) == r)
 		atomic_store(place_at(fd), NULL);
@@ -279,10 +279,10 @@ void hf3fs_dereg_fd(int fd)
 	struct reg *r;
 
 	lock_take(LOCK_FDS);
-	r = occupant(number_of(fd));
+	r = occupant(reg_number_of(fd));
 	if (r) {
-		leave(r->fd, r);
-		leave(r->dup, r);
+		reg_leave(r->fd, r);
+		reg_leave(r->dup, r);
 	}
 	lock_drop(LOCK_FDS);
 	if (r)

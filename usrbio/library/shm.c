@@ -65,7 +65,7 @@ void shm_bind(void *base, size_t size, int numa)
 static _Atomic bool told_full; /* since shared memory was made last */
 
 /* Programs try again and again: once is enough. */
-static int full(uint64_t size)
+static int shm_full(uint64_t size)
 {
 	log_line(atomic_exchange(&told_full, true) ? LOG_DEBUG : LOG_WARN,
 		 "shared memory has no room for %" PRIu64 " bytes: see 'df " USRBIO_SHM_DIR
@@ -75,14 +75,14 @@ static int full(uint64_t size)
 }
 
 /* Before much is allocated in vain.  A limit of 0 is none. */
-static int check_room(int fd, uint64_t size)
+static int shm_check_room(int fd, uint64_t size)
 {
 	struct statfs fs;
 
 	if (fstatfs(fd, &fs) < 0 || fs.f_blocks == 0 || fs.f_bsize <= 0 ||
 	    size / (uint64_t)fs.f_bsize <= fs.f_bavail)
 		return 0;
-	return full(size);
+	return shm_full(size);
 }
 
 /*
@@ -97,14 +97,14 @@ static int allocate(int fd, uint64_t size)
 		if (fallocate(fd, 0, (off_t)at, (off_t)MIN(PIECE, size - at)) == 0)
 			at += MIN(PIECE, size - at);
 		else if (errno == ENOSPC)
-			return full(size);
+			return shm_full(size);
 		else if (errno != EINTR)
 			return log_fail(errno, "cannot allocate %" PRIu64 " bytes: %m", size);
 	}
 	return 0;
 }
 
-static int map(int fd, size_t size, void **ret_base)
+static int library_shm_map(int fd, size_t size, void **ret_base)
 {
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -114,16 +114,16 @@ static int map(int fd, size_t size, void **ret_base)
 	return 0;
 }
 
-static int fill(int fd, size_t size, int numa, void **ret_base)
+static int shm_fill(int fd, size_t size, int numa, void **ret_base)
 {
 	void *base = NULL;
-	int r = check_room(fd, size);
+	int r = shm_check_room(fd, size);
 
 	if (r < 0)
 		return r;
 	if (ftruncate(fd, (off_t)size) < 0)
 		return log_fail(errno, "cannot make shared memory of %zu bytes: %m", size);
-	r = map(fd, size, &base);
+	r = library_shm_map(fd, size, &base);
 	if (r < 0)
 		return r;
 	shm_bind(base, size, numa);
@@ -157,14 +157,14 @@ int shm_create(size_t size, int numa, char ret_name[USRBIO_SHM_NAME_MAX], void *
 	int r;
 
 	if (size > INT64_MAX)
-		return full(size);
+		return shm_full(size);
 	r = new_name(name);
 	if (r < 0)
 		return r;
 	fd = shm_open(posix(name).text, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (fd < 0)
 		return log_fail(errno, "cannot make " USRBIO_SHM_DIR "%s: %m", name);
-	r = fill(fd, size, numa, ret_base);
+	r = shm_fill(fd, size, numa, ret_base);
 	if (r < 0) {
 		shm_remove(name);
 		return r;
@@ -176,7 +176,7 @@ int shm_create(size_t size, int numa, char ret_name[USRBIO_SHM_NAME_MAX], void *
 
 /* ------------------------------------------------------------- attachment */
 
-static int check(int fd, const char *name, size_t size)
+static int shm_check(int fd, const char *name, size_t size)
 {
 	struct stat st;
 
@@ -198,6 +198,6 @@ int shm_attach(const char *name, size_t size, void **ret_base)
 	if (fd < 0)
 		return log_fail(errno == EACCES ? EPERM : errno,
 				"cannot open " USRBIO_SHM_DIR "%s: %m", name);
-	r = check(fd, name, size);
-	return r < 0 ? r : map(fd, size, ret_base);
+	r = shm_check(fd, name, size);
+	return r < 0 ? r : library_shm_map(fd, size, ret_base);
 }

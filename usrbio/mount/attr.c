@@ -28,7 +28,7 @@ static void reply_attr(fuse_req_t req, struct node *n)
 
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino, 0);
 
 	(void)fi;
@@ -62,7 +62,7 @@ static int set_size(const struct fs *fs, const struct node *n, off_t size, bool 
 	return r;
 }
 
-static struct timespec time_of(int set, int given, int now, struct timespec t)
+static struct timespec attr_time_of(int set, int given, int now, struct timespec t)
 {
 	if (set & now)
 		t.tv_nsec = UTIME_NOW;
@@ -74,8 +74,8 @@ static struct timespec time_of(int set, int given, int now, struct timespec t)
 static int set_times(const struct node *n, const struct stat *st, int set)
 {
 	struct timespec t[2] = {
-		time_of(set, FUSE_SET_ATTR_ATIME, FUSE_SET_ATTR_ATIME_NOW, st->st_atim),
-		time_of(set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW, st->st_mtim),
+		attr_time_of(set, FUSE_SET_ATTR_ATIME, FUSE_SET_ATTR_ATIME_NOW, st->st_atim),
+		attr_time_of(set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW, st->st_mtim),
 	};
 
 	return utimensat(n->fd, "", t, AT_EMPTY_PATH);
@@ -112,7 +112,7 @@ static int begin_change(struct op *op, fuse_req_t req, fuse_ino_t ino, int *ret_
 		return err;
 	*ret_held = err = set_hold_wait(op->fs, op->n);
 	if (err >= 0) {
-		op_end(op);
+		fs_op_end(op);
 		err = op_begin_as(op, req, ino, 0);
 	}
 	return err;
@@ -122,7 +122,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		       struct fuse_file_info *fi)
 {
 	_cleanup_(closep) int held = -1;
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = begin_change(&op, req, ino, &held);
 
 	if (err == 0)
@@ -147,7 +147,7 @@ struct proc_path {
 	char s[32];
 };
 
-static struct proc_path proc_path(const struct node *n)
+static struct proc_path attr_proc_path(const struct node *n)
 {
 	struct proc_path ret;
 
@@ -169,13 +169,13 @@ static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t siz
 static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	_cleanup_(freep) char *value = size ? malloc(size) : NULL;
-	_cleanup_(op_end) struct op op = { 0 };
+	_cleanup_(fs_op_end) struct op op = { 0 };
 	int err = size && !value ? -ENOMEM : op_begin_as(&op, req, ino, 0);
 
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		reply_value(req, getxattr(proc_path(op.n).s, name, value, size), value, size);
+		reply_value(req, getxattr(attr_proc_path(op.n).s, name, value, size), value, size);
 }
 
 /* Names that only privileged processes see, as file systems leave them out themselves. */
@@ -200,7 +200,7 @@ static ssize_t without_trusted(char *names, ssize_t len)
 static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	_cleanup_(freep) char *names = size ? malloc(size) : NULL;
-	_cleanup_(op_end) struct op op = { 0 };
+	_cleanup_(fs_op_end) struct op op = { 0 };
 	int err = size && !names ? -ENOMEM : op_begin_as(&op, req, ino, 0);
 	ssize_t n;
 
@@ -208,7 +208,7 @@ static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		(void)fuse_reply_err(req, -err);
 		return;
 	}
-	n = listxattr(proc_path(op.n).s, names, size);
+	n = listxattr(attr_proc_path(op.n).s, names, size);
 	if (n > 0 && size && fuse_req_ctx(req)->uid != 0)
 		n = without_trusted(names, n);
 	reply_value(req, n, names, size);
@@ -218,10 +218,10 @@ static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 			size_t size, int flags)
 {
 	_cleanup_(closep) int held = -1;
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = begin_change(&op, req, ino, &held);
 
-	if (err == 0 && setxattr(proc_path(op.n).s, name, value, size, flags) < 0)
+	if (err == 0 && setxattr(attr_proc_path(op.n).s, name, value, size, flags) < 0)
 		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }
@@ -229,7 +229,7 @@ static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
 	_cleanup_(closep) int held = -1;
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err;
 
 	/* A write of anybody takes the capabilities of a file away, and the kernel asks us to. */
@@ -237,14 +237,14 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		err = op_begin(&op, req, ino, 0);
 	else
 		err = begin_change(&op, req, ino, &held);
-	if (err == 0 && removexattr(proc_path(op.n).s, name) < 0)
+	if (err == 0 && removexattr(attr_proc_path(op.n).s, name) < 0)
 		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }
 
 static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin(&op, req, ino, 0);
 	struct statvfs st;
 

@@ -14,7 +14,7 @@
  * nobody's, so that a write takes the set-user-ID bit from a file as it does elsewhere.  Return the
  * kernel's name of the file, or -errno.
  */
-static int32_t ask(struct fs *fs, int fd)
+static int32_t backing_ask(struct fs *fs, int fd)
 {
 	struct abi_backing map = { .fd = fd };
 	int id, err = nobody_begin();
@@ -33,12 +33,12 @@ static int32_t ask(struct fs *fs, int fd)
 static void decide(struct fs *fs, struct node *n, int fd)
 {
 	bool keeps = !atomic_load(&fs->wants_open);
-	int32_t id = ask(fs, keeps ? n->fd : fd);
+	int32_t id = backing_ask(fs, keeps ? n->fd : fd);
 
 	if (keeps && id == -EBADF) {
 		atomic_store(&fs->wants_open, true);
 		keeps = false;
-		id = ask(fs, fd);
+		id = backing_ask(fs, fd);
 	}
 	if (id > 0) {
 		n->backing = id;
@@ -89,7 +89,7 @@ static void drop_writer(struct node *n, int fd)
 		(void)atomic_fetch_sub(&n->nr_writers, 1);
 }
 
-static void drop(struct fs *fs, struct node *n)
+static void mount_backing_drop(struct fs *fs, struct node *n)
 {
 	uint32_t id = (uint32_t)n->backing;
 
@@ -133,7 +133,7 @@ void backing_close(struct fs *fs, struct node *n, int fd)
 	keeps = n->backing && n->keeps_backing;
 	if (!--n->nr_open && !keeps) {
 		if (n->backing) {
-			drop(fs, n);
+			mount_backing_drop(fs, n);
 		} else if (fstat(fd, &st) == 0) {
 			n->written = st.st_mtim;
 			n->size = st.st_size;
@@ -144,5 +144,5 @@ void backing_close(struct fs *fs, struct node *n, int fd)
 
 void backing_drop(void *arg, struct node *n)
 {
-	drop(arg, n);
+	mount_backing_drop(arg, n);
 }

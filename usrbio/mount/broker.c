@@ -69,7 +69,7 @@ static void take_back(struct user *u, struct worker *w, uint64_t handle)
 	broker_unlock(u->b);
 }
 
-static struct list *bucket(struct user *u, uint64_t number)
+static struct list *broker_bucket(struct user *u, uint64_t number)
 {
 	return &u->cached[(number * UINT64_C(0x9e3779b97f4a7c15) >> 32) % USER_CACHED];
 }
@@ -77,7 +77,7 @@ static struct list *bucket(struct user *u, uint64_t number)
 /* The name by which the kernel keeps bytes of a file that the user may write to, or 0. */
 static uint64_t find_cached(struct user *u, uint64_t number)
 {
-	struct list *e, *in = bucket(u, number);
+	struct list *e, *in = broker_bucket(u, number);
 
 	list_for_each (e, in)
 		if (list_entry(e, struct broker_file, in_cache)->number == number)
@@ -106,7 +106,7 @@ struct hearing {
 };
 
 /* Until the worker has ended. */
-static void *hear(void *arg)
+static void *broker_hear(void *arg)
 {
 	struct hearing h = *(struct hearing *)arg;
 	struct link_range ranges[LINK_RANGES_MAX];
@@ -135,7 +135,7 @@ static int listen_to(struct user *u, struct worker *w)
 	if (!h)
 		return -ENOMEM;
 	*h = (struct hearing){ u, w->heard };
-	err = worker_listen(w, hear, h);
+	err = worker_listen(w, broker_hear, h);
 	if (err < 0)
 		free(h);
 	return err;
@@ -258,7 +258,7 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 		};
 		list_init(&f->in_cache);
 		if (f->cached)
-			list_add_tail(bucket(u, f->number), &f->in_cache);
+			list_add_tail(broker_bucket(u, f->number), &f->in_cache);
 		list_add_tail(&u->untold, &f->link);
 		*file = f;
 	}

@@ -19,12 +19,12 @@ struct open_dir {
 	off_t at;          /* of what comes next, as the kernel has it */
 };
 
-static struct open_dir *dir_of(const struct fuse_file_info *fi)
+static struct open_dir *mount_dir_of(const struct fuse_file_info *fi)
 {
 	return (struct open_dir *)(uintptr_t)fi->fh;
 }
 
-static int open_dir(struct fs *fs, uid_t uid, const struct node *n, struct open_dir **ret)
+static int dir_open_dir(struct fs *fs, uid_t uid, const struct node *n, struct open_dir **ret)
 {
 	struct open_dir *d = calloc(1, sizeof(*d));
 	int fd, err = d ? fds_take(uid, 1) : -ENOMEM;
@@ -70,12 +70,12 @@ void dirs_done(struct fs *fs)
 
 static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	struct open_dir *d = NULL;
 	int err = op_begin_as(&op, req, ino, 0);
 
 	if (err == 0)
-		err = open_dir(op.fs, fuse_req_ctx(req)->uid, op.n, &d);
+		err = dir_open_dir(op.fs, fuse_req_ctx(req)->uid, op.n, &d);
 	if (err == 0 && op.fs->set) {
 		err = set_list(op.fs, op.n, &d->list, &d->nr);
 		if (err < 0)
@@ -91,25 +91,25 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
-	close_dir(fs_of(req), dir_of(fi));
+	close_dir(fs_of(req), mount_dir_of(fi));
 	(void)fuse_reply_err(req, 0);
 }
 
 static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	int fd = dirfd(dir_of(fi)->dir);
+	int fd = dirfd(mount_dir_of(fi)->dir);
 
 	(void)ino;
 	(void)fuse_reply_err(req, (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
 }
 
 /* The source may be a plain directory: its own tree of that name is not shown. */
-static bool is_hidden(const struct fs *fs, const struct node *dir, const char *name)
+static bool dir_is_hidden(const struct fs *fs, const struct node *dir, const char *name)
 {
 	return dir == &fs->nodes.root && !strcmp(name, USRBIO_VIRT);
 }
 
-static bool is_dots(const char *name)
+static bool dir_is_dots(const char *name)
 {
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
@@ -165,8 +165,8 @@ struct answer {
 };
 
 /* Add the entry, with its attributes where the kernel wants them.  False: there is no room. */
-static bool add(fuse_req_t req, struct answer *a, const struct node *dir, const struct dirent *e,
-		bool plus)
+static bool dir_add(fuse_req_t req, struct answer *a, const struct node *dir,
+		    const struct dirent *e, bool plus)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param p = { .attr = entry_stat(fs, dir, e) };
@@ -176,7 +176,7 @@ static bool add(fuse_req_t req, struct answer *a, const struct node *dir, const 
 		len = fuse_add_direntry(req, a->buf + a->len, left, e->d_name, &p.attr, e->d_off);
 	} else {
 		/* One that is gone by now is answered without its attributes. */
-		if (!is_dots(e->d_name) && fs_lookup(fs, dir, e->d_name, &p) < 0)
+		if (!dir_is_dots(e->d_name) && fs_lookup(fs, dir, e->d_name, &p) < 0)
 			p = (struct fuse_entry_param){ .attr = entry_stat(fs, dir, e) };
 		len = fuse_add_direntry_plus(req, a->buf + a->len, left, e->d_name, &p, e->d_off);
 		if (len > left && p.ino)
@@ -191,8 +191,8 @@ static bool add(fuse_req_t req, struct answer *a, const struct node *dir, const 
 }
 
 /* As many entries as there is room for.  0 or -errno, where there is none. */
-static int fill(fuse_req_t req, struct answer *a, const struct node *n, struct open_dir *d,
-		bool plus)
+static int dir_fill(fuse_req_t req, struct answer *a, const struct node *n, struct open_dir *d,
+		    bool plus)
 {
 	for (;;) {
 		errno = 0;
@@ -200,7 +200,8 @@ static int fill(fuse_req_t req, struct answer *a, const struct node *n, struct o
 			d->entry = next_entry(d);
 		if (!d->entry)
 			return a->len ? 0 : -errno;
-		if (!is_hidden(fs_of(req), n, d->entry->d_name) && !add(req, a, n, d->entry, plus))
+		if (!dir_is_hidden(fs_of(req), n, d->entry->d_name) &&
+		    !dir_add(req, a, n, d->entry, plus))
 			return 0;
 		d->at = TAKE_PTR(d->entry)->d_off;
 	}
@@ -210,9 +211,9 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		     struct fuse_file_info *fi, bool plus)
 {
 	_cleanup_(freep) char *buf = malloc(size);
-	_cleanup_(op_end) struct op op = { 0 };
+	_cleanup_(fs_op_end) struct op op = { 0 };
 	struct answer a = { .buf = buf, .size = size };
-	struct open_dir *d = dir_of(fi);
+	struct open_dir *d = mount_dir_of(fi);
 	int err = buf ? op_begin_as(&op, req, ino, 0) : -ENOMEM;
 
 	if (err == 0 && off != d->at) {
@@ -221,7 +222,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		d->at = off;
 	}
 	if (err == 0)
-		err = fill(req, &a, op.n, d, plus);
+		err = dir_fill(req, &a, op.n, d, plus);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else

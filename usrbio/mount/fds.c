@@ -35,14 +35,14 @@ void fds_init(unsigned files, unsigned inodes, bool alone)
 		list_init(&all.buckets[b]);
 }
 
-static struct list *bucket(uid_t uid)
+static struct list *fds_bucket(uid_t uid)
 {
 	return &all.buckets[uid % NR_BUCKETS];
 }
 
-static struct share *find(uid_t uid)
+static struct share *fds_find(uid_t uid)
 {
-	struct list *e, *in = bucket(uid);
+	struct list *e, *in = fds_bucket(uid);
 
 	list_for_each (e, in)
 		if (list_entry(e, struct share, link)->uid == uid)
@@ -50,9 +50,9 @@ static struct share *find(uid_t uid)
 	return NULL;
 }
 
-static struct share *find_or_make(uid_t uid)
+static struct share *fds_find_or_make(uid_t uid)
 {
-	struct share *s = find(uid);
+	struct share *s = fds_find(uid);
 
 	if (s)
 		return s;
@@ -60,7 +60,7 @@ static struct share *find_or_make(uid_t uid)
 	if (!s)
 		return NULL;
 	s->uid = uid;
-	list_add_tail(bucket(uid), &s->link);
+	list_add_tail(fds_bucket(uid), &s->link);
 	return s;
 }
 
@@ -87,7 +87,7 @@ int fds_take(uid_t uid, unsigned nr)
 	int err = -ENOMEM;
 
 	(void)pthread_mutex_lock(&all.lock);
-	s = find_or_make(uid);
+	s = fds_find_or_make(uid);
 	if (s) {
 		err = may_take(s, nr) ? 0 : -EMFILE;
 		if (err == 0) {
@@ -105,7 +105,7 @@ void fds_give(uid_t uid, unsigned nr)
 	struct share *s;
 
 	(void)pthread_mutex_lock(&all.lock);
-	s = find(uid);
+	s = fds_find(uid);
 	if (s) {
 		s->nr -= nr;
 		all.nr -= nr;

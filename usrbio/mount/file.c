@@ -78,7 +78,7 @@ int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_fi
 	return err;
 }
 
-/* Pages of mappings may be written by any descriptor: O_APPEND is for the call (do_write()). */
+/* Pages of mappings may be written by any descriptor: O_APPEND is for the call (file_write()). */
 static int flags_of(int flags)
 {
 	return (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL | O_DIRECT | O_APPEND)) | O_CLOEXEC |
@@ -141,10 +141,10 @@ int file_open(const struct fs *fs, const struct node *n, int flags)
 	return -EIO;
 }
 
-static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void mount_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct node *n = fs_node(req, ino);
-	_cleanup_(op_end) struct op op = { 0 };
+	_cleanup_(fs_op_end) struct op op = { 0 };
 	int err = n->type == S_IFREG ? op_begin_as(&op, req, ino, 0) : -EINVAL, fd = -1;
 	uid_t uid = fuse_req_ctx(req)->uid;
 	struct fuse_open_out out;
@@ -174,8 +174,8 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 /* ------------------------------------------------------------------ create */
 
 /* The descriptor is one of a regular file, which may have been there.  Its entry, or -errno. */
-static int created(struct fs *fs, int fd, const struct node *dir, const char *name,
-		   struct fuse_entry_param *e)
+static int mount_file_created(struct fs *fs, int fd, const struct node *dir, const char *name,
+			      struct fuse_entry_param *e)
 {
 	int path, flags = fcntl(fd, F_GETFL);
 	struct stat st;
@@ -233,7 +233,7 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		return err;
 	err = fd = fs->set ? set_create(fs, dir, f) : create_in(dir, f);
 	if (err >= 0)
-		err = created(fs, fd, dir, f->name, &e);
+		err = mount_file_created(fs, fd, dir, f->name, &e);
 	if (err < 0) {
 		closep(&fd);
 		fds_give(f->caller.uid, 1);
@@ -282,7 +282,7 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 		.how = O_CREAT | (fi->flags & O_EXCL),
 		.mode = mode,
 	};
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	struct file_created c;
 	int err = op_begin(&op, req, parent, 0);
 
@@ -321,8 +321,8 @@ static void do_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 			     (datasync ? fdatasync(fd_of(fi)) : fsync(fd_of(fi))) < 0 ? errno : 0);
 }
 
-static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		    struct fuse_file_info *fi)
+static void file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		      struct fuse_file_info *fi)
 {
 	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(size);
 
@@ -334,8 +334,8 @@ static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 }
 
 /* With the caller's rights: a write takes the set-user-ID bit away from a file of others. */
-static void do_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
-		     struct fuse_file_info *fi)
+static void file_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+		       struct fuse_file_info *fi)
 {
 	union {
 		const char *from;
@@ -344,7 +344,7 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	struct iovec iov = { bytes.to, size };
 	/* Others may write to the source: the kernel may not know its end. */
 	bool append = fi->flags & O_APPEND && !fi->writepage;
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino, 0);
 	ssize_t n = 0;
 
@@ -361,7 +361,7 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
 			 struct fuse_file_info *fi)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino, 0);
 
 	if (err == 0 && fallocate(fd_of(fi), mode, off, len) < 0)
@@ -385,7 +385,7 @@ static void do_copy(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse
 		    fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out, size_t len,
 		    int flags)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino_out, 0);
 	ssize_t n = 0;
 
@@ -403,13 +403,13 @@ static void do_copy(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse
 
 void file_ops(struct fuse_lowlevel_ops *ops)
 {
-	ops->open = do_open;
+	ops->open = mount_file_open;
 	ops->create = do_create;
 	ops->release = do_release;
 	ops->flush = do_flush;
 	ops->fsync = do_fsync;
-	ops->read = do_read;
-	ops->write = do_write;
+	ops->read = file_read;
+	ops->write = file_write;
 	ops->fallocate = do_fallocate;
 	ops->lseek = do_lseek;
 	ops->copy_file_range = do_copy;

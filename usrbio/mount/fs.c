@@ -12,7 +12,7 @@
 #include "usrbio/mount/set.h"
 #include "usrbio/proto/ioctl.h"
 
-static struct node *hold(struct op *op, fuse_ino_t ino, int *err)
+static struct node *fs_hold(struct op *op, fuse_ino_t ino, int *err)
 {
 	struct node *n = ino == FUSE_ROOT_ID ? &op->fs->nodes.root : (struct node *)(uintptr_t)ino;
 
@@ -27,9 +27,9 @@ int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2)
 	int err;
 
 	*op = (struct op){ .fs = fs_of(req) };
-	op->n = hold(op, ino, &err);
+	op->n = fs_hold(op, ino, &err);
 	if (err == 0 && ino2)
-		op->n2 = hold(op, ino2, &err);
+		op->n2 = fs_hold(op, ino2, &err);
 	return err;
 }
 
@@ -42,7 +42,7 @@ int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2)
 	return err < 0 ? err : caller_begin(&c);
 }
 
-void op_end(struct op *op)
+void fs_op_end(struct op *op)
 {
 	if (op->n)
 		node_release(&op->fs->nodes, op->n);
@@ -142,8 +142,8 @@ static int open_name(const struct node *dir, const char *name, uint64_t *ret_mnt
 }
 
 /* The entry of a descriptor, which is taken, with those attributes. */
-static int entry(struct fs *fs, int fd, uint64_t mnt, const struct stat *st,
-		 struct fuse_entry_param *ret)
+static int mount_fs_entry(struct fs *fs, int fd, uint64_t mnt, const struct stat *st,
+			  struct fuse_entry_param *ret)
 {
 	struct node *n;
 	int err = node_get(&fs->nodes, fd, mnt, st, &n);
@@ -170,7 +170,7 @@ int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
 		(void)close(fd);
 		return err;
 	}
-	return entry(fs, fd, mnt, &st, ret);
+	return mount_fs_entry(fs, fd, mnt, &st, ret);
 }
 
 /* What this machine knows of an inode, without asking the server of its file system. */
@@ -212,7 +212,7 @@ static int root_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_par
 		(void)close(fd);
 		return err;
 	}
-	err = entry(fs, fd, mnt, &st, ret);
+	err = mount_fs_entry(fs, fd, mnt, &st, ret);
 	ret->attr_timeout = 0;
 	return err;
 }
@@ -233,14 +233,14 @@ int fs_lookup_plain(struct fs *fs, const struct node *dir, const char *name,
 	return mnt == dir->mnt ? fs_entry(fs, fd, mnt, ret) : root_entry(fs, fd, mnt, ret);
 }
 
-static struct node *node_of(struct fs *fs, const struct fuse_entry_param *e)
+static struct node *fs_node_of(struct fs *fs, const struct fuse_entry_param *e)
 {
 	return e->ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)e->ino;
 }
 
 void fs_unlook(struct fs *fs, const struct fuse_entry_param *e)
 {
-	node_put(&fs->nodes, node_of(fs, e), 1);
+	node_put(&fs->nodes, fs_node_of(fs, e), 1);
 }
 
 void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
@@ -252,9 +252,9 @@ void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
 		return;
 	}
 	/* Before the answer, since the kernel may forget the node after it. */
-	node_tell(node_of(fs, e), &e->attr);
+	node_tell(fs_node_of(fs, e), &e->attr);
 	if (fuse_reply_entry(req, e) < 0) {
-		node_tell_failed(node_of(fs, e));
+		node_tell_failed(fs_node_of(fs, e));
 		fs_unlook(fs, e);
 	}
 }

@@ -93,7 +93,7 @@ struct op {
 	struct node *n, *n2;
 };
 
-/* ino2: another node, or 0.  0 or -errno, and op_end() in both cases. */
+/* ino2: another node, or 0.  0 or -errno, and fs_op_end() in both cases. */
 int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
 /* The same with the rights of the caller. */
 int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
@@ -101,7 +101,7 @@ int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
  * May be called again.  The thread keeps the rights of the caller until another request needs the
  * server's, or somebody else's (session.c): most requests of a user follow others of his.
  */
-void op_end(struct op *op);
+void fs_op_end(struct op *op);
 
 /* A name in /proc/self/fd, for calls that take paths: of a node it means that inode itself. */
 struct fd_name {

@@ -13,14 +13,14 @@
 
 #define MOUNT_NAME "penstock"
 
-static void reply(fuse_req_t req, const void *value, size_t len)
+static void ioctl_reply(fuse_req_t req, const void *value, size_t len)
 {
 	(void)fuse_reply_ioctl(req, 0, value, len);
 }
 
 static void reply_u32(fuse_req_t req, uint32_t value)
 {
-	reply(req, &value, sizeof(value));
+	ioctl_reply(req, &value, sizeof(value));
 }
 
 /* The file may have come from a program of another user, and is about to be used in a ring. */
@@ -65,7 +65,7 @@ static int check_holes(const struct usrbio_punch *p, const struct open_file *f)
 	return 0;
 }
 
-static int punch(const struct usrbio_punch *p, const struct open_file *f)
+static int ioctl_punch(const struct usrbio_punch *p, const struct open_file *f)
 {
 	int err = check_holes(p, f);
 
@@ -102,7 +102,7 @@ static int check_way(const struct fs *fs, int dir)
 
 static int link_in(fuse_req_t req, fuse_ino_t ino, const struct node *dir, const char *name)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino, fs_ino(fs_of(req), dir));
 
 	if (err == 0)
@@ -134,7 +134,7 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 /* -------------------------------------------------- names, by their directory */
 
 /* A name that ends, of an entry that is there for everybody. */
-static bool is_name(const char *name, size_t size)
+static bool ioctl_is_name(const char *name, size_t size)
 {
 	return memchr(name, '\0', size) && name[0] && !strchr(name, '/') &&
 	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
@@ -157,8 +157,8 @@ static int remove_entry(fuse_req_t req, const struct usrbio_remove *r)
 	struct fs *fs = fs_of(req);
 	struct node *dir;
 	struct op op;
-	int err = is_name(r->name, sizeof(r->name)) ? find_dir(fs, r->parent, r->name, &dir)
-						    : -EINVAL;
+	int err = ioctl_is_name(r->name, sizeof(r->name)) ? find_dir(fs, r->parent, r->name, &dir)
+							  : -EINVAL;
 
 	if (err < 0)
 		return err;
@@ -167,7 +167,7 @@ static int remove_entry(fuse_req_t req, const struct usrbio_remove *r)
 		err = check_way(fs, op.n->fd);
 	if (err == 0)
 		err = rmtree_at(req, op.n->fd, r->name, r->recursive);
-	op_end(&op);
+	fs_op_end(&op);
 	node_put(&fs->nodes, dir, 1);
 	return err;
 }
@@ -176,7 +176,7 @@ static int move_between(fuse_req_t req, const struct usrbio_move *m, const struc
 			const struct node *to)
 {
 	struct fs *fs = fs_of(req);
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, fs_ino(fs, from), fs_ino(fs, to));
 
 	if (err == 0)
@@ -198,7 +198,8 @@ static int move_entry(fuse_req_t req, const struct usrbio_move *m)
 	struct node *from, *to;
 	int err;
 
-	if (!is_name(m->name, sizeof(m->name)) || !is_name(m->to_name, sizeof(m->to_name)))
+	if (!ioctl_is_name(m->name, sizeof(m->name)) ||
+	    !ioctl_is_name(m->to_name, sizeof(m->to_name)))
 		return -EINVAL;
 	/* There is no trash here that anybody empties. */
 	if (m->to_trash)
@@ -217,7 +218,7 @@ static int move_entry(fuse_req_t req, const struct usrbio_move *m)
 
 static int remove_tree(fuse_req_t req, fuse_ino_t ino, unsigned flags)
 {
-	_cleanup_(op_end) struct op op = { 0 };
+	_cleanup_(fs_op_end) struct op op = { 0 };
 	int err = !(flags & FUSE_IOCTL_DIR) ? -ENOTDIR
 		  : virt_is(ino)            ? -EPERM
 					    : op_begin_as(&op, req, ino, 0);
@@ -246,7 +247,7 @@ static void on_name(fuse_req_t req, fuse_ino_t ino, unsigned cmd, unsigned flags
 	else if (cmd == USRBIO_IOC_REMOVE_TREE)
 		reply_u32(req, 0);
 	else
-		reply(req, NULL, 0);
+		ioctl_reply(req, NULL, 0);
 }
 
 /* -------------------------------------------------------------------- files */
@@ -255,13 +256,13 @@ static void on_name(fuse_req_t req, fuse_ino_t ino, unsigned cmd, unsigned flags
 static int change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct fuse_file_info *fi,
 		  const void *in)
 {
-	_cleanup_(op_end) struct op op = { 0 };
+	_cleanup_(fs_op_end) struct op op = { 0 };
 	int err;
 
 	if (cmd == USRBIO_IOC_HARDLINK)
 		return hard_link(req, ino, in);
 	err = op_begin_as(&op, req, ino, 0);
-	return err < 0 ? err : punch(in, file_of(fi));
+	return err < 0 ? err : ioctl_punch(in, file_of(fi));
 }
 
 static void on_change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct fuse_file_info *fi,
@@ -274,7 +275,7 @@ static void on_change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		reply(req, NULL, 0);
+		ioctl_reply(req, NULL, 0);
 }
 
 static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
@@ -288,7 +289,7 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 	(void)out_len;
 	switch (cmd) {
 	case USRBIO_IOC_MOUNT_NAME:
-		reply(req, name, sizeof(name));
+		ioctl_reply(req, name, sizeof(name));
 		break;
 	case USRBIO_IOC_PATH_OFFSET:
 		reply_u32(req, (uint32_t)strlen(dir));

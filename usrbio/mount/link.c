@@ -11,7 +11,7 @@ union control {
 	char buf[CMSG_SPACE(sizeof(int))];
 };
 
-int link_send(int sock, const struct link_msg *msg, int fd)
+int mount_link_send(int sock, const struct link_msg *msg, int fd)
 {
 	struct link_msg copy = *msg;
 	struct iovec iov = { &copy, sizeof(copy) };
@@ -86,7 +86,7 @@ int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd)
 	return -EPROTO;
 }
 
-static ssize_t receive(int sock, void *buf, size_t size)
+static ssize_t mount_link_receive(int sock, void *buf, size_t size)
 {
 	ssize_t n;
 
@@ -114,14 +114,14 @@ int link_tell(int sock, const struct link_range *ranges, unsigned nr)
 
 	if (err < 0)
 		return err;
-	n = receive(sock, &c, 1);
+	n = mount_link_receive(sock, &c, 1);
 	return n > 0 ? 0 : n < 0 ? (int)n : -EPIPE;
 }
 
 int link_listen(int sock, struct link_range ret[LINK_RANGES_MAX])
 {
 	const size_t most = LINK_RANGES_MAX * sizeof(*ret);
-	ssize_t n = receive(sock, ret, most);
+	ssize_t n = mount_link_receive(sock, ret, most);
 
 	if (n <= 0)
 		return (int)n;

@@ -40,7 +40,7 @@ struct link_msg {
 };
 
 /* fd: goes with it, or -1.  0 or -errno. */
-int link_send(int sock, const struct link_msg *msg, int fd);
+int mount_link_send(int sock, const struct link_msg *msg, int fd);
 
 /*
  * *ret_fd: the descriptor that came with it, or -1; NULL: none may come.  1; 0 at the end; -errno;

@@ -29,7 +29,7 @@ static bool address(const struct listen *l, const char *name, struct sockaddr_un
 }
 
 /* -ECONNREFUSED: nobody listens there any more. */
-static int ask(const struct listen *l, const char *name)
+static int listen_ask(const struct listen *l, const char *name)
 {
 	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct sockaddr_un a;
@@ -42,7 +42,7 @@ static int ask(const struct listen *l, const char *name)
 }
 
 /* Remove what a dead server of ours has left under that name.  0 when it is free. */
-static int make_room(const struct listen *l, const char *name)
+static int listen_make_room(const struct listen *l, const char *name)
 {
 	struct stat st;
 	int err;
@@ -51,13 +51,13 @@ static int make_room(const struct listen *l, const char *name)
 		return errno == ENOENT ? 0 : -errno;
 	if (!S_ISSOCK(st.st_mode) || st.st_uid != geteuid())
 		return -EEXIST;
-	err = ask(l, name);
+	err = listen_ask(l, name);
 	if (err != -ECONNREFUSED)
 		return err == 0 || err == -EAGAIN ? -EADDRINUSE : err;
 	return unlinkat(l->dir, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-static void sweep(const struct listen *l)
+static void listen_sweep(const struct listen *l)
 {
 	int fd = openat(l->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -71,12 +71,12 @@ static void sweep(const struct listen *l)
 	while (seen++ < SWEEP_MAX && (e = readdir(d)))
 		if (strlen(e->d_name) == USRBIO_PLACE_NAME - 1 &&
 		    strstr(e->d_name, USRBIO_PLACE_SUFFIX))
-			(void)make_room(l, e->d_name);
+			(void)listen_make_room(l, e->d_name);
 	(void)closedir(d);
 }
 
 /* Others who may read the folder may lock it, too: nobody waits for ever. */
-static int lock(const struct listen *l)
+static int listen_lock(const struct listen *l)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
 		if (flock(l->dir, LOCK_EX | LOCK_NB) == 0)
@@ -129,7 +129,7 @@ static int find_place(struct listen *l, const char *path, const char *mount)
 }
 
 /* Under the lock. */
-static int bind_name(struct listen *l)
+static int listen_bind_name(struct listen *l)
 {
 	struct sockaddr_un a;
 	struct stat st;
@@ -211,13 +211,13 @@ int listen_open(struct listen *l, const char *path, const char *mount)
 	}
 	err = find_place(l, path, mount);
 	if (err == 0)
-		err = lock(l);
+		err = listen_lock(l);
 	if (err == 0) {
 		if (!path)
-			sweep(l);
-		err = make_room(l, l->name);
+			listen_sweep(l);
+		err = listen_make_room(l, l->name);
 		if (err == 0)
-			err = bind_name(l);
+			err = listen_bind_name(l);
 		(void)flock(l->dir, LOCK_UN);
 	}
 	if (err < 0)
@@ -229,7 +229,7 @@ void listen_close(struct listen *l)
 {
 	struct stat st;
 
-	if (l->ino && lock(l) == 0) {
+	if (l->ino && listen_lock(l) == 0) {
 		if (fstatat(l->dir, l->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    st.st_dev == l->dev && st.st_ino == l->ino)
 			(void)unlinkat(l->dir, l->name, 0);

@@ -124,7 +124,7 @@ static bool may_say(struct log_site *site)
 }
 
 /* A reader that hangs must not hang us, be it that of a socket, a pipe or a terminal. */
-static bool put(const char *line, size_t len)
+static bool log_put(const char *line, size_t len)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
 	ssize_t n;
@@ -158,7 +158,7 @@ void log_line(struct log_site *site, enum log_level level, const char *msg, cons
 		at += snprintf(at, (size_t)(end - at), " suppressed=%u", suppressed);
 	at = MIN(at, end - 1);
 	*at++ = '\n';
-	if (!put(line, (size_t)(at - line)))
+	if (!log_put(line, (size_t)(at - line)))
 		not_said(site);
 	errno = saved;
 }

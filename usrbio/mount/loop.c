@@ -70,7 +70,7 @@ static struct {
 /* The request that this thread answers is to be answered again; the kernel interrupted it. */
 static __thread bool again, interrupted;
 
-static void lock(void)
+static void loop_lock(void)
 {
 	(void)pthread_mutex_lock(&pool.lock);
 }
@@ -80,7 +80,7 @@ static void unlock(void)
 	(void)pthread_mutex_unlock(&pool.lock);
 }
 
-static enum kind kind_of(const struct fuse_in_header *in)
+static enum kind loop_kind_of(const struct fuse_in_header *in)
 {
 	switch (in->opcode) {
 	/* The kernel's own, and such as nobody waits for. */
@@ -112,14 +112,14 @@ static enum kind kind_of(const struct fuse_in_header *in)
 
 /* ------------------------------------------------------------------- lines */
 
-static struct list *bucket(uid_t uid)
+static struct list *loop_bucket(uid_t uid)
 {
 	return &pool.buckets[uid % NR_BUCKETS];
 }
 
 static struct line *find_line(uid_t uid)
 {
-	struct list *e, *in = bucket(uid);
+	struct list *e, *in = loop_bucket(uid);
 
 	list_for_each (e, in)
 		if (list_entry(e, struct line, link)->uid == uid)
@@ -141,7 +141,7 @@ static struct line *line_get(uid_t uid)
 	list_init(&l->again);
 	for (unsigned k = 0; k < NR_KINDS; k++)
 		list_init(&l->waiting[k]);
-	list_add_tail(bucket(uid), &l->link);
+	list_add_tail(loop_bucket(uid), &l->link);
 	pool.nr_lines++;
 	return l;
 }
@@ -166,19 +166,19 @@ static bool may_begin(const struct line *l, enum kind k)
 			      : l->nr[k] < LOOP_USER_FILES && pool.nr[k] < LOOP_FILES;
 }
 
-static void begin(struct line *l, enum kind k)
+static void loop_begin(struct line *l, enum kind k)
 {
 	l->nr[k]++;
 	pool.nr[k]++;
 }
 
-static void end(struct line *l, enum kind k)
+static void loop_end(struct line *l, enum kind k)
 {
 	l->nr[k]--;
 	pool.nr[k]--;
 }
 
-static void refuse(const struct fuse_in_header *in, int err)
+static void loop_refuse(const struct fuse_in_header *in, int err)
 {
 	struct fuse_out_header out = {
 		.len = sizeof(out),
@@ -190,8 +190,8 @@ static void refuse(const struct fuse_in_header *in, int err)
 }
 
 /* Keep a request at the end of a list of its line.  0 or -errno. */
-static int keep(struct line *l, struct list *at, enum kind k, const struct fuse_in_header *in,
-		size_t len)
+static int loop_keep(struct line *l, struct list *at, enum kind k, const struct fuse_in_header *in,
+		     size_t len)
 {
 	struct request *r = l->bytes + len <= LOOP_USER_BYTES ? malloc(sizeof(*r) + len) : NULL;
 
@@ -214,7 +214,7 @@ static void take_off(struct line *l, struct request *r)
 }
 
 /* Take the oldest request of the user whose turn it is, and begin it.  NULL: none may begin. */
-static struct request *next_waiting(struct line **ret)
+static struct request *loop_next_waiting(struct line **ret)
 {
 	struct list *e;
 
@@ -228,7 +228,7 @@ static struct request *next_waiting(struct line **ret)
 							       link);
 
 				take_off(l, r);
-				begin(l, (enum kind)k);
+				loop_begin(l, (enum kind)k);
 				for (unsigned i = 0; i < NR_KINDS; i++)
 					more |= !list_empty(&l->waiting[i]);
 				list_del(&l->turn);
@@ -272,7 +272,7 @@ static bool interrupt(const struct fuse_in_header *in, size_t len)
 
 	if (len < sizeof(*in) + sizeof(*i))
 		return false;
-	lock();
+	loop_lock();
 	for (unsigned b = 0; b < NR_BUCKETS && !r; b++) {
 		struct list *e;
 
@@ -293,15 +293,15 @@ static bool interrupt(const struct fuse_in_header *in, size_t len)
 		r = NULL;
 	unlock();
 	if (r)
-		refuse(r->in, -EINTR);
+		loop_refuse(r->in, -EINTR);
 	free(r);
 	return found;
 }
 
 /* ------------------------------------------------------------------ leases */
 
-static void answer(struct line *l, enum kind k, const struct fuse_in_header *in, size_t len,
-		   bool was_interrupted);
+static void mount_loop_answer(struct line *l, enum kind k, const struct fuse_in_header *in,
+			      size_t len, bool was_interrupted);
 
 /* Under the lock, which it drops meanwhile: try the first requests of a line again. */
 static void try_line(struct line *l)
@@ -312,11 +312,11 @@ static void try_line(struct line *l)
 		take_off(l, r);
 		unlock();
 		if (r->interrupted && caller_is_signalled((pid_t)r->in->pid))
-			refuse(r->in, -EINTR);
+			loop_refuse(r->in, -EINTR);
 		else
-			answer(l, r->kind, r->in, r->len, r->interrupted);
+			mount_loop_answer(l, r->kind, r->in, r->len, r->interrupted);
 		free(r);
-		lock();
+		loop_lock();
 		/* One that got its file makes room for another try. */
 		left -= again;
 		again = false;
@@ -328,11 +328,11 @@ static void *try_leases(void *arg)
 {
 	struct line *l = arg;
 
-	lock();
+	loop_lock();
 	while (!pool.ends && !list_empty(&l->again)) {
 		unlock();
 		(void)poll(NULL, 0, AGAIN_MS);
-		lock();
+		loop_lock();
 		try_line(l);
 	}
 	l->tries = false;
@@ -363,16 +363,16 @@ static int await_lease(struct line *l, enum kind k, const struct fuse_in_header 
 		l->tries = true;
 		pool.nr_leases++;
 	}
-	return keep(l, &l->again, k, in, len);
+	return loop_keep(l, &l->again, k, in, len);
 }
 
 /* ------------------------------------------------------------------ answer */
 
-static void start_thread(void);
+static void loop_start_thread(void);
 
 /* Answer it, without the lock.  It is kept, to be answered again, if it waits for a lease. */
-static void answer(struct line *l, enum kind k, const struct fuse_in_header *in, size_t len,
-		   bool was_interrupted)
+static void mount_loop_answer(struct line *l, enum kind k, const struct fuse_in_header *in,
+			      size_t len, bool was_interrupted)
 {
 	union {
 		const void *from;
@@ -386,11 +386,11 @@ static void answer(struct line *l, enum kind k, const struct fuse_in_header *in,
 	pool.answer(pool.fs, &buf);
 	if (!again)
 		return;
-	lock();
+	loop_lock();
 	err = await_lease(l, k, in, len);
 	unlock();
 	if (err < 0)
-		refuse(in, err);
+		loop_refuse(in, err);
 }
 
 void loop_again(fuse_req_t req)
@@ -408,54 +408,54 @@ static void answer_waiting(void)
 	struct request *r;
 	struct line *l;
 
-	while ((r = next_waiting(&l))) {
+	while ((r = loop_next_waiting(&l))) {
 		unlock();
-		answer(l, r->kind, r->in, r->len, r->interrupted);
-		lock();
-		end(l, r->kind);
+		mount_loop_answer(l, r->kind, r->in, r->len, r->interrupted);
+		loop_lock();
+		loop_end(l, r->kind);
 		free(r);
 		line_put(l);
 	}
 }
 
 /* Answer what was read, or have it wait. */
-static void take(const struct fuse_in_header *in, size_t len)
+static void loop_take(const struct fuse_in_header *in, size_t len)
 {
-	enum kind k = kind_of(in);
+	enum kind k = loop_kind_of(in);
 	struct line *l = NULL;
 	int err = 0;
 
 	interrupted = false;
 	if (in->opcode == FUSE_INTERRUPT && interrupt(in, len))
 		return;
-	lock();
+	loop_lock();
 	if (k != KIND_FREE) {
 		l = line_get(in->uid);
 		err = l ? 0 : -ENOMEM;
 	}
 	if (l && (!list_empty(&l->waiting[k]) || !may_begin(l, k))) {
-		err = keep(l, &l->waiting[k], k, in, len);
+		err = loop_keep(l, &l->waiting[k], k, in, len);
 		/* A user who has a turn keeps it. */
 		if (err == 0 && list_empty(&l->turn))
 			list_add_tail(&pool.turns, &l->turn);
 		unlock();
 		if (err < 0)
-			refuse(in, err);
+			loop_refuse(in, err);
 		return;
 	}
 	if (l)
-		begin(l, k);
+		loop_begin(l, k);
 	/* What the kernel forgets is many, and soon done. */
 	if (!--pool.nr_idle && in->opcode != FUSE_FORGET && in->opcode != FUSE_BATCH_FORGET)
-		start_thread();
+		loop_start_thread();
 	unlock();
 	if (err < 0)
-		refuse(in, err);
+		loop_refuse(in, err);
 	else
-		answer(l, k, in, len, false);
-	lock();
+		mount_loop_answer(l, k, in, len, false);
+	loop_lock();
 	if (l) {
-		end(l, k);
+		loop_end(l, k);
 		line_put(l);
 		answer_waiting();
 	}
@@ -466,7 +466,7 @@ static void take(const struct fuse_in_header *in, size_t len)
 /* ----------------------------------------------------------------- threads */
 
 /* Read a request.  False: the session has ended. */
-static bool receive(struct thread *t)
+static bool loop_receive(struct thread *t)
 {
 	int n;
 
@@ -484,15 +484,15 @@ static bool is_one_too_many(void)
 	return !pool.ends && pool.nr_idle > MAX_IDLE;
 }
 
-static void *run(void *arg)
+static void *mount_loop_run(void *arg)
 {
 	struct thread *t = arg;
 	bool more = true;
 
 	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-	while (more && !fuse_session_exited(pool.fs->se) && receive(t)) {
-		take(t->buf.mem, t->buf.size);
-		lock();
+	while (more && !fuse_session_exited(pool.fs->se) && loop_receive(t)) {
+		loop_take(t->buf.mem, t->buf.size);
+		loop_lock();
 		more = !is_one_too_many();
 		if (!more) {
 			pool.nr_idle--;
@@ -513,7 +513,7 @@ static void *run(void *arg)
 }
 
 /* Under the lock.  Without it the others go on. */
-static void start_thread(void)
+static void loop_start_thread(void)
 {
 	struct thread *t;
 
@@ -521,7 +521,7 @@ static void start_thread(void)
 		return;
 	t = calloc(1, sizeof(*t));
 	caller_end();
-	if (!t || pthread_create(&t->id, NULL, run, t) != 0) {
+	if (!t || pthread_create(&t->id, NULL, mount_loop_run, t) != 0) {
 		free(t);
 		return;
 	}
@@ -533,7 +533,7 @@ static void start_thread(void)
 
 static void end_threads(void)
 {
-	lock();
+	loop_lock();
 	pool.ends = true;
 	while (pool.nr_leases)
 		(void)pthread_cond_wait(&pool.leases, &pool.lock);
@@ -604,8 +604,8 @@ int loop_run(struct fs *fs, loop_answer fn)
 	for (unsigned i = 0; i < ARRAY_SIZE(ends); i++)
 		(void)sigaddset(&blocked, ends[i]);
 	(void)pthread_sigmask(SIG_BLOCK, &blocked, &before);
-	lock();
-	start_thread();
+	loop_lock();
+	loop_start_thread();
 	err = pool.nr_threads ? 0 : -EAGAIN;
 	unlock();
 	if (err == 0)

@@ -39,7 +39,7 @@ static const char usage[] =
 	"                      --source SOURCE DIR\n";
 
 /* The value of an option.  'penstock mount' has looked at it. */
-static uint64_t number(uint64_t max)
+static uint64_t mount_number(uint64_t max)
 {
 	unsigned long long n;
 	char *end;
@@ -53,7 +53,7 @@ static uint64_t number(uint64_t max)
 	return n;
 }
 
-static int fail(int err, const char *what)
+static int main_fail(int err, const char *what)
 {
 	(void)fprintf(stderr, "%spenstock: %s: %s\n", log_is_journal() ? "<3>" : "", what,
 		      strerror(-err));
@@ -135,7 +135,7 @@ static int start_scrape(struct fs *fs, struct scrape **ret)
 		err = scrape_start(fs, path, ret);
 	}
 	if (err < 0 && path)
-		return fail(err, path);
+		return main_fail(err, path);
 	if (err < 0)
 		log_warn("there are no numbers of this mount: its socket cannot be made",
 			 "error=%s cure=%s", log_errno(err),
@@ -170,7 +170,7 @@ static int open_root(const struct fs_opts *o)
 	return TAKE_FD(fd);
 }
 
-static int open_source(struct fs *fs)
+static int mount_open_source(struct fs *fs)
 {
 	const char *set = set_source_name(fs->opts->source);
 	int fd = -1, r = set ? set_source_open(set, &fs->set, &fd) : open_root(fs->opts);
@@ -202,7 +202,7 @@ static bool keeps_stderr(void)
 }
 
 /* Tell that it is there.  In the background nothing keeps the terminal from here on. */
-static void ready(const struct fs_opts *o, int ready_fd)
+static void mount_ready(const struct fs_opts *o, int ready_fd)
 {
 	int null;
 
@@ -220,7 +220,7 @@ static void ready(const struct fs_opts *o, int ready_fd)
 	(void)close(ready_fd);
 }
 
-static int serve(const struct fs_opts *o, int ready_fd)
+static int mount_serve(const struct fs_opts *o, int ready_fd)
 {
 	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s, .since = now_ns() };
 	struct scrape *scrape = NULL;
@@ -230,17 +230,18 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	(void)pthread_mutex_init(&fs.lock, NULL);
 	list_init(&fs.files);
 	list_init(&fs.dirs);
-	err = open_source(&fs);
+	err = mount_open_source(&fs);
 	if (err < 0)
-		return fail(err, err == -ENOSYS ? "-o ro and noatime take Linux 5.12" : o->source);
+		return main_fail(err,
+				 err == -ENOSYS ? "-o ro and noatime take Linux 5.12" : o->source);
 	err = broker_new(&o->quota, session_forget, &fs, &fs.broker);
 	if (err == 0)
 		err = session_open(&fs);
 	if (err < 0)
-		return fail(err, o->dir);
+		return main_fail(err, o->dir);
 	status = start_scrape(&fs, &scrape);
 	if (status == 0) {
-		ready(o, ready_fd);
+		mount_ready(o, ready_fd);
 		log_info("serves", "dir=%s", log_text(o->dir).s);
 		removed = leftover_sweep(LEFTOVER_ALL);
 		if (removed)
@@ -258,7 +259,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	nodes_done(&fs.nodes);
 	set_source_close(fs.set);
 	(void)close(fs.proc);
-	return err < 0 ? fail(err, o->dir) : status;
+	return err < 0 ? main_fail(err, o->dir) : status;
 }
 
 /* The parent ends when the child is ready, or with its status. */
@@ -269,16 +270,16 @@ static int in_background(const struct fs_opts *o)
 	pid_t pid;
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
-		return fail(-errno, "pipe");
+		return main_fail(-errno, "pipe");
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid < 0)
-		return fail(-errno, "fork");
+		return main_fail(-errno, "fork");
 	if (pid == 0) {
 		(void)close(fds[0]);
 		(void)setsid();
 		(void)!chdir("/");
-		return serve(o, fds[1]);
+		return mount_serve(o, fds[1]);
 	}
 	(void)close(fds[1]);
 	if (read(fds[0], &c, 1) == 1)
@@ -346,22 +347,22 @@ int main(int argc, char *argv[])
 			o.source = optarg;
 			break;
 		case 't':
-			o.timeout_s = (unsigned)number(UINT_MAX);
+			o.timeout_s = (unsigned)mount_number(UINT_MAX);
 			break;
 		case 'i':
-			o.inodes = (unsigned)number(UINT_MAX);
+			o.inodes = (unsigned)mount_number(UINT_MAX);
 			break;
 		case 'l':
-			o.quota.links = (unsigned)number(UINT_MAX);
+			o.quota.links = (unsigned)mount_number(UINT_MAX);
 			break;
 		case 'r':
-			o.quota.rings = (unsigned)number(UINT_MAX);
+			o.quota.rings = (unsigned)mount_number(UINT_MAX);
 			break;
 		case 'm':
-			o.quota.bytes = number(UINT64_MAX);
+			o.quota.bytes = mount_number(UINT64_MAX);
 			break;
 		case 'u':
-			o.quota.users = (unsigned)number(UINT_MAX);
+			o.quota.users = (unsigned)mount_number(UINT_MAX);
 			break;
 		case 'M':
 			o.metrics = strcmp(optarg, "none") != 0 ? optarg : "";
@@ -378,14 +379,14 @@ int main(int argc, char *argv[])
 	/* Which kernel passes which bytes on would have to be told of each move. */
 	if (set_source_name(o.source)) {
 		if (o.read_only || o.no_atime)
-			return fail(-EOPNOTSUPP, "-o ro and noatime of a set of tiers");
+			return main_fail(-EOPNOTSUPP, "-o ro and noatime of a set of tiers");
 		o.kernel_cache = true;
 		(void)snprintf(source, sizeof(source), "%s", o.source);
 	} else if (!realpath(o.source, source)) {
-		return fail(-errno, o.source);
+		return main_fail(-errno, o.source);
 	}
 	if (!realpath(argv[optind], dir))
-		return fail(-errno, argv[optind]);
+		return main_fail(-errno, argv[optind]);
 	o.source = source;
 	o.dir = dir;
 	files = raise_files();
@@ -394,5 +395,5 @@ int main(int argc, char *argv[])
 	fds_init(files, o.inodes, geteuid() != 0);
 	drop_resource();
 	caller_init();
-	return foreground ? serve(&o, -1) : in_background(&o);
+	return foreground ? mount_serve(&o, -1) : in_background(&o);
 }

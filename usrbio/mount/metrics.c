@@ -24,7 +24,8 @@ struct page {
 };
 
 /* What follows are numbers of one name. */
-static void family(struct page *p, const char *name, const char *type, const char *help)
+static void mount_metrics_family(struct page *p, const char *name, const char *type,
+				 const char *help)
 {
 	p->name = name;
 	(void)fprintf(p->f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -32,17 +33,17 @@ static void family(struct page *p, const char *name, const char *type, const cha
 
 static void counter(struct page *p, const char *name, const char *help)
 {
-	family(p, name, "counter", help);
+	mount_metrics_family(p, name, "counter", help);
 }
 
-static void gauge(struct page *p, const char *name, const char *help)
+static void metrics_gauge(struct page *p, const char *name, const char *help)
 {
-	family(p, name, "gauge", help);
+	mount_metrics_family(p, name, "gauge", help);
 }
 
 /* labels: NULL, or like "uid=\"%u\"". */
-static void put(struct page *p, uint64_t value, const char *labels, ...) _printf_(3, 4);
-static void put(struct page *p, uint64_t value, const char *labels, ...)
+static void metrics_put(struct page *p, uint64_t value, const char *labels, ...) _printf_(3, 4);
+static void metrics_put(struct page *p, uint64_t value, const char *labels, ...)
 {
 	va_list ap;
 
@@ -62,7 +63,7 @@ struct label {
 	char s[8192];
 };
 
-static struct label label(const char *text)
+static struct label metrics_label(const char *text)
 {
 	char safe[sizeof(struct label) / 2];
 	struct label ret;
@@ -108,17 +109,20 @@ static void mount_numbers(struct page *p)
 	nr = ns->nr;
 	fds = ns->nr_fds;
 	(void)pthread_mutex_unlock(&ns->lock);
-	gauge(p, "penstock_mount_info", "The mount, its source, and the version that serves it.");
-	put(p, 1, "dir=\"%s\",source=\"%s\",version=\"%u.%u.%u\"", label(o->dir).s,
-	    label(o->source).s, PST_VERSION_MAJOR, PST_VERSION_MINOR, PST_VERSION_PATCH);
-	gauge(p, "penstock_uptime_seconds", "Time for which it has been served.");
-	put(p, (now_ns() - p->fs->since) / NSEC_PER_SEC, NULL);
-	gauge(p, "penstock_passthrough", "Does the kernel pass bytes of files on by itself?");
-	put(p, p->fs->passes, NULL);
-	gauge(p, "penstock_inodes", "Inodes that the kernel knows.");
-	put(p, nr, NULL);
-	gauge(p, "penstock_inode_descriptors", "Of these, inodes that are kept open.");
-	put(p, fds, NULL);
+	metrics_gauge(p, "penstock_mount_info",
+		      "The mount, its source, and the version that serves it.");
+	metrics_put(p, 1, "dir=\"%s\",source=\"%s\",version=\"%u.%u.%u\"", metrics_label(o->dir).s,
+		    metrics_label(o->source).s, PST_VERSION_MAJOR, PST_VERSION_MINOR,
+		    PST_VERSION_PATCH);
+	metrics_gauge(p, "penstock_uptime_seconds", "Time for which it has been served.");
+	metrics_put(p, (now_ns() - p->fs->since) / NSEC_PER_SEC, NULL);
+	metrics_gauge(p, "penstock_passthrough",
+		      "Does the kernel pass bytes of files on by itself?");
+	metrics_put(p, p->fs->passes, NULL);
+	metrics_gauge(p, "penstock_inodes", "Inodes that the kernel knows.");
+	metrics_put(p, nr, NULL);
+	metrics_gauge(p, "penstock_inode_descriptors", "Of these, inodes that are kept open.");
+	metrics_put(p, fds, NULL);
 }
 
 static void op_numbers(struct page *p)
@@ -128,21 +132,22 @@ static void op_numbers(struct page *p)
 	counter(p, "penstock_fuse_operations_total", "Operations that the kernel asked for.");
 	for (unsigned i = 0; i < COUNTS_OPS; i++)
 		if (count_get(&counts.op[i].nr))
-			put(p, count_get(&counts.op[i].nr), "op=\"%s\"", counts_op_name(i));
+			metrics_put(p, count_get(&counts.op[i].nr), "op=\"%s\"", counts_op_name(i));
 	counter(p, "penstock_fuse_errors_total",
 		"Operations by the error that they ended with; many are no fault of anybody.");
 	for (unsigned i = 0; i < COUNTS_OPS; i++)
 		for (int e = 0; e < (int)COUNTS_ERRNOS; e++)
 			if (count_get(&counts.op[i].error[e]))
-				put(p, count_get(&counts.op[i].error[e]), "op=\"%s\",error=\"%s\"",
-				    counts_op_name(i), e ? log_errno(e) : "other");
+				metrics_put(p, count_get(&counts.op[i].error[e]),
+					    "op=\"%s\",error=\"%s\"", counts_op_name(i),
+					    e ? log_errno(e) : "other");
 	counter(p, "penstock_fuse_bytes_total",
 		"Bytes of files that went through the server, and not by the kernel or by rings.");
 	for (unsigned i = 0; i < ARRAY_SIZE(moves); i++)
-		put(p, count_get(&counts.op[moves[i]].bytes), "op=\"%s\"",
-		    counts_op_name(moves[i]));
-	family(p, "penstock_fuse_operation_seconds", "histogram",
-	       "Time from taking an operation to having answered it.");
+		metrics_put(p, count_get(&counts.op[moves[i]].bytes), "op=\"%s\"",
+			    counts_op_name(moves[i]));
+	mount_metrics_family(p, "penstock_fuse_operation_seconds", "histogram",
+			     "Time from taking an operation to having answered it.");
 	for (unsigned i = 0; i < COUNTS_OPS; i++) {
 		struct counts_op *o = &counts.op[i];
 		uint64_t bucket[LATENCY_BUCKETS];
@@ -158,16 +163,16 @@ static void open_numbers(struct page *p)
 {
 	counter(p, "penstock_opens_total",
 		"Opened files, by the way that their bytes go and the reason for it.");
-	put(p, count_get(&counts.passed), "way=\"passthrough\",reason=\"\"");
+	metrics_put(p, count_get(&counts.passed), "way=\"passthrough\",reason=\"\"");
 	for (unsigned i = 0; i < NR_CAUSES; i++)
-		put(p, count_get(&counts.cached[i]), "way=\"cache\",reason=\"%s\"",
-		    counts_cause_name((enum counts_cause)i));
+		metrics_put(p, count_get(&counts.cached[i]), "way=\"cache\",reason=\"%s\"",
+			    counts_cause_name((enum counts_cause)i));
 	counter(p, "penstock_passthrough_refusals_total",
 		"Files that the kernel refused to pass through, by its error.");
 	for (int e = 0; e < (int)COUNTS_ERRNOS; e++)
 		if (count_get(&counts.refused[e]))
-			put(p, count_get(&counts.refused[e]), "error=\"%s\"",
-			    e ? log_errno(e) : "other");
+			metrics_put(p, count_get(&counts.refused[e]), "error=\"%s\"",
+				    e ? log_errno(e) : "other");
 }
 
 static void broker_numbers(struct page *p)
@@ -186,20 +191,20 @@ static void broker_numbers(struct page *p)
 	for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
 		counter(p, all[i].name, all[i].help);
 		for (unsigned op = LINK_FILE_ADD; op < LINK_OPS; op++)
-			put(p, count_get(&all[i].of[op]), "op=\"%s\"",
-			    counts_link_name((enum link_op)op));
+			metrics_put(p, count_get(&all[i].of[op]), "op=\"%s\"",
+				    counts_link_name((enum link_op)op));
 	}
 	counter(p, "penstock_log_suppressed_total",
 		"Lines of the log that were not written: too many of a kind, or nobody took them.");
-	put(p, log_suppressed(), NULL);
+	metrics_put(p, log_suppressed(), NULL);
 	counter(p, "penstock_metrics_clients_total", "Clients that came for these numbers.");
-	put(p, count_get(&counts.clients), NULL);
+	metrics_put(p, count_get(&counts.clients), NULL);
 	counter(p, "penstock_metrics_clients_cut_off_total",
 		"Of these, too slow to ask or to take the answer.");
-	put(p, count_get(&counts.cut_off), NULL);
+	metrics_put(p, count_get(&counts.cut_off), NULL);
 	counter(p, "penstock_metrics_clients_turned_away_total",
 		"Of these, sent away because too many came after them.");
-	put(p, count_get(&counts.turned_away), NULL);
+	metrics_put(p, count_get(&counts.turned_away), NULL);
 }
 
 /* -------------------------------------------------------------------- users */
@@ -209,13 +214,14 @@ static void quota_numbers(struct page *p)
 {
 	const struct broker_quota *q = &p->fs->opts->quota;
 
-	gauge(p, "penstock_quota_links_limit", "Buffers and rings that a user may publish.");
-	put(p, q->links, NULL);
-	gauge(p, "penstock_quota_rings_limit", "Rings that a user may publish.");
-	put(p, q->rings, NULL);
-	gauge(p, "penstock_quota_bytes_limit", "Bytes of memory that a user may publish.");
+	metrics_gauge(p, "penstock_quota_links_limit",
+		      "Buffers and rings that a user may publish.");
+	metrics_put(p, q->links, NULL);
+	metrics_gauge(p, "penstock_quota_rings_limit", "Rings that a user may publish.");
+	metrics_put(p, q->rings, NULL);
+	metrics_gauge(p, "penstock_quota_bytes_limit", "Bytes of memory that a user may publish.");
 	if (q->bytes)
-		put(p, q->bytes, NULL);
+		metrics_put(p, q->bytes, NULL);
 	else
 		(void)fprintf(p->f, "%s +Inf\n", p->name);
 }
@@ -248,22 +254,24 @@ static void worker_numbers(struct page *p)
 		  offsetof(struct broker_user, nr_lies), true, true },
 	};
 
-	gauge(p, "penstock_worker_info", "The user's worker: its process, and what it does.");
+	metrics_gauge(p, "penstock_worker_info",
+		      "The user's worker: its process, and what it does.");
 	for (size_t i = 0; i < p->nr_users; i++)
-		put(p, p->users[i].pid != 0, "uid=\"%u\",pid=\"%d\",state=\"%s\"", p->users[i].uid,
-		    p->users[i].pid, p->users[i].state);
+		metrics_put(p, p->users[i].pid != 0, "uid=\"%u\",pid=\"%d\",state=\"%s\"",
+			    p->users[i].uid, p->users[i].pid, p->users[i].state);
 	for (unsigned a = 0; a < ARRAY_SIZE(all); a++) {
-		family(p, all[a].name, all[a].counts ? "counter" : "gauge", all[a].help);
+		mount_metrics_family(p, all[a].name, all[a].counts ? "counter" : "gauge",
+				     all[a].help);
 		for (size_t i = 0; i < p->nr_users; i++) {
 			const void *at = (const char *)&p->users[i] + all[a].at;
 
-			put(p, all[a].wide ? *(const uint64_t *)at : *(const unsigned *)at,
-			    "uid=\"%u\"", p->users[i].uid);
+			metrics_put(p, all[a].wide ? *(const uint64_t *)at : *(const unsigned *)at,
+				    "uid=\"%u\"", p->users[i].uid);
 		}
 	}
 	counter(p, "penstock_worker_restarts_total", "Workers that followed one that had ended.");
 	for (size_t i = 0; i < p->nr_users; i++)
-		put(p, restarts(&p->users[i]), "uid=\"%u\"", p->users[i].uid);
+		metrics_put(p, restarts(&p->users[i]), "uid=\"%u\"", p->users[i].uid);
 }
 
 static void ring_numbers(struct page *p)
@@ -283,16 +291,18 @@ static void ring_numbers(struct page *p)
 	for (unsigned a = 0; a < ARRAY_SIZE(all); a++) {
 		counter(p, all[a].name, all[a].help);
 		for (size_t i = 0; i < p->nr_users; i++)
-			put(p, p->users[i].sum.v[all[a].what], "uid=\"%u\"", p->users[i].uid);
+			metrics_put(p, p->users[i].sum.v[all[a].what], "uid=\"%u\"",
+				    p->users[i].uid);
 	}
 	counter(p, "penstock_ring_paths_total", "Requests by the paths that their bytes took.");
 	for (size_t i = 0; i < p->nr_users; i++)
 		for (unsigned path = 0; path < TALLY_PATHS; path++)
 			if (p->users[i].sum.v[TALLY_PATH + path])
-				put(p, p->users[i].sum.v[TALLY_PATH + path],
-				    "uid=\"%u\",path=\"%s\"", p->users[i].uid, pst_path_name(path));
-	family(p, "penstock_ring_request_seconds", "histogram",
-	       "Time from taking a request from its ring to completing it.");
+				metrics_put(p, p->users[i].sum.v[TALLY_PATH + path],
+					    "uid=\"%u\",path=\"%s\"", p->users[i].uid,
+					    pst_path_name(path));
+	mount_metrics_family(p, "penstock_ring_request_seconds", "histogram",
+			     "Time from taking a request from its ring to completing it.");
 	for (size_t i = 0; i < p->nr_users; i++) {
 		const struct usrbio_sum *s = &p->users[i].sum;
 		char uid[16];
@@ -305,10 +315,11 @@ static void ring_numbers(struct page *p)
 
 static void user_numbers(struct page *p)
 {
-	gauge(p, "penstock_users", "Users who have used the mount.");
-	put(p, p->nr_users + p->nr_hidden, NULL);
-	gauge(p, "penstock_users_hidden", "Of these, users without numbers of their own here.");
-	put(p, p->nr_hidden, NULL);
+	metrics_gauge(p, "penstock_users", "Users who have used the mount.");
+	metrics_put(p, p->nr_users + p->nr_hidden, NULL);
+	metrics_gauge(p, "penstock_users_hidden",
+		      "Of these, users without numbers of their own here.");
+	metrics_put(p, p->nr_hidden, NULL);
 	quota_numbers(p);
 	worker_numbers(p);
 	ring_numbers(p);

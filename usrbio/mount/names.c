@@ -8,7 +8,7 @@
 
 static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	struct fuse_entry_param e;
 	int err = op_begin_as(&op, req, parent, 0);
 
@@ -41,7 +41,7 @@ static void made(fuse_req_t req, const struct op *op, int r, const char *name)
 
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
 	if (err == 0 && op.fs->set)
@@ -54,7 +54,7 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
 	if (err < 0)
@@ -65,7 +65,7 @@ static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
 	if (err == 0 && op.fs->set)
@@ -76,9 +76,9 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 		made(req, &op, symlinkat(target, op.n->fd, name), name);
 }
 
-static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+static void names_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, ino);
 
 	if (err == 0 && op.fs->set)
@@ -93,7 +93,7 @@ static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 
 static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, int flags)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
 	if (err == 0 && op.fs->set)
@@ -117,7 +117,7 @@ static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
 		      const char *to_name, unsigned flags)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, to);
 
 	if (err == 0 && op.fs->set)
@@ -129,7 +129,7 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
 static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	char target[PATH_MAX + 1];
 	int err = op_begin(&op, req, ino, 0);
 	ssize_t n = 0;
@@ -154,7 +154,7 @@ void names_ops(struct fuse_lowlevel_ops *ops)
 	ops->mknod = do_mknod;
 	ops->mkdir = do_mkdir;
 	ops->symlink = do_symlink;
-	ops->link = do_link;
+	ops->link = names_link;
 	ops->unlink = do_unlink;
 	ops->rmdir = do_rmdir;
 	ops->rename = do_rename;

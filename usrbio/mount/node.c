@@ -13,7 +13,7 @@
 #define MAKE_ROOM 64u /* nodes that are looked at when there are too many */
 #define INO_BITS 56   /* of a number; those above tell the file system */
 
-static size_t bucket(const struct nodes *ns, dev_t dev, ino_t ino)
+static size_t node_bucket(const struct nodes *ns, dev_t dev, ino_t ino)
 {
 	uint64_t h = (uint64_t)ino * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)dev;
 
@@ -21,7 +21,7 @@ static size_t bucket(const struct nodes *ns, dev_t dev, ino_t ino)
 }
 
 /* Twice the buckets.  Without memory the chains get longer. */
-static void grow(struct nodes *ns)
+static void node_grow(struct nodes *ns)
 {
 	struct node **old = ns->buckets, **more = calloc(2 * ns->nr_buckets, sizeof(struct node *));
 	size_t nr = ns->nr_buckets;
@@ -34,7 +34,7 @@ static void grow(struct nodes *ns)
 		struct node *next;
 
 		for (struct node *n = old[i]; n; n = next) {
-			struct node **to = &more[bucket(ns, n->dev, n->ino)];
+			struct node **to = &more[node_bucket(ns, n->dev, n->ino)];
 
 			next = n->next;
 			n->next = *to;
@@ -45,9 +45,9 @@ static void grow(struct nodes *ns)
 }
 
 /* mnt 0: as any mount has it. */
-static struct node *find(struct nodes *ns, uint64_t mnt, const struct stat *st)
+static struct node *node_find(struct nodes *ns, uint64_t mnt, const struct stat *st)
 {
-	struct node *n = ns->buckets[bucket(ns, st->st_dev, st->st_ino)];
+	struct node *n = ns->buckets[node_bucket(ns, st->st_dev, st->st_ino)];
 
 	while (n && (n->dev != st->st_dev || n->ino != st->st_ino || (mnt && n->mnt != mnt)))
 		n = n->next;
@@ -77,19 +77,19 @@ static unsigned dev_number(struct nodes *ns, dev_t dev)
 	return i;
 }
 
-static uint64_t mix(dev_t dev, ino_t ino)
+static uint64_t node_mix(dev_t dev, ino_t ino)
 {
 	return ((uint64_t)ino ^ (uint64_t)dev << 32) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* Where a number has no room for both, it is a hash: equal ones are as good as impossible. */
-static uint64_t number(struct nodes *ns, dev_t dev, ino_t ino)
+static uint64_t mount_node_number(struct nodes *ns, dev_t dev, ino_t ino)
 {
 	unsigned i = dev_number(ns, dev);
 
 	if (i < NODE_DEVS && ino >> INO_BITS == 0)
 		return (uint64_t)i << INO_BITS | ino;
-	return (uint64_t)NODE_DEVS << INO_BITS | mix(dev, ino) >> (64 - INO_BITS);
+	return (uint64_t)NODE_DEVS << INO_BITS | node_mix(dev, ino) >> (64 - INO_BITS);
 }
 
 uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino)
@@ -97,7 +97,7 @@ uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino)
 	uint64_t ret;
 
 	(void)pthread_mutex_lock(&ns->lock);
-	ret = number(ns, dev, ino);
+	ret = mount_node_number(ns, dev, ino);
 	(void)pthread_mutex_unlock(&ns->lock);
 	return ret;
 }
@@ -105,7 +105,7 @@ uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino)
 /* ----------------------------------------------------------------- handles */
 
 /* The handle of an inode in its file system, or NULL. */
-static struct file_handle *handle_of(int fd)
+static struct file_handle *node_handle_of(int fd)
 {
 	struct file_handle *h = malloc(sizeof(*h) + MAX_HANDLE_SZ);
 	int id;
@@ -132,7 +132,7 @@ static bool same_handle(const struct file_handle *a, const struct file_handle *b
  */
 static int try_handles(int fd)
 {
-	_cleanup_(freep) struct file_handle *h = handle_of(fd);
+	_cleanup_(freep) struct file_handle *h = node_handle_of(fd);
 	int again = h ? open_by_handle_at(fd, h, O_PATH | O_CLOEXEC) : -1;
 
 	if (again >= 0) {
@@ -255,7 +255,7 @@ static bool put_away(struct nodes *ns, struct node *n)
 	int fd = mount_fd(ns, n);
 
 	if (fd >= 0 && !n->handle)
-		n->handle = handle_of(n->fd);
+		n->handle = node_handle_of(n->fd);
 	if (fd < 0 || !n->handle || !may_put(ns))
 		return false;
 	drop_backing(ns, n);
@@ -268,7 +268,7 @@ static bool put_away(struct nodes *ns, struct node *n)
 }
 
 /* Under the lock, when there are too many: those that were not used for longest. */
-static void make_room(struct nodes *ns)
+static void node_make_room(struct nodes *ns)
 {
 	unsigned left = MAKE_ROOM;
 	struct list *e, *next;
@@ -289,7 +289,7 @@ static void now_open(struct nodes *ns, struct node *n, int fd)
 	n->fd = fd;
 	list_add_tail(&ns->used, &n->used);
 	if (++ns->nr_fds > ns->max_fds)
-		make_room(ns);
+		node_make_room(ns);
 }
 
 /* Open it again, without the lock: that may take a while. */
@@ -343,7 +343,7 @@ int node_hold(struct nodes *ns, struct node *n)
 
 static void remove_from_bucket(struct nodes *ns, const struct node *n)
 {
-	struct node **at = &ns->buckets[bucket(ns, n->dev, n->ino)];
+	struct node **at = &ns->buckets[node_bucket(ns, n->dev, n->ino)];
 
 	while (*at != n)
 		at = &(*at)->next;
@@ -351,7 +351,7 @@ static void remove_from_bucket(struct nodes *ns, const struct node *n)
 	ns->nr--;
 }
 
-static void destroy(struct nodes *ns, struct node *n)
+static void node_destroy(struct nodes *ns, struct node *n)
 {
 	close_fd(ns, n);
 	free(n->handle);
@@ -373,7 +373,7 @@ static void unlock_put(struct nodes *ns, struct node *n)
 	(void)pthread_mutex_unlock(&ns->lock);
 	if (!last)
 		return;
-	destroy(ns, n);
+	node_destroy(ns, n);
 	free(n);
 }
 
@@ -386,14 +386,14 @@ void node_release(struct nodes *ns, struct node *n)
 
 /* ------------------------------------------------------------------- nodes */
 
-static void init(struct nodes *ns, struct node *n, int fd, uint64_t mnt, const struct stat *st)
+static void node_init(struct nodes *ns, struct node *n, int fd, uint64_t mnt, const struct stat *st)
 {
 	*n = (struct node){
 		.dev = st->st_dev,
 		.ino = st->st_ino,
 		.mnt = mnt,
 		.type = st->st_mode & S_IFMT,
-		.number = number(ns, st->st_dev, st->st_ino),
+		.number = mount_node_number(ns, st->st_dev, st->st_ino),
 	};
 	list_init(&n->used);
 	now_open(ns, n, fd);
@@ -405,8 +405,8 @@ static void insert(struct nodes *ns, struct node *n)
 	struct node **to;
 
 	if (++ns->nr > ns->nr_buckets)
-		grow(ns);
-	to = &ns->buckets[bucket(ns, n->dev, n->ino)];
+		node_grow(ns);
+	to = &ns->buckets[node_bucket(ns, n->dev, n->ino)];
 	n->next = *to;
 	*to = n;
 }
@@ -417,7 +417,7 @@ static void insert(struct nodes *ns, struct node *n)
  */
 static bool is_still(struct nodes *ns, struct node *n, int fd)
 {
-	_cleanup_(freep) struct file_handle *h = n->fd < 0 ? handle_of(fd) : NULL;
+	_cleanup_(freep) struct file_handle *h = n->fd < 0 ? node_handle_of(fd) : NULL;
 
 	if (n->fd >= 0) {
 		(void)close(fd);
@@ -437,7 +437,7 @@ int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, stru
 	struct node *n;
 
 	(void)pthread_mutex_lock(&ns->lock);
-	n = find(ns, mnt, st);
+	n = node_find(ns, mnt, st);
 	if (n && !is_still(ns, n, fd))
 		n = NULL;
 	else if (n)
@@ -445,7 +445,7 @@ int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, stru
 	if (!n) {
 		n = malloc(sizeof(*n));
 		if (n) {
-			init(ns, n, TAKE_FD(fd), mnt, st);
+			node_init(ns, n, TAKE_FD(fd), mnt, st);
 			insert(ns, n);
 		}
 	}
@@ -512,7 +512,7 @@ struct node *node_by_number(struct nodes *ns, uint64_t number)
 	(void)pthread_mutex_lock(&ns->lock);
 	if (number >> INO_BITS < ns->nr_devs) {
 		st.st_dev = ns->devs[number >> INO_BITS];
-		n = find(ns, 0, &st);
+		n = node_find(ns, 0, &st);
 	}
 	if (n)
 		n->lookups++;
@@ -546,7 +546,7 @@ int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds)
 	}
 	(void)pthread_mutex_init(&ns->lock, NULL);
 	(void)pthread_cond_init(&ns->put, NULL);
-	init(ns, &ns->root, root_fd, node_mount(root_fd), &st);
+	node_init(ns, &ns->root, root_fd, node_mount(root_fd), &st);
 	insert(ns, &ns->root);
 	ns->root.nr_holds = 1;
 	return 0;
@@ -570,7 +570,7 @@ void nodes_done(struct nodes *ns)
 
 		for (struct node *n = ns->buckets[i]; n; n = next) {
 			next = n->next;
-			destroy(ns, n);
+			node_destroy(ns, n);
 			if (n != &ns->root)
 				free(n);
 		}

@@ -25,7 +25,7 @@ struct publication {
 };
 
 /* Under the lock. */
-static void count(struct publication *p, int by)
+static void publish_count(struct publication *p, int by)
 {
 	struct worker *w = p->worker;
 
@@ -59,10 +59,10 @@ static void publication_end(struct publication *p)
 }
 
 /* Under the lock: take it off the list. */
-static void take_off(struct publication *p)
+static void publish_take_off(struct publication *p)
 {
 	list_del(&p->link);
-	count(p, -1);
+	publish_count(p, -1);
 	p->user->used = now_ns();
 	/* Now: without publications the user's thread may end. */
 	if (p->process >= 0)
@@ -113,7 +113,7 @@ static int check_quota(const struct broker_quota *q, const struct publication *p
 	return 0;
 }
 
-static int reserve(struct broker *b, struct publication *p)
+static int publish_reserve(struct broker *b, struct publication *p)
 {
 	int err;
 
@@ -122,7 +122,7 @@ static int reserve(struct broker *b, struct publication *p)
 	if (err == 0) {
 		p->shown.index = b->next++;
 		list_add_tail(&b->publications, &p->link);
-		count(p, 1);
+		publish_count(p, 1);
 	}
 	broker_unlock(b);
 	return err;
@@ -174,7 +174,7 @@ static int hand_over(struct publication *p, int fd)
 }
 
 /* The worker has it: others may find it now. */
-static int show(struct broker *b, struct publication *p, struct broker_link *ret)
+static int publish_show(struct broker *b, struct publication *p, struct broker_link *ret)
 {
 	int err = 0;
 
@@ -192,11 +192,11 @@ static int show(struct broker *b, struct publication *p, struct broker_link *ret
 	return err;
 }
 
-static void give_up(struct broker *b, struct publication *p)
+static void publish_give_up(struct broker *b, struct publication *p)
 {
 	broker_lock(b);
 	if (!list_empty(&p->link))
-		take_off(p);
+		publish_take_off(p);
 	broker_unlock(b);
 	publication_free(p);
 }
@@ -217,16 +217,16 @@ static int fill_in(struct publication *p, const struct caller *c, const char *na
 	return 0;
 }
 
-static int publish(struct broker *b, struct publication *p, const struct caller *c, int fd,
-		   struct broker_link *ret)
+static int mount_publish(struct broker *b, struct publication *p, const struct caller *c, int fd,
+			 struct broker_link *ret)
 {
 	int err = user_need_worker(p->user, c, &p->worker);
 
 	if (err == 0)
-		err = reserve(b, p);
+		err = publish_reserve(b, p);
 	if (err == 0)
 		err = hand_over(p, fd);
-	return err < 0 ? err : show(b, p, ret);
+	return err < 0 ? err : publish_show(b, p, ret);
 }
 
 /* The worker takes it, and then it is there for all of the user's processes. */
@@ -242,7 +242,7 @@ static int publish_to(struct broker *b, struct publication *p, const struct call
 		return -EBUSY;
 	p->user = u;
 	/* Once it is shown it may go at any time. */
-	err = publish(b, p, c, fd, ret);
+	err = mount_publish(b, p, c, fd, ret);
 	user_waited(u);
 	return err;
 }
@@ -278,7 +278,7 @@ int broker_publish(struct broker *b, const struct caller *c, const char *name, c
 	if (err == 0)
 		err = publish_to(b, p, c, fd, ret);
 	if (err < 0)
-		give_up(b, p);
+		publish_give_up(b, p);
 	return err;
 }
 
@@ -337,14 +337,14 @@ int broker_publish_device(struct broker *b, const struct caller *c, const char *
 		err = publish_to(b, p, c, fd, ret);
 	closep(&fd);
 	if (err < 0)
-		give_up(b, p);
+		publish_give_up(b, p);
 	return err;
 }
 
 /* -------------------------------------------------------------------- look */
 
 /* Copy what the user may see.  Under the lock. */
-static int look(const struct publication *p, uid_t uid, struct broker_link *ret)
+static int publish_look(const struct publication *p, uid_t uid, struct broker_link *ret)
 {
 	if (!p || !p->ready)
 		return -ENOENT;
@@ -359,7 +359,7 @@ int broker_find(struct broker *b, uid_t uid, const char *name, struct broker_lin
 	int err;
 
 	broker_lock(b);
-	err = look(find_name(b, uid, name), uid, ret);
+	err = publish_look(find_name(b, uid, name), uid, ret);
 	broker_unlock(b);
 	return err;
 }
@@ -374,7 +374,7 @@ int broker_find_index(struct broker *b, uid_t uid, uint64_t index, struct broker
 		const struct publication *p = list_entry(e, struct publication, link);
 
 		if (p->shown.index == index)
-			err = look(p, uid, ret);
+			err = publish_look(p, uid, ret);
 	}
 	broker_unlock(b);
 	return err;
@@ -408,11 +408,11 @@ int broker_unpublish(struct broker *b, uid_t uid, const char *name)
 
 	broker_lock(b);
 	p = find_name(b, uid, name);
-	err = look(p, uid, &link);
+	err = publish_look(p, uid, &link);
 	if (err == 0 && !user_may_wait(p->user))
 		err = -EBUSY;
 	if (err == 0)
-		take_off(p);
+		publish_take_off(p);
 	broker_unlock(b);
 	if (err < 0)
 		return err;
@@ -432,7 +432,7 @@ void publish_client_gone(struct broker *b, uint64_t index)
 		if (list_entry(e, struct publication, link)->shown.index == index)
 			p = list_entry(e, struct publication, link);
 	if (p)
-		take_off(p);
+		publish_take_off(p);
 	broker_unlock(b);
 	if (!p)
 		return;
@@ -451,7 +451,7 @@ void publish_worker_gone(struct user *u, const struct worker *w)
 
 		if (p->worker != w)
 			continue;
-		take_off(p);
+		publish_take_off(p);
 		/* The thread that publishes one looks after it until it is ready. */
 		if (p->ready)
 			list_add_tail(&gone, &p->link);

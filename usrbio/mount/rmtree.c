@@ -50,9 +50,9 @@ void remover_end(struct fs *fs, uid_t uid)
 	(void)pthread_mutex_unlock(&fs->lock);
 }
 
-static int remove_at(struct removal *r, int at, const char *name);
+static int rmtree_remove_at(struct removal *r, int at, const char *name);
 
-static void closedirp(DIR **d)
+static void rmtree_closedirp(DIR **d)
 {
 	if (*d)
 		(void)closedir(*d);
@@ -76,7 +76,7 @@ static int empty(struct removal *r, DIR *d)
 				continue;
 			if (fuse_req_interrupted(r->req))
 				return -EINTR;
-			err = remove_at(r, dirfd(d), e->d_name);
+			err = rmtree_remove_at(r, dirfd(d), e->d_name);
 			if (err < 0 && err != -ENOENT)
 				return err;
 			any |= err == 0;
@@ -88,7 +88,7 @@ static int empty(struct removal *r, DIR *d)
 static int remove_open_dir(struct removal *r, int at, const char *name)
 {
 	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), err;
-	_cleanup_(closedirp) DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_(rmtree_closedirp) DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct stat st;
 
 	if (!d) {
@@ -121,7 +121,7 @@ static int remove_dir(struct removal *r, int at, const char *name)
 	return err;
 }
 
-static int remove_at(struct removal *r, int at, const char *name)
+static int rmtree_remove_at(struct removal *r, int at, const char *name)
 {
 	int err;
 
@@ -139,7 +139,7 @@ static int remove_at(struct removal *r, int at, const char *name)
 }
 
 /* The directory that holds the name, from the root of the source. */
-static int open_parent(const struct fs *fs, const char *path)
+static int rmtree_open_parent(const struct fs *fs, const char *path)
 {
 	struct open_how how = {
 		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
@@ -152,7 +152,7 @@ static int open_parent(const struct fs *fs, const char *path)
 }
 
 /* The path from the mount on, without slashes at its ends, or NULL. */
-static char *beneath(const struct fs *fs, const char *path)
+static char *rmtree_beneath(const struct fs *fs, const char *path)
 {
 	size_t len = strlen(fs->opts->dir);
 	char *ret;
@@ -188,7 +188,7 @@ static struct removal removal(fuse_req_t req, const struct stat *st)
 int rmtree(fuse_req_t req, const char *path)
 {
 	struct fs *fs = fs_of(req);
-	_cleanup_(freep) char *rest = beneath(fs, path);
+	_cleanup_(freep) char *rest = rmtree_beneath(fs, path);
 	_cleanup_(closep) int parent = -1;
 	char *name = rest ? strrchr(rest, '/') : NULL;
 	struct removal r;
@@ -204,13 +204,13 @@ int rmtree(fuse_req_t req, const char *path)
 	if (!strcmp(name == rest ? name : rest, USRBIO_VIRT) ||
 	    !strncmp(rest, USRBIO_VIRT "/", sizeof(USRBIO_VIRT)))
 		return -EPERM;
-	parent = open_parent(fs, name == rest ? "" : rest);
+	parent = rmtree_open_parent(fs, name == rest ? "" : rest);
 	if (parent < 0)
 		return parent;
 	if (fstat(parent, &st) < 0)
 		return -errno;
 	r = removal(req, &st);
-	err = remove_at(&r, parent, name);
+	err = rmtree_remove_at(&r, parent, name);
 	rmtree_forget(fs, parent, name);
 	return err;
 }
@@ -225,7 +225,7 @@ int rmtree_at(fuse_req_t req, int dir, const char *name, bool tree)
 		return -errno;
 	r = removal(req, &st);
 	if (tree)
-		err = remove_at(&r, dir, name);
+		err = rmtree_remove_at(&r, dir, name);
 	else if (unlinkat(dir, name, 0) < 0 &&
 		 (errno != EISDIR || unlinkat(dir, name, AT_REMOVEDIR) < 0))
 		err = -errno;
@@ -234,7 +234,7 @@ int rmtree_at(fuse_req_t req, int dir, const char *name, bool tree)
 }
 
 /* Its name, where it still is the one that the kernel tells; the path is of PATH_MAX bytes. */
-static int find_name(int fd, int parent, const struct stat *st, char *path, const char **ret)
+static int rmtree_find_name(int fd, int parent, const struct stat *st, char *path, const char **ret)
 {
 	struct stat there;
 	char link[32];
@@ -257,7 +257,7 @@ int rmtree_node(fuse_req_t req, const struct node *n)
 {
 	struct fs *fs = fs_of(req);
 	_cleanup_(closep) int parent = -1;
-	_cleanup_(closedirp) DIR *d = NULL;
+	_cleanup_(rmtree_closedirp) DIR *d = NULL;
 	char path[PATH_MAX];
 	const char *name;
 	struct removal r;
@@ -278,13 +278,13 @@ int rmtree_node(fuse_req_t req, const struct node *n)
 		return -errno;
 	if (st.st_dev != up.st_dev)
 		return -EXDEV;
-	err = find_name(fd, parent, &st, path, &name);
+	err = rmtree_find_name(fd, parent, &st, path, &name);
 	r = removal(req, &st);
 	if (err == 0)
 		err = empty(&r, d);
 	/* What has been moved meanwhile stays, empty. */
 	if (err == 0)
-		err = find_name(fd, parent, &st, path, &name);
+		err = rmtree_find_name(fd, parent, &st, path, &name);
 	if (err < 0)
 		return err;
 	if (unlinkat(parent, name, AT_REMOVEDIR) < 0)

@@ -49,7 +49,7 @@ static void hang_up(struct client *c)
 
 /* ------------------------------------------------------------------ answers */
 
-static void answer(struct scrape *s, struct client *c, int status, bool head_only)
+static void scrape_answer(struct scrape *s, struct client *c, int status, bool head_only)
 {
 	_cleanup_(freep) char *text = NULL;
 	char head[HEAD_LEN];
@@ -78,7 +78,7 @@ static void answer(struct scrape *s, struct client *c, int status, bool head_onl
 	c->until = now_ns() + TAKE_NS;
 }
 
-static void hear(struct scrape *s, struct client *c)
+static void scrape_hear(struct scrape *s, struct client *c)
 {
 	ssize_t n = recv(c->fd, c->in + c->have, sizeof(c->in) - c->have, MSG_DONTWAIT);
 	bool head = false;
@@ -93,10 +93,10 @@ static void hear(struct scrape *s, struct client *c)
 	c->have += (size_t)n;
 	status = http_parse(c->in, c->have, &head);
 	if (status != HTTP_MORE)
-		answer(s, c, status, head);
+		scrape_answer(s, c, status, head);
 }
 
-static void tell(struct client *c)
+static void scrape_tell(struct client *c)
 {
 	ssize_t n = send(c->fd, c->out + c->at, c->len - c->at, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -115,7 +115,7 @@ static void tell(struct client *c)
 	c->until = now_ns() + LEAVE_NS;
 }
 
-static void leave(struct client *c)
+static void scrape_leave(struct client *c)
 {
 	ssize_t n = recv(c->fd, c->in, sizeof(c->in), MSG_DONTWAIT);
 
@@ -126,7 +126,7 @@ static void leave(struct client *c)
 /* ------------------------------------------------------------------ clients */
 
 /* A free place, or that of the one who was here for longest. */
-static struct client *make_room(struct scrape *s)
+static struct client *scrape_make_room(struct scrape *s)
 {
 	struct client *c = &s->clients[0];
 
@@ -141,7 +141,7 @@ static struct client *make_room(struct scrape *s)
 	return c;
 }
 
-static void welcome(struct scrape *s)
+static void scrape_welcome(struct scrape *s)
 {
 	int fd = accept4(s->at.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct client *c;
@@ -153,7 +153,7 @@ static void welcome(struct scrape *s)
 		return;
 	}
 	count_add(&counts.clients, 1);
-	c = make_room(s);
+	c = scrape_make_room(s);
 	c->state = ASKS;
 	c->fd = fd;
 	c->since = now_ns();
@@ -173,25 +173,25 @@ static void expire(struct scrape *s)
 		if (c->state != LEAVES)
 			count_add(&counts.cut_off, 1);
 		if (c->state == ASKS)
-			answer(s, c, HTTP_TIMEOUT, false);
+			scrape_answer(s, c, HTTP_TIMEOUT, false);
 		else
 			hang_up(c);
 	}
 }
 
-static void serve(struct scrape *s, struct client *c, short events)
+static void scrape_serve(struct scrape *s, struct client *c, short events)
 {
 	if (!events)
 		return;
 	switch (c->state) {
 	case ASKS:
-		hear(s, c);
+		scrape_hear(s, c);
 		break;
 	case TAKES:
-		tell(c);
+		scrape_tell(c);
 		break;
 	case LEAVES:
-		leave(c);
+		scrape_leave(c);
 		break;
 	case IS_FREE:
 		break;
@@ -207,7 +207,7 @@ static int poll_ms(const struct scrape *s)
 	return -1;
 }
 
-static void *run(void *arg)
+static void *scrape_run(void *arg)
 {
 	struct pollfd p[CLIENTS + 2];
 	struct scrape *s = arg;
@@ -225,24 +225,24 @@ static void *run(void *arg)
 		if (p[CLIENTS + 1].revents)
 			return NULL;
 		for (unsigned i = 0; i < CLIENTS; i++)
-			serve(s, &s->clients[i], p[i].revents);
+			scrape_serve(s, &s->clients[i], p[i].revents);
 		expire(s);
 		if (p[CLIENTS].revents)
-			welcome(s);
+			scrape_welcome(s);
 	}
 }
 
 /* --------------------------------------------------------------------- life */
 
 /* Signals are for libfuse's threads. */
-static int start_thread(struct scrape *s)
+static int scrape_start_thread(struct scrape *s)
 {
 	sigset_t all, was;
 	int err;
 
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &was);
-	err = pthread_create(&s->thread, NULL, run, s);
+	err = pthread_create(&s->thread, NULL, scrape_run, s);
 	(void)pthread_sigmask(SIG_SETMASK, &was, NULL);
 	return -err;
 }
@@ -264,7 +264,7 @@ int scrape_start(struct fs *fs, const char *path, struct scrape **ret)
 		free(s);
 		return err;
 	}
-	err = start_thread(s);
+	err = scrape_start_thread(s);
 	if (err < 0) {
 		listen_close(&s->at);
 		closep(&s->stop);

@@ -55,7 +55,7 @@ static void extend_init(struct fs *fs, struct fuse_init_out *out)
 	ABI_DEPTH(out) = fs->depth;
 }
 
-static ssize_t reply(int fd, uint64_t unique, int err, void *arg, size_t len)
+static ssize_t session_reply(int fd, uint64_t unique, int err, void *arg, size_t len)
 {
 	struct fuse_out_header out = {
 		.len = (uint32_t)(sizeof(out) + len),
@@ -81,7 +81,7 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 	int err;
 
 	if (len < sizeof(*create) || virt_is(ino)) {
-		(void)reply(fd, in->unique, virt_is(ino) ? -EPERM : -EIO, NULL, 0);
+		(void)session_reply(fd, in->unique, virt_is(ino) ? -EPERM : -EIO, NULL, 0);
 		return;
 	}
 	f.caller = (struct caller){ in->uid, in->gid, (pid_t)in->pid, create->umask };
@@ -97,8 +97,8 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 	if (err == 0)
 		broker_tell(fs->broker, f.caller.uid);
 	if (err < 0)
-		(void)reply(fd, in->unique, err, NULL, 0);
-	else if (reply(fd, in->unique, 0, &c, sizeof(c)) < 0)
+		(void)session_reply(fd, in->unique, err, NULL, 0);
+	else if (session_reply(fd, in->unique, 0, &c, sizeof(c)) < 0)
 		file_uncreate(fs, &c);
 }
 
@@ -142,7 +142,7 @@ static bool begins_with_any_rights(const struct fuse_in_header *in)
 	}
 }
 
-static void answer(struct fs *fs, const struct fuse_buf *request)
+static void session_answer(struct fs *fs, const struct fuse_buf *request)
 {
 	const struct fuse_in_header *in = request->mem;
 	const void *arg = in + 1;
@@ -300,7 +300,7 @@ int session_open(struct fs *fs)
 
 int session_run(struct fs *fs)
 {
-	return loop_run(fs, answer);
+	return loop_run(fs, session_answer);
 }
 
 void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len)
@@ -341,7 +341,7 @@ static void end_forgetting(struct fs *fs)
 		struct pollfd fd = { fuse_session_fd(fs->se), POLLIN, 0 };
 
 		if (poll(&fd, 1, 10) > 0 && fuse_session_receive_buf(fs->se, &buf) > 0)
-			answer(fs, &buf);
+			session_answer(fs, &buf);
 	}
 	free(buf.mem);
 }

@@ -105,7 +105,7 @@ static int make_tree(struct set_source *s)
 	return r;
 }
 
-static int begin(const char *name, struct set_source *s)
+static int set_begin(const char *name, struct set_source *s)
 {
 	struct recover_counts recovered;
 	struct scan_counts scanned;
@@ -143,7 +143,7 @@ int set_source_open(const char *name, struct set_source **ret, int *ret_root_fd)
 	if (!s)
 		return -ENOMEM;
 	(void)pthread_mutex_init(&s->lock, NULL);
-	r = begin(name, s);
+	r = set_begin(name, s);
 	if (r == 0) {
 		*ret_root_fd = openat(s->set->roots[s->tree].fd, ".",
 				      O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -311,7 +311,7 @@ void set_refresh(struct fs *fs, struct node *n)
 	(void)pthread_mutex_unlock(&fs->set->lock);
 }
 
-static bool same_file(int a, int b)
+static bool set_same_file(int a, int b)
 {
 	struct stat sa, sb;
 
@@ -335,7 +335,7 @@ static int hold_locked(struct fs *fs, struct node *n)
 	}
 	/* The file may have moved before the lock was there. */
 	find_node(fs, n);
-	if (same_file(fd, n->fd))
+	if (set_same_file(fd, n->fd))
 		return fd;
 	(void)close(fd);
 	return -EWOULDBLOCK;

@@ -409,7 +409,7 @@ static int add_moved(struct listing *l, const struct progress_move *m)
 	return add_file(l, name);
 }
 
-static int by_name(const void *a, const void *b)
+static int set_names_by_name(const void *a, const void *b)
 {
 	const struct set_entry *x = a, *y = b;
 
@@ -437,7 +437,7 @@ static int list_once(struct listing *l, const struct node *dir, bool *ret_again)
 			err = add_moved(l, &m);
 	if (err < 0)
 		return err;
-	qsort(l->at, l->nr, sizeof(*l->at), by_name);
+	qsort(l->at, l->nr, sizeof(*l->at), set_names_by_name);
 	for (size_t i = 0; i < l->nr; i++)
 		if (!kept || strcmp(l->at[kept - 1].name, l->at[i].name) != 0)
 			l->at[kept++] = l->at[i];

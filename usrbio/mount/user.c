@@ -118,7 +118,7 @@ static void forget_worker(struct user *u, struct worker *w)
 }
 
 /* Some of what the worker has written, which may be anything.  False: there was nothing. */
-static bool hear(struct user *u, const struct worker *w)
+static bool user_hear(struct user *u, const struct worker *w)
 {
 	char text[SAYS_LEN], *rest = text, *line;
 
@@ -136,7 +136,7 @@ static void worker_speaks(struct user *u, pid_t pid)
 	struct worker *w = any_worker(u);
 
 	/* Nothing: that was the end of it. */
-	if (w && w->pid == pid && !hear(u, w))
+	if (w && w->pid == pid && !user_hear(u, w))
 		user_unwatch(u, w->says);
 	worker_unref(w);
 	/* One that writes all the time gets no more than a part of a CPU. */
@@ -149,7 +149,7 @@ static void worker_gone(struct user *u, pid_t pid)
 	char status[32] = "exit=unknown";
 
 	if (w && w->pid == pid) {
-		(void)hear(u, w);
+		(void)user_hear(u, w);
 		(void)worker_status(w, status);
 		PROBE2(worker__end, u->uid, pid);
 		if (strcmp(status, "exit=0") != 0)
@@ -179,7 +179,7 @@ static uint64_t idle_at(struct user *u)
 }
 
 /* Milliseconds until the worker was idle for long enough or the sweep is due; -1 for neither. */
-static int wait_ms(struct user *u, uint64_t sweep_at)
+static int user_wait_ms(struct user *u, uint64_t sweep_at)
 {
 	uint64_t at = idle_at(u), now = now_ns();
 
@@ -235,7 +235,7 @@ static bool end_idle(struct user *u)
 	return true;
 }
 
-static void *run(void *arg)
+static void *user_run(void *arg)
 {
 	struct user *u = arg;
 	uint64_t sweep_at = 0; /* 0: no client has ended */
@@ -243,7 +243,7 @@ static void *run(void *arg)
 	eventfd_t calls;
 
 	for (;;) {
-		int n = epoll_wait(u->epfd, &ev, 1, wait_ms(u, sweep_at));
+		int n = epoll_wait(u->epfd, &ev, 1, user_wait_ms(u, sweep_at));
 
 		/*
 		 * A client that is killed leaves memory that it has not published yet, or not any
@@ -294,7 +294,7 @@ static int open_thread(struct user *u)
 	if (err == 0) {
 		(void)pthread_attr_init(&attr);
 		(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		err = -pthread_create(&thread, &attr, run, u);
+		err = -pthread_create(&thread, &attr, user_run, u);
 		(void)pthread_attr_destroy(&attr);
 	}
 	if (err < 0) {
@@ -400,7 +400,7 @@ int user_need_worker(struct user *u, const struct caller *c, struct worker **ret
 
 /* -------------------------------------------------------------------- life */
 
-static void destroy(struct user *u)
+static void user_destroy(struct user *u)
 {
 	(void)pthread_mutex_destroy(&u->start);
 	free(u);
@@ -447,7 +447,7 @@ int user_get(struct broker *b, uid_t uid, struct user **ret)
 }
 
 /* Under the lock. */
-static struct broker_user look_at(struct user *u)
+static struct broker_user user_look_at(struct user *u)
 {
 	struct worker *w = u->worker;
 	struct broker_user ret = {
@@ -487,7 +487,7 @@ int broker_look(struct broker *b, struct broker_user **ret, size_t *ret_nr, size
 	broker_lock(b);
 	list_for_each (e, &b->users) {
 		if (nr < BROKER_USERS)
-			users[nr++] = look_at(list_entry(e, struct user, link));
+			users[nr++] = user_look_at(list_entry(e, struct user, link));
 		else
 			++*ret_hidden;
 	}
@@ -517,5 +517,5 @@ void user_free(struct user *u)
 	files_closed(u);
 	if (u->worker)
 		forget_worker(u, u->worker);
-	destroy(u);
+	user_destroy(u);
 }

@@ -174,7 +174,7 @@ static int stat_of(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 	return err;
 }
 
-static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void virt_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct stat st;
 	int err;
@@ -203,7 +203,7 @@ static void reply_entry(fuse_req_t req, int err, const struct stat *st)
 		(void)fuse_reply_entry(req, &e);
 }
 
-static int find(fuse_req_t req, fuse_ino_t parent, const char *name, struct stat *ret)
+static int virt_find(fuse_req_t req, fuse_ino_t parent, const char *name, struct stat *ret)
 {
 	struct broker_link l;
 	uint64_t index;
@@ -236,25 +236,25 @@ static int find(fuse_req_t req, fuse_ino_t parent, const char *name, struct stat
 }
 
 /* The one name in the root that is ours. */
-static bool is_ours(fuse_ino_t parent, const char *name)
+static bool virt_is_ours(fuse_ino_t parent, const char *name)
 {
 	return parent == FUSE_ROOT_ID && !strcmp(name, USRBIO_VIRT);
 }
 
-static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void virt_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct stat st = { 0 };
 	int err;
 
-	if (!virt_is(parent) && !is_ours(parent, name)) {
+	if (!virt_is(parent) && !virt_is_ours(parent, name)) {
 		real.lookup(req, parent, name);
 		return;
 	}
-	err = find(req, common(parent), name, &st);
+	err = virt_find(req, common(parent), name, &st);
 	reply_entry(req, err, &st);
 }
 
-static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
+static void virt_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
 {
 	if (virt_is(ino))
 		fuse_reply_none(req);
@@ -262,7 +262,7 @@ static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
 		real.forget(req, ino, lookups);
 }
 
-static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+static void virt_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
 		if (!virt_is(forgets[i].ino))
@@ -271,7 +271,7 @@ static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 	fuse_reply_none(req);
 }
 
-static void do_readlink(fuse_req_t req, fuse_ino_t ino)
+static void virt_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	char name[USRBIO_SHM_NAME_MAX], target[sizeof(USRBIO_SHM_DIR) + sizeof("sem.") + 256];
 	struct caller c = caller_of(req);
@@ -345,7 +345,7 @@ static int open_shm(const struct caller *c, const char *name, struct stat *ret_s
 	return err;
 }
 
-static int publish(fuse_req_t req, const char *target, const char *name, struct stat *ret)
+static int virt_publish(fuse_req_t req, const char *target, const char *name, struct stat *ret)
 {
 	struct caller c = caller_of(req);
 	char shm[USRBIO_SHM_NAME_MAX];
@@ -374,13 +374,13 @@ static int publish(fuse_req_t req, const char *target, const char *name, struct 
 
 static int remove_tree_as(fuse_req_t req, const char *target)
 {
-	_cleanup_(op_end) struct op op;
+	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, FUSE_ROOT_ID, 0);
 
 	return err < 0 ? err : rmtree(req, target);
 }
 
-static int remove_tree(fuse_req_t req, const char *target)
+static int virt_remove_tree(fuse_req_t req, const char *target)
 {
 	struct fs *fs = fs_of(req);
 	uid_t uid = uid_of(req);
@@ -393,27 +393,28 @@ static int remove_tree(fuse_req_t req, const char *target)
 	return err;
 }
 
-static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+static void virt_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
 	/* The kernel wants a link where one was made; of a command there is none afterwards. */
 	struct stat st = { .st_ino = DONE, .st_mode = S_IFLNK | 0777, .st_nlink = 1 };
 
 	parent = common(parent);
-	if (!virt_is(parent) && !is_ours(parent, name))
+	if (!virt_is(parent) && !virt_is_ours(parent, name))
 		real.symlink(req, target, parent, name);
 	else if (parent == RMRF)
-		reply_entry(req, remove_tree(req, target), &st);
+		reply_entry(req, virt_remove_tree(req, target), &st);
 	else if (parent == SET_CONF)
 		reply_entry(req, conf_set(fs_of(req), name, target), &st);
 	else
-		reply_entry(req, parent == IOVS ? publish(req, target, name, &st) : -EPERM, &st);
+		reply_entry(req, parent == IOVS ? virt_publish(req, target, name, &st) : -EPERM,
+			    &st);
 }
 
-static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void virt_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	int err;
 
-	if (!virt_is(parent) && !is_ours(parent, name)) {
+	if (!virt_is(parent) && !virt_is_ours(parent, name)) {
 		real.unlink(req, parent, name);
 		return;
 	}
@@ -427,7 +428,7 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 /* ------------------------------------------------------------- directories */
 
-static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void virt_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	if (virt_is(ino))
 		(void)fuse_reply_open(req, fi);
@@ -435,7 +436,7 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		real.opendir(req, ino, fi);
 }
 
-static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void virt_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	if (virt_is(ino))
 		(void)fuse_reply_err(req, 0);
@@ -443,7 +444,7 @@ static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 		real.releasedir(req, ino, fi);
 }
 
-static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+static void virt_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	if (virt_is(ino))
 		(void)fuse_reply_err(req, 0);
@@ -452,8 +453,8 @@ static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 }
 
 /* The entry behind an offset, and the offset behind it.  False: there is none. */
-static bool next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char name[USRBIO_NAME_MAX],
-		       struct stat *ret)
+static bool virt_next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char name[USRBIO_NAME_MAX],
+			    struct stat *ret)
 {
 	static const char *const dots[] = { ".", ".." };
 	uint64_t at = (uint64_t)*off, first = 2 + USRBIO_PRIORITIES;
@@ -492,7 +493,7 @@ static bool next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char name[USR
 	return true;
 }
 
-static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
+static void virt_read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
 {
 	_cleanup_(freep) char *buf = malloc(size);
 	char name[USRBIO_NAME_MAX];
@@ -504,7 +505,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, boo
 		return;
 	}
 	ino = common(ino);
-	while (next_entry(req, ino, &off, name, &e.attr)) {
+	while (virt_next_entry(req, ino, &off, name, &e.attr)) {
 		size_t left = size - len, n;
 
 		n = plus ? fuse_add_direntry_plus(req, buf + len, left, name, &e, off)
@@ -516,20 +517,20 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, boo
 	(void)fuse_reply_buf(req, buf, len);
 }
 
-static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		       struct fuse_file_info *fi)
+static void virt_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			 struct fuse_file_info *fi)
 {
 	if (virt_is(ino))
-		read_dir(req, ino, size, off, false);
+		virt_read_dir(req, ino, size, off, false);
 	else
 		real.readdir(req, ino, size, off, fi);
 }
 
-static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-			   struct fuse_file_info *fi)
+static void virt_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			     struct fuse_file_info *fi)
 {
 	if (virt_is(ino))
-		read_dir(req, ino, size, off, true);
+		virt_read_dir(req, ino, size, off, true);
 	else
 		real.readdirplus(req, ino, size, off, fi);
 }
@@ -544,68 +545,69 @@ static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 			real.call;                        \
 	} while (0)
 
-static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
-		       struct fuse_file_info *fi)
+static void virt_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
+			 struct fuse_file_info *fi)
 {
 	REFUSE(virt_is(ino), setattr(req, ino, st, set, fi));
 }
 
-static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+static void virt_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-	REFUSE(virt_is(parent) || is_ours(parent, name), mknod(req, parent, name, mode, rdev));
+	REFUSE(virt_is(parent) || virt_is_ours(parent, name), mknod(req, parent, name, mode, rdev));
 }
 
-static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+static void virt_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-	REFUSE(virt_is(parent) || is_ours(parent, name), mkdir(req, parent, name, mode));
+	REFUSE(virt_is(parent) || virt_is_ours(parent, name), mkdir(req, parent, name, mode));
 }
 
-static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void virt_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	REFUSE(virt_is(parent) || is_ours(parent, name), rmdir(req, parent, name));
+	REFUSE(virt_is(parent) || virt_is_ours(parent, name), rmdir(req, parent, name));
 }
 
-static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
-		      const char *to_name, unsigned flags)
+static void virt_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
+			const char *to_name, unsigned flags)
 {
-	REFUSE(virt_is(parent) || virt_is(to) || is_ours(parent, name) || is_ours(to, to_name),
+	REFUSE(virt_is(parent) || virt_is(to) || virt_is_ours(parent, name) ||
+		       virt_is_ours(to, to_name),
 	       rename(req, parent, name, to, to_name, flags));
 }
 
-static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+static void virt_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-	REFUSE(virt_is(ino) || virt_is(parent) || is_ours(parent, name),
+	REFUSE(virt_is(ino) || virt_is(parent) || virt_is_ours(parent, name),
 	       link(req, ino, parent, name));
 }
 
-static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
-		      struct fuse_file_info *fi)
+static void virt_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+			struct fuse_file_info *fi)
 {
-	REFUSE(virt_is(parent) || is_ours(parent, name), create(req, parent, name, mode, fi));
+	REFUSE(virt_is(parent) || virt_is_ours(parent, name), create(req, parent, name, mode, fi));
 }
 
-static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void virt_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	REFUSE(virt_is(ino), open(req, ino, fi));
 }
 
-static void do_statfs(fuse_req_t req, fuse_ino_t ino)
+static void virt_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	real.statfs(req, virt_is(ino) ? FUSE_ROOT_ID : ino);
 }
 
-static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
-			size_t size, int flags)
+static void virt_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+			  size_t size, int flags)
 {
 	REFUSE(virt_is(ino), setxattr(req, ino, name, value, size, flags));
 }
 
-static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+static void virt_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
 	REFUSE(virt_is(ino), removexattr(req, ino, name));
 }
 
-static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+static void virt_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	if (virt_is(ino))
 		(void)fuse_reply_err(req, ENODATA);
@@ -613,7 +615,7 @@ static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 		real.getxattr(req, ino, name, size);
 }
 
-static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+static void virt_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	if (!virt_is(ino))
 		real.listxattr(req, ino, size);
@@ -626,29 +628,29 @@ static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 void virt_ops(struct fuse_lowlevel_ops *ops)
 {
 	real = *ops;
-	ops->lookup = do_lookup;
-	ops->forget = do_forget;
-	ops->forget_multi = do_forget_multi;
-	ops->getattr = do_getattr;
-	ops->setattr = do_setattr;
-	ops->readlink = do_readlink;
-	ops->mknod = do_mknod;
-	ops->mkdir = do_mkdir;
-	ops->unlink = do_unlink;
-	ops->rmdir = do_rmdir;
-	ops->symlink = do_symlink;
-	ops->rename = do_rename;
-	ops->link = do_link;
-	ops->open = do_open;
-	ops->create = do_create;
-	ops->opendir = do_opendir;
-	ops->readdir = do_readdir;
-	ops->readdirplus = do_readdirplus;
-	ops->releasedir = do_releasedir;
-	ops->fsyncdir = do_fsyncdir;
-	ops->statfs = do_statfs;
-	ops->setxattr = do_setxattr;
-	ops->getxattr = do_getxattr;
-	ops->listxattr = do_listxattr;
-	ops->removexattr = do_removexattr;
+	ops->lookup = virt_lookup;
+	ops->forget = virt_forget;
+	ops->forget_multi = virt_forget_multi;
+	ops->getattr = virt_getattr;
+	ops->setattr = virt_setattr;
+	ops->readlink = virt_readlink;
+	ops->mknod = virt_mknod;
+	ops->mkdir = virt_mkdir;
+	ops->unlink = virt_unlink;
+	ops->rmdir = virt_rmdir;
+	ops->symlink = virt_symlink;
+	ops->rename = virt_rename;
+	ops->link = virt_link;
+	ops->open = virt_open;
+	ops->create = virt_create;
+	ops->opendir = virt_opendir;
+	ops->readdir = virt_readdir;
+	ops->readdirplus = virt_readdirplus;
+	ops->releasedir = virt_releasedir;
+	ops->fsyncdir = virt_fsyncdir;
+	ops->statfs = virt_statfs;
+	ops->setxattr = virt_setxattr;
+	ops->getxattr = virt_getxattr;
+	ops->listxattr = virt_listxattr;
+	ops->removexattr = virt_removexattr;
 }

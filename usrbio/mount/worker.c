@@ -74,7 +74,7 @@ static struct {
 	pthread_mutex_t telling;
 } my = { .telling = PTHREAD_MUTEX_INITIALIZER };
 
-static struct thing *find(uint64_t handle)
+static struct thing *worker_find(uint64_t handle)
 {
 	struct list *e;
 
@@ -91,7 +91,7 @@ static bool is_posted(const void *arg)
 	return usrbio_sem_is_posted(((const struct watch *)arg)->sem);
 }
 
-static void await(struct watch *w)
+static void worker_await(struct watch *w)
 {
 	bool crossed = is_posted(w);
 
@@ -132,7 +132,7 @@ static bool serve_rings(struct watch *w)
 	return waits;
 }
 
-static void *watch(void *arg)
+static void *worker_watch(void *arg)
 {
 	struct watch *w = arg;
 	bool waits = false;
@@ -140,7 +140,7 @@ static void *watch(void *arg)
 	for (;;) {
 		if (!waits)
 			(void)pthread_mutex_lock(&w->wait);
-		await(w);
+		worker_await(w);
 		waits = serve_rings(w);
 	}
 	return NULL;
@@ -170,7 +170,7 @@ static int start_watcher(struct watch *w)
 
 	(void)pthread_attr_init(&attr);
 	(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	err = pthread_create(&thread, &attr, watch, w);
+	err = pthread_create(&thread, &attr, worker_watch, w);
 	(void)pthread_attr_destroy(&attr);
 	return -err;
 }
@@ -227,7 +227,7 @@ static void unlink_sems(void)
 
 /* ------------------------------------------------------------------ things */
 
-static int map(struct thing *t, uint64_t size, int fd)
+static int worker_map(struct thing *t, uint64_t size, int fd)
 {
 	if (!size || size > SIZE_MAX)
 		return -EINVAL;
@@ -240,7 +240,7 @@ static int map(struct thing *t, uint64_t size, int fd)
 	return 0;
 }
 
-static int add_file(struct thing *t, const struct link_msg *msg, int fd)
+static int worker_add_file(struct thing *t, const struct link_msg *msg, int fd)
 {
 	if (msg->cached)
 		return server_file_add_told(my.server, msg->number, fd, &t->file);
@@ -249,7 +249,7 @@ static int add_file(struct thing *t, const struct link_msg *msg, int fd)
 
 static int add_buffer(struct thing *t, const struct link_msg *msg, int fd)
 {
-	int err = map(t, msg->size, fd);
+	int err = worker_map(t, msg->size, fd);
 
 	if (err == 0)
 		err = pst_mem_wrap((uintptr_t)t->map, t->size, NULL, &t->mem);
@@ -260,7 +260,7 @@ static int add_buffer(struct thing *t, const struct link_msg *msg, int fd)
 
 static int add_ring(struct thing *t, const struct link_msg *msg, int fd)
 {
-	int err = map(t, msg->size, fd);
+	int err = worker_map(t, msg->size, fd);
 	struct server_ring_opts o = {
 		.base = t->map,
 		.size = t->size,
@@ -323,7 +323,7 @@ static int add_device(struct thing *t, const struct link_msg *msg, int fd)
 }
 
 /* Memory that requests may touch still stays mapped until the end. */
-static void destroy(struct thing *t)
+static void worker_destroy(struct thing *t)
 {
 	bool quiet = true;
 
@@ -346,7 +346,7 @@ static void destroy(struct thing *t)
 	free(t);
 }
 
-static int add(const struct link_msg *msg, int fd)
+static int worker_add(const struct link_msg *msg, int fd)
 {
 	struct thing *t = calloc(1, sizeof(*t));
 	int err;
@@ -357,7 +357,7 @@ static int add(const struct link_msg *msg, int fd)
 	t->op = (enum link_op)msg->op;
 	switch (t->op) {
 	case LINK_FILE_ADD:
-		err = add_file(t, msg, fd);
+		err = worker_add_file(t, msg, fd);
 		break;
 	case LINK_RING_ADD:
 		err = add_ring(t, msg, fd);
@@ -369,37 +369,37 @@ static int add(const struct link_msg *msg, int fd)
 		err = add_buffer(t, msg, fd);
 	}
 	if (err < 0) {
-		destroy(t);
+		worker_destroy(t);
 		return err;
 	}
 	list_add_tail(&my.things, &t->link);
 	return 0;
 }
 
-static int drop(uint64_t handle)
+static int worker_drop(uint64_t handle)
 {
-	struct thing *t = find(handle);
+	struct thing *t = worker_find(handle);
 
 	if (!t)
 		return -ENOENT;
 	list_del(&t->link);
-	destroy(t);
+	worker_destroy(t);
 	return 0;
 }
 
-static int answer(const struct link_msg *msg, int fd)
+static int worker_answer(const struct link_msg *msg, int fd)
 {
 	switch (msg->op) {
 	case LINK_FILE_ADD:
 	case LINK_BUFFER_ADD:
 	case LINK_RING_ADD:
-		return fd < 0 ? -EBADF : add(msg, fd);
+		return fd < 0 ? -EBADF : worker_add(msg, fd);
 	case LINK_DEVICE_ADD:
-		return add(msg, fd);
+		return worker_add(msg, fd);
 	case LINK_FILE_REMOVE:
 	case LINK_BUFFER_REMOVE:
 	case LINK_RING_REMOVE:
-		return drop(msg->handle);
+		return worker_drop(msg->handle);
 	default:
 		return -EOPNOTSUPP;
 	}
@@ -407,16 +407,16 @@ static int answer(const struct link_msg *msg, int fd)
 
 /* ------------------------------------------------------------------- life */
 
-static int serve(int sock)
+static int worker_serve(int sock)
 {
 	struct link_msg msg = { .op = LINK_HELLO };
-	int r = link_send(sock, &msg, -1), fd = -1;
+	int r = mount_link_send(sock, &msg, -1), fd = -1;
 
 	while (r == 0 && (r = link_recv(sock, &msg, &fd)) > 0) {
-		msg.result = answer(&msg, fd);
+		msg.result = worker_answer(&msg, fd);
 		closep(&fd);
 		explicit_bzero(&msg.gdr, sizeof(msg.gdr));
-		r = link_send(sock, &msg, -1);
+		r = mount_link_send(sock, &msg, -1);
 	}
 	return r;
 }
@@ -452,7 +452,7 @@ static int map_tally(int fd, struct usrbio_tally **ret)
 	return 0;
 }
 
-static int begin(int tally, char *const sems[])
+static int mount_worker_begin(int tally, char *const sems[])
 {
 	struct server_opts o = { .guard = true, .writes = writes };
 	int err;
@@ -470,7 +470,7 @@ static int begin(int tally, char *const sems[])
 }
 
 /* Rings first, so that nothing is under way. */
-static void end(void)
+static void mount_worker_end(void)
 {
 	static const enum link_op order[] = { LINK_RING_ADD, LINK_BUFFER_ADD, LINK_DEVICE_ADD,
 					      LINK_FILE_ADD };
@@ -481,7 +481,7 @@ static void end(void)
 
 		list_for_each_safe (e, n, &my.things)
 			if (list_entry(e, struct thing, link)->op == order[i])
-				(void)drop(list_entry(e, struct thing, link)->handle);
+				(void)worker_drop(list_entry(e, struct thing, link)->handle);
 	}
 	(void)server_free(my.server);
 }
@@ -534,16 +534,18 @@ int main(int argc, char *argv[])
 	(void)signal(SIGHUP, SIG_IGN);
 	err = become_user(argv[4 + USRBIO_PRIORITIES]);
 	if (err < 0) {
-		(void)link_send(sock, &(struct link_msg){ .op = LINK_HELLO, .result = err }, -1);
+		(void)mount_link_send(sock, &(struct link_msg){ .op = LINK_HELLO, .result = err },
+				      -1);
 		return 1;
 	}
-	err = begin(atoi(argv[3]), argv + 4);
+	err = mount_worker_begin(atoi(argv[3]), argv + 4);
 	/* One that is stopped when the server is killed goes on, and ends. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGCONT);
 	if (err == 0)
-		err = serve(sock);
+		err = worker_serve(sock);
 	else
-		(void)link_send(sock, &(struct link_msg){ .op = LINK_HELLO, .result = err }, -1);
-	end();
+		(void)mount_link_send(sock, &(struct link_msg){ .op = LINK_HELLO, .result = err },
+				      -1);
+	mount_worker_end();
 	return err < 0;
 }

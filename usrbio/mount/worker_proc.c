@@ -58,7 +58,7 @@ struct start {
 };
 
 /* The worker lies beside the broker. */
-static int find_program(char ret[PATH_MAX])
+static int worker_proc_find_program(char ret[PATH_MAX])
 {
 	ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - sizeof(PROGRAM));
 	char *slash;
@@ -87,7 +87,7 @@ static void pick_env(const char *ret[ENV_MAX + 1])
 }
 
 /* In the child. */
-static _Noreturn void give_up(const struct start *s, enum step step)
+static _Noreturn void worker_proc_give_up(const struct start *s, enum step step)
 {
 	struct failure f = { step, errno };
 
@@ -96,7 +96,7 @@ static _Noreturn void give_up(const struct start *s, enum step step)
 }
 
 /* In the child: only calls that are safe after fork() of a process with threads. */
-static void become(const struct start *s)
+static void worker_proc_become(const struct start *s)
 {
 	union {
 		const char *const *from;
@@ -113,7 +113,7 @@ static void become(const struct start *s)
 	 */
 	if (geteuid() == 0 && (syscall(SYS_setgroups, s->nr_groups, s->groups) < 0 ||
 			       syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0))
-		give_up(s, STEP_GROUPS);
+		worker_proc_give_up(s, STEP_GROUPS);
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	/* Nothing of a terminal or of a log: whoever can trace the worker could read or write
 	 * there. */
@@ -127,7 +127,7 @@ static void become(const struct start *s)
 		(void)fcntl(s->socks[i], F_SETFD, 0);
 	(void)fcntl(s->tally, F_SETFD, 0);
 	(void)execve(s->path, argv.to, env.to);
-	give_up(s, STEP_EXEC);
+	worker_proc_give_up(s, STEP_EXEC);
 }
 
 static int name_sems(struct worker *w)
@@ -168,9 +168,9 @@ static int make_tally(struct worker *w, int *ret_fd)
 	return 0;
 }
 
-static int prepare(struct start *s, struct worker *w, const struct caller *c)
+static int worker_proc_prepare(struct start *s, struct worker *w, const struct caller *c)
 {
-	int err = find_program(s->path);
+	int err = worker_proc_find_program(s->path);
 
 	if (err == 0)
 		err = make_tally(w, &s->tally);
@@ -223,7 +223,7 @@ static int wait_readable(const struct worker *w, int fd, int ms)
 }
 
 /* 0; -EREMOTEIO: the worker is gone; -ETIMEDOUT: it takes too long. */
-static int receive(struct worker *w, int ms, struct link_msg *ret)
+static int worker_proc_receive(struct worker *w, int ms, struct link_msg *ret)
 {
 	int r = wait_readable(w, w->sock, ms);
 
@@ -317,7 +317,7 @@ static void close_socks(struct start *s)
 	}
 }
 
-static int spawn(struct worker *w, struct start *s)
+static int worker_proc_spawn(struct worker *w, struct start *s)
 {
 	struct link_msg hello = { 0 };
 	int err;
@@ -325,7 +325,7 @@ static int spawn(struct worker *w, struct start *s)
 	s->why.step = STEP_FORK;
 	w->pid = fork();
 	if (w->pid == 0)
-		become(s);
+		worker_proc_become(s);
 	if (w->pid < 0)
 		return -errno;
 	closep(&s->says[1]);
@@ -335,7 +335,7 @@ static int spawn(struct worker *w, struct start *s)
 	w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
 	if (w->pidfd < 0)
 		return -errno;
-	err = receive(w, ANSWER_MS, &hello);
+	err = worker_proc_receive(w, ANSWER_MS, &hello);
 	if (err < 0)
 		return -EREMOTEIO;
 	return result_of(&hello);
@@ -355,7 +355,7 @@ static int pair(int *ret_ours, int *ret_its)
 	return 0;
 }
 
-static int start(struct worker *w, const struct caller *c)
+static int worker_proc_start(struct worker *w, const struct caller *c)
 {
 	struct start s = {
 		.socks = { -1, -1 },
@@ -369,9 +369,9 @@ static int start(struct worker *w, const struct caller *c)
 	if (err == 0)
 		err = pair(&w->heard, &s.socks[1]);
 	if (err == 0)
-		err = prepare(&s, w, c);
+		err = worker_proc_prepare(&s, w, c);
 	if (err == 0)
-		err = spawn(w, &s);
+		err = worker_proc_spawn(w, &s);
 	PROBE3(worker__start, w->uid, w->pid, err);
 	if (err < 0) {
 		s.why.err = err == -EREMOTEIO ? 0 : -err;
@@ -389,7 +389,7 @@ static int start(struct worker *w, const struct caller *c)
 }
 
 /* Its process has ended or is going to. */
-static void reap(struct worker *w)
+static void worker_proc_reap(struct worker *w)
 {
 	uint64_t now = now_ns();
 	int ms = END_MS;
@@ -404,12 +404,12 @@ static void reap(struct worker *w)
 		;
 }
 
-static void destroy(struct worker *w)
+static void worker_proc_destroy(struct worker *w)
 {
 	char path[USRBIO_SHM_NAME_MAX + 8];
 
 	closep(&w->sock); /* for the worker the end */
-	reap(w);
+	worker_proc_reap(w);
 	if (w->listens) {
 		(void)shutdown(w->heard, SHUT_RDWR);
 		(void)pthread_join(w->listener, NULL);
@@ -454,9 +454,9 @@ int worker_start(const struct caller *c, char (*sems)[USRBIO_SHM_NAME_MAX], stru
 	if (sems)
 		memcpy(w->sem, sems, sizeof(w->sem));
 	if (err == 0)
-		err = start(w, c);
+		err = worker_proc_start(w, c);
 	if (err < 0)
-		destroy(w);
+		worker_proc_destroy(w);
 	else
 		*ret = w;
 	return err;
@@ -469,10 +469,10 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 
 	(void)pthread_mutex_lock(&w->lock);
 	if (!atomic_load(&w->dead)) {
-		err = link_send(w->sock, msg, fd);
+		err = mount_link_send(w->sock, msg, fd);
 		if (err == 0)
-			err = receive(w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS,
-				      &answer);
+			err = worker_proc_receive(
+				w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS, &answer);
 		/* A worker that worker_end() has ended, or that ended by itself, did not hang. */
 		if (err < 0 && !atomic_exchange(&w->dead, true)) {
 			count_add(&counts.unanswered[msg->op], 1);
@@ -517,6 +517,6 @@ bool worker_unref(struct worker *w)
 {
 	if (!w || atomic_fetch_sub(&w->refs, 1) != 1)
 		return false;
-	destroy(w);
+	worker_proc_destroy(w);
 	return true;
 }

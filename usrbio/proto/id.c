@@ -31,7 +31,7 @@ void usrbio_id_format(const uint8_t id[USRBIO_ID_LEN], char ret_text[USRBIO_ID_T
 		       id[11], id[12], id[13], id[14], id[15]);
 }
 
-static int hex_digit(char c)
+static int id_hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -50,10 +50,10 @@ int usrbio_id_parse(const char *text, uint8_t ret_id[USRBIO_ID_LEN])
 
 		if ((i == 4 || i == 6 || i == 8 || i == 10) && *p++ != '-')
 			return -EINVAL;
-		hi = hex_digit(p[0]);
+		hi = id_hex_digit(p[0]);
 		if (hi < 0)
 			return -EINVAL;
-		lo = hex_digit(p[1]);
+		lo = id_hex_digit(p[1]);
 		if (lo < 0)
 			return -EINVAL;
 		id[i] = (uint8_t)(hi << 4 | lo);

@@ -12,7 +12,7 @@
 #define GDR_PREFIX "gdr://"
 
 /* Step over the text, if it is there. */
-static bool skip(const char **p, const char *text)
+static bool link_skip(const char **p, const char *text)
 {
 	size_t len = strlen(text);
 
@@ -27,7 +27,7 @@ int usrbio_link_shm(const char *target, char ret_name[USRBIO_SHM_NAME_MAX])
 	const char *p = target;
 	size_t len;
 
-	if (!skip(&p, USRBIO_SHM_DIR) || strchr(p, '/'))
+	if (!link_skip(&p, USRBIO_SHM_DIR) || strchr(p, '/'))
 		return -EINVAL;
 	len = strlen(p);
 	if (!len || len >= USRBIO_SHM_NAME_MAX || !strcmp(p, ".") || !strcmp(p, ".."))
@@ -44,7 +44,7 @@ int usrbio_link_sem(const char *target, char ret_name[USRBIO_SHM_NAME_MAX])
 
 	if (r < 0)
 		return r;
-	if (!skip(&p, SEM_PREFIX) || !*p)
+	if (!link_skip(&p, SEM_PREFIX) || !*p)
 		return -EINVAL;
 	/* Shorter than the file's name, by the prefix less the slash. */
 	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, "/%s", p);
@@ -53,7 +53,7 @@ int usrbio_link_sem(const char *target, char ret_name[USRBIO_SHM_NAME_MAX])
 
 bool usrbio_link_is_gdr(const char *target)
 {
-	return skip(&target, GDR_PREFIX);
+	return link_skip(&target, GDR_PREFIX);
 }
 
 /* Is this, behind the prefix, a form that others once wrote, or will? */
@@ -61,13 +61,13 @@ static bool is_other_version(const char *p)
 {
 	uint64_t version;
 
-	if (skip(&p, "device/"))
+	if (link_skip(&p, "device/"))
 		return true;
-	return skip(&p, "v") && usrbio_number(&p, 10, UINT32_MAX, &version) == 0 && *p == '/' &&
-	       version != 2;
+	return link_skip(&p, "v") && usrbio_number(&p, 10, UINT32_MAX, &version) == 0 &&
+	       *p == '/' && version != 2;
 }
 
-static int hex_digit(char c)
+static int link_hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -84,7 +84,8 @@ static int parse_ipc(const char *p, uint8_t ret[USRBIO_IPC_LEN])
 	if (strlen(p) != (size_t)2 * USRBIO_IPC_LEN)
 		return -EINVAL;
 	for (unsigned i = 0; i < USRBIO_IPC_LEN; i++) {
-		int hi = hex_digit(p[(size_t)2 * i]), lo = hex_digit(p[(size_t)2 * i + 1]);
+		int hi = link_hex_digit(p[(size_t)2 * i]),
+		    lo = link_hex_digit(p[(size_t)2 * i + 1]);
 
 		if (hi < 0 || lo < 0)
 			return -EINVAL;
@@ -96,7 +97,8 @@ static int parse_ipc(const char *p, uint8_t ret[USRBIO_IPC_LEN])
 /* "NAME/NUMBER/" */
 static int parse_part(const char **p, const char *name, uint64_t max, uint64_t *ret)
 {
-	if (!skip(p, name) || !skip(p, "/") || usrbio_number(p, 10, max, ret) < 0 || !skip(p, "/"))
+	if (!link_skip(p, name) || !link_skip(p, "/") || usrbio_number(p, 10, max, ret) < 0 ||
+	    !link_skip(p, "/"))
 		return -EINVAL;
 	return 0;
 }
@@ -107,14 +109,14 @@ int usrbio_gdr_parse(const char *target, struct usrbio_gdr *ret)
 	const char *p = target;
 	uint64_t device;
 
-	if (strnlen(target, USRBIO_GDR_MAX) == USRBIO_GDR_MAX || !skip(&p, GDR_PREFIX))
+	if (strnlen(target, USRBIO_GDR_MAX) == USRBIO_GDR_MAX || !link_skip(&p, GDR_PREFIX))
 		return -EINVAL;
 	if (is_other_version(p))
 		return -EPROTONOSUPPORT;
-	if (!skip(&p, "v2/") || parse_part(&p, "device", INT32_MAX, &device) < 0 ||
+	if (!link_skip(&p, "v2/") || parse_part(&p, "device", INT32_MAX, &device) < 0 ||
 	    parse_part(&p, "allocation", SIZE_MAX, &g.allocation) < 0 ||
 	    parse_part(&p, "offset", SIZE_MAX, &g.off) < 0 ||
-	    parse_part(&p, "size", SIZE_MAX, &g.size) < 0 || !skip(&p, "ipc/") ||
+	    parse_part(&p, "size", SIZE_MAX, &g.size) < 0 || !link_skip(&p, "ipc/") ||
 	    parse_ipc(p, g.ipc) < 0)
 		return -EINVAL;
 	if (!g.allocation || !g.size || g.off > g.allocation || g.size > g.allocation - g.off)

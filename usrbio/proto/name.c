@@ -105,7 +105,7 @@ static int parse_attr(const char **p, struct usrbio_name *n)
 }
 
 /* The kind of a name with these attributes; 0 for none. */
-static enum usrbio_kind kind_of(int has)
+static enum usrbio_kind name_kind_of(int has)
 {
 	if (has & GDR)
 		return has == GDR ? USRBIO_DEVICE : 0;
@@ -129,7 +129,7 @@ int usrbio_name_parse(const char *text, struct usrbio_name *ret)
 		if (attr < 0 || has & attr)
 			return -EINVAL;
 	}
-	n.kind = kind_of(has);
+	n.kind = name_kind_of(has);
 	if (!n.kind)
 		return -EINVAL;
 	*ret = n;

@@ -18,7 +18,7 @@
 #define SEM_FILE "sem." /* what sem_open(3) puts before a name */
 
 /* All of a small file of /proc as text, as far as it fits.  Its length or -errno. */
-static int read_text(const char *path, char *buf, size_t len)
+static int owner_read_text(const char *path, char *buf, size_t len)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
@@ -43,7 +43,7 @@ struct process {
 static int read_process(const char *path, struct process *ret)
 {
 	char buf[1024], *p;
-	int r = read_text(path, buf, sizeof(buf));
+	int r = owner_read_text(path, buf, sizeof(buf));
 
 	if (r < 0)
 		return r;
@@ -58,7 +58,7 @@ static int read_process(const char *path, struct process *ret)
 	return 0;
 }
 
-static void mix(uint64_t *hash, const void *data, size_t len)
+static void owner_mix(uint64_t *hash, const void *data, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		*hash = (*hash ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
@@ -99,12 +99,12 @@ static int this_place(uint64_t *ret)
 	r = find_namespace("time", &times);
 	if (r < 0 && !is_missing(r))
 		return r;
-	r = read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	r = owner_read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
 	if (r < 0 && !is_missing(r))
 		return r;
-	mix(&hash, boot, strlen(boot));
-	mix(&hash, &pids, sizeof(pids));
-	mix(&hash, &times, sizeof(times));
+	owner_mix(&hash, boot, strlen(boot));
+	owner_mix(&hash, &pids, sizeof(pids));
+	owner_mix(&hash, &times, sizeof(times));
 	*ret = hash;
 	return 0;
 }
@@ -149,7 +149,7 @@ void usrbio_owner_sem(const struct usrbio_owner *owner, const uint8_t id[USRBIO_
 }
 
 /* Is this next?  Then *p is behind it. */
-static bool skip(const char **p, const char *text)
+static bool owner_skip(const char **p, const char *text)
 {
 	size_t len = strlen(text);
 
@@ -166,12 +166,13 @@ int usrbio_owner_parse(const char *shm_name, struct usrbio_owner *ret)
 	const char *p = shm_name;
 	uint64_t pid;
 
-	if ((!skip(&p, PREFIX) && !skip(&p, SEM_FILE SEM_PREFIX)) || usrbio_id_parse(p, id) < 0)
+	if ((!owner_skip(&p, PREFIX) && !owner_skip(&p, SEM_FILE SEM_PREFIX)) ||
+	    usrbio_id_parse(p, id) < 0)
 		return -EINVAL;
 	p += USRBIO_ID_TEXT - 1;
-	if (!skip(&p, ".p") || usrbio_number(&p, 10, INT_MAX, &pid) < 0 || !pid ||
-	    !skip(&p, ".s") || usrbio_number(&p, 10, UINT64_MAX, &o.start) < 0 || !skip(&p, ".n") ||
-	    usrbio_number(&p, 10, UINT64_MAX, &o.place) < 0 || *p)
+	if (!owner_skip(&p, ".p") || usrbio_number(&p, 10, INT_MAX, &pid) < 0 || !pid ||
+	    !owner_skip(&p, ".s") || usrbio_number(&p, 10, UINT64_MAX, &o.start) < 0 ||
+	    !owner_skip(&p, ".n") || usrbio_number(&p, 10, UINT64_MAX, &o.place) < 0 || *p)
 		return -EINVAL;
 	o.pid = (pid_t)pid;
 	*ret = o;

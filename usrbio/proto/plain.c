@@ -42,7 +42,7 @@ static int check_own(int fd, mode_t forbidden)
  * Open a directory of this user's which others have none of these rights to.  The descriptor;
  * -ENOENT; -ENOTDIR, also for a symbolic link; -EPERM.
  */
-static int open_own(int at, const char *name, mode_t forbidden)
+static int plain_open_own(int at, const char *name, mode_t forbidden)
 {
 	_cleanup_(closep) int fd = open_any(at, name);
 	int err = fd < 0 ? fd : check_own(fd, forbidden);
@@ -54,15 +54,15 @@ static int open_own(int at, const char *name, mode_t forbidden)
 
 static int open_virt(int dir)
 {
-	int r = open_own(dir, USRBIO_VIRT, VIRT_FORBIDDEN);
+	int r = plain_open_own(dir, USRBIO_VIRT, VIRT_FORBIDDEN);
 
 	return r == -ENOTDIR ? -EEXIST : r;
 }
 
 /* iovs for reading. */
-static int open_iovs(int virt)
+static int plain_open_iovs(int virt)
 {
-	_cleanup_(closep) int path = open_own(virt, IOVS, 077);
+	_cleanup_(closep) int path = plain_open_own(virt, IOVS, 077);
 	int fd;
 
 	if (path < 0)
@@ -71,7 +71,7 @@ static int open_iovs(int virt)
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_dir(const char *dir)
+static int plain_open_dir(const char *dir)
 {
 	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
@@ -159,12 +159,12 @@ static int open_complete(int dir)
 	if (r < 0)
 		return r == -EACCES ? -EPERM : r;
 	r = check_own(virt, VIRT_FORBIDDEN);
-	return r < 0 ? r : open_iovs(virt);
+	return r < 0 ? r : plain_open_iovs(virt);
 }
 
 int usrbio_plain_open(const char *dir)
 {
-	_cleanup_(closep) int fd = open_dir(dir);
+	_cleanup_(closep) int fd = plain_open_dir(dir);
 	int r;
 
 	if (fd < 0)
@@ -179,7 +179,7 @@ int usrbio_plain_open(const char *dir)
  * No chmod(2) follows: where everybody may write into DIR, somebody may have put another directory
  * of this user's in its place.
  */
-static int make_dir(int at, const char *name, mode_t mode)
+static int plain_make_dir(int at, const char *name, mode_t mode)
 {
 	return mkdirat(at, name, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
@@ -201,7 +201,7 @@ static int make_marker(int virt)
 static int make_once(int dir)
 {
 	_cleanup_(closep) int virt = -1, iovs = -1;
-	int r = make_dir(dir, USRBIO_VIRT, 0755);
+	int r = plain_make_dir(dir, USRBIO_VIRT, 0755);
 
 	if (r < 0)
 		return r;
@@ -211,7 +211,7 @@ static int make_once(int dir)
 	r = check_virt(virt);
 	if (r < 0)
 		return r;
-	r = make_dir(virt, IOVS, 0700);
+	r = plain_make_dir(virt, IOVS, 0700);
 	if (r < 0)
 		return r;
 	r = make_marker(virt);
@@ -232,7 +232,7 @@ static int make_at(int dir)
 
 int usrbio_plain_make(const char *dir)
 {
-	_cleanup_(closep) int fd = open_dir(dir), iovs = -1;
+	_cleanup_(closep) int fd = plain_open_dir(dir), iovs = -1;
 
 	if (fd < 0)
 		return fd;
@@ -244,7 +244,7 @@ int usrbio_plain_make(const char *dir)
 
 static int remove_iovs(int virt)
 {
-	_cleanup_(closep) int iovs = open_iovs(virt);
+	_cleanup_(closep) int iovs = plain_open_iovs(virt);
 	int r;
 
 	if (iovs < 0)
@@ -258,7 +258,7 @@ static int remove_iovs(int virt)
 	return 0;
 }
 
-static int remove_at(int dir)
+static int plain_remove_at(int dir)
 {
 	_cleanup_(closep) int virt = open_virt(dir);
 	int r;
@@ -284,12 +284,12 @@ static int remove_at(int dir)
 
 int usrbio_plain_remove(const char *dir)
 {
-	_cleanup_(closep) int fd = open_dir(dir);
+	_cleanup_(closep) int fd = plain_open_dir(dir);
 	int r;
 
 	if (fd < 0)
 		return fd;
-	r = remove_at(fd);
+	r = plain_remove_at(fd);
 	return r == -EEXIST || r == -ENOTDIR ? -ENOENT : r;
 }
 
@@ -302,9 +302,9 @@ static bool is_want(int r)
 }
 
 /* 1; 0; -EPERM for one that anybody may have made; -errno. */
-static int is_plain(const char *dir)
+static int plain_is_plain(const char *dir)
 {
-	_cleanup_(closep) int fd = open_dir(dir), virt = -1;
+	_cleanup_(closep) int fd = plain_open_dir(dir), virt = -1;
 	struct stat st;
 	int r = fd;
 
@@ -326,7 +326,7 @@ int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 		return -EINVAL;
 	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
 		return -ENAMETOOLONG;
-	while ((r = is_plain(dir)) == 0 || r == -EPERM) {
+	while ((r = plain_is_plain(dir)) == 0 || r == -EPERM) {
 		/* A directory that others planted must not hide a good one above it. */
 		if (r == -EPERM && !refused[0])
 			strcpy(refused, dir);

@@ -13,14 +13,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the value is what a f
 
 #define WAITER (UINT64_C(1) << 32)
 
-static uint64_t *word_of(sem_t *sem)
+static uint64_t *sem_word_of(sem_t *sem)
 {
 	return (uint64_t *)sem;
 }
 
 void usrbio_sem_post(sem_t *sem)
 {
-	uint64_t *word = word_of(sem);
+	uint64_t *word = sem_word_of(sem);
 
 	/* Full is as good as posted. */
 	if ((uint32_t)__atomic_load_n(word, __ATOMIC_RELAXED) >= SEM_VALUE_MAX)
@@ -35,7 +35,7 @@ void usrbio_sem_post(sem_t *sem)
  */
 int usrbio_sem_post_by_kernel(sem_t *sem)
 {
-	uint64_t *word = word_of(sem);
+	uint64_t *word = sem_word_of(sem);
 	int op = FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, -1);
 
 	return syscall(SYS_futex, word, FUTEX_WAKE_OP, 1, 0l, word, op) < 0 ? -errno : 0;
@@ -43,7 +43,7 @@ int usrbio_sem_post_by_kernel(sem_t *sem)
 
 void usrbio_sem_reset(sem_t *sem)
 {
-	uint64_t *word = word_of(sem);
+	uint64_t *word = sem_word_of(sem);
 
 	if ((uint32_t)__atomic_load_n(word, __ATOMIC_SEQ_CST))
 		(void)__atomic_fetch_and(word, ~(WAITER - 1), __ATOMIC_SEQ_CST);
@@ -51,7 +51,7 @@ void usrbio_sem_reset(sem_t *sem)
 
 void usrbio_sem_wait(sem_t *sem, uint64_t until_ns)
 {
-	uint64_t *word = word_of(sem);
+	uint64_t *word = sem_word_of(sem);
 	struct timespec ts = { .tv_sec = (time_t)(until_ns / NSEC_PER_SEC),
 			       .tv_nsec = (long)(until_ns % NSEC_PER_SEC) };
 

@@ -23,7 +23,7 @@ bool spin_is_crowded(void)
 }
 
 /* On one CPU the other side would wait for our look to end. */
-static bool is_alone(void)
+static bool spin_is_alone(void)
 {
 	cpu_set_t set;
 
@@ -34,12 +34,12 @@ static bool is_crowded(struct spin *s, uint64_t now)
 {
 	if (now - s->looked_ns >= CROWD_NS) {
 		s->looked_ns = now;
-		s->crowded = is_alone() || spin_is_crowded();
+		s->crowded = spin_is_alone() || spin_is_crowded();
 	}
 	return s->crowded;
 }
 
-static bool look(uint64_t until, bool (*came)(const void *), const void *arg)
+static bool spin_look(uint64_t until, bool (*came)(const void *), const void *arg)
 {
 	do {
 		for (unsigned i = 0; i < LOOKS; i++) {
@@ -51,7 +51,7 @@ static bool look(uint64_t until, bool (*came)(const void *), const void *arg)
 	return false;
 }
 
-static bool worth_it(struct spin *s)
+static bool spin_worth_it(struct spin *s)
 {
 	s->in_vain /= 2;
 	s->skip = MIN(s->skip, s->in_vain);
@@ -63,7 +63,7 @@ bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const v
 	uint64_t now;
 
 	if (came(arg))
-		return worth_it(s);
+		return spin_worth_it(s);
 	if (s->skip) {
 		s->skip--;
 		return false;
@@ -71,8 +71,8 @@ bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const v
 	now = now_ns();
 	if (is_crowded(s, now))
 		return false;
-	if (look(now + ns, came, arg))
-		return worth_it(s);
+	if (spin_look(now + ns, came, arg))
+		return spin_worth_it(s);
 	s->in_vain = MIN(s->in_vain * 2 + 1, SPIN_SKIP_MAX);
 	s->skip = s->in_vain;
 	return false;

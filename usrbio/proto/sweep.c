@@ -34,7 +34,7 @@ struct entry {
 	char shm[USRBIO_SHM_NAME_MAX]; /* the memory's, with its owner; "" where it has none */
 };
 
-static void closedirp(DIR **d)
+static void sweep_closedirp(DIR **d)
 {
 	if (*d)
 		(void)closedir(*d);
@@ -176,7 +176,7 @@ static bool is_own(int shm, const char *name)
 /* Memory whose owner died before it was published, or after it had withdrawn it. */
 static void sweep_shm(int shm)
 {
-	_cleanup_(closedirp) DIR *d = open_list(shm);
+	_cleanup_(sweep_closedirp) DIR *d = open_list(shm);
 	struct usrbio_owner owner;
 	const char *name;
 
@@ -189,7 +189,7 @@ static void sweep_shm(int shm)
 int usrbio_plain_sweep(int iovs_fd)
 {
 	_cleanup_(closep) int shm = open(USRBIO_SHM_DIR, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_(closedirp) DIR *d = open_list(iovs_fd);
+	_cleanup_(sweep_closedirp) DIR *d = open_list(iovs_fd);
 	const char *name;
 	struct entry e;
 	int removed = 0;
@@ -221,7 +221,7 @@ static void add_pid(struct usrbio_users *u, pid_t pid)
 
 int usrbio_plain_users(int iovs_fd, struct usrbio_users *ret)
 {
-	_cleanup_(closedirp) DIR *d = open_list(iovs_fd);
+	_cleanup_(sweep_closedirp) DIR *d = open_list(iovs_fd);
 	struct usrbio_users u = { 0 };
 	const char *name;
 	struct entry e;

@@ -3,7 +3,7 @@
 
 #define MOST (UINT64_C(1) << 53) /* doubles, in which others compute, have no more digits */
 
-static uint64_t add(uint64_t a, uint64_t b)
+static uint64_t tally_add(uint64_t a, uint64_t b)
 {
 	return a + b < a ? UINT64_MAX : a + b;
 }
@@ -14,7 +14,8 @@ static uint64_t lanes(const struct usrbio_tally *t, unsigned what)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < TALLY_LANES; i++)
-		sum = add(sum, atomic_load_explicit(&t->lane[i].v[what], memory_order_relaxed));
+		sum = tally_add(sum,
+				atomic_load_explicit(&t->lane[i].v[what], memory_order_relaxed));
 	return sum;
 }
 
@@ -40,7 +41,7 @@ bool usrbio_tally_read(const struct usrbio_tally *t, struct usrbio_sum *sum)
 void usrbio_sum_add(struct usrbio_sum *to, const struct usrbio_sum *from)
 {
 	for (unsigned i = 0; i < TALLY_NR; i++)
-		to->v[i] = add(to->v[i], from->v[i]);
+		to->v[i] = tally_add(to->v[i], from->v[i]);
 }
 
 uint64_t usrbio_sum_timed(const struct usrbio_sum *s)
@@ -48,6 +49,6 @@ uint64_t usrbio_sum_timed(const struct usrbio_sum *s)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < LATENCY_BUCKETS; i++)
-		sum = add(sum, s->v[TALLY_BUCKET + i]);
+		sum = tally_add(sum, s->v[TALLY_BUCKET + i]);
 	return sum;
 }

@@ -17,7 +17,7 @@
 
 /* ------------------------------------------------------------------- rings */
 
-static void run(struct executor *ex, struct server_ring *r)
+static void executor_run(struct executor *ex, struct server_ring *r)
 {
 	if (!r->stalled && !list_empty(&r->run))
 		return;
@@ -35,14 +35,14 @@ void executor_take_kicked(struct executor *ex)
 	for (r = atomic_exchange(&ex->kicked, NULL); r; r = next) {
 		next = r->next_kicked;
 		atomic_store(&r->kicked, false);
-		run(ex, r);
+		executor_run(ex, r);
 	}
 }
 
 void executor_take_stalled(struct executor *ex)
 {
 	while (!list_empty(&ex->stalled))
-		run(ex, list_first(&ex->stalled, struct server_ring, run));
+		executor_run(ex, list_first(&ex->stalled, struct server_ring, run));
 }
 
 void executor_stall(struct executor *ex, struct server_ring *r)
@@ -53,7 +53,8 @@ void executor_stall(struct executor *ex, struct server_ring *r)
 }
 
 /* One ring's turn, and where it stands after it. */
-static bool turn(struct executor *ex, struct hand *h, struct server_ring *r, unsigned quantum)
+static bool executor_turn(struct executor *ex, struct hand *h, struct server_ring *r,
+			  unsigned quantum)
 {
 	bool did = ring_turn(r, h, quantum);
 
@@ -81,7 +82,7 @@ static void run_due(struct executor *ex)
 		struct server_ring *r = list_entry(e, struct server_ring, timed);
 
 		if (r->batch.due <= now)
-			run(ex, r);
+			executor_run(ex, r);
 	}
 }
 
@@ -101,12 +102,12 @@ static bool run_priority(struct executor *ex, struct hand *h, struct list *list,
 	while (!list_empty(&todo)) {
 		struct server_ring *r = list_first(&todo, struct server_ring, run);
 
-		did |= turn(ex, h, r, quantum);
+		did |= executor_turn(ex, h, r, quantum);
 	}
 	return did;
 }
 
-static bool run_all(struct executor *ex, struct hand *h)
+static bool executor_run_all(struct executor *ex, struct hand *h)
 {
 	unsigned quantum = QUANTUM;
 	bool did = false;
@@ -130,7 +131,7 @@ static bool any_runs(const struct executor *ex)
 }
 
 /* Show new completions to the clients of the rings that have some. */
-static void publish(struct executor *ex)
+static void executor_publish(struct executor *ex)
 {
 	while (!list_empty(&ex->touched))
 		ring_publish(list_first(&ex->touched, struct server_ring, touched));
@@ -158,17 +159,17 @@ bool executor_pass(struct executor *ex, struct hand *h, struct server_ring *only
 
 	if (h->nr_inflight)
 		did = hand_move(ex, h);
-	did |= only ? turn(ex, h, only, QUANTUM) : run_all(ex, h);
+	did |= only ? executor_turn(ex, h, only, QUANTUM) : executor_run_all(ex, h);
 	if (h->first || h->nr_prepared)
 		did = move_started(ex, h, did);
-	publish(ex);
+	executor_publish(ex);
 	return did;
 }
 
 /* ------------------------------------------------------------------ clients */
 
 /* Does the executor's thread, or one that ends something, wait for the lock? */
-static bool is_wanted(struct executor *ex)
+static bool executor_is_wanted(struct executor *ex)
 {
 	return atomic_load_explicit(&ex->wanted, memory_order_relaxed);
 }
@@ -183,7 +184,7 @@ static bool help_passes(struct executor *ex, struct server_ring *r)
 	executor_take_kicked(ex);
 	do
 		more = executor_pass(ex, &r->hand, r);
-	while (more && ++n < HELP_PASSES && ring_hungry(r) && !is_wanted(ex));
+	while (more && ++n < HELP_PASSES && ring_hungry(r) && !executor_is_wanted(ex));
 	if (r->hand.nr_taken > before) {
 		ex->trust = MIN(ex->trust + 1, TRUST_MAX);
 		atomic_store_explicit(&ex->came, true, memory_order_relaxed);
@@ -198,7 +199,7 @@ static bool waits_alone(const struct executor *ex)
 }
 
 /* Leave the rest of the work to the thread, and wake it if it sleeps. */
-static void hand_over(struct executor *ex, struct server_ring *r)
+static void executor_hand_over(struct executor *ex, struct server_ring *r)
 {
 	bool left;
 
@@ -217,12 +218,12 @@ static void hand_over(struct executor *ex, struct server_ring *r)
 }
 
 /* Others hold the lock for a short time, as a rule. */
-static bool try_lock(struct executor *ex)
+static bool executor_try_lock(struct executor *ex)
 {
 	uint64_t until = 0;
 
 	do {
-		if (!is_wanted(ex) && pthread_mutex_trylock(&ex->lock) == 0)
+		if (!executor_is_wanted(ex) && pthread_mutex_trylock(&ex->lock) == 0)
 			return true;
 		if (!until)
 			until = now_ns() + TRY_NS;
@@ -243,7 +244,7 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 
 	if (!h->q)
 		return SERVER_RESTS;
-	if (!try_lock(ex))
+	if (!executor_try_lock(ex))
 		return SERVER_MOVING;
 	r->nr_helpers++;
 	if (!h->taken) {
@@ -252,7 +253,7 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 			did = SERVER_MOVED;
 		hand_drop(ex, h);
 		hand_arm(h);
-		hand_over(ex, r);
+		executor_hand_over(ex, r);
 	}
 	if (!did && is_moved(ex, r))
 		did = SERVER_MOVING;
@@ -273,28 +274,29 @@ static void serve_passes(struct executor *ex, struct server_ring *r)
 	executor_take_kicked(ex);
 	do
 		(void)executor_pass(ex, &r->hand, r);
-	while (++n < SERVE_PASSES && !r->stalled && !list_empty(&r->run) && !is_wanted(ex));
+	while (++n < SERVE_PASSES && !r->stalled && !list_empty(&r->run) &&
+	       !executor_is_wanted(ex));
 }
 
 void executor_serve(struct executor *ex, struct server_ring *r)
 {
 	struct hand *h = &r->hand;
 
-	if (!h->q || !try_lock(ex)) {
+	if (!h->q || !executor_try_lock(ex)) {
 		executor_kick(ex, r);
 		return;
 	}
 	r->nr_helpers++;
 	if (h->taken) {
 		/* Whoever has it finds the ring there, and goes on. */
-		run(ex, r);
+		executor_run(ex, r);
 	} else {
 		hand_take(h, true);
 		serve_passes(ex, r);
 		hand_drop(ex, h);
 		hand_arm(h);
 	}
-	hand_over(ex, r);
+	executor_hand_over(ex, r);
 	if (!--r->nr_helpers && unlikely(r->ending))
 		(void)pthread_cond_broadcast(&ex->quiet);
 	(void)pthread_mutex_unlock(&ex->lock);
@@ -315,7 +317,7 @@ static bool check_again(struct executor *ex, const struct server_file *f,
 		if (q->out || ((!f || q->file != f) && (!b || q->buffer != b)))
 			continue;
 		any = true;
-		run(ex, q->ring);
+		executor_run(ex, q->ring);
 		err = request_check(q);
 		if (err < 0)
 			ring_settle(q, err);
@@ -331,7 +333,7 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 
 	hands_await(ex);
 	any |= check_again(ex, f, b);
-	publish(ex);
+	executor_publish(ex);
 	/* Requests behind it may go now, and so may it itself by another file. */
 	if (any)
 		executor_wake(ex);
@@ -382,7 +384,7 @@ bool executor_work(struct executor *ex)
 		did = work_with(ex, &lender->hand, lender);
 	did |= work_with(ex, &ex->hand, NULL);
 	did |= work_for_clients(ex);
-	publish(ex);
+	executor_publish(ex);
 	return did;
 }
 
@@ -402,7 +404,7 @@ void executor_leave(struct executor *ex)
 }
 
 /* No handler of the program runs on it, but the guard's signal must come. */
-static int start(struct executor *ex)
+static int executor_start(struct executor *ex)
 {
 	sigset_t set, old;
 	int err;
@@ -419,14 +421,14 @@ static int start(struct executor *ex)
 	return 0;
 }
 
-static bool is_alone(void)
+static bool executor_is_alone(void)
 {
 	cpu_set_t set;
 
 	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1;
 }
 
-static void init(struct executor *ex, struct server *w, unsigned idx)
+static void executor_init(struct executor *ex, struct server *w, unsigned idx)
 {
 	*ex = (struct executor){
 		.w = w,
@@ -434,7 +436,7 @@ static void init(struct executor *ex, struct server *w, unsigned idx)
 		.efd = -1,
 		.epfd = -1,
 		.wake_at = BATCH_NEVER,
-		.alone = is_alone(),
+		.alone = executor_is_alone(),
 		.lane = w->tally ? &w->tally->lane[idx % TALLY_LANES] : NULL,
 	};
 	mutex_init_brief(&ex->lock);
@@ -453,7 +455,7 @@ static void init(struct executor *ex, struct server *w, unsigned idx)
 	ex->nr_free = CTX_DEPTH;
 }
 
-static struct executor *destroy(struct executor *ex)
+static struct executor *executor_destroy(struct executor *ex)
 {
 	ex->hand.q = pst_queue_free(ex->hand.q);
 	ex->hand.stage = stage_free(ex->hand.stage);
@@ -484,14 +486,14 @@ int executor_new(struct server *w, unsigned idx, struct executor **ret)
 
 	if (!ex)
 		return -ENOMEM;
-	init(ex, w, idx);
+	executor_init(ex, w, idx);
 	err = open_fds(ex);
 	if (!err)
 		err = hand_init(ex, &ex->hand);
 	if (!err)
-		err = start(ex);
+		err = executor_start(ex);
 	if (err < 0)
-		destroy(ex);
+		executor_destroy(ex);
 	else
 		*ret = ex;
 	return err;
@@ -502,5 +504,5 @@ struct executor *executor_free(struct executor *ex)
 	atomic_store(&ex->stop, true);
 	executor_wake(ex);
 	(void)pthread_join(ex->thread, NULL);
-	return destroy(ex);
+	return executor_destroy(ex);
 }

@@ -27,7 +27,7 @@ void hand_drop(struct executor *ex, struct hand *h)
 }
 
 /* The hand lets go of the lock, and has it again. */
-static void let_go(struct executor *ex, struct hand *h)
+static void hand_unlock(struct executor *ex, struct hand *h)
 {
 	h->out = true;
 	h->out_since = ex->nr_forgets;
@@ -66,7 +66,7 @@ void hands_await(struct executor *ex)
 	ex->nr_waits--;
 }
 
-static bool may_try(const struct request *q)
+static bool hand_may_try(const struct request *q)
 {
 	return likely(q->mem) && request_may_try(q);
 }
@@ -79,7 +79,7 @@ static struct request *try_some(struct hand *h, struct request *first)
 	struct request *q;
 	unsigned n = 0;
 
-	for (q = first; q && n < TRY_BATCH && may_try(q); q = q->next)
+	for (q = first; q && n < TRY_BATCH && hand_may_try(q); q = q->next)
 		io[n++] = request_io(q);
 	if (pst_queue_try(h->q, io, n, d) < 0)
 		for (unsigned i = 0; i < n; i++)
@@ -91,7 +91,7 @@ static struct request *try_some(struct hand *h, struct request *first)
 }
 
 /* Start requests.  Returns how many the queue has got now; *ret_full: it has no room. */
-static unsigned move_all(struct hand *h, struct request *first, bool *ret_full)
+static unsigned hand_move_all(struct hand *h, struct request *first, bool *ret_full)
 {
 	unsigned prepared = 0;
 
@@ -102,7 +102,7 @@ static unsigned move_all(struct hand *h, struct request *first, bool *ret_full)
 			request_place(q);
 	}
 	for (struct request *q = first; q;)
-		q = may_try(q) ? try_some(h, q) : q->next;
+		q = hand_may_try(q) ? try_some(h, q) : q->next;
 	for (struct request *q = first; q; q = q->next) {
 		if (likely(q->step == REQUEST_OVER))
 			continue;
@@ -146,7 +146,7 @@ struct told {
 	unsigned nr;
 };
 
-static void tell(const struct executor *ex, struct told *t)
+static void hand_tell(const struct executor *ex, struct told *t)
 {
 	if (t->nr)
 		ex->w->writes(t->ranges, t->nr);
@@ -158,7 +158,7 @@ static inline void tell_of(const struct executor *ex, struct told *t, const stru
 	if (likely(!q->told))
 		return;
 	if (t->nr == REAP_BATCH)
-		tell(ex, t);
+		hand_tell(ex, t);
 	t->ranges[t->nr++] = (struct server_range){
 		.number = q->args.file,
 		.off = q->args.file_off,
@@ -175,7 +175,7 @@ static void tell_begin(const struct executor *ex, const struct request *first)
 	t.nr = 0;
 	for (const struct request *q = first; q; q = q->next)
 		tell_of(ex, &t, q);
-	tell(ex, &t);
+	hand_tell(ex, &t);
 }
 
 /* Also requests that failed: they may have written some of their bytes. */
@@ -188,7 +188,7 @@ static void tell_end(const struct executor *ex, const struct pst_done *d, int nr
 	t.nr = 0;
 	for (int i = 0; i < nr; i++)
 		tell_of(ex, &t, (const struct request *)(uintptr_t)d[i].user_data);
-	tell(ex, &t);
+	hand_tell(ex, &t);
 }
 
 /* What is in slots has yet to go where it belongs. */
@@ -212,9 +212,9 @@ bool hand_move(struct executor *ex, struct hand *h)
 
 	h->last = &h->first;
 	do {
-		let_go(ex, h);
+		hand_unlock(ex, h);
 		tell_begin(ex, first);
-		waits = move_all(h, first, &full) + h->nr_prepared;
+		waits = hand_move_all(h, first, &full) + h->nr_prepared;
 		sent = waits ? pst_queue_submit(h->q) : 0;
 		/* Requests given up also fill a queue: reaping makes room of them, too. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;

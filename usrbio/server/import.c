@@ -92,7 +92,7 @@ static void *open_it(void *arg)
 }
 
 /* Under the lock.  No handler of the program runs on the thread. */
-static int start(struct import *im)
+static int import_start(struct import *im)
 {
 	pthread_attr_t attr;
 	sigset_t set, old;
@@ -123,7 +123,7 @@ int import_mem(struct import *im, struct pst_mem **ret)
 		r = 0;
 	} else if (!im->opening && im->err < 0 && now_ns() < im->until) {
 		r = im->err;
-	} else if (!im->opening && start(im) < 0) {
+	} else if (!im->opening && import_start(im) < 0) {
 		r = -ENOMEM;
 	}
 	(void)pthread_mutex_unlock(&im->lock);
@@ -156,7 +156,7 @@ int import_load(struct import *im, uint64_t off, void *to, uint64_t len)
 
 /* -------------------------------------------------------------------- life */
 
-static void destroy(struct import *im)
+static void import_destroy(struct import *im)
 {
 	(void)pst_window_close(im->window);
 	(void)pst_mem_free(im->mem);
@@ -183,10 +183,10 @@ void import_unref(struct import *im)
 	(void)pthread_cond_broadcast(&im->quiet);
 	(void)pthread_mutex_unlock(&im->lock);
 	if (last)
-		destroy(im);
+		import_destroy(im);
 }
 
-static void init(struct import *im, unsigned number)
+static void import_init(struct import *im, unsigned number)
 {
 	*im = (struct import){ .refs = 1, .number = number, .grant = { .fd = -1 } };
 	(void)pthread_mutex_init(&im->lock, NULL);
@@ -230,14 +230,14 @@ int import_new(const struct pst_grant *grant, unsigned number, struct import **r
 
 	if (!im)
 		return -ENOMEM;
-	init(im, number);
+	import_init(im, number);
 	err = grant->kind == PST_KIND_SOFT ? check_soft(grant) : 0;
 	if (err == 0)
 		err = take_grant(im, grant);
 	if (err == 0 && pst_window_open_grant(&im->grant, NULL, &im->window) < 0)
 		err = open_mem(im, &im->mem);
 	if (err < 0)
-		destroy(im);
+		import_destroy(im);
 	else
 		*ret = im;
 	return err;

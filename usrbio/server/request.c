@@ -218,7 +218,7 @@ static void prepared(struct request *q)
 }
 
 /* It has its result. */
-static void settle(struct request *q)
+static void request_settle(struct request *q)
 {
 	struct server_ring_stats *st = &q->ring->st;
 
@@ -242,7 +242,7 @@ void request_moved(struct request *q)
 		prepared(q);
 		break;
 	case REQUEST_OVER:
-		settle(q);
+		request_settle(q);
 		break;
 	case REQUEST_AGAIN:
 		request_back(q);
@@ -294,5 +294,5 @@ void request_done(struct request *q, const struct pst_done *d)
 {
 	q->hand->nr_inflight--;
 	over_by(q, d);
-	settle(q);
+	request_settle(q);
 }

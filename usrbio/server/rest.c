@@ -43,7 +43,7 @@ struct rest {
 
 /* ------------------------------------------------------------------- kicks */
 
-static void wake(struct executor *ex)
+static void rest_wake(struct executor *ex)
 {
 	int saved = errno;
 
@@ -54,7 +54,7 @@ static void wake(struct executor *ex)
 void executor_wake(struct executor *ex)
 {
 	atomic_store(&ex->state, EXECUTOR_AWAKE);
-	wake(ex);
+	rest_wake(ex);
 }
 
 /* Is there enough for a client and the thread?  The client's markers are only a hint. */
@@ -70,7 +70,7 @@ static bool is_much(const struct executor *ex, const struct server_ring *r)
 	return nr > 1 && nr * atomic_load_explicit(&r->entry_ns, memory_order_relaxed) >= CALL_NS;
 }
 
-static void call(struct executor *ex)
+static void rest_call(struct executor *ex)
 {
 	unsigned skip;
 
@@ -85,7 +85,7 @@ static void call(struct executor *ex)
 	atomic_store(&ex->called, true);
 	if (atomic_load(&ex->state) == EXECUTOR_NAPS &&
 	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_NAPS)
-		wake(ex);
+		rest_wake(ex);
 }
 
 void executor_kick(struct executor *ex, struct server_ring *r)
@@ -102,9 +102,9 @@ void executor_kick(struct executor *ex, struct server_ring *r)
 	/* Pairs with the thread, which looks at ex->kicked after it said that it sleeps. */
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS) {
 		if (atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS)
-			wake(ex);
+			rest_wake(ex);
 	} else if (is_much(ex, r)) {
-		call(ex);
+		rest_call(ex);
 	}
 }
 
@@ -255,7 +255,7 @@ static void hush(struct executor *ex)
 }
 
 /* One look at everything.  False: there is nothing to do. */
-static bool look(struct executor *ex, struct rest *rest)
+static bool rest_look(struct executor *ex, struct rest *rest)
 {
 	struct hand *h = &ex->hand;
 	bool called = atomic_exchange(&ex->called, false), did;
@@ -288,7 +288,7 @@ void *executor_main(void *arg)
 		uint64_t wake_at;
 
 		executor_enter(ex);
-		did = look(ex, &rest);
+		did = rest_look(ex, &rest);
 		trusts = ex->trust >= TRUST_NAP;
 		if (!did && !rest.since)
 			rest.since = now_ns();

@@ -58,7 +58,7 @@ static uint32_t item_add(struct server_ring *r, const struct usrbio_sqe *sqe)
 	return i;
 }
 
-static void count(struct server_ring_stats *st, int64_t result)
+static void ring_count(struct server_ring_stats *st, int64_t result)
 {
 	st->requests++;
 	if (result < 0)
@@ -102,7 +102,7 @@ static void emit(struct server_ring *r, const struct item *it)
 	};
 
 	PROBE3(ring__done, r, it->user_data, it->result);
-	count(&r->st, it->result);
+	ring_count(&r->st, it->result);
 	if (r->executor->lane)
 		tally(r, it);
 	if (r->broken || r->ending)
@@ -230,7 +230,7 @@ void request_back(struct request *q)
 /* ------------------------------------------------------------------ entries */
 
 /* One entry's copy becomes an item, and a request if it makes sense. */
-static void take(struct server_ring *r, const struct shm_entry *e)
+static void ring_take(struct server_ring *r, const struct shm_entry *e)
 {
 	uint32_t i = item_add(r, &e->sqe);
 	struct request *q;
@@ -331,7 +331,7 @@ static bool take_entries(struct server_ring *r, struct hand *h, unsigned quantum
 	r->batch_left -= n;
 	r->more = batch_more(&r->batch, nr - n);
 	for (uint32_t i = 0; i < n && !r->broken; i++)
-		take(r, &e[i]);
+		ring_take(r, &e[i]);
 	return true;
 }
 
@@ -368,7 +368,7 @@ uint64_t ring_work(const struct server_ring *r)
 
 /* -------------------------------------------------------------------- life */
 
-static int check_opts(const struct server_ring_opts *o, const struct usrbio_ring *at)
+static int ring_check_opts(const struct server_ring_opts *o, const struct usrbio_ring *at)
 {
 	const uint64_t known = SERVER_RING_READ_UNCOMMITTED | SERVER_RING_FORBID_HOLES;
 
@@ -398,7 +398,7 @@ int ring_new(const struct server_ring_opts *o, bool guard, struct server_ring **
 	int err = usrbio_ring_at(o->base, o->size, &at);
 
 	if (!err)
-		err = check_opts(o, &at);
+		err = ring_check_opts(o, &at);
 	if (err < 0)
 		return err;
 	r = aligned_alloc(_Alignof(struct server_ring), sizeof(*r));

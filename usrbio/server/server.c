@@ -21,7 +21,7 @@
 static atomic_bool made; /* a server, in this process or the one that it is a fork of */
 static bool is_child;
 
-static void in_child(void)
+static void server_in_child(void)
 {
 	is_child |= made;
 }
@@ -29,7 +29,7 @@ static void in_child(void)
 /* At load, because later another thread may be inside fork() already. */
 __attribute__((constructor)) static void watch_fork(void)
 {
-	(void)pthread_atfork(NULL, NULL, in_child);
+	(void)pthread_atfork(NULL, NULL, server_in_child);
 }
 
 static inline bool forked(void)
@@ -95,7 +95,8 @@ struct server *server_free(struct server *w)
  * Nobody finds them any more; now see every executor outside of a pass.  An executor that comes
  * meanwhile has not found them.
  */
-static void forget(struct server *w, const struct server_file *f, const struct server_buffer *b)
+static void server_forget(struct server *w, const struct server_file *f,
+			  const struct server_buffer *b)
 {
 	unsigned nr;
 
@@ -111,7 +112,7 @@ static void forget(struct server *w, const struct server_file *f, const struct s
 
 /* ------------------------------------------------------------------- files */
 
-static void file_free(struct server_file *f)
+static void server_file_free(struct server_file *f)
 {
 	f->file = pst_file_close(f->file);
 	closep(&f->fd);
@@ -120,7 +121,7 @@ static void file_free(struct server_file *f)
 	free(f);
 }
 
-static int file_open(struct server_file *f, int fd)
+static int server_file_open(struct server_file *f, int fd)
 {
 	struct stat st;
 	int flags, err = pst_file_wrap(fd, 0, NULL, &f->file);
@@ -149,9 +150,9 @@ static int file_add(struct server *w, uint64_t number, int fd, bool told, struct
 	if (!f)
 		return -ENOMEM;
 	*f = (struct server_file){ .number = number, .fd = -1, .seek_fd = -1, .told = told };
-	err = file_open(f, fd);
+	err = server_file_open(f, fd);
 	if (err < 0) {
-		file_free(f);
+		server_file_free(f);
 		return err;
 	}
 	table_file_add(&w->table, f);
@@ -176,8 +177,8 @@ void server_file_remove(struct server *w, struct server_file *f)
 	if (forked())
 		return;
 	table_file_del(&w->table, f);
-	forget(w, f, NULL);
-	file_free(f);
+	server_forget(w, f, NULL);
+	server_file_free(f);
 }
 
 /* ----------------------------------------------------------------- buffers */
@@ -271,7 +272,7 @@ void server_buffer_remove(struct server *w, struct server_buffer *b)
 	if (forked())
 		return;
 	table_buffer_del(&w->table, b);
-	forget(w, NULL, b);
+	server_forget(w, NULL, b);
 	if (b->import)
 		import_end(b->import, now_ns() + IMPORT_END_NS);
 	free(b);

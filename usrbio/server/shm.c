@@ -115,7 +115,7 @@ static inline void copy_in(void *to, const void *from, size_t len)
 		t[i] = __atomic_load_n(&f[i], __ATOMIC_RELAXED);
 }
 
-static inline void copy_out(void *to, const void *from, size_t len)
+static inline void shm_copy_out(void *to, const void *from, size_t len)
 {
 	word *t = to;
 	const word *f = from;
@@ -128,7 +128,7 @@ struct begin {
 	int32_t sq_tail, cq_head;
 };
 
-static void begin(const struct shm *s, void *arg)
+static void server_shm_begin(const struct shm *s, void *arg)
 {
 	struct begin *b = arg;
 
@@ -141,14 +141,14 @@ bool shm_begin(const struct shm *s, int32_t *ret_sq_tail, int32_t *ret_cq_head)
 {
 	struct begin b;
 
-	if (!access_run(s, begin, &b))
+	if (!access_run(s, server_shm_begin, &b))
 		return false;
 	*ret_sq_tail = b.sq_tail;
 	*ret_cq_head = b.cq_head;
 	return true;
 }
 
-static void look(const struct shm *s, void *arg)
+static void server_shm_look(const struct shm *s, void *arg)
 {
 	struct shm_markers *m = arg;
 
@@ -158,7 +158,7 @@ static void look(const struct shm *s, void *arg)
 
 bool shm_look(const struct shm *s, struct shm_markers *ret)
 {
-	return access_run(s, look, ret);
+	return access_run(s, server_shm_look, ret);
 }
 
 static void entries(const struct shm *s, void *arg)
@@ -180,7 +180,7 @@ struct take {
 	struct shm_entry *ret;
 };
 
-static void take(const struct shm *s, void *arg)
+static void server_shm_take(const struct shm *s, void *arg)
 {
 	const struct take *t = arg;
 	uint32_t pos = t->pos;
@@ -202,7 +202,7 @@ bool shm_take(const struct shm *s, uint32_t pos, unsigned nr, struct shm_entry *
 {
 	struct take t = { pos, nr, ret };
 
-	return access_run(s, take, &t);
+	return access_run(s, server_shm_take, &t);
 }
 
 struct put {
@@ -210,21 +210,21 @@ struct put {
 	const struct usrbio_cqe *cqe;
 };
 
-static void put(const struct shm *s, void *arg)
+static void server_shm_put(const struct shm *s, void *arg)
 {
 	const struct put *p = arg;
 
-	copy_out(&s->at.cqes[p->pos], p->cqe, sizeof(*p->cqe));
+	shm_copy_out(&s->at.cqes[p->pos], p->cqe, sizeof(*p->cqe));
 }
 
 bool shm_put(const struct shm *s, uint32_t pos, const struct usrbio_cqe *cqe)
 {
 	struct put p = { pos, cqe };
 
-	return access_run(s, put, &p);
+	return access_run(s, server_shm_put, &p);
 }
 
-static void publish(const struct shm *s, void *arg)
+static void server_shm_publish(const struct shm *s, void *arg)
 {
 	usrbio_marker_set(s->at.cq_head, *(const uint32_t *)arg);
 	usrbio_sem_post(s->at.sem);
@@ -232,5 +232,5 @@ static void publish(const struct shm *s, void *arg)
 
 bool shm_publish(const struct shm *s, uint32_t cq_head)
 {
-	return access_run(s, publish, &cq_head);
+	return access_run(s, server_shm_publish, &cq_head);
 }

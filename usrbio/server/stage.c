@@ -12,7 +12,7 @@ struct stage {
 	bool ends;      /* with its last slot */
 };
 
-static void destroy(struct stage *s)
+static void stage_destroy(struct stage *s)
 {
 	/* The last request that may touch it takes the memory along. */
 	(void)pst_mem_free(s->mem);
@@ -59,7 +59,7 @@ void stage_put(struct stage **stage, struct slot *slot, bool busy)
 		*stage = NULL;
 	}
 	if (s->ends && !s->taken)
-		destroy(s);
+		stage_destroy(s);
 }
 
 struct pst_mem *slot_mem(const struct slot *slot)
@@ -83,6 +83,6 @@ struct stage *stage_free(struct stage *stage)
 		return NULL;
 	stage->ends = true;
 	if (!stage->taken)
-		destroy(stage);
+		stage_destroy(stage);
 	return NULL;
 }

@@ -95,7 +95,7 @@ static int no_hop(struct req *r)
 	return EOPNOTSUPP;
 }
 
-static void part_done(struct part *p)
+static void caller_part_done(struct part *p)
 {
 	struct req *r = p->req;
 
@@ -127,7 +127,7 @@ static struct part *part_edge(struct part *of);
 
 static const struct part_user caller = {
 	.stopped = part_stopped,
-	.done = part_done,
+	.done = caller_part_done,
 	.edge = part_edge,
 };
 
@@ -154,14 +154,14 @@ static struct part *part_more(struct req *r)
 	return p;
 }
 
-static struct part *part_new(struct req *r)
+static struct part *caller_part_new(struct req *r)
 {
 	return req_caller(r)->first_used ? part_more(r) : part_first(r);
 }
 
 static struct part *part_edge(struct part *of)
 {
-	return part_new(of->req);
+	return caller_part_new(of->req);
 }
 
 /* ------------------------------------------------------------------- start */
@@ -199,7 +199,7 @@ static inline bool start_part(struct req *r, struct part *p)
 	if (unlikely(!p->data) || unlikely(!part_choose(p))) {
 		cursor_skip(&r->cur, len);
 		p->left = true;
-		part_done(p);
+		caller_part_done(p);
 		return true;
 	}
 	if (unlikely(!may_copy(p))) {
@@ -214,7 +214,7 @@ static inline bool start_part(struct req *r, struct part *p)
 /* One more part; false when none could be started now. */
 static bool start_next(struct req *r)
 {
-	struct part *p = part_new(r);
+	struct part *p = caller_part_new(r);
 	struct piece pc;
 
 	if (!p)

@@ -42,7 +42,7 @@ void copier_add(struct engine *e, struct job *j)
 }
 
 /* Under the copier's lock: may one more batch start? */
-static bool has_room(const struct copier *c)
+static bool copier_has_room(const struct copier *c)
 {
 	return c->nr_batches < COPIER_BATCHES && !c->full;
 }
@@ -56,7 +56,7 @@ struct next {
 };
 
 /* May the job join the batch?  One that is alone only begins it, and a list goes with lists. */
-static bool fits(const struct next *n, const struct job *j)
+static bool copier_fits(const struct next *n, const struct job *j)
 {
 	if (list_empty(&n->jobs))
 		return true;
@@ -76,7 +76,7 @@ static void take_filled(struct engine *e, struct next *n)
 	while (go_on && !list_empty(&c->filled)) {
 		struct job *j = list_first(&c->filled, struct job, link);
 
-		if (!fits(n, j))
+		if (!copier_fits(n, j))
 			break;
 		list_move_tail(&n->jobs, &j->link);
 		atomic_fetch_sub(&c->nr_filled, 1);
@@ -185,7 +185,7 @@ static int batch_poll(struct copier *c)
 }
 
 /* Under the copier's lock: has the oldest batch ended? */
-static bool batch_end(struct engine *e, struct list *ret_ended)
+static bool copier_batch_end(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
 	struct batch *b = &c->batches[c->first];
@@ -210,9 +210,9 @@ static bool batches_move(struct engine *e, struct list *ret_ended)
 	struct copier *c = &e->copier;
 	bool moved = false;
 
-	while (batch_end(e, ret_ended))
+	while (copier_batch_end(e, ret_ended))
 		moved = true;
-	while (has_room(c) && atomic_load(&c->nr_filled) && batch_start(e, ret_ended))
+	while (copier_has_room(c) && atomic_load(&c->nr_filled) && batch_start(e, ret_ended))
 		moved = true;
 	if (moved)
 		atomic_store(&c->moved_at, now_ns());
@@ -234,7 +234,7 @@ bool copier_progress(struct worker *w)
 		if (pthread_mutex_trylock(&c->lock) != 0)
 			break; /* who has it looks once more at what waits */
 		moved |= batches_move(e, &ended);
-		again = has_room(c);
+		again = copier_has_room(c);
 		pthread_mutex_unlock(&c->lock);
 	} while (again && atomic_load(&c->nr_filled));
 	if (list_empty(&ended))

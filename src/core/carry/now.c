@@ -26,7 +26,7 @@
 #define LATE_NS 50000 /* where an operation is not over after all */
 
 /* Injected faults go the way of requests. */
-static inline bool may_try(const struct pst_queue *q, const struct pst_io *io)
+static inline bool now_may_try(const struct pst_queue *q, const struct pst_io *io)
 {
 	return is_usual(q, io) && likely(io->op == PST_OP_READ && io->len <= SUBMIT_COPY_MAX) &&
 	       likely(!io->deadline_ns && io->len && !fault_active);
@@ -43,7 +43,7 @@ static const struct plan *plan_now(const struct pst_queue *q, const struct pst_i
 
 static const struct plan *try_plan(const struct pst_queue *q, const struct pst_io *io)
 {
-	return likely(may_try(q, io)) ? plan_now(q, io) : NULL;
+	return likely(now_may_try(q, io)) ? plan_now(q, io) : NULL;
 }
 
 /* All bytes of it are there: it is counted as a request would be.  dev is its device path, or 0. */
@@ -75,7 +75,7 @@ static void not_moved(const struct pst_io *io, struct pst_done *ret)
 	*ret = (struct pst_done){ .user_data = io->user_data, .res = -EAGAIN, .op = io->op };
 }
 
-static bool read_now(const struct pst_io *io, char *at)
+static bool now_read_piece(const struct pst_io *io, char *at)
 {
 	return file_read_now(io->file->file, at, io->file_off, io->len) == (int64_t)io->len;
 }
@@ -95,7 +95,7 @@ static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 		struct hold *hold = NULL;
 		char *at = (*ops)->reach_now ? (*ops)->reach_now(&q->holder, io, &hold) : NULL;
 
-		if (at && read_now(io, at)) {
+		if (at && now_read_piece(io, at)) {
 			copy_fence_stores(); /* the kernel's */
 			path = (*ops)->path;
 		}
@@ -114,7 +114,7 @@ static bool try_plan_of(struct pst_queue *q, const struct pst_io *io, const stru
 		dev = read_into_device(q, io, plan);
 		done = dev != 0;
 	} else {
-		done = plan && read_now(io, mem_host(io->mem, io->mem_off));
+		done = plan && now_read_piece(io, mem_host(io->mem, io->mem_off));
 	}
 	if (done)
 		moved(q, io, plan, dev, ret);
@@ -131,7 +131,7 @@ static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 	bool done;
 
 	NO_CANCEL(); /* pst_queue_try() leaves it to us */
-	if (!may_try(q, io) || lower_look(io->file, io->op, &below.file) < 0) {
+	if (!now_may_try(q, io) || lower_look(io->file, io->op, &below.file) < 0) {
 		not_moved(io, ret);
 		return false;
 	}
@@ -140,7 +140,7 @@ static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 	return done;
 }
 
-static bool try_one(struct pst_queue *q, const struct pst_io *io, struct pst_done *ret)
+static bool now_try_one(struct pst_queue *q, const struct pst_io *io, struct pst_done *ret)
 {
 	if (io->op == PST_OP_READ && io->file && unlikely(io->file->file->ops->lower))
 		return try_beneath(q, io, ret);
@@ -161,7 +161,7 @@ static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op 
 }
 
 /* Until all of them are over, which they are at once.  Requests may have made progress, too. */
-static void finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
+static void now_finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
 {
 	uintptr_t first = (uintptr_t)ops, size = BATCH * sizeof(*ops);
 	struct io_op *got[BATCH];
@@ -206,7 +206,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 		bool same = plan && io->policy == ios[of[0]].policy;
 
 		/* All of them have the plan that the queue keeps, and its file and memory. */
-		if (unlikely(!(likely(same) ? may_try(q, io) : try_plan(q, io) != NULL) ||
+		if (unlikely(!(likely(same) ? now_may_try(q, io) : try_plan(q, io) != NULL) ||
 			     !mem_on_host(io->mem) || !queue_op(q, io, &ops[n]))) {
 			not_moved(io, &ret[i]);
 			continue;
@@ -215,7 +215,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 		of[n++] = (uint8_t)i;
 	}
 	if (n)
-		finish(q, ops, n);
+		now_finish(q, ops, n);
 	for (unsigned i = 0; i < n; i++) {
 		const struct pst_io *io = &ios[of[i]];
 
@@ -241,7 +241,7 @@ unsigned queue_try(struct pst_queue *q, const struct pst_io *ios, unsigned nr, s
 
 	if (nr < MANY || !q->backend->now || on_device(q)) {
 		for (unsigned i = 0; i < nr; i++)
-			good += try_one(q, &ios[i], &ret[i]);
+			good += now_try_one(q, &ios[i], &ret[i]);
 		return good;
 	}
 	for (unsigned i = 0; i < nr; i += n) {

@@ -7,7 +7,7 @@
 #include "core/ways/way.h"
 
 /* The path moves nothing more of the request. */
-static void give_up(struct req *r, int err)
+static void transfer_give_up(struct req *r, int err)
 {
 	req_plan(r)->left = true;
 	req_reason(r, req_plan(r)->pieces->why, err);
@@ -33,7 +33,7 @@ bool transfers_start(struct req *r)
 		if (err == 0)
 			return false;
 		if (err < 0) {
-			give_up(r, -err);
+			transfer_give_up(r, -err);
 			break;
 		}
 		req_engine(r)->nr_jobs++;

@@ -140,7 +140,7 @@ static uint64_t late_nap(uint64_t ns, uint64_t due)
 
 /* Nanoseconds until the worker looks again at copies that can only be polled: on its own stream
  * (copying), or at those of the copier (watches). */
-static uint64_t poll_nap(const struct worker *w, bool copying, bool watches)
+static uint64_t worker_poll_wait(const struct worker *w, bool copying, bool watches)
 {
 	uint64_t ns = UINT64_MAX;
 
@@ -162,7 +162,7 @@ static void worker_sleep(struct worker *w, bool watches)
 				 { .fd = sfd, .events = POLLIN },
 				 { .fd = cfd, .events = POLLIN } };
 	bool copying = sfd < 0 && (!list_empty(&w->copying) || !list_empty(&w->to_copy));
-	uint64_t ns = poll_nap(w, copying, watches && cfd < 0);
+	uint64_t ns = worker_poll_wait(w, copying, watches && cfd < 0);
 	struct timespec nap;
 	eventfd_t v;
 
@@ -196,7 +196,7 @@ static void worker_sleep(struct worker *w, bool watches)
  * found by one more look.  If the copier has batches, one worker that sleeps waits for them.
  * False: the engine ends.
  */
-static bool sleep_begin(struct worker *w, bool *ret_watches)
+static bool worker_sleep_begin(struct worker *w, bool *ret_watches)
 {
 	struct engine *e = w->engine;
 	bool stop;
@@ -352,7 +352,7 @@ void *worker_main(void *arg)
 		moved |= worker_progress(w) || j;
 		if (moved)
 			continue;
-		go_on = sleep_begin(w, &watches);
+		go_on = worker_sleep_begin(w, &watches);
 		if (go_on) {
 			struct job *late = engine_next(w);
 

@@ -64,7 +64,7 @@ static _cold_ void complete_flags(struct req *r)
 		r->res.flags |= PST_DONE_CRC32C;
 }
 
-static _cold_ void count_error(struct counters *st, int err)
+static _cold_ void complete_count_error(struct counters *st, int err)
 {
 	count(&st->errors, 1);
 	if (err == ETIMEDOUT)
@@ -74,7 +74,7 @@ static _cold_ void count_error(struct counters *st, int err)
 }
 
 /* Put the completion where pst_queue_reap() finds it. */
-static inline void complete(struct req *r)
+static inline void queue_complete(struct req *r)
 {
 	struct pst_queue *q = r->q;
 	struct counters *st = &q->st;
@@ -92,7 +92,7 @@ static inline void complete(struct req *r)
 	       r->io.user_data);
 	count(&st->requests, 1);
 	if (unlikely(r->res.err))
-		count_error(st, r->res.err);
+		complete_count_error(st, r->res.err);
 	count_reason(st, r->res.why);
 	for (uint32_t set = r->res.paths; set; set &= set - 1) {
 		unsigned path = (unsigned)__builtin_ctz(set);
@@ -120,7 +120,7 @@ static _cold_ void act(struct req *r, unsigned acts)
 	if (acts & LIFE_LATE)
 		late_no_more(r);
 	if (acts & LIFE_COMPLETE) {
-		complete(r);
+		queue_complete(r);
 		tell_over(r); /* though it may hang */
 	}
 	if (acts & LIFE_RELEASE)
@@ -136,6 +136,6 @@ void req_act(struct req *r, const struct life_step *s)
 		act(r, s->acts);
 		return;
 	}
-	complete(r);
+	queue_complete(r);
 	release(r);
 }

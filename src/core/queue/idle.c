@@ -47,7 +47,7 @@ static struct pst_queue *oldest(uint64_t before)
 }
 
 /* End those that are idle since @before. */
-static void end(uint64_t before)
+static void idle_end(uint64_t before)
 {
 	struct pst_queue *q;
 
@@ -63,7 +63,7 @@ static void end(uint64_t before)
 static void end_expired(struct work *w)
 {
 	(void)w;
-	end(now_ns() - IDLE_NS);
+	idle_end(now_ns() - IDLE_NS);
 }
 
 static void ring(struct alarm *a)
@@ -73,7 +73,7 @@ static void ring(struct alarm *a)
 	(void)work_queue(&idle.end, WORK_LOW);
 }
 
-static void init(void)
+static void idle_init(void)
 {
 	alarm_init(&idle.alarm, ring);
 	work_init(&idle.end, end_expired);
@@ -83,14 +83,14 @@ static void init_once(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	(void)pthread_once(&once, init);
+	(void)pthread_once(&once, idle_init);
 }
 
 void idle_free(void)
 {
 	NO_CANCEL();
 	init_once();
-	end(UINT64_MAX);
+	idle_end(UINT64_MAX);
 	pthread_mutex_lock(&idle.lock);
 	while (idle.nr_ending)
 		(void)pthread_cond_wait(&idle.ended, &idle.lock);

@@ -79,7 +79,7 @@ static inline void req_start(struct req *r)
 }
 
 /* Threads have taken over from the queue's ring: later requests know it from the beginning. */
-static _cold_ void ring_lost(struct pst_queue *q)
+static _cold_ void queue_ring_lost(struct pst_queue *q)
 {
 	q->backend_reason = PST_WHY_NO_URING;
 	q->backend_detail = q->ctx->ring_err;
@@ -91,7 +91,7 @@ static void queue_flush(struct pst_queue *q)
 	int r = q->backend->flush(q->ctx);
 
 	if (unlikely(q->ctx->ring_err) && !q->backend_reason)
-		ring_lost(q);
+		queue_ring_lost(q);
 	if (unlikely(q->others.nr))
 		r = MIN(r, io_others_flush(&q->others));
 	/* Operations that the kernel could not take now stay queued and go with the next call. */
@@ -308,13 +308,13 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 
 /* --------------------------------------------------------------- progress */
 
-static void move_all(struct list *to, struct list *from)
+static void queue_move_all(struct list *to, struct list *from)
 {
 	while (!list_empty(from))
 		list_move_tail(to, from->next);
 }
 
-static _inline_ void progress(struct pst_queue *q)
+static _inline_ void queue_make_progress(struct pst_queue *q)
 {
 	struct list again;
 
@@ -326,7 +326,7 @@ static _inline_ void progress(struct pst_queue *q)
 		q->holder.now = now_ns();
 		/* Those that do not get far put themselves back, behind those that had no turn. */
 		list_init(&again);
-		move_all(&again, &q->started);
+		queue_move_all(&again, &q->started);
 		while (!list_empty(&again) && !q->more) {
 			struct req *r = list_first(&again, struct req, waits);
 
@@ -336,8 +336,8 @@ static _inline_ void progress(struct pst_queue *q)
 			else
 				r->ops->start(r);
 		}
-		move_all(&again, &q->started);
-		move_all(&q->started, &again);
+		queue_move_all(&again, &q->started);
+		queue_move_all(&q->started, &again);
 	}
 	if (q->next_deadline != PST_NO_DEADLINE) {
 		uint64_t now = now_ns();
@@ -351,7 +351,7 @@ static _inline_ void progress(struct pst_queue *q)
 
 void queue_progress(struct pst_queue *q)
 {
-	progress(q);
+	queue_make_progress(q);
 }
 
 static void req_done(const struct req *r, struct pst_done *ret)
@@ -394,7 +394,7 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 	if (was_armed)
 		queue_disarm(q);
 	for (;;) {
-		progress(q);
+		queue_make_progress(q);
 		n += queue_take(q, ret + n, max - n);
 		if (n >= min || n == max || !q->nr_inflight)
 			break;

@@ -39,7 +39,7 @@ static uint64_t builtin(void)
 }
 
 /* So much more will be pinned. */
-static int charge(uint64_t len)
+static int sched_pool_charge(uint64_t len)
 {
 	uint64_t bound;
 	bool fits;
@@ -58,7 +58,7 @@ static int charge(uint64_t len)
 		       len, bound);
 }
 
-static void nap(void)
+static void pool_pause(void)
 {
 	(void)nanosleep(&(struct timespec){ .tv_nsec = (long)NSEC_PER_MSEC }, NULL);
 }
@@ -66,14 +66,14 @@ static void nap(void)
 int pool_charge(uint64_t len)
 {
 	uint64_t end = now_ns() + RESERVE_WAIT_NS;
-	int r = charge(len);
+	int r = sched_pool_charge(len);
 
 	/* Until queues are idle, or other pools have given back slots above their part. */
 	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
 		idle_free();
-		r = charge(len);
+		r = sched_pool_charge(len);
 		if (r < 0)
-			nap();
+			pool_pause();
 	}
 	return r;
 }
@@ -227,8 +227,8 @@ static int reserve_slots(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 	if (enough)
 		return 0;
-	if (charge(arena_slots(e) * e->slot_bytes) < 0) {
-		nap(); /* until slots in use come back, here or in another pool */
+	if (sched_pool_charge(arena_slots(e) * e->slot_bytes) < 0) {
+		pool_pause(); /* until slots in use come back, here or in another pool */
 		return -EAGAIN;
 	}
 	r = arena_new(e);
@@ -480,7 +480,7 @@ static bool may_grow(const struct engine *e)
 }
 
 /* Twice as many slots as there are, until there are some that nobody takes. */
-static void grow(struct engine *e)
+static void pool_grow(struct engine *e)
 {
 	struct pool *p = &e->pool;
 	unsigned nr = arena_slots(e), left;
@@ -491,7 +491,7 @@ static void grow(struct engine *e)
 	left = (unsigned)MIN(p->nr_slots * e->slot_bytes, GROW_MAX) / (nr * e->slot_bytes);
 	while (more && r == 0) {
 		pthread_mutex_unlock(&e->lock);
-		r = charge(nr * e->slot_bytes);
+		r = sched_pool_charge(nr * e->slot_bytes);
 		if (r == 0)
 			r = arena_new(e);
 		pthread_mutex_lock(&e->lock);
@@ -521,7 +521,7 @@ static void pool_work(struct work *w)
 	pthread_mutex_unlock(&e->lock);
 	arenas_free(&idle);
 	if (more)
-		grow(e);
+		pool_grow(e);
 }
 
 /* Under the engine's lock: have the pool grow, or give back surplus slots. */

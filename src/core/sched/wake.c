@@ -22,7 +22,7 @@
 #define LESS_NS 20000000u /* and a queue has less than its part for so long */
 #define WINDOW MIB(16)    /* looked at after so many bytes of jobs, a few batches of the copier */
 
-static unsigned place(const struct worker *w)
+static unsigned wake_place(const struct worker *w)
 {
 	return (unsigned)(w - w->engine->workers);
 }
@@ -142,7 +142,7 @@ static bool all_have_room(const struct engine *e)
 
 /* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
  * others have room for. */
-static bool is_full(const struct worker *w)
+static bool wake_is_full(const struct worker *w)
 {
 	if (likely(!engine_waits_for_disk(w->engine)))
 		return w->nr_jobs >= w->engine->worker_jobs;
@@ -228,7 +228,7 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 	const struct engine *e = w->engine;
 	const struct share *s = req_engine(r)->share;
 
-	if (place(w) >= nr_for(e, r))
+	if (wake_place(w) >= nr_for(e, r))
 		return false;
 	if (s->nr_slots < SLOT_RESERVED)
 		return true;
@@ -236,7 +236,7 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	if (crowd_has_enough(r))
 		return false;
-	if (!is_full(w) || !req_engine(r)->nr_jobs)
+	if (!wake_is_full(w) || !req_engine(r)->nr_jobs)
 		return true;
 	return engine_waits_for_disk(e) && all_are_full(e) &&
 	       s->nr_slots * e->pool.nr_shares < all_jobs(e);
@@ -258,7 +258,7 @@ void worker_count_ops(struct worker *w)
 	if (likely(clogged == w->clogged))
 		return;
 	w->clogged = clogged;
-	if (place(w) < w->engine->nr_usual)
+	if (wake_place(w) < w->engine->nr_usual)
 		w->engine->nr_clogged += clogged ? 1 : -1u;
 }
 
@@ -282,7 +282,7 @@ bool worker_leaves(const struct worker *w)
 		return true;
 	if (likely(!engine_waits_for_disk(e)) || !all_have_room(e))
 		return false;
-	first = first_sleeper(e, place(w));
+	first = first_sleeper(e, wake_place(w));
 	if (first)
 		worker_wake(first);
 	return first != NULL;
@@ -292,7 +292,7 @@ bool worker_leaves(const struct worker *w)
 static bool takes_all(const struct worker *w)
 {
 	if (!all_have_room(w->engine))
-		return place(w) < w->engine->nr_usual;
+		return wake_place(w) < w->engine->nr_usual;
 	return w->nr_row < COLD_ROW && w->nr_jobs < COLD_MOST && w->ctx->nr_ops < CLOGGED;
 }
 
@@ -308,14 +308,14 @@ bool worker_is_spare(const struct worker *w)
 {
 	const struct engine *e = w->engine;
 
-	return place(w) >= nr_now(e) && place(w) < e->nr_usual && e->nr_reqs;
+	return wake_place(w) >= nr_now(e) && wake_place(w) < e->nr_usual && e->nr_reqs;
 }
 
 void worker_pass_on(const struct worker *w)
 {
 	unsigned nr = nr_now(w->engine);
 
-	if (place(w) >= nr)
+	if (wake_place(w) >= nr)
 		engine_wake_of(w->engine, nr);
 }
 

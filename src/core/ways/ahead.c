@@ -54,7 +54,7 @@ static bool range_next(struct cursor *c, uint64_t *ret_off, uint64_t *ret_end)
 	return true;
 }
 
-static struct run *find(struct way_queue *w, uint64_t key)
+static struct run *ahead_find(struct way_queue *w, uint64_t key)
 {
 	for (unsigned i = 0; i < QUEUE_RUNS; i++)
 		if (w->runs[i].key == key)
@@ -106,7 +106,7 @@ static bool is_busy(const struct req *r)
 }
 
 /* For so many reads more it stays busy: between two batches few are in flight. */
-static int hold(const struct req *r)
+static int ahead_hold(const struct req *r)
 {
 	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);
 }
@@ -123,7 +123,7 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 {
 	/* A hash key only: a collision costs a wrong guess and nothing else. */
 	uint64_t file = (uintptr_t)r->io.file;
-	struct run *a = find(queue_way(r->q), file + off);
+	struct run *a = ahead_find(queue_way(r->q), file + off);
 
 	if (a)
 		a->found = true;
@@ -131,7 +131,7 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 		a = replace(queue_way(r->q));
 	a->key = file + end;
 	if (is_busy(r))
-		a->nr = -hold(r);
+		a->nr = -ahead_hold(r);
 	else if (a->nr < RUN_MAX)
 		a->nr++;
 	return a->nr >= long_enough(r);
@@ -149,7 +149,7 @@ static bool all_go_on(const struct req *r)
 	return true;
 }
 
-static _noinline_ int choose(struct req *r)
+static _noinline_ int ways_ahead_choose(struct req *r)
 {
 	const struct pst_seg *s = r->cur.segs;
 	struct plan *p = req_plan(r);
@@ -171,5 +171,5 @@ int ahead_choose(struct req *r)
 {
 	const struct file *file = req_file(r);
 
-	return cached_is_warm(file) || !(file->caps & FILE_AHEAD) ? 0 : choose(r);
+	return cached_is_warm(file) || !(file->caps & FILE_AHEAD) ? 0 : ways_ahead_choose(r);
 }

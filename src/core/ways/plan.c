@@ -312,7 +312,7 @@ static _cold_ int plan_anew(struct req *r)
 }
 
 /* Make the plan of a read or write.  0, or -EOPNOTSUPP with a sentence, and why and detail set. */
-static inline int plan_make(struct req *r)
+static inline int ways_plan_make(struct req *r)
 {
 	if (unlikely(!plan_kept(&r->io, &queue_way(r->q)->memo)))
 		return plan_anew(r);
@@ -335,7 +335,7 @@ int ways_choose(struct req *r)
 		choose_sync(r);
 		return 0;
 	}
-	err = plan_make(r);
+	err = ways_plan_make(r);
 	for (unsigned asks = req_plan(r)->asks; err == 0 && asks; asks &= asks - 1)
 		err = path_list[__builtin_ctz(asks)]->choose(r);
 	if (err == 0 && req_plan(r)->dev)

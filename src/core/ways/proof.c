@@ -86,7 +86,7 @@ static int dir_open(int parent, const char *name)
 }
 
 /* Split a path before its last name; false when it has none. */
-static bool split(char *path, const char **ret_dir, const char **ret_name)
+static bool proof_split(char *path, const char **ret_dir, const char **ret_name)
 {
 	char *slash;
 
@@ -111,7 +111,7 @@ static int base_dir_open(void)
 
 	if (xdg && xdg[0] == '/') {
 		if ((size_t)snprintf(path, sizeof(path), "%s", xdg) >= sizeof(path) ||
-		    !split(path, &dir, &name))
+		    !proof_split(path, &dir, &name))
 			return -1;
 	} else if (home && home[0] == '/') {
 		dir = home;

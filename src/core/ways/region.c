@@ -17,14 +17,14 @@ static struct {
 	struct region *of[BUCKETS]; /* by buffer id */
 } regions = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static struct region **bucket(const struct mem_alloc *a)
+static struct region **region_bucket(const struct mem_alloc *a)
 {
 	return &regions.of[(a->buffer_id ^ a->buffer_id >> 12) % BUCKETS];
 }
 
 static struct region *region_find(const struct mem_alloc *a)
 {
-	struct region *r = *bucket(a);
+	struct region *r = *region_bucket(a);
 
 	while (r && (r->alloc->ops != a->ops || r->alloc->buffer_id != a->buffer_id))
 		r = r->next;
@@ -33,7 +33,7 @@ static struct region *region_find(const struct mem_alloc *a)
 
 static void region_add(struct region *r)
 {
-	struct region **at = bucket(r->alloc);
+	struct region **at = region_bucket(r->alloc);
 
 	r->next = *at;
 	*at = r;
@@ -41,7 +41,7 @@ static void region_add(struct region *r)
 
 static void region_del(struct region *r)
 {
-	struct region **at = bucket(r->alloc);
+	struct region **at = region_bucket(r->alloc);
 
 	while (*at != r)
 		at = &(*at)->next;

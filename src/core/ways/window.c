@@ -39,7 +39,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool off; /* PST_WINDOW=off */
 
-static void read_env(void)
+static void window_read_env(void)
 {
 	const char *env = secure_getenv("PST_WINDOW");
 
@@ -50,7 +50,7 @@ static void read_env(void)
 
 static bool small_enabled(void)
 {
-	(void)pthread_once(&once, read_env);
+	(void)pthread_once(&once, window_read_env);
 	return !off;
 }
 
@@ -61,7 +61,7 @@ static uint64_t bounce_lead(const struct req *r)
 }
 
 /* The request needs its window no longer, or does not get that far. */
-static void let_go(struct req *r)
+static void window_release(struct req *r)
 {
 	hold_put(&r->q->holder, &req_way(r)->hold);
 	lone_end(r);
@@ -110,7 +110,7 @@ static int small_load(struct req *r)
 		window_load(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n);
 		cursor_skip(&c, n);
 	}
-	let_go(r);
+	window_release(r);
 	return err;
 }
 
@@ -200,7 +200,7 @@ static void choose_small(struct req *r)
 	if (err > 0)
 		req_reason(r, PST_WHY_NO_WINDOW, err);
 	if (err) {
-		let_go(r);
+		window_release(r);
 		return;
 	}
 	p->dev = PST_PATH_WINDOW;

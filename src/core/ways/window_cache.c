@@ -133,7 +133,7 @@ static bool cached_window_in_use(struct cached_window *v)
 
 /* ---------------------------------------------------------------- the bound */
 
-static uint64_t bound(const struct mem_alloc *a)
+static uint64_t window_cache_bound(const struct mem_alloc *a)
 {
 	uint64_t aperture = mem_aperture(a->ops, a->device);
 
@@ -180,7 +180,7 @@ static uint64_t open_bytes(const struct mem_alloc *a, struct cached_window **ret
 /* Under the lock. */
 static bool make_room(const struct mem_alloc *a, uint64_t len)
 {
-	uint64_t most = bound(a);
+	uint64_t most = window_cache_bound(a);
 	struct cached_window *idle;
 
 	while (open_bytes(a, &idle) + len > most)

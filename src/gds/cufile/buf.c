@@ -138,7 +138,7 @@ uint64_t cufile_mem_registered(unsigned device)
 }
 
 /* The lock is held. */
-static uint64_t bound(unsigned device)
+static uint64_t buf_bound(unsigned device)
 {
 	uint64_t b = limit ? limit : KIB(cufile_pinnable_kib()) / 2;
 
@@ -197,7 +197,7 @@ static void slice_unregister(struct slice *s)
 }
 
 /* Make room for len bytes more, by the slice that was not used for longest.  1: look again. */
-static int make_room(unsigned device)
+static int buf_make_room(unsigned device)
 {
 	struct list *idle = idle_list(device);
 
@@ -205,7 +205,7 @@ static int make_room(unsigned device)
 		return err_set(ENOBUFS,
 			       "the bound of %llu bytes registered with cuFile is reached, and all "
 			       "are in use",
-			       (unsigned long long)bound(device));
+			       (unsigned long long)buf_bound(device));
 	slice_unregister(list_first(idle, struct slice, idle));
 	return 1;
 }
@@ -223,8 +223,8 @@ static int slice_step(struct slice *s, bool share)
 		return err_set(EAGAIN, "another transfer uses the same 16 MiB of device memory");
 	if (s->state == READY)
 		return 0;
-	if (devices[device].used + len > bound(device))
-		return make_room(device);
+	if (devices[device].used + len > buf_bound(device))
+		return buf_make_room(device);
 	r = slice_register(s, len);
 	/* The device has less room than it said: the registered bytes are all that fit. */
 	if (r == -ENOMEM && devices[device].used) {

@@ -32,7 +32,7 @@ struct places {
 	unsigned nr, max;
 };
 
-static void add(struct places *p, const char *dir, size_t dir_len, const char *more)
+static void find_add(struct places *p, const char *dir, size_t dir_len, const char *more)
 {
 	char path[PATH_MAX], real[PATH_MAX];
 	int n = snprintf(path, sizeof(path), "%.*s%s" FILE_NAME, (int)dir_len, dir, more);
@@ -59,11 +59,11 @@ static int look_near(struct dl_phdr_info *info, size_t size, void *arg)
 	slash = name && name[0] == '/' ? strrchr(name, '/') : NULL;
 	if (!slash)
 		return 0;
-	add(p, name, (size_t)(slash - name), "");
+	find_add(p, name, (size_t)(slash - name), "");
 	/* .../nvidia/cuda_runtime/lib/libcudart.so.12 -> .../nvidia/cufile/lib */
 	part = strstr(name, "/nvidia/");
 	if (part)
-		add(p, name, (size_t)(part - name), "/nvidia/cufile/lib");
+		find_add(p, name, (size_t)(part - name), "/nvidia/cufile/lib");
 	return 0;
 }
 
@@ -83,7 +83,7 @@ static void look_below(struct places *p, const char *cuda, const char *pattern)
 		return;
 	qsort(g.gl_pathv, g.gl_pathc, sizeof(*g.gl_pathv), by_version);
 	for (size_t i = g.gl_pathc; i-- > 0;)
-		add(p, g.gl_pathv[i], strlen(g.gl_pathv[i]), "");
+		find_add(p, g.gl_pathv[i], strlen(g.gl_pathv[i]), "");
 	globfree(&g);
 }
 

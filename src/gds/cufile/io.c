@@ -4,7 +4,7 @@
 #include "base/fork.h"
 #include "gds/cufile/internal.h"
 
-static int check(const struct cufile_io *io)
+static int io_check(const struct cufile_io *io)
 {
 	if (io->flags & ~(CUFILE_IO_WRITE | CUFILE_IO_SHARE))
 		return err_set(EINVAL, "unknown flags %#x for a transfer by cuFile", io->flags);
@@ -20,13 +20,13 @@ static int check(const struct cufile_io *io)
 }
 
 /* Check and take; errors as of cufile_io(). */
-static int take(const struct cufile_io *io, struct cufile_taken *ret)
+static int io_take(const struct cufile_io *io, struct cufile_taken *ret)
 {
 	struct cufile_taken t = { .file = io->file, .mem = io->mem };
 	int r = fork_guard();
 
 	if (r == 0)
-		r = check(io);
+		r = io_check(io);
 	if (r == 0)
 		r = cufile_file_take(io->file, io->flags & CUFILE_IO_WRITE, &t.handle);
 	if (r < 0)
@@ -52,7 +52,7 @@ int64_t cufile_io(const struct cufile_io *io)
 	uint64_t len = io->len;
 	struct cufile_taken t;
 	ssize_t n;
-	int err, r = take(io, &t);
+	int err, r = io_take(io, &t);
 
 	if (r < 0)
 		return r;

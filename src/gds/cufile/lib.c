@@ -148,7 +148,7 @@ int cufile_check(void)
 
 /* ----------------------------------------------------------------- opening */
 
-static int fail(struct opening *o, int err)
+static int lib_fail(struct opening *o, int err)
 {
 	o->err = err;
 	(void)snprintf(o->why, sizeof(o->why), "%s", err_text());
@@ -222,21 +222,22 @@ static void *open_aside(void *arg)
 	int r;
 
 	if (unshare(CLONE_FS) < 0) {
-		(void)fail(o, err_set(EPERM,
-				      "cuFile would leave its log in the current directory, and "
-				      "this container gives no thread a directory of its own; set "
-				      "CUFILE_LOGFILE_PATH to a file, or to /dev/null"));
+		(void)lib_fail(o,
+			       err_set(EPERM,
+				       "cuFile would leave its log in the current directory, and "
+				       "this container gives no thread a directory of its own; set "
+				       "CUFILE_LOGFILE_PATH to a file, or to /dev/null"));
 		return NULL;
 	}
 	r = make_dir(dir, sizeof(dir));
 	if (r < 0) {
-		(void)fail(o, r);
+		(void)lib_fail(o, r);
 		return NULL;
 	}
 	r = chdir(dir) < 0 ? err_set(errno, "%s cannot be entered: %s", dir, err_name(errno))
 			   : open_here(o);
 	if (r < 0)
-		(void)fail(o, r);
+		(void)lib_fail(o, r);
 	if (o->asked)
 		(void)unlink("cufile.log");
 	(void)rmdir(dir);
@@ -254,26 +255,27 @@ static int exclusive(bool *ret)
 	return 0;
 }
 
-static int driver_open(struct opening *o)
+static int lib_driver_open(struct opening *o)
 {
 	pthread_t thread;
 	int r = exclusive(&o->strict);
 
 	if (r < 0)
-		return fail(o, r);
+		return lib_fail(o, r);
 	o->shared = cuf.cuFileUseCount() > 0;
 	if (o->strict && o->shared)
-		return fail(o, err_set(EUSERS,
-				       "PST_GDS=exclusive, but somebody else in this process has "
-				       "opened cuFile; set auto, or end that use"));
+		return lib_fail(o,
+				err_set(EUSERS,
+					"PST_GDS=exclusive, but somebody else in this process has "
+					"opened cuFile; set auto, or end that use"));
 	/* The log has its place already where somebody else opened, or chose one. */
 	if (o->shared || secure_getenv("CUFILE_LOGFILE_PATH")) {
 		r = open_here(o);
-		return r < 0 ? fail(o, r) : 0;
+		return r < 0 ? lib_fail(o, r) : 0;
 	}
 	r = thread_start(&thread, open_aside, o);
 	if (r < 0)
-		return fail(o, r);
+		return lib_fail(o, r);
 	(void)pthread_join(thread, NULL);
 	return o->err;
 }
@@ -318,7 +320,7 @@ int cufile_open(void)
 	if (r <= 0)
 		return r;
 
-	r = driver_open(&o);
+	r = lib_driver_open(&o);
 	(void)pthread_mutex_lock(&lib.lock);
 	lib.state = r < 0 ? CLOSED : OPEN;
 	lib.open = o;
@@ -343,7 +345,7 @@ static int may_close(void)
 	return 1;
 }
 
-static int driver_close(bool strict)
+static int lib_driver_close(bool strict)
 {
 	struct cuf_error e;
 
@@ -372,7 +374,7 @@ int cufile_close(void)
 	if (r <= 0)
 		return r;
 
-	r = driver_close(strict);
+	r = lib_driver_close(strict);
 	(void)pthread_mutex_lock(&lib.lock);
 	lib.state = r < 0 ? OPEN : CLOSED;
 	(void)pthread_mutex_unlock(&lib.lock);

@@ -96,7 +96,7 @@ static enum cufile_mode mode_of(const char *name)
 }
 
 /* 0; -ENOMSG where there is no line yet. */
-static int parse(const char *text, struct cufile_verdict *ret)
+static int probe_parse(const char *text, struct cufile_verdict *ret)
 {
 	const char *line = text, *what;
 	char value[32];
@@ -129,7 +129,7 @@ static bool is_answer(const char *text)
 {
 	struct cufile_verdict v;
 
-	return parse(text, &v) == 0;
+	return probe_parse(text, &v) == 0;
 }
 
 /* An errno instead of an answer, or less time for it. */
@@ -172,7 +172,7 @@ int cufile_probe(const struct local_file *f, uint64_t off, const uint8_t uuid[16
 	r = spawn_ask(&s, deadline_ns, text, sizeof(text));
 	if (r == -ETIMEDOUT)
 		return err_set(r, PROGRAM " did not answer in time: cuFile or its driver hangs");
-	if (r == 0 && parse(text, ret) < 0)
+	if (r == 0 && probe_parse(text, ret) < 0)
 		r = err_set(EIO, PROGRAM " died without a word: cuFile or its driver crashed");
 	return r;
 }

@@ -10,7 +10,7 @@
 #include "gds/cufile/internal.h"
 
 /* Offset of the third level's number of GPUs; 0 when it is not known. */
-static size_t layout(int version)
+static size_t stats_layout(int version)
 {
 	if (version >= 1150 && version < 1190)
 		return CUF_STATS_AT_1150;
@@ -19,7 +19,7 @@ static size_t layout(int version)
 	return 0;
 }
 
-static void copy(const struct cuf_gpu_stats *g, bool write, struct cufile_counts *ret)
+static void stats_copy(const struct cuf_gpu_stats *g, bool write, struct cufile_counts *ret)
 {
 	if (write)
 		*ret = (struct cufile_counts){ .p2p = g->p2p_writes,
@@ -35,7 +35,8 @@ static void copy(const struct cuf_gpu_stats *g, bool write, struct cufile_counts
 					       .failed = g->failed_reads };
 }
 
-static int find(const char *buf, const uint8_t uuid[16], bool write, struct cufile_counts *ret)
+static int stats_find(const char *buf, const uint8_t uuid[16], bool write,
+		      struct cufile_counts *ret)
 {
 	struct cuf_gpu_stats g;
 	uint32_t nr;
@@ -47,7 +48,7 @@ static int find(const char *buf, const uint8_t uuid[16], bool write, struct cufi
 	for (uint32_t i = 0; i < nr; i++) {
 		memcpy(&g, buf + 8 + i * sizeof(g), sizeof(g));
 		if (!memcmp(g.uuid, uuid, 16))
-			copy(&g, write, ret);
+			stats_copy(&g, write, ret);
 	}
 	return 0;
 }
@@ -58,7 +59,7 @@ static atomic_bool counting; /* by us */
  * Counting is on, or is switched on where nobody else can mind.  Not before somebody asks: with
  * libraries before 1.16 the end of the process is not safe while they count.
  */
-static int count(bool strict)
+static int stats_count(bool strict)
 {
 	struct cuf_error e;
 	int level = 0;
@@ -93,11 +94,11 @@ static int read_counters(const struct cufile_info *info, char *buf)
 	struct cuf_error e;
 	int r;
 
-	if (!layout(info->version) || !cuf.cuFileGetStatsL3 || !cuf.cuFileGetStatsLevel ||
+	if (!stats_layout(info->version) || !cuf.cuFileGetStatsL3 || !cuf.cuFileGetStatsLevel ||
 	    !cuf.cuFileSetStatsLevel || !cuf.cuFileStatsStart || !cuf.cuFileStatsStop)
 		return err_set(EOPNOTSUPP, "the counters of cuFile %d.%d are not known",
 			       info->version / 1000, info->version % 1000 / 10);
-	r = count(info->strict);
+	r = stats_count(info->strict);
 	if (r < 0)
 		return r;
 	e = cuf.cuFileGetStatsL3(buf);
@@ -115,7 +116,7 @@ int cufile_counts(const uint8_t uuid[16], bool write, struct cufile_counts *ret)
 	cufile_info(&info);
 	r = buf ? read_counters(&info, buf) : err_set(ENOMEM, "out of memory");
 	cufile_drop();
-	return r < 0 ? r : find(buf + layout(info.version), uuid, write, ret);
+	return r < 0 ? r : stats_find(buf + stats_layout(info.version), uuid, write, ret);
 }
 
 enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cufile_counts *after)

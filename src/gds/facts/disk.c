@@ -51,17 +51,17 @@ static bool is_nvme(const char *name)
 	return sscanf(name, "nvme%9un%9u%c", &a, &b, &end) == 2;
 }
 
-static void closedirp(DIR **d)
+static void disk_closedirp(DIR **d)
 {
 	if (*d)
 		(void)closedir(*d);
 }
 
 /* The n-th name in a directory that a filter likes; false when there are not so many. */
-static bool entry(const struct gds_path *dir, unsigned n, bool (*like)(const char *name),
-		  char ret[GDS_NAME_MAX])
+static bool disk_entry(const struct gds_path *dir, unsigned n, bool (*like)(const char *name),
+		       char ret[GDS_NAME_MAX])
 {
-	_cleanup_(closedirp) DIR *d = opendir(dir->s);
+	_cleanup_(disk_closedirp) DIR *d = opendir(dir->s);
 	struct dirent *e;
 
 	for (unsigned i = 0; d && i < ENTRIES_MAX && (e = readdir(d)); i++) {
@@ -88,7 +88,7 @@ static void see_head(const struct gds_look *l, const char *at, struct gds_disk *
 	struct gds_path link;
 
 	k->multipath = true;
-	if (!entry(&dir, 0, is_controller, name))
+	if (!disk_entry(&dir, 0, is_controller, name))
 		return;
 	link = gds_path(dir.s, "/%s", name);
 	if (gds_real(l->root, &link, path) < 0)
@@ -146,7 +146,7 @@ static void see_layer(const struct walk *w, const char *at)
 }
 
 /* Calls itself, at most DEPTH_MAX deep and VISITS_MAX times in all. */
-static void visit(struct walk *w, const struct gds_path *link, unsigned depth)
+static void disk_visit(struct walk *w, const struct gds_path *link, unsigned depth)
 {
 	char at[GDS_PATH_MAX], name[GDS_NAME_MAX];
 	struct gds_path p, slaves;
@@ -164,10 +164,10 @@ static void visit(struct walk *w, const struct gds_path *link, unsigned depth)
 	if (gds_exists(&p))
 		at[base_name(at) - 1 - at] = '\0';
 	slaves = gds_path(w->l->root, "%s/slaves", at);
-	for (; n < VISITS_MAX && entry(&slaves, n, any, name); n++) {
+	for (; n < VISITS_MAX && disk_entry(&slaves, n, any, name); n++) {
 		see_layer(w, at);
 		p = gds_path(slaves.s, "/%s", name);
-		visit(w, &p, depth + 1);
+		disk_visit(w, &p, depth + 1);
 	}
 	if (!n)
 		see_disk(w, at);
@@ -179,7 +179,7 @@ void gds_disks_find(struct gds_look *l)
 	struct walk w = { .l = l, .d = &l->disks };
 
 	if (major(l->dev))
-		visit(&w, &p, 0);
+		disk_visit(&w, &p, 0);
 }
 
 /* -------------------------------------------------------------------- disk */
@@ -202,7 +202,7 @@ static const char *sort_of(const char *name)
 	return "no NVMe disk";
 }
 
-static const char *cure_of(const char *name)
+static const char *disk_cure_of(const char *name)
 {
 	if (strncmp(name, "vd", 2) == 0 || strncmp(name, "xvd", 3) == 0)
 		return GOOD_DISK ", which a guest has by PCI passthrough of the drive";
@@ -223,7 +223,7 @@ static bool bad_disk(const struct gds_look *l, struct gds_fact *f)
 			gds_say(f, PST_CHECK_MISSING, 0,
 				"%s is %s, and cuFile has a direct way to "
 				"NVMe alone; %s",
-				k->name, sort_of(k->name), cure_of(k->name));
+				k->name, sort_of(k->name), disk_cure_of(k->name));
 		else if (*k->integrity)
 			gds_say(f, PST_CHECK_MISSING, 0,
 				"%s is formatted with protection information (%s); nvme format "
@@ -263,7 +263,7 @@ static void name_disks(const struct gds_disks *d, char *buf, size_t len)
 		(void)snprintf(buf + n, len - n, " and more");
 }
 
-static void no_disk(const struct gds_look *l, struct gds_fact *f)
+static void disk_no_disk(const struct gds_look *l, struct gds_fact *f)
 {
 	if (l->fs == GDS_FS_REMOTE)
 		gds_say(f, PST_CHECK_UNNEEDED, 0, "the disks of %s are those of its servers",
@@ -284,7 +284,7 @@ void gds_disk(struct gds_look *l, struct gds_fact *f)
 	char names[200];
 
 	if (!d->nr) {
-		no_disk(l, f);
+		disk_no_disk(l, f);
 		return;
 	}
 	if (bad_disk(l, f))

@@ -327,7 +327,8 @@ static bool pool(const struct gds_look *l, unsigned long long *ret)
 	return *l->pci && gds_line(&p, text, sizeof(text)) == 0 && sscanf(text, "%19llu", ret) == 1;
 }
 
-static void complete(const struct gds_look *l, const char *release, int has, struct gds_fact *f)
+static void kernel_complete(const struct gds_look *l, const char *release, int has,
+			    struct gds_fact *f)
 {
 	struct gds_path p = gds_path(l->root, "/sys/module/nvme_core/parameters/multipath");
 	unsigned long long size = 0;
@@ -385,7 +386,7 @@ static void judge_p2pdma(const struct gds_look *l, struct gds_fact *f)
 	if (k.nr)
 		gds_say(f, PST_CHECK_MISSING, 0, "%s; %s", k.found, k.cure);
 	else
-		complete(l, release, has, f);
+		kernel_complete(l, release, has, f);
 }
 
 void gds_p2pdma(struct gds_look *l, struct gds_fact *f)

@@ -48,7 +48,7 @@ static const struct {
 #define MEMORY_MAY_BE_SHARED false
 #endif
 
-static int look_at(struct gds_look *l, const char *pci)
+static int list_look_at(struct gds_look *l, const char *pci)
 {
 	if (pci && *pci && !gds_is_pci(pci))
 		return err_set(EINVAL, "\"%.32s\" is no PCI address as 0000:17:00.0 is", pci);
@@ -68,7 +68,7 @@ int gds_facts(const char *root, int fd, const char *pci, struct gds_fact ret[GDS
 {
 	struct gds_look l = { .root = root, .fd = fd };
 	struct gds_fact *nvidia_fs = NULL, *p2pdma = NULL, *f = ret;
-	int r = look_at(&l, pci);
+	int r = list_look_at(&l, pci);
 
 	if (r < 0)
 		return r;

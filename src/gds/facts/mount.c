@@ -72,7 +72,7 @@ static const struct kind *find_kind(const char *type)
 /* ------------------------------------------------------------------- mount */
 
 /* The next word; NULL at the end. */
-static char *word(char **line)
+static char *mount_word(char **line)
 {
 	char *w = *line, *end;
 
@@ -86,7 +86,7 @@ static char *word(char **line)
 }
 
 /* As the kernel writes blanks and the like: "\040". */
-static void unescape(char *s)
+static void mount_unescape(char *s)
 {
 	char *to = s;
 
@@ -102,9 +102,9 @@ static void unescape(char *s)
 	*to = '\0';
 }
 
-static void take(char *to, size_t len, char *from)
+static void mount_take(char *to, size_t len, char *from)
 {
-	unescape(from);
+	mount_unescape(from);
 	gds_copy(to, len, from);
 }
 
@@ -119,14 +119,14 @@ bool gds_mount_parse(char *line, struct gds_mount *ret)
 		return false;
 	*tail = '\0';
 	tail += 3;
-	id = word(&line);
-	(void)word(&line); /* of the mount it is on */
-	dev = word(&line);
-	(void)word(&line); /* the mounted folder of the file system */
-	where = word(&line);
-	type = word(&tail);
-	source = word(&tail);
-	options = word(&tail);
+	id = mount_word(&line);
+	(void)mount_word(&line); /* of the mount it is on */
+	dev = mount_word(&line);
+	(void)mount_word(&line); /* the mounted folder of the file system */
+	where = mount_word(&line);
+	type = mount_word(&tail);
+	source = mount_word(&tail);
+	options = mount_word(&tail);
 	if (!id || !dev || !where || !type || !source || !options)
 		return false;
 	number = strtoul(id, &stop, 10);
@@ -136,9 +136,9 @@ bool gds_mount_parse(char *line, struct gds_mount *ret)
 	(void)memset(ret, 0, sizeof(*ret));
 	ret->id = number;
 	ret->dev = makedev(major, minor);
-	take(ret->type, sizeof(ret->type), type);
-	take(ret->source, sizeof(ret->source), source);
-	take(ret->where, sizeof(ret->where), where);
+	mount_take(ret->type, sizeof(ret->type), type);
+	mount_take(ret->source, sizeof(ret->source), source);
+	mount_take(ret->where, sizeof(ret->where), where);
 	gds_copy(ret->options, sizeof(ret->options), options);
 	ret->found = true;
 	return true;

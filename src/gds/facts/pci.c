@@ -22,20 +22,20 @@
 
 /* --------------------------------------------------------------- addresses */
 
-static unsigned hex(const char *s)
+static unsigned pci_hex(const char *s)
 {
 	return (unsigned)strspn(s, "0123456789abcdefABCDEF");
 }
 
 bool gds_is_pci(const char *s)
 {
-	unsigned n = hex(s);
+	unsigned n = pci_hex(s);
 
 	if (n < 4 || n > 8 || s[n] != ':')
 		return false;
 	s += n + 1;
-	return hex(s) == 2 && s[2] == ':' && hex(s + 3) == 2 && s[5] == '.' && s[6] >= '0' &&
-	       s[6] <= '7' && !s[7];
+	return pci_hex(s) == 2 && s[2] == ':' && pci_hex(s + 3) == 2 && s[5] == '.' &&
+	       s[6] >= '0' && s[6] <= '7' && !s[7];
 }
 
 /* Takes the next component of a path; false at its end. */
@@ -113,7 +113,7 @@ static bool has_pci(const struct gds_disks *d)
 	return false;
 }
 
-static void no_disk(const struct gds_look *l, struct gds_fact *f)
+static void pci_no_disk(const struct gds_look *l, struct gds_fact *f)
 {
 	if (l->disks.nr)
 		gds_say(f, PST_CHECK_UNKNOWN, 0, "%s has no PCI address", l->disks.list[0].name);
@@ -123,7 +123,7 @@ static void no_disk(const struct gds_look *l, struct gds_fact *f)
 
 /* --------------------------------------------------------------------- gpu */
 
-static void bound(const struct gds_look *l, struct gds_fact *f)
+static void pci_bound(const struct gds_look *l, struct gds_fact *f)
 {
 	struct gds_path p = gds_path(l->root, "/sys/bus/pci/devices/%s/driver", l->pci);
 	char driver[GDS_PATH_MAX];
@@ -165,7 +165,7 @@ void gds_gpu(struct gds_look *l, struct gds_fact *f)
 			"the PCI device %s is of vendor %s, not of NVIDIA; see lspci -D -d 10de:",
 			l->pci, vendor);
 	else
-		bound(l, f);
+		pci_bound(l, f);
 }
 
 /* ------------------------------------------------------------------- iommu */
@@ -214,7 +214,7 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 		identity |= *type != '\0';
 	}
 	if (!n)
-		no_disk(l, f);
+		pci_no_disk(l, f);
 	else
 		gds_say(f, PST_CHECK_OK, 0,
 			identity ? "the IOMMU leaves addresses as they are (%s%s)"
@@ -224,7 +224,7 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 
 /* --------------------------------------------------------------------- acs */
 
-static unsigned word_at(const uint8_t *p)
+static unsigned pci_word_at(const uint8_t *p)
 {
 	return p[0] | (unsigned)p[1] << 8;
 }
@@ -237,10 +237,10 @@ int gds_acs_redirects(const uint8_t *config, size_t len)
 		return -EACCES;
 	/* The list may be a loop: each capability takes 8 bytes or more. */
 	for (unsigned i = 0; i < GDS_CONFIG_MAX / 8 && at >= EXTENDED && at + 4 <= len; i++) {
-		unsigned id = word_at(config + at), rest = word_at(config + at + 2);
+		unsigned id = pci_word_at(config + at), rest = pci_word_at(config + at + 2);
 
 		if (id == PCI_EXT_CAP_ID_ACS && at + PCI_ACS_CTRL + 2 <= len)
-			return (word_at(config + at + PCI_ACS_CTRL) & REDIRECTS) != 0;
+			return (pci_word_at(config + at + PCI_ACS_CTRL) & REDIRECTS) != 0;
 		at = rest >> 4 & ~3u;
 	}
 	return 0;
@@ -302,7 +302,7 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 	const char *unplaced = l->pci;
 
 	if (!has_pci(&l->disks)) {
-		no_disk(l, f);
+		pci_no_disk(l, f);
 		return;
 	}
 	if (gpu.nr)
@@ -342,7 +342,7 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 
 /* ---------------------------------------------------------------- distance */
 
-static int node_of(const struct gds_look *l, const char *pci)
+static int pci_node_of(const struct gds_look *l, const char *pci)
 {
 	struct gds_path p = gds_path(l->root, "/sys/bus/pci/devices/%s/numa_node", pci);
 	char text[16];
@@ -357,7 +357,7 @@ static bool far(const struct gds_look *l, const struct gds_disk *k, const struct
 {
 	struct chain disk = chain_of(l, k->pci);
 	unsigned n = shared(gpu, &disk);
-	int a = node_of(l, l->pci), b = node_of(l, k->pci);
+	int a = pci_node_of(l, l->pci), b = pci_node_of(l, k->pci);
 
 	if (!gpu->nr || !disk.nr)
 		gds_say(f, PST_CHECK_UNKNOWN, 0, "the place of %s on PCI is not known",
@@ -385,7 +385,7 @@ void gds_distance(struct gds_look *l, struct gds_fact *f)
 	struct chain gpu = chain_of(l, l->pci);
 
 	if (!has_pci(&l->disks)) {
-		no_disk(l, f);
+		pci_no_disk(l, f);
 		return;
 	}
 	for (unsigned i = 0; i < l->disks.nr; i++)

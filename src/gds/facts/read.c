@@ -77,7 +77,7 @@ void gds_copy(char *buf, size_t len, const char *text)
 	(void)snprintf(buf, len, "%s", text);
 }
 
-static void fclosep(FILE **f)
+static void facts_fclosep(FILE **f)
 {
 	if (*f)
 		(void)fclose(*f);
@@ -86,7 +86,7 @@ static void fclosep(FILE **f)
 int gds_each_line(const struct gds_path *p, bool (*fn)(char *line, void *arg), void *arg)
 {
 	_cleanup_(closep) int fd = open_regular(p);
-	_cleanup_(fclosep) FILE *file = NULL;
+	_cleanup_(facts_fclosep) FILE *file = NULL;
 	char line[LINE_MAX_LEN];
 	bool within = false; /* a line that was too long */
 	uint64_t total = 0;

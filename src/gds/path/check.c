@@ -36,7 +36,7 @@ struct tried {
 	struct cufile_verdict v;
 };
 
-static struct gds_fact *add(struct gds_fact *all, int *nr, const char *name)
+static struct gds_fact *check_add(struct gds_fact *all, int *nr, const char *name)
 {
 	struct gds_fact *f = &all[(*nr)++];
 
@@ -73,7 +73,7 @@ static void check_library(struct gds_fact *f, const struct tried *t)
 /* ------------------------------------------------------------------- trial */
 
 /* A cure for errors whose sentence has none. */
-static const char *cure_of(int err)
+static const char *check_cure_of(int err)
 {
 	switch (-err) {
 	case EILSEQ:
@@ -99,16 +99,16 @@ static const char *cure_of(int err)
 	}
 }
 
-static void bad(struct gds_fact *f, int state, int err, const char *text)
+static void check_bad(struct gds_fact *f, int state, int err, const char *text)
 {
 	bool has_cure = strstr(text, "; ") != NULL;
 
 	gds_say(f, state, -err, "%.250s%s%s", text, has_cure ? "" : "; ",
-		has_cure ? "" : cure_of(err));
+		has_cure ? "" : check_cure_of(err));
 }
 
 /* Did it fail because of the machine, or could it not be made? */
-static int state_of(int err)
+static int check_state_of(int err)
 {
 	return err == -ETIMEDOUT || err == -EIO ? PST_CHECK_MISSING : PST_CHECK_UNKNOWN;
 }
@@ -118,13 +118,13 @@ static void check_trial(struct gds_fact *f, const struct tried *t)
 	const struct cufile_verdict *v = &t->v;
 
 	if (t->err < 0)
-		bad(f, state_of(t->err), t->err, t->why);
+		check_bad(f, check_state_of(t->err), t->err, t->why);
 	else if (v->err < 0)
-		bad(f, PST_CHECK_MISSING, v->err, v->text);
+		check_bad(f, PST_CHECK_MISSING, v->err, v->text);
 	else if (v->mode == CUFILE_MODE_COMPAT)
-		bad(f, PST_CHECK_MISSING, -EOPNOTSUPP, v->text);
+		check_bad(f, PST_CHECK_MISSING, -EOPNOTSUPP, v->text);
 	else if (v->mode == CUFILE_MODE_UNKNOWN)
-		bad(f, PST_CHECK_UNKNOWN, 0, v->text);
+		check_bad(f, PST_CHECK_UNKNOWN, 0, v->text);
 	else if (v->mode == CUFILE_MODE_NVFS)
 		gds_say(f, PST_CHECK_OK, 0,
 			"%llu bytes came directly, by nvidia-fs %u.%u, and were right",
@@ -172,8 +172,8 @@ static int try_it(int fd, const struct pst_device *dev, uint64_t deadline_ns, st
  * Return: how many checks; -EINVAL for a trial of what has no bytes, or without a device; -errno
  * when fd cannot be looked at.
  */
-static int check(int fd, const struct pst_device *dev, uint64_t trial_deadline_ns,
-		 struct gds_fact ret[GDS_CHECKS_MAX])
+static int check_add_one(int fd, const struct pst_device *dev, uint64_t trial_deadline_ns,
+			 struct gds_fact ret[GDS_CHECKS_MAX])
 {
 	struct gds_fact facts[GDS_FACTS_MAX];
 	struct tried t = { .was = false };
@@ -187,18 +187,18 @@ static int check(int fd, const struct pst_device *dev, uint64_t trial_deadline_n
 	/* The library stands behind the GPU, and before the facts of the kernel. */
 	if (n && !strcmp(facts[0].name, "gpu"))
 		ret[nr++] = facts[at++];
-	check_library(add(ret, &nr, "library"), &t);
+	check_library(check_add(ret, &nr, "library"), &t);
 	while (at < n)
 		ret[nr++] = facts[at++];
 	if (t.was)
-		check_trial(add(ret, &nr, "trial"), &t);
+		check_trial(check_add(ret, &nr, "trial"), &t);
 	return nr;
 }
 
 /* ------------------------------------------------------------------- topic */
 
 /* NULL is no device. */
-static int find_gpu(const char *name, struct pst_device *ret)
+static int check_find_gpu(const char *name, struct pst_device *ret)
 {
 	const struct mem_ops *ops;
 	unsigned idx;
@@ -212,12 +212,12 @@ static int find_gpu(const char *name, struct pst_device *ret)
 	return 0;
 }
 
-static bool may_open(const struct stat *st)
+static bool check_may_open(const struct stat *st)
 {
 	return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) || S_ISDIR(st->st_mode);
 }
 
-static int refuse(const char *path)
+static int check_refuse(const char *path)
 {
 	return err_set(ENXIO, "%s is neither a regular file, a block device nor a directory", path);
 }
@@ -235,13 +235,13 @@ static int open_path(const char *path)
 			       path, path);
 	if (stat(path, &st) < 0)
 		return err_set(errno, "%s cannot be looked at: %s", path, err_name(errno));
-	if (!may_open(&st))
-		return refuse(path);
+	if (!check_may_open(&st))
+		return check_refuse(path);
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(errno, "%s cannot be opened for reading: %s", path, err_name(errno));
 	/* Another file may have taken the name meanwhile. */
-	return may_open(&st) ? TAKE_FD(fd) : refuse(path);
+	return check_may_open(&st) ? TAKE_FD(fd) : check_refuse(path);
 }
 
 static int check_topic(const struct pst_check_opts *o, struct pst_check *ret)
@@ -253,14 +253,14 @@ static int check_topic(const struct pst_check_opts *o, struct pst_check *ret)
 
 	if (!o->path)
 		return err_set(EINVAL, "no path is given");
-	r = o->device ? find_gpu(o->device, &dev) : 0;
+	r = o->device ? check_find_gpu(o->device, &dev) : 0;
 	if (r < 0)
 		return r;
 	fd = open_path(o->path);
 	if (fd < 0)
 		return fd;
-	r = check(fd, o->device ? &dev : NULL, o->flags & PST_CHECK_TRIAL ? now_ns() + TRIAL_NS : 0,
-		  facts);
+	r = check_add_one(fd, o->device ? &dev : NULL,
+			  o->flags & PST_CHECK_TRIAL ? now_ns() + TRIAL_NS : 0, facts);
 	for (int i = 0; i < r; i++) {
 		ret[i] = (struct pst_check){ .sz = sizeof(ret[i]),
 					     .state = (uint32_t)facts[i].state,

@@ -117,7 +117,7 @@ struct question {
 };
 
 /* err is positive; the sentence of it has just been kept. */
-static void answer(struct gds_route *route, enum gds_state state, int err)
+static void gds_answer(struct gds_route *route, enum gds_state state, int err)
 {
 	if (!gds_route_answer(route, state, err, now_ns()))
 		return;
@@ -151,14 +151,14 @@ static int in_turn(int (*fn)(void))
 	return r;
 }
 
-static void file_freep(struct file **f)
+static void gds_file_freep(struct file **f)
 {
 	file_free(*f);
 }
 
-static int probe(const struct question *q)
+static int gds_probe(const struct question *q)
 {
-	_cleanup_(file_freep) struct file *file = NULL;
+	_cleanup_(gds_file_freep) struct file *file = NULL;
 	struct gds_route *route = q->route;
 	struct cufile_verdict v;
 	int r = in_turn(cufile_check);
@@ -182,12 +182,12 @@ static int probe(const struct question *q)
 static void ask_run(struct work *work)
 {
 	struct question *q = container_of(work, struct question, work);
-	int r = probe(q);
+	int r = gds_probe(q);
 
 	/* Opened here, so that no request has to wait for it. */
 	if (r == 0)
 		r = in_turn(cufile_open);
-	answer(q->route, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
+	gds_answer(q->route, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
 	closep(&q->fd);
 	free(q);
 }
@@ -219,7 +219,7 @@ static void ask_start(struct gds_route *route, const struct file *file)
 	int r = ask_begin(route, file);
 
 	if (r < 0)
-		answer(route, GDS_UNKNOWN, -r);
+		gds_answer(route, GDS_UNKNOWN, -r);
 }
 
 /* Why the route cannot be found out with this file: a positive errno, or 0. */
@@ -234,7 +234,7 @@ static int lacks(const struct pst_file *f)
 }
 
 /* Why the route is not used, a positive errno.  If it is time, a thread begins to find out. */
-static int ask(struct gds_route *route, const struct pst_file *f, int err)
+static int gds_ask(struct gds_route *route, const struct pst_file *f, int err)
 {
 	uint64_t now = now_ns();
 	int lack = gds_route_may_ask(route, now) ? lacks(f) : 0;
@@ -248,7 +248,7 @@ static int ask(struct gds_route *route, const struct pst_file *f, int err)
 
 /* --------------------------------------------------------------------- why */
 
-static enum pst_why no_gds(int err, int *ret_detail)
+static enum pst_why gds_is_missing(int err, int *ret_detail)
 {
 	*ret_detail = err;
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
@@ -284,7 +284,7 @@ static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m
 	if (mem_ops_of(m)->kind != PST_KIND_CUDA)
 		return PST_WHY_NO_DEVICE;
 	if (gate())
-		return no_gds(gate(), ret_detail);
+		return gds_is_missing(gate(), ret_detail);
 	if (!file_local(f->file))
 		return PST_WHY_NO_PROVIDER;
 	if (!(f->file->caps & FILE_DIRECT)) {
@@ -293,12 +293,12 @@ static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m
 	}
 	route = route_of(f, m);
 	if (!route)
-		return no_gds(ENOMEM, ret_detail);
+		return gds_is_missing(ENOMEM, ret_detail);
 	*ret_route = route;
 	err = gds_route_err(route);
 	if (err)
-		return no_gds(ask(route, f, err), ret_detail);
-	return no_gds(misfit(route, f, m, dir), ret_detail);
+		return gds_is_missing(gds_ask(route, f, err), ret_detail);
+	return gds_is_missing(misfit(route, f, m, dir), ret_detail);
 }
 
 static enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
@@ -350,7 +350,7 @@ static bool is_cold(const struct req *r, const struct piece *pc)
 	       file_resident(req_file(r), pc->file_off, MIN(pc->len, LOOK_LEN)) <= 0;
 }
 
-static void take(struct req *r, struct gds_route *route)
+static void gds_take(struct req *r, struct gds_route *route)
 {
 	req_plan(r)->pieces_by = route;
 	req_plan(r)->pieces = &gds_pieces;
@@ -367,7 +367,7 @@ static void take_if_better(struct req *r, struct gds_route *route)
 	while (next_long(&c, &left, &pc)) {
 		if (gds_fit(r, &pc, &skip)) {
 			if (is_cold(r, &pc))
-				take(r, route);
+				gds_take(r, route);
 			return;
 		}
 		if (!odd.len && gds_only_odd(r, &pc))
@@ -403,7 +403,7 @@ static bool fits_wholly(const struct req *r)
 	return true;
 }
 
-static int refuse(struct req *r, uint32_t why, int detail)
+static int gds_refuse(struct req *r, uint32_t why, int detail)
 {
 	char text[256];
 
@@ -412,7 +412,7 @@ static int refuse(struct req *r, uint32_t why, int detail)
 		       pst_why_text(why, detail, text, sizeof(text)));
 }
 
-static int choose_listed(struct req *r)
+static int gds_choose_listed(struct req *r)
 {
 	bool only = !req_plan(r)->staged || (r->io.flags & PST_IO_STRICT);
 	struct gds_route *route = NULL;
@@ -423,7 +423,7 @@ static int choose_listed(struct req *r)
 		     : find_route(r->io.file, req_mem(r), r->io.op, &route, &detail);
 	if (why == PST_WHY_NONE && !fits_wholly(r)) {
 		if (only)
-			return refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
+			return gds_refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 		req_reason(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 	}
 	if (req_plan(r)->unaligned) {
@@ -431,11 +431,11 @@ static int choose_listed(struct req *r)
 		return 0;
 	}
 	if (why == PST_WHY_NONE) {
-		take(r, route);
+		gds_take(r, route);
 		return 0;
 	}
 	if (only)
-		return refuse(r, why, detail);
+		return gds_refuse(r, why, detail);
 	req_reason(r, why, detail);
 	req_plan(r)->dev = PST_PATH_STAGED;
 	return 0;
@@ -450,7 +450,7 @@ static int gds_choose(struct req *r)
 	if (!req_plan(r)->dev)
 		return 0;
 	if (req_plan(r)->dev == PST_PATH_GDS)
-		return choose_listed(r);
+		return gds_choose_listed(r);
 	if (r->io.policy || mem_ops_of(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
 	    not_served(r) || req_plan(r)->unaligned || !path_direct.wanted(r) || !worth_it(r))
 		return 0;

@@ -139,7 +139,7 @@ static void job_failed(struct gds_job *j, uint32_t why, int detail)
 	j->t.detail = detail;
 }
 
-static enum proof_dir direction(const struct gds_job *j)
+static enum proof_dir move_direction(const struct gds_job *j)
 {
 	return j->t.req->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
 }
@@ -148,7 +148,7 @@ static enum proof_dir direction(const struct gds_job *j)
 static void job_prove(struct gds_job *j, struct cufile_file *cf)
 {
 	_cleanup_(freep) char *buf = malloc(3 * PROOF_MAX);
-	enum proof_dir dir = direction(j);
+	enum proof_dir dir = move_direction(j);
 	int r = buf ? same_bytes(j, cf, buf) : -ENOMEM;
 
 	if (r > 0) {
@@ -169,7 +169,7 @@ struct call {
 	int64_t res;
 };
 
-static int call_run(void *arg)
+static int move_call_run(void *arg)
 {
 	struct call *c = arg;
 
@@ -182,7 +182,7 @@ static int call_run(void *arg)
  * description once that a write back failed.  So this opens a description of its own, and the
  * file's, which may be the program's too, still has the error for its next fsync().
  */
-static int flush(const struct file *file, uint64_t off, uint64_t len)
+static int move_flush(const struct file *file, uint64_t off, uint64_t len)
 {
 	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 			     SYNC_FILE_RANGE_WAIT_AFTER;
@@ -199,7 +199,7 @@ static int flush(const struct file *file, uint64_t off, uint64_t len)
 	return 0;
 }
 
-static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
+static int64_t move_transfer(struct gds_job *j, struct cufile_file *cf)
 {
 	const struct pst_mem *m = req_mem(j->t.req);
 	bool write = j->t.req->io.op == PST_OP_WRITE;
@@ -217,7 +217,7 @@ static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
 	if (j->route->mode != CUFILE_MODE_NVFS)
 		c.io.flags |= CUFILE_IO_SHARE;
 	if (r == 0)
-		r = mem_within(m->region->alloc, call_run, &c);
+		r = mem_within(m->region->alloc, move_call_run, &c);
 	return r < 0 ? r : c.res;
 }
 
@@ -231,9 +231,9 @@ static int move_again(struct gds_job *j, struct cufile_file *cf)
 	if (write && !writers_direct(file->writers))
 		return -EAGAIN;
 	if (!write)
-		n = flush(file, j->t.pc.file_off, j->t.pc.len);
+		n = move_flush(file, j->t.pc.file_off, j->t.pc.len);
 	if (n == 0)
-		n = transfer(j, cf);
+		n = move_transfer(j, cf);
 	if (write)
 		writers_direct_done(file->writers);
 	if (n < 0)
@@ -281,7 +281,7 @@ static void blame(struct gds_job *j, int err)
 
 /* True if a transfer ended at the end of the file: as it is now, or as it was before, because files
  * grow.  Nothing else makes a transfer short. */
-static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
+static bool move_is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 {
 	uint64_t end = j->t.pc.file_off + got, size;
 
@@ -315,7 +315,7 @@ static void job_move(struct gds_job *j)
 	while (soon(j, n));
 	if (n == 0 && j->t.req->io.op == PST_OP_READ) {
 		(void)file_size(req_file(j->t.req), &before_size);
-		n = flush(req_file(j->t.req), j->t.pc.file_off, j->t.pc.len);
+		n = move_flush(req_file(j->t.req), j->t.pc.file_off, j->t.pc.len);
 		if (n < 0)
 			gds_file_failed(j->t.req->io.file, (int)n);
 	}
@@ -329,14 +329,14 @@ static void job_move(struct gds_job *j)
 		job_failed(j, PST_WHY_MIXED, 0);
 		return;
 	}
-	unproven = !j->route->good[direction(j)];
+	unproven = !j->route->good[move_direction(j)];
 	counted = (unproven || fresh) && read_counts(j, &before);
 	do
-		n = transfer(j, cf);
+		n = move_transfer(j, cf);
 	while (soon(j, n));
 	if (write)
 		writers_direct_done(req_file(j->t.req)->writers);
-	if (n >= 0 && (uint64_t)n < j->t.pc.len && !is_end(j, (uint64_t)n, before_size))
+	if (n >= 0 && (uint64_t)n < j->t.pc.len && !move_is_end(j, (uint64_t)n, before_size))
 		n = err_set(EIO, "cuFile moved %" PRIi64 " bytes of %" PRIu64, n, j->t.pc.len);
 	if (n < 0) {
 		log_debug("a piece is staged: %s", err_text());
@@ -431,7 +431,7 @@ static int job_begin(struct gds_job *j)
 	return r;
 }
 
-static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t len)
+static struct gds_job *move_job_new(struct req *r, const struct piece *pc, uint64_t len)
 {
 	const struct pst_mem *m = req_mem(r);
 	struct gds_job *j = calloc(1, sizeof(*j));
@@ -468,7 +468,7 @@ static int gds_start(struct req *r, const struct piece *pc, uint64_t len, struct
 
 	if (err)
 		return err;
-	j = job_new(r, pc, MIN(len, longest(r)));
+	j = move_job_new(r, pc, MIN(len, longest(r)));
 	if (!j)
 		return -ENOMEM;
 	err = job_begin(j);

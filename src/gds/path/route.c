@@ -25,12 +25,12 @@
 #define ERR_AT 2
 #define TIME_AT 16
 
-static uint64_t word_of(enum gds_state state, int err, uint64_t ms)
+static uint64_t route_word_of(enum gds_state state, int err, uint64_t ms)
 {
 	return ms << TIME_AT | (uint64_t)(uint32_t)err << ERR_AT | (uint64_t)state;
 }
 
-static enum gds_state state_of(uint64_t word)
+static enum gds_state route_state_of(uint64_t word)
 {
 	return (enum gds_state)(word & ((1u << ERR_AT) - 1));
 }
@@ -41,15 +41,15 @@ static int err_of(uint64_t word)
 }
 
 /* ASKING: when it began.  UNKNOWN: it is not to be asked before. */
-static uint64_t time_of(uint64_t word)
+static uint64_t route_time_of(uint64_t word)
 {
 	return word >> TIME_AT;
 }
 
 /* 0, or the positive errno why the route is not used; a new route is all zero. */
-static int say(uint64_t word)
+static int route_say(uint64_t word)
 {
-	if (state_of(word) == GDS_GOOD)
+	if (route_state_of(word) == GDS_GOOD)
 		return 0;
 	return err_of(word) ? err_of(word) : EAGAIN;
 }
@@ -61,7 +61,7 @@ static uint64_t to_ms(uint64_t ns)
 
 static bool may_ask(uint64_t word, uint64_t now)
 {
-	return state_of(word) == GDS_UNKNOWN && to_ms(now) >= time_of(word);
+	return route_state_of(word) == GDS_UNKNOWN && to_ms(now) >= route_time_of(word);
 }
 
 bool gds_route_may_ask(const struct gds_route *route, uint64_t now)
@@ -75,15 +75,15 @@ bool gds_route_ask(struct gds_route *route, uint64_t now)
 
 	return may_ask(was, now) &&
 	       atomic_compare_exchange_strong(&route->word, &was,
-					      word_of(GDS_ASKING, EAGAIN, to_ms(now)));
+					      route_word_of(GDS_ASKING, EAGAIN, to_ms(now)));
 }
 
 bool gds_route_answer(struct gds_route *route, enum gds_state state, int err, uint64_t now)
 {
 	uint64_t was = atomic_load(&route->word);
-	uint64_t next = word_of(state, err, state == GDS_UNKNOWN ? to_ms(now) + AGAIN_MS : 0);
+	uint64_t next = route_word_of(state, err, state == GDS_UNKNOWN ? to_ms(now) + AGAIN_MS : 0);
 
-	return state_of(was) == GDS_ASKING &&
+	return route_state_of(was) == GDS_ASKING &&
 	       atomic_compare_exchange_strong(&route->word, &was, next);
 }
 
@@ -92,20 +92,21 @@ int gds_route_look(struct gds_route *route, uint64_t now)
 	uint64_t word = atomic_load(&route->word);
 
 	/* It may have begun after now was read: nothing is subtracted. */
-	if (state_of(word) == GDS_ASKING && to_ms(now) > time_of(word) + ASKING_MS &&
-	    atomic_compare_exchange_strong(&route->word, &word, word_of(GDS_BAD, ETIMEDOUT, 0))) {
+	if (route_state_of(word) == GDS_ASKING && to_ms(now) > route_time_of(word) + ASKING_MS &&
+	    atomic_compare_exchange_strong(&route->word, &word,
+					   route_word_of(GDS_BAD, ETIMEDOUT, 0))) {
 		log_warn("cuFile is not used between device %u and files of %u:%u: it hangs",
 			 route->device, major(route->dev), minor(route->dev));
 		return ETIMEDOUT;
 	}
-	return say(word);
+	return route_say(word);
 }
 
 int gds_route_err(struct gds_route *route)
 {
 	uint64_t word = atomic_load(&route->word);
 
-	return likely(state_of(word) == GDS_GOOD) ? 0 : gds_route_look(route, now_ns());
+	return likely(route_state_of(word) == GDS_GOOD) ? 0 : gds_route_look(route, now_ns());
 }
 
 void gds_disable(struct gds_route *route, int err)
@@ -113,8 +114,8 @@ void gds_disable(struct gds_route *route, int err)
 	uint64_t was = atomic_load(&route->word);
 
 	/* The first reason stays. */
-	if (state_of(was) == GDS_GOOD &&
-	    atomic_compare_exchange_strong(&route->word, &was, word_of(GDS_BAD, err, 0)))
+	if (route_state_of(was) == GDS_GOOD &&
+	    atomic_compare_exchange_strong(&route->word, &was, route_word_of(GDS_BAD, err, 0)))
 		log_warn("cuFile is not used between device %u and files of %u:%u any more: %s",
 			 route->device, major(route->dev), minor(route->dev), err_name(err));
 }
