@@ -179,7 +179,7 @@ struct pst_mem *pst_mem_free(struct pst_mem *mem)
 /* Wait until no request of any queue uses an object. */
 static int drain(const struct object *obj, const char *what, uint64_t deadline_ns)
 {
-	uint64_t nap = 20000;
+	uint64_t pause = 20000;
 
 	for (;;) {
 		unsigned nr = registry_uses(obj);
@@ -191,9 +191,9 @@ static int drain(const struct object *obj, const char *what, uint64_t deadline_n
 		now = now_ns();
 		if (deadline_ns <= now)
 			return err_set(EBUSY, "%u requests may still use the %s", nr, what);
-		ts = (struct timespec){ .tv_nsec = (long)MIN(nap, deadline_ns - now) };
+		ts = (struct timespec){ .tv_nsec = (long)MIN(pause, deadline_ns - now) };
 		(void)nanosleep(&ts, NULL);
-		nap = MIN(2 * nap, NSEC_PER_MSEC);
+		pause = MIN(2 * pause, NSEC_PER_MSEC);
 	}
 }
 

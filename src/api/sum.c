@@ -20,7 +20,7 @@
 #define RATE_MIN (10 * 1000 * 1000u) /* bytes a second that a call is given time for */
 #define TIMEOUT_NS (300 * NSEC_PER_SEC)
 #define SPIN_NS 50000u /* most devices need less for a few MiB */
-#define NAP_NS 50000u
+#define PAUSE_NS 50000u
 
 /* One call, and the device that it has ranges for at the moment. */
 struct call {
@@ -88,7 +88,7 @@ static int wait_until(int (*ask)(struct call *c, void *arg), struct call *c, voi
 		if (now >= c->deadline)
 			return 0;
 		if (now - start > SPIN_NS) {
-			const struct timespec ts = { .tv_nsec = NAP_NS };
+			const struct timespec ts = { .tv_nsec = PAUSE_NS };
 
 			(void)nanosleep(&ts, NULL);
 		}

@@ -161,12 +161,12 @@ static int take_text(struct asked *a)
 /* One that hangs in the kernel is left to whoever takes orphans. */
 static void end_program(pid_t pid)
 {
-	const struct timespec nap = { .tv_nsec = 500000 };
+	const struct timespec pause = { .tv_nsec = 500000 };
 	uint64_t until = now_ns() + END_NS;
 
 	(void)kill(pid, SIGKILL);
 	while (waitpid(pid, NULL, __WALL | WNOHANG) == 0 && now_ns() < until)
-		(void)nanosleep(&nap, NULL);
+		(void)nanosleep(&pause, NULL);
 }
 
 static int start_program(struct asked *a, pid_t *ret_pid)

@@ -200,7 +200,7 @@ static int runner_new(struct runner **ret)
 }
 
 /* Under the lock. */
-static int hand_out(struct work *w, const char *name, bool wait)
+static int dispatch(struct work *w, const char *name, bool wait)
 {
 	struct runner *to = NULL;
 	int r = 0;
@@ -235,7 +235,7 @@ int work_spawn(struct work *w, const char *name, bool wait)
 	int r;
 
 	pthread_mutex_lock(&runners.lock);
-	r = hand_out(w, name, wait);
+	r = dispatch(w, name, wait);
 	pthread_mutex_unlock(&runners.lock);
 	return r;
 }
@@ -283,7 +283,7 @@ int work_call(void (*fn)(void *arg), void *arg, const char *name, uint64_t timeo
 	c->arg = arg;
 	cond_init_monotonic(&c->ended);
 	pthread_mutex_lock(&runners.lock);
-	r = hand_out(&c->work, name, false);
+	r = dispatch(&c->work, name, false);
 	while (r == 0 && !c->done && work_wait_until(&c->ended, until))
 		;
 	c->left = r == 0 && !c->done;

@@ -273,13 +273,13 @@ static _noinline_ int uring_start(struct uring_ctx *ctx, struct io_op *op, bool 
 		io_fifo_push(&ctx->inline_reads, op);
 		return 0;
 	}
-	if (!ctx->lone && does_not_wait(op) && !io_uring_sq_ready(&ctx->ring)) {
+	if (!ctx->single && does_not_wait(op) && !io_uring_sq_ready(&ctx->ring)) {
 		op->res = ask;
-		ctx->lone = op;
+		ctx->single = op;
 		return 0;
 	}
-	if (ctx->lone && into_ring(ctx, ctx->lone, (uint64_t)ctx->lone->res, false) == 0)
-		ctx->lone = NULL;
+	if (ctx->single && into_ring(ctx, ctx->single, (uint64_t)ctx->single->res, false) == 0)
+		ctx->single = NULL;
 	return into_ring(ctx, op, (uint64_t)ask, may_wait);
 }
 
@@ -288,7 +288,7 @@ static inline bool uring_is_plain(const struct uring_ctx *ctx, const struct io_o
 {
 	const struct local_file *f = local_of(op->file);
 
-	return likely(!fault_active && !ctx->lone && !io_op_is_sync(op)) &&
+	return likely(!fault_active && !ctx->single && !io_op_is_sync(op)) &&
 	       likely(!(op->file->caps & (FILE_RESIDENT | FILE_MAY_HANG))) &&
 	       likely(f->idx < ctx->nr_files && ctx->file_gen[f->idx] == f->gen) &&
 	       likely(!(op->flags & IO_OP_NOWAIT) || io_uring_sq_ready(&ctx->ring));
@@ -356,8 +356,8 @@ int uring_flush(struct io_ctx *base)
 	struct uring_ctx *ctx = uring_ctx_of(base);
 	int r;
 
-	if (ctx->lone)
-		read_inline(ctx, TAKE_PTR(ctx->lone), RWF_NOWAIT);
+	if (ctx->single)
+		read_inline(ctx, TAKE_PTR(ctx->single), RWF_NOWAIT);
 	while (unlikely(ctx->inline_reads.head))
 		read_inline(ctx, io_fifo_pop(&ctx->inline_reads), 0);
 	r = uring_submit(ctx);
@@ -493,9 +493,9 @@ void uring_cancel(struct io_ctx *base, struct io_op *op)
 	if (op->canceled)
 		return;
 	io_op_set_canceled(op);
-	if (ctx->lone == op || io_fifo_remove(&ctx->inline_reads, op)) {
-		if (ctx->lone == op)
-			ctx->lone = NULL;
+	if (ctx->single == op || io_fifo_remove(&ctx->inline_reads, op)) {
+		if (ctx->single == op)
+			ctx->single = NULL;
 		uring_push_done(ctx, op, -ECANCELED);
 		return;
 	}

@@ -22,7 +22,7 @@ struct uring_ctx {
 	struct io_ctx base;
 	struct io_ctx *threads; /* that have taken over, or NULL */
 	struct io_uring ring;
-	struct io_op *lone;          /* a read that may not wait, if it is the only one */
+	struct io_op *single;        /* a read that may not wait, if it is the only one */
 	struct io_fifo inline_reads; /* to be read by flush(): files in memory */
 	struct io_fifo done;         /* ended without the ring; res holds the raw result */
 	unsigned nr_done;

@@ -116,7 +116,7 @@ static void uring_ctx_free(struct io_ctx *base)
 static int wait_for_threads(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 {
 	uint64_t soon = now_ns() + NSEC_PER_MSEC;
-	const struct timespec nap = { .tv_nsec = (long)NSEC_PER_MSEC };
+	const struct timespec pause = { .tv_nsec = (long)NSEC_PER_MSEC };
 	int r;
 
 	if (!uring_nr_taken(ctx))
@@ -124,7 +124,7 @@ static int wait_for_threads(struct uring_ctx *ctx, unsigned min, uint64_t deadli
 	if (deadline_ns <= soon)
 		return threads_backend.wait(ctx->threads, 1, deadline_ns);
 	if (!ctx->threads->nr_ops)
-		return nanosleep(&nap, NULL) < 0 ? -errno : 0;
+		return nanosleep(&pause, NULL) < 0 ? -errno : 0;
 	r = threads_backend.wait(ctx->threads, 1, soon);
 	return r == -ETIMEDOUT ? 0 : r;
 }

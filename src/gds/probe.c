@@ -21,9 +21,9 @@
 #include "gds/cufile/cufile.h"
 
 #define BYTES MIB(1)
-#define SECONDS 120                  /* then it ends itself, if nobody else does */
-#define TRIES 20                     /* of a file that changes meanwhile, */
-#define NAP_NS (100 * NSEC_PER_MSEC) /* with this between them */
+#define SECONDS 120                    /* then it ends itself, if nobody else does */
+#define TRIES 20                       /* of a file that changes meanwhile, */
+#define PAUSE_NS (100 * NSEC_PER_MSEC) /* with this between them */
 
 struct probe {
 	struct file *file;
@@ -184,7 +184,7 @@ static int try_once(struct probe *p)
 
 static int read_direct(void *arg)
 {
-	const struct timespec nap = { .tv_nsec = (long)NAP_NS };
+	const struct timespec pause = { .tv_nsec = (long)PAUSE_NS };
 	struct probe *p = arg;
 	int r = cufile_open();
 
@@ -198,7 +198,7 @@ static int read_direct(void *arg)
 	p->io.mem_off = mem_off(p);
 	r = try_once(p);
 	for (unsigned i = 1; i < TRIES && r == -EAGAIN; i++) {
-		(void)nanosleep(&nap, NULL);
+		(void)nanosleep(&pause, NULL);
 		r = try_once(p);
 	}
 	return r;

@@ -22,11 +22,11 @@
  * so long for the moment in which nobody has it open.
  */
 #define LOCK_MS 1000u
-#define LOCK_NAP_MS 10u
+#define LOCK_PAUSE_MS 10u
 
 /* A background move waits this long for other I/O before each chunk, so that it ends some day. */
 #define YIELD_MS 100u
-#define YIELD_NAP_MS 5u
+#define YIELD_PAUSE_MS 5u
 
 /* A move in progress.  Descriptors are -1 until they are open. */
 struct moving {
@@ -115,12 +115,12 @@ static bool lease_broken(const struct moving *v)
 
 static void give_way(struct moving *v)
 {
-	const struct timespec nap = { .tv_nsec = YIELD_NAP_MS * (long)NSEC_PER_MSEC };
+	const struct timespec pause = { .tv_nsec = YIELD_PAUSE_MS * (long)NSEC_PER_MSEC };
 	uint64_t began = now_ns();
 
 	for (unsigned ms = 0; ms < YIELD_MS && yield_busy(&v->yield) && !lease_broken(v);
-	     ms += YIELD_NAP_MS) {
-		(void)nanosleep(&nap, NULL);
+	     ms += YIELD_PAUSE_MS) {
+		(void)nanosleep(&pause, NULL);
 		v->waited_ns += now_ns() - began;
 		began = now_ns();
 	}
@@ -129,14 +129,14 @@ static void give_way(struct moving *v)
 /* From here to the end of the move nobody opens the source through a mount. */
 static int lock_source(const struct moving *v)
 {
-	const struct timespec nap = { .tv_nsec = LOCK_NAP_MS * (long)NSEC_PER_MSEC };
+	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * (long)NSEC_PER_MSEC };
 
-	for (unsigned ms = 0; flock(v->src, LOCK_EX | LOCK_NB) < 0; ms += LOCK_NAP_MS) {
+	for (unsigned ms = 0; flock(v->src, LOCK_EX | LOCK_NB) < 0; ms += LOCK_PAUSE_MS) {
 		if (errno != EWOULDBLOCK)
 			return fail_move(v, errno, "cannot lock it");
 		if (ms >= LOCK_MS || lease_broken(v))
 			return err_locked(v);
-		(void)nanosleep(&nap, NULL);
+		(void)nanosleep(&pause, NULL);
 	}
 	return 0;
 }

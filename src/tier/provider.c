@@ -31,7 +31,7 @@
 #define TRIES 20       /* to open a file that moves meanwhile */
 #define AGAIN_MS 50    /* after an open that failed */
 #define LEASE_MS 60000 /* the kernel ends a lease after 45 s, as a rule */
-#define LEASE_NAP_MS 10
+#define LEASE_PAUSE_MS 10
 
 static const struct file_module_host *host;
 
@@ -409,11 +409,11 @@ static int set_file_try(struct set_file *f, uint32_t flags, uint32_t mode)
 /* The mover has a lease of the file, which an open for writing breaks: it gives way in moments. */
 static int set_file_begin(struct set_file *f, uint32_t flags, uint32_t mode)
 {
-	const struct timespec nap = { .tv_nsec = LEASE_NAP_MS * (long)NSEC_PER_MSEC };
+	const struct timespec pause = { .tv_nsec = LEASE_PAUSE_MS * (long)NSEC_PER_MSEC };
 	int r = set_file_try(f, flags, mode);
 
-	for (unsigned i = 0; r == -EAGAIN && i < LEASE_MS / LEASE_NAP_MS; i++) {
-		(void)nanosleep(&nap, NULL);
+	for (unsigned i = 0; r == -EAGAIN && i < LEASE_MS / LEASE_PAUSE_MS; i++) {
+		(void)nanosleep(&pause, NULL);
 		r = set_file_try(f, flags & ~PST_FILE_EXCL, mode);
 	}
 	return r == -EAGAIN ? err_set(EBUSY, "%s: another program holds a lease of it", f->name)

@@ -48,7 +48,7 @@ __attribute__((visibility("default"))) int sched_yield(void)
 }
 
 /* Sleeps of workers for a time, and the longest of them. */
-static atomic_uint naps;
+static atomic_uint pauses;
 static _Atomic long longest_nap_ns;
 
 /* Seen by the library, which else would have libc's. */
@@ -64,7 +64,7 @@ __attribute__((visibility("default"))) int ppoll(struct pollfd *fds, nfds_t nr,
 	if (timeout && strncmp(name, "pst-cuda", 8) == 0) {
 		if (timeout->tv_nsec > atomic_load(&longest_nap_ns))
 			atomic_store(&longest_nap_ns, timeout->tv_nsec);
-		atomic_fetch_add(&naps, 1);
+		atomic_fetch_add(&pauses, 1);
 	}
 	return real(fds, nr, timeout, mask);
 }
@@ -139,20 +139,20 @@ static void a_disks_bytes_do_not_keep_workers_awake(void)
 	pst_mem_free(m);
 }
 
-/* Until workers have napped so often; false where they do not. */
-static bool await_naps(unsigned nr)
+/* Until workers have slept_briefly so often; false where they do not. */
+static bool await_waits(unsigned nr)
 {
 	uint64_t end = t_hang();
 
-	for (nr += atomic_load(&naps); atomic_load(&naps) < nr && t_now() < end;)
+	for (nr += atomic_load(&pauses); atomic_load(&pauses) < nr && t_now() < end;)
 		(void)usleep(1000);
-	return atomic_load(&naps) >= nr;
+	return atomic_load(&pauses) >= nr;
 }
 
 #define COPIED 32768u /* so few bytes are worth spinning for */
 
 /* The device does not come to the copies of one request.  Workers spin for them no more after some
- * naps, and their naps grow to the longest that there are. */
+ * pauses, and their pauses grow to the longest that there are. */
 static void hangs(uint32_t op)
 {
 	struct pst_file *f = engine_warm_file(PST_FILE_WRITE, RIG_MIB(1));
@@ -160,7 +160,7 @@ static void hangs(uint32_t op)
 	struct pst_io io = rig_io(op, f, m, 0, 0, COPIED);
 	uint64_t end = t_hang();
 	unsigned before, spun;
-	bool napped;
+	bool slept_briefly;
 
 	io.policy = PST_POLICY2(op == PST_OP_READ ? PST_PATH_CACHED : PST_PATH_BUFFERED,
 				PST_PATH_STAGED);
@@ -172,11 +172,11 @@ static void hangs(uint32_t op)
 	while (atomic_load(&longest_nap_ns) < 1000000 && t_now() < end)
 		(void)usleep(1000);
 	before = atomic_load(&yields);
-	napped = await_naps(20);
+	slept_briefly = await_waits(20);
 	spun = atomic_load(&yields) - before;
 	hold(false);
 	T_EQ(rig_reap1(rig_q).res, COPIED);
-	T_CHECK(napped);
+	T_CHECK(slept_briefly);
 	T_EQ(spun, 0);
 	T_CHECK(atomic_load(&longest_nap_ns) >= 1000000);
 	pst_file_close(f);

@@ -352,9 +352,9 @@ static void a_file_that_others_write_to_is_no_lie(void)
 }
 
 /* Many at once, of which the first proofs are still under way. */
-static void crowd_child(void)
+static void many_lies_child(void)
 {
-	struct pst_file *f = open_cold("crowd", RIG_RW);
+	struct pst_file *f = open_cold("contention", RIG_RW);
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
 	struct pst_done d[32];
 	char *buf = malloc(FILE_LEN);
@@ -387,7 +387,7 @@ static void crowd_child(void)
 			T_EQ(d[i].crc32c, rig_crc32c(0, buf + d[i].user_data * 65536, 65536));
 		}
 		if (write)
-			T_EQ(rig_slurp(rig_path("crowd"), 0, buf, FILE_LEN), FILE_LEN);
+			T_EQ(rig_slurp(rig_path("contention"), 0, buf, FILE_LEN), FILE_LEN);
 		T_EQ(t_differs(buf, write ? 6 : SEED, 0, FILE_LEN), FILE_LEN);
 	}
 	free(buf);
@@ -395,14 +395,14 @@ static void crowd_child(void)
 	pst_mem_free(m);
 }
 
-static void a_crowd_of_lies(void)
+static void many_lies_at_once(void)
 {
 	cache_new();
-	in_child(crowd_child);
+	in_child(many_lies_child);
 }
 
 /* Several at once, of which O_DIRECT spoils a byte far behind the first. */
-static void long_crowd_child(void)
+static void many_long_lies_child(void)
 {
 	struct pst_file *f = open_cold("long", RIG_R);
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -428,10 +428,10 @@ static void long_crowd_child(void)
 	pst_mem_free(m);
 }
 
-static void a_crowd_of_long_lies(void)
+static void many_long_lies_at_once(void)
 {
 	cache_new();
-	in_child(long_crowd_child);
+	in_child(many_long_lies_child);
 }
 
 /* A queue's memory of its last request does not hide that a mount has become bad. */
@@ -523,8 +523,8 @@ int main(void)
 	BOTH(strict_requests_fail);
 	BOTH(a_file_that_others_write_to_is_no_lie);
 	BOTH(one_change_is_no_lie);
-	BOTH(a_crowd_of_lies);
-	BOTH(a_crowd_of_long_lies);
+	BOTH(many_lies_at_once);
+	BOTH(many_long_lies_at_once);
 	BOTH(a_bad_mount_is_bad_for_every_queue);
 	rig_dev = "host";
 	T_RUN(a_lying_device_is_refused);

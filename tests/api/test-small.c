@@ -417,7 +417,7 @@ static void reap_hung(const struct fusefs *fs, struct pst_queue *q)
 }
 
 /* By a window, where the CPU is the faster one as far as that is measured. */
-static void lone_read(bool by_window)
+static void single_read(bool by_window)
 {
 	struct pst_done d = ask(PST_OP_READ, 0, 0, 0, LONG);
 	uint32_t paths = d.paths;
@@ -432,7 +432,7 @@ static void lone_read(bool by_window)
 	rig_mem_fill(mem, 0, LONG, 99, 0);
 }
 
-/* Two at once are no lone ones. */
+/* Two at once are no single ones. */
 static void read_two(void)
 {
 	struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, LONG / 2);
@@ -454,7 +454,7 @@ static void read_two(void)
  * The caller copies a read of some hundred KiB by itself while the workers are at work for others,
  * but not where as many others as CPUs have requests: then the device's copies are faster.
  */
-static void lone_reads(void)
+static void single_reads(void)
 {
 	struct pst_queue *busy[16] = { NULL };
 	unsigned nr = 1;
@@ -469,21 +469,21 @@ static void lone_reads(void)
 	open_data(false);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
 	hang = rig_open(path, RIG_R);
-	lone_read(false);
+	single_read(false);
 	busy[0] = hung_read(hang);
 	for (unsigned i = 0; i < 3; i++)
-		lone_read(true);
+		single_read(true);
 	read_two();
 	/* With the caller's there are as many as CPUs, of which an engine counts sixteen. */
 	for (; nr + 1 < (unsigned)CPU_COUNT(&cpus) && nr + 1 < RIG_NR(busy); nr++)
 		busy[nr] = hung_read(hang);
-	lone_read(true);
+	single_read(true);
 	for (; nr < RIG_NR(busy); nr++)
 		busy[nr] = hung_read(hang);
-	lone_read(false);
+	single_read(false);
 	for (unsigned i = 0; i < RIG_NR(busy); i++)
 		reap_hung(&fs, busy[i]);
-	lone_read(false);
+	single_read(false);
 	pst_file_close(hang);
 	fusefs_stop(&fs);
 	close_data();
@@ -504,6 +504,6 @@ int main(void)
 	RIG_RUN_BACKENDS(paths_are_told);
 	RIG_RUN_BACKENDS(given_up_while_waiting);
 	RIG_RUN_BACKENDS(windows_for_many);
-	RIG_RUN_BACKENDS(lone_reads);
+	RIG_RUN_BACKENDS(single_reads);
 	return rig_done();
 }

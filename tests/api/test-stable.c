@@ -345,7 +345,7 @@ static void no_cuda(void)
 }
 
 /* Of pinned pages the device copies by itself, also while the engine works for another queue. */
-static void lone_reads_take_pinned_pages(void)
+static void single_reads_take_pinned_pages(void)
 {
 	struct pst_file *f = stable(), *other;
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -751,7 +751,7 @@ int main(int argc, char **argv)
 	RUN(read_once_is_not_pinned);
 	RUN(close_does_not_unpin);
 	RUN(close_while_pinning);
-	RUN(lone_reads_take_pinned_pages);
+	RUN(single_reads_take_pinned_pages);
 	RUN(what_is_about_to_be_pinned_is_counted);
 	RUN(a_listed_read_pins_at_once);
 	RUN(a_listed_read_waits_for_the_pinning);

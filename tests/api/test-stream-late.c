@@ -145,7 +145,7 @@ static void frees_beside_reads_of_two_devices(void)
 	HW_CU(cuStreamDestroy_v2(o.st));
 }
 
-static _Thread_local unsigned naps;
+static _Thread_local unsigned pauses;
 
 /* Seen by the library, too. */
 __attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
@@ -154,7 +154,7 @@ __attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
 	int (*real)(const struct timespec *, struct timespec *);
 
 	symbol(RTLD_NEXT, &real, "nanosleep");
-	naps++;
+	pauses++;
 	return real(ts, ret_left);
 }
 
@@ -196,9 +196,9 @@ static void a_submit_with_two_streams(void)
 	T_OK(pst_queue_prep(rig_q, &io));
 	stub.stall("cuEventRecord:1");
 	T_EQ(pthread_create(&thread, NULL, put_off_and_let_go, own), 0);
-	nr = naps;
+	nr = pauses;
 	T_EQ(pst_queue_submit(rig_q), 2);
-	nr = naps - nr;
+	nr = pauses - nr;
 	(void)pthread_join(thread, NULL);
 	T_EQ(nr, 0);
 	order_reap(rig_q, 2, ORDER_PIECE);

@@ -496,12 +496,12 @@ static void nothing_is_kept_open(void)
 {
 	struct pollfd p = { .events = POLLIN };
 	char path[PATH_MAX + 16];
-	pthread_t asker;
+	pthread_t stream_watcher;
 	int ends[2];
 
 	ready("mode=p2pdma");
 	T_EQ(pipe2(ends, O_CLOEXEC), 0);
-	T_CHECK(!pthread_create(&asker, NULL, ask_slowly, NULL));
+	T_CHECK(!pthread_create(&stream_watcher, NULL, ask_slowly, NULL));
 	(void)snprintf(path, sizeof(path), "%s/probe.on", dir);
 	while (access(path, F_OK) < 0 && !atomic_load(&answered))
 		(void)usleep(1000);
@@ -511,7 +511,7 @@ static void nothing_is_kept_open(void)
 	T_CHECK(p.revents & POLLHUP);
 	T_CHECK(!atomic_load(&answered));
 	T_EQ(unlink(path), 0);
-	(void)pthread_join(asker, NULL);
+	(void)pthread_join(stream_watcher, NULL);
 	(void)close(ends[0]);
 	nothing_is_left();
 }

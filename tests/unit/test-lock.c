@@ -9,7 +9,7 @@
 
 #define THREADS 4u
 #define TURNS 20000u
-#define NAP_NS 10000000 /* a thread that wants the lock sleeps by then */
+#define PAUSE_NS 10000000 /* a thread that wants the lock sleeps by then */
 
 static struct lock lock;
 static unsigned turns; /* under the lock */
@@ -63,8 +63,8 @@ static void sleepers_are_woken(void)
 	lock_take(&lock);
 	start(threads);
 	while (atomic_load(&lock.state) != LOCK_WANTED)
-		(void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
-	(void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+		(void)nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+	(void)nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
 	T_EQ(turns, 0);
 	lock_drop(&lock);
 	end(threads);

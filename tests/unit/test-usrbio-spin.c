@@ -19,10 +19,10 @@ static bool came(const void *arg)
 	return there;
 }
 
-/* The machine may be crowded: whether it is was found just now. */
-static struct spin fresh(bool crowded)
+/* The machine may be contended: whether it is was found just now. */
+static struct spin fresh(bool contended)
 {
-	return (struct spin){ .looked_ns = now_ns(), .crowded = crowded };
+	return (struct spin){ .looked_ns = now_ns(), .contended = contended };
 }
 
 static bool look(struct spin *s, bool is_there)
@@ -77,7 +77,7 @@ static void looks_in_vain_become_rare(void)
 	T_EQ(s.in_vain, 0);
 }
 
-static void nobody_looks_twice_in_a_crowd(void)
+static void nobody_looks_twice_under_contention(void)
 {
 	struct spin s = fresh(true);
 
@@ -93,6 +93,6 @@ int main(void)
 	T_RUN(what_is_there_is_found_at_once);
 	T_RUN(what_does_not_come_ends_the_look);
 	T_RUN(looks_in_vain_become_rare);
-	T_RUN(nobody_looks_twice_in_a_crowd);
+	T_RUN(nobody_looks_twice_under_contention);
 	return t_done();
 }

@@ -53,7 +53,7 @@ static void env_ring_without_holes(struct client *c, int entries)
 }
 
 /*
- * A client must not start requests that may block: the thread starts them with that client's hand.
+ * A client must not start requests that may block: the thread starts them with that client's runner.
  * Other rings' requests live on when that ring ends.
  */
 static void hand_is_lent(void)
@@ -231,7 +231,7 @@ static void queue_is_full(void)
 	fusefs_stop(&fs);
 }
 
-/* A buffer is removed while a hand brings back what names it, again and again. */
+/* A buffer is removed while a runner brings back what names it, again and again. */
 static void removed_while_coming_back(void)
 {
 	uint8_t id[USRBIO_ID_LEN] = { 7 };

@@ -326,7 +326,7 @@ static uint64_t left(const struct timespec *until)
 }
 
 /* By the clock that nobody sets. */
-static void doze(struct ring *r, uint64_t ns)
+static void sleep_for(struct ring *r, uint64_t ns)
 {
 	pthread_testcancel();
 	usrbio_sem_wait(r->at.sem, now_ns() + MIN(ns, jitter_ns));
@@ -444,7 +444,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		if (!ns || (!abs_timeout && atomic_load(&r->refused) && !in_flight(r)))
 			break;
 		if (did == SERVER_RESTS ? !io_spin(r, ns) : did == SERVER_MOVING && !io_watch(r))
-			doze(r, ns);
+			sleep_for(r, ns);
 	}
 	atomic_store(&r->refused, false);
 	/* There is room for completions now. */

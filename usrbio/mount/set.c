@@ -352,7 +352,7 @@ int set_hold(struct fs *fs, struct node *n)
 	return r;
 }
 
-void set_nap(void)
+void set_pause(void)
 {
 	const struct timespec ts = { .tv_nsec = HOLD_NAP_MS * (long)NSEC_PER_MSEC };
 
@@ -365,7 +365,7 @@ int set_hold_wait(struct fs *fs, struct node *n)
 
 	for (unsigned i = 0; r == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
 		if (i)
-			set_nap();
+			set_pause();
 		r = set_hold(fs, n);
 	}
 	return r == -EWOULDBLOCK ? -EBUSY : r;

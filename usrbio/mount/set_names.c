@@ -168,7 +168,7 @@ int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 	err = -EWOULDBLOCK;
 	for (unsigned i = 0; err == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
 		if (i)
-			set_nap();
+			set_pause();
 		(void)pthread_mutex_lock(&s->lock);
 		err = unlink_file(fs, path);
 		(void)pthread_mutex_unlock(&s->lock);
@@ -282,7 +282,7 @@ int set_rename(struct fs *fs, const struct node *dir, const char *name, const st
 	err = -EWOULDBLOCK;
 	for (unsigned i = 0; err == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
 		if (i)
-			set_nap();
+			set_pause();
 		(void)pthread_mutex_lock(&s->lock);
 		err = rename_any(fs, dir, name, path, to, to_name, to_path, flags);
 		(void)pthread_mutex_unlock(&s->lock);

@@ -35,7 +35,7 @@ struct set_source {
 int set_path(const struct set_source *s, const struct node *dir, const char *name,
 	     char ret[TIER_NAME_SIZE]);
 
-void set_nap(void);
+void set_pause(void);
 
 /* Under the lock: count an open, for the policy. */
 void set_note_access(struct set_source *s, const char *path);

@@ -7,10 +7,10 @@
 
 #include "base/base.h"
 
-#define CROWD_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
-#define LOOKS 16u                     /* between two readings of the clock */
+#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
+#define LOOKS 16u                          /* between two readings of the clock */
 
-bool spin_is_crowded(void)
+bool spin_is_contended(void)
 {
 	_cleanup_(closep) int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
 	char text[64] = "";
@@ -30,13 +30,13 @@ static bool spin_is_alone(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1;
 }
 
-static bool is_crowded(struct spin *s, uint64_t now)
+static bool is_contended(struct spin *s, uint64_t now)
 {
-	if (now - s->looked_ns >= CROWD_NS) {
+	if (now - s->looked_ns >= CONTENTION_NS) {
 		s->looked_ns = now;
-		s->crowded = spin_is_alone() || spin_is_crowded();
+		s->contended = spin_is_alone() || spin_is_contended();
 	}
-	return s->crowded;
+	return s->contended;
 }
 
 static bool spin_look(uint64_t until, bool (*came)(const void *), const void *arg)
@@ -69,7 +69,7 @@ bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const v
 		return false;
 	}
 	now = now_ns();
-	if (is_crowded(s, now))
+	if (is_contended(s, now))
 		return false;
 	if (spin_look(now + ns, came, arg))
 		return spin_worth_it(s);

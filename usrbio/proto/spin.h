@@ -20,13 +20,13 @@ struct spin {
 	uint32_t in_vain;   /* looks in a row, by and large: so many are skipped */
 	uint32_t skip;      /* of these, still to come */
 	uint64_t looked_ns; /* when the CPUs were counted */
-	bool crowded;       /* what came of it */
+	bool contended;     /* what came of it */
 };
 
 /* Look once, or for so long at most.  False: it has not come. */
 bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const void *arg);
 
 /* Do more threads run than there are CPUs for?  False where nobody can tell. */
-bool spin_is_crowded(void);
+bool spin_is_contended(void);
 
 #endif

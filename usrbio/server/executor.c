@@ -53,7 +53,7 @@ void executor_stall(struct executor *ex, struct server_ring *r)
 }
 
 /* One ring's turn, and where it stands after it. */
-static bool executor_turn(struct executor *ex, struct hand *h, struct server_ring *r,
+static bool executor_turn(struct executor *ex, struct runner *h, struct server_ring *r,
 			  unsigned quantum)
 {
 	bool did = ring_turn(r, h, quantum);
@@ -87,7 +87,7 @@ static void run_due(struct executor *ex)
 }
 
 /* Every ring of one priority that may have something to do, once. */
-static bool run_priority(struct executor *ex, struct hand *h, struct list *list, unsigned quantum)
+static bool run_priority(struct executor *ex, struct runner *h, struct list *list, unsigned quantum)
 {
 	struct list todo;
 	bool did = false;
@@ -107,7 +107,7 @@ static bool run_priority(struct executor *ex, struct hand *h, struct list *list,
 	return did;
 }
 
-static bool executor_run_all(struct executor *ex, struct hand *h)
+static bool executor_run_all(struct executor *ex, struct runner *h)
 {
 	unsigned quantum = QUANTUM;
 	bool did = false;
@@ -140,25 +140,25 @@ static void executor_publish(struct executor *ex)
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r)
 {
 	return ex->shares || atomic_load_explicit(&ex->called, memory_order_relaxed) ||
-	       (ex->hand.taken && r->hand.taken);
+	       (ex->runner.taken && r->runner.taken);
 }
 
-/* If all requests came back that the hand had to start, nothing was done: they wait for room. */
-static bool move_started(struct executor *ex, struct hand *h, bool did)
+/* If all requests came back that the runner had to start, nothing was done: they wait for room. */
+static bool move_started(struct executor *ex, struct runner *h, bool did)
 {
 	bool any = h->first;
 
-	if (hand_move(ex, h))
+	if (runner_move(ex, h))
 		return true;
 	return any ? any_runs(ex) : did;
 }
 
-bool executor_pass(struct executor *ex, struct hand *h, struct server_ring *only)
+bool executor_pass(struct executor *ex, struct runner *h, struct server_ring *only)
 {
 	bool did = false;
 
 	if (h->nr_inflight)
-		did = hand_move(ex, h);
+		did = runner_move(ex, h);
 	did |= only ? executor_turn(ex, h, only, QUANTUM) : executor_run_all(ex, h);
 	if (h->first || h->nr_prepared)
 		did = move_started(ex, h, did);
@@ -177,15 +177,15 @@ static bool executor_is_wanted(struct executor *ex)
 /* A client's passes for its ring. */
 static bool help_passes(struct executor *ex, struct server_ring *r)
 {
-	uint64_t before = r->hand.nr_taken;
+	uint64_t before = r->runner.nr_taken;
 	unsigned n = 0;
 	bool more;
 
 	executor_take_kicked(ex);
 	do
-		more = executor_pass(ex, &r->hand, r);
+		more = executor_pass(ex, &r->runner, r);
 	while (more && ++n < HELP_PASSES && ring_hungry(r) && !executor_is_wanted(ex));
-	if (r->hand.nr_taken > before) {
+	if (r->runner.nr_taken > before) {
 		ex->trust = MIN(ex->trust + 1, TRUST_MAX);
 		atomic_store_explicit(&ex->came, true, memory_order_relaxed);
 	}
@@ -195,7 +195,7 @@ static bool help_passes(struct executor *ex, struct server_ring *r)
 /* Does something wait that the end of no request wakes the thread for? */
 static bool waits_alone(const struct executor *ex)
 {
-	return !list_empty(&ex->stalled) && hands_are_idle(ex);
+	return !list_empty(&ex->stalled) && runners_are_idle(ex);
 }
 
 /* Leave the rest of the work to the thread, and wake it if it sleeps. */
@@ -206,7 +206,7 @@ static void executor_hand_over(struct executor *ex, struct server_ring *r)
 	if (ex->call_thread) {
 		executor_take_stalled(ex);
 		/* The thread's own queue keeps the engine for the rings that come after this. */
-		if (hand_knows(&ex->hand, ex->call_device))
+		if (runner_knows(&ex->runner, ex->call_device))
 			ex->lender = r;
 	}
 	left = any_runs(ex);
@@ -234,12 +234,12 @@ static bool executor_try_lock(struct executor *ex)
 /* Does somebody move bytes for it just now? */
 static bool is_moved(const struct executor *ex, const struct server_ring *r)
 {
-	return r->nr_requests && (ex->hand.taken || r->hand.taken);
+	return r->nr_requests && (ex->runner.taken || r->runner.taken);
 }
 
 enum server_help executor_help(struct executor *ex, struct server_ring *r)
 {
-	struct hand *h = &r->hand;
+	struct runner *h = &r->runner;
 	enum server_help did = SERVER_RESTS;
 
 	if (!h->q)
@@ -248,11 +248,11 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 		return SERVER_MOVING;
 	r->nr_helpers++;
 	if (!h->taken) {
-		hand_take(h, true);
+		runner_take(h, true);
 		if (help_passes(ex, r))
 			did = SERVER_MOVED;
-		hand_drop(ex, h);
-		hand_arm(h);
+		runner_drop(ex, h);
+		runner_arm(h);
 		executor_hand_over(ex, r);
 	}
 	if (!did && is_moved(ex, r))
@@ -273,14 +273,14 @@ static void serve_passes(struct executor *ex, struct server_ring *r)
 
 	executor_take_kicked(ex);
 	do
-		(void)executor_pass(ex, &r->hand, r);
+		(void)executor_pass(ex, &r->runner, r);
 	while (++n < SERVE_PASSES && !r->stalled && !list_empty(&r->run) &&
 	       !executor_is_wanted(ex));
 }
 
 void executor_serve(struct executor *ex, struct server_ring *r)
 {
-	struct hand *h = &r->hand;
+	struct runner *h = &r->runner;
 
 	if (!h->q || !executor_try_lock(ex)) {
 		executor_kick(ex, r);
@@ -291,10 +291,10 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 		/* Whoever has it finds the ring there, and goes on. */
 		executor_run(ex, r);
 	} else {
-		hand_take(h, true);
+		runner_take(h, true);
 		serve_passes(ex, r);
-		hand_drop(ex, h);
-		hand_arm(h);
+		runner_drop(ex, h);
+		runner_arm(h);
 	}
 	executor_hand_over(ex, r);
 	if (!--r->nr_helpers && unlikely(r->ending))
@@ -304,7 +304,7 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 		executor_wake(ex);
 }
 
-/* Requests that name it and are with no hand name another from now on, or fail. */
+/* Requests that name it and are with no runner name another from now on, or fail. */
 static bool check_again(struct executor *ex, const struct server_file *f,
 			const struct server_buffer *b)
 {
@@ -328,10 +328,10 @@ static bool check_again(struct executor *ex, const struct server_file *f,
 void executor_forget(struct executor *ex, const struct server_file *f,
 		     const struct server_buffer *b)
 {
-	/* First, so that hands find it no more; then for those that they bring back. */
+	/* First, so that runners find it no more; then for those that they bring back. */
 	bool any = check_again(ex, f, b);
 
-	hands_await(ex);
+	runners_await(ex);
 	any |= check_again(ex, f, b);
 	executor_publish(ex);
 	/* Requests behind it may go now, and so may it itself by another file. */
@@ -341,48 +341,48 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 
 /* ------------------------------------------------------------------ thread */
 
-/* Requests that clients left in flight with their hands. */
+/* Requests that clients left in flight with their runners. */
 static bool work_for_clients(struct executor *ex)
 {
 	struct list *e, *n;
 	bool did = false;
 
-	/* A hand that is taken stays on the list. */
-	list_for_each_safe (e, n, &ex->hands) {
-		struct hand *h = list_entry(e, struct hand, link);
+	/* A runner that is taken stays on the list. */
+	list_for_each_safe (e, n, &ex->runners) {
+		struct runner *h = list_entry(e, struct runner, link);
 
 		if (h->taken || !h->nr_inflight)
 			continue;
-		hand_take(h, false);
-		did |= hand_move(ex, h);
+		runner_take(h, false);
+		did |= runner_move(ex, h);
 		n = e->next;
-		hand_drop(ex, h);
+		runner_drop(ex, h);
 	}
 	return did;
 }
 
-static bool work_with(struct executor *ex, struct hand *h, struct server_ring *only)
+static bool work_with(struct executor *ex, struct runner *h, struct server_ring *only)
 {
 	bool did;
 
-	hand_take(h, false);
+	runner_take(h, false);
 	did = executor_pass(ex, h, only);
-	hand_drop(ex, h);
+	runner_drop(ex, h);
 	return did;
 }
 
 /*
- * First with a client's hand, for requests that may block when they start.  They are of its own
- * ring only, since the hand ends with that.  Then with the thread's own hand.
+ * First with a client's runner, for requests that may block when they start.  They are of its own
+ * ring only, since the runner ends with that.  Then with the thread's own runner.
  */
 bool executor_work(struct executor *ex)
 {
 	struct server_ring *lender = TAKE_PTR(ex->lender);
 	bool did = false;
 
-	if (lender && !lender->hand.taken)
-		did = work_with(ex, &lender->hand, lender);
-	did |= work_with(ex, &ex->hand, NULL);
+	if (lender && !lender->runner.taken)
+		did = work_with(ex, &lender->runner, lender);
+	did |= work_with(ex, &ex->runner, NULL);
 	did |= work_for_clients(ex);
 	executor_publish(ex);
 	return did;
@@ -441,8 +441,8 @@ static void executor_init(struct executor *ex, struct server *w, unsigned idx)
 	};
 	mutex_init_brief(&ex->lock);
 	(void)pthread_cond_init(&ex->quiet, NULL);
-	list_init(&ex->hands);
-	list_add_tail(&ex->hands, &ex->hand.link);
+	list_init(&ex->runners);
+	list_add_tail(&ex->runners, &ex->runner.link);
 	list_init(&ex->rings);
 	list_init(&ex->stalled);
 	list_init(&ex->timed);
@@ -457,8 +457,8 @@ static void executor_init(struct executor *ex, struct server *w, unsigned idx)
 
 static struct executor *executor_destroy(struct executor *ex)
 {
-	ex->hand.q = pst_queue_free(ex->hand.q);
-	ex->hand.stage = stage_free(ex->hand.stage);
+	ex->runner.q = pst_queue_free(ex->runner.q);
+	ex->runner.stage = stage_free(ex->runner.stage);
 	closep(&ex->efd);
 	closep(&ex->epfd);
 	(void)pthread_cond_destroy(&ex->quiet);
@@ -489,7 +489,7 @@ int executor_new(struct server *w, unsigned idx, struct executor **ret)
 	executor_init(ex, w, idx);
 	err = open_fds(ex);
 	if (!err)
-		err = hand_init(ex, &ex->hand);
+		err = runner_init(ex, &ex->runner);
 	if (!err)
 		err = executor_start(ex);
 	if (err < 0)

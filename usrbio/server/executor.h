@@ -3,12 +3,12 @@
  * Executors, the rings that they serve, and the requests that come of those.
  *
  * An executor has a thread with a queue, and each ring has a queue for its client, that helps.
- * Work is done in passes, each with one of the queues (struct hand).  Everything here is under the
+ * Work is done in passes, each with one of the queues (struct runner).  Everything here is under the
  * executor's lock unless it is atomic or never changes.
  *
  * A pass gives each ring that has something to do a turn, highest priority first, submits once,
  * takes completions, and wakes the clients.  A turn is bounded in entries and bytes, and
- * smaller while rings of a higher priority are busy, or while two hands are at work on a ring.
+ * smaller while rings of a higher priority are busy, or while two runners are at work on a ring.
  * Submitting and reaping move bytes, so that a pass lets go of the lock meanwhile: the thread and
  * the clients work side by side.
  *
@@ -32,7 +32,7 @@
 #include "base/base.h"
 #include "base/list.h"
 #include "usrbio/server/batch.h"
-#include "usrbio/server/hand.h"
+#include "usrbio/server/runner.h"
 #include "usrbio/server/import.h"
 #include "usrbio/server/shm.h"
 #include "usrbio/server/stage.h"
@@ -62,20 +62,20 @@ struct item {
 	uint64_t first : 1, done : 1;
 };
 
-/* How far a hand came with a request. */
+/* How far a runner came with a request. */
 enum request_step {
 	REQUEST_AGAIN,    /* the queue has no room: it has to wait */
 	REQUEST_PREPARED, /* it is the queue's */
 	REQUEST_OVER,     /* it has its result */
 };
 
-/* Something to move.  It waits, then a hand has it, and then perhaps the hand's queue. */
+/* Something to move.  It waits, then a runner has it, and then perhaps the runner's queue. */
 struct request {
 	struct list link; /* executor->free, ring->waiting or ring->started */
 	struct server_ring *ring;
-	struct hand *hand;    /* once it is started */
-	bool out;             /* it is with the hand */
-	struct request *next; /* there */
+	struct runner *runner; /* once it is started */
+	bool out;              /* it is with the runner */
+	struct request *next;  /* there */
 	uint32_t item;
 	struct usrbio_args args;
 	struct server_file *file;     /* until it is the queue's, else NULL */
@@ -84,7 +84,7 @@ struct request {
 	uint64_t mem_off;
 	struct slot slot;       /* between file and window */
 	struct import *import;  /* of the window: a reference, while there is a slot */
-	enum request_step step; /* the hand's, as the rest */
+	enum request_step step; /* the runner's, as the rest */
 	int64_t result;
 	uint32_t paths, why;
 	int32_t detail;
@@ -126,14 +126,14 @@ struct server_ring {
 	unsigned nr_requests;      /* on these two lists */
 	_Atomic uint32_t entry_ns; /* that one of its requests takes, by and large */
 	unsigned nr_helpers;       /* clients that are in a pass for it */
-	struct hand hand;          /* theirs */
+	struct runner runner;      /* theirs */
 	struct server_ring_stats st;
 };
 
 enum executor_state {
 	EXECUTOR_AWAKE,
-	EXECUTOR_NAPS,   /* looks again soon by itself */
-	EXECUTOR_SLEEPS, /* until the eventfd is written */
+	EXECUTOR_SLEEPS_BRIEFLY, /* looks again soon by itself */
+	EXECUTOR_SLEEPS,         /* until the eventfd is written */
 };
 
 struct executor {
@@ -150,16 +150,16 @@ struct executor {
 	int efd;
 
 	_Alignas(64) pthread_mutex_t lock;
-	pthread_cond_t quiet; /* a hand came back, or an ending ring has nothing under way */
+	pthread_cond_t quiet; /* a runner came back, or an ending ring has nothing under way */
 	struct server *w;
 	unsigned idx;
 	unsigned nr_rings; /* under the server's lock */
 	unsigned nr_ending;
-	unsigned nr_waits; /* for hands to come back */
+	unsigned nr_waits; /* for runners to come back */
 	uint64_t nr_forgets;
 	pthread_t thread;
-	struct hand hand; /* the thread's */
-	struct list hands;
+	struct runner runner; /* the thread's */
+	struct list runners;
 	int epfd; /* of their queues */
 	struct table_cache cache;
 	struct list rings, run[USRBIO_PRIORITIES], stalled, timed, touched;
@@ -167,7 +167,7 @@ struct executor {
 	unsigned nr_free;
 	bool call_thread;           /* the executor's thread has to go on with the client's work */
 	uint64_t call_device;       /* for that device's engine */
-	struct server_ring *lender; /* first for that ring and with its hand, or NULL */
+	struct server_ring *lender; /* first for that ring and with its runner, or NULL */
 	bool shares;                /* the thread was called, and has not finished */
 	unsigned trust;             /* how sure it is that clients come and help */
 	uint64_t wake_at;           /* when the thread wakes by itself */
@@ -220,15 +220,15 @@ bool executor_work(struct executor *ex);
 void *executor_main(void *arg);
 
 /*
- * Everything that can be done without waiting, for all rings or for one.  The hand is the
+ * Everything that can be done without waiting, for all rings or for one.  The runner is the
  * caller's.  Lets go of the lock meanwhile.  Did anything happen?
  */
-bool executor_pass(struct executor *ex, struct hand *h, struct server_ring *only);
+bool executor_pass(struct executor *ex, struct runner *h, struct server_ring *only);
 /* The same by a client. */
 enum server_help executor_help(struct executor *ex, struct server_ring *r);
 /* The same by a thread that was told of entries: if it cannot do everything, others will. */
 void executor_serve(struct executor *ex, struct server_ring *r);
-/* Are two hands at work on the ring, or about to be? */
+/* Are two runners at work on the ring, or about to be? */
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r);
 
 /* Look-ups find them no more: requests that wait for them find others, or fail. */
@@ -242,7 +242,7 @@ int ring_new(const struct server_ring_opts *o, bool guard, struct server_ring **
 void ring_free(struct server_ring *r);
 
 /* Take up to so many entries and start as many requests as possible.  Did anything happen? */
-bool ring_turn(struct server_ring *r, struct hand *h, unsigned quantum);
+bool ring_turn(struct server_ring *r, struct runner *h, unsigned quantum);
 /* How long its entries may take that were not taken yet: a hint, without the lock. */
 uint64_t ring_work(const struct server_ring *r);
 /* Is there something to do for it that needs no further kick? */
@@ -253,17 +253,17 @@ void ring_settle(struct request *q, int64_t result);
 void ring_publish(struct server_ring *r);
 /* Drop entries that were taken and not started. */
 void ring_drop(struct server_ring *r);
-/* Cancel requests that were started with the hand, which nobody else has taken. */
-void ring_cancel(struct server_ring *r, const struct hand *h);
+/* Cancel requests that were started with the runner, which nobody else has taken. */
+void ring_cancel(struct server_ring *r, const struct runner *h);
 
 /* ---------------------------------------------------------------- requests */
 
 /* Find the file and buffer of its arguments, and check them.  0, or -errno that is its result. */
 int request_check(struct request *q);
 
-/* Give it to the hand.  False: it has to wait. */
-bool request_start(struct request *q, struct hand *h);
-/* The hand's calls, without the lock: it tries the request first, and prepares it if that was in
+/* Give it to the runner.  False: it has to wait. */
+bool request_start(struct request *q, struct runner *h);
+/* The runner's calls, without the lock: it tries the request first, and prepares it if that was in
  * vain (REQUEST_AGAIN). */
 static inline bool request_may_try(const struct request *q)
 {
@@ -292,7 +292,7 @@ void request_unplace(struct request *q);
 void request_land(struct request *q, struct pst_done *d);
 void request_tried(struct request *q, struct pst_done *d);
 void request_prep(struct request *q);
-/* The hand came back with it. */
+/* The runner came back with it. */
 void request_moved(struct request *q);
 /* It was started, and has to wait after all. */
 void request_back(struct request *q);

@@ -68,18 +68,18 @@ static bool overlaps(const struct request *q)
  * May starting it block?  The first request of a queue for a device starts the device's engine,
  * which takes its time, and so may a look for holes.  What goes through a window needs no engine.
  */
-static bool may_block(const struct request *q, const struct hand *h)
+static bool may_block(const struct request *q, const struct runner *h)
 {
 	const struct server_buffer *b = q->buffer;
 
 	if (q->ring->forbid_holes)
 		return true;
-	if (!b->device || hand_knows(h, b->device))
+	if (!b->device || runner_knows(h, b->device))
 		return false;
 	return !b->import || !import_fits(b->import, q->ring->for_read, q->args.len);
 }
 
-bool request_start(struct request *q, struct hand *h)
+bool request_start(struct request *q, struct runner *h)
 {
 	struct server_ring *r = q->ring;
 
@@ -90,7 +90,7 @@ bool request_start(struct request *q, struct hand *h)
 		r->executor->call_device = q->buffer->device;
 		return false;
 	}
-	q->hand = h;
+	q->runner = h;
 	q->out = true;
 	q->next = NULL;
 	*h->last = q;
@@ -119,7 +119,7 @@ static void over_by(struct request *q, const struct pst_done *d)
 static int take_slot(struct request *q)
 {
 	struct import *im = q->buffer->import;
-	int err = stage_take(&q->hand->stage, &q->slot);
+	int err = stage_take(&q->runner->stage, &q->slot);
 
 	if (err < 0)
 		return err;
@@ -148,7 +148,7 @@ void request_place(struct request *q)
 
 static void put_slot(struct request *q, bool busy)
 {
-	stage_put(&q->hand->stage, &q->slot, busy);
+	stage_put(&q->runner->stage, &q->slot, busy);
 	import_unref(TAKE_PTR(q->import));
 }
 
@@ -197,7 +197,7 @@ void request_prep(struct request *q)
 		}
 		io.len = (uint64_t)n;
 	}
-	r = pst_queue_prep(q->hand->q, &io);
+	r = pst_queue_prep(q->runner->q, &io);
 	if (r < 0 && r != -EAGAIN)
 		over(q, request_result(r));
 	else
@@ -206,10 +206,10 @@ void request_prep(struct request *q)
 
 static void prepared(struct request *q)
 {
-	struct hand *h = q->hand;
+	struct runner *h = q->runner;
 
-	if (q->buffer->device && !q->slot.stage && !hand_knows(h, q->buffer->device))
-		h->devices[h->nr_devices++ % HAND_DEVICES] = q->buffer->device;
+	if (q->buffer->device && !q->slot.stage && !runner_knows(h, q->buffer->device))
+		h->devices[h->nr_devices++ % RUNNER_DEVICES] = q->buffer->device;
 	/* From here on it is libpenstock that keeps them. */
 	q->file = NULL;
 	q->buffer = NULL;
@@ -292,7 +292,7 @@ int64_t request_result(int64_t res)
 
 void request_done(struct request *q, const struct pst_done *d)
 {
-	q->hand->nr_inflight--;
+	q->runner->nr_inflight--;
 	over_by(q, d);
 	request_settle(q);
 }

@@ -5,10 +5,10 @@
  * Waking a thread costs more than a read of a few KiB out of the page cache, so a client that
  * waits does such work itself (executor_help()), and a kick that only precedes that should cost
  * nothing.  So while clients come to help soon after they kicked, the thread does not wait
- * for kicks: it takes short naps, and looks for work after each.  A client that does not
- * come finds its requests started a nap later, and the thread trusts less then.
+ * for kicks: it takes short pauses, and looks for work after each.  A client that does not
+ * come finds its requests started a pause later, and the thread trusts less then.
  *
- * A kick with enough work for two calls the thread out of its nap.  Where calls come one soon
+ * A kick with enough work for two calls the thread out of its pause.  Where calls come one soon
  * after the other, the thread stays up between them for a while.  Calls that it comes too late
  * for become rarer: then other threads need the CPUs.
  */
@@ -19,26 +19,26 @@
 #include "usrbio/proto/spin.h"
 #include "usrbio/server/executor.h"
 
-#define NAP_NS (200 * UINT64_C(1000)) /* the first of several; each is twice the one before, */
-#define NAP_TWICE 3u                  /* so often */
-#define TRUST_NAP 8u                  /* from here on the thread takes naps */
-#define TRUST_LOST 4u                 /* with entries that a nap left lying */
+#define PAUSE_NS (200 * UINT64_C(1000)) /* the first of several; each is twice the one before, */
+#define PAUSE_DOUBLINGS 3u              /* so often */
+#define TRUST_SLEEP 8u                  /* from here on the thread takes pauses */
+#define TRUST_LOST 4u                   /* with entries that a pause left lying */
 
 #define CALL_NS 60000u /* of work are worth a call */
 #define UP_NS 50000u   /* that the thread stays up for the next */
 #define CREDIT_MAX 4u
 #define SKIP_MAX 255u
-#define CROWD_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
+#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
 
 /* The thread's memory of its rests. */
 struct rest {
-	bool napped;      /* the last was a nap */
-	bool rang;        /* a queue's descriptor ended it */
-	uint64_t since;   /* when the thread had nothing left to do */
-	unsigned credit;  /* calls came while, or soon after, it stayed up */
-	unsigned in_vain; /* calls in a row that were not worth it: so many are skipped */
-	bool crowded;     /* the CPUs are others' */
-	uint64_t looked;  /* when that was found */
+	bool slept_briefly; /* the last was a pause */
+	bool rang;          /* a queue's descriptor ended it */
+	uint64_t since;     /* when the thread had nothing left to do */
+	unsigned credit;    /* calls came while, or soon after, it stayed up */
+	unsigned in_vain;   /* calls in a row that were not worth it: so many are skipped */
+	bool contended;     /* the CPUs are others' */
+	uint64_t looked;    /* when that was found */
 };
 
 /* ------------------------------------------------------------------- kicks */
@@ -81,10 +81,10 @@ static void rest_call(struct executor *ex)
 		atomic_store_explicit(&ex->skip_calls, skip - 1, memory_order_relaxed);
 		return;
 	}
-	/* Pairs with the thread, which looks at it after it said that it naps. */
+	/* Pairs with the thread, which looks at it after it said that it pauses. */
 	atomic_store(&ex->called, true);
-	if (atomic_load(&ex->state) == EXECUTOR_NAPS &&
-	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_NAPS)
+	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS_BRIEFLY &&
+	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS_BRIEFLY)
 		rest_wake(ex);
 }
 
@@ -114,8 +114,8 @@ static bool any_prepared(const struct executor *ex)
 {
 	struct list *e;
 
-	list_for_each (e, &ex->hands)
-		if (list_entry(e, struct hand, link)->nr_prepared)
+	list_for_each (e, &ex->runners)
+		if (list_entry(e, struct runner, link)->nr_prepared)
 			return true;
 	return false;
 }
@@ -129,7 +129,7 @@ static uint64_t next_look(const struct executor *ex)
 	list_for_each (e, &ex->timed)
 		at = MIN(at, list_entry(e, struct server_ring, timed)->batch.due);
 	/* The end of requests in flight wakes the thread. */
-	if ((any_prepared(ex) || !list_empty(&ex->stalled)) && hands_are_idle(ex))
+	if ((any_prepared(ex) || !list_empty(&ex->stalled)) && runners_are_idle(ex))
 		at = MIN(at, now_ns() + RETRY_NS);
 	return at;
 }
@@ -137,19 +137,19 @@ static uint64_t next_look(const struct executor *ex)
 /* Nothing is left to do.  False when that changed meanwhile. */
 static bool lie_down(struct executor *ex)
 {
-	bool nap;
+	bool pause;
 
 	/* By a client, while this thread had let go of the lock. */
 	if (atomic_load(&ex->left))
 		return false;
-	nap = ex->trust >= TRUST_NAP && atomic_exchange(&ex->came, false);
+	pause = ex->trust >= TRUST_SLEEP && atomic_exchange(&ex->came, false);
 	ex->wake_at = next_look(ex);
-	atomic_store(&ex->state, nap ? EXECUTOR_NAPS : EXECUTOR_SLEEPS);
+	atomic_store(&ex->state, pause ? EXECUTOR_SLEEPS_BRIEFLY : EXECUTOR_SLEEPS);
 	if (atomic_load(&ex->kicked) || atomic_load(&ex->called)) {
 		atomic_store(&ex->state, EXECUTOR_AWAKE);
 		return false;
 	}
-	hands_arm(ex);
+	runners_arm(ex);
 	return true;
 }
 
@@ -180,14 +180,14 @@ static bool sleep_until(struct executor *ex, uint64_t at, bool *ret_rang)
 static bool lie(struct executor *ex, uint64_t wake_at)
 {
 	bool rang = false;
-	unsigned naps = 0;
+	unsigned pauses = 0;
 	uint64_t at;
 
 	do {
 		at = wake_at;
-		if (atomic_load(&ex->state) == EXECUTOR_NAPS)
-			at = MIN(at, now_ns() + (NAP_NS << naps));
-		naps = MIN(naps + 1, NAP_TWICE);
+		if (atomic_load(&ex->state) == EXECUTOR_SLEEPS_BRIEFLY)
+			at = MIN(at, now_ns() + (PAUSE_NS << pauses));
+		pauses = MIN(pauses + 1, PAUSE_DOUBLINGS);
 	} while (!sleep_until(ex, at, &rang) && at < wake_at && !atomic_load(&ex->kicked) &&
 		 !atomic_load(&ex->left) && atomic_exchange(&ex->came, false));
 	return rang;
@@ -220,11 +220,11 @@ static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool
 {
 	bool soon = !rest->since || at - rest->since < 2 * (uint64_t)UP_NS;
 
-	if (at - rest->looked >= CROWD_NS) {
+	if (at - rest->looked >= CONTENTION_NS) {
 		rest->looked = at;
-		rest->crowded = spin_is_crowded();
+		rest->contended = spin_is_contended();
 	}
-	if (rest->crowded) {
+	if (rest->contended) {
 		rest->credit = 0;
 		rest->in_vain = SKIP_MAX;
 	} else if (took) {
@@ -246,8 +246,8 @@ static void hush(struct executor *ex)
 	struct pst_done none;
 	struct list *e;
 
-	list_for_each (e, &ex->hands) {
-		struct hand *h = list_entry(e, struct hand, link);
+	list_for_each (e, &ex->runners) {
+		struct runner *h = list_entry(e, struct runner, link);
 
 		if (!h->taken && !h->nr_inflight)
 			(void)pst_queue_reap(h->q, &none, 0, 1, 0);
@@ -257,21 +257,21 @@ static void hush(struct executor *ex)
 /* One look at everything.  False: there is nothing to do. */
 static bool rest_look(struct executor *ex, struct rest *rest)
 {
-	struct hand *h = &ex->hand;
+	struct runner *h = &ex->runner;
 	bool called = atomic_exchange(&ex->called, false), did;
 	uint64_t taken = h->nr_taken, started = h->nr_started, at = called ? now_ns() : 0;
 
 	atomic_store(&ex->left, false);
 	if (rest->rang)
 		hush(ex);
-	if (hands_are_idle(ex))
+	if (runners_are_idle(ex))
 		executor_take_stalled(ex);
 	ex->shares |= called;
 	did = executor_work(ex);
 	ex->shares &= did;
 	if (called)
 		judge_call(ex, rest, at, h->nr_started > started);
-	else if (did && rest->napped && h->nr_taken > taken)
+	else if (did && rest->slept_briefly && h->nr_taken > taken)
 		ex->trust -= MIN(ex->trust, TRUST_LOST);
 	if (did)
 		rest->since = 0;
@@ -289,7 +289,7 @@ void *executor_main(void *arg)
 
 		executor_enter(ex);
 		did = rest_look(ex, &rest);
-		trusts = ex->trust >= TRUST_NAP;
+		trusts = ex->trust >= TRUST_SLEEP;
 		if (!did && !rest.since)
 			rest.since = now_ns();
 		if (!did && !rest.credit)
@@ -297,7 +297,7 @@ void *executor_main(void *arg)
 		wake_at = ex->wake_at;
 		executor_leave(ex);
 		rest.rang = false;
-		rest.napped = atomic_load(&ex->state) == EXECUTOR_NAPS;
+		rest.slept_briefly = atomic_load(&ex->state) == EXECUTOR_SLEEPS_BRIEFLY;
 		if (lies)
 			rest.rang = lie(ex, wake_at);
 		else if (did)

@@ -15,7 +15,7 @@
 #define ENTRY_NS 1000u
 #define BYTES_PER_NS 8u
 
-/* While two hands are at work, each takes half of the entries, and not fewer than these. */
+/* While two runners are at work, each takes half of the entries, and not fewer than these. */
 #define SHARE_ENTRIES 4u
 #define SHARE_BYTES KIB(256)
 
@@ -183,20 +183,20 @@ void ring_drop(struct server_ring *r)
 	r->batch_left = 0;
 }
 
-void ring_cancel(struct server_ring *r, const struct hand *h)
+void ring_cancel(struct server_ring *r, const struct runner *h)
 {
 	struct list *e;
 
 	list_for_each (e, &r->started) {
 		struct request *q = list_entry(e, struct request, link);
 
-		if (q->hand == h)
+		if (q->runner == h)
 			(void)pst_queue_cancel(h->q, (uintptr_t)q);
 	}
 }
 
 /* Start waiting requests, in order, until one has to go on waiting. */
-static bool start_waiting(struct server_ring *r, struct hand *h)
+static bool start_waiting(struct server_ring *r, struct runner *h)
 {
 	uint64_t most = executor_is_shared(r->executor, r) ? SHARE_BYTES : QUANTUM_BYTES, bytes = 0;
 
@@ -214,8 +214,8 @@ static bool start_waiting(struct server_ring *r, struct hand *h)
 void request_back(struct request *q)
 {
 	struct server_ring *r = q->ring;
-	/* executor_forget() passes over requests that a hand has.  So this one is checked here,
-	 * before another hand may take it. */
+	/* executor_forget() passes over requests that a runner has.  So this one is checked here,
+	 * before another runner may take it. */
 	int err = r->ending || r->broken ? -EINTR : request_check(q);
 
 	if (err < 0) {
@@ -298,7 +298,7 @@ static void gauge_entries(struct server_ring *r, const struct shm_entry *e)
 }
 
 /* Take up to so many entries. */
-static bool take_entries(struct server_ring *r, struct hand *h, unsigned quantum)
+static bool take_entries(struct server_ring *r, struct runner *h, unsigned quantum)
 {
 	struct shm_entry e[QUANTUM];
 	uint32_t nr, room, n;
@@ -335,7 +335,7 @@ static bool take_entries(struct server_ring *r, struct hand *h, unsigned quantum
 	return true;
 }
 
-bool ring_turn(struct server_ring *r, struct hand *h, unsigned quantum)
+bool ring_turn(struct server_ring *r, struct runner *h, unsigned quantum)
 {
 	bool did = start_waiting(r, h);
 

@@ -328,7 +328,7 @@ int server_ring_add(struct server *w, const struct server_ring_opts *opts, struc
 		return err;
 	}
 	r->executor = ex;
-	err = hand_new(ex, &r->hand);
+	err = runner_new(ex, &r->runner);
 	if (err < 0) {
 		executor_drop(w, ex);
 		ring_free(r);
@@ -354,13 +354,13 @@ void server_ring_remove(struct server *w, struct server_ring *r)
 	ex->nr_ending++;
 	ring_drop(r);
 	executor_take_kicked(ex);
-	/* A thread that has taken a hand does the same when its pass is over. */
-	if (!ex->hand.taken)
-		ring_cancel(r, &ex->hand);
-	if (!r->hand.taken)
-		ring_cancel(r, &r->hand);
+	/* A thread that has taken a runner does the same when its pass is over. */
+	if (!ex->runner.taken)
+		ring_cancel(r, &ex->runner);
+	if (!r->runner.taken)
+		ring_cancel(r, &r->runner);
 	executor_wake(ex);
-	while (r->nr_requests || r->nr_helpers || r->hand.taken)
+	while (r->nr_requests || r->nr_helpers || r->runner.taken)
 		(void)pthread_cond_wait(&ex->quiet, &ex->lock);
 	ex->nr_ending--;
 	if (ex->lender == r)
@@ -370,7 +370,7 @@ void server_ring_remove(struct server *w, struct server_ring *r)
 	list_del(&r->timed);
 	list_del(&r->touched);
 	executor_leave(ex);
-	hand_free(ex, &r->hand);
+	runner_free(ex, &r->runner);
 	executor_drop(w, ex);
 	ring_free(r);
 }

@@ -2,8 +2,8 @@
 /*
  * Host memory in which small requests to device memory stay between the file and the window.
  *
- * Each hand has one, made when it is first needed.  It is the hand's: under nobody's lock while
- * the hand is taken.
+ * Each runner has one, made when it is first needed.  It is the runner's: under nobody's lock while
+ * the runner is taken.
  */
 #ifndef SERVER_STAGE_H
 #define SERVER_STAGE_H

@@ -265,7 +265,7 @@ static void restage(struct req *r)
 	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
 	free(TAKE_PTR(req_way(r)->bounce));
 	hold_put(&r->q->holder, &req_way(r)->hold);
-	lone_end(r);
+	single_end(r);
 	r->ops = path_ops_of(req_plan(r)->dev)->by;
 	r->ops->start(r);
 }

@@ -147,7 +147,7 @@ void carry_release(struct req *r)
 	free(TAKE_PTR(req_engine(r)->crcs));
 	free(TAKE_PTR(req_way(r)->bounce));
 	hold_put(&r->q->holder, &req_way(r)->hold);
-	lone_end(r);
+	single_end(r);
 }
 
 /* --------------------------------------------------------------- checksums */

@@ -27,7 +27,7 @@
 #define POLL_MAX_NS 500000u /* and at most that */
 
 /* Nanoseconds until the thread looks again at copies that were sent; 0: it stays awake. */
-static uint64_t poll_nap(const struct worker *w)
+static uint64_t feeder_poll_wait(const struct worker *w)
 {
 	uint64_t now, age;
 
@@ -59,8 +59,8 @@ static void feeder_sleep(struct worker *w)
 {
 	struct engine *e = w->engine;
 	struct pollfd pfd = { .fd = w->efd, .events = POLLIN };
-	uint64_t ns = poll_nap(w);
-	struct timespec nap;
+	uint64_t ns = feeder_poll_wait(w);
+	struct timespec pause;
 	eventfd_t v;
 
 	if (!ns) {
@@ -70,12 +70,12 @@ static void feeder_sleep(struct worker *w)
 	if (w->flush_again)
 		ns = MIN(ns, POLL_MIN_NS);
 	if (w->mover.parked || w->mover.blocked)
-		ns = MIN(ns, NAP_NS);
-	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
-	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
+		ns = MIN(ns, PAUSE_NS);
+	pause.tv_sec = (time_t)(ns / NSEC_PER_SEC);
+	pause.tv_nsec = (long)(ns % NSEC_PER_SEC);
 	(void)e->backend->arm(w->ctx, w->efd, true);
 	io_others_arm(&w->others, w->efd, true);
-	(void)ppoll(&pfd, 1, ns == UINT64_MAX ? NULL : &nap, NULL);
+	(void)ppoll(&pfd, 1, ns == UINT64_MAX ? NULL : &pause, NULL);
 	(void)e->backend->arm(w->ctx, w->efd, false);
 	io_others_arm(&w->others, w->efd, false);
 	(void)eventfd_read(w->efd, &v);

@@ -16,7 +16,7 @@
 #include "core/carry/job.h"
 #include "core/carry/worker.h"
 #include "core/queue/queue.h"
-#include "core/sched/crowd.h"
+#include "core/sched/contention.h"
 #include "core/sched/engine.h"
 #include "core/sched/turns.h"
 #include "core/sched/wake.h"
@@ -28,7 +28,7 @@
 #define SPIN_COLD KIB(256) /* likewise of copies out of no CPU's cache */
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
 #define POLL_NS 20000u     /* between two looks at what can only be polled; when it is late, */
-#define LATE_PART 16u      /* this part of that time, and at most NAP_NS */
+#define LATE_PART 16u      /* this part of that time, and at most PAUSE_NS */
 #define ENOUGH 4u          /* workers that are at work look often at the copier's batches, */
 #define WATCH_NS 100000u   /* and one that only watches them after each of their jobs */
 #define SPARE_NS 10000000u /* after which a spare worker looks whether the others hang */
@@ -116,7 +116,7 @@ static bool spin_for_batch(struct worker *w, bool watches)
 }
 
 /* Nanoseconds until the worker looks again for what nobody wakes it for; UINT64_MAX for never. */
-static uint64_t look_nap(struct engine *e)
+static uint64_t look_wait(struct engine *e)
 {
 	uint64_t at, now;
 
@@ -131,11 +131,11 @@ static uint64_t look_nap(struct engine *e)
 
 /* A nap of so long, or longer where what the worker waits for is late: copies that hang do not keep
  * it busy. */
-static uint64_t late_nap(uint64_t ns, uint64_t due)
+static uint64_t late_wait(uint64_t ns, uint64_t due)
 {
 	uint64_t now = now_ns();
 
-	return now > due ? MAX(ns, MIN((now - due) / LATE_PART, NAP_NS)) : ns;
+	return now > due ? MAX(ns, MIN((now - due) / LATE_PART, PAUSE_NS)) : ns;
 }
 
 /* Nanoseconds until the worker looks again at copies that can only be polled: on its own stream
@@ -145,10 +145,10 @@ static uint64_t worker_poll_wait(const struct worker *w, bool copying, bool watc
 	uint64_t ns = UINT64_MAX;
 
 	if (copying)
-		ns = late_nap(POLL_NS, copy_due(w));
+		ns = late_wait(POLL_NS, copy_due(w));
 	if (watches)
-		ns = MIN(ns, late_nap(enough_are_awake(w->engine) ? WATCH_NS : POLL_NS,
-				      batch_due(&w->engine->copier)));
+		ns = MIN(ns, late_wait(enough_are_awake(w->engine) ? WATCH_NS : POLL_NS,
+				       batch_due(&w->engine->copier)));
 	return ns;
 }
 
@@ -163,7 +163,7 @@ static void worker_sleep(struct worker *w, bool watches)
 				 { .fd = cfd, .events = POLLIN } };
 	bool copying = sfd < 0 && (!list_empty(&w->copying) || !list_empty(&w->to_copy));
 	uint64_t ns = worker_poll_wait(w, copying, watches && cfd < 0);
-	struct timespec nap;
+	struct timespec pause;
 	eventfd_t v;
 
 	if (sfd < 0 && spin_for_copy(w))
@@ -174,16 +174,16 @@ static void worker_sleep(struct worker *w, bool watches)
 		ns = POLL_NS;
 	/* Another's write ends without waking us, and so does a request that is stopped. */
 	if (w->mover.parked || w->mover.blocked)
-		ns = MIN(ns, NAP_NS);
+		ns = MIN(ns, PAUSE_NS);
 	if (w->spare)
 		ns = MIN(ns, SPARE_NS);
-	ns = MIN(ns, order_nap(w));
-	ns = MIN(ns, look_nap(e));
-	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
-	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
+	ns = MIN(ns, order_wait(w));
+	ns = MIN(ns, look_wait(e));
+	pause.tv_sec = (time_t)(ns / NSEC_PER_SEC);
+	pause.tv_nsec = (long)(ns % NSEC_PER_SEC);
 	(void)e->backend->arm(w->ctx, w->efd, true);
 	io_others_arm(&w->others, w->efd, true);
-	(void)ppoll(pfd, ARRAY_SIZE(pfd), ns == UINT64_MAX ? NULL : &nap, NULL);
+	(void)ppoll(pfd, ARRAY_SIZE(pfd), ns == UINT64_MAX ? NULL : &pause, NULL);
 	(void)e->backend->arm(w->ctx, w->efd, false);
 	io_others_arm(&w->others, w->efd, false);
 	(void)eventfd_read(w->efd, &v);
@@ -323,7 +323,7 @@ bool worker_progress(struct worker *w)
 
 static void begin_job(struct worker *w, struct job *j)
 {
-	crowd_look(&w->engine->crowd, &w->look);
+	contention_check(&w->engine->contention, &w->look);
 	job_start(w, j);
 }
 

@@ -412,7 +412,7 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 void queue_wind_up(struct pst_queue *q)
 {
 	uint64_t give_up = now_ns() + CANCEL_GRACE_NS;
-	struct timespec nap = { .tv_nsec = 100000 };
+	struct timespec pause = { .tv_nsec = 100000 };
 	struct pst_done dropped[DROP_BATCH];
 	struct list *e, *n;
 
@@ -435,7 +435,7 @@ void queue_wind_up(struct pst_queue *q)
 		if (!q->nr_busy || now_ns() > give_up)
 			break;
 		queue_unlock(q);
-		(void)nanosleep(&nap, NULL);
+		(void)nanosleep(&pause, NULL);
 		queue_lock(q);
 		queue_progress(q);
 	}

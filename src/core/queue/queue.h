@@ -31,7 +31,7 @@
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_queue_cancel() promises */
 #define SUBMIT_COPY_MAX MIB(1)                /* out of the page cache within pst_queue_submit() */
-#define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
+#define PAUSE_NS NSEC_PER_MSEC                /* longest sleep where no event tells all there is */
 
 struct counters {
 	_Atomic uint64_t requests, errors, timeouts, canceled, fallbacks;
@@ -185,7 +185,7 @@ void queue_unlock_to(struct pst_queue *q, struct use **dropped);
  * Called by engines, under their lock: hand a request back to its queue.  q->finished is a stack,
  * and not a ring with one producer, because several workers hand requests back.
  */
-static inline void queue_hand_back(struct req *r)
+static inline void queue_push_finished(struct req *r)
 {
 	struct pst_queue *q = r->q;
 	struct req *head = atomic_load_explicit(&q->finished, memory_order_relaxed);

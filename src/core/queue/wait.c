@@ -26,7 +26,7 @@ void queue_notify(struct pst_queue *q)
 		(void)eventfd_write(q->efd, 1);
 	if (!q->has_fd)
 		return;
-	at = queue_polls(q) ? now_ns() + NAP_NS : q->next_deadline;
+	at = queue_polls(q) ? now_ns() + PAUSE_NS : q->next_deadline;
 	/* Pairs with the clock's reset before queue_ring(): that sees this, or clock_set() that. */
 	atomic_store(&q->ring_at, at);
 	clock_set(&q->alarm, at);
@@ -132,7 +132,7 @@ static bool spin_for_engine(struct pst_queue *q, uint64_t deadline_ns)
  */
 void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
-	struct timespec nap = { .tv_nsec = NAP_NS };
+	struct timespec pause = { .tv_nsec = PAUSE_NS };
 	bool by_fd = q->nr_engine || queue_polls(q) || unlikely(io_others_nr_ops(&q->others));
 	/* Half of them are reaped while engines finish the others. */
 	unsigned half = q->nr_engine == q->nr_inflight ? (nr + 1) / 2 : 1;
@@ -140,13 +140,13 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 
 	/* Another queue's write ends without waking us. */
 	if (nr > 1 || queue_polls(q))
-		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
+		deadline_ns = MIN(deadline_ns, now_ns() + PAUSE_NS);
 
 	if (q->nr_engine == 1 && q->nr_inflight == 1 && spin_for_engine(q, deadline_ns))
 		return;
 	/* If nothing can wake us, look again soon. */
 	if (by_fd && unlikely(queue_arm(q, half) < 0))
-		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
+		deadline_ns = MIN(deadline_ns, now_ns() + PAUSE_NS);
 	q->waiting = true;
 	queue_unlock(q);
 	if (by_fd)
@@ -155,7 +155,7 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 		r = q->backend->wait(q->ctx, nr, deadline_ns);
 	/* Where waiting is forbidden, by a sandbox that came later, looking has to do. */
 	if (unlikely(r < 0 && r != -ETIMEDOUT && r != -EINTR))
-		(void)nanosleep(&nap, NULL);
+		(void)nanosleep(&pause, NULL);
 	queue_lock(q);
 	q->waiting = false;
 	if (by_fd)

@@ -24,7 +24,7 @@ void order_leave(struct req *r);
 /* order.c, under the lock: the request is kept back, and somebody has to ask for its stream. */
 void order_wake(struct req *r);
 /* order.c, under the lock: the worker has a job, which may take long. */
-void order_hand_on(struct worker *w);
+void order_pass_on(struct worker *w);
 /* feed.c, under the lock: a slot is free, or there is a read for one. */
 void feed_wake(struct engine *e);
 /* feed.c, under the lock: nothing more of the read is sent, and its stream goes on. */

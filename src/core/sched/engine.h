@@ -94,7 +94,7 @@ struct job {
 	bool alone;          /* copied by itself, because a batch with it failed */
 	bool at_copier;      /* the job is counted in worker->nr_copying */
 	bool warm;           /* the job is counted in nr_warm */
-	bool bounded;        /* of a read that waits for other bytes in a crowd */
+	bool bounded;        /* of a read that waits for other bytes in a contention */
 	bool touches;        /* counted in nr_touch of its request, else in nr_file */
 	uint8_t disk;        /* index in engine->disks, which counts the job; or DISK_NONE */
 	uint64_t disk_len;   /* bytes of the job that engine->disks counts */
@@ -108,14 +108,14 @@ struct job {
 	struct span spans[JOB_PIECES];
 };
 
-/* Do others want its CPUs?  crowd.h. */
-struct crowd {
+/* Do others want its CPUs?  contention.h. */
+struct contention {
 	atomic_bool here;
 	_Atomic uint64_t since; /* seen last */
 };
 
 /* A worker keeps this of its own thread, from its last look on. */
-struct crowd_look {
+struct contention_check {
 	unsigned nr_jobs;     /* begun since */
 	uint64_t nr_switches; /* how often the thread was interrupted since it began */
 	uint64_t cpu_ns;      /* how long the thread has run since it began */
@@ -148,8 +148,8 @@ struct worker {
 	struct list to_copy;       /* jobs whose copies the stream had no room for */
 	struct list copying;       /* on the stream, in order of tickets, */
 	uint64_t copying_since;    /* and when the first of them became that */
-	struct crowd_look look;    /* by its thread */
-	struct job *own;           /* free slots that it used last; under the engine's lock */
+	struct contention_check look; /* by its thread */
+	struct job *own;              /* free slots that it used last; under the engine's lock */
 	unsigned nr_own;
 };
 
@@ -222,20 +222,21 @@ struct engine {
 	struct list held;     /* requests whose stream has not come to its event */
 	struct list orders;   /* with events that no stream has come to, */
 	unsigned nr_asked;    /* but those that a worker asks for just now */
-	struct worker *asker; /* sleeps until they are to be asked for again, or was just woken
+	struct worker
+		*stream_watcher; /* sleeps until they are to be asked for again, or was just woken
 				 * for that, or NULL */
-	uint64_t nr_asks;     /* times that somebody has asked for all of them, */
-	uint64_t seen_asks;   /* when the clock looked last; */
-	uint64_t ask_at;      /* then it looks again, PST_NO_DEADLINE where there are none */
-	struct list fed;      /* reads that a stream waits for, with something to start; the first
+	uint64_t nr_asks;        /* times that somebody has asked for all of them, */
+	uint64_t seen_asks;      /* when the clock looked last; */
+	uint64_t ask_at;         /* then it looks again, PST_NO_DEADLINE where there are none */
+	struct list fed;     /* reads that a stream waits for, with something to start; the first
 			      * gets all slots that it can use */
-	struct list feeds;    /* reads that a stream waits for now */
-	uint64_t feeds_next;  /* no deadline of these is earlier */
-	struct alarm alarm;   /* for that, and ask_at; under the clock's lock */
+	struct list feeds;   /* reads that a stream waits for now */
+	uint64_t feeds_next; /* no deadline of these is earlier */
+	struct alarm alarm;  /* for that, and ask_at; under the clock's lock */
 	struct pool pool;
 	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */
 	unsigned nr_slotless; /* and of these, those with pieces that a path moves without slots */
-	unsigned nr_lone;     /* reads that their callers copy: lone.c; */
+	unsigned nr_single;   /* reads that their callers copy: single.c; */
 	uint64_t many_at;     /* when too many waited for that */
 	unsigned nr_cold;     /* jobs in a row that waited for a disk alone, up to a few */
 	struct {
@@ -259,7 +260,7 @@ struct engine {
 	uint64_t slot_bytes;  /* with its list of copies */
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
-	struct crowd crowd;
+	struct contention contention;
 	uint64_t slotted; /* bytes in slots of bounded jobs at the copier; under the lock */
 	bool begun;       /* the first worker, or it cannot: */
 	int begin_err;    /* why */

@@ -6,7 +6,7 @@
 #include "core/queue/req.h"
 #include "core/sched/above.h"
 #include "core/sched/job_size.h"
-#include "core/sched/lone.h"
+#include "core/sched/single.h"
 #include "core/ways/plan.h"
 #include "core/ways/source.h"
 #include "core/ways/way.h"
@@ -102,7 +102,7 @@ uint64_t engine_part(const struct req *r)
 		return e->slot_size;
 	for (unsigned i = 0; i < e->nr_usual; i++)
 		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
-	idle = MIN(idle, lone_free_cpus(e));
+	idle = MIN(idle, single_free_cpus(e));
 	return MIN(e->slot_size, MAX(least, align_up(left / idle, KIB(64))));
 }
 

@@ -11,7 +11,7 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 #include "core/sched/above.h"
-#include "core/sched/crowd.h"
+#include "core/sched/contention.h"
 #include "core/sched/disks.h"
 #include "core/sched/engine.h"
 #include "core/sched/job_size.h"
@@ -45,7 +45,7 @@ static void uncount(struct req *r)
 }
 
 /* Under the lock: the request is through; its queue gets it back. */
-static inline void hand_back_if_idle(struct req *r)
+static inline void return_if_idle(struct req *r)
 {
 	if (req_engine(r)->nr_jobs || req_engine(r)->handed_back)
 		return;
@@ -62,12 +62,12 @@ static inline void hand_back_if_idle(struct req *r)
 	order_leave(r);
 	uncount(r);
 	req_engine(r)->handed_back = true;
-	queue_hand_back(r);
+	queue_push_finished(r);
 }
 
-void engine_hand_back(struct req *r)
+void engine_return(struct req *r)
 {
-	hand_back_if_idle(r);
+	return_if_idle(r);
 }
 
 /*
@@ -84,7 +84,7 @@ static bool after_transfers(struct req *r)
 	for_slot = transfers_start(r);
 	if (r->res.err || !has_more(r)) {
 		list_del(&req_engine(r)->active);
-		hand_back_if_idle(r);
+		return_if_idle(r);
 		return false;
 	}
 	if (!for_slot && !cursor_at_end(&r->cur))
@@ -112,7 +112,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	if (j->claimed)
 		atomic_fetch_add(&req_engine(r)->nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
-	j->bounded = crowd_bounds(r);
+	j->bounded = contention_limits(r);
 	disk_begin(j);
 	worker_took(w, j);
 	req_engine(r)->nr_jobs++;
@@ -242,7 +242,7 @@ struct job *engine_next(struct worker *w)
 		break;
 	}
 	if (j)
-		order_hand_on(w);
+		order_pass_on(w);
 	else if (unparked && e->pool.nr_free)
 		engine_wake_one(e);
 	else if (leaves)
@@ -292,7 +292,7 @@ int engine_job_sent(struct job *j)
 	return err;
 }
 
-/* Bytes that wait in the job's slot for the device, and that crowd_has_enough() is about. */
+/* Bytes that wait in the job's slot for the device, and that contention_has_enough() is about. */
 static uint64_t slotted(const struct job *j)
 {
 	return j->at_copier && j->bounded && !j->mapped ? j->len : 0;
@@ -420,7 +420,7 @@ static void job_done(struct engine *e, struct job *j)
 	pool_give(e, s, j);
 	if (unlikely(j->fed))
 		feed_wake(e);
-	hand_back_if_idle(r);
+	return_if_idle(r);
 }
 
 void engine_job_done(struct job *j)
@@ -459,7 +459,7 @@ void engine_transfer_done(struct req *r)
 		list_del(&req_engine(r)->active);
 	else if (!r->stop && list_empty(&req_engine(r)->active))
 		list_add_tail(&e->active, &req_engine(r)->active);
-	hand_back_if_idle(r);
+	return_if_idle(r);
 	if (!list_empty(&e->active))
 		engine_wake_one(e);
 }
@@ -610,7 +610,7 @@ void engine_stop_locked(struct req *r, int err)
 	if (unlikely(req_plan(r)->pieces))
 		req_plan(r)->pieces->stopped(r);
 	feed_close(r);
-	hand_back_if_idle(r);
+	return_if_idle(r);
 	/* Its jobs do not count any more, so that others may read their disk. */
 	if (!list_empty(&e->active) || !list_empty(&e->parking))
 		engine_wake_one(e);

@@ -44,7 +44,7 @@ void engine_transfer_done(struct req *r);
 void engine_activate(struct req *r);
 
 /* Under the lock: nothing of the stopped request is under way; its queue gets it back. */
-void engine_hand_back(struct req *r);
+void engine_return(struct req *r);
 
 /* Under the lock: as engine_stop(). */
 void engine_stop_locked(struct req *r, int err);

@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 
 #include "core/queue/req.h"
-#include "core/sched/crowd.h"
+#include "core/sched/contention.h"
 #include "core/sched/job_size.h"
 #include "core/sched/share.h"
 #include "core/sched/wake.h"
@@ -234,7 +234,7 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 		return true;
 	if (by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
-	if (crowd_has_enough(r))
+	if (contention_has_enough(r))
 		return false;
 	if (!wake_is_full(w) || !req_engine(r)->nr_jobs)
 		return true;

@@ -16,7 +16,7 @@ void engine_count_warm(struct engine *e);
 /*
  * May the worker take the request's next job?  A full worker still takes jobs that would else
  * wait for others that may hang: those in a queue's reserve, the first job of a request, and where
- * the limit is one of all workers, a queue's part of it.  In a crowd (crowd.h) a read whose queue
+ * the limit is one of all workers, a queue's part of it.  In a contention (contention.h) a read whose queue
  * has enough at the device waits for that alone, so that nobody takes its jobs.
  */
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);

@@ -8,7 +8,7 @@
  * The engine holds a request back as a whole until the stream has come to the event.  No stream of
  * ours waits for the event in its place, because copies of other requests would stand behind it.
  * The workers ask the driver how far the streams are: those with something to do each time they
- * have done a part of it, and of those that sleep one, the asker.  The driver may keep a worker
+ * have done a part of it, and of those that sleep one, the stream_watcher.  The driver may keep a worker
  * that asks, or one that is about to sleep, for as long as it likes.  So the clock looks whether
  * somebody still asks.  Where nobody does, it wakes a worker for each stream, if so many sleep.
  *
@@ -53,7 +53,7 @@ struct order {
 	struct list leaving; /* they are handed back behind that */
 };
 
-static bool wake_asker(struct engine *e);
+static bool wake_watcher(struct engine *e);
 
 void order_init(struct engine *e)
 {
@@ -248,12 +248,12 @@ void order_end(struct req *r)
  * The driver keeps the worker that should ask, or that worker has something else to do.  The driver
  * may keep others as well, each for another stream, so one is woken for each.
  */
-static void wake_askers(struct engine *e)
+static void wake_watchers(struct engine *e)
 {
 	struct list *el;
 
 	list_for_each (el, &e->orders)
-		if (!wake_asker(e))
+		if (!wake_watcher(e))
 			break;
 }
 
@@ -267,7 +267,7 @@ void order_ring(struct engine *e, uint64_t now)
 	}
 	e->ask_at = now + ASKED_MAX_NS;
 	if (e->nr_asks == e->seen_asks && !list_empty(&e->orders))
-		wake_askers(e);
+		wake_watchers(e);
 	e->seen_asks = e->nr_asks;
 }
 
@@ -313,7 +313,7 @@ static bool order_ask(struct engine *e, struct order *o)
 		struct req *r = req_by_link(o->leaving.next, active);
 
 		list_del(&req_engine(r)->active);
-		engine_hand_back(r);
+		engine_return(r);
 	}
 	if (state)
 		order_reached(o, state);
@@ -348,17 +348,17 @@ bool order_watch(struct engine *e)
 	return moved;
 }
 
-/* The asker, or else the first that sleeps, which is the asker until it is awake.  One that does
+/* The stream_watcher, or else the first that sleeps, which is the stream_watcher until it is awake.  One that does
  * not sleep comes by when it is through with what it does.  False: nobody sleeps. */
-static bool wake_asker(struct engine *e)
+static bool wake_watcher(struct engine *e)
 {
-	struct worker *w = e->asker;
+	struct worker *w = e->stream_watcher;
 
 	for (unsigned i = 0; i < e->nr_workers && !(w && w->sleeping); i++)
 		w = &e->workers[i];
 	if (!w || !w->sleeping)
 		return false;
-	e->asker = w;
+	e->stream_watcher = w;
 	worker_wake(w);
 	return true;
 }
@@ -368,21 +368,21 @@ void order_wake(struct req *r)
 	struct engine *e = req_engine(r)->share->engine;
 
 	/* Somebody asks for an order that has others already, or is about to. */
-	if (req_engine(r)->order->live == 1 && (!e->asker || e->asker->sleeping))
-		(void)wake_asker(e);
+	if (req_engine(r)->order->live == 1 && (!e->stream_watcher || e->stream_watcher->sleeping))
+		(void)wake_watcher(e);
 }
 
-void order_hand_on(struct worker *w)
+void order_pass_on(struct worker *w)
 {
 	struct engine *e = w->engine;
 
 	order_awake(w); /* it may have been about to sleep */
-	if (unlikely(!list_empty(&e->orders)) && !e->asker)
-		(void)wake_asker(e);
+	if (unlikely(!list_empty(&e->orders)) && !e->stream_watcher)
+		(void)wake_watcher(e);
 }
 
 /* One is enough, so that a stream that takes long does not keep all of them awake. */
-uint64_t order_nap(struct worker *w)
+uint64_t order_wait(struct worker *w)
 {
 	struct engine *e = w->engine;
 	uint64_t now, until = UINT64_MAX;
@@ -392,11 +392,11 @@ uint64_t order_nap(struct worker *w)
 		return UINT64_MAX;
 	now = now_ns();
 	pthread_mutex_lock(&e->lock);
-	if (e->asker || list_empty(&e->orders)) {
+	if (e->stream_watcher || list_empty(&e->orders)) {
 		pthread_mutex_unlock(&e->lock);
 		return UINT64_MAX;
 	}
-	e->asker = w;
+	e->stream_watcher = w;
 	list_for_each (el, &e->orders) {
 		uint64_t age = now - list_entry(el, struct order, link)->since;
 		uint64_t pause = age < ASK_NEW_NS ? 0 : MAX(age / ASK_PART, ASK_NEW_NS);
@@ -410,6 +410,6 @@ uint64_t order_nap(struct worker *w)
 
 void order_awake(struct worker *w)
 {
-	if (w->engine->asker == w)
-		w->engine->asker = NULL;
+	if (w->engine->stream_watcher == w)
+		w->engine->stream_watcher = NULL;
 }

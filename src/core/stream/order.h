@@ -17,7 +17,7 @@ void order_ring(struct engine *e, uint64_t now);
 bool order_watch(struct engine *e);
 
 /* The worker sleeps: nanoseconds until it must do that again, UINT64_MAX for never. */
-uint64_t order_nap(struct worker *w);
+uint64_t order_wait(struct worker *w);
 
 /* Under the lock: it does not sleep any more. */
 void order_awake(struct worker *w);

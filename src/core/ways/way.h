@@ -53,7 +53,7 @@ struct way {
 	struct plan plan;
 	char *bounce;         /* buffer of a small write's bytes, that its path loaded, or NULL */
 	struct hold *hold;    /* kept open by its path for its next part, or NULL */
-	bool lone;            /* counted among the reads that callers copy: lone_end() is due */
+	bool single;          /* counted among the reads that callers copy: single_end() is due */
 	atomic_bool compared; /* a part of it was, or is being */
 };
 
@@ -104,10 +104,10 @@ static inline bool req_stays(const struct req *r)
 /* -------------------------------------------------- asked of the rooms above */
 
 /*
- * lone.c: should the caller copy the read by itself, which is alone in its queue?  If so, it counts
- * as one that does until lone_end(); that does nothing for any other request.
+ * single.c: should the caller copy the read by itself, which is alone in its queue?  If so, it counts
+ * as one that does until single_end(); that does nothing for any other request.
  */
-bool lone_begin(struct req *r);
-void lone_end(struct req *r);
+bool single_begin(struct req *r);
+void single_end(struct req *r);
 
 #endif

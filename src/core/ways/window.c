@@ -14,7 +14,7 @@
  *
  * window/cost.c measures how many bytes are few enough, when the first window on that kind of
  * memory is proven.  A small request has at most SMALL_PIECES pieces.  While the engine works for
- * other queues, a lone read of up to LONE_MAX bytes counts as small, too (sched/lone.c).
+ * other queues, a single read of up to SINGLE_MAX bytes counts as small, too (sched/single.c).
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@
 #include "core/ways/window_cache.h"
 
 #define SMALL_MAX KIB(64)        /* bytes of a request that may go by a window without being told */
-#define LONE_MAX MIB(1)          /* likewise of a read that its caller waits for */
+#define SINGLE_MAX MIB(1)        /* likewise of a read that its caller waits for */
 #define SMALL_PIECES 16u         /* of a request; each costs a system call */
 #define LISTED_WRITE_MAX KIB(64) /* loads take long, and pst_queue_submit() must not */
 
@@ -64,7 +64,7 @@ static uint64_t bounce_lead(const struct req *r)
 static void window_release(struct req *r)
 {
 	hold_put(&r->q->holder, &req_way(r)->hold);
-	lone_end(r);
+	single_end(r);
 }
 
 static char *window_reach(struct req *r, struct piece *p, struct hold **ret_hold)
@@ -132,7 +132,7 @@ static bool is_awaited(const struct req *r)
 {
 	const struct pst_queue *q = r->q;
 
-	return r->io.op == PST_OP_READ && r->total <= LONE_MAX && q->nr_inflight == 1 &&
+	return r->io.op == PST_OP_READ && r->total <= SINGLE_MAX && q->nr_inflight == 1 &&
 	       list_empty(&q->prepared) && !req_plan(r)->from;
 }
 
@@ -163,7 +163,7 @@ static int small_fits(struct req *r)
 	if (r->total <= SMALL_MAX)
 		return r->total <= most ? 0 : -1;
 	/* The CPU was no slower with the longest that was measured. */
-	return most == WINDOW_COST_MAX && lone_begin(r) ? 0 : -1;
+	return most == WINDOW_COST_MAX && single_begin(r) ? 0 : -1;
 }
 
 static char *window_reach_now(const struct holder *by, const struct pst_io *io,

@@ -57,7 +57,7 @@ static int unregister(void *arg)
 static void mem_end_run(void *arg)
 {
 	struct mem_end *end = arg;
-	struct timespec nap = { .tv_nsec = (long)NSEC_PER_MSEC };
+	struct timespec pause = { .tv_nsec = (long)NSEC_PER_MSEC };
 
 	for (;;) {
 		end->res = 1;
@@ -68,7 +68,7 @@ static void mem_end_run(void *arg)
 		/* Another thread is making room in it for others just now. */
 		if (end->res != -EBUSY)
 			break;
-		(void)nanosleep(&nap, NULL);
+		(void)nanosleep(&pause, NULL);
 	}
 	free(gds_mem_get(end->region));
 	region_put(end->region);

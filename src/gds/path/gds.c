@@ -142,12 +142,12 @@ static bool may_pass(int err)
 /* -EBUSY: the same is going on for another route; that is over soon, or is given up. */
 static int in_turn(int (*fn)(void))
 {
-	const struct timespec nap = { .tv_nsec = (long)(10 * NSEC_PER_MSEC) };
+	const struct timespec pause = { .tv_nsec = (long)(10 * NSEC_PER_MSEC) };
 	uint64_t until = now_ns() + TURN_NS;
 	int r;
 
 	while ((r = fn()) == -EBUSY && now_ns() < until)
-		(void)nanosleep(&nap, NULL);
+		(void)nanosleep(&pause, NULL);
 	return r;
 }
 

@@ -293,11 +293,11 @@ static bool move_is_end(const struct gds_job *j, uint64_t got, uint64_t before)
  * at once unless it hangs. */
 static bool soon(const struct gds_job *j, int64_t err)
 {
-	struct timespec nap = { .tv_nsec = 100000 };
+	struct timespec pause = { .tv_nsec = 100000 };
 
 	if (err != -EAGAIN || now_ns() > j->start + GDS_SOON_NS)
 		return false;
-	(void)nanosleep(&nap, NULL);
+	(void)nanosleep(&pause, NULL);
 	return true;
 }
 

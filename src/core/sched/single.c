@@ -14,7 +14,7 @@
  */
 #include "core/queue/req.h"
 #include "core/sched/engine.h"
-#include "core/sched/lone.h"
+#include "core/sched/single.h"
 #include "core/sched/share.h"
 #include "core/ways/way.h"
 
@@ -27,42 +27,42 @@ static unsigned nr_cpus(const struct engine *e)
 	return e->nr_workers + 1;
 }
 
-unsigned lone_free_cpus(const struct engine *e)
+unsigned single_free_cpus(const struct engine *e)
 {
-	return nr_cpus(e) - MIN(e->nr_lone, e->nr_workers);
+	return nr_cpus(e) - MIN(e->nr_single, e->nr_workers);
 }
 
 /* Under the lock: do no more wait than there are CPUs, and did they not a moment ago? */
 static bool few_wait(struct engine *e)
 {
-	bool few = e->nr_reqs + e->nr_lone < nr_cpus(e);
+	bool few = e->nr_reqs + e->nr_single < nr_cpus(e);
 	uint64_t now = about_now_ns();
 
-	if (!few && e->nr_lone >= MAX(MANY, 2 * e->nr_reqs))
+	if (!few && e->nr_single >= MAX(MANY, 2 * e->nr_reqs))
 		e->many_at = now;
 	return few && now - e->many_at > MANY_NS;
 }
 
-bool lone_begin(struct req *r)
+bool single_begin(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
 
 	pthread_mutex_lock(&e->lock);
-	req_way(r)->lone = few_wait(e) && e->nr_reqs;
-	e->nr_lone += req_way(r)->lone;
+	req_way(r)->single = few_wait(e) && e->nr_reqs;
+	e->nr_single += req_way(r)->single;
 	pthread_mutex_unlock(&e->lock);
-	return req_way(r)->lone;
+	return req_way(r)->single;
 }
 
-void lone_end(struct req *r)
+void single_end(struct req *r)
 {
 	struct engine *e;
 
-	if (likely(!req_way(r)->lone))
+	if (likely(!req_way(r)->single))
 		return;
-	req_way(r)->lone = false;
+	req_way(r)->single = false;
 	e = req_engine(r)->share->engine;
 	pthread_mutex_lock(&e->lock);
-	e->nr_lone--;
+	e->nr_single--;
 	pthread_mutex_unlock(&e->lock);
 }

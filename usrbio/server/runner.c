@@ -6,35 +6,35 @@
 #define REAP_BATCH 64u
 #define TRY_BATCH 32u
 
-void hand_take(struct hand *h, bool helps)
+void runner_take(struct runner *h, bool helps)
 {
 	h->taken = true;
 	h->helps = helps;
 }
 
-void hand_drop(struct executor *ex, struct hand *h)
+void runner_drop(struct executor *ex, struct runner *h)
 {
 	struct list *e;
 
 	h->taken = false;
 	if (likely(!ex->nr_ending))
 		return;
-	/* The thread that ends a ring could not cancel this hand's requests of it. */
+	/* The thread that ends a ring could not cancel this runner's requests of it. */
 	list_for_each (e, &ex->rings)
 		if (list_entry(e, struct server_ring, link)->ending)
 			ring_cancel(list_entry(e, struct server_ring, link), h);
 	(void)pthread_cond_broadcast(&ex->quiet);
 }
 
-/* The hand lets go of the lock, and has it again. */
-static void hand_unlock(struct executor *ex, struct hand *h)
+/* The runner lets go of the lock, and has it again. */
+static void runner_unlock(struct executor *ex, struct runner *h)
 {
 	h->out = true;
 	h->out_since = ex->nr_forgets;
 	(void)pthread_mutex_unlock(&ex->lock);
 }
 
-static void come_back(struct executor *ex, struct hand *h)
+static void come_back(struct executor *ex, struct runner *h)
 {
 	(void)pthread_mutex_lock(&ex->lock);
 	h->out = false;
@@ -47,8 +47,8 @@ static bool any_out(const struct executor *ex, uint64_t before)
 {
 	struct list *e;
 
-	list_for_each (e, &ex->hands) {
-		const struct hand *h = list_entry(e, struct hand, link);
+	list_for_each (e, &ex->runners) {
+		const struct runner *h = list_entry(e, struct runner, link);
 
 		if (h->out && h->out_since < before)
 			return true;
@@ -56,7 +56,7 @@ static bool any_out(const struct executor *ex, uint64_t before)
 	return false;
 }
 
-void hands_await(struct executor *ex)
+void runners_await(struct executor *ex)
 {
 	uint64_t now = ++ex->nr_forgets;
 
@@ -66,20 +66,20 @@ void hands_await(struct executor *ex)
 	ex->nr_waits--;
 }
 
-static bool hand_may_try(const struct request *q)
+static bool runner_may_try(const struct request *q)
 {
 	return likely(q->mem) && request_may_try(q);
 }
 
 /* Try the next ones, as many as may be tried.  Returns the one behind them. */
-static struct request *try_some(struct hand *h, struct request *first)
+static struct request *try_some(struct runner *h, struct request *first)
 {
 	struct pst_done d[TRY_BATCH];
 	struct pst_io io[TRY_BATCH];
 	struct request *q;
 	unsigned n = 0;
 
-	for (q = first; q && n < TRY_BATCH && hand_may_try(q); q = q->next)
+	for (q = first; q && n < TRY_BATCH && runner_may_try(q); q = q->next)
 		io[n++] = request_io(q);
 	if (pst_queue_try(h->q, io, n, d) < 0)
 		for (unsigned i = 0; i < n; i++)
@@ -91,7 +91,7 @@ static struct request *try_some(struct hand *h, struct request *first)
 }
 
 /* Start requests.  Returns how many the queue has got now; *ret_full: it has no room. */
-static unsigned hand_move_all(struct hand *h, struct request *first, bool *ret_full)
+static unsigned runner_move_all(struct runner *h, struct request *first, bool *ret_full)
 {
 	unsigned prepared = 0;
 
@@ -102,7 +102,7 @@ static unsigned hand_move_all(struct hand *h, struct request *first, bool *ret_f
 			request_place(q);
 	}
 	for (struct request *q = first; q;)
-		q = hand_may_try(q) ? try_some(h, q) : q->next;
+		q = runner_may_try(q) ? try_some(h, q) : q->next;
 	for (struct request *q = first; q; q = q->next) {
 		if (likely(q->step == REQUEST_OVER))
 			continue;
@@ -146,7 +146,7 @@ struct told {
 	unsigned nr;
 };
 
-static void hand_tell(const struct executor *ex, struct told *t)
+static void runner_tell(const struct executor *ex, struct told *t)
 {
 	if (t->nr)
 		ex->w->writes(t->ranges, t->nr);
@@ -158,7 +158,7 @@ static inline void tell_of(const struct executor *ex, struct told *t, const stru
 	if (likely(!q->told))
 		return;
 	if (t->nr == REAP_BATCH)
-		hand_tell(ex, t);
+		runner_tell(ex, t);
 	t->ranges[t->nr++] = (struct server_range){
 		.number = q->args.file,
 		.off = q->args.file_off,
@@ -175,7 +175,7 @@ static void tell_begin(const struct executor *ex, const struct request *first)
 	t.nr = 0;
 	for (const struct request *q = first; q; q = q->next)
 		tell_of(ex, &t, q);
-	hand_tell(ex, &t);
+	runner_tell(ex, &t);
 }
 
 /* Also requests that failed: they may have written some of their bytes. */
@@ -188,7 +188,7 @@ static void tell_end(const struct executor *ex, const struct pst_done *d, int nr
 	t.nr = 0;
 	for (int i = 0; i < nr; i++)
 		tell_of(ex, &t, (const struct request *)(uintptr_t)d[i].user_data);
-	hand_tell(ex, &t);
+	runner_tell(ex, &t);
 }
 
 /* What is in slots has yet to go where it belongs. */
@@ -202,7 +202,7 @@ static void land(struct pst_done *d, int nr)
 	}
 }
 
-bool hand_move(struct executor *ex, struct hand *h)
+bool runner_move(struct executor *ex, struct runner *h)
 {
 	struct request *first = TAKE_PTR(h->first);
 	struct pst_done d[REAP_BATCH];
@@ -212,9 +212,9 @@ bool hand_move(struct executor *ex, struct hand *h)
 
 	h->last = &h->first;
 	do {
-		hand_unlock(ex, h);
+		runner_unlock(ex, h);
 		tell_begin(ex, first);
-		waits = hand_move_all(h, first, &full) + h->nr_prepared;
+		waits = runner_move_all(h, first, &full) + h->nr_prepared;
 		sent = waits ? pst_queue_submit(h->q) : 0;
 		/* Requests given up also fill a queue: reaping makes room of them, too. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
@@ -234,12 +234,12 @@ bool hand_move(struct executor *ex, struct hand *h)
 	return did;
 }
 
-bool hands_are_idle(const struct executor *ex)
+bool runners_are_idle(const struct executor *ex)
 {
 	struct list *e;
 
-	list_for_each (e, &ex->hands) {
-		const struct hand *h = list_entry(e, struct hand, link);
+	list_for_each (e, &ex->runners) {
+		const struct runner *h = list_entry(e, struct runner, link);
 
 		if (h->nr_inflight != h->nr_prepared)
 			return false;
@@ -247,21 +247,21 @@ bool hands_are_idle(const struct executor *ex)
 	return true;
 }
 
-void hand_arm(const struct hand *h)
+void runner_arm(const struct runner *h)
 {
 	if (h->nr_inflight && !h->taken)
 		(void)pst_queue_fd(h->q);
 }
 
-void hands_arm(struct executor *ex)
+void runners_arm(struct executor *ex)
 {
 	struct list *e;
 
-	list_for_each (e, &ex->hands)
-		hand_arm(list_entry(e, struct hand, link));
+	list_for_each (e, &ex->runners)
+		runner_arm(list_entry(e, struct runner, link));
 }
 
-int hand_init(struct executor *ex, struct hand *h)
+int runner_init(struct executor *ex, struct runner *h)
 {
 	struct pst_queue_opts o = {
 		.sz = sizeof(o),
@@ -282,23 +282,23 @@ int hand_init(struct executor *ex, struct hand *h)
 	return err;
 }
 
-int hand_new(struct executor *ex, struct hand *h)
+int runner_new(struct executor *ex, struct runner *h)
 {
 	int err;
 
 	list_init(&h->link);
-	err = hand_init(ex, h);
+	err = runner_init(ex, h);
 	/* Without one, the executor's thread does everything: a client of a server with a guard is
 	 * another process, which does not see our want. */
 	if (err < 0)
 		return ex->w->guard ? 0 : err;
 	executor_enter(ex);
-	list_add_tail(&ex->hands, &h->link);
+	list_add_tail(&ex->runners, &h->link);
 	executor_leave(ex);
 	return 0;
 }
 
-void hand_free(struct executor *ex, struct hand *h)
+void runner_free(struct executor *ex, struct runner *h)
 {
 	if (!h->q)
 		return;

@@ -19,7 +19,7 @@
 #define WORKERS_USUAL 12 /* of an engine that take requests of all kinds, at most */
 #define QUARTER (RIG_MIB(1) / 4)
 #define MUCH RIG_MIB(64)
-#define MORE RIG_MIB(16) /* than may wait in a crowd, of eight CPUs' workers */
+#define MORE RIG_MIB(16) /* than may wait in a contention, of eight CPUs' workers */
 #define SMALL 4096u
 #define NR_SMALL 128u   /* more than slots that hold as much as may wait */
 #define NR_MAPPED 48u   /* copies of the file's own pages: no more go at a time */
@@ -34,7 +34,7 @@ static const uint32_t of_any = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
 static struct fusefs fs;
 
 /* Others want the CPUs of all threads: each is interrupted many times between two looks. */
-static atomic_bool crowd;
+static atomic_bool contention;
 
 /* Seen by the library, which else would have libc's. */
 __attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *ret)
@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct 
 
 	symbol(RTLD_NEXT, &real, "getrusage");
 	r = real(who, ret);
-	nr += atomic_load(&crowd) ? 1000000 : 0;
+	nr += atomic_load(&contention) ? 1000000 : 0;
 	ret->ru_nivcsw = nr;
 	return r;
 }
@@ -67,10 +67,10 @@ static void read_much(struct pst_file *f, struct pst_mem *m)
 }
 
 /* So many reads that a worker looks around, whoever takes their jobs. */
-static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_crowd)
+static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_contended_now)
 {
-	atomic_store(&crowd, is_crowd);
-	(void)usleep(150000); /* a crowd is forgotten by then */
+	atomic_store(&contention, is_contended_now);
+	(void)usleep(150000); /* a contention is forgotten by then */
 	for (unsigned i = 0; i < 5; i++) {
 		read_much(f, m);
 		T_EQ(rig_reap1(rig_q).res, (int64_t)MUCH);
@@ -112,9 +112,9 @@ static uint64_t slot_size(void)
 }
 
 /* Slots in turn stay in CPUs' caches. */
-static void in_a_crowd_fewer_bytes_wait_for_the_device(void)
+static void under_contention_fewer_bytes_wait_for_the_device(void)
 {
-	uint64_t alone, crowded, few;
+	uint64_t alone, contended, few;
 	struct pst_file *f;
 	struct pst_mem *m;
 	unsigned usual;
@@ -129,11 +129,11 @@ static void in_a_crowd_fewer_bytes_wait_for_the_device(void)
 	f = engine_warm_file(0, MUCH);
 	m = rig_alloc(rig_dev, MUCH);
 	have_workers_look(f, m, true);
-	crowded = read_ahead(f, m);
+	contended = read_ahead(f, m);
 	have_workers_look(f, m, false);
 	alone = read_ahead(f, m);
 	few = RIG_MIB(usual < 4 ? 4 : usual) + (usual + 1) * slot_size();
-	T_CHECK(crowded <= few && alone > few);
+	T_CHECK(contended <= few && alone > few);
 	pst_file_close(f);
 	pst_mem_free(m);
 }
@@ -328,7 +328,7 @@ int main(void)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	(void)engine_stub();
 	rig_tasks = rig_count_tasks();
-	ENGINE_RUN("cuda:0", in_a_crowd_fewer_bytes_wait_for_the_device);
+	ENGINE_RUN("cuda:0", under_contention_fewer_bytes_wait_for_the_device);
 	ENGINE_RUN("cuda:0", a_queue_with_less_than_its_part_goes_on);
 	fusefs_stop(&fs);
 	ENGINE_RUN("cuda:0", small_reads_are_not_whole_slots);

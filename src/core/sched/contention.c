@@ -3,18 +3,18 @@
 
 #include "core/queue/object.h"
 #include "core/queue/req.h"
-#include "core/sched/crowd.h"
+#include "core/sched/contention.h"
 #include "core/sched/engine.h"
 #include "core/sched/share.h"
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-#define LOOK_JOBS 16u          /* of a worker, between two of its looks */
-#define INTERRUPTED_MIN 2u     /* times in between; the kernel has work of its own, too; */
-#define INTERRUPTED_PER_S 200u /* that often while it runs: alone 4, beside others hundreds */
-#define CROWD_BYTES MIB(1)     /* for each worker may wait in slots for the device, */
-#define CROWD_WORKERS 4u       /* as if there were so many at least, */
-#define CROWD_NS (100 * NSEC_PER_MSEC) /* for so long after it was seen */
+#define LOOK_JOBS 16u           /* of a worker, between two of its looks */
+#define INTERRUPTED_MIN 2u      /* times in between; the kernel has work of its own, too; */
+#define INTERRUPTED_PER_S 200u  /* that often while it runs: alone 4, beside others hundreds */
+#define CONTENTION_BYTES MIB(1) /* for each worker may wait in slots for the device, */
+#define CONTENTION_WORKERS 4u   /* as if there were so many at least, */
+#define CONTENTION_NS (100 * NSEC_PER_MSEC) /* for so long after it was seen */
 
 static uint64_t as_ns(const struct timeval *t)
 {
@@ -23,7 +23,7 @@ static uint64_t as_ns(const struct timeval *t)
 
 /* The kernel counts a switch as involuntary where the thread would have gone on: its time is up, or
  * sched_yield() found another. */
-static bool was_interrupted(struct crowd_look *look)
+static bool was_interrupted(struct contention_check *look)
 {
 	uint64_t nr_switches, cpu_ns, nr, ns;
 	struct rusage u;
@@ -39,7 +39,7 @@ static bool was_interrupted(struct crowd_look *look)
 	return nr >= INTERRUPTED_MIN && nr * NSEC_PER_SEC >= ns * INTERRUPTED_PER_S;
 }
 
-void crowd_look(struct crowd *c, struct crowd_look *look)
+void contention_check(struct contention *c, struct contention_check *look)
 {
 	uint64_t since;
 
@@ -50,24 +50,24 @@ void crowd_look(struct crowd *c, struct crowd_look *look)
 	if (was_interrupted(look)) {
 		c->since = about_now_ns();
 		c->here = true;
-	} else if (unlikely(c->here) && about_now_ns() - since > CROWD_NS) {
+	} else if (unlikely(c->here) && about_now_ns() - since > CONTENTION_NS) {
 		c->here = false;
 	}
 }
 
-bool crowd_bounds(const struct req *r)
+bool contention_limits(const struct req *r)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(r)->hop[0]);
 
 	return r->io.op == PST_OP_READ && ops->now && ops->now(req_file(r));
 }
 
-bool crowd_has_enough(const struct req *r)
+bool contention_has_enough(const struct req *r)
 {
 	const struct share *s = req_engine(r)->share;
 	const struct engine *e = s->engine;
-	uint64_t most = MAX(e->nr_usual, CROWD_WORKERS) * CROWD_BYTES;
+	uint64_t most = MAX(e->nr_usual, CONTENTION_WORKERS) * CONTENTION_BYTES;
 
-	return unlikely(e->crowd.here) && e->slotted >= most &&
-	       s->slotted * e->pool.nr_busy >= most && crowd_bounds(r);
+	return unlikely(e->contention.here) && e->slotted >= most &&
+	       s->slotted * e->pool.nr_busy >= most && contention_limits(r);
 }
