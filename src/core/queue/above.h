@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What queues ask of the rooms above them, which choose ways for bytes (ways_) and move bytes
- * (carry_).
+ * Functions that queues call in the rooms above: ways_ functions choose how bytes move, carry_
+ * functions move them.
  *
- * Those rooms include the headers of this one, and not the other way round.  So the functions are
- * declared here, where they are needed, and are those rooms'.  They are no table of pointers,
- * because there is one of each, and each request calls some.
+ * Those rooms include this room's headers and not the reverse, so the functions that they define
+ * are declared here.  They are no table of pointers, because each has one definition and every
+ * request calls some.
  */
 #ifndef PST_ABOVE_H
 #define PST_ABOVE_H
@@ -18,38 +18,40 @@ struct req;
 
 /* ------------------------------------------------------------------- ways */
 
-/* Choose how a request runs, and who moves it (r->ops).  0 or -errno. */
+/* Choose how a request runs, and who moves it (r->ops).  Return 0 or -errno. */
 int ways_choose(struct req *r);
-/* The request completes: r->tell says who wanted to hear of it. */
+/* Tell the paths named in r->tell that the request completes. */
 void ways_over(struct req *r);
-/* What was chosen for the queue's last request does not hold for the next. */
+/* Forget the plan of the queue's last request, so that the next request does not reuse it. */
 void ways_forget(struct pst_queue *q);
 
 /* --------------------------------------------------------------- carriers */
 
-/* A zeroed queue, with all that ways and carriers keep of it behind it; NULL: out of memory. */
+/* Allocate a zeroed queue, followed by the data that ways and carriers keep for it.  Return NULL
+ * without memory. */
 struct pst_queue *carry_queue_new(void);
-/* Allocate q->reqs, with all that ways and carriers keep of each behind it, and have q->depth of
- * them on q->free.  nr_parts: ranges that the queue moves at a time beside one of each request.
- * False: out of memory. */
+/* Allocate q->reqs, each followed by the data that ways and carriers keep for it, and put q->depth
+ * requests on q->free. nr_parts is the number of ranges that the queue may move at a time in
+ * addition to one for each request.  Return false without memory. */
 bool carry_init(struct pst_queue *q, unsigned nr_parts);
-/* Let go of engines: the queue ends. */
+/* Release the queue's engines, because the queue ends. */
 void carry_leave(struct pst_queue *q);
-/* Free what carry_init() has made, and the queue. */
+/* Free what carry_init() allocated, and the queue. */
 void carry_free(struct pst_queue *q);
 
-/* The request is going to be that, on a device's memory or ordered by a stream of the program.  0;
- * -errno with a sentence: -EBUSY and -EAGAIN where staging memory has no room for the queue. */
+/* Prepare a request on device memory, or one that is ordered by a stream.  Return 0, or -errno with
+ * a sentence: -EBUSY or -EAGAIN if staging memory has no room for the queue. */
 int carry_prep(struct req *r, const struct pst_io *io);
-/* The request names a stream, and its way is chosen: order it.  0 or -errno with a sentence. */
+/* Order a request after its stream, once its path is chosen.  Return 0, or -errno with a
+ * sentence. */
 int carry_order(struct req *r);
-/* Engines get what pst_queue_submit() has started for them so far. */
+/* Give engines the requests that pst_queue_submit() has started for them so far. */
 void carry_flush(struct pst_queue *q);
-/* pst_queue_submit() has started all that it had. */
+/* End of pst_queue_submit(): every request has been started. */
 void carry_submitted(struct pst_queue *q);
-/* The request completed, or never began, and nothing of it is under way. */
+/* Release a request that has completed, or never began, and has nothing in flight. */
 void carry_release(struct req *r);
-/* Set r->res.crc; false: there is none. */
+/* Set r->res.crc.  Return false if the request has no checksum. */
 bool carry_crc(struct req *r);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The clock: one thread per process that does due work when nobody else looks at the time.
+ * The clock: one thread per process that does work when it is due and nobody else checks the time.
  *
- * A queue whose owner sleeps in epoll has its eventfd written when a deadline passes; the
- * owner then finds it in pst_queue_reap().  An engine lets streams go that wait for a read
- * (stream/order.c).
- * The thread calls no driver, which may be busy for as long as such a stream waits.  It runs
- * only while there are alarms.
+ * If a queue's owner sleeps in epoll, the clock writes the queue's eventfd when a deadline passes,
+ * and the owner then ends the request in pst_queue_reap().  For engines, the clock releases streams
+ * whose read has passed its deadline (stream/order.c).
+ *
+ * The thread never calls the driver, because a call may block for as long as such a stream waits.
+ * The thread runs only while there are alarms.
  */
 #include "base/thread.h"
 #include "core/queue/clock.h"
@@ -19,7 +20,7 @@ static struct {
 	struct list alarms;
 } clk = { .lock = PTHREAD_MUTEX_INITIALIZER, .alarms = LIST_INIT(clk.alarms) };
 
-/* Ring those that are due; when the next one is. */
+/* Ring the alarms that are due, and return when the next one is. */
 static uint64_t clock_ring(uint64_t now)
 {
 	uint64_t next = PST_NO_DEADLINE;
@@ -74,7 +75,8 @@ int clock_add(struct alarm *a)
 	pthread_mutex_lock(&clk.lock);
 	if (list_empty(&a->link)) {
 		list_add_tail(&clk.alarms, &a->link);
-		/* It may have been set before, and the thread may sleep beyond that. */
+		/* The time may have been set before clock_add(), and the thread may sleep beyond
+		 * it. */
 		pthread_cond_signal(&clk.wake);
 	}
 	if (!clk.running) {
@@ -95,7 +97,7 @@ void clock_del(struct alarm *a)
 	pthread_mutex_lock(&clk.lock);
 	if (!list_empty(&a->link)) {
 		list_del(&a->link);
-		/* Its time does not hold any more when it is added again. */
+		/* Clear the deadline, so that adding the alarm again starts fresh. */
 		a->at = PST_NO_DEADLINE;
 		/* Without alarms the thread ends. */
 		pthread_cond_signal(&clk.wake);

@@ -11,11 +11,12 @@
 
 #include "base/list.h"
 
-/* Something to do at a time: by a thread that waits for nothing else. */
+/* Work that is due at a time, done by a thread that waits for nothing else. */
 struct alarm {
-	struct list link;              /* the clock's */
-	_Atomic uint64_t at;           /* PST_NO_DEADLINE: never; under the clock's lock */
-	void (*ring)(struct alarm *a); /* under the clock's lock; may set at */
+	struct list link;              /* on the clock's list */
+	_Atomic uint64_t at;           /* when it is due, or PST_NO_DEADLINE; written under the
+					* clock's lock */
+	void (*ring)(struct alarm *a); /* called under the clock's lock; may set at */
 };
 
 static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
@@ -25,11 +26,13 @@ static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
 	a->ring = ring;
 }
 
-/* Let the clock look after it, if it does not yet; -EAGAIN without a thread. */
+/* Add an alarm to the clock, if it is not there yet.  Return -EAGAIN if the clock's thread cannot
+ * start. */
 int clock_add(struct alarm *a);
-/* It does not ring any more. */
+/* Remove an alarm: ring() is not called afterwards. */
 void clock_del(struct alarm *a);
-/* Ring at that time, or when it would have rung earlier; a full barrier before it looks. */
+/* Ring at that time, or earlier if an earlier time was set before.  Acts as a full memory barrier
+ * before the clock is read. */
 void clock_set(struct alarm *a, uint64_t at);
 
 #endif

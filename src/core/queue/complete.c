@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The end of a request.  It is proven if that is due, completes once, and is released when nothing
- * of it is under way any more.
+ * The end of a request: prove its path if that is due, complete it once, and release it when
+ * nothing of it is in flight.
  */
 #include <assert.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-/* It counts no longer for the path that counted it. */
+/* Tell the paths that counted the request that it is over. */
 static inline void tell_over(struct req *r)
 {
 	if (likely(!r->tell))
@@ -34,8 +34,8 @@ static inline void release(struct req *r)
 		use_put(r->q, TAKE_PTR(r->file_use));
 }
 
-/* A write completed: syncs behind it may go.  They do not start in here, because the caller may be
- * in the middle of q->inflight. */
+/* A write completed: let the syncs that waited for it start.  They do not start here, because the
+ * caller may be iterating over q->inflight. */
 static void writes_done(struct pst_queue *q, uint64_t seq)
 {
 	struct list *e, *n;
@@ -51,10 +51,10 @@ static void writes_done(struct pst_queue *q, uint64_t seq)
 	}
 }
 
-/* The caller's flags ask for a strict request, or for a checksum. */
+/* Apply the caller's flags: fail a strict request that has a reason, and compute a checksum. */
 static _cold_ void complete_flags(struct req *r)
 {
-	/* Memory that could not be pinned changes the price and not the path. */
+	/* Memory that could not be pinned costs time but does not change the path. */
 	if ((r->io.flags & PST_IO_STRICT) && r->res.why != PST_WHY_NONE &&
 	    r->res.why != PST_WHY_MEMLOCK && !r->res.err) {
 		r->res.err = EOPNOTSUPP;
@@ -105,15 +105,15 @@ static inline void queue_complete(struct req *r)
 		writes_done(q, r->seq);
 }
 
-/* The request completed before, and now nothing of it is under way any more. */
+/* The request completed earlier, and now its last operation has ended. */
 static _cold_ void late_no_more(struct req *r)
 {
 	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
 	gauge(&r->q->nr_busy, -1);
-	r->res.flags &= ~PST_DONE_BUSY; /* in a completion that was not reaped yet */
+	r->res.flags &= ~PST_DONE_BUSY; /* the completion was not reaped yet */
 }
 
-/* In every other way than most requests. */
+/* The unusual kinds of a step. */
 static _cold_ void act(struct req *r, unsigned acts)
 {
 	assert(acts);
@@ -121,7 +121,7 @@ static _cold_ void act(struct req *r, unsigned acts)
 		late_no_more(r);
 	if (acts & LIFE_COMPLETE) {
 		queue_complete(r);
-		tell_over(r); /* though it may hang */
+		tell_over(r); /* although the file may hang */
 	}
 	if (acts & LIFE_RELEASE)
 		release(r);

@@ -4,9 +4,9 @@
 #include "base/err.h"
 #include "core/queue/cursor.h"
 
-#define ADJACENT_SHARE 8u /* one piece in so many may go on where the one before it ends */
+#define ADJACENT_SHARE 8u /* at most 1 piece in 8 may be adjacent to its predecessor */
 
-/* Repetitions that touch each other on both sides are one long piece. */
+/* Merge the pieces of a segment that are adjacent in file and memory into one long piece. */
 static bool seg_is_one_piece(const struct pst_seg *s)
 {
 	return s->file_stride == s->len && s->mem_stride == s->len;
@@ -38,7 +38,8 @@ void cursor_skip_strided(struct cursor *c, uint64_t len)
 	}
 }
 
-/* The end of the last piece of a segment on one side; false when it is beyond int64_t. */
+/* Return the end of a segment's last piece in the file or in memory; false if it exceeds
+ * int64_t. */
 static bool seg_end(uint64_t off, uint64_t len, uint64_t stride, uint64_t count, uint64_t *ret)
 {
 	uint64_t span, end;

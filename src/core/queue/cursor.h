@@ -19,22 +19,23 @@ struct piece {
 	uint64_t pos; /* bytes of the request before it, in piece order */
 };
 
-/* segs_check() tells this of all pieces of a request. */
+/* Facts about all pieces of a request, as segs_check() finds them. */
 struct segs_shape {
-	uint64_t total; /* bytes */
-	uint64_t even;  /* bytes of each piece; 0: they differ, a segment repeats its own, or more
-			    * than a few go on in the file where the one before them ends */
-	uint64_t off_bits; /* that are set in any offset in the file */
+	uint64_t total;    /* bytes */
+	uint64_t even;     /* bytes of each piece; 0 if pieces differ, a segment has more than one
+			 * piece, or too many pieces are adjacent to their predecessor in the
+			 * file */
+	uint64_t off_bits; /* bits that are set in any file offset */
 };
 
-/* Walks the pieces of a request in order. */
+/* An iterator over the pieces of a request, in order. */
 struct cursor {
 	const struct pst_seg *segs;
 	uint64_t nr;
-	uint64_t seg; /* which segment */
-	uint64_t rep; /* which repetition of it */
-	uint64_t off; /* bytes of that piece already given out */
-	uint64_t pos; /* bytes given out in all */
+	uint64_t seg; /* index of the current segment */
+	uint64_t rep; /* index of the current piece in the segment */
+	uint64_t off; /* bytes of the current piece that were already taken */
+	uint64_t pos; /* bytes taken from all pieces */
 };
 
 static inline void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)
@@ -47,11 +48,11 @@ static inline bool cursor_at_end(const struct cursor *c)
 	return c->seg >= c->nr;
 }
 
-/* cursor_peek() and cursor_skip() call these for a segment that repeats its piece. */
+/* The parts of cursor_peek() and cursor_skip() for a segment with more than one piece. */
 void cursor_peek_strided(const struct cursor *c, struct piece *ret);
 void cursor_skip_strided(struct cursor *c, uint64_t len);
 
-/* The next piece without moving on; false at the end. */
+/* Return the rest of the current piece without advancing; false at the end. */
 static inline bool cursor_peek(const struct cursor *c, struct piece *ret)
 {
 	const struct pst_seg *s = &c->segs[c->seg];
@@ -67,7 +68,7 @@ static inline bool cursor_peek(const struct cursor *c, struct piece *ret)
 	return true;
 }
 
-/* Move on by len bytes of the piece that peek shows. */
+/* Advance by len bytes of the piece that cursor_peek() returned. */
 static inline void cursor_skip(struct cursor *c, uint64_t len)
 {
 	const struct pst_seg *s = &c->segs[c->seg];
@@ -84,14 +85,15 @@ static inline void cursor_skip(struct cursor *c, uint64_t len)
 	}
 }
 
-/* Take the next nr pieces, which are whole and of the same length. */
+/* Advance by nr whole pieces of length len. */
 static inline void cursor_skip_even(struct cursor *c, uint64_t nr, uint64_t len)
 {
 	c->seg += nr;
 	c->pos += nr * len;
 }
 
-/* Does one piece fit into a file and into memory of that length?  If not, segs_check() says why. */
+/* Return true if a piece fits into the file and into memory of mem_len bytes.  If not, segs_check()
+ * returns the reason. */
 static inline bool piece_fits(uint64_t file_off, uint64_t mem_off, uint64_t len, uint64_t mem_len)
 {
 	return len && len <= mem_len && mem_off <= mem_len - len && file_off <= INT64_MAX - len;

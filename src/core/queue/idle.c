@@ -9,22 +9,23 @@
 #define IDLE_MAX 4u
 #define IDLE_NS NSEC_PER_SEC
 
-/* The queue that was given back last is used first. */
+/* Idle queues: the one given back last is used first. */
 static struct {
-	pthread_mutex_t lock; /* before the clock's */
+	pthread_mutex_t lock; /* taken before the clock's lock */
 	struct {
 		struct pst_queue *q;
 		uint64_t since;
 	} of[IDLE_MAX];
 	unsigned nr;
-	bool watched;       /* the alarm is the clock's */
-	unsigned nr_ending; /* taken out to be freed, and not freed yet */
+	bool watched;       /* the alarm is on the clock's list */
+	unsigned nr_ending; /* queues that were taken out and are not freed yet */
 	pthread_cond_t ended;
 	struct alarm alarm;
 	struct work end;
 } idle = { .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
 
-/* Take the queue that is idle for longest, if that is since @before; NULL: none. */
+/* Take the queue that has been idle longest, if it has been idle since @before; NULL if none
+ * has. */
 static struct pst_queue *oldest(uint64_t before)
 {
 	struct pst_queue *q = NULL;
@@ -46,7 +47,7 @@ static struct pst_queue *oldest(uint64_t before)
 	return q;
 }
 
-/* End those that are idle since @before. */
+/* Free the queues that have been idle since @before. */
 static void idle_end(uint64_t before)
 {
 	struct pst_queue *q;
@@ -68,7 +69,7 @@ static void end_expired(struct work *w)
 
 static void ring(struct alarm *a)
 {
-	/* Without a thread for it they stay until the next call. */
+	/* Without a clock thread they stay until the next call. */
 	(void)a;
 	(void)work_queue(&idle.end, WORK_LOW);
 }
@@ -116,13 +117,14 @@ int idle_take(struct pst_queue **ret)
 	return *ret ? 0 : queue_new(&defaults, ret);
 }
 
-/* Is nothing prepared, under way, or to be reaped? */
+/* Return true if the queue has no request that is prepared, in flight or to be reaped. */
 static bool is_idle(const struct pst_queue *q)
 {
 	return !q->nr_prepared && !q->nr_inflight && !q->nr_done && !q->nr_busy;
 }
 
-/* Will those that are idle for too long be ended? */
+/* Arm the alarm that frees queues which are idle for too long; false if there is no clock
+ * thread. */
 static bool is_watched(void)
 {
 	if (!idle.watched)

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues that calls which wait have used, kept for the next such call.
+ * A cache of queues for calls that wait, such as pst_read().
  *
- * A queue has staging memory and threads of a device, so it ends when nobody asked for it for a
- * second, or earlier where somebody lacks staging memory (idle_free()).
+ * An idle queue holds staging memory and a device's threads.  So the cache frees a queue after an
+ * idle second, or earlier if another queue lacks staging memory (idle_free()).
  */
 #ifndef PST_IDLE_H
 #define PST_IDLE_H
 
 #include "core/queue/queue.h"
 
-/* A queue that nobody else uses until idle_give(); errors of queue_new(). */
+/* Take a queue until idle_give(); create one if none is idle.  Errors are those of queue_new(). */
 int idle_take(struct pst_queue **ret);
-/* The same, or NULL where none is left that was used before. */
+/* Take a queue that was used before, or return NULL. */
 struct pst_queue *idle_take_used(void);
-/* NULL: nothing.  A queue in which something is under way ends now. */
+/* Give a queue back; NULL is ignored.  A queue with requests in flight is freed now. */
 void idle_give(struct pst_queue *q);
-/* End all that are idle, and wait for those that end already.  Only a queue's lock is held. */
+/* Free all idle queues, and wait for those that are being freed.  The caller may hold the lock of
+ * one queue and no other. */
 void idle_free(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that a provider answers for with files beneath them (file_ops.lower in file/file.h).
+ * Files that stand for another file, the lower one (file_ops.lower in file/file.h).
  *
- * A request on such a file asks for the file beneath when it starts, and from then on it is a
- * request on that file.  Plans, paths, proofs and reasons are those of the file beneath.  The use
- * of the file that the program named stays, so that it can be drained.
+ * When a request on such a file starts, it asks for the lower file and becomes a request on it.
+ * Plans, paths, proofs and reasons are those of the lower file.  The use of the file that the
+ * program named is kept, so that pst_file_drain() works.
  */
 #ifndef PST_LOWER_H
 #define PST_LOWER_H
@@ -12,8 +12,8 @@
 #include "core/queue/object.h"
 
 /*
- * The file whose properties are those of @f now: @f, or one beneath.  lower_drop() ends its use.
- * 0 or -errno with a sentence.
+ * Find the file whose properties are those of @f: @f itself, or its lower file.  Call lower_drop()
+ * to end the use.  Return 0, or -errno with a sentence.
  */
 int lower_look(struct pst_file *f, uint32_t op, struct pst_file **ret);
 void lower_drop(struct pst_file *f, uint32_t op, struct pst_file *beneath);

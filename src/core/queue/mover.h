@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Movers: the operations that one thread has under way, a queue's or a worker's.  The parts that
- * they belong to (part.h) are not looked at here.
+ * A mover: the operations that one thread (a queue's owner or a worker) has in flight.  Parts, to
+ * which the operations belong, are in part.h.
  */
 #ifndef PST_MOVER_H
 #define PST_MOVER_H
@@ -10,25 +10,26 @@
 
 struct part;
 
-/* One thread's I/O context, and the parts that wait for something else than their operation. */
+/* One thread's I/O context, and its parts that wait for something other than their own
+ * operation. */
 struct mover {
 	const struct io_backend *backend;
 	struct io_ctx *ctx;
-	struct io_others *others; /* beside that, of providers */
-	int efd;                  /* which those write */
-	struct part *parked;      /* writes that wait for others of their file to end */
-	struct part *blocked;     /* found the I/O context full */
-	unsigned nr_proving;      /* proofs under way */
+	struct io_others *others; /* I/O contexts of providers with a back end of their own */
+	int efd;                  /* the eventfd that those contexts write */
+	struct part *parked;      /* writes that wait for other writes of their file */
+	struct part *blocked;     /* parts that found the I/O context full */
+	unsigned nr_proving;      /* proofs in flight */
 };
 
-/* part.c has the functions below. */
+/* The functions below are in part.c. */
 
-/* Take back operations that the I/O context has finished; how many. */
+/* Process operations that the I/O context has finished, and return their number. */
 unsigned mover_reap(struct mover *m);
-/* Start parts that had to wait for other writes, or end those of stopped requests.  True when one
- * got on. */
+/* Start the parked parts whose wait is over, and end those of stopped requests.  Return true if any
+ * part made progress. */
 bool mover_unpark(struct mover *m);
-/* Start parts that found the I/O context full, or end those of stopped requests. */
+/* Start the parts that found the I/O context full, and end those of stopped requests. */
 void mover_unblock(struct mover *m);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and files as queues know them: the objects behind the handles, and their holders.
+ * Memory and files as queues know them: the objects behind pst_mem and pst_file.
  */
 #ifndef PST_OBJECT_H
 #define PST_OBJECT_H
@@ -18,41 +18,46 @@
 struct proof;
 
 /*
- * The common part of pst_mem and pst_file: the user's handle and every queue that used the
- * object hold a reference each; requests are counted in the queue (struct use), so that a
- * request costs no atomic operation on a line that other threads write.
+ * The common part of pst_mem and pst_file.
+ *
+ * The user's handle holds a reference, and so does every queue that used the object.  Requests are
+ * counted in their queue (struct use), so a request needs no atomic operation on a cache line that
+ * other threads write.
  */
 struct object {
 	atomic_uint refs;
-	atomic_bool dying; /* the user's handle is gone: queues let go when idle */
-	void (*release)(struct object *obj); /* may take long: no lock is held */
-	bool hangs;                          /* it may hang: nobody waits for it beside */
+	atomic_bool dying; /* the user's handle was freed: idle queues drop their reference */
+	void (*release)(struct object *obj); /* frees the object; may take long, so no lock is
+					      * held */
+	bool hangs;                          /* release() may hang, so a thread of its own calls
+					      * it */
 };
 
-/* A queue's hold on an object. */
+/* A queue's reference to an object. */
 struct use {
 	struct use *next;
 	struct object *obj;
-	uint32_t nr;      /* requests of this queue on it, until they are quiet */
-	struct work work; /* closes it and those behind it, if that may hang */
+	uint32_t nr;      /* requests of this queue on the object that are not released */
+	struct work work; /* releases this object and the next ones, if release() may hang */
 };
 
 /* One allocation, shared by all pst_mem on it. */
 struct region {
-	struct region *next; /* with the same hash */
+	struct region *next; /* next region in the hash bucket */
 	struct mem_alloc *alloc;
 	struct io_buf *reg; /* host memory that I/O contexts may register; NULL: none */
-	unsigned users;     /* under the regions' lock, as is: */
-	bool ends;          /* the user's last handle is gone: paths let go of it */
+	unsigned users;     /* references, under the regions' lock */
+	bool ends;          /* the user's last handle was freed, so paths drop their data; under
+			     * the regions' lock */
 	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
 };
 
 struct pst_mem {
 	struct object obj;
 	struct region *region;
-	uint64_t off; /* of the range in the allocation */
+	uint64_t off; /* first byte of the range in the allocation */
 	uint64_t len;
-	bool on_host;    /* the CPU reaches it; asked for each request */
+	bool on_host;    /* the CPU can use the memory; a copy, because every request checks it */
 	uint32_t flags;  /* PST_MEM_* */
 	uint32_t rights; /* PST_RIGHT_* */
 };
@@ -60,25 +65,27 @@ struct pst_mem {
 struct pst_file {
 	struct object obj;
 	struct file *file;
-	struct file *reader; /* for proofs where file is open for writing only, or NULL */
-	/* Proofs of O_DIRECT on this mount, of reads and of writes: by enum proof_dir, direct.c.
-	 * They are not in by_path, which would cost each part one more load. */
+	struct file *reader; /* the same file open for reading, for proofs, if file is
+			      * write-only; or NULL */
+	/* Proofs of O_DIRECT on this mount, for reads and for writes (enum proof_dir, direct.c).
+	 * They are not in by_path, because that would cost each part one more load. */
 	struct proof *direct[2];
 	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
 };
 
-/* A queue, as paths that keep something open know it. */
+/* A queue, as far as paths need it to keep something open for its requests. */
 struct holder {
-	unsigned number; /* in the order of their making */
-	uint64_t now;    /* when the queue was last looked after, to a few milliseconds */
+	unsigned number; /* serial number of the queue */
+	uint64_t now;    /* the time when the queue last made progress, exact to a few
+			  * milliseconds */
 };
 
-/* Something that a path keeps open for a request or a part.  A path's own struct has it. */
+/* Something that a path keeps open for a request or a part; embedded in a struct of the path. */
 struct hold {
 	void (*put)(const struct holder *by, struct hold *h);
 };
 
-/* It need not stay open for us, if there is one. */
+/* Let a path close what it kept open, if there is anything. */
 static inline void hold_put(const struct holder *by, struct hold **h)
 {
 	if (unlikely(*h))
@@ -95,25 +102,26 @@ static inline bool mem_on_host(const struct pst_mem *m)
 	return m->on_host;
 }
 
-/* Of host memory. */
+/* Return the address of a byte of host memory. */
 static inline char *mem_host(const struct pst_mem *m, uint64_t mem_off)
 {
 	return (char *)m->region->alloc->host + m->off + mem_off;
 }
 
 void object_put(struct object *obj);
-/* True when that was the last: release() is the caller's. */
+/* Drop a reference.  Return true if it was the last; the caller then calls release(). */
 bool object_unref(struct object *obj);
 
 /* ------------------------------------------------------------------- uses */
 
-/* The table of a new queue, which ends by free(); false: out of memory. */
+/* Allocate the table of a new queue, which free() ends.  Return false without memory. */
 bool uses_init(struct pst_queue *q);
-/* The use of an object that is not *last, which it becomes.  NULL: out of memory. */
+/* Find or create the use of an object that is not *last, and set *last.  Return NULL without
+ * memory. */
 struct use *use_find(struct pst_queue *q, struct object *obj, struct use **last);
 
-/* A queue's hold on objects, under its lock.  *last is the result of the call before, or NULL:
- * most requests are on the same object. */
+/* Count one more request of the queue on an object, under the queue's lock. *last is the use of the
+ * previous call, or NULL: consecutive requests mostly use the same object. */
 static inline struct use *use_get(struct pst_queue *q, struct object *obj, struct use **last)
 {
 	struct use *u = *last;
@@ -127,22 +135,22 @@ static inline struct use *use_get(struct pst_queue *q, struct object *obj, struc
 	return u;
 }
 
-/* The queue lets go of an object that it has no requests on. */
+/* Drop the queue's reference to an object that none of its requests uses. */
 void use_drop(struct pst_queue *q, struct use *u);
 
 static inline void use_put(struct pst_queue *q, struct use *u)
 {
-	/* Pairs with the store in registry_release(): either we see the handle gone here, or
-	 * that call finds us idle under the queue's lock. */
+	/* Pairs with the store in registry_release(): either this thread sees that the handle was
+	 * freed, or registry_release() finds the object idle under the queue's lock. */
 	if (--u->nr == 0 && unlikely(atomic_load(&u->obj->dying)))
 		use_drop(q, u);
 }
 
 unsigned use_count(struct pst_queue *q, const struct object *obj);
 void use_release(struct pst_queue *q, const struct object *obj);
-/* Every object whose handle is gone. */
+/* Drop every idle object whose handle was freed. */
 void use_release_dying(struct pst_queue *q);
-/* Without the lock: these are dropped now. */
+/* Release these objects, without the queue's lock. */
 void use_end(struct use *dropped);
 void use_release_all(struct pst_queue *q);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kind of request that most are: it needs no checks but these.
+ * The usual kind of request, which needs only the checks below.
  */
 #ifndef PST_PLAIN_H
 #define PST_PLAIN_H
@@ -12,13 +12,13 @@
 _Static_assert(offsetof(struct pst_mem, obj) == 0, "use_is_of() compares addresses");
 _Static_assert(offsetof(struct pst_file, obj) == 0, "use_is_of() compares addresses");
 
-/* Is it that object's?  Either may be NULL. */
+/* Return true if the use is of that object; both may be NULL. */
 static inline bool use_is_of(const struct use *u, const void *object)
 {
 	return u && (const void *)u->obj == object;
 }
 
-/* May the file and the memory be used for that? */
+/* Return true if file and memory allow the operation. */
 static inline bool may_move(const struct pst_io *io)
 {
 	uint32_t file = io->file->file->flags, mem = io->mem->rights;
@@ -27,7 +27,7 @@ static inline bool may_move(const struct pst_io *io)
 				     : file & PST_FILE_WRITE && mem & PST_RIGHT_READ;
 }
 
-/* Is it one piece, on the same memory and file as the request before, and right in everything? */
+/* Return true for a valid request of one piece on the memory and file of the previous request. */
 static inline bool is_usual(const struct pst_queue *q, const struct pst_io *io)
 {
 	return likely(io->op == PST_OP_READ || io->op == PST_OP_WRITE) &&
@@ -39,7 +39,7 @@ static inline bool is_usual(const struct pst_queue *q, const struct pst_io *io)
 	       likely(piece_fits(io->file_off, io->mem_off, io->len, io->mem->len));
 }
 
-/* Is it that, and of host memory? */
+/* Return true for a usual request on host memory. */
 static inline bool is_plain(const struct pst_queue *q, const struct pst_io *io)
 {
 	return is_usual(q, io) && likely(mem_on_host(io->mem));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pst_queue_prep(): check a request and put it into the queue.
+ * pst_queue_prep(): check a request and add it to the queue.
  */
 #include <inttypes.h>
 
@@ -12,7 +12,7 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-/* Flags that do not go with the operation. */
+/* Refuse flags that are not allowed with the operation. */
 static uint32_t wrong_flags(const struct pst_io *io)
 {
 	uint32_t known = PST_IO_STRICT | PST_IO_CRC32C;
@@ -29,7 +29,7 @@ static struct pst_seg inline_seg(const struct pst_io *io)
 	return (struct pst_seg){ io->file_off, io->mem_off, io->len, 0, 0, 1 };
 }
 
-/* The pieces of a read or write. */
+/* Check the pieces of a read or write. */
 static int check_pieces(const struct pst_io *io, struct segs_shape *ret)
 {
 	uint64_t mem_len = io->mem->len;
@@ -87,13 +87,13 @@ static int prep_check(const struct pst_io *io, struct segs_shape *ret)
 	return check_pieces(io, ret);
 }
 
-/* -EAGAIN says only one thing: reap first. */
+/* Return -EBUSY instead of -EAGAIN, which must mean only that the queue is full. */
 static int not_full(int err)
 {
 	return err == -EAGAIN ? -EBUSY : err;
 }
 
-/* The pieces are the inline one, or those that the caller keeps. */
+/* Set up the pieces: the inline one, or the caller's segments. */
 static inline void prep_piece(struct req *r)
 {
 	r->seg = inline_seg(&r->io);
@@ -101,7 +101,7 @@ static inline void prep_piece(struct req *r)
 	r->one_piece = r->can_judge = true;
 }
 
-/* May no two pieces of the request overlap, in the file or in memory? */
+/* Return true if no two pieces of the request can overlap, in the file or in memory. */
 static bool pieces_are_apart(const struct req *r)
 {
 	const struct pst_seg *s = r->cur.segs;
@@ -118,7 +118,7 @@ static void prep_segs(struct req *r, const struct segs_shape *shape)
 	r->can_judge = pieces_are_apart(r);
 }
 
-/* The request is going to be this. */
+/* Fill in the request. */
 static inline void prep_req(struct pst_queue *q, struct req *r, const struct pst_io *io,
 			    uint64_t total)
 {
@@ -135,7 +135,7 @@ static inline void prep_req(struct pst_queue *q, struct req *r, const struct pst
 	q->nr_prepared++;
 }
 
-/* Any request: it is checked, and its objects are looked up. */
+/* Check a request of any kind, and look up its objects. */
 static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 {
 	struct segs_shape shape;

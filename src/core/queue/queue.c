@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The life of a request: it starts, makes progress, may be ended early, and is reaped.
+ * Start requests, let them make progress, end them early, and reap them.
  *
- * The queue keeps the deadlines of requests on every path, and tells an engine to stop a request.
- * Reads that a stream waits for are the exception: the clock keeps their deadlines too
- * (stream/feed.c).
+ * The queue watches the deadlines of requests on every path, and tells an engine to stop a request.
+ * The clock also watches the deadlines of reads that a stream waits for (stream/feed.c).
  *
- * A request whose deadline passes, or that is cancelled, completes even if the kernel does not let
- * go of it.  Until its last operation has ended, its slot, memory and file stay in use.  The
+ * A request that is cancelled or passes its deadline completes even if the kernel does not end its
+ * operations.  Its slot, memory and file stay in use until the last operation has ended.  The
  * completion says BUSY if the memory, or the file of a write, may still be touched.
  */
 #include <inttypes.h>
@@ -23,9 +22,9 @@
 #define DROP_BATCH 64u
 
 /*
- * Requests that pst_queue_submit() starts between two flushes.  A flush is a system call, so a
- * batch takes few of them.  But the first request of a long batch must not wait until the last is
- * started.
+ * Requests that pst_queue_submit() starts between two flushes.  A flush is a system call, so it
+ * should cover several requests; but the first request of a long batch must not wait until the last
+ * one is started.
  */
 #define FLUSH_EVERY 32
 
@@ -39,8 +38,8 @@ static void req_fail(struct req *r, int err)
 }
 
 /*
- * Make it a request on the file beneath the one that it names.  False: it has failed, or asks again
- * with q->started.
+ * Turn the request into one on its lower file.  Return false if that failed, or if the request asks
+ * again from q->started.
  */
 static _cold_ bool req_lower(struct req *r)
 {
@@ -60,7 +59,7 @@ static _cold_ bool req_lower(struct req *r)
 	return false;
 }
 
-/* Choose the request's way, and start it. */
+/* Choose the request's path, and start the request. */
 static inline void req_start(struct req *r)
 {
 	int err;
@@ -78,7 +77,7 @@ static inline void req_start(struct req *r)
 	r->ops->start(r);
 }
 
-/* Threads have taken over from the queue's ring: later requests know it from the beginning. */
+/* Threads have replaced the queue's io_uring, so later requests use threads from the beginning. */
 static _cold_ void queue_ring_lost(struct pst_queue *q)
 {
 	q->backend_reason = PST_WHY_NO_URING;
@@ -94,12 +93,12 @@ static void queue_flush(struct pst_queue *q)
 		queue_ring_lost(q);
 	if (unlikely(q->others.nr))
 		r = MIN(r, io_others_flush(&q->others));
-	/* Operations that the kernel could not take now stay queued and go with the next call. */
+	/* Operations that the kernel does not accept now stay queued until the next call. */
 	if (r < 0)
 		log_debug("flush: %s", err_name(r));
 }
 
-/* Writes and syncs are in order: a sync is held while writes before it are under way. */
+/* Order syncs after writes: hold a sync while earlier writes are in flight. */
 static bool may_start(struct req *r)
 {
 	struct pst_queue *q = r->q;
@@ -118,7 +117,7 @@ static bool may_start(struct req *r)
 	return false;
 }
 
-/* The operations and requests that were started so far begin. */
+/* Submit the operations and requests that were started so far. */
 static void submit_flush(struct pst_queue *q)
 {
 	if (unlikely(q->nr_fresh))
@@ -143,7 +142,7 @@ int queue_submit(struct pst_queue *q)
 		list_move_tail(&q->inflight, &r->link);
 		taken++;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
-		r->io.deadline_ns = r->deadline; /* a cancel brings only the other forward */
+		r->io.deadline_ns = r->deadline; /* cancelling moves only r->deadline forward */
 		gauge(&q->nr_inflight, 1);
 		PROBE4(request__submit, q, r->io.op, r->total, r->io.user_data);
 		if (r->deadline < q->next_deadline)
@@ -200,13 +199,14 @@ static _inline_ void take_finished(struct pst_queue *q)
 	}
 }
 
-/* Start nothing more for the request, and ask what is under way to end; then queue_flush(). */
+/* Start nothing more of the request, and cancel its operations; the caller then calls
+ * queue_flush(). */
 static void req_stop(struct req *r, int err)
 {
 	r->ops->stop(r, err);
 }
 
-/* Complete the request now, whatever is still under way. */
+/* Complete the request now, even if operations are in flight. */
 static void req_end(struct req *r, int err)
 {
 	bool touch, file;
@@ -236,7 +236,8 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 	uint64_t next = PST_NO_DEADLINE;
 	bool stopped = false;
 
-	/* First cancel, then look: a request that could be cancelled ends without being busy. */
+	/* Cancel before looking: a request whose operations could be cancelled completes without
+	 * BUSY. */
 	list_for_each_safe (e, n, &q->inflight) {
 		struct req *r = list_entry(e, struct req, link);
 
@@ -249,8 +250,8 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		queue_flush(q);
 		reap_ctx(q);
 		take_finished(q);
-		/* Others on started had their turn before parts came back in here, and perhaps none
-		 * is left whose end tells that. */
+		/* Other requests on q->started had their turn before these parts ended, and maybe
+		 * no later event will let them start. */
 		q->more |= !list_empty(&q->started);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
@@ -259,8 +260,8 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		if (r->deadline <= now)
 			req_end(r, r->end_err ? r->end_err : err);
 	}
-	/* An engine may have handed some back since that look.  They end now, so that nothing of
-	 * them is left behind a completion that does not say BUSY. */
+	/* An engine may have returned requests since the last look.  Complete them now, so that
+	 * their completions do not say BUSY. */
 	take_finished(q);
 	list_for_each (e, &q->inflight)
 		next = MIN(next, list_entry(e, struct req, link)->deadline);
@@ -324,7 +325,8 @@ static _inline_ void queue_make_progress(struct pst_queue *q)
 	if (!list_empty(&q->started)) {
 		q->copy_left = PART_MAX;
 		q->holder.now = now_ns();
-		/* Those that do not get far put themselves back, behind those that had no turn. */
+		/* Requests that cannot continue append themselves again, after those that had no
+		 * turn. */
 		list_init(&again);
 		queue_move_all(&again, &q->started);
 		while (!list_empty(&again) && !q->more) {

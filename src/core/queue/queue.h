@@ -2,14 +2,13 @@
 /*
  * Queues: the life of requests on memory and files.
  *
- * A queue chooses no way for bytes and moves none: it asks the rooms above it (above.h).
+ * A queue neither chooses paths nor moves bytes; the rooms above do (above.h). prep.c checks
+ * requests, queue.c starts and ends them, complete.c completes them, and wait.c waits for them.
+ * registry.c lists all queues of the process.
  *
- * prep.c checks requests, queue.c starts them and ends them early, complete.c completes them, and
- * wait.c waits for them.  registry.c has all queues of the process.
- *
- * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
- * locks inside mem/ and file/ -> work.  The registry's lock covers its list, and the references
- * that threads hold while they look at a queue.
+ * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions -> locks
+ * inside mem/ and file/ -> work.  The registry's lock covers its list, and the references that
+ * threads hold while they look at a queue.
  */
 #ifndef PST_QUEUE_H
 #define PST_QUEUE_H
@@ -29,9 +28,11 @@
 #define QUEUE_DEPTH_DEFAULT 128u
 #define QUEUE_DEPTH_MAX 4096u
 #define TIMEOUT_DEFAULT_MS 300000u
-#define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_queue_cancel() promises */
-#define SUBMIT_COPY_MAX MIB(1)                /* out of the page cache within pst_queue_submit() */
-#define PAUSE_NS NSEC_PER_MSEC                /* longest sleep where no event tells all there is */
+#define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* how long pst_queue_cancel() may take */
+/* Most bytes that one pst_queue_submit() copies from the page cache. */
+#define SUBMIT_COPY_MAX MIB(1)
+/* Longest sleep if some progress has no event that wakes. */
+#define PAUSE_NS NSEC_PER_MSEC
 
 struct counters {
 	_Atomic uint64_t requests, errors, timeouts, canceled, fallbacks;
@@ -40,62 +41,66 @@ struct counters {
 };
 
 /*
- * Every call holds the lock, but not while the owner sleeps in pst_queue_reap().  Then waiting is
+ * Every call holds the lock, except while the owner sleeps in pst_queue_reap().  Then waiting is
  * true, and other threads may look at the uses but must not touch I/O context and requests.
  *
- * The lock is there for pst_mem_drain() and pst_mem_free() on other threads.  The owner may hold it
- * for as long as a file system or a driver takes, so other threads only try to take it.  If they
- * fail, queue_unlock() lets go of an object whose handle was freed meanwhile, and pst_mem_drain()
- * counts the queue as in use.
+ * pst_mem_drain() and pst_mem_free() need the lock on other threads.  They only try to take it,
+ * because the owner may hold it for as long as a file system or a driver takes.  If they fail,
+ * queue_unlock() drops an object whose handle was freed meanwhile, and pst_mem_drain() counts the
+ * queue as in use.
  */
 struct pst_queue {
 	struct lock lock;
-	struct list link;    /* registry */
-	unsigned refs;       /* of threads that look at it; under the registry's lock */
-	atomic_bool freed;   /* the program freed it; something of it may not be quiet */
-	atomic_bool quiet;   /* freed, and nothing is under way: the last reference destroys it */
-	atomic_bool look;    /* objects died while the lock was taken */
-	struct use *dropped; /* objects to be let go of without the lock */
+	struct list link;    /* on the registry's list */
+	unsigned refs;       /* threads that look at the queue; under the registry's lock */
+	atomic_bool freed;   /* the program freed the queue; operations may be in flight */
+	atomic_bool quiet;   /* freed, and nothing is in flight: the last reference destroys the
+			      * queue */
+	atomic_bool look;    /* handles of objects were freed while the lock was held */
+	struct use *dropped; /* objects to be released after unlocking */
 	const struct io_backend *backend;
 	struct io_ctx *ctx;
-	struct io_others others; /* of providers whose files it has seen */
-	uint32_t backend_reason; /* PST_WHY_NO_URING where threads stand in for it */
+	struct io_others others; /* I/O contexts of providers whose files were used */
+	uint32_t backend_reason; /* PST_WHY_NO_URING if threads replace io_uring */
 	int backend_detail;
 	uint32_t depth;
 	uint64_t timeout_ns;
 	uint64_t seq;
 	struct holder holder;
 	bool waiting;
-	unsigned spin_skip; /* waits for an engine that do not look first */
+	unsigned spin_skip; /* number of waits for an engine that skip spinning */
 
-	void *reqs;                                       /* depth of them; carry_init() */
+	void *reqs;                                       /* depth requests, allocated by
+							   * carry_init() */
 	struct list free, prepared, inflight, done, busy; /* requests by state, see life.h */
-	struct list held, started; /* those in flight that wait: for writes; to be gone on with */
+	struct list held, started; /* requests in flight that wait for writes; that can continue */
 	unsigned nr_prepared, nr_done;
-	_Atomic unsigned nr_inflight, nr_busy; /* by gauge() */
-	uint64_t copy_left; /* bytes that may still be copied before others have a look */
-	bool more;          /* one on started can go on at once, without any event */
-	bool asks;          /* one on started asks for the file beneath again, see lower.h */
-	unsigned nr_writes; /* started, not completed */
-	unsigned nr_engine; /* requests that an engine has */
-	bool collects;      /* pst_queue_submit() is under way: engines get requests in groups */
-	unsigned nr_fresh;  /* requests of it that wait for carry_flush() */
-	unsigned nr_given;  /* requests of it that engines have */
+	_Atomic unsigned nr_inflight, nr_busy; /* changed by gauge() only */
+	uint64_t copy_left; /* bytes that may still be copied before other requests get a turn */
+	bool more;          /* a request on started can continue without any event */
+	bool asks;          /* a request on started asks for its lower file again, see lower.h */
+	unsigned nr_writes; /* writes that started and have not completed */
+	unsigned nr_engine; /* requests that an engine holds */
+	bool collects;      /* pst_queue_submit() is running: requests are given to engines in
+			     * groups */
+	unsigned nr_fresh;  /* requests that wait for carry_flush() */
+	unsigned nr_given;  /* requests that engines hold */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct mover mover;
 
-	struct use **uses; /* a hash table of objects; use.c */
+	struct use **uses; /* hash table of objects, see use.c */
 	unsigned uses_bits, nr_uses;
-	struct use *last_mem, *last_file; /* those of the last request, or NULL */
-	struct use *last_lower;           /* likewise of the file beneath the last such file */
+	struct use *last_mem, *last_file; /* uses of the last request, or NULL */
+	struct use *last_lower;           /* use of the lower file of the last request that had
+					   * one, or NULL */
 
-	_Atomic(struct req *) finished; /* from engines, latest first */
+	_Atomic(struct req *) finished; /* requests that engines returned, latest first */
 	int efd;
-	atomic_uint wake_in;      /* engines write efd after so many requests; 0: never */
+	atomic_uint wake_in;      /* engines write efd after this many requests; 0: never */
 	bool armed;               /* I/O context and engines write efd */
 	bool has_fd;              /* the user sleeps on efd */
-	bool fd_once;             /* after queue_fd() only, until the next call */
+	bool fd_once;             /* queue_fd() alone arms efd, for one sleep */
 	struct alarm alarm;       /* rings at ring_at or before */
 	_Atomic uint64_t ring_at; /* the next deadline while armed, else PST_NO_DEADLINE */
 
@@ -109,7 +114,7 @@ static inline void count(_Atomic uint64_t *c, uint64_t n)
 			      memory_order_relaxed);
 }
 
-/* A request took another path than the first of its policy, for that reason. */
+/* Count the reason of a request that did not take the first path of its policy. */
 static inline void count_reason(struct counters *st, uint32_t why)
 {
 	if (why == PST_WHY_NONE)
@@ -119,8 +124,8 @@ static inline void count_reason(struct counters *st, uint32_t why)
 }
 
 /*
- * The same for a number that goes down, too.  pst_stats() reads the gauges first: a request that
- * is not under way any more is counted.
+ * Change a number that may also go down. pst_stats() reads the gauges before the counters, so a
+ * request that has left a gauge is already in the counters.
  */
 static inline void gauge(_Atomic unsigned *g, int by)
 {
@@ -128,10 +133,10 @@ static inline void gauge(_Atomic unsigned *g, int by)
 			      memory_order_release);
 }
 
-/* complete.c: go that step, with its actions. */
+/* complete.c: take a step of the request's life, with its actions. */
 void req_act(struct req *r, const struct life_step *s);
 
-/* The event that the request's life goes on by (life.h). */
+/* Apply an event to the request (life.h). */
 static inline void req_step(struct req *r, enum req_event event)
 {
 	const struct life_step *s = &life[r->state][event];
@@ -146,23 +151,23 @@ static inline void req_step(struct req *r, enum req_event event)
 	}
 }
 
-/* Does something under way have no event that wakes the queue when it may go on? */
+/* Return true if progress in flight has no event that would wake the queue. */
 static inline bool queue_polls(const struct pst_queue *q)
 {
 	return q->mover.parked || q->asks;
 }
 
-/* Everything that can be done without waiting. */
+/* Do everything that can be done without waiting. */
 void queue_progress(struct pst_queue *q);
-/* End all requests, and give them a little time to end by themselves; without the lock. */
+/* Cancel all requests, and wait for a short time until they end; called without the lock. */
 void queue_wind_up(struct pst_queue *q);
-/* The lock of a queue.  Letting go of it may end objects, which takes as long as a close(2). */
+/* Lock a queue.  Unlocking may release objects, which takes as long as a close(2). */
 static inline void queue_lock(struct pst_queue *q)
 {
 	lock_take(&q->lock);
 }
 
-/* There are objects to end, or to look for. */
+/* The slow part of queue_unlock(): release objects, or look for those to release. */
 void queue_unlock_slow(struct pst_queue *q);
 
 static inline void queue_unlock(struct pst_queue *q)
@@ -177,13 +182,13 @@ static inline void queue_unlock(struct pst_queue *q)
 		queue_unlock_slow(q);
 }
 
-/* The same for a caller that must not wait: the objects go to *dropped, for use_end(), or stay with
- * the queue if dropped is NULL. */
+/* Unlock for a caller that must not wait.  Objects to release go to *dropped, for use_end(); if
+ * dropped is NULL they stay with the queue. */
 void queue_unlock_to(struct pst_queue *q, struct use **dropped);
 
 /*
- * Called by engines, under their lock: hand a request back to its queue.  q->finished is a stack,
- * and not a ring with one producer, because several workers hand requests back.
+ * Return a request to its queue; called by engines, under their lock. q->finished is a stack and
+ * not a ring with one producer, because several workers return requests.
  */
 static inline void queue_push_finished(struct req *r)
 {
@@ -194,7 +199,7 @@ static inline void queue_push_finished(struct req *r)
 	do
 		r->next = head;
 	while (!atomic_compare_exchange_weak(&q->finished, &head, r));
-	/* Pairs with the store to wake_in before the owner looks at finished. */
+	/* Pairs with the store to wake_in, after which the owner reads finished. */
 	n = atomic_load(&q->wake_in);
 	while (n && !atomic_compare_exchange_weak(&q->wake_in, &n, n - 1))
 		;
@@ -202,32 +207,33 @@ static inline void queue_push_finished(struct req *r)
 		(void)eventfd_write(q->efd, 1);
 }
 
-/* wait.c: while armed, deadlines and requests that end without I/O context or engine must wake,
- * too. */
+/* wait.c: arm the alarm and the eventfd for deadlines and for requests that end without I/O context
+ * or engine. */
 void queue_notify(struct pst_queue *q);
 /*
- * wait.c: sleep until the I/O context has finished nr operations, or another I/O context has
- * finished anything, or engines half of nr requests where they have all of the queue's; without
- * the lock meanwhile.
+ * wait.c: sleep, without the lock, until the I/O context has finished nr operations, another I/O
+ * context has finished any, or engines have finished half of nr requests if they hold all of the
+ * queue's.
  */
 void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns);
-/* wait.c: n completions were reaped of a queue with a descriptor, which was readable or not. */
+/* wait.c: account for n completions that were reaped from a queue with a descriptor, which was
+ * readable or not. */
 void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n);
-/* wait.c: nobody sleeps on the descriptor any more. */
+/* wait.c: disarm the descriptor, because nobody sleeps on it. */
 void queue_disarm(struct pst_queue *q);
 
 /* ---------------------------------------------------------------- registry */
 
-/* Requests of any queue that may touch the object; first finds those that got quiet meanwhile. */
+/* Return the number of requests of all queues that may touch the object, after processing
+ * operations that have ended. */
 unsigned registry_uses(const struct object *obj);
-/* The object's handle is gone: queues without requests on it let go of it. */
+/* Let queues without requests on the object drop it, because its handle was freed. */
 void registry_release(struct object *obj);
 
 /*
- * Take finished operations of queues that nobody reaps just now: another queue may wait only for a
- * write of theirs.  Under any lock; it does nothing where others hold the locks that it needs.
- * Objects that go with it are for the caller's use_end(), or stay with their queue where @dropped
- * is NULL.
+ * Process finished operations of queues that nobody reaps now: another queue may wait for one of
+ * their writes.  The caller may hold any lock; a queue whose lock is taken is skipped.  Objects to
+ * release go to *dropped, for use_end(); if @dropped is NULL they stay with their queue.
  */
 void registry_progress(struct use **dropped);
 
@@ -236,7 +242,8 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret);
 
 /* ------------------------------------------------------- calls of the program */
 
-/* The public calls make these, under the queue's lock but for new and free. */
+/* The functions behind the public calls.  All but queue_new() and queue_free() are called under the
+ * queue's lock. */
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret);
 void queue_free(struct pst_queue *q);
 int queue_prep(struct pst_queue *q, const struct pst_io *io);
@@ -244,9 +251,9 @@ int queue_submit(struct pst_queue *q);
 unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
 		    uint64_t deadline_ns);
 int queue_cancel(struct pst_queue *q, uint64_t user_data);
-/* An eventfd that is written while armed. */
+/* Return an eventfd that is written while armed. */
 int queue_fd(struct pst_queue *q);
-/* The alarm of a queue. */
+/* Handle the alarm of a queue. */
 void queue_ring(struct alarm *a);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All queues of the process, from queue_new() until nothing of them is under way.
+ * All queues of the process, from queue_new() until nothing of them is in flight.
  *
- * A queue that the program frees while something of it is under way stays here.  Each call that
- * looks at the registry finds out whether such queues have become quiet, and destroys those.
+ * A queue that the program frees while operations are in flight stays here.  Each call that looks
+ * at the registry destroys such queues once they are idle.
  */
 #include <inttypes.h>
 #include <sys/eventfd.h>
@@ -15,13 +15,13 @@
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 
-#define LOOK_NS (10 * NSEC_PER_MSEC) /* longest wait for the lock of a queue */
+#define LOOK_NS (10 * NSEC_PER_MSEC) /* longest time to wait for the lock of a queue */
 #define LOOK_NAP_NS 20000
 
 static struct {
 	pthread_mutex_t lock;
 	struct list queues;
-	struct counters retired; /* of queues that are gone */
+	struct counters retired; /* counters of destroyed queues */
 } registry = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(registry.queues), { 0 } };
 
 static void counters_add(struct counters *to, const struct counters *from)
@@ -48,7 +48,7 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 	return NULL;
 }
 
-/* Under the lock: one reference less.  The queue, if the caller must destroy it; else NULL. */
+/* Drop a reference, under the lock.  Return the queue if the caller must destroy it, else NULL. */
 static struct pst_queue *queue_unref(struct pst_queue *q)
 {
 	if (--q->refs || !atomic_load(&q->quiet))
@@ -59,8 +59,8 @@ static struct pst_queue *queue_unref(struct pst_queue *q)
 }
 
 /*
- * The first queue, or the one behind prev; NULL at the end.  The caller has a reference of it until
- * the next call.  No lock is held in between, so a queue that takes long delays no other.
+ * Return the first queue, or the one after prev; NULL at the end.  The caller holds a reference
+ * until the next call.  No lock is held in between, so a slow queue delays no other.
  */
 static struct pst_queue *next_queue(struct pst_queue *prev)
 {
@@ -81,7 +81,7 @@ static struct pst_queue *next_queue(struct pst_queue *prev)
 	return q;
 }
 
-/* The owner's calls are over in moments, as a rule. */
+/* Wait a moment: the owner's calls are short as a rule. */
 static bool try_lock(struct pst_queue *q)
 {
 	uint64_t end = now_ns() + LOOK_NS;
@@ -94,7 +94,7 @@ static bool try_lock(struct pst_queue *q)
 	return true;
 }
 
-/* If the queue was freed: has it become quiet? */
+/* Mark a freed queue as quiet if nothing of it is in flight. */
 static void look_after(struct pst_queue *q)
 {
 	if (!atomic_load(&q->freed) || !lock_try(&q->lock))
@@ -111,7 +111,7 @@ static void registry_sweep(void)
 		look_after(q);
 }
 
-/* Requests of the queue on the object; one, where that cannot be told. */
+/* Return the number of the queue's requests on the object, or 1 if the lock cannot be taken. */
 static unsigned uses(struct pst_queue *q, const struct object *obj)
 {
 	unsigned nr;
@@ -132,7 +132,7 @@ unsigned registry_uses(const struct object *obj)
 	unsigned nr = 0;
 
 	for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q)) {
-		/* With only the caller's reference there is no queue that knows it. */
+		/* If the caller's reference is the only one, no queue knows the object. */
 		if (atomic_load(&obj->refs) > 1)
 			nr += uses(q, obj);
 		look_after(q);
@@ -151,7 +151,7 @@ void registry_progress(struct use **dropped)
 
 		if (!lock_try(&q->lock))
 			continue;
-		/* A write that waits keeps others from starting, too. */
+		/* A waiting write also keeps other requests from starting. */
 		if (!q->waiting &&
 		    (q->ctx->nr_ops || queue_polls(q) || io_others_nr_ops(&q->others)))
 			queue_progress(q);
@@ -170,7 +170,7 @@ void registry_release(struct object *obj)
 				queue_unlock(q);
 				continue;
 			}
-			/* Pairs with queue_unlock(), which lets go of it. */
+			/* Pairs with queue_unlock(), which then drops the object. */
 			atomic_store(&q->look, true);
 			if (lock_try(&q->lock))
 				queue_unlock(q);
@@ -199,7 +199,7 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 
 		if (only && q != only)
 			continue;
-		ret->inflight += q->nr_inflight; /* first (gauge()) */
+		ret->inflight += q->nr_inflight; /* read before the counters, see gauge() */
 		ret->busy += q->nr_busy;
 		counters_add(&sum, &q->st);
 	}
@@ -218,7 +218,8 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
-	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u)); /* beside each request's own */
+	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u)); /* in addition to one for each
+								* request */
 	struct pst_queue *q = carry_queue_new();
 	static atomic_uint made;
 	int r;
@@ -297,6 +298,6 @@ void queue_free(struct pst_queue *q)
 	pthread_mutex_unlock(&registry.lock);
 	if (q)
 		queue_destroy(q);
-	/* A queue of which something hangs stays until a later call finds it quiet. */
+	/* A queue with a hanging operation stays until a later call finds it idle. */
 	registry_sweep();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One request, from pst_queue_prep() to the moment when nothing of it is under way.
+ * One request, from pst_queue_prep() until nothing of it is in flight.
  */
 #ifndef PST_REQ_H
 #define PST_REQ_H
@@ -13,29 +13,29 @@
 #include "core/queue/life.h"
 #include "core/queue/object.h"
 
-#define PART_MAX MIB(4) /* bytes of one range that the caller's thread moves at a time */
+#define PART_MAX MIB(4) /* most bytes of one range that the caller's thread moves at a time */
 
 struct req;
 
-/* Who moves a request has such a table: the caller's thread, or an engine. */
+/* How a request is moved: by the caller's thread or by an engine. */
 struct req_ops {
-	bool elsewhere; /* other threads do, and hand it back */
-	/* The request has its plan.  It ends by itself. */
+	bool elsewhere; /* other threads move the request, and return it to the queue */
+	/* Start a request that has its plan.  It completes later. */
 	void (*start)(struct req *r);
-	/* Start nothing more of it, and cancel its operations; err is a positive errno. */
+	/* Start nothing more of the request, and cancel its operations; err is a positive errno. */
 	void (*stop)(struct req *r, int err);
-	/* Its completion goes out now: which of memory and file may still be touched? */
+	/* Tell whether memory and file may still be touched after the completion. */
 	void (*touches)(struct req *r, bool *ret_mem, bool *ret_file);
 };
 
 /*
- * The completion will say this.  While an engine has the request, the engine's lock covers it, else
- * the queue's.
+ * What the completion will say.  The engine's lock covers it while an engine holds the request,
+ * else the queue's lock.
  */
 struct req_result {
-	uint64_t limit;   /* position of the first byte that did not arrive */
+	uint64_t limit;   /* position of the first byte that was not moved */
 	uint64_t err_pos; /* position of the first error */
-	int err;          /* positive errno of that */
+	int err;          /* positive errno of the first error */
 	int detail;
 	uint32_t why;
 	uint32_t paths;
@@ -45,43 +45,46 @@ struct req_result {
 };
 
 /*
- * The queue's lock covers these members.  Those from q to can_judge stay as they are once the
- * request is submitted, but a cancel brings the deadline forward.  While an engine has the
- * request, the engine's lock covers cur, stop and end_err.
+ * The queue's lock covers these members.  Members from q to can_judge do not change after the
+ * request was submitted, except that cancelling moves the deadline forward.  While an engine holds
+ * the request, the engine's lock covers cur, stop and end_err.
  *
- * What ways and carriers keep of the request lies behind it: see carry_init() in above.h.
+ * The data that ways and carriers keep for the request follows it in memory: see carry_init() in
+ * above.h.
  */
 struct req {
 	struct pst_queue *q;
 	struct pst_io io;
-	struct pst_seg seg; /* the inline piece */
+	struct pst_seg seg; /* the only piece, if the caller passed no segments */
 	uint64_t total;     /* bytes in all pieces */
 	uint64_t deadline;
-	uint64_t seq;   /* order of submission, of writes and syncs */
-	bool one_piece; /* it has a single piece, so nothing of it follows the end of the file */
-	bool one_part;  /* and that is one part, of host memory */
-	bool can_judge; /* its pieces are apart, so a proof's wrong data speak against the way */
-	bool on_device; /* its memory is a device's: carry_release() is due */
+	uint64_t seq;   /* order of submission, for writes and syncs */
+	bool one_piece; /* the request has one piece, so no piece follows the end of the file */
+	bool one_part;  /* one_piece, and that piece is one part in host memory */
+	bool can_judge; /* pieces do not overlap, so wrong data in a proof speaks against the
+			 * path */
+	bool on_device; /* the memory is a device's, so carry_release() must be called */
 	const struct req_ops *ops;
-	const _Atomic int *ring_err; /* of an engine: 0, or the positive errno why threads stand
-				      * in for its rings; for device memory only */
-	struct cursor cur;           /* the rest that has not been started */
+	const _Atomic int *ring_err; /* of an engine, for device memory: 0, or the positive errno
+				      * because of which threads replaced its io_uring */
+	struct cursor cur;           /* the pieces that have not been started */
 	struct segs_shape shape;     /* of a request with segments */
 	_Atomic int end_err;         /* the errno of an early end: ETIMEDOUT or ECANCELED */
-	bool stop;                   /* start nothing more for it */
+	bool stop;                   /* start nothing more of the request */
 	bool started;                /* a write, counted in q->nr_writes */
 	bool sync_started;
-	uint8_t tell;       /* not 0: ways_over() is due */
-	unsigned nr_parts;  /* the caller's thread moves so many ranges of it now */
-	unsigned nr_before; /* a sync: writes that must complete first */
+	uint8_t tell;       /* set of paths to tell at the end; not 0: ways_over() must be called */
+	unsigned nr_parts;  /* ranges that the caller's thread moves now */
+	unsigned nr_before; /* for a sync: writes that must complete first */
 
 	struct list link;  /* on the list of its state, see life.h */
-	struct list waits; /* on q->held or q->started, or by itself */
-	struct req *next;  /* on q->finished, or before that on its share's fresh */
+	struct list waits; /* on q->held or q->started, or on no list */
+	struct req *next;  /* on q->finished, or earlier on the fresh list of its share */
 	enum req_state state;
 	struct use *mem_use, *file_use;
-	struct pst_file *upper; /* io.file is one beneath it (lower.h); NULL: it is no other */
-	struct use *lower_use;  /* of io.file then */
+	struct pst_file *upper; /* the file that the program named, if io.file is its lower file
+				 * (lower.h); else NULL */
+	struct use *lower_use;  /* use of io.file, if upper is not NULL */
 
 	struct req_result res;
 };
@@ -102,7 +105,8 @@ static inline struct file *req_file(const struct req *r)
 	return r->io.file->file;
 }
 
-/* Bytes pos..pos+len are settled: got of them arrived, then err (0: end of the file). */
+/* Record the result of bytes pos..pos+len: got bytes arrived, followed by err (0: end of the
+ * file). */
 static inline void req_settle(struct req *r, uint64_t pos, uint64_t len, uint64_t got, int err)
 {
 	if (likely(got == len && !err))
@@ -115,8 +119,8 @@ static inline void req_settle(struct req *r, uint64_t pos, uint64_t len, uint64_
 	}
 }
 
-/* The first reason stays.  But memory that could not be pinned changes the price and not the path,
- * so any other reason takes the place of that. */
+/* Keep the first reason.  PST_WHY_MEMLOCK is replaced by any other reason, because it concerns the
+ * price and not the path. */
 static inline bool reason_wanted(uint32_t has)
 {
 	return has == PST_WHY_NONE || has == PST_WHY_MEMLOCK;
@@ -136,7 +140,7 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 	r->res.hop_bytes[path] += bytes;
 }
 
-/* Its completion went out, or is about to, and something of it is still under way. */
+/* Return true if the request has completed, or is about to, while operations are in flight. */
 static inline bool req_is_late(const struct req *r)
 {
 	return r->state == REQ_LATE || r->state == REQ_BUSY;
@@ -145,11 +149,12 @@ static inline bool req_is_late(const struct req *r)
 /* ------------------------------------------------------------ lower.c, lower.h */
 
 /*
- * Make it a request on the file beneath.  0; -EAGAIN: the provider has none for it just now, ask
- * again; another -errno with a sentence.
+ * Turn the request into one on its lower file.  Return 0; -EAGAIN if the provider has no lower file
+ * now: ask again; another -errno with a sentence.
  */
 int lower_begin(struct req *r);
-/* Nothing of it is under way any more: it is a request on the file that the program named. */
+/* Turn the request back into one on the file that the program named, because nothing of it is in
+ * flight. */
 void lower_end(struct req *r);
 
 #endif

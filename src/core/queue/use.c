@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which objects a queue has requests on: a hash table by address, under the queue's lock.
- * That lock is here too.
+ * The objects that a queue has requests on: a hash table by address, under the queue's lock.  The
+ * lock's functions are here too.
  */
 #include "base/cancel.h"
 #include "base/err.h"
@@ -15,7 +15,7 @@
 
 bool object_unref(struct object *obj)
 {
-	/* acq_rel: actions of other holders happen before release(). */
+	/* acq_rel: what other holders did happens before release(). */
 	return atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1;
 }
 
@@ -96,8 +96,8 @@ void use_drop(struct pst_queue *q, struct use *u)
 		q->last_file = NULL;
 	if (q->last_lower == u)
 		q->last_lower = NULL;
-	ways_forget(q); /* its address may come back as another file's */
-	/* The last to let go closes a file or frees memory, for which no lock is held. */
+	ways_forget(q); /* another file may get its address */
+	/* Dropping the last reference closes a file or frees memory, so no lock is held. */
 	u->next = q->dropped;
 	q->dropped = u;
 }
@@ -122,7 +122,7 @@ void use_end(struct use *dropped)
 {
 	struct use *next, *hang = NULL;
 
-	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
+	NO_CANCEL(); /* pst_queue_prep() has no guard of its own */
 	for (struct use *u = dropped; u; u = next) {
 		next = u->next;
 		if (!object_unref(u->obj)) {
@@ -139,7 +139,7 @@ void use_end(struct use *dropped)
 	}
 	if (likely(!hang))
 		return;
-	/* The caller is pst_queue_reap() mostly, which has deadlines to keep. */
+	/* The caller is mostly pst_queue_reap(), which has deadlines to keep. */
 	work_init(&hang->work, release_run);
 	if (work_spawn(&hang->work, "pst-close", true) == 0)
 		return;
@@ -197,8 +197,8 @@ void queue_unlock_to(struct pst_queue *q, struct use **dropped)
 			*dropped = u;
 		}
 		lock_drop(&q->lock);
-		/* Pairs with registry_release(), which sets it and then tries the lock: either
-		 * that gets the lock, or this sees it. */
+		/* Pairs with registry_release(), which sets look and then tries the lock: either
+		 * registry_release() gets the lock, or this thread sees look. */
 	} while (unlikely(atomic_load(&q->look)) && lock_try(&q->lock));
 }
 

@@ -12,12 +12,12 @@
 #include "core/queue/clock.h"
 #include "core/queue/queue.h"
 
-#define SPIN_NS 200000u /* for a request of an engine, */
-#define SPIN_SKIP 16u   /* and how many waits do without after a vain one */
+#define SPIN_NS 200000u /* how long to spin for a request of an engine */
+#define SPIN_SKIP 16u   /* waits that skip spinning after a spin found nothing */
 
 /* -------------------------------------------------------------------- wake */
 
-/* While armed, deadlines and requests that end without I/O context or engine must wake, too. */
+/* While armed, also wake for deadlines and for requests that end without I/O context or engine. */
 void queue_notify(struct pst_queue *q)
 {
 	uint64_t at;
@@ -27,7 +27,8 @@ void queue_notify(struct pst_queue *q)
 	if (!q->has_fd)
 		return;
 	at = queue_polls(q) ? now_ns() + PAUSE_NS : q->next_deadline;
-	/* Pairs with the clock's reset before queue_ring(): that sees this, or clock_set() that. */
+	/* Pairs with the clock, which resets at before queue_ring(): either queue_ring() sees this,
+	 * or clock_set() sees the reset. */
 	atomic_store(&q->ring_at, at);
 	clock_set(&q->alarm, at);
 }
@@ -37,15 +38,15 @@ void queue_ring(struct alarm *a)
 	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
 	uint64_t at = atomic_load(&q->ring_at);
 
-	/* Requests that ended since may have left a later deadline, or none. */
+	/* Requests that have ended since may leave a later deadline, or none. */
 	if (at <= now_ns())
 		(void)eventfd_write(q->efd, 1);
 	else
 		a->at = at;
 }
 
-/* Make the descriptor unreadable.  An engine that was about to write it when the queue was
- * disarmed may still make it readable again. */
+/* Make the descriptor unreadable.  An engine that was about to write it may still make it readable
+ * again. */
 static void efd_clear(struct pst_queue *q)
 {
 	eventfd_t v;
@@ -53,7 +54,7 @@ static void efd_clear(struct pst_queue *q)
 	(void)eventfd_read(q->efd, &v);
 }
 
-/* Engines wake after nr requests. */
+/* Let engines wake the owner after nr requests. */
 static int queue_arm(struct pst_queue *q, unsigned nr)
 {
 	int r = q->armed ? 0 : q->backend->arm(q->ctx, q->efd, true);
@@ -83,7 +84,8 @@ void queue_disarm(struct pst_queue *q)
 
 /* ------------------------------------------------------------------- wait */
 
-/* poll(2) until the deadline, which a millisecond's rounding must not bring forward. */
+/* Call poll(2) until the deadline, and round up to milliseconds so that it does not return
+ * early. */
 static void sleep_fd(int fd, uint64_t deadline_ns)
 {
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
@@ -100,9 +102,9 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
 }
 
 /*
- * The queue's only request is an engine's, which takes some 100 us if it is short: to sleep and to
- * be woken would be a large part of that.  So look for a moment, and after a vain look do not the
- * next times.  Whoever else wants the CPU gets it, an engine's worker first of all.
+ * Spin for the queue's only request, which an engine serves: a short one takes about 100 us, and
+ * sleeping and waking would take a large part of that.  After a spin that found nothing, skip the
+ * next ones.  Yield the CPU to any thread that wants it, above all to workers.
  */
 static bool spin_for_engine(struct pst_queue *q, uint64_t deadline_ns)
 {
@@ -134,17 +136,17 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
 	struct timespec pause = { .tv_nsec = PAUSE_NS };
 	bool by_fd = q->nr_engine || queue_polls(q) || unlikely(io_others_nr_ops(&q->others));
-	/* Half of them are reaped while engines finish the others. */
+	/* Half of them can be reaped while engines finish the others. */
 	unsigned half = q->nr_engine == q->nr_inflight ? (nr + 1) / 2 : 1;
 	int r = 0;
 
-	/* Another queue's write ends without waking us. */
+	/* The end of another queue's write does not wake this one. */
 	if (nr > 1 || queue_polls(q))
 		deadline_ns = MIN(deadline_ns, now_ns() + PAUSE_NS);
 
 	if (q->nr_engine == 1 && q->nr_inflight == 1 && spin_for_engine(q, deadline_ns))
 		return;
-	/* If nothing can wake us, look again soon. */
+	/* Without an event that wakes, look again soon. */
 	if (by_fd && unlikely(queue_arm(q, half) < 0))
 		deadline_ns = MIN(deadline_ns, now_ns() + PAUSE_NS);
 	q->waiting = true;
@@ -153,7 +155,7 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 		sleep_fd(q->efd, deadline_ns);
 	else
 		r = q->backend->wait(q->ctx, nr, deadline_ns);
-	/* Where waiting is forbidden, by a sandbox that came later, looking has to do. */
+	/* If a sandbox that was installed later forbids waiting, poll instead. */
 	if (unlikely(r < 0 && r != -ETIMEDOUT && r != -EINTR))
 		(void)nanosleep(&pause, NULL);
 	queue_lock(q);
@@ -164,11 +166,11 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 
 void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n)
 {
-	/* Clear it, else a thread that sleeps on it with nothing to reap would always wake. */
+	/* Clear the eventfd, else it stays readable and wakes a thread that has nothing to reap. */
 	if (!was_armed && !n)
 		efd_clear(q);
 	if (!q->fd_once)
-		(void)queue_arm(q, 1); /* worked the first time, and only that can fail */
+		(void)queue_arm(q, 1); /* only the first call can fail, and it has succeeded */
 }
 
 int queue_fd(struct pst_queue *q)
