@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small reads that go through a file front to back.
+ * Small sequential reads of a file.
  *
  * By O_DIRECT each of them would wait for the disk.  Through the page cache, the kernel's
- * read-ahead brings the next ones meanwhile.  So these reads take the hops CACHED and BUFFERED.
+ * read-ahead fetches the next ones meanwhile.  So these reads take the hops CACHED and BUFFERED.
  *
- * That pays while few bytes are in flight.  Many O_DIRECT reads at once keep a disk busy by
- * themselves, and the CPU need not copy their bytes.  A disk with one hardware queue was found to
- * be slow with some small ones.  So more of them go ahead there, as long as all queues that have
- * many in flight have few bytes together.
+ * That pays while few bytes are in flight: many O_DIRECT reads at once keep a disk busy, and the
+ * CPU need not copy their bytes.  A disk with one hardware queue was slow with small O_DIRECT
+ * reads.  So there, more reads may use read-ahead, as long as all queues with many reads in flight
+ * have few bytes in flight together.
  *
- * The page cache is the better path here and no fallback.  So the completion has no reason, and
+ * The page cache is the better path here and not a fallback.  So the completion has no reason, and
  * strict requests take the page cache too.
  *
- * Each queue remembers where its last reads ended.  Threads share that sum and nothing else.  A
- * read that begins there is guessed to go on.  A wrong guess costs a few pages of the page cache,
- * because the kernel reads further than it was asked to only when it sees a pattern itself.
+ * Each queue remembers where its last reads ended, and guesses that a read which begins there is
+ * sequential.  Threads share only the sum of bytes in flight.  A wrong guess costs a few pages of
+ * the page cache, because the kernel reads further than asked for.
  */
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
@@ -26,20 +26,21 @@
 #include "core/ways/way.h"
 #include "file/disk.h"
 
-#define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too */
-#define AHEAD_MAX KIB(128) /* of one read, and of all in flight: the kernel's usual window */
-#define SMALL_MAX KIB(64)  /* of one read; of a disk with one queue, */
-#define SMALL_ALL MIB(1)   /* so much of these in flight */
-#define HOLD_MAX 32u       /* reads that wait for a disk after it was busy */
+#define AHEAD_MIN 4 /* consecutive reads that make read-ahead pay, this one included */
+/* Most bytes of one read, and of all in flight: the kernel's usual read-ahead. */
+#define AHEAD_MAX KIB(128)
+#define SMALL_MAX KIB(64) /* most bytes of one read, on a disk with one hardware queue */
+#define SMALL_ALL MIB(1)  /* most bytes of such reads in flight */
+#define HOLD_MAX 32u      /* reads that still count the disk as busy after it was */
 #define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
-/* Of each disk with one queue: small reads of queues that have many in flight.  A read counts until
- * its queue sees that it is done, or gives it up. */
+/* For each disk with one hardware queue: bytes of small reads in flight, of queues that have many.
+ * A read counts until its queue sees its end, or gives it up. */
 static struct {
 	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
 } small[DISKS];
 
-/* The next pieces of a request that are adjacent in the file, as one range. */
+/* Return the next pieces of a request that are adjacent in the file, as one range. */
 static bool range_next(struct cursor *c, uint64_t *ret_off, uint64_t *ret_end)
 {
 	struct piece p;
@@ -62,7 +63,7 @@ static struct run *ahead_find(struct way_queue *w, uint64_t key)
 	return NULL;
 }
 
-/* The place for something new: in turns, but not one that was found since the last turn. */
+/* Choose the entry to replace: in turn, but not one that was used since the last turn. */
 static struct run *replace(struct way_queue *w)
 {
 	struct run *a;
@@ -73,7 +74,7 @@ static struct run *replace(struct way_queue *w)
 	return a;
 }
 
-/* Bytes that the queue has in flight, as far as its requests are alike. */
+/* Estimate the bytes that the queue has in flight, as if its requests were all of this size. */
 static uint64_t own(const struct req *r)
 {
 	return r->q->nr_inflight * r->total;
@@ -94,8 +95,8 @@ void ahead_over(struct req *r)
 	atomic_fetch_sub_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
 }
 
-/* Is so much in flight that O_DIRECT keeps the disk busy?  What other queues have matters only to
- * one with much of its own: theirs may have come long ago. */
+/* Return true if so much is in flight that O_DIRECT keeps the disk busy.  What other queues have in
+ * flight counts only for a queue that has much itself: theirs may have ended long ago. */
 static bool is_busy(const struct req *r)
 {
 	if (own(r) <= AHEAD_MAX)
@@ -105,20 +106,20 @@ static bool is_busy(const struct req *r)
 		       SMALL_ALL;
 }
 
-/* For so many reads more it stays busy: between two batches few are in flight. */
+/* Count the disk as busy for some more reads, because few are in flight between two batches. */
 static int ahead_hold(const struct req *r)
 {
 	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);
 }
 
-/* So many reads in a row make it worth it, this one too.  Where many are in flight, these may be
- * one batch that grows, so the row has to be longer. */
+/* Return how many consecutive reads make read-ahead pay, this one included.  If many are in flight,
+ * they may be one growing batch, so more are needed. */
 static int long_enough(const struct req *r)
 {
 	return AHEAD_MIN + (own(r) > AHEAD_MAX ? (int)r->q->nr_inflight : 0);
 }
 
-/* A read of off..end; does it go on where enough others ended? */
+/* Return true if the read of off..end is sequential: it begins where enough earlier reads ended. */
 static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 {
 	/* A hash key only: a collision costs a wrong guess and nothing else. */
@@ -137,7 +138,7 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 	return a->nr >= long_enough(r);
 }
 
-/* Likewise for every range of a request. */
+/* Return true if every range of the request is sequential. */
 static bool all_go_on(const struct req *r)
 {
 	struct cursor c = r->cur;

@@ -20,9 +20,9 @@
 
 /* file.warm, unpacked: the lowest byte has the hits. */
 struct warm {
-	uint8_t hits;    /* in a row, up to WARM_SURE: then asking is not needed */
-	uint8_t skip;    /* requests that go without asking */
-	uint8_t backoff; /* how many these were at first, after the last miss */
+	uint8_t hits;    /* consecutive hits, up to WARM_SURE; from then on asking is not needed */
+	uint8_t skip;    /* requests that skip asking */
+	uint8_t backoff; /* initial value of skip after the last miss */
 };
 
 static struct warm warm_get(const struct file *file)
@@ -43,7 +43,7 @@ static void cached_told(const struct req *r, bool hit)
 	struct file *file = req_file(r);
 	struct warm w = warm_get(file);
 
-	/* Bytes that were read ahead say nothing of the rest of the file. */
+	/* Bytes that were read ahead say nothing about the rest of the file. */
 	if (req_plan(r)->ahead || (hit && w.hits >= WARM_SURE))
 		return;
 	if (hit) {
@@ -65,17 +65,18 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 
 	if ((file->caps & FILE_RESIDENT) || w.hits >= WARM_SURE)
 		return true;
-	/* Read-ahead is welcome there, but a file system that may hang is asked first. */
+	/* Read-ahead is welcome here, but a file system that may hang is asked first. */
 	if (req_plan(r)->ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
-	/* To ask costs nothing beside many bytes, and the file may have become warm. */
+	/* Asking costs little compared with copying many bytes, and the file may have become
+	 * warm. */
 	res = skip && len < WARM_ASK_LEN ? -1 : file_resident(file, off, len);
 	if (res < 0 && skip) {
 		w.skip--;
 		warm_set(file, w);
 		return false;
 	}
-	/* An operation that waits would not be one on what the cache holds. */
+	/* CACHED must not wait, so without NOWAIT unknown residency means no. */
 	if (res < 0 && !(file->caps & FILE_NOWAIT))
 		return false;
 	if (res == 0 && !(req_plan(r)->listed && file_ends_at(file, off))) {
@@ -111,7 +112,7 @@ static enum pst_why cached_fit(struct part *p, int *ret_detail)
 	return likely(cached_is_warm(file)) ? PST_WHY_NONE : cached_ask(p);
 }
 
-/* Others learn first whether the file is warm. */
+/* Return true if earlier requests found the file warm. */
 static bool cached_now(const struct file *f)
 {
 	return cached_is_warm(f) && (f->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT;
@@ -129,11 +130,11 @@ static enum pst_why cached_miss(const struct part *p, int err, int *ret_detail)
 	bool at_end;
 
 	(void)ret_detail;
-	/* Every other error says nothing of the page cache, and neither does a cancel. */
+	/* Other errors, and a cancelled operation, say nothing about the page cache. */
 	if (!(op->flags & IO_OP_NOWAIT) || (err && err != EAGAIN && err != EOPNOTSUPP))
 		return PST_WHY_NONE;
 	at_end = !err && file_ends_at(op->file, op->off + op->moved);
-	/* Memory that the kernel cannot write to ends a read early, too. */
+	/* The read may also have ended early because the kernel cannot write to the memory. */
 	if (err || at_end || file_resident(op->file, op->off + op->moved, op->len - op->moved) != 1)
 		cached_told(p->req, at_end);
 	return at_end ? PST_WHY_NONE : PST_WHY_NOT_RESIDENT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The path CACHED, as others know it (cached.c).
+ * The path CACHED, as other files use it (cached.c).
  */
 #ifndef PST_CACHED_H
 #define PST_CACHED_H
@@ -10,7 +10,7 @@
 
 struct req;
 
-/* Is CACHED worth trying for these bytes? */
+/* Return true if CACHED is worth trying for these bytes. */
 bool cached_worth(const struct req *r, uint64_t off, uint64_t len);
 
 #endif

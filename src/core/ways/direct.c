@@ -2,10 +2,10 @@
 /*
  * DIRECT: O_DIRECT between the disk and memory.
  *
- * It moves whole blocks of the file.  A read takes the blocks around its range too if the memory
- * around it has room.  If not, it moves the aligned middle, and the edges go by the next hop as
- * reads of exactly those bytes.  A write is aligned as a whole or takes another hop (plan.c).  So
- * nothing outside the request is ever read, modified and written back.
+ * O_DIRECT moves whole blocks of the file.  If the memory around the range of a read has room, the
+ * read takes the whole blocks around its range.  If not, it moves the aligned middle, and the next
+ * hop reads exactly the bytes of the edges.  A write must be aligned as a whole, or takes another
+ * hop (plan.c).  So bytes outside the request are never read, modified and written back.
  */
 #include <pthread.h>
 
@@ -64,9 +64,9 @@ static int direct_file_begin(struct pst_file *f, bool *ret_reader)
 }
 
 /*
- * Small writes one at a time are done sooner through the page cache, the sync that follows
- * included.  But other processes may write the file by O_DIRECT, and nobody can ask them.  So small
- * writes do this only if the user sets PST_SMALL_WRITE.
+ * PST_SMALL_WRITE: a small write at a time completes sooner through the page cache, including the
+ * sync that follows.  But other processes may write the file by O_DIRECT, which nobody can find
+ * out.  So small writes use the page cache only if the user sets this variable.
  */
 static uint64_t small_write_max;
 
@@ -83,7 +83,7 @@ static void small_write_env(void)
 		small_write_max = max;
 }
 
-/* Is the size of the request's write a matter? */
+/* Return true if the request is a write whose size decides about O_DIRECT. */
 static bool small_writes(const struct req *r)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -99,7 +99,7 @@ static bool is_small_write(const struct req *r)
 	return small_writes(r) && !(req_file(r)->caps & FILE_SHARED) && r->total <= small_write_max;
 }
 
-/* O_DIRECT is not wanted where there is no cache to go around, or the caller asks for the cache. */
+/* Return false if there is no page cache to bypass, or the caller asks for the page cache. */
 static bool direct_wanted(const struct req *r)
 {
 	const struct file *file = req_file(r);
@@ -108,12 +108,13 @@ static bool direct_wanted(const struct req *r)
 	       !is_small_write(r);
 }
 
-/* Cut the rest of a part to what is aligned in the file and in memory. */
+/* Cut the rest of a part to its aligned middle, in the file and in memory. */
 static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
 {
 	struct io_op *op = &p->op;
 	uint64_t mem_mask = req_file(p->req)->mem_align - 1;
-	uint64_t mem = (uintptr_t)p->data - p->off; /* plus the offset in the file: the address */
+	uint64_t mem = (uintptr_t)p->data - p->off; /* the address of a byte minus its offset in
+						     * the file */
 	uint64_t start = align_up(op->off, unit), end = align_down(op->off + op->len, unit);
 
 	if (likely(start == op->off && end == op->off + op->len && !((mem + start) & mem_mask)))
@@ -123,7 +124,7 @@ static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
 		*ret_detail = (int)mem_mask + 1;
 		return PST_WHY_UNALIGNED;
 	}
-	/* A write is not aligned where an earlier hop stopped short. */
+	/* A write is not aligned if an earlier hop stopped inside a block. */
 	if (start >= end || p->req->io.op == PST_OP_WRITE)
 		return PST_WHY_UNALIGNED;
 	op->off = start;
@@ -131,7 +132,7 @@ static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
 	return PST_WHY_NONE;
 }
 
-/* Take whole blocks: the memory around the part has room for them. */
+/* Widen a part to whole blocks, because the memory around it has room. */
 static enum pst_why fit_blocks(struct part *p, uint64_t unit, int *ret_detail)
 {
 	struct io_op *op = &p->op;
@@ -158,14 +159,14 @@ static enum pst_why direct_fit(struct part *p, int *ret_detail)
 	}
 	p->op.flags = IO_OP_DIRECT;
 	if (p->req->one_part && req_plan(p->req)->off_mask && !p->got)
-		return PST_WHY_NONE; /* the planner has seen that it is aligned */
+		return PST_WHY_NONE; /* the planner has checked the alignment */
 	if (write)
 		return fit_middle(p, MAX(PAGE, file->off_align), ret_detail);
 	return p->user->roomy ? fit_blocks(p, file->off_align, ret_detail)
 			      : fit_middle(p, file->off_align, ret_detail);
 }
 
-/* O_DIRECT was refused and did not fail: the kernel gives these errors for things it cannot do. */
+/* Return true for the errors with which the kernel refuses O_DIRECT, as opposed to I/O errors. */
 static bool is_refusal(int err)
 {
 	return err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK;

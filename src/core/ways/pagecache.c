@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device copies straight from the page cache.
+ * Device copies directly from the page cache.
  *
- * A file whose user says that it is stable is mapped read-only, and the device's driver
- * pins the mapping unit by unit; then the device reads the pages itself, and the CPU
- * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning a GiB
- * takes some 20 ms, in which nobody else gets into the driver.  A file that is read once does
- * not cause that: the work queue pins a unit when a second pass over it has begun.  For a
- * caller that lists the path, it is pinned on the spot.
+ * A stable file (PST_FILE_STABLE) is mapped read-only, and the device's driver pins the mapping in
+ * units.  Then the device reads the pages itself.  The CPU never loads from the mapping, so there
+ * is no SIGBUS.
  *
- * When a file is closed the work queue unpins its pages, a unit at a time.  They count
- * against the bound until then, and the mapping keeps the file in use: its file system cannot be
+ * Pinning a GiB takes about 20 ms, during which no other thread can use the driver.  So a file that
+ * is read once is not pinned: the work queue pins a unit when a second pass over the unit has
+ * begun.  If the caller lists the path, the unit is pinned at once.
+ *
+ * When a file is closed, the work queue unpins its pages, a unit at a time.  Until then the pages
+ * count against the limit, and the mapping keeps the file in use: its file system cannot be
  * unmounted.
  *
  * Size and change time, as this machine knows them, are compared before and after each copy.  If
- * the file changed, the bytes are read again through the pool, and its mapping is not used any
- * more; the pages stay pinned until the file is closed.
+ * the file has changed, the bytes are read again through the pool and the mapping is not used any
+ * more; its pages stay pinned until the file is closed.
  */
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -34,45 +35,45 @@
 #include "file/local.h"
 
 #define UNIT MIB(64)
-#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* so long one waits for another's pinning */
+#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* how long a thread waits while another one pins */
 
 enum unit_state {
 	UNIT_COLD,
-	UNIT_WAITING, /* for the work queue */
-	UNIT_PINNING, /* in the hands of the pinner */
+	UNIT_WAITING, /* waits for the work queue */
+	UNIT_PINNING, /* the pinner is pinning it */
 	UNIT_PINNED,
-	UNIT_REFUSED, /* by the driver */
+	UNIT_REFUSED, /* refused by the driver */
 };
 
 struct unit {
 	_Atomic uint8_t state;
-	_Atomic uint32_t seen; /* bytes staged so far */
+	_Atomic uint32_t seen; /* bytes of the unit that were staged so far */
 };
 
 struct mapping {
 	struct source source;
-	struct mapping *next; /* of the file's */
+	struct mapping *next; /* next mapping of the file */
 	const struct mem_ops *ops;
 	unsigned device;
-	uint64_t life; /* of the device: a reset ends what was pinned */
+	uint64_t life; /* the device's life when it was pinned: a reset ends pinning */
 	const struct local_file *file;
 	char *base;
 	uint64_t len;
 	struct file_stamp stamp; /* when it was mapped */
 	atomic_bool stale;
-	struct work work; /* pins waiting units; when the file is closed, unpins all */
+	struct work work; /* pins waiting units; unpins all when the file is closed */
 	struct mem_late late;
 	pthread_mutex_t lock;
-	atomic_uint refs;     /* the file, and halves */
-	bool closed;          /* file is gone; under the lock */
-	unsigned nr_unpinned; /* units looked at since */
+	atomic_uint refs;     /* references: the file, and halves */
+	bool closed;          /* the file was closed; under the lock */
+	unsigned nr_unpinned; /* units that the unpinning has passed */
 	unsigned nr_units;
 	struct unit units[];
 };
 
 static const struct source_ops pages;
 
-/* The beginning of a unit, of which the driver refused the rest. */
+/* The pinned beginning of a unit whose rest the driver refused. */
 struct half {
 	struct mem_late late;
 	struct mapping *m;
@@ -80,31 +81,33 @@ struct half {
 	uint64_t len;
 };
 
-/* The path keeps this for a file. */
+/* The data that this path keeps for a file. */
 struct mappings {
 	pthread_mutex_t lock;
 	struct mapping *list; /* one for each device */
 };
 
 /*
- * The pinner: the one thread of the process that pins units, as the driver takes one at a time.  A
- * worker that waits for its turn serves nobody meanwhile, so it gives up where a pinner takes long.
- * Threads become the pinner in the order in which they came: none waits for more pinnings than the
- * one under way and one of each thread that waits already.
+ * The pinner: the only thread of the process that pins units now, because the driver serves one at
+ * a time.
+ *
+ * A worker that waits to become the pinner serves nobody meanwhile, so it gives up if a pinner
+ * takes long.  Threads become the pinner in the order in which they came: none waits for more than
+ * the current pinning and those of threads before it.
  */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t over;
-	struct list waiting; /* places of threads that want to be the pinner */
+	struct list waiting; /* threads that want to be the pinner, in order */
 	bool busy;
-	uint64_t since; /* when it began, or the last one left, */
-	bool slow;      /* so long ago that no worker waits for it */
+	uint64_t since; /* when the current pinner began, or the last one left */
+	bool slow;      /* the pinner takes so long that no worker waits for it */
 } pinner = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(pinner.waiting) };
 
-static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
-static _Atomic uint64_t waiting_bytes; /* of units that are to be pinned in the background */
+static _Atomic uint64_t pinned_bytes, pinned_ns; /* bytes pinned now; time spent on pinning */
+static _Atomic uint64_t waiting_bytes;           /* bytes of units that wait to be pinned */
 
-/* Half of the machine's memory may be pinned file where nobody set a bound. */
+/* Return the limit of pinned page cache: half of the machine's memory unless a limit was set. */
 static uint64_t pin_limit(void)
 {
 	struct sysinfo si;
@@ -113,13 +116,13 @@ static uint64_t pin_limit(void)
 			 sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1));
 }
 
-/* Are so many bytes within the bound beside what is pinned now? */
+/* Return true if len more bytes fit into the limit. */
 static bool pin_fits(uint64_t now, uint64_t len, uint64_t limit)
 {
 	return now <= limit && len <= limit - now;
 }
 
-/* So much more will be pinned, if the bound has room for it. */
+/* Count len more bytes as pinned, if the limit allows them. */
 static bool pin_charge(uint64_t len)
 {
 	uint64_t now = atomic_load(&pinned_bytes), limit = pin_limit();
@@ -148,7 +151,7 @@ static void pinner_init(void)
 	cond_init_monotonic(&pinner.over);
 }
 
-/* Take the lock, and a place among those that wait. */
+/* Take the lock, and queue for becoming the pinner. */
 static void pinner_queue(struct list *place)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -158,7 +161,7 @@ static void pinner_queue(struct list *place)
 	list_add_tail(&pinner.waiting, place);
 }
 
-/* Give both back.  Where there is no pinner, the next thread may have waited for the place. */
+/* Leave the queue and unlock.  If there is no pinner, wake the next thread. */
 static void pinner_leave(struct list *place)
 {
 	list_del(place);
@@ -178,7 +181,7 @@ static bool pinner_begin(const struct list *place)
 	return true;
 }
 
-/* Be the pinner, however long another one takes. */
+/* Become the pinner, however long another one takes. */
 static void pinner_become(void)
 {
 	struct list place;
@@ -189,7 +192,7 @@ static void pinner_become(void)
 	pinner_leave(&place);
 }
 
-/* May it still come to be pinned? */
+/* Return true if the unit may still be pinned. */
 static bool unit_is_open(const struct unit *u)
 {
 	uint8_t state = atomic_load(&u->state);
@@ -197,7 +200,7 @@ static bool unit_is_open(const struct unit *u)
 	return state != UNIT_PINNED && state != UNIT_REFUSED;
 }
 
-/* Until the pinner has been at it for too long, or leaves; false when it is slow. */
+/* Wait until the pinner leaves; false if it takes too long. */
 static bool pinner_wait(void)
 {
 	uint64_t end = pinner.since + OTHERS_PIN_NS;
@@ -213,7 +216,8 @@ static bool pinner_wait(void)
 	return !pinner.slow;
 }
 
-/* Likewise for a unit, unless another one has looked at it meanwhile, or takes too long. */
+/* Become the pinner for a unit; false if another thread has tried the unit meanwhile, or takes too
+ * long. */
 static bool pinner_become_for(const struct unit *u)
 {
 	struct list place;
@@ -237,7 +241,7 @@ static void pinner_end(void)
 
 /* ---------------------------------------------------------------- pinning */
 
-/* Else pinning would read it from the disk. */
+/* Check that a unit is resident, because pinning it would else read the disk. */
 static bool unit_resident(struct mapping *m, unsigned idx)
 {
 	bool resident;
@@ -277,7 +281,8 @@ static void half_end(struct mem_late *l)
 	free(h);
 }
 
-/* The driver refused the rest.  Without memory this unpins at once, and may wait for a stream. */
+/* Unpin the beginning of a unit whose rest the driver refused, later.  Without memory to do it
+ * later this unpins at once, and may wait for a stream. */
 static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 {
 	struct half *h = calloc(1, sizeof(*h));
@@ -291,7 +296,7 @@ static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 	mem_late(m->ops, &h->late);
 }
 
-/* The caller has claimed the unit.  Returns its next state. */
+/* Pin a unit that the caller has claimed, and return its next state. */
 static enum unit_state unit_try(struct mapping *m, unsigned idx)
 {
 	uint64_t len = unit_len(m, idx), start = now_ns(), pinned = 0;
@@ -300,7 +305,7 @@ static enum unit_state unit_try(struct mapping *m, unsigned idx)
 
 	if (!pin_charge(len)) {
 		log_debug("the bound of pinned page cache is reached");
-		return UNIT_COLD; /* it may be raised */
+		return UNIT_COLD; /* the limit may be raised later */
 	}
 	if (!unit_resident(m, idx)) {
 		state = UNIT_COLD;
@@ -318,7 +323,8 @@ static enum unit_state unit_try(struct mapping *m, unsigned idx)
 	return state;
 }
 
-/* False: it is pinned, or refused.  *ret_waiting: it was to be pinned in the background. */
+/* Claim a unit for pinning; false if it is pinned or refused. *ret_waiting is true if the unit was
+ * to be pinned in the background. */
 static bool unit_claim(struct unit *u, bool *ret_waiting)
 {
 	uint8_t state = atomic_load(&u->state);
@@ -331,7 +337,7 @@ static bool unit_claim(struct unit *u, bool *ret_waiting)
 	return false;
 }
 
-/* By the pinner. */
+/* Pin a unit; called by the pinner. */
 static void unit_pin(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
@@ -348,14 +354,14 @@ static void unit_pin(struct mapping *m, unsigned idx)
 		atomic_fetch_sub(&waiting_bytes, unit_len(m, idx));
 }
 
-/* Have it pinned on the spot.  The caller tries also where another thread just failed, because the
- * page cache and the bound may have changed since that one looked. */
+/* Pin a unit now.  Try even if another thread has just failed, because the page cache and the limit
+ * may have changed since. */
 static bool unit_pin_now(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
 	bool fits = pin_fits(atomic_load(&pinned_bytes), unit_len(m, idx), pin_limit());
 
-	/* Another one may have taken the room for this very unit. */
+	/* Another thread may have used the room for this very unit. */
 	if (!fits && atomic_load(&u->state) != UNIT_PINNING)
 		return atomic_load(&u->state) == UNIT_PINNED;
 	if (pinner_become_for(u)) {
@@ -365,7 +371,7 @@ static bool unit_pin_now(struct mapping *m, unsigned idx)
 	return atomic_load(&u->state) == UNIT_PINNED;
 }
 
-/* The next that is pinned is not any more; false after the last.  No unit is pinned any more. */
+/* Unpin the next pinned unit; false after the last.  No unit is pinned from now on. */
 static bool unpin_next(struct mapping *m)
 {
 	while (m->nr_unpinned < m->nr_units) {
@@ -388,13 +394,14 @@ static void mapping_free(struct mapping *m)
 	mapping_put(m);
 }
 
-/* One unit at a time, so that those of other files have their turn, and the pool has its. */
+/* Unpin one unit at a time, so that units of other files and the pool have their turn. */
 static void unpin_one(struct mem_late *l)
 {
 	struct mapping *m = container_of(l, struct mapping, late);
 
 	if (unpin_next(m))
-		(void)work_queue(&m->work, WORK_LOW); /* does not fail on the thread itself */
+		(void)work_queue(&m->work, WORK_LOW); /* cannot fail on the work queue's own
+						       * thread */
 	else
 		mapping_free(m);
 }
@@ -407,13 +414,13 @@ static void unpin_some(struct work *w)
 	mem_late(m->ops, &m->late);
 }
 
-/* There is no thread. */
+/* Unpin all units at once, because there is no thread for it. */
 static void unpin_all(struct mem_late *l)
 {
 	mapping_free(container_of(l, struct mapping, late));
 }
 
-/* One unit at a time, too. */
+/* Pin one waiting unit at a time, as unpin_one(). */
 static void pin_waiting(struct work *w)
 {
 	struct mapping *m = container_of(w, struct mapping, work);
@@ -429,12 +436,12 @@ static void pin_waiting(struct work *w)
 	(void)work_queue(w, WORK_LOW);
 }
 
-/* Have a unit pinned in the background. */
+/* Ask for a unit to be pinned in the background. */
 static void unit_want(struct mapping *m, unsigned idx)
 {
 	uint8_t cold = UNIT_COLD, waiting = UNIT_WAITING;
 
-	/* Counted first: whoever pins it takes it from the count. */
+	/* Count first, because the thread that pins the unit uncounts it. */
 	atomic_fetch_add(&waiting_bytes, unit_len(m, idx));
 	if (!atomic_compare_exchange_strong(&m->units[idx].state, &cold, UNIT_WAITING) ||
 	    (work_queue(&m->work, WORK_LOW) < 0 &&
@@ -490,7 +497,8 @@ static struct mappings *mappings_of(struct pst_file *f)
 	return path_keep(kept, all);
 }
 
-/* The file's mapping for a device, made if need be; NULL when it cannot or may not be. */
+/* Return the file's mapping for a device, created if necessary; NULL if that is impossible or not
+ * allowed. */
 static struct mapping *mapping_get(struct pst_file *f, const struct mem_ops *ops, unsigned device)
 {
 	struct mappings *all = mappings_of(f);
@@ -513,7 +521,7 @@ static struct mapping *mapping_get(struct pst_file *f, const struct mem_ops *ops
 	return m && !m->stale ? m : NULL;
 }
 
-/* Its mappings are unpinned in the background, and counted until they are. */
+/* Unpin the file's mappings in the background; they count against the limit until then. */
 static void pagecache_file_end(struct pst_file *f)
 {
 	struct mappings *all = atomic_load(&f->by_path[PST_PATH_PAGECACHE]);
@@ -522,7 +530,7 @@ static void pagecache_file_end(struct pst_file *f)
 		struct mapping *m = all->list;
 
 		all->list = m->next;
-		/* The thread may be pinning a unit of it just now. */
+		/* The work queue may be pinning a unit of the mapping now. */
 		pthread_mutex_lock(&m->lock);
 		m->closed = true;
 		pthread_mutex_unlock(&m->lock);
@@ -534,7 +542,7 @@ static void pagecache_file_end(struct pst_file *f)
 	free(all);
 }
 
-/* Are these bytes pinned?  With now they are, if they are resident and it can be. */
+/* Return true if these bytes are pinned.  With now, pin them if they are resident. */
 static bool pagecache_ready(struct source *s, uint64_t off, uint64_t len, bool now)
 {
 	struct mapping *m = mapping_of(s);
@@ -555,7 +563,7 @@ static const void *pagecache_at(const struct source *s, uint64_t off)
 	return container_of(s, const struct mapping, source)->base + off;
 }
 
-/* Has the file not changed since it was mapped? */
+/* Return true if the file has not changed since it was mapped. */
 static bool pagecache_still(struct source *s)
 {
 	struct mapping *m = mapping_of(s);
@@ -567,13 +575,14 @@ static bool pagecache_still(struct source *s)
 	return !m->stale;
 }
 
-/* More than once over, with room for what is read twice in one pass: headers, and edges. */
+/* Return true if the unit was read more than once.  Headers and edges that are read twice in one
+ * pass do not count. */
 static bool worth_pinning(const struct mapping *m, unsigned idx, uint64_t seen)
 {
 	return seen > unit_len(m, idx) + unit_len(m, idx) / 8;
 }
 
-/* If they came out of the page cache, a unit is pinned when they come again. */
+/* Count staged bytes.  If they came from the page cache, the unit is pinned in the second pass. */
 static void pagecache_seen(struct source *s, uint64_t off, uint64_t len, uint32_t hops)
 {
 	struct mapping *m = mapping_of(s);
@@ -625,13 +634,13 @@ static bool pagecache_proven(const struct pst_file *f, const struct pst_mem *m, 
 	(void)f;
 	(void)m;
 	(void)op;
-	return false; /* each copy is looked at by itself */
+	return false; /* each copy is checked separately */
 }
 
 /*
- * Pages of a stable file may serve the device directly.  If the caller leaves the choice, they do
- * once they are pinned.  If the path is listed, they are pinned at once.  They never serve a
- * request with a checksum, which the CPU would have to take from the mapping.
+ * Plan to copy from pages of a stable file.  With an automatic policy the pages are used once they
+ * are pinned; if the path is listed, they are pinned at once.  Requests with a checksum never use
+ * them, because the CPU would have to load from the mapping.
  */
 static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parts, moved by the file hops of a plan.
+ * Parts, which the file hops of a plan move.
  *
- * part_choose() asks the hops in order.  The first that can move the next bytes gets them, as one
- * operation.  A hop that cannot, or that fails after all, is an event: its bit is set in p->out,
- * the reason is kept, and the part goes on by the others.  Bytes that arrived stay, so the next
- * hop begins where the last one stopped.
+ * part_choose() asks the hops in order.  The first hop that can move the next bytes gets them, as
+ * one operation.  If a hop cannot move them, or fails later, its bit is set in p->out, the reason
+ * is kept, and the part continues with the other hops.  Bytes that arrived stay, so the next hop
+ * begins where the last one stopped.
  *
  * A write may have to wait for other writes of the file (file/writers.c).
  */
@@ -38,8 +38,8 @@ void part_event(struct part *p, unsigned hop, uint32_t why, int detail)
 
 /* ------------------------------------------------------------------ choose */
 
-/* Make a part of its own of the len bytes from off on; the hop is out for it.  False: no part is
- * free just now. */
+/* Move the len bytes from off on into a new part that does not use the hop.  Return false if no
+ * part is free. */
 static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
 {
 	struct part *edge = p->user->edge ? p->user->edge(p) : NULL;
@@ -57,9 +57,9 @@ static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
 }
 
 /*
- * The hop can move the middle of the rest, start to *end.  The edges become parts of their own,
- * so that nothing waits for them; where there are none, this part moves one after the other.
- * False: it has to begin with the first edge, which ends at *end.
+ * Give the hop the middle of the rest, from start to *end.  The edges become new parts, so that
+ * nothing waits for them; without free parts, this part moves one after the other.  Return false if
+ * the part must begin with the first edge, which ends at *end.
  */
 static bool part_take_middle(struct part *p, unsigned hop, uint64_t start, uint64_t *end)
 {
@@ -122,7 +122,7 @@ bool part_choose(struct part *p)
 
 /* ------------------------------------------------------------------- start */
 
-/* The write must wait for others, but by another hop it perhaps need not. */
+/* Try another hop for a write that would have to wait for other writes. */
 static bool part_may_mix(struct part *p)
 {
 	if (p->step != PART_BODY || (p->req->io.flags & PST_IO_STRICT) ||
@@ -132,7 +132,7 @@ static bool part_may_mix(struct part *p)
 	return part_choose(p) && writers_begin(&p->op);
 }
 
-/* The I/O context for the operation, which may be the first of its kind. */
+/* Set the I/O context for the operation, which may be the first operation of its kind. */
 static int mover_ctx(struct mover *m, const struct io_op *op, struct io_ctx **ret)
 {
 	int r = 0;
@@ -195,7 +195,7 @@ void part_leave(struct part *p)
 	part_end(p);
 }
 
-/* Not all of its bytes are there yet. */
+/* Continue a part that has not moved all of its bytes. */
 static _noinline_ void part_go_on(struct part *p)
 {
 	p->err = -p->user->stopped(p);
@@ -215,7 +215,7 @@ void part_continue(struct part *p)
 
 /* --------------------------------------------------------------------- end */
 
-/* Bytes of the part that have arrived with those of the operation. */
+/* Return the bytes of the part that have arrived, those of the operation included. */
 static uint64_t part_arrived(const struct part *p)
 {
 	uint64_t end = p->op.off + p->op.moved;
@@ -223,7 +223,8 @@ static uint64_t part_arrived(const struct part *p)
 	return end > p->off + p->got ? MIN(end - p->off, p->len) : p->got;
 }
 
-/* Not all that the operation asked for came: the end of the file, an error, or not by this hop. */
+/* Handle an operation that was short: at the end of the file, by an error, or because the hop
+ * cannot. */
 static void part_missed(struct part *p, uint64_t got, int err)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(p->req)->hop[p->hop]);
@@ -235,8 +236,9 @@ static void part_missed(struct part *p, uint64_t got, int err)
 	} else if (!err && p->op.kind == IO_READ) {
 		p->eof = true;
 	} else if (!err) {
-		p->err = got > p->got ? 0 : EIO; /* a write that moves nothing must not go on */
-	} else if (got < p->len) {               /* else the failure is behind the asked bytes */
+		p->err = got > p->got ? 0 : EIO; /* a write that moves nothing must not continue */
+	} else if (got < p->len) {               /* else the failure is after the bytes of this
+						  * part */
 		if (err == ECANCELED)
 			stopped = -p->user->stopped(p);
 		p->err = stopped ? stopped : err;
@@ -303,7 +305,7 @@ unsigned mover_reap(struct mover *m)
 	return nr;
 }
 
-/* Start its operation, which had to wait, or end it if its request was stopped. */
+/* Start the operation of a part that had to wait, or end the part if its request was stopped. */
 static void part_resume(struct part *p)
 {
 	int err = p->user->stopped(p);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parts: the one machine for file operations (part.c).
+ * Parts: the state machine of all file operations (part.c).
  *
- * A part is a range that is contiguous in a file and in memory that the CPU reaches: the memory of
- * a request, a window, or a staging slot.  It moves its range by the file hops of its request's
- * plan, one operation at a time, until every byte has arrived, the file ends, or an error comes.
+ * A part is a range that is contiguous in a file and in memory that the CPU can use: the memory of
+ * a request, a window, or a staging slot.  A part moves its range by the file hops of its request's
+ * plan, one operation at a time, until all bytes have arrived, the file ends, or an error occurs.
  *
- * A part belongs to one mover, which is one thread's I/O context: the caller of a queue
- * (caller.c), or the worker of an engine (carry/job.c).  Only that thread touches it.
+ * A part belongs to one mover, which is one thread's I/O context: a queue's owner (caller.c) or a
+ * worker of an engine (carry/job.c).  Only that thread uses the part.
  */
 #ifndef PST_PART_H
 #define PST_PART_H
@@ -26,60 +26,62 @@ struct req;
 
 enum part_step {
 	PART_BODY,
-	PART_PROOF, /* a plain read of the body's bytes */
-	PART_TRIAL, /* that differed: more of both */
+	PART_PROOF, /* a plain read of the bytes, for a proof */
+	PART_TRIAL, /* the proof's bytes differed: a trial */
 	PART_SYNC,
 };
 
-/* Whose parts these are. */
+/* The user of parts. */
 struct part_user {
-	/* 0, or the -errno that its request was stopped with: no further operation starts. */
+	/* Return 0, or the -errno with which the part's request was stopped: no further operation
+	 * starts. */
 	int (*stopped)(const struct part *p);
-	/* It is over.  got bytes arrived, then err; p is the user's again. */
+	/* Called when the part ends: got bytes arrived, then err.  The part is the user's again. */
 	void (*done)(struct part *p);
-	/* NULL, or: a part of the same request for an edge; NULL if there is none just now. */
+	/* NULL, or return another part of the same request for an edge; NULL if no part is free. */
 	struct part *(*edge)(struct part *p);
-	bool roomy; /* the memory around the range takes whole blocks of the file */
+	bool roomy; /* the memory around the range has room for whole blocks */
 };
 
-/* A slot has hundreds: what each of them needs comes first, in two lines of the cache. */
+/* A slot has hundreds of parts, so the members that each of them needs come first, in two cache
+ * lines. */
 struct part {
 	const struct part_user *user;
 	struct mover *mover;
 	struct req *req;
 
 	/* Set by the user before part_start(). */
-	uint64_t pos; /* of its first byte in the request, in piece order */
-	uint64_t off; /* in the file */
+	uint64_t pos; /* position of the first byte in the request, in piece order */
+	uint64_t off; /* offset in the file */
 	uint64_t len;
 	char *data;
-	struct io_buf *reg; /* registered memory that data lies in, or NULL */
+	struct io_buf *reg; /* registered memory that contains data, or NULL */
 
 	/* Results. */
-	uint64_t got;             /* bytes that arrived, from the first on */
-	uint64_t bytes[HOPS_MAX]; /* moved by each hop of the plan */
-	int err;      /* positive errno of the byte after them; 0 with got < len: the file ends */
-	uint32_t why; /* by reason_wanted() */
+	uint64_t got;             /* bytes that arrived, counted from the first */
+	uint64_t bytes[HOPS_MAX]; /* bytes moved by each hop of the plan */
+	int err;      /* positive errno of the byte after got; 0 with got < len: end of file */
+	uint32_t why; /* the reason, chosen by reason_wanted() */
 	int detail;
 	uint32_t flags; /* PST_DONE_* */
-	bool left;      /* no hop is left for that byte */
-	bool eof;       /* the file ends there */
+	bool left;      /* no hop is left for the byte after got */
+	bool eof;       /* the file ends after got */
 
-	uint8_t out;     /* bits of hops in the plan that serve it no more */
-	uint8_t hop;     /* of the operation, index in the plan */
+	uint8_t out;     /* bits of the plan's hops that the part no longer uses */
+	uint8_t hop;     /* hop of the operation, as an index in the plan */
 	uint8_t step;    /* enum part_step */
-	bool in_flight;  /* in the I/O context */
-	struct job *job; /* the user's own, as link and hold */
+	bool in_flight;  /* the I/O context has the operation */
+	struct job *job; /* for the user, as are link and hold */
 
-	struct io_op op;          /* the operation under way */
-	struct proof *unproven;   /* of the operation's hop, or NULL */
-	struct part_proof *proof; /* under way */
-	struct part *next;        /* on a list of its mover, or of its user's free ones */
+	struct io_op op;          /* the current operation */
+	struct proof *unproven;   /* proof that the operation's hop still needs, or NULL */
+	struct part_proof *proof; /* the running proof, or NULL */
+	struct part *next;        /* next on a list of the mover, or on the user's free list */
 	struct list link;
-	struct hold *hold; /* kept open by a path for it, or NULL */
+	struct hold *hold; /* what a path keeps open for the part, or NULL */
 } __attribute__((aligned(CACHE_LINE)));
 
-/* Ready for part_choose(), once its user has set the user's members. */
+/* Initialize a part for part_choose(); the user then sets the user's members. */
 static inline void part_init(struct part *p, struct req *r, struct mover *m,
 			     const struct part_user *user)
 {
@@ -99,9 +101,9 @@ static inline void part_init(struct part *p, struct req *r, struct mover *m,
 
 /* Choose the hop and the bytes of the next operation; false if no hop is left. */
 bool part_choose(struct part *p);
-/* A write, or an operation on the file of a provider. */
+/* The part of part_queue() for writes, and for files of providers. */
 void part_queue_other(struct part *p);
-/* The I/O context is full (-EAGAIN), or cannot take the operation. */
+/* Handle an operation that the I/O context did not take: it is full (-EAGAIN), or cannot. */
 void part_not_queued(struct part *p, int err);
 
 /* Start the operation that part_choose() chose, or p->op as it stands for a sync. */
@@ -120,10 +122,10 @@ static inline void part_queue(struct part *p)
 		part_not_queued(p, r);
 }
 
-/* No hop is left: the part is over. */
+/* End the part, because no hop is left. */
 void part_leave(struct part *p);
 
-/* Choose and queue.  The part may be over when it returns. */
+/* Choose and queue the next operation.  The part may have ended on return. */
 static inline void part_start(struct part *p)
 {
 	if (likely(part_choose(p)))
@@ -132,16 +134,16 @@ static inline void part_start(struct part *p)
 		part_leave(p);
 }
 
-/* The I/O context has finished its operation. */
+/* Handle the end of the part's operation. */
 void part_op_done(struct part *p);
-/* part_proof.c: compare the moved bytes with a plain read; p->got is got if they are good. */
+/* part_proof.c: compare the moved bytes with a plain read; set p->got to got if they are equal. */
 void part_prove(struct part *p, uint64_t got);
-/* part_proof.c: an operation of the proof came back. */
+/* part_proof.c: handle the end of a proof's operation. */
 void part_proof_op_done(struct part *p);
 void part_proof_free(struct part *p);
-/* part.c: go on after an operation, a proof included. */
+/* part.c: continue after an operation or a proof. */
 void part_continue(struct part *p);
-/* part.c: the hop serves the part no longer. */
+/* part.c: stop using the hop for this part. */
 void part_event(struct part *p, unsigned hop, uint32_t why, int detail);
 
 #endif

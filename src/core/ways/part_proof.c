@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Proofs of parts: the bytes that an operation moved are compared with a plain read, before
- * anybody uses them.  Where they differ, trials say whose fault that is (trial.h), and the part
- * begins anew by another hop.
+ * Proofs of parts: compare the bytes that an operation moved with a plain read, before anybody uses
+ * them.  If they differ, trials find out why (trial.h), and the part starts again by another hop.
  */
 #include <string.h>
 
@@ -14,12 +13,12 @@
 #include "core/ways/trial.h"
 #include "core/ways/way.h"
 
-#define PROOF_MORE KIB(64) /* compared by further parts of a request while others are at it */
+#define PROOF_MORE KIB(64) /* bytes that further parts of a request compare meanwhile */
 
 struct part_proof {
 	struct proof *of;
 	uint64_t off, len; /* in the file */
-	uint64_t got;      /* part->got for a good verdict */
+	uint64_t got;      /* part->got if the bytes are equal */
 	bool proves;       /* the comparison is long enough for a proof */
 	const char *data;  /* the bytes that the operation moved */
 	struct trial *trial;
@@ -37,14 +36,14 @@ void part_proof_free(struct part *p)
 	p->mover->nr_proving--;
 }
 
-/* Nothing that the part has moved counts. */
+/* Forget all that the part has moved. */
 static void part_forget(struct part *p)
 {
 	p->got = 0;
 	memset(p->bytes, 0, sizeof(p->bytes));
 }
 
-/* It was stopped: the data is there, but nobody may rely on the hop that brought it. */
+/* The part was stopped: its bytes arrived, but its hop is not proven. */
 static void part_unbelieved(struct part *p, int err)
 {
 	part_forget(p);
@@ -52,7 +51,7 @@ static void part_unbelieved(struct part *p, int err)
 	part_continue(p);
 }
 
-/* Its bytes are not believed: all of the part goes once more, by another hop. */
+/* The bytes are not trusted: move the whole part again by another hop. */
 static void part_again(struct part *p)
 {
 	part_proof_free(p);
@@ -74,8 +73,9 @@ static void part_proven(struct part *p)
 	part_continue(p);
 }
 
-/* The first part of each request is compared like a request on its own.  Of its other parts on host
- * memory, of which there may be hundreds at once, fewer bytes are: these prove nothing. */
+/* Return how many bytes to compare.  The first part of a request is compared like a request of its
+ * own.  Its other parts on host memory may be hundreds, so fewer bytes of them are compared, which
+ * prove nothing. */
 static uint64_t proof_len(struct part *p)
 {
 	bool first = !atomic_exchange(&req_way(p->req)->compared, true);
@@ -84,7 +84,8 @@ static uint64_t proof_len(struct part *p)
 	return MIN(p->op.moved, max);
 }
 
-/* A read is short where the file ends.  A write that is may have moved no more than a byte. */
+/* Return true for a short operation.  A read is short at the end of the file; a short write may
+ * have moved as little as a byte. */
 static bool is_cut_short(const struct io_op *op)
 {
 	return op->kind == IO_WRITE && op->res != (int64_t)op->len;
@@ -127,7 +128,7 @@ void part_prove(struct part *p, uint64_t got)
 	part_queue(p);
 }
 
-/* Start the trial's next operation, or begin anew. */
+/* Start the trial's next operation, or start the part again. */
 static void part_try(struct part *p)
 {
 	if (!p->proof->trial) {
@@ -152,13 +153,15 @@ static void part_tried(struct part *p)
 	part_again(p);
 }
 
-/* May the CPU follow addresses of its bytes?  A slot's stay, though the memory may be gone. */
+/* Return true if the CPU may read the part's bytes: those of a slot always, those of the request's
+ * memory if it stays mapped. */
 static bool bytes_stay(const struct part *p)
 {
 	return p->user->roomy || req_stays(p->req);
 }
 
-/* Did the operation move the same bytes as a plain read?  1; 0; -EFAULT: nobody can tell now. */
+/* Compare the operation's bytes with a plain read.  Return 1 if equal, 0 if not, -EFAULT if the
+ * memory is gone. */
 static int part_same(const struct part *p)
 {
 	const struct part_proof *v = p->proof;
@@ -174,7 +177,7 @@ static void part_compared(struct part *p)
 	int same;
 
 	if (p->op.res != (int64_t)v->len) {
-		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
+		/* The plain read failed or the file shrank, which says nothing about O_DIRECT. */
 		part_again(p);
 		return;
 	}

@@ -38,7 +38,7 @@ int path_add(const struct path_ops *ops)
 		nr++;
 	path_table[ops->path] = ops;
 	names_path_add(ops->path, ops->name);
-	path_list[nr] = ops; /* there are as many places as numbers, and one for the end */
+	path_list[nr] = ops; /* the table has a place for each number, and one for the end */
 	return 0;
 }
 

@@ -2,10 +2,10 @@
 /*
  * Transfers: pieces of a request that a path moves by itself, without slots (transfer.c).
  *
- * Such a path brings a struct path_pieces and sets the plan's pieces in its choose().  The core
- * does the rest: it cuts the request, counts transfers that may touch the memory, ends the request
- * at its deadline or cancel, says BUSY while a transfer hangs, and stages pieces that it did not
- * move.
+ * Such a path has a struct path_pieces, and sets the plan's pieces in its choose().  The core does
+ * the rest: it cuts the request, counts transfers that may touch the memory, ends the request at
+ * its deadline or when cancelled, says BUSY while a transfer hangs, and stages the pieces that were
+ * not moved.
  */
 #ifndef PST_PIECES_H
 #define PST_PIECES_H
@@ -15,28 +15,29 @@
 
 struct path_pieces;
 
-/* One transfer.  A path's own struct begins with this. */
+/* One transfer, the first member of a path's own struct. */
 struct transfer {
 	struct req *req;
-	struct piece pc;       /* the piece to move; once it is redo, the rest of that */
-	struct transfer *next; /* the request's next one to be staged */
+	struct piece pc;       /* the piece to move; on the redo list, the rest of it */
+	struct transfer *next; /* the request's next transfer to be staged */
 
 	/* The result, set by the path before transfer_done(). */
-	uint64_t got;   /* less than the piece: the file ends */
-	uint32_t why;   /* unless NONE, nothing of it holds: the piece is staged */
+	uint64_t got;   /* bytes moved; fewer than the piece: the file ends */
+	uint32_t why;   /* if not NONE, nothing of it counts and the piece is staged */
 	int detail;     /* of why */
 	uint32_t flags; /* PST_DONE_* */
 };
 
-/* How a path moves pieces.  All is called under the engine's lock. */
+/* How a path moves pieces.  All calls are made under the engine's lock. */
 struct path_pieces {
 	uint32_t path;
-	uint32_t why; /* if start() fails */
-	/* How much of the piece could it move, from *ret_skip on?  0 for nothing. */
+	uint32_t why; /* the reason if start() fails */
+	/* Return how many bytes of the piece the path could move, from *ret_skip on; 0 for none. */
 	uint64_t (*fit)(const struct req *r, const struct piece *pc, uint64_t *ret_skip);
 	/*
-	 * Start to move the first bytes of the piece, at most len, on another thread.  1 with *ret;
-	 * 0 if it has to wait: it is asked again; -errno: it moves nothing more of the request.
+	 * Start to move at most len first bytes of the piece on another thread.  Return 1 with
+	 * *ret; 0 if it has to wait, and is called again; -errno if it moves nothing more of the
+	 * request.
 	 */
 	int (*start)(struct req *r, const struct piece *pc, uint64_t len, struct transfer **ret);
 	/* The request was stopped; its transfers may hang. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which hops a request takes.
+ * The choice of hops for a request.
  *
- * A plan has a device hop, or none for host memory, and a list of file hops.  Where the caller
- * lists no file hops, those of a read are CACHED, DIRECT, BUFFERED, and those of a write DIRECT,
- * BUFFERED.  Files whose provider has a hop of its own take that one alone.  CACHED serves what the
- * page cache holds.  ahead.c takes DIRECT away from small reads that go through a file front to
- * back, and PST_SMALL_WRITE takes it away from small writes.
+ * A plan has a device hop, or none for host memory, and a list of file hops.  If the caller lists
+ * no file hops, a read gets CACHED, DIRECT, BUFFERED, and a write DIRECT, BUFFERED.  Files whose
+ * provider has a hop of its own get only that one.  CACHED serves what the page cache holds.
+ * ahead.c removes DIRECT for small sequential reads, and PST_SMALL_WRITE removes it for small
+ * writes.
  *
- * A plan has a reason (why, detail) if DIRECT is wanted and not possible, if it passes over a hop
- * that the caller listed, or if threads stand in for io_uring.  A file system in memory has no disk
- * below it, so DIRECT is not wanted there.
+ * A plan has a reason (why, detail) if DIRECT is wanted but impossible, if the plan skips a hop
+ * that the caller listed, or if threads replace io_uring.  DIRECT is not wanted on a file system in
+ * memory, which has no disk.
  *
- * A strict request with a reason, MEMLOCK excepted, fails with -EOPNOTSUPP.  If the plan has the
+ * A strict request with a reason other than MEMLOCK fails with -EOPNOTSUPP.  If the plan has the
  * reason, the request fails before any byte moves.
  */
 #include <pthread.h>
@@ -85,7 +85,7 @@ struct file *plan_reader(const struct pst_file *f)
 	return f->file->flags & PST_FILE_READ ? f->file : f->reader;
 }
 
-/* Walk the caller's list.  Returns the set of listed paths. */
+/* Walk the caller's list, and return the set of listed paths. */
 static uint32_t plan_listed(struct req *r, struct plan *p)
 {
 	uint32_t listed = 0;
@@ -113,7 +113,8 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 	return listed;
 }
 
-/* Where none is listed: the base, or for memory without copies the first path that can. */
+/* Return the device path if none is listed: the base, or for memory without copies the first path
+ * that can serve. */
 static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_stage)
 {
 	int detail;
@@ -128,7 +129,7 @@ static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_st
 	return 0;
 }
 
-/* The device path is chosen, and each path plans its part. */
+/* Choose the device path, and let each path add its part of the plan. */
 static void plan_device(struct req *r, struct plan *p, uint32_t listed)
 {
 	uint8_t base = (uint8_t)path_base();
@@ -145,7 +146,7 @@ static void plan_device(struct req *r, struct plan *p, uint32_t listed)
 			(*at)->plan(r, p, listed);
 }
 
-/* Do threads stand in for io_uring? */
+/* Note the reason if threads replace io_uring. */
 static void plan_without_uring(const struct req *r, struct plan *p)
 {
 	int err = p->dev ? atomic_load(r->ring_err) : 0;
@@ -156,8 +157,9 @@ static void plan_without_uring(const struct req *r, struct plan *p)
 		plan_reason(p, PST_WHY_NO_URING, err);
 }
 
-/* Without another hop, or for a strict request, there are no edges.  A write has none at all.  A
- * read of a device goes into a slot, which takes the blocks around a piece too. */
+/* Set the alignment that the first hop needs.  There are no edges without another hop, for a strict
+ * request, or for a write.  A read into device memory uses a slot, which has room for the blocks
+ * around a piece. */
 static void plan_masks(const struct req *r, struct plan *p)
 {
 	const struct file *file = req_file(r);
@@ -206,7 +208,7 @@ static int plan_find(struct req *r, struct plan *ret)
 	return 0;
 }
 
-/* May the plan serve the next request of the same kind? */
+/* Return true if the plan may not serve the next request of the same kind. */
 static bool plan_varies(const struct req *r)
 {
 	uint32_t listed = 0;
@@ -220,7 +222,8 @@ static bool plan_varies(const struct req *r)
 	return false;
 }
 
-/* Programs send the same kind of request again and again, so each queue keeps its last plan. */
+/* Return true if the queue's last plan serves this request.  Programs send the same kind of request
+ * again and again, so each queue keeps its last plan. */
 static inline bool plan_kept(const struct pst_io *io, const struct plan_memo *memo)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
@@ -238,7 +241,7 @@ const struct plan *plan_of_read(const struct pst_queue *q, const struct pst_io *
 	return plan_kept(io, memo) && !(p->off_mask | p->mem_mask) ? p : NULL;
 }
 
-/* Every piece has to be aligned. */
+/* Return true if every piece is aligned. */
 static bool segs_aligned(const struct req *r, const struct plan *p)
 {
 	for (uint64_t i = 0; i < r->cur.nr; i++) {
@@ -264,7 +267,7 @@ static inline bool is_aligned(const struct req *r, const struct plan *p)
 	       !(p->mem_mask && (uintptr_t)req_host(r, r->io.mem_off) & p->mem_mask);
 }
 
-/* The request has an edge that its first hop cannot move. */
+/* Handle a request with an edge that its first hop cannot move. */
 static _cold_ int plan_unaligned(struct req *r, struct plan *p)
 {
 	p->unaligned = true;
@@ -278,7 +281,7 @@ static _cold_ int plan_unaligned(struct req *r, struct plan *p)
 	return 0;
 }
 
-/* The request gets the plan that the queue keeps. */
+/* Give the request the plan that the queue keeps. */
 static inline int plan_take(struct req *r)
 {
 	struct plan *p = req_plan(r);
@@ -301,7 +304,7 @@ static _cold_ int plan_anew(struct req *r)
 		.op = r->io.op,
 		.flags = r->io.flags,
 		.policy = r->io.policy,
-		.epoch = atomic_load(&path_epoch), /* before the paths are asked */
+		.epoch = atomic_load(&path_epoch), /* read before the paths are asked */
 	};
 	int err = plan_find(r, &new.plan);
 
@@ -311,7 +314,8 @@ static _cold_ int plan_anew(struct req *r)
 	return plan_take(r);
 }
 
-/* Make the plan of a read or write.  0, or -EOPNOTSUPP with a sentence, and why and detail set. */
+/* Make the plan of a read or write.  Return 0, or -EOPNOTSUPP with a sentence and why and detail
+ * set. */
 static inline int ways_plan_make(struct req *r)
 {
 	if (unlikely(!plan_kept(&r->io, &queue_way(r->q)->memo)))
@@ -319,7 +323,7 @@ static inline int ways_plan_make(struct req *r)
 	return plan_take(r);
 }
 
-/* A sync has no plan. */
+/* Set up a sync, which has no plan. */
 static void choose_sync(struct req *r)
 {
 	if (r->q->backend_reason && !req_file(r)->ops->backend)

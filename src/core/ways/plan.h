@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a request is going to run (plan.c).
+ * The plan of a request (plan.c).
  *
- * A queue has a plan made by ways_choose(), out of the table of paths (path.h).  ways_choose()
- * gives a request the queue's last plan if that was made for the same kind of request.  Then the
- * paths whose choose() the plan names look at the request itself: its size, its bytes in the page
- * cache, where reads before it ended.
+ * ways_choose() makes a queue's plan from the table of paths (path.h), and gives a request the
+ * queue's last plan if that was made for the same kind of request.  Then the paths whose choose()
+ * the plan names look at the request itself: its size, its bytes in the page cache, where earlier
+ * reads ended.
  *
- * A plan changes later where a path does not work out.  restage() in caller.c stages a read that
- * was not resident.  give_up() in carry/transfer.c sends the rest to slots.  Which file hops are
- * left is each part's own (part.h).
+ * A plan changes later if a path does not work out. restage() in caller.c stages a read that was
+ * not resident. transfer_give_up() in carry/transfer.c sends the rest to slots.  Each part keeps
+ * the file hops that it may still use (part.h).
  */
 #ifndef PST_PLAN_H
 #define PST_PLAN_H
 
 #include "core/ways/way.h"
 
-/* The plan that the queue keeps, if it is one for this read into host memory, wherever its bytes
- * lie; else NULL. */
+/* Return the queue's kept plan if it serves this read into host memory, wherever the bytes are;
+ * else NULL. */
 const struct plan *plan_of_read(const struct pst_queue *q, const struct pst_io *io);
 
-/* The first reason stays. */
+/* Set the plan's reason, unless it has one. */
 void plan_reason(struct plan *p, uint32_t why, int detail);
-/* Where the plain bytes of a proof can be read from, or NULL. */
+/* Return the file from which a proof's plain bytes can be read, or NULL. */
 struct file *plan_reader(const struct pst_file *f);
 
 #endif

@@ -41,28 +41,28 @@
 #include "core/ways/path.h"
 #include "core/ways/proof.h"
 
-#define PROOF_LINE_MAX 192u     /* of the cache, with what the system is */
-#define PROOF_CACHE_MAX KIB(64) /* a longer file is begun anew */
+#define PROOF_LINE_MAX 192u     /* longest line of the cache, with its description of the system */
+#define PROOF_CACHE_MAX KIB(64) /* a longer file is started again */
 
 /*
- * Entries are never freed: files point to them, and there are as many as mounts.  The lock is
- * never held while a file is touched: requests take it.
+ * Entries are never freed: files point to them, and there are only as many as mounts.  The lock is
+ * never held while a file is accessed, because requests take it.
  */
 static struct {
 	pthread_mutex_t lock;
 	struct proof *list;
-	struct work work; /* on the cache */
-	bool working;     /* it was spawned, and has not ended */
-	bool loaded;      /* by it */
-	char *cache;      /* good keys of earlier processes, one a line */
-	char system[96];  /* the part of their keys that this boot and this library share */
+	struct work work; /* reads and writes the cache file */
+	bool working;     /* the work was started and has not ended */
+	bool loaded;      /* the work has loaded the cache */
+	char *cache;      /* good keys of earlier processes, one in each line */
+	char system[96];  /* the part of the keys that names this boot and this library */
 } proofs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------ cache */
 
 /*
- * The directory of that name, if it is the effective user's own and no link.  It is made where
- * that is the user's place too: root with the environment of somebody else makes nothing there.
+ * Open a directory if it belongs to the effective user and is no link.  Create it only in the
+ * user's own directory: root with the environment of another user creates nothing there.
  */
 static int dir_open(int parent, const char *name)
 {
@@ -85,7 +85,7 @@ static int dir_open(int parent, const char *name)
 	return TAKE_FD(fd);
 }
 
-/* Split a path before its last name; false when it has none. */
+/* Split a path before its last name; false if it has no such name. */
 static bool proof_split(char *path, const char **ret_dir, const char **ret_name)
 {
 	char *slash;
@@ -101,7 +101,7 @@ static bool proof_split(char *path, const char **ret_dir, const char **ret_name)
 	return true;
 }
 
-/* The user's directory for caches; -1 when there is none to trust. */
+/* Open the user's directory for caches; -1 if none can be trusted. */
 static int base_dir_open(void)
 {
 	const char *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
@@ -142,7 +142,7 @@ static int cache_open(int flags)
 	return TAKE_FD(fd);
 }
 
-/* All of it as a string, or NULL. */
+/* Read the whole cache file as a string, or return NULL. */
 static char *cache_read(void)
 {
 	_cleanup_(closep) int fd = cache_open(O_RDONLY);
@@ -176,7 +176,7 @@ static void cache_add(const char *key)
 		log_debug("the proof cache could not be written: %m, ignoring");
 }
 
-/* A whole line of the cache. */
+/* Return true if the cache has a line with that key. */
 static bool cache_has(const char *key)
 {
 	char line[PROOF_LINE_MAX];
@@ -224,7 +224,7 @@ static void cache_load(void)
 	pthread_mutex_unlock(&proofs.lock);
 }
 
-/* Under the lock: the next proof to be written, or NULL. */
+/* Return the next proof to be written, or NULL; under the lock. */
 static struct proof *cache_next(void)
 {
 	struct proof *p = proofs.list;
@@ -239,7 +239,7 @@ static void cache_run(struct work *w)
 	struct proof *p;
 
 	(void)w;
-	if (!proofs.loaded) /* one thread at a time writes that */
+	if (!proofs.loaded) /* only one thread at a time writes this */
 		cache_load();
 	pthread_mutex_lock(&proofs.lock);
 	while ((p = cache_next())) {
@@ -253,8 +253,8 @@ static void cache_run(struct work *w)
 }
 
 /*
- * Under the lock: see to the cache, on a thread of its own, because the file system that it
- * lies on may hang.  Nobody waits for it; a request that comes before the cache is read is proven.
+ * Start to read or write the cache on a thread of its own, because its file system may hang; under
+ * the lock.  Nobody waits for it: a request that comes before the cache is read is proven.
  */
 static void cache_work(void)
 {
@@ -321,12 +321,12 @@ enum pst_state proof_state(const struct proof *p)
 
 void proof_good(struct proof *p)
 {
-	/* A path that was wrong once may be right by luck.  It stays unproven, and every request is
-	 * compared. */
+	/* A path that was wrong once may be right by chance.  It stays unproven, and every request
+	 * is compared. */
 	if (atomic_load(&p->failures) || atomic_exchange(&p->good, true))
 		return;
 	if (atomic_load(&p->failures)) {
-		atomic_store(&p->good, false); /* it was wrong meanwhile */
+		atomic_store(&p->good, false); /* the path was wrong meanwhile */
 		return;
 	}
 	log_debug("proven: %s", p->key);

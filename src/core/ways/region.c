@@ -14,7 +14,7 @@
 
 static struct {
 	pthread_mutex_t lock;
-	struct region *of[BUCKETS]; /* by buffer id */
+	struct region *of[BUCKETS]; /* hash table by buffer id */
 } regions = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static struct region **region_bucket(const struct mem_alloc *a)
@@ -49,9 +49,9 @@ static void region_del(struct region *r)
 }
 
 /*
- * Memory that I/O contexts may register with the kernel.  Wrapped host memory only when its
- * owner promised that it stays: registration pins the pages, and after an early
- * munmap() the kernel would go on writing to pages that nobody sees.
+ * Allow I/O contexts to register the memory with the kernel.  Wrapped host memory is registered
+ * only if its owner promised that the pages stay: registration pins them, and after an early
+ * munmap() the kernel would write to pages that nobody sees.
  */
 static int region_make_fit(struct region *r)
 {
@@ -112,7 +112,8 @@ static void region_free(struct region *r)
 	free(r);
 }
 
-/* True if nobody has it any more: then the caller frees it.  *ret_ends: nobody but paths has. */
+/* Drop a reference.  Return true if it was the last, and the caller frees the region. *ret_ends is
+ * set if only paths hold references. */
 static bool region_unref(struct region *r, bool *ret_ends)
 {
 	bool last;
@@ -123,7 +124,7 @@ static bool region_unref(struct region *r, bool *ret_ends)
 	if (*ret_ends) {
 		region_del(r);
 		r->ends = true;
-		r->users = 1; /* the caller's, while the paths let go of it */
+		r->users = 1; /* the caller's reference, while the paths drop theirs */
 	}
 	pthread_mutex_unlock(&regions.lock);
 	return last && !*ret_ends;

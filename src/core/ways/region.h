@@ -7,9 +7,10 @@
 
 #include "core/queue/object.h"
 
-/* The region of an allocation just made or found; takes @a over, also on failure. */
+/* Return the region of an allocation that was just made or found; takes over @a, also on
+ * failure. */
 int region_get(struct mem_alloc *a, struct region **ret);
-/* One more reference. */
+/* Add a reference. */
 struct region *region_again(struct region *r);
 void region_put(struct region *r);
 

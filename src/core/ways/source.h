@@ -2,8 +2,8 @@
 /*
  * Sources: bytes of a file that a device copies from where they are, without a slot.
  *
- * A path that has such bytes has a struct source in its own struct, and sets plan.from in its
- * plan().  An engine asks for the bytes of each job.  Those that are not ready are staged.
+ * A path with such bytes embeds a struct source in its own struct, and sets plan.from in its
+ * plan().  An engine asks for the bytes of each job, and stages those that are not ready.
  */
 #ifndef PST_SOURCE_H
 #define PST_SOURCE_H
@@ -14,14 +14,14 @@ struct source;
 
 struct source_ops {
 	uint32_t path;
-	/* Are these bytes where the device finds them?  With now they are, if that can be done: the
-	 * caller listed the path. */
+	/* Return true if the device can reach these bytes.  With now, the caller listed the path:
+	 * make them reachable if possible. */
 	bool (*ready)(struct source *s, uint64_t off, uint64_t len, bool now);
-	/* The address of the first.  Not for the CPU. */
+	/* Return the device's address of the byte at off.  The CPU must not use it. */
 	const void *(*at)(const struct source *s, uint64_t off);
-	/* Are they still the file's?  Asked before and after each copy. */
+	/* Return true if they are still the file's bytes.  Called before and after each copy. */
 	bool (*still)(struct source *s);
-	/* These were staged; hops: the set of file hops that moved them. */
+	/* These bytes were staged; hops is the set of file hops that moved them. */
 	void (*seen)(struct source *s, uint64_t off, uint64_t len, uint32_t hops);
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * STAGED: through the slots of an engine, which does it (core/carry/job.c).  GATHER: the same,
- * where the device gathers small copies of a batch itself.
+ * STAGED: through the slots of an engine (core/carry/job.c).  GATHER: as STAGED, with a device that
+ * gathers the small copies of a batch itself.
  */
 #include "core/queue/object.h"
 #include "core/queue/req.h"
@@ -37,7 +37,7 @@ const struct path_ops path_staged = {
 	.proven = staged_proven,
 };
 
-/* The device's stream chooses it for a batch of small copies; no caller can ask for it. */
+/* GATHER is chosen by the device's stream for a batch of small copies; no caller can ask for it. */
 static enum pst_why gather_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			       int *ret_detail)
 {

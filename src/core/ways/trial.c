@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Trials: an operation by O_DIRECT, then a plain read, and that three times.
+ * A trial repeats an O_DIRECT operation and a plain read three times.
  *
- * A file changes where two plain reads differ, or its size or change time does.  Looking only at
- * the time is not enough: it moves on every few milliseconds only, and a write sets it before it
- * copies.  A trial of a write is the write again, with the request's bytes: if another process
- * wrote there after the first write, its bytes are lost, as they are with the write that repeats
- * the request anyway.
+ * The file is changing if two plain reads differ, or if its size or change time differs.  The time
+ * alone is not enough: it advances only every few milliseconds, and a write sets it before copying.
+ *
+ * A trial of a write writes the request's bytes again.  If another process wrote there after the
+ * first write, its bytes are lost, as they are with the write that repeats the request anyway.
  */
 #include <string.h>
 
@@ -18,13 +18,13 @@
 struct trial {
 	struct file *file, *reader;
 	uint64_t off, len;
-	uint64_t room; /* len in whole blocks */
+	uint64_t room; /* len rounded up to whole blocks */
 	bool write;
-	bool look; /* the next operation is the plain read */
+	bool look; /* the next operation is a plain read */
 	unsigned nr;
 	struct file_stamp stamp;
 	const char *seen;
-	char *direct, *plain; /* one allocation */
+	char *direct, *plain; /* buffers, in one allocation */
 };
 
 void trial_free(struct trial *t)
@@ -44,7 +44,8 @@ struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const v
 	uint64_t align = MAX(unit, (uint64_t)file->mem_align);
 	struct trial *t;
 
-	/* Bytes of another machine may be on the disk and not in the page cache: no lie. */
+	/* Bytes of another machine may be on the disk and not in the page cache: a difference
+	 * proves nothing then. */
 	if (!r->can_judge || file->caps & FILE_STALE || (write && room != len) ||
 	    off + room > INT64_MAX)
 		return NULL;
@@ -86,10 +87,10 @@ void trial_op(const struct trial *t, struct io_op *op)
 enum trial_end trial_step(struct trial *t, int64_t res)
 {
 	if (res < (int64_t)t->len)
-		return TRIAL_OPEN; /* it failed, or the file shrank */
+		return TRIAL_OPEN; /* the operation failed, or the file shrank */
 	t->look = !t->look;
 	if (t->look) {
-		/* Our own write is no change. */
+		/* The trial's own write does not count as a change. */
 		if (t->write && file_stamp(t->file, &t->stamp) < 0)
 			return TRIAL_OPEN;
 		return TRIAL_ON;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Is a file warm: did the page cache hold the bytes that were asked of it last (cached.c)?
+ * Whether a file is warm: the page cache held the bytes of the last reads (cached.c).
  */
 #ifndef PST_WARM_H
 #define PST_WARM_H
@@ -12,7 +12,7 @@
 
 #define WARM_SURE 8
 
-/* Were there so many hits in a row that nobody asks any more? */
+/* Return true after so many consecutive hits that nobody asks any more. */
 static inline bool cached_is_warm(const struct file *file)
 {
 	int hits = atomic_load_explicit(&file->warm, memory_order_relaxed) & 0xff; /* cached.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What ways keep of each request and of each queue, behind the request and the queue.
+ * The data that ways keep for each request and each queue, stored after the request and the queue.
  */
 #ifndef PST_WAY_H
 #define PST_WAY_H
@@ -10,34 +10,38 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-#define PAGE UINT64_C(4096) /* unit of O_DIRECT writes; see fit_middle() in direct.c */
+#define PAGE UINT64_C(4096) /* the unit of O_DIRECT writes, see fit_middle() in direct.c */
 #define HOPS_MAX 3u
 #define QUEUE_RUNS 16u
 
-/* How a request is going to run; plan.h. */
+/* The plan of a request; plan.h. */
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;       /* device hop: the first listed that serves, or STAGED without a
-				* list of them; 0 for host memory */
-	uint16_t asks;     /* bits of path_list: paths that choose when a request begins */
-	bool unaligned;    /* a write that is not aligned: O_DIRECT moves nothing of it */
-	uint32_t off_mask; /* its first hop has to move all of it, and moves whole blocks: bits */
-	uint32_t mem_mask; /* that are 0 in offsets and lengths, and in addresses of host memory */
-	bool restage;      /* by the engine after all, if the caller's parts do not move all */
-	bool listed;       /* by the caller: skipping CACHED is worth a `why' */
-	bool ahead;        /* the kernel reads ahead for it: the page cache, and no O_DIRECT */
-	bool source_now;   /* the caller listed the path of the source */
-	bool staged;       /* the pool may be used; false: device hops are listed, not STAGED */
-	struct source *from; /* from which a device copies by itself, or NULL; source.h */
-	bool left;           /* the path of pieces moves no more of them */
-	const struct path_pieces *pieces; /* of the path that moves some without slots, or NULL */
-	void *pieces_by;                  /* which that path keeps for the request */
-	uint32_t why;                     /* known before the first byte moves */
+	uint8_t dev;         /* device hop: the first listed one that can serve, STAGED without a
+			    * list, or 0 for host memory */
+	uint16_t asks;       /* bits of path_list: paths whose choose() is called */
+	bool unaligned;      /* an unaligned write, of which O_DIRECT moves nothing */
+	uint32_t off_mask;   /* bits that must be 0 in offsets and lengths, if the first hop must
+			      * move all bytes in whole blocks */
+	uint32_t mem_mask;   /* bits that must be 0 in host addresses, likewise */
+	bool restage;        /* the engine moves the request if the caller's parts do not move all
+			    * of it */
+	bool listed;         /* the caller listed the hops, so skipping CACHED is a `why' */
+	bool ahead;          /* the kernel reads ahead: use the page cache and not O_DIRECT */
+	bool source_now;     /* the caller listed the path of the source */
+	bool staged;         /* the pool may be used; false if device hops are listed without
+			    * STAGED */
+	struct source *from; /* source from which the device copies by itself, or NULL; source.h */
+	bool left;           /* pieces moves no more of them */
+	const struct path_pieces *pieces; /* the path that moves some pieces without slots, or
+					   * NULL */
+	void *pieces_by;                  /* data of that path for the request */
+	uint32_t why;                     /* the reason, if known before the first byte moves */
 	int detail;
 };
 
-/* A queue's last plan, and the requests that it was made for. */
+/* A queue's last plan, and the kind of requests for which it was made. */
 struct plan_memo {
 	const struct pst_file *file;
 	const struct mem_ops *ops;
@@ -48,13 +52,15 @@ struct plan_memo {
 	struct plan plan;
 };
 
-/* Of a request.  While an engine has it, the engine's lock covers the plan, else the queue's. */
+/* The data of a request.  The engine's lock covers the plan while an engine holds the request, else
+ * the queue's lock. */
 struct way {
 	struct plan plan;
-	char *bounce;         /* buffer of a small write's bytes, that its path loaded, or NULL */
-	struct hold *hold;    /* kept open by its path for its next part, or NULL */
-	bool single;          /* counted among the reads that callers copy: single_end() is due */
-	atomic_bool compared; /* a part of it was, or is being */
+	char *bounce;         /* buffer into which the path loaded a small write's bytes, or NULL */
+	struct hold *hold;    /* what the path keeps open for the next part, or NULL */
+	bool single;          /* counted among the reads that callers copy; single_end() must be
+			       * called */
+	atomic_bool compared; /* a part of the request was compared, or is being compared */
 };
 
 struct way_req {
@@ -62,19 +68,19 @@ struct way_req {
 	struct way way;
 };
 
-/* Reads that may be going front to back through a file. */
+/* Reads that may be sequential in a file. */
 struct run {
-	uint64_t key; /* of the file, and where the last one ended */
-	int nr;       /* in a row, up to a maximum; below 0: too many were in flight */
-	bool found;   /* since its place was last asked for */
+	uint64_t key; /* hash of the file and of the end of the last read */
+	int nr;       /* consecutive reads, up to a maximum; below 0: too many were in flight */
+	bool found;   /* used since the entry was last considered for replacement */
 };
 
-/* Of a queue. */
+/* The data of a queue. */
 struct way_queue {
 	struct pst_queue q;
 	struct plan_memo memo;
-	struct run runs[QUEUE_RUNS]; /* a member, because every small read looks at them */
-	unsigned run_turn;           /* the place to be taken next */
+	struct run runs[QUEUE_RUNS]; /* no pointer, because every small read looks at the entries */
+	unsigned run_turn;           /* the entry to be replaced next */
 };
 
 static inline struct way *req_way(const struct req *r)
@@ -93,8 +99,8 @@ static inline struct way_queue *queue_way(const struct pst_queue *q)
 }
 
 /*
- * May the CPU follow addresses that the request's file operations use?  Memory of ours stays, and
- * shared memory is sealed; a wrap may vanish, so only the kernel touches it.
+ * Return true if the CPU may use the addresses of the request's file operations.  The library's
+ * memory stays, and shared memory is sealed; a wrap may be unmapped, so only the kernel touches it.
  */
 static inline bool req_stays(const struct req *r)
 {
@@ -104,8 +110,8 @@ static inline bool req_stays(const struct req *r)
 /* -------------------------------------------------- asked of the rooms above */
 
 /*
- * single.c: should the caller copy the read by itself, which is alone in its queue?  If so, it counts
- * as one that does until single_end(); that does nothing for any other request.
+ * single.c: decide whether the caller should copy the read, which is alone in its queue.  If so,
+ * the read is counted until single_end(), which does nothing for any other request.
  */
 bool single_begin(struct req *r);
 void single_end(struct req *r);

@@ -31,10 +31,11 @@
 #include "core/ways/way.h"
 #include "core/ways/window_cache.h"
 
-#define SMALL_MAX KIB(64)        /* bytes of a request that may go by a window without being told */
-#define SINGLE_MAX MIB(1)        /* likewise of a read that its caller waits for */
-#define SMALL_PIECES 16u         /* of a request; each costs a system call */
-#define LISTED_WRITE_MAX KIB(64) /* loads take long, and pst_queue_submit() must not */
+/* Most bytes of a request that uses a window without being asked to. */
+#define SMALL_MAX KIB(64)
+#define SINGLE_MAX MIB(1)        /* the same for a single read that its caller waits for */
+#define SMALL_PIECES 16u         /* most pieces of a request, each of which costs a system call */
+#define LISTED_WRITE_MAX KIB(64) /* loads are slow, and pst_queue_submit() must not be */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool off; /* PST_WINDOW=off */
@@ -54,13 +55,14 @@ static bool small_enabled(void)
 	return !off;
 }
 
-/* In the buffer the first piece lies as it does in the file, for O_DIRECT's sake. */
+/* Return the offset of the first piece in the buffer: that in the file modulo a page, for
+ * O_DIRECT. */
 static uint64_t bounce_lead(const struct req *r)
 {
 	return r->cur.segs[0].file_off & (PAGE - 1);
 }
 
-/* The request needs its window no longer, or does not get that far. */
+/* Release the window of a request that no longer needs it, or did not get that far. */
 static void window_release(struct req *r)
 {
 	hold_put(&r->q->holder, &req_way(r)->hold);
@@ -126,8 +128,8 @@ static bool few_pieces(const struct req *r)
 	return true;
 }
 
-/* Does nothing else of its queue go with the read, so that its caller waits for it?  Of a file that
- * the device reads by itself nobody has to wait for a copy. */
+/* Return true if the read is alone in its queue, so that its caller waits for it.  Reads of a file
+ * that the device reads itself wait for no copy. */
 static bool is_awaited(const struct req *r)
 {
 	const struct pst_queue *q = r->q;
@@ -152,7 +154,7 @@ static int small_fits(struct req *r)
 	if (!write &&
 	    (req_plan(r)->hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;
-	/* Beside others it may be staged, too, which takes less time than to open a window. */
+	/* With other requests in the engine, staging is cheaper than opening a window. */
 	if (r->q->nr_engine && !window_cache_pays(m->region, m->off + p.mem_off))
 		return -1;
 	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &req_way(r)->hold,
@@ -162,7 +164,7 @@ static int small_fits(struct req *r)
 	most = write ? w->load_max : w->store_max;
 	if (r->total <= SMALL_MAX)
 		return r->total <= most ? 0 : -1;
-	/* The CPU was no slower with the longest that was measured. */
+	/* The CPU was fast enough with the longest copy that was measured. */
 	return most == WINDOW_COST_MAX && single_begin(r) ? 0 : -1;
 }
 
@@ -183,7 +185,7 @@ static char *window_reach_now(const struct holder *by, const struct pst_io *io,
 	return w->ptr + at;
 }
 
-/* Take the window where it is the better way. */
+/* Take the window if it is the better path. */
 static void choose_small(struct req *r)
 {
 	struct plan *p = req_plan(r);
@@ -194,7 +196,7 @@ static void choose_small(struct req *r)
 		return;
 	err = small_fits(r);
 	if (err == 0 && mem_alive(req_mem(r)->region->alloc) < 0)
-		err = -1; /* the engine finds that out too, and says it */
+		err = -1; /* the engine will find and report the same error */
 	if (err == 0 && r->io.op == PST_OP_WRITE)
 		err = small_load(r);
 	if (err > 0)
@@ -207,7 +209,8 @@ static void choose_small(struct req *r)
 	p->restage = true;
 }
 
-/* The caller listed WINDOW: 0 and ready, or staged if that was listed too; -errno. */
+/* Handle a request whose caller listed WINDOW.  Return 0 if the window is ready, or the request is
+ * staged because that is listed too; else -errno. */
 static int choose_listed(struct req *r)
 {
 	int err = r->io.stream ? EOPNOTSUPP : 0; /* the device cannot wait for the CPU */
@@ -227,7 +230,7 @@ static int choose_listed(struct req *r)
 
 /* -------------------------------------------------------------------- path */
 
-/* Is there a window on the memory's first byte?  If not, *ret_err says why. */
+/* Return true if a window on the memory's first byte is possible.  If not, *ret_err says why. */
 static bool has_window(const struct pst_mem *m, bool *ret_proven, int *ret_err)
 {
 	struct holder me = { .now = now_ns() };
@@ -266,8 +269,8 @@ static bool window_proven(const struct pst_file *f, const struct pst_mem *m, uin
 }
 
 /*
- * The caller listed WINDOW.  O_DIRECT does not reach one, and the CPU would have to load a
- * checksum's bytes from the device.
+ * Plan a request whose caller listed WINDOW.  O_DIRECT cannot use a window, and the CPU would have
+ * to load a checksum's bytes from the device.
  */
 static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 {
@@ -295,7 +298,7 @@ static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 static bool window_varies(const struct req *r)
 {
 	(void)r;
-	return true; /* one allocation has a window where others have none */
+	return true; /* whether a window is possible depends on the allocation */
 }
 
 static int window_choose(struct req *r)

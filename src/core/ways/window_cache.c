@@ -22,37 +22,38 @@
 #include "core/ways/window_cache.h"
 
 #define CACHED_LEN MIB(64)
-#define ASKED_LEN MIB(4) /* mapped and unmapped while one small request is staged */
+/* Bytes that can be mapped and unmapped in the time of staging one small request. */
+#define ASKED_LEN MIB(4)
 #define IDLE_NS (100 * NSEC_PER_MSEC)
-#define USED_NS (5 * NSEC_PER_MSEC) /* when one was used is known this exactly */
-#define APERTURE_SHARE 4u           /* one part in so many is for cached windows */
-#define APERTURE_UNKNOWN GIB(1)     /* for cached windows, where nobody can tell the size */
+#define USED_NS (5 * NSEC_PER_MSEC) /* resolution of the time of the last use */
+#define APERTURE_SHARE 4u           /* cached windows may use one part in four of the aperture */
+#define APERTURE_UNKNOWN GIB(1)     /* bytes for cached windows if the aperture's size is unknown */
 #define NR_USER_COUNTS 16u
 
-/* Each queue counts its uses of a cached window apart.  The cache line of a common counter would go
- * from CPU to CPU with the requests of several queues. */
+/* Each queue has its own counter of uses of a cached window, because the cache line of a common
+ * counter would move between CPUs with the requests of several queues. */
 struct user_count {
 	atomic_uint users;
 } __attribute__((aligned(64)));
 
 struct cached_window {
 	struct hold hold;
-	struct list link; /* of open ones; under the lock */
+	struct list link; /* on the list of open windows; under the lock */
 	const struct mem_alloc *alloc;
 	_Atomic(struct window *) window;
-	atomic_int err;        /* why there is none; 0: not tried */
-	_Atomic uint64_t used; /* when it was last taken, to a few milliseconds */
-	atomic_uint asked;     /* by window_cache_pays() */
+	atomic_int err;        /* why there is no window; 0: not tried */
+	_Atomic uint64_t used; /* when it was last used, exact to a few milliseconds */
+	atomic_uint asked;     /* counted by window_cache_pays() */
 	struct user_count counts[NR_USER_COUNTS];
 };
 
 struct window_cache {
 	unsigned nr;
-	_Atomic uint64_t retry; /* no room before that time */
+	_Atomic uint64_t retry; /* do not try again before that time, for lack of room */
 	struct cached_window v[];
 };
 
-/* For opening and closing. */
+/* Covers opening and closing. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list open_cached = LIST_INIT(open_cached);
 
@@ -91,12 +92,13 @@ static struct window_cache *window_cache_of(struct region *r)
 	return vs;
 }
 
-/* The window of a cached window that is taken, or NULL. */
+/* Take a cached window for use, or return NULL. */
 static struct window *window_cache_take(const struct holder *by, struct cached_window *v)
 {
 	struct window *w;
 
-	/* Pairs with cached_window_close(): either it sees the user, or we see no window. */
+	/* Pairs with cached_window_close(): either it sees the use, or this thread sees no
+	 * window. */
 	atomic_fetch_add(user_count(by, v), 1);
 	w = atomic_load(&v->window);
 	if (unlikely(!w))
@@ -104,13 +106,13 @@ static struct window *window_cache_take(const struct holder *by, struct cached_w
 	return w;
 }
 
-/* The window of a cached window that the caller has taken. */
+/* Return the window of a cached window that the caller has taken. */
 static struct window *cached_window_window(struct cached_window *v)
 {
 	struct window *w = atomic_load(&v->window);
 
 	if (unlikely(!w)) {
-		/* Somebody tries to close it, and finds us. */
+		/* Another thread tries to close it and sees this use. */
 		pthread_mutex_lock(&lock);
 		w = atomic_load(&v->window);
 		pthread_mutex_unlock(&lock);
@@ -141,7 +143,7 @@ static uint64_t window_cache_bound(const struct mem_alloc *a)
 			 aperture ? MAX(aperture / APERTURE_SHARE, CACHED_LEN) : APERTURE_UNKNOWN);
 }
 
-/* Under the lock: false when somebody uses it. */
+/* Close a cached window, under the lock; false if it is in use. */
 static bool cached_window_close(struct cached_window *v)
 {
 	struct window *w = atomic_exchange(&v->window, NULL);
@@ -155,8 +157,8 @@ static bool cached_window_close(struct cached_window *v)
 	return true;
 }
 
-/* Under the lock: bytes of windows open on the allocation's device, and the cached window that
- * should close. */
+/* Return the bytes of windows open on the allocation's device, and the cached window to close;
+ * under the lock. */
 static uint64_t open_bytes(const struct mem_alloc *a, struct cached_window **ret_idle)
 {
 	uint64_t sum = 0, oldest = about_now_ns() - IDLE_NS;
@@ -191,7 +193,7 @@ static bool make_room(const struct mem_alloc *a, uint64_t len)
 
 /* ------------------------------------------------------------------- cached windows */
 
-/* Under the lock; it is taken then.  NULL with *ret_err. */
+/* Open a cached window and take it, under the lock; NULL with *ret_err. */
 static struct window *cached_window_open(const struct holder *by, struct region *r,
 					 struct cached_window *v, uint64_t off, int *ret_err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows on memory that small requests use, opened and closed behind them (window_cache.c).
+ * A cache of windows for small requests (window_cache.c).
  */
 #ifndef PST_WINDOW_CACHE_H
 #define PST_WINDOW_CACHE_H
@@ -10,18 +10,18 @@
 struct window;
 
 /*
- * The window of an allocation that holds byte off, which is its byte *ret_at.  It stays open until
- * hold_put(hold).  The caller may have one in *hold already; that one is put if it is another.
- * NULL: there is none, and *ret_err says why; ENOSPC: not now, too much is open.
+ * Return the window of an allocation that contains byte off, as its byte *ret_at.  The window stays
+ * open until hold_put(hold). *hold may hold another window of the caller's, which is put then.
+ * NULL: there is none, and *ret_err says why; ENOSPC: too many are open now.
  */
 const struct window *window_cache_get(const struct holder *by, struct region *r, uint64_t off,
 				      uint64_t *ret_at, struct hold **hold, int *ret_err);
 /*
- * Is that window open, or is it worth opening?  To map and unmap a long one takes longer than to
- * stage some small requests, so that has to be asked for it often enough.
+ * Return true if that window is open or worth opening.  Mapping and unmapping a long window takes
+ * longer than staging some small requests, so it must have been asked for often enough.
  */
 bool window_cache_pays(struct region *r, uint64_t off);
-/* Nobody uses the region any more, which has cached windows. */
+/* Free the cached windows of a region that is no longer used. */
 void window_cache_free(struct region *r);
 
 #endif
