@@ -8,7 +8,7 @@
 #include "core/sched/share.h"
 
 #define HUGE_PAGE MIB(2)
-#define ARENA_MIN HUGE_PAGE /* of slots */
+#define ARENA_MIN HUGE_PAGE /* smallest arena */
 
 _Atomic uint64_t pinned_bytes;
 
@@ -17,7 +17,8 @@ unsigned arena_slots(const struct engine *e)
 	return (unsigned)MAX(ARENA_MIN / e->slot_size, (uint64_t)SLOT_RESERVED);
 }
 
-/* At the beginning of a huge page, where the kernel puts only multiples of these by itself. */
+/* Map memory that begins at a huge page, which the kernel does by itself only for multiples of a
+ * huge page. */
 static char *map_huge(uint64_t len)
 {
 	uint64_t all = len + HUGE_PAGE, head;
@@ -33,7 +34,7 @@ static char *map_huge(uint64_t len)
 	return p + head;
 }
 
-/* Anonymous memory, because io_uring cannot register memory of a device's driver. */
+/* Allocate anonymous memory, because io_uring cannot register memory of a device's driver. */
 static char *memory_new(uint64_t len, int node)
 {
 	char *p = map_huge(len);
@@ -45,7 +46,8 @@ static char *memory_new(uint64_t len, int node)
 	(void)madvise(p, len, MADV_HUGEPAGE);
 	(void)madvise(p, len, MADV_DONTFORK);
 	numa_place(p, len, node);
-	/* The driver would do it under a lock that others wait for. */
+	/* Touch the pages here: the driver would do it under a lock for which other threads
+	 * wait. */
 	for (uint64_t off = 0; off < len; off += PAGE)
 		*(volatile char *)(p + off) = 0;
 	return p;
@@ -89,7 +91,7 @@ static void arena_cut(struct engine *e, struct arena *a)
 		j->engine = e;
 		j->arena = a;
 		j->buf = a->buf + i * e->slot_size;
-		/* Behind all slots, so that these share huge pages. */
+		/* The lists follow all slots, so that slots share huge pages. */
 		j->sgl_room = sgls ? a->buf + a->nr * e->slot_size + i * sgls : NULL;
 		j->reg = a->reg;
 		list_init(&j->link);

@@ -7,12 +7,12 @@
 
 #include "core/sched/engine.h"
 
-/* The slots that were allocated together. */
+/* Slots that were allocated together. */
 struct arena {
-	struct list link; /* the pool's */
+	struct list link; /* on the pool's list */
 	const struct mem_ops *ops;
 	unsigned device;
-	unsigned age; /* lower is older */
+	unsigned age; /* age; lower is older */
 	unsigned nr, nr_used;
 	struct job *free;
 	char *buf;
@@ -22,27 +22,29 @@ struct arena {
 	struct job jobs[];
 };
 
-/* Of all pools: pinned, or about to be. */
+/* Bytes of all pools that are pinned or about to be. */
 extern _Atomic uint64_t pinned_bytes;
 
 /*
- * Slots of an arena.  All arenas of a pool have the same size, so that the pool can shrink to any
- * share.  They are small, because the driver keeps others waiting while it pins one.
+ * Return the number of slots of an arena.  All arenas of a pool have the same size, so that the
+ * pool can shrink to any share.  Arenas are small, because the driver blocks other threads while it
+ * pins one.
  */
 unsigned arena_slots(const struct engine *e);
-/* Pinned memory, cut into slots.  Its bytes were charged; on failure they are not, or soon are
- * not. */
+/* Allocate and pin an arena, and cut it into slots.  Its bytes were charged before; after a failure
+ * they are uncharged, at once or soon. */
 int arena_make(struct engine *e, struct arena **ret);
-/* Without a lock: it calls the driver. */
+/* Free arenas; called without a lock, because it calls the driver. */
 void arenas_free(struct list *arenas);
 
-/* Under the engine's lock: add the arena to the pool. */
+/* Add an arena to the pool, under the engine's lock. */
 void arena_add(struct pool *p, struct arena *a);
-/* Under the engine's lock: take the arena, of which nothing is in use, out of the pool. */
+/* Remove an arena without slots in use from the pool, under the engine's lock. */
 void arena_del(struct pool *p, struct arena *a);
-/* Under the engine's lock: the oldest with a free slot, so that the youngest become idle. */
+/* Return the oldest arena with a free slot, so that the youngest arenas become idle; under the
+ * engine's lock. */
 struct arena *arena_roomy(struct pool *p);
-/* Under the engine's lock: the slot is free, and back in its arena. */
+/* Return a free slot to its arena, under the engine's lock. */
 void slot_put(struct pool *p, struct job *j);
 
 #endif

@@ -9,20 +9,23 @@
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-#define LOOK_JOBS 16u           /* of a worker, between two of its looks */
-#define INTERRUPTED_MIN 2u      /* times in between; the kernel has work of its own, too; */
-#define INTERRUPTED_PER_S 200u  /* that often while it runs: alone 4, beside others hundreds */
-#define CONTENTION_BYTES MIB(1) /* for each worker may wait in slots for the device, */
-#define CONTENTION_WORKERS 4u   /* as if there were so many at least, */
-#define CONTENTION_NS (100 * NSEC_PER_MSEC) /* for so long after it was seen */
+#define LOOK_JOBS 16u /* jobs of a worker between two checks */
+/* Interruptions between two checks that count; the kernel's own work causes some. */
+#define INTERRUPTED_MIN 2u
+/* Interruptions per second of CPU time that mean contention: 4 without, hundreds with it. */
+#define INTERRUPTED_PER_S 200u
+/* Bytes for each worker that may wait in slots for the device under contention. */
+#define CONTENTION_BYTES MIB(1)
+#define CONTENTION_WORKERS 4u               /* workers for which CONTENTION_BYTES count at least */
+#define CONTENTION_NS (100 * NSEC_PER_MSEC) /* how long contention is assumed after it was seen */
 
 static uint64_t as_ns(const struct timeval *t)
 {
 	return (uint64_t)t->tv_sec * NSEC_PER_SEC + (uint64_t)t->tv_usec * 1000;
 }
 
-/* The kernel counts a switch as involuntary where the thread would have gone on: its time is up, or
- * sched_yield() found another. */
+/* Return true if the thread was interrupted often.  The kernel counts a switch as involuntary if
+ * the thread could have continued: its time slice ended, or sched_yield() found another thread. */
 static bool was_interrupted(struct contention_check *look)
 {
 	uint64_t nr_switches, cpu_ns, nr, ns;

@@ -6,8 +6,8 @@
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-/* The disk that the request reads, as far as one knows before.  Memory held the file's last bytes:
- * then none. */
+/* Return the disk that the request will read, as far as one knows: none if memory held the file's
+ * last bytes. */
 static unsigned disk_read_by(const struct req *r)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(r)->hop[0]);
@@ -67,7 +67,7 @@ void disk_park(struct req *r)
 	disks_look_soon(s->engine);
 }
 
-/* A job that hangs keeps no others waiting: its bytes are counted no longer. */
+/* Stop counting bytes of jobs that hang, so that others need not wait for them. */
 static void disk_forget_old(struct engine *e, unsigned disk)
 {
 	struct list *jobs = &e->disks[disk].jobs;
@@ -82,8 +82,7 @@ static void disk_forget_old(struct engine *e, unsigned disk)
 	}
 }
 
-/* Of the queue's requests that are parked the first for a disk that may have more to read, or
- * NULL. */
+/* Return the queue's first parked request whose disk may read more, or NULL. */
 static struct req *first_parked(const struct share *s, bool *ret_any)
 {
 	*ret_any = false;

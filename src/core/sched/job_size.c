@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How many bytes a request's next job takes on.
+ * The size of a request's next job.
  */
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
@@ -11,13 +11,14 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
-#define EVEN_MAX KIB(64) /* of pieces of one length; longer ones are few */
+#define EVEN_MAX KIB(64) /* longest piece that counts as small; longer ones are few */
 #define SMALL_PIECE KIB(64)
 #define SCATTERED_PIECES 64u
-#define SCATTERED_WORKERS 8u /* one is slower with short jobs, fourteen are faster */
-#define EDGE_PIECES 32u      /* in each of the first and the last jobs of scattered ones */
+/* Workers from which short jobs are faster: one is slower with them, fourteen are faster. */
+#define SCATTERED_WORKERS 8u
+#define EDGE_PIECES 32u /* pieces in each of the first and last jobs of scattered pieces */
 
-/* The length of the next piece, begun or not, if that is one of several and small, else 0. */
+/* Return the length of the next piece, begun or not, if it is one of several small ones, else 0. */
 static uint64_t scattered_piece(const struct req *r)
 {
 	struct piece pc;
@@ -36,7 +37,8 @@ bool req_is_scattered(const struct req *r)
 	return piece && r->total - r->cur.pos >= SCATTERED_PIECES * piece;
 }
 
-/* True if the next piece has at least min bytes, and the device can copy them from their source. */
+/* Return true if the next piece has at least min bytes and the device can copy them from their
+ * source. */
 static bool next_is_ready(const struct req *r, uint64_t min)
 {
 	struct source *s = req_plan(r)->from;
@@ -56,7 +58,7 @@ bool req_is_long(const struct req *r)
 	return next_is_ready(r, LONG_PIECE);
 }
 
-/* Has no other request anything to start? */
+/* Return true if no other request has anything to start. */
 static bool is_alone(const struct req *r)
 {
 	const struct engine *e = req_engine(r)->share->engine;
@@ -67,10 +69,10 @@ static bool is_alone(const struct req *r)
 }
 
 /*
- * How many bytes does a job take on of small pieces from all over a file, where many workers share
- * the copier's batches?  A worker fills some three slots in turn.  Slots that are half full all
- * stay in its CPU's own cache.  The first and the last jobs are short: the device has nothing to
- * copy before the first, and workers nothing to do after the last.
+ * Return how many bytes a job takes of small scattered pieces, if many workers share the copier's
+ * batches.  A worker fills about three slots in turn, which all stay in its CPU's cache if they are
+ * half full.  The first and last jobs are short: the device is idle before the first one, and
+ * workers after the last one.
  */
 static uint64_t scattered_part(const struct req *r, uint64_t piece)
 {
@@ -106,7 +108,7 @@ uint64_t engine_part(const struct req *r)
 	return MIN(e->slot_size, MAX(least, align_up(left / idle, KIB(64))));
 }
 
-/* Bytes that each piece takes of a slot at most. */
+/* Return the most bytes that each piece takes of a slot. */
 static uint64_t even_room(const struct req *r)
 {
 	uint64_t blk = req_block(r), lead = r->shape.off_bits & (blk - 1) ? blk - 1 : 0;

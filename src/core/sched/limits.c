@@ -8,7 +8,7 @@
 
 int limits_set(const struct pst_limits *l)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* both or none */
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* both limits are set, or none */
 	int r;
 
 	pthread_mutex_lock(&lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The bounds that the program sets (base/limit.h).
+ * The limits that the program sets (base/limit.h).
  */
 #ifndef PST_LIMITS_H
 #define PST_LIMITS_H
@@ -8,7 +8,7 @@
 #include <penstock.h>
 
 int limits_set(const struct pst_limits *l);
-/* As the program set them. */
+/* Return the limits that the program set. */
 void limits_get(struct pst_limits *ret);
 
 #endif

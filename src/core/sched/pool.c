@@ -12,25 +12,25 @@
 #include "core/sched/share.h"
 #include "core/sched/wake.h"
 
-#define GROW_MAX MIB(64)            /* at a time */
-#define BUILTIN_PER_ENGINE MIB(256) /* of the bound where nobody set one */
+#define GROW_MAX MIB(64)            /* most bytes that a pool grows by at a time */
+#define BUILTIN_PER_ENGINE MIB(256) /* bytes of the limit for each engine, if no limit was set */
 #define RESERVE_WAIT_NS NSEC_PER_SEC
 #define GROW_AGAIN_NS NSEC_PER_SEC
-#define OWN_SLOTS 4u      /* free ones that a worker keeps */
-#define FEED_BYTES MIB(8) /* of slots for reads that a stream waits for */
-#define FEED_MAX MIB(64)  /* likewise, with those that hang */
+#define OWN_SLOTS 4u      /* free slots that a worker keeps */
+#define FEED_BYTES MIB(8) /* bytes of slots for reads that a stream waits for */
+#define FEED_MAX MIB(64)  /* the same, slots of hanging reads included */
 
-/* Lock order: pools, engine.  The bytes of all pools, pinned_bytes, grow under the lock. */
+/* Lock order: pools, engine. pinned_bytes, the bytes of all pools, grows only under the lock. */
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
-	_Atomic unsigned nr;      /* of pools */
-	_Atomic uint64_t reserve; /* sum over them */
+	_Atomic unsigned nr;      /* number of pools */
+	_Atomic uint64_t reserve; /* sum of their reserves */
 } pools = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(pools.list) };
 
 /* -------------------------------------------------------------- the bound */
 
-/* Not less than queues got while there were more engines. */
+/* Return the default limit: not less than queues got while there were more engines. */
 static uint64_t builtin(void)
 {
 	uint64_t reserve = pools.reserve, all = pools.nr * BUILTIN_PER_ENGINE;
@@ -38,7 +38,7 @@ static uint64_t builtin(void)
 	return MAX(all ? all : BUILTIN_PER_ENGINE, reserve);
 }
 
-/* So much more will be pinned. */
+/* Charge len bytes before they are pinned. */
 static int sched_pool_charge(uint64_t len)
 {
 	uint64_t bound;
@@ -68,7 +68,7 @@ int pool_charge(uint64_t len)
 	uint64_t end = now_ns() + RESERVE_WAIT_NS;
 	int r = sched_pool_charge(len);
 
-	/* Until queues are idle, or other pools have given back slots above their part. */
+	/* Wait until queues are idle, or other pools have freed slots above their share. */
 	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
 		idle_free();
 		r = sched_pool_charge(len);
@@ -91,7 +91,7 @@ void pool_stats(uint64_t *ret_bytes, uint64_t *ret_limit)
 
 /* ----------------------------------------------------------------- arenas */
 
-/* One more for the pool. */
+/* Add an arena to the pool. */
 static int arena_new(struct engine *e)
 {
 	struct arena *a;
@@ -117,7 +117,7 @@ static struct job *own_take(struct worker *w)
 	return j;
 }
 
-/* No worker keeps slots any more. */
+/* Take back the slots that workers keep. */
 static void own_put_all(struct engine *e)
 {
 	struct job *j;
@@ -127,7 +127,7 @@ static void own_put_all(struct engine *e)
 			slot_put(&e->pool, j);
 }
 
-/* Under the engine's lock: idle arenas above the pool's part, the youngest first. */
+/* Collect idle arenas above the pool's share, the youngest first; under the engine's lock. */
 static void pool_trim(struct pool *p, struct list *ret)
 {
 	struct engine *e = container_of(p, struct engine, pool);
@@ -148,7 +148,7 @@ static void pool_trim(struct pool *p, struct list *ret)
 
 /* ------------------------------------------------------------------- parts */
 
-/* Under the pools' lock: give each pool its part of the bound.  Slots above it go to idle. */
+/* Compute each pool's share of the limit, under the pools' lock.  Arenas above it go to idle. */
 static void share_out(struct list *idle)
 {
 	uint64_t bound = limit_get(LIMIT_POOL, builtin()), reserve = pools.reserve;
@@ -160,13 +160,13 @@ static void share_out(struct list *idle)
 		struct engine *e = container_of(p, struct engine, pool);
 
 		if (!p->reserve)
-			continue; /* it only starts */
+			continue; /* the engine is only starting */
 		pthread_mutex_lock(&e->lock);
 		p->max_slots = (unsigned)MIN((p->reserve - p->feed_bytes + rest) / e->slot_bytes,
 					     (uint64_t)INT32_MAX);
 		p->not_before = 0;
 		pool_trim(p, idle);
-		engine_wake(e, NULL, 1); /* it may ask for more now */
+		engine_wake(e, NULL, 1); /* the pool may grow now */
 		pthread_mutex_unlock(&e->lock);
 	}
 }
@@ -193,7 +193,7 @@ int pool_limit(uint64_t bytes)
 	return r;
 }
 
-/* Bytes of the arenas that so many shares need. */
+/* Return the bytes of the arenas that nr shares need. */
 static uint64_t reserve_of(const struct engine *e, unsigned nr_shares)
 {
 	unsigned nr = arena_slots(e);
@@ -208,14 +208,15 @@ static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 
 	pools.reserve -= p->reserve;
 	pthread_mutex_lock(&e->lock);
-	p->nr_shares = nr; /* workers read it */
+	p->nr_shares = nr; /* workers read nr_shares */
 	pthread_mutex_unlock(&e->lock);
 	p->reserve = reserve_of(e, nr) + p->feed_bytes;
 	pools.reserve += p->reserve;
 	share_out(idle);
 }
 
-/* Get the slots for p->unmet: 0; 1: there are some more now; -EAGAIN: there is no room yet. */
+/* Get the slots for p->unmet.  Return 0; 1 if there are some more now; -EAGAIN if there is no room
+ * yet. */
 static int reserve_slots(struct engine *e)
 {
 	struct pool *p = &e->pool;
@@ -228,14 +229,14 @@ static int reserve_slots(struct engine *e)
 	if (enough)
 		return 0;
 	if (sched_pool_charge(arena_slots(e) * e->slot_bytes) < 0) {
-		pool_pause(); /* until slots in use come back, here or in another pool */
+		pool_pause(); /* wait until slots in use are freed, here or in another pool */
 		return -EAGAIN;
 	}
 	r = arena_new(e);
 	return r < 0 ? r : 1;
 }
 
-/* One share more, if the bound has room for its reserve. */
+/* Add a share, if the limit has room for its reserve. */
 static int share_add(struct engine *e)
 {
 	struct list idle = LIST_INIT(idle);
@@ -266,7 +267,7 @@ int pool_reserve(struct engine *e)
 	int r;
 
 	if (!mem_copies(e->ops))
-		return 0; /* nothing of it is staged */
+		return 0; /* the device is not staged */
 	r = share_add(e);
 	if (r < 0) {
 		idle_free();
@@ -275,11 +276,11 @@ int pool_reserve(struct engine *e)
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&e->lock);
-	e->pool.unmet += SLOT_RESERVED; /* from now on nobody borrows them */
+	e->pool.unmet += SLOT_RESERVED; /* nobody borrows these slots from now on */
 	pthread_mutex_unlock(&e->lock);
 	do {
 		r = reserve_slots(e);
-		/* To allocate may take long, but is no wait for others. */
+		/* Allocating may take long, but does not count as waiting for others. */
 		if (r > 0)
 			end = now_ns() + RESERVE_WAIT_NS;
 		if (r == -EAGAIN)
@@ -314,8 +315,8 @@ void pool_unreserve(struct engine *e)
 
 /* ------------------------------------------------- reads that a stream waits for */
 
-/* So many bytes more, or less, are theirs; they must be charged, too.  -EBUSY: the bound is
- * short. */
+/* Change the bytes reserved for feeds; the caller charges them too.  Return -EBUSY if the limit has
+ * no room. */
 static int feed_reserve(struct engine *e, int64_t len)
 {
 	struct list idle = LIST_INIT(idle);
@@ -376,8 +377,8 @@ static int feed_grow(struct engine *e)
 	return 0;
 }
 
-/* Those of reads that hang are replaced when half of the others are left.  Under the engine's
- * lock. */
+/* Return true if enough slots for feeds are usable: those of hanging reads are replaced when half
+ * of the others are left.  Under the engine's lock. */
 static bool feed_has_enough(const struct engine *e)
 {
 	unsigned want = (unsigned)(FEED_BYTES / e->slot_size);
@@ -459,12 +460,12 @@ static void feed_slot_put(struct pool *p, struct job *j)
 
 /* ------------------------------------------------------------------ growth */
 
-/* Under the engine's lock: not again for a while. */
+/* Do not try to grow again for a while; under the engine's lock. */
 static void grow_failed(struct pool *p, int err)
 {
 	p->not_before = now_ns() + GROW_AGAIN_NS;
-	/* Another pool has yet to give back slots above its part, or nobody needs this one after a
-	 * reset of the device. */
+	/* Another pool has not freed its surplus slots yet, or nobody needs this pool after a reset
+	 * of the device. */
 	if (err == -EBUSY || err == -ENODEV)
 		return;
 	if (!p->failed)
@@ -473,13 +474,13 @@ static void grow_failed(struct pool *p, int err)
 	p->failed = true;
 }
 
-/* Under the engine's lock: may there be one arena more? */
+/* Return true if the pool may get another arena; under the engine's lock. */
 static bool may_grow(const struct engine *e)
 {
 	return e->pool.nr_slots + arena_slots(e) <= e->pool.max_slots;
 }
 
-/* Twice as many slots as there are, until there are some that nobody takes. */
+/* Double the slots, until some are free. */
 static void pool_grow(struct engine *e)
 {
 	struct pool *p = &e->pool;
@@ -503,7 +504,8 @@ static void pool_grow(struct engine *e)
 		grow_failed(p, r);
 	else
 		p->failed = false;
-	/* A worker that found no slot meanwhile did not ask, nor does it know when to ask again. */
+	/* Wake a worker that found no slot meanwhile: it did not ask, and does not know when to ask
+	 * again. */
 	engine_wake(e, NULL, 1);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -524,7 +526,7 @@ static void pool_work(struct work *w)
 		pool_grow(e);
 }
 
-/* Under the engine's lock: have the pool grow, or give back surplus slots. */
+/* Let the pool grow, or free surplus slots; under the engine's lock. */
 static bool pool_ask(struct pool *p)
 {
 	int r;
@@ -539,7 +541,7 @@ static bool pool_ask(struct pool *p)
 
 /* ------------------------------------------------------------------- slots */
 
-/* May a share that has its reserve take one more slot? */
+/* Return true if a share that has its reserve may take another slot. */
 static bool may_borrow(struct engine *e)
 {
 	struct pool *p = &e->pool;
@@ -557,7 +559,7 @@ static bool may_borrow(struct engine *e)
 	return false;
 }
 
-/* The worker that has most of them gives one. */
+/* Take a slot from the worker that keeps the most. */
 static struct job *steal(struct engine *e)
 {
 	struct worker *from = &e->workers[0];
@@ -585,7 +587,7 @@ struct job *pool_take(struct engine *e, struct share *s, struct worker *w)
 	if (!j)
 		j = steal(e);
 	if (!j)
-		return NULL; /* a share is being made: its slots are just being had */
+		return NULL; /* a share is being created, and its slots are being allocated */
 	p->nr_free--;
 	p->nr_busy += !s->nr_slots;
 	if (s->nr_slots++ < SLOT_RESERVED)
@@ -647,7 +649,7 @@ void pool_done(struct engine *e)
 	struct list idle = LIST_INIT(idle);
 
 	work_end(&p->work);
-	/* Threads that end shares of other engines trim the pools of the list. */
+	/* Threads that end shares of other engines trim the pools on the list. */
 	pthread_mutex_lock(&pools.lock);
 	list_del(&p->link);
 	pthread_mutex_unlock(&pools.lock);

@@ -8,33 +8,33 @@
 #include "file/disk.h"
 #include "core/ways/way.h"
 
-#define SLOT_RESERVED 2u /* slots that every queue is sure of */
+#define SLOT_RESERVED 2u /* slots reserved for every queue */
 
-/* The checksum of a range of a request, in piece order. */
+/* Checksum of a range of a request, in piece order. */
 struct crc_range {
 	uint64_t pos, len;
 	uint32_t crc;
 };
 
 /*
- * An engine keeps this of a request.  The engine's lock covers it.
+ * The data that an engine keeps for a request, covered by the engine's lock.
  */
 struct req_engine {
 	struct share *share;
-	struct list active;  /* engine's list of requests with something to start */
-	struct order *order; /* with the stream that it names, or NULL */
-	struct feed *feed;   /* of a read that the stream waits for, or NULL */
-	struct list feeds;   /* engine's list of those */
+	struct list active;  /* on the engine's list of requests with something to start */
+	struct order *order; /* order after the stream that the request names, or NULL */
+	struct feed *feed;   /* feed of a read that the stream waits for, or NULL */
+	struct list feeds;   /* on the engine's list of feeds */
 	bool handed_back;
-	bool counted;            /* in engine->nr_reqs */
-	bool dead;               /* its completion went out: nobody takes results any more */
-	unsigned nr_jobs;        /* in flight */
-	atomic_uint nr_building; /* of these; a worker looks at their segments without the lock */
-	struct list jobs;        /* of these, those with a slot */
-	unsigned nr_touch;       /* jobs whose copies may touch the memory now */
+	bool counted;            /* counted in engine->nr_reqs */
+	bool dead;               /* the request has completed, so results are dropped */
+	unsigned nr_jobs;        /* jobs in flight */
+	atomic_uint nr_building; /* jobs whose segments a worker reads without the lock */
+	struct list jobs;        /* jobs with a slot */
+	unsigned nr_touch;       /* jobs whose copies may touch the memory */
 	unsigned nr_file;        /* jobs whose file operations are in flight */
-	struct transfer *redo;   /* not moved without slots: to be staged */
-	struct crc_range *crcs;  /* checksums of jobs, in any order */
+	struct transfer *redo;   /* transfers that moved nothing and must be staged */
+	struct crc_range *crcs;  /* checksums of its jobs, in any order */
 	unsigned nr_crcs, max_crcs;
 };
 
@@ -45,8 +45,8 @@ struct engine_req {
 
 struct engine_queue {
 	struct way_queue base;
-	struct list shares;   /* of engines */
-	struct order *orders; /* of the pst_queue_submit() under way */
+	struct list shares;   /* shares of engines */
+	struct order *orders; /* orders of the current pst_queue_submit() */
 };
 
 static inline struct req_engine *req_engine(const struct req *r)
@@ -59,24 +59,27 @@ static inline struct engine_queue *queue_engine(const struct pst_queue *q)
 	return container_of(q, struct engine_queue, base.q);
 }
 
-/* The request that is on a list by that link of its eng. */
+/* Return the request that is on a list by that link of its eng member. */
 #define req_by_link(el, link) (&list_entry(el, struct engine_req, eng.link)->base.req)
 
-/* A queue's part of an engine. */
+/* A queue's share of an engine. */
 struct share {
-	struct list link; /* of its queue */
+	struct list link; /* on the list of its queue */
 	struct engine *engine;
-	/* 0, or why the engine was made without rings: a positive errno. */
+	/* 0, or the positive errno because of which the engine has no io_uring */
 	_Atomic int ring_err;
-	/* The engine's lock covers all below, but fresh and fresh_end. */
+	/* The engine's lock covers all below, except fresh and fresh_end. */
 	unsigned nr_slots;          /* slots in use */
 	unsigned nr_copying;        /* jobs at the copier */
-	uint64_t slotted;           /* bytes in slots of bounded jobs at the copier */
-	uint64_t disk_bytes[DISKS]; /* its part of those in engine->disks */
-	struct list parked[DISKS];  /* requests that wait until that has less to read; then it is */
-	struct list parking;        /* on the engine's list of these */
-	uint64_t less_since;        /* they are less than its part, 0: they were not */
-	struct req *fresh; /* of the pst_queue_submit() under way, that the engine is to get */
+	uint64_t slotted;           /* bytes in slots of its jobs at the copier that are limited
+				     * under contention */
+	uint64_t disk_bytes[DISKS]; /* its part of the bytes in engine->disks */
+	struct list parked[DISKS];  /* requests that wait until their disk has less to read */
+	struct list parking;        /* on the engine's list of shares with parked requests */
+	uint64_t less_since;        /* since when the share has had less than its part at the
+				     * copier; 0: it has its part */
+	struct req *fresh; /* requests of the current pst_queue_submit() that the engine gets
+			    * next */
 	struct req **fresh_end;
 };
 

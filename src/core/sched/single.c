@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Callers that copy a read by themselves.
+ * Reads that their callers copy themselves.
  *
- * A read of some hundred KiB that nothing else of its queue goes with is through soonest if idle
- * workers share it.  While they work for other requests, a window makes its caller faster.  But all
- * windows of a device together take 34 GB/s (H200), and the device's own copies surpass that when
- * more callers wait than there are CPUs.  Sixteen callers on sixteen CPUs have 33 GB/s so, and 30
- * if workers take some of their reads: those want a CPU, too.
+ * A read of some hundred KiB that is alone in its queue ends soonest if idle workers share it.
+ * While they work for other requests, a window makes its caller faster.  But all windows of a
+ * device together reach 34 GB/s (H200), and the device's own copies are faster when more callers
+ * wait than there are CPUs.  Sixteen callers on sixteen CPUs reach 33 GB/s this way, and 30 if
+ * workers take some of their reads, because workers need a CPU too.
  *
- * Twenty callers on sixteen CPUs take turns at copying, and a read in a hundred takes four times as
- * long.  So nobody copies for a while after more waited than there are CPUs, if most of them were
- * callers that copy: requests of other kinds come and go.
+ * Twenty callers on sixteen CPUs take turns at copying, and one read in a hundred takes four times
+ * as long.  So after more callers waited than there are CPUs, no caller copies for a while,
+ * provided that most requests were such reads: requests of other kinds come and go.
  */
 #include "core/queue/req.h"
 #include "core/sched/engine.h"
@@ -18,10 +18,10 @@
 #include "core/sched/share.h"
 #include "core/ways/way.h"
 
-#define MANY 8u                      /* callers copy, and too many wait: */
-#define MANY_NS (20 * NSEC_PER_MSEC) /* that is remembered for so long */
+#define MANY 8u                      /* callers that copy from which too many count: */
+#define MANY_NS (20 * NSEC_PER_MSEC) /* how long that is remembered */
 
-/* CPUs, as far as engine_width() counts them. */
+/* Return the number of CPUs as engine_width() counts them. */
 static unsigned nr_cpus(const struct engine *e)
 {
 	return e->nr_workers + 1;
@@ -32,7 +32,8 @@ unsigned single_free_cpus(const struct engine *e)
 	return nr_cpus(e) - MIN(e->nr_single, e->nr_workers);
 }
 
-/* Under the lock: do no more wait than there are CPUs, and did they not a moment ago? */
+/* Return true if no more requests wait than there are CPUs, now and a moment ago; under the
+ * lock. */
 static bool few_wait(struct engine *e)
 {
 	bool few = e->nr_reqs + e->nr_single < nr_cpus(e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How many workers an engine has, and how large its slots are: by the CPUs and their caches.
+ * The number of an engine's workers and the size of its slots, by the CPUs and their caches.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -12,10 +12,9 @@
 #define SLOT_MAX MIB(1)
 
 /*
- * Three in four of the CPUs that this process may use: they fill the bus where CPUs are slow, too.
- * With more the copies of large pieces get in each other's way, and the others belong to the
- * program.  Small pieces from all over a file wait for memory all the time, and keep all but one
- * busy.
+ * Return three quarters of the CPUs that this process may use: they saturate the bus even if CPUs
+ * are slow.  More workers slow each other down with large pieces, and the other CPUs belong to the
+ * program.  Small scattered pieces wait for memory all the time, and keep all CPUs but one busy.
  */
 unsigned engine_width(unsigned *ret_usual)
 {
@@ -28,8 +27,8 @@ unsigned engine_width(unsigned *ret_usual)
 }
 
 /*
- * A slot takes half of a CPU's own cache, so that its bytes are still there when the device reads
- * them, beside those of the next slot.
+ * Return half of a CPU's own cache, so that a slot's bytes are still cached when the device reads
+ * them, along with those of the next slot.
  */
 uint64_t engine_slot_size(void)
 {

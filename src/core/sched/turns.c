@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whose turn it is: requests of all queues take turns on an engine's workers, a job each time.
+ * Scheduling: requests of all queues take turns on an engine's workers, one job each time.
  *
- * The slots of the pool bound them (pool.c).  Each queue is sure of SLOT_RESERVED slots, and
- * borrows those that no other queue may still claim.  So a queue whose file hangs keeps the slots
- * it has, and the other queues go on.
+ * The slots of the pool limit the jobs (pool.c).  Each queue has SLOT_RESERVED slots of its own,
+ * and borrows slots that no other queue may still claim.  So a queue whose file hangs keeps its
+ * slots, and the other queues continue.
  */
 #include "core/queue/above.h"
 #include "core/queue/cursor.h"
@@ -26,13 +26,13 @@
 
 #define LOOK_NS (20 * NSEC_PER_MSEC)
 
-/* Has it pieces that nobody has begun, or that have to be moved again? */
+/* Return true if the request has pieces that were not started, or must be moved again. */
 static bool has_more(const struct req *r)
 {
 	return req_engine(r)->redo || !cursor_at_end(&r->cur);
 }
 
-/* Under the lock: the request is through, or was stopped. */
+/* Stop counting a request that has ended or was stopped, under the lock. */
 static void uncount(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -44,7 +44,7 @@ static void uncount(struct req *r)
 	req_engine(r)->counted = false;
 }
 
-/* Under the lock: the request is through; its queue gets it back. */
+/* Return a request that has ended to its queue, under the lock. */
 static inline void return_if_idle(struct req *r)
 {
 	if (req_engine(r)->nr_jobs || req_engine(r)->handed_back)
@@ -71,8 +71,8 @@ void engine_return(struct req *r)
 }
 
 /*
- * Start the pieces of the request that a path moves without slots.  True when the next piece, or
- * one that the path did not move after all, is for a slot.
+ * Start the pieces of the request that a path moves without slots.  Return true if the next piece,
+ * or one that the path did not move, is for a slot.
  */
 static bool after_transfers(struct req *r)
 {
@@ -94,7 +94,7 @@ static bool after_transfers(struct req *r)
 
 /* ------------------------------------------------------------------- turns */
 
-/* A slot with the request's next pieces; NULL: there is no slot for it now. */
+/* Return a slot with the request's next pieces, or NULL if there is no slot now. */
 static struct job *take_job(struct worker *w, struct req *r)
 {
 	struct engine *e = w->engine;
@@ -127,11 +127,12 @@ static struct job *take_job(struct worker *w, struct req *r)
 	return j;
 }
 
-/* The caller's segments are looked at, and not under the lock. */
+/* Read the caller's segments without the lock. */
 static void build_claimed(struct engine *e, struct job *j)
 {
 	job_build_claimed(j);
-	/* Pairs with wait_built(): it sees the last one, or we see it. */
+	/* Pairs with wait_built(): either wait_built() sees the last one, or this thread sees
+	 * wait_built(). */
 	if (atomic_fetch_sub(&req_engine(j->req)->nr_building, 1) > 1 ||
 	    !atomic_load(&e->nr_stopping))
 		return;
@@ -150,7 +151,8 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 	atomic_fetch_sub(&e->nr_stopping, 1);
 }
 
-/* The pieces of the read next in turn, in a slot of its kind; NULL: none is to be read, or free. */
+/* Return the next pieces of the first fed read, in a slot for feeds; NULL if there is nothing to
+ * read, or no slot. */
 static struct job *take_fed(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -191,8 +193,8 @@ struct job *engine_next_fed(struct worker *w)
 }
 
 /*
- * A worker that was woken, or that asked a path without slots, may find only what it must not take.
- * Then it wakes one that may.
+ * If a worker that was woken, or that asked a path without slots, finds only jobs that it must not
+ * take, it wakes a worker that may.
  */
 struct job *engine_next(struct worker *w)
 {
@@ -253,7 +255,7 @@ struct job *engine_next(struct worker *w)
 	return j;
 }
 
-/* Under the lock: as engine_job_touches(). */
+/* As engine_job_touches(), under the lock. */
 static int job_touches(struct job *j, bool touches)
 {
 	struct req *r = j->req;
@@ -292,7 +294,7 @@ int engine_job_sent(struct job *j)
 	return err;
 }
 
-/* Bytes that wait in the job's slot for the device, and that contention_has_enough() is about. */
+/* Return the bytes of the job's slot that wait for the device, for contention_has_enough(). */
 static uint64_t slotted(const struct job *j)
 {
 	return j->at_copier && j->bounded && !j->mapped ? j->len : 0;
@@ -322,7 +324,7 @@ int engine_job_filled(struct job *j, bool own)
 			engine_count_warm(e);
 		else
 			engine_count_cold(e);
-		/* The disk wrote to no slot: a CPU did, or the page cache is the source. */
+		/* No disk wrote to the slot: a CPU did, or the page cache is the source. */
 		if (j->warm)
 			disk_end(j);
 		if (!own)
@@ -367,7 +369,7 @@ static void crc_keep(struct req *r, const struct job *j)
 		struct crc_range *v = reallocarray(req_engine(r)->crcs, max, sizeof(*v));
 
 		if (!v)
-			return; /* the completion then says that it has no checksum */
+			return; /* the completion then has no checksum */
 		req_engine(r)->crcs = v;
 		req_engine(r)->max_crcs = max;
 	}
@@ -375,7 +377,7 @@ static void crc_keep(struct req *r, const struct job *j)
 									    j->crc };
 }
 
-/* The request gets the job's results. */
+/* Add the job's results to its request. */
 static void job_results(struct req *r, const struct job *j)
 {
 	if (j->err || j->limit < j->pos + j->len)
@@ -403,7 +405,7 @@ static void job_done(struct engine *e, struct job *j)
 		j->worker->nr_jobs--;
 	if (!req_engine(r)->dead)
 		job_results(r, j);
-	/* Start nothing behind an error, nor, with one piece, behind the end of the file. */
+	/* Start nothing after an error, nor, with one piece, after the end of the file. */
 	if (j->err || (j->limit < j->pos + j->len && r->one_piece)) {
 		r->cur.seg = r->cur.nr;
 		if (j->err || !req_engine(r)->redo)
@@ -464,9 +466,9 @@ void engine_transfer_done(struct req *r)
 		engine_wake_one(e);
 }
 
-/* Under the lock: the request may start.  Returns how many workers have something to do then: as
- * many are woken at once, because to wake each other takes them too long.  (Unless a disk is waited
- * for: engine_wake().) */
+/* Activate the request, under the lock.  Return how many workers it can keep busy; as many are
+ * woken at once, because waking each other takes too long. (engine_wake() wakes fewer if a disk is
+ * waited for.) */
 static uint64_t activate(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -492,10 +494,10 @@ void engine_activate(struct req *r)
 	wake_for(req_engine(r)->share->engine, r, activate(r));
 }
 
-/* Under the lock: the request may start, unless its stream is not there yet. */
+/* Activate the request unless its stream has not reached its event, under the lock. */
 static uint64_t take_in(struct req *r)
 {
-	/* The clock may have stopped it, at the deadline of its barrier, before it got here. */
+	/* The clock may have stopped the request at the deadline of its barrier. */
 	if (r->stop)
 		return 0;
 	if (!order_hold(r))
@@ -535,9 +537,9 @@ void carry_flush(struct pst_queue *q)
 }
 
 /*
- * The workers would be at the first requests while others are still submitted, all of them under
- * the engine's lock.  So pst_queue_submit() collects requests: the first starts at once, then
- * as many more as there were, and all of them where it flushes its own operations.
+ * Submit a request.  Workers would contend for the engine's lock with the thread that submits
+ * further requests.  So pst_queue_submit() collects requests: the first one starts at once, then as
+ * many more as were started before, and all of them when it flushes its own operations.
  */
 static void engine_submit(struct req *r)
 {
@@ -546,9 +548,10 @@ static void engine_submit(struct req *r)
 	struct pst_queue *q = r->q;
 
 	q->nr_engine++;
-	if (unlikely(req_engine(r)->feed)) /* it began when its copies were put on the stream */
+	if (unlikely(req_engine(r)->feed)) /* it was submitted when its copies were put on the
+					    * stream */
 		return;
-	/* One with a stream may have been handed back, and then its link is not ours. */
+	/* A request with a stream may have been returned already, and then its link is not ours. */
 	if (q->collects && !req_engine(r)->order) {
 		r->next = NULL;
 		*s->fresh_end = r;
@@ -563,7 +566,7 @@ static void engine_submit(struct req *r)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Only the worker's thread may cancel its operations. */
+/* Let the worker cancel the job's operations, because only its thread may. */
 static void cancel_later(struct job *j)
 {
 	struct worker *w = j->worker;
@@ -574,8 +577,8 @@ static void cancel_later(struct job *j)
 }
 
 /*
- * Jobs of a stopped request may hang: they do not keep their worker from taking others, and their
- * operations are canceled.
+ * Cancel the operations of a stopped request's jobs, and do not count the jobs, so that their
+ * worker takes others even if they hang.
  */
 static void jobs_lost(struct req *r)
 {
@@ -594,7 +597,7 @@ static void jobs_lost(struct req *r)
 		j->lost = true;
 		disk_end(j);
 	}
-	/* Reads that streams wait for may be in need of them, and nobody else asks for more. */
+	/* Reads that streams wait for may need these slots, and nobody else asks for more. */
 	if (unlikely(p->nr_feed_lost != before))
 		pool_feed_later(req_engine(r)->share->engine);
 }
@@ -611,7 +614,7 @@ void engine_stop_locked(struct req *r, int err)
 		req_plan(r)->pieces->stopped(r);
 	feed_close(r);
 	return_if_idle(r);
-	/* Its jobs do not count any more, so that others may read their disk. */
+	/* The jobs no longer count, so others may read their disk. */
 	if (!list_empty(&e->active) || !list_empty(&e->parking))
 		engine_wake_one(e);
 }
@@ -624,7 +627,7 @@ static void engine_stop(struct req *r, int err)
 	engine_stop_locked(r, err);
 	pthread_mutex_unlock(&e->lock);
 	order_stopped(r);
-	/* Its completion goes out, and then the segments are the caller's again. */
+	/* After the completion the segments are the caller's again. */
 	if (unlikely(atomic_load(&req_engine(r)->nr_building)))
 		wait_built(e, r);
 }

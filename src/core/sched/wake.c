@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which worker takes a job: who may, and who is woken for it.
+ * Which worker may take a job, and which one is woken for it.
  */
 #include <sys/eventfd.h>
 
@@ -10,17 +10,17 @@
 #include "core/sched/share.h"
 #include "core/sched/wake.h"
 
-/* While a disk is waited for: */
-#define COLD_ROW 64u  /* a worker wakes another after so many jobs without sleep, */
-#define COLD_PARTS 4u /* or after one of so many reads, */
-#define COLD_MOST 48u /* and with so many takes no more of requests that have one */
+/* Limits while reads wait for a disk. */
+#define COLD_ROW 64u  /* jobs without sleep after which a worker wakes another */
+#define COLD_PARTS 4u /* reads in one job after which a worker wakes another */
+#define COLD_MOST 48u /* jobs with which a worker takes no more of requests that already have one */
 
-#define CLOGGED 128u /* operations under way in a worker's context, of CTX_DEPTH */
+#define CLOGGED 128u /* operations in flight, of CTX_DEPTH, from which a worker is clogged */
 
-#define BEHIND_NS 300000u /* a device that is behind by so much more needs a worker less, */
-#define BEHIND_MIN MIB(4) /* unless no more bytes than these wait for it; */
-#define LESS_NS 20000000u /* and a queue has less than its part for so long */
-#define WINDOW MIB(16)    /* looked at after so many bytes of jobs, a few batches of the copier */
+#define BEHIND_NS 300000u /* nanoseconds of device backlog that make one worker unnecessary */
+#define BEHIND_MIN MIB(4) /* unless no more than these bytes wait for the device */
+#define LESS_NS 20000000u /* a queue with less than its part for this long counts as having less */
+#define WINDOW MIB(16)    /* bytes of jobs, some batches of the copier, between two checks */
 
 static unsigned wake_place(const struct worker *w)
 {
@@ -36,8 +36,8 @@ void worker_wake(struct worker *w)
 	(void)eventfd_write(w->efd, 1);
 }
 
-/* So many workers, the first ones, keep the device busy, where it is behind: more get in each
- * other's way, and then wait for it, awake. */
+/* Return how many workers, from the first on, keep the device busy when it has a backlog: more
+ * would slow each other down and then spin for the device. */
 static unsigned nr_now(const struct engine *e)
 {
 	if (engine_waits_for_disk(e) || !atomic_load(&e->copier.nr_bytes))
@@ -46,8 +46,8 @@ static unsigned nr_now(const struct engine *e)
 }
 
 /*
- * Has the queue its part of what waits for the device, or nearly, or had it a moment ago?  The
- * requests of several queues take turns, those of one behind the other's, so that each has nothing
+ * Return true if the queue has its part of what waits for the device, or nearly, or had it a moment
+ * ago.  Requests of several queues take turns, one queue after the other, so that each has nothing
  * there for a few milliseconds.
  */
 static bool has_part(struct share *s)
@@ -66,9 +66,9 @@ static bool has_part(struct share *s)
 }
 
 /*
- * So many workers, the first ones, may take the request's jobs.  Small pieces from all over a file
- * wait for memory, and keep all busy.  Jobs of queues that have less than their part do not wait
- * for the device, and any usual worker serves them.
+ * Return how many workers, from the first on, may take the request's jobs.  Small scattered pieces
+ * wait for memory and keep all busy.  Jobs of queues with less than their part do not wait for the
+ * device, so any usual worker takes them.
  */
 static unsigned nr_for(const struct engine *e, const struct req *r)
 {
@@ -84,8 +84,8 @@ static void window_begin(struct engine *e)
 	e->window.len = e->window.at_copier = 0;
 }
 
-/* The device is behind by the time that it takes for what waits for it, on average.  Workers go one
- * by one, and come back at once. */
+/* Recompute how many workers are needed.  The backlog of the device is the average time that it
+ * needs for what waits.  Workers are dropped one at a time, and come back at once. */
 static void window_end(struct engine *e)
 {
 	uint64_t bytes = e->window.at_copier / e->window.nr;
@@ -100,7 +100,7 @@ static void window_end(struct engine *e)
 	window_begin(e);
 }
 
-/* A job of so many bytes is taken: does the device need all workers? */
+/* Count a job of len bytes, to find out whether the device needs all workers. */
 static void count_needed(struct engine *e, uint64_t len)
 {
 	uint64_t bytes = atomic_load(&e->copier.nr_bytes);
@@ -117,13 +117,13 @@ static void count_needed(struct engine *e, uint64_t len)
 		window_end(e);
 }
 
-/* So many jobs all workers have together when each has as many as it should. */
+/* Return how many jobs all workers have together when each has enough. */
 static unsigned all_jobs(const struct engine *e)
 {
 	return e->nr_usual * e->worker_jobs;
 }
 
-/* While a disk is waited for: have all of them together so many? */
+/* Return true if all workers together have that many jobs, while reads wait for a disk. */
 static bool all_are_full(const struct engine *e)
 {
 	unsigned nr = 0;
@@ -133,15 +133,15 @@ static bool all_are_full(const struct engine *e)
 	return nr >= all_jobs(e);
 }
 
-/* While a disk is waited for: may there be more than what is taken in spite of the limits, as a
- * queue's reserve is? */
+/* Return true if there may be more jobs than those taken in spite of the limits, such as a queue's
+ * reserve; while reads wait for a disk. */
 static bool all_have_room(const struct engine *e)
 {
 	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
 }
 
-/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
- * others have room for. */
+/* Return true if the worker has enough jobs.  If they wait for a disk, it may have some for which
+ * others have room. */
 static bool wake_is_full(const struct worker *w)
 {
 	if (likely(!engine_waits_for_disk(w->engine)))
@@ -149,9 +149,10 @@ static bool wake_is_full(const struct worker *w)
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
-/* While a disk is waited for: of the first nr workers the first that may take more, if it sleeps or
- * was just woken and is about to look; or NULL.  Where there are orders, a worker asks the driver
- * for them before it looks, and that may take until others have started something. */
+/* Return the first of the first nr workers that may take more, if it sleeps or was just woken and
+ * is about to look; or NULL.  Used while reads wait for a disk.  If there are orders, a worker
+ * queries the driver for them before it looks, which may take until others have started
+ * something. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	bool looks = !atomic_load(&e->nr_orders);
@@ -165,7 +166,7 @@ static struct worker *first_sleeper(struct engine *e, unsigned nr)
 	return NULL;
 }
 
-/* Is one that sleeps a better choice than the best so far? */
+/* Return true if a sleeping worker is a better choice than the best so far. */
 static bool is_better(const struct worker *w, const struct worker *best)
 {
 	if (!best || w->clogged != best->clogged)
@@ -173,7 +174,7 @@ static bool is_better(const struct worker *w, const struct worker *best)
 	return w->nr_jobs < best->nr_jobs;
 }
 
-/* Of the first nr workers one that sleeps and has the fewest jobs, or NULL. */
+/* Return the sleeping worker with the fewest jobs, of the first nr workers, or NULL. */
 static struct worker *idlest_sleeper(struct engine *e, unsigned nr)
 {
 	struct worker *best = NULL;
@@ -187,7 +188,7 @@ static struct worker *idlest_sleeper(struct engine *e, unsigned nr)
 	return best;
 }
 
-/* Is there a usual worker that is not clogged? */
+/* Return true if a usual worker is not clogged. */
 static bool one_is_clear(const struct engine *e)
 {
 	return e->nr_clogged < e->nr_usual;
@@ -218,7 +219,7 @@ void engine_wake_one(struct engine *e)
 void engine_wake(struct engine *e, const struct req *r, unsigned nr)
 {
 	if (engine_waits_for_disk(e))
-		nr = MIN(nr, 1u); /* it wakes others if it is busy or full */
+		nr = MIN(nr, 1u); /* the first one wakes others if it is busy or full */
 	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
 		wake_one(e, r);
 }
@@ -262,7 +263,8 @@ void worker_count_ops(struct worker *w)
 		w->engine->nr_clogged += clogged ? 1 : -1u;
 }
 
-/* Where all usual workers are clogged, they go on. */
+/* Return true if a clogged worker leaves its jobs to others; if all usual workers are clogged, they
+ * continue. */
 static _cold_ bool clogged_leaves(struct engine *e)
 {
 	if (!one_is_clear(e))
@@ -288,7 +290,7 @@ bool worker_leaves(const struct worker *w)
 	return first != NULL;
 }
 
-/* While a disk is waited for: will the worker take what others might? */
+/* Return true if the worker will take what others could, while reads wait for a disk. */
 static bool takes_all(const struct worker *w)
 {
 	if (!all_have_room(w->engine))

@@ -1,60 +1,62 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * These functions tell which worker takes a job, and wake it (wake.c).  Callers hold the engine's
- * lock.
+ * Which worker takes a job, and waking it (wake.c).  Callers hold the engine's lock.
  */
 #ifndef PST_WAKE_H
 #define PST_WAKE_H
 
 #include "core/sched/engine.h"
 
-/* A disk has put a read's bytes into its slot, and no CPU has touched them. */
+/* Count a job whose bytes a disk wrote into its slot, without a CPU touching them. */
 void engine_count_cold(struct engine *e);
-/* A CPU has, or no disk was needed.  Those who wake nobody while they wait for one may be full. */
+/* Count a job whose bytes a CPU wrote, or that needed no disk.  Wake workers, because those that
+ * wake nobody while they wait for a disk may be full. */
 void engine_count_warm(struct engine *e);
 
 /*
- * May the worker take the request's next job?  A full worker still takes jobs that would else
- * wait for others that may hang: those in a queue's reserve, the first job of a request, and where
- * the limit is one of all workers, a queue's part of it.  In a contention (contention.h) a read whose queue
- * has enough at the device waits for that alone, so that nobody takes its jobs.
+ * Return true if the worker may take the request's next job.  A full worker still takes jobs that
+ * would otherwise wait for others that may hang: those in a queue's reserve, the first job of a
+ * request, and a queue's part where the limit is one of all workers.  Under contention
+ * (contention.h) nobody takes jobs of a read whose queue has enough bytes at the device.
  */
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);
 /*
- * Does this worker leave all that there is to others?  Where a disk is waited for, to a worker
- * before it that sleeps and may take more; and a clogged one to those that are not.  One of them
- * that sleeps was woken then.
+ * Return true if this worker leaves all jobs to others: to an earlier worker that sleeps and may
+ * take more, while reads wait for a disk; a clogged worker to those that are not clogged.  A
+ * sleeping one of them was woken then.
  */
 bool worker_leaves(const struct worker *w);
-/* Is it clogged?  If operations that hang fill its context, jobs that it takes would hang, too. */
+/* Update whether the worker is clogged: if hanging operations fill its context, jobs that it takes
+ * would hang too. */
 void worker_count_ops(struct worker *w);
-/* Are there requests, and others take their jobs? */
+/* Return true if there are requests but other workers take their jobs. */
 bool worker_is_spare(const struct worker *w);
-/* The worker has taken the job: it is busier now, and with a write nobody waits for a disk. */
+/* Account for a job that the worker has taken. */
 void worker_took(struct worker *w, const struct job *j);
 
-/* The first request starts: nobody knows yet how many workers keep the device busy. */
+/* The first request starts, so it is unknown how many workers keep the device busy. */
 void engine_begin(struct engine *e);
 
-/* There are so many free slots more, or so many jobs of the request. */
+/* Wake workers for nr more free slots, or nr jobs of the request. */
 void engine_wake(struct engine *e, const struct req *r, unsigned nr);
 
 void worker_wake(struct worker *w);
 /*
- * Of the first nr workers one that sleeps: the one with the fewest jobs, and where a disk is waited
- * for the first.  A clogged one would leave the jobs to one that is not, which is awake if none
- * was found.
+ * Wake one sleeping worker of the first nr: the one with the fewest jobs, or the first one while
+ * reads wait for a disk.  A clogged worker would leave the jobs to one that is not, which is awake
+ * if none was found.
  */
 void engine_wake_of(struct engine *e, unsigned nr);
-/* Likewise of those that may take the first request that has something to start. */
+/* Wake one of the workers that may take the first request with something to start. */
 void engine_wake_one(struct engine *e);
 /*
- * Requests may have something for another worker, too.  The worker itself looks for a job before it
- * sleeps, and where a disk is waited for that will do, unless it is busy or full, or may not take
- * all kinds.
+ * Wake another worker if requests may have something for it.  The worker itself looks for a job
+ * before it sleeps, which is enough while reads wait for a disk, unless it is busy or full, or may
+ * not take all kinds.
  */
 void worker_wake_another(const struct worker *w);
-/* A worker that was woken must not take what there is: one of those before it may, and is woken. */
+/* Wake another worker, because this one was woken but must not take the jobs; one of those before
+ * it may. */
 void worker_pass_on(const struct worker *w);
 
 #endif
