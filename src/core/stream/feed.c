@@ -2,24 +2,23 @@
 /*
  * Reads that a stream of the program waits for (PST_IO_STREAM_WAIT).
  *
- * pst_queue_submit() puts all copies of such a read on the program's stream, before anybody knows
- * their bytes: the stream waits for each copy until it is sent.  Threads of the engine, the
- * feeders, read the file into slots and send the copies.  They call no driver, and they have slots
- * of their own.  So the read needs nothing that could wait for the stream: no copy that the device
- * would run after the stream's later work, no call that the driver keeps until streams are idle, no
- * slot that such a copy holds.
+ * pst_queue_submit() puts all copies of such a read on the program's stream before their bytes are
+ * known: the stream waits for each copy until the copy is sent.  Threads of the engine, the
+ * feeders, read the file into slots and send the copies.  They never call the driver and have slots
+ * of their own.  So the read depends on nothing that could wait for the stream: no copy that the
+ * device would run after the stream's later work, no call that the driver delays until streams are
+ * idle, no slot that such a copy holds.
  *
- * A read gets as many copies as it can have jobs.  Those that it does not need move nothing.  The
- * bytes of the file are read before the stream has come to the copies, and memory is touched only
- * then, so a read that is stopped leaves memory alone from the next copy on, and never comes over
- * what the stream's later work writes.
+ * A read gets as many copies as it can have jobs; the unneeded ones move nothing.  The file is read
+ * before the stream reaches the copies, and memory is touched only then.  So a stopped read leaves
+ * memory alone from the next copy on, and never overwrites what the stream's later work writes.
  *
- * Two streams may share a queue of the device, which runs what it was given in order.  Reads must
- * get slots in that order, or one would hold the slots that the one before it needs.  So a lock of
- * the device is held from the moment when a read asks for slots until its last copy is on the
- * stream, and the first read of e->fed gets all slots that it can use.
+ * Two streams may share a hardware queue of the device, which runs its work in order.  Reads must
+ * get slots in that order, or one would hold the slots that an earlier one needs.  So a lock of the
+ * device is held from the moment when a read asks for slots until its last copy is on the stream,
+ * and the first read of e->fed gets all slots that it can use.
  *
- * Nobody may be reaping, so the clock looks at the deadlines.
+ * Nobody may be reaping, so the clock watches the deadlines of these reads and ends them.
  */
 #include "base/err.h"
 #include "base/work.h"
@@ -36,20 +35,21 @@
 #include "core/sched/wake.h"
 #include "core/stream/feed.h"
 
-#define TILE KIB(16)     /* bytes that the device moves by one entry of a list */
-#define PUT_NAP_NS 50000 /* until the stream has run a copy, and there is room for another */
-#define LOST_NS (100 * NSEC_PER_MSEC) /* then the driver is asked whether the stream still runs, */
-#define CHECK_NS NSEC_PER_SEC         /* and again after so long */
+#define TILE KIB(16)     /* bytes that the device moves for one entry of a list */
+#define PUT_NAP_NS 50000 /* pause until the stream has run a copy and has room for another */
+/* How long to wait before asking the driver whether the stream still runs. */
+#define LOST_NS (100 * NSEC_PER_MSEC)
+#define CHECK_NS NSEC_PER_SEC /* how long to wait before asking again */
 
 struct feed {
 	struct mem_feed *mem;
-	atomic_uint refs; /* the request, pst_queue_submit(), check */
-	uint64_t nr;      /* copies that it gets, at most */
-	uint64_t nr_sent; /* under the engine's lock, as is closed */
+	atomic_uint refs; /* references: the request, pst_queue_submit(), the check */
+	uint64_t nr;      /* most copies that the read gets */
+	uint64_t nr_sent; /* copies sent; under the engine's lock, as is closed */
 	uint64_t part;    /* bytes of a job */
 	uint64_t until;   /* the read's deadline */
 	bool closed;
-	atomic_bool cut; /* closed while copies were under way */
+	atomic_bool cut; /* closed while copies were in flight */
 	atomic_bool checking;
 	_Atomic uint64_t next_check; /* when the driver is asked again */
 	struct work check;
@@ -85,12 +85,12 @@ void feed_wake(struct engine *e)
 
 /* ------------------------------------------------------------------ submit */
 
-/* Bytes that the read's jobs take on: all threads have some of it. */
+/* Return the bytes of one job, so that all threads get some of the read. */
 static uint64_t part_of(const struct req *r)
 {
 	const struct engine *e = req_engine(r)->share->engine;
 
-	/* Small pieces leave room between them: few full slots are better than many. */
+	/* Small pieces leave gaps: few full slots are better than many. */
 	if (!r->one_piece)
 		return e->slot_size;
 	return MIN(e->slot_size, MAX(PART_MIN, align_up(r->total / FEEDERS, KIB(64))));
@@ -106,8 +106,8 @@ static uint64_t nr_pieces(const struct req *r)
 }
 
 /*
- * Jobs that the read can have at most.  Each but the last is full: of pieces, or of bytes, where a
- * piece takes up to two blocks more than it has, and a block may be left.
+ * Return the most jobs that the read can have.  Each but the last is full: of pieces, or of bytes,
+ * where a piece takes up to two blocks more than its length, and a block may be left.
  */
 static uint64_t nr_jobs(const struct req *r, uint64_t part)
 {
@@ -124,11 +124,11 @@ static uint64_t nr_jobs(const struct req *r, uint64_t part)
 		nr = nr_pieces(r);
 		jobs = (r->total + 2 * blk * nr) / (part - blk) + nr / (JOB_PIECES / 2) + 2;
 	}
-	/* What was copied from pages of the file is staged after all, if the file has changed. */
+	/* What was copied from pages of the file is staged again if the file has changed. */
 	return req_plan(r)->from ? 2 * jobs : jobs;
 }
 
-/* Entries of the longest list. */
+/* Return the number of entries of the longest list. */
 static unsigned nr_tiles(const struct req *r, uint64_t part)
 {
 	uint64_t nr = part / TILE + 2 * MIN(nr_pieces(r), (uint64_t)JOB_PIECES) + 2;
@@ -146,7 +146,8 @@ static void feed_check(struct work *w)
 	feed_unref(f);
 }
 
-/* A submit that waits for others leaves its read as much time as it takes. */
+/* Return the time halfway to the deadline: a submit that waits for others leaves its read as much
+ * time as it uses itself. */
 static uint64_t half_way(uint64_t deadline)
 {
 	uint64_t now = now_ns();
@@ -177,7 +178,7 @@ static int feed_new(struct req *r, struct feed **ret)
 	return 0;
 }
 
-/* The read asks for slots; from here on it may end at any time. */
+/* Let the read ask for slots; from here on it may end at any time. */
 static void feed_start(struct req *r, struct feed *f)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -193,7 +194,7 @@ static void feed_start(struct req *r, struct feed *f)
 	clock_set(&e->alarm, f->until);
 }
 
-/* Put the copies on the stream.  0; -errno, and then the read is to be stopped. */
+/* Put the copies on the stream.  Return 0 or -errno; after an error the read must be stopped. */
 static int feed_put_all(struct feed *f)
 {
 	const struct mem_ops *ops = f->mem->ops;
@@ -208,7 +209,7 @@ static int feed_put_all(struct feed *f)
 		if (r != -EAGAIN)
 			break;
 		(void)nanosleep(&(struct timespec){ .tv_nsec = PUT_NAP_NS }, NULL);
-		/* A stream that runs nothing any more makes no room. */
+		/* A stream that no longer runs makes no room. */
 		if (now_ns() >= check) {
 			ops->feed_check_lost(f->mem);
 			check = now_ns() + CHECK_NS;
@@ -226,7 +227,7 @@ static void feed_failed(struct req *r, int err)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Other reads put their copies on their streams first, which takes microseconds as a rule. */
+/* Wait while other reads put their copies on their streams, which takes microseconds as a rule. */
 static bool lock_until(pthread_mutex_t *lock, uint64_t deadline)
 {
 	while (pthread_mutex_trylock(lock) != 0) {
@@ -255,7 +256,7 @@ int feed_begin(struct req *r)
 	}
 	feed_start(r, f);
 	err = feed_put_all(f);
-	/* Behind the seal, jobs whose copies are missing end, and the read with them. */
+	/* After the seal, jobs without copies end, and the read with them. */
 	if (err < 0)
 		feed_failed(r, -err);
 	sealed = f->mem->ops->feed_seal(f->mem);
@@ -302,7 +303,8 @@ int feed_poll(struct job *j)
 	struct feed *f = req_engine(j->req)->feed;
 	int r = f->mem->ops->feed_poll(f->mem, j->ticket);
 
-	/* A copy that was done before the cut is seen here before that.  The read has its error. */
+	/* A copy that was done before the cut is noticed here before the cut.  The read has its
+	 * error. */
 	if (r && unlikely(atomic_load(&f->cut)))
 		return -j->req->end_err;
 	if (r || now_ns() - j->sent_at < LOST_NS || now_ns() < atomic_load(&f->next_check) ||

@@ -7,28 +7,28 @@
 
 #include "core/sched/engine.h"
 
-/* An engine without such reads. */
+/* Initialize an engine without feeds. */
 void feed_init(struct engine *e);
 
-/* Write the list of the job's copies: 0 or -errno. */
+/* Write the list of the job's copies.  Return 0 or -errno. */
 int feed_list(struct job *j, const struct mem_copy *v, unsigned nr);
 
-/* The path that the stream's copies take. */
+/* Return the path of the stream's copies. */
 uint32_t feed_path(const struct job *j);
 
-/* Has the stream moved it?  1, 0, -errno. */
+/* Return 1 if the stream has moved the job, 0 if not yet, or -errno. */
 int feed_poll(struct job *j);
 
-/* Under the lock, by the clock: end reads whose deadline has come. */
+/* End reads whose deadline has passed; called by the clock, under the lock. */
 void feed_ring(struct engine *e, uint64_t now);
 
 /*
- * In the thread that submits: begin the read, and put its copies on the stream that it names.  0 or
- * -errno with a sentence.
+ * Begin the read and put its copies on its stream, in the submitting thread.  Return 0, or -errno
+ * with a sentence.
  */
 int feed_begin(struct req *r);
 
-/* The read is over, or never began. */
+/* Free the feed of a read that has ended or never began. */
 void feed_over(struct req *r);
 
 #endif

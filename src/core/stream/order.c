@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests that name a stream of the program and begin when it has come so far.
+ * Requests that begin when a stream of the program has reached a point.
  *
  * pst_queue_submit() records an event on the stream.  Requests of one submit that name the same
- * stream share the event.  (Reads that the stream waits for need none: feed.c.)
+ * stream share the event. (Reads that the stream waits for need none: feed.c.) The engine holds a
+ * request until the stream has reached the event.  No stream of the engine waits for the event
+ * instead, because copies of other requests would have to wait behind it.
  *
- * The engine holds a request back as a whole until the stream has come to the event.  No stream of
- * ours waits for the event in its place, because copies of other requests would stand behind it.
- * The workers ask the driver how far the streams are: those with something to do each time they
- * have done a part of it, and of those that sleep one, the stream_watcher.  The driver may keep a worker
- * that asks, or one that is about to sleep, for as long as it likes.  So the clock looks whether
- * somebody still asks.  Where nobody does, it wakes a worker for each stream, if so many sleep.
+ * The workers query the driver for the streams: busy workers each time they have done some work,
+ * and of the sleeping ones the stream watcher.  The driver may block a worker that queries, or one
+ * that is about to sleep, for any time.  So the clock checks whether somebody still queries; if
+ * nobody does, it wakes one worker for each stream, as far as enough sleep.
  *
- * A request that is stopped while a worker asks goes back when the worker is through, because the
- * program may then end the stream's context.  From then on nobody asks, unless another request
- * names the stream.  If the driver keeps the worker, the completion says PST_DONE_BUSY.
+ * A request that is stopped during a query is returned after the query, because the program may
+ * then destroy the stream's context.  From then on nobody queries the stream, unless another
+ * request names it.  If the driver blocks the worker, the completion says PST_DONE_BUSY.
  *
- * The engine's lock covers all of this, but is not held while an event is recorded or asked for.
+ * The engine's lock covers all of this, but is not held while an event is recorded or queried.
  */
 #include "base/err.h"
 #include "core/queue/clock.h"
@@ -30,27 +30,28 @@
 #include "core/sched/wake.h"
 #include "core/stream/order.h"
 
-/* The pause between two looks at a stream: none while it is new, then a part of its age. */
+/* The pause between two queries of a stream: none while it is new, then a fraction of its age. */
 #define ASK_NEW_NS UINT64_C(20000)
 #define ASK_PART 16u
 #define ASK_MAX_NS UINT64_C(500000)
 
-/* A call that asks takes a microsecond, or as long as the driver waits for something. */
+/* A query takes a microsecond, or as long as the driver waits for something. */
 #define ASKED_MAX_NS (5 * NSEC_PER_MSEC)
 
 struct order {
-	struct list link;   /* e->orders, but while somebody asks */
-	struct order *next; /* of its queue */
+	struct list link;   /* on e->orders, except during a query */
+	struct order *next; /* next order of the queue */
 	struct engine *engine;
 	struct mem_order *mem;
 	void *stream;
 	uint64_t since;
-	unsigned refs;       /* requests, the submit under way, a worker that asks */
-	unsigned live;       /* requests that are not handed back: workers ask for these alone */
-	int state;           /* 1: the stream has come to the event; -errno: it never will */
-	bool asked;          /* for just now, in the stream's context, */
-	bool slow;           /* and for so long that stopped requests do not wait any more */
-	struct list leaving; /* they are handed back behind that */
+	unsigned refs;       /* references: requests, the current submit, a querying worker */
+	unsigned live;       /* requests that are not returned yet; only these need queries */
+	int state;           /* 1: the stream has reached the event; -errno: it never will */
+	bool asked;          /* a query is running, in the stream's context */
+	bool slow;           /* the query has taken so long that stopped requests do not wait for
+			      * it */
+	struct list leaving; /* requests to be returned after the query */
 };
 
 static bool wake_watcher(struct engine *e);
@@ -62,7 +63,7 @@ void order_init(struct engine *e)
 	e->ask_at = PST_NO_DEADLINE;
 }
 
-/* True when nobody has it any more: to be freed without the lock. */
+/* Drop a reference; true if it was the last, and the caller frees the order without the lock. */
 static bool order_unref(struct order *o)
 {
 	if (--o->refs)
@@ -127,7 +128,7 @@ int order_begin(struct req *r)
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);
-	if (list_empty(&e->orders) && !e->nr_asked) { /* the clock looks from here on */
+	if (list_empty(&e->orders) && !e->nr_asked) { /* the clock checks from here on */
 		e->ask_at = ring = now_ns() + ASKED_MAX_NS;
 		e->seen_asks = e->nr_asks;
 	}
@@ -193,7 +194,7 @@ bool order_keeps(struct req *r)
 	return true;
 }
 
-/* Until nobody asks for the stopped request's stream any more, unless that takes too long. */
+/* Wait until nobody queries the stopped request's stream, unless that takes too long. */
 static _cold_ void wait_asked(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -245,8 +246,8 @@ void order_end(struct req *r)
 }
 
 /*
- * The driver keeps the worker that should ask, or that worker has something else to do.  The driver
- * may keep others as well, each for another stream, so one is woken for each.
+ * Wake one worker for each stream: the driver blocks the worker that should query, or the worker is
+ * busy.  The driver may block further workers, each with another stream.
  */
 static void wake_watchers(struct engine *e)
 {
@@ -273,7 +274,7 @@ void order_ring(struct engine *e, uint64_t now)
 
 /* ------------------------------------------------------------------- watch */
 
-/* The stream has come to the event, or it never will. */
+/* The stream has reached the event, or never will: let its requests start or fail. */
 static void order_reached(struct order *o, int state)
 {
 	struct engine *e = o->engine;
@@ -294,7 +295,7 @@ static void order_reached(struct order *o, int state)
 	}
 }
 
-/* Ask for one of them, with the lock dropped; true when there is news. */
+/* Query one order without the lock; true if its state changed. */
 static bool order_ask(struct engine *e, struct order *o)
 {
 	int state;
@@ -340,7 +341,7 @@ bool order_watch(struct engine *e)
 	list_for_each (el, &e->orders)
 		nr++;
 	asked = nr > 0;
-	/* Each once: those that are not there yet go to the end. */
+	/* Query each order once: those that are not reached go to the end. */
 	for (; nr && !list_empty(&e->orders); nr--)
 		moved |= order_ask(e, list_first(&e->orders, struct order, link));
 	e->nr_asks += asked;
@@ -348,8 +349,9 @@ bool order_watch(struct engine *e)
 	return moved;
 }
 
-/* The stream_watcher, or else the first that sleeps, which is the stream_watcher until it is awake.  One that does
- * not sleep comes by when it is through with what it does.  False: nobody sleeps. */
+/* Wake the stream watcher, or else the first sleeping worker, which becomes the watcher until it is
+ * awake.  A worker that is awake queries streams after its current work.  Return false if nobody
+ * sleeps. */
 static bool wake_watcher(struct engine *e)
 {
 	struct worker *w = e->stream_watcher;
@@ -367,7 +369,7 @@ void order_wake(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
 
-	/* Somebody asks for an order that has others already, or is about to. */
+	/* An order with other requests is queried already, or soon. */
 	if (req_engine(r)->order->live == 1 && (!e->stream_watcher || e->stream_watcher->sleeping))
 		(void)wake_watcher(e);
 }
@@ -381,7 +383,7 @@ void order_pass_on(struct worker *w)
 		(void)wake_watcher(e);
 }
 
-/* One is enough, so that a stream that takes long does not keep all of them awake. */
+/* One sleeping worker queries, so that a stream that takes long does not keep all awake. */
 uint64_t order_wait(struct worker *w)
 {
 	struct engine *e = w->engine;

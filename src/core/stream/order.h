@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests that begin when a stream of the program has come so far (order.c).
+ * Requests that begin when a stream of the program has reached a point (order.c).
  */
 #ifndef PST_ORDER_H
 #define PST_ORDER_H
 
 #include "core/sched/engine.h"
 
-/* An engine without orders. */
+/* Initialize an engine without orders. */
 void order_init(struct engine *e);
 
-/* Under the lock, by the clock: see that a worker asks for streams. */
+/* Make sure that a worker queries streams; called by the clock, under the lock. */
 void order_ring(struct engine *e, uint64_t now);
 
-/* See how far streams are; true when something moved. */
+/* Query all streams; true if a request made progress. */
 bool order_watch(struct engine *e);
 
-/* The worker sleeps: nanoseconds until it must do that again, UINT64_MAX for never. */
+/* Return the nanoseconds that the worker may sleep before the next query, UINT64_MAX for no
+ * query. */
 uint64_t order_wait(struct worker *w);
 
-/* Under the lock: it does not sleep any more. */
+/* The worker is awake again, under the lock. */
 void order_awake(struct worker *w);
 
 /*
- * Before its engine gets it, in the thread that submits: record an event on the stream that the
- * request names.  0 or -errno with a sentence.
+ * Record an event on the stream that the request names, in the submitting thread, before its engine
+ * gets it.  Return 0, or -errno with a sentence.
  */
 int order_begin(struct req *r);
 
-/* Pst_queue_submit() has started all that it had. */
+/* End of pst_queue_submit(): every request has been started. */
 void order_submitted(struct pst_queue *q);
 
-/* The request is over, or never got to an engine. */
+/* Release the order of a request that has ended, or never reached an engine. */
 void order_end(struct req *r);
 
 #endif
