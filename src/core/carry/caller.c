@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests on memory that the CPU reaches: host memory, or device memory through a window.
- *
- * A request is cut into parts (part.c).  The caller's thread starts and settles them, inside submit
- * and reap.
+ * Requests on memory that the CPU can use: host memory, or device memory through a window.  A
+ * request is cut into parts (part.c), which the caller's thread starts and ends inside submit and
+ * reap.
  */
 #include <string.h>
 
@@ -20,8 +19,8 @@
 #include "core/ways/plan.h"
 #include "core/ways/way.h"
 
-/* Where the piece begins; it is cut to the bytes that are contiguous there.  NULL: the CPU reaches
- * none of it.  *ret_hold may be set where the memory is a device's. */
+/* Return the address of the piece, and cut the piece to the bytes that are contiguous there.  NULL:
+ * the CPU cannot use it. *ret_hold may be set for device memory. */
 static char *piece_addr(struct req *r, struct piece *p, struct hold **ret_hold)
 {
 	if (likely(!req_plan(r)->dev))
@@ -29,7 +28,7 @@ static char *piece_addr(struct req *r, struct piece *p, struct hold **ret_hold)
 	return path_ops_of(req_plan(r)->dev)->reach(r, p, ret_hold);
 }
 
-/* Parts of one piece meet on the file's blocks. */
+/* Return the length of a part: parts of one piece end at blocks of the file. */
 static uint64_t part_len(const struct req *r, uint64_t off, uint64_t len)
 {
 	uint64_t unit = MAX(PAGE, req_file(r)->off_align);
@@ -61,7 +60,7 @@ static int part_stopped(const struct part *p)
 	return p->req->stop ? -p->req->end_err : 0;
 }
 
-/* Give the part's results to its request. */
+/* Add the part's results to its request. */
 static void part_results(struct req *r, const struct part *p)
 {
 	uint64_t sum = 0;
@@ -76,12 +75,12 @@ static void part_results(struct req *r, const struct part *p)
 		sum += p->bytes[i];
 	}
 	if (req_plan(r)->dev && sum) {
-		copy_fence_stores(); /* the kernel's into the window */
+		copy_fence_stores(); /* the kernel's stores into the window */
 		req_moved(r, req_plan(r)->dev, sum);
 	}
 }
 
-/* No hop is left: the bytes do not arrive, unless the engine brings them. */
+/* Handle bytes for which no hop is left: leave them to the engine, or fail. */
 static int no_hop(struct req *r)
 {
 	char text[200];
@@ -100,7 +99,7 @@ static void caller_part_done(struct part *p)
 	struct req *r = p->req;
 
 	if (unlikely(req_is_late(r))) {
-		/* Its completion went out; this only makes it quiet. */
+		/* The request has completed; this part only ends its use. */
 		part_free(p);
 		req_caller(r)->left = false;
 		if (!r->nr_parts)
@@ -116,7 +115,7 @@ static void caller_part_done(struct part *p)
 	}
 	part_results(r, p);
 	req_settle(r, p->pos, p->len, p->got, p->left ? no_hop(r) : p->err);
-	/* Nothing is behind the end of the file: a request of one piece does not ask for it. */
+	/* Nothing follows the end of the file: a request of one piece does not read further. */
 	if (p->eof && r->one_piece)
 		r->cur.seg = r->cur.nr;
 	part_free(p);
@@ -139,7 +138,7 @@ static struct part *part_first(struct req *r)
 	return &req_caller(r)->first;
 }
 
-/* NULL if the queue has no free one. */
+/* Return another part, or NULL if the queue has none free. */
 static struct part *part_more(struct req *r)
 {
 	struct caller_queue *cq = queue_caller(r->q);
@@ -167,33 +166,33 @@ static struct part *part_edge(struct part *of)
 /* ------------------------------------------------------------------- start */
 
 /*
- * This thread copies what the page cache holds when the I/O context is flushed, and meanwhile
- * looks at no deadline and no cancel.  So it does a bounded part at a time, within
- * pst_queue_submit() a small one, and the rest in pst_queue_reap().
+ * Return true if the part may start now.  This thread copies bytes from the page cache when the I/O
+ * context is flushed, and checks no deadline and no cancel meanwhile.  So it copies one bounded
+ * part at a time: a small one within pst_queue_submit(), the rest in pst_queue_reap().
  */
 static bool may_copy(const struct part *p)
 {
 	struct pst_queue *q = p->req->q;
 	const struct io_op *op = &p->op;
 
-	/* A provider with an I/O context of its own copies elsewhere. */
+	/* A provider with its own I/O context copies on other threads. */
 	if (op->kind != IO_READ || (op->flags & IO_OP_DIRECT) || op->file->ops->backend)
 		return true;
 	if (likely(op->len <= q->copy_left)) {
 		q->copy_left -= op->len;
 		return true;
 	}
-	/* Bytes that have to come from the disk are not there to be copied. */
+	/* Bytes that come from the disk are not copied here. */
 	if (!(op->flags & IO_OP_NOWAIT) && file_resident(op->file, op->off, op->len) <= 0)
 		return true;
 	q->more = true;
 	return false;
 }
 
-/* The part has its range: start it.  False: others have to go first. */
+/* Start a part that has its range; false if other requests must go first. */
 static inline bool start_part(struct req *r, struct part *p)
 {
-	uint64_t len = p->len; /* edges take some of it away */
+	uint64_t len = p->len; /* edges may shorten it */
 
 	p->reg = req_mem(r)->region->reg;
 	if (unlikely(!p->data) || unlikely(!part_choose(p))) {
@@ -211,7 +210,7 @@ static inline bool start_part(struct req *r, struct part *p)
 	return true;
 }
 
-/* One more part; false when none could be started now. */
+/* Start another part; false if none can start now. */
 static bool start_next(struct req *r)
 {
 	struct part *p = caller_part_new(r);
@@ -224,13 +223,13 @@ static bool start_next(struct req *r)
 	p->len = part_len(r, pc.file_off, pc.len);
 	p->pos = pc.pos;
 	p->off = pc.file_off;
-	/* Where the engine is the fallback, a window serves only reads out of the page cache. */
+	/* If the engine is the fallback, a window serves only reads from the page cache. */
 	if (unlikely(req_plan(r)->restage) && r->io.op == PST_OP_READ)
 		p->out = (uint8_t)~1u;
 	return start_part(r, p);
 }
 
-/* The same for a request of one part, as most are. */
+/* As start_next(), for the usual request of one part. */
 static bool start_only(struct req *r)
 {
 	const struct pst_seg *s = r->cur.segs;
@@ -243,17 +242,17 @@ static bool start_only(struct req *r)
 	return start_part(r, p);
 }
 
-/* Others have to go first, or a part has to become free. */
+/* Continue later: other requests go first, or a part must become free. */
 static void go_on_later(struct req *r)
 {
 	if (list_empty(&r->waits))
 		list_add_tail(&r->q->started, &r->waits);
 }
 
-/* Nothing is under way, and not all of it was resident: the engine does all of it. */
+/* Give the whole request to the engine: nothing is in flight, and some bytes were not resident. */
 static void restage(struct req *r)
 {
-	/* It may have waited for a free part. */
+	/* The request may be waiting for a free part. */
 	list_del(&r->waits);
 	req_caller(r)->left = false;
 	req_plan(r)->dev = (uint8_t)path_base();
@@ -270,7 +269,7 @@ static void restage(struct req *r)
 	r->ops->start(r);
 }
 
-/* The last part is over, but not all is well. */
+/* End a request whose last part has ended, if something went wrong. */
 static _cold_ void parts_end(struct req *r)
 {
 	if (req_caller(r)->left && !r->stop && !r->res.err) {
@@ -304,7 +303,7 @@ static void move_start(struct req *r)
 			go_on_later(r);
 		return;
 	}
-	/* A part without a hop is over at once, and must not end the request in here. */
+	/* A part without a hop ends at once, and must not end the request in here. */
 	req_caller(r)->starting = true;
 	if (!r->stop)
 		while (!r->res.err && !req_caller(r)->left && !cursor_at_end(&r->cur) &&
@@ -361,7 +360,8 @@ static void parts_stop(struct req *r, int err)
 		part_cancel(r->q, list_entry(e, struct part, link));
 }
 
-/* A proof reads into a buffer of ours; a small write goes out of one. */
+/* Return true if the part touches the request's memory: a proof reads into another buffer, and a
+ * small write may use one. */
 static bool part_touches_mem(const struct part *p)
 {
 	return p->step == PART_BODY && !req_way(p->req)->bounce;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests on memory that the CPU reaches, moved by the caller's thread (caller.c).
+ * Requests on memory that the CPU can use, moved by the caller's thread (caller.c).
  */
 #ifndef PST_CALLER_H
 #define PST_CALLER_H
@@ -9,13 +9,12 @@
 #include "core/ways/part.h"
 
 /*
- * The caller's thread keeps this of a request, which it moves in parts.  The queue's lock covers
- * it.
+ * The data of a request that the caller's thread moves in parts, covered by the queue's lock.
  */
 struct req_caller {
-	bool starting;   /* more parts may come in this call: not ended by one */
-	bool left;       /* the engine has to do it; see restage() */
-	bool first_used; /* the request's own part */
+	bool starting;   /* more parts may start in this call, so no part may end the request */
+	bool left;       /* the engine must move the request; see restage() */
+	bool first_used; /* the request's own part is in use */
 	struct part first;
 	struct list more;
 };
@@ -28,7 +27,7 @@ struct caller_req {
 struct caller_queue {
 	struct engine_queue base;
 	struct part *part_array;
-	struct part *parts; /* free ones, for requests that use their own */
+	struct part *parts; /* free parts, for requests that use their own */
 };
 
 static inline struct req_caller *req_caller(const struct req *r)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What queues ask of carriers (core/queue/above.h): the caller's thread, and engines.
+ * The carriers' functions that queues call (core/queue/above.h): for the caller's thread, and for
+ * engines.
  */
 #include <stdlib.h>
 
@@ -78,7 +79,7 @@ void carry_free(struct pst_queue *q)
 
 /* --------------------------------------------------------------- requests */
 
-/* Of a request on a device's memory; engines alone look at it. */
+/* Initialize the data that engines keep for a request on device memory. */
 static void prep_engine(struct req *r, struct share *share)
 {
 	struct req_engine *eng = req_engine(r);
@@ -92,20 +93,20 @@ static void prep_engine(struct req *r, struct share *share)
 	eng->nr_crcs = eng->max_crcs = 0;
 }
 
-/* Say early, with a sentence, what is wrong with the stream.  It is checked again at submit. */
+/* Check the stream early, so that the sentence names the request; submit checks it again. */
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
 	bool wait = io->flags & PST_IO_STREAM_WAIT;
 	int err;
 
-	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
+	NO_CANCEL(); /* pst_queue_prep() has no guard of its own */
 	err = mem_stream_check(a, io->stream, wait);
 	if (err < 0)
 		return err;
 	if (wait)
 		return feed_prepare(share);
-	/* Without the clock the request works, unless the driver keeps the workers that ask. */
+	/* Without the clock the request works, unless the driver blocks the workers that query. */
 	(void)engine_clock(share->engine);
 	return 0;
 }
@@ -130,7 +131,7 @@ int carry_prep(struct req *r, const struct pst_io *io)
 
 int carry_order(struct req *r)
 {
-	/* Engines start meanwhile: the driver is asked below, which takes its time. */
+	/* Let engines start meanwhile: the driver is called below, which takes time. */
 	carry_flush(r->q);
 	return r->io.flags & PST_IO_STREAM_WAIT ? feed_begin(r) : order_begin(r);
 }
@@ -152,7 +153,7 @@ void carry_release(struct req *r)
 
 /* --------------------------------------------------------------- checksums */
 
-/* The checksum of what arrived in host memory; false: it is gone meanwhile. */
+/* Compute the checksum of what arrived in host memory; false if the memory is gone. */
 static bool req_crc_host(struct req *r)
 {
 	const char *base = req_host(r, 0);
@@ -184,7 +185,7 @@ static int crc_range_cmp(const void *a, const void *b)
 	return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
 
-/* The same from the checksums that the jobs took of their slots. */
+/* Compute the checksum from those that jobs took of their slots. */
 static bool req_crc_jobs(struct req *r)
 {
 	uint64_t at = 0;

@@ -16,7 +16,7 @@ int copier_init(struct engine *e)
 	for (unsigned i = 0; i < COPIER_BATCHES; i++)
 		list_init(&c->batches[i].jobs);
 	if (!mem_copies(e->ops))
-		return 0; /* paths of its own move all bytes */
+		return 0; /* the device's own paths move all bytes */
 	return mem_stream_new(e->ops, e->device, &c->stream);
 }
 
@@ -41,21 +41,22 @@ void copier_add(struct engine *e, struct job *j)
 	atomic_fetch_add(&c->nr_filled, 1);
 }
 
-/* Under the copier's lock: may one more batch start? */
+/* Return true if another batch may start, under the copier's lock. */
 static bool copier_has_room(const struct copier *c)
 {
 	return c->nr_batches < COPIER_BATCHES && !c->full;
 }
 
-/* The next batch, as it is put together. */
+/* The next batch while it is assembled. */
 struct next {
 	struct list jobs;
-	unsigned nr_copies; /* in the copier's v, */
-	unsigned nr_sgls;   /* or lists in sgls */
+	unsigned nr_copies; /* copies in the copier's v */
+	unsigned nr_sgls;   /* lists in sgls */
 	uint64_t bytes;
 };
 
-/* May the job join the batch?  One that is alone only begins it, and a list goes with lists. */
+/* Return true if the job may join the batch.  A job that must be alone only begins a batch, and a
+ * job with a list joins only lists. */
 static bool copier_fits(const struct next *n, const struct job *j)
 {
 	if (list_empty(&n->jobs))
@@ -66,7 +67,7 @@ static bool copier_fits(const struct next *n, const struct job *j)
 			 : !n->nr_sgls && n->nr_copies + j->nr_spans <= COPIER_PIECES;
 }
 
-/* Jobs that wait, as many as make a batch, or one that has to go by itself. */
+/* Take waiting jobs for a batch, or one that must be copied alone. */
 static void take_filled(struct engine *e, struct next *n)
 {
 	struct copier *c = &e->copier;
@@ -96,7 +97,7 @@ static int next_copy(struct copier *c, const struct next *n, uint64_t *ret_ticke
 			  : mem_copy(c->stream, MEM_TO_DEVICE, c->v, n->nr_copies, ret_ticket);
 }
 
-/* Under the engine's lock: these wait again, before all others. */
+/* Put jobs back before all others, under the engine's lock. */
 static void put_back(struct engine *e, struct list *jobs, bool alone)
 {
 	struct copier *c = &e->copier;
@@ -119,8 +120,8 @@ static bool has_one(const struct list *jobs)
 }
 
 /*
- * The jobs' copies ended so, or could not be started.  If there are several, it may be the fault of
- * one: each is copied by itself.  So is one whose list the device does not take.
+ * Handle a batch that failed or could not start.  If it has several jobs, one of them may be the
+ * cause: copy each alone.  Do the same for a job whose list the device refuses.
  */
 static void batch_failed(struct engine *e, struct list *jobs, int err, struct list *ret_ended)
 {
@@ -136,7 +137,7 @@ static void batch_failed(struct engine *e, struct list *jobs, int err, struct li
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Under the copier's lock: the next batch; false when there is none. */
+/* Start the next batch, under the copier's lock; false if there is none. */
 static bool batch_start(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
@@ -172,8 +173,8 @@ static bool batch_start(struct engine *e, struct list *ret_ended)
 	return true;
 }
 
-/* Whoever polls the stream makes its descriptor unreadable before: only then does a batch that ends
- * meanwhile write it again. */
+/* Poll the oldest batch.  The poll first makes the stream's descriptor unreadable: only then does a
+ * batch that ends meanwhile write it again. */
 static int batch_poll(struct copier *c)
 {
 	int fd = mem_stream_fd(c->stream);
@@ -184,7 +185,7 @@ static int batch_poll(struct copier *c)
 	return mem_poll(c->stream, c->batches[c->first].ticket);
 }
 
-/* Under the copier's lock: has the oldest batch ended? */
+/* End the oldest batch if the device has copied it, under the copier's lock. */
 static bool copier_batch_end(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
@@ -203,8 +204,7 @@ static bool copier_batch_end(struct engine *e, struct list *ret_ended)
 	return true;
 }
 
-/* Under the copier's lock: end what batches have ended, start what there is room for; true if that
- * was any. */
+/* End finished batches and start new ones, under the copier's lock; true if there were any. */
 static bool batches_move(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
@@ -232,7 +232,7 @@ bool copier_progress(struct worker *w)
 		return false;
 	do {
 		if (pthread_mutex_trylock(&c->lock) != 0)
-			break; /* who has it looks once more at what waits */
+			break; /* the holder of the lock looks at the waiting jobs again */
 		moved |= batches_move(e, &ended);
 		again = copier_has_room(c);
 		pthread_mutex_unlock(&c->lock);

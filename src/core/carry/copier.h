@@ -2,15 +2,14 @@
 /*
  * The device copies of an engine's reads.
  *
- * A device takes some microseconds to begin with a copy and to say that it is done, however long
- * the copy is.  So filled slots are not copied one by one: they wait while COPIER_BATCHES batches
- * are under way, and then go together as the next batch, on the one stream of the engine.  A slot
- * that finds the device idle goes at once.  A batch is not so large that most slots, or most of a
- * queue's requests, are under way with the device, and workers have nothing to fill.
+ * A device takes some microseconds to start a copy and to report its end, however short the copy
+ * is.  So filled slots are not copied one by one: they wait while COPIER_BATCHES batches are in
+ * flight, and then start together as the next batch, on the engine's only stream.  A slot that
+ * finds the device idle starts at once.  The size of a batch is limited, so that most slots, or
+ * most of a queue's requests, are not in one batch while workers have nothing to fill.
  *
- * There is no thread for it.  Whoever has filled a slot, or looks for the end of one, does what
- * there is to do (copier_progress()), one thread at a time.  Others go on with their own work
- * meanwhile.
+ * The copier has no thread.  Whoever has filled a slot, or checks whether one was copied, does what
+ * is due (copier_progress()), one thread at a time; the others continue with their own work.
  */
 #ifndef PST_COPIER_H
 #define PST_COPIER_H
@@ -20,7 +19,7 @@
 int copier_init(struct engine *e);
 void copier_done(struct engine *e);
 
-/* End what the device has copied, and start what waits; true when something moved. */
+/* End what the device has copied, and start what waits; true if anything changed. */
 bool copier_progress(struct worker *w);
 
 #endif

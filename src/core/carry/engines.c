@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Engines: the threads that stage, one set per device, and the shares of queues in them.
+ * Engines, one for each device, and the shares of queues in them.
  */
 #include <inttypes.h>
 
@@ -23,7 +23,7 @@
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t started; /* one of them, or not after all */
+	pthread_cond_t started; /* an engine has started, or failed to */
 	struct list list;
 } engines = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, LIST_INIT(engines.list) };
 
@@ -45,8 +45,8 @@ static void engine_free(struct engine *e)
 }
 
 /*
- * All of them at once.  Each makes its I/O context, which takes milliseconds: requests wait for the
- * first alone.  The first will do where the process may have no more threads.
+ * Start all workers at once.  Each creates its I/O context, which takes milliseconds, and requests
+ * wait for the first one only.  The first one is enough if the process may have no more threads.
  */
 static int start_workers(struct engine *e)
 {
@@ -67,7 +67,7 @@ static int start_workers(struct engine *e)
 	return e->begin_err ? err_set(-e->begin_err, "%s", e->begin_text) : 0;
 }
 
-/* By the clock: what is due for requests with streams. */
+/* Handle what is due for requests with streams; called by the clock. */
 static void engine_ring(struct alarm *a)
 {
 	struct engine *e = container_of(a, struct engine, alarm);
@@ -80,18 +80,18 @@ static void engine_ring(struct alarm *a)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Calls the driver, which takes its time. */
+/* Start an engine; calls the driver, which takes time. */
 static int engine_start(struct engine *e)
 {
 	unsigned wanted = engine_width(&e->nr_usual);
 	uint64_t start = now_ns(), has_stream, proven;
 	int r;
 
-	e->nr_clogged = e->nr_usual; /* until they begin, and some may not */
+	e->nr_clogged = e->nr_usual; /* until they are ready, and some may never be */
 	e->slot_size = engine_slot_size();
 	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
 	e->look = UINT64_MAX;
-	mutex_init_brief(&e->lock); /* all workers woken for the same request want it */
+	mutex_init_brief(&e->lock); /* all workers that were woken for one request want this lock */
 	(void)pthread_cond_init(&e->has_begun, NULL);
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
@@ -114,7 +114,7 @@ static int engine_start(struct engine *e)
 
 		r = worker_init(w, e);
 		if (r < 0) {
-			e->nr_workers++; /* engine_free() ends the half-made one too */
+			e->nr_workers++; /* engine_free() also ends a half-made worker */
 			break;
 		}
 	}
@@ -131,7 +131,7 @@ static int engine_start(struct engine *e)
 	return 0;
 }
 
-/* Under the lock: there is one, and no other thread is just starting it. */
+/* Find an engine that no other thread is starting, under the lock. */
 static struct engine *engine_find(const struct mem_ops *ops, unsigned device, uint64_t dev_life,
 				  const struct io_backend *backend)
 {
@@ -146,7 +146,7 @@ static struct engine *engine_find(const struct mem_ops *ops, unsigned device, ui
 		if (!e->starts)
 			return e;
 		pthread_cond_wait(&engines.started, &engines.lock);
-		el = &engines.list; /* from the beginning */
+		el = &engines.list; /* search again from the beginning */
 	}
 	return NULL;
 }
@@ -241,7 +241,7 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	struct engine *e;
 	int r, ring_err = 0;
 
-	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
+	NO_CANCEL(); /* pst_queue_prep() has no guard of its own */
 	r = engine_get(ops, device, q->backend, &e);
 	if (io_backend_is_refused(q->backend, r)) {
 		log_info("no rings for an engine, threads instead: %s", err_text());
@@ -258,7 +258,7 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	return r;
 }
 
-/* The queue's share of an engine for the device, which may have been reset since. */
+/* Find the queue's share of the device's engine; the device may have been reset since. */
 static struct share *share_find(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 				bool current)
 {
@@ -281,7 +281,7 @@ static bool has_requests(const struct pst_queue *q)
 	       !list_empty(&q->busy);
 }
 
-/* Threads and slots of before a reset go as soon as no request needs them. */
+/* Release threads and slots from before a reset, as soon as no request needs them. */
 static _cold_ void drop_old_shares(struct pst_queue *q, const struct mem_ops *ops, unsigned device)
 {
 	struct share *s;

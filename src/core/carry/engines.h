@@ -7,10 +7,10 @@
 
 #include "core/sched/share.h"
 
-/* Why threads stand in for the engine's rings: a positive errno, or 0. */
+/* Return the positive errno because of which threads replaced the engine's io_uring, or 0. */
 const _Atomic int *share_ring_err(const struct share *s);
 
-/* The queue's share of the engine that serves the device; made at the first request. */
+/* Get the queue's share of the device's engine, created at the first request. */
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Feeders: threads that read files for the streams that wait (feed.c).  They call no driver.
+ * Feeders: threads that read files for waiting streams (feed.c).  They never call the driver.
  */
 #include <poll.h>
 #include <sched.h>
@@ -21,12 +21,13 @@
 #include "core/sched/share.h"
 #include "core/sched/turns.h"
 
-#define SPIN_NS 60000u      /* a copy that was sent so recently is waited for awake; */
-#define POLL_PART 16u       /* the pause between two looks at an older one is a part of its age, */
-#define POLL_MIN_NS 20000u  /* at least that */
-#define POLL_MAX_NS 500000u /* and at most that */
+#define SPIN_NS 60000u /* age of a sent copy up to which the thread spins for it */
+/* The pause between two polls of an older copy is this fraction of its age. */
+#define POLL_PART 16u
+#define POLL_MIN_NS 20000u  /* the shortest such pause */
+#define POLL_MAX_NS 500000u /* the longest such pause */
 
-/* Nanoseconds until the thread looks again at copies that were sent; 0: it stays awake. */
+/* Return the nanoseconds until the thread polls sent copies again; 0: it spins. */
 static uint64_t feeder_poll_wait(const struct worker *w)
 {
 	uint64_t now, age;
@@ -41,8 +42,8 @@ static uint64_t feeder_poll_wait(const struct worker *w)
 	return MIN(MAX(age / POLL_PART, (uint64_t)POLL_MIN_NS), (uint64_t)POLL_MAX_NS);
 }
 
-/* From here on a read that wants a thread writes efd, and one that came before is found by one more
- * look.  False: the engine ends. */
+/* Prepare to sleep: from here on a read that needs a thread writes efd, and one more look finds an
+ * earlier read.  Return false if the engine ends. */
 static bool sleep_begin(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -91,7 +92,7 @@ static void *feeder_main(void *arg)
 	(void)snprintf(name, sizeof(name), "pst-feed-%u", e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
-	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* as the workers' */
+	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* as for workers */
 	go_on = worker_ctx(w) == 0;
 	if (!go_on)
 		log_warn("%s %u: a thread less for reads that streams wait for: %s, ignoring",
@@ -158,10 +159,10 @@ int feed_prepare(struct share *s)
 	return r;
 }
 
-/* The engine has no requests any more, and e->stop is set. */
+/* The engine has no requests, and e->stop is set. */
 void feeders_done(struct engine *e)
 {
-	work_end(&e->pool.feed_work); /* it wakes feeders */
+	work_end(&e->pool.feed_work); /* the work wakes feeders */
 	for (unsigned i = 0; i < FEEDERS; i++)
 		if (e->feeders[i].engine)
 			worker_done(&e->feeders[i]);

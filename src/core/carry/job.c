@@ -2,11 +2,10 @@
 /*
  * Jobs: requests on device memory, one staging slot at a time.
  *
- * A read fills the slot from the file and then copies it to the device, a write the other
- * way round; both halves are asynchronous, and a worker has many slots under way.  In the
- * slot a job part lies as it does in the file, modulo the file's blocks.  So a read can take the
- * blocks around its bytes by O_DIRECT.  A write is aligned as a whole, or takes no
- * O_DIRECT (plan.c).
+ * A read fills the slot from the file and then copies it to the device; a write does the reverse.
+ * Both steps are asynchronous, and a worker has many slots in flight.  In the slot a part has the
+ * same offset modulo the file's blocks as in the file, so a read can take the whole blocks around
+ * its bytes by O_DIRECT.  A write is aligned as a whole, or uses no O_DIRECT (plan.c).
  */
 #include <string.h>
 
@@ -26,9 +25,9 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
-#define READS_MANY 4u  /* of a job: from here on the I/O context is cheaper */
-#define READS_OWN 16u  /* likewise a descriptor of one's own */
-#define MANY_SPANS 16u /* from here on a worker makes a list of a job's copies */
+#define READS_MANY 4u  /* reads of a job from which the I/O context is cheaper */
+#define READS_OWN 16u  /* reads of a job from which a descriptor of one's own is cheaper */
+#define MANY_SPANS 16u /* spans from which a worker makes a list of a job's copies */
 
 static void job_reason(struct job *j, uint32_t why, int detail)
 {
@@ -38,7 +37,7 @@ static void job_reason(struct job *j, uint32_t why, int detail)
 	}
 }
 
-/* Of the job's range nothing holds from pos on. */
+/* Record that nothing of the job's range is valid from pos on. */
 static void job_settle(struct job *j, uint64_t pos, int err)
 {
 	j->limit = MIN(j->limit, pos);
@@ -50,7 +49,8 @@ static void job_settle(struct job *j, uint64_t pos, int err)
 
 /* ----------------------------------------------------------------- copies */
 
-/* Makes the job's checksum of what is in the slot, in piece order, up to the first missing byte. */
+/* Compute the job's checksum of what is in the slot, in piece order, up to the first missing
+ * byte. */
 static void job_crc(struct job *j)
 {
 	if (!(j->req->io.flags & PST_IO_CRC32C))
@@ -65,7 +65,7 @@ static void job_crc(struct job *j)
 	j->crc_len = j->limit - j->pos;
 }
 
-/* How many bytes of a span are copied: a read may have met the end of the file. */
+/* Return the bytes of a span to copy: a read may have met the end of the file. */
 static uint64_t span_len(const struct job *j, const struct span *s)
 {
 	const struct part *part = &j->parts[s->part];
@@ -76,7 +76,7 @@ static uint64_t span_len(const struct job *j, const struct span *s)
 	return part->got > at ? MIN(part->got - at, s->len) : 0;
 }
 
-/* Where the device finds the bytes of a span, or puts them. */
+/* Return the address where the device reads or writes the bytes of a span. */
 static void *span_source(const struct job *j, const struct span *s)
 {
 	const struct part *part = &j->parts[s->part];
@@ -121,7 +121,7 @@ static int worker_stream(struct worker *w)
 	return w->stream ? 0 : mem_stream_new(w->engine->ops, w->engine->device, &w->stream);
 }
 
-/* Start its copies on the worker's own stream. */
+/* Start the job's copies on the worker's own stream. */
 static void job_copy(struct worker *w, struct job *j)
 {
 	bool write = j->req->io.op == PST_OP_WRITE;
@@ -145,7 +145,7 @@ static void job_copy(struct worker *w, struct job *j)
 	list_add_tail(&w->copying, &j->link);
 }
 
-/* A read may have met the end of the file at once. */
+/* Return true if a read met the end of the file at once. */
 static bool job_is_empty(const struct job *j)
 {
 	for (unsigned i = 0; i < j->nr_spans; i++)
@@ -163,8 +163,8 @@ static bool has_sgl(struct job *j)
 					    job_copies(j, v, 0), j->sgl_room, &j->sgl) == 1;
 }
 
-/* Has a CPU copied most of its bytes, or does the device copy them from their source?  O_DIRECT
- * leaves the edges of a piece to others. */
+/* Return true if a CPU copied most of the job's bytes, or the device copies them from their source.
+ * O_DIRECT leaves the edges of a piece to others. */
 static bool is_warm(const struct job *j)
 {
 	const struct plan *p = req_plan(j->req);
@@ -178,7 +178,7 @@ static bool is_warm(const struct job *j)
 	return j->mapped || 2 * by_cpu > all;
 }
 
-/* The same for a read that a stream waits for: the stream's next copy moves them. */
+/* Let the stream's next copy move the bytes of a read that the stream waits for. */
 static void job_feed(struct job *j)
 {
 	bool empty = job_is_empty(j);
@@ -202,14 +202,14 @@ static void job_feed(struct job *j)
 }
 
 /*
- * Of a read: its bytes are where the device finds them, and the copier has it.  The list of many
- * copies is made by the worker, beside other workers; where the device reads no lists, they are a
- * batch by themselves.
+ * Give a read whose bytes the device can reach to the copier.  The worker writes the list of many
+ * copies, in parallel with other workers; if the device reads no lists, the copies are a batch of
+ * their own.
  */
 static void job_filled(struct job *j)
 {
 	bool empty = job_is_empty(j), many = !empty && j->nr_spans >= MANY_SPANS;
-	/* A list names the memory, which its user may free once the request was stopped. */
+	/* A list names the memory, which its owner may free once the request is stopped. */
 	int r = many ? engine_job_touches(j, true) : 0;
 	bool own = many && r == 0 && !has_sgl(j);
 
@@ -248,14 +248,14 @@ static int slot_stopped(const struct part *p)
 	return engine_job_touches(p->job, p->job->touches);
 }
 
-/* Give the part's results to its job. */
+/* Add the part's results to its job. */
 static void slot_done(struct part *p)
 {
 	struct job *j = p->job;
 
 	if (p->why)
 		job_reason(j, p->why, p->detail);
-	/* The flag would tell of the slot, and not of the memory. */
+	/* The flag would be about the slot and not about the memory. */
 	j->flags |= p->flags & ~(uint32_t)PST_DONE_PINNED;
 	for (unsigned i = 0; i < req_plan(j->req)->nr_hops; i++) {
 		if (!p->bytes[i])
@@ -277,7 +277,7 @@ static const struct part_user slot = {
 	.roomy = true,
 };
 
-/* Does memory hold the file's bytes, so that a read needs no operation? */
+/* Return true if memory holds the file's bytes, so that a read needs no operation. */
 static bool reads_now(const struct job *j)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(j->req)->hop[0]);
@@ -286,7 +286,7 @@ static bool reads_now(const struct job *j)
 	       !fault_active;
 }
 
-/* What memory holds of it, by the worker's own descriptor if there is one; true if that is all. */
+/* Read what memory holds, by the worker's own descriptor if it has one; true if that is all. */
 static bool read_now(struct part *p, int fd)
 {
 	const struct file *f = req_file(p->req);
@@ -300,11 +300,11 @@ static bool read_now(struct part *p, int fd)
 static _inline_ void job_files(struct worker *w, struct job *j)
 {
 	bool resident = req_file(j->req)->caps & FILE_RESIDENT;
-	/* The I/O context is the cheaper way to many of a file on a disk. */
+	/* The I/O context is cheaper for many reads of a file on a disk. */
 	bool now = reads_now(j) && (resident || j->nr_parts < READS_MANY);
 	int fd = now && j->nr_parts >= READS_OWN ? own_files_get(&w->files, req_file(j->req)) : -1;
 
-	/* Counted before the first starts, so that the last to end is the last. */
+	/* Count before the first part starts, so that the last one to end is the last. */
 	j->nr_moving = j->nr_parts;
 	for (unsigned i = 0, n = j->nr_parts; i < n; i++) {
 		struct part *p = &j->parts[i];
@@ -317,7 +317,7 @@ static _inline_ void job_files(struct worker *w, struct job *j)
 	}
 }
 
-/* All of it was staged, and there is a source: that may serve the bytes at the next read. */
+/* Tell the source that all bytes were staged: it may serve them at the next read. */
 static void job_seen(const struct job *j)
 {
 	const struct plan *p = req_plan(j->req);
@@ -332,7 +332,7 @@ static void job_seen(const struct job *j)
 		p->from->ops->seen(p->from, j->parts[i].off, j->parts[i].len, hops);
 }
 
-/* Through the pool.  Fails if the caller lists device hops and not STAGED. */
+/* Stage through the pool.  Fail if the caller lists device hops without STAGED. */
 static _inline_ void job_stage(struct worker *w, struct job *j)
 {
 	int err = 0;
@@ -342,7 +342,7 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 	j->paths = 0;
 	if (!req_plan(j->req)->staged)
 		err = EOPNOTSUPP;
-	else if (unlikely(j->touches)) /* its copies came from the source before */
+	else if (unlikely(j->touches)) /* its copies came from the source so far */
 		err = -engine_job_touches(j, false);
 	if (unlikely(err))
 		job_copy_failed(j, err);
@@ -355,7 +355,7 @@ static bool source_still(const struct req *r)
 	return req_plan(r)->from->ops->still(req_plan(r)->from);
 }
 
-/* A write's bytes are in the slot, or did not get there. */
+/* Continue a write whose bytes were copied to the slot, or were not. */
 static void job_fetched(struct worker *w, struct job *j, int err)
 {
 	if (!err)
@@ -369,7 +369,7 @@ static void job_fetched(struct worker *w, struct job *j, int err)
 	job_files(w, j);
 }
 
-/* A read's copies have ended; true when that is all. */
+/* Handle the end of a read's copies; true if the job is complete. */
 static bool read_copied(struct job *j, int err)
 {
 	if (err) {
@@ -378,13 +378,13 @@ static bool read_copied(struct job *j, int err)
 		return true;
 	}
 	if (j->mapped && !source_still(j->req))
-		return false; /* the pages may be of another file by now */
+		return false; /* the pages may belong to another file now */
 	j->paths |= PST_PATH_BIT(j->dev_path);
 	job_seen(j);
 	return true;
 }
 
-/* On the worker's own stream. */
+/* Handle the end of copies on the worker's own stream. */
 static void job_sent(struct worker *w, struct job *j, int err)
 {
 	if (read_copied(j, err))
@@ -409,7 +409,7 @@ void jobs_copied(struct worker *w, struct list *jobs)
 	engine_jobs_done(w, jobs);
 }
 
-/* Can the device copy every job part from the source? */
+/* Return true if the device can copy every part of the job from the source. */
 static bool job_is_ready(const struct job *j)
 {
 	const struct plan *p = req_plan(j->req);
@@ -426,7 +426,7 @@ void job_start(struct worker *w, struct job *j)
 	const struct plan *p = req_plan(j->req);
 
 	if (unlikely(!j->nr_parts)) {
-		job_copy_failed(j, EINVAL); /* the caller has changed segments, against the rules */
+		job_copy_failed(j, EINVAL); /* the caller changed segments, which is not allowed */
 	} else if (j->req->io.op == PST_OP_WRITE) {
 		job_copy(w, j);
 	} else if (p->from && job_is_ready(j)) {
@@ -464,15 +464,15 @@ bool jobs_progress(struct worker *w)
 		j = list_first(&w->to_copy, struct job, link);
 		list_del(&j->link);
 		job_copy(w, j);
-		/* There is still no room if j is back at the end of the list.  If its copy failed,
-		 * j may be another request's job by now, so only its address is compared. */
+		/* There is still no room if j is again at the end of the list.  If its copy failed,
+		 * j may already be another request's job, so only its address is compared. */
 		if (w->to_copy.prev == &j->link)
 			break;
 	}
 	return moved;
 }
 
-/* The streams run independently of one another. */
+/* Streams run independently of each other. */
 bool jobs_progress_fed(struct worker *w)
 {
 	struct list *el, *n;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Filling a slot: with pieces of the request, and the file operations that these take.
+ * Fill a slot with pieces of the request and with their file operations.
  *
- * To look at hundreds of segments takes microseconds, and all workers want the engine's lock for
- * their next job.  So pieces of one length are only claimed under it: how many fit can be told
- * without looking at them.
+ * Reading hundreds of segments takes microseconds, and all workers want the engine's lock for their
+ * next job.  So pieces of one length are only claimed under the lock: how many fit is known without
+ * reading them.
  */
 #include <string.h>
 
@@ -22,7 +22,7 @@ static uint64_t slot_end(const struct job *j, const struct part *part)
 	return (uint64_t)(part->data + part->len - j->buf);
 }
 
-/* Put up to max bytes of a piece into the slot; how many found room. */
+/* Put up to max bytes of a piece into the slot, and return how many fit. */
 static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 {
 	struct part *part = j->nr_parts ? &j->parts[j->nr_parts - 1] : NULL;
@@ -44,8 +44,8 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 	}
 	n = MIN(n, slot - (uint64_t)(data - j->buf));
 	if (n < pc->len) {
-		/* Jobs of one piece meet on the file's blocks, so that only the request's own
-		 * edges are edges. */
+		/* Jobs of one piece end at blocks of the file, so that only the request's own ends
+		 * are edges. */
 		uint64_t end = align_down(pc->file_off + n, blk);
 
 		if (end <= pc->file_off)
@@ -73,7 +73,7 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 	return n;
 }
 
-/* A path without slots left bytes behind: the job takes one piece of them. */
+/* Give the job one piece that a path without slots did not move. */
 static void build_redo(struct job *j)
 {
 	struct req *r = j->req;
@@ -84,7 +84,7 @@ static void build_redo(struct job *j)
 	transfers_redo_skip(r, j->len);
 }
 
-/* Up to max bytes of the pieces from there on; how many found room. */
+/* Put up to max bytes of pieces into the slot, and return how many fit. */
 static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 {
 	const struct req *r = j->req;
@@ -105,14 +105,15 @@ static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 	return len;
 }
 
-/* How many whole pieces of one length the job may claim; 0: it must look at them. */
+/* Return how many whole pieces of one length the job may claim; 0: it must read the segments. */
 static uint64_t even_pieces(const struct job *j, uint64_t max)
 {
 	const struct req *r = j->req;
 	const struct cursor *c = &r->cur;
 	uint64_t nr, most = job_even_pieces(r);
 
-	/* The clock stops requests with streams, and does not wait for who looks at segments. */
+	/* The clock may stop requests with streams, and does not wait for a thread that reads
+	 * segments. */
 	if (!most || c->off || req_engine(r)->order || req_engine(r)->feed)
 		return 0;
 	nr = MIN(max / r->shape.even, c->nr - c->seg);
@@ -136,7 +137,7 @@ static void build_next(struct job *j)
 
 void job_build_claimed(struct job *j)
 {
-	/* Fewer only where the caller has changed segments meanwhile: see job_start(). */
+	/* Fewer bytes only if the caller changed segments meanwhile: see job_start(). */
 	j->limit = j->pos + build_from(j, &j->from, j->len);
 }
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pst_queue_try(): reads that need no waiting, without requests.
+ * pst_queue_try(): cached reads without requests.
  *
- * One read alone is cheapest by a system call of its own, also one into a device's memory that the
- * CPU reaches.  Several into host memory go through the queue's I/O context, whose flush ends
- * operations of this kind.  Requests whose operations come out of it meanwhile go on as they would
- * in pst_queue_reap().
+ * A single read is cheapest by its own system call, also into device memory that the CPU can use.
+ * Several reads into host memory use the queue's I/O context, whose flush ends such operations.
+ * Requests whose operations end meanwhile continue as in pst_queue_reap().
  */
 #include "base/cancel.h"
 #include "base/fault.h"
@@ -21,18 +20,18 @@
 #include "core/ways/way.h"
 #include "window/copy.h"
 
-#define MANY 4u       /* from here on the I/O context is cheaper */
-#define BATCH 32u     /* operations at once */
-#define LATE_NS 50000 /* where an operation is not over after all */
+#define MANY 4u       /* reads from which the I/O context is cheaper */
+#define BATCH 32u     /* most operations at once */
+#define LATE_NS 50000 /* nanoseconds to wait if an operation has not ended after all */
 
-/* Injected faults go the way of requests. */
+/* Injected faults are for requests. */
 static inline bool now_may_try(const struct pst_queue *q, const struct pst_io *io)
 {
 	return is_usual(q, io) && likely(io->op == PST_OP_READ && io->len <= SUBMIT_COPY_MAX) &&
 	       likely(!io->deadline_ns && io->len && !fault_active);
 }
 
-/* The plan of a read that may be tried, or NULL. */
+/* Return the plan of a read that may be tried, or NULL. */
 static const struct plan *plan_now(const struct pst_queue *q, const struct pst_io *io)
 {
 	const struct plan *plan = plan_of_read(q, io);
@@ -46,7 +45,7 @@ static const struct plan *try_plan(const struct pst_queue *q, const struct pst_i
 	return likely(now_may_try(q, io)) ? plan_now(q, io) : NULL;
 }
 
-/* All bytes of it are there: it is counted as a request would be.  dev is its device path, or 0. */
+/* Count a read that has all of its bytes like a request. dev is its device path, or 0. */
 static void moved(struct pst_queue *q, const struct pst_io *io, const struct plan *plan,
 		  uint32_t dev, struct pst_done *ret)
 {
@@ -80,13 +79,14 @@ static bool now_read_piece(const struct pst_io *io, char *at)
 	return file_read_now(io->file->file, at, io->file_off, io->len) == (int64_t)io->len;
 }
 
-/* The kernel copies straight into the device's memory.  The path that did it, or 0. */
+/* Let the kernel copy into device memory.  Return the device path that was used, or 0. */
 static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 				 const struct plan *plan)
 {
 	uint32_t path = 0;
 
-	/* A window opens, or a vendor's library is asked; pst_queue_try() leaves it to us. */
+	/* A window may open, or a vendor's library may be called; pst_queue_try() has no guard of
+	 * its own. */
 	NO_CANCEL();
 	if (plan->pieces)
 		return 0;
@@ -96,7 +96,7 @@ static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 		char *at = (*ops)->reach_now ? (*ops)->reach_now(&q->holder, io, &hold) : NULL;
 
 		if (at && now_read_piece(io, at)) {
-			copy_fence_stores(); /* the kernel's */
+			copy_fence_stores(); /* the kernel's stores */
 			path = (*ops)->path;
 		}
 		hold_put(&q->holder, &hold);
@@ -123,7 +123,7 @@ static bool try_plan_of(struct pst_queue *q, const struct pst_io *io, const stru
 	return done;
 }
 
-/* The file has another one beneath, and the read is on that. */
+/* Try the read on the file's lower file. */
 static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 				   struct pst_done *ret)
 {
@@ -160,7 +160,8 @@ static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op 
 	return q->backend->queue(q->ctx, op) == 0;
 }
 
-/* Until all of them are over, which they are at once.  Requests may have made progress, too. */
+/* Wait until all operations have ended, which takes no time as a rule.  Requests may also have made
+ * progress. */
 static void now_finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
 {
 	uintptr_t first = (uintptr_t)ops, size = BATCH * sizeof(*ops);
@@ -205,7 +206,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 		const struct pst_io *io = &ios[i];
 		bool same = plan && io->policy == ios[of[0]].policy;
 
-		/* All of them have the plan that the queue keeps, and its file and memory. */
+		/* All of them use the queue's plan, its file and its memory. */
 		if (unlikely(!(likely(same) ? now_may_try(q, io) : try_plan(q, io) != NULL) ||
 			     !mem_on_host(io->mem) || !queue_op(q, io, &ops[n]))) {
 			not_moved(io, &ret[i]);
@@ -229,7 +230,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 	return good;
 }
 
-/* Were the queue's last requests into a device's memory? */
+/* Return true if the queue's last requests were on device memory. */
 static bool on_device(const struct pst_queue *q)
 {
 	return q->last_mem && !mem_on_host(container_of(q->last_mem->obj, struct pst_mem, obj));

@@ -4,7 +4,7 @@
 
 #include <penstock.h>
 
-/* Under the queue's lock: how many of the reads could be done at once.  The others have -EAGAIN in
+/* Try reads under the queue's lock, and return how many completed.  The others have -EAGAIN in
  * their ret[]. */
 unsigned queue_try(struct pst_queue *q, const struct pst_io *ios, unsigned nr,
 		   struct pst_done *ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Before an engine's first job a pattern goes to a scratch allocation on the device and back, in
- * one piece and in many small ones.  That proves the copies.
+ * Prove a device's copies before an engine's first job: copy a pattern to a scratch allocation on
+ * the device and back, in one piece and in many small ones.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -21,17 +21,17 @@
 
 struct pattern {
 	struct mem_late late;
-	const struct engine *e; /* until it is proven */
+	const struct engine *e; /* the engine to be proven */
 	const struct mem_ops *ops;
 	unsigned device;
-	uint64_t pinned; /* bytes */
+	uint64_t pinned; /* pinned bytes */
 	struct mem_stream *stream;
 	struct mem_alloc *scratch;
 	char *host;    /* two halves of PROVE_LEN: pattern, what came back */
-	uint64_t seed; /* of the pattern */
+	uint64_t seed; /* seed of the pattern */
 };
 
-/* A batch of copies, waited for. */
+/* Start a batch of copies and wait for it. */
 static int copy_batch(struct pattern *c, enum mem_dir dir, const struct mem_copy *v, unsigned nr)
 {
 	uint64_t ticket, start = now_ns();
@@ -39,7 +39,7 @@ static int copy_batch(struct pattern *c, enum mem_dir dir, const struct mem_copy
 
 	while (r == 0) {
 		r = mem_poll(c->stream, ticket);
-		/* A device that does not answer for so long is not going to be used. */
+		/* A device that does not answer for this long is not used. */
 		if (r == 0 && now_ns() - start > PROVE_PATIENCE_NS)
 			r = err_set(ETIMEDOUT, "the device did not finish %u copies in %u seconds",
 				    nr, (unsigned)(PROVE_PATIENCE_NS / NSEC_PER_SEC));
@@ -60,7 +60,7 @@ static int differs(const struct pattern *c)
 		       c->ops->name, c->device);
 }
 
-/* There and back in one piece. */
+/* Prove copies in one piece, there and back. */
 static int prove_whole(struct pattern *c)
 {
 	int r;
@@ -76,8 +76,9 @@ static int prove_whole(struct pattern *c)
 }
 
 /*
- * Many small pieces may go by other means than one large copy (a kernel), so each
- * direction is proven against that: scattered and fetched whole, sent whole and gathered.
+ * Prove copies of many small pieces, which may be made by other means than one large copy (a
+ * kernel).  So each direction is compared with that: scatter and fetch whole, send whole and
+ * gather.
  */
 static int prove_pieces(struct pattern *c)
 {
@@ -180,13 +181,13 @@ int engine_prove(struct engine *e)
 		return r;
 	r = mem_stream_new(e->ops, e->device, &c->stream);
 	if (r == 0 && mem_alloc(e->ops, e->device, PROVE_LEN, 0, &c->scratch) < 0)
-		/* A full device is common; its copies were proven before, or are not. */
+		/* A full device is common; its copies were proven before, or remain unproven. */
 		log_info("no scratch memory on %s %u, its copies are not proven: %s", e->ops->name,
 			 e->device, err_text());
 	else if (r == 0)
 		r = prove_run(c);
 	if (c->stream)
-		mem_stream_free(c->stream); /* waits for a copy that was given up */
+		mem_stream_free(c->stream); /* waits for a copy that was abandoned */
 	if (c->scratch)
 		mem_free(c->scratch);
 	mem_late(c->ops, &c->late);

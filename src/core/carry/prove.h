@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A proof of a device's copies (prove.c).
+ * Proof of a device's copies (prove.c).
  */
 #ifndef PST_PROVE_H
 #define PST_PROVE_H

@@ -7,16 +7,16 @@
 
 #include "core/ways/pieces.h"
 
-/* A transfer is over: called by the path's thread, without the lock.  It takes @t. */
+/* End a transfer; called by the path's thread, without the lock.  Takes over @t. */
 void transfer_done(struct transfer *t);
 
 /* --------------------------------------------- for engines, under their lock */
 
-/* How many bytes of the piece, which is next, are for a slot. */
+/* Return how many bytes of the next piece are for a slot. */
 uint64_t transfers_leave(const struct req *r, const struct piece *pc);
-/* The piece that a transfer did not move and that is staged next; NULL: there is none. */
+/* Return the next piece that a transfer did not move and that must be staged, or NULL. */
 struct piece *transfers_redo(struct req *r);
-/* A slot took len bytes of that. */
+/* Advance that piece by len bytes, which a slot took. */
 void transfers_redo_skip(struct req *r, uint64_t len);
 
 #endif

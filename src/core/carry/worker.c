@@ -23,19 +23,23 @@
 #include "core/stream/order.h"
 #include "core/ways/path.h"
 
-#define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */
-#define SPIN_NS 60000u     /* that long from its beginning: more than it should take */
-#define SPIN_COLD KIB(256) /* likewise of copies out of no CPU's cache */
+#define SPIN_MAX MIB(1) /* most bytes of a copy that is worth spinning for */
+/* How long to spin, from the beginning of a copy: longer than it should take. */
+#define SPIN_NS 60000u
+#define SPIN_COLD KIB(256) /* the same for copies from memory that no CPU caches */
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
-#define POLL_NS 20000u     /* between two looks at what can only be polled; when it is late, */
-#define LATE_PART 16u      /* this part of that time, and at most PAUSE_NS */
-#define ENOUGH 4u          /* workers that are at work look often at the copier's batches, */
-#define WATCH_NS 100000u   /* and one that only watches them after each of their jobs */
-#define SPARE_NS 10000000u /* after which a spare worker looks whether the others hang */
+#define POLL_NS 20000u     /* nanoseconds between two polls of what has no event */
+/* If it is late, the pause is this fraction of its age, and at most PAUSE_NS. */
+#define LATE_PART 16u
+#define ENOUGH 4u /* awake workers that poll the copier's batches often enough */
+/* Pause of a worker that only watches batches while enough others poll them. */
+#define WATCH_NS 100000u
+#define SPARE_NS 10000000u /* after this long a spare worker checks whether the others hang */
 
 /*
- * A short copy on a stream that can only be polled is done before a sleep would end.  The time to
- * spin counts from the beginning of the copy, so a copy that hangs is not spun for after each nap.
+ * Spin for a short copy on a stream without events: it ends before a sleep would.  The time to spin
+ * counts from the beginning of the copy, so a worker does not spin again after each sleep for a
+ * copy that hangs.
  */
 static bool spin_for_copy(struct worker *w)
 {
@@ -53,7 +57,7 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
-/* When the first copy of the worker's own stream should be done. */
+/* Return when the first copy of the worker's own stream should end. */
 static uint64_t copy_due(const struct worker *w)
 {
 	uint64_t len = 0;
@@ -63,7 +67,7 @@ static uint64_t copy_due(const struct worker *w)
 	return w->copying_since + SPIN_NS + len / SLOW;
 }
 
-/* When the copier should have moved on. */
+/* Return when the copier should make progress. */
 static uint64_t batch_due(const struct copier *c)
 {
 	return atomic_load(&c->moved_at) + SPIN_NS + atomic_load(&c->nr_bytes) / SLOW;
@@ -78,13 +82,15 @@ static bool enough_are_awake(const struct engine *e)
 	return nr >= ENOUGH;
 }
 
-/* A worker that sleeps slows down copies of bytes in its CPU's cache.  It does not slow down copies
- * of bytes that a disk has put into memory, and these are awaited only if they are few. */
+/* Return true if spinning pays.  A worker that sleeps slows down copies of bytes in its CPU's
+ * cache.  It does not slow down copies of bytes that a disk wrote to memory, so spinning for those
+ * pays only if they are few. */
 static bool worth_spinning(const struct worker *w, bool watches)
 {
 	const struct copier *c = &w->engine->copier;
 
-	/* The pool makes slots and wakes it.  Until then some copies may be slower. */
+	/* The pool will create slots and wake this worker.  Until then some copies may be
+	 * slower. */
 	if (w->gets_slots && !watches && enough_are_awake(w->engine))
 		return false;
 	watches = watches && !enough_are_awake(w->engine);
@@ -95,16 +101,16 @@ static bool worth_spinning(const struct worker *w, bool watches)
 }
 
 /*
- * Likewise for the batches of the copier, until somebody has work for the worker.  While the bytes
- * of a batch lie in the cache of a CPU that sleeps, the device reads them at a fraction of its
- * rate, so that all that filled its slots stay awake.  A CPU that others want does not sleep: they
- * get it.  Nobody spins for batches that are late, however often the worker sleeps and wakes.
+ * Spin for the copier's batches, until somebody has work for the worker.  If a batch's bytes are in
+ * the cache of a CPU that sleeps, the device reads them at a fraction of its rate, so all workers
+ * that filled its slots stay awake.  A CPU that other threads want does not sleep, and they get it.
+ * No worker spins for batches that are late.
  */
 static bool spin_for_batch(struct worker *w, bool watches)
 {
 	uint64_t end = batch_due(&w->engine->copier);
 
-	/* Files are not looked at meanwhile. */
+	/* File operations are not polled meanwhile. */
 	if (w->ctx->nr_ops || io_others_nr_ops(&w->others))
 		return false;
 	while (now_ns() < end && worth_spinning(w, watches)) {
@@ -115,7 +121,7 @@ static bool spin_for_batch(struct worker *w, bool watches)
 	return false;
 }
 
-/* Nanoseconds until the worker looks again for what nobody wakes it for; UINT64_MAX for never. */
+/* Return the nanoseconds until the worker must check what wakes nobody; UINT64_MAX for never. */
 static uint64_t look_wait(struct engine *e)
 {
 	uint64_t at, now;
@@ -129,8 +135,7 @@ static uint64_t look_wait(struct engine *e)
 	return at - MIN(now, at);
 }
 
-/* A nap of so long, or longer where what the worker waits for is late: copies that hang do not keep
- * it busy. */
+/* Return ns, or more if what the worker waits for is late: copies that hang do not keep it busy. */
 static uint64_t late_wait(uint64_t ns, uint64_t due)
 {
 	uint64_t now = now_ns();
@@ -138,8 +143,8 @@ static uint64_t late_wait(uint64_t ns, uint64_t due)
 	return now > due ? MAX(ns, MIN((now - due) / LATE_PART, PAUSE_NS)) : ns;
 }
 
-/* Nanoseconds until the worker looks again at copies that can only be polled: on its own stream
- * (copying), or at those of the copier (watches). */
+/* Return the nanoseconds until the worker polls copies without events: those of its own stream
+ * (copying), or of the copier (watches). */
 static uint64_t worker_poll_wait(const struct worker *w, bool copying, bool watches)
 {
 	uint64_t ns = UINT64_MAX;
@@ -152,7 +157,7 @@ static uint64_t worker_poll_wait(const struct worker *w, bool copying, bool watc
 	return ns;
 }
 
-/* Sleep until the I/O context, the streams or a new request has something for us. */
+/* Sleep until the I/O context, the streams or a new request need this worker. */
 static void worker_sleep(struct worker *w, bool watches)
 {
 	struct engine *e = w->engine;
@@ -172,7 +177,7 @@ static void worker_sleep(struct worker *w, bool watches)
 		return;
 	if (w->flush_again)
 		ns = POLL_NS;
-	/* Another's write ends without waking us, and so does a request that is stopped. */
+	/* The end of another thread's write wakes nobody, nor does stopping a request. */
 	if (w->mover.parked || w->mover.blocked)
 		ns = MIN(ns, PAUSE_NS);
 	if (w->spare)
@@ -192,9 +197,8 @@ static void worker_sleep(struct worker *w, bool watches)
 }
 
 /*
- * The worker is about to sleep: from here on a new request writes efd, and one that came before is
- * found by one more look.  If the copier has batches, one worker that sleeps waits for them.
- * False: the engine ends.
+ * Prepare to sleep: from here on a new request writes efd, and one more look finds an earlier one.
+ * If the copier has batches, one sleeping worker waits for them.  Return false if the engine ends.
  */
 static bool worker_sleep_begin(struct worker *w, bool *ret_watches)
 {
@@ -232,14 +236,14 @@ int worker_ctx(struct worker *w)
 	int r = io_ctx_new(e->backend, CTX_DEPTH, &w->ctx);
 
 	if (r == 0)
-		r = e->backend->arm(w->ctx, w->efd, true); /* later ones do not fail */
+		r = e->backend->arm(w->ctx, w->efd, true); /* later calls do not fail */
 	w->mover = (struct mover){
 		.backend = e->backend, .ctx = w->ctx, .others = &w->others, .efd = w->efd
 	};
 	return r;
 }
 
-/* The first worker is needed.  An engine gets along without any of the others. */
+/* Make a worker ready.  An engine needs its first worker and works without any other. */
 static bool worker_begin(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -261,7 +265,7 @@ static bool worker_begin(struct worker *w)
 
 /* --------------------------------------------------------------- progress */
 
-/* Threads have taken over from a worker's ring: later requests know it from the beginning. */
+/* Threads have replaced a worker's io_uring, so later requests use threads from the beginning. */
 static _cold_ void ring_lost(struct worker *w)
 {
 	int none = 0;
@@ -305,7 +309,7 @@ bool worker_progress(struct worker *w)
 		moved |= copier_progress(w);
 	}
 	if (unlikely(w->mover.parked)) {
-		/* A close(2) that hangs must not take the worker along. */
+		/* A close(2) that hangs must not block the worker. */
 		registry_progress(NULL);
 		moved |= mover_unpark(&w->mover);
 	}
@@ -337,7 +341,7 @@ void *worker_main(void *arg)
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
-	/* Naps are short; the kernel would make each 50 us longer. */
+	/* Sleeps are short, and the kernel would make each 50 us longer. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	go_on = worker_begin(w);
 	w->begun = go_on;
@@ -345,7 +349,7 @@ void *worker_main(void *arg)
 		bool moved = order_watch(e), watches;
 		struct job *j;
 
-		/* One at a time, so that its copies run while the next is read. */
+		/* Start one job at a time, so that its copies run while the next one is read. */
 		j = engine_next(w);
 		if (j)
 			begin_job(w, j);

@@ -7,18 +7,18 @@
 
 #include "core/sched/engine.h"
 
-/* What the thread needs; the thread; the end of both, also of a half-made one. */
+/* Create what the thread needs; start the thread; end both, also if half-made. */
 int worker_init(struct worker *w, struct engine *e);
 int worker_start(struct worker *w, void *(*run)(void *arg));
 void worker_done(struct worker *w);
 
-/* Have an I/O context in the worker's thread: 0 or -errno. */
+/* Create an I/O context in the worker's thread.  Return 0 or -errno. */
 int worker_ctx(struct worker *w);
 
-/* The thread of a worker, which tells when it has begun. */
+/* The thread of a worker; it reports when it is ready. */
 void *worker_main(void *arg);
 
-/* Reap, copy, complete: true when something moved. */
+/* Reap, copy and complete; true if anything changed. */
 bool worker_progress(struct worker *w);
 
 #endif
