@@ -50,7 +50,7 @@ _penstock()
 	COMPREPLY=()
 
 	if ((${#line[@]} == 2)); then
-		COMPREPLY=($(compgen -W "demo doctor cp ls bench window mount umount serve top tier kv run help --help --version" -- "$cur"))
+		COMPREPLY=($(compgen -W "demo doctor cp ls stat rm mv truncate bench window mount umount serve top tier kv run help --help --version" -- "$cur"))
 		return
 	fi
 	options= kinds= words= value= choice=
@@ -81,7 +81,27 @@ _penstock()
 		esac
 		;;
 	ls)
-		options='-r --recursive --help'
+		options='-r --recursive --json --help'
+		kinds='dir' words=''
+		;;
+	stat)
+		options='--json --help'
+		kinds='file' words=''
+		;;
+	rm)
+		options='--help'
+		kinds='file' words=''
+		;;
+	mv)
+		options='--help'
+		kinds='file' words=''
+		;;
+	truncate)
+		options='-s --size --help'
+		kinds='file' words=''
+		case $prev in
+		-s | --size) value=none ;;
+		esac
 		;;
 	bench)
 		options='-f --file --dir --size -m --memory --op --sizes --pieces --depth --queues --batch --cold --warm --stable --runtime --bytes --turns --path --strict --store --baseline --overwrite --plot --json --help'
@@ -157,7 +177,7 @@ _penstock()
 		kinds='program' words=''
 		;;
 	help)
-		kinds=words words='demo doctor cp ls bench window mount umount serve top tier kv run'
+		kinds=words words='demo doctor cp ls stat rm mv truncate bench window mount umount serve top tier kv run'
 		;;
 	esac
 	# Arguments of a program that is started are taken for files.

@@ -25,7 +25,11 @@ complete -c penstock -n __penstock_wants_command -l version -d 'print the versio
 complete -c penstock -n __penstock_wants_command -a demo -d 'load model shards and page KV blocks, checked and timed'
 complete -c penstock -n __penstock_wants_command -a doctor -d 'say which paths this machine has, and what is missing'
 complete -c penstock -n __penstock_wants_command -a cp -d 'copy a file to a file or into device memory'
-complete -c penstock -n __penstock_wants_command -a ls -d 'list the objects of a bucket'
+complete -c penstock -n __penstock_wants_command -a ls -d 'list a directory, also of a service'
+complete -c penstock -n __penstock_wants_command -a stat -d 'tell size and time of files, also of a service'
+complete -c penstock -n __penstock_wants_command -a rm -d 'remove files, also of a service'
+complete -c penstock -n __penstock_wants_command -a mv -d 'rename a file, also of a service'
+complete -c penstock -n __penstock_wants_command -a truncate -d 'set the size of files, also of a service'
 complete -c penstock -n __penstock_wants_command -a bench -d 'measure paths against plain pread and copy'
 complete -c penstock -n __penstock_wants_command -a window -d 'check and measure the CPU\'s mappings of device memory'
 complete -c penstock -n __penstock_wants_command -a mount -d 'serve a directory to programs, also by rings of 3FS\'s usrbio'
@@ -36,7 +40,7 @@ complete -c penstock -n __penstock_wants_command -a tier -d 'keep hot files on t
 complete -c penstock -n __penstock_wants_command -a kv -d 'look at a store of blocks of keys and values'
 complete -c penstock -n __penstock_wants_command -a run -d 'run a program with our libraries in place of gdrcopy\'s or 3FS\'s'
 complete -c penstock -n __penstock_wants_command -a help -d 'what a command does and its options'
-complete -c penstock -n '__penstock_is help' -a 'demo doctor cp ls bench window mount umount serve top tier kv run'
+complete -c penstock -n '__penstock_is help' -a 'demo doctor cp ls stat rm mv truncate bench window mount umount serve top tier kv run'
 
 complete -c penstock -n '__penstock_is demo' -l dir -x -a '(__fish_complete_directories)' -d 'make a private directory in DIR'
 complete -c penstock -n '__penstock_is demo' -l file -r -F -d 'load this safetensors file instead'
@@ -65,8 +69,24 @@ complete -c penstock -n '__penstock_is cp' -l help -d 'what it does and its opti
 complete -c penstock -n '__penstock_is cp' -F
 complete -c penstock -n '__penstock_is cp' -a '(__penstock_devices)'
 
-complete -c penstock -n '__penstock_is ls' -s r -l recursive -d 'list every key'
+complete -c penstock -n '__penstock_is ls' -s r -l recursive -d 'the files of all directories beneath, in any order'
+complete -c penstock -n '__penstock_is ls' -l json -d 'an object for each line: name, kind, size, mtime_ns'
 complete -c penstock -n '__penstock_is ls' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is ls' -a '(__fish_complete_directories)'
+
+complete -c penstock -n '__penstock_is stat' -l json -d 'an object for each line: name, kind, size, mtime_ns'
+complete -c penstock -n '__penstock_is stat' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is stat' -F
+
+complete -c penstock -n '__penstock_is rm' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is rm' -F
+
+complete -c penstock -n '__penstock_is mv' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is mv' -F
+
+complete -c penstock -n '__penstock_is truncate' -s s -l size -x -d 'bytes, or with a suffix: 64K, 1.5G'
+complete -c penstock -n '__penstock_is truncate' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is truncate' -F
 
 complete -c penstock -n '__penstock_is bench' -s f -l file -r -F -d 'read this file'
 complete -c penstock -n '__penstock_is bench' -l dir -x -a '(__fish_complete_directories)' -d 'make the scratch file in DIR'

@@ -5,18 +5,18 @@
 #include "cli/commands.h"
 #include "tools/common/util.h"
 
-const char rm_usage[] = "Usage: penstock rm NAME...\n"
+const char rm_usage[] = "Usage: penstock rm FILE...\n"
 			"\n"
 			"Removes files: paths, or names of a service, such as s3://BUCKET/KEY,\n"
 			"pst://HOST:PORT/PATH or tier://SET/PATH.  Directories stay.\n";
 
 const char mv_usage[] =
-	"Usage: penstock mv NAME NEW\n"
+	"Usage: penstock mv FILE NEW\n"
 	"\n"
 	"Gives a file another name in the same service; a file that has the name NEW\n"
 	"is replaced in one step.  Objects are not renamed: copy them by penstock cp.\n";
 
-const char truncate_usage[] = "Usage: penstock truncate --size SIZE NAME...\n"
+const char truncate_usage[] = "Usage: penstock truncate --size SIZE FILE...\n"
 			      "\n"
 			      "Sets the size of files; new bytes are 0.\n"
 			      "\n"

@@ -10,7 +10,7 @@
 #include "tools/common/util.h"
 
 const char ls_usage[] =
-	"Usage: penstock ls [OPTION...] [NAME]\n"
+	"Usage: penstock ls [OPTION...] [DIR]\n"
 	"\n"
 	"Lists a directory: a path, or a name of a service, such as\n"
 	"s3://BUCKET/PREFIX, pst://HOST:PORT/DIR or tier://SET/DIR.  A line has size,\n"
@@ -20,7 +20,7 @@ const char ls_usage[] =
 	"  --json           an object for each line: name, kind, size, mtime_ns\n";
 
 const char stat_usage[] =
-	"Usage: penstock stat [--json] NAME...\n"
+	"Usage: penstock stat [--json] FILE...\n"
 	"\n"
 	"Tells kind, size and time of files, as penstock ls does of a directory's.\n"
 	"\n"
