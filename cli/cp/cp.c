@@ -25,8 +25,8 @@ const char cp_usage[] =
 	"       penstock cp [OPTION...] SRC DEVICE\n"
 	"\n"
 	"SRC is a file, or the name of one elsewhere: s3://BUCKET/KEY, https://HOST/PATH,\n"
-	"pst://HOST:PORT/PATH, tier://SET/NAME.  DST is a file, a directory,\n"
-	"tier://SET/NAME, or s3://BUCKET/KEY, which becomes visible when it is complete.\n"
+	"pst://HOST:PORT/PATH, tier://SET/NAME.  DST is a file, a directory, or such a\n"
+	"name; a file of s3:// or pst:// becomes visible when it is complete.\n"
 	"DEVICE is the name of a device, such as cuda:0, soft:0 or host: SRC is loaded\n"
 	"into fresh memory there, which is freed after the report.  A new DST gets its\n"
 	"name when it is complete.  An existing one is overwritten in place, as by cp(1),\n"
@@ -372,13 +372,13 @@ static int copy_to_file(struct copy *c)
 	return 0;
 }
 
-/* Nobody sees the object before all of it is there, which the sync says. */
-static int copy_to_object(struct copy *c)
+/* Nobody sees the file before all of it is there. */
+static int copy_to_service(struct copy *c)
 {
 	uint64_t t0, ns, verify_ns = 0;
 	int r;
 
-	r = cp_open_object(c);
+	r = cp_service_open(c);
 	if (r < 0)
 		return r;
 	t0 = now_ns();
@@ -387,20 +387,26 @@ static int copy_to_object(struct copy *c)
 		r = cp_check_unchanged(c);
 	if (r == 0 && stop_signal)
 		r = fail(EINTR, "interrupted");
-	if (r == 0)
+	/* An object has no bytes before its sync. */
+	if (r == 0 && (c->o->sync || !c->part))
 		r = sync_target(c);
 	if (r < 0)
 		return r;
 	ns = now_ns() - t0;
 	if (c->o->verify) {
 		t0 = now_ns();
-		r = cp_reopen_object(c);
+		r = cp_service_reopen(c);
 		if (r == 0)
 			r = run_pass(c, PASS_REREAD, "verify");
 		if (r < 0)
 			return r;
 		verify_ns = now_ns() - t0;
 	}
+	t0 = now_ns();
+	r = cp_service_publish(c);
+	if (r < 0)
+		return r;
+	ns += now_ns() - t0;
 	cp_progress_end(c);
 	cp_report(c, ns, verify_ns);
 	return 0;
@@ -432,16 +438,16 @@ static int copy_to_device(struct copy *c)
 
 static int cp_copy(struct copy *c, const char *dst)
 {
-	bool object = dst && names_object(dst);
+	bool service = dst && cp_names_service(dst);
 	int r;
 
-	r = dst && !object && !cp_names_tier(dst) ? check_path(dst) : 0;
+	r = dst && !service && !cp_names_tier(dst) ? check_path(dst) : 0;
 	if (r == 0)
 		r = cp_open_source(c);
 	if (r < 0)
 		return r;
 	if (dst) {
-		r = object ? cp_resolve_object(c, dst) : cp_resolve_target(c, dst);
+		r = service ? cp_service_resolve(c, dst) : cp_resolve_target(c, dst);
 		if (r < 0)
 			return r;
 	}
@@ -449,8 +455,8 @@ static int cp_copy(struct copy *c, const char *dst)
 	if (r < 0)
 		return r;
 	c->bar = !c->o->quiet && c->size && isatty(STDERR_FILENO);
-	if (object)
-		return copy_to_object(c);
+	if (service)
+		return copy_to_service(c);
 	return dst ? copy_to_file(c) : copy_to_device(c);
 }
 
@@ -462,6 +468,7 @@ static void copy_done(struct copy *c)
 	(void)pst_file_close(c->in);
 	(void)pst_file_close(c->out);
 	cp_give_up(c);
+	cp_service_give_up(c);
 	cp_tier_done(c);
 	closep(&c->src_fd);
 	closep(&c->dst_fd);

@@ -33,6 +33,7 @@ struct copy {
 	char *base;
 	char *tmp; /* name of the file being written, NULL while it has none */
 	int dir_fd, dst_fd;
+	char *part;           /* a service's file before it has the name dst; or NULL */
 	struct cp_tier *tier; /* NULL: the target is no file of a set of tiers */
 	bool in_place;        /* the target was there; else it is new, and will be of this mode */
 	mode_t mode;
@@ -78,11 +79,16 @@ void cp_tier_done(struct copy *c);
 /* The target's full name, and the file if there is one, which is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);
 int cp_open_target(struct copy *c);
-/* Find and open a target s3://BUCKET/KEY.  An object is always written anew. */
-int cp_resolve_object(struct copy *c, const char *dst);
-int cp_open_object(struct copy *c);
-/* Open the object again after its sync, so that c->out reads what others read. */
-int cp_reopen_object(struct copy *c);
+/* service.c: targets s3://BUCKET/KEY and pst://HOST:PORT/PATH, which are always written anew. */
+bool cp_names_service(const char *name);
+int cp_service_resolve(struct copy *c, const char *dst);
+int cp_service_open(struct copy *c);
+/* Open it again after its sync, so that c->out reads what others read. */
+int cp_service_reopen(struct copy *c);
+/* Give a file that is complete its name. */
+int cp_service_publish(struct copy *c);
+/* Remove a file that is not complete. */
+void cp_service_give_up(struct copy *c);
 
 /* All bytes are there: a new file gets its name. */
 int cp_publish(struct copy *c);

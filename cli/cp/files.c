@@ -207,38 +207,6 @@ int cp_resolve_target(struct copy *c, const char *dst)
 	return c->dst ? open_existing(c) : fail(ENOMEM, "out of memory");
 }
 
-/* ------------------------------------------------------------------- objects */
-
-int cp_resolve_object(struct copy *c, const char *dst)
-{
-	_cleanup_(freep) char *src = strdup(c->src);
-	size_t len = strlen(dst);
-
-	if (!src)
-		return fail(ENOMEM, "out of memory");
-	/* As a directory, which it is in listings. */
-	if (asprintf(&c->dst, "%s%s", dst, dst[len - 1] == '/' ? basename(src) : "") < 0)
-		c->dst = NULL;
-	return c->dst ? 0 : fail(ENOMEM, "out of memory");
-}
-
-int cp_open_object(struct copy *c)
-{
-	int r = pst_file_open(c->dst, PST_FILE_WRITE | PST_FILE_CREATE | PST_FILE_TRUNC, NULL,
-			      &c->out);
-
-	return r < 0 ? fail_pst(r, c->dst) : 0;
-}
-
-int cp_reopen_object(struct copy *c)
-{
-	int r;
-
-	c->out = pst_file_close(c->out);
-	r = pst_file_open(c->dst, PST_FILE_READ, NULL, &c->out);
-	return r < 0 ? fail_pst(r, c->dst) : 0;
-}
-
 /* --------------------------------------------------------------------- files */
 
 /* Room first: a disk that is too full says so now and not at the end. */
