@@ -36,7 +36,7 @@ int block_size(const struct strings *paths, size_t *ret)
 	for (uint64_t i = 0; i < paths->nr; i++) {
 		const char *path = paths->at[i];
 		size_t one = BLOCK_MIN;
-		int r = code_of_path(path) ? -ENODATA : of_file(path, &one);
+		int r = code_of_path(path) || path_is_object(path) ? -ENODATA : of_file(path, &one);
 
 		if (r < 0) {
 			log_info("%s does not tell what O_DIRECT wants: %s", path, strerror(-r));

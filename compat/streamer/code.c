@@ -11,7 +11,7 @@ static const char *const texts[] = {
 	[RUNAI_FINISHED] = "the streamer ended, or nothing is outstanding",
 	[RUNAI_FILE_ACCESS] = "a file cannot be opened or read (PST_LOG=error says why)",
 	[RUNAI_EOF] = "a range reaches past the end of its file",
-	[RUNAI_NO_S3] = "Penstock does not read S3: unset STREAMER_LIBRARY for object storage",
+	[RUNAI_NO_S3] = "S3 cannot be read here (PST_LOG=error says why)",
 	[RUNAI_GLIBC] = "the C library is too old",
 	[RUNAI_FD_LIMIT] = "too many open files: raise RLIMIT_NOFILE (ulimit -n)",
 	[RUNAI_INVALID] = "invalid argument (PST_LOG=error says which)",
@@ -64,9 +64,18 @@ int code_of(int r)
 	case EOWNERDEAD:
 	case ECANCELED:
 		return RUNAI_UNKNOWN;
+	case EPROTONOSUPPORT:
+	case ELIBACC:
+	case ELIBBAD:
+		return RUNAI_NO_S3;
 	default:
 		return RUNAI_FILE_ACCESS;
 	}
+}
+
+bool path_is_object(const char *path)
+{
+	return !strncmp(path, "s3://", 5);
 }
 
 int code_of_path(const char *path)
@@ -75,7 +84,6 @@ int code_of_path(const char *path)
 		const char *scheme;
 		int code;
 	} stores[] = {
-		{ "s3://", RUNAI_NO_S3 },
 		{ "gs://", RUNAI_NO_GCS },
 		{ "az://", RUNAI_NO_AZURE },
 	};

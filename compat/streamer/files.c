@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "code.h"
 #include "files.h"
+
+#define OBJECT_KEPT_NS NSEC_PER_SEC
 
 void files_init(struct files *f)
 {
@@ -45,6 +48,20 @@ static struct open_file *files_find(struct files *f, const char *path, const str
 	return NULL;
 }
 
+/* Likewise of an object.  It may have been replaced since a load some time ago. */
+static struct open_file *files_find_object(struct files *f, const char *path)
+{
+	uint64_t now = now_ns();
+
+	for (struct open_file *file = f->first; file; file = file->next)
+		if ((file->users || now - file->used_ns < OBJECT_KEPT_NS) &&
+		    !strcmp(file->path, path)) {
+			file->users++;
+			return file;
+		}
+	return NULL;
+}
+
 static int says(char *text, size_t len, int r, const char *what)
 {
 	(void)snprintf(text, len, "%s", what);
@@ -73,23 +90,47 @@ static int files_open_now(struct open_file *file, char *text, size_t len)
 	return r < 0 ? says(text, len, r, pst_error_text()) : 0;
 }
 
-int files_get(struct files *f, const char *path, struct open_file **ret, char *text, size_t len)
+static int files_open_object(const struct files *f, struct open_file *file, char *text, size_t len)
 {
-	size_t size = strlen(path) + 1;
-	struct open_file *file;
-	struct stat st;
 	int r;
 
-	if (stat(path, &st) < 0) {
+	if (atomic_load(&f->keys_given))
+		return says(text, len, -EACCES,
+			    "keys that the program gives are not taken; set AWS_ACCESS_KEY_ID and "
+			    "AWS_SECRET_ACCESS_KEY, or a profile (docs/OBJECTS.md)");
+	r = pst_file_open(file->path, PST_FILE_READ, NULL, &file->file);
+	return r < 0 ? says(text, len, r, pst_error_text()) : 0;
+}
+
+/* Is there a file of that name to be opened? */
+static int files_look(const char *path, struct stat *ret, char *text, size_t len)
+{
+	int r;
+
+	if (stat(path, ret) < 0) {
 		r = -errno;
 		return says(text, len, r, strerror(-r));
 	}
 	/* To open a device may do something to it. */
-	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-		return says(text, len, S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO,
+	if (!S_ISREG(ret->st_mode) && !S_ISBLK(ret->st_mode))
+		return says(text, len, S_ISDIR(ret->st_mode) ? -EISDIR : -ENXIO,
 			    "neither a regular file nor a block device");
+	return 0;
+}
+
+int files_get(struct files *f, const char *path, struct open_file **ret, char *text, size_t len)
+{
+	size_t size = strlen(path) + 1;
+	bool object = path_is_object(path);
+	struct open_file *file;
+	struct stat st;
+	int r;
+
+	r = object ? 0 : files_look(path, &st, text, len);
+	if (r < 0)
+		return r;
 	(void)pthread_mutex_lock(&f->lock);
-	*ret = files_find(f, path, &st);
+	*ret = object ? files_find_object(f, path) : files_find(f, path, &st);
 	(void)pthread_mutex_unlock(&f->lock);
 	if (*ret)
 		return 0;
@@ -98,7 +139,7 @@ int files_get(struct files *f, const char *path, struct open_file **ret, char *t
 		return says(text, len, -ENOMEM, "out of memory");
 	memcpy(file->path, path, size);
 	file->users = 1;
-	r = files_open_now(file, text, len);
+	r = object ? files_open_object(f, file, text, len) : files_open_now(file, text, len);
 	if (r < 0) {
 		free(file);
 		return r;
@@ -139,6 +180,7 @@ void files_put(struct files *f, struct open_file *file)
 	(void)pthread_mutex_lock(&f->lock);
 	file->users--;
 	file->used = ++f->uses;
+	file->used_ns = now_ns();
 	old = surplus(f);
 	(void)pthread_mutex_unlock(&f->lock);
 	if (old)

@@ -7,6 +7,7 @@
 #define STREAMER_FILES_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #include <penstock.h>
@@ -18,9 +19,11 @@
 struct open_file {
 	struct pst_file *file;
 	struct open_file *next;
-	struct stat st; /* of what is open: another file of this name is told by it */
+	struct stat
+		st; /* of what is open: another file of this name is told by it; 0 of an object */
 	unsigned users;
-	uint64_t used; /* when: a count of uses */
+	uint64_t used;    /* when: a count of uses */
+	uint64_t used_ns; /* of an object: when it was given back */
 	char path[];
 };
 
@@ -28,6 +31,7 @@ struct files {
 	pthread_mutex_t lock;
 	struct open_file *first;
 	uint64_t uses;
+	atomic_bool keys_given; /* by the program, for object storage */
 };
 
 void files_init(struct files *f);

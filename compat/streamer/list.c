@@ -9,6 +9,7 @@
 #include "base/log.h"
 
 #include "args.h"
+#include "code.h"
 #include "list.h"
 
 #define DEPTH_MAX 128 /* folders in folders, each an open descriptor */
@@ -37,12 +38,12 @@ static bool matches(const struct strings *patterns, const char *path)
 	return false;
 }
 
-static void give(const struct search *s, const char *path, const struct stat *st)
+static void give(const struct search *s, const char *path, uint64_t size)
 {
 	if (s->allow.nr && !matches(&s->allow, path))
 		return;
 	if (!matches(&s->ignore, path))
-		s->fn(path, (size_t)st->st_size, s->user_data);
+		s->fn(path, (size_t)size, s->user_data);
 }
 
 static int unreadable(const char *path, int err)
@@ -65,7 +66,7 @@ static int streamer_list_entry(const struct search *s, const char *path, unsigne
 	if (S_ISLNK(st.st_mode) && stat(path, &st) < 0)
 		return RUNAI_SUCCESS; /* it leads nowhere */
 	if (S_ISREG(st.st_mode))
-		give(s, path, &st);
+		give(s, path, (uint64_t)st.st_size);
 	return RUNAI_SUCCESS;
 }
 
@@ -106,6 +107,32 @@ static int folder(const struct search *s, const char *path, unsigned depth)
 	return code;
 }
 
+/* An entry of a bucket. */
+static int list_object(void *arg, const char *name, const struct pst_name_info *info)
+{
+	struct search *s = arg;
+	_cleanup_(freep) char *path = NULL;
+	size_t len = strlen(s->prefix);
+
+	if (info->kind != PST_NAME_FILE)
+		return 0;
+	if (asprintf(&path, "%s%s%s", s->prefix, s->prefix[len - 1] == '/' ? "" : "/", name) < 0) {
+		path = NULL;
+		return RUNAI_UNKNOWN;
+	}
+	give(s, path, info->size);
+	return 0;
+}
+
+static int list_bucket(struct search *s)
+{
+	int r = pst_name_list(s->prefix, s->recursive ? PST_NAME_TREE : 0, list_object, s);
+
+	if (r < 0)
+		log_error("list %s: %s", s->prefix, pst_error_text());
+	return r < 0 ? code_of(r) : r;
+}
+
 int list_files(const struct listing *l, const char *prefix)
 {
 	_cleanup_(search_done) struct search s = {
@@ -132,6 +159,8 @@ int list_files(const struct listing *l, const char *prefix)
 		log_error("list %s: %s", s.prefix, code_text(code));
 		return code;
 	}
+	if (path_is_object(s.prefix))
+		return list_bucket(&s);
 	if (stat(s.prefix, &st) < 0)
 		return unreadable(s.prefix, errno);
 	if (!S_ISDIR(st.st_mode)) {

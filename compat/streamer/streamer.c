@@ -178,6 +178,7 @@ static int set_credentials(struct streamer *st, char *text, size_t len)
 
 	(void)pthread_mutex_lock(&st->lock);
 	if (!st->credentials) {
+		atomic_store(&st->files.keys_given, true);
 		st->credentials = text;
 		st->credentials_len = len;
 		text = NULL;

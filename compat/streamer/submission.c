@@ -40,7 +40,8 @@ static int submission_no_memory(void)
 static int check_paths(const struct strings *paths)
 {
 	for (uint64_t i = 0; i < paths->nr; i++)
-		if (code_of_path(paths->at[i]) != code_of_path(paths->at[0])) {
+		if (code_of_path(paths->at[i]) != code_of_path(paths->at[0]) ||
+		    path_is_object(paths->at[i]) != path_is_object(paths->at[0])) {
 			log_error("request: %s and %s are of different kinds of storage",
 				  paths->at[0], paths->at[i]);
 			return RUNAI_MIXED;

