@@ -104,8 +104,10 @@ void scrape_accept(struct server *s)
 	struct scrape *sc = &s->scrapes[0];
 	struct epoll_event ev = { .events = EPOLLIN };
 
-	if (fd < 0)
+	if (fd < 0) {
+		server_accept_failed(s);
 		return;
+	}
 	/* A free place, or that of the one who was here for longest. */
 	for (unsigned i = 0; i < SCRAPES; i++)
 		if (s->scrapes[i].until_ns < sc->until_ns)

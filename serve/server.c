@@ -113,7 +113,18 @@ static void poll_listeners(struct server *s, bool on)
 
 		(void)epoll_ctl(s->epfd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->listeners[i], &ev);
 	}
+	if (s->metrics_fd >= 0) {
+		struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &s->metrics_fd };
+
+		(void)epoll_ctl(s->epfd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->metrics_fd, &ev);
+	}
 	s->accepts = on;
+}
+
+void server_accept_failed(struct server *s)
+{
+	if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+		poll_listeners(s, false);
 }
 
 static int listen_at_all(struct server *s)
@@ -127,8 +138,6 @@ static int listen_at_all(struct server *s)
 	}
 	if (r == 0 && s->o.metrics.len)
 		r = listen_at(s, &s->o.metrics, "numbers are at", &s->metrics_fd);
-	if (r == 0 && s->o.metrics.len)
-		r = add_fd(s, &s->metrics_fd);
 	return r;
 }
 
@@ -157,10 +166,7 @@ static void accept_some(struct server *s, int listener)
 				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* Without descriptors or memory: again with the next tick. */
-			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
-			    errno == ENOBUFS)
-				poll_listeners(s, false);
+			server_accept_failed(s);
 			return;
 		}
 		/* The one that is dropped counts until the end of this turn. */

@@ -206,6 +206,9 @@ void rate_sweep(struct server *s, uint64_t now);
 
 /* Write all numbers as Prometheus reads them; allocated.  NULL: no memory. */
 char *serve_metrics_text(struct server *s, size_t *ret_len);
+/* accept4(2) failed.  Without descriptors or memory, listeners are looked at again with the next
+ * tick. */
+void server_accept_failed(struct server *s);
 void scrape_accept(struct server *s);
 /* The socket is ready, or time has passed. */
 void scrape_turn(struct server *s, struct scrape *sc);

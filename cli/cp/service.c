@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Targets of a service.  An object is visible by its sync alone.  A file of a storage service is
- * written by another name beside the target, DST.penstock-RRRRRRRR, and renamed when it is complete.
+ * written by another name beside the target, DST.penstock-RRRRRRRR, and renamed when it is
+ * complete.
  */
 #include <libgen.h>
 #include <sys/random.h>

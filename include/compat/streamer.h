@@ -97,8 +97,8 @@ RUNAI_API void runai_file_streamer_end(void *streamer);
  * @values:   their values
  * @nr:       number of credentials
  *
- * The library takes keys from the environment alone.  It stores these to recognize other ones, wipes
- * them at the end, and refuses reads of s3:// from now on.
+ * The library takes keys from the environment alone.  It stores these to recognize other ones,
+ * wipes them at the end, and refuses reads of s3:// from now on.
  *
  * Return: 0; RUNAI_CREDENTIALS if other ones were set before; RUNAI_INVALID; RUNAI_UNKNOWN.
  */

@@ -43,7 +43,7 @@ class Streamer:
         lib.runai_file_streamer_end(self.handle)
 
     def load(self, files):
-        """{name: [(offset, size)]} -> {(name, offset): bytes, or the code of a range that failed}"""
+        """{name: [(offset, size)]} -> {(name, offset): bytes or the code of a range}"""
         paths = [name.encode() for name in files]
         ranges = [r for each in files.values() for r in each]
         keys = [(name, off) for name, each in files.items() for off, _ in each]

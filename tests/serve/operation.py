@@ -3,6 +3,7 @@
 import http.client
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -54,6 +55,29 @@ def numbers():
             true(name not in found, name)
             found[name] = int(value)
     return {name.removeprefix("penstock_serve_"): n for name, n in found.items()}
+
+
+@case
+def no_descriptors_left():
+    """The server waits for the next tick, and does not look at its listeners again and again."""
+    def sleeps():
+        with open(f"/proc/{server.process.pid}/status", encoding="ascii") as f:
+            return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", f.read(), re.M)[1])
+
+    with metrics() as server:
+        scrape()
+        limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        soon(lambda: server.descriptors() < 30)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE,
+                         (server.descriptors(), limits[1]))
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(f"{work}/metrics")
+            before = sleeps()
+            soon(lambda: sleeps() > before + 2)
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+            s.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            s.settimeout(60)
+            true(s.recv(100).startswith(b"HTTP/1.1 200 "))
 
 
 @case
