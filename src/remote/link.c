@@ -338,8 +338,10 @@ bool link_close_files(struct link *l)
 			all = false;
 			continue;
 		}
-		if (of->state == OPENED_YES)
-			link_send_close(l, of->handle);
+		if (of->state == OPENED_YES && !link_send_close(l, of->handle)) {
+			all = false;
+			break;
+		}
 		/* Pieces whose tasks are gone need the file no more. */
 		for (struct piece *p = l->ctx->pieces; p < l->ctx->pieces + LINK_PIECES; p++)
 			if (p->of == of)

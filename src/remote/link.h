@@ -213,7 +213,8 @@ void link_fail(struct link *l, int err);
 /* Turn what waits into pieces; each file in its turn. */
 void link_fill(struct link *l);
 void link_send(struct link *l);
-void link_send_close(struct link *l, uint32_t handle);
+/* False: no piece is free, and nothing was sent. */
+bool link_send_close(struct link *l, uint32_t handle);
 void link_receive(struct link *l);
 
 /* ------------------------------------------------------------------ wake.c */

@@ -42,8 +42,10 @@ static void open_done(struct link *l, struct opened *of)
 		return;
 	}
 	if (!remote_is_same(&a, &of->ref->attr)) {
-		link_send_close(l, l->rep.count);
 		opened_fail(of, ESTALE);
+		/* The end of the connection closes it as well. */
+		if (!link_send_close(l, l->rep.count))
+			link_drop(l, ECONNRESET);
 		return;
 	}
 	of->handle = l->rep.count;

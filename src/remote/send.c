@@ -23,16 +23,17 @@ static void send_open(struct link *l, struct opened *of)
 	of->state = OPENED_ASKED;
 }
 
-void link_send_close(struct link *l, uint32_t handle)
+bool link_send_close(struct link *l, uint32_t handle)
 {
 	struct wire_request q = { .len = WIRE_HEAD, .op = WIRE_CLOSE, .handle = handle };
 	struct piece *p = piece_new(l, PIECE_CLOSE);
 
 	if (!p)
-		return;
+		return false;
 	q.id = piece_id(p);
 	wire_put_request(&q, p->head);
 	pieces_push(&l->tx, p);
+	return true;
 }
 
 /* Send a piece of a task.  False: its memory is gone, and so is the task. */

@@ -403,6 +403,92 @@ static void a_stopped_server_keeps_nothing(void)
 	server_end(SIGTERM);
 }
 
+/* Descriptors of files that the server has open. */
+static unsigned server_files(const char *name)
+{
+	char path[64], to[PATH_MAX], want[PATH_MAX];
+	struct dirent *e;
+	unsigned nr = 0;
+	ssize_t n;
+	DIR *d;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)server.pid);
+	(void)snprintf(want, sizeof(want), "%s", rig_path(name));
+	d = opendir(path);
+	T_CHECK(d);
+	while ((e = readdir(d))) {
+		n = readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1);
+		if (n > 0 && (size_t)n == strlen(want) && !memcmp(to, want, (size_t)n))
+			nr++;
+	}
+	(void)closedir(d);
+	return nr;
+}
+
+/* Each name of the socket is another server to the library, with a connection of its own. */
+static struct pst_file *open_by_link(unsigned nr, const char *name)
+{
+	char link[PATH_MAX], text[2 * PATH_MAX];
+
+	(void)snprintf(link, sizeof(link), "%s%u", rig_path("sock"), nr);
+	T_CHECK(symlink(rig_path("sock"), link) == 0 || errno == EEXIST);
+	(void)snprintf(text, sizeof(text), "pst+unix://%s:/%s", link, name);
+	return rig_open(text, PST_FILE_READ);
+}
+
+static void read_byte(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 1);
+
+	T_EQ(rig_do(q, &io).res, 1);
+}
+
+/* A file is closed on the server too, also when no more requests fit onto the wire just then. */
+static void a_close_waits_for_room(void)
+{
+	enum { LINKS = 8, EACH = 200, NR = LINKS * EACH };
+	struct pst_queue_opts opts = { .sz = sizeof(opts), .depth = NR };
+	struct pst_mem *m = rig_alloc("host", NR);
+	struct pst_file *f[LINKS], *other;
+	struct pst_queue *q;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	rig_make(rig_path("other"), SEED, LEN);
+	server_start(NULL);
+	T_EQ(pst_queue_new(&opts, &q), 0);
+	for (unsigned i = 0; i < LINKS; i++) {
+		f[i] = open_by_link(i, "data");
+		read_byte(q, f[i], m);
+	}
+	other = open_by_link(0, "other");
+	read_byte(q, other, m);
+	T_EQ(server_files("other"), 1);
+	T_CHECK(kill(server.pid, SIGSTOP) == 0);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f[i % LINKS], m, i, i, 1);
+
+		T_EQ(pst_queue_prep(q, &io), 0);
+	}
+	T_EQ(pst_queue_submit(q), NR);
+	pst_file_close(other);
+	/* The queue looks for closed files. */
+	T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
+	T_CHECK(kill(server.pid, SIGCONT) == 0);
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(rig_reap1(q).res, 1);
+	for (unsigned ms = 0; server_files("other"); ms += 10) {
+		T_CHECK(ms < RIG_WAIT_MS);
+		read_byte(q, f[0], m);
+		(void)usleep(10000);
+	}
+	for (unsigned i = 0; i < LINKS; i++)
+		pst_file_close(f[i]);
+	pst_queue_free(q);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
 /* Random reads and writes against a model, while the server is killed and starts again. */
 static void a_model_holds_through_restarts(void)
 {
@@ -480,6 +566,7 @@ int main(void)
 	RIG_RUN_BACKENDS(a_sync_after_a_restart_fails);
 	RIG_RUN_BACKENDS(another_file_of_that_name_is_noticed);
 	RIG_RUN(a_stopped_server_keeps_nothing);
+	RIG_RUN1(a_close_waits_for_room);
 	RIG_RUN(a_model_holds_through_restarts);
 	RIG_RUN1(names_stay_beneath_the_root);
 	return rig_done();
