@@ -15,6 +15,9 @@
 #include "base/thread.h"
 #include "serve/server.h"
 
+#define AGAIN_MS 10u
+#define LEASE_MS 60000u /* the kernel ends a lease after 45 s, as a rule */
+
 /* The root of every look-up is the directory that is served: neither .. nor a link leads out. */
 static int exec_open_beneath(const struct server *s, const char *name, int flags, mode_t mode)
 {
@@ -25,12 +28,23 @@ static int exec_open_beneath(const struct server *s, const char *name, int flags
 		.mode = mode,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
 	};
-	int fd;
+	const struct timespec nap = { .tv_nsec = AGAIN_MS * (long)NSEC_PER_MSEC };
 
-	do
-		fd = (int)syscall(SYS_openat2, s->o.root, *name ? name : ".", &how, sizeof(how));
-	while (fd < 0 && (errno == EINTR || errno == EAGAIN)); /* EAGAIN: renames at that time */
-	return fd < 0 ? -errno : fd;
+	for (unsigned ms = 0;;) {
+		int fd = (int)syscall(SYS_openat2, s->o.root, *name ? name : ".", &how,
+				      sizeof(how));
+
+		if (fd >= 0 || (errno != EINTR && errno != EAGAIN))
+			return fd < 0 ? -errno : fd;
+		if (errno == EINTR)
+			continue;
+		/* Something is renamed at that time, or another process has a lease of the file. */
+		if (ms >= LEASE_MS)
+			return -EBUSY;
+		if (ms)
+			(void)nanosleep(&nap, NULL);
+		ms += AGAIN_MS;
+	}
 }
 
 static int get_attr(int fd, struct wire_attr *ret)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """What an administrator has of the server: numbers, limits of rates, and --check."""
+import fcntl
 import http.client
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -55,6 +57,32 @@ def numbers():
             true(name not in found, name)
             found[name] = int(value)
     return {name.removeprefix("penstock_serve_"): n for name, n in found.items()}
+
+
+@case
+def leases_of_others():
+    """A thread of the server sleeps until the lease is over."""
+    def sleeps():
+        counts = []
+        for task in os.listdir(f"/proc/{server.process.pid}/task"):
+            if int(task) == server.process.pid:
+                continue
+            with open(f"/proc/{server.process.pid}/task/{task}/status", encoding="ascii") as f:
+                counts.append(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", f.read(),
+                                            re.M)[1]))
+        return max(counts)
+
+    file("leased", b"bytes")
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with Server() as server, open(f"{root}/leased", "r+b") as holder:
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        one = server.client()
+        before = sleeps()
+        one.send(c.request(c.OPEN, b"leased", ident=77, how=c.O_READ))
+        soon(lambda: sleeps() > before + 5)
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        reply = one.receive()
+        eq((reply.ident, reply.err), (77, 0))
 
 
 @case
