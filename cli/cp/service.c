@@ -7,16 +7,14 @@
 #include <libgen.h>
 #include <sys/random.h>
 
-#include "base/scheme.h"
 #include "cli/cp/cp.h"
 
 static bool names_storage(const char *name)
 {
-	static const char *const schemes[] = { "pst", "psts", "pst+unix" };
-	size_t len = scheme_len(name);
+	static const char *const schemes[] = { "pst://", "psts://", "pst+unix://" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(schemes); i++)
-		if (len == strlen(schemes[i]) && memcmp(name, schemes[i], len) == 0)
+		if (strncmp(name, schemes[i], strlen(schemes[i])) == 0)
 			return true;
 	return false;
 }
