@@ -27,6 +27,8 @@ allowed() {
 	# A path is written against the core, what it stands on is not.
 	src/gds/path/*) echo "base gds core mem topo window file public" ;;
 	src/gds/*) echo "base gds/cufile gds/facts mem topo file public" ;;
+	# RDMA devices register memory, of any kind.
+	src/net/verbs/*) echo "base net/verbs mem public" ;;
 	src/net/*) echo "base net public" ;;
 	src/remote/*) echo "base remote net file public" ;;
 	src/core/queue/*) echo "base mem file core/queue public" ;;
