@@ -49,6 +49,9 @@ struct region {
 	unsigned users;     /* references, under the regions' lock */
 	bool ends;          /* the user's last handle was freed, so paths drop their data; under
 			     * the regions' lock */
+	struct list regs;   /* registrations for RDMA devices; ways/registration.c */
+	/* Called after the user's last handle was freed; NULL: there are no registrations. */
+	void (*ended)(struct region *r);
 	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
 };
 

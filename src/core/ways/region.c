@@ -78,6 +78,7 @@ int region_get(struct mem_alloc *a, struct region **ret)
 		if (r) {
 			r->alloc = a;
 			r->users = 1;
+			list_init(&r->regs);
 			err = region_make_fit(r);
 		} else {
 			err = err_set(ENOMEM, "out of memory");
@@ -135,6 +136,8 @@ void region_put(struct region *r)
 	bool ends, last = region_unref(r, &ends);
 
 	if (ends) {
+		if (r->ended)
+			r->ended(r);
 		path_region_end(r);
 		last = region_unref(r, &ends);
 	}

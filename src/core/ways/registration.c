@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One mutex covers all lists here.  It is not held while a device registers or deregisters, which
+ * takes milliseconds: a registration that is being made is in its region's list already, so that a
+ * second caller waits for it and makes none.
+ */
+#include <inttypes.h>
+
+#include "base/err.h"
+#include "core/ways/region.h"
+#include "core/ways/registration.h"
+
+struct registration {
+	struct list link; /* of its region */
+	struct list idle; /* of those that nobody uses, the longest unused first */
+	struct region *region;
+	struct mem_registrar *by;
+	struct mem_reg *reg; /* NULL while it is being made */
+	uint64_t off, len;   /* as asked for: whole pages, or the allocation */
+	uint32_t rights;
+	uint64_t epoch;
+	struct list users; /* struct reg_user */
+	unsigned nr_users;
+	bool dying;        /* finds no new user, ends with the last one */
+	bool holds_region; /* its region's last handle is gone */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t made; /* one was made, or could not be */
+	struct list idle;
+	uint64_t epoch;
+	unsigned limit; /* 0: REGISTRATIONS_MAX */
+	struct registration_stats st;
+} regs = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.made = PTHREAD_COND_INITIALIZER,
+	.idle = LIST_INIT(regs.idle),
+};
+
+/* Take one that nobody uses from all lists, onto @out, to be ended without the lock. */
+static void take(struct registration *g, struct list *out)
+{
+	list_del(&g->idle);
+	list_move_tail(out, &g->link);
+	regs.st.ended++;
+	regs.st.live--;
+	regs.st.live_bytes -= g->reg->len;
+}
+
+/* Without the lock.  The region may go with it. */
+static void end_all(struct list *out)
+{
+	struct list *at, *next;
+
+	list_for_each_safe (at, next, out) {
+		struct registration *g = list_entry(at, struct registration, link);
+
+		list_del(&g->link);
+		g->by->ops->dereg(g->by, g->reg);
+		(void)atomic_fetch_sub(&g->by->live, 1);
+		if (g->holds_region)
+			region_put(g->region);
+		free(g);
+	}
+}
+
+/* Nobody can find it any more. */
+static void let_die(struct registration *g, struct list *out)
+{
+	struct list *at;
+
+	if (g->dying)
+		return;
+	g->dying = true;
+	if (!g->reg)
+		return; /* who makes it sees that */
+	list_for_each (at, &g->users) {
+		struct reg_user *u = list_entry(at, struct reg_user, link);
+
+		if (u->ended)
+			u->ended(u);
+	}
+	if (!g->nr_users)
+		take(g, out);
+}
+
+/* The memory is not what it was. */
+static void invalidate(struct region *r)
+{
+	struct list out = LIST_INIT(out), *at, *next;
+
+	(void)pthread_mutex_lock(&regs.lock);
+	list_for_each_safe (at, next, &r->regs)
+		let_die(list_entry(at, struct registration, link), &out);
+	(void)pthread_mutex_unlock(&regs.lock);
+	end_all(&out);
+}
+
+/* The region's last handle is gone: every registration ends, those in use with their last user. */
+static void region_ended(struct region *r)
+{
+	struct list out = LIST_INIT(out), *at, *next;
+
+	(void)pthread_mutex_lock(&regs.lock);
+	list_for_each_safe (at, next, &r->regs) {
+		struct registration *g = list_entry(at, struct registration, link);
+
+		let_die(g, &out);
+		if (g->nr_users) {
+			g->holds_region = true;
+			(void)region_again(r);
+		}
+	}
+	(void)pthread_mutex_unlock(&regs.lock);
+	end_all(&out);
+}
+
+static struct registration *registration_find(struct region *r, const struct mem_registrar *by,
+					      uint64_t off, uint64_t len, uint32_t rights)
+{
+	struct list *at;
+
+	list_for_each (at, &r->regs) {
+		struct registration *g = list_entry(at, struct registration, link);
+
+		if (g->by == by && g->off == off && g->len == len && g->rights == rights &&
+		    !g->dying)
+			return g;
+	}
+	return NULL;
+}
+
+/* Have room for one more: 0 or -ENOSPC.  What is ended for it goes onto @out. */
+static int registration_make_room(struct list *out)
+{
+	unsigned limit = regs.limit ? regs.limit : REGISTRATIONS_MAX;
+
+	if (regs.st.live < limit)
+		return 0;
+	if (list_empty(&regs.idle))
+		return err_set(
+			ENOSPC,
+			"%u registrations of memory are in use, which is the limit; use fewer "
+			"ranges or larger ones",
+			limit);
+	take(list_first(&regs.idle, struct registration, idle), out);
+	regs.st.evicted++;
+	return 0;
+}
+
+static void use(struct registration *g, struct reg_user *u)
+{
+	list_del(&g->idle);
+	list_add_tail(&g->users, &u->link);
+	g->nr_users++;
+	u->reg = g->reg;
+	u->epoch = g->epoch;
+	u->of = g;
+}
+
+/* The table of pages that a driver pins may be full: end what nobody uses. */
+static bool registration_end_idle(void)
+{
+	struct list out = LIST_INIT(out), *at, *next;
+	bool any;
+
+	(void)pthread_mutex_lock(&regs.lock);
+	any = !list_empty(&regs.idle);
+	list_for_each_safe (at, next, &regs.idle) {
+		take(list_entry(at, struct registration, idle), &out);
+		regs.st.evicted++;
+	}
+	(void)pthread_mutex_unlock(&regs.lock);
+	end_all(&out);
+	return any;
+}
+
+/* Without the lock. */
+static int register_it(struct registration *g, struct mem_reg **ret)
+{
+	const struct mem_registrar_ops *ops = g->by->ops;
+	int r = ops->reg(g->by, g->region->alloc, g->off, g->len, g->rights, ret);
+
+	if ((r == -ENOMEM || r == -EAGAIN) && registration_end_idle())
+		r = ops->reg(g->by, g->region->alloc, g->off, g->len, g->rights, ret);
+	return r;
+}
+
+/* Make g, which is in its region's list and found by others.  With the lock, which it drops. */
+static int registration_make(struct registration *g, struct reg_user *u)
+{
+	struct mem_reg *reg = NULL;
+	int r;
+
+	(void)pthread_mutex_unlock(&regs.lock);
+	r = register_it(g, &reg);
+	(void)pthread_mutex_lock(&regs.lock);
+	if (r < 0) {
+		list_del(&g->link);
+		(void)atomic_fetch_sub(&g->by->live, 1);
+		regs.st.failed++;
+		regs.st.live--;
+	} else {
+		g->reg = reg;
+		regs.st.made++;
+		regs.st.live_bytes += reg->len;
+		use(g, u);
+		if (g->dying && u->ended)
+			u->ended(u);
+	}
+	(void)pthread_cond_broadcast(&regs.made);
+	return r;
+}
+
+static struct registration *add(struct region *r, struct mem_registrar *by, uint64_t off,
+				uint64_t len, uint32_t rights)
+{
+	struct registration *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	list_init(&g->idle);
+	list_init(&g->users);
+	g->region = r;
+	g->by = by;
+	g->off = off;
+	g->len = len;
+	g->rights = rights;
+	g->epoch = ++regs.epoch;
+	list_add_tail(&r->regs, &g->link);
+	r->ended = region_ended;
+	(void)atomic_fetch_add(&by->live, 1);
+	regs.st.live++;
+	return g;
+}
+
+/* With the lock.  A thread that waited for another's attempt tries by itself, if that failed. */
+static int registration_get_locked(struct region *r, struct mem_registrar *by, uint64_t off,
+				   uint64_t len, uint32_t rights, struct reg_user *u,
+				   struct list *out, struct registration **ret_bad)
+{
+	struct registration *g;
+	int err;
+
+	while ((g = registration_find(r, by, off, len, rights)) && !g->reg)
+		(void)pthread_cond_wait(&regs.made, &regs.lock);
+	if (g) {
+		regs.st.found++;
+		use(g, u);
+		return 0;
+	}
+	err = registration_make_room(out);
+	if (err < 0)
+		return err;
+	g = add(r, by, off, len, rights);
+	if (!g)
+		return err_set(ENOMEM, "out of memory");
+	err = registration_make(g, u);
+	if (err < 0)
+		*ret_bad = g;
+	return err;
+}
+
+int registration_get(struct region *r, struct mem_registrar *by, uint64_t off, uint64_t len,
+		     uint32_t rights, struct reg_user *u)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), va = r->alloc->base.va;
+	struct list out = LIST_INIT(out);
+	struct registration *bad = NULL;
+	int err;
+
+	if (!len || off > r->alloc->size || len > r->alloc->size - off)
+		return err_set(ERANGE,
+			       "%" PRIu64 " bytes at offset %" PRIu64 " are none or reach past "
+			       "the end of the memory",
+			       len, off);
+	/* An owner that freed wrapped memory did not say so: no key of it is right any more. */
+	err = mem_alive(r->alloc);
+	if (err < 0) {
+		invalidate(r);
+		return err;
+	}
+	if (!rights) {
+		off = 0;
+		len = r->alloc->size;
+	} else { /* ranges of the same pages share one */
+		uint64_t end = MIN(align_up(va + off + len, page) - va, r->alloc->size);
+
+		off = MAX(align_down(va + off, page), va) - va;
+		len = end - off;
+	}
+	(void)pthread_mutex_lock(&regs.lock);
+	err = registration_get_locked(r, by, off, len, rights, u, &out, &bad);
+	(void)pthread_mutex_unlock(&regs.lock);
+	free(bad);
+	end_all(&out);
+	return err;
+}
+
+void registration_put(struct reg_user *u)
+{
+	struct list out = LIST_INIT(out);
+	struct registration *g = u->of;
+
+	if (!g)
+		return;
+	(void)pthread_mutex_lock(&regs.lock);
+	list_del(&u->link);
+	u->of = NULL;
+	u->reg = NULL;
+	if (--g->nr_users == 0) {
+		list_add_tail(&regs.idle, &g->idle);
+		/* A peer's key must not outlive its grant. */
+		if (g->dying || g->rights)
+			take(g, &out);
+	}
+	(void)pthread_mutex_unlock(&regs.lock);
+	end_all(&out);
+}
+
+int registrations_forget(struct mem_registrar *by)
+{
+	struct list out = LIST_INIT(out), *at, *next;
+	unsigned left;
+
+	(void)pthread_mutex_lock(&regs.lock);
+	list_for_each_safe (at, next, &regs.idle) {
+		struct registration *g = list_entry(at, struct registration, idle);
+
+		if (g->by == by)
+			take(g, &out);
+	}
+	(void)pthread_mutex_unlock(&regs.lock);
+	end_all(&out);
+	left = atomic_load(&by->live);
+	return left ? err_set(EBUSY, "%u registrations are in use", left) : 0;
+}
+
+void registration_stats(struct registration_stats *ret)
+{
+	(void)pthread_mutex_lock(&regs.lock);
+	*ret = regs.st;
+	(void)pthread_mutex_unlock(&regs.lock);
+}
+
+void registration_limit(unsigned nr)
+{
+	(void)pthread_mutex_lock(&regs.lock);
+	regs.limit = nr;
+	(void)pthread_mutex_unlock(&regs.lock);
+}
