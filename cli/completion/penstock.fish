@@ -53,6 +53,7 @@ complete -c penstock -n '__penstock_is doctor' -l dir -x -a '(__fish_complete_di
 complete -c penstock -n '__penstock_is doctor' -l json -d 'one JSON object'
 complete -c penstock -n '__penstock_is doctor' -l gds -d 'what a direct way of files to NVIDIA GPUs'
 complete -c penstock -n '__penstock_is doctor' -l file -r -F -d 'with --gds: look at this file, which is only read'
+complete -c penstock -n '__penstock_is doctor' -l rdma -d 'what RDMA needs: devices and their ports, addresses, limits'
 complete -c penstock -n '__penstock_is doctor' -l help -d 'what it does and its options'
 
 complete -c penstock -n '__penstock_is cp' -l via -x -a '(__penstock_devices)' -d 'let the bytes go through this device\'s memory'

@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/doctor/gds.h"
+#include "cli/doctor/rdma.h"
 #include "tools/common/pattern.h"
 
 #define PROBE_BYTES MIB(2)
@@ -24,6 +25,7 @@
 const char doctor_usage[] =
 	"Usage: penstock doctor [--dir DIR] [--json]\n"
 	"       penstock doctor --gds [--dir DIR | --file FILE] [--json]\n"
+	"       penstock doctor --rdma [--json]\n"
 	"\n"
 	"First comes the verdict: what works, what limits it, what to do next.  Then\n"
 	"come the devices, each path with what it needs, and the limits of this process.\n"
@@ -33,7 +35,9 @@ const char doctor_usage[] =
 	"\n"
 	"  --gds        what a direct way of files to NVIDIA GPUs (GPUDirect Storage)\n"
 	"               needs, what of it is missing here, and what to do about it\n"
-	"  --file FILE  with --gds: look at this file, which is only read\n";
+	"  --file FILE  with --gds: look at this file, which is only read\n"
+	"\n"
+	"  --rdma       what RDMA needs: devices and their ports, addresses, limits\n";
 
 /* ------------------------------------------------------------------- facts */
 
@@ -439,17 +443,18 @@ static void reportp(struct report **rep)
 
 int cmd_doctor(int argc, char *argv[])
 {
-	enum { DIR_OPT = 256, FILE_OPT, GDS, JSON };
+	enum { DIR_OPT = 256, FILE_OPT, GDS, JSON, RDMA };
 	static const struct option longs[] = {
 		{ "dir", required_argument, NULL, DIR_OPT },
 		{ "file", required_argument, NULL, FILE_OPT },
 		{ "gds", no_argument, NULL, GDS },
 		{ "json", no_argument, NULL, JSON },
+		{ "rdma", no_argument, NULL, RDMA },
 		{ 0 },
 	};
 	_cleanup_(reportp) struct report *rep = calloc(1, sizeof(*rep));
 	const char *dir = NULL, *file = NULL;
-	bool json = false, gds = false;
+	bool json = false, gds = false, rdma = false;
 	int opt;
 
 	if (!rep)
@@ -468,6 +473,9 @@ int cmd_doctor(int argc, char *argv[])
 		case JSON:
 			json = true;
 			break;
+		case RDMA:
+			rdma = true;
+			break;
 		default:
 			return option_error(argv, longs, opt);
 		}
@@ -477,7 +485,12 @@ int cmd_doctor(int argc, char *argv[])
 	if (file && (!gds || dir))
 		return usage_error("--file goes with --gds, and not with --dir");
 
+	if (rdma && (gds || dir))
+		return usage_error("--rdma goes with --json only");
+
 	signals_catch();
+	if (rdma)
+		return doctor_rdma(json);
 	if (gds)
 		return doctor_gds(dir, file, json);
 	rep->file.sz = sizeof(rep->file);

@@ -68,7 +68,8 @@ struct pst_check_opts {
 /**
  * pst_check() - check the requirements of a topic on this machine
  * @topic: "io": the back ends of file operations, "io_uring" and "threads".  "gds": a direct
- *         path between a file and a GPU, from the library down to the hardware.
+ *         path between a file and a GPU, from the library down to the hardware.  "rdma": devices,
+ *         ports and their addresses, and the memory that they reach.
  * @opts:  what to check; NULL for topics without options
  * @ret:   filled with up to @max checks; may be NULL if @max is 0
  * @max:   room in @ret

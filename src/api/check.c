@@ -10,6 +10,7 @@
 #include "base/opts.h"
 #include "core/ways/path.h"
 #include "file/io.h"
+#include "net/verbs/check.h"
 
 /* ---------------------------------------------------------------------- io */
 
@@ -34,25 +35,35 @@ static int check_io(const struct pst_check_opts *o, struct pst_check *ret)
 	return ARRAY_SIZE(backends);
 }
 
+/* -------------------------------------------------------------------- rdma */
+
+static int check_rdma(const struct pst_check_opts *o, struct pst_check *ret)
+{
+	(void)o;
+	return verbs_check("", ret, TOPIC_CHECKS_MAX);
+}
+
 /* ------------------------------------------------------------------ topics */
 
-static const struct topic io = { "io", check_io, 0 };
+static const struct topic io = { "io", check_io, 0 }, rdma = { "rdma", check_rdma, 0 };
 
 /* Of the paths, those with checks are topics, too. */
 static const struct topic *topic_find(const char *name)
 {
 	if (!strcmp(name, io.name))
 		return &io;
+	if (!strcmp(name, rdma.name))
+		return &rdma;
 	for (const struct path_ops **at = path_list; *at; at++)
 		if ((*at)->topic && !strcmp((*at)->topic->name, name))
 			return (*at)->topic;
 	return NULL;
 }
 
-/* "io and gds" */
+/* "io and rdma and gds" */
 static void topics_list(char *ret, size_t len)
 {
-	size_t n = (size_t)snprintf(ret, len, "%s", io.name);
+	size_t n = (size_t)snprintf(ret, len, "%s and %s", io.name, rdma.name);
 
 	for (const struct path_ops **at = path_list; *at && n < len; at++)
 		if ((*at)->topic)

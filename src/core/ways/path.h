@@ -25,7 +25,7 @@ struct plan;
 struct req;
 struct req_ops;
 
-#define TOPIC_CHECKS_MAX 24u
+#define TOPIC_CHECKS_MAX 48u
 
 /* A topic of pst_check(), and its checks. */
 struct topic {
