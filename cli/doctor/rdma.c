@@ -5,7 +5,7 @@
 #include "tools/common/shown.h"
 #include "tools/common/util.h"
 
-#define CHECKS_MAX 64
+#define CHECKS_MAX 160
 #define TEXT_COL 26
 
 static const char *const states[] = {
@@ -46,6 +46,16 @@ static int rdma_finding_len(const struct pst_check *c)
 	return cure ? (int)(cure - 2 - c->text) : (int)strlen(c->text);
 }
 
+/* Is a check of that name, whose text has that word, fine? */
+static bool rdma_is_ok(const struct rdma_report *rep, const char *name, const char *word)
+{
+	for (int i = 0; i < rep->nr; i++)
+		if (rep->of[i].state == PST_CHECK_OK && !strcmp(rep->of[i].name, name) &&
+		    strstr(rep->of[i].text, word))
+			return true;
+	return false;
+}
+
 static void rdma_judge(struct rdma_report *rep)
 {
 	const struct pst_check *first_port = NULL, *first = NULL;
@@ -65,7 +75,8 @@ static void rdma_judge(struct rdma_report *rep)
 		(void)snprintf(names + n, sizeof(names) - n, "%s%s",
 			       n ? ", " : "missing: ", c->name);
 	}
-	rep->ok = rep->ready && rep->of[0].state == PST_CHECK_OK;
+	rep->ok = rep->ready && rdma_is_ok(rep, "library", "") && rdma_is_ok(rep, "kernel", "") &&
+		  rdma_is_ok(rep, "loop-back", " of host,");
 	if (rep->ok)
 		(void)snprintf(rep->verdict[0], len, "OK: %u port%s ready for RDMA: %s", rep->ready,
 			       rep->ready == 1 ? " is" : "s are", first_port->text);

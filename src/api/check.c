@@ -3,6 +3,7 @@
  * pst_check(): one function for each topic.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/guard.h"
@@ -74,7 +75,7 @@ int pst_check(const char *topic, const struct pst_check_opts *opts, struct pst_c
 	      unsigned max)
 {
 	const struct topic *t = topic ? topic_find(topic) : NULL;
-	struct pst_check found[TOPIC_CHECKS_MAX];
+	_cleanup_(freep) struct pst_check *found = NULL;
 	struct pst_check_opts o;
 	char has[100];
 	int r;
@@ -92,6 +93,9 @@ int pst_check(const char *topic, const struct pst_check_opts *opts, struct pst_c
 		r = err_set(EINVAL, "flags 0x%x do not go with topic %s", o.flags, topic);
 	if (r == 0)
 		r = opts_array_check(ret, max, "pst_check");
+	found = calloc(TOPIC_CHECKS_MAX, sizeof(*found));
+	if (r == 0 && !found)
+		r = err_set(ENOMEM, "out of memory");
 	if (r == 0)
 		r = t->check(&o, found);
 	for (int i = 0; i < r && i < (int)MIN(max, TOPIC_CHECKS_MAX); i++)

@@ -56,6 +56,7 @@ loop_fails() {
 	gives 0 "$PENSTOCK" doctor --rdma --json
 	json out 'any("writes into host memory but does not read it: remote access error" in c["text"]
 		for c in d["checks"] if c["check"] == "loop-back" and c["state"] == "missing")'
+	json out 'not d["ok"] and d["verdict"][0].startswith("NO")'
 }
 
 no_library() {

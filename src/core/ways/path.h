@@ -25,7 +25,7 @@ struct plan;
 struct req;
 struct req_ops;
 
-#define TOPIC_CHECKS_MAX 48u
+#define TOPIC_CHECKS_MAX 160u /* of 16 NICs beside 8 devices */
 
 /* A topic of pst_check(), and its checks. */
 struct topic {
