@@ -48,7 +48,7 @@ static int check_rdma(const struct pst_check_opts *o, struct pst_check *ret)
 
 static const struct topic io = { "io", check_io, 0 }, rdma = { "rdma", check_rdma, 0 };
 
-/* Of the paths, those with checks are topics, too. */
+/* Find a topic; paths with checks are topics too. */
 static const struct topic *topic_find(const char *name)
 {
 	if (!strcmp(name, io.name))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How every public call begins.
+ * The guards at the beginning of public calls.
  */
 #ifndef PST_GUARD_H
 #define PST_GUARD_H
@@ -14,8 +14,8 @@ static inline void errno_restore(const int *saved)
 }
 
 /*
- * A call that reaches no cancellation point, but in places that say NO_CANCEL() themselves,
- * begins with it: errno stays the caller's; -EOWNERDEAD in a forked child.
+ * For calls without cancellation points, or with NO_CANCEL() around each: keep the caller's errno,
+ * and return -EOWNERDEAD in a forked child.
  */
 #define GUARD_LIGHT()                                \
 	_cleanup_(errno_restore) int _errno = errno; \
@@ -25,7 +25,7 @@ static inline void errno_restore(const int *saved)
 			return _g;                   \
 	} while (0)
 
-/* Every other call does; a thread is not cancelled in it. */
+/* For every other call: as GUARD_LIGHT(), and no thread is cancelled inside. */
 #define GUARD()      \
 	NO_CANCEL(); \
 	GUARD_LIGHT()

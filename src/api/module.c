@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What modules may call of the library.
+ * The functions of the library that modules may call.
  */
 #include "base/err.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The public calls: check the arguments and the process, take the lock, hand on.
+ * The public calls: check the arguments and the process, take the lock, and call the rooms below.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -103,7 +103,7 @@ int pst_device_text(const char *device, char *buf, size_t len)
 
 /* ----------------------------------------------------------------- memory */
 
-/* The pst_mem for a range of an allocation just made or found; takes @a over. */
+/* Create the pst_mem for a range of an allocation that was just made or found; takes over @a. */
 static int penstock_mem_new(struct mem_alloc *a, uint64_t off, uint64_t len, struct pst_mem **ret)
 {
 	struct region *region;
@@ -355,15 +355,15 @@ static void release_file(struct object *obj)
 	free(f);
 }
 
-/* Paths prove writes by reading back, which a file open for writing only does not allow.  Without a
- * reader such a file is written through the page cache. */
+/* Open a reader for a file that is open for writing only, because paths prove writes by reading
+ * back.  Without a reader such a file is written through the page cache. */
 static void file_open_reader(struct pst_file *f)
 {
 	if (!(f->file->flags & PST_FILE_READ) && file_again(f->file, &f->reader) < 0)
 		log_info("writes are not proven, and so not direct: %s", err_text());
 }
 
-/* Takes @file over, also on failure. */
+/* Create a pst_file; takes over @file, also on failure. */
 static int file_new(struct file *file, struct pst_file **ret)
 {
 	struct pst_file *f = calloc(1, sizeof(*f));
@@ -458,7 +458,7 @@ int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
 	return drain(&file->obj, "file", deadline_ns);
 }
 
-/* The file whose properties are those of @f now; lower_drop() ends its use. */
+/* Find the file whose properties are those of @f now; lower_drop() ends its use. */
 static int file_beneath(struct pst_file *f, uint32_t op, struct pst_file **ret)
 {
 	int r = lower_look(f, op, ret);
@@ -643,7 +643,7 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 		return r;
 	info.why = path_why(f, mem, op, path, &info.detail);
 	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
-		info.state = PST_STATE_POSSIBLE; /* being found out */
+		info.state = PST_STATE_POSSIBLE; /* the answer is being found out */
 	if (info.why == PST_WHY_NONE)
 		info.state = path_is_proven(f, mem, op, path) ? PST_STATE_PROVEN
 							      : PST_STATE_POSSIBLE;

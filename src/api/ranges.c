@@ -9,23 +9,23 @@
 #include "mem/mapped.h"
 #include "mem/mem.h"
 
-/* A range of the caller's, and the memory that it lies in. */
+/* A range of the caller, and its memory. */
 struct range {
 	struct pst_mem *mem; /* NULL until its address is wrapped */
-	uint64_t off;        /* in mem; before, the address */
+	uint64_t off;        /* first byte in mem; while mem is NULL, the address */
 	uint64_t len;
-	unsigned idx; /* in the caller's order */
-	bool host;    /* an address of the host */
+	unsigned idx; /* index in the caller's order */
+	bool host;    /* a host address */
 };
 
 struct range_result {
-	uint64_t got; /* bytes */
+	uint64_t got; /* bytes that were moved */
 	int err;      /* positive errno */
 };
 
 /* ---------------------------------------------------------------- orders */
 
-/* The host's addresses come first, then the devices', then ranges in memory that has a handle. */
+/* Compare ranges: host addresses first, then device addresses, then ranges with a pst_mem. */
 static int by_address(const void *a, const void *b)
 {
 	const struct range *x = a, *y = b;
@@ -74,7 +74,7 @@ static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 
 	if (!maps)
 		return err_set(ENOMEM, "out of memory");
-	/* Ranges that touch or overlap are checked as one. */
+	/* Check ranges that touch or overlap as one. */
 	for (unsigned i = 0; i < nr; i++) {
 		if (!nr_maps || list[i].off > end)
 			maps[nr_maps++] = (struct mapped){ .addr = list[i].off };
@@ -93,7 +93,7 @@ static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 	return r;
 }
 
-/* Wrap each allocation that a range lies in, all of it. */
+/* Wrap the whole allocation of each range. */
 static int wrap_device(struct ranges *rs, struct range *list, unsigned nr)
 {
 	struct mem_alloc *a;
@@ -111,7 +111,7 @@ static int wrap_device(struct ranges *rs, struct range *list, unsigned nr)
 		if (r < 0)
 			return r;
 		end = base + m->len;
-		/* The first one lies in it: mem_wrap() saw to that. */
+		/* mem_wrap() has checked that the first range is inside. */
 		do {
 			list[i].mem = m;
 			list[i].off -= base;
@@ -231,7 +231,8 @@ static void make_groups(struct ranges *rs, const struct pst_vec *vecs, struct ra
 						.mem_off = at->off,
 						.len = at->len };
 	}
-	/* Requests start in the caller's order, so the first that cannot is the first there. */
+	/* Sort requests into the caller's order, so that the first one that cannot start is the
+	 * first in that order. */
 	qsort_r(rs->groups, rs->nr_groups, sizeof(*rs->groups), by_first, rs->order);
 }
 
@@ -271,7 +272,7 @@ void ranges_done(struct ranges *rs)
 
 /* ---------------------------------------------------------------- result */
 
-/* Bytes that arrived of a range, which has @before bytes of its group before it. */
+/* Return the bytes of a range that arrived; @before bytes of its group precede it. */
 static uint64_t arrived(const struct group *g, uint64_t before, uint64_t len)
 {
 	uint64_t prefix = g->ended ? g->done.prefix : 0;
@@ -299,7 +300,7 @@ static void add_group(struct ranges *rs, const struct group *g, int unmet, struc
 	}
 }
 
-/* The group of one of the caller's ranges. */
+/* Return the group of one of the caller's ranges. */
 static const struct group *group_of(const struct ranges *rs, unsigned idx)
 {
 	for (unsigned i = 0; i < rs->nr_groups; i++) {
@@ -322,7 +323,7 @@ const struct group *ranges_result(struct ranges *rs, const struct pst_vec *vecs,
 	for (unsigned i = 0; i < rs->nr; i++) {
 		const struct range_result *at = &rs->results[i];
 
-		/* An error counts wherever it is, bytes only in front of what is missing. */
+		/* An error counts anywhere; bytes count only before the first gap. */
 		if (whole)
 			ret->prefix += at->got;
 		if (whole && at->got < vecs[i].len) {

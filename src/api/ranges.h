@@ -2,9 +2,9 @@
 /*
  * The ranges of one call, as requests.
  *
- * Ranges are grouped by the memory that they lie in: each group is one request, and its ranges
- * are the segments.  Addresses of a device are wrapped allocation by allocation, because
- * frameworks cut many tensors out of few.  All addresses of the host are one group.
+ * Ranges are grouped by their memory.  Each group is one request, and its ranges are the segments.
+ * Device addresses are wrapped by whole allocations, because frameworks allocate many tensors from
+ * few.  All host addresses are one group.
  */
 #ifndef PST_RANGES_H
 #define PST_RANGES_H
@@ -13,10 +13,10 @@
 
 #include "base/base.h"
 
-/* Ranges in one piece of memory: one request. */
+/* The ranges in one piece of memory, which are one request. */
 struct group {
 	struct pst_mem *mem;
-	unsigned first; /* of its ranges, in ranges.order and ranges.segs */
+	unsigned first; /* index of its first range in ranges.order and ranges.segs */
 	unsigned nr;
 	bool ended;
 	struct pst_done done; /* valid once ended */
@@ -25,16 +25,16 @@ struct group {
 struct ranges {
 	unsigned nr;
 	uint64_t total;       /* bytes */
-	unsigned *order;      /* which of the caller's ranges each segment is */
-	struct pst_seg *segs; /* by group, and in the caller's order within one */
-	struct group *groups; /* by their first range in the caller's order */
+	unsigned *order;      /* index of the caller's range for each segment */
+	struct pst_seg *segs; /* segments by group, in the caller's order within a group */
+	struct group *groups; /* groups, ordered by their first range in the caller's order */
 	unsigned nr_groups;
-	struct range_result *results; /* of the caller's ranges */
+	struct range_result *results; /* results of the caller's ranges */
 	struct pst_mem **wrapped;
 	unsigned nr_wrapped;
 };
 
-/* Check and group the caller's ranges; ranges_done() is due also on failure. */
+/* Check and group the caller's ranges.  Call ranges_done() also after a failure. */
 int ranges_init(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, unsigned nr);
 
 /**

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that wait for what they start, in a queue that is idle or made for them.
+ * Calls that wait for their requests, in an idle queue or a new one.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,16 +12,16 @@
 #include "core/carry/now.h"
 #include "core/queue/idle.h"
 
-#define RATE_MIN (10 * 1000 * 1000u) /* bytes a second that a call is given time for */
+#define RATE_MIN (10 * 1000 * 1000u) /* bytes a second for which a call gets time */
 #define TIMEOUT_NS (TIMEOUT_DEFAULT_MS * NSEC_PER_MSEC)
 
 struct call {
-	struct pst_io io; /* of every request, but for its memory and ranges */
+	struct pst_io io; /* common to all requests, except memory and ranges */
 	const struct pst_vec *vecs;
 	struct ranges ranges;
 	unsigned next;  /* the first group that was not prepared */
-	int unmet;      /* positive errno: no more requests could be started */
-	char text[512]; /* why, as pst_error_text() has it */
+	int unmet;      /* positive errno because of which no more requests could start */
+	char text[512]; /* the sentence for unmet */
 };
 
 static int sync_reap(struct call *c, struct pst_queue *q)
@@ -56,7 +56,7 @@ static void unmet(struct call *c, int err)
 	(void)snprintf(c->text, sizeof(c->text), "%s", err_text());
 }
 
-/* Start all requests that were not started yet, and wait until all of them have ended. */
+/* Start the requests that are not started yet, and wait until all have ended. */
 static void sync_move(struct call *c, struct pst_queue *q)
 {
 	unsigned nr = c->ranges.nr_groups, under_way = 0;
@@ -90,7 +90,7 @@ static int move_all(struct call *c, struct pst_queue **q)
 	sync_move(c, *q);
 	if (c->unmet != EBUSY || now_ns() >= c->io.deadline_ns)
 		return 0;
-	/* Other calls used the queue: it may keep staging memory of another device. */
+	/* The queue was used by other calls, so it may keep staging memory of another device. */
 	queue_free(TAKE_PTR(*q));
 	r = idle_take(q);
 	if (r == 0)
@@ -100,7 +100,7 @@ static int move_all(struct call *c, struct pst_queue **q)
 	return 0;
 }
 
-/* The sentence of a call that failed. */
+/* Set the sentence of a call that failed. */
 static void sync_say(const struct call *c, const struct group *g, const struct pst_done *done)
 {
 	char text[512];
@@ -150,13 +150,13 @@ static int sync_run(uint32_t op, struct pst_file *file, const struct pst_vec *ve
 		if (r < 0)
 			sync_say(&c, failed, ret);
 	}
-	/* The wrapped memory goes before another call may use the queue. */
+	/* Release the wrapped memory before another call may use the queue. */
 	ranges_done(&c.ranges);
 	idle_give(q);
 	return r;
 }
 
-/* One range that memory holds already needs no request.  False: nothing happened. */
+/* Read a cached range without a request.  False: nothing has happened. */
 static bool sync_try_one(struct pst_file *file, const struct pst_vec *v, struct pst_done *ret)
 {
 	const struct pst_io io = {
@@ -184,7 +184,7 @@ static bool sync_try_one(struct pst_file *file, const struct pst_vec *v, struct 
 	return moved;
 }
 
-/* The beginning and the end of every such call. */
+/* Execute a call of this kind, from its beginning to its end. */
 static int64_t sync_call(uint32_t op, struct pst_file *file, const struct pst_vec *vecs,
 			 unsigned nr, const struct pst_call_opts *opts, struct pst_done *ret_done)
 {

@@ -14,8 +14,8 @@
 
 struct pst_window {
 	struct window *w;
-	bool fenced;           /* by pst_window_store() */
-	struct region *region; /* of the memory; NULL for a window on a grant */
+	bool fenced;           /* pst_window_store() fences */
+	struct region *region; /* region of the memory; NULL for a window on a grant */
 };
 
 static int check_opts(struct pst_window_opts *ret, const struct pst_window_opts *opts)
@@ -31,7 +31,7 @@ static int check_opts(struct pst_window_opts *ret, const struct pst_window_opts 
 	return 0;
 }
 
-/* The rights that a window shall have must be among the memory's. */
+/* Check that the memory's rights include those of the window. */
 static int check_rights(const struct pst_window_opts *o, uint32_t rights, uint32_t *ret)
 {
 	*ret = o->flags & PST_WINDOW_READ_ONLY ? PST_RIGHT_READ : PST_RIGHT_READ | PST_RIGHT_WRITE;
@@ -43,7 +43,7 @@ static int check_rights(const struct pst_window_opts *o, uint32_t rights, uint32
 	return 0;
 }
 
-/* Takes the region's reference over, also on failure. */
+/* Create a window; takes over the region's reference, also on failure. */
 static int window_new(const struct window_src *src, const struct pst_window_opts *o,
 		      struct region *region, struct pst_window **ret)
 {
@@ -113,7 +113,7 @@ struct pst_window *pst_window_close(struct pst_window *window)
 	_cleanup_(errno_restore) int saved = errno;
 	NO_CANCEL();
 
-	/* A forked child has no mapping, and the open window is its parent's. */
+	/* A forked child has no mapping; its parent owns the open window. */
 	if (!window || fork_guard() < 0)
 		return NULL;
 	window_close(window->w);
