@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every file includes this: cleanup attributes, small arithmetic, the clock.
+ * Included by every file: cleanup attributes, small arithmetic, the clock.
  */
 #ifndef PST_BASE_H
 #define PST_BASE_H
@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 #define _cleanup_(f) __attribute__((cleanup(f), unused))
-/* Seldom called: kept out of its callers, which then have fewer registers to save. */
+/* Rarely called: not inlined, so that callers have fewer registers to save. */
 #define _cold_ __attribute__((cold, noinline))
-/* Not seldom called, and kept out for the same reason. */
+/* Called more often, but not inlined either, for the same reason. */
 #define _noinline_ __attribute__((noinline))
-/* On the way of every request, and too long for the compiler to see that. */
+/* Used by every request, but too long for the compiler to inline by itself. */
 #define _inline_ inline __attribute__((always_inline))
 #define _printf_(a, b) __attribute__((format(printf, a, b)))
 
@@ -40,7 +40,7 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Hand a resource over: the value, and the variable is empty afterwards. */
+/* Return the value of a variable, and set the variable to NULL: ownership moves. */
 #define TAKE_PTR(p)                     \
 	({                              \
 		__typeof__(p) _p = (p); \
@@ -78,7 +78,7 @@ static inline double as_ms(uint64_t ns)
 
 #define CACHE_LINE 64
 
-/* a is a power of two. */
+/* Round down to a multiple of a, a power of two. */
 static inline uint64_t align_down(uint64_t x, uint64_t a)
 {
 	return x & ~(a - 1);
@@ -94,7 +94,7 @@ static inline bool is_pow2(uint64_t x)
 	return x && !(x & (x - 1));
 }
 
-/* As calloc(), from the beginning of a line of the caches. */
+/* As calloc(), aligned to a cache line. */
 static inline void *calloc_lines(size_t nr, size_t size)
 {
 	size_t len;
@@ -124,13 +124,13 @@ static inline uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-/* CLOCK_MONOTONIC in nanoseconds. */
+/* Return CLOCK_MONOTONIC in nanoseconds. */
 static inline uint64_t now_ns(void)
 {
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* The same to a few milliseconds, which takes less time. */
+/* Return the same time, exact to a few milliseconds and cheaper. */
 static inline uint64_t about_now_ns(void)
 {
 	return clock_ns(CLOCK_MONOTONIC_COARSE);

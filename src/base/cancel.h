@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Thread cancellation.  A thread that is cancelled while it holds our locks would leave them
- * taken, so calls that may reach a cancellation point (pthreads(7)) switch cancelling off.
+ * Thread cancellation.
+ *
+ * A thread that is cancelled while it holds a lock of the library would leave it locked.  So calls
+ * that may reach a cancellation point (pthreads(7)) disable cancellation.
  */
 #ifndef PST_BASE_CANCEL_H
 #define PST_BASE_CANCEL_H
@@ -23,7 +25,7 @@ static inline void cancel_restore(const int *before)
 	(void)pthread_setcancelstate(*before, NULL);
 }
 
-/* From here to the end of the block. */
+/* Disable cancellation until the end of the block. */
 #define NO_CANCEL() _cleanup_(cancel_restore) int _cancel = cancel_disable()
 
 #endif

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CRC-32C in three ways: by the CPU's instruction, by tables, and for the joining of two
- * results by arithmetic.
+ * CRC-32C by the CPU's instruction or by tables, and combining two CRCs by arithmetic.
  *
- * A CRC is a polynomial over GF(2) modulo P of degree 32.  Here bit 31 of a word is the
- * coefficient of x^0 and bit 0 that of x^31, as in the reflected form of RFC 3720.
- * Appending n zero bytes to a message multiplies its CRC by x^(8n) mod P.  That is all
- * that combine needs, and it is what lets one message be worked on in three places at
- * once: the instruction takes three cycles but one can start in each, so a single chain
- * of them runs at a third of the speed.
+ * A CRC is a polynomial over GF(2) modulo P of degree 32.  Bit 31 of a word is the coefficient of
+ * x^0 and bit 0 that of x^31, as in the reflected form of RFC 3720.  Appending n zero bytes to a
+ * message multiplies its CRC by x^(8n) mod P.  That is all that crc32c_combine() needs.  It also
+ * allows computing three blocks of a message at once: the instruction takes three cycles but one
+ * can start in each, so a single chain runs at a third of the speed.
  */
 #include <endian.h>
 #include <pthread.h>
@@ -22,15 +20,15 @@
 #define POLY 0x82f63b78u /* 0x1edc6f41 reflected, x^32 not written */
 #define ONE 0x80000000u  /* x^0 */
 
-#define LONG_LEN 2048u /* bytes of each of three blocks; multiples of 8 */
+#define LONG_LEN 2048u /* bytes of each of the three blocks, a multiple of 8 */
 #define SHORT_LEN 256u
 
-/* Multiplication of any CRC by one fixed power of x, a byte of it at a time. */
+/* A table for multiplying a CRC by a fixed power of x, one byte at a time. */
 struct shift {
 	uint32_t t[4][256];
 };
 
-static uint32_t table[8][256]; /* [k][b]: byte b with k zero bytes behind it */
+static uint32_t table[8][256]; /* [k][b]: CRC of byte b followed by k zero bytes */
 static uint32_t power[64];     /* [k]: x^(8 * 2^k) */
 static struct shift shift_long, shift_short;
 static uint32_t (*by_cpu)(uint32_t crc, const unsigned char *p, size_t len);
@@ -109,7 +107,7 @@ static bool have_instruction(void)
 #define HAVE_INSTRUCTION 1
 #define TARGET
 
-/* Written out, since the two compilers name their builtins differently. */
+/* Written as assembly, because the two compilers name their builtins differently. */
 static inline uint32_t step8(uint32_t crc, uint64_t v)
 {
 	__asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(v));
@@ -129,7 +127,7 @@ static bool have_instruction(void)
 #endif
 
 #ifdef HAVE_INSTRUCTION
-/* Three neighbouring blocks of n bytes at once. */
+/* Process three adjacent blocks of n bytes at once. */
 TARGET static inline uint32_t three(uint32_t a, const unsigned char *p, size_t n,
 				    const struct shift *s)
 {
@@ -232,7 +230,7 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
 
 uint32_t crc32c_of_remainder(uint32_t remainder, uint32_t factor)
 {
-	/* The CRC of as many zeros is what the beginning and the end of a CRC add. */
+	/* The CRC of as many zeros is what the initial and final complement add. */
 	return ~(remainder ^ crc32c_times(UINT32_MAX, factor));
 }
 

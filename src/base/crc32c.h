@@ -5,16 +5,16 @@
 #include "base/base.h"
 
 /*
- * CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the CPU's instruction where it has one.
- * @crc: 0 to begin, else the result so far
+ * Compute CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the CPU's instruction if it has one. @crc
+ * is 0 to begin, else the result so far.
  */
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len);
 
-/* The CRC of A followed by B, from crc(A), crc(B) and the length of B. */
+/* Return the CRC of A followed by B, from crc(A), crc(B) and the length of B. */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);
 
-/* The factor by which len more bytes multiply a CRC, and the multiplication: what
- * crc32c_combine() consists of, for those who append many messages of one length. */
+/* Return the factor by which len more bytes multiply a CRC, and multiply: the two steps of
+ * crc32c_combine(), for appending many messages of one length. */
 uint32_t crc32c_factor(uint64_t len);
 uint32_t crc32c_times(uint32_t crc, uint32_t factor);
 

@@ -23,7 +23,8 @@ int dio_align(int fd, uint32_t *ret_mem, uint32_t *ret_off)
 	struct statx stx;
 
 	(void)memset(&stx, 0, sizeof(stx));
-	/* A seccomp filter may forbid statx(2): the same as a kernel that does not say. */
+	/* If a seccomp filter forbids statx(2), behave as with a kernel that does not report
+	 * alignments. */
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) < 0 ||
 	    !(stx.stx_mask & STATX_DIOALIGN))
 		return -ENODATA;

@@ -5,22 +5,21 @@
 #include "base/base.h"
 
 /*
- * The largest that is served.  Memory of slots and of ours begins on pages and on nothing
- * larger, and a slot, of 256 KiB or more, holds a block in front of at least one more.  The
- * kernel's own block sizes end there too; a file system tells more if its unit is an extent, or by
+ * The largest alignment that is supported.  Slots and other memory of the library are aligned to
+ * pages only, and a slot of 256 KiB or more must hold a block before at least one more.  The
+ * kernel's block sizes end here too; a file system reports more if its unit is an extent, or by
  * mistake.
  */
 #define DIO_MEM_MAX KIB(4)
 #define DIO_OFF_MAX KIB(64)
 
-/* 0 for alignments that can be served, else -ERANGE. */
+/* Return 0 if the alignments are supported, else -ERANGE. */
 int dio_check(uint32_t mem, uint32_t off);
 
 /*
- * The alignments that O_DIRECT asks of memory and of offsets, in bytes, powers of two.
- *
- * Return: 0; -EOPNOTSUPP when the file says that it has no O_DIRECT; -ERANGE when it asks for what
- * is no power of two or above these bounds; -ENODATA when nobody says, as before Linux 6.1.
+ * Return the alignments of memory and of offsets that O_DIRECT needs, in bytes, powers of two.
+ * Return: 0; -EOPNOTSUPP if the file has no O_DIRECT; -ERANGE if an alignment is no power of two or
+ * too large; -ENODATA if the kernel does not report it, as before Linux 6.1.
  */
 int dio_align(int fd, uint32_t *ret_mem, uint32_t *ret_off);
 

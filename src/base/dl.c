@@ -27,7 +27,7 @@ int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, un
 		return err_set(ENODEV, "no %s here: %s", lib->what, why ? why : file);
 	}
 
-	/* All of the required ones, before the first is written. */
+	/* Find all required functions before writing the table. */
 	for (unsigned i = 0; i < nr; i++)
 		if (syms[i].required && !dlsym(handle, syms[i].name)) {
 			(void)dlclose(handle);
@@ -53,7 +53,8 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *arg)
 
 bool dl_present(const struct dl_lib *lib)
 {
-	static _Atomic unsigned long long absent; /* among so many ever loaded, the first counted */
+	static _Atomic unsigned long long absent; /* number of libraries that had been loaded at
+						   * the last search */
 	unsigned long long adds = 0;
 	void *handle;
 

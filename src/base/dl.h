@@ -24,8 +24,8 @@
 
 struct dl_sym {
 	const char *name;
-	size_t off;    /* of the pointer in the table, bytes */
-	bool required; /* else NULL where the library lacks it */
+	size_t off;    /* offset of the pointer in the table */
+	bool required; /* if false, the pointer is NULL if the library lacks the function */
 };
 
 #define DL_SYM(type, sym, need)                                              \
@@ -34,9 +34,9 @@ struct dl_sym {
 	}
 
 /*
- * The ELF note that tells packagers of a library which no NEEDED entry names; see
- * https://systemd.io/ELF_DLOPEN_METADATA/.  To stand once beside each struct dl_lib, with
- * literals: what it is good for in one word, and in a few.
+ * The ELF note that tells packagers about a library without a NEEDED entry; see
+ * https://systemd.io/ELF_DLOPEN_METADATA/.  Put it next to each struct dl_lib, with literals: the
+ * feature in one word, and in a few words.
  */
 #define DL_NOTE(lib_soname, word, words)                                 \
 	DL_NOTE_("[{\"soname\":[\"" lib_soname "\"],\"feature\":\"" word \
@@ -50,9 +50,10 @@ struct dl_sym {
 										 "FDO", json }
 
 struct dl_lib {
-	const char *what;   /* in sentences: "NVIDIA driver" */
-	const char *soname; /* "libcuda.so.1", found as every library is */
-	const char *env;    /* variable that names another file; ignored in set-uid programs */
+	const char *what;   /* name in sentences: "NVIDIA driver" */
+	const char *soname; /* "libcuda.so.1", found by the loader */
+	const char *env;    /* environment variable that names another file; ignored in set-uid
+			     * programs */
 };
 
 /*
@@ -65,8 +66,8 @@ struct dl_lib {
 int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, unsigned nr);
 
 /*
- * Has anybody in this process loaded it?  Of one library in a process: what is not there is looked
- * for again only after something was loaded.  Any thread.
+ * Return true if anybody in this process has loaded the library.  A library that is missing is
+ * searched again only after another one was loaded.  Any thread.
  */
 bool dl_present(const struct dl_lib *lib);
 

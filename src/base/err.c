@@ -11,8 +11,8 @@ static _Thread_local char text[ERR_TEXT_MAX];
 int err_set(int err, const char *fmt, ...)
 {
 	int saved = errno;
-	/* Built aside, because an argument may be the text that stands there: a caller
-	 * that wraps a sentence into a longer one passes err_text(). */
+	/* Format into another buffer, because an argument may be the current text: a caller that
+	 * wraps a sentence into a longer one passes err_text(). */
 	char line[ERR_TEXT_MAX];
 	va_list ap;
 
@@ -20,7 +20,7 @@ int err_set(int err, const char *fmt, ...)
 	if (vsnprintf(line, sizeof(line), fmt, ap) < 0)
 		line[0] = '\0';
 	va_end(ap);
-	/* Names of files may hold newlines and what terminals obey. */
+	/* File names may contain newlines and terminal escapes. */
 	shown(text, sizeof(text), line);
 	errno = saved;
 	return err < 0 ? err : -err;

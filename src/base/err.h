@@ -13,7 +13,7 @@
  */
 int err_set(int err, const char *fmt, ...) _printf_(2, 3);
 
-/* The calling thread's sentence, "" before the first. */
+/* Return the calling thread's sentence, "" before the first one. */
 const char *err_text(void);
 
 #define ERR_TEXT_MAX 512
@@ -22,11 +22,11 @@ struct err_kept {
 	char text[ERR_TEXT_MAX];
 };
 
-/* For a call whose failure is passed over: the thread's sentence is as it was before. */
+/* Save the thread's sentence around a call whose failure is ignored. */
 void err_keep(struct err_kept *ret);
 void err_put_back(const struct err_kept *kept);
 
-/* "ENOENT (No such file or directory)" in a buffer of the thread; err as in err_set(). */
+/* Return "ENOENT (No such file or directory)" in a buffer of the thread; err as in err_set(). */
 const char *err_name(int err);
 
 #endif

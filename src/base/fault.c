@@ -8,7 +8,7 @@
 #include "base/log.h"
 
 #define RULES_MAX 32        /* SITE:N:WHAT in one specification */
-#define DELAY_MAX_MS 60000u /* longer is a typing error */
+#define DELAY_MAX_MS 60000u /* a longer delay is a typing error */
 #define ERRNO_MAX 4095      /* the kernel's own limit */
 
 static const char *const site_names[FAULT_SITE_NR] = {
@@ -23,7 +23,7 @@ static const char *const site_names[FAULT_SITE_NR] = {
 
 struct rule {
 	enum fault_site site;
-	uint64_t n; /* which call, 0 for every one */
+	uint64_t n; /* number of the call, 0 for every call */
 	int what;   /* errno, FAULT_SHORT, or 0 with a delay */
 	uint64_t delay_ns;
 };
@@ -35,7 +35,7 @@ static struct rule rules[RULES_MAX];
 static unsigned nr_rules;
 static uint64_t passed[FAULT_SITE_NR];
 
-/* Decimal digits and nothing else, up to max. */
+/* Parse decimal digits and nothing else, up to max. */
 static bool fault_parse_number(const char *s, uint64_t max, uint64_t *ret)
 {
 	char *end;
@@ -85,7 +85,7 @@ static int errno_by_name(const char *s)
 	return 0;
 }
 
-/* One SITE:N:WHAT, which is cut up. */
+/* Parse one SITE:N:WHAT; s is modified. */
 static int parse_rule(char *s, struct rule *ret)
 {
 	char *n = strchr(s, ':');
@@ -201,7 +201,7 @@ uint64_t fault_passed(enum fault_site site)
 	return n;
 }
 
-/* A constructor, because fault_hit() looks at fault_active and at nothing else. */
+/* A constructor, because fault_hit() checks only fault_active. */
 __attribute__((constructor)) static void read_env(void)
 {
 	int saved = errno;

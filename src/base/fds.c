@@ -9,15 +9,15 @@
 #include "base/fds.h"
 #include "base/work.h"
 
-/* For those of drivers, and some ten for each worker of an engine. */
+/* Room for descriptors of drivers, and about ten for each worker of an engine. */
 #define ROOM 512u
 
 static struct work work;
 
 /*
- * A descriptor at the end of the room, for a moment.  It is no second one of a file of the
- * program's: closing that would end the process' record locks on the file, flush it where it lies
- * on a network, and a child forked meanwhile would keep it open.
+ * Open a descriptor at the end of the room for a moment.  It must not duplicate a file of the
+ * program: closing that would release the process' record locks on the file, flush it on a network
+ * file system, and a child forked meanwhile would keep it open.
  */
 static void base_fds_grow(struct work *w)
 {

@@ -3,12 +3,11 @@
 #define PST_FDS_H
 
 /*
- * Have room in the process' table of descriptors for those of the library.
+ * Grow the process' table of descriptors ahead of need.
  *
- * The kernel lets the table of a process with threads grow no sooner than every CPU has forgotten
- * the old one: that took 8 to 24 ms where it was measured, and who needs a descriptor waits.  So
- * this has it grow once, ahead of need, and where there are threads, in the background.  It opens
- * nothing that stays, and gives up without a word.
+ * In a process with threads the kernel grows the table only after every CPU has forgotten the old
+ * one, which took 8 to 24 ms, and a thread that needs a descriptor waits.  So the table grows once,
+ * in the background if there are threads.  The call leaves nothing open, and gives up silently.
  */
 void fds_grow(void);
 

@@ -19,8 +19,8 @@ static void wipe_in_child(void)
 }
 
 /*
- * Without a lock, which a fork() in another thread could leave taken in the child: every
- * thread that comes here makes a page, and one of them wins.
+ * Create the page without a lock, which a fork() in another thread could leave locked in the child:
+ * every thread that comes here makes a page, and one of them wins.
  */
 static int make_page(void)
 {
@@ -34,8 +34,8 @@ static int make_page(void)
 		return err_set(ENOMEM, "cannot map one page: %m");
 	*page = 1;
 	if (madvise(page, len, MADV_WIPEONFORK) < 0) {
-		/* Some sandboxes have no such advice.  A handler sees every fork() but not
-		 * a bare clone(2); two of them do no harm. */
+		/* Some sandboxes refuse MADV_WIPEONFORK.  A handler sees every fork() but not a
+		 * bare clone(2); two handlers do no harm. */
 		err = errno;
 		if (pthread_atfork(NULL, NULL, wipe_in_child) != 0) {
 			(void)munmap(page, len);
@@ -44,7 +44,7 @@ static int make_page(void)
 	}
 	if (!atomic_compare_exchange_strong(&fork_page, &none, page))
 		(void)munmap(page, len);
-	/* Last: no line is on its way in a process that has no page, see log.c. */
+	/* Log last: a process without the page delivers no line, see log.c. */
 	if (err)
 		log_debug("no MADV_WIPEONFORK (%s), watching fork() by a handler", strerror(err));
 	return 0;

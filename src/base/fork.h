@@ -8,8 +8,8 @@
 int fork_guard_slow(void);
 
 /*
- * 0 in the process that loaded the library, -EOWNERDEAD in its forked children,
- * -ENOMEM when the page could not be had.  A load and a compare after the first call.
+ * Return 0 in the process that loaded the library, -EOWNERDEAD in its forked children, -ENOMEM if
+ * the page cannot be allocated.  Costs a load and a compare after the first call.
  */
 static inline int fork_guard(void)
 {

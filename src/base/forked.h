@@ -11,8 +11,8 @@
 extern const unsigned *_Atomic fork_page;
 
 /*
- * Would fork_guard() say -EOWNERDEAD?  It makes no page and no sentence, so that functions that
- * fork_guard() itself calls may ask.
+ * Return true if fork_guard() would return -EOWNERDEAD.  Makes no page and no sentence, so
+ * functions that fork_guard() calls may use it.
  */
 static inline bool fork_is_child(void)
 {

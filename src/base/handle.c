@@ -3,11 +3,12 @@
 
 _Static_assert(sizeof(uintptr_t) == 8, "a handle has room for an index and its uses");
 
-/* Never freed, so that looking is safe without a lock. */
+/* Never freed, so that lookups are safe without a lock. */
 struct handle_slot {
 	_Atomic uintptr_t handle; /* 0: none */
 	void *_Atomic object;     /* written before the handle */
-	uintptr_t next;           /* the handle that it will have; of who has it off the list */
+	uintptr_t next;           /* the handle that it will get; used by the thread that took it
+				   * off the list */
 	_Atomic uint32_t next_free;
 };
 
@@ -25,13 +26,14 @@ static struct handle_slot *slot_of(struct handle_table *t, uintptr_t handle)
 
 /* ------------------------------------------------------- the list of free ones */
 
-/* The count of changes makes a list that changed meanwhile differ, whatever its first is. */
+/* Return a list head with a new count of changes, so that a list that changed meanwhile compares
+ * unequal even if its first slot is the same. */
 static uint64_t head_of(uint64_t old, uint32_t first)
 {
 	return ((old >> 32) + 1) << 32 | first;
 }
 
-/* A chain of slots goes in front; first and last are indices. */
+/* Push a chain of slots; first and last are indices. */
 static void handle_push(struct handle_table *t, uint32_t first, uint32_t last)
 {
 	struct handle_slot *end = slot_at(t, last);
@@ -49,7 +51,7 @@ static struct handle_slot *pop(struct handle_table *t)
 	uint32_t next;
 
 	do {
-		/* A slot on the list lies in a chunk that exists. */
+		/* A slot on the list is in a chunk that exists. */
 		s = (uint32_t)head ? slot_at(t, (uint32_t)head - 1) : NULL;
 		if (!s)
 			return NULL;
@@ -58,7 +60,7 @@ static struct handle_slot *pop(struct handle_table *t)
 	return s;
 }
 
-/* The first chunk that is not there. */
+/* Return the first chunk that does not exist. */
 static uint32_t chunks_end(struct handle_table *t)
 {
 	uint32_t i = 0;
@@ -68,7 +70,7 @@ static uint32_t chunks_end(struct handle_table *t)
 	return i;
 }
 
-/* One more chunk; each thread that comes here makes its own. */
+/* Add a chunk; each thread that comes here makes its own. */
 static int handle_grow(struct handle_table *t)
 {
 	struct handle_slot *none, *c = NULL;
@@ -104,7 +106,7 @@ int handle_new(struct handle_table *t, void *object, uintptr_t *ret_handle)
 	while ((s = pop(t)) == NULL && r == 0) {
 		atomic_fetch_add(&t->growing, 1);
 		r = handle_grow(t);
-		/* The last chunk may be another thread's, which lists it now. */
+		/* Another thread may have made the last chunk and be listing it now. */
 		if (atomic_fetch_sub(&t->growing, 1) > 1 && r == -EMFILE)
 			r = 0;
 	}
@@ -123,8 +125,9 @@ void *handle_get(struct handle_table *t, uintptr_t handle)
 
 	if (!s || atomic_load(&s->handle) != handle)
 		return NULL;
-	/* The object does not change while the handle is valid, and a handle that was seen to be
-	 * valid never comes again: so the object is its own if it is valid before and after. */
+	/* The object does not change while the handle is valid, and a handle is never used twice.
+	 * So the object belongs to the handle if the handle is valid before and after reading
+	 * it. */
 	object = atomic_load(&s->object);
 	return atomic_load(&s->handle) == handle ? object : NULL;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Numbers that programs hold for objects of ours.
+ * Handles: numbers that programs hold for objects of the library.
  *
- * A handle is an index in a table and how often that index was used.  None is given out twice,
- * and nothing is followed before it was compared: one that is old, or made up, finds nothing.
+ * A handle is an index in a table and a count of the uses of that index.  No handle is used twice,
+ * and each is compared before anything is dereferenced: an old or invented one finds nothing.
  *
- * No call takes a lock.  Each may be made by any thread, in a forked child and, handle_new()
- * apart, in a signal handler.  How long an object lives is its owner's to say: the table
- * does not keep one from being freed while somebody has just found it.
+ * No call takes a lock.  Any thread may make each of them, in a forked child too, and, except
+ * handle_new(), in a signal handler.  The owner decides how long an object lives: the table does
+ * not keep it from being freed just after a lookup.
  */
 #ifndef PST_HANDLE_H
 #define PST_HANDLE_H
@@ -16,21 +16,22 @@
 
 #include "base/base.h"
 
-#define HANDLE_CHUNK 256u /* indices that are made at once */
+#define HANDLE_CHUNK 256u /* indices that are added at once */
 #define HANDLE_CHUNKS_MAX 4096u
 #define HANDLES_MAX (HANDLE_CHUNK * HANDLE_CHUNKS_MAX)
 
 struct handle_slot;
 
-/* Static, and not freed: looking for a handle must be safe for ever. */
+/* A static table, never freed, so that lookups are always safe. */
 struct handle_table {
-	uint32_t max;          /* handles at a time: a multiple of HANDLE_CHUNK */
+	uint32_t max;          /* most handles at a time, a multiple of HANDLE_CHUNK */
 	_Atomic uint64_t free; /* the first free index + 1, and a count of changes above it */
-	atomic_uint growing;   /* threads that make a chunk, or have made one that is not listed */
+	atomic_uint growing;   /* threads that are making a chunk, or have made one that is not
+				* listed yet */
 	struct handle_slot *_Atomic chunks[HANDLE_CHUNKS_MAX];
 };
 
-/* An empty table for at most so many handles. */
+/* An empty table for at most nr handles. */
 #define HANDLE_TABLE(nr)    \
 	{                   \
 		.max = (nr) \

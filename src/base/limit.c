@@ -9,9 +9,9 @@
 
 static struct {
 	const char *name;
-	const char *text; /* of the environment, NULL for none */
+	const char *text; /* text of the environment variable, or NULL */
 	uint64_t env;
-	_Atomic uint64_t set; /* by the program, 0 for not */
+	_Atomic uint64_t set; /* the program's limit, 0 for none */
 } limits[LIMIT_NR] = {
 	[LIMIT_POOL] = { .name = "PST_POOL" },
 	[LIMIT_PAGES] = { .name = "PST_PAGES" },

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much memory may be pinned, or mapped.  A bound comes from the program
- * (pst_limits_set()), else from the environment, else it is the library's own; the program may
- * not go above that of the environment.
+ * Limits of pinned and mapped memory.
+ *
+ * A limit comes from the program (pst_limits_set()), else from the environment, else from the
+ * library.  The program cannot exceed the environment's limit.
  */
 #ifndef PST_LIMIT_H
 #define PST_LIMIT_H
@@ -16,15 +17,15 @@ enum limit {
 	LIMIT_NR,
 };
 
-/* The bound that holds; builtin is the library's own. */
+/* Return the limit in force; builtin is the library's default. */
 uint64_t limit_get(enum limit l, uint64_t builtin);
-/* The bound that would hold if the program set it so; 0 is not at all. */
+/* Return the limit that would be in force if the program set it so; 0 means not set. */
 uint64_t limit_if(enum limit l, uint64_t set, uint64_t builtin);
-/* May the program set it so?  0 or -EPERM with a sentence. */
+/* Check whether the program may set this limit.  Return 0, or -EPERM with a sentence. */
 int limit_check(enum limit l, uint64_t set);
-/* By limits_set() and functions that it calls. */
+/* Store the program's limit; for limits_set() and functions that it calls. */
 void limit_store(enum limit l, uint64_t set);
-/* As the program set it, 0 for not. */
+/* Return the limit that the program set, 0 for none. */
 uint64_t limit_set(enum limit l);
 
 #endif

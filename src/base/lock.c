@@ -4,7 +4,7 @@
 
 #include "base/lock.h"
 
-/* Sleep until the lock is free, and take it.  The thread that slept leaves it WANTED, because
+/* Sleep until the lock is free, and take it.  A thread that slept leaves the lock WANTED, because
  * others may sleep too. */
 void lock_wait(struct lock *l)
 {
@@ -12,8 +12,8 @@ void lock_wait(struct lock *l)
 		(void)syscall(SYS_futex, &l->state, FUTEX_WAIT_PRIVATE, LOCK_WANTED, NULL);
 }
 
-/* The memory of the lock may be freed by now.  Then this call wakes nobody, or a thread that looks
- * again. */
+/* Wake a thread that waits for the lock.  The lock's memory may be freed by now; then this wakes
+ * nobody, or a thread that checks again. */
 void lock_wake(struct lock *l)
 {
 	(void)syscall(SYS_futex, &l->state, FUTEX_WAKE_PRIVATE, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A lock that one thread takes for every request of its own, and that others seldom want.  Taking
- * it is one atomic operation, inline, where a pthread_mutex_t takes thirty instructions.
+ * A lock that one thread takes for each of its requests, and that others rarely take.  Taking it is
+ * one inline atomic operation; a pthread_mutex_t takes thirty instructions.
  */
 #ifndef PST_LOCK_H
 #define PST_LOCK_H
@@ -13,10 +13,10 @@
 enum {
 	LOCK_FREE,
 	LOCK_TAKEN,
-	LOCK_WANTED, /* taken, and somebody may sleep until it is free */
+	LOCK_WANTED, /* locked, and a thread may sleep until it is free */
 };
 
-/* All 0 is a free lock.  It needs no end. */
+/* Zero is an unlocked lock.  It needs no destruction. */
 struct lock {
 	atomic_uint state;
 };

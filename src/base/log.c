@@ -12,8 +12,8 @@
 #define LINE_MAX_LEN 1024
 
 /*
- * Starts at the most detailed level, so that the first line of all, whatever its level,
- * comes to log_line(), where PST_LOG is read and this gets its true value.
+ * Starts at the most detailed level, so that the first line of any level reaches log_line(), which
+ * reads PST_LOG and sets the true level.
  */
 _Atomic int log_level = PST_LOG_DEBUG;
 
@@ -28,9 +28,9 @@ static pthread_once_t env_once = PTHREAD_ONCE_INIT;
 static int env_level;
 
 /*
- * Held for reading while a line is delivered: log_set() waits for those under way.  A fork()
- * meanwhile leaves it taken in the child, by a thread that is not there, so children that may not
- * use the library do not take it.  Others have a parent in which no line was on its way.
+ * Held for reading while a line is delivered, so that log_set() waits for lines in flight.  A
+ * fork() meanwhile leaves it locked in the child, so children that may not use the library do not
+ * take it.  Other children have a parent in which no line was in flight.
  */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static pst_log_fn callback;
@@ -87,7 +87,7 @@ void log_line(int level, const char *fmt, ...)
 		/* One line, whatever the names in it hold. */
 		shown(safe, sizeof(safe), line);
 		(void)pthread_rwlock_rdlock(&lock);
-		/* Looked at again: the level may have changed together with the callback. */
+		/* Check again: the level may have changed together with the callback. */
 		if (level <= log_level) {
 			if (callback)
 				callback(callback_arg, level, safe);

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* The most detailed level somebody listens to; 0 is nobody. */
+/* The most detailed level that anybody receives; 0: nobody. */
 extern _Atomic int log_level;
 
 /*
@@ -16,8 +16,8 @@ extern _Atomic int log_level;
 void log_line(int level, const char *fmt, ...) _printf_(2, 3);
 
 /*
- * For pst_log_set(): lines up to level go to fn, NULL goes back to PST_LOG.  On return no thread
- * is inside an earlier fn any more.  Does nothing in such a child.
+ * Set the callback for pst_log_set(): lines up to level go to fn; NULL restores PST_LOG.  On return
+ * no thread is inside an earlier fn.  Does nothing in a forked child.
  */
 void log_set(pst_log_fn fn, void *arg, int level);
 

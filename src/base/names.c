@@ -51,7 +51,7 @@ const char *pst_why_name(uint32_t why)
 	return why <= PST_WHY_MAX && why_names[why] ? why_names[why] : "unknown";
 }
 
-/* errno as the tail of a sentence, "" for 0. */
+/* Return errno as the end of a sentence, "" for 0. */
 static const char *because(int err, char *buf, size_t len)
 {
 	buf[0] = '\0';
@@ -60,7 +60,7 @@ static const char *because(int err, char *buf, size_t len)
 	return buf;
 }
 
-/* The meaning of an errno that kept cuFile from being used; "" where its own text says enough. */
+/* Return the meaning of an errno that kept cuFile from being used; "" if its own text is enough. */
 static const char *names_no_gds(int err)
 {
 	switch (err) {
@@ -118,7 +118,7 @@ static const char *names_no_gds(int err)
 	}
 }
 
-/* The property of a request for which the path does not serve it. */
+/* Return the property of a request because of which the path cannot serve it. */
 static const char *no_provider(int flag)
 {
 	if (flag & PST_IO_CRC32C)
@@ -223,7 +223,7 @@ const char *pst_paths_text(uint32_t paths, char *buf, size_t len)
 	int n = 0;
 
 	buf[0] = '\0';
-	/* The device's hop first, then the file's. */
+	/* Write the device's hop first, then the file's. */
 	for (unsigned pass = 0; pass < 2; pass++)
 		for (uint32_t path = 1; path <= PST_PATH_MAX; path++) {
 			bool file_hop = path <= PST_PATH_BUFFERED;

@@ -6,9 +6,9 @@
 
 #include "base/base.h"
 
-#define NAME_MAX_LEN 31u /* bytes; longer words are near to none */
+#define NAME_MAX_LEN 31u /* bytes; a longer word is never matched */
 
-/* Letters to insert, remove, replace or swap with their neighbour, to come from a to b. */
+/* Return how many letters to insert, remove, replace or swap with a neighbour to turn a into b. */
 static unsigned distance(const char *a, size_t len_a, const char *b, size_t len_b)
 {
 	unsigned rows[3][NAME_MAX_LEN + 1];
@@ -59,7 +59,8 @@ const char *nearest(const char *word, size_t len, const char *const *names, size
 
 /* ----------------------------------------------------------------- devices */
 
-/* Kinds of devices, and what people call them.  The last two are too short to be near to a word. */
+/* Kinds of devices, and common names for them.  The last two are too short to match a mistyped
+ * word. */
 static const struct {
 	const char *word, *kind;
 } words[] = {
@@ -90,7 +91,7 @@ bool nearest_device(const char *text, char ret[NEAREST_DEVICE_MAX])
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		if (!strcmp(word, words[i].word))
 			kind = words[i].kind;
-	/* Another word is a device's only with a colon and a number: "sort1" may be a file. */
+	/* Other words count only with a colon and a number: "sort1" may be a file. */
 	if (!kind) {
 		const char *near;
 

@@ -5,8 +5,8 @@
 #include "base/opts.h"
 
 /*
- * No struct of ours will ever be larger.  A size beyond it is a struct that was never
- * initialised, and following it would read or wipe memory behind it.
+ * No struct of the library will ever be larger.  A larger size means a struct that was never
+ * initialised; using it would read or wipe memory behind it.
  */
 #define SZ_MAX 4096
 

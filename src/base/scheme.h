@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Characters that text begins with and that a scheme may have: [a-z][a-z0-9+.-]*. */
+/* Return the number of leading characters that a scheme may have: [a-z][a-z0-9+.-]*. */
 static inline size_t scheme_chars(const char *text)
 {
 	if (*text < 'a' || *text > 'z')
@@ -16,7 +16,7 @@ static inline size_t scheme_chars(const char *text)
 	return strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
 }
 
-/* The length of the scheme of a name; 0 for a path. */
+/* Return the length of a name's scheme; 0 for a path. */
 static inline size_t scheme_len(const char *name)
 {
 	size_t n = scheme_chars(name);
@@ -25,8 +25,8 @@ static inline size_t scheme_len(const char *name)
 }
 
 /*
- * How much of a name may be shown.  The query of a URL may hold the right to read the file, and
- * what stands before an @ a password.
+ * Return how much of a name may be shown.  The query of a URL may contain the right to read the
+ * file, and the part before an @ a password.
  */
 static inline int scheme_shown_len(const char *name)
 {

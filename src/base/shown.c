@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* Bytes of the UTF-8 character there, which has no surplus bytes; 0 when it is none. */
+/* Return the bytes of the UTF-8 character at p, in its shortest form; 0 if there is none. */
 static unsigned char_len(const unsigned char *p, uint32_t *ret)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };

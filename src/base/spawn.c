@@ -20,16 +20,17 @@
 #include "base/err.h"
 #include "base/spawn.h"
 
-#define STACK KIB(64) /* of each of the two */
+#define STACK KIB(64) /* stack size of each child */
 #define END_NS (50 * NSEC_PER_MSEC)
 #define FDS_MAX 65536u
 
-/* Sanitizers look for the end of the stack where a function does not return, and know none here. */
+/* Sanitizers look for the end of the stack in functions that do not return, and do not know this
+ * stack. */
 #define OWN_STACK __attribute__((no_sanitize("address")))
 
 /*
- * The thread sanitizer takes clone() for fork(), and would see two processes in this memory; and
- * it knows descriptors by their numbers, which mean other files in a child.
+ * The thread sanitizer treats clone() as fork() and would see two processes in this memory; it also
+ * tracks descriptors by number, which mean other files in a child.
  */
 #ifdef __SANITIZE_THREAD__
 int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
@@ -54,9 +55,9 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
 /*
- * In warden and program the kernel is called by itself where a sanitizer would take notes: of
- * descriptors, which are others in a child, and of an end, which is not the end of this memory.
- * gcov too would write what it has counted before an execv(), and count no more.
+ * Warden and program make system calls directly where a sanitizer would record them: descriptors
+ * differ in a child, and its exit is not the end of this memory. gcov too would write its counts
+ * before an execv(), and stop counting.
  */
 static int move_up(int fd)
 {
@@ -83,12 +84,12 @@ struct asked {
 	uint64_t deadline_ns;
 	char *text;
 	size_t len;
-	char *stack; /* of the program, until it is one */
+	char *stack; /* stack of the program until its execve(2) */
 	int err;
 
-	/* Of the warden and the program, whose descriptors are not ours. */
+	/* Descriptors of the warden and the program, which are not those of this process. */
 	int fd;      /* for the program; -1 for none */
-	int ends[2]; /* of the pipe; these are above 9, out of the way of what they become */
+	int ends[2]; /* ends of the pipe, above 9 so that they do not collide with their targets */
 };
 
 /* ------------------------------------------------------------- the program */
@@ -121,7 +122,7 @@ OWN_STACK static int program_main(void *arg)
 	int null = move_up((int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR));
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* ^C and ^Z on the terminal are for the program whose process this was. */
+	/* ^C and ^Z on the terminal are for the calling program, not for this one. */
 	(void)syscall(SYS_setsid);
 	if (null >= 0 && spawn_become(null, 0) == 0 && spawn_become(null, 2) == 2 &&
 	    spawn_become(a->ends[1], 1) == 1 && (a->fd < 0 || spawn_become(a->fd, 3) == 3)) {
@@ -136,7 +137,7 @@ OWN_STACK static int program_main(void *arg)
 
 /* -------------------------------------------------------------- the warden */
 
-/* 0, or ETIMEDOUT. */
+/* Read the output.  Return 0 or ETIMEDOUT. */
 static int take_text(struct asked *a)
 {
 	size_t got = 0;
@@ -158,7 +159,7 @@ static int take_text(struct asked *a)
 	return 0;
 }
 
-/* One that hangs in the kernel is left to whoever takes orphans. */
+/* Kill the program.  If it hangs in the kernel, init adopts it. */
 static void end_program(pid_t pid)
 {
 	const struct timespec pause = { .tv_nsec = 500000 };
@@ -183,8 +184,8 @@ static int start_program(struct asked *a, pid_t *ret_pid)
 	*ret_pid = clone(program_main, a->stack + STACK, CLONE_VM | CLONE_VFORK, a);
 	if (*ret_pid < 0)
 		return errno;
-	/* It has its own.  Ours would keep the pipe from ever ending, and keep descriptors open
-	 * that others closed. */
+	/* The warden has its own descriptor table.  The parent's would keep the pipe open, and
+	 * descriptors that others closed. */
 	if (spawn_become(a->ends[0], 0) < 0)
 		return errno;
 	a->ends[0] = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Programs that the library asks something.  The program that uses the library hears nothing
- * of them: no SIGCHLD, and no wait() of its own that returns for them.
+ * Run helper programs without the program noticing: no SIGCHLD, and no wait() of the program
+ * returns for them.
  */
 #ifndef PST_SPAWN_H
 #define PST_SPAWN_H
@@ -9,19 +9,17 @@
 #include "base/base.h"
 
 struct spawn {
-	const char *file; /* where it lies */
+	const char *file; /* path of the program */
 	char *const *argv;
-	int fd;                           /* that it finds as descriptor 3; -1 for none */
-	bool (*enough)(const char *text); /* has it said what it was asked? */
+	int fd;                           /* passed as descriptor 3; -1 for none */
+	bool (*enough)(const char *text); /* returns true if the output is complete */
 };
 
 /*
- * Run it with the environment of the process, no signals blocked or ignored, and no
- * descriptors but 0, 2 (/dev/null), 1 and 3.  Take what it writes, until it is enough, it ends,
- * ret is full or the deadline has passed; then kill it.
- *
- * Return: 0 with a string, which may not be enough; -ETIMEDOUT; -errno of starting it with a
- * sentence, -ENOENT among others.
+ * Run a program with the environment of the process, no signals blocked or ignored, and no
+ * descriptors but 0, 2 (/dev/null), 1 and 3.  Collect its output until enough() is true, the
+ * program ends, ret is full or the deadline has passed; then kill it.  Return: 0 with a string,
+ * which may be incomplete; -ETIMEDOUT; -errno of starting it, such as -ENOENT, with a sentence.
  */
 int spawn_ask(const struct spawn *s, uint64_t deadline_ns, char *ret, size_t len);
 

@@ -6,13 +6,12 @@
 #include "base/base.h"
 
 /*
- * The first line of a file, without its newline; as much of it as fits.
- *
- * Return: 0; -errno where there is none, with @buf unchanged.
+ * Read the first line of a file, without its newline, as much as fits.  Return: 0; -errno if there
+ * is none, and @buf is unchanged.
  */
 int sysfs_line(const char *path, char *buf, size_t len);
 
-/* The NUMA node of a PCI device ("0000:17:00.0"); -1 where nobody knows. */
+/* Return the NUMA node of a PCI device ("0000:17:00.0"); -1 if unknown. */
 int sysfs_numa_node(const char *pci);
 
 #endif

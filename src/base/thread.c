@@ -8,9 +8,9 @@
 #include "base/thread.h"
 
 /*
- * A program may unload what it loaded, and our threads run in it.  The shared library itself is
- * linked to stay; the static one may be part of a plug-in, which is made to stay here.  As the
- * loader runs it, it waits for no lock of the loader while it holds one of ours.
+ * Keep the library loaded, because its threads run in it.  The shared library is linked to stay;
+ * the static one may be part of a plug-in, which this call pins.  It runs as a constructor, so it
+ * never waits for the loader's lock while it holds one of the library.
  */
 __attribute__((constructor)) static void stay_loaded(void)
 {
@@ -22,7 +22,8 @@ __attribute__((constructor)) static void stay_loaded(void)
 		(void)dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-/* A stack that does not fit is told by the same number as a thread too many. */
+/* Return the cure for lack of address space: pthread_create() reports a stack that does not fit
+ * with the same errno as too many threads. */
 static const char *space_cure(void)
 {
 	struct rlimit rl;

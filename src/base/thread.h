@@ -7,14 +7,14 @@
 #include "base/base.h"
 
 /*
- * Start a thread of the library's own, with every signal blocked, so that no handler of
- * the program ever runs on it.  0, or -EAGAIN with a sentence.
+ * Start a thread of the library with all signals blocked, so that no handler of the program runs on
+ * it.  Return 0, or -EAGAIN with a sentence.
  */
 int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg);
 
 /*
- * A lock that threads hold for moments.  A thread that finds it taken spins for a moment before it
- * sleeps, because a sleeper wakes up long after the lock is free.
+ * Initialize a lock that is held briefly.  A thread that finds it locked spins before it sleeps,
+ * because a sleeper wakes up long after the lock is free.
  */
 static inline void mutex_init_brief(pthread_mutex_t *lock)
 {
@@ -26,7 +26,7 @@ static inline void mutex_init_brief(pthread_mutex_t *lock)
 	(void)pthread_mutexattr_destroy(&attr);
 }
 
-/* A condition whose deadlines are times of now_ns(), which nobody sets. */
+/* Initialize a condition variable with deadlines of now_ns(), a clock that nobody sets. */
 static inline void cond_init_monotonic(pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;
@@ -37,7 +37,7 @@ static inline void cond_init_monotonic(pthread_cond_t *cond)
 	(void)pthread_condattr_destroy(&attr);
 }
 
-/* Wait until a time of now_ns(), UINT64_MAX for ever: 0 or ETIMEDOUT. */
+/* Wait until a time of now_ns(), UINT64_MAX for no limit.  Return 0 or ETIMEDOUT. */
 static inline int cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t deadline_ns)
 {
 	struct timespec ts = {

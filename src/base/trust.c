@@ -10,13 +10,13 @@
 
 #include "base/err.h"
 
-#define LINKS_MAX 40       /* as the kernel */
-#define UID_UNKNOWN 65534u /* what a user namespace shows of everybody it does not know */
+#define LINKS_MAX 40       /* the kernel's limit */
+#define UID_UNKNOWN 65534u /* the uid that a user namespace shows for unknown users */
 
 struct walk {
-	int fd; /* of the folder, O_PATH */
+	int fd; /* descriptor of the folder, O_PATH */
 	dev_t dev;
-	bool sticky; /* others may make entries in it */
+	bool sticky; /* other users may create entries in it */
 	unsigned links;
 	char at[PATH_MAX]; /* its path, "" for the root */
 	char todo[PATH_MAX];
@@ -35,14 +35,14 @@ static bool owner_is_good(const struct stat *st)
 	return st->st_uid == 0 || (st->st_uid == geteuid() && st->st_uid != UID_UNKNOWN);
 }
 
-/* A file may be mounted on, too. */
+/* Check the mount; a file may be a mount point too. */
 static int check_mount(const struct walk *w, int fd, const char *name, const struct stat *st)
 {
 	struct statfs fs;
 
 	if (st->st_dev == w->dev)
 		return 0;
-	/* It is the server that answers. */
+	/* The server answers this call. */
 	if (fstatfs(fd, &fs) < 0)
 		return err_set(EPERM, "%s%s is a mount that does not say what it is: %s", w->at,
 			       name, err_name(errno));
@@ -52,7 +52,7 @@ static int check_mount(const struct walk *w, int fd, const char *name, const str
 	return 0;
 }
 
-/* fd becomes the folder of the walk; it is consumed. */
+/* Enter a folder; fd is consumed. */
 static int enter(struct walk *w, int fd, const char *name, const struct stat *st)
 {
 	bool writable = st->st_mode & (S_IWGRP | S_IWOTH);
@@ -81,11 +81,11 @@ static int enter_root(struct walk *w)
 		return err_set(EIO, "the root directory cannot be opened");
 	}
 	w->at[0] = '\0';
-	w->dev = st.st_dev; /* no unprivileged user chose the root */
+	w->dev = st.st_dev; /* an unprivileged user cannot choose the root */
 	return enter(w, fd, "/", &st);
 }
 
-/* The link's text goes before the rest of the path. */
+/* Put the link's text before the rest of the path. */
 static int trust_follow(struct walk *w, int fd, const char *rest)
 {
 	char text[PATH_MAX], more[2 * PATH_MAX];
@@ -100,7 +100,7 @@ static int trust_follow(struct walk *w, int fd, const char *rest)
 	return text[0] == '/' ? enter_root(w) : 0;
 }
 
-/* One component of the path.  1: it was the file. */
+/* Resolve one component of the path.  Return 1 if it was the file. */
 static int step(struct walk *w, const char *name, const char *rest)
 {
 	_cleanup_(closep) int fd = openat(w->fd, name + 1, O_PATH | O_NOFOLLOW | O_CLOEXEC);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copies by process_vm_writev(2) and process_vm_readv(2) of this process.  The program's memory
- * is the local side of both, since the kernel reaches mappings of devices only there.  Where a
- * filter or the kernel's configuration refuses them, a pipe does the same with two copies.
+ * Copies by process_vm_writev(2) and process_vm_readv(2) on this process.  The program's memory is
+ * the local side of both, because the kernel can use device mappings only there.  If a filter or
+ * the kernel's configuration refuses these calls, a pipe is used, with two copies.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,11 +15,11 @@
 #include "base/log.h"
 #include "base/uaccess.h"
 
-#define CHUNK KIB(64) /* stays in the CPU's cache between the kernel's copy and its use */
+#define CHUNK KIB(64) /* small enough to stay cached between the kernel's copy and its use */
 
 enum dir {
 	FROM_PROGRAM,
-	FROM_PAGE, /* with the program's as the remote side, where it need not be one object */
+	FROM_PAGE, /* the program's memory is the remote side, and need not be one object */
 	TO_PROGRAM,
 };
 
@@ -39,7 +39,7 @@ static int uaccess_failed(const void *addr, uint64_t len, int err)
 				       err_name(err));
 }
 
-/* 0; -EFAULT; another -errno where the kernel does not do it at all. */
+/* Return 0; -EFAULT; another -errno if the kernel cannot copy at all. */
 static int copy_by_vm(enum dir dir, void *addr, void *ours, uint64_t len)
 {
 	struct iovec local = { .iov_base = addr, .iov_len = len };
@@ -147,7 +147,7 @@ static char *chunk_new(uint64_t len)
 int uaccess_move(void *to, const void *from, uint64_t len)
 {
 	_cleanup_(freep) char *buf = chunk_new(len);
-	/* The last chunk first where that one would be written over. */
+	/* Begin with the last chunk if it would be overwritten. */
 	bool back = (uintptr_t)to > (uintptr_t)from;
 	int r = buf ? 0 : -ENOMEM;
 

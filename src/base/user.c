@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-#define OVERFLOW_UID 65534 /* the kernel's own choice */
+#define OVERFLOW_UID 65534 /* the kernel's default */
 
 /* "FIRST OUTSIDE COUNT" in each line of /proc/self/uid_map, user_namespaces(7). */
 bool user_is_mapped(uid_t uid)
@@ -16,7 +16,7 @@ bool user_is_mapped(uid_t uid)
 	uint32_t first, count;
 	bool found = false;
 
-	/* Without /proc only the usual number is suspect. */
+	/* Without /proc, treat only the default overflow uid as unmapped. */
 	if (!f)
 		return uid != OVERFLOW_UID;
 	while (!found && fscanf(f, "%" SCNu32 " %*u %" SCNu32, &first, &count) == 2)

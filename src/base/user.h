@@ -6,12 +6,12 @@
 #include <sys/types.h>
 
 /*
- * Does this uid, which the kernel gave for a file or a process, stand for one user?  In a user
- * namespace all users without a number in it bear the same one, the overflow uid.
+ * Return true if this uid of a file or process stands for one user.  In a user namespace, all users
+ * without a mapping show the same uid, the overflow uid.
  */
 bool user_is_mapped(uid_t uid);
 
-/* Is it this process' user?  Not when that has no number here either. */
+/* Return true if it is this process' user; false if that user has no mapping either. */
 bool user_is_own(uid_t uid);
 
 #endif

@@ -19,7 +19,7 @@ static struct {
 	.waiting = { LIST_INIT(queue.waiting[0]), LIST_INIT(queue.waiting[1]) },
 };
 
-/* Under the lock: the next piece of work, or NULL. */
+/* Return the next piece of work, or NULL; under the lock. */
 static struct work *queue_next(void)
 {
 	for (unsigned i = 0; i <= WORK_LOW; i++)
@@ -112,9 +112,9 @@ void work_end(struct work *w)
 
 _Atomic uint64_t work_idle_ns = 200 * NSEC_PER_MSEC;
 
-/* A thread, and what it was given. */
+/* A thread, and its work. */
 struct runner {
-	struct list link; /* of those that are idle */
+	struct list link; /* on the list of idle runners */
 	pthread_t thread;
 	pthread_cond_t wake;
 	struct work *work;
@@ -123,8 +123,8 @@ struct runner {
 
 static struct {
 	pthread_mutex_t lock;
-	struct list idle;    /* runners, the last one that became so first */
-	struct list waiting; /* work, while there are WORK_THREADS_MAX */
+	struct list idle;    /* idle runners, the latest first */
+	struct list waiting; /* work that waits because WORK_THREADS_MAX threads exist */
 	unsigned nr;
 } runners = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -132,7 +132,7 @@ static struct {
 	.waiting = LIST_INIT(runners.waiting),
 };
 
-/* Under the lock: until then or a wake-up.  False when the time is over. */
+/* Wait until a time or a wake-up, under the lock; false after the time. */
 static bool work_wait_until(pthread_cond_t *cond, uint64_t ns)
 {
 	struct timespec ts = { .tv_sec = (time_t)(ns / NSEC_PER_SEC),
@@ -141,7 +141,7 @@ static bool work_wait_until(pthread_cond_t *cond, uint64_t ns)
 	return pthread_cond_timedwait(cond, &runners.lock, &ts) != ETIMEDOUT;
 }
 
-/* Under the lock: the next piece, NULL when there was none for some time. */
+/* Return the next piece, or NULL if there was none for some time; under the lock. */
 static struct work *runner_next(struct runner *me)
 {
 	uint64_t until = now_ns() + work_idle_ns;
@@ -222,7 +222,7 @@ static int dispatch(struct work *w, const char *name, bool wait)
 	}
 	list_del(&to->link);
 	to->work = w;
-	/* Renamed here, so that the thread has its name from the beginning of the work. */
+	/* Rename the thread here, so that it has its name from the beginning of the work. */
 	if (to->name != name)
 		(void)pthread_setname_np(to->thread, name);
 	to->name = name;
@@ -240,7 +240,7 @@ int work_spawn(struct work *w, const char *name, bool wait)
 	return r;
 }
 
-/* The waiter and the worker share it; the last one frees it. */
+/* Shared by the waiter and the worker; the last one frees it. */
 struct call {
 	struct work work;
 	void (*fn)(void *arg);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Work in the background, in two ways.
+ * Background work, of two kinds.
  *
- * The work queue is for calls that take a driver milliseconds: one thread per process makes them,
- * one piece after the other.  Such work ends by itself.
+ * The work queue is for driver calls that take milliseconds: one thread of the process makes them,
+ * one after the other.  Such work ends by itself.
  *
- * Work that may hang is spawned: each piece has a thread that nothing else waits for.  Such are
- * calls of cuFile, the cache of proofs, and close(2) where the file system may hang, so that a
- * thread that reaps does not wait for it.  There are WORK_THREADS_MAX threads at most.
+ * Work that may hang is spawned: each piece has a thread for which nothing else waits.  Examples
+ * are calls of cuFile, the cache of proofs, and close(2) on a file system that may hang, so that a
+ * reaping thread does not wait for it.  There are at most WORK_THREADS_MAX threads.
  *
- * No thread exists for long without something to do.  Any lock may be held during the calls
- * below, unless they say otherwise: the lock of this file is the last to be taken.
+ * No thread exists for long without work.  Any lock may be held during the calls below, unless they
+ * say otherwise: the lock of this file is the last one in the lock order.
  */
 #ifndef PST_WORK_H
 #define PST_WORK_H
@@ -18,20 +18,20 @@
 #include "base/base.h"
 #include "base/list.h"
 
-/* Part of the object that it works on. */
+/* A piece of work, embedded in the object that it works on. */
 struct work {
 	struct list link;
 	void (*run)(struct work *w);
 };
 
 enum work_priority {
-	WORK_HIGH, /* somebody could go on sooner */
+	WORK_HIGH, /* somebody waits for it */
 	WORK_LOW,
 };
 
 #define WORK_THREADS_MAX 64u
 
-/* How long a thread for work that may hang stays without any; tests have less patience. */
+/* How long an idle thread for work that may hang stays; tests set less. */
 extern _Atomic uint64_t work_idle_ns;
 
 /**

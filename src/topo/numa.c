@@ -13,7 +13,7 @@
 #define NODES_MAX 1024u
 #define LONG_BITS (8 * sizeof(unsigned long))
 
-/* Decimal digits; false when there are none, or more than any CPU's number has. */
+/* Parse decimal digits; false if there are none, or more than any CPU number has. */
 static bool numa_number(const char **text, unsigned *ret)
 {
 	const char *p = *text;
@@ -30,7 +30,7 @@ static bool numa_number(const char **text, unsigned *ret)
 
 int numa_cpulist(const char *text, cpu_set_t *ret)
 {
-	bool more = *text && strcmp(text, "\n") != 0; /* else a node with only memory */
+	bool more = *text && strcmp(text, "\n") != 0; /* else a node without CPUs */
 	const char *p = text;
 	unsigned from, to;
 	cpu_set_t set;
@@ -110,7 +110,7 @@ void numa_place(void *mem, uint64_t len, int node)
 	if (node < 0 || node >= (int)NODES_MAX)
 		return;
 	nodes[(unsigned)node / LONG_BITS] = 1ul << ((unsigned)node % LONG_BITS);
-	/* The kernel takes one off the number of bits. */
+	/* The kernel subtracts one from the number of bits. */
 	if (syscall(SYS_mbind, mem, len, MPOL_PREFERRED, nodes, NODES_MAX + 1, 0) < 0)
 		log_debug("memory cannot be preferred on NUMA node %d: %m, ignoring", node);
 }
