@@ -14,8 +14,8 @@ bool io_backend_is_refused(const struct io_backend *ops, int r)
 {
 	if (ops != &uring_or_threads_backend)
 		return false;
-	/* Rings count against RLIMIT_MEMLOCK; threads need none of it.  A sandbox gives the others,
-	 * and may begin at any time. */
+	/* Return true for errors after which threads may replace io_uring: rings count against
+	 * RLIMIT_MEMLOCK, and a sandbox gives the other errors, at any time. */
 	return r == -ENOMEM || r == -EPERM || r == -EACCES || r == -ENOSYS;
 }
 

@@ -13,8 +13,8 @@
 #include "base/sysfs.h"
 #include "file/disk.h"
 
-#define KNOWN 64u /* devices */
-#define LAYERS 8u /* of volumes above a disk */
+#define KNOWN 64u /* devices that are remembered */
+#define LAYERS 8u /* layers of volumes above a disk */
 #define PATH_LEN 512u
 
 static struct {
@@ -24,8 +24,8 @@ static struct {
 		unsigned disk;
 	} known[KNOWN];
 	unsigned nr_known;
-	dev_t disks[DISKS]; /* by number; 0 is none */
-	unsigned nr_disks;  /* DISK_NONE among them */
+	dev_t disks[DISKS]; /* disks by number; 0 is none */
+	unsigned nr_disks;  /* DISK_NONE included */
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .nr_disks = 1 };
 
 static bool disk_exists(const char *at, const char *name)
@@ -49,7 +49,7 @@ static bool read_dev(const char *at, const char *name, dev_t *ret)
 	return true;
 }
 
-/* The device that the volume lies on, if there is only one. */
+/* Find the device below a volume, if there is only one. */
 static bool only_slave(const char *at, dev_t *ret)
 {
 	char path[PATH_LEN], name[300];
@@ -124,7 +124,7 @@ unsigned disk_of(dev_t dev)
 {
 	unsigned number;
 
-	/* Numbers of file systems without a disk begin with 0. */
+	/* Device numbers of file systems without a disk have major 0. */
 	if (!major(dev))
 		return DISK_NONE;
 	(void)pthread_mutex_lock(&table.lock);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Disks that are read best a few bytes at a time: those with one hardware queue.
+ * Disks with one hardware queue, which are best read a few megabytes at a time.
  *
- * A virtual disk with one queue may tell of no read before it has done all that it has got.  Then
- * whoever else reads from it waits for all of that.  And it was found to be faster where its reads
- * go to the same few megabytes again and again, as if a CPU of the host wrote them and they were
- * still in a cache.  So such a disk gets few bytes to read, and they have few slots.  A disk with
- * many queues is as fast as its hardware when each of them has something to do.
+ * A virtual disk with one queue may report no read before it has done all that it was given, so
+ * other readers wait for all of that.  Such a disk was also faster if its reads reuse the same few
+ * megabytes of memory, as if a CPU of the host wrote them and they were still cached.  So it gets
+ * few bytes to read, and they use few slots.  A disk with many queues is fastest when each queue
+ * has work.
  */
 #ifndef PST_DISK_H
 #define PST_DISK_H
@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define DISKS 16u   /* numbers of disks are lower than this */
-#define DISK_NONE 0 /* another disk, or nobody knows */
+#define DISKS 16u   /* disk numbers are below this */
+#define DISK_NONE 0 /* another disk, or an unknown one */
 
 /**
  * disk_of() - the number of the disk with one hardware queue that a file lies on
@@ -27,8 +27,8 @@
  */
 unsigned disk_of(dev_t dev);
 
-/* For disk_of(): what sysfs below root ("") says.  True, and the whole disk, if that has one
- * queue. */
+/* Return true, and the whole disk, if sysfs below root ("") says that the disk has one queue.  For
+ * disk_of(). */
 bool disk_has_one_queue(const char *root, dev_t dev, dev_t *ret_disk);
 
 #endif

@@ -24,14 +24,16 @@
 #define FILE_PLACE_MAX 48u
 
 /* Properties that core may count on. */
-#define FILE_DIRECT (1u << 0)   /* IO_OP_DIRECT goes around every cache on the way to the bytes */
+#define FILE_DIRECT (1u << 0)   /* IO_OP_DIRECT bypasses every cache on the way to the bytes */
 #define FILE_NOWAIT (1u << 1)   /* IO_OP_NOWAIT works: an operation that would wait gives -EAGAIN */
 #define FILE_RESIDENT (1u << 2) /* every byte is in memory that the CPU reads */
-#define FILE_MAY_HANG (1u << 3) /* so may any call on it, also starting an operation and free() */
-#define FILE_STALE (1u << 4)    /* its cache may lack what another machine wrote */
-#define FILE_SHARED (1u << 5)   /* a device that other machines may write without telling */
-#define FILE_AHEAD (1u << 6)    /* its cache reads ahead for reads that go front to back */
-#define FILE_CACHE (1u << 7)    /* a cache for the CPU: resident() or NOWAIT tells its bytes */
+/* Any call on the file may hang too, also starting an operation and free(). */
+#define FILE_MAY_HANG (1u << 3)
+#define FILE_STALE (1u << 4)  /* its cache may lack what another machine wrote */
+#define FILE_SHARED (1u << 5) /* a device that other machines may write without notice */
+#define FILE_AHEAD (1u << 6)  /* its cache reads ahead for sequential reads */
+/* Has a cache that the CPU reads; resident() or NOWAIT tell its bytes. */
+#define FILE_CACHE (1u << 7)
 
 struct file_ops;
 struct io_backend;
@@ -39,28 +41,28 @@ struct names_ops;
 struct pst_file;
 struct writers;
 
-/* A provider's own struct begins with this. */
+/* An open file; a provider's own struct begins with it. */
 struct file {
 	const struct file_ops *ops;
 	uint32_t flags;     /* PST_FILE_* */
 	uint32_t caps;      /* FILE_* */
-	uint32_t mem_align; /* of IO_OP_DIRECT: power of two, bytes; 0 without */
+	uint32_t mem_align; /* alignment of IO_OP_DIRECT in bytes, a power of two; 0 without it */
 	uint32_t off_align;
-	uint32_t why; /* enum pst_why: why there is no FILE_DIRECT.  NONE: there is nothing
-				  * to go around, or PST_FILE_PLAIN was given */
+	uint32_t why; /* enum pst_why: why FILE_DIRECT is missing.  NONE: there is no cache to
+		       * bypass, or PST_FILE_PLAIN was given */
 	int detail;   /* of why */
-	struct writers *writers; /* shared by all that are open on the same bytes (writers.c); NULL:
-				  * writes of every kind may be under way at once */
-	_Atomic bool direct_bad; /* an operation by IO_OP_DIRECT was refused: none from now on */
-	_Atomic int warm;        /* core's memory of how often CACHED hit; see plan.c */
-	uint8_t disk;            /* the disk that it lies on, as disk.h counts them */
-	char name[16];           /* of the file system or service, for people */
+	struct writers *writers; /* shared by all files open on the same bytes (writers.c); NULL:
+				  * writes of every kind may be in flight at once */
+	_Atomic bool direct_bad; /* an IO_OP_DIRECT operation was refused, so none is tried again */
+	_Atomic int warm;        /* how often CACHED hit, for core; see cached.c */
+	uint8_t disk;            /* number of its disk, see disk.h */
+	char name[16];           /* name of the file system or service, for messages */
 };
 
-/* Two that are the same say that the file has not changed in between. */
+/* Two equal stamps mean that the file has not changed in between. */
 struct file_stamp {
 	uint64_t size;
-	uint64_t change[2]; /* a time, a version, a checksum: the provider's own */
+	uint64_t change[2]; /* a time, version or checksum, as the provider chooses */
 };
 
 /**
@@ -228,12 +230,12 @@ extern const struct file_ops local_file_ops;
 int file_provider_add(const struct file_ops *ops);
 
 /*
- * The provider of names like scheme://rest, whose module may be loaded for it.  0;
+ * Find the provider of a name like scheme://rest, and load its module if needed.  Return 0;
  * -EPROTONOSUPPORT for a scheme that no provider has; errors of loading a module.
  */
 int file_provider_find(const char *name, const struct file_ops **ret);
 
-/* Is there one for that scheme? */
+/* Return true if a provider has the scheme. */
 bool file_provider_has(const char *scheme, size_t len);
 
 /**
@@ -248,17 +250,17 @@ bool file_provider_has(const char *scheme, size_t len);
 int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret);
 
 /* Wrappers: each answers for a member that is NULL, as its comment above says. */
-void file_free(struct file *f); /* NULL: nothing */
+void file_free(struct file *f); /* NULL is ignored */
 int file_size(const struct file *f, uint64_t *ret_size);
 int file_again(const struct file *f, struct file **ret);
 int64_t file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len);
 int file_stamp(const struct file *f, struct file_stamp *ret);
 bool file_place(const struct file *f, char *buf, size_t size);
 
-/* Is the file the same as when the stamp was taken?  False where it cannot be told. */
+/* Return true if the file has not changed since the stamp; false if unknown. */
 bool file_still(const struct file *f, const struct file_stamp *stamp);
 
-/* 1, 0, or -1: nobody can tell. */
+/* Return 1, 0, or -1 if unknown. */
 static inline int file_resident(const struct file *f, uint64_t off, uint64_t len)
 {
 	if (f->caps & FILE_RESIDENT)

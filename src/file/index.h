@@ -12,15 +12,15 @@
 struct index_table {
 	pthread_mutex_t lock;
 	uint32_t nr;
-	uint32_t gen;   /* of the last one given out; never 0 */
-	uint64_t *bits; /* 1: taken */
+	uint32_t gen;   /* generation of the last index; never 0 */
+	uint64_t *bits; /* a bit for each index; 1: in use */
 };
 
-/* nr places in a row; IO_NO_IDX when there are none. */
+/* Allocate nr consecutive indices; IO_NO_IDX if there are none. */
 uint32_t index_get(struct index_table *p, unsigned nr, uint32_t *ret_gen);
 void index_put(struct index_table *p, uint32_t idx, unsigned nr);
 
-/* Take a file or nr buffers out of every I/O context's table. */
+/* Remove a file or nr buffers from the tables of every I/O context. */
 void ctx_tables_forget_file(uint32_t idx);
 void ctx_tables_forget_buf(uint32_t idx, unsigned nr);
 

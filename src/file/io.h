@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ways to a file.  A struct file is an open file, an io_op one transfer between it and
- * host memory, an I/O context the place where one thread starts operations and takes them back.
+ * File operations.
  *
- * An I/O context is of one kind, a back end.  Those of the system take operations on any local
- * file; a provider with a back end of its own has its own (file.h).
+ * A struct file is an open file, an io_op one transfer between it and host memory, and an I/O
+ * context the place where one thread starts operations and gets them back.  Each I/O context
+ * belongs to a back end.  Those of the system serve any local file; a provider with a back end of
+ * its own has its own contexts (file.h).
  */
 #ifndef PST_FILE_IO_H
 #define PST_FILE_IO_H
 
 #include "file/file.h"
 
-#define IO_NR_FILES 4096  /* files that I/O contexts register; further ones work, unregistered */
-#define IO_NR_BUFS 8192   /* pieces of host memory likewise, IO_BUF_MAX bytes each */
-#define IO_BUF_MAX MIB(8) /* to pin as many small pages takes 0.3 ms */
-#define IO_LEN_MAX GIB(1) /* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
+#define IO_NR_FILES 4096  /* files that I/O contexts register; others work unregistered */
+#define IO_NR_BUFS 8192   /* pieces of host memory that they register, IO_BUF_MAX bytes each */
+#define IO_BUF_MAX MIB(8) /* pinning this many bytes in small pages takes 0.3 ms */
+#define IO_LEN_MAX GIB(1) /* most bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define IO_NO_IDX UINT32_MAX
 
 /*
@@ -24,12 +25,12 @@
 struct io_buf {
 	void *base;
 	uint64_t len;
-	uint32_t idx; /* first place in I/O contexts' tables */
-	uint32_t nr;  /* places in a row, for the first pieces; 0: none was free */
+	uint32_t idx; /* first index in I/O contexts' tables */
+	uint32_t nr;  /* consecutive indices, for the first pieces; 0: none was free */
 };
 
 int io_buf_new(void *base, uint64_t len, struct io_buf **ret);
-/* Nothing is in flight on it; it is taken out of every I/O context's table. */
+/* Remove the memory from every I/O context's table; nothing may be in flight on it. */
 void io_buf_free(struct io_buf *b);
 
 enum io_op_kind {
@@ -43,24 +44,25 @@ enum writers_claim {
 	WRITERS_NONE,
 	WRITERS_DIRECT,
 	WRITERS_PLAIN,
-	WRITERS_WAIT, /* of an O_DIRECT write: no new ones through the page cache begin */
+	WRITERS_WAIT, /* an O_DIRECT write waits: no new writes through the page cache begin */
 };
 
-#define IO_OP_DIRECT (1u << 0) /* FILE_DIRECT: buf, off and len are aligned */
-#define IO_OP_NOWAIT (1u << 1) /* FILE_NOWAIT, READ: only resident bytes; else -EAGAIN or short */
+#define IO_OP_DIRECT (1u << 0) /* needs FILE_DIRECT; buf, off and len are aligned */
+/* Needs FILE_NOWAIT, for READ: only resident bytes, else -EAGAIN or short. */
+#define IO_OP_NOWAIT (1u << 1)
 
-/* One operation.  The caller's from reap on, the I/O context's from queue to reap. */
+/* One operation.  The caller owns it from reap to queue, the I/O context from queue to reap. */
 struct io_op {
 	struct file *file;
 	struct io_buf *reg; /* registered memory that holds buf..buf+len, or NULL */
 	void *buf;
-	uint64_t off;  /* in the file */
+	uint64_t off;  /* offset in the file */
 	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
 	uint8_t kind;  /* enum io_op_kind */
 	uint8_t flags; /* IO_OP_* */
-	uint8_t claim; /* enum writers_claim: a write's, from begin to end */
-	/* For a provider's back end: when its request gives up, CLOCK_MONOTONIC.  What the back end
-	 * tries again, it tries until then. */
+	uint8_t claim; /* enum writers_claim of a write, from begin to end */
+	/* For a provider's back end: the deadline of its request, CLOCK_MONOTONIC, until which the
+	 * back end retries. */
 	uint64_t deadline_ns;
 
 	/* Results.  A short count is the end of the file (READ), where NOWAIT met bytes that are
@@ -68,15 +70,16 @@ struct io_op {
 	 * every other. */
 	int64_t res;    /* bytes, or -errno */
 	uint64_t moved; /* bytes moved before an error; = res on success */
-	int pin_err;    /* 0, or errno of registering that: it went unregistered */
-	int ring_err;   /* 0, or why threads did it in place of its ring: a positive errno */
-	bool pinned;    /* its registration was used */
+	int pin_err;    /* 0, or the errno of registering the memory, which was used unregistered */
+	int ring_err;   /* 0, or the positive errno because of which threads did it instead of
+			 * io_uring */
+	bool pinned;    /* registered memory was used */
 
-	/* The I/O context's own. */
+	/* Private to the I/O context. */
 	bool canceled;
-	uint16_t nr_doubts; /* how often its -EFAULT or -ECANCELED was not believed */
+	uint16_t nr_doubts; /* how often its -EFAULT or -ECANCELED was retried */
 	struct io_op *next, *prev;
-	const struct io_fifo *in; /* the list that it is on, or NULL */
+	const struct io_fifo *in; /* the list that contains it, or NULL */
 	void *ctx_data;
 };
 
@@ -86,7 +89,7 @@ struct io_op {
  * asks again later: there is no wake-up; the caller polls.
  */
 bool writers_begin(struct io_op *op);
-/* After false, for one that keeps IO_OP_DIRECT: it gets its turn. */
+/* Reserve a turn for a write that keeps IO_OP_DIRECT, after writers_begin() returned false. */
 void writers_wait(struct io_op *op);
 void writers_unclaim(struct io_op *op);
 
@@ -96,12 +99,12 @@ static inline void writers_end(struct io_op *op)
 		writers_unclaim(op);
 }
 
-/* The same for O_DIRECT writes that are no io_op. */
+/* The same functions for O_DIRECT writes that are no io_op. */
 struct writers;
 bool writers_direct(struct writers *w);
 void writers_direct_done(struct writers *w);
-/* For providers.  Two files with the same numbers hold the same bytes; others may meet by chance at
- * the price of time. */
+/* For providers: get the writers of a file.  Two files with equal numbers have the same bytes;
+ * others may collide, which only costs time. */
 int writers_get(dev_t dev, ino_t ino, struct writers **ret);
 void writers_put(struct writers *w);
 
@@ -112,7 +115,8 @@ struct io_ctx {
 	const struct io_backend *ops;
 	unsigned depth;  /* most operations queued and in flight */
 	unsigned nr_ops; /* queued or in flight now */
-	int ring_err;    /* 0, or the positive errno since which threads stand in for its ring */
+	int ring_err;    /* 0, or the positive errno because of which threads replaced its
+			  * io_uring */
 };
 
 /*
@@ -128,24 +132,25 @@ struct io_ctx {
 struct io_backend {
 	const char *name; /* "uring", "threads" */
 	uint32_t backend; /* PST_BACKEND_* */
-	bool now;         /* reads by IO_OP_NOWAIT are over once they were flushed */
+	bool now;         /* reads with IO_OP_NOWAIT end within flush() */
 
-	/* Is it to be had here?  0 or -errno with a sentence; cheap after the first call. */
+	/* Check whether the back end works here.  Return 0, or -errno with a sentence; cheap after
+	 * the first call. */
 	int (*check)(void);
 
 	/* depth is 1 to 8192. */
 	int (*ctx_new)(unsigned depth, struct io_ctx **ret);
-	/* Nothing is in flight any more. */
+	/* Free a context without operations in flight. */
 	void (*ctx_free)(struct io_ctx *ctx);
 
-	/* Take one operation; 0 or -EAGAIN when depth are there already. */
+	/* Queue an operation.  Return 0, or -EAGAIN if depth operations are in the context. */
 	int (*queue)(struct io_ctx *ctx, struct io_op *op);
 
-	/* Start all that was queued.  0 or -errno when the kernel refused (-EAGAIN,
+	/* Start all queued operations.  Return 0, or -errno if the kernel refused (-EAGAIN,
 	 * -ENOMEM: they stay queued, call again later). */
 	int (*flush)(struct io_ctx *ctx);
 
-	/* Take operations that are done, at most max; never blocks.  Resumes short counts. */
+	/* Return finished operations, at most max; never blocks.  Resumes short ones. */
 	unsigned (*reap)(struct io_ctx *ctx, struct io_op **ret, unsigned max);
 
 	/* Sleep until reap() has work or the deadline (absolute, PST_NO_DEADLINE) passed.
@@ -153,10 +158,9 @@ struct io_backend {
 	 * sandbox that forbids it.  May return early. */
 	int (*wait)(struct io_ctx *ctx, unsigned min, uint64_t deadline_ns);
 
-	/* Ask for an end of op, which is queued or in flight: it still comes out of reap(), with
-	 * its result or -ECANCELED, or never if the kernel hangs.  The next flush() tells the
-	 * kernel, so that many take few system calls.  Costs the same however many others
-	 * there are. */
+	/* Cancel an operation that is queued or in flight: reap() still returns it, with its result
+	 * or -ECANCELED, or never if the kernel hangs.  The next flush() tells the kernel, so that
+	 * many cancels take few system calls. */
 	void (*cancel)(struct io_ctx *ctx, struct io_op *op);
 
 	/* While armed, write to efd (an eventfd, fixed at the first call) when reap() gets
@@ -171,16 +175,14 @@ struct io_backend {
  */
 struct io_others {
 	unsigned nr;
-	unsigned turn; /* the one that is reaped first */
+	unsigned turn; /* context to reap first, in turn */
 	struct io_ctx *ctx[FILE_PROVIDERS_MAX];
 };
 
 /*
- * Have one of that kind.
- * @efd:   the user's, for arm(): always the same
- * @armed: the others are
- *
- * 0; -EBUSY if a later call may succeed; the errors of ctx_new() and arm().
+ * Add a context of that kind. @efd is the user's eventfd for arm(), always the same one. @armed is
+ * the initial state.  Return 0; -EBUSY if a later call may succeed; the errors of ctx_new() and
+ * arm().
  */
 int io_others_add(struct io_others *o, const struct io_backend *kind, unsigned depth, int efd,
 		  bool armed);
@@ -191,10 +193,10 @@ unsigned io_others_reap(struct io_others *o, struct io_op **ret, unsigned max);
 void io_others_arm(struct io_others *o, int efd, bool armed);
 /* Operations queued or in flight. */
 unsigned io_others_nr_ops(const struct io_others *o);
-/* NULL: there is none of that kind yet. */
+/* Find the context of that kind, or return NULL. */
 struct io_ctx *io_others_find(const struct io_others *o, const struct io_backend *kind);
 
-/* Which I/O context takes an operation; NULL: it is to be added first. */
+/* Return the I/O context for an operation; NULL: io_others_add() must create it. */
 static inline struct io_ctx *io_ctx_for(struct io_ctx *system, const struct io_others *o,
 					const struct io_op *op)
 {
@@ -207,7 +209,8 @@ static inline struct io_ctx *io_ctx_for(struct io_ctx *system, const struct io_o
  * ring.  Then threads take over what the kernel has not taken, and all that comes later. */
 extern const struct io_backend uring_backend, uring_or_threads_backend, threads_backend;
 
-/* May a user who leaves the choice to us have threads where ctx_new() gave this? */
+/* Return true if threads may replace this back end after ctx_new() returned this error, for a user
+ * with PST_BACKEND_AUTO. */
 bool io_backend_is_refused(const struct io_backend *ops, int r);
 
 /* PST_BACKEND_AUTO: uring_or_threads if uring's check() passes, else threads; *ret_err then

@@ -138,7 +138,7 @@ static const char *wants(uint32_t flags)
 	}
 }
 
-/* Neither path nor, where it is a symbolic link, what it leads to is there. */
+/* Set the error for a path that does not exist, or a symbolic link to one. */
 static int err_none(const char *path, bool create)
 {
 	char to[PATH_MAX];
@@ -203,7 +203,7 @@ static int err_open(const char *path, uint32_t flags, int err)
 	}
 }
 
-/* Only regular files and block devices have offsets. */
+/* Refuse everything but regular files and block devices, because nothing else has offsets. */
 static int check_type(const char *what, mode_t mode)
 {
 	const char *is;
@@ -244,8 +244,8 @@ static bool kernel_before(unsigned major, unsigned minor)
 }
 
 /*
- * 0 with the alignments; -EOPNOTSUPP when the file has no O_DIRECT worth its name, -ERANGE when
- * it has one with alignments that nobody can serve.
+ * Return 0 with the alignments; -EOPNOTSUPP if the file has no usable O_DIRECT, -ERANGE if its
+ * alignments are not supported.
  */
 static int alignment(const struct local_file *f, uint32_t *ret_mem, uint32_t *ret_off)
 {
@@ -263,7 +263,7 @@ static int alignment(const struct local_file *f, uint32_t *ret_mem, uint32_t *re
 		return r;
 	if (!fs)
 		return -EOPNOTSUPP;
-	/* Since 6.1 overlayfs hands on what the file system below says: silence is a no. */
+	/* Since 6.1 overlayfs reports what the lower file system says: no report means no. */
 	if (fs->flags & FS_DIRECT || (fs->flags & FS_LAYER && kernel_before(6, 1))) {
 		*ret_mem = *ret_off = ALIGN_UNTOLD;
 		return 0;
@@ -271,7 +271,7 @@ static int alignment(const struct local_file *f, uint32_t *ret_mem, uint32_t *re
 	return -EOPNOTSUPP;
 }
 
-/* Where the same file can be opened again. */
+/* Write the path by which the same file can be opened again. */
 static void proc_path(int fd, char buf[static 32])
 {
 	(void)snprintf(buf, 32, "/proc/self/fd/%d", fd);
@@ -295,7 +295,7 @@ static int open_twin(int fd, const char *path, int oflags)
 		return -errno;
 	if (fstat(fd, &a) < 0 || fstat(twin, &b) < 0)
 		return -errno;
-	/* Somebody put another file there between the two calls. */
+	/* Another file was put there between the two calls. */
 	if (a.st_dev != b.st_dev || a.st_ino != b.st_ino)
 		return -ESTALE;
 	return TAKE_FD(twin);
@@ -346,8 +346,8 @@ static int add_direct(struct local_file *f, int direct, const char *path, int of
 /* ------------------------------------------------------------------ opening */
 
 /*
- * May calls on its files wait for a server that does not answer?  So may those of every file system
- * that is not in the table, and of one that lies above others: nothing says which these are.
+ * Return true if calls on the file system's files may wait for a server that does not answer.
+ * Unknown file systems, and those above others, count too, because nothing says what they are.
  */
 static bool may_hang(const struct fs *fs)
 {
@@ -365,10 +365,10 @@ static int local_fill(struct local_file *f, const struct stat *st)
 	f->ino = st->st_ino;
 	f->file.caps = FILE_CACHE | FILE_NOWAIT;
 	if (f->block_device) {
-		/* statfs(2) would tell of the file system that holds the device's name. */
+		/* statfs(2) would describe the file system that contains the device's name. */
 		(void)snprintf(f->file.name, sizeof(f->file.name), "block");
 		/* No FILE_AHEAD: another machine may write to a disk without a file system, and
-		 * pages that the page cache has of it would hide that for ever. */
+		 * cached pages would hide that for ever. */
 		f->file.caps |= FILE_SHARED;
 		return 0;
 	}
@@ -406,8 +406,8 @@ static int access_flags(uint32_t flags)
 }
 
 /*
- * Open without side effects on what is no file: a FIFO would make open(2) wait, and some
- * character devices (a watchdog, a tape) do something when opened.
+ * Open without side effects on what is not a file: open(2) of a FIFO would wait, and some character
+ * devices (a watchdog, a tape) act when opened.
  */
 static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct stat *ret_st)
 {
@@ -427,7 +427,7 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 	if (flags & PST_FILE_TRUNC)
 		oflags |= O_TRUNC;
 	fd = open(path, oflags | O_NONBLOCK, mode);
-	/* Another process holds a lease on the file: wait until the kernel broke it. */
+	/* Another process holds a lease on the file: wait until the kernel has broken it. */
 	if (fd < 0 && errno == EWOULDBLOCK)
 		fd = open(path, oflags, mode);
 	if (fd < 0)
@@ -437,7 +437,7 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 	r = check_type(path, ret_st->st_mode);
 	if (r < 0)
 		return r;
-	/* With O_NONBLOCK io_uring would answer -EAGAIN where it should wait. */
+	/* With O_NONBLOCK io_uring would return -EAGAIN where it should wait. */
 	r = fcntl(fd, F_GETFL);
 	if (r < 0 || fcntl(fd, F_SETFL, r & ~O_NONBLOCK) < 0)
 		return err_set(errno, "%s: fcntl failed: %s", path, err_name(errno));
@@ -489,7 +489,7 @@ static int local_file_open(const char *path, uint32_t flags, uint32_t mode, stru
 	return r;
 }
 
-/* The flags of a descriptor that stay when its file is opened again. */
+/* Return the flags of a descriptor with which its file is opened again. */
 static int again_flags(int oflags)
 {
 	return oflags & (O_ACCMODE | O_SYNC | O_DSYNC);
@@ -647,7 +647,7 @@ static int local_file_again(const struct file *f, struct file **ret)
 	return local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, ret);
 }
 
-/* As far as this machine knows: no server is asked. */
+/* Stat the file as far as this machine knows, without asking a server. */
 static int stat_now(const struct local_file *f, unsigned mask, struct statx *ret)
 {
 	return statx(f->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, mask, ret) < 0 ? -errno : 0;
@@ -676,7 +676,7 @@ bool local_file_has_holes(const struct local_file *f)
 	       st.stx_blocks * 512 < st.stx_size;
 }
 
-/* Device numbers with major 0 (FUSE, NFS, overlay) go to the next mount in turn. */
+/* Device numbers with major 0 (FUSE, NFS, overlay) are reused by the next mount. */
 static bool local_file_place(const struct file *file, char *buf, size_t size)
 {
 	const struct local_file *f = local_of(file);
@@ -691,7 +691,7 @@ static int64_t local_file_read_now(const struct file *f, void *buf, uint64_t off
 	const struct iovec v = { buf, len };
 	long n;
 
-	/* File systems in memory have every byte there, and know no RWF_NOWAIT.  The C library's
+	/* File systems in memory hold every byte, and do not support RWF_NOWAIT.  The C library's
 	 * calls are cancellation points. */
 	if (f->caps & FILE_RESIDENT)
 		n = syscall(SYS_pread64, local_of(f)->fd, buf, len, off);

@@ -12,29 +12,29 @@
 #include "file/file.h"
 #include "file/io.h"
 
-/* After open only cufile and forget change. */
+/* After open, only cufile and forget change. */
 struct local_file {
 	struct file file;
-	int fd;            /* without O_DIRECT; always there */
+	int fd;            /* descriptor without O_DIRECT; always open */
 	int fd_direct;     /* the same file with O_DIRECT, or -1 */
-	uint32_t idx;      /* in I/O contexts' tables: 2 * idx is fd, 2 * idx + 1 fd_direct */
-	uint32_t gen;      /* of this use of idx */
+	uint32_t idx;      /* index in I/O contexts' tables: 2 * idx is fd, 2 * idx + 1 fd_direct */
+	uint32_t gen;      /* generation of this use of idx */
 	uint32_t fs_magic; /* statfs(2) f_type */
 	bool block_device;
 	uint64_t fs_id; /* statfs(2) f_fsid; 0 for a block device */
-	dev_t dev;      /* of the file system, or of the block device itself */
+	dev_t dev;      /* device number of the file system, or of the block device itself */
 	ino_t ino;
-	struct cufile_file *cufile;           /* gds/cufile/file.c's, and under its lock */
-	void (*forget)(struct local_file *f); /* if set: called when the file goes */
+	struct cufile_file *cufile;           /* owned by gds/cufile/file.c, under its lock */
+	void (*forget)(struct local_file *f); /* called when the file closes; may be NULL */
 };
 
-/* Of a file that is local. */
+/* Return the local file of a file that is one. */
 static inline struct local_file *local_of(const struct file *f)
 {
 	return container_of((struct file *)f, struct local_file, file);
 }
 
-/* NULL for a file of another provider. */
+/* Return the local file, or NULL for a file of another provider. */
 static inline struct local_file *file_local(const struct file *f)
 {
 	return f->ops == &local_file_ops ? local_of(f) : NULL;
@@ -47,13 +47,14 @@ static inline int io_op_fd(const struct io_op *op)
 	return op->flags & IO_OP_DIRECT ? f->fd_direct : f->fd;
 }
 
-/* The file of a descriptor, which is duplicated.  flags are PST_FILE_STABLE and PST_FILE_PLAIN. */
+/* Create a file from a descriptor, which is duplicated. flags are PST_FILE_STABLE and
+ * PST_FILE_PLAIN. */
 int local_file_wrap(int fd, uint32_t flags, struct file **ret);
 
-/* One more descriptor of the file, for reading; -1: it cannot be had. */
+/* Return another descriptor of the file for reading; -1 if that is impossible. */
 int local_file_reopen(const struct local_file *f);
 
-/* Are fewer blocks of it allocated than its size takes?  Does not block. */
+/* Return true if the file has fewer blocks than its size needs.  Does not block. */
 bool local_file_has_holes(const struct local_file *f);
 
 /* Members of local.c's table: peek.c, resident.c. */

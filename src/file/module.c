@@ -75,7 +75,7 @@ int file_module_load(const char *scheme, size_t len)
 	if (!e)
 		return 0;
 	(void)pthread_mutex_lock(&lock);
-	/* Another thread may have loaded it meanwhile. */
+	/* Another thread may have loaded the module meanwhile. */
 	r = file_provider_has(scheme, len) ? 0 : module_load(e);
 	(void)pthread_mutex_unlock(&lock);
 	return r < 0 ? r : 1;

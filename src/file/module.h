@@ -22,8 +22,8 @@ struct file_module_entry {
 extern const struct file_module_entry file_modules[];
 
 /*
- * What a module may call of the library, as the headers named beside describe it.  module_shim.c,
- * which a module is linked with, makes the functions of err.h and log.h of it.
+ * The functions of the library that a module may call, described in the headers named.
+ * module_shim.c, which a module is linked with, turns them into the functions of err.h and log.h.
  */
 struct file_module_host {
 	/* base/err.h, base/log.h */
