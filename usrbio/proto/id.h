@@ -11,14 +11,14 @@
 #define USRBIO_ID_LEN 16
 #define USRBIO_ID_TEXT 37 /* with its terminating 0 */
 
-/* A random one, version 4.  0 or -errno of getrandom(2). */
+/* Create a random UUID, version 4.  Return 0 or -errno of getrandom(2). */
 int usrbio_id_new(uint8_t ret_id[USRBIO_ID_LEN]);
 
 void usrbio_id_format(const uint8_t id[USRBIO_ID_LEN], char ret_text[USRBIO_ID_TEXT]);
 
 /*
- * Exactly the first 36 bytes of the text, whatever follows.  Reads no byte behind a
- * terminating 0.  0, or -EINVAL for anything that is not a UUID in lower case.
+ * Parse exactly the first 36 bytes of the text, whatever follows.  Reads no byte after a
+ * terminating 0.  Return 0, or -EINVAL for anything but a lower-case UUID.
  */
 int usrbio_id_parse(const char *text, uint8_t ret_id[USRBIO_ID_LEN]);
 

@@ -11,7 +11,7 @@
 
 #define USRBIO_MAGIC 0x8f3f5fffu
 #define USRBIO_IOCTL_VERSION 1u
-#define USRBIO_FSTYPE "fuse.hf3fs" /* in mountinfo */
+#define USRBIO_FSTYPE "fuse.hf3fs" /* the file system type in mountinfo */
 
 #define USRBIO_LINK_NAME_MAX 255 /* hard link: bytes of the name with its terminating 0 */
 #define USRBIO_PUNCH_RANGES 1000
@@ -28,14 +28,15 @@ struct usrbio_punch {
 	uint64_t end[USRBIO_PUNCH_RANGES];
 };
 
-#define USRBIO_ENTRY_NAME_MAX 256 /* move and remove: the same */
+/* Bytes of the name for move and remove, with its terminating 0. */
+#define USRBIO_ENTRY_NAME_MAX 256
 
 struct usrbio_move {
 	uint64_t from; /* inode number of the directory that has the name */
 	char name[USRBIO_ENTRY_NAME_MAX];
-	uint64_t to; /* of the one that gets it */
+	uint64_t to; /* inode number of the directory that gets the name */
 	char to_name[USRBIO_ENTRY_NAME_MAX];
-	uint8_t to_trash; /* 3FS's; a byte and no bool, since any value may come */
+	uint8_t to_trash; /* defined by 3FS; a byte and no bool, because any value may arrive */
 };
 
 struct usrbio_remove {
@@ -48,7 +49,7 @@ struct usrbio_remove {
 #define USRBIO_IOC_PATH_OFFSET _IOR('h', 1, uint32_t)
 #define USRBIO_IOC_MAGIC _IOR('h', 2, uint32_t)
 #define USRBIO_IOC_VERSION _IOR('h', 3, uint32_t)
-#define USRBIO_IOC_REMOVE_TREE _IOR('h', 10, uint32_t) /* of the open directory itself */
+#define USRBIO_IOC_REMOVE_TREE _IOR('h', 10, uint32_t) /* removes the open directory itself */
 #define USRBIO_IOC_FSYNC _IOR('h', 11, uint32_t)
 #define USRBIO_IOC_HARDLINK _IOW('h', 12, struct usrbio_hardlink)
 #define USRBIO_IOC_PUNCH _IOW('h', 13, struct usrbio_punch)

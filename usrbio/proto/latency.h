@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Latencies are counted in buckets, each of which reaches twice as far as the one before. */
+/* Latencies are counted in buckets; each bucket ends at twice the end of the previous one. */
 #ifndef PST_USRBIO_LATENCY_H
 #define PST_USRBIO_LATENCY_H
 
@@ -18,7 +18,7 @@ static inline unsigned latency_bucket(uint64_t ns)
 	return i < LATENCY_BUCKETS ? i : LATENCY_BUCKETS - 1;
 }
 
-/* Where a bucket ends, in nanoseconds.  That end is in it. */
+/* Return the end of a bucket in nanoseconds, which belongs to the bucket. */
 static inline uint64_t latency_end(unsigned bucket)
 {
 	return UINT64_C(1) << (LATENCY_SHIFT + bucket);

@@ -11,7 +11,7 @@
 #define SEM_PREFIX "sem."
 #define GDR_PREFIX "gdr://"
 
-/* Step over the text, if it is there. */
+/* Skip the text if it is next; else return false. */
 static bool link_skip(const char **p, const char *text)
 {
 	size_t len = strlen(text);
@@ -46,7 +46,7 @@ int usrbio_link_sem(const char *target, char ret_name[USRBIO_SHM_NAME_MAX])
 		return r;
 	if (!link_skip(&p, SEM_PREFIX) || !*p)
 		return -EINVAL;
-	/* Shorter than the file's name, by the prefix less the slash. */
+	/* Always fits: the name is shorter than the file's name. */
 	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, "/%s", p);
 	return 0;
 }
@@ -56,7 +56,7 @@ bool usrbio_link_is_gdr(const char *target)
 	return link_skip(&target, GDR_PREFIX);
 }
 
-/* Is this, behind the prefix, a form that others once wrote, or will? */
+/* Return true if the text after the prefix has the form of another version. */
 static bool is_other_version(const char *p)
 {
 	uint64_t version;
@@ -78,7 +78,7 @@ static int link_hex_digit(char c)
 	return -1;
 }
 
-/* Digits of either case, and nothing behind them. */
+/* Parse digits of either case, with nothing after them. */
 static int parse_ipc(const char *p, uint8_t ret[USRBIO_IPC_LEN])
 {
 	if (strlen(p) != (size_t)2 * USRBIO_IPC_LEN)

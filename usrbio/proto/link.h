@@ -18,32 +18,32 @@
 
 #define USRBIO_SHM_DIR "/dev/shm/"
 #define USRBIO_SHM_NAME_MAX 256 /* bytes that a name fits into, with its terminating 0 */
-#define USRBIO_GDR_MAX 384      /* as above, of a gdr:// target */
+#define USRBIO_GDR_MAX 384      /* bytes that a gdr:// target fits into, with its terminating 0 */
 #define USRBIO_IPC_LEN 64
 
 struct usrbio_gdr {
 	int32_t device;
 	uint64_t allocation; /* bytes of the allocation */
-	uint64_t off;        /* of the range in it */
-	uint64_t size;       /* of the range */
+	uint64_t off;        /* first byte of the range in the allocation */
+	uint64_t size;       /* bytes of the range */
 	uint8_t ipc[USRBIO_IPC_LEN];
 };
 
 /*
- * The name of shared memory in a target: one part directly beneath /dev/shm, which is neither
- * "." nor "..".  0 or -EINVAL.
+ * Parse the name of shared memory in a target: one part directly below /dev/shm, neither "." nor
+ * "..".  Return 0 or -EINVAL.
  */
 int usrbio_link_shm(const char *target, char ret_name[USRBIO_SHM_NAME_MAX]);
 
-/* As above for a semaphore, with the name that sem_open(3) takes, which begins with a slash. */
+/* Parse the name of a semaphore, as sem_open(3) takes it, with a slash.  Return 0 or -EINVAL. */
 int usrbio_link_sem(const char *target, char ret_name[USRBIO_SHM_NAME_MAX]);
 
-/* Is it about device memory at all, in whatever version? */
+/* Return true if the target names device memory, in any version. */
 bool usrbio_link_is_gdr(const char *target);
 
 /*
- * Version 2 only, and nothing but its grammar.  0; -EPROTONOSUPPORT for another version, which
- * no other process can use safely; -EINVAL.
+ * Parse a target of version 2 in exactly its grammar.  Return 0; -EPROTONOSUPPORT for another
+ * version, which no other process can use safely; -EINVAL.
  */
 int usrbio_gdr_parse(const char *target, struct usrbio_gdr *ret);
 

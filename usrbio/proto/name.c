@@ -9,7 +9,7 @@
 
 #include "usrbio/proto/number.h"
 
-/* Attributes, as bits of what a name has. */
+/* Bits of the attributes that a name has. */
 enum {
 	BLOCK = 1,
 	DIRECTION = 2,
@@ -33,7 +33,7 @@ static int parse_depth(const char **p, struct usrbio_name *n)
 	int r;
 
 	*p += negative;
-	/* Not INT32_MIN: people negate it. */
+	/* Not INT32_MIN, because callers negate it. */
 	r = usrbio_number(p, 10, INT32_MAX, &depth);
 	if (r == 0)
 		n->io_depth = negative ? -(int32_t)depth : (int32_t)depth;
@@ -52,7 +52,7 @@ static int parse_priority(const char **p, struct usrbio_name *n)
 	case 'n':
 		n->priority = USRBIO_NORMAL;
 		break;
-	default: /* no letter is normal, too; the caller refuses any other */
+	default: /* no letter is normal too; the caller refuses any other letter */
 		n->priority = USRBIO_NORMAL;
 		return 0;
 	}
@@ -60,7 +60,7 @@ static int parse_priority(const char **p, struct usrbio_name *n)
 	return 0;
 }
 
-/* A number of an int32_t that is not negative. */
+/* Parse a number of 0 to INT32_MAX. */
 static int parse_int(const char **p, int32_t *ret)
 {
 	uint64_t v;
@@ -79,7 +79,7 @@ static int parse_device(const char **p, struct usrbio_name *n)
 	return parse_int(p, &n->device);
 }
 
-/* The attribute at *p, behind its dot.  Its bit, or -EINVAL. */
+/* Parse the attribute at *p, after its dot.  Return its bit, or -EINVAL. */
 static int parse_attr(const char **p, struct usrbio_name *n)
 {
 	char letter = *(*p)++;
@@ -99,12 +99,12 @@ static int parse_attr(const char **p, struct usrbio_name *n)
 		return usrbio_number(p, 2, UINT64_MAX, &n->flags) == 0 ? FLAGS : -EINVAL;
 	case 'g':
 		return parse_device(p, n) == 0 ? GDR : -EINVAL;
-	default: /* a terminating 0 as well: nobody looks behind it */
+	default: /* includes a terminating 0: nothing after it is read */
 		return -EINVAL;
 	}
 }
 
-/* The kind of a name with these attributes; 0 for none. */
+/* Return the kind of a name with these attributes; 0 for none. */
 static enum usrbio_kind name_kind_of(int has)
 {
 	if (has & GDR)

@@ -23,8 +23,8 @@
 #include "usrbio/proto/id.h"
 
 /*
- * Bytes that every name fits into, with its terminating 0.  The longest is a ring's with
- * everything: 36 + 13 (.r-2147483647) + 3 (.ph) + 12 (.t2147483647) + 66 (.f and 64 bits).
+ * Bytes that every name fits into, with its terminating 0.  The longest is that of a ring with all
+ * attributes: 36 + 13 (.r-2147483647) + 3 (.ph) + 12 (.t2147483647) + 66 (.f and 64 bits).
  */
 #define USRBIO_NAME_MAX 144
 
@@ -45,22 +45,23 @@ enum usrbio_priority { USRBIO_HIGH, USRBIO_NORMAL, USRBIO_LOW, USRBIO_PRIORITIES
 struct usrbio_name {
 	enum usrbio_kind kind;
 	uint8_t id[USRBIO_ID_LEN];
-	uint64_t block_size;           /* buffer: 0 for none */
-	bool for_read;                 /* ring: .r, else .w */
-	int32_t io_depth;              /* ring: above INT32_MIN, so that it can be negated */
+	uint64_t block_size;           /* for a buffer: its block size; 0 for none */
+	bool for_read;                 /* for a ring: .r if true, else .w */
+	int32_t io_depth;              /* for a ring: above INT32_MIN, so that it can be negated */
 	enum usrbio_priority priority; /* ring */
-	int32_t timeout_ms;            /* ring: 0 and above */
+	int32_t timeout_ms;            /* for a ring: 0 or more */
 	uint64_t flags;                /* ring */
-	int32_t device;                /* device memory: 0 and above */
+	int32_t device;                /* for device memory: 0 or more */
 };
 
 /*
- * Nothing but the grammar above is taken: no sign but io_depth's "-", no space, no number that
- * does not fit, no block size of 0, no attribute twice or of another kind.  0 or -EINVAL.
+ * Parse exactly the grammar above: no sign but io_depth's "-", no space, no number that does not
+ * fit, no block size of 0, no attribute twice or of another kind.  Return 0 or -EINVAL.
  */
 int usrbio_name_parse(const char *text, struct usrbio_name *ret);
 
-/* As clients write it: a ring always has .t, .p only when it is not normal, .f only when not 0. */
+/* Write a name as clients do: a ring always has .t, but .p only if it is not normal, and .f only if
+ * not 0. */
 void usrbio_name_format(const struct usrbio_name *name, char ret_text[USRBIO_NAME_MAX]);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers in names, as text that somebody else wrote. */
+/* Numbers in text that another process wrote. */
 #ifndef PST_USRBIO_NUMBER_H
 #define PST_USRBIO_NUMBER_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * The digits at *text, at least one, in a base from 2 to 10: no sign, no space.  *text is behind
- * them afterwards.  0, or -EINVAL when there is none, or the number is above @max.
+ * Parse at least one digit at *text, in a base from 2 to 10: no sign, no space. *text is advanced.
+ * Return 0, or -EINVAL if there is no digit, or the number is above @max.
  */
 static inline int usrbio_number(const char **text, unsigned base, uint64_t max, uint64_t *ret)
 {

@@ -17,7 +17,7 @@
 #define SEM_PREFIX "hf3fs-submit-ios."
 #define SEM_FILE "sem." /* what sem_open(3) puts before a name */
 
-/* All of a small file of /proc as text, as far as it fits.  Its length or -errno. */
+/* Read a small file of /proc as text, as far as it fits.  Return its length or -errno. */
 static int owner_read_text(const char *path, char *buf, size_t len)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -32,9 +32,9 @@ static int owner_read_text(const char *path, char *buf, size_t len)
 	return (int)n;
 }
 
-/* From /proc/PID/stat. */
+/* Facts from /proc/PID/stat. */
 struct process {
-	int pid; /* where /proc was mounted */
+	int pid; /* the PID as /proc shows it */
 	char state;
 	long threads;
 	uint64_t start;
@@ -65,15 +65,16 @@ static void owner_mix(uint64_t *hash, const void *data, size_t len)
 }
 
 /*
- * Does this machine lack the file, as older kernels lack time namespaces and some sandboxes lack
- * boot_id?  Then all of its processes lack it.  Any other failure must not make a place of its own.
+ * Return true if this machine lacks the file, as older kernels lack time namespaces and some
+ * sandboxes lack boot_id: then all of its processes lack it.  Any other failure must not look like
+ * another place.
  */
 static bool is_missing(int r)
 {
 	return r == -ENOENT || r == -EACCES || r == -EPERM;
 }
 
-/* Of this thread: of the whole process the first one may have ended, and be in no namespace. */
+/* Read the namespace of this thread: the first thread may have ended, and then has no namespace. */
 static int find_namespace(const char *name, ino_t *ret)
 {
 	char path[64];
@@ -148,7 +149,7 @@ void usrbio_owner_sem(const struct usrbio_owner *owner, const uint8_t id[USRBIO_
 	format(SEM_PREFIX, owner, id, ret_name);
 }
 
-/* Is this next?  Then *p is behind it. */
+/* Skip the text if it is next; else return false. */
 static bool owner_skip(const char **p, const char *text)
 {
 	size_t len = strlen(text);
@@ -193,11 +194,11 @@ int usrbio_owner_alive(const struct usrbio_owner *owner)
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", owner->pid);
 	r = read_process(path, &p);
 	if (r < 0) {
-		/* /proc may be mounted so that it hides processes; kill(2) knows them all. */
+		/* /proc may hide processes; kill(2) knows them all. */
 		return kill(owner->pid, 0) < 0 && errno == ESRCH ? 0 : -EACCES;
 	}
 	if (p.start != owner->start)
 		return 0;
-	/* A leader that ended is a zombie as long as other threads of its live. */
+	/* A thread leader that ended is a zombie as long as other threads live. */
 	return p.state != 'X' && (p.state != 'Z' || p.threads > 1);
 }

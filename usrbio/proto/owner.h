@@ -20,35 +20,30 @@
 
 struct usrbio_owner {
 	pid_t pid;
-	uint64_t start; /* field 22 of /proc/PID/stat */
-	uint64_t place; /* the same number only in the same boot and namespaces */
+	uint64_t start; /* start time: field 22 of /proc/PID/stat */
+	uint64_t place; /* a number that is equal only in the same boot and namespaces */
 };
 
 /*
- * This process, whichever thread asks; to be asked again after fork().
- *
- * Return: 0; -EXDEV when /proc is another PID namespace's; -errno where there is no /proc.  Nobody
- * can be told apart then.
+ * Describe this process; call it again after fork().  Return: 0; -EXDEV if /proc belongs to another
+ * PID namespace; -errno without /proc.  After an error processes cannot be told apart.
  */
 int usrbio_owner_self(struct usrbio_owner *ret);
 
-/* A name without its slash for new shared memory. */
+/* Write a name, without its slash, for new shared memory. */
 void usrbio_owner_shm(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
 		      char ret_name[USRBIO_SHM_NAME_MAX]);
 
-/* A name, as sem_open(3) takes it but for the slash, for a semaphore of the server @owner. */
+/* Write a name, without its slash, for a semaphore of the server @owner. */
 void usrbio_owner_sem(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
 		      char ret_name[USRBIO_SHM_NAME_MAX]);
 
-/* The owner in such a name; -EINVAL when it carries none. */
+/* Parse the owner in such a name; -EINVAL if it has none. */
 int usrbio_owner_parse(const char *shm_name, struct usrbio_owner *ret);
 
 /*
- * Does it live?  A process that was not waited for yet is gone.  One that calls exec(2) stays
- * the same.
- *
- * Return: 1; 0 when it is gone; -EXDEV when it is of another place, -EACCES when the kernel hides
- * it: that cannot be seen from here.
+ * Find out whether the owner lives.  A zombie counts as gone; exec(2) keeps the owner.  Return: 1;
+ * 0 if it is gone; -EXDEV if it is of another place; -EACCES if the kernel hides it.
  */
 int usrbio_owner_alive(const struct usrbio_owner *owner);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the server of a mount tells its numbers: a socket with a name, found by the mount point, or
- * a port of the loopback.
+ * Where the server of a mount serves its metrics: a UNIX socket whose name follows from the mount
+ * point, or a port of the loopback.
  */
 #ifndef PST_USRBIO_PLACE_H
 #define PST_USRBIO_PLACE_H
@@ -14,12 +14,12 @@
 #define USRBIO_PLACE_NAME (16 + sizeof(USRBIO_PLACE_SUFFIX))
 
 /*
- * The folder of such sockets of a user: /run/penstock for root, penstock below $XDG_RUNTIME_DIR or
- * /run/user/UID for others.  0 or -ENAMETOOLONG.
+ * Write the folder of a user's sockets: /run/penstock for root, penstock below $XDG_RUNTIME_DIR or
+ * /run/user/UID for others.  Return 0 or -ENAMETOOLONG.
  */
 int usrbio_place_dir(uid_t uid, char *ret, size_t len);
 
-/* The name there for a mount point, which is a canonical path. */
+/* Write the socket's name for a mount point, which is a canonical path. */
 void usrbio_place_name(const char *dir, char ret[USRBIO_PLACE_NAME]);
 
 /*

@@ -15,12 +15,12 @@
 #define MARKER_TEXT "usrbio plain directory 1\n"
 #define MARKER_LEN (sizeof(MARKER_TEXT) - 1)
 
-/* How often somebody else may remove a directory while it is made. */
+/* How often another process may remove a directory while it is made. */
 #define MAKE_TRIES 64
 
 /* ------------------------------------------------------------------ checks */
 
-/* By O_PATH: its owner is found out even where it may not be read. */
+/* Open by O_PATH, so that the owner is found even if the directory may not be read. */
 static int open_any(int at, const char *name)
 {
 	int fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -28,7 +28,8 @@ static int open_any(int at, const char *name)
 	return fd >= 0 ? fd : errno == ELOOP ? -ENOTDIR : -errno;
 }
 
-/* Is it this user's, and have others none of these rights?  0, -EPERM or -errno. */
+/* Check that it belongs to this user and gives others none of these rights.  Return 0, -EPERM or
+ * -errno. */
 static int check_own(int fd, mode_t forbidden)
 {
 	struct stat st;
@@ -39,7 +40,7 @@ static int check_own(int fd, mode_t forbidden)
 }
 
 /*
- * Open a directory of this user's which others have none of these rights to.  The descriptor;
+ * Open a directory of this user that gives others none of these rights.  Return the descriptor;
  * -ENOENT; -ENOTDIR, also for a symbolic link; -EPERM.
  */
 static int plain_open_own(int at, const char *name, mode_t forbidden)
@@ -59,7 +60,7 @@ static int open_virt(int dir)
 	return r == -ENOTDIR ? -EEXIST : r;
 }
 
-/* iovs for reading. */
+/* Open iovs for reading. */
 static int plain_open_iovs(int virt)
 {
 	_cleanup_(closep) int path = plain_open_own(virt, IOVS, 077);
@@ -78,19 +79,20 @@ static int plain_open_dir(const char *dir)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Root's or this user's, and nobody else may write to it: so its text may be trusted. */
+/* Return true if it belongs to root or this user and nobody else may write to it, so that its text
+ * can be trusted. */
 static bool is_trusted(const struct stat *st)
 {
 	return (st->st_uid == 0 || user_is_own(st->st_uid)) && !(st->st_mode & 022);
 }
 
 /*
- * Is the marker there?  1; 0 when there is none, or an empty one, whose maker was killed; -EEXIST
- * for no marker of this version; -EPERM for one that anybody may have put there; -errno.
+ * Check for the marker.  Return 1; 0 if there is none, or an empty one whose maker was killed;
+ * -EEXIST for no marker of this version; -EPERM for one that anybody may have put there; -errno.
  */
 static int has_marker(int virt)
 {
-	/* Without waiting for a writer, should it be a pipe. */
+	/* Do not wait for a writer if it is a pipe. */
 	_cleanup_(closep) int fd =
 		openat(virt, MARKER, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	char text[MARKER_LEN + 1];
@@ -113,7 +115,7 @@ static int has_marker(int virt)
 	return is_trusted(&st) ? 1 : -EPERM;
 }
 
-/* Does it hold nothing but what belongs there?  1, 0 or -errno. */
+/* Return 1 if it contains only what belongs there, 0 if not, or -errno. */
 static int is_pure(int virt)
 {
 	int fd = openat(virt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), pure = 1;
@@ -135,8 +137,8 @@ static int is_pure(int virt)
 }
 
 /*
- * A plain directory's, whole, half made or half removed: 1 with the marker, 0 without; -EEXIST for
- * something else.
+ * Check 3fs-virt of a plain directory, complete, half made or half removed.  Return 1 with the
+ * marker, 0 without; -EEXIST for something else.
  */
 static int check_virt(int virt)
 {
@@ -148,7 +150,8 @@ static int check_virt(int virt)
 	return pure < 0 ? pure : pure ? 0 : -EEXIST;
 }
 
-/* -ENOENT unless everything is there.  A daemon's has no marker, and is not this user's. */
+/* Open a complete plain directory, else -ENOENT.  That of a daemon has no marker, and another
+ * owner. */
 static int open_complete(int dir)
 {
 	_cleanup_(closep) int virt = open_any(dir, USRBIO_VIRT);
@@ -176,15 +179,15 @@ int usrbio_plain_open(const char *dir)
 /* -------------------------------------------------------------------- make */
 
 /*
- * No chmod(2) follows: where everybody may write into DIR, somebody may have put another directory
- * of this user's in its place.
+ * Make a directory without a chmod(2) afterwards: if everybody may write to DIR, another directory
+ * of this user may have been put in its place.
  */
 static int plain_make_dir(int at, const char *name, mode_t mode)
 {
 	return mkdirat(at, name, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* Every process writes the same text, so several may write it at once. */
+/* Write the marker.  Several processes may do so at once, because all write the same text. */
 static int make_marker(int virt)
 {
 	_cleanup_(closep) int fd = openat(
@@ -197,7 +200,7 @@ static int make_marker(int virt)
 	return n == MARKER_LEN ? 0 : n < 0 ? -errno : -ENOSPC;
 }
 
-/* -ENOENT when somebody removes it meanwhile. */
+/* Make all parts once; -ENOENT if another process removes them meanwhile. */
 static int make_once(int dir)
 {
 	_cleanup_(closep) int virt = -1, iovs = -1;
@@ -252,7 +255,7 @@ static int remove_iovs(int virt)
 	r = usrbio_plain_sweep(iovs);
 	if (r < 0)
 		return r;
-	/* From here on nobody can publish: that needs a name in a directory which has one. */
+	/* From here on nobody can publish, because publishing needs a name in the directory. */
 	if (unlinkat(virt, IOVS, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return errno == ENOTEMPTY || errno == EEXIST ? -EBUSY : -errno;
 	return 0;
@@ -278,7 +281,7 @@ static int plain_remove_at(int dir)
 		return -errno;
 	if (unlinkat(dir, USRBIO_VIRT, AT_REMOVEDIR) == 0 || errno == ENOENT)
 		return 0;
-	/* Somebody makes it anew, and may have seen the marker that is gone now. */
+	/* Another process makes it again, and may have seen the marker before it was removed. */
 	return errno == ENOTEMPTY || errno == EEXIST ? make_at(dir) : -errno;
 }
 
@@ -295,13 +298,13 @@ int usrbio_plain_remove(const char *dir)
 
 /* -------------------------------------------------------------------- find */
 
-/* These errors keep any directory from being looked at. */
+/* Return true for errors that concern the process and not the directory. */
 static bool is_want(int r)
 {
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
 }
 
-/* 1; 0; -EPERM for one that anybody may have made; -errno. */
+/* Return 1 if it is a plain directory, 0 if not, -EPERM if anybody may have made it, or -errno. */
 static int plain_is_plain(const char *dir)
 {
 	_cleanup_(closep) int fd = plain_open_dir(dir), virt = -1;
@@ -327,11 +330,11 @@ int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
 		return -ENAMETOOLONG;
 	while ((r = plain_is_plain(dir)) == 0 || r == -EPERM) {
-		/* A directory that others planted must not hide a good one above it. */
+		/* A directory that others planted must not hide a valid one above it. */
 		if (r == -EPERM && !refused[0])
 			strcpy(refused, dir);
 		slash = strrchr(dir, '/');
-		if (!slash[1]) /* the root was the last */
+		if (!slash[1]) /* that was the root */
 			break;
 		slash[slash == dir] = '\0';
 	}

@@ -14,28 +14,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Up by one, and wake a waiter.  Memory that stays, or a guarded access. */
+/* Increment the semaphore and wake a waiter.  The memory must stay mapped, or the access be
+ * guarded. */
 void usrbio_sem_post(sem_t *sem);
 
 /*
- * The same, but only the kernel touches the memory.  0; -EFAULT when it is gone because its file
- * was cut.
+ * Post so that only the kernel touches the memory.  Return 0, or -EFAULT if the memory is gone
+ * because its file was truncated.
  */
 int usrbio_sem_post_by_kernel(sem_t *sem);
 
-/* Is it not 0?  Memory that stays. */
+/* Return true if the semaphore is not 0.  The memory must stay mapped. */
 static inline bool usrbio_sem_is_posted(const sem_t *sem)
 {
-	/* The lower half, which is the first. */
+	/* The value is the lower half, which comes first. */
 	return __atomic_load_n((const uint32_t *)(const void *)sem, __ATOMIC_SEQ_CST);
 }
 
-/* Down to 0.  Memory that stays. */
+/* Reset the semaphore to 0.  The memory must stay mapped. */
 void usrbio_sem_reset(sem_t *sem);
 
 /*
- * Sleep until it is not 0, or until that time of CLOCK_MONOTONIC; a signal may end it too.  Memory
- * that stays.
+ * Sleep until the semaphore is not 0, or until that time of CLOCK_MONOTONIC; a signal may end the
+ * sleep too.  The memory must stay mapped.
  */
 void usrbio_sem_wait(sem_t *sem, uint64_t until_ns);
 

@@ -7,8 +7,8 @@
 
 #include "base/base.h"
 
-#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
-#define LOOKS 16u                          /* between two readings of the clock */
+#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* between two checks of how busy the machine is */
+#define LOOKS 16u                          /* polls between two readings of the clock */
 
 bool spin_is_contended(void)
 {
@@ -22,7 +22,7 @@ bool spin_is_contended(void)
 	return (long)running > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* On one CPU the other side would wait for our look to end. */
+/* Return true on one CPU, where the other side would wait until this one stops polling. */
 static bool spin_is_alone(void)
 {
 	cpu_set_t set;

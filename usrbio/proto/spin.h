@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Looking at memory for a while before sleeping.
+ * Polling memory for a while before sleeping.
  *
- * A thread that sleeps and is woken answers later than one that looks, by more than a small
- * request takes.  So each side of a ring looks for a few microseconds when the other one has
- * answered so fast lately.  Looks in vain become rarer, up to one in SPIN_SKIP_MAX, and there are
- * none while more threads run than the machine has CPUs.
+ * A sleeping thread answers later than a polling one, by more than a small request takes.  So each
+ * side of a ring polls for a few microseconds if the other side has answered that fast recently.
+ * After polls that found nothing, polling becomes rarer, down to one in SPIN_SKIP_MAX.  Nobody
+ * polls while more threads run than the machine has CPUs.
  */
 #ifndef PST_USRBIO_SPIN_H
 #define PST_USRBIO_SPIN_H
@@ -15,18 +15,19 @@
 
 #define SPIN_SKIP_MAX 255u
 
-/* A side's memory of its looks: zeros at first.  One thread's at a time. */
+/* What a side remembers of its polls; all zero at first.  One thread at a time. */
 struct spin {
-	uint32_t in_vain;   /* looks in a row, by and large: so many are skipped */
-	uint32_t skip;      /* of these, still to come */
-	uint64_t looked_ns; /* when the CPUs were counted */
-	bool contended;     /* what came of it */
+	uint32_t in_vain;   /* about the number of consecutive polls that found nothing: this
+			     * many are skipped next */
+	uint32_t skip;      /* polls still to be skipped */
+	uint64_t looked_ns; /* when contention was last measured */
+	bool contended;     /* contention at that time */
 };
 
-/* Look once, or for so long at most.  False: it has not come. */
+/* Poll once, or for at most ns.  Return false if it has not come. */
 bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const void *arg);
 
-/* Do more threads run than there are CPUs for?  False where nobody can tell. */
+/* Return true if more threads run than there are CPUs; false if unknown. */
 bool spin_is_contended(void);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The links of an iovs directory, and their owners.
- *
- * A name is taken away by renaming it and is looked at again before it goes, because a program
- * may put another link under the same name at any time.
+ * The links of an iovs directory and their owners.  A name is removed by renaming it and checking
+ * it again first, because a program may put another link under the same name at any time.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,16 +20,16 @@
 #define MAGIC_ZFS 0x2fc12fc1
 
 enum whose {
-	LIVING,   /* a process's that lives */
-	DEAD,     /* nobody's any more */
-	HIDDEN,   /* a process's that cannot be seen from here */
-	OWNERLESS /* it carries no owner */
+	LIVING,   /* the owner lives */
+	DEAD,     /* the owner is gone */
+	HIDDEN,   /* the owner cannot be seen from here */
+	OWNERLESS /* the name has no owner */
 };
 
 struct entry {
 	enum whose whose;
 	struct usrbio_owner owner;
-	char shm[USRBIO_SHM_NAME_MAX]; /* the memory's, with its owner; "" where it has none */
+	char shm[USRBIO_SHM_NAME_MAX]; /* name of the memory, with its owner; "" if it has none */
 };
 
 static void sweep_closedirp(DIR **d)
@@ -40,7 +38,7 @@ static void sweep_closedirp(DIR **d)
 		(void)closedir(*d);
 }
 
-/* With a position of its own. */
+/* Open the directory with a position of its own. */
 static DIR *open_list(int dir)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -56,7 +54,7 @@ static DIR *open_list(int dir)
 
 /* ---------------------------------------------------------------- judgment */
 
-/* Can only one machine at a time have this file system mounted? */
+/* Return true if only one machine at a time can mount this file system. */
 static bool is_local(int fd)
 {
 	static const uint32_t local[] = {
@@ -82,7 +80,7 @@ static time_t boot_time(void)
 	return now.tv_sec - up.tv_sec;
 }
 
-/* It was there before the machine came up, and its memory went when that went down. */
+/* Return true if the name is older than the machine's boot, so its memory is gone. */
 static bool is_stale(int iovs, const char *name, const struct stat *st)
 {
 	struct stat target;
@@ -91,7 +89,8 @@ static bool is_stale(int iovs, const char *name, const struct stat *st)
 	       errno == ENOENT && is_local(iovs);
 }
 
-/* The owner of the memory that a link leads to.  0, -EINVAL, or -ENOENT when the link went away. */
+/* Find the owner of the memory that a link leads to.  Return 0, -EINVAL, or -ENOENT if the link
+ * disappeared. */
 static int find_owner(int iovs, const char *name, struct entry *e)
 {
 	char target[sizeof(USRBIO_SHM_DIR) + USRBIO_SHM_NAME_MAX];
@@ -106,7 +105,7 @@ static int find_owner(int iovs, const char *name, struct entry *e)
 	return -EINVAL;
 }
 
-/* 0, or -ENOENT when it went away. */
+/* Find out whether an entry's owner lives.  Return 0, or -ENOENT if the entry disappeared. */
 static int judge(int iovs, const char *name, struct entry *ret)
 {
 	struct stat st;
@@ -127,7 +126,7 @@ static int judge(int iovs, const char *name, struct entry *ret)
 	return 0;
 }
 
-/* The next entry of a directory but "." and "..". */
+/* Return the next entry of a directory, except "." and "..". */
 static const char *next_name(DIR *d)
 {
 	const struct dirent *e;
@@ -141,8 +140,8 @@ static const char *next_name(DIR *d)
 /* ------------------------------------------------------------------- sweep */
 
 /*
- * Remove a name that was found dead.  Somebody may have put another link there since, so what
- * was taken away is judged once more, where nobody looks for it.
+ * Remove a name whose owner is gone.  Another link may have been put there since, so the renamed
+ * entry is checked again where nobody looks for it.
  */
 static bool take_away(int iovs, const char *name, struct entry *ret)
 {
@@ -157,14 +156,14 @@ static bool take_away(int iovs, const char *name, struct entry *ret)
 		return false;
 	if (ret->whose == DEAD)
 		return unlinkat(iovs, aside, 0) == 0;
-	/* Back, unless a third one came meanwhile; not every file system can tell. */
+	/* Rename it back, unless another one came meanwhile; not every file system can tell. */
 	if (renameat2(iovs, aside, iovs, name, RENAME_NOREPLACE) < 0 && errno != EEXIST)
 		(void)renameat(iovs, aside, iovs, name);
 	(void)unlinkat(iovs, aside, 0);
 	return false;
 }
 
-/* Memory of this user's? */
+/* Return true for memory of this user. */
 static bool is_own(int shm, const char *name)
 {
 	struct stat st;
@@ -173,7 +172,7 @@ static bool is_own(int shm, const char *name)
 	       user_is_own(st.st_uid);
 }
 
-/* Memory whose owner died before it was published, or after it had withdrawn it. */
+/* Remove memory whose owner died before publishing it, or after withdrawing it. */
 static void sweep_shm(int shm)
 {
 	_cleanup_(sweep_closedirp) DIR *d = open_list(shm);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the worker of a mount counts of its user's rings, in memory that it shares with the server.
+ * What a mount's worker counts of its user's rings, in memory that it shares with the server.
  *
  * The worker is a process of the user, who may make it write anything there.  So the server reads
- * each number once, into memory of its own (usrbio_tally_read()), and believes only what could be:
- * numbers that do not fall and are no larger than any that was ever counted.  What a user's worker
- * says then stands in that user's numbers, and in nobody else's.
+ * each number once, into its own memory (usrbio_tally_read()), and accepts only possible values:
+ * numbers that do not decrease and are not absurdly large.  What a worker writes appears only in
+ * its user's metrics.
  */
 #ifndef PST_USRBIO_TALLY_H
 #define PST_USRBIO_TALLY_H
@@ -16,21 +16,21 @@
 
 #include "usrbio/proto/latency.h"
 
-#define TALLY_LANES 8u /* executors that count, each for itself */
+#define TALLY_LANES 8u /* executors, each of which counts in its own lane */
 #define TALLY_PATHS 16u
 
 enum tally {
-	TALLY_REQUESTS, /* completed */
-	TALLY_ERRORS,   /* of these */
-	TALLY_READ,     /* bytes */
+	TALLY_REQUESTS, /* completed requests */
+	TALLY_ERRORS,   /* completed requests with an error */
+	TALLY_READ,     /* bytes read */
 	TALLY_WRITTEN,
-	TALLY_NS,     /* from taking requests to completing them, together */
-	TALLY_BUCKET, /* requests by that time */
-	TALLY_PATH = TALLY_BUCKET + LATENCY_BUCKETS, /* requests by their paths, as PST_PATH_* */
+	TALLY_NS,     /* sum of the times from taking a request to completing it */
+	TALLY_BUCKET, /* completed requests by that time */
+	TALLY_PATH = TALLY_BUCKET + LATENCY_BUCKETS, /* completed requests by path, PST_PATH_* */
 	TALLY_NR = TALLY_PATH + TALLY_PATHS,
 };
 
-/* One thread at a time writes it. */
+/* The counters of one executor, written by one thread at a time. */
 struct usrbio_lane {
 	_Alignas(64) _Atomic uint64_t v[TALLY_NR];
 };
@@ -51,15 +51,15 @@ static inline void usrbio_lane_add(struct usrbio_lane *l, unsigned what, uint64_
 }
 
 /*
- * Bring the sums of all lanes up to date.  A number that fell, or is beyond all measure, stays as
- * it was; false: there was one.
+ * Update the sums of all lanes.  A number that decreased, or is absurdly large, keeps its old
+ * value; return false if there was one.
  */
 bool usrbio_tally_read(const struct usrbio_tally *t, struct usrbio_sum *sum);
 
-/* The sums of another worker come on top. */
+/* Add the sums of another worker. */
 void usrbio_sum_add(struct usrbio_sum *to, const struct usrbio_sum *from);
 
-/* Requests of all buckets: TALLY_REQUESTS may be read a moment earlier. */
+/* Return the requests of all buckets; TALLY_REQUESTS may have been read a moment earlier. */
 uint64_t usrbio_sum_timed(const struct usrbio_sum *s);
 
 #endif
