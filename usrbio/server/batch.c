@@ -6,7 +6,7 @@ void batch_init(struct batch *b, int32_t depth, uint64_t timeout_ns)
 	*b = (struct batch){ .depth = depth, .timeout_ns = timeout_ns, .due = BATCH_NEVER };
 }
 
-/* Are fewer entries than make a batch to be taken now? */
+/* Return true if a partial batch has waited long enough. */
 static bool waited(struct batch *b)
 {
 	uint64_t now;

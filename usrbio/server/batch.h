@@ -10,9 +10,11 @@
 #define BATCH_NEVER UINT64_MAX
 
 struct batch {
-	int32_t depth; /* above 0: exactly so many; 0: all that are there; below: at most so many */
-	uint64_t timeout_ns; /* depth below 0: fewer entries wait so long for more */
-	uint64_t due;        /* when the entries that wait go as they are; BATCH_NEVER: none do */
+	int32_t depth; /* above 0: exactly this many entries; 0: all that are there; below 0: at
+			* most -depth */
+	uint64_t timeout_ns; /* with depth below 0: how long a partial batch waits for more
+			      * entries */
+	uint64_t due;        /* when the partial batch starts; BATCH_NEVER: no entries wait */
 };
 
 void batch_init(struct batch *b, int32_t depth, uint64_t timeout_ns);
@@ -27,7 +29,7 @@ void batch_init(struct batch *b, int32_t depth, uint64_t timeout_ns);
  */
 uint32_t batch_next(struct batch *b, uint32_t nr, uint32_t room);
 
-/* Could so many entries be a batch now? */
+/* Return true if that many entries could be a batch now. */
 static inline bool batch_more(const struct batch *b, uint32_t nr)
 {
 	return nr && (b->depth <= 0 || nr >= (uint32_t)b->depth);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The passes of an executor: by its thread, and by clients that help.
+ * The passes of an executor, by its thread and by clients that help.
  */
 #include <sched.h>
 #include <signal.h>
@@ -11,9 +11,9 @@
 #include "usrbio/server/executor.h"
 
 #define TRUST_MAX 16u
-#define HELP_PASSES 4u /* that a client makes at once */
+#define HELP_PASSES 4u /* passes that a client makes at once */
 #define SERVE_PASSES 4u
-#define TRY_NS 10000u /* that a client tries to take the lock */
+#define TRY_NS 10000u /* nanoseconds for which a client tries to take the lock */
 
 /* ------------------------------------------------------------------- rings */
 
@@ -52,7 +52,7 @@ void executor_stall(struct executor *ex, struct server_ring *r)
 	list_add_tail(&ex->stalled, &r->run);
 }
 
-/* One ring's turn, and where it stands after it. */
+/* Give one ring its turn, and put it on the list for its next one. */
 static bool executor_turn(struct executor *ex, struct runner *h, struct server_ring *r,
 			  unsigned quantum)
 {
@@ -69,7 +69,7 @@ static bool executor_turn(struct executor *ex, struct runner *h, struct server_r
 	return did;
 }
 
-/* Rings whose partial batches have waited long enough. */
+/* Run the rings whose partial batches have waited long enough. */
 static void run_due(struct executor *ex)
 {
 	struct list *e, *n;
@@ -86,7 +86,7 @@ static void run_due(struct executor *ex)
 	}
 }
 
-/* Every ring of one priority that may have something to do, once. */
+/* Run every ring of one priority that may have something to do, once. */
 static bool run_priority(struct executor *ex, struct runner *h, struct list *list, unsigned quantum)
 {
 	struct list todo;
@@ -130,7 +130,7 @@ static bool any_runs(const struct executor *ex)
 	return false;
 }
 
-/* Show new completions to the clients of the rings that have some. */
+/* Publish the new completions of all rings. */
 static void executor_publish(struct executor *ex)
 {
 	while (!list_empty(&ex->touched))
@@ -143,7 +143,8 @@ bool executor_is_shared(const struct executor *ex, const struct server_ring *r)
 	       (ex->runner.taken && r->runner.taken);
 }
 
-/* If all requests came back that the runner had to start, nothing was done: they wait for room. */
+/* Return false if the runner had to give back all requests that it was to start, because they wait
+ * for room. */
 static bool move_started(struct executor *ex, struct runner *h, bool did)
 {
 	bool any = h->first;
@@ -168,13 +169,13 @@ bool executor_pass(struct executor *ex, struct runner *h, struct server_ring *on
 
 /* ------------------------------------------------------------------ clients */
 
-/* Does the executor's thread, or one that ends something, wait for the lock? */
+/* Return true if the executor's thread, or a thread that removes something, waits for the lock. */
 static bool executor_is_wanted(struct executor *ex)
 {
 	return atomic_load_explicit(&ex->wanted, memory_order_relaxed);
 }
 
-/* A client's passes for its ring. */
+/* Make a client's passes for its ring. */
 static bool help_passes(struct executor *ex, struct server_ring *r)
 {
 	uint64_t before = r->runner.nr_taken;
@@ -192,7 +193,7 @@ static bool help_passes(struct executor *ex, struct server_ring *r)
 	return more || n;
 }
 
-/* Does something wait that the end of no request wakes the thread for? */
+/* Return true if something waits for which no request's end wakes the thread. */
 static bool waits_alone(const struct executor *ex)
 {
 	return !list_empty(&ex->stalled) && runners_are_idle(ex);
@@ -205,7 +206,7 @@ static void executor_hand_over(struct executor *ex, struct server_ring *r)
 
 	if (ex->call_thread) {
 		executor_take_stalled(ex);
-		/* The thread's own queue keeps the engine for the rings that come after this. */
+		/* The thread's own queue keeps the engine for rings that come later. */
 		if (runner_knows(&ex->runner, ex->call_device))
 			ex->lender = r;
 	}
@@ -217,7 +218,7 @@ static void executor_hand_over(struct executor *ex, struct server_ring *r)
 	ex->call_thread = false;
 }
 
-/* Others hold the lock for a short time, as a rule. */
+/* Try to take the lock for a short time, because others hold it briefly as a rule. */
 static bool executor_try_lock(struct executor *ex)
 {
 	uint64_t until = 0;
@@ -231,7 +232,7 @@ static bool executor_try_lock(struct executor *ex)
 	return false;
 }
 
-/* Does somebody move bytes for it just now? */
+/* Return true if a thread moves bytes for the ring now. */
 static bool is_moved(const struct executor *ex, const struct server_ring *r)
 {
 	return r->nr_requests && (ex->runner.taken || r->runner.taken);
@@ -260,13 +261,14 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 	if (!--r->nr_helpers && unlikely(r->ending))
 		(void)pthread_cond_broadcast(&ex->quiet);
 	(void)pthread_mutex_unlock(&ex->lock);
-	/* A client that found the lock taken sleeps and relies on us: the thread may nap. */
+	/* A client that found the lock taken sleeps and relies on this thread: the executor's
+	 * thread may be in a short sleep. */
 	if (unlikely(atomic_load(&ex->kicked) && atomic_load(&ex->state) != EXECUTOR_AWAKE))
 		executor_wake(ex);
 	return did;
 }
 
-/* Passes until nothing is left, or the others' turn comes. */
+/* Make passes until nothing is left, or other threads want a turn. */
 static void serve_passes(struct executor *ex, struct server_ring *r)
 {
 	unsigned n = 0;
@@ -288,7 +290,7 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 	}
 	r->nr_helpers++;
 	if (h->taken) {
-		/* Whoever has it finds the ring there, and goes on. */
+		/* The holder of the lock will find the ring on the list. */
 		executor_run(ex, r);
 	} else {
 		runner_take(h, true);
@@ -304,7 +306,8 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 		executor_wake(ex);
 }
 
-/* Requests that name it and are with no runner name another from now on, or fail. */
+/* Check requests again that name a removed object and that no runner holds: they find another
+ * object, or fail. */
 static bool check_again(struct executor *ex, const struct server_file *f,
 			const struct server_buffer *b)
 {
@@ -328,26 +331,27 @@ static bool check_again(struct executor *ex, const struct server_file *f,
 void executor_forget(struct executor *ex, const struct server_file *f,
 		     const struct server_buffer *b)
 {
-	/* First, so that runners find it no more; then for those that they bring back. */
+	/* Check first, so that runners no longer find it, and again for requests that they give
+	 * back. */
 	bool any = check_again(ex, f, b);
 
 	runners_await(ex);
 	any |= check_again(ex, f, b);
 	executor_publish(ex);
-	/* Requests behind it may go now, and so may it itself by another file. */
+	/* Later requests may start now, and this one too by another file. */
 	if (any)
 		executor_wake(ex);
 }
 
 /* ------------------------------------------------------------------ thread */
 
-/* Requests that clients left in flight with their runners. */
+/* Continue requests that clients left in flight with their runners. */
 static bool work_for_clients(struct executor *ex)
 {
 	struct list *e, *n;
 	bool did = false;
 
-	/* A runner that is taken stays on the list. */
+	/* A taken runner stays on the list. */
 	list_for_each_safe (e, n, &ex->runners) {
 		struct runner *h = list_entry(e, struct runner, link);
 
@@ -372,8 +376,8 @@ static bool work_with(struct executor *ex, struct runner *h, struct server_ring 
 }
 
 /*
- * First with a client's runner, for requests that may block when they start.  They are of its own
- * ring only, since the runner ends with that.  Then with the thread's own runner.
+ * Use a client's runner first, for requests that may block when they start; only those of its own
+ * ring, because the runner ends with the ring.  Then use the thread's own runner.
  */
 bool executor_work(struct executor *ex)
 {
@@ -392,7 +396,7 @@ bool executor_work(struct executor *ex)
 
 void executor_enter(struct executor *ex)
 {
-	/* A thread that takes the lock again at once would keep everybody out. */
+	/* A thread that takes the lock again at once would starve the others. */
 	(void)atomic_fetch_add(&ex->wanted, 1);
 	(void)pthread_mutex_lock(&ex->lock);
 	(void)atomic_fetch_sub(&ex->wanted, 1);
@@ -403,7 +407,7 @@ void executor_leave(struct executor *ex)
 	(void)pthread_mutex_unlock(&ex->lock);
 }
 
-/* No handler of the program runs on it, but the guard's signal must come. */
+/* Start the thread.  No handler of the program runs on it, but the guard's signal must arrive. */
 static int executor_start(struct executor *ex)
 {
 	sigset_t set, old;
@@ -467,7 +471,7 @@ static struct executor *executor_destroy(struct executor *ex)
 	return NULL;
 }
 
-/* The descriptors that the thread sleeps on. */
+/* Open the descriptors that the thread sleeps on. */
 static int open_fds(struct executor *ex)
 {
 	struct epoll_event ev = { .events = EPOLLIN };

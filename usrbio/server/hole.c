@@ -5,8 +5,8 @@
 #include "usrbio/server/hole.h"
 
 /*
- * lseek(2) is how holes are found, and moves the position of the open file, which the caller's
- * descriptor and ours share.  So the file is opened once more.
+ * Open the file again for lseek(2), which finds holes but moves the position that the open file
+ * shares with the caller's descriptor.
  */
 static int seek_fd(struct server_file *f)
 {
@@ -34,7 +34,7 @@ int64_t hole_cut(struct server_file *f, uint64_t off, uint64_t len)
 		return fd;
 	hole = lseek(fd, (off_t)off, SEEK_HOLE);
 	if (hole < 0)
-		/* Behind the end of the file: the read says so. */
+		/* After the end of the file: the read reports it. */
 		return errno == ENXIO ? (int64_t)len : -errno;
 	if ((uint64_t)hole - off >= len)
 		return (int64_t)len;

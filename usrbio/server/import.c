@@ -9,26 +9,26 @@
 
 #include "base/thread.h"
 
-#define AGAIN_NS NSEC_PER_SEC /* until a failed import is tried again */
-#define DEVICES_MAX 64u       /* of one kind */
-#define LOOK_NS NSEC_PER_MSEC /* between two looks whether it is quiet */
+#define AGAIN_NS NSEC_PER_SEC /* time until a failed import is tried again */
+#define DEVICES_MAX 64u       /* devices of one kind */
+#define LOOK_NS NSEC_PER_MSEC /* time between two checks whether requests have ended */
 
 struct import {
 	pthread_mutex_t lock;
-	pthread_cond_t quiet; /* fewer references */
+	pthread_cond_t quiet; /* signalled when a reference is dropped */
 	unsigned refs;
-	struct pst_grant grant; /* secret; its descriptor is ours */
+	struct pst_grant grant; /* secret; this object owns its descriptor */
 	unsigned number;
 	struct pst_window *window; /* or NULL; never changes */
 	struct pst_mem *mem;       /* NULL: not imported yet */
-	bool opening;              /* a thread is at it */
-	int err;                   /* of the last try, which counts */
-	uint64_t until;            /* then */
+	bool opening;              /* a thread is importing it */
+	int err;                   /* result of the last attempt, valid */
+	uint64_t until;            /* until this time */
 };
 
 /* -------------------------------------------------------------------- open */
 
-/* On that device of CUDA's, if it is there: the handle opens on the memory's own alone. */
+/* Import on that CUDA device, if it exists: the handle opens only on the memory's own device. */
 static int open_on(const struct import *im, unsigned number, struct pst_mem **ret)
 {
 	struct pst_device d = { .sz = sizeof(d) };
@@ -47,8 +47,8 @@ static int open_on(const struct import *im, unsigned number, struct pst_mem **re
 }
 
 /*
- * A grant without a UUID is for CUDA memory of a process that calls the device by number.  Its
- * numbers may not be ours, so that the others are tried after this one.
+ * Import a grant without a UUID: CUDA memory of a process that numbers the device.  Its numbers may
+ * differ from those here, so the other devices are tried too.
  */
 static int open_somewhere(const struct import *im, struct pst_mem **ret)
 {
@@ -91,7 +91,7 @@ static void *open_it(void *arg)
 	return NULL;
 }
 
-/* Under the lock.  No handler of the program runs on the thread. */
+/* Start the importing thread, under the lock.  No handler of the program runs on it. */
 static int import_start(struct import *im)
 {
 	pthread_attr_t attr;
@@ -207,7 +207,7 @@ static int take_grant(struct import *im, const struct pst_grant *grant)
 	return 0;
 }
 
-/* A window needs no device, and what comes later does. */
+/* Check the device: a window needs none, but an import does. */
 static int check_soft(const struct pst_grant *grant)
 {
 	struct pst_device d = { .sz = sizeof(d) };
@@ -243,7 +243,8 @@ int import_new(const struct pst_grant *grant, unsigned number, struct import **r
 	return err;
 }
 
-/* Requests through the window have references, the others are libpenstock's to count. */
+/* Return true if no request uses the memory.  Requests through the window hold references;
+ * libpenstock counts the others. */
 static bool is_quiet(const struct import *im)
 {
 	return im->refs == (im->opening ? 2 : 1) && (!im->mem || pst_mem_drain(im->mem, 0) == 0);

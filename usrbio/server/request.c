@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One request: the checks of an entry's copy, its way into the queue, and its result.
+ * One request: checking the copy of an entry, queueing it, and its result.
  */
 #include "usrbio/server/hole.h"
 #include "usrbio/server/executor.h"
@@ -48,7 +48,8 @@ int request_check(struct request *q)
 
 /* ------------------------------------------------------------------- start */
 
-/* libpenstock wants no two writes under way to the same bytes of a file. */
+/* Return true if an earlier write overlaps, because libpenstock allows no two writes in flight to
+ * the same bytes of a file. */
 static bool overlaps(const struct request *q)
 {
 	struct list *e;
@@ -65,8 +66,9 @@ static bool overlaps(const struct request *q)
 }
 
 /*
- * May starting it block?  The first request of a queue for a device starts the device's engine,
- * which takes its time, and so may a look for holes.  What goes through a window needs no engine.
+ * Return true if starting the request may block.  A queue's first request for a device starts the
+ * device's engine, which takes time; looking for holes may block too.  A request through a window
+ * needs no engine.
  */
 static bool may_block(const struct request *q, const struct runner *h)
 {
@@ -115,7 +117,7 @@ static void over_by(struct request *q, const struct pst_done *d)
 	q->detail = d->detail;
 }
 
-/* A small one of device memory that has a window, and libpenstock has not. */
+/* Take a slot for a small request through a window. */
 static int take_slot(struct request *q)
 {
 	struct import *im = q->buffer->import;
@@ -210,14 +212,14 @@ static void prepared(struct request *q)
 
 	if (q->buffer->device && !q->slot.stage && !runner_knows(h, q->buffer->device))
 		h->devices[h->nr_devices++ % RUNNER_DEVICES] = q->buffer->device;
-	/* From here on it is libpenstock that keeps them. */
+	/* From here on libpenstock holds them. */
 	q->file = NULL;
 	q->buffer = NULL;
 	h->nr_prepared++;
 	h->nr_inflight++;
 }
 
-/* It has its result. */
+/* Record the request's result. */
 static void request_settle(struct request *q)
 {
 	struct server_ring_stats *st = &q->ring->st;
@@ -271,7 +273,7 @@ int64_t request_result(int64_t res)
 	case ENOSYS:
 	case EREMOTEIO:
 	case EIO:
-	/* Not in the list of 3FS, and true. */
+	/* Not in 3FS's list of errors, but correct. */
 	case EBUSY:
 	case EDQUOT:
 	case EFAULT:

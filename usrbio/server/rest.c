@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How an executor's thread rests, and is called.
+ * How an executor's thread sleeps, and how it is called.
  *
- * Waking a thread costs more than a read of a few KiB out of the page cache, so a client that
- * waits does such work itself (executor_help()), and a kick that only precedes that should cost
- * nothing.  So while clients come to help soon after they kicked, the thread does not wait
- * for kicks: it takes short pauses, and looks for work after each.  A client that does not
- * come finds its requests started a pause later, and the thread trusts less then.
+ * Waking a thread costs more than a read of a few KiB from the page cache.  So a client that waits
+ * does such work itself (executor_help()), and the kick that precedes it should cost nothing.  So
+ * while clients help soon after their kicks, the thread does not wait for kicks: it sleeps briefly
+ * and checks for work after each sleep.  If a client does not help, its requests start one short
+ * sleep later, and the thread expects help less.
  *
- * A kick with enough work for two calls the thread out of its pause.  Where calls come one soon
- * after the other, the thread stays up between them for a while.  Calls that it comes too late
- * for become rarer: then other threads need the CPUs.
+ * A kick with enough work for two calls the thread out of a short sleep.  If calls follow each
+ * other closely, the thread stays awake between them.  Calls for which it comes too late become
+ * rarer, because other threads need the CPUs then.
  */
 #include <poll.h>
 #include <sched.h>
@@ -19,26 +19,28 @@
 #include "usrbio/proto/spin.h"
 #include "usrbio/server/executor.h"
 
-#define PAUSE_NS (200 * UINT64_C(1000)) /* the first of several; each is twice the one before, */
-#define PAUSE_DOUBLINGS 3u              /* so often */
-#define TRUST_SLEEP 8u                  /* from here on the thread takes pauses */
-#define TRUST_LOST 4u                   /* with entries that a pause left lying */
+/* The first short sleep; each further one is twice as long. */
+#define PAUSE_NS (200 * UINT64_C(1000))
+#define PAUSE_DOUBLINGS 3u /* doublings of the short sleep at most */
+#define TRUST_SLEEP 8u     /* trust from which the thread sleeps briefly */
+#define TRUST_LOST 4u      /* trust lost when a short sleep delayed entries */
 
-#define CALL_NS 60000u /* of work are worth a call */
-#define UP_NS 50000u   /* that the thread stays up for the next */
+#define CALL_NS 60000u /* nanoseconds of work that are worth a call */
+#define UP_NS 50000u   /* nanoseconds for which the thread stays awake for the next call */
 #define CREDIT_MAX 4u
 #define SKIP_MAX 255u
-#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
+#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* time between two checks of how busy the machine is */
 
-/* The thread's memory of its rests. */
+/* What the thread remembers of its sleeps. */
 struct rest {
-	bool slept_briefly; /* the last was a pause */
-	bool rang;          /* a queue's descriptor ended it */
+	bool slept_briefly; /* the last sleep was a short one */
+	bool rang;          /* a queue's descriptor ended the sleep */
 	uint64_t since;     /* when the thread had nothing left to do */
-	unsigned credit;    /* calls came while, or soon after, it stayed up */
-	unsigned in_vain;   /* calls in a row that were not worth it: so many are skipped */
-	bool contended;     /* the CPUs are others' */
-	uint64_t looked;    /* when that was found */
+	unsigned credit;    /* recent calls that arrived while the thread was still awake, or
+			     * soon after */
+	unsigned in_vain;   /* consecutive calls that were not worth it: this many are skipped */
+	bool contended;     /* other threads use the CPUs */
+	uint64_t looked;    /* when contended was last measured */
 };
 
 /* ------------------------------------------------------------------- kicks */
@@ -57,7 +59,8 @@ void executor_wake(struct executor *ex)
 	rest_wake(ex);
 }
 
-/* Is there enough for a client and the thread?  The client's markers are only a hint. */
+/* Return true if there is work for a client and the thread.  The client's markers are only a
+ * hint. */
 static bool is_much(const struct executor *ex, const struct server_ring *r)
 {
 	const struct usrbio_ring *at = &r->shm.at;
@@ -81,7 +84,7 @@ static void rest_call(struct executor *ex)
 		atomic_store_explicit(&ex->skip_calls, skip - 1, memory_order_relaxed);
 		return;
 	}
-	/* Pairs with the thread, which looks at it after it said that it pauses. */
+	/* Pairs with the thread, which checks called after it announced a short sleep. */
 	atomic_store(&ex->called, true);
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS_BRIEFLY &&
 	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS_BRIEFLY)
@@ -90,8 +93,8 @@ static void rest_call(struct executor *ex)
 
 void executor_kick(struct executor *ex, struct server_ring *r)
 {
-	/* Pairs with executor_take_kicked(), which clears it before the ring's markers are read:
-	 * either that finds what the client put there, or this finds it cleared. */
+	/* Pairs with executor_take_kicked(), which clears kicked before it reads the ring's
+	 * markers: either it finds the client's entries, or this thread finds kicked cleared. */
 	if (!atomic_load(&r->kicked) && !atomic_exchange(&r->kicked, true)) {
 		struct server_ring *head = atomic_load(&ex->kicked);
 
@@ -99,7 +102,7 @@ void executor_kick(struct executor *ex, struct server_ring *r)
 			r->next_kicked = head;
 		while (!atomic_compare_exchange_weak(&ex->kicked, &head, r));
 	}
-	/* Pairs with the thread, which looks at ex->kicked after it said that it sleeps. */
+	/* Pairs with the thread, which checks ex->kicked after it announced that it sleeps. */
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS) {
 		if (atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS)
 			rest_wake(ex);
@@ -120,7 +123,7 @@ static bool any_prepared(const struct executor *ex)
 	return false;
 }
 
-/* When the thread has to look again though nothing woke it. */
+/* Return when the thread must check again even if nothing wakes it. */
 static uint64_t next_look(const struct executor *ex)
 {
 	uint64_t at = BATCH_NEVER;
@@ -134,12 +137,12 @@ static uint64_t next_look(const struct executor *ex)
 	return at;
 }
 
-/* Nothing is left to do.  False when that changed meanwhile. */
+/* Announce that the thread sleeps; false if work came meanwhile. */
 static bool lie_down(struct executor *ex)
 {
 	bool pause;
 
-	/* By a client, while this thread had let go of the lock. */
+	/* Left by a client while this thread did not hold the lock. */
 	if (atomic_load(&ex->left))
 		return false;
 	pause = ex->trust >= TRUST_SLEEP && atomic_exchange(&ex->came, false);
@@ -153,7 +156,7 @@ static bool lie_down(struct executor *ex)
 	return true;
 }
 
-/* False when the time is over and nothing woke it.  *ret_rang: the queues may be looked after. */
+/* Sleep; false after the time without a wake-up. *ret_rang: a queue's descriptor was readable. */
 static bool sleep_until(struct executor *ex, uint64_t at, bool *ret_rang)
 {
 	struct pollfd fd = { ex->epfd, POLLIN, 0 };
@@ -174,8 +177,8 @@ static bool sleep_until(struct executor *ex, uint64_t at, bool *ret_rang)
 }
 
 /*
- * Lie until there is something to do, or nobody comes to help any more.  Looks without the
- * lock, which is the clients' mostly.  True when a queue's descriptor woke it.
+ * Sleep until there is work, or clients no longer help.  Checks without the lock, which clients
+ * mostly hold.  Return true if a queue's descriptor woke the thread.
  */
 static bool lie(struct executor *ex, uint64_t wake_at)
 {
@@ -203,7 +206,7 @@ static bool is_stirred(const struct executor *ex, bool trusts)
 	       (!trusts && atomic_load_explicit(&ex->kicked, memory_order_relaxed));
 }
 
-/* Nothing is left to do, but somebody may call soon.  False when nobody did. */
+/* Stay awake for the next call; false if none came. */
 static bool stay_up(const struct executor *ex, bool trusts)
 {
 	uint64_t until = now_ns() + UP_NS;
@@ -215,7 +218,7 @@ static bool stay_up(const struct executor *ex, bool trusts)
 	return false;
 }
 
-/* The thread was called at that time.  Was there still something for it to do? */
+/* Judge whether the call at that time was worth it: was there still work? */
 static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool took)
 {
 	bool soon = !rest->since || at - rest->since < 2 * (uint64_t)UP_NS;
@@ -239,8 +242,8 @@ static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool
 
 /* ------------------------------------------------------------------ thread */
 
-/* A wake-up that came late: passes do not reap where nothing is under way, and the descriptor
- * would stay readable. */
+/* Clear a late wake-up: passes do not reap if nothing is in flight, and the descriptor would stay
+ * readable. */
 static void hush(struct executor *ex)
 {
 	struct pst_done none;
@@ -254,7 +257,7 @@ static void hush(struct executor *ex)
 	}
 }
 
-/* One look at everything.  False: there is nothing to do. */
+/* Check everything once; false if there is nothing to do. */
 static bool rest_look(struct executor *ex, struct rest *rest)
 {
 	struct runner *h = &ex->runner;

@@ -2,20 +2,20 @@
 /*
  * One ring: its client's entries, which are copied once and checked, and their completions.
  *
- * Completions never lack room: an entry is taken only when the ring can hold one completion more
- * than those that are there or owed.  That follows from the client's own rules too, so a ring
- * where it does not is broken.
+ * Completions never lack room: an entry is taken only if the ring can hold one more completion than
+ * those that are there or owed.  The client's own rules guarantee that too, so a ring that violates
+ * it is broken.
  */
 #include <string.h>
 
 #include "base/probe.h"
 #include "usrbio/server/executor.h"
 
-/* A read of nothing out of the page cache, and how fast the CPU copies. */
+/* Estimated time of an empty cached read, and the speed of the CPU's copy. */
 #define ENTRY_NS 1000u
 #define BYTES_PER_NS 8u
 
-/* While two runners are at work, each takes half of the entries, and not fewer than these. */
+/* Least entries for each of two runners, which take half of the entries each. */
 #define SHARE_ENTRIES 4u
 #define SHARE_BYTES KIB(256)
 
@@ -40,7 +40,7 @@ static void item_free(struct server_ring *r, uint32_t i)
 	r->nr_items--;
 }
 
-/* One more of the batch. */
+/* Add an item to the batch. */
 static uint32_t item_add(struct server_ring *r, const struct usrbio_sqe *sqe)
 {
 	uint32_t i = item_new(r);
@@ -67,7 +67,7 @@ static void ring_count(struct server_ring_stats *st, int64_t result)
 		st->bytes += (uint64_t)result;
 }
 
-/* The same for all rings of the thread, where somebody else reads it. */
+/* Count for all rings of the thread, if another process reads the counters. */
 static void tally(const struct server_ring *r, const struct item *it)
 {
 	const struct executor *ex = r->executor;
@@ -83,7 +83,7 @@ static void tally(const struct server_ring *r, const struct item *it)
 	usrbio_lane_add(l, TALLY_BUCKET + latency_bucket(ns), 1);
 }
 
-/* Its memory makes no sense, or is gone. */
+/* Mark the ring as broken: its memory is inconsistent, or gone. */
 static void ring_break(struct server_ring *r)
 {
 	if (r->broken)
@@ -116,7 +116,7 @@ static void emit(struct server_ring *r, const struct item *it)
 		list_add_tail(&r->executor->touched, &r->touched);
 }
 
-/* It has its result, and goes out when it is its turn. */
+/* Record an item's result; publish it in the order of its batch. */
 static void item_done(struct server_ring *r, uint32_t i, int64_t result)
 {
 	struct item *it = &r->items[i];
@@ -168,7 +168,7 @@ void ring_settle(struct request *q, int64_t result)
 	q->file = NULL;
 	q->buffer = NULL;
 	list_del(&q->link);
-	/* The one that was used last is still in the CPU's cache. */
+	/* The most recently used request is still cached. */
 	list_add_tail(&ex->free, &q->link);
 	ex->nr_free++;
 	if (!--r->nr_requests && r->ending)
@@ -195,7 +195,7 @@ void ring_cancel(struct server_ring *r, const struct runner *h)
 	}
 }
 
-/* Start waiting requests, in order, until one has to go on waiting. */
+/* Start waiting requests in order, until one must continue to wait. */
 static bool start_waiting(struct server_ring *r, struct runner *h)
 {
 	uint64_t most = executor_is_shared(r->executor, r) ? SHARE_BYTES : QUANTUM_BYTES, bytes = 0;
@@ -214,8 +214,8 @@ static bool start_waiting(struct server_ring *r, struct runner *h)
 void request_back(struct request *q)
 {
 	struct server_ring *r = q->ring;
-	/* executor_forget() passes over requests that a runner has.  So this one is checked here,
-	 * before another runner may take it. */
+	/* executor_forget() skips requests that a runner has.  So check this one here, before
+	 * another runner may take it. */
 	int err = r->ending || r->broken ? -EINTR : request_check(q);
 
 	if (err < 0) {
@@ -229,7 +229,7 @@ void request_back(struct request *q)
 
 /* ------------------------------------------------------------------ entries */
 
-/* One entry's copy becomes an item, and a request if it makes sense. */
+/* Turn the copy of an entry into an item, and into a request if it is valid. */
 static void ring_take(struct server_ring *r, const struct shm_entry *e)
 {
 	uint32_t i = item_add(r, &e->sqe);
@@ -251,8 +251,8 @@ static void ring_take(struct server_ring *r, const struct shm_entry *e)
 }
 
 /*
- * How many entries there are, and how many completions could be owed besides those that are.
- * False for a ring whose markers make no sense.
+ * Return the number of entries, and how many more completions could be owed.  False for a ring with
+ * inconsistent markers.
  */
 static bool survey(struct server_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
 {
@@ -273,8 +273,8 @@ static bool survey(struct server_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
 }
 
 /*
- * Requests that the ring may have besides those that it has: the last ones are for lower
- * priorities, and half of all for other rings.
+ * Return how many more requests the ring may have: the last ones are reserved for lower priorities,
+ * and half of all for other rings.
  */
 static uint32_t requests_left(const struct server_ring *r)
 {
@@ -287,7 +287,7 @@ static uint32_t requests_left(const struct server_ring *r)
 	return MIN(ex->nr_free - keep, most - r->nr_requests);
 }
 
-/* How long its requests take, as far as their sizes tell. */
+/* Estimate how long the requests take, from their sizes. */
 static void gauge_entries(struct server_ring *r, const struct shm_entry *e)
 {
 	uint64_t len = MIN(e->args.len, (uint64_t)QUANTUM_BYTES);
@@ -297,7 +297,7 @@ static void gauge_entries(struct server_ring *r, const struct shm_entry *e)
 	atomic_store_explicit(&r->entry_ns, ns, memory_order_relaxed);
 }
 
-/* Take up to so many entries. */
+/* Take up to quantum entries. */
 static bool take_entries(struct server_ring *r, struct runner *h, unsigned quantum)
 {
 	struct shm_entry e[QUANTUM];
@@ -352,14 +352,14 @@ bool ring_hungry(const struct server_ring *r)
 	return !r->broken && !r->ending && (r->more || r->batch_left || !list_empty(&r->waiting));
 }
 
-/* Of the client's markers both: what it makes of its own is found out by survey(). */
+/* Read both of the client's markers; survey() checks them later. */
 uint64_t ring_work(const struct server_ring *r)
 {
 	const struct usrbio_ring *at = &r->shm.at;
 	uint32_t ns = atomic_load_explicit(&r->entry_ns, memory_order_relaxed), nr;
 	struct shm_entries e;
 
-	/* Whoever serves the ring finds the memory gone. */
+	/* The thread that serves the ring will find the memory gone. */
 	if (!shm_entries(&r->shm, &e))
 		return ENTRY_NS;
 	nr = usrbio_ring_held(at, (uint32_t)e.sq_head, (uint32_t)e.sq_tail);
@@ -378,7 +378,7 @@ static int ring_check_opts(const struct server_ring_opts *o, const struct usrbio
 	return 0;
 }
 
-/* Go on where the ring's memory says that we were. */
+/* Start at the positions in the ring's memory. */
 static int ring_begin(struct server_ring *r)
 {
 	int32_t sq_tail, cq_head;

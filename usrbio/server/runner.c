@@ -19,14 +19,14 @@ void runner_drop(struct executor *ex, struct runner *h)
 	h->taken = false;
 	if (likely(!ex->nr_ending))
 		return;
-	/* The thread that ends a ring could not cancel this runner's requests of it. */
+	/* The thread that ends a ring could not cancel this runner's requests. */
 	list_for_each (e, &ex->rings)
 		if (list_entry(e, struct server_ring, link)->ending)
 			ring_cancel(list_entry(e, struct server_ring, link), h);
 	(void)pthread_cond_broadcast(&ex->quiet);
 }
 
-/* The runner lets go of the lock, and has it again. */
+/* Release the lock while the runner moves bytes, and take it again. */
 static void runner_unlock(struct executor *ex, struct runner *h)
 {
 	h->out = true;
@@ -71,7 +71,7 @@ static bool runner_may_try(const struct request *q)
 	return likely(q->mem) && request_may_try(q);
 }
 
-/* Try the next ones, as many as may be tried.  Returns the one behind them. */
+/* Try the next requests, as many as may be tried.  Return the first one after them. */
 static struct request *try_some(struct runner *h, struct request *first)
 {
 	struct pst_done d[TRY_BATCH];
@@ -90,7 +90,7 @@ static struct request *try_some(struct runner *h, struct request *first)
 	return q;
 }
 
-/* Start requests.  Returns how many the queue has got now; *ret_full: it has no room. */
+/* Start requests.  Return how many the queue accepted; *ret_full: it has no room. */
 static unsigned runner_move_all(struct runner *h, struct request *first, bool *ret_full)
 {
 	unsigned prepared = 0;
@@ -116,8 +116,8 @@ static unsigned runner_move_all(struct runner *h, struct request *first, bool *r
 	return prepared;
 }
 
-/* Requests that have to wait after all go back last to first, so that they keep their order.
- * Returns how many have not. */
+/* Put requests that must wait back, last one first, so that they keep their order.  Return how many
+ * need not wait. */
 static unsigned moved_all(struct request *first)
 {
 	struct request *q, *next, *again = NULL;
@@ -140,7 +140,7 @@ static unsigned moved_all(struct request *first)
 	return nr;
 }
 
-/* Ranges that somebody is told of. */
+/* Ranges that server_opts.writes is told of. */
 struct told {
 	struct server_range ranges[REAP_BATCH];
 	unsigned nr;
@@ -178,7 +178,7 @@ static void tell_begin(const struct executor *ex, const struct request *first)
 	runner_tell(ex, &t);
 }
 
-/* Also requests that failed: they may have written some of their bytes. */
+/* Include failed requests, which may have written some of their bytes. */
 static void tell_end(const struct executor *ex, const struct pst_done *d, int nr)
 {
 	struct told t;
@@ -191,7 +191,7 @@ static void tell_end(const struct executor *ex, const struct pst_done *d, int nr
 	runner_tell(ex, &t);
 }
 
-/* What is in slots has yet to go where it belongs. */
+/* Move bytes from slots to their windows. */
 static void land(struct pst_done *d, int nr)
 {
 	for (int i = 0; i < nr; i++) {
@@ -216,7 +216,7 @@ bool runner_move(struct executor *ex, struct runner *h)
 		tell_begin(ex, first);
 		waits = runner_move_all(h, first, &full) + h->nr_prepared;
 		sent = waits ? pst_queue_submit(h->q) : 0;
-		/* Requests given up also fill a queue: reaping makes room of them, too. */
+		/* Requests that were abandoned fill the queue too: reaping makes room. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
 		land(d, n);
 		tell_end(ex, d, n);
@@ -288,8 +288,8 @@ int runner_new(struct executor *ex, struct runner *h)
 
 	list_init(&h->link);
 	err = runner_init(ex, h);
-	/* Without one, the executor's thread does everything: a client of a server with a guard is
-	 * another process, which does not see our want. */
+	/* Without a queue the executor's thread does everything: the client of a guarded server is
+	 * another process, which does not notice. */
 	if (err < 0)
 		return ex->w->guard ? 0 : err;
 	executor_enter(ex);

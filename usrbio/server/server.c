@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls of the owner: lives of server, files, buffers and rings.
+ * The owner's calls: creating and removing server, files, buffers and rings.
  *
- * In a forked child there are no threads, and locks may be taken by nobody: every call sees that
- * first, and leaves everything alone.
- *
- * Removals wait with an executor's lock: a thread that was cancelled there would keep it.
+ * In a forked child there are no threads, and locks may be held by threads that do not exist.  So
+ * every call checks for that first, and does nothing then.  Removals wait with an executor's lock:
+ * a thread that was cancelled there would keep the lock.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -18,7 +17,7 @@
 #define EXECUTORS_DEFAULT 8u
 #define IMPORT_END_NS NSEC_PER_SEC
 
-static atomic_bool made; /* a server, in this process or the one that it is a fork of */
+static atomic_bool made; /* this process or its parent has created a server */
 static bool is_child;
 
 static void server_in_child(void)
@@ -26,7 +25,7 @@ static void server_in_child(void)
 	is_child |= made;
 }
 
-/* At load, because later another thread may be inside fork() already. */
+/* Register at load time, because later another thread may be inside fork(). */
 __attribute__((constructor)) static void watch_fork(void)
 {
 	(void)pthread_atfork(NULL, NULL, server_in_child);
@@ -92,8 +91,8 @@ struct server *server_free(struct server *w)
 }
 
 /*
- * Nobody finds them any more; now see every executor outside of a pass.  An executor that comes
- * meanwhile has not found them.
+ * Nobody finds the object any more: wait until every executor was outside of a pass.  An executor
+ * that is added meanwhile has not found it.
  */
 static void server_forget(struct server *w, const struct server_file *f,
 			  const struct server_buffer *b)
@@ -183,7 +182,8 @@ void server_file_remove(struct server *w, struct server_file *f)
 
 /* ----------------------------------------------------------------- buffers */
 
-/* By its name; that two share a number costs at most a wait. */
+/* Return a number for the device, by its name; two devices with the same number cost at most a
+ * wait. */
 static uint64_t device_number(struct pst_mem *mem)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -280,7 +280,7 @@ void server_buffer_remove(struct server *w, struct server_buffer *b)
 
 /* ------------------------------------------------------------------- rings */
 
-/* The executor with the fewest rings, a new one where there may be more.  Under the server's
+/* Return the executor with the fewest rings, or a new one if more are allowed; under the server's
  * lock. */
 static int executor_pick(struct server *w, struct executor **ret)
 {
@@ -354,7 +354,7 @@ void server_ring_remove(struct server *w, struct server_ring *r)
 	ex->nr_ending++;
 	ring_drop(r);
 	executor_take_kicked(ex);
-	/* A thread that has taken a runner does the same when its pass is over. */
+	/* A thread that has taken the runner does this after its pass. */
 	if (!ex->runner.taken)
 		ring_cancel(r, &ex->runner);
 	if (!r->runner.taken)

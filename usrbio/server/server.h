@@ -44,13 +44,13 @@ struct server_buffer;
 struct server_file;
 struct server_ring;
 
-/* Bytes of a file, by the number that the request had. */
+/* A range of a file, which is given by the number of the request. */
 struct server_range {
 	uint64_t number, off, len;
 };
 
 struct server_opts {
-	unsigned threads; /* that execute, up to 64; 0: as suits the machine */
+	unsigned threads; /* threads that execute, up to 64; 0: the library chooses */
 	/*
 	 * Told of ranges that requests write to, of files that were added by
 	 * server_file_add_told(): before they begin, and again before their completions go out.
@@ -61,8 +61,8 @@ struct server_opts {
 	bool guard; /* survive that ring memory goes away under a mapping (a client shrank
 			   * it).  Takes SIGBUS for the process, so it is for processes that
 			   * are nothing but a server */
-	struct usrbio_tally *tally; /* where it counts, or NULL.  Then at most TALLY_LANES threads
-				     * execute */
+	struct usrbio_tally *tally; /* memory for counters, or NULL; with it, at most TALLY_LANES
+				     * threads execute */
 };
 
 /* opts may be NULL.  Threads start with rings, and stay.  0; -EINVAL, -ENOMEM. */
@@ -121,7 +121,7 @@ int server_buffer_add_grant(struct server *w, const uint8_t id[USRBIO_ID_LEN],
 			    const struct pst_grant *grant, unsigned number,
 			    struct server_buffer **ret);
 
-/* Is there one with this UUID? */
+/* Return true if a buffer has this UUID. */
 bool server_buffer_known(struct server *w, const uint8_t id[USRBIO_ID_LEN]);
 
 /*
@@ -132,7 +132,7 @@ void server_buffer_remove(struct server *w, struct server_buffer *buffer);
 
 /* ------------------------------------------------------------------- rings */
 
-#define SERVER_RING_READ_UNCOMMITTED 1u /* of no meaning here */
+#define SERVER_RING_READ_UNCOMMITTED 1u /* ignored here */
 #define SERVER_RING_FORBID_HOLES 2u     /* a hole before data in its range: -ENODATA */
 
 struct server_ring_opts {
