@@ -86,7 +86,7 @@ static int set_times(const struct node *n, const struct stat *st, int set)
 	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME | \
 	 FUSE_SET_ATTR_MTIME_NOW)
 
-/* The owner before the mode: changing it takes the set-user-ID bit away. */
+/* Set the owner before the mode, because changing the owner clears the set-user-ID bit. */
 static int set_all(const struct fs *fs, const struct node *n, const struct stat *st, int set,
 		   const struct fuse_file_info *fi)
 {
@@ -103,7 +103,7 @@ static int set_all(const struct fs *fs, const struct node *n, const struct stat 
 	return 0;
 }
 
-/* As op_begin_as(), and a set's file stays where it is until *ret_held is closed. */
+/* As op_begin_as(); a file of a set is also kept from moving until *ret_held is closed. */
 static int begin_change(struct op *op, fuse_req_t req, fuse_ino_t ino, int *ret_held)
 {
 	int err = op_begin_as(op, req, ino, 0);
@@ -129,7 +129,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		err = set_all(op.fs, op.n, st, set, fi);
 	if (err == 0 && op.fs->set && op.n->type == S_IFDIR)
 		set_dir_attr(op.fs, op.n);
-	/* Of the size alone: somebody has a lease. */
+	/* Only a change of size waits for a lease. */
 	if (err == -EWOULDBLOCK) {
 		loop_again(req);
 		return;
@@ -142,7 +142,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 
 /* ------------------------------------------------------ extended attributes */
 
-/* The calls take paths only, and follow the last link: the one in /proc. */
+/* The calls take only paths, and follow the last link: the one in /proc. */
 struct proc_path {
 	char s[32];
 };
@@ -155,7 +155,7 @@ static struct proc_path attr_proc_path(const struct node *n)
 	return ret;
 }
 
-/* Answer with what a call filled in, or with its length where no room was given. */
+/* Reply with the value that a call returned, or with its length if the caller gave no room. */
 static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t size)
 {
 	if (n < 0)
@@ -178,7 +178,7 @@ static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 		reply_value(req, getxattr(attr_proc_path(op.n).s, name, value, size), value, size);
 }
 
-/* Names that only privileged processes see, as file systems leave them out themselves. */
+/* Remove names that only privileged processes see, as file systems do themselves. */
 static ssize_t without_trusted(char *names, ssize_t len)
 {
 	static const char prefix[] = "trusted.";
@@ -232,7 +232,8 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	_cleanup_(fs_op_end) struct op op;
 	int err;
 
-	/* A write of anybody takes the capabilities of a file away, and the kernel asks us to. */
+	/* Every write clears the capabilities of a file, and the kernel asks the server to do
+	 * so. */
 	if (strcmp(name, "security.capability") == 0)
 		err = op_begin(&op, req, ino, 0);
 	else

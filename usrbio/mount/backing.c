@@ -10,9 +10,9 @@
 #include "usrbio/mount/log.h"
 
 /*
- * Have the kernel pass on the bytes of a file.  It moves them with the rights of whoever asks:
- * nobody's, so that a write takes the set-user-ID bit from a file as it does elsewhere.  Return the
- * kernel's name of the file, or -errno.
+ * Let the kernel pass on the bytes of a file.  The kernel moves them with the rights of the thread
+ * that asks, here nobody's, so that a write clears the set-user-ID bit as it does elsewhere.
+ * Return the kernel's number of the backing file, or -errno.
  */
 static int32_t backing_ask(struct fs *fs, int fd)
 {
@@ -26,9 +26,9 @@ static int32_t backing_ask(struct fs *fs, int fd)
 }
 
 /*
- * The first one to open it: does the kernel pass its bytes on?  By the node's descriptor, which
- * does not open the file (O_PATH), the answer is good for as long as the node has that.  Kernels
- * before Linux 6.16 want one that opens the file, and keep it open: EBADF.
+ * Decide at the first open whether the kernel passes the bytes on.  By the node's descriptor, which
+ * is O_PATH, the answer holds for as long as the node has that descriptor.  Kernels before Linux
+ * 6.16 refuse it (EBADF) and need an open file that stays open.
  */
 static void decide(struct fs *fs, struct node *n, int fd)
 {
@@ -51,7 +51,7 @@ static void decide(struct fs *fs, struct node *n, int fd)
 		 "error=%s dev=%u:%u", log_errno(id), major(n->dev), minor(n->dev));
 }
 
-/* Which way it goes. */
+/* Count how the bytes of an open file move. */
 static void count_open(const struct fs *fs, const struct node *n)
 {
 	if (n->backing)
@@ -62,7 +62,8 @@ static void count_open(const struct fs *fs, const struct node *n)
 		count_add(&counts.cached[n->nr_open == 1 ? CAUSE_REFUSED : CAUSE_SHARED], 1);
 }
 
-/* Is the file as it was when it was closed last?  Then the kernel's cache of it is good. */
+/* Return true if the file has not changed since its last close, so the kernel's cache of it is
+ * valid. */
 static bool is_unchanged(const struct node *n, int fd)
 {
 	struct stat st;
@@ -76,7 +77,7 @@ static bool is_writer(int fd)
 	return (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
 }
 
-/* From now on rings may write to it. */
+/* Note that rings may write to the file from now on. */
 static void add_writer(struct node *n, int fd)
 {
 	if (is_writer(fd))
@@ -103,9 +104,9 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 
 	add_writer(n, fd);
 	/*
-	 * A program that opens it sees its size, also where the source was changed.  What the
-	 * kernel knows of a file that rings may write to is not good for any time.  Else it keeps
-	 * what it knows: it would ask for the attributes again before the next open.
+	 * A program that opens the file must see its current size, even if the source was changed.
+	 * What the kernel knows of a file that rings may write to is valid for no time.  Otherwise
+	 * the kernel keeps its attributes, so that it need not ask again before the next open.
 	 */
 	if (node_untell(n, !is_writer(fd) && fstat(fd, &st) == 0 ? &st : NULL))
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
@@ -129,7 +130,8 @@ void backing_close(struct fs *fs, struct node *n, int fd)
 
 	drop_writer(n, fd);
 	(void)pthread_mutex_lock(&n->lock);
-	/* Once it is not open, another thread may close the node's descriptor (backing_drop()). */
+	/* Once the file is closed, another thread may close the node's descriptor
+	 * (backing_drop()). */
 	keeps = n->backing && n->keeps_backing;
 	if (!--n->nr_open && !keeps) {
 		if (n->backing) {

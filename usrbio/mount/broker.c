@@ -7,18 +7,19 @@
 
 #include "base/base.h"
 
-#define END_NS (3 * NSEC_PER_SEC) /* that workers have to end */
+#define END_NS (3 * NSEC_PER_SEC) /* time that workers have to end */
 
 /* An open file, and a user who may use its number. */
 struct broker_file {
-	struct list link;         /* user->told or user->untold */
-	struct broker_file *next; /* of the same file for others */
+	struct list link;         /* on user->told or user->untold */
+	struct broker_file *next; /* the same file for other users */
 	struct user *user;
 	struct list in_cache; /* user->cached */
 	uint64_t number, handle;
-	uint64_t cached; /* what the kernel calls it; 0: rings need not tell of writes */
+	uint64_t cached; /* the kernel's number of the file; 0: writes of rings need not be
+			  * reported */
 	int fd;
-	struct worker *worker; /* who knows it, or NULL */
+	struct worker *worker; /* worker that knows the file, or NULL */
 };
 
 /* ------------------------------------------------------------------- files */
@@ -29,7 +30,7 @@ struct telling {
 	int fd;
 };
 
-/* A file that the worker does not know yet.  False: there is none. */
+/* Find a file that the worker does not know yet; false if there is none. */
 static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 {
 	struct broker_file *f = NULL;
@@ -51,7 +52,8 @@ static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 	return f;
 }
 
-/* The worker has died before it knew it, and perhaps was forgotten before it was given it. */
+/* The worker died before it knew the file, and may have been forgotten before it was given the
+ * file. */
 static void take_back(struct user *u, struct worker *w, uint64_t handle)
 {
 	struct list *e, *n;
@@ -74,7 +76,7 @@ static struct list *broker_bucket(struct user *u, uint64_t number)
 	return &u->cached[(number * UINT64_C(0x9e3779b97f4a7c15) >> 32) % USER_CACHED];
 }
 
-/* The name by which the kernel keeps bytes of a file that the user may write to, or 0. */
+/* Return the number by which the kernel caches a file that the user may write to, or 0. */
 static uint64_t find_cached(struct user *u, uint64_t number)
 {
 	struct list *e, *in = broker_bucket(u, number);
@@ -105,7 +107,7 @@ struct hearing {
 	int fd;
 };
 
-/* Until the worker has ended. */
+/* Receive reports until the worker has ended. */
 static void *broker_hear(void *arg)
 {
 	struct hearing h = *(struct hearing *)arg;
@@ -118,7 +120,7 @@ static void *broker_hear(void *arg)
 		if (link_answer(h.fd) < 0)
 			break;
 	}
-	/* One that tells nonsense gets no answer to anything more. */
+	/* A worker that reports nonsense gets no more answers. */
 	(void)shutdown(h.fd, SHUT_RDWR);
 	return NULL;
 }
@@ -158,7 +160,7 @@ int files_tell(struct user *u, struct worker *w)
 	return err == -EREMOTEIO ? err : 0;
 }
 
-/* Not before the worker knows them: under user->start it is told. */
+/* The worker must know the files first: under user->start it is told. */
 void files_closed(struct user *u)
 {
 	(void)pthread_mutex_lock(&u->start);
@@ -213,7 +215,7 @@ static bool is_written(int fd)
 	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* Somebody who waits for the worker tells it of the files, or this thread does. */
+/* A thread that waits for the worker tells it of the files, or this thread does. */
 void broker_tell(struct broker *b, uid_t uid)
 {
 	struct worker *w;
@@ -266,7 +268,7 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 	return 0;
 }
 
-/* The user's thread tells the worker: nobody waits for that. */
+/* The user's thread tells the worker, so that nobody waits. */
 static void remove_file(struct broker *b, struct broker_file *f)
 {
 	struct user *u = f->user;

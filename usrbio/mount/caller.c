@@ -15,12 +15,12 @@
 #define NOBODY 65534u
 #define GROUPS_MAX 65536u /* NGROUPS_MAX */
 #define GROUPS_NS NSEC_PER_SEC
-#define KNOWN 16u        /* threads of programs whose groups a thread of the server knows */
-#define KNOWN_GROUPS 64u /* of each; more are read again */
+#define KNOWN 16u        /* threads of programs whose groups a server thread remembers */
+#define KNOWN_GROUPS 64u /* groups of each; longer lists are read again */
 
 static bool is_root;
 
-/* The groups of a caller, until then. */
+/* The groups of a caller, valid until a time. */
 struct known {
 	struct caller caller;
 	uint64_t until;
@@ -30,12 +30,12 @@ struct known {
 
 /* The state of this thread. */
 static __thread struct {
-	bool apart;   /* its umask is its own */
-	mode_t umask; /* if so */
-	uid_t uid;    /* by which the kernel checks its rights */
+	bool apart;   /* the thread has its own umask */
+	mode_t umask; /* the umask, if apart */
+	uid_t uid;    /* user by which the kernel checks the thread's rights */
 	gid_t gid;
-	struct caller groups; /* whose groups it has */
-	uint64_t until;       /* when these are read again */
+	struct caller groups; /* caller whose groups it has */
+	uint64_t until;       /* when the groups are read again */
 	struct known known[KNOWN];
 } self;
 
@@ -50,7 +50,7 @@ static int set_groups(size_t nr, const gid_t *groups)
 	return syscall(SYS_setgroups, nr, groups) == 0 ? 0 : -errno;
 }
 
-/* The numbers of a line "Groups:\t4 24 27 \n". */
+/* Parse the numbers of a line "Groups:\t4 24 27 \n". */
 static int parse_groups(const char *line, gid_t **ret, size_t *ret_nr)
 {
 	size_t nr = 0, room = 0;
@@ -79,7 +79,7 @@ static int parse_groups(const char *line, gid_t **ret, size_t *ret_nr)
 	return 0;
 }
 
-/* The line of /proc/PID/status that begins so, or NULL; *ret_err says why there is none. */
+/* Return the line of /proc/PID/status that begins with key, or NULL with the cause in *ret_err. */
 static char *status_line(pid_t pid, const char *key, int *ret_err)
 {
 	char *line = NULL, path[64];
@@ -125,7 +125,7 @@ pid_t caller_process(pid_t pid)
 	return line ? atoi(line + sizeof(key) - 1) : err;
 }
 
-/* Is a number one of a line's, as "NSpid:\t4711\t12\n"? */
+/* Return true if a line such as "NSpid:\t4711\t12\n" contains the number. */
 static bool line_has(pid_t process, const char *key, unsigned long number)
 {
 	int err = 0;
@@ -148,7 +148,7 @@ bool caller_is(const struct caller *c, pid_t process, pid_t pid)
 	       line_has(process, "Uid:", c->uid);
 }
 
-/* The set of signals in such a line, "SigPnd:\t0000000000000100\n". */
+/* Return the set of signals in a line such as "SigPnd:\t0000000000000100\n". */
 static uint64_t signals_of(pid_t pid, const char *key, int *err)
 {
 	_cleanup_(freep) char *line = status_line(pid, key, err);
@@ -186,7 +186,7 @@ static void learn(const struct caller *c, uint64_t until, const gid_t *groups, s
 		memcpy(k->groups, groups, nr * sizeof(*groups));
 }
 
-/* The threads of a program take turns, and each is a caller of its own. */
+/* Take the caller's groups; each thread of a program is a caller of its own. */
 static int take_groups(const struct caller *c)
 {
 	const struct known *k = &self.known[(unsigned)c->pid % KNOWN];
@@ -215,7 +215,7 @@ static int take_groups(const struct caller *c)
 	return 0;
 }
 
-/* Neither call says whether it worked. */
+/* Take the caller's ids; neither call reports whether it worked. */
 static int take_ids(uid_t uid, gid_t gid)
 {
 	if (self.uid == uid && self.gid == gid)

@@ -21,15 +21,15 @@ int device_check(const struct usrbio_gdr *gdr, const struct caller *c, pid_t pro
 
 	if (!pid)
 		return -EINVAL;
-	/* Its number is another process' perhaps, if it has ended: so that is looked at last. */
+	/* The PID may belong to another process, if this one has ended, so check that last. */
 	if (!caller_is(c, process, pid))
 		return -EPERM;
 	return device_owner_lives(pidfd) ? 0 : -ESRCH;
 }
 
 /*
- * The process' own, which works for root, and with the mode that the process has it in; else
- * opened anew, which a process that has changed its user does not let its user do.
+ * Take the descriptor of the process itself, which needs root and keeps its mode; else open the
+ * file again, which a process that has changed its user refuses to its user.
  */
 static int open_soft(const struct usrbio_soft *s, const struct caller *c, pid_t process, int pidfd)
 {
@@ -66,7 +66,7 @@ int device_open(const struct usrbio_gdr *gdr, const struct caller *c, pid_t proc
 	fd = open_soft(&s, c, process, pidfd);
 	if (fd < 0)
 		return fd;
-	/* The worker looks at the rest; that it cannot be cut is what tells it from files. */
+	/* Only a memfd has seals; the worker checks the rest. */
 	if (fcntl(fd, F_GET_SEALS) < 0) {
 		(void)close(fd);
 		return -EINVAL;

@@ -9,14 +9,14 @@
 #include "usrbio/proto/plain.h"
 
 struct open_dir {
-	struct list link; /* fs->dirs */
-	uid_t uid;        /* in whose share of descriptors it is */
+	struct list link; /* on fs->dirs */
+	uid_t uid;        /* user whose share of descriptors it uses */
 	DIR *dir;
-	struct dirent *entry;   /* read, and not in an answer yet */
-	struct set_entry *list; /* a set's entries, all of them; NULL: those of dir */
+	struct dirent *entry;   /* entry that was read and is not in an answer yet */
+	struct set_entry *list; /* all entries of a set's directory; NULL: those of dir */
 	size_t nr, next;
-	struct dirent one; /* entry, of list */
-	off_t at;          /* of what comes next, as the kernel has it */
+	struct dirent one; /* the current entry of list */
+	off_t at;          /* offset of the next entry, for the kernel */
 };
 
 static struct open_dir *mount_dir_of(const struct fuse_file_info *fi)
@@ -103,7 +103,7 @@ static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 	(void)fuse_reply_err(req, (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
 }
 
-/* The source may be a plain directory: its own tree of that name is not shown. */
+/* Hide 3fs-virt of a source that is a plain directory. */
 static bool dir_is_hidden(const struct fs *fs, const struct node *dir, const char *name)
 {
 	return dir == &fs->nodes.root && !strcmp(name, USRBIO_VIRT);
@@ -136,7 +136,7 @@ static void seek_entry(struct fs *fs, const struct node *n, struct open_dir *d, 
 		seekdir(d->dir, off);
 		return;
 	}
-	/* From the beginning again: as the directory is now. */
+	/* Start again at the beginning, with the directory's current content. */
 	if (off == 0) {
 		struct set_entry *list;
 		size_t nr;
@@ -164,7 +164,7 @@ struct answer {
 	size_t size, len;
 };
 
-/* Add the entry, with its attributes where the kernel wants them.  False: there is no room. */
+/* Add the entry, with its attributes if the kernel wants them; false without room. */
 static bool dir_add(fuse_req_t req, struct answer *a, const struct node *dir,
 		    const struct dirent *e, bool plus)
 {
@@ -175,7 +175,7 @@ static bool dir_add(fuse_req_t req, struct answer *a, const struct node *dir,
 	if (!plus) {
 		len = fuse_add_direntry(req, a->buf + a->len, left, e->d_name, &p.attr, e->d_off);
 	} else {
-		/* One that is gone by now is answered without its attributes. */
+		/* An entry that has disappeared is added without its attributes. */
 		if (!dir_is_dots(e->d_name) && fs_lookup(fs, dir, e->d_name, &p) < 0)
 			p = (struct fuse_entry_param){ .attr = entry_stat(fs, dir, e) };
 		len = fuse_add_direntry_plus(req, a->buf + a->len, left, e->d_name, &p, e->d_off);
@@ -190,7 +190,7 @@ static bool dir_add(fuse_req_t req, struct answer *a, const struct node *dir,
 	return true;
 }
 
-/* As many entries as there is room for.  0 or -errno, where there is none. */
+/* Fill in as many entries as there is room for.  Return 0, or -errno if there is none. */
 static int dir_fill(fuse_req_t req, struct answer *a, const struct node *n, struct open_dir *d,
 		    bool plus)
 {

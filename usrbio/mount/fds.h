@@ -2,11 +2,11 @@
 /*
  * Shares of the server's descriptors.
  *
- * Open files and directories, publications and workers of users each keep some of the descriptors
- * that the server may have.  A user may keep half as many as are free, so that one who takes all he
- * can gets a third of them, and whoever comes next finds some.  A sixteenth is left for root.
+ * Open files and directories, publications and workers of users use descriptors of the server.  A
+ * user may use half as many as are free.  So a user who takes as many as possible gets a third of
+ * them, and the next user still finds some.  A sixteenth is reserved for root.
  *
- * There is one mount in a process, so there is one of these.  Calls come from any thread.
+ * There is one mount in a process, so this state exists once.  Any thread may make every call.
  */
 #ifndef MOUNT_FDS_H
 #define MOUNT_FDS_H
@@ -15,12 +15,13 @@
 #include <sys/types.h>
 
 /*
- * Once, before there are other threads.  files: what RLIMIT_NOFILE allows; inodes: those that are
- * kept open without counting for a user.  alone: there are no other users, and nothing is shared.
+ * Initialize, once, before there are other threads. files is what RLIMIT_NOFILE allows; inodes are
+ * those kept open that count for no user. alone: there are no other users, and nothing is shared.
  */
 void fds_init(unsigned files, unsigned inodes, bool alone);
 
-/* 0, and then fds_give(); -EMFILE: the user has his share. */
+/* Take nr descriptors from the user's share.  Return 0, and call fds_give() later; -EMFILE if the
+ * share is used up. */
 int fds_take(uid_t uid, unsigned nr);
 void fds_give(uid_t uid, unsigned nr);
 

@@ -20,7 +20,7 @@ static int fd_of(const struct fuse_file_info *fi)
 	return file_of(fi)->fd;
 }
 
-/* Takes the descriptor, of which the user's share knows, or closes it. */
+/* Create an open file; takes over the descriptor, which the user's share counts, or closes it. */
 static struct open_file *new_open(struct fs *fs, uid_t uid, int fd)
 {
 	struct open_file *f = malloc(sizeof(*f));
@@ -64,7 +64,7 @@ void files_done(struct fs *fs)
 
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f)
 {
-	/* While it is open, the way of its bytes does not change. */
+	/* While the file is open, the way of its bytes does not change. */
 	const struct broker_open o = {
 		.number = n->number,
 		.cached = n->backing ? 0 : fs_ino(fs, n),
@@ -78,7 +78,8 @@ int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_fi
 	return err;
 }
 
-/* Pages of mappings may be written by any descriptor: O_APPEND is for the call (file_write()). */
+/* Drop O_APPEND, because pages of mappings may be written by any descriptor; file_write() applies
+ * it. */
 static int flags_of(int flags)
 {
 	return (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL | O_DIRECT | O_APPEND)) | O_CLOEXEC |
@@ -110,8 +111,8 @@ static bool needs_no_flush(const struct node *n, int fd)
 }
 
 /*
- * It is open, and in the user's share: what the kernel is to know of it.  0; -errno, and then it is
- * closed.
+ * Tell the kernel what it must know of a file that was opened and counted.  Return 0; -errno, and
+ * the file is closed.
  */
 static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_open_out *ret)
 {
@@ -173,7 +174,7 @@ static void mount_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_inf
 
 /* ------------------------------------------------------------------ create */
 
-/* The descriptor is one of a regular file, which may have been there.  Its entry, or -errno. */
+/* Fill in the entry of a regular file, which may have existed.  Return 0 or -errno. */
 static int mount_file_created(struct fs *fs, int fd, const struct node *dir, const char *name,
 			      struct fuse_entry_param *e)
 {
@@ -216,7 +217,7 @@ static int create_in(const struct node *dir, const struct new_file *f)
 
 	if (err < 0)
 		return err;
-	/* It may be there, and be a FIFO: that must not block. */
+	/* It may exist and be a FIFO, which must not block. */
 	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
 		    f->mode);
 	return fd < 0 ? -errno : fd;
@@ -305,7 +306,7 @@ static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	(void)fuse_reply_err(req, 0);
 }
 
-/* close(2) of one of its descriptors: file systems tell then what went wrong with writes. */
+/* A descriptor was closed: file systems report now which writes failed. */
 static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	int fd = fcntl(fd_of(fi), F_DUPFD_CLOEXEC, 0);
@@ -333,7 +334,7 @@ static void file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	(void)fuse_reply_data(req, &buf, FUSE_BUF_SPLICE_MOVE);
 }
 
-/* With the caller's rights: a write takes the set-user-ID bit away from a file of others. */
+/* Write with the caller's rights: a write clears the set-user-ID bit of other users' files. */
 static void file_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 		       struct fuse_file_info *fi)
 {
@@ -342,7 +343,7 @@ static void file_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t s
 		void *to; /* what struct iovec asks for and does not change */
 	} bytes = { buf };
 	struct iovec iov = { bytes.to, size };
-	/* Others may write to the source: the kernel may not know its end. */
+	/* Others may write to the source, so the kernel may not know its end. */
 	bool append = fi->flags & O_APPEND && !fi->writepage;
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino, 0);

@@ -11,13 +11,13 @@
 
 struct broker_file;
 
-/* The kernel's handle of an open file leads to this. */
+/* The open file to which the kernel's handle refers. */
 struct open_file {
-	struct list link;          /* fs->files */
-	int fd;                    /* of the source */
-	uid_t uid;                 /* in whose share of descriptors it is */
-	struct broker_file *rings; /* whose may use it */
-	pthread_mutex_t lock;      /* of that */
+	struct list link;          /* on fs->files */
+	int fd;                    /* descriptor of the source */
+	uid_t uid;                 /* user whose share of descriptors it uses */
+	struct broker_file *rings; /* users whose rings may use it */
+	pthread_mutex_t lock;      /* covers rings */
 };
 
 static inline struct open_file *file_of(const struct fuse_file_info *fi)
@@ -25,7 +25,7 @@ static inline struct open_file *file_of(const struct fuse_file_info *fi)
 	return (struct open_file *)(uintptr_t)fi->fh;
 }
 
-/* Rings of that user may use it, once his worker knows: broker_tell(). */
+/* Let rings of that user use the file, once the user's worker knows it: broker_tell(). */
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f);
 
 /*
@@ -36,8 +36,8 @@ int file_open(const struct fs *fs, const struct node *n, int flags);
 
 struct new_file {
 	struct caller caller;
-	const char *name; /* in its directory; of one without a name "." */
-	int flags, how;   /* of open(2): the caller's, and O_CREAT, O_EXCL, O_TMPFILE */
+	const char *name; /* name in its directory; "." for a file without a name */
+	int flags, how;   /* flags of open(2): the caller's; O_CREAT, O_EXCL, O_TMPFILE */
 	mode_t mode;
 };
 
@@ -51,11 +51,11 @@ _Static_assert(sizeof(struct file_created) ==
 		       sizeof(struct fuse_entry_out) + sizeof(struct fuse_open_out),
 	       "FUSE: answer to create");
 
-/* 0 or -errno.  When the kernel has the answer: broker_tell(). */
+/* Create a file.  Return 0 or -errno.  Call broker_tell() when the kernel has the answer. */
 int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		struct file_created *ret);
 
-/* The kernel does not take the answer. */
+/* Undo file_create(), because the kernel did not take the answer. */
 void file_uncreate(struct fs *fs, const struct file_created *c);
 
 #endif

@@ -83,7 +83,7 @@ static int open_within(int dir, const char *name)
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
 }
 
-/* Is it the device of a mount of our type, this one or another? */
+/* Return true for the device of a mount of this type, this one or another. */
 static bool is_mount_of_ours(dev_t dev)
 {
 	_cleanup_(freep) char *line = NULL;
@@ -102,8 +102,8 @@ static bool is_mount_of_ours(dev_t dev)
 }
 
 /*
- * It is on another file system than its directory.  On the mount itself there is no end to it, and
- * where two mounts lead to one another, each server waits for the other one.
+ * Open a name on another file system than its directory.  On the mount itself this would never end,
+ * and if two mounts lead to each other, each server would wait for the other one.
  */
 static int open_across(int dir, const char *name)
 {
@@ -112,7 +112,7 @@ static int open_across(int dir, const char *name)
 
 	if (fd < 0)
 		return -errno;
-	/* Without asking the file system: it might be us. */
+	/* Do not ask the file system, which might be this server. */
 	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) < 0 ||
 	    is_mount_of_ours(makedev(st.stx_dev_major, st.stx_dev_minor))) {
 		(void)close(fd);
@@ -173,7 +173,7 @@ int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
 	return mount_fs_entry(fs, fd, mnt, &st, ret);
 }
 
-/* What this machine knows of an inode, without asking the server of its file system. */
+/* Return what this machine knows of an inode, without asking the server of its file system. */
 static int known_stat(int fd, struct stat *ret)
 {
 	struct statx st;
@@ -251,7 +251,7 @@ void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
 		(void)fuse_reply_err(req, -err);
 		return;
 	}
-	/* Before the answer, since the kernel may forget the node after it. */
+	/* Before the answer, because the kernel may forget the node after it. */
 	node_tell(fs_node_of(fs, e), &e->attr);
 	if (fuse_reply_entry(req, e) < 0) {
 		node_tell_failed(fs_node_of(fs, e));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Programs ask an open file of the mount these questions by ioctl(2), with 3FS's numbers. */
+/* ioctl(2) calls on an open file of the mount, with 3FS's numbers. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void on_fsync(fuse_req_t req, const struct fuse_file_info *fi, unsigned f
 		reply_u32(req, 0);
 }
 
-/* As 3FS: whole chunks.  Ours are those of the source. */
+/* Check for whole chunks, as 3FS does; here a chunk is a block of the source. */
 static int check_holes(const struct usrbio_punch *p, const struct open_file *f)
 {
 	struct stat st;
@@ -77,8 +77,8 @@ static int ioctl_punch(const struct usrbio_punch *p, const struct open_file *f)
 }
 
 /*
- * May the caller come to the directory by its path?  A number alone says nothing of the directories
- * above it.  The thread has his rights.
+ * Check that the caller, whose rights the thread has, may reach the directory by its path: a number
+ * alone says nothing about the directories above it.
  */
 static int check_way(const struct fs *fs, int dir)
 {
@@ -133,14 +133,15 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 
 /* -------------------------------------------------- names, by their directory */
 
-/* A name that ends, of an entry that is there for everybody. */
+/* Return true for a terminated name of an entry that every user may see. */
 static bool ioctl_is_name(const char *name, size_t size)
 {
 	return memchr(name, '\0', size) && name[0] && !strchr(name, '/') &&
 	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* 0, and then node_put(); the name must not be the one that is ours. */
+/* Find a directory by its number.  Return 0, and call node_put() later.  The name must not be
+ * 3fs-virt. */
 static int find_dir(struct fs *fs, uint64_t number, const char *name, struct node **ret)
 {
 	*ret = node_by_number(&fs->nodes, number);
@@ -201,7 +202,7 @@ static int move_entry(fuse_req_t req, const struct usrbio_move *m)
 	if (!ioctl_is_name(m->name, sizeof(m->name)) ||
 	    !ioctl_is_name(m->to_name, sizeof(m->to_name)))
 		return -EINVAL;
-	/* There is no trash here that anybody empties. */
+	/* There is no trash that would be emptied. */
 	if (m->to_trash)
 		return -EOPNOTSUPP;
 	err = find_dir(fs, m->from, m->name, &from);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared memory in /dev/shm that nobody else removes: that of clients that were killed, and
- * semaphores of a server that was.  Names that carry their owner (usrbio/proto/owner.h) alone are
+ * semaphores of a killed server.  Only names that carry their owner (usrbio/proto/owner.h) are
  * removed, with the rights of the user whose file it is.
  */
 #ifndef MOUNT_LEFTOVER_H
@@ -20,8 +20,8 @@ struct leftover {
 };
 
 /*
- * The target of a link that a process makes, and a descriptor of it: what to remove if the process
- * ends without removing its link.  Nothing of memory that another process or program named.
+ * Note what to remove if the process ends without removing its link: the target of the link, and a
+ * descriptor of it.  Nothing for memory that another process or program named.
  */
 void leftover_of(const struct caller *c, pid_t process, const char *target, int fd,
 		 struct leftover *ret);

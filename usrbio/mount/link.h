@@ -18,10 +18,11 @@
 
 enum link_op {
 	LINK_HELLO = 1,  /* the first answer, without a question: the semaphores are there */
-	LINK_FILE_ADD,   /* a descriptor comes with it */
-	LINK_BUFFER_ADD, /* likewise: of shared memory */
-	LINK_RING_ADD,   /* likewise */
-	LINK_DEVICE_ADD, /* likewise, of memory of the software device; of CUDA's none */
+	LINK_FILE_ADD,   /* adds a file; a descriptor comes with it */
+	LINK_BUFFER_ADD, /* adds a buffer; a descriptor of shared memory comes with it */
+	LINK_RING_ADD,   /* adds a ring; a descriptor comes with it */
+	LINK_DEVICE_ADD, /* adds device memory; a descriptor comes with it for the software
+			  * device, none for CUDA */
 	LINK_FILE_REMOVE,
 	LINK_BUFFER_REMOVE,
 	LINK_RING_REMOVE,
@@ -30,13 +31,13 @@ enum link_op {
 
 struct link_msg {
 	uint32_t op;
-	int32_t result;          /* of an answer: 0 or -errno */
-	uint64_t handle;         /* by which the broker calls the file, buffer or ring */
-	uint64_t number;         /* of a file: its inode number on the mount */
-	uint64_t size;           /* of the shared memory, in bytes */
-	bool cached;             /* a file: the kernel keeps bytes of it; see link_tell() */
-	struct usrbio_name name; /* of a buffer or a ring */
-	struct usrbio_gdr gdr;   /* of device memory; secret */
+	int32_t result;          /* result of an answer: 0 or -errno */
+	uint64_t handle;         /* the broker's number of the file, buffer or ring */
+	uint64_t number;         /* for a file: its inode number on the mount */
+	uint64_t size;           /* bytes of the shared memory */
+	bool cached;             /* for a file: the kernel caches it; see link_tell() */
+	struct usrbio_name name; /* for a buffer or a ring */
+	struct usrbio_gdr gdr;   /* for device memory; secret */
 };
 
 /* fd: goes with it, or -1.  0 or -errno. */
@@ -49,8 +50,8 @@ int mount_link_send(int sock, const struct link_msg *msg, int fd);
 int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd);
 
 /*
- * By a socket of its own the worker tells which bytes of cached files rings write, before and
- * after, and waits until the kernel has written and forgotten what it had of them.
+ * Ranges of cached files that rings write.  The worker reports them before and after the write,
+ * over a socket of its own, and waits until the kernel has written and dropped its cache of them.
  */
 struct link_range {
 	uint64_t number, off, len;
@@ -58,10 +59,12 @@ struct link_range {
 
 #define LINK_RANGES_MAX 64u
 
-/* Tell of at most LINK_RANGES_MAX, and wait for the answer.  0; -errno; -EPIPE at the end. */
+/* Report at most LINK_RANGES_MAX ranges, and wait for the answer.  Return 0; -errno; -EPIPE at the
+ * end. */
 int link_tell(int sock, const struct link_range *ranges, unsigned nr);
 
-/* What the worker tells: how many; 0 at the end; -errno; -EPROTO.  Then link_answer(). */
+/* Receive the worker's report.  Return the number of ranges; 0 at the end; -errno; -EPROTO.  Call
+ * link_answer() next. */
 int link_listen(int sock, struct link_range ret[LINK_RANGES_MAX]);
 int link_answer(int sock);
 

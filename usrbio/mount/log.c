@@ -105,7 +105,8 @@ static void not_said(struct log_site *site)
 	(void)atomic_fetch_add_explicit(&my.suppressed, 1, memory_order_relaxed);
 }
 
-/* May the site say one more?  Threads that begin a window at once may say a line too many. */
+/* Return true if the site may log another line.  Threads that begin a window at once may log one
+ * too many. */
 static bool may_say(struct log_site *site)
 {
 	uint64_t now = now_ns();
@@ -123,7 +124,7 @@ static bool may_say(struct log_site *site)
 	return false;
 }
 
-/* A reader that hangs must not hang us, be it that of a socket, a pipe or a terminal. */
+/* A reader that hangs must not block the server, be it a socket, a pipe or a terminal. */
 static bool log_put(const char *line, size_t len)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };

@@ -28,16 +28,16 @@ enum log_level { LOG_OFF, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG }; /* as PST_
 struct log_site {
 	_Atomic uint64_t since; /* when its window began */
 	atomic_uint nr;         /* lines in it */
-	atomic_uint suppressed; /* not said since the last line that was */
+	atomic_uint suppressed; /* lines suppressed since the last one */
 };
 
 /* Once, before there are other threads. */
 void log_init(void);
 
-/* Is standard error the journal? */
+/* Return true if standard error is the journal. */
 bool log_is_journal(void);
 
-/* Lines that were not written, ever. */
+/* Return the number of lines that were not written. */
 uint64_t log_suppressed(void);
 
 /* msg is a phrase of ours; what follows is like "uid=%u error=%s".  Use the macros. */

@@ -13,12 +13,12 @@
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/counts.h"
 
-#define MAX_IDLE 8u /* threads that are kept although nothing is to be done */
+#define MAX_IDLE 8u /* idle threads that are kept */
 
 #define NR_BUCKETS 64u
-#define SPARE_LINES 64u /* lines without requests that are kept for their users' next ones */
+#define SPARE_LINES 64u /* empty lines that are kept for later requests of their users */
 
-/* Opens that wait for leases: how often they are tried again, and of one user at a time. */
+/* Opens that wait for leases: time between retries, and retries of one user at a time. */
 #define AGAIN_MS 10
 #define AGAIN_USER 16u
 
@@ -26,9 +26,9 @@ enum kind { KIND_NAME, KIND_FILE, NR_KINDS, KIND_FREE = NR_KINDS };
 
 /* A request that waits, as the kernel sent it. */
 struct request {
-	struct list link; /* line->waiting or line->again */
+	struct list link; /* on line->waiting or line->again */
 	enum kind kind;
-	bool interrupted; /* the kernel said so, which it does once */
+	bool interrupted; /* the kernel has interrupted it, which it says once */
 	size_t len;
 	struct fuse_in_header in[]; /* and what follows it */
 };
@@ -38,11 +38,11 @@ struct line {
 	struct list link; /* in its bucket */
 	struct list turn; /* pool.turns, while requests wait */
 	uid_t uid;
-	unsigned nr[NR_KINDS]; /* under way */
+	unsigned nr[NR_KINDS]; /* requests in flight */
 	struct list waiting[NR_KINDS];
-	struct list again; /* for leases */
-	bool tries;        /* a thread tries these again */
-	size_t bytes;      /* of those that wait */
+	struct list again; /* requests that wait for leases */
+	bool tries;        /* a thread retries them */
+	size_t bytes;      /* bytes of waiting requests */
 };
 
 struct thread {
@@ -67,7 +67,7 @@ static struct {
 	struct list turns;
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .leases = PTHREAD_COND_INITIALIZER };
 
-/* The request that this thread answers is to be answered again; the kernel interrupted it. */
+/* The current request of this thread must be answered again; the kernel interrupted it. */
 static __thread bool again, interrupted;
 
 static void loop_lock(void)
@@ -189,7 +189,7 @@ static void loop_refuse(const struct fuse_in_header *in, int err)
 	(void)!write(fuse_session_fd(pool.fs->se), &out, sizeof(out));
 }
 
-/* Keep a request at the end of a list of its line.  0 or -errno. */
+/* Append a request to a list of its line.  Return 0 or -errno. */
 static int loop_keep(struct line *l, struct list *at, enum kind k, const struct fuse_in_header *in,
 		     size_t len)
 {
@@ -261,8 +261,9 @@ static struct request *find_in_line(struct line *l, uint64_t unique)
 }
 
 /*
- * A request in line is interrupted.  It ends if its caller takes a signal or dies; what stops him,
- * or what he ignores, would restart the call.  False: it is not in line.
+ * Interrupt a waiting request.  It ends if its caller takes a signal or dies; a signal that stops
+ * the caller, or that it ignores, would restart the call.  Return false if the request is not
+ * waiting.
  */
 static bool interrupt(const struct fuse_in_header *in, size_t len)
 {
@@ -303,7 +304,7 @@ static bool interrupt(const struct fuse_in_header *in, size_t len)
 static void mount_loop_answer(struct line *l, enum kind k, const struct fuse_in_header *in,
 			      size_t len, bool was_interrupted);
 
-/* Under the lock, which it drops meanwhile: try the first requests of a line again. */
+/* Retry the first requests of a line, under the lock, which is dropped meanwhile. */
 static void try_line(struct line *l)
 {
 	for (unsigned left = AGAIN_USER; left && !list_empty(&l->again) && !pool.ends;) {
@@ -323,7 +324,7 @@ static void try_line(struct line *l)
 	}
 }
 
-/* Until none of the user's requests waits for a lease.  Nobody tells when a lease ends. */
+/* Retry until no request of the user waits for a lease.  Nothing reports the end of a lease. */
 static void *try_leases(void *arg)
 {
 	struct line *l = arg;
@@ -343,7 +344,7 @@ static void *try_leases(void *arg)
 	return NULL;
 }
 
-/* Under the lock: keep a request until the lease ends.  0 or -errno. */
+/* Keep a request until the lease ends, under the lock.  Return 0 or -errno. */
 static int await_lease(struct line *l, enum kind k, const struct fuse_in_header *in, size_t len)
 {
 	pthread_attr_t attr;
@@ -370,7 +371,7 @@ static int await_lease(struct line *l, enum kind k, const struct fuse_in_header 
 
 static void loop_start_thread(void);
 
-/* Answer it, without the lock.  It is kept, to be answered again, if it waits for a lease. */
+/* Answer a request, without the lock.  If it waits for a lease, it is kept to be answered again. */
 static void mount_loop_answer(struct line *l, enum kind k, const struct fuse_in_header *in,
 			      size_t len, bool was_interrupted)
 {
@@ -418,7 +419,7 @@ static void answer_waiting(void)
 	}
 }
 
-/* Answer what was read, or have it wait. */
+/* Answer the request that was read, or let it wait. */
 static void loop_take(const struct fuse_in_header *in, size_t len)
 {
 	enum kind k = loop_kind_of(in);
@@ -445,7 +446,7 @@ static void loop_take(const struct fuse_in_header *in, size_t len)
 	}
 	if (l)
 		loop_begin(l, k);
-	/* What the kernel forgets is many, and soon done. */
+	/* FUSE_FORGET comes in large numbers and ends quickly. */
 	if (!--pool.nr_idle && in->opcode != FUSE_FORGET && in->opcode != FUSE_BATCH_FORGET)
 		loop_start_thread();
 	unlock();
@@ -478,7 +479,7 @@ static bool loop_receive(struct thread *t)
 	return n >= (int)sizeof(struct fuse_in_header);
 }
 
-/* There are enough others: the thread ends.  Under the lock. */
+/* Return true if there are enough other threads, so that this one ends; under the lock. */
 static bool is_one_too_many(void)
 {
 	return !pool.ends && pool.nr_idle > MAX_IDLE;
@@ -512,7 +513,7 @@ static void *mount_loop_run(void *arg)
 	return NULL;
 }
 
-/* Under the lock.  Without it the others go on. */
+/* Start another thread, under the lock.  If that fails, the others continue. */
 static void loop_start_thread(void)
 {
 	struct thread *t;
@@ -574,7 +575,7 @@ static void free_lines(void)
 	}
 }
 
-/* Until a signal's handler or a thread says that the session has ended. */
+/* Wait until a signal handler or a thread reports the end of the session. */
 static void wait_for_end(const sigset_t *signals)
 {
 	struct pollfd p = { .fd = pool.ended, .events = POLLIN };

@@ -13,7 +13,7 @@
 
 #include "usrbio/mount/fs.h"
 
-/* Requests under way at once: of one user, and of all. */
+/* Requests in flight at once: of one user, and of all. */
 #define LOOP_USER_NAMES 128u
 #define LOOP_USER_FILES 64u
 #define LOOP_FILES 512u
@@ -35,8 +35,8 @@ typedef void (*loop_answer)(struct fs *fs, const struct fuse_buf *request);
 int loop_run(struct fs *fs, loop_answer answer);
 
 /*
- * The request that this thread answers has to wait for a lease of somebody's: answer it again
- * later.  Takes the request.
+ * Let the current request of this thread wait for a lease, and answer it later.  Takes over the
+ * request.
  */
 void loop_again(fuse_req_t req);
 

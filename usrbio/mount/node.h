@@ -22,41 +22,42 @@ struct file_handle;
 
 /* What the kernel knows of a node's attributes. */
 enum node_told {
-	TOLD_NOTHING, /* since it was to forget them */
-	TOLD_SURELY,  /* those that it was told last */
-	TOLD_PERHAPS, /* of answers that differ the kernel may have taken the earlier one */
+	TOLD_NOTHING, /* nothing since it was told to forget them */
+	TOLD_SURELY,  /* the attributes of the last answer */
+	TOLD_PERHAPS, /* the kernel may have taken an earlier one of two different answers */
 };
 
 struct node {
 	struct node *next; /* in its bucket */
 	dev_t dev;         /* of the source */
 	ino_t ino;
-	uint64_t mnt; /* of its mounts: one may be read-only and another not */
+	uint64_t mnt; /* mount of the inode: one may be read-only and another not */
 	mode_t type;  /* S_IFMT of its mode */
-	int fd;       /* O_PATH; -1: closed, and nobody holds it */
+	int fd;       /* O_PATH descriptor; -1: closed, and no operation holds the node */
 	unsigned nr_holds;
-	struct list used;           /* nodes->used */
-	struct file_handle *handle; /* once it was closed */
-	bool lost;                  /* its number is another inode's by now: in no bucket */
+	struct list used;           /* on nodes->used */
+	struct file_handle *handle; /* its handle, once it was closed */
+	bool lost;                  /* its number belongs to another inode now, so it is in no
+				     * bucket */
 	uint64_t lookups;
 	uint64_t number; /* st_ino on the mount */
 	char *path;      /* a set's file: its name there (set.h), under the set's lock */
 
-	/* Regular files: how they are open (backing.h). */
+	/* For regular files: how they are open (backing.h). */
 	pthread_mutex_t lock;
 	struct stat told;        /* attributes that the kernel was told last; under the lock */
-	enum node_told how_told; /* likewise */
+	enum node_told how_told; /* how the kernel was told; under the lock */
 	atomic_uint nr_open;     /* changed under the lock */
-	atomic_uint nr_writers;  /* of these; rings may write there */
+	atomic_uint nr_writers;  /* open files to which rings may write */
 	int32_t backing;         /* the kernel's name of it while it passes bytes on; 0: none */
-	bool keeps_backing;      /* by fd: for as long as that is open */
-	struct timespec written; /* of the last open file, for the kernel's cache */
+	bool keeps_backing;      /* backing was made by fd, so it lasts as long as fd */
+	struct timespec written; /* change time at the last close, for the kernel's cache */
 	off_t size;
 };
 
 #define NODE_DEVS 63u /* file systems whose numbers are a pure function of theirs */
 
-#define NODE_MOUNTS 64u /* whose nodes may be closed */
+#define NODE_MOUNTS 64u /* mounts whose nodes may be closed */
 
 /* A descriptor by which handles of a mount are opened; -1: they cannot be, or not yet. */
 struct node_mount {
@@ -97,20 +98,20 @@ int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds);
 void nodes_done(struct nodes *ns);
 
 /*
- * The node of an inode as that mount has it, looked up once more.  Takes its O_PATH descriptor, or
- * closes it.  0 or -ENOMEM.
+ * Return the node of an inode on that mount, with one more lookup.  Takes over its O_PATH
+ * descriptor, or closes it.  Return 0 or -ENOMEM.
  */
 int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret);
 
 /*
- * Have it and its descriptor until node_release(), also when the kernel forgets it meanwhile.  The
- * thread may lose a caller's rights, so they are taken afterwards.
- * 0; -ESTALE when the inode is gone; -errno.
+ * Hold a node and its descriptor until node_release(), even if the kernel forgets it meanwhile.
+ * The thread may lose a caller's rights, so take them afterwards.  Return 0; -ESTALE if the inode
+ * is gone; -errno.
  */
 int node_hold(struct nodes *ns, struct node *n);
 void node_release(struct nodes *ns, struct node *n);
 
-/* The kernel is told these attributes. */
+/* Record that the kernel is told these attributes. */
 void node_tell(struct node *n, const struct stat *st);
 
 /* The answer with attributes did not reach the kernel. */
@@ -122,13 +123,13 @@ void node_tell_failed(struct node *n);
  */
 bool node_untell(struct node *n, const struct stat *st);
 
-/* The mount that a descriptor is of.  0 where the kernel does not say (before Linux 5.8). */
+/* Return the mount of a descriptor; 0 if the kernel does not report it (before Linux 5.8). */
 uint64_t node_mount(int fd);
 
 /* The node with that number on the mount, looked up once more; NULL: the kernel knows none. */
 struct node *node_by_number(struct nodes *ns, uint64_t number);
 
-/* So many lookups less; the last one frees it. */
+/* Drop lookups; the last one frees the node. */
 void node_put(struct nodes *ns, struct node *n, uint64_t lookups);
 
 /*

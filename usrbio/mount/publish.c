@@ -17,8 +17,8 @@ struct publication {
 	struct usrbio_name name;
 	struct usrbio_gdr gdr; /* of device memory; secret */
 	uint64_t size;
-	bool ready;  /* the worker has it */
-	int process; /* pidfd of who published it, or -1 */
+	bool ready;  /* the worker knows it */
+	int process; /* pidfd of the publishing process, or -1 */
 	struct leftover memory;
 	struct user *user;
 	struct worker *worker;
@@ -45,7 +45,7 @@ static void publication_free(struct publication *p)
 	free(p);
 }
 
-/* It is on no list any more. */
+/* Free a publication that is on no list. */
 static void publication_end(struct publication *p)
 {
 	const struct link_msg msg = {
@@ -87,7 +87,8 @@ static struct publication *find_name(struct broker *b, uid_t uid, const char *na
 	return ret;
 }
 
-/* Has the user one of that UUID?  Others may: they have workers of their own. */
+/* Return true if the user has a publication with that UUID; other users have workers of their
+ * own. */
 static bool has_id(struct broker *b, uid_t uid, const uint8_t id[USRBIO_ID_LEN])
 {
 	struct list *e;
@@ -101,7 +102,7 @@ static bool has_id(struct broker *b, uid_t uid, const uint8_t id[USRBIO_ID_LEN])
 	return false;
 }
 
-/* May the user have that too?  Under the lock. */
+/* Check the user's quota, under the lock. */
 static int check_quota(const struct broker_quota *q, const struct publication *p)
 {
 	const struct worker *w = p->worker;
@@ -284,7 +285,7 @@ int broker_publish(struct broker *b, const struct caller *c, const char *name, c
 
 /* ----------------------------------------------------------- device memory */
 
-/* Has another process of the user published the same memory here, and does it live? */
+/* Return true if another living process of the user has published the same memory here. */
 static bool is_lent(struct broker *b, const struct publication *p)
 {
 	bool any = false;

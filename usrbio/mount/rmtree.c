@@ -12,12 +12,12 @@
 #include "usrbio/mount/fds.h"
 #include "usrbio/proto/plain.h"
 
-#define DEPTH_MAX 2048u /* each is a descriptor meanwhile */
+#define DEPTH_MAX 2048u /* each level uses a descriptor */
 
 /* A removal, and the directory that is emptied now. */
 struct removal {
 	fuse_req_t req;
-	dev_t dev; /* that is not left */
+	dev_t dev; /* the device that is not left */
 	unsigned depth;
 };
 
@@ -59,8 +59,8 @@ static void rmtree_closedirp(DIR **d)
 }
 
 /*
- * Its entries, as long as there are some.  Others may make and remove some meanwhile: whoever asked
- * for it may interrupt it.
+ * Remove entries as long as there are any.  Others may create and remove some meanwhile, and the
+ * caller may interrupt it.
  */
 static int empty(struct removal *r, DIR *d)
 {
@@ -106,7 +106,7 @@ static int remove_open_dir(struct removal *r, int at, const char *name)
 	return err;
 }
 
-/* One more directory is open meanwhile. */
+/* Remove a directory, which is open meanwhile. */
 static int remove_dir(struct removal *r, int at, const char *name)
 {
 	uid_t uid = fuse_req_ctx(r->req)->uid;
@@ -233,7 +233,8 @@ int rmtree_at(fuse_req_t req, int dir, const char *name, bool tree)
 	return err;
 }
 
-/* Its name, where it still is the one that the kernel tells; the path is of PATH_MAX bytes. */
+/* Look up the directory's current name; it must still be the same file. path holds PATH_MAX
+ * bytes. */
 static int rmtree_find_name(int fd, int parent, const struct stat *st, char *path, const char **ret)
 {
 	struct stat there;
@@ -282,7 +283,7 @@ int rmtree_node(fuse_req_t req, const struct node *n)
 	r = removal(req, &st);
 	if (err == 0)
 		err = empty(&r, d);
-	/* What has been moved meanwhile stays, empty. */
+	/* A directory that was moved meanwhile stays, empty. */
 	if (err == 0)
 		err = rmtree_find_name(fd, parent, &st, path, &name);
 	if (err < 0)

@@ -14,9 +14,9 @@
 #include "usrbio/mount/metrics.h"
 
 #define CLIENTS 8u
-#define ASK_NS (5 * NSEC_PER_SEC)   /* in which a request is to come */
-#define TAKE_NS (10 * NSEC_PER_SEC) /* in which the answer is to be taken */
-#define LEAVE_NS NSEC_PER_SEC       /* in which the client is to close the socket */
+#define ASK_NS (5 * NSEC_PER_SEC)   /* time within which a request must arrive */
+#define TAKE_NS (10 * NSEC_PER_SEC) /* time within which the answer must be taken */
+#define LEAVE_NS NSEC_PER_SEC       /* time within which the client must close the socket */
 #define HEAD_LEN 256u
 #define POLL_MS 1000
 
@@ -109,7 +109,7 @@ static void scrape_tell(struct client *c)
 	c->at += (size_t)n;
 	if (c->at < c->len)
 		return;
-	/* What it sent besides must be read, or it would get a reset in place of the answer. */
+	/* Read what else the client sent, or it would get a reset instead of the answer. */
 	(void)shutdown(c->fd, SHUT_WR);
 	c->state = LEAVES;
 	c->until = now_ns() + LEAVE_NS;
@@ -125,7 +125,7 @@ static void scrape_leave(struct client *c)
 
 /* ------------------------------------------------------------------ clients */
 
-/* A free place, or that of the one who was here for longest. */
+/* Return a free place, or that of the oldest client. */
 static struct client *scrape_make_room(struct scrape *s)
 {
 	struct client *c = &s->clients[0];
@@ -160,7 +160,7 @@ static void scrape_welcome(struct scrape *s)
 	c->until = c->since + ASK_NS;
 }
 
-/* Whose time is over. */
+/* Drop clients whose time is over. */
 static void expire(struct scrape *s)
 {
 	uint64_t now = now_ns();

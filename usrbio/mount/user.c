@@ -12,8 +12,8 @@
 
 #define SAYS_LEN 4096u
 #define SAYS_PAUSE_US 1000
-#define USER_END_NS (3 * NSEC_PER_SEC) /* that an idle worker has to end */
-#define SWEEP_NS NSEC_PER_SEC          /* from the end of a client to the sweep */
+#define USER_END_NS (3 * NSEC_PER_SEC) /* time that an idle worker has to end */
+#define SWEEP_NS NSEC_PER_SEC          /* time from the end of a client to the sweep */
 
 static int watch_fd(const struct user *u, int fd, uint64_t what)
 {
@@ -63,7 +63,7 @@ void user_waited(struct user *u)
 
 /* ----------------------------------------------------------------- workers */
 
-/* A reference of the user's worker, dead or alive; or NULL. */
+/* Return a reference to the user's worker, dead or alive; or NULL. */
 static struct worker *any_worker(struct user *u)
 {
 	struct worker *w = NULL;
@@ -85,7 +85,7 @@ struct worker *user_worker(struct user *u)
 	return NULL;
 }
 
-/* Bring what is known of the worker's rings up to date.  Under the lock. */
+/* Update what is known of the worker's rings, under the lock. */
 static void read_tally(struct user *u, struct worker *w)
 {
 	if (!usrbio_tally_read(w->tally, &w->sum))
@@ -117,7 +117,7 @@ static void forget_worker(struct user *u, struct worker *w)
 		worker_unref(w);
 }
 
-/* Some of what the worker has written, which may be anything.  False: there was nothing. */
+/* Log some of what the worker wrote, which may be anything; false if there was nothing. */
 static bool user_hear(struct user *u, const struct worker *w)
 {
 	char text[SAYS_LEN], *rest = text, *line;
@@ -139,7 +139,7 @@ static void worker_speaks(struct user *u, pid_t pid)
 	if (w && w->pid == pid && !user_hear(u, w))
 		user_unwatch(u, w->says);
 	worker_unref(w);
-	/* One that writes all the time gets no more than a part of a CPU. */
+	/* Limit the CPU time of a worker that writes all the time. */
 	(void)usleep(SAYS_PAUSE_US);
 }
 
@@ -190,7 +190,7 @@ static int user_wait_ms(struct user *u, uint64_t sweep_at)
 	return at > now ? (int)((at - now) / NSEC_PER_MSEC) + 1 : 0;
 }
 
-/* Under user->start: end the worker, and keep the names of its semaphores for the next one. */
+/* End the worker, and keep the names of its semaphores for the next one; under user->start. */
 static void end_idle_worker(struct user *u)
 {
 	struct worker *w = any_worker(u);
@@ -205,7 +205,7 @@ static void end_idle_worker(struct user *u)
 	u->has_sems = worker_unref(w);
 }
 
-/* Under the broker's lock: the thread does nothing more. */
+/* The thread does nothing more, under the broker's lock. */
 static void thread_ends(struct user *u)
 {
 	closep(&u->epfd);
@@ -215,7 +215,8 @@ static void thread_ends(struct user *u)
 	(void)pthread_cond_signal(&u->b->thread_end);
 }
 
-/* Nobody has wanted the worker for a while.  True: it has ended, and the thread does. */
+/* End a worker that nobody has used for a while.  Return true if it has ended; the thread then ends
+ * too. */
 static bool end_idle(struct user *u)
 {
 	uint64_t at;
@@ -338,7 +339,7 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 	struct worker *w = any_worker(u);
 	int err;
 
-	/* One that does not answer: its end may not have been seen yet. */
+	/* The worker does not answer, and its end may not have been noticed yet. */
 	if (w) {
 		forget_worker(u, w);
 		worker_unref(w);

@@ -15,41 +15,42 @@
 #include "usrbio/mount/worker_proc.h"
 
 #define USER_CACHED 256u
-#define USER_FDS 6u /* of a user with a worker */
+#define USER_FDS 6u /* descriptors of a user with a worker */
 
 /* After which a worker ends for which nothing is published and no file open. */
 #define USER_IDLE_NS (5 * NSEC_PER_SEC)
 
 /*
- * A user who has published something, or used a file's number.  While he has a worker there is a
- * thread that waits for the end of that and of his programs: who makes his own worker hang makes no
- * other wait.
+ * A user who has published something, or used a file's number.  While the user has a worker, a
+ * thread waits for the end of the worker and of the user's programs: a user who blocks that worker
+ * blocks nobody else.
  */
 struct user {
 	struct list link, in_bucket;
 	uid_t uid;
 	struct broker *b;
-	pthread_mutex_t start; /* of one worker at a time, and of files that it is told of; first */
-	atomic_uint nr_waits;  /* threads that wait for the worker, or are about to */
-	struct worker *worker; /* or NULL; under the broker's lock */
-	struct list told, untold;        /* files that the worker knows, and others */
-	struct list cached[USER_CACHED]; /* of these, by number: what the kernel keeps bytes of */
+	pthread_mutex_t start;    /* held while a worker starts, and while it is told of files; the
+				* first lock */
+	atomic_uint nr_waits;     /* threads that wait for the worker, or are about to */
+	struct worker *worker;    /* the worker, or NULL; under the broker's lock */
+	struct list told, untold; /* files that the worker knows, and others */
+	struct list cached[USER_CACHED]; /* files of told, by number, that the kernel caches */
 	struct list closed;              /* files that the worker is to forget */
 	/* Of the thread; under the broker's lock, -1 while there is none. */
 	int epfd, wake;
-	atomic_bool ends; /* it is to end */
-	uint64_t used;    /* when somebody wanted the worker last */
+	atomic_bool ends; /* the thread must end */
+	uint64_t used;    /* when the worker was last used */
 
 	/* Names of semaphores of a worker that ended because it was idle: those of the next one, so
 	 * that a program sees no other server.  Under start. */
 	bool has_sems;
 	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
-	struct log_site says; /* of what his workers write */
+	struct log_site says; /* log site of what the workers write */
 
 	/* For numbers; under the broker's lock. */
 	struct usrbio_sum past; /* of workers that have ended */
 	uint64_t nr_starts, nr_failures;
-	uint64_t nr_lies; /* looks at tallies that made no sense */
+	uint64_t nr_lies; /* readings of tallies that were inconsistent */
 };
 
 /*
@@ -64,12 +65,12 @@ struct broker {
 	struct broker_quota quota;
 	broker_forget forget;
 	void *forget_arg;
-	pthread_mutex_t lock; /* of all lists */
+	pthread_mutex_t lock; /* covers all lists */
 	struct list users, publications;
-	struct list buckets[BROKER_BUCKETS]; /* of users, by uid */
+	struct list buckets[BROKER_BUCKETS]; /* users by uid */
 	unsigned nr_workers;
-	unsigned nr_threads;       /* of users */
-	pthread_cond_t thread_end; /* one of these has ended */
+	unsigned nr_threads;       /* threads of users */
+	pthread_cond_t thread_end; /* signalled when such a thread has ended */
 	uint64_t next;             /* index of a publication, handle of a file */
 };
 
@@ -95,17 +96,17 @@ void user_free(struct user *u);
 
 /* A reference of the user's worker, or NULL. */
 struct worker *user_worker(struct user *u);
-/* The same, started if there is none. */
+/* Return a reference to the user's worker, and start one if there is none. */
 int user_need_worker(struct user *u, const struct caller *c, struct worker **ret);
 
-/* May one more thread wait?  Then user_waited(). */
+/* Return true if another thread may wait; call user_waited() later. */
 bool user_may_wait(struct user *u);
 void user_waited(struct user *u);
 
-/* The thread looks at files that were closed. */
+/* Make the thread handle closed files. */
 void user_wake(struct user *u);
 
-/* The thread is woken when that process ends: it takes the publication away. */
+/* Wake the thread when that process ends, so that it removes the publication. */
 int user_watch_client(const struct user *u, int pidfd, uint64_t index);
 void user_unwatch(const struct user *u, int pidfd);
 

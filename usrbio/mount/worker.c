@@ -34,8 +34,8 @@
 
 #define DRAIN_NS NSEC_PER_SEC
 #define SEM_MODE 0600
-#define SPIN_NS 20000u /* that a semaphore is looked at before its watcher sleeps */
-#define MUCH_NS 30000u /* of work: others' posts should not wait for its end */
+#define SPIN_NS 20000u /* time that a watcher polls a semaphore before it sleeps */
+#define MUCH_NS 30000u /* amount of work whose end other posts should not wait for */
 #define WATCHERS_MAX 4u
 #define CROSSED_MAX 16u
 
@@ -44,12 +44,12 @@ struct thing {
 	struct list link;
 	struct list watched; /* a ring: watch->rings */
 	uint64_t handle;
-	enum link_op op; /* by which it came */
+	enum link_op op; /* operation by which it came */
 	struct server_file *file;
 	struct server_buffer *buffer;
 	struct pst_mem *mem;
 	struct server_ring *ring;
-	struct watch *watch; /* its */
+	struct watch *watch; /* watch of a ring */
 	void *map;
 	size_t size;
 };
@@ -58,10 +58,11 @@ struct thing {
 struct watch {
 	const char *name;
 	sem_t *sem;
-	pthread_mutex_t wait; /* held by the watcher that waits; first */
-	struct spin spin;     /* likewise its */
-	unsigned crossed;     /* likewise: posts that came while somebody was at work, lately */
-	atomic_uint at_work;  /* watchers */
+	pthread_mutex_t wait; /* held by the watcher that waits; the first lock */
+	struct spin spin;     /* state of the waiting watcher's polls */
+	unsigned crossed;     /* posts that recently came while another watcher was at work; of
+			       * the waiting watcher */
+	atomic_uint at_work;  /* watchers that are executing requests */
 	pthread_rwlock_t lock;
 	struct list rings;
 };
@@ -97,13 +98,13 @@ static void worker_await(struct watch *w)
 
 	if (!spin_until(&w->spin, SPIN_NS, is_posted, w))
 		usrbio_sem_wait(w->sem, UINT64_MAX);
-	/* Before looking at the rings, so that no entry is lost that comes after it. */
+	/* Reset the semaphore before reading the rings, so that no later entry is missed. */
 	usrbio_sem_reset(w->sem);
 	crossed |= atomic_load(&w->at_work);
 	w->crossed = crossed ? MIN(w->crossed + 2, CROSSED_MAX) : w->crossed - !!w->crossed;
 }
 
-/* Rings may have entries.  Returns whether the caller is still the one that waits. */
+/* Serve rings that may have entries.  Return true if the caller is still the waiting watcher. */
 static bool serve_rings(struct watch *w)
 {
 	bool waits = true, alone = !w->crossed;
@@ -175,7 +176,7 @@ static int start_watcher(struct watch *w)
 	return -err;
 }
 
-/* As many as could work at once.  One is enough. */
+/* Start as many watchers as could work in parallel; one is enough. */
 static int start_watchers(struct watch *w)
 {
 	cpu_set_t set;
@@ -422,8 +423,8 @@ static int worker_serve(int sock)
 }
 
 /*
- * What the kernel's cache has of these ranges must not be written over them later, and must not
- * hide them from whoever sees the completion.  Without a broker this ends soon.
+ * Make the kernel drop its cache of these ranges: it must not be written over them later, nor hide
+ * them from a reader who sees the completion.  Without a broker this returns soon.
  */
 static void writes(const struct server_range *ranges, unsigned nr)
 {
@@ -496,18 +497,17 @@ static int drop_capabilities(void)
 }
 
 /*
- * Become the user's process, which no other process of his may trace or look into: it may have
- * files that one of them opened, and others may not.  Nobody could before: a process that was
- * root's, and has executed nothing since, is not to be traced.
- *
- * Where the server is the user's own, which could be traced in its place, nothing is to be closed.
+ * Become the user's process, which no other process of the user may trace or inspect: it may have
+ * files that one of them opened and others may not open.  Before this nobody could: a process that
+ * was root's and has not called exec since cannot be traced.  If the server belongs to the user, it
+ * could be traced instead, so nothing needs protection.
  */
 static int become_user(const char *text)
 {
 	uid_t uid = (uid_t)strtoul(text, NULL, 10);
 	int err = 0;
 
-	/* The effective user is the one that counts, as it does for the broker. */
+	/* The effective user counts, as for the broker. */
 	if (geteuid() != 0)
 		return 0;
 	if (uid && setresuid(uid, uid, uid) < 0)

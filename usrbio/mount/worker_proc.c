@@ -24,24 +24,24 @@
 
 #define PROGRAM "penstock-worker"
 #define ANSWER_MS 3000
-#define DEVICE_MS 30000 /* a vendor's library may be loaded, and a context made */
+#define DEVICE_MS 30000 /* time for loading a vendor's library and creating a context */
 #define END_MS 3000
 #define STOPPED_MS 5 /* between checks whether a silent worker is stopped by a signal */
 #define ENV_MAX 64u
 
 #define ERRNO_MAX 4095
 #define SAYS_MAX 512u
-#define END_TEXT_MS 1000 /* from the end of its socket to that of the process */
+#define END_TEXT_MS 1000 /* time from the end of its socket to the end of the process */
 
 /* Steps on the way to a worker, as the log names them. */
 enum step { STEP_PREPARE, STEP_FORK, STEP_GROUPS, STEP_EXEC, STEP_HELLO };
 
-/* What a child says that did not become a worker. */
+/* What a child reports that did not become a worker. */
 struct failure {
 	int32_t step, err;
 };
 
-/* The child becomes the worker with these, all of them made before fork(). */
+/* What the child needs to become the worker, created before fork(). */
 struct start {
 	char path[PATH_MAX];
 	char uid_text[16], sock_text[2][16], tally_text[16];
@@ -50,7 +50,7 @@ struct start {
 	gid_t gid;
 	gid_t *groups;
 	size_t nr_groups;
-	int socks[2]; /* to answer and to tell by */
+	int socks[2]; /* sockets for answers and for reports */
 	int tally;
 	int null;             /* /dev/null */
 	int says[2], fail[2]; /* pipes: standard error, and a struct failure */
@@ -73,7 +73,8 @@ static int worker_proc_find_program(char ret[PATH_MAX])
 	return access(ret, X_OK) < 0 ? -errno : 0;
 }
 
-/* Of the broker's environment, what is about the library, its loader, and sanitizers. */
+/* Pick the variables of the broker's environment that concern the library, its loader, and
+ * sanitizers. */
 static void pick_env(const char *ret[ENV_MAX + 1])
 {
 	static const char *const keep[] = { "PST", "LD_", "PATH=", "ASAN_", "TSAN_", "UBSAN_" };
@@ -222,7 +223,8 @@ static int wait_readable(const struct worker *w, int fd, int ms)
 	return poll(&pfd, 1, 0) > 0;
 }
 
-/* 0; -EREMOTEIO: the worker is gone; -ETIMEDOUT: it takes too long. */
+/* Receive an answer.  Return 0; -EREMOTEIO if the worker has ended; -ETIMEDOUT if it takes too
+ * long. */
 static int worker_proc_receive(struct worker *w, int ms, struct link_msg *ret)
 {
 	int r = wait_readable(w, w->sock, ms);
@@ -232,7 +234,7 @@ static int worker_proc_receive(struct worker *w, int ms, struct link_msg *ret)
 	return link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
-/* A worker's word: 0 or -errno, and nothing else. */
+/* Return the result of an answer: 0 or -errno, whatever the worker sent. */
 static int result_of(const struct link_msg *answer)
 {
 	if (answer->result > 0)
@@ -341,7 +343,7 @@ static int worker_proc_spawn(struct worker *w, struct start *s)
 	return result_of(&hello);
 }
 
-/* A worker that takes nothing must not keep us. */
+/* A worker that reads nothing must not block the server. */
 static int pair(int *ret_ours, int *ret_its)
 {
 	const struct timeval timeout = { .tv_sec = ANSWER_MS / 1000 };
@@ -473,7 +475,7 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 		if (err == 0)
 			err = worker_proc_receive(
 				w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS, &answer);
-		/* A worker that worker_end() has ended, or that ended by itself, did not hang. */
+		/* A worker that was ended by worker_end(), or ended by itself, did not hang. */
 		if (err < 0 && !atomic_exchange(&w->dead, true)) {
 			count_add(&counts.unanswered[msg->op], 1);
 			if (err == -ETIMEDOUT)
