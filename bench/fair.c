@@ -170,7 +170,8 @@ __attribute__((noreturn)) static void be_victim(void)
 	for (unsigned turn = 0;; turn++) {
 		while (atomic_load(&sh->go) == turn)
 			(void)usleep(1000);
-		/* The file is in the page cache, and both sides look at memory as they will. */
+		/* Warm up: afterwards the file is in the page cache, and both sides have settled on
+		 * polling or sleeping. */
 		if (turn)
 			fair_measure(&l);
 		atomic_store(&sh->done, turn + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What requests do to files, and the threads that do what may block. */
+/* Execute requests on files, and run the threads for those that may block. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>

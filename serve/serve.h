@@ -14,18 +14,19 @@ struct serve_opts {
 	unsigned nr_listen;
 	struct net_addr listen[SERVE_LISTEN_MAX];
 	bool write;
-	struct net_addr metrics;       /* where HTTP answers with numbers; len 0: nowhere */
+	struct net_addr metrics;       /* address for metrics by HTTP; len 0: none */
 	const struct net_tls_ops *tls; /* of TCP connections; NULL: they are plain */
-	const struct net_keys *keys;   /* of clients, with tls */
-	unsigned clients;              /* connections at a time */
-	unsigned files;                /* open files of each connection */
-	unsigned requests;             /* of each connection that have no reply yet */
-	unsigned threads;              /* that do what may block */
-	uint64_t memory;  /* bytes for payloads above what each connection is sure of */
+	const struct net_keys *keys;   /* keys of clients, with tls */
+	unsigned clients;              /* most connections at a time */
+	unsigned files;                /* most open files of each connection */
+	unsigned requests;             /* most requests of a connection without a reply */
+	unsigned threads;              /* threads for what may block */
+	uint64_t memory;  /* bytes for payloads, in addition to what is reserved for each
+			   * connection */
 	uint64_t rate;    /* bytes a second of each client; 0: any number */
 	unsigned stall_s; /* a client that takes no bytes for so long is dropped */
-	unsigned drain_s; /* how long requests may take after a signal to end */
-	/* A line about what happens, without a newline; any thread. */
+	unsigned drain_s; /* seconds that requests may take after the signal to stop */
+	/* Logs a line, without a newline; called by any thread. */
 	void (*say)(const char *text);
 };
 

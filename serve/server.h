@@ -26,7 +26,8 @@ struct handle {
 	unsigned refs;
 	bool write;
 	uint64_t nr_writes,
-		nr_synced; /* the loop's; the same: every write was followed by a SYNC */
+		nr_synced; /* nr_writes and nr_synced are the loop's; they are equal if every
+			    * write was followed by a SYNC */
 };
 
 #define RATE_NAME_MAX 192u
@@ -37,7 +38,7 @@ struct rate {
 	struct list link; /* in server.rates */
 	char name[RATE_NAME_MAX];
 	unsigned refs;    /* connections */
-	uint64_t full_ns; /* when it may spend as much as at its beginning */
+	uint64_t full_ns; /* when the client may spend its full burst again */
 };
 
 /* Numbers since the start.  The loop's. */
@@ -47,7 +48,7 @@ struct counts {
 	uint64_t bytes_read, bytes_written;
 };
 
-/* One who asks for numbers. */
+/* A connection for metrics. */
 struct scrape {
 	int fd; /* -1: none */
 	uint64_t until_ns;
@@ -63,8 +64,8 @@ struct job {
 	struct conn *conn;
 	struct handle *handle; /* or NULL */
 	struct wire_request q;
-	char *name; /* of the payload, with an end; or NULL */
-	char *to;   /* the second name of a RENAME; or NULL */
+	char *name; /* copy of the first name in the payload with a terminating 0, or NULL */
+	char *to;   /* the second name of a RENAME, or NULL */
 
 	/* The reply as it is sent; buf has room for WIRE_HEAD and size bytes behind. */
 	uint8_t *buf;
@@ -75,9 +76,9 @@ struct job {
 	uint32_t err;
 	uint32_t count;
 	uint64_t value;
-	int new_fd;      /* of an OPEN, else -1 */
-	uint64_t writes; /* of a SYNC: nr_writes of the handle when it began */
-	bool closes;     /* no request of a client: close the handle's descriptor */
+	int new_fd;      /* descriptor of an OPEN, else -1 */
+	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
+	bool closes;     /* not a client's request: close the handle's descriptor */
 };
 
 struct jobs {
@@ -110,31 +111,31 @@ struct conn {
 	struct net_addr addr;
 	bool greeted;    /* the hello was answered */
 	bool again;      /* more may be in the buffers of tls, which epoll does not tell */
-	bool full;       /* it has as much under way as it may */
+	bool full;       /* it has as many requests or bytes in flight as allowed */
 	bool ends;       /* it ends once its replies are sent */
-	uint32_t events; /* that epoll tells */
+	uint32_t events; /* events that epoll reports */
 	struct wire_hello hello;
 	struct job *hello_job; /* it waits for older connections of the same channel to end */
-	uint64_t since_ns;     /* when it last made progress */
+	uint64_t since_ns;     /* time of its last progress */
 	uint64_t born_ns;
 	struct rate *rate;   /* NULL: none yet, or no limit */
-	struct net_tls *tls; /* NULL: its bytes are plain */
+	struct net_tls *tls; /* TLS session; NULL: plain bytes */
 
 	uint8_t *kept; /* bytes that were read and could not be taken yet */
 	uint32_t nr_kept;
-	struct job *payload; /* the write whose payload is being read */
+	struct job *payload; /* the write whose payload is being received */
 	uint32_t got;        /* of that */
 
 	uint64_t mem;        /* bytes of its jobs */
 	unsigned nr_jobs;    /* requests whose reply is not sent */
 	unsigned nr_pool;    /* jobs that the pool has */
-	unsigned nr_running; /* with workers: guarded by the lock of the pool */
-	struct jobs waiting; /* for workers: guarded likewise */
+	unsigned nr_running; /* jobs that workers have; under the lock of the pool */
+	struct jobs waiting; /* jobs for workers; under the lock of the pool */
 	struct conn *next_waiting;
 	bool is_waiting;
 	struct jobs out;         /* replies */
 	uint64_t nr_out;         /* bytes of those that are not sent */
-	uint64_t nr_taken;       /* requests, ever */
+	uint64_t nr_taken;       /* requests since the beginning */
 	unsigned nr_now;         /* reads that this turn did at once */
 	struct handle **handles; /* [o.files], NULL before the first OPEN */
 };
@@ -150,14 +151,14 @@ struct server {
 	unsigned nr_conns;
 	unsigned nr_again; /* connections with again */
 	struct list rates;
-	uint64_t wake_ns; /* when a client that was too fast may go on; UINT64_MAX: none */
+	uint64_t wake_ns; /* when a client that was too fast may continue; UINT64_MAX: none */
 	uint64_t start_ns;
 	_Atomic uint64_t nr_boots; /* boot ids beyond the first */
 	struct counts counts;
 	int metrics_fd;
 	struct scrape scrapes[SCRAPES];
 	uint64_t shared; /* bytes of all connections above CONN_SURE */
-	uint8_t *in;     /* 3 * IN_MAX bytes: what was kept, and what is read */
+	uint8_t *in;     /* buffer of 3 * IN_MAX bytes: what was kept, and what is read */
 	bool draining;
 	uint64_t drain_end_ns;
 
@@ -175,9 +176,9 @@ struct server {
 
 /* ------------------------------------------------------------------ exec.c */
 
-/* Do a job: any thread.  Fills err, count, value, and the payload of the reply. */
+/* Execute a job on any thread.  Fills in err, count, value, and the payload of the reply. */
 void exec_job(struct server *s, struct job *j);
-/* Serve a read out of the page cache, if all of it is there.  The loop's. */
+/* Serve a read from the page cache if it holds all bytes; called by the loop. */
 bool exec_read_now(struct server *s, struct job *j);
 /* Write the header of the reply. */
 void exec_reply(struct server *s, struct job *j);
@@ -185,10 +186,10 @@ void exec_reply(struct server *s, struct job *j);
 int pool_start(struct server *s);
 void pool_stop(struct server *s);
 void pool_put(struct server *s, struct job *j);
-/* All that is done; the first of a list. */
+/* Take all finished jobs, and return the first of the list. */
 struct job *exec_pool_take(struct server *s);
 
-/* Another number, which tells clients that writes may be lost.  Any thread. */
+/* Change the boot id, which tells clients that writes may be lost.  Any thread. */
 void server_new_boot(struct server *s);
 
 /* ------------------------------------------------------------------ rate.c */
@@ -210,7 +211,7 @@ char *serve_metrics_text(struct server *s, size_t *ret_len);
  * tick. */
 void server_accept_failed(struct server *s);
 void scrape_accept(struct server *s);
-/* The socket is ready, or time has passed. */
+/* Continue a connection for metrics: its socket is ready, or time has passed. */
 void scrape_turn(struct server *s, struct scrape *sc);
 void scrape_close(struct server *s, struct scrape *sc);
 
@@ -232,13 +233,13 @@ void conn_new(struct server *s, int fd, const struct net_addr *addr);
 void conn_turn(struct conn *c);
 /* Drop the client.  What the pool has begun goes on; what it has not is forgotten. */
 void conn_kill(struct conn *c, const char *why);
-/* The pool has done a job. */
+/* Handle a job that the pool has finished. */
 void conn_job_done(struct job *j);
-/* Once a second. */
+/* Called once a second. */
 void conn_tick(struct conn *c, uint64_t now);
 /* Free dead connections of which the pool has nothing, and answer hellos that waited for them. */
 void conn_sweep(struct server *s);
-/* Take all that the pool has not begun out of it; a list. */
+/* Remove the jobs that the pool has not begun, and return them as a list. */
 struct job *pool_forget(struct server *s, struct conn *c);
 
 #endif

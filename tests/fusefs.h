@@ -163,7 +163,7 @@ static inline void fusefs_hold_root(const struct fusefs *f)
 	fusefs_tell(f, "hold");
 }
 
-/* How many requests wait now. */
+/* Return the number of requests that wait now. */
 static inline unsigned fusefs_waiting(const struct fusefs *f)
 {
 	char path[160], text[16] = "";

@@ -270,7 +270,8 @@ static int all_cells(const char *path, int fd, struct cell *c, struct answer *a)
 
 		if (cold ? !set.cold : !set.warm)
 			continue;
-		/* A library's memory of a cold file is no good for a warm one: new processes. */
+		/* A library that has seen a cold file behaves differently with a warm one: start
+		 * new processes. */
 		if (i == each)
 			workers_end();
 		memset(c, 0, sizeof(*c));

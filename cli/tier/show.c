@@ -71,7 +71,7 @@ static int status_table(struct status *s)
 	return 0;
 }
 
-/* Another process has the set. */
+/* Report that another process has the set locked. */
 static void print_busy(const struct tier_set *set)
 {
 	struct progress_move m;

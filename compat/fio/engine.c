@@ -194,7 +194,7 @@ static int engine_iomem_alloc(struct thread_data *td, size_t len)
 	return 0;
 }
 
-/* Memory itself is let go of by cleanup(), behind the requests. */
+/* cleanup() frees the memory itself, after the requests. */
 static void engine_iomem_free(struct thread_data *td)
 {
 	struct engine_job *job = td->io_ops_data;

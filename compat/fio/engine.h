@@ -86,7 +86,7 @@ struct engine_job {
 	void *state; /* of the way */
 	struct engine_memory memory;
 	struct engine_report report;
-	struct io_u **waiting; /* taken by queue(), and not begun */
+	struct io_u **waiting; /* units that queue() has taken, and that are not started */
 	unsigned int nr_waiting;
 	char said[512]; /* the last error, so that it is said once */
 };

@@ -109,7 +109,8 @@ static unsigned cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* So many that copies out of the page cache keep the CPUs busy, and no more than have work. */
+/* Return how many readers keep the CPUs busy with copies from the page cache, but no more than have
+ * work. */
 static unsigned readers_for(const struct submission *sub)
 {
 	unsigned most = MIN(MAX(cpus(), 2u), READERS_MAX);

@@ -125,7 +125,7 @@ struct where {
 	int64_t skew_s; /* of the server's clock */
 	struct keys keys;
 	unsigned keys_nr;      /* counts each change of keys */
-	uint64_t keys_wait_ns; /* fetching them failed: not again before */
+	uint64_t keys_wait_ns; /* fetching keys failed: do not try again before */
 };
 
 int where_new(const char *name, struct where **ret);

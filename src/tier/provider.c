@@ -107,7 +107,7 @@ static int provider_err_open(const struct open_set *s, const char *name, int err
 	return err_set(err, "cannot open %s of the set %s: %s", name, s->set->name, strerror(-err));
 }
 
-/* The library's file for it. */
+/* The library's file of a descriptor. */
 static int open_beneath(struct open_set *s, const char *name, uint32_t flags, struct pst_file **ret)
 {
 	int fd = open_now(s, name, flags), r;

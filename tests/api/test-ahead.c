@@ -334,7 +334,7 @@ static void many_at_once(void)
 		}
 	}
 	T_EQ(rig_mem_differs(mem, 0, RIG_MIB(4), SEED, 0), RIG_MIB(4));
-	/* Then the same reader is slow.  For some reads more its disk is taken for busy. */
+	/* Then the same reader is slow.  For some more reads its disk still counts as busy. */
 	for (unsigned i = 0; i < 32; i++) {
 		uint32_t hops = ask(RIG_MIB(4) + i * UINT64_C(65536), 65536);
 

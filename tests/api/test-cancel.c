@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ending many requests costs in proportion to how many they are: told by the instructions of the
- * thread that does it, which a debugger's single steps count.
+ * The cost of ending many requests is proportional to their number.  The test counts the
+ * instructions of the thread that ends them by single-stepping it.
  */
 #include <sys/ptrace.h>
 #include <sys/wait.h>

@@ -315,7 +315,7 @@ static void default_timeout(void)
 	t0 = t_now();
 	start(q, PST_OP_READ, hang, 0, LEN, 1, 0);
 	T_EQ(reap_by(q, t0, 119).res, -ETIMEDOUT);
-	/* The request's own counts, and so does having none. */
+	/* A request's own deadline counts, and so does PST_NO_DEADLINE. */
 	t0 = t_now();
 	start(q, PST_OP_READ, hang, LEN, LEN, 1, t_in_ms(250));
 	T_EQ(reap_by(q, t0, 249).res, -ETIMEDOUT);

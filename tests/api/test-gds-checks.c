@@ -136,7 +136,7 @@ static void claims(void)
 	T_CHECK(check("trial")->state != PST_CHECK_OK);
 }
 
-/* Every failure has a cure behind it. */
+/* Every failure is followed by a cure. */
 static void fails(void)
 {
 	static const int codes[] = { 5, 12, 13, 5001, 5009, 5011, 5030, 5036, 5099 };

@@ -230,7 +230,7 @@ static void page_cache(void)
 	close_all();
 }
 
-/* Requests that need the CPU go the other way, and are no fallback. */
+/* Requests that need the CPU take the other path, which is not a fallback. */
 static void checksums(void)
 {
 	struct pst_done d;

@@ -411,7 +411,7 @@ static void host_wrap_unmapped(void)
 			T_EQ(munmap(p, LEN), 0);
 			continue;
 		}
-		/* Used once while it is there, so that whatever is remembered is. */
+		/* Use it once while it is mapped, so that the library caches what it can. */
 		memset(p, 0, LEN);
 		if (policy != PST_PATH_CACHED)
 			T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);

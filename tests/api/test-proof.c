@@ -278,8 +278,8 @@ static void strict_requests_fail(void)
 }
 
 /*
- * Somebody else writes to the file after each operation by O_DIRECT, so that a plain read never
- * gives the same.  That is no lie: another file of the mount is read and written by O_DIRECT.
+ * Another writer changes the file after each O_DIRECT operation, so that a plain read never returns
+ * the same.  That does not count against O_DIRECT: another file of the mount still uses it.
  */
 static void live_child(void)
 {

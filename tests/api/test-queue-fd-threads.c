@@ -364,7 +364,7 @@ static void drained_by_another(void)
 	pst_mem_free(dr.m);
 }
 
-/* An answer that comes in the middle of the sleep wakes as well. */
+/* An operation that ends during the sleep wakes the caller as well. */
 static void *release_main(void *arg)
 {
 	(void)arg;

@@ -634,9 +634,8 @@ static struct pst_file *stable_of(const char *name, unsigned pieces)
 	return rig_open(rig_path(name), PST_FILE_READ | PST_FILE_STABLE);
 }
 
-/* One file is being pinned in the background, another is the next, and then a listed read of a
- * third comes.  Returns the bytes that the thread after the first has begun to pin; 0 where the
- * read may have given up before. */
+/* Pin one file in the background while another waits to be pinned, then send a listed read of a
+ * third.  Return the bytes that the next pinning covers; 0 if the read may have given up before. */
 static uint64_t pinned_next(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);

@@ -229,7 +229,7 @@ offsets("empty", b"0,0")'
 	says "the tensors in these files have no bytes" err
 }
 
-# The program that --load names may answer anything.
+# The program that --load names may print anything.
 strange_answers() {
 	here
 	for answer in "echo '[]'" "echo '{}'" "echo 5" "kill -40 \$\$"; do

@@ -284,7 +284,7 @@ interrupted() {
 
 failing_device() {
 	mkdir files
-	# Of several reads copied together each is copied once more by itself, so all copies fail.
+	# If several reads are copied together and that fails, each is copied alone: so all copies fail here.
 	PST_FAULT=mem.copy:0:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
 	PST_FAULT=file.read:9:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
 	[ -z "$(ls -A files)" ]

@@ -76,7 +76,7 @@ watermarks() {
 	fails "big takes" "$PENSTOCK" tier migrate m big --to nvme
 }
 
-# The mover in the background: what lies above the watermark leaves, and watch tells it.
+# The mover in the background moves what exceeds the watermark, and watch shows the moves.
 runs_in_background() {
 	need_set --quota nvme:100k --water nvme:90-50
 	"$PENSTOCK" tier watch m --json >seen &

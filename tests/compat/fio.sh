@@ -141,7 +141,7 @@ threads_and_processes() {
 		verified --device=soft:0 --numjobs=3 --size=1m --offset_increment=1m --thread=$how
 		[ "$(grep -c "penstock: job.*writes" out)" -ge 3 ]
 	done
-	# A child of a process that has used the library may not go on with it.
+	# A child of a process that has used the library must not use it.
 	fails "to all jobs, or to none" --rw=read --bs=4k --thread=1 --name=forked \
 		--ioengine="external:$engine" --filename="$PWD/data" --size=1m --rw=read --stonewall
 }

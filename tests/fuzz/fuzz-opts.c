@@ -92,7 +92,7 @@ static void take_sized(struct input *in, void *ret, size_t len, size_t room)
 		take(in, (char *)ret + len, *sz - len);
 }
 
-/* The result of a call: -errno comes with a sentence. */
+/* Check that a call which failed has set a sentence, and return its result. */
 static int checked(int r)
 {
 	must(r >= 0 || (r > -4096 && pst_error_text()[0]));

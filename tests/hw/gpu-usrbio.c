@@ -283,7 +283,7 @@ static void sync_waits_for_kernels(void)
 	same_context();
 }
 
-/* Captures, by <penstock.h>: nobody may wait for a device then. */
+/* During a capture, which <penstock.h> starts, nobody may wait for a device. */
 static void sync_during_a_capture(void)
 {
 	struct hf3fs_iov iov = create(4096);

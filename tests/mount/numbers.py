@@ -398,7 +398,7 @@ def check_nobody_holds_others_up(port):
             strict(mount.text())
             true(time.monotonic() - start < 4, "it took as long as a time limit")
         os.listdir(mount.dir)
-        # Who says nothing is told so, or was sent away.
+        # A client that says nothing gets an error, or was disconnected.
         ends = [read_all_or_reset(s) for s in silent + [half]]
         true(all(e in (b"", None) or e.startswith(b"HTTP/1.1 408") for e in ends), ends)
         for s in silent + [half] + deaf:

@@ -203,7 +203,7 @@ def the_interpreters_end():
     t = torch()
     path = f"{work}/end.safetensors"
     save_file({f"t{n}": t.zeros(2000) for n in range(5000)}, path, sync=False)
-    # An iteration that is held somewhere to the end, as that of a loader that failed is.
+    # An iterator that something still references at exit, as after a loader failed.
     code = ("import builtins, sys; from penstock._ahead import Ahead\n"
             "builtins.going = iter(Ahead([sys.argv[1]] * 9, 'cpu', 1 << 22).__enter__())\n"
             "for _ in range(int(sys.argv[2])): next(builtins.going)")

@@ -99,7 +99,7 @@ static bool tell_attr(int fd, const struct wire_request *q)
 	return reply(fd, q, q->op, 0, 1, payload, sizeof(payload));
 }
 
-/* As the protocol has it. */
+/* Answer as the protocol requires. */
 static bool honest(int fd, const struct wire_request *q)
 {
 	if (q->op != WIRE_READ)

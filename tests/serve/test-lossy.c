@@ -22,7 +22,7 @@
 static struct {
 	uint64_t now;    /* the lowest number that a read may find */
 	uint64_t synced; /* the lowest number after a loss of power */
-	uint64_t high;   /* the highest in either case */
+	uint64_t high;   /* the highest version that is possible */
 } page[PAGES];
 
 static struct {
@@ -218,7 +218,7 @@ static void some_requests(struct pst_file *f, struct pst_mem *m, bool kill_it)
 	}
 }
 
-/* What a page has now is what it has, from here on. */
+/* From here on each page must keep its current content. */
 static void look_at_all(struct pst_file *f, struct pst_mem *m)
 {
 	T_EQ(rig_read(f, m, 0, 0, SIZE).res, (int64_t)SIZE);

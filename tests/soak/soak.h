@@ -91,7 +91,7 @@ struct ground {
 /* The values that a byte may have are noted before the read begins. */
 struct ground_past {
 	uint64_t end;      /* where the file ended at least */
-	uint16_t oldest[]; /* GROUND_LEN at most: for each byte wanted, in order */
+	uint16_t oldest[]; /* for each byte wanted, in order; at most GROUND_LEN */
 };
 
 /* A file in dir, or in memory with NULL.  ground_done() takes its memory back. */

@@ -363,7 +363,8 @@ static void waits_for_all_work(void)
 	app_end();
 }
 
-/* Memory of a context of the program's own: the work there counts, and that of ours not. */
+/* For memory of the program's own context, work in that context counts, and the library's does
+ * not. */
 static void waits_in_the_context_of_the_memory(void)
 {
 	cu_stream there;

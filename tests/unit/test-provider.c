@@ -25,7 +25,7 @@ static void bare_free(struct file *f)
 	free(f);
 }
 
-/* No more than every provider has. */
+/* The members that every provider must have. */
 static const struct file_ops bare = { .scheme = "bare", .open = bare_open, .free = bare_free };
 
 static int bare_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)

@@ -245,7 +245,7 @@ static void links_are_not_followed(void)
 		rig_path(path, real, parts[i]);
 		T_EQ(access(path, F_OK), 0);
 	}
-	/* But the directory itself may be named by one. */
+	/* The directory itself may be named by a symbolic link. */
 	rig_dir(dir);
 	rig_path(path, dir, "link");
 	T_EQ(symlink(real, path), 0);

@@ -363,7 +363,7 @@ static void as_many_as_the_bound(void)
 	for (unsigned i = 0; i < MANY; i++)
 		WAIT(stuck[i].over);
 	WAIT(nr_tasks("stuck") == 0);
-	/* There is room again. */
+	/* Another thread may be spawned now. */
 	T_OK(stick(0, false));
 	stuck[0].let_go = true;
 	WAIT(stuck[0].over);

@@ -525,7 +525,7 @@ static void P11_plain_directories_are_swept(void)
 	(void)close(fd);
 }
 
-/* Removed and prepared anew, it is another one of the same name. */
+/* A plain directory that is removed and prepared again is another one with the same name. */
 static void a_plain_directory_that_is_made_again(void)
 {
 	struct hf3fs_iov a = api_iov(4096), b;

@@ -53,7 +53,7 @@ static void env_ring_without_holes(struct client *c, int entries)
 }
 
 /*
- * A client must not start requests that may block: the thread starts them with that client's runner.
+ * A client must not start requests that may block: the thread starts them with the runner of that client.
  * Other rings' requests live on when that ring ends.
  */
 static void hand_is_lent(void)
@@ -204,7 +204,7 @@ static void fill_the_queue(void)
 	T_EQ(fusefs_waiting(&fs), 256);
 }
 
-/* A request that finds no room is tried again now and then, and goes when there is some. */
+/* A request that finds no room is retried, and starts when there is room. */
 static void queue_is_full(void)
 {
 	struct usrbio_cqe q[8];

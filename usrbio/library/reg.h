@@ -22,7 +22,7 @@ struct reg {
 
 	/* Constant while there are references. */
 	bool plain;               /* served by this process */
-	bool reads, writes;       /* opened for */
+	bool reads, writes;       /* directions for which it is open */
 	uint64_t number;          /* in requests: an inode's, or the library's */
 	int fd;                   /* the program's */
 	int dup;                  /* ours */

@@ -278,7 +278,7 @@ static void node_make_room(struct nodes *ns)
 
 		if (!left--)
 			return;
-		/* Others get their turn the next time. */
+		/* Other nodes have their turn next time. */
 		if (n->nr_holds || n->nr_open || n->path || !put_away(ns, n))
 			list_move_tail(&ns->used, &n->used);
 	}

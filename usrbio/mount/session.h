@@ -9,16 +9,16 @@
 
 #include "usrbio/mount/fs.h"
 
-/* Mount it.  0 or -errno, with a sentence on standard error. */
+/* Mount the file system.  Return 0, or -errno with a sentence on standard error. */
 int session_open(struct fs *fs);
 
-/* Serve until it is unmounted or SIGINT, SIGTERM or SIGHUP comes.  0 or -errno. */
+/* Serve until the mount is unmounted, or SIGINT, SIGTERM or SIGHUP arrives.  Return 0 or -errno. */
 int session_run(struct fs *fs);
 
-/* The kernel forgets bytes that it has kept of a file.  Any thread but those that answer it. */
+/* Make the kernel drop its cache of a range.  Any thread except those that answer the kernel. */
 void session_forget(void *fs, uint64_t ino, uint64_t off, uint64_t len);
 
-/* Unmount it, unless it is already. */
+/* Unmount the file system, unless it is unmounted already. */
 void session_close(struct fs *fs);
 
 #endif

@@ -201,7 +201,7 @@ static void end_idle_worker(struct user *u)
 	memcpy(u->sem, w->sem, sizeof(u->sem));
 	forget_worker(u, w);
 	worker_end(w, now_ns() + USER_END_NS);
-	/* The next one makes them when this one has removed them. */
+	/* The next worker creates the semaphores after this one has removed them. */
 	u->has_sems = worker_unref(w);
 }
 

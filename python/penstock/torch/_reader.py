@@ -264,7 +264,7 @@ class StorageReader(FileSystemReader):
     def _of_rank(self, rank):
         path = os.path.join(os.fspath(self.path), f"__{rank}.metadata")
         refused = self._refused
-        # torch asks for this one when the other could not be read, also if that one is damaged:
+        # torch asks for this file if the other one cannot be read, even if that one is damaged:
         # then what is here is of another save.
         if refused and (os.path.exists(os.path.join(os.fspath(self.path), ".metadata")) or
                         not os.path.exists(path)):

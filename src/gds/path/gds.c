@@ -356,7 +356,7 @@ static void gds_take(struct req *r, struct gds_route *route)
 	req_plan(r)->pieces = &gds_pieces;
 }
 
-/* The route is good: the first long piece that cuFile could move decides whether to take it. */
+/* The route can be used: decide by the first long piece that cuFile could move. */
 static void take_if_better(struct req *r, struct gds_route *route)
 {
 	struct piece pc, odd = { .len = 0 };
