@@ -53,8 +53,8 @@ static void env_ring_without_holes(struct client *c, int entries)
 }
 
 /*
- * A client must not start requests that may block: the thread starts them with the runner of that client.
- * Other rings' requests live on when that ring ends.
+ * A client must not start requests that may block: the thread starts them with that client's
+ * runner.  Requests of other rings continue when that ring ends.
  */
 static void hand_is_lent(void)
 {
