@@ -291,7 +291,7 @@ static int do_unlink(const struct server *s, struct job *j)
 	return unlinkat(dir, base, 0) < 0 ? -errno : 0;
 }
 
-static bool is_dir(int parent, const char *base)
+static bool exec_is_dir(int parent, const char *base)
 {
 	struct stat st;
 
@@ -311,7 +311,7 @@ static int do_rename(const struct server *s, struct job *j)
 	to = open_parent(s, j->to, &to_base);
 	if (to < 0)
 		return to;
-	if (is_dir(from, base))
+	if (exec_is_dir(from, base))
 		return -EISDIR;
 	return renameat(from, base, to, to_base) < 0 ? -errno : 0;
 }

@@ -27,7 +27,8 @@ static void metrics_family(FILE *f, const char *name, const char *type, const ch
 		      name, type);
 }
 
-static void one(FILE *f, const char *name, const char *type, uint64_t value, const char *help)
+static void metrics_one(FILE *f, const char *name, const char *type, uint64_t value,
+			const char *help)
 {
 	metrics_family(f, name, type, help);
 	(void)fprintf(f, "penstock_serve_%s %" PRIu64 "\n", name, value);
@@ -47,15 +48,17 @@ static void metrics_put_all(FILE *f, struct server *s)
 
 	metrics_family(f, "info", "gauge", "The version that serves.");
 	(void)fprintf(f, "penstock_serve_info{version=\"%s\"} 1\n", NET_TLS_VERSION);
-	one(f, "uptime_seconds", "gauge", (now_ns() - s->start_ns) / NSEC_PER_SEC,
-	    "Time since the start.");
-	one(f, "connections", "gauge", s->nr_conns, "Connections of clients.");
-	one(f, "connections_total", "counter", n->accepted, "Connections that were accepted.");
-	one(f, "connections_refused_total", "counter", n->refused, "Connections beyond --clients.");
-	one(f, "connections_dropped_total", "counter", n->dropped,
-	    "Connections that the server ended; the log says why.");
-	one(f, "handshakes_failed_total", "counter", n->handshakes_failed,
-	    "TLS handshakes that ended without a connection.");
+	metrics_one(f, "uptime_seconds", "gauge", (now_ns() - s->start_ns) / NSEC_PER_SEC,
+		    "Time since the start.");
+	metrics_one(f, "connections", "gauge", s->nr_conns, "Connections of clients.");
+	metrics_one(f, "connections_total", "counter", n->accepted,
+		    "Connections that were accepted.");
+	metrics_one(f, "connections_refused_total", "counter", n->refused,
+		    "Connections beyond --clients.");
+	metrics_one(f, "connections_dropped_total", "counter", n->dropped,
+		    "Connections that the server ended; the log says why.");
+	metrics_one(f, "handshakes_failed_total", "counter", n->handshakes_failed,
+		    "TLS handshakes that ended without a connection.");
 	each_op(f, "requests_total", n->op, "Requests that were answered.");
 	each_op(f, "errors_total", n->error, "Requests that were answered with an error.");
 	metrics_family(f, "bytes_total", "counter", "Bytes of files in answers and in writes.");
@@ -63,13 +66,14 @@ static void metrics_put_all(FILE *f, struct server *s)
 		      "penstock_serve_bytes_total{direction=\"read\"} %" PRIu64 "\n"
 		      "penstock_serve_bytes_total{direction=\"write\"} %" PRIu64 "\n",
 		      n->bytes_read, n->bytes_written);
-	one(f, "slowed_total", "counter", n->slowed,
-	    "Times that a connection had to wait because of --rate.");
-	one(f, "shared_bytes", "gauge", s->shared,
-	    "Memory for payloads that is in use, of --memory.");
-	one(f, "lost_writes_total", "counter", atomic_load(&s->nr_boots),
-	    "Files whose written bytes the kernel could not write back.");
-	one(f, "scrapes_total", "counter", n->scrapes, "Connections that asked for numbers.");
+	metrics_one(f, "slowed_total", "counter", n->slowed,
+		    "Times that a connection had to wait because of --rate.");
+	metrics_one(f, "shared_bytes", "gauge", s->shared,
+		    "Memory for payloads that is in use, of --memory.");
+	metrics_one(f, "lost_writes_total", "counter", atomic_load(&s->nr_boots),
+		    "Files whose written bytes the kernel could not write back.");
+	metrics_one(f, "scrapes_total", "counter", n->scrapes,
+		    "Connections that asked for numbers.");
 }
 
 char *serve_metrics_text(struct server *s, size_t *ret_len)

@@ -41,7 +41,7 @@ struct entries {
 	size_t nr, max;
 };
 
-static const char *kind_name(uint32_t kind)
+static const char *ls_kind_name(uint32_t kind)
 {
 	switch (kind) {
 	case PST_NAME_FILE:
@@ -64,12 +64,12 @@ static void mtime_text(const struct pst_name_info *info, char *ret, size_t len)
 		(void)snprintf(ret, len, "-");
 }
 
-static void print_json(const char *name, const struct pst_name_info *info)
+static void ls_print_json(const char *name, const struct pst_name_info *info)
 {
 	char text[NAME_SHOWN_MAX];
 
 	shown(text, sizeof(text), name);
-	printf("{\"name\": \"%s\", \"kind\": \"%s\"", text, kind_name(info->kind));
+	printf("{\"name\": \"%s\", \"kind\": \"%s\"", text, ls_kind_name(info->kind));
 	if (info->has & PST_NAME_HAS_SIZE && info->kind == PST_NAME_FILE)
 		printf(", \"size\": %" PRIu64, info->size);
 	if (info->has & PST_NAME_HAS_MTIME)
@@ -77,7 +77,7 @@ static void print_json(const char *name, const struct pst_name_info *info)
 	printf("}\n");
 }
 
-static void print_text(const char *name, const struct pst_name_info *info)
+static void ls_print_text(const char *name, const struct pst_name_info *info)
 {
 	bool slash = info->kind == PST_NAME_DIR && *name && name[strlen(name) - 1] != '/';
 	char size[24] = "-", when[32];
@@ -91,9 +91,9 @@ static void print_text(const char *name, const struct pst_name_info *info)
 static void print_entry(bool json, const char *name, const struct pst_name_info *info)
 {
 	if (json)
-		print_json(name, info);
+		ls_print_json(name, info);
 	else
-		print_text(name, info);
+		ls_print_text(name, info);
 }
 
 static int take_entry(void *arg, const char *name, const struct pst_name_info *info)

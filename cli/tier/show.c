@@ -200,7 +200,7 @@ struct list {
 	struct json_object *json;
 };
 
-static int list_file(const struct tier_file *f, void *arg)
+static int show_list_file(const struct tier_file *f, void *arg)
 {
 	struct list *l = arg;
 	char name[2 * TIER_NAME_SIZE], crc[16] = "-";
@@ -251,7 +251,7 @@ int tier_ls(const char *name, const struct tier_opts *o)
 	if (r < 0)
 		return r;
 	l.set = set;
-	r = catalog_each(set->catalog, list_file, &l);
+	r = catalog_each(set->catalog, show_list_file, &l);
 	if (r < 0)
 		return fail_tier(r);
 	if (o->json)

@@ -38,7 +38,7 @@ static bool matches(const struct strings *patterns, const char *path)
 	return false;
 }
 
-static void give(const struct search *s, const char *path, uint64_t size)
+static void list_give(const struct search *s, const char *path, uint64_t size)
 {
 	if (s->allow.nr && !matches(&s->allow, path))
 		return;
@@ -66,7 +66,7 @@ static int streamer_list_entry(const struct search *s, const char *path, unsigne
 	if (S_ISLNK(st.st_mode) && stat(path, &st) < 0)
 		return RUNAI_SUCCESS; /* it leads nowhere */
 	if (S_ISREG(st.st_mode))
-		give(s, path, (uint64_t)st.st_size);
+		list_give(s, path, (uint64_t)st.st_size);
 	return RUNAI_SUCCESS;
 }
 
@@ -120,7 +120,7 @@ static int list_object(void *arg, const char *name, const struct pst_name_info *
 		path = NULL;
 		return RUNAI_UNKNOWN;
 	}
-	give(s, path, info->size);
+	list_give(s, path, info->size);
 	return 0;
 }
 

@@ -152,7 +152,8 @@ void runai_file_streamer_end(void *streamer)
 }
 
 /* "key\0value\0" of all, in memory that never moves, so that it can be wiped; NULL without it. */
-static char *join(const struct strings *keys, const struct strings *values, size_t *ret_len)
+static char *streamer_join(const struct strings *keys, const struct strings *values,
+			   size_t *ret_len)
 {
 	size_t len = 0;
 	char *text, *at;
@@ -208,7 +209,7 @@ int runai_file_streamer_set_credentials(void *streamer, const char *const *keys,
 	if (!code)
 		code = copy_strings(values, nr, &v);
 	if (nr && !code) {
-		text = join(&k, &v, &len);
+		text = streamer_join(&k, &v, &len);
 		code = text ? set_credentials(st, text, len) : RUNAI_UNKNOWN;
 	}
 	if (code)

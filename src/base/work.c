@@ -178,7 +178,7 @@ static void *runner_main(void *arg)
 }
 
 /* Under the lock. */
-static int runner_new(struct runner **ret)
+static int work_runner_new(struct runner **ret)
 {
 	struct runner *new = calloc(1, sizeof(*new));
 	int r;
@@ -208,7 +208,7 @@ static int dispatch(struct work *w, const char *name, bool wait)
 	if (!list_empty(&runners.idle))
 		to = list_first(&runners.idle, struct runner, link);
 	else if (runners.nr < WORK_THREADS_MAX)
-		r = runner_new(&to);
+		r = work_runner_new(&to);
 	else if (!wait)
 		return err_set(EAGAIN,
 			       "all %u threads for what may hang are in use; the kernel's log may "

@@ -23,7 +23,7 @@ static uint32_t kind_of(mode_t mode)
 	return S_ISDIR(mode) ? PST_NAME_DIR : PST_NAME_OTHER;
 }
 
-static void set_info(struct pst_name_info *ret, const struct stat *st)
+static void local_names_set_info(struct pst_name_info *ret, const struct stat *st)
 {
 	ret->kind = kind_of(st->st_mode);
 	ret->has = PST_NAME_HAS_SIZE | PST_NAME_HAS_MTIME;
@@ -37,12 +37,13 @@ static int local_stat(const char *name, struct pst_name_info *ret)
 
 	if (stat(name, &st) < 0)
 		return err_errno("look at", name);
-	set_info(ret, &st);
+	local_names_set_info(ret, &st);
 	return 0;
 }
 
 /* What is known of an entry; false: it is gone. */
-static bool look_at(int dir, const struct dirent *e, uint32_t flags, struct pst_name_info *ret)
+static bool local_names_look_at(int dir, const struct dirent *e, uint32_t flags,
+				struct pst_name_info *ret)
 {
 	bool link = e->d_type == DT_LNK;
 	struct stat st;
@@ -52,10 +53,10 @@ static bool look_at(int dir, const struct dirent *e, uint32_t flags, struct pst_
 		return true;
 	if (fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno != ENOENT;
-	set_info(ret, &st);
+	local_names_set_info(ret, &st);
 	if ((link || S_ISLNK(st.st_mode)) && fstatat(dir, e->d_name, &st, 0) == 0 &&
 	    S_ISREG(st.st_mode))
-		set_info(ret, &st);
+		local_names_set_info(ret, &st);
 	return true;
 }
 
@@ -72,7 +73,7 @@ static int list_entries(DIR *d, const char *name, uint32_t flags, pst_name_fn fn
 			return errno ? err_errno("list", name) : 0;
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 			continue;
-		if (!look_at(dirfd(d), e, flags, &info))
+		if (!local_names_look_at(dirfd(d), e, flags, &info))
 			continue;
 		r = fn(arg, e->d_name, &info);
 		if (r)

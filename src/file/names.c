@@ -114,7 +114,7 @@ struct tree {
 };
 
 /* DIR/NAME below the root, or NAME where dir is "". */
-static char *join(const char *dir, const char *name)
+static char *names_join(const char *dir, const char *name)
 {
 	char *text;
 
@@ -147,7 +147,7 @@ static int tree_entry(void *arg, const char *name, const struct pst_name_info *i
 
 	if (info->kind == PST_NAME_DIR)
 		return push_dir(t, t->now->name, name);
-	path = join(t->now->name, name);
+	path = names_join(t->now->name, name);
 	if (!path)
 		return err_set(ENOMEM, "out of memory");
 	t->stop = t->fn(t->arg, path, info);

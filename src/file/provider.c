@@ -165,20 +165,21 @@ void file_free(struct file *f)
 		f->ops->free(f);
 }
 
-static int err_cannot(const struct file *f, const char *what)
+static int provider_err_cannot(const struct file *f, const char *what)
 {
 	return err_set(EOPNOTSUPP, "%s: files of this kind %s", f->name, what);
 }
 
 int file_size(const struct file *f, uint64_t *ret_size)
 {
-	return f->ops->size ? f->ops->size(f, ret_size) : err_cannot(f, "do not tell their size");
+	return f->ops->size ? f->ops->size(f, ret_size)
+			    : provider_err_cannot(f, "do not tell their size");
 }
 
 int file_again(const struct file *f, struct file **ret)
 {
 	return f->ops->again ? f->ops->again(f, ret)
-			     : err_cannot(f, "cannot be opened a second time");
+			     : provider_err_cannot(f, "cannot be opened a second time");
 }
 
 int64_t file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len)

@@ -44,7 +44,7 @@ static char *next_element(char **at, const char *name)
 	return from + strlen(open);
 }
 
-static int hex_digit(char c)
+static int names_hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -59,8 +59,8 @@ static bool decode(char *text)
 	char *to = text;
 
 	for (; *text; text++) {
-		int high = *text == '%' ? hex_digit(text[1]) : -1;
-		int low = high >= 0 ? hex_digit(text[2]) : -1;
+		int high = *text == '%' ? names_hex_digit(text[1]) : -1;
+		int low = high >= 0 ? names_hex_digit(text[2]) : -1;
 
 		*to = (char)(low >= 0 ? high << 4 | low : *text);
 		if (!*to++)
@@ -84,7 +84,7 @@ static bool parse_time(const char *text, int64_t *ret_ns)
 }
 
 /* Hand a key or a common prefix on, by its name in the directory. */
-static int give(struct listing *l, char *key, struct pst_name_info *info)
+static int names_give(struct listing *l, char *key, struct pst_name_info *info)
 {
 	size_t prefix = strlen(l->prefix), len;
 
@@ -111,7 +111,7 @@ static int add_page(struct listing *l, char *xml)
 	while (!(l->flags & PST_NAME_TREE) && r == 0 && (e = next_element(&at, "CommonPrefixes"))) {
 		struct pst_name_info info = { .sz = sizeof(info), .kind = PST_NAME_DIR };
 
-		r = xml_find(e, "Prefix", key, sizeof(key)) ? give(l, key, &info) : -EPROTO;
+		r = xml_find(e, "Prefix", key, sizeof(key)) ? names_give(l, key, &info) : -EPROTO;
 	}
 	for (at = xml; r == 0 && (e = next_element(&at, "Contents"));) {
 		struct pst_name_info info = {
@@ -128,14 +128,14 @@ static int add_page(struct listing *l, char *xml)
 		if (xml_find(e, "LastModified", when, sizeof(when)) &&
 		    parse_time(when, &info.mtime_ns))
 			info.has |= PST_NAME_HAS_MTIME;
-		r = give(l, key, &info);
+		r = names_give(l, key, &info);
 	}
 	return r;
 }
 
 /* One page of at most max keys.  1: there are more, from token on; 0; -errno with a sentence; or
  * what fn returned, with l->stop. */
-static int read_page(struct listing *l, const char *max, char token[TOKEN_LEN])
+static int names_read_page(struct listing *l, const char *max, char token[TOKEN_LEN])
 {
 	struct pair q[6] = { { "list-type", "2" },
 			     { "max-keys", max },
@@ -187,7 +187,7 @@ static int read_pages(struct listing *l)
 		if (found)
 			l->deadline_ns = now_ns() + OPEN_NS;
 		l->found = false;
-		r = read_page(l, PAGE, token);
+		r = names_read_page(l, PAGE, token);
 		found = l->found;
 		l->any |= found;
 	} while (r > 0 && !l->stop);
@@ -297,7 +297,7 @@ static int dir_stat(struct where *w, struct pst_name_info *ret)
 	int r = listing_begin(&l);
 
 	if (r == 0)
-		r = read_page(&l, "1", token);
+		r = names_read_page(&l, "1", token);
 	if (r >= 0 && !l.found && *l.prefix)
 		r = err_no_dir(&l);
 	free(l.prefix);

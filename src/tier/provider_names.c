@@ -58,7 +58,7 @@ static void nap(void)
 
 /* -------------------------------------------------------------------- stat */
 
-static void set_info(struct pst_name_info *ret, const struct stat *st)
+static void provider_names_set_info(struct pst_name_info *ret, const struct stat *st)
 {
 	ret->kind = PST_NAME_FILE;
 	ret->has = PST_NAME_HAS_SIZE | PST_NAME_HAS_MTIME;
@@ -80,12 +80,12 @@ static int file_facts(struct tier_set *set, const char *name, struct pst_name_in
 	else if (!S_ISREG(st.st_mode))
 		r = -ENOENT;
 	else
-		set_info(ret, &st);
+		provider_names_set_info(ret, &st);
 	(void)close(fd);
 	return r;
 }
 
-static int one(const struct tier_file *file, void *arg)
+static int provider_names_one(const struct tier_file *file, void *arg)
 {
 	(void)file;
 	(void)arg;
@@ -95,7 +95,8 @@ static int one(const struct tier_file *file, void *arg)
 /* Is it a directory of the set?  0; -ENOENT. */
 static int dir_check(const struct in_set *in)
 {
-	int r = *in->name ? catalog_each_below(in->set->catalog, in->name, one, NULL) : 1;
+	int r = *in->name ? catalog_each_below(in->set->catalog, in->name, provider_names_one, NULL)
+			  : 1;
 
 	if (r)
 		return MIN(r, 0);
@@ -181,14 +182,14 @@ static int tier_list(const char *name, uint32_t flags, pst_name_fn fn, void *arg
 /* ------------------------------------------------------------------- change */
 
 /* The mover changes names of the file, or has a lease of it, for moments. */
-static bool is_busy(int r)
+static bool provider_names_is_busy(int r)
 {
 	return r == -EWOULDBLOCK;
 }
 
 static int err_change(const struct in_set *in, const char *what, int err)
 {
-	if (is_busy(err))
+	if (provider_names_is_busy(err))
 		return err_set(EBUSY, "%s of the set %s is being moved; try again", in->name,
 			       in->set->name);
 	return err_set(err, "cannot %s %s of the set %s: %s", what, in->name, in->set->name,
@@ -204,7 +205,7 @@ static int tier_unlink(const char *name)
 	if (r < 0)
 		return r;
 	r = change_unlink(in.set, in.name, &f);
-	for (unsigned i = 0; is_busy(r) && i < BUSY_MS / NAP_MS; i++) {
+	for (unsigned i = 0; provider_names_is_busy(r) && i < BUSY_MS / NAP_MS; i++) {
 		nap();
 		r = change_unlink(in.set, in.name, &f);
 	}
@@ -229,7 +230,7 @@ static int tier_rename(const char *name, const char *to)
 		return r;
 	r = strcmp(set, in.set->name) == 0 ? change_rename(in.set, in.name, to_name, 0, &f, &old)
 					   : -EXDEV;
-	for (unsigned i = 0; is_busy(r) && i < BUSY_MS / NAP_MS; i++) {
+	for (unsigned i = 0; provider_names_is_busy(r) && i < BUSY_MS / NAP_MS; i++) {
 		nap();
 		r = change_rename(in.set, in.name, to_name, 0, &f, &old);
 	}
@@ -248,7 +249,7 @@ static int tier_truncate(const char *name, uint64_t size)
 	if (r < 0)
 		return r;
 	fd = lookup_open(in.set, in.name, O_WRONLY, &f);
-	for (unsigned i = 0; is_busy(fd) && i < BUSY_MS / NAP_MS; i++) {
+	for (unsigned i = 0; provider_names_is_busy(fd) && i < BUSY_MS / NAP_MS; i++) {
 		nap();
 		fd = lookup_open(in.set, in.name, O_WRONLY, &f);
 	}

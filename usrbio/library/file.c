@@ -23,7 +23,7 @@ struct new_name {
 	const char *last;
 };
 
-static int open_parent(const char *link_name, struct new_name *ret)
+static int file_open_parent(const char *link_name, struct new_name *ret)
 {
 	const char *slash = strrchr(link_name, '/');
 	size_t len = slash ? (size_t)(slash - link_name) + 1 : 0;
@@ -96,7 +96,7 @@ int hf3fs_hardlink(const char *target, const char *link_name)
 	fd = open(target, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -log_fail(errno, "%s: %m", target);
-	r = open_parent(link_name, &to);
+	r = file_open_parent(link_name, &to);
 	if (r < 0)
 		return -r;
 	dir = to.dir;

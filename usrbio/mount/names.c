@@ -104,7 +104,7 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, int
 	(void)fuse_reply_err(req, -err);
 }
 
-static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void mount_names_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	remove_name(req, parent, name, 0);
 }
@@ -114,8 +114,8 @@ static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	remove_name(req, parent, name, AT_REMOVEDIR);
 }
 
-static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
-		      const char *to_name, unsigned flags)
+static void mount_names_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
+			       const char *to_name, unsigned flags)
 {
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, to);
@@ -155,8 +155,8 @@ void names_ops(struct fuse_lowlevel_ops *ops)
 	ops->mkdir = do_mkdir;
 	ops->symlink = do_symlink;
 	ops->link = names_link;
-	ops->unlink = do_unlink;
+	ops->unlink = mount_names_unlink;
 	ops->rmdir = do_rmdir;
-	ops->rename = do_rename;
+	ops->rename = mount_names_rename;
 	ops->readlink = do_readlink;
 }

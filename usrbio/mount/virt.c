@@ -93,7 +93,7 @@ static fuse_ino_t common(fuse_ino_t ino)
 
 /* -------------------------------------------------------------- attributes */
 
-static struct stat dir_stat(fuse_ino_t ino)
+static struct stat virt_dir_stat(fuse_ino_t ino)
 {
 	return (struct stat){
 		.st_ino = ino,
@@ -107,7 +107,7 @@ static struct stat sem_stat(fuse_ino_t ino)
 	return (struct stat){ .st_ino = ino, .st_mode = S_IFLNK | 0666, .st_nlink = 1 };
 }
 
-static bool is_dir(fuse_ino_t ino)
+static bool virt_is_dir(fuse_ino_t ino)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(dirs); i++)
 		if (dirs[i].ino == ino)
@@ -154,8 +154,8 @@ static int stat_of(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 	int err;
 
 	ino = common(ino);
-	if (is_dir(ino)) {
-		*ret = dir_stat(ino);
+	if (virt_is_dir(ino)) {
+		*ret = virt_dir_stat(ino);
 		return 0;
 	}
 	if (conf_of(ino, &index)) {
@@ -210,12 +210,12 @@ static int virt_find(fuse_req_t req, fuse_ino_t parent, const char *name, struct
 	int err;
 
 	if (parent == FUSE_ROOT_ID) {
-		*ret = dir_stat(VIRT);
+		*ret = virt_dir_stat(VIRT);
 		return 0;
 	}
 	for (unsigned i = 0; parent == VIRT && i < ARRAY_SIZE(dirs); i++)
 		if (!strcmp(name, dirs[i].name)) {
-			*ret = dir_stat(dirs[i].ino);
+			*ret = virt_dir_stat(dirs[i].ino);
 			return 0;
 		}
 	if (parent == GET_CONF && conf_find(name, &index) == 0) {
@@ -463,14 +463,14 @@ static bool virt_next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char nam
 	*off = (off_t)(at + 1);
 	if (at < 2) {
 		(void)strcpy(name, dots[at]);
-		*ret = dir_stat(ino);
+		*ret = virt_dir_stat(ino);
 		return true;
 	}
 	if (ino == VIRT) {
 		if (at - 2 >= ARRAY_SIZE(dirs))
 			return false;
 		(void)strcpy(name, dirs[at - 2].name);
-		*ret = dir_stat(dirs[at - 2].ino);
+		*ret = virt_dir_stat(dirs[at - 2].ino);
 		return true;
 	}
 	if (ino == GET_CONF && conf_name(at - 2)) {

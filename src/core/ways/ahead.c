@@ -97,7 +97,7 @@ void ahead_over(struct req *r)
 
 /* Return true if so much is in flight that O_DIRECT keeps the disk busy.  What other queues have in
  * flight counts only for a queue that has much itself: theirs may have ended long ago. */
-static bool is_busy(const struct req *r)
+static bool ahead_is_busy(const struct req *r)
 {
 	if (own(r) <= AHEAD_MAX)
 		return false;
@@ -131,7 +131,7 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 	else
 		a = replace(queue_way(r->q));
 	a->key = file + end;
-	if (is_busy(r))
+	if (ahead_is_busy(r))
 		a->nr = -ahead_hold(r);
 	else if (a->nr < RUN_MAX)
 		a->nr++;
