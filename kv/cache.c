@@ -116,7 +116,7 @@ static uint64_t evictable(const struct cache *c)
 	return bytes;
 }
 
-/* Who gives a block for the store's budget: the cache with the most bytes. */
+/* Return the cache with the most bytes, which gives up a block for the store's budget. */
 static struct cache *largest(struct pst_kv *kv)
 {
 	struct cache *best = &kv->common;
@@ -152,7 +152,7 @@ static int keep_reserve(struct pst_kv *kv, unsigned dir)
 
 		if (r != 0)
 			return r < 0 ? r : 0;
-		/* Something else fills the disk: the cache is not thrown away for it. */
+		/* Something else fills the disk: do not empty the cache for it. */
 		if (n == RESERVE_EVICTIONS * kv->root.nr)
 			return -ENOSPC;
 		(void)pthread_mutex_lock(&kv->lock);
@@ -188,7 +188,7 @@ int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t siz
 	if (size > c->capacity || size > kv->budget)
 		return err_set(ENOSPC, "a block of %llu bytes is larger than budget or quota",
 			       (unsigned long long)size);
-	/* Before the check: sets of other threads count these bytes. */
+	/* Count before the check, so that sets of other threads see these bytes. */
 	(void)pthread_mutex_lock(&kv->lock);
 	kv->pending[dir] += size;
 	(void)pthread_mutex_unlock(&kv->lock);

@@ -92,7 +92,7 @@ void job_end(struct job *job, int64_t result)
 
 /* -------------------------------------------------------- owner thread */
 
-/* End jobs of a batch that have the caller's memory not in use. */
+/* End the jobs of a batch whose caller's memory is not in use. */
 static void front_give_up(struct batch *b, int64_t result, bool running)
 {
 	b->refs++;
@@ -139,7 +139,8 @@ void busy_keep(struct pst_kv *kv, struct pst_mem *mem)
 {
 	struct busy *b = malloc(sizeof(*b));
 
-	/* Without memory for that, it is freed when it is quiet, and nobody can wait for it. */
+	/* Without memory for this, the pst_mem is freed when it is idle, and nobody can wait for
+	 * it. */
 	if (!b) {
 		pst_mem_free(mem);
 		return;

@@ -17,7 +17,7 @@
 
 static const char magic[8] = "PSTKVR\r\n";
 
-/* What the file penstock-kv holds. */
+/* Content of the file penstock-kv. */
 struct config {
 	char magic[8];
 	uint32_t version;
@@ -71,7 +71,7 @@ int root_make_place(const struct root *r, uint64_t space, uint64_t hash)
 	return res < 0 ? res : root_make_dir(dir, path);
 }
 
-/* Is there nothing in it but what mkfs leaves? */
+/* Check that it contains only what mkfs leaves. */
 static int check_empty(int dir, const char *path)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
@@ -165,7 +165,7 @@ static bool is_begun(const struct root *r, unsigned idx, const struct config *c)
 	       faccessat(r->dir[idx], "b", F_OK, 0) < 0 && errno == ENOENT;
 }
 
-/* Read what the directories are, or make them a store. */
+/* Identify the directories, or make them a store. */
 static int identify(struct root *r, bool own)
 {
 	struct config c = { 0 };
@@ -189,7 +189,8 @@ static int identify(struct root *r, bool own)
 		memcpy(r->id, fresh.id, sizeof(r->id));
 		memcpy(r->key.k, fresh.key, sizeof(fresh.key));
 	}
-	/* The first directory comes last: a store whose making was cut short is made anew. */
+	/* Write the first directory last: a store whose creation was interrupted is created
+	 * again. */
 	for (unsigned i = r->nr; i-- > 0;) {
 		at = read_config(r->dir[i], r->path[i], &c);
 		if (at < 0)

@@ -19,7 +19,7 @@ struct scan {
 	struct pst_kv *kv;
 	struct found *at;
 	size_t nr, room;
-	uint64_t last_hash; /* of the space that was found last, and its number */
+	uint64_t last_hash; /* hash of the space that was found last, and its number */
 	uint32_t last;
 	bool any;
 };
@@ -101,8 +101,7 @@ int scan_load(struct pst_kv *kv)
 		r = root_scan(&kv->root, i, scan_add, &s);
 	if (r == 0 && s.nr)
 		qsort(s.at, s.nr, sizeof(*s.at), by_time);
-	/* The newest stay; what does not fit behind them is removed before anything is counted in.
-	 * */
+	/* Keep the newest; remove what does not fit before anything is counted. */
 	for (size_t i = s.nr; r == 0 && i-- > 0;)
 		if (!scan_keep(kv, &s.at[i]))
 			r = unlink_found(kv, &s.at[i]);

@@ -70,7 +70,7 @@ struct batch {
 	uint64_t deadline_ns;
 	int64_t *results;
 	unsigned left; /* jobs without a result */
-	unsigned refs; /* who holds it: the store, and threads at its jobs */
+	unsigned refs; /* references: the store, and threads that work on its jobs */
 	bool waited;   /* pst_kv_run() takes the completion */
 	bool ended;
 	struct pst_kv_done done;
@@ -88,7 +88,7 @@ struct worker {
 	uint64_t bounce_len;
 	uint64_t reading; /* hash of the block whose file it has open; valid with is_reading */
 	bool is_reading;
-	uint64_t zombie; /* bytes of that file, if it was unlinked meanwhile; and whose */
+	uint64_t zombie; /* bytes of that file if it was unlinked meanwhile, and its cache */
 	struct cache *zombie_cache;
 };
 
@@ -101,7 +101,7 @@ struct pst_kv {
 	pthread_mutex_t naming; /* taken before the lock: files of words, one space at a time */
 
 	struct root root;
-	bool reader, sync, bounce, ending, broken; /* broken: bytes were lost count of */
+	bool reader, sync, bounce, ending, broken; /* broken: the count of bytes is wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
 	const struct tier_policy_ops *ops;
 	struct cache common;
@@ -110,8 +110,8 @@ struct pst_kv {
 	uint64_t pending[DIRS_MAX]; /* reserved bytes of sets that are not written yet */
 
 	struct list queue;   /* jobs */
-	struct list batches; /* under way */
-	struct list ended;   /* to be reaped */
+	struct list batches; /* batches in flight */
+	struct list ended;   /* completed batches to be reaped */
 	int efd;
 	pthread_t owner;
 	bool owner_started;

@@ -194,7 +194,7 @@ static int bounce_room(struct worker *w, uint64_t len)
 	return r;
 }
 
-/* What was read and checked, to where the caller wants it. */
+/* Copy checked bytes to the caller's memory. */
 static int scatter(const struct worker *w, const struct target *t, uint64_t len)
 {
 	const char *from = pst_mem_ptr(w->bounce);
@@ -330,7 +330,7 @@ static int64_t worker_get(struct worker *w, struct job *job)
 	return get_open(w, job, fd);
 }
 
-/* Blocks that are no good, or not there, leave the index, and the disk. */
+/* Remove blocks that are damaged or missing from the index, and from the disk. */
 static int64_t get_and_settle(struct worker *w, struct job *job)
 {
 	struct pst_kv *kv = w->kv;

@@ -21,9 +21,9 @@
 #include "gds/cufile/cufile.h"
 
 #define BYTES MIB(1)
-#define SECONDS 120                    /* then it ends itself, if nobody else does */
-#define TRIES 20                       /* of a file that changes meanwhile, */
-#define PAUSE_NS (100 * NSEC_PER_MSEC) /* with this between them */
+#define SECONDS 120                    /* seconds after which the program ends itself */
+#define TRIES 20                       /* attempts with a file that changes meanwhile */
+#define PAUSE_NS (100 * NSEC_PER_MSEC) /* time between two attempts */
 
 struct probe {
 	struct file *file;
@@ -32,8 +32,9 @@ struct probe {
 	struct mem_alloc *mem;
 	struct pst_device info;
 	uint64_t off;                  /* of the transfer: whole pages */
-	uint64_t there;                /* bytes that the file has of it */
-	uint8_t *plain, *back, *later; /* before, by cuFile, and after that */
+	uint64_t there;                /* bytes of the range that the file has */
+	uint8_t *plain, *back, *later; /* bytes read plainly before, by cuFile, and plainly
+					* afterwards */
 	struct cufile_io io;
 	struct cufile_verdict v;
 };
@@ -54,7 +55,7 @@ static int look_there(const struct probe *p, uint64_t *ret)
 	return 0;
 }
 
-/* Other bytes than there should be: is the file to blame?  -EAGAIN if so, else err. */
+/* Wrong bytes: return -EAGAIN if the file has changed, else err. */
 static int unless_changed(const struct probe *p, int err)
 {
 	uint64_t now = 0;
@@ -250,7 +251,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)alarm(SECONDS);
-	/* Nobody else is here yet, and nobody else will be. */
+	/* Nobody else uses the library in this process. */
 	(void)setenv("PST_GDS", "exclusive", 1);
 	if (argc > 4)
 		(void)setenv("PST_LIBCUFILE", argv[4], 1);
@@ -258,7 +259,7 @@ int main(int argc, char **argv)
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 	p.off = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
 	p.v.err = probe_path(&p, argv[1], argv[2]);
-	/* A way is only called by its name when it was found good. */
+	/* Report the mode only if the bytes were right. */
 	if (p.v.err < 0)
 		p.v.mode = CUFILE_MODE_UNKNOWN;
 	(void)snprintf(p.v.text, sizeof(p.v.text), "%s", sentence(&p.v));

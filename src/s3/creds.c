@@ -11,17 +11,17 @@
 #include "s3/http.h"
 #include "s3/s3.h"
 
-#define RENEW_S 300 /* before keys expire */
+#define RENEW_S 300 /* seconds before keys expire at which they are renewed */
 #define ANSWER_MAX KIB(64)
 #define SERVICE_MS 5000L
-#define MACHINE_MS 1000L /* the machine's service is absent on most machines */
+#define MACHINE_MS 1000L /* timeout for the machine's service, which most machines lack */
 #define LINE_LEN 4096
 
-/* Keys that expire, of the source that last gave some. */
+/* Keys that expire, from the last source that returned any. */
 static struct {
 	pthread_mutex_t lock;
 	struct keys keys;
-	time_t renew_at; /* 0: none are kept */
+	time_t renew_at; /* when to renew; 0: no keys are kept */
 } kept = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 void keys_wipe(struct keys *k)
@@ -184,7 +184,7 @@ static int creds_keep(struct keys *k, const char *expires, struct keys *ret)
 
 	keys_wipe(&kept.keys);
 	kept.keys = *k;
-	/* Those that say no time stay for a quarter of an hour. */
+	/* Keys without an expiry are kept for a quarter of an hour. */
 	kept.renew_at = at ? at - RENEW_S : time(NULL) + 3 * (time_t)RENEW_S;
 	*k = (struct keys){ 0 };
 	return keys_set(ret, kept.keys.id, kept.keys.secret, kept.keys.token, "the cache");

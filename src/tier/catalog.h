@@ -25,11 +25,11 @@ struct tier_stamp {
 };
 
 struct tier_file {
-	int64_t id; /* never used again for another file */
+	int64_t id; /* number of the file, never used for another one */
 	char name[TIER_NAME_SIZE];
-	unsigned root;  /* number of the root that has it */
+	unsigned root;  /* number of the root that contains it */
 	uint64_t gen;   /* counts moves and changes of content */
-	uint64_t bytes; /* that it takes on the disk */
+	uint64_t bytes; /* bytes that it takes on the disk */
 	struct tier_stamp stamp;
 	bool has_crc;
 	uint32_t crc; /* CRC-32C of the content with this stamp */
@@ -42,7 +42,7 @@ struct tier_file {
 struct tier_move {
 	int64_t id;
 	char name[TIER_NAME_SIZE];
-	unsigned src, dst; /* numbers of roots */
+	unsigned src, dst; /* numbers of the two roots */
 	bool committed;    /* the copy at dst is the file; what is at src is to be removed */
 	bool copied;       /* the copy was complete, of this size and CRC-32C */
 	uint64_t size;
@@ -119,10 +119,10 @@ int catalog_move_begin(struct catalog *c, struct tier_move *move);
 /* Journal what the copy is, before it gets its name: recovery knows by this who wrote later. */
 int catalog_move_copied(struct catalog *c, struct tier_move *move, uint64_t size, uint32_t crc);
 
-/* Let the copy be the file: one transaction for move and file. */
+/* Make the copy the file, in one transaction for move and file. */
 int catalog_move_commit(struct catalog *c, const struct tier_move *move, struct tier_file *file);
 
-/* Take the commit back: file, as it was before, is the file again. */
+/* Undo the commit: file, with its earlier values, is the file again. */
 int catalog_move_uncommit(struct catalog *c, const struct tier_move *move, struct tier_file *file);
 
 int catalog_move_end(struct catalog *c, const struct tier_move *move);

@@ -97,7 +97,7 @@ static uint32_t crc_zeros(uint32_t crc, uint64_t len)
 	return crc32c(crc, zeros, len % sizeof(zeros));
 }
 
-/* Wait until so many bytes may have been moved. */
+/* Wait until the rate allows that many bytes. */
 static void pace(uint64_t rate, uint64_t bytes, uint64_t began)
 {
 	uint64_t due, now;
@@ -114,7 +114,7 @@ static void pace(uint64_t rate, uint64_t bytes, uint64_t began)
 	(void)nanosleep(&ts, NULL);
 }
 
-/* Take the room that the data will need, so that a full disk is met before anything is copied. */
+/* Reserve the room for the data, so that a full disk is noticed before anything is copied. */
 static int copy_reserve(int src, int dst, uint64_t size)
 {
 	uint64_t from, to;
@@ -136,8 +136,8 @@ static int copy_reserve(int src, int dst, uint64_t size)
 }
 
 /*
- * Send a chunk to the disk now: bytes that gather in the page cache go there in one burst, past
- * every rate, and delay the reads of all programs.
+ * Write a chunk to the disk now: bytes that accumulate in the page cache are written in one burst,
+ * which ignores the rate and delays reads of all programs.
  */
 static int write_back(int fd, uint64_t off, size_t len)
 {

@@ -9,7 +9,7 @@ struct copy_job {
 	int src, dst; /* descriptors; dst is empty */
 	uint64_t size;
 	uint64_t rate; /* bytes per second; 0: no limit */
-	/* Asked between chunks: 0, or -errno with a sentence to stop. */
+	/* Called between chunks: return 0 to continue, or -errno with a sentence to stop. */
 	int (*go_on)(void *arg);
 	void *arg;
 	/* Results. */
@@ -32,7 +32,7 @@ int copy_crc(int fd, uint64_t size, uint32_t *ret);
 /* 1 if both files have the same size and bytes, 0 if not, -errno with a sentence. */
 int copy_equal(int a, int b);
 
-/* Take a file's clean pages out of the page cache, so that the next read asks the disk. */
+/* Drop a file's clean pages from the page cache, so that the next read uses the disk. */
 void copy_uncache(int fd);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tell every process that has files of a set open that one of them lies elsewhere now.
+ * Tell every process with open files of a set that one of them has moved.
  *
  * <state>/epochs is mapped by all of them: a counter for each of many hashes of names.  The mover
- * adds 1 once the copy is the file and before the source goes.  Whoever has the file open compares
- * one number for each request.  Two names with the same hash cost a look at the catalogue.
+ * adds 1 after the copy has become the file and before it removes the source.  A process with the
+ * file open compares one number for each request.  Two names with the same hash cost a lookup in
+ * the catalogue.
  */
 #ifndef PST_TIER_EPOCH_H
 #define PST_TIER_EPOCH_H

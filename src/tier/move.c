@@ -38,13 +38,13 @@ struct moving {
 	struct stat st;
 	bool leased;
 	struct yield yield;
-	uint64_t waited_ns;         /* for other I/O */
-	const struct copy_job *job; /* the copy that runs */
+	uint64_t waited_ns;         /* nanoseconds spent waiting for other I/O */
+	const struct copy_job *job; /* the running copy */
 	int src, dst;               /* the file and its copy */
 	int src_dir, dst_dir;       /* directories of the name */
 	int src_tmp, dst_tmp;
 	const char *src_base, *dst_base; /* last part of the name */
-	char new_name[32], old_name[32]; /* in dst_tmp, src_tmp */
+	char new_name[32], old_name[32]; /* names in dst_tmp and src_tmp */
 };
 
 static void moving_done(struct moving *v)
@@ -63,7 +63,7 @@ static int fail_move(const struct moving *v, int err, const char *what)
 	return err_set(err, "%s: %s: %s", v->m.name, what, strerror(err < 0 ? -err : err));
 }
 
-/* A sentence without the name gets it. */
+/* Add the name to a sentence that lacks it. */
 static int fail_named(const struct moving *v, int err)
 {
 	return err_set(err, "%s: %s", v->m.name, err_text());
@@ -100,7 +100,7 @@ static int err_locked(const struct moving *v)
 		       v->m.name);
 }
 
-/* Do not begin to copy what could not be moved in the end. */
+/* Do not begin to copy a file that could not be moved in the end. */
 static int check_lock(const struct moving *v)
 {
 	if (flock(v->src, LOCK_EX | LOCK_NB) == 0)
@@ -160,7 +160,7 @@ static int check_source(struct moving *v)
 
 	if (again < 0 || fstat(again, &named) < 0 || named.st_ino != v->st.st_ino)
 		return err_set(EAGAIN, "%s was renamed or replaced while it was copied", v->m.name);
-	/* The last look before the copy gets its name. */
+	/* The last check before the copy gets its name. */
 	if (fstat(v->src, &st) < 0)
 		return fail_move(v, errno, "cannot ask for the file's times");
 	stamp = stamp_of(&st);
@@ -269,14 +269,14 @@ static int make_copy(struct moving *v)
 	(void)snprintf(v->old_name, sizeof(v->old_name), "%lld.old", (long long)v->m.id);
 	v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
 	if (v->dst < 0 && errno == EEXIST) {
-		/* Of a catalogue that was lost. */
+		/* Left by a catalogue that was lost. */
 		(void)unlinkat(v->dst_tmp, v->new_name, 0);
 		v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
 	}
 	return v->dst < 0 ? fail_move(v, errno, "cannot make a copy") : 0;
 }
 
-/* The disk's copy and not the page cache's must have the bytes. */
+/* Read from the disk and not from the page cache: the disk must have the bytes. */
 static int move_verify(struct moving *v, uint32_t crc)
 {
 	uint32_t there;
@@ -373,7 +373,7 @@ static int name_copy(struct moving *v)
 
 /* --------------------------------------------------------------- the end */
 
-/* Has the target's name still the copy, as it was written? */
+/* Return true if the target's name still is the copy, as it was written. */
 static bool is_copy(const struct moving *v)
 {
 	struct stat named, st;
@@ -430,7 +430,8 @@ static int remove_source(struct moving *v)
 	struct tier_stamp stamp;
 	struct stat st;
 
-	/* Moved aside first: who looks the name up from here on cannot write what is removed. */
+	/* Move it aside first: a program that looks the name up from here on cannot write to the
+	 * file that is removed. */
 	if (renameat2(v->src_dir, v->src_base, v->src_tmp, v->old_name, RENAME_NOREPLACE) < 0)
 		return fail_move(v, errno, "it is moved, but its old copy cannot be removed");
 	if (fstat(v->src, &st) < 0)

@@ -17,7 +17,7 @@ struct candidate {
 
 struct planner {
 	struct tier_set *set;
-	bool has[TIER_CLASSES]; /* a root that can be used and written */
+	bool has[TIER_CLASSES]; /* classes with a root that can be used and written */
 	struct tier_space space[TIER_CLASSES];
 	struct tier_policy *policy[BORDERS];
 	struct candidate *files; /* by id */
@@ -57,7 +57,7 @@ static int add_candidate(const struct tier_file *f, void *arg)
 		.accesses = f->accesses,
 		.last = f->last,
 		.class = p->set->roots[f->root].class,
-		/* What cannot be taken away from its root stays. */
+		/* A file that cannot be removed from its root stays. */
 		.pinned = f->pinned || p->set->roots[f->root].read_only,
 	};
 	if (!c->name)
@@ -138,7 +138,7 @@ static uint64_t plan_mark(const struct planner *p, unsigned class, unsigned per_
 	return p->space[class].size / 100 * per_cent;
 }
 
-/* Is there room in a class below its high watermark? */
+/* Return true if a class has room below its high watermark. */
 static bool plan_fits(const struct planner *p, unsigned class, uint64_t bytes)
 {
 	uint64_t high = plan_mark(p, class, p->set->limits[class].high);

@@ -27,9 +27,9 @@
 #include "tier/provider.h"
 #include "tier/set.h"
 
-#define FLUSH_S 5      /* how often accesses go into the catalogue */
-#define TRIES 20       /* to open a file that moves meanwhile */
-#define AGAIN_MS 50    /* after an open that failed */
+#define FLUSH_S 5      /* seconds between two writes of accesses to the catalogue */
+#define TRIES 20       /* attempts to open a file that moves meanwhile */
+#define AGAIN_MS 50    /* time until the next attempt after a failed open */
 #define LEASE_MS 60000 /* the kernel ends a lease after 45 s, as a rule */
 #define LEASE_PAUSE_MS 10
 
@@ -37,10 +37,10 @@ static const struct file_module_host *host;
 
 /* A set that files of this process are open in. */
 struct open_set {
-	struct list link; /* of sets */
-	unsigned users;   /* files; under sets_lock */
+	struct list link; /* on the list of sets */
+	unsigned users;   /* open files; under sets_lock */
 	struct tier_set *set;
-	pthread_mutex_t lock; /* of the catalogue, files and accesses */
+	pthread_mutex_t lock; /* covers the catalogue, files and accesses */
 	struct list files;
 	pthread_mutex_t wake_lock; /* held for moments only: requests take it */
 	pthread_cond_t wake;
@@ -50,11 +50,11 @@ struct open_set {
 
 /* A file of a set.  Its bytes are in of[now]; the other one is being left or is NULL. */
 struct set_file {
-	struct file file; /* first */
+	struct file file; /* the first member */
 	struct open_set *in;
-	struct list link; /* of in->files */
+	struct list link; /* on in->files */
 	char *name;
-	uint64_t accesses; /* not in the catalogue yet */
+	uint64_t accesses; /* accesses that are not in the catalogue yet */
 	const _Atomic uint64_t *epoch;
 	_Atomic uint64_t seen; /* value of *epoch when of[now] was found */
 	atomic_uint now;
@@ -144,7 +144,7 @@ static int provider_make(struct open_set *s, const char *name, uint32_t flags, u
 	return catalog_put(set->catalog, &file);
 }
 
-/* See that the file is there. */
+/* Make sure that the file exists. */
 static int provider_create(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
 {
 	int r = catalog_begin(s->set->catalog), fd;
@@ -184,7 +184,7 @@ static void provider_follow(struct open_set *s, struct set_file *f)
 	f->of[other] = host->close(f->of[other]);
 	r = open_beneath(s, f->name, f->file.flags, &beneath);
 	if (r == -ENOENT) {
-		/* Deleted: who has it open keeps its bytes. */
+		/* Deleted: programs that have it open keep its bytes. */
 		atomic_store(&f->err, 0);
 	} else if (r < 0) {
 		(void)snprintf(f->why, sizeof(f->why), "%s", err_text());
@@ -214,7 +214,7 @@ static void flush_accesses(struct open_set *s)
 	}
 }
 
-/* Close what is left behind and held by no request. */
+/* Close a file that was left and that no request holds. */
 static void close_left(struct set_file *f)
 {
 	unsigned other = 1 - atomic_load(&f->now);
@@ -468,7 +468,8 @@ static int set_file_lower(struct file *file, uint32_t op, struct pst_file **ret)
 	for (;;) {
 		now = atomic_load(&f->now);
 		atomic_fetch_add(&f->holds[now], 1);
-		/* Pairs with provider_follow(), which looks at holds and then changes the other one. */
+		/* Pairs with provider_follow(), which checks holds and then changes the other
+		 * one. */
 		if (likely(atomic_load(&f->now) == now))
 			break;
 		atomic_fetch_sub(&f->holds[now], 1);

@@ -16,7 +16,7 @@
 #define YIELD_SYS "/sys/dev/block"
 
 struct yield {
-	int fd[2]; /* the counts of the disks; -1: none */
+	int fd[2]; /* descriptors of the disks' counts; -1: none */
 };
 
 /* sys is YIELD_SYS. */

@@ -16,15 +16,15 @@
 #include "usrbio/server/server.h"
 
 #define JITTER_MS_MAX 60000
-#define ASK_NS (100 * NSEC_PER_MSEC) /* without a completion, before a daemon is asked */
-#define WATCH_NS 50000u              /* that a completion is waited for without sleeping */
-/* Likewise, where a daemon moves them: twice as long as copying takes. */
+#define ASK_NS (100 * NSEC_PER_MSEC) /* time without a completion before the daemon is checked */
+#define WATCH_NS 50000u              /* time to poll for a completion without sleeping */
+/* The same if a daemon moves the bytes: 20 us, and twice the time of copying them. */
 #define SPIN_NS 20000u
 #define SPIN_ENTRY_NS 2000u
 #define SPIN_BYTES_PER_NS 4u
 #define SPIN_MAX_NS 500000u
 
-static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between looks */
+static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between two checks */
 
 static void read_environment(void)
 {
@@ -224,7 +224,7 @@ static bool io_settle(struct ring *r, struct hf3fs_cqe *cqe)
 	return true;
 }
 
-/* Take completions as they stand there, and move the tail behind them. */
+/* Take completions in order, and advance the tail. */
 static int copy_out(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	uint32_t head = (uint32_t)usrbio_marker(r->at.cq_head);
@@ -274,7 +274,7 @@ static bool in_flight(const struct ring *r)
 	return slots_used(r);
 }
 
-/* Nobody will complete them. */
+/* End requests that nobody will complete. */
 static int io_end_all(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n = 0;
@@ -291,7 +291,7 @@ static int library_io_take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n;
 
-	/* Before looking, so that none is lost that comes after it. */
+	/* Reset before looking, so that no later one is missed. */
 	usrbio_sem_reset(r->at.sem);
 	n = harvest(r, cqes, room);
 	if (ring_is_dead(r))
@@ -325,7 +325,7 @@ static uint64_t left(const struct timespec *until)
 	return then > at ? (uint64_t)then - (uint64_t)at : 0;
 }
 
-/* By the clock that nobody sets. */
+/* Sleep by the clock that nobody sets. */
 static void sleep_for(struct ring *r, uint64_t ns)
 {
 	pthread_testcancel();
@@ -339,7 +339,7 @@ static bool came(const void *arg)
 	return (uint32_t)usrbio_marker(r->at.cq_head) != r->cq_tail;
 }
 
-/* Somebody moves bytes for the ring just now.  True when a completion came. */
+/* Another thread moves bytes for the ring now.  Return true when a completion came. */
 static bool io_watch(const struct ring *r)
 {
 	uint64_t until = now_ns() + WATCH_NS;
@@ -368,7 +368,7 @@ static bool io_spin(struct ring *r, uint64_t ns)
 	return spin_until(&r->spin, MIN(ns, most), came, r);
 }
 
-/* Nothing came.  A daemon that lets requests lie for a second may have ended. */
+/* Nothing came.  A daemon that leaves requests for a second may have ended. */
 static void note_idle(struct ring *r)
 {
 	uint64_t now;
@@ -398,7 +398,7 @@ static enum server_help io_help(struct ring *r)
 	return did;
 }
 
-/* Take completions that are there now, on plain directories after a share of the work. */
+/* Take available completions; on a plain directory, first do a share of the work. */
 static int io_look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min,
 		   enum server_help *ret_did)
 {
@@ -434,7 +434,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		return -EOWNERDEAD;
 	(void)pthread_once(&once, read_environment);
 	for (;;) {
-		/* Before the look, which then took all there will be. */
+		/* Check before looking: then nothing comes after the look. */
 		dead = ring_is_dead(r);
 		n += io_look(r, cqes + n, cqec - n, min - n, &did);
 		if (n >= min || dead)

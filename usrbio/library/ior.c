@@ -28,7 +28,7 @@ _Static_assert(SERVER_RING_FORBID_HOLES == HF3FS_IOR_FORBID_READ_HOLES, "one num
 /* The arguments of a caller. */
 struct wish {
 	const char *mount_point;
-	void *base; /* that the caller brings; NULL: we allocate */
+	void *base; /* memory of the caller; NULL: allocate it */
 	size_t size;
 	bool for_read;
 	int io_depth;
@@ -105,7 +105,8 @@ static enum usrbio_priority priority_of(int priority)
 	return priority ? USRBIO_LOW : USRBIO_NORMAL;
 }
 
-/* Of root, of the user who mounted it, or of this user. */
+/* Return true if the semaphore belongs to root, to the user who mounted the file system, or to this
+ * user. */
 static bool may_own_sem(const struct mount *m, uid_t uid)
 {
 	return uid == 0 || user_is_own(uid) || (uid == m->user && user_is_mapped(uid));
@@ -203,7 +204,7 @@ static int ior_publish(struct ring *r, const struct wish *wish, const uint8_t id
 	return 0;
 }
 
-/* Have the memory, and where the two ends of an old ring stand. */
+/* Get the memory, and the positions of an old ring in it. */
 static int ior_place(struct ring *r, const struct wish *wish, void **ret_base)
 {
 	void *base = wish->base;
@@ -233,7 +234,7 @@ static int ior_make(struct ring *r, const struct wish *wish, struct hf3fs_ior *o
 	void *base = NULL;
 	int err;
 
-	/* First the step that may fail for want of a daemon, so that little is undone. */
+	/* Begin with the step that fails without a daemon, so that little must be undone. */
 	err = plain ? 0 : open_submit(r, wish->priority);
 	if (err == 0)
 		err = ior_place(r, wish, &base);

@@ -121,7 +121,7 @@ static struct iov **wrap_bucket(const struct hf3fs_iov *iov)
 	return &wraps[(uint8_t)iov->id[0] ^ (uint8_t)iov->id[15]];
 }
 
-/* Does the UUID stand for this memory already?  Then *ret has the same handle once more. */
+/* If the UUID already stands for this memory, return the same handle once more. */
 static bool wrap_again(const struct mount *mount, size_t block, const struct hf3fs_iov *filled,
 		       struct hf3fs_iov *ret)
 {
@@ -215,7 +215,7 @@ void iov_end(struct hf3fs_iov *iov)
 	(void)iov_free(it);
 }
 
-/* The server forgets the memory.  False: something may touch it still. */
+/* Remove the memory from the server; false if something may still touch it. */
 static bool iov_forget(struct iov *iov)
 {
 	bool quiet = true;

@@ -147,7 +147,7 @@ static bool mount_is_same(const struct mount *m, const struct stat *st)
 	       !atomic_load(&m->gone);
 }
 
-/* Nobody uses it, and nobody will: its path has another directory now. */
+/* Remove a mount that nobody uses or will use, because its path has another directory now. */
 static struct mount *take_stale(const char *path, const struct stat *st)
 {
 	struct mount *m;

@@ -75,8 +75,8 @@ struct reg *reg_get(int fd)
 		refs = atomic_load(&r->refs);
 		while (refs && !atomic_compare_exchange_weak(&r->refs, &refs, refs + 1))
 			;
-		/* It may have been another's meanwhile; without references it has left the
-		 * place already. */
+		/* The registration may have been reused meanwhile; one without references has left
+		 * its place already. */
 		if (refs && atomic_load(place) == r)
 			return r;
 		if (refs)
@@ -106,7 +106,7 @@ void reg_put(struct reg *r)
 
 /* -------------------------------------------------------------- registering */
 
-/* Are two descriptors the same open file, and not only the same inode? */
+/* Return true if two descriptors are the same open file, not only the same inode. */
 static bool same_file(int a, int b)
 {
 	long pid = getpid(), r = syscall(SYS_kcmp, pid, pid, KCMP_FILE, a, b);

@@ -23,44 +23,47 @@ struct reg;
 struct server_ring;
 
 struct slot {
-	struct reg *_Atomic reg; /* of the request, a reference; NULL: free */
+	struct reg *_Atomic reg; /* registration of the request, with a reference; NULL: the slot
+				  * is free */
 	const void *user_data;   /* written before reg */
 	uint64_t len;
 };
 
 struct ring {
 	struct usrbio_ring at;
-	struct iov *iov; /* its memory and publication */
+	struct iov *iov; /* memory and publication of the ring */
 	bool for_read;
-	unsigned forks;             /* of the process that made it */
+	unsigned forks;             /* lock_forks() of the process that created it */
 	sem_t *submit;              /* daemon: its semaphore, which only the kernel touches */
-	struct server_ring *server; /* plain */
+	struct server_ring *server; /* on a plain directory: the ring in the server */
 
-	/* The thread's that prepares. */
+	/* Used by the thread that prepares. */
 	uint32_t sq_head;
 	uint32_t next; /* slot to look at first */
 
-	/* The thread's that waits. */
+	/* Used by the thread that waits. */
 	uint32_t cq_tail;
-	struct spin spin;    /* daemon: how long it lets us wait */
-	uint64_t idle_since; /* that nothing came although requests are in flight; ns, 0: not */
+	struct spin spin;    /* with a daemon: how long to poll for it */
+	uint64_t idle_since; /* since when nothing came although requests are in flight, in ns;
+			      * 0: not so */
 
 	_Atomic uint32_t nr_sent;                 /* requests ever, by the thread that prepares */
-	_Atomic uint32_t nr_ended;                /* of these, by the thread that waits */
+	_Atomic uint32_t nr_ended;                /* requests ended since the beginning, by the
+						   * thread that waits */
 	_Atomic uint64_t bytes_sent, bytes_ended; /* likewise */
-	_Atomic bool broken;                      /* its memory makes no sense */
-	_Atomic bool refused; /* a request was, since a wait ended: nobody completes that */
-	uint32_t entries;     /* of slots */
+	_Atomic bool broken;                      /* its memory is inconsistent */
+	_Atomic bool refused; /* a request was refused since the last wait, so it never completes */
+	uint32_t entries;     /* number of slots */
 	struct slot slots[];
 };
 
-/* Of a public structure, or NULL.  Any thread, and signal handlers. */
+/* Return the ring of a public structure, or NULL.  Any thread, and signal handlers. */
 struct ring *ring_get(const struct hf3fs_ior *ior);
 
-/* Nothing comes any more: the daemon is gone, or the memory broken. */
+/* Return true if nothing will come: the daemon has ended, or the memory is broken. */
 bool ring_is_dead(const struct ring *r);
 
-/* Is it the parent's and not to be used here? */
+/* Return true if the ring belongs to the parent process and must not be used here. */
 bool ring_is_foreign(const struct ring *r);
 
 #endif

@@ -18,7 +18,7 @@
 
 #define NODES_MAX 1024u
 #define ULONG_BITS (8 * sizeof(unsigned long))
-#define PIECE (UINT64_C(64) << 20) /* allocated at once: a signal throws away no more */
+#define PIECE (UINT64_C(64) << 20) /* bytes allocated by one call: a signal discards no more */
 
 struct posix_name {
 	char text[USRBIO_SHM_NAME_MAX + 1];
@@ -86,8 +86,8 @@ static int shm_check_room(int fd, uint64_t size)
 }
 
 /*
- * Have every page: without it, a write to memory that the machine has not got raises SIGBUS.
- * After the binding, because that is when the kernel chooses nodes.
+ * Allocate every page: otherwise a write to memory that the machine lacks raises SIGBUS.  Called
+ * after binding, because the kernel chooses nodes then.
  */
 static int allocate(int fd, uint64_t size)
 {

@@ -20,34 +20,34 @@
 
 enum state {
 	NONE,
-	CHANGING, /* some thread registers it, or ends that */
+	CHANGING, /* a thread registers or unregisters it */
 	READY,
 };
 
 struct slice {
-	struct list idle; /* READY and not moving: on its device's list */
+	struct list idle; /* on its device's list while READY and not moving */
 	enum state state;
-	bool share; /* the present transfer allows others beside it */
+	bool share; /* the current transfer allows others on the same slice */
 	unsigned moving;
 	struct cufile_mem *mem;
 };
 
 struct cufile_mem {
 	unsigned device;
-	uint64_t base;       /* of the allocation */
-	uint64_t start, end; /* of what can be registered */
-	bool refused;        /* the library does not take it */
+	uint64_t base;       /* address of the allocation */
+	uint64_t start, end; /* the range that can be registered */
+	bool refused;        /* the library refuses the memory */
 	unsigned nr;
 	struct slice v[];
 };
 
 /* Not held while the library is called. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t limit; /* the user's bound; 0: none was set */
+static uint64_t limit; /* the user's limit; 0: none was set */
 static struct {
 	uint64_t used;
-	uint64_t found;   /* it could not have more; 0: not known */
-	struct list idle; /* the oldest first */
+	uint64_t found;   /* bytes after which registering failed; 0: unknown */
+	struct list idle; /* idle slices, oldest first */
 } devices[CUFILE_DEVICES];
 
 static struct list *idle_list(unsigned device)
@@ -193,10 +193,10 @@ static void slice_unregister(struct slice *s)
 	s->state = NONE;
 	devices[s->mem->device].used -= len;
 	if (!devices[s->mem->device].used)
-		devices[s->mem->device].found = 0; /* others may have left room since */
+		devices[s->mem->device].found = 0; /* other programs may have freed room since */
 }
 
-/* Make room for len bytes more, by the slice that was not used for longest.  1: look again. */
+/* Make room by unregistering the least recently used slice.  Return 1 to check again. */
 static int buf_make_room(unsigned device)
 {
 	struct list *idle = idle_list(device);
@@ -210,7 +210,7 @@ static int buf_make_room(unsigned device)
 	return 1;
 }
 
-/* One step towards a slice that is READY: 0 when it is, 1 to look again.  The lock is held. */
+/* Advance a slice towards READY.  Return 0 if it is READY, 1 to check again.  The lock is held. */
 static int slice_step(struct slice *s, bool share)
 {
 	uint64_t len = slice_len(s->mem, (unsigned)(s - s->mem->v));
@@ -286,7 +286,7 @@ int cufile_mem_free(struct cufile_mem *m)
 	for (unsigned i = 0; r == 0 && i < m->nr; i++)
 		if (m->v[i].state == READY)
 			slice_unregister(&m->v[i]);
-	/* Another thread may have found room in m while the lock was dropped. */
+	/* Another thread may have used m while the lock was dropped. */
 	if (r == 0 && in_use(m))
 		r = err_set(EBUSY, "cuFile is being told to let go of the device memory");
 	(void)pthread_mutex_unlock(&lock);

@@ -43,11 +43,11 @@
 #include "base/base.h"
 #include "file/local.h"
 
-#define CUFILE_ALIGN 4096u      /* of offsets in files, of lengths and of device addresses */
-#define CUFILE_SLICE MIB(16)    /* device memory of one registration, at most */
+#define CUFILE_ALIGN 4096u      /* alignment of file offsets, lengths and device addresses */
+#define CUFILE_SLICE MIB(16)    /* most device memory of one registration */
 #define CUFILE_GRAIN KIB(64)    /* where slices begin and end: pages of the GPU */
 #define CUFILE_VERSION_MIN 1070 /* as cufile_info.version */
-#define CUFILE_OPEN_MS 10000u   /* an open of the driver that takes longer is called hung */
+#define CUFILE_OPEN_MS 10000u   /* milliseconds after which opening the driver counts as hung */
 
 /* ------------------------------------------------------------------- library */
 
@@ -91,22 +91,22 @@ int cufile_close(void);
 int cufile_find(char ret[PATH_MAX]);
 
 struct cufile_info {
-	int version; /* 1150 for 1.15; also of one that is too old */
+	int version; /* version: 1150 for 1.15; set for a version that is too old, too */
 	bool open;
 	bool strict;         /* never falls back: PST_GDS=exclusive */
-	bool shared;         /* somebody had opened the driver before us */
+	bool shared;         /* the driver was already open */
 	unsigned nvfs_major; /* version of nvidia-fs; 0.0 when it is not loaded */
 	unsigned nvfs_minor;
-	bool c2c;       /* GPUs and CPU are linked otherwise than by PCI */
-	char file[256]; /* that was loaded */
+	bool c2c;       /* GPUs and CPU are linked by something other than PCI */
+	char file[256]; /* file of the loaded library */
 };
 
-/* What is known of the library; all zero before cufile_check() loaded one. */
+/* Return what is known of the library; all zero before cufile_check() has loaded it. */
 void cufile_info(struct cufile_info *ret);
 
 /* --------------------------------------------------------------------- files */
 
-/* A registered file: through a descriptor of its own, so the file may be freed first. */
+/* A registered file.  It has its own descriptor, so the file may be freed first. */
 struct cufile_file;
 
 /*
@@ -131,7 +131,7 @@ void cufile_file_put(struct cufile_file *cf);
  */
 struct cufile_mem;
 
-/* device: any number below CUFILE_DEVICES; bounds hold for each.  Registers nothing yet. */
+/* Device: any number below CUFILE_DEVICES; bounds hold for each.  Registers nothing yet. */
 #define CUFILE_DEVICES 64u
 int cufile_mem_new(unsigned device, uint64_t base, uint64_t size, struct cufile_mem **ret);
 
@@ -156,10 +156,10 @@ uint64_t cufile_mem_room(const struct cufile_mem *m, uint64_t off);
  */
 void cufile_mem_limit(uint64_t bytes);
 
-/* Has the library said of a part of it that it does not take such memory? */
+/* Return true if the library has refused a part of the memory. */
 bool cufile_mem_refused(const struct cufile_mem *m);
 
-/* Bytes registered on a device now. */
+/* Return the bytes that are registered on a device now. */
 uint64_t cufile_mem_registered(unsigned device);
 
 /* ----------------------------------------------------------------- transfers */
@@ -202,15 +202,15 @@ int64_t cufile_io(const struct cufile_io *io);
 
 enum cufile_mode {
 	CUFILE_MODE_UNKNOWN,
-	CUFILE_MODE_COMPAT, /* through host memory: not worth using */
+	CUFILE_MODE_COMPAT, /* copies through host memory, which is not worth using */
 	CUFILE_MODE_NVFS,   /* by the module nvidia-fs */
-	CUFILE_MODE_P2PDMA, /* by the kernel's own */
+	CUFILE_MODE_P2PDMA, /* by the kernel's P2PDMA */
 	CUFILE_MODE_C2C,    /* over the link between CPU and GPU of one package */
 };
 
 const char *cufile_mode_name(enum cufile_mode mode);
 
-/* How many reads or writes of a device went which way, in the whole process. */
+/* The number of reads or writes of a device by each mode, in the whole process. */
 struct cufile_counts {
 	uint64_t p2p, nvfs, posix;
 	uint64_t unaligned, failed;
@@ -223,13 +223,14 @@ struct cufile_counts {
  */
 int cufile_counts(const uint8_t uuid[16], bool write, struct cufile_counts *ret);
 
-/* The mode that explains two readings; UNKNOWN when they say nothing or too much. */
+/* Return the mode that explains the difference of two readings; UNKNOWN if there is none, or more
+ * than one. */
 enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cufile_counts *after);
 
 /* --------------------------------------------------------------------- probe */
 
 struct cufile_verdict {
-	enum cufile_mode mode; /* NVFS, P2PDMA or C2C only if the bytes were right, too */
+	enum cufile_mode mode; /* NVFS, P2PDMA or C2C only if the bytes were right */
 	int err;               /* 0, or -errno of the library's failure */
 	int version;           /* of the library */
 	unsigned nvfs_major, nvfs_minor;

@@ -84,7 +84,7 @@ static const struct said table[] = {
 	{ CUF_NVFS_INTERNAL_DRIVER_ERROR, EIO, "NVFS_INTERNAL_DRIVER_ERROR", NULL },
 };
 
-/* Only CUDA's errors that have another cure get an errno of their own. */
+/* CUDA's errors that have another cure get an errno of their own. */
 static int said_by_cuda(int cu_err, const char *what)
 {
 	enum { OUT_OF_MEMORY = 2 };
@@ -131,7 +131,7 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write)
 			       (long long)ret, (unsigned long long)asked);
 	if (code > CUF_BASE)
 		return cufile_err((struct cuf_error){ (int)code, 0 }, "%s", what);
-	/* EPERM is its own -1, taken for an errno on the way. */
+	/* EPERM is the library's own -1, mistaken for an errno. */
 	if (code == 0 || code == EPERM || code > 4095)
 		return err_set(EIO, "cuFile could not %s and gives no reason", what);
 	return err_set((int)code, "cuFile could not %s: %s", what, err_name((int)code));

@@ -20,15 +20,15 @@
 #include "gds/cufile/internal.h"
 
 struct cufile_file {
-	struct local_file *owner; /* that points here, or NULL */
-	unsigned gets, moving;    /* it ends when both are 0 */
+	struct local_file *owner; /* the file that points here, or NULL */
+	unsigned gets, moving;    /* the registration ends when both are 0 */
 	bool ready;
 	int fd;
 	int access; /* O_ACCMODE of fd */
 	cuf_handle handle;
 };
 
-/* Of all members above but the last three, and of local_file.cufile. */
+/* Covers all members above except the last three, and local_file.cufile. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Refuse flags with a sentence, before the library refuses them without one; and flags that make
@@ -41,19 +41,19 @@ static int check_flags(int flags)
 		return err_set(EOPNOTSUPP,
 			       "cuFile takes no file opened with O_APPEND, O_NONBLOCK, O_NOFOLLOW "
 			       "or O_TMPFILE; open it without");
-	/* The description may be the program's, too. */
+	/* The program may share the open file description. */
 	if (!(flags & O_DIRECT))
 		return err_set(EOPNOTSUPP, "somebody took O_DIRECT off the file's descriptor, and "
 					   "cuFile needs it");
 	return 0;
 }
 
-/* Where not strict, the library copies these without a word. */
+/* Refuse files that a library which is not strict would silently copy. */
 static int check_attributes(int fd)
 {
 	const unsigned odd = FS_COMPR_FL | FS_ENCRYPT_FL | FS_APPEND_FL | FS_IMMUTABLE_FL |
 			     FS_VERITY_FL | FS_JOURNAL_DATA_FL | FS_INLINE_DATA_FL;
-	unsigned long v = 0; /* the kernel writes an int there, the number says long */
+	unsigned long v = 0; /* the kernel writes an int, although the ioctl's number says long */
 	unsigned has;
 
 	if (ioctl(fd, FS_IOC_GETFLAGS, &v) < 0)
@@ -90,7 +90,7 @@ static int open_own(const struct local_file *f, int *ret_fd, int *ret_access)
 	return 0;
 }
 
-/* All but the registration. */
+/* Create everything but the registration. */
 static int reg_new(const struct local_file *f, struct cufile_file **ret)
 {
 	struct cufile_file *cf = calloc(1, sizeof(*cf));
@@ -150,7 +150,8 @@ static void file_forget(struct local_file *f)
 	(void)pthread_mutex_unlock(&lock);
 }
 
-/* 0 with what is there; 1 with a new one, to be registered.  The lock is held. */
+/* Return 0 with the existing object; 1 with a new one that must be registered.  The lock is
+ * held. */
 static int find_or_make(struct local_file *f, struct cufile_file **ret)
 {
 	int r;

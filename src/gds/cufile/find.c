@@ -49,7 +49,7 @@ static void find_add(struct places *p, const char *dir, size_t dir_len, const ch
 	memcpy(p->v[p->nr++], real, sizeof(real));
 }
 
-/* The loader's lock is held: nothing is loaded here. */
+/* Called under the loader's lock, so nothing may be loaded here. */
 static int look_near(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const char *name = info->dlpi_name, *slash, *part;
@@ -155,7 +155,7 @@ static bool in_search_path(const char *name, char *ret)
 	return found;
 }
 
-/* The whole file; NULL: it cannot be had. */
+/* Read the whole file; NULL if that is impossible. */
 static char *slurp(const char *path, size_t *ret_len)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -192,7 +192,7 @@ bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX])
 
 /* ---------------------------------------------------------------- all of it */
 
-/* As the loader does it, by a path or by a bare name. */
+/* Search as the loader does, by a path or by a bare name. */
 static bool by_loader(const char *name, char *ret)
 {
 	char file[PATH_MAX];

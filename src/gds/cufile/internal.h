@@ -15,24 +15,25 @@ struct cufile_api {
 /* Filled by cufile_check(), constant afterwards. */
 extern struct cufile_api cuf;
 
-/* CUFILE_OPEN_MS; tests have less patience. */
+/* CUFILE_OPEN_MS; tests set less. */
 extern unsigned cufile_open_ms;
 
-/* Something of ours lives in the driver, which is open: it is not closed meanwhile. */
+/* Keep the open driver from being closed, because an object of this process uses it. */
 int cufile_hold(void);
 void cufile_drop(void);
 
-/* KiB that the library allows to be registered on a device; 0 while the driver is closed. */
+/* Return the KiB that the library allows to be registered on a device; 0 while the driver is
+ * closed. */
 uint64_t cufile_pinnable_kib(void);
 
 /* ------------------------------------------------------------------ errors */
 
-/* Keep "cuFile could not WHAT: why" and what to do about it; gives -errno. */
+/* Set the sentence "cuFile could not WHAT: why" with the cure, and return -errno. */
 int cufile_err(struct cuf_error e, const char *fmt, ...) _printf_(2, 3);
 
 /*
- * The result of a transfer of @asked bytes: bytes, or -errno with a sentence.
- * @err: errno right after the call, 0 if it was not set
+ * Return the result of a transfer of @asked bytes: bytes, or -errno with a sentence. @err is errno
+ * right after the call, 0 if it was not set.
  */
 int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);
 
@@ -47,31 +48,32 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);
  */
 unsigned cufile_places(const char *cuda, char (*ret)[PATH_MAX], unsigned max);
 
-/* The file of that name ("/libcufile.so.0") in a cache of the loader; false: none to be read. */
+/* Find the file of that name ("/libcufile.so.0") in a cache of the loader; false if no readable
+ * file is there. */
 bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX]);
 
-/* The sentence that there is no library; -ENODEV. */
+/* Set the sentence that the library is missing, and return -ENODEV. */
 int cufile_absent(void);
 
 /* --------------------------------------------------------------- transfers */
 
-/* For one transfer: the file is held, and its slice is registered and held. */
+/* What one transfer uses: the file is held, and its slice is registered and held. */
 struct cufile_taken {
 	struct cufile_file *file;
 	struct cufile_mem *mem;
 	cuf_handle handle;
-	uint64_t base;     /* as registered */
-	uint64_t base_off; /* of the first byte from there */
+	uint64_t base;     /* address as it was registered */
+	uint64_t base_off; /* offset of the first byte from base */
 	unsigned slice;
 };
 
-/* -EBADF when the file is not open for that. */
+/* Hold the file for a transfer; -EBADF if it is not open for that direction. */
 int cufile_file_take(struct cufile_file *cf, bool write, cuf_handle *ret);
 void cufile_file_untake(struct cufile_file *cf);
 int cufile_mem_take(struct cufile_mem *m, uint64_t off, bool share, struct cufile_taken *ret);
 void cufile_mem_untake(struct cufile_mem *m, unsigned slice);
 
-/* [hangs] Counters of our own are stopped. */
+/* [hangs] Stop counting, if this process started it. */
 void cufile_counts_end(void);
 
 #endif

@@ -39,7 +39,7 @@ static const struct dl_sym syms[] = {
 struct opening {
 	int err;
 	char why[300]; /* the sentence of err */
-	bool asked;    /* the library was: the answer stays */
+	bool asked;    /* the library was asked, and its answer does not change */
 	bool strict, shared;
 	struct cuf_props props;
 	int p2p; /* CUF_P2P_* of NVMe */
@@ -56,7 +56,7 @@ struct loading {
 enum state { UNKNOWN, LOADING, CLOSED, OPENING, OPEN, CLOSING };
 
 static struct {
-	pthread_mutex_t lock; /* of all; not held while the library is called */
+	pthread_mutex_t lock; /* covers everything; not held while the library is called */
 	enum state state;
 	struct loading load; /* from CLOSED on; when its err is set it stays at that */
 	uint64_t since;      /* OPENING: now_ns() */
@@ -166,7 +166,7 @@ static int check_strict(const struct opening *o)
 		       lib.load.version / 1000, lib.load.version % 1000 / 10);
 }
 
-/* In the thread's current directory. */
+/* Open the driver in the thread's current directory. */
 static int open_here(struct opening *o)
 {
 	struct cuf_error e = { 0, 0 };
@@ -194,7 +194,7 @@ static int open_here(struct opening *o)
 	return 0;
 }
 
-/* A new directory for nobody else. */
+/* Create a directory that only this user can enter. */
 static int make_dir(char *ret, size_t len)
 {
 	const char *tmp = secure_getenv("TMPDIR");
@@ -244,7 +244,7 @@ static void *open_aside(void *arg)
 	return NULL;
 }
 
-/* Does PST_GDS promise that nobody else in the process uses the library? */
+/* Return whether PST_GDS promises that nobody else in the process uses the library. */
 static int exclusive(bool *ret)
 {
 	const char *env = secure_getenv("PST_GDS");
@@ -280,7 +280,7 @@ static int lib_driver_open(struct opening *o)
 	return o->err;
 }
 
-/* 1: open it; 0: it is; or why not.  The lock is held. */
+/* Return 1 if the driver must be opened, 0 if it is open, or -errno why not.  The lock is held. */
 static int may_open(void)
 {
 	uint64_t ms;
@@ -325,14 +325,15 @@ int cufile_open(void)
 	lib.state = r < 0 ? CLOSED : OPEN;
 	lib.open = o;
 	if (r < 0 && !o.asked)
-		lib.open.err = 0; /* the next may be luckier */
+		lib.open.err = 0; /* the next attempt may succeed */
 	(void)pthread_mutex_unlock(&lib.lock);
 	return r < 0 ? err_set(r, "%s", o.why) : 0;
 }
 
 /* ----------------------------------------------------------------- closing */
 
-/* 1: close it; 0: it is closed; or why not.  The lock is held. */
+/* Return 1 if the driver must be closed, 0 if it is closed, or -errno why not.  The lock is
+ * held. */
 static int may_close(void)
 {
 	if (lib.state == CLOSED)

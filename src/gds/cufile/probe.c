@@ -52,7 +52,7 @@ static bool beside_us(char ret[PATH_MAX])
 	return false;
 }
 
-/* One that came with this library rather than that of an installation. */
+/* Prefer the program that came with this library to an installed one. */
 static int find_program(char ret[PATH_MAX])
 {
 	const char *env = secure_getenv("PST_GDS_PROBE");
@@ -76,7 +76,7 @@ static int find_program(char ret[PATH_MAX])
 
 /* -------------------------------------------------------------- the answer */
 
-/* One field of the line, up to the blank behind it; "" when there is none. */
+/* Copy one field of the line, up to the next blank; "" if there is none. */
 static void field(const char *line, const char *key, char *ret, size_t len)
 {
 	const char *at = strstr(line, key);
@@ -132,7 +132,7 @@ static bool is_answer(const char *text)
 	return probe_parse(text, &v) == 0;
 }
 
-/* An errno instead of an answer, or less time for it. */
+/* Inject a fault: an errno instead of an answer, or less time. */
 static int fault(uint64_t *deadline_ns)
 {
 	int r = fault_hit(FAULT_GDS_PROBE);
@@ -153,7 +153,7 @@ int cufile_probe(const struct local_file *f, uint64_t off, const uint8_t uuid[16
 	struct spawn s = { .file = program, .argv = argv, .fd = f->fd, .enough = is_answer };
 	int r = fork_guard();
 
-	/* It would be an ordinary program again, and heed what the caller set. */
+	/* Never probe from a set-uid process: the child would trust the caller's environment. */
 	if (r == 0 && getauxval(AT_SECURE))
 		r = err_set(EPERM, "a program with more rights than its caller, as set-uid gives "
 				   "them, tries no direct way");
@@ -166,7 +166,7 @@ int cufile_probe(const struct local_file *f, uint64_t off, const uint8_t uuid[16
 	for (unsigned i = 0; i < 16; i++)
 		(void)snprintf(device + 2 * i, 3, "%02x", uuid[i]);
 	(void)snprintf(offset, sizeof(offset), "%" PRIu64, off);
-	/* The other process would not find a library that lies beside those of this one. */
+	/* The other process would not find a library that is next to those of this one. */
 	if (cufile_find(library) == 0)
 		argv[4] = library;
 	r = spawn_ask(&s, deadline_ns, text, sizeof(text));

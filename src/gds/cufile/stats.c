@@ -53,11 +53,11 @@ static int stats_find(const char *buf, const uint8_t uuid[16], bool write,
 	return 0;
 }
 
-static atomic_bool counting; /* by us */
+static atomic_bool counting; /* counting was started by this process */
 
 /*
- * Counting is on, or is switched on where nobody else can mind.  Not before somebody asks: with
- * libraries before 1.16 the end of the process is not safe while they count.
+ * Start counting if nobody else can be affected.  Not before somebody asks: with libraries before
+ * 1.16 the process cannot end safely while they count.
  */
 static int stats_count(bool strict)
 {
@@ -127,10 +127,10 @@ enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cu
 	cufile_info(&info);
 	if (after->posix != before->posix)
 		return CUFILE_MODE_COMPAT;
-	/* We move whole pages: such counts are others', or mean something else. */
+	/* Penstock moves whole pages: unaligned counts belong to others, or mean something else. */
 	if (after->unaligned != before->unaligned || (p2p && nvfs))
 		return CUFILE_MODE_UNKNOWN;
-	/* A module that is not there did nothing. */
+	/* A module that is not loaded did nothing. */
 	if (nvfs)
 		return info.nvfs_major || info.nvfs_minor ? CUFILE_MODE_NVFS : CUFILE_MODE_UNKNOWN;
 	if (p2p)

@@ -12,7 +12,7 @@
 #include "gds/facts/internal.h"
 
 #define DEPTH_MAX 8     /* a file system on LVM on RAID on encryption is 4 */
-#define VISITS_MAX 64   /* of devices, on all ways down */
+#define VISITS_MAX 64   /* devices that are visited on all ways down */
 #define ENTRIES_MAX 256 /* of a directory */
 
 #define GOOD_DISK "put the file on an NVMe disk"
@@ -57,7 +57,7 @@ static void disk_closedirp(DIR **d)
 		(void)closedir(*d);
 }
 
-/* The n-th name in a directory that a filter likes; false when there are not so many. */
+/* Return the n-th name in a directory that a filter accepts; false if there are fewer. */
 static bool disk_entry(const struct gds_path *dir, unsigned n, bool (*like)(const char *name),
 		       char ret[GDS_NAME_MAX])
 {
@@ -80,7 +80,7 @@ static bool any(const char *name)
 	return true;
 }
 
-/* A head stands under its subsystem, beside links to the controllers. */
+/* A multipath head is in its subsystem's folder, next to links to the controllers. */
 static void see_head(const struct gds_look *l, const char *at, struct gds_disk *k)
 {
 	struct gds_path dir = gds_path(l->root, "%.*s", (int)(base_name(at) - 1 - at), at);
@@ -98,7 +98,7 @@ static void see_head(const struct gds_look *l, const char *at, struct gds_disk *
 	(void)gds_line(&link, k->transport, sizeof(k->transport));
 }
 
-/* A whole device that consists of no others. */
+/* Record a whole device that is not made of others. */
 static void see_disk(struct walk *w, const char *at)
 {
 	struct gds_path integrity = gds_path(w->l->root, "%s/integrity/format", at);
@@ -212,7 +212,7 @@ static const char *disk_cure_of(const char *name)
 	return GOOD_DISK;
 }
 
-/* Is one of the disks in the way? */
+/* Return true if one of the disks prevents a direct path. */
 static bool bad_disk(const struct gds_look *l, struct gds_fact *f)
 {
 	for (unsigned i = 0; i < l->disks.nr; i++) {

@@ -41,9 +41,9 @@ void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...) _prin
 int gds_facts(const char *root, int fd, const char *pci, struct gds_fact ret[GDS_FACTS_MAX]);
 
 /*
- * Is there anything in the kernel that could make a way direct: nvidia-fs, or a GPU driver that
- * was told to serve P2PDMA?  Where CPU and GPU may share memory, as with 64-bit ARM, there need
- * not be: true.  Cheap; not remembered.
+ * Return true if something in the kernel could make a path direct: nvidia-fs, or a GPU driver that
+ * was told to serve P2PDMA.  Also true if CPU and GPU may share memory, as with 64-bit ARM, which
+ * needs neither.  Cheap; not cached.
  */
 bool gds_kernel_may(const char *root);
 

@@ -20,7 +20,7 @@
 
 #include "gds/facts/facts.h"
 
-#define GDS_PATH_MAX 512u   /* of what is looked at, without the root; sysfs stays far below */
+#define GDS_PATH_MAX 512u   /* longest path without the root; sysfs stays far below */
 #define GDS_PCI_MAX 24u     /* "0000:17:00.0" with its NUL; a domain may have 8 digits */
 #define GDS_NAME_MAX 48u    /* of a block device */
 #define GDS_DISKS_MAX 16u   /* below one file system; any more are left out */
@@ -29,8 +29,8 @@
 
 /* What cuFile can do with a file system. */
 enum gds_fs {
-	GDS_FS_UNTOLD, /* nobody has tried, or the mount is not known */
-	GDS_FS_LOCAL,  /* direct, by either way, when its disk is */
+	GDS_FS_UNTOLD, /* untested, or the mount is unknown */
+	GDS_FS_LOCAL,  /* direct by either way, if its disk is */
 	GDS_FS_REMOTE, /* direct, only by nvidia-fs */
 	GDS_FS_NEVER,  /* by copies through host memory */
 };
@@ -40,15 +40,15 @@ struct gds_mount {
 	unsigned long id;
 	dev_t dev;
 	char type[32];
-	char source[128]; /* these two may be cut */
+	char source[128]; /* source and options may be truncated */
 	char where[256];
 	char options[1024]; /* of the file system, not of the mount */
 };
 
 struct gds_disk {
 	char name[GDS_NAME_MAX];
-	char pci[GDS_PCI_MAX]; /* "" where it has no PCI address */
-	char transport[16];    /* NVMe: "pcie", "rdma", ...; "" not told */
+	char pci[GDS_PCI_MAX]; /* its PCI address, or "" */
+	char transport[16];    /* for NVMe: "pcie", "rdma", ...; "" if unknown */
 	char integrity[32];    /* format of its protection information, "" for none */
 	bool nvme;
 	bool multipath; /* a head that stands for several paths */
@@ -56,28 +56,29 @@ struct gds_disk {
 
 struct gds_disks {
 	char name[GDS_NAME_MAX]; /* the file system's device; "" where no disk is known */
-	char layer[32];          /* between that and the disks: "md raid0", "LVM"; "" nothing */
+	char layer[32];          /* what is between that and the disks: "md raid0", "LVM"; "" for
+				  * nothing */
 	unsigned nr;
-	bool more; /* than were looked at */
+	bool more; /* there are more disks than disks[] holds */
 	struct gds_disk list[GDS_DISKS_MAX];
 };
 
 /* The file and the device that all facts are about. */
 struct gds_look {
-	const char *root; /* stands before every path */
+	const char *root; /* prefix of every path */
 	int fd;
 	struct stat st;
-	dev_t dev;             /* block device below; major 0: none that is known */
+	dev_t dev;             /* block device below the file; major 0: unknown */
 	char pci[GDS_PCI_MAX]; /* of the GPU, in small letters; "" where none is named */
 	enum gds_fs fs;
 	struct gds_mount mount;
 	struct gds_disks disks;
-	int nvidia_fs, p2pdma; /* the states of these two, before one stands in for the other */
+	int nvidia_fs, p2pdma; /* states of these two, before one replaces the other */
 };
 
 /* ---------------------------------------------------------------- read.c */
 
-/* A path below the root; "" (which nothing opens) where it is too long. */
+/* A path below the root; "" (which cannot be opened) if it is too long. */
 struct gds_path {
 	char s[GDS_PATH_MAX + 256];
 };
@@ -122,7 +123,7 @@ int gds_real(const char *root, const struct gds_path *p, char ret[GDS_PATH_MAX])
 /* A line of mountinfo, which is cut into pieces; false when it is none. */
 bool gds_mount_parse(char *line, struct gds_mount *ret);
 
-/* Is a word among options that commas separate? */
+/* Return true if the word is among the comma-separated options. */
 bool gds_mount_has(const struct gds_mount *m, const char *word);
 
 /* Fill l->mount and l->fs. */
@@ -152,21 +153,21 @@ void gds_udev(struct gds_look *l, struct gds_fact *f);
 void gds_nvidia_fs(struct gds_look *l, struct gds_fact *f);
 void gds_p2pdma(struct gds_look *l, struct gds_fact *f);
 
-/* One of the two is enough; where memory may be shared, none. */
+/* Mark the missing one of the two as unneeded if the other is present; if memory may be shared,
+ * mark both. */
 void gds_stand_in(struct gds_fact *nvidia_fs, struct gds_fact *p2pdma, bool shared);
 
 /* ----------------------------------------------------------------- pci.c */
 
-/* Is it an address as sysfs writes it? */
+/* Return true for a PCI address as sysfs writes it. */
 bool gds_is_pci(const char *text);
 
-/* The PCI device that is lowest in a path of sysfs; "" for none. */
+/* Find the lowest PCI device in a path of sysfs; "" if there is none. */
 void gds_pci_of(const char *path, char ret[GDS_PCI_MAX]);
 
 /*
- * Does a bridge with this configuration space send requests between its devices up to the root?
- *
- * Return: 1, 0; -EACCES when the end of it is missing, as it is to users without privilege.
+ * Return 1 if a bridge with this configuration space redirects requests between its devices to the
+ * root, 0 if not; -EACCES if the end of the space is missing, as for unprivileged users.
  */
 int gds_acs_redirects(const uint8_t *config, size_t len);
 

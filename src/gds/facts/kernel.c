@@ -32,7 +32,7 @@ struct symbols {
 static bool symbol(char *line, void *arg)
 {
 	struct symbols *s = arg;
-	char *name = strrchr(line, '\t'); /* of a module: it comes last, in brackets */
+	char *name = strrchr(line, '\t'); /* the module's name comes last, in brackets */
 
 	if (name)
 		*name = '\0';
@@ -158,10 +158,10 @@ static bool param(char *line, void *arg)
 {
 	struct params *p = arg;
 
-	/* 2: only when all of the memory fits. */
+	/* 2 means: only if all of the memory fits. */
 	p->static_bar |= strcasestr(line, "RMForceStaticBar1=1") ||
 			 strcasestr(line, "RMForceStaticBar1=2");
-	/* Else the memory is mapped in a way that the driver does not hand on. */
+	/* Otherwise the memory is mapped in a way that the driver cannot export. */
 	p->no_wc |= strcasestr(line, "RmForceDisableIomapWC=1") != NULL;
 	return false;
 }
@@ -192,7 +192,7 @@ static bool config_line(char *line, void *arg)
 	return strcmp(line, "CONFIG_PCI_P2PDMA=y") == 0;
 }
 
-/* 1, 0; -ENODATA when nobody tells. */
+/* Return 1, 0, or -ENODATA if unknown. */
 static int kernel_has_p2pdma(const struct gds_look *l, const char *release)
 {
 	static const struct {
@@ -397,7 +397,7 @@ void gds_p2pdma(struct gds_look *l, struct gds_fact *f)
 
 /* ---------------------------------------------------------------- stand-in */
 
-/* f is missing; say so in another way, and keep what fits of the text. */
+/* Reword a missing fact, and keep as much of its text as fits. */
 static void soften(struct gds_fact *f, int state, const char *before, const char *after)
 {
 	char text[sizeof(f->text)];

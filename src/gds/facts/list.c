@@ -28,7 +28,7 @@ void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...)
 static const struct {
 	const char *name;
 	void (*judge)(struct gds_look *l, struct gds_fact *f);
-	bool of_gpu; /* nothing can be said without one */
+	bool of_gpu; /* the fact needs a GPU */
 } facts[] = {
 	{ "gpu", gds_gpu, true },
 	{ "nvidia-fs", gds_nvidia_fs, false },

@@ -18,9 +18,9 @@
 #define GOOD_PLACE "put the file on ext4 or XFS on an NVMe disk"
 
 struct kind {
-	const char *type; /* with a dot at its end: all that begin so */
+	const char *type; /* a type that ends in a dot stands for all that begin so */
 	enum gds_fs fs;
-	const char *what, *cure; /* of GDS_FS_NEVER; NULL: as most of them */
+	const char *what, *cure; /* for GDS_FS_NEVER; NULL: the usual text */
 };
 
 static const struct kind kinds[] = {

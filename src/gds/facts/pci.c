@@ -16,8 +16,8 @@
 #define VENDOR "0x10de" /* NVIDIA */
 #define EXTENDED 0x100  /* where extended capabilities begin */
 
-/* As the kernel sees it when it looks for a way (drivers/pci/p2pdma.c).  Upstream forwarding
- * alone turns nothing away: it passes on what a bridge below has turned. */
+/* The bits that the kernel checks when it looks for a path (drivers/pci/p2pdma.c).  ACS upstream
+ * forwarding redirects nothing by itself; it forwards what a lower bridge redirected. */
 #define REDIRECTS (PCI_ACS_RR | PCI_ACS_CR | PCI_ACS_EC)
 
 /* --------------------------------------------------------------- addresses */
@@ -65,7 +65,7 @@ void gds_pci_of(const char *path, char ret[GDS_PCI_MAX])
 
 /* ------------------------------------------------------------------- chain */
 
-/* From the host bridge down to a device. */
+/* The bridges from the host bridge down to a device. */
 struct chain {
 	char host[GDS_PCI_MAX]; /* "pci0000:00" */
 	unsigned nr;            /* 0: not known */
@@ -83,7 +83,8 @@ static struct chain chain_of(const struct gds_look *l, const char *pci)
 		return c;
 	while (component(&at, part, sizeof(part))) {
 		if (strncmp(part, "pci", 3) == 0 && isxdigit((unsigned char)part[3])) {
-			/* Another one below, as Intel's VMD is, has a space of its own. */
+			/* Another host bridge below, such as Intel's VMD, has a space of its
+			 * own. */
 			gds_copy(c.host, sizeof(c.host), part);
 			c.nr = 0;
 		} else if (gds_is_pci(part) && c.nr < GDS_HOPS_MAX) {
@@ -284,7 +285,7 @@ static void see_bridge(struct acs_search *s, const char *pci)
 	(void)snprintf(s->list + n, sizeof(s->list) - n, "%s%s", n ? ";" : "", pci);
 }
 
-/* Up from one to where they meet, and down to the other. */
+/* Go up from one device to the common bridge, and down to the other. */
 static void see_way(struct acs_search *s, const struct chain *gpu, const struct chain *disk)
 {
 	unsigned n = shared(gpu, disk);

@@ -12,7 +12,7 @@
 #include "core/queue/object.h"
 #include "core/ways/region.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* who makes a gds_mem */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while a gds_mem is created */
 
 /* ------------------------------------------------------------------ memory */
 
@@ -65,7 +65,7 @@ static void mem_end_run(void *arg)
 		/* Without a context, because the program ended it, the memory is gone too. */
 		if (end->res > 0)
 			(void)unregister(end);
-		/* Another thread is making room in it for others just now. */
+		/* Another thread is unregistering one of its slices for others. */
 		if (end->res != -EBUSY)
 			break;
 		(void)nanosleep(&pause, NULL);

@@ -29,11 +29,12 @@
 #include "core/ways/proof.h"
 #include "core/ways/way.h"
 
-#define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
-#define TURN_NS (20 * NSEC_PER_SEC)  /* for another thread that loads or opens it */
-#define HOLES_VERSION 1190           /* of cuFile: reads holes by P2PDMA from then on */
-#define LOOK_PIECES 64u              /* of a request, for a long one */
-#define LOOK_LEN MIB(1)              /* is the beginning of it resident? */
+#define PROBE_NS (30 * NSEC_PER_SEC) /* time for the other process */
+#define TURN_NS (20 * NSEC_PER_SEC)  /* time for another thread that loads or opens the library */
+#define HOLES_VERSION 1190           /* version of cuFile from which P2PDMA reads holes */
+#define LOOK_PIECES 64u              /* pieces of a request that are searched for a long one */
+/* Bytes at the beginning of a piece that are checked for residency. */
+#define LOOK_LEN MIB(1)
 
 static struct {
 	pthread_mutex_t lock;
@@ -54,7 +55,7 @@ static void find_gate(void)
 		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
 		gate_err = ECANCELED;
 	} else if (!(lib && *lib) && !gds_kernel_may("")) {
-		/* A user who names a library wants it tried. */
+		/* A user who names a library wants it to be tried. */
 		gate_err = ENODEV;
 	}
 }
@@ -116,7 +117,7 @@ struct question {
 	int fd; /* of the file */
 };
 
-/* err is positive; the sentence of it has just been kept. */
+/* Answer for the route; err is positive, and its sentence has just been set. */
 static void gds_answer(struct gds_route *route, enum gds_state state, int err)
 {
 	if (!gds_route_answer(route, state, err, now_ns()))
@@ -139,7 +140,8 @@ static bool may_pass(int err)
 	       err == -EBUSY || err == -EINVAL || err == -EUSERS || err == -EPERM;
 }
 
-/* -EBUSY: the same is going on for another route; that is over soon, or is given up. */
+/* Call fn, and retry while it returns -EBUSY: the same is running for another route, and ends soon
+ * or is abandoned. */
 static int in_turn(int (*fn)(void))
 {
 	const struct timespec pause = { .tv_nsec = (long)(10 * NSEC_PER_MSEC) };
@@ -192,7 +194,7 @@ static void ask_run(struct work *work)
 	free(q);
 }
 
-/* The thread opens the file again: a file system that hangs must not keep the caller. */
+/* Let a thread open the file again, because a file system that hangs must not block the caller. */
 static int ask_begin(struct gds_route *route, const struct file *file)
 {
 	_cleanup_(freep) struct question *q = calloc(1, sizeof(*q));
@@ -320,7 +322,7 @@ static bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32
 
 /* ------------------------------------------------------------------ choice */
 
-/* The next long piece among so many; false: there is none. */
+/* Return the next long piece among *left pieces; false if there is none. */
 static bool next_long(struct cursor *c, unsigned *left, struct piece *ret)
 {
 	while (*left && cursor_peek(c, ret)) {
@@ -332,7 +334,7 @@ static bool next_long(struct cursor *c, unsigned *left, struct piece *ret)
 	return false;
 }
 
-/* Would cuFile be the better path, if it had a direct route? */
+/* Return true if cuFile would be the better path, provided it had a direct route. */
 static bool worth_it(const struct req *r)
 {
 	struct cursor c = r->cur;
@@ -343,7 +345,8 @@ static bool worth_it(const struct req *r)
 	       next_long(&c, &left, &pc);
 }
 
-/* Is the beginning of the piece not resident?  The page cache serves resident bytes sooner. */
+/* Return true if the beginning of the piece is not resident.  The page cache serves resident bytes
+ * sooner. */
 static bool is_cold(const struct req *r, const struct piece *pc)
 {
 	return r->io.op == PST_OP_WRITE ||
@@ -378,16 +381,15 @@ static void take_if_better(struct req *r, struct gds_route *route)
 }
 
 /*
- * The flags of the request that cuFile does not serve.  The CPU would have to load a checksum's
- * bytes from the device.  A stream that waits may keep calls of the driver waiting, and cuFile's
- * are among them.
+ * Return the flags of the request that cuFile cannot serve.  The CPU would have to load a
+ * checksum's bytes from the device.  A waiting stream may block driver calls, which cuFile makes.
  */
 static uint32_t not_served(const struct req *r)
 {
 	return r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT);
 }
 
-/* Does every piece begin and end where cuFile can? */
+/* Return true if every piece begins and ends where cuFile can. */
 static bool fits_wholly(const struct req *r)
 {
 	struct cursor c = r->cur;
@@ -458,7 +460,8 @@ static int gds_choose(struct req *r)
 	if (why == PST_WHY_NONE)
 		take_if_better(r, route);
 	else if (route && gds_route_err(route) == 0)
-		req_reason(r, why, detail); /* a good route, but not for this file and memory */
+		req_reason(r, why, detail); /* a good route that does not serve this file and
+					     * memory */
 	return 0;
 }
 

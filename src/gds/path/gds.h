@@ -23,24 +23,27 @@
 #include "core/ways/proof.h"
 
 #define GDS_THREAD "pst-gds" /* the name of threads that call cuFile */
-#define GDS_MIN KIB(64)      /* shorter pieces are staged: to start one takes cuFile longer */
-#define GDS_CHUNK MIB(4)     /* of one transfer, where several may go through one registration */
-#define GDS_THREADS 4u       /* transfers of a device at a time, those that hang apart */
-#define GDS_HUNG_MAX 8u      /* that hang; then cuFile is not used with the device any more */
-#define GDS_FAILURES_MAX 3u  /* in a row, for no good reason; likewise with the file system */
-#define GDS_PATIENCE_NS NSEC_PER_SEC      /* without any progress; then waiting pieces are staged */
-#define GDS_HUNG_NS (10 * NSEC_PER_SEC)   /* a call that takes longer hangs */
-#define GDS_LOST_NS NSEC_PER_SEC          /* or so long after its request was stopped */
-#define GDS_SOON_NS (100 * NSEC_PER_MSEC) /* for another thread that registers the same */
-#define GDS_END_NS NSEC_PER_SEC           /* how long a free or close waits for cuFile */
+#define GDS_MIN KIB(64)      /* shorter pieces are staged, because cuFile takes longer to start */
+#define GDS_CHUNK MIB(4)     /* most bytes of one transfer, if several may share a registration */
+#define GDS_THREADS 4u       /* transfers of a device at a time, without hanging ones */
+#define GDS_HUNG_MAX 8u      /* hanging transfers after which cuFile is not used with the device */
+/* Consecutive unexplained failures after which cuFile is not used with the file system. */
+#define GDS_FAILURES_MAX 3u
+/* Time without progress after which waiting pieces are staged. */
+#define GDS_PATIENCE_NS NSEC_PER_SEC
+#define GDS_HUNG_NS (10 * NSEC_PER_SEC) /* time after which a call counts as hung */
+#define GDS_LOST_NS NSEC_PER_SEC        /* the same after its request was stopped */
+/* Time to wait for another thread that registers the same. */
+#define GDS_SOON_NS (100 * NSEC_PER_MSEC)
+#define GDS_END_NS NSEC_PER_SEC /* how long a free or close waits for cuFile */
 
 /* ------------------------------------------------------------------ routes */
 
 enum gds_state {
 	GDS_UNKNOWN,
-	GDS_ASKING, /* somebody is finding out */
+	GDS_ASKING, /* a thread is finding out */
 	GDS_GOOD,
-	GDS_BAD, /* for good */
+	GDS_BAD, /* bad for good */
 };
 
 /* The state of cuFile between a device and a file system.  Never freed. */
@@ -52,24 +55,24 @@ struct gds_route {
 	uint64_t fs_id;
 	_Atomic uint64_t word;          /* state, errno and time; route.c's */
 	_Atomic int mode;               /* enum cufile_mode, as the probe found it */
-	atomic_bool no_holes;           /* reads of a file that has any would be copied */
-	atomic_bool good[PROOF_DIR_NR]; /* bytes of ours were compared */
-	atomic_uint failures;           /* in a row */
+	atomic_bool no_holes;           /* files with holes would be copied */
+	atomic_bool good[PROOF_DIR_NR]; /* bytes of a request were compared */
+	atomic_uint failures;           /* consecutive failures */
 };
 
 /* 0, or the positive errno why it is not used now; EAGAIN: that is being found out. */
 int gds_route_err(struct gds_route *route);
 int gds_route_look(struct gds_route *route, uint64_t now);
-/* Is it time to find out? */
+/* Return true if it is time to find out. */
 bool gds_route_may_ask(const struct gds_route *route, uint64_t now);
-/* True if it is time: then the caller has to find out, and to call gds_route_answer(). */
+/* Return true if it is time; the caller then must find out, and call gds_route_answer(). */
 bool gds_route_ask(struct gds_route *route, uint64_t now);
 /* GOOD and 0, or BAD or UNKNOWN and a positive errno.  False: the question was given up. */
 bool gds_route_answer(struct gds_route *route, enum gds_state state, int err, uint64_t now);
-/* It was GOOD, and is not used any more; err is a positive errno. */
+/* Stop using a GOOD route; err is a positive errno. */
 void gds_disable(struct gds_route *route, int err);
 
-/* May there be a direct way for any file, on this machine and with its settings? */
+/* Return true if any file may have a direct path, on this machine and with its settings. */
 bool gds_may(void);
 
 /* ------------------------------------------------------------------ pieces */
@@ -77,7 +80,7 @@ bool gds_may(void);
 /* How much of the piece cuFile could move, from *ret_skip on; 0 for nothing. */
 uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip);
 
-/* Offsets, addresses and lengths of a transfer are multiples of it. */
+/* Return the unit of a transfer's offsets, addresses and lengths. */
 uint64_t gds_unit(const struct req *r);
 
 /* Could cuFile move the piece, if file offset and address were the same modulo gds_unit()? */
@@ -91,13 +94,13 @@ extern const struct path_pieces gds_pieces;
 /* A region's registration with cuFile. */
 struct gds_mem {
 	struct cufile_mem *cm;
-	_Atomic int err; /* why it does not take the memory at all */
+	_Atomic int err; /* why cuFile refuses the memory altogether */
 };
 
 /* A file's registration with cuFile. */
 struct gds_file {
 	_Atomic(struct cufile_file *) cf; /* its registration, or NULL */
-	_Atomic int err;                  /* why it has none for good */
+	_Atomic int err;                  /* why the file can never have one */
 };
 
 /* NULL: none is known yet. */
@@ -108,7 +111,7 @@ static inline struct gds_mem *gds_mem_get(const struct region *r)
 
 /* NULL: out of memory, or a device that cuFile is not used with. */
 struct gds_mem *gds_mem_of(struct region *r);
-/* Nobody uses the region any more; it stays until cuFile does not either. */
+/* End the use of a region; the region stays until cuFile has released it. */
 void gds_region_end(struct region *r);
 
 /* [hangs] The file's registration, made if there is none yet.  -EAGAIN while another
@@ -119,7 +122,7 @@ int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh);
 void gds_file_failed(struct pst_file *f, int err);
 /* A positive errno: the file is not asked about. */
 int gds_file_err(const struct pst_file *f);
-/* Nobody uses the file any more. */
+/* End the use of a file. */
 void gds_file_end(struct pst_file *f);
 
 #endif

@@ -30,20 +30,21 @@
 
 /* One transfer. */
 struct gds_job {
-	struct transfer t; /* first */
+	struct transfer t; /* the first member */
 	struct work work;
-	struct list link; /* its device's, oldest first */
+	struct list link; /* on its device's list, oldest first */
 	struct gds_route *route;
 	struct gds_mem *gm;
-	uint64_t slice_end; /* in the allocation: names the registration */
+	uint64_t slice_end; /* end of the slice in the allocation, which identifies the
+			     * registration */
 	uint64_t start;
-	uint64_t hung_at; /* from then on it counts as hung; under the lock of gds */
+	uint64_t hung_at; /* when it counts as hung; under the lock of gds */
 };
 
 /* Under an engine's lock in gds_start() and gds_stopped(). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device {
-	struct list running; /* all zero: none was yet */
+	struct list running; /* running transfers; all zero: none so far */
 	uint64_t last_done;
 } devices[CUFILE_DEVICES];
 
@@ -221,7 +222,7 @@ static int64_t move_transfer(struct gds_job *j, struct cufile_file *cf)
 	return r < 0 ? r : c.res;
 }
 
-/* As much as before; 0 or -errno. */
+/* Move the same bytes again.  Return 0 or -errno. */
 static int move_again(struct gds_job *j, struct cufile_file *cf)
 {
 	const struct file *file = req_file(j->t.req);
@@ -254,7 +255,7 @@ static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 	       cufile_counts(j->route->uuid, j->t.req->io.op == PST_OP_WRITE, ret) == 0;
 }
 
-/* Did the library copy through host memory after all? */
+/* Return true if the library copied through host memory after all. */
 static bool was_compat(const struct gds_job *j, const struct cufile_counts *before)
 {
 	struct cufile_counts after;
@@ -262,7 +263,7 @@ static bool was_compat(const struct gds_job *j, const struct cufile_counts *befo
 	return read_counts(j, &after) && cufile_mode(before, &after) == CUFILE_MODE_COMPAT;
 }
 
-/* Draw the consequences of a piece's error for its memory and its route. */
+/* Apply a piece's error to its memory and its route. */
 static void blame(struct gds_job *j, int err)
 {
 	switch (err) {

@@ -18,8 +18,8 @@
 #include "base/log.h"
 #include "gds/path/gds.h"
 
-#define ASKING_MS 60000u /* without an answer: the thread that asks hangs */
-#define AGAIN_MS 10000u  /* when asking failed for a reason that may pass */
+#define ASKING_MS 60000u /* time without an answer after which the asking thread counts as hung */
+#define AGAIN_MS 10000u  /* time until the next attempt, after a temporary failure */
 
 /* Two bits of state, 14 of the errno, and milliseconds of now_ns(). */
 #define ERR_AT 2
@@ -40,7 +40,7 @@ static int err_of(uint64_t word)
 	return (int)(word >> ERR_AT & ((1u << (TIME_AT - ERR_AT)) - 1));
 }
 
-/* ASKING: when it began.  UNKNOWN: it is not to be asked before. */
+/* ASKING: when it began.  UNKNOWN: when it may be asked again. */
 static uint64_t route_time_of(uint64_t word)
 {
 	return word >> TIME_AT;
@@ -113,7 +113,7 @@ void gds_disable(struct gds_route *route, int err)
 {
 	uint64_t was = atomic_load(&route->word);
 
-	/* The first reason stays. */
+	/* Keep the first reason. */
 	if (route_state_of(was) == GDS_GOOD &&
 	    atomic_compare_exchange_strong(&route->word, &was, route_word_of(GDS_BAD, err, 0)))
 		log_warn("cuFile is not used between device %u and files of %u:%u any more: %s",
