@@ -34,7 +34,7 @@ __attribute__((visibility("default"))) int pthread_cond_timedwait(pthread_cond_t
 {
 	int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 #ifdef __SANITIZE_THREAD__
-	/* The sanitizer's, which has no version. */
+	/* The sanitizer's function has no symbol version. */
 	void *fn = NULL;
 #else
 	/* x86 has an older one too, of other conditions, and dlsym() may find that. */

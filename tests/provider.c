@@ -454,7 +454,7 @@ static int ctx_flush(struct io_ctx *base)
 	(void)pthread_mutex_lock(&ctx->lock);
 	while ((op = io_fifo_pop(&ctx->queued)))
 		put(ctx, op, now_ns() + delay_of(ctx, &p));
-	/* Without a thread nothing would ever go on. */
+	/* Without a thread nothing would ever continue. */
 	op = ctx->nr_threads ? NULL : ctx->waiting.head;
 	while (op) {
 		(void)io_fifo_remove(&ctx->waiting, op);
@@ -474,7 +474,7 @@ static unsigned ctx_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 	return n;
 }
 
-/* With the lock: it waits where a cancel does not reach it. */
+/* Return true if the operation waits where a cancel does not reach it; under the lock. */
 static bool is_deaf(const struct test_ctx *ctx, struct io_op *op)
 {
 	const struct step *s = op->ctx_data;

@@ -78,7 +78,8 @@ static enum way better(const struct cell *c, const struct row *r)
 
 /* ---------------------------------------------------------------- verdicts */
 
-/* The result to compare a row with: for one at a time the same, for the others the best. */
+/* Return the result with which a row is compared: cuFile's own for one at a time, else the better
+ * of cuFile's two. */
 static const struct result *yardstick(const struct cell *c, const struct row *r)
 {
 	const struct result *one = &c->v[better(c, &rows[0])], *many = &c->v[better(c, &rows[1])];

@@ -54,7 +54,7 @@ static bool reads_once(const struct bench_job *job, bool plain)
 
 #define WINDOW_LEN 65536 /* longer requests take no window by themselves */
 
-/* A request's place: its io, its pieces and when it was started. */
+/* The state of one request: its io, its pieces and its start time. */
 struct slot {
 	struct pst_io io;
 	struct pst_seg *segs;

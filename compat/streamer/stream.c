@@ -211,7 +211,7 @@ static int stream_take(struct streamer *st, struct answer *ret)
 	st->ready = r->next;
 	if (!st->ready)
 		st->ready_end = &st->ready;
-	/* Who waits for a response of what was asked waits for nothing. */
+	/* Threads that wait for a response must wake up, because no response will come. */
 	if (--st->ranges == 0)
 		(void)pthread_cond_broadcast(&st->answered);
 	sub->unanswered--;

@@ -80,7 +80,7 @@ PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
  * The calling thread copies bytes that the page cache holds; such a read needs neither
  * pst_queue_submit() nor pst_queue_reap().  The call serves reads of up to 1 MiB into host memory,
  * and those into device memory for which a window is the best path.  File and memory must have been
- * used in the queue before.  The read must have no flags, segments, stream or deadline.  Every other
+ * used in the queue before.  The read must have no flags, segments, stream or deadline.  Any other
  * read gets -EAGAIN as res of its completion, also one with invalid arguments: give that read to
  * pst_queue_prep().  Its memory may hold some of the bytes, and nothing of it is in flight.
  *

@@ -155,7 +155,7 @@ static inline const char *cache_path(const char *name)
 	return p;
 }
 
-/* The same over both kinds of memory, from nothing. */
+/* Run a case on both kinds of memory, each without earlier proofs. */
 static inline void both(const char *name, void (*fn)(void))
 {
 	static const char *const devs[] = { "host", "soft:0" };

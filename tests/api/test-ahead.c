@@ -119,7 +119,7 @@ static void checksums(void)
 	close_file();
 }
 
-/* O_DIRECT had edges there, but is not wanted any more. */
+/* By O_DIRECT the read would have edges, but O_DIRECT is not used here any more. */
 static void unaligned(void)
 {
 	struct pst_done d;

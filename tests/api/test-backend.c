@@ -206,7 +206,7 @@ static void across_pieces(void)
 	(void)munmap(p, len);
 }
 
-/* More pieces of memory than can be registered: those without a place work as well. */
+/* More pieces of memory than can be registered: unregistered ones work as well. */
 static void more_memory_than_places(void)
 {
 	enum { NR = 8192 + 100 };

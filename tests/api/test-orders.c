@@ -535,7 +535,7 @@ static enum how one(struct run *r)
 
 static struct {
 	bool apart;
-	unsigned step, per_order; /* orders to go on by, variants of each */
+	unsigned step, per_order; /* steps between orders, and variants of each order */
 	unsigned number;          /* of the case: others have other variants */
 	atomic_uint next, good, tries, given_up;
 	atomic_bool stop;

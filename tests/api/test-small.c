@@ -183,7 +183,7 @@ static void listed(void)
 	struct pst_done d;
 
 	open_data(true);
-	/* As large as one likes, and from the disk: through the page cache. */
+	/* A read of any length from the disk goes through the page cache. */
 	d = ask(PST_OP_READ, only, 0, 0, LEN);
 	T_EQ(d.res, (int64_t)LEN);
 	T_CHECK(d.paths & BIT(WINDOW) && !(d.paths & (BIT(STAGED) | BIT(DIRECT))));

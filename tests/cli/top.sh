@@ -165,7 +165,7 @@ other_sockets() {
 a_port() {
 	need python3
 	need_mount
-	# Another program may take it first.
+	# Another program may take the port first.
 	for _ in 1 2 3 4 5; do
 		at=127.0.0.1:$(python3 -c 'import socket
 s = socket.socket()

@@ -13,7 +13,7 @@
 #include "model.h"
 
 #define PAGE 4096u
-#define SECTOR 4096u /* what O_DIRECT is content with everywhere */
+#define SECTOR 4096u /* an alignment that O_DIRECT accepts everywhere */
 
 static uint8_t buf[TREE_FILE + PAGE] __attribute__((aligned(SECTOR)));
 

@@ -129,7 +129,7 @@ def objects_are_kept_while_memory_is_open():
     memory.close()
     gc.collect()
     true(gone() is None)
-    # Without close(), with the last reference.
+    # Without close(), memory is freed with the last reference.
     obj = Bytes(100)
     Memory.of(obj)
     gc.collect()

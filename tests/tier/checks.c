@@ -22,7 +22,7 @@ static int count_writes(const char *call)
 	return 0;
 }
 
-/* Whose bytes the disk does not keep. */
+/* A copy whose bytes the disk loses is noticed. */
 void copy_is_read_back(void)
 {
 	struct recover_counts counts;

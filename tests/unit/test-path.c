@@ -447,7 +447,7 @@ static void courier_fails(void)
 	pst_mem_free(m);
 }
 
-/* It knows nothing of deadlines; the request has one all the same. */
+/* The path does not know deadlines, but the request has one. */
 static void courier_hangs(void)
 {
 	struct pst_mem *m = rig_alloc("soft:0", LEN);

@@ -459,7 +459,7 @@ static void P6_results(void)
 	open_memory();
 	T_EQ(api_io(&reads, &iov, 0, fd, 0, SIZE), SIZE);
 	T_EQ(t_differs(iov.base, API_SEED, 0, SIZE), SIZE);
-	/* Any alignment. */
+	/* Memory and offset of any alignment. */
 	T_EQ(api_io(&reads, &iov, 13, fd, 7777, 10001), 10001);
 	T_EQ(t_differs(iov.base + 13, API_SEED, 7777, 10001), 10001);
 	/* The end of the file. */
@@ -544,7 +544,8 @@ static void P4_io_depth(void)
 	T_EQ(hf3fs_submit_ios(&exact), 0);
 	take(&exact, c, 3);
 	hf3fs_iordestroy(&exact);
-	/* Below 0 with a timeout: fewer, after it, without another word. */
+	/* A negative depth with a timeout: a partial batch starts after the timeout, without
+	 * another submit. */
 	T_EQ(hf3fs_iorcreate3(&timed, mnt, 8, true, -4, 0, 60, -1), 0);
 	T_CHECK(hf3fs_prep_io(&timed, &iov, true, iov.base, fd, 0, 64, NULL) >= 0);
 	T_EQ(hf3fs_submit_ios(&timed), 0);

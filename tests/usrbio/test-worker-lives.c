@@ -108,7 +108,7 @@ static void options_that_make_no_sense(void)
 	env_end();
 }
 
-/* PST_FAULT: no queue is to be had, or no second one. */
+/* With PST_FAULT no queue can be created, or no second one. */
 static void no_executor_at_all(void)
 {
 	struct server_ring_opts o;

@@ -32,7 +32,7 @@ static void P4_depth_exact(void)
 	env_end();
 }
 
-/* As many as there are entries, which are more than are started in one go. */
+/* A batch of all entries, which are more than are started at once. */
 static void P4_depth_is_all(void)
 {
 	struct client c;

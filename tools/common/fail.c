@@ -81,7 +81,7 @@ int usage_error(const char *fmt, ...)
 	return 2;
 }
 
-/* The argument that holds a short option among others, as in -json; the index stays there. */
+/* Return the argument with several short options in one, as in -json; the index does not change. */
 static const char *short_cluster(char *const argv[])
 {
 	const char *arg = argv[optind];

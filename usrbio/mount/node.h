@@ -133,8 +133,8 @@ struct node *node_by_number(struct nodes *ns, uint64_t number);
 void node_put(struct nodes *ns, struct node *n, uint64_t lookups);
 
 /*
- * The number of an inode on the mount: its own on the source's file system, and with a number of
- * the file system above it on those that are mounted beneath the source.
+ * Return the number of an inode on the mount: its own number on the source's file system; on file
+ * systems mounted below the source, that number with a number of the file system in the upper bits.
  */
 uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino);
 

@@ -197,7 +197,7 @@ struct server_ring_stats {
 	uint64_t bytes;
 	uint32_t paths; /* set of PST_PATH_BIT(), of all requests together */
 	uint32_t why;   /* enum pst_why of the latest request that had one */
-	int32_t detail; /* of why */
+	int32_t detail; /* depends on why */
 	bool broken;    /* its markers made no sense */
 };
 
