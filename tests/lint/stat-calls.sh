@@ -25,26 +25,26 @@ src/core/ways/proof.c cache_open: the thread pst-proofs
 src/core/ways/proof.c dir_open: the thread pst-proofs
 src/file/local.c alignment: a file is opened
 src/file/local.c check_wrap: a file is opened
-src/file/local.c fill: a file is opened
+src/file/local.c local_fill: a file is opened
 src/file/local.c local_file_size: file_size(), whose callers stand here
 src/file/local.c open_plain: a file is opened
 src/file/local.c open_twin: a file is opened; a worker does it only without FILE_MAY_HANG
 src/file/local_names.c local_stat: a call of the program
-src/file/local_names.c look_at: a call of the program
+src/file/local_names.c local_names_look_at: a call of the program
 src/file/own.c own_files_get: a worker, only without FILE_MAY_HANG
-src/gds/cufile/find.c add: a library is loaded
+src/gds/cufile/find.c find_add: a library is loaded
 src/gds/cufile/find.c slurp: a library is loaded
 src/gds/cufile/probe.c beside_us: a process of the probe is started, by a thread pst-gds
-src/gds/facts/list.c look_at: pst_check()
+src/gds/facts/list.c list_look_at: pst_check()
 src/gds/facts/mount.c gds_direct_io: pst_check()
 src/gds/facts/read.c open_regular: pst_check()
 src/gds/path/check.c open_path: pst_check()
 src/gds/path/check.c try_it: pst_check()
-src/gds/path/gds.c probe: a thread pst-gds
-src/gds/path/move.c is_end: a thread pst-gds of one transfer
+src/gds/path/gds.c gds_probe: a thread pst-gds
+src/gds/path/move.c move_is_end: a thread pst-gds of one transfer
 src/gds/path/move.c job_move: a thread pst-gds of one transfer
 src/gds/probe.c look_there: the process of the probe
-src/gds/probe.c open_file: the process of the probe
+src/gds/probe.c probe_open_file: the process of the probe
 src/mem/memfd.c memfd_check: memory is imported
 src/net/keys.c check_file: a file of keys is read, when a file is opened
 src/tier/provider_names.c file_facts: a call of the program
