@@ -20,7 +20,7 @@ struct foot {
 	uint32_t reserved[9];
 	char magic[8];
 	uint32_t pad;
-	uint32_t foot_crc; /* of key and foot before it */
+	uint32_t foot_crc; /* CRC-32C of the key and of the foot up to here */
 };
 
 _Static_assert(sizeof(struct foot) == FOOT_LEN, "the format has no holes");

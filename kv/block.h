@@ -12,21 +12,20 @@
 #define KEY_MAX 1024u /* PST_KV_KEY_MAX */
 #define TAIL_MAX (KEY_MAX + FOOT_LEN)
 
-/* What a file is of.  hash is its name, space that of its name space. */
+/* Identifies the block of a file. hash is its file name, space the directory name of its space. */
 struct block_id {
 	uint64_t space, hash;
 	const void *key;
 	uint32_t key_len;
 };
 
-/* Write key and foot into to, which has room for TAIL_MAX.  Return: their length. */
+/* Write key and foot to to, which has room for TAIL_MAX bytes.  Return their length. */
 size_t block_tail(void *to, const struct block_id *id, uint64_t len, uint32_t crc);
 
 /*
  * Check key and foot of a file of file_len bytes; tail points to its last tail_len bytes.
- * @id: NULL or what it must be of
- * @ret_key: place of the key in tail; may be NULL
- *
+ * @id: the block that it must be, or NULL
+ * @ret_key: set to the place of the key in tail; may be NULL
  * Return: 0 with the length and the CRC-32C of the block's bytes, or -EBADMSG with a sentence.
  */
 int block_check(const void *tail, size_t tail_len, uint64_t file_len, const struct block_id *id,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The index, the budget, and the files that they are of. */
+/* The index of blocks, the budget of bytes, and the files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 
 #include "kv/store.h"
 
-/* Most blocks that one set evicts for the reserve, for each directory: a victim may lie in any. */
+/* Most blocks that one set evicts to keep the reserve, times the number of directories, because a
+ * victim may be in any of them. */
 #define RESERVE_EVICTIONS 16u
 
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len)
@@ -32,7 +33,7 @@ static pthread_mutex_t *stripe(struct pst_kv *kv, uint64_t hash)
 	return &kv->stripes[hash % STRIPES];
 }
 
-/* Under the lock: a file is gone.  Its bytes are free, or become so when its reader ends. */
+/* Called with the lock: release the bytes of a removed file, now or when its reader ends. */
 static void give_bytes(struct pst_kv *kv, struct cache *c, uint64_t hash, uint64_t size)
 {
 	for (unsigned i = 0; i < kv->nr_workers; i++) {
@@ -54,13 +55,13 @@ void cache_read_ends(struct worker *w)
 
 	w->is_reading = false;
 	w->zombie = 0;
-	/* Another one may still read the same file. */
+	/* Another worker may still read the same file. */
 	if (size)
 		give_bytes(w->kv, w->zombie_cache, w->reading, size);
 }
 
-/* Unlink the file of a block that is no longer in the index, unless another one was published by
- * that name meanwhile.  Then take its bytes back. */
+/* Unlink the file of a block that is no longer in the index, unless a new block was published with
+ * that name meanwhile.  Then release its bytes. */
 static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint64_t hash,
 			uint64_t size)
 {
@@ -77,7 +78,7 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint
 	    errno != ENOENT)
 		r = -errno;
 	(void)pthread_mutex_lock(&kv->lock);
-	/* A file that cannot be unlinked keeps its bytes. */
+	/* A file that cannot be unlinked still counts. */
 	if (r == 0)
 		give_bytes(kv, c, hash, size);
 	else
@@ -87,8 +88,8 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint
 	return r;
 }
 
-/* Evict one block of a cache.  The lock is held, and given up meanwhile.  False: there is none, or
- * its file cannot be unlinked. */
+/* Evict one block of a cache.  Called with the lock, which is released meanwhile.  Return false if
+ * there is no block or its file cannot be unlinked. */
 static bool evict_one(struct pst_kv *kv, struct cache *c)
 {
 	struct entry e;
@@ -116,7 +117,7 @@ static uint64_t evictable(const struct cache *c)
 	return bytes;
 }
 
-/* Return the cache with the most bytes, which gives up a block for the store's budget. */
+/* Return the cache with the most bytes, from which a block is evicted for the store's budget. */
 static struct cache *largest(struct pst_kv *kv)
 {
 	struct cache *best = &kv->common;
@@ -127,7 +128,8 @@ static struct cache *largest(struct pst_kv *kv)
 	return best;
 }
 
-/* Free bytes of the disk at least the reserve and what is still to be written? */
+/* Return 1 if the disk has room for the reserve and for all bytes still to be written, else 0 or
+ * -errno. */
 static int disk_has_room(struct pst_kv *kv, unsigned dir)
 {
 	uint64_t pending;
@@ -143,7 +145,7 @@ static int disk_has_room(struct pst_kv *kv, unsigned dir)
 	return (uint64_t)st.f_bavail * st.f_frsize >= kv->reserve + pending;
 }
 
-/* Evict until a directory keeps its reserve.  0, -ENOSPC or -errno. */
+/* Evict until a directory's disk has its reserve free.  Return 0, -ENOSPC or -errno. */
 static int keep_reserve(struct pst_kv *kv, unsigned dir)
 {
 	for (unsigned n = 0;; n++) {
@@ -152,7 +154,7 @@ static int keep_reserve(struct pst_kv *kv, unsigned dir)
 
 		if (r != 0)
 			return r < 0 ? r : 0;
-		/* Something else fills the disk: do not empty the cache for it. */
+		/* Something else fills the disk, so emptying the cache would not help. */
 		if (n == RESERVE_EVICTIONS * kv->root.nr)
 			return -ENOSPC;
 		(void)pthread_mutex_lock(&kv->lock);
@@ -163,7 +165,7 @@ static int keep_reserve(struct pst_kv *kv, unsigned dir)
 	}
 }
 
-/* Under the lock, which is given up meanwhile. */
+/* Called with the lock, which is released meanwhile. */
 static int cache_make_room(struct pst_kv *kv, struct cache *c, uint64_t size)
 {
 	for (;;) {

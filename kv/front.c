@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What programs call: batches from any thread, their completions, and the owner thread, which ends
- * what is late.
+ * The functions that programs call: batches from any thread and their completions.  The owner
+ * thread ends batches that are late.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 #include "kv/store.h"
 
-/* How often the owner thread asks whether memory is quiet. */
+/* How often the owner thread checks whether the kernel still uses memory. */
 #define BUSY_LOOK_NS (100 * NSEC_PER_MSEC)
 /* How often the owner thread looks again at a late batch whose request has not ended yet. */
 #define LATE_LOOK_NS (50 * NSEC_PER_MSEC)
@@ -27,7 +27,7 @@ struct busy {
 
 /* ---------------------------------------------------------- completions */
 
-/* Under the lock. */
+/* Called with the lock. */
 void batch_unref(struct batch *b)
 {
 	if (--b->refs)
@@ -92,7 +92,7 @@ void job_end(struct job *job, int64_t result)
 
 /* -------------------------------------------------------- owner thread */
 
-/* End the jobs of a batch whose caller's memory is not in use. */
+/* End those jobs of a batch that do not use the caller's memory. */
 static void front_give_up(struct batch *b, int64_t result, bool running)
 {
 	b->refs++;
@@ -119,7 +119,8 @@ static uint64_t end_late(struct pst_kv *kv, uint64_t now)
 		if (b->deadline_ns > now) {
 			next = MIN(next, b->deadline_ns);
 		} else {
-			/* A job in JOB_IO stays, and may hang in a path after its request. */
+			/* A job in JOB_IO continues, and after its request it may hang in a call
+			 * with a path. */
 			front_give_up(b, -ETIMEDOUT, true);
 			next = MIN(next, now + LATE_LOOK_NS);
 		}
@@ -139,8 +140,8 @@ void busy_keep(struct pst_kv *kv, struct pst_mem *mem)
 {
 	struct busy *b = malloc(sizeof(*b));
 
-	/* Without memory for this, the pst_mem is freed when it is idle, and nobody can wait for
-	 * it. */
+	/* Without memory for this record, the pst_mem is still freed when it is idle, but nobody
+	 * can wait for that. */
 	if (!b) {
 		pst_mem_free(mem);
 		return;
@@ -164,7 +165,7 @@ void busy_free_all(struct pst_kv *kv)
 	}
 }
 
-/* Under the lock: free what is quiet. */
+/* Called with the lock: free memory that the kernel no longer uses. */
 static void look_at_busy(struct pst_kv *kv)
 {
 	struct list *at, *n;
@@ -272,7 +273,7 @@ static int check_batch(struct pst_kv *kv, const struct pst_kv_batch *b, size_t *
 	return r;
 }
 
-/* Items, and their keys behind them. */
+/* Make a batch with copies of the items, followed by their keys. */
 static int batch_new(struct pst_kv *kv, const struct pst_kv_batch *from, struct batch **ret)
 {
 	const struct space *sp;
@@ -316,7 +317,7 @@ static int batch_new(struct pst_kv *kv, const struct pst_kv_batch *from, struct 
 	return 0;
 }
 
-/* Bytes of a block in the index, or -ENOENT. */
+/* Return the bytes of a block in the index, or -ENOENT. */
 static int64_t indexed(const struct cache *c, uint64_t hash, uint64_t key_len)
 {
 	const struct entry *e = cache_find(c, hash);
@@ -328,7 +329,7 @@ static int64_t indexed(const struct cache *c, uint64_t hash, uint64_t key_len)
 	return len > tail ? (int64_t)(len - tail) : -ENOENT;
 }
 
-/* Under the lock: end the job if it needs no thread. */
+/* Called with the lock: end the job if no thread is needed for it. */
 static bool answer_now(struct pst_kv *kv, struct job *job)
 {
 	const struct cache *c = kv->spaces[job->batch->space]->cache;
@@ -445,7 +446,7 @@ PST_API int pst_kv_fd(const struct pst_kv *kv)
 	return kv->efd;
 }
 
-/* A reader has no index. */
+/* Look keys up by their files, because a reader has no index. */
 static int64_t lookup_files(struct pst_kv *kv, uint32_t space, const struct pst_kv_item *items,
 			    uint64_t nr, int64_t *ret)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A store is opened, closed and counted. */
+/* Open and close a store, and return its statistics. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #define THREADS_DEFAULT 4u
 #define TIMEOUT_DEFAULT_MS 30000u
 #define TOUCH_DEFAULT_S 60u
-/* How long a close waits for requests under way, and then for threads that hang. */
+/* How long a close waits for requests in flight, and then again for threads that hang. */
 #define CLOSE_NS (10 * NSEC_PER_SEC)
 #define CLOSE_HUNG_NS (1 * NSEC_PER_SEC)
 
@@ -223,7 +223,7 @@ static bool any_running(const struct pst_kv *kv)
 	return false;
 }
 
-/* End the threads.  False: one hangs. */
+/* End the threads.  Return false if one hangs. */
 static bool stop(struct pst_kv *kv)
 {
 	uint64_t end = now_ns() + CLOSE_NS;

@@ -21,7 +21,7 @@ static const char magic[8] = "PSTKVR\r\n";
 struct config {
 	char magic[8];
 	uint32_t version;
-	uint32_t nr, idx; /* directories; which one this is */
+	uint32_t nr, idx; /* number of directories, and the index of this one */
 	uint32_t reserved;
 	uint8_t id[16];
 	uint64_t key[2];
@@ -71,7 +71,7 @@ int root_make_place(const struct root *r, uint64_t space, uint64_t hash)
 	return res < 0 ? res : root_make_dir(dir, path);
 }
 
-/* Check that it contains only what mkfs leaves. */
+/* Check that a directory is empty but for what mkfs creates. */
 static int check_empty(int dir, const char *path)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
@@ -100,7 +100,7 @@ static uint32_t config_crc(const struct config *c)
 	return crc32c(0, c, offsetof(struct config, crc));
 }
 
-/* 1: there is one; 0: there is none; or -errno. */
+/* Read the file penstock-kv.  Return 1; 0 if there is none; or -errno. */
 static int read_config(int dir, const char *path, struct config *ret)
 {
 	_cleanup_(closep) int fd = openat(dir, CONFIG, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -156,8 +156,8 @@ static int same_config(const struct root *r, unsigned idx, const struct config *
 }
 
 /*
- * Return true if a directory was only begun: nobody finished the store, so there is neither a block
- * nor the first directory's mark.
+ * Return true if creating the store was interrupted: there is neither a block nor the first
+ * directory's file.
  */
 static bool is_begun(const struct root *r, unsigned idx, const struct config *c)
 {
@@ -265,7 +265,8 @@ int root_remove_tree(int dir, const char *name)
 	return r;
 }
 
-/* What a dead owner left: files that were being written, and trees that were being removed. */
+/* Remove what a killed owner left: files that were being written, and trees that were being
+ * removed. */
 static int root_sweep(const struct root *r, unsigned i)
 {
 	static const char *const names[] = { "tmp", "gone" };

@@ -29,8 +29,8 @@ struct root {
 	struct hash_key key;
 };
 
-/* Open the directories.  make: those that are empty become a store.  own: take the lock, and remove
- * temporary files.  0 or -errno with a sentence. */
+/* Open the directories. make: create a store in empty ones. own: take the lock, and remove
+ * temporary files.  Return 0, or -errno with a sentence. */
 int root_open(struct root *r, const char *const *dirs, unsigned nr, bool own);
 void root_close(struct root *r);
 
@@ -45,25 +45,25 @@ static inline void block_path(char path[BLOCK_PATH_LEN], uint64_t space, uint64_
 		       (unsigned)(hash >> 56), (unsigned long long)hash);
 }
 
-/* Make the directories that a block is in. */
+/* Make the directories for a block's file. */
 int root_make_place(const struct root *r, uint64_t space, uint64_t hash);
 
-/* Remove a tree below a directory.  0 or -errno. */
+/* Remove a tree below a directory.  Return 0 or -errno. */
 int root_remove_tree(int dir, const char *name);
 
-/* A name of 16 hexadecimal digits.  False: it is none. */
+/* Parse a name of 16 hexadecimal digits.  Return false for any other name. */
 bool root_parse_name(const char *name, uint64_t *ret);
 
 /*
- * Visit the files of blocks of one directory. fn gets the space, the hash, and what fstatat(2)
- * says. Stops where fn returns another value than 0, and returns that.
+ * Call fn for each block's file in one directory, with the space, the hash and the result of
+ * fstatat(2).  Stop when fn returns another value than 0, and return that value.
  */
 struct stat;
 int root_scan(const struct root *r, unsigned dir,
 	      int (*fn)(void *arg, uint64_t space, uint64_t hash, const struct stat *st),
 	      void *arg);
 
-/* Write a small file whole: to a temporary name, synced, then renamed. */
+/* Write a small file atomically: write to a temporary name, sync, rename. */
 int root_write_file(int dir, const char *name, const void *buf, size_t len);
 
 #endif

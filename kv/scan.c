@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The index from the directories, where no index file says it.  Names give hash and space, inodes
- * length and the time of the last use; the blocks' own checks come when they are read.
+ * Build the index from the directories if there is no index file.  File names give hash and space,
+ * inodes give length and the time of the last use.  The blocks themselves are checked when they are
+ * read.
  */
 #include <stdio.h>
 #include <sys/stat.h>
@@ -101,7 +102,7 @@ int scan_load(struct pst_kv *kv)
 		r = root_scan(&kv->root, i, scan_add, &s);
 	if (r == 0 && s.nr)
 		qsort(s.at, s.nr, sizeof(*s.at), by_time);
-	/* Keep the newest; remove what does not fit before anything is counted. */
+	/* Keep the newest files; remove those that do not fit before any is counted. */
 	for (size_t i = s.nr; r == 0 && i-- > 0;)
 		if (!scan_keep(kv, &s.at[i]))
 			r = unlink_found(kv, &s.at[i]);

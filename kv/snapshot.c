@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The index file: what the policies remember, written when a store is closed, and removed as soon
- * as it is read, so that one that is found is right. A head, the hashes of spaces in the order of
- * their numbers, and for each cache its entries, queue by queue, oldest first.
+ * The index file: the state of the policies.  It is written when a store is closed and removed when
+ * it is read, so a file that is found is up to date.  It has a head, the hashes of the spaces in
+ * the order of their numbers, and for each cache its entries, queue by queue, oldest first.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,10 +16,10 @@
 
 #define NAME "index"
 #define VERSION 1u
-#define AHEAD 16u    /* records whose place is fetched ahead */
+#define AHEAD 16u    /* how many records ahead the table is prefetched */
 #define CHUNK 32768u /* records written or read at once */
 
-/* A space of the index file without words: it was dropped, or never had a block. */
+/* A space of the index file that has no file of words: it was dropped, or never had a block. */
 #define SPACE_UNKNOWN UINT32_MAX
 
 static const char magic[8] = "PSTKVI\r\n";
@@ -35,9 +35,9 @@ struct head {
 
 struct record {
 	uint64_t id;
-	uint64_t size; /* with uses and queue above bit 48 */
+	uint64_t size; /* size, and above bit 48 the uses and the queue */
 	uint32_t user;
-	uint32_t cache; /* 0: the common one, else the number of a space plus 1 */
+	uint32_t cache; /* 0: the shared cache, else the number of a space plus 1 */
 };
 
 struct out {
@@ -126,7 +126,8 @@ int snapshot_save(struct pst_kv *kv)
 	o->fd = openat(dir, "tmp/" NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
 		       0666);
 	r = o->fd < 0 ? -errno : snapshot_write_all(kv, o);
-	/* A file whose removal is lost after the index is found would not be counted. */
+	/* Sync removals: a file that came back after a crash would not be in the index, nor
+	 * counted. */
 	for (unsigned i = 0; r == 0 && i < kv->root.nr; i++)
 		if (syncfs(kv->root.dir[i]) < 0)
 			r = -errno;
@@ -210,7 +211,7 @@ static int load_records(struct pst_kv *kv, struct in *in, const struct head *h,
 		if (!snapshot_get(in, buf, n * sizeof(*buf)))
 			r = -EBADMSG;
 		for (unsigned i = 0; r == 0 && i < n; i++) {
-			/* Each record is a miss of the CPU's caches. */
+			/* Each record would miss the CPU's caches. */
 			if (i + AHEAD < n)
 				index_prefetch(kv->common.policy->index, buf[i + AHEAD].id);
 			r = snapshot_take(kv, &buf[i], spaces, h->nr_spaces);
@@ -248,7 +249,7 @@ static int kv_snapshot_load(struct pst_kv *kv, struct in *in)
 		if (r == 0 && !space_find(kv, hash, &spaces[i]))
 			spaces[i] = SPACE_UNKNOWN;
 	}
-	/* Room for all at once; records of spaces with a quota are few. */
+	/* Allocate for all records at once; few are of spaces with a quota. */
 	if (r == 0)
 		r = index_reserve(kv->common.policy->index, h.nr);
 	if (r == 0)
@@ -257,7 +258,7 @@ static int kv_snapshot_load(struct pst_kv *kv, struct in *in)
 	return r;
 }
 
-/* Throw away what was read of a file that turned out to be wrong. */
+/* Discard what was read from an index file that proved to be damaged. */
 static int begin_anew(struct pst_kv *kv)
 {
 	for (unsigned i = 0; i <= kv->nr_spaces; i++) {
@@ -287,7 +288,7 @@ int snapshot_load(struct pst_kv *kv)
 						 kv->root.path[0], strerror(errno));
 	r = kv_snapshot_load(kv, &in);
 	closep(&in.fd);
-	/* Before anything changes: after a power loss there is none that is old. */
+	/* Remove the file before anything changes, so that a power loss cannot leave an old one. */
 	if (unlinkat(dir, NAME, 0) < 0 || fsync(dir) < 0)
 		return err_set(errno, "cannot remove %s/" NAME ": %s", kv->root.path[0],
 			       strerror(errno));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Spaces. The hash of a space's name is the name of its directory; a file of words beside says what
- * it stands for: quota, identity and tenant, each ended by a zero byte. Of the salt only the hash
- * knows.
+ * Spaces.  The directory of a space is named by a hash of the space's name.  Next to it, a file of
+ * words contains quota, identity and tenant, each ended by a zero byte.  The salt is only part of
+ * the hash and is not stored.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -136,7 +136,8 @@ int space_load(struct pst_kv *kv)
 
 		if (!root_parse_name(e->d_name, &hash))
 			continue;
-		/* Spaces that were dropped, or never had a block, make room for others. */
+		/* Forget spaces that were dropped or never had a block, so that others find
+		 * room. */
 		if (!kv->reader && !has_blocks(kv, hash)) {
 			(void)unlinkat(dirfd(d), e->d_name, 0);
 			continue;
@@ -151,7 +152,7 @@ int space_load(struct pst_kv *kv)
 			free(identity);
 			free(tenant);
 		}
-		/* Gets in the others are misses. */
+		/* Keys of further spaces are not found. */
 		if (r == -ENOSPC)
 			r = 0;
 	}
@@ -169,7 +170,7 @@ static int write_words(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spa
 	return root_write_file(kv->root.dir[0], name, text, (size_t)n + 1);
 }
 
-/* Under the lock: is it known, with these words? */
+/* Called with the lock: find a space that has these words. */
 static int kv_space_find(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o,
 			 uint32_t *ret)
 {
@@ -211,7 +212,7 @@ static int name_space(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spac
 	r = space_add(kv, hash, o->quota, &at);
 	sp = r < 0 ? NULL : kv->spaces[at];
 	if (sp && !sp->identity) {
-		/* Who reads the identity reads the tenant too. */
+		/* A thread that sees the identity must see the tenant too. */
 		if (!sp->tenant)
 			sp->tenant = strdup(o->tenant);
 		sp->identity = sp->tenant ? strdup(o->identity) : NULL;
@@ -257,7 +258,7 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
 
 /* ---------------------------------------------------------------- drop */
 
-/* Under the lock: take all blocks of a space out of the index.  Return: their bytes. */
+/* Called with the lock: remove all blocks of a space from the index.  Return their bytes. */
 static uint64_t forget_space(struct cache *c, uint32_t space, uint64_t *ret_blocks)
 {
 	struct tier_policy *p = c->policy;

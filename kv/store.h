@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An open store.
- *
- * One lock covers all of it; no call that may wait for a disk is made while it is held. A stripe is
- * taken before the lock, by who changes the file of a block and the index together: renames,
- * unlinks.
- *
- * Bytes: used counts each file from its reservation until it is unlinked and nobody reads it.  The
- * policies hold published blocks only, so the sum of their bytes never exceeds used.
+ * An open store.  One lock protects all of it; no call that may wait for a disk is made with it.
+ * Whoever changes both the file of a block and the index (rename, unlink) takes a stripe before the
+ * lock.  Bytes: used includes each file from its reservation until it is unlinked and nobody reads
+ * it.  The policies hold only published blocks, so the sum of their bytes never exceeds used.
  */
 #ifndef KV_STORE_H
 #define KV_STORE_H
@@ -30,7 +26,8 @@
 #define UNIT 4096u /* what a file's length is rounded up to */
 #define BUDGET_MIN MIB(1)
 
-/* Blocks that one policy chooses from: those of all spaces without a quota, or of one with. */
+/* The blocks that one policy manages: those of all spaces without a quota, or of one space with a
+ * quota. */
 struct cache {
 	struct tier_policy *policy;
 	uint64_t capacity, used;
@@ -46,9 +43,9 @@ struct space {
 
 enum job_state {
 	JOB_QUEUED,
-	JOB_PATH, /* a thread works on it, without the caller's memory */
+	JOB_PATH, /* a thread works on it and does not use the caller's memory */
 	JOB_IO,   /* a request with the caller's memory is under way, and ends at the deadline */
-	JOB_DONE, /* has its result; a thread may still be in JOB_PATH for it */
+	JOB_DONE, /* has its result; a thread may still be in a call that began in JOB_PATH */
 };
 
 struct batch;
@@ -60,7 +57,7 @@ struct job {
 	enum job_state state;
 	struct pst_kv_item item; /* its key is in the batch */
 	uint64_t hash;
-	uint64_t size; /* SET: bytes that it reserved */
+	uint64_t size; /* bytes that a SET reserved */
 };
 
 struct batch {
@@ -82,13 +79,13 @@ struct worker {
 	struct pst_kv *kv;
 	pthread_t thread;
 	bool started;
-	bool running; /* has not left its function */
+	bool running; /* its thread has not ended */
 	struct pst_queue *queue;
 	struct pst_mem *bounce;
 	uint64_t bounce_len;
 	uint64_t reading; /* hash of the block whose file it has open; valid with is_reading */
 	bool is_reading;
-	uint64_t zombie; /* bytes of that file if it was unlinked meanwhile, and its cache */
+	uint64_t zombie; /* if that file was unlinked meanwhile: its bytes, and its cache */
 	struct cache *zombie_cache;
 };
 
@@ -121,14 +118,14 @@ struct pst_kv {
 	uint64_t next_temp;
 	struct list busy; /* memory handles that the kernel may still use */
 	unsigned nr_busy;
-	uint64_t use; /* virtual time of policies */
+	uint64_t use; /* logical time of the policies */
 
 	struct pst_kv_stat stat;
 };
 
 /* ------------------------------------------------------- cache.c */
 
-/* entry.user: what the length lacks to the size, and the space. */
+/* Make entry.user: the size minus the length, and the space. */
 static inline uint32_t user_of(uint32_t slack, uint32_t space)
 {
 	return slack | space << 12;
@@ -151,50 +148,52 @@ static inline uint64_t size_of_file(uint64_t len)
 
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len);
 
-/* Under the lock: the block, if there is one that was published. */
+/* Called with the lock: return the published block of that hash, or NULL. */
 struct entry *cache_find(const struct cache *c, uint64_t hash);
 
-/* Count size bytes for a file in a space that will be written, after unlinking others; the lock is
- * not held.  0, -ENOSPC with a sentence. */
+/* Reserve size bytes for a new file in a space, evicting others if needed.  Called without the
+ * lock.  Return 0, or -ENOSPC with a sentence. */
 int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t size);
 void cache_unreserve(struct pst_kv *kv, uint32_t space, uint64_t size);
 
-/* Rename a finished file of size bytes reserved, and count it.  0 or -errno. */
+/* Rename a finished file, for which size bytes are reserved, and add it to the index.  Return 0 or
+ * -errno. */
 int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
 		  const char *temp);
 
-/* Remove a block and its file.  1: it was in the index; 0: it was not; -errno. */
+/* Remove a block and its file.  Return 1 if it was in the index, 0 if not, or -errno. */
 int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash);
 
-/* Under the lock: put a block in that is on the disk, without eviction.  0 or -ENOMEM. */
+/* Called with the lock: add a block that is on disk, without eviction.  Return 0 or -ENOMEM. */
 int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len);
 
-/* Evict until what is used fits. */
+/* Evict until the used bytes fit the budget. */
 void cache_shrink(struct pst_kv *kv);
 
-/* Under the lock: a worker has closed the file that it read. */
+/* Called with the lock, after a worker has closed the file that it read. */
 void cache_read_ends(struct worker *w);
 
 /* ------------------------------------------------------- space.c */
 
-/* The space of that hash, made if need be.  Under the lock, or while nobody else has the store.
- * -ENOSPC, -ENOMEM. */
+/* Find the space of that hash, or add it.  Called with the lock, or while nobody else uses the
+ * store.  Return -ENOSPC or -ENOMEM on failure. */
 int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret);
-/* Under the lock: the number of the space of that hash, if it is known. */
+/* Called with the lock: get the number of the space of that hash.  Return false if it is not
+ * known. */
 bool space_find(const struct pst_kv *kv, uint64_t hash, uint32_t *ret);
-/* Read all files of words. The owner removes those of spaces without blocks. */
+/* Read all files of words.  The owner removes the ones whose spaces have no blocks. */
 int space_load(struct pst_kv *kv);
 void space_free(struct space *sp);
 
-/* The words of a space, from its file.  Strings to be freed.  0 or -errno. */
+/* Read the words of a space from its file; the caller frees the strings.  Return 0 or -errno. */
 int space_words(int dir, const char *name, char **identity, char **tenant, uint64_t *ret_quota);
 
 /* ------------------------------------------------- scan.c, snapshot.c */
 
-/* Fill the index from the directories: oldest first. */
+/* Fill the index from the directories, oldest first. */
 int scan_load(struct pst_kv *kv);
 
-/* 1: the index file was read, and removed; 0: there is none that is right; or -errno. */
+/* Read the index file and remove it.  Return 1; 0 if there is none or it is damaged; or -errno. */
 int snapshot_load(struct pst_kv *kv);
 int snapshot_save(struct pst_kv *kv);
 
@@ -205,17 +204,18 @@ void *kv_worker_main(void *arg);
 /* ------------------------------------------------------- front.c */
 
 void *owner_main(void *arg);
-/* Under the lock: the job has a result. */
+/* Called with the lock: give the job its result. */
 void job_end(struct job *job, int64_t result);
 void batch_unref(struct batch *b);
-/* Under the lock, at the end: what has not begun is cancelled. */
+/* Called with the lock when the store is closed: cancel jobs that have not begun. */
 void front_cancel(struct pst_kv *kv);
 /* Keep memory that the kernel may still use. */
 void busy_keep(struct pst_kv *kv, struct pst_mem *mem);
-/* When no thread is left: give that memory back to the library, which frees it when it is quiet. */
+/* Called when no thread is left: pass that memory to the library, which frees it when the kernel no
+ * longer uses it. */
 void busy_free_all(struct pst_kv *kv);
 
-/* The last user frees it. */
+/* Drop a reference; the last one frees the store. */
 void kv_unref(struct pst_kv *kv);
 
 #endif

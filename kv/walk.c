@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The files of a root, whoever owns it. */
+/* Read the files of a store without owning it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct walk {
 	int (*fn)(void *arg, const struct pst_kv_block *block);
 	void *arg;
 	char *buf;
-	uint64_t space; /* whose words these are */
+	uint64_t space; /* the space that these words describe */
 	char *identity, *tenant;
 };
 
@@ -96,7 +96,7 @@ static int walk_visit(void *arg, uint64_t space, uint64_t hash, const struct sta
 	b.identity = w->identity;
 	b.tenant = w->tenant;
 	b.err = walk_look(w, path, &id, &b, tail);
-	/* It was removed meanwhile. */
+	/* The file was removed meanwhile. */
 	if (b.err == -ENOENT)
 		return 0;
 	if (asprintf(&full, "%s/%s", w->root.path[w->dir], path) < 0)

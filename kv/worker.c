@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that do the I/O of blocks, one block at a time each.
- *
- * Calls with a path may hang in the kernel. They are made without the caller's memory, and the
- * owner thread ends the job at its deadline (JOB_PATH). What moves the caller's bytes is a request
- * of a pst_queue, which ends at the deadline by itself (JOB_IO).
+ * Threads that do the I/O of blocks, one block at a time each.  Calls with a path may hang in the
+ * kernel, so they do not use the caller's memory, and the owner thread ends the job at its deadline
+ * (JOB_PATH).  The caller's bytes are moved by a request of a pst_queue, which itself ends at the
+ * deadline (JOB_IO).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,11 +17,11 @@
 
 #include "kv/store.h"
 
-/* Memory of one block, and what of it a request moves. */
+/* Memory of one block, and the part of it that a request moves. */
 struct target {
 	struct pst_mem *mem;
 	struct pst_mem *wrapped; /* to be freed */
-	struct pst_seg *segs;    /* allocated; or NULL: from off on */
+	struct pst_seg *segs;    /* allocated; NULL: the piece that begins at off */
 	uint64_t nr_segs, off;
 };
 
@@ -46,7 +45,8 @@ static struct block_id id_of(const struct job *job)
 	};
 }
 
-/* From here on the caller's memory is used.  False: the job was ended meanwhile. */
+/* Mark that the caller's memory is used from now on.  Return false if the job was ended
+ * meanwhile. */
 static bool enter_io(struct job *job)
 {
 	struct pst_kv *kv = job->batch->kv;
@@ -71,7 +71,7 @@ static void leave_io(struct job *job)
 
 /* ------------------------------------------------------------- memory */
 
-/* Copy segments, with the places in the block as those in the file, up to len bytes. */
+/* Copy the segments up to len bytes, with file offsets that are offsets in the block. */
 static int copy_segs(const struct pst_kv_item *item, uint64_t len, struct target *t)
 {
 	uint64_t at = 0;
@@ -133,7 +133,7 @@ static int target_init(struct target *t, const struct pst_kv_item *item, uint64_
 	return r;
 }
 
-/* busy: a request that ended may still use it. */
+/* busy: a request that has ended may still use the memory. */
 static void target_done(struct pst_kv *kv, struct target *t, bool busy)
 {
 	if (t->wrapped && busy)
@@ -143,7 +143,7 @@ static void target_done(struct pst_kv *kv, struct target *t, bool busy)
 	free(t->segs);
 }
 
-/* One request, and wait for it. */
+/* Submit one request and wait for it. */
 static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
 				   struct pst_file *file, const struct target *t, uint64_t len)
 {
@@ -179,7 +179,7 @@ static void note_busy(const struct job *job, const struct pst_done *done)
 
 /* ---------------------------------------------------------------- get */
 
-/* Memory of the worker's own for a block of len bytes. */
+/* Get memory of the worker itself for a block of len bytes. */
 static int bounce_room(struct worker *w, uint64_t len)
 {
 	int r;
@@ -273,7 +273,7 @@ static int64_t read_bytes(struct worker *w, struct job *job, struct pst_file *fi
 	return r;
 }
 
-/* Note the use in the file, which is what is left of it after a crash. */
+/* Record the time of use in the file, so that it survives a crash. */
 static void touch(const struct pst_kv *kv, int fd, const struct stat *st)
 {
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
@@ -330,7 +330,7 @@ static int64_t worker_get(struct worker *w, struct job *job)
 	return get_open(w, job, fd);
 }
 
-/* Remove blocks that are damaged or missing from the index, and from the disk. */
+/* Get a block; remove it from index and disk if it is damaged or missing. */
 static int64_t get_and_settle(struct worker *w, struct job *job)
 {
 	struct pst_kv *kv = w->kv;
@@ -362,7 +362,7 @@ static int64_t get_and_settle(struct worker *w, struct job *job)
 
 /* ---------------------------------------------------------------- set */
 
-/* Write the block's bytes and learn their CRC-32C. */
+/* Write the block's bytes and compute their CRC-32C. */
 static int64_t write_bytes(struct worker *w, struct job *job, struct pst_file *file,
 			   uint32_t *ret_crc)
 {
@@ -444,7 +444,7 @@ static int64_t set(struct worker *w, struct job *job)
 		(void)pthread_mutex_unlock(&kv->lock);
 		return 0;
 	}
-	/* A file that cannot be removed keeps its bytes until the store is opened again. */
+	/* A file that cannot be removed still counts until the store is opened again. */
 	if (fd < 0 || unlinkat(kv->root.dir[dir], temp, 0) == 0 || errno == ENOENT)
 		cache_unreserve(kv, job->batch->space, size);
 	return r;
@@ -485,7 +485,7 @@ static int64_t kv_worker_step(struct worker *w, struct job *job)
 	}
 }
 
-/* Under the lock: the next job, or NULL at the end. */
+/* Called with the lock: return the next job, or NULL when the store is closed. */
 static struct job *next_job(struct pst_kv *kv)
 {
 	struct job *job;

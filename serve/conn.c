@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections: requests in, replies out.
- *
- * A connection that has as many requests or bytes under way as it may is not read from until
- * replies of it are sent, so a client that takes none is held up by TCP and holds up nobody else.
+ * Connections: receive requests and send replies.  A connection that has reached its limit of
+ * requests or bytes in flight is not read until some of its replies are sent.  So TCP stops a
+ * client that takes no replies, and other clients are not delayed.
  */
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -11,12 +10,14 @@
 
 #include "serve/server.h"
 
-#define TURN_MAX MIB(4)          /* bytes that are read from one connection before another's turn */
-#define NOW_MAX 64u              /* reads that are done at once, of one connection in its turn */
-#define OUT_IOVS 64              /* replies of one system call */
-#define INLINE_MAX WIRE_DATA_MAX /* bytes of a read that the loop itself serves */
-#define SEND_AT KIB(256)         /* replies are sent as soon as there are so many bytes */
-#define HELLO_S 10               /* seconds for a handshake and a hello, whatever comes */
+/* most bytes that are read from one connection before the next connection's turn */
+#define TURN_MAX MIB(4)
+/* most reads of one connection that the loop itself serves in one turn */
+#define NOW_MAX 64u
+#define OUT_IOVS 64              /* most replies in one system call */
+#define INLINE_MAX WIRE_DATA_MAX /* most bytes of a read that the loop itself serves */
+#define SEND_AT KIB(256)         /* replies are sent when they reach this number of bytes */
+#define HELLO_S 10               /* most seconds until handshake and hello are complete */
 
 /* ----------------------------------------------------------------- replies */
 
@@ -48,7 +49,7 @@ static int conn_copy_bytes(void *to, const void *from, uint64_t len)
 	return 0;
 }
 
-/* As sendmsg(2). */
+/* Send like sendmsg(2), through TLS if the connection has it. */
 static ssize_t conn_send(struct conn *c, struct msghdr *m)
 {
 	ssize_t n;
@@ -62,13 +63,13 @@ static ssize_t conn_send(struct conn *c, struct msghdr *m)
 	return -1;
 }
 
-/* Are all replies with the kernel? */
+/* Return true if the kernel has accepted all replies. */
 static bool conn_is_sent(const struct conn *c)
 {
 	return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
 }
 
-/* False: the client is gone. */
+/* Return false if the client is gone. */
 static bool conn_send_some(struct conn *c)
 {
 	if (c->tls && net_tls_unsent(c->tls)) {
@@ -123,9 +124,10 @@ static bool same_channel(const struct conn *a, const struct conn *b)
 }
 
 /*
- * A client that connects again sends its requests again.  Those of its older connection must not
- * run later than what it sends then: an old write would undo a new one.
- * Return: 0; -EAGAIN while one runs; -ESTALE where this connection is the older one.
+ * End older connections of the same channel.  A client that connects again sends its requests
+ * again.  Requests of its older connection must not run later than these: an old write would undo a
+ * new one.  Return 0; -EAGAIN while such a request runs; -ESTALE if this connection is the older
+ * one.
  */
 static int end_older(struct conn *c)
 {
@@ -199,7 +201,7 @@ static void hello(struct conn *c, struct job *j, const uint8_t *payload)
 
 /* ---------------------------------------------------------------- requests */
 
-/* Payload bytes of the request or the reply, whichever are more. */
+/* Return the payload bytes of the request or of the reply, whichever is larger. */
 static uint32_t conn_size_of(const struct wire_request *q)
 {
 	switch (q->op) {
@@ -237,7 +239,7 @@ static int copy_name(const uint8_t *from, uint32_t len, bool may_be_empty, char 
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* The names of a request. */
+/* Copy the names of a request from its payload. */
 static int take_names(struct job *j, const uint8_t *payload)
 {
 	uint32_t len = wire_payload(j->q.len);
@@ -270,7 +272,7 @@ static void close_op(struct conn *c, struct job *j)
 	handle_unref(c, h);
 }
 
-/* All of the message is there; payload is that behind the header, but for a WRITE. */
+/* Handle a complete message; payload follows its header, except in a WRITE. */
 static void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 {
 	int r;
@@ -303,15 +305,15 @@ static void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 	}
 }
 
-/* Do the bytes begin with a handshake of TLS? */
+/* Return true if the bytes begin a TLS handshake. */
 static bool is_tls(const uint8_t *from)
 {
 	return from[0] == 22 && from[1] == 3;
 }
 
 /*
- * Take one message out of n bytes.
- * Return: its bytes; of a WRITE those that are here.  0: more bytes must come, or it must wait.
+ * Take one message from n bytes.  Return how many bytes were taken; of a WRITE, the ones that have
+ * arrived.  Return 0 if more bytes must arrive or the message must wait.
  */
 static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 {
@@ -331,7 +333,7 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 	}
 	if (q.op != WIRE_WRITE && n < q.len)
 		return 0;
-	/* A hello may end an older connection, and so waits for nothing. */
+	/* The rate does not delay a hello, because it may have to end an older connection. */
 	wait = c->greeted ? rate_wait(c) : 0;
 	if (wait) {
 		c->full = true;
@@ -365,7 +367,7 @@ static bool may_read(const struct conn *c)
 	return c->fd >= 0 && !c->full && !c->hello_job && !c->ends && !c->s->draining;
 }
 
-/* Take what can be taken; the rest is kept. */
+/* Take all messages that can be taken, and keep the remaining bytes. */
 static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 {
 	uint32_t at = 0, len = 1;
@@ -374,7 +376,7 @@ static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 	while (at < n && len && may_read(c)) {
 		len = take_one(c, from + at, n - at);
 		at += len;
-		/* While they are in the CPU's caches. */
+		/* Send the replies while they are in the CPU's caches. */
 		if (c->nr_out >= SEND_AT && !conn_send_some(c))
 			conn_kill(c, NULL);
 	}
@@ -393,7 +395,7 @@ static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 	c->nr_kept = n - at;
 }
 
-/* What was read before, and could not be taken then. */
+/* Take the messages that were read earlier but had to wait. */
 static void take_kept(struct conn *c)
 {
 	uint32_t n = c->nr_kept;
@@ -404,7 +406,7 @@ static void take_kept(struct conn *c)
 	conn_take_all(c, c->s->in, n);
 }
 
-/* As recv(2). */
+/* Receive like recv(2), through TLS if the connection has it. */
 static ssize_t conn_receive(struct conn *c, void *buf, size_t len)
 {
 	ssize_t n;
@@ -418,7 +420,8 @@ static ssize_t conn_receive(struct conn *c, void *buf, size_t len)
 	return -1;
 }
 
-/* The rest of a payload, and in the same call what follows it.  As read_some(). */
+/* Read the rest of a payload and, by the same call, the bytes after it.  Returns as read_some()
+ * does. */
 static ssize_t read_payload(struct conn *c)
 {
 	struct job *j = c->payload;
@@ -477,7 +480,7 @@ static void conn_read_all(struct conn *c)
 		}
 		if (n < 0)
 			return;
-		/* Whoever takes no replies stalls, whatever he sends. */
+		/* Bytes from a client that takes no replies are no progress. */
 		if (conn_is_sent(c))
 			c->since_ns = about_now_ns();
 		read += (uint64_t)n;
@@ -497,7 +500,7 @@ static void conn_set_events(struct conn *c)
 		c->events = want;
 }
 
-/* True once it is complete. */
+/* Continue the handshake.  Return true when it is complete. */
 static bool conn_handshake(struct conn *c)
 {
 	int r = net_tls_handshake(c->tls);
@@ -538,9 +541,10 @@ void conn_turn(struct conn *c)
 			conn_kill(c, NULL);
 		if (c->fd < 0)
 			return;
-		/* Full, and all replies are sent: nothing else would begin the next turn. */
+		/* The connection was full, and all replies are sent: no event would begin another
+		 * turn. */
 	} while (c->full && !c->out.head && !c->nr_pool && taken != c->nr_taken);
-	/* The rest of a payload is not waited for: it is no request yet. */
+	/* Do not wait for the rest of a payload: it is not a request yet. */
 	if (conn_is_sent(c) && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
 		conn_kill(c, NULL);
 		return;
@@ -622,7 +626,7 @@ static void conn_forget(struct conn *c, struct job *j)
 
 	for (; j; j = next) {
 		next = j->next;
-		if (j->closes) { /* that one has to be done */
+		if (j->closes) { /* a job that closes a handle must run */
 			pool_put(c->s, j);
 			continue;
 		}
@@ -676,7 +680,7 @@ void conn_tick(struct conn *c, uint64_t now)
 	else if (!conn_is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
 	else if (c->full && c->greeted)
-		conn_turn(c); /* others may have given memory back */
+		conn_turn(c); /* others may have returned memory */
 }
 
 void conn_sweep(struct server *s)
@@ -697,7 +701,7 @@ void conn_sweep(struct server *s)
 	}
 	if (!freed)
 		return;
-	/* An answered hello may end other connections of the list. */
+	/* Answering a hello may end other connections of the list. */
 	for (e = s->conns.next; e != &s->conns; e = e->next) {
 		struct conn *c = list_entry(e, struct conn, link);
 

@@ -18,17 +18,18 @@
 #define AGAIN_MS 10u
 #define LEASE_MS 60000u /* the kernel ends a lease after 45 s, as a rule */
 
-/* The root of every look-up is the directory that is served: neither .. nor a link leads out. */
+/* Open a name below the served directory, which is the root of the look-up: neither ".." nor a link
+ * can leave it. */
 static int exec_open_beneath(const struct server *s, const char *name, int flags, mode_t mode)
 {
 	struct open_how how = {
-		/* openat2(2) refuses flags that mean nothing. */
+		/* openat2(2) rejects O_NOCTTY and O_NONBLOCK together with O_PATH. */
 		.flags = (uint64_t)(flags | O_CLOEXEC |
 				    (flags & O_PATH ? 0 : O_NOCTTY | O_NONBLOCK)),
 		.mode = mode,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
 	};
-	const struct timespec nap = { .tv_nsec = AGAIN_MS * (long)NSEC_PER_MSEC };
+	const struct timespec pause = { .tv_nsec = AGAIN_MS * (long)NSEC_PER_MSEC };
 
 	for (unsigned ms = 0;;) {
 		int fd = (int)syscall(SYS_openat2, s->o.root, *name ? name : ".", &how,
@@ -38,11 +39,11 @@ static int exec_open_beneath(const struct server *s, const char *name, int flags
 			return fd < 0 ? -errno : fd;
 		if (errno == EINTR)
 			continue;
-		/* Something is renamed at that time, or another process has a lease of the file. */
+		/* Something was renamed during the look-up, or a process has a lease of the file. */
 		if (ms >= LEASE_MS)
 			return -EBUSY;
 		if (ms)
-			(void)nanosleep(&nap, NULL);
+			(void)nanosleep(&pause, NULL);
 		ms += AGAIN_MS;
 	}
 }
@@ -72,8 +73,8 @@ static int get_attr(int fd, struct wire_attr *ret)
 /* ------------------------------------------------------------- operations */
 
 /*
- * Only regular files are opened: to open another thing may do something, so look first.  The
- * look-up that follows may find another thing by that name, which is refused likewise.
+ * Open a regular file only.  Opening a device or a pipe may have effects, so look at it first.  If
+ * the name means something else by the second look-up, that is rejected as well.
  */
 static int exec_open_file(const struct server *s, const struct job *j, struct wire_attr *ret)
 {
@@ -98,7 +99,7 @@ static int exec_open_file(const struct server *s, const struct job *j, struct wi
 		flags |= O_CREAT;
 	if (j->q.how & WIRE_O_EXCL)
 		flags |= O_EXCL;
-	/* A file that is not a regular one is not emptied. */
+	/* Only a regular file is truncated. */
 	fd = exec_open_beneath(s, j->name, flags, flags & O_CREAT ? j->q.mode & 0777 : 0);
 	if (fd < 0)
 		return fd;
@@ -248,7 +249,7 @@ static int do_list(const struct server *s, struct job *j)
 		};
 		n = wire_put_entry(&w, j->buf + WIRE_HEAD + at, j->q.count - at);
 		if (!n) {
-			j->value = 1; /* there are more */
+			j->value = 1; /* there are more entries */
 			break;
 		}
 		at += n;
@@ -262,8 +263,8 @@ static int do_list(const struct server *s, struct job *j)
 }
 
 /*
- * Open the directory that a name is in; *ret_base is the last part of the name.  A last part that
- * is no name of a file, or none, is EISDIR.
+ * Open the directory that contains a name; *ret_base is the last part of the name.  Return -EISDIR
+ * if that part is empty, "." or "..".
  */
 static int open_parent(const struct server *s, char *name, const char **ret_base)
 {
@@ -390,7 +391,7 @@ bool exec_read_now(struct server *s, struct job *j)
 
 /* ------------------------------------------------------------------- pool */
 
-/* With the lock: the connection has a job that a worker may take. */
+/* Called with the lock: list a connection that has a job for a worker. */
 static void list_conn(struct pool *p, struct conn *c)
 {
 	if (c->is_waiting || !c->waiting.head || c->nr_running >= p->share)
@@ -404,7 +405,7 @@ static void list_conn(struct pool *p, struct conn *c)
 	p->last = c;
 }
 
-/* With the lock. */
+/* Called with the lock.  Take the next job, or return NULL. */
 static struct job *exec_next_job(struct pool *p)
 {
 	struct conn *c = p->first;
@@ -421,8 +422,9 @@ static struct job *exec_next_job(struct pool *p)
 }
 
 /*
- * The kernel tells a failed write-back only to those who have the file open.  So nobody closes it
- * before all is written, and a failure becomes a restart to all clients: their next SYNC fails.
+ * The kernel reports a failed write-back only to processes that have the file open.  So the file is
+ * closed only after all is written.  If that fails, clients are told that the server was restarted:
+ * their next SYNC fails.
  */
 static void close_handle(struct server *s, struct job *j)
 {

@@ -38,7 +38,6 @@ void job_free(struct job *j)
 	free(j);
 }
 
-/* NULL: there is no memory now.  The bytes of a client's request are counted. */
 struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size)
 {
 	struct job *j;
@@ -64,7 +63,7 @@ struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size)
 
 /* ----------------------------------------------------------------- handles */
 
-/* Handles are indices from 1 on. */
+/* Return the handle of a number, or NULL.  Numbers begin at 1. */
 struct handle *handle_of(const struct conn *c, uint32_t nr)
 {
 	return nr && nr <= c->s->o.files && c->handles ? c->handles[nr - 1] : NULL;
@@ -80,12 +79,12 @@ uint32_t handle_room(struct conn *c)
 	return 0;
 }
 
-/* The last user is gone.  To close a file may block. */
+/* Close a handle that has no user left, by a job, because close(2) may block. */
 static void handle_close(struct conn *c, struct handle *h)
 {
 	struct job *j = malloc(sizeof(*j));
 
-	if (!j) { /* then it closes here, which takes as long as it takes */
+	if (!j) { /* no memory for a job: close here, although it may block */
 		(void)close(h->fd);
 		free(h);
 		return;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The numbers of the server, for GET /metrics by HTTP.
- *
- * Whoever may open the socket may send anything, nothing, or take no answer: he has a few bytes and
- * a few seconds, and the loop waits for nobody.
+ * Metrics of the server by HTTP (GET /metrics).  A client may send anything or nothing, or not read
+ * the answer.  So each connection gets only a few bytes and a few seconds, and the loop never waits
+ * for it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -112,7 +111,7 @@ void scrape_accept(struct server *s)
 		server_accept_failed(s);
 		return;
 	}
-	/* A free place, or that of the one who was here for longest. */
+	/* Use a free slot, or else drop the oldest connection and use its slot. */
 	for (unsigned i = 0; i < SCRAPES; i++)
 		if (s->scrapes[i].until_ns < sc->until_ns)
 			sc = &s->scrapes[i];
@@ -154,7 +153,7 @@ static void metrics_answer(struct server *s, struct scrape *sc, int status, bool
 	free(text);
 }
 
-/* Take the request.  Return false where the socket is to be closed. */
+/* Take the request.  Return false if the socket is to be closed. */
 static bool take_request(struct server *s, struct scrape *sc)
 {
 	ssize_t n = recv(sc->fd, sc->in + sc->have, sizeof(sc->in) - sc->have, MSG_DONTWAIT);
@@ -191,7 +190,8 @@ static bool send_answer(struct server *s, struct scrape *sc)
 			(void)epoll_ctl(s->epfd, EPOLL_CTL_MOD, sc->fd, &ev);
 		}
 	}
-	/* What it sent besides is read, or it would get a reset in place of the answer. */
+	/* Read further bytes of the client: unread bytes would reset the connection before the
+	 * answer arrives. */
 	got = recv(sc->fd, sc->in, sizeof(sc->in), MSG_DONTWAIT);
 	return got > 0 || (got < 0 && errno == EAGAIN);
 }

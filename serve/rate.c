@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How fast each client may go.  A client is what has one key, one address, or one user of an
- * AF_UNIX socket, with all of its connections.
- *
- * A client has bytes to spend, which grow with time up to BURST_NS of them.  A request is begun
- * while there are any, and may leave a debt: so large ones are as fast as small ones.
+ * Limits of the byte rate of each client.  A client means all connections with the same key, from
+ * the same address, or of the same user of an AF_UNIX socket.  Each client has a budget of bytes
+ * that grows with time, at most to the bytes of BURST_NS.  A request may begin while the budget is
+ * above 0, and may make it negative.  So large requests reach the same rate as small ones.
  */
 #include <stdio.h>
 #include <sys/socket.h>
@@ -75,7 +74,7 @@ void rate_sweep(struct server *s, uint64_t now)
 {
 	struct list *e, *n;
 
-	/* A debt stays until it is paid: to connect again buys nothing. */
+	/* A negative budget stays until time has refilled it, so connecting again does not help. */
 	list_for_each_safe (e, n, &s->rates) {
 		struct rate *r = list_entry(e, struct rate, link);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The server of the storage service: a directory for clients of docs/PROTOCOL.md. */
+/* The server that exports a directory by the protocol of docs/PROTOCOL.md. */
 #ifndef SERVE_SERVE_H
 #define SERVE_SERVE_H
 
@@ -15,18 +15,18 @@ struct serve_opts {
 	struct net_addr listen[SERVE_LISTEN_MAX];
 	bool write;
 	struct net_addr metrics;       /* address for metrics by HTTP; len 0: none */
-	const struct net_tls_ops *tls; /* of TCP connections; NULL: they are plain */
-	const struct net_keys *keys;   /* keys of clients, with tls */
+	const struct net_tls_ops *tls; /* TLS of TCP connections; NULL: no encryption */
+	const struct net_keys *keys;   /* keys of clients; used only with tls */
 	unsigned clients;              /* most connections at a time */
 	unsigned files;                /* most open files of each connection */
-	unsigned requests;             /* most requests of a connection without a reply */
-	unsigned threads;              /* threads for what may block */
+	unsigned requests;             /* most unanswered requests of one connection */
+	unsigned threads;              /* number of threads for operations that may block */
 	uint64_t memory;  /* bytes for payloads, in addition to what is reserved for each
 			   * connection */
-	uint64_t rate;    /* bytes a second of each client; 0: any number */
-	unsigned stall_s; /* a client that takes no bytes for so long is dropped */
-	unsigned drain_s; /* seconds that requests may take after the signal to stop */
-	/* Logs a line, without a newline; called by any thread. */
+	uint64_t rate;    /* most bytes a second of each client; 0: no limit */
+	unsigned stall_s; /* seconds after which a client that takes no bytes is dropped */
+	unsigned drain_s; /* most seconds that requests may still take after the signal to stop */
+	/* Logs a line, which has no newline.  Any thread may call it. */
 	void (*say)(const char *text);
 };
 

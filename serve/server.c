@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The loop. */
+/* The event loop of the server. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/in.h>
@@ -45,7 +45,7 @@ static int add_fd(struct server *s, int *fd)
 	return 0;
 }
 
-/* The socket of a server that was killed is left behind, and nobody listens there. */
+/* Remove the socket that a killed server left behind; nobody listens there. */
 static void remove_dead_socket(const struct net_addr *a)
 {
 	const struct sockaddr_un *un = (const struct sockaddr_un *)&a->sa;
@@ -58,7 +58,7 @@ static void remove_dead_socket(const struct net_addr *a)
 		(void)unlink(un->sun_path);
 }
 
-/* @what: for the line about it */
+/* Listen at an address. @what: its name in the log line. */
 static int listen_at(struct server *s, const struct net_addr *a, const char *what, int *ret_fd)
 {
 	struct net_addr bound = { .len = sizeof(bound.sa) };
@@ -74,7 +74,7 @@ static int listen_at(struct server *s, const struct net_addr *a, const char *wha
 		remove_dead_socket(a);
 	else
 		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	/* Whoever may open the socket of the numbers sees them. */
+	/* The permissions of the metrics socket decide who can read them. */
 	if (a == &s->o.metrics && a->sa.ss_family == AF_UNIX)
 		(void)fchmod(fd, 0600);
 	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, BACKLOG) < 0)
@@ -87,8 +87,8 @@ static int listen_at(struct server *s, const struct net_addr *a, const char *wha
 	return 0;
 }
 
-/* Whoever has not said for a second who he is gives his place to the next one.  False: there is no
- * such connection. */
+/* Drop the oldest connection that has been without a hello for a second.  Return false if there is
+ * none. */
 static bool drop_oldest_stranger(struct server *s)
 {
 	uint64_t before = about_now_ns() - NSEC_PER_SEC;
@@ -169,7 +169,7 @@ static void accept_some(struct server *s, int listener)
 			server_accept_failed(s);
 			return;
 		}
-		/* The one that is dropped counts until the end of this turn. */
+		/* The dropped connection is counted until the end of this turn. */
 		if (s->nr_conns >= s->o.clients && !drop_oldest_stranger(s)) {
 			s->counts.refused++;
 			(void)close(fd);
@@ -223,7 +223,7 @@ static void take_done(struct server *s)
 
 		next = j->next;
 		conn_job_done(j);
-		/* Replies of one connection that came together are sent together. */
+		/* Send replies together that became ready together for one connection. */
 		if (!next || next->conn != c)
 			conn_turn(c);
 	}
@@ -254,7 +254,7 @@ static void take_event(struct server *s, const struct epoll_event *ev)
 	}
 }
 
-/* Clients that take no replies are dropped. */
+/* Drop clients that take no replies. */
 static void drop_all(struct server *s)
 {
 	struct list *e, *n;
@@ -275,7 +275,7 @@ static void turn_again(struct server *s)
 	}
 }
 
-/* Those that were too fast go on. */
+/* Continue connections that were delayed by their rate. */
 static void turn_slowed(struct server *s)
 {
 	struct list *e, *n;
@@ -317,9 +317,10 @@ static int loop(struct server *s)
 			turn_slowed(s);
 		if (s->draining && now_ns() > s->drain_end_ns)
 			drop_all(s);
-		/* Freed only here: an event of this turn may be of one that died in it. */
+		/* Free dead connections only now: a later event of this turn could still name
+		 * one. */
 		conn_sweep(s);
-		/* What works on a file has a second more: files are closed then. */
+		/* Jobs that close files have one more second. */
 		if (s->draining && now_ns() > s->drain_end_ns + NSEC_PER_SEC &&
 		    !list_empty(&s->dead))
 			return err_set(ETIMEDOUT,
@@ -374,15 +375,15 @@ static int serve_server_start(struct server *s)
 	(void)sigaddset(&set, SIGINT);
 	(void)sigaddset(&set, SIGHUP);
 	(void)pthread_sigmask(SIG_BLOCK, &set, NULL);
-	/* Clients are served although nobody reads the log any more. */
+	/* Serving continues even if the reader of the log is gone. */
 	(void)signal(SIGPIPE, SIG_IGN);
 	/* Each client has a socket and its files. */
 	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
 		rl.rlim_cur = rl.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &rl);
 	}
-	/* Payloads come and go: their memory stays with the process instead of being mapped and
-	 * cleared for each. */
+	/* Keep the memory of payloads in the process.  Otherwise it would be mapped and cleared for
+	 * each payload. */
 	(void)mallopt(M_MMAP_THRESHOLD, 16 << 20);
 	(void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	s->epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -405,7 +406,7 @@ static int serve_server_start(struct server *s)
 		r = listen_at_all(s);
 	if (r == 0) {
 		poll_listeners(s, true);
-		/* Whoever waits for that may be gone. */
+		/* The service manager may be gone; ignore errors. */
 		(void)notify_service("READY=1");
 	}
 	return r;
@@ -431,7 +432,8 @@ int serve_run(const struct serve_opts *o)
 	r = serve_server_start(s);
 	if (r == 0)
 		r = loop(s);
-	/* A worker that hangs cannot be waited for.  The process ends with it. */
+	/* A worker hangs, so its thread cannot be joined.  Its memory stays until the process
+	 * exits. */
 	if (r == -ETIMEDOUT)
 		return r;
 	server_end_all(s);

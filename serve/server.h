@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread, the loop, owns every connection.  It reads requests, serves from the page cache what
- * is there, and sends replies.  Whatever may wait for a disk is a job of a worker, a thread of the
- * pool.  A job belongs to the loop, but for the time between pool_put() and exec_pool_take().
+ * One thread, the loop, owns all connections.  It reads requests, serves reads that the page cache
+ * can answer, and sends replies.  Anything that may wait for a disk is a job for a worker thread of
+ * the pool.  A job belongs to the loop except between pool_put() and exec_pool_take().
  */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H
@@ -16,8 +16,8 @@
 #include "net/wire.h"
 #include "serve/serve.h"
 
-#define IN_MAX KIB(64) /* bytes that the loop reads at a time, payloads of writes apart */
-/* Payload bytes that a connection is sure of: one request of the largest kind. */
+#define IN_MAX KIB(64) /* most bytes that the loop reads at a time, except for payloads of writes */
+/* Payload bytes that are reserved for each connection: one request of the largest size. */
 #define CONN_SURE (WIRE_DATA_MAX + WIRE_HEAD)
 
 /* An open file of one connection.  The loop counts its users. */
@@ -26,22 +26,22 @@ struct handle {
 	unsigned refs;
 	bool write;
 	uint64_t nr_writes,
-		nr_synced; /* nr_writes and nr_synced are the loop's; they are equal if every
-			    * write was followed by a SYNC */
+		nr_synced; /* nr_writes and nr_synced belong to the loop; they are equal if a
+			    * SYNC followed every write */
 };
 
 #define RATE_NAME_MAX 192u
-#define SCRAPES 4u /* connections for numbers at a time */
+#define SCRAPES 4u /* most connections for metrics at a time */
 
-/* A client, with all of its connections, where there is a limit of its rate. */
+/* A client whose rate is limited, with all of its connections. */
 struct rate {
 	struct list link; /* in server.rates */
 	char name[RATE_NAME_MAX];
-	unsigned refs;    /* connections */
+	unsigned refs;    /* number of its connections */
 	uint64_t full_ns; /* when the client may spend its full burst again */
 };
 
-/* Numbers since the start.  The loop's. */
+/* Counters since the start.  Only the loop uses them. */
 struct counts {
 	uint64_t accepted, refused, dropped, handshakes_failed, slowed, scrapes;
 	uint64_t op[WIRE_OP_MAX + 1], error[WIRE_OP_MAX + 1];
@@ -67,7 +67,7 @@ struct job {
 	char *name; /* copy of the first name in the payload with a terminating 0, or NULL */
 	char *to;   /* the second name of a RENAME, or NULL */
 
-	/* The reply as it is sent; buf has room for WIRE_HEAD and size bytes behind. */
+	/* The reply as it is sent. buf has room for WIRE_HEAD and, after it, size bytes. */
 	uint8_t *buf;
 	uint32_t size;
 	uint32_t len;  /* of the message */
@@ -76,7 +76,7 @@ struct job {
 	uint32_t err;
 	uint32_t count;
 	uint64_t value;
-	int new_fd;      /* descriptor of an OPEN, else -1 */
+	int new_fd;      /* descriptor that an OPEN has opened, else -1 */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
 	bool closes;     /* not a client's request: close the handle's descriptor */
 };
@@ -113,7 +113,7 @@ struct conn {
 	bool again;      /* more may be in the buffers of tls, which epoll does not tell */
 	bool full;       /* it has as many requests or bytes in flight as allowed */
 	bool ends;       /* it ends once its replies are sent */
-	uint32_t events; /* events that epoll reports */
+	uint32_t events; /* events that epoll is asked for */
 	struct wire_hello hello;
 	struct job *hello_job; /* it waits for older connections of the same channel to end */
 	uint64_t since_ns;     /* time of its last progress */
@@ -136,7 +136,7 @@ struct conn {
 	struct jobs out;         /* replies */
 	uint64_t nr_out;         /* bytes of those that are not sent */
 	uint64_t nr_taken;       /* requests since the beginning */
-	unsigned nr_now;         /* reads that this turn did at once */
+	unsigned nr_now;         /* reads that the loop has served in this turn */
 	struct handle **handles; /* [o.files], NULL before the first OPEN */
 };
 
@@ -146,10 +146,10 @@ struct server {
 	int epfd, sigfd, efd, timerfd;
 	int listeners[SERVE_LISTEN_MAX];
 	unsigned nr_listeners;
-	bool accepts; /* the listeners are polled */
+	bool accepts; /* the listening sockets are polled */
 	struct list conns, dead;
 	unsigned nr_conns;
-	unsigned nr_again; /* connections with again */
+	unsigned nr_again; /* number of connections whose again is true */
 	struct list rates;
 	uint64_t wake_ns; /* when a client that was too fast may continue; UINT64_MAX: none */
 	uint64_t start_ns;
@@ -158,7 +158,8 @@ struct server {
 	int metrics_fd;
 	struct scrape scrapes[SCRAPES];
 	uint64_t shared; /* bytes of all connections above CONN_SURE */
-	uint8_t *in;     /* buffer of 3 * IN_MAX bytes: what was kept, and what is read */
+	uint8_t *in;     /* buffer of 3 * IN_MAX bytes: bytes that were kept, then bytes that are
+			  * read */
 	bool draining;
 	uint64_t drain_end_ns;
 
@@ -176,7 +177,7 @@ struct server {
 
 /* ------------------------------------------------------------------ exec.c */
 
-/* Execute a job on any thread.  Fills in err, count, value, and the payload of the reply. */
+/* Execute a job, on any thread.  Fills in err, count, value, and the payload of the reply. */
 void exec_job(struct server *s, struct job *j);
 /* Serve a read from the page cache if it holds all bytes; called by the loop. */
 bool exec_read_now(struct server *s, struct job *j);
@@ -189,18 +190,18 @@ void pool_put(struct server *s, struct job *j);
 /* Take all finished jobs, and return the first of the list. */
 struct job *exec_pool_take(struct server *s);
 
-/* Change the boot id, which tells clients that writes may be lost.  Any thread. */
+/* Change the boot id, which tells clients that writes may be lost.  Any thread may call it. */
 void server_new_boot(struct server *s);
 
 /* ------------------------------------------------------------------ rate.c */
 
-/* Find the client of the connection, whose key is known by now.  False: no memory. */
+/* Find the client of a connection whose key is already known.  Return false without memory. */
 bool rate_join(struct conn *c);
 void rate_leave(struct conn *c);
-/* When the next request may begin; 0: now. */
+/* Return when the next request may begin; 0: now. */
 uint64_t rate_wait(const struct conn *c);
 void rate_spend(struct conn *c, uint64_t bytes);
-/* Forget clients that are gone and owe nothing. */
+/* Free clients without a connection whose budget is full again. */
 void rate_sweep(struct server *s, uint64_t now);
 
 /* --------------------------------------------------------------- metrics.c */
@@ -217,7 +218,7 @@ void scrape_close(struct server *s, struct scrape *sc);
 
 /* ------------------------------------------------------------------- job.c */
 
-/* Return NULL where there is no memory now.  The bytes of a client's request are counted. */
+/* Make a job, and count its bytes if it is a client's request.  Return NULL without memory. */
 struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size);
 void job_free(struct job *j);
 
@@ -231,13 +232,13 @@ void handle_unref(struct conn *c, struct handle *h);
 void conn_new(struct server *s, int fd, const struct net_addr *addr);
 /* Read and send what can be read and sent now. */
 void conn_turn(struct conn *c);
-/* Drop the client.  What the pool has begun goes on; what it has not is forgotten. */
+/* Drop the client.  Jobs that the pool has begun continue; the others are freed. */
 void conn_kill(struct conn *c, const char *why);
 /* Handle a job that the pool has finished. */
 void conn_job_done(struct job *j);
-/* Called once a second. */
+/* Check the timeouts of a connection; called once a second. */
 void conn_tick(struct conn *c, uint64_t now);
-/* Free dead connections of which the pool has nothing, and answer hellos that waited for them. */
+/* Free dead connections that have no job in the pool, and answer hellos that waited for them. */
 void conn_sweep(struct server *s);
 /* Remove the jobs that the pool has not begun, and return them as a list. */
 struct job *pool_forget(struct server *s, struct conn *c);

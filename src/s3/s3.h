@@ -67,7 +67,7 @@ struct pair {
 /* What a signature covers. */
 struct to_sign {
 	const char *method;
-	const char *path;  /* encoded by encode_path() */
+	const char *path;  /* encoded by encode_uri() */
 	const char *query; /* by encode_query(), or "" */
 	const struct pair *headers;
 	size_t nr_headers;

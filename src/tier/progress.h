@@ -39,7 +39,7 @@ void progress_begin(struct progress *p, const char *name, unsigned src, unsigned
 void progress_step(struct progress *p, uint64_t done, uint64_t waited_ns);
 void progress_end(struct progress *p, int err);
 
-/* The move that began last.  It may be running without a mover if that was killed: set_busy(). */
+/* Get the move that began last.  It is also told as running if the mover that ran it was killed. */
 void progress_now(const struct progress *p, struct progress_move *ret);
 
 /* How many moves have ended, and the move that ended as the nr-th.  False: it is not kept. */
