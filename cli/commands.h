@@ -23,7 +23,7 @@ int cmd_top(int argc, char *argv[]);
 int cmd_tier(int argc, char *argv[]);
 int cmd_kv(int argc, char *argv[]);
 
-/* Was the program started by mount(8), as its helper for a type of ours?  Then it does that. */
+/* Act as the helper of mount(8) if the program was started as one.  Return true if so. */
 bool mount_helper(int argc, char *argv[], int *ret_status);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],

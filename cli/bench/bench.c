@@ -12,7 +12,7 @@
 
 #define FILE_SIZE_DEFAULT GIB(1)
 #define CHUNK MIB(4)
-#define MEMORY_MAX GIB(16) /* of all requests in flight */
+#define MEMORY_MAX GIB(16) /* most bytes of all requests in flight */
 
 const char bench_usage[] =
 	"Usage: penstock bench [OPTION...]\n"
@@ -124,7 +124,8 @@ static int bench_open_file(struct bench *b)
 	b->cold = b->set->cold && !b->set->write && !b->set->stable;
 	if (b->cold) {
 		make_cold(b->fd);
-		/* tmpfs and the like: say what is, not what was asked for. */
+		/* A file on tmpfs and the like stays in memory: report that, not what was asked
+		 * for. */
 		b->cold = resident_part(b->fd) <= 0.05;
 	}
 	return 0;
@@ -159,7 +160,7 @@ static struct bench_job job_of(const struct bench *b, uint64_t size)
 	};
 }
 
-/* Every row then reads through the same file, whose pages stay pinned. */
+/* Open the file as stable, for all rows: its pages stay pinned. */
 static int open_stable(struct bench *b)
 {
 	struct bench_job job;
@@ -185,8 +186,8 @@ static int take_turn(struct bench_side *side, unsigned turn, struct side_sum *su
 }
 
 /*
- * All turns of a row.  The sides alternate, so that other work of the machine meets both alike; and
- * each is first in every other turn, so that neither always finds the machine as the other left it.
+ * Measure all turns of a row.  The sides alternate, so that other load of the machine affects both
+ * equally.  Each side is first in every second turn, so that neither always runs after the other.
  */
 static int run_turns(const struct bench_job *job, bool plain_first, struct row *row,
 		     struct bench_side *ours, struct bench_side *plain)
@@ -305,7 +306,7 @@ static int parse_op(const char *text, struct settings *set)
 	return -EINVAL;
 }
 
-/* Check options against each other; 0 or an exit status. */
+/* Check that the options fit together; return 0 or an exit status. */
 static int bench_check(const struct settings *set)
 {
 	uint64_t most = 0;

@@ -23,13 +23,13 @@ static struct spread rate_of(const struct row *row, const struct side_sum *side)
 	return turns_rate(side->turns, row->turns);
 }
 
-/* Every piece has the row's size. */
+/* Return pieces a second; all have the row's size. */
 static double iops(const struct row *row, const struct side_sum *side)
 {
 	return rate_of(row, side).median * 1e9 / (double)row->size;
 }
 
-/* ns, or NaN where there are too few requests to tell. */
+/* Return ns, or NaN if there are too few requests. */
 static double percentile(const struct bench_result *r, unsigned percent)
 {
 	if (!percentile_known(r->hist.nr, percent))
@@ -90,7 +90,7 @@ static void add_percentile(struct table *t, const struct bench_result *r, unsign
 		table_add(t, "%s", time_text((uint64_t)ns).s);
 }
 
-/* One line of a row: penstock's, with paths, or the plain one. */
+/* Add one line of a row: either penstock's, with its paths, or the plain one. */
 static void add_side(struct table *t, const char *label, const struct row *row,
 		     const struct side_sum *side, bool spreads, const char *paths)
 {
@@ -124,7 +124,7 @@ static void add_ratio(struct table *t, const struct ratio *r, unsigned nr_cols, 
 		table_add(t, "%s", "");
 }
 
-/* The column "of turns" is there where a row has more than one turn. */
+/* Make the table.  It has the column "of turns" if a row has more than one turn. */
 static struct table *make_table(bool spreads, unsigned *ret_nr)
 {
 	static const char *const all[] = { "<size", "GB/s", "of turns",        "IOPS",
@@ -139,7 +139,7 @@ static struct table *make_table(bool spreads, unsigned *ret_nr)
 	return table_new(heads, nr);
 }
 
-#define INDENT 9u /* of the head's texts */
+#define INDENT 9u /* column of the texts in the head */
 
 static void print_pages(const struct bench *b)
 {
@@ -185,7 +185,7 @@ static void print_head(const struct bench *b)
 	(void)putchar('\n');
 }
 
-/* Why rows have no ratio; once where all have the same reason. */
+/* Print why rows have no ratio; only once if all have the same reason. */
 static void print_lacks(const struct bench *b)
 {
 	for (unsigned i = 0; i < b->nr_rows; i++) {

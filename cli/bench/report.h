@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All of a run of penstock bench: its settings, its results, and their three forms. */
+/* A whole run of penstock bench: settings, results, and the three forms of output. */
 #ifndef CLI_BENCH_REPORT_H
 #define CLI_BENCH_REPORT_H
 
@@ -37,8 +37,8 @@ struct bench {
 	const struct settings *set;
 	struct machine m;
 	struct pst_device dev;
-	char *dir;  /* of the scratch file, or NULL */
-	char *path; /* of the file */
+	char *dir;  /* directory of the scratch file, or NULL */
+	char *path; /* path of the file */
 	int fd;
 	uint64_t file_size;
 	char fs[16];
@@ -49,7 +49,7 @@ struct bench {
 	unsigned nr_rows;
 };
 
-/* Each is 0 or -errno with a sentence. */
+/* Each returns 0, or -errno with a sentence. */
 int bench_print_table(const struct bench *b);
 int bench_plot(const struct bench *b);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The measuring loops.  One thread for each queue, from the first turn to the last; between
- * start and end of a turn a thread allocates nothing and asks the clock once for each batch of
- * completions.
+ * The measuring loops.  Each queue has one thread, for all turns.  During a turn, a thread
+ * allocates nothing and reads the clock once for each batch of completions.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,13 +13,13 @@
 #define PIN_PIECE MIB(4)
 #define PIN_DEPTH 16u
 
-/* Workers wait here for the next turn, and the side for all of them. */
+/* Workers wait here for the next turn, and the side waits here for all workers. */
 struct gate {
 	pthread_mutex_t lock;
 	pthread_cond_t all_ready, go;
 	unsigned ready;
 	unsigned turns; /* begun so far */
-	bool over;      /* there is none any more */
+	bool over;      /* there is no further turn */
 };
 
 struct worker {
@@ -28,9 +27,9 @@ struct worker {
 	const struct bench_job *job;
 	unsigned turns; /* begun so far */
 	struct walk walk;
-	uint64_t begun, ended; /* ns */
+	uint64_t begun, ended; /* times in ns */
 	uint64_t setup;
-	struct bench_result res; /* of a turn */
+	struct bench_result res; /* result of the current turn */
 	int err;
 	char text[512];
 };
@@ -41,10 +40,11 @@ struct bench_side {
 	struct gate gate;
 	struct worker *workers;
 	pthread_t ids[BENCH_THREADS_MAX];
-	unsigned nr; /* threads that were started */
+	unsigned nr; /* number of threads that were started */
 };
 
-/* O_DIRECT leaves the file cold; reads through the page cache find each byte cold only once. */
+/* Return true if each byte may be read only once: reads through the page cache find a byte cold
+ * only the first time, and O_DIRECT leaves it cold. */
 static bool reads_once(const struct bench_job *job, bool plain)
 {
 	return job->cold && (plain || job->policy != PST_POLICY1(PST_PATH_DIRECT));
@@ -52,7 +52,7 @@ static bool reads_once(const struct bench_job *job, bool plain)
 
 /* -------------------------------------------------------------------- ours */
 
-#define WINDOW_LEN 65536 /* longer requests take no window by themselves */
+#define WINDOW_LEN 65536 /* longer requests do not use a window unless they are told to */
 
 /* The state of one request: its io, its pieces and its start time. */
 struct slot {
@@ -65,7 +65,7 @@ struct rig {
 	struct pst_queue *queue;
 	struct pst_mem *mem;
 	struct pst_file *file;
-	bool shared; /* the file is not this thread's to close */
+	bool shared; /* another thread closes the file */
 	struct slot *slots;
 	struct pst_seg *segs;
 };
@@ -81,8 +81,8 @@ static void rig_done(struct rig *rig)
 }
 
 /*
- * Start the engine of the device, which the first request for it does, without touching the
- * file: the request is cancelled before it is submitted.  And open a window.
+ * Start the engine of the device, and open a window.  The first request starts the engine;
+ * cancelling it before the submit leaves the file alone.
  */
 static int rig_start(struct rig *rig)
 {
@@ -101,7 +101,7 @@ static int rig_start(struct rig *rig)
 	return 0;
 }
 
-/* Of the places for requests in flight, those that a row of few requests will come to. */
+/* Return how many slots for requests in flight the row will use, if it has few requests. */
 static uint64_t places_used(const struct bench_job *job)
 {
 	return MIN(walk_requests(job, reads_once(job, false)), job->depth);
@@ -119,7 +119,8 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	r = pst_mem_alloc(job->device, each * job->depth, NULL, &rig->mem);
 	if (r < 0)
 		return fail_pst(r, job->device);
-	/* The first touch of a page is not in the rate: plain's buffer is touched before, too. */
+	/* Touch the pages now, so that page faults are not measured; the plain side does
+	 * likewise. */
 	if (job->host)
 		memset(pst_mem_ptr(rig->mem), 0x5a, each * places_used(job));
 	rig->shared = job->file;
@@ -152,7 +153,7 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	return job->host ? 0 : rig_start(rig);
 }
 
-/* The slot's next request is to begin now; false when there is nothing left to do. */
+/* Prepare the slot's next request.  Return false if nothing is left to do. */
 static bool aim(struct worker *w, struct slot *s, uint64_t now)
 {
 	const struct bench_job *job = w->job;
@@ -168,7 +169,7 @@ static bool aim(struct worker *w, struct slot *s, uint64_t now)
 	return n;
 }
 
-/* Put the slot's next request into the queue; 0 when there is nothing left to do. */
+/* Put the slot's next request into the queue.  Return 0 if nothing is left to do. */
 static int run_launch(struct worker *w, struct rig *rig, uint32_t idx, uint64_t now)
 {
 	struct slot *s = &rig->slots[idx];
@@ -223,7 +224,8 @@ static int sync_queue(struct rig *rig)
 	return r;
 }
 
-/* One at a time, as pst_read() does it: what memory holds is copied without a request. */
+/* Move one piece at a time, like pst_read(): bytes in the page cache are copied without a
+ * request. */
 static int loop_one(struct worker *w, struct rig *rig)
 {
 	uint64_t now = w->begun, end = now + (uint64_t)(w->job->seconds * 1e9);
@@ -292,7 +294,7 @@ static int get_stats(struct pst_stats *ret)
 	return r < 0 ? fail_pst(r, "counters") : 0;
 }
 
-/* All of the file, its odd end too, PIN_DEPTH requests at a time. */
+/* Read the whole file, also an end that is not aligned, by PIN_DEPTH requests at a time. */
 static int pin_read(const struct bench_job *job, struct pst_queue *q, struct pst_mem *mem)
 {
 	uint64_t off = 0;
@@ -354,7 +356,7 @@ int bench_pin(const struct bench_job *job, struct bench_pages *ret)
 		r = pin_read(job, q, mem);
 	if (r < 0)
 		return r;
-	/* The library pins in the background until no piece waits for it. */
+	/* Wait until the library, which pins in the background, has no piece left to pin. */
 	while ((r = get_stats(&st)) == 0 && st.pages_waiting && !stop_signal)
 		(void)usleep(2000);
 	if (r < 0)
@@ -389,8 +391,9 @@ static int write_piece(const struct bench_job *job, uint64_t off, uint8_t *buf, 
 }
 
 /*
- * Bytes for a device go through one piece of buf.  Others go to as many places as the requests of a
- * queue: one place alone would stay in a CPU's cache.
+ * Return the length of the plain side's buffer.  Bytes for a device go through a buffer of one
+ * piece.  Bytes for the host go to as many places as a queue has requests: a single place would
+ * stay in a CPU's cache.
  */
 static uint64_t plain_len(const struct bench_job *job)
 {
@@ -439,8 +442,9 @@ static void keep_error(struct worker *w, int r)
 }
 
 /*
- * Wait for the next turn; r is how the set-up, or the last turn, ended.  False: there is none.
- * Until all wait, the walk and the result are the worker's own; then they are the side's.
+ * Report r, the result of the set-up or of the last turn, and wait for the next turn.  Return false
+ * if there is none.  Until all workers wait, the walk and the result belong to the worker; then
+ * they belong to the side.
  */
 static bool run_begin(struct worker *w, int r)
 {
@@ -450,7 +454,7 @@ static bool run_begin(struct worker *w, int r)
 	w->ended = now_ns();
 	keep_error(w, r);
 	(void)pthread_mutex_lock(&g->lock);
-	/* Nobody is woken before the last one: others may still measure. */
+	/* Only the last worker wakes the side, because others may still measure. */
 	if (++g->ready == w->job->threads)
 		(void)pthread_cond_signal(&g->all_ready);
 	while (g->turns == w->turns && !g->over)
@@ -486,7 +490,7 @@ static void *run_plain(void *arg)
 	const struct bench_job *job = w->job;
 	int r = 0;
 
-	/* Without copies the buffer is where the bytes belong. */
+	/* Without copies, this buffer is the target itself. */
 	if (posix_memalign((void **)&buf, 4096, plain_len(job)) != 0)
 		r = fail(ENOMEM, "out of memory");
 	else
@@ -503,7 +507,7 @@ static void *run_plain(void *arg)
 
 /* -------------------------------------------------------------------- side */
 
-/* Wait until all workers are set up, or through with their turn; the first error of them. */
+/* Wait until all workers are set up or have ended their turn; return the first error. */
 static int side_wait(struct bench_side *s)
 {
 	(void)pthread_mutex_lock(&s->gate.lock);
@@ -570,7 +574,7 @@ static int prepare_file(const struct bench_job *job)
 		make_cold(job->fd);
 		return 0;
 	}
-	/* Looking is cheaper than reading all of it again. */
+	/* Checking is cheaper than reading the whole file again. */
 	return resident_part(job->fd) < 1 ? make_warm(job->fd, job->path) : 0;
 }
 

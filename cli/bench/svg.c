@@ -38,7 +38,8 @@ static void svg_label(FILE *f, double x, double y, const char *class, const char
 	(void)fputs("</text>\n", f);
 }
 
-/* The smallest of 1, 2, 2.5, 5 times a power of ten that needs at most 6 steps to max. */
+/* Return the smallest step (1, 2, 2.5 or 5 times a power of ten) that reaches max in at most 6
+ * steps. */
 static double nice_step(double max)
 {
 	static const double m[] = { 1, 2, 2.5, 5, 10 };
@@ -62,7 +63,7 @@ static double pos_x(const struct scale *s, uint64_t x)
 	/* One size alone stands in the middle. */
 	if (s->x1 <= s->x0)
 		return LEFT + w / 2;
-	/* A little room, so that the points stay off the frame. */
+	/* Keep some distance between the points and the frame. */
 	return LEFT + w * (0.03 + 0.94 * (log2((double)x) - s->x0) / (s->x1 - s->x0));
 }
 
@@ -90,7 +91,7 @@ static void draw_axes(FILE *f, const struct svg_chart *c, const struct scale *s,
 		(void)fprintf(
 			f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" class=\"axis\"/>\n",
 			x, x, HEIGHT - BOTTOM, HEIGHT - BOTTOM + 5);
-		/* Sizes that lie too close share a label. */
+		/* Of labels that are too close, draw only the first. */
 		if (x - last < 56)
 			continue;
 		svg_label(f, x, HEIGHT - BOTTOM + 21, "mid", size_text(c->x[i]).s);
@@ -171,11 +172,12 @@ static void svg_draw(FILE *f, const struct svg_chart *c)
 			      "stroke-width=\"2.5\"/>\n",
 			      x, x + 22, colors[i]);
 		svg_label(f, x + 28, 83, "key", c->series[i].name);
-		/* Text has no width before it is drawn; 7.2 is ample for this size. */
+		/* The width of a text is not known before it is drawn; 7.2 a character is enough
+		 * for this size. */
 		x += 28 + 7.2 * (double)strlen(c->series[i].name) + 22;
 	}
 	draw_axes(f, c, &s, step);
-	/* The first series is the one that matters: draw it last, on top. */
+	/* Draw the first series last, so that it is on top: it is the most important. */
 	for (unsigned i = c->nr_series; i-- > 0;)
 		draw_series(f, c, &s, i);
 	(void)fputs("</svg>\n", f);

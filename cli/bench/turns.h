@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The turns of a row, summed up: medians, their spread, the reason why there is no ratio. */
+/* Statistics of a row's turns: medians, their spread, and the reason if there is no ratio. */
 #ifndef CLI_BENCH_TURNS_H
 #define CLI_BENCH_TURNS_H
 
@@ -8,12 +8,12 @@
 #define TURNS_DEFAULT 6u /* even: each side is first as often as the other */
 #define TURNS_MAX 100u
 
-/* A ratio takes this much: fewer requests or less time tell of a stall and not of a way. */
+/* A ratio needs at least these: with fewer requests or less time, one stall would decide it. */
 #define TURNS_MIN 4u
 #define TURN_OPS_MIN 16u
 #define TURN_NS_MIN (10 * NSEC_PER_MSEC)
 
-/* Samples beyond a percentile, without which it is one of the extremes. */
+/* Least number of samples above a percentile; with fewer, it is only one of the extremes. */
 #define TAIL_MIN 10u
 
 /* One side in one turn. */
@@ -25,10 +25,10 @@ struct spread {
 	double median, lowest, highest;
 };
 
-/* Of nr values, at least one; sorts them. */
+/* Compute the spread of nr values, at least one; sorts them. */
 struct spread spread_of(double *values, unsigned nr);
 
-/* GB/s of the turns. */
+/* Return the spread of the turns' rates in GB/s. */
 struct spread turns_rate(const struct turn *turns, unsigned nr);
 
 enum lack {
@@ -36,22 +36,24 @@ enum lack {
 	LACK_OPS,
 	LACK_TIME,
 	LACK_TURNS,
-	LACK_DEVICE, /* the device is an emulator: its rates tell of no other */
+	LACK_DEVICE, /* the device is an emulator, whose rates say nothing about real ones */
 };
 
 struct ratio {
-	struct spread v; /* of the pairs, where nothing is lacking */
+	struct spread v; /* spread over the pairs, if nothing is lacking */
 	enum lack lack;
-	uint64_t have; /* requests or ns of the smallest turn, or turns */
+	uint64_t have; /* what there was too little of: requests or ns of the smallest turn, or
+			* turns */
 };
 
-/* Ours to plain: each turn of ours is paired with the one of plain beside it. */
+/* Return the ratio of our side to the plain one; each turn of ours is paired with the plain turn
+ * next to it. */
 struct ratio turns_ratio(const struct turn *ours, const struct turn *plain, unsigned nr);
 
-/* The lack as a sentence; empty when nothing is lacking. */
+/* Return the lack as a sentence; empty if nothing is lacking. */
 struct text lack_sentence(const struct ratio *r);
 
-/* Are there TAIL_MIN samples beyond this percentile, such as 99? */
+/* Return true if at least TAIL_MIN samples are above this percentile, such as 99. */
 bool percentile_known(uint64_t samples, unsigned percent);
 
 #endif

@@ -4,13 +4,15 @@
 #include "cli/bench/turns.h"
 #include "tools/common/numbers.h"
 
-/* Where part idx of nr begins in n things: n * idx / nr, which may be too much for 64 bits. */
+/* Return where part idx of nr begins in n things: n * idx / nr, whose product may exceed 64
+ * bits. */
 static uint64_t walk_part_start(uint64_t n, unsigned idx, unsigned nr)
 {
 	return n / nr * idx + n % nr * idx / nr;
 }
 
-/* Pieces for a thread that has nr of the file; UINT64_MAX: only time ends its turns. */
+/* Return the most pieces for a thread whose part has nr pieces; UINT64_MAX: only time ends its
+ * turns. */
 static uint64_t limit(const struct bench_job *job, uint64_t nr, bool once)
 {
 	uint64_t most = once ? nr : UINT64_MAX;

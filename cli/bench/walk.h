@@ -8,19 +8,20 @@
 struct walk {
 	uint64_t first, nr; /* the thread's part of the file, in pieces */
 	uint64_t at;        /* the next one, from first */
-	uint64_t stride;    /* coprime to nr: a random-looking order that meets each piece once */
+	uint64_t stride;    /* coprime to nr: gives a random-looking order that has each piece
+			     * once */
 	uint64_t left;      /* pieces it may still take */
 };
 
 /*
- * Requests that a thread has for all turns of a row, of all threads the one with the fewest;
- * UINT64_MAX where only time ends a turn.  once: no side reads a piece twice.
+ * Return the requests that a thread has for all turns of a row; that of the thread with the fewest.
+ * UINT64_MAX: only time ends a turn. once: neither side reads a piece twice.
  */
 uint64_t walk_requests(const struct bench_job *job, bool once);
 
 /*
- * As many turns as were asked for, or fewer: where a row's requests are limited, by the file or
- * by job->bytes, each turn has TURN_OPS_MIN of them.
+ * Return the number of turns that was asked for, or fewer: if the file or job->bytes limits the
+ * requests of a row, each turn must have at least TURN_OPS_MIN.
  */
 unsigned walk_turns(const struct bench_job *job, bool once, unsigned wanted);
 

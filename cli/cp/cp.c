@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copy a file to a file, through host or device memory, or load it into device memory.
+ * Copy a file to another through host or device memory, or load it into device memory.
  */
 #include "cli/cp/cp.h"
 
@@ -14,11 +14,13 @@
 #define BATCH 64
 #define DEPTH_DEFAULT 8
 #define DEPTH_MAX 1024
-#define BLOCK_DEFAULT KIB(512) /* times the depth: less than users may lock on most systems */
-#define BLOCK_OBJECT MIB(8)    /* each takes a request, and a server some milliseconds */
+/* times the depth, this is less than users may lock on most systems */
+#define BLOCK_DEFAULT KIB(512)
+/* each block is one request, which takes a server some milliseconds */
+#define BLOCK_OBJECT MIB(8)
 #define BLOCK_MIN KIB(4)
 #define BLOCK_MAX GIB(1)
-#define MEMORY_MAX GIB(4) /* of depth times block */
+#define MEMORY_MAX GIB(4) /* most bytes of depth times block */
 
 const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
@@ -74,7 +76,7 @@ static uint64_t block_len(const struct copy *c, uint64_t block)
 	return MIN(c->o->block, c->size - block * c->o->block);
 }
 
-/* The work of a pass on each block. */
+/* What a pass does with each block. */
 enum pass {
 	PASS_COPY,   /* source to memory to target */
 	PASS_LOAD,   /* source to memory, each block to its own place */
@@ -101,8 +103,8 @@ static int cp_prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, u
 }
 
 /*
- * Did a request miss a path only because the file ends between two blocks of the disk?  Nobody can
- * align that.
+ * Return true if a request missed a path only because the end of the file is not aligned to a block
+ * of the disk, which no program can avoid.
  */
 static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t block)
 {
@@ -110,7 +112,7 @@ static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t 
 	       c->size % (uint64_t)d->detail;
 }
 
-/* A completion that is an error, short or of the wrong data. */
+/* Check a completion: it may be an error, short, or have wrong data. */
 static int cp_check(struct copy *c, enum pass pass, const struct pst_done *d, uint64_t block)
 {
 	const char *name = d->op == PST_OP_WRITE || pass == PASS_REREAD ? c->dst : c->src;
@@ -216,7 +218,7 @@ static int sync_target(struct copy *c)
 	return 0;
 }
 
-/* Device memory against the CRCs of the requests and the bytes of the file. */
+/* Compare device memory with the CRCs of the requests and with the bytes of the file. */
 static int verify_memory(struct copy *c)
 {
 	const uint64_t chunk = MIB(1);
@@ -292,7 +294,7 @@ static int cp_set_up(struct copy *c)
 	return 0;
 }
 
-/* ", read by direct", or nothing where no request of a pass ran. */
+/* Return a text such as ", read by direct"; empty if no request of the pass ran. */
 static struct text cp_by_text(const char *verb, uint32_t paths)
 {
 	struct text t = { "" };
@@ -349,7 +351,7 @@ static int copy_to_file(struct copy *c)
 	}
 	ns = now_ns() - t0;
 	if (c->o->verify) {
-		/* From the disk and not from memory: clean pages leave the page cache. */
+		/* Drop clean pages from the page cache, so that reads come from the disk. */
 		drop_clean(c->dst_fd);
 		t0 = now_ns();
 		r = run_pass(c, PASS_REREAD, "verify");
@@ -372,7 +374,7 @@ static int copy_to_file(struct copy *c)
 	return 0;
 }
 
-/* Nobody sees the file before all of it is there. */
+/* The file or object appears only when it is complete. */
 static int copy_to_service(struct copy *c)
 {
 	uint64_t t0, ns, verify_ns = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A copy under way, and its two files. */
+/* A copy and its two files. */
 #ifndef CLI_CP_H
 #define CLI_CP_H
 
@@ -16,13 +16,13 @@ struct options {
 	uint32_t store;
 };
 
-/* Whose paths are told apart. */
+/* The operations whose paths are recorded separately. */
 enum { PATHS_READ, PATHS_WRITE, PATHS_REREAD, PATHS_NR };
 
 struct copy {
 	const struct options *o;
-	const char *src;  /* for sentences, without the query of a URL */
-	const char *name; /* of the source, all of it */
+	const char *src;  /* name for messages, without the query of a URL */
+	const char *name; /* full name of the source */
 	struct stat src_stat;
 	int src_fd;
 	struct pst_file *in;
@@ -34,19 +34,19 @@ struct copy {
 	char *tmp; /* name of the file being written, NULL while it has none */
 	int dir_fd, dst_fd;
 	char *part;           /* a service's file before it has the name dst; or NULL */
-	struct cp_tier *tier; /* NULL: the target is no file of a set of tiers */
-	bool in_place;        /* the target was there; else it is new, and will be of this mode */
+	struct cp_tier *tier; /* NULL: the target is not in a set of tiers */
+	bool in_place;        /* the target existed; else it is new and gets this mode */
 	mode_t mode;
 	off_t old_size;
-	bool torn; /* in place: neither the old bytes nor all of the new ones */
+	bool torn; /* a target in place now has neither all old bytes nor all new ones */
 	struct pst_file *out;
 
 	struct pst_device dev;
 	struct pst_mem *mem;
 	uint32_t slots; /* blocks in flight */
 	struct pst_queue *queue;
-	uint32_t *crcs;           /* of each block, with --verify */
-	uint32_t paths[PATHS_NR]; /* bits of paths that requests took */
+	uint32_t *crcs;           /* CRC-32C of each block, with --verify */
+	uint32_t paths[PATHS_NR]; /* bits of the paths of requests */
 	struct whys whys;
 
 	bool bar;
@@ -55,19 +55,19 @@ struct copy {
 };
 
 /*
- * Does a target name a device?  1 for names that pst_device_find() takes, such as soft:0 and host,
- * whether there is such a device or not; a file of such a name is ./soft:0.  0 for a file.
- * -EINVAL with a sentence for what looks like a device's name and is neither.
+ * Return 1 if a target names a device, as pst_device_find() would take it (soft:0, host), whether
+ * that device exists or not; a file of such a name is written ./soft:0.  Return 0 for a file, and
+ * -EINVAL with a sentence for a text that looks like a device's name but is neither.
  */
 int cp_names_device(const char *s);
 
-/* Each is 0 or -errno with a sentence. */
+/* Each returns 0, or -errno with a sentence. */
 int cp_open_source(struct copy *c);
 int cp_check_unchanged(const struct copy *c);
-/* All of these bytes, for comparing. */
+/* Read all of these bytes, to compare with. */
 int cp_read_source(const struct copy *c, void *buf, uint64_t len, uint64_t off);
 
-/* tier.c: targets and attributes of sources that are called tier://SET/NAME. */
+/* In tier.c: targets named tier://SET/NAME, and attributes of such sources. */
 bool cp_names_tier(const char *name);
 int cp_tier_stat(const char *name, struct stat *ret);
 /* Fill in c->dst, and lock the set until cp_tier_resolved(). */
@@ -76,7 +76,7 @@ void cp_tier_resolved(struct copy *c);
 int cp_tier_publish(struct copy *c);
 void cp_tier_done(struct copy *c);
 
-/* The target's full name, and the file if there is one, which is not changed yet. */
+/* Find the target's full name and open its file if it exists; the file is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);
 int cp_open_target(struct copy *c);
 /* service.c: targets s3://BUCKET/KEY and pst://HOST:PORT/PATH, which are always written anew. */

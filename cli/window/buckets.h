@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Times of operations that are shorter than reading the clock is exact: a bucket of
- * operations is timed as a whole, and all figures are of the averages of buckets.
+ * Measure operations that are too short for the clock: a bucket of operations is timed as a whole,
+ * and each bucket gives one average.
  */
 #ifndef CLI_BUCKETS_H
 #define CLI_BUCKETS_H
@@ -12,28 +12,29 @@
 
 /* How to measure. */
 struct bucket_plan {
-	unsigned buckets; /* most of them, at least 1 */
-	uint32_t ops;     /* in one; fewer where so many would take too long */
-	double seconds;   /* for all; 0: no limit, and each bucket has all its operations */
+	unsigned buckets; /* most buckets, at least 1 */
+	uint32_t ops;     /* operations in one bucket; fewer if these would take too long */
+	double seconds;   /* time for all buckets; 0: no limit, and each bucket has all its
+			   * operations */
 };
 
 /* The result: nanoseconds of one operation. */
 struct bucket_sum {
 	double median, min, p99; /* p99 is NAN with fewer than BUCKETS_P99_MIN */
-	unsigned nr;             /* buckets */
-	uint32_t ops;            /* in one */
+	unsigned nr;             /* number of buckets */
+	uint32_t ops;            /* operations in one bucket */
 };
 
-/* Do so many operations; 0 or -errno with a sentence. */
+/* Do ops operations.  Return 0, or -errno with a sentence. */
 typedef int (*bucket_fn)(void *arg, uint32_t ops);
 
 /*
- * Begins with one operation that is not counted.  Ends early, with the buckets so far, when
- * stop_signal is set.  0, or the error of fn, or -ENOMEM.
+ * Measure, after one operation as warm-up.  Ends early, with the buckets so far, if stop_signal is
+ * set.  Return 0, the error of fn, or -ENOMEM.
  */
 int buckets_run(const struct bucket_plan *plan, bucket_fn fn, void *arg, struct bucket_sum *ret);
 
-/* The same of times that were taken elsewhere, nr of at least 1; sorts them. */
+/* Compute the same for nr times, at least 1, that were measured elsewhere; sorts them. */
 void buckets_sum(double *ns, unsigned nr, struct bucket_sum *ret);
 
 #endif

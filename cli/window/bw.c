@@ -14,23 +14,23 @@
 #define BATCH_NS 20000u
 #define BATCH_MAX 100u
 
-/* Of all threads together. */
+/* The rate of all threads together. */
 struct rate {
 	uint64_t bytes, ns;
-	double p50, p99; /* ns of a copy, by batches */
+	double p50, p99; /* ns of one copy, from the times of batches */
 };
 
 struct row {
 	uint64_t size;
 	unsigned threads;
 	bool load;
-	char kernel[16]; /* that copied */
+	char kernel[16]; /* kernel that copied */
 	struct rate window, copies;
 };
 
-/* Workers wait here until all of them are there, or one could not be started. */
+/* Workers wait here until all have started, or one could not be started. */
 struct gate {
-	pthread_mutex_t lock; /* held until then */
+	pthread_mutex_t lock; /* locked until then */
 	bool failed;
 };
 
@@ -40,7 +40,7 @@ struct worker {
 	uint64_t run_ns;
 	uint64_t begun, ended, bytes;
 	uint32_t batch;
-	struct hist hist; /* ns of a batch, times BATCH_MAX / batch */
+	struct hist hist; /* ns of a batch, scaled to BATCH_MAX copies */
 	int err;
 	char text[256];
 };
@@ -49,9 +49,9 @@ struct bw {
 	const struct win_set *set;
 	struct win win;
 	struct machine m;
-	const char *kernels[WIN_KERNELS_MAX]; /* to go through; none: what the window has */
+	const char *kernels[WIN_KERNELS_MAX]; /* kernels to measure; none: the window's own */
 	unsigned nr_kernels;
-	char *host; /* of all threads */
+	char *host; /* host memory of all threads */
 	struct worker *workers;
 	struct row *rows;
 	unsigned nr_rows;
@@ -112,7 +112,7 @@ static void add_up(const struct worker *workers, unsigned nr, struct rate *ret)
 	ret->p99 = (double)hist_quantile(&all, 0.99) / BATCH_MAX;
 }
 
-/* 0, or what kept a thread from being started. */
+/* Run the threads.  Return 0, or the error of starting one. */
 static int run_threads(struct bw *b, unsigned nr)
 {
 	struct gate gate = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -135,7 +135,7 @@ static int run_threads(struct bw *b, unsigned nr)
 	return r ? fail(r, "cannot start %u threads: %s", nr, strerror(r)) : 0;
 }
 
-/* Run them, and see that the bytes are where they belong. */
+/* Run the threads, and check that the bytes have arrived. */
 static int run_and_check(struct bw *b, const struct row *row, struct rate *ret)
 {
 	int r = run_threads(b, row->threads);
@@ -188,7 +188,7 @@ static int bw_measure(struct bw *b, const struct row *row, bool baseline, struct
 	return r;
 }
 
-/* The same row of an earlier kernel, for its baseline. */
+/* Return the same row of an earlier kernel, whose baseline is used again. */
 static const struct row *row_before(const struct bw *b, const struct row *row)
 {
 	for (const struct row *r = b->rows; r < row; r++)
@@ -227,8 +227,8 @@ static int bw_run_rows(struct bw *b, bool load)
 	return r;
 }
 
-/* A kernel that copies one way only leaves the other as it was; not every one goes with
- * every mapping. */
+/* Measure one kernel.  A kernel for one direction leaves the other unchanged, and some kernels
+ * cannot be used with some mappings. */
 static int run_kernel(struct bw *b, const char *kernel)
 {
 	struct win_set set = *b->set;
@@ -256,7 +256,7 @@ static int bw_run_all(struct bw *b)
 	}
 	for (unsigned i = 0; i < b->nr_kernels && r == 0; i++)
 		r = run_kernel(b, b->kernels[i]);
-	/* The report describes a window without a kernel forced on it. */
+	/* For the report, open a window with the kernel that it chooses itself. */
 	set.kernel = NULL;
 	return r < 0 ? r : win_map(&b->win, &set);
 }

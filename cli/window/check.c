@@ -11,17 +11,17 @@
 #include "cli/window/window.h"
 
 #define FILL 0xa5
-#define ROOM 8192u /* of host buffers beyond the window's size: for offsets */
-#define NEAR 64u   /* bytes beside a random copy that are looked at, too */
+#define ROOM 8192u /* bytes of host buffers beyond the window's size, for offsets */
+#define NEAR 64u   /* bytes on either side of a random copy that are checked too */
 
 static const unsigned extra[] = { 1, 2, 3, 4, 5, 6, 7, 11, 129, 1023 };
 
 static const struct {
 	const char *text;
 	bool pointer;      /* through the pointer and not by pst_window_store() */
-	bool device, load; /* how it is read back */
+	bool device, load; /* how the bytes are read back */
 	bool on_map, on_host;
-	unsigned unit; /* bytes; the extra offsets count them */
+	unsigned unit; /* bytes; the extra offsets are multiples of it */
 } checks[WIN_CHECKS] = {
 	{ "stored through the pointer, read back by the device's copy", true, true, false, false,
 	  false, 0 },
@@ -80,7 +80,7 @@ static int pst_failed(const struct win_checker *k, int r)
 	return fail_pst(r, k->win->dev.name);
 }
 
-/* Compare; the first difference stays. */
+/* Compare; record only the first difference. */
 static void check_compare(struct win_checker *k, const char *is, const char *should, uint64_t from,
 			  uint64_t len, const char *where, struct win_diff *d)
 {
@@ -99,7 +99,7 @@ static void check_compare(struct win_checker *k, const char *is, const char *sho
 	}
 }
 
-/* Through the pointer, as a program does that brings its own stores. */
+/* Store through the pointer, like a program with its own store instructions. */
 static void store_by_pointer(struct win_checker *k)
 {
 	volatile uint32_t *to = (volatile uint32_t *)(void *)k->win->ptr;
@@ -172,7 +172,7 @@ int win_check(struct win_checker *k, unsigned nr, struct win_diff *ret)
 	return r;
 }
 
-/* Mostly few bytes, sometimes many. */
+/* Return a random length: mostly short, sometimes long. */
 static uint64_t random_len(uint64_t *state, uint64_t size)
 {
 	uint64_t most = random_next(state) % 4 == 0 ? size / 4 : random_next(state) % 2 ? 64 : 4096;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies to be timed, and the bytes by which one sees that they were made. */
+/* Copies that are timed, and test bytes that prove that they were made. */
 #include "tools/common/pattern.h"
 #include "cli/window/window.h"
 
@@ -43,7 +43,7 @@ int win_copies(void *copy, uint32_t ops)
 	return r < 0 ? copy_failed(r, c) : 0;
 }
 
-/* The device's own copies put the bytes into device memory, and fetch them from there. */
+/* The test bytes go to and from device memory by the device's own copies. */
 int win_copy_begin(struct win_copy *c, uint64_t seed)
 {
 	_cleanup_(freep) char *other = malloc(c->len);

@@ -7,14 +7,14 @@
 
 #define WRITES 10000u
 #define READS 100u
-#define BUCKETS 100u /* copylat reports the median and the least of so many */
+#define BUCKETS 100u /* copylat reports the median and the minimum of so many buckets */
 #define FIRST_CHECKS 4u
 #define FIRST_SIZE KIB(4)
 
 struct bench {
 	struct gdr_opts o;
 	struct win win;
-	char *src, *dst; /* of the window's size */
+	char *src, *dst; /* host buffers of the window's size */
 };
 
 static void gdrbench_done(struct bench *b)
@@ -37,7 +37,7 @@ static int bench_open(struct bench *b, uint64_t size)
 
 /* -------------------------------------------------------------------- copybw */
 
-/* The device must now have the bytes that were to be written. */
+/* Check that the device has the bytes that were written. */
 static int check_written(struct bench *b, uint64_t len)
 {
 	_cleanup_(freep) char *seen = malloc(len);
@@ -98,7 +98,7 @@ static int one_size(struct bench *b, uint64_t len)
 	return r;
 }
 
-/* Those below the largest power of two that is not above the copy size, or only that size. */
+/* Measure all powers of two up to the copy size, or only that size. */
 static int all_sizes(struct bench *b)
 {
 	int r = 0;
@@ -156,7 +156,7 @@ int gdr_copybw(int argc, char *argv[])
 
 /* ------------------------------------------------------------------- copylat */
 
-/* Operations of a bucket are whole, so the iterations become a multiple of the buckets. */
+/* Round the iterations up to a multiple of the number of buckets. */
 static uint64_t round_up(uint64_t iters)
 {
 	return (iters + BUCKETS - 1) / BUCKETS * BUCKETS;
@@ -277,7 +277,7 @@ int gdr_apiperf(int argc, char *argv[])
 		return r;
 	(void)printf("device ptr: 0x%" PRIx64 "\nallocated size: %" PRIu64 "\n",
 		     b.win.mem_info.addr + b.win.off, b.win.len);
-	/* The windows that are measured are the only ones. */
+	/* Close this window, so that only the measured windows exist. */
 	b.win.w = pst_window_close(b.win.w);
 	set.caching = b.o.caching;
 	for (uint64_t size = GDR_PAGE; size <= b.win.len && r == 0; size *= 2)

@@ -36,7 +36,7 @@ _printf_(1, 2) static void note(const char *fmt, ...)
 	va_end(ap);
 }
 
-/* A condition that must hold in a test. */
+/* Fail the test unless a condition holds. */
 #define MUST(cond)                                                                             \
 	do {                                                                                   \
 		if (!(cond)) {                                                                 \
@@ -94,7 +94,7 @@ static bool faults(volatile const uint64_t *at)
 	return false;
 }
 
-/* Another process at the end of a socket; both go on where the other says so. */
+/* Fork a process that is connected by a socket, by which each tells the other when to continue. */
 static pid_t fork_with(int *ret_sock)
 {
 	int fds[2];
@@ -367,12 +367,11 @@ static const char no_mix[] = "memory of a device has mappings of one kind";
 static const char no_fd[] = "no process has a descriptor of a driver that it could hand on";
 static const char no_leak[] = "there are no pages that the driver pins";
 
-/* In the order in which gdrcopy runs them, which is that of the alphabet; the last one
- * with -e only. */
+/* The tests in gdrcopy's order, which is alphabetical; the last one runs only with -e. */
 static const struct test {
 	const char *name;
 	void (*run)(void);
-	const char *waived; /* NULL: it runs */
+	const char *waived; /* reason why the test is waived; NULL: it runs */
 } tests[] = {
 	{ "attributes_sanity", attributes, NULL },
 	{ "basic_child_thread_pins_buffer_cumemalloc", child_thread, NULL },
@@ -448,7 +447,7 @@ static enum outcome run_one(const struct test *t)
 		(void)setpgid(pid, pid);
 		if (waitpid(pid, &status, 0) == pid && WIFEXITED(status))
 			o = WEXITSTATUS(status) == 0 ? PASSED : FAILED;
-		(void)killpg(pid, SIGKILL); /* what it left behind */
+		(void)killpg(pid, SIGKILL); /* kill its remaining children */
 	}
 	note("&&&& %s %s\n", o == PASSED ? "PASSED" : "FAILED", t->name);
 	return o;

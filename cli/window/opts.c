@@ -35,7 +35,7 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-/* The options that not every subcommand takes, and their arguments. */
+/* Options that only some subcommands accept, and their arguments. */
 static const struct {
 	int opt;
 	uint32_t bit;
@@ -70,7 +70,7 @@ int win_parse_caching(const char *text, uint32_t *ret)
 	return -EINVAL;
 }
 
-/* A list with commas between; each part goes through one(). */
+/* Parse a list separated by commas; one() parses each part. */
 static int parse_list(const char *text, unsigned max, unsigned *ret_nr,
 		      int (*one)(const char *text, void *to, unsigned idx), void *to)
 {
@@ -107,7 +107,7 @@ static int parse_range(const char *text, uint64_t min, uint64_t max, uint64_t *r
 	return parse_size(text, ret) < 0 || *ret < min || *ret > max ? -EINVAL : 0;
 }
 
-/* An option that not every subcommand takes; 0 or -EINVAL. */
+/* Parse an option that only some subcommands accept.  Return 0 or -EINVAL. */
 static int parse_some(int opt, const char *text, struct win_set *set)
 {
 	switch (opt) {
@@ -134,7 +134,7 @@ static int parse_some(int opt, const char *text, struct win_set *set)
 	}
 }
 
-/* 0 or an exit status. */
+/* Handle such an option.  Return 0 or an exit status. */
 static int take_some(int opt, struct win_set *set, uint32_t *used)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(some); i++) {

@@ -4,7 +4,7 @@
 
 #include "cli/window/window.h"
 
-/* Options that not every subcommand takes. */
+/* Options that only some subcommands accept. */
 #define WIN_OPT_SIZE (1u << 0)
 #define WIN_OPT_RANDOM (1u << 1)
 #define WIN_OPT_SEED (1u << 2)
@@ -15,13 +15,15 @@
 #define WIN_OPT_RUNTIME (1u << 7)
 #define WIN_OPT_BASELINE (1u << 8)
 
-/* The options of argv, with the defaults; 0 or an exit status.  *ret_used: WIN_OPT_* given. */
+/* Parse argv and fill in the defaults.  Return 0 or an exit status; *ret_used has the WIN_OPT_*
+ * that were given. */
 int win_opts_parse(int argc, char *argv[], struct win_set *ret, uint32_t *ret_used);
 
-/* "--size" of the first option in a set of WIN_OPT_*; NULL for none. */
+/* Return the name, such as "--size", of the first option in a set of WIN_OPT_*; NULL if the set is
+ * empty. */
 const char *win_opt_name(uint32_t opts);
 
-/* "wc", "cached" or "device" as enum pst_caching; 0 or -EINVAL. */
+/* Parse "wc", "cached" or "device".  Return 0 or -EINVAL. */
 int win_parse_caching(const char *text, uint32_t *ret);
 
 #endif

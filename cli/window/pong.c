@@ -24,7 +24,7 @@
 #define PING 0u /* offsets of the flags, in lines of their own */
 #define PONG 256u
 #define THE_END UINT64_MAX
-#define SPINS 4096u /* before others may have the processor */
+#define SPINS 4096u /* polls before the processor is yielded */
 #define WAIT_NS (10 * NSEC_PER_SEC)
 
 struct pong {
@@ -34,12 +34,12 @@ struct pong {
 	pid_t child;
 	int sock;
 	cpu_set_t allowed;
-	int cpu[2]; /* where the processes run while they signal each other */
+	int cpu[2]; /* CPUs on which the two processes poll */
 	uint64_t turn;
 	struct bucket_sum window, copies, socket;
 };
 
-/* The other process' word that it has opened its window, or could not. */
+/* The first message of the other process: it has opened its window, or could not. */
 struct hello {
 	int err;
 	struct pst_window_info info;
@@ -59,7 +59,7 @@ static void flag_store(volatile uint64_t *f, uint64_t v)
 	pst_window_fence();
 }
 
-/* Wait until the value is not old, and return the new one; old when the command is to end, or the
+/* Wait until the value differs from old, and return it.  Return old if the command is to end or the
  * other process does not answer. */
 static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 {
@@ -72,7 +72,7 @@ static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 			if (v != old)
 				return v;
 		}
-		/* The other one may be waiting for this processor. */
+		/* The other process may be waiting for this processor. */
 		(void)sched_yield();
 	} while (!stop_signal && now_ns() < end);
 	return old;
@@ -81,8 +81,8 @@ static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 /* -------------------------------------------------------------- processors */
 
 /*
- * Two processes that poll must not share one: nothing would change while it polls.  The first
- * and the last that may be used, so that taskset(1) can choose.
+ * Choose two CPUs: if both processes polled on the same one, each would wait for the other's time
+ * slice.  They are the first and the last allowed CPU, so that taskset(1) can choose.
  */
 static void choose_cpus(struct pong *p)
 {
@@ -164,7 +164,7 @@ static void child_run(const struct win_set *set, int sock)
 	(void)pst_window_close(w);
 }
 
-/* Before the library is used: a forked child could not use it afterwards. */
+/* Fork before the library is used, because a child could not use it afterwards. */
 static int child_start(struct pong *p)
 {
 	pid_t parent = getpid();
@@ -174,7 +174,7 @@ static int child_start(struct pong *p)
 		return fail(errno, "cannot make a pair of sockets: %s", strerror(errno));
 	p->child = fork();
 	if (p->child == 0) {
-		/* It spins: it must not outlive this process. */
+		/* The child polls, so it must not outlive this process. */
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(1);
@@ -209,7 +209,7 @@ static int child_greet(struct pong *p)
 
 /* ------------------------------------------------------------ measurements */
 
-/* One round trip with a number that was not there before. */
+/* Make one round trip with a new number. */
 static int pong_trip(struct pong *p, uint64_t number)
 {
 	volatile uint64_t *pong = flag(p->win.ptr, PONG);

@@ -124,7 +124,7 @@ void win_close(struct win *win)
 static const struct {
 	const char *name;
 	int (*run)(const struct win_set *set);
-	uint32_t takes; /* of WIN_OPT_* */
+	uint32_t takes; /* WIN_OPT_* that it accepts */
 } subs[] = {
 	{ "validate", win_validate, WIN_OPT_SIZE | WIN_OPT_RANDOM | WIN_OPT_SEED },
 	{ "copybw", win_copybw,
@@ -134,7 +134,7 @@ static const struct {
 	{ "pingpong", win_pingpong, WIN_OPT_COUNT },
 };
 
-/* Check that a subcommand takes the options that it was given; 0 or an exit status. */
+/* Check that a subcommand accepts the options that were given.  Return 0 or an exit status. */
 static int check_used(const char *sub, uint32_t takes, uint32_t used)
 {
 	const char *name = win_opt_name(used & ~takes);

@@ -10,24 +10,24 @@
 #define WIN_THREADS_MAX 64u
 #define WIN_KERNELS_MAX 16u
 #define WIN_ALL_KERNELS "all"
-#define WIN_MEMORY_MAX GIB(4) /* of the device, for one measurement */
+#define WIN_MEMORY_MAX GIB(4) /* most bytes of device memory for one measurement */
 
-/* The options of the command line; each subcommand takes some of them. */
+/* The options of the command line; each subcommand accepts some of them. */
 struct win_set {
-	const char *device;  /* NULL: an accelerator, or the software device where there is none */
+	const char *device;  /* NULL: an accelerator, or the software device if there is none */
 	const char *backend; /* NULL: the first that works */
 	uint32_t caching;    /* enum pst_caching, 0: any */
 	const char *kernel;  /* NULL: the fastest; WIN_ALL_KERNELS: one after the other */
 	bool json, baseline;
-	uint64_t size; /* of the buffer of validate */
+	uint64_t size; /* bytes of validate's buffer */
 	uint64_t random, seed;
-	uint64_t sizes[WIN_SIZES_MAX]; /* of copybw */
+	uint64_t sizes[WIN_SIZES_MAX]; /* sizes of copybw */
 	unsigned nr_sizes;
-	unsigned threads[WIN_SIZES_MAX]; /* of copybw, one row for each */
+	unsigned threads[WIN_SIZES_MAX]; /* numbers of threads of copybw, one row for each */
 	unsigned nr_threads;
 	uint64_t max; /* largest size of copylat and apiperf */
 	uint64_t count;
-	double seconds; /* for each row */
+	double seconds; /* time for each row */
 };
 
 /* Memory of a device and a window on all of it. */
@@ -37,44 +37,45 @@ struct win {
 	struct pst_mem_info mem_info;
 	struct pst_window *w;
 	struct pst_window_info info;
-	uint64_t off; /* of the window in mem */
+	uint64_t off; /* offset of the window in mem */
 	uint64_t len;
 	char *ptr;
 };
 
-/* len bytes whose address is a multiple of align; 0 or -errno with a sentence. */
+/* Allocate len bytes whose address is a multiple of align, and open a window on them.  Return 0, or
+ * -errno with a sentence. */
 int win_open(struct win *win, const struct win_set *set, uint64_t len, uint64_t align);
 void win_close(struct win *win);
 
-/* Its window anew, with other options. */
+/* Close the window and open it again with other options. */
 int win_map(struct win *win, const struct win_set *set);
 
-/* Another window on part of the memory, with the same options. */
+/* Open another window on part of the memory, with the same options. */
 int win_again(const struct win *win, const struct win_set *set, uint64_t off, uint64_t len,
 	      struct pst_window **ret);
 
-/* The options of the command line about windows. */
+/* Return the window options of the command line. */
 struct pst_window_opts win_opts(const struct win_set *set);
 
 const char *win_caching_name(uint32_t caching);
 
 /* ------------------------------------------------------------------ copies */
 
-/* One copy that is done again and again. */
+/* A copy that is repeated. */
 struct win_copy {
 	struct win *win;
-	struct pst_mem *mem; /* not NULL: by the device's own copies, all of this memory */
+	struct pst_mem *mem; /* not NULL: copy all of this memory by the device's own copies */
 	bool load;
-	uint64_t off; /* in the window */
+	uint64_t off; /* offset in the window */
 	char *host;
 	uint64_t len;
 };
 
-/* Do it so often: a bucket_fn. */
+/* Copy ops times; a bucket_fn. */
 int win_copies(void *copy, uint32_t ops);
 
-/* Put bytes that a copy must move to where it takes them from, and others to where it brings
- * them; then see that it did.  0 or -errno with a sentence. */
+/* Prepare a copy: put test bytes into its source and other bytes into its target. win_copy_check()
+ * checks that it was made.  Return 0, or -errno with a sentence. */
 int win_copy_begin(struct win_copy *c, uint64_t seed);
 int win_copy_check(const struct win_copy *c, uint64_t seed);
 
@@ -89,15 +90,15 @@ struct json_object;
 void win_print_head(const struct win *win, const struct machine *m);
 void win_json_head(struct json_object *to, const struct win *win, const struct machine *m);
 
-/* A time in microseconds of as many digits as are worth it; "-" for NAN. */
+/* Return a time in microseconds with the digits that matter; "-" for NAN. */
 struct text win_us_text(double ns);
 
-/* median_us, min_us, p99_us, buckets, ops: as an object. */
+/* Add an object with median_us, min_us, p99_us, buckets and ops. */
 void win_json_sum(struct json_object *to, const char *key, const struct bucket_sum *s);
 
 /* ------------------------------------------------------------- subcommands */
 
-/* 0, or -errno with a sentence; each prints what it found. */
+/* Each prints its results, and returns 0, or -errno with a sentence. */
 int win_validate(const struct win_set *set);
 int win_copybw(const struct win_set *set);
 int win_copylat(const struct win_set *set);
@@ -108,34 +109,35 @@ int win_pingpong(const struct win_set *set);
 
 #define WIN_CHECKS 9u /* numbered from 1, as gdrcopy numbers them */
 
-/* Wrong bytes. */
+/* Bytes that differ. */
 struct win_diff {
-	uint64_t nr; /* 0: all are right */
-	uint64_t at; /* the first one */
+	uint64_t nr; /* number of wrong bytes */
+	uint64_t at; /* offset of the first one */
 	uint8_t is, should;
-	char where[96]; /* in which copy */
+	char where[96]; /* the copy that it was found in */
 };
 
-/* A buffer that is checked: device memory, and host memory with room around. */
+/* A buffer that is checked: device memory, and host memory with room on both sides. */
 struct win_checker {
 	struct win *win;
-	uint64_t size; /* of the window */
+	uint64_t size; /* size of the window */
 	char *src, *dst, *want, *seen;
-	uint64_t bytes;  /* compared so far */
-	uint64_t copies; /* made so far */
+	uint64_t bytes;  /* bytes compared so far */
+	uint64_t copies; /* copies made so far */
 };
 
 int win_checker_init(struct win_checker *k, struct win *win);
 void win_checker_done(struct win_checker *k);
 
-/* The text of check nr; the check itself: 0, or -errno when a copy could not be made. */
+/* The name of check nr, and the check itself, which returns 0, or -errno if a copy could not be
+ * made. */
 const char *win_check_text(unsigned nr);
 int win_check(struct win_checker *k, unsigned nr, struct win_diff *ret);
 
-/* So many copies of random places, lengths and alignments. */
+/* Make nr copies with random places, lengths and alignments. */
 int win_check_random(struct win_checker *k, uint64_t nr, uint64_t seed, struct win_diff *ret);
 
-/* Words of which each bit changes from one to the next: gdrcopy's pattern. */
+/* Fill with gdrcopy's pattern of a walking bit. */
 void win_walking_bit(void *buf, uint64_t len);
 
 #endif
