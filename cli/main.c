@@ -99,7 +99,7 @@ static int cli_run(int argc, char *argv[])
 	c = cli_find(argv[1]);
 	if (!c)
 		return no_command(argv[1]);
-	/* Arguments behind the program that run starts are not ours. */
+	/* For "run", the arguments after the program's name belong to that program. */
 	for (int i = 2; i < (c->run == cmd_run ? MIN(argc, 3) : argc); i++) {
 		if (!strcmp(argv[i], "--"))
 			break;
@@ -114,9 +114,9 @@ int main(int argc, char *argv[])
 {
 	int r;
 
-	/* A reader that went away must not keep us from tidying up. */
+	/* Clean up even if the reader of the output is gone. */
 	(void)signal(SIGPIPE, SIG_IGN);
-	/* A limit on file sizes becomes an error with a sentence. */
+	/* Turn a limit on file sizes (RLIMIT_FSIZE) into an error with a message. */
 	(void)signal(SIGXFSZ, SIG_IGN);
 	if (!gdr_tool(argc, argv, &r) && !mount_helper(argc, argv, &r))
 		r = cli_run(argc, argv);

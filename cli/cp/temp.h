@@ -5,16 +5,16 @@
 
 #include <stdbool.h>
 
-/* A name that nobody has yet, for a file that will be called base. */
+/* Make an unused name for a file that will later be renamed to base. */
 int temp_name(const char *base, char **ret_name);
 
 /*
- * Keep temp_clear() of other processes from removing a file that was just made; closing it ends
- * that.  Return false if one of them was faster.
+ * Lock a new file until it is closed, so that temp_clear() of other processes does not remove it.
+ * Return false if one of them already has.
  */
 bool temp_lock(int dir_fd, const char *name, int fd);
 
-/* Remove what copies to base left in the directory that were killed. */
+/* Remove temporary files that killed copies to base left in the directory. */
 void temp_clear(int dir_fd, const char *base);
 
 #endif

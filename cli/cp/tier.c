@@ -34,7 +34,7 @@ static int fail_set(int err)
 	return fail(err, "%s", err_text());
 }
 
-/* Open the set of a name, and find the rest of it. */
+/* Open the set that a name begins with, and return the rest of the name. */
 static int open_set(const char *name, struct tier_set **ret, const char **ret_rest)
 {
 	const char *at = name + sizeof(SCHEME) - 1, *slash = strchr(at, '/');
@@ -66,7 +66,8 @@ int cp_tier_stat(const char *name, struct stat *ret)
 	return fstat(fd, ret) < 0 ? fail(errno, "%s: %s", name, strerror(errno)) : 0;
 }
 
-/* A name that ends with a slash is a directory's: the file's is that of the source. */
+/* Set the file's name.  After a directory, a name that ends with a slash, comes the source's file
+ * name. */
 static int set_name(struct cp_tier *t, const char *rest, const char *src)
 {
 	_cleanup_(freep) char *copy = strdup(src);
@@ -81,7 +82,7 @@ static int set_name(struct cp_tier *t, const char *rest, const char *src)
 	return name_check(t->name) < 0 ? fail_set(-EINVAL) : 0;
 }
 
-/* The root that has the file, or is to have it. */
+/* Find the root that has the file, or that it will be created in. */
 static int find_root(struct cp_tier *t, uint64_t size)
 {
 	_cleanup_(closep) int fd = -1, dir = -1;
@@ -92,7 +93,7 @@ static int find_root(struct cp_tier *t, uint64_t size)
 	fd = lookup_open(t->set, t->name, O_RDONLY, &file);
 	if (fd >= 0) {
 		t->root = file.root;
-		/* A mover that was killed may not have told readers where the file is now. */
+		/* A killed mover may not have told readers where the file is now. */
 		set_moved(t->set, t->name);
 		return 0;
 	}
@@ -121,7 +122,7 @@ int cp_tier_resolve(struct copy *c, const char *dst)
 	if (r < 0)
 		return r;
 	r = set_lock(c->tier->set);
-	/* A move that was killed may have left two copies, of which one will go. */
+	/* A killed move may have left two copies, one of which will be removed. */
 	if (r == 0)
 		r = recover_set(c->tier->set, &recovered);
 	if (r < 0)
@@ -171,7 +172,7 @@ int cp_tier_publish(struct copy *c)
 {
 	int r;
 
-	/* An existing file keeps its name; the next command that scans notes its new bytes. */
+	/* An existing file keeps its name; the next scan records its new size. */
 	if (c->in_place)
 		return cp_publish(c);
 	r = set_lock(c->tier->set);

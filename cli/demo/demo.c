@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file work of an inference engine, small: load model shards, page KV blocks out and in.  All
- * moved bytes are compared, and every step is also done the plain way.
+ * A small version of the file I/O of an inference engine: load model shards, and move KV blocks out
+ * and in.  All moved bytes are compared, and each step is also done by plain system calls.
  */
 #include "cli/demo/demo.h"
 
@@ -22,7 +22,7 @@
 #define SIZE_MAX_OPT GIB(1024)
 #define FILES_MAX 1024
 #define PROBE_BYTES MIB(32)
-#define WRITE_SECONDS 8.0 /* that making the shards may take */
+#define WRITE_SECONDS 8.0 /* most seconds to write the shards */
 #define POISON 0xa5
 
 const char demo_usage[] =
@@ -54,9 +54,9 @@ struct settings {
 struct facts {
 	struct machine m;
 	char fs[16];
-	char note[256];   /* why the shards are smaller than asked for, or "" */
-	char no_gpu[256]; /* why the software device stands in for one, or "" */
-	bool own_files;   /* the shards are the user's */
+	char note[256];   /* reason why the shards are smaller than asked for, or "" */
+	char no_gpu[256]; /* reason why the software device is used in place of a GPU, or "" */
+	bool own_files;   /* the shards are files of the user */
 	uint64_t shard_bytes;
 };
 
@@ -124,7 +124,7 @@ bool demo_is_poison(const void *buf, size_t len)
 
 /* ------------------------------------------------------------------ set-up */
 
-/* Bytes per second that the directory takes, synced. */
+/* Measure how many bytes a second can be written to the directory, with a sync. */
 static int measure_writes(struct demo *d, double *ret)
 {
 	_cleanup_(freep) char *path = NULL;
@@ -150,7 +150,7 @@ static int measure_writes(struct demo *d, double *ret)
 				    d->dir);
 	}
 	if (r == -ENOSPC || r == -EDQUOT) {
-		/* The sizes below see to that. */
+		/* The other limits below set the size then. */
 		*ret = 1e9;
 		return 0;
 	}
@@ -183,7 +183,7 @@ static int choose_sizes(struct demo *d, struct facts *f, const struct settings *
 	if (r < 0)
 		return r;
 	if (statvfs(d->dir, &vfs) == 0) {
-		/* Shards and the two files of KV blocks are at most 1.5 times the size. */
+		/* Shards and both files of KV blocks need at most 1.5 times the size. */
 		(void)snprintf(why, sizeof(why), "%.12s are free in %.60s",
 			       size_text((uint64_t)vfs.f_bavail * vfs.f_frsize).s, d->dir);
 		demo_lower(f, size, (uint64_t)vfs.f_bavail * vfs.f_frsize / 2, why);
@@ -245,7 +245,8 @@ static int open_shards(struct demo *d, const struct settings *set)
 	return 0;
 }
 
-/* Memory of these devices is taken from the host's, which the kernel promises lightly. */
+/* Check for enough memory.  These devices use host memory, which the kernel may grant although
+ * there is not enough. */
 static int check_memory(const struct demo *d, const struct facts *f)
 {
 	uint64_t most = 0;
@@ -283,7 +284,7 @@ static int demo_set_up(struct demo *d, struct facts *f, const struct settings *s
 	d->steps = calloc(DEMO_STEPS_MAX, sizeof(*d->steps));
 	if (!d->buf || !d->steps)
 		return fail(ENOMEM, "out of memory");
-	/* Before the long part, so that a bad file is told at once. */
+	/* Check the files before the long part, so that a bad one is reported at once. */
 	if (set->nr_files) {
 		r = open_shards(d, set);
 		if (r < 0)
@@ -334,7 +335,7 @@ static bool any_stayed(const struct demo *d)
 	return false;
 }
 
-/* NAN where it would tell of the emulator. */
+/* Return the ratio, or NAN if it would only describe the emulator. */
 static double demo_ratio(const struct demo *d, const struct demo_step *s)
 {
 	double ours = gb_per_s(s->ours.bytes, s->ours.ns);
@@ -348,7 +349,7 @@ static bool in_memory(const char *fs)
 	return !strcmp(fs, "tmpfs") || !strcmp(fs, "ramfs");
 }
 
-#define INDENT 9u /* of the header's texts */
+#define INDENT 9u /* column of the texts in the header */
 
 static void print_header(const struct demo *d, const struct facts *f)
 {
@@ -555,7 +556,8 @@ int cmd_demo(int argc, char *argv[])
 	uint64_t v;
 	int opt;
 
-	/* '-': arguments come in order, so that --file takes all the names that a shell gives. */
+	/* '-': arguments are seen in order, so that all names that a shell expands after --file
+	 * belong to it. */
 	while ((opt = getopt_long(argc, argv, "-:", longs, NULL)) != -1) {
 		if (opt == 1 && !after_file)
 			return usage_error("unexpected argument %s", optarg);
@@ -571,7 +573,7 @@ int cmd_demo(int argc, char *argv[])
 			set.files[set.nr_files++] = optarg;
 			break;
 		case SIZE:
-			/* MiB unless there is a unit. */
+			/* A number without a unit is in MiB. */
 			if (parse_number(optarg, 1, SIZE_MAX_OPT >> 20, &v) == 0)
 				v <<= 20;
 			else if (parse_size(optarg, &v) < 0)

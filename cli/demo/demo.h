@@ -14,24 +14,25 @@
 /* One step: the same bytes moved by requests and by plain pread(2) or pwrite(2) and copies. */
 struct demo_step {
 	char name[64];
-	char unit[32];        /* what the latencies are of */
-	char pieces[16];      /* size of those that requests are made of, or "" */
+	char unit[32];        /* what one latency is the time of */
+	char pieces[16];      /* size of the pieces of a request, or "" */
 	const char *state;    /* "cold" or "warm" */
-	const char *plain_by; /* calls of the plain way */
-	bool stayed;          /* should be cold, but the files stayed in memory */
+	const char *plain_by; /* system calls of the plain side */
+	bool stayed;          /* the files should be cold, but stayed in memory */
 	struct xfer_stats ours, plain;
 };
 
-/* Bytes and checksums that were compared and were right; a difference ends the command. */
+/* How many bytes and checksums were compared and equal; a difference ends the command. */
 struct compared {
-	uint64_t device;    /* read back from device memory, of requests and of the plain way */
-	uint64_t untouched; /* likewise, beside the loaded ones: they must not change */
-	uint64_t file;      /* read by pread(2) out of files that were written */
-	uint64_t crcs;      /* of completions */
+	uint64_t device;    /* bytes read back from device memory, of requests and of the plain
+			     * side */
+	uint64_t untouched; /* likewise, next to the loaded bytes, which must not change */
+	uint64_t file;      /* bytes of written files, read by pread(2) */
+	uint64_t crcs;      /* checksums of completions */
 };
 
 struct demo {
-	char *dir; /* scratch */
+	char *dir; /* scratch directory */
 	struct pst_device dev;
 	struct pst_queue *queue;
 	uint8_t *buf; /* DEMO_CHUNK bytes for plain copies and comparisons */
@@ -47,29 +48,31 @@ struct demo {
 
 struct demo_step *demo_step_add(struct demo *d, const char *name, const char *unit, bool cold);
 
-/* Memory of the device, or a sentence that says what to do about it. */
+/* Allocate device memory, or fail with a sentence that says what to do. */
 int demo_alloc(const struct demo *d, uint64_t len, struct pst_mem **ret);
 
-/* Make a file cold for a step, which notes where that does not work. */
+/* Make a file cold for a step, and record in the step if that fails. */
 void demo_make_cold(struct demo_step *step, int fd);
 
 /*
- * The plain way reads and writes memory of the host without a copy: into the memory itself, or
- * into a buffer in place of the software device, whose copies only an emulator needs.
+ * Return true if the plain side has to copy to or from the device.  For host memory it reads into
+ * the memory itself.  For the software device it uses a host buffer, because only an emulator would
+ * need such copies.
  */
 bool demo_plain_copies(const struct demo *d);
 
-/* Where the plain way reads to: the memory at that offset where a CPU reaches it, else d->buf. */
+/* Return where the plain side reads to: the memory at that offset if a CPU can access it, else
+ * d->buf. */
 uint8_t *demo_plain_buf(const struct demo *d, struct pst_mem *mem, uint64_t off);
 
-/* Overwrite device memory, so that bytes of an earlier run are no success. */
+/* Overwrite device memory, so that bytes of an earlier run cannot pass the check. */
 int demo_poison(struct demo *d, struct pst_mem *mem, uint64_t len);
 bool demo_is_poison(const void *buf, size_t len);
 
 /* Load every tensor of every shard: cold, warm, and warm with checksums. */
 int demo_load(struct demo *d);
 
-/* Write KV blocks out of device memory and bring scattered pieces back. */
+/* Write KV blocks from device memory to a file, and read scattered pieces back. */
 int demo_kv(struct demo *d);
 
 #endif

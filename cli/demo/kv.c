@@ -15,7 +15,7 @@
 #define ARRAYS (2 * LAYERS) /* keys and values */
 #define PAGE KIB(4)
 #define PAGES_MAX 8192
-#define PLAIN_READ_NS (4 * NSEC_PER_SEC) /* that the plain way may take for its cold reads */
+#define PLAIN_READ_NS (4 * NSEC_PER_SEC) /* time for the cold reads of the plain side */
 #define SEED UINT64_C(0xcafe)
 
 struct kv {
@@ -24,7 +24,7 @@ struct kv {
 	uint64_t block; /* bytes of one block */
 	uint64_t nr_blocks;
 	struct pst_mem *pool;
-	char *paths[2]; /* store files: of the requests, of the plain way */
+	char *paths[2]; /* store files: one of the requests, one of the plain side */
 	int fds[2];
 	struct pst_file *file;
 
@@ -33,10 +33,10 @@ struct kv {
 	uint32_t *pages, *slots;
 	struct pst_mem *paged;
 	struct pst_seg *segs;
-	uint8_t *touched; /* of each slot: a page was read into it */
+	uint8_t *touched; /* of each slot: true if a page was read into it */
 };
 
-/* Where in the pool the byte lies that the store file has at an offset. */
+/* Return where in the pool the byte at an offset of the store file is. */
 static uint64_t pool_off(const struct kv *kv, uint64_t file_off)
 {
 	uint64_t block = file_off / kv->block, in_block = file_off % kv->block;
@@ -114,12 +114,12 @@ static int write_ours(struct kv *kv, uint64_t from, uint64_t to, struct xfer_sta
 	r = xfer_run(kv->d->queue, DEMO_DEPTH, ios, to - from, stats, NULL);
 	if (r == 0)
 		r = xfer_run(kv->d->queue, DEMO_DEPTH, &sync_io, 1, sync, NULL);
-	/* The time counts, but it is no block's latency. */
+	/* Count the time, but not as the latency of a block. */
 	stats->ns += sync->ns;
 	return r;
 }
 
-/* Put the pieces of a block behind one another into the buffer. */
+/* Copy the pieces of a block into the buffer, one after the other. */
 static int kv_collect(const struct kv *kv, uint64_t block)
 {
 	int r = 0;
@@ -141,7 +141,7 @@ static int write_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_st
 		r = kv_collect(kv, b);
 		if (r < 0)
 			return r;
-		/* Copies out of an emulator are not a part of the plain way. */
+		/* The plain side does not count copies from an emulator. */
 		if (emulated)
 			t = now_ns();
 		r = pwrite_all(kv->fds[1], kv->d->buf, kv->block, b * kv->block, kv->paths[1]);
@@ -349,7 +349,7 @@ static uint32_t *shuffled(uint64_t n, uint64_t *random)
 	return v;
 }
 
-/* As many pages as the plain way can read cold in its time. */
+/* Choose as many pages as the plain side can read cold in its time. */
 static int choose_nr_pages(struct kv *kv)
 {
 	enum { TRIES = 24 };
@@ -380,7 +380,7 @@ static int plan_bring_back(struct kv *kv)
 	r = choose_nr_pages(kv);
 	if (r < 0)
 		return r;
-	/* Twice the room, so that half of it must stay as it was. */
+	/* Allocate twice the room: half of it must stay unchanged. */
 	kv->nr_slots = 2 * kv->nr_pages;
 	kv->pages = shuffled(kv->nr_blocks * kv->block / PAGE, &random);
 	kv->slots = shuffled(kv->nr_slots, &random);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loading a model: one request for each tensor, many in flight.  The shards take turns in
- * who goes first, the requests or the plain way, so that neither gains from the order.
+ * Load a model: one request for each tensor, many in flight.  With each shard, the requests and the
+ * plain side take turns in going first, so that neither gains from the order.
  */
 #include "tools/common/crc32c.h"
 #include "cli/demo/demo.h"
 
-#define TENSOR_ALIGN 256 /* as allocators of accelerators give it */
+#define TENSOR_ALIGN 256 /* alignment that accelerators' allocators give */
 
 struct load {
 	struct demo *d;
 	struct pst_mem *mem;
 	uint64_t mem_len;
 	struct pst_io *ios;
-	size_t *tensor_of; /* of each request; tensors without bytes have none */
+	size_t *tensor_of; /* tensor of each request; tensors without bytes have no request */
 	struct pst_done *dones;
-	uint64_t *mem_offs; /* of each tensor */
+	uint64_t *mem_offs; /* offset of each tensor */
 	size_t nr_ios;
 	bool crc;
 };

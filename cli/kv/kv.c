@@ -160,7 +160,7 @@ static int kv_show(const char *const *dirs, unsigned nr, const char *sub)
 
 static int kv_drop(const char *const *dirs, unsigned nr, const char *identity, const char *tenant)
 {
-	/* The largest budget: nothing else goes. */
+	/* Use the largest budget, so that nothing is evicted. */
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = INT64_MAX };
 	struct pst_kv *kv;
 	int r = pst_kv_open(dirs, nr, &o, &kv);

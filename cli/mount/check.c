@@ -12,13 +12,13 @@
 
 #define USRBIO_PATH_MAX 255 /* bytes of a mount point in struct hf3fs_iov */
 #define SHM "/dev/shm"
-#define SHM_LEAST MIB(16) /* below that there is not even room for small buffers */
+#define SHM_LEAST MIB(16) /* with less, not even small buffers fit */
 #define SHM_PROBE KIB(64)
-#define NAMES_SHOWN 8u /* of links; as many as one line may have */
+#define NAMES_SHOWN 8u /* most names of links in one line */
 
 /* --------------------------------------------------------------- directory */
 
-/* Is that device a file system whose daemon serves usrbio? */
+/* Return true if that device is a file system whose daemon serves usrbio. */
 static bool on_daemon(dev_t dev)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -37,7 +37,7 @@ static bool on_daemon(dev_t dev)
 	return false;
 }
 
-/* At or beneath a folder of that name? */
+/* Return true if dir is a folder named USRBIO_VIRT or below one. */
 static bool is_inside(const char *dir)
 {
 	const char *p = dir;
@@ -90,7 +90,7 @@ static struct text user_text(uid_t uid)
 	return t;
 }
 
-/* Which of them is another user's or open to others? */
+/* Name the folder that belongs to another user or that others may write. */
 static int fail_perm(const char *dir)
 {
 	static const char *const names[] = { USRBIO_VIRT, USRBIO_IOVS };
@@ -116,7 +116,7 @@ static int fail_perm(const char *dir)
 	return fail(EPERM, "cannot make or remove %s/" USRBIO_VIRT ": %s", dir, strerror(EPERM));
 }
 
-/* Did somebody prepare it since it was found not to be? */
+/* Return true if somebody has prepared it meanwhile. */
 static bool is_prepared(const char *dir)
 {
 	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
@@ -185,7 +185,8 @@ static void list_names(const struct usrbio_users *u, char *buf, size_t len)
 		(void)snprintf(buf + at, len - at, " and %u more", u->others - nr);
 }
 
-/* Links to shared memory that programs named themselves: only a person can tell if it is in use. */
+/* Fail because of links to shared memory that programs named themselves: only the user can know
+ * whether it is in use. */
 static int fail_others(const struct usrbio_users *u, const char *dir)
 {
 	char names[512] = "";
@@ -255,7 +256,7 @@ struct text mount_shm_text(void)
 	return t;
 }
 
-/* Make, fill and remove a little, as programs do with much. */
+/* Create, fill and remove a little shared memory, to see whether that works. */
 static int try_memory(const char *path)
 {
 	_cleanup_(closep) int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -274,7 +275,7 @@ static int try_memory(const char *path)
 	return r ? fail(r, "cannot fill shared memory in " SHM ": %s", strerror(r)) : 0;
 }
 
-/* A name for memory of this process; 0 or -errno with a sentence. */
+/* Create shared memory with a name of this process.  Return 0, or -errno with a sentence. */
 static int name_memory(char *path, size_t len)
 {
 	char name[USRBIO_SHM_NAME_MAX];
@@ -312,7 +313,7 @@ int mount_check_links(int iovs, const char *dir)
 
 	if (r < 0)
 		return r;
-	/* The memory's name will do for the link: it is nobody else's. */
+	/* Use the memory's name for the link too, because it is unique. */
 	if (symlinkat(path, iovs, path + sizeof(USRBIO_SHM_DIR) - 1) < 0) {
 		if (errno == ENOENT)
 			return -ENOENT;

@@ -16,7 +16,7 @@
 
 #define PROGRAM "penstock-mount"
 
-/* From the folder of the command: installed, in a bundle, and in a build. */
+/* Relative to the folder of the command: installed, in a bundle, and in a build. */
 static const char *const places[] = { "../libexec/penstock", "../usrbio/mount" };
 
 static int daemon_find_program(char ret[PATH_MAX])
@@ -64,7 +64,7 @@ static int daemon_check_dir(const char *given, char ret[PATH_MAX])
 	return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, "%s is not a directory", given);
 }
 
-/* Say that files of the directory are hidden while something is mounted on it. */
+/* Print a note if the directory has files, which are hidden while something is mounted on it. */
 static void say_if_not_empty(const char *dir)
 {
 	DIR *d = opendir(dir);
@@ -83,8 +83,8 @@ static void say_if_not_empty(const char *dir)
 }
 
 /*
- * The server's folder is another one.  "none" and an address stay, and so does what begins with a
- * slash.
+ * Make a path absolute, because the server has another working directory. "none" and an address
+ * stay as they are.
  */
 static int whole_path(const char *given, char ret[PATH_MAX])
 {
@@ -101,7 +101,7 @@ static int whole_path(const char *given, char ret[PATH_MAX])
 	return 0;
 }
 
-/* Refuse what only a server of root's does. */
+/* Reject options that need a server of root. */
 static int check_user(const struct daemon_opts *o)
 {
 	if (geteuid() == 0)
@@ -135,7 +135,7 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 	const char *argv[22];
 	union {
 		const char *const *from;
-		char *const *to; /* what exec asks for and does not change */
+		char *const *to; /* argv for exec, which does not change it */
 	} args = { argv };
 	int n = 0, r = check_user(o);
 
@@ -189,7 +189,8 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 
 /* ------------------------------------------------------------------- umount */
 
-/* The canonical path of a directory without looking at itself: its server may be dead. */
+/* Get the canonical path of a directory without accessing the directory itself, because its server
+ * may be dead. */
 static int daemon_resolve(const char *given, char ret[PATH_MAX])
 {
 	char parent[PATH_MAX], name[PATH_MAX], dir[PATH_MAX];
@@ -227,7 +228,7 @@ static void daemon_decode(char *s)
 	*to = '\0';
 }
 
-/* Is the last mount at that path of the type that we have? */
+/* Return true if the last mount at that path has the type of our mounts. */
 static bool is_mounted(const char *dir)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -248,7 +249,7 @@ static bool is_mounted(const char *dir)
 	return ret;
 }
 
-/* One of ours says so, and one whose server has died says nothing. */
+/* Return true for a mount of Penstock: its server answers so, or has died and does not answer. */
 static bool daemon_is_ours(const char *dir)
 {
 	_cleanup_(closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -12,14 +12,14 @@ struct daemon_opts {
 	const char *metrics; /* path or address of the socket for numbers, or "none" */
 	bool foreground;
 	bool allow_other;   /* it must serve all users */
-	bool read_only;     /* nothing of the source is changed; rings may read */
-	bool no_atime;      /* reading changes no times of access */
-	bool no_exec;       /* no program is executed from it */
-	bool kernel_cache;  /* files go through the kernel's cache of the mount */
-	uint64_t timeout_s; /* for which the kernel believes names and attributes */
-	uint64_t links;     /* that a user may publish: buffers and rings */
-	uint64_t rings;     /* of these */
-	uint64_t users;     /* that have workers at once, but for root */
+	bool read_only;     /* the source is read-only; rings may only read */
+	bool no_atime;      /* reading does not change access times */
+	bool no_exec;       /* programs cannot be executed from it */
+	bool kernel_cache;  /* files use the kernel's page cache of the mount */
+	uint64_t timeout_s; /* seconds for which the kernel caches names and attributes */
+	uint64_t links;     /* most links (buffers and rings) of one user */
+	uint64_t rings;     /* most rings among these */
+	uint64_t users;     /* most users besides root that have workers at the same time */
 	uint64_t memory;    /* bytes of shared memory that a user may publish; 0: any */
 };
 
@@ -28,12 +28,12 @@ struct daemon_opts {
 		.timeout_s = 1, .links = 16384, .rings = 1024, .users = 512 \
 	}
 
-/* The server takes this process over.  -errno with a sentence where it cannot. */
+/* Replace this process by the server.  Return only on failure: -errno with a sentence. */
 int daemon_start(const char *dir, const struct daemon_opts *o);
 
 /*
- * Is there such a mount at that place, also one whose server has died?
- * 1 with its canonical path; 0; -errno with a sentence.
+ * Find a mount at that place, also one whose server has died.  Return 1 with its canonical path; 0
+ * if there is none; or -errno with a sentence.
  */
 int daemon_find(const char *given, char ret[PATH_MAX]);
 

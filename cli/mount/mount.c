@@ -15,7 +15,8 @@
 #include "usrbio/proto/place.h"
 #include "usrbio/proto/plain.h"
 
-/* Others may make and undo the same directory meanwhile: begin again, so often, after so long. */
+/* Other processes may prepare and undo the same directory meanwhile: retry so often, after such a
+ * pause. */
 #define TRIES 100
 #define TRY_AGAIN_US 1000
 
@@ -72,7 +73,8 @@ static void say_ready(const char *dir, bool was_ready, int removed)
 	shown_printf(2, "'penstock umount %s' undoes it.", dir);
 }
 
-/* How many names were removed.  -ENOENT without a sentence when somebody undoes it meanwhile. */
+/* Prepare the directory.  Return how many old names were removed. -ENOENT without a sentence:
+ * another process undoes it meanwhile. */
 static int prepare_once(const char *dir, bool *ret_was_ready)
 {
 	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
@@ -119,7 +121,8 @@ static int mount_plain(const char *given)
 	return 0;
 }
 
-/* 0; 1 when there was nothing to undo; -errno, -ENOENT when somebody else undoes it meanwhile. */
+/* Undo the preparation.  Return 0; 1 if there was nothing to undo; or -errno. -ENOENT: another
+ * process undoes it meanwhile. */
 static int undo_once(const char *dir)
 {
 	char virt[PATH_MAX + sizeof(USRBIO_VIRT) + 1];
@@ -229,7 +232,7 @@ static const struct option mount_longs[] = {
 	{ 0 },
 };
 
-/* Those that -o takes too begin with this one. */
+/* The first of the options that may also be in -o. */
 static const struct option *const in_lists = &mount_longs[4];
 
 /* 0, or an exit status. */

@@ -13,21 +13,21 @@
  */
 int mount_dir(const char *given, char ret[PATH_MAX]);
 
-/* Why a call on a plain directory failed, with its cure: -|err|. */
+/* Set the error sentence: why a call on a plain directory failed and what to do.  Return -|err|. */
 int mount_fail(int err, const char *dir);
 
 /* The same for a directory in use. */
 int mount_busy(const char *dir);
 
-/* Can programs have shared memory here?  0 or -errno with a sentence. */
+/* Check that programs can create shared memory here.  Return 0, or -errno with a sentence. */
 int mount_check_shm(void);
 
-/* ", 3.2 GiB free", or nothing where there is no limit. */
+/* Return a text such as ", 3.2 GiB free"; empty if there is no limit. */
 struct text mount_shm_text(void);
 
 /*
- * Can names be published in that iovs directory?  0 or -errno with a sentence; -ENOENT without one
- * when somebody has undone it.
+ * Check that links can be created in that directory iovs.  Return 0, or -errno with a sentence;
+ * -ENOENT without one: another process has undone it.
  */
 int mount_check_links(int iovs, const char *dir);
 

@@ -83,7 +83,7 @@ static int compat_dirs(const char *lib, char **ret)
 	return r;
 }
 
-/* Put folders before those that a variable names already. */
+/* Prepend folders to those that a variable already has. */
 static int search_first(const char *name, const char *dirs)
 {
 	const char *old = getenv(name);
@@ -124,7 +124,7 @@ int cmd_run(int argc, char *argv[])
 	r = set_paths();
 	if (r < 0)
 		return exit_status(r);
-	/* As main() found them: a signal that is ignored stays so in the new program. */
+	/* Undo what main() set, because ignored signals would stay ignored in the new program. */
 	(void)signal(SIGPIPE, SIG_DFL);
 	(void)signal(SIGXFSZ, SIG_DFL);
 	(void)execvp(argv[at], argv + at);

@@ -6,7 +6,7 @@
 #include "tools/common/util.h"
 
 #define EVERY_S 60u
-/* A round that finds nothing to move costs a walk of all files: at most 1/20 of the time. */
+/* Looking for files to move walks all files: spend at most 1/20 of the time on it. */
 #define REST 20u
 
 /* As tier_open_locked(), but a signal ends the wait for another mover. */
@@ -34,7 +34,7 @@ static int open_round(const char *name, struct tier_set **ret)
 	return 0;
 }
 
-/* The time that it took to find what is to be moved goes to *ret_ns. */
+/* Find and move files. *ret_ns is the time that finding them took. */
 static int one_round(const char *name, uint64_t *ret_ns)
 {
 	_cleanup_(set_closep) struct tier_set *set = NULL;
@@ -60,7 +60,7 @@ int tier_run(const char *name, const struct tier_opts *o)
 		uint64_t ns, end;
 
 		r = one_round(name, &ns);
-		/* A disk that is not mounted may come back.  Say each cause once. */
+		/* A disk that is not mounted may come back.  Report each cause once. */
 		if (r < 0 && strcmp(said, fail_text()) != 0)
 			say("%s", fail_text());
 		(void)snprintf(said, sizeof(said), "%s", r < 0 ? fail_text() : "");

@@ -92,7 +92,7 @@ int tier_move_planned(struct tier_set *set, unsigned *ret_moved, unsigned *ret_f
 			(*ret_moved)++;
 			continue;
 		}
-		/* One file that is open for writing does not stop the others. */
+		/* If one file is open for writing, continue with the others. */
 		say("%s", fail_text());
 		(*ret_failed)++;
 	}
@@ -119,7 +119,7 @@ int tier_migrate(const char *name, const struct tier_opts *o, char *files[], int
 
 	if (r < 0)
 		return r;
-	/* A root that is not there now is no reason to fill the others. */
+	/* If a root is missing now, do not fill the others. */
 	r = set_whole(set);
 	if (r < 0)
 		return fail_tier(r);

@@ -63,7 +63,8 @@ static int place_path(struct place *p)
 	return 0;
 }
 
-/* Is the socket there, or hidden from us?  Daemons of 3FS itself have the same type. */
+/* Return true if the socket exists or is hidden from us; mounts of 3FS itself have the same type
+ * but no socket. */
 static bool has_socket(struct place *p)
 {
 	struct stat st;
@@ -224,7 +225,7 @@ static int dial_address(const struct sockaddr *a, int len)
 	return TAKE_FD(fd);
 }
 
-/* By the folder's descriptor: paths may be longer than addresses. */
+/* Connect by the folder's descriptor, because paths may be longer than socket addresses. */
 static int dial(const struct place *p)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -249,7 +250,7 @@ static int dial(const struct place *p)
 	return dial_address((const struct sockaddr *)&a, sizeof(a));
 }
 
-/* All that comes, with a 0 behind it. */
+/* Read everything, and add a 0 at the end. */
 static int fetch_take_all(int fd, char **ret, size_t *ret_len)
 {
 	_cleanup_(freep) char *buf = NULL;

@@ -22,7 +22,8 @@ int place_find(const char *given, struct place *ret);
  */
 int place_find_all(struct place **ret, unsigned *ret_nr);
 
-/* The text that the server tells, which a 0 ends, to be freed.  0; -errno with a sentence. */
+/* Get the server's text, with a 0 at its end; the caller frees it.  Return 0, or -errno with a
+ * sentence. */
 int place_ask(const struct place *p, char **ret, size_t *ret_len);
 
 #endif

@@ -9,7 +9,7 @@
 #define USER_WIDTH 10
 #define EXACT 18446744073709549568.0 /* the largest double below 2^64 */
 
-/* A user, as he was before or zeros, and what he did since. */
+/* A user's metrics, the earlier ones (or zeros), and the rates between. */
 struct row {
 	const struct user *now;
 	struct user none;
@@ -119,7 +119,7 @@ static double show_quantile(const struct times *t, double part)
 
 static double per_second(double before, double now, double s)
 {
-	/* Numbers of a server that was started anew are smaller. */
+	/* The numbers of a restarted server are smaller. */
 	return now >= before ? (now - before) / s : now / s;
 }
 
@@ -135,7 +135,7 @@ static struct text show_name_of(uid_t uid)
 	return t;
 }
 
-/* The path that most requests took; a + behind it: others took others. */
+/* Get the path that most requests took, followed by a + if others took another path. */
 static void name_path(struct row *r, const struct user *before)
 {
 	double most = 0;
@@ -194,7 +194,7 @@ static int order(const void *a, const void *b)
 	return x->now->uid < y->now->uid ? -1 : x->now->uid > y->now->uid;
 }
 
-/* Has the user anything to do with rings? */
+/* Return true if the user has used rings. */
 static bool has_rings(const struct user *u)
 {
 	return u->pid || u->requests > 0 || u->failures > 0 || u->rings + u->iovs > 0;
@@ -273,7 +273,7 @@ static void show_print_row(const struct row *r, unsigned columns, FILE *f)
 	show_put(f, line, columns);
 }
 
-/* What somebody should look at. */
+/* Print what may need attention. */
 static void print_trouble(const struct row *r, unsigned columns, FILE *f)
 {
 	const struct user *u = r->now;
@@ -323,7 +323,7 @@ void view_print(const struct view *before, const struct view *now, unsigned rows
 
 /* --------------------------------------------------------------------- JSON */
 
-/* What comes from another process may be no number, or larger than all of ours. */
+/* Convert a number of another process, which may be NaN or too large. */
 static uint64_t show_whole(double n)
 {
 	return n >= 0 ? (uint64_t)MIN(n, EXACT) : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a mount does, and who makes it do so. */
+/* penstock top: the load of mounts, by user. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <sys/ioctl.h>
@@ -38,7 +38,7 @@ struct opts {
 struct watched {
 	struct place place;
 	struct view before, now;
-	bool ended; /* it tells no more */
+	bool ended; /* it no longer answers */
 };
 
 static double now_s(void)
@@ -89,7 +89,7 @@ static void top_print(const struct opts *o, const struct watched *all, unsigned 
 	unsigned most = o->live ? mounts_of_terminal() : UINT_MAX, n = 0;
 	unsigned rows = o->live ? rows_of_terminal(MIN(nr, most)) : ROWS_DEFAULT;
 
-	/* Home, the frame, and what is left of the one before is wiped out. */
+	/* Move to the first place, print the frame, and clear the rest of the last frame. */
 	if (o->live)
 		(void)fputs("\033[H\033[J", stdout);
 	for (const struct watched *w = all; w < all + nr_all; w++) {
@@ -110,7 +110,7 @@ static void top_print(const struct opts *o, const struct watched *all, unsigned 
 	(void)fflush(stdout);
 }
 
-/* Until then, or a signal. */
+/* Sleep until that time or a signal. */
 static void rest(double until)
 {
 	double left;
@@ -147,7 +147,7 @@ static unsigned top_ask(struct watched *all, unsigned nr, bool first, bool say_w
 /* 0; 1 after sentences; -errno with a sentence. */
 static int top_watch(const struct opts *o, struct watched *all, unsigned nr)
 {
-	/* A screen of its own has no place for them; the only mount's ends the command. */
+	/* Live output has no place for these messages; that of an only mount ends the command. */
 	bool say_why = nr > 1 && !o->live;
 	int err = 0;
 	unsigned left = top_ask(all, nr, true, say_why, &err);

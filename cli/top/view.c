@@ -49,7 +49,7 @@ static void add_bucket(struct times *t, const struct sample *s)
 	t->bucket[i] += s->value;
 }
 
-/* From sums to the buckets themselves. */
+/* Turn cumulative counts into the count of each bucket. */
 static void apart(struct times *t)
 {
 	for (unsigned i = LATENCY_BUCKETS - 1; i > 0; i--)
@@ -67,7 +67,7 @@ static void set_named(struct named *to, unsigned nr, const char *name, double va
 	}
 }
 
-/* Numbers of a user that are one each. */
+/* Metrics of which a user has exactly one. */
 static const struct {
 	const char *name;
 	size_t at; /* in struct user */

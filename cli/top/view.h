@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the server of a mount told at two moments, and the rates between them. */
+/* The metrics of a mount at two times, and the rates between them. */
 #ifndef CLI_TOP_VIEW_H
 #define CLI_TOP_VIEW_H
 
@@ -48,11 +48,12 @@ struct view {
 	unsigned latest; /* the user whose number came last */
 };
 
-/* Of the server's text, which is changed.  0; -errno with a sentence. */
+/* Parse the server's text, which is changed.  Return 0, or -errno with a sentence. */
 int view_read(char *text, size_t len, double at, struct view *ret);
 void view_done(struct view *v);
 
-/* Between two views; rows: as many users at most, columns: as wide at most. */
+/* Print the rates between two views, with at most that many users (rows) and characters a line
+ * (columns). */
 void view_print(const struct view *before, const struct view *now, unsigned rows, unsigned columns,
 		FILE *f);
 struct json_object *view_json(const struct view *before, const struct view *now);
