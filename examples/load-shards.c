@@ -344,7 +344,7 @@ static int load_all(char *const paths[], int nr, const char *device)
 		r = shard_open(&s, paths[i], device);
 		if (r == 0)
 			r = load(q, &s);
-		/* After an error requests may be in flight: the queue goes first. */
+		/* After an error, requests may still be in flight, so free the queue first. */
 		if (r < 0)
 			q = pst_queue_free(q);
 		shard_close(&s);

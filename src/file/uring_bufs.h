@@ -60,7 +60,7 @@ static inline int uring_bufs_find(const struct uring_bufs *t, const struct io_bu
 	return likely(at >= s->start && at + len <= s->end) ? (int)(b->idx + piece) : -1;
 }
 
-/* The same, and they are registered if it is time for that. */
+/* As above, and register the buffers if that is due. */
 static inline int uring_bufs_slot(struct uring_bufs *t, struct io_op *op, uintptr_t at,
 				  uint64_t len)
 {

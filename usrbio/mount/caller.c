@@ -15,8 +15,9 @@
 #define NOBODY 65534u
 #define GROUPS_MAX 65536u /* NGROUPS_MAX */
 #define GROUPS_NS NSEC_PER_SEC
-#define KNOWN 16u        /* threads of programs whose groups a server thread remembers */
-#define KNOWN_GROUPS 64u /* groups of each; longer lists are read again */
+#define KNOWN 16u /* threads of programs whose groups a server thread remembers */
+/* groups that are kept for each caller; longer lists are read every time */
+#define KNOWN_GROUPS 64u
 
 static bool is_root;
 

@@ -28,7 +28,7 @@ static bool address(const struct listen *l, const char *name, struct sockaddr_un
 				name) < sizeof(ret->sun_path);
 }
 
-/* -ECONNREFUSED: nobody listens there any more. */
+/* Ask whether a server listens at a name.  Return -ECONNREFUSED if none does. */
 static int listen_ask(const struct listen *l, const char *name)
 {
 	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -103,8 +103,8 @@ int server_buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct 
 		      uint64_t len, uint64_t block_size, struct server_buffer **ret);
 
 /*
- * As server_buffer_add(), for a mapping of memory that this process may have under the same UUID
- * already: of those the longest is meant.
+ * As server_buffer_add(), but this process may already have mappings of the memory with the same
+ * UUID; the longest one is used.
  */
 int server_buffer_add_view(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 			   uint64_t len, uint64_t block_size, struct server_buffer **ret);
