@@ -17,7 +17,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What stands for a value in the help, and what completes it.
 VALUES = {
-    "DIR": "dir", "SOURCE": "dir", "FILE": "file", "FILE.svg": "file", "PATH": "file", "NEW": "file",
+    "DIR": "dir", "SOURCE": "dir", "FILE": "file", "FILE.svg": "file", "PATH": "file",
+    "NEW": "file",
     "SRC": "file", "DST": "file", "DEVICE": "device", "DEV": "device", "COMMAND": "program",
     # The help names the words: "read, write or both".
     "B": "words", "C": "words", "CLASS": "words", "P": "words", "NAME": "words", "OP": "words",

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* What a name stands for. */
+/* What a name refers to. */
 enum pst_name_kind {
 	PST_NAME_FILE = 1,  /* a regular file, or an object */
 	PST_NAME_DIR = 2,   /* a directory; in an object store: what many keys begin with */
@@ -32,7 +32,7 @@ struct pst_name_info {
  * typedef pst_name_fn - take one entry of a list
  * @arg:  what was given to pst_name_list()
  * @name: the entry's name in the directory, valid until the function returns
- * @info: what is known of it, likewise; @has of it tells which members
+ * @info: what is known of it, valid as long; its member has tells which members
  *
  * Runs on the thread that called pst_name_list(), and may call the library.
  *
@@ -40,22 +40,22 @@ struct pst_name_info {
  */
 typedef int (*pst_name_fn)(void *arg, const char *name, const struct pst_name_info *info);
 
-/* Tell size and time of every file, also where that takes a question for each.  A symbolic link
- * to a file is listed as that file. */
+/* Get size and time of every file, also if each needs a request of its own.  A symbolic link to a
+ * file is listed as that file. */
 #define PST_NAME_FACTS (1u << 0)
-/* List the files of all directories beneath, too, with slashes in their names, and no directories.
+/* List the files of all directories below as well, with slashes in their names, but no directories.
  * Symbolic links to directories are not followed. */
 #define PST_NAME_TREE (1u << 1)
 
 /**
- * pst_name_stat() - tell what a name stands for
+ * pst_name_stat() - get what a name refers to
  * @name: as pst_file_open() takes it; also a directory, and the root of a service
  * @ret:  filled in
  *
  * Follows symbolic links.  Any thread; waits no longer than pst_file_open().
  *
- * Return: 0; -ENOENT, -EACCES and the like; -EINVAL for a bad sz; -EOPNOTSUPP where names of this
- * kind tell no facts; -EPROTONOSUPPORT as pst_file_open().
+ * Return: 0; -ENOENT, -EACCES and the like; -EINVAL for a bad sz; -EOPNOTSUPP if names of this
+ * kind do not have this call; -EPROTONOSUPPORT as pst_file_open().
  */
 PST_API int pst_name_stat(const char *name, struct pst_name_info *ret);
 
@@ -78,10 +78,10 @@ PST_API int pst_name_list(const char *name, uint32_t flags, pst_name_fn fn, void
  * pst_name_unlink() - remove a file
  * @name: a file; not a directory
  *
- * Who has the file open may read it to its end where it is local; elsewhere reads fail with -ESTALE
- * or -ENOENT.
+ * A process that has a local file open can still read it; reads of a file in a service fail with
+ * -ESTALE or -ENOENT.
  *
- * Return: 0; -EISDIR for a directory; -EROFS where the service takes no writes; the errors of
+ * Return: 0; -EISDIR for a directory; -EROFS if the service is read-only; the errors of
  * pst_name_stat().  After -ETIMEDOUT, -ECONNRESET or -EIO it is not known whether the file is
  * there.
  */
@@ -92,8 +92,8 @@ PST_API int pst_name_unlink(const char *name);
  * @name: a file
  * @to:   the new name, in the same service; a file that has it is replaced, in one step
  *
- * Return: 0; -EXDEV where the two names are not of one service or file system; -EOPNOTSUPP where
- * files are not renamed in one step, as in object stores; the errors of pst_name_unlink().
+ * Return: 0; -EXDEV if the two names are not in one service or file system; -EOPNOTSUPP if the
+ * service cannot rename in one step, as object stores; the errors of pst_name_unlink().
  */
 PST_API int pst_name_rename(const char *name, const char *to);
 
@@ -102,7 +102,7 @@ PST_API int pst_name_rename(const char *name, const char *to);
  * @name: a file
  * @size: bytes, at most 2^63 - 1; new bytes are 0
  *
- * Return: 0; -EFBIG; -EOPNOTSUPP where files are written as a whole; the errors of
+ * Return: 0; -EFBIG; -EOPNOTSUPP if files are written only as a whole; the errors of
  * pst_name_unlink().
  */
 PST_API int pst_name_truncate(const char *name, uint64_t size);
