@@ -39,7 +39,7 @@ static int exec_open_beneath(const struct server *s, const char *name, int flags
 			return fd < 0 ? -errno : fd;
 		if (errno == EINTR)
 			continue;
-		/* Something was renamed during the look-up, or a process has a lease of the file. */
+		/* Something was renamed during the look-up, or a process has a lease. */
 		if (ms >= LEASE_MS)
 			return -EBUSY;
 		if (ms)
