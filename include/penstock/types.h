@@ -19,9 +19,10 @@ struct pst_window; /* a CPU mapping of device memory */
 
 /* Kinds of memory. */
 enum pst_kind {
-	PST_KIND_HOST = 1, /* memory of this process that the CPU may touch */
-	PST_KIND_SOFT = 2, /* the software device: an accelerator without silicon */
-	PST_KIND_CUDA = 3, /* NVIDIA GPUs, through libcuda where it is installed */
+	PST_KIND_HOST = 1,   /* memory of this process that the CPU may touch */
+	PST_KIND_SOFT = 2,   /* the software device: an accelerator without silicon */
+	PST_KIND_CUDA = 3,   /* NVIDIA GPUs, through libcuda where it is installed */
+	PST_KIND_DMABUF = 5, /* a dma-buf that another driver exports; pst_mem_import() takes it */
 };
 
 /*

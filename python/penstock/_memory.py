@@ -2,6 +2,7 @@
 """Memory of the host and of devices, of Penstock's own or of other libraries' objects."""
 import ctypes
 import errno
+import os
 from collections import deque
 from ctypes import POINTER, Structure, byref, c_ssize_t, c_void_p, py_object, pythonapi
 from typing import Any, Deque, List, Optional, Sequence, Tuple
@@ -204,8 +205,8 @@ _COPY = 64 << 20    # bytes of host memory by which a device's memory is copied
 class Memory(Owner):
     """A range of bytes on one device.
 
-    Made by Memory.of() or Memory.alloc().  It is a context manager; close() gives it back, and so
-    does the end of its last reference.  May be used from any thread.
+    Made by Memory.of(), Memory.alloc() or Memory.of_dmabuf().  It is a context manager; close()
+    gives it back, and so does the end of its last reference.  May be used from any thread.
 
     Host memory has the buffer protocol by view(), and from Python 3.12 on by itself.  Memory of the
     host and of CUDA has DLPack: torch.from_dlpack(memory) is a tensor of its bytes.  Views and
@@ -275,6 +276,38 @@ class Memory(Owner):
         held = _Held()
         memory = cls(held, size)
         check(lib.pst_mem_alloc(name_of(device), size, byref(options), byref(held.cell[0])))
+        return memory
+
+    @classmethod
+    def of_dmabuf(cls, fd: Any, *, offset: int = 0, length: Optional[int] = None,
+                  writable: bool = True) -> "Memory":
+        """The memory of a dma-buf that another driver exports: of an AMD, Intel or Gaudi
+        accelerator, of /dev/udmabuf or /dev/dma_heap.
+
+        fd:       the dma-buf's descriptor, or an object with fileno(); may be closed afterwards
+        offset:   where the memory begins in the buffer
+        length:   bytes; to the buffer's end without
+        writable: False for a buffer that was exported for reading only
+
+        Files are read into it and written out of it through a CPU mapping.  Where the exporter
+        allows none, they raise Error with EOPNOTSUPP, and only devices reach the memory.
+
+        Raises Error: EINVAL for a descriptor of another kind or a range outside the buffer, EBADF
+        for one that is not open, EACCES for a right that the buffer lacks.
+        """
+        fd = fd if isinstance(fd, int) else fd.fileno()
+        grant = sized(_abi.pst_grant)
+        grant.kind, grant.fd = _abi.PST_KIND_DMABUF, fd
+        grant.rights = _abi.PST_RIGHT_READ | (_abi.PST_RIGHT_WRITE if writable else 0)
+        try:
+            grant.size = os.lseek(fd, 0, os.SEEK_END)
+        except OSError:
+            grant.size = 1    # what cannot be sought is no dma-buf, and the library says so
+        grant.off = unsigned(offset)
+        grant.len = unsigned(max(grant.size - grant.off, 1) if length is None else length)
+        held = _Held()
+        memory = cls(held, grant.len, writable)
+        check(lib.pst_mem_import(byref(grant), byref(held.cell[0])))
         return memory
 
     @property

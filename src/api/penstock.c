@@ -21,6 +21,7 @@
 #include "core/ways/path.h"
 #include "core/ways/region.h"
 #include "file/local.h"
+#include "window/window.h"
 #include "api/guard.h"
 #include "api/providers.h"
 
@@ -244,7 +245,11 @@ static int mem_access(struct pst_mem *mem, enum mem_dir dir, uint64_t off, void 
 			       len, off, mem->len);
 	if (!(mem->rights & need))
 		return err_set(EACCES, "the grant of this memory does not allow that");
-	return len ? mem_copy_sync(mem->region->alloc, dir, mem->off + off, buf, len) : 0;
+	if (!len)
+		return 0;
+	return mem_on_host(mem) || mem_copies(mem->region->alloc->ops)
+		       ? mem_copy_sync(mem->region->alloc, dir, mem->off + off, buf, len)
+		       : window_copy(mem->region->alloc, dir, mem->off + off, buf, len);
 }
 
 int pst_mem_copy_in(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len)

@@ -169,9 +169,12 @@ int pst_window_store(struct pst_window *window, uint64_t off, const void *src, u
 	if (unlikely(!(w->rights & PST_RIGHT_WRITE)))
 		return err_set(EACCES, "the window is read-only");
 	if (likely(window->fenced))
-		window_store(w, off, src, len);
-	else
-		copy_store_unfenced(&w->copy, w->ptr + off, src, len);
+		return window_store(w, off, src, len);
+	r = window_begin(w, PST_RIGHT_WRITE);
+	if (unlikely(r < 0))
+		return r;
+	copy_store_unfenced(&w->copy, w->ptr + off, src, len);
+	window_end(w, PST_RIGHT_WRITE);
 	return 0;
 }
 
@@ -182,8 +185,7 @@ int pst_window_load(struct pst_window *window, uint64_t off, void *dst, uint64_t
 
 	if (unlikely(r < 0))
 		return r;
-	window_load(w, off, dst, len);
-	return 0;
+	return window_load(w, off, dst, len);
 }
 
 void pst_window_fence(void)

@@ -13,8 +13,8 @@
 
 /* Asked in this order who owns an address; host last, because it claims every one. */
 static const struct mem_ops *providers[MEM_PROVIDERS_MAX] = { &mem_cuda_ops, &mem_soft_ops,
-							      &mem_host_ops };
-static unsigned nr_providers = 3;
+							      &mem_dmabuf_ops, &mem_host_ops };
+static unsigned nr_providers = 4;
 
 enum { UNKNOWN, THERE, MISSING };
 
@@ -78,16 +78,26 @@ static bool may_own(unsigned i)
 	return provider_at(i);
 }
 
-const char *mem_kind_name(uint32_t kind)
+const struct mem_ops *mem_kind(uint32_t kind)
 {
 	for (unsigned i = 0; i < nr_providers; i++)
 		if (providers[i]->kind == kind)
-			return providers[i]->name;
-	return "unknown";
+			return providers[i];
+	return NULL;
+}
+
+const char *mem_kind_name(uint32_t kind)
+{
+	const struct mem_ops *ops = mem_kind(kind);
+
+	return ops ? ops->name : "unknown";
 }
 
 const struct mem_ops *mem_provider(uint32_t kind)
 {
+	char served[MEM_PROVIDERS_MAX * PST_DEVICE_NAME_MAX] = "";
+	size_t used = 0;
+
 	for (unsigned i = 0; i < nr_providers; i++) {
 		if (providers[i]->kind != kind)
 			continue;
@@ -97,10 +107,12 @@ const struct mem_ops *mem_provider(uint32_t kind)
 			return providers[i];
 		return NULL;
 	}
+	for (unsigned i = 0; i < nr_providers; i++)
+		used += (size_t)snprintf(served + used, sizeof(served) - used, "%s%s",
+					 i ? ", " : "", providers[i]->name);
 	(void)err_set(ENODEV,
-		      "this build has no provider for %s memory (kind %" PRIu32 "); it serves "
-		      "host, soft and cuda",
-		      mem_kind_name(kind), kind);
+		      "this build has no provider for memory of kind %" PRIu32 "; it serves %s",
+		      kind, served);
 	return NULL;
 }
 
@@ -128,7 +140,7 @@ int mem_list(struct pst_device *ret, unsigned max)
 		for (unsigned i = 0; i < nr_providers; i++) {
 			const struct mem_ops *ops = provider_at(i);
 
-			if (!ops || (ops->kind == PST_KIND_HOST) != host)
+			if (!ops || !ops->alloc || (ops->kind == PST_KIND_HOST) != host)
 				continue;
 			for (unsigned d = 0; d < ops->devices(); d++, n++)
 				if (n < max)

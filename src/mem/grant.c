@@ -61,8 +61,9 @@ static void wipe(struct message *m)
 int grant_check(const struct pst_grant *g)
 {
 	static const uint8_t zero[64];
+	const struct mem_ops *ops = mem_kind(g->kind);
 
-	if (g->kind < PST_KIND_HOST || g->kind > PST_KIND_CUDA)
+	if (!ops || !(ops->caps & MEM_CAP_EXPORT))
 		return err_set(EINVAL, "the grant is for memory of unknown kind %" PRIu32, g->kind);
 	if (!g->rights || g->rights & ~RIGHTS_ALL)
 		return err_set(EINVAL, "the grant gives no or unknown rights, %#" PRIx32,
@@ -74,7 +75,7 @@ int grant_check(const struct pst_grant *g)
 			       g->len, g->off, g->size);
 	if (g->reserved)
 		return err_set(EINVAL, "the grant's reserved field is not 0");
-	if (g->kind == PST_KIND_HOST || g->kind == PST_KIND_SOFT) {
+	if (ops->caps & MEM_CAP_FD) {
 		if (g->fd < 0)
 			return err_set(EINVAL, "the grant has no descriptor");
 		if (memcmp(g->ipc, zero, sizeof(zero)) != 0)

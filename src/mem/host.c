@@ -227,7 +227,7 @@ static int host_export(const struct mem_alloc *a, uint32_t rights, struct pst_gr
 const struct mem_ops mem_host_ops = {
 	.name = "host",
 	.kind = PST_KIND_HOST,
-	.caps = MEM_CAP_CPU | MEM_CAP_EXPORT,
+	.caps = MEM_CAP_CPU | MEM_CAP_EXPORT | MEM_CAP_FD,
 	.devices = host_devices,
 	.device_info = host_device_info,
 	.device_text = host_device_text,

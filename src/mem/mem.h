@@ -138,6 +138,7 @@ struct mem_part {
 #define MEM_CAP_CPU (1u << 0)    /* the CPU may use the memory: no device hop is needed */
 #define MEM_CAP_COPY (1u << 1)   /* stream_new, stream_free, copy and poll are there */
 #define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
+#define MEM_CAP_FD (1u << 3)     /* grants hold a descriptor, and no vendor's handle */
 
 /*
  * One kind of memory.  A table is const and complete at compile time; a provider's state
@@ -208,6 +209,15 @@ struct mem_ops {
 
 	/* A number for that class, unique within the device. */
 	uint32_t (*alloc_class)(const struct mem_alloc *a);
+
+	/*
+	 * The CPU is about to use the memory through a window, with PST_RIGHT_READ for loads and
+	 * PST_RIGHT_WRITE for stores.  May wait for the device.  Each call that returned 0 is
+	 * followed by cpu_end() with the same rights.  Calls may overlap.  NULL, as is cpu_end():
+	 * the CPU may use a window at any time.
+	 */
+	int (*cpu_begin)(const struct mem_alloc *a, uint32_t rights);
+	void (*cpu_end)(const struct mem_alloc *a, uint32_t rights);
 
 	/* A dma-buf of a range of the allocation, for devices of other vendors. */
 	int (*export_dmabuf)(const struct mem_alloc *a, uint64_t off, uint64_t len,
@@ -361,7 +371,7 @@ struct mem_ops {
 	void (*feed_free)(struct mem_feed *f);
 };
 
-extern const struct mem_ops mem_cuda_ops, mem_host_ops, mem_soft_ops;
+extern const struct mem_ops mem_cuda_ops, mem_dmabuf_ops, mem_host_ops, mem_soft_ops;
 
 #define MEM_PROVIDERS_MAX 8u
 
@@ -369,6 +379,8 @@ extern const struct mem_ops mem_cuda_ops, mem_host_ops, mem_soft_ops;
  * name is taken; -ENOSPC beyond MEM_PROVIDERS_MAX. */
 int mem_provider_add(const struct mem_ops *ops);
 
+/* The table of a kind, which may not be loaded; NULL: this build has none. */
+const struct mem_ops *mem_kind(uint32_t kind);
 /* The provider of a kind whose load() succeeded, or NULL with a sentence. */
 const struct mem_ops *mem_provider(uint32_t kind);
 /* The provider that knows an allocation there, or NULL. */
@@ -378,7 +390,8 @@ const char *mem_kind_name(uint32_t kind);
 /* All that is known of a device. */
 void mem_device_info(const struct mem_ops *ops, unsigned device, struct pst_device *ret);
 
-/* All devices, host first: fills up to max, returns how many there are. */
+/* All devices whose memory can be allocated, host first: fills up to max, returns how many there
+ * are. */
 int mem_list(struct pst_device *ret, unsigned max);
 
 /* As pst_device_find(), with what is needed to go on. */
@@ -444,6 +457,17 @@ static inline bool mem_copies(const struct mem_ops *ops)
 static inline uint64_t mem_life(const struct mem_ops *ops, unsigned device)
 {
 	return ops->life ? ops->life(device) : 0;
+}
+
+static inline int mem_cpu_begin(const struct mem_alloc *a, uint32_t rights)
+{
+	return a->ops->cpu_begin ? a->ops->cpu_begin(a, rights) : 0;
+}
+
+static inline void mem_cpu_end(const struct mem_alloc *a, uint32_t rights)
+{
+	if (a->ops->cpu_end)
+		a->ops->cpu_end(a, rights);
 }
 
 static inline int mem_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg)

@@ -18,8 +18,10 @@ static int dmabuf_open(const struct window_src *src, struct window **ret)
 		return r;
 	r = window_map(&window_dmabuf_ops, db.fd, db.off, src->len, src->rights, ret);
 	(void)close(db.fd);
-	if (r == -ENOTSUPP_KERNEL || r == -ENODEV)
-		return err_set(EOPNOTSUPP, "the driver does not let the CPU map its dma-bufs");
+	/* The kernel says EINVAL for an exporter without mmap(). */
+	if (r == -ENOTSUPP_KERNEL || r == -ENODEV || r == -EINVAL)
+		return err_set(EOPNOTSUPP, "the driver does not let the CPU map its dma-bufs; "
+					   "devices reach such memory, and the CPU does not");
 	if (r == 0)
 		(*ret)->caching = db.caching;
 	return r;
@@ -27,7 +29,7 @@ static int dmabuf_open(const struct window_src *src, struct window **ret)
 
 const struct window_ops window_dmabuf_ops = {
 	.name = "dmabuf",
-	.kinds = 1u << PST_KIND_SOFT | 1u << PST_KIND_CUDA,
+	.by_dmabuf = true,
 	.open = dmabuf_open,
 	.close = window_unmap,
 };

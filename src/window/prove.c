@@ -229,7 +229,7 @@ int window_prove(struct window *w, const struct window_src *src)
 	struct window_verdict *v;
 	int r;
 
-	if (!src->alloc) {
+	if (!src->alloc || !mem_copies(src->alloc->ops)) {
 		copy_choose(&w->copy, w->caching);
 		return 0;
 	}

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/uaccess.h"
 #include "window/window.h"
 
 #define WHY_MAX 400 /* of the sentences of all backends */
@@ -59,7 +60,11 @@ void window_unmap(struct window *w)
 static bool may_serve(const struct window_ops *ops, const struct window_src *src,
 		      const struct pst_window_opts *o)
 {
-	if (!(ops->kinds & 1u << window_src_kind(src)) || (!src->alloc && !ops->by_grant))
+	bool dmabuf = ops->by_dmabuf && src->alloc && src->alloc->ops->export_dmabuf;
+
+	if (!dmabuf && !(ops->kinds & 1u << window_src_kind(src)))
+		return false;
+	if (!src->alloc && !ops->by_grant)
 		return false;
 	return !o->backend || strcmp(o->backend, ops->name) == 0;
 }
@@ -78,6 +83,7 @@ static int open_by(const struct window_ops *ops, const struct window_src *src,
 	r = ops->open(&s, &w);
 	if (r < 0)
 		return r;
+	w->told = src->alloc && src->alloc->ops->cpu_begin ? src->alloc : NULL;
 	if (o->caching && w->caching != o->caching)
 		r = err_set(EOPNOTSUPP, "its mappings are %s, not %s", caching[w->caching],
 			    caching[o->caching]);
@@ -129,6 +135,57 @@ void window_close(struct window *w)
 {
 	window_unproven(w);
 	w->ops->close(w);
+}
+
+/* ------------------------------------------------------------------ copies */
+
+#define COPY_MAP MIB(64)    /* mapped at a time */
+#define COPY_BOUNCE KIB(64) /* the program's memory may vanish, so the kernel copies it */
+
+static int copy_piece(const struct window *w, enum mem_dir dir, uint64_t off, char *host,
+		      char *bounce, uint64_t len)
+{
+	int r = dir == MEM_TO_DEVICE ? uaccess_read(bounce, host, len)
+				     : window_load(w, off, bounce, len);
+
+	if (r < 0)
+		return r;
+	return dir == MEM_TO_DEVICE ? window_store(w, off, bounce, len)
+				    : uaccess_write(host, bounce, len);
+}
+
+static int copy_mapped(const struct window_src *src, enum mem_dir dir, char *host, char *bounce)
+{
+	struct pst_window_opts o = { .sz = sizeof(o) };
+	struct window *w;
+	int r = window_open(src, &o, &w);
+
+	if (r < 0)
+		return r;
+	for (uint64_t at = 0; r == 0 && at < src->len; at += COPY_BOUNCE)
+		r = copy_piece(w, dir, at, host + at, bounce, MIN(COPY_BOUNCE, src->len - at));
+	window_close(w);
+	return r;
+}
+
+int window_copy(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *host, uint64_t len)
+{
+	_cleanup_(freep) char *bounce = malloc(COPY_BOUNCE);
+	int r = 0;
+
+	if (!bounce)
+		return err_set(ENOMEM, "no memory to copy through a window");
+	for (uint64_t at = 0; r == 0 && at < len; at += COPY_MAP) {
+		struct window_src src = {
+			.alloc = a,
+			.off = off + at,
+			.len = MIN(COPY_MAP, len - at),
+			.rights = dir == MEM_TO_DEVICE ? PST_RIGHT_WRITE : PST_RIGHT_READ,
+		};
+
+		r = copy_mapped(&src, dir, (char *)host + at, bounce);
+	}
+	return r;
 }
 
 /* -------------------------------------------------------------- what there is */

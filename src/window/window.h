@@ -55,6 +55,9 @@ struct window {
 	uint32_t caching; /* enum pst_caching */
 	uint32_t rights;  /* PST_RIGHT_* */
 
+	/* NULL, or: the memory, whose provider is told of each use by the CPU. */
+	const struct mem_alloc *told;
+
 	void *map; /* window_map()'s */
 	uint64_t map_len;
 
@@ -72,6 +75,7 @@ struct window {
 struct window_ops {
 	const char *name;
 	uint32_t kinds; /* bits 1 << enum pst_kind of memory that it may serve */
+	bool by_dmabuf; /* it serves every kind that exports dma-bufs */
 	bool by_grant;  /* a grant is enough */
 
 	/*
@@ -92,21 +96,54 @@ void window_close(struct window *w);
 int window_backends(const struct mem_ops *ops, unsigned device, struct pst_window_backend *ret,
 		    unsigned max);
 
-/* Any thread; bounds are the caller's matter. */
-static inline void window_store(const struct window *w, uint64_t off, const void *src, uint64_t len)
+/*
+ * The CPU is about to use the window, with PST_RIGHT_READ for loads and PST_RIGHT_WRITE for stores:
+ * 0 or -errno.  After 0, window_end() follows.
+ */
+static inline int window_begin(const struct window *w, uint32_t rights)
 {
-	copy_store(&w->copy, w->ptr + off, src, len);
+	return likely(!w->told) ? 0 : mem_cpu_begin(w->told, rights);
 }
 
-static inline void window_load(const struct window *w, uint64_t off, void *dst, uint64_t len)
+static inline void window_end(const struct window *w, uint32_t rights)
 {
-	copy_load(&w->copy, dst, w->ptr + off, len);
+	if (unlikely(w->told))
+		mem_cpu_end(w->told, rights);
 }
+
+/* Any thread; bounds are the caller's matter.  0, or -errno and nothing was copied. */
+static inline int window_store(const struct window *w, uint64_t off, const void *src, uint64_t len)
+{
+	int r = window_begin(w, PST_RIGHT_WRITE);
+
+	if (unlikely(r < 0))
+		return r;
+	copy_store(&w->copy, w->ptr + off, src, len);
+	window_end(w, PST_RIGHT_WRITE);
+	return 0;
+}
+
+static inline int window_load(const struct window *w, uint64_t off, void *dst, uint64_t len)
+{
+	int r = window_begin(w, PST_RIGHT_READ);
+
+	if (unlikely(r < 0))
+		return r;
+	copy_load(&w->copy, dst, w->ptr + off, len);
+	window_end(w, PST_RIGHT_READ);
+	return 0;
+}
+
+/* Copy between memory that no device copies and memory of the program, through a window for that
+ * purpose: 0 or -errno. */
+int window_copy(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *host,
+		uint64_t len);
 
 /*
  * prove.c: does this window show the memory it was opened on?  Of a class of memory on a
  * device that no window was proven for yet, scratch memory is written and read both ways;
  * of the window itself some bytes are compared, read-only.  0, or -EIO with a sentence.
+ * Nothing is proven of memory that no device copies, since nobody else tells its bytes.
  * Also chooses w->copy.
  */
 int window_prove(struct window *w, const struct window_src *src);

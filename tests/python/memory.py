@@ -3,9 +3,11 @@
 import array
 import ctypes
 import errno
+import fcntl
 import gc
 import mmap
 import os
+import struct
 import sys
 import weakref
 
@@ -286,6 +288,46 @@ def tensors_of_torch():
         memory.copy_in(b"\x80\x3f")
     eq(float(tensor[0]), 1.0)
     gives(ValueError, Memory.of, t.zeros(4, 4).t())
+
+
+@case
+def no_dmabufs():
+    descriptors = len(os.listdir("/proc/self/fd"))
+    memfd = os.memfd_create("plain")
+    os.truncate(memfd, 8192)
+    error = gives(errno.EINVAL, Memory.of_dmabuf, memfd)
+    true("no dma-buf" in str(error), error)
+    gives(errno.EINVAL, Memory.of_dmabuf, memfd, offset=8192, length=1)
+    gives(errno.EINVAL, Memory.of_dmabuf, memfd, offset=9000)
+    os.close(memfd)
+    gives(errno.EBADF, Memory.of_dmabuf, memfd)
+    gives(ValueError, Memory.of_dmabuf, 0, offset=-1)
+    read, write = os.pipe()
+    gives(errno.EINVAL, Memory.of_dmabuf, read)
+    os.close(read)
+    os.close(write)
+    eq(len(os.listdir("/proc/self/fd")), descriptors)
+
+
+@case
+def dmabufs():
+    if not os.access("/dev/udmabuf", os.R_OK | os.W_OK):
+        raise Skip("/dev/udmabuf")
+    memfd = os.memfd_create("pages", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(memfd, 1 << 20)
+    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    with open("/dev/udmabuf", "r+b", buffering=0) as device:
+        # struct udmabuf_create: memfd, flags, offset, size
+        buf = fcntl.ioctl(device, 0x40187542, struct.pack("IIQQ", memfd, 1, 0, 1 << 20))
+    os.close(memfd)
+    with Memory.of_dmabuf(buf, offset=4096) as memory:
+        os.close(buf)
+        eq((memory.nbytes, memory.writable), ((1 << 20) - 4096, True))
+        content = data(100000)
+        with penstock.File(file("dmabuf", content)) as f:
+            eq(penstock.read(f, memory), 100000)
+        eq(memory.copy_out(100000), content)
+        gives(ValueError, memory.view)
 
 
 @case

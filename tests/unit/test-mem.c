@@ -60,7 +60,7 @@ static void names_are_found(void)
 		{ "cuda", -ENODEV, 0 },
 		{ "cuda:0", -ENODEV, 0 },
 		{ "gaudi:3", -EINVAL, 0 },
-		{ "dmabuf", -EINVAL, 0 },
+		{ "dmabuf", 0, PST_KIND_DMABUF },
 		{ "0000:17:00.0", -ENODEV, 0 },
 		{ "00000000:17:00.0", -ENODEV, 0 },
 		{ "10000:aB:1f.7", -ENODEV, 0 },

@@ -113,20 +113,43 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 	return listed;
 }
 
+/* Return the first device path that can serve the request, of those whose bytes the CPU moves or of
+ * the others; 0 if there is none.  *ret_why is the reason of the first that serves such memory. */
+static uint8_t plan_first(const struct req *r, bool cpu, uint32_t *ret_why, int *ret_detail)
+{
+	enum pst_why why;
+	int detail;
+
+	for (const struct path_ops **at = path_list; *at; at++) {
+		if ((*at)->fit || ((*at)->by == &req_by_caller) != cpu)
+			continue;
+		why = path_why(r->io.file, req_mem(r), r->io.op, (*at)->path, &detail);
+		if (why == PST_WHY_NONE)
+			return (uint8_t)(*at)->path;
+		if (*ret_why == PST_WHY_NO_PROVIDER) {
+			*ret_why = why;
+			*ret_detail = detail;
+		}
+	}
+	return 0;
+}
+
 /* Return the device path if none is listed: the base, or for memory without copies the first path
- * that can serve. */
+ * that can serve.  A device is asked before the CPU. */
 static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_stage)
 {
-	int detail;
+	uint32_t why = PST_WHY_NO_PROVIDER;
+	int detail = 0;
+	uint8_t path;
 
 	if (can_stage)
 		return (uint8_t)path_base();
-	for (const struct path_ops **at = path_list; *at; at++)
-		if (!(*at)->fit && path_why(r->io.file, req_mem(r), r->io.op, (*at)->path,
-					    &detail) == PST_WHY_NONE)
-			return (uint8_t)(*at)->path;
-	plan_reason(p, PST_WHY_NO_PROVIDER, 0);
-	return 0;
+	path = plan_first(r, false, &why, &detail);
+	if (!path)
+		path = plan_first(r, true, &why, &detail);
+	if (!path)
+		plan_reason(p, why, detail);
+	return path;
 }
 
 /* Choose the device path, and let each path add its part of the plan. */

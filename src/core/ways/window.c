@@ -69,6 +69,47 @@ static void window_release(struct req *r)
 	single_end(r);
 }
 
+/* A part's use of a window whose memory's provider is told of uses by the CPU. */
+struct told {
+	struct hold hold;
+	struct hold *under; /* the cached window's */
+	const struct window *w;
+	uint32_t rights;
+};
+
+static void told_put(const struct holder *by, struct hold *h)
+{
+	struct told *t = container_of(h, struct told, hold);
+
+	window_end(t->w, t->rights);
+	hold_put(by, &t->under);
+	free(t);
+}
+
+/* Tell the memory's provider that the CPU uses the window until *hold is put, which is the cached
+ * window's before the call.  Return 0 or an errno. */
+static _cold_ int tell(const struct window *w, uint32_t op, struct hold **hold)
+{
+	struct told *t = malloc(sizeof(*t));
+	int r;
+
+	if (!t)
+		return ENOMEM;
+	*t = (struct told){
+		.hold.put = told_put,
+		.under = *hold,
+		.w = w,
+		.rights = op == PST_OP_READ ? PST_RIGHT_WRITE : PST_RIGHT_READ,
+	};
+	r = window_begin(w, t->rights);
+	if (r < 0) {
+		free(t);
+		return -r;
+	}
+	*hold = &t->hold;
+	return 0;
+}
+
 static char *window_reach(struct req *r, struct piece *p, struct hold **ret_hold)
 {
 	const struct pst_mem *m = req_mem(r);
@@ -80,7 +121,9 @@ static char *window_reach(struct req *r, struct piece *p, struct hold **ret_hold
 		return req_way(r)->bounce + bounce_lead(r) + p->pos;
 	*ret_hold = TAKE_PTR(req_way(r)->hold);
 	w = window_cache_get(&r->q->holder, m->region, m->off + p->mem_off, &at, ret_hold, &err);
-	if (unlikely(!w)) {
+	if (w && unlikely(w->told))
+		err = tell(w, r->io.op, ret_hold);
+	if (unlikely(!w || err)) {
 		req_reason(r, PST_WHY_NO_WINDOW, err);
 		return NULL;
 	}
@@ -109,7 +152,11 @@ static int small_load(struct req *r)
 			break;
 		}
 		n = MIN(p.len, w->len - at);
-		window_load(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n);
+		err = -window_load(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n);
+		if (unlikely(err)) {
+			free(TAKE_PTR(req_way(r)->bounce));
+			break;
+		}
 		cursor_skip(&c, n);
 	}
 	window_release(r);
@@ -179,7 +226,7 @@ static char *window_reach_now(const struct holder *by, const struct pst_io *io,
 	if (io->policy || io->len > SMALL_MAX || !small_enabled())
 		return NULL;
 	w = window_cache_get(by, m->region, m->off + io->mem_off, &at, ret_hold, &err);
-	if (!w || io->len > w->store_max || io->len > w->len - at ||
+	if (!w || w->told || io->len > w->store_max || io->len > w->len - at ||
 	    mem_alive(m->region->alloc) < 0)
 		return NULL;
 	return w->ptr + at;
@@ -209,8 +256,34 @@ static void choose_small(struct req *r)
 	p->restage = true;
 }
 
-/* Handle a request whose caller listed WINDOW.  Return 0 if the window is ready, or the request is
- * staged because that is listed too; else -errno. */
+/* Keep the hops of a plan that reach a window, which O_DIRECT does not.  Return how many there are. */
+static unsigned keep_copying_hops(struct plan *p)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < p->nr_hops; i++)
+		if (path_get(p->hop[i])->copies)
+			p->hop[nr++] = p->hop[i];
+	return nr;
+}
+
+/* Prepare a write of more bytes than pst_queue_submit() may load: the kernel loads them when it
+ * writes.  Only for memory that no device copies.  Return 0 or an errno. */
+static int write_from_window(struct req *r)
+{
+	unsigned nr;
+
+	if (mem_copies(mem_ops_of(req_mem(r))))
+		return EFBIG; /* its device is faster */
+	nr = keep_copying_hops(req_plan(r));
+	if (!nr)
+		return EOPNOTSUPP;
+	req_plan(r)->nr_hops = (uint8_t)nr;
+	return 0;
+}
+
+/* Handle a request whose caller listed WINDOW, or whose memory nothing else serves.  Return 0 if the
+ * window is ready, or the request is staged because that is listed too; else -errno. */
 static int choose_listed(struct req *r)
 {
 	int err = r->io.stream ? EOPNOTSUPP : 0; /* the device cannot wait for the CPU */
@@ -218,7 +291,7 @@ static int choose_listed(struct req *r)
 	if (mem_alive(req_mem(r)->region->alloc) < 0)
 		return -EFAULT;
 	if (!err && r->io.op == PST_OP_WRITE)
-		err = r->total <= LISTED_WRITE_MAX ? small_load(r) : EFBIG;
+		err = r->total <= LISTED_WRITE_MAX ? small_load(r) : write_from_window(r);
 	if (!err)
 		return 0;
 	req_reason(r, PST_WHY_NO_WINDOW, err);
@@ -275,22 +348,20 @@ static bool window_proven(const struct pst_file *f, const struct pst_mem *m, uin
 static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 {
 	bool read = r->io.op == PST_OP_READ;
-	uint8_t hops[HOPS_MAX];
-	unsigned nr = 0;
+	struct plan copying = *p;
+	unsigned nr;
 
 	(void)listed;
 	if (p->dev != PST_PATH_WINDOW)
 		return;
 	p->restage = p->staged;
-	for (unsigned i = 0; i < p->nr_hops; i++)
-		if (path_get(p->hop[i])->copies)
-			hops[nr++] = p->hop[i];
+	nr = keep_copying_hops(&copying);
 	if ((r->io.flags & PST_IO_CRC32C) ||
 	    (read && (p->staged ? p->hop[0] != PST_PATH_CACHED : !nr))) {
 		plan_reason(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & PST_IO_CRC32C));
 		p->dev = p->staged ? PST_PATH_STAGED : 0;
 	} else if (read && !p->staged) {
-		memcpy(p->hop, hops, nr);
+		memcpy(p->hop, copying.hop, nr);
 		p->nr_hops = (uint8_t)nr;
 	}
 }

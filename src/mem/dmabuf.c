@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that another driver exports as a dma-buf: of AMD, Intel and Gaudi accelerators, of
+ * /dev/udmabuf and /dev/dma_heap.  The descriptor is all that is known of it.
+ *
+ * pst_mem_import() takes the descriptor in a grant.  The library has no engine that copies such
+ * memory.  The CPU reaches it by mmap() where the exporter allows that, and other devices reach it
+ * by export_dmabuf(), which gives the same buffer again.
+ *
+ * A buffer may be in the caches of its device, or on its way to other memory.  So every use by the
+ * CPU stands between DMA_BUF_SYNC_START and DMA_BUF_SYNC_END.  A second start would drop what the
+ * CPU has stored since the first one and not yet written back, on machines whose devices do not see
+ * the caches of the CPU.  So uses that overlap share one start.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/dma-buf.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/vfs.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "mem/mem.h"
+
+#define MAGIC 0x444d4142 /* DMA_BUF_MAGIC of linux/magic.h: the file system of dma-bufs */
+#define EXPORTER_MAX 32u /* of a name; the kernel's are drivers' names */
+
+struct dmabuf {
+	struct mem_alloc a; /* first */
+	int fd;
+	uint32_t caching; /* enum pst_caching */
+
+	pthread_mutex_t lock; /* over what follows, and over the calls that change it */
+	unsigned users;       /* cpu_begin() without cpu_end() */
+	uint32_t begun;       /* PST_RIGHT_* of the start that they share */
+};
+
+static const struct dmabuf *dmabuf_of(const struct mem_alloc *a)
+{
+	return container_of(a, struct dmabuf, a);
+}
+
+/* ------------------------------------------------------------------ devices */
+
+/* All dma-bufs are memory of one device, because a descriptor does not tell whose memory it is. */
+static unsigned dmabuf_devices(void)
+{
+	return 1;
+}
+
+static void dmabuf_device_info(unsigned idx, struct pst_device *ret)
+{
+	(void)idx;
+	ret->kind = PST_KIND_DMABUF;
+	ret->numa_node = -1;
+	memcpy(ret->uuid, "penstock-dmabuf", sizeof(ret->uuid));
+	(void)snprintf(ret->name, sizeof(ret->name), "dmabuf:0");
+	(void)snprintf(ret->model, sizeof(ret->model), "dma-bufs of other drivers");
+}
+
+static bool dmabuf_owns(uint64_t addr, uint64_t len)
+{
+	(void)addr;
+	(void)len;
+	return false; /* it has no address */
+}
+
+/* -------------------------------------------------------------- descriptors */
+
+/* The exporter's name, as the kernel tells it; "" where /proc is not to be had. */
+static void exporter_name(int fd, char ret[static EXPORTER_MAX])
+{
+	char path[64], line[128];
+	FILE *f;
+
+	ret[0] = '\0';
+	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	f = fopen(path, "re");
+	if (!f)
+		return;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "exp_name: %31s", ret) == 1)
+			break;
+	(void)fclose(f);
+}
+
+/* Kernel drivers whose mmap() gives ordinary memory.  That of an accelerator is mapped write
+ * combining, and copies that are made for such mappings move the right bytes in any other. */
+static uint32_t caching_of(const char *exporter)
+{
+	return !strcmp(exporter, "udmabuf") || !strcmp(exporter, "system") ? PST_CACHING_CACHED
+									   : PST_CACHING_WC;
+}
+
+/* The open file behind a descriptor, for a message. */
+static const char *what_it_is(int fd, char *buf, size_t len)
+{
+	char path[64];
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	n = readlink(path, buf, len - 1);
+	if (n < 0)
+		return "another file";
+	buf[n] = '\0';
+	return buf;
+}
+
+static int check_mode(int mode, uint32_t rights)
+{
+	if (rights & PST_RIGHT_WRITE && (mode & O_ACCMODE) == O_RDONLY)
+		return err_set(EACCES, "the grant says writing, and the dma-buf was exported "
+				       "read-only; have it exported with O_RDWR (DRM_RDWR for a "
+				       "DRM driver), or leave PST_RIGHT_WRITE out");
+	if (rights & PST_RIGHT_READ && (mode & O_ACCMODE) == O_WRONLY)
+		return err_set(EACCES, "the grant says reading, and the dma-buf was exported "
+				       "write-only; have it exported with O_RDWR");
+	return 0;
+}
+
+/* Is it a dma-buf that has the range and the rights of the grant? */
+static int check_fd(int fd, uint64_t size, uint32_t rights)
+{
+	int mode = fcntl(fd, F_GETFL);
+	struct statfs fs;
+	char what[80];
+	off_t real;
+
+	if (mode < 0)
+		return err_set(EBADF,
+			       "the grant's descriptor %d is not open; keep it open until "
+			       "pst_mem_import() returns",
+			       fd);
+	if (fstatfs(fd, &fs) < 0 || fs.f_type != MAGIC)
+		return err_set(EINVAL,
+			       "the grant's descriptor %d is no dma-buf but %s; pass the "
+			       "one that the exporter gave, and do not close it before",
+			       fd, what_it_is(fd, what, sizeof(what)));
+	real = lseek(fd, 0, SEEK_END);
+	if (real < 0)
+		return err_set(EINVAL, "the kernel does not tell the size of the dma-buf: %s",
+			       err_name(errno));
+	if (size > (uint64_t)real)
+		return err_set(EINVAL,
+			       "the grant says %" PRIu64 " bytes, and its dma-buf has %jd; "
+			       "set size to what lseek(fd, 0, SEEK_END) gives",
+			       size, (intmax_t)real);
+	return check_mode(mode, rights);
+}
+
+static int again(int fd)
+{
+	int ret = fcntl(fd, F_DUPFD_CLOEXEC, 0), e = errno;
+
+	if (ret >= 0)
+		return ret;
+	return err_set(e, "no free descriptor for the dma-buf: %s; raise RLIMIT_NOFILE (ulimit -n)",
+		       err_name(e));
+}
+
+/* -------------------------------------------------------------- allocations */
+
+static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
+{
+	char exporter[EXPORTER_MAX];
+	struct dmabuf *d;
+	int r, fd;
+
+	r = check_fd(grant->fd, grant->size, grant->rights);
+	if (r < 0)
+		return r;
+	fd = again(grant->fd);
+	if (fd < 0)
+		return fd;
+	d = calloc(1, sizeof(*d));
+	if (!d) {
+		(void)close(fd);
+		return err_set(ENOMEM, "no memory to describe a dma-buf");
+	}
+	exporter_name(fd, exporter);
+	log_debug("a dma-buf of %" PRIu64 " bytes, exported by %s", grant->size,
+		  *exporter ? exporter : "an unknown driver");
+	d->a = (struct mem_alloc){
+		.ops = &mem_dmabuf_ops,
+		.size = grant->size,
+		.buffer_id = mem_buffer_id(),
+		.rights = grant->rights,
+		.owned = true,
+	};
+	d->fd = fd;
+	d->caching = caching_of(exporter);
+	(void)pthread_mutex_init(&d->lock, NULL);
+	*ret = &d->a;
+	return 0;
+}
+
+/* A descriptor of a dma-buf cannot be opened anew, so the receiver's has the mode of ours. */
+static int dmabuf_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
+{
+	int fd = again(dmabuf_of(a)->fd);
+
+	(void)rights;
+	if (fd < 0)
+		return fd;
+	ret->fd = fd;
+	return 0;
+}
+
+static int dmabuf_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
+				struct mem_dmabuf *ret)
+{
+	const struct dmabuf *d = dmabuf_of(a);
+	int fd = again(d->fd);
+
+	(void)len;
+	if (fd < 0)
+		return fd;
+	*ret = (struct mem_dmabuf){ .fd = fd, .off = off, .size = a->size, .caching = d->caching };
+	return 0;
+}
+
+static void dmabuf_free(struct mem_alloc *a)
+{
+	struct dmabuf *d = container_of(a, struct dmabuf, a);
+
+	(void)pthread_mutex_destroy(&d->lock);
+	(void)close(d->fd);
+	free(d);
+}
+
+/* --------------------------------------------------------- uses by the CPU */
+
+static int sync_fd(int fd, uint64_t edge, uint32_t rights)
+{
+	struct dma_buf_sync s = {
+		.flags = edge | (rights & PST_RIGHT_READ ? DMA_BUF_SYNC_READ : 0) |
+			 (rights & PST_RIGHT_WRITE ? DMA_BUF_SYNC_WRITE : 0),
+	};
+	int r;
+
+	do
+		r = ioctl(fd, DMA_BUF_IOCTL_SYNC, &s);
+	while (r < 0 && (errno == EINTR || errno == EAGAIN));
+	return r < 0 ? -errno : 0;
+}
+
+/* Under the lock.  Users that have begun go on meanwhile, so what they stored is written back
+ * first. */
+static int begin_more(struct dmabuf *d, uint32_t rights)
+{
+	int r = 0;
+
+	if (d->begun)
+		r = sync_fd(d->fd, DMA_BUF_SYNC_END, d->begun);
+	if (r == 0)
+		r = sync_fd(d->fd, DMA_BUF_SYNC_START, d->begun | rights);
+	if (r < 0)
+		return err_set(-r,
+			       "the exporter does not let the CPU use its dma-buf now: %s; see "
+			       "the kernel's log for its device",
+			       err_name(-r));
+	d->begun |= rights;
+	return 0;
+}
+
+static int dmabuf_cpu_begin(const struct mem_alloc *a, uint32_t rights)
+{
+	struct dmabuf *d = container_of(a, struct dmabuf, a);
+	int r = 0;
+
+	(void)pthread_mutex_lock(&d->lock);
+	if (rights & ~d->begun)
+		r = begin_more(d, rights);
+	if (r == 0)
+		d->users++;
+	(void)pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
+static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
+{
+	struct dmabuf *d = container_of(a, struct dmabuf, a);
+	int r = 0;
+
+	(void)rights;
+	(void)pthread_mutex_lock(&d->lock);
+	if (--d->users == 0) {
+		r = sync_fd(d->fd, DMA_BUF_SYNC_END, d->begun);
+		d->begun = 0;
+	}
+	(void)pthread_mutex_unlock(&d->lock);
+	if (r < 0)
+		log_warn("a dma-buf's exporter failed after the CPU used it: %s", err_name(-r));
+}
+
+/* The buffer has its place already, so mapping it takes no more of its device. */
+static uint64_t dmabuf_aperture(unsigned device)
+{
+	(void)device;
+	return UINT64_MAX;
+}
+
+const struct mem_ops mem_dmabuf_ops = {
+	.name = "dmabuf",
+	.kind = PST_KIND_DMABUF,
+	.caps = MEM_CAP_EXPORT | MEM_CAP_FD,
+	.devices = dmabuf_devices,
+	.device_info = dmabuf_device_info,
+	.owns = dmabuf_owns,
+	.import = dmabuf_import,
+	.export = dmabuf_export,
+	.export_dmabuf = dmabuf_export_dmabuf,
+	.cpu_begin = dmabuf_cpu_begin,
+	.cpu_end = dmabuf_cpu_end,
+	.aperture = dmabuf_aperture,
+	.free = dmabuf_free,
+};

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Exporters of dma-bufs for tests: the kernel's own where it has them, and a stub that runs
+ * anywhere.
+ *
+ * The stub's buffer is a memfd.  It is taken for a dma-buf because the loader looks for fstatfs(),
+ * ioctl() and mmap() in the program first, so that the library calls those below.  They also watch
+ * DMA_BUF_IOCTL_SYNC on buffers of every exporter: starts and ends alternate, with the same flags.
+ * One file of a program includes this.
+ */
+#ifndef PST_TESTS_DMABUF_H
+#define PST_TESTS_DMABUF_H
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/dma-buf.h>
+#include <linux/dma-heap.h>
+#include <linux/udmabuf.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "t.h"
+
+#define DMABUF_MAGIC 0x444d4142
+#define DMABUF_MAX 16 /* buffers that are watched */
+
+/* Buffers by inode. */
+static struct {
+	pthread_mutex_t lock;
+	unsigned nr;
+	struct {
+		dev_t dev;
+		ino_t ino;
+		bool stub;    /* a memfd */
+		bool no_mmap; /* a stub that the CPU may not map */
+		uint64_t begun;
+	} of[DMABUF_MAX];
+	unsigned starts, ends;
+	uint64_t flags; /* of all starts */
+	bool misused;
+	int sync_err; /* that the next start gives, or 0 */
+} dmabufs = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int dmabuf_index(int fd)
+{
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -1;
+	for (unsigned i = 0; i < dmabufs.nr; i++)
+		if (dmabufs.of[i].dev == st.st_dev && dmabufs.of[i].ino == st.st_ino)
+			return (int)i;
+	return -1;
+}
+
+static int dmabuf_add(int fd, bool stub)
+{
+	struct stat st;
+	int i;
+
+	if (fd < 0)
+		return fd;
+	T_EQ(fstat(fd, &st), 0);
+	(void)pthread_mutex_lock(&dmabufs.lock);
+	i = dmabuf_index(fd); /* of a buffer that is gone, whose number came back */
+	if (i < 0 && dmabufs.nr == DMABUF_MAX)
+		dmabufs.nr = 0; /* those of earlier cases are gone */
+	if (i < 0)
+		i = (int)dmabufs.nr++;
+	dmabufs.of[i].dev = st.st_dev;
+	dmabufs.of[i].ino = st.st_ino;
+	dmabufs.of[i].stub = stub;
+	dmabufs.of[i].no_mmap = false;
+	dmabufs.of[i].begun = 0;
+	(void)pthread_mutex_unlock(&dmabufs.lock);
+	return fd;
+}
+
+/* ------------------------------------------------------------ calls of libc */
+
+static void *dmabuf_libc(const char *name)
+{
+	return dlsym(RTLD_NEXT, name);
+}
+
+#define DMABUF_SEEN __attribute__((visibility("default")))
+
+DMABUF_SEEN int fstatfs(int fd, struct statfs *ret)
+{
+	void *fn = dmabuf_libc("fstatfs64");
+	int (*real)(int, struct statfs *), r, i;
+
+	memcpy(&real, &fn, sizeof(fn));
+	r = real(fd, ret);
+	i = r == 0 ? dmabuf_index(fd) : -1;
+	if (i >= 0 && dmabufs.of[i].stub)
+		ret->f_type = DMABUF_MAGIC;
+	return r;
+}
+
+/* Watch a start or an end.  0, or the errno that it is to give. */
+static int dmabuf_watch(unsigned i, uint64_t flags)
+{
+	uint64_t rw = flags & DMA_BUF_SYNC_RW;
+	bool end = flags & DMA_BUF_SYNC_END;
+	int err = end ? 0 : dmabufs.sync_err;
+
+	if (!rw || end != !!dmabufs.of[i].begun || (end && rw != dmabufs.of[i].begun))
+		dmabufs.misused = true;
+	if (err)
+		return err;
+	dmabufs.of[i].begun = end ? 0 : rw;
+	dmabufs.starts += !end;
+	dmabufs.ends += end;
+	dmabufs.flags |= end ? 0 : rw;
+	return 0;
+}
+
+DMABUF_SEEN int ioctl(int fd, unsigned long request, ...)
+{
+	int (*real)(int, unsigned long, void *), i, err;
+	void *fn = dmabuf_libc("ioctl"), *arg;
+	va_list ap;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	memcpy(&real, &fn, sizeof(fn));
+	if (request != DMA_BUF_IOCTL_SYNC)
+		return real(fd, request, arg);
+	(void)pthread_mutex_lock(&dmabufs.lock);
+	i = dmabuf_index(fd);
+	err = i < 0 ? 0 : dmabuf_watch((unsigned)i, ((struct dma_buf_sync *)arg)->flags);
+	(void)pthread_mutex_unlock(&dmabufs.lock);
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	return i >= 0 && dmabufs.of[i].stub ? 0 : real(fd, request, arg);
+}
+
+/* Before main() nobody has a buffer, and looking for the next mmap() may need one. */
+static void *(*dmabuf_mmap)(void *, size_t, int, int, int, off_t);
+
+static __attribute__((constructor)) void dmabuf_find_mmap(void)
+{
+	void *fn = dmabuf_libc("mmap64");
+
+	memcpy(&dmabuf_mmap, &fn, sizeof(fn));
+}
+
+DMABUF_SEEN void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
+{
+	int i = dmabufs.nr && fd >= 0 ? dmabuf_index(fd) : -1;
+
+	if (i >= 0 && dmabufs.of[i].no_mmap) {
+		errno = EINVAL; /* as the kernel says for an exporter without mmap() */
+		return MAP_FAILED;
+	}
+	if (dmabuf_mmap)
+		return dmabuf_mmap(at, len, prot, flags, fd, off);
+	return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, off);
+}
+
+/* ---------------------------------------------------------------- exporters */
+
+static inline int dmabuf_memfd(uint64_t len)
+{
+	int fd = memfd_create("dmabuf", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	T_CHECK(fd >= 0);
+	T_EQ(ftruncate(fd, (off_t)len), 0);
+	T_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	return fd;
+}
+
+static inline int dmabuf_stub(uint64_t len)
+{
+	return dmabuf_add(dmabuf_memfd(len), true);
+}
+
+static inline int dmabuf_udmabuf(uint64_t len)
+{
+	struct udmabuf_create c = { .flags = UDMABUF_FLAGS_CLOEXEC, .size = len };
+	int dev = open("/dev/udmabuf", O_RDWR | O_CLOEXEC), memfd, fd;
+
+	if (dev < 0)
+		T_SKIP("/dev/udmabuf");
+	memfd = dmabuf_memfd(len);
+	c.memfd = (uint32_t)memfd;
+	fd = ioctl(dev, UDMABUF_CREATE, &c);
+	(void)close(memfd);
+	(void)close(dev);
+	T_CHECK(fd >= 0);
+	return dmabuf_add(fd, false);
+}
+
+static inline int dmabuf_heap(uint64_t len)
+{
+	struct dma_heap_allocation_data a = { .len = len, .fd_flags = O_RDWR | O_CLOEXEC };
+	int dev = open("/dev/dma_heap/system", O_RDWR | O_CLOEXEC), r;
+
+	if (dev < 0)
+		T_SKIP("/dev/dma_heap/system");
+	r = ioctl(dev, DMA_HEAP_IOCTL_ALLOC, &a);
+	(void)close(dev);
+	T_EQ(r, 0);
+	return dmabuf_add((int)a.fd, false);
+}
+
+static const struct dmabuf_exporter {
+	const char *name;
+	int (*make)(
+		uint64_t len); /* a descriptor; skips the case where there is no such exporter */
+} dmabuf_exporters[] = {
+	{ "stub", dmabuf_stub },
+	{ "udmabuf", dmabuf_udmabuf },
+	{ "heap", dmabuf_heap },
+};
+
+#endif
