@@ -27,6 +27,7 @@ static const char *const needs[PST_PATH_MAX + 1] = {
 	[PST_PATH_PAGECACHE] = "a stable file and a device that registers it read-only",
 	[PST_PATH_GATHER] = "many small pieces and a kernel on the device",
 	[PST_PATH_GDS] = "an NVIDIA GPU, and cuFile on nvidia-fs, P2PDMA or C2C",
+	[PST_PATH_P2P] = "memory that a PCI device lends, p2pmem:N",
 	[PST_PATH_TCP] = "a file of a storage service, pst://HOST:PORT/PATH",
 };
 

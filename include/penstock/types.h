@@ -23,6 +23,7 @@ enum pst_kind {
 	PST_KIND_SOFT = 2,   /* the software device: an accelerator without silicon */
 	PST_KIND_CUDA = 3,   /* NVIDIA GPUs, through libcuda where it is installed */
 	PST_KIND_DMABUF = 5, /* a dma-buf that another driver exports; pst_mem_import() takes it */
+	PST_KIND_P2PMEM = 6, /* pages that a PCI device lends, as an NVMe controller's buffer */
 };
 
 /*
@@ -39,6 +40,7 @@ enum pst_path {
 	PST_PATH_GATHER = 7,    /* device hop: staged, scattered by one device kernel */
 	PST_PATH_GDS = 8,       /* cuFile, when it is really direct */
 	PST_PATH_TCP = 9,       /* file hop: over a socket, of a storage service */
+	PST_PATH_P2P = 10,      /* file hop: O_DIRECT between a disk and a PCI device's memory */
 	PST_PATH_MAX = 15,      /* largest value a path can ever have */
 };
 
@@ -64,6 +66,7 @@ enum pst_why {
 	PST_WHY_NO_WINDOW = 13,    /* no window on this memory is to be had; detail: errno */
 	PST_WHY_NO_GDS = 14,       /* cuFile was not used; detail: errno, EAGAIN: not yet */
 	PST_WHY_MIXED = 15,        /* other writes of the file go through the page cache just now */
+	PST_WHY_NO_P2P = 16,       /* the disk does not reach the device's memory; detail: errno */
 	PST_WHY_MAX = 31,          /* largest value a reason can ever have */
 };
 

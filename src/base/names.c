@@ -15,7 +15,7 @@ static const char *path_names[PST_PATH_MAX + 1] = {
 	[PST_PATH_BUFFERED] = "buffered", [PST_PATH_STAGED] = "staged",
 	[PST_PATH_WINDOW] = "window",     [PST_PATH_PAGECACHE] = "pagecache",
 	[PST_PATH_GATHER] = "gather",     [PST_PATH_GDS] = "gds",
-	[PST_PATH_TCP] = "tcp",
+	[PST_PATH_TCP] = "tcp",           [PST_PATH_P2P] = "p2p",
 };
 
 static const char *const why_names[PST_WHY_MAX + 1] = {
@@ -34,6 +34,7 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_NO_WINDOW] = "no-window",
 	[PST_WHY_NO_GDS] = "no-gds",
 	[PST_WHY_MIXED] = "mixed",
+	[PST_WHY_NO_P2P] = "no-p2p",
 };
 
 void names_path_add(uint32_t path, const char *name)
@@ -115,6 +116,23 @@ static const char *names_no_gds(int err)
 		return "penstock-gds-probe is not there; install Penstock as a whole";
 	default:
 		return "";
+	}
+}
+
+/* Return the meaning of the kernel's errno for pages of a PCI device. */
+static const char *names_no_p2p(int err)
+{
+	switch (err) {
+	case EREMOTEIO:
+		return "the disk's driver or file system takes no pages of other devices, or no "
+		       "way between the two is known; use an NVMe disk with ext4 or XFS, behind "
+		       "the same PCIe switch as the memory";
+	case EINVAL:
+		return "the kernel knows no way between the two; put both behind one PCIe switch";
+	case ENOMEM:
+		return "there is no memory to note whether it does";
+	default:
+		return "put both behind one PCIe switch, and see the kernel's log";
 	}
 }
 
@@ -210,6 +228,11 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 			       "other writes of this file go through the page cache, and O_DIRECT "
 			       "beside them would leave old bytes there; align all writes of the "
 			       "file");
+		break;
+	case PST_WHY_NO_P2P:
+		(void)snprintf(buf, len,
+			       "the disk does not reach the memory of the PCI device%s: %s", tail,
+			       names_no_p2p(detail));
 		break;
 	default:
 		(void)snprintf(buf, len, "reason %u, which this version does not know", why);

@@ -13,8 +13,9 @@
 
 /* Asked in this order who owns an address; host last, because it claims every one. */
 static const struct mem_ops *providers[MEM_PROVIDERS_MAX] = { &mem_cuda_ops, &mem_soft_ops,
-							      &mem_dmabuf_ops, &mem_host_ops };
-static unsigned nr_providers = 4;
+							      &mem_dmabuf_ops, &mem_p2pmem_ops,
+							      &mem_host_ops };
+static unsigned nr_providers = 5;
 
 enum { UNKNOWN, THERE, MISSING };
 

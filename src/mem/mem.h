@@ -139,6 +139,7 @@ struct mem_part {
 #define MEM_CAP_COPY (1u << 1)   /* stream_new, stream_free, copy and poll are there */
 #define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
 #define MEM_CAP_FD (1u << 3)     /* grants hold a descriptor, and no vendor's handle */
+#define MEM_CAP_PEER (1u << 4)   /* the CPU uses pages in another PCI device's BAR */
 
 /*
  * One kind of memory.  A table is const and complete at compile time; a provider's state
@@ -371,7 +372,8 @@ struct mem_ops {
 	void (*feed_free)(struct mem_feed *f);
 };
 
-extern const struct mem_ops mem_cuda_ops, mem_dmabuf_ops, mem_host_ops, mem_soft_ops;
+extern const struct mem_ops mem_cuda_ops, mem_dmabuf_ops, mem_host_ops, mem_p2pmem_ops,
+	mem_soft_ops;
 
 #define MEM_PROVIDERS_MAX 8u
 

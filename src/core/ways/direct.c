@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "core/queue/req.h"
+#include "core/ways/direct.h"
 #include "core/ways/part.h"
 #include "core/ways/path.h"
 #include "core/ways/plan.h"
@@ -26,22 +27,38 @@ static struct proof *proof_of(const struct pst_file *f, uint32_t op)
 	return f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 }
 
-static enum pst_why direct_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-			       int *ret_detail)
+enum pst_why direct_of_file(const struct pst_file *f, int *ret_detail)
 {
 	const struct file *file = f->file;
-	const struct proof *proof = proof_of(f, op);
 
-	(void)m;
 	if (file->flags & PST_FILE_PLAIN)
 		return PST_WHY_NO_DIRECT;
 	if (!(file->caps & FILE_DIRECT)) {
 		*ret_detail = file->detail;
 		return file->why ? file->why : PST_WHY_NO_DIRECT;
 	}
+	return PST_WHY_NONE;
+}
+
+enum pst_why direct_trust(const struct pst_file *f, const struct proof *proof)
+{
 	if (proof_is_bad(proof) || (proof_state(proof) != PST_STATE_PROVEN && !plan_reader(f)))
 		return PST_WHY_NOT_PROVEN;
-	return file->direct_bad ? PST_WHY_DIRECT_ERROR : PST_WHY_NONE;
+	return f->file->direct_bad ? PST_WHY_DIRECT_ERROR : PST_WHY_NONE;
+}
+
+/* Pages of another device are the path p2p's. */
+static bool is_peer(const struct pst_mem *m)
+{
+	return mem_ops_of(m)->caps & MEM_CAP_PEER;
+}
+
+static enum pst_why direct_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			       int *ret_detail)
+{
+	enum pst_why why = is_peer(m) ? PST_WHY_NO_PROVIDER : direct_of_file(f, ret_detail);
+
+	return why ? why : direct_trust(f, proof_of(f, op));
 }
 
 static bool direct_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
@@ -105,7 +122,7 @@ static bool direct_wanted(const struct req *r)
 	const struct file *file = req_file(r);
 
 	return !(file->caps & FILE_RESIDENT) && (file->caps & FILE_DIRECT || file->why) &&
-	       !is_small_write(r);
+	       !is_small_write(r) && !is_peer(req_mem(r));
 }
 
 /* Cut the rest of a part to its aligned middle, in the file and in memory. */
@@ -144,14 +161,11 @@ static enum pst_why fit_blocks(struct part *p, uint64_t unit, int *ret_detail)
 	return end > INT64_MAX ? PST_WHY_UNALIGNED : PST_WHY_NONE;
 }
 
-static enum pst_why direct_fit(struct part *p, int *ret_detail)
+enum pst_why direct_cut(struct part *p, struct proof *proof, int *ret_detail)
 {
 	const struct file *file = req_file(p->req);
 	bool write = p->req->io.op == PST_OP_WRITE;
-	struct proof *proof = proof_of(p->req->io.file, p->req->io.op);
 
-	if (unlikely(file->direct_bad))
-		return PST_WHY_DIRECT_ERROR;
 	if (unlikely(!proof_is_good(proof))) {
 		if (proof_is_bad(proof))
 			return PST_WHY_NOT_PROVEN;
@@ -164,6 +178,13 @@ static enum pst_why direct_fit(struct part *p, int *ret_detail)
 		return fit_middle(p, MAX(PAGE, file->off_align), ret_detail);
 	return p->user->roomy ? fit_blocks(p, file->off_align, ret_detail)
 			      : fit_middle(p, file->off_align, ret_detail);
+}
+
+static enum pst_why direct_fit(struct part *p, int *ret_detail)
+{
+	if (unlikely(req_file(p->req)->direct_bad))
+		return PST_WHY_DIRECT_ERROR;
+	return direct_cut(p, proof_of(p->req->io.file, p->req->io.op), ret_detail);
 }
 
 /* Return true for the errors with which the kernel refuses O_DIRECT, as opposed to I/O errors. */

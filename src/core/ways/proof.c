@@ -302,6 +302,16 @@ struct proof *proof_direct(const struct file *file, enum proof_dir dir)
 	return proof_get(what, keep);
 }
 
+struct proof *proof_p2p(const struct file *file, const char *pci, enum proof_dir dir)
+{
+	char what[PROOF_KEY_MAX], place[FILE_PLACE_MAX];
+	bool keep = file_place(file, place, sizeof(place));
+
+	(void)snprintf(what, sizeof(what), "p2p-%s %.13s %s", dir == PROOF_READ ? "read" : "write",
+		       pci, place);
+	return proof_get(what, keep);
+}
+
 struct proof *proof_copies(const struct pst_device *dev)
 {
 	char what[64] = "copies ";

@@ -14,7 +14,7 @@
 
 #define PROOF_MAX MIB(1) /* most bytes that a proof compares */
 
-#define PROOF_KEY_MAX 64u
+#define PROOF_KEY_MAX 80u
 #define PROOF_FAILURES_MAX 3u /* failures after which this process stops using the path */
 
 enum proof_dir { PROOF_READ, PROOF_WRITE, PROOF_DIR_NR };
@@ -31,6 +31,8 @@ struct proof {
 
 /* Return the entry for O_DIRECT on the file's mount in one direction; it is never freed. */
 struct proof *proof_direct(const struct file *file, enum proof_dir dir);
+/* Return the entry for O_DIRECT between the file's mount and peer-to-peer memory of a PCI device. */
+struct proof *proof_p2p(const struct file *file, const char *pci, enum proof_dir dir);
 /* Return the entry for the copies of a device. */
 struct proof *proof_copies(const struct pst_device *dev);
 enum pst_state proof_state(const struct proof *p);

@@ -57,6 +57,8 @@ static int region_make_fit(struct region *r)
 {
 	struct mem_alloc *a = r->alloc;
 
+	if (a->ops->caps & MEM_CAP_PEER)
+		return 0; /* the kernel pins no pages of other devices for long */
 	if (!a->host || (!a->owned && !(a->flags & PST_MEM_PINNED)))
 		return 0;
 	if (!(a->rights & PST_RIGHT_WRITE))

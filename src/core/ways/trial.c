@@ -24,15 +24,32 @@ struct trial {
 	unsigned nr;
 	struct file_stamp stamp;
 	const char *seen;
-	char *direct, *plain; /* buffers, in one allocation */
+	struct mem_alloc *peer; /* of the kind of the request's memory, or NULL: of ours */
+	char *direct;           /* its bytes, or of malloc() */
+	char *plain;
 };
 
 void trial_free(struct trial *t)
 {
 	if (!t)
 		return;
-	free(t->direct);
+	if (t->peer)
+		mem_free(t->peer);
+	else
+		free(t->direct);
+	free(t->plain);
 	free(t);
+}
+
+/* The buffers.  A disk that reaches host memory may still fail to reach another device's. */
+static bool buffers_new(struct trial *t, const struct mem_alloc *like, uint64_t align)
+{
+	t->plain = malloc(t->room);
+	if (!(like->ops->caps & MEM_CAP_PEER))
+		t->direct = aligned_alloc(align, align_up(t->room, align));
+	else if (mem_alloc_like(like, t->room, &t->peer) == 0)
+		t->direct = t->peer->host;
+	return t->plain && t->direct;
 }
 
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
@@ -58,11 +75,9 @@ struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const v
 			     .len = len,
 			     .room = room,
 			     .write = write,
-			     .seen = seen,
-			     .direct = aligned_alloc(align, align_up(2 * room, align)) };
-	if (!t->direct || file_stamp(file, &t->stamp) < 0)
+			     .seen = seen };
+	if (!buffers_new(t, req_mem(r)->region->alloc, align) || file_stamp(file, &t->stamp) < 0)
 		goto fail;
-	t->plain = t->direct + room;
 	if (write && stays)
 		memcpy(t->direct, data, len);
 	else if (write && uaccess_read(t->direct, data, len) < 0)

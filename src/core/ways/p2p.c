@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * P2P: O_DIRECT between the disk and peer-to-peer memory of another PCI device.  The disk moves the
+ * bytes over the bus by itself, and host memory has no part in that.
+ *
+ * Whether two devices reach each other, only a transfer tells.  The kernel refuses pages of one
+ * device to another where it knows no way between them: EREMOTEIO where the disk's driver or file
+ * system takes no such pages, or the devices are under different host bridges; EINVAL as
+ * newer kernels say the latter.  A refusal holds for the file and the memory's device, and the
+ * bytes go through the page cache by the CPU.
+ *
+ * A bridge may also drop or misplace what the kernel allows.  So the path is proven for each mount
+ * and memory device, in each direction, as O_DIRECT is.
+ */
+#include "mem/p2pmem.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/queue/req.h"
+#include "core/ways/direct.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+#include "core/ways/way.h"
+
+/* Of a file: with each device that lends memory. */
+struct p2p_file {
+	struct p2p_pair {
+		_Atomic(struct proof *) proof[PROOF_DIR_NR]; /* NULL: not asked for yet */
+		atomic_int refused;                          /* errno of the kernel, or 0 */
+	} with[P2PMEM_DEVICES_MAX];
+};
+
+static bool is_peer(const struct pst_mem *m)
+{
+	return mem_ops_of(m)->caps & MEM_CAP_PEER;
+}
+
+/* NULL: out of memory. */
+static struct p2p_pair *pair_of(const struct pst_file *f, const struct pst_mem *m)
+{
+	_Atomic(void *) *kept = &((struct pst_file *)f)->by_path[PST_PATH_P2P];
+	unsigned device = m->region->alloc->device;
+	struct p2p_file *of = atomic_load_explicit(kept, memory_order_acquire);
+
+	if (!of)
+		of = path_keep(kept, calloc(1, sizeof(*of)));
+	return of && device < P2PMEM_DEVICES_MAX ? &of->with[device] : NULL;
+}
+
+/* NULL: out of memory. */
+static struct proof *proof_of(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+{
+	enum proof_dir dir = op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+	struct p2p_pair *pair = pair_of(f, m);
+	struct pst_device dev;
+	struct proof *proof;
+
+	if (!pair)
+		return NULL;
+	proof = atomic_load(&pair->proof[dir]);
+	if (likely(proof))
+		return proof;
+	mem_device_info(mem_ops_of(m), m->region->alloc->device, &dev);
+	proof = proof_p2p(f->file, dev.pci, dir); /* the same one for every thread */
+	atomic_store(&pair->proof[dir], proof);
+	return proof;
+}
+
+static enum pst_why why_not(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			    struct proof **ret_proof, int *ret_detail)
+{
+	struct p2p_pair *pair = pair_of(f, m);
+	int err;
+
+	*ret_proof = proof_of(f, m, op);
+	if (!*ret_proof) {
+		*ret_detail = ENOMEM;
+		return PST_WHY_NO_P2P;
+	}
+	err = atomic_load_explicit(&pair->refused, memory_order_relaxed);
+	if (err) {
+		*ret_detail = err;
+		return PST_WHY_NO_P2P;
+	}
+	return direct_trust(f, *ret_proof);
+}
+
+static enum pst_why p2p_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			    int *ret_detail)
+{
+	enum pst_why why;
+	struct proof *proof;
+
+	if (!is_peer(m))
+		return PST_WHY_NO_PROVIDER;
+	why = direct_of_file(f, ret_detail);
+	return why ? why : why_not(f, m, op, &proof, ret_detail);
+}
+
+static bool p2p_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+{
+	const struct proof *proof = is_peer(m) ? proof_of(f, m, op) : NULL;
+
+	return proof && proof_state(proof) == PST_STATE_PROVEN;
+}
+
+static bool p2p_wanted(const struct req *r)
+{
+	return is_peer(req_mem(r)) && !(req_file(r)->caps & FILE_RESIDENT);
+}
+
+/* Plans are kept by memory's kind and device, and an answer that gets worse is announced. */
+static enum pst_why p2p_fit(struct part *p, int *ret_detail)
+{
+	struct proof *proof;
+	enum pst_why why = why_not(p->req->io.file, req_mem(p->req), p->req->io.op, &proof,
+				   ret_detail);
+
+	return why ? why : direct_cut(p, proof, ret_detail);
+}
+
+static enum pst_why p2p_miss(const struct part *p, int err, int *ret_detail)
+{
+	struct p2p_pair *pair = pair_of(p->req->io.file, req_mem(p->req));
+
+	if (err != EREMOTEIO && err != EINVAL && err != EOPNOTSUPP && err != EFAULT)
+		return PST_WHY_NONE;
+	atomic_store(&pair->refused, err); /* there is one: fit() found it */
+	path_changed();
+	log_info("the kernel lets the disk of %s not reach peer-to-peer memory: %s, going on "
+		 "without",
+		 req_file(p->req)->name, err_name(err));
+	*ret_detail = err;
+	return PST_WHY_NO_P2P;
+}
+
+static void p2p_file_end(struct pst_file *f)
+{
+	free(f->by_path[PST_PATH_P2P]);
+}
+
+const struct path_ops path_p2p = {
+	.path = PST_PATH_P2P,
+	.aligned = true,
+	.wanted = p2p_wanted,
+	.why = p2p_why,
+	.proven = p2p_proven,
+	.file_end = p2p_file_end,
+	.fit = p2p_fit,
+	.miss = p2p_miss,
+};

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The path p2p: O_DIRECT between a disk and memory that a PCI device lends.
+ *
+ * The device is a folder like the kernel's, whose file "allocate" is a file: the library, the
+ * planner and the proofs are the real ones, and the kernel moves the bytes.  What a PCI bus may do
+ * to them is planted by calls.h.  lab/guest-p2p runs this program on real devices:
+ *
+ *	test-p2p reaches|refused
+ */
+#include <sys/mman.h>
+
+#include "rig.h"
+
+#include "calls.h"
+#include "child.h"
+#include "mem/p2pmem.h"
+
+#define LEN RIG_MIB(2)
+#define SEED 17
+
+/* -------------------------------------------------------------- a PCI device */
+
+static const char *root; /* the folder of PCI devices */
+
+static void put(const char *name, const char *text)
+{
+	char path[600];
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0/p2pmem/%s", root, name);
+	f = fopen(path, "we");
+	T_CHECK(f);
+	(void)fputs(text, f);
+	(void)fclose(f);
+}
+
+static void device_make(void)
+{
+	char path[600];
+
+	root = strdup(rig_path("devices"));
+	T_EQ(mkdir(root, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/0000:00:06.0", root); /* one that lends nothing */
+	T_EQ(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0", root);
+	T_EQ(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0/p2pmem", root);
+	T_EQ(mkdir(path, 0700), 0);
+	put("size", "8388608\n");
+	put("available", "8388608\n");
+	put("allocate", "");
+	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0/p2pmem/allocate", root);
+	T_EQ(truncate(path, 8 << 20), 0);
+	p2pmem_root = root;
+}
+
+/* ------------------------------------------------------------------- helpers */
+
+static bool took(const struct pst_done *d, uint32_t path)
+{
+	return d->paths & PST_PATH_BIT(path);
+}
+
+static struct pst_path_info check(struct pst_file *f, struct pst_mem *m, uint32_t op, uint32_t path)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+
+	T_OK(pst_path_check(f, m, op, path, &info));
+	return info;
+}
+
+static struct pst_file *data_open(const char *name, uint32_t flags)
+{
+	struct pst_mem *host = rig_alloc("host", 1);
+	struct pst_path_info info;
+	struct pst_file *f;
+
+	rig_make(rig_path(name), SEED, LEN);
+	rig_cold(rig_path(name));
+	f = rig_open(rig_path(name), flags);
+	info = check(f, host, PST_OP_READ, PST_PATH_DIRECT);
+	pst_mem_free(host);
+	if (info.why == PST_WHY_NO_DIRECT)
+		T_SKIP("O_DIRECT on the file system of the test");
+	return f;
+}
+
+/* ------------------------------------------------------------------- honest */
+
+static void bytes_go_both_ways(void)
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	struct pst_file *f = data_open("data", RIG_RW);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN);
+	struct pst_done d;
+	char *buf = malloc(LEN);
+
+	T_CHECK(buf);
+	T_OK(pst_device_find("0000:00:07.0", &dev));
+	T_CHECK(!strcmp(dev.name, "p2pmem:0"));
+	T_EQ(dev.total, 8 << 20);
+	T_OK(pst_mem_info(m, &info));
+	T_EQ(info.kind, PST_KIND_P2PMEM);
+	T_CHECK(pst_mem_ptr(m));
+	T_EQ(check(f, m, PST_OP_READ, PST_PATH_P2P).why, PST_WHY_NONE);
+	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).why, PST_WHY_NO_PROVIDER);
+	d = rig_read(f, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(t_differs(pst_mem_ptr(m), SEED, 0, LEN), LEN);
+	T_EQ(check(f, m, PST_OP_READ, PST_PATH_P2P).state, PST_STATE_PROVEN);
+	T_CHECK(check(f, m, PST_OP_WRITE, PST_PATH_P2P).state != PST_STATE_IMPOSSIBLE);
+	rig_mem_fill(m, 0, LEN, SEED + 1, 0);
+	d = rig_write(f, m, LEN, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
+	T_EQ(rig_slurp(rig_path("data"), LEN, buf, LEN), LEN);
+	T_EQ(t_differs(buf, SEED + 1, 0, LEN), LEN);
+	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_P2P).state, PST_STATE_PROVEN);
+	/* Edges go through the page cache, also of a read that lists no more than the path. */
+	rig_cold(rig_path("data"));
+	d = rig_read(f, m, 4099, 3, 65536);
+	T_EQ(d.res, 65536);
+	T_EQ(t_differs((char *)pst_mem_ptr(m) + 3, SEED, 4099, 65536), 65536);
+	/* Copies and checksums are the CPU's. */
+	T_EQ(rig_mem_differs(m, 3, 65536, SEED, 4099), 65536);
+	free(buf);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void strict_and_listed(void)
+{
+	struct pst_file *f = data_open("data", RIG_R);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN), *host = rig_alloc("host", LEN);
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
+	struct pst_done d;
+
+	io.policy = PST_POLICY1(PST_PATH_P2P);
+	io.flags = PST_IO_STRICT;
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, 65536);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
+	io.policy = PST_POLICY1(PST_PATH_DIRECT);
+	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
+	io = rig_io(PST_OP_READ, f, host, 0, 0, 65536);
+	io.policy = PST_POLICY1(PST_PATH_P2P);
+	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
+	T_CHECK(!took((io.policy = 0, d = rig_do(rig_q, &io), &d), PST_PATH_P2P));
+	pst_file_close(f);
+	pst_mem_free(host);
+	pst_mem_free(m);
+}
+
+static void bad_requests(void)
+{
+	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_SHARED };
+	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
+	unsigned fds = t_count_fds();
+	struct pst_mem *m = NULL;
+	char text[PST_DEVICE_TEXT_MAX];
+
+	T_EQ(pst_mem_alloc("p2pmem:1", 4096, NULL, &m), -ENODEV);
+	T_EQ(pst_mem_alloc("p2pmem:0", 4096, &o, &m), -EOPNOTSUPP);
+	T_CHECK(pst_device_text("p2pmem:0", text, sizeof(text)) > 0);
+	T_CHECK(strstr(text, "available: 8388608"));
+	m = rig_alloc("p2pmem:0", 5000);
+	T_EQ(pst_mem_export(m, 0, 4096, PST_RIGHT_READ, &g), -EOPNOTSUPP);
+	g.kind = PST_KIND_P2PMEM, g.rights = PST_RIGHT_READ, g.size = g.len = 4096;
+	m = pst_mem_free(m);
+	T_EQ(pst_mem_import(&g, &m), -EINVAL);
+	T_EQ(t_count_fds(), fds);
+}
+
+/* ------------------------------------------------------------------ refusals */
+
+static _Atomic int refuse_with;
+static _Atomic unsigned refused;
+
+static ssize_t refuses(const struct call *c)
+{
+	if ((c->kind == CALL_READ || c->kind == CALL_WRITE) && call_is_direct(c) && refuse_with) {
+		refused++;
+		errno = refuse_with;
+		return -1;
+	}
+	return call_real(c, c->len);
+}
+
+/* The kernel refuses once.  The file goes on through the page cache, other memory by O_DIRECT. */
+static void refused_topology(int err)
+{
+	struct pst_file *f = data_open("data", RIG_RW);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN), *host = rig_alloc("host", LEN);
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 65536, 65536, 65536);
+	struct pst_path_info info;
+	struct pst_done d;
+	char text[300];
+
+	rig_q = rig_queue(PST_BACKEND_THREADS, 0); /* io_uring makes no calls */
+	refuse_with = err;
+	refused = 0;
+	call_hook = refuses;
+	d = rig_read(f, m, 0, 0, 65536);
+	T_EQ(d.res, 65536);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_BUFFERED));
+	T_EQ(d.why, PST_WHY_NO_P2P);
+	T_EQ(d.detail, err);
+	T_CHECK(strstr(pst_why_text(d.why, d.detail, text, sizeof(text)), "PCIe switch"));
+	T_EQ(rig_mem_differs(m, 0, 65536, SEED, 0), 65536);
+	T_EQ(refused, 1);
+	info = check(f, m, PST_OP_WRITE, PST_PATH_P2P);
+	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
+	T_EQ(info.detail, err);
+	d = rig_read(f, m, 131072, 131072, 65536);
+	T_EQ(d.res, 65536);
+	T_EQ(d.why, PST_WHY_NO_P2P);
+	T_EQ(refused, 1); /* it is not tried again */
+	io.flags = PST_IO_STRICT;
+	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
+	refuse_with = 0;
+	rig_cold(rig_path("data"));
+	d = rig_read(f, host, 0, 0, LEN);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_DIRECT));
+	call_hook = NULL;
+	pst_file_close(f);
+	pst_mem_free(host);
+	pst_mem_free(m);
+}
+
+static void refused_remote(void)
+{
+	refused_topology(EREMOTEIO);
+}
+
+static void refused_invalid(void)
+{
+	refused_topology(EINVAL);
+}
+
+/* A disk that fails is no refusal. */
+static void errors_stay_errors(void)
+{
+	struct pst_file *f = data_open("data", RIG_R);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN);
+
+	rig_q = rig_queue(PST_BACKEND_THREADS, 0);
+	refuse_with = EIO;
+	call_hook = refuses;
+	T_EQ(rig_read(f, m, 0, 0, 65536).res, -EIO);
+	refuse_with = 0;
+	call_hook = NULL;
+	T_EQ(rig_read(f, m, 0, 0, 65536).res, 65536);
+	T_EQ(rig_mem_differs(m, 0, 65536, SEED, 0), 65536);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* ---------------------------------------------------------------------- lies */
+
+static ssize_t (*lie)(const struct call *c);
+static _Atomic unsigned lies;
+
+/* What O_DIRECT moves lies 512 bytes beside its place. */
+static ssize_t shifted(const struct call *c)
+{
+	struct call other = *c;
+	char *buf = aligned_alloc(4096, c->len);
+	ssize_t n;
+
+	other.buf = buf;
+	if (c->kind == CALL_WRITE) {
+		memcpy(buf + 512, c->buf, c->len - 512);
+		memcpy(buf, (char *)c->buf + c->len - 512, 512);
+	}
+	n = call_real(&other, c->len);
+	if (c->kind == CALL_READ && n == (ssize_t)c->len) {
+		memcpy((char *)c->buf + 512, buf, c->len - 512);
+		memcpy(c->buf, buf + c->len - 512, 512);
+	}
+	free(buf);
+	return n;
+}
+
+static ssize_t zeros(const struct call *c)
+{
+	struct call other = *c;
+	ssize_t n;
+
+	other.buf = aligned_alloc(4096, c->len);
+	memset(other.buf, 0, c->len);
+	n = call_real(&other, c->len);
+	free(other.buf);
+	if (c->kind == CALL_READ && n > 0)
+		memset(c->buf, 0, (size_t)n);
+	return n;
+}
+
+/* Nothing moves, and what was there before stays. */
+static ssize_t stale(const struct call *c)
+{
+	return (ssize_t)c->len;
+}
+
+static ssize_t lies_to(const struct call *c)
+{
+	if ((c->kind != CALL_READ && c->kind != CALL_WRITE) || !call_is_direct(c))
+		return call_real(c, c->len);
+	lies++;
+	return lie(c);
+}
+
+static void check_bytes(uint32_t op, struct pst_mem *m, uint64_t at, uint64_t len)
+{
+	char *buf = malloc(len);
+
+	T_CHECK(buf);
+	if (op == PST_OP_READ)
+		T_OK(pst_mem_copy_out(m, at, buf, len));
+	else
+		T_EQ(rig_slurp(rig_path("data"), at, buf, len), len);
+	T_EQ(t_differs(buf, op == PST_OP_READ ? SEED : SEED + 1, at, len), len);
+	free(buf);
+}
+
+static void lied_to(uint32_t op)
+{
+	struct pst_file *f = data_open("data", RIG_RW);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN);
+	struct pst_done d;
+	unsigned before;
+
+	lies = 0;
+	call_hook = lies_to;
+	if (op == PST_OP_WRITE)
+		rig_mem_fill(m, 0, LEN, SEED + 1, 0);
+	else
+		rig_mem_fill(m, 0, LEN, SEED + 2, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		struct pst_io io = rig_io(op, f, m, i * 65536, i * 65536, 65536);
+
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, 65536);
+		T_EQ(d.why, PST_WHY_NOT_PROVEN);
+		T_CHECK(!took(&d, PST_PATH_P2P)); /* its bytes were not believed */
+		T_EQ(d.flags & PST_DONE_PROOF, 0);
+		T_EQ(lies, 4 * (i + 1)); /* itself, and three more to be sure */
+		check_bytes(op, m, i * 65536, 65536);
+		rig_cold(rig_path("data"));
+	}
+	T_EQ(check(f, m, op, PST_PATH_P2P).state, PST_STATE_IMPOSSIBLE);
+	T_EQ(check(f, m, op, PST_PATH_P2P).why, PST_WHY_NOT_PROVEN);
+	/* Of this memory alone: O_DIRECT was not compared. */
+	before = lies;
+	{
+		struct pst_io io = rig_io(op, f, m, 1 << 20, 1 << 20, 65536);
+
+		d = rig_do(rig_q, &io);
+	}
+	T_EQ(d.res, 65536);
+	T_EQ(lies, before);
+	check_bytes(op, m, 1 << 20, 65536);
+	call_hook = NULL;
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void lying_reads_child(void)
+{
+	rig_q = rig_queue(PST_BACKEND_THREADS, 0);
+	lied_to(PST_OP_READ);
+	rig_q = pst_queue_free(rig_q);
+}
+
+static void lying_writes_child(void)
+{
+	rig_q = rig_queue(PST_BACKEND_THREADS, 0);
+	lied_to(PST_OP_WRITE);
+	rig_q = pst_queue_free(rig_q);
+}
+
+/* Each in a process of its own, which knows nothing of the path yet. */
+static void lying(ssize_t (*how)(const struct call *c))
+{
+	lie = how;
+	child_run(lying_reads_child);
+	child_run(lying_writes_child);
+}
+
+static void shifted_bytes_are_caught(void)
+{
+	lying(shifted);
+}
+
+static void zeros_are_caught(void)
+{
+	lying(zeros);
+}
+
+static void stale_bytes_are_caught(void)
+{
+	lying(stale);
+}
+
+/* -------------------------------------------------------------- real devices */
+
+static const char *expected;
+
+static void real_devices(void)
+{
+	bool reaches = !strcmp(expected, "reaches");
+	struct pst_file *f = data_open("data", RIG_RW);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN / 2);
+	struct pst_done d = rig_read(f, m, 0, 0, LEN / 2);
+	char *buf = malloc(LEN / 2);
+
+	T_CHECK(buf);
+	rig_show(&d);
+	T_EQ(d.res, LEN / 2);
+	T_EQ(d.why, reaches ? PST_WHY_NONE : PST_WHY_NO_P2P);
+	T_EQ(d.paths, PST_PATH_BIT(reaches ? PST_PATH_P2P : PST_PATH_BUFFERED));
+	T_EQ(rig_mem_differs(m, 0, LEN / 2, SEED, 0), LEN / 2);
+	rig_mem_fill(m, 0, LEN / 2, SEED + 1, 0);
+	d = rig_write(f, m, LEN, 0, LEN / 2);
+	rig_show(&d);
+	T_EQ(d.res, LEN / 2);
+	T_EQ(d.paths, PST_PATH_BIT(reaches ? PST_PATH_P2P : PST_PATH_BUFFERED));
+	T_OK(pst_file_sync(f));
+	rig_cold(rig_path("data"));
+	T_EQ(rig_slurp(rig_path("data"), LEN, buf, LEN / 2), LEN / 2);
+	T_EQ(t_differs(buf, SEED + 1, 0, LEN / 2), LEN / 2);
+	T_EQ(check(f, m, PST_OP_READ, PST_PATH_P2P).state,
+	     reaches ? PST_STATE_PROVEN : PST_STATE_IMPOSSIBLE);
+	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_P2P).state,
+	     reaches ? PST_STATE_PROVEN : PST_STATE_IMPOSSIBLE);
+	free(buf);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+int main(int argc, char **argv)
+{
+	rig_init();
+	if (argc == 2) {
+		expected = argv[1];
+		RIG_RUN_BACKENDS(real_devices);
+		return rig_done();
+	}
+	T_RUN(device_make);
+	/* Their children are the first to use the library. */
+	T_RUN(shifted_bytes_are_caught);
+	T_RUN(zeros_are_caught);
+	T_RUN(stale_bytes_are_caught);
+	RIG_RUN1(refused_remote);
+	RIG_RUN1(refused_invalid);
+	RIG_RUN_BACKENDS(bytes_go_both_ways);
+	RIG_RUN_BACKENDS(strict_and_listed);
+	RIG_RUN1(bad_requests);
+	RIG_RUN1(errors_stay_errors);
+	return rig_done();
+}
