@@ -65,7 +65,7 @@ _penstock()
 		esac
 		;;
 	doctor)
-		options='--dir --json --gds --file --rdma --help'
+		options='--dir --json --accel --gds --file --rdma --help'
 		case $prev in
 		--dir) value=dir ;;
 		--file) value=file ;;

@@ -51,6 +51,7 @@ complete -c penstock -n '__penstock_is demo' -l help -d 'what it does and its op
 
 complete -c penstock -n '__penstock_is doctor' -l dir -x -a '(__fish_complete_directories)' -d 'try files of this directory'
 complete -c penstock -n '__penstock_is doctor' -l json -d 'one JSON object'
+complete -c penstock -n '__penstock_is doctor' -l accel -d 'which memory other devices reach, by dma-bufs and peer-to-peer ...'
 complete -c penstock -n '__penstock_is doctor' -l gds -d 'what a direct way of files to NVIDIA GPUs'
 complete -c penstock -n '__penstock_is doctor' -l file -r -F -d 'with --gds: look at this file, which is only read'
 complete -c penstock -n '__penstock_is doctor' -l rdma -d 'what RDMA needs: devices and their ports, addresses, limits'

@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 
 #include "cli/commands.h"
+#include "cli/doctor/accel.h"
 #include "cli/doctor/gds.h"
 #include "cli/doctor/rdma.h"
 #include "tools/common/pattern.h"
@@ -24,6 +25,7 @@
 
 const char doctor_usage[] =
 	"Usage: penstock doctor [--dir DIR] [--json]\n"
+	"       penstock doctor --accel [--json]\n"
 	"       penstock doctor --gds [--dir DIR | --file FILE] [--json]\n"
 	"       penstock doctor --rdma [--json]\n"
 	"\n"
@@ -33,6 +35,8 @@ const char doctor_usage[] =
 	"  --dir DIR  try files of this directory (default: $TMPDIR, /var/tmp or .)\n"
 	"  --json     one JSON object\n"
 	"\n"
+	"  --accel      which memory other devices reach, by dma-bufs and peer-to-peer\n"
+	"               transfers, and what the machine offers for that\n"
 	"  --gds        what a direct way of files to NVIDIA GPUs (GPUDirect Storage)\n"
 	"               needs, what of it is missing here, and what to do about it\n"
 	"  --file FILE  with --gds: look at this file, which is only read\n"
@@ -443,10 +447,11 @@ static void reportp(struct report **rep)
 
 int cmd_doctor(int argc, char *argv[])
 {
-	enum { DIR_OPT = 256, FILE_OPT, GDS, JSON, RDMA };
+	enum { DIR_OPT = 256, FILE_OPT, ACCEL, GDS, JSON, RDMA };
 	static const struct option longs[] = {
 		{ "dir", required_argument, NULL, DIR_OPT },
 		{ "file", required_argument, NULL, FILE_OPT },
+		{ "accel", no_argument, NULL, ACCEL },
 		{ "gds", no_argument, NULL, GDS },
 		{ "json", no_argument, NULL, JSON },
 		{ "rdma", no_argument, NULL, RDMA },
@@ -454,7 +459,7 @@ int cmd_doctor(int argc, char *argv[])
 	};
 	_cleanup_(reportp) struct report *rep = calloc(1, sizeof(*rep));
 	const char *dir = NULL, *file = NULL;
-	bool json = false, gds = false, rdma = false;
+	bool json = false, accel = false, gds = false, rdma = false;
 	int opt;
 
 	if (!rep)
@@ -466,6 +471,9 @@ int cmd_doctor(int argc, char *argv[])
 			break;
 		case FILE_OPT:
 			file = optarg;
+			break;
+		case ACCEL:
+			accel = true;
 			break;
 		case GDS:
 			gds = true;
@@ -485,12 +493,16 @@ int cmd_doctor(int argc, char *argv[])
 	if (file && (!gds || dir))
 		return usage_error("--file goes with --gds, and not with --dir");
 
-	if (rdma && (gds || dir))
+	if (rdma && (gds || dir || accel))
 		return usage_error("--rdma goes with --json only");
+	if (accel && (gds || dir))
+		return usage_error("--accel goes with --json alone");
 
 	signals_catch();
 	if (rdma)
 		return doctor_rdma(json);
+	if (accel)
+		return doctor_accel(json);
 	if (gds)
 		return doctor_gds(dir, file, json);
 	rep->file.sz = sizeof(rep->file);

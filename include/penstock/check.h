@@ -59,7 +59,7 @@ struct pst_check {
 
 struct pst_check_opts {
 	size_t sz;          /* sizeof(struct pst_check_opts) */
-	const char *device; /* for "gds": as pst_device_find() takes it; NULL: only the file */
+	const char *device; /* for "gds", "accel": a name for pst_device_find(), or NULL */
 	const char *path;   /* for "gds": a file or, without PST_CHECK_TRIAL, a directory */
 	uint32_t flags;     /* PST_CHECK_TRIAL */
 	uint32_t reserved;  /* 0 */
@@ -69,7 +69,8 @@ struct pst_check_opts {
  * pst_check() - check the requirements of a topic on this machine
  * @topic: "io": the back ends of file operations, "io_uring" and "threads".  "gds": a direct
  *         path between a file and a GPU, from the library down to the hardware.  "rdma": devices,
- *         ports and their addresses, and the memory that they reach.
+ *         ports and their addresses, and the memory that they reach.  "accel": dma-bufs and
+ *         peer-to-peer transfers, of the machine or, with a device, of its memory.
  * @opts:  what to check; NULL for topics without options
  * @ret:   filled with up to @max checks; may be NULL if @max is 0
  * @max:   room in @ret

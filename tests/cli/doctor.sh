@@ -19,6 +19,22 @@ three_lines_first() {
 	[ -z "$(find . -type d -name 'penstock-*')" ]
 }
 
+# Which memory other devices reach, as ucx_info prints it.
+accelerators() {
+	gives 0 "$PENSTOCK" doctor --accel
+	grep -q '^# Memory domain: soft$' out
+	grep -q '^#        Device: dmabuf:0$' out
+	grep -q '^#        dmabuf: yes: what another driver exports' out
+	grep -q '^  p2pdma ' out
+	gives 0 "$PENSTOCK" doctor --accel --json
+	json out '{"host", "soft", "dmabuf"} <= {x["domain"] for x in d["domains"]}'
+	json out '[x["dmabuf"] for x in d["domains"] if x["domain"] == "dmabuf"] == [True]'
+	json out '[x["check"] for x in d["machine"]][:2] == ["kernel", "p2pdma"]'
+	json out 'all(x["text"] for x in d["machine"] + d["domains"])'
+	gives 2 "$PENSTOCK" doctor --accel --gds
+	says "--accel goes with --json alone" err
+}
+
 json_output() {
 	gives 0 "$PENSTOCK" doctor --dir . --json
 	json out 'd["ok"] and len(d["verdict"]) == 3'
@@ -186,6 +202,6 @@ odd_names() {
 	plain_text out err
 }
 
-run_cases three_lines_first json_output no_uring no_direct no_directory no_descriptors \
+run_cases three_lines_first accelerators json_output no_uring no_direct no_directory no_descriptors \
 	failing_device failing_disk gpu_facts what_the_driver_does_not_tell kernel_facts \
 	gpu_without_driver no_gpu full_gpus empty_environment odd_names

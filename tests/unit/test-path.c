@@ -559,7 +559,7 @@ static void tells_of_itself(void)
 	T_EQ(pst_check("courier", &o, c, 2), 1);
 	T_EQ(c[0].err, PST_CHECK_TRIAL);
 	T_EQ(pst_check("picky", &o, c, 2), -EOPNOTSUPP);
-	T_CHECK(strstr(pst_error_text(), "it has io and rdma and gds and courier"));
+	T_CHECK(strstr(pst_error_text(), "it has io and rdma and gds and accel and courier"));
 }
 
 /* ---------------------------------------------- the path of the caller's thread */

@@ -12,6 +12,9 @@
  * A bridge may also drop or misplace what the kernel allows.  So the path is proven for each mount
  * and memory device, in each direction, as O_DIRECT is.
  */
+#include <sys/utsname.h>
+
+#include "mem/accel.h"
 #include "mem/p2pmem.h"
 
 #include "base/err.h"
@@ -139,8 +142,27 @@ static void p2p_file_end(struct pst_file *f)
 	free(f->by_path[PST_PATH_P2P]);
 }
 
+/* -------------------------------------------------------------------- topic */
+
+static int check_accel(const struct pst_check_opts *o, struct pst_check *ret)
+{
+	struct utsname u;
+
+	_Static_assert(ACCEL_CHECKS <= TOPIC_CHECKS_MAX, "there is room");
+	if (o->path)
+		return err_set(EINVAL, "the topic accel is about no file; leave path out");
+	if (o->device)
+		return accel_device(o->device, ret);
+	if (uname(&u) < 0)
+		return err_set(errno, "uname(2) failed: %s", err_name(errno));
+	return accel_machine("", u.release, ret);
+}
+
+static const struct topic accel = { "accel", check_accel, 0 };
+
 const struct path_ops path_p2p = {
 	.path = PST_PATH_P2P,
+	.topic = &accel,
 	.aligned = true,
 	.wanted = p2p_wanted,
 	.why = p2p_why,
