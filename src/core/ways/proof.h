@@ -31,7 +31,7 @@ struct proof {
 
 /* Return the entry for O_DIRECT on the file's mount in one direction; it is never freed. */
 struct proof *proof_direct(const struct file *file, enum proof_dir dir);
-/* Return the entry for O_DIRECT between the file's mount and peer-to-peer memory of a PCI device. */
+/* Return the entry for O_DIRECT between the file's mount and a PCI device's memory. */
 struct proof *proof_p2p(const struct file *file, const char *pci, enum proof_dir dir);
 /* Return the entry for the copies of a device. */
 struct proof *proof_copies(const struct pst_device *dev);

@@ -256,7 +256,7 @@ static void choose_small(struct req *r)
 	p->restage = true;
 }
 
-/* Keep the hops of a plan that reach a window, which O_DIRECT does not.  Return how many there are. */
+/* Keep the hops of a plan that reach a window, which O_DIRECT does not.  Return their number. */
 static unsigned keep_copying_hops(struct plan *p)
 {
 	unsigned nr = 0;
@@ -282,8 +282,8 @@ static int write_from_window(struct req *r)
 	return 0;
 }
 
-/* Handle a request whose caller listed WINDOW, or whose memory nothing else serves.  Return 0 if the
- * window is ready, or the request is staged because that is listed too; else -errno. */
+/* Handle a request whose caller listed WINDOW, or whose memory nothing else serves.  Return 0 if
+ * the window is ready, or the request is staged because that is listed too; else -errno. */
 static int choose_listed(struct req *r)
 {
 	int err = r->io.stream ? EOPNOTSUPP : 0; /* the device cannot wait for the CPU */
