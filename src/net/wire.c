@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include <endian.h>
-
 #include "base/crc32c.h"
+#include "base/le.h"
 #include "net/wire.h"
 
 /* Offsets in both headers. */
@@ -22,50 +21,6 @@ enum {
 	AT_CRC = 40,
 	AT_HEAD_CRC = 44,
 };
-
-/* --------------------------------------------------------------- integers */
-
-static void put16(uint8_t *to, uint16_t v)
-{
-	v = htole16(v);
-	memcpy(to, &v, sizeof(v));
-}
-
-static void put32(uint8_t *to, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(to, &v, sizeof(v));
-}
-
-static void put64(uint8_t *to, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(to, &v, sizeof(v));
-}
-
-static uint16_t get16(const uint8_t *from)
-{
-	uint16_t v;
-
-	memcpy(&v, from, sizeof(v));
-	return le16toh(v);
-}
-
-static uint32_t get32(const uint8_t *from)
-{
-	uint32_t v;
-
-	memcpy(&v, from, sizeof(v));
-	return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *from)
-{
-	uint64_t v;
-
-	memcpy(&v, from, sizeof(v));
-	return le64toh(v);
-}
 
 /* ---------------------------------------------------------------- headers */
 
