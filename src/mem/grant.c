@@ -41,7 +41,7 @@ struct message {
 	uint32_t crc;    /* CRC-32C of all before it */
 } __attribute__((packed));
 
-_Static_assert(sizeof(struct message) == 128, "the wire format");
+_Static_assert(sizeof(struct message) == GRANT_LEN, "the wire format");
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
 
@@ -175,9 +175,42 @@ static int wait_ready(int sock, short events, uint64_t deadline_ns)
 	}
 }
 
+static void put_message(const struct pst_grant *g, struct message *m)
+{
+	*m = (struct message){
+		.magic = MAGIC,
+		.version = VERSION,
+		.len = sizeof(*m),
+		.kind = g->kind,
+		.rights = g->rights,
+		.size = g->size,
+		.off = g->off,
+		.bytes = g->len,
+		.nr_fds = g->fd >= 0,
+	};
+	memcpy(m->uuid, g->uuid, sizeof(m->uuid));
+	memcpy(m->ipc, g->ipc, sizeof(m->ipc));
+	m->crc = crc32c(0, m, offsetof(struct message, crc));
+}
+
+int grant_put(const struct pst_grant *grant, uint8_t to[GRANT_LEN])
+{
+	_cleanup_(wipe) struct message m;
+	struct pst_grant g;
+	int r = grant_copy(&g, grant);
+
+	memset(&m, 0, sizeof(m));
+	if (r < 0)
+		return r;
+	put_message(&g, &m);
+	memcpy(to, &m, sizeof(m));
+	grant_wipe(&g);
+	return 0;
+}
+
 int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
 {
-	_cleanup_(wipe) struct message m = { .magic = MAGIC, .version = VERSION, .len = sizeof(m) };
+	_cleanup_(wipe) struct message m;
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int))];
@@ -188,18 +221,11 @@ int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
 	ssize_t n;
 	int e, r;
 
+	memset(&m, 0, sizeof(m));
 	r = grant_copy(&g, grant);
 	if (r < 0)
 		return r;
-	m.kind = g.kind;
-	m.rights = g.rights;
-	memcpy(m.uuid, g.uuid, sizeof(m.uuid));
-	m.size = g.size;
-	m.off = g.off;
-	m.bytes = g.len;
-	memcpy(m.ipc, g.ipc, sizeof(m.ipc));
-	m.nr_fds = g.fd >= 0;
-	m.crc = crc32c(0, &m, offsetof(struct message, crc));
+	put_message(&g, &m);
 	if (m.nr_fds) {
 		struct cmsghdr *c;
 
@@ -212,8 +238,6 @@ int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
 		memcpy(CMSG_DATA(c), &g.fd, sizeof(int));
 	}
 	explicit_bzero(&g, sizeof(g));
-	if (r < 0)
-		return r;
 	r = check_socket(sock);
 	if (r < 0)
 		return r;
@@ -291,6 +315,46 @@ static int check_message(const struct message *m, unsigned nr_fds)
 	return 0;
 }
 
+static void take_message(const struct message *m, int fd, struct pst_grant *ret)
+{
+	*ret = (struct pst_grant){
+		.sz = sizeof(*ret),
+		.kind = m->kind,
+		.rights = m->rights,
+		.size = m->size,
+		.off = m->off,
+		.len = m->bytes,
+		.fd = fd,
+	};
+	memcpy(ret->uuid, m->uuid, sizeof(ret->uuid));
+	memcpy(ret->ipc, m->ipc, sizeof(ret->ipc));
+}
+
+bool grant_has_fd(const uint8_t from[GRANT_LEN])
+{
+	uint32_t nr;
+
+	memcpy(&nr, from + offsetof(struct message, nr_fds), sizeof(nr));
+	return nr;
+}
+
+int grant_get(const uint8_t from[GRANT_LEN], int fd, struct pst_grant *ret)
+{
+	_cleanup_(wipe) struct message m;
+	int r;
+
+	memcpy(&m, from, sizeof(m));
+	r = check_message(&m, fd >= 0);
+	if (r < 0)
+		return r;
+	take_message(&m, fd, ret);
+	r = grant_check(ret);
+	if (r == 0)
+		return 0;
+	grant_wipe(ret);
+	return -EBADMSG;
+}
+
 int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns)
 {
 	_cleanup_(wipe) struct message m;
@@ -350,14 +414,7 @@ int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns)
 	if (r < 0)
 		return r;
 
-	g.kind = m.kind;
-	g.rights = m.rights;
-	memcpy(g.uuid, m.uuid, sizeof(g.uuid));
-	g.size = m.size;
-	g.off = m.off;
-	g.len = m.bytes;
-	g.fd = fd;
-	memcpy(g.ipc, m.ipc, sizeof(g.ipc));
+	take_message(&m, fd, &g);
 	r = grant_check(&g);
 	if (r < 0) {
 		r = -EBADMSG;

@@ -511,6 +511,17 @@ int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir
 int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);
 int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns);
 
+#define GRANT_LEN 128u
+
+/*
+ * A grant as bytes, for sockets that carry other messages too.  Its descriptor travels beside them
+ * and stays the caller's.  0; -EINVAL and -E2BIG, or -EBADMSG of grant_get(), with a sentence.
+ */
+int grant_put(const struct pst_grant *grant, uint8_t to[GRANT_LEN]);
+int grant_get(const uint8_t from[GRANT_LEN], int fd, struct pst_grant *ret);
+/* Does a descriptor travel beside it, as it says? */
+bool grant_has_fd(const uint8_t from[GRANT_LEN]);
+
 /*
  * A caller's grant of any size, checked by itself: 0 or -EINVAL.  The copy is secret too: wipe it
  * with grant_wipe().
