@@ -38,6 +38,7 @@
 #include <penstock/io.h>
 #include <penstock/mem.h>
 #include <penstock/name.h>
+#include <penstock/peer.h>
 #include <penstock/queue.h>
 #include <penstock/stats.h>
 #include <penstock/types.h>

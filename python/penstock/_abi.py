@@ -21,6 +21,7 @@ PST_PATH_GATHER = 7
 PST_PATH_GDS = 8
 PST_PATH_TCP = 9
 PST_PATH_P2P = 10
+PST_PATH_PEER = 12
 PST_PATH_MAX = 15
 PST_WHY_NONE = 0
 PST_WHY_NO_DEVICE = 1
@@ -38,6 +39,7 @@ PST_WHY_NO_WINDOW = 13
 PST_WHY_NO_GDS = 14
 PST_WHY_MIXED = 15
 PST_WHY_NO_P2P = 16
+PST_WHY_NO_PEER = 18
 PST_WHY_MAX = 31
 PST_OP_READ = 1
 PST_OP_WRITE = 2
@@ -83,6 +85,12 @@ PST_NAME_HAS_SIZE = 1
 PST_NAME_HAS_MTIME = 2
 PST_NAME_FACTS = 1
 PST_NAME_TREE = 2
+PST_PEER_PLAIN = 1
+PST_PEER_LOCAL = 1
+PST_PEER_TLS = 2
+PST_SHARE_GRANT = 1
+PST_KEY_MAX = 0x100
+PST_MESSAGE_INLINE = 0x4000
 PST_BACKEND_AUTO = 0
 PST_BACKEND_URING = 1
 PST_BACKEND_THREADS = 2
@@ -281,6 +289,27 @@ class pst_name_info(Structure):
     ]
 
 
+class pst_peer_opts(Structure):
+    _fields_ = [
+        ("sz", c_size_t),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("keys", c_char_p),
+        ("key", c_char_p),
+    ]
+
+
+class pst_peer_info(Structure):
+    _fields_ = [
+        ("sz", c_size_t),
+        ("flags", c_uint32),
+        ("err", c_int32),
+        ("uid", c_uint32),
+        ("pid", c_uint32),
+        ("nr_messages", c_uint64),
+    ]
+
+
 class pst_queue_opts(Structure):
     _fields_ = [
         ("sz", c_size_t),
@@ -370,6 +399,8 @@ STRUCTURES = (
     pst_mem_opts,
     pst_mem_info,
     pst_name_info,
+    pst_peer_opts,
+    pst_peer_info,
     pst_queue_opts,
     pst_stats,
     pst_limits,
@@ -420,6 +451,21 @@ CALLS = {
     "pst_name_unlink": (c_int, [c_char_p]),
     "pst_name_rename": (c_int, [c_char_p, c_char_p]),
     "pst_name_truncate": (c_int, [c_char_p, c_uint64]),
+    "pst_listener_open": (c_int, [c_char_p, c_void_p, c_void_p]),
+    "pst_listener_address": (c_char_p, [c_void_p, c_void_p, c_size_t]),
+    "pst_listener_accept": (c_int, [c_void_p, c_uint64, c_void_p]),
+    "pst_listener_close": (c_void_p, [c_void_p]),
+    "pst_peer_connect": (c_int, [c_char_p, c_void_p, c_uint64, c_void_p]),
+    "pst_peer_close": (c_void_p, [c_void_p]),
+    "pst_peer_info": (c_int, [c_void_p, c_void_p]),
+    "pst_peer_share": (c_int, [c_void_p, c_void_p, c_uint64, c_uint64, c_uint32, c_uint32,
+        c_void_p]),
+    "pst_share_pack": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "pst_share_close": (c_int, [c_void_p, c_uint64]),
+    "pst_peer_open": (c_int, [c_void_p, c_void_p, c_size_t, c_uint32, c_uint64, c_void_p]),
+    "pst_peer_send": (c_int, [c_void_p, c_void_p, c_uint64, c_uint64, c_uint32, c_uint64]),
+    "pst_peer_recv": (c_int64, [c_void_p, c_void_p, c_uint64, c_uint64, c_uint64]),
+    "pst_peer_next": (c_int64, [c_void_p, c_uint64]),
     "pst_queue_new": (c_int, [c_void_p, c_void_p]),
     "pst_queue_free": (c_void_p, [c_void_p]),
     "pst_queue_prep": (c_int, [c_void_p, c_void_p]),

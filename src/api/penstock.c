@@ -22,6 +22,7 @@
 #include "core/ways/region.h"
 #include "file/local.h"
 #include "window/window.h"
+#include "api/file.h"
 #include "api/guard.h"
 #include "api/providers.h"
 
@@ -368,8 +369,7 @@ static void file_open_reader(struct pst_file *f)
 		log_info("writes are not proven, and so not direct: %s", err_text());
 }
 
-/* Create a pst_file; takes over @file, also on failure. */
-static int file_new(struct file *file, struct pst_file **ret)
+int file_new(struct file *file, struct pst_file **ret)
 {
 	struct pst_file *f = calloc(1, sizeof(*f));
 	bool reader;

@@ -16,6 +16,7 @@ static const char *path_names[PST_PATH_MAX + 1] = {
 	[PST_PATH_WINDOW] = "window",     [PST_PATH_PAGECACHE] = "pagecache",
 	[PST_PATH_GATHER] = "gather",     [PST_PATH_GDS] = "gds",
 	[PST_PATH_TCP] = "tcp",           [PST_PATH_P2P] = "p2p",
+	[PST_PATH_PEER] = "peer",
 };
 
 static const char *const why_names[PST_WHY_MAX + 1] = {
@@ -35,6 +36,7 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_NO_GDS] = "no-gds",
 	[PST_WHY_MIXED] = "mixed",
 	[PST_WHY_NO_P2P] = "no-p2p",
+	[PST_WHY_NO_PEER] = "no-peer",
 };
 
 void names_path_add(uint32_t path, const char *name)
@@ -233,6 +235,12 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 		(void)snprintf(buf, len,
 			       "the disk does not reach the memory of the PCI device%s: %s", tail,
 			       names_no_p2p(detail));
+		break;
+	case PST_WHY_NO_PEER:
+		(void)snprintf(buf, len,
+			       "the memory behind this file is not mapped here; for that the peer "
+			       "runs on this machine under the same user, connects by unix:PATH, "
+			       "and shares memory of its own with PST_SHARE_GRANT");
 		break;
 	default:
 		(void)snprintf(buf, len, "reason %u, which this version does not know", why);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # include-direction.sh [ROOT]: a room includes only itself and what stands to its left in
 #
-#	base  <  topo, mem, file, net  <  window, remote, gds  <  core, gds/path  <  api
+#	base  <  topo, mem, file, net  <  window, remote, peer, gds  <  core, gds/path  <  api
 #
 # and within core in
 #
@@ -31,6 +31,7 @@ allowed() {
 	src/net/verbs/*) echo "base net/verbs mem public" ;;
 	src/net/*) echo "base net public" ;;
 	src/remote/*) echo "base remote net file public" ;;
+	src/peer/*) echo "base mem net file peer public" ;;
 	src/core/queue/*) echo "base mem file core/queue public" ;;
 	src/core/ways/*) echo "base mem window file core/queue core/ways public" ;;
 	src/core/sched/*) echo "base mem topo file core/queue core/ways core/sched public" ;;
@@ -41,7 +42,7 @@ allowed() {
 	src/tier/provider_names.c) echo "base tier file public" ;;
 	src/tier/*) echo "base tier public" ;;
 	src/s3/*) echo "base file s3 public" ;;
-	src/api/*) echo "base mem net topo window file remote gds core api public" ;;
+	src/api/*) echo "base mem net topo window file remote peer gds core api public" ;;
 	serve/*) echo "base net serve" ;;
 	# Of tiers, the policies alone.
 	kv/*) echo "base tier kv public" ;;

@@ -15,8 +15,8 @@ table='src/core/ways/path.c src/core/ways/path.h'
 # Headers of src/core/ways that are no path's own.
 shared='(part|path|pieces|plan|proof|region|source|trial|way)'
 
-# What paths call their own beside the names in the table.  The prefix window_ is not one: the folder
-# src/window is called so, whose windows api/window.c opens.
+# What paths call their own beside the names in the table.  The prefixes window_ and peer_ are none:
+# the folders src/window and src/peer are called so, whose functions api/ calls.
 others='ahead|cached_window|cufile|mappings?|small|warm|window_cache'
 
 # Print FILE:LINE: TEXT for each line that names a path: its number (PST_PATH_MAX and PST_PATH_BIT()
@@ -27,7 +27,7 @@ names() { # ROOT
 	paths=$(sed -n 's/^[[:space:]]*\[PST_PATH_.*=/&/p' src/core/ways/path.c |
 		grep -o '&path_[a-z]*' | sed 's/&path_//' | tr '\n' '|')
 	paths=${paths%|}
-	own=$(printf '%s' "$paths" | tr '|' '\n' | grep -vx window | tr '\n' '|')$others
+	own=$(printf '%s' "$paths" | tr '|' '\n' | grep -vx -e window -e peer | tr '\n' '|')$others
 	# shellcheck disable=SC2086 # patterns
 	awk -v paths="$paths" -v own="$own" -v shared="$shared" -v table="$table" '
 	# The line without its comments.

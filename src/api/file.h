@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PST_API_FILE_H
+#define PST_API_FILE_H
+
+#include "core/queue/object.h"
+
+/* The handle of a file that a provider opened.  Takes @file over, also on failure. */
+int file_new(struct file *file, struct pst_file **ret);
+
+#endif

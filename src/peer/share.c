@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory of this process that the peer may use. */
+#include <sys/random.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/uaccess.h"
+#include "peer/peer.h"
+
+/* ---------------------------------------------------------- for the program */
+
+int peer_share_new(struct pst_peer *p, const struct pst_share *from, struct pst_share **ret)
+{
+	struct pst_share *s = malloc(sizeof(*s));
+	uint32_t idx = 0;
+	int r;
+
+	if (!s)
+		return err_set(ENOMEM, "out of memory");
+	*s = *from;
+	s->peer = p;
+	if (getrandom(s->nonce, sizeof(s->nonce), 0) != sizeof(s->nonce)) {
+		free(s);
+		return err_set(EIO, "the kernel gives no random numbers for a key");
+	}
+	(void)pthread_mutex_lock(&p->lock);
+	r = peer_check(p);
+	(void)pthread_mutex_unlock(&p->lock);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	(void)pthread_mutex_lock(&p->share_lock);
+	while (idx < PEER_SHARES_MAX && p->shares[idx])
+		idx++;
+	if (idx < PEER_SHARES_MAX) {
+		s->id = (uint64_t)++p->share_epoch[idx] << 32 | idx;
+		p->shares[idx] = s;
+	}
+	(void)pthread_mutex_unlock(&p->share_lock);
+	if (idx == PEER_SHARES_MAX) {
+		free(s);
+		return err_set(ENOSPC, "the peer has %u shares already; close some",
+			       PEER_SHARES_MAX);
+	}
+	(void)peer_get(p);
+	*ret = s;
+	return 0;
+}
+
+void share_key(const struct pst_share *s, uint8_t to[PEER_KEY_LEN])
+{
+	struct peer_key k = {
+		.share = s->id,
+		.len = s->len,
+		.rights = s->rights,
+		.kind = s->alloc->ops->kind,
+	};
+
+	memcpy(k.nonce, s->nonce, sizeof(k.nonce));
+	peer_put_key(&k, to);
+	explicit_bzero(&k, sizeof(k));
+}
+
+/* Ask the peer to let go of grants.  With the lock of the peer. */
+static int share_ask_back(struct pst_peer *p, struct pst_share *s)
+{
+	struct item *i;
+
+	if (s->asked)
+		return 0;
+	i = peer_item_new(PEER_REVOKE, 0);
+	if (!i)
+		return err_set(ENOMEM, "out of memory");
+	i->m.share = s->id;
+	peer_items_push(&p->out, i);
+	peer_kick(p);
+	s->asked = true;
+	return 0;
+}
+
+int share_close(struct pst_share *s, uint64_t deadline_ns)
+{
+	struct pst_peer *p = s->peer;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&p->share_lock);
+	s->gone = true;
+	while (r == 0 && s->users)
+		if (cond_wait_until(&p->share_idle, &p->share_lock, deadline_ns) == ETIMEDOUT)
+			r = err_set(EBUSY, "%u requests of the peer still use the memory",
+				    s->users);
+	(void)pthread_mutex_unlock(&p->share_lock);
+	if (r == 0 && s->flags & PST_SHARE_GRANT) {
+		(void)pthread_mutex_lock(&p->lock);
+		if (s->opens && !p->err && !p->closing)
+			r = share_ask_back(p, s);
+		/* p->err is set when the other side has closed, and let go of its grants. */
+		while (r == 0 && s->opens && !s->revoked && !p->err)
+			if (cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT)
+				r = err_set(EBUSY, "the peer has not let go of the memory");
+		(void)pthread_mutex_unlock(&p->lock);
+	}
+	if (r < 0)
+		return r;
+	(void)pthread_mutex_lock(&p->share_lock);
+	p->shares[s->id & UINT32_MAX] = NULL;
+	(void)pthread_mutex_unlock(&p->share_lock);
+	mem_stream_free(s->stream);
+	explicit_bzero(s->nonce, sizeof(s->nonce));
+	s->done(s->arg);
+	free(s);
+	peer_put(p);
+	return 0;
+}
+
+/* ----------------------------------------------------------- for the thread */
+
+/* The share of that number, unless it was closed.  With the lock. */
+static struct pst_share *peer_share_find(struct pst_peer *p, uint64_t id)
+{
+	uint64_t idx = id & UINT32_MAX;
+	struct pst_share *s = idx < PEER_SHARES_MAX ? p->shares[idx] : NULL;
+
+	return s && s->id == id && !s->gone ? s : NULL;
+}
+
+/* Begin to use the memory: the share and 0, or -errno. */
+static int share_use(struct pst_peer *p, enum mem_dir dir, const struct peer_msg *m,
+		     struct pst_share **ret)
+{
+	uint32_t need = dir == MEM_TO_DEVICE ? PST_RIGHT_WRITE : PST_RIGHT_READ;
+	struct pst_share *s;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&p->share_lock);
+	s = peer_share_find(p, m->share);
+	/* Who has not shown the key has no rights. */
+	if (!s || !s->opens)
+		r = -ESTALE;
+	else if (!(s->rights & need))
+		r = -EACCES;
+	else if (m->off > s->len || m->count > s->len - m->off)
+		r = -ERANGE;
+	else
+		s->users++;
+	(void)pthread_mutex_unlock(&p->share_lock);
+	*ret = s;
+	return r;
+}
+
+static void share_unuse(struct pst_peer *p, struct pst_share *s)
+{
+	(void)pthread_mutex_lock(&p->share_lock);
+	if (--s->users == 0)
+		(void)pthread_cond_broadcast(&p->share_idle);
+	(void)pthread_mutex_unlock(&p->share_lock);
+}
+
+/* The memory is the program's, and may vanish, unless it is ours. */
+static int share_move_host(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *buf,
+			   uint64_t len)
+{
+	char *at = (char *)a->host + off;
+
+	if (!a->owned)
+		return dir == MEM_TO_DEVICE ? uaccess_write(at, buf, len)
+					    : uaccess_read(buf, at, len);
+	if (dir == MEM_TO_DEVICE)
+		memcpy(at, buf, len);
+	else
+		memcpy(buf, at, len);
+	return 0;
+}
+
+int share_move(struct pst_peer *p, enum mem_dir dir, const struct peer_msg *m, void *buf)
+{
+	struct pst_share *s;
+	int r = share_use(p, dir, m, &s);
+
+	if (r < 0)
+		return r;
+	if (s->alloc->host) {
+		r = share_move_host(s->alloc, dir, s->off + m->off, buf, m->count);
+	} else {
+		if (!s->stream)
+			r = mem_stream_new(s->alloc->ops, s->alloc->device, &s->stream);
+		if (r == 0)
+			r = mem_copy_wait(s->stream, s->alloc, dir, s->off + m->off, buf, m->count);
+	}
+	if (r < 0)
+		log_info("a request of a peer failed: %s", err_text());
+	share_unuse(p, s);
+	return r;
+}
+
+/* Compare without telling by the time it takes. */
+static bool same_nonce(const uint8_t *a, const uint8_t *b)
+{
+	uint8_t diff = 0;
+
+	for (unsigned i = 0; i < 16; i++)
+		diff |= a[i] ^ b[i];
+	return !diff;
+}
+
+/* Put a grant for the other process into its reply. */
+static void share_make_grant(struct pst_share *s, struct item *reply)
+{
+	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
+	int r = mem_export(s->alloc, s->rights, &g);
+
+	if (r == 0) {
+		g.rights = s->rights;
+		g.off = s->off;
+		g.len = s->len;
+		r = grant_put(&g, reply->payload);
+	}
+	if (r == 0) {
+		reply->len = GRANT_LEN;
+		reply->m.len = PEER_HEAD + GRANT_LEN;
+		reply->fd = TAKE_FD(g.fd);
+	} else {
+		log_info("no grant for a peer, which uses the connection: %s", err_text());
+		closep(&g.fd);
+	}
+	grant_wipe(&g);
+}
+
+int share_opened(struct pst_peer *p, uint64_t id, const uint8_t *key, uint32_t len)
+{
+	struct item *reply = peer_item_new(PEER_OPENED, GRANT_LEN);
+	struct pst_share *s = NULL;
+	struct peer_key k;
+	int r = peer_get_key(key, len, &k);
+
+	if (!reply)
+		return -ENOMEM;
+	reply->len = 0;
+	(void)pthread_mutex_lock(&p->share_lock);
+	if (r == 0) {
+		s = peer_share_find(p, k.share);
+		if (!s || !same_nonce(s->nonce, k.nonce) || s->len != k.len ||
+		    s->rights != k.rights)
+			r = -ESTALE;
+		else if (s->opens == UINT32_MAX)
+			r = -EBUSY;
+	}
+	if (r == 0) {
+		s->opens++;
+		s->users++;
+	}
+	(void)pthread_mutex_unlock(&p->share_lock);
+	explicit_bzero(&k, sizeof(k));
+	reply->m = (struct peer_msg){
+		.len = PEER_HEAD, .type = PEER_OPENED, .id = id, .err = (uint32_t)-r
+	};
+	if (r == 0 && s->flags & PST_SHARE_GRANT && p->info & PST_PEER_LOCAL)
+		share_make_grant(s, reply);
+	(void)pthread_mutex_lock(&p->lock);
+	peer_items_push(&p->out, reply);
+	(void)pthread_mutex_unlock(&p->lock);
+	/* Only then: a REVOKE of the share is sent after the grant. */
+	if (r == 0)
+		share_unuse(p, s);
+	return 0;
+}
+
+/* The share of that number, also one that is being closed.  With share_lock. */
+static struct pst_share *share_find_any(struct pst_peer *p, uint64_t id)
+{
+	uint64_t idx = id & UINT32_MAX;
+	struct pst_share *s = idx < PEER_SHARES_MAX ? p->shares[idx] : NULL;
+
+	return s && s->id == id ? s : NULL;
+}
+
+void share_closed(struct pst_peer *p, uint64_t id)
+{
+	struct pst_share *s;
+
+	(void)pthread_mutex_lock(&p->lock);
+	(void)pthread_mutex_lock(&p->share_lock);
+	s = share_find_any(p, id);
+	if (s && s->opens)
+		s->opens--;
+	(void)pthread_mutex_unlock(&p->share_lock);
+	(void)pthread_cond_broadcast(&p->more);
+	(void)pthread_mutex_unlock(&p->lock);
+}
+
+void share_revoked(struct pst_peer *p, uint64_t id)
+{
+	struct pst_share *s;
+
+	(void)pthread_mutex_lock(&p->lock);
+	(void)pthread_mutex_lock(&p->share_lock);
+	s = share_find_any(p, id);
+	if (s && s->asked)
+		s->revoked = true;
+	(void)pthread_mutex_unlock(&p->share_lock);
+	(void)pthread_cond_broadcast(&p->more);
+	(void)pthread_mutex_unlock(&p->lock);
+}

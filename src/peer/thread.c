@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: MIT */
+/* The thread of a connection: what it receives, and what it sends. */
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/uaccess.h"
+#include "file/op.h"
+#include "peer/peer.h"
+
+#define LONG KIB(16) /* a longer payload is received into its place, not into the buffer */
+#define TURN_MAX 64u /* system calls that receive, before it is sent again */
+
+/* ---------------------------------------------------------------- received */
+
+/* One more request of the other side: 0, or -EPROTO where there are too many. */
+static int thread_owe(struct pst_peer *p)
+{
+	if (p->nr_owed == PEER_REQUESTS_MAX)
+		return -EPROTO;
+	p->nr_owed++;
+	return 0;
+}
+
+static void thread_serve(struct pst_peer *p, const struct peer_msg *m, int err)
+{
+	struct served *s = &p->served[(p->served_at + p->nr_served++) % PEER_REQUESTS_MAX];
+
+	*s = (struct served){
+		.type = m->type,
+		.id = m->id,
+		.share = m->share,
+		.off = m->off,
+		.count = m->count,
+		.err = (uint32_t)-err,
+	};
+}
+
+static int got_request(struct pst_peer *p, const struct peer_msg *m, uint8_t *payload)
+{
+	int r = thread_owe(p);
+
+	if (r < 0)
+		return r;
+	if (m->type == PEER_OPEN)
+		return share_opened(p, m->id, payload, peer_payload(m));
+	/* A GET is served when there is room for its reply. */
+	thread_serve(p, m, m->type == PEER_PUT ? share_move(p, MEM_TO_DEVICE, m, payload) : 0);
+	return 0;
+}
+
+/* The descriptor that came first, or -1. */
+static int thread_take_fd(struct pst_peer *p)
+{
+	int fd = p->nr_fds ? p->fds[0] : -1;
+
+	if (fd >= 0)
+		memmove(p->fds, p->fds + 1, --p->nr_fds * sizeof(p->fds[0]));
+	return fd;
+}
+
+/* Nobody waits for the share any more.  With the lock. */
+static int close_again(struct pst_peer *p, uint64_t share)
+{
+	struct item *i = peer_item_new(PEER_CLOSE, 0);
+
+	if (!i)
+		return -ENOMEM;
+	i->m.share = share;
+	peer_items_push(&p->out, i);
+	return 0;
+}
+
+/* With the lock. */
+static int got_opened(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
+{
+	struct peer_request *q = peer_request_find(p, m->id, PEER_OPEN);
+	bool has_grant = peer_payload(m);
+	struct peer_opening *o;
+	int r = 0, fd = -1;
+
+	if (!q || (has_grant && (m->err || !(p->info & PST_PEER_LOCAL))))
+		return -EPROTO;
+	if (has_grant && grant_has_fd(payload)) {
+		fd = thread_take_fd(p);
+		if (fd < 0)
+			return -EPROTO;
+	}
+	o = q->opening;
+	if (o) {
+		o->err = -(int)m->err;
+		o->has_grant = has_grant;
+		o->fd = TAKE_FD(fd);
+		if (has_grant) {
+			memcpy(o->grant, payload, GRANT_LEN);
+			import_list(p, o->import);
+		}
+		o->done = true;
+	} else if (!m->err) {
+		r = close_again(p, q->share);
+	}
+	closep(&fd);
+	peer_request_end(p, q, 0);
+	return r;
+}
+
+/* Where a byte of a reply belongs; NULL: nowhere. */
+static char *thread_place_of(const struct peer_request *q, uint32_t at)
+{
+	return q->task ? (char *)q->task->op->buf + q->off + at : NULL;
+}
+
+static int thread_store(const struct peer_request *q, uint32_t at, const void *from, uint32_t len)
+{
+	char *to = thread_place_of(q, at);
+
+	if (!to || !len)
+		return 0;
+	if (!q->task->op->reg) /* the program's, which may vanish */
+		return uaccess_write(to, from, len);
+	memcpy(to, from, len);
+	return 0;
+}
+
+/* A reply to a GET or PUT.  With the lock. */
+static int got_reply(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
+{
+	bool get = m->type == PEER_DATA;
+	struct peer_request *q = peer_request_find(p, m->id, get ? PEER_GET : PEER_PUT);
+	int r = -(int)m->err;
+
+	if (!q || (get && !m->err && m->count != q->len))
+		return -EPROTO;
+	if (get && r == 0)
+		r = thread_store(q, 0, payload, m->count);
+	peer_request_end(p, q, r);
+	return 0;
+}
+
+/* With the lock. */
+static int got_message(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
+{
+	struct item *i;
+	struct peer_key k;
+
+	if (p->nr_untaken == PEER_MESSAGES_MAX)
+		return -EPROTO;
+	if (m->type == PEER_OFFER &&
+	    (peer_get_key(payload, peer_payload(m), &k) < 0 || k.len != m->off))
+		return -EPROTO;
+	i = peer_item_new(m->type, peer_payload(m));
+	if (!i)
+		return -ENOMEM;
+	i->m = *m;
+	memcpy(i->payload, payload, i->len);
+	peer_items_push(&p->in, i);
+	p->nr_in++;
+	p->nr_untaken++;
+	return 0;
+}
+
+/* With the lock. */
+static int got_taken(struct pst_peer *p, const struct peer_msg *m)
+{
+	for (unsigned i = 0; i < PEER_MESSAGES_MAX; i++) {
+		struct peer_sent *s = &p->sent[i];
+
+		if (!s->used || s->done || s->id != m->id)
+			continue;
+		s->done = true;
+		s->err = (int)m->err;
+		if (!s->waits) {
+			s->used = false;
+			p->nr_sent--;
+		}
+		return 0;
+	}
+	return -EPROTO;
+}
+
+/* With the lock. */
+static int got_locked(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
+{
+	switch (m->type) {
+	case PEER_OPENED:
+		return got_opened(p, m, payload);
+	case PEER_DATA:
+	case PEER_DONE:
+		return got_reply(p, m, payload);
+	case PEER_MESSAGE:
+	case PEER_OFFER:
+		return got_message(p, m, payload);
+	case PEER_TAKEN:
+		return got_taken(p, m);
+	case PEER_REVOKE:
+		return imports_revoke(p, m->share);
+	default:
+		return -EPROTO;
+	}
+}
+
+static int thread_got(struct pst_peer *p, const struct peer_msg *m, uint8_t *payload)
+{
+	int r;
+
+	switch (m->type) {
+	case PEER_OPEN:
+	case PEER_GET:
+	case PEER_PUT:
+		return got_request(p, m, payload);
+	case PEER_CLOSE:
+		share_closed(p, m->share);
+		return 0;
+	case PEER_REVOKED:
+		share_revoked(p, m->share);
+		return 0;
+	default:
+		(void)pthread_mutex_lock(&p->lock);
+		r = got_locked(p, m, payload);
+		(void)pthread_cond_broadcast(&p->more);
+		(void)pthread_mutex_unlock(&p->lock);
+		return r;
+	}
+}
+
+/* ----------------------------------------------------------------- receive */
+
+/* A long reply is received into its place from here on.  False: it is a short one. */
+static int begin_body(struct pst_peer *p, const struct peer_msg *m, uint32_t have)
+{
+	struct peer_request *q;
+	int r;
+
+	if (m->type != PEER_DATA || m->count <= LONG || p->tls)
+		return 0;
+	(void)pthread_mutex_lock(&p->lock);
+	q = peer_request_find(p, m->id, PEER_GET);
+	if (!q || m->count != q->len) {
+		r = -EPROTO;
+	} else {
+		r = thread_store(q, 0, p->rx + p->rx_at + PEER_HEAD, have);
+		p->body = q;
+		p->body_at = have;
+		p->body_len = m->count;
+		p->body_err = r;
+		r = 1;
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	p->rx_at = p->rx_len = 0;
+	return r;
+}
+
+/* Handle all messages that are whole in the buffer. */
+static int thread_take_buffer(struct pst_peer *p)
+{
+	while (p->rx_len - p->rx_at >= PEER_HEAD) {
+		uint8_t *at = p->rx + p->rx_at;
+		uint32_t have = p->rx_len - p->rx_at;
+		struct peer_msg m;
+		int r;
+
+		if (peer_get_msg(at, &m) < 0)
+			return -EPROTO;
+		if (have < m.len) {
+			r = begin_body(p, &m, have - PEER_HEAD);
+			if (r)
+				return r < 0 ? r : 0;
+			break;
+		}
+		r = thread_got(p, &m, at + PEER_HEAD);
+		if (r < 0)
+			return r;
+		p->rx_at += m.len;
+	}
+	memmove(p->rx, p->rx + p->rx_at, p->rx_len - p->rx_at);
+	p->rx_len -= p->rx_at;
+	p->rx_at = 0;
+	return 0;
+}
+
+/* Keep the descriptors that came.  -EPROTO: nobody asked for so many. */
+static int thread_take_fds(struct pst_peer *p, struct msghdr *h)
+{
+	int r = h->msg_flags & MSG_CTRUNC ? -EPROTO : 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (p->nr_fds == PEER_FDS_MAX) {
+				(void)close(fd);
+				r = -EPROTO;
+			} else {
+				p->fds[p->nr_fds++] = fd;
+			}
+		}
+	}
+	return r;
+}
+
+static ssize_t receive_local(struct pst_peer *p, void *buf, size_t len)
+{
+	union {
+		struct cmsghdr align;
+		char buf[256];
+	} control;
+	struct iovec iov = { buf, len };
+	struct msghdr h = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control.buf,
+			    .msg_controllen = sizeof(control.buf) };
+	ssize_t n = recvmsg(p->fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	int r;
+
+	if (n < 0)
+		return -errno;
+	r = thread_take_fds(p, &h);
+	return r < 0 ? r : n;
+}
+
+/* Bytes; 0 at the end; -errno. */
+static ssize_t thread_receive_some(struct pst_peer *p, void *buf, size_t len)
+{
+	ssize_t n;
+
+	if (p->tls)
+		return net_tls_receive(p->tls, buf, len);
+	if (p->info & PST_PEER_LOCAL)
+		return receive_local(p, buf, len);
+	n = recv(p->fd, buf, len, MSG_DONTWAIT);
+	return n < 0 ? -errno : n;
+}
+
+/* Receive the rest of a long reply.  Once its place is gone, it is passed over. */
+static ssize_t thread_receive_body(struct pst_peer *p)
+{
+	uint32_t left = p->body_len - p->body_at;
+	struct peer_request *q = p->body;
+	ssize_t n;
+	char *to;
+
+	(void)pthread_mutex_lock(&p->lock);
+	to = p->body_err ? NULL : thread_place_of(q, p->body_at);
+	n = recv(p->fd, to ? to : (char *)p->rx, MIN(left, (uint32_t)PEER_RX_MAX), MSG_DONTWAIT);
+	if (n < 0 && errno == EFAULT && to) {
+		p->body_err = -EFAULT;
+		n = -EINTR;
+	} else if (n < 0) {
+		n = -errno;
+	} else {
+		p->body_at += (uint32_t)n;
+		if (p->body_at == p->body_len) {
+			peer_request_end(p, q, p->body_err);
+			p->body = NULL;
+			(void)pthread_cond_broadcast(&p->more);
+		}
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	return n;
+}
+
+/* 0: all that is there, or *ret_more is set; -errno; -EPIPE at the end. */
+static int thread_receive(struct pst_peer *p, bool *ret_more)
+{
+	for (unsigned i = 0; i < TURN_MAX; i++) {
+		ssize_t n;
+		int r = 0;
+
+		if (p->body) {
+			n = thread_receive_body(p);
+		} else {
+			n = thread_receive_some(p, p->rx + p->rx_len, PEER_RX_MAX - p->rx_len);
+			if (n > 0) {
+				p->rx_len += (uint32_t)n;
+				r = thread_take_buffer(p);
+			}
+		}
+		if (r < 0)
+			return r;
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN)
+			return 0;
+		if (n <= 0)
+			return n == 0 || n == -ECONNRESET ? -EPIPE : (int)n;
+	}
+	*ret_more = true;
+	return 0;
+}
+
+/* ------------------------------------------------------------------- send */
+
+static bool thread_has_room(const struct pst_peer *p, uint32_t len)
+{
+	return p->tx_len + PEER_HEAD + len <= PEER_TX_MAX;
+}
+
+/* A message whose payload is in its place already. */
+static void thread_put(struct pst_peer *p, const struct peer_msg *m)
+{
+	peer_put_msg(m, p->tx + p->tx_len);
+	p->tx_len += m->len;
+}
+
+/* A reply to a GET or PUT. */
+static bool fill_reply(struct pst_peer *p)
+{
+	struct served *s = &p->served[p->served_at];
+	struct peer_msg m = { .len = PEER_HEAD, .id = s->id };
+
+	if (!p->nr_served || !thread_has_room(p, PEER_DATA_MAX))
+		return false;
+	m.type = PEER_DONE;
+	m.err = s->err;
+	if (s->type == PEER_GET) {
+		struct peer_msg asked = { .share = s->share, .off = s->off, .count = s->count };
+		int r = share_move(p, MEM_FROM_DEVICE, &asked, p->tx + p->tx_len + PEER_HEAD);
+
+		m.type = PEER_DATA;
+		m.err = (uint32_t)-r;
+		m.count = r < 0 ? 0 : s->count;
+		m.len += m.count;
+	}
+	thread_put(p, &m);
+	p->served_at = (p->served_at + 1) % PEER_REQUESTS_MAX;
+	p->nr_served--;
+	p->nr_owed--;
+	return true;
+}
+
+/* With the lock. */
+static bool fill_item(struct pst_peer *p)
+{
+	struct item *i = p->out.head;
+
+	/* A descriptor goes with the first byte of a call. */
+	if (!i || !thread_has_room(p, i->len) || (i->fd >= 0 && p->tx_len))
+		return false;
+	(void)peer_items_pop(&p->out);
+	memcpy(p->tx + p->tx_len + PEER_HEAD, i->payload, i->len);
+	if (i->fd >= 0)
+		p->tx_fd = TAKE_FD(i->fd);
+	thread_put(p, &i->m);
+	p->nr_untaken -= i->m.type == PEER_TAKEN;
+	p->nr_revoked -= i->m.type == PEER_REVOKED;
+	p->nr_owed -= i->m.type == PEER_OPENED;
+	peer_item_free(i);
+	return true;
+}
+
+/* With the lock. */
+static bool fill_request(struct pst_peer *p)
+{
+	struct peer_request *q;
+	struct peer_msg m;
+	struct io_op *op;
+	char *from;
+	int r = 0;
+
+	if (!thread_has_room(p, PEER_DATA_MAX))
+		return false;
+	q = peer_request_next(p, &m);
+	if (!q)
+		return false;
+	op = q->task->op;
+	from = (char *)op->buf + q->off;
+	if (m.type == PEER_PUT && op->reg)
+		memcpy(p->tx + p->tx_len + PEER_HEAD, from, q->len);
+	else if (m.type == PEER_PUT)
+		r = uaccess_read(p->tx + p->tx_len + PEER_HEAD, from, q->len);
+	if (r == 0)
+		thread_put(p, &m);
+	else
+		peer_request_end(p, q, r);
+	return true;
+}
+
+/* Turn what waits into bytes to send, each kind in its turn.  False: there is nothing. */
+static bool thread_fill(struct pst_peer *p)
+{
+	bool some = false, more = true;
+
+	if (p->tx_at < p->tx_len || p->shut)
+		return false;
+	p->tx_at = p->tx_len = 0;
+	while (more) {
+		more = fill_reply(p);
+		(void)pthread_mutex_lock(&p->lock);
+		more |= fill_item(p);
+		more |= fill_request(p);
+		(void)pthread_mutex_unlock(&p->lock);
+		some |= more;
+	}
+	return some;
+}
+
+static int thread_copy_bytes(void *to, const void *from, uint64_t len)
+{
+	memcpy(to, from, len);
+	return 0;
+}
+
+static ssize_t thread_send_some(struct pst_peer *p)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { p->tx + p->tx_at, p->tx_len - p->tx_at };
+	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	if (p->tls)
+		return net_tls_send(p->tls, &iov, 1, thread_copy_bytes);
+	if (p->tx_fd >= 0) {
+		struct cmsghdr *c;
+
+		h.msg_control = control.buf;
+		h.msg_controllen = sizeof(control.buf);
+		c = CMSG_FIRSTHDR(&h);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &p->tx_fd, sizeof(int));
+	}
+	n = sendmsg(p->fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n < 0)
+		return -errno;
+	closep(&p->tx_fd);
+	p->tx_fd = -1;
+	return n;
+}
+
+/* 0: all is with the kernel; -EAGAIN; -errno. */
+static int thread_flush(struct pst_peer *p)
+{
+	if (p->tls && net_tls_unsent(p->tls)) {
+		int r = net_tls_flush(p->tls);
+
+		if (r < 0)
+			return r;
+	}
+	while (p->tx_at < p->tx_len) {
+		ssize_t n = thread_send_some(p);
+
+		if (n == -EINTR)
+			continue;
+		if (n < 0)
+			return (int)n;
+		p->tx_at += (uint32_t)n;
+	}
+	return p->tls && net_tls_unsent(p->tls) ? -EAGAIN : 0;
+}
+
+/* Send what waits: 0; -EAGAIN: the socket is full; -errno. */
+static int thread_send_all(struct pst_peer *p)
+{
+	int r = thread_flush(p);
+
+	while (r == 0 && thread_fill(p))
+		r = thread_flush(p);
+	if (r == -ECONNRESET)
+		return -EPIPE;
+	return r;
+}
+
+/* ------------------------------------------------------------------- thread */
+
+/* The connection is to be closed: nanoseconds to wait, or -EPIPE: it is over. */
+static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
+{
+	uint64_t now = now_ns(), until;
+	bool closing, idle;
+
+	(void)pthread_mutex_lock(&p->lock);
+	closing = p->closing;
+	until = p->linger_until;
+	idle = sent && !p->out.head;
+	(void)pthread_mutex_unlock(&p->lock);
+	if (!closing)
+		return 0;
+	if (now >= until)
+		return -EPIPE;
+	/* The other side ends the connection once it has read to here. */
+	if (idle && !p->shut) {
+		(void)shutdown(p->fd, SHUT_WR);
+		p->shut = true;
+	}
+	*ret_timeout_ms = (int)((until - now) / NSEC_PER_MSEC) + 1;
+	return 0;
+}
+
+static void thread_wait(struct pst_peer *p, bool full, int timeout_ms)
+{
+	struct pollfd fds[2] = {
+		{ .fd = p->fd, .events = (short)(POLLIN | (full ? POLLOUT : 0)) },
+		{ .fd = p->efd, .events = POLLIN },
+	};
+	eventfd_t n;
+
+	if (poll(fds, 2, timeout_ms) <= 0 || !fds[1].revents)
+		return;
+	(void)pthread_mutex_lock(&p->lock);
+	(void)eventfd_read(p->efd, &n);
+	p->kicked = false;
+	(void)pthread_mutex_unlock(&p->lock);
+}
+
+static void thread_end(struct pst_peer *p, int err)
+{
+	if (err == -EPROTO)
+		log_warn("a peer broke the protocol and was disconnected");
+	else if (err != -EPIPE)
+		log_info("the connection to a peer ended: %s", err_name(err));
+	(void)pthread_mutex_lock(&p->lock);
+	imports_end(p);
+	p->err = -err;
+	peer_tasks_fail(p, -EPIPE);
+	(void)pthread_cond_broadcast(&p->more);
+	(void)pthread_mutex_unlock(&p->lock);
+	/* The other side sees the end once no memory of its own is in use here. */
+	closep(&p->fd);
+	p->fd = -1;
+}
+
+void *peer_thread(void *arg)
+{
+	struct pst_peer *p = arg;
+	int r = 0;
+
+	(void)pthread_setname_np(pthread_self(), "pst-peer");
+	while (r == 0) {
+		int timeout_ms = -1;
+		bool more = false, full;
+
+		r = thread_receive(p, &more);
+		if (r < 0)
+			break;
+		r = thread_send_all(p);
+		full = r == -EAGAIN;
+		if (r < 0 && !full)
+			break;
+		r = close_slowly(p, !full, &timeout_ms);
+		if (r == 0)
+			thread_wait(p, full, more ? 0 : timeout_ms);
+	}
+	thread_end(p, r);
+	return NULL;
+}

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A peer that speaks the protocol by itself, and breaks it: what it must not get it does not get,
+ * it is disconnected, and another peer goes on.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "rig.h"
+
+#include "base/crc32c.h"
+#include "base/le.h"
+#include "peer/msg.h"
+
+#define LEN 65536u
+#define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
+
+static struct pst_listener *listener;
+static struct pst_peer *peer; /* the library's side */
+static struct pst_mem *mem;
+static int sock; /* ours */
+static unsigned nr_started;
+
+/* Each listener has its own: that of a case that failed is left behind. */
+static const char *sock_path(void)
+{
+	char name[32];
+
+	(void)snprintf(name, sizeof(name), "sock-%u", nr_started);
+	return rig_path(name);
+}
+
+/* ------------------------------------------------------------------- wire */
+
+static void put_hello(uint8_t buf[PEER_HEAD + PEER_HELLO_LEN])
+{
+	struct peer_msg m = { .len = PEER_HEAD + PEER_HELLO_LEN, .type = PEER_HELLO };
+	struct peer_hello h = { 1, 1, PEER_DATA_MAX, PST_MESSAGE_INLINE, 64, 64 };
+
+	peer_put_msg(&m, buf);
+	peer_put_hello(&h, buf + PEER_HEAD);
+}
+
+static void send_all(const void *buf, size_t len)
+{
+	const char *at = buf;
+
+	while (len) {
+		ssize_t n = send(sock, at, len, MSG_NOSIGNAL);
+
+		T_CHECK(n > 0);
+		at += n;
+		len -= (size_t)n;
+	}
+}
+
+/* False: the other side has ended the connection. */
+static bool get_all(void *buf, size_t len)
+{
+	char *at = buf;
+
+	while (len) {
+		struct pollfd p = { .fd = sock, .events = POLLIN };
+		ssize_t n;
+
+		T_EQ(poll(&p, 1, 60000), 1);
+		n = recv(sock, at, len, 0);
+		if (n <= 0)
+			return false;
+		at += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+static int open_socket(void)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(un.sun_path, sizeof(un.sun_path), "%s", sock_path());
+	T_CHECK(fd >= 0);
+	T_EQ(connect(fd, (struct sockaddr *)&un, sizeof(un)), 0);
+	return fd;
+}
+
+static void start(void)
+{
+	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_SHARED };
+	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
+	char addr[300];
+
+	nr_started++;
+	(void)snprintf(addr, sizeof(addr), "unix:%s", sock_path());
+	T_OK(pst_listener_open(addr, NULL, &listener));
+	T_OK(pst_mem_alloc("host", LEN, &o, &mem));
+	rig_mem_fill(mem, 0, LEN, 1, 0);
+	sock = open_socket();
+	put_hello(buf);
+	send_all(buf, sizeof(buf));
+	T_OK(pst_listener_accept(listener, t_hang(), &peer));
+	T_CHECK(get_all(buf, sizeof(buf)));
+}
+
+static void end(void)
+{
+	(void)close(sock);
+	peer = pst_peer_close(peer);
+	listener = pst_listener_close(listener);
+	mem = pst_mem_free(mem);
+}
+
+static void put(struct peer_msg m, const void *payload)
+{
+	uint8_t head[PEER_HEAD];
+
+	if (!m.len)
+		m.len = PEER_HEAD;
+	peer_put_msg(&m, head);
+	send_all(head, sizeof(head));
+	if (m.len > PEER_HEAD)
+		send_all(payload, m.len - PEER_HEAD);
+}
+
+static uint8_t payload[PEER_DATA_MAX];
+
+/* The next message, which is of that type. */
+static struct peer_msg get(uint16_t type)
+{
+	uint8_t head[PEER_HEAD];
+	struct peer_msg m;
+
+	T_CHECK(get_all(head, sizeof(head)));
+	T_EQ(peer_get_msg(head, &m), 0);
+	T_EQ(m.type, type);
+	T_CHECK(get_all(payload, peer_payload(&m)));
+	return m;
+}
+
+/* Share and show the key: the share's number. */
+static uint64_t show_key(struct pst_share *s, uint32_t err)
+{
+	uint8_t key[PST_KEY_MAX];
+	struct peer_key k;
+	struct peer_msg m;
+	int len = pst_share_pack(s, key, sizeof(key));
+
+	T_CHECK(len > 0);
+	T_EQ(peer_get_key(key, (size_t)len, &k), 0);
+	put((struct peer_msg){ .len = PEER_HEAD + (uint32_t)len, .type = PEER_OPEN, .id = 7 }, key);
+	m = get(PEER_OPENED);
+	T_EQ(m.id, 7);
+	T_EQ(m.err, err);
+	return k.share;
+}
+
+static struct pst_share *share(uint64_t off, uint64_t len, uint32_t rights)
+{
+	struct pst_share *s;
+
+	T_OK(pst_peer_share(peer, mem, off, len, rights, 0, &s));
+	return s;
+}
+
+static uint32_t try_get(uint64_t id, uint64_t off, uint32_t count)
+{
+	struct peer_msg m;
+
+	put((struct peer_msg){ .type = PEER_GET, .id = 9, .share = id, .off = off, .count = count },
+	    NULL);
+	m = get(PEER_DATA);
+	T_EQ(m.count, m.err ? 0 : count);
+	return m.err;
+}
+
+static uint32_t try_put(uint64_t id, uint64_t off, uint32_t count)
+{
+	static const uint8_t zero[PEER_DATA_MAX];
+
+	put((struct peer_msg){ .len = PEER_HEAD + count,
+			       .type = PEER_PUT,
+			       .id = 9,
+			       .share = id,
+			       .off = off,
+			       .count = count },
+	    zero);
+	return get(PEER_DONE).err;
+}
+
+/* The library ended the connection, and not because we did. */
+static void is_disconnected(void)
+{
+	struct pst_peer_info info = { .sz = sizeof(info) };
+	char c;
+
+	while (get_all(&c, 1))
+		;
+	while (info.err == 0)
+		T_OK(pst_peer_info(peer, &info));
+	T_EQ(info.err, EPROTO);
+}
+
+/* ------------------------------------------------------------------- cases */
+
+static void bounds(void)
+{
+	struct pst_share *s;
+	uint64_t id;
+
+	start();
+	s = share(1000, 3000, RW);
+	id = show_key(s, 0);
+	T_EQ(try_get(id, 0, 3000), 0);
+	T_EQ(t_differs((char *)payload, 1, 1000, 3000), 3000);
+	T_EQ(try_get(id, 0, 3001), ERANGE);
+	T_EQ(try_get(id, 2999, 2), ERANGE);
+	T_EQ(try_get(id, 3000, 1), ERANGE);
+	T_EQ(try_get(id, INT64_MAX - PEER_DATA_MAX, 1), ERANGE);
+	T_EQ(try_put(id, 0, 3001), ERANGE);
+	T_EQ(try_put(id, 2999, 2), ERANGE);
+	T_EQ(rig_mem_differs(mem, 0, LEN, 1, 0), LEN);
+	T_EQ(try_put(id, 0, 3000), 0);
+	T_EQ(rig_mem_differs(mem, 4000, LEN - 4000, 1, 4000), LEN - 4000);
+	T_OK(pst_share_close(s, t_hang()));
+	end();
+}
+
+static void rights(void)
+{
+	struct pst_share *r, *w;
+	uint64_t id;
+
+	start();
+	r = share(0, 4096, PST_RIGHT_READ);
+	w = share(0, 4096, PST_RIGHT_WRITE);
+	id = show_key(r, 0);
+	T_EQ(try_put(id, 0, 1), EACCES);
+	T_EQ(try_get(id, 0, 1), 0);
+	id = show_key(w, 0);
+	T_EQ(try_get(id, 0, 1), EACCES);
+	T_EQ(rig_mem_differs(mem, 0, LEN, 1, 0), LEN);
+	T_OK(pst_share_close(r, t_hang()));
+	T_OK(pst_share_close(w, t_hang()));
+	end();
+}
+
+/* The number of a share that is closed finds nothing, also once its place has another share. */
+static void old_number(void)
+{
+	struct pst_share *s;
+	uint64_t old, new;
+
+	start();
+	s = share(0, 4096, RW);
+	old = show_key(s, 0);
+	T_OK(pst_share_close(s, t_hang()));
+	T_EQ(try_get(old, 0, 1), ESTALE);
+	s = share(4096, 4096, RW);
+	new = show_key(s, 0);
+	T_EQ(new &UINT32_MAX, old & UINT32_MAX);
+	T_EQ(try_get(old, 0, 1), ESTALE);
+	T_EQ(try_put(old, 0, 1), ESTALE);
+	T_EQ(try_get(new, 0, 1), 0);
+	T_EQ(rig_mem_differs(mem, 0, LEN, 1, 0), LEN);
+	T_OK(pst_share_close(s, t_hang()));
+	end();
+}
+
+/* A number alone gives no rights, nor does a key whose nonce, length or rights were made up. */
+static void made_up_key(void)
+{
+	uint8_t key[PST_KEY_MAX], forged[PEER_KEY_LEN];
+	struct pst_share *s;
+	struct peer_key k;
+	int len;
+
+	start();
+	s = share(0, 4096, PST_RIGHT_READ);
+	len = pst_share_pack(s, key, sizeof(key));
+	T_EQ(peer_get_key(key, (size_t)len, &k), 0);
+	T_EQ(try_get(k.share, 0, 1), ESTALE);
+	for (unsigned i = 0; i < 3; i++) {
+		struct peer_key f = k;
+
+		if (i == 0)
+			f.nonce[15] ^= 1;
+		else if (i == 1)
+			f.len++;
+		else
+			f.rights = RW;
+		peer_put_key(&f, forged);
+		put((struct peer_msg){ .len = PEER_HEAD + PEER_KEY_LEN,
+				       .type = PEER_OPEN,
+				       .id = 1 },
+		    forged);
+		T_EQ(get(PEER_OPENED).err, ESTALE);
+		T_EQ(try_get(k.share, 0, 1), ESTALE);
+	}
+	T_OK(pst_share_close(s, t_hang()));
+	end();
+}
+
+/* A key is of use on its connection alone. */
+static void key_of_another(void)
+{
+	struct pst_peer *first;
+	struct pst_share *s;
+	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
+	int old;
+
+	start();
+	first = peer;
+	old = sock;
+	s = share(0, 4096, RW);
+	sock = open_socket();
+	put_hello(buf);
+	send_all(buf, sizeof(buf));
+	T_OK(pst_listener_accept(listener, t_hang(), &peer));
+	T_CHECK(get_all(buf, sizeof(buf)));
+	(void)show_key(s, ESTALE);
+	(void)close(sock);
+	(void)pst_peer_close(peer);
+	peer = first;
+	sock = old;
+	T_EQ(show_key(s, 0) >> 32, 1);
+	T_OK(pst_share_close(s, t_hang()));
+	end();
+}
+
+/* More requests or messages than were agreed, and replies to nothing. */
+static void floods(void)
+{
+	static const uint8_t body[64];
+
+	start();
+	for (unsigned i = 0; i < 65; i++)
+		put((struct peer_msg){ .len = PEER_HEAD + 64, .type = PEER_MESSAGE, .id = i + 1 },
+		    body);
+	is_disconnected();
+	/* Those that came in order are there. */
+	for (unsigned i = 0; i < 64; i++)
+		T_EQ(pst_peer_recv(peer, mem, 0, LEN, 0), 64);
+	T_EQ(pst_peer_recv(peer, mem, 0, LEN, 0), -EPIPE);
+	end();
+}
+
+/* Gets whose replies are not read: they stop at a bound. */
+static void replies_not_read(void)
+{
+	struct pst_share *s;
+	uint8_t head[PEER_HEAD];
+	uint64_t id;
+	unsigned nr = 0;
+	bool more = true;
+
+	start();
+	s = share(0, LEN, PST_RIGHT_READ);
+	id = show_key(s, 0);
+	T_EQ(fcntl(sock, F_SETFL, O_NONBLOCK), 0);
+	while (more) {
+		struct peer_msg m = {
+			.len = PEER_HEAD, .type = PEER_GET, .id = nr, .share = id, .count = LEN
+		};
+		struct pollfd p = { .fd = sock, .events = POLLOUT };
+		ssize_t n;
+
+		peer_put_msg(&m, head);
+		n = send(sock, head, sizeof(head), MSG_NOSIGNAL);
+		if (n < 0 && errno == EAGAIN)
+			T_CHECK(poll(&p, 1, 60000) >= 0);
+		more = n >= 0 || errno == EAGAIN;
+		nr += n > 0;
+		T_CHECK(nr < 20000);
+	}
+	T_EQ(fcntl(sock, F_SETFL, 0), 0);
+	T_CHECK(nr > 64);
+	is_disconnected();
+	T_OK(pst_share_close(s, t_hang()));
+	end();
+}
+
+/* Each of these ends the connection. */
+static void broken_messages(void)
+{
+	static const struct peer_msg wrong[] = {
+		{ .type = PEER_HELLO, .len = PEER_HEAD + PEER_HELLO_LEN }, /* a second one */
+		{ .type = PEER_DATA, .id = 0, .err = EIO },                /* to no request */
+		{ .type = PEER_DONE, .id = 5 },
+		{ .type = PEER_OPENED, .id = 1ull << 32, .err = EIO },
+		{ .type = PEER_OPENED, .id = 1, .len = PEER_HEAD + PEER_GRANT_LEN },
+		{ .type = PEER_TAKEN, .id = 1 }, /* of no message */
+		{ .type = PEER_TYPE_MAX + 1 },
+		{ .type = PEER_GET, .count = 0 },
+		{ .type = PEER_GET, .count = PEER_DATA_MAX + 1 },
+		{ .type = PEER_GET, .count = 1, .off = UINT64_MAX },
+		{ .type = PEER_PUT, .count = 2, .len = PEER_HEAD + 1 },
+		{ .type = PEER_MESSAGE, .id = 1, .len = PEER_HEAD + PST_MESSAGE_INLINE + 1 },
+		{ .type = PEER_OFFER, .id = 1, .off = 9, .len = PEER_HEAD + PEER_KEY_LEN },
+		{ .type = PEER_REVOKE, .share = 1, .id = 1 },
+		{ .type = PEER_CLOSE, .share = 1, .len = PEER_HEAD - 1 },
+		{ .type = PEER_CLOSE, .share = 1, .len = UINT32_MAX },
+	};
+
+	for (unsigned i = 0; i < RIG_NR(wrong); i++) {
+		uint8_t head[PEER_HEAD];
+		struct peer_msg m = wrong[i];
+
+		start();
+		m.len = m.len ? m.len : PEER_HEAD;
+		peer_put_msg(&m, head);
+		send_all(head, sizeof(head));
+		memset(payload, 0, sizeof(payload));
+		if (m.len > PEER_HEAD && m.len < PEER_HEAD + PEER_DATA_MAX)
+			(void)send(sock, payload, m.len - PEER_HEAD, MSG_NOSIGNAL);
+		is_disconnected();
+		end();
+	}
+	/* And one whose checksum is wrong. */
+	start();
+	memset(payload, 0, PEER_HEAD);
+	send_all(payload, PEER_HEAD);
+	is_disconnected();
+	end();
+}
+
+/* Descriptors that nobody asked for are closed. */
+static void unwanted_descriptors(void)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int) * 16)];
+	} control = { 0 };
+	struct iovec iov = { payload, 1 };
+	struct msghdr h = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control.buf,
+			    .msg_controllen = sizeof(control.buf) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+	int fds[16];
+
+	start();
+	for (unsigned i = 0; i < 16; i++)
+		fds[i] = sock;
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fds));
+	memcpy(CMSG_DATA(c), fds, sizeof(fds));
+	T_EQ(sendmsg(sock, &h, MSG_NOSIGNAL), 1);
+	is_disconnected();
+	end();
+}
+
+/* A peer that has a grant and does not let go keeps the share in use; one that says so does not. */
+static void revoked_grant(void)
+{
+	struct pst_share *s;
+	uint64_t id;
+
+	start();
+	T_OK(pst_peer_share(peer, mem, 0, 4096, RW, PST_SHARE_GRANT, &s));
+	id = show_key(s, 0);
+	T_EQ(pst_share_close(s, t_in_ms(20)), -EBUSY);
+	T_EQ(get(PEER_REVOKE).share, id);
+	T_EQ(try_get(id, 0, 1), ESTALE);
+	/* Of another share. */
+	put((struct peer_msg){ .type = PEER_REVOKED, .share = id ^ 1 }, NULL);
+	T_EQ(try_get(id, 0, 1), ESTALE);
+	T_EQ(pst_share_close(s, t_in_ms(20)), -EBUSY);
+	put((struct peer_msg){ .type = PEER_REVOKED, .share = id }, NULL);
+	T_OK(pst_share_close(s, t_hang()));
+	/* One whose peer is gone. */
+	T_OK(pst_peer_share(peer, mem, 0, 4096, RW, PST_SHARE_GRANT, &s));
+	(void)show_key(s, 0);
+	T_EQ(pst_share_close(s, t_in_ms(1)), -EBUSY);
+	(void)shutdown(sock, SHUT_RDWR);
+	T_OK(pst_share_close(s, t_hang()));
+	end();
+}
+
+/* Connections that say nothing, or nonsense, keep no peer waiting. */
+static void silent_connections(void)
+{
+	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
+	struct pst_peer *p;
+	int silent[160]; /* half of them say nonsense */
+
+	start();
+	for (unsigned i = 0; i < RIG_NR(silent); i++) {
+		silent[i] = open_socket();
+		if (i % 2)
+			(void)send(silent[i],
+				   "GET / HTTP/1.1\r\nHost: here.example.net\r\n\r\n.......", 48,
+				   MSG_NOSIGNAL);
+		/* Its backlog is not for ever. */
+		T_EQ(pst_listener_accept(listener, 0, &p), -ETIMEDOUT);
+	}
+	(void)close(sock);
+	(void)pst_peer_close(peer);
+	sock = open_socket();
+	put_hello(buf);
+	send_all(buf, sizeof(buf));
+	T_OK(pst_listener_accept(listener, t_hang(), &peer));
+	T_CHECK(get_all(buf, sizeof(buf)));
+	for (unsigned i = 0; i < RIG_NR(silent); i++)
+		(void)close(silent[i]);
+	end();
+}
+
+/* Addresses, options and keys that make no sense. */
+static void arguments(void)
+{
+	struct pst_peer_opts o = { .sz = sizeof(o), .flags = 8 };
+	struct pst_share *s;
+	struct pst_peer *p;
+	struct pst_listener *l;
+	uint8_t key[8];
+
+	T_EQ(pst_listener_open("here", NULL, &l), -EINVAL);
+	T_EQ(pst_listener_open("127.0.0.1:0", &o, &l), -EINVAL);
+	T_EQ(pst_listener_open("192.0.2.1:5000", NULL, &l), -EACCES);
+	T_EQ(pst_peer_connect("192.0.2.1:5000", NULL, 0, &p), -EACCES);
+	T_EQ(pst_peer_connect("unix:/nowhere/at/all", NULL, t_hang(), &p), -ENOENT);
+	o = (struct pst_peer_opts){ .sz = sizeof(o), .keys = "/nowhere" };
+	T_EQ(pst_listener_open("127.0.0.1:0", &o, &l), -ENOENT);
+	start();
+	T_EQ(pst_peer_share(peer, mem, 0, 0, RW, 0, &s), -EINVAL);
+	T_EQ(pst_peer_share(peer, mem, 0, 1, 4, 0, &s), -EINVAL);
+	T_EQ(pst_peer_share(peer, mem, 0, 1, RW, 2, &s), -EINVAL);
+	T_EQ(pst_peer_share(peer, mem, LEN, 1, RW, 0, &s), -ERANGE);
+	T_EQ(pst_peer_share(peer, mem, UINT64_MAX, 2, RW, 0, &s), -ERANGE);
+	T_OK(pst_peer_share(peer, mem, 0, LEN, RW, 0, &s));
+	T_EQ(pst_share_pack(s, key, sizeof(key)), -ENOSPC);
+	T_OK(pst_share_close(s, 0));
+	T_EQ(pst_peer_send(peer, mem, 0, LEN + 1, 0, 0), -ERANGE);
+	T_EQ(pst_peer_recv(peer, mem, 1, LEN, 0), -ERANGE);
+	T_EQ(pst_peer_recv(peer, mem, 0, LEN, 0), -ETIMEDOUT);
+	end();
+}
+
+int main(void)
+{
+	rig_init();
+	RIG_RUN1(bounds);
+	RIG_RUN1(rights);
+	RIG_RUN1(old_number);
+	RIG_RUN1(made_up_key);
+	RIG_RUN1(key_of_another);
+	RIG_RUN1(floods);
+	RIG_RUN1(replies_not_read);
+	RIG_RUN1(broken_messages);
+	RIG_RUN1(unwanted_descriptors);
+	RIG_RUN1(revoked_grant);
+	RIG_RUN1(silent_connections);
+	RIG_RUN1(arguments);
+	return rig_done();
+}
