@@ -14,6 +14,7 @@ int cmd_rm(int argc, char *argv[]);
 int cmd_mv(int argc, char *argv[]);
 int cmd_truncate(int argc, char *argv[]);
 int cmd_bench(int argc, char *argv[]);
+int cmd_perf(int argc, char *argv[]);
 int cmd_window(int argc, char *argv[]);
 int cmd_mount(int argc, char *argv[]);
 int cmd_umount(int argc, char *argv[]);
@@ -28,6 +29,7 @@ bool mount_helper(int argc, char *argv[], int *ret_status);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],
 	mount_usage[], umount_usage[], run_usage[], serve_usage[], top_usage[], tier_usage[],
-	ls_usage[], stat_usage[], rm_usage[], mv_usage[], truncate_usage[], kv_usage[];
+	ls_usage[], stat_usage[], rm_usage[], mv_usage[], truncate_usage[], kv_usage[],
+	perf_usage[];
 
 #endif

@@ -21,6 +21,7 @@ static const struct command {
 	{ "mv", cmd_mv, "rename a file, also of a service", mv_usage },
 	{ "truncate", cmd_truncate, "set the size of files, also of a service", truncate_usage },
 	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
+	{ "perf", cmd_perf, "measure what moves between the memory of two processes", perf_usage },
 	{ "window", cmd_window, "check and measure the CPU's mappings of device memory",
 	  window_usage },
 	{ "mount", cmd_mount, "serve a directory to programs, also by rings of 3FS's usrbio",

@@ -50,7 +50,7 @@ _penstock()
 	COMPREPLY=()
 
 	if ((${#line[@]} == 2)); then
-		COMPREPLY=($(compgen -W "demo doctor cp ls stat rm mv truncate bench window mount umount serve top tier kv run help --help --version" -- "$cur"))
+		COMPREPLY=($(compgen -W "demo doctor cp ls stat rm mv truncate bench perf window mount umount serve top tier kv run help --help --version" -- "$cur"))
 		return
 	fi
 	options= kinds= words= value= choice=
@@ -115,6 +115,15 @@ _penstock()
 		--baseline) value=words choice='pread none' ;;
 		esac
 		;;
+	perf)
+		options='--listen -m --memory --op --sizes --depth --iters --socket --keys --key --plain-data --json --help'
+		case $prev in
+		--listen | --sizes | --depth | --iters | --key) value=none ;;
+		-m | --memory) value=device ;;
+		--op) value=words choice='put get send recv pingpong' ;;
+		--keys) value=file ;;
+		esac
+		;;
 	window)
 		options='-d --device --backend --caching --kernel --json --size --random --seed --sizes -t --threads --max -n --count --runtime --baseline --help'
 		kinds='words' words='validate copybw copylat apiperf pingpong'
@@ -177,7 +186,7 @@ _penstock()
 		kinds='program' words=''
 		;;
 	help)
-		kinds=words words='demo doctor cp ls stat rm mv truncate bench window mount umount serve top tier kv run'
+		kinds=words words='demo doctor cp ls stat rm mv truncate bench perf window mount umount serve top tier kv run'
 		;;
 	esac
 	# Arguments of a program that is started are taken for files.

@@ -13,7 +13,7 @@ help() {
 		gives 0 "$PENSTOCK" $args
 		says "Usage: penstock COMMAND" out
 	done
-	for command in demo doctor cp bench window mount umount run top tier kv; do
+	for command in demo doctor cp bench window mount umount run top tier kv perf; do
 		gives 0 "$PENSTOCK" help $command
 		says "Usage: penstock $command" out
 		gives 0 "$PENSTOCK" $command --help

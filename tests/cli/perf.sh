@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# perf: bytes between two processes, by every operation; the paths that the rows name.
+. "$(dirname "$0")/lib.sh"
+
+# server ADDRESS OPTION...: returns once it listens.
+server() {
+	addr=$1
+	shift
+	"$PENSTOCK" perf --listen "$addr" "$@" 2>server &
+	server=$!
+	until grep -q 'listening on ' server; do
+		kill -0 $server || {
+			cat server
+			return 1
+		}
+		sleep 0.01
+	done
+	addr=$(sed -n 's/.*listening on //p' server)
+}
+
+# A signal ends it in good order.
+end_server() {
+	kill -TERM $server
+	gives 0 wait $server
+}
+
+rows() { # PATHS
+	json out "len(d['rows']) == 2 and all(r['gb_per_s'] > 0 and r['p99_ns'] >= r['p50_ns'] > 0 and
+		r['paths'] == $1 for r in d['rows'])"
+}
+
+# every_op PATHS OPTION...
+every_op() {
+	paths=$1
+	shift
+	for op in put get; do
+		gives 0 "$PENSTOCK" perf --op $op --sizes 4k,300000 --iters 40 --json "$@" "$addr"
+		rows "$paths"
+	done
+	for op in send recv pingpong; do
+		gives 0 "$PENSTOCK" perf --op $op --sizes 4k,300000 --iters 5 --json "$@" "$addr"
+		rows '[]'
+	done
+}
+
+mapped() {
+	server unix:sock
+	every_op "['peer']"
+	end_server
+	[ ! -e sock ]
+}
+
+over_a_socket() {
+	server unix:sock -m soft:0
+	every_op "['tcp']" --socket
+	end_server
+}
+
+over_tcp() {
+	server 127.0.0.1:0
+	every_op "['tcp']"
+	end_server
+}
+
+over_tls() {
+	(umask 077 && echo test:0123456789abcdef0123456789abcdef >keys)
+	server 127.0.0.1:0 --keys keys
+	gives 0 "$PENSTOCK" perf --sizes 64k --iters 20 --keys keys --key test "$addr"
+	says "the bytes are right" out
+	(umask 077 && echo test:1123456789abcdef0123456789abcdef >other)
+	gives 1 "$PENSTOCK" perf --keys other "$addr"
+	end_server
+}
+
+ranges_of_sizes() {
+	server unix:sock
+	gives 0 "$PENSTOCK" perf --sizes 1..16,1m --iters 3 --depth 1 --json "$addr"
+	json out "[r['size'] for r in d['rows']] == [1, 2, 4, 8, 16, 1048576]"
+	end_server
+}
+
+mistakes() {
+	gives 2 "$PENSTOCK" perf
+	gives 2 "$PENSTOCK" perf --op push unix:sock
+	gives 2 "$PENSTOCK" perf --sizes 8k..4k unix:sock
+	gives 2 "$PENSTOCK" perf --depth 257 unix:sock
+	fails "no connection" "$PENSTOCK" perf unix:nobody
+	fails "beyond this machine" "$PENSTOCK" perf 192.0.2.1:7000
+	fails "beyond this machine" "$PENSTOCK" perf --listen 192.0.2.1:7000
+	server unix:sock
+	fails "need more than" "$PENSTOCK" perf --sizes 4g "$addr"
+	end_server
+}
+
+run_cases mapped over_a_socket over_tcp over_tls ranges_of_sizes mistakes
