@@ -14,9 +14,11 @@ from ._file import File, ShortRead
 from ._lib import VERSION as __version__
 from ._lib import Error, Result, library_path, version
 from ._memory import Memory
+from ._peer import Listener, Peer, Share
 from ._queue import Completion, Queue
 from ._sums import crc32c
 from . import names, safetensors
 
-__all__ = ["Completion", "Error", "File", "Memory", "Queue", "Result", "ShortRead", "__version__",
-           "crc32c", "devices", "doctor", "library_path", "names", "safetensors", "version"]
+__all__ = ["Completion", "Error", "File", "Listener", "Memory", "Peer", "Queue", "Result", "Share",
+           "ShortRead", "__version__", "crc32c", "devices", "doctor", "library_path", "names",
+           "safetensors", "version"]

@@ -71,7 +71,7 @@ def what_they_print():
     for text in ("1000 bytes by ", "why not by a better path: ", "prefix <Result 4096 bytes",
                  "None <Result 512 bytes", "10000", "digits: b'0123456789'"):
         true(text in said, f"{text} is not in {said}")
-    eq(len(EXAMPLES), 13)
+    eq(len(EXAMPLES), 14)
 
 
 run()
