@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -508,6 +509,94 @@ static void silent_connections(void)
 	end();
 }
 
+static void *send_all_of_mem(void *arg)
+{
+	int *ret = arg;
+
+	*ret = pst_peer_send(peer, mem, 0, LEN, 0, t_hang());
+	return NULL;
+}
+
+/* A long message: its receiver reads it and says so, refuses it, or is gone. */
+static void offers(void)
+{
+	static const int want[] = { 0, -ENOMEM, -EPIPE };
+
+	for (unsigned i = 0; i < RIG_NR(want); i++) {
+		pthread_t thread;
+		struct peer_msg m;
+		uint8_t key[PEER_KEY_LEN];
+		struct peer_key k;
+		int r = 1;
+
+		start();
+		T_EQ(pthread_create(&thread, NULL, send_all_of_mem, &r), 0);
+		m = get(PEER_OFFER);
+		T_EQ(m.off, LEN);
+		memcpy(key, payload, sizeof(key));
+		T_EQ(peer_get_key(key, sizeof(key), &k), 0);
+		if (i == 0) {
+			put((struct peer_msg){ .len = PEER_HEAD + PEER_KEY_LEN,
+					       .type = PEER_OPEN,
+					       .id = 3 },
+			    key);
+			T_EQ(get(PEER_OPENED).err, 0);
+			T_EQ(try_put(k.share, 0, 1), EACCES);
+			T_EQ(try_get(k.share, 0, LEN), 0);
+			T_EQ(t_differs((char *)payload, 1, 0, LEN), LEN);
+		}
+		if (i < 2)
+			put((struct peer_msg){ .type = PEER_TAKEN,
+					       .id = m.id,
+					       .err = i ? ENOMEM : 0 },
+			    NULL);
+		else
+			(void)shutdown(sock, SHUT_RDWR);
+		T_EQ(pthread_join(thread, NULL), 0);
+		T_EQ(r, want[i]);
+		/* The share has gone with the call. */
+		if (i < 2)
+			T_EQ(try_get(k.share, 0, 1), ESTALE);
+		end();
+	}
+}
+
+/* A peer that reads nothing keeps its own thread, and no other peer's. */
+static void another_peer_goes_on(void)
+{
+	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
+	struct pst_share *s, *s2;
+	struct pst_peer *first;
+	uint64_t id;
+	int old;
+
+	start();
+	s = share(0, LEN, PST_RIGHT_READ);
+	id = show_key(s, 0);
+	for (unsigned i = 0; i < 60; i++)
+		put((struct peer_msg){ .type = PEER_GET, .id = i, .share = id, .count = LEN },
+		    NULL);
+	first = peer;
+	old = sock;
+	sock = open_socket();
+	put_hello(buf);
+	send_all(buf, sizeof(buf));
+	T_OK(pst_listener_accept(listener, t_hang(), &peer));
+	T_CHECK(get_all(buf, sizeof(buf)));
+	s2 = share(0, LEN, RW);
+	id = show_key(s2, 0);
+	for (unsigned i = 0; i < 100; i++)
+		T_EQ(try_get(id, 0, LEN), 0);
+	T_OK(pst_share_close(s2, t_hang()));
+	(void)close(sock);
+	(void)pst_peer_close(peer);
+	/* Its share is closed although its replies are stuck. */
+	T_OK(pst_share_close(s, t_hang()));
+	peer = first;
+	sock = old;
+	end();
+}
+
 /* Addresses, options and keys that make no sense. */
 static void arguments(void)
 {
@@ -552,6 +641,8 @@ int main(void)
 	RIG_RUN1(broken_messages);
 	RIG_RUN1(unwanted_descriptors);
 	RIG_RUN1(revoked_grant);
+	RIG_RUN1(offers);
+	RIG_RUN1(another_peer_goes_on);
 	RIG_RUN1(silent_connections);
 	RIG_RUN1(arguments);
 	return rig_done();
