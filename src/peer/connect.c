@@ -100,6 +100,9 @@ void greet_done(struct greet *g)
 {
 	net_tls_end(TAKE_PTR(g->tls));
 	peer_keys_put(TAKE_PTR(g->keys));
+	/* A fork() of this process may have the socket, too: closing it alone tells nobody. */
+	if (g->fd >= 0)
+		(void)shutdown(g->fd, SHUT_RDWR);
 	closep(&g->fd);
 	g->fd = -1;
 }

@@ -153,6 +153,7 @@ struct pst_peer {
 	pthread_mutex_t lock; /* of all to the next comment */
 	pthread_cond_t more;  /* whatever a caller may wait for has changed */
 	int err;              /* 0, or why there is no connection any more */
+	bool gone;            /* the other side has closed its socket: it uses no memory of ours */
 	bool closing;
 	uint64_t linger_until;
 	bool kicked;
@@ -169,13 +170,14 @@ struct pst_peer {
 	bool receiving;      /* a thread takes the first of them */
 	unsigned nr_revoked; /* REVOKED to be sent */
 	struct list imports;
+	unsigned nr_granted; /* shares of which the other side got a grant */
 
 	pthread_mutex_t share_lock; /* of shares; inside of lock */
 	pthread_cond_t share_idle;
 	struct pst_share *shares[PEER_SHARES_MAX];
 	uint32_t share_epoch[PEER_SHARES_MAX];
 
-	/* The thread's own. */
+	/* The thread's own.  Once it has ended, fd is open while a grant may be in use. */
 	int fd;
 	struct net_tls *tls;
 	struct peer_keys *keys; /* of tls, or NULL */
@@ -223,6 +225,7 @@ struct pst_share {
 	uint8_t nonce[16];
 	unsigned users; /* that touch the memory now */
 	unsigned opens;
+	bool granted; /* a grant was sent; the lock of the peer covers it */
 	bool asked;   /* REVOKE was sent */
 	bool revoked; /* REVOKED came */
 	bool gone;    /* taken out of the table */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of this process that the peer may use. */
+#include <poll.h>
 #include <sys/random.h>
 
 #include "base/err.h"
@@ -80,6 +81,51 @@ static int share_ask_back(struct pst_peer *p, struct pst_share *s)
 	return 0;
 }
 
+/* Read on, after the thread has ended, until the other side closes: 0; -ETIMEDOUT. */
+static int wait_until_gone(struct pst_peer *p, uint64_t deadline_ns)
+{
+	for (;;) {
+		struct pollfd at = { .fd = p->fd, .events = POLLIN };
+		char buf[4096];
+		ssize_t n = recv(p->fd, buf, sizeof(buf), MSG_DONTWAIT);
+		uint64_t now = now_ns();
+
+		if (n == 0 || (n < 0 && errno == ECONNRESET))
+			return 0;
+		if (now >= deadline_ns)
+			return -ETIMEDOUT;
+		if (n < 0)
+			(void)poll(&at, 1,
+				   (int)MIN((deadline_ns - now) / NSEC_PER_MSEC + 1,
+					    UINT64_C(60000)));
+	}
+}
+
+/*
+ * Wait until the other side has said that it uses no grant of the share, or has closed.  That the
+ * connection ended at this side proves nothing.  With the lock of the peer.
+ */
+static int share_wait_back(struct pst_peer *p, struct pst_share *s, uint64_t deadline_ns)
+{
+	while (s->opens && !s->revoked && !p->gone) {
+		int r;
+
+		if (!p->err) {
+			r = cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT
+				    ? -ETIMEDOUT
+				    : 0;
+		} else {
+			(void)pthread_mutex_unlock(&p->lock);
+			r = wait_until_gone(p, deadline_ns);
+			(void)pthread_mutex_lock(&p->lock);
+			p->gone |= r == 0;
+		}
+		if (r < 0 && s->opens && !s->revoked && !p->gone)
+			return err_set(EBUSY, "the peer has not let go of the memory");
+	}
+	return 0;
+}
+
 int share_close(struct pst_share *s, uint64_t deadline_ns)
 {
 	struct pst_peer *p = s->peer;
@@ -92,14 +138,14 @@ int share_close(struct pst_share *s, uint64_t deadline_ns)
 			r = err_set(EBUSY, "%u requests of the peer still use the memory",
 				    s->users);
 	(void)pthread_mutex_unlock(&p->share_lock);
-	if (r == 0 && s->flags & PST_SHARE_GRANT) {
+	if (r == 0) {
 		(void)pthread_mutex_lock(&p->lock);
-		if (s->opens && !p->err && !p->closing)
+		if (s->granted && s->opens && !p->err && !p->closing)
 			r = share_ask_back(p, s);
-		/* p->err is set when the other side has closed, and let go of its grants. */
-		while (r == 0 && s->opens && !s->revoked && !p->err)
-			if (cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT)
-				r = err_set(EBUSY, "the peer has not let go of the memory");
+		if (r == 0 && s->granted)
+			r = share_wait_back(p, s, deadline_ns);
+		if (r == 0)
+			p->nr_granted -= s->granted;
 		(void)pthread_mutex_unlock(&p->lock);
 	}
 	if (r < 0)
@@ -205,8 +251,8 @@ static bool same_nonce(const uint8_t *a, const uint8_t *b)
 	return !diff;
 }
 
-/* Put a grant for the other process into its reply. */
-static void share_make_grant(struct pst_share *s, struct item *reply)
+/* Put a grant for the other process into its reply: true if there is one. */
+static bool share_make_grant(struct pst_share *s, struct item *reply)
 {
 	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
 	int r = mem_export(s->alloc, s->rights, &g);
@@ -226,12 +272,14 @@ static void share_make_grant(struct pst_share *s, struct item *reply)
 		closep(&g.fd);
 	}
 	grant_wipe(&g);
+	return r == 0;
 }
 
 int share_opened(struct pst_peer *p, uint64_t id, const uint8_t *key, uint32_t len)
 {
 	struct item *reply = peer_item_new(PEER_OPENED, GRANT_LEN);
 	struct pst_share *s = NULL;
+	bool granted = false;
 	struct peer_key k;
 	int r = peer_get_key(key, len, &k);
 
@@ -257,8 +305,12 @@ int share_opened(struct pst_peer *p, uint64_t id, const uint8_t *key, uint32_t l
 		.len = PEER_HEAD, .type = PEER_OPENED, .id = id, .err = (uint32_t)-r
 	};
 	if (r == 0 && s->flags & PST_SHARE_GRANT && p->info & PST_PEER_LOCAL)
-		share_make_grant(s, reply);
+		granted = share_make_grant(s, reply);
 	(void)pthread_mutex_lock(&p->lock);
+	if (granted && !s->granted) {
+		s->granted = true;
+		p->nr_granted++;
+	}
 	peer_items_push(&p->out, reply);
 	(void)pthread_mutex_unlock(&p->lock);
 	/* Only then: a REVOKE of the share is sent after the grant. */

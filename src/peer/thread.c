@@ -363,6 +363,17 @@ static ssize_t thread_receive_body(struct pst_peer *p)
 	return n;
 }
 
+/* The end of what the other side sends, 0 or -errno: is it that it has closed its socket? */
+static int thread_ended(struct pst_peer *p, int n)
+{
+	if (n && n != -ECONNRESET)
+		return n;
+	(void)pthread_mutex_lock(&p->lock);
+	p->gone = true;
+	(void)pthread_mutex_unlock(&p->lock);
+	return -EPIPE;
+}
+
 /* 0: all that is there, or *ret_more is set; -errno; -EPIPE at the end. */
 static int thread_receive(struct pst_peer *p, bool *ret_more)
 {
@@ -386,7 +397,7 @@ static int thread_receive(struct pst_peer *p, bool *ret_more)
 		if (n == -EAGAIN)
 			return 0;
 		if (n <= 0)
-			return n == 0 || n == -ECONNRESET ? -EPIPE : (int)n;
+			return thread_ended(p, (int)n);
 	}
 	*ret_more = true;
 	return 0;
@@ -585,8 +596,12 @@ static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
 		return 0;
 	if (now >= until)
 		return -EPIPE;
-	/* The other side ends the connection once it has read to here. */
+	/* The other side ends the connection once it has read to here, and takes it for the word
+	 * that no memory of its own is in use here. */
 	if (idle && !p->shut) {
+		(void)pthread_mutex_lock(&p->lock);
+		imports_end(p);
+		(void)pthread_mutex_unlock(&p->lock);
 		(void)shutdown(p->fd, SHUT_WR);
 		p->shut = true;
 	}
@@ -612,19 +627,26 @@ static void thread_wait(struct pst_peer *p, bool full, int timeout_ms)
 
 static void thread_end(struct pst_peer *p, int err)
 {
+	bool keep; /* the socket, which share_close() reads for the end of the other side */
+
 	if (err == -EPROTO)
 		log_warn("a peer broke the protocol and was disconnected");
 	else if (err != -EPIPE)
 		log_info("the connection to a peer ended: %s", err_name(err));
 	(void)pthread_mutex_lock(&p->lock);
-	imports_end(p);
 	p->err = -err;
 	peer_tasks_fail(p, -EPIPE);
 	(void)pthread_cond_broadcast(&p->more);
-	(void)pthread_mutex_unlock(&p->lock);
 	/* The other side sees the end once no memory of its own is in use here. */
-	closep(&p->fd);
-	p->fd = -1;
+	imports_end(p);
+	keep = p->nr_granted;
+	/* A fork() of this process may have the socket, too: closing it alone tells nobody. */
+	(void)shutdown(p->fd, keep ? SHUT_WR : SHUT_RDWR);
+	if (!keep) {
+		closep(&p->fd);
+		p->fd = -1;
+	}
+	(void)pthread_mutex_unlock(&p->lock);
 }
 
 void *peer_thread(void *arg)
