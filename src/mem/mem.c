@@ -388,6 +388,12 @@ int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir
 	return copy_wait(st, a, dir, off, host, len, false);
 }
 
+int mem_copy_wait_program(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir,
+			  uint64_t off, void *host, uint64_t len)
+{
+	return copy_wait(st, a, dir, off, host, len, true);
+}
+
 static void mem_stream_freep(struct mem_stream **st)
 {
 	mem_stream_free(*st);

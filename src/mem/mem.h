@@ -506,6 +506,9 @@ int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, voi
 /* As mem_copy_sync() for device memory, by a stream that the caller has. */
 int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir, uint64_t off,
 		  void *host, uint64_t len);
+/* As mem_copy_wait(), where @host is the program's and may vanish. */
+int mem_copy_wait_program(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir,
+			  uint64_t off, void *host, uint64_t len);
 
 /* Grants over a socket (grant.c): pst_grant_send(), pst_grant_recv(). */
 int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);

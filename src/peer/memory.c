@@ -212,7 +212,8 @@ int import_open(struct import *i, const struct peer_key *k, const uint8_t *grant
 
 /* ------------------------------------------------------------------ copies */
 
-static int copy_device(struct import *i, enum mem_dir dir, uint64_t off, void *buf, uint64_t len)
+static int copy_device(struct import *i, enum mem_dir dir, uint64_t off, void *buf, uint64_t len,
+		       bool ours)
 {
 	int r = 0;
 
@@ -220,7 +221,8 @@ static int copy_device(struct import *i, enum mem_dir dir, uint64_t off, void *b
 	if (!i->stream)
 		r = mem_stream_new(i->alloc->ops, i->alloc->device, &i->stream);
 	if (r == 0)
-		r = mem_copy_wait(i->stream, i->alloc, dir, off, buf, len);
+		r = (ours ? mem_copy_wait : mem_copy_wait_program)(i->stream, i->alloc, dir, off,
+								   buf, len);
 	(void)pthread_mutex_unlock(&i->stream_lock);
 	return r;
 }
@@ -237,7 +239,7 @@ static int import_copy(struct import *i, const struct io_op *op, uint64_t len)
 		return r;
 	at = (char *)i->alloc->host + off;
 	if (!i->alloc->host)
-		r = copy_device(i, dir, off, buf, len);
+		r = copy_device(i, dir, off, buf, len, op->reg);
 	else if (!op->reg) /* the program's, which may vanish */
 		r = dir == MEM_TO_DEVICE ? uaccess_read(at, buf, len) : uaccess_write(buf, at, len);
 	else if (dir == MEM_TO_DEVICE)

@@ -61,7 +61,7 @@ static void peer_free(struct pst_peer *p)
 	while ((i = peer_items_pop(&p->out)) || (i = peer_items_pop(&p->in)))
 		peer_item_free(i);
 	while (p->nr_fds)
-		(void)close(p->fds[--p->nr_fds]);
+		closep(&p->fds[--p->nr_fds]);
 	closep(&p->tx_fd);
 	net_tls_end(p->tls);
 	peer_keys_put(p->keys);

@@ -28,7 +28,8 @@
 #define PEER_SHARES_MAX 1024u
 #define PEER_GREET_NS (10 * NSEC_PER_SEC) /* for a connection that is silent */
 #define PEER_LINGER_NS NSEC_PER_SEC       /* for the peer to take what pst_peer_close() finds */
-#define PEER_TX_MAX (2 * PEER_DATA_MAX)
+/* The longest reply, request and other message: each kind gets its turn in an empty buffer. */
+#define PEER_TX_MAX (2 * (PEER_HEAD + PEER_DATA_MAX) + PEER_HEAD + PST_MESSAGE_INLINE)
 #define PEER_RX_MAX (PEER_DATA_MAX + KIB(64))
 #define PEER_FDS_MAX 8u /* descriptors that came and are not used yet */
 
@@ -184,7 +185,7 @@ struct pst_peer {
 	struct served served[PEER_REQUESTS_MAX];
 	unsigned served_at, nr_served;
 	unsigned nr_owed; /* replies, those to OPEN in out included */
-	int fds[PEER_FDS_MAX];
+	int fds[PEER_FDS_MAX]; /* -1: one that came while this process had no room for it */
 	unsigned nr_fds;
 	bool shut;
 	uint8_t *rx; /* PEER_RX_MAX bytes */

@@ -50,14 +50,14 @@ static int got_request(struct pst_peer *p, const struct peer_msg *m, uint8_t *pa
 	return 0;
 }
 
-/* The descriptor that came first, or -1. */
-static int thread_take_fd(struct pst_peer *p)
+/* Take the descriptor that came first: 0; -EMFILE: it was lost; -EPROTO: none came. */
+static int thread_take_fd(struct pst_peer *p, int *ret)
 {
-	int fd = p->nr_fds ? p->fds[0] : -1;
-
-	if (fd >= 0)
-		memmove(p->fds, p->fds + 1, --p->nr_fds * sizeof(p->fds[0]));
-	return fd;
+	if (!p->nr_fds)
+		return -EPROTO;
+	*ret = p->fds[0];
+	memmove(p->fds, p->fds + 1, --p->nr_fds * sizeof(p->fds[0]));
+	return *ret >= 0 ? 0 : -EMFILE;
 }
 
 /* Nobody waits for the share any more.  With the lock. */
@@ -83,9 +83,15 @@ static int got_opened(struct pst_peer *p, const struct peer_msg *m, const uint8_
 	if (!q || (has_grant && (m->err || !(p->info & PST_PEER_LOCAL))))
 		return -EPROTO;
 	if (has_grant && grant_has_fd(payload)) {
-		fd = thread_take_fd(p);
-		if (fd < 0)
-			return -EPROTO;
+		r = thread_take_fd(p, &fd);
+		if (r == -EPROTO)
+			return r;
+		if (r < 0) {
+			log_warn("no free descriptor for a peer's grant, so its memory is reached "
+				 "over the connection; raise RLIMIT_NOFILE");
+			has_grant = false;
+			r = 0;
+		}
 	}
 	o = q->opening;
 	if (o) {
@@ -279,10 +285,21 @@ static int thread_take_buffer(struct pst_peer *p)
 	return 0;
 }
 
+static int thread_keep_fd(struct pst_peer *p, int fd)
+{
+	if (p->nr_fds == PEER_FDS_MAX) {
+		closep(&fd);
+		return -EPROTO;
+	}
+	p->fds[p->nr_fds++] = fd;
+	return 0;
+}
+
 /* Keep the descriptors that came.  -EPROTO: nobody asked for so many. */
 static int thread_take_fds(struct pst_peer *p, struct msghdr *h)
 {
-	int r = h->msg_flags & MSG_CTRUNC ? -EPROTO : 0;
+	bool some = false;
+	int r = 0;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -291,14 +308,15 @@ static int thread_take_fds(struct pst_peer *p, struct msghdr *h)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (p->nr_fds == PEER_FDS_MAX) {
-				(void)close(fd);
+			some = true;
+			if (thread_keep_fd(p, fd) < 0)
 				r = -EPROTO;
-			} else {
-				p->fds[p->nr_fds++] = fd;
-			}
 		}
 	}
+	/* A message brings one descriptor.  The kernel drops it where this process may open no
+	 * more, and says no more than this. */
+	if (h->msg_flags & MSG_CTRUNC && (some || thread_keep_fd(p, -1) < 0))
+		r = -EPROTO;
 	return r;
 }
 
@@ -423,7 +441,7 @@ static bool fill_reply(struct pst_peer *p)
 	struct served *s = &p->served[p->served_at];
 	struct peer_msg m = { .len = PEER_HEAD, .id = s->id };
 
-	if (!p->nr_served || !thread_has_room(p, PEER_DATA_MAX))
+	if (!p->nr_served || !thread_has_room(p, s->type == PEER_GET ? s->count : 0))
 		return false;
 	m.type = PEER_DONE;
 	m.err = s->err;
@@ -472,7 +490,7 @@ static bool fill_request(struct pst_peer *p)
 	char *from;
 	int r = 0;
 
-	if (!thread_has_room(p, PEER_DATA_MAX))
+	if (!p->todo || !thread_has_room(p, p->todo->op->kind == IO_READ ? 0 : PEER_DATA_MAX))
 		return false;
 	q = peer_request_next(p, &m);
 	if (!q)
@@ -498,6 +516,11 @@ static bool thread_fill(struct pst_peer *p)
 	if (p->tx_at < p->tx_len || p->shut)
 		return false;
 	p->tx_at = p->tx_len = 0;
+	/* A message with a descriptor needs the empty buffer. */
+	(void)pthread_mutex_lock(&p->lock);
+	if (p->out.head && p->out.head->fd >= 0)
+		some = fill_item(p);
+	(void)pthread_mutex_unlock(&p->lock);
 	while (more) {
 		more = fill_reply(p);
 		(void)pthread_mutex_lock(&p->lock);

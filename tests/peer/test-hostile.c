@@ -480,6 +480,181 @@ static void revoked_grant(void)
 	end();
 }
 
+/* The other side's own close, or its end for a fault of ours, is no proof that we let go. */
+static void grant_after_close(void)
+{
+	struct pst_share *s;
+
+	start();
+	T_OK(pst_peer_share(peer, mem, 0, 4096, RW, PST_SHARE_GRANT, &s));
+	(void)show_key(s, 0);
+	peer = pst_peer_close(peer);
+	T_EQ(pst_share_close(s, t_in_ms(1)), -EBUSY);
+	T_EQ(close(sock), 0);
+	T_OK(pst_share_close(s, t_hang()));
+	sock = -1;
+	end();
+
+	start();
+	T_OK(pst_peer_share(peer, mem, 0, 4096, RW, PST_SHARE_GRANT, &s));
+	(void)show_key(s, 0);
+	memset(payload, 0, PEER_HEAD);
+	send_all(payload, PEER_HEAD);
+	is_disconnected();
+	T_EQ(pst_share_close(s, t_in_ms(1)), -EBUSY);
+	T_EQ(close(sock), 0);
+	T_OK(pst_share_close(s, t_hang()));
+	sock = -1;
+	end();
+}
+
+/* Memory that cannot be exported is granted to nobody, so its share closes without an answer. */
+static void grant_not_given(void)
+{
+	static char bytes[4096];
+	struct pst_mem *m;
+	struct pst_share *s;
+
+	start();
+	T_OK(pst_mem_wrap((uintptr_t)bytes, sizeof(bytes), NULL, &m));
+	T_OK(pst_peer_share(peer, m, 0, sizeof(bytes), RW, PST_SHARE_GRANT, &s));
+	(void)show_key(s, 0);
+	T_OK(pst_share_close(s, 0));
+	end();
+	(void)pst_mem_free(m);
+}
+
+/* -------------------------------------------------------- full of replies */
+
+#define FLOOD 40u /* gets that are always pending */
+#define FLOOD_MAX 400u
+
+static struct {
+	struct pst_mem *mem;
+	struct pst_share *share;
+	uint64_t id;
+} flood;
+
+static void flood_get(void)
+{
+	put((struct peer_msg){ .type = PEER_GET, .id = 99, .share = flood.id, .count = PEER_DATA_MAX },
+	    NULL);
+}
+
+static void flood_start(void)
+{
+	T_OK(pst_mem_alloc("host", PEER_DATA_MAX, NULL, &flood.mem));
+	T_OK(pst_peer_share(peer, flood.mem, 0, PEER_DATA_MAX, PST_RIGHT_READ, 0, &flood.share));
+	flood.id = show_key(flood.share, 0);
+}
+
+/* Take replies, and ask once more for each, until a message of that type comes. */
+static struct peer_msg flood_until(uint16_t type)
+{
+	for (unsigned i = 0; i < FLOOD_MAX; i++) {
+		uint8_t head[PEER_HEAD];
+		struct peer_msg m;
+
+		T_CHECK(get_all(head, sizeof(head)));
+		T_EQ(peer_get_msg(head, &m), 0);
+		T_CHECK(get_all(payload, peer_payload(&m)));
+		if (m.type == type)
+			return m;
+		T_EQ(m.type, PEER_DATA);
+		flood_get();
+	}
+	T_CHECK(!"the message never came");
+	return (struct peer_msg){ 0 };
+}
+
+/* Take the replies that are left. */
+static void flood_end(unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		(void)get(PEER_DATA);
+	T_OK(pst_share_close(flood.share, t_hang()));
+	flood.mem = pst_mem_free(flood.mem);
+}
+
+/* A reply with a descriptor has its turn while gets of full length are always pending. */
+static void grant_in_a_flood(void)
+{
+	uint8_t key[PST_KEY_MAX];
+	struct pst_share *s;
+	int len;
+
+	start();
+	flood_start();
+	T_OK(pst_peer_share(peer, mem, 0, 4096, RW, PST_SHARE_GRANT, &s));
+	len = pst_share_pack(s, key, sizeof(key));
+	for (unsigned i = 0; i < FLOOD; i++)
+		flood_get();
+	put((struct peer_msg){ .len = PEER_HEAD + (uint32_t)len, .type = PEER_OPEN, .id = 7 }, key);
+	T_EQ(flood_until(PEER_OPENED).len, PEER_HEAD + PEER_GRANT_LEN);
+	flood_end(FLOOD);
+	(void)shutdown(sock, SHUT_RDWR);
+	T_OK(pst_share_close(s, t_hang()));
+	end();
+}
+
+static void *open_made_up(void *arg)
+{
+	struct peer_key k = { .share = 5, .len = RIG_MIB(1), .rights = RW, .kind = PST_KIND_HOST };
+	struct pst_file **ret = arg;
+	uint8_t key[PEER_KEY_LEN];
+
+	peer_put_key(&k, key);
+	T_OK(pst_peer_open(peer, key, sizeof(key), RIG_RW, t_hang(), ret));
+	return NULL;
+}
+
+/* Memory of ours as a file of the library's side. */
+static struct pst_file *open_ours(void)
+{
+	struct pst_file *f = NULL;
+	pthread_t thread;
+	struct peer_msg m;
+
+	T_EQ(pthread_create(&thread, NULL, open_made_up, &f), 0);
+	m = get(PEER_OPEN);
+	put((struct peer_msg){ .type = PEER_OPENED, .id = m.id }, NULL);
+	T_EQ(pthread_join(thread, NULL), 0);
+	return f;
+}
+
+/* The library's own requests have their turn while the peer's gets are always pending. */
+static void requests_in_a_flood(void)
+{
+	struct pst_queue *q = rig_queue(rig_best_backend(), 4);
+	struct pst_file *f;
+	struct pst_io io;
+	struct peer_msg m;
+
+	start();
+	f = open_ours();
+	flood_start();
+	for (unsigned i = 0; i < FLOOD; i++)
+		flood_get();
+	io = rig_io(PST_OP_READ, f, mem, 0, 0, 48);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	m = flood_until(PEER_GET);
+	T_EQ(m.count, 48);
+	put((struct peer_msg){ .len = PEER_HEAD + 48, .type = PEER_DATA, .id = m.id, .count = 48 },
+	    payload);
+	T_EQ(rig_reap1(q).res, 48);
+	io = rig_io(PST_OP_WRITE, f, mem, 0, 0, LEN);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	m = flood_until(PEER_PUT);
+	put((struct peer_msg){ .type = PEER_DONE, .id = m.id }, NULL);
+	T_EQ(rig_reap1(q).res, LEN);
+	flood_end(FLOOD);
+	(void)pst_file_close(f);
+	pst_queue_free(q);
+	end();
+}
+
 /* Connections that say nothing, or nonsense, keep no peer waiting. */
 static void silent_connections(void)
 {
@@ -641,6 +816,10 @@ int main(void)
 	RIG_RUN1(broken_messages);
 	RIG_RUN1(unwanted_descriptors);
 	RIG_RUN1(revoked_grant);
+	RIG_RUN1(grant_after_close);
+	RIG_RUN1(grant_not_given);
+	RIG_RUN1(grant_in_a_flood);
+	RIG_RUN1(requests_in_a_flood);
 	RIG_RUN1(offers);
 	RIG_RUN1(another_peer_goes_on);
 	RIG_RUN1(silent_connections);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Peers, by the public calls: two processes, over AF_UNIX with and without grants, TCP and TLS. */
+#include <sys/mman.h>
+
 #include "agent.h"
 
 #define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
@@ -320,6 +322,59 @@ static void closed_in_transfer(void)
 	(void)pst_mem_free(m);
 }
 
+/* Without a free descriptor for a grant, bytes go over the socket. */
+static void no_descriptor(void)
+{
+	struct pst_mem *m = rig_alloc("host", 8192);
+	struct rlimit old, none;
+	struct agent_answer a;
+	struct pst_file *f;
+	struct pst_done d;
+	int next;
+
+	start();
+	a = agent_shares_it(0, 0, 8192, RW, PST_SHARE_GRANT);
+	next = dup(0);
+	T_CHECK(next >= 0);
+	T_EQ(close(next), 0);
+	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = (struct rlimit){ .rlim_cur = (rlim_t)next, .rlim_max = old.rlim_max };
+	T_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+	f = agent_open(&a, RIG_RW);
+	T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+	T_EQ(pst_read(f, 0, m, 0, 8192, &d), 8192);
+	T_CHECK(d.paths & TCP);
+	(void)pst_file_close(f);
+	f = agent_open(&a, RIG_RW);
+	T_EQ(pst_read(f, 0, m, 0, 8192, &d), 8192);
+	T_CHECK(d.paths & PEER);
+	(void)pst_file_close(f);
+	quit();
+	(void)pst_mem_free(m);
+}
+
+/* A put out of memory that is gone fails. */
+static void unmapped_source(void)
+{
+	char *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct agent_answer a;
+	struct pst_file *f;
+	struct pst_mem *m;
+
+	T_CHECK(at != MAP_FAILED);
+	start();
+	T_OK(pst_mem_wrap((uintptr_t)at, 8192, NULL, &m));
+	a = agent_shares_it(0, 0, 8192, RW, how.flags);
+	f = agent_open(&a, RIG_RW);
+	T_EQ(pst_write(f, 0, m, 0, 8192, NULL), 8192);
+	T_EQ(munmap(at, 8192), 0);
+	T_EQ(pst_write(f, 0, m, 0, 8192, NULL), -EFAULT);
+	T_EQ(pst_read(f, 0, m, 0, 8192, NULL), -EFAULT);
+	(void)pst_file_close(f);
+	quit();
+	(void)pst_mem_free(m);
+}
+
 static void all(void)
 {
 	model();
@@ -382,6 +437,20 @@ static void stopped(void)
 	stopped_peer();
 }
 
+static void descriptors(void)
+{
+	how = (__typeof__(how)){ .device = "host" };
+	no_descriptor();
+}
+
+static void unmapped(void)
+{
+	how = (__typeof__(how)){ .device = "soft", .flags = PST_SHARE_GRANT };
+	unmapped_source();
+	how.flags = 0;
+	unmapped_source();
+}
+
 /* With memory of that device in this process. */
 static void run_on(const char *name, void (*fn)(void), const char *device)
 {
@@ -419,5 +488,7 @@ int main(int argc, char **argv)
 	run_on("tls_host", tls_host, "host");
 	RIG_RUN1(keys);
 	run_on("stopped", stopped, "host");
+	RIG_RUN1(descriptors);
+	RIG_RUN1(unmapped);
 	return rig_done();
 }
