@@ -84,14 +84,16 @@ static int connect_get_ready(const char *text, const struct pst_peer_opts *opts,
 	r = net_addr_find(text, !connects, ret_addr);
 	if (r < 0)
 		return r;
+	/* The kernel knows who is at the other end of an AF_UNIX socket. */
+	if (o.keys && ret_addr->sa.ss_family == AF_UNIX)
+		return err_set(EINVAL, "keys are not used at an AF_UNIX socket; give none");
 	if (!o.keys && !(o.flags & PST_PEER_PLAIN) && !net_addr_is_local(ret_addr))
 		return err_set(EACCES,
 			       "%s is beyond this machine, and without keys everybody on the way "
 			       "could read and change the bytes; give a file of keys, or "
 			       "PST_PEER_PLAIN if the network is trusted",
 			       text);
-	/* The kernel knows who is at the other end of an AF_UNIX socket. */
-	return o.keys && ret_addr->sa.ss_family != AF_UNIX ? keys_get(&o, connects, ret_keys) : 0;
+	return o.keys ? keys_get(&o, connects, ret_keys) : 0;
 }
 
 /* ---------------------------------------------------------------- greeting */
@@ -349,7 +351,8 @@ struct pst_listener {
 static void listener_remove_dead(const struct net_addr *a)
 {
 	const struct sockaddr_un *un = (const struct sockaddr_un *)&a->sa;
-	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/* One that is stuck and whose queue is full must not hold this process up. */
+	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct stat st;
 
 	if (fd < 0 || lstat(un->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
@@ -463,9 +466,6 @@ static int connect_take_connection(struct pst_listener *l)
 		}
 	}
 	net_socket_tune(fd, l->addr.sa.ss_family);
-	/* The oldest one that is silent makes room. */
-	if (l->nr == GREETS_MAX)
-		listener_drop(l, 0);
 	g = calloc(1, sizeof(*g));
 	r = g ? greet_begin(g, fd, true, l->keys) : err_set(ENOMEM, "out of memory");
 	if (!g)
@@ -512,20 +512,40 @@ static int listener_go_on(struct pst_listener *l, struct pollfd *fds, uint64_t *
 	return 0;
 }
 
+/* Drop the oldest silent connection where another one waits for its place. */
+static bool listener_make_room(struct pst_listener *l)
+{
+	struct pollfd p = { .fd = l->fd, .events = POLLIN };
+
+	if (l->nr < GREETS_MAX || poll(&p, 1, 0) <= 0)
+		return false;
+	log_info("a connection ended before it was a peer's: others wait for its place");
+	listener_drop(l, 0);
+	return true;
+}
+
 int peer_accept(struct pst_listener *l, uint64_t deadline_ns, struct pst_peer **ret)
 {
+	unsigned dropped = 0;
+
 	for (;;) {
 		struct pollfd fds[GREETS_MAX + 1];
 		uint64_t until, now;
 		int r = 0;
 
-		for (unsigned i = 0; i < GREETS_MAX && r == 0; i++)
+		for (unsigned i = 0; i < GREETS_MAX && l->nr < GREETS_MAX && r == 0; i++)
 			r = connect_take_connection(l);
 		if (r != -EAGAIN && r < 0)
 			return r;
 		r = listener_go_on(l, fds, &until, ret);
 		if (r)
 			return r < 0 ? r : 0;
+		/* None of them had said who it is. */
+		if (dropped < GREETS_MAX && listener_make_room(l)) {
+			dropped++;
+			continue;
+		}
+		dropped = 0;
 		now = now_ns();
 		if (now >= deadline_ns)
 			return err_set(ETIMEDOUT, "no peer connected before the deadline");
