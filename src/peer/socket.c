@@ -131,7 +131,8 @@ void peer_tasks_fail(struct pst_peer *p, int err)
 
 int peer_request_new(struct pst_peer *p, uint8_t type, struct peer_request **ret, uint64_t *ret_id)
 {
-	if (p->nr_requests >= p->requests_max)
+	/* One place is for OPEN, which has no turn among operations. */
+	if (p->nr_requests + (type != PEER_OPEN && p->requests_max > 1) >= p->requests_max)
 		return -EAGAIN;
 	for (unsigned i = 0; i < PEER_REQUESTS_MAX; i++) {
 		struct peer_request *q = &p->requests[i];
@@ -175,7 +176,7 @@ void peer_request_end(struct pst_peer *p, struct peer_request *q, int err)
 	socket_task_check(p, t);
 }
 
-/* The next request of an operation, in its turn; NULL: none can be sent now. */
+/* The next request, of each operation in turn; NULL: none can be sent now. */
 struct peer_request *peer_request_next(struct pst_peer *p, struct peer_msg *ret)
 {
 	struct peer_task *t = p->todo;
@@ -192,8 +193,9 @@ struct peer_request *peer_request_next(struct pst_peer *p, struct peer_msg *ret)
 	q->len = (uint32_t)MIN(t->end - t->issued, (uint64_t)p->data_max);
 	t->issued += q->len;
 	t->nr_requests++;
-	if (t->issued == t->end)
-		peer_todo_remove(p, t);
+	peer_todo_remove(p, t);
+	if (t->issued < t->end)
+		todo_push(p, t);
 	ret->type = get ? PEER_GET : PEER_PUT;
 	ret->share = t->share;
 	ret->off = t->op->off + q->off;
