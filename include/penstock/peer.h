@@ -27,7 +27,7 @@ struct pst_peer_opts {
 	size_t sz;      /* sizeof(struct pst_peer_opts) */
 	uint32_t flags; /* PST_PEER_* */
 	uint32_t reserved;
-	const char *keys; /* file of keys for TLS, lines NAME:HEX; NULL: no TLS */
+	const char *keys; /* file of keys for TLS, lines NAME:HEX; NULL: no TLS, as for unix:PATH */
 	const char *key;  /* connect: name of the key; NULL: the only one of the file */
 };
 
@@ -51,9 +51,9 @@ struct pst_peer_info {
  *
  * A socket at PATH can be connected to by this user alone; chmod(2) opens it to others.
  *
- * Return: 0; -EINVAL for text that is no address; -EACCES for an address beyond this machine
- * without keys and without PST_PEER_PLAIN; errors of a file of keys; -EADDRINUSE and what bind(2)
- * says else.
+ * Return: 0; -EINVAL for text that is no address, or keys for a PATH; -EACCES for an address beyond
+ * this machine without keys and without PST_PEER_PLAIN; errors of a file of keys; -EADDRINUSE and
+ * what bind(2) says else.
  */
 PST_API int pst_listener_open(const char *addr, const struct pst_peer_opts *opts,
 			      struct pst_listener **ret_listener);
@@ -167,7 +167,8 @@ PST_API int pst_share_pack(const struct pst_share *share, void *buf, size_t size
  * @deadline_ns: when to stop waiting
  *
  * From the call on, requests by the key fail.  What was under way ends first.  A peer
- * that uses a grant is asked to let go of it.
+ * that uses a grant is asked to let go of it.  The end of the connection at this side, also by
+ * pst_peer_close(), does not stop such a peer: the call waits until the peer has closed its socket.
  *
  * Return: 0: the peer does not touch the memory any more; -EBUSY: it may, at the deadline: call
  * again.
@@ -227,11 +228,11 @@ PST_API int pst_peer_send(struct pst_peer *peer, struct pst_mem *mem, uint64_t o
  * @deadline_ns: when to give up
  *
  * Of several threads one receives at a time.  After a failure the message is still the next one,
- * unless its sender gave up.
+ * unless its sender gave up, or its sender's memory cannot be read: then the sender is told.
  *
  * Return: bytes of the message; -EMSGSIZE for one that is longer than @max: pst_peer_next() tells
- * its length; -ETIMEDOUT; -ERANGE; -EACCES; -EFAULT; -EPIPE when the connection has ended and
- * nothing is left.
+ * its length; -ETIMEDOUT; -ERANGE; -EACCES; -EFAULT; -EIO for a message whose sender's memory
+ * cannot be read, which is dropped; -EPIPE when the connection has ended and nothing is left.
  */
 PST_API int64_t pst_peer_recv(struct pst_peer *peer, struct pst_mem *mem, uint64_t off,
 			      uint64_t max, uint64_t deadline_ns);

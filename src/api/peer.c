@@ -238,6 +238,23 @@ int pst_peer_send(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint
 	return send_long(peer, &pl, len, flags, deadline_ns);
 }
 
+/* May the same message be received by a later call?  Else its sender is told why it was not. */
+static bool message_stays(int r)
+{
+	switch (-r) {
+	case ETIMEDOUT:
+	case EFAULT: /* the memory of this process, as are the others */
+	case ENOMEM:
+	case ECANCELED:
+	case EAGAIN:
+	case EMFILE:
+	case ENFILE:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* Get a long message out of its sender's memory. */
 static int message_fetch(struct pst_peer *peer, const struct item *i, const struct place *pl,
 			 uint64_t deadline_ns)
@@ -271,6 +288,7 @@ int64_t pst_peer_recv(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, 
 	r = message_place(mem, off, max, PST_RIGHT_WRITE, &pl);
 	while (r == 0) {
 		struct item *i;
+		bool offer;
 
 		r = peer_recv_begin(peer, deadline_ns, &i);
 		if (r < 0)
@@ -286,15 +304,13 @@ int64_t pst_peer_recv(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, 
 			r = message_fetch(peer, i, &pl, deadline_ns);
 		else
 			r = len ? pst_mem_copy_in(pl.mem, pl.off, i->payload, len) : 0;
-		/* Who gave up has been told so, and the message was not sent. */
-		if (r == -ESTALE || r == -EPIPE) {
-			peer_recv_end(peer, i, true, -r);
-			r = r == -ESTALE ? 0 : r;
-			continue;
-		}
-		peer_recv_end(peer, i, r == 0, 0);
+		offer = i->m.type == PEER_OFFER;
+		peer_recv_end(peer, i, !r || (offer && !message_stays(r)), -r);
 		if (r == 0)
 			return (int64_t)len;
+		/* Its sender has given up, or is gone; others may have come before that. */
+		if (offer && (r == -ESTALE || r == -EPIPE))
+			r = 0;
 	}
 	return r;
 }

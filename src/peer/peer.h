@@ -184,7 +184,7 @@ struct pst_peer {
 	struct peer_keys *keys; /* of tls, or NULL */
 	struct served served[PEER_REQUESTS_MAX];
 	unsigned served_at, nr_served;
-	unsigned nr_owed; /* replies, those to OPEN in out included */
+	unsigned nr_owed;      /* replies, those to OPEN in out included */
 	int fds[PEER_FDS_MAX]; /* -1: one that came while this process had no room for it */
 	unsigned nr_fds;
 	bool shut;
@@ -226,10 +226,11 @@ struct pst_share {
 	uint8_t nonce[16];
 	unsigned users; /* that touch the memory now */
 	unsigned opens;
-	bool granted; /* a grant was sent; the lock of the peer covers it */
-	bool asked;   /* REVOKE was sent */
-	bool revoked; /* REVOKED came */
-	bool gone;    /* taken out of the table */
+	bool granted;        /* a grant was sent; the lock of the peer covers it */
+	struct item *revoke; /* REVOKE, until it is sent */
+	bool asked;          /* REVOKE was sent */
+	bool revoked;        /* REVOKED came */
+	bool gone;           /* taken out of the table */
 	struct mem_stream *stream;
 	void (*done)(void *arg); /* the memory is not needed any more */
 	void *arg;

@@ -11,6 +11,12 @@
 
 /* ---------------------------------------------------------- for the program */
 
+static void share_free(struct pst_share *s)
+{
+	peer_item_free(s->revoke);
+	free(s);
+}
+
 int peer_share_new(struct pst_peer *p, const struct pst_share *from, struct pst_share **ret)
 {
 	struct pst_share *s = malloc(sizeof(*s));
@@ -21,15 +27,21 @@ int peer_share_new(struct pst_peer *p, const struct pst_share *from, struct pst_
 		return err_set(ENOMEM, "out of memory");
 	*s = *from;
 	s->peer = p;
+	/* So that closing the share needs no memory. */
+	s->revoke = peer_item_new(PEER_REVOKE, 0);
+	if (!s->revoke) {
+		share_free(s);
+		return err_set(ENOMEM, "out of memory");
+	}
 	if (getrandom(s->nonce, sizeof(s->nonce), 0) != sizeof(s->nonce)) {
-		free(s);
+		share_free(s);
 		return err_set(EIO, "the kernel gives no random numbers for a key");
 	}
 	(void)pthread_mutex_lock(&p->lock);
 	r = peer_check(p);
 	(void)pthread_mutex_unlock(&p->lock);
 	if (r < 0) {
-		free(s);
+		share_free(s);
 		return r;
 	}
 	(void)pthread_mutex_lock(&p->share_lock);
@@ -41,7 +53,7 @@ int peer_share_new(struct pst_peer *p, const struct pst_share *from, struct pst_
 	}
 	(void)pthread_mutex_unlock(&p->share_lock);
 	if (idx == PEER_SHARES_MAX) {
-		free(s);
+		share_free(s);
 		return err_set(ENOSPC, "the peer has %u shares already; close some",
 			       PEER_SHARES_MAX);
 	}
@@ -65,20 +77,14 @@ void share_key(const struct pst_share *s, uint8_t to[PEER_KEY_LEN])
 }
 
 /* Ask the peer to let go of grants.  With the lock of the peer. */
-static int share_ask_back(struct pst_peer *p, struct pst_share *s)
+static void share_ask_back(struct pst_peer *p, struct pst_share *s)
 {
-	struct item *i;
-
 	if (s->asked)
-		return 0;
-	i = peer_item_new(PEER_REVOKE, 0);
-	if (!i)
-		return err_set(ENOMEM, "out of memory");
-	i->m.share = s->id;
-	peer_items_push(&p->out, i);
+		return;
+	s->revoke->m.share = s->id;
+	peer_items_push(&p->out, TAKE_PTR(s->revoke));
 	peer_kick(p);
 	s->asked = true;
-	return 0;
 }
 
 /* Read on, after the thread has ended, until the other side closes: 0; -ETIMEDOUT. */
@@ -95,9 +101,9 @@ static int wait_until_gone(struct pst_peer *p, uint64_t deadline_ns)
 		if (now >= deadline_ns)
 			return -ETIMEDOUT;
 		if (n < 0)
-			(void)poll(&at, 1,
-				   (int)MIN((deadline_ns - now) / NSEC_PER_MSEC + 1,
-					    UINT64_C(60000)));
+			(void)poll(
+				&at, 1,
+				(int)MIN((deadline_ns - now) / NSEC_PER_MSEC + 1, UINT64_C(60000)));
 	}
 }
 
@@ -141,8 +147,8 @@ int share_close(struct pst_share *s, uint64_t deadline_ns)
 	if (r == 0) {
 		(void)pthread_mutex_lock(&p->lock);
 		if (s->granted && s->opens && !p->err && !p->closing)
-			r = share_ask_back(p, s);
-		if (r == 0 && s->granted)
+			share_ask_back(p, s);
+		if (s->granted)
 			r = share_wait_back(p, s, deadline_ns);
 		if (r == 0)
 			p->nr_granted -= s->granted;
@@ -156,7 +162,7 @@ int share_close(struct pst_share *s, uint64_t deadline_ns)
 	mem_stream_free(s->stream);
 	explicit_bzero(s->nonce, sizeof(s->nonce));
 	s->done(s->arg);
-	free(s);
+	share_free(s);
 	peer_put(p);
 	return 0;
 }

@@ -72,6 +72,25 @@ static int close_again(struct pst_peer *p, uint64_t share)
 	return 0;
 }
 
+/*
+ * The error of a reply as one of ours.  EFAULT, ENOMEM and ETIMEDOUT would speak of memory and
+ * deadlines of this process.
+ */
+static int thread_reply_err(uint32_t err)
+{
+	switch (err) {
+	case 0:
+	case ESTALE:
+	case EACCES:
+	case ERANGE:
+	case EBUSY:
+		return -(int)err;
+	default:
+		log_info("a peer cannot use its own memory: %s", err_name((int)err));
+		return -EIO;
+	}
+}
+
 /* With the lock. */
 static int got_opened(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
 {
@@ -95,7 +114,7 @@ static int got_opened(struct pst_peer *p, const struct peer_msg *m, const uint8_
 	}
 	o = q->opening;
 	if (o) {
-		o->err = -(int)m->err;
+		o->err = thread_reply_err(m->err);
 		o->has_grant = has_grant;
 		o->fd = TAKE_FD(fd);
 		if (has_grant) {
@@ -134,7 +153,7 @@ static int got_reply(struct pst_peer *p, const struct peer_msg *m, const uint8_t
 {
 	bool get = m->type == PEER_DATA;
 	struct peer_request *q = peer_request_find(p, m->id, get ? PEER_GET : PEER_PUT);
-	int r = -(int)m->err;
+	int r = thread_reply_err(m->err);
 
 	if (!q || (get && !m->err && m->count != q->len))
 		return -EPROTO;
@@ -152,8 +171,8 @@ static int got_message(struct pst_peer *p, const struct peer_msg *m, const uint8
 
 	if (p->nr_untaken == PEER_MESSAGES_MAX)
 		return -EPROTO;
-	if (m->type == PEER_OFFER &&
-	    (peer_get_key(payload, peer_payload(m), &k) < 0 || k.len != m->off))
+	if (m->type == PEER_OFFER && (peer_get_key(payload, peer_payload(m), &k) < 0 ||
+				      k.len != m->off || !(k.rights & PST_RIGHT_READ)))
 		return -EPROTO;
 	i = peer_item_new(m->type, peer_payload(m));
 	if (!i)

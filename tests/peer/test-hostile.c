@@ -537,8 +537,10 @@ static struct {
 
 static void flood_get(void)
 {
-	put((struct peer_msg){ .type = PEER_GET, .id = 99, .share = flood.id, .count = PEER_DATA_MAX },
-	    NULL);
+	put(
+		(struct peer_msg){
+			.type = PEER_GET, .id = 99, .share = flood.id, .count = PEER_DATA_MAX },
+		NULL);
 }
 
 static void flood_start(void)
@@ -599,7 +601,7 @@ static void grant_in_a_flood(void)
 
 static void *open_made_up(void *arg)
 {
-	struct peer_key k = { .share = 5, .len = RIG_MIB(1), .rights = RW, .kind = PST_KIND_HOST };
+	struct peer_key k = { .share = 5, .len = RIG_MIB(64), .rights = RW, .kind = PST_KIND_HOST };
 	struct pst_file **ret = arg;
 	uint8_t key[PEER_KEY_LEN];
 
@@ -653,6 +655,163 @@ static void requests_in_a_flood(void)
 	(void)pst_file_close(f);
 	pst_queue_free(q);
 	end();
+}
+
+/* A small request is not sent behind all of a large one, and an open has a place. */
+static void turns(void)
+{
+	struct pst_queue *q = rig_queue(rig_best_backend(), 4);
+	struct pst_mem *big = rig_alloc("host", 80 * (uint64_t)PEER_DATA_MAX);
+	struct pst_file *f, *g;
+	uint64_t ids[63];
+	bool small = false;
+	struct pst_io io;
+
+	start();
+	f = open_ours();
+	io = rig_io(PST_OP_READ, f, big, 0, 0, 80 * (uint64_t)PEER_DATA_MAX);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	for (unsigned i = 0; i < RIG_NR(ids); i++)
+		ids[i] = get(PEER_GET).id;
+	g = open_ours();
+	io = rig_io(PST_OP_READ, f, mem, 0, 0, 48);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	for (unsigned i = 0; i < 3; i++) {
+		put((struct peer_msg){ .len = PEER_HEAD + PEER_DATA_MAX,
+				       .type = PEER_DATA,
+				       .id = ids[i],
+				       .count = PEER_DATA_MAX },
+		    payload);
+		small |= get(PEER_GET).count == 48;
+	}
+	T_CHECK(small);
+	(void)shutdown(sock, SHUT_RDWR);
+	T_EQ(rig_reap1(q).res, -EPIPE);
+	T_EQ(rig_reap1(q).res, -EPIPE);
+	(void)pst_file_close(f);
+	(void)pst_file_close(g);
+	pst_queue_free(q);
+	end();
+	(void)pst_mem_free(big);
+}
+
+/* An offer of memory of ours, then a short message. */
+static void put_offer(uint32_t rights)
+{
+	struct peer_key k = { .share = 5, .len = LEN, .rights = rights, .kind = PST_KIND_HOST };
+	static const uint8_t body[64];
+	uint8_t key[PEER_KEY_LEN];
+
+	peer_put_key(&k, key);
+	put(
+		(struct peer_msg){
+			.len = PEER_HEAD + PEER_KEY_LEN, .type = PEER_OFFER, .id = 1, .off = LEN },
+		key);
+	if (rights & PST_RIGHT_READ)
+		put((struct peer_msg){ .len = PEER_HEAD + 64, .type = PEER_MESSAGE, .id = 2 },
+		    body);
+}
+
+static void *receive(void *arg)
+{
+	int64_t *ret = arg;
+
+	*ret = pst_peer_recv(peer, mem, 0, LEN, t_hang());
+	return NULL;
+}
+
+/* A message that its sender does not let be fetched keeps no later one from being received. */
+static void bad_offers(void)
+{
+	start();
+	put_offer(PST_RIGHT_WRITE);
+	is_disconnected();
+	end();
+	for (unsigned i = 0; i < 2; i++) {
+		pthread_t thread;
+		struct peer_msg m;
+		int64_t r = 1;
+
+		start();
+		put_offer(PST_RIGHT_READ);
+		T_EQ(pthread_create(&thread, NULL, receive, &r), 0);
+		m = get(PEER_OPEN);
+		put((struct peer_msg){ .type = PEER_OPENED, .id = m.id, .err = i ? 0 : ENOMEM },
+		    NULL);
+		if (i) {
+			m = get(PEER_GET);
+			put((struct peer_msg){ .type = PEER_DATA, .id = m.id, .err = EFAULT },
+			    NULL);
+			(void)get(PEER_CLOSE);
+		}
+		m = get(PEER_TAKEN);
+		T_EQ(m.id, 1);
+		T_EQ(m.err, EIO);
+		T_EQ(pthread_join(thread, NULL), 0);
+		T_EQ(r, -EIO);
+		T_EQ(pst_peer_recv(peer, mem, 0, LEN, t_hang()), 64);
+		end();
+	}
+	/* Its sender is gone. */
+	start();
+	put_offer(PST_RIGHT_READ);
+	T_EQ(close(sock), 0);
+	sock = -1;
+	T_EQ(pst_peer_recv(peer, mem, 0, LEN, t_hang()), 64);
+	T_EQ(pst_peer_recv(peer, mem, 0, LEN, t_hang()), -EPIPE);
+	end();
+}
+
+/* More connections at once than the listener keeps: none that said who it is is dropped. */
+static void many_at_once(void)
+{
+	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
+	struct pst_peer *peers[120];
+	int socks[RIG_NR(peers)];
+
+	start();
+	put_hello(buf);
+	for (unsigned i = 0; i < RIG_NR(socks); i++) {
+		socks[i] = open_socket();
+		T_EQ(send(socks[i], buf, sizeof(buf), MSG_NOSIGNAL), sizeof(buf));
+	}
+	for (unsigned i = 0; i < RIG_NR(peers); i++)
+		T_OK(pst_listener_accept(listener, t_hang(), &peers[i]));
+	for (unsigned i = 0; i < RIG_NR(peers); i++)
+		T_EQ(close(socks[i]), 0);
+	for (unsigned i = 0; i < RIG_NR(peers); i++)
+		(void)pst_peer_close(peers[i]);
+	end();
+}
+
+/* Another process listens at the path, takes no connection, and its queue is full. */
+static void stuck_listener(void)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), clients[8];
+	unsigned nr = 0;
+	struct pst_listener *l;
+	char addr[300];
+
+	nr_started++;
+	(void)snprintf(un.sun_path, sizeof(un.sun_path), "%s", sock_path());
+	(void)snprintf(addr, sizeof(addr), "unix:%s", sock_path());
+	T_EQ(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
+	T_EQ(listen(fd, 0), 0);
+	do {
+		T_CHECK(nr < RIG_NR(clients));
+		clients[nr] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	} while (connect(clients[nr++], (struct sockaddr *)&un, sizeof(un)) == 0);
+	T_EQ(errno, EAGAIN);
+	T_EQ(pst_listener_open(addr, NULL, &l), -EADDRINUSE);
+	while (nr)
+		T_EQ(close(clients[--nr]), 0);
+	T_EQ(close(fd), 0);
+	/* Nobody listens there any more. */
+	T_OK(pst_listener_open(addr, NULL, &l));
+	(void)pst_listener_close(l);
 }
 
 /* Connections that say nothing, or nonsense, keep no peer waiting. */
@@ -788,6 +947,7 @@ static void arguments(void)
 	T_EQ(pst_peer_connect("unix:/nowhere/at/all", NULL, t_hang(), &p), -ENOENT);
 	o = (struct pst_peer_opts){ .sz = sizeof(o), .keys = "/nowhere" };
 	T_EQ(pst_listener_open("127.0.0.1:0", &o, &l), -ENOENT);
+	T_EQ(pst_listener_open("unix:sock", &o, &l), -EINVAL);
 	start();
 	T_EQ(pst_peer_share(peer, mem, 0, 0, RW, 0, &s), -EINVAL);
 	T_EQ(pst_peer_share(peer, mem, 0, 1, 4, 0, &s), -EINVAL);
@@ -820,7 +980,11 @@ int main(void)
 	RIG_RUN1(grant_not_given);
 	RIG_RUN1(grant_in_a_flood);
 	RIG_RUN1(requests_in_a_flood);
+	RIG_RUN1(turns);
 	RIG_RUN1(offers);
+	RIG_RUN1(bad_offers);
+	RIG_RUN1(many_at_once);
+	RIG_RUN1(stuck_listener);
 	RIG_RUN1(another_peer_goes_on);
 	RIG_RUN1(silent_connections);
 	RIG_RUN1(arguments);
