@@ -6,12 +6,14 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "tools/common/pattern.h"
 
 #define CLIENTS_MAX 64u
 #define CHUNK MIB(1)
 #define LOOK_NS (NSEC_PER_SEC / 5) /* a signal is seen after so long at most */
+#define END_NS (2 * NSEC_PER_SEC)  /* for clients to end, after a signal */
 
 struct client {
 	struct pst_peer *peer;
@@ -22,6 +24,7 @@ struct client {
 };
 
 static atomic_uint nr_clients;
+static atomic_ullong nr_bytes; /* of all clients' memory */
 
 /* Fill the memory with the pattern, or find where it differs. */
 static int server_pattern(struct client *c, bool check, uint64_t seed, uint64_t len, bool *ret_same)
@@ -54,23 +57,41 @@ static int close_share(struct client *c)
 	return r;
 }
 
+static void free_memory(struct client *c)
+{
+	c->mem = pst_mem_free(c->mem);
+	atomic_fetch_sub(&nr_bytes, c->len);
+	c->len = 0;
+}
+
 /* Have memory for depth pieces of that size. */
 static int server_prepare(struct client *c, const struct perf_ask *q)
 {
 	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_SHARED };
+	uint64_t len;
 	int r;
 
 	if (!q->size || !q->depth || q->depth > PERF_DEPTH_MAX || !q->iters ||
 	    q->iters > PERF_ITERS_MAX || q->size > PERF_BYTES_MAX / q->depth)
-		return fail(EINVAL, "the server has at most %" PRIu64 " bytes for a client",
+		return fail(EINVAL, "the server has at most %" PRIu64 " bytes for its clients",
 			    PERF_BYTES_MAX);
 	r = close_share(c);
 	if (r < 0)
 		return fail_pst(r, "share");
-	c->mem = pst_mem_free(c->mem);
-	c->len = q->size * q->depth;
-	r = pst_mem_alloc(c->device, c->len, &o, &c->mem);
-	return r < 0 ? fail_pst(r, c->device) : 0;
+	free_memory(c);
+	len = q->size * q->depth;
+	if (atomic_fetch_add(&nr_bytes, len) > PERF_BYTES_MAX - len) {
+		atomic_fetch_sub(&nr_bytes, len);
+		return fail(ENOMEM, "the server has at most %" PRIu64 " bytes for its clients",
+			    PERF_BYTES_MAX);
+	}
+	r = pst_mem_alloc(c->device, len, &o, &c->mem);
+	if (r < 0) {
+		atomic_fetch_sub(&nr_bytes, len);
+		return fail_pst(r, c->device);
+	}
+	c->len = len;
+	return 0;
 }
 
 static int server_share(struct client *c, const struct perf_ask *q, struct perf_answer *a)
@@ -103,8 +124,14 @@ static int server_answer(struct client *c, struct perf_answer *a, int err)
 
 static int server_receive(struct client *c, const struct perf_ask *q)
 {
-	int64_t n = pst_peer_recv(c->peer, c->mem, 0, c->len, perf_deadline());
+	uint64_t until = perf_deadline();
+	int64_t n;
 
+	do
+		n = pst_peer_next(c->peer, now_ns() + LOOK_NS);
+	while (n == -ETIMEDOUT && now_ns() < until && !stop_signal);
+	if (n >= 0)
+		n = pst_peer_recv(c->peer, c->mem, 0, c->len, until);
 	if (n < 0)
 		return (int)n;
 	return (uint64_t)n == q->size ? 0 : -EBADMSG;
@@ -176,8 +203,9 @@ static void *serve_client(void *arg)
 		r = server_act(c, &q);
 	}
 	(void)pst_peer_close(c->peer);
-	(void)close_share(c);
-	(void)pst_mem_free(c->mem);
+	/* Memory that a client does not let go of stays in the count. */
+	if (close_share(c) == 0)
+		free_memory(c);
 	free(c);
 	atomic_fetch_sub(&nr_clients, 1);
 	return NULL;
@@ -206,6 +234,7 @@ int perf_serve(const char *addr, const struct pst_peer_opts *o, const char *devi
 {
 	struct pst_listener *l;
 	char text[256];
+	uint64_t until;
 	int r;
 
 	signals_catch();
@@ -224,10 +253,17 @@ int perf_serve(const char *addr, const struct pst_peer_opts *o, const char *devi
 			(void)nanosleep(&ts, NULL);
 	}
 	(void)pst_listener_close(l);
-	while (atomic_load(&nr_clients)) {
+	until = now_ns() + END_NS;
+	while (atomic_load(&nr_clients) && now_ns() < until) {
 		struct timespec ts = { .tv_nsec = 1000000 };
 
 		(void)nanosleep(&ts, NULL);
+	}
+	/* A client that is stopped may hold its thread for ever. */
+	if (atomic_load(&nr_clients)) {
+		say("%u clients do not end, and are disconnected", atomic_load(&nr_clients));
+		(void)fflush(NULL);
+		_exit(0);
 	}
 	return 0;
 }
