@@ -16,6 +16,7 @@ from ._types import Path
 _MODES = {"r": _abi.PST_FILE_READ, "w": _abi.PST_FILE_WRITE,
           "r+": _abi.PST_FILE_READ | _abi.PST_FILE_WRITE}
 _WAIT = 60.0    # seconds
+_LIMIT = 1 << 26    # bytes of a message: its sender says how many there are
 
 
 def _until(timeout: Optional[float]) -> int:
@@ -190,13 +191,16 @@ class Peer(Owner):
             if memory is not message:
                 memory.close()
 
-    def recv(self, timeout: Optional[float] = _WAIT) -> bytes:
-        """The next message."""
-        size = self.next(timeout)
-        room = ctypes.create_string_buffer(max(size, 1))
-        got = check(lib.pst_peer_recv(self.handle, None, ctypes.addressof(room), len(room),
-                                      _until(timeout)))
-        return room.raw[:got]
+    def recv(self, timeout: Optional[float] = _WAIT, *, limit: int = _LIMIT) -> bytes:
+        """The next message.  Raises Error with EMSGSIZE if it is longer than limit, and leaves it
+        there: recv_into() takes messages of any length.
+        """
+        until = _until(timeout)
+        size = check(lib.pst_peer_next(self.handle, until))
+        room = ctypes.create_string_buffer(max(min(size, limit), 1))
+        got = check(lib.pst_peer_recv(self.handle, None, ctypes.addressof(room),
+                                      min(size, limit), until))
+        return memoryview(room)[:got].tobytes()
 
     def recv_into(self, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
                   timeout: Optional[float] = _WAIT) -> int:

@@ -90,6 +90,7 @@ def messages():
         sender.start()
         eq(theirs.next(), 300000)
         gives(errno.EMSGSIZE, theirs.recv_into, bytearray(10))
+        gives(errno.EMSGSIZE, theirs.recv, limit=299999)
         room = bytearray(300010)
         eq(theirs.recv_into(room, 10), 300000)
         sender.join()
