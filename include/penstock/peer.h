@@ -77,7 +77,8 @@ PST_API const char *pst_listener_address(const struct pst_listener *listener, ch
  *
  * A connection that fails, or is silent, is dropped and keeps no other one waiting.
  *
- * Return: 0; -ETIMEDOUT; -EMFILE, -ENFILE, -ENOMEM.
+ * Return: 0; -ETIMEDOUT; -EMFILE, -ENFILE, -ENOMEM, and -EAGAIN where no thread can be started: the
+ * connection waits for the next call.
  */
 PST_API int pst_listener_accept(struct pst_listener *listener, uint64_t deadline_ns,
 				struct pst_peer **ret_peer);

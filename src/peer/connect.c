@@ -2,6 +2,7 @@
 /* How a connection begins: addresses, keys, the hello. */
 #include <poll.h>
 #include <stdio.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -345,20 +346,77 @@ struct pst_listener {
 	ino_t ino;
 	unsigned nr;
 	struct greet *greets[GREETS_MAX];
+	uint64_t left; /* when the last peer_accept() returned, or 0 */
 };
 
-/* The socket of a process that was killed is left behind, and nobody listens there. */
-static void listener_remove_dead(const struct net_addr *a)
+/* Is it the socket of a process that was killed, where nobody listens? */
+static bool unix_is_dead(const struct sockaddr_un *un)
 {
-	const struct sockaddr_un *un = (const struct sockaddr_un *)&a->sa;
 	/* One that is stuck and whose queue is full must not hold this process up. */
 	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct stat st;
 
-	if (fd < 0 || lstat(un->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
-		return;
-	if (connect(fd, (const struct sockaddr *)&a->sa, a->len) < 0 && errno == ECONNREFUSED)
-		(void)unlink(un->sun_path);
+	return fd >= 0 && lstat(un->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) &&
+	       connect(fd, (const struct sockaddr *)un, sizeof(*un)) < 0 && errno == ECONNREFUSED;
+}
+
+/* A random name in the directory of the socket. */
+static int unix_other_name(const struct sockaddr_un *un, struct sockaddr_un *ret)
+{
+	const char *slash = strrchr(un->sun_path, '/');
+	int dir = slash ? (int)(slash + 1 - un->sun_path) : 0, n;
+	uint32_t number;
+
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+		return -EIO;
+	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%.*s.p%06x", dir, un->sun_path,
+		     number & 0xffffff);
+	return n < (int)sizeof(ret->sun_path) ? 0 : -ENAMETOOLONG;
+}
+
+/*
+ * Remove a dead socket: true if the path may be free now.  Another process may do the same and
+ * listen there already, so look once more at what was moved away.
+ */
+static bool unix_remove_dead(const struct sockaddr_un *un)
+{
+	struct sockaddr_un away;
+
+	if (!unix_is_dead(un) || unix_other_name(un, &away) < 0 ||
+	    rename(un->sun_path, away.sun_path) < 0)
+		return false;
+	if (!unix_is_dead(&away) && link(away.sun_path, un->sun_path) < 0)
+		log_warn("nobody can connect to %s any more: another process listened there",
+			 un->sun_path);
+	(void)unlink(away.sun_path);
+	return true;
+}
+
+/*
+ * Listen at a path.  The socket gets its name once it listens, so no other process takes it for a
+ * dead one in between.
+ */
+static int unix_listen(int fd, const struct sockaddr_un *un)
+{
+	struct sockaddr_un fresh;
+	int r = unix_other_name(un, &fresh);
+
+	if (r < 0)
+		return r;
+	/* The mode of the socket that bind() makes. */
+	(void)fchmod(fd, 0600);
+	if (bind(fd, (const struct sockaddr *)&fresh, sizeof(fresh)) < 0)
+		return -errno;
+	if (listen(fd, BACKLOG) < 0)
+		r = -errno;
+	while (r == 0 && link(fresh.sun_path, un->sun_path) < 0) {
+		r = -errno;
+		if (r == -EEXIST)
+			r = unix_remove_dead(un) ? 0 : -EADDRINUSE;
+	}
+	(void)unlink(fresh.sun_path);
+	return r;
 }
 
 static const char *unix_path(const struct pst_listener *l)
@@ -376,23 +434,22 @@ static int listener_bind(struct pst_listener *l)
 	if (l->fd < 0)
 		return l->fd;
 	if (l->addr.sa.ss_family == AF_UNIX) {
-		listener_remove_dead(&l->addr);
-		/* The mode of the socket that bind() makes. */
-		(void)fchmod(l->fd, 0600);
-	} else {
-		(void)setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	}
-	if (bind(l->fd, (const struct sockaddr *)&l->addr.sa, l->addr.len) < 0 ||
-	    listen(l->fd, BACKLOG) < 0)
-		return -errno;
-	if (l->addr.sa.ss_family == AF_UNIX) {
+		int r = unix_listen(l->fd, (const struct sockaddr_un *)&l->addr.sa);
+
+		if (r < 0)
+			return r;
 		if (lstat(unix_path(l), &st) < 0)
 			return -errno;
 		l->dev = st.st_dev;
 		l->ino = st.st_ino;
-	} else if (getsockname(l->fd, (struct sockaddr *)&bound.sa, &bound.len) == 0) {
-		l->addr = bound;
+		return 0;
 	}
+	(void)setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(l->fd, (const struct sockaddr *)&l->addr.sa, l->addr.len) < 0 ||
+	    listen(l->fd, BACKLOG) < 0)
+		return -errno;
+	if (getsockname(l->fd, (struct sockaddr *)&bound.sa, &bound.len) == 0)
+		l->addr = bound;
 	return 0;
 }
 
@@ -493,11 +550,12 @@ static int listener_go_on(struct pst_listener *l, struct pollfd *fds, uint64_t *
 		int r = greet_go_on(g, &events);
 
 		if (r == 0) {
+			/* Without a descriptor or a thread for it, it waits for the next call. */
 			r = peer_start(g, ret);
-			if (r == 0)
-				g->fd = -1;
+			if (r < 0)
+				return r;
 			listener_drop(l, i);
-			return r < 0 ? r : 1;
+			return 1;
 		}
 		if (r != -EAGAIN || now >= g->until) {
 			log_info("a connection ended before it was a peer's: %s",
@@ -524,7 +582,7 @@ static bool listener_make_room(struct pst_listener *l)
 	return true;
 }
 
-int peer_accept(struct pst_listener *l, uint64_t deadline_ns, struct pst_peer **ret)
+static int accept_until(struct pst_listener *l, uint64_t deadline_ns, struct pst_peer **ret)
 {
 	unsigned dropped = 0;
 
@@ -558,4 +616,17 @@ int peer_accept(struct pst_listener *l, uint64_t deadline_ns, struct pst_peer **
 		    errno != EINTR)
 			return err_set(errno, "cannot wait for peers: %s", err_name(errno));
 	}
+}
+
+int peer_accept(struct pst_listener *l, uint64_t deadline_ns, struct pst_peer **ret)
+{
+	uint64_t pause = l->left ? now_ns() - l->left : 0;
+	int r;
+
+	/* Connections go on within this call alone, so the time between calls does not count. */
+	for (unsigned i = 0; i < l->nr; i++)
+		l->greets[i]->until += pause;
+	r = accept_until(l, deadline_ns, ret);
+	l->left = now_ns();
+	return r;
 }

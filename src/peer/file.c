@@ -39,7 +39,6 @@ static int peer_file_size(const struct file *file, uint64_t *ret_size)
 	return 0;
 }
 
-/* Another handle on the same share, which is closed by the first. */
 #define OPS(HOP)                                                                           \
 	{                                                                                  \
 		.scheme = "peer", .backend = &peer_backend, .hop = (HOP), .open = no_open, \

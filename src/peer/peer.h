@@ -269,7 +269,6 @@ struct peer_file {
 	struct file file; /* first */
 	struct pst_peer *peer;
 	uint64_t share, len;
-	uint32_t rights;
 	struct import *import; /* NULL: over the socket */
 	struct item *close;    /* is sent when the file is closed */
 };
