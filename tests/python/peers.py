@@ -2,6 +2,8 @@
 """Both ends of connections, in one process."""
 import errno
 import os
+import struct
+import subprocess
 import threading
 
 from tap import case, data, eq, file, gives, run, true, work
@@ -122,6 +124,29 @@ def tls():
         eq(theirs.recv(), b"secret")
     gives(PermissionError, Listener, "192.0.2.1:0")
     gives(Error, Peer, "unix:/nowhere")
+
+
+@case
+def the_server_of_perf():
+    """A client may ask the server to check memory that it could not be given."""
+    server = subprocess.Popen([os.environ["PENSTOCK"], "perf", "--listen", f"unix:{work}/perf",
+                               "-m", "soft:99"], stderr=subprocess.PIPE)
+    try:
+        true(b"listening on" in server.stderr.readline())
+        with Peer(f"unix:{work}/perf") as peer:
+
+            def ask(op, size):
+                peer.send(struct.pack("<6Q", 0x3146524550545350, op, size, 1, 1, 0))
+                return struct.unpack("<q", peer.recv()[8:16])[0]
+
+            true(ask(1, 4096) != 0)     # put
+            eq(ask(6, 4096), errno.EINVAL)     # check
+        server.terminate()
+        eq(server.wait(), 0)
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
 
 
 run()
