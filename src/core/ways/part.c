@@ -166,6 +166,8 @@ void part_queue_other(struct part *p)
 	struct io_ctx *ctx;
 	int r;
 
+	if (p->step == PART_BODY && unlikely(p->unproven) && !p->before)
+		part_before_keep(p);
 	if (p->op.kind == IO_WRITE && unlikely(!writers_begin(&p->op)) && !part_may_mix(p)) {
 		writers_wait(&p->op);
 		p->next = m->parked;
@@ -186,6 +188,8 @@ static void part_end(struct part *p)
 {
 	if (unlikely(p->proof))
 		part_proof_free(p);
+	if (unlikely(p->before))
+		free(TAKE_PTR(p->before));
 	p->user->done(p);
 }
 
@@ -264,6 +268,8 @@ static inline void part_body_done(struct part *p)
 		part_prove(p, got);
 		return;
 	}
+	if (unlikely(p->before))
+		free(TAKE_PTR(p->before));
 	p->got = got;
 	part_continue(p);
 }
@@ -277,6 +283,9 @@ inline void part_op_done(struct part *p)
 	switch (p->step) {
 	case PART_BODY:
 		part_body_done(p);
+		break;
+	case PART_BEFORE:
+		part_before_done(p);
 		break;
 	case PART_SYNC:
 		p->err = p->op.res < 0 ? (int)-p->op.res : 0;

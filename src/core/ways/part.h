@@ -26,6 +26,7 @@ struct req;
 
 enum part_step {
 	PART_BODY,
+	PART_BEFORE, /* a plain read of what a write replaces, for a proof */
 	PART_PROOF, /* a plain read of the bytes, for a proof */
 	PART_TRIAL, /* the proof's bytes differed: a trial */
 	PART_SYNC,
@@ -76,6 +77,7 @@ struct part {
 	struct io_op op;          /* the current operation */
 	struct proof *unproven;   /* proof that the operation's hop still needs, or NULL */
 	struct part_proof *proof; /* the running proof, or NULL */
+	struct part_before *before; /* what the unproven operation replaces, or NULL */
 	struct part *next;        /* next on a list of the mover, or on the user's free list */
 	struct list link;
 	struct hold *hold; /* what a path keeps open for the part, or NULL */
@@ -101,7 +103,7 @@ static inline void part_init(struct part *p, struct req *r, struct mover *m,
 
 /* Choose the hop and the bytes of the next operation; false if no hop is left. */
 bool part_choose(struct part *p);
-/* The part of part_queue() for writes, and for files of providers. */
+/* The part of part_queue() for writes, unproven operations, and files of providers. */
 void part_queue_other(struct part *p);
 /* Handle an operation that the I/O context did not take: it is full (-EAGAIN), or cannot. */
 void part_not_queued(struct part *p, int err);
@@ -112,7 +114,8 @@ static inline void part_queue(struct part *p)
 	struct io_ctx *ctx = p->mover->ctx;
 	int r;
 
-	if (p->op.kind == IO_WRITE || unlikely(p->op.file->ops->backend)) {
+	if (p->op.kind == IO_WRITE || unlikely(p->op.file->ops->backend) ||
+	    unlikely(p->step == PART_BODY && p->unproven)) {
 		part_queue_other(p);
 		return;
 	}
@@ -141,6 +144,11 @@ void part_prove(struct part *p, uint64_t got);
 /* part_proof.c: handle the end of a proof's operation. */
 void part_proof_op_done(struct part *p);
 void part_proof_free(struct part *p);
+/* part_proof.c: keep the bytes that an unproven operation will replace, where a proof needs them.
+ * For a write, p->op becomes the plain read of them. */
+void part_before_keep(struct part *p);
+/* part_proof.c: handle the end of that read, and queue the write. */
+void part_before_done(struct part *p);
 /* part.c: continue after an operation or a proof. */
 void part_continue(struct part *p);
 /* part.c: stop using the hop for this part. */

@@ -2,6 +2,10 @@
 /*
  * Proofs of parts: compare the bytes that an operation moved with a plain read, before anybody uses
  * them.  If they differ, trials find out why (trial.h), and the part starts again by another hop.
+ *
+ * A bus that drops what a disk moves to peer-to-peer memory leaves the bytes that were there.  If
+ * those were right by chance, the comparison says nothing.  So the bytes that such an operation
+ * replaces are kept, and only bytes that it changed prove the path.
  */
 #include <string.h>
 
@@ -21,8 +25,17 @@ struct part_proof {
 	uint64_t got;      /* part->got if the bytes are equal */
 	bool proves;       /* the comparison is long enough for a proof */
 	const char *data;  /* the bytes that the operation moved */
+	struct part_before *before;
 	struct trial *trial;
 	char buf[]; /* the bytes of the plain read */
+};
+
+/* The bytes that an operation replaces: of the memory for a read, of the file for a write. */
+struct part_before {
+	struct io_op op; /* the write, which waits for the plain read */
+	uint64_t len;    /* bytes that were there; fewer than asked for at the end of the file */
+	bool known;      /* len and buf are valid */
+	char buf[];
 };
 
 void part_proof_free(struct part *p)
@@ -32,6 +45,7 @@ void part_proof_free(struct part *p)
 	if (likely(!v))
 		return;
 	trial_free(v->trial);
+	free(v->before);
 	free(v);
 	p->mover->nr_proving--;
 }
@@ -62,10 +76,27 @@ static void part_again(struct part *p)
 	part_continue(p);
 }
 
+/* Return true if the memory is of another PCI device. */
+static bool is_peer(const struct part *p)
+{
+	return mem_ops_of(req_mem(p->req))->caps & MEM_CAP_PEER;
+}
+
+/* Return true if the operation must have moved the bytes.  A range of one repeated byte may be what
+ * a bus gives for bytes that it dropped. */
+static bool has_moved(const struct part_proof *v)
+{
+	const struct part_before *b = v->before;
+
+	if (!b || !b->known || v->len < 2 || memcmp(v->buf, v->buf + 1, v->len - 1) == 0)
+		return false;
+	return b->len < v->len || memcmp(b->buf, v->buf, v->len) != 0;
+}
+
 static void part_proven(struct part *p)
 {
 	p->got = p->proof->got;
-	if (p->proof->proves) {
+	if (p->proof->proves && (!is_peer(p) || has_moved(p->proof))) {
 		p->flags |= PST_DONE_PROOF;
 		proof_good(p->proof->of);
 	}
@@ -115,6 +146,7 @@ void part_prove(struct part *p, uint64_t got)
 		.proves = len == MIN(p->op.moved, PROOF_MAX) && !is_cut_short(&p->op),
 		.data = p->op.buf,
 	};
+	v->before = TAKE_PTR(p->before);
 	p->proof = v;
 	p->mover->nr_proving++;
 	p->step = PART_PROOF;
@@ -171,6 +203,58 @@ static int part_same(const struct part *p)
 	return uaccess_same(v->data, v->buf, v->len);
 }
 
+static void part_before_read(struct part *p, struct part_before *b)
+{
+	b->len = MIN(p->op.len, PROOF_MAX);
+	if (bytes_stay(p))
+		memcpy(b->buf, p->op.buf, b->len);
+	b->known = bytes_stay(p) || uaccess_read(b->buf, p->op.buf, b->len) == 0;
+}
+
+void part_before_keep(struct part *p)
+{
+	struct file *file = plan_reader(p->req->io.file);
+	uint64_t len = MIN(p->op.len, PROOF_MAX);
+	struct part_before *b;
+
+	if (!is_peer(p) || !file)
+		return;
+	b = malloc(sizeof(*b) + len);
+	if (!b)
+		return; /* the operation proves nothing then */
+	b->op = p->op;
+	b->known = false;
+	p->before = b;
+	if (p->op.kind != IO_WRITE) {
+		part_before_read(p, b);
+		return;
+	}
+	p->step = PART_BEFORE;
+	p->op.file = file;
+	p->op.reg = NULL;
+	p->op.kind = IO_READ;
+	p->op.flags = 0;
+	p->op.len = len;
+	p->op.buf = b->buf;
+}
+
+void part_before_done(struct part *p)
+{
+	struct part_before *b = p->before;
+	int err = p->user->stopped(p);
+
+	if (err < 0) {
+		p->err = -err;
+		part_continue(p);
+		return;
+	}
+	b->known = p->op.res >= 0;
+	b->len = b->known ? (uint64_t)p->op.res : 0;
+	p->op = b->op;
+	p->step = PART_BODY;
+	part_queue(p);
+}
+
 static void part_compared(struct part *p)
 {
 	struct part_proof *v = p->proof;
@@ -189,6 +273,8 @@ static void part_compared(struct part *p)
 		part_proven(p);
 	} else {
 		v->trial = trial_new(p->req, v->off, v->len, v->data, bytes_stay(p), v->buf);
+		if (!v->trial && is_peer(p))
+			proof_doubt(v->of);
 		part_try(p);
 	}
 }

@@ -208,6 +208,11 @@ static void system_key(char *buf, size_t len)
 		pst_version());
 }
 
+static bool is_suspect(const struct proof *p)
+{
+	return atomic_load(&p->failures) || atomic_load(&p->doubted);
+}
+
 static void cache_load(void)
 {
 	char system[sizeof(proofs.system)], *cache;
@@ -219,7 +224,7 @@ static void cache_load(void)
 	proofs.cache = cache;
 	proofs.loaded = true;
 	for (struct proof *p = proofs.list; p; p = p->next)
-		if (p->keep && !atomic_load(&p->failures) && cache_has(p->key))
+		if (p->keep && !is_suspect(p) && cache_has(p->key))
 			atomic_store(&p->good, true);
 	pthread_mutex_unlock(&proofs.lock);
 }
@@ -329,13 +334,19 @@ enum pst_state proof_state(const struct proof *p)
 	return proof_is_good(p) ? PST_STATE_PROVEN : PST_STATE_POSSIBLE;
 }
 
+void proof_doubt(struct proof *p)
+{
+	atomic_store(&p->doubted, true);
+	atomic_store(&p->good, false);
+}
+
 void proof_good(struct proof *p)
 {
 	/* A path that was wrong once may be right by chance.  It stays unproven, and every request
 	 * is compared. */
-	if (atomic_load(&p->failures) || atomic_exchange(&p->good, true))
+	if (is_suspect(p) || atomic_exchange(&p->good, true))
 		return;
-	if (atomic_load(&p->failures)) {
+	if (is_suspect(p)) {
 		atomic_store(&p->good, false); /* the path was wrong meanwhile */
 		return;
 	}

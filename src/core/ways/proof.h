@@ -24,6 +24,7 @@ struct proof {
 	struct proof *next;
 	atomic_bool good;
 	atomic_uint failures;
+	atomic_bool doubted; /* bytes differed and nothing said why: never proven in this process */
 	bool keep;    /* the key identifies what was proven, so the cache may keep it */
 	bool unsaved; /* proven, but not in the cache yet; under the lock */
 	char key[PROOF_KEY_MAX];
@@ -50,6 +51,8 @@ static inline bool proof_is_bad(const struct proof *p)
 }
 
 void proof_good(struct proof *p);
+/* Bytes differed and no trial could find out why: compare every request from now on. */
+void proof_doubt(struct proof *p);
 /* Count wrong data: the path stays unproven in this process, and is soon not used any more. */
 void proof_failed(struct proof *p);
 
