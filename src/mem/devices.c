@@ -117,6 +117,14 @@ const struct mem_ops *mem_provider(uint32_t kind)
 	return NULL;
 }
 
+bool mem_has(uint32_t kind)
+{
+	for (unsigned i = 0; i < nr_providers; i++)
+		if (providers[i]->kind == kind)
+			return provider_at(i) && providers[i]->devices();
+	return false;
+}
+
 const struct mem_ops *mem_owner(uint64_t addr, uint64_t len)
 {
 	for (unsigned i = 0; i < nr_providers; i++)

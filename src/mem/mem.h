@@ -385,6 +385,8 @@ int mem_provider_add(const struct mem_ops *ops);
 const struct mem_ops *mem_kind(uint32_t kind);
 /* The provider of a kind whose load() succeeded, or NULL with a sentence. */
 const struct mem_ops *mem_provider(uint32_t kind);
+/* Return true if the machine has a device of that kind. */
+bool mem_has(uint32_t kind);
 /* The provider that knows an allocation there, or NULL. */
 const struct mem_ops *mem_owner(uint64_t addr, uint64_t len);
 /* "host", "cuda", ... */

@@ -472,6 +472,36 @@ static void chance_proves_nothing(void)
 	child_run(chance_writes_child);
 }
 
+/* Writes by O_DIRECT are proven already, those of p2p are not: a file that is open for writing alone
+ * is read back all the same. */
+static void write_only_child(void)
+{
+	struct pst_file *f = data_open("data", RIG_RW);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN), *host = rig_alloc("host", LEN);
+	struct pst_done d;
+
+	rig_q = rig_queue(PST_BACKEND_THREADS, 0);
+	rig_mem_fill(host, 0, 65536, SEED + 1, 0);
+	(void)rig_write(f, host, 0, 0, 65536);
+	T_EQ(check(f, host, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_PROVEN);
+	pst_file_close(f);
+	f = rig_open(rig_path("data"), PST_FILE_WRITE);
+	rig_mem_fill(m, 0, 65536, SEED + 2, 0);
+	d = rig_write(f, m, 0, 0, 65536);
+	T_EQ(d.res, 65536);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
+	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_P2P).state, PST_STATE_PROVEN);
+	rig_q = pst_queue_free(rig_q);
+	pst_file_close(f);
+	pst_mem_free(host);
+	pst_mem_free(m);
+}
+
+static void write_only_files(void)
+{
+	child_run(write_only_child);
+}
+
 /* -------------------------------------------------------------- real devices */
 
 static const char *expected;
@@ -524,6 +554,7 @@ int main(int argc, char **argv)
 	T_RUN(zeros_are_caught);
 	T_RUN(stale_bytes_are_caught);
 	T_RUN(chance_proves_nothing);
+	T_RUN(write_only_files);
 	RIG_RUN1(refused_remote);
 	RIG_RUN1(refused_invalid);
 	RIG_RUN_BACKENDS(bytes_go_both_ways);

@@ -137,6 +137,15 @@ static enum pst_why p2p_miss(const struct part *p, int err, int *ret_detail)
 	return PST_WHY_NO_P2P;
 }
 
+/* Writes are proven by reading back. */
+static int p2p_file_begin(struct pst_file *f, bool *ret_reader)
+{
+	if (!(f->file->flags & PST_FILE_READ) && (f->file->caps & FILE_DIRECT) &&
+	    mem_has(PST_KIND_P2PMEM))
+		*ret_reader = true;
+	return 0;
+}
+
 static void p2p_file_end(struct pst_file *f)
 {
 	free(f->by_path[PST_PATH_P2P]);
@@ -167,6 +176,7 @@ const struct path_ops path_p2p = {
 	.wanted = p2p_wanted,
 	.why = p2p_why,
 	.proven = p2p_proven,
+	.file_begin = p2p_file_begin,
 	.file_end = p2p_file_end,
 	.fit = p2p_fit,
 	.miss = p2p_miss,
