@@ -133,6 +133,24 @@ static void bytes_go_both_ways(void)
 	pst_mem_free(m);
 }
 
+/* Small reads from front to back keep the path: the kernel's read-ahead would copy by the CPU. */
+static void sequential(void)
+{
+	struct pst_file *f = data_open("data", RIG_R);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN);
+	struct pst_done d;
+
+	for (uint64_t at = 0; at < 8 * 4096; at += 4096) {
+		rig_cold(rig_path("data")); /* a proof reads by the page cache */
+		d = rig_read(f, m, at, at, 4096);
+		T_EQ(d.res, 4096);
+		T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
+	}
+	T_EQ(rig_mem_differs(m, 0, 8 * 4096, SEED, 0), 8 * 4096);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
 static void strict_and_listed(void)
 {
 	struct pst_file *f = data_open("data", RIG_R);
@@ -558,6 +576,7 @@ int main(int argc, char **argv)
 	RIG_RUN1(refused_remote);
 	RIG_RUN1(refused_invalid);
 	RIG_RUN_BACKENDS(bytes_go_both_ways);
+	RIG_RUN_BACKENDS(sequential);
 	RIG_RUN_BACKENDS(strict_and_listed);
 	RIG_RUN1(bad_requests);
 	RIG_RUN1(errors_stay_errors);
