@@ -231,7 +231,8 @@ static void refused_topology(int err)
 	T_CHECK(strstr(pst_why_text(d.why, d.detail, text, sizeof(text)), "PCIe switch"));
 	T_EQ(rig_mem_differs(m, 0, 65536, SEED, 0), 65536);
 	T_EQ(refused, 1);
-	info = check(f, m, PST_OP_WRITE, PST_PATH_P2P);
+	T_CHECK(check(f, m, PST_OP_WRITE, PST_PATH_P2P).state != PST_STATE_IMPOSSIBLE);
+	info = check(f, m, PST_OP_READ, PST_PATH_P2P);
 	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
 	T_EQ(info.detail, err);
 	d = rig_read(f, m, 131072, 131072, 65536);
@@ -247,6 +248,34 @@ static void refused_topology(int err)
 	call_hook = NULL;
 	pst_file_close(f);
 	pst_mem_free(host);
+	pst_mem_free(m);
+}
+
+/* After bytes have moved, an error of one operation says nothing of the devices. */
+static void one_is_refused(void)
+{
+	static const int errs[] = { EREMOTEIO, EINVAL };
+	struct pst_file *f = data_open("data", RIG_RW);
+	struct pst_mem *m = rig_alloc("p2pmem:0", LEN);
+	struct pst_done d;
+
+	rig_q = rig_queue(PST_BACKEND_THREADS, 0);
+	T_EQ(rig_read(f, m, 0, 0, 65536).paths, PST_PATH_BIT(PST_PATH_P2P));
+	call_hook = refuses;
+	for (unsigned i = 0; i < RIG_NR(errs); i++) {
+		rig_cold(rig_path("data"));
+		refuse_with = errs[i];
+		d = rig_read(f, m, 0, 0, 65536);
+		T_EQ(d.res, 65536);
+		T_EQ(d.paths, PST_PATH_BIT(PST_PATH_BUFFERED));
+		T_EQ(d.why, PST_WHY_NO_P2P);
+		T_EQ(d.detail, errs[i]);
+		refuse_with = 0;
+		rig_cold(rig_path("data"));
+		T_EQ(rig_read(f, m, 0, 0, 65536).paths, PST_PATH_BIT(PST_PATH_P2P));
+	}
+	call_hook = NULL;
+	pst_file_close(f);
 	pst_mem_free(m);
 }
 
@@ -575,6 +604,7 @@ int main(int argc, char **argv)
 	T_RUN(write_only_files);
 	RIG_RUN1(refused_remote);
 	RIG_RUN1(refused_invalid);
+	RIG_RUN1(one_is_refused);
 	RIG_RUN_BACKENDS(bytes_go_both_ways);
 	RIG_RUN_BACKENDS(sequential);
 	RIG_RUN_BACKENDS(strict_and_listed);

@@ -6,8 +6,8 @@
  * Whether two devices reach each other, only a transfer tells.  The kernel refuses pages of one
  * device to another where it knows no way between them: EREMOTEIO where the disk's driver or file
  * system takes no such pages, or the devices are under different host bridges; EINVAL as
- * newer kernels say the latter.  A refusal holds for the file and the memory's device, and the
- * bytes go through the page cache by the CPU.
+ * newer kernels say the latter.  A refusal holds for the file and the memory's device in one
+ * direction, unless bytes have moved between them.  The bytes go through the page cache by the CPU.
  *
  * A bridge may also drop or misplace what the kernel allows.  So the path is proven for each mount
  * and memory device, in each direction, as O_DIRECT is.
@@ -29,7 +29,8 @@
 struct p2p_file {
 	struct p2p_pair {
 		_Atomic(struct proof *) proof[PROOF_DIR_NR]; /* NULL: not asked for yet */
-		atomic_int refused;                          /* errno of the kernel, or 0 */
+		atomic_int refused[PROOF_DIR_NR];            /* errno of the kernel, or 0 */
+		atomic_bool reached;                         /* bytes have moved */
 	} with[P2PMEM_DEVICES_MAX];
 };
 
@@ -50,10 +51,15 @@ static struct p2p_pair *pair_of(const struct pst_file *f, const struct pst_mem *
 	return of && device < P2PMEM_DEVICES_MAX ? &of->with[device] : NULL;
 }
 
+static enum proof_dir dir_of(uint32_t op)
+{
+	return op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+}
+
 /* NULL: out of memory. */
 static struct proof *proof_of(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 {
-	enum proof_dir dir = op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+	enum proof_dir dir = dir_of(op);
 	struct p2p_pair *pair = pair_of(f, m);
 	struct pst_device dev;
 	struct proof *proof;
@@ -80,7 +86,7 @@ static enum pst_why why_not(const struct pst_file *f, const struct pst_mem *m, u
 		*ret_detail = ENOMEM;
 		return PST_WHY_NO_P2P;
 	}
-	err = atomic_load_explicit(&pair->refused, memory_order_relaxed);
+	err = atomic_load_explicit(&pair->refused[dir_of(op)], memory_order_relaxed);
 	if (err) {
 		*ret_detail = err;
 		return PST_WHY_NO_P2P;
@@ -122,18 +128,30 @@ static enum pst_why p2p_fit(struct part *p, int *ret_detail)
 	return why ? why : direct_cut(p, proof, ret_detail);
 }
 
-static enum pst_why p2p_miss(const struct part *p, int err, int *ret_detail)
+static void p2p_hit(const struct part *p)
 {
 	struct p2p_pair *pair = pair_of(p->req->io.file, req_mem(p->req));
 
+	if (unlikely(!atomic_load_explicit(&pair->reached, memory_order_relaxed)))
+		atomic_store(&pair->reached, true);
+}
+
+static enum pst_why p2p_miss(const struct part *p, int err, int *ret_detail)
+{
+	struct p2p_pair *pair = pair_of(p->req->io.file, req_mem(p->req)); /* fit() found it */
+
 	if (err != EREMOTEIO && err != EINVAL && err != EOPNOTSUPP && err != EFAULT)
 		return PST_WHY_NONE;
-	atomic_store(&pair->refused, err); /* there is one: fit() found it */
+	*ret_detail = err;
+	/* The devices reach each other, so the refusal is about this operation: a target's error
+	 * is EREMOTEIO, too, and EINVAL says misaligned.  The next hop repeats the operation. */
+	if (atomic_load_explicit(&pair->reached, memory_order_relaxed))
+		return PST_WHY_NO_P2P;
+	atomic_store(&pair->refused[dir_of(p->req->io.op)], err);
 	path_changed();
 	log_info("the kernel lets the disk of %s not reach peer-to-peer memory: %s, going on "
 		 "without",
 		 req_file(p->req)->name, err_name(err));
-	*ret_detail = err;
 	return PST_WHY_NO_P2P;
 }
 
@@ -179,5 +197,6 @@ const struct path_ops path_p2p = {
 	.file_begin = p2p_file_begin,
 	.file_end = p2p_file_end,
 	.fit = p2p_fit,
+	.hit = p2p_hit,
 	.miss = p2p_miss,
 };
