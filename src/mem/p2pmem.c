@@ -29,18 +29,31 @@
 const char *p2pmem_root = "/sys/bus/pci/devices";
 
 static struct {
-	char pci[16]; /* "0000:00:03.0" */
+	char pci[24]; /* "0000:00:03.0"; a domain has up to eight digits */
 	uint8_t uuid[16];
 } pools[P2PMEM_DEVICES_MAX];
 static unsigned nr_pools;
 
 /* ------------------------------------------------------------------ devices */
 
+/* Identify the device by the numbers of its address. */
+static void pool_uuid(const char *pci, uint8_t ret[static 16])
+{
+	unsigned domain = 0, bus = 0, slot = 0, fn = 0;
+
+	(void)sscanf(pci, "%x:%x:%x.%x", &domain, &bus, &slot, &fn);
+	memset(ret, 0, 16);
+	memcpy(ret, "p2p:", 4);
+	memcpy(ret + 4, &domain, sizeof(domain));
+	ret[8] = (uint8_t)bus;
+	ret[9] = (uint8_t)slot;
+	ret[10] = (uint8_t)fn;
+}
+
 static void pool_add(const char *path)
 {
 	const char *pci = path + strlen(p2pmem_root) + 1;
 	int len = (int)strcspn(pci, "/");
-	char uuid[32];
 
 	if (nr_pools == P2PMEM_DEVICES_MAX) {
 		log_warn("more than %u PCI devices lend memory, ignoring that of %.*s",
@@ -48,8 +61,7 @@ static void pool_add(const char *path)
 		return;
 	}
 	(void)snprintf(pools[nr_pools].pci, sizeof(pools[0].pci), "%.*s", len, pci);
-	(void)snprintf(uuid, sizeof(uuid), "p2p:%.12s", pools[nr_pools].pci);
-	memcpy(pools[nr_pools].uuid, uuid, sizeof(pools[0].uuid));
+	pool_uuid(pools[nr_pools].pci, pools[nr_pools].uuid);
 	nr_pools++;
 }
 

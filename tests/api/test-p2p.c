@@ -23,16 +23,31 @@
 
 static const char *root; /* the folder of PCI devices */
 
-static void put(const char *name, const char *text)
+static void put(const char *pci, const char *name, const char *text)
 {
 	char path[600];
 	FILE *f;
 
-	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0/p2pmem/%s", root, name);
+	(void)snprintf(path, sizeof(path), "%s/%s/p2pmem/%s", root, pci, name);
 	f = fopen(path, "we");
 	T_CHECK(f);
 	(void)fputs(text, f);
 	(void)fclose(f);
+}
+
+static void lender_make(const char *pci)
+{
+	char path[600];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", root, pci);
+	T_EQ(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/%s/p2pmem", root, pci);
+	T_EQ(mkdir(path, 0700), 0);
+	put(pci, "size", "8388608\n");
+	put(pci, "available", "8388608\n");
+	put(pci, "allocate", "");
+	(void)snprintf(path, sizeof(path), "%s/%s/p2pmem/allocate", root, pci);
+	T_EQ(truncate(path, 8 << 20), 0);
 }
 
 static void device_make(void)
@@ -43,15 +58,10 @@ static void device_make(void)
 	T_EQ(mkdir(root, 0700), 0);
 	(void)snprintf(path, sizeof(path), "%s/0000:00:06.0", root); /* one that lends nothing */
 	T_EQ(mkdir(path, 0700), 0);
-	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0", root);
-	T_EQ(mkdir(path, 0700), 0);
-	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0/p2pmem", root);
-	T_EQ(mkdir(path, 0700), 0);
-	put("size", "8388608\n");
-	put("available", "8388608\n");
-	put("allocate", "");
-	(void)snprintf(path, sizeof(path), "%s/0000:00:07.0/p2pmem/allocate", root);
-	T_EQ(truncate(path, 8 << 20), 0);
+	lender_make("0000:00:07.0");
+	lender_make("10000:00:07.0"); /* domains of more digits */
+	lender_make("10000:00:07.1");
+	lender_make("10000001:00:07.1");
 	p2pmem_root = root;
 }
 
@@ -174,6 +184,23 @@ static void strict_and_listed(void)
 	pst_mem_free(m);
 }
 
+/* Addresses with a domain of more than four digits are whole, and no two devices are one. */
+static void long_addresses(void)
+{
+	static const char *const pci[] = { "0000:00:07.0", "10000:00:07.0", "10000:00:07.1",
+					   "10000001:00:07.1" };
+	struct pst_device dev[RIG_NR(pci)];
+
+	for (unsigned i = 0; i < RIG_NR(pci); i++) {
+		dev[i].sz = sizeof(dev[i]);
+		T_OK(pst_device_find(pci[i], &dev[i]));
+		T_CHECK(!strcmp(dev[i].pci, pci[i]));
+		T_EQ(dev[i].total, 8 << 20);
+		for (unsigned k = 0; k < i; k++)
+			T_CHECK(memcmp(dev[i].uuid, dev[k].uuid, sizeof(dev[i].uuid)) != 0);
+	}
+}
+
 static void bad_requests(void)
 {
 	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_SHARED };
@@ -182,7 +209,7 @@ static void bad_requests(void)
 	struct pst_mem *m = NULL;
 	char text[PST_DEVICE_TEXT_MAX];
 
-	T_EQ(pst_mem_alloc("p2pmem:1", 4096, NULL, &m), -ENODEV);
+	T_EQ(pst_mem_alloc("p2pmem:4", 4096, NULL, &m), -ENODEV);
 	T_EQ(pst_mem_alloc("p2pmem:0", 4096, &o, &m), -EOPNOTSUPP);
 	T_CHECK(pst_device_text("p2pmem:0", text, sizeof(text)) > 0);
 	T_CHECK(strstr(text, "available: 8388608"));
@@ -608,6 +635,7 @@ int main(int argc, char **argv)
 	RIG_RUN_BACKENDS(bytes_go_both_ways);
 	RIG_RUN_BACKENDS(sequential);
 	RIG_RUN_BACKENDS(strict_and_listed);
+	RIG_RUN1(long_addresses);
 	RIG_RUN1(bad_requests);
 	RIG_RUN1(errors_stay_errors);
 	return rig_done();

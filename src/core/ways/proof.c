@@ -41,7 +41,7 @@
 #include "core/ways/path.h"
 #include "core/ways/proof.h"
 
-#define PROOF_LINE_MAX 192u     /* longest line of the cache, with its description of the system */
+#define PROOF_LINE_MAX 208u     /* longest line of the cache, with its description of the system */
 #define PROOF_CACHE_MAX KIB(64) /* a longer file is started again */
 
 /*
@@ -312,7 +312,7 @@ struct proof *proof_p2p(const struct file *file, const char *pci, enum proof_dir
 	char what[PROOF_KEY_MAX], place[FILE_PLACE_MAX];
 	bool keep = file_place(file, place, sizeof(place));
 
-	(void)snprintf(what, sizeof(what), "p2p-%s %.13s %s", dir == PROOF_READ ? "read" : "write",
+	(void)snprintf(what, sizeof(what), "p2p-%s %.23s %s", dir == PROOF_READ ? "read" : "write",
 		       pci, place);
 	return proof_get(what, keep);
 }

@@ -14,7 +14,7 @@
 
 #define PROOF_MAX MIB(1) /* most bytes that a proof compares */
 
-#define PROOF_KEY_MAX 80u
+#define PROOF_KEY_MAX 96u
 #define PROOF_FAILURES_MAX 3u /* failures after which this process stops using the path */
 
 enum proof_dir { PROOF_READ, PROOF_WRITE, PROOF_DIR_NR };
