@@ -199,6 +199,15 @@ _OPTIONS = {(pinned, device): byref(sized(_abi.pst_mem_opts,
             for pinned in (False, True) for device in (False, True)}
 
 
+def _dmabuf_size(fd: int) -> int:
+    """The size of a dma-buf; OSError, or 1, for another file, whose position stays."""
+    try:
+        os.lseek(fd, 0, os.SEEK_CUR)
+    except OSError:
+        return os.lseek(fd, 0, os.SEEK_END)    # a dma-buf has a size and no position
+    return 1
+
+
 _COPY = 64 << 20    # bytes of host memory by which a device's memory is copied
 
 
@@ -300,9 +309,9 @@ class Memory(Owner):
         grant.kind, grant.fd = _abi.PST_KIND_DMABUF, fd
         grant.rights = _abi.PST_RIGHT_READ | (_abi.PST_RIGHT_WRITE if writable else 0)
         try:
-            grant.size = os.lseek(fd, 0, os.SEEK_END)
+            grant.size = _dmabuf_size(fd)
         except OSError:
-            grant.size = 1    # what cannot be sought is no dma-buf, and the library says so
+            grant.size = 1    # no dma-buf, and the library says so
         grant.off = unsigned(offset)
         grant.len = unsigned(max(grant.size - grant.off, 1) if length is None else length)
         held = _Held()
