@@ -5,7 +5,7 @@
  *
  * The stub's buffer is a memfd.  It is taken for a dma-buf because the loader looks for fstatfs(),
  * ioctl() and mmap() in the program first, so that the library calls those below.  They also watch
- * DMA_BUF_IOCTL_SYNC on buffers of every exporter: starts and ends alternate, with the same flags.
+ * DMA_BUF_IOCTL_SYNC on buffers of every exporter: each end has a start of its kind.
  * One file of a program includes this.
  */
 #ifndef PST_TESTS_DMABUF_H
@@ -17,6 +17,7 @@
 #include <linux/dma-buf.h>
 #include <linux/dma-heap.h>
 #include <linux/udmabuf.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -42,11 +43,13 @@ static struct {
 		ino_t ino;
 		bool stub;    /* a memfd */
 		bool no_mmap; /* a stub that the CPU may not map */
-		uint64_t begun;
+		_Atomic unsigned busy; /* polls that say that a device uses it */
+		unsigned loads, stores; /* starts without an end */
 	} of[DMABUF_MAX];
 	unsigned starts, ends;
 	uint64_t flags; /* of all starts */
 	bool misused;
+	bool mixed; /* loads began during stores, or stores during loads */
 	int sync_err; /* that the next start gives, or 0 */
 } dmabufs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -80,7 +83,8 @@ static int dmabuf_add(int fd, bool stub)
 	dmabufs.of[i].ino = st.st_ino;
 	dmabufs.of[i].stub = stub;
 	dmabufs.of[i].no_mmap = false;
-	dmabufs.of[i].begun = 0;
+	dmabufs.of[i].loads = dmabufs.of[i].stores = 0;
+	dmabufs.of[i].busy = 0;
 	(void)pthread_mutex_unlock(&dmabufs.lock);
 	return fd;
 }
@@ -114,11 +118,15 @@ static int dmabuf_watch(unsigned i, uint64_t flags)
 	bool end = flags & DMA_BUF_SYNC_END;
 	int err = end ? 0 : dmabufs.sync_err;
 
-	if (!rw || end != !!dmabufs.of[i].begun || (end && rw != dmabufs.of[i].begun))
+	unsigned *nr = rw == DMA_BUF_SYNC_READ ? &dmabufs.of[i].loads : &dmabufs.of[i].stores;
+
+	if (rw == DMA_BUF_SYNC_RW || !rw || (end && !*nr))
 		dmabufs.misused = true;
 	if (err)
 		return err;
-	dmabufs.of[i].begun = end ? 0 : rw;
+	*nr += end ? -1u : 1u;
+	if (dmabufs.of[i].loads && dmabufs.of[i].stores)
+		dmabufs.mixed = true;
 	dmabufs.starts += !end;
 	dmabufs.ends += end;
 	dmabufs.flags |= end ? 0 : rw;
@@ -146,6 +154,20 @@ DMABUF_SEEN int ioctl(int fd, unsigned long request, ...)
 		return -1;
 	}
 	return i >= 0 && dmabufs.of[i].stub ? 0 : real(fd, request, arg);
+}
+
+DMABUF_SEEN int poll(struct pollfd *p, nfds_t nr, int timeout)
+{
+	const volatile struct pollfd *seen = p; /* libc declares that poll() only writes there */
+	int (*real)(struct pollfd *, nfds_t, int), i = nr == 1 ? dmabuf_index(seen->fd) : -1;
+	void *fn = dmabuf_libc("poll");
+
+	memcpy(&real, &fn, sizeof(fn));
+	if (i >= 0 && dmabufs.of[i].busy) {
+		dmabufs.of[i].busy--;
+		return 0;
+	}
+	return real(p, nr, timeout);
 }
 
 /* Before main() nobody has a buffer, and looking for the next mmap() may need one. */

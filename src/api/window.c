@@ -170,7 +170,7 @@ int pst_window_store(struct pst_window *window, uint64_t off, const void *src, u
 		return err_set(EACCES, "the window is read-only");
 	if (likely(window->fenced))
 		return window_store(w, off, src, len);
-	r = window_begin(w, PST_RIGHT_WRITE);
+	r = window_begin(w, PST_RIGHT_WRITE, true);
 	if (unlikely(r < 0))
 		return r;
 	copy_store_unfenced(&w->copy, w->ptr + off, src, len);

@@ -8,34 +8,57 @@
  * by export_dmabuf(), which gives the same buffer again.
  *
  * A buffer may be in the caches of its device, or on its way to other memory.  So every use by the
- * CPU stands between DMA_BUF_SYNC_START and DMA_BUF_SYNC_END.  A second start would drop what the
- * CPU has stored since the first one and not yet written back, on machines whose devices do not see
- * the caches of the CPU.  So uses that overlap share one start.
+ * CPU stands between a DMA_BUF_SYNC_START and a DMA_BUF_SYNC_END of its own: a load sees what the
+ * device stored before, and a store is written back when it is over, whatever else goes on.
+ *
+ * A start for loads drops lines of the CPU's caches, on machines whose devices do not see those.
+ * Stores that are under way in such a cached mapping would be lost.  There, loads and stores
+ * exclude each other, in all imports of the buffer.
  */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/dma-buf.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include "base/err.h"
 #include "base/log.h"
+#include "mem/dmabuf.h"
 #include "mem/mem.h"
 
 #define MAGIC 0x444d4142 /* DMA_BUF_MAGIC of linux/magic.h: the file system of dma-bufs */
 #define EXPORTER_MAX 32u /* of a name; the kernel's are drivers' names */
+
+/* A buffer, which all its imports share. */
+struct buffer {
+	struct buffer *next;
+	unsigned refs;
+	dev_t dev;
+	ino_t ino;
+	unsigned loads, stores; /* uses that have begun and not ended, in a mapping that excludes */
+};
+
+/* Covers the list and its buffers, and is never held during a call that may wait. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct buffer *buffers;
+
+#if defined(__x86_64__) || defined(__i386__)
+uint32_t dmabuf_excludes;
+#else
+uint32_t dmabuf_excludes = 1u << PST_CACHING_CACHED;
+#endif
 
 struct dmabuf {
 	struct mem_alloc a; /* first */
 	int fd;
 	uint32_t caching; /* enum pst_caching */
 
-	pthread_mutex_t lock; /* over what follows, and over the calls that change it */
-	unsigned users;       /* cpu_begin() without cpu_end() */
-	uint32_t begun;       /* PST_RIGHT_* of the start that they share */
+	struct buffer *of;
 };
 
 static const struct dmabuf *dmabuf_of(const struct mem_alloc *a)
@@ -121,24 +144,19 @@ static int check_mode(int mode, uint32_t rights)
 	return 0;
 }
 
-/* Is it a dma-buf that has the range and the rights of the grant? */
-static int check_fd(int fd, uint64_t size, uint32_t rights)
+/* Is it a dma-buf that has the range and the rights of the grant?  @named is for messages. */
+static int check_fd(int fd, int named, uint64_t size, uint32_t rights)
 {
 	int mode = fcntl(fd, F_GETFL);
 	struct statfs fs;
 	char what[80];
 	off_t real;
 
-	if (mode < 0)
-		return err_set(EBADF,
-			       "the grant's descriptor %d is not open; keep it open until "
-			       "pst_mem_import() returns",
-			       fd);
 	if (fstatfs(fd, &fs) < 0 || fs.f_type != MAGIC)
 		return err_set(EINVAL,
 			       "the grant's descriptor %d is no dma-buf but %s; pass the "
 			       "one that the exporter gave, and do not close it before",
-			       fd, what_it_is(fd, what, sizeof(what)));
+			       named, what_it_is(fd, what, sizeof(what)));
 	real = lseek(fd, 0, SEEK_END);
 	if (real < 0)
 		return err_set(EINVAL, "the kernel does not tell the size of the dma-buf: %s",
@@ -157,8 +175,62 @@ static int again(int fd)
 
 	if (ret >= 0)
 		return ret;
+	if (e == EBADF)
+		return err_set(EBADF,
+			       "the grant's descriptor %d is not open; keep it open until "
+			       "pst_mem_import() returns",
+			       fd);
 	return err_set(e, "no free descriptor for the dma-buf: %s; raise RLIMIT_NOFILE (ulimit -n)",
 		       err_name(e));
+}
+
+/* ------------------------------------------------------------------ buffers */
+
+static struct buffer *buffer_find(const struct stat *st)
+{
+	struct buffer *b = buffers;
+
+	while (b && (b->dev != st->st_dev || b->ino != st->st_ino))
+		b = b->next;
+	return b;
+}
+
+/* The buffer behind a descriptor, which stays open until buffer_put().  NULL: out of memory. */
+static struct buffer *buffer_get(int fd)
+{
+	struct stat st = { 0 };
+	struct buffer *b;
+
+	(void)fstat(fd, &st);
+	(void)pthread_mutex_lock(&lock);
+	b = buffer_find(&st);
+	if (!b) {
+		b = calloc(1, sizeof(*b));
+		if (b) {
+			b->dev = st.st_dev;
+			b->ino = st.st_ino;
+			b->next = buffers;
+			buffers = b;
+		}
+	}
+	if (b)
+		b->refs++;
+	(void)pthread_mutex_unlock(&lock);
+	return b;
+}
+
+static void buffer_put(struct buffer *b)
+{
+	struct buffer **at = &buffers;
+
+	(void)pthread_mutex_lock(&lock);
+	if (--b->refs == 0) {
+		while (*at != b)
+			at = &(*at)->next;
+		*at = b->next;
+		free(b);
+	}
+	(void)pthread_mutex_unlock(&lock);
 }
 
 /* -------------------------------------------------------------- allocations */
@@ -166,18 +238,22 @@ static int again(int fd)
 static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 {
 	char exporter[EXPORTER_MAX];
+	_cleanup_(closep) int fd = -1;
+	struct buffer *of;
 	struct dmabuf *d;
-	int r, fd;
+	int r;
 
-	r = check_fd(grant->fd, grant->size, grant->rights);
-	if (r < 0)
-		return r;
+	/* Check the duplicate: another thread may close the grant's and get the number anew. */
 	fd = again(grant->fd);
 	if (fd < 0)
 		return fd;
+	r = check_fd(fd, grant->fd, grant->size, grant->rights);
+	if (r < 0)
+		return r;
 	d = calloc(1, sizeof(*d));
-	if (!d) {
-		(void)close(fd);
+	of = d ? buffer_get(fd) : NULL;
+	if (!of) {
+		free(d);
 		return err_set(ENOMEM, "no memory to describe a dma-buf");
 	}
 	exporter_name(fd, exporter);
@@ -186,13 +262,13 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	d->a = (struct mem_alloc){
 		.ops = &mem_dmabuf_ops,
 		.size = grant->size,
-		.buffer_id = mem_buffer_id(),
+		.buffer_id = mem_buffer_id(), /* imports differ in rights and size */
 		.rights = grant->rights,
 		.owned = true,
 	};
-	d->fd = fd;
+	d->fd = TAKE_FD(fd);
 	d->caching = caching_of(exporter);
-	(void)pthread_mutex_init(&d->lock, NULL);
+	d->of = of;
 	*ret = &d->a;
 	return 0;
 }
@@ -226,7 +302,7 @@ static void dmabuf_free(struct mem_alloc *a)
 {
 	struct dmabuf *d = container_of(a, struct dmabuf, a);
 
-	(void)pthread_mutex_destroy(&d->lock);
+	buffer_put(d->of);
 	(void)close(d->fd);
 	free(d);
 }
@@ -247,51 +323,75 @@ static int sync_fd(int fd, uint64_t edge, uint32_t rights)
 	return r < 0 ? -errno : 0;
 }
 
-/* Under the lock.  Users that have begun go on meanwhile, so what they stored is written back
- * first. */
-static int begin_more(struct dmabuf *d, uint32_t rights)
+/* Return true if loads and stores through the buffer's mappings exclude each other. */
+static bool excludes(const struct dmabuf *d)
 {
-	int r = 0;
-
-	if (d->begun)
-		r = sync_fd(d->fd, DMA_BUF_SYNC_END, d->begun);
-	if (r == 0)
-		r = sync_fd(d->fd, DMA_BUF_SYNC_START, d->begun | rights);
-	if (r < 0)
-		return err_set(-r,
-			       "the exporter does not let the CPU use its dma-buf now: %s; see "
-			       "the kernel's log for its device",
-			       err_name(-r));
-	d->begun |= rights;
-	return 0;
+	return dmabuf_excludes >> d->caching & 1;
 }
 
-static int dmabuf_cpu_begin(const struct mem_alloc *a, uint32_t rights)
+/* Count a use.  Return false if uses of the other kind are under way and it must not begin. */
+static bool use_begin(struct dmabuf *d, uint32_t rights)
+{
+	struct buffer *b = d->of;
+	bool load = rights & PST_RIGHT_READ, store = rights & PST_RIGHT_WRITE, may;
+
+	if (!excludes(d))
+		return true;
+	(void)pthread_mutex_lock(&lock);
+	may = !(load && b->stores) && !(store && b->loads);
+	if (may) {
+		b->loads += load;
+		b->stores += store;
+	}
+	(void)pthread_mutex_unlock(&lock);
+	return may;
+}
+
+static void use_end(struct dmabuf *d, uint32_t rights)
+{
+	if (!excludes(d))
+		return;
+	(void)pthread_mutex_lock(&lock);
+	d->of->loads -= !!(rights & PST_RIGHT_READ);
+	d->of->stores -= !!(rights & PST_RIGHT_WRITE);
+	(void)pthread_mutex_unlock(&lock);
+}
+
+/* Return true if the devices that use the buffer are ready for the CPU, as far as the kernel tells:
+ * those that store into it for loads, all of them for stores. */
+static bool is_ready(const struct dmabuf *d, uint32_t rights)
+{
+	struct pollfd p = { d->fd, rights & PST_RIGHT_WRITE ? POLLOUT : POLLIN, 0 };
+
+	return poll(&p, 1, 0) != 0;
+}
+
+static int dmabuf_cpu_begin(const struct mem_alloc *a, uint32_t rights, bool wait)
 {
 	struct dmabuf *d = container_of(a, struct dmabuf, a);
-	int r = 0;
+	int r;
 
-	(void)pthread_mutex_lock(&d->lock);
-	if (rights & ~d->begun)
-		r = begin_more(d, rights);
+	if (!wait && !is_ready(d, rights))
+		return err_set(EAGAIN, "a device uses the dma-buf; try again later");
+	if (!use_begin(d, rights))
+		return err_set(EAGAIN, "requests load from or store into the dma-buf; reap them "
+				       "first");
+	r = sync_fd(d->fd, DMA_BUF_SYNC_START, rights);
 	if (r == 0)
-		d->users++;
-	(void)pthread_mutex_unlock(&d->lock);
-	return r;
+		return 0;
+	use_end(d, rights);
+	return err_set(-r,
+		       "the exporter does not let the CPU use its dma-buf now: %s; see "
+		       "the kernel's log for its device",
+		       err_name(-r));
 }
 
 static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
 {
 	struct dmabuf *d = container_of(a, struct dmabuf, a);
-	int r = 0;
+	int r = sync_fd(d->fd, DMA_BUF_SYNC_END, rights);
 
-	(void)rights;
-	(void)pthread_mutex_lock(&d->lock);
-	if (--d->users == 0) {
-		r = sync_fd(d->fd, DMA_BUF_SYNC_END, d->begun);
-		d->begun = 0;
-	}
-	(void)pthread_mutex_unlock(&d->lock);
+	use_end(d, rights);
 	if (r < 0)
 		log_warn("a dma-buf's exporter failed after the CPU used it: %s", err_name(-r));
 }

@@ -213,11 +213,12 @@ struct mem_ops {
 
 	/*
 	 * The CPU is about to use the memory through a window, with PST_RIGHT_READ for loads and
-	 * PST_RIGHT_WRITE for stores.  May wait for the device.  Each call that returned 0 is
+	 * PST_RIGHT_WRITE for stores.  Without wait, -EAGAIN says that a device or other uses
+	 * must end first; with it, the call may wait for the device.  Each call that returned 0 is
 	 * followed by cpu_end() with the same rights.  Calls may overlap.  NULL, as is cpu_end():
 	 * the CPU may use a window at any time.
 	 */
-	int (*cpu_begin)(const struct mem_alloc *a, uint32_t rights);
+	int (*cpu_begin)(const struct mem_alloc *a, uint32_t rights, bool wait);
 	void (*cpu_end)(const struct mem_alloc *a, uint32_t rights);
 
 	/* A dma-buf of a range of the allocation, for devices of other vendors. */
@@ -463,9 +464,9 @@ static inline uint64_t mem_life(const struct mem_ops *ops, unsigned device)
 	return ops->life ? ops->life(device) : 0;
 }
 
-static inline int mem_cpu_begin(const struct mem_alloc *a, uint32_t rights)
+static inline int mem_cpu_begin(const struct mem_alloc *a, uint32_t rights, bool wait)
 {
-	return a->ops->cpu_begin ? a->ops->cpu_begin(a, rights) : 0;
+	return a->ops->cpu_begin ? a->ops->cpu_begin(a, rights, wait) : 0;
 }
 
 static inline void mem_cpu_end(const struct mem_alloc *a, uint32_t rights)

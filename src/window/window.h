@@ -98,11 +98,11 @@ int window_backends(const struct mem_ops *ops, unsigned device, struct pst_windo
 
 /*
  * The CPU is about to use the window, with PST_RIGHT_READ for loads and PST_RIGHT_WRITE for stores:
- * 0 or -errno.  After 0, window_end() follows.
+ * 0 or -errno.  Without wait, -EAGAIN: later.  After 0, window_end() follows.
  */
-static inline int window_begin(const struct window *w, uint32_t rights)
+static inline int window_begin(const struct window *w, uint32_t rights, bool wait)
 {
-	return likely(!w->told) ? 0 : mem_cpu_begin(w->told, rights);
+	return likely(!w->told) ? 0 : mem_cpu_begin(w->told, rights, wait);
 }
 
 static inline void window_end(const struct window *w, uint32_t rights)
@@ -114,7 +114,7 @@ static inline void window_end(const struct window *w, uint32_t rights)
 /* Any thread; bounds are the caller's matter.  0, or -errno and nothing was copied. */
 static inline int window_store(const struct window *w, uint64_t off, const void *src, uint64_t len)
 {
-	int r = window_begin(w, PST_RIGHT_WRITE);
+	int r = window_begin(w, PST_RIGHT_WRITE, true);
 
 	if (unlikely(r < 0))
 		return r;
@@ -123,15 +123,22 @@ static inline int window_store(const struct window *w, uint64_t off, const void 
 	return 0;
 }
 
-static inline int window_load(const struct window *w, uint64_t off, void *dst, uint64_t len)
+/* As window_load(); without wait, -EAGAIN says that the memory is in use. */
+static inline int window_load_if(const struct window *w, uint64_t off, void *dst, uint64_t len,
+				 bool wait)
 {
-	int r = window_begin(w, PST_RIGHT_READ);
+	int r = window_begin(w, PST_RIGHT_READ, wait);
 
 	if (unlikely(r < 0))
 		return r;
 	copy_load(&w->copy, dst, w->ptr + off, len);
 	window_end(w, PST_RIGHT_READ);
 	return 0;
+}
+
+static inline int window_load(const struct window *w, uint64_t off, void *dst, uint64_t len)
+{
+	return window_load_if(w, off, dst, len, true);
 }
 
 /* Copy between memory that no device copies and memory of the program, through a window for that

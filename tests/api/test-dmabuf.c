@@ -8,7 +8,10 @@
 
 #include "rig.h"
 
+#include "core/queue/object.h"
 #include "dmabuf.h"
+#include "mem/dmabuf.h"
+#include "mem/mem.h"
 
 #define LEN RIG_MIB(4)
 #define SEED 7
@@ -38,7 +41,7 @@ static struct pst_mem *mem_new(uint64_t len)
 	pst_grant_done(&g);
 	dmabufs.starts = dmabufs.ends = 0;
 	dmabufs.flags = 0;
-	dmabufs.misused = false;
+	dmabufs.misused = dmabufs.mixed = false;
 	return m;
 }
 
@@ -125,8 +128,7 @@ static void writes(void)
 	pst_mem_free(m);
 }
 
-/* Reads and writes at once share the starts that the exporter sees. */
-static void many_at_once(void)
+static void many(void)
 {
 	struct pst_mem *m = mem_new(LEN);
 	struct pst_file *f, *out = rig_open(rig_path("out"), RIG_NEW);
@@ -156,10 +158,97 @@ static void many_at_once(void)
 		nr += (unsigned)n;
 	}
 	told(DMA_BUF_SYNC_RW);
+	T_CHECK(!dmabuf_excludes || !dmabufs.mixed);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	pst_file_close(f);
 	pst_file_close(out);
+	T_CHECK(!dmabuf_excludes || !dmabufs.mixed);
 	pst_mem_free(m);
+}
+
+/* Reads and writes at once: each has a start of its own. */
+static void many_at_once(void)
+{
+	many();
+}
+
+/* As where devices do not see the CPU's caches: requests of one kind wait for those of the other,
+ * also for those of the same queue. */
+static void many_exclude(void)
+{
+	uint32_t before = dmabuf_excludes;
+
+	dmabuf_excludes = ~0u;
+	many();
+	dmabuf_excludes = before;
+}
+
+/* A device uses the buffer: requests wait without a call that blocks, and their deadline holds. */
+static void busy_device(void)
+{
+	int fd = exporter->make(LEN);
+	struct pst_grant g = grant_of(fd, LEN);
+	unsigned i = (unsigned)dmabuf_index(fd);
+	struct pst_mem *m = NULL;
+	struct pst_file *f, *out = rig_open(rig_path("out"), RIG_NEW);
+	struct pst_io io;
+
+	T_OK(pst_mem_import(&g, &m));
+	rig_make(rig_path("data"), SEED, LEN);
+	f = rig_open(rig_path("data"), RIG_R);
+	dmabufs.of[i].busy = 100;
+	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
+	T_EQ(dmabufs.of[i].busy, 0);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	dmabufs.of[i].busy = 100;
+	T_EQ(rig_write(out, m, 0, 0, 4096).res, 4096);
+	T_EQ(dmabufs.of[i].busy, 0);
+	dmabufs.of[i].busy = UINT32_MAX;
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	io.deadline_ns = t_in_ms(20);
+	T_EQ(rig_do(rig_q, &io).res, -ETIMEDOUT);
+	dmabufs.of[i].busy = 0;
+	pst_grant_done(&g);
+	pst_file_close(f);
+	pst_file_close(out);
+	pst_mem_free(m);
+}
+
+/* Uses that overlap, of one import and of two of the same buffer. */
+static void overlapping(void)
+{
+	struct pst_grant g = grant_of(exporter->make(LEN), LEN);
+	struct pst_mem *m = NULL, *n = NULL;
+	uint32_t before = dmabuf_excludes;
+	const struct mem_alloc *a, *b;
+
+	T_OK(pst_mem_import(&g, &m));
+	T_OK(pst_mem_import(&g, &n));
+	pst_grant_done(&g);
+	a = m->region->alloc;
+	b = n->region->alloc;
+	dmabufs.starts = dmabufs.ends = 0;
+	dmabufs.misused = dmabufs.mixed = false;
+	T_OK(mem_cpu_begin(a, PST_RIGHT_READ, true));
+	T_OK(mem_cpu_begin(b, PST_RIGHT_READ, true));
+	T_EQ(dmabufs.starts, 2); /* the second one sees what the device stored since the first */
+	mem_cpu_end(a, PST_RIGHT_READ);
+	mem_cpu_end(b, PST_RIGHT_READ);
+	dmabuf_excludes = ~0u;
+	T_OK(mem_cpu_begin(a, PST_RIGHT_WRITE, true));
+	T_OK(mem_cpu_begin(b, PST_RIGHT_WRITE, true));
+	mem_cpu_end(a, PST_RIGHT_WRITE);
+	T_EQ(dmabufs.ends, 3); /* the completed store is written back now */
+	T_EQ(mem_cpu_begin(a, PST_RIGHT_READ, true), -EAGAIN);
+	mem_cpu_end(b, PST_RIGHT_WRITE);
+	T_OK(mem_cpu_begin(a, PST_RIGHT_READ, true));
+	T_EQ(mem_cpu_begin(b, PST_RIGHT_WRITE, false), -EAGAIN);
+	mem_cpu_end(a, PST_RIGHT_READ);
+	T_EQ(dmabufs.starts, dmabufs.ends);
+	dmabuf_excludes = before;
+	T_CHECK(!dmabufs.misused);
+	pst_mem_free(m);
+	pst_mem_free(n);
 }
 
 static void windows(void)
@@ -436,6 +525,9 @@ int main(int argc, char **argv)
 	RUN(reads);
 	RUN(writes);
 	RUN(many_at_once);
+	RUN(many_exclude);
+	RUN(busy_device);
+	RUN1(overlapping);
 	exporter = &dmabuf_exporters[0];
 	RIG_RUN_BACKENDS(no_cpu_reaches_it);
 	RIG_RUN_BACKENDS(the_exporter_fails);

@@ -220,6 +220,13 @@ static bool start_next(struct req *r)
 		return false;
 	(void)cursor_peek(&r->cur, &pc);
 	p->data = piece_addr(r, &pc, &p->hold);
+	if (unlikely(!p->data && req_way(r)->later)) {
+		/* No event tells when the memory is free, so ask again in each turn. */
+		req_way(r)->later = false;
+		r->q->more = true;
+		part_free(p);
+		return false;
+	}
 	p->len = part_len(r, pc.file_off, pc.len);
 	p->pos = pc.pos;
 	p->off = pc.file_off;

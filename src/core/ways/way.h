@@ -58,6 +58,7 @@ struct way {
 	struct plan plan;
 	char *bounce;         /* buffer into which the path loaded a small write's bytes, or NULL */
 	struct hold *hold;    /* what the path keeps open for the next part, or NULL */
+	bool later;           /* the path's memory is in use now: ask again */
 	bool single;          /* counted among the reads that callers copy; single_end() must be
 			       * called */
 	atomic_bool compared; /* a part of the request was compared, or is being compared */

@@ -87,7 +87,7 @@ static void told_put(const struct holder *by, struct hold *h)
 }
 
 /* Tell the memory's provider that the CPU uses the window until *hold is put, which is the cached
- * window's before the call.  Return 0 or an errno. */
+ * window's before the call.  Return 0 or an errno; EAGAIN: try again later. */
 static _cold_ int tell(const struct window *w, uint32_t op, struct hold **hold)
 {
 	struct told *t = malloc(sizeof(*t));
@@ -101,7 +101,7 @@ static _cold_ int tell(const struct window *w, uint32_t op, struct hold **hold)
 		.w = w,
 		.rights = op == PST_OP_READ ? PST_RIGHT_WRITE : PST_RIGHT_READ,
 	};
-	r = window_begin(w, t->rights);
+	r = window_begin(w, t->rights, false);
 	if (r < 0) {
 		free(t);
 		return -r;
@@ -123,6 +123,10 @@ static char *window_reach(struct req *r, struct piece *p, struct hold **ret_hold
 	w = window_cache_get(&r->q->holder, m->region, m->off + p->mem_off, &at, ret_hold, &err);
 	if (w && unlikely(w->told))
 		err = tell(w, r->io.op, ret_hold);
+	if (w && unlikely(err == EAGAIN)) {
+		req_way(r)->later = true;
+		return NULL;
+	}
 	if (unlikely(!w || err)) {
 		req_reason(r, PST_WHY_NO_WINDOW, err);
 		return NULL;
@@ -152,7 +156,8 @@ static int small_load(struct req *r)
 			break;
 		}
 		n = MIN(p.len, w->len - at);
-		err = -window_load(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n);
+		err = -window_load_if(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n,
+				      false);
 		if (unlikely(err)) {
 			free(TAKE_PTR(req_way(r)->bounce));
 			break;
@@ -287,11 +292,14 @@ static int write_from_window(struct req *r)
 static int choose_listed(struct req *r)
 {
 	int err = r->io.stream ? EOPNOTSUPP : 0; /* the device cannot wait for the CPU */
+	bool load = !err && r->io.op == PST_OP_WRITE, now = r->total <= LISTED_WRITE_MAX;
 
 	if (mem_alive(req_mem(r)->region->alloc) < 0)
 		return -EFAULT;
-	if (!err && r->io.op == PST_OP_WRITE)
-		err = r->total <= LISTED_WRITE_MAX ? small_load(r) : write_from_window(r);
+	if (load && now)
+		err = small_load(r);
+	if (load && (!now || err == EAGAIN)) /* the memory is in use: the kernel loads later */
+		err = write_from_window(r);
 	if (!err)
 		return 0;
 	req_reason(r, PST_WHY_NO_WINDOW, err);
