@@ -118,7 +118,7 @@ int window_open(const struct window_src *src, const struct pst_window_opts *o, s
 		if (r == 0)
 			return 0;
 		log_debug("no window by %s: %s", ops->name, err_text());
-		if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EACCES)
+		if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EACCES || r == -EAGAIN)
 			err = -r;
 		used += (size_t)snprintf(why + used, sizeof(why) - used, "; %s: %s", ops->name,
 					 err_text());

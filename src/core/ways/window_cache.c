@@ -41,7 +41,7 @@ struct cached_window {
 	struct list link; /* on the list of open windows; under the lock */
 	const struct mem_alloc *alloc;
 	_Atomic(struct window *) window;
-	atomic_int err;        /* why there is no window; 0: not tried */
+	atomic_int err;        /* why there can be no window; 0: not tried, or may be tried again */
 	_Atomic uint64_t used; /* when it was last used, exact to a few milliseconds */
 	atomic_uint asked;     /* counted by window_cache_pays() */
 	struct user_count counts[NR_USER_COUNTS];
@@ -193,6 +193,12 @@ static bool make_room(const struct mem_alloc *a, uint64_t len)
 
 /* ------------------------------------------------------------------- cached windows */
 
+/* Return true for the errors of a lack that may pass. */
+static bool is_passing(int err)
+{
+	return err == ENOMEM || err == EMFILE || err == ENFILE || err == EAGAIN;
+}
+
 /* Open a cached window and take it, under the lock; NULL with *ret_err. */
 static struct window *cached_window_open(const struct holder *by, struct region *r,
 					 struct cached_window *v, uint64_t off, int *ret_err)
@@ -217,7 +223,8 @@ static struct window *cached_window_open(const struct holder *by, struct region 
 	err = window_open(&src, &o, &w);
 	if (err < 0) {
 		log_info("small requests are staged: %s", err_text());
-		atomic_store(&v->err, -err);
+		if (!is_passing(-err))
+			atomic_store(&v->err, -err);
 		*ret_err = -err;
 		return NULL;
 	}
