@@ -41,15 +41,16 @@ static struct {
 	struct {
 		dev_t dev;
 		ino_t ino;
-		bool stub;    /* a memfd */
-		bool no_mmap; /* a stub that the CPU may not map */
-		_Atomic unsigned busy; /* polls that say that a device uses it */
+		bool stub;              /* a memfd */
+		bool no_mmap;           /* a stub that the CPU may not map */
+		_Atomic unsigned busy;  /* polls that say that a device uses it */
 		unsigned loads, stores; /* starts without an end */
 	} of[DMABUF_MAX];
 	unsigned starts, ends;
 	uint64_t flags; /* of all starts */
 	bool misused;
-	bool mixed; /* loads began during stores, or stores during loads */
+	bool mixed;   /* loads began during stores, or stores during loads */
+	int mmap_err; /* that the next mmap() gives, or 0 */
 	int sync_err; /* that the next start gives, or 0 */
 } dmabufs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -156,10 +157,12 @@ DMABUF_SEEN int ioctl(int fd, unsigned long request, ...)
 	return i >= 0 && dmabufs.of[i].stub ? 0 : real(fd, request, arg);
 }
 
+/* libc declares that poll() only writes to p. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 DMABUF_SEEN int poll(struct pollfd *p, nfds_t nr, int timeout)
 {
-	const volatile struct pollfd *seen = p; /* libc declares that poll() only writes there */
-	int (*real)(struct pollfd *, nfds_t, int), i = nr == 1 ? dmabuf_index(seen->fd) : -1;
+	int (*real)(struct pollfd *, nfds_t, int), i = nr == 1 ? dmabuf_index(p->fd) : -1;
 	void *fn = dmabuf_libc("poll");
 
 	memcpy(&real, &fn, sizeof(fn));
@@ -169,6 +172,7 @@ DMABUF_SEEN int poll(struct pollfd *p, nfds_t nr, int timeout)
 	}
 	return real(p, nr, timeout);
 }
+#pragma GCC diagnostic pop
 
 /* Before main() nobody has a buffer, and looking for the next mmap() may need one. */
 static void *(*dmabuf_mmap)(void *, size_t, int, int, int, off_t);
@@ -184,6 +188,10 @@ DMABUF_SEEN void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t 
 {
 	int i = dmabufs.nr && fd >= 0 ? dmabuf_index(fd) : -1;
 
+	if (i >= 0 && dmabufs.mmap_err) {
+		errno = dmabufs.mmap_err;
+		return MAP_FAILED;
+	}
 	if (i >= 0 && dmabufs.of[i].no_mmap) {
 		errno = EINVAL; /* as the kernel says for an exporter without mmap() */
 		return MAP_FAILED;

@@ -158,11 +158,11 @@ static void many(void)
 		nr += (unsigned)n;
 	}
 	told(DMA_BUF_SYNC_RW);
-	T_CHECK(!dmabuf_excludes || !dmabufs.mixed);
+	T_CHECK(dmabuf_excludes != ~0u || !dmabufs.mixed);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	pst_file_close(f);
 	pst_file_close(out);
-	T_CHECK(!dmabuf_excludes || !dmabufs.mixed);
+	T_CHECK(dmabuf_excludes != ~0u || !dmabufs.mixed);
 	pst_mem_free(m);
 }
 
@@ -494,6 +494,64 @@ static void the_exporter_fails(void)
 	pst_mem_free(m);
 }
 
+/* A lack that passes: the next request has its window. */
+static void a_lack_passes(void)
+{
+	static const int errs[] = { ENOMEM, EMFILE, ENFILE, EAGAIN };
+	struct pst_mem *m;
+	struct pst_file *f;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	f = rig_open(rig_path("data"), RIG_R);
+	for (unsigned i = 0; i < RIG_NR(errs); i++) {
+		m = mem_new(LEN);
+		dmabufs.mmap_err = errs[i];
+		T_CHECK(rig_read(f, m, 0, 0, LEN).res < 0);
+		dmabufs.mmap_err = 0;
+		T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
+		T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+		pst_mem_free(m);
+	}
+	pst_file_close(f);
+}
+
+/* O_DIRECT does not reach a window: requests say so, and strict ones fail. */
+static void direct_is_said(void)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	struct pst_file *f, *out = rig_open(rig_path("out"), RIG_NEW);
+	struct pst_mem *m = mem_new(LEN), *host = rig_alloc("host", 4096);
+	struct pst_done d;
+	struct pst_io io;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	f = rig_open(rig_path("data"), RIG_R);
+	T_OK(pst_path_check(f, host, PST_OP_READ, PST_PATH_DIRECT, &info));
+	pst_mem_free(host);
+	if (info.why == PST_WHY_NO_DIRECT)
+		T_SKIP("O_DIRECT on the file system of the test");
+	d = rig_read(f, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(d.why, PST_WHY_NO_PROVIDER);
+	d = rig_write(out, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(d.why, PST_WHY_NO_PROVIDER);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	io.flags = PST_IO_STRICT;
+	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
+	io = rig_io(PST_OP_WRITE, out, m, 0, 0, LEN);
+	io.flags = PST_IO_STRICT;
+	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
+	/* A list without O_DIRECT misses nothing. */
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	io.flags = PST_IO_STRICT;
+	io.policy = PST_POLICY2(PST_PATH_WINDOW, PST_PATH_BUFFERED);
+	T_EQ(rig_do(rig_q, &io).res, LEN);
+	pst_file_close(f);
+	pst_file_close(out);
+	pst_mem_free(m);
+}
+
 /* ----------------------------------------------------------------------- run */
 
 static void run_on_all(const char *name, void (*fn)(void), bool queue)
@@ -531,6 +589,8 @@ int main(int argc, char **argv)
 	exporter = &dmabuf_exporters[0];
 	RIG_RUN_BACKENDS(no_cpu_reaches_it);
 	RIG_RUN_BACKENDS(the_exporter_fails);
+	RIG_RUN_BACKENDS(a_lack_passes);
+	RIG_RUN_BACKENDS(direct_is_said);
 	RIG_RUN1(read_only);
 	return rig_done();
 }

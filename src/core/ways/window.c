@@ -156,8 +156,7 @@ static int small_load(struct req *r)
 			break;
 		}
 		n = MIN(p.len, w->len - at);
-		err = -window_load_if(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n,
-				      false);
+		err = -window_load_if(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n, false);
 		if (unlikely(err)) {
 			free(TAKE_PTR(req_way(r)->bounce));
 			break;
@@ -272,6 +271,18 @@ static unsigned keep_copying_hops(struct plan *p)
 	return nr;
 }
 
+/* Return true if the request leaves the choice of its hops to the library, or lists DIRECT. */
+static bool wants_direct(const struct plan *p, uint32_t listed)
+{
+	return !(listed & PST_PATH_BIT(PST_PATH_WINDOW)) ||
+	       (p->listed & PST_PATH_BIT(PST_PATH_DIRECT));
+}
+
+static bool plan_has_direct(const struct plan *p)
+{
+	return memchr(p->hop, PST_PATH_DIRECT, p->nr_hops) != NULL;
+}
+
 /* Prepare a write of more bytes than pst_queue_submit() may load: the kernel loads them when it
  * writes.  Only for memory that no device copies.  Return 0 or an errno. */
 static int write_from_window(struct req *r)
@@ -280,6 +291,11 @@ static int write_from_window(struct req *r)
 
 	if (mem_copies(mem_ops_of(req_mem(r))))
 		return EFBIG; /* its device is faster */
+	if (plan_has_direct(req_plan(r)) && !r->io.policy) {
+		req_reason(r, PST_WHY_NO_PROVIDER, 0);
+		if (r->io.flags & PST_IO_STRICT)
+			return EOPNOTSUPP;
+	}
 	nr = keep_copying_hops(req_plan(r));
 	if (!nr)
 		return EOPNOTSUPP;
@@ -359,7 +375,6 @@ static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 	struct plan copying = *p;
 	unsigned nr;
 
-	(void)listed;
 	if (p->dev != PST_PATH_WINDOW)
 		return;
 	p->restage = p->staged;
@@ -369,6 +384,8 @@ static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 		plan_reason(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & PST_IO_CRC32C));
 		p->dev = p->staged ? PST_PATH_STAGED : 0;
 	} else if (read && !p->staged) {
+		if (plan_has_direct(p) && wants_direct(p, listed))
+			plan_reason(p, PST_WHY_NO_PROVIDER, 0);
 		memcpy(p->hop, copying.hop, nr);
 		p->nr_hops = (uint8_t)nr;
 	}
