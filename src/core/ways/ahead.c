@@ -157,7 +157,8 @@ static _noinline_ int ways_ahead_choose(struct req *r)
 
 	/* The hops are CACHED, DIRECT and BUFFERED.  A disk that reaches peer-to-peer memory has
 	 * another one in the middle, which read-ahead does not replace. */
-	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->hop[1] != PST_PATH_DIRECT || p->listed || p->pieces)
+	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->hop[1] != PST_PATH_DIRECT || p->listed ||
+	    p->pieces)
 		return 0;
 	small_begin(r);
 	p->ahead = likely(r->one_piece) ? goes_on(r, s->file_off, s->file_off + s->len)

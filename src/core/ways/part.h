@@ -27,8 +27,8 @@ struct req;
 enum part_step {
 	PART_BODY,
 	PART_BEFORE, /* a plain read of what a write replaces, for a proof */
-	PART_PROOF, /* a plain read of the bytes, for a proof */
-	PART_TRIAL, /* the proof's bytes differed: a trial */
+	PART_PROOF,  /* a plain read of the bytes, for a proof */
+	PART_TRIAL,  /* the proof's bytes differed: a trial */
 	PART_SYNC,
 };
 
@@ -74,11 +74,11 @@ struct part {
 	bool in_flight;  /* the I/O context has the operation */
 	struct job *job; /* for the user, as are link and hold */
 
-	struct io_op op;          /* the current operation */
-	struct proof *unproven;   /* proof that the operation's hop still needs, or NULL */
-	struct part_proof *proof; /* the running proof, or NULL */
+	struct io_op op;            /* the current operation */
+	struct proof *unproven;     /* proof that the operation's hop still needs, or NULL */
+	struct part_proof *proof;   /* the running proof, or NULL */
 	struct part_before *before; /* what the unproven operation replaces, or NULL */
-	struct part *next;        /* next on a list of the mover, or on the user's free list */
+	struct part *next;          /* next on a list of the mover, or on the user's free list */
 	struct list link;
 	struct hold *hold; /* what a path keeps open for the part, or NULL */
 } __attribute__((aligned(CACHE_LINE)));

@@ -25,8 +25,8 @@ struct proof {
 	atomic_bool good;
 	atomic_uint failures;
 	atomic_bool doubted; /* bytes differed and nothing said why: never proven in this process */
-	bool keep;    /* the key identifies what was proven, so the cache may keep it */
-	bool unsaved; /* proven, but not in the cache yet; under the lock */
+	bool keep;           /* the key identifies what was proven, so the cache may keep it */
+	bool unsaved;        /* proven, but not in the cache yet; under the lock */
 	char key[PROOF_KEY_MAX];
 };
 
