@@ -546,8 +546,8 @@ static void chance_proves_nothing(void)
 	child_run(chance_writes_child);
 }
 
-/* Writes by O_DIRECT are proven already, those of p2p are not: a file that is open for writing alone
- * is read back all the same. */
+/* Writes by O_DIRECT are proven already, those of p2p are not: a file open for writing alone is
+ * read back all the same. */
 static void write_only_child(void)
 {
 	struct pst_file *f = data_open("data", RIG_RW);
