@@ -24,7 +24,7 @@ struct accel_report {
 	int nr_checks;
 };
 
-static const char *state_name(uint32_t state)
+static const char *accel_state_name(uint32_t state)
 {
 	static const char *const names[] = { "missing", "unknown", "ok", "unneeded" };
 
@@ -50,7 +50,7 @@ static int add_row(struct accel_report *rep, const struct pst_device *dev)
 	return r < 0 ? fail_pst(r, dev->name) : 0;
 }
 
-static int look(struct accel_report *rep)
+static int accel_look(struct accel_report *rep)
 {
 	struct pst_device devs[DOCTOR_DEVICES_MAX], any = { .sz = sizeof(any) };
 	int n, r = 0;
@@ -72,7 +72,7 @@ static int look(struct accel_report *rep)
 	return r;
 }
 
-static void print(const struct accel_report *rep)
+static void accel_print(const struct accel_report *rep)
 {
 	for (unsigned i = 0; i < rep->nr_rows; i++) {
 		const struct row *row = &rep->rows[i];
@@ -87,10 +87,10 @@ static void print(const struct accel_report *rep)
 	(void)printf("\nThe machine\n");
 	for (int i = 0; i < rep->nr_checks; i++)
 		shown_printf(24, "  %-11s %-9s %s", rep->checks[i].name,
-			     state_name(rep->checks[i].state), rep->checks[i].text);
+			     accel_state_name(rep->checks[i].state), rep->checks[i].text);
 }
 
-static void print_json(const struct accel_report *rep)
+static void accel_print_json(const struct accel_report *rep)
 {
 	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
 	struct json_object *rows = json_object_new_array(), *checks = json_object_new_array();
@@ -112,7 +112,7 @@ static void print_json(const struct accel_report *rep)
 		struct json_object *o = json_object_new_object();
 
 		json_text(o, "check", rep->checks[i].name);
-		json_text(o, "state", state_name(rep->checks[i].state));
+		json_text(o, "state", accel_state_name(rep->checks[i].state));
 		json_int(o, "errno", rep->checks[i].err);
 		json_text(o, "text", rep->checks[i].text);
 		json_add(checks, NULL, o);
@@ -122,21 +122,21 @@ static void print_json(const struct accel_report *rep)
 	json_print(root);
 }
 
-static void reportp(struct accel_report **rep)
+static void accel_reportp(struct accel_report **rep)
 {
 	free(*rep);
 }
 
 int doctor_accel(bool json)
 {
-	_cleanup_(reportp) struct accel_report *rep = calloc(1, sizeof(*rep));
-	int r = rep ? look(rep) : fail(ENOMEM, "out of memory");
+	_cleanup_(accel_reportp) struct accel_report *rep = calloc(1, sizeof(*rep));
+	int r = rep ? accel_look(rep) : fail(ENOMEM, "out of memory");
 
 	if (r < 0)
 		return exit_status(r);
 	if (json)
-		print_json(rep);
+		accel_print_json(rep);
 	else
-		print(rep);
+		accel_print(rep);
 	return 0;
 }

@@ -91,7 +91,7 @@ static void rdma_judge(struct rdma_report *rep)
 			       rep->ok ? "nothing is missing" : "see the list");
 }
 
-static void print(const struct rdma_report *rep)
+static void rdma_print(const struct rdma_report *rep)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(rep->verdict); i++)
 		shown_printf(2, "%s", rep->verdict[i]);
@@ -149,6 +149,6 @@ int doctor_rdma(bool json)
 	if (json)
 		rdma_print_json(&rep);
 	else
-		print(&rep);
+		rdma_print(&rep);
 	return 0;
 }

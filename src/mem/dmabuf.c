@@ -112,7 +112,7 @@ static void exporter_name(int fd, char ret[static EXPORTER_MAX])
 
 /* Kernel drivers whose mmap() gives ordinary memory.  That of an accelerator is mapped write
  * combining, and copies that are made for such mappings move the right bytes in any other. */
-static uint32_t caching_of(const char *exporter)
+static uint32_t dmabuf_caching_of(const char *exporter)
 {
 	return !strcmp(exporter, "udmabuf") || !strcmp(exporter, "system") ? PST_CACHING_CACHED
 									   : PST_CACHING_WC;
@@ -169,7 +169,7 @@ static int check_fd(int fd, int named, uint64_t size, uint32_t rights)
 	return check_mode(mode, rights);
 }
 
-static int again(int fd)
+static int dmabuf_again(int fd)
 {
 	int ret = fcntl(fd, F_DUPFD_CLOEXEC, 0), e = errno;
 
@@ -186,7 +186,7 @@ static int again(int fd)
 
 /* ------------------------------------------------------------------ buffers */
 
-static struct buffer *buffer_find(const struct stat *st)
+static struct buffer *dmabuf_buffer_find(const struct stat *st)
 {
 	struct buffer *b = buffers;
 
@@ -203,7 +203,7 @@ static struct buffer *buffer_get(int fd)
 
 	(void)fstat(fd, &st);
 	(void)pthread_mutex_lock(&lock);
-	b = buffer_find(&st);
+	b = dmabuf_buffer_find(&st);
 	if (!b) {
 		b = calloc(1, sizeof(*b));
 		if (b) {
@@ -244,7 +244,7 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	int r;
 
 	/* Check the duplicate: another thread may close the grant's and get the number anew. */
-	fd = again(grant->fd);
+	fd = dmabuf_again(grant->fd);
 	if (fd < 0)
 		return fd;
 	r = check_fd(fd, grant->fd, grant->size, grant->rights);
@@ -267,7 +267,7 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 		.owned = true,
 	};
 	d->fd = TAKE_FD(fd);
-	d->caching = caching_of(exporter);
+	d->caching = dmabuf_caching_of(exporter);
 	d->of = of;
 	*ret = &d->a;
 	return 0;
@@ -276,7 +276,7 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 /* A descriptor of a dma-buf cannot be opened anew, so the receiver's has the mode of ours. */
 static int dmabuf_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
 {
-	int fd = again(dmabuf_of(a)->fd);
+	int fd = dmabuf_again(dmabuf_of(a)->fd);
 
 	(void)rights;
 	if (fd < 0)
@@ -289,7 +289,7 @@ static int dmabuf_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_
 				struct mem_dmabuf *ret)
 {
 	const struct dmabuf *d = dmabuf_of(a);
-	int fd = again(d->fd);
+	int fd = dmabuf_again(d->fd);
 
 	(void)len;
 	if (fd < 0)
@@ -347,7 +347,7 @@ static bool use_begin(struct dmabuf *d, uint32_t rights)
 	return may;
 }
 
-static void use_end(struct dmabuf *d, uint32_t rights)
+static void dmabuf_use_end(struct dmabuf *d, uint32_t rights)
 {
 	if (!excludes(d))
 		return;
@@ -379,7 +379,7 @@ static int dmabuf_cpu_begin(const struct mem_alloc *a, uint32_t rights, bool wai
 	r = sync_fd(d->fd, DMA_BUF_SYNC_START, rights);
 	if (r == 0)
 		return 0;
-	use_end(d, rights);
+	dmabuf_use_end(d, rights);
 	return err_set(-r,
 		       "the exporter does not let the CPU use its dma-buf now: %s; see "
 		       "the kernel's log for its device",
@@ -391,7 +391,7 @@ static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
 	struct dmabuf *d = container_of(a, struct dmabuf, a);
 	int r = sync_fd(d->fd, DMA_BUF_SYNC_END, rights);
 
-	use_end(d, rights);
+	dmabuf_use_end(d, rights);
 	if (r < 0)
 		log_warn("a dma-buf's exporter failed after the CPU used it: %s", err_name(-r));
 }

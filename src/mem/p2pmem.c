@@ -127,7 +127,7 @@ static bool p2pmem_owns(uint64_t addr, uint64_t len)
 
 /* -------------------------------------------------------------- allocations */
 
-static int no_memory(unsigned idx, uint64_t len, int err)
+static int p2pmem_no_memory(unsigned idx, uint64_t len, int err)
 {
 	if (err != ENOMEM)
 		return err_set(err, "%" PRIu64 " bytes of p2pmem:%u cannot be mapped: %s", len, idx,
@@ -154,7 +154,7 @@ static int pool_map(unsigned idx, uint64_t len, void **ret)
 	e = errno;
 	(void)close(fd);
 	if (*ret == MAP_FAILED)
-		return no_memory(idx, len, e);
+		return p2pmem_no_memory(idx, len, e);
 	(void)madvise(*ret, len, MADV_DONTFORK);
 	return 0;
 }

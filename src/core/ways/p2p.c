@@ -57,7 +57,7 @@ static enum proof_dir dir_of(uint32_t op)
 }
 
 /* NULL: out of memory. */
-static struct proof *proof_of(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+static struct proof *p2p_proof_of(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 {
 	enum proof_dir dir = dir_of(op);
 	struct p2p_pair *pair = pair_of(f, m);
@@ -75,13 +75,13 @@ static struct proof *proof_of(const struct pst_file *f, const struct pst_mem *m,
 	return proof;
 }
 
-static enum pst_why why_not(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-			    struct proof **ret_proof, int *ret_detail)
+static enum pst_why p2p_why_not(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+				struct proof **ret_proof, int *ret_detail)
 {
 	struct p2p_pair *pair = pair_of(f, m);
 	int err;
 
-	*ret_proof = proof_of(f, m, op);
+	*ret_proof = p2p_proof_of(f, m, op);
 	if (!*ret_proof) {
 		*ret_detail = ENOMEM;
 		return PST_WHY_NO_P2P;
@@ -103,12 +103,12 @@ static enum pst_why p2p_why(const struct pst_file *f, const struct pst_mem *m, u
 	if (!is_peer(m))
 		return PST_WHY_NO_PROVIDER;
 	why = direct_of_file(f, ret_detail);
-	return why ? why : why_not(f, m, op, &proof, ret_detail);
+	return why ? why : p2p_why_not(f, m, op, &proof, ret_detail);
 }
 
 static bool p2p_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 {
-	const struct proof *proof = is_peer(m) ? proof_of(f, m, op) : NULL;
+	const struct proof *proof = is_peer(m) ? p2p_proof_of(f, m, op) : NULL;
 
 	return proof && proof_state(proof) == PST_STATE_PROVEN;
 }
@@ -122,8 +122,8 @@ static bool p2p_wanted(const struct req *r)
 static enum pst_why p2p_fit(struct part *p, int *ret_detail)
 {
 	struct proof *proof;
-	enum pst_why why = why_not(p->req->io.file, req_mem(p->req), p->req->io.op, &proof,
-				   ret_detail);
+	enum pst_why why = p2p_why_not(p->req->io.file, req_mem(p->req), p->req->io.op, &proof,
+				       ret_detail);
 
 	return why ? why : direct_cut(p, proof, ret_detail);
 }

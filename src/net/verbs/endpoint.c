@@ -488,8 +488,8 @@ static void sent(struct endpoint *ep, const struct vb_wc *wc)
 	ep->sends[nr % ep->send_slots].status = wc->status;
 }
 
-static void tell(struct endpoint *ep, const struct request *q, uint32_t len,
-		 struct endpoint_done *ret)
+static void endpoint_tell(struct endpoint *ep, const struct request *q, uint32_t len,
+			  struct endpoint_done *ret)
 {
 	*ret = (struct endpoint_done){
 		.id = q->id,
@@ -507,7 +507,7 @@ static void received(struct endpoint *ep, const struct vb_wc *wc, struct endpoin
 	struct request *q = &ep->recvs[ep->recv_told++ % ep->recv_slots];
 
 	q->status = wc->status;
-	tell(ep, q, wc->byte_len, ret);
+	endpoint_tell(ep, q, wc->byte_len, ret);
 }
 
 static unsigned tell_sent(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
@@ -517,7 +517,7 @@ static unsigned tell_sent(struct endpoint *ep, struct endpoint_done *ret, unsign
 	for (; n < max && ep->told < ep->over; n++) {
 		const struct request *q = &ep->sends[ep->told++ % ep->send_slots];
 
-		tell(ep, q, q->len, &ret[n]);
+		endpoint_tell(ep, q, q->len, &ret[n]);
 	}
 	return n;
 }
