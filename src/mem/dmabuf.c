@@ -186,7 +186,7 @@ static int dmabuf_again(int fd)
 
 /* ------------------------------------------------------------------ buffers */
 
-static struct buffer *dmabuf_buffer_find(const struct stat *st)
+static struct buffer *buffer_of_stat(const struct stat *st)
 {
 	struct buffer *b = buffers;
 
@@ -203,7 +203,7 @@ static struct buffer *buffer_get(int fd)
 
 	(void)fstat(fd, &st);
 	(void)pthread_mutex_lock(&lock);
-	b = dmabuf_buffer_find(&st);
+	b = buffer_of_stat(&st);
 	if (!b) {
 		b = calloc(1, sizeof(*b));
 		if (b) {
@@ -330,7 +330,7 @@ static bool excludes(const struct dmabuf *d)
 }
 
 /* Count a use.  Return false if uses of the other kind are under way and it must not begin. */
-static bool use_begin(struct dmabuf *d, uint32_t rights)
+static bool cpu_use_begin(struct dmabuf *d, uint32_t rights)
 {
 	struct buffer *b = d->of;
 	bool load = rights & PST_RIGHT_READ, store = rights & PST_RIGHT_WRITE, may;
@@ -347,7 +347,7 @@ static bool use_begin(struct dmabuf *d, uint32_t rights)
 	return may;
 }
 
-static void dmabuf_use_end(struct dmabuf *d, uint32_t rights)
+static void cpu_use_end(struct dmabuf *d, uint32_t rights)
 {
 	if (!excludes(d))
 		return;
@@ -373,13 +373,13 @@ static int dmabuf_cpu_begin(const struct mem_alloc *a, uint32_t rights, bool wai
 
 	if (!wait && !is_ready(d, rights))
 		return err_set(EAGAIN, "a device uses the dma-buf; try again later");
-	if (!use_begin(d, rights))
+	if (!cpu_use_begin(d, rights))
 		return err_set(EAGAIN, "requests load from or store into the dma-buf; reap them "
 				       "first");
 	r = sync_fd(d->fd, DMA_BUF_SYNC_START, rights);
 	if (r == 0)
 		return 0;
-	dmabuf_use_end(d, rights);
+	cpu_use_end(d, rights);
 	return err_set(-r,
 		       "the exporter does not let the CPU use its dma-buf now: %s; see "
 		       "the kernel's log for its device",
@@ -391,7 +391,7 @@ static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
 	struct dmabuf *d = container_of(a, struct dmabuf, a);
 	int r = sync_fd(d->fd, DMA_BUF_SYNC_END, rights);
 
-	dmabuf_use_end(d, rights);
+	cpu_use_end(d, rights);
 	if (r < 0)
 		log_warn("a dma-buf's exporter failed after the CPU used it: %s", err_name(-r));
 }

@@ -39,11 +39,12 @@ static unsigned nr_pools;
 /* Identify the device by the numbers of its address. */
 static void pool_uuid(const char *pci, uint8_t ret[static 16])
 {
+	static const uint8_t tag[] = { 'p', '2', 'p', ':' };
 	unsigned domain = 0, bus = 0, slot = 0, fn = 0;
 
 	(void)sscanf(pci, "%x:%x:%x.%x", &domain, &bus, &slot, &fn);
 	memset(ret, 0, 16);
-	memcpy(ret, "p2p:", 4);
+	memcpy(ret, tag, sizeof(tag));
 	memcpy(ret + 4, &domain, sizeof(domain));
 	ret[8] = (uint8_t)bus;
 	ret[9] = (uint8_t)slot;

@@ -77,7 +77,7 @@ static void part_again(struct part *p)
 }
 
 /* Return true if the memory is of another PCI device. */
-static bool is_peer(const struct part *p)
+static bool moves_peer_memory(const struct part *p)
 {
 	return mem_ops_of(req_mem(p->req))->caps & MEM_CAP_PEER;
 }
@@ -96,7 +96,7 @@ static bool has_moved(const struct part_proof *v)
 static void part_proven(struct part *p)
 {
 	p->got = p->proof->got;
-	if (p->proof->proves && (!is_peer(p) || has_moved(p->proof))) {
+	if (p->proof->proves && (!moves_peer_memory(p) || has_moved(p->proof))) {
 		p->flags |= PST_DONE_PROOF;
 		proof_good(p->proof->of);
 	}
@@ -217,7 +217,7 @@ void part_before_keep(struct part *p)
 	uint64_t len = MIN(p->op.len, PROOF_MAX);
 	struct part_before *b;
 
-	if (!is_peer(p) || !file)
+	if (!moves_peer_memory(p) || !file)
 		return;
 	b = malloc(sizeof(*b) + len);
 	if (!b)
@@ -273,7 +273,7 @@ static void part_compared(struct part *p)
 		part_proven(p);
 	} else {
 		v->trial = trial_new(p->req, v->off, v->len, v->data, bytes_stay(p), v->buf);
-		if (!v->trial && is_peer(p))
+		if (!v->trial && moves_peer_memory(p))
 			proof_doubt(v->of);
 		part_try(p);
 	}
