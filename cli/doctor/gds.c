@@ -78,7 +78,7 @@ int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,
 }
 
 /* Possible becomes proven, or not, by a read that takes no other way. */
-static void prove(const struct pst_io *plain, struct pst_path_info *info)
+static void gds_prove(const struct pst_io *plain, struct pst_path_info *info)
 {
 	struct pst_io io = *plain;
 	struct pst_done d;
@@ -100,7 +100,7 @@ static int try_requests(struct pst_io *io, int cold, struct gds_request *ret)
 
 	if (r < 0)
 		return fail_pst(r, NULL);
-	prove(io, &info);
+	gds_prove(io, &info);
 	ret->state = info.state;
 	ret->why = info.why;
 	ret->detail = info.detail;
