@@ -21,7 +21,7 @@
 #include "provider.h"
 
 #define SHELF 11u    /* the file hop */
-#define EXPORTER 12u /* the device path */
+#define EXPORTER 13u /* the device path */
 #define KIND 9u      /* of the memory */
 #define LEN RIG_MIB(4)
 #define PART RIG_MIB(1) /* of one transfer */
@@ -388,7 +388,7 @@ static void names_and_numbers_are_taken_once(void)
 	T_EQ(mem_provider_add(&same), -EEXIST);
 	T_EQ(path_add(&shelf), -EEXIST);
 	T_EQ(file_provider_add(&shelf_file_ops), -EEXIST);
-	T_CHECK(!strcmp(pst_path_name(13), "unknown"));
+	T_CHECK(!strcmp(pst_path_name(14), "unknown"));
 }
 
 int main(void)

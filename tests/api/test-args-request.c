@@ -185,7 +185,7 @@ static void paths(void)
 	FAILS(pst_path_check(rd, mem, 0, PST_PATH_DIRECT, &info), EINVAL, "operation");
 	FAILS(pst_path_check(rd, mem, PST_OP_SYNC, PST_PATH_DIRECT, &info), EINVAL, "operation");
 	FAILS(pst_path_check(rd, mem, PST_OP_READ, 0, &info), EINVAL, "path");
-	FAILS(pst_path_check(rd, mem, PST_OP_READ, 12, &info), EINVAL, "path");
+	FAILS(pst_path_check(rd, mem, PST_OP_READ, 14, &info), EINVAL, "path");
 	FAILS(pst_path_check(rd, mem, PST_OP_READ, UINT32_MAX, &info), EINVAL, "path");
 	free_valid();
 }
