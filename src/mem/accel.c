@@ -13,11 +13,11 @@
 
 #define SHOWN_MAX 6u /* names in a list */
 
-static void mark(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt,
-		 ...) _printf_(5, 6);
+static void tag(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt,
+		...) _printf_(5, 6);
 
-static void mark(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt,
-		 ...)
+static void tag(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt,
+		...)
 {
 	va_list ap;
 
@@ -41,19 +41,19 @@ static bool is_at_least(const char *release, unsigned major, unsigned minor)
 static void check_kernel(const char *release, struct pst_check *ret)
 {
 	if (is_at_least(release, 6, 2))
-		mark(ret, "kernel", PST_CHECK_OK, 0,
-		     "Linux %s: dma-bufs for network cards, and O_DIRECT with memory of PCI devices",
-		     release);
+		tag(ret, "kernel", PST_CHECK_OK, 0,
+		    "Linux %s: dma-bufs for network cards, and O_DIRECT with memory of PCI devices",
+		    release);
 	else if (is_at_least(release, 5, 12))
-		mark(ret, "kernel", PST_CHECK_MISSING, 0,
-		     "Linux %s has dma-bufs for network cards, and no O_DIRECT with memory of PCI "
-		     "devices; for that, boot 6.2 or newer",
-		     release);
+		tag(ret, "kernel", PST_CHECK_MISSING, 0,
+		    "Linux %s has dma-bufs for network cards, and no O_DIRECT with memory of PCI "
+		    "devices; for that, boot 6.2 or newer",
+		    release);
 	else
-		mark(ret, "kernel", PST_CHECK_MISSING, 0,
-		     "Linux %s has no dma-bufs for network cards (5.12) and no O_DIRECT with memory "
-		     "of PCI devices (6.2); boot a newer one",
-		     release);
+		tag(ret, "kernel", PST_CHECK_MISSING, 0,
+		    "Linux %s has no dma-bufs for network cards (5.12) and no O_DIRECT with memory "
+		    "of PCI devices (6.2); boot a newer one",
+		    release);
 }
 
 /* 1: y; 0: not set; -1: nobody tells. */
@@ -84,17 +84,17 @@ static void check_config(const char *root, const char *release, const char *name
 	int has = config_of(root, release, option);
 
 	if (has > 0)
-		mark(ret, name, PST_CHECK_OK, 0, "%s=y: %s", option, what);
+		tag(ret, name, PST_CHECK_OK, 0, "%s=y: %s", option, what);
 	else if (has == 0)
-		mark(ret, name, PST_CHECK_MISSING, 0,
-		     "%s is not set, so there is no way for %s; boot a kernel with it (Debian's "
-		     "from 13 backports on, Ubuntu's)",
-		     option, what);
+		tag(ret, name, PST_CHECK_MISSING, 0,
+		    "%s is not set, so there is no way for %s; boot a kernel with it (Debian's "
+		    "from 13 backports on, Ubuntu's)",
+		    option, what);
 	else
-		mark(ret, name, PST_CHECK_UNKNOWN, 0,
-		     "no configuration of this kernel in /boot or /lib/modules; ask zgrep %s "
-		     "/proc/config.gz",
-		     option);
+		tag(ret, name, PST_CHECK_UNKNOWN, 0,
+		    "no configuration of this kernel in /boot or /lib/modules; ask zgrep %s "
+		    "/proc/config.gz",
+		    option);
 }
 
 /* ------------------------------------------------------------------- nodes */
@@ -133,15 +133,15 @@ static void check_udmabuf(const char *root, struct pst_check *ret)
 	(void)snprintf(path, sizeof(path), "%s/dev/udmabuf", root);
 	there = access(path, F_OK) == 0;
 	if (there && access(path, R_OK | W_OK) == 0)
-		mark(ret, "udmabuf", PST_CHECK_OK, 0, "host memory becomes a dma-buf");
+		tag(ret, "udmabuf", PST_CHECK_OK, 0, "host memory becomes a dma-buf");
 	else if (there)
-		mark(ret, "udmabuf", PST_CHECK_MISSING, errno,
-		     "/dev/udmabuf may not be opened; give this user the device (group kvm, as a "
-		     "rule)");
+		tag(ret, "udmabuf", PST_CHECK_MISSING, errno,
+		    "/dev/udmabuf may not be opened; give this user the device (group kvm, as a "
+		    "rule)");
 	else
-		mark(ret, "udmabuf", PST_CHECK_UNNEEDED, ENOENT,
-		     "no /dev/udmabuf, by which host memory becomes a dma-buf for tests; modprobe "
-		     "udmabuf, or boot a kernel with CONFIG_UDMABUF");
+		tag(ret, "udmabuf", PST_CHECK_UNNEEDED, ENOENT,
+		    "no /dev/udmabuf, by which host memory becomes a dma-buf for tests; modprobe "
+		    "udmabuf, or boot a kernel with CONFIG_UDMABUF");
 }
 
 static void check_heaps(const char *root, struct pst_check *ret)
@@ -150,14 +150,14 @@ static void check_heaps(const char *root, struct pst_check *ret)
 	glob_t g;
 
 	if (!find(root, "/dev/dma_heap/*", &g)) {
-		mark(ret, "dma-heap", PST_CHECK_UNNEEDED, ENOENT,
-		     "no /dev/dma_heap, which allocates dma-bufs of host memory");
+		tag(ret, "dma-heap", PST_CHECK_UNNEEDED, ENOENT,
+		    "no /dev/dma_heap, which allocates dma-bufs of host memory");
 		return;
 	}
 	for (unsigned i = 0; i < g.gl_pathc; i++)
 		list_add_name(list, sizeof(list), i, last_of(g.gl_pathv[i]));
 	globfree(&g);
-	mark(ret, "dma-heap", PST_CHECK_OK, 0, "/dev/dma_heap has %s", list);
+	tag(ret, "dma-heap", PST_CHECK_OK, 0, "/dev/dma_heap has %s", list);
 }
 
 /* Devices whose drivers export dma-bufs: GPUs by DRM, and other accelerators. */
@@ -186,12 +186,12 @@ static void check_exporters(const char *root, struct pst_check *ret)
 		globfree(&g);
 	}
 	if (nr)
-		mark(ret, "exporters", PST_CHECK_OK, 0, "%s; pst_mem_import() takes their dma-bufs",
-		     list);
+		tag(ret, "exporters", PST_CHECK_OK, 0, "%s; pst_mem_import() takes their dma-bufs",
+		    list);
 	else
-		mark(ret, "exporters", PST_CHECK_UNNEEDED, ENOENT,
-		     "no accelerator has a driver here: nothing in /sys/class/drm, accel or "
-		     "habanalabs; load its module (amdgpu, xe, i915, habanalabs)");
+		tag(ret, "exporters", PST_CHECK_UNNEEDED, ENOENT,
+		    "no accelerator has a driver here: nothing in /sys/class/drm, accel or "
+		    "habanalabs; load its module (amdgpu, xe, i915, habanalabs)");
 }
 
 static void check_iommu(const char *root, struct pst_check *ret)
@@ -207,15 +207,15 @@ static void check_iommu(const char *root, struct pst_check *ret)
 		globfree(&g);
 	}
 	if (!nr)
-		mark(ret, "iommu", PST_CHECK_OK, 0, "no IOMMU is between the devices");
+		tag(ret, "iommu", PST_CHECK_OK, 0, "no IOMMU is between the devices");
 	else if (!translate)
-		mark(ret, "iommu", PST_CHECK_OK, 0, "%u groups, none of which translates", nr);
+		tag(ret, "iommu", PST_CHECK_OK, 0, "%u groups, none of which translates", nr);
 	else
-		mark(ret, "iommu", PST_CHECK_UNKNOWN, 0,
-		     "%u of %u groups translate addresses: transfers between devices take the way "
-		     "through the root complex, or are refused; iommu=pt on the kernel's command "
-		     "line leaves them alone",
-		     translate, nr);
+		tag(ret, "iommu", PST_CHECK_UNKNOWN, 0,
+		    "%u of %u groups translate addresses: transfers between devices take the way "
+		    "through the root complex, or are refused; iommu=pt on the kernel's command "
+		    "line leaves them alone",
+		    translate, nr);
 }
 
 static void check_lenders(const char *root, struct pst_check *ret)
@@ -224,9 +224,9 @@ static void check_lenders(const char *root, struct pst_check *ret)
 	glob_t g;
 
 	if (!find(root, "/sys/bus/pci/devices/*/p2pmem/allocate", &g)) {
-		mark(ret, "lenders", PST_CHECK_UNNEEDED, ENOENT,
-		     "no PCI device lends memory; an NVMe controller with a memory buffer (CMB) "
-		     "does, on a kernel with CONFIG_PCI_P2PDMA");
+		tag(ret, "lenders", PST_CHECK_UNNEEDED, ENOENT,
+		    "no PCI device lends memory; an NVMe controller with a memory buffer (CMB) "
+		    "does, on a kernel with CONFIG_PCI_P2PDMA");
 		return;
 	}
 	for (unsigned i = 0; i < g.gl_pathc; i++) {
@@ -241,7 +241,7 @@ static void check_lenders(const char *root, struct pst_check *ret)
 		list_add_name(list, sizeof(list), i, name);
 	}
 	globfree(&g);
-	mark(ret, "lenders", PST_CHECK_OK, 0, "%s; pst_mem_alloc(\"p2pmem:0\") takes it", list);
+	tag(ret, "lenders", PST_CHECK_OK, 0, "%s; pst_mem_alloc(\"p2pmem:0\") takes it", list);
 }
 
 int accel_machine(const char *root, const char *release, struct pst_check *ret)
@@ -286,20 +286,20 @@ int accel_device(const char *name, struct pst_check *ret)
 	if (r < 0)
 		return r;
 	if (!ops->export_dmabuf) {
-		mark(ret, "export", PST_CHECK_UNNEEDED, EOPNOTSUPP,
-		     ops->caps & MEM_CAP_PEER
-			     ? "no dma-buf is made of it; disks reach it by the path p2p"
-			     : "no dma-buf is made of it; devices reach it by its address");
+		tag(ret, "export", PST_CHECK_UNNEEDED, EOPNOTSUPP,
+		    ops->caps & MEM_CAP_PEER
+			    ? "no dma-buf is made of it; disks reach it by the path p2p"
+			    : "no dma-buf is made of it; devices reach it by its address");
 	} else if (!ops->alloc) {
-		mark(ret, "export", PST_CHECK_OK, 0,
-		     "what another driver exports is imported, and exported again");
+		tag(ret, "export", PST_CHECK_OK, 0,
+		    "what another driver exports is imported, and exported again");
 	} else {
 		r = try_export(ops, device, &size);
 		if (r < 0)
-			mark(ret, "export", PST_CHECK_MISSING, -r, "%.480s", err_text());
+			tag(ret, "export", PST_CHECK_MISSING, -r, "%.480s", err_text());
 		else
-			mark(ret, "export", PST_CHECK_OK, 0,
-			     "its memory became a dma-buf of %" PRIu64 " bytes", size);
+			tag(ret, "export", PST_CHECK_OK, 0,
+			    "its memory became a dma-buf of %" PRIu64 " bytes", size);
 	}
 	return 1;
 }
