@@ -15,7 +15,7 @@ names_with_a_scheme() {
 	cp src a:/b
 	fails "nothing here opens gs://" "$PENSTOCK" cp gs://host/x dst
 	fails "pst://HOST:PORT/PATH" "$PENSTOCK" cp pst://host:1/ dst
-	fails "pst://b/c names a file of a service" "$PENSTOCK" cp src pst://b/c
+	fails "b is no address" "$PENSTOCK" cp src pst://b/c
 	fails "opened as ./a://b" "$PENSTOCK" cp a://b dst
 	[ ! -e dst ]
 	fails "pst://host/x names a file of a service" "$PENSTOCK" bench --file pst://host/x
