@@ -45,8 +45,13 @@ src/gds/path/move.c move_is_end: a thread pst-gds of one transfer
 src/gds/path/move.c job_move: a thread pst-gds of one transfer
 src/gds/probe.c look_there: the process of the probe
 src/gds/probe.c probe_open_file: the process of the probe
+src/mem/dmabuf.c buffer_get: memory is imported
+src/mem/dmabuf.c check_fd: memory is imported
 src/mem/memfd.c memfd_check: memory is imported
 src/net/keys.c check_file: a file of keys is read, when a file is opened
+src/peer/connect.c listener_bind: a call of the program
+src/peer/connect.c peer_listener_free: a call of the program
+src/peer/connect.c unix_is_dead: a call of the program
 src/tier/provider_names.c file_facts: a call of the program
 src/tier/provider.c open_now: a file is opened, or a thread pst-tier opens it again
 END
