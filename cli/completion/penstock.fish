@@ -166,7 +166,7 @@ complete -c penstock -n '__penstock_is umount' -a '(__fish_complete_directories)
 
 complete -c penstock -n '__penstock_is serve' -l root -x -a '(__fish_complete_directories)' -d 'the directory'
 complete -c penstock -n '__penstock_is serve' -l listen -x -d 'HOST:PORT, [IPV6]:PORT or unix:PATH'
-complete -c penstock -n '__penstock_is serve' -l write -d 'let clients change, create and empty files'
+complete -c penstock -n '__penstock_is serve' -l write -d 'let clients change, create, rename and remove files'
 complete -c penstock -n '__penstock_is serve' -l keys -r -F -d 'TLS 1.3 at every TCP address, for clients that have a key of FILE: ...'
 complete -c penstock -n '__penstock_is serve' -l plain-data -d 'listen at addresses beyond this machine without --keys, although ...'
 complete -c penstock -n '__penstock_is serve' -l clients -x -d 'most connections at a time'

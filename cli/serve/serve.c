@@ -22,7 +22,7 @@ const char serve_usage[] =
 	"\n"
 	"  --root DIR         the directory\n"
 	"  --listen ADDRESS   HOST:PORT, [IPV6]:PORT or unix:PATH; may be given again\n"
-	"  --write            let clients change, create and empty files\n"
+	"  --write            let clients change, create, rename and remove files\n"
 	"  --keys FILE        TLS 1.3 at every TCP address, for clients that have a key of\n"
 	"                     FILE: lines NAME:HEX, as psktool writes them\n"
 	"  --plain-data       listen at addresses beyond this machine without --keys, although\n"
