@@ -218,40 +218,6 @@ static uint32_t conn_size_of(const struct wire_request *q)
 	}
 }
 
-static bool has_name(const struct wire_request *q)
-{
-	switch (q->op) {
-	case WIRE_OPEN:
-	case WIRE_LIST:
-	case WIRE_UNLINK:
-	case WIRE_RENAME:
-		return true;
-	default:
-		return q->op == WIRE_STAT && !q->handle;
-	}
-}
-
-static int copy_name(const uint8_t *from, uint32_t len, bool may_be_empty, char **ret)
-{
-	if (!wire_name_ok((const char *)from, len, may_be_empty))
-		return -EINVAL;
-	*ret = strndup((const char *)from, len);
-	return *ret ? 0 : -ENOMEM;
-}
-
-/* Copy the names of a request from its payload. */
-static int take_names(struct job *j, const uint8_t *payload)
-{
-	uint32_t len = wire_payload(j->q.len);
-	int r = 0;
-
-	if (j->q.op == WIRE_RENAME) {
-		r = copy_name(payload + j->q.count, len - j->q.count, false, &j->to);
-		len = j->q.count;
-	}
-	return r < 0 ? r : copy_name(payload, len, j->q.op == WIRE_LIST, &j->name);
-}
-
 static void to_pool(struct job *j)
 {
 	if (j->handle)
@@ -281,8 +247,8 @@ static void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 		hello(c, j, payload);
 		return;
 	}
-	if (has_name(&j->q)) {
-		r = take_names(j, payload);
+	if (job_has_name(j)) {
+		r = job_take_names(j, payload);
 		if (r < 0) {
 			reply_err(j, (uint32_t)-r);
 			return;

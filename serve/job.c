@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Jobs and their memory, and handles. */
+/* Jobs: their memory and names, and handles. */
 #include "serve/server.h"
 
 /* ------------------------------------------------------------------ memory */
@@ -98,4 +98,39 @@ void handle_unref(struct conn *c, struct handle *h)
 {
 	if (h && --h->refs == 0)
 		handle_close(c, h);
+}
+
+/* ------------------------------------------------------------------- names */
+
+bool job_has_name(const struct job *j)
+{
+	switch (j->q.op) {
+	case WIRE_OPEN:
+	case WIRE_LIST:
+	case WIRE_UNLINK:
+	case WIRE_RENAME:
+		return true;
+	default:
+		return j->q.op == WIRE_STAT && !j->q.handle;
+	}
+}
+
+static int copy_name(const uint8_t *from, uint32_t len, bool may_be_empty, char **ret)
+{
+	if (!wire_name_ok((const char *)from, len, may_be_empty))
+		return -EINVAL;
+	*ret = strndup((const char *)from, len);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int job_take_names(struct job *j, const uint8_t *payload)
+{
+	uint32_t len = wire_payload(j->q.len);
+	int r = 0;
+
+	if (j->q.op == WIRE_RENAME) {
+		r = copy_name(payload + j->q.count, len - j->q.count, false, &j->to);
+		len = j->q.count;
+	}
+	return r < 0 ? r : copy_name(payload, len, j->q.op == WIRE_LIST, &j->name);
 }

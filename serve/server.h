@@ -220,6 +220,10 @@ void scrape_close(struct server *s, struct scrape *sc);
 
 /* Make a job, and count its bytes if it is a client's request.  Return NULL without memory. */
 struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size);
+/* Does the payload of the request begin with a name? */
+bool job_has_name(const struct job *j);
+/* Copy the names out of the payload.  0; -EINVAL for one that is none; -ENOMEM. */
+int job_take_names(struct job *j, const uint8_t *payload);
 void job_free(struct job *j);
 
 struct handle *handle_of(const struct conn *c, uint32_t nr);
