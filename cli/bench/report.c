@@ -124,7 +124,7 @@ static void add_ratio(struct table *t, const struct ratio *r, unsigned nr_cols, 
 		table_add(t, "%s", "");
 }
 
-/* Make the table.  It has the column "of turns" if a row has more than one turn. */
+/* Make the table, with the column "of turns" if a row has more than one turn. */
 static struct table *make_table(bool spreads, unsigned *ret_nr)
 {
 	static const char *const all[] = { "<size", "GB/s", "of turns",        "IOPS",

@@ -76,7 +76,7 @@ static uint64_t block_len(const struct copy *c, uint64_t block)
 	return MIN(c->o->block, c->size - block * c->o->block);
 }
 
-/* What a pass does with each block. */
+/* The way of each block in a pass. */
 enum pass {
 	PASS_COPY,   /* source to memory to target */
 	PASS_LOAD,   /* source to memory, each block to its own place */

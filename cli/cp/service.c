@@ -32,7 +32,7 @@ int cp_service_resolve(struct copy *c, const char *dst)
 
 	if (!src)
 		return fail(ENOMEM, "out of memory");
-	/* What is wrong with the server the open says. */
+	/* A failure is not told here: cp_service_open() meets the same one and reports it. */
 	if (!slash && names_storage(dst) && pst_name_stat(dst, &info) == 0)
 		dir = info.kind == PST_NAME_DIR;
 	if (asprintf(&c->dst, "%s%s%s", dst, dir && !slash ? "/" : "", dir ? basename(src) : "") <

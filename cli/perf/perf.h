@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What client and server of penstock perf tell each other, by messages of peers. */
+/* The messages between client and server of penstock perf, which pst_peer_send() carries. */
 #ifndef CLI_PERF_H
 #define CLI_PERF_H
 

@@ -68,17 +68,18 @@ struct pst_io {
 	uint32_t flags;  /* PST_IO_* */
 	uint64_t policy; /* PST_POLICY* */
 	struct pst_file *file;
-	struct pst_mem *mem;        /* NULL for SYNC */
-	const struct pst_seg *segs; /* must stay valid and unchanged until the completion;
-				     * NULL: file_off, mem_off and len are the only piece */
-	uint64_t nr_segs;           /* 1 to PST_SEGS_MAX; 0 if segs is NULL */
-	uint64_t file_off;          /* first byte in the file, if segs is NULL */
-	uint64_t mem_off;           /* first byte in mem, if segs is NULL */
-	uint64_t len;               /* bytes, if segs is NULL */
-	void *stream;               /* the stream to be ordered with, or NULL */
-	uint64_t deadline_ns;       /* 0: the queue's default; PST_NO_DEADLINE: none */
-	uint64_t user_data;         /* returned in the completion */
-	uint64_t reserved[4];       /* 0 */
+	struct pst_mem *mem; /* NULL for SYNC */
+	/* segments, which must stay valid and unchanged until the completion; NULL: file_off,
+	 * mem_off and len are the only piece */
+	const struct pst_seg *segs;
+	uint64_t nr_segs;     /* 1 to PST_SEGS_MAX; 0 if segs is NULL */
+	uint64_t file_off;    /* first byte in the file, if segs is NULL */
+	uint64_t mem_off;     /* first byte in mem, if segs is NULL */
+	uint64_t len;         /* bytes, if segs is NULL */
+	void *stream;         /* the stream to be ordered with, or NULL */
+	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE: none */
+	uint64_t user_data;   /* returned in the completion */
+	uint64_t reserved[4]; /* 0 */
 };
 
 /* Hardware or kernel may still touch the memory or, for a write, the file.  Wait for them with

@@ -9,6 +9,7 @@
 register() takes pst://, psts://, pst+unix:// and tier://.  It leaves s3:// to whom fsspec knows for
 that; S3FileSystem() is ours.  Needs fsspec 2022.11 or newer.
 """
+import errno
 import io
 from typing import Any, Dict, List, Optional
 
@@ -17,7 +18,6 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from . import names
 from ._file import File
-from ._lib import failure
 
 
 def _facts(name: str, entry: names.Entry) -> Dict[str, Any]:
@@ -107,7 +107,7 @@ class PenstockFileSystem(AbstractFileSystem):
         try:
             names.rename(self._full(path1), self._full(path2))
         except OSError as e:
-            if e.errno != failure(95, "").errno:
+            if e.errno != errno.EOPNOTSUPP:
                 raise
             super().mv(path1, path2, **options)
 

@@ -51,8 +51,9 @@ struct file {
 	uint32_t why; /* enum pst_why: why FILE_DIRECT is missing.  NONE: there is no cache to
 		       * bypass, or PST_FILE_PLAIN was given */
 	int detail;   /* of why */
-	struct writers *writers; /* shared by all files open on the same bytes (writers.c); NULL:
-				  * writes of every kind may be in flight at once */
+	/* Shared by all files open on the same bytes (writers.c); NULL: writes of every kind may be
+	 * in flight at once. */
+	struct writers *writers;
 	_Atomic bool direct_bad; /* an IO_OP_DIRECT operation was refused, so none is tried again */
 	_Atomic int warm;        /* how often CACHED hit, for core; see cached.c */
 	uint8_t disk;            /* number of its disk, see disk.h */

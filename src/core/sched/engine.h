@@ -144,22 +144,22 @@ struct worker {
 	bool woken;                /* woken, and has not looked for a job since; under the
 				    * engine's lock */
 	unsigned nr_jobs;          /* jobs of the worker; under the engine's lock */
-	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times;
-				    * under the engine's lock */
-	bool clogged;              /* too many operations in its I/O contexts, or not ready yet */
-	atomic_uint nr_copying;    /* jobs at the copier; written under the lock */
-	atomic_uint nr_warm;       /* those of nr_copying for which is_warm() of job.c is true */
-	bool spare;                /* it was spare when it went to sleep */
-	bool gets_slots;           /* it went to sleep while the pool was growing and there was
+	/* Jobs taken since it slept, long ones counted several times; under the engine's lock. */
+	unsigned nr_row;
+	bool clogged;           /* too many operations in its I/O contexts, or not ready yet */
+	atomic_uint nr_copying; /* jobs at the copier; written under the lock */
+	atomic_uint nr_warm;    /* those of nr_copying for which is_warm() of job.c is true */
+	bool spare;             /* it was spare when it went to sleep */
+	bool gets_slots;        /* it went to sleep while the pool was growing and there was
 				    * work */
-	bool flush_again;          /* the kernel did not accept all operations */
-	bool feeds;                /* it is one of engine->feeders; fixed */
-	struct mover mover;        /* mover of its jobs' parts */
-	struct list lost;          /* jobs whose operations must be cancelled; under the lock */
-	atomic_bool has_lost;      /* lost is not empty; read without the lock */
-	struct list to_copy;       /* jobs whose copies the stream had no room for */
-	struct list copying;       /* jobs on the stream, in the order of tickets */
-	uint64_t copying_since;    /* when the first job of copying became the first */
+	bool flush_again;       /* the kernel did not accept all operations */
+	bool feeds;             /* it is one of engine->feeders; fixed */
+	struct mover mover;     /* mover of its jobs' parts */
+	struct list lost;       /* jobs whose operations must be cancelled; under the lock */
+	atomic_bool has_lost;   /* lost is not empty; read without the lock */
+	struct list to_copy;    /* jobs whose copies the stream had no room for */
+	struct list copying;    /* jobs on the stream, in the order of tickets */
+	uint64_t copying_since; /* when the first job of copying became the first */
 	struct contention_check look; /* used by its thread only */
 	struct job *own;              /* free slots that it used last; under the engine's lock */
 	unsigned nr_own;
@@ -237,12 +237,12 @@ struct engine {
 	struct list held;     /* requests whose stream has not come to its event */
 	struct list orders;   /* orders whose event no stream has reached */
 	unsigned nr_asked;    /* orders that a worker is querying, which are not on orders */
-	struct worker
-		*stream_watcher; /* the worker that sleeps until streams must be queried again,
-				  * or was just woken for it; or NULL */
-	uint64_t nr_asks;        /* number of times that all orders were queried */
-	uint64_t seen_asks;      /* nr_asks when the clock last looked */
-	uint64_t ask_at;         /* when the clock looks again, or PST_NO_DEADLINE */
+	/* The worker that sleeps until streams must be queried again, or was just woken for it; or
+	 * NULL. */
+	struct worker *stream_watcher;
+	uint64_t nr_asks;    /* number of times that all orders were queried */
+	uint64_t seen_asks;  /* nr_asks when the clock last looked */
+	uint64_t ask_at;     /* when the clock looks again, or PST_NO_DEADLINE */
 	struct list fed;     /* reads that a stream waits for, with something to start; the first
 			      * one gets all slots that it can use */
 	struct list feeds;   /* reads that a stream waits for now */

@@ -37,9 +37,9 @@ struct topic {
 };
 
 struct path_ops {
-	uint32_t path;            /* enum pst_path */
-	const char *name;         /* name for path_add(), as pst_path_name() returns it; NULL:
-				   * "unknown" */
+	uint32_t path; /* enum pst_path */
+	/* The name for path_add(), as pst_path_name() returns it; NULL: "unknown". */
+	const char *name;
 	const struct req_ops *by; /* for a device path: the calls that move its requests */
 	bool quiet;               /* skipping the path is a reason only for a caller that lists
 				   * it */
