@@ -60,6 +60,8 @@ struct file {
 	char name[16];           /* name of the file system or service, for messages */
 };
 
+struct mem_alloc;
+
 /* Two equal stamps mean that the file has not changed in between. */
 struct file_stamp {
 	uint64_t size;
@@ -215,6 +217,24 @@ struct file_ops {
 	 * Return: true if the name means the same in every process, and after a restart.
 	 */
 	bool (*place)(const struct file *f, char *buf, size_t size);
+
+	/**
+	 * @memory: name the device memory that holds the bytes, and keep it
+	 * @ret:     the allocation; byte 0 of the file is at @ret_off in it, and all of the file
+	 *           is there
+	 * @ret_off: bytes
+	 *
+	 * A device that reaches that memory copies by itself (core/ways/peer.c).  The memory stays
+	 * until memory_put(), which may be called from another thread.  Does not block.  NULL, as
+	 * is @memory_put: no device memory holds them.
+	 *
+	 * Return: 0; -EOPNOTSUPP; -ESTALE where the file has lost its memory; -EPIPE.  No
+	 * sentence.
+	 */
+	int (*memory)(struct file *f, const struct mem_alloc **ret, uint64_t *ret_off);
+
+	/** @memory_put: the caller of memory() no longer uses it */
+	void (*memory_put)(struct file *f);
 };
 
 extern const struct file_ops local_file_ops;

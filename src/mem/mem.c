@@ -14,6 +14,7 @@
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
 #define SYNC_SPIN_NS 20000u /* a small copy takes less than falling asleep and waking up */
+#define SYNC_RATE 16u       /* bytes a nanosecond that a copy moves at least, as a rule */
 #define SYNC_CHUNK MIB(16)  /* so that a long copy lets other streams of the device in */
 
 uint64_t mem_buffer_id(void)
@@ -291,6 +292,15 @@ static int check_range(const struct mem_alloc *a, enum mem_dir dir, uint64_t off
 	return 0;
 }
 
+static int check_other(const struct mem_ops *ops, enum mem_dir dir, const struct mem_copy *c)
+{
+	if (c->other->ops != ops || !(ops->caps & MEM_CAP_BETWEEN))
+		return err_set(EINVAL, "no copies between %s and %s memory", ops->name,
+			       c->other->ops->name);
+	return check_range(c->other, dir == MEM_TO_DEVICE ? MEM_FROM_DEVICE : MEM_TO_DEVICE,
+			   c->other_off, c->len);
+}
+
 int mem_copy_check(const struct mem_ops *ops, enum mem_dir dir, const struct mem_copy *v,
 		   unsigned nr)
 {
@@ -301,6 +311,8 @@ int mem_copy_check(const struct mem_ops *ops, enum mem_dir dir, const struct mem
 			return err_set(EINVAL, "%s memory in a copy of %s", v[i].alloc->ops->name,
 				       ops->name);
 		r = check_range(v[i].alloc, dir, v[i].off, v[i].len);
+		if (r == 0 && v[i].other)
+			r = check_other(ops, dir, &v[i]);
 		if (r < 0)
 			return r;
 	}
@@ -315,7 +327,7 @@ int mem_sgl_write(const struct mem_ops *ops, unsigned device, enum mem_dir dir,
 	if (r < 0 || !ops->sgl_write)
 		return r;
 	for (unsigned i = 0; i < nr; i++)
-		if (v[i].alloc != v->alloc)
+		if (v[i].alloc != v->alloc || v[i].other)
 			return 0;
 	return nr ? ops->sgl_write(device, dir, v, nr, room, ret) : 0;
 }
@@ -346,18 +358,29 @@ int mem_stream_fd(struct mem_stream *st)
 	return st->ops->stream_fd ? st->ops->stream_fd(st) : -1;
 }
 
-static int wait_for(struct mem_stream *st, uint64_t ticket)
+/*
+ * Wait for a copy of len bytes.  A device without a descriptor is polled: first for as long as the
+ * copy should take, then at growing intervals, because a sleep of a millisecond is 20 times as long
+ * as a copy of a MiB.
+ */
+static int wait_for(struct mem_stream *st, uint64_t ticket, uint64_t len)
 {
 	struct pollfd p = { .fd = mem_stream_fd(st), .events = POLLIN };
-	uint64_t count, start = now_ns();
+	struct timespec nap = { .tv_nsec = SYNC_SPIN_NS };
+	uint64_t count, until = now_ns() + SYNC_SPIN_NS;
 	int r;
 
+	if (p.fd < 0)
+		until += len / SYNC_RATE;
 	while (!(r = mem_poll(st, ticket))) {
-		if (now_ns() - start < SYNC_SPIN_NS)
+		if (now_ns() < until)
 			continue;
-		/* Without a descriptor this is a sleep of one millisecond. */
-		if (poll(&p, 1, p.fd >= 0 ? -1 : 1) > 0)
+		if (p.fd < 0) {
+			(void)nanosleep(&nap, NULL);
+			nap.tv_nsec = MIN(2 * nap.tv_nsec, (long)NSEC_PER_MSEC);
+		} else if (poll(&p, 1, -1) > 0) {
 			(void)!read(p.fd, &count, sizeof(count));
+		}
 	}
 	return MIN(r, 0);
 }
@@ -377,7 +400,7 @@ static int copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_
 
 		r = mem_copy(st, dir, &c, 1, &ticket);
 		if (!r)
-			r = wait_for(st, ticket);
+			r = wait_for(st, ticket, c.len);
 	}
 	return r;
 }

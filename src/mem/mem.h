@@ -38,11 +38,16 @@ struct mem_alloc {
 	bool owned;         /* free gives the bytes back; false for a wrap */
 };
 
-/* One piece of a batch of copies between device and host memory. */
+/* One piece of a batch of copies between device memory and host memory, or between two
+ * allocations of device memory. */
 struct mem_copy {
 	const struct mem_alloc *alloc;
 	uint64_t off; /* in the allocation, bytes */
 	void *host;
+	/* Memory that takes the place of host: of the same kind, on any device of it.  NULL: host
+	 * is meant.  Only for kinds with MEM_CAP_BETWEEN. */
+	const struct mem_alloc *other;
+	uint64_t other_off;
 	uint64_t len;
 	bool may_vanish; /* host is the program's: a CPU that copies leaves it to the kernel */
 };
@@ -140,6 +145,7 @@ struct mem_part {
 #define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
 #define MEM_CAP_FD (1u << 3)     /* grants hold a descriptor, and no vendor's handle */
 #define MEM_CAP_PEER (1u << 4)   /* the CPU uses pages in another PCI device's BAR */
+#define MEM_CAP_BETWEEN (1u << 5) /* copy takes pieces between two allocations */
 
 /*
  * One kind of memory.  A table is const and complete at compile time; a provider's state

@@ -462,7 +462,7 @@ static int soft_sums_poll(struct mem_sums *base, uint32_t *ret)
 const struct mem_ops mem_soft_ops = {
 	.name = "soft",
 	.kind = PST_KIND_SOFT,
-	.caps = MEM_CAP_COPY | MEM_CAP_EXPORT | MEM_CAP_FD,
+	.caps = MEM_CAP_COPY | MEM_CAP_EXPORT | MEM_CAP_FD | MEM_CAP_BETWEEN,
 	.load = soft_load,
 	.devices = soft_devices,
 	.device_info = soft_device_info,

@@ -345,7 +345,7 @@ int soft_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 	for (unsigned i = 0; i < nr; i++) {
 		st->pieces[st->piece_head++ & (st->nr_pieces - 1)] = (struct piece){
 			.dev = soft_bytes(v[i].alloc) + v[i].off,
-			.host = v[i].host,
+			.host = v[i].other ? soft_bytes(v[i].other) + v[i].other_off : v[i].host,
 			.len = v[i].len,
 			.may_vanish = v[i].may_vanish,
 		};

@@ -39,10 +39,28 @@ static int peer_file_size(const struct file *file, uint64_t *ret_size)
 	return 0;
 }
 
+static int peer_file_memory(struct file *file, const struct mem_alloc **ret, uint64_t *ret_off)
+{
+	struct import *i = peer_file_of(file)->import;
+	int r = i ? import_use(i) : -EOPNOTSUPP;
+
+	if (r < 0)
+		return r;
+	*ret = i->alloc;
+	*ret_off = i->off;
+	return 0;
+}
+
+static void peer_file_memory_put(struct file *file)
+{
+	import_unuse(peer_file_of(file)->import);
+}
+
 #define OPS(HOP)                                                                           \
 	{                                                                                  \
 		.scheme = "peer", .backend = &peer_backend, .hop = (HOP), .open = no_open, \
-		.free = peer_file_free, .size = peer_file_size                             \
+		.free = peer_file_free, .size = peer_file_size, .memory = peer_file_memory, \
+		.memory_put = peer_file_memory_put                                         \
 	}
 
 static const struct file_ops by_socket_ops = OPS(PST_PATH_TCP);

@@ -94,8 +94,7 @@ static void import_let_go(struct import *i)
 	(void)pthread_cond_broadcast(&p->more);
 }
 
-/* 0; -ESTALE; -EPIPE. */
-static int import_use(struct import *i)
+int import_use(struct import *i)
 {
 	int r;
 
@@ -109,7 +108,7 @@ static int import_use(struct import *i)
 	return r;
 }
 
-static void import_unuse(struct import *i)
+void import_unuse(struct import *i)
 {
 	(void)pthread_mutex_lock(&i->peer->lock);
 	if (--i->users == 0 && i->revoked)

@@ -301,6 +301,9 @@ struct import *peer_import_new(struct pst_peer *p, uint64_t share);
 /* The opener's: open the grant that came.  0; -errno with a sentence, and the socket is left. */
 int import_open(struct import *i, const struct peer_key *k, const uint8_t *grant, int fd);
 void import_free(struct import *i);
+/* Keep the memory until import_unuse().  0; -ESTALE; -EPIPE. */
+int import_use(struct import *i);
+void import_unuse(struct import *i);
 
 /* ---------------------------------------------------------------- messages */
 

@@ -44,11 +44,14 @@ static void quit(void)
 	agent_end(0);
 }
 
-/* Did bytes move the way they should, and what device hop there was? */
+/* Did bytes move the way they should, and what device hop there was?  A device copies between its
+ * own memory and a peer's without a hop. */
 static bool moved_well(const struct pst_done *d)
 {
 	uint32_t device = PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_WINDOW);
 
+	if (how.flags && !strcmp(how.device, "soft") && strcmp(rig_dev, "host") != 0)
+		return d->paths == PEER && d->why == PST_WHY_NONE;
 	return (d->paths & ~device) == (how.flags ? PEER : TCP) &&
 	       !(d->paths & device) == !strcmp(rig_dev, "host") && d->why == PST_WHY_NONE;
 }
@@ -322,6 +325,52 @@ static void closed_in_transfer(void)
 	(void)pst_mem_free(m);
 }
 
+/* Nothing is written to memory once its share is closed, also by copies that were under way.  With
+ * copies that take time. */
+static void closed_in_copy(void)
+{
+	uint8_t *one = malloc(AGENT_LEN), *two = malloc(AGENT_LEN);
+	struct pst_mem *m = rig_alloc(rig_dev, AGENT_LEN), *got = rig_alloc("host", AGENT_LEN);
+	struct pst_queue *q = rig_queue(rig_backend, 64);
+	struct agent_ask dump = { .what = AGENT_DUMP, .len = AGENT_LEN };
+	struct agent_answer a;
+	struct pst_file *f;
+
+	T_CHECK(one && two);
+	start();
+	a = agent_shares_it(0, 0, AGENT_LEN, RW, how.flags);
+	f = agent_open(&a, RIG_RW);
+	t_fill(one, 1, 0, AGENT_LEN);
+	T_OK(pst_mem_copy_in(m, 0, one, AGENT_LEN));
+	for (unsigned i = 0; i < 16; i++) {
+		struct pst_io io = rig_io(PST_OP_WRITE, f, m, 0, i * (uint64_t)131072, 131072);
+
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), 16);
+	T_EQ(rig_reap1(q).res, 131072);
+	T_EQ(agent_ask((struct agent_ask){ .what = AGENT_CLOSE }).res, 0);
+	T_EQ(agent_ask(dump).res, 0);
+	T_EQ(pst_peer_recv(agent.peer, got, 0, AGENT_LEN, t_hang()), AGENT_LEN);
+	T_OK(pst_mem_copy_out(got, 0, one, AGENT_LEN));
+	for (unsigned i = 1; i < 16; i++) {
+		int64_t res = rig_reap1(q).res;
+
+		T_CHECK(res == 131072 || res == -ESTALE);
+	}
+	T_EQ(agent_ask(dump).res, 0);
+	T_EQ(pst_peer_recv(agent.peer, got, 0, AGENT_LEN, t_hang()), AGENT_LEN);
+	T_OK(pst_mem_copy_out(got, 0, two, AGENT_LEN));
+	T_CHECK(!memcmp(one, two, AGENT_LEN));
+	(void)pst_file_close(f);
+	quit();
+	pst_queue_free(q);
+	(void)pst_mem_free(m);
+	(void)pst_mem_free(got);
+	free(one);
+	free(two);
+}
+
 /* Without a free descriptor for a grant, bytes go over the socket. */
 static void no_descriptor(void)
 {
@@ -437,6 +486,12 @@ static void stopped(void)
 	stopped_peer();
 }
 
+static void slow_copies(void)
+{
+	how = (__typeof__(how)){ .device = "soft", .flags = PST_SHARE_GRANT };
+	closed_in_copy();
+}
+
 static void descriptors(void)
 {
 	how = (__typeof__(how)){ .device = "host" };
@@ -479,6 +534,10 @@ int main(int argc, char **argv)
 		return agent_main(argc, argv);
 	(void)signal(SIGPIPE, SIG_IGN);
 	rig_init();
+	if (argc > 1 && !strcmp(argv[1], "--slow")) {
+		run_on("slow_copies", slow_copies, "soft:0");
+		return rig_done();
+	}
 	RUN(unix_host);
 	RUN(grant_host);
 	/* The other process' memory alone is a device's. */

@@ -30,7 +30,7 @@ struct stub_cuda_state {
 	cu_ctx current;
 	uint32_t mode;
 	/* Ever. */
-	uint64_t calls, kernels, batched, copies, words, largest_registration;
+	uint64_t calls, kernels, batched, copies, between, words, largest_registration;
 	uint64_t held;    /* looks of streams at words that they have to wait for */
 	uint64_t refused; /* questions about memory that had an error for an answer */
 	unsigned contexts_made;

@@ -107,6 +107,7 @@ struct op {
 	const char *src;
 	uint64_t len;
 	struct obj *obj; /* held */
+	struct obj *from; /* of a copy between two allocations: the source, held; else NULL */
 	char *snapshot;  /* of host memory that is not registered */
 	struct mem_sgl lists[MEM_SGLS];
 	unsigned nr_lists;

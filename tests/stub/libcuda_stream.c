@@ -199,6 +199,8 @@ static void job_part_op(struct CUstream_st *st, struct op *op)
 			(void)pthread_mutex_lock(&stub.lock);
 		}
 		stub_obj_unref(op->obj);
+		if (op->from)
+			stub_obj_unref(op->from);
 		free(op->snapshot);
 		break;
 	case OP_SET:

@@ -118,6 +118,45 @@ static void a_large_batch_is_not_waited_for_with_the_next(void)
 	mem_free(a);
 }
 
+/* A copy between two allocations, from and to the stream's, beside one with host memory in the same
+ * batch. */
+static void between_two_allocations(void)
+{
+	enum { LEN = 2 * CHUNK + 5 };
+	struct mem_alloc *a = alloc(LEN + 3), *b = alloc(LEN + 9);
+	struct mem_stream *st = stream(0);
+	uint8_t *host = map(LEN);
+	struct mem_copy c[2] = {
+		{ .alloc = a, .off = 3, .host = host, .len = LEN },
+		{ .alloc = a, .off = 3, .other = b, .other_off = 9, .len = LEN },
+	};
+	uint64_t t;
+
+	T_OK(pin_host(0, host, LEN));
+	t_fill(host, 1, 0, LEN);
+	T_OK(mem_copy(st, MEM_TO_DEVICE, c, 1, &t));
+	T_OK(mem_copy(st, MEM_FROM_DEVICE, &c[1], 1, &t)); /* to b */
+	T_EQ(wait_done(st, t), 1);
+	memset(host, 0, LEN);
+	T_OK(mem_copy(st, MEM_TO_DEVICE, c, 2, &t)); /* zeros, then b's bytes over them */
+	T_OK(mem_copy(st, MEM_FROM_DEVICE, c, 1, &t));
+	T_EQ(wait_done(st, t), 1);
+	T_EQ(t_differs(host, 1, 0, LEN), LEN);
+	c[1].other_off++;
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, &c[1], 1, &t), -ERANGE);
+	c[1].other_off--;
+	b->rights = PST_RIGHT_READ;
+	T_EQ(mem_copy(st, MEM_FROM_DEVICE, &c[1], 1, &t), -EACCES);
+	T_OK(mem_copy(st, MEM_TO_DEVICE, &c[1], 1, &t));
+	T_EQ(wait_done(st, t), 1);
+	b->rights |= PST_RIGHT_WRITE;
+	mem_stream_free(st);
+	ops()->unpin(0, host, LEN);
+	(void)munmap(host, LEN);
+	mem_free(a);
+	mem_free(b);
+}
+
 static void streams_are_for_their_device(void)
 {
 	struct mem_alloc *a = alloc(100);
@@ -202,6 +241,7 @@ int main(void)
 	T_RUN(copies_are_in_order);
 	T_RUN(tickets);
 	T_RUN(a_large_batch_is_not_waited_for_with_the_next);
+	T_RUN(between_two_allocations);
 	T_RUN(streams_are_for_their_device);
 	T_RUN(threads_do_not_meet);
 	T_RUN(nothing_is_left);

@@ -76,19 +76,31 @@ static uint64_t span_len(const struct job *j, const struct span *s)
 	return part->got > at ? MIN(part->got - at, s->len) : 0;
 }
 
-/* Return the address where the device reads or writes the bytes of a span. */
-static void *span_source(const struct job *j, const struct span *s)
+/* Set where the device reads or writes the bytes of a span. */
+static void span_aim(const struct job *j, const struct span *s, struct mem_copy *c)
 {
 	const struct part *part = &j->parts[s->part];
 	const struct source *from = req_plan(j->req)->from;
 
-	if (!j->mapped)
-		return s->data;
-	return (void *)(uintptr_t)from->ops->at(from, part->off + (uint64_t)(s->data - part->data));
+	if (j->mapped)
+		from->ops->aim(from, part->off + (uint64_t)(s->data - part->data), c);
+	else
+		c->host = s->data;
+}
+
+/* Record that the device no longer touches the source. */
+static void source_end(struct job *j)
+{
+	struct source *from = req_plan(j->req)->from;
+
+	if (unlikely(j->source_used))
+		from->ops->end(from);
+	j->source_used = false;
 }
 
 static void job_copy_failed(struct job *j, int err)
 {
+	source_end(j);
 	job_settle(j, j->pos, err);
 	j->crc_len = 0;
 	engine_job_done(j);
@@ -100,11 +112,12 @@ unsigned job_copies(const struct job *j, struct mem_copy *v, unsigned nr)
 		const struct span *s = &j->spans[i];
 		uint64_t len = span_len(j, s);
 
-		if (len)
-			v[nr++] = (struct mem_copy){ .alloc = req_mem(j->req)->region->alloc,
-						     .off = s->mem_off,
-						     .host = span_source(j, s),
-						     .len = len };
+		if (!len)
+			continue;
+		v[nr] = (struct mem_copy){ .alloc = req_mem(j->req)->region->alloc,
+					   .off = s->mem_off,
+					   .len = len };
+		span_aim(j, s, &v[nr++]);
 	}
 	return nr;
 }
@@ -337,6 +350,7 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 {
 	int err = 0;
 
+	source_end(j);
 	j->mapped = false;
 	j->dev_path = 0;
 	j->paths = 0;
@@ -355,9 +369,15 @@ static bool source_still(const struct req *r)
 	return req_plan(r)->from->ops->still(req_plan(r)->from);
 }
 
-/* Continue a write whose bytes were copied to the slot, or were not. */
+/* Continue a write whose bytes were copied to the slot or to their place, or were not. */
 static void job_fetched(struct worker *w, struct job *j, int err)
 {
+	if (!err && j->mapped) {
+		j->paths |= PST_PATH_BIT(j->dev_path);
+		source_end(j);
+		engine_job_done(j);
+		return;
+	}
 	if (!err)
 		err = -engine_job_touches(j, false);
 	if (err) {
@@ -372,15 +392,16 @@ static void job_fetched(struct worker *w, struct job *j, int err)
 /* Handle the end of a read's copies; true if the job is complete. */
 static bool read_copied(struct job *j, int err)
 {
+	if (!err && j->mapped && !source_still(j->req))
+		return false; /* the pages may belong to another file now */
 	if (err) {
 		job_settle(j, j->pos, err);
 		j->crc_len = 0;
-		return true;
+	} else {
+		j->paths |= PST_PATH_BIT(j->dev_path);
+		job_seen(j);
 	}
-	if (j->mapped && !source_still(j->req))
-		return false; /* the pages may belong to another file now */
-	j->paths |= PST_PATH_BIT(j->dev_path);
-	job_seen(j);
+	source_end(j);
 	return true;
 }
 
@@ -421,17 +442,34 @@ static bool job_is_ready(const struct job *j)
 	return source_still(j->req);
 }
 
+/* Start a job whose bytes the device reaches at the source. */
+static void job_map(struct worker *w, struct job *j)
+{
+	struct source *s = req_plan(j->req)->from;
+	int r = s->ops->begin ? s->ops->begin(s) : 0;
+
+	if (r < 0) {
+		job_copy_failed(j, -r);
+		return;
+	}
+	j->mapped = true;
+	j->source_used = s->ops->end != NULL;
+	if (j->req->io.op == PST_OP_WRITE)
+		job_copy(w, j);
+	else
+		job_files_done(j);
+}
+
 void job_start(struct worker *w, struct job *j)
 {
 	const struct plan *p = req_plan(j->req);
 
 	if (unlikely(!j->nr_parts)) {
 		job_copy_failed(j, EINVAL); /* the caller changed segments, which is not allowed */
+	} else if (p->from && job_is_ready(j)) {
+		job_map(w, j);
 	} else if (j->req->io.op == PST_OP_WRITE) {
 		job_copy(w, j);
-	} else if (p->from && job_is_ready(j)) {
-		j->mapped = true;
-		job_files_done(j);
 	} else {
 		if (p->source_now)
 			job_reason(j, PST_WHY_NOT_RESIDENT, 0);

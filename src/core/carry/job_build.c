@@ -151,7 +151,7 @@ void job_build(struct job *j)
 	j->err = j->detail = 0;
 	j->why = j->flags = j->paths = j->crc = 0;
 	j->dev_path = 0;
-	j->mapped = j->alone = j->at_copier = j->claimed = false;
+	j->mapped = j->source_used = j->alone = j->at_copier = j->claimed = false;
 	j->copy_err = 0;
 	j->sgl.nr = 0;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));

@@ -96,7 +96,8 @@ struct job {
 	uint32_t crc;
 	uint64_t crc_len;
 	struct worker *worker;
-	bool mapped;         /* copies come from req_plan(req)->from, the slot is not filled */
+	bool mapped;         /* the device copies from or to req_plan(req)->from, not the slot */
+	bool source_used;    /* the source was begun, and end() is due */
 	bool alone;          /* copied alone, because a batch with it failed */
 	bool at_copier;      /* the job is counted in worker->nr_copying */
 	bool warm;           /* counted in nr_warm */

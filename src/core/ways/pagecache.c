@@ -558,9 +558,9 @@ static bool pagecache_ready(struct source *s, uint64_t off, uint64_t len, bool n
 	return true;
 }
 
-static const void *pagecache_at(const struct source *s, uint64_t off)
+static void pagecache_aim(const struct source *s, uint64_t off, struct mem_copy *c)
 {
-	return container_of(s, const struct mapping, source)->base + off;
+	c->host = container_of(s, const struct mapping, source)->base + off;
 }
 
 /* Return true if the file has not changed since it was mapped. */
@@ -605,7 +605,7 @@ static void pagecache_seen(struct source *s, uint64_t off, uint64_t len, uint32_
 static const struct source_ops pages = {
 	.path = PST_PATH_PAGECACHE,
 	.ready = pagecache_ready,
-	.at = pagecache_at,
+	.aim = pagecache_aim,
 	.still = pagecache_still,
 	.seen = pagecache_seen,
 };

@@ -202,6 +202,8 @@ static int small_fits(struct req *r)
 
 	if ((r->total > SMALL_MAX && !is_awaited(r)) || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
+	if (write && req_plan(r)->from) /* the device writes there by itself */
+		return -1;
 	if (!write &&
 	    (req_plan(r)->hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;

@@ -69,6 +69,7 @@ struct batch {
 	uint64_t len;
 	uint64_t tiles; /* most that it can need */
 	bool foreign;
+	bool between; /* a piece is between two allocations */
 };
 
 static atomic_bool no_batched; /* the driver has refused it */
@@ -263,6 +264,18 @@ uint32_t cuda_copied_by(const struct mem_stream *base)
 
 /* ------------------------------------------------------------------- loops */
 
+/* One piece between two allocations. */
+static cu_result copy_between(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
+			      bool *started)
+{
+	cu_ptr dev = c->alloc->base.va + c->off, other = c->other->base.va + c->other_off;
+	cu_result e = dir == MEM_TO_DEVICE ? cu.cuMemcpyAsync(dev, other, c->len, st->stream)
+					   : cu.cuMemcpyAsync(other, dev, c->len, st->stream);
+
+	*started |= e == CU_OK;
+	return e;
+}
+
 /* One piece, cut where one registration of host memory ends. */
 static cu_result copy_piece(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
 			    bool *started)
@@ -289,7 +302,7 @@ static cu_result copy_loop(struct cuda_stream *st, const struct batch *b, bool *
 	cu_result e = CU_OK;
 
 	for (unsigned i = 0; i < b->nr && e == CU_OK; i++)
-		e = copy_piece(st, b->dir, &b->v[i], started);
+		e = (b->v[i].other ? copy_between : copy_piece)(st, b->dir, &b->v[i], started);
 	return e;
 }
 
@@ -458,6 +471,12 @@ static int look_at(const struct cuda_dev *d, struct batch *b)
 			b->foreign |= cuda_alloc_of(c->alloc)->foreign;
 			last = c->alloc;
 		}
+		if (c->other) {
+			r = cuda_alive(cuda_alloc_of(c->other));
+			if (r < 0)
+				return r;
+			b->between = true;
+		}
 		b->len += c->len;
 		/* One more where a piece crosses a registration, and one for the rest. */
 		b->tiles += c->len / CUDA_TILE + 2;
@@ -486,7 +505,7 @@ static int start(struct cuda_stream *st, const struct batch *b, bool *started)
 	int r = 0;
 
 	st->path = PST_PATH_STAGED;
-	if (many_small(b)) {
+	if (!b->between && many_small(b)) {
 		r = copy_gather(st, b);
 		if (r < 0)
 			return r;
@@ -496,7 +515,7 @@ static int start(struct cuda_stream *st, const struct batch *b, bool *started)
 			return 0;
 		}
 	}
-	if (b->nr > 1 && copy_batched(st, b, &e))
+	if (b->nr > 1 && !b->between && copy_batched(st, b, &e))
 		*started = true;
 	else
 		e = copy_loop(st, b, started);

@@ -542,7 +542,7 @@ static uint64_t cuda_life(unsigned idx)
 const struct mem_ops mem_cuda_ops = {
 	.name = "cuda",
 	.kind = PST_KIND_CUDA,
-	.caps = MEM_CAP_COPY | MEM_CAP_EXPORT,
+	.caps = MEM_CAP_COPY | MEM_CAP_EXPORT | MEM_CAP_BETWEEN,
 	.load = cuda_load,
 	.present = cuda_present,
 	.devices = cuda_nr_devices,

@@ -82,6 +82,8 @@ SYM(cuStreamQuery, (cu_stream st))
 
 SYM(cuMemcpyHtoDAsync_v2, (cu_ptr dst, const void *src, size_t len, cu_stream st))
 SYM(cuMemcpyDtoHAsync_v2, (void *dst, cu_ptr src, size_t len, cu_stream st))
+/* Between any two addresses, also of two devices: addresses are unified. */
+SYM(cuMemcpyAsync, (cu_ptr dst, cu_ptr src, size_t len, cu_stream st))
 /* CUDA 13.0; and as CUDA 12.8 had it, with the index of what failed. */
 OPT(cuMemcpyBatchAsync_v2,
     (cu_ptr *dst, cu_ptr *src, size_t *len, size_t nr, struct cu_batch_attr *attr,
