@@ -356,6 +356,8 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 	j->paths = 0;
 	if (!req_plan(j->req)->staged)
 		err = EOPNOTSUPP;
+	else if (unlikely(j->beyond_slot)) /* its source promised to stay ready */
+		err = EIO;
 	else if (unlikely(j->touches)) /* its copies came from the source so far */
 		err = -engine_job_touches(j, false);
 	if (unlikely(err))
@@ -468,7 +470,7 @@ void job_start(struct worker *w, struct job *j)
 		job_copy_failed(j, EINVAL); /* the caller changed segments, which is not allowed */
 	} else if (p->from && job_is_ready(j)) {
 		job_map(w, j);
-	} else if (j->req->io.op == PST_OP_WRITE) {
+	} else if (j->req->io.op == PST_OP_WRITE && !j->beyond_slot) {
 		job_copy(w, j);
 	} else {
 		if (p->source_now)

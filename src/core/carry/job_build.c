@@ -27,7 +27,8 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 {
 	struct part *part = j->nr_parts ? &j->parts[j->nr_parts - 1] : NULL;
 	struct span *span = j->nr_spans ? &j->spans[j->nr_spans - 1] : NULL;
-	uint64_t slot = j->engine->slot_size, blk = req_block(j->req);
+	uint64_t slot = j->beyond_slot ? UINT64_MAX : j->engine->slot_size;
+	uint64_t blk = req_block(j->req);
 	uint64_t mem_off = req_mem(j->req)->off + pc->mem_off, n = MIN(pc->len, max);
 	bool adjacent = part && part->off + part->len == pc->file_off;
 	char *data;
@@ -120,11 +121,28 @@ static uint64_t even_pieces(const struct job *j, uint64_t max)
 	return MIN(nr, most);
 }
 
+/* Give the job a part of one piece that does not go through its slot. */
+static void build_beyond_slot(struct job *j, uint64_t max)
+{
+	struct req *r = j->req;
+	struct piece pc;
+
+	j->beyond_slot = true;
+	if (cursor_peek(&r->cur, &pc))
+		j->len = job_add(j, &pc, max);
+	cursor_skip(&r->cur, j->len);
+}
+
 static void build_next(struct job *j)
 {
 	struct req *r = j->req;
-	uint64_t max = engine_part(r), nr = even_pieces(j, max);
+	uint64_t beyond = engine_part_beyond_slot(r), max = engine_part(r);
+	uint64_t nr = even_pieces(j, max);
 
+	if (unlikely(beyond)) {
+		build_beyond_slot(j, beyond);
+		return;
+	}
 	j->claimed = nr > 1;
 	if (j->claimed) {
 		j->from = r->cur;
@@ -151,7 +169,7 @@ void job_build(struct job *j)
 	j->err = j->detail = 0;
 	j->why = j->flags = j->paths = j->crc = 0;
 	j->dev_path = 0;
-	j->mapped = j->source_used = j->alone = j->at_copier = j->claimed = false;
+	j->mapped = j->source_used = j->beyond_slot = j->alone = j->at_copier = j->claimed = false;
 	j->copy_err = 0;
 	j->sgl.nr = 0;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));

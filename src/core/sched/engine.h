@@ -98,6 +98,7 @@ struct job {
 	struct worker *worker;
 	bool mapped;         /* the device copies from or to req_plan(req)->from, not the slot */
 	bool source_used;    /* the source was begun, and end() is due */
+	bool beyond_slot;    /* its one piece may be longer than the slot */
 	bool alone;          /* copied alone, because a batch with it failed */
 	bool at_copier;      /* the job is counted in worker->nr_copying */
 	bool warm;           /* counted in nr_warm */

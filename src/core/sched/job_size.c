@@ -58,6 +58,21 @@ bool req_is_long(const struct req *r)
 	return next_is_ready(r, LONG_PIECE);
 }
 
+uint64_t engine_part_beyond_slot(const struct req *r)
+{
+	struct source *s = req_plan(r)->from;
+	struct piece pc;
+	uint64_t n;
+
+	if (likely(!s) || !s->ops->job_max || !cursor_peek(&r->cur, &pc))
+		return 0;
+	n = MIN(pc.len, s->ops->job_max);
+	return n > req_engine(r)->share->engine->slot_size &&
+			       s->ops->ready(s, pc.file_off, n, false)
+		       ? n
+		       : 0;
+}
+
 /* Return true if no other request has anything to start. */
 static bool is_alone(const struct req *r)
 {

@@ -20,6 +20,9 @@ static inline uint64_t req_block(const struct req *r)
  * at the same time.
  */
 uint64_t engine_part(const struct req *r);
+/* Return the bytes of the next piece that a job takes without its slot, where these are more than a
+ * slot holds; else 0. */
+uint64_t engine_part_beyond_slot(const struct req *r);
 /* Return how many pieces of the request fit into a slot if all have the same length, else 0. */
 unsigned job_even_pieces(const struct req *r);
 /* Return true if many small pieces are next. */

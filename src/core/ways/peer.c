@@ -14,6 +14,10 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
+/* Bytes of a job.  A device copies a MiB in less time than a job takes to begin and end; a share
+ * that is being closed waits for one job. */
+#define JOB_MAX MIB(16)
+
 /* Device memory of a peer's file. */
 struct peer_memory {
 	struct source source;
@@ -79,6 +83,7 @@ static void peer_end(struct source *s)
 
 static const struct source_ops peer_source = {
 	.path = PST_PATH_PEER,
+	.job_max = JOB_MAX,
 	.ready = peer_ready,
 	.aim = peer_aim,
 	.still = peer_still,

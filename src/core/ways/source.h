@@ -16,6 +16,9 @@ struct source;
 
 struct source_ops {
 	uint32_t path;
+	/* Most bytes of one piece that a job copies if they are ready; 0: what a slot holds.  Such
+	 * bytes must then stay ready, as they could not be staged. */
+	uint64_t job_max;
 	/* Return true if the device can reach these bytes.  With now, the caller listed the path:
 	 * make them reachable if possible. */
 	bool (*ready)(struct source *s, uint64_t off, uint64_t len, bool now);
