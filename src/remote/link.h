@@ -7,7 +7,8 @@
  * memory.  When a connection breaks, its pieces are sent again on the next one: each means the same
  * however often it is done.
  *
- * Everything here belongs to the one user of the I/O context.  Nothing blocks.
+ * Everything here belongs to the one user of the I/O context and to the thread of attend.h, one at
+ * a time.  Nothing blocks.
  */
 #ifndef PST_REMOTE_LINK_H
 #define PST_REMOTE_LINK_H
@@ -15,6 +16,7 @@
 #include <sys/uio.h>
 
 #include "file/op.h"
+#include "remote/attend.h"
 #include "remote/remote.h"
 
 #define LINK_PIECES 1024u   /* requests of an I/O context on the wire, */
@@ -141,7 +143,9 @@ struct link {
 };
 
 struct remote_ctx {
-	struct io_ctx base;
+	struct io_ctx base; /* its user's own but for nr_ops, which the lock below covers */
+	struct attended attended;
+	int armed_efd; /* the user's eventfd while armed, or -1 */
 	struct waker *waker;
 	int epfd; /* of the sockets and the timer */
 	int timerfd;

@@ -243,6 +243,46 @@ static void many_at_once(void)
 	server_end(SIGTERM);
 }
 
+/* All bytes of a read come although nobody reaps, and its write reaches the server.  More of them
+ * than sockets keep. */
+static void bytes_come_while_the_program_computes(void)
+{
+	enum { BIG = RIG_MIB(24) };
+	struct pst_queue *q = rig_queue(rig_backend, 8);
+	struct pst_mem *m = rig_alloc("host", BIG), *w = rig_alloc(rig_dev, BIG);
+	uint8_t *bytes = pst_mem_ptr(m);
+	uint64_t hang = t_hang();
+	struct stat st;
+	struct pst_file *f, *to;
+	struct pst_io io;
+
+	server_start("--write");
+	rig_make(rig_path("data"), SEED, BIG);
+	f = rig_open(url("data"), RIG_R);
+	to = rig_open(url("copy"), RIG_NEW);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, BIG);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	while (t_differs(bytes + BIG - 4096, SEED, BIG - 4096, 4096) != 4096 && t_now() < hang)
+		(void)usleep(1000);
+	T_EQ(t_differs(bytes, SEED, 0, BIG), BIG);
+	T_EQ(rig_reap1(q).res, BIG);
+	T_OK(pst_mem_copy_in(w, 0, bytes, BIG));
+	io = rig_io(PST_OP_WRITE, to, w, 0, 0, BIG);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	while ((stat(rig_path("copy"), &st) < 0 || st.st_size < BIG) && t_now() < hang)
+		(void)usleep(1000);
+	T_EQ(st.st_size, BIG);
+	T_EQ(rig_reap1(q).res, BIG);
+	(void)pst_file_close(f);
+	(void)pst_file_close(to);
+	server_end(SIGTERM);
+	(void)pst_mem_free(m);
+	(void)pst_mem_free(w);
+	pst_queue_free(q);
+}
+
 /* A read goes on by itself once a server is there again. */
 static void a_restart_is_survived(void)
 {
@@ -561,6 +601,7 @@ int main(void)
 	RIG_RUN(reads);
 	RIG_RUN(writes);
 	RIG_RUN(many_at_once);
+	RIG_RUN(bytes_come_while_the_program_computes);
 	RIG_RUN_BACKENDS(memory_that_is_gone);
 	RIG_RUN(a_restart_is_survived);
 	RIG_RUN_BACKENDS(a_sync_after_a_restart_fails);
