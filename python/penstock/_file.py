@@ -143,7 +143,7 @@ class File(Owner):
              short: bool, options: Dict[str, Any]) -> Result:
         keywords("write" if write else "read", options, _OPTIONS,
                  ("offset", "nbytes", "mem_offset") + _SHORT[write])
-        memory = Memory.of(obj)
+        memory = Memory.of(obj, sync=options.get("stream") is None)
         try:
             mem_offset, nbytes = span(memory, mem_offset, nbytes)
             return self._move(write, memory, [unsigned(offset)], [mem_offset], [nbytes], short,
@@ -182,7 +182,7 @@ class File(Owner):
               nbytes: Offsets, short: bool, options: Dict[str, Any]) -> Result:
         keywords("writev" if write else "readv", options, _OPTIONS,
                  ("offsets", "mem_offsets", "nbytes") + _SHORT[write])
-        memory = Memory.of(obj)
+        memory = Memory.of(obj, sync=options.get("stream") is None)
         try:
             count = longest(offsets, mem_offsets, nbytes)
             return self._move(write, memory, uint64s(offsets, count), uint64s(mem_offsets, count),
@@ -212,8 +212,7 @@ class File(Owner):
                  ("objects", "offsets") + _SHORT[write])
         memories: List[Memory] = []
         try:
-            for obj in objects:
-                memories.append(Memory.of(obj))
+            Memory.of_each(objects, memories, options.get("stream") is None)
             return self._move(write, [m.handle for m in memories],
                               uint64s(offsets, len(memories)), [0] * len(memories),
                               [m.nbytes for m in memories], short, memories=memories, **options)

@@ -211,6 +211,15 @@ def _dmabuf_size(fd: int) -> int:
 _COPY = 64 << 20    # bytes of host memory by which a device's memory is copied
 
 
+class Idle:
+    """An object whose memory no kernel uses: Memory.of() does not wait for its device."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+
 class Memory(Owner):
     """A range of bytes on one device.
 
@@ -230,7 +239,23 @@ class Memory(Owner):
     def __init__(self, held: _Held, size: int = 0, writable: bool = True) -> None:
         self.nbytes = size
         self.writable = writable
+        self.wrapped = False    # is it of a device, and another library's?
         super().__init__([held], _give_back)
+
+    @classmethod
+    def of_each(cls, objects: Sequence[Any], into: "List[Memory]", sync: bool) -> None:
+        """Append the memory of each object to into.  As of(), but each device is waited for once:
+        that takes as long as what the program has given to it."""
+        start = len(into)
+        for obj in objects:
+            into.append(cls.of(obj, sync=False))
+        devices = set()
+        for obj, memory in zip(objects, into[start:]):
+            if not sync or not memory.wrapped or isinstance(obj, (cls, Idle)):
+                continue
+            if memory.device not in devices:
+                devices.add(memory.device)
+                memory.sync()
 
     @classmethod
     def of(cls, obj: Any, *, sync: bool = True, pinned: bool = False) -> "Memory":
@@ -250,6 +275,8 @@ class Memory(Owner):
         """
         if isinstance(obj, Memory):
             return obj
+        if isinstance(obj, Idle):
+            obj, sync = obj.obj, False
         held = _Held()
         memory = cls(held)
         try:
@@ -259,6 +286,7 @@ class Memory(Owner):
             memory.nbytes = size
             check(lib.pst_mem_wrap(addr, size, _OPTIONS[bool(pinned), device],
                                    byref(held.cell[0])))
+            memory.wrapped = device
             if device and sync:
                 memory.sync()
         except BaseException:

@@ -45,8 +45,7 @@ def crc32c(objects: Iterable[Any], *, stream: Optional[int] = None,
     memories: List[Memory] = []
     objects = list(objects)
     try:
-        for obj in objects:
-            memories.append(Memory.of(obj))
+        Memory.of_each(objects, memories, stream is None)
         return sums([(memory.handle, 0, memory.nbytes) for memory in memories], stream=stream,
                     timeout=timeout)
     finally:

@@ -32,7 +32,7 @@ static void set_timer(struct remote_ctx *c)
 	(void)timerfd_settime(c->timerfd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-static void turn(struct remote_ctx *c)
+static void remote_turn(struct remote_ctx *c)
 {
 	uint64_t closed = atomic_load(&remote_nr_closed);
 	bool all = true;
@@ -52,7 +52,7 @@ static struct remote_ctx *ctx_attended(const struct attended *a)
 	return container_of((struct attended *)a, struct remote_ctx, attended);
 }
 
-static bool has_work(const struct attended *a)
+static bool remote_works(const struct attended *a)
 {
 	const struct remote_ctx *c = ctx_attended(a);
 
@@ -65,10 +65,10 @@ static bool turn_alone(struct attended *a)
 	struct remote_ctx *c = ctx_attended(a);
 	unsigned nr_done = c->nr_done;
 
-	turn(c);
+	remote_turn(c);
 	if (c->nr_done != nr_done && c->armed_efd >= 0)
 		(void)eventfd_write(c->armed_efd, 1);
-	return has_work(a);
+	return remote_works(a);
 }
 
 static void remote_ctx_free(struct io_ctx *base)
@@ -112,7 +112,7 @@ static int remote_ctx_new(unsigned depth, struct io_ctx **ret)
 	c->epfd = epoll_create1(EPOLL_CLOEXEC);
 	c->attended.epfd = c->epfd;
 	c->attended.turn = turn_alone;
-	c->attended.works = has_work;
+	c->attended.works = remote_works;
 	attend_init(&c->attended);
 	c->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	r = add_timer(c);
@@ -171,7 +171,7 @@ static int remote_flush(struct io_ctx *base)
 	struct remote_ctx *c = ctx_of(base);
 
 	attend_lock(&c->attended);
-	turn(c);
+	remote_turn(c);
 	attend_unlock(&c->attended);
 	return 0;
 }
@@ -186,7 +186,7 @@ static unsigned remote_reap(struct io_ctx *base, struct io_op **ret, unsigned ma
 	attend_lock(&c->attended);
 	if (c->nr_done < max) {
 		waker_clear(c->waker);
-		turn(c);
+		remote_turn(c);
 	}
 	for (; n < max && c->nr_done; n++, c->nr_done--)
 		ret[n] = io_fifo_pop(&c->done);

@@ -106,9 +106,9 @@ struct op {
 	char *dst;
 	const char *src;
 	uint64_t len;
-	struct obj *obj; /* held */
+	struct obj *obj;  /* held */
 	struct obj *from; /* of a copy between two allocations: the source, held; else NULL */
-	char *snapshot;  /* of host memory that is not registered */
+	char *snapshot;   /* of host memory that is not registered */
 	struct mem_sgl lists[MEM_SGLS];
 	unsigned nr_lists;
 	cu_ptr remainders; /* of the kernel for checksums, whose tiles are the first list; else 0 */

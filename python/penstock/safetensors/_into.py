@@ -4,6 +4,7 @@ import contextlib
 
 from .._file import ShortRead
 from .._lib import patience
+from .._memory import Idle
 from .._queue import Queue
 from ._frames import SMALL
 from ._header import SafetensorError
@@ -121,7 +122,8 @@ class Reads(contextlib.ExitStack):
             return
         self.frame.wait()
         try:
-            self.file.read_into(self.blocks, self.offsets, strict=self.strict)
+            self.file.read_into([Idle(block) for block in self.blocks], self.offsets,
+                                strict=self.strict)
         except ShortRead as e:
             shorter(self.file.name, e)
         nbytes = self.nbytes
@@ -133,7 +135,8 @@ class Reads(contextlib.ExitStack):
         timeout = patience(self.under_way + self.prepared + nbytes)
         while True:
             try:
-                self.queue.read(file, block, offset, strict=self.strict, timeout=timeout,
+                # _go() waits for what uses the block's memory.
+                self.queue.read(file, Idle(block), offset, strict=self.strict, timeout=timeout,
                                 tag=(file.name, nbytes))
                 break
             except BlockingIOError:

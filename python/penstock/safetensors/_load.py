@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from .._file import File, ShortRead
 from .._lib import plain_name
+from .._memory import Idle
 from .._progress import checked, reports
 from .._types import Device, Path, Progress
 from ._folder import check_index, files_of
@@ -415,7 +416,7 @@ class safe_open:  # pylint: disable=invalid-name
             base = header.data + entry.begin
             frame.wait()
             try:
-                self._file.readv(block, [base + offset for offset in offsets],
+                self._file.readv(Idle(block), [base + offset for offset in offsets],
                                  range(0, nbytes * len(offsets), nbytes), nbytes,
                                  strict=self._strict)
             except ShortRead as e:

@@ -3,9 +3,8 @@
  * Peer: memory of another process, which is mapped here.  The hop of pst_peer_open().
  *
  * Where both sides are device memory of one kind, the file is a source (source.h): the device
- * copies from memory to memory, and neither a slot nor a CPU has part in that.  Requests with a
- * checksum do not: the CPU computes it from a slot.  Nor do reads for which a stream waits, and
- * requests whose caller lists another device path.
+ * copies from memory to memory, and neither a slot nor a CPU has part in that.  Reads for which a
+ * stream waits are staged, and requests whose caller lists another device path.
  */
 #include "core/queue/object.h"
 #include "core/queue/req.h"
@@ -64,7 +63,7 @@ static void peer_seen(struct source *s, uint64_t off, uint64_t len, uint32_t hop
 	(void)hops;
 }
 
-static int peer_begin(struct source *s)
+static int peer_source_begin(struct source *s)
 {
 	struct peer_memory *m = memory_of(s);
 	const struct mem_alloc *a;
@@ -74,7 +73,7 @@ static int peer_begin(struct source *s)
 	return m->file->ops->memory(m->file, &a, &off);
 }
 
-static void peer_end(struct source *s)
+static void peer_source_end(struct source *s)
 {
 	struct peer_memory *m = memory_of(s);
 
@@ -88,8 +87,8 @@ static const struct source_ops peer_source = {
 	.aim = peer_aim,
 	.still = peer_still,
 	.seen = peer_seen,
-	.begin = peer_begin,
-	.end = peer_end,
+	.begin = peer_source_begin,
+	.end = peer_source_end,
 };
 
 /* Return what the file keeps, made at the first call; NULL without device memory. */
@@ -120,7 +119,7 @@ static void peer_plan(const struct req *r, struct plan *p, uint32_t listed)
 	const struct mem_ops *ops = mem_ops_of(req_mem(r));
 	struct peer_memory *m;
 
-	if (r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT) || listed & ~path_hops() ||
+	if (r->io.flags & PST_IO_STREAM_WAIT || listed & ~path_hops() ||
 	    !(ops->caps & MEM_CAP_BETWEEN))
 		return;
 	m = peer_memory_get(r->io.file);
