@@ -40,6 +40,10 @@ struct pst_seg {
 #define PST_IO_DATASYNC (1u << 2)
 /* For PST_OP_READ with a stream: later work on the stream waits for the bytes. */
 #define PST_IO_STREAM_WAIT (1u << 3)
+/* For PST_OP_READ: compare the bytes of each piece, where they have arrived, with a checksum of the
+ * caller's (crc32cs).  If one differs, or the file ends before it, the request fails with -EBADMSG,
+ * and wrong_piece and prefix name it.  Not with PST_IO_STREAM_WAIT. */
+#define PST_IO_VERIFY (1u << 4)
 
 /* A deadline that never comes. */
 #define PST_NO_DEADLINE UINT64_MAX
@@ -79,7 +83,10 @@ struct pst_io {
 	void *stream;         /* the stream to be ordered with, or NULL */
 	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE: none */
 	uint64_t user_data;   /* returned in the completion */
-	uint64_t reserved[4]; /* 0 */
+	/* with PST_IO_VERIFY, the CRC-32C of each piece in the order of the pieces, which must stay
+	 * valid and unchanged until the completion; else NULL */
+	const uint32_t *crc32cs;
+	uint64_t reserved[3]; /* 0 */
 };
 
 /* Hardware or kernel may still touch the memory or, for a write, the file.  Wait for them with
@@ -105,7 +112,9 @@ struct pst_done {
 	uint32_t flags;       /* PST_DONE_* */
 	uint32_t crc32c;      /* CRC-32C of the bytes, with PST_DONE_CRC32C */
 	uint32_t op;          /* enum pst_op */
-	uint64_t reserved[2]; /* 0 */
+	uint64_t wrong_piece; /* with -EBADMSG of PST_IO_VERIFY: index of the first piece that
+			       * differs; else 0 */
+	uint64_t reserved;    /* 0 */
 };
 
 /* ---------------------------------------------------- calls that wait */

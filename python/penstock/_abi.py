@@ -68,6 +68,7 @@ PST_IO_STRICT = 1
 PST_IO_CRC32C = 2
 PST_IO_DATASYNC = 4
 PST_IO_STREAM_WAIT = 8
+PST_IO_VERIFY = 16
 PST_NO_DEADLINE = 0xffffffffffffffff
 PST_POLICY_AUTO = 0
 PST_DONE_BUSY = 1
@@ -217,7 +218,8 @@ class pst_io(Structure):
         ("stream", c_void_p),
         ("deadline_ns", c_uint64),
         ("user_data", c_uint64),
-        ("reserved", c_uint64 * 4),
+        ("crc32cs", c_void_p),
+        ("reserved", c_uint64 * 3),
     ]
 
 
@@ -232,7 +234,8 @@ class pst_done(Structure):
         ("flags", c_uint32),
         ("crc32c", c_uint32),
         ("op", c_uint32),
-        ("reserved", c_uint64 * 2),
+        ("wrong_piece", c_uint64),
+        ("reserved", c_uint64),
     ]
 
 

@@ -210,9 +210,11 @@ class Result:
     why_name: the same in a word, "none" if there is none
     crc32c: of the bytes in the order of the pieces, or None where it was not asked for
     busy:   hardware or kernel may still touch the memory
+    wrong_piece: index of the first piece that is not as verify says, or None
     """
 
-    __slots__ = ("nbytes", "prefix", "path", "why", "why_name", "crc32c", "busy", "index")
+    __slots__ = ("nbytes", "prefix", "path", "why", "why_name", "crc32c", "busy", "wrong_piece",
+                 "index")
 
     def __init__(self, done: Any) -> None:
         self.nbytes: int = max(done.res, 0)
@@ -222,6 +224,8 @@ class Result:
         self.why_name = why_name(done.why)
         self.crc32c: Optional[int] = done.crc32c if done.flags & _abi.PST_DONE_CRC32C else None
         self.busy = bool(done.flags & _abi.PST_DONE_BUSY)
+        self.wrong_piece: Optional[int] = (done.wrong_piece if done.res == -errno.EBADMSG
+                                           else None)
         self.index: int = done.user_data
 
     def __int__(self) -> int:

@@ -9,6 +9,7 @@ import errno
 import operator
 import os
 import time
+from array import array
 from collections import deque
 from ctypes import byref, c_void_p
 from functools import partial
@@ -35,7 +36,21 @@ _BACKENDS = {"auto": _abi.PST_BACKEND_AUTO, "uring": _abi.PST_BACKEND_URING,
 
 _NAMES = {_abi.PST_OP_READ: "read", _abi.PST_OP_WRITE: "write"}
 _OPTIONS = ("strict", "policy", "timeout", "stream", "crc32c", "stream_wait")
-_READ_ONLY: Dict[int, Tuple[str, ...]] = {_abi.PST_OP_READ: ("short",), _abi.PST_OP_WRITE: ()}
+_READ_ONLY: Dict[int, Tuple[str, ...]] = {_abi.PST_OP_READ: ("short", "verify"),
+                                          _abi.PST_OP_WRITE: ()}
+
+
+def _sums(verify: Any, count: int) -> "Optional[array[int]]":
+    """The checksums of a request's pieces as the library takes them."""
+    if verify is None:
+        return None
+    try:
+        sums = array("I", [verify] if isinstance(verify, int) else verify)
+    except OverflowError:
+        raise ValueError("a CRC-32C has 32 bits") from None
+    if len(sums) != count:
+        raise ValueError(f"{count} pieces need as many checksums, not {len(sums)}")
+    return sums
 
 
 class Completion:
@@ -66,12 +81,12 @@ class Completion:
 class _Request:
     """What must stay until a request has completed."""
 
-    __slots__ = ("file", "memory", "own", "rows", "wanted", "tag", "short", "unknown")
+    __slots__ = ("file", "memory", "own", "rows", "sums", "wanted", "tag", "short", "unknown")
 
-    def __init__(self, file: File, memory: Optional[Memory], own: bool, rows: Rows, wanted: int,
-                 tag: Any, short: bool) -> None:
+    def __init__(self, file: File, memory: Optional[Memory], own: bool, rows: Rows,
+                 sums: "Optional[array[int]]", wanted: int, tag: Any, short: bool) -> None:
         self.file, self.memory, self.own, self.rows = file, memory, own, rows
-        self.wanted, self.tag, self.short = wanted, tag, short
+        self.sums, self.wanted, self.tag, self.short = sums, wanted, tag, short
         self.unknown = False    # nobody was given its id
 
     def let_go(self) -> None:
@@ -82,7 +97,7 @@ class _Request:
         if not memory.closed and (self.own or lib.pst_mem_drain(memory.handle, 0) < 0):
             # Not the request itself: the memory, which it knows, would be part of a cycle.
             held = memory.held
-            held.keep = (held.keep, self.file, self.rows)
+            held.keep = (held.keep, self.file, self.rows, self.sums)
         if self.own:
             memory.close()
 
@@ -160,10 +175,13 @@ class Queue(Owner):
     # -------------------------------------------------------------------- prepare
 
     def read(self, file: File, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
-             mem_offset: int = 0, short: bool = False, tag: Any = None, **options: Any) -> int:
+             mem_offset: int = 0, short: bool = False, tag: Any = None,
+             verify: Optional[int] = None, **options: Any) -> int:
         """Prepare a read; arguments as File.read().
 
         tag: anything; comes back in the completion
+        verify: CRC-32C that the bytes must have where they land; the completion has an Error with
+                EBADMSG if they have another one
         strict, policy, timeout, stream: as File.readv()
         crc32c:      give the CRC-32C of the bytes in the result
         stream_wait: later work on the stream waits for the bytes
@@ -172,52 +190,57 @@ class Queue(Owner):
         requests (submit, reap and try again), else Error and ValueError.
         """
         return self._one(_abi.PST_OP_READ, file, memory, offset, nbytes, mem_offset, short, tag,
-                         options)
+                         verify, options)
 
     def write(self, file: File, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
               mem_offset: int = 0, tag: Any = None, **options: Any) -> int:
         """Prepare a write, as read()."""
         return self._one(_abi.PST_OP_WRITE, file, memory, offset, nbytes, mem_offset, True, tag,
-                         options)
+                         None, options)
 
     def readv(self, file: File, memory: Any, offsets: Offsets, mem_offsets: Offsets,
               nbytes: Offsets, *, strides: Optional[Tuple[Offsets, Offsets, Offsets]] = None,
-              short: bool = False, tag: Any = None, **options: Any) -> int:
+              short: bool = False, tag: Any = None, verify: Any = None, **options: Any) -> int:
         """Prepare one request for many ranges.
 
         offsets, mem_offsets, nbytes: arrays of 64-bit integers, sequences, or numbers
         strides: (file_stride, mem_stride, count), each as those: a range is count pieces of nbytes
 
+        verify: a CRC-32C for each piece, in their order: a sequence or array of integers; the
+                Error with EBADMSG says in result.wrong_piece which is the first that differs
+
         At most 1,048,576 ranges of 16,777,216 pieces.  The rest is as in read().
         """
         return self._many(_abi.PST_OP_READ, file, memory, offsets, mem_offsets, nbytes, strides,
-                          short, tag, options)
+                          short, tag, verify, options)
 
     def writev(self, file: File, memory: Any, offsets: Offsets, mem_offsets: Offsets,
                nbytes: Offsets, *, strides: Optional[Tuple[Offsets, Offsets, Offsets]] = None,
                tag: Any = None, **options: Any) -> int:
         """Prepare one request for many ranges, as readv()."""
         return self._many(_abi.PST_OP_WRITE, file, memory, offsets, mem_offsets, nbytes, strides,
-                          True, tag, options)
+                          True, tag, None, options)
 
     def sync(self, file: File, *, data: bool = False, tag: Any = None,
              timeout: Optional[float] = None) -> int:
         """Prepare: make earlier writes of this queue to the file durable; data: by fdatasync."""
         io = _abi.pst_io(op=_abi.PST_OP_SYNC, flags=_abi.PST_IO_DATASYNC if data else 0,
                          deadline_ns=deadline(timeout))
-        return self._prepare(io, _Request(file, None, False, None, 0, tag, True))
+        return self._prepare(io, _Request(file, None, False, None, None, 0, tag, True))
 
     def _one(self, op: int, file: File, obj: Any, offset: int, nbytes: Optional[int],
-             mem_offset: int, short: bool, tag: Any, options: Dict[str, Any]) -> int:
+             mem_offset: int, short: bool, tag: Any, verify: Any,
+             options: Dict[str, Any]) -> int:
         keywords(_NAMES[op], options, _OPTIONS, ("offset", "nbytes", "mem_offset", "tag") +
                  _READ_ONLY[op])
-        memory = Memory.of(obj)
+        memory = Memory.of(obj, sync=options.get("stream") is None)
         try:
             mem_offset, nbytes = span(memory, mem_offset, nbytes)
             io = self._io(op, memory, **options)
             io.file_off, io.mem_off, io.len = unsigned(offset), mem_offset, nbytes
-            return self._prepare(io, _Request(file, memory, memory is not obj, None, nbytes, tag,
-                                              short))
+            sums = self._verify(io, verify, 1)
+            return self._prepare(io, _Request(file, memory, memory is not obj, None, sums, nbytes,
+                                              tag, short))
         except BaseException:
             if memory is not obj:
                 memory.close()
@@ -225,24 +248,27 @@ class Queue(Owner):
 
     def _many(self, op: int, file: File, obj: Any, offsets: Offsets, mem_offsets: Offsets,
               nbytes: Offsets, strides: Optional[Tuple[Offsets, Offsets, Offsets]], short: bool,
-              tag: Any, options: Dict[str, Any]) -> int:
+              tag: Any, verify: Any, options: Dict[str, Any]) -> int:
         keywords(f"{_NAMES[op]}v", options, _OPTIONS, ("offsets", "mem_offsets", "nbytes",
                                                        "strides", "tag") + _READ_ONLY[op])
-        memory = Memory.of(obj)
+        memory = Memory.of(obj, sync=options.get("stream") is None)
         try:
             steps: Tuple[Any, ...] = strides or (None, None, None)
             count = longest(offsets, mem_offsets, nbytes, *(strides or ()))
             if not 1 <= count <= _abi.PST_SEGS_MAX:
                 raise ValueError(f"a request has 1 to {_abi.PST_SEGS_MAX} ranges, not {count}")
             rows = interleave(count, (offsets, mem_offsets, nbytes) + steps)
+            pieces = count
             if strides:
                 wanted = sum(a * max(b, 1) for a, b in zip(rows[2::6], rows[5::6]))
+                pieces = sum(max(b, 1) for b in rows[5::6])
             else:
                 wanted = sum(rows[2::6])
             io = self._io(op, memory, **options)
             io.segs, io.nr_segs = address(rows), count
-            return self._prepare(io, _Request(file, memory, memory is not obj, rows, wanted, tag,
-                                              short))
+            sums = self._verify(io, verify, pieces)
+            return self._prepare(io, _Request(file, memory, memory is not obj, rows, sums, wanted,
+                                              tag, short))
         except BaseException:
             if memory is not obj:
                 memory.close()
@@ -262,6 +288,14 @@ class Queue(Owner):
         io.mem = memory.handle
         io.stream = stream_of(stream)
         return io
+
+    @staticmethod
+    def _verify(io: Any, verify: Any, pieces: int) -> "Optional[array[int]]":
+        sums = _sums(verify, pieces)
+        if sums is not None:
+            io.flags |= _abi.PST_IO_VERIFY
+            io.crc32cs = sums.buffer_info()[0]
+        return sums
 
     def _prepare(self, io: Any, request: _Request) -> int:
         turn: List[None] = []

@@ -140,11 +140,11 @@ struct mem_part {
 	bool imported;       /* ipc was made by another process */
 };
 
-#define MEM_CAP_CPU (1u << 0)    /* the CPU may use the memory: no device hop is needed */
-#define MEM_CAP_COPY (1u << 1)   /* stream_new, stream_free, copy and poll are there */
-#define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
-#define MEM_CAP_FD (1u << 3)     /* grants hold a descriptor, and no vendor's handle */
-#define MEM_CAP_PEER (1u << 4)   /* the CPU uses pages in another PCI device's BAR */
+#define MEM_CAP_CPU (1u << 0)     /* the CPU may use the memory: no device hop is needed */
+#define MEM_CAP_COPY (1u << 1)    /* stream_new, stream_free, copy and poll are there */
+#define MEM_CAP_EXPORT (1u << 2)  /* export and import are there */
+#define MEM_CAP_FD (1u << 3)      /* grants hold a descriptor, and no vendor's handle */
+#define MEM_CAP_PEER (1u << 4)    /* the CPU uses pages in another PCI device's BAR */
 #define MEM_CAP_BETWEEN (1u << 5) /* copy takes pieces between two allocations */
 
 /*

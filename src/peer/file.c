@@ -56,11 +56,11 @@ static void peer_file_memory_put(struct file *file)
 	import_unuse(peer_file_of(file)->import);
 }
 
-#define OPS(HOP)                                                                           \
-	{                                                                                  \
-		.scheme = "peer", .backend = &peer_backend, .hop = (HOP), .open = no_open, \
+#define OPS(HOP)                                                                            \
+	{                                                                                   \
+		.scheme = "peer", .backend = &peer_backend, .hop = (HOP), .open = no_open,  \
 		.free = peer_file_free, .size = peer_file_size, .memory = peer_file_memory, \
-		.memory_put = peer_file_memory_put                                         \
+		.memory_put = peer_file_memory_put                                          \
 	}
 
 static const struct file_ops by_socket_ops = OPS(PST_PATH_TCP);

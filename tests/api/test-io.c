@@ -92,7 +92,7 @@ static void check_done(const struct pst_done *d, uint32_t op, uint64_t want, uin
 	T_CHECK(d->flags & PST_DONE_CRC32C);
 	T_EQ(d->crc32c, crc);
 	T_EQ(d->flags & PST_DONE_BUSY, 0);
-	T_EQ(d->reserved[0] | d->reserved[1], 0);
+	T_EQ(d->reserved | d->wrong_piece, 0);
 	T_CHECK(!(d->paths & PST_PATH_BIT(PST_PATH_STAGED)) == !rig_soft() || !want);
 }
 

@@ -232,7 +232,7 @@ static void refused(void)
 	REFUSED(io.flags = PST_IO_STRICT);
 	REFUSED((io.segs = &seg, io.nr_segs = 1));
 	REFUSED(io.deadline_ns = PST_NO_DEADLINE);
-	REFUSED(io.reserved[3] = 1);
+	REFUSED(io.reserved[2] = 1);
 	REFUSED(io.file = NULL);
 	REFUSED(io.mem = NULL);
 	REFUSED(io.mem_off = RIG_MIB(4) - PIECE + 1);

@@ -78,6 +78,33 @@ def many_ranges_in_one_request():
 
 
 @case
+def pieces_are_compared_with_checksums():
+    offsets, sizes = [5000, 100, 30000], [2000, 1500, 500]
+    for device in ("host", "soft:0"):
+        with Queue() as queue, File(PATH) as f, Memory.alloc(device, 4000) as memory:
+            sums = []
+            for offset, size in zip(offsets, sizes):
+                f.read(memory, offset, size)
+                sums += penstock.crc32c([memory.copy_out()[:size]])
+            queue.readv(f, memory, offsets, [0, 2000, 3500], sizes, verify=sums)
+            gc.collect()
+            queue.read(f, memory, 5000, 2000, verify=sums[0])
+            queue.submit()
+            eq([c.error for c in queue.reap(2)], [None, None])
+            sums[1] ^= 1 << 31
+            queue.readv(f, memory, offsets, [0, 2000, 3500], sizes, verify=tuple(sums))
+            queue.submit()
+            done, = queue.reap(1)
+            gives(errno.EBADMSG, done.check)
+            eq((done.result.wrong_piece, done.result.prefix), (1, 2000))
+            gives(ValueError, queue.readv, f, memory, offsets, 0, 10, verify=sums[:2])
+            gives(ValueError, queue.read, f, memory, verify=1 << 32)
+            gives(ValueError, queue.read, f, memory, verify=-1)
+            gives(TypeError, queue.write, f, memory, verify=1)
+            eq(queue.in_flight, 0)
+
+
+@case
 def writes_and_sync():
     path = f"{work}/written"
     with Queue() as queue, File(path, "w+") as f:

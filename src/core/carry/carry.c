@@ -7,6 +7,7 @@
 
 #include "base/cancel.h"
 #include "base/crc32c.h"
+#include "base/err.h"
 #include "base/uaccess.h"
 #include "core/carry/caller.h"
 #include "core/carry/engines.h"
@@ -91,6 +92,8 @@ static void prep_engine(struct req *r, struct share *share)
 	eng->redo = NULL;
 	atomic_store_explicit(&eng->nr_building, 0, memory_order_relaxed);
 	eng->nr_crcs = eng->max_crcs = 0;
+	list_init(&eng->check);
+	eng->checked = eng->has_crc = false;
 }
 
 /* Check the stream early, so that the sentence names the request; submit checks it again. */
@@ -120,6 +123,13 @@ int carry_prep(struct req *r, const struct pst_io *io)
 	if (!mem_on_host(io->mem)) {
 		if (unlikely(mem_life(a->ops, a->device) != a->life))
 			err = mem_alive(a);
+		if (err == 0 && (io->flags & PST_IO_VERIFY) && !a->ops->sums_new &&
+		    !mem_copies(a->ops))
+			err = err_set(
+				EOPNOTSUPP,
+				"neither a device nor a copy computes checksums of %s memory; "
+				"leave PST_IO_VERIFY out",
+				a->ops->name);
 		if (err == 0)
 			err = engine_share(r->q, a->ops, a->device, &share);
 		if (err < 0)
@@ -203,5 +213,44 @@ static bool req_crc_jobs(struct req *r)
 
 bool carry_crc(struct req *r)
 {
-	return mem_on_host(req_mem(r)) ? req_crc_host(r) : req_crc_jobs(r);
+	if (mem_on_host(req_mem(r)))
+		return req_crc_host(r);
+	return req_engine(r)->checked ? req_engine(r)->has_crc : req_crc_jobs(r);
+}
+
+/* Compute the checksum of a piece in host memory.  Return 0 or -EFAULT. */
+static int piece_crc(const struct req *r, const struct piece *p, uint32_t *ret)
+{
+	const char *at = req_host(r, p->mem_off);
+
+	*ret = 0;
+	if (!req_stays(r))
+		return uaccess_crc32c(ret, at, p->len);
+	*ret = crc32c(0, at, p->len);
+	return 0;
+}
+
+void carry_verify(struct req *r)
+{
+	uint64_t nr = 0;
+	struct cursor c;
+	struct piece p;
+
+	if (!mem_on_host(req_mem(r)))
+		return; /* a check has compared them */
+	cursor_init(&c, r->cur.segs, r->cur.nr);
+	for (; cursor_peek(&c, &p); cursor_skip(&c, p.len), nr++) {
+		uint32_t crc;
+		int err = -EBADMSG;
+
+		if (p.len <= r->res.limit - MIN(p.pos, r->res.limit)) {
+			err = piece_crc(r, &p, &crc);
+			if (err == 0 && crc == r->io.crc32cs[nr])
+				continue;
+			err = err ? err : -EBADMSG;
+		}
+		req_settle(r, p.pos, r->total - p.pos, 0, -err);
+		r->res.wrong = nr;
+		return;
+	}
 }

@@ -96,6 +96,7 @@ static int engine_start(struct engine *e)
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
 	list_init(&e->parking);
+	list_init(&e->checks);
 	for (unsigned i = 0; i < DISKS; i++)
 		list_init(&e->disks[i].jobs);
 	pool_init(e);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "topo/numa.h"
+#include "core/carry/check.h"
 #include "core/carry/copier.h"
 #include "core/carry/job.h"
 #include "core/carry/worker.h"
@@ -175,7 +176,7 @@ static void worker_sleep(struct worker *w, bool watches)
 		return;
 	if (e->copier.stream && mem_stream_fd(e->copier.stream) < 0 && spin_for_batch(w, watches))
 		return;
-	if (w->flush_again)
+	if (w->flush_again || checks_run(w))
 		ns = POLL_NS;
 	/* The end of another thread's write wakes nobody, nor does stopping a request. */
 	if (w->mover.parked || w->mover.blocked)
@@ -307,6 +308,7 @@ bool worker_progress(struct worker *w)
 	} else {
 		moved |= jobs_progress(w);
 		moved |= copier_progress(w);
+		moved |= checks_progress(w);
 	}
 	if (unlikely(w->mover.parked)) {
 		/* A close(2) that hangs must not block the worker. */
@@ -362,7 +364,8 @@ void *worker_main(void *arg)
 
 			if (late)
 				begin_job(w, late);
-			else if (likely(!atomic_load(&w->has_lost)))
+			else if (likely(!atomic_load(&w->has_lost) &&
+					(!atomic_load(&e->nr_checks) || checks_run(w))))
 				worker_sleep(w, watches);
 		}
 		sleep_end(w);
@@ -399,6 +402,7 @@ void worker_done(struct worker *w)
 		(void)eventfd_write(w->efd, 1);
 		(void)pthread_join(w->thread, NULL);
 	}
+	checks_done(w);
 	if (w->stream)
 		mem_stream_free(w->stream);
 	own_files_done(&w->files);

@@ -53,5 +53,8 @@ void carry_submitted(struct pst_queue *q);
 void carry_release(struct req *r);
 /* Set r->res.crc.  Return false if the request has no checksum. */
 bool carry_crc(struct req *r);
+/* Compare a read's bytes in host memory with the caller's checksums, and set the error of the
+ * request if a piece differs. */
+void carry_verify(struct req *r);
 
 #endif

@@ -60,6 +60,8 @@ static _cold_ void complete_flags(struct req *r)
 		r->res.err = EOPNOTSUPP;
 		r->res.limit = 0;
 	}
+	if ((r->io.flags & PST_IO_VERIFY) && !req_is_late(r) && !r->res.err)
+		carry_verify(r);
 	if ((r->io.flags & PST_IO_CRC32C) && !req_is_late(r) && carry_crc(r))
 		r->res.flags |= PST_DONE_CRC32C;
 }

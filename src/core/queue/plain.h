@@ -32,8 +32,8 @@ static inline bool is_usual(const struct pst_queue *q, const struct pst_io *io)
 {
 	return likely(io->op == PST_OP_READ || io->op == PST_OP_WRITE) &&
 	       likely(!(io->flags | io->nr_segs | (uintptr_t)io->segs | (uintptr_t)io->stream)) &&
-	       likely(!(io->reserved[0] | io->reserved[1] | io->reserved[2] | io->reserved[3])) &&
-	       likely(use_is_of(q->last_mem, io->mem)) &&
+	       likely(!(io->reserved[0] | io->reserved[1] | io->reserved[2])) &&
+	       likely(!io->crc32cs) && likely(use_is_of(q->last_mem, io->mem)) &&
 	       likely(use_is_of(q->last_file, io->file)) &&
 	       likely(!io->file->file->ops->backend && may_move(io)) &&
 	       likely(piece_fits(io->file_off, io->mem_off, io->len, io->mem->len));

@@ -19,8 +19,13 @@ static uint32_t wrong_flags(const struct pst_io *io)
 
 	if (io->op == PST_OP_SYNC)
 		known = PST_IO_DATASYNC;
-	else if (io->op == PST_OP_READ && io->stream)
+	else if (io->op == PST_OP_READ)
+		known |= PST_IO_VERIFY;
+	if (io->op == PST_OP_READ && io->stream)
 		known |= PST_IO_STREAM_WAIT;
+	/* The stream would have gone on before the bytes are compared. */
+	if (io->flags & PST_IO_STREAM_WAIT)
+		known &= ~PST_IO_VERIFY;
 	return io->flags & ~known;
 }
 
@@ -59,8 +64,10 @@ static int prep_check(const struct pst_io *io, struct segs_shape *ret)
 		return err_set(EINVAL, "operation %u is unknown to this version", io->op);
 	if (unlikely(io->flags) && wrong_flags(io))
 		return err_set(EINVAL, "flags 0x%x do not go with this operation", wrong_flags(io));
-	if (unlikely(io->reserved[0] | io->reserved[1] | io->reserved[2] | io->reserved[3]))
+	if (unlikely(io->reserved[0] | io->reserved[1] | io->reserved[2]))
 		return err_set(EINVAL, "a reserved field is not 0; zero struct pst_io first");
+	if (unlikely(!(io->flags & PST_IO_VERIFY) != !io->crc32cs))
+		return err_set(EINVAL, "crc32cs and PST_IO_VERIFY go together");
 	if (unlikely(!f))
 		return err_set(EINVAL, "no file is given");
 	if (io->op == PST_OP_SYNC) {
@@ -130,6 +137,7 @@ static inline void prep_req(struct pst_queue *q, struct req *r, const struct pst
 	r->nr_parts = 0;
 	r->res.err = r->res.detail = 0;
 	r->res.paths = r->res.why = r->res.flags = r->res.crc = 0;
+	r->res.wrong = 0;
 	req_step(r, REQ_PREP);
 	list_move_tail(&q->prepared, &r->link);
 	q->nr_prepared++;

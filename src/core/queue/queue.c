@@ -368,6 +368,7 @@ static void req_done(const struct req *r, struct pst_done *ret)
 		.flags = r->res.flags,
 		.crc32c = r->res.crc,
 		.op = r->io.op,
+		.wrong_piece = r->res.wrong,
 	};
 }
 

@@ -13,6 +13,7 @@
 #include "core/queue/life.h"
 #include "core/queue/object.h"
 
+#define REQ_SUMS (PST_IO_CRC32C | PST_IO_VERIFY) /* flags that ask for checksums */
 #define PART_MAX MIB(4) /* most bytes of one range that the caller's thread moves at a time */
 
 struct req;
@@ -41,6 +42,7 @@ struct req_result {
 	uint32_t paths;
 	uint32_t flags;
 	uint32_t crc;
+	uint64_t wrong; /* index of the piece for which VERIFY failed */
 	uint64_t hop_bytes[PST_PATH_MAX + 1];
 };
 

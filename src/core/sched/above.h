@@ -46,6 +46,12 @@ void job_build_claimed(struct job *j);
  * source. */
 void copier_add(struct engine *e, struct job *j);
 
+/* check.c, under the lock: take a request whose bytes have moved, and which asks for checksums that
+ * are not known.  Return false if the request needs no check, or had one. */
+bool check_take(struct req *r);
+/* check.c, under the lock: the request was stopped, so it waits for no check. */
+void check_stop(struct req *r);
+
 /* transfer.c, under the lock: start as many pieces of the request as possible.  Return true if the
  * next piece is for a slot; false if it must wait, or there is none. */
 bool transfers_start(struct req *r);

@@ -54,6 +54,7 @@
 #define COPIER_PIECES 1024u /* most pieces of a batch without lists */
 #define COPIER_BYTES MIB(8) /* most bytes of a batch, unless one slot has more */
 
+struct check;
 struct engine;
 struct job;
 
@@ -163,6 +164,8 @@ struct worker {
 	struct list copying;    /* jobs on the stream, in the order of tickets */
 	uint64_t copying_since; /* when the first job of copying became the first */
 	struct contention_check look; /* used by its thread only */
+	struct check *check;          /* made when needed; its thread's, as is check_runs */
+	bool check_runs;              /* the device computes checksums for the check */
 	struct job *own;              /* free slots that it used last; under the engine's lock */
 	unsigned nr_own;
 };
@@ -242,14 +245,16 @@ struct engine {
 	/* The worker that sleeps until streams must be queried again, or was just woken for it; or
 	 * NULL. */
 	struct worker *stream_watcher;
-	uint64_t nr_asks;    /* number of times that all orders were queried */
-	uint64_t seen_asks;  /* nr_asks when the clock last looked */
-	uint64_t ask_at;     /* when the clock looks again, or PST_NO_DEADLINE */
-	struct list fed;     /* reads that a stream waits for, with something to start; the first
+	uint64_t nr_asks;      /* number of times that all orders were queried */
+	uint64_t seen_asks;    /* nr_asks when the clock last looked */
+	uint64_t ask_at;       /* when the clock looks again, or PST_NO_DEADLINE */
+	struct list fed;       /* reads that a stream waits for, with something to start; the first
 			      * one gets all slots that it can use */
-	struct list feeds;   /* reads that a stream waits for now */
-	uint64_t feeds_next; /* no deadline of feeds is earlier */
-	struct alarm alarm;  /* rings at feeds_next and ask_at; under the clock's lock */
+	struct list feeds;     /* reads that a stream waits for now */
+	uint64_t feeds_next;   /* no deadline of feeds is earlier */
+	struct alarm alarm;    /* rings at feeds_next and ask_at; under the clock's lock */
+	struct list checks;    /* requests whose bytes are to be checked; carry/check.h */
+	atomic_uint nr_checks; /* on that list; written under the lock */
 	struct pool pool;
 	unsigned nr_reqs;     /* activated requests that were neither stopped nor returned */
 	unsigned nr_slotless; /* those of nr_reqs with pieces that a path moves without slots */

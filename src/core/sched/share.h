@@ -36,6 +36,9 @@ struct req_engine {
 	struct transfer *redo;   /* transfers that moved nothing and must be staged */
 	struct crc_range *crcs;  /* checksums of its jobs, in any order */
 	unsigned nr_crcs, max_crcs;
+	struct list check; /* on the engine's list of requests that wait for a check */
+	bool checked;      /* a check was begun, or is waited for */
+	bool has_crc;      /* the check has set res.crc */
 };
 
 struct engine_req {

@@ -53,6 +53,8 @@ static inline void return_if_idle(struct req *r)
 		return;
 	if (unlikely(r->stop) && order_keeps(r))
 		return;
+	if (unlikely(r->io.flags & REQ_SUMS) && check_take(r))
+		return;
 	if (unlikely(req_plan(r)->pieces))
 		transfers_redo_drop(r);
 	if (r->stop && !req_engine(r)->dead && !cursor_at_end(&r->cur))
@@ -610,6 +612,7 @@ void engine_stop_locked(struct req *r, int err)
 	list_del(&req_engine(r)->active);
 	uncount(r);
 	jobs_lost(r);
+	check_stop(r);
 	if (unlikely(req_plan(r)->pieces))
 		req_plan(r)->pieces->stopped(r);
 	feed_close(r);

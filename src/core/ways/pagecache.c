@@ -639,8 +639,7 @@ static bool pagecache_proven(const struct pst_file *f, const struct pst_mem *m, 
 
 /*
  * Plan to copy from pages of a stable file.  With an automatic policy the pages are used once they
- * are pinned; if the path is listed, they are pinned at once.  Requests with a checksum never use
- * them, because the CPU would have to load from the mapping.
+ * are pinned; if the path is listed, they are pinned at once.
  */
 static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
 {
@@ -651,8 +650,7 @@ static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
 	p->source_now = p->dev == PST_PATH_PAGECACHE;
 	if (!p->source_now && (listed & ~path_hops()))
 		return;
-	if ((r->io.flags & PST_IO_CRC32C) ||
-	    pagecache_why(r->io.file, req_mem(r), r->io.op, &detail))
+	if (pagecache_why(r->io.file, req_mem(r), r->io.op, &detail))
 		return;
 	m = mapping_get(r->io.file, a->ops, a->device);
 	p->from = m ? &m->source : NULL;

@@ -244,7 +244,7 @@ static void choose_small(struct req *r)
 	struct plan *p = req_plan(r);
 	int err;
 
-	if (r->io.policy || (r->io.flags & PST_IO_CRC32C) || r->io.stream || p->pieces ||
+	if (r->io.policy || (r->io.flags & REQ_SUMS) || r->io.stream || p->pieces ||
 	    !small_enabled())
 		return;
 	err = small_fits(r);
@@ -381,9 +381,9 @@ static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 		return;
 	p->restage = p->staged;
 	nr = keep_copying_hops(&copying);
-	if ((r->io.flags & PST_IO_CRC32C) ||
+	if ((r->io.flags & REQ_SUMS) ||
 	    (read && (p->staged ? p->hop[0] != PST_PATH_CACHED : !nr))) {
-		plan_reason(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & PST_IO_CRC32C));
+		plan_reason(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & REQ_SUMS));
 		p->dev = p->staged ? PST_PATH_STAGED : 0;
 	} else if (read && !p->staged) {
 		if (plan_has_direct(p) && wants_direct(p, listed))

@@ -381,12 +381,12 @@ static void take_if_better(struct req *r, struct gds_route *route)
 }
 
 /*
- * Return the flags of the request that cuFile cannot serve.  The CPU would have to load a
- * checksum's bytes from the device.  A waiting stream may block driver calls, which cuFile makes.
+ * Return the flags of the request that cuFile cannot serve.  A waiting stream may block driver
+ * calls, which cuFile makes.
  */
 static uint32_t not_served(const struct req *r)
 {
-	return r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT);
+	return r->io.flags & PST_IO_STREAM_WAIT;
 }
 
 /* Return true if every piece begins and ends where cuFile can. */

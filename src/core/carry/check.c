@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "core/carry/check.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/req.h"
+#include "core/sched/above.h"
+#include "core/sched/turns.h"
+#include "core/sched/wake.h"
+
+#define COPY_BYTES MIB(1) /* of a copy to the host, for devices without checksums */
+
+/* A worker's check. */
+struct check {
+	struct mem_sums *sums; /* NULL: not made yet */
+	bool no_sums;          /* the device computes none */
+	char *copy;            /* COPY_BYTES, for a device without checksums; or NULL */
+
+	struct req *req;
+	struct cursor at;  /* the pieces that were not begun */
+	uint64_t piece;    /* index of the piece at the cursor */
+	uint64_t nr_ended; /* pieces whose checksums were compared or combined */
+	uint32_t crc;      /* of all bytes so far */
+
+	unsigned nr; /* ranges under way, one for each piece */
+	struct mem_range v[MEM_RANGES];
+	uint32_t want[MEM_RANGES];
+	uint32_t got[MEM_RANGES];
+};
+
+/* Return true if jobs took the checksums of all bytes from their slots. */
+static bool jobs_took_all(const struct req *r)
+{
+	uint64_t len = 0;
+
+	for (unsigned i = 0; i < req_engine(r)->nr_crcs; i++)
+		len += req_engine(r)->crcs[i].len;
+	return len == r->res.limit;
+}
+
+bool check_take(struct req *r)
+{
+	struct req_engine *re = req_engine(r);
+	struct engine *e = re->share->engine;
+
+	if (r->stop || r->res.err || re->checked || re->dead)
+		return false;
+	if (!(r->io.flags & PST_IO_VERIFY) && (!r->res.limit || jobs_took_all(r)))
+		return false;
+	re->checked = true;
+	re->nr_jobs++;
+	re->nr_touch++;
+	list_add_tail(&e->checks, &re->check);
+	atomic_fetch_add(&e->nr_checks, 1);
+	engine_wake_of(e, e->nr_workers);
+	return true;
+}
+
+/* Take the request out of the list of those that wait for a worker. */
+static void check_leave_list(struct req *r)
+{
+	list_del(&req_engine(r)->check);
+	atomic_fetch_sub(&req_engine(r)->share->engine->nr_checks, 1);
+}
+
+void check_stop(struct req *r)
+{
+	if (list_empty(&req_engine(r)->check))
+		return;
+	check_leave_list(r);
+	req_engine(r)->nr_jobs--;
+	req_engine(r)->nr_touch--;
+}
+
+/* Return a request to its queue.  @err is a positive errno that kept the checksums from being
+ * computed; else bytes from @wrong on, a piece, differ if the piece is less than UINT64_MAX. */
+static void check_end(struct worker *w, int err, uint64_t wrong, uint64_t wrong_pos)
+{
+	struct check *c = w->check;
+	struct req *r = c->req;
+	struct engine *e = w->engine;
+
+	pthread_mutex_lock(&e->lock);
+	if (!req_engine(r)->dead && !r->stop) {
+		if (wrong != UINT64_MAX) {
+			req_settle(r, wrong_pos, r->total - wrong_pos, 0, EBADMSG);
+			r->res.wrong = wrong;
+		} else if (err && (r->io.flags & PST_IO_VERIFY)) {
+			req_settle(r, 0, r->total, 0, err);
+		} else if (!err) {
+			r->res.crc = c->crc;
+			req_engine(r)->has_crc = true;
+		}
+	}
+	req_engine(r)->nr_jobs--;
+	req_engine(r)->nr_touch--;
+	c->req = NULL;
+	w->check_runs = false;
+	engine_return(r);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/*
+ * Set up the next ranges, one for each piece.  Return their number, 0 at the end.  The caller's
+ * segments and checksums are read under the engine's lock, because they are the caller's again once
+ * the request is stopped.
+ */
+static unsigned check_ranges(struct worker *w)
+{
+	const struct pst_mem *m = req_mem(w->check->req);
+	struct check *c = w->check;
+	struct req *r = c->req;
+	struct piece p;
+
+	c->nr = 0;
+	pthread_mutex_lock(&w->engine->lock);
+	while (!r->stop && c->nr < MEM_RANGES && cursor_peek(&c->at, &p) && p.pos < r->res.limit &&
+	       p.len <= r->res.limit - p.pos) {
+		c->v[c->nr] = (struct mem_range){ .alloc = m->region->alloc,
+						  .off = m->off + p.mem_off,
+						  .len = p.len };
+		if (r->io.flags & PST_IO_VERIFY)
+			c->want[c->nr] = r->io.crc32cs[c->piece];
+		c->nr++;
+		c->piece++;
+		cursor_skip(&c->at, p.len);
+	}
+	/* The file ends in this piece: its beginning counts for a checksum of all bytes. */
+	if (!r->stop && !c->nr && !(r->io.flags & PST_IO_VERIFY) && cursor_peek(&c->at, &p) &&
+	    p.pos < r->res.limit) {
+		c->v[c->nr++] = (struct mem_range){ .alloc = m->region->alloc,
+						    .off = m->off + p.mem_off,
+						    .len = r->res.limit - p.pos };
+		c->at.seg = c->at.nr;
+	}
+	pthread_mutex_unlock(&w->engine->lock);
+	return c->nr;
+}
+
+/* Compare and combine the checksums of the ranges.  Return false if one is wrong. */
+static bool check_compare(struct check *c)
+{
+	for (unsigned i = 0; i < c->nr; i++) {
+		if ((c->req->io.flags & PST_IO_VERIFY) && c->got[i] != c->want[i])
+			return false;
+		c->crc = crc32c_combine(c->crc, c->got[i], c->v[i].len);
+		c->nr_ended++;
+	}
+	return true;
+}
+
+/* Compute the checksums of the ranges on the host. */
+static int check_by_copy(struct worker *w)
+{
+	struct check *c = w->check;
+	int r = w->stream ? 0 : mem_stream_new(w->engine->ops, w->engine->device, &w->stream);
+
+	if (!c->copy)
+		c->copy = malloc(COPY_BYTES);
+	if (!c->copy)
+		return -ENOMEM;
+	for (unsigned i = 0; r == 0 && i < c->nr; i++) {
+		const struct mem_range *v = &c->v[i];
+
+		c->got[i] = 0;
+		for (uint64_t at = 0, n; r == 0 && at < v->len; at += n) {
+			n = MIN(v->len - at, COPY_BYTES);
+			r = mem_copy_wait(w->stream, v->alloc, MEM_FROM_DEVICE, v->off + at,
+					  c->copy, n);
+			c->got[i] = crc32c(c->got[i], c->copy, n);
+		}
+	}
+	return r;
+}
+
+/* Return the position of the piece whose checksum is wrong. */
+static uint64_t check_pos_of(const struct req *r, uint64_t piece)
+{
+	struct cursor at;
+	struct piece p;
+
+	cursor_init(&at, r->cur.segs, r->cur.nr);
+	for (; cursor_peek(&at, &p) && piece; piece--)
+		cursor_skip(&at, p.len);
+	return at.pos;
+}
+
+/* A checksum is wrong, or the file ends before all pieces. */
+static void check_end_wrong(struct worker *w)
+{
+	struct req *r = w->check->req;
+	uint64_t piece = w->check->nr_ended, pos = 0;
+
+	pthread_mutex_lock(&w->engine->lock);
+	if (!r->stop)
+		pos = check_pos_of(r, piece);
+	pthread_mutex_unlock(&w->engine->lock);
+	check_end(w, 0, piece, pos);
+}
+
+/* Start the next checksums, or end the check. */
+static void check_next(struct worker *w)
+{
+	struct check *c = w->check;
+	struct req *r = c->req;
+	int err;
+
+	while (check_ranges(w)) {
+		err = c->no_sums ? -EOPNOTSUPP : c->sums->ops->sums_start(c->sums, c->v, c->nr);
+		if (err == 0) {
+			w->check_runs = true;
+			return;
+		}
+		if (err == -EOPNOTSUPP)
+			err = check_by_copy(w);
+		if (err < 0) {
+			log_warn("no checksums of what arrived: %s", err_text());
+			check_end(w, -err, UINT64_MAX, 0);
+			return;
+		}
+		if (!check_compare(c)) {
+			check_end_wrong(w);
+			return;
+		}
+	}
+	if ((r->io.flags & PST_IO_VERIFY) && r->res.limit < r->total)
+		check_end_wrong(w);
+	else
+		check_end(w, 0, UINT64_MAX, 0);
+}
+
+/* Poll the device.  Return true if the check went on or ended. */
+static bool check_poll(struct worker *w)
+{
+	struct check *c = w->check;
+	int r = c->sums->ops->sums_poll(c->sums, c->got);
+
+	if (!r)
+		return false;
+	w->check_runs = false;
+	if (r < 0)
+		check_end(w, -r, UINT64_MAX, 0);
+	else if (!check_compare(c))
+		check_end_wrong(w);
+	else
+		check_next(w);
+	return true;
+}
+
+/* Take a request that waits for its check; NULL if there is none. */
+static struct req *check_next_req(struct engine *e)
+{
+	struct req *r = NULL;
+
+	pthread_mutex_lock(&e->lock);
+	if (!list_empty(&e->checks)) {
+		r = req_by_link(e->checks.next, check);
+		check_leave_list(r);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return r;
+}
+
+static void check_begin(struct worker *w, struct req *r)
+{
+	const struct mem_ops *ops = w->engine->ops;
+	struct check *c = w->check;
+
+	c->req = r;
+	c->piece = c->nr_ended = 0;
+	c->crc = 0;
+	cursor_init(&c->at, r->cur.segs, r->cur.nr);
+	if (!c->sums && !c->no_sums)
+		c->no_sums = !ops->sums_new || ops->sums_new(w->engine->device, &c->sums) < 0;
+	check_next(w);
+}
+
+bool checks_progress(struct worker *w)
+{
+	struct req *r;
+
+	if (checks_run(w))
+		return check_poll(w);
+	if (likely(!atomic_load_explicit(&w->engine->nr_checks, memory_order_relaxed)))
+		return false;
+	if (!w->check)
+		w->check = calloc(1, sizeof(*w->check));
+	r = w->check ? check_next_req(w->engine) : NULL;
+	if (!r)
+		return false;
+	check_begin(w, r);
+	return true;
+}
+
+void checks_done(struct worker *w)
+{
+	struct check *c = w->check;
+
+	if (!c)
+		return;
+	if (c->sums)
+		c->sums->ops->sums_free(c->sums);
+	free(c->copy);
+	free(c);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads that are compared with checksums where they land, and checksums of bytes that no CPU has
+ * seen.  On host memory, the software device, and the CUDA library that PST_LIBCUDA names.
+ */
+#include "rig.h"
+
+#define SEED 21
+#define PIECE 40000u
+#define PIECES 64u
+#define LEN (PIECES * PIECE + 4321u)
+#define GAP 100u /* between pieces in memory */
+
+static struct pst_seg segs[PIECES];
+static uint32_t want[PIECES];
+
+/* Pieces in reverse order of the file, with lengths around PIECE, and their checksums. */
+static void make_pieces(const uint8_t *bytes)
+{
+	for (unsigned i = 0; i < PIECES; i++) {
+		segs[i] = (struct pst_seg){
+			.file_off = (PIECES - 1 - i) * (uint64_t)PIECE + rig_below(50),
+			.mem_off = i * (uint64_t)(PIECE + GAP),
+			.len = PIECE - 50 - rig_below(PIECE - 60) * (i % 3 == 0),
+		};
+		want[i] = rig_crc32c(0, bytes + segs[i].file_off, segs[i].len);
+	}
+}
+
+static struct pst_io verify_io(struct pst_file *f, struct pst_mem *m, uint64_t policy)
+{
+	return (struct pst_io){ .op = PST_OP_READ,
+				.flags = PST_IO_VERIFY,
+				.policy = policy,
+				.file = f,
+				.mem = m,
+				.segs = segs,
+				.nr_segs = PIECES,
+				.crc32cs = want };
+}
+
+static uint64_t pos_of(unsigned piece)
+{
+	uint64_t pos = 0;
+
+	for (unsigned i = 0; i < piece; i++)
+		pos += segs[i].len;
+	return pos;
+}
+
+static uint8_t *file_bytes(void)
+{
+	uint8_t *bytes = malloc(LEN);
+
+	T_CHECK(bytes);
+	rig_make(rig_path("data"), SEED, LEN);
+	T_EQ(rig_slurp(rig_path("data"), 0, bytes, LEN), LEN);
+	return bytes;
+}
+
+/* Good checksums pass.  Each single one that is wrong is named, the first of two as well. */
+static void every_piece_is_compared(void)
+{
+	uint8_t *bytes = file_bytes();
+	struct pst_mem *m = rig_alloc(rig_dev, PIECES * (PIECE + GAP));
+	struct pst_file *f = rig_open(rig_path("data"), RIG_R);
+	struct pst_done d;
+	struct pst_io io;
+
+	make_pieces(bytes);
+	io = verify_io(f, m, 0);
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, pos_of(PIECES));
+	T_EQ(d.flags & PST_DONE_CRC32C, 0);
+	for (unsigned i = 0; i < PIECES; i += 1 + (unsigned)rig_below(9)) {
+		uint32_t bit = 1u << rig_below(32);
+
+		want[i] ^= bit;
+		want[PIECES - 1] ^= i < PIECES - 1 ? 1 : 0;
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, -EBADMSG);
+		T_EQ(d.wrong_piece, i);
+		T_EQ(d.prefix, pos_of(i));
+		want[i] ^= bit;
+		want[PIECES - 1] ^= i < PIECES - 1 ? 1 : 0;
+	}
+	/* Both kinds of checksums at once. */
+	io.flags |= PST_IO_CRC32C;
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, pos_of(PIECES));
+	T_CHECK(d.flags & PST_DONE_CRC32C);
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	free(bytes);
+}
+
+/* One bit of the file differs from what was summed: nothing else than its piece is named. */
+static void flipped_bits_are_found(void)
+{
+	uint8_t *bytes = file_bytes();
+	struct pst_mem *m = rig_alloc(rig_dev, PIECES * (PIECE + GAP));
+	struct pst_file *f = rig_open(rig_path("data"), RIG_RW);
+	unsigned rounds = getenv("PST_SOAK") ? 10000 : 40;
+
+	make_pieces(bytes);
+	for (unsigned n = 0; n < rounds; n++) {
+		struct pst_io io = verify_io(f, m, 0);
+		unsigned i = (unsigned)rig_below(PIECES);
+		uint64_t at = segs[i].file_off + rig_below(segs[i].len);
+		uint8_t byte = bytes[at] ^ (uint8_t)(1u << rig_below(8));
+		struct pst_done d;
+
+		T_EQ(pst_write(f, at, NULL, (uintptr_t)&byte, 1, NULL), 1);
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, -EBADMSG);
+		T_EQ(d.wrong_piece, i);
+		T_EQ(pst_write(f, at, NULL, (uintptr_t)&bytes[at], 1, NULL), 1);
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, pos_of(PIECES));
+	}
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	free(bytes);
+}
+
+/* A file that ends early has not the bytes that were summed. */
+static void a_short_file_fails(void)
+{
+	uint8_t *bytes = file_bytes();
+	struct pst_mem *m = rig_alloc(rig_dev, PIECES * (PIECE + GAP));
+	struct pst_file *f = rig_open(rig_path("data"), RIG_R);
+	uint64_t sizes[] = { 0, 1, PIECE, 5 * PIECE + 77 };
+
+	make_pieces(bytes);
+	/* In the order of the file, so that the first missing piece is the first wrong one. */
+	for (unsigned i = 0; i < PIECES; i++) {
+		segs[i].file_off = i * (uint64_t)PIECE;
+		want[i] = rig_crc32c(0, bytes + segs[i].file_off, segs[i].len);
+	}
+	for (unsigned i = 0; i < RIG_NR(sizes); i++) {
+		struct pst_io io = verify_io(f, m, 0);
+		unsigned wrong = 0;
+		struct pst_done d;
+
+		T_EQ(truncate(rig_path("data"), (off_t)sizes[i]), 0);
+		while (segs[wrong].file_off + segs[wrong].len <= sizes[i])
+			wrong++;
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, -EBADMSG);
+		T_EQ(d.wrong_piece, wrong);
+		T_EQ(d.prefix, pos_of(wrong));
+		rig_make(rig_path("data"), SEED, LEN);
+	}
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	free(bytes);
+}
+
+/* On each path of device memory, a wrong piece is found and a checksum is that of the file. */
+static void by_every_path(void)
+{
+	static const uint64_t policies[] = { 0, PST_PATH_STAGED, PST_PATH_PAGECACHE };
+	uint8_t *bytes = file_bytes();
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f = rig_open(rig_path("data"), RIG_R | PST_FILE_STABLE);
+	uint32_t crc = rig_crc32c(0, bytes, LEN), wrong = crc ^ 4;
+	struct pst_seg halves[2] = {
+		{ .file_off = LEN / 2, .mem_off = LEN / 2, .len = LEN - LEN / 2 },
+		{ .len = LEN / 2 },
+	};
+	uint32_t swapped = rig_crc32c(rig_crc32c(0, bytes + LEN / 2, LEN - LEN / 2), bytes,
+				      LEN / 2);
+
+	rig_warm(rig_path("data"));
+	for (unsigned i = 0; i < RIG_NR(policies); i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+		struct pst_done d;
+
+		io.policy = policies[i];
+		io.flags = PST_IO_CRC32C;
+		if (pst_queue_prep(rig_q, &io) < 0)
+			continue;
+		T_EQ(pst_queue_submit(rig_q), 1);
+		d = rig_reap1(rig_q);
+		if (d.res == -EOPNOTSUPP)
+			continue; /* the memory has no such path */
+		T_EQ(d.res, LEN);
+		T_CHECK(d.flags & PST_DONE_CRC32C);
+		T_EQ(d.crc32c, crc);
+		if (policies[i])
+			T_CHECK(d.paths & PST_PATH_BIT(policies[i]));
+		/* The second half before the first. */
+		io.segs = halves;
+		io.nr_segs = 2;
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, LEN);
+		T_EQ(d.crc32c, swapped);
+		io.segs = NULL;
+		io.nr_segs = 0;
+		io.flags = PST_IO_VERIFY;
+		io.crc32cs = &crc;
+		T_EQ(rig_do(rig_q, &io).res, LEN);
+		io.crc32cs = &wrong;
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, -EBADMSG);
+		T_EQ(d.prefix, 0);
+	}
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	free(bytes);
+}
+
+/* Many requests at once, one in eight with a wrong checksum, some cancelled. */
+static void many_at_once(void)
+{
+	enum { NR = 256 };
+	static uint32_t sums[NR];
+	struct pst_queue *q = rig_queue(rig_backend, NR);
+	struct pst_mem *m = rig_alloc(rig_dev, NR * 4096);
+	uint8_t *bytes = file_bytes();
+	struct pst_file *f = rig_open(rig_path("data"), RIG_R);
+
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 4096 + i, i * 4096, 4096);
+
+		sums[i] = rig_crc32c(0, bytes + i * 4096 + i, 4096) ^ (i % 8 == 3);
+		io.flags = PST_IO_VERIFY;
+		io.crc32cs = &sums[i];
+		io.user_data = i;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR);
+	for (uint64_t i = 5; i < NR; i += 16)
+		(void)pst_queue_cancel(q, i);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_done d = rig_reap1(q);
+
+		if (d.res == -ECANCELED && d.user_data % 16 == 5)
+			continue;
+		T_EQ(d.res, d.user_data % 8 == 3 ? -EBADMSG : 4096);
+	}
+	(void)pst_file_close(f);
+	pst_queue_free(q);
+	(void)pst_mem_free(m);
+	free(bytes);
+}
+
+static void what_does_not_go_together(void)
+{
+	uint8_t *bytes = file_bytes();
+	struct pst_mem *m = rig_alloc(rig_dev, PIECES * (PIECE + GAP));
+	struct pst_file *f = rig_open(rig_path("data"), RIG_RW);
+	struct pst_io io;
+
+	make_pieces(bytes);
+	io = verify_io(f, m, 0);
+	io.crc32cs = NULL;
+	T_EQ(pst_queue_prep(rig_q, &io), -EINVAL);
+	io = verify_io(f, m, 0);
+	io.flags = 0;
+	T_EQ(pst_queue_prep(rig_q, &io), -EINVAL);
+	io = verify_io(f, m, 0);
+	io.op = PST_OP_WRITE;
+	T_EQ(pst_queue_prep(rig_q, &io), -EINVAL);
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	free(bytes);
+}
+
+/* On the memory of a CUDA device, if there is one. */
+static void run_cuda(const char *name, void (*fn)(void))
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+	char full[80];
+
+	if (pst_device_find("cuda:0", &dev) < 0)
+		return;
+	rig_backend = rig_best_backend();
+	rig_dev = "cuda:0";
+	rig_last = rig_q;
+	rig_q = NULL;
+	rig_fn = fn;
+	(void)snprintf(full, sizeof(full), "%s cuda:0", name);
+	t_run(full, rig_case);
+}
+
+static void run(const char *name, void (*fn)(void))
+{
+	rig_run(name, fn, RIG_HOST | RIG_SOFT);
+	run_cuda(name, fn);
+}
+
+#define RUN(fn) run(#fn, fn)
+
+int main(void)
+{
+	rig_init();
+	RUN(every_piece_is_compared);
+	RUN(flipped_bits_are_found);
+	RUN(a_short_file_fails);
+	RUN(by_every_path);
+	RUN(many_at_once);
+	RUN(what_does_not_go_together);
+	return rig_done();
+}
