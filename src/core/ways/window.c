@@ -207,8 +207,9 @@ static int small_fits(struct req *r)
 	if (!write &&
 	    (req_plan(r)->hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;
-	/* With other requests in the engine, staging is cheaper than opening a window. */
-	if (r->q->nr_engine && !window_cache_pays(m->region, m->off + p.mem_off))
+	/* The first requests are staged: opening a window of a large allocation takes as long as
+	 * staging several, and many programs wrap memory for one request. */
+	if (!window_cache_pays(m->region, m->off + p.mem_off))
 		return -1;
 	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &req_way(r)->hold,
 			     &err);
