@@ -5,7 +5,7 @@
 #include "base/base.h"
 
 /*
- * Compute CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the CPU's instruction if it has one. @crc
+ * Compute CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the CPU's instructions if it has any. @crc
  * is 0 to begin, else the result so far.
  */
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len);
@@ -29,7 +29,9 @@ uint32_t crc32c_times(uint32_t crc, uint32_t factor);
 uint32_t crc32c_of_remainder(uint32_t remainder, uint32_t factor);
 uint32_t crc32c_drop_zeros(uint32_t remainder, unsigned nr);
 
-/* The table version, for tests. */
+/* The version of CPUs without carry-less multiplication of 64 bytes, and that of CPUs without an
+ * instruction, for tests. */
+uint32_t crc32c_instruction(uint32_t crc, const void *buf, size_t len);
 uint32_t crc32c_table(uint32_t crc, const void *buf, size_t len);
 
 #endif

@@ -11,7 +11,9 @@ static uint8_t buf[BUF_LEN + 64];
 
 typedef uint32_t (*crc_fn)(uint32_t crc, const void *p, size_t len);
 
-static const crc_fn fns[] = { crc32c, crc32c_table };
+static const crc_fn fns[] = { crc32c, crc32c_instruction, crc32c_table };
+
+#define NR_FNS (sizeof(fns) / sizeof(*fns))
 
 /* RFC 3720, appendix B.4. */
 static void vectors_of_rfc_3720(void)
@@ -29,7 +31,7 @@ static void vectors_of_rfc_3720(void)
 		up[i] = (uint8_t)i;
 		down[i] = (uint8_t)(31 - i);
 	}
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < NR_FNS; i++) {
 		T_EQ(fns[i](0, zeros, 32), 0x8a9136aa);
 		T_EQ(fns[i](0, ones, 32), 0x62a8ab43);
 		T_EQ(fns[i](0, up, 32), 0x46dd794e);
@@ -55,22 +57,24 @@ static uint32_t bitwise(const uint8_t *p, size_t len)
 
 static void every_length_and_alignment(void)
 {
-	static const size_t lens[] = { 767,  768,  769,  1535,  1536, 6143,
-				       6144, 6145, 6912, 12288, 20001 };
+	/* Around the lengths at which a version processes more at once. */
+	static const size_t lens[] = { 255,   256,   257,   511,   512,   767,   768,
+				       769,   1535,  1536,  6143,  6144,  6145,  6912,
+				       12288, 20001, 48127, 48128, 48129, 48384, 69999 };
 
 	t_fill(buf, 1, 0, sizeof(buf));
 	for (size_t at = 0; at < 9; at++) {
 		for (size_t len = 0; len < 70; len++) {
 			uint32_t want = bitwise(buf + at, len);
 
-			T_EQ(crc32c(0, buf + at, len), want);
-			T_EQ(crc32c_table(0, buf + at, len), want);
+			for (unsigned f = 0; f < NR_FNS; f++)
+				T_EQ(fns[f](0, buf + at, len), want);
 		}
 		for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
 			uint32_t want = bitwise(buf + at, lens[i]);
 
-			T_EQ(crc32c(0, buf + at, lens[i]), want);
-			T_EQ(crc32c_table(0, buf + at, lens[i]), want);
+			for (unsigned f = 0; f < NR_FNS; f++)
+				T_EQ(fns[f](0, buf + at, lens[i]), want);
 		}
 	}
 }
