@@ -219,54 +219,103 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 	free(results);
 }
 
-/* A get beside pread() into the same memory from an open file. */
+/* Read a file, and compute the CRC-32C of each 256 KiB while the caches hold it. */
+static uint32_t one_pass(int fd, char *buf, uint64_t len)
+{
+	uint32_t crc = 0;
+
+	for (uint64_t at = 0; at < len; at += KIB(256)) {
+		uint64_t n = MIN(len - at, KIB(256));
+
+		kv_full(pread(fd, buf + at, n, (off_t)at), n, "pread");
+		crc = crc32c(crc, buf + at, n);
+	}
+	return crc;
+}
+
+enum { BY_PREAD, BY_COPY, BY_ONE_PASS, BY_TWO_PASSES, BY_RUN, BY_SUBMIT, NR_GETS };
+
+struct get_bench {
+	struct pst_kv *kv;
+	uint32_t space;
+	struct pst_kv_item item;
+	char *buf, *other;
+	int fd;
+	uint32_t crc;
+};
+
+static void get_by(struct get_bench *g, unsigned how, uint64_t len)
+{
+	struct pst_kv_batch b = { .sz = sizeof(b), .op = PST_KV_GET, .space = g->space, .nr = 1 };
+	struct pst_kv_done done;
+	int64_t result;
+
+	switch (how) {
+	case BY_PREAD:
+	case BY_TWO_PASSES:
+		kv_full(pread(g->fd, g->buf, len, 0), len, "pread");
+		g->crc ^= how == BY_PREAD ? 0 : crc32c(0, g->buf, len);
+		break;
+	case BY_COPY:
+		memcpy(g->buf, g->other, len);
+		break;
+	case BY_ONE_PASS:
+		g->crc ^= one_pass(g->fd, g->buf, len);
+		break;
+	case BY_RUN:
+		kv_run(g->kv, PST_KV_GET, g->space, &g->item, 1, &result);
+		break;
+	default:
+		b.items = &g->item;
+		b.results = &result;
+		if (pst_kv_submit(g->kv, &b) < 0 ||
+		    pst_kv_reap(g->kv, &done, 1, PST_NO_DEADLINE) != 1 || done.good != 1)
+			kv_die("get");
+	}
+}
+
+/* A get beside pread() into the same memory from an open file, and other ways to read one. */
 static void gets(struct pst_kv *kv, uint32_t space, const char *path, uint64_t len)
 {
+	static const char *const names[NR_GETS] = { "pread",    "memcpy", "1 pass",
+						    "2 passes", "run",    "submit" };
 	unsigned nr = (unsigned)MAX(UINT64_C(8), MIB(64) / len);
-	char *buf = aligned_alloc(4096, len), key[16], name[4096];
-	uint64_t ns[3][3 * ROUNDS], began;
-	struct pst_kv_item item = { .key = key, .mem_off = (uintptr_t)buf, .len = len };
+	struct get_bench g = { .kv = kv, .space = space, .item = { .key = "k", .key_len = 1 } };
+	uint64_t ns[NR_GETS][3 * ROUNDS];
+	char name[4096];
 	int64_t result;
-	uint32_t crc = 0;
-	int fd;
 
-	if (!buf)
+	g.buf = aligned_alloc(4096, len);
+	g.other = aligned_alloc(4096, len);
+	if (!g.buf || !g.other)
 		kv_die("memory");
-	memset(buf, 1, len);
-	if (pst_mem_wrap((uintptr_t)buf, len, NULL, &item.mem) < 0)
+	memset(g.buf, 1, len);
+	memset(g.other, 1, len);
+	if (pst_mem_wrap((uintptr_t)g.buf, len, NULL, &g.item.mem) < 0)
 		kv_die("wrap");
-	item.mem_off = 0;
+	g.item.len = len;
 	(void)snprintf(name, sizeof(name), "%s/plain", path);
-	fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	kv_full(write(fd, buf, len), len, "write");
-	(void)snprintf(key, sizeof(key), "k");
-	item.key_len = 1;
-	kv_run(kv, PST_KV_SET, space, &item, 1, &result);
+	g.fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	kv_full(write(g.fd, g.buf, len), len, "write");
+	kv_run(kv, PST_KV_SET, space, &g.item, 1, &result);
 	for (unsigned r = 0; r < 3 * ROUNDS; r++) {
-		began = now_ns();
-		for (unsigned i = 0; i < nr; i++)
-			kv_full(pread(fd, buf, len, 0), len, "pread");
-		ns[0][r] = (now_ns() - began) / nr;
-		began = now_ns();
-		for (unsigned i = 0; i < nr; i++)
-			kv_run(kv, PST_KV_GET, space, &item, 1, &result);
-		ns[1][r] = (now_ns() - began) / nr;
-		began = now_ns();
-		for (unsigned i = 0; i < nr; i++) {
-			kv_full(pread(fd, buf, len, 0), len, "pread");
-			crc ^= crc32c(0, buf, len);
+		for (unsigned how = 0; how < NR_GETS; how++) {
+			uint64_t began = now_ns();
+
+			for (unsigned i = 0; i < nr; i++)
+				get_by(&g, how, len);
+			ns[how][r] = (now_ns() - began) / nr;
 		}
-		ns[2][r] = (now_ns() - began) / nr;
 	}
-	(void)printf("get of %8" PRIu64
-		     " KiB: %9.1f us, plain pread %9.1f us, pread and then CRC-32C "
-		     "%9.1f us (%08x)\n",
-		     len / 1024, median_us(ns[1], 3 * ROUNDS), median_us(ns[0], 3 * ROUNDS),
-		     median_us(ns[2], 3 * ROUNDS), crc);
-	pst_mem_free(item.mem);
-	(void)close(fd);
+	(void)printf("%8" PRIu64 " KiB, us:", len / 1024);
+	for (unsigned how = 0; how < NR_GETS; how++)
+		(void)printf("  %s %.1f", names[how], median_us(ns[how], 3 * ROUNDS));
+	(void)printf(" (%08x)\n", g.crc);
+	pst_mem_free(g.item.mem);
+	(void)close(g.fd);
 	(void)unlink(name);
-	free(buf);
+	free(g.buf);
+	free(g.other);
 }
 
 static void figures(const char *path)

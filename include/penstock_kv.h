@@ -8,7 +8,8 @@
  * The rules of <penstock.h> hold here too.  In addition:
  *
  *   - Any thread may make any call at any time, except pst_kv_close().
- *   - Threads of the store do all I/O.  pst_kv_submit() never waits for a disk.
+ *   - Threads of the store do all I/O that may wait for a disk.  pst_kv_submit() never waits for
+ *     one, and pst_kv_run() reads blocks that are in memory on the calling thread.
  *   - Every submitted batch completes exactly once, within 200 ms after its deadline.  Each block
  *     of a batch has its own result.
  *   - The store is a cache: any block may disappear, and a block that cannot be read is a miss.
@@ -200,7 +201,9 @@ struct pst_kv_item {
 	const void *key;     /* copied by pst_kv_submit() */
 	uint64_t key_len;    /* 1 to PST_KV_KEY_MAX */
 	struct pst_mem *mem; /* for GET and SET, of any kind; NULL: mem_off is an address */
-	uint64_t mem_off;    /* first byte in mem, or an address as pst_mem_wrap() takes it */
+	/* First byte in mem, or an address as pst_mem_wrap() takes it.  Host memory must stay mapped
+	 * and readable until the completion: the store computes the CRC-32C there. */
+	uint64_t mem_off;
 	uint64_t len;        /* SET: bytes of the block.  GET: room for it, else -EMSGSIZE */
 	const struct pst_seg *segs; /* pieces whose sum is len, valid until completion; or NULL */
 	uint64_t nr_segs;           /* number of segs; 0 if segs is NULL */

@@ -36,8 +36,9 @@ static pthread_mutex_t *stripe(struct pst_kv *kv, uint64_t hash)
 /* Called with the lock: release the bytes of a removed file, now or when its reader ends. */
 static void give_bytes(struct pst_kv *kv, struct cache *c, uint64_t hash, uint64_t size)
 {
-	for (unsigned i = 0; i < kv->nr_workers; i++) {
-		struct worker *w = &kv->workers[i];
+	for (unsigned i = 0; i < kv->nr_workers + CALLERS_MAX; i++) {
+		struct worker *w = i < CALLERS_MAX ? &kv->callers[i]
+						   : &kv->workers[i - CALLERS_MAX];
 
 		if (w->is_reading && w->reading == hash && (!w->zombie || w->zombie_cache == c)) {
 			w->zombie += size;

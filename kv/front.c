@@ -198,6 +198,7 @@ void *owner_main(void *arg)
 		}
 		if (kv->ending && list_empty(&kv->batches))
 			break;
+		kv->next_look = next;
 		(void)cond_wait_until(&kv->tick, &kv->lock, next);
 	}
 	(void)pthread_mutex_unlock(&kv->lock);
@@ -351,7 +352,20 @@ static bool answer_now(struct pst_kv *kv, struct job *job)
 	return true;
 }
 
-static void front_start(struct pst_kv *kv, struct batch *b)
+/* Wake nr threads of the store, and the owner thread if it would sleep beyond the deadline. */
+static void front_wake(struct pst_kv *kv, const struct batch *b, unsigned nr)
+{
+	if (nr >= kv->nr_workers)
+		(void)pthread_cond_broadcast(&kv->work);
+	else
+		while (nr--)
+			(void)pthread_cond_signal(&kv->work);
+	if (b->deadline_ns < kv->next_look)
+		(void)pthread_cond_signal(&kv->tick);
+}
+
+/* Called with the lock.  Return the number of jobs that were queued. */
+static unsigned front_start(struct pst_kv *kv, struct batch *b)
 {
 	unsigned queued = 0;
 
@@ -364,12 +378,7 @@ static void front_start(struct pst_kv *kv, struct batch *b)
 		queued++;
 	}
 	batch_unref(b);
-	if (queued == 1)
-		(void)pthread_cond_signal(&kv->work);
-	else if (queued)
-		(void)pthread_cond_broadcast(&kv->work);
-	if (queued)
-		(void)pthread_cond_signal(&kv->tick);
+	return queued;
 }
 
 static int front_prepare(struct pst_kv *kv, const struct pst_kv_batch *batch, struct batch **ret)
@@ -385,12 +394,15 @@ static int front_prepare(struct pst_kv *kv, const struct pst_kv_batch *batch, st
 PST_API int pst_kv_submit(struct pst_kv *kv, const struct pst_kv_batch *batch)
 {
 	struct batch *b;
+	unsigned queued;
 	int r = front_prepare(kv, batch, &b);
 
 	if (r < 0)
 		return r;
 	(void)pthread_mutex_lock(&kv->lock);
-	front_start(kv, b);
+	queued = front_start(kv, b);
+	if (queued)
+		front_wake(kv, b, queued);
 	(void)pthread_mutex_unlock(&kv->lock);
 	return 0;
 }
@@ -398,13 +410,23 @@ PST_API int pst_kv_submit(struct pst_kv *kv, const struct pst_kv_batch *batch)
 PST_API int pst_kv_run(struct pst_kv *kv, const struct pst_kv_batch *batch, struct pst_kv_done *ret)
 {
 	struct batch *b;
+	unsigned queued;
 	int r = front_prepare(kv, batch, &b);
 
 	if (r < 0)
 		return r;
 	b->waited = true;
 	(void)pthread_mutex_lock(&kv->lock);
-	front_start(kv, b);
+	queued = front_start(kv, b);
+	/* A hand-over to a thread takes longer than a small read, so this thread reads what is in
+	 * memory, beside the others if there is more than one block. */
+	if (b->op == PST_KV_GET && queued) {
+		if (queued > 1)
+			front_wake(kv, b, queued - 1);
+		queued = worker_help(kv, b);
+	}
+	if (queued)
+		front_wake(kv, b, queued);
 	while (!b->ended)
 		(void)pthread_cond_wait(&kv->reaped, &kv->lock);
 	if (ret)

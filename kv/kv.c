@@ -38,6 +38,8 @@ static void kv_free(struct pst_kv *kv)
 		batch_unref(b);
 	}
 	busy_free_all(kv);
+	for (unsigned i = 0; i < CALLERS_MAX; i++)
+		pst_mem_free(kv->callers[i].bounce);
 	root_close(&kv->root);
 	closep(&kv->efd);
 	for (unsigned i = 0; i < STRIPES; i++)

@@ -299,6 +299,7 @@ int root_open(struct root *r, const char *const *dirs, unsigned nr, bool own)
 		if (r->dir[i] < 0)
 			return err_set(errno, "cannot open the directory %s: %s", dirs[i],
 				       strerror(errno));
+		r->warm[i] = warm_fs_of(r->dir[i]);
 	}
 	if (own)
 		res = take_lock(r);

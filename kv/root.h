@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "kv/hash.h"
+#include "kv/warm.h"
 
 #define DIRS_MAX 64u
 /* "b/", 16 digits, "/", 2, "/", 16 and the end */
@@ -23,6 +24,7 @@
 struct root {
 	unsigned nr;
 	int dir[DIRS_MAX]; /* descriptors, or -1 */
+	enum warm_fs warm[DIRS_MAX];
 	char *path[DIRS_MAX];
 	int lock; /* of the owner, or -1 */
 	uint8_t id[16];

@@ -25,6 +25,7 @@
 #define STRIPES 64u
 #define UNIT 4096u /* what a file's length is rounded up to */
 #define BUDGET_MIN MIB(1)
+#define CALLERS_MAX 16u /* callers of pst_kv_run() that read blocks themselves at once */
 
 /* The blocks that one policy manages: those of all spaces without a quota, or of one space with a
  * quota. */
@@ -75,8 +76,11 @@ struct batch {
 	unsigned nr;
 };
 
+/* A thread of the store, or a caller of pst_kv_run() that reads blocks itself. */
 struct worker {
 	struct pst_kv *kv;
+	bool is_caller; /* it must not wait for a disk, and has no queue */
+	bool taken;     /* by a caller, meanwhile */
 	pthread_t thread;
 	bool started;
 	bool running; /* its thread has not ended */
@@ -114,7 +118,9 @@ struct pst_kv {
 	bool owner_started;
 	struct worker workers[PST_KV_THREADS_MAX];
 	unsigned nr_workers;
-	unsigned refs; /* the caller and each running worker */
+	struct worker callers[CALLERS_MAX];
+	uint64_t next_look; /* when the owner thread looks at deadlines again */
+	unsigned refs;      /* the caller and each running worker */
 	uint64_t next_temp;
 	struct list busy; /* memory handles that the kernel may still use */
 	unsigned nr_busy;
@@ -200,6 +206,11 @@ int snapshot_save(struct pst_kv *kv);
 /* ------------------------------------------------------- worker.c */
 
 void *kv_worker_main(void *arg);
+/*
+ * Called with the lock, which is released meanwhile: do those jobs of a batch on this thread that
+ * need no disk, and leave the others in the queue.  Return how many it left.
+ */
+unsigned worker_help(struct pst_kv *kv, struct batch *b);
 
 /* ------------------------------------------------------- front.c */
 

@@ -17,6 +17,9 @@
 
 #include "kv/store.h"
 
+/* Longest block that a caller of pst_kv_run() copies through memory of the store itself. */
+#define BOUNCE_HELP_MAX MIB(2)
+
 /* Memory of one block, and the part of it that a request moves. */
 struct target {
 	struct pst_mem *mem;
@@ -143,9 +146,10 @@ static void target_done(struct pst_kv *kv, struct target *t, bool busy)
 	free(t->segs);
 }
 
-/* Submit one request and wait for it. */
+/* Submit one request for the bytes from at on and wait for it. */
 static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
-				   struct pst_file *file, const struct target *t, uint64_t len)
+				   struct pst_file *file, const struct target *t, uint64_t at,
+				   uint64_t len)
 {
 	struct pst_io io = {
 		.op = op,
@@ -154,8 +158,9 @@ static struct pst_done worker_move(struct worker *w, const struct job *job, uint
 		.mem = t->mem,
 		.segs = t->segs,
 		.nr_segs = t->nr_segs,
-		.mem_off = t->segs ? 0 : t->off,
-		.len = t->segs ? 0 : len,
+		.file_off = t->segs ? 0 : at,
+		.mem_off = t->segs ? 0 : t->off + at,
+		.len = t->segs ? 0 : len - at,
 		.deadline_ns = job->batch->deadline_ns,
 	};
 	struct pst_done done = { 0 };
@@ -169,12 +174,6 @@ static struct pst_done worker_move(struct worker *w, const struct job *job, uint
 	if (pst_queue_reap(w->queue, &done, 1, 1, PST_NO_DEADLINE) != 1)
 		done = (struct pst_done){ .res = -EIO };
 	return done;
-}
-
-static void note_busy(const struct job *job, const struct pst_done *done)
-{
-	if (done->flags & PST_DONE_BUSY)
-		job->batch->done.flags |= PST_KV_BUSY;
 }
 
 /* ---------------------------------------------------------------- get */
@@ -211,133 +210,204 @@ static int scatter(const struct worker *w, const struct target *t, uint64_t len)
 	return r;
 }
 
-static int64_t read_result(const struct pst_done *done, uint64_t len, uint32_t crc)
+/* An open file of a block. */
+struct source {
+	int fd;
+	enum warm_fs fs;
+	struct pst_file *file; /* for a request; NULL if none was made */
+	uint64_t len;          /* of the block */
+	uint32_t crc;          /* of the block, by its foot */
+	uint64_t at;           /* bytes that were in memory and are read */
+	uint32_t sum;          /* CRC-32C of those */
+};
+
+static int64_t check_crc(const struct source *src, uint32_t crc)
 {
-	if (done->res < 0)
-		return done->res;
-	if ((uint64_t)done->res != len)
-		return err_set(EBADMSG, "the file of a block ended while it was read");
-	if (!(done->flags & PST_DONE_CRC32C))
-		return err_set(EIO, "a request came back without its CRC-32C");
-	if (done->crc32c != crc)
+	if (crc != src->crc)
 		return err_set(EBADMSG, "a block fails its check");
-	return (int64_t)len;
+	return (int64_t)src->len;
 }
 
-static int64_t read_bounced(struct worker *w, struct job *job, struct pst_file *file, uint64_t len,
-			    uint32_t crc)
+/* Return the address of the target if it is host memory and has room for the block, else NULL. */
+static char *warm_base(const struct target *t, const struct job *job)
 {
-	int64_t r = bounce_room(w, len);
-	struct pst_done done;
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	uint64_t end = extent(&job->item);
+	char *base = pst_mem_ptr(t->mem);
+
+	if (!base || t->wrapped)
+		return base;
+	if (pst_mem_info(t->mem, &info) < 0 || job->item.mem_off > info.len ||
+	    end > info.len - job->item.mem_off)
+		return NULL;
+	return base;
+}
+
+/* Read the rest of a block by a request.  src->file is set. */
+static int64_t read_rest(struct worker *w, struct job *job, const struct source *src,
+			 const struct target *t, uint32_t *ret_flags)
+{
+	/* A request counts offsets in the block from its first piece on. */
+	uint64_t at = t->segs ? 0 : src->at;
+	struct pst_done done = worker_move(w, job, PST_OP_READ, src->file, t, at, src->len);
+
+	*ret_flags = done.flags;
+	if (done.res < 0)
+		return done.res;
+	if ((uint64_t)done.res != src->len - at)
+		return err_set(EBADMSG, "the file of a block ended while it was read");
+	if (!(done.flags & PST_DONE_CRC32C))
+		return err_set(EIO, "a request came back without its CRC-32C");
+	return check_crc(src,
+			 at ? crc32c_combine(src->sum, done.crc32c, src->len - at) : done.crc32c);
+}
+
+/* Make what read_rest() needs, unless the whole block was read. */
+static int64_t read_prepare(const struct worker *w, struct source *src)
+{
+	if (src->at == src->len)
+		return 0;
+	return w->is_caller ? -EAGAIN : pst_file_wrap(src->fd, 0, NULL, &src->file);
+}
+
+static int64_t read_bounced(struct worker *w, struct job *job, struct source *src)
+{
+	int64_t r = bounce_room(w, src->len);
+	uint32_t flags = 0;
 	struct target t;
 
 	if (r < 0)
 		return r;
 	t = (struct target){ .mem = w->bounce };
-	done = worker_move(w, job, PST_OP_READ, file, &t, len);
-	if (done.flags & PST_DONE_BUSY) {
+	src->at = warm_read(src->fd, src->fs, pst_mem_ptr(w->bounce), NULL, 0, src->len, &src->sum);
+	r = read_prepare(w, src);
+	if (r == 0)
+		r = src->file ? read_rest(w, job, src, &t, &flags) : check_crc(src, src->sum);
+	if (flags & PST_DONE_BUSY) {
 		/* The library keeps it until the kernel is done with it. */
 		w->bounce = pst_mem_free(w->bounce);
 		w->bounce_len = 0;
 	}
-	r = read_result(&done, len, crc);
 	if (r < 0 || !enter_io(job))
 		return r;
-	r = target_init(&t, &job->item, len);
+	r = target_init(&t, &job->item, src->len);
 	if (r == 0)
-		r = scatter(w, &t, len);
+		r = scatter(w, &t, src->len);
 	target_done(w->kv, &t, false);
 	leave_io(job);
-	return r < 0 ? r : (int64_t)len;
+	return r < 0 ? r : (int64_t)src->len;
 }
 
-static int64_t read_bytes(struct worker *w, struct job *job, struct pst_file *file, uint64_t len,
-			  uint32_t crc)
+static int64_t read_bytes(struct worker *w, struct job *job, struct source *src)
 {
-	struct pst_done done = { 0 };
+	uint32_t flags = 0;
 	struct target t;
+	char *base;
 	int64_t r;
 
 	if (w->kv->bounce)
-		return read_bounced(w, job, file, len, crc);
+		return read_bounced(w, job, src);
 	if (!enter_io(job))
 		return -ETIMEDOUT;
-	r = target_init(&t, &job->item, len);
-	if (r == 0) {
-		done = worker_move(w, job, PST_OP_READ, file, &t, len);
-		note_busy(job, &done);
-		r = read_result(&done, len, crc);
-	}
-	target_done(w->kv, &t, done.flags & PST_DONE_BUSY);
+	r = target_init(&t, &job->item, src->len);
+	base = r == 0 ? warm_base(&t, job) : NULL;
+	if (base)
+		src->at = warm_read(src->fd, src->fs, base + (t.segs ? 0 : t.off), t.segs,
+				    t.nr_segs, src->len, &src->sum);
 	leave_io(job);
+	/* Preparing a request may hang. */
+	if (r == 0)
+		r = read_prepare(w, src);
+	if (r == 0 && !src->file)
+		r = check_crc(src, src->sum);
+	else if (r == 0 && !enter_io(job))
+		r = -ETIMEDOUT;
+	else if (r == 0) {
+		r = read_rest(w, job, src, &t, &flags);
+		if (flags & PST_DONE_BUSY)
+			job->batch->done.flags |= PST_KV_BUSY;
+		leave_io(job);
+	}
+	target_done(w->kv, &t, flags & PST_DONE_BUSY);
 	return r;
+}
+
+/* Return true if the time of use in the file is too old. */
+static bool touch_is_due(const struct pst_kv *kv, const struct stat *st)
+{
+	uint64_t then = (uint64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + (uint64_t)st->st_mtim.tv_nsec;
+
+	return !kv->reader && clock_ns(CLOCK_REALTIME) > then + kv->touch_ns;
 }
 
 /* Record the time of use in the file, so that it survives a crash. */
-static void touch(const struct pst_kv *kv, int fd, const struct stat *st)
+static void touch(int fd)
 {
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
-	uint64_t then = (uint64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + (uint64_t)st->st_mtim.tv_nsec;
 
-	if (!kv->reader && clock_ns(CLOCK_REALTIME) > then + kv->touch_ns)
-		(void)futimens(fd, times);
+	(void)futimens(fd, times);
 }
 
-static int64_t get_open(struct worker *w, struct job *job, int fd)
+static int64_t get_open(struct worker *w, struct job *job, struct source *src)
 {
 	struct block_id id = id_of(job);
 	char tail[TAIL_MAX];
-	struct pst_file *file;
 	struct stat st;
-	uint64_t len;
-	uint32_t crc;
 	size_t n = id.key_len + FOOT_LEN;
 	int64_t r;
 
-	if (fstat(fd, &st) < 0)
+	if (fstat(src->fd, &st) < 0)
 		return -errno;
 	if (st.st_size < (off_t)n)
 		return err_set(EBADMSG, "the file of a block is shorter than its foot");
-	r = pread(fd, tail, n, st.st_size - (off_t)n);
+	if (w->is_caller)
+		r = warm_pread(src->fd, src->fs, tail, n, (uint64_t)st.st_size - n);
+	else
+		r = pread(src->fd, tail, n, st.st_size - (off_t)n);
 	if (r < 0)
-		return -errno;
+		return w->is_caller ? r : -errno;
 	if (r != (int64_t)n)
 		return err_set(EBADMSG, "the file of a block ended while it was read");
-	r = block_check(tail, n, (uint64_t)st.st_size, &id, &len, &crc, NULL, NULL);
+	r = block_check(tail, n, (uint64_t)st.st_size, &id, &src->len, &src->crc, NULL, NULL);
 	if (r < 0)
 		return r;
-	if (len > job->item.len)
+	if (src->len > job->item.len)
 		return -EMSGSIZE;
-	touch(w->kv, fd, &st);
-	r = pst_file_wrap(fd, 0, NULL, &file);
-	if (r < 0)
-		return r;
-	r = read_bytes(w, job, file, len, crc);
-	pst_file_close(file);
-	return r;
+	if (touch_is_due(w->kv, &st)) {
+		if (w->is_caller)
+			return -EAGAIN;
+		touch(src->fd);
+	}
+	return read_bytes(w, job, src);
 }
 
 static int64_t worker_get(struct worker *w, struct job *job)
 {
-	struct pst_kv *kv = w->kv;
+	unsigned dir = root_dir_of(&w->kv->root, job->hash);
+	struct source src = { .fs = w->kv->root.warm[dir] };
 	char path[BLOCK_PATH_LEN];
-	_cleanup_(closep) int fd = -1;
+	int64_t r;
 
 	block_path(path, space_of(job)->hash, job->hash);
-	fd = openat(worker_dir_of(kv, job), path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return -errno;
-	return get_open(w, job, fd);
+	src.fd = w->is_caller
+			 ? warm_open(w->kv->root.dir[dir], path)
+			 : openat(w->kv->root.dir[dir], path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (src.fd < 0)
+		return w->is_caller ? src.fd : -errno;
+	r = get_open(w, job, &src);
+	/* Close when the caller's memory is no longer used, because closing may hang, too. */
+	pst_file_close(src.file);
+	closep(&src.fd);
+	return r;
 }
 
-/* Get a block; remove it from index and disk if it is damaged or missing. */
-static int64_t get_and_settle(struct worker *w, struct job *job)
+/* Called with the lock, which is released meanwhile: get a block, and count the use. */
+static int64_t get_and_count(struct worker *w, struct job *job)
 {
 	struct pst_kv *kv = w->kv;
 	struct entry *e;
 	int64_t r;
 
-	(void)pthread_mutex_lock(&kv->lock);
 	w->reading = job->hash;
 	w->is_reading = true;
 	(void)pthread_mutex_unlock(&kv->lock);
@@ -351,6 +421,17 @@ static int64_t get_and_settle(struct worker *w, struct job *job)
 		if (e)
 			(void)c->policy->ops->access(c->policy, job->hash, e->size, kv->use++);
 	}
+	return r;
+}
+
+/* Get a block; remove it from index and disk if it is damaged or missing. */
+static int64_t get_and_settle(struct worker *w, struct job *job)
+{
+	struct pst_kv *kv = w->kv;
+	int64_t r;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	r = get_and_count(w, job);
 	kv->stat.corrupt += r == -EBADMSG;
 	(void)pthread_mutex_unlock(&kv->lock);
 	if (r == -EBADMSG)
@@ -374,8 +455,9 @@ static int64_t write_bytes(struct worker *w, struct job *job, struct pst_file *f
 		return -ETIMEDOUT;
 	r = target_init(&t, &job->item, job->item.len);
 	if (r == 0) {
-		done = worker_move(w, job, PST_OP_WRITE, file, &t, job->item.len);
-		note_busy(job, &done);
+		done = worker_move(w, job, PST_OP_WRITE, file, &t, 0, job->item.len);
+		if (done.flags & PST_DONE_BUSY)
+			job->batch->done.flags |= PST_KV_BUSY;
 		r = done.res;
 		if (r >= 0 && ((uint64_t)r != job->item.len || !(done.flags & PST_DONE_CRC32C)))
 			r = -EIO;
@@ -500,6 +582,65 @@ static struct job *next_job(struct pst_kv *kv)
 	job->state = JOB_PATH;
 	job->batch->refs++;
 	return job;
+}
+
+/* Called with the lock: find room for one more caller that reads, or NULL. */
+static struct worker *caller_take(struct pst_kv *kv)
+{
+	for (unsigned i = 0; i < CALLERS_MAX; i++) {
+		struct worker *w = &kv->callers[i];
+
+		if (w->taken)
+			continue;
+		w->taken = w->is_caller = true;
+		w->kv = kv;
+		return w;
+	}
+	return NULL;
+}
+
+/* Called with the lock, which is released meanwhile.  Return false if the job is left in the
+ * queue. */
+static bool help_with(struct worker *w, struct job *job)
+{
+	struct pst_kv *kv = w->kv;
+	bool left = false;
+	int64_t r;
+
+	list_del(&job->link);
+	job->state = JOB_PATH;
+	r = get_and_count(w, job);
+	/* A thread of the store finds out about any failure again, and settles it. */
+	if (job->state != JOB_DONE && r < 0) {
+		left = true;
+		job->state = JOB_QUEUED;
+		list_add_tail(&kv->queue, &job->link);
+	} else if (job->state != JOB_DONE) {
+		job_end(job, r);
+	}
+	return !left;
+}
+
+unsigned worker_help(struct pst_kv *kv, struct batch *b)
+{
+	struct worker *w = caller_take(kv);
+	unsigned left = 0;
+
+	b->refs++;
+	/* The threads of the store begin with the first one. */
+	for (unsigned i = b->nr; i-- > 0;) {
+		struct job *job = &b->jobs[i];
+
+		if (job->state != JOB_QUEUED)
+			continue;
+		if (!w || kv->root.warm[root_dir_of(&kv->root, job->hash)] == WARM_NO ||
+		    (kv->bounce && job->item.len > BOUNCE_HELP_MAX) || !help_with(w, job))
+			left++;
+	}
+	if (w)
+		w->taken = false;
+	batch_unref(b);
+	return left;
 }
 
 void *kv_worker_main(void *arg)

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <penstock.h>
 
 int (*calls_hook)(const char *call);
+atomic_ullong calls_warm;
 
 static int hook(const char *call)
 {
@@ -57,5 +59,35 @@ WRAP(int, -errno, pst_file_wrap,
 WRAP(int, -errno, pst_mem_wrap,
      (uint64_t addr, uint64_t len, const struct pst_mem_opts *o, struct pst_mem **ret), addr, len,
      o, ret)
+ssize_t __real_preadv64v2(int fd, const struct iovec *iov, int nr, off_t off, int flags);
+ssize_t __wrap_preadv64v2(int fd, const struct iovec *iov, int nr, off_t off, int flags);
+ssize_t __wrap_preadv64v2(int fd, const struct iovec *iov, int nr, off_t off, int flags)
+{
+	unsigned long long warm = calls_warm;
+	struct iovec part[64];
+	size_t sum = 0;
+	int n = 0;
+
+	if (!warm || (unsigned long long)off >= warm)
+		errno = EAGAIN;
+	if (!warm || (unsigned long long)off >= warm || hook("preadv64v2"))
+		return -1;
+	for (; n < nr && (size_t)off + sum < warm; sum += part[n++].iov_len) {
+		part[n] = iov[n];
+		if (part[n].iov_len > warm - (size_t)off - sum)
+			part[n].iov_len = warm - (size_t)off - sum;
+	}
+	return __real_preadv64v2(fd, part, n, off, flags);
+}
+
+int __real_warm_open(int dir, const char *path);
+int __wrap_warm_open(int dir, const char *path);
+int __wrap_warm_open(int dir, const char *path)
+{
+	int err = calls_warm ? hook("warm_open") : EAGAIN;
+
+	return err ? -err : __real_warm_open(dir, path);
+}
+
 /* Closing never fails. */
 WRAP(struct pst_file *, __real_pst_file_close(file), pst_file_close, (struct pst_file * file), file)

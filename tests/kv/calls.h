@@ -7,6 +7,11 @@
 #ifndef PST_TESTS_KV_CALLS_H
 #define PST_TESTS_KV_CALLS_H
 
+#include <stdatomic.h>
+
 extern int (*calls_hook)(const char *call); /* NULL: none */
+
+/* Bytes of each file that calls which do not wait find in memory; 0 in the beginning. */
+extern atomic_ullong calls_warm;
 
 #endif

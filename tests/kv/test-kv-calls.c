@@ -79,10 +79,12 @@ static void check_after(void)
 
 static void any_call_may_fail(void)
 {
-	static const int errs[] = { EIO, ENOSPC };
+	static const int errs[] = { EIO, ENOSPC, EIO };
 	unsigned n;
 
-	for (size_t e = 0; e < 2; e++) {
+	/* In the third round, gets find blocks in memory. */
+	for (size_t e = 0; e < 3; e++) {
+		calls_warm = e == 2 ? UINT64_MAX : 0;
 		for (n = 1;; n++) {
 			k_new_root();
 			calls_made = 0;
@@ -101,6 +103,7 @@ static void any_call_may_fail(void)
 		}
 		T_CHECK(n > 100);
 	}
+	calls_warm = 0;
 }
 
 /* ------------------------------------------------------------- hanging */
@@ -148,6 +151,8 @@ static bool hung_within(uint64_t ms)
 }
 
 struct one {
+	struct pst_kv *kv;
+	uint32_t space;
 	struct pst_kv_item item;
 	int64_t result;
 	char buf[100000];
@@ -517,6 +522,114 @@ static void who_reads_keeps_the_block(void)
 	free(one);
 }
 
+static void *run_get(void *arg)
+{
+	struct one *one = arg;
+	struct pst_kv_batch b = {
+		.sz = sizeof(b),
+		.op = PST_KV_GET,
+		.space = one->space,
+		.items = &one->item,
+		.nr = 1,
+		.results = &one->result,
+	};
+
+	one->item = (struct pst_kv_item){
+		.key = "k",
+		.key_len = 1,
+		.mem_off = (uintptr_t)one->buf,
+		.len = sizeof(one->buf),
+	};
+	one->result = -1000;
+	return pst_kv_run(one->kv, &b, NULL) < 0 ? one : NULL;
+}
+
+/* The same for a caller that reads by itself. */
+static void a_caller_that_reads_keeps_the_block(void)
+{
+	struct one *one = calloc(1, sizeof(*one));
+	pthread_t thread;
+	void *failed;
+
+	k_new_root();
+	calls_warm = UINT64_MAX;
+	one->kv = k_open(BUDGET, 0);
+	one->space = k_space(one->kv, "m", NULL);
+	T_EQ(k_set(one->kv, one->space, "k", 90000), 0);
+	hang_at("preadv64v2", 1);
+	T_EQ(pthread_create(&thread, NULL, run_get, one), 0);
+	T_CHECK(hung_within(60000));
+	T_EQ(k_set(one->kv, one->space, "k", 50000), 0);
+	T_EQ(k_stat(one->kv).used, k_disk() + 90112);
+	(void)sem_post(&hang.go);
+	T_EQ(pthread_join(thread, &failed), 0);
+	T_CHECK(!failed);
+	T_EQ(one->result, 90000);
+	T_EQ(t_differs(one->buf, k_seed("k"), 0, 90000), 90000);
+	T_EQ(k_stat(one->kv).used, k_disk());
+	T_EQ(k_stat(one->kv).hits, 1);
+	calls_warm = 0;
+	calls_hook = NULL;
+	pst_kv_close(one->kv);
+	free(one);
+	k_remove_root();
+}
+
+/* Some of a block is in memory, and a request reads the rest, into one range and into pieces. */
+static void a_part_in_memory_is_joined(void)
+{
+	static const unsigned long long warm[] = { 1,      4096,   65537,  262144,
+						   262145, 524288, 699999, 700000 };
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = 8 * BUDGET };
+	const uint64_t len = 700000;
+	char *buf = malloc(len), *room = malloc(2 * len);
+	struct pst_seg segs[2] = {
+		{ .mem_off = 5, .len = 1000, .mem_stride = 1500, .count = 600 },
+		{ .mem_off = 1000000, .len = 100000 },
+	};
+	struct pst_kv_item item = { .key = "k", .key_len = 1, .mem_off = (uintptr_t)room };
+	int64_t result;
+	struct pst_kv_batch b = {
+		.sz = sizeof(b),
+		.op = PST_KV_GET,
+		.items = &item,
+		.nr = 1,
+		.results = &result,
+	};
+
+	for (unsigned i = 0; i < 4 * sizeof(warm) / sizeof(warm[0]); i++) {
+		struct pst_kv *kv;
+		bool pieces = i & 1;
+
+		k_new_root();
+		o.flags = i & 2 ? PST_KV_BOUNCE : 0;
+		T_OK(k_open_with(&o, &kv));
+		b.space = k_space(kv, "m", NULL);
+		T_EQ(k_set(kv, b.space, "k", len), 0);
+		calls_warm = warm[i / 4];
+		item.len = len;
+		item.segs = pieces ? segs : NULL;
+		item.nr_segs = pieces ? 2 : 0;
+		memset(room, 0x55, 2 * len);
+		T_OK(pst_kv_run(kv, &b, NULL));
+		T_EQ(result, (int64_t)len);
+		t_fill(buf, k_seed("k"), 0, len);
+		for (uint64_t k = 0; pieces && k < 600; k++)
+			T_EQ(memcmp(room + 5 + k * 1500, buf + k * 1000, 1000), 0);
+		if (pieces)
+			T_EQ(memcmp(room + 1000000, buf + 600000, 100000), 0);
+		else
+			T_EQ(memcmp(room, buf, len), 0);
+		T_EQ(room[pieces ? 1005 : len], 0x55);
+		T_EQ(k_stat(kv).corrupt, 0);
+		calls_warm = 0;
+		pst_kv_close(kv);
+		k_remove_root();
+	}
+	free(buf);
+	free(room);
+}
+
 /* All of the budget is being written: a further set fails, and evicts nothing in vain. */
 static void writes_in_flight_are_counted(void)
 {
@@ -589,6 +702,8 @@ int main(void)
 	T_RUN(the_index_comes_after_a_sync);
 	T_RUN(a_forged_index_is_not_used);
 	T_RUN(who_reads_keeps_the_block);
+	T_RUN(a_caller_that_reads_keeps_the_block);
+	T_RUN(a_part_in_memory_is_joined);
 	T_RUN(writes_in_flight_are_counted);
 	return t_done();
 }

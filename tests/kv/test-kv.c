@@ -118,6 +118,42 @@ static void takes_pieces(void)
 }
 
 /* Into and out of memory of a device. */
+/* Memory behind the end of a handle is not written. */
+static void a_handle_has_an_end(void)
+{
+	struct pst_kv *kv;
+	char *buf;
+	struct pst_kv_item item = { .key = "k", .key_len = 1, .len = 10000 };
+	int64_t result = -1000;
+	struct pst_kv_batch b = {
+		.sz = sizeof(b),
+		.op = PST_KV_GET,
+		.items = &item,
+		.nr = 1,
+		.results = &result,
+	};
+
+	k_new_root();
+	kv = k_open(1u << 20, 0);
+	b.space = k_space(kv, "m", NULL);
+	T_EQ(k_set(kv, b.space, "k", 10000), 0);
+	buf = malloc(20000);
+	for (unsigned i = 0; i < 3; i++) {
+		T_OK(pst_mem_wrap((uintptr_t)buf, i == 2 ? 10000 : 9999, NULL, &item.mem));
+		item.mem_off = i ? 1 : 0;
+		memset(buf, 0x44, 20000);
+		T_OK(pst_kv_run(kv, &b, NULL));
+		T_CHECK(result < 0 && result != -ENOENT && result != -EBADMSG);
+		for (unsigned k = 9999; k < 20000; k++)
+			T_EQ(buf[k], 0x44);
+		pst_mem_free(item.mem);
+	}
+	T_EQ(k_exists(kv, b.space, "k"), 10000);
+	free(buf);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 static void takes_device_memory(void)
 {
 	struct pst_kv_item item = { .key = "k", .key_len = 1, .len = 300000 };
@@ -919,6 +955,7 @@ int main(void)
 	T_RUN(gives_back_what_was_set);
 	T_RUN(a_set_replaces);
 	T_RUN(takes_pieces);
+	T_RUN(a_handle_has_an_end);
 	T_RUN(takes_device_memory);
 	T_RUN(spaces_never_meet);
 	T_RUN(a_store_is_full_of_spaces);
