@@ -57,7 +57,7 @@ FAULTS = [
     ("CRC-32C of the index", "snapshot.c", "|| want != crc))", "))"),
     ("salt", "space.c", "(struct hash_part){ o.salt, strlen(o.salt) }",
      "(struct hash_part){ \"\", 0 }"),
-    ("lengths in a hash", "hash.c", "word(&s, parts[i].len);", ""),
+    ("lengths in a hash", "hash.c", "hash_word(&s, parts[i].len);", ""),
     ("budget of what is found", "scan.c",
      "if (kv->used + size > kv->budget || c->used + size > c->capacity)", "if (0)"),
     ("blocks of a tenant that is dropped", "space.c", "if (user_space(e->user) != space)",

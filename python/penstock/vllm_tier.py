@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: MIT
+"""vLLM's secondary tier of KV offloading over penstock.kv, as its TieringOffloadingSpec takes it:
+
+    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+        "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec",
+        "cpu_bytes_to_use": 64000000000, "secondary_tiers": [{"type": "PenstockTier",
+        "module_path": "penstock.vllm_tier", "dirs": ["/nvme/kv"], "budget": 1000000000000,
+        "identity": "r7"}]}}'
+
+vLLM's configuration names the model, its dtype, layout and rank; what else makes blocks fit, such as
+the weights' revision, is identity.  Look-ups ask the index in memory, so none is answered later.
+Whatever fails is a miss, and each job completes once.
+"""
+import hashlib
+import json
+import logging
+import time
+from typing import Any, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import numpy as np
+from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent
+from vllm.v1.kv_offload.file_mapper import FileMapper
+from vllm.v1.kv_offload.tiering.base import (JobResult, RequestOffloadingContext,
+                                             SecondaryTierManager)
+
+from . import kv
+
+_log = logging.getLogger(__name__)
+
+# Seconds for which a block whose load timed out or failed is a miss: its disk may still hang.
+SUSPECT_S = 60.0
+
+
+class _Job:
+    """A load or store that the store works on."""
+
+    __slots__ = ("number", "keys", "load", "began")
+
+    def __init__(self, number: int, keys: List[bytes], load: bool) -> None:
+        self.number, self.keys, self.load, self.began = number, keys, load, time.monotonic()
+
+
+def space_name(spec: Any, block_bytes: int, identity: str) -> str:
+    """All that must agree before a block fits, in at most 512 bytes."""
+    mapper = FileMapper.from_offloading_spec(root_dir="", offloading_spec=spec,
+                                             blocks_per_file=spec.blocks_per_chunk,
+                                             parallel_agnostic=True)
+    fields = dict(mapper.get_run_config(), rank=mapper.rank, block_bytes=block_bytes,
+                  identity=identity)
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    name = "".join(c if " " < c <= "~" else "_" for c in str(fields["model_name"])[:200])
+    return f"vllm {name} {hashlib.sha256(text.encode()).hexdigest()}"
+
+
+class PenstockTier(SecondaryTierManager):
+    """See SecondaryTierManager of vLLM: the calls that it makes.
+
+    dirs, budget, reserve, policy, threads, sync: as penstock.kv.Store has them
+    timeout: seconds until what is not done is a miss
+    """
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str,
+                 dirs: Sequence[str] = (), budget: int = 0, identity: str = "",
+                 tenant: str = "", salt: str = "", quota: int = 0, timeout: float = 30,
+                 enable_kv_events: bool = False, locality: Optional[str] = None,
+                 backpressure_detector: Any = None, module_path: Optional[str] = None,
+                 **options: Any) -> None:
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = Locality(locality) if locality is not None else None
+        self.events: Optional[List[OffloadingEvent]] = None
+        if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events:
+            self.events = []
+        self._size = self.block_size_bytes
+        self._base = np.asarray(primary_kv_view).ctypes.data
+        self._chunks = primary_kv_view.shape[0] if primary_kv_view.shape else 0
+        self._jobs: Dict[int, _Job] = {}
+        self._finished: List[JobResult] = []
+        self._suspects: Dict[bytes, float] = {}
+        self._store = kv.Store(dirs, budget, timeout=timeout, **options)
+        try:
+            self._space = self._store.space(
+                space_name(offloading_spec, self._size, identity), tenant, salt, quota)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def _is_suspect(self, key: bytes) -> bool:
+        until = self._suspects.get(key)
+        if until is None:
+            return False
+        if time.monotonic() < until:
+            return True
+        del self._suspects[key]
+        return False
+
+    def lookup(self, key: Any, req_context: Any) -> LookupResult:
+        if self._is_suspect(key) or self._store.lookup(self._space, [key])[0] != self._size:
+            return LookupResult.MISS
+        return LookupResult.HIT
+
+    def _buffers(self, chunks: Iterable[int]) -> List[Tuple[int, int]]:
+        buffers = []
+        for chunk in chunks:
+            if not 0 <= int(chunk) < self._chunks:
+                raise ValueError(f"the primary tier has {self._chunks} chunks, and no {chunk}")
+            buffers.append((self._base + int(chunk) * self._size, self._size))
+        return buffers
+
+    def _submit(self, job: Any, load: bool) -> None:
+        pairs = list(zip(job.keys, job.chunk_ids))
+        if not load and pairs:
+            known = self._store.lookup(self._space, [key for key, _ in pairs])
+            pairs = [pair for pair, size in zip(pairs, known) if size != self._size]
+        ours = _Job(job.job_id, [bytes(key) for key, _ in pairs], load)
+        if not pairs:
+            self._finished.append(JobResult(job.job_id, True, transfer_time=0.0,
+                                            transfer_bytes=0))
+            return
+        try:
+            number = self._store.submit(kv.GET if load else kv.SET, self._space, ours.keys,
+                                        self._buffers(chunk for _, chunk in pairs))
+        except (OSError, ValueError) as error:
+            _log.warning("penstock: a %s of %d blocks cannot begin: %s",
+                         "load" if load else "store", len(pairs), error)
+            self._finished.append(JobResult(job.job_id, False))
+            return
+        self._jobs[number] = ours
+
+    def submit_store(self, job_metadata: Any) -> None:
+        self._submit(job_metadata, False)
+
+    def submit_load(self, job_metadata: Any) -> None:
+        self._submit(job_metadata, True)
+
+    def _complete(self, done: kv.Completion) -> None:
+        job = self._jobs.pop(done.number)
+        want = self._size if job.load else 0
+        good = [key for key, result in zip(job.keys, done.results) if result == want]
+        ok = len(good) == len(job.keys)
+        if done.err:
+            _log.warning("penstock: %d of %d blocks of a %s failed: error %d",
+                         len(job.keys) - len(good), len(job.keys),
+                         "load" if job.load else "store", -done.err)
+        if job.load and not ok:
+            now = time.monotonic()
+            self._suspects = {key: until for key, until in self._suspects.items() if until > now}
+            self._suspects.update((key, now + SUSPECT_S) for key, result in zip(job.keys, done.results)
+                                  if result != want)
+        if not job.load:
+            for key in good:
+                self._suspects.pop(key, None)
+            if ok and self.events is not None:
+                self.events.append(OffloadingEvent(keys=job.keys, medium=self.medium,
+                                                    removed=False, locality=self.locality))
+        self._finished.append(JobResult(
+            job.number, ok, tuple(good) if good and not ok and job.load else None,
+            time.monotonic() - job.began, len(job.keys) * self._size))
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        for done in self._store.reap(256):
+            self._complete(done)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        events, self.events = self.events or [], [] if self.events is not None else None
+        return events
+
+    def drain_jobs(self) -> None:
+        """Wait for each job; each ends by its time."""
+        while self._jobs:
+            for done in self._store.reap(256, None):
+                self._complete(done)
+        # A store that timed out may still read the primary tier.
+        self._store.drain(None)
+
+    def report(self) -> Dict[str, int]:
+        return self._store.stat()
+
+    def shutdown(self) -> None:
+        self._store.close()
