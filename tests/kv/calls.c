@@ -13,7 +13,7 @@
 #include <penstock.h>
 
 int (*calls_hook)(const char *call);
-atomic_ullong calls_warm;
+atomic_ullong calls_warm, calls_most;
 
 static int hook(const char *call)
 {
@@ -63,7 +63,7 @@ ssize_t __real_preadv64v2(int fd, const struct iovec *iov, int nr, off_t off, in
 ssize_t __wrap_preadv64v2(int fd, const struct iovec *iov, int nr, off_t off, int flags);
 ssize_t __wrap_preadv64v2(int fd, const struct iovec *iov, int nr, off_t off, int flags)
 {
-	unsigned long long warm = calls_warm;
+	unsigned long long warm = calls_warm, most = calls_most;
 	struct iovec part[64];
 	size_t sum = 0;
 	int n = 0;
@@ -72,6 +72,8 @@ ssize_t __wrap_preadv64v2(int fd, const struct iovec *iov, int nr, off_t off, in
 		errno = EAGAIN;
 	if (!warm || (unsigned long long)off >= warm || hook("preadv64v2"))
 		return -1;
+	if (most && warm - (unsigned long long)off > most)
+		warm = (unsigned long long)off + most;
 	for (; n < nr && (size_t)off + sum < warm; sum += part[n++].iov_len) {
 		part[n] = iov[n];
 		if (part[n].iov_len > warm - (size_t)off - sum)

@@ -13,5 +13,7 @@ extern int (*calls_hook)(const char *call); /* NULL: none */
 
 /* Bytes of each file that calls which do not wait find in memory; 0 in the beginning. */
 extern atomic_ullong calls_warm;
+/* Most bytes that such a call reads at once; 0: as many as it wants. */
+extern atomic_ullong calls_most;
 
 #endif

@@ -87,7 +87,7 @@ def build(scratch, planted, name, others, wraps):
 
 def found_by(scratch):
     """The test that fails, or None."""
-    env = {**os.environ, "PST_TEST_DIR": scratch}
+    env = {**os.environ, "PST_TEST_DIR": scratch, "PST_KILLS": "30"}
     env.pop("PST_TEST_CASE", None)
     env.pop("PST_SOAK", None)
     for name in ("test-kv", "test-kv-calls", "test-kv-kill"):

@@ -444,9 +444,12 @@ static void forge_record(unsigned how)
 		index.records[0].size |= UINT64_C(1) << 47;
 	else if (how == 2)
 		index.records[0].size -= 8192 - 4000, index.records[0].user |= 4095;
-	else
+	else if (how == 3)
 		index.records[0].id = index.records[1].id;
-	index.crc = crc32c(0, &index, offsetof(typeof(index), crc));
+	else
+		index.records[0].id ^= 1;
+	if (how < 4)
+		index.crc = crc32c(0, &index, offsetof(typeof(index), crc));
 	T_EQ(pwrite(fd, &index, sizeof(index), 0), sizeof(index));
 	(void)close(fd);
 }
@@ -456,7 +459,7 @@ static void a_forged_index_is_not_used(void)
 	struct pst_kv *kv;
 	uint32_t space;
 
-	for (unsigned how = 0; how < 4; how++) {
+	for (unsigned how = 0; how < 5; how++) {
 		k_new_root();
 		kv = k_open(BUDGET, 0);
 		space = k_space(kv, "m", NULL);
@@ -597,7 +600,7 @@ static void a_part_in_memory_is_joined(void)
 		.results = &result,
 	};
 
-	for (unsigned i = 0; i < 4 * sizeof(warm) / sizeof(warm[0]); i++) {
+	for (unsigned i = 0; i < 8 * sizeof(warm) / sizeof(warm[0]); i++) {
 		struct pst_kv *kv;
 		bool pieces = i & 1;
 
@@ -606,7 +609,8 @@ static void a_part_in_memory_is_joined(void)
 		T_OK(k_open_with(&o, &kv));
 		b.space = k_space(kv, "m", NULL);
 		T_EQ(k_set(kv, b.space, "k", len), 0);
-		calls_warm = warm[i / 4];
+		calls_warm = warm[i / 8];
+		calls_most = i & 4 ? 5000 : 0;
 		item.len = len;
 		item.segs = pieces ? segs : NULL;
 		item.nr_segs = pieces ? 2 : 0;
@@ -622,7 +626,7 @@ static void a_part_in_memory_is_joined(void)
 			T_EQ(memcmp(room, buf, len), 0);
 		T_EQ(room[pieces ? 1005 : len], 0x55);
 		T_EQ(k_stat(kv).corrupt, 0);
-		calls_warm = 0;
+		calls_warm = calls_most = 0;
 		pst_kv_close(kv);
 		k_remove_root();
 	}

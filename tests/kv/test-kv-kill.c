@@ -4,7 +4,7 @@
  * no wrong byte, nothing that is not accounted for, and each block whose set was acknowledged.
  *
  * A block says which version of its key it is; what was acknowledged is kept in memory that is
- * shared with the processes that die.  PST_SOAK=1 kills 1,000 of them, PST_KILLS=N so many.
+ * shared with the processes that die.  1,000 are killed, with PST_SOAK=1 10,000, with PST_KILLS=N N.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -150,7 +150,7 @@ static void storm_and_kill(unsigned seed)
 static void killed_owners(uint64_t budget)
 {
 	const char *kills = getenv("PST_KILLS");
-	unsigned nr = kills ? (unsigned)atoi(kills) : getenv("PST_SOAK") ? 1000 : 30;
+	unsigned nr = kills ? (unsigned)atoi(kills) : getenv("PST_SOAK") ? 10000 : 1000;
 
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	T_CHECK(sh != MAP_FAILED);
