@@ -175,7 +175,7 @@ _penstock()
 		esac
 		;;
 	kv)
-		options='--identity --tenant --help'
+		options='--prometheus --identity --tenant --help'
 		kinds='words dir' words='stat ls verify drop'
 		case $prev in
 		--identity | --tenant) value=none ;;

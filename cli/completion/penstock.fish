@@ -204,6 +204,7 @@ complete -c penstock -n '__penstock_is tier' -l json -d 'status, ls, df: one JSO
 complete -c penstock -n '__penstock_is tier' -l help -d 'what it does and its options'
 complete -c penstock -n '__penstock_is tier' -a 'init status ls df pin unpin migrate scrub run watch'
 
+complete -c penstock -n '__penstock_is kv' -l prometheus -d 'stat: print metrics in the text format of Prometheus'
 complete -c penstock -n '__penstock_is kv' -l identity -x -d 'drop: the identity'
 complete -c penstock -n '__penstock_is kv' -l tenant -x -d 'drop: the tenant'
 complete -c penstock -n '__penstock_is kv' -l help -d 'what it does and its options'

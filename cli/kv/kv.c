@@ -20,10 +20,11 @@ const char kv_usage[] =
 	"  verify            read each block and check it; name those that are wrong\n"
 	"  drop              remove all blocks of --identity, of --tenant or of both\n"
 	"\n"
+	"  --prometheus      stat: print metrics in the text format of Prometheus\n"
 	"  --identity TEXT   drop: the identity\n"
 	"  --tenant TEXT     drop: the tenant\n";
 
-enum { IDENTITY = 256, TENANT };
+enum { IDENTITY = 256, TENANT, PROMETHEUS };
 
 #define SPACES_MAX PST_KV_SPACES_MAX
 
@@ -118,12 +119,59 @@ static int kv_verify(void *arg, const struct pst_kv_block *b)
 	return stop_signal ? -EINTR : 0;
 }
 
+/* Print a label's value in quotes, with what the format escapes. */
+static void print_label(const char *name, const char *text)
+{
+	(void)printf("%s=\"", name);
+	for (const char *c = words(text); *c; c++) {
+		if (*c == '\n')
+			(void)fputs("\\n", stdout);
+		else
+			(void)printf(*c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+	}
+	(void)putchar('"');
+}
+
+static void print_family(const struct seen *s, const char *name, const char *help, size_t member)
+{
+	(void)printf("# HELP penstock_kv_%s %s\n# TYPE penstock_kv_%s gauge\n", name, help, name);
+	for (unsigned i = 0; i < s->nr; i++) {
+		const struct sum *sum = &s->sums[i];
+
+		(void)printf("penstock_kv_%s{", name);
+		print_label("tenant", sum->tenant);
+		(void)putchar(',');
+		print_label("identity", sum->identity);
+		(void)printf("} %" PRIu64 "\n", *(const uint64_t *)((const char *)sum + member));
+	}
+}
+
+static void print_metrics(const struct seen *s)
+{
+	print_family(s, "blocks", "Blocks on disk.", offsetof(struct sum, blocks));
+	print_family(s, "bytes", "Bytes of the blocks on disk.", offsetof(struct sum, bytes));
+	(void)printf("# HELP penstock_kv_wrong_blocks Blocks whose foot is wrong.\n"
+		     "# TYPE penstock_kv_wrong_blocks gauge\n"
+		     "penstock_kv_wrong_blocks %" PRIu64 "\n",
+		     s->wrong);
+}
+
+static void print_sums(const struct seen *s)
+{
+	for (unsigned i = 0; i < s->nr; i++) {
+		const struct sum *sum = &s->sums[i];
+
+		(void)printf("%8" PRIu64 " blocks  %10s  tenant '%s'  identity '%s'\n", sum->blocks,
+			     size_text(sum->bytes).s, words(sum->tenant), words(sum->identity));
+	}
+}
+
 static int fail_kv(int r)
 {
 	return fail(-r, "%s", pst_kv_error_text());
 }
 
-static int kv_show(const char *const *dirs, unsigned nr, const char *sub)
+static int kv_show(const char *const *dirs, unsigned nr, const char *sub, bool metrics)
 {
 	struct seen *s = calloc(1, sizeof(*s));
 	bool check = !strcmp(sub, "verify");
@@ -140,15 +188,15 @@ static int kv_show(const char *const *dirs, unsigned nr, const char *sub)
 		r = 0;
 	if (r < 0)
 		r = fail_kv(r);
+	if (!metrics)
+		print_sums(s);
+	else if (r == 0)
+		print_metrics(s);
 	for (unsigned i = 0; i < s->nr; i++) {
-		struct sum *sum = &s->sums[i];
-
-		(void)printf("%8" PRIu64 " blocks  %10s  tenant '%s'  identity '%s'\n", sum->blocks,
-			     size_text(sum->bytes).s, words(sum->tenant), words(sum->identity));
-		free(sum->identity);
-		free(sum->tenant);
+		free(s->sums[i].identity);
+		free(s->sums[i].tenant);
 	}
-	if (r == 0 && strcmp(sub, "ls") != 0)
+	if (r == 0 && !metrics && strcmp(sub, "ls") != 0)
 		(void)printf("%" PRIu64 " blocks, %s, %" PRIu64 " wrong\n", s->blocks,
 			     size_text(s->bytes).s, s->wrong);
 	if (r == 0 && check && s->wrong)
@@ -181,12 +229,13 @@ int cmd_kv(int argc, char *argv[])
 	static const struct option longs[] = {
 		{ "identity", required_argument, NULL, IDENTITY },
 		{ "tenant", required_argument, NULL, TENANT },
+		{ "prometheus", no_argument, NULL, PROMETHEUS },
 		{ 0 },
 	};
 	const char *identity = NULL, *tenant = NULL, *sub;
 	const char *const *dirs;
 	unsigned nr;
-	bool drops;
+	bool drops, metrics = false;
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
@@ -194,6 +243,8 @@ int cmd_kv(int argc, char *argv[])
 			identity = optarg;
 		else if (opt == TENANT)
 			tenant = optarg;
+		else if (opt == PROMETHEUS)
+			metrics = true;
 		else
 			return option_error(argv, longs, opt);
 	}
@@ -210,6 +261,9 @@ int cmd_kv(int argc, char *argv[])
 	if (drops != (identity || tenant))
 		return usage_error(drops ? "name what to drop by --identity or --tenant"
 					 : "--identity and --tenant are for drop");
+	if (metrics && strcmp(sub, "stat") != 0)
+		return usage_error("--prometheus is for stat");
 	signals_catch();
-	return exit_status(drops ? kv_drop(dirs, nr, identity, tenant) : kv_show(dirs, nr, sub));
+	return exit_status(drops ? kv_drop(dirs, nr, identity, tenant)
+				 : kv_show(dirs, nr, sub, metrics));
 }

@@ -65,6 +65,7 @@ class _Done(Structure):
 _NUMBERS = ("budget", "used", "blocks", "index_bytes", "gets", "hits", "sets", "set_bytes",
             "written", "got_bytes", "evicted", "corrupt", "timeouts", "errors", "no_room",
             "scanned", "loaded")
+_GAUGES = ("budget", "used", "blocks", "index_bytes", "scanned", "loaded")
 
 
 class _Stat(Structure):
@@ -332,3 +333,12 @@ class Store:
         st = sized(_Stat)
         _check(_kv.pst_kv_stat(self._open(), byref(st)))
         return {name: getattr(st, name) for name in _NUMBERS}
+
+    def metrics(self) -> str:
+        """The numbers of stat() in the text format of Prometheus: for an engine's own exporter."""
+        lines = []
+        for name, value in self.stat().items():
+            gauge = name in _GAUGES
+            name = f"penstock_kv_{name}" + ("" if gauge else "_total")
+            lines += [f"# TYPE {name} {'gauge' if gauge else 'counter'}", f"{name} {value}"]
+        return "\n".join(lines) + "\n"

@@ -253,7 +253,13 @@ def the_command_looks():
         assert command("drop", root, "--tenant", "t")[0] == 0
         status, out, _ = command("stat", root)
         assert "1 blocks" in out and "'t'" not in out, out
-        for words in (["drop", root], ["ls", root, "--tenant", "t"], ["look", root], ["ls"]):
+        status, out, _ = command("stat", root, "--prometheus")
+        assert status == 0 and 'penstock_kv_blocks{tenant="",identity="n"} 1\n' in out, out
+        with kv.Store([root], 1 << 26) as store:
+            text = store.metrics()
+            assert "# TYPE penstock_kv_gets_total counter\npenstock_kv_gets_total 0\n" in text, text
+            assert "# TYPE penstock_kv_budget gauge\npenstock_kv_budget 67108864\n" in text, text
+        for words in (["verify", root, "--prometheus"], ["drop", root], ["ls", root, "--tenant", "t"], ["look", root], ["ls"]):
             assert command(*words)[0] == 2, words
 
 
