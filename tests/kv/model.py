@@ -259,7 +259,8 @@ def the_command_looks():
             text = store.metrics()
             assert "# TYPE penstock_kv_gets_total counter\npenstock_kv_gets_total 0\n" in text, text
             assert "# TYPE penstock_kv_budget gauge\npenstock_kv_budget 67108864\n" in text, text
-        for words in (["verify", root, "--prometheus"], ["drop", root], ["ls", root, "--tenant", "t"], ["look", root], ["ls"]):
+        for words in (["verify", root, "--prometheus"], ["drop", root],
+                      ["ls", root, "--tenant", "t"], ["look", root], ["ls"]):
             assert command(*words)[0] == 2, words
 
 
