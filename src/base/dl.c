@@ -21,6 +21,8 @@ int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, un
 	void *handle;
 
 	handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!handle && lib->path && file == lib->soname)
+		handle = dlopen(lib->path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!handle) {
 		const char *why = dlerror();
 
@@ -51,20 +53,21 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-bool dl_present(const struct dl_lib *lib)
+bool dl_present(const struct dl_lib *lib, _Atomic unsigned long long *absent)
 {
-	static _Atomic unsigned long long absent; /* number of libraries that had been loaded at
-						   * the last search */
+	const char *file = dl_file_of(lib);
 	unsigned long long adds = 0;
 	void *handle;
 
 	(void)dl_iterate_phdr(first_object, &adds);
-	if (adds && atomic_load(&absent) == adds)
+	if (adds && atomic_load(absent) == adds)
 		return false;
-	handle = dlopen(dl_file_of(lib), RTLD_LAZY | RTLD_NOLOAD);
+	handle = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+	if (!handle && lib->path && file == lib->soname)
+		handle = dlopen(lib->path, RTLD_LAZY | RTLD_NOLOAD);
 	if (handle)
 		(void)dlclose(handle);
 	else
-		atomic_store(&absent, adds);
+		atomic_store(absent, adds);
 	return handle;
 }

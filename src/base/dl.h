@@ -52,6 +52,7 @@ struct dl_sym {
 struct dl_lib {
 	const char *what;   /* name in sentences: "NVIDIA driver" */
 	const char *soname; /* "libcuda.so.1", found by the loader */
+	const char *path;   /* file to try if the loader does not find soname; NULL: none */
 	const char *env;    /* environment variable that names another file; ignored in set-uid
 			     * programs */
 };
@@ -68,7 +69,8 @@ int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, un
 /*
  * Return true if anybody in this process has loaded the library.  A library that is missing is
  * searched again only after another one was loaded.  Any thread.
+ * @absent: 0 at first, and one for each library: how many had been loaded at the last search
  */
-bool dl_present(const struct dl_lib *lib);
+bool dl_present(const struct dl_lib *lib, _Atomic unsigned long long *absent);
 
 #endif

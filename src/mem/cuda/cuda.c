@@ -508,7 +508,9 @@ struct cuda_dev *cuda_device(unsigned idx)
 /* Whoever has memory of CUDA's has its library. */
 static bool cuda_present(void)
 {
-	return dl_present(&library);
+	static _Atomic unsigned long long absent;
+
+	return dl_present(&library, &absent);
 }
 
 static int cuda_load(void)
