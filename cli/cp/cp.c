@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "tools/common/crc32c.h"
+#include "tools/common/device.h"
 #include "tools/common/files.h"
 #include "tools/common/shown.h"
 
@@ -44,6 +45,8 @@ const char cp_usage[] =
 	"                   auto)\n"
 	"  --strict         fail where the wanted path cannot be taken\n"
 	"  --store S        auto, uring or threads\n"
+	"  --dmabuf HOW     yes: fail where the memory cannot become a dma-buf, by which\n"
+	"                   other devices reach it; no: it never does; try (default)\n"
 	"  --no-sync        do not wait until the bytes are on the disk\n"
 	"  -q, --quiet      print nothing but errors\n";
 
@@ -483,7 +486,19 @@ static void copy_done(struct copy *c)
 
 int cmd_cp(int argc, char *argv[])
 {
-	enum { VIA = 256, DEVICE, VERIFY, DEPTH, BLOCK, PATH, STRICT, STORE, QUIET, NO_SYNC };
+	enum {
+		VIA = 256,
+		DEVICE,
+		VERIFY,
+		DEPTH,
+		BLOCK,
+		PATH,
+		STRICT,
+		STORE,
+		QUIET,
+		NO_SYNC,
+		DMABUF
+	};
 	static const struct option longs[] = {
 		{ "via", required_argument, NULL, VIA },
 		{ "device", required_argument, NULL, DEVICE },
@@ -495,6 +510,7 @@ int cmd_cp(int argc, char *argv[])
 		{ "store", required_argument, NULL, STORE },
 		{ "quiet", no_argument, NULL, QUIET },
 		{ "no-sync", no_argument, NULL, NO_SYNC },
+		{ "dmabuf", required_argument, NULL, DMABUF },
 		{ 0 },
 	};
 	struct options o = {
@@ -548,6 +564,10 @@ int cmd_cp(int argc, char *argv[])
 			break;
 		case NO_SYNC:
 			o.sync = false;
+			break;
+		case DMABUF:
+			if (device_parse_dmabuf(optarg) < 0)
+				return usage_error("--dmabuf takes yes, no or try");
 			break;
 		default:
 			return option_error(argv, longs, opt);

@@ -35,6 +35,8 @@ const char perf_usage[] =
 	"                    two (default 4k,64k,1m,16m)\n"
 	"  --depth N         puts or gets in flight (default 16); 1 measures latency\n"
 	"  --iters N         pieces of a row (default 10000, and at most 1 GiB)\n"
+	"  --dmabuf HOW      yes: fail where the memory cannot become a dma-buf, by which\n"
+	"                    other devices reach it; no: it never does; try (default)\n"
 	"  --socket          over the connection, also where memory can be mapped\n"
 	"  --keys FILE       of the keys for TLS, lines NAME:HEX\n"
 	"  --key TEXT        the name of the key to connect with\n"
@@ -357,7 +359,7 @@ static int perf_parse_op(const char *text, enum perf_op *ret)
 
 int cmd_perf(int argc, char *argv[])
 {
-	enum { LISTEN = 256, OP, SIZES, DEPTH, ITERS, SOCKET, KEYS, KEY, PLAIN, JSON };
+	enum { LISTEN = 256, OP, SIZES, DEPTH, ITERS, SOCKET, KEYS, KEY, PLAIN, JSON, DMABUF };
 	static const struct option longs[] = {
 		{ "listen", required_argument, NULL, LISTEN },
 		{ "memory", required_argument, NULL, 'm' },
@@ -370,6 +372,7 @@ int cmd_perf(int argc, char *argv[])
 		{ "key", required_argument, NULL, KEY },
 		{ "plain-data", no_argument, NULL, PLAIN },
 		{ "json", no_argument, NULL, JSON },
+		{ "dmabuf", required_argument, NULL, DMABUF },
 		{ 0 },
 	};
 	struct perf p = { .device = "host", .op = PERF_GET, .depth = 16 };
@@ -415,6 +418,9 @@ int cmd_perf(int argc, char *argv[])
 			break;
 		case JSON:
 			json = true;
+			break;
+		case DMABUF:
+			r = device_parse_dmabuf(optarg);
 			break;
 		default:
 			return option_error(argv, longs, opt);

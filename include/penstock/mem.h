@@ -15,6 +15,11 @@ extern "C" {
 #define PST_MEM_PINNED (1u << 1)
 /* pst_mem_wrap() of PST_KIND_HOST: the addresses are reserved, and mapped later. */
 #define PST_MEM_LATER (1u << 2)
+/* Fail with -EOPNOTSUPP unless the memory can become a dma-buf, by which other devices reach it.
+ * Without this flag and the next, PST_DMABUF decides. */
+#define PST_MEM_DMABUF (1u << 3)
+/* The memory never becomes a dma-buf. */
+#define PST_MEM_NO_DMABUF (1u << 4)
 
 struct pst_mem_opts {
 	size_t sz;      /* sizeof(struct pst_mem_opts) */

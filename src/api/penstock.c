@@ -127,7 +127,8 @@ int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem_opts *o
 	r = opts_copy(&o, sizeof(o), opts);
 	if (r < 0)
 		return r;
-	if (o.flags & ~PST_MEM_SHARED)
+	if (o.flags & ~(PST_MEM_SHARED | MEM_DMABUF_FLAGS) ||
+	    (o.flags & MEM_DMABUF_FLAGS) == MEM_DMABUF_FLAGS)
 		return err_set(EINVAL, "flags 0x%x do not go with an allocation", o.flags);
 	if (!device)
 		return err_set(EINVAL, "no device name is given");
@@ -140,7 +141,7 @@ int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem_opts *o
 		return r;
 	if (o.kind && o.kind != ops->kind)
 		return err_set(EINVAL, "kind %u is not the kind of %s", o.kind, device);
-	r = mem_alloc(ops, idx, len, o.flags, &a);
+	r = mem_alloc(ops, idx, len, mem_dmabuf_flags(ops, o.flags), &a);
 	return r < 0 ? r : penstock_mem_new(a, 0, len, ret_mem);
 }
 
@@ -156,7 +157,8 @@ int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
 	r = opts_copy(&o, sizeof(o), opts);
 	if (r < 0)
 		return r;
-	if (o.flags & ~(PST_MEM_PINNED | PST_MEM_LATER) ||
+	if (o.flags & ~(PST_MEM_PINNED | PST_MEM_LATER | MEM_DMABUF_FLAGS) ||
+	    (o.flags & MEM_DMABUF_FLAGS) == MEM_DMABUF_FLAGS ||
 	    (o.flags & PST_MEM_LATER && (o.flags & PST_MEM_PINNED || o.kind != PST_KIND_HOST)))
 		return err_set(EINVAL, "flags 0x%x do not go with wrapped memory of kind %u",
 			       o.flags, o.kind);

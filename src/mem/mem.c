@@ -26,7 +26,8 @@ uint64_t mem_buffer_id(void)
 
 static int cannot(const struct mem_ops *ops, const char *what)
 {
-	return err_set(EOPNOTSUPP, "%s memory cannot be %s", ops->name, what);
+	return err_set(EOPNOTSUPP, "%s memory cannot be %s%s%s", ops->name, what,
+		       ops->reach ? "; " : "", ops->reach ? ops->reach : "");
 }
 
 /* An armed fault at a site that cannot be short: any fault is an error there. */
@@ -46,10 +47,10 @@ int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t
 		return cannot(ops, "allocated");
 	if (!len)
 		return err_set(EINVAL, "an allocation needs at least one byte");
-	if (flags & ~PST_MEM_SHARED)
+	if (flags & ~(PST_MEM_SHARED | MEM_DMABUF_FLAGS))
 		return err_set(EINVAL,
-			       "unknown flags %#" PRIx32 " for an allocation; PST_MEM_SHARED is "
-			       "the only one",
+			       "unknown flags %#" PRIx32 " for an allocation; PST_MEM_SHARED, "
+			       "PST_MEM_DMABUF and PST_MEM_NO_DMABUF are there",
 			       flags);
 	if (device >= ops->devices())
 		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
@@ -58,7 +59,8 @@ int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t
 	r = injected(FAULT_MEM_ALLOC, "the allocation");
 	if (r < 0)
 		return r;
-	return ops->alloc(device, len, flags, ret);
+	r = ops->alloc(device, len, flags & ~MEM_DMABUF_FLAGS, ret);
+	return r < 0 ? r : mem_dmabuf_want(flags, ret);
 }
 
 int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct mem_alloc **ret)
@@ -74,12 +76,13 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 			       "%" PRIu64 " bytes at %#" PRIx64 " reach past the end of the "
 			       "address space",
 			       len, addr);
-	if (flags & ~(PST_MEM_PINNED | PST_MEM_LATER))
+	if (flags & ~(PST_MEM_PINNED | PST_MEM_LATER | MEM_DMABUF_FLAGS))
 		return err_set(EINVAL, "unknown flags %#" PRIx32 " for a wrap", flags);
 	if (kind && !mem_provider(kind))
 		return -ENODEV;
 
-	owner = mem_owner(addr, len);
+	owner = kind && mem_kind(kind)->caps & MEM_CAP_NAMED ? mem_kind(kind)
+							     : mem_owner(addr, len);
 	if (!owner)
 		return err_set(EFAULT, "no device knows an allocation at %#" PRIx64, addr);
 	if (kind && owner->kind != kind)
@@ -95,7 +98,8 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 		if (r < 0)
 			return r;
 	}
-	return owner->wrap(addr, len, flags & ~PST_MEM_LATER, ret);
+	r = owner->wrap(addr, len, flags & ~(PST_MEM_LATER | MEM_DMABUF_FLAGS), ret);
+	return r < 0 ? r : mem_dmabuf_want(flags, ret);
 }
 
 int mem_import(const struct pst_grant *grant, struct mem_alloc **ret)
@@ -142,18 +146,6 @@ int mem_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret
 		*ret = g;
 	explicit_bzero(&g, sizeof(g));
 	return r;
-}
-
-int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len, struct mem_dmabuf *ret)
-{
-	if (!a->ops->export_dmabuf)
-		return cannot(a->ops, "shared by a dma-buf");
-	if (!len || off > a->size || len > a->size - off)
-		return err_set(ERANGE,
-			       "%" PRIu64 " bytes at offset %" PRIu64 " are none or reach past "
-			       "the end of the memory, which has %" PRIu64,
-			       len, off, a->size);
-	return a->ops->export_dmabuf(a, off, len, ret);
 }
 
 int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret)

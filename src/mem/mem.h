@@ -146,6 +146,10 @@ struct mem_part {
 #define MEM_CAP_FD (1u << 3)      /* grants hold a descriptor, and no vendor's handle */
 #define MEM_CAP_PEER (1u << 4)    /* the CPU uses pages in another PCI device's BAR */
 #define MEM_CAP_BETWEEN (1u << 5) /* copy takes pieces between two allocations */
+#define MEM_CAP_NAMED \
+	(1u << 6) /* addresses may be alike those of host memory: a wrap finds them \
+				   * if it names the kind */
+#define MEM_CAP_NO_MMAP (1u << 7) /* its driver lets no CPU map its dma-bufs */
 
 /*
  * One kind of memory.  A table is const and complete at compile time; a provider's state
@@ -158,6 +162,9 @@ struct mem_ops {
 	const char *name; /* "host", "soft": the first part of device names */
 	uint32_t kind;    /* enum pst_kind */
 	uint32_t caps;    /* MEM_CAP_* */
+	/* How bytes get there where no device copies and no CPU maps them, for errors; may be
+	 * NULL. */
+	const char *reach;
 
 	/* Find the vendor's library and its devices; called once.  0, or -ENODEV where
 	 * there is none: that is the common case, and logged at debug level only. */
@@ -379,8 +386,8 @@ struct mem_ops {
 	void (*feed_free)(struct mem_feed *f);
 };
 
-extern const struct mem_ops mem_cuda_ops, mem_dmabuf_ops, mem_host_ops, mem_p2pmem_ops,
-	mem_soft_ops;
+extern const struct mem_ops mem_cuda_ops, mem_dmabuf_ops, mem_gaudi_ops, mem_host_ops,
+	mem_p2pmem_ops, mem_soft_ops;
 
 #define MEM_PROVIDERS_MAX 8u
 
@@ -452,8 +459,16 @@ int mem_stream_check(const struct mem_alloc *a, void *stream, bool wait);
 
 /* As pst_device_text(). */
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);
+
+/* Whether memory becomes a dma-buf (dmabuf_want.c). */
+#define MEM_DMABUF_FLAGS (PST_MEM_DMABUF | PST_MEM_NO_DMABUF)
 int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		      struct mem_dmabuf *ret);
+/* Flags of a program's memory, with what PST_DMABUF adds. */
+uint32_t mem_dmabuf_flags(const struct mem_ops *ops, uint32_t flags);
+/* Heed the flags for new memory.  0, or -EOPNOTSUPP with a sentence, and the memory is freed. */
+int mem_dmabuf_want(uint32_t flags, struct mem_alloc **a);
+
 static inline int mem_alive(const struct mem_alloc *a)
 {
 	return a->ops->alive ? a->ops->alive(a) : 0;

@@ -60,7 +60,8 @@ void window_unmap(struct window *w)
 static bool may_serve(const struct window_ops *ops, const struct window_src *src,
 		      const struct pst_window_opts *o)
 {
-	bool dmabuf = ops->by_dmabuf && src->alloc && src->alloc->ops->export_dmabuf;
+	bool dmabuf = ops->by_dmabuf && src->alloc && src->alloc->ops->export_dmabuf &&
+		      !(src->alloc->ops->caps & MEM_CAP_NO_MMAP);
 
 	if (!dmabuf && !(ops->kinds & 1u << window_src_kind(src)))
 		return false;
@@ -124,6 +125,9 @@ int window_open(const struct window_src *src, const struct pst_window_opts *o, s
 					 err_text());
 		used = MIN(used, sizeof(why) - 1);
 	}
+	if (!used && src->alloc && src->alloc->ops->reach)
+		return err_set(EOPNOTSUPP, "the CPU cannot map %s memory; %s",
+			       src->alloc->ops->name, src->alloc->ops->reach);
 	if (!used)
 		return err_set(EOPNOTSUPP, "no backend %s%sopens windows on this kind of memory%s",
 			       o->backend ? o->backend : "", o->backend ? " " : "",

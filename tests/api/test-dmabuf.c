@@ -571,6 +571,52 @@ static void run_on_all(const char *name, void (*fn)(void), bool queue)
 #define RUN(fn) run_on_all(#fn, fn, true)
 #define RUN1(fn) run_on_all(#fn, fn, false)
 
+/* Memory that has to become a dma-buf, or must not. */
+static void wanted_or_not(void)
+{
+	struct pst_mem_opts yes = { .sz = sizeof(yes), .flags = PST_MEM_DMABUF };
+	struct pst_mem_opts no = { .sz = sizeof(no), .flags = PST_MEM_NO_DMABUF };
+	struct pst_mem_opts both = { .sz = sizeof(both), .flags = yes.flags | no.flags };
+	bool can = access("/dev/udmabuf", R_OK | W_OK) == 0;
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	struct pst_mem *m = NULL;
+	struct mem_dmabuf d;
+	int r;
+
+	T_EQ(pst_mem_alloc("soft", LEN, &both, &m), -EINVAL);
+	T_EQ(pst_mem_alloc("soft", LEN, &yes, &m), can ? 0 : -EOPNOTSUPP);
+	T_CHECK(can ||
+		strstr(pst_error_text(), "has to become a dma-buf, and cannot: host memory"));
+	pst_mem_free(m);
+	T_OK(pst_mem_alloc("soft", LEN, &no, &m));
+	T_OK(pst_mem_info(m, &info));
+	T_CHECK(info.flags & PST_MEM_NO_DMABUF);
+	T_EQ(mem_export_dmabuf(m->region->alloc, 0, 1, &d), -EOPNOTSUPP);
+	T_CHECK(strstr(pst_error_text(), "PST_MEM_NO_DMABUF"));
+	pst_mem_free(m);
+
+	T_EQ(setenv("PST_DMABUF", "yes", 1), 0);
+	m = NULL;
+	T_EQ(pst_mem_alloc("soft", LEN, NULL, &m), can ? 0 : -EOPNOTSUPP);
+	pst_mem_free(m);
+	T_OK(pst_mem_alloc("soft", LEN, &no, &m)); /* the program knows better */
+	pst_mem_free(m);
+	T_OK(pst_mem_alloc("host", LEN, NULL, &m));
+	pst_mem_free(m);
+	T_EQ(setenv("PST_DMABUF", "no", 1), 0);
+	T_OK(pst_mem_alloc("soft", LEN, NULL, &m));
+	T_EQ(mem_export_dmabuf(m->region->alloc, 0, 1, &d), -EOPNOTSUPP);
+	T_CHECK(strstr(pst_error_text(), "PST_DMABUF=no"));
+	T_EQ(setenv("PST_DMABUF", "maybe", 1), 0);
+	r = mem_export_dmabuf(m->region->alloc, 0, 1, &d);
+	T_EQ(r, can ? 0 : -EOPNOTSUPP);
+	T_CHECK(can || strstr(pst_error_text(), "/dev/udmabuf"));
+	if (r == 0)
+		(void)close(d.fd);
+	pst_mem_free(m);
+	T_EQ(unsetenv("PST_DMABUF"), 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3)
@@ -592,5 +638,6 @@ int main(int argc, char **argv)
 	RIG_RUN_BACKENDS(a_lack_passes);
 	RIG_RUN_BACKENDS(direct_is_said);
 	RIG_RUN1(read_only);
+	RIG_RUN1(wanted_or_not);
 	return rig_done();
 }

@@ -2,6 +2,8 @@
 #include "tools/common/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tools/common/fail.h"
 #include "tools/common/shown.h"
@@ -51,4 +53,11 @@ struct text device_text(const struct pst_device *dev)
 	(void)snprintf(t.s, sizeof(t.s), "%s (%s)", dev->name,
 		       dev->model[0] ? dev->model : "no model name");
 	return t;
+}
+
+int device_parse_dmabuf(const char *text)
+{
+	if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0 && strcmp(text, "try") != 0)
+		return -EINVAL;
+	return setenv("PST_DMABUF", text, 1) < 0 ? -errno : 0;
 }

@@ -24,4 +24,7 @@ void device_print_emulated(const struct pst_device *dev, unsigned indent);
 /* "soft:0 (software device, ...)": name and model. */
 struct text device_text(const struct pst_device *dev);
 
+/* Parse --dmabuf: yes, no or try, as PST_DMABUF has it for the library.  Return 0 or -EINVAL. */
+int device_parse_dmabuf(const char *text);
+
 #endif
