@@ -22,6 +22,7 @@ enum pst_kind {
 	PST_KIND_HOST = 1,   /* memory of this process that the CPU may touch */
 	PST_KIND_SOFT = 2,   /* the software device: an accelerator without silicon */
 	PST_KIND_CUDA = 3,   /* NVIDIA GPUs, through libcuda where it is installed */
+	PST_KIND_GAUDI = 4,  /* Habana Gaudi, through libhl-thunk or SynapseAI */
 	PST_KIND_DMABUF = 5, /* a dma-buf that another driver exports; pst_mem_import() takes it */
 	PST_KIND_P2PMEM = 6, /* pages that a PCI device lends, as an NVMe controller's buffer */
 };

@@ -64,8 +64,8 @@ const char *nearest(const char *word, size_t len, const char *const *names, size
 static const struct {
 	const char *word, *kind;
 } words[] = {
-	{ "host", "host" },   { "soft", "soft" }, { "cuda", "cuda" },
-	{ "nvidia", "cuda" }, { "cpu", "host" },  { "gpu", "cuda" },
+	{ "host", "host" },    { "soft", "soft" },   { "cuda", "cuda" }, { "gaudi", "gaudi" },
+	{ "habana", "gaudi" }, { "nvidia", "cuda" }, { "cpu", "host" },  { "gpu", "cuda" },
 };
 #define NR_LONG_WORDS (ARRAY_SIZE(words) - 2)
 

@@ -12,10 +12,11 @@
 #include "mem/mem.h"
 
 /* Asked in this order who owns an address; host last, because it claims every one. */
-static const struct mem_ops *providers[MEM_PROVIDERS_MAX] = { &mem_cuda_ops, &mem_soft_ops,
-							      &mem_dmabuf_ops, &mem_p2pmem_ops,
-							      &mem_host_ops };
-static unsigned nr_providers = 5;
+static const struct mem_ops *providers[MEM_PROVIDERS_MAX] = {
+	&mem_cuda_ops,   &mem_gaudi_ops,  &mem_soft_ops,
+	&mem_dmabuf_ops, &mem_p2pmem_ops, &mem_host_ops,
+};
+static unsigned nr_providers = 6;
 
 enum { UNKNOWN, THERE, MISSING };
 
@@ -128,7 +129,8 @@ bool mem_has(uint32_t kind)
 const struct mem_ops *mem_owner(uint64_t addr, uint64_t len)
 {
 	for (unsigned i = 0; i < nr_providers; i++)
-		if (may_own(i) && providers[i]->owns(addr, len))
+		if (!(providers[i]->caps & MEM_CAP_NAMED) && may_own(i) &&
+		    providers[i]->owns(addr, len))
 			return providers[i];
 	return NULL;
 }

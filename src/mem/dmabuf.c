@@ -144,8 +144,7 @@ static int check_mode(int mode, uint32_t rights)
 	return 0;
 }
 
-/* Is it a dma-buf that has the range and the rights of the grant?  @named is for messages. */
-static int check_fd(int fd, int named, uint64_t size, uint32_t rights)
+int dmabuf_check_fd(int fd, int named, uint64_t size, uint32_t rights)
 {
 	int mode = fcntl(fd, F_GETFL);
 	struct statfs fs;
@@ -169,7 +168,7 @@ static int check_fd(int fd, int named, uint64_t size, uint32_t rights)
 	return check_mode(mode, rights);
 }
 
-static int dmabuf_again(int fd)
+int dmabuf_again(int fd)
 {
 	int ret = fcntl(fd, F_DUPFD_CLOEXEC, 0), e = errno;
 
@@ -247,7 +246,7 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	fd = dmabuf_again(grant->fd);
 	if (fd < 0)
 		return fd;
-	r = check_fd(fd, grant->fd, grant->size, grant->rights);
+	r = dmabuf_check_fd(fd, grant->fd, grant->size, grant->rights);
 	if (r < 0)
 		return r;
 	d = calloc(1, sizeof(*d));

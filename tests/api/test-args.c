@@ -190,7 +190,7 @@ static void device_names(void)
 					   "0000:17:00",
 					   "17:00.0",
 					   "cuda:0x",
-					   "gaudi:3",
+					   "gaudi3",
 					   "soft:00000000000000000001",
 					   "0123456789abcdef0123456789abcde",
 					   "0123456789abcdef0123456789abcdefa",
@@ -199,6 +199,7 @@ static void device_names(void)
 					    "host:1",
 					    "cuda",
 					    "cuda:0",
+					    "gaudi:3",
 					    "0000:17:00.0",
 					    "ffffffffffffffffffffffffffffffff",
 					    "00000000-0000-0000-0000-000000000000" };

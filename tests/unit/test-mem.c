@@ -59,7 +59,7 @@ static void names_are_found(void)
 		{ "soft:999999", -ENODEV, 0 },
 		{ "cuda", -ENODEV, 0 },
 		{ "cuda:0", -ENODEV, 0 },
-		{ "gaudi:3", -EINVAL, 0 },
+		{ "gaudi:3", -ENODEV, 0 },
 		{ "dmabuf", 0, PST_KIND_DMABUF },
 		{ "0000:17:00.0", -ENODEV, 0 },
 		{ "00000000:17:00.0", -ENODEV, 0 },

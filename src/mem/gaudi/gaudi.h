@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of Habana's Gaudi accelerators, shared by the files of this folder:
+ *
+ *	find.c      the devices, as sysfs shows them; loads no library
+ *	hlthunk.c   own mode: the device opened by libhl-thunk for this library alone
+ *	synapse.c   attach mode: the device that SynapseAI has opened in this process
+ *	stream.c    copies by SynapseAI's streams
+ *	share.c     dma-bufs, grants, wraps
+ *	gaudi.c     the tables of the kind
+ *
+ * The driver lets one context open a device.  So a process either has the device opened here (own
+ * mode), or uses it with SynapseAI, which opened it (attach mode), or passes its descriptor in a
+ * grant.  PST_GAUDI_MODE says which of the first two; without it, attach mode is used if
+ * libSynapse is in the process.
+ *
+ * libhl-thunk copies nothing, and its driver lets no CPU map the memory.  In own mode, only other
+ * devices move bytes to and from the memory, by its dma-bufs: a network card, or another process.
+ *
+ * Device addresses are plain numbers that may be alike those of host memory.  Only wraps that name
+ * the kind find them (MEM_CAP_NAMED).
+ *
+ * The driver refuses to unmap memory while a dma-buf of it is open, in any process.  Such memory is
+ * put on the device's list "held" when it is freed, and freed when the dma-buf is gone.  The device
+ * stays open until then.
+ */
+#ifndef PST_MEM_GAUDI_H
+#define PST_MEM_GAUDI_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "mem/gaudi/gaudi_types.h"
+#include "mem/mem.h"
+
+#define GAUDI_DEVICES_MAX 64u
+#define GAUDI_DIR "/usr/lib/habanalabs/" /* where the vendor's packages put the libraries */
+
+struct hl_api {
+#define SYM(ret, name, args) ret(*name) args;
+#define OPT SYM
+#include "mem/gaudi/hlthunk_syms.h"
+};
+
+struct syn_api {
+#define SYM(ret, name, args) ret(*name) args;
+#define OPT SYM
+#include "mem/gaudi/synapse_syms.h"
+};
+
+extern struct hl_api hl;
+extern struct syn_api syn;
+
+struct gaudi_dev {
+	unsigned idx;
+	char name[16];  /* "gaudi:0" */
+	char pci[24];   /* "0000:19:00.0" */
+	char node[256]; /* folder in sysfs */
+	char dev[64];   /* device file, for messages */
+	char type[32];  /* "GAUDI2", or "" if the driver does not tell */
+	uint8_t uuid[16];
+	_Atomic uint64_t life; /* resets that were seen */
+
+	/* Covers what follows.  Held during calls of libhl-thunk. */
+	pthread_mutex_t lock;
+	int fd;             /* primary node in own mode; -1: closed */
+	unsigned users;     /* buffers of own mode, also held ones */
+	struct list held;   /* buffers that were freed while a dma-buf of them was open */
+	uint64_t page;      /* bytes that allocations are a multiple of */
+	uint64_t total;     /* bytes of memory; 0: not known yet */
+	unsigned syn_users; /* what uses SynapseAI's device: buffers, streams, pinned memory */
+	uint32_t syn_id;    /* its number there, while syn_users > 0 */
+	bool syn_ours;      /* synDeviceAcquire() was called here */
+};
+
+enum gaudi_how {
+	GAUDI_OWN,     /* allocated by libhl-thunk */
+	GAUDI_SYNAPSE, /* allocated by SynapseAI, here or by the program */
+	GAUDI_POOL,    /* the program's, with the descriptor of its device */
+	GAUDI_DMABUF,  /* another process' memory, by a dma-buf */
+};
+
+/* Device memory that one or more allocations name. */
+struct gaudi_buf {
+	struct list link; /* of all buffers with an address, or of those held */
+	unsigned refs;    /* bufs_lock of gaudi.c */
+	enum gaudi_how how;
+	struct gaudi_dev *d;
+	uint64_t life;
+	uint64_t va;       /* first byte; 0 for GAUDI_DMABUF */
+	uint64_t size;     /* bytes */
+	uint64_t handle;   /* what frees it: the library's handle, or SynapseAI's address */
+	uint64_t map_base; /* of the driver's mapping that holds it */
+	uint64_t lead;     /* GAUDI_DMABUF: bytes of the dma-buf before the first */
+	uint64_t buffer_id;
+	int fd;     /* GAUDI_POOL, GAUDI_DMABUF: a descriptor of our own; else -1 */
+	bool owned; /* GAUDI_SYNAPSE: allocated here */
+};
+
+struct gaudi_alloc {
+	struct mem_alloc a; /* first */
+	struct gaudi_buf *buf;
+};
+
+static inline struct gaudi_buf *gaudi_buf_of(const struct mem_alloc *a)
+{
+	return container_of(a, struct gaudi_alloc, a)->buf;
+}
+
+/* ------------------------------------------------------------------- find.c */
+
+/* Folder whose sys/ is read: "" or PST_GAUDI_ROOT, for containers that have the host's /sys in
+ * another place. */
+extern const char *gaudi_root;
+
+/* 0, or -ENODEV with a sentence. */
+int gaudi_find(void);
+unsigned gaudi_nr_devices(void);
+struct gaudi_dev *gaudi_device(unsigned idx);
+/* The device at a PCI address or with a UUID; NULL: none. */
+struct gaudi_dev *gaudi_by_pci(const char *pci);
+struct gaudi_dev *gaudi_by_uuid(const uint8_t uuid[16]);
+/* The device whose primary node a descriptor is of; NULL: none. */
+struct gaudi_dev *gaudi_by_fd(int fd);
+/* What the driver says of its state: "operational", "in reset"; "" if it does not. */
+void gaudi_status(const struct gaudi_dev *d, char *buf, size_t len);
+/* Gaudi of the first generation, and Goya: their drivers map no device memory. */
+bool gaudi_is_old(const struct gaudi_dev *d);
+int gaudi_too_old(const struct gaudi_dev *d);
+
+/* ------------------------------------------------------------------ gaudi.c */
+
+extern const struct mem_ops mem_gaudi_synapse_ops; /* of memory that SynapseAI copies */
+
+enum gaudi_mode { GAUDI_MODE_OWN, GAUDI_MODE_SYNAPSE };
+enum gaudi_mode gaudi_mode(void);
+
+/* A reset ended all memory and streams of the device.  The device's lock is held. */
+void gaudi_lost(struct gaudi_dev *d);
+/* 0, or -ENODEV with a sentence. */
+int gaudi_check_life(const struct gaudi_dev *d, uint64_t life);
+
+/* A buffer with one reference, or NULL with a sentence. */
+struct gaudi_buf *gaudi_buf_new(enum gaudi_how how, struct gaudi_dev *d);
+/* Let wraps find it. */
+void gaudi_buf_publish(struct gaudi_buf *b);
+/* One more reference of the buffer that holds some byte of the range; NULL: none does. */
+struct gaudi_buf *gaudi_buf_at(uint64_t va, uint64_t len);
+void gaudi_buf_unref(struct gaudi_buf *b);
+static inline void gaudi_buf_unrefp(struct gaudi_buf **b)
+{
+	if (*b)
+		gaudi_buf_unref(*b);
+}
+
+/* An allocation of the range of a buffer; takes the reference over, also when it fails. */
+int gaudi_alloc_new(struct gaudi_buf *b, uint64_t va, uint64_t size, uint32_t flags,
+		    uint32_t rights, bool owned, struct mem_alloc **ret);
+
+/* ---------------------------------------------------------------- hlthunk.c */
+
+/* 0, or -ENODEV with a sentence. */
+int hl_load(void);
+int gaudi_own_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
+/* The last reference is gone: free the memory, or keep it until its dma-bufs are closed. */
+void gaudi_own_free(struct gaudi_buf *b);
+/* Free what was held and no longer is; the device's lock is held.  Returns buffers still held. */
+unsigned gaudi_held_free(struct gaudi_dev *d);
+
+/* ---------------------------------------------------------------- synapse.c */
+
+bool syn_present(void);
+const char *syn_err_name(syn_status e);
+/* An errno for a status, with a sentence; marks the device as reset if that is the cause. */
+int gaudi_syn_err(struct gaudi_dev *d, syn_status e, const char *what);
+
+/* Use SynapseAI's device, acquired if need be.  Followed by gaudi_syn_drop(). */
+int gaudi_syn_hold(struct gaudi_dev *d);
+void gaudi_syn_drop(struct gaudi_dev *d);
+
+int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
+int gaudi_syn_wrap(uint64_t va, uint64_t len, struct gaudi_buf **ret);
+void gaudi_syn_free(struct gaudi_buf *b);
+/* The descriptor of SynapseAI's device, and where the mapping that holds the address begins. */
+int gaudi_syn_where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret_map_base);
+
+int gaudi_syn_sync(const struct mem_alloc *a);
+int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
+void gaudi_syn_unpin(unsigned device, void *host, uint64_t len);
+/* Is the range within memory that gaudi_syn_pin() made fit? */
+bool gaudi_syn_pinned(const struct gaudi_dev *d, const void *host, uint64_t len);
+
+/* ----------------------------------------------------------------- stream.c */
+
+int gaudi_stream_new(unsigned device, struct mem_stream **ret);
+void gaudi_stream_free(struct mem_stream *st);
+int gaudi_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+	       uint64_t *ret_ticket);
+int gaudi_poll(struct mem_stream *st, uint64_t ticket);
+
+/* ------------------------------------------------------------------ share.c */
+
+int gaudi_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret);
+int gaudi_import(const struct pst_grant *grant, struct mem_alloc **ret);
+int gaudi_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
+int gaudi_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
+			struct mem_dmabuf *ret);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Shared by tests of Gaudi memory.  They run on the libraries of tests/stub/, which PST_LIBHLTHUNK,
+ * PST_LIBSYNAPSE and PST_LIBSCAL name, and on a folder that looks like the kernel's sysfs.
+ */
+#ifndef PST_GAUDI_RIG_H
+#define PST_GAUDI_RIG_H
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "scratch.h"
+#include "stub/gaudi_stub.h"
+#include "symbol.h"
+#include "t.h"
+
+static struct {
+	void (*state)(struct stub_gaudi_state *);
+	bool (*fail)(const char *);
+	void (*reset)(int, bool);
+	bool (*peek)(uint64_t, void *, size_t);
+	bool (*poke)(uint64_t, const void *, size_t);
+	void (*syn_state)(struct stub_syn_state *);
+	void (*hold)(bool);
+} gs;
+
+static char gaudi_sys[200];
+
+static inline void gaudi_put(const char *dir, const char *name, const char *text)
+{
+	char path[700];
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "%s/sys/%s/%s", gaudi_sys, dir, name);
+	for (char *at = path + strlen(gaudi_sys) + 1; (at = strchr(at, '/')); at++) {
+		*at = '\0';
+		T_CHECK(mkdir(path, 0700) == 0 || errno == EEXIST);
+		*at = '/';
+	}
+	f = fopen(path, "we");
+	T_CHECK(f);
+	(void)fputs(text, f);
+	(void)fclose(f);
+}
+
+/* A device as the kernel shows it, whose open node has the number of /dev/null or /dev/zero. */
+static inline void gaudi_add(int dev, const char *type)
+{
+	static const char *const pci[] = { STUB_GAUDI_PCI_0, STUB_GAUDI_PCI_1 };
+	char dir[100];
+
+	(void)snprintf(dir, sizeof(dir), "class/accel/accel%d", dev);
+	gaudi_put(dir, "pci_addr", pci[dev]);
+	gaudi_put(dir, "device_type", type);
+	gaudi_put(dir, "status", "operational");
+	gaudi_put(dir, "device/vendor", "0x1da3\n");
+	(void)snprintf(dir, sizeof(dir), "dev/char/1:%d", dev ? 5 : 3);
+	gaudi_put(dir, "pci_addr", pci[dev]);
+}
+
+/* A folder for sysfs, which PST_GAUDI_ROOT names, with an Intel NPU beside the Gaudis. */
+static inline void gaudi_sys_new(const char *type)
+{
+	T_EQ(scratch_new(NULL, gaudi_sys, sizeof(gaudi_sys)), 0);
+	gaudi_put("class/accel/accel7", "device/vendor", "0x8086\n");
+	gaudi_put("class/accel/accel7", "pci_addr", "0000:00:0b.0\n");
+	gaudi_put("class/accel/accel_controlD0", "device/vendor", "0x1da3\n");
+	gaudi_add(0, type);
+	gaudi_add(1, type);
+	(void)setenv("PST_GAUDI_ROOT", gaudi_sys, 1);
+}
+
+static inline void gaudi_sys_done(void)
+{
+	(void)scratch_remove(gaudi_sys);
+}
+
+static inline void gaudi_stub_find(void)
+{
+	const char *thunk = getenv("PST_LIBHLTHUNK");
+	void *lib = thunk ? dlopen(thunk, RTLD_NOW) : NULL;
+
+	T_CHECK(lib);
+	symbol(lib, &gs.state, "stub_gaudi_state");
+	symbol(lib, &gs.fail, "stub_gaudi_fail");
+	symbol(lib, &gs.reset, "stub_gaudi_reset");
+	symbol(lib, &gs.peek, "stub_gaudi_peek");
+	symbol(lib, &gs.poke, "stub_gaudi_poke");
+}
+
+/* After this, SynapseAI is in the process. */
+static inline void *gaudi_synapse_find(void)
+{
+	const char *synapse = getenv("PST_LIBSYNAPSE");
+	void *lib = synapse ? dlopen(synapse, RTLD_NOW) : NULL;
+
+	T_CHECK(lib);
+	symbol(lib, &gs.syn_state, "stub_syn_state");
+	symbol(lib, &gs.hold, "stub_syn_hold");
+	return lib;
+}
+
+static inline struct stub_gaudi_state gaudi_state(void)
+{
+	struct stub_gaudi_state s;
+
+	gs.state(&s);
+	return s;
+}
+
+static inline struct stub_syn_state gaudi_syn_state(void)
+{
+	struct stub_syn_state s;
+
+	gs.syn_state(&s);
+	return s;
+}
+
+#endif
