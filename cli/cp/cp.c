@@ -115,14 +115,24 @@ static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t 
 	       c->size % (uint64_t)d->detail;
 }
 
+/* Report a completion with an error.  Memory that no path reaches says itself how bytes get there. */
+static int cp_fail(const struct copy *c, const char *name, const struct pst_done *d)
+{
+	char buf[512], byte;
+
+	(void)pst_done_text(d, buf, sizeof(buf));
+	if (d->res == -EOPNOTSUPP && pst_mem_copy_out(c->mem, 0, &byte, 1) == -EOPNOTSUPP)
+		return fail(EOPNOTSUPP, "%s: %s", name, pst_error_text());
+	return fail((int)-d->res, "%s: %s", name, buf);
+}
+
 /* Check a completion: it may be an error, short, or have wrong data. */
 static int cp_check(struct copy *c, enum pass pass, const struct pst_done *d, uint64_t block)
 {
 	const char *name = d->op == PST_OP_WRITE || pass == PASS_REREAD ? c->dst : c->src;
-	char buf[512];
 
 	if (d->res < 0)
-		return fail((int)-d->res, "%s: %s", name, pst_done_text(d, buf, sizeof(buf)));
+		return cp_fail(c, name, d);
 	if ((uint64_t)d->res != block_len(c, block))
 		return fail(EIO, "%s ended early: something made it shorter", name);
 	if (c->o->verify && d->op == PST_OP_READ) {

@@ -100,18 +100,32 @@ static int move_all(struct call *c, struct pst_queue **q)
 	return 0;
 }
 
+/* What to do about memory that no path reaches, for a sentence; "" if that is not the cause. */
+static const char *sync_cure(const struct call *c, const struct pst_done *done)
+{
+	const struct pst_mem *m = done->user_data < c->ranges.nr ? c->vecs[done->user_data].mem
+								 : NULL;
+	const struct mem_ops *ops = m ? m->region->alloc->ops : NULL;
+
+	if (done->res != -EOPNOTSUPP || !ops || mem_copies(ops) || !ops->reach)
+		return "";
+	return ops->reach;
+}
+
 /* Set the sentence of a call that failed. */
 static void sync_say(const struct call *c, const struct group *g, const struct pst_done *done)
 {
+	const char *cure = sync_cure(c, done);
 	char text[512];
 
 	if (!g)
 		(void)err_set((int)done->res, "%s", c->text);
 	else if (c->ranges.nr == 1)
-		(void)err_set((int)done->res, "%s", pst_done_text(&g->done, text, sizeof(text)));
+		(void)err_set((int)done->res, "%s%s%s", pst_done_text(&g->done, text, sizeof(text)),
+			      *cure ? "; " : "", cure);
 	else
-		(void)err_set((int)done->res, "from range %" PRIu64 " on: %s", done->user_data,
-			      pst_done_text(&g->done, text, sizeof(text)));
+		(void)err_set((int)done->res, "from range %" PRIu64 " on: %s%s%s", done->user_data,
+			      pst_done_text(&g->done, text, sizeof(text)), *cure ? "; " : "", cure);
 }
 
 static int sync_run(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, unsigned nr,

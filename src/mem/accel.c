@@ -267,12 +267,12 @@ static int try_export(const struct mem_ops *ops, unsigned device, uint64_t *ret_
 
 	if (r < 0)
 		return r;
-	r = mem_export_dmabuf(a, 0, a->size, &d);
-	mem_free(a);
+	r = mem_export_dmabuf(a, 0, KIB(64), &d);
 	if (r == 0) {
-		(void)close(d.fd);
+		(void)close(d.fd); /* first: Gaudi's driver keeps memory whose dma-buf is open */
 		*ret_size = d.size;
 	}
+	mem_free(a);
 	return r;
 }
 
@@ -295,7 +295,9 @@ int accel_device(const char *name, struct pst_check *ret)
 		    "what another driver exports is imported, and exported again");
 	} else {
 		r = try_export(ops, device, &size);
-		if (r < 0)
+		if (r == -EBUSY || r == -EAGAIN) /* its user may know */
+			tag(ret, "export", PST_CHECK_UNKNOWN, -r, "%.480s", err_text());
+		else if (r < 0)
 			tag(ret, "export", PST_CHECK_MISSING, -r, "%.480s", err_text());
 		else
 			tag(ret, "export", PST_CHECK_OK, 0,

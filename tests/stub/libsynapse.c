@@ -40,6 +40,7 @@ struct op {
 };
 
 struct stream {
+	struct list link;
 	pthread_t thread;
 	struct list ops;
 	uint64_t queued, done;
@@ -47,9 +48,9 @@ struct stream {
 };
 
 struct event {
+	struct list link;
 	struct stream *of; /* NULL: not recorded */
 	uint64_t seq;
-	bool lost;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,6 +60,7 @@ static int fd = -1; /* of the device that is acquired */
 static char pci_of[16];
 static uint64_t pool_handle, pool_map;
 static struct list mallocs = LIST_INIT(mallocs), maps = LIST_INIT(maps);
+static struct list streams = LIST_INIT(streams), events = LIST_INIT(events);
 static struct stub_syn_state count;
 
 static __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt, ...)
@@ -202,12 +204,32 @@ syn_status synDeviceAcquire(uint32_t *ret_id, const char *busid)
 	return SYN_OK;
 }
 
+static void stream_end(struct stream *s);
+
+/* A release ends all that is on the device. */
+static void device_empty(void)
+{
+	unsigned nr = ranges_end(&mallocs) + ranges_end(&maps) + count.streams + count.events;
+
+	/* After a reset nobody has to end things one by one. */
+	if (!stub_gaudi_dead(fd))
+		count.leaked += nr;
+	while (!list_empty(&streams))
+		stream_end(list_first(&streams, struct stream, link));
+	while (!list_empty(&events)) {
+		struct event *ev = list_first(&events, struct event, link);
+
+		list_del(&ev->link);
+		free(ev);
+	}
+	count.mallocs = count.host_maps = count.events = 0;
+}
+
 syn_status synDeviceRelease(uint32_t id)
 {
 	if (fd < 0 || id)
 		return SYN_NO_DEVICE;
-	count.leaked += ranges_end(&mallocs) + ranges_end(&maps) + count.streams + count.events;
-	count.mallocs = count.host_maps = 0;
+	device_empty();
 	if (!stub_gaudi_dead(fd) && hlthunk_memory_unmap(fd, pool_map) == 0)
 		(void)hlthunk_device_memory_free(fd, pool_handle);
 	(void)hlthunk_close(fd);
@@ -369,9 +391,22 @@ syn_status synStreamCreateGeneric(syn_stream *ret, uint32_t id, uint32_t flags)
 	}
 	(void)pthread_mutex_lock(&lock);
 	count.streams++;
+	list_add_tail(&streams, &s->link);
 	(void)pthread_mutex_unlock(&lock);
 	*ret = s;
 	return SYN_OK;
+}
+
+static void stream_end(struct stream *s)
+{
+	(void)pthread_mutex_lock(&lock);
+	s->stop = true;
+	count.streams--;
+	list_del(&s->link);
+	(void)pthread_cond_broadcast(&change);
+	(void)pthread_mutex_unlock(&lock);
+	(void)pthread_join(s->thread, NULL);
+	free(s);
 }
 
 syn_status synStreamDestroy(syn_stream st)
@@ -383,12 +418,8 @@ syn_status synStreamDestroy(syn_stream st)
 		(void)pthread_mutex_unlock(&lock);
 		return SYN_BUSY;
 	}
-	s->stop = true;
-	count.streams--;
-	(void)pthread_cond_broadcast(&change);
 	(void)pthread_mutex_unlock(&lock);
-	(void)pthread_join(s->thread, NULL);
-	free(s);
+	stream_end(s);
 	return SYN_OK;
 }
 
@@ -457,15 +488,19 @@ syn_status synEventCreate(syn_event *ret, uint32_t id, uint32_t flags)
 		die("out of memory");
 	(void)pthread_mutex_lock(&lock);
 	count.events++;
+	list_add_tail(&events, &ev->link);
 	(void)pthread_mutex_unlock(&lock);
 	*ret = ev;
 	return SYN_OK;
 }
 
-syn_status synEventDestroy(syn_event ev)
+syn_status synEventDestroy(syn_event event)
 {
+	struct event *ev = event;
+
 	(void)pthread_mutex_lock(&lock);
 	count.events--;
+	list_del(&ev->link);
 	(void)pthread_mutex_unlock(&lock);
 	free(ev);
 	return SYN_OK;

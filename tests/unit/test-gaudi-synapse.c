@@ -218,9 +218,10 @@ static void a_reset_in_mid_transfer_ends_it(void)
 	T_EQ(mem_poll(st, 1), -ENODEV);
 	T_EQ(mem_copy(st, MEM_TO_DEVICE, &c, 1, &ticket), -ENODEV);
 	T_EQ(mem_alive(a), -ENODEV);
-	T_EQ(mem_copy_sync(a, MEM_TO_DEVICE, 0, one, 1), -ENODEV);
+	T_EQ(mem_copy_sync(a, MEM_TO_DEVICE, 0, one, 1), -EBUSY); /* it cannot be acquired now */
 	gs.hold(false);
 	gs.reset(0, false);
+	T_EQ(mem_copy_sync(a, MEM_TO_DEVICE, 0, one, 1), -ENODEV);
 	leaked = gaudi_state().leaked;
 	mem_stream_free(st);
 	mem_unpin(a->ops, 0, host, LEN);

@@ -63,13 +63,16 @@ struct gaudi_dev {
 
 	/* Covers what follows.  Held during calls of libhl-thunk. */
 	pthread_mutex_t lock;
-	int fd;             /* primary node in own mode; -1: closed */
-	unsigned users;     /* buffers of own mode, also held ones */
-	struct list held;   /* buffers that were freed while a dma-buf of them was open */
-	uint64_t page;      /* bytes that allocations are a multiple of */
-	uint64_t total;     /* bytes of memory; 0: not known yet */
+	int fd;           /* primary node in own mode; -1: closed */
+	unsigned users;   /* buffers of own mode, also held ones */
+	struct list held; /* buffers that were freed while a dma-buf of them was open */
+	uint64_t page;    /* bytes that allocations are a multiple of */
+	uint64_t total;   /* bytes of memory; 0: not known yet */
+
+	/* syn_lock of synapse.c. */
 	unsigned syn_users; /* what uses SynapseAI's device: buffers, streams, pinned memory */
 	uint32_t syn_id;    /* its number there, while syn_users > 0 */
+	uint64_t syn_life;  /* what life was when that began */
 	bool syn_ours;      /* synDeviceAcquire() was called here */
 };
 
@@ -174,9 +177,12 @@ const char *syn_err_name(syn_status e);
 /* An errno for a status, with a sentence; marks the device as reset if that is the cause. */
 int gaudi_syn_err(struct gaudi_dev *d, syn_status e, const char *what);
 
-/* Use SynapseAI's device, acquired if need be.  Followed by gaudi_syn_drop(). */
-int gaudi_syn_hold(struct gaudi_dev *d);
-void gaudi_syn_drop(struct gaudi_dev *d);
+/*
+ * Use SynapseAI's device, acquired if need be.  Followed by gaudi_syn_drop() with the same life.
+ * A reset ends that use: its objects are gone then, and no call names them.
+ */
+int gaudi_syn_hold(struct gaudi_dev *d, uint64_t *ret_life);
+void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life);
 
 int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
 int gaudi_syn_wrap(uint64_t va, uint64_t len, struct gaudi_buf **ret);
@@ -188,7 +194,7 @@ int gaudi_syn_sync(const struct mem_alloc *a);
 int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
 void gaudi_syn_unpin(unsigned device, void *host, uint64_t len);
 /* Is the range within memory that gaudi_syn_pin() made fit? */
-bool gaudi_syn_pinned(const struct gaudi_dev *d, const void *host, uint64_t len);
+bool gaudi_syn_pinned(const struct gaudi_dev *d, uint64_t life, const char *host, uint64_t len);
 
 /* ----------------------------------------------------------------- stream.c */
 

@@ -92,6 +92,8 @@ static int export_range(struct gaudi_buf *b, uint64_t va, uint64_t len, struct m
 	struct gaudi_dev *d = b->d;
 	int fd = b->fd, r = can_export(d);
 
+	if (r == 0)
+		r = gaudi_check_life(d, b->life);
 	if (r == 0 && b->how == GAUDI_SYNAPSE)
 		r = gaudi_syn_where(d, va, &fd, &map_base);
 	if (r < 0)

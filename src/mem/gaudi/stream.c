@@ -38,26 +38,31 @@ static struct gaudi_stream *gaudi_stream_of(struct mem_stream *st)
 
 /* ------------------------------------------------------------------ life */
 
-static void gaudi_stream_end(struct gaudi_stream *s)
+/* End what SynapseAI has of the stream.  A reset has ended that already. */
+static void gaudi_stream_end_syn(struct gaudi_stream *s)
 {
-	bool lives = s->life == atomic_load(&s->d->life);
+	syn_status e = SYN_OK;
 
 	/* The device may write to host memory until its work is done. */
-	if (s->st && lives)
+	if (s->st)
 		(void)syn.synStreamSynchronize(s->st);
 	for (unsigned i = 0; i < s->nr_events; i++)
 		(void)syn.synEventDestroy(s->events[i]);
-	if (s->st) {
-		syn_status e = syn.synStreamDestroy(s->st);
-
-		if (e != SYN_OK && e != SYN_DEVICE_RESET)
-			log_warn("SynapseAI does not end a stream of %s: %s, ignoring", s->d->name,
-				 syn_err_name(e));
-	}
+	if (s->st)
+		e = syn.synStreamDestroy(s->st);
+	if (e != SYN_OK)
+		log_warn("SynapseAI does not end a stream of %s: %s, ignoring", s->d->name,
+			 syn_err_name(e));
 	if (s->bounce)
 		(void)syn.synHostUnmap(s->d->syn_id, s->bounce);
+}
+
+static void gaudi_stream_end(struct gaudi_stream *s)
+{
+	if (s->life == atomic_load(&s->d->life))
+		gaudi_stream_end_syn(s);
 	free(s->bounce);
-	gaudi_syn_drop(s->d);
+	gaudi_syn_drop(s->d, s->life);
 	free(s);
 }
 
@@ -71,18 +76,19 @@ int gaudi_stream_new(unsigned device, struct mem_stream **ret)
 	struct gaudi_dev *d = gaudi_device(device);
 	struct gaudi_stream *s;
 	syn_status e;
-	int r = gaudi_syn_hold(d);
+	uint64_t life = 0;
+	int r = gaudi_syn_hold(d, &life);
 
 	if (r < 0)
 		return r;
 	s = calloc(1, sizeof(*s));
 	if (!s) {
-		gaudi_syn_drop(d);
+		gaudi_syn_drop(d, life);
 		return err_set(ENOMEM, "no memory for a stream");
 	}
 	s->base.ops = &mem_gaudi_synapse_ops;
 	s->d = d;
-	s->life = atomic_load(&d->life);
+	s->life = life;
 	e = syn.synStreamCreateGeneric(&s->st, d->syn_id, 0);
 	if (e != SYN_OK)
 		s->st = NULL;
@@ -164,7 +170,7 @@ static int gaudi_copy_piece(struct gaudi_stream *s, enum mem_dir dir, const stru
 {
 	if (!c->len)
 		return 0;
-	if (gaudi_syn_pinned(s->d, c->host, c->len))
+	if (gaudi_syn_pinned(s->d, s->life, c->host, c->len))
 		return copy_start(s, dir, c->alloc->base.va + c->off, c->host, c->len);
 	return copy_bounced(s, dir, c);
 }

@@ -65,6 +65,7 @@ static bool syn_loaded, scal_loaded;
 struct host_pin {
 	struct list link;
 	struct gaudi_dev *d;
+	uint64_t life;
 	char *host;
 	uint64_t len;
 };
@@ -219,26 +220,42 @@ static int syn_acquire(struct gaudi_dev *d)
 	}
 }
 
-int gaudi_syn_hold(struct gaudi_dev *d)
+/* Forget a device that was reset.  The lock is held. */
+static void syn_forget(struct gaudi_dev *d)
+{
+	if (d->syn_ours)
+		(void)syn.synDeviceRelease(d->syn_id); /* what was on it is gone with it */
+	d->syn_ours = false;
+	d->syn_users = 0;
+}
+
+int gaudi_syn_hold(struct gaudi_dev *d, uint64_t *ret_life)
 {
 	int r;
 
 	(void)pthread_mutex_lock(&syn_lock);
 	r = syn_load();
-	if (r == 0 && !d->syn_users && !syn_find(d, &d->syn_id))
-		r = syn_acquire(d);
-	if (r == 0)
+	if (r == 0 && d->syn_users && d->syn_life != atomic_load(&d->life))
+		syn_forget(d);
+	if (r == 0 && !d->syn_users) {
+		d->syn_life = atomic_load(&d->life);
+		if (!syn_find(d, &d->syn_id))
+			r = syn_acquire(d);
+	}
+	if (r == 0) {
 		d->syn_users++;
+		*ret_life = d->syn_life;
+	}
 	(void)pthread_mutex_unlock(&syn_lock);
 	return r;
 }
 
-void gaudi_syn_drop(struct gaudi_dev *d)
+void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life)
 {
 	syn_status e = SYN_OK;
 
 	(void)pthread_mutex_lock(&syn_lock);
-	if (!--d->syn_users && d->syn_ours) {
+	if (life == d->syn_life && !--d->syn_users && d->syn_ours) {
 		e = syn.synDeviceRelease(d->syn_id);
 		d->syn_ours = false;
 	}
@@ -253,16 +270,18 @@ int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
 {
 	struct syn_device_info info = { 0 };
 	struct gaudi_buf *b;
+	uint64_t life = 0;
 	syn_status e;
-	int r = gaudi_syn_hold(d);
+	int r = gaudi_syn_hold(d, &life);
 
 	if (r < 0)
 		return r;
 	b = gaudi_buf_new(GAUDI_SYNAPSE, d);
 	if (!b) {
-		gaudi_syn_drop(d);
+		gaudi_syn_drop(d, life);
 		return -ENOMEM;
 	}
+	b->life = life;
 	b->owned = true;
 	b->size = align_up(len, PAGE);
 	/* SynapseAI gives out addresses in the middle of pages. */
@@ -273,7 +292,7 @@ int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
 	if (e != SYN_OK) {
 		r = gaudi_syn_err(d, e, "allocate memory");
 		free(b);
-		gaudi_syn_drop(d);
+		gaudi_syn_drop(d, life);
 		return r;
 	}
 	if (syn.synDeviceGetInfoV2(d->syn_id, &info) == SYN_OK) {
@@ -311,22 +330,24 @@ int gaudi_syn_wrap(uint64_t va, uint64_t len, struct gaudi_buf **ret)
 	for (unsigned i = 0; gaudi_mode() == GAUDI_MODE_SYNAPSE && i < gaudi_nr_devices(); i++) {
 		struct gaudi_dev *d = gaudi_device(i);
 		struct gaudi_buf *b;
+		uint64_t life = 0;
 		int r;
 
 		if (!is_attached(d))
 			continue;
-		r = gaudi_syn_hold(d);
+		r = gaudi_syn_hold(d, &life);
 		if (r < 0)
 			return r;
 		if (!is_in_device(d, va, len)) {
-			gaudi_syn_drop(d);
+			gaudi_syn_drop(d, life);
 			continue;
 		}
 		b = gaudi_buf_new(GAUDI_SYNAPSE, d);
 		if (!b) {
-			gaudi_syn_drop(d);
+			gaudi_syn_drop(d, life);
 			return -ENOMEM;
 		}
+		b->life = life;
 		b->va = va;
 		b->size = len;
 		*ret = b;
@@ -349,7 +370,7 @@ void gaudi_syn_free(struct gaudi_buf *b)
 	if (e != SYN_OK)
 		log_warn("SynapseAI does not free memory of %s: %s, ignoring", d->name,
 			 syn_err_name(e));
-	gaudi_syn_drop(d);
+	gaudi_syn_drop(d, b->life);
 	free(b);
 }
 
@@ -415,11 +436,12 @@ int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint
 	struct gaudi_dev *d = gaudi_device(device);
 	struct host_pin *p;
 	syn_status e;
+	uint64_t held = 0;
 	int r = gaudi_check_life(d, life);
 
 	*ret_len = 0;
 	if (r == 0)
-		r = gaudi_syn_hold(d);
+		r = gaudi_syn_hold(d, &held);
 	if (r < 0)
 		return r;
 	p = calloc(1, sizeof(*p));
@@ -427,10 +449,10 @@ int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint
 	if (e != SYN_OK) {
 		r = gaudi_syn_err(d, e, "map host memory");
 		free(p);
-		gaudi_syn_drop(d);
+		gaudi_syn_drop(d, held);
 		return r;
 	}
-	*p = (struct host_pin){ .d = d, .host = host, .len = len };
+	*p = (struct host_pin){ .d = d, .life = held, .host = host, .len = len };
 	(void)pthread_mutex_lock(&pins_lock);
 	list_add_tail(&pins, &p->link);
 	(void)pthread_mutex_unlock(&pins_lock);
@@ -438,49 +460,51 @@ int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint
 	return 0;
 }
 
-/* The pin that holds a byte; the lock is held. */
-static struct host_pin *pin_of(const struct gaudi_dev *d, const char *host)
-{
-	struct list *e;
-
-	list_for_each (e, &pins) {
-		struct host_pin *p = list_entry(e, struct host_pin, link);
-
-		if (p->d == d && host >= p->host && (uint64_t)(host - p->host) < p->len)
-			return p;
-	}
-	return NULL;
-}
-
 void gaudi_syn_unpin(unsigned device, void *host, uint64_t len)
 {
 	struct gaudi_dev *d = gaudi_device(device);
-	struct host_pin *p;
-	syn_status e;
+	struct host_pin *p = NULL;
+	syn_status e = SYN_OK;
+	struct list *at;
 
 	(void)len;
 	(void)pthread_mutex_lock(&pins_lock);
-	p = pin_of(d, host);
+	/* The first one is the oldest: memory may be pinned anew after a reset. */
+	list_for_each (at, &pins) {
+		p = list_entry(at, struct host_pin, link);
+		if (p->d == d && p->host == host)
+			break;
+		p = NULL;
+	}
 	if (p)
 		list_del(&p->link);
 	(void)pthread_mutex_unlock(&pins_lock);
 	if (!p)
 		return;
-	e = syn.synHostUnmap(d->syn_id, p->host);
-	if (e != SYN_OK && e != SYN_DEVICE_RESET)
+	if (p->life == atomic_load(&d->life))
+		e = syn.synHostUnmap(d->syn_id, p->host);
+	if (e != SYN_OK)
 		log_warn("SynapseAI does not unmap host memory: %s, ignoring", syn_err_name(e));
+	gaudi_syn_drop(d, p->life);
 	free(p);
-	gaudi_syn_drop(d);
 }
 
-bool gaudi_syn_pinned(const struct gaudi_dev *d, const void *host, uint64_t len)
+bool gaudi_syn_pinned(const struct gaudi_dev *d, uint64_t life, const char *host, uint64_t len)
 {
-	const struct host_pin *p;
-	bool in;
+	bool in = false;
+	struct list *at;
 
 	(void)pthread_mutex_lock(&pins_lock);
-	p = pin_of(d, host);
-	in = p && len <= p->len - (uint64_t)((const char *)host - p->host);
+	list_for_each (at, &pins) {
+		const struct host_pin *p = list_entry(at, struct host_pin, link);
+
+		if (p->d == d && p->life == life && host >= p->host &&
+		    (uint64_t)(host - p->host) <= p->len &&
+		    len <= p->len - (uint64_t)(host - p->host)) {
+			in = true;
+			break;
+		}
+	}
 	(void)pthread_mutex_unlock(&pins_lock);
 	return in;
 }
