@@ -74,6 +74,17 @@ own_refuses() {
 	says "PST_GAUDI_MODE=synapse" err
 }
 
+# A network card reaches memory of both modes.
+rdma() {
+	for mode in own synapse; do
+		use_gaudi $mode
+		PST_LIBIBVERBS=$STUB_LIBIBVERBS gives 0 env COLUMNS=200 "$PENSTOCK" doctor --rdma
+		says "64 KiB of gaudi:0, reached by a dma-buf, and they were right" out
+	done
+	PST_DMABUF=no PST_LIBIBVERBS=$STUB_LIBIBVERBS gives 0 "$PENSTOCK" doctor --rdma
+	says "PST_DMABUF=no" out
+}
+
 # Two processes, one of which has the device.
 peers() {
 	use_gaudi synapse
@@ -91,4 +102,4 @@ peers() {
 	gives 0 wait $server
 }
 
-run_cases doctor synapse_copies own_refuses peers
+run_cases doctor synapse_copies own_refuses rdma peers

@@ -670,9 +670,30 @@ void stub_gaudi_state(struct stub_gaudi_state *ret)
 	(void)pthread_mutex_unlock(&lock);
 }
 
+static unsigned dmas;
+static pthread_cond_t no_dmas = PTHREAD_COND_INITIALIZER;
+
+bool stub_gaudi_dma(int fd, bool begins)
+{
+	int ctx;
+	bool may;
+
+	(void)pthread_mutex_lock(&lock);
+	ctx = begins ? context_of(fd) : 0;
+	may = !begins || (ctx >= 0 && !contexts[ctx].dead);
+	if (may)
+		dmas += begins ? 1u : -1u;
+	if (!dmas)
+		(void)pthread_cond_broadcast(&no_dmas);
+	(void)pthread_mutex_unlock(&lock);
+	return may;
+}
+
 void stub_gaudi_reset(int dev, bool begins)
 {
 	(void)pthread_mutex_lock(&lock);
+	while (begins && dmas)
+		(void)pthread_cond_wait(&no_dmas, &lock);
 	resetting[dev] = begins;
 	for (int i = 0; begins && i < SIGNALS; i++)
 		if (contexts[i].used && contexts[i].dev == dev)

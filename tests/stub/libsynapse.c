@@ -55,8 +55,9 @@ struct event {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
-static bool initialized, hold;
-static int fd = -1; /* of the device that is acquired */
+static _Atomic bool initialized;
+static bool hold;
+static _Atomic int fd = -1; /* of the device that is acquired */
 static char pci_of[16];
 static uint64_t pool_handle, pool_map;
 static struct list mallocs = LIST_INIT(mallocs), maps = LIST_INIT(maps);
@@ -175,6 +176,7 @@ syn_status synDeviceGetCount(uint32_t *ret)
 syn_status synDeviceAcquire(uint32_t *ret_id, const char *busid)
 {
 	syn_status e = (syn_status)stub_gaudi_injected(__func__);
+	int dev;
 
 	if (e != SYN_OK)
 		return e;
@@ -182,24 +184,22 @@ syn_status synDeviceAcquire(uint32_t *ret_id, const char *busid)
 		return SYN_UNINITIALIZED;
 	if (fd >= 0)
 		return SYN_ALREADY_ACQUIRED;
-	fd = hlthunk_open(HL_DONT_CARE, busid);
-	if (fd < 0) {
-		bool busy = fd == -EBUSY || fd == -EAGAIN;
-
-		fd = -1;
-		return busy ? SYN_BUSY : SYN_NO_DEVICE;
-	}
-	pool_handle = hlthunk_device_memory_alloc(fd, STUB_GAUDI_POOL, 0, false, false);
-	pool_map = pool_handle ? hlthunk_device_memory_map(fd, pool_handle, 0) : 0;
+	dev = hlthunk_open(HL_DONT_CARE, busid);
+	if (dev < 0)
+		return dev == -EBUSY || dev == -EAGAIN ? SYN_BUSY : SYN_NO_DEVICE;
+	pool_handle = hlthunk_device_memory_alloc(dev, STUB_GAUDI_POOL, 0, false, false);
+	pool_map = pool_handle ? hlthunk_device_memory_map(dev, pool_handle, 0) : 0;
 	if (!pool_map) {
 		if (pool_handle)
-			(void)hlthunk_device_memory_free(fd, pool_handle);
-		(void)hlthunk_close(fd);
-		fd = -1;
+			(void)hlthunk_device_memory_free(dev, pool_handle);
+		(void)hlthunk_close(dev);
 		return SYN_OUT_OF_DEVICE_MEMORY;
 	}
+	fd = dev;
 	(void)snprintf(pci_of, sizeof(pci_of), "%s", busid);
+	(void)pthread_mutex_lock(&lock);
 	count.acquired = 1;
+	(void)pthread_mutex_unlock(&lock);
 	*ret_id = 0;
 	return SYN_OK;
 }
@@ -209,13 +209,21 @@ static void stream_end(struct stream *s);
 /* A release ends all that is on the device. */
 static void device_empty(void)
 {
-	unsigned nr = ranges_end(&mallocs) + ranges_end(&maps) + count.streams + count.events;
+	bool dead = stub_gaudi_dead(fd);
+	unsigned nr;
 
+	(void)pthread_mutex_lock(&lock);
+	nr = ranges_end(&mallocs) + ranges_end(&maps) + count.streams + count.events;
 	/* After a reset nobody has to end things one by one. */
-	if (!stub_gaudi_dead(fd))
+	if (!dead)
 		count.leaked += nr;
-	while (!list_empty(&streams))
-		stream_end(list_first(&streams, struct stream, link));
+	while (!list_empty(&streams)) {
+		struct stream *s = list_first(&streams, struct stream, link);
+
+		(void)pthread_mutex_unlock(&lock);
+		stream_end(s);
+		(void)pthread_mutex_lock(&lock);
+	}
 	while (!list_empty(&events)) {
 		struct event *ev = list_first(&events, struct event, link);
 
@@ -223,6 +231,7 @@ static void device_empty(void)
 		free(ev);
 	}
 	count.mallocs = count.host_maps = count.events = 0;
+	(void)pthread_mutex_unlock(&lock);
 }
 
 syn_status synDeviceRelease(uint32_t id)
@@ -234,7 +243,9 @@ syn_status synDeviceRelease(uint32_t id)
 		(void)hlthunk_device_memory_free(fd, pool_handle);
 	(void)hlthunk_close(fd);
 	fd = -1;
+	(void)pthread_mutex_lock(&lock);
 	count.acquired = 0;
+	(void)pthread_mutex_unlock(&lock);
 	return SYN_OK;
 }
 
@@ -333,19 +344,21 @@ syn_status synHostUnmap(uint32_t id, const void *host)
 
 /* ------------------------------------------------------------------ streams */
 
-static void move_bytes(struct stream *s, const struct op *o)
+/* False: a reset has ended the device. */
+static bool move_bytes(const struct op *o)
 {
 	char *device;
 
-	/* A reset in the middle of a copy: half of it arrives. */
-	s->lost |= stub_gaudi_dead(fd);
+	if (!stub_gaudi_dma(fd, true))
+		return false;
 	device = stub_gaudi_bytes(o->to_device ? o->dst : o->src, o->len);
-	if (!device || s->lost)
-		return;
+	if (!device)
+		die("a copy of no memory");
 	if (o->to_device)
 		memcpy(device, (const void *)(uintptr_t)o->src, o->len);
 	else
 		memcpy((void *)(uintptr_t)o->dst, device, o->len);
+	return stub_gaudi_dma(fd, false);
 }
 
 static void *stream_main(void *arg)
@@ -355,6 +368,7 @@ static void *stream_main(void *arg)
 	(void)pthread_mutex_lock(&lock);
 	while (!s->stop || !list_empty(&s->ops)) {
 		struct op *o;
+		bool moved;
 
 		if (list_empty(&s->ops) || (hold && !stub_gaudi_dead(fd))) {
 			(void)pthread_cond_wait(&change, &lock);
@@ -363,9 +377,10 @@ static void *stream_main(void *arg)
 		o = list_first(&s->ops, struct op, link);
 		list_del(&o->link);
 		(void)pthread_mutex_unlock(&lock);
-		move_bytes(s, o);
+		moved = move_bytes(o);
 		free(o);
 		(void)pthread_mutex_lock(&lock);
+		s->lost |= !moved;
 		s->done++;
 		count.copies++;
 		(void)pthread_cond_broadcast(&change);

@@ -434,6 +434,43 @@ static int child_export(const char *want)
 	return r;
 }
 
+static void *allocates(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 60; i++) {
+		struct mem_alloc *a = NULL, *w = NULL;
+		struct mem_dmabuf d;
+
+		if (mem_alloc(ops, 0, LEN, 0, &a) < 0)
+			return (void *)1;
+		if (mem_wrap(a->base.va, LEN, PST_KIND_GAUDI, 0, &w) < 0 ||
+		    mem_export_dmabuf(w, 4096, 4096, &d) < 0)
+			return (void *)1;
+		mem_free(a);
+		if (i & 1)
+			mem_free(w); /* before its dma-buf is closed */
+		(void)close(d.fd);
+		if (!(i & 1))
+			mem_free(w);
+	}
+	return NULL;
+}
+
+static void many_threads(void)
+{
+	pthread_t t[4];
+	void *bad;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		T_EQ(pthread_create(&t[i], NULL, allocates, NULL), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+		T_EQ(pthread_join(t[i], &bad), 0);
+		T_CHECK(!bad);
+	}
+	mem_free(alloc(1)); /* and with it what was held */
+	quiet();
+}
+
 static void text_tells_the_mode(void)
 {
 	struct mem_alloc *a = alloc(1);
@@ -474,6 +511,7 @@ int main(int argc, char **argv)
 	T_RUN(opens_fail_with_a_cure);
 	T_RUN(what_is_too_old_says_so);
 	T_RUN(text_tells_the_mode);
+	T_RUN(many_threads);
 	T_RUN(every_call_fails_once);
 	T_RUN(a_reset_ends_the_memory);
 	gaudi_sys_done();

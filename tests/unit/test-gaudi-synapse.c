@@ -238,6 +238,60 @@ static void a_reset_in_mid_transfer_ends_it(void)
 	T_EQ(gaudi_syn_state().acquired, 0);
 }
 
+static _Atomic bool over;
+
+/* Copy until the end.  Each copy succeeds, or a reset ends it. */
+static void *copies_through_resets(void *arg)
+{
+	unsigned char x[5000] = "", y[5000];
+
+	(void)arg;
+	while (!over) {
+		struct mem_alloc *a = NULL;
+		int r = mem_alloc(ops, 0, LEN, 0, &a);
+
+		for (int i = 0; r == 0 && i < 20; i++) {
+			x[0] = (unsigned char)i;
+			r = mem_copy_sync(a, MEM_TO_DEVICE, 4000, x, sizeof(x));
+			if (r == 0)
+				r = mem_copy_sync(a, MEM_FROM_DEVICE, 4000, y, sizeof(y));
+			if (r == 0 && memcmp(x, y, sizeof(x)) != 0)
+				r = -EBADMSG;
+		}
+		if (a)
+			mem_free(a);
+		if (r < 0 && r != -ENODEV && r != -EBUSY)
+			return (void *)(intptr_t)-r;
+	}
+	return NULL;
+}
+
+static void resets_under_many_threads(void)
+{
+	pthread_t t[3];
+	void *bad;
+
+	over = false;
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		T_EQ(pthread_create(&t[i], NULL, copies_through_resets, NULL), 0);
+	for (int i = 0; i < 40; i++) {
+		uint64_t copies = gaudi_syn_state().copies, until = t_hang();
+
+		gs.reset(0, true);
+		gs.reset(0, false);
+		while (gaudi_syn_state().copies < copies + 3) /* it works again */
+			T_CHECK(t_now() < until);
+	}
+	over = true;
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+		T_EQ(pthread_join(t[i], &bad), 0);
+		T_EQ((intptr_t)bad, 0);
+	}
+	T_EQ(gaudi_syn_state().acquired, 0);
+	T_EQ(gaudi_syn_state().streams, 0);
+	T_EQ(gaudi_state().contexts, 0);
+}
+
 static void every_call_fails_once(void)
 {
 	char spec[40], byte = 1;
@@ -291,6 +345,7 @@ int main(void)
 	T_RUN(pinned_memory_needs_no_wait);
 	T_RUN(programs_memory_is_wrapped);
 	T_RUN(a_reset_in_mid_transfer_ends_it);
+	T_RUN(resets_under_many_threads);
 	T_RUN(every_call_fails_once);
 	gaudi_sys_done();
 	return t_done();

@@ -89,6 +89,7 @@ static void gaudi_add(const char *node, const char *dev_dir)
 	if (node_line(node, "device_type", d->type, sizeof(d->type)) < 0)
 		d->type[0] = '\0';
 	(void)pthread_mutex_init(&d->lock, NULL);
+	(void)pthread_rwlock_init(&d->syn_calls, NULL);
 	list_init(&d->held);
 	d->fd = -1;
 	nr_devices++;

@@ -231,9 +231,9 @@ static bool gaudi_owns(uint64_t addr, uint64_t len)
 	return false; /* an address alone does not tell: MEM_CAP_NAMED */
 }
 
-#define GAUDI_REACH                                                                              \
-	"only other devices reach it: a network card by RDMA (penstock doctor --rdma), through " \
-	"pst_peer_share() or a dma-buf; where SynapseAI is installed, PST_GAUDI_MODE=synapse "   \
+#define GAUDI_REACH                                                                       \
+	"only other devices reach it, by its dma-buf, as a network card does by RDMA "    \
+	"(penstock doctor --rdma); where SynapseAI is installed, PST_GAUDI_MODE=synapse " \
 	"has it copy"
 
 #define GAUDI_CAPS (MEM_CAP_EXPORT | MEM_CAP_NAMED | MEM_CAP_NO_MMAP)

@@ -69,6 +69,10 @@ struct gaudi_dev {
 	uint64_t page;    /* bytes that allocations are a multiple of */
 	uint64_t total;   /* bytes of memory; 0: not known yet */
 
+	/* Read-locked around calls of SynapseAI that name an object on the device, so that its
+	 * release after a reset waits for them. */
+	pthread_rwlock_t syn_calls;
+
 	/* syn_lock of synapse.c. */
 	unsigned syn_users; /* what uses SynapseAI's device: buffers, streams, pinned memory */
 	uint32_t syn_id;    /* its number there, while syn_users > 0 */
@@ -182,13 +186,17 @@ int gaudi_syn_err(struct gaudi_dev *d, syn_status e, const char *what);
  * A reset ends that use: its objects are gone then, and no call names them.
  */
 int gaudi_syn_hold(struct gaudi_dev *d, uint64_t *ret_life);
+/* Begin calls that name objects of a life.  0, followed by gaudi_syn_leave(); -ENODEV with a
+ * sentence after a reset. */
+int gaudi_syn_enter(struct gaudi_dev *d, uint64_t life);
+void gaudi_syn_leave(struct gaudi_dev *d);
 void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life);
 
 int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
 int gaudi_syn_wrap(uint64_t va, uint64_t len, struct gaudi_buf **ret);
 void gaudi_syn_free(struct gaudi_buf *b);
 /* The descriptor of SynapseAI's device, and where the mapping that holds the address begins. */
-int gaudi_syn_where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret_map_base);
+int gaudi_syn_where(const struct gaudi_buf *b, uint64_t va, int *ret_fd, uint64_t *ret_map_base);
 
 int gaudi_syn_sync(const struct mem_alloc *a);
 int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);

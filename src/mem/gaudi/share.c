@@ -95,7 +95,7 @@ static int export_range(struct gaudi_buf *b, uint64_t va, uint64_t len, struct m
 	if (r == 0)
 		r = gaudi_check_life(d, b->life);
 	if (r == 0 && b->how == GAUDI_SYNAPSE)
-		r = gaudi_syn_where(d, va, &fd, &map_base);
+		r = gaudi_syn_where(b, va, &fd, &map_base);
 	if (r < 0)
 		return r;
 	(void)pthread_mutex_lock(&d->lock);

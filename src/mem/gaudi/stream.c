@@ -59,8 +59,10 @@ static void gaudi_stream_end_syn(struct gaudi_stream *s)
 
 static void gaudi_stream_end(struct gaudi_stream *s)
 {
-	if (s->life == atomic_load(&s->d->life))
+	if (gaudi_syn_enter(s->d, s->life) == 0) {
 		gaudi_stream_end_syn(s);
+		gaudi_syn_leave(s->d);
+	}
 	free(s->bounce);
 	gaudi_syn_drop(s->d, s->life);
 	free(s);
@@ -71,11 +73,29 @@ void gaudi_stream_free(struct mem_stream *st)
 	gaudi_stream_end(gaudi_stream_of(st));
 }
 
+/* Make what SynapseAI has of a stream; gaudi_stream_end() ends what is there after a failure. */
+static int stream_make(struct gaudi_stream *s)
+{
+	syn_status e;
+	int r = gaudi_syn_enter(s->d, s->life);
+
+	if (r < 0)
+		return r;
+	e = syn.synStreamCreateGeneric(&s->st, s->d->syn_id, 0);
+	if (e != SYN_OK)
+		s->st = NULL;
+	while (e == SYN_OK && s->nr_events < BATCHES_MAX) {
+		e = syn.synEventCreate(&s->events[s->nr_events], s->d->syn_id, 0);
+		s->nr_events += e == SYN_OK;
+	}
+	gaudi_syn_leave(s->d);
+	return e == SYN_OK ? 0 : gaudi_syn_err(s->d, e, "make a stream");
+}
+
 int gaudi_stream_new(unsigned device, struct mem_stream **ret)
 {
 	struct gaudi_dev *d = gaudi_device(device);
 	struct gaudi_stream *s;
-	syn_status e;
 	uint64_t life = 0;
 	int r = gaudi_syn_hold(d, &life);
 
@@ -89,15 +109,8 @@ int gaudi_stream_new(unsigned device, struct mem_stream **ret)
 	s->base.ops = &mem_gaudi_synapse_ops;
 	s->d = d;
 	s->life = life;
-	e = syn.synStreamCreateGeneric(&s->st, d->syn_id, 0);
-	if (e != SYN_OK)
-		s->st = NULL;
-	while (e == SYN_OK && s->nr_events < BATCHES_MAX) {
-		e = syn.synEventCreate(&s->events[s->nr_events], d->syn_id, 0);
-		s->nr_events += e == SYN_OK;
-	}
-	if (e != SYN_OK) {
-		r = gaudi_syn_err(d, e, "make a stream");
+	r = stream_make(s);
+	if (r < 0) {
 		gaudi_stream_end(s);
 		return r;
 	}
@@ -175,18 +188,26 @@ static int gaudi_copy_piece(struct gaudi_stream *s, enum mem_dir dir, const stru
 	return copy_bounced(s, dir, c);
 }
 
+/* The status of the batch of a ticket. */
+static syn_status batch_status(struct gaudi_stream *s, uint64_t ticket)
+{
+	syn_status e;
+
+	if (gaudi_syn_enter(s->d, s->life) < 0)
+		return SYN_DEVICE_RESET;
+	e = syn.synEventQuery(s->events[ticket % BATCHES_MAX]);
+	gaudi_syn_leave(s->d);
+	return e;
+}
+
 /* Look how far the device has come. */
 static void gaudi_look(struct gaudi_stream *s)
 {
 	while (s->done < s->head) {
 		uint64_t ticket = s->done + 1;
 		int *result = &s->results[ticket % RESULTS_KEPT];
-		syn_status e = SYN_OK;
+		syn_status e = batch_status(s, ticket);
 
-		if (s->life != atomic_load(&s->d->life))
-			e = SYN_DEVICE_RESET;
-		else
-			e = syn.synEventQuery(s->events[ticket % BATCHES_MAX]);
 		if (e == SYN_BUSY)
 			return;
 		if (e == SYN_DEVICE_RESET && s->life != atomic_load(&s->d->life))
@@ -197,23 +218,14 @@ static void gaudi_look(struct gaudi_stream *s)
 	}
 }
 
-int gaudi_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
-	       uint64_t *ret_ticket)
+/* Start a batch, whose ticket is the next.  Calls may name objects of the device. */
+static int batch_start(struct gaudi_stream *s, enum mem_dir dir, const struct mem_copy *v,
+		       unsigned nr)
 {
-	struct gaudi_stream *s = gaudi_stream_of(base);
 	uint64_t ticket = s->head + 1;
+	int bad = -fault_hit(FAULT_MEM_COPY);
 	syn_status e;
-	int r = gaudi_check_life(s->d, s->life), bad = 0;
 
-	for (unsigned i = 0; r == 0 && i < nr; i++)
-		r = gaudi_check_life(s->d, v[i].alloc->life);
-	if (r < 0)
-		return r;
-	if (s->head - s->done == BATCHES_MAX)
-		gaudi_look(s);
-	if (s->head - s->done == BATCHES_MAX)
-		return err_set(EAGAIN, "%u batches of copies are under way", BATCHES_MAX);
-	bad = -fault_hit(FAULT_MEM_COPY);
 	for (unsigned i = 0; !bad && i < nr; i++)
 		bad = gaudi_copy_piece(s, dir, &v[i]);
 	/* What was started before the failure ends before the ticket does. */
@@ -224,8 +236,31 @@ int gaudi_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy 
 	}
 	s->results[ticket % RESULTS_KEPT] = bad;
 	s->head = ticket;
-	*ret_ticket = ticket;
 	return 0;
+}
+
+int gaudi_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+	       uint64_t *ret_ticket)
+{
+	struct gaudi_stream *s = gaudi_stream_of(base);
+	int r = gaudi_check_life(s->d, s->life);
+
+	for (unsigned i = 0; r == 0 && i < nr; i++)
+		r = gaudi_check_life(s->d, v[i].alloc->life);
+	if (r < 0)
+		return r;
+	if (s->head - s->done == BATCHES_MAX)
+		gaudi_look(s);
+	if (s->head - s->done == BATCHES_MAX)
+		return err_set(EAGAIN, "%u batches of copies are under way", BATCHES_MAX);
+	r = gaudi_syn_enter(s->d, s->life);
+	if (r < 0)
+		return r;
+	r = batch_start(s, dir, v, nr);
+	gaudi_syn_leave(s->d);
+	if (r == 0)
+		*ret_ticket = s->head;
+	return r;
 }
 
 int gaudi_poll(struct mem_stream *base, uint64_t ticket)

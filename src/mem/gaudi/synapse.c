@@ -57,9 +57,14 @@ static const struct dl_sym scal_syms[] = {
 #include "mem/gaudi/scal_syms.h"
 };
 
-/* Covers loading, and the syn_* members of devices.  Taken before a device's own lock. */
+/* Covers loading, and the syn_* members of devices.  Taken before a device's syn_calls, and that
+ * before the device's own lock. */
 static pthread_mutex_t syn_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool syn_loaded, scal_loaded;
+static bool syn_loaded;
+
+/* Covers loading of libscal.  The last of all. */
+static pthread_mutex_t scal_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool scal_loaded;
 
 /* Host memory that the device reaches. */
 struct host_pin {
@@ -223,8 +228,10 @@ static int syn_acquire(struct gaudi_dev *d)
 /* Forget a device that was reset.  The lock is held. */
 static void syn_forget(struct gaudi_dev *d)
 {
+	(void)pthread_rwlock_wrlock(&d->syn_calls);
 	if (d->syn_ours)
 		(void)syn.synDeviceRelease(d->syn_id); /* what was on it is gone with it */
+	(void)pthread_rwlock_unlock(&d->syn_calls);
 	d->syn_ours = false;
 	d->syn_users = 0;
 }
@@ -250,6 +257,22 @@ int gaudi_syn_hold(struct gaudi_dev *d, uint64_t *ret_life)
 	return r;
 }
 
+int gaudi_syn_enter(struct gaudi_dev *d, uint64_t life)
+{
+	int r;
+
+	(void)pthread_rwlock_rdlock(&d->syn_calls);
+	r = gaudi_check_life(d, life);
+	if (r < 0)
+		(void)pthread_rwlock_unlock(&d->syn_calls);
+	return r;
+}
+
+void gaudi_syn_leave(struct gaudi_dev *d)
+{
+	(void)pthread_rwlock_unlock(&d->syn_calls);
+}
+
 void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life)
 {
 	syn_status e = SYN_OK;
@@ -266,12 +289,31 @@ void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life)
 
 /* ------------------------------------------------------------------ memory */
 
-int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
+/* Allocate the bytes of a buffer.  The device is held, and calls may name its objects. */
+static int syn_malloc(struct gaudi_dev *d, struct gaudi_buf *b)
 {
 	struct syn_device_info info = { 0 };
+	syn_status e;
+
+	/* SynapseAI gives out addresses in the middle of pages. */
+	e = syn.synDeviceMalloc(d->syn_id, b->size + PAGE, 0, 0, &b->handle);
+	if (e == SYN_OK && !b->handle)
+		e = SYN_OUT_OF_DEVICE_MEMORY;
+	if (e != SYN_OK)
+		return gaudi_syn_err(d, e, "allocate memory");
+	b->va = align_up(b->handle, PAGE);
+	if (syn.synDeviceGetInfoV2(d->syn_id, &info) == SYN_OK) {
+		(void)pthread_mutex_lock(&d->lock);
+		d->total = info.dram_size;
+		(void)pthread_mutex_unlock(&d->lock);
+	}
+	return 0;
+}
+
+int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
+{
 	struct gaudi_buf *b;
 	uint64_t life = 0;
-	syn_status e;
 	int r = gaudi_syn_hold(d, &life);
 
 	if (r < 0)
@@ -284,33 +326,32 @@ int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
 	b->life = life;
 	b->owned = true;
 	b->size = align_up(len, PAGE);
-	/* SynapseAI gives out addresses in the middle of pages. */
-	e = syn.synDeviceMalloc(d->syn_id, b->size + PAGE, 0, 0, &b->handle);
-	if (e == SYN_OK && !b->handle)
-		e = SYN_OUT_OF_DEVICE_MEMORY;
-	b->va = align_up(b->handle, PAGE);
-	if (e != SYN_OK) {
-		r = gaudi_syn_err(d, e, "allocate memory");
+	r = gaudi_syn_enter(d, life);
+	if (r == 0) {
+		r = syn_malloc(d, b);
+		gaudi_syn_leave(d);
+	}
+	if (r < 0) {
 		free(b);
 		gaudi_syn_drop(d, life);
 		return r;
-	}
-	if (syn.synDeviceGetInfoV2(d->syn_id, &info) == SYN_OK) {
-		(void)pthread_mutex_lock(&d->lock);
-		d->total = info.dram_size;
-		(void)pthread_mutex_unlock(&d->lock);
 	}
 	*ret = b;
 	return 0;
 }
 
 /* Is the range in memory of the device?  The device is held. */
-static bool is_in_device(const struct gaudi_dev *d, uint64_t va, uint64_t len)
+static bool is_in_device(struct gaudi_dev *d, uint64_t life, uint64_t va, uint64_t len)
 {
 	struct syn_device_info info = { 0 };
+	syn_status e;
 
-	return syn.synDeviceGetInfoV2(d->syn_id, &info) == SYN_OK && va >= info.hbm_base &&
-	       len <= info.dram_size && va - info.hbm_base <= info.dram_size - len;
+	if (gaudi_syn_enter(d, life) < 0)
+		return false;
+	e = syn.synDeviceGetInfoV2(d->syn_id, &info);
+	gaudi_syn_leave(d);
+	return e == SYN_OK && va >= info.hbm_base && len <= info.dram_size &&
+	       va - info.hbm_base <= info.dram_size - len;
 }
 
 /* Does SynapseAI of this process have the device? */
@@ -338,7 +379,7 @@ int gaudi_syn_wrap(uint64_t va, uint64_t len, struct gaudi_buf **ret)
 		r = gaudi_syn_hold(d, &life);
 		if (r < 0)
 			return r;
-		if (!is_in_device(d, va, len)) {
+		if (!is_in_device(d, life, va, len)) {
 			gaudi_syn_drop(d, life);
 			continue;
 		}
@@ -365,8 +406,10 @@ void gaudi_syn_free(struct gaudi_buf *b)
 	struct gaudi_dev *d = b->d;
 	syn_status e = SYN_OK;
 
-	if (b->owned && b->life == atomic_load(&d->life))
+	if (b->owned && gaudi_syn_enter(d, b->life) == 0) {
 		e = syn.synDeviceFree(d->syn_id, b->handle, 0);
+		gaudi_syn_leave(d);
+	}
 	if (e != SYN_OK)
 		log_warn("SynapseAI does not free memory of %s: %s, ignoring", d->name,
 			 syn_err_name(e));
@@ -381,10 +424,10 @@ static int pool_find(int fd, struct scal_pool_info *ret)
 	void *handle = NULL, *pool = NULL;
 	int r;
 
-	(void)pthread_mutex_lock(&syn_lock);
+	(void)pthread_mutex_lock(&scal_lock);
 	r = scal_loaded ? 0 : dl_load(&scal_library, &scal, scal_syms, ARRAY_SIZE(scal_syms));
 	scal_loaded = r == 0;
-	(void)pthread_mutex_unlock(&syn_lock);
+	(void)pthread_mutex_unlock(&scal_lock);
 	if (r < 0)
 		return r;
 	if (scal.scal_get_handle_from_fd(fd, &handle) != 0 ||
@@ -395,7 +438,7 @@ static int pool_find(int fd, struct scal_pool_info *ret)
 	return 0;
 }
 
-int gaudi_syn_where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret_map_base)
+static int where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret_map_base)
 {
 	struct syn_device_info info = { 0 };
 	struct scal_pool_info pool = { 0 };
@@ -417,42 +460,69 @@ int gaudi_syn_where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret
 	return 0;
 }
 
+int gaudi_syn_where(const struct gaudi_buf *b, uint64_t va, int *ret_fd, uint64_t *ret_map_base)
+{
+	int r = gaudi_syn_enter(b->d, b->life);
+
+	if (r < 0)
+		return r;
+	r = where(b->d, va, ret_fd, ret_map_base);
+	gaudi_syn_leave(b->d);
+	return r;
+}
+
 /* ------------------------------------------------------------------ host memory */
 
 int gaudi_syn_sync(const struct mem_alloc *a)
 {
 	struct gaudi_dev *d = gaudi_buf_of(a)->d;
 	syn_status e;
-	int r = gaudi_check_life(d, a->life);
+	int r = gaudi_syn_enter(d, a->life);
 
 	if (r < 0)
 		return r;
 	e = syn.synDeviceSynchronize(d->syn_id);
+	gaudi_syn_leave(d);
 	return e == SYN_OK ? 0 : gaudi_syn_err(d, e, "finish its work");
+}
+
+static int host_map(struct gaudi_dev *d, const struct host_pin *p)
+{
+	syn_status e;
+	int r = gaudi_syn_enter(d, p->life);
+
+	if (r < 0)
+		return r;
+	e = syn.synHostMap(d->syn_id, p->len, p->host);
+	gaudi_syn_leave(d);
+	return e == SYN_OK ? 0 : gaudi_syn_err(d, e, "map host memory");
 }
 
 int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len)
 {
 	struct gaudi_dev *d = gaudi_device(device);
 	struct host_pin *p;
-	syn_status e;
-	uint64_t held = 0;
 	int r = gaudi_check_life(d, life);
 
 	*ret_len = 0;
-	if (r == 0)
-		r = gaudi_syn_hold(d, &held);
 	if (r < 0)
 		return r;
 	p = calloc(1, sizeof(*p));
-	e = p ? syn.synHostMap(d->syn_id, len, host) : SYN_OUT_OF_HOST_MEMORY;
-	if (e != SYN_OK) {
-		r = gaudi_syn_err(d, e, "map host memory");
+	if (!p)
+		return err_set(ENOMEM, "no memory to describe pinned memory");
+	p->d = d;
+	p->host = host;
+	p->len = len;
+	r = gaudi_syn_hold(d, &p->life);
+	if (r == 0) {
+		r = host_map(d, p);
+		if (r < 0)
+			gaudi_syn_drop(d, p->life);
+	}
+	if (r < 0) {
 		free(p);
-		gaudi_syn_drop(d, held);
 		return r;
 	}
-	*p = (struct host_pin){ .d = d, .life = held, .host = host, .len = len };
 	(void)pthread_mutex_lock(&pins_lock);
 	list_add_tail(&pins, &p->link);
 	(void)pthread_mutex_unlock(&pins_lock);
@@ -481,8 +551,10 @@ void gaudi_syn_unpin(unsigned device, void *host, uint64_t len)
 	(void)pthread_mutex_unlock(&pins_lock);
 	if (!p)
 		return;
-	if (p->life == atomic_load(&d->life))
+	if (gaudi_syn_enter(d, p->life) == 0) {
 		e = syn.synHostUnmap(d->syn_id, p->host);
+		gaudi_syn_leave(d);
+	}
 	if (e != SYN_OK)
 		log_warn("SynapseAI does not unmap host memory: %s, ignoring", syn_err_name(e));
 	gaudi_syn_drop(d, p->life);
