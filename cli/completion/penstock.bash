@@ -72,12 +72,13 @@ _penstock()
 		esac
 		;;
 	cp)
-		options='--via --device --verify --depth --block --path --strict --store --no-sync -q --quiet --help'
+		options='--via --device --verify --depth --block --path --strict --store --dmabuf --no-sync -q --quiet --help'
 		kinds='file device' words=''
 		case $prev in
 		--via | --device) value=device ;;
 		--depth | --block | --path) value=none ;;
 		--store) value=words choice='auto uring threads' ;;
+		--dmabuf) value=words choice='yes no try' ;;
 		esac
 		;;
 	ls)
@@ -116,11 +117,12 @@ _penstock()
 		esac
 		;;
 	perf)
-		options='--listen -m --memory --op --sizes --depth --iters --socket --keys --key --plain-data --json --help'
+		options='--listen -m --memory --op --sizes --depth --iters --dmabuf --socket --keys --key --plain-data --json --help'
 		case $prev in
 		--listen | --sizes | --depth | --iters | --key) value=none ;;
 		-m | --memory) value=device ;;
 		--op) value=words choice='put get send recv pingpong' ;;
+		--dmabuf) value=words choice='yes no try' ;;
 		--keys) value=file ;;
 		esac
 		;;

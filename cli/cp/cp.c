@@ -45,8 +45,8 @@ const char cp_usage[] =
 	"                   auto)\n"
 	"  --strict         fail where the wanted path cannot be taken\n"
 	"  --store S        auto, uring or threads\n"
-	"  --dmabuf HOW     yes: fail where the memory cannot become a dma-buf, by which\n"
-	"                   other devices reach it; no: it never does; try (default)\n"
+	"  --dmabuf B       yes, no or try (default): whether the memory has to, must not\n"
+	"                   or may become a dma-buf, by which other devices reach it\n"
 	"  --no-sync        do not wait until the bytes are on the disk\n"
 	"  -q, --quiet      print nothing but errors\n";
 
@@ -115,7 +115,7 @@ static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t 
 	       c->size % (uint64_t)d->detail;
 }
 
-/* Report a completion with an error.  Memory that no path reaches says itself how bytes get there. */
+/* Report a completion with an error.  Memory that no path reaches says how bytes get there. */
 static int cp_fail(const struct copy *c, const char *name, const struct pst_done *d)
 {
 	char buf[512], byte;

@@ -5,6 +5,7 @@
  *	find.c      the devices, as sysfs shows them; loads no library
  *	hlthunk.c   own mode: the device opened by libhl-thunk for this library alone
  *	synapse.c   attach mode: the device that SynapseAI has opened in this process
+ *	pool.c      where SynapseAI has its memory; libscal
  *	stream.c    copies by SynapseAI's streams
  *	share.c     dma-bufs, grants, wraps
  *	gaudi.c     the tables of the kind
@@ -203,6 +204,11 @@ int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint
 void gaudi_syn_unpin(unsigned device, void *host, uint64_t len);
 /* Is the range within memory that gaudi_syn_pin() made fit? */
 bool gaudi_syn_pinned(const struct gaudi_dev *d, uint64_t life, const char *host, uint64_t len);
+
+/* ------------------------------------------------------------------- pool.c */
+
+/* The pool of SynapseAI's device with that descriptor: 0, or -errno with a sentence. */
+int gaudi_pool_find(int fd, struct scal_pool_info *ret);
 
 /* ----------------------------------------------------------------- stream.c */
 

@@ -74,7 +74,7 @@ void gaudi_stream_free(struct mem_stream *st)
 }
 
 /* Make what SynapseAI has of a stream; gaudi_stream_end() ends what is there after a failure. */
-static int stream_make(struct gaudi_stream *s)
+static int gaudi_stream_make(struct gaudi_stream *s)
 {
 	syn_status e;
 	int r = gaudi_syn_enter(s->d, s->life);
@@ -109,7 +109,7 @@ int gaudi_stream_new(unsigned device, struct mem_stream **ret)
 	s->base.ops = &mem_gaudi_synapse_ops;
 	s->d = d;
 	s->life = life;
-	r = stream_make(s);
+	r = gaudi_stream_make(s);
 	if (r < 0) {
 		gaudi_stream_end(s);
 		return r;
@@ -189,7 +189,7 @@ static int gaudi_copy_piece(struct gaudi_stream *s, enum mem_dir dir, const stru
 }
 
 /* The status of the batch of a ticket. */
-static syn_status batch_status(struct gaudi_stream *s, uint64_t ticket)
+static syn_status gaudi_batch_status(struct gaudi_stream *s, uint64_t ticket)
 {
 	syn_status e;
 
@@ -206,7 +206,7 @@ static void gaudi_look(struct gaudi_stream *s)
 	while (s->done < s->head) {
 		uint64_t ticket = s->done + 1;
 		int *result = &s->results[ticket % RESULTS_KEPT];
-		syn_status e = batch_status(s, ticket);
+		syn_status e = gaudi_batch_status(s, ticket);
 
 		if (e == SYN_BUSY)
 			return;
@@ -219,8 +219,8 @@ static void gaudi_look(struct gaudi_stream *s)
 }
 
 /* Start a batch, whose ticket is the next.  Calls may name objects of the device. */
-static int batch_start(struct gaudi_stream *s, enum mem_dir dir, const struct mem_copy *v,
-		       unsigned nr)
+static int gaudi_batch_start(struct gaudi_stream *s, enum mem_dir dir, const struct mem_copy *v,
+			     unsigned nr)
 {
 	uint64_t ticket = s->head + 1;
 	int bad = -fault_hit(FAULT_MEM_COPY);
@@ -256,7 +256,7 @@ int gaudi_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy 
 	r = gaudi_syn_enter(s->d, s->life);
 	if (r < 0)
 		return r;
-	r = batch_start(s, dir, v, nr);
+	r = gaudi_batch_start(s, dir, v, nr);
 	gaudi_syn_leave(s->d);
 	if (r == 0)
 		*ret_ticket = s->head;

@@ -5,8 +5,7 @@
  * A process has one device with SynapseAI at a time.  If the program has acquired it, the device is
  * the program's.  Otherwise it is acquired here, and released when nothing here uses it any more.
  *
- * All memory of synDeviceMalloc() is in one pool, which libscal describes, and the pool is in one
- * mapping of the driver.
+ * All memory of synDeviceMalloc() is in one pool (pool.c).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,33 +37,10 @@ static const struct dl_sym syms[] = {
 #include "mem/gaudi/synapse_syms.h"
 };
 
-static struct scal_api {
-#define SYM(ret, name, args) ret(*name) args;
-#define OPT SYM
-#include "mem/gaudi/scal_syms.h"
-} scal;
-
-static const struct dl_lib scal_library = {
-	.what = "libscal",
-	.soname = "libscal.so",
-	.path = GAUDI_DIR "libscal.so",
-	.env = "PST_LIBSCAL",
-};
-
-static const struct dl_sym scal_syms[] = {
-#define SYM(ret, name, args) DL_SYM(struct scal_api, name, true),
-#define OPT(ret, name, args) DL_SYM(struct scal_api, name, false),
-#include "mem/gaudi/scal_syms.h"
-};
-
 /* Covers loading, and the syn_* members of devices.  Taken before a device's syn_calls, and that
  * before the device's own lock. */
 static pthread_mutex_t syn_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool syn_loaded;
-
-/* Covers loading of libscal.  The last of all. */
-static pthread_mutex_t scal_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool scal_loaded;
 
 /* Host memory that the device reaches. */
 struct host_pin {
@@ -419,26 +395,7 @@ void gaudi_syn_free(struct gaudi_buf *b)
 
 /* ------------------------------------------------------------------ the pool */
 
-static int pool_find(int fd, struct scal_pool_info *ret)
-{
-	void *handle = NULL, *pool = NULL;
-	int r;
-
-	(void)pthread_mutex_lock(&scal_lock);
-	r = scal_loaded ? 0 : dl_load(&scal_library, &scal, scal_syms, ARRAY_SIZE(scal_syms));
-	scal_loaded = r == 0;
-	(void)pthread_mutex_unlock(&scal_lock);
-	if (r < 0)
-		return r;
-	if (scal.scal_get_handle_from_fd(fd, &handle) != 0 ||
-	    scal.scal_get_pool_handle_by_name(handle, SCAL_USER_POOL, &pool) != 0 ||
-	    scal.scal_pool_get_infoV2(pool, ret) != 0)
-		return err_set(EIO, "libscal does not tell where SynapseAI's memory pool is; "
-				    "install the libscal of this libSynapse");
-	return 0;
-}
-
-static int where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret_map_base)
+static int pool_where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret_map_base)
 {
 	struct syn_device_info info = { 0 };
 	struct scal_pool_info pool = { 0 };
@@ -447,7 +404,7 @@ static int where(struct gaudi_dev *d, uint64_t va, int *ret_fd, uint64_t *ret_ma
 
 	if (e != SYN_OK)
 		return gaudi_syn_err(d, e, "name the device's descriptor");
-	r = pool_find((int)info.fd, &pool);
+	r = gaudi_pool_find((int)info.fd, &pool);
 	if (r < 0)
 		return r;
 	if (va < pool.base || va - pool.base >= pool.size || pool.map_base > pool.base)
@@ -466,7 +423,7 @@ int gaudi_syn_where(const struct gaudi_buf *b, uint64_t va, int *ret_fd, uint64_
 
 	if (r < 0)
 		return r;
-	r = where(b->d, va, ret_fd, ret_map_base);
+	r = pool_where(b->d, va, ret_fd, ret_map_base);
 	gaudi_syn_leave(b->d);
 	return r;
 }
@@ -486,7 +443,7 @@ int gaudi_syn_sync(const struct mem_alloc *a)
 	return e == SYN_OK ? 0 : gaudi_syn_err(d, e, "finish its work");
 }
 
-static int host_map(struct gaudi_dev *d, const struct host_pin *p)
+static int syn_host_map(struct gaudi_dev *d, const struct host_pin *p)
 {
 	syn_status e;
 	int r = gaudi_syn_enter(d, p->life);
@@ -515,7 +472,7 @@ int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint
 	p->len = len;
 	r = gaudi_syn_hold(d, &p->life);
 	if (r == 0) {
-		r = host_map(d, p);
+		r = syn_host_map(d, p);
 		if (r < 0)
 			gaudi_syn_drop(d, p->life);
 	}
