@@ -9,7 +9,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "scratch.h"
 #include "stub/gaudi_stub.h"
@@ -100,6 +102,20 @@ static inline void *gaudi_synapse_find(void)
 	symbol(lib, &gs.syn_state, "stub_syn_state");
 	symbol(lib, &gs.hold, "stub_syn_hold");
 	return lib;
+}
+
+/* Bytes of a dma-buf, by a mapping: one by /dev/udmabuf has no read(2). */
+static inline void gaudi_dmabuf_io(int fd, uint64_t off, void *buf, size_t len, bool store)
+{
+	size_t size = (size_t)lseek(fd, 0, SEEK_END);
+	char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	T_CHECK(p != MAP_FAILED && off + len <= size);
+	if (store)
+		memcpy(p + off, buf, len);
+	else
+		memcpy(buf, p + off, len);
+	T_EQ(munmap(p, size), 0);
 }
 
 static inline struct stub_gaudi_state gaudi_state(void)

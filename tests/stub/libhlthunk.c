@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -52,8 +53,9 @@ struct memory {
 struct export
 {
 	struct list link;
-	int memfd;   /* whose lock tells whether it is open; -1: */
-	ino_t inode; /* of one by /dev/udmabuf */
+	int memfd; /* whose lock tells whether it is open; -1: */
+	dev_t dev; /* of one by /dev/udmabuf */
+	ino_t inode;
 };
 
 /* A context is told from others by the signal that is set for its descriptor, which duplicates
@@ -128,14 +130,26 @@ bool stub_gaudi_fail(const char *spec)
 
 /* ------------------------------------------------------------------ exports */
 
-static bool inode_open(ino_t inode)
+/* Does this process have the file behind a dma-buf open or mapped?  Other processes are not asked. */
+static bool inode_open(dev_t dev, ino_t inode)
 {
+	unsigned long long of;
+	unsigned major, minor;
+	char line[600];
 	struct stat st;
+	bool is = false;
+	FILE *f;
 
 	for (int fd = 0; fd < FDS; fd++)
-		if (fstat(fd, &st) == 0 && st.st_ino == inode && !(st.st_mode & S_IFMT))
+		if (fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == inode)
 			return true;
-	return false;
+	f = fopen("/proc/self/maps", "re");
+	while (f && !is && fgets(line, sizeof(line), f))
+		is = sscanf(line, "%*s %*s %*s %x:%x %llu", &major, &minor, &of) == 3 &&
+		     makedev(major, minor) == dev && of == inode;
+	if (f)
+		(void)fclose(f);
+	return is;
 }
 
 /* Another open file of a memfd; a lock belongs to an open file and all its duplicates. */
@@ -161,7 +175,7 @@ static bool memfd_locked(int memfd)
 
 static bool export_is_open(const struct export *x)
 {
-	return x->memfd >= 0 ? memfd_locked(x->memfd) : inode_open(x->inode);
+	return x->memfd >= 0 ? memfd_locked(x->memfd) : inode_open(x->dev, x->inode);
 }
 
 /* Open dma-bufs of a memory; those that are closed are forgotten. */
@@ -602,6 +616,7 @@ static int by_udmabuf(struct memory *m, uint64_t off, uint64_t len, struct expor
 	(void)close(dev);
 	if (fd >= 0 && fstat(fd, &st) == 0) {
 		x->memfd = -1;
+		x->dev = st.st_dev;
 		x->inode = st.st_ino;
 	}
 	return fd;
