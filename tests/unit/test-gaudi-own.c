@@ -378,6 +378,7 @@ static void a_reset_ends_the_memory(void)
 	T_EQ(gaudi_state().contexts, 0);
 	T_EQ(gaudi_state().leaked, leaked);
 	T_CHECK(list_empty(&gaudi_device(0)->held));
+	T_EQ(gaudi_device(0)->users, 0);
 	/* One that is seen when memory is freed, and one that is seen by an allocation. */
 	a = alloc(LEN);
 	gs.reset(0, true);
