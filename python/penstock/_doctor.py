@@ -10,7 +10,8 @@ from ._lib import check, lib, library_path, name_of, sized, version, why_text
 from ._memory import Memory
 from ._types import Path
 
-_KINDS = {_abi.PST_KIND_HOST: "host", _abi.PST_KIND_SOFT: "soft", _abi.PST_KIND_CUDA: "cuda"}
+_KINDS = {_abi.PST_KIND_HOST: "host", _abi.PST_KIND_SOFT: "soft", _abi.PST_KIND_CUDA: "cuda",
+          _abi.PST_KIND_GAUDI: "gaudi"}
 _STATES = {_abi.PST_STATE_IMPOSSIBLE: "impossible", _abi.PST_STATE_POSSIBLE: "possible",
            _abi.PST_STATE_PROVEN: "proven"}
 _CHECKS = {_abi.PST_CHECK_MISSING: "missing", _abi.PST_CHECK_UNKNOWN: "unknown",

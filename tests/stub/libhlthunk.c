@@ -11,13 +11,13 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "base/list.h"
 #include "mem/gaudi/gaudi_types.h"
 #include "stub/fail.h"
+#include "stub/gaudi_export.h"
 #include "stub/gaudi_stub.h"
 
 #define SYM(ret, name, args) ret name args;
@@ -29,7 +29,6 @@
 #define FIRST_VA (UINT64_C(0x1001) << 48) /* no address of a CPU */
 #define SIGNALS 30                        /* contexts that can be told apart */
 #define FIRST_SIGNAL 34
-#define FDS 4096
 #define HW_IP_LEN 336 /* bytes that the library fills */
 
 /* Bytes of a mapping that a memfd-backed dma-buf has as pages of its own. */
@@ -47,15 +46,6 @@ struct memory {
 	char *bytes;
 	struct list pieces;
 	struct list exports;
-};
-
-/* A dma-buf that was given out. */
-struct export
-{
-	struct list link;
-	int memfd; /* whose lock tells whether it is open; -1: */
-	dev_t dev; /* of one by /dev/udmabuf */
-	ino_t inode;
 };
 
 /* A context is told from others by the signal that is set for its descriptor, which duplicates
@@ -129,54 +119,6 @@ bool stub_gaudi_fail(const char *spec)
 }
 
 /* ------------------------------------------------------------------ exports */
-
-/* Does this process have the file behind a dma-buf open or mapped?  Other processes are not asked. */
-static bool inode_open(dev_t dev, ino_t inode)
-{
-	unsigned long long of;
-	unsigned major, minor;
-	char line[600];
-	struct stat st;
-	bool is = false;
-	FILE *f;
-
-	for (int fd = 0; fd < FDS; fd++)
-		if (fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == inode)
-			return true;
-	f = fopen("/proc/self/maps", "re");
-	while (f && !is && fgets(line, sizeof(line), f))
-		is = sscanf(line, "%*s %*s %*s %x:%x %llu", &major, &minor, &of) == 3 &&
-		     makedev(major, minor) == dev && of == inode;
-	if (f)
-		(void)fclose(f);
-	return is;
-}
-
-/* Another open file of a memfd; a lock belongs to an open file and all its duplicates. */
-static int open_again(int memfd)
-{
-	char path[64];
-
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", memfd);
-	return open(path, O_RDWR | O_CLOEXEC);
-}
-
-static bool memfd_locked(int memfd)
-{
-	int fd = open_again(memfd);
-	bool is;
-
-	if (fd < 0)
-		die("cannot open a memfd again");
-	is = flock(fd, LOCK_EX | LOCK_NB) < 0;
-	(void)close(fd);
-	return is;
-}
-
-static bool export_is_open(const struct export *x)
-{
-	return x->memfd >= 0 ? memfd_locked(x->memfd) : inode_open(x->dev, x->inode);
-}
 
 /* Open dma-bufs of a memory; those that are closed are forgotten. */
 static unsigned exports_open(struct memory *m)
@@ -745,16 +687,12 @@ bool stub_gaudi_peek(uint64_t va, void *buf, size_t len)
 {
 	const char *p = stub_gaudi_bytes(va, len);
 
-	if (p)
-		memcpy(buf, p, len);
-	return p;
+	return p && memcpy(buf, p, len);
 }
 
 bool stub_gaudi_poke(uint64_t va, const void *buf, size_t len)
 {
 	char *p = stub_gaudi_bytes(va, len);
 
-	if (p)
-		memcpy(p, buf, len);
-	return p;
+	return p && memcpy(p, buf, len);
 }

@@ -190,10 +190,12 @@ syn_status synDeviceAcquire(uint32_t *ret_id, const char *busid)
 	pool_handle = hlthunk_device_memory_alloc(dev, STUB_GAUDI_POOL, 0, false, false);
 	pool_map = pool_handle ? hlthunk_device_memory_map(dev, pool_handle, 0) : 0;
 	if (!pool_map) {
+		bool dead = stub_gaudi_dead(dev); /* a reset came in between */
+
 		if (pool_handle)
 			(void)hlthunk_device_memory_free(dev, pool_handle);
 		(void)hlthunk_close(dev);
-		return SYN_OUT_OF_DEVICE_MEMORY;
+		return dead ? SYN_BUSY : SYN_OUT_OF_DEVICE_MEMORY;
 	}
 	fd = dev;
 	(void)snprintf(pci_of, sizeof(pci_of), "%s", busid);
