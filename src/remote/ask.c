@@ -4,7 +4,25 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "remote/remote.h"
+#include "remote/talk.h"
+
+void remote_writes_add(struct remote_writes *w, uint64_t boot)
+{
+	if (w->dirty && w->boot != boot)
+		w->lost = true;
+	w->dirty = true;
+	w->boot = boot;
+	w->nr++;
+}
+
+int remote_writes_sync(struct remote_writes *w, uint64_t boot, uint64_t nr)
+{
+	if (w->dirty && w->boot != boot)
+		w->lost = true;
+	if (!w->lost && w->nr == nr)
+		w->dirty = false;
+	return w->lost ? -EIO : 0;
+}
 
 /* Wait for the socket: 0 or -ETIMEDOUT. */
 static int wait_for(int fd, short events, uint64_t deadline_ns)
@@ -52,6 +70,7 @@ struct remote_talk {
 	uint64_t deadline_ns; /* of the answer that is waited for */
 	bool wants_tls;       /* the server answered by TLS */
 	bool welcome;         /* the hello was answered */
+	bool broken;          /* a request has failed without an answer */
 	size_t out_len;
 	uint8_t out[2 * WIRE_HEAD + WIRE_HELLO_LEN + 2 * WIRE_NAME_MAX];
 };
@@ -205,12 +224,12 @@ static int err_link(int err)
 }
 
 /* The hello goes out together with the first request. */
-static void put_hello(struct remote_talk *t)
+static void put_hello(struct remote_talk *t, uint64_t channel, uint64_t epoch)
 {
 	struct wire_request hi = { .len = WIRE_HEAD + WIRE_HELLO_LEN, .op = WIRE_HELLO };
 	struct wire_hello h;
 
-	remote_hello(&h, remote_channel(), 1);
+	remote_hello(&h, channel, epoch);
 	wire_put_request(&hi, t->out);
 	wire_put_hello(&h, t->out + WIRE_HEAD);
 	t->out_len = hi.len;
@@ -231,16 +250,22 @@ static int get_welcome(struct remote_talk *t)
 	return r;
 }
 
-static int exchange(struct remote_talk *t, struct wire_request *q, const char *name, size_t len,
+static int exchange(struct remote_talk *t, struct wire_request *q, const void *bytes, size_t len,
 		    struct wire_reply *ret, uint8_t *payload, uint32_t room)
 {
+	/* A small payload goes out together with its header. */
+	size_t with = t->out_len + WIRE_HEAD + len <= sizeof(t->out) ? len : 0;
 	int r;
 
 	q->len = WIRE_HEAD + (uint32_t)len;
 	wire_put_request(q, t->out + t->out_len);
-	memcpy(t->out + t->out_len + WIRE_HEAD, name, len);
-	r = send_all(t, t->out, t->out_len + q->len);
+	memcpy(t->out + t->out_len + WIRE_HEAD, bytes, with);
+	if (t->welcome)
+		t->deadline_ns = now_ns() + REMOTE_CONNECT_NS;
+	r = send_all(t, t->out, t->out_len + WIRE_HEAD + with);
 	t->out_len = 0;
+	if (r == 0 && with < len)
+		r = send_all(t, bytes, len);
 	if (r == 0 && !t->welcome)
 		r = get_welcome(t);
 	/* The disk may have to wake up. */
@@ -248,11 +273,12 @@ static int exchange(struct remote_talk *t, struct wire_request *q, const char *n
 	return r < 0 ? r : get_reply(t, q->op, ret, payload, room);
 }
 
-int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const char *name, size_t len,
+int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const void *bytes, size_t len,
 		    struct wire_reply *ret, void *payload, uint32_t room)
 {
-	int r = exchange(t, q, name, len, ret, payload, room);
+	int r = exchange(t, q, bytes, len, ret, payload, room);
 
+	t->broken |= r < 0;
 	if (t->wants_tls)
 		return err_set(ENOKEY,
 			       "the server takes TLS alone; give psts:// instead of pst://, "
@@ -262,7 +288,18 @@ int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const char *n
 	return ret->err ? err_set((int)ret->err, "%s", err_name((int)ret->err)) : 0;
 }
 
-int remote_talk_begin(const struct remote_server *server, struct remote_talk **ret)
+void remote_talk_stop(struct remote_talk *t)
+{
+	(void)shutdown(t->fd, SHUT_RDWR);
+}
+
+bool remote_talk_is_broken(const struct remote_talk *t)
+{
+	return t->broken;
+}
+
+int remote_talk_begin(const struct remote_server *server, uint64_t channel, uint64_t epoch,
+		      struct remote_talk **ret)
 {
 	struct remote_talk *t = calloc(1, sizeof(*t));
 	int r = 0;
@@ -279,7 +316,7 @@ int remote_talk_begin(const struct remote_server *server, struct remote_talk **r
 		remote_talk_end(t);
 		return r;
 	}
-	put_hello(t);
+	put_hello(t, channel, epoch);
 	*ret = t;
 	return 0;
 }
@@ -305,7 +342,7 @@ int remote_ask(const struct remote_server *server, struct wire_request *q, const
 	uint8_t payload[WIRE_ATTR_LEN];
 	struct remote_talk *t = NULL;
 	struct wire_reply rep;
-	int r = remote_talk_begin(server, &t);
+	int r = remote_talk_begin(server, remote_channel(), 1, &t);
 
 	if (r == 0)
 		r = remote_talk_ask(t, q, name, strlen(name), &rep, payload, sizeof(payload));

@@ -29,11 +29,7 @@ void remote_ref_put(struct remote_ref *r)
 void remote_wrote(struct remote_ref *r, uint64_t boot)
 {
 	(void)pthread_mutex_lock(&r->lock);
-	if (r->dirty && r->boot != boot)
-		r->lost = true;
-	r->dirty = true;
-	r->boot = boot;
-	r->nr_writes++;
+	remote_writes_add(&r->writes, boot);
 	(void)pthread_mutex_unlock(&r->lock);
 }
 
@@ -42,23 +38,19 @@ uint64_t remote_nr_writes(struct remote_ref *r)
 	uint64_t nr;
 
 	(void)pthread_mutex_lock(&r->lock);
-	nr = r->nr_writes;
+	nr = r->writes.nr;
 	(void)pthread_mutex_unlock(&r->lock);
 	return nr;
 }
 
 int remote_synced(struct remote_ref *r, uint64_t boot, uint64_t nr_writes)
 {
-	bool lost;
+	int err;
 
 	(void)pthread_mutex_lock(&r->lock);
-	if (r->dirty && r->boot != boot)
-		r->lost = true;
-	lost = r->lost;
-	if (!lost && r->nr_writes == nr_writes)
-		r->dirty = false;
+	err = remote_writes_sync(&r->writes, boot, nr_writes);
 	(void)pthread_mutex_unlock(&r->lock);
-	return lost ? -EIO : 0;
+	return err;
 }
 
 /* --------------------------------------------------------------------- open */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of files, and the names by which servers know clients. */
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/random.h>
 
 #include "base/err.h"
 #include "base/scheme.h"
-#include "remote/remote.h"
+#include "remote/talk.h"
 
 #define UNIX "pst+unix://"
 #define TLS "psts://"

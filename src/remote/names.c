@@ -29,7 +29,7 @@ static int asker_begin(const char *name, bool may_be_root, struct asker *ret)
 	r = remote_name(name, may_be_root, &ret->server, &ret->path);
 	if (r < 0)
 		return r;
-	r = remote_talk_begin(&ret->server, &ret->talk);
+	r = remote_talk_begin(&ret->server, remote_channel(), 1, &ret->talk);
 	explicit_bzero(&ret->server.key, sizeof(ret->server.key));
 	return r < 0 ? err_name_of(ret, r) : 0;
 }
