@@ -9,7 +9,7 @@
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/mount/loop.h"
-#include "usrbio/mount/set.h"
+#include "usrbio/mount/source.h"
 
 static void reply_attr(fuse_req_t req, struct node *n)
 {
@@ -46,7 +46,7 @@ static int set_owner(const struct node *n, const struct stat *st, int set)
 	return fchownat(n->fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
 }
 
-static int set_size(const struct fs *fs, const struct node *n, off_t size, bool is_open, int fd)
+static int set_size(struct fs *fs, struct node *n, off_t size, bool is_open, int fd)
 {
 	int mine = -1, r;
 
@@ -87,7 +87,7 @@ static int set_times(const struct node *n, const struct stat *st, int set)
 	 FUSE_SET_ATTR_MTIME_NOW)
 
 /* Set the owner before the mode, because changing the owner clears the set-user-ID bit. */
-static int set_all(const struct fs *fs, const struct node *n, const struct stat *st, int set,
+static int set_all(struct fs *fs, struct node *n, const struct stat *st, int set,
 		   const struct fuse_file_info *fi)
 {
 	if ((set & SET_OWNER) && set_owner(n, st, set) < 0)
@@ -103,14 +103,14 @@ static int set_all(const struct fs *fs, const struct node *n, const struct stat 
 	return 0;
 }
 
-/* As op_begin_as(); a file of a set is also kept from moving until *ret_held is closed. */
+/* As op_begin_as(); the source also keeps the file as it is until *ret_held is closed. */
 static int begin_change(struct op *op, fuse_req_t req, fuse_ino_t ino, int *ret_held)
 {
 	int err = op_begin_as(op, req, ino, 0);
 
-	if (err < 0 || !op->fs->set || op->n->type != S_IFREG)
+	if (err < 0 || !op->fs->source->hold || op->n->type != S_IFREG)
 		return err;
-	*ret_held = err = set_hold_wait(op->fs, op->n);
+	*ret_held = err = op->fs->source->hold(op->fs, op->n);
 	if (err >= 0) {
 		fs_op_end(op);
 		err = op_begin_as(op, req, ino, 0);
@@ -127,8 +127,8 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 
 	if (err == 0)
 		err = set_all(op.fs, op.n, st, set, fi);
-	if (err == 0 && op.fs->set && op.n->type == S_IFDIR)
-		set_dir_attr(op.fs, op.n);
+	if (err == 0 && op.fs->source->dir_changed && op.n->type == S_IFDIR)
+		op.fs->source->dir_changed(op.fs, op.n);
 	/* Only a change of size waits for a lease. */
 	if (err == -EWOULDBLOCK) {
 		loop_again(req);
@@ -249,10 +249,8 @@ static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 	int err = op_begin(&op, req, ino, 0);
 	struct statvfs st;
 
-	if (err == 0 && fstatvfs(op.n->fd, &st) < 0)
-		err = -errno;
-	if (err == 0 && op.fs->set)
-		err = set_statfs(op.fs, &st);
+	if (err == 0)
+		err = op.fs->source->statfs(op.fs, op.n, &st);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else

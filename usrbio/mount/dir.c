@@ -5,15 +5,15 @@
 #include <string.h>
 
 #include "usrbio/mount/fds.h"
-#include "usrbio/mount/set.h"
+#include "usrbio/mount/source.h"
 #include "usrbio/proto/plain.h"
 
 struct open_dir {
-	struct list link; /* on fs->dirs */
-	uid_t uid;        /* user whose share of descriptors it uses */
-	DIR *dir;
-	struct dirent *entry;   /* entry that was read and is not in an answer yet */
-	struct set_entry *list; /* all entries of a set's directory; NULL: those of dir */
+	struct list link;          /* on fs->dirs */
+	uid_t uid;                 /* user whose share of descriptors it uses */
+	DIR *dir;                  /* NULL: a source without descriptors */
+	struct dirent *entry;      /* entry that was read and is not in an answer yet */
+	struct source_entry *list; /* all entries, by source_ops.list(); NULL: those of dir */
 	size_t nr, next;
 	struct dirent one; /* the current entry of list */
 	off_t at;          /* offset of the next entry, for the kernel */
@@ -22,6 +22,13 @@ struct open_dir {
 static struct open_dir *mount_dir_of(const struct fuse_file_info *fi)
 {
 	return (struct open_dir *)(uintptr_t)fi->fh;
+}
+
+static void dir_add_open(struct fs *fs, struct open_dir *d)
+{
+	(void)pthread_mutex_lock(&fs->lock);
+	list_add_tail(&fs->dirs, &d->link);
+	(void)pthread_mutex_unlock(&fs->lock);
 }
 
 static int dir_open_dir(struct fs *fs, uid_t uid, const struct node *n, struct open_dir **ret)
@@ -34,6 +41,11 @@ static int dir_open_dir(struct fs *fs, uid_t uid, const struct node *n, struct o
 		return err;
 	}
 	d->uid = uid;
+	if (!fs->source->has_fds) {
+		dir_add_open(fs, d);
+		*ret = d;
+		return 0;
+	}
 	fd = openat(fs->proc, fd_name(n->fd).s, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
 		d->dir = fdopendir(fd);
@@ -44,9 +56,7 @@ static int dir_open_dir(struct fs *fs, uid_t uid, const struct node *n, struct o
 		free(d);
 		return err;
 	}
-	(void)pthread_mutex_lock(&fs->lock);
-	list_add_tail(&fs->dirs, &d->link);
-	(void)pthread_mutex_unlock(&fs->lock);
+	dir_add_open(fs, d);
 	*ret = d;
 	return 0;
 }
@@ -56,7 +66,8 @@ static void close_dir(struct fs *fs, struct open_dir *d)
 	(void)pthread_mutex_lock(&fs->lock);
 	list_del(&d->link);
 	(void)pthread_mutex_unlock(&fs->lock);
-	(void)closedir(d->dir);
+	if (d->dir)
+		(void)closedir(d->dir);
 	free(d->list);
 	fds_give(d->uid, 1);
 	free(d);
@@ -76,8 +87,8 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 	if (err == 0)
 		err = dir_open_dir(op.fs, fuse_req_ctx(req)->uid, op.n, &d);
-	if (err == 0 && op.fs->set) {
-		err = set_list(op.fs, op.n, &d->list, &d->nr);
+	if (err == 0 && op.fs->source->list) {
+		err = op.fs->source->list(op.fs, op.n, &d->list, &d->nr);
 		if (err < 0)
 			close_dir(op.fs, d);
 	}
@@ -97,10 +108,11 @@ static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 
 static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	int fd = dirfd(mount_dir_of(fi)->dir);
+	DIR *dir = mount_dir_of(fi)->dir;
+	int fd = dir ? dirfd(dir) : -1;
 
 	(void)ino;
-	(void)fuse_reply_err(req, (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
+	(void)fuse_reply_err(req, dir && (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
 }
 
 /* Hide 3fs-virt of a source that is a plain directory. */
@@ -117,7 +129,7 @@ static bool dir_is_dots(const char *name)
 /* The next entry of an open directory, or NULL. */
 static struct dirent *next_entry(struct open_dir *d)
 {
-	const struct set_entry *e = d->list + d->next;
+	const struct source_entry *e = d->list + d->next;
 
 	if (!d->list)
 		return readdir(d->dir);
@@ -130,7 +142,7 @@ static struct dirent *next_entry(struct open_dir *d)
 	return &d->one;
 }
 
-static void seek_entry(struct fs *fs, const struct node *n, struct open_dir *d, off_t off)
+static void seek_entry(struct fs *fs, struct node *n, struct open_dir *d, off_t off)
 {
 	if (!d->list) {
 		seekdir(d->dir, off);
@@ -138,10 +150,10 @@ static void seek_entry(struct fs *fs, const struct node *n, struct open_dir *d, 
 	}
 	/* Start again at the beginning, with the directory's current content. */
 	if (off == 0) {
-		struct set_entry *list;
+		struct source_entry *list;
 		size_t nr;
 
-		if (set_list(fs, n, &list, &nr) == 0) {
+		if (fs->source->list(fs, n, &list, &nr) == 0) {
 			free(d->list);
 			d->list = list;
 			d->nr = nr;
@@ -154,7 +166,7 @@ static void seek_entry(struct fs *fs, const struct node *n, struct open_dir *d, 
 static struct stat entry_stat(struct fs *fs, const struct node *dir, const struct dirent *e)
 {
 	return (struct stat){
-		.st_ino = fs->set ? e->d_ino : node_number(&fs->nodes, dir->dev, e->d_ino),
+		.st_ino = fs->source->list ? e->d_ino : node_number(&fs->nodes, dir->dev, e->d_ino),
 		.st_mode = (mode_t)DTTOIF(e->d_type),
 	};
 }
@@ -165,8 +177,8 @@ struct answer {
 };
 
 /* Add the entry, with its attributes if the kernel wants them; false without room. */
-static bool dir_add(fuse_req_t req, struct answer *a, const struct node *dir,
-		    const struct dirent *e, bool plus)
+static bool dir_add(fuse_req_t req, struct answer *a, struct node *dir, const struct dirent *e,
+		    bool plus)
 {
 	struct fs *fs = fs_of(req);
 	struct fuse_entry_param p = { .attr = entry_stat(fs, dir, e) };
@@ -191,8 +203,7 @@ static bool dir_add(fuse_req_t req, struct answer *a, const struct node *dir,
 }
 
 /* Fill in as many entries as there is room for.  Return 0, or -errno if there is none. */
-static int dir_fill(fuse_req_t req, struct answer *a, const struct node *n, struct open_dir *d,
-		    bool plus)
+static int dir_fill(fuse_req_t req, struct answer *a, struct node *n, struct open_dir *d, bool plus)
 {
 	for (;;) {
 		errno = 0;

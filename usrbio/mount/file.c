@@ -13,7 +13,7 @@
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/fds.h"
 #include "usrbio/mount/loop.h"
-#include "usrbio/mount/set.h"
+#include "usrbio/mount/source.h"
 
 static int fd_of(const struct fuse_file_info *fi)
 {
@@ -132,7 +132,7 @@ static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_
 	return err;
 }
 
-int file_open(const struct fs *fs, const struct node *n, int flags)
+int file_open(struct fs *fs, struct node *n, int flags)
 {
 	int fd = openat(fs->proc, fd_name(n->fd).s, flags | O_NONBLOCK);
 
@@ -153,8 +153,7 @@ static void mount_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_inf
 	if (err == 0)
 		err = fds_take(uid, 1);
 	if (err == 0) {
-		err = fd = op.fs->set ? set_open_file(op.fs, n, flags_of(fi->flags))
-				      : file_open(op.fs, n, flags_of(fi->flags));
+		err = fd = op.fs->source->open_file(op.fs, n, flags_of(fi->flags));
 		if (err < 0)
 			fds_give(uid, 1);
 	}
@@ -175,20 +174,17 @@ static void mount_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_inf
 /* ------------------------------------------------------------------ create */
 
 /* Fill in the entry of a regular file, which may have existed.  Return 0 or -errno. */
-static int mount_file_created(struct fs *fs, int fd, const struct node *dir, const char *name,
+static int mount_file_created(struct fs *fs, int fd, struct node *dir, const char *name,
 			      struct fuse_entry_param *e)
 {
-	int path, flags = fcntl(fd, F_GETFL);
+	int flags = fcntl(fd, F_GETFL);
 	struct stat st;
 
 	if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EEXIST;
-	if (fs->set)
-		return set_created(fs, dir, name, e);
-	path = openat(fs->proc, fd_name(fd).s, O_PATH | O_CLOEXEC);
-	return path < 0 ? -errno : fs_entry(fs, path, node_mount(path), e);
+	return fs->source->created(fs, fd, dir, name, e);
 }
 
 static void fill_attr(struct fuse_attr *a, const struct stat *st)
@@ -211,10 +207,21 @@ static void fill_attr(struct fuse_attr *a, const struct stat *st)
 	};
 }
 
-static int create_in(const struct node *dir, const struct new_file *f)
+int file_created_plain(struct fs *fs, int fd, struct node *dir, const char *name,
+		       struct fuse_entry_param *ret)
+{
+	int path = openat(fs->proc, fd_name(fd).s, O_PATH | O_CLOEXEC);
+
+	(void)dir;
+	(void)name;
+	return path < 0 ? -errno : fs_entry(fs, path, node_mount(path), ret);
+}
+
+int file_create_plain(struct fs *fs, const struct node *dir, const struct new_file *f)
 {
 	int err = caller_begin(&f->caller), fd;
 
+	(void)fs;
 	if (err < 0)
 		return err;
 	/* It may exist and be a FIFO, which must not block. */
@@ -223,8 +230,7 @@ static int create_in(const struct node *dir, const struct new_file *f)
 	return fd < 0 ? -errno : fd;
 }
 
-int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
-		struct file_created *ret)
+int file_create(struct fs *fs, struct node *dir, const struct new_file *f, struct file_created *ret)
 {
 	struct fuse_entry_param e;
 	struct node *n;
@@ -232,7 +238,7 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 
 	if (err < 0)
 		return err;
-	err = fd = fs->set ? set_create(fs, dir, f) : create_in(dir, f);
+	err = fd = fs->source->create(fs, dir, f);
 	if (err >= 0)
 		err = mount_file_created(fs, fd, dir, f->name, &e);
 	if (err < 0) {

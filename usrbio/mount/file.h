@@ -32,7 +32,7 @@ int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_fi
  * Open a regular file anew with these flags of open(2).  The descriptor; -EWOULDBLOCK while
  * somebody has a lease on it, also without O_NONBLOCK: nobody waits for him here; -errno.
  */
-int file_open(const struct fs *fs, const struct node *n, int flags);
+int file_open(struct fs *fs, struct node *n, int flags);
 
 struct new_file {
 	struct caller caller;
@@ -52,8 +52,12 @@ _Static_assert(sizeof(struct file_created) ==
 	       "FUSE: answer to create");
 
 /* Create a file.  Return 0 or -errno.  Call broker_tell() when the kernel has the answer. */
-int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
+int file_create(struct fs *fs, struct node *dir, const struct new_file *f,
 		struct file_created *ret);
+/* source_ops.create() and created() of a directory. */
+int file_create_plain(struct fs *fs, const struct node *dir, const struct new_file *f);
+int file_created_plain(struct fs *fs, int fd, struct node *dir, const char *name,
+		       struct fuse_entry_param *ret);
 
 /* Undo file_create(), because the kernel did not take the answer. */
 void file_uncreate(struct fs *fs, const struct file_created *c);

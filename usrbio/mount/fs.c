@@ -9,7 +9,7 @@
 #include <sys/sysmacros.h>
 
 #include "usrbio/mount/caller.h"
-#include "usrbio/mount/set.h"
+#include "usrbio/mount/source.h"
 #include "usrbio/proto/ioctl.h"
 
 static struct node *fs_hold(struct op *op, fuse_ino_t ino, int *err)
@@ -17,8 +17,8 @@ static struct node *fs_hold(struct op *op, fuse_ino_t ino, int *err)
 	struct node *n = ino == FUSE_ROOT_ID ? &op->fs->nodes.root : (struct node *)(uintptr_t)ino;
 
 	*err = node_hold(&op->fs->nodes, n);
-	if (*err == 0 && op->fs->set)
-		set_refresh(op->fs, n);
+	if (*err == 0 && op->fs->source->refresh)
+		op->fs->source->refresh(op->fs, n);
 	return *err < 0 ? NULL : n;
 }
 
@@ -59,7 +59,12 @@ struct fd_name fd_name(int fd)
 	return ret;
 }
 
-int fs_stat(struct fs *fs, const struct node *n, struct stat *ret)
+int fs_stat(struct fs *fs, struct node *n, struct stat *ret)
+{
+	return fs->source->stat(fs, n, ret);
+}
+
+int fs_stat_plain(struct fs *fs, struct node *n, struct stat *ret)
 {
 	(void)fs;
 	if (fstatat(n->fd, "", ret, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
@@ -217,13 +222,12 @@ static int root_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_par
 	return err;
 }
 
-int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *ret)
+int fs_lookup(struct fs *fs, struct node *dir, const char *name, struct fuse_entry_param *ret)
 {
-	return fs->set ? set_lookup(fs, dir, name, ret) : fs_lookup_plain(fs, dir, name, ret);
+	return fs->source->lookup(fs, dir, name, ret);
 }
 
-int fs_lookup_plain(struct fs *fs, const struct node *dir, const char *name,
-		    struct fuse_entry_param *ret)
+int fs_lookup_plain(struct fs *fs, struct node *dir, const char *name, struct fuse_entry_param *ret)
 {
 	uint64_t mnt;
 	int fd = open_name(dir, name, &mnt);

@@ -48,10 +48,14 @@ struct remover {
 };
 
 struct set_source;
+struct service;
+struct source_ops;
 
 struct fs {
 	const struct fs_opts *opts;
-	struct set_source *set; /* the source is a set of tiers (set.h); NULL: a directory */
+	const struct source_ops *source; /* the kind of the source */
+	struct set_source *set;          /* for a set of tiers (set.h) */
+	struct service *service;         /* for a storage service (service.h) */
 	struct fuse_session *se;
 	struct nodes nodes;
 	struct broker *broker;                   /* serves rings */
@@ -112,7 +116,7 @@ struct fd_name {
 struct fd_name fd_name(int fd);
 
 /* Return a node's attributes, with its number on the mount.  Return 0 or -errno. */
-int fs_stat(struct fs *fs, const struct node *n, struct stat *ret);
+int fs_stat(struct fs *fs, struct node *n, struct stat *ret);
 
 /* Return the seconds for which the kernel may cache attributes: none while rings may write to the
  * file. */
@@ -122,11 +126,12 @@ double fs_attr_timeout(const struct fs *fs, const struct node *n);
  * Look up a name.  The kernel counts one more lookup of the node when it has the answer.  Return 0
  * or -errno; -ELOOP if the source leads to its own mount.
  */
-int fs_lookup(struct fs *fs, const struct node *dir, const char *name,
-	      struct fuse_entry_param *ret);
+int fs_lookup(struct fs *fs, struct node *dir, const char *name, struct fuse_entry_param *ret);
 /* As fs_lookup(), for a source that is a directory. */
-int fs_lookup_plain(struct fs *fs, const struct node *dir, const char *name,
+int fs_lookup_plain(struct fs *fs, struct node *dir, const char *name,
 		    struct fuse_entry_param *ret);
+/* As fs_stat(), for a source with descriptors. */
+int fs_stat_plain(struct fs *fs, struct node *n, struct stat *ret);
 /* As fs_lookup(), by a descriptor, which is taken over, and its mount. */
 int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret);
 

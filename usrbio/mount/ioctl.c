@@ -8,6 +8,7 @@
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/mount/rmtree.h"
+#include "usrbio/mount/source.h"
 #include "usrbio/proto/ioctl.h"
 #include "usrbio/proto/plain.h"
 
@@ -305,7 +306,7 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		on_fsync(req, fi, flags);
 		break;
 	case USRBIO_IOC_HARDLINK:
-		if (fs_of(req)->set) {
+		if (!fs_of(req)->source->has_links) {
 			(void)fuse_reply_err(req, EPERM);
 			break;
 		}
@@ -317,7 +318,7 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 	case USRBIO_IOC_REMOVE_TREE:
 	case USRBIO_IOC_MOVE:
 	case USRBIO_IOC_REMOVE:
-		if (fs_of(req)->set) {
+		if (!fs_of(req)->source->has_links) {
 			(void)fuse_reply_err(req, EOPNOTSUPP);
 			break;
 		}

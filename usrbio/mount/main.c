@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -24,7 +23,7 @@
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/scrape.h"
 #include "usrbio/mount/session.h"
-#include "usrbio/mount/set.h"
+#include "usrbio/mount/source.h"
 #include "usrbio/proto/place.h"
 
 #define TRIES 300 /* to get the name of the socket, and the time between them */
@@ -145,40 +144,12 @@ static int start_scrape(struct fs *fs, struct scrape **ret)
 	return 0;
 }
 
-/*
- * Open the root of the source.  Read-only and without times of access it is a clone of the mounts
- * there: DIR itself stays writable, since programs publish their rings in it.
- */
-static int open_root(const struct fs_opts *o)
-{
-	struct mount_attr attr = { 0 };
-	_cleanup_(closep) int fd = -1;
-
-	if (!o->read_only && !o->no_atime) {
-		fd = open(o->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
-		return fd < 0 ? -errno : TAKE_FD(fd);
-	}
-	if (o->read_only)
-		attr.attr_set |= MOUNT_ATTR_RDONLY;
-	if (o->no_atime) {
-		attr.attr_set |= MOUNT_ATTR_NOATIME;
-		attr.attr_clr |= MOUNT_ATTR__ATIME;
-	}
-	fd = open_tree(AT_FDCWD, o->source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
-	if (fd < 0 || mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
-		return -errno;
-	return TAKE_FD(fd);
-}
-
 static int mount_open_source(struct fs *fs)
 {
-	const char *set = set_source_name(fs->opts->source);
-	int fd = -1, r = set ? set_source_open(set, &fs->set, &fd) : open_root(fs->opts);
+	int fd = -1, r = fs->source->open(fs, &fd);
 
 	if (r < 0)
 		return r;
-	if (!set)
-		fd = r;
 	fs->proc = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fs->proc < 0) {
 		int err = -errno;
@@ -187,8 +158,8 @@ static int mount_open_source(struct fs *fs)
 		return err;
 	}
 	r = nodes_init(&fs->nodes, fd, fs->opts->inodes);
-	if (r == 0 && set)
-		set_source_begin(fs);
+	if (r == 0 && fs->source->begin)
+		fs->source->begin(fs);
 	return r;
 }
 
@@ -222,7 +193,13 @@ static void mount_ready(const struct fs_opts *o, int ready_fd)
 
 static int mount_serve(const struct fs_opts *o, int ready_fd)
 {
-	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s, .since = now_ns() };
+	struct fs fs = {
+		.opts = o,
+		.source = source_of(o->source),
+		.proc = -1,
+		.timeout = o->timeout_s,
+		.since = now_ns(),
+	};
 	struct scrape *scrape = NULL;
 	unsigned removed;
 	int err, status;
@@ -257,7 +234,8 @@ static int mount_serve(const struct fs_opts *o, int ready_fd)
 	dirs_done(&fs);
 	broker_free(fs.broker);
 	nodes_done(&fs.nodes);
-	set_source_close(fs.set);
+	if (fs.source->close)
+		fs.source->close(&fs);
 	(void)close(fs.proc);
 	return err < 0 ? main_fail(err, o->dir) : status;
 }
@@ -318,6 +296,7 @@ int main(int argc, char *argv[])
 		.quota = { .users = 512, .links = 16384, .rings = 1024 },
 	};
 	char dir[PATH_MAX], source[PATH_MAX];
+	const struct source_ops *kind;
 	bool foreground = false;
 	unsigned files;
 	int opt;
@@ -376,15 +355,14 @@ int main(int argc, char *argv[])
 		(void)fputs(usage, stderr);
 		return 2;
 	}
-	/* Which kernel passes which bytes on would have to be told of each move. */
-	if (set_source_name(o.source)) {
-		if (o.read_only || o.no_atime)
-			return main_fail(-EOPNOTSUPP, "-o ro and noatime of a set of tiers");
-		o.kernel_cache = true;
+	kind = source_of(o.source);
+	if ((o.read_only && !kind->can_be_ro) || (o.no_atime && kind != &source_dir))
+		return main_fail(-EOPNOTSUPP, "-o ro or noatime of this kind of source");
+	o.kernel_cache |= kind->only_cache;
+	if (kind != &source_dir)
 		(void)snprintf(source, sizeof(source), "%s", o.source);
-	} else if (!realpath(o.source, source)) {
+	else if (!realpath(o.source, source))
 		return main_fail(-errno, o.source);
-	}
 	if (!realpath(argv[optind], dir))
 		return main_fail(-errno, argv[optind]);
 	o.source = source;

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "usrbio/mount/set.h"
+#include "usrbio/mount/source.h"
 
 static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
@@ -44,7 +44,7 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
-	if (err == 0 && op.fs->set)
+	if (err == 0 && !op.fs->source->has_links)
 		err = -EPERM;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
@@ -68,7 +68,7 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
-	if (err == 0 && op.fs->set)
+	if (err == 0 && !op.fs->source->has_links)
 		err = -EPERM;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
@@ -81,7 +81,7 @@ static void names_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const 
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, ino);
 
-	if (err == 0 && op.fs->set)
+	if (err == 0 && !op.fs->source->has_links)
 		err = -EPERM;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
@@ -96,11 +96,8 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, int
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, 0);
 
-	if (err == 0 && op.fs->set)
-		err = flags & AT_REMOVEDIR ? set_rmdir(op.fs, op.n, name)
-					   : set_unlink(op.fs, op.n, name);
-	else if (err == 0 && unlinkat(op.n->fd, name, flags) < 0)
-		err = -errno;
+	if (err == 0)
+		err = op.fs->source->remove(op.fs, op.n, name, flags);
 	(void)fuse_reply_err(req, -err);
 }
 
@@ -120,10 +117,8 @@ static void mount_names_rename(fuse_req_t req, fuse_ino_t parent, const char *na
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, parent, to);
 
-	if (err == 0 && op.fs->set)
-		err = set_rename(op.fs, op.n, name, op.n2, to_name, flags);
-	else if (err == 0 && renameat2(op.n->fd, name, op.n2->fd, to_name, flags) < 0)
-		err = -errno;
+	if (err == 0)
+		err = op.fs->source->rename(op.fs, op.n, name, op.n2, to_name, flags);
 	(void)fuse_reply_err(req, -err);
 }
 

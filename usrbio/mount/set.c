@@ -22,11 +22,9 @@
 #define HOLD_TRIES 6000u /* a minute: the mover changes names in moments */
 #define HOLD_NAP_MS 10u
 
-const char *set_source_name(const char *source)
+static bool set_owns(const char *source)
 {
-	size_t len = sizeof(SET_SCHEME) - 1;
-
-	return strncmp(source, SET_SCHEME, len) == 0 ? source + len : NULL;
+	return strncmp(source, SET_SCHEME, sizeof(SET_SCHEME) - 1) == 0;
 }
 
 /* ------------------------------------------------------------------- start */
@@ -133,8 +131,21 @@ static int set_begin(const char *name, struct set_source *s)
 	return r;
 }
 
-int set_source_open(const char *name, struct set_source **ret, int *ret_root_fd)
+static void set_source_close(struct fs *fs)
 {
+	struct set_source *s = TAKE_PTR(fs->set);
+
+	if (!s)
+		return;
+	set_flush_accesses(s);
+	(void)set_close(s->set);
+	(void)pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+static int set_source_open(struct fs *fs, int *ret_root_fd)
+{
+	const char *name = fs->opts->source + sizeof(SET_SCHEME) - 1;
 	struct set_source *s = calloc(1, sizeof(*s));
 	char link[64];
 	ssize_t n;
@@ -142,6 +153,7 @@ int set_source_open(const char *name, struct set_source **ret, int *ret_root_fd)
 
 	if (!s)
 		return -ENOMEM;
+	fs->set = s;
 	(void)pthread_mutex_init(&s->lock, NULL);
 	r = set_begin(name, s);
 	if (r == 0) {
@@ -156,24 +168,12 @@ int set_source_open(const char *name, struct set_source **ret, int *ret_root_fd)
 	}
 	if (r < 0) {
 		(void)fprintf(stderr, "penstock: %s\n", err_text());
-		set_source_close(s);
-		return r;
+		set_source_close(fs);
 	}
-	*ret = s;
-	return 0;
+	return r;
 }
 
-void set_source_close(struct set_source *s)
-{
-	if (!s)
-		return;
-	set_flush_accesses(s);
-	(void)set_close(s->set);
-	(void)pthread_mutex_destroy(&s->lock);
-	free(s);
-}
-
-void set_source_begin(struct fs *fs)
+static void set_source_begin(struct fs *fs)
 {
 	/* The first file system of which a number is asked for has the same numbers always. */
 	(void)node_number(&fs->nodes, SET_DEV, 1);
@@ -256,8 +256,8 @@ static int file_entry(struct fs *fs, const char *path, struct fuse_entry_param *
 	return 0;
 }
 
-int set_lookup(struct fs *fs, const struct node *dir, const char *name,
-	       struct fuse_entry_param *ret)
+static int set_lookup(struct fs *fs, struct node *dir, const char *name,
+		      struct fuse_entry_param *ret)
 {
 	char path[TIER_NAME_SIZE];
 	struct stat st;
@@ -278,9 +278,10 @@ int set_lookup(struct fs *fs, const struct node *dir, const char *name,
 	return err;
 }
 
-int set_created(struct fs *fs, const struct node *dir, const char *name,
-		struct fuse_entry_param *ret)
+static int set_created(struct fs *fs, int fd, struct node *dir, const char *name,
+		       struct fuse_entry_param *ret)
 {
+	(void)fd;
 	return set_lookup(fs, dir, name, ret);
 }
 
@@ -299,7 +300,8 @@ static void find_node(struct fs *fs, struct node *n)
 		closep(&fd);
 }
 
-void set_refresh(struct fs *fs, struct node *n)
+/* Point a file's node at where the file lies now, if it has moved. */
+static void set_refresh(struct fs *fs, struct node *n)
 {
 	struct stat st;
 
@@ -359,7 +361,8 @@ void set_pause(void)
 	(void)nanosleep(&ts, NULL);
 }
 
-int set_hold_wait(struct fs *fs, struct node *n)
+/* As set_hold(), and wait while the mover changes the file's names. */
+static int set_hold_wait(struct fs *fs, struct node *n)
 {
 	int r = -EWOULDBLOCK;
 
@@ -371,7 +374,8 @@ int set_hold_wait(struct fs *fs, struct node *n)
 	return r == -EWOULDBLOCK ? -EBUSY : r;
 }
 
-int set_open_file(struct fs *fs, struct node *n, int flags)
+/* As file_open(), with the file kept where it is until the descriptor is closed. */
+static int set_open_file(struct fs *fs, struct node *n, int flags)
 {
 	int held = set_hold(fs, n), fd;
 
@@ -398,3 +402,25 @@ int set_open_file(struct fs *fs, struct node *n, int flags)
 	(void)pthread_mutex_unlock(&fs->set->lock);
 	return fd;
 }
+
+const struct source_ops source_set = {
+	.owns = set_owns,
+	.has_fds = true,
+	/* Which kernel passes which bytes on would have to be told of each move. */
+	.only_cache = true,
+	.open = set_source_open,
+	.begin = set_source_begin,
+	.close = set_source_close,
+	.refresh = set_refresh,
+	.stat = fs_stat_plain,
+	.lookup = set_lookup,
+	.remove = set_remove,
+	.rename = set_rename,
+	.list = set_list,
+	.statfs = set_statfs,
+	.open_file = set_open_file,
+	.create = set_create,
+	.created = set_created,
+	.hold = set_hold_wait,
+	.dir_changed = set_dir_attr,
+};

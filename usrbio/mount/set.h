@@ -34,69 +34,10 @@
 #define MOUNT_SET_H
 
 #include <dirent.h>
-#include <sys/statvfs.h>
 
 #include "usrbio/mount/file.h"
-#include "usrbio/mount/fs.h"
+#include "usrbio/mount/source.h"
 
 #define SET_SCHEME "tier:"
-
-struct set_source;
-
-/* Is a source a set's?  Its name, or NULL. */
-const char *set_source_name(const char *source);
-
-/*
- * Open a set, end its interrupted moves, and make the tree.  0, or -errno after a sentence on
- * standard error.  *ret_root_fd (O_PATH) is the tree's.
- */
-int set_source_open(const char *name, struct set_source **ret, int *ret_root_fd);
-void set_source_close(struct set_source *s); /* NULL: nothing */
-
-/* When there are nodes. */
-void set_source_begin(struct fs *fs);
-
-/* fs_lookup(): directories of the tree, and files. */
-int set_lookup(struct fs *fs, const struct node *dir, const char *name,
-	       struct fuse_entry_param *ret);
-
-/* Point a file's node at where the file lies now, if it has moved.  It is held. */
-void set_refresh(struct fs *fs, struct node *n);
-
-/*
- * Keep a file where it is: a descriptor with a shared lock, or -EWOULDBLOCK while the mover changes
- * its names, or -errno.  set_hold_wait() waits for that.
- */
-int set_hold(struct fs *fs, struct node *n);
-int set_hold_wait(struct fs *fs, struct node *n);
-
-/* file_open(), with the file kept where it is until the descriptor is closed. */
-int set_open_file(struct fs *fs, struct node *n, int flags);
-
-/* openat(2) of file_create(), and the entry of what it made. */
-int set_create(struct fs *fs, const struct node *dir, const struct new_file *f);
-int set_created(struct fs *fs, const struct node *dir, const char *name,
-		struct fuse_entry_param *ret);
-
-int set_unlink(struct fs *fs, const struct node *dir, const char *name);
-int set_rmdir(struct fs *fs, const struct node *dir, const char *name);
-int set_rename(struct fs *fs, const struct node *dir, const char *name, const struct node *to,
-	       const char *to_name, unsigned flags);
-
-/* Owner and mode of a directory of the tree, for the other roots. */
-void set_dir_attr(struct fs *fs, const struct node *dir);
-
-/* An entry of a directory. */
-struct set_entry {
-	char name[NAME_MAX + 1];
-	uint64_t number; /* on the mount */
-	mode_t type;
-};
-
-/* All entries of a directory, to be freed. */
-int set_list(struct fs *fs, const struct node *dir, struct set_entry **ret, size_t *ret_nr);
-
-/* Room of all roots together. */
-int set_statfs(struct fs *fs, struct statvfs *ret);
 
 #endif

@@ -155,7 +155,7 @@ static int unlink_file(struct fs *fs, const char *path)
 	return err;
 }
 
-int set_unlink(struct fs *fs, const struct node *dir, const char *name)
+static int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 {
 	struct set_source *s = fs->set;
 	char path[TIER_NAME_SIZE];
@@ -176,7 +176,7 @@ int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 	return err == -EWOULDBLOCK ? -EBUSY : err;
 }
 
-int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
+static int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
 {
 	struct set_source *s = fs->set;
 	char path[TIER_NAME_SIZE];
@@ -193,6 +193,11 @@ int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
 		err = -errno;
 	(void)pthread_mutex_unlock(&s->lock);
 	return err;
+}
+
+int set_remove(struct fs *fs, struct node *dir, const char *name, int flags)
+{
+	return flags & AT_REMOVEDIR ? set_rmdir(fs, dir, name) : set_unlink(fs, dir, name);
 }
 
 /* ------------------------------------------------------------------ rename */
@@ -264,7 +269,7 @@ static int rename_any(struct fs *fs, const struct node *dir, const char *name, c
 	return err;
 }
 
-int set_rename(struct fs *fs, const struct node *dir, const char *name, const struct node *to,
+int set_rename(struct fs *fs, struct node *dir, const char *name, struct node *to,
 	       const char *to_name, unsigned flags)
 {
 	char path[TIER_NAME_SIZE], to_path[TIER_NAME_SIZE];
@@ -318,7 +323,7 @@ void set_dir_attr(struct fs *fs, const struct node *dir)
 struct listing {
 	struct fs *fs;
 	const char *path; /* of the directory */
-	struct set_entry *at;
+	struct source_entry *at;
 	size_t nr, room;
 };
 
@@ -326,14 +331,14 @@ static int add_entry(struct listing *l, const char *name, uint64_t number, mode_
 {
 	if (l->nr == l->room) {
 		size_t room = l->room ? 2 * l->room : 64;
-		struct set_entry *more = reallocarray(l->at, room, sizeof(*more));
+		struct source_entry *more = reallocarray(l->at, room, sizeof(*more));
 
 		if (!more)
 			return -ENOMEM;
 		l->at = more;
 		l->room = room;
 	}
-	l->at[l->nr] = (struct set_entry){ .number = number, .type = type };
+	l->at[l->nr] = (struct source_entry){ .number = number, .type = type };
 	(void)snprintf(l->at[l->nr++].name, sizeof(l->at->name), "%s", name);
 	return 0;
 }
@@ -411,7 +416,7 @@ static int add_moved(struct listing *l, const struct progress_move *m)
 
 static int set_names_by_name(const void *a, const void *b)
 {
-	const struct set_entry *x = a, *y = b;
+	const struct source_entry *x = a, *y = b;
 
 	return strcmp(x->name, y->name);
 }
@@ -445,7 +450,7 @@ static int list_once(struct listing *l, const struct node *dir, bool *ret_again)
 	return 0;
 }
 
-int set_list(struct fs *fs, const struct node *dir, struct set_entry **ret, size_t *ret_nr)
+int set_list(struct fs *fs, struct node *dir, struct source_entry **ret, size_t *ret_nr)
 {
 	char path[TIER_NAME_SIZE];
 	struct listing l = { .fs = fs, .path = path };
@@ -467,10 +472,10 @@ int set_list(struct fs *fs, const struct node *dir, struct set_entry **ret, size
 	return 0;
 }
 
-int set_statfs(struct fs *fs, struct statvfs *ret)
+int set_statfs(struct fs *fs, const struct node *n, struct statvfs *ret)
 {
 	struct tier_space all = { 0 }, one;
-	int r = 0;
+	int r = fstatvfs(n->fd, ret) < 0 ? -errno : 0;
 
 	(void)pthread_mutex_lock(&fs->set->lock);
 	for (unsigned c = 0; c < TIER_CLASSES && r == 0; c++) {

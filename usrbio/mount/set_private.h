@@ -37,6 +37,22 @@ int set_path(const struct set_source *s, const struct node *dir, const char *nam
 
 void set_pause(void);
 
+/*
+ * Keep a file where it is: a descriptor with a shared lock, or -EWOULDBLOCK while the mover changes
+ * its names, or -errno.
+ */
+int set_hold(struct fs *fs, struct node *n);
+
+/* set_names.c: members of source_set. */
+int set_create(struct fs *fs, const struct node *dir, const struct new_file *f);
+int set_remove(struct fs *fs, struct node *dir, const char *name, int flags);
+int set_rename(struct fs *fs, struct node *dir, const char *name, struct node *to,
+	       const char *to_name, unsigned flags);
+int set_list(struct fs *fs, struct node *dir, struct source_entry **ret, size_t *ret_nr);
+int set_statfs(struct fs *fs, const struct node *n, struct statvfs *ret);
+/* For owner and mode of the directory on the other roots. */
+void set_dir_attr(struct fs *fs, const struct node *dir);
+
 /* Under the lock: count an open, for the policy. */
 void set_note_access(struct set_source *s, const char *path);
 void set_flush_accesses(struct set_source *s);

@@ -24,6 +24,7 @@
 #include "usrbio/mount/conf.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/mount/rmtree.h"
+#include "usrbio/mount/source.h"
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/plain.h"
 
@@ -384,7 +385,7 @@ static int virt_remove_tree(fuse_req_t req, const char *target)
 {
 	struct fs *fs = fs_of(req);
 	uid_t uid = uid_of(req);
-	int err = fs->set ? -EOPNOTSUPP : remover_begin(fs, uid);
+	int err = !fs->source->has_links ? -EOPNOTSUPP : remover_begin(fs, uid);
 
 	if (err < 0)
 		return err;
