@@ -137,11 +137,11 @@ _penstock()
 		esac
 		;;
 	mount)
-		options='--source -o --allow-other --foreground --kernel-cache --timeout --links --rings --users --memory --metrics --plain --help'
+		options='--source -o --allow-other --foreground --kernel-cache --timeout --links --rings --users --memory --uid --gid --metrics --plain --help'
 		kinds='dir' words=''
 		case $prev in
 		--source) value=dir ;;
-		-o | --timeout | --links | --rings | --users | --memory) value=none ;;
+		-o | --timeout | --links | --rings | --users | --memory | --uid | --gid) value=none ;;
 		--metrics) value=file ;;
 		esac
 		;;

@@ -148,7 +148,7 @@ complete -c penstock -n '__penstock_is window' -l baseline -x -d 'copybw, copyla
 complete -c penstock -n '__penstock_is window' -l help -d 'what it does and its options'
 complete -c penstock -n '__penstock_is window' -a 'validate copybw copylat apiperf pingpong'
 
-complete -c penstock -n '__penstock_is mount' -l source -x -a '(__fish_complete_directories)' -d 'the directory that is served, or tier:SET, a set of tiers'
+complete -c penstock -n '__penstock_is mount' -l source -x -a '(__fish_complete_directories)' -d 'the directory that is served'
 complete -c penstock -n '__penstock_is mount' -s o -x -d 'options as fstab has them: ro, noatime, noexec, and those below ...'
 complete -c penstock -n '__penstock_is mount' -l allow-other -d 'serve all users, as every mount of root\'s does'
 complete -c penstock -n '__penstock_is mount' -l foreground -d 'do not go into the background'
@@ -158,6 +158,8 @@ complete -c penstock -n '__penstock_is mount' -l links -x -d 'most buffers and r
 complete -c penstock -n '__penstock_is mount' -l rings -x -d 'most rings that a user may publish'
 complete -c penstock -n '__penstock_is mount' -l users -x -d 'most users, but for root, that use rings at once'
 complete -c penstock -n '__penstock_is mount' -l memory -x -d 'most shared memory that a user may publish'
+complete -c penstock -n '__penstock_is mount' -l uid -x -d 'the owner of the files of a storage service'
+complete -c penstock -n '__penstock_is mount' -l gid -x -d 'their group'
 complete -c penstock -n '__penstock_is mount' -l metrics -r -F -d 'the socket for numbers of the mount, which \'penstock top\' reads, ...'
 complete -c penstock -n '__penstock_is mount' -l plain -d ''
 complete -c penstock -n '__penstock_is mount' -l help -d 'what it does and its options'

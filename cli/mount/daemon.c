@@ -101,6 +101,29 @@ static int whole_path(const char *given, char ret[PATH_MAX])
 	return 0;
 }
 
+/* Sources that the server opens, and which options they cannot have. */
+static const struct {
+	const char *scheme;
+	bool no_ro, no_noatime;
+	const char *why;
+} sources[] = {
+	{ "tier:", true, true, "sets of tiers, which files move in" },
+	{ "pst://", false, true, "storage services, which decide that themselves" },
+	{ "psts://", false, true, "storage services, which decide that themselves" },
+	{ "pst+unix://", false, true, "storage services, which decide that themselves" },
+};
+
+/* The index of a source in sources; its size for a directory. */
+static size_t source_index(const char *source)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_SIZE(sources) &&
+	       strncmp(source, sources[i].scheme, strlen(sources[i].scheme)) != 0)
+		i++;
+	return i;
+}
+
 /* Reject options that need a server of root. */
 static int check_user(const struct daemon_opts *o)
 {
@@ -109,20 +132,23 @@ static int check_user(const struct daemon_opts *o)
 	if (o->allow_other)
 		return fail(EPERM, "--allow-other: only a server of root's acts with the rights of "
 				   "each user; mount it as root");
-	if (o->read_only || o->no_atime)
+	if ((o->read_only || o->no_atime) && source_index(o->source) == ARRAY_SIZE(sources))
 		return fail(EPERM, "-o %s takes a server of root's; mount it as root",
 			    o->read_only ? "ro" : "noatime");
 	return 0;
 }
 
-/* A directory, or tier:SET, which the server opens. */
+/* A directory, or a source that the server opens. */
 static int daemon_check_source(const struct daemon_opts *o, char ret[PATH_MAX])
 {
-	if (strncmp(o->source, "tier:", 5) != 0)
+	size_t i = source_index(o->source);
+
+	if (i == ARRAY_SIZE(sources))
 		return source_check(o->source, ret);
-	if (o->read_only || o->no_atime)
-		return fail(EOPNOTSUPP, "-o %s is not for sets of tiers, which files move in",
-			    o->read_only ? "ro" : "noatime");
+	if ((o->read_only && sources[i].no_ro) || (o->no_atime && sources[i].no_noatime))
+		return fail(EOPNOTSUPP, "-o %s is not for %s",
+			    o->no_atime && sources[i].no_noatime ? "noatime" : "ro",
+			    sources[i].why);
 	if (strlen(o->source) >= PATH_MAX)
 		return fail(ENAMETOOLONG, "%s is too long for a source", o->source);
 	(void)strcpy(ret, o->source);
@@ -131,12 +157,13 @@ static int daemon_check_source(const struct daemon_opts *o, char ret[PATH_MAX])
 
 int daemon_start(const char *given, const struct daemon_opts *o)
 {
-	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[5][32];
-	const char *argv[22];
+	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[7][32];
+	const char *argv[24];
 	union {
 		const char *const *from;
 		char *const *to; /* argv for exec, which does not change it */
 	} args = { argv };
+	unsigned nr_texts;
 	int n = 0, r = check_user(o);
 
 	if (r == 0)
@@ -161,6 +188,11 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 	(void)snprintf(text[2], sizeof(text[2]), "--rings=%" PRIu64, o->rings);
 	(void)snprintf(text[3], sizeof(text[3]), "--memory=%" PRIu64, o->memory);
 	(void)snprintf(text[4], sizeof(text[4]), "--users=%" PRIu64, o->users);
+	nr_texts = 5;
+	if (o->uid != DAEMON_SELF)
+		(void)snprintf(text[nr_texts++], sizeof(text[0]), "--uid=%" PRIu64, o->uid);
+	if (o->gid != DAEMON_SELF)
+		(void)snprintf(text[nr_texts++], sizeof(text[0]), "--gid=%" PRIu64, o->gid);
 	argv[n++] = PROGRAM;
 	if (o->foreground)
 		argv[n++] = "--foreground";
@@ -172,7 +204,7 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 		argv[n++] = "--no-atime";
 	if (o->no_exec)
 		argv[n++] = "--no-exec";
-	for (unsigned i = 0; i < ARRAY_SIZE(text); i++)
+	for (unsigned i = 0; i < nr_texts; i++)
 		argv[n++] = text[i];
 	if (o->metrics) {
 		argv[n++] = "--metrics";

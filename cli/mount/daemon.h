@@ -20,12 +20,17 @@ struct daemon_opts {
 	uint64_t links;     /* most links (buffers and rings) of one user */
 	uint64_t rings;     /* most rings among these */
 	uint64_t users;     /* most users besides root that have workers at the same time */
-	uint64_t memory;    /* bytes of shared memory that a user may publish; 0: any */
+	uint64_t uid;       /* owner of the files of a storage service; DAEMON_SELF */
+	uint64_t gid;
+	uint64_t memory; /* bytes of shared memory that a user may publish; 0: any */
 };
 
-#define DAEMON_DEFAULTS                                                     \
-	{                                                                   \
-		.timeout_s = 1, .links = 16384, .rings = 1024, .users = 512 \
+#define DAEMON_SELF UINT64_MAX /* the user and group of the server */
+
+#define DAEMON_DEFAULTS                                                                          \
+	{                                                                                        \
+		.timeout_s = 1, .links = 16384, .rings = 1024, .users = 512, .uid = DAEMON_SELF, \
+		.gid = DAEMON_SELF                                                               \
 	}
 
 /* Replace this process by the server.  Return only on failure: -errno with a sentence. */

@@ -29,7 +29,8 @@ const char mount_usage[] =
 	"has the rights at DIR that he has at SOURCE, and a process of his own that\n"
 	"executes his rings.  See penstock-mount(8).\n"
 	"\n"
-	"  --source SOURCE    the directory that is served, or tier:SET, a set of tiers\n"
+	"  --source SOURCE    the directory that is served; tier:SET, a set of tiers; or\n"
+	"                     pst://HOST:PORT/, psts://, pst+unix://, a storage service\n"
 	"  -o LIST            options as fstab has them: ro, noatime, noexec, and those\n"
 	"                     below without their dashes\n"
 	"  --allow-other      serve all users, as every mount of root's does\n"
@@ -42,6 +43,8 @@ const char mount_usage[] =
 	"  --rings N          most rings that a user may publish (1024)\n"
 	"  --users N          most users, but for root, that use rings at once (512)\n"
 	"  --memory SIZE      most shared memory that a user may publish (any)\n"
+	"  --uid N            the owner of the files of a storage service (who mounts it)\n"
+	"  --gid N            their group\n"
 	"  --metrics PATH     the socket for numbers of the mount, which 'penstock top'\n"
 	"                     reads, in place of one in /run/penstock; 127.0.0.1:PORT:\n"
 	"                     a port of the loopback, for everybody on this machine;\n"
@@ -167,7 +170,9 @@ enum {
 	RINGS,
 	USERS,
 	MEMORY,
-	METRICS
+	METRICS,
+	UID,
+	GID
 };
 
 static const struct {
@@ -180,6 +185,8 @@ static const struct {
 	{ LINKS, "links", 1, 1000000, offsetof(struct daemon_opts, links) },
 	{ RINGS, "rings", 1, 1000000, offsetof(struct daemon_opts, rings) },
 	{ USERS, "users", 1, 1000000, offsetof(struct daemon_opts, users) },
+	{ UID, "uid", 0, UINT32_MAX - 1, offsetof(struct daemon_opts, uid) },
+	{ GID, "gid", 0, UINT32_MAX - 1, offsetof(struct daemon_opts, gid) },
 };
 
 static int take_number(int opt, struct daemon_opts *o)
@@ -229,6 +236,8 @@ static const struct option mount_longs[] = {
 	{ "users", required_argument, NULL, USERS },
 	{ "memory", required_argument, NULL, MEMORY },
 	{ "metrics", required_argument, NULL, METRICS },
+	{ "uid", required_argument, NULL, UID },
+	{ "gid", required_argument, NULL, GID },
 	{ 0 },
 };
 
@@ -262,6 +271,8 @@ static int take_option(int opt, struct daemon_opts *o)
 	case LINKS:
 	case RINGS:
 	case USERS:
+	case UID:
+	case GID:
 	default:
 		return take_number(opt, o);
 	}

@@ -9,6 +9,11 @@
 
 _Atomic uint64_t remote_nr_closed;
 
+const void *remote_tls_near(void)
+{
+	return &remote_nr_closed;
+}
+
 static struct remote_file *remote_of(const struct file *f)
 {
 	return container_of((struct file *)f, struct remote_file, file);
@@ -102,8 +107,8 @@ static struct remote_ref *ref_new(const char *path)
 	return NULL;
 }
 
-static int open_file(const struct file_ops *ops, const char *name, uint32_t flags, uint32_t mode,
-		     struct file **ret)
+static int remote_open_file(const struct file_ops *ops, const char *name, uint32_t flags,
+			    uint32_t mode, struct file **ret)
 {
 	struct wire_request q = { .op = WIRE_OPEN, .how = how_of(flags) };
 	struct remote_file *f;
@@ -144,17 +149,17 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 
 static int remote_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
 {
-	return open_file(&remote_file_ops, name, flags, mode, ret);
+	return remote_open_file(&remote_file_ops, name, flags, mode, ret);
 }
 
 static int remote_unix_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
 {
-	return open_file(&remote_unix_file_ops, name, flags, mode, ret);
+	return remote_open_file(&remote_unix_file_ops, name, flags, mode, ret);
 }
 
 static int remote_tls_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
 {
-	return open_file(&remote_tls_file_ops, name, flags, mode, ret);
+	return remote_open_file(&remote_tls_file_ops, name, flags, mode, ret);
 }
 
 static void remote_free(struct file *file)

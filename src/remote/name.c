@@ -136,7 +136,7 @@ static int find_key(const char *name, struct remote_server *ret)
 		r = err_set(ENOKEY, "%s has %u keys; choose one by psts://KEY@HOST:PORT/PATH", path,
 			    keys.nr);
 	else
-		r = net_tls_load(&self, &ret->tls);
+		r = net_tls_load(remote_tls_near(), &ret->tls);
 	if (r == 0)
 		ret->key = *k;
 	net_keys_free(&keys);

@@ -247,7 +247,7 @@ static void batch_end(struct link *l)
 }
 
 /* Put the payload into the batch if all of it is in the buffer, and good. */
-static bool batch_add(struct link *l)
+static bool receive_batch_add(struct link *l)
 {
 	struct piece *p = l->cur;
 	const uint8_t *from = l->in + l->in_at;
@@ -275,7 +275,7 @@ static void take_all(struct link *l)
 	while (l->fd >= 0) {
 		if (l->nr_batch == LINK_BATCH)
 			batch_end(l);
-		else if (l->cur && batch_add(l))
+		else if (l->cur && receive_batch_add(l))
 			continue;
 		if (l->fd < 0)
 			return;

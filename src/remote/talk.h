@@ -55,6 +55,10 @@ int remote_writes_sync(struct remote_writes *w, uint64_t boot, uint64_t nr);
 int remote_name(const char *name, bool may_be_root, struct remote_server *ret,
 		const char **ret_path);
 
+/* An address of libpenstock, which the module for TLS lies beside.  Each program of this code has
+ * its own. */
+const void *remote_tls_near(void);
+
 /* The hello of this process for a link's next connection. */
 void remote_hello(struct wire_hello *ret, uint64_t channel, uint64_t epoch);
 /* For each link another one. */

@@ -55,6 +55,10 @@ allowed() {
 	usrbio/mount/set.c|usrbio/mount/set_names.c|usrbio/mount/set_private.h)
 		echo "base tier usrbio/mount usrbio/proto"
 		;;
+	# The client of the storage service, as far as it needs no libpenstock.
+	usrbio/mount/service.h|usrbio/mount/service.c|usrbio/mount/service_attr.c|usrbio/mount/service_file.c|usrbio/mount/service_names.c)
+		echo "base net remote usrbio/mount usrbio/proto"
+		;;
 	usrbio/mount/*) echo "base net usrbio/mount usrbio/proto" ;;
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
 	compat/gdrapi/*) echo "base public" ;;

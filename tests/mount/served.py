@@ -83,11 +83,14 @@ class Served:
         # Shared with the test: the server does not take the position of another.
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [program or PROGRAM, "--foreground", *place, *options, "--source", self.source,
-                 self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                [program or PROGRAM, "--foreground", *place, *options, "--source",
+                 self.name_of_source(), self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=stderr or log, env=words, preexec_fn=before,
                 close_fds=close_fds)
         self.ready = self.process.stdout.readline().decode()
+
+    def name_of_source(self):
+        return self.source
 
     def __enter__(self):
         if not self.ready:

@@ -146,7 +146,7 @@ static void begin(unsigned max_fds)
 	}
 	root = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	T_CHECK(root >= 0);
-	T_EQ(nodes_init(&nodes, root, max_fds), 0);
+	T_EQ(nodes_init(&nodes, root, NULL, max_fds), 0);
 }
 
 static void end(void)

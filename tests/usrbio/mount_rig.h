@@ -4,6 +4,8 @@
  * the test's program is in, called as PROGRAM BACKING MOUNTPOINT [OPTION...]; it prints "ready"
  * when it is mounted, and SIGTERM ends it.  PST_TEST_MOUNT in the environment names the program
  * penstock-mount, which takes its place.  PST_TEST_MOUNT_LOG names a file for what it complains of.
+ * PST_TEST_MOUNT_SERVICE names the command penstock, which serves the directory then: the source is
+ * that storage service.
  */
 #ifndef PST_TESTS_MOUNT_RIG_H
 #define PST_TESTS_MOUNT_RIG_H
@@ -19,6 +21,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "scratch.h"
@@ -30,6 +33,8 @@ struct mount_rig {
 	char dir[128];  /* what everything is in; root's and others' to enter */
 	char back[160]; /* the backing directory */
 	char mnt[160];
+	char source[200]; /* of the mount: the backing directory, or a service that serves it */
+	pid_t server;     /* of that service, or 0 */
 	char why[256];
 };
 
@@ -91,7 +96,7 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 	if (getenv("PST_TEST_MOUNT")) {
 		argv[1] = "--foreground";
 		argv[2] = "--source";
-		argv[n++] = m->back;
+		argv[n++] = m->source;
 		n = mount_rig_options(argv, n);
 		argv[n++] = m->mnt;
 	}
@@ -107,6 +112,31 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 		   STDERR_FILENO);
 	(void)execv(exe, args.to);
 	_exit(127);
+}
+
+/* Serve the backing directory, if the environment asks for that. */
+static inline void mount_rig_serve(struct mount_rig *m)
+{
+	static const struct timespec tick = { .tv_nsec = 10000000 };
+	const char *penstock = getenv("PST_TEST_MOUNT_SERVICE");
+	char listen[200];
+
+	(void)snprintf(m->source, sizeof(m->source), "%s", m->back);
+	if (!penstock)
+		return;
+	(void)snprintf(listen, sizeof(listen), "unix:%s/socket", m->dir);
+	(void)snprintf(m->source, sizeof(m->source), "pst+unix://%s/socket:/", m->dir);
+	m->server = fork();
+	if (m->server == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)umask(0);
+		(void)execl(penstock, "penstock", "serve", "--root", m->back, "--listen", listen,
+			    "--write", (char *)NULL);
+		_exit(127);
+	}
+	/* Other users of the mount connect, too. */
+	for (int i = 0; i < 1000 && chmod(listen + 5, 0666) < 0; i++)
+		(void)nanosleep(&tick, NULL);
 }
 
 /* "ready" from the program, or its complaint into why. */
@@ -132,6 +162,11 @@ static inline void mount_rig_remove(struct mount_rig *m)
 {
 	char cmd[200];
 
+	if (m->server > 0) {
+		(void)kill(m->server, SIGKILL);
+		(void)waitpid(m->server, NULL, 0);
+		m->server = 0;
+	}
 	/* A dead daemon leaves a mount that only answers to this. */
 	(void)umount2(m->mnt, MNT_DETACH);
 	if (mount_rig_undo)
@@ -179,6 +214,7 @@ static inline int mount_rig_start(struct mount_rig *m, const char *program,
 		return -1;
 	}
 	(void)fflush(stdout);
+	mount_rig_serve(m);
 	pid = fork();
 	if (pid == 0)
 		mount_rig_exec(exe, m, options, out[1]);

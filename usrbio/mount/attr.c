@@ -11,7 +11,7 @@
 #include "usrbio/mount/loop.h"
 #include "usrbio/mount/source.h"
 
-static void reply_attr(fuse_req_t req, struct node *n)
+void fs_reply_attr(fuse_req_t req, struct node *n)
 {
 	struct fs *fs = fs_of(req);
 	struct stat st;
@@ -35,7 +35,7 @@ static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		reply_attr(req, op.n);
+		fs_reply_attr(req, op.n);
 }
 
 static int set_owner(const struct node *n, const struct stat *st, int set)
@@ -137,7 +137,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		reply_attr(req, op.n);
+		fs_reply_attr(req, op.n);
 }
 
 /* ------------------------------------------------------ extended attributes */

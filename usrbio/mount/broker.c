@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "base/base.h"
@@ -19,6 +20,8 @@ struct broker_file {
 	uint64_t cached; /* the kernel's number of the file; 0: writes of rings need not be
 			  * reported */
 	int fd;
+	char *name; /* in place of fd; or NULL */
+	uint32_t how;
 	struct worker *worker; /* worker that knows the file, or NULL */
 };
 
@@ -29,6 +32,25 @@ struct telling {
 	struct link_msg msg;
 	int fd;
 };
+
+/* Memory with a name, or -1. */
+static int name_fd(const char *name)
+{
+	int fd = memfd_create("penstock-name", MFD_CLOEXEC);
+	size_t len = strlen(name);
+
+	if (fd >= 0 && write(fd, name, len) == (ssize_t)len)
+		return fd;
+	closep(&fd);
+	errno = EMFILE;
+	return -1;
+}
+
+static void broker_file_free(struct broker_file *f)
+{
+	free(f->name);
+	free(f);
+}
 
 /* Find a file that the worker does not know yet; false if there is none. */
 static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
@@ -44,8 +66,9 @@ static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 			.msg = { .op = LINK_FILE_ADD,
 				 .handle = f->handle,
 				 .number = f->number,
-				 .cached = f->cached },
-			.fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0),
+				 .cached = f->cached,
+				 .how = f->how },
+			.fd = f->name ? name_fd(f->name) : fcntl(f->fd, F_DUPFD_CLOEXEC, 0),
 		};
 	}
 	broker_unlock(u->b);
@@ -98,7 +121,7 @@ void files_written(struct user *u, const struct link_range *ranges, unsigned nr)
 		ino = find_cached(u, ranges[i].number);
 		broker_unlock(b);
 		if (ino)
-			b->forget(b->forget_arg, ino, ranges[i].off, ranges[i].len);
+			b->forget(b->forget_arg, ino, ranges[i].off, ranges[i].len, ranges[i].ends);
 	}
 }
 
@@ -179,7 +202,7 @@ void files_closed(struct user *u)
 		msg.handle = f->handle;
 		(void)worker_ask(f->worker, &msg, -1);
 		worker_unref(f->worker);
-		free(f);
+		broker_file_free(f);
 	}
 	(void)pthread_mutex_unlock(&u->start);
 }
@@ -240,14 +263,17 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 {
 	struct broker_file *f = calloc(1, sizeof(*f));
 	struct user *u;
-	int err = f ? user_get(b, uid, &u) : -ENOMEM;
+	char *name = o->name ? strdup(o->name) : NULL;
+	int err = f && (name || !o->name) ? user_get(b, uid, &u) : -ENOMEM;
 
 	if (err < 0) {
+		free(name);
 		free(f);
 		return err;
 	}
 	broker_lock(b);
 	if (has_user(*file, u)) {
+		free(name);
 		free(f);
 	} else {
 		*f = (struct broker_file){
@@ -255,8 +281,10 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 			.user = u,
 			.number = o->number,
 			.handle = b->next++,
-			.cached = is_written(o->fd) ? o->cached : 0,
+			.cached = name || is_written(o->fd) ? o->cached : 0,
 			.fd = o->fd,
+			.name = name,
+			.how = name ? o->how : 0,
 		};
 		list_init(&f->in_cache);
 		if (f->cached)
@@ -284,7 +312,7 @@ static void remove_file(struct broker *b, struct broker_file *f)
 	if (known)
 		user_wake(u);
 	else
-		free(f);
+		broker_file_free(f);
 }
 
 void broker_file_remove(struct broker *b, struct broker_file **file)

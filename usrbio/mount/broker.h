@@ -47,8 +47,11 @@ struct broker_user {
  * -ENOMEM. */
 int broker_look(struct broker *b, struct broker_user **ret, size_t *ret_nr, size_t *ret_hidden);
 
-/* Let the kernel drop its cache of a range, because rings have written there. */
-typedef void (*broker_forget)(void *arg, uint64_t ino, uint64_t off, uint64_t len);
+/*
+ * Let the kernel drop its cache of a range, because rings are about to write there, or have written
+ * (ends).
+ */
+typedef void (*broker_forget)(void *arg, uint64_t ino, uint64_t off, uint64_t len, bool ends);
 
 int broker_new(const struct broker_quota *quota, broker_forget forget, void *arg,
 	       struct broker **ret);
@@ -102,8 +105,10 @@ struct broker_file;
 /* An open file. */
 struct broker_open {
 	uint64_t number;
-	uint64_t cached; /* the kernel's number for its cache of the file, or 0 if it has none */
-	int fd;          /* its descriptor, which the caller keeps open */
+	uint64_t cached;  /* the kernel's number for its cache of the file, or 0 if it has none */
+	int fd;           /* its descriptor, which the caller keeps open; -1: name */
+	const char *name; /* by which the worker opens the file itself, copied */
+	uint32_t how;     /* for name: LINK_FILE_* */
 };
 
 /* Let the user's rings name the file, until broker_file_remove().  Call broker_tell() next. */

@@ -78,6 +78,18 @@ int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_fi
 	return err;
 }
 
+int file_announce_plain(struct fs *fs, uid_t uid, struct node *n, const struct fuse_file_info *fi)
+{
+	return file_announce(fs, uid, n, file_of(fi));
+}
+
+int file_sync_plain(struct fs *fs, struct node *n, const struct fuse_file_info *fi, bool data)
+{
+	(void)fs;
+	(void)n;
+	return (data ? fdatasync(fd_of(fi)) : fsync(fd_of(fi))) < 0 ? -errno : 0;
+}
+
 /* Drop O_APPEND, because pages of mappings may be written by any descriptor; file_write() applies
  * it. */
 static int flags_of(int flags)
@@ -234,7 +246,7 @@ int file_create(struct fs *fs, struct node *dir, const struct new_file *f, struc
 {
 	struct fuse_entry_param e;
 	struct node *n;
-	int fd = -1, err = fds_take(f->caller.uid, 1);
+	int fd = -1, err = fs->source->create ? fds_take(f->caller.uid, 1) : -EOPNOTSUPP;
 
 	if (err < 0)
 		return err;
@@ -323,9 +335,7 @@ static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void do_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	(void)ino;
-	(void)fuse_reply_err(req,
-			     (datasync ? fdatasync(fd_of(fi)) : fsync(fd_of(fi))) < 0 ? errno : 0);
+	(void)fuse_reply_err(req, -file_sync_plain(fs_of(req), fs_node(req, ino), fi, datasync));
 }
 
 static void file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

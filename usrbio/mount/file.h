@@ -27,6 +27,9 @@ static inline struct open_file *file_of(const struct fuse_file_info *fi)
 
 /* Let rings of that user use the file, once the user's worker knows it: broker_tell(). */
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f);
+/* source_ops.announce() and sync() of files with descriptors. */
+int file_announce_plain(struct fs *fs, uid_t uid, struct node *n, const struct fuse_file_info *fi);
+int file_sync_plain(struct fs *fs, struct node *n, const struct fuse_file_info *fi, bool data);
 
 /*
  * Open a regular file anew with these flags of open(2).  The descriptor; -EWOULDBLOCK while

@@ -22,11 +22,19 @@ static struct node *fs_hold(struct op *op, fuse_ino_t ino, int *err)
 	return *err < 0 ? NULL : n;
 }
 
+static __thread uid_t begun_for;
+
+uid_t fs_caller(void)
+{
+	return begun_for;
+}
+
 int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2)
 {
 	int err;
 
 	*op = (struct op){ .fs = fs_of(req) };
+	begun_for = fuse_req_ctx(req)->uid;
 	op->n = fs_hold(op, ino, &err);
 	if (err == 0 && ino2)
 		op->n2 = fs_hold(op, ino2, &err);
@@ -237,14 +245,14 @@ int fs_lookup_plain(struct fs *fs, struct node *dir, const char *name, struct fu
 	return mnt == dir->mnt ? fs_entry(fs, fd, mnt, ret) : root_entry(fs, fd, mnt, ret);
 }
 
-static struct node *fs_node_of(struct fs *fs, const struct fuse_entry_param *e)
+struct node *fs_node_of_entry(struct fs *fs, const struct fuse_entry_param *e)
 {
 	return e->ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)e->ino;
 }
 
 void fs_unlook(struct fs *fs, const struct fuse_entry_param *e)
 {
-	node_put(&fs->nodes, fs_node_of(fs, e), 1);
+	node_put(&fs->nodes, fs_node_of_entry(fs, e), 1);
 }
 
 void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
@@ -256,9 +264,9 @@ void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
 		return;
 	}
 	/* Before the answer, because the kernel may forget the node after it. */
-	node_tell(fs_node_of(fs, e), &e->attr);
+	node_tell(fs_node_of_entry(fs, e), &e->attr);
 	if (fuse_reply_entry(req, e) < 0) {
-		node_tell_failed(fs_node_of(fs, e));
+		node_tell_failed(fs_node_of_entry(fs, e));
 		fs_unlook(fs, e);
 	}
 }

@@ -33,8 +33,10 @@ struct fs_opts {
 	bool read_only;      /* the source cannot be changed */
 	bool no_atime;       /* reading does not change access times */
 	bool no_exec;        /* no program is executed from it */
-	unsigned timeout_s;  /* seconds for which the kernel caches names and attributes */
-	unsigned inodes;     /* inodes that are kept open; 0: half of what the system allows */
+	uid_t uid;           /* owner of the files of a storage service */
+	gid_t gid;
+	unsigned timeout_s; /* seconds for which the kernel caches names and attributes */
+	unsigned inodes;    /* inodes that are kept open; 0: half of what the system allows */
 	struct broker_quota quota;
 };
 
@@ -101,6 +103,8 @@ struct op {
 /* Begin an operation on a node, and on another one (ino2) or 0.  Return 0 or -errno; call
  * fs_op_end() in both cases. */
 int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
+/* The user whose operation this thread began last. */
+uid_t fs_caller(void);
 /* Begin an operation with the rights of the caller. */
 int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
 /*
@@ -134,6 +138,12 @@ int fs_lookup_plain(struct fs *fs, struct node *dir, const char *name,
 int fs_stat_plain(struct fs *fs, struct node *n, struct stat *ret);
 /* As fs_lookup(), by a descriptor, which is taken over, and its mount. */
 int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret);
+
+/* The node of an entry. */
+struct node *fs_node_of_entry(struct fs *fs, const struct fuse_entry_param *e);
+
+/* Answer with the attributes of a node. */
+void fs_reply_attr(fuse_req_t req, struct node *n);
 
 /* The answer did not reach the kernel. */
 void fs_unlook(struct fs *fs, const struct fuse_entry_param *e);

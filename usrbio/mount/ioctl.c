@@ -28,9 +28,10 @@ static void reply_u32(fuse_req_t req, uint32_t value)
 static void on_magic(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi,
 		     unsigned flags)
 {
-	int err = flags & FUSE_IOCTL_DIR ? 0
-					 : file_announce(fs_of(req), fuse_req_ctx(req)->uid,
-							 fs_node(req, ino), file_of(fi));
+	struct fs *fs = fs_of(req);
+	int err = flags & FUSE_IOCTL_DIR
+			  ? 0
+			  : fs->source->announce(fs, fuse_req_ctx(req)->uid, fs_node(req, ino), fi);
 
 	if (err == 0)
 		broker_tell(fs_of(req)->broker, fuse_req_ctx(req)->uid);
@@ -40,12 +41,15 @@ static void on_magic(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 		reply_u32(req, USRBIO_MAGIC);
 }
 
-static void on_fsync(fuse_req_t req, const struct fuse_file_info *fi, unsigned flags)
+static void on_fsync(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi,
+		     unsigned flags)
 {
-	if (flags & FUSE_IOCTL_DIR)
-		(void)fuse_reply_err(req, EISDIR);
-	else if (fsync(file_of(fi)->fd) < 0)
-		(void)fuse_reply_err(req, errno);
+	struct fs *fs = fs_of(req);
+	int err = flags & FUSE_IOCTL_DIR ? -EISDIR
+					 : fs->source->sync(fs, fs_node(req, ino), fi, false);
+
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
 	else
 		reply_u32(req, 0);
 }
@@ -303,7 +307,7 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		reply_u32(req, USRBIO_IOCTL_VERSION);
 		break;
 	case USRBIO_IOC_FSYNC:
-		on_fsync(req, fi, flags);
+		on_fsync(req, ino, fi, flags);
 		break;
 	case USRBIO_IOC_HARDLINK:
 		if (!fs_of(req)->source->has_links) {
@@ -313,6 +317,10 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		on_change(req, ino, cmd, fi, flags, in, in_len);
 		break;
 	case USRBIO_IOC_PUNCH:
+		if (!fs_of(req)->source->has_fds) {
+			(void)fuse_reply_err(req, EOPNOTSUPP);
+			break;
+		}
 		on_change(req, ino, cmd, fi, flags, in, in_len);
 		break;
 	case USRBIO_IOC_REMOVE_TREE:

@@ -29,6 +29,10 @@ enum link_op {
 	LINK_OPS,
 };
 
+#define LINK_FILE_READ (1u << 0)
+#define LINK_FILE_WRITE (1u << 1)
+#define LINK_NAME_MAX 8192u /* bytes of a name */
+
 struct link_msg {
 	uint32_t op;
 	int32_t result;          /* result of an answer: 0 or -errno */
@@ -36,6 +40,8 @@ struct link_msg {
 	uint64_t number;         /* for a file: its inode number on the mount */
 	uint64_t size;           /* bytes of the shared memory */
 	bool cached;             /* for a file: the kernel caches it; see link_tell() */
+	uint32_t how;            /* for a file without a descriptor: LINK_FILE_*; the descriptor
+				  * that comes with the message is memory with its name */
 	struct usrbio_name name; /* for a buffer or a ring */
 	struct usrbio_gdr gdr;   /* for device memory; secret */
 };
@@ -55,6 +61,7 @@ int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd);
  */
 struct link_range {
 	uint64_t number, off, len;
+	uint64_t ends; /* 1: written; 0: about to be */
 };
 
 #define LINK_RANGES_MAX 64u

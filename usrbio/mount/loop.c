@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/counts.h"
+#include "usrbio/mount/source.h"
 
 #define MAX_IDLE 8u /* idle threads that are kept */
 
@@ -611,6 +612,8 @@ int loop_run(struct fs *fs, loop_answer fn)
 	unlock();
 	if (err == 0)
 		wait_for_end(&before);
+	if (fs->source->stop)
+		fs->source->stop(fs);
 	end_threads();
 	free_lines();
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);

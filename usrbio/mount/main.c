@@ -33,7 +33,7 @@ static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
 	"                      [--read-only] [--no-atime] [--no-exec]\n"
 	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
-	"                      [--users N]\n"
+	"                      [--users N] [--uid N] [--gid N]\n"
 	"                      [--metrics PATH|ADDRESS:PORT|none]\n"
 	"                      --source SOURCE DIR\n";
 
@@ -146,7 +146,8 @@ static int start_scrape(struct fs *fs, struct scrape **ret)
 
 static int mount_open_source(struct fs *fs)
 {
-	int fd = -1, r = fs->source->open(fs, &fd);
+	struct stat root;
+	int fd = -1, r = fs->source->open(fs, &fd, &root);
 
 	if (r < 0)
 		return r;
@@ -154,10 +155,10 @@ static int mount_open_source(struct fs *fs)
 	if (fs->proc < 0) {
 		int err = -errno;
 
-		(void)close(fd);
+		closep(&fd);
 		return err;
 	}
-	r = nodes_init(&fs->nodes, fd, fs->opts->inodes);
+	r = nodes_init(&fs->nodes, fd, &root, fs->opts->inodes);
 	if (r == 0 && fs->source->begin)
 		fs->source->begin(fs);
 	return r;
@@ -230,7 +231,7 @@ static int mount_serve(const struct fs_opts *o, int ready_fd)
 	}
 	scrape_stop(scrape);
 	session_close(&fs);
-	files_done(&fs);
+	fs.source->close_files(&fs);
 	dirs_done(&fs);
 	broker_free(fs.broker);
 	nodes_done(&fs.nodes);
@@ -289,10 +290,14 @@ int main(int argc, char *argv[])
 		{ "memory", required_argument, NULL, 'm' },
 		{ "users", required_argument, NULL, 'u' },
 		{ "metrics", required_argument, NULL, 'M' },
+		{ "uid", required_argument, NULL, 'U' },
+		{ "gid", required_argument, NULL, 'G' },
 		{ 0 },
 	};
 	struct fs_opts o = {
 		.timeout_s = 1,
+		.uid = geteuid(),
+		.gid = getegid(),
 		.quota = { .users = 512, .links = 16384, .rings = 1024 },
 	};
 	char dir[PATH_MAX], source[PATH_MAX];
@@ -342,6 +347,12 @@ int main(int argc, char *argv[])
 			break;
 		case 'u':
 			o.quota.users = (unsigned)mount_number(UINT_MAX);
+			break;
+		case 'U':
+			o.uid = (uid_t)mount_number(UINT_MAX - 1);
+			break;
+		case 'G':
+			o.gid = (gid_t)mount_number(UINT_MAX - 1);
 			break;
 		case 'M':
 			o.metrics = strcmp(optarg, "none") != 0 ? optarg : "";

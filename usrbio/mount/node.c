@@ -287,6 +287,8 @@ static void node_make_room(struct nodes *ns)
 static void now_open(struct nodes *ns, struct node *n, int fd)
 {
 	n->fd = fd;
+	if (ns->no_fds)
+		return;
 	list_add_tail(&ns->used, &n->used);
 	if (++ns->nr_fds > ns->max_fds)
 		node_make_room(ns);
@@ -325,8 +327,8 @@ int node_hold(struct nodes *ns, struct node *n)
 
 	(void)pthread_mutex_lock(&ns->lock);
 	n->nr_holds++;
-	open = n->fd >= 0;
-	if (open) {
+	open = n->fd >= 0 || ns->no_fds;
+	if (n->fd >= 0) {
 		list_move_tail(&ns->used, &n->used);
 		m = new_mount(ns, n);
 	}
@@ -356,6 +358,7 @@ static void node_destroy(struct nodes *ns, struct node *n)
 	close_fd(ns, n);
 	free(n->handle);
 	free(n->path);
+	free(n->remote);
 	(void)pthread_mutex_destroy(&n->lock);
 }
 
@@ -419,6 +422,8 @@ static bool is_still(struct nodes *ns, struct node *n, int fd)
 {
 	_cleanup_(freep) struct file_handle *h = n->fd < 0 ? node_handle_of(fd) : NULL;
 
+	if (ns->no_fds)
+		return true;
 	if (n->fd >= 0) {
 		(void)close(fd);
 		return true;
@@ -527,26 +532,30 @@ void node_put(struct nodes *ns, struct node *n, uint64_t lookups)
 	unlock_put(ns, n);
 }
 
-int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds)
+int nodes_init(struct nodes *ns, int root_fd, const struct stat *root, unsigned max_fds)
 {
 	struct stat st;
 	int err = 0;
 
-	*ns = (struct nodes){ .nr_buckets = BUCKETS_MIN, .max_fds = max_fds };
+	*ns = (struct nodes){ .nr_buckets = BUCKETS_MIN,
+			      .no_fds = root_fd < 0,
+			      .max_fds = max_fds };
 	list_init(&ns->used);
 	ns->buckets = calloc(BUCKETS_MIN, sizeof(struct node *));
 	if (!ns->buckets)
 		err = -ENOMEM;
+	else if (root_fd < 0)
+		st = *root;
 	else if (fstat(root_fd, &st) < 0)
 		err = -errno;
 	if (err < 0) {
 		free(ns->buckets);
-		(void)close(root_fd);
+		closep(&root_fd);
 		return err;
 	}
 	(void)pthread_mutex_init(&ns->lock, NULL);
 	(void)pthread_cond_init(&ns->put, NULL);
-	node_init(ns, &ns->root, root_fd, node_mount(root_fd), &st);
+	node_init(ns, &ns->root, root_fd, root_fd < 0 ? 0 : node_mount(root_fd), &st);
 	insert(ns, &ns->root);
 	ns->root.nr_holds = 1;
 	return 0;

@@ -19,6 +19,7 @@
 #include "base/list.h"
 
 struct file_handle;
+struct service_node;
 
 /* What the kernel knows of a node's attributes. */
 enum node_told {
@@ -41,7 +42,10 @@ struct node {
 				     * bucket */
 	uint64_t lookups;
 	uint64_t number; /* st_ino on the mount */
-	char *path;      /* a set's file: its name there (set.h), under the set's lock */
+	/* Its name in the source: of a set's file (set.h), under the set's lock; of a service,
+	 * under the lock. */
+	char *path;
+	struct service_node *remote; /* of a storage service (service.h) */
 
 	/* For regular files: how they are open (backing.h). */
 	pthread_mutex_t lock;
@@ -81,6 +85,7 @@ struct nodes {
 	unsigned nr_devs;
 
 	struct list used; /* nodes that are open, the one that was used last at the end */
+	bool no_fds;      /* no node has a descriptor: those of a storage service */
 	unsigned nr_fds, max_fds;
 	struct node_mount mounts[NODE_MOUNTS];
 	unsigned nr_mounts;
@@ -93,13 +98,16 @@ struct nodes {
 	bool closes, ends;
 };
 
-/* Takes the descriptor of the root, which stays open.  0 or -errno; then it is closed. */
-int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds);
+/*
+ * Take over the descriptor of the root.  If it is -1, root has the attributes of the root, and no
+ * node has a descriptor.  Return 0 or -errno; then the descriptor is closed.
+ */
+int nodes_init(struct nodes *ns, int root_fd, const struct stat *root, unsigned max_fds);
 void nodes_done(struct nodes *ns);
 
 /*
  * Return the node of an inode on that mount, with one more lookup.  Takes over its O_PATH
- * descriptor, or closes it.  Return 0 or -ENOMEM.
+ * descriptor, or closes it; -1 if nodes have none.  Return 0 or -ENOMEM.
  */
 int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret);
 

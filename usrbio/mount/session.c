@@ -17,6 +17,7 @@
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/loop.h"
+#include "usrbio/mount/source.h"
 
 /* -------------------------------------------------------------- in between */
 
@@ -251,6 +252,8 @@ static struct fuse_session *new_session(struct fs *fs)
 	dir_ops(&ops);
 	file_ops(&ops);
 	ioctl_ops(&ops);
+	if (fs->source->replace)
+		fs->source->replace(&ops);
 	virt_ops(&ops);
 	/* A comma would begin another option. */
 	for (const char *s = fs->opts->source; *s; s++) {
@@ -303,7 +306,7 @@ int session_run(struct fs *fs)
 	return loop_run(fs, session_answer);
 }
 
-void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len)
+void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len, bool written)
 {
 	struct fs *fs = arg;
 	bool ends;
@@ -314,6 +317,8 @@ void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len)
 	(void)pthread_mutex_unlock(&fs->lock);
 	if (ends)
 		return;
+	if (fs->source->written)
+		fs->source->written(fs, (struct node *)(uintptr_t)ino, written);
 	/* It may write pages first, which other threads answer. */
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, ino, (off_t)off, (off_t)len);
 	(void)pthread_mutex_lock(&fs->lock);

@@ -16,7 +16,7 @@ int session_open(struct fs *fs);
 int session_run(struct fs *fs);
 
 /* Make the kernel drop its cache of a range.  Any thread except those that answer the kernel. */
-void session_forget(void *fs, uint64_t ino, uint64_t off, uint64_t len);
+void session_forget(void *fs, uint64_t ino, uint64_t off, uint64_t len, bool ends);
 
 /* Unmount the file system, unless it is unmounted already. */
 void session_close(struct fs *fs);

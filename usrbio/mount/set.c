@@ -143,7 +143,7 @@ static void set_source_close(struct fs *fs)
 	free(s);
 }
 
-static int set_source_open(struct fs *fs, int *ret_root_fd)
+static int set_source_open(struct fs *fs, int *ret_root_fd, struct stat *ret_root)
 {
 	const char *name = fs->opts->source + sizeof(SET_SCHEME) - 1;
 	struct set_source *s = calloc(1, sizeof(*s));
@@ -151,6 +151,7 @@ static int set_source_open(struct fs *fs, int *ret_root_fd)
 	ssize_t n;
 	int r;
 
+	(void)ret_root;
 	if (!s)
 		return -ENOMEM;
 	fs->set = s;
@@ -418,6 +419,9 @@ const struct source_ops source_set = {
 	.rename = set_rename,
 	.list = set_list,
 	.statfs = set_statfs,
+	.close_files = files_done,
+	.announce = file_announce_plain,
+	.sync = file_sync_plain,
 	.open_file = set_open_file,
 	.create = set_create,
 	.created = set_created,

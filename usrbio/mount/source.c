@@ -18,12 +18,13 @@ static bool dir_owns(const char *name)
  * Open the root of the source.  Read-only and without times of access it is a clone of the mounts
  * there: DIR itself stays writable, since programs publish their rings in it.
  */
-static int dir_open_root(struct fs *fs, int *ret_root_fd)
+static int dir_open_root(struct fs *fs, int *ret_root_fd, struct stat *ret_root)
 {
 	const struct fs_opts *o = fs->opts;
 	struct mount_attr attr = { 0 };
 	_cleanup_(closep) int fd = -1;
 
+	(void)ret_root;
 	if (!o->read_only && !o->no_atime) {
 		*ret_root_fd = open(o->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		return *ret_root_fd < 0 ? -errno : 0;
@@ -71,6 +72,9 @@ const struct source_ops source_dir = {
 	.remove = dir_remove,
 	.rename = dir_rename,
 	.statfs = dir_statfs,
+	.close_files = files_done,
+	.announce = file_announce_plain,
+	.sync = file_sync_plain,
 	.open_file = file_open,
 	.create = file_create_plain,
 	.created = file_created_plain,
@@ -79,7 +83,8 @@ const struct source_ops source_dir = {
 const struct source_ops *source_of(const char *name)
 {
 	/* A directory last: every other name is one. */
-	static const struct source_ops *const kinds[] = { &source_set, &source_dir };
+	static const struct source_ops *const kinds[] = { &source_set, &source_service,
+							  &source_dir };
 	size_t i = 0;
 
 	while (!kinds[i]->owns(name))

@@ -32,15 +32,17 @@ struct source_ops {
 	bool only_cache; /* the kernel cannot pass its bytes on by itself */
 
 	/*
-	 * Open the source of fs->opts; *ret_root_fd: an O_PATH descriptor of its root.  Return 0;
-	 * -errno after a sentence on standard error, or without one for -ENOSYS and errors of a
-	 * directory.
+	 * Open the source of fs->opts.  *ret_root_fd: an O_PATH descriptor of its root, or -1 and
+	 * *ret_root: the attributes of the root.  Return 0 or -errno; kinds other than directories
+	 * print a sentence first.
 	 */
-	int (*open)(struct fs *fs, int *ret_root_fd);
+	int (*open)(struct fs *fs, int *ret_root_fd, struct stat *ret_root);
 	/* There are nodes now.  NULL: nothing to do. */
 	void (*begin)(struct fs *fs);
 	/* The mount ends: calls that wait for the source return soon.  NULL: none waits. */
 	void (*stop)(struct fs *fs);
+	/* Close what the kernel still has open, after its last request. */
+	void (*close_files)(struct fs *fs);
 	void (*close)(struct fs *fs); /* or NULL */
 
 	/* An operation on the node begins, which is held.  NULL: nothing to do. */
@@ -68,6 +70,14 @@ struct source_ops {
 	int (*hold)(struct fs *fs, struct node *n);
 	/* Owner and mode of a directory have changed; or NULL. */
 	void (*dir_changed)(struct fs *fs, const struct node *n);
+
+	/* A ring writes to a file, or has written to it (ends); or NULL. */
+	void (*written)(struct fs *fs, struct node *n, bool ends);
+
+	/* Let rings of that user use an open file.  Call broker_tell() next. */
+	int (*announce)(struct fs *fs, uid_t uid, struct node *n, const struct fuse_file_info *fi);
+	/* Make the file durable, as fsync(2). */
+	int (*sync)(struct fs *fs, struct node *n, const struct fuse_file_info *fi, bool data);
 
 	/* Replace operations of the kernel; or NULL. */
 	void (*replace)(struct fuse_lowlevel_ops *ops);

@@ -241,8 +241,24 @@ static int worker_map(struct thing *t, uint64_t size, int fd)
 	return 0;
 }
 
+/* A file that this process opens by its name, as its user. */
+static int worker_add_name(struct thing *t, const struct link_msg *msg, int fd)
+{
+	uint32_t flags = (msg->how & LINK_FILE_READ ? PST_FILE_READ : 0) |
+			 (msg->how & LINK_FILE_WRITE ? PST_FILE_WRITE : 0);
+	char name[LINK_NAME_MAX];
+	ssize_t n = pread(fd, name, sizeof(name) - 1, 0);
+
+	if (n <= 0)
+		return n < 0 ? -errno : -EINVAL;
+	name[n] = '\0';
+	return server_file_add_name(my.server, msg->number, name, flags, msg->cached, &t->file);
+}
+
 static int worker_add_file(struct thing *t, const struct link_msg *msg, int fd)
 {
+	if (msg->how)
+		return worker_add_name(t, msg, fd);
 	if (msg->cached)
 		return server_file_add_told(my.server, msg->number, fd, &t->file);
 	return server_file_add(my.server, msg->number, fd, &t->file);
@@ -435,8 +451,8 @@ static void writes(const struct server_range *ranges, unsigned nr)
 	for (; nr; nr -= n, ranges += n) {
 		n = MIN(nr, LINK_RANGES_MAX);
 		for (unsigned i = 0; i < n; i++)
-			r[i] = (struct link_range){ ranges[i].number, ranges[i].off,
-						    ranges[i].len };
+			r[i] = (struct link_range){ ranges[i].number, ranges[i].off, ranges[i].len,
+						    ranges[i].ends };
 		(void)link_tell(my.tell, r, n);
 	}
 	(void)pthread_mutex_unlock(&my.telling);

@@ -266,7 +266,8 @@ bool request_start(struct request *q, struct runner *h);
  * that fails (REQUEST_AGAIN). */
 static inline bool request_may_try(const struct request *q)
 {
-	return q->ring->for_read && !q->ring->forbid_holes && (!q->buffer->device || q->slot.stage);
+	return q->ring->for_read && !q->ring->forbid_holes && !q->file->named &&
+	       (!q->buffer->device || q->slot.stage);
 }
 static inline struct pst_io request_io(const struct request *q)
 {
@@ -281,9 +282,14 @@ static inline struct pst_io request_io(const struct request *q)
 	};
 }
 /*
+ * For a file that is opened by its name: have it opened.  Return true once it is open; otherwise the
+ * request has no memory, and the step is REQUEST_OVER if it cannot be opened.  Called first.
+ */
+bool request_open(struct request *q);
+/*
  * For memory of another process: find the memory that the bytes move to or from, which may be a
  * slot.  The step is REQUEST_OVER if there is none; there is no memory if it is not available yet.
- * Called first.
+ * Called after request_open().
  */
 void request_place(struct request *q);
 /* Undo request_place(): the request must wait, or has ended. */

@@ -27,7 +27,7 @@ static int seek_fd(struct server_file *f)
 
 int64_t hole_cut(struct server_file *f, uint64_t off, uint64_t len)
 {
-	int fd = seek_fd(f);
+	int fd = f->named ? -EOPNOTSUPP : seek_fd(f);
 	off_t hole, data;
 
 	if (fd < 0)

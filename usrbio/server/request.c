@@ -4,6 +4,11 @@
  */
 #include "usrbio/server/hole.h"
 #include "usrbio/server/executor.h"
+#include "usrbio/server/named.h"
+
+/* Time limit of requests on files of a storage service, whose server may hang: 30 s, as plain calls
+ * of a mount have. */
+#define NAMED_NS (30 * NSEC_PER_SEC)
 
 /* ------------------------------------------------------------------ checks */
 
@@ -133,6 +138,22 @@ static int take_slot(struct request *q)
 		       : import_load(im, q->args.buf_off, slot_ptr(&q->slot), q->args.len);
 }
 
+bool request_open(struct request *q)
+{
+	struct pst_file *file = q->file->file;
+	int err = file ? 0 : named_file(q->file->named, &file);
+
+	q->mem = NULL;
+	if (err < 0 && err != -EAGAIN)
+		over(q, request_result(err));
+	if (err < 0)
+		return false;
+	/* Several threads may store it: the same. */
+	q->file->file = file;
+	q->mem = q->buffer->mem;
+	return true;
+}
+
 void request_place(struct request *q)
 {
 	struct import *im = q->buffer->import;
@@ -189,6 +210,9 @@ void request_prep(struct request *q)
 {
 	struct pst_io io = request_io(q);
 	int r;
+
+	if (q->file->named)
+		io.deadline_ns = now_ns() + NAMED_NS;
 
 	if (unlikely(q->ring->forbid_holes && q->ring->for_read)) {
 		int64_t n = hole_cut(q->file, io.file_off, io.len);

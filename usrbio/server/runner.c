@@ -98,6 +98,8 @@ static unsigned runner_move_all(struct runner *h, struct request *first, bool *r
 	*ret_full = false;
 	for (struct request *q = first; q; q = q->next) {
 		q->step = REQUEST_AGAIN;
+		if (unlikely(q->file->named) && !request_open(q))
+			continue;
 		if (unlikely(q->buffer->import))
 			request_place(q);
 	}
@@ -153,7 +155,8 @@ static void runner_tell(const struct executor *ex, struct told *t)
 	t->nr = 0;
 }
 
-static inline void tell_of(const struct executor *ex, struct told *t, const struct request *q)
+static inline void tell_of(const struct executor *ex, struct told *t, const struct request *q,
+			   bool ends)
 {
 	if (likely(!q->told))
 		return;
@@ -163,6 +166,7 @@ static inline void tell_of(const struct executor *ex, struct told *t, const stru
 		.number = q->args.file,
 		.off = q->args.file_off,
 		.len = q->args.len,
+		.ends = ends,
 	};
 }
 
@@ -174,7 +178,7 @@ static void tell_begin(const struct executor *ex, const struct request *first)
 		return;
 	t.nr = 0;
 	for (const struct request *q = first; q; q = q->next)
-		tell_of(ex, &t, q);
+		tell_of(ex, &t, q, false);
 	runner_tell(ex, &t);
 }
 
@@ -187,7 +191,7 @@ static void tell_end(const struct executor *ex, const struct pst_done *d, int nr
 		return;
 	t.nr = 0;
 	for (int i = 0; i < nr; i++)
-		tell_of(ex, &t, (const struct request *)(uintptr_t)d[i].user_data);
+		tell_of(ex, &t, (const struct request *)(uintptr_t)d[i].user_data, true);
 	runner_tell(ex, &t);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/cancel.h"
 #include "usrbio/server/executor.h"
+#include "usrbio/server/named.h"
 
 #define EXECUTORS_DEFAULT 8u
 #define IMPORT_END_NS NSEC_PER_SEC
@@ -113,7 +114,10 @@ static void server_forget(struct server *w, const struct server_file *f,
 
 static void server_file_free(struct server_file *f)
 {
-	f->file = pst_file_close(f->file);
+	if (f->named)
+		named_unref(f->named);
+	else
+		(void)pst_file_close(f->file);
 	closep(&f->fd);
 	if (f->seek_fd >= 0)
 		(void)close(f->seek_fd);
@@ -123,10 +127,12 @@ static void server_file_free(struct server_file *f)
 static int server_file_open(struct server_file *f, int fd)
 {
 	struct stat st;
-	int flags, err = pst_file_wrap(fd, 0, NULL, &f->file);
+	struct pst_file *file;
+	int flags, err = pst_file_wrap(fd, 0, NULL, &file);
 
 	if (err < 0)
 		return err;
+	f->file = file;
 	f->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	flags = fcntl(fd, F_GETFL);
 	if (f->fd < 0 || flags < 0 || fstat(fd, &st) < 0)
@@ -167,6 +173,36 @@ int server_file_add(struct server *w, uint64_t number, int fd, struct server_fil
 int server_file_add_told(struct server *w, uint64_t number, int fd, struct server_file **ret)
 {
 	return file_add(w, number, fd, w->writes, ret);
+}
+
+int server_file_add_name(struct server *w, uint64_t number, const char *name, uint32_t flags,
+			 bool told, struct server_file **ret)
+{
+	struct server_file *f;
+	int err;
+
+	if (forked())
+		return -EOWNERDEAD;
+	f = malloc(sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	*f = (struct server_file){
+		.number = number,
+		.fd = -1,
+		.seek_fd = -1,
+		.read = flags & PST_FILE_READ,
+		.write = flags & PST_FILE_WRITE,
+		.told = told && w->writes,
+		.ino = (ino_t)number,
+	};
+	err = named_new(name, flags, &f->named);
+	if (err < 0) {
+		free(f);
+		return err;
+	}
+	table_file_add(&w->table, f);
+	*ret = f;
+	return 0;
 }
 
 void server_file_remove(struct server *w, struct server_file *f)

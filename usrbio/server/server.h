@@ -47,6 +47,7 @@ struct server_ring;
 /* A range of a file, which is given by the number of the request. */
 struct server_range {
 	uint64_t number, off, len;
+	bool ends; /* it was written, or the request failed; false: it is about to be */
 };
 
 struct server_opts {
@@ -84,6 +85,15 @@ int server_file_add(struct server *w, uint64_t number, int fd, struct server_fil
 
 /* As server_file_add(), and server_opts.writes is told of what is written to it. */
 int server_file_add_told(struct server *w, uint64_t number, int fd, struct server_file **ret);
+
+/*
+ * Let entries name a file by a number that libpenstock opens by its name, at the first request.
+ * Requests wait for that in their ring.
+ * @flags: PST_FILE_READ, PST_FILE_WRITE: how it is opened, and which rings may use it
+ * @told:  server_opts.writes is told of what is written to it
+ */
+int server_file_add_name(struct server *w, uint64_t number, const char *name, uint32_t flags,
+			 bool told, struct server_file **ret);
 
 /*
  * Requests that were started end as they would have; the others as if it had never been there.

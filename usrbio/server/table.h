@@ -21,12 +21,15 @@
 #include "usrbio/proto/id.h"
 
 struct import;
+struct named;
 
 struct server_file {
 	struct server_file *next; /* in its bucket */
 	uint64_t number;
-	struct pst_file *file;
-	int fd;              /* the same; shares its position with the caller's: not to be moved */
+	struct pst_file *_Atomic file; /* NULL: named is not open yet */
+	struct named *named;           /* the file is opened by its name; or NULL */
+	int fd;              /* the same; shares its position with the caller's: not to be moved;
+			      * -1: named */
 	_Atomic int seek_fd; /* one whose position may be, or -1; made when it is needed */
 	bool read, write;
 	bool told; /* server_opts.writes is told of writes */
