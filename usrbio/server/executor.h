@@ -282,8 +282,8 @@ static inline struct pst_io request_io(const struct request *q)
 	};
 }
 /*
- * For a file that is opened by its name: have it opened.  Return true once it is open; otherwise the
- * request has no memory, and the step is REQUEST_OVER if it cannot be opened.  Called first.
+ * For a file that is opened by its name: have it opened.  Return true once it is open; otherwise
+ * the request has no memory, and the step is REQUEST_OVER if it cannot be opened.  Called first.
  */
 bool request_open(struct request *q);
 /*
