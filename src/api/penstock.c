@@ -20,6 +20,7 @@
 #include "core/sched/pool.h"
 #include "core/ways/path.h"
 #include "core/ways/region.h"
+#include "core/ways/registration.h"
 #include "file/local.h"
 #include "window/window.h"
 #include "api/file.h"
@@ -180,19 +181,28 @@ struct pst_mem *pst_mem_free(struct pst_mem *mem)
 	return NULL;
 }
 
-/* Wait until no request of any queue uses an object. */
-static int drain(const struct object *obj, const char *what, uint64_t deadline_ns)
+/* Wait until no request of any queue uses an object, and no peer has a key to mem, which may be
+ * NULL. */
+static int drain(const struct object *obj, const struct pst_mem *mem, const char *what,
+		 uint64_t deadline_ns)
 {
 	uint64_t pause = 20000;
 
 	for (;;) {
 		unsigned nr = registry_uses(obj);
+		unsigned keys = mem ? registration_keys(mem->region, mem->off, mem->len) : 0;
 		struct timespec ts;
 		uint64_t now;
 
-		if (!nr)
+		if (!nr && !keys)
 			return 0;
 		now = now_ns();
+		if (deadline_ns <= now && !nr)
+			return err_set(
+				EBUSY,
+				"%u shares of the memory have keys with which peers reach it; "
+				"close them",
+				keys);
 		if (deadline_ns <= now)
 			return err_set(EBUSY, "%u requests may still use the %s", nr, what);
 		ts = (struct timespec){ .tv_nsec = (long)MIN(pause, deadline_ns - now) };
@@ -206,7 +216,7 @@ int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
 	GUARD();
 	if (!mem)
 		return err_set(EINVAL, "no memory is given");
-	return drain(&mem->obj, "memory", deadline_ns);
+	return drain(&mem->obj, mem, "memory", deadline_ns);
 }
 
 int pst_mem_info(const struct pst_mem *mem, struct pst_mem_info *ret)
@@ -462,7 +472,7 @@ int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
 	GUARD();
 	if (!file)
 		return err_set(EINVAL, "no file is given");
-	return drain(&file->obj, "file", deadline_ns);
+	return drain(&file->obj, NULL, "file", deadline_ns);
 }
 
 /* Find the file whose properties are those of @f now; lower_drop() ends its use. */

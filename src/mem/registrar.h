@@ -22,17 +22,19 @@ enum mem_reg_how {
 
 #define MEM_REG_REMOTE_READ (1u << 0)
 #define MEM_REG_REMOTE_WRITE (1u << 1)
+#define MEM_REG_REMOTE (MEM_REG_REMOTE_READ | MEM_REG_REMOTE_WRITE)
+#define MEM_REG_LOCAL_WRITE (1u << 2) /* the device stores into the memory for this process */
 
 /* A registration.  A registrar's own struct begins with this. */
 struct mem_reg {
-	uint64_t off, len; /* in the allocation: whole pages that hold the range asked for */
+	uint64_t off, len; /* in the allocation: exactly the range asked for */
 	uint64_t addr;     /* that work requests and peers use for the byte at off */
 	uint32_t lkey, rkey;
 	enum mem_reg_how how;
 };
 
 struct mem_registrar_ops {
-	/* Register bytes of an allocation.  rights: MEM_REG_REMOTE_*.  0, or -errno with a
+	/* Register exactly these bytes of an allocation.  rights: MEM_REG_*.  0, or -errno with a
 	 * sentence.  May take long. */
 	int (*reg)(struct mem_registrar *r, const struct mem_alloc *a, uint64_t off, uint64_t len,
 		   uint32_t rights, struct mem_reg **ret);
@@ -42,6 +44,7 @@ struct mem_registrar_ops {
 struct mem_registrar {
 	const struct mem_registrar_ops *ops;
 	_Atomic unsigned live; /* its registrations that regions keep */
+	unsigned ending; /* of these, those that are being ended; the lock of registration.c */
 };
 
 #endif

@@ -10,6 +10,9 @@
  *				process has a fabric of its own
  *	STUB_IBVERBS_DMABUF	errno that every registration of a dma-buf gives
  *	STUB_IBVERBS_FAIL	as stub_ibverbs_fail()
+ *	STUB_IBVERBS_GIDS	entries of each device's table, 4 without it; the fit ones are last
+ *	STUB_IBVERBS_IWARP	the devices are iWARP
+ *	STUB_IBVERBS_LATE	as stub_ibverbs_late(true)
  *
  * A dma-buf is a memfd or what /dev/udmabuf makes.  Time is real: a request that nobody answers
  * ends after (retry_cnt + 1) waits of the queue pair's timeout.  Nothing happens between calls: a
@@ -45,6 +48,17 @@ void stub_ibverbs_fail(const char *spec);
 /* Peer memory, as nvidia-peermem gives it: ibv_reg_mr() of device addresses from va on, len bytes,
  * takes the host memory at @at for them.  NULL ends it. */
 void stub_ibverbs_peermem(uint64_t va, uint64_t len, void *at);
+
+/*
+ * Execute work requests not when they are posted but when completions are polled: so a program that
+ * frees or changes memory of a request before its completion is found out, by wrong bytes or by the
+ * rule that it broke.
+ */
+void stub_ibverbs_late(bool on);
+
+/* Every device of this process fails: an event says so, and nothing completes any more.  Without
+ * @tell the devices fall silent and no event comes.  false, false: they work again. */
+void stub_ibverbs_die(bool dead, bool tell);
 
 /* The port of each device goes down, or up again; requests are not answered meanwhile. */
 void stub_ibverbs_port(bool up);

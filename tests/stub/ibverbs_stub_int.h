@@ -116,6 +116,7 @@ struct stub_pd {
 
 struct stub_context {
 	struct vb_context ctx;
+	struct stub_context *next; /* of the process */
 	unsigned device;
 	unsigned users;
 };
@@ -124,6 +125,9 @@ struct stub_context {
 struct stub_process {
 	struct stub_ibverbs_state st;
 	struct stub_cq *cqs[STUB_CQS];
+	struct stub_context *contexts;
+	bool late, late_read; /* requests wait for a poll; the environment was asked */
+	bool dead;
 };
 
 extern struct stub_process stub_process;
@@ -150,8 +154,8 @@ int stub_copy(pid_t to, uint64_t to_at, pid_t from, uint64_t from_at, uint64_t l
 
 void stub_cq_put(struct stub_fabric *f, uint32_t cq, const struct stub_cqe *cqe, bool solicited);
 
-/* Execute what can be executed. */
-void stub_progress(struct stub_fabric *f);
+/* Execute what can be executed; polls: completions are polled. */
+void stub_progress(struct stub_fabric *f, bool polls);
 void stub_qp_error(struct stub_fabric *f, struct stub_fqp *q);
 uint32_t stub_qpn(const struct stub_fabric *f, const struct stub_fqp *q);
 

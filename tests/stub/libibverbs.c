@@ -11,12 +11,25 @@
 #include "stub/ibverbs_stub_int.h"
 
 #define DEVICE_WRS 256
-#define GIDS 4u
+#define GIDS 4u /* unless the environment has another number */
 
-struct vb_device {
+static unsigned gids(void)
+{
+	const char *env = getenv("STUB_IBVERBS_GIDS");
+
+	return env && *env ? (unsigned)atoi(env) : GIDS;
+}
+
+struct stub_device {
+	struct vb_device dev;
 	unsigned number;
 	char name[16];
 };
+
+static const struct stub_device *stub_device_of(const struct vb_device *dev)
+{
+	return container_of((struct vb_device *)dev, struct stub_device, dev);
+}
 
 struct stub_process stub_process;
 
@@ -164,7 +177,27 @@ void stub_ibverbs_port(bool up)
 	struct stub_fabric *f = stub_lock();
 
 	f->port_down = !up;
-	stub_progress(f);
+	stub_progress(f, false);
+	stub_unlock(f);
+}
+
+void stub_ibverbs_late(bool on)
+{
+	struct stub_fabric *f = stub_lock();
+
+	stub_process.late = on;
+	stub_process.late_read = true;
+	stub_unlock(f);
+}
+
+void stub_ibverbs_die(bool dead, bool tell)
+{
+	struct vb_async_event e = { .type = VB_EVENT_DEVICE_FATAL };
+	struct stub_fabric *f = stub_lock();
+
+	stub_process.dead = dead;
+	for (struct stub_context *c = stub_process.contexts; c && tell; c = c->next)
+		(void)send(c->ctx.cmd_fd, &e, sizeof(e), MSG_NOSIGNAL | MSG_DONTWAIT);
 	stub_unlock(f);
 }
 
@@ -177,16 +210,19 @@ bool stub_is_ib(void)
 	return link && !strcmp(link, "ib");
 }
 
-/* Two link-local ones, then 10.9.DEVICE.1, each as RoCE v1 and v2. */
+/* Link-local ones, then 10.9.DEVICE.1, each as RoCE v1 and v2. */
 bool stub_gid(unsigned device, unsigned idx, struct vb_gid_entry *ret)
 {
-	if (idx >= (stub_is_ib() ? 1 : GIDS))
+	if (idx >= (stub_is_ib() ? 1 : gids()))
 		return false;
 	*ret = (struct vb_gid_entry){ .index = idx, .port = 1, .ifindex = 2 };
 	ret->type = stub_is_ib() ? VB_GID_IB : idx % 2 ? VB_GID_ROCE_V2 : VB_GID_ROCE_V1;
-	if (idx < 2) {
+	if (getenv("STUB_IBVERBS_IWARP"))
+		ret->type = VB_GID_IB;
+	if (idx + 2 < gids()) {
 		ret->gid.raw[0] = 0xfe;
 		ret->gid.raw[1] = 0x80;
+		ret->gid.raw[14] = (uint8_t)(idx / 512);
 		ret->gid.raw[15] = (uint8_t)(device + 1);
 	} else {
 		ret->gid.raw[10] = ret->gid.raw[11] = 0xff;
@@ -210,7 +246,7 @@ bool stub_gid_is(unsigned device, const union vb_gid *gid)
 
 struct vb_device **ibv_get_device_list(int *ret_nr)
 {
-	static struct vb_device devices[STUB_DEVICES_MAX];
+	static struct stub_device devices[STUB_DEVICES_MAX];
 	const char *env = getenv("STUB_IBVERBS_DEVICES");
 	int nr = env && *env ? atoi(env) : 1;
 	struct vb_device **list;
@@ -225,8 +261,9 @@ struct vb_device **ibv_get_device_list(int *ret_nr)
 	}
 	for (int i = 0; i < nr; i++) {
 		devices[i].number = (unsigned)i;
+		devices[i].dev.node_type = getenv("STUB_IBVERBS_IWARP") ? 4 : 1;
 		(void)snprintf(devices[i].name, sizeof(devices[i].name), "stub%d", i);
-		list[i] = &devices[i];
+		list[i] = &devices[i].dev;
 	}
 	if (ret_nr)
 		*ret_nr = nr;
@@ -240,7 +277,7 @@ void ibv_free_device_list(struct vb_device **list)
 
 const char *ibv_get_device_name(struct vb_device *dev)
 {
-	return dev->name;
+	return stub_device_of(dev)->name;
 }
 
 struct vb_context *ibv_open_device(struct vb_device *dev)
@@ -255,7 +292,7 @@ struct vb_context *ibv_open_device(struct vb_device *dev)
 		errno = err ? err : ENOMEM;
 		return NULL;
 	}
-	c->device = dev->number;
+	c->device = stub_device_of(dev)->number;
 	c->ctx.device = dev;
 	c->ctx.cmd_fd = fds[1];
 	c->ctx.async_fd = fds[0];
@@ -265,6 +302,8 @@ struct vb_context *ibv_open_device(struct vb_device *dev)
 	c->ctx.ops.post_send = stub_post_send;
 	c->ctx.ops.post_recv = stub_post_recv;
 	f = stub_lock();
+	c->next = stub_process.contexts;
+	stub_process.contexts = c;
 	stub_process.st.contexts++;
 	stub_unlock(f);
 	return &c->ctx;
@@ -274,7 +313,11 @@ int ibv_close_device(struct vb_context *ctx)
 {
 	struct stub_context *c = container_of(ctx, struct stub_context, ctx);
 	struct stub_fabric *f = stub_lock();
+	struct stub_context **at = &stub_process.contexts;
 
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
 	if (c->users)
 		stub_broken("ibv_close_device with %u objects left", c->users);
 	stub_process.st.contexts--;
@@ -322,7 +365,7 @@ int ibv_query_port(struct vb_context *ctx, uint8_t port, struct vb_port_attr *re
 	stub_unlock(f);
 	ret->max_mtu = 5;
 	ret->active_mtu = 5;
-	ret->gid_tbl_len = GIDS;
+	ret->gid_tbl_len = (int)gids();
 	ret->max_msg_sz = 1u << 31;
 	ret->pkey_tbl_len = 1;
 	ret->lid = (uint16_t)(stub_is_ib() ? c->device + 1 : 0);
@@ -339,6 +382,9 @@ ssize_t _ibv_query_gid_table(struct vb_context *ctx, struct vb_gid_entry *ret, s
 
 	if (err || flags || size != sizeof(*ret))
 		return -(err ? err : EINVAL);
+	/* As the kernel does: all or nothing. */
+	if (!stub_is_ib() && max < gids())
+		return -EINVAL;
 	while (nr < max && stub_gid(c->device, (unsigned)nr, &ret[nr]))
 		nr++;
 	return (ssize_t)nr;

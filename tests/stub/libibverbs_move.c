@@ -251,8 +251,14 @@ static bool move(struct stub_fabric *f, struct stub_fqp *q)
 				       : move_one_sided(f, q, e, p, at);
 }
 
-void stub_progress(struct stub_fabric *f)
+void stub_progress(struct stub_fabric *f, bool polls)
 {
+	if (!stub_process.late_read) {
+		stub_process.late = getenv("STUB_IBVERBS_LATE");
+		stub_process.late_read = true;
+	}
+	if (stub_process.dead || (stub_process.late && !polls))
+		return;
 	for (struct stub_fqp *q = f->qps; q < f->qps + STUB_QPS; q++)
 		while (q->pid && q->state == VB_QPS_RTS && q->sq.head < q->sq.tail && move(f, q))
 			;

@@ -197,6 +197,22 @@ struct vb_mr *ibv_reg_dmabuf_mr(struct vb_pd *pd, uint64_t off, size_t len, uint
 	return ret;
 }
 
+/* No request of this process that waits names the region. */
+static void check_unused(const struct stub_fabric *f, const struct vb_mr *mr)
+{
+	for (const struct stub_fqp *q = f->qps; q < f->qps + STUB_QPS; q++) {
+		if (q->pid != getpid() || q->state != VB_QPS_RTS || q->pd != mr->pd->handle)
+			continue;
+		for (uint64_t i = q->sq.head; i < q->sq.tail; i++) {
+			const struct stub_wqe *e = &q->sq.of[i % STUB_WRS];
+
+			for (uint32_t j = 0; j < e->nr_sges; j++)
+				if (e->sges[j].lkey == mr->lkey && e->sges[j].length)
+					stub_broken("ibv_dereg_mr of memory that a request uses");
+		}
+	}
+}
+
 int ibv_dereg_mr(struct vb_mr *mr)
 {
 	struct stub_mr *m = container_of(mr, struct stub_mr, mr);
@@ -207,6 +223,7 @@ int ibv_dereg_mr(struct vb_mr *mr)
 	if (err)
 		return err;
 	f = stub_lock();
+	check_unused(f, mr);
 	f->mrs[mr->handle].pid = 0;
 	p->users--;
 	stub_process.st.mrs--;
@@ -248,8 +265,12 @@ int stub_copy(pid_t to, uint64_t to_at, pid_t from, uint64_t from_at, uint64_t l
 		memmove((void *)(uintptr_t)to_at, (void *)(uintptr_t)from_at, len);
 		return 0;
 	}
-	if (to == from)
+	if (to == from) {
+		stub_broken("memory of a request was unmapped before it completed");
 		return 0;
+	}
+	if (!mapped(to == getpid() ? to_at : from_at, len))
+		stub_broken("memory of a request was unmapped before it completed");
 	for (uint64_t done = 0; done < len; done += (uint64_t)n) {
 		here.iov_len = there.iov_len = len - done;
 		if (from == getpid()) {

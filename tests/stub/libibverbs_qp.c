@@ -200,7 +200,7 @@ int ibv_modify_qp(struct vb_qp *qp, struct vb_qp_attr *attr, int mask)
 		else if (mask & VB_QP_STATE)
 			q->state = attr->qp_state;
 		qp->state = q->state;
-		stub_progress(f);
+		stub_progress(f, false);
 	}
 	stub_unlock(f);
 	return err;
@@ -270,7 +270,7 @@ int stub_post_send(struct vb_qp *qp, struct vb_send_wr *wr, struct vb_send_wr **
 	}
 	if (q->state == VB_QPS_ERR)
 		stub_qp_error(f, q);
-	stub_progress(f);
+	stub_progress(f, false);
 	stub_unlock(f);
 	return err;
 }
@@ -308,7 +308,7 @@ int stub_post_recv(struct vb_qp *qp, struct vb_recv_wr *wr, struct vb_recv_wr **
 	}
 	if (q->state == VB_QPS_ERR)
 		stub_qp_error(f, q);
-	stub_progress(f);
+	stub_progress(f, false);
 	stub_unlock(f);
 	return err;
 }

@@ -10,7 +10,7 @@
 #define HAVE_VERBS 0
 #endif
 
-#include "net/verbs/verbs.h"
+#include "net/verbs/nic.h"
 
 #include "t.h"
 
@@ -21,6 +21,10 @@
 SAME(VB_GID_IB, IBV_GID_TYPE_IB);
 SAME(VB_GID_ROCE_V1, IBV_GID_TYPE_ROCE_V1);
 SAME(VB_GID_ROCE_V2, IBV_GID_TYPE_ROCE_V2);
+SAME(VB_EVENT_CQ_ERR, IBV_EVENT_CQ_ERR);
+SAME(VB_EVENT_QP_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+SAME(VB_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+SAME(NIC_NODE_RNIC, IBV_NODE_RNIC);
 SAME(VB_PORT_ACTIVE, IBV_PORT_ACTIVE);
 SAME(VB_LINK_UNSPECIFIED, IBV_LINK_LAYER_UNSPECIFIED);
 SAME(VB_LINK_INFINIBAND, IBV_LINK_LAYER_INFINIBAND);
@@ -117,6 +121,8 @@ BOTH(port_attr, lid);
 BOTH(port_attr, active_width);
 BOTH(port_attr, link_layer);
 BOTH(port_attr, flags);
+FIELD(struct vb_device, node_type, struct ibv_device, node_type);
+FIELD(struct vb_device, transport_type, struct ibv_device, transport_type);
 SIZE(struct vb_pd, struct ibv_pd);
 BOTH(pd, context);
 SIZE(struct vb_mr, struct ibv_mr);

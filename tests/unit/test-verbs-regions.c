@@ -241,8 +241,8 @@ static void made_once_and_kept(void)
 	end();
 }
 
-/* A key covers the pages of its range and no more, and ends with its last user. */
-static void a_key_covers_the_pages_of_its_range(void)
+/* A key covers its range and no byte beside it, and ends with its last user. */
+static void a_key_covers_its_range_exactly(void)
 {
 	struct registration_stats before = stats();
 	struct reg_user u = { 0 }, v = { 0 };
@@ -253,16 +253,17 @@ static void a_key_covers_the_pages_of_its_range(void)
 	begin(true);
 	T_OK(pst_mem_alloc("host", LEN, NULL, &m));
 	T_OK(get(m, 5000, 100, MEM_REG_REMOTE_WRITE, &u));
-	T_OK(get(m, 5200, 300, MEM_REG_REMOTE_WRITE, &v));
+	T_OK(get(m, 5000, 100, MEM_REG_REMOTE_WRITE, &v));
 	T_CHECK(u.reg == v.reg);
-	T_EQ(u.reg->off, PAGE);
-	T_EQ(u.reg->len, PAGE);
+	T_EQ(u.reg->off, 5000);
+	T_EQ(u.reg->len, 100);
 	addr = u.reg->addr;
 	rkey = u.reg->rkey;
-	T_EQ(write_by(addr, rkey, PAGE), PAGE);
-	T_EQ(((uint8_t *)mem_host(m, 0))[PAGE + 7], 0x5a);
-	T_EQ(((uint8_t *)mem_host(m, 0))[2 * PAGE], 0);
-	T_EQ(write_by(addr + 1, rkey, PAGE), -EACCES);
+	T_EQ(write_by(addr, rkey, 100), 100);
+	T_EQ(((uint8_t *)mem_host(m, 0))[4999], 0);
+	T_EQ(((uint8_t *)mem_host(m, 0))[5000], 0x5a);
+	T_EQ(((uint8_t *)mem_host(m, 0))[5100], 0);
+	T_EQ(write_by(addr + 1, rkey, 100), -EACCES);
 	T_EQ(write_by(addr - 1, rkey, 1), -EACCES);
 	registration_put(&u);
 	T_EQ(write_by(addr, rkey, 1), 1);
@@ -545,6 +546,34 @@ static void idle_ones_make_room(void)
 	end();
 }
 
+/* A device that cannot pin more is no device that registers no dma-bufs: the error is told, and the
+ * address is not tried instead. */
+static void a_full_device_is_told_of(void)
+{
+	struct reg_user u = { 0 };
+	struct pst_mem *m, *n;
+
+	rig_needs_stub();
+	begin(true);
+	m = toy_mem(toy_va);
+	rig.peermem(toy_va, LEN, toy_bytes(m));
+	rig.fail("ibv_reg_dmabuf_mr:1:12");
+	T_EQ(get(m, 0, LEN, BOTH, &u), -ENOMEM);
+	T_CHECK(strstr(err_text(), "cannot pin"));
+	/* With something to end for it, the second attempt has room. */
+	T_OK(pst_mem_alloc("host", LEN, NULL, &n));
+	T_OK(get(n, 0, 1, 0, &u));
+	registration_put(&u);
+	rig.fail("ibv_reg_dmabuf_mr:1:12");
+	T_OK(get(m, 0, LEN, BOTH, &u));
+	T_EQ(u.reg->how, MEM_REG_DMABUF);
+	registration_put(&u);
+	rig.peermem(0, 0, NULL);
+	T_EQ(pst_mem_free(n), 0);
+	free_mem(m);
+	end();
+}
+
 /* What a device reaches is tried with bytes, in each direction. */
 static void a_loop_back_finds_what_fails(void)
 {
@@ -615,7 +644,7 @@ static void threads_share_one(void)
 int main(void)
 {
 	T_RUN(made_once_and_kept);
-	T_RUN(a_key_covers_the_pages_of_its_range);
+	T_RUN(a_key_covers_its_range_exactly);
 	T_RUN(device_memory_goes_by_dmabuf);
 	T_RUN(device_memory_goes_by_peer_memory);
 	T_RUN(without_either_there_is_an_error);
@@ -627,6 +656,7 @@ int main(void)
 	T_RUN(two_handles_share_a_registration);
 	T_RUN(there_is_a_limit);
 	T_RUN(idle_ones_make_room);
+	T_RUN(a_full_device_is_told_of);
 	T_RUN(a_loop_back_finds_what_fails);
 	T_RUN(host_memory_loops_back);
 	T_RUN(threads_share_one);

@@ -24,6 +24,8 @@ static struct {
 	__typeof__(stub_ibverbs_fail) *fail;
 	__typeof__(stub_ibverbs_peermem) *peermem;
 	__typeof__(stub_ibverbs_port) *port;
+	__typeof__(stub_ibverbs_late) *late;
+	__typeof__(stub_ibverbs_die) *die;
 	struct nic *nic;
 	struct nic_domain *domain;
 } rig;
@@ -37,13 +39,16 @@ static inline void rig_stub(void)
 {
 	const char *file = getenv("PST_LIBIBVERBS");
 	void *lib = file ? dlopen(file, RTLD_NOW | RTLD_NOLOAD) : NULL;
-	void *at[] = { rig_sym(lib, "stub_ibverbs_state"), rig_sym(lib, "stub_ibverbs_fail"),
-		       rig_sym(lib, "stub_ibverbs_peermem"), rig_sym(lib, "stub_ibverbs_port") };
+	void *at[] = { rig_sym(lib, "stub_ibverbs_state"),   rig_sym(lib, "stub_ibverbs_fail"),
+		       rig_sym(lib, "stub_ibverbs_peermem"), rig_sym(lib, "stub_ibverbs_port"),
+		       rig_sym(lib, "stub_ibverbs_late"),    rig_sym(lib, "stub_ibverbs_die") };
 
 	memcpy(&rig.state, &at[0], sizeof(void *));
 	memcpy(&rig.fail, &at[1], sizeof(void *));
 	memcpy(&rig.peermem, &at[2], sizeof(void *));
 	memcpy(&rig.port, &at[3], sizeof(void *));
+	memcpy(&rig.late, &at[4], sizeof(void *));
+	memcpy(&rig.die, &at[5], sizeof(void *));
 	rig.is_stub = rig.state;
 	if (lib)
 		(void)dlclose(lib);
@@ -57,8 +62,11 @@ static inline void rig_open(void)
 	if (r < 0)
 		T_SKIP("no libibverbs: %s", err_text());
 	rig_stub();
-	if (rig.is_stub)
+	if (rig.is_stub) {
 		rig.fail(NULL);
+		rig.late(false);
+		rig.die(false, false);
+	}
 	r = nic_open(NULL, &rig.nic);
 	if (r < 0 && !rig.is_stub)
 		T_SKIP("no RDMA device: %s", err_text());

@@ -16,18 +16,19 @@ struct registration {
 	struct region *region;
 	struct mem_registrar *by;
 	struct mem_reg *reg; /* NULL while it is being made */
-	uint64_t off, len;   /* as asked for: whole pages, or the allocation */
+	uint64_t off, len;   /* of the range, or the whole allocation */
 	uint32_t rights;
 	uint64_t epoch;
 	struct list users; /* struct reg_user */
 	unsigned nr_users;
+	bool brief;        /* ends with its last user */
 	bool dying;        /* finds no new user, ends with the last one */
-	bool holds_region; /* its region's last handle is gone */
+	bool holds_region; /* a reference, so the memory stays until the device is done with it */
 };
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t made; /* one was made, or could not be */
+	pthread_cond_t made; /* one was made, could not be, or was ended */
 	struct list idle;
 	uint64_t epoch;
 	unsigned limit; /* 0: REGISTRATIONS_MAX */
@@ -38,9 +39,19 @@ static struct {
 	.idle = LIST_INIT(regs.idle),
 };
 
+/* The memory must not go before the registration does.  With the lock. */
+static void registration_hold_region(struct registration *g)
+{
+	if (!g->holds_region)
+		(void)region_again(g->region);
+	g->holds_region = true;
+}
+
 /* Take one that nobody uses from all lists, onto @out, to be ended without the lock. */
 static void take(struct registration *g, struct list *out)
 {
+	registration_hold_region(g);
+	g->by->ending++;
 	list_del(&g->idle);
 	list_move_tail(out, &g->link);
 	regs.st.ended++;
@@ -58,9 +69,12 @@ static void end_all(struct list *out)
 
 		list_del(&g->link);
 		g->by->ops->dereg(g->by, g->reg);
+		(void)pthread_mutex_lock(&regs.lock);
 		(void)atomic_fetch_sub(&g->by->live, 1);
-		if (g->holds_region)
-			region_put(g->region);
+		g->by->ending--;
+		(void)pthread_cond_broadcast(&regs.made);
+		(void)pthread_mutex_unlock(&regs.lock);
+		region_put(g->region);
 		free(g);
 	}
 }
@@ -107,10 +121,8 @@ static void region_ended(struct region *r)
 		struct registration *g = list_entry(at, struct registration, link);
 
 		let_die(g, &out);
-		if (g->nr_users) {
-			g->holds_region = true;
-			(void)region_again(r);
-		}
+		if (g->nr_users)
+			registration_hold_region(g);
 	}
 	(void)pthread_mutex_unlock(&regs.lock);
 	end_all(&out);
@@ -213,6 +225,15 @@ static int registration_make(struct registration *g, struct reg_user *u)
 	return r;
 }
 
+/*
+ * May the pages of the memory be replaced while no request uses it?  Nobody tells the library of an
+ * munmap(), and a device would go on with the old pages.
+ */
+static bool registration_is_loose(const struct mem_alloc *a)
+{
+	return a->ops->caps & MEM_CAP_CPU && !a->owned && !(a->flags & PST_MEM_PINNED);
+}
+
 static struct registration *add(struct region *r, struct mem_registrar *by, uint64_t off,
 				uint64_t len, uint32_t rights)
 {
@@ -227,6 +248,7 @@ static struct registration *add(struct region *r, struct mem_registrar *by, uint
 	g->off = off;
 	g->len = len;
 	g->rights = rights;
+	g->brief = rights & MEM_REG_REMOTE || registration_is_loose(r->alloc);
 	g->epoch = ++regs.epoch;
 	list_add_tail(&r->regs, &g->link);
 	r->ended = region_ended;
@@ -265,7 +287,6 @@ static int registration_get_locked(struct region *r, struct mem_registrar *by, u
 int registration_get(struct region *r, struct mem_registrar *by, uint64_t off, uint64_t len,
 		     uint32_t rights, struct reg_user *u)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), va = r->alloc->base.va;
 	struct list out = LIST_INIT(out);
 	struct registration *bad = NULL;
 	int err;
@@ -281,14 +302,10 @@ int registration_get(struct region *r, struct mem_registrar *by, uint64_t off, u
 		invalidate(r);
 		return err;
 	}
-	if (!rights) {
+	if (!(rights & MEM_REG_REMOTE) && !registration_is_loose(r->alloc)) {
 		off = 0;
 		len = r->alloc->size;
-	} else { /* ranges of the same pages share one */
-		uint64_t end = MIN(align_up(va + off + len, page) - va, r->alloc->size);
-
-		off = MAX(align_down(va + off, page), va) - va;
-		len = end - off;
+		rights = r->alloc->rights & PST_RIGHT_WRITE ? MEM_REG_LOCAL_WRITE : rights;
 	}
 	(void)pthread_mutex_lock(&regs.lock);
 	err = registration_get_locked(r, by, off, len, rights, u, &out, &bad);
@@ -312,11 +329,27 @@ void registration_put(struct reg_user *u)
 	if (--g->nr_users == 0) {
 		list_add_tail(&regs.idle, &g->idle);
 		/* A peer's key must not outlive its grant. */
-		if (g->dying || g->rights)
+		if (g->dying || g->brief)
 			take(g, &out);
 	}
 	(void)pthread_mutex_unlock(&regs.lock);
 	end_all(&out);
+}
+
+unsigned registration_keys(struct region *r, uint64_t off, uint64_t len)
+{
+	struct list *at;
+	unsigned nr = 0;
+
+	(void)pthread_mutex_lock(&regs.lock);
+	list_for_each (at, &r->regs) {
+		const struct registration *g = list_entry(at, struct registration, link);
+
+		if (g->rights & MEM_REG_REMOTE && g->off < off + len && off < g->off + g->len)
+			nr += g->nr_users;
+	}
+	(void)pthread_mutex_unlock(&regs.lock);
+	return nr;
 }
 
 int registrations_forget(struct mem_registrar *by)
@@ -333,7 +366,12 @@ int registrations_forget(struct mem_registrar *by)
 	}
 	(void)pthread_mutex_unlock(&regs.lock);
 	end_all(&out);
+	/* Other threads may be ending some that have no user any more. */
+	(void)pthread_mutex_lock(&regs.lock);
+	while (by->ending)
+		(void)pthread_cond_wait(&regs.made, &regs.lock);
 	left = atomic_load(&by->live);
+	(void)pthread_mutex_unlock(&regs.lock);
 	return left ? err_set(EBUSY, "%u registrations are in use", left) : 0;
 }
 

@@ -34,9 +34,15 @@ struct reg_user {
 };
 
 /*
- * Register bytes of a region with a registrar, or find them registered.  Without rights
- * (MEM_REG_REMOTE_*) that is the whole allocation, once.  With rights it is the pages of the range
- * alone, since a peer with the key reaches all of it.
+ * Register bytes of a region with a registrar, or find them registered.
+ *
+ * With rights for a peer (MEM_REG_REMOTE_*) exactly the range is registered, since a peer with the
+ * key reaches all that is.  It ends with its last user.
+ *
+ * Without them, memory of the library's own, and memory whose owner promised that its pages stay
+ * (PST_MEM_PINNED), is registered as a whole, once.  Other wrapped memory may be unmapped and
+ * mapped again between two requests, and only its range is registered; it ends with its last user.
+ * MEM_REG_LOCAL_WRITE says that the device stores into the range.
  *
  * The caller holds a reference of the region (a pst_mem) during the call, and needs none later.
  *
@@ -47,7 +53,11 @@ int registration_get(struct region *r, struct mem_registrar *by, uint64_t off, u
 		     uint32_t rights, struct reg_user *u);
 void registration_put(struct reg_user *u);
 
-/* End what is kept for a registrar.  0, or -EBUSY while users have registrations of it. */
+/* Return how many users have a key for peers to bytes of this range of a region. */
+unsigned registration_keys(struct region *r, uint64_t off, uint64_t len);
+
+/* End what is kept for a registrar, and wait for what other threads are ending.  0, or -EBUSY while
+ * users have registrations of it. */
 int registrations_forget(struct mem_registrar *by);
 
 struct registration_stats {

@@ -124,6 +124,16 @@ static void say_gid(struct checks *c, const char *dev, unsigned port, bool ether
 	    nic_gid_rank_name(nic_gid_rank(e, ethernet)));
 }
 
+/* "4: RNIC". */
+static bool is_iwarp(const struct checks *c, const char *dev)
+{
+	char path[512], line[64] = "";
+
+	(void)snprintf(path, sizeof(path), "%s/sys/class/infiniband/%s/node_type", c->root, dev);
+	(void)sysfs_line(path, line, sizeof(line));
+	return atoi(line) == NIC_NODE_RNIC;
+}
+
 static void sysfs_port(struct checks *c, const char *dev, unsigned port)
 {
 	_cleanup_(freep) struct vb_gid_entry *v = calloc(NIC_GIDS_MAX, sizeof(*v));
@@ -133,6 +143,13 @@ static void sysfs_port(struct checks *c, const char *dev, unsigned port)
 
 	if (!v)
 		return;
+	if (is_iwarp(c, dev)) {
+		add(c, "port", PST_CHECK_MISSING, EPROTONOSUPPORT,
+		    "%s is an iWARP device, whose connections Penstock does not make; use "
+		    "InfiniBand or RoCE",
+		    dev);
+		return;
+	}
 	port_line(c, dev, port, "state", state, sizeof(state));
 	port_line(c, dev, port, "link_layer", link, sizeof(link));
 	port_line(c, dev, port, "gid_attrs/ndevs/0", ndev, sizeof(ndev));
@@ -248,7 +265,7 @@ static void library_device(struct checks *c, const char *name, bool in_sysfs)
 
 	if (r < 0) {
 		/* Where a port is not fit, sysfs has said so. */
-		if (!in_sysfs || (r != -ENETDOWN && r != -EADDRNOTAVAIL))
+		if (!in_sysfs || (r != -ENETDOWN && r != -EADDRNOTAVAIL && r != -EPROTONOSUPPORT))
 			add(c, "device", PST_CHECK_MISSING, r, "%s", err_text());
 		return;
 	}

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <sys/random.h>
 
 #include "base/err.h"
@@ -40,7 +41,11 @@ struct endpoint {
 	struct blob own;
 	uint32_t send_slots, recv_slots, signal_every;
 	bool connected, stopped;
-	unsigned unacked; /* events */
+	bool lost;            /* the queue pair is gone, and what had no completion got its end */
+	_Atomic bool failed;  /* the kernel said so of the queue pair */
+	uint64_t deadline_ns; /* of the options, twice: for a device that does not even fail */
+	uint64_t waits;       /* since when requests are posted and none completed */
+	unsigned unacked;     /* events */
 	unsigned unsignalled;
 	struct request *sends, *recvs; /* rings */
 	/* Numbers of requests: posted, known to be over, told to the caller. */
@@ -90,6 +95,7 @@ static int make_queues(struct endpoint *ep, bool events)
 	struct vb_qp_init_attr a = {
 		.cap = { ep->send_slots + 1, ep->recv_slots, 1, 1, 0 },
 		.qp_type = VB_QPT_RC,
+		.qp_context = ep,
 	};
 	int flags;
 
@@ -190,6 +196,7 @@ int endpoint_new(struct nic_domain *d, const struct endpoint_opts *o, struct end
 		return r;
 	ep->signal_every = MAX(ep->send_slots / 4, 1u);
 	ep->times = endpoint_times(deadline_ms);
+	ep->deadline_ns = 2 * deadline_ms * NSEC_PER_MSEC;
 	ep->sends = calloc(ep->send_slots, sizeof(*ep->sends));
 	ep->recvs = calloc(ep->recv_slots, sizeof(*ep->recvs));
 	ep->wrs = calloc(ep->send_slots, sizeof(*ep->wrs));
@@ -207,7 +214,7 @@ int endpoint_new(struct nic_domain *d, const struct endpoint_opts *o, struct end
 	return 0;
 }
 
-static void take_events(struct endpoint *ep)
+static void endpoint_take_events(struct endpoint *ep)
 {
 	struct vb_cq *cq;
 	void *arg;
@@ -232,7 +239,7 @@ void endpoint_free(struct endpoint *ep)
 		(void)vb.ibv_destroy_qp(ep->qp);
 	}
 	if (ep->cq) {
-		take_events(ep);
+		endpoint_take_events(ep);
 		if (ep->unacked)
 			vb.ibv_ack_cq_events(ep->cq, ep->unacked);
 		(void)vb.ibv_destroy_cq(ep->cq);
@@ -410,6 +417,8 @@ int endpoint_post(struct endpoint *ep, const struct endpoint_io *v, unsigned nr)
 		(void)failed_call(ep, "posting a request", err);
 	}
 	endpoint_count(ep, v, take);
+	if (ep->posted == ep->over)
+		ep->waits = now_ns();
 	ep->posted += take;
 	if (err) {
 		endpoint_stop(ep);
@@ -469,9 +478,39 @@ void endpoint_stop(struct endpoint *ep)
 	if (ep->stopped)
 		return;
 	ep->stopped = true;
+	if (!ep->qp)
+		return;
 	(void)vb.ibv_modify_qp(ep->qp, &a, VB_QP_STATE);
 	if (ep->connected)
 		endpoint_drain(ep);
+}
+
+void nic_queue_failed(void *arg)
+{
+	struct endpoint *ep = arg;
+
+	if (ep)
+		atomic_store(&ep->failed, true);
+}
+
+/*
+ * The device tells nothing any more.  End the queue pair, after which the device touches no memory
+ * for it, and then give every request that has no completion one.
+ */
+static void endpoint_lose(struct endpoint *ep, uint32_t status)
+{
+	if (ep->lost)
+		return;
+	log_warn("%s: a connection ended without completions: %s", ep->nic->name,
+		 verbs_status_name(status));
+	ep->lost = ep->stopped = true;
+	(void)vb.ibv_destroy_qp(ep->qp);
+	ep->qp = NULL;
+	for (uint64_t i = ep->over; i < ep->posted; i++)
+		ep->sends[i % ep->send_slots].status = status;
+	ep->over = ep->posted;
+	for (uint64_t i = ep->recv_told; i < ep->recv_posted; i++)
+		ep->recvs[i % ep->recv_slots].status = VB_WC_WR_FLUSH_ERR;
 }
 
 /* -------------------------------------------------------------- completions */
@@ -485,6 +524,7 @@ static void sent(struct endpoint *ep, const struct vb_wc *wc)
 		return;
 	}
 	ep->over = MAX(ep->over, nr + 1);
+	ep->waits = now_ns();
 	ep->sends[nr % ep->send_slots].status = wc->status;
 }
 
@@ -522,6 +562,30 @@ static unsigned tell_sent(struct endpoint *ep, struct endpoint_done *ret, unsign
 	return n;
 }
 
+/* After the queue pair is gone: the buffers that no message came into. */
+static unsigned tell_lost(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
+{
+	unsigned n = 0;
+
+	for (; n < max && ep->lost && ep->recv_told < ep->recv_posted; n++)
+		endpoint_tell(ep, &ep->recvs[ep->recv_told++ % ep->recv_slots], 0, &ret[n]);
+	return n;
+}
+
+/* Nothing came: does the device still do its work? */
+static void endpoint_look(struct endpoint *ep)
+{
+	if (ep->lost)
+		return;
+	nic_events(ep->nic);
+	if (atomic_load(&ep->nic->dead))
+		endpoint_lose(ep, VB_WC_FATAL_ERR);
+	else if (atomic_load(&ep->failed))
+		endpoint_stop(ep); /* and it flushes */
+	if (!ep->lost && ep->over < ep->posted && now_ns() - ep->waits > ep->deadline_ns)
+		endpoint_lose(ep, VB_WC_RETRY_EXC_ERR);
+}
+
 int endpoint_poll(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
 {
 	unsigned n = tell_sent(ep, ret, max);
@@ -529,10 +593,8 @@ int endpoint_poll(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
 	bool failed = false;
 	int nr = 1;
 
-	while (n < max && nr > 0) {
+	while (n < max && nr > 0 && !ep->lost) {
 		nr = ep->nic->ctx->ops.poll_cq(ep->cq, (int)MIN(max - n, (unsigned)POLL_MAX), wc);
-		if (nr < 0)
-			return err_set(EIO, "%s: the completion queue failed", ep->nic->name);
 		for (int i = 0; i < nr; i++) {
 			failed = failed || wc[i].status;
 			if (wc[i].wr_id & RECV_BIT)
@@ -542,9 +604,15 @@ int endpoint_poll(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
 		}
 		n += tell_sent(ep, ret + n, max - n);
 	}
+	if (nr < 0)
+		endpoint_lose(ep, VB_WC_GENERAL_ERR);
 	/* The device has ended the connection, and would flush whatever is posted from now on. */
 	if (failed)
 		endpoint_stop(ep);
+	if (!n)
+		endpoint_look(ep);
+	n += tell_sent(ep, ret + n, max - n);
+	n += tell_lost(ep, ret + n, max - n);
 	return (int)n;
 }
 
@@ -559,7 +627,9 @@ int endpoint_arm(struct endpoint *ep)
 
 	if (!ep->channel)
 		return err_set(EINVAL, "the endpoint was made without events");
-	take_events(ep);
+	if (ep->lost)
+		return 0; /* poll gives the rest at once */
+	endpoint_take_events(ep);
 	err = ep->nic->ctx->ops.req_notify_cq(ep->cq, 0);
 	return err ? failed_call(ep, "asking for an event", err) : 0;
 }

@@ -108,7 +108,13 @@ int endpoint_post(struct endpoint *ep, const struct endpoint_io *v, unsigned nr)
 /* Give a buffer for a message.  0; -EAGAIN where all slots are in use; -ENOTCONN. */
 int endpoint_recv(struct endpoint *ep, uint64_t local, uint32_t lkey, uint32_t len, uint64_t id);
 
-/* Completions, up to max.  Requests and messages each keep their order. */
+/*
+ * Return the number of completions, up to max.  Requests and messages each keep their order.
+ *
+ * A device that fails, is taken away, or completes nothing for twice the deadline of the options
+ * ends the connection here: the queue pair is destroyed, and each request completes.  Polled often
+ * enough, that is the bound of every request.
+ */
 int endpoint_poll(struct endpoint *ep, struct endpoint_done *ret, unsigned max);
 
 /* Free slots for requests. */

@@ -20,8 +20,11 @@ static uint64_t mr_page_size(void)
 
 static int access_of(const struct nic_domain *d, uint32_t rights)
 {
-	int access = VB_ACCESS_LOCAL_WRITE;
+	int access = 0;
 
+	/* Verbs allow remote writes only together with local ones. */
+	if (rights & (MEM_REG_LOCAL_WRITE | MEM_REG_REMOTE_WRITE))
+		access |= VB_ACCESS_LOCAL_WRITE;
 	if (rights & MEM_REG_REMOTE_READ)
 		access |= VB_ACCESS_REMOTE_READ;
 	if (rights & MEM_REG_REMOTE_WRITE)
@@ -30,14 +33,6 @@ static int access_of(const struct nic_domain *d, uint32_t rights)
 	if (d->nic->relaxed)
 		access |= VB_ACCESS_RELAXED_ORDERING;
 	return access;
-}
-
-/* Read-only memory of an import is registered for sending alone. */
-static int access_for(const struct nic_domain *d, const struct mem_alloc *a, uint32_t rights)
-{
-	int access = access_of(d, rights);
-
-	return a->rights & PST_RIGHT_WRITE ? access : access & ~VB_ACCESS_LOCAL_WRITE;
 }
 
 /* By address: 0 and *ret, or an errno. */
@@ -83,19 +78,6 @@ static int by_dmabuf(const struct nic_domain *d, const struct mem_alloc *a, stru
 	return r;
 }
 
-/* The whole pages around a range, as far as the allocation has them. */
-static void hull(const struct mem_alloc *a, uint64_t off, uint64_t len, struct mem_reg *ret)
-{
-	uint64_t page = mr_page_size(), va = a->base.va;
-	uint64_t begin = align_down(va + off, page), end = align_up(va + off + len, page);
-
-	begin = MAX(begin, va);
-	end = MIN(end, va + a->size);
-	ret->off = begin - va;
-	ret->len = end - begin;
-	ret->addr = begin;
-}
-
 static int no_host_memory(const struct nic_domain *d, uint64_t len, int err)
 {
 	struct rlimit rl = { 0 };
@@ -123,7 +105,7 @@ static int no_device_memory(const struct nic_domain *d, const struct mem_alloc *
 static int reg_alloc(const struct nic_domain *d, const struct mem_alloc *a, uint32_t rights,
 		     struct region_mr *m)
 {
-	int access = access_for(d, a, rights), err;
+	int access = access_of(d, rights), err;
 	struct err_kept why;
 
 	if (a->ops->caps & MEM_CAP_CPU) {
@@ -132,8 +114,13 @@ static int reg_alloc(const struct nic_domain *d, const struct mem_alloc *a, uint
 		return err ? no_host_memory(d, m->reg.len, err) : 0;
 	}
 	m->reg.how = MEM_REG_DMABUF;
-	if (!by_dmabuf(d, a, &m->reg, access, &m->mr, &why))
+	err = by_dmabuf(d, a, &m->reg, access, &m->mr, &why);
+	if (!err)
 		return 0;
+	/* Not that the device cannot: it has no room now, and the caller can make some. */
+	if (err == ENOMEM || err == EAGAIN)
+		return err_set(err, "%s cannot pin %" PRIu64 " bytes of %s memory: %s",
+			       d->nic->name, m->reg.len, a->ops->name, why.text);
 	log_debug("%s: %s", d->nic->name, why.text);
 	m->reg.how = MEM_REG_PEERMEM;
 	m->reg.addr = a->base.va + m->reg.off;
@@ -152,7 +139,12 @@ static int mr_reg(struct mem_registrar *r, const struct mem_alloc *a, uint64_t o
 		return err_set(ENOMEM, "out of memory");
 	if (rights & MEM_REG_REMOTE_WRITE && !(a->rights & PST_RIGHT_WRITE))
 		return err_set(EACCES, "the memory may be read only: no peer can write there");
-	hull(a, off, len, &m->reg);
+	if (rights & MEM_REG_REMOTE_READ && !(a->rights & PST_RIGHT_READ))
+		return err_set(EACCES, "the memory may be written only: no peer can read it");
+	/* Not the pages around: a peer with the key would reach its neighbours. */
+	m->reg.off = off;
+	m->reg.len = len;
+	m->reg.addr = a->base.va + off;
 	if (m->reg.len > d->nic->max_mr_len)
 		return err_set(EFBIG,
 			       "%s registers at most %" PRIu64 " bytes at once, not %" PRIu64
@@ -192,7 +184,8 @@ int mr_reg_host(struct nic_domain *d, void *addr, uint64_t len, uint32_t rights,
 
 	if (!m)
 		return err_set(ENOMEM, "out of memory");
-	err = mr_by_address(d, (uintptr_t)addr, len, access_of(d, rights), &m->mr);
+	err = mr_by_address(d, (uintptr_t)addr, len, access_of(d, rights | MEM_REG_LOCAL_WRITE),
+			    &m->mr);
 	if (err)
 		return no_host_memory(d, len, err);
 	m->reg = (struct mem_reg){

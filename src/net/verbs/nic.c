@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/err.h"
@@ -31,8 +33,9 @@ enum nic_gid_rank nic_gid_rank(const struct vb_gid_entry *e, bool ethernet)
 		return e->index == 0 ? NIC_GID_INFINIBAND : NIC_GID_NONE;
 	if (link_local || (ipv4 && nic_is_zero(raw + 12, 4)))
 		return NIC_GID_NONE;
+	/* iWARP is Ethernet, too, and has entries of InfiniBand's type. */
 	if (e->type != VB_GID_ROCE_V2)
-		return NIC_GID_V1;
+		return e->type == VB_GID_ROCE_V1 ? NIC_GID_V1 : NIC_GID_NONE;
 	return ipv4 ? NIC_GID_V2_IPV4 : NIC_GID_V2_IPV6;
 }
 
@@ -170,6 +173,47 @@ static int find_port(struct nic *n, uint8_t port, uint8_t nr_ports)
 	return r;
 }
 
+/* ibv_get_async_event() waits otherwise. */
+static int nic_dont_wait(const struct nic *n)
+{
+	int flags = fcntl(n->ctx->async_fd, F_GETFL);
+
+	if (flags < 0 || fcntl(n->ctx->async_fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return err_set(errno, "%s has no events: %s", n->name, err_name(errno));
+	return 0;
+}
+
+static void nic_event(struct nic *n, const struct vb_async_event *e)
+{
+	switch (e->type) {
+	case VB_EVENT_DEVICE_FATAL:
+		log_warn("the RDMA device %s failed; its connections end", n->name);
+		atomic_store(&n->dead, true);
+		break;
+	case VB_EVENT_QP_FATAL:
+	case VB_EVENT_QP_REQ_ERR:
+	case VB_EVENT_QP_ACCESS_ERR:
+		nic_queue_failed(((const struct vb_qp *)e->element.object)->qp_context);
+		break;
+	default:
+		log_debug("RDMA device %s: event %u", n->name, e->type);
+	}
+}
+
+void nic_events(struct nic *n)
+{
+	uint64_t now = now_ns(), last = atomic_load_explicit(&n->asked, memory_order_relaxed);
+	struct vb_async_event e;
+
+	if (now - last < NIC_EVENTS_NS || !atomic_compare_exchange_strong(&n->asked, &last, now))
+		return;
+	while (vb.ibv_get_async_event(n->ctx, &e) == 0) {
+		nic_event(n, &e);
+		/* The object of the event cannot end before this. */
+		vb.ibv_ack_async_event(&e);
+	}
+}
+
 /* The driver looks at the descriptor only where it registers dma-bufs at all. */
 static void probe(struct nic *n)
 {
@@ -195,6 +239,12 @@ static int open_device(struct vb_device *dev, uint8_t port, struct nic **ret)
 	if (!n)
 		return err_set(ENOMEM, "out of memory");
 	(void)snprintf(n->name, sizeof(n->name), "%s", vb.ibv_get_device_name(dev));
+	if (dev->node_type == NIC_NODE_RNIC)
+		return err_set(
+			EPROTONOSUPPORT,
+			"%s is an iWARP device, whose connections Penstock does not make; use "
+			"InfiniBand or RoCE",
+			n->name);
 	errno = 0;
 	n->ctx = vb.ibv_open_device(dev);
 	if (!n->ctx)
@@ -211,6 +261,8 @@ static int open_device(struct vb_device *dev, uint8_t port, struct nic **ret)
 	n->max_cqe = (uint32_t)a.max_cqe;
 	n->max_mr_len = a.max_mr_size;
 	r = find_port(n, port, a.phys_port_cnt);
+	if (r == 0)
+		r = nic_dont_wait(n);
 	if (r < 0)
 		return r;
 	probe(n);

@@ -8,11 +8,13 @@
 #include "net/verbs/verbs.h"
 
 #define NIC_NAME_MAX 64u
-#define NIC_GIDS_MAX 256u /* entries of a GID table that are looked at */
+/* Entries of a GID table that are looked at.  The kernel refuses a table that has more than there is
+ * room for, and a device with many virtual functions or VLANs has thousands. */
+#define NIC_GIDS_MAX 4096u
 
 /* Which GID a RoCE connection uses; nic_gid_rank() has the order. */
 enum nic_gid_rank {
-	NIC_GID_NONE,       /* empty, or link-local: not for routed connections */
+	NIC_GID_NONE,       /* empty, link-local, or of iWARP: not for these connections */
 	NIC_GID_V1,         /* RoCE v1: one Ethernet segment */
 	NIC_GID_V2_IPV6,    /* RoCE v2 with a global IPv6 address */
 	NIC_GID_V2_IPV4,    /* RoCE v2 with an IPv4 address */
@@ -20,7 +22,8 @@ enum nic_gid_rank {
 };
 
 /*
- * An open device with one port.  Constant after nic_open(); any thread may use it.
+ * An open device with one port.  Constant after nic_open(), but for what nic_events() finds; any
+ * thread may use it.
  */
 struct nic {
 	struct vb_context *ctx;
@@ -36,9 +39,22 @@ struct nic {
 	uint32_t max_cqe;
 	uint64_t max_mr_len;
 	uint32_t max_msg_len;
-	int dmabuf_err; /* 0: registers dma-bufs; else the errno with which it does not */
-	bool relaxed;   /* knows optional access bits: relaxed ordering */
+	int dmabuf_err;         /* 0: registers dma-bufs; else the errno with which it does not */
+	bool relaxed;           /* knows optional access bits: relaxed ordering */
+	_Atomic bool dead;      /* the device failed, or was taken away: it completes nothing */
+	_Atomic uint64_t asked; /* when nic_events() last asked the kernel, ns */
 };
+
+#define NIC_NODE_RNIC 4 /* enum ibv_node_type: iWARP */
+
+/*
+ * Read what the kernel tells of the device, at most once each NIC_EVENTS_NS.  The end of the device
+ * sets n->dead, and that of a queue pair calls nic_queue_failed().
+ */
+#define NIC_EVENTS_NS (2 * NSEC_PER_MSEC)
+void nic_events(struct nic *n);
+/* endpoint.c: the argument with which a queue pair was made. */
+void nic_queue_failed(void *arg);
 
 /* How fit an entry of a port's table is; greater is better. */
 enum nic_gid_rank nic_gid_rank(const struct vb_gid_entry *e, bool ethernet);
@@ -53,7 +69,7 @@ const struct vb_gid_entry *nic_gid_choose(const struct vb_gid_entry *v, size_t n
  * whose port is active and has a fit GID.
  *
  * Return: 0; -ENODEV without libibverbs or such a device; -ENETDOWN where its port is not active;
- * -EADDRNOTAVAIL where the port has no GID that is fit.
+ * -EADDRNOTAVAIL where the port has no GID that is fit; -EPROTONOSUPPORT for an iWARP device.
  */
 int nic_open(const char *name, struct nic **ret);
 /* Nothing of it is in use any more. */

@@ -77,8 +77,14 @@ struct vb_port_attr {
 };
 
 struct vb_context;
-struct vb_device;
 struct vb_srq;
+
+/* The rest is not read. */
+struct vb_device {
+	void *unused[2];
+	int node_type; /* enum ibv_node_type */
+	int transport_type;
+};
 
 struct vb_pd {
 	struct vb_context *context;
@@ -304,7 +310,10 @@ struct vb_context {
 };
 
 /* enum ibv_event_type */
+#define VB_EVENT_CQ_ERR 0u
 #define VB_EVENT_QP_FATAL 1u
+#define VB_EVENT_QP_REQ_ERR 2u
+#define VB_EVENT_QP_ACCESS_ERR 3u
 #define VB_EVENT_DEVICE_FATAL 8u
 #define VB_EVENT_PORT_ACTIVE 9u
 #define VB_EVENT_PORT_ERR 10u
