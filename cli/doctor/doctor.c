@@ -302,7 +302,7 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	_cleanup_(pst_filep) struct pst_file *file = NULL;
 	struct pst_path_info info = { .sz = sizeof(info) };
 	bool file_hop = path <= PST_PATH_BUFFERED || path == PST_PATH_TCP || path == PST_PATH_P2P ||
-			path == PST_PATH_PEER;
+			path == PST_PATH_PEER || path == PST_PATH_RDMA;
 	struct move m = { .fd = s->fd, .mem = mem, .op = op, .len = PROBE_BYTES };
 	struct pst_done d;
 	int r;

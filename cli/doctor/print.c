@@ -29,6 +29,7 @@ static const char *const needs[PST_PATH_MAX + 1] = {
 	[PST_PATH_GDS] = "an NVIDIA GPU, and cuFile on nvidia-fs, P2PDMA or C2C",
 	[PST_PATH_P2P] = "memory that a PCI device lends, p2pmem:N",
 	[PST_PATH_TCP] = "a file of a storage service, pst://HOST:PORT/PATH",
+	[PST_PATH_RDMA] = "memory of a peer, and RDMA devices on both sides, pst_peer_open()",
 	[PST_PATH_PEER] = "memory of another process on this machine, pst_peer_open()",
 };
 

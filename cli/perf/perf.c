@@ -37,7 +37,8 @@ const char perf_usage[] =
 	"  --iters N         pieces of a row (default 10000, and at most 1 GiB)\n"
 	"  --dmabuf B        yes, no or try (default): whether the memory has to, must\n"
 	"                    not or may become a dma-buf, by which other devices reach it\n"
-	"  --socket          over the connection, also where memory can be mapped\n"
+	"  --path PATH       puts and gets by peer, rdma or tcp, or not at all\n"
+	"  --socket          over the connection: neither mapped nor by RDMA\n"
 	"  --keys FILE       of the keys for TLS, lines NAME:HEX\n"
 	"  --key TEXT        the name of the key to connect with\n"
 	"  --plain-data      bytes in the clear to another machine\n"
@@ -48,7 +49,8 @@ struct perf {
 	const char *device;
 	enum perf_op op;
 	uint64_t depth, iters; /* iters 0: the default */
-	bool socket;
+	bool socket;           /* memory is not mapped */
+	uint64_t policy;       /* PST_POLICY*, strict; 0: automatic */
 	struct pst_mem *mem;
 	struct hist hist;
 	uint32_t paths;
@@ -119,8 +121,13 @@ static int perf_reap(struct perf *p, struct pst_queue *q, uint64_t size, uint64_
 
 	if (r < 1)
 		return r < 0 ? fail_pst(r, "queue") : fail(ETIMEDOUT, "a request does not end");
+	if (d.res < 0) {
+		char text[400];
+
+		return fail((int)-d.res, "%s", pst_done_text(&d, text, sizeof(text)));
+	}
 	if (d.res != (int64_t)size)
-		return fail_pst(d.res < 0 ? (int)d.res : -EIO, op_names[p->op]);
+		return fail(EIO, "%s moved only some of its bytes", op_names[p->op]);
 	hist_add(&p->hist, now_ns() - since[d.user_data]);
 	p->paths |= d.paths;
 	return (int)d.user_data;
@@ -151,6 +158,8 @@ static int perf_move(struct perf *p, struct pst_file *f, uint64_t size)
 				.file_off = (uint64_t)slot * size,
 				.mem_off = (uint64_t)slot * size,
 				.len = size,
+				.policy = p->policy,
+				.flags = p->policy ? PST_IO_STRICT : 0,
 				.user_data = (uint64_t)slot,
 			};
 
@@ -357,9 +366,23 @@ static int perf_parse_op(const char *text, enum perf_op *ret)
 	return -EINVAL;
 }
 
+static int perf_parse_path(struct perf *p, const char *text)
+{
+	static const uint32_t paths[] = { PST_PATH_PEER, PST_PATH_RDMA, PST_PATH_TCP };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(paths); i++) {
+		if (strcmp(text, pst_path_name(paths[i])) != 0)
+			continue;
+		p->policy = PST_POLICY1(paths[i]);
+		p->socket = paths[i] != PST_PATH_PEER;
+		return 0;
+	}
+	return -EINVAL;
+}
+
 int cmd_perf(int argc, char *argv[])
 {
-	enum { LISTEN = 256, OP, SIZES, DEPTH, ITERS, SOCKET, KEYS, KEY, PLAIN, JSON, DMABUF };
+	enum { LISTEN = 256, OP, SIZES, DEPTH, ITERS, PATH, SOCKET, KEYS, KEY, PLAIN, JSON, DMABUF };
 	static const struct option longs[] = {
 		{ "listen", required_argument, NULL, LISTEN },
 		{ "memory", required_argument, NULL, 'm' },
@@ -367,6 +390,7 @@ int cmd_perf(int argc, char *argv[])
 		{ "sizes", required_argument, NULL, SIZES },
 		{ "depth", required_argument, NULL, DEPTH },
 		{ "iters", required_argument, NULL, ITERS },
+		{ "path", required_argument, NULL, PATH },
 		{ "socket", no_argument, NULL, SOCKET },
 		{ "keys", required_argument, NULL, KEYS },
 		{ "key", required_argument, NULL, KEY },
@@ -404,8 +428,11 @@ int cmd_perf(int argc, char *argv[])
 		case ITERS:
 			r = parse_number(optarg, 1, PERF_ITERS_MAX, &p.iters);
 			break;
+		case PATH:
+			r = perf_parse_path(&p, optarg);
+			break;
 		case SOCKET:
-			p.socket = true;
+			r = perf_parse_path(&p, "tcp");
 			break;
 		case KEYS:
 			o.keys = optarg;

@@ -144,7 +144,7 @@ PST_API int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret);
  * @rights:    PST_RIGHT_*
  * @flags:     PST_SHARE_*
  * @ret_share: to be closed with pst_share_close(), before the memory is used for something else or
- *             wrapped memory is freed; pst_mem_drain() does not count shares
+ *             wrapped memory is freed; pst_mem_drain() counts only shares that a device reaches
  *
  * Return: 0; -ERANGE past the end of @mem; -EINVAL for no or unknown rights or flags; -EACCES for
  * more rights than @mem has; -ENOSPC beyond 1024 shares; -EPIPE when the connection has ended.
@@ -167,7 +167,8 @@ PST_API int pst_share_pack(const struct pst_share *share, void *buf, size_t size
  * @share:       freed where the result is 0
  * @deadline_ns: when to stop waiting
  *
- * From the call on, requests by the key fail.  What was under way ends first.  A peer
+ * From the call on, requests by the key fail.  What was under way ends first; a peer's device that
+ * takes longer than a second is cut off.  A peer
  * that uses a grant is asked to let go of it.  The end of the connection at this side, also by
  * pst_peer_close(), does not stop such a peer: the call waits until the peer has closed its socket.
  *
@@ -186,8 +187,9 @@ PST_API int pst_share_close(struct pst_share *share, uint64_t deadline_ns);
  * @ret_file:    as many bytes as are shared, to be closed with pst_file_close()
  *
  * Bytes are copied from memory to memory (path "peer") where the share has PST_SHARE_GRANT and the
- * peer is local, and else go over the connection (path "tcp").  A put that fails leaves undefined
- * bytes in its range.
+ * peer is local.  Else the RDMA devices of both sides move them (path "rdma"), in the clear, where
+ * there are any, and else they go over the connection (path "tcp").  A put that fails leaves
+ * undefined bytes in its range.
  *
  * Return: 0; -EBADMSG for bytes that are no key; -EACCES for a right that the key does not give;
  * -ESTALE for a share that was closed, or is not this peer's; -EPIPE when the connection has ended;

@@ -42,6 +42,7 @@ enum pst_path {
 	PST_PATH_GDS = 8,       /* cuFile, when it is really direct */
 	PST_PATH_TCP = 9,       /* file hop: over a socket, of a storage service */
 	PST_PATH_P2P = 10,      /* file hop: O_DIRECT between a disk and a PCI device's memory */
+	PST_PATH_RDMA = 11,     /* file hop: a network card reads or writes a peer's memory */
 	PST_PATH_PEER = 12,     /* file hop: memory of another process, which is mapped here */
 	PST_PATH_MAX = 15,      /* largest value a path can ever have */
 };
@@ -69,6 +70,7 @@ enum pst_why {
 	PST_WHY_NO_GDS = 14,       /* cuFile was not used; detail: errno, EAGAIN: not yet */
 	PST_WHY_MIXED = 15,        /* other writes of the file go through the page cache just now */
 	PST_WHY_NO_P2P = 16,       /* the disk does not reach the device's memory; detail: errno */
+	PST_WHY_NO_RDMA = 17,      /* a peer's memory was not reached by RDMA; detail: errno */
 	PST_WHY_NO_PEER = 18,      /* no grant of a peer's memory, which is reached over a socket */
 	PST_WHY_MAX = 31,          /* largest value a reason can ever have */
 };

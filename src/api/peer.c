@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/opts.h"
 #include "core/queue/object.h"
+#include "core/ways/registration.h"
 #include "peer/peer.h"
 #include "api/file.h"
 #include "api/guard.h"
@@ -67,12 +68,44 @@ int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret)
 
 /* ------------------------------------------------------------------ shares */
 
-static void put_mem(void *arg)
-{
-	struct pst_mem *mem = arg;
+/* The memory of a share, and its registration for the peer's device. */
+struct share_memory {
+	struct pst_mem *mem;
+	uint64_t off, len; /* in the allocation */
+	struct reg_user user;
+};
 
-	object_put(&mem->obj);
+static int share_memory_reg(void *arg, struct mem_registrar *by, uint32_t rights,
+			    const struct mem_reg **ret, uint64_t *ret_epoch)
+{
+	struct share_memory *m = arg;
+	int r = registration_get(m->mem->region, by, m->off, m->len, rights, &m->user);
+
+	if (r < 0)
+		return r;
+	*ret = m->user.reg;
+	*ret_epoch = m->user.epoch;
+	return 0;
 }
+
+static void share_memory_dereg(void *arg)
+{
+	registration_put(&((struct share_memory *)arg)->user);
+}
+
+static void share_memory_done(void *arg)
+{
+	struct share_memory *m = arg;
+
+	object_put(&m->mem->obj);
+	free(m);
+}
+
+static const struct share_ops share_memory_ops = {
+	.reg = share_memory_reg,
+	.dereg = share_memory_dereg,
+	.done = share_memory_done,
+};
 
 static int peer_check_range(const struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rights)
 {
@@ -90,6 +123,7 @@ static int peer_check_range(const struct pst_mem *mem, uint64_t off, uint64_t le
 int pst_peer_share(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint64_t len,
 		   uint32_t rights, uint32_t flags, struct pst_share **ret_share)
 {
+	struct share_memory *m;
 	struct pst_share s;
 	int r;
 
@@ -109,19 +143,23 @@ int pst_peer_share(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uin
 	if (!mem->region->alloc->host && !mem_copies(mem_ops_of(mem)))
 		return err_set(EOPNOTSUPP, "memory of kind %s cannot be copied",
 			       mem_kind_name(mem_ops_of(mem)->kind));
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return err_set(ENOMEM, "out of memory");
+	*m = (struct share_memory){ .mem = mem, .off = mem->off + off, .len = len };
 	s = (struct pst_share){
 		.alloc = mem->region->alloc,
 		.off = mem->off + off,
 		.len = len,
 		.rights = rights,
 		.flags = flags,
-		.done = put_mem,
-		.arg = mem,
+		.ops = &share_memory_ops,
+		.arg = m,
 	};
 	atomic_fetch_add(&mem->obj.refs, 1);
 	r = peer_share_new(peer, &s, ret_share);
 	if (r < 0)
-		object_put(&mem->obj);
+		share_memory_done(m);
 	return r;
 }
 

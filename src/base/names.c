@@ -16,7 +16,7 @@ static const char *path_names[PST_PATH_MAX + 1] = {
 	[PST_PATH_WINDOW] = "window",     [PST_PATH_PAGECACHE] = "pagecache",
 	[PST_PATH_GATHER] = "gather",     [PST_PATH_GDS] = "gds",
 	[PST_PATH_TCP] = "tcp",           [PST_PATH_P2P] = "p2p",
-	[PST_PATH_PEER] = "peer",
+	[PST_PATH_RDMA] = "rdma",         [PST_PATH_PEER] = "peer",
 };
 
 static const char *const why_names[PST_WHY_MAX + 1] = {
@@ -36,6 +36,7 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_NO_GDS] = "no-gds",
 	[PST_WHY_MIXED] = "mixed",
 	[PST_WHY_NO_P2P] = "no-p2p",
+	[PST_WHY_NO_RDMA] = "no-rdma",
 	[PST_WHY_NO_PEER] = "no-peer",
 };
 
@@ -138,6 +139,40 @@ static const char *names_no_p2p(int err)
 	}
 }
 
+/* Return what kept a peer's memory from being reached by RDMA. */
+static const char *names_no_rdma(int err)
+{
+	switch (err) {
+	case ENODEV:
+		return "one of the two sides has no RDMA device, or no libibverbs; penstock doctor "
+		       "--rdma says what is missing there";
+	case ECANCELED:
+		return "PST_RDMA=off in the environment of one side forbids it";
+	case EPROTONOSUPPORT:
+		return "the peer runs a version that knows no RDMA; install the same version on "
+		       "both sides";
+	case EALREADY:
+		return "the memory is mapped here, which is the shorter way; share it without "
+		       "PST_SHARE_GRANT";
+	case EFAULT:
+	case EOPNOTSUPP:
+		return "the device of the peer does not reach this kind of memory; penstock doctor "
+		       "--rdma says there what is missing";
+	case ENOMEM:
+		return "memory could not be pinned for the device; raise RLIMIT_MEMLOCK (ulimit "
+		       "-l)";
+	case EACCES:
+		return "the peer's device refused the key; the connection by RDMA has ended";
+	case ETIMEDOUT:
+		return "the peer's device did not answer; check the network between the devices";
+	case EPROTOTYPE:
+		return "the devices of the two sides are of different networks; name others with "
+		       "PST_RDMA";
+	default:
+		return "the connection by RDMA has ended; penstock doctor --rdma tries the device";
+	}
+}
+
 /* Return the property of a request because of which the path cannot serve it. */
 static const char *no_provider(int flag)
 {
@@ -235,6 +270,10 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 		(void)snprintf(buf, len,
 			       "the disk does not reach the memory of the PCI device%s: %s", tail,
 			       names_no_p2p(detail));
+		break;
+	case PST_WHY_NO_RDMA:
+		(void)snprintf(buf, len, "the peer's memory was not reached by RDMA%s: %s", tail,
+			       names_no_rdma(detail));
 		break;
 	case PST_WHY_NO_PEER:
 		(void)snprintf(buf, len,

@@ -100,6 +100,22 @@ struct file_ops {
 	uint32_t hop;
 
 	/**
+	 * @or_hop: the file hop where @hop cannot serve, or fails in the middle; 0: none
+	 *
+	 * Operations by @hop then have the flag of that hop (IO_OP_RDMA), and others have not.
+	 */
+	uint32_t or_hop;
+
+	/**
+	 * @rdma_err: 0 where the file is reached by RDMA now, else why not
+	 *
+	 * NULL: files of the provider never are.
+	 *
+	 * Return: 0 or a positive errno, of which pst_why_text() has the meaning.
+	 */
+	int (*rdma_err)(const struct file *f);
+
+	/**
 	 * @lower: name the file that holds the bytes of this one now
 	 * @f:   a file of this provider
 	 * @op:  PST_OP_* of the request that asks

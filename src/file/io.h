@@ -50,6 +50,8 @@ enum writers_claim {
 #define IO_OP_DIRECT (1u << 0) /* needs FILE_DIRECT; buf, off and len are aligned */
 /* Needs FILE_NOWAIT, for READ: only resident bytes, else -EAGAIN or short. */
 #define IO_OP_NOWAIT (1u << 1)
+/* By the hop of the provider, not by the one that stands in for it (file_ops.or_hop). */
+#define IO_OP_RDMA (1u << 2)
 
 /* One operation.  The caller owns it from reap to queue, the I/O context from queue to reap. */
 struct io_op {

@@ -147,6 +147,7 @@ static int greet_send(struct greet *g)
 		.inline_max = PST_MESSAGE_INLINE,
 		.requests_max = PEER_REQUESTS_MAX,
 		.messages_max = PEER_MESSAGES_MAX,
+		.features = PEER_KNOWS_RDMA,
 	};
 	struct iovec iov = { buf, sizeof(buf) };
 	ssize_t n;

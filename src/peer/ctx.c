@@ -70,6 +70,8 @@ static int peer_queue(struct io_ctx *base, struct io_op *op)
 		peer_ctx_end(c, op, -ERANGE);
 	else if (f->import)
 		io_fifo_push(&c->copies, op);
+	else if (op->flags & IO_OP_RDMA)
+		r = rdma_start(f, &c->in, op);
 	else
 		r = socket_start(f, &c->in, op);
 	if (r < 0)

@@ -13,6 +13,9 @@ bool memory_go_on(struct peer_file *f, struct io_op *op, uint64_t *budget);
 
 /* socket.c: take an operation, which ends in the inbox.  0; -EPIPE; -ENOMEM. */
 int socket_start(struct peer_file *f, struct io_inbox *in, struct io_op *op);
+/* The same by RDMA, to the reach of the file. */
+int rdma_start(struct peer_file *f, struct io_inbox *in, struct io_op *op);
+/* Of either. */
 void socket_cancel(struct peer_file *f, struct io_op *op);
 
 #endif

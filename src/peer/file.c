@@ -22,6 +22,7 @@ static void peer_file_free(struct file *file)
 	struct pst_peer *p = f->peer;
 
 	import_free(f->import);
+	peer_reach_free(p, f->reach);
 	(void)pthread_mutex_lock(&p->lock);
 	if (f->close && !p->err && !p->closing) {
 		peer_items_push(&p->out, TAKE_PTR(f->close));
@@ -56,15 +57,38 @@ static void peer_file_memory_put(struct file *file)
 	import_unuse(peer_file_of(file)->import);
 }
 
-#define OPS(HOP)                                                                            \
-	{                                                                                   \
-		.scheme = "peer", .backend = &peer_backend, .hop = (HOP), .open = no_open,  \
-		.free = peer_file_free, .size = peer_file_size, .memory = peer_file_memory, \
-		.memory_put = peer_file_memory_put                                          \
+/* A connection by RDMA that ended leaves the socket. */
+static int peer_file_rdma_err(const struct file *file)
+{
+	const struct peer_file *f = peer_file_of(file);
+
+	return f->reach ? atomic_load(&f->peer->rdma.err) : f->rdma_err;
+}
+
+#define OPS(HOP, OR_HOP)                                                                      \
+	{                                                                                     \
+		.scheme = "peer", .backend = &peer_backend, .hop = (HOP), .or_hop = (OR_HOP), \
+		.rdma_err = peer_file_rdma_err, .open = no_open, .free = peer_file_free,      \
+		.size = peer_file_size, .memory = peer_file_memory,                           \
+		.memory_put = peer_file_memory_put                                            \
 	}
 
-static const struct file_ops by_socket_ops = OPS(PST_PATH_TCP);
-static const struct file_ops by_memory_ops = OPS(PST_PATH_PEER);
+static const struct file_ops by_socket_ops = OPS(PST_PATH_TCP, 0);
+static const struct file_ops by_memory_ops = OPS(PST_PATH_PEER, 0);
+static const struct file_ops by_rdma_ops = OPS(PST_PATH_RDMA, PST_PATH_TCP);
+
+/* A side without a device, or one that forbids it, is no reason that every completion tells. */
+static bool rdma_is_possible(int err)
+{
+	return err != -ENODEV && err != -ECANCELED && err != -EPROTONOSUPPORT;
+}
+
+static const struct file_ops *peer_file_ops(const struct peer_file *f)
+{
+	if (f->import)
+		return &by_memory_ops;
+	return rdma_is_possible(-f->rdma_err) ? &by_rdma_ops : &by_socket_ops;
+}
 
 /* --------------------------------------------------------------------- open */
 
@@ -85,9 +109,9 @@ static int check_key(const void *key, size_t len, uint32_t flags, struct peer_ke
 	return 0;
 }
 
-/* Send an OPEN: wait for a free request, too. */
-static int peer_file_ask(struct pst_peer *p, struct item *it, struct peer_opening *o,
-			 uint64_t deadline_ns, uint64_t *ret_id)
+/* Send it: wait for a free request, too. */
+static int peer_ask_send(struct pst_peer *p, struct item *it, struct peer_opening *o,
+			 uint64_t share, uint64_t deadline_ns, uint64_t *ret_id)
 {
 	struct peer_request *q;
 	int r;
@@ -95,7 +119,7 @@ static int peer_file_ask(struct pst_peer *p, struct item *it, struct peer_openin
 	for (;;) {
 		r = peer_check(p);
 		if (r == 0)
-			r = peer_request_new(p, PEER_OPEN, &q, ret_id);
+			r = peer_request_new(p, (uint8_t)it->m.type, &q, ret_id);
 		if (r != -EAGAIN)
 			break;
 		if (cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT)
@@ -104,11 +128,34 @@ static int peer_file_ask(struct pst_peer *p, struct item *it, struct peer_openin
 	if (r < 0)
 		return r;
 	q->opening = o;
-	q->share = o->import->share;
+	q->share = share;
 	it->m.id = *ret_id;
 	peer_items_push(&p->out, it);
 	peer_kick(p);
 	return 0;
+}
+
+int peer_ask(struct pst_peer *p, struct item *it, struct peer_opening *o, uint64_t share,
+	     uint64_t deadline_ns)
+{
+	uint8_t type = (uint8_t)it->m.type;
+	struct peer_request *q;
+	uint64_t id = UINT64_MAX;
+	int r;
+
+	(void)pthread_mutex_lock(&p->lock);
+	r = peer_ask_send(p, it, o, share, deadline_ns, &id);
+	if (r < 0)
+		peer_item_free(it);
+	while (r == 0 && !o->done)
+		if (cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT && !o->done)
+			r = err_set(ETIMEDOUT, "the peer does not answer");
+	/* What nobody waits for is closed again when the reply comes. */
+	q = r < 0 ? peer_request_find(p, id, type) : NULL;
+	if (q && q->opening == o)
+		q->opening = NULL;
+	(void)pthread_mutex_unlock(&p->lock);
+	return r;
 }
 
 /* Open the share at the other side. */
@@ -116,26 +163,11 @@ static int open_there(struct pst_peer *p, const void *key, size_t len, struct pe
 		      uint64_t deadline_ns)
 {
 	struct item *it = peer_item_new(PEER_OPEN, (uint32_t)len);
-	struct peer_request *q;
-	uint64_t id = UINT64_MAX;
-	int r;
 
 	if (!it)
 		return err_set(ENOMEM, "out of memory");
 	memcpy(it->payload, key, len);
-	(void)pthread_mutex_lock(&p->lock);
-	r = peer_file_ask(p, it, o, deadline_ns, &id);
-	if (r < 0)
-		peer_item_free(it);
-	while (r == 0 && !o->done)
-		if (cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT && !o->done)
-			r = err_set(ETIMEDOUT, "the peer does not answer");
-	/* What nobody waits for is closed again when the reply comes. */
-	q = r < 0 ? peer_request_find(p, id, PEER_OPEN) : NULL;
-	if (q && q->opening == o)
-		q->opening = NULL;
-	(void)pthread_mutex_unlock(&p->lock);
-	return r;
+	return peer_ask(p, it, o, o->import->share, deadline_ns);
 }
 
 static int open_err(struct pst_peer *p, int err)
@@ -179,6 +211,13 @@ int peer_open(struct pst_peer *p, const void *key, size_t len, uint32_t flags, u
 	closep(&o.fd);
 	explicit_bzero(o.grant, sizeof(o.grant));
 	import_free(o.import);
+	if (r == 0 && f->import) {
+		f->rdma_err = EALREADY;
+	} else if (r == 0) {
+		f->rdma_err = -peer_reach(p, &k, deadline_ns, &f->reach);
+		if (f->rdma_err)
+			log_debug("a peer's memory is reached over the socket: %s", err_text());
+	}
 	if (r < 0) {
 		peer_item_free(f->close);
 		free(f);
@@ -189,7 +228,7 @@ int peer_open(struct pst_peer *p, const void *key, size_t len, uint32_t flags, u
 	f->share = k.share;
 	f->len = k.len;
 	f->file = (struct file){
-		.ops = f->import ? &by_memory_ops : &by_socket_ops,
+		.ops = peer_file_ops(f),
 		.flags = flags,
 		.caps = FILE_STALE,
 	};

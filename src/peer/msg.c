@@ -5,6 +5,7 @@
 #include "base/le.h"
 
 #define HELLO_MAGIC UINT64_C(0x3152454550545350) /* "PSTPEER1" */
+#define NIC_KEY_MAGIC 0x4e545350u                /* "PSTN" */
 #define KEY_MAGIC 0x4b545350u                    /* "PSTK" */
 
 /* ----------------------------------------------------------------- headers */
@@ -33,6 +34,10 @@ static const struct {
 	[PEER_TAKEN] = { HAS_ID | HAS_ERR, 0, 0 },
 	[PEER_REVOKE] = { HAS_SHARE, 0, 0 },
 	[PEER_REVOKED] = { HAS_SHARE, 0, 0 },
+	[PEER_RDMA] = { HAS_ERR, 0, PEER_BLOB_LEN },
+	[PEER_REACH] = { HAS_ID | HAS_SHARE, 0, 0 },
+	[PEER_REACHED] = { HAS_ID | HAS_ERR, 0, PEER_NIC_KEY_LEN },
+	[PEER_UNREACH] = { 0, 0, 0 },
 };
 
 void peer_put_msg(const struct peer_msg *m, uint8_t to[PEER_HEAD])
@@ -85,6 +90,9 @@ int peer_get_msg(const uint8_t from[PEER_HEAD], struct peer_msg *ret)
 		return -EBADMSG;
 	if (m.type == PEER_OPENED && peer_payload(&m) && peer_payload(&m) != PEER_GRANT_LEN)
 		return -EBADMSG;
+	if ((m.type == PEER_RDMA || m.type == PEER_REACHED) &&
+	    peer_payload(&m) != (m.err ? 0 : types[m.type].max))
+		return -EBADMSG;
 	*ret = m;
 	return 0;
 }
@@ -101,6 +109,7 @@ void peer_put_hello(const struct peer_hello *h, uint8_t to[PEER_HELLO_LEN])
 	put32(to + 20, h->inline_max);
 	put32(to + 24, h->requests_max);
 	put32(to + 28, h->messages_max);
+	put32(to + 32, h->features);
 }
 
 int peer_get_hello(const uint8_t *from, uint32_t len, struct peer_hello *ret)
@@ -116,6 +125,7 @@ int peer_get_hello(const uint8_t *from, uint32_t len, struct peer_hello *ret)
 		.inline_max = get32(from + 20),
 		.requests_max = get32(from + 24),
 		.messages_max = get32(from + 28),
+		.features = get32(from + 32),
 	};
 	if (!h.oldest || h.oldest > h.version || !h.data_max || !h.inline_max || !h.requests_max ||
 	    !h.messages_max)
@@ -157,6 +167,43 @@ int peer_get_key(const uint8_t *from, size_t len, struct peer_key *ret)
 	memcpy(k.nonce, from + 32, sizeof(k.nonce));
 	if (!k.len || k.len > INT64_MAX || !k.rights ||
 	    k.rights & ~(PST_RIGHT_READ | PST_RIGHT_WRITE))
+		return -EBADMSG;
+	*ret = k;
+	return 0;
+}
+
+void peer_put_nic_key(const struct peer_nic_key *k, uint8_t to[PEER_NIC_KEY_LEN])
+{
+	memset(to, 0, PEER_NIC_KEY_LEN);
+	put32(to, NIC_KEY_MAGIC);
+	put16(to + 4, PEER_VERSION);
+	put16(to + 6, PEER_NIC_KEY_LEN);
+	put64(to + 8, k->share);
+	put64(to + 16, k->addr);
+	put64(to + 24, k->len);
+	put64(to + 32, k->epoch);
+	put32(to + 40, k->rights);
+	put32(to + 44, k->rkey);
+	put32(to + PEER_NIC_KEY_LEN - 4, crc32c(0, to, PEER_NIC_KEY_LEN - 4));
+}
+
+int peer_get_nic_key(const uint8_t *from, size_t len, struct peer_nic_key *ret)
+{
+	struct peer_nic_key k;
+
+	if (len != PEER_NIC_KEY_LEN || get32(from) != NIC_KEY_MAGIC ||
+	    get16(from + 4) != PEER_VERSION || get16(from + 6) != len ||
+	    get32(from + len - 4) != crc32c(0, from, len - 4))
+		return -EBADMSG;
+	k = (struct peer_nic_key){
+		.share = get64(from + 8),
+		.addr = get64(from + 16),
+		.len = get64(from + 24),
+		.epoch = get64(from + 32),
+		.rights = get32(from + 40),
+		.rkey = get32(from + 44),
+	};
+	if (!k.len || k.addr + k.len < k.addr)
 		return -EBADMSG;
 	*ret = k;
 	return 0;

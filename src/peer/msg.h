@@ -37,7 +37,11 @@ enum peer_type {
 	PEER_TAKEN = 11,
 	PEER_REVOKE = 12,
 	PEER_REVOKED = 13,
-	PEER_TYPE_MAX = 13,
+	PEER_RDMA = 14,
+	PEER_REACH = 15,
+	PEER_REACHED = 16,
+	PEER_UNREACH = 17,
+	PEER_TYPE_MAX = 17,
 };
 
 struct peer_msg {
@@ -56,7 +60,10 @@ struct peer_hello {
 	uint32_t inline_max;
 	uint32_t requests_max;
 	uint32_t messages_max;
+	uint32_t features; /* PEER_KNOWS_*; later ones are ignored */
 };
+
+#define PEER_KNOWS_RDMA (1u << 0)
 
 struct peer_key {
 	uint64_t share;
@@ -64,6 +71,19 @@ struct peer_key {
 	uint32_t rights;
 	uint32_t kind; /* enum pst_kind */
 	uint8_t nonce[16];
+};
+
+#define PEER_NIC_KEY_LEN 64u
+#define PEER_BLOB_LEN 64u /* what describes an endpoint of RDMA, net/verbs/endpoint.h */
+
+/* What a peer's device needs to reach a share. */
+struct peer_nic_key {
+	uint64_t share;
+	uint64_t addr; /* of the share's first byte, for work requests */
+	uint64_t len;
+	uint64_t epoch; /* of the registration: never used twice in the process that made it */
+	uint32_t rights;
+	uint32_t rkey;
 };
 
 static inline uint32_t peer_payload(const struct peer_msg *m)
@@ -91,5 +111,9 @@ int peer_get_hello(const uint8_t *from, uint32_t len, struct peer_hello *ret);
  */
 void peer_put_key(const struct peer_key *k, uint8_t to[PEER_KEY_LEN]);
 int peer_get_key(const uint8_t *from, size_t len, struct peer_key *ret);
+
+void peer_put_nic_key(const struct peer_nic_key *k, uint8_t to[PEER_NIC_KEY_LEN]);
+/* 0 or -EBADMSG. */
+int peer_get_nic_key(const uint8_t *from, size_t len, struct peer_nic_key *ret);
 
 #endif

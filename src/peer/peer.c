@@ -63,6 +63,7 @@ static void peer_free(struct pst_peer *p)
 	while (p->nr_fds)
 		closep(&p->fds[--p->nr_fds]);
 	closep(&p->tx_fd);
+	rdma_free(p);
 	net_tls_end(p->tls);
 	peer_keys_put(p->keys);
 	closep(&p->fd);
@@ -114,6 +115,8 @@ int peer_start(struct greet *g, struct pst_peer **ret)
 	(void)pthread_mutex_init(&p->share_lock, NULL);
 	cond_init_monotonic(&p->share_idle);
 	list_init(&p->imports);
+	list_init(&p->rdma.reaches);
+	p->features = g->theirs.features;
 	p->fd = p->tx_fd = -1;
 	p->data_max = MIN(g->theirs.data_max, (uint32_t)PEER_DATA_MAX);
 	p->inline_max = MIN(g->theirs.inline_max, (uint32_t)PST_MESSAGE_INLINE);

@@ -21,6 +21,7 @@
 #include "base/list.h"
 #include "file/inbox.h"
 #include "mem/mem.h"
+#include "mem/registrar.h"
 #include "net/addr.h"
 #include "net/tls.h"
 #include "peer/msg.h"
@@ -32,9 +33,18 @@
 #define PEER_TX_MAX (2 * (PEER_HEAD + PEER_DATA_MAX) + PEER_HEAD + PST_MESSAGE_INLINE)
 #define PEER_RX_MAX (PEER_DATA_MAX + KIB(64))
 #define PEER_FDS_MAX 8u /* descriptors that came and are not used yet */
+/* Bytes that RDMA moves at this side pass through slots: few requests fill a network, and a request
+ * that is cancelled leaves its slot to the device and its memory to the program. */
+#define PEER_SLOTS 16u
+#define PEER_SLOT_LEN KIB(256)
+#define PEER_REACH_NS (2 * NSEC_PER_SEC) /* to agree on RDMA, until the socket is used */
+#define PEER_REVOKE_NS NSEC_PER_SEC      /* for the peer's device to finish with a closed share */
 
 struct pst_peer;
 struct peer_file;
+struct nic;
+struct nic_domain;
+struct endpoint;
 
 /* ------------------------------------------------------------- connections */
 
@@ -102,7 +112,12 @@ struct peer_task {
 	uint64_t end;    /* bytes of it that the file has */
 	unsigned nr_requests;
 	int err;
-	bool queued; /* in p->todo */
+	struct peer_tasks *queue; /* that it waits in, or NULL */
+	struct peer_reach *reach; /* by RDMA, or NULL */
+};
+
+struct peer_tasks {
+	struct peer_task *head, *last;
 };
 
 /* A request that waits for its reply. */
@@ -117,7 +132,7 @@ struct peer_request {
 	uint32_t len;
 };
 
-/* A pst_peer_open() that waits. */
+/* A pst_peer_open() that waits for a reply: to OPEN, then to REACH. */
 struct peer_opening {
 	bool done;
 	int err;
@@ -125,6 +140,7 @@ struct peer_opening {
 	bool has_grant;
 	uint8_t grant[GRANT_LEN];
 	struct import *import; /* listed once the grant is here, with the caller as its user */
+	uint8_t nic_key[PEER_NIC_KEY_LEN];
 };
 
 /* A message of ours that the other side has not taken. */
@@ -143,6 +159,49 @@ struct served {
 	uint32_t count, err;
 };
 
+enum peer_rdma_state {
+	PEER_RDMA_NONE,
+	PEER_RDMA_MAKING, /* a thread makes the endpoint, without the lock */
+	PEER_RDMA_ASKED,  /* the other side was told of it */
+	PEER_RDMA_READY,
+	PEER_RDMA_OVER,
+};
+
+/* Bytes on their way. */
+struct peer_slot {
+	bool used;
+	bool tell;              /* REVOKED is to be sent once no slot of the share is in use */
+	struct peer_task *task; /* NULL: cancelled */
+	uint64_t share;
+	uint64_t off; /* in the operation */
+	uint32_t len;
+	bool get;
+};
+
+/* The connection by RDMA.  The lock of the peer covers it; its thread alone uses the endpoint. */
+struct peer_rdma {
+	enum peer_rdma_state state;
+	_Atomic int err; /* 0, or why there is none any more */
+	bool told;       /* RDMA came */
+	bool ended;      /* UNREACH came */
+	struct nic *nic;
+	struct nic_domain *domain; /* until the peer is freed: shares register with it */
+	struct endpoint *ep;
+	uint8_t *mem; /* of the slots; NULL until the first use */
+	struct mem_reg *reg;
+	struct peer_slot slots[PEER_SLOTS];
+	unsigned nr_used;
+	struct peer_tasks todo;
+	struct list reaches;
+};
+
+/* Memory of the peer that its device told. */
+struct peer_reach {
+	struct list link; /* p->rdma.reaches */
+	struct peer_nic_key key;
+	bool revoked;
+};
+
 struct pst_peer {
 	atomic_uint refs;
 	int efd;       /* wakes the thread */
@@ -159,7 +218,7 @@ struct pst_peer {
 	uint64_t linger_until;
 	bool kicked;
 	struct items out; /* to be sent */
-	struct peer_task *todo, *todo_last;
+	struct peer_tasks todo;
 	struct peer_request requests[PEER_REQUESTS_MAX];
 	unsigned nr_requests;
 	struct peer_sent sent[PEER_MESSAGES_MAX];
@@ -171,6 +230,8 @@ struct pst_peer {
 	bool receiving;      /* a thread takes the first of them */
 	unsigned nr_revoked; /* REVOKED to be sent */
 	struct list imports;
+	uint32_t features; /* PEER_KNOWS_*, of the other side; constant */
+	struct peer_rdma rdma;
 	unsigned nr_granted; /* shares of which the other side got a grant */
 
 	pthread_mutex_t share_lock; /* of shares; inside of lock */
@@ -217,6 +278,15 @@ void *peer_thread(void *arg);
 
 /* ------------------------------------------------------------------ shares */
 
+/* How a share registers its memory for a device; core/ways/registration.h does it. */
+struct share_ops {
+	/* 0 and the registration; -errno with a sentence. */
+	int (*reg)(void *arg, struct mem_registrar *by, uint32_t rights, const struct mem_reg **ret,
+		   uint64_t *ret_epoch);
+	void (*dereg)(void *arg);
+	void (*done)(void *arg); /* the memory is not needed any more */
+};
+
 struct pst_share {
 	struct pst_peer *peer;
 	struct mem_alloc *alloc;
@@ -232,8 +302,10 @@ struct pst_share {
 	bool revoked;        /* REVOKED came */
 	bool gone;           /* taken out of the table */
 	struct mem_stream *stream;
-	void (*done)(void *arg); /* the memory is not needed any more */
+	const struct share_ops *ops;
 	void *arg;
+	struct peer_nic_key nic_key; /* once it is registered; the lock of the peer covers both */
+	bool registered;
 };
 
 int peer_share_new(struct pst_peer *p, const struct pst_share *from, struct pst_share **ret);
@@ -246,6 +318,8 @@ int share_move(struct pst_peer *p, enum mem_dir dir, const struct peer_msg *m, v
 /* Look up the key of an OPEN, and reply, with a grant where the share has one.  0; -ENOMEM. */
 int share_opened(struct pst_peer *p, uint64_t id, const uint8_t *key, uint32_t len);
 void share_closed(struct pst_peer *p, uint64_t id);
+/* Register the share for the peer's device, and reply with its key.  0; -ENOMEM. */
+int share_reached(struct pst_peer *p, const struct peer_msg *m);
 void share_revoked(struct pst_peer *p, uint64_t id);
 
 /* ------------------------------------------------------------------- files */
@@ -269,8 +343,10 @@ struct peer_file {
 	struct file file; /* first */
 	struct pst_peer *peer;
 	uint64_t share, len;
-	struct import *import; /* NULL: over the socket */
-	struct item *close;    /* is sent when the file is closed */
+	struct import *import;    /* NULL: by RDMA or over the socket */
+	struct peer_reach *reach; /* NULL: not by RDMA */
+	int rdma_err;             /* 0, or why not */
+	struct item *close;       /* is sent when the file is closed */
 };
 
 static inline struct peer_file *peer_file_of(const struct file *f)
@@ -289,7 +365,16 @@ struct peer_request *peer_request_find(struct pst_peer *p, uint64_t id, uint8_t 
 void peer_request_end(struct pst_peer *p, struct peer_request *q, int err);
 /* The next request of an operation, with its header; NULL: none can be sent now. */
 struct peer_request *peer_request_next(struct pst_peer *p, struct peer_msg *ret);
-void peer_todo_remove(struct pst_peer *p, struct peer_task *t);
+void peer_tasks_push(struct peer_tasks *q, struct peer_task *t);
+/* Take a task out of the queue that it waits in, if it does. */
+void peer_task_unqueue(struct peer_task *t);
+void peer_task_fail(struct pst_peer *p, struct peer_task *t, int err);
+/* End a task whose requests are all back, and which has none to send. */
+void peer_task_check(struct pst_peer *p, struct peer_task *t);
+/* Send a request that is replied to, and wait for a free place for it.  @o is done once the reply
+ * is here.  0; -ETIMEDOUT; -EPIPE. */
+int peer_ask(struct pst_peer *p, struct item *it, struct peer_opening *o, uint64_t share,
+	     uint64_t deadline_ns);
 void peer_tasks_fail(struct pst_peer *p, int err);
 
 /* memory.c: imports.  Those with the lock: */
@@ -304,6 +389,33 @@ void import_free(struct import *i);
 /* Keep the memory until import_unuse().  0; -ESTALE; -EPIPE. */
 int import_use(struct import *i);
 void import_unuse(struct import *i);
+
+/* -------------------------------------------------------------------- RDMA */
+
+/* rdma.c.  For who opens: have the peer's device tell how to reach a share whose key was shown.
+ * 0; -errno with a sentence, and the socket is left. */
+int peer_reach(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_ns,
+	       struct peer_reach **ret);
+void peer_reach_free(struct pst_peer *p, struct peer_reach *r);
+/* For the thread, without the lock: messages that came.  0; -EPROTO; -ENOMEM. */
+int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload);
+/* Post what waits and take what completed.  Return the descriptor that tells of more, or -1 where
+ * nothing is under way. */
+int rdma_turn(struct pst_peer *p);
+/* With the lock: */
+int rdma_unreach(struct pst_peer *p);
+int rdma_revoke(struct pst_peer *p, uint64_t share);
+void rdma_detach(struct pst_peer *p, struct peer_task *t);
+void rdma_end(struct pst_peer *p);
+/* The domain with which shares are registered for the peer. */
+struct mem_registrar *rdma_registrar(struct pst_peer *p);
+/* No share is left. */
+void rdma_free(struct pst_peer *p);
+
+/* nics.c: the process's device, opened and tried with real bytes once.  0; -errno with a sentence:
+ * -ENODEV; -ECANCELED where the environment forbids RDMA. */
+int peer_nic_get(struct nic **ret);
+void peer_nic_put(struct nic *n);
 
 /* ---------------------------------------------------------------- messages */
 

@@ -132,6 +132,22 @@ static int share_wait_back(struct pst_peer *p, struct pst_share *s, uint64_t dea
 	return 0;
 }
 
+/*
+ * Let the peer's device finish what it moves.  A peer that does not answer is not waited for: its
+ * key ends all the same, and with it its connection by RDMA.  With the lock of the peer.
+ */
+static void share_wait_reach(struct pst_peer *p, struct pst_share *s, uint64_t deadline_ns)
+{
+	uint64_t until = MIN(deadline_ns, now_ns() + PEER_REVOKE_NS);
+
+	if (!s->registered || p->rdma.state != PEER_RDMA_READY || p->closing)
+		return;
+	share_ask_back(p, s);
+	while (!s->revoked && !p->err && p->rdma.state == PEER_RDMA_READY)
+		if (cond_wait_until(&p->more, &p->lock, until) == ETIMEDOUT)
+			break;
+}
+
 int share_close(struct pst_share *s, uint64_t deadline_ns)
 {
 	struct pst_peer *p = s->peer;
@@ -146,6 +162,7 @@ int share_close(struct pst_share *s, uint64_t deadline_ns)
 	(void)pthread_mutex_unlock(&p->share_lock);
 	if (r == 0) {
 		(void)pthread_mutex_lock(&p->lock);
+		share_wait_reach(p, s, deadline_ns);
 		if (s->granted && s->opens && !p->err && !p->closing)
 			share_ask_back(p, s);
 		if (s->granted)
@@ -161,7 +178,9 @@ int share_close(struct pst_share *s, uint64_t deadline_ns)
 	(void)pthread_mutex_unlock(&p->share_lock);
 	mem_stream_free(s->stream);
 	explicit_bzero(s->nonce, sizeof(s->nonce));
-	s->done(s->arg);
+	if (s->registered)
+		s->ops->dereg(s->arg);
+	s->ops->done(s->arg);
 	share_free(s);
 	peer_put(p);
 	return 0;
@@ -332,6 +351,76 @@ static struct pst_share *share_find_any(struct pst_peer *p, uint64_t id)
 	struct pst_share *s = idx < PEER_SHARES_MAX ? p->shares[idx] : NULL;
 
 	return s && s->id == id ? s : NULL;
+}
+
+/* The key of a share for the peer's device.  0 or -errno without a sentence. */
+static int share_register(struct pst_peer *p, struct pst_share *s)
+{
+	uint32_t rights = (s->rights & PST_RIGHT_READ ? MEM_REG_REMOTE_READ : 0) |
+			  (s->rights & PST_RIGHT_WRITE ? MEM_REG_REMOTE_WRITE : 0);
+	const struct mem_reg *reg;
+	uint64_t epoch;
+	int r;
+
+	if (s->registered)
+		return 0;
+	if (p->rdma.state != PEER_RDMA_READY)
+		return -ENOTCONN;
+	/* The thread's own, so nobody else registers meanwhile. */
+	r = s->ops->reg(s->arg, rdma_registrar(p), rights, &reg, &epoch);
+	if (r < 0) {
+		log_info("a peer's device does not reach a share: %s", err_text());
+		return r;
+	}
+	(void)pthread_mutex_lock(&p->lock);
+	s->nic_key = (struct peer_nic_key){
+		.share = s->id,
+		.addr = reg->addr + (s->off - reg->off),
+		.len = s->len,
+		.epoch = epoch,
+		.rights = s->rights,
+		.rkey = reg->rkey,
+	};
+	s->registered = true;
+	(void)pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+int share_reached(struct pst_peer *p, const struct peer_msg *m)
+{
+	struct item *reply = peer_item_new(PEER_REACHED, PEER_NIC_KEY_LEN);
+	struct pst_share *s;
+	int r = reply ? 0 : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	(void)pthread_mutex_lock(&p->share_lock);
+	s = peer_share_find(p, m->share);
+	if (s && s->opens)
+		s->users++;
+	else
+		r = -ESTALE;
+	(void)pthread_mutex_unlock(&p->share_lock);
+	if (r == 0) {
+		r = share_register(p, s);
+		if (r == 0)
+			peer_put_nic_key(&s->nic_key, reply->payload);
+	}
+	if (r < 0)
+		reply->len = 0;
+	reply->m = (struct peer_msg){
+		.len = PEER_HEAD + reply->len,
+		.type = PEER_REACHED,
+		.id = m->id,
+		.err = (uint32_t)-r,
+	};
+	(void)pthread_mutex_lock(&p->lock);
+	peer_items_push(&p->out, reply);
+	(void)pthread_mutex_unlock(&p->lock);
+	/* Only then: a REVOKE of the share is sent after the key. */
+	if (r != -ESTALE)
+		share_unuse(p, s);
+	return 0;
 }
 
 void share_closed(struct pst_peer *p, uint64_t id)

@@ -3,39 +3,41 @@
 #include "base/err.h"
 #include "peer/ctx.h"
 
-static void todo_push(struct pst_peer *p, struct peer_task *t)
+void peer_tasks_push(struct peer_tasks *q, struct peer_task *t)
 {
 	t->next = NULL;
-	if (p->todo)
-		p->todo_last->next = t;
+	if (q->head)
+		q->last->next = t;
 	else
-		p->todo = t;
-	p->todo_last = t;
-	t->queued = true;
+		q->head = t;
+	q->last = t;
+	t->queue = q;
 }
 
-void peer_todo_remove(struct pst_peer *p, struct peer_task *t)
+void peer_task_unqueue(struct peer_task *t)
 {
+	struct peer_tasks *q = t->queue;
 	struct peer_task *last = NULL;
 
-	for (struct peer_task **at = &p->todo; *at; last = *at, at = &(*at)->next) {
+	if (!q)
+		return;
+	for (struct peer_task **at = &q->head; *at; last = *at, at = &(*at)->next) {
 		if (*at != t)
 			continue;
 		*at = t->next;
-		if (p->todo_last == t)
-			p->todo_last = last;
+		if (q->last == t)
+			q->last = last;
 		break;
 	}
-	t->queued = false;
+	t->queue = NULL;
 }
 
 /* End an operation whose requests are all back, or are not waited for.  With the lock. */
-static void socket_task_end(struct pst_peer *p, struct peer_task *t)
+static void socket_task_end(struct peer_task *t)
 {
 	struct io_op *op = t->op;
 
-	if (t->queued)
-		peer_todo_remove(p, t);
+	peer_task_unqueue(t);
 	op->moved = t->err ? 0 : t->end;
 	op->res = t->err ? t->err : (int64_t)t->end;
 	__atomic_store_n(&op->ctx_data, NULL, __ATOMIC_RELAXED);
@@ -43,13 +45,16 @@ static void socket_task_end(struct pst_peer *p, struct peer_task *t)
 	free(t);
 }
 
-static void socket_task_check(struct pst_peer *p, struct peer_task *t)
+void peer_task_check(struct pst_peer *p, struct peer_task *t)
 {
+	(void)p;
 	if (!t->nr_requests && (t->err || t->issued == t->end))
-		socket_task_end(p, t);
+		socket_task_end(t);
 }
 
-int socket_start(struct peer_file *f, struct io_inbox *in, struct io_op *op)
+/* Take an operation into the queue of its way. */
+static int task_start(struct peer_file *f, struct io_inbox *in, struct io_op *op,
+		      struct peer_reach *reach)
 {
 	struct pst_peer *p = f->peer;
 	struct peer_task *t = calloc(1, sizeof(*t));
@@ -62,20 +67,35 @@ int socket_start(struct peer_file *f, struct io_inbox *in, struct io_op *op)
 		.in = in,
 		.share = f->share,
 		.end = op->off < f->len ? MIN(op->len, f->len - op->off) : 0,
+		.reach = reach,
 	};
 	(void)pthread_mutex_lock(&p->lock);
 	if (p->err || p->closing) {
 		r = -EPIPE;
+	} else if (reach && reach->revoked) {
+		r = -ESTALE;
+	} else if (reach && p->rdma.state != PEER_RDMA_READY) {
+		r = -atomic_load(&p->rdma.err);
 	} else if (!t->end) {
-		socket_task_end(p, TAKE_PTR(t));
+		socket_task_end(TAKE_PTR(t));
 	} else {
 		op->ctx_data = t;
-		todo_push(p, TAKE_PTR(t));
+		peer_tasks_push(reach ? &p->rdma.todo : &p->todo, TAKE_PTR(t));
 		peer_kick(p);
 	}
 	(void)pthread_mutex_unlock(&p->lock);
 	free(t);
 	return r;
+}
+
+int socket_start(struct peer_file *f, struct io_inbox *in, struct io_op *op)
+{
+	return task_start(f, in, op, NULL);
+}
+
+int rdma_start(struct peer_file *f, struct io_inbox *in, struct io_op *op)
+{
+	return f->reach ? task_start(f, in, op, f->reach) : -f->rdma_err;
 }
 
 /* Its requests are not waited for any more: their replies find no task.  With the lock. */
@@ -87,6 +107,14 @@ static void task_detach(struct pst_peer *p, struct peer_task *t)
 		p->requests[i].task = NULL;
 		t->nr_requests--;
 	}
+	rdma_detach(p, t);
+}
+
+void peer_task_fail(struct pst_peer *p, struct peer_task *t, int err)
+{
+	task_detach(p, t);
+	t->err = err;
+	socket_task_end(t);
 }
 
 void socket_cancel(struct peer_file *f, struct io_op *op)
@@ -96,11 +124,8 @@ void socket_cancel(struct peer_file *f, struct io_op *op)
 
 	(void)pthread_mutex_lock(&p->lock);
 	t = op->ctx_data;
-	if (t) {
-		task_detach(p, t);
-		t->err = -ECANCELED;
-		socket_task_end(p, t);
-	}
+	if (t)
+		peer_task_fail(p, t, -ECANCELED);
 	(void)pthread_mutex_unlock(&p->lock);
 }
 
@@ -110,29 +135,31 @@ void peer_tasks_fail(struct pst_peer *p, int err)
 		struct peer_request *q = &p->requests[i];
 		struct peer_task *t = q->task;
 
-		if (t) {
-			task_detach(p, t);
-			t->err = err;
-			socket_task_end(p, t);
-		}
+		if (t)
+			peer_task_fail(p, t, err);
 		if (q->used && q->opening && !q->opening->done) {
 			q->opening->done = true;
 			q->opening->err = err;
 			q->opening = NULL;
 		}
 	}
-	while (p->todo) {
-		p->todo->err = err;
-		socket_task_end(p, p->todo);
-	}
+	for (unsigned i = 0; i < PEER_SLOTS; i++)
+		if (p->rdma.slots[i].task)
+			peer_task_fail(p, p->rdma.slots[i].task, err);
+	while (p->todo.head)
+		peer_task_fail(p, p->todo.head, err);
+	while (p->rdma.todo.head)
+		peer_task_fail(p, p->rdma.todo.head, err);
 }
 
 /* ---------------------------------------------------------------- requests */
 
 int peer_request_new(struct pst_peer *p, uint8_t type, struct peer_request **ret, uint64_t *ret_id)
 {
-	/* One place is for OPEN, which has no turn among operations. */
-	if (p->nr_requests + (type != PEER_OPEN && p->requests_max > 1) >= p->requests_max)
+	bool opens = type == PEER_OPEN || type == PEER_REACH;
+
+	/* One place is for those, which have no turn among operations. */
+	if (p->nr_requests + (!opens && p->requests_max > 1) >= p->requests_max)
 		return -EAGAIN;
 	for (unsigned i = 0; i < PEER_REQUESTS_MAX; i++) {
 		struct peer_request *q = &p->requests[i];
@@ -170,16 +197,15 @@ void peer_request_end(struct pst_peer *p, struct peer_request *q, int err)
 	if (err && !t->err) {
 		t->err = err;
 		/* The rest is for nothing. */
-		if (t->queued)
-			peer_todo_remove(p, t);
+		peer_task_unqueue(t);
 	}
-	socket_task_check(p, t);
+	peer_task_check(p, t);
 }
 
 /* The next request, of each operation in turn; NULL: none can be sent now. */
 struct peer_request *peer_request_next(struct pst_peer *p, struct peer_msg *ret)
 {
-	struct peer_task *t = p->todo;
+	struct peer_task *t = p->todo.head;
 	struct peer_request *q;
 	bool get;
 
@@ -193,9 +219,9 @@ struct peer_request *peer_request_next(struct pst_peer *p, struct peer_msg *ret)
 	q->len = (uint32_t)MIN(t->end - t->issued, (uint64_t)p->data_max);
 	t->issued += q->len;
 	t->nr_requests++;
-	peer_todo_remove(p, t);
+	peer_task_unqueue(t);
 	if (t->issued < t->end)
-		todo_push(p, t);
+		peer_tasks_push(&p->todo, t);
 	ret->type = get ? PEER_GET : PEER_PUT;
 	ret->share = t->share;
 	ret->off = t->op->off + q->off;

@@ -10,6 +10,7 @@
 #include "peer/peer.h"
 
 #define LONG KIB(16) /* a longer payload is received into its place, not into the buffer */
+#define RDMA_LOOK_MS 20
 #define TURN_MAX 64u /* system calls that receive, before it is sent again */
 
 /* ---------------------------------------------------------------- received */
@@ -45,6 +46,8 @@ static int got_request(struct pst_peer *p, const struct peer_msg *m, uint8_t *pa
 		return r;
 	if (m->type == PEER_OPEN)
 		return share_opened(p, m->id, payload, peer_payload(m));
+	if (m->type == PEER_REACH)
+		return share_reached(p, m);
 	/* A GET is served when there is room for its reply. */
 	thread_serve(p, m, m->type == PEER_PUT ? share_move(p, MEM_TO_DEVICE, m, payload) : 0);
 	return 0;
@@ -128,6 +131,23 @@ static int got_opened(struct pst_peer *p, const struct peer_msg *m, const uint8_
 	closep(&fd);
 	peer_request_end(p, q, 0);
 	return r;
+}
+
+/* With the lock. */
+static int got_reached(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
+{
+	struct peer_request *q = peer_request_find(p, m->id, PEER_REACH);
+	struct peer_opening *o = q ? q->opening : NULL;
+
+	if (!q)
+		return -EPROTO;
+	if (o) {
+		o->err = -(int)m->err;
+		memcpy(o->nic_key, payload, peer_payload(m));
+		o->done = true;
+	}
+	peer_request_end(p, q, 0);
+	return 0;
 }
 
 /* Where a byte of a reply belongs; NULL: nowhere. */
@@ -219,7 +239,11 @@ static int got_locked(struct pst_peer *p, const struct peer_msg *m, const uint8_
 	case PEER_TAKEN:
 		return got_taken(p, m);
 	case PEER_REVOKE:
-		return imports_revoke(p, m->share);
+		return rdma_revoke(p, m->share);
+	case PEER_REACHED:
+		return got_reached(p, m, payload);
+	case PEER_UNREACH:
+		return rdma_unreach(p);
 	default:
 		return -EPROTO;
 	}
@@ -233,7 +257,10 @@ static int thread_got(struct pst_peer *p, const struct peer_msg *m, uint8_t *pay
 	case PEER_OPEN:
 	case PEER_GET:
 	case PEER_PUT:
+	case PEER_REACH:
 		return got_request(p, m, payload);
+	case PEER_RDMA:
+		return rdma_got(p, m, payload);
 	case PEER_CLOSE:
 		share_closed(p, m->share);
 		return 0;
@@ -495,7 +522,7 @@ static bool fill_item(struct pst_peer *p)
 	thread_put(p, &i->m);
 	p->nr_untaken -= i->m.type == PEER_TAKEN;
 	p->nr_revoked -= i->m.type == PEER_REVOKED;
-	p->nr_owed -= i->m.type == PEER_OPENED;
+	p->nr_owed -= i->m.type == PEER_OPENED || i->m.type == PEER_REACHED;
 	peer_item_free(i);
 	return true;
 }
@@ -509,7 +536,8 @@ static bool fill_request(struct pst_peer *p)
 	char *from;
 	int r = 0;
 
-	if (!p->todo || !thread_has_room(p, p->todo->op->kind == IO_READ ? 0 : PEER_DATA_MAX))
+	if (!p->todo.head ||
+	    !thread_has_room(p, p->todo.head->op->kind == IO_READ ? 0 : PEER_DATA_MAX))
 		return false;
 	q = peer_request_next(p, &m);
 	if (!q)
@@ -651,15 +679,19 @@ static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
 	return 0;
 }
 
-static void thread_wait(struct pst_peer *p, bool full, int timeout_ms)
+static void thread_wait(struct pst_peer *p, bool full, int rdma_fd, int timeout_ms)
 {
-	struct pollfd fds[2] = {
+	struct pollfd fds[3] = {
 		{ .fd = p->fd, .events = (short)(POLLIN | (full ? POLLOUT : 0)) },
 		{ .fd = p->efd, .events = POLLIN },
+		{ .fd = rdma_fd, .events = POLLIN },
 	};
 	eventfd_t n;
 
-	if (poll(fds, 2, timeout_ms) <= 0 || !fds[1].revents)
+	/* A device that fails says so only to who asks. */
+	if (rdma_fd >= 0)
+		timeout_ms = timeout_ms < 0 ? RDMA_LOOK_MS : MIN(timeout_ms, RDMA_LOOK_MS);
+	if (poll(fds, 3, timeout_ms) <= 0 || !fds[1].revents)
 		return;
 	(void)pthread_mutex_lock(&p->lock);
 	(void)eventfd_read(p->efd, &n);
@@ -678,6 +710,7 @@ static void thread_end(struct pst_peer *p, int err)
 	(void)pthread_mutex_lock(&p->lock);
 	p->err = -err;
 	peer_tasks_fail(p, -EPIPE);
+	rdma_end(p);
 	(void)pthread_cond_broadcast(&p->more);
 	/* The other side sees the end once no memory of its own is in use here. */
 	imports_end(p);
@@ -700,17 +733,19 @@ void *peer_thread(void *arg)
 	while (r == 0) {
 		int timeout_ms = -1;
 		bool more = false, full;
+		int rdma_fd;
 
 		r = thread_receive(p, &more);
 		if (r < 0)
 			break;
+		rdma_fd = rdma_turn(p);
 		r = thread_send_all(p);
 		full = r == -EAGAIN;
 		if (r < 0 && !full)
 			break;
 		r = close_slowly(p, !full, &timeout_ms);
 		if (r == 0)
-			thread_wait(p, full, more ? 0 : timeout_ms);
+			thread_wait(p, full, rdma_fd, more ? 0 : timeout_ms);
 	}
 	thread_end(p, r);
 	return NULL;

@@ -51,6 +51,18 @@ mapped() {
 	[ ! -e sock ]
 }
 
+by_rdma() {
+	PST_LIBIBVERBS=$STUB_LIBIBVERBS STUB_IBVERBS_FABRIC=$PWD/fabric
+	export PST_LIBIBVERBS STUB_IBVERBS_FABRIC
+	server 127.0.0.1:0
+	every_op "['rdma']" --path rdma
+	every_op "['tcp']" --path tcp
+	fails "not mapped here" "$PENSTOCK" perf --path peer --sizes 4k "$addr"
+	fails "PST_RDMA=off" env PST_RDMA=off "$PENSTOCK" perf --path rdma --sizes 4k "$addr"
+	end_server
+	unset PST_LIBIBVERBS STUB_IBVERBS_FABRIC
+}
+
 over_a_socket() {
 	server unix:sock -m soft:0
 	every_op "['tcp']" --socket
@@ -85,6 +97,7 @@ mistakes() {
 	gives 2 "$PENSTOCK" perf --op push unix:sock
 	gives 2 "$PENSTOCK" perf --sizes 8k..4k unix:sock
 	gives 2 "$PENSTOCK" perf --depth 257 unix:sock
+	gives 2 "$PENSTOCK" perf --path staged unix:sock
 	fails "no connection" "$PENSTOCK" perf unix:nobody
 	fails "beyond this machine" "$PENSTOCK" perf 192.0.2.1:7000
 	fails "beyond this machine" "$PENSTOCK" perf --listen 192.0.2.1:7000
@@ -93,4 +106,4 @@ mistakes() {
 	end_server
 }
 
-run_cases mapped over_a_socket over_tcp over_tls ranges_of_sizes mistakes
+run_cases mapped by_rdma over_a_socket over_tcp over_tls ranges_of_sizes mistakes

@@ -18,6 +18,7 @@ enum agent_do {
 	AGENT_CLOSE,   /* share at */
 	AGENT_DUMP,    /* off..len of its memory: answers, then sends these bytes */
 	AGENT_RECEIVE, /* a message into its memory at off: then answers */
+	AGENT_SUM,     /* answers agent_sum() of off..len of its memory */
 	AGENT_QUIT,
 };
 
@@ -43,6 +44,7 @@ static struct {
 
 /* ---------------------------------------------------------------- the agent */
 
+static int (*agent_check)(void); /* the agent's status at its end */
 static struct pst_share *agent_shares[AGENT_SHARES];
 
 static int64_t agent_share(struct pst_peer *p, struct pst_mem *m, const struct agent_ask *q,
@@ -67,6 +69,20 @@ static int64_t agent_close(uint32_t at)
 	return r;
 }
 
+/* Without the way that is tested. */
+static int64_t agent_sum(struct pst_mem *m, uint64_t off, uint64_t len)
+{
+	uint8_t *buf = malloc(len);
+	uint64_t sum = 1469598103934665603u;
+
+	if (!buf || pst_mem_copy_out(m, off, buf, len) < 0)
+		abort();
+	for (uint64_t i = 0; i < len; i++)
+		sum = (sum ^ buf[i]) * 1099511628211u;
+	free(buf);
+	return (int64_t)(sum >> 1);
+}
+
 static int64_t agent_act(struct pst_peer *p, struct pst_mem *m, const struct agent_ask *q,
 			 struct agent_answer *a)
 {
@@ -77,6 +93,8 @@ static int64_t agent_act(struct pst_peer *p, struct pst_mem *m, const struct age
 		return agent_close(q->at);
 	case AGENT_RECEIVE:
 		return pst_peer_recv(p, m, q->off, q->len, t_hang());
+	case AGENT_SUM:
+		return agent_sum(m, q->off, q->len);
 	default:
 		return 0;
 	}
@@ -127,7 +145,7 @@ static inline int agent_main(int argc, char **argv)
 	(void)pst_peer_close(p);
 	(void)pst_listener_close(l);
 	(void)pst_mem_free(m);
-	return 0;
+	return agent_check ? agent_check() : 0;
 }
 
 /* ----------------------------------------------------------------- the test */

@@ -38,7 +38,7 @@ static const char *sock_path(void)
 static void put_hello(uint8_t buf[PEER_HEAD + PEER_HELLO_LEN])
 {
 	struct peer_msg m = { .len = PEER_HEAD + PEER_HELLO_LEN, .type = PEER_HELLO };
-	struct peer_hello h = { 1, 1, PEER_DATA_MAX, PST_MESSAGE_INLINE, 64, 64 };
+	struct peer_hello h = { 1, 1, PEER_DATA_MAX, PST_MESSAGE_INLINE, 64, 64, 0 };
 
 	peer_put_msg(&m, buf);
 	peer_put_hello(&h, buf + PEER_HEAD);

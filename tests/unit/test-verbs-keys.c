@@ -225,7 +225,8 @@ static void watched_free(struct mem_alloc *a)
 	mem_host_ops.free(a);
 }
 
-/* While a thread deregisters, another one frees the memory: it must stay until the device is done. */
+/* While a thread deregisters, another one frees the memory: it must stay until the device has let
+ * go. */
 static void memory_stays_while_it_is_deregistered(void)
 {
 	static struct mem_ops watched;

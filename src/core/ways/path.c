@@ -15,12 +15,13 @@ const struct path_ops *path_table[PST_PATH_MAX + 1] = {
 	[PST_PATH_GDS] = &path_gds,
 	[PST_PATH_TCP] = &path_tcp,
 	[PST_PATH_P2P] = &path_p2p,
+	[PST_PATH_RDMA] = &path_rdma,
 	[PST_PATH_PEER] = &path_peer,
 };
 
 const struct path_ops *path_list[PST_PATH_MAX + 1] = {
-	&path_gds,    &path_cached, &path_direct, &path_p2p, &path_buffered, &path_pagecache,
-	&path_window, &path_staged, &path_gather, &path_tcp, &path_peer,
+	&path_gds,    &path_cached, &path_direct, &path_p2p,  &path_buffered, &path_pagecache,
+	&path_window, &path_staged, &path_gather, &path_rdma, &path_tcp,      &path_peer,
 };
 
 _Atomic uint32_t path_epoch = 1;

@@ -129,7 +129,7 @@ extern const struct req_ops req_by_caller, req_by_engine;
 extern const struct path_ops *path_list[PST_PATH_MAX + 1];
 
 extern const struct path_ops path_direct, path_cached, path_buffered, path_window, path_staged,
-	path_gather, path_pagecache, path_gds, path_tcp, path_p2p, path_peer;
+	path_gather, path_pagecache, path_gds, path_tcp, path_p2p, path_peer, path_rdma;
 
 extern const struct path_ops *path_table[PST_PATH_MAX + 1];
 

@@ -49,10 +49,27 @@ void plan_reason(struct plan *p, uint32_t why, int detail)
 	}
 }
 
+/* The hop of the file's provider, and the one that stands in for it. */
+static void plan_own_hops(struct req *r, struct plan *p)
+{
+	const struct file_ops *ops = req_file(r)->ops;
+	enum pst_why why = PST_WHY_NONE;
+	int detail = 0;
+
+	if (ops->or_hop)
+		why = path_why(r->io.file, req_mem(r), r->io.op, ops->hop, &detail);
+	if (why == PST_WHY_NONE)
+		plan_add(p, ops->hop);
+	else
+		plan_reason(p, why, detail);
+	if (ops->or_hop)
+		plan_add(p, ops->or_hop);
+}
+
 static void plan_auto_hops(struct req *r, struct plan *p)
 {
 	if (req_file(r)->ops->hop) {
-		plan_add(p, req_file(r)->ops->hop);
+		plan_own_hops(r, p);
 		return;
 	}
 	for (const struct path_ops **at = path_list; *at; at++) {

@@ -10,7 +10,9 @@ static enum pst_why tcp_why(const struct pst_file *f, const struct pst_mem *m, u
 	(void)m;
 	(void)op;
 	(void)ret_detail;
-	return f->file->ops->hop == PST_PATH_TCP ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
+	return f->file->ops->hop == PST_PATH_TCP || f->file->ops->or_hop == PST_PATH_TCP
+		       ? PST_WHY_NONE
+		       : PST_WHY_NO_PROVIDER;
 }
 
 static enum pst_why tcp_fit(struct part *p, int *ret_detail)

@@ -8,8 +8,8 @@
 #include "net/verbs/verbs.h"
 
 #define NIC_NAME_MAX 64u
-/* Entries of a GID table that are looked at.  The kernel refuses a table that has more than there is
- * room for, and a device with many virtual functions or VLANs has thousands. */
+/* Entries of a GID table that are looked at.  The kernel refuses a table that has more than there
+ * is room for, and a device with many virtual functions or VLANs has thousands. */
 #define NIC_GIDS_MAX 4096u
 
 /* Which GID a RoCE connection uses; nic_gid_rank() has the order. */

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The RDMA device of this process's peers.
+ *
+ * The connections share one open device, which closes with the last of them.  A device is tried
+ * once, with real bytes over a connection to itself, before any peer uses it.
+ */
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/verbs/nic.h"
+#include "net/verbs/selftest.h"
+#include "peer/peer.h"
+
+#define AGAIN_NS (5 * NSEC_PER_SEC) /* until a device that could not be used is tried again */
+
+static struct {
+	pthread_mutex_t lock;
+	struct nic *nic; /* NULL: none is open */
+	unsigned users;
+	char tested[NIC_NAME_MAX]; /* the device that passed the test */
+	int err;                   /* why there is none, until then */
+	uint64_t until;
+	struct err_kept why;
+} nics = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int nics_test(struct nic *n)
+{
+	struct selftest st;
+	int r;
+
+	if (!strcmp(nics.tested, n->name))
+		return 0;
+	r = selftest_run(n, &mem_host_ops, 0, &st);
+	if (r < 0)
+		return err_set(r, "the RDMA device %s failed its test: %s", n->name, err_text());
+	(void)snprintf(nics.tested, sizeof(nics.tested), "%s", n->name);
+	return 0;
+}
+
+static int nics_open(void)
+{
+	const char *env = secure_getenv("PST_RDMA");
+	struct nic *n = NULL;
+	int r;
+
+	if (env && !strcmp(env, "off"))
+		return err_set(ECANCELED, "PST_RDMA=off forbids RDMA");
+	r = nic_open(env && *env ? env : NULL, &n);
+	/* A port without a cable is as good as no device. */
+	if (r == -ENETDOWN || r == -EADDRNOTAVAIL || r == -EPROTONOSUPPORT)
+		r = err_set(ENODEV, "%s", err_text());
+	if (r == 0)
+		r = nics_test(n);
+	if (r < 0) {
+		nic_close(n);
+		return r;
+	}
+	nics.nic = n;
+	return 0;
+}
+
+int peer_nic_get(struct nic **ret)
+{
+	int r = 0;
+
+	(void)pthread_mutex_lock(&nics.lock);
+	if (nics.nic && atomic_load(&nics.nic->dead)) {
+		r = err_set(ENODEV, "the RDMA device %s has failed", nics.nic->name);
+	} else if (!nics.nic && nics.err && now_ns() < nics.until) {
+		r = err_set(nics.err, "%s", nics.why.text);
+	} else if (!nics.nic) {
+		r = nics_open();
+		if (r < 0)
+			err_keep(&nics.why);
+		/* A machine without a device is not asked each time; other failures may pass. */
+		nics.err = r == -ENODEV ? r : 0;
+		nics.until = now_ns() + AGAIN_NS;
+	}
+	if (r == 0) {
+		nics.users++;
+		*ret = nics.nic;
+	}
+	(void)pthread_mutex_unlock(&nics.lock);
+	return r;
+}
+
+void peer_nic_put(struct nic *n)
+{
+	if (!n)
+		return;
+	(void)pthread_mutex_lock(&nics.lock);
+	if (--nics.users == 0)
+		nic_close(TAKE_PTR(nics.nic));
+	(void)pthread_mutex_unlock(&nics.lock);
+}

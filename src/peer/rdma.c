@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The peer's memory by RDMA.
+ *
+ * The first open of a share has both sides make a queue pair, and tell the other side of it over
+ * the connection.  Each share then gives the peer a key of its own, for exactly its bytes.
+ *
+ * The side that asks moves the bytes through slots of registered memory; the other side's CPU has
+ * no part.  The thread of the connection copies, posts and polls.
+ *
+ * RDMA ends for good with the first failure.  UNREACH tells the other side before anything else is
+ * sent, so that what the network still carries finds no queue pair there and cannot overwrite what
+ * comes over the socket later.
+ */
+#include "base/err.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/uaccess.h"
+#include "net/verbs/endpoint.h"
+#include "peer/ctx.h"
+
+#define QUEUE_MS 10000u /* a peer whose device does not answer is given up */
+
+/* ------------------------------------------------------------ making, ending */
+
+/* What a new connection by RDMA needs. */
+struct rdma_made {
+	struct nic *nic;
+	struct nic_domain *domain;
+	struct endpoint *ep;
+};
+
+static void rdma_unmake(struct rdma_made *m)
+{
+	endpoint_free(m->ep);
+	(void)nic_domain_free(m->domain);
+	peer_nic_put(m->nic);
+}
+
+static int rdma_make(struct rdma_made *ret)
+{
+	struct endpoint_opts o = {
+		.send_slots = PEER_SLOTS,
+		.recv_slots = 1,
+		.deadline_ms = QUEUE_MS,
+		.events = true,
+	};
+	struct rdma_made m = { 0 };
+	int r = peer_nic_get(&m.nic);
+
+	if (r == 0)
+		r = nic_domain_new(m.nic, &m.domain);
+	if (r == 0)
+		r = endpoint_new(m.domain, &o, &m.ep);
+	if (r < 0) {
+		struct err_kept why;
+
+		err_keep(&why);
+		rdma_unmake(&m);
+		return err_set(r, "%s", why.text);
+	}
+	*ret = m;
+	return 0;
+}
+
+/* With the lock, as all to the next line. */
+static void rdma_tell(struct pst_peer *p, uint16_t type, int err, const uint8_t *blob)
+{
+	struct item *i = peer_item_new(type, blob ? ENDPOINT_BLOB : 0);
+
+	if (!i) { /* the peer waits until its deadline */
+		log_warn("out of memory: a peer is not told about RDMA");
+		return;
+	}
+	i->m.err = (uint32_t)-err;
+	if (blob)
+		memcpy(i->payload, blob, ENDPOINT_BLOB);
+	peer_items_push(&p->out, i);
+	peer_kick(p);
+}
+
+static void rdma_tell_blob(struct pst_peer *p)
+{
+	uint8_t blob[ENDPOINT_BLOB];
+
+	endpoint_blob(p->rdma.ep, blob);
+	rdma_tell(p, PEER_RDMA, 0, blob);
+}
+
+static void rdma_over(struct pst_peer *p, int err)
+{
+	struct peer_rdma *d = &p->rdma;
+
+	if (d->state == PEER_RDMA_OVER)
+		return;
+	atomic_store(&d->err, -err);
+	d->state = PEER_RDMA_OVER;
+	(void)pthread_cond_broadcast(&p->more);
+}
+
+/* Take what was made over, unless the connection has ended meanwhile. */
+static int rdma_take(struct pst_peer *p, int err, const struct rdma_made *m)
+{
+	struct peer_rdma *d = &p->rdma;
+
+	d->state = PEER_RDMA_NONE;
+	if (err == 0 && (p->err || p->closing)) {
+		struct rdma_made gone = *m;
+
+		rdma_unmake(&gone);
+		err = -EPIPE;
+	}
+	if (err < 0) {
+		rdma_over(p, err);
+		return err;
+	}
+	d->nic = m->nic;
+	d->domain = m->domain;
+	d->ep = m->ep;
+	return 0;
+}
+
+/* The device, or the peer's, moves no more.  For the thread. */
+static void rdma_break(struct pst_peer *p, int err)
+{
+	struct peer_rdma *d = &p->rdma;
+
+	if (d->state == PEER_RDMA_OVER)
+		return;
+	log_info("RDMA with a peer ended, which is reached over the socket now: %s", err_name(err));
+	rdma_over(p, err);
+	rdma_tell(p, PEER_UNREACH, 0, NULL);
+	endpoint_stop(d->ep);
+	for (unsigned i = 0; i < PEER_SLOTS; i++)
+		if (d->slots[i].task)
+			peer_task_fail(p, d->slots[i].task, err);
+	while (d->todo.head)
+		peer_task_fail(p, d->todo.head, err);
+}
+
+/* The first open of a share asks the peer.  Wait for its answer. */
+static int rdma_begin(struct pst_peer *p, uint64_t deadline_ns)
+{
+	struct peer_rdma *d = &p->rdma;
+	struct rdma_made m = { 0 };
+	struct err_kept why = { 0 };
+	int r;
+
+	if (d->state == PEER_RDMA_NONE) {
+		d->state = PEER_RDMA_MAKING;
+		(void)pthread_mutex_unlock(&p->lock);
+		r = rdma_make(&m);
+		err_keep(&why);
+		(void)pthread_mutex_lock(&p->lock);
+		r = rdma_take(p, r, &m);
+		if (r == 0) {
+			d->state = PEER_RDMA_ASKED;
+			rdma_tell_blob(p);
+		}
+		(void)pthread_cond_broadcast(&p->more);
+		if (r < 0)
+			return err_set(r, "%s", why.text);
+	}
+	while (d->state != PEER_RDMA_READY) {
+		r = peer_check(p);
+		if (r == 0 && d->state == PEER_RDMA_OVER)
+			r = err_set(atomic_load(&d->err), "no RDMA with the peer: %s",
+				    err_name(atomic_load(&d->err)));
+		if (r == 0 && cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT &&
+		    d->state != PEER_RDMA_READY)
+			r = err_set(ETIMEDOUT, "the peer does not answer about RDMA");
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static void rdma_list(struct pst_peer *p, struct peer_reach *r)
+{
+	(void)pthread_mutex_lock(&p->lock);
+	list_add_tail(&p->rdma.reaches, &r->link);
+	(void)pthread_mutex_unlock(&p->lock);
+}
+
+void peer_reach_free(struct pst_peer *p, struct peer_reach *r)
+{
+	if (!r)
+		return;
+	(void)pthread_mutex_lock(&p->lock);
+	list_del(&r->link);
+	(void)pthread_mutex_unlock(&p->lock);
+	explicit_bzero(&r->key, sizeof(r->key));
+	free(r);
+}
+
+/* Ask how to reach the share.  The answer is of this share and its length, or none. */
+static int rdma_ask_key(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_ns,
+			struct peer_nic_key *ret)
+{
+	struct item *it = peer_item_new(PEER_REACH, 0);
+	struct peer_opening o = { .fd = -1 };
+	int r;
+
+	if (!it)
+		return err_set(ENOMEM, "out of memory");
+	it->m.share = k->share;
+	r = peer_ask(p, it, &o, k->share, deadline_ns);
+	if (r == 0 && o.err)
+		r = err_set(o.err, "the peer's device does not reach its memory: %s",
+			    err_name(o.err));
+	if (r == 0 && (peer_get_nic_key(o.nic_key, sizeof(o.nic_key), ret) < 0 ||
+		       ret->share != k->share || ret->len != k->len || ret->rights != k->rights))
+		r = err_set(EBADMSG, "the peer's answer is not the key of that share");
+	explicit_bzero(o.nic_key, sizeof(o.nic_key));
+	return r;
+}
+
+int peer_reach(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_ns,
+	       struct peer_reach **ret)
+{
+	uint64_t until = MIN(deadline_ns, now_ns() + PEER_REACH_NS);
+	struct peer_reach *h;
+	int r;
+
+	if (!(p->features & PEER_KNOWS_RDMA))
+		return err_set(EPROTONOSUPPORT, "the peer knows no RDMA");
+	(void)pthread_mutex_lock(&p->lock);
+	r = rdma_begin(p, until);
+	(void)pthread_mutex_unlock(&p->lock);
+	if (r < 0)
+		return r;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return err_set(ENOMEM, "out of memory");
+	h->key.share = k->share;
+	/* Listed before the key is asked for, so that a REVOKE behind it finds the share. */
+	rdma_list(p, h);
+	r = rdma_ask_key(p, k, until, &h->key);
+	if (r < 0) {
+		peer_reach_free(p, h);
+		return r;
+	}
+	*ret = h;
+	return 0;
+}
+
+/* ------------------------------------------------------- messages that came */
+
+/* The other side made its end.  With the lock. */
+static int rdma_connect(struct pst_peer *p, const uint8_t *blob, bool asked)
+{
+	struct peer_rdma *d = &p->rdma;
+	int r = endpoint_connect(d->ep, blob, ENDPOINT_BLOB);
+
+	if (r < 0) {
+		log_info("no RDMA with a peer: %s", err_text());
+		rdma_over(p, r);
+		rdma_tell(p, asked ? PEER_UNREACH : PEER_RDMA, asked ? 0 : r, NULL);
+		return 0;
+	}
+	if (!asked)
+		rdma_tell_blob(p);
+	d->state = PEER_RDMA_READY;
+	(void)pthread_cond_broadcast(&p->more);
+	return 0;
+}
+
+/* The other side asks first.  With the lock, which is released meanwhile. */
+static int rdma_answer(struct pst_peer *p, const uint8_t *blob)
+{
+	struct peer_rdma *d = &p->rdma;
+	struct rdma_made m = { 0 };
+	int r;
+
+	d->state = PEER_RDMA_MAKING;
+	(void)pthread_mutex_unlock(&p->lock);
+	r = rdma_make(&m);
+	if (r < 0)
+		log_debug("a peer wants RDMA: %s", err_text());
+	(void)pthread_mutex_lock(&p->lock);
+	r = rdma_take(p, r, &m);
+	if (r == 0)
+		return rdma_connect(p, blob, false);
+	rdma_tell(p, PEER_RDMA, r, NULL);
+	return 0;
+}
+
+int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
+{
+	struct peer_rdma *d = &p->rdma;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&p->lock);
+	while (d->state == PEER_RDMA_MAKING)
+		(void)pthread_cond_wait(&p->more, &p->lock);
+	if (d->told || (m->err && d->state != PEER_RDMA_ASKED))
+		r = -EPROTO;
+	d->told = true;
+	if (r == 0 && m->err)
+		rdma_over(p, -(int)m->err);
+	else if (r == 0 && d->state == PEER_RDMA_NONE)
+		r = rdma_answer(p, payload);
+	else if (r == 0 && d->state == PEER_RDMA_ASKED)
+		r = rdma_connect(p, payload, true);
+	else if (r == 0) /* this side could not make an end */
+		rdma_tell(p, PEER_RDMA, -atomic_load(&d->err), NULL);
+	(void)pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+int rdma_unreach(struct pst_peer *p)
+{
+	struct peer_rdma *d = &p->rdma;
+
+	if (d->ended || !d->ep)
+		return -EPROTO;
+	d->ended = true;
+	rdma_break(p, -EREMOTEIO);
+	/* Also one that had ended at this side already. */
+	endpoint_stop(d->ep);
+	return 0;
+}
+
+static bool rdma_share_moves(const struct peer_rdma *d, uint64_t share)
+{
+	for (unsigned i = 0; i < PEER_SLOTS; i++)
+		if (d->slots[i].used && d->slots[i].share == share)
+			return true;
+	return false;
+}
+
+/* The share is closed.  What its slots carry ends first. */
+int rdma_revoke(struct pst_peer *p, uint64_t share)
+{
+	struct peer_rdma *d = &p->rdma;
+	struct list *at;
+
+	list_for_each (at, &d->reaches) {
+		struct peer_reach *h = list_entry(at, struct peer_reach, link);
+
+		h->revoked |= h->key.share == share;
+	}
+	for (struct peer_task *t = d->todo.head, *next; t; t = next) {
+		next = t->next;
+		if (t->share != share)
+			continue;
+		t->err = -ESTALE;
+		peer_task_unqueue(t);
+		peer_task_check(p, t);
+	}
+	if (!rdma_share_moves(d, share))
+		return imports_revoke(p, share);
+	for (unsigned i = 0; i < PEER_SLOTS; i++)
+		d->slots[i].tell |= d->slots[i].used && d->slots[i].share == share;
+	return 0;
+}
+
+/* -------------------------------------------------------------------- slots */
+
+void rdma_detach(struct pst_peer *p, struct peer_task *t)
+{
+	for (unsigned i = 0; i < PEER_SLOTS && t->nr_requests; i++) {
+		if (p->rdma.slots[i].task != t)
+			continue;
+		p->rdma.slots[i].task = NULL;
+		t->nr_requests--;
+	}
+}
+
+static uint8_t *rdma_slot_mem(const struct peer_rdma *d, const struct peer_slot *s)
+{
+	return d->mem + (size_t)(s - d->slots) * PEER_SLOT_LEN;
+}
+
+/* 0 or -errno; then there is no RDMA. */
+static int rdma_slots_make(struct peer_rdma *d)
+{
+	size_t len = PEER_SLOTS * PEER_SLOT_LEN;
+	int r;
+
+	if (d->mem)
+		return 0;
+	d->mem = aligned_alloc(KIB(4), len);
+	r = d->mem ? mr_reg_host(d->domain, d->mem, len, 0, &d->reg) : -ENOMEM;
+	if (r < 0) {
+		free(TAKE_PTR(d->mem));
+		log_warn("no memory for RDMA with a peer: %s", err_name(r));
+	}
+	return r;
+}
+
+static struct peer_slot *rdma_slot_find(struct peer_rdma *d)
+{
+	for (unsigned i = 0; i < PEER_SLOTS; i++)
+		if (!d->slots[i].used)
+			return &d->slots[i];
+	return NULL;
+}
+
+/* Copy between a slot and the operation; the program's memory may vanish. */
+static int rdma_slot_copy(const struct peer_rdma *d, const struct peer_slot *s)
+{
+	const struct io_op *op = s->task->op;
+	char *at = (char *)op->buf + s->off;
+	uint8_t *mem = rdma_slot_mem(d, s);
+
+	if (!op->reg)
+		return s->get ? uaccess_write(at, mem, s->len) : uaccess_read(mem, at, s->len);
+	if (s->get)
+		memcpy(at, mem, s->len);
+	else
+		memcpy(mem, at, s->len);
+	return 0;
+}
+
+/* Put the next bytes of the first task into a slot: false where it has failed instead. */
+static bool rdma_slot_fill(struct pst_peer *p, struct peer_slot *s, struct endpoint_io *ret)
+{
+	struct peer_rdma *d = &p->rdma;
+	struct peer_task *t = d->todo.head;
+	int r = 0;
+
+	*s = (struct peer_slot){
+		.task = t,
+		.share = t->share,
+		.off = t->issued,
+		.len = (uint32_t)MIN(t->end - t->issued, PEER_SLOT_LEN),
+		.get = t->op->kind == IO_READ,
+	};
+	if (!s->get)
+		r = rdma_slot_copy(d, s);
+	peer_task_unqueue(t);
+	if (r < 0) {
+		s->task = NULL;
+		t->err = r;
+		peer_task_check(p, t);
+		return false;
+	}
+	s->used = true;
+	d->nr_used++;
+	t->issued += s->len;
+	t->nr_requests++;
+	*ret = (struct endpoint_io){
+		.op = s->get ? ENDPOINT_READ : ENDPOINT_WRITE,
+		.len = s->len,
+		.local = d->reg->addr + (uint64_t)(rdma_slot_mem(d, s) - d->mem),
+		.lkey = d->reg->lkey,
+		.remote = t->reach->key.addr + t->op->off + s->off,
+		.rkey = t->reach->key.rkey,
+		.id = (uint64_t)(s - d->slots),
+	};
+	if (t->issued < t->end)
+		peer_tasks_push(&d->todo, t);
+	return true;
+}
+
+static void rdma_slot_free(struct pst_peer *p, struct peer_slot *s)
+{
+	struct peer_rdma *d = &p->rdma;
+	bool tell = s->tell;
+	uint64_t share = s->share;
+
+	*s = (struct peer_slot){ 0 };
+	d->nr_used--;
+	if (tell && !rdma_share_moves(d, share) && imports_revoke(p, share) < 0)
+		log_warn("a peer is not told that its memory is not used any more");
+}
+
+/* Post what waits and has room: true if there was something. */
+static bool rdma_post(struct pst_peer *p)
+{
+	struct peer_rdma *d = &p->rdma;
+	struct endpoint_io v[PEER_SLOTS];
+	struct peer_slot *s;
+	unsigned nr = 0;
+	int r = d->todo.head ? rdma_slots_make(d) : 0;
+
+	if (r < 0) {
+		rdma_break(p, r);
+		return false;
+	}
+	while (d->todo.head && nr < endpoint_room(d->ep) && (s = rdma_slot_find(d)))
+		if (rdma_slot_fill(p, s, &v[nr]))
+			nr++;
+	if (!nr)
+		return false;
+	r = endpoint_post(d->ep, v, nr);
+	if (r == (int)nr)
+		return true;
+	/* The endpoint had ended before: its device failed while nothing was under way. */
+	rdma_break(p, r < 0 && r != -ENOTCONN ? r : -EIO);
+	for (unsigned i = (unsigned)MAX(r, 0); i < nr; i++)
+		rdma_slot_free(p, &d->slots[v[i].id]);
+	return false;
+}
+
+static void rdma_slot_done(struct pst_peer *p, struct peer_slot *s, int res)
+{
+	struct peer_task *t = s->task;
+	int r = 0;
+
+	if (res < 0)
+		rdma_break(p, res); /* takes the tasks of all slots */
+	else if (t && s->get && !t->err)
+		r = rdma_slot_copy(&p->rdma, s);
+	t = TAKE_PTR(s->task);
+	if (t) {
+		t->nr_requests--;
+		if (r < 0 && !t->err) {
+			t->err = r;
+			peer_task_unqueue(t);
+		}
+		peer_task_check(p, t);
+	}
+	rdma_slot_free(p, s);
+}
+
+static bool rdma_poll(struct pst_peer *p)
+{
+	struct peer_rdma *d = &p->rdma;
+	struct endpoint_done done[PEER_SLOTS];
+	int n = endpoint_poll(d->ep, done, PEER_SLOTS);
+
+	for (int i = 0; i < n; i++)
+		rdma_slot_done(p, &d->slots[done[i].id], done[i].res);
+	return n > 0;
+}
+
+/* What was posted is to be waited for. */
+static bool rdma_arm(struct pst_peer *p)
+{
+	int r = endpoint_arm(p->rdma.ep);
+
+	if (r < 0)
+		rdma_break(p, r);
+	return rdma_poll(p);
+}
+
+int rdma_turn(struct pst_peer *p)
+{
+	struct peer_rdma *d = &p->rdma;
+	int fd = -1;
+
+	(void)pthread_mutex_lock(&p->lock);
+	if (d->ep && (d->nr_used || d->todo.head)) {
+		bool more = true;
+
+		while (more) {
+			more = rdma_poll(p);
+			if (d->state == PEER_RDMA_READY)
+				more |= rdma_post(p);
+			if (!more && d->nr_used)
+				more = rdma_arm(p);
+		}
+		if (d->nr_used)
+			fd = endpoint_fd(d->ep);
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	return fd;
+}
+
+/* ---------------------------------------------------------------------- end */
+
+struct mem_registrar *rdma_registrar(struct pst_peer *p)
+{
+	return &p->rdma.domain->reg;
+}
+
+void rdma_end(struct pst_peer *p)
+{
+	struct peer_rdma *d = &p->rdma;
+
+	while (d->state == PEER_RDMA_MAKING)
+		(void)pthread_cond_wait(&p->more, &p->lock);
+	rdma_over(p, -EPIPE);
+	endpoint_free(TAKE_PTR(d->ep));
+	if (d->reg)
+		mr_dereg(d->domain, TAKE_PTR(d->reg));
+	free(TAKE_PTR(d->mem));
+}
+
+void rdma_free(struct pst_peer *p)
+{
+	struct peer_rdma *d = &p->rdma;
+
+	if (nic_domain_free(d->domain) < 0)
+		log_warn("a device keeps what a peer used: %s", err_text());
+	peer_nic_put(d->nic);
+}

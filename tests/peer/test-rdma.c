@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Peers by RDMA, by the public calls: two processes, joined by the double of libibverbs or by a
+ * device of the machine.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "stub/ibverbs_stub.h"
+
+#include "agent.h"
+
+#define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
+#define TCP PST_PATH_BIT(PST_PATH_TCP)
+#define RDMA PST_PATH_BIT(PST_PATH_RDMA)
+
+static struct {
+	__typeof__(stub_ibverbs_state) *state; /* NULL: a real library */
+	__typeof__(stub_ibverbs_fail) *fail;
+	__typeof__(stub_ibverbs_late) *late;
+	__typeof__(stub_ibverbs_die) *die;
+} stub;
+
+static void stub_find(void)
+{
+	const char *file = getenv("PST_LIBIBVERBS");
+	void *lib = file ? dlopen(file, RTLD_NOW) : NULL;
+	void *at[] = { lib ? dlsym(lib, "stub_ibverbs_state") : NULL,
+		       lib ? dlsym(lib, "stub_ibverbs_fail") : NULL,
+		       lib ? dlsym(lib, "stub_ibverbs_late") : NULL,
+		       lib ? dlsym(lib, "stub_ibverbs_die") : NULL };
+
+	memcpy(&stub.state, &at[0], sizeof(void *));
+	memcpy(&stub.fail, &at[1], sizeof(void *));
+	memcpy(&stub.late, &at[2], sizeof(void *));
+	memcpy(&stub.die, &at[3], sizeof(void *));
+}
+
+static void needs_stub(void)
+{
+	if (!stub.state)
+		T_SKIP("faults on demand, which the double of libibverbs has");
+}
+
+/* 0; 1: objects of the device are left; 2: a rule was broken.  The device closes with the last
+ * connection. */
+static int left_over(void)
+{
+	struct stub_ibverbs_state st;
+
+	if (!stub.state)
+		return 0;
+	stub.state(&st);
+	if (*st.broken) {
+		(void)fprintf(stderr, "# broken: %s\n", st.broken);
+		return 2;
+	}
+	if (st.contexts + st.pds + st.mrs + st.cqs + st.channels + st.qps) {
+		(void)fprintf(stderr,
+			      "# left: contexts %u pds %u mrs %u cqs %u channels %u qps %u\n",
+			      st.contexts, st.pds, st.mrs, st.cqs, st.channels, st.qps);
+		return 1;
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------ the rig */
+
+static struct {
+	bool tcp;
+	const char *device; /* of the agent */
+} how = { .device = "host" };
+
+static struct pst_mem *mem;
+static struct pst_file *file;
+
+static void start(void)
+{
+	char addr[600];
+
+	if (stub.state) {
+		stub.fail(NULL);
+		stub.die(false, false);
+		stub.late(false);
+	}
+	(void)snprintf(addr, sizeof(addr), "unix:%s", rig_path("sock"));
+	agent_start(how.tcp ? "127.0.0.1:0" : addr, how.device, NULL);
+	mem = rig_alloc(rig_dev, AGENT_LEN);
+}
+
+/* All of the agent's memory as a file. */
+static void start_file(void)
+{
+	struct agent_answer a;
+
+	start();
+	a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+	file = agent_open(&a, RIG_RW);
+}
+
+/* Nothing of a device is left at either side. */
+static void quit(void)
+{
+	file = pst_file_close(file);
+	T_EQ(agent_ask((struct agent_ask){ .what = AGENT_QUIT }).res, 0);
+	agent_end(0);
+	mem = pst_mem_free(mem);
+	T_EQ(left_over(), 0);
+}
+
+static int64_t strictly(bool put, uint64_t off, uint64_t len, uint32_t path, uint64_t deadline_ns,
+			struct pst_done *d)
+{
+	struct pst_call_opts o = {
+		.sz = sizeof(o), .flags = PST_IO_STRICT, .policy = path, .deadline_ns = deadline_ns
+	};
+	struct pst_vec v = { .mem = mem, .len = len, .mem_off = off, .file_off = off };
+
+	return put ? pst_writev(file, &v, 1, &o, d) : pst_readv(file, &v, 1, &o, d);
+}
+
+static uint32_t file_paths(const struct pst_done *d)
+{
+	return d->paths & ~(PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_WINDOW));
+}
+
+/* Put and get, without a wish for a path; how they went, and the bytes are right. */
+static struct pst_done both_ways(uint64_t len)
+{
+	struct pst_done d, e;
+
+	rig_mem_fill(mem, 0, len, len, 0);
+	T_EQ(pst_write(file, 0, mem, 0, len, &d), len);
+	rig_mem_fill(mem, 0, len, 1, 0);
+	T_EQ(pst_read(file, 0, mem, 0, len, &e), len);
+	T_EQ(rig_mem_differs(mem, 0, len, len, 0), len);
+	d.paths |= e.paths;
+	return d;
+}
+
+/* -------------------------------------------------------------------- cases */
+
+/* Random puts and gets against a model; the agent adds up its own bytes now and then. */
+static void model(void)
+{
+	uint8_t *want = calloc(1, AGENT_LEN), *buf = malloc(AGENT_LEN);
+	unsigned nr = 10000;
+
+	T_CHECK(want && buf);
+	start_file();
+	T_OK(pst_mem_copy_in(mem, 0, want, AGENT_LEN));
+	T_EQ(pst_write(file, 0, mem, 0, AGENT_LEN, NULL), AGENT_LEN);
+	for (unsigned i = 0; i < nr; i++) {
+		uint64_t len = 1 + rig_below(i % 100 ? 9000 : RIG_MIB(1));
+		uint64_t off = rig_below(AGENT_LEN - len), at = rig_below(AGENT_LEN - len);
+		struct pst_done d;
+
+		if (rig_below(2)) {
+			t_fill(want + off, rig_random(), 0, len);
+			T_OK(pst_mem_copy_in(mem, at, want + off, len));
+			T_EQ(pst_write(file, off, mem, at, len, &d), len);
+		} else {
+			T_EQ(pst_read(file, off, mem, at, len, &d), len);
+			T_OK(pst_mem_copy_out(mem, at, buf, len));
+			T_CHECK(!memcmp(buf, want + off, len));
+		}
+		T_EQ(file_paths(&d), RDMA);
+		T_EQ(d.why, PST_WHY_NONE);
+		if (i % 1000 == 999) {
+			uint64_t sum = 1469598103934665603u;
+
+			for (uint64_t j = 0; j < AGENT_LEN; j++)
+				sum = (sum ^ want[j]) * 1099511628211u;
+			T_EQ(agent_ask((struct agent_ask){ .what = AGENT_SUM, .len = AGENT_LEN })
+				     .res,
+			     (int64_t)(sum >> 1));
+		}
+	}
+	quit();
+	free(want);
+	free(buf);
+}
+
+/* Messages that are too long for the connection's buffers go by RDMA, too, each way. */
+static void long_messages(void)
+{
+	start();
+	for (unsigned i = 0; i < 20; i++) {
+		uint64_t len = 20000 + rig_below(RIG_MIB(1));
+
+		rig_mem_fill(mem, 0, len, i, 0);
+		agent_tell(&(struct agent_ask){ .what = AGENT_RECEIVE, .len = AGENT_LEN });
+		T_OK(pst_peer_send(agent.peer, mem, 0, len, 0, t_hang()));
+		T_EQ(agent_hear().res, len);
+		rig_mem_fill(mem, 0, len, 99, 0);
+		T_EQ(agent_ask((struct agent_ask){ .what = AGENT_DUMP, .len = len }).res, 0);
+		T_EQ(pst_peer_recv(agent.peer, mem, 0, AGENT_LEN, t_hang()), len);
+		T_EQ(rig_mem_differs(mem, 0, len, i, 0), len);
+	}
+	quit();
+}
+
+/* The first opens of both sides at the same time: one connection by RDMA comes of it. */
+static void both_ask_at_once(void)
+{
+	struct agent_answer a;
+
+	for (unsigned i = 0; i < 10; i++) {
+		start();
+		a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+		/* The agent opens this process's share while this process opens the agent's. */
+		agent_tell(&(struct agent_ask){ .what = AGENT_DUMP, .len = 100000 });
+		file = agent_open(&a, RIG_RW);
+		T_EQ(agent_hear().res, 0);
+		T_EQ(pst_peer_recv(agent.peer, mem, 0, AGENT_LEN, t_hang()), 100000);
+		T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(50000).paths }), RDMA);
+		quit();
+	}
+}
+
+static void policy_decides(void)
+{
+	struct pst_done d;
+
+	start_file();
+	T_EQ(strictly(true, 0, 100000, PST_PATH_RDMA, 0, &d), 100000);
+	T_EQ(file_paths(&d), RDMA);
+	T_EQ(strictly(false, 0, 100000, PST_PATH_TCP, 0, &d), 100000);
+	T_EQ(file_paths(&d), TCP);
+	T_EQ(strictly(false, 0, 100000, PST_PATH_PEER, 0, &d), -EOPNOTSUPP);
+	quit();
+}
+
+/* Strict RDMA without RDMA is an error with the cause; else the socket serves, and silently. */
+static void without_rdma(void)
+{
+	struct pst_done d;
+	char text[300];
+
+	(void)setenv("PST_RDMA", "off", 1);
+	start_file();
+	d = both_ways(100000);
+	T_EQ(file_paths(&d), TCP);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(strictly(true, 0, 4096, PST_PATH_RDMA, 0, &d), -EOPNOTSUPP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_EQ(d.detail, ECANCELED);
+	T_CHECK(strstr(pst_why_text(d.why, d.detail, text, sizeof(text)), "PST_RDMA=off"));
+	quit();
+	(void)unsetenv("PST_RDMA");
+}
+
+/* Memory that the agent's device does not reach: the socket, with the reason. */
+static void memory_without_a_way(void)
+{
+	struct pst_done d;
+
+	needs_stub();
+	how.device = "soft";
+	(void)setenv("STUB_IBVERBS_DMABUF", "95", 1);
+	start_file();
+	(void)unsetenv("STUB_IBVERBS_DMABUF");
+	d = both_ways(100000);
+	T_EQ(file_paths(&d), TCP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_CHECK(d.detail == EFAULT || d.detail == EOPNOTSUPP);
+	T_EQ(strictly(true, 0, 4096, PST_PATH_RDMA, 0, &d), -EOPNOTSUPP);
+	quit();
+	how.device = "host";
+}
+
+/* A closed share: its key ends, what is open is stale, and other shares go on. */
+static void closed_share(void)
+{
+	struct agent_answer a, b;
+	struct pst_file *f, *g;
+
+	start();
+	a = agent_shares_it(0, 0, 8192, RW, 0);
+	b = agent_shares_it(1, 8192, 8192, RW, 0);
+	f = agent_open(&a, RIG_RW);
+	g = agent_open(&b, RIG_RW);
+	T_EQ(pst_read(f, 0, mem, 0, 8192, NULL), 8192);
+	T_EQ(agent_ask((struct agent_ask){ .what = AGENT_CLOSE }).res, 0);
+	T_EQ(pst_read(f, 0, mem, 0, 8192, NULL), -ESTALE);
+	T_EQ(pst_write(f, 0, mem, 0, 8192, NULL), -ESTALE);
+	file = g;
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(8192).paths }), RDMA);
+	T_EQ(pst_write(g, 8000, mem, 0, 193, NULL), -ERANGE);
+	T_EQ(pst_read(g, 8000, mem, 0, 4096, NULL), 192);
+	(void)pst_file_close(f);
+	quit();
+}
+
+/* A key does not give what its share does not: the device refuses by itself. */
+static void a_key_has_the_rights_of_its_share(void)
+{
+	struct agent_answer a;
+
+	start();
+	a = agent_shares_it(0, 1000, 5000, PST_RIGHT_READ, 0);
+	file = agent_open(&a, RIG_R);
+	T_EQ(pst_read(file, 0, mem, 0, 8192, NULL), 5000);
+	T_EQ(pst_write(file, 0, mem, 0, 1, NULL), -EBADF);
+	quit();
+}
+
+/* A share that is closed while requests are under way: all right, or stale; none broken. */
+static void *close_it(void *arg)
+{
+	(void)arg;
+	T_EQ(agent_hear().res, 0);
+	return NULL;
+}
+
+static void closed_under_way(void)
+{
+	struct agent_answer a;
+	pthread_t t;
+
+	start();
+	for (unsigned i = 0; i < 20; i++) {
+		int64_t n = AGENT_LEN;
+
+		a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+		file = agent_open(&a, RIG_RW);
+		agent_tell(&(struct agent_ask){ .what = AGENT_CLOSE });
+		T_EQ(pthread_create(&t, NULL, close_it, NULL), 0);
+		while (n == (int64_t)AGENT_LEN)
+			n = pst_write(file, 0, mem, 0, AGENT_LEN, NULL);
+		T_EQ(n, -ESTALE);
+		T_EQ(pthread_join(t, NULL), 0);
+		file = pst_file_close(file);
+	}
+	/* RDMA has survived that. */
+	a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+	file = agent_open(&a, RIG_RW);
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(4096).paths }), RDMA);
+	quit();
+}
+
+/* The peer's device refuses a key.  Strict: that error.  Else the socket serves, and it is told. */
+static void a_refused_key(void)
+{
+	struct pst_done d;
+
+	needs_stub();
+	start_file();
+	stub.fail("completion:1:10");
+	T_EQ(strictly(true, 0, 4096, PST_PATH_RDMA, 0, &d), -EACCES);
+	d = both_ways(300000);
+	T_EQ(file_paths(&d), TCP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_EQ(d.detail, EACCES);
+	quit();
+	start_file();
+	stub.fail("completion:3:10");
+	d = both_ways(AGENT_LEN);
+	T_CHECK(d.paths & TCP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	quit();
+}
+
+static void a_device_dies(void)
+{
+	struct pst_done d;
+
+	needs_stub();
+	start_file();
+	(void)both_ways(100000);
+	stub.die(true, true);
+	T_EQ(strictly(false, 0, 100000, PST_PATH_RDMA, t_hang(), &d), -EIO);
+	T_EQ(strictly(false, 0, 100000, PST_PATH_RDMA, t_hang(), &d), -EOPNOTSUPP);
+	T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(100000).paths }), TCP);
+	quit();
+	start_file();
+	stub.die(true, true);
+	d = both_ways(AGENT_LEN);
+	T_EQ(file_paths(&d), TCP);
+	T_EQ(d.detail, EIO);
+	quit();
+}
+
+/* A device that says nothing: the deadline ends the request, and the memory is free. */
+static void a_silent_device(void)
+{
+	struct pst_done d;
+
+	needs_stub();
+	start_file();
+	stub.die(true, false);
+	T_EQ(strictly(true, 0, 100000, PST_PATH_RDMA, t_in_ms(50), &d), -ETIMEDOUT);
+	T_OK(pst_mem_drain(mem, t_hang()));
+	stub.die(false, false);
+	T_EQ(strictly(true, 0, 100000, PST_PATH_RDMA, t_hang(), &d), 100000);
+	quit();
+}
+
+static void *kill_it(void *arg)
+{
+	struct timespec ts = { .tv_nsec = 3000000 };
+
+	(void)arg;
+	(void)nanosleep(&ts, NULL);
+	(void)kill(agent.pid, SIGKILL);
+	return NULL;
+}
+
+/* A peer that is killed in the middle, again and again. */
+static void a_killed_peer(void)
+{
+	unsigned nr = getenv("PST_SOAK") ? 1000 : 20;
+
+	for (unsigned i = 0; i < nr; i++) {
+		int64_t n = AGENT_LEN;
+		struct pst_done d;
+		pthread_t t;
+
+		start_file();
+		T_EQ(pthread_create(&t, NULL, kill_it, NULL), 0);
+		while (n == (int64_t)AGENT_LEN)
+			n = strictly(i % 2, 0, AGENT_LEN, PST_PATH_RDMA, t_hang(), &d);
+		T_CHECK(n == -EPIPE || n == -ETIMEDOUT || n == -EACCES || n == -EOPNOTSUPP);
+		T_EQ(pthread_join(t, NULL), 0);
+		file = pst_file_close(file);
+		mem = pst_mem_free(mem);
+		agent_end(SIGKILL);
+		T_EQ(left_over(), 0);
+	}
+}
+
+/* Bytes move later than they are posted: no slot is used again too early. */
+static void late_requests(void)
+{
+	needs_stub();
+	start_file();
+	stub.late(true);
+	for (unsigned i = 0; i < 20; i++)
+		T_EQ(file_paths(&(struct pst_done){ .paths = both_ways(RIG_MIB(4)).paths }), RDMA);
+	quit();
+}
+
+/* The n-th call of the library fails: the bytes come by another way, or RDMA is unharmed. */
+static void nth_call_fails(void)
+{
+	static const char *const calls[] = {
+		"ibv_open_device",
+		"ibv_query_device",
+		"ibv_query_port",
+		"ibv_alloc_pd",
+		"ibv_reg_mr_iova2",
+		"ibv_create_cq",
+		"ibv_create_comp_channel",
+		"ibv_create_qp",
+		"ibv_modify_qp",
+		"ibv_post_send",
+		"ibv_poll_cq",
+		"completion",
+		"ibv_req_notify_cq",
+		"_ibv_query_gid_table",
+	};
+
+	needs_stub();
+	for (unsigned c = 0; c < RIG_NR(calls); c++)
+		for (unsigned n = 1; n <= 4; n++) {
+			char spec[80];
+			struct agent_answer a;
+			struct pst_done d;
+
+			start();
+			a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+			(void)snprintf(spec, sizeof(spec), "%s:%u:12", calls[c], n);
+			stub.fail(spec);
+			file = agent_open(&a, RIG_RW);
+			d = both_ways(600000);
+			T_CHECK(d.paths & (TCP | RDMA));
+			stub.fail(NULL);
+			quit();
+		}
+}
+
+/* --------------------------------------------------------------------- main */
+
+static void run(const char *name, void (*fn)(void), const char *device)
+{
+	char full[80];
+
+	rig_backend = rig_best_backend();
+	rig_dev = device;
+	rig_last = rig_q;
+	rig_q = NULL;
+	rig_fn = fn;
+	(void)snprintf(full, sizeof(full), "%s %s%s", name, device, how.tcp ? " tcp" : "");
+	t_run(full, rig_case);
+}
+
+#define RUN(fn, device) run(#fn, fn, device)
+
+int main(int argc, char **argv)
+{
+	stub_find();
+	agent_check = left_over;
+	if (argc > 3 && !strcmp(argv[1], "--agent"))
+		return agent_main(argc, argv);
+	(void)signal(SIGPIPE, SIG_IGN);
+	rig_init();
+	(void)setenv("STUB_IBVERBS_FABRIC", rig_path("fabric"), 1);
+	RUN(policy_decides, "host");
+	RUN(model, "host");
+	RUN(model, "soft:0");
+	RUN(long_messages, "host");
+	how.tcp = true;
+	RUN(long_messages, "soft:0");
+	RUN(both_ask_at_once, "host");
+	how.tcp = false;
+	RUN(without_rdma, "host");
+	RUN(memory_without_a_way, "host");
+	RUN(closed_share, "host");
+	RUN(a_key_has_the_rights_of_its_share, "host");
+	RUN(closed_under_way, "host");
+	RUN(a_refused_key, "host");
+	RUN(a_device_dies, "host");
+	RUN(a_silent_device, "host");
+	RUN(a_killed_peer, "host");
+	RUN(late_requests, "host");
+	RUN(nth_call_fails, "host");
+	return rig_done();
+}
