@@ -377,6 +377,13 @@ int peer_ask(struct pst_peer *p, struct item *it, struct peer_opening *o, uint64
 	     uint64_t deadline_ns);
 void peer_tasks_fail(struct pst_peer *p, int err);
 
+/* got.c: handle a message whose header is in its bounds.  0; -EPROTO; -ENOMEM. */
+int peer_got(struct pst_peer *p, const struct peer_msg *m, uint8_t *payload);
+/* Where a byte of a reply belongs; NULL: nowhere.  With the lock. */
+char *peer_place_of(const struct peer_request *q, uint32_t at);
+/* Store bytes there.  0; -EFAULT.  With the lock. */
+int peer_store(const struct peer_request *q, uint32_t at, const void *from, uint32_t len);
+
 /* memory.c: imports.  Those with the lock: */
 int imports_revoke(struct pst_peer *p, uint64_t share);
 void imports_end(struct pst_peer *p);
