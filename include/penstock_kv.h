@@ -204,7 +204,7 @@ struct pst_kv_item {
 	/* First byte in mem, or an address as pst_mem_wrap() takes it.  Host memory must stay
 	 * mapped and readable until the completion: the store computes the CRC-32C there. */
 	uint64_t mem_off;
-	uint64_t len;        /* SET: bytes of the block.  GET: room for it, else -EMSGSIZE */
+	uint64_t len;               /* SET: bytes of the block.  GET: room for it, or -EMSGSIZE */
 	const struct pst_seg *segs; /* pieces whose sum is len, valid until completion; or NULL */
 	uint64_t nr_segs;           /* number of segs; 0 if segs is NULL */
 	uint64_t reserved;          /* 0 */

@@ -72,12 +72,13 @@ _penstock()
 		esac
 		;;
 	cp)
-		options='--via --device --verify --depth --block --path --strict --store --no-sync -q --quiet --help'
+		options='--via --device --verify --depth --block --path --strict --store --dmabuf --no-sync -q --quiet --help'
 		kinds='file device' words=''
 		case $prev in
 		--via | --device) value=device ;;
 		--depth | --block | --path) value=none ;;
 		--store) value=words choice='auto uring threads' ;;
+		--dmabuf) value=words choice='yes no try' ;;
 		esac
 		;;
 	ls)
@@ -116,11 +117,12 @@ _penstock()
 		esac
 		;;
 	perf)
-		options='--listen -m --memory --op --sizes --depth --iters --path --socket --keys --key --plain-data --json --help'
+		options='--listen -m --memory --op --sizes --depth --iters --dmabuf --path --socket --keys --key --plain-data --json --help'
 		case $prev in
 		--listen | --sizes | --depth | --iters | --key) value=none ;;
 		-m | --memory) value=device ;;
 		--op) value=words choice='put get send recv pingpong' ;;
+		--dmabuf) value=words choice='yes no try' ;;
 		--path | --keys) value=file ;;
 		esac
 		;;
@@ -135,11 +137,11 @@ _penstock()
 		esac
 		;;
 	mount)
-		options='--source -o --allow-other --foreground --kernel-cache --timeout --links --rings --users --memory --metrics --plain --help'
+		options='--source -o --allow-other --foreground --kernel-cache --timeout --links --rings --users --memory --uid --gid --metrics --plain --help'
 		kinds='dir' words=''
 		case $prev in
 		--source) value=dir ;;
-		-o | --timeout | --links | --rings | --users | --memory) value=none ;;
+		-o | --timeout | --links | --rings | --users | --memory | --uid | --gid) value=none ;;
 		--metrics) value=file ;;
 		esac
 		;;
@@ -175,7 +177,7 @@ _penstock()
 		esac
 		;;
 	kv)
-		options='--identity --tenant --help'
+		options='--prometheus --identity --tenant --help'
 		kinds='words dir' words='stat ls verify drop'
 		case $prev in
 		--identity | --tenant) value=none ;;

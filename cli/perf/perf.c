@@ -382,7 +382,20 @@ static int perf_parse_path(struct perf *p, const char *text)
 
 int cmd_perf(int argc, char *argv[])
 {
-	enum { LISTEN = 256, OP, SIZES, DEPTH, ITERS, PATH, SOCKET, KEYS, KEY, PLAIN, JSON, DMABUF };
+	enum {
+		LISTEN = 256,
+		OP,
+		SIZES,
+		DEPTH,
+		ITERS,
+		PATH,
+		SOCKET,
+		KEYS,
+		KEY,
+		PLAIN,
+		JSON,
+		DMABUF
+	};
 	static const struct option longs[] = {
 		{ "listen", required_argument, NULL, LISTEN },
 		{ "memory", required_argument, NULL, 'm' },

@@ -7,8 +7,8 @@
         "module_path": "penstock.vllm_tier", "dirs": ["/nvme/kv"], "budget": 1000000000000,
         "identity": "r7"}]}}'
 
-vLLM's configuration names the model, its dtype, layout and rank; what else makes blocks fit, such as
-the weights' revision, is identity.  Look-ups ask the index in memory, so none is answered later.
+vLLM's configuration names the model, its dtype, layout and rank; what else makes blocks fit, such
+as the weights' revision, is identity.  Look-ups ask the index in memory, so none is answered later.
 Whatever fails is a miss, and each job completes once.
 """
 import hashlib
@@ -148,9 +148,10 @@ class PenstockTier(SecondaryTierManager):
                          "load" if job.load else "store", -done.err)
         if job.load and not ok:
             now = time.monotonic()
-            self._suspects = {key: until for key, until in self._suspects.items() if until > now}
-            self._suspects.update((key, now + SUSPECT_S) for key, result in zip(job.keys, done.results)
-                                  if result != want)
+            self._suspects = {key: until for key, until in self._suspects.items()
+                              if until > now}
+            self._suspects.update((key, now + SUSPECT_S)
+                                  for key, result in zip(job.keys, done.results) if result != want)
         if not job.load:
             for key in good:
                 self._suspects.pop(key, None)

@@ -5,8 +5,8 @@
 #include "base/base.h"
 
 /*
- * Compute CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the CPU's instructions if it has any. @crc
- * is 0 to begin, else the result so far.
+ * Compute CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the CPU's instructions if it has any.
+ * @crc is 0 to begin, else the result so far.
  */
 uint32_t crc32c(uint32_t crc, const void *buf, size_t len);
 

@@ -239,6 +239,7 @@ struct file_ops {
 	 * @ret:     the allocation; byte 0 of the file is at @ret_off in it, and all of the file
 	 *           is there
 	 * @ret_off: bytes
+	 * @ret_len: bytes of the file
 	 *
 	 * A device that reaches that memory copies by itself (core/ways/peer.c).  The memory stays
 	 * until memory_put(), which may be called from another thread.  Does not block.  NULL, as
@@ -247,7 +248,8 @@ struct file_ops {
 	 * Return: 0; -EOPNOTSUPP; -ESTALE where the file has lost its memory; -EPIPE.  No
 	 * sentence.
 	 */
-	int (*memory)(struct file *f, const struct mem_alloc **ret, uint64_t *ret_off);
+	int (*memory)(struct file *f, const struct mem_alloc **ret, uint64_t *ret_off,
+		      uint64_t *ret_len);
 
 	/** @memory_put: the caller of memory() no longer uses it */
 	void (*memory_put)(struct file *f);

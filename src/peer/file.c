@@ -40,7 +40,8 @@ static int peer_file_size(const struct file *file, uint64_t *ret_size)
 	return 0;
 }
 
-static int peer_file_memory(struct file *file, const struct mem_alloc **ret, uint64_t *ret_off)
+static int peer_file_memory(struct file *file, const struct mem_alloc **ret, uint64_t *ret_off,
+			    uint64_t *ret_len)
 {
 	struct import *i = peer_file_of(file)->import;
 	int r = i ? import_use(i) : -EOPNOTSUPP;
@@ -49,6 +50,7 @@ static int peer_file_memory(struct file *file, const struct mem_alloc **ret, uin
 		return r;
 	*ret = i->alloc;
 	*ret_off = i->off;
+	*ret_len = peer_file_of(file)->len;
 	return 0;
 }
 

@@ -4,7 +4,8 @@
  * no wrong byte, nothing that is not accounted for, and each block whose set was acknowledged.
  *
  * A block says which version of its key it is; what was acknowledged is kept in memory that is
- * shared with the processes that die.  1,000 are killed, with PST_SOAK=1 10,000, with PST_KILLS=N N.
+ * shared with the processes that die.  1,000 are killed; with PST_SOAK=1 10,000; with PST_KILLS=N,
+ * N.
  */
 #include <signal.h>
 #include <stdatomic.h>

@@ -67,10 +67,10 @@ static int peer_source_begin(struct source *s)
 {
 	struct peer_memory *m = memory_of(s);
 	const struct mem_alloc *a;
-	uint64_t off;
+	uint64_t off, len;
 
 	/* The same allocation each time, until the peer takes it back. */
-	return m->file->ops->memory(m->file, &a, &off);
+	return m->file->ops->memory(m->file, &a, &off, &len);
 }
 
 static void peer_source_end(struct source *s)
@@ -105,7 +105,7 @@ static struct peer_memory *peer_memory_get(const struct pst_file *f)
 		return NULL;
 	m->source.ops = &peer_source;
 	m->file = file;
-	if (file_size(file, &m->len) < 0 || file->ops->memory(file, &m->alloc, &m->off) < 0) {
+	if (file->ops->memory(file, &m->alloc, &m->off, &m->len) < 0) {
 		free(m);
 		return NULL;
 	}
