@@ -152,8 +152,8 @@ static const char *names_no_rdma(int err)
 		return "the peer runs a version that knows no RDMA; install the same version on "
 		       "both sides";
 	case EALREADY:
-		return "the memory is mapped here, which is the shorter way; share it without "
-		       "PST_SHARE_GRANT";
+		return "the memory is mapped here, which is the shorter way; leave "
+		       "PST_SHARE_GRANT out for RDMA";
 	case EFAULT:
 	case EOPNOTSUPP:
 		return "the device of the peer does not reach this kind of memory; penstock doctor "
@@ -166,8 +166,8 @@ static const char *names_no_rdma(int err)
 	case ETIMEDOUT:
 		return "the peer's device did not answer; check the network between the devices";
 	case EPROTOTYPE:
-		return "the devices of the two sides are of different networks; name others with "
-		       "PST_RDMA";
+		return "the devices of the two sides are of different networks; PST_RDMA names "
+		       "others";
 	default:
 		return "the connection by RDMA has ended; penstock doctor --rdma tries the device";
 	}

@@ -13,7 +13,7 @@ rooms='src/core/queue/*.[ch] src/core/sched/*.[ch] src/core/stream/*.[ch] src/co
 table='src/core/ways/path.c src/core/ways/path.h'
 
 # Headers of src/core/ways that are no path's own.
-shared='(part|path|pieces|plan|proof|region|source|trial|way)'
+shared='(part|path|pieces|plan|proof|region|registration|source|trial|way)'
 
 # What paths call their own beside the names in the table.  The prefixes window_ and peer_ are none:
 # the folders src/window and src/peer are called so, whose functions api/ calls.
