@@ -8,10 +8,11 @@ import threading
 
 from tap import case, data, eq, file, gives, run, true, work
 
-# Before the library reads it: the library may find a network card, or the tests' stand-in for one.
+# Set before the library reads it, which may find a network card or its double.
 os.environ["PST_RDMA"] = "off"
 
-from penstock import Error, Listener, Memory, Peer  # noqa: E402 # pylint: disable=wrong-import-position
+# pylint: disable-next=wrong-import-position
+from penstock import Error, Listener, Memory, Peer  # noqa: E402
 
 CONTENT = data(300000)
 
