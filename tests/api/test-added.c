@@ -20,7 +20,7 @@
 #include "mem/memfd.h"
 #include "provider.h"
 
-#define SHELF 11u    /* the file hop */
+#define SHELF 15u    /* the file hop */
 #define EXPORTER 13u /* the device path */
 #define KIND 9u      /* of the memory */
 #define LEN RIG_MIB(4)

@@ -21,7 +21,7 @@
 
 #define PICKY 14u   /* a file hop */
 #define COURIER 13u /* a device path */
-#define PORTER 11u  /* a device path of the caller's thread */
+#define PORTER 15u  /* a device path of the caller's thread */
 #define LEN RIG_MIB(1)
 #define STEP 16384u
 #define SEED 3
