@@ -52,7 +52,7 @@ def space_name(spec: Any, block_bytes: int, identity: str) -> str:
     return f"vllm {name} {hashlib.sha256(text.encode()).hexdigest()}"
 
 
-class PenstockTier(SecondaryTierManager):
+class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
     """See SecondaryTierManager of vLLM: the calls that it makes.
 
     dirs, budget, reserve, policy, threads, sync: as penstock.kv.Store has them
