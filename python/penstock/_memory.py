@@ -246,12 +246,14 @@ class Memory(Owner):
     def of_each(cls, objects: Sequence[Any], into: "List[Memory]", sync: bool) -> None:
         """Append the memory of each object to into.  As of(), but each device is waited for once:
         that takes as long as what the program has given to it."""
-        start = len(into)
+        devices = set()
+        new = []
         for obj in objects:
             into.append(cls.of(obj, sync=False))
-        devices = set()
-        for obj, memory in zip(objects, into[start:]):
-            if not sync or not memory.wrapped or isinstance(obj, (cls, Idle)):
+            if not isinstance(obj, (cls, Idle)):
+                new.append(into[-1])
+        for memory in new:
+            if not sync or not memory.wrapped:
                 continue
             if memory.device not in devices:
                 devices.add(memory.device)

@@ -17,6 +17,7 @@
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
+	pthread_cond_t turned;
 	struct list contexts;
 	int epfd; /* of the contexts whose operations the thread moves */
 	bool running;
@@ -24,6 +25,7 @@ static struct {
 } attend = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.work = PTHREAD_COND_INITIALIZER,
+	.turned = PTHREAD_COND_INITIALIZER,
 	.contexts = LIST_INIT(attend.contexts),
 	.epfd = -1,
 };
@@ -86,7 +88,8 @@ static bool attend_look_at_all(void)
 	return work;
 }
 
-/* Move the operations of a context, unless its user is back. */
+/* Move the operations of a context, unless its user is back.  The lock is dropped meanwhile: memory
+ * whose pages do not come stops this context, and the thread, but no other user. */
 static void attend_turn(struct attended *a)
 {
 	bool works = true;
@@ -94,8 +97,13 @@ static void attend_turn(struct attended *a)
 	if (atomic_load_explicit(&a->called, memory_order_relaxed) ||
 	    pthread_mutex_trylock(&a->lock) != 0)
 		return; /* the next look leaves it */
+	a->turning = true;
+	(void)pthread_mutex_unlock(&attend.lock);
 	works = a->turn(a);
 	(void)pthread_mutex_unlock(&a->lock);
+	(void)pthread_mutex_lock(&attend.lock);
+	a->turning = false;
+	(void)pthread_cond_broadcast(&attend.turned);
 	if (!works)
 		attend_leave(a);
 }
@@ -196,6 +204,8 @@ void attend_begin(struct attended *a)
 void attend_end(struct attended *a)
 {
 	(void)pthread_mutex_lock(&attend.lock);
+	while (a->turning)
+		(void)pthread_cond_wait(&attend.turned, &attend.lock);
 	if (!list_empty(&a->link)) {
 		attend_leave(a);
 		list_del(&a->link);

@@ -28,6 +28,7 @@ struct attended {
 	struct list link;
 	bool was_ready; /* at the last look, and no call since */
 	bool alone;     /* the thread moves the operations */
+	bool turning;   /* the thread is inside turn(), without its lock: attend_end() waits */
 };
 
 /* Set up @a; its functions and epfd are set. */

@@ -114,9 +114,9 @@ TARGET("avx512f,avx512bw") static inline void load_part(char *d, const char *m, 
 {
 	size_t off = (uintptr_t)m & (LINE - 1);
 	__mmask64 mask = (UINT64_MAX >> (LINE - len)) << off;
-	char line[LINE] __attribute__((aligned(LINE)));
+	char line[LINE];
 
-	_mm512_store_si512(line, _mm512_maskz_loadu_epi8(mask, m - off));
+	_mm512_storeu_si512(line, _mm512_maskz_loadu_epi8(mask, m - off));
 	memcpy(d, line + off, len);
 }
 

@@ -93,7 +93,7 @@ static void prep_engine(struct req *r, struct share *share)
 	atomic_store_explicit(&eng->nr_building, 0, memory_order_relaxed);
 	eng->nr_crcs = eng->max_crcs = 0;
 	list_init(&eng->check);
-	eng->checked = eng->has_crc = false;
+	eng->checked = eng->verified = eng->has_crc = false;
 }
 
 /* Check the stream early, so that the sentence names the request; submit checks it again. */
@@ -239,6 +239,7 @@ void carry_verify(struct req *r)
 	if (!mem_on_host(req_mem(r)))
 		return; /* a check has compared them */
 	cursor_init(&c, r->cur.segs, r->cur.nr);
+	c.apart = true;
 	for (; cursor_peek(&c, &p); cursor_skip(&c, p.len), nr++) {
 		uint32_t crc;
 		int err = -EBADMSG;
@@ -250,7 +251,8 @@ void carry_verify(struct req *r)
 			err = err ? err : -EBADMSG;
 		}
 		req_settle(r, p.pos, r->total - p.pos, 0, -err);
-		r->res.wrong = nr;
+		if (err == -EBADMSG)
+			r->res.wrong = nr;
 		return;
 	}
 }

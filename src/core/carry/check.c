@@ -94,6 +94,7 @@ static void check_end(struct worker *w, int err, uint64_t wrong, uint64_t wrong_
 		} else if (!err) {
 			r->res.crc = c->crc;
 			req_engine(r)->has_crc = true;
+			req_engine(r)->verified = true;
 		}
 	}
 	req_engine(r)->nr_jobs--;
@@ -184,6 +185,7 @@ static uint64_t check_pos_of(const struct req *r, uint64_t piece)
 	struct piece p;
 
 	cursor_init(&at, r->cur.segs, r->cur.nr);
+	at.apart = true;
 	for (; cursor_peek(&at, &p) && piece; piece--)
 		cursor_skip(&at, p.len);
 	return at.pos;
@@ -274,6 +276,7 @@ static void check_begin(struct worker *w, struct req *r)
 	c->piece = c->nr_ended = 0;
 	c->crc = 0;
 	cursor_init(&c->at, r->cur.segs, r->cur.nr);
+	c->at.apart = r->io.flags & PST_IO_VERIFY;
 	if (!c->sums && !c->no_sums)
 		c->no_sums = !ops->sums_new || ops->sums_new(w->engine->device, &c->sums) < 0;
 	check_next(w);

@@ -18,14 +18,14 @@ void cursor_peek_strided(const struct cursor *c, struct piece *ret)
 
 	ret->file_off += c->rep * s->file_stride;
 	ret->mem_off += c->rep * s->mem_stride;
-	if (seg_is_one_piece(s))
+	if (!c->apart && seg_is_one_piece(s))
 		ret->len = s->len * s->count - c->off;
 }
 
 void cursor_skip_strided(struct cursor *c, uint64_t len)
 {
 	const struct pst_seg *s = &c->segs[c->seg];
-	bool one_piece = seg_is_one_piece(s);
+	bool one_piece = !c->apart && seg_is_one_piece(s);
 
 	c->pos += len;
 	c->off += len;

@@ -36,6 +36,7 @@ struct cursor {
 	uint64_t rep; /* index of the current piece in the segment */
 	uint64_t off; /* bytes of the current piece that were already taken */
 	uint64_t pos; /* bytes taken from all pieces */
+	bool apart;   /* pieces that adjoin stay pieces */
 };
 
 static inline void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)

@@ -38,6 +38,7 @@ struct req_engine {
 	unsigned nr_crcs, max_crcs;
 	struct list check; /* on the engine's list of requests that wait for a check */
 	bool checked;      /* a check was begun, or is waited for */
+	bool verified;     /* the check has compared all pieces, and none differs */
 	bool has_crc;      /* the check has set res.crc */
 };
 

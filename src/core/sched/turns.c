@@ -59,6 +59,10 @@ static inline void return_if_idle(struct req *r)
 		transfers_redo_drop(r);
 	if (r->stop && !req_engine(r)->dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
+	/* What nobody has compared is not good. */
+	if (r->stop && !req_engine(r)->dead && r->io.flags & PST_IO_VERIFY && !r->res.err &&
+	    !req_engine(r)->verified)
+		req_settle(r, 0, r->total, 0, r->end_err);
 	list_del(&req_engine(r)->active);
 	feed_close(r);
 	order_leave(r);

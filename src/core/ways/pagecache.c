@@ -650,7 +650,9 @@ static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
 	p->source_now = p->dev == PST_PATH_PAGECACHE;
 	if (!p->source_now && (listed & ~path_hops()))
 		return;
-	if (pagecache_why(r->io.file, req_mem(r), r->io.op, &detail))
+	/* A check calls the driver, for which the stream would wait. */
+	if ((r->io.flags & PST_IO_CRC32C && r->io.flags & PST_IO_STREAM_WAIT) ||
+	    pagecache_why(r->io.file, req_mem(r), r->io.op, &detail))
 		return;
 	m = mapping_get(r->io.file, a->ops, a->device);
 	p->from = m ? &m->source : NULL;
