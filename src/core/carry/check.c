@@ -12,12 +12,14 @@
 #include "core/sched/turns.h"
 #include "core/sched/wake.h"
 
-#define COPY_BYTES MIB(1) /* of a copy to the host, for devices without checksums */
+#define COPY_BYTES MIB(1) /* of a copy to the host, for memory without checksums */
+#define COPY_PIECES 16u   /* that are copied before the worker looks at its other work */
 
 /* A worker's check. */
 struct check {
 	struct mem_sums *sums; /* NULL: not made yet */
 	bool no_sums;          /* the device computes none */
+	bool by_copy;          /* the same for the memory of the request */
 	char *copy;            /* COPY_BYTES, for a device without checksums; or NULL */
 
 	struct req *req;
@@ -115,12 +117,15 @@ static unsigned check_ranges(struct worker *w)
 	const struct pst_mem *m = req_mem(w->check->req);
 	struct check *c = w->check;
 	struct req *r = c->req;
+	/* Copies block the worker, which has other work as well. */
+	unsigned most = c->by_copy ? COPY_PIECES : MEM_RANGES;
+	uint64_t len = 0, bytes = c->by_copy ? COPY_BYTES : UINT64_MAX;
 	struct piece p;
 
 	c->nr = 0;
 	pthread_mutex_lock(&w->engine->lock);
-	while (!r->stop && c->nr < MEM_RANGES && cursor_peek(&c->at, &p) && p.pos < r->res.limit &&
-	       p.len <= r->res.limit - p.pos) {
+	while (!r->stop && c->nr < most && len < bytes && cursor_peek(&c->at, &p) &&
+	       p.pos < r->res.limit && p.len <= r->res.limit - p.pos) {
 		c->v[c->nr] = (struct mem_range){ .alloc = m->region->alloc,
 						  .off = m->off + p.mem_off,
 						  .len = p.len };
@@ -128,6 +133,7 @@ static unsigned check_ranges(struct worker *w)
 			c->want[c->nr] = r->io.crc32cs[c->piece];
 		c->nr++;
 		c->piece++;
+		len += p.len;
 		cursor_skip(&c->at, p.len);
 	}
 	/* The file ends in this piece: its beginning counts for a checksum of all bytes. */
@@ -211,23 +217,23 @@ static void check_next(struct worker *w)
 	struct req *r = c->req;
 	int err;
 
-	while (check_ranges(w)) {
-		err = c->no_sums ? -EOPNOTSUPP : c->sums->ops->sums_start(c->sums, c->v, c->nr);
+	if (check_ranges(w)) {
+		err = c->by_copy ? -EOPNOTSUPP : c->sums->ops->sums_start(c->sums, c->v, c->nr);
 		if (err == 0) {
 			w->check_runs = true;
 			return;
 		}
-		if (err == -EOPNOTSUPP)
+		if (err == -EOPNOTSUPP) {
+			c->by_copy = true;
 			err = check_by_copy(w);
+		}
 		if (err < 0) {
 			log_warn("no checksums of what arrived: %s", err_text());
 			check_end(w, -err, UINT64_MAX, 0);
-			return;
-		}
-		if (!check_compare(c)) {
+		} else if (!check_compare(c)) {
 			check_end_wrong(w);
-			return;
 		}
+		return; /* checks_progress() continues */
 	}
 	if ((r->io.flags & PST_IO_VERIFY) && r->res.limit < r->total)
 		check_end_wrong(w);
@@ -279,6 +285,7 @@ static void check_begin(struct worker *w, struct req *r)
 	c->at.apart = r->io.flags & PST_IO_VERIFY;
 	if (!c->sums && !c->no_sums)
 		c->no_sums = !ops->sums_new || ops->sums_new(w->engine->device, &c->sums) < 0;
+	c->by_copy = c->no_sums;
 	check_next(w);
 }
 
@@ -288,6 +295,10 @@ bool checks_progress(struct worker *w)
 
 	if (checks_run(w))
 		return check_poll(w);
+	if (w->check && w->check->req) {
+		check_next(w);
+		return true;
+	}
 	if (likely(!atomic_load_explicit(&w->engine->nr_checks, memory_order_relaxed)))
 		return false;
 	if (!w->check)
