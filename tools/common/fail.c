@@ -11,7 +11,7 @@
 #include "tools/common/shown.h"
 
 const char *cmd_name = "";
-volatile sig_atomic_t stop_signal;
+atomic_int stop_signal;
 
 static _Thread_local char sentence[1024];
 

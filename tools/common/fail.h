@@ -5,6 +5,7 @@
 
 #include <getopt.h>
 #include <signal.h>
+#include <stdatomic.h>
 
 #include "base/base.h"
 
@@ -45,8 +46,8 @@ int exit_status(int r);
 
 /* ---------------------------------------------------------------- signals */
 
-/* The signal that asked the command to end, or 0. */
-extern volatile sig_atomic_t stop_signal;
+/* The signal that asked the command to end, or 0.  A handler writes it, and any thread reads it. */
+extern atomic_int stop_signal;
 
 /* From now on SIGINT, SIGTERM and SIGHUP set stop_signal. */
 void signals_catch(void);
