@@ -167,8 +167,8 @@ PST_API int pst_share_pack(const struct pst_share *share, void *buf, size_t size
  * @share:       freed where the result is 0
  * @deadline_ns: when to stop waiting
  *
- * From the call on, requests by the key fail.  What was under way ends first; a peer's device that
- * takes longer than a second is cut off.  A peer
+ * From the call on, new requests by the key fail, and the call waits for requests in flight.  If a
+ * device of the peer takes longer than a second, its connection is ended.  A peer
  * that uses a grant is asked to let go of it.  The end of the connection at this side, also by
  * pst_peer_close(), does not stop such a peer: the call waits until the peer has closed its socket.
  *

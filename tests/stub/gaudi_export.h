@@ -22,8 +22,8 @@
 struct export
 {
 	struct list link;
-	int memfd; /* whose lock tells whether it is open; -1: */
-	dev_t dev; /* of one by /dev/udmabuf */
+	int memfd; /* a lock on it tells whether the dma-buf is open; -1: dev and inode tell */
+	dev_t dev; /* of a dma-buf that /dev/udmabuf made */
 	ino_t inode;
 };
 

@@ -28,9 +28,11 @@ struct server_file {
 	uint64_t number;
 	struct pst_file *_Atomic file; /* NULL: named is not open yet */
 	struct named *named;           /* the file is opened by its name; or NULL */
-	int fd;              /* the same; shares its position with the caller's: not to be moved;
-			      * -1: named */
-	_Atomic int seek_fd; /* one whose position may be, or -1; made when it is needed */
+	/* The file.  Its position is shared with the caller's descriptor, so nobody seeks it.  -1:
+	 * the file is opened by its name. */
+	int fd;
+	/* A descriptor of its own position, made when it is needed; -1: not yet. */
+	_Atomic int seek_fd;
 	bool read, write;
 	bool told; /* server_opts.writes is told of writes */
 	dev_t dev;
