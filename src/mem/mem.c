@@ -351,9 +351,9 @@ int mem_stream_fd(struct mem_stream *st)
 }
 
 /*
- * Wait for a copy of len bytes.  A device without a descriptor is polled: first for as long as the
- * copy should take, then at growing intervals, because a sleep of a millisecond is far longer than a
- * copy of a MiB.
+ * Wait for a copy of len bytes.  A device without a descriptor is polled: first for as long as
+ * the copy should take, then at growing intervals, because a sleep of a millisecond is far longer
+ * than a copy of a MiB.
  */
 static int wait_for(struct mem_stream *st, uint64_t ticket, uint64_t len)
 {

@@ -146,8 +146,8 @@ struct mem_part {
 #define MEM_CAP_FD (1u << 3)      /* grants hold a descriptor, and no vendor's handle */
 #define MEM_CAP_PEER (1u << 4)    /* the CPU uses pages in another PCI device's BAR */
 #define MEM_CAP_BETWEEN (1u << 5) /* copy takes pieces between two allocations */
-/* Addresses of the kind may equal those of host memory, so a wrap finds it only if the wrap names the
- * kind. */
+/* Addresses of the kind may equal those of host memory, so a wrap finds it only if the wrap names
+ * the kind. */
 #define MEM_CAP_NAMED (1u << 6)
 #define MEM_CAP_NO_MMAP (1u << 7) /* its driver lets no CPU map its dma-bufs */
 

@@ -38,15 +38,6 @@ run_in() {
 	done
 }
 
-# Nothing of a process that has ended may keep the file system busy for long.
-leave() {
-	for _ in $(seq 300); do
-		umount "$1" 2>/dev/null && return
-		sleep 0.1
-	done
-	umount "$1"
-}
-
 # on_image SECTOR MKFS...: a file system on a loop device.
 on_image() {
 	sector=$1

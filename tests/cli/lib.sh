@@ -176,6 +176,15 @@ assert isinstance(d, dict)
 assert eval("(" + sys.argv[2] + ")"), sys.argv[2]' "$1" "$2"
 }
 
+# leave DIR: unmount it.  Nothing of a process that has ended may keep it busy for long.
+leave() {
+	for _ in $(seq 300); do
+		umount "$1" 2>/dev/null && return
+		sleep 0.1
+	done
+	umount "$1"
+}
+
 # However a case ends: what it started in the background, and what it mounted on ./mnt.
 end_case() {
 	# shellcheck disable=SC2046

@@ -78,7 +78,7 @@ times_of_access() {
 	[ "$(cat mnt/file)" = text ]
 	[ "$(stat -c %x src/file)" != "$before" ]
 	stop
-	umount src
+	leave src
 }
 
 no_programs() {
