@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by the tests of requests by cuFile.  They run on the libraries of tests/stub/, which
- * PST_LIBCUDA and PST_LIBCUFILE name.  A process remembers each way as long as it lives, so each
- * case has one of its own (again.h).
+ * PST_LIBCUDA and PST_LIBCUFILE name.  A process remembers the state of each path until it ends, so
+ * each case runs in a process of its own (again.h).
  */
 #ifndef PST_TEST_GDS_H
 #define PST_TEST_GDS_H
@@ -100,7 +100,10 @@ static inline void open_direct(const char *text)
 	T_EQ(info.state, PST_STATE_POSSIBLE);
 }
 
-/* No registration outlives its memory and file, and nothing went by the library's own copies. */
+/*
+ * Close memory and file.  No registration may outlive them, and no byte may have gone by the
+ * library's own copies.
+ */
 static inline void close_all(void)
 {
 	struct stub_cufile_state s;
@@ -138,7 +141,7 @@ static inline bool is_right(uint64_t file_off, uint64_t mem_off, uint64_t len)
 	return rig_mem_differs(mem, mem_off, len, SEED, file_off) == len;
 }
 
-/* Write a pattern of its own there; is it in the file then? */
+/* Write a pattern of its own, and check that the file holds it. */
 static inline struct pst_done pattern_write(uint64_t seed, uint64_t off, uint64_t len)
 {
 	struct pst_done d;

@@ -55,7 +55,7 @@ static inline bool matters(const struct order *o, unsigned came, unsigned must, 
 {
 	enum event last = o->nr ? o->ev[o->nr - 1] : EV_NR;
 
-	/* Nothing is there to be taken; nothing is there any more that has a deadline. */
+	/* A reap needs something to take, and T needs something with a deadline. */
 	if (ev == EV_REAP && !(came & (must | BIT(EV_TIME) | BIT(EV_CANCEL))))
 		return false;
 	if (ev == EV_TIME && (came & must) == must)
@@ -65,7 +65,7 @@ static inline bool matters(const struct order *o, unsigned came, unsigned must, 
 	       !(last == EV_REAP && (ev == EV_MEM || ev == EV_FILE));
 }
 
-/* All orders of must and of at most nr of the other events, behind those in o. */
+/* Append to o all orders of the events in must and of at most nr other events. */
 static inline void orders_make(struct order *o, unsigned came, unsigned must, unsigned nr)
 {
 	if ((came & must) == must)

@@ -63,7 +63,7 @@ static inline struct pst_done ask(uint32_t op, uint64_t policy, uint32_t flags, 
 	return rig_do(rig_q, &io);
 }
 
-/* It came by these file hops and no others, for this reason. */
+/* Check that the request took these file hops and no others, for this reason. */
 #define TOOK(d, hops, reason)                                                                \
 	do {                                                                                 \
 		if ((d).res < 0 || ((d).paths & FILE_HOPS) != (hops) || (d).why != (reason)) \

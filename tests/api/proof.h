@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by the tests of proofs: O_DIRECT that lies, cases in processes of their own, an honest
- * request.  Reads and writes come here by calls.h.
- * 
- * Verdicts live as long as the process, so each case is a process of its own, forked before
- * the library was used.
+ * request.  Reads and writes come here by calls.h.  Verdicts live as long as the process, so each
+ * case is a process of its own, forked before the library was used.
  */
 #ifndef PST_TEST_PROOF_H
 #define PST_TEST_PROOF_H
@@ -84,7 +82,10 @@ static inline ssize_t lying_call(const struct call *c)
 
 /* ------------------------------------------------------------- processes */
 
-/* Where the cache lies and hangs, until the child has ended, with the cache's thread in it. */
+/*
+ * The cache's file system, which lies and hangs until the child has ended, with the cache's thread
+ * in it.
+ */
 static struct fusefs *hung;
 
 /* How a child ended; one that does not end is killed. */
@@ -114,7 +115,7 @@ static inline void child_main(void)
 	if (!hung)
 		rig_quiet();
 #ifdef __SANITIZE_ADDRESS__
-	/* Its search for leaks waits for every thread. */
+	/* The sanitizer's search for leaks waits for every thread. */
 	if (hung)
 		_exit(0);
 #endif

@@ -47,8 +47,8 @@ static inline bool sleep_on(int fd, int ms)
 static bool once;
 
 /*
- * Random batches with epoll in between: a wake-up that got lost shows as a sleep of
- * seconds, with completions to be had behind it.
+ * Run random batches and sleep by epoll in between.  A lost wake-up shows as a sleep of seconds
+ * that ends with completions waiting.
  */
 static inline void random_batches(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
 				  unsigned nr, uint64_t seed, unsigned depth, uint64_t place)

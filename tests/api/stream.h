@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of requests with streams: the driver's double of tests/stub/ beside the
- * library, a stream, and cases over both back ends.
+ * Shared by the tests of requests with streams: the driver's double of tests/stub/, a stream, and
+ * cases over both back ends.
  */
 #ifndef PST_TEST_STREAM_H
 #define PST_TEST_STREAM_H
@@ -27,7 +27,7 @@ static inline void no_stub(void)
 	T_SKIP("%s", why);
 }
 
-/* As HW_CU() needs it: within a case, or after setjmp(t_jump). */
+/* Return why there is no stream, for HW_CU(): call it within a case, or after setjmp(t_jump). */
 static inline const char *stream_init(void)
 {
 	const char *name = getenv("PST_LIBCUDA");

@@ -363,7 +363,10 @@ static void exported_memory_is_filled(void)
 	host = rig_alloc("host", LEN);
 	T_EQ(rig_read(f, host, LEN, 0, LEN).res, LEN);
 	T_EQ(rig_mem_differs(host, 0, LEN, SEED, 0), LEN);
-	/* Nothing stages for it, also if that is listed, nor reads a file that no path serves. */
+	/*
+	 * No request is staged for this memory, even if staging is listed, and none reads a file
+	 * that no path serves.
+	 */
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
 	io.policy = PST_PATH_STAGED;
 	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);

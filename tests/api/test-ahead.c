@@ -51,7 +51,9 @@ static void open_cold(uint64_t len)
 	cold();
 }
 
-/* One read by the queue, with the right bytes and for no reason; the file hops that it took. */
+/*
+ * Read once by the queue, and check the bytes and that there is no reason.  Return the file hops.
+ */
 static uint32_t ask_by(struct pst_queue *q, struct pst_mem *m, const struct pst_io *how,
 		       uint64_t off, uint64_t len)
 {
@@ -77,8 +79,10 @@ static uint32_t ask(uint64_t off, uint64_t len)
 	return ask_by(rig_q, mem, &(struct pst_io){ 0 }, off, len);
 }
 
-/* Once it is known where the reader goes, nothing goes by O_DIRECT.  Whether a read then has to
- * wait (BUFFERED) or its bytes are there (CACHED) is up to the disk. */
+/*
+ * Once the reader's direction is known, nothing is read by O_DIRECT.  Whether a read then waits
+ * (BUFFERED) or finds its bytes (CACHED) depends on the disk.
+ */
 static void goes_ahead(const struct pst_io *how, uint64_t off, uint64_t len, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++, off += len) {
@@ -104,7 +108,7 @@ static void sequential(void)
 	close_file();
 }
 
-/* It is the better way, so a strict request takes it too. */
+/* A strict request takes this path too, because it is the better one. */
 static void strict(void)
 {
 	open_cold(LEN);
@@ -159,7 +163,7 @@ static void interleaved(void)
 	}
 }
 
-/* One of several threads; each has its own part of the file, and its own queue. */
+/* One of several threads, each with its own part of the file and its own queue. */
 struct reader {
 	pthread_t thread;
 	struct pst_queue *q;
@@ -259,7 +263,7 @@ static void backwards(void)
 	close_file();
 }
 
-/* With gaps, as in a table of which a column is read. */
+/* Reads with gaps, as of one column of a table. */
 static void strided(void)
 {
 	open_cold(LEN);
@@ -290,7 +294,9 @@ static void astray(void)
 	close_file();
 }
 
-/* Where the file is warm nobody looks for an order, and then comes a part that is cold. */
+/*
+ * While the file is in the page cache no order is looked for; then comes a part that is not cached.
+ */
 static void half_warm(void)
 {
 	static char buf[RIG_MIB(1)];
@@ -334,7 +340,7 @@ static void many_at_once(void)
 		}
 	}
 	T_EQ(rig_mem_differs(mem, 0, RIG_MIB(4), SEED, 0), RIG_MIB(4));
-	/* Then the same reader is slow.  For some more reads its disk still counts as busy. */
+	/* Now the reader is slow.  Its disk counts as busy for some more reads. */
 	for (unsigned i = 0; i < 32; i++) {
 		uint32_t hops = ask(RIG_MIB(4) + i * UINT64_C(65536), 65536);
 

@@ -106,7 +106,7 @@ static void requests_end(void)
 	free(buf);
 }
 
-/* No number, no O_DIRECT, and the sentence says what it was. */
+/* Without a number there is no O_DIRECT, and the sentence says what was wrong. */
 static void in_words(void)
 {
 	struct pst_file_info info;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wrong arguments of queues and requests: each is told, with a sentence, and nothing is done.
+ * Wrong arguments of queues and requests: each gets an error and a sentence, and nothing is done.
  */
 #include "args.h"
 

@@ -152,7 +152,10 @@ static void sizes_of_answers(void)
 		FAILS(calls[i](&o), EINVAL, "sz");
 		o.sz = sizeof(size_t) - 1;
 		FAILS(calls[i](&o), EINVAL, "sz");
-		/* Neither past what there is room for, nor uninitialised behind it. */
+		/*
+		 * The call writes neither past the given size nor leaves a member within it
+		 * uninitialised.
+		 */
 		memset(&o, 0x5a, sizeof(o));
 		o.sz = 12;
 		WORKS(calls[i](&o));

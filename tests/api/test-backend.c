@@ -67,7 +67,7 @@ static struct pst_done read_often(struct pst_file *f, struct pst_mem *m, uint64_
 
 /* ------------------------------------------------------------------- files */
 
-/* One file is closed and another opened, which takes its place in every table. */
+/* Close one file and open another, which takes the same place in every table. */
 static void another_file_in_its_place(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, 65536);
@@ -307,7 +307,7 @@ static const char *mount_fuse(const char *name)
 	return path;
 }
 
-/* As many as a queue takes are asked for at once, and none waits for another. */
+/* All requests that a queue takes are submitted at once, and none waits for another. */
 static void all_reach_the_file_system(void)
 {
 	enum { NR = 32 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Results of system calls, and those that the caller gets for them: the library goes on after short
- * counts, EINTR and EAGAIN, and reports errors and the end of the file; counted bytes are there.
+ * Results of system calls, and the results that the caller gets for them: the library continues
+ * after short counts, EINTR and EAGAIN, and reports errors and the end of the file.  Counted bytes
+ * are there.
  */
 #include <pthread.h>
 
@@ -22,7 +23,7 @@
 /* Results of calls on the file, one after the other; later calls move all bytes. */
 static struct {
 	ino_t ino;        /* of the file; 0: no script */
-	int32_t gives[4]; /* at most so many bytes, or -errno */
+	int32_t gives[4]; /* the most bytes that the call moves, or -errno */
 	unsigned nr;      /* calls that were made */
 	unsigned direct;  /* of these by O_DIRECT */
 	struct call seen[8];

@@ -13,7 +13,7 @@
 #define FEW 64u
 #define PIECE 4096u
 #define TRIES 5
-#define ENOUGH 3 /* twice as many may take so many times the instructions */
+#define ENOUGH 3 /* twice the requests may take at most this many times the instructions */
 
 static struct fusefs fs;
 
@@ -115,7 +115,7 @@ static uint64_t count(unsigned nr, const char *how)
 	} while (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
 	if (WIFSTOPPED(status)) {
 		(void)kill(pid, SIGKILL);
-		/* Its reads keep it until they are answered. */
+		/* The process stays until its reads are answered. */
 		while (waitpid(pid, &status, WNOHANG) == 0) {
 			fusefs_release(&fs);
 			(void)usleep(1000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads of what the page cache holds are copies by the thread that calls.  It does many of them
- * bit by bit, so that deadlines, cancelling and the limit of pst_queue_reap() mean something.
+ * Reads of cached bytes are copies by the calling thread.  It makes many copies in small steps, so
+ * that deadlines, cancelling and the limit of pst_queue_reap() work.
  */
 #include <poll.h>
 #include <sys/mman.h>
@@ -42,7 +42,7 @@ static void submit(uint64_t deadline_ns, uint64_t policy)
 	T_EQ(pst_queue_submit(rig_q), NR);
 }
 
-/* A look takes no more than one piece of all that waits, and in the end there are all. */
+/* One call of reap copies at most one piece of what waits, and in the end all are copied. */
 static void bit_by_bit(void)
 {
 	static const uint64_t policies[] = { PST_POLICY1(PST_PATH_CACHED),
@@ -168,7 +168,7 @@ static void beside_a_sync(void)
 	io = rig_io(PST_OP_SYNC, to, NULL, 0, 0, 0);
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 3);
-	/* Each look is for a piece, and the files answer at once. */
+	/* Each call copies one piece, while the files answer at once. */
 	for (unsigned n = 0; n < 3;) {
 		(void)usleep(20000);
 		if (pst_queue_reap(rig_q, &d, 0, 1, 0) != 1)

@@ -75,7 +75,7 @@ static void the_programs_memory_is_found(void)
 	T_EQ(cu.free(p), 0);
 }
 
-/* In a process of its own: a name loads it too. */
+/* In a process of its own: a device's name loads the driver too. */
 static int by_name(void)
 {
 	struct pst_device d = { .sz = sizeof(d) };
@@ -90,7 +90,7 @@ static void no_stub(void)
 	T_SKIP("needs the library of tests/stub");
 }
 
-/* As t_done(), without the descriptors: the driver keeps its own. */
+/* Check what t_done() checks except for descriptors, because the driver keeps its own. */
 static int done(void)
 {
 	printf("1..%d\n", t_cases);

@@ -48,7 +48,7 @@ static bool find_app(void)
 	return app.reset && app.peek;
 }
 
-/* As cudaMalloc() does, also the first one after a reset. */
+/* Allocate as cudaMalloc() does, also as the first call after a reset. */
 static cu_ptr app_alloc(uint64_t len)
 {
 	cu_ctx ctx;
@@ -228,7 +228,9 @@ static void served_after_an_error(void)
 	pst_file_close(f);
 }
 
-/* The library's own context was the last one: the program resets and uses CUDA no more. */
+/*
+ * The library's own context was the last one: the program resets the device and uses CUDA no more.
+ */
 static void nothing_is_made_by_an_end(void)
 {
 	struct pst_mem *own = rig_alloc("cuda:0", LEN);

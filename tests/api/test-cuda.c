@@ -294,8 +294,10 @@ int main(int argc, char **argv)
 		T_RUN(no_cuda);
 		return rig_done();
 	}
-	/* A real driver has threads of its own while there is a context, and so has the thread
-	 * sanitizer after the first that was started. */
+	/*
+	 * A real driver has threads of its own while a context exists, and so has the thread
+	 * sanitizer after the first thread was started.
+	 */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep[0]) == 0)
 		(void)pst_mem_copy_in(keep[0], 0, "", 1);
 	(void)pst_mem_alloc("cuda:1", 1, NULL, &keep[1]);

@@ -21,7 +21,7 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-/* Until so many requests have come to the file system. */
+/* Wait until the file system has received nr requests. */
 static void waits(unsigned nr)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -69,7 +69,7 @@ static void unmount_hang(void)
 static void start(struct pst_queue *q, uint32_t op, struct pst_file *f, uint64_t off, uint64_t len,
 		  uint64_t user_data, uint64_t deadline)
 {
-	/* Each part of `hang' has a place of its own, and so has `data'. */
+	/* Each request uses its own part of `hang' or of `data'. */
 	struct pst_io io = rig_io(op, f, mem, off, f == data ? DATA_AT : off, len);
 
 	io.user_data = user_data;
@@ -186,7 +186,7 @@ static void others_go_on(void)
 	T_EQ(pst_queue_cancel(rig_q, 1000), 20);
 	for (unsigned i = 0; i < 20; i++)
 		T_EQ(rig_reap1(rig_q).res, -ECANCELED);
-	/* Also with all of them still holding what they have. */
+	/* Also while all requests still hold their resources. */
 	for (unsigned i = 0; i < 20; i++) {
 		start(rig_q, PST_OP_READ, data, i, 30000, i, t_hang());
 		T_EQ(rig_reap1(rig_q).res, 30000);
@@ -228,7 +228,7 @@ static void large_ones_leave_room(void)
 	T_EQ(pst_queue_cancel(q, 100), 6);
 	for (unsigned i = 0; i < 6; i++)
 		T_EQ(rig_reap1(q).res, -ECANCELED);
-	/* Also with all of them still holding what they have. */
+	/* Also while all requests still hold their resources. */
 	start(q, PST_OP_READ, data, 0, LEN, 1, t_in_ms(RIG_WAIT_MS));
 	T_EQ(rig_reap1(q).res, LEN);
 	release_all(q);
@@ -550,8 +550,10 @@ static void exactly_once(void)
 				io.flags = PST_IO_DATASYNC;
 				break;
 			case 1:
-				/* The same bytes go back to where they are; ranges that overlap may
-				 * not be written at the same time, so each place has its own. */
+				/*
+				 * Write the same bytes back in place.  Overlapping ranges must not
+				 * be written at the same time, so each request has its own.
+				 */
 				io.op = PST_OP_WRITE;
 				io.len = len[sent] = 1 + rig_below(OWN - 1);
 				io.file_off = off[sent] = p * OWN + rig_below(OWN - io.len);

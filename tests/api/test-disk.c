@@ -78,14 +78,16 @@ static void submit(struct pst_queue *q, struct pst_file *f, uint64_t len)
 	T_EQ(pst_queue_submit(q), 1);
 }
 
-/* So many jobs have so many bytes. */
+/* Return the number of jobs for this many bytes. */
 static unsigned jobs(uint64_t bytes)
 {
 	return (unsigned)(bytes / engine_slot_size());
 }
 
-/* Reads wait at the gate: so many, and then no more.  Those that have waited for half a second are
- * not counted by the engine, so a slow machine may have more. */
+/*
+ * Check that this many reads wait at the gate, and no more.  The engine does not count reads that
+ * have waited half a second, so a slow machine may have more.
+ */
 static void expect_held(unsigned want)
 {
 	atomic_uint *held = &gate.held[TEST_BAR_READ];
@@ -291,7 +293,7 @@ static void each_disk_has_its_part(void)
 	pst_queue_free(q);
 }
 
-/* Nobody waits for what was stopped, though it may hang. */
+/* Nothing waits for stopped reads, although they may hang. */
 static void what_was_stopped_counts_no_more(void)
 {
 	struct pst_done d;
@@ -413,7 +415,7 @@ static void small_reads_go_ahead(void)
 	end();
 }
 
-/* So many small reads of the file's second half, of which no cache holds anything. */
+/* Submit small reads of the second half of the file, which is not cached. */
 static void submit_small(struct pst_queue *q, struct pst_file *f, unsigned nr)
 {
 	rig_cold(rig_path("data"));
@@ -446,7 +448,7 @@ static void others_do_not_hinder(void)
 	end();
 }
 
-/* Nor do reads that were cancelled, though they hang. */
+/* Cancelled reads do not delay others either, although they hang. */
 static void what_was_cancelled_does_not_hinder(void)
 {
 	enum { NR = 40 };

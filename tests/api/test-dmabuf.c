@@ -45,7 +45,7 @@ static struct pst_mem *mem_new(uint64_t len)
 	return m;
 }
 
-/* Each use by the CPU was told to the exporter, and is over. */
+/* Check that the exporter was told of each use by the CPU, of its beginning and its end. */
 static void told(uint64_t flags)
 {
 	T_CHECK(!dmabufs.misused);
@@ -166,14 +166,16 @@ static void many(void)
 	pst_mem_free(m);
 }
 
-/* Reads and writes at once: each has a start of its own. */
+/* Reads and writes at the same time: each tells the exporter separately. */
 static void many_at_once(void)
 {
 	many();
 }
 
-/* As where devices do not see the CPU's caches: requests of one kind wait for those of the other,
- * also for those of the same queue. */
+/*
+ * As on machines whose devices do not see the CPU's caches: reads wait for writes and writes for
+ * reads, within one queue too.
+ */
 static void many_exclude(void)
 {
 	uint32_t before = dmabuf_excludes;
@@ -278,7 +280,7 @@ static void windows(void)
 
 /* ------------------------------------------------------------ other processes */
 
-/* The other process, which the program becomes anew. */
+/* The other process, started by executing the program again. */
 static int receives(int sock, bool stub)
 {
 	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
@@ -328,7 +330,7 @@ static void a_grant_goes_on(void)
 	T_EQ(g.size, LEN);
 	T_OK(pst_mem_import(&g, &back));
 	T_EQ(rig_mem_differs(back, 0, LEN / 2, SEED, LEN / 2), LEN / 2);
-	/* A right that is not granted is not to be had again. */
+	/* A right that was given up cannot be regained. */
 	T_OK(pst_mem_export(back, 0, 4096, PST_RIGHT_READ, &less));
 	back = pst_mem_free(back);
 	T_OK(pst_mem_import(&less, &back));
@@ -395,7 +397,7 @@ static void bad_descriptors(void)
 	bad.fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
 	refused(bad, -EINVAL, "no dma-buf but /dev/zero");
 	(void)close(bad.fd);
-	/* The kind has no memory of its own, and no place in the list of devices that have. */
+	/* The kind allocates no memory, and is not in the list of devices that do. */
 	T_EQ(pst_mem_alloc("dmabuf:0", 4096, NULL, &m), -EOPNOTSUPP);
 	T_OK(pst_device_find("dmabuf", &dev));
 	for (int i = 0, nr = pst_device_list(NULL, 0); i < nr; i++) {
@@ -415,7 +417,7 @@ static void bad_descriptors(void)
 	T_EQ(access(name, F_OK), -1);
 }
 
-/* Only devices reach such memory: it is imported and granted, and the CPU cannot. */
+/* Only devices reach such memory: it can be imported and granted, but not used by the CPU. */
 static void no_cpu_reaches_it(void)
 {
 	struct pst_grant g = grant_of(dmabuf_stub(LEN), LEN), out = { .sz = sizeof(out), .fd = -1 };
@@ -457,7 +459,7 @@ static void read_only(void)
 
 	(void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
 	ro = open(name, O_RDONLY | O_CLOEXEC);
-	T_CHECK(ro >= 0); /* the stub's: a real one is not opened anew */
+	T_CHECK(ro >= 0); /* only the stub's: a real dma-buf cannot be opened again */
 	g = grant_of(ro, LEN);
 	refused(g, -EACCES, "read-only");
 	g.rights = PST_RIGHT_READ;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Others want the CPUs of an engine's workers: fewer bytes of reads then wait in slots for the
- * device.  Only reads of memory wait for that, of a queue that has its part of these bytes.
+ * While others want the CPUs of an engine's workers, fewer bytes of reads wait in slots for the
+ * device.
  *
- * A read behind the end of a file takes a slot and needs no device.  So while the device takes
- * long, it ends before its deadline only if it may have a slot.
+ * The limit holds only for reads of cached bytes, of a queue that has used its share.  A read past
+ * the end of a file takes a slot and needs no device: while the device is slow, such a read meets
+ * its deadline only if it may have a slot.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -22,7 +23,7 @@
 #define MORE RIG_MIB(16) /* than may wait in a contention, of eight CPUs' workers */
 #define SMALL 4096u
 #define NR_SMALL 128u   /* more than slots that hold as much as may wait */
-#define NR_MAPPED 48u   /* copies of the file's own pages: no more go at a time */
+#define NR_MAPPED 48u   /* copies of the file's own pages: the most that are in flight at a time */
 #define SLOW_US 900000u /* for each copy: longer than these two together: */
 #define SETTLE_US 150000u
 #define SOON_MS 550u
@@ -33,7 +34,7 @@ static const uint32_t of_any = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
 
 static struct fusefs fs;
 
-/* Others want the CPUs of all threads: each is interrupted many times between two looks. */
+/* Pretend that others want the CPUs: each thread is interrupted many times between two checks. */
 static atomic_bool contention;
 
 /* Seen by the library, which else would have libc's. */
@@ -66,7 +67,7 @@ static void read_much(struct pst_file *f, struct pst_mem *m)
 	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
-/* So many reads that a worker looks around, whoever takes their jobs. */
+/* Submit enough reads that a worker checks for contention, whichever worker takes their jobs. */
 static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_contended_now)
 {
 	atomic_store(&contention, is_contended_now);
@@ -111,7 +112,7 @@ static uint64_t slot_size(void)
 	return size;
 }
 
-/* Slots in turn stay in CPUs' caches. */
+/* Slots that are used in turn stay in CPU caches. */
 static void under_contention_fewer_bytes_wait_for_the_device(void)
 {
 	uint64_t alone, contended, few;
@@ -162,7 +163,7 @@ static void scene_free(struct scene *s)
 	pst_mem_free(s->m);
 }
 
-/* All that may go to the device has gone there. */
+/* Submit nr reads, and wait until all that may go to the device are there. */
 static void submit_to_slow(struct pst_queue *q, unsigned nr)
 {
 	delay_us(SLOW_US);
@@ -323,7 +324,7 @@ int main(void)
 	struct pst_mem *keep = NULL;
 
 	rig_init();
-	/* A real driver has threads of its own while there is a context. */
+	/* A real driver has threads of its own while a context exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	(void)engine_stub();

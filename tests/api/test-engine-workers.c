@@ -20,8 +20,10 @@
 
 static struct fusefs fs;
 
-/* Nobody interrupts a thread, however few CPUs there are.  Seen by the library, which else would
- * have libc's. */
+/*
+ * No thread is ever interrupted, however few CPUs there are.  Visible, so that the library calls
+ * this function and not libc's.
+ */
 __attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *ret)
 {
 	int (*real)(__rusage_who_t, struct rusage *);
@@ -99,7 +101,7 @@ static unsigned looks(struct pst_file *f, struct pst_mem *m, uint32_t path)
 	return atomic_load(&yields);
 }
 
-/* Where a CPU's own cache is smaller, slots are small, and these cases count on few large ones. */
+/* Where a CPU's cache is smaller, slots are small; these cases count on few large ones. */
 static void needs_large_slots(void)
 {
 	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -108,7 +110,7 @@ static void needs_large_slots(void)
 		T_SKIP("a cache of 1 MiB that a CPU has for itself");
 }
 
-/* One that memory holds, and that O_DIRECT reads from its disk. */
+/* Open a file that lies in memory, and that O_DIRECT reads as from its disk. */
 static struct pst_file *direct_file(uint64_t len)
 {
 	struct pst_file *f = engine_warm_file(0, len);
@@ -151,8 +153,10 @@ static bool await_waits(unsigned nr)
 
 #define COPIED 32768u /* so few bytes are worth spinning for */
 
-/* The device does not come to the copies of one request.  Workers spin for them no more after some
- * pauses, and their pauses grow to the longest that there are. */
+/*
+ * The device does not finish the copies of one request.  Workers stop polling for them after some
+ * sleeps, and their sleeps grow to the longest interval.
+ */
 static void hangs(uint32_t op)
 {
 	struct pst_file *f = engine_warm_file(PST_FILE_WRITE, RIG_MIB(1));
@@ -303,7 +307,7 @@ static void a_device_that_is_behind_needs_fewer(void)
 	pst_mem_free(m);
 }
 
-/* One more request, of SMALL bytes, for the engine. */
+/* Add one more request, of SMALL bytes, for the engine. */
 static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t at,
 		uint32_t path, uint64_t deadline_ns)
 {
@@ -357,8 +361,8 @@ static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_me
 }
 
 /*
- * One more that hangs, of scattered pieces, which a worker takes that takes nothing else, and a
- * read behind it.  The first two, of another engine, go at once, and the others together.
+ * Add one more request that hangs, of scattered pieces, for a worker that takes nothing else, and
+ * then a read.  The first two requests, of another engine, start at once, and the others together.
  */
 static void behind_a_scattered_one(struct pst_file *f, struct pst_file *hang, struct pst_mem *m)
 {
@@ -478,8 +482,7 @@ static unsigned woken_for_read(struct pst_file *f, struct pst_mem *m)
 	return nr;
 }
 
-/* Pieces that no disk was needed for, and that a worker copies by itself: nobody waits for one any
- * more. */
+/* A worker copies pieces that need no disk by itself: no worker has to wait for one any more. */
 static void scattered_pieces_of_memory_end_it(void)
 {
 	struct pst_file *f;
@@ -521,8 +524,10 @@ static void others_go_on(struct pst_file *f, struct pst_file *normal, struct pst
 	}
 }
 
-/* Reads of so many pieces that hang, four of which have more operations than a worker's I/O context
- * takes, unless the backend has 64 threads for them. */
+/*
+ * Hanging reads of this many pieces.  Four of them have more operations than a worker's I/O context
+ * takes, unless the backend has 64 threads for them.
+ */
 #define PIECES_HANGING 256u
 
 static unsigned nr_pieces_hanging(void)
@@ -599,7 +604,7 @@ static void with_fuse(void (*behind)(struct pst_file *f, struct pst_file *hang,
 #define PIECES_NOT_SCATTERED 63u /* at most in a request */
 #define REQUESTS_HANGING 10u     /* have more operations than a worker's I/O context takes */
 
-/* One more.  Workers may read the list until all have ended. */
+/* Add one more request.  Workers may read the list of pieces until all requests have ended. */
 static void add_pieces(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
 		       const struct pst_seg *segs)
 {
@@ -613,8 +618,10 @@ static void add_pieces(struct pst_queue *q, struct pst_file *f, struct pst_mem *
 	(void)usleep(10000);
 }
 
-/* While few workers keep up with a device: all that hangs must not be theirs, nor all of it one's.
- * The backend of threads has 64 for its operations. */
+/*
+ * While few workers keep up with a device, hanging requests must neither hold all of them nor all
+ * sit with one.  The backend of threads has 64 for its operations.
+ */
 static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *hang,
 					   struct pst_file *normal)
 {
@@ -670,7 +677,7 @@ int main(void)
 	fusefs_stop(&fs);
 	RIG_RUN_BACKENDS(few_workers_keep_up_with_a_disk);
 	RIG_RUN_BACKENDS(scattered_pieces_of_memory_end_it);
-	/* A real driver has threads of its own while there is a context. */
+	/* A real driver has threads of its own while a context exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	(void)engine_stub();

@@ -86,11 +86,11 @@ static void beside(uint64_t bound)
 	T_OK(engine_set_pool(0));
 }
 
-/* A queue has its reserve whoever else waits: it is woken for it. */
+/* A queue's reserve is kept for it, whoever else waits, and the queue is woken for it. */
 static void a_reserve_beside_scattered_pieces(void)
 {
 	late = 0;
-	/* In one of these the worker with the fewest jobs is one for scattered pieces alone. */
+	/* For one of these sizes, the worker with the fewest jobs serves scattered pieces only. */
 	for (unsigned mib = 12; mib < 20; mib++)
 		beside(RIG_MIB(mib));
 	T_EQ(late, 0);
@@ -194,8 +194,8 @@ static bool old_or_new(struct pst_mem *m, uint64_t at)
 }
 
 /*
- * Nobody learns that copies have ended until the file has changed: then all are read again.  The
- * others have been filled meanwhile, or are read while it changes, and go on too.
+ * The file changes before it is known that copies have ended: all of them are read again.  The
+ * other slots were filled meanwhile, or are being read during the change, and complete too.
  */
 static void changed_while_it_is_copied(void)
 {
@@ -272,7 +272,7 @@ static void mix_prep(struct mixed *x, struct pst_file *f, unsigned i)
 					       .len = len };
 		x->len += len;
 	}
-	/* One ends with the file, in the midst of a job. */
+	/* One request meets the end of the file in the middle of a job. */
 	if (i % 8 == 2)
 		x->segs[0].file_off = FILE_LEN - TAIL - x->len / 2;
 	x->m = rig_alloc(rig_dev, x->len);
@@ -367,8 +367,10 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
 	return EAGAIN;
 }
 
-/* A queue's first read into a device, with so many threads for its engine: bytes, or -errno of
- * pst_queue_prep(). */
+/*
+ * Make a queue's first read into a device, with a limit on the engine's threads.  Return bytes, or
+ * -errno of pst_queue_prep().
+ */
 static int64_t first_read(struct pst_file *f, struct pst_mem *m, int threads, int *ret_started)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN - TAIL);
@@ -429,7 +431,7 @@ int main(int argc, char **argv)
 	RIG_RUN_BACKENDS(a_reserve_beside_scattered_pieces);
 	fusefs_stop(&fs);
 	RIG_RUN_SOFT(mixed_jobs);
-	/* A real driver has threads of its own while there is a context. */
+	/* A real driver has threads of its own while a context exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	find_driver();

@@ -112,7 +112,7 @@ static void stale(void)
 		T_EQ(rig_sync(f).res, -ESTALE);
 	}
 	T_EQ(rig_stats(rig_q).errors, 9);
-	/* Others of the same file system do not notice. */
+	/* Other files of the same file system are not affected. */
 	(void)snprintf(path, sizeof(path), "%s/normal", fs.dir);
 	other = rig_open(path, PST_FILE_READ);
 	T_EQ(read_at(other, 0, LEN).res, LEN);
@@ -199,7 +199,7 @@ static void truncated(void)
 	pst_mem_free(m);
 }
 
-/* A tmpfs of its own, and a limit on sizes of files. */
+/* A tmpfs of its own, and a limit on file sizes. */
 static void file_size_limit(void)
 {
 	struct pst_file *f = rig_open(rig_path("file"), RIG_NEW);
@@ -209,7 +209,7 @@ static void file_size_limit(void)
 	T_CHECK(d.res == -EFBIG || d.res == -EINVAL);
 	T_EQ(d.prefix, 0);
 	T_EQ(rig_file_info(f).size, 0);
-	/* And what is asked for next to it works as ever. */
+	/* The request beside it works as usual. */
 	d = rig_read(f, m, INT64_MAX - 100, 0, 100);
 	T_CHECK(d.res == 0 || d.res == -EINVAL);
 	T_EQ(rig_write(f, m, 0, 0, 8192).res, 8192);

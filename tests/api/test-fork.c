@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * After fork() the child is told to leave the parent's objects alone, in every call, and the
- * parent goes on as if nothing had been.
+ * After fork() every call in the child refuses the parent's objects, and the parent keeps working.
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -90,7 +89,7 @@ static void child_is_told(void)
 		int status;
 		pid_t pid;
 
-		/* With requests in flight and threads at work. */
+		/* Fork with requests in flight and threads at work. */
 		T_OK(pst_queue_prep(rig_q, &io));
 		T_EQ(pst_queue_submit(rig_q), 1);
 		pid = fork();
@@ -311,7 +310,7 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* One thread forks while another is inside the library, with whatever locks it holds. */
+/* One thread forks while another is inside the library and may hold any of its locks. */
 static void beside_another_thread(void)
 {
 	struct worker w = { .q = rig_queue(rig_backend, 4) };
@@ -369,7 +368,7 @@ static void beside_a_log_line(void)
 	pid_t pid;
 	int status;
 
-	/* Without it a queue that is made says nothing. */
+	/* Without io_uring, a new queue says nothing about it. */
 	if (rig_backend_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring, of which each queue logs a line");
 	open_cold(LEN);
@@ -395,8 +394,10 @@ static void beside_a_log_line(void)
 	close_file();
 }
 
-/* Host memory is private: what the child writes there stays its own, and pages that fork()
- * left shared get the parent's bytes all the same. */
+/*
+ * Host memory is private: the child's writes stay in the child, and a read of the parent fills the
+ * parent's pages, even those that fork() left shared.
+ */
 static void host_memory_is_the_parents(void)
 {
 	char *p;
@@ -450,8 +451,8 @@ static void count_lines(void *arg, int level, const char *line)
 }
 
 /*
- * And with "first": who forks before the first call has two that may use the library.  To have
- * asked for its lines is no use of it, and both get theirs.
+ * With "first": a process that forks before its first call gets two processes that may use the
+ * library.  Asking for log lines does not count as use, and both processes get theirs.
  */
 static int fork_first(void)
 {

@@ -138,7 +138,7 @@ static void a_reset_ends_requests(void)
 
 /* ------------------------------------------------------------------ grants */
 
-/* The other process: it has no driver of its own, and no device open. */
+/* The other process, which has no driver and no open device. */
 static int receives(int sock)
 {
 	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
@@ -244,7 +244,7 @@ static void rdma_end(void)
 	nic_close(rdma.nic);
 }
 
-/* One request of len bytes between rdma.buf and memory of a key, over a connection of its own. */
+/* Move len bytes between rdma.buf and the memory of a key, over a connection of its own. */
 static int rdma_do(enum endpoint_op op, uint64_t addr, uint32_t rkey, uint32_t len)
 {
 	struct endpoint_opts o = { .send_slots = 4, .recv_slots = 4 };
@@ -384,7 +384,7 @@ static void the_doctor_tells(void)
 	T_CHECK(strstr(c.text, "large BAR"));
 	T_CHECK(gs.fail(NULL));
 	m = gaudi("own", LEN);
-	T_EQ(pst_check("accel", &o, &c, 1), 1); /* beside memory of this process */
+	T_EQ(pst_check("accel", &o, &c, 1), 1); /* in addition to memory of this process */
 	T_EQ(c.state, PST_CHECK_OK);
 	pst_mem_free(m);
 	quiet();

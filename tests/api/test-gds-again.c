@@ -47,7 +47,7 @@ static void asked_once(void)
 	close_all();
 }
 
-/* The reason is told until it is asked again, after a while. */
+/* The reason stays the answer until the path is tried again, after a while. */
 static void passing(void)
 {
 	char *probe = strdup(getenv("PST_GDS_PROBE"));
@@ -83,7 +83,7 @@ static void passing(void)
 	close_all();
 }
 
-/* The answer does not come: that is told, and when it comes nobody wants it. */
+/* The answer does not come: requests say so, and a late answer is dropped. */
 static void hangs(void)
 {
 	uint64_t until = t_hang();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The needs of a direct way, as pst_check() tells them: on the libraries of tests/stub, each case
- * in a process of its own (again.h), because of their environment.
+ * The needs of a direct path, as pst_check() tells them, on the libraries of tests/stub.  Each case
+ * runs in a process of its own (again.h), because it changes the environment.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -151,7 +151,7 @@ static void fails(void)
 	}
 }
 
-/* It is given up, and in time, of which the fault leaves a second. */
+/* The trial is given up in time; the fault leaves one second. */
 static void hangs(void)
 {
 	uint64_t began = t_now();
@@ -200,7 +200,7 @@ static void old_library(void)
 	is("trial", PST_CHECK_MISSING, ENOSYS, "1.6 is too old");
 }
 
-/* Beside other libraries of Python's packages: the process of the trial has none of them. */
+/* Libraries of Python's packages are in this process; the process of the trial has none of them. */
 static void python_library(void)
 {
 	const char *cuda = getenv("PST_LIBCUDA"), *cufile = getenv("PST_LIBCUFILE");
@@ -216,7 +216,7 @@ static void python_library(void)
 		       "cp '%s' '%s/cufile/lib/libcufile.so.0'",
 		       dir, dir, cuda, driver, cuda, dir, cufile, dir);
 	T_EQ(system(cmd), 0);
-	/* Not beside the driver's double. */
+	/* Without the driver's double. */
 	(void)setenv("PST_LIBCUDA", driver, 1);
 	(void)unsetenv("PST_LIBCUFILE");
 	T_CHECK(ask("cuda:0", rig_path("data"), 0) > 0);
@@ -251,7 +251,7 @@ static void order(void)
 	T_CHECK(ask(NULL, rig_path("data"), 0) > 0);
 	T_EQ(place_of("library"), 0);
 	T_CHECK(place_of("gpu") < 0 && place_of("trial") < 0 && place_of("filesystem") > 0);
-	/* And of a directory what holds for its files. */
+	/* For a directory the answer is that of its files. */
 	T_CHECK(ask("cuda:0", rig_path("."), 0) > 0);
 	T_CHECK(place_of("filesystem") > 0 && place_of("trial") < 0);
 }
@@ -294,7 +294,7 @@ static void wrong_paths(void)
 	says(ask("cuda:0", rig_path("none"), 0), -ENOENT, "none");
 	says(ask("cuda:0", "/dev/null", 0), -ENXIO, "/dev/null");
 	T_EQ(mkfifo(rig_path("fifo"), 0600), 0);
-	/* To open it would let a writer go on that waits for its reader. */
+	/* Opening the FIFO would release a writer that waits for its reader. */
 	opens = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	T_CHECK(inotify_add_watch(opens, rig_path("fifo"), IN_OPEN) >= 0);
 	says(ask("cuda:0", rig_path("fifo"), PST_CHECK_TRIAL), -ENXIO, "fifo");
@@ -324,7 +324,7 @@ static void room(void)
 	T_EQ(gds_checks("cuda:0", rig_path("data"), 0, few, 2), all);
 	T_CHECK(!memcmp(few, checks, 2 * sizeof(few[0])));
 	T_EQ(few[2].name[0], 0x55);
-	/* Nothing is written where one of them is too small. */
+	/* Nothing is written if one of the elements is too small. */
 	few[1].sz--;
 	memset(few[0].name, 0x33, sizeof(few[0].name));
 	says(gds_checks("cuda:0", rig_path("data"), 0, few, 2), -EINVAL, "sz of element 1");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuFile that hangs: deadlines hold, what it may still touch stays, everybody else goes on,
- * and programs come to their end.
+ * cuFile hangs: deadlines hold, memory that cuFile may still touch stays, other requests complete,
+ * and programs can end.
  */
 #include "fusefs.h"
 #include "gds.h"
@@ -69,7 +69,7 @@ static void hangs_in(const char *what)
 	d = rig_reap1(rig_q);
 	T_CHECK(t_now() - t < T_HANG_NS);
 	late(&d, ETIMEDOUT);
-	/* Others are served meanwhile, by other registrations or slots. */
+	/* Other requests are served meanwhile, by other registrations or slots. */
 	for (unsigned i = 0; i < 3; i++) {
 		io = io_at(RIG_MIB(16), RIG_MIB(2), 20000, 2);
 		d = rig_do(rig_q, &io);
@@ -159,7 +159,7 @@ static void cancelled(void)
 	close_all();
 }
 
-/* All of a device's threads: others wait a moment, then they are staged. */
+/* All of a device's threads hang: other requests wait a moment, then they are staged. */
 static void all_threads(void)
 {
 	struct pst_done d[5];
@@ -253,7 +253,7 @@ static void queue_freed(void)
 	close_all();
 }
 
-/* Letting go of memory and file hangs: the program waits a moment and goes on. */
+/* Releasing memory and file hangs: the program waits a moment and continues. */
 static void at_the_end(void)
 {
 	struct pst_done d;
@@ -295,7 +295,7 @@ static void process_exits(void)
 	exit(0);
 }
 
-/* A child has nothing of it, and the parent goes on. */
+/* A child inherits nothing of it, and the parent continues. */
 static void forked(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -336,7 +336,7 @@ static void stop_fuse(void)
 
 #define NR 8u /* reads that hang: more than the case's pool has slots */
 
-/* Files that hang have all slots of the pool; what needs none goes on. */
+/* Hanging files hold all slots of the pool; requests that need no slot complete. */
 static void all_slots(void)
 {
 	uint64_t until = t_hang();
@@ -361,7 +361,7 @@ static void all_slots(void)
 		io.user_data = 1;
 		start(&io);
 	}
-	/* Until no more of them get a slot. */
+	/* Repeat until no further request gets a slot. */
 	do {
 		waiting = fusefs_waiting(&fs);
 		(void)usleep(200000);

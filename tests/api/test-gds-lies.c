@@ -48,7 +48,10 @@ static void lie_wrong(void)
 	lies("lie=wrong", EILSEQ);
 }
 
-/* One difference may come of another program's write: the bytes are not used, but it is no lie. */
+/*
+ * A single difference may come from another program's write: the bytes are not used, but the path
+ * does not count as lying.
+ */
 static void other_bytes_once(void)
 {
 	struct pst_done d;
@@ -77,7 +80,7 @@ static void lie_more(void)
 	lies("lie=more", EIO);
 }
 
-/* Its counters give it away, where they are on. */
+/* The library's counters reveal the lie, where they are enabled. */
 static void lie_compat(void)
 {
 	struct pst_done d;
@@ -94,7 +97,7 @@ static void lie_compat(void)
 	close_all();
 }
 
-/* Once it is proven, a short transfer is still seen; only bytes are believed. */
+/* A short transfer is noticed after the proof too; later only the bytes themselves are trusted. */
 static void short_later(void)
 {
 	struct pst_done d;
@@ -111,7 +114,7 @@ static void short_later(void)
 
 /* ---------------------------------------------------------------- failures */
 
-/* Every call fails once, in turn: all bytes arrive, and what failed is said. */
+/* Fail every call once, in turn: all bytes arrive, and the failed call is named. */
 static void fails_in_turn(void)
 {
 	char text[60];
@@ -121,7 +124,7 @@ static void fails_in_turn(void)
 
 	open_direct("mode=p2pdma");
 	for (unsigned n = 1; met; n++) {
-		/* A new file and new memory, so that all is registered anew. */
+		/* A new file and new memory, so that everything is registered again. */
 		file = pst_file_close(file);
 		mem = pst_mem_free(mem);
 		mem = rig_alloc(rig_dev, RIG_MIB(40));
@@ -195,7 +198,7 @@ static void one_file(void)
 	close_all();
 }
 
-/* Nor memory; and a read that it does not take is not the memory's fault. */
+/* Memory is not blamed either; a refused read is not the memory's fault. */
 static void one_memory(void)
 {
 	struct pst_mem *other;
@@ -226,8 +229,8 @@ static void one_memory(void)
 }
 
 /*
- * The kernel tells each open file description once that a write back failed.  The program that
- * wrote the file must hear of it, so a read writes back by a description of its own.
+ * The kernel reports a failed write-back once for each open file description.  The program that
+ * wrote the file must get that report, so a read writes back by a description of its own.
  */
 static _Atomic int wrapped = -1, sync_errno;
 static atomic_uint nr_synced, nr_shared;
@@ -258,7 +261,7 @@ static void write_back_fails(void)
 	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
 	T_CHECK((d.paths & GDS) && is_right(0, 0, RIG_MIB(2)));
 	T_CHECK(nr_synced && !nr_shared);
-	/* That file goes another way from now on, and others as before. */
+	/* That file takes another path from now on, the others as before. */
 	sync_errno = EIO;
 	for (unsigned i = 0; i < 4; i++) {
 		d = cold_read(0, 0, RIG_MIB(2), 0, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Why cuFile is not used, for a file, in a container, beside others in the process: the reason
- * is the true one, and passes when its cause does.
+ * Why cuFile is not used, for a file, in a container, with other libraries in the process: the
+ * reason is true, and passes with its cause.
  */
 #include <linux/capability.h>
 #include <sys/syscall.h>
@@ -79,7 +79,9 @@ static void written_only(void)
 	close_all();
 }
 
-/* One that this user may not read: what is missing is said, until others have proven writes. */
+/*
+ * A file that this user may not read: the missing right is named until others have proven writes.
+ */
 static void unreadable(void)
 {
 	struct pst_path_info info;
@@ -164,7 +166,10 @@ static void not_exclusive(void)
 	close_all();
 }
 
-/* A container where no thread has a directory of its own; a log's name makes up for it. */
+/*
+ * A container where no thread can have a directory of its own: the name of a log file is used
+ * instead.
+ */
 static void no_unshare(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -189,7 +194,7 @@ static void no_unshare(void)
 	close_all();
 }
 
-/* Every reason has words of its own, and no cause is taken for another. */
+/* Every reason has a text of its own, and no cause is mistaken for another. */
 static void reasons(void)
 {
 	static const struct {

@@ -31,10 +31,10 @@ static void takes(const char *mode)
 	T_EQ(verdict().state, PST_STATE_PROVEN);
 	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
 	st = rig_stats(rig_q);
-	/* All but the edge, and what was left in the last registration or chunk. */
+	/* All bytes but the unaligned edge and what was left in the last registration or chunk. */
 	T_CHECK(st.bytes[PST_PATH_GDS] >= RIG_MIB(20));
 	T_EQ(st.bytes[PST_PATH_GDS] % 4096, 0);
-	/* Where slots are small, copies of several go by one kernel. */
+	/* With small slots one kernel copies several of them. */
 	T_EQ(st.bytes[PST_PATH_GDS] + st.bytes[PST_PATH_STAGED] + st.bytes[PST_PATH_GATHER],
 	     2 * LEN);
 
@@ -69,7 +69,7 @@ static void c2c(void)
 	close_all();
 }
 
-/* Its own or nobody's driver: told to refuse what is not direct, and counting. */
+/* The driver is ours alone, or nobody's: it was told to refuse indirect transfers, and to count. */
 static void exclusive(void)
 {
 	(void)setenv("PST_GDS", "exclusive", 1);
@@ -177,7 +177,7 @@ static void ends_of_files(void)
 	T_EQ(d.why, PST_WHY_NONE);
 	d = pattern_write(8, RIG_MIB(19), RIG_MIB(10));
 	T_CHECK(d.paths & GDS);
-	/* Not a part of a write that goes through the page cache elsewhere. */
+	/* This is not part of a write that goes through the page cache elsewhere. */
 	d = pattern_write(9, RIG_MIB(19), RIG_MIB(10) + 300);
 	T_CHECK(!(d.paths & GDS));
 	T_EQ(d.why, PST_WHY_UNALIGNED);
@@ -185,7 +185,7 @@ static void ends_of_files(void)
 	close_all();
 }
 
-/* Neither the search nor what is compared puts bytes there that the next read would take. */
+/* Neither the trial nor a comparison leaves bytes in the page cache for the next read. */
 static void stays_cold(void)
 {
 	struct pst_done d;
@@ -323,7 +323,7 @@ static void listed(void)
 	close_all();
 }
 
-/* Where there is no direct way: our own, without a word, unless cuFile was listed. */
+/* Without a direct path the library uses its own, with no message, unless cuFile was listed. */
 static void refused(int detail)
 {
 	const uint64_t only = PST_POLICY1(PST_PATH_GDS);

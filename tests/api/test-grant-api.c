@@ -30,7 +30,7 @@ static void here(void)
 	T_EQ(rig_mem_differs(m, 5007, 99000, 8, 100), 99000);
 	m = pst_mem_free(m); /* the other one lives on */
 	T_EQ(rig_write(f, again, 0, 0, 100000).res, 100000);
-	/* Imported memory may be handed on, but with no more rights. */
+	/* Imported memory may be granted again, with at most the same rights. */
 	g = grant_of(again, 1, 10, PST_RIGHT_READ);
 	T_OK(pst_mem_import(&g, &m));
 	pst_grant_done(&g);
@@ -112,7 +112,7 @@ static void what_holds_nothing_closes_nothing(void)
 	pst_grant_done(&g);
 	T_CHECK(zero_is_open());
 
-	/* One that never came, and one that is none. */
+	/* One grant that never arrives, and one message that is no grant. */
 	T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
 	g = fresh;
 	T_EQ(pst_grant_recv(s[0], &g, 0), -ETIMEDOUT);
@@ -126,7 +126,7 @@ static void what_holds_nothing_closes_nothing(void)
 	(void)close(s[0]);
 	(void)close(s[1]);
 
-	/* One that holds a descriptor closes that, once. */
+	/* A grant that holds a descriptor closes that exactly once. */
 	g = grant_of(m, 0, LEN, PST_RIGHT_READ);
 	s[0] = g.fd;
 	pst_grant_done(&g);
@@ -186,7 +186,7 @@ static int serve(int sock)
 	uint8_t *buf = malloc(LEN);
 	char c;
 
-	/* Its own grant goes out, and what the other side wrote comes back. */
+	/* Send a grant, and read what the other side wrote. */
 	t_fill(buf, 21, 0, LEN);
 	if (pst_mem_alloc(rig_dev, LEN, &o, &m) < 0 || pst_mem_copy_in(m, 0, buf, LEN) < 0 ||
 	    pst_mem_export(m, 4096, LEN - 4096, PST_RIGHT_READ | PST_RIGHT_WRITE, &g) < 0 ||
@@ -234,7 +234,7 @@ static void between_processes(void)
 	T_EQ(rig_read(f, m, 100, 0, 500000).res, 500000);
 	T_EQ(write(s[0], "x", 1), 1);
 	T_EQ(read(s[0], &c, 1), 1);
-	/* It is gone by now; what it granted is not. */
+	/* The process has ended; the memory it granted has not. */
 	T_EQ(waitpid(pid, &status, 0), pid);
 	T_EQ(status, 0);
 	T_EQ(rig_write(f, m, 0, 0, LEN - 4096).res, LEN - 4096);
@@ -261,7 +261,7 @@ static void over_packets(void)
 
 #define OFF 70001u
 #define PART 1000003u
-/* In the importer there is no case to leave: the line says where, the status that. */
+/* The importer has no case to leave: the line number goes to the exit status. */
 #define C_CHECK(cond)                                                                      \
 	do {                                                                               \
 		if (!(cond)) {                                                             \

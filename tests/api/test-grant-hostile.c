@@ -34,7 +34,7 @@ static void hostile(void)
 		if (at >= offsetof(struct pst_grant, fd) && at < offsetof(struct pst_grant, ipc))
 			continue; /* a number of a descriptor may by chance be one that fits */
 		if (pst_mem_import(&g, &ok) == 0) {
-			/* Only a smaller range or fewer rights may pass. */
+			/* Only a smaller range or fewer rights are accepted. */
 			struct pst_mem_info info = { .sz = sizeof(info) };
 
 			T_CHECK(g.off + g.len <= good.size && g.size == good.size);

@@ -59,8 +59,7 @@ static const char *mount_overlay(void)
 	return path;
 }
 
-/* Stop the server.  A child lets it go on after a minute, so that a call which waits for it
- * ends. */
+/* Stop the server.  A child continues it after a minute, so that a call which waits for it ends. */
 static void server_stop(void)
 {
 	(void)fflush(stdout);
@@ -75,7 +74,7 @@ static void server_stop(void)
 	T_EQ(waitpid(fs.pid, NULL, WUNTRACED), fs.pid);
 }
 
-/* Has the server stood still all the while?  Let it go on. */
+/* Check that the server was stopped all the time, then continue it. */
 static void server_go_on(void)
 {
 	bool still = waitpid(fs.pid, NULL, WCONTINUED | WNOHANG) == 0;

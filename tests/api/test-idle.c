@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Without requests everything sleeps: no thread runs and no descriptor is readable, also when the
- * deadlines of requests that ended long ago have passed.
+ * Without requests everything sleeps: no thread runs and no descriptor is readable, even after the
+ * deadlines of requests that ended long ago.
  */
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -47,7 +47,7 @@ static struct pst_queue *queue(uint32_t flags)
 	return q;
 }
 
-/* One request by the descriptor; some end with the deadline on a machine that has other work. */
+/* Make one request and wait by the descriptor.  On a busy machine some end by their deadline. */
 static void one(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint32_t op)
 {
 	struct pst_io io = rig_io(op, f, m, 0, 0, 65536);
@@ -115,7 +115,7 @@ static void late_wake_up(void)
 	pst_queue_free(q);
 }
 
-/* The alarm of a request that ended wakes nobody, and the next deadline is kept all the same. */
+/* The timer of an ended request wakes nobody, and the next deadline is kept nevertheless. */
 static void deadline_behind_another(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);

@@ -41,7 +41,7 @@ static void round_of_reads(struct pst_queue *q, struct pst_file *f, struct pst_m
 			_exit(1);
 }
 
-/* Between two stops it reads so many rounds. */
+/* Read this many rounds between two stops. */
 static void child(unsigned rounds)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING, .depth = DEPTH };
@@ -98,7 +98,7 @@ static uint64_t count(unsigned rounds)
 	return steps;
 }
 
-/* There where branches are counted for ./dev coverage. */
+/* Present where ./dev coverage counts branches. */
 __attribute__((weak)) void __gcov_init(void *info);
 
 static void warm_read(void)

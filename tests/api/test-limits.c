@@ -15,7 +15,7 @@
 #define FILE_LEN RIG_MIB(8)
 #define SLOT_MAX RIG_MIB(4)
 #define PIECE 4096u
-#define HANG_MS 60000u  /* for what takes a moment, however busy the machine is */
+#define HANG_MS 60000u  /* a deadline that even a busy machine meets, in ms */
 #define HOG_DEPTH 1024u /* hanging requests: a slot each */
 
 static const char *self;
@@ -58,7 +58,9 @@ static void set_and_get(void)
 	T_EQ(rig_stats(NULL).pages_limit, st.pages_limit);
 }
 
-/* A process with this in its environment: what it prints, errors too. */
+/*
+ * Run a process with these settings in its environment.  Collect what it prints, errors included.
+ */
 static void child_says(const char *pool, const char *pages, char *buf, size_t len)
 {
 	int out[2], status;
@@ -265,7 +267,7 @@ static void loads_start(void)
 	}
 }
 
-/* So many rounds more of each. */
+/* Run this many more rounds on each queue. */
 static void loads_run(uint64_t rounds)
 {
 	uint64_t end = t_in_ms(HANG_MS);
@@ -364,7 +366,7 @@ static void too_small(void)
 	pst_mem_free(m);
 }
 
-/* As many queues as the bound has room for, and each can move its bytes. */
+/* All queues that the bound has room for exist, and each can move its bytes. */
 static void a_queue_too_many(void)
 {
 	enum { MOST = 64 };
@@ -393,7 +395,7 @@ static void a_queue_too_many(void)
 		T_EQ(pst_queue_submit(q[i]), 1);
 		T_EQ(rig_reap1(q[i]).res, PIECE);
 	}
-	/* One goes, and there is room for the one that had none. */
+	/* One queue ends, which makes room for the one that had none. */
 	if (r < 0) {
 		q[0] = pst_queue_free(q[0]);
 		T_EQ(rig_do(q[nr], &io).res, PIECE);
@@ -524,7 +526,9 @@ static void grows_to_the_bound(void)
 	hog_end();
 }
 
-/* Below what is in use: that goes on, and is given back afterwards. */
+/*
+ * Lower the bound below what is in use: requests continue, and the memory is returned afterwards.
+ */
 static void lowered_below_use(void)
 {
 	uint64_t low = 2 * SLOT_MAX, end;

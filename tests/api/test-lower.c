@@ -167,7 +167,9 @@ static void each_request_is_on_the_file_beneath(void)
 		/* The smallest request, of which most are. */
 		T_EQ(rig_read(f, m, 8192, 0, 4096).res, 4096);
 		T_EQ(rig_mem_differs(m, 0, 4096, seed, 8192), 4096);
-		/* The same without a request, as soon as the file is known to be in memory. */
+		/*
+		 * Check the same without a request, as soon as the file is known to be in memory.
+		 */
 		io = rig_io(PST_OP_READ, f, m, 4096, 0, 4096);
 		for (tries = 0; pst_queue_try(rig_q, &io, 1, &d) != 1; tries++) {
 			T_CHECK(tries < 100);
@@ -248,7 +250,7 @@ static void plans_end_with_the_file_beneath(void)
 		struct pair *p = pair_of(f);
 
 		T_EQ(rig_do(rig_q, &io).res, LEN);
-		/* What is opened next gets the memory of what was closed. */
+		/* The next file to be opened reuses the memory of the closed one. */
 		pst_file_close(p->of[0]);
 		p->of[0] = open_real(shm, RIG_R);
 		T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
@@ -323,7 +325,9 @@ static void put_off(uint32_t op, struct pst_file *f, struct pst_mem *m, uint64_t
 	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
-/* It asks until it is answered, in the call that waits and for somebody who polls. */
+/*
+ * The question is repeated until it is answered, in a call that waits and for a caller that polls.
+ */
 static void not_now_is_asked_again(void)
 {
 	static const uint32_t ops[] = { PST_OP_WRITE, PST_OP_SYNC };
@@ -336,7 +340,7 @@ static void not_now_is_asked_again(void)
 		rig_mem_fill(m, 0, BLOCK, SEED_B, 0);
 		atomic_store(&p->refuses, -EAGAIN);
 		put_off(ops[i], f, m, t_in_ms(LATER));
-		/* A read goes on beside it. */
+		/* A read completes meanwhile. */
 		T_EQ(rig_read(f, m, BLOCK, BLOCK, BLOCK).res, BLOCK);
 		T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 		T_EQ(pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(20)), 0);
@@ -397,7 +401,7 @@ static void put_off_requests_end_early(void)
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, -ECANCELED);
 	T_EQ(d.flags & PST_DONE_BUSY, 0);
-	/* A sync behind a write that is put off is held for it, and both go with their queue. */
+	/* A sync after a deferred write waits for that write, and both end with their queue. */
 	put_off(PST_OP_WRITE, f, m, t_in_ms(LATER));
 	put_off(PST_OP_SYNC, f, m, t_in_ms(LATER));
 	T_EQ(pst_queue_cancel(rig_q, 7), 2);

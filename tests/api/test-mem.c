@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory: what is said of it, wraps and what becomes of them when the memory goes, and that
- * the CPU cannot follow the address of a device.
+ * Memory: its description, wraps and what becomes of them when the memory goes, and that the CPU
+ * cannot follow a device's address.
  */
 #include <signal.h>
 #include <sys/mman.h>
@@ -127,7 +127,7 @@ static void device_texts(void)
 	T_EQ(pst_device_text("host", text, 0), -ENOSPC);
 	T_EQ(pst_device_text("host", text, (size_t)n + 1), n);
 
-	/* Of the software device there is no more to tell. */
+	/* The software device has nothing more to tell. */
 	T_EQ(pst_device_text("soft", text, 1), 0);
 	T_EQ(text[0], 0);
 	T_EQ(pst_device_text("soft:7", text, sizeof(text)), -ENODEV);
@@ -227,7 +227,7 @@ static void soft_wraps_share(void)
 	T_EQ(rig_mem_differs(m, 0, 4096, 1, 0), 4096);
 	T_EQ(rig_mem_differs(m, 12288, LEN - 12288, 1, 12288), LEN - 12288);
 
-	/* Its own end is the end, not the allocation's. */
+	/* The range of the wrap ends the copy, not that of the allocation. */
 	T_EQ(pst_mem_copy_out(w[1], 8192, &(char){ 0 }, 1), -ERANGE);
 	{
 		struct pst_io io = rig_io(PST_OP_READ, f, w[1], 0, 1, 8192);
@@ -367,7 +367,7 @@ static void host_wraps(void)
 			d = rig_read(f, m, 0, 0, LEN);
 			T_EQ(d.res, LEN);
 			T_EQ(t_differs(p, SEED, 0, LEN), LEN);
-			/* Only memory that stays may be registered. */
+			/* Only memory whose pages stay may be registered. */
 			if (!pinned)
 				T_EQ(d.flags & PST_DONE_PINNED, 0);
 		}
@@ -411,7 +411,9 @@ static void host_wrap_unmapped(void)
 			T_EQ(munmap(p, LEN), 0);
 			continue;
 		}
-		/* Use it once while it is mapped, so that the library caches what it can. */
+		/*
+		 * Use the memory once while it is mapped, so that the library caches what it can.
+		 */
 		memset(p, 0, LEN);
 		if (policy != PST_PATH_CACHED)
 			T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
@@ -488,7 +490,10 @@ static void drain(void)
 	T_CHECK(t_now() - start >= UINT64_C(60000000));
 	T_EQ(pst_queue_submit(rig_q), 1);
 
-	/* In flight and never reaped: quiet all the same, and the completion is still there. */
+	/*
+	 * A request in flight that is never reaped: draining succeeds, and the completion is still
+	 * there.
+	 */
 	T_OK(pst_mem_drain(m, t_in_ms(RIG_WAIT_MS)));
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	T_EQ(rig_reap1(rig_q).res, LEN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes that O_DIRECT cannot move beside those that it can, and somebody who reads the file
- * meanwhile: what is durable is said to be durable, and readers see what was written.
+ * Writes that O_DIRECT cannot move, with others that it can, and a reader of the file meanwhile:
+ * only durable bytes are called durable, and readers see what was written.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -116,7 +116,7 @@ static void joined(void)
 	close_file();
 }
 
-/* One that waits for an O_DIRECT write of another queue, which nobody reaps, gets its turn. */
+/* A write that waits for an O_DIRECT write of another queue, which nobody reaps, gets its turn. */
 static void behind_another_queue(void)
 {
 	struct pst_queue *other;
@@ -172,7 +172,7 @@ static unsigned descriptors_of(const char *path)
 	return nr;
 }
 
-/* A file that was closed goes when its last write ends, whoever finds that out. */
+/* A closed file is released when its last write ends, whichever queue notices that. */
 static void ended_by_another_queue(void)
 {
 	struct pst_queue *first, *other;

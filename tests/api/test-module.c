@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Providers in modules beside the library, which is a part of this program.
- */
+/* Providers in modules of the library, which is linked into this program. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -124,7 +124,7 @@ static int look(struct run *r)
 	return pst_file_drain(r->f && uses_file(&r->want) ? r->f : r->anchor, 0);
 }
 
-/* The queue counts what it should, soon. */
+/* Wait until the queue's counters show what they should. */
 static enum how settle(struct run *r)
 {
 	uint64_t end = t_hang();
@@ -208,7 +208,10 @@ static enum how mem_fill(struct run *r, uint64_t seed)
 	return GOOD;
 }
 
-/* Nothing may touch the memory any more: it has what was read, and from now on is the test's. */
+/*
+ * Check that the memory holds what was read.  Nothing may touch it any more, because it now belongs
+ * to the test.
+ */
 static enum how take_mem(struct run *r)
 {
 	const struct sub *s = &r->want.subs[TEST_BAR_READ];
@@ -261,7 +264,7 @@ static enum how check_done(struct run *r, const struct pst_done *d)
 	return GOOD;
 }
 
-/* Take every completion; min: sleep until so many are there. */
+/* Take every completion.  Sleep until at least min of them have arrived. */
 static enum how reap(struct run *r, unsigned min)
 {
 	unsigned nr = nr_unreaped(&r->want);
@@ -645,7 +648,7 @@ static void walk(unsigned must, unsigned nr, unsigned step)
 	       work.good, nr_orders, work.tries, work.given_up, sum, (t_now() - start) / 1000000);
 	T_EQ(test_provider_ctxs(), ctxs);
 	T_EQ(test_provider_files(), files);
-	/* Each completed, and once, those of queues that are gone too. */
+	/* Each request completed once, also on queues that were freed. */
 	T_EQ(rig_stats(NULL).requests - requests, sum);
 	T_CHECK(work.good > 100);
 	T_CHECK(work.given_up * 50 < work.good);

@@ -131,7 +131,7 @@ static void bytes_go_both_ways(void)
 	T_EQ(rig_slurp(rig_path("data"), LEN, buf, LEN), LEN);
 	T_EQ(t_differs(buf, SEED + 1, 0, LEN), LEN);
 	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_P2P).state, PST_STATE_PROVEN);
-	/* Edges go through the page cache, also of a read that lists no more than the path. */
+	/* Unaligned edges go through the page cache, even for a read that lists only this path. */
 	rig_cold(rig_path("data"));
 	d = rig_read(f, m, 4099, 3, 65536);
 	T_EQ(d.res, 65536);
@@ -236,7 +236,10 @@ static ssize_t refuses(const struct call *c)
 	return call_real(c, c->len);
 }
 
-/* The kernel refuses once.  The file goes on through the page cache, other memory by O_DIRECT. */
+/*
+ * The kernel refuses once.  Later requests of this file use the page cache; other memory still uses
+ * O_DIRECT.
+ */
 static void refused_topology(int err)
 {
 	struct pst_file *f = data_open("data", RIG_RW);
@@ -339,7 +342,7 @@ static void errors_stay_errors(void)
 static ssize_t (*lie)(const struct call *c);
 static _Atomic unsigned lies;
 
-/* What O_DIRECT moves lies 512 bytes beside its place. */
+/* Move bytes by O_DIRECT to a place 512 bytes off. */
 static ssize_t shifted(const struct call *c)
 {
 	struct call other = *c;
@@ -374,7 +377,7 @@ static ssize_t zeros(const struct call *c)
 	return n;
 }
 
-/* Nothing moves, and what was there before stays. */
+/* Move nothing and leave what was there before. */
 static ssize_t stale(const struct call *c)
 {
 	return (ssize_t)c->len;
@@ -474,7 +477,7 @@ static void lying_writes_child(void)
 	rig_q = pst_queue_free(rig_q);
 }
 
-/* Each in a process of its own, which knows nothing of the path yet. */
+/* Each lie in a process of its own, which knows nothing of the path yet. */
 static void lying(ssize_t (*how)(const struct call *c))
 {
 	lie = how;
@@ -546,8 +549,10 @@ static void chance_proves_nothing(void)
 	child_run(chance_writes_child);
 }
 
-/* Writes by O_DIRECT are proven already, those of p2p are not: a file open for writing alone is
- * read back all the same. */
+/*
+ * Writes by O_DIRECT are proven already, those of p2p are not: even a file that is open for writing
+ * alone is read back.
+ */
 static void write_only_child(void)
 {
 	struct pst_file *f = data_open("data", RIG_RW);

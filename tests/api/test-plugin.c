@@ -26,7 +26,7 @@ static void unloaded(void)
 	T_EQ(plugin_read(rig_path("data"), buf, LEN), LEN);
 	T_EQ(t_differs(buf, 5, 0, LEN), LEN);
 	T_EQ(dlclose(plugin), 0);
-	/* Its threads would run where nothing is any more. */
+	/* Wait until its threads have ended: they would run code that is no longer mapped. */
 	(void)usleep(IDLE_US);
 	plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 	T_CHECK(plugin);

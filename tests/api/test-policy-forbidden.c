@@ -110,8 +110,8 @@ static void prep_at(struct pst_file *f, uint32_t op, uint64_t at, uint64_t user_
 }
 
 /*
- * The same where the choice is the library's: threads do what the kernel has not taken, and all
- * that comes later.  What the kernel has taken it has taken once: it comes back by the ring.
+ * The same if the library chooses: threads take over operations that the kernel has not taken, and
+ * all later ones.  An operation that the kernel has taken completes by the ring.
  */
 static void threads_take_over_here(void)
 {
@@ -191,7 +191,7 @@ static void threads_take_over(void)
 
 static bool made_before; /* the queue, and the engine */
 
-/* A queue, an engine and a call of its own that come after the sandbox. */
+/* Create a queue, an engine and a waiting call after the sandbox. */
 static void new_ones_after_a_sandbox_here(void)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING };
@@ -264,13 +264,13 @@ static void without_memlock_here(void)
 	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
 		T_SKIP("another user: %s", strerror(errno));
 	rig_q = rig_queue(PST_BACKEND_URING, 8);
-	/* So few bytes that the limit holds for them, if they are read twice to be sure of them. */
+	/* So few bytes that they fit the limit although they are read twice for the proof. */
 	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN / 4);
 	TOOK(d, BIT(DIRECT), PST_WHY_NONE);
 	rl.rlim_cur = 4096;
 	T_EQ(setrlimit(RLIMIT_MEMLOCK, &rl), 0);
 	pst_log_set(no_trouble, NULL, PST_LOG_WARN);
-	/* It is said where registering would be worth it, that is with memory used again. */
+	/* The refusal is reported where registering would pay, that is for memory used again. */
 	do
 		d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
 	while (d.why == PST_WHY_NONE && t_now() < until);
@@ -369,11 +369,13 @@ static void pinned(void)
 	T_CHECK(p != MAP_FAILED);
 	rig_needs_memlock();
 	open_file(PST_FILE_READ);
-	/* Where everything is in memory, bytes are copied without the kernel's registration. */
+	/* If everything is in memory, bytes are copied without a registration in the kernel. */
 	pins = rig_backend == PST_BACKEND_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, NULL, &wrapped));
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, &o, &promised));
-	/* Not for one request; memory that is used again is registered sooner or later. */
+	/*
+	 * One request registers nothing; memory that is used again is registered sooner or later.
+	 */
 	T_CHECK(!read_pinned(mem));
 	T_CHECK(!pins || becomes_pinned(mem));
 	for (unsigned i = 0; i < 1000; i++)

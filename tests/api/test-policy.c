@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Which path a request takes, and what it says about the one it did not take.
- */
+/* Which path a request takes, and what it says about the paths it did not take. */
 #include "policy.h"
 
 /* --------------------------------------------------------------- automatic */
@@ -58,7 +56,10 @@ static void unaligned(void)
 	d = ask(PST_OP_WRITE, 0, 0, 100, 100000);
 	TOOK(d, BIT(BUFFERED), PST_WHY_UNALIGNED);
 	T_EQ(d.detail, 4096);
-	/* No aligned block in it: where the path is listed, for a small one has no better. */
+	/*
+	 * The range has no aligned block.  The listed path takes it, because a small request has no
+	 * better one.
+	 */
 	d = ask(PST_OP_WRITE, PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED), 0, 100, 300);
 	TOOK(d, BIT(BUFFERED), PST_WHY_UNALIGNED);
 	/* O_DIRECT alone cannot. */

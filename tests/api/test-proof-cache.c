@@ -67,7 +67,7 @@ static void a_linked_file(void)
 	T_EQ(rename(cache_path("penstock/proofs"), cache_path("elsewhere")), 0);
 	T_EQ(symlink(cache_path("elsewhere"), cache_path("penstock/proofs")), 0);
 	untrusted();
-	/* And where it points to nothing, nothing is made there. */
+	/* If the link points nowhere, no file is made there. */
 	T_EQ(unlink(cache_path("elsewhere")), 0);
 	untrusted();
 	T_EQ(access(cache_path("elsewhere"), F_OK), -1);
@@ -131,7 +131,7 @@ static void a_strangers_home(void)
 	free((char *)(uintptr_t)home);
 }
 
-/* Nobody waits for it: no open, no request, no exit. */
+/* Nothing waits for that home: no open, no request, no exit. */
 static void a_home_that_hangs(void)
 {
 	struct fusefs fs;
@@ -150,7 +150,7 @@ static void no_file(void)
 	cache_full();
 	T_EQ(unlink(cache_path("penstock/proofs")), 0);
 	T_EQ(mkfifo(cache_path("penstock/proofs"), 0600), 0);
-	in_child(honest_child); /* nor does it wait for a writer */
+	in_child(honest_child); /* nor does a request wait for a writer */
 	T_EQ(unlink(cache_path("penstock/proofs")), 0);
 	T_EQ(mkdir(cache_path("penstock/proofs"), 0700), 0);
 	in_child(honest_child);
@@ -186,7 +186,7 @@ static void rubbish(void)
 		(void)close(fd);
 		in_child(honest_child);
 	}
-	/* That was too long, and was begun anew. */
+	/* The record was too long and was written anew. */
 	in_child(knows_child);
 	free(buf);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * No path is trusted before its bytes were compared: here O_DIRECT and the copies of a device
- * lie, and wrong bytes must never reach the caller.  Reads and writes come here by calls.h.
- *
- * Verdicts live as long as the process, so each case is a process of its own, forked before
- * the library was used.
+ * No path is trusted before its bytes were compared.  Here O_DIRECT and the copies of a device lie,
+ * and wrong bytes must never reach the caller.  Reads and writes come here by calls.h.  Verdicts
+ * live as long as the process, so each case is a process of its own, forked before the library was
+ * used.
  */
 #include "proof.h"
 
@@ -136,7 +135,9 @@ static void lying_reads_child(void)
 	check_off(f, m, PST_OP_READ);
 	T_EQ(check(g, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
 
-	/* Off for the whole mount: no more of it, and every request says why. */
+	/*
+	 * The path is off for the whole mount: it is never used again, and every request says why.
+	 */
 	for (unsigned i = 0; i < 2; i++) {
 		d = rig_read(i ? g : f, m, 1 << 20, 1 << 20, 65536);
 		T_EQ(d.res, 65536);
@@ -150,7 +151,9 @@ static void lying_reads_child(void)
 	pst_mem_free(m);
 }
 
-/* O_DIRECT lies, and is refused behind the first bytes: these are compared all the same. */
+/*
+ * O_DIRECT lies, and is refused after the first bytes: the first bytes are compared nevertheless.
+ */
 static int refused_with;
 
 static ssize_t lies_then_refuses(const struct call *c)
@@ -198,7 +201,7 @@ static void wrong_reads_never_arrive(void)
 {
 	cache_new();
 	in_child(lying_reads_child);
-	/* A wrong answer is not kept for the next process, nor taken for a right one. */
+	/* A verdict of lying is neither kept for the next process nor mistaken for a proof. */
 	in_child(lying_reads_child);
 }
 
@@ -278,8 +281,9 @@ static void strict_requests_fail(void)
 }
 
 /*
- * Another writer changes the file after each O_DIRECT operation, so that a plain read never returns
- * the same.  That does not count against O_DIRECT: another file of the mount still uses it.
+ * Another writer changes the file after each O_DIRECT operation, so that a plain read always
+ * returns other bytes.  That does not count against O_DIRECT: another file of the mount still uses
+ * it.
  */
 static void live_child(void)
 {
@@ -317,7 +321,7 @@ static void live_child(void)
 	pst_mem_free(m);
 }
 
-/* It was written to once, behind the first operation, and is quiet since. */
+/* The file was written once, after the first operation, and did not change since. */
 static void once_child(void)
 {
 	struct pst_file *f = open_cold("once", RIG_RW);
@@ -379,7 +383,7 @@ static void many_lies_child(void)
 		T_OK(pst_mem_copy_out(m, 0, buf, FILE_LEN));
 		for (unsigned i = 0; i < 32; i++) {
 			T_EQ(d[i].res, 65536);
-			/* Or it joined those that were written again. */
+			/* Or the request joined those that were written again. */
 			T_CHECK(d[i].why == PST_WHY_NOT_PROVEN ||
 				d[i].why == PST_WHY_DIRECT_ERROR ||
 				(write && d[i].why == PST_WHY_MIXED));
@@ -486,7 +490,7 @@ static void lying_device_child(void)
 	m = rig_alloc("cuda:0", 65536);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
 	for (unsigned i = 1; i < 4; i++) {
-		/* One byte may be there by chance, from before. */
+		/* One byte may be right by chance, left from before. */
 		lose(i & 1 ? 8 : 0, i & 2 ? 8 : 0);
 		T_EQ(pst_queue_prep(rig_q, &io), -EIO);
 		T_CHECK(strstr(pst_error_text(), "cuda 0"));

@@ -122,7 +122,7 @@ static void kinds_side_by_side(void)
 	T_EQ(test_provider_ctxs(), ctxs);
 	for (unsigned i = 0; i < LEN / PIECE; i++)
 		prep_at(f[i % 3], m, PST_OP_READ, (uint64_t)i * PIECE, PIECE, i);
-	/* One for each kind in the queue, whatever workers will have. */
+	/* One context for each kind in the queue, in addition to those of workers. */
 	T_EQ(test_provider_ctxs(), ctxs + 2);
 	T_EQ(pst_queue_submit(rig_q), LEN / PIECE);
 	reap_all(LEN / PIECE);
@@ -205,7 +205,10 @@ static void a_cancel_among_kinds(void)
 	quiet();
 }
 
-/* Nothing brings it back: the deadline ends it, and it is busy until it goes on. */
+/*
+ * Nothing answers this request: the deadline ends it, and its memory is busy until the provider
+ * answers.
+ */
 static void a_deadline_among_kinds(void)
 {
 	struct pst_file *test, *twin;
@@ -246,7 +249,7 @@ static void a_deadline_among_kinds(void)
 	quiet();
 }
 
-/* A service that does not answer keeps neither files nor memory nor slots from the deadline on. */
+/* A service that does not answer keeps neither files nor memory nor slots after the deadline. */
 static void a_deadline_cancels(void)
 {
 	const unsigned nr = 24;
@@ -343,7 +346,7 @@ static void a_queue_freed_while_it_hangs(void)
 	quiet();
 }
 
-/* There is no I/O context to be had: where the queue wants it, and where a worker does. */
+/* No I/O context can be created, neither for the queue nor for a worker. */
 static void no_context(void)
 {
 	static const struct {
@@ -364,7 +367,7 @@ static void no_context(void)
 		plan_set();
 		T_EQ(pst_queue_prep(rig_q, &io), errs[i].prep);
 		T_CHECK(strstr(pst_error_text(), "no I/O context"));
-		/* Nothing of it is left, and others go on. */
+		/* Nothing is left of it, and other requests complete. */
 		T_EQ(rig_read(local, m, 0, 0, PIECE).res, PIECE);
 	}
 	plan_reset();
@@ -390,7 +393,7 @@ static void no_context(void)
 	quiet();
 }
 
-/* Each step in turn fails, until there is none more. */
+/* Fail each step in turn until there is none left. */
 static void every_step_fails(uint32_t op)
 {
 	unsigned failed = 0, n;
@@ -448,7 +451,7 @@ static void writes_that_fail(void)
 	quiet();
 }
 
-/* It has O_DIRECT, and refuses it once it is asked. */
+/* The kind has O_DIRECT and refuses it when asked. */
 static void direct_refused(void)
 {
 	struct pst_file_info info;
@@ -498,7 +501,7 @@ static void bare_files(void)
 	f = open_as("test://", RIG_RW | PST_FILE_STABLE);
 	m = rig_alloc(rig_dev, LEN);
 	T_CHECK(!rig_file_info(f).direct && rig_file_info(f).why == PST_WHY_NONE);
-	/* There is no better path, so strict requests are served, whatever the queue's back end. */
+	/* There is no better path, so strict requests are served by either back end. */
 	for (unsigned i = 0; i < 20; i++) {
 		io = rig_io(PST_OP_READ, f, m, 7, 0, LEN - 7);
 		io.flags = PST_IO_STRICT;
@@ -559,8 +562,10 @@ static void wakes_by_descriptor(void)
 	quiet();
 }
 
-/* Files like the first kind's, for which O_DIRECT is proven each time anew, and whose stamp can be
- * kept back. */
+/*
+ * Files like those of the first kind.  O_DIRECT is proven again for each of them, and their stamp
+ * can be withheld.
+ */
 static struct file_ops slow_ops;
 static atomic_bool keep_stamps, kept;
 
@@ -611,7 +616,10 @@ static bool holds_a_read(const struct test_gate *g)
 	return atomic_load(&g->held[TEST_BAR_READ]);
 }
 
-/* A write is compared, and was overwritten meanwhile.  Its user cancels it and frees the memory. */
+/*
+ * A write is compared, but its bytes were overwritten meanwhile.  The user cancels it and frees the
+ * memory.
+ */
 static void freed_under_a_comparison(void)
 {
 	static struct test_gate gate = { .deaf = true };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues that sleep beside each other: a thread each, one handed from thread to thread, a storm of
- * requests, a descriptor that another thread drains.
+ * Queues that sleep at the same time: a thread for each, one queue handed from thread to thread, a
+ * storm of requests, a descriptor that another thread drains.
  */
 #include "queue_fd.h"
 
@@ -20,7 +20,7 @@ struct worker {
 	bool good;
 };
 
-/* Checks jump; each thread has a place of its own to jump to. */
+/* A failed check jumps; each thread has its own place to jump to. */
 #define W_CHECK(w, cond)                                                                         \
 	do {                                                                                     \
 		if (!(cond)) {                                                                   \
@@ -81,7 +81,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Others look at counters and wait for memory meanwhile. */
+/* Other threads read counters and wait for memory meanwhile. */
 static void *look(void *arg)
 {
 	atomic_bool *stop = arg;
@@ -196,7 +196,7 @@ static void storm_prep(struct storm *s, unsigned slot)
 	uint64_t len = 1 + rig_below(1u << rig_below(19)), off = rig_below(IMAGE_LEN - len + 1);
 	bool write = rig_below(4) == 0;
 
-	if (write) { /* in a part of its own: writes in flight do not overlap */
+	if (write) { /* in a part of its own, because writes in flight must not overlap */
 		len = len > IMAGE_LEN / SLOTS ? IMAGE_LEN / SLOTS : len;
 		off = slot * (IMAGE_LEN / SLOTS) + rig_below(IMAGE_LEN / SLOTS - len + 1);
 	} else if (rig_below(2)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sleeping on a queue's descriptor: every completion and every deadline wakes, whoever
- * sleeps with epoll; and many queues, threads and epolls beside each other.
+ * Sleep on a queue's descriptor: every completion and every deadline wakes a sleeper by epoll, also
+ * with many queues, threads and epoll sets.
  */
 #include "queue_fd.h"
 
@@ -49,7 +49,7 @@ static void once_is_once(void)
 	fd = pst_queue_fd(q);
 	T_CHECK(fd >= 0 && !sleep_on(fd, 0));
 	for (unsigned i = 0; i < 20; i++) {
-		/* Nobody said that there would be a sleep: nothing wakes. */
+		/* The queue was not told of a sleep, so nothing wakes. */
 		T_OK(pst_queue_prep(q, &io));
 		T_EQ(pst_queue_submit(q), 1);
 		T_CHECK(!sleep_on(fd, 5));
@@ -97,7 +97,7 @@ static void direct_wakes(void)
 	pst_mem_free(m);
 }
 
-/* Not readable when there is nothing, readable as long as something is left. */
+/* The descriptor is readable as long as completions are left, and not otherwise. */
 static void level_triggered(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -123,7 +123,7 @@ static void level_triggered(void)
 	while (pst_queue_reap(rig_q, d, 0, 8, 0) == 0 && sleep_on(fd, 0))
 		; /* what woke for nothing */
 	T_CHECK(!sleep_on(fd, 20));
-	/* A reap that waits by itself does not spoil the descriptor. */
+	/* A reap that waits does not disturb the descriptor. */
 	for (unsigned i = 0; i < 20; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i, 0, 1000);
 
@@ -209,7 +209,7 @@ static void deadline_wakes(void)
 		T_EQ(d.res, -ETIMEDOUT);
 		T_EQ(d.user_data, 2);
 		T_CHECK(t_now() >= deadline && t_now() < deadline + T_HANG_NS);
-		/* And what is cancelled ends, with nobody but the clock to say so. */
+		/* A cancelled request ends, and only the clock can report that. */
 		T_EQ(pst_queue_cancel(rig_q, 1), 1);
 		end = t_hang();
 		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 0) {
@@ -229,8 +229,8 @@ static void deadline_wakes(void)
 }
 
 /*
- * Two reads of more pieces than the queue has parts.  At the deadline of one the parts of the other
- * come back too, and that goes on without any event.
+ * Two reads have more pieces than the queue has parts.  At the deadline of one the other gets its
+ * parts back and continues without any event.
  */
 static void deadline_of_another_wakes(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that wait, each of whose steps fails in turn: the n-th call for a file's bytes, the n-th
- * allocation, the n-th passing of each place of PST_FAULT.  Each failure gives -errno and a
- * sentence, or all the bytes by another way; what the call took on its way is given back; and the
- * next call works.
+ * Waiting calls, each of whose steps fails in turn: the n-th call for a file's bytes, the n-th
+ * allocation, the n-th passing of each site of PST_FAULT.  Each failure gives either -errno and a
+ * sentence, or all the bytes by another path.  The call gives back what it took, and the next call
+ * works.
  */
 #include <malloc.h>
 #include <stdatomic.h>
@@ -135,7 +135,7 @@ static void end(void)
 	free(own);
 }
 
-/* Nothing of what a call should read is there before it. */
+/* Forget the bytes: none of what a call should read may be there before it. */
 static void forget(void)
 {
 	static const uint8_t zero[EACH];
@@ -154,7 +154,7 @@ static void fill(void)
 	rig_mem_fill(soft, 0, LEN, SEED, 0);
 }
 
-/* The bytes of the first so many ranges have come. */
+/* Check that the first so many bytes of the ranges have arrived. */
 static void came(uint64_t bytes)
 {
 	for (unsigned i = 0; i < NR && bytes; i++) {
@@ -195,7 +195,7 @@ static int64_t make(enum what what, struct pst_done *d)
 	}
 }
 
-/* Its n-th step fails: its result is err, or all of it. */
+/* Fail the n-th step of a call.  The result must be err, or all bytes. */
 static int64_t check(enum what what, unsigned n, int err)
 {
 	bool reads = what == READ || what == READV;
@@ -276,7 +276,7 @@ static void each_step_of(enum what what, int err)
 		told += check(what, n, err) < 0;
 		if (!has_failed)
 			break;
-		/* With a queue that is there again the same step fails. */
+		/* With a queue that exists already, the same step fails. */
 		for (unsigned i = 1; i < TIMES; i++) {
 			T_EQ(make(what, &d), whole(what));
 			(void)check(what, n, err);
@@ -289,8 +289,8 @@ static void each_step_of(enum what what, int err)
 }
 
 /*
- * There is a round of all failures that leaves nothing.  Not each is one: the allocator keeps some
- * for each thread, and rings end in the background.  A leak shows in each.
+ * Some round of all failures must leave nothing behind.  Not every round does: the allocator caches
+ * memory for each thread, and rings end in the background.  A leak would show in each round.
  */
 static void leaves_nothing(enum what what, int err)
 {
@@ -341,8 +341,8 @@ static void allocations(void)
 /* ------------------------------------------------------------------- PST_FAULT */
 
 /*
- * Places.  Of a failure whoever calls hears, unless there is another way: a proof of a path ends
- * without a verdict, O_DIRECT, io_uring and registered memory are done without.
+ * Sites of faults.  The caller gets the error unless there is another path: a proof that ends
+ * without a verdict, O_DIRECT, io_uring and registered memory are dispensable.
  */
 static const struct site {
 	const char *name;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that wait, with many ranges and with options: what they make of them, in which order they
- * fail, and what is busy or kept afterwards.
+ * Waiting calls with many ranges and with options: how they split them, in which order they fail,
+ * and what is busy or kept afterwards.
  */
 #include <sys/mman.h>
 
@@ -95,7 +95,7 @@ static void memory_in_between(void)
 	(void)munmap(high, LEN);
 }
 
-/* Nothing is started where one range is wrong, and the first one is named. */
+/* Nothing is started if one range is wrong, and the first wrong one is named. */
 static void bad_ranges(void)
 {
 	struct pst_mem *a = mem_new("host", 8192), *b = mem_new("soft:0", 8192);
@@ -299,7 +299,10 @@ static void what_is_idle_gives_way(void)
 	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "pst_limits_set"));
 
-	/* Room for one queue's largest slots: that of the other device must go, by whoever asks. */
+	/*
+	 * There is room for one queue of the largest slots: the other device's queue must go,
+	 * whichever call asks.
+	 */
 	T_OK(bound(RIG_MIB(8)));
 	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), LEN);
 	T_EQ(pst_read(f, 0, n, 0, LEN, NULL), LEN);
@@ -310,7 +313,7 @@ static void what_is_idle_gives_way(void)
 	T_EQ(pst_queue_submit(q), 1);
 	T_EQ(rig_reap1(q).res, LEN);
 
-	/* The program's own queue stays what it is. */
+	/* The program's own queue is not changed. */
 	T_EQ(bound(1), -EBUSY);
 	q = pst_queue_free(q);
 	T_OK(bound(0));

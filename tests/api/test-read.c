@@ -119,7 +119,7 @@ static void tensors(void)
 	before = requests();
 	T_EQ(pst_readv(f, v, NR, NULL, &d), (int64_t)NR * EACH - NR * (NR - 1) / 2);
 	T_EQ(d.prefix, (uint64_t)d.res);
-	/* One for each allocation of the device, and one for the host. */
+	/* One request for each allocation of the device, and one for the host. */
 	T_EQ(requests() - before, NR / 3 + 2);
 	for (unsigned i = 0; i < NR; i++) {
 		if (i % 3 == 0)
@@ -132,7 +132,7 @@ static void tensors(void)
 			     v[i].len);
 	}
 
-	/* And back, by handles where there are some. */
+	/* Write back, using handles where they exist. */
 	for (unsigned i = 0; i < NR; i++)
 		if (own[i])
 			v[i].mem = own[i], v[i].mem_off = 0;
@@ -194,7 +194,10 @@ static void bad_arguments(void)
 {
 	struct pst_mem *m = mem_new("host", 8192);
 	struct pst_vec v[2] = { { m, 0, 0, 4096, 0 }, { m, 4096, 0, 4096, 0 } };
-	/* Nobody may touch it; where nothing is mapped, anybody's next page may come to be. */
+	/*
+	 * Memory without access rights.  An unmapped address would not do, because another thread
+	 * may map it.
+	 */
 	char *gone = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pst_file *f, *w;
 	struct pst_done d;
@@ -230,7 +233,7 @@ static void bad_arguments(void)
 	pst_mem_free(m);
 }
 
-/* Of three ranges the second fails: what arrived before it is told. */
+/* The second of three ranges fails: the result counts what arrived before it. */
 static void errors(void)
 {
 	struct pst_mem *m = mem_new("host", RIG_MIB(3)), *n = mem_new("host", RIG_MIB(1));
@@ -257,7 +260,7 @@ static void errors(void)
 	fusefs_stop(&fs);
 }
 
-/* The first range is short, the second has no memory: that is an error all the same. */
+/* The first range is short and the second has no memory: the call fails. */
 static void error_behind_the_end(void)
 {
 	const struct pst_mem_opts later = { .sz = sizeof(later),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Host memory is registered with the kernel when it pays: not by one request, nothing that
- * nobody touched, and no more than RLIMIT_MEMLOCK has room for.
+ * Host memory is registered with the kernel when that pays: not for one request, never pages that
+ * nobody touched, and never more than RLIMIT_MEMLOCK allows.
  */
 #include <sys/mman.h>
 
@@ -171,7 +171,7 @@ static void until_pinned(struct pst_file *f, const struct small *s, uint64_t at,
 	T_CHECK(d.flags & PST_DONE_PINNED);
 }
 
-/* A process of its own, before the library is used in this one. */
+/* Count in a process of its own, before the library is used in this one. */
 static struct pst_file *begin_counting(void)
 {
 	struct pst_file *f;
@@ -192,7 +192,7 @@ static void end_counting(struct pst_file *f)
 	pst_file_close(f);
 }
 
-/* Each byte moved once: registering would cost more than it saves. */
+/* If each byte moves once, registering would cost more than it saves. */
 static void nothing_read_once_here(void)
 {
 	struct pst_file *f = begin_counting();
@@ -214,7 +214,7 @@ static void nothing_that_is_read_once(void)
 	child_run(nothing_read_once_here);
 }
 
-/* Only the pages that requests name are registered, and none that nobody touched. */
+/* Only the pages that requests name are registered, and none that were never touched. */
 static void grows_here(void)
 {
 	const uint64_t far = RIG_MIB(7);
@@ -228,7 +228,7 @@ static void grows_here(void)
 	T_EQ(registrations, 0);
 	T_EQ(status("VmPin"), 0);
 
-	/* With the pages between the two it can be. */
+	/* With the pages between the two it can be registered. */
 	memset(s.at + 4096, 1, far - 4096);
 	until_pinned(f, &s, 0, 4096);
 	T_EQ(registrations, 1);
@@ -249,7 +249,7 @@ static void grows_with_what_is_named(void)
 	child_run(grows_here);
 }
 
-/* As a user that RLIMIT_MEMLOCK holds for: the limit is asked, and then the kernel is not. */
+/* Run as a user for whom RLIMIT_MEMLOCK counts: the limit is read, and the kernel is not called. */
 static void little_memlock_here(void)
 {
 	struct rlimit rl = { LIMIT, LIMIT };
@@ -278,7 +278,7 @@ static void little_memlock_here(void)
 	T_EQ(registrations, 1);
 	T_EQ(status("VmPin"), FIRST);
 
-	/* With room under the limit it is registered after all. */
+	/* With room under the limit the memory is registered. */
 	small_free(&s[0]);
 	until_pinned(f, &s[1], 0, SECOND);
 	T_EQ(registrations, 2);
@@ -301,7 +301,7 @@ static void little_memlock(void)
 	child_run(little_memlock_here);
 }
 
-/* It is tried once, and not for each request, and the bytes come all the same. */
+/* Registering is tried once and not for each request, and the bytes arrive nevertheless. */
 static void refused_here(void)
 {
 	struct pst_file *f = begin_counting();

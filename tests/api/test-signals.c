@@ -113,7 +113,7 @@ static void without_restart(void)
 	none_is_lost(0);
 }
 
-/* Each wait meets signals, for a read takes 20 ms, and has its completion nevertheless. */
+/* Each read takes 20 ms, so each wait meets signals, and gets its completion nevertheless. */
 static void waits_on(int flags)
 {
 	struct pst_mem *m;
@@ -154,7 +154,7 @@ static void waits_on_without_restart(void)
 	waits_on(0);
 }
 
-/* Neither sooner nor later: the deadline of a wait for what does not come. */
+/* A wait for something that never comes ends at its deadline, neither earlier nor later. */
 static void deadline_is_kept(void)
 {
 	uint64_t until;

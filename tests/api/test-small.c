@@ -84,7 +84,7 @@ static void cold_reads_are_staged(void)
 	close_data();
 }
 
-/* One piece of several is not in the cache: all is done once more, by the engine. */
+/* One of several pieces is not cached: the engine reads all of them again. */
 static void half_resident(void)
 {
 	struct pst_seg segs[2] = { { 0, 0, 4096, 0, 0, 1 }, { LEN / 2, 8192, 4096, 0, 0, 1 } };
@@ -129,7 +129,7 @@ static void pieces(void)
 	for (unsigned i = 0; i < 8; i++)
 		T_EQ(rig_mem_differs(mem, 9 + 1111 * i, 1000, SEED, 4096 + 2000 * i), 1000);
 	T_EQ(rig_mem_differs(mem, LEN - 3000, 50, SEED, LEN - 50), 50);
-	/* Many pieces are the engine's, however small. */
+	/* Many pieces are for the engine, however small they are. */
 	segs[1].count = 40;
 	segs[1].len = 16;
 	d = rig_do(rig_q, &io);
@@ -455,8 +455,8 @@ static void read_two(void)
 }
 
 /*
- * The caller copies a read of some hundred KiB by itself while the workers are at work for others,
- * but not where as many others as CPUs have requests: then the device's copies are faster.
+ * The caller copies a read of some hundred KiB by itself while the workers serve others, unless as
+ * many other requests as CPUs are in flight: then the device's copies are faster.
  */
 static void single_reads(void)
 {
@@ -478,7 +478,10 @@ static void single_reads(void)
 	for (unsigned i = 0; i < 3; i++)
 		single_read(true);
 	read_two();
-	/* With the caller's there are as many as CPUs, of which an engine counts sixteen. */
+	/*
+	 * With the caller's request there are as many requests as CPUs, of which an engine counts
+	 * at most sixteen.
+	 */
 	for (; nr + 1 < (unsigned)CPU_COUNT(&cpus) && nr + 1 < RIG_NR(busy); nr++)
 		busy[nr] = hung_read(hang);
 	single_read(true);

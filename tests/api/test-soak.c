@@ -40,7 +40,7 @@ struct slot {
 	struct pst_seg segs[3];
 	struct pst_mem *own_mem; /* freed with the request in flight */
 	uint64_t want;
-	bool poisoned; /* over without the bytes: must stay as it is now */
+	bool poisoned; /* ended without its bytes: the memory must not change any more */
 	bool busy;     /* the kernel has its memory still */
 	bool writing;  /* a write of it is still under way, or may be */
 };
@@ -134,7 +134,7 @@ static uint64_t random_len(struct soak *s)
 	return len > SLOT_LEN ? SLOT_LEN : len;
 }
 
-/* Where and how much, within the file and at times beyond its end. */
+/* Choose place and length within the file, at times past its end. */
 static void random_range(struct soak *s, const struct slot *sl, bool write, uint64_t *ret_off,
 			 uint64_t *ret_len)
 {
@@ -179,7 +179,7 @@ static void fill_rw(struct soak *s, struct slot *sl, bool write)
 	sl->want = want_of(off, len);
 	if (!one_in(s, 3) || len < 64 || off + len > FILE_LEN)
 		return;
-	/* The same in pieces: one, eight equal ones with nothing between, and the rest. */
+	/* Make the same request in pieces: one, eight equal adjacent ones, and the rest. */
 	sl->segs[0] = (struct pst_seg){ off, io->mem_off, len / 8, 0, 0, 0 };
 	sl->segs[1] = (struct pst_seg){ off + len / 8, io->mem_off + len / 8,
 					len / 64,      len / 64,
@@ -193,7 +193,7 @@ static void fill_rw(struct soak *s, struct slot *sl, bool write)
 	io->file_off = io->mem_off = io->len = 0;
 }
 
-/* Memory of its own, which is given back while the request has it. */
+/* Use memory of its own, which is freed while the request uses it. */
 static void fill_own(struct soak *s, struct slot *sl)
 {
 	struct pst_io *io = &sl->io;
@@ -420,7 +420,7 @@ static void cancel_some(struct soak *s)
 	S_CHECK(s, r == 1 || r == -ENOENT); /* done, and not reaped yet */
 }
 
-/* The queue goes with all it has; its completions never come. */
+/* Free the queue with all its requests; their completions never come. */
 static void new_queue(struct soak *s)
 {
 	uint64_t start = t_now();

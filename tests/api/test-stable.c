@@ -74,7 +74,7 @@ static void wait_pinned(struct pst_file *f, struct pst_mem *m)
 	}
 }
 
-/* All of a unit is there some time after its first bytes. */
+/* Wait until a whole unit is filled, some time after its first bytes. */
 static void wait_bytes(uint64_t bytes)
 {
 	uint64_t end = t_hang();
@@ -94,7 +94,7 @@ static void prep(struct pst_file *f, struct pst_mem *m, uint64_t at, unsigned pi
 	T_OK(pst_queue_prep(rig_q, &io));
 }
 
-/* All pieces at once: right bytes, out of the page cache. */
+/* All pieces at once: the right bytes, read from the page cache. */
 static void pieces_go_together(void)
 {
 	struct pst_mem *m[PIECES], *all = rig_alloc(rig_dev, FILE_LEN);
@@ -223,7 +223,7 @@ static void a_changed_file_is_read_again(void)
 	pst_mem_free(all);
 }
 
-/* Until the work queue's thread is gone: what it was asked for is done. */
+/* Wait until the work queue's thread has ended, and so all its work is done. */
 static void wait_work(void)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -344,7 +344,7 @@ static void no_cuda(void)
 	T_SKIP("%s", pst_error_text());
 }
 
-/* Of pinned pages the device copies by itself, also while the engine works for another queue. */
+/* The device copies pinned pages by itself, also while the engine works for another queue. */
 static void single_reads_take_pinned_pages(void)
 {
 	struct pst_file *f = stable(), *other;
@@ -373,7 +373,7 @@ static void single_reads_take_pinned_pages(void)
 	pst_mem_free(m);
 }
 
-/* Staging memory is no more than that; 0: as it was. */
+/* Limit staging memory to bytes; 0 restores the old limit. */
 static void bound_pool(uint64_t bytes)
 {
 	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bytes };
@@ -407,7 +407,7 @@ static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 	return before;
 }
 
-/* Whoever waits for the pages waits for this number, and not for some time. */
+/* Whoever waits for the pages waits for this count, and not for a time. */
 static void what_is_about_to_be_pinned_is_counted(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -450,7 +450,7 @@ static void came_from_pages(struct pst_mem *m, const struct pst_done *d, uint64_
 	T_EQ(rig_mem_differs(m, 0, len, SEED, 0), len);
 }
 
-/* Nobody has pinned the file yet, and several workers have a part of the read. */
+/* The file is not pinned yet, and several workers have a part of the read. */
 static void a_listed_read_pins_at_once(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -626,7 +626,7 @@ static void the_first_gather_does_not_wait_for_pinning(void)
 	pst_mem_free(m);
 }
 
-/* Of so many pieces. */
+/* Open a stable file of this many pieces. */
 static struct pst_file *stable_of(const char *name, unsigned pieces)
 {
 	rig_make(rig_path(name), SEED, pieces * PIECE);
@@ -736,7 +736,7 @@ int main(int argc, char **argv)
 		T_RUN(no_cuda);
 		return rig_done();
 	}
-	/* A real driver has threads of its own while there is a context. */
+	/* A real driver has threads of its own while a context exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	find_stub();

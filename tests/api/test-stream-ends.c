@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * However a request ends that names a stream, the stream goes on: on the driver's double of
+ * However a request with a stream ends, the stream continues.  Run on the driver's double of
  * tests/stub/, with streams that come late, files that never answer and calls that fail.
  */
 #include <pthread.h>
@@ -193,7 +193,7 @@ static void late_before_the_mark(void)
 	take_down(&s);
 }
 
-/* Nobody reaps: the program waits for the stream, and that for a file that never answers. */
+/* Nobody reaps: the program waits for the stream, which waits for a file that never answers. */
 static void late_with_nobody_awake(void)
 {
 	struct fusefs fs;
@@ -283,7 +283,7 @@ static void late_with_copies(void)
 		T_EQ(pst_queue_submit(rig_q), 1);
 		HW_CU(cuMemsetD8Async(s.m.ptr, 0x77, LEN, made));
 		d = rig_reap1(rig_q);
-		/* Nobody may have looked at the deadline before all bytes were there. */
+		/* The deadline may not have been checked before all bytes had arrived. */
 		T_CHECK(d.res == -ETIMEDOUT || (!slow && d.res == LEN));
 		stub.delay_us(0);
 		HW_CU(cuStreamSynchronize(made));
@@ -345,7 +345,7 @@ static void *submit_all(void *q)
 	return (void *)(intptr_t)pst_queue_submit(q);
 }
 
-/* The driver keeps pst_queue_submit() waiting, with copies on one stream already: that goes on. */
+/* The driver blocks pst_queue_submit() while copies are on one stream already: those continue. */
 static void a_submit_that_is_kept(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -404,7 +404,9 @@ static void queue_is_freed(void)
 
 /* ---------------------------------------------------------------- failures */
 
-/* Each call that a mark or a gate takes fails once: a clear end, and the stream is free. */
+/*
+ * Fail each call of a mark or a gate once: the request ends with an error, and the stream is free.
+ */
 static void calls_fail(void)
 {
 	static const char *const names[] = {
@@ -492,7 +494,7 @@ static void lose_the_device(void)
 	pst_mem_free(m.mem);
 }
 
-/* Nothing is of use after it, so in a process of its own. */
+/* Nothing works after a lost device, so run this in a process of its own. */
 static void device_is_lost(void)
 {
 	pid_t pid = fork();

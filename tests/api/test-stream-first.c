@@ -59,7 +59,7 @@ static void listed(void)
 	behind_a_barrier(true);
 }
 
-/* In a process of its own. */
+/* Run a case in a process of its own. */
 static void run_alone(const char *name)
 {
 	pid_t pid = fork();

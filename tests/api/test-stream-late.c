@@ -38,7 +38,7 @@ static bool put_off(struct pst_file *f, struct pst_mem *m, struct stub_cuda_stat
 	return false;
 }
 
-/* There is always one that waits, and what it puts off comes to its turn. */
+/* One request always waits, and what it defers gets its turn. */
 static void overlap_until_freed(unsigned us)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);
@@ -115,7 +115,7 @@ static void *other_reads(void *arg)
 	return NULL;
 }
 
-/* Nor do the streams of two devices put things off by turns. */
+/* The streams of two devices do not defer work in turn for ever either. */
 static void frees_beside_reads_of_two_devices(void)
 {
 	struct other_device o = { 0 };
@@ -158,8 +158,7 @@ __attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
 	return real(ts, ret_left);
 }
 
-/* When a submit is kept that has a stream waiting already, something is put off until it would have
- * a turn. */
+/* If a submit blocks while a stream waits already, work is deferred until its turn. */
 static void *put_off_and_let_go(void *own)
 {
 	if (stream_stalled(t_hang()))
@@ -210,7 +209,7 @@ static void a_submit_with_two_streams(void)
 
 static atomic_int refused = -1; /* threads; from 0 on pthread_create() starts none */
 
-/* With the test provider: is it what a thread of that runs? */
+/* Ask the test provider whether one of its threads runs fn. */
 bool test_provider_runs(void *(*fn)(void *)) __attribute__((weak));
 
 /* Seen by the library, which else would have libc's. */
@@ -227,7 +226,10 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
 	return EAGAIN;
 }
 
-/* The library finds no thread for what it put off.  The caller's sentence names his own failure. */
+/*
+ * The library gets no thread for deferred work.  The caller's sentence must still name the caller's
+ * failure.
+ */
 static void a_failure_keeps_its_sentence(void)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);
@@ -244,7 +246,7 @@ static void a_failure_keeps_its_sentence(void)
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN,
 		    made); /* it has all its threads then */
 	pst_mem_free(own);
-	do /* the thread for what was put off before has ended */
+	do /* wait until the thread for earlier deferred work has ended */
 		(void)usleep(1000);
 	while (rig_count_tasks() && strstr(rig_task_names, "pst-work") && t_now() < end);
 	refused = 0;
@@ -270,8 +272,10 @@ static void a_failure_keeps_its_sentence(void)
 	order_mem_free(&m);
 }
 
-/* There was no thread for the clock when the first request with a stream came.  Later there is one,
- * which ends a read that is too late. */
+/*
+ * No thread could be created for the clock when the first request with a stream came.  A later
+ * attempt succeeds, and that thread ends a read that is too late.
+ */
 static void the_clock_begins_later(void)
 {
 	struct order_mem m = order_mem_new(LEN);

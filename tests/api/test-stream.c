@@ -158,8 +158,10 @@ static struct late_stream *ended(struct late_stream *l, unsigned nr)
 
 #define STREAMS 6u /* and as many workers that take their requests */
 
-/* The driver keeps the questions for all streams but one, each with another worker, and all come to
- * what they wait for. */
+/*
+ * The driver blocks the queries of all streams but one, each with another worker.  All reads
+ * complete nevertheless.
+ */
 static void all_questions_but_one_are_kept(struct late_stream l[STREAMS])
 {
 	struct order_mem m = order_mem_new(STREAMS * LEN);
@@ -252,7 +254,7 @@ static void each_stream_has_a_worker(void)
 	order_mem_free(&m);
 }
 
-/* Nobody looks after streams any more when the reads that they waited for are over. */
+/* Nobody watches streams any more when the reads that waited for them are over. */
 static void rests(void)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .timeout_ms = 2000 };
@@ -399,7 +401,7 @@ static void write_holds_nothing_back(void)
 	order_mem_free(&m);
 }
 
-/* Requests without a stream, or with another, go on while one is waited for. */
+/* Requests without a stream, or with another one, complete while one stream is waited for. */
 static void others_go_on(void)
 {
 	enum { NR = 100 };

@@ -24,7 +24,7 @@ static void prep(struct pst_queue *q, uint32_t op, struct pst_file *f, struct ps
 	T_OK(pst_queue_prep(q, &io));
 }
 
-/* In one batch, and each one submitted alone. */
+/* Submit all in one batch, and then each one alone. */
 static void after_earlier_writes(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, RIG_MIB(4));
@@ -285,7 +285,7 @@ static void held(void)
 	fusefs_stop(&fs);
 }
 
-/* A held sync ends by its own deadline or by a cancel, and the write goes on. */
+/* A held sync ends by its own deadline or by a cancel, while the write continues. */
 static void held_no_longer(void)
 {
 	struct pst_file *f = fuse_open("hang");

@@ -129,7 +129,7 @@ static void many(void)
 	end();
 }
 
-/* Requests under way come out beside them, and are none of theirs. */
+/* Requests in flight complete meanwhile and are not among the tried ones. */
 static void many_beside_requests(void)
 {
 	static struct pst_io io[64];
@@ -166,8 +166,8 @@ static void many_beside_requests(void)
 }
 
 /*
- * Pieces of a request come out beside the tries.  Those that had no room before go without another
- * call on the queue: its descriptor wakes the program that sleeps on it.
+ * Pieces of a request complete during the tries.  Pieces that had no room before start without
+ * another call on the queue: its descriptor wakes the sleeping program.
  */
 static void next_pieces_go(void)
 {
@@ -207,7 +207,7 @@ static void next_pieces_go(void)
 	end();
 }
 
-/* Each of these is for pst_queue_prep(): nothing happens, and nothing is counted. */
+/* Each of these belongs to pst_queue_prep(): nothing happens, and nothing is counted. */
 static void refused(void)
 {
 	struct pst_seg seg = { .len = PIECE, .count = 1 };
@@ -279,7 +279,7 @@ static void not_in_memory(void)
 	end();
 }
 
-/* The second page of two cannot be written to.  That says nothing of the page cache. */
+/* The second of two pages is not writable.  That says nothing about the page cache. */
 static void half_of_it(void)
 {
 	char *p = mmap(NULL, 2 * PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -327,7 +327,7 @@ static void hostile_memory(void)
 	end();
 }
 
-/* Requests that are prepared or under way stay what they are. */
+/* Requests that are prepared or in flight are not changed. */
 static void beside_requests(void)
 {
 	struct pst_done d;
@@ -492,7 +492,7 @@ static void *try_cancelled(void *arg)
 	return NULL;
 }
 
-/* The call opens a window, which has locks of its own: it ends before its thread does. */
+/* The call opens a window, which has locks of its own, so the call ends before its thread does. */
 static void cancelled_at_the_first_window(void)
 {
 	struct pst_done d;

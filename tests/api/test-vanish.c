@@ -13,7 +13,7 @@
 #define LEN 65536u
 #define SEED 61
 
-/* So far below the kernel's choice of an address nobody else's mapping comes into a hole. */
+/* So far below the addresses that the kernel chooses, no other mapping appears in a hole. */
 #define FAR_BELOW (UINT64_C(64) << 30)
 
 enum how { SHRINK, PROTECT, UNMAP, HOW_NR };

@@ -94,7 +94,7 @@ static void every_piece_is_compared(void)
 	free(bytes);
 }
 
-/* One bit of the file differs from what was summed: nothing else than its piece is named. */
+/* One bit of the file differs from the expected checksum: only its piece is named. */
 static void flipped_bits_are_found(void)
 {
 	uint8_t *bytes = file_bytes();
@@ -132,7 +132,7 @@ static void a_short_file_fails(void)
 	uint64_t sizes[] = { 0, 1, PIECE, 5 * PIECE + 77 };
 
 	make_pieces(bytes);
-	/* In the order of the file, so that the first missing piece is the first wrong one. */
+	/* In file order, so that the first missing piece is the first wrong one. */
 	for (unsigned i = 0; i < PIECES; i++) {
 		segs[i].file_off = i * (uint64_t)PIECE;
 		want[i] = rig_crc32c(0, bytes + segs[i].file_off, segs[i].len);

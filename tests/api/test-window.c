@@ -24,7 +24,7 @@ static struct pst_window *open_at(struct pst_mem *m, uint64_t off, uint64_t len)
 	return w;
 }
 
-/* Both ways at odd places, and nothing beside them is touched. */
+/* Copy in both directions at odd offsets: nothing outside the range changes. */
 static void bytes_go_both_ways(void)
 {
 	struct pst_mem *m = soft(LEN);
@@ -200,7 +200,7 @@ static void facts(void)
 	pst_mem_free(m);
 }
 
-/* Each kernel copies where it was asked for, and no other is taken instead. */
+/* Each named kernel makes the copy, and no other is used instead. */
 static void kernels_by_name(void)
 {
 	struct pst_window_opts o = { .sz = sizeof(o), .kernel = "none" };

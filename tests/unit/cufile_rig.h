@@ -64,7 +64,7 @@ static inline int guarded(void (*fn)(void))
 	return how;
 }
 
-/* A case in a process of its own; what it writes to the pipe is why it failed. */
+/* Run a case in a process of its own, which writes to the pipe why it failed. */
 static inline int apart_child(void (*fn)(void), int out)
 {
 	unsigned fds = t_count_fds(), left;
@@ -179,7 +179,7 @@ static inline void make_file(const char *path)
 	free(bytes);
 }
 
-/* With the stub as text says, a file and device memory; the driver is not open yet. */
+/* Set the stub up as text says, with a file and device memory.  Leave the driver closed. */
 static inline void use_library(const char *text)
 {
 	char path[PATH_MAX + 8];

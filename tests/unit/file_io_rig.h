@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of the back ends.  The same cases run on each of them: io_uring where the
+ * Shared by the tests of the back ends.  Every case runs on each of them: io_uring, where the
  * machine has it, and threads.
  */
 #ifndef PST_TEST_FILE_IO_RIG_H
@@ -81,7 +81,7 @@ static inline void tear_down(void)
 	(void)munmap(mem, SIZE);
 }
 
-/* For what takes a moment, however busy the machine is. */
+/* A deadline that even a busy machine meets, in ms. */
 #define HANG_MS 60000u
 
 static inline struct io_op op_rw(enum io_op_kind kind, void *buf, uint64_t off, uint64_t len)

@@ -114,7 +114,9 @@ static inline void forget(void)
 	mem = (struct fake){ .a = { .ops = &fake_ops, .rights = RW }, .pid = (uint32_t)getpid() };
 }
 
-/* nr parts of len bytes by descriptor, or one by handle that begins at lead of its object. */
+/*
+ * Export nr parts of len bytes by descriptor, or one by a handle that begins at lead of its object.
+ */
 static inline void by_fd(unsigned nr, uint64_t len)
 {
 	forget();

@@ -21,7 +21,7 @@ static inline int scenario_said(const char *what, int r)
 	return r < 0 && !pst_error_text()[0] ? -ENOMSG : r;
 }
 
-/* One request; its result, 0 for all of it. */
+/* Send one request.  Return 0 if all of its bytes moved, else its error. */
 static inline int scenario_io(struct pst_queue *q, uint32_t op, struct pst_file *f,
 			      struct pst_mem *m, uint64_t off, uint64_t len, uint32_t flags)
 {
@@ -37,7 +37,7 @@ static inline int scenario_io(struct pst_queue *q, uint32_t op, struct pst_file 
 	r = scenario_said("submit", pst_queue_submit(q));
 	if (r < 0)
 		return r;
-	/* Longer than the request's own deadline: it must end by itself. */
+	/* Wait longer than the request's own deadline, which must end the request. */
 	if (pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
 		return -ELIBBAD;
 	(void)snprintf(scenario_why, sizeof(scenario_why), "%s",

@@ -44,6 +44,6 @@ static inline int wait_done(struct mem_stream *st, uint64_t ticket)
 	return r;
 }
 
-/* One that was joined shows in /proc a moment longer, with PF_EXITING among its flags. */
+/* A joined thread stays visible in /proc for a moment, with PF_EXITING among its flags. */
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a machine offers for memory of accelerators, on trees of files like the kernel's.
+ * What a machine offers for accelerator memory, read from trees of files that look like the
+ * kernel's.
  */
 #include "mem/accel.h"
 

@@ -5,7 +5,7 @@
 
 #define MS NSEC_PER_MSEC
 
-/* A turn of so many requests of 1 MB. */
+/* Return a turn with this number of requests of 1 MB. */
 static struct turn turn(uint64_t requests, uint64_t ns)
 {
 	return (struct turn){ .bytes = requests * 1000000, .requests = requests, .ns = ns };
@@ -59,7 +59,7 @@ static void ratios_are_of_pairs(void)
 	r = turns_ratio(up, down, 4);
 	T_EQ(r.lack, LACK_NOTHING);
 	T_CHECK(r.v.lowest == 4 && r.v.median == 4 && r.v.highest == 4);
-	/* Nothing is lacking, so there is nothing to say. */
+	/* Nothing is missing, so the sentence is empty. */
 	T_CHECK(!strcmp(lack_sentence(&r).s, ""));
 }
 

@@ -20,7 +20,7 @@ static struct bench_job job(uint64_t pieces, unsigned threads, unsigned turns, b
 	};
 }
 
-/* All pieces of one side in one turn; how many. */
+/* Mark all pieces of one side in one turn.  Return their number. */
 static uint64_t take(const struct bench_job *j, unsigned turn, bool other, bool once)
 {
 	uint64_t off, nr = 0;
@@ -39,7 +39,7 @@ static uint64_t take(const struct bench_job *j, unsigned turn, bool other, bool 
 	return nr;
 }
 
-/* Each side meets each piece once, whatever divides into what. */
+/* Each side visits each piece once, whether or not the sizes divide evenly. */
 static void once_each(bool random)
 {
 	static const unsigned pieces[] = { 7, 100, 101, 1024, 19997 };
@@ -71,7 +71,7 @@ static void at_random_once_each(void)
 	once_each(true);
 }
 
-/* No byte is read twice before half of the turns is over, by whichever side. */
+/* Neither side reads a byte twice before half of the turns is over. */
 static void sides_read_different_bytes(void)
 {
 	for (unsigned random = 0; random < 2; random++) {
@@ -98,7 +98,7 @@ static unsigned part(unsigned turns, unsigned turn, bool other)
 	return (unsigned)(off / (100 * 4096));
 }
 
-/* The next turn takes nothing that the kernel read ahead of the one before, whoever is first. */
+/* No turn reads what the kernel may have read ahead for the turn before it. */
 static void no_turn_follows_the_part_before_it(void)
 {
 	static const unsigned ours[] = { 5, 4, 3, 2, 1, 0 }, other[] = { 2, 1, 0, 5, 4, 3 };
@@ -110,7 +110,7 @@ static void no_turn_follows_the_part_before_it(void)
 			unsigned last = turns;
 
 			for (unsigned i = 0; i < 2 * turns; i++) {
-				/* One side, the other twice, the first twice, and so on. */
+				/* The order of turns is A, B, B, A, A, B, B and so on. */
 				bool second = first ^ (i % 4 == 1 || i % 4 == 2);
 				unsigned now = part(turns, i / 2, second);
 
@@ -148,7 +148,7 @@ static void requests_stay_whole(void)
 		T_EQ(take(&j, t, false, true), want[t]);
 }
 
-/* Where only time ends a turn, each begins somewhere else and has no end. */
+/* If only time ends a turn, each turn begins at another place and has no last piece. */
 static void time_alone(void)
 {
 	struct bench_job j = job(600, 1, 6, false);
@@ -164,7 +164,7 @@ static void time_alone(void)
 	T_EQ(off, 4999 % 600 * 4096);
 }
 
-/* As many turns as leave 16 requests for each, and one for each thread. */
+/* There are as many turns as leave each at least 16 requests, and one for each thread. */
 static void as_many_turns_as_there_is_work_for(void)
 {
 	struct bench_job j = job(1000, 1, 1, false);

@@ -97,7 +97,7 @@ static void need_kernel(void)
 	fill(&host, 0, SIDE_LEN);
 }
 
-/* Each at the front and at the back, so that the bytes outside are often another page's. */
+/* Copy to the front and to the back of a page, so that the bytes outside belong to another page. */
 static void every_short_copy(void)
 {
 	need_kernel();
@@ -166,7 +166,7 @@ static void choice_by_caching(void)
 #endif
 }
 
-/* In the whole of its 64 KiB, and not a byte beside them. */
+/* The chosen copy moves all of its 64 KiB and changes no byte outside. */
 static void choice_by_measurement(void)
 {
 	uint64_t best = UINT64_MAX, began;
@@ -216,7 +216,7 @@ static void forced(void)
 	}
 }
 
-/* With the flag AC set the CPU refuses what is not aligned: the test dies of SIGBUS then. */
+/* With the flag AC set, the CPU refuses unaligned access: a wrong copy kills the test by SIGBUS. */
 static void strict_is_aligned(void)
 {
 #if defined(__x86_64__)

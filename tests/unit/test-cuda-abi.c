@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Our own declarations of the CUDA driver API against the vendor's, where <cuda.h> is to
- * be had: the compiler makes nearly all checks.
+ * Compare our declarations of the CUDA driver API with the vendor's, where <cuda.h> is installed.
+ * The compiler makes nearly all checks.
  */
 #if __has_include(<cuda.h>)
 #include <cuda.h>

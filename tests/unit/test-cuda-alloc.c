@@ -115,7 +115,10 @@ static void wraps_know_their_allocation(void)
 	mem_free(w);
 	CU(cu.cuMemFree_v2(q));
 	T_EQ(mem_wrap(q, 1, PST_KIND_CUDA, 0, &v), -EFAULT);
-	/* Nor is it taken for memory of the host, to which its addresses belong now. */
+	/*
+	 * The freed address is not taken for host memory either, although it belongs to the host
+	 * now.
+	 */
 	T_EQ(mem_wrap(q, 9000, 0, 0, &v), -EFAULT);
 	T_CHECK(strstr(err_text(), "no memory that the CPU may use"));
 	T_EQ(mem_wrap(q + 100, 1, PST_KIND_HOST, 0, &v), -EFAULT);
@@ -305,7 +308,7 @@ static void ranges_span_chunks(void)
 	T_EQ(mem_export(w, 3, &g), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "spans 3"));
 
-	/* The same again is the same; one chunk is another. */
+	/* The same range again gives the same allocation; another chunk gives another one. */
 	T_OK(mem_wrap(m.va + 10, 2 * CHUNK, 0, 0, &v));
 	T_EQ(v->buffer_id, w->buffer_id);
 	mem_free(v);
@@ -327,7 +330,7 @@ static void ranges_span_chunks(void)
 	mem_free(v);
 	mem_free(w);
 
-	/* Not made for sharing; no access; only to be read. */
+	/* Memory that was not made for sharing, memory without access, and read-only memory. */
 	T_OK(mem_wrap(m.va + 2 * CHUNK, 10, 0, 0, &v));
 	T_EQ(mem_export(v, 3, &g), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "POSIX_FILE_DESCRIPTOR"));

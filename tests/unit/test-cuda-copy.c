@@ -4,7 +4,7 @@
 #include "base/fault.h"
 #include "cuda_rig.h"
 
-/* Each copy overwrites the one before: only the right order leaves the right bytes. */
+/* Each copy overwrites the one before, so only the right order leaves the right bytes. */
 static void copies_are_in_order(void)
 {
 	enum { LEN = 3000, ROUNDS = 300 };
@@ -118,8 +118,7 @@ static void a_large_batch_is_not_waited_for_with_the_next(void)
 	mem_free(a);
 }
 
-/* A copy between two allocations, from and to the stream's, beside one with host memory in the same
- * batch. */
+/* Copy between two allocations, to and from the stream's, and with host memory in one batch. */
 static void between_two_allocations(void)
 {
 	enum { LEN = 2 * CHUNK + 5 };

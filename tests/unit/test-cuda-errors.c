@@ -110,7 +110,7 @@ static int op_copy(struct failing *f)
 	return r;
 }
 
-/* Fail the first, second, ... call of the driver until none is left to fail. */
+/* Fail the first, second, ... call of the driver until a run has no further call to fail. */
 static void every_call_may_fail(void)
 {
 	static int (*const op[])(struct failing *) = { op_alloc, op_wrap, op_wrap_chunks,
@@ -250,7 +250,7 @@ static void a_lost_device_leaves_the_others_alone(void)
 	T_EQ(mem_copy(st, MEM_TO_DEVICE, many_of, 6, &t), -EIO);
 	T_EQ(mem_export(a, 3, &g), -EIO);
 	T_EQ(state().calls, before.calls);
-	/* What is made anew asks whether the program has reset the device. */
+	/* A new allocation checks whether the program has reset the device. */
 	T_EQ(mem_alloc(ops(), 1, 1, 0, &b), -EIO);
 	T_EQ(pin_host(1, host, 4096), -EIO);
 	T_EQ(mem_stream_new(ops(), 1, &(struct mem_stream *){ NULL }), -EIO);

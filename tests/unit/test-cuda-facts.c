@@ -63,7 +63,7 @@ static void the_driver_has_a_version(void)
 
 static void the_largest_bar_counts(void)
 {
-	/* As one Hopper has it: registers, memory, and a small one; then the ROM. */
+	/* The BARs of one Hopper: registers, memory and a small one, then the ROM. */
 	static const char hopper[] = "0x0000380042000000 0x0000380042ffffff 0x000000000014220c\n"
 				     "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 				     "0x0000380000000000 0x000038003fffffff 0x000000000014220c\n"
@@ -147,7 +147,7 @@ static void the_drivers_answers(void)
 	VALUE("async engines", "3");
 	VALUE("files can be registered read-only", "yes");
 	VALUE("integrated", "no");
-	/* Its PCI address is none that a machine has. */
+	/* The PCI address is one that no machine has. */
 	VALUE("bar1", "unknown");
 }
 

@@ -195,7 +195,7 @@ static void over(struct mem_feed *f)
 	cuda_feed_free(f);
 }
 
-/* Each copy moves what was sent for it, in order, and later work of the stream comes after it. */
+/* Each copy moves the bytes that were sent for it, in order, and later work of the stream waits. */
 static void copies(void)
 {
 	struct stub_cuda_state before;
@@ -221,7 +221,7 @@ static void copies(void)
 	app_end();
 }
 
-/* What was sent stays behind earlier work of the stream. */
+/* Sent bytes wait for earlier work of the stream. */
 static void stream_comes_late(void)
 {
 	struct mem_feed *f;
@@ -273,7 +273,7 @@ static void ends_early(void)
 	go = 1;
 	T_CHECK(has_passed(1));
 	CU(cu.cuStreamSynchronize(st));
-	T_CHECK(holds(1, LEN)); /* nor does what was sent too late for its end */
+	T_CHECK(holds(1, LEN)); /* nor do bytes that were sent too late */
 	f = feed(st);
 	put(f, 1);
 	await(f, send(f, 3, LEN));
@@ -333,7 +333,7 @@ static void too_long(void)
 	app_end();
 }
 
-/* Registrations and events go with their context, and are made anew in the next. */
+/* Registrations and events end with their context and are created again in the next one. */
 static void context_ends_between(void)
 {
 	for (int turn = 0; turn < 3; turn++) {
@@ -421,7 +421,7 @@ static void refusals(void)
 	app_end();
 }
 
-/* Each call of the driver fails once: the stream goes on, and nothing is left over. */
+/* Fail each call of the driver once: the stream keeps working, and nothing is leaked. */
 static void calls_fail(void)
 {
 	unsigned failed = 0;
@@ -456,7 +456,7 @@ static void calls_fail(void)
 	app_end();
 }
 
-/* A context that runs nothing any more: who waits is told. */
+/* A context that runs nothing any more: waiters get an error. */
 static void context_is_lost(void)
 {
 	struct mem_feed *f;
@@ -480,7 +480,7 @@ static void context_is_lost(void)
 	app_end();
 }
 
-/* No room, and the stream makes none any more: whoever puts copies there is told. */
+/* The ring is full and the stream will never drain it: whoever adds copies gets an error. */
 static void context_is_lost_while_there_is_no_room(void)
 {
 	struct mem_feed *f;
@@ -506,7 +506,7 @@ static void context_is_lost_while_there_is_no_room(void)
 	app_end();
 }
 
-/* Nobody needs further copies of a read that has ended, also where there is no room for them. */
+/* A read that has ended needs no further copies, even if there is no room for them. */
 static void ends_while_there_is_no_room(void)
 {
 	struct mem_feed *f;

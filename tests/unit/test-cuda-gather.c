@@ -14,8 +14,8 @@ static uint64_t random_next(uint64_t *seed)
 enum { G_HOST = 2 << 20, G_DEV = 10 << 20, G_PIECES = 64 };
 
 /*
- * Random pieces behind one another: where they begin in host and device memory, and where they end.
- * The host's are filled, and the model is told.
+ * Fill v with random pieces that follow one another in host and device memory.  Fill the host's
+ * bytes and record them in the model.
  */
 static unsigned random_pieces(struct mem_copy v[G_PIECES], struct mem_alloc *a, uint8_t *host,
 			      uint8_t *model, uint64_t *seed, uint64_t *at_ptr, uint64_t *dev_ptr)
@@ -27,7 +27,7 @@ static unsigned random_pieces(struct mem_copy v[G_PIECES], struct mem_alloc *a, 
 		uint64_t len = random_next(seed) % 3 ? 1 + random_next(seed) % 200
 						     : random_next(seed) % 15000;
 
-		/* Gaps in the device's memory must stay as they are. */
+		/* Leave gaps in the device's memory, which must not change. */
 		dev += random_next(seed) % 40000;
 		at += random_next(seed) % 5 * (random_next(seed) % 17);
 		v[i] = (struct mem_copy){ .alloc = a, .off = dev, .host = host + at, .len = len };
@@ -42,7 +42,7 @@ static unsigned random_pieces(struct mem_copy v[G_PIECES], struct mem_alloc *a, 
 	return nr;
 }
 
-/* There and back through one stream, checked byte by byte. */
+/* Copy there and back through one stream and check each byte. */
 static void pieces(struct mem_stream *st, struct mem_alloc *a, uint8_t *host, uint8_t *model,
 		   uint64_t *seed, uint32_t path)
 {
@@ -239,7 +239,7 @@ static void lists_have_moved(const struct lists *l)
 	(void)munmap(in, G_DEV);
 }
 
-/* One launch has the pieces of several lists, each of another length. */
+/* One launch takes the pieces of several lists, each of another length. */
 static void lists_go_together(void)
 {
 	struct stub_cuda_state before = state();
@@ -264,7 +264,7 @@ static void lists_go_together(void)
 		T_EQ(wait_done(l.st, t), 1);
 	}
 	lists_have_moved(&l);
-	/* As many as go at once, and one piece each. */
+	/* Use as many lists as fit one launch, with one piece each. */
 	for (unsigned i = 0; i < MEM_SGLS; i++) {
 		struct mem_copy v = {
 			.alloc = l.a, .off = i * 5000, .host = l.host + i * 4097, .len = 4097 - i
@@ -387,7 +387,9 @@ static void lists_that_cannot_be(void)
 	v.len = 4096;
 	T_EQ(list_write(&l, 1, &v, 1), 1);
 	if (x.state) {
-		/* The device does not run the kernel: neither these lists go, nor others. */
+		/*
+		 * The device does not run the kernel, neither for these lists nor for later ones.
+		 */
 		(void)x.fail("cuLaunchKernel:1:701");
 		T_EQ(mem_sgl_copy(l.st, &l.v[1], 1, &t), -EOPNOTSUPP);
 		T_CHECK(x.fail(NULL));
@@ -397,7 +399,7 @@ static void lists_that_cannot_be(void)
 	lists_free(&l);
 }
 
-/* Without the kernel: the driver's batch, in both its forms; without that, a loop. */
+/* Without the kernel the driver's batch is used, in both its forms, and without that a loop. */
 static void many_pieces_otherwise(void)
 {
 	struct stub_cuda_state before = state(), now;

@@ -143,7 +143,7 @@ static void mark(void)
 	app_end();
 }
 
-/* In a context of the program's own, by a handle that means the current one's stream. */
+/* Use a context that the program made, by a handle that means the current context's stream. */
 static void foreign_context(void)
 {
 	struct stub_cuda_state before;
@@ -172,7 +172,7 @@ static void foreign_context(void)
 	app_end();
 }
 
-/* Its end does not spoil the device for us. */
+/* The end of that context does not harm our use of the device. */
 static void foreign_context_ends_early(void)
 {
 	struct mem_order *o, *ours;
@@ -183,7 +183,7 @@ static void foreign_context_ends_early(void)
 	CU(x.ctx_create(&own, 0, 0));
 	T_OK(cuda_order_new(0, (void *)CU_PER_THREAD, &o));
 	CU(cu.cuCtxPopCurrent_v2(&top));
-	/* What a driver says of an event whose context is gone. */
+	/* This is the driver's answer for an event whose context is gone. */
 	(void)x.fail("cuEventQuery:1:709");
 	T_EQ(cuda_order_poll(o), -EIO);
 	(void)x.fail(NULL);
@@ -226,7 +226,7 @@ static void refusals(void)
 	app_end();
 }
 
-/* Each call of the driver fails once, and nothing is left over. */
+/* Fail each call of the driver once: nothing is leaked. */
 static void calls_fail(void)
 {
 	unsigned failed = 0;

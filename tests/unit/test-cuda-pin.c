@@ -113,7 +113,7 @@ static void files_are_pinned_read_only(void)
 	SAME_OBJECTS(before);
 }
 
-/* A call in a thread of its own. */
+/* A call that runs in a thread of its own. */
 struct other {
 	pthread_t thread;
 	void *host;
@@ -217,7 +217,7 @@ static void a_kept_piece_keeps_no_others(void)
 	(void)munmap(host, 2 * len);
 }
 
-/* Who wants the piece that is just being pinned, or unpinned, waits for that and has it then. */
+/* A thread that wants a piece which is being pinned or unpinned waits for that, then gets it. */
 static void the_same_piece_waits(void)
 {
 	struct stub_cuda_state before = state();
@@ -254,7 +254,7 @@ static void the_same_piece_waits(void)
 	(void)munmap(p, len);
 }
 
-/* Who pins for memory of before a reset makes no context by it. */
+/* Pinning for memory from before a reset creates no context. */
 static void a_past_life_makes_no_context(void)
 {
 	struct stub_cuda_state before, now;
@@ -278,8 +278,10 @@ static void a_past_life_makes_no_context(void)
 	(void)munmap(p, len);
 }
 
-/* The program resets the device and goes on while the driver is about to pin: the memory is
- * registered in a context that the caller knows nothing of, and is not left so. */
+/*
+ * The program resets the device while the driver is about to pin.  The memory is then registered in
+ * a context that the caller does not know, and must not stay so.
+ */
 static void a_reset_meanwhile_leaves_nothing_pinned(void)
 {
 	uint64_t len = MIB(1), n;

@@ -72,7 +72,7 @@ static int child_import(int sock)
 	if (!result && mem_import(&g, &c) != -EINVAL)
 		result = 7;
 	mem_free(b);
-	/* Not of the device that its handle opens memory of. */
+	/* The grant names a device other than the one whose memory its handle opens. */
 	g.size = a ? a->size : 0;
 	mem_free(a);
 	if (!result && cuda_nr_devices() > 1) {
@@ -150,7 +150,7 @@ static void grants_by_handle(void)
 		share(a, rights);
 		mem_free(a);
 	}
-	/* In our own process, of no device, of nothing. */
+	/* Imports in our own process, of no device, and of no bytes are refused. */
 	T_OK(mem_alloc(ops(), 0, grant_len, PST_MEM_SHARED, &a));
 	T_OK(mem_export(a, 3, &g));
 	T_EQ(mem_import(&g, &b), -EINVAL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Our own declarations of the cuFile API against the vendor's, where <cufile.h> is to be had
- * in version 1.15 or newer: the compiler makes all checks.
+ * Compare our declarations of the cuFile API with the vendor's, where <cufile.h> of version 1.15 or
+ * newer is installed.  The compiler makes all checks.
  */
 #include <stdbool.h>
 
@@ -19,7 +19,7 @@
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)
 SAME(CUF_OK, CU_FILE_SUCCESS);
 SAME(CUF_BASE, CUFILEOP_BASE_ERR);
-/* Those that have the same name but for the first letters. */
+/* Constants whose names differ in the prefix only. */
 #define ERR(name) SAME(CUF_##name, CU_FILE_##name)
 ERR(DRIVER_NOT_INITIALIZED);
 ERR(DRIVER_INVALID_PROPS);
@@ -124,8 +124,8 @@ FIELD(struct cuf_io_event, status, CUfileIOEvents_t, status);
 FIELD(struct cuf_io_event, ret, CUfileIOEvents_t, ret);
 
 /*
- * Signatures.  Types that are the vendor's enums or structs are named here once more, with
- * what they are to us; their layouts were compared above.
+ * Compare signatures.  The vendor's enums and structs are mapped to our types here; their layouts
+ * were compared above.
  */
 #define HAS(name, type, ...)                                                                     \
 	_Static_assert(__builtin_types_compatible_p(__typeof__(&(name)), type (*)(__VA_ARGS__)), \

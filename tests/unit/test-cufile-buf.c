@@ -155,7 +155,7 @@ static int64_t foreign_unreg(void *arg)
 	return x.buf_unreg(arg).err;
 }
 
-/* Others' registrations are theirs: we know neither their length nor their end. */
+/* Registrations of others are not ours to use: we know neither their length nor their end. */
 static void others_have_it(void)
 {
 	void *at;
@@ -209,7 +209,7 @@ static void many_when_all_say_so(void)
 	h = hang(io_thread, NULL);
 	T_EQ(io(cf, m, MIB(1), 0, 4096, CUFILE_IO_SHARE), 4096);
 	T_EQ(io(cf, m, MIB(1), 0, 4096, 0), -EAGAIN);
-	/* Nor is it given up for room. */
+	/* The buffer is not given up to make room either. */
 	cufile_mem_limit(MIB(16));
 	T_EQ(io(cf, m, MIB(16), 0, 4096, 0), -ENOBUFS);
 	cufile_mem_limit(0);
@@ -233,7 +233,7 @@ static void *some_reads(void *arg)
 
 		if (r == -EBUSY)
 			continue;
-		/* A place of its own in each slice, to look at in the end. */
+		/* Each thread checks a place of its own in each slice at the end. */
 		v.mem_off = at * CUFILE_SLICE + seed * 65536;
 		v.file_off = seed * 65536;
 		v.flags = seed & sharing ? CUFILE_IO_SHARE : 0;
@@ -334,7 +334,7 @@ static void an_end_hangs(void)
 	nothing_is_left();
 }
 
-/* One thread makes room in memory that another is freeing. */
+/* One thread makes room in memory that another thread is freeing. */
 static void making_room_hangs(void)
 {
 	struct cufile_mem *other;

@@ -129,7 +129,7 @@ static void run(void)
 	T_EQ(state().files, 0);
 	T_EQ(state().bufs, 0);
 
-	/* Once more, with all in order: only what the library said of itself is remembered. */
+	/* Run again without a fault: only what the library said about itself is remembered. */
 	x.set("fail=none:1:1");
 	nth = 0;
 	(void)cufile_close();
@@ -143,7 +143,7 @@ static void run(void)
 		T_SKIP("all went well");
 }
 
-/* One run; true while there was a call left to fail. */
+/* Run once.  Return true while there was a call left to fail. */
 static bool one(void)
 {
 	char why[sizeof(t_why)];

@@ -191,7 +191,7 @@ static void lies(void)
 	T_CHECK(strstr(err_text(), "nothing of it holds"));
 	x.set("lie=short");
 	T_EQ(io(cf, m, 0, 0, 65536, 0), 32768);
-	/* These are for whoever compares. */
+	/* These lies are for callers that compare bytes. */
 	x.set("lie=wrong");
 	T_EQ(io(cf, m, 0, 0, 65536, 0), 65536);
 	T_CHECK(!mem_is(0, 0, 65536));
@@ -264,7 +264,7 @@ static void counts_only_when_asked(void)
 	T_OK(cufile_counts(info.uuid, false, &c));
 	T_OK(cufile_counts(info.uuid, false, &c));
 	T_EQ(state().levels, 1);
-	/* It ends with the driver, and begins anew. */
+	/* The registration ends with the driver and is made again. */
 	T_EQ(within(do_mem_free, m), 0);
 	cufile_file_put(cf);
 	T_OK(cufile_close());

@@ -32,7 +32,10 @@ static void opens_and_stays_open(void)
 	if (x.set) {
 		T_EQ(state().opens, 1);
 		T_EQ(info.nvfs_major, 2);
-		/* It may matter to somebody who does not count. */
+		/*
+		 * Opening reads no parameters and sets no log level: other users of cuFile may rely
+		 * on them.
+		 */
 		T_EQ(state().params, 0);
 		T_EQ(state().levels, 0);
 	}
@@ -128,7 +131,10 @@ static void strict_without_a_way(void)
 	nothing_is_left();
 }
 
-/* An old library cannot be told to be strict; it is refused if it is not so by itself. */
+/*
+ * An old library has no switch for strictness, so it is refused unless the environment made it
+ * strict.
+ */
 static void strict_by_environment_only(void)
 {
 	const char *old = getenv("STUB_CUFILE_OLD");
@@ -439,7 +445,7 @@ static int place(char (*v)[PATH_MAX], unsigned nr, const char *tail)
 	return -1;
 }
 
-/* Python's packages beside what they have loaded, then CUDA's folders, newest first. */
+/* Find Python's packages beside the loaded library, then CUDA's folders, newest first. */
 static void looks_where_it_may_lie(void)
 {
 	static const char *const at[] = {
@@ -462,7 +468,10 @@ static void looks_where_it_may_lie(void)
 	T_CHECK(v);
 	/* Load now what these copies need, the CUDA provider. */
 	T_CHECK(mem_provider(PST_KIND_CUDA));
-	/* Where others may write nothing is taken: not below a build of umask 002. */
+	/*
+	 * A library in a folder that others may write is not taken, such as a build under umask
+	 * 002.
+	 */
 	(void)umask(022);
 	(void)snprintf(dir, sizeof(dir), "/tmp/cufile-XXXXXX");
 	T_CHECK(mkdtemp(dir));
@@ -489,11 +498,11 @@ static void looks_where_it_may_lie(void)
 	T_CHECK(new > place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0"));
 	T_EQ(place(v, nr, "/cuda-12.9/targets/x86_64-linux/lib/libcufile.so.0"), new + 1);
 	T_EQ(place(v, nr, "/cuda-9.2/targets/x86_64-linux/lib/libcufile.so.0"), new + 2);
-	/* No more than there is room for. */
+	/* Return no more places than fit. */
 	T_EQ(cufile_places(root, v, 2), 2);
 	T_EQ(cufile_places("/nowhere", v, 0), 0);
 
-	/* Nothing is guessed for a set-uid program, and none where others may write. */
+	/* For a set-uid program no place is guessed, nor one that others may write. */
 	privileged = true;
 	T_EQ(cufile_places(root, v, CUFILE_PLACES), 0);
 	privileged = false;
@@ -504,7 +513,7 @@ static void looks_where_it_may_lie(void)
 	T_CHECK(place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0") >= 0);
 	T_EQ(chmod(path, 0755), 0);
 
-	/* And so it is found, where the loader knows none and nobody names one. */
+	/* The library is found this way if neither the loader nor the user names one. */
 	T_OK(cufile_find(path));
 	T_CHECK(!strcmp(path, cufile));
 	(void)unsetenv("PST_LIBCUFILE");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way between a file and a device, asked of another process: what it says when the library
- * tells the truth, lies, hangs or dies.
+ * Another process tries the way between a file and a device: the answer if the library tells the
+ * truth, lies, hangs or dies.
  */
 #include <poll.h>
 #include <stdatomic.h>
@@ -72,7 +72,7 @@ static void c2c(void)
 	good_is("mode=c2c", CUFILE_MODE_C2C, 1150, 0);
 }
 
-/* Its counters are in a form that nobody knows yet; being strict says enough. */
+/* The counters have a form that is not known yet; strictness alone is proof enough. */
 static void a_version_to_come(void)
 {
 	good_is("mode=nvfs,version=2000", CUFILE_MODE_NVFS, 2000, 2);
@@ -221,7 +221,7 @@ static void *append(void *arg)
 	return NULL;
 }
 
-/* Nor is it a lie that there is more by now. */
+/* A file that has grown meanwhile is no lie either. */
 static void the_file_grows(void)
 {
 	struct cufile_verdict v;
@@ -288,7 +288,7 @@ static int ask_script(const char *text, struct cufile_verdict *v)
 	return r;
 }
 
-/* In a process whose name is relative, as that of a library from a relative LD_LIBRARY_PATH. */
+/* Run in a process whose library name is relative, as with a relative LD_LIBRARY_PATH. */
 static int as_relative(void)
 {
 	struct cufile_verdict v;
@@ -461,7 +461,7 @@ static void odd_descriptors(void)
 	nothing_is_left();
 }
 
-/* Keys on the program's terminal do not end or stop what it asks. */
+/* Keys on the program's terminal neither end nor stop the probing process. */
 static void its_own_session(void)
 {
 	struct cufile_verdict v;

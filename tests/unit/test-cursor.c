@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Segments: what is refused at the door, and that a cursor gives out each byte once and in
- * order, however large the bites are.
+ * Segments: which ones a request refuses, and that a cursor gives out each byte once and in order
+ * for any size of pieces.
  */
 #include "rig.h"
 

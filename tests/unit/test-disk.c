@@ -104,7 +104,7 @@ static void partitions_and_volumes_lead_to_the_disk(void)
 	T_CHECK(!disk_has_one_queue(root, makedev(253, 2), &disk));
 }
 
-/* Numbers stay what they are, and file systems without a disk have none. */
+/* Numbers of disks do not change, and file systems without a disk have none. */
 static void numbers(void)
 {
 	T_EQ(disk_of(makedev(0, 30)), DISK_NONE);

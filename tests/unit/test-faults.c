@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every site of base/fault.h fails at its first, second, ... n-th passing until nothing is
- * left to fail: each run ends with the right bytes or a clear error, and leaks nothing.
+ * Fail each site of base/fault.h at its first, second, ... n-th passing until a run has no fault
+ * left.  Each run ends with the right bytes or a clear error, and leaks nothing.
  */
 #include "scenario.h"
 
@@ -28,7 +28,7 @@ static void fail_at(enum fault_site site, unsigned n, const char *what, int *ret
 	r = scenario(rig_backend, rig_dev);
 	if (r == -EBADE || r == -ELIBBAD || r == -ENOMSG || r == -ETIMEDOUT)
 		T_FAIL("%s: %d (%s)", spec, r, scenario_why);
-	/* Counted before it is disarmed, which begins anew. */
+	/* Read the count before disarming, which sets it to zero. */
 	*ret = r == 0 && fault_passed(site) < n;
 	T_EQ(fault_set(NULL), 0);
 	rig_quiet();

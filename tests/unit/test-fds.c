@@ -41,7 +41,7 @@ static void enough_allowed(void)
 		T_SKIP("%u descriptors (ulimit -n)", ROOM);
 }
 
-/* In the background where there are threads, of a sanitizer for one. */
+/* Where the process has threads (a sanitizer's, for example), the table grows in the background. */
 static void grows(void)
 {
 	unsigned before = t_count_fds();

@@ -155,7 +155,9 @@ static void registers_what_is_there(void)
 	T_EQ(pages_there(big, len), 2);
 	T_EQ(pinned_bytes(), before);
 
-	/* With the pages between the two it can be, and nothing but these. */
+	/*
+	 * With the pages between the two ranges the buffer can be registered, and with no others.
+	 */
 	memset(big + 4096, 1, far - 4096);
 	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
 		run(&op);
@@ -178,7 +180,7 @@ static void registers_what_is_there(void)
 	tear_down();
 }
 
-/* Each byte moved once: registering would cost more than it saves. */
+/* If each byte moves once, registering would cost more than it saves. */
 static void registers_nothing_that_is_read_once(void)
 {
 	uint64_t before = pinned_bytes();
@@ -209,7 +211,7 @@ static void others_lock(void)
 	T_SKIP("this user has locked memory in other processes");
 }
 
-/* As a user that RLIMIT_MEMLOCK holds for: the limit is asked, and then the kernel is not. */
+/* Run as a user for whom RLIMIT_MEMLOCK counts: the limit is read, and the kernel is not called. */
 static void little_memlock_here(void)
 {
 	struct rlimit rl = { LIMIT, LIMIT };
@@ -254,7 +256,7 @@ static void little_memlock_here(void)
 	T_EQ(fault_passed(FAULT_FILE_PIN), 1); /* the first buffer */
 	T_EQ(pinned_bytes(), before + FIRST);
 
-	/* With room under the limit it is registered after all. */
+	/* With room under the limit the buffer is registered. */
 	io_buf_free(b[0]);
 	end = now_ns() + 20 * NSEC_PER_SEC;
 	while (!op[1].pinned && now_ns() < end)

@@ -57,7 +57,7 @@ static void an_error_in_the_middle(void)
 	tear_down();
 }
 
-/* It answers so each time: nobody waits for another answer. */
+/* The answer is the same each time: nobody waits for another one. */
 static void a_cancel_that_nobody_asked_for(void)
 {
 	static const uint8_t kinds[] = { IO_READ, IO_WRITE, IO_FSYNC };
@@ -126,7 +126,7 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-/* By a signal where the kernel waits; a condition variable goes on to its deadline. */
+/* A signal interrupts a wait in the kernel; a condition variable waits until its deadline. */
 static void wait_is_interrupted(struct io_ctx *hung)
 {
 	struct sigaction sa = { .sa_handler = on_alarm }, old;
@@ -168,7 +168,7 @@ static void a_file_system_that_hangs(void)
 	T_CHECK(t_now() - start >= 50 * NSEC_PER_MSEC);
 	T_EQ(hung->ops->reap(hung, &got, 1), 0);
 
-	/* Another ctx and another file go on. */
+	/* Another context and another file keep working. */
 	op = op_rw(IO_READ, mem, 4096, 65536);
 	run(&op);
 	T_EQ(op.res, 65536);
@@ -180,7 +180,7 @@ static void a_file_system_that_hangs(void)
 	run(&op);
 	T_EQ(op.res, 65536);
 
-	/* It ends when the file system answers, or was cancelled already. */
+	/* The operation ends when the file system answers, unless it was cancelled before. */
 	fusefs_release(&fuse);
 	finish(hung, &stuck);
 	T_CHECK(stuck.res == 4096 || stuck.res == -ECANCELED || stuck.res == -EINTR);

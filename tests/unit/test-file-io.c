@@ -426,7 +426,7 @@ static void wait_ends_at_its_deadline(void)
 	T_OK(ctx->ops->queue(ctx, &op));
 	T_OK(ctx->ops->flush(ctx));
 	finish(ctx, &op);
-	/* And no more then. */
+	/* No further completion arrives. */
 	T_OK(ctx->ops->wait(ctx, 1, PST_NO_DEADLINE));
 	tear_down();
 }
@@ -458,7 +458,7 @@ static void a_reused_place_never_reads_the_old_file(void)
 	tear_down();
 }
 
-/* One thread opens, reads and closes; the other context's tables are cleared meanwhile. */
+/* One thread opens, reads and closes while the other context's tables are cleared. */
 static void *churn(void *arg)
 {
 	uint8_t *buf = aligned_alloc(4096, 65536);
@@ -561,7 +561,7 @@ static void a_context_outlives_the_thread_that_used_it(void)
 	tear_down();
 }
 
-/* Memory that is not there is an error all the same. */
+/* Memory that is not mapped gives an error here too. */
 static void bad_memory_is_an_error(void)
 {
 	struct io_op op, *got;

@@ -424,7 +424,7 @@ static int resident(const struct file *f, uint64_t off, uint64_t len)
 	return nr;
 }
 
-/* Nothing is read ahead, and what was not in the page cache is not there afterwards. */
+/* Looking reads nothing ahead: what was not in the page cache is not there afterwards. */
 static void a_look_leaves_no_trace(void)
 {
 	uint8_t *buf = malloc(MIB(8)), *back = malloc(MIB(8));

@@ -76,7 +76,7 @@ static void a_batch_takes_few_calls(void)
 	end();
 }
 
-/* Each system call takes at least as many as were under way: 1, 1, 2, 4 and so on. */
+/* Each system call takes at least as many operations as were in flight: 1, 1, 2, 4 and so on. */
 static void an_idle_device_does_not_wait(void)
 {
 	begin();

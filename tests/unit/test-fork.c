@@ -8,7 +8,7 @@
 #define T_ERROR_TEXT() err_text()
 #include "t.h"
 
-/* What fork_guard() says in a child, and in the child's child. */
+/* Return what fork_guard() says in a child, or in the child's child. */
 static int in_child(int generations)
 {
 	pid_t pid = fork();

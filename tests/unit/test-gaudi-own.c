@@ -33,7 +33,7 @@ static struct mem_alloc *alloc(uint64_t len)
 			T_FAIL("\"%s\" lacks \"%s\"", err_text(), want); \
 	} while (0)
 
-/* Nothing lives on the devices, nothing was left to the end of a context. */
+/* Check that no memory is left on the devices, and that none was left for the end of a context. */
 static void quiet(void)
 {
 	struct stub_gaudi_state s = gaudi_state();
@@ -59,7 +59,7 @@ static void devices_are_found_without_a_library(void)
 	mem_device_info(ops, 1, &d);
 	T_EQ(d.kind, PST_KIND_GAUDI);
 	T_CHECK(!strcmp(d.model, "Habana GAUDI2"));
-	T_EQ(mem_find("gaudi:2", &o, &idx), -ENODEV); /* neither the NPU nor the control node */
+	T_EQ(mem_find("gaudi:2", &o, &idx), -ENODEV); /* not an NPU or control node */
 	T_EQ(gaudi_state().calls, calls);
 	quiet();
 }
@@ -112,7 +112,7 @@ static void exports_are_pages_of_the_range(void)
 	gaudi_dmabuf_io(d.fd, d.off, (char[]){ "later" }, 5, true);
 	T_CHECK(gs.peek(a->base.va + 5000, buf, 5));
 	T_CHECK(!strcmp(buf, "later"));
-	/* Another dma-buf of the same pages, with a descriptor of its own. */
+	/* Another dma-buf of the same pages, by another descriptor. */
 	fd = d.fd;
 	T_OK(mem_export_dmabuf(a, 4096, 4096, &d));
 	T_CHECK(d.fd != fd);
@@ -199,7 +199,7 @@ static void a_pool_is_passed_by_its_descriptor(void)
 	SAYS("whole pages");
 	memset(g.ipc, 0, sizeof(g.ipc));
 	T_EQ(mem_import(&g, &a), -EINVAL);
-	/* The program lets go of the device, and ours keeps it open. */
+	/* The program releases the device, and our reference keeps it open. */
 	va -= 100;
 	memcpy(g.ipc, &va, sizeof(va));
 	g.size = g.len = 4096;
@@ -369,7 +369,7 @@ static void a_reset_ends_the_memory(void)
 	T_EQ(mem_alloc(ops, 0, LEN, 0, &c), -EBUSY); /* a dma-buf holds the old context */
 	SAYS("close the dma-bufs");
 	(void)close(d.fd);
-	c = alloc(LEN); /* beside the memory of before */
+	c = alloc(LEN); /* not where the earlier memory is */
 	T_CHECK(c->life != a->life);
 	mem_free(a);
 	mem_free(b);
@@ -379,7 +379,7 @@ static void a_reset_ends_the_memory(void)
 	T_EQ(gaudi_state().leaked, leaked);
 	T_CHECK(list_empty(&gaudi_device(0)->held));
 	T_EQ(gaudi_device(0)->users, 0);
-	/* One that is seen when memory is freed, and one that is seen by an allocation. */
+	/* Freeing memory detects one reset, and an allocation detects another. */
 	a = alloc(LEN);
 	gs.reset(0, true);
 	gs.reset(0, false);
@@ -395,7 +395,10 @@ static void a_reset_ends_the_memory(void)
 	T_EQ(gaudi_state().contexts, 0);
 }
 
-/* A library or a device that cannot: in a process of its own, because libraries are loaded once. */
+/*
+ * Libraries and devices that are too old: each in a process of its own, because a process loads
+ * libraries once.
+ */
 static void what_is_too_old_says_so(void)
 {
 	const char *old = getenv("STUB_HLTHUNK_OLD"), *now = getenv("PST_LIBHLTHUNK");

@@ -224,7 +224,7 @@ static void a_reset_in_mid_transfer_ends_it(void)
 	gs.reset(0, false);
 	T_EQ(mem_copy_sync(a, MEM_TO_DEVICE, 0, one, 1), -ENODEV);
 	leaked = gaudi_state().leaked;
-	/* Memory that was pinned before is not for the device that was acquired anew. */
+	/* Memory that was pinned before is not valid for the device that was acquired again. */
 	b = alloc(LEN);
 	T_OK(mem_copy_sync(b, MEM_TO_DEVICE, 0, host, LEN));
 	mem_free(b);

@@ -38,7 +38,7 @@ static void needs_cuda(void)
 	stub_gdrdrv_reset();
 }
 
-/* Nothing is pinned, mapped or open any more, and no rule was broken. */
+/* Check that nothing is pinned, mapped or open any more, and that no rule was broken. */
 static void is_over(void)
 {
 	T_EQ(stub_gdrdrv.files, 0);

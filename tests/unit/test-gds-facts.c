@@ -139,7 +139,7 @@ static void no_gpu_is_named(void)
 	machine_gone();
 }
 
-/* Nothing is mounted on /proc and /sys: nothing is claimed. */
+/* With nothing mounted on /proc and /sys, no fact is claimed. */
 static void nothing_is_there(void)
 {
 	machine();
@@ -224,7 +224,7 @@ static void forged_files(void)
 	machine_gone();
 }
 
-/* Nothing waits for a writer that never comes, and a folder is no file. */
+/* A FIFO without a writer keeps nobody waiting, and a folder is not read as a file. */
 static void what_is_no_file_is_not_read(void)
 {
 	char path[1024];

@@ -92,7 +92,7 @@ static void all_that_p2pdma_wants(void)
 	machine_gone();
 }
 
-/* Without symbols the file that the kernel was configured by. */
+/* Without symbols, read the kernel's configuration file. */
 static void configurations_of_kernels(void)
 {
 	static const char *const files[] = { "/boot/config-6.8.0-71-generic",

@@ -39,7 +39,7 @@ static void lines_of_mountinfo(void)
 	T_CHECK(!strcmp(m.type, "ext4"));
 	T_CHECK(!strcmp(m.source, "/dev/x\\y"));
 	T_CHECK(!strcmp(m.options, "rw,data=ordered"));
-	/* Text that is no escape stays as it is; so does an escaped NUL. */
+	/* Text that is no escape is not changed; an escaped NUL is not decoded. */
 	T_CHECK(parse("36 35 8:17 / /a\\04\\9\\000\\ rw - xfs none rw", &m));
 	T_CHECK(!strcmp(m.where, "/a\\04\\9\\000\\"));
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)

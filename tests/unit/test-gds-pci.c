@@ -170,7 +170,7 @@ static void bridges_that_redirect(void)
 	machine_gone();
 }
 
-/* As the kernel hands it to who is not root; then nothing. */
+/* Configuration space as the kernel shows it to a user who is not root, then an empty file. */
 static void bridges_that_cannot_be_read(void)
 {
 	uint8_t config[64] = { 0 };
@@ -185,7 +185,7 @@ static void bridges_that_cannot_be_read(void)
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_CHECK_UNKNOWN, "the configuration of 0000:18:01.0 cannot be read, so ACS",
 	     ")");
-	/* A bridge that is known to redirect is named all the same. */
+	/* A bridge that is known to redirect is named nevertheless. */
 	acs(SWITCH "/0000:18:00.0", PCI_ACS_RR);
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_CHECK_MISSING, "ACS sends", "each");

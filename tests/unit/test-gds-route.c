@@ -91,7 +91,10 @@ static struct race {
 	atomic_uint odd;
 } race;
 
-/* Only what was said: that it is being found out, or the reason of those who answer. */
+/*
+ * The answer is either that the route is still being examined, or the reason from a finished
+ * examination.
+ */
 static void *look(void *arg)
 {
 	(void)arg;

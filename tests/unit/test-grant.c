@@ -68,7 +68,7 @@ static struct pst_grant empty(void)
 	return (struct pst_grant){ .sz = sizeof(struct pst_grant), .fd = -1 };
 }
 
-/* Any bytes with any number of descriptors beside them. */
+/* Send any bytes with any number of descriptors. */
 static void send_raw(int sock, const void *p, size_t len, const int *fds, unsigned nr_fds)
 {
 	union {
@@ -101,8 +101,8 @@ static struct mem_alloc *shared(uint32_t kind, uint64_t len)
 }
 
 /*
- * The other process: receive a grant, check that the range holds bytes of seed 1, put bytes of
- * seed 2 there.  Its exit status says how far it came.
+ * Run the other process: receive a grant, check that the range holds bytes of seed 1, and put bytes
+ * of seed 2 there.  The exit status says which step failed.
  */
 static int peer(int sock, uint64_t off, uint64_t len)
 {
@@ -290,7 +290,7 @@ static void hostile_messages_in_packets(void)
 	close_pair(s);
 }
 
-/* The grant is well-formed; what it carries is not fit to be mapped. */
+/* The grant is well-formed, but the memory it carries cannot be mapped safely. */
 static void lying_grants_are_not_imported(void)
 {
 	struct pst_grant h = empty();
@@ -384,7 +384,7 @@ static void deadlines_hold(void)
 	T_EQ(grant_recv(s[1], &h, t_in_ms(30)), -ETIMEDOUT);
 	T_CHECK(t_now() - start >= 30 * 1000000u);
 
-	/* Nobody reads: some time the socket is full. */
+	/* Nobody reads, so the socket becomes full. */
 	T_OK(mem_export(a, RW, &g));
 	while ((r = grant_send(s[0], &g, t_in_ms(20))) == 0)
 		T_CHECK(++n < 100000);
@@ -441,7 +441,7 @@ static void a_peer_that_is_gone(void)
 	mem_free(a);
 }
 
-/* The socket's owner may have asked the kernel for credentials beside every message. */
+/* The socket's owner may have enabled credentials on each message. */
 static void credentials_beside_the_grant(void)
 {
 	struct mem_alloc *a = shared(PST_KIND_HOST, 1);
@@ -531,7 +531,7 @@ static void another_user_gets_nothing(void)
 	T_EQ(status, 0);
 }
 
-/* All users without a number in a user namespace bear the same one: it says nothing. */
+/* All users without a number in a user namespace share one uid, so that uid proves nothing. */
 static void the_overflow_uid_is_nobodys(void)
 {
 	struct pst_grant g, h = empty();

@@ -135,7 +135,10 @@ static void out_of_memory(void)
 			given++;
 		failed += r == -ENOMEM;
 		T_EQ(r, given == 3 * HANDLE_CHUNK ? -EMFILE : -ENOMEM);
-		/* One chunk more each time, because the calls before the failing one went well. */
+		/*
+		 * Each round has one chunk more, because the calls before the failing one
+		 * succeeded.
+		 */
 		T_EQ(given % HANDLE_CHUNK, 0);
 	}
 	nth = 0;
@@ -211,7 +214,7 @@ static void each_is_taken_once(void)
 	T_EQ(taken + left, made);
 }
 
-/* All are used up and given back by all threads at once: none is lost, and none there twice. */
+/* All threads take and give back all handles at once: none is lost, and none is given out twice. */
 static atomic_uint held[4 * HANDLE_CHUNK];
 
 static void *use_up(void *arg)

@@ -80,7 +80,7 @@ static void only_shared_memory_is_exported(void)
 	mem_free(w);
 }
 
-/* The peer cannot make us crash by shrinking, nor write where it may only read. */
+/* A peer can neither crash us by shrinking the memory nor write where it may only read. */
 static void grants_are_sealed_and_limited(void)
 {
 	struct mem_alloc *a = alloc(5000, PST_MEM_SHARED);

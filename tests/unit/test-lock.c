@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The lock of a queue: one thread has it at a time, and whoever sleeps for it is woken.
- */
+/* The lock of a queue: one thread holds it at a time, and a sleeper is woken. */
 #include <pthread.h>
 
 #include "base/lock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What holds for every kind of memory: names, checks, round trips. */
+/* Rules for every kind of memory: names, checks, round trips. */
 #include <pthread.h>
 
 #include "base/err.h"
@@ -351,7 +351,10 @@ static void imports_share_the_bytes_as_far_as_rights_go(void)
 				T_CHECK(!memcmp(in, out, 3000));
 			}
 			(void)close(g.fd);
-			/* What was got may be passed on, and no more than that. */
+			/*
+			 * An imported grant may be passed on with the rights it came with, and no
+			 * more.
+			 */
 			T_EQ(mem_export(b, PST_RIGHT_READ | PST_RIGHT_WRITE, &g),
 			     rights == 3 ? 0 : -EACCES);
 			if (rights == 3)

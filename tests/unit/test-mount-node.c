@@ -40,7 +40,7 @@ static void hang(const bool *armed)
 	(void)pthread_mutex_unlock(&gate.lock);
 }
 
-/* No file is made by the calls that are taken over. */
+/* Calls that are passed to us create no file. */
 int __wrap_open64(const char *path, int flags, ...)
 {
 	if (strncmp(path, "/proc/self/fd/", sizeof("/proc/self/fd/") - 1) == 0)
@@ -181,7 +181,7 @@ static void closing_hangs(void)
 	int looked = 0;
 
 	begin(2);
-	/* What opens handles is known from here on. */
+	/* The call that opens handles counts from here on. */
 	T_EQ(node_hold(&nodes, &nodes.root), 0);
 	node_release(&nodes, &nodes.root);
 	if (nodes.mounts[0].fd < 0) {

@@ -86,7 +86,10 @@ static bool says(const char *what)
 	return false;
 }
 
-/* Of the range, both ways against the device's own copies, and nothing beside it. */
+/*
+ * Compare the range with the device's own copies in both directions, and check that no byte outside
+ * changed.
+ */
 static void check(struct pst_mem *m, uint64_t off, uint64_t len)
 {
 	struct pst_window_info info = { .sz = sizeof(info) };
@@ -343,8 +346,8 @@ static void backends(void)
 /* ---------------------------------------------------------- other processes */
 
 /*
- * Started with a socket: maps what it gets, says whether it saw the pattern and leaves another.
- * "grant" knows nothing of CUDA, "import" has it.
+ * Run a child with a socket: map what arrives, report whether the pattern is there, and write
+ * another pattern.  The child "grant" does not load CUDA, the child "import" does.
  */
 static int as_child(const char *how, int sock)
 {
@@ -428,7 +431,9 @@ static void grants(void)
 
 /* ----------------------------------------------------------------- failures */
 
-/* Each of CUDA's calls, then each of the driver's: nothing is left, and no wrong window. */
+/*
+ * Fail each of CUDA's calls, then each of the driver's: nothing is leaked, and no window is wrong.
+ */
 static void calls_that_fail(bool driver, uint64_t off, struct pst_mem *m, const char *spoil)
 {
 	struct stub_cuda_state before, after;
@@ -494,7 +499,7 @@ static void a_wrong_mapping_is_no_window(void)
 	pst_mem_free(m);
 }
 
-/* Nothing is proven yet, so that scratch memory shows it; that way is not taken again. */
+/* Nothing is proven yet, so scratch memory reveals the lie, and this way is not taken again. */
 static int as_misled(void)
 {
 	struct pst_window *w = NULL;

@@ -57,7 +57,7 @@ static void refusals(void)
 	forget();
 }
 
-/* Each step refused by each status: an errno and a sentence, nothing left. */
+/* Refuse each step with each status: each gives an errno and a sentence, and leaks nothing. */
 static void statuses(void)
 {
 	static const uint32_t steps[] = {

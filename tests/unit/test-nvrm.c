@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The nvrm backend on the driver's double of tests/stub, below the proofs: what it asks of the
- * driver, of which bytes, and what is left of it.  test-nvrm-errors.c has what fails,
- * test-nvrm-cuda.c all of it under the public calls.
+ * The nvrm backend on the driver's double of tests/stub, below the proofs: what the backend asks of
+ * the driver, for which bytes, and what remains of it.  test-nvrm-errors.c has the failures,
+ * test-nvrm-cuda.c has all of it under the public calls.
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ static void ranges_of_one_part(void)
 	forget();
 }
 
-/* As cudaMalloc() gives them: in blocks that they share, at odd places. */
+/* Allocations as cudaMalloc() makes them: several share one block and begin at odd addresses. */
 static void small_allocations(void)
 {
 	for (unsigned i = 0; i < 64; i++) {
@@ -272,7 +272,7 @@ static void grants_open_few_gpus(void)
 	forget();
 }
 
-/* One without a UUID is for the only GPU; where there are two, nobody guesses. */
+/* A grant without a UUID means the only GPU; with two GPUs none is guessed. */
 static void grants_of_the_only_gpu(void)
 {
 	struct pst_grant g;

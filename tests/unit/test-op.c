@@ -15,7 +15,7 @@ static struct local_file file = {
 	.fd_direct = 4,
 };
 
-/* One result of a system call and what must follow. */
+/* One result of a system call, and the action that must follow. */
 static const struct row {
 	const char *name;
 	uint8_t kind, flags;

@@ -93,7 +93,7 @@ static void one_for_each(void)
 	}
 }
 
-/* Its number is somebody else's from then on. */
+/* Afterwards the descriptor's number may belong to somebody else. */
 static void closed_once(void)
 {
 	struct file *f = open_file(0), *g[OWN_FILES];
@@ -106,7 +106,7 @@ static void closed_once(void)
 	T_CHECK(!is_open(fd));
 	stranger = fcntl(0, F_DUPFD_CLOEXEC, fd);
 	T_EQ(stranger, fd);
-	/* Its place is taken by another file, and then there is no more. */
+	/* Another file takes the free place, and then the table is full. */
 	for (unsigned i = 0; i < OWN_FILES; i++) {
 		g[i] = open_file(i);
 		check_bytes(own_files_get(&own, g[i]), i);
@@ -171,7 +171,7 @@ static void many(void)
 	}
 	kept = t_count_fds() - before;
 	T_CHECK(kept > 0 && kept <= OWN_FILES);
-	/* Where files have gone, there is room again. */
+	/* Closed files leave room for others. */
 	for (unsigned i = 0; i < NR - 1; i++)
 		file_free(f[i]);
 	check_bytes(own_files_get(&own, f[NR - 1]), NR - 1);
@@ -232,7 +232,7 @@ static void unlinked(void)
 	own_files_done(&own);
 }
 
-/* No free descriptor, then there are some: there is none for the file, and nothing is lost. */
+/* First no descriptor is free and the file gets none; later some are free and nothing was lost. */
 static void no_descriptor(void)
 {
 	struct rlimit rl, none;
@@ -296,7 +296,7 @@ static char shared[160];
 static atomic_bool stop;
 static atomic_uint wrong;
 
-/* Opens and frees files all the time, and looks after what it has opened. */
+/* Open and free files all the time, and check what was opened. */
 static void *opens(void *arg)
 {
 	struct stat a, b;
@@ -340,7 +340,7 @@ static void freed_by_others(void)
 
 int main(void)
 {
-	/* Such descriptors are for files in memory. */
+	/* Descriptors of this kind are for files in memory. */
 	if (scratch_new("/dev/shm", dir, sizeof(dir)) < 0) {
 		printf("Bail out! no scratch directory in /dev/shm\n");
 		return 1;

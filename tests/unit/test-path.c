@@ -181,7 +181,7 @@ static const struct path_pieces courier_pieces = {
 	.free = courier_free,
 };
 
-/* It keeps a byte for each file and allocation that it has seen. */
+/* Keep one byte for each file and allocation that was seen. */
 static int courier_choose(struct req *r)
 {
 	if (req_plan(r)->dev != COURIER)
@@ -373,7 +373,7 @@ static void hop_passes_on(void)
 	T_EQ(d.detail, EINVAL);
 	T_EQ(picky_ops, 2);
 	T_EQ(rig_mem_differs(m, 0, 3 * STEP, SEED, 0), 3 * STEP);
-	/* The same as an error where the hop does not call it a refusal. */
+	/* The same answer is an error if the hop does not call it a refusal. */
 	picky_refuses = false;
 	T_OK(fault_set("file.read:2:EIO"));
 	d = read_by(m, 0, 3 * STEP, both);

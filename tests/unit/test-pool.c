@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The staging pool grows beside its workers.  The first, second, ... n-th call that this
- * takes fails, until a run meets no failure: every request goes on with the slots there are,
- * nothing leaks, and the pool grows later.
- *
- * The linker's --wrap leads the calls here.
+ * The staging pool grows in the background.  Fail the first, second, ... n-th call that this takes
+ * until a run has no failure: each request uses the slots that exist, nothing leaks, and the pool
+ * grows later.  The linker's --wrap leads the calls here.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -102,7 +100,7 @@ static void start_engine(void)
 	T_EQ(rig_do(q, &io).res, LEN);
 }
 
-/* Each request in a slot of its own, and slow. */
+/* Send slow requests, each in a slot of its own. */
 static void load(void)
 {
 	struct pst_done d[NR];
@@ -227,7 +225,7 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-/* Files that hang have all slots, and pinning failed once: that is tried again by itself. */
+/* Hanging files hold all slots, and pinning failed once: it is retried without a request. */
 static void tries_again_by_itself(void)
 {
 	uint64_t until = t_hang();
@@ -273,7 +271,7 @@ static void tries_again_by_itself(void)
 	stop_engine();
 }
 
-/* The first slots cannot be had: an error at the first request, and the next one works. */
+/* The first slots cannot be allocated: the first request gets an error, and the next one works. */
 static void no_first_slots(void)
 {
 	static const char *const specs[] = { "mem.pin:1:ENOMEM", "mem.pin:2:ENOMEM" };
@@ -294,7 +292,7 @@ static void no_first_slots(void)
 	}
 }
 
-/* There is room, and it only takes time to have the slots: longer than others are waited for. */
+/* There is room, but the slots take longer to arrive than requests wait for others. */
 static void slow_slots(void)
 {
 	slow_ms = 1200;
@@ -306,7 +304,7 @@ static void slow_slots(void)
 
 int main(void)
 {
-	/* Staged requests must not go by a window here, however small they are. */
+	/* Staged requests must not use a window here, however small they are. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	(void)atexit(stop_fuse);

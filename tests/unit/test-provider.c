@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Providers of files: their table, names that lead to them, and what they may leave out. */
+/*
+ * Providers of files: their table, the names that select them, and the members they may leave out.
+ */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Where the kernel refuses what wakes or works: the caller hears of it, and nothing sleeps for
- * ever.
- */
+/* The kernel refuses what wakes or works: the caller gets an error, and nothing sleeps for ever. */
 #include <liburing.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -93,7 +90,7 @@ static void engine_without_eventfd(void)
 	T_EQ(pst_queue_prep(q, &io), -ENOMEM);
 	no_eventfd = false;
 	T_EQ(rig_do(q, &io).res, LEN);
-	/* The engine is there, the queue's own descriptor is not to be had. */
+	/* The engine exists, but the queue's own descriptor cannot be created. */
 	pst_queue_free(q);
 	q = rig_queue(PST_BACKEND_URING, 4);
 	T_OK(pst_queue_prep(q, &io));
@@ -146,7 +143,7 @@ static void full_is_not_without_threads(void)
 	pst_mem_free(soft);
 }
 
-/* One allocation may have no window, and another of the same device have one. */
+/* One allocation may have no window while another one of the same device has one. */
 static void window_of_one_memory(void)
 {
 	struct pst_mem *without = rig_alloc("soft:0", LEN), *with = rig_alloc("soft:0", LEN);

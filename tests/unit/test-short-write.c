@@ -85,7 +85,7 @@ static void fails(int32_t gives, uint32_t why)
 	T_EQ(d.why, why);
 }
 
-/* In the first case, because a path is proven once in a process. */
+/* Check this in the first case, because a path is proven once for each process. */
 static void it_proves_nothing(void)
 {
 	struct pst_file *f;

@@ -117,7 +117,7 @@ static void owning_is_quick(void)
 		mem_free(a[i]);
 }
 
-/* Each copy overwrites the one before: only the right order leaves the right bytes. */
+/* Each copy overwrites the one before, so only the right order leaves the right bytes. */
 static void old_tickets_are_known_for_long(void)
 {
 	struct mem_alloc *a = alloc(1);
@@ -255,7 +255,7 @@ static void the_thread_is_there_while_it_is_needed(void)
 		st[i] = stream();
 	T_EQ(threads(), before + 1);
 
-	/* It may not have named itself yet: wait until it worked. */
+	/* The thread may not have named itself yet: wait until a copy has run. */
 	T_OK(mem_copy(st[0], MEM_FROM_DEVICE, &c, 1, &t));
 	T_EQ(wait_done(st[0], t), 1);
 	d = opendir("/proc/self/task");
@@ -427,7 +427,7 @@ static void as_many_devices_as_asked_for(void)
 	T_EQ(devices_with("x"), 1);
 }
 
-/* In the child: how many devices there are, if they can be told apart and used. */
+/* Run the child: print how many devices there are if they can be told apart and used. */
 static int child(const char *uuid)
 {
 	const struct mem_ops *ops;

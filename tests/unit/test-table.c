@@ -98,7 +98,7 @@ static void blocks(void)
 	T_CHECK(strstr(text, "path:\n  buffered\n"));
 }
 
-/* A character counts once, however many bytes it has. */
+/* A character counts as one column, whatever its number of bytes. */
 static void characters(void)
 {
 	static const char *const two[] = { "<name", "nr" };

@@ -123,7 +123,7 @@ static void who_may_write(void)
 	T_CHECK(strstr(err_text(), "group") && strstr(err_text(), "0775"));
 	is_not("good/by-all", EPERM);
 	is_not("good/by-group", EPERM);
-	/* Others may make files in a sticky directory, but not replace those of ours. */
+	/* In a sticky directory others may add files, but cannot replace ours. */
 	is_not("sticky/lib", EPERM);
 	is("sticky/in/lib", "sticky/in/lib");
 	is_not("sticky/in/../lib", EPERM);

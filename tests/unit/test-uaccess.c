@@ -173,7 +173,7 @@ static void the_kernel_refuses(void)
 	map_free(p, fd);
 }
 
-/* Without a descriptor for a pipe there is no way left, and that is what is said. */
+/* Without a descriptor for a pipe no way is left, and the error says so. */
 static void nothing_is_left(void)
 {
 	struct rlimit was, none = { 0, 0 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and files that were freed in use end with their last request.  That may take long, and
- * nobody else waits for it: no lock is held.
+ * Memory and files that are freed in use end with their last request.  That may take long, and
+ * nobody else waits for it, because no lock is held.
  */
 #include "rig.h"
 
@@ -43,7 +43,7 @@ static void on_file(struct object *obj)
 	release_file(obj);
 }
 
-/* One read is under way, and nobody but its queue has file and memory any more. */
+/* One read is in flight, and only its queue still holds file and memory. */
 static void freed_in_use(struct pst_queue *q)
 {
 	struct pst_io io;

@@ -121,7 +121,7 @@ static void opening(void)
 	T_EQ(usrbio_soft_open(&s, getpid()), -EINVAL);
 }
 
-/* A FIFO would wait for a writer, and a device might do what it does. */
+/* Opening a FIFO would wait for a writer, and opening a device may have effects. */
 static void only_files_are_opened(void)
 {
 	struct usrbio_soft s = { .pid = getpid(), .size = 1 };

@@ -169,7 +169,7 @@ static void P2_device_memory(void)
 		    (struct usrbio_gdr){ .allocation = 1, .size = 1 }, false);
 }
 
-/* No other process can do anything sensible with these. */
+/* No other process can use these sensibly. */
 static void P2_other_versions(void)
 {
 	static const char *const other[] = {

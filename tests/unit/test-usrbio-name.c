@@ -33,7 +33,7 @@ struct row {
 	struct usrbio_name name;
 };
 
-/* Clients write exactly these, and they are read as what they were written from. */
+/* Clients write exactly these names, and reading gives back the values they were made from. */
 static const struct row golden[] = {
 	{ ID, BUFFER() },
 	{ ID ".b1", BUFFER(.block_size = 1) },

@@ -166,7 +166,7 @@ static void P11_a_killed_process_is_gone(void)
 	T_EQ(usrbio_owner_alive(&o), 1);
 	T_EQ(kill(pid, SIGKILL), 0);
 	rig_until(pid, 'Z');
-	/* Its parent may never wait for it; its memory is gone all the same. */
+	/* Its parent may never wait for it, but its memory is gone nevertheless. */
 	T_EQ(usrbio_owner_alive(&o), 0);
 	T_EQ(rig_wait(pid), 128 + SIGKILL);
 	T_EQ(usrbio_owner_alive(&o), 0);
@@ -270,7 +270,7 @@ static void P11_another_place_cannot_be_seen(void)
 	T_EQ(usrbio_owner_alive(&o), 0);
 }
 
-/* In a chroot "/" is no mount point: there only tests/guard.c can do it. */
+/* In a chroot "/" is no mount point: only tests/guard.c can do it there. */
 static int private_mounts(void)
 {
 	return unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0;

@@ -109,7 +109,7 @@ static void umask_takes_from_it(void)
 	rig_remove(dir);
 }
 
-/* Whatever a maker or a remover that was killed left, the next one goes on. */
+/* The next maker or remover finishes whatever a killed one left behind. */
 static void killed_halfway(void)
 {
 	for (int done = 1; done < 6; done++) {
@@ -151,7 +151,7 @@ static void no_directory(void)
 
 /* --------------------------------------------------------------- something else */
 
-/* It is refused, and stays as it is. */
+/* Each of the calls must be refused, and the folder must not change. */
 static void must_be_refused(int make, int open_, int remove_)
 {
 	unsigned n;
@@ -195,7 +195,7 @@ static void something_else_is_refused(void)
 		must_be_refused(-EEXIST, -ENOENT, -ENOENT);
 	}
 
-	/* A pipe in place of the marker must keep nobody waiting, nor a folder. */
+	/* A pipe or a folder in place of the marker must keep nobody waiting. */
 	rig_dir(dir);
 	make_folder("3fs-virt", 0755);
 	T_EQ(mkfifo((rig_path(path, dir, USRBIO_PLAIN_MARKER), path), 0644), 0);
@@ -299,7 +299,7 @@ static int refused_as_nobody(void *arg)
 	RIG_MUST(usrbio_plain_open(dir) == -EPERM);
 	RIG_MUST(usrbio_plain_make(dir) == -EPERM);
 	RIG_MUST(usrbio_plain_remove(dir) == -EPERM);
-	/* It is told that it is there. */
+	/* The search reports that the folder is there. */
 	RIG_MUST(usrbio_plain_find(dir, found) == 0 && !strcmp(found, dir));
 	return 0;
 }
@@ -323,7 +323,7 @@ static void P9_another_users_is_refused(void)
 	T_OK(usrbio_plain_make(dir));
 	T_EQ(rig_wait(rig_fork(refused_as_nobody, NULL)), 0);
 	T_OK(usrbio_plain_remove(dir));
-	/* Nor is the other way round, though root could. */
+	/* The reverse is refused too, although root could do it. */
 	T_EQ(rig_wait(rig_fork(make_as_nobody, NULL)), 0);
 	T_EQ(usrbio_plain_open(dir), -EPERM);
 	T_EQ(usrbio_plain_make(dir), -EPERM);
@@ -337,7 +337,7 @@ static void P9_another_users_is_refused(void)
 	rig_remove(dir);
 }
 
-/* Who may write into a folder must not make it a mount point for others. */
+/* A user who may write into a folder must not make it a mount point for others. */
 static void P9_what_was_planted_is_not_found(void)
 {
 	char path[PATH_MAX], found[PATH_MAX], outer[PATH_MAX];
@@ -352,7 +352,7 @@ static void P9_what_was_planted_is_not_found(void)
 	rig_path(path, dir, "file");
 	T_EQ(usrbio_plain_find(path, found), -EPERM);
 	T_CHECK(!strcmp(found, dir));
-	/* Nor does it hide one that is above it. */
+	/* The new folder does not hide one above it either. */
 	T_OK(usrbio_plain_make(outer));
 	must_find(path, outer);
 	T_OK(usrbio_plain_remove(outer));
@@ -381,7 +381,7 @@ static void P9_what_others_could_have_written(void)
 	}
 }
 
-/* All users without a number in a user namespace bear the same one, this one here too. */
+/* All users without a number in a user namespace share one uid, and so does this process. */
 static int refused_without_a_number(void *arg)
 {
 	char found[PATH_MAX];
@@ -496,7 +496,7 @@ static void P11_in_use_it_stays(void)
 	T_EQ(usrbio_plain_remove(dir), -EBUSY);
 	T_EQ(unlinkat(iovs, "link", 0), 0);
 	T_OK(usrbio_plain_remove(dir));
-	/* Who has it open can publish no more. */
+	/* A process that holds it open can publish no more. */
 	T_EQ(symlinkat("/dev/shm/x", iovs, "link"), -1);
 	T_EQ(errno, ENOENT);
 	(void)close(iovs);
@@ -535,7 +535,7 @@ static void P11_the_dead_keep_nobody_from_removing_it(void)
 #define WORKERS 4
 #define ROUNDS 150
 
-/* Once it is published it stays, whatever the others do. */
+/* A published name stays, whatever the other processes do. */
 static void publish_once(const struct usrbio_owner *self)
 {
 	int iovs = usrbio_plain_open(dir);

@@ -127,7 +127,7 @@ static void P1_offsets(void)
 	T_EQ(offsetof(struct usrbio_sqe, user_data), 8);
 }
 
-/* Both sides round down, so that memory of whole pages is a ring too. */
+/* Both sides round down, so memory of whole pages can be a ring too. */
 static void P1_entries_of_any_size(void)
 {
 	size_t one = usrbio_ring_size(1), top = usrbio_ring_size(USRBIO_RING_ENTRIES_MAX);

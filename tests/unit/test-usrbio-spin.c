@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Looks at memory before sleeping: what they find, and when there are none. */
+/* Polling memory before sleeping: what it finds, and when there is no polling. */
 #include "t.h"
 
 #include <stdatomic.h>

@@ -254,7 +254,7 @@ static int publish_and_list(void *arg)
 	(void)arg;
 	RIG_MUST(usrbio_owner_self(&me) == 0);
 	rig_pub_make(&p, iovs, &me);
-	/* What made a daemon take them for dead: listing, in the thread that published. */
+	/* A daemon took them for dead because it listed them in the thread that published. */
 	(void)snprintf(path, sizeof(path), "%s/" USRBIO_IOVS, dir);
 	d = opendir(path);
 	RIG_MUST(d);
@@ -479,7 +479,7 @@ static void P11_sweepers_at_once(void)
 		pids[i] = rig_fork(sweep_here, NULL);
 	for (int i = 0; i < 4; i++)
 		sum += rig_wait(pids[i]);
-	/* Each name counts once, whoever removed it. */
+	/* Each name counts once, whichever daemon removed it. */
 	T_EQ(sum, 60);
 	T_EQ(nr_published(), 1);
 	T_EQ(rig_shm_of(dead.pid, false), 0);
@@ -525,7 +525,7 @@ static void P11_users_are_told(void)
 	close_dir();
 }
 
-/* It is nobody's, and not one of a program that left no trace. */
+/* This memory has no owner; it was not left by a program that vanished without a trace. */
 static void P11_a_user_that_ends_meanwhile(void)
 {
 	struct usrbio_users users;

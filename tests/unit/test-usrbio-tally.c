@@ -56,7 +56,7 @@ static void lies_are_not_believed(void)
 	set(0, TALLY_REQUESTS, 100);
 	set(1, TALLY_READ, 1000);
 	T_CHECK(usrbio_tally_read(&shared, &sum));
-	/* One number falls: it stays, and the others go on. */
+	/* One counter falls: it keeps its value, and the others are updated. */
 	set(0, TALLY_REQUESTS, 99);
 	set(1, TALLY_READ, 2000);
 	T_CHECK(!usrbio_tally_read(&shared, &sum));
@@ -73,7 +73,7 @@ static void lies_are_not_believed(void)
 	set(0, TALLY_REQUESTS, 1);
 	T_CHECK(usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 103);
-	/* No more errors than requests. */
+	/* There are never more errors than requests. */
 	set(0, TALLY_ERRORS, 1000);
 	T_CHECK(usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_ERRORS], 103);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What doctor --rdma finds in sysfs, on trees that look as those of machines do. */
+/* What doctor --rdma finds in sysfs, on trees that look like those of machines. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>

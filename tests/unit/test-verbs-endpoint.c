@@ -21,7 +21,7 @@
 
 /* -------------------------------------------------------------- two processes */
 
-/* What the serving process tells the other. */
+/* What the serving process sends to the other one. */
 struct offer {
 	uint8_t blob[ENDPOINT_BLOB];
 	uint64_t addr;
@@ -484,7 +484,7 @@ static void a_port_that_goes_down_is_noticed(void)
 	pair_close();
 }
 
-/* Each call in turn fails once; nothing stays, and every failure has a sentence. */
+/* Fail each call in turn once: nothing is leaked, and every failure has a sentence. */
 static void failures_leave_nothing(void)
 {
 	static const char *const calls[] = {

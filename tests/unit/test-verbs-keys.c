@@ -64,8 +64,10 @@ static void replaced_pages_are_registered_again(void)
 	rig_close();
 }
 
-/* Only the range is registered of memory whose pages may go, so the rest of it need not be there,
- * nor be writable for a request that sends. */
+/*
+ * Of memory whose pages may go, only the range is registered: the rest of it need not exist, nor be
+ * writable for a request that sends.
+ */
 static void loose_memory_is_registered_by_range(void)
 {
 	struct reg_user u = { 0 }, v = { 0 };
@@ -162,7 +164,7 @@ static void keys_have_the_rights_of_the_memory(void)
 
 /* ------------------------------------------------------- other threads' work */
 
-/* A registrar whose deregistration waits until it is told to go on. */
+/* A registrar whose deregistration waits until the test lets it continue. */
 static struct {
 	struct mem_registrar reg;
 	sem_t begun, go_on;

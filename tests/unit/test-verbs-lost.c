@@ -95,7 +95,7 @@ static void a_device_that_fails_ends_requests(void)
 	pair_close();
 }
 
-/* No completion and no event: the deadline of the options bounds that. */
+/* Neither a completion nor an event arrives: the deadline of the options ends the wait. */
 static void a_silent_device_is_given_up(void)
 {
 	rig_needs_stub();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Random programs of verbs: reads, writes and messages between two queue pairs of one device, right
- * ones and wrong ones.  What completions they give, in what order and with what status, was
- * recorded on the kernel's software RDMA (rdma_rxe) and is compared with what the double of
- * libibverbs gives, so that the double does not judge itself.
+ * ones and wrong ones.  Their completions, with order and status, were recorded on the kernel's
+ * software RDMA (rdma_rxe) and are compared with those of the double of libibverbs, so that the
+ * double does not judge itself.
  *
- * PST_VERBS_RECORDED names the record, tests/unit/verbs-programs.rxe: also lab/guest-rdma compares
- * with it, on rdma_rxe itself.  PST_VERBS_RECORD=FILE writes one, of the device that is there.
+ * PST_VERBS_RECORDED names the record, tests/unit/verbs-programs.rxe; lab/guest-rdma compares with
+ * it on rdma_rxe itself.  PST_VERBS_RECORD=FILE records the device of this machine.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -457,7 +457,7 @@ static void run_program(void)
 		post_chain(1 + pick(CHAIN), RIGHT, false);
 }
 
-/* Both ends stop: what is posted comes back, and the two begin anew. */
+/* Stop both ends: posted requests come back, and the next program begins with new queue pairs. */
 static void end_program(unsigned nr)
 {
 	struct vb_wc wc;

@@ -168,7 +168,7 @@ static void end(void)
 	rig_close();
 }
 
-/* Write by a key over a connection of its own; the result of the request. */
+/* Write by a key over a connection of its own.  Return the result of the request. */
 static int write_by(uint64_t addr, uint32_t rkey, uint32_t len)
 {
 	struct endpoint_opts o = { .send_slots = 4, .recv_slots = 4 };
@@ -241,7 +241,7 @@ static void made_once_and_kept(void)
 	end();
 }
 
-/* A key covers its range and no byte beside it, and ends with its last user. */
+/* A key covers its range and no byte outside, and ends with its last user. */
 static void a_key_covers_its_range_exactly(void)
 {
 	struct registration_stats before = stats();
@@ -393,7 +393,7 @@ static void an_address_that_comes_back_has_no_registration(void)
 	end();
 }
 
-/* The same for a device's memory, whose address is no reason to find the old registration. */
+/* Device memory: an address that comes back must not find the old registration. */
 static void a_device_address_that_comes_back_has_none(void)
 {
 	struct registration_stats before = stats();
@@ -434,7 +434,7 @@ static void freed_memory_is_found_out(void)
 	toy.dead = true;
 	T_EQ(get(m, 0, 100, 0, &u), -EFAULT);
 	T_EQ(s.ended, 1);
-	T_EQ(stats().live - before.live, 1); /* v's, which is told */
+	T_EQ(stats().live - before.live, 1); /* only v's registration, whose end was announced */
 	T_EQ(get(m, 0, 100, 0, &u), -EFAULT);
 	T_EQ(s.ended, 1);
 	free_mem(m);
@@ -521,7 +521,7 @@ static void there_is_a_limit(void)
 	end();
 }
 
-/* What nobody uses is given up when the device cannot pin more. */
+/* Idle registrations end when the device cannot pin more. */
 static void idle_ones_make_room(void)
 {
 	struct registration_stats before = stats();
@@ -546,8 +546,10 @@ static void idle_ones_make_room(void)
 	end();
 }
 
-/* A device that cannot pin more is no device that registers no dma-bufs: the error is told, and the
- * address is not tried instead. */
+/*
+ * A device that cannot pin more is not taken for one that cannot register dma-bufs: the caller gets
+ * the error, and the address is not tried instead.
+ */
 static void a_full_device_is_told_of(void)
 {
 	struct reg_user u = { 0 };
@@ -560,7 +562,7 @@ static void a_full_device_is_told_of(void)
 	rig.fail("ibv_reg_dmabuf_mr:1:12");
 	T_EQ(get(m, 0, LEN, BOTH, &u), -ENOMEM);
 	T_CHECK(strstr(err_text(), "cannot pin"));
-	/* With something to end for it, the second attempt has room. */
+	/* The second attempt has room, because an idle registration can end for it. */
 	T_OK(pst_mem_alloc("host", LEN, NULL, &n));
 	T_OK(get(n, 0, 1, 0, &u));
 	registration_put(&u);
@@ -574,7 +576,7 @@ static void a_full_device_is_told_of(void)
 	end();
 }
 
-/* What a device reaches is tried with bytes, in each direction. */
+/* Test with bytes, in each direction, what a device reaches. */
 static void a_loop_back_finds_what_fails(void)
 {
 	struct selftest st;

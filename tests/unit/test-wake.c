@@ -16,7 +16,7 @@
 #define NEEDED 2u
 #define LESS_MS 20u /* for so long a queue with less than its part counts as one that has it */
 
-/* The engine's clock, which stands still however long the test is kept from its CPU. */
+/* The engine's clock stands still, so a test that gets no CPU for long meets no deadline. */
 static int64_t stopped_s = 1000, stopped_ns;
 
 /* Seen by the library, which else would have libc's. */
@@ -37,7 +37,7 @@ static struct share busy, other;
 static struct engine_req
 	reqs[2]; /* not on a stack, where ASan of gcc gives no cache line's alignment */
 
-/* One of the case's requests, that nobody has begun. */
+/* Make one request of the case, which no worker has begun. */
 static struct req *request(unsigned i, struct share *s, enum pst_op op)
 {
 	struct req *r = &reqs[i].base.req;
@@ -141,7 +141,7 @@ static void a_queue_without_jobs_takes_one_however_much_waits_for_the_device(voi
 	T_CHECK(worker_may_take(&e.workers[0], first, true));
 }
 
-/* Each that is clogged has another in its place, as have those that never began. */
+/* Each clogged worker is replaced by another, and so is each that never began. */
 static void clogged_workers_do_not_count(void)
 {
 	struct req *read = request(0, &busy, PST_OP_READ);
@@ -180,10 +180,10 @@ static void one_with_operations_that_hang_leaves_what_a_disk_has(void)
 	e.pool.nr_free = e.pool.unmet; /* there is nothing to share out */
 	T_CHECK(worker_leaves(&e.workers[0]));
 	T_CHECK(e.workers[0].sleeping && e.workers[1].woken);
-	/* Nobody else sleeps: one that is awake looks later. */
+	/* No other worker sleeps: one that is awake looks later. */
 	engine_wake_one(&e);
 	T_CHECK(e.workers[0].sleeping);
-	/* Where all are clogged, they go on. */
+	/* If all are clogged, they keep looking themselves. */
 	e.workers[1].clogged = true;
 	e.nr_clogged = USUAL;
 	T_CHECK(!worker_leaves(&e.workers[0]));
@@ -200,7 +200,7 @@ static void one_that_was_woken_is_about_to_look(void)
 	begin_cold(read, 3);
 	T_CHECK(worker_leaves(&e.workers[4]));
 	T_CHECK(e.workers[0].woken && !e.workers[0].sleeping);
-	/* Others leave it to that one, and wake no other. */
+	/* The others leave the work to that one and wake nobody. */
 	T_CHECK(worker_leaves(&e.workers[3]));
 	engine_wake_one(&e);
 	T_CHECK(e.workers[1].sleeping && e.workers[2].sleeping);
@@ -208,7 +208,7 @@ static void one_that_was_woken_is_about_to_look(void)
 	e.workers[0].woken = false;
 	T_CHECK(worker_leaves(&e.workers[3]));
 	T_CHECK(e.workers[1].woken && e.workers[2].sleeping);
-	/* With orders it asks the driver first, and others do not rely on it. */
+	/* With orders that worker asks the driver first, so others do not rely on it. */
 	atomic_store(&e.nr_orders, 1);
 	T_CHECK(worker_leaves(&e.workers[3]));
 	T_CHECK(e.workers[2].woken);

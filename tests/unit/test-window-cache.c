@@ -129,7 +129,7 @@ static void becomes(unsigned cached_window)
 /* Counted apart from the queue's requests. */
 static const struct holder me = { .number = 100 };
 
-/* The time for it is over early, and requests of a few pages go through windows all the same. */
+/* The search for the limits ended early, and requests of a few pages use windows nevertheless. */
 static void timed_beside_others(void)
 {
 	struct hold *hold = NULL;
@@ -160,7 +160,7 @@ static void the_oldest_makes_room(void)
 	close_data();
 }
 
-/* A window in use stays, however long. */
+/* A window in use stays open for any time. */
 static void what_is_used_stays(void)
 {
 	const struct window *w;
@@ -185,7 +185,7 @@ static void what_is_used_stays(void)
 	close_data();
 }
 
-/* No room, and nothing that may close: requests are staged. */
+/* The window space is full and no window may close, so requests are staged. */
 static void without_room(void)
 {
 	struct hold *hold[2] = { NULL, NULL };

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Work in the background.  The work queue: order, work that queues itself, that is ended while it
- * waits or runs, no thread to be had.  What may hang: it holds up nobody, up to the bound, and
- * who waits for it waits for so long and no longer.
+ * Work in the background.
+ *
+ * The work queue: order, work that queues itself, work that is ended while it waits or runs, no
+ * thread available.
+ *
+ * Work that may hang: up to the bound it delays nobody, and a waiter waits for its own timeout and
+ * no longer.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -280,7 +284,7 @@ static void run_nothing(struct work *w)
 	ran('n');
 }
 
-/* Whoever is stuck holds up neither the others nor the work queue. */
+/* Work that hangs delays neither the other work nor the work queue. */
 static void what_hangs_holds_up_nobody(void)
 {
 	T_OK(stick(0, false));
@@ -301,7 +305,7 @@ static void what_hangs_holds_up_nobody(void)
 	WAIT(stuck[0].over);
 }
 
-/* One after the other they have one thread, and it goes when there is nothing to do. */
+/* Work in sequence shares one thread, which ends when it is idle. */
 static void idle_threads_are_used_again_and_end(void)
 {
 	unsigned before;
@@ -422,7 +426,7 @@ static void calls_fail(void)
 	}
 	nth = 0;
 	T_OK(r);
-	/* An allocation of the call, and a thread and what it has for each of the two. */
+	/* One allocation of the call, and for each of the two a thread and its allocation. */
 	T_CHECK(failed >= 3 && failed <= 5);
 }
 

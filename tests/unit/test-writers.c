@@ -102,7 +102,7 @@ static void direct_joins_plain(void)
 	close_files();
 }
 
-/* One that keeps to O_DIRECT gets its turn, however many come through the page cache. */
+/* A writer by O_DIRECT gets its turn, however many writers use the page cache. */
 static void direct_gets_its_turn(void)
 {
 	struct io_op d, first, late;
@@ -137,7 +137,7 @@ static void direct_gets_its_turn(void)
 	close_files();
 }
 
-/* One that waited and was given up leaves no trace. */
+/* A writer that waited and gave up leaves no trace. */
 static void given_up(void)
 {
 	struct io_op d, p;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What tests of RDMA share: a device, the double's own calls where it is the double. */
+/*
+ * Shared by the tests of RDMA: a device, and the double's own calls where the device is the double.
+ */
 #ifndef PST_TESTS_VERBS_RIG_H
 #define PST_TESTS_VERBS_RIG_H
 
