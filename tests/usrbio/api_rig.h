@@ -251,7 +251,7 @@ static inline const char *api_path(const char *name)
 	return p;
 }
 
-/* A file of so many bytes of t_fill(API_SEED), open for both. */
+/* Create a file of size bytes of t_fill(API_SEED), open for reading and writing. */
 static inline int api_file(const char *name, size_t size)
 {
 	int fd = open(api_path(name), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -260,7 +260,7 @@ static inline int api_file(const char *name, size_t size)
 	T_CHECK(fd >= 0 && buf);
 	t_fill(buf, API_SEED, 0, size);
 	T_EQ(pwrite(fd, buf, size, 0), (ssize_t)size);
-	/* So that a daemon which keeps nothing, and direct reads, see it. */
+	/* Sync, so that a daemon which caches nothing, and direct reads, see the bytes. */
 	T_EQ(fsync(fd), 0);
 	free(buf);
 	return fd;
@@ -300,7 +300,7 @@ static inline struct hf3fs_ior api_ior(int entries, bool for_read)
 	return ior;
 }
 
-/* So many milliseconds from now, by CLOCK_REALTIME. */
+/* Return the time ms milliseconds from now, by CLOCK_REALTIME. */
 static inline struct timespec api_in_ms(int ms)
 {
 	struct timespec ts;
@@ -342,7 +342,7 @@ static inline int64_t api_io(const struct hf3fs_ior *ior, const struct hf3fs_iov
 	return cqe.result;
 }
 
-/* Run in a child and give back what it returns, at most 255. */
+/* Run fn in a child and return its result, at most 255. */
 static inline int api_child(int (*fn)(void))
 {
 	int status = -1;

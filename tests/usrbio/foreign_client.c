@@ -200,7 +200,7 @@ static void memory_without_a_name(void)
 	peer_iov_done(&iov);
 }
 
-/* The duplicate keeps an inode that has neither a name nor its first descriptor. */
+/* The duplicate keeps an inode alive that has neither a name nor its first descriptor. */
 static void a_file_without_a_name(void)
 {
 	struct peer_ring w, r;
@@ -275,7 +275,7 @@ static void batches_of_up_to_four_wait_no_longer_than_said(void)
 			    .entries = 8, .for_read = true, .depth = -4, .timeout_ms = 200 });
 	start = t_now();
 	prep_reads(&r, 0, 3);
-	/* One post, and no other: the daemon must look at its clock. */
+	/* Post once only: the daemon must watch its clock. */
 	T_EQ(peer_reap(&r, c, 8, 3, WAIT_MS), 3);
 	T_CHECK(t_now() - start >= 150 * 1000000ull);
 	expect_in_order(c, 3);

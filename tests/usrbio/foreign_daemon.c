@@ -172,8 +172,8 @@ static int on_list(void *owner, const struct vfs_caller *who, uint64_t id, struc
 }
 
 /*
- * How the daemon learns that a client is gone.  It also takes the links of one that only listed
- * the directory, and none of its other threads': that is how the reference does it.
+ * This is how the daemon learns that a client is gone.  As in the reference, it also removes the
+ * links of a thread that only listed the directory, and none of its other threads' links.
  */
 static void on_releasedir(void *owner, const struct vfs_caller *opener, uint64_t id)
 {
@@ -229,7 +229,7 @@ static int on_ioctl(void *owner, const struct vfs_caller *who, const struct vfs_
 {
 	(void)owner;
 	(void)who;
-	(void)in_len; /* the number of the ioctl says what it is */
+	(void)in_len; /* the number of the ioctl determines its meaning */
 	switch (cmd) {
 	case WIRE_GET_MOUNT_NAME:
 		(void)snprintf(out, out_len, "%s", options.name);

@@ -66,7 +66,7 @@ int iov_publish(const char *name, const char *target, const struct vfs_caller *w
 		struct iov **ret_iov);
 /* -ENOENT, -EPERM for the link of another user. */
 int iov_unpublish(const char *name, uid_t uid);
-/* All that the thread with that id published. */
+/* Remove everything that the thread with this id published. */
 void iov_unpublish_of(pid_t tid);
 void iov_unpublish_all(void);
 

@@ -86,7 +86,10 @@ static uint8_t byte_at(size_t off, unsigned round)
 	return (uint8_t)(off * 7 + off / 4096 + round);
 }
 
-/* All of the iov to or from the start of the file, in pieces, none of them waited for singly. */
+/*
+ * Transfer the whole iov to or from the start of the file, in pieces.  Do not wait for single
+ * pieces.
+ */
 static int transfer(const struct abi *a, const struct abi_ior *ior, const struct abi_iov *iov,
 		    bool read, int fd)
 {

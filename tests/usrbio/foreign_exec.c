@@ -33,7 +33,7 @@ static int64_t client_error(int err)
 	return -EIO;
 }
 
-/* Where the data of the chunk [start, end) ends; start if there is none. */
+/* Return where the data of the chunk [start, end) ends, or start if it has none. */
 static uint64_t data_end(int fd, uint64_t start, uint64_t end)
 {
 	uint64_t last = start;
@@ -143,7 +143,7 @@ static int64_t prepare(const struct key *ring, struct io *io)
 	return 0;
 }
 
-/* One overlap of destinations fails all ios of a batch of reads that had no error before. */
+/* A single overlap of destinations fails all ios of a batch of reads that have no error yet. */
 static void refuse_overlaps(struct batch *b)
 {
 	bool overlap = false;

@@ -215,7 +215,7 @@ int iov_unpublish(const char *name, uid_t uid)
 	return r;
 }
 
-/* All, or those of one thread.  Ios that are under way hold references of their own. */
+/* Remove all links, or those of one thread.  Ios in flight hold references of their own. */
 static void unpublish(bool all, pid_t tid)
 {
 	(void)pthread_mutex_lock(&table.lock);

@@ -57,7 +57,7 @@ static bool parse_number(const char *s, int base, long long min, long long max, 
 	char *end;
 	long long n;
 
-	/* No blanks and no plus sign, which strtoll() would take. */
+	/* Refuse blanks and a plus sign, which strtoll() would take. */
 	if (nibble(*s == '-' ? s[1] : *s) < 0)
 		return false;
 	errno = 0;

@@ -24,13 +24,13 @@ struct executor {
 	char name[80];   /* of the semaphore */
 	char target[96]; /* the same, as a link shows it */
 	pthread_t watcher, workers[NR_WORKERS];
-	atomic_bool stopping; /* no more is claimed */
+	atomic_bool stopping; /* nothing more is claimed */
 
 	pthread_mutex_t lock; /* what is below */
 	pthread_cond_t changed;
 	struct batches queue;
 	unsigned nr_queued;
-	bool closed; /* no more is queued */
+	bool closed; /* nothing more is queued */
 };
 
 static struct executor executors[NR_PRIOS] = {
@@ -81,7 +81,7 @@ static void *work(void *arg)
 {
 	struct executor *l = arg;
 	struct batch *b, *next;
-	uint64_t unused = 0; /* whoever prepared ios posts, and the watcher looks itself */
+	uint64_t unused = 0; /* clients that prepared ios post, and the watcher looks by itself */
 
 	while ((b = pop(l))) {
 		/* After a batch the same ring is asked for one more. */
@@ -136,7 +136,9 @@ static uint64_t look(struct executor *l)
 		round.wake_ns = 0;
 		(void)iov_each(claim_some, &round);
 		more = !STAILQ_EMPTY(&round.found);
-		/* Not with the table locked: a full queue waits for servers, who look into it. */
+		/*
+		 * Without the table's lock: a full queue waits for servers, which take that lock.
+		 */
 		while ((b = STAILQ_FIRST(&round.found))) {
 			STAILQ_REMOVE_HEAD(&round.found, link);
 			push(l, b);

@@ -36,7 +36,7 @@ static bool is_listed(const char *name)
 	return found;
 }
 
-/* In a process of its own, because who closes the directory is taken for dead. */
+/* Run in a process of its own, because a process that closes the directory is taken for dead. */
 static int in_child(int (*fn)(const char *name), const char *name)
 {
 	int status = 0;
@@ -146,7 +146,7 @@ static void links_come_and_go(void)
 	T_EQ(in_child(child_lists, name), 0);
 }
 
-/* Each of these attributes is put behind a UUID. */
+/* Append each of these attributes to a UUID. */
 static void names_are_parsed(void)
 {
 	static const char *const good[] = { "",        ".b1",      ".b65536",   ".r0.t0",
@@ -284,7 +284,9 @@ static void the_dead_leave_nothing(void)
 	while (lstat(link.text, &st) == 0 && t_now() < until)
 		(void)usleep(5000);
 	T_CHECK(lstat(link.text, &st) < 0 && errno == ENOENT);
-	/* Others keep theirs, and somebody else's looking around changes nothing. */
+	/*
+	 * Other threads keep theirs, and a process that only lists the directory changes nothing.
+	 */
 	T_EQ(in_child(child_lists, buf.name), 1);
 	T_EQ(lstat(peer_path(mnt, buf.name).text, &st), 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The client by hand of foreign_peer.h. */
+/* A client without the library, see foreign_peer.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -285,7 +285,7 @@ int peer_reap(struct peer_ring *r, struct wire_cqe *cqes, int max, int min, int 
 		n += got;
 		if (n >= min)
 			return n;
-		/* It says that there may be more, not how many. */
+		/* The semaphore says that there may be more completions, not how many. */
 		if (sem_clockwait(r->wire.done, CLOCK_MONOTONIC, &end) < 0 && errno == ETIMEDOUT)
 			return n;
 	}

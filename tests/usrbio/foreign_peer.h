@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A usrbio client by hand: no library, system calls and shared memory only.
- *
- * Results are 0 or what is said, and -errno.  One thread prepares on a ring and one, the same or
- * another, reaps; everything else belongs to one thread.
+ * A usrbio client that uses no library, only system calls and shared memory.  Functions return 0 or
+ * what their comment says, and -errno.  One thread prepares on a ring, and one thread, the same or
+ * another, reaps; one thread does everything else.
  */
 #ifndef PST_TESTS_FOREIGN_PEER_H
 #define PST_TESTS_FOREIGN_PEER_H

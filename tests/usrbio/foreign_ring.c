@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One ring.  The daemon's own position is private; what it tells the client goes to the markers
- * in order, however batches of one ring end.
+ * One ring.  The daemon's own position is private; what it tells the client is written to the
+ * markers in order, in whatever order batches end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static int32_t advance(const struct ring *r, int32_t at, int32_t by)
 	return (int32_t)(((int64_t)at + by) % r->wire.n);
 }
 
-/* How many of the queued ios make a batch now, when completions have room for so many? */
+/* Return how many of the queued ios form a batch now, with room for this many completions. */
 static int32_t batch_size(struct ring *r, int32_t queued, int32_t room, uint64_t now_ns)
 {
 	int32_t most = queued < room ? queued : room;

@@ -46,7 +46,10 @@ static inline void gpu_rig_init(void)
 	}
 }
 
-/* As t_done(), without the descriptors: the server has its own until the process ends. */
+/*
+ * Check what t_done() checks except for descriptors: the server keeps its own until the process
+ * ends.
+ */
 static inline int gpu_rig_done(void)
 {
 	printf("1..%d\n", t_cases);
@@ -83,7 +86,7 @@ static inline const char *gpu_file(const char *name)
 	return path;
 }
 
-/* The link of published memory, and what it says. */
+/* Read the link of published memory and its target. */
 static inline void gpu_path_of(const struct hf3fs_iov *iov, int device, char ret[400])
 {
 	struct usrbio_name name = { .kind = USRBIO_DEVICE, .device = device };
@@ -152,7 +155,7 @@ struct gpu_req {
 	int64_t result;
 };
 
-/* All of them in one batch of a ring of its own, on a file of the plain directory. */
+/* Send all of them in one batch, on a ring of its own and a file of the plain directory. */
 static inline void gpu_batch(const char *path, bool read, struct gpu_req *v, int nr, uint64_t flags)
 {
 	struct hf3fs_cqe cqes[64];
@@ -203,7 +206,7 @@ static inline int64_t gpu_write(const struct hf3fs_iov *iov, uint64_t at, const 
 
 static const char *gpu_self;
 
-/* Start this program again; what it prints on standard error is seen. */
+/* Start this program again, and pass on what it prints on standard error. */
 static inline int gpu_other(const char *what, const struct hf3fs_iov *iov, const void *bytes,
 			    size_t len)
 {

@@ -16,7 +16,9 @@
 
 static struct mount_rig mg;
 
-/* A mount whose worker has so many software devices; this process has as many as it began with. */
+/*
+ * Start a mount whose worker has this number of software devices.  This process keeps its number.
+ */
 static inline void mg_begin_with(const char *devices)
 {
 	char had[16] = "";
@@ -38,7 +40,7 @@ static inline void mg_begin(void)
 	mg_begin_with("2");
 }
 
-/* Nothing is published any more, and nobody is left. */
+/* Check that nothing is published any more, and that no process is left. */
 static inline void mg_end(void)
 {
 	T_EQ(gpu_links(gpu_plain, NULL), USRBIO_PRIORITIES);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The processes of penstock-mount on a rig's mount, and what they hold. */
+/* The processes of penstock-mount on a rig's mount, and the resources they hold. */
 #ifndef PST_TESTS_MOUNT_PROCS_H
 #define PST_TESTS_MOUNT_PROCS_H
 

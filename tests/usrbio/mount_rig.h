@@ -42,7 +42,7 @@ struct mount_rig {
 static int (*mount_rig_prepare)(const struct mount_rig *m);
 static void (*mount_rig_undo)(const struct mount_rig *m);
 
-/* The path of a program that lies beside this one. */
+/* Find the path of a program in the folder of this one. */
 static inline int mount_rig_beside(const char *program, char *ret_path, size_t size)
 {
 	ssize_t n = readlink("/proc/self/exe", ret_path, size - 1);
@@ -52,7 +52,7 @@ static inline int mount_rig_beside(const char *program, char *ret_path, size_t s
 	if (n <= 0)
 		return -1;
 	ret_path[n] = '\0';
-	/* In a chroot that is no path any more after unshare(CLONE_NEWNS). */
+	/* In a chroot this path is invalid after unshare(CLONE_NEWNS). */
 	if (access(ret_path, X_OK) < 0 && name && strlen(name) < size)
 		(void)strcpy(ret_path, name);
 	slash = strrchr(ret_path, '/');
@@ -102,7 +102,7 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 	}
 	while (!getenv("PST_TEST_MOUNT") && options && *options && n < MOUNT_RIG_MAX_ARGS - 1)
 		argv[n++] = *options++;
-	/* Unmount when the test goes without a word. */
+	/* Unmount if the test ends without stopping the daemon. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	(void)dup2(out, STDOUT_FILENO);
 	(void)dup2(getenv("PST_TEST_MOUNT_LOG")
@@ -197,7 +197,7 @@ static inline int mount_rig_start(struct mount_rig *m, const char *program,
 		(void)snprintf(m->why, sizeof(m->why), "/dev/fuse");
 		return -1;
 	}
-	/* Names in /dev/shm are counted and taken away: the guard gives root one of its own. */
+	/* Names in /dev/shm are counted and removed: the guard gives root a private /dev/shm. */
 	if (geteuid() != 0) {
 		(void)snprintf(m->why, sizeof(m->why), "root, to have a /dev/shm of its own");
 		return -1;
@@ -251,7 +251,7 @@ static inline int mount_rig_end(struct mount_rig *m)
 	return mount_rig_wait(m);
 }
 
-/* And remove what it was on. */
+/* Stop the daemon, and remove the directory that it was mounted on. */
 static inline int mount_rig_stop(struct mount_rig *m)
 {
 	int status = mount_rig_end(m);

@@ -125,7 +125,10 @@ static inline unsigned client_harvest(struct client *c, struct usrbio_cqe *ret, 
 	return n;
 }
 
-/* On the semaphore, at most until then.  It may have been posted for what was taken before. */
+/*
+ * Sleep on the semaphore, at most until end.  It may have been posted for completions that were
+ * taken already.
+ */
 static inline void client_sleep(struct client *c, uint64_t end)
 {
 	uint64_t now = t_now(), left = end > now ? end - now : 0;
@@ -139,8 +142,8 @@ static inline void client_sleep(struct client *c, uint64_t end)
 }
 
 /*
- * Until there are min of them, at most so many milliseconds.  A client that helped in vain sleeps
- * until a completion comes, and does not look after the server again.
+ * Wait for min completions, at most this many milliseconds.  A client whose help found no work
+ * sleeps until a completion arrives, and does not help again.
  */
 static inline unsigned client_wait(struct client *c, struct usrbio_cqe *ret, unsigned min,
 				   unsigned max, uint64_t ms)

@@ -15,8 +15,8 @@
 /* ---------------------------------------------------------------------- NIXL */
 
 /*
- * It finds the mount point itself, has a ring and memory for each transfer, prepares on one
- * thread, and waits on another with deadlines of CLOCK_MONOTONIC, which are long over by
+ * NIXL finds the mount point itself, and has a ring and memory for each transfer.  It prepares on
+ * one thread and waits on another, with deadlines of CLOCK_MONOTONIC, which have long passed by
  * CLOCK_REALTIME.
  */
 #define NIXL_IOS 12u
@@ -70,7 +70,7 @@ static void *nixl_waiter(void *arg)
 	return NULL;
 }
 
-/* One transfer: prepared once, posted so often. */
+/* Prepare one transfer once, and post it several times. */
 static void nixl_transfer(struct nixl_io *ios, bool read, unsigned posts)
 {
 	pthread_t waiter;
@@ -253,7 +253,7 @@ static void fio_job(int ior_depth)
 		T_EQ(t_differs(fio.mem.base, 6, (uint64_t)at * FIO_BS, (size_t)nr * FIO_BS),
 		     nr * FIO_BS);
 	}
-	/* One by one, as its synchronous workloads do. */
+	/* One request at a time, as its synchronous workloads do. */
 	for (unsigned i = 0; i < 20; i++)
 		fio_commit(i % 2, i, 1);
 	hf3fs_dereg_fd(fio.fd);
@@ -276,7 +276,7 @@ static void C2_fio_batches(void)
 
 /* ------------------------------------------------------------------ Mooncake */
 
-/* Each thread has its memory and two rings, one request at a time and no deadline. */
+/* Each thread has its own memory and two rings, with one request at a time and no deadline. */
 #define MOON_THREADS 3
 #define MOON_MEM (32u * MIB)
 

@@ -33,7 +33,7 @@ static void unmount_daemon(void)
 	(void)mount_rig_stop(&rig);
 }
 
-/* And remove the semaphores that it has no time to. */
+/* Kill the daemon, and remove the semaphores that it can no longer remove. */
 static void kill_it(void)
 {
 	static const char *const links[] = { "submit-ios.ph", "submit-ios", "submit-ios.pl" };
@@ -78,7 +78,7 @@ static void prepare(int nr)
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 }
 
-/* All in flight end with EREMOTEIO, each once. */
+/* Check that all requests in flight end with EREMOTEIO, each once. */
 static void all_end(int nr, const struct timespec *until)
 {
 	unsigned seen = 0;
@@ -110,11 +110,11 @@ static void P12_killed_while_somebody_waits(void)
 	kill_it();
 	began = t_now();
 	all_end(3, NULL);
-	/* It is noticed within 200 ms, and not when the daemon would have answered. */
+	/* The death is noticed within 200 ms, long before the daemon would have answered. */
 	T_CHECK(t_now() - began < 25000000000u);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 1, NULL), -ENOTCONN);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
-	/* Nothing can come: waiting without an end would be for ever. */
+	/* No completion can arrive, so waiting without a deadline would never end. */
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, NULL), 0);
 	soon = api_in_ms(10);
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, &soon), 0);
@@ -143,7 +143,7 @@ static void P12_killed_while_somebody_polls(void)
 	unmount_daemon();
 }
 
-/* So many completions stand in the ring, and nobody has taken one. */
+/* Wait until this many completions are in the ring, without taking one. */
 static void wait_completed(int nr)
 {
 	uint64_t end = t_hang();
@@ -196,7 +196,7 @@ static void P12_started_anew_on_the_same_directory(void)
 	unmount_daemon();
 }
 
-/* One that hangs is not dead, and who waits with a deadline is not held up by it. */
+/* A hanging daemon is not dead, and does not delay a caller that waits with a deadline. */
 static void P12_a_daemon_that_hangs(void)
 {
 	struct timespec until;

@@ -10,7 +10,7 @@
 
 #define PROGRAM "usrbio-foreign-dlopen"
 
-/* Where this test's own library was loaded from. */
+/* Return the path that this test's own library was loaded from. */
 static const char *library(void)
 {
 	int (*fn)(int, uint64_t) = hf3fs_reg_fd;
@@ -48,7 +48,7 @@ static void U16_loaded_and_unloaded(void)
 
 int main(void)
 {
-	/* In memory where that can be: a disk takes its time for thousands of links. */
+	/* Use memory if possible: a disk is slow for thousands of links. */
 	if (access("/dev/shm", W_OK) == 0)
 		(void)setenv("PST_TEST_DIR", "/dev/shm", 1);
 	api_init();

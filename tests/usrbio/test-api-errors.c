@@ -205,7 +205,7 @@ static bool each_line_says(const char *what)
 	return lines > 0;
 }
 
-/* Whichever of the descriptors it is that cannot be had. */
+/* Each of the descriptors in turn is not available. */
 static void U4_a_lack_of_descriptors_is_named(void)
 {
 	int fd = api_file("data", 1);
@@ -258,7 +258,7 @@ static int fail_nth_calloc(void)
 }
 #endif
 
-/* In children of a process that has used no plain directory. */
+/* In children of a process that has not used a plain directory. */
 static void U4_a_lack_of_memory_is_named(void)
 {
 #if ALLOCATES
@@ -306,9 +306,8 @@ static void U4_reg_fd_without_descriptors(void)
 	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
 	low = old;
 	/*
-	 * One descriptor less than it takes each time, until it needs no more.  It begins where
-	 * none may be had: a lower one than the lowest that is free may be held in the background
-	 * for a moment.
+	 * Allow one descriptor more each time, until the call succeeds.  Begin with none: a number
+	 * below the lowest free one may be taken in the background for a moment.
 	 */
 	for (low.rlim_cur = 0;; low.rlim_cur++) {
 		T_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
@@ -502,7 +501,7 @@ static void U9_errors_of_symlink_come_through(void)
 	T_EQ(api_shm(), 0);
 }
 
-/* A program that looks at no result ends all the same: nobody completes what was refused. */
+/* A program that ignores results ends nevertheless: a wait for refused requests fails. */
 static void U9_a_wait_for_what_was_refused(void)
 {
 	int fd = api_open("data", 4096);

@@ -33,8 +33,10 @@ static int file_of(const char *name, char byte)
 	return fd;
 }
 
-/* Another thread may take a number as soon as it is free: for a file of its own.  To fstat() that
- * would be a race. */
+/*
+ * Another thread may reuse a number for its own file as soon as it is free, so fstat() would be a
+ * race.
+ */
 static bool still_names(int number, const struct stat *file)
 {
 	struct stat st;
@@ -68,7 +70,7 @@ static void U10_both_numbers_name_the_file(void)
 	T_EQ(means(fd), 'a');
 	T_EQ(means(h), 'a');
 	T_EQ(means(-h), 'a');
-	/* It is a descriptor of its own, which exec() does not inherit. */
+	/* The registration holds its own descriptor, which exec() does not inherit. */
 	T_CHECK(-h != fd && fcntl(-h, F_GETFD) == FD_CLOEXEC);
 	hf3fs_dereg_fd(fd);
 	T_EQ(means(fd), -EBADF);
@@ -117,7 +119,7 @@ static void U10_a_number_that_comes_again(void)
 	T_EQ(close(fd), 0);
 	again = file_of("b", 'b');
 	T_EQ(again, fd);
-	/* Not registered anew, it means what it meant. */
+	/* Not registered again, the number means the same file as before. */
 	T_EQ(means(fd), 'a');
 	h2 = hf3fs_reg_fd(again, 0);
 	T_CHECK(h2 <= 0 && h2 != h);
@@ -132,7 +134,7 @@ static void U10_a_number_that_comes_again(void)
 	destroy_ring();
 }
 
-/* The same file opened anew is another open file; a duplicate is the same one. */
+/* A second open of the same file is another open file; a duplicate is the same one. */
 static void U10_the_same_file_again(void)
 {
 	int fd, other, h, h2;
@@ -235,7 +237,7 @@ static void U10_modes(void)
 	destroy_ring();
 }
 
-/* Requests prepared before go on as if nothing had happened. */
+/* Requests that were prepared before deregistration complete as usual. */
 static void U10_deregistered_with_requests_in_flight(void)
 {
 	struct hf3fs_cqe cqe[4];
@@ -272,7 +274,7 @@ static void U10_deregistered_with_requests_in_flight(void)
 	destroy_ring();
 }
 
-/* Many threads register and use; what they find is their file or none. */
+/* Many threads register and use: a lookup finds the thread's file or none. */
 #define THREADS 4
 #define ROUNDS 200
 

@@ -7,8 +7,8 @@
 #include "api_rig.h"
 
 /*
- * In another PID namespace a child may have its parent's number.  The loader gives this to every
- * library in the program.
+ * A child in another PID namespace may have its parent's number.  The loader gives this getpid() to
+ * every library of the program.
  */
 static pid_t same_pid;
 
@@ -42,7 +42,7 @@ static void destroy_ring(void)
 			return __LINE__ % 255; \
 	} while (0)
 
-/* Without T_CHECK(): a child has no case to end. */
+/* Return an error instead of using T_CHECK(): a child has no case to end. */
 static int one_read(void)
 {
 	struct timespec until = api_in_ms(API_WAIT_MS);
@@ -93,7 +93,10 @@ static void U15_plain_rings_stay_the_parents(void)
 	destroy_ring();
 }
 
-/* The child ends its own objects only: the parent's ring, which it did not use, goes on. */
+/*
+ * The child destroys only its own objects: the parent's ring, which the child did not use, still
+ * works.
+ */
 static int child_makes_its_own(void)
 {
 	struct hf3fs_iov mine;
@@ -107,7 +110,7 @@ static int child_makes_its_own(void)
 		return r;
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&mine);
-	/* And drops what it inherited. */
+	/* Drop what was inherited. */
 	hf3fs_iordestroy(&ring);
 	hf3fs_iovdestroy(&iov);
 	return 0;
@@ -122,7 +125,7 @@ static void U15_a_daemons_child_makes_its_own(void)
 	destroy_ring();
 }
 
-/* Nor is a wrap of the parent's found again. */
+/* A wrap of the parent's is not found again either. */
 static int ends_what_it_inherited(void)
 {
 	struct hf3fs_iov mine = { 0 };
@@ -188,7 +191,10 @@ static int locks_are_free(void)
 {
 	int h;
 
-	/* Each takes its lock; a lock that stays taken is a hang, which alarm() ends. */
+	/*
+	 * Each call takes its lock; a lock that stays locked would hang, and alarm() ends the
+	 * child.
+	 */
 	(void)alarm(20);
 	hf3fs_dereg_fd(fd);
 	h = hf3fs_reg_fd(fd, 0);

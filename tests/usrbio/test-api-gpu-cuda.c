@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory in rings on CUDA, which is the library of tests/stub/ that PST_LIBCUDA names:
- * what daemons get to see of it, who owns what, what another process can open, and that the
- * calling thread's context stays as it was.
+ * Device memory in rings on CUDA, by the library of tests/stub/ that PST_LIBCUDA names: what
+ * daemons see of it, who owns what, what another process can open, and that the calling thread's
+ * context does not change.
  */
 #include <pthread.h>
 
@@ -45,7 +45,7 @@ static void same(const struct stub_cuda_state *before)
 
 /* ------------------------------------------------------------------- links */
 
-/* Whole blocks of its own: the handle opens all of it. */
+/* Allocate whole blocks: the handle opens the entire block. */
 static void create_publishes(void)
 {
 	struct stub_cuda_state before = state();
@@ -246,7 +246,9 @@ static void memory_without_a_handle(void)
 	HW_CU(cuMemFree_v2(managed));
 }
 
-/* A context of the program's own beside the primary one; and nobody's current one changes. */
+/*
+ * The program has a context of its own beside the primary one; no thread's current context changes.
+ */
 static void contexts_stay(void)
 {
 	struct stub_cuda_state before;
@@ -271,7 +273,7 @@ static void contexts_stay(void)
 	HW_CU(cuMemFree_v2(p));
 	HW_CU(cuCtxDestroy_v2(own));
 	T_CHECK(state().current == hw_ctx);
-	/* Nor is one made current where there is none. */
+	/* No context is made current where none was. */
 	HW_CU(cuCtxPopCurrent_v2(&popped));
 	T_OK(hf3fs_iovcreate_device(&iov, gpu_plain, LEN, 0, 1));
 	T_OK(hf3fs_iovsync(&iov, 0));

@@ -17,7 +17,7 @@ static void R1a_there_is_none(void)
 	T_EQ(hf3fs_gdr_device_count(), 0);
 }
 
-/* All of them, and what they leave of their arguments. */
+/* Make every call, and check what it leaves of its arguments. */
 static void every_call(void)
 {
 	static char memory[64];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Device memory in rings of a plain directory, on the software device.  Its memory is PROT_NONE at
- * the address that programs hold: whatever of the library touches it with the CPU ends the
- * process.
+ * the addresses that programs hold, so any access by the CPU ends the process.
  */
 #include <signal.h>
 #include <sys/mman.h>
@@ -130,7 +129,7 @@ static void R1_a_wrong_kind_is_none(void)
 	T_CHECK(hf3fs_gdr_available());
 }
 
-/* It names a descriptor of this process, which is there as long as the memory. */
+/* The link names a descriptor of this process, which exists as long as the memory. */
 static void R2a_a_handle_as_long_as_the_memory(void)
 {
 	struct hf3fs_iov iov = create(5000), other, before;
@@ -245,7 +244,7 @@ static void R3a_host_and_device_in_one_batch(void)
 				     v[i].len);
 		}
 	}
-	/* And back, each kind by turns into its part. */
+	/* Write back, each kind in turn into its own part. */
 	for (unsigned i = 0; i < 32; i++)
 		v[i].len = 32768;
 	t_fill(host.base, 3, 0, LEN);
@@ -388,7 +387,7 @@ static void R5e_two_over_the_same(void)
 	T_EQ(unlink(gpu_file("twice")), 0);
 }
 
-/* Memory allocated anew at the address of freed memory is other memory. */
+/* New memory at the address of freed memory is other memory. */
 static void R5b_addresses_come_again(void)
 {
 	uint8_t *p, *last = NULL;
@@ -511,7 +510,7 @@ static void wrong_arguments(void)
 	hf3fs_iovdestroy(NULL);
 }
 
-/* Another process' memory cannot be there, whoever published what. */
+/* Memory of another process cannot be in a plain directory, whatever was published. */
 static void plain_directories_carry_none(void)
 {
 	struct hf3fs_iov iov = create(4096), other;
@@ -528,7 +527,7 @@ static void plain_directories_carry_none(void)
 				  gpu_plain, 1, 0, 0),
 	     -ENOENT);
 	T_EQ(unlink(path), 0);
-	/* Nothing is published, so nothing is withdrawn. */
+	/* Nothing is published, so nothing is removed. */
 	rig_make(gpu_file("kept"), 2, 4096);
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovunlink_gpu(&iov);
@@ -538,7 +537,7 @@ static void plain_directories_carry_none(void)
 	T_EQ(unlink(gpu_file("kept")), 0);
 }
 
-/* What a daemon is told, in a directory where none answers. */
+/* Publish for a daemon in a directory where none answers. */
 static void a_daemon_is_told_of_it(void)
 {
 	uint8_t *p;

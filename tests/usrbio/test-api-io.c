@@ -24,7 +24,7 @@ static void close_memory(void)
 	hf3fs_iovdestroy(&iov);
 }
 
-/* Take so many, which must come. */
+/* Take this many completions, which must arrive. */
 static void take(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int nr)
 {
 	struct timespec until = api_in_ms(API_WAIT_MS);
@@ -56,7 +56,7 @@ static void U11_ranges_that_overflow(void)
 	/* Behind what a file can have. */
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, SIZE_MAX, 1, NULL), -EINVAL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, (size_t)INT64_MAX, 1, NULL), -EINVAL);
-	/* A structure that lies about its size: whoever serves the ring does not believe it. */
+	/* A structure that lies about its size: the server of the ring does not believe it. */
 	copy = iov;
 	copy.size = SIZE_MAX;
 	T_EQ(api_io(&ior, &copy, SIZE - 4, fd, 0, 8), -EINVAL);
@@ -193,7 +193,7 @@ static void U13_an_expired_deadline_still_harvests(void)
 	for (int i = 0; i < 3; i++)
 		T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 512, NULL) >= 0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
-	/* As a waiter that takes the wrong clock: it polls. */
+	/* A waiter with the wrong clock polls. */
 	until = api_in_ms(API_WAIT_MS);
 	while (n < 3) {
 		struct timespec now;
@@ -533,7 +533,7 @@ static void P4_io_depth(void)
 	struct hf3fs_cqe c[8];
 
 	open_memory();
-	/* Above 0: not before there are so many. */
+	/* Above 0 the batch waits until that many requests are prepared. */
 	T_EQ(hf3fs_iorcreate(&exact, mnt, 8, true, 3, -1), 0);
 	for (int i = 0; i < 2; i++)
 		T_CHECK(hf3fs_prep_io(&exact, &iov, true, iov.base, fd, 0, 64, NULL) >= 0);

@@ -314,7 +314,7 @@ static void P3_wrapping_is_bookkeeping(void)
 	hf3fs_iovdestroy(&iov);
 	T_EQ(unlink(link_of(&like)), 0);
 	T_EQ(shm_unlink("/pst-test-wrap"), 0);
-	/* Nothing is published and nothing mapped, and it is taken all the same. */
+	/* Nothing is published and nothing mapped, and the call succeeds nevertheless. */
 	T_EQ(munmap(p, 65536), 0);
 	T_EQ(hf3fs_iovwrap(&iov, p, id_of(&like), mnt, 65536, 0, -1), 0);
 	hf3fs_iovdestroy(&iov);
@@ -371,7 +371,7 @@ static void P3_wraps_of_one_region(void)
 		T_EQ(api_io(&reads, &iov, off, fd, 0, len), len);
 		T_EQ(t_differs(p + off, API_SEED, 0, len), len);
 	}
-	/* One destroyed leaves the others; all, and it is unknown. */
+	/* Destroying one leaves the others; after all are destroyed the memory is unknown. */
 	for (unsigned i = 0; i < 3999; i++) {
 		iov = first;
 		hf3fs_iovdestroy(&iov);
@@ -410,7 +410,7 @@ static void P3_wrapping_again_replaces(void)
 	T_EQ(hf3fs_iovwrap(&b, two, id, mnt, sizeof(two), 0, -1), 0);
 	T_EQ(api_io(&ior, &b, 0, fd, 0, 4096), 4096);
 	T_EQ(t_differs(two, API_SEED, 0, 4096), 4096);
-	/* With the second one gone, the first is meant again. */
+	/* Without the second one, the address means the first one again. */
 	hf3fs_iovdestroy(&b);
 	memset(one, 0, sizeof(one));
 	T_EQ(api_io(&ior, &a, 0, fd, 0, 4096), 4096);

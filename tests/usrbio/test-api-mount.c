@@ -72,7 +72,7 @@ static void U4_the_deepest_mount(void)
 	T_EQ(rmdir("/mnt/fs"), 0);
 }
 
-/* Where directories of the file system are mounted one by one, 3fs-virt is one of them. */
+/* If directories of the file system are mounted singly, 3fs-virt is one of them. */
 static void U4_directories_that_are_mounted_alone(void)
 {
 	need_mnt();
@@ -197,7 +197,7 @@ static void P5_the_semaphore_of_the_priority(void)
 	fake_end();
 }
 
-/* A daemon that was started anew on the same mount has another semaphore. */
+/* A daemon that was restarted on the same mount has another semaphore. */
 static void P12_the_link_leads_elsewhere(void)
 {
 	struct hf3fs_iov iov;
@@ -237,7 +237,7 @@ static void P12_the_link_leads_elsewhere(void)
 
 /* -------------------------------------------------------------- environment */
 
-/* Run this program again as MODE with a variable set; what it prints to standard error. */
+/* Run this program again as MODE with a variable set.  Return what it prints on standard error. */
 static const char *again(const char *mode, const char *name, const char *value)
 {
 	static char said[4096];
@@ -341,7 +341,7 @@ static void levels_of_the_log(void)
 		T_CHECK(!*again("use", "HF3FS_USRBIO_LIB_LOG", silent[i]));
 }
 
-/* Nothing of this can work, and the program does not see it.  Each is said once. */
+/* None of these can work, and the program sees no error.  Each is logged once. */
 static int tries_in_vain(const char *where)
 {
 	struct hf3fs_iov iov = { 0 };

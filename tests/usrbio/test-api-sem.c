@@ -72,7 +72,7 @@ static struct usrbio_ring ring_at(const struct hf3fs_ior *ior)
 	return at;
 }
 
-/* As a daemon does when the ring is published. */
+/* Publish a ring as a daemon does. */
 static struct hf3fs_ior ring_new(int priority)
 {
 	struct hf3fs_ior ior;
@@ -165,7 +165,7 @@ static void P10_forged_in_the_daemons(void)
 	fake_end();
 }
 
-/* That ring ends, with what it has; the others notice nothing. */
+/* That ring fails with its requests; other rings are not affected. */
 static void P10_the_daemons_is_cut(void)
 {
 	struct hf3fs_ior ior, other;

@@ -156,7 +156,7 @@ static int exported(size_t size, int device_id)
 	}
 	T_EQ(ret, 0);
 	T_EQ(status, 0);
-	/* What the other process has read is in the memory of this one. */
+	/* The bytes that the other process read are in this process' memory. */
 	T_EQ(gpu_differs(iov.base, size, 13, 0), size);
 	hf3fs_iovdestroy_gpu(&iov);
 	return 0;

@@ -42,7 +42,7 @@ static void a_signal_ends_it_cleanly(void)
 	start(NULL, NULL);
 	T_EQ(stat(rig.mnt, &st), 0);
 	dev = st.st_dev;
-	/* With links, a ring and a file in use; the file keeps the file system alive. */
+	/* Use links, a ring and a file; the file keeps the file system alive. */
 	ring_up(&r, 2, true);
 	fill_file(4 * KIB);
 	T_EQ(run(&r, io_at(0, 0, 100)), 100);

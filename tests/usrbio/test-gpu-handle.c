@@ -65,7 +65,7 @@ static void there_and_back(void)
 	}
 }
 
-/* The device is told by its UUID, whatever number it has. */
+/* A device is named by its UUID, whatever number it has. */
 static void devices(void)
 {
 	hf3fs_gpu_ipc_handle_t h = handle(0, 1);
@@ -103,7 +103,7 @@ static void R2c_garbage(void)
 	T_EQ(unpack(bytes), -EINVAL);
 	memset(bytes, 0xff, sizeof(bytes));
 	T_EQ(unpack(bytes), -EINVAL);
-	/* As the first form of the interface had it: a handle, the size, the device's number. */
+	/* The first form of the interface: a handle, the size, and the device's number. */
 	t_fill(bytes, 5, 0, 64);
 	for (words[1] = 0; words[1] < 16; words[1]++) {
 		memcpy(bytes + 64, words, 16);

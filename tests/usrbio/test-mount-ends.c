@@ -67,7 +67,7 @@ static void prepare(unsigned nr)
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 }
 
-/* Each of them ends once, soon; executed, if that may be. */
+/* Check that each request ends once and soon, executed if that is possible. */
 static void all_end(unsigned nr, bool executed)
 {
 	uint64_t from = t_now();
@@ -133,7 +133,7 @@ static void server_killed(void)
 	prepare(3);
 	T_EQ(kill(rig.pid, SIGKILL), 0);
 	(void)mount_rig_wait(&rig);
-	all_end(3, true); /* the worker goes on when the server dies */
+	all_end(3, true); /* the worker continues when the server dies */
 	/* The worker finds out, and goes, although it was stopped. */
 	for (uint64_t until = t_hang(); kill(worker, 0) == 0 && t_now() < until;)
 		(void)usleep(1000);
@@ -173,7 +173,7 @@ static void be_another(int say, int told)
 	_exit(t_now() - from < SOON_NS / 2 ? 0 : 3);
 }
 
-/* Whoever stops his own worker waits for it; others do not. */
+/* A user that stops its own worker waits for it; other users do not. */
 static void worker_stopped(void)
 {
 	struct hf3fs_iov other = { 0 };
@@ -300,7 +300,7 @@ static bool shm_is_there(const char *path)
 	return shm >= 0;
 }
 
-/* In a /dev/shm that other programs, which sweep too, do not see. */
+/* Run in a private /dev/shm, which no other program can sweep. */
 static int unpublished_memory(void)
 {
 	char path[USRBIO_SHM_NAME_MAX + 1];
@@ -359,7 +359,7 @@ static void end_client(pid_t child)
 	T_EQ(waitpid(child, NULL, 0), child);
 }
 
-/* Whatever a worker is at: what it served goes, and the next one serves. */
+/* Kill workers at any point: their memory goes, and the next worker serves. */
 static void workers_killed(void)
 {
 	unsigned nr = rounds(), fds;
@@ -422,7 +422,7 @@ static void servers_killed(void)
 		for (uint64_t until = t_hang(); n && t_now() < until; (void)usleep(1000))
 			n -= kill(worker[n - 1], 0) < 0;
 		T_EQ(n, 0);
-		/* One that had begun only when the server was killed. */
+		/* A process that was only starting when the server was killed. */
 		for (uint64_t until = t_hang(); sems() && t_now() < until;)
 			(void)usleep(1000);
 		T_EQ(sems(), 0);
@@ -442,7 +442,7 @@ static void shm_of(const struct hf3fs_iov *of, char ret[PATH_MAX])
 	usrbio_id_format((const uint8_t *)of->id, id);
 	(void)snprintf(dir, sizeof(dir), "%s/" USRBIO_IOVS, mnt);
 	d = opendir(dir);
-	/* Of a ring the name goes on with how it is served. */
+	/* A ring's name ends with its settings. */
 	while (d && n < 0 && (e = readdir(d)))
 		if (!strncmp(e->d_name, id, strlen(id)))
 			n = readlinkat(dirfd(d), e->d_name, ret, PATH_MAX - 1);
@@ -452,7 +452,7 @@ static void shm_of(const struct hf3fs_iov *of, char ret[PATH_MAX])
 	ret[n] = '\0';
 }
 
-/* That memory, which has no name any more where it is a ring's. */
+/* Open that memory; a ring's memory has no name any more. */
 static int open_map(const struct hf3fs_iov *of)
 {
 	uintptr_t at = (uintptr_t)of->base, end = (at + of->size + 4095) & ~(uintptr_t)4095;
@@ -469,7 +469,7 @@ static int open_map(const struct hf3fs_iov *of)
 
 static unsigned cut_how;
 
-/* Entries are there when the memory goes, and the worker is told of them. */
+/* The ring has entries when its memory is cut, and the worker is woken. */
 static int cut_ring(void)
 {
 	struct hf3fs_iov mine = api_iov(65536);
@@ -509,7 +509,7 @@ static void memory_cut(void)
 	end();
 }
 
-/* Memory that its owner cut: his requests fail, and the worker goes on. */
+/* The owner cuts its memory: its requests fail, and the worker continues. */
 static void memory_shrunk(void)
 {
 	struct hf3fs_iov cut;

@@ -118,7 +118,7 @@ static void the_library_is_loaded_when_it_is_needed(void)
 	mg_end();
 }
 
-/* What the worker cannot open: its errno is the result, and nothing is left. */
+/* The worker cannot open the memory: its errno is the result, and nothing is left over. */
 static void R1_a_worker_that_cannot(void)
 {
 	char *lib = strdup(getenv("PST_LIBCUDA"));
@@ -153,7 +153,7 @@ static void be_nobody(void)
 }
 
 /*
- * Another process has the handle.  It may publish it too as long as its owner has: that is what
+ * Another process has the handle.  It may publish the handle too while the owner exists, as
  * importing does.
  */
 static void a_handle_of_another_process(void)

@@ -22,7 +22,7 @@ static void be_nobody(void)
 		_exit(100);
 }
 
-/* Each call gives EPERM: 0, or the number of the first that does not. */
+/* Return 0 if each call gives EPERM, or else the number of the first that does not. */
 static int all_refused(const char *path)
 {
 	char text[USRBIO_GDR_MAX], other[440];
@@ -65,7 +65,7 @@ static unsigned listed(void)
 	return procs_links(&mg);
 }
 
-/* As nobody: what of the owner's can be touched. */
+/* As the user nobody, try to touch what belongs to the owner. */
 static int intrudes(const char *path, const char *ring, const char *text, const uint8_t id[16])
 {
 	struct usrbio_name name = { .kind = USRBIO_DEVICE };
@@ -147,7 +147,7 @@ static void another_user(void)
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		/* The library is the parent's, so that the child starts anew. */
+		/* The library belongs to the parent, so start the child anew. */
 		(void)execl(gpu_self, gpu_self, "intrude", path, ring, text, gpu_plain,
 			    (char *)NULL);
 		_exit(127);
@@ -276,7 +276,7 @@ static void forged_handles(void)
 	FORGED((f.fd = fd, f.ino = st.st_ino, f.dev = st.st_dev), -EINVAL);
 	T_EQ(close(fd), 0);
 #undef FORGED
-	/* What may be CUDA's: this process' number, and a driver that has never seen it. */
+	/* Claims that may be CUDA's: this process' number, and a driver that has never seen it. */
 	g = good;
 	t_fill(g.ipc, 5, 0, sizeof(g.ipc));
 	g.ipc[8] = (uint8_t)getpid();
@@ -398,7 +398,7 @@ static void names_that_are_taken(void)
 	gpu_path_of(&iov, 0, path);
 	mg_target(&iov, 0, text);
 	T_CHECK(symlink(text, path) < 0 && errno == EEXIST);
-	/* The same UUID, as another device's or a buffer's. */
+	/* The same UUID, for another device or for a buffer. */
 	(void)snprintf(other, sizeof(other), "%s", path);
 	*strstr(other, ".gdr") = '\0';
 	T_CHECK(symlink("/dev/shm/x", other) < 0 && errno == EINVAL);
@@ -414,7 +414,9 @@ static void names_that_are_taken(void)
 
 /* ------------------------------------------------------------------ secrets */
 
-/* No line of the server, its worker and their surroundings has a part of the handle. */
+/*
+ * Neither the server's and worker's log lines nor their environment contain a part of the handle.
+ */
 static void handles_are_not_told(void)
 {
 	static const char *const places[] = { "cmdline", "environ", "comm", "status", "mountinfo" };
@@ -605,7 +607,7 @@ static void *reader(void *arg)
 		uint64_t len = i % 2 ? LEN : 4096;
 		int64_t n = mg_io(&d->r, &d->iov, 0, 0, len);
 
-		/* What names it after it is gone names nothing. */
+		/* A request that names the memory after its end gets EINVAL. */
 		d->bad += n != (int64_t)len && n != -EINVAL;
 		d->done++;
 	}

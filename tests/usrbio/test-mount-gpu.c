@@ -327,7 +327,7 @@ static void R5a_nothing_is_left(void)
 	mg_end();
 }
 
-/* Memory allocated anew at the address of freed memory is other memory. */
+/* New memory at the address of freed memory is other memory. */
 static void R5b_addresses_come_again(void)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -391,7 +391,7 @@ static void R5e_parts_of_one_allocation(void)
 	mg_end();
 }
 
-/* One request whose words in the ring were changed past the library. */
+/* Send one request whose words in the ring were changed without the library. */
 static int64_t forged(const struct mg_ring *r, const struct hf3fs_iov *iov, uint64_t at,
 		      uint64_t len)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings of a mount beside the other ways to its files, from where programs are: penstock-mount, by
+ * Rings of a mount while programs use its files in other ways too: penstock-mount, by
  * PST_TEST_MOUNT.
  */
 #include <pthread.h>
@@ -76,8 +76,8 @@ static size_t some_range(size_t *ret_len)
 /* ------------------------------------------------------------------ bytes */
 
 /*
- * What a ring has written is seen by a mapping, by another program's descriptor and by a new one
- * when the completion is there.
+ * When the completion arrives, a mapping, another program's descriptor and a new one see what the
+ * ring wrote.
  */
 static void mappings_see_ring_writes(void)
 {
@@ -114,7 +114,7 @@ static void mappings_see_ring_writes(void)
 	end();
 }
 
-/* And a ring reads what calls have written, and what a mapping has when it is synchronized. */
+/* A ring reads what calls have written, and the contents of a mapping after msync(). */
 static void rings_see_writes(void)
 {
 	static uint8_t buf[4 * PAGE];
@@ -240,8 +240,8 @@ static void add_used(const struct usage *a, const struct usage *b, unsigned long
 }
 
 /*
- * Nobody looks or wakes up once nothing is asked for: of two seconds a hundredth.  A poll each
- * millisecond would be 2,000 times; the kernel of a busy machine asks some things of every mount.
+ * An idle mount polls nothing: at most a hundredth of two seconds is used.  A poll each millisecond
+ * would wake 2,000 times; the kernel of a busy machine sends some calls to every mount.
  */
 static void idle_costs_nothing(void)
 {
@@ -272,7 +272,7 @@ static void idle_costs_nothing(void)
 
 /* -------------------------------------------------------------- namespaces */
 
-/* Rings of its own, through the same mount. */
+/* Use private rings on the same mount. */
 static int use_rings(void)
 {
 	struct hf3fs_iov mine = api_iov(65536);
@@ -311,7 +311,7 @@ static int in_pid_namespace(void)
 	return unshare_pids() ? api_child(with_proc) : 77;
 }
 
-/* It has published, and goes without a word. */
+/* The process publishes and ends without removing anything. */
 static int publish_and_go(void)
 {
 	if (mount("none", "/proc", "proc", 0, NULL) < 0)

@@ -27,7 +27,7 @@ static int run(const char *fmt, const char *a, const char *b)
 	return system(cmd);
 }
 
-/* A file system of its own, where the source is to be. */
+/* Make a separate file system where the source shall be. */
 static int make_source(const struct mount_rig *m)
 {
 	char image[200];
@@ -114,7 +114,7 @@ static int another_reads(void)
 	return 0;
 }
 
-/* Writes fail with ENOSPC, everything else goes on, and what is freed can be written. */
+/* Writes fail with ENOSPC, other calls work, and freed space can be written. */
 static void disk_full(void)
 {
 	struct procs_counts before;
@@ -179,7 +179,7 @@ static void quota_exceeded(void)
 
 /* -------------------------------------------------------------- taken away */
 
-/* Who has it open goes on, and the last one lets it go. */
+/* A process with an open file can go on using it, and the last one to close releases the source. */
 static void source_unmounted_lazily(void)
 {
 	int file;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What 3FS's tools ask of a mount: removing and moving by ioctl(2), settings; and that a worker is
- * closed to its user's other processes.  penstock-mount, by PST_TEST_MOUNT.
+ * What 3FS's tools need of a mount: remove and move by ioctl(2), and settings; and that a worker is
+ * protected from its user's other processes.  penstock-mount, by PST_TEST_MOUNT.
  */
 #include <grp.h>
 #include <linux/securebits.h>
@@ -219,7 +219,7 @@ static void entries_are_moved(void)
 	T_CHECK(!is_there("to/file"));
 	T_EQ(move(from, "file", to, "file", 0), 0);
 	T_CHECK(is_there("to/file") && !is_there("from/file"));
-	/* As rename(2), it takes the place of what is there. */
+	/* As with rename(2), the moved file replaces the one that is there. */
 	T_EQ(move(from, "other", to, "file", 0), 0);
 	T_CHECK(is_there("to/file") && !is_there("from/other"));
 	T_EQ(move(from, "dir", number("from/dir"), "dir", 0), -EINVAL);
@@ -433,7 +433,7 @@ static void a_process_of_its_user(void)
 
 static int say[2], told[2];
 
-/* Publishes, so that its user has a worker, and stays until it is told. */
+/* Publish, so that the user has a worker, and stay until told to end. */
 static void publisher(void)
 {
 	struct hf3fs_iov i = { 0 };
@@ -478,7 +478,7 @@ static void look_into_a_worker(unsigned long securebits)
 			for (unsigned i = 1; i < 4; i++)
 				T_EQ(ids[i], uid);
 		}
-		/* It has none of the rights that it began with. */
+		/* The worker has none of the rights that it started with. */
 		if (!strncmp(line, "CapPrm:", 7) || !strncmp(line, "CapEff:", 7))
 			T_EQ(strtoull(line + 7, NULL, 16), 0);
 	}

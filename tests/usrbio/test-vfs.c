@@ -145,7 +145,7 @@ static void on_releasedir(void *arg, const struct vfs_caller *opener, uint64_t i
 	(void)pthread_mutex_unlock(&lock);
 }
 
-/* Adds one to what it is given; for 0 it invalidates the file. */
+/* Add one to the argument; for 0, invalidate the file. */
 #define ADD_ONE _IOWR('t', 1, uint64_t)
 
 static int on_ioctl(void *arg, const struct vfs_caller *who, const struct vfs_file *f, unsigned cmd,
@@ -402,7 +402,7 @@ static void the_owner_sees_who_opens_its_directory(void)
 	T_CHECK(fd >= 0 && copy >= 0);
 	T_EQ(notes().who.tid, syscall(SYS_gettid));
 	(void)close(fd);
-	/* The kernel tells of the end of one after the other: another's came, and no more. */
+	/* The kernel reports ends one after the other: only another file's end has arrived. */
 	other = open(at(mnt, "v/links"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	T_CHECK(other >= 0);
 	(void)close(other);
@@ -560,7 +560,7 @@ static const char *missing(void)
 		return "/dev/fuse";
 	if (scratch_new(NULL, base, sizeof(base)) < 0)
 		return "a scratch directory";
-	/* Where that is allowed the mount is ours alone, and goes if the test crashes. */
+	/* If a private mount namespace is allowed, the mount ends even if the test crashes. */
 	if (unshare(CLONE_NEWNS) == 0)
 		(void)mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
 	(void)snprintf(back, sizeof(back), "%s/back", base);

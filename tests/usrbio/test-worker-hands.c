@@ -31,7 +31,7 @@ static void until_hanging(unsigned nr)
 	T_EQ(fusefs_waiting(&fs), nr);
 }
 
-/* The kernel lets go of the buffer when the file system answers. */
+/* The kernel releases the buffer when the file system answers. */
 static void drain(void)
 {
 	uint64_t end = t_hang();
@@ -145,7 +145,9 @@ static void left_while_lying_down(void)
 	fusefs_stop(&fs);
 }
 
-/* Enough for the client and the thread; the client leaves what it has not done. */
+/*
+ * Call often enough for the client and the thread; the client leaves requests that it has not done.
+ */
 static void call_and_leave(struct client *c)
 {
 	struct usrbio_cqe q[64];

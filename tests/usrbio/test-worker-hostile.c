@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that break every rule of the ring: whatever stands in its memory, whenever it changes,
- * and if it goes away, the server and its other rings go on, and no byte outside of the buffers
- * and files that the client may use is touched.
- *
- * Five seconds of scribbling, or with PST_SOAK=1 ten minutes; PST_SOAK=N means N seconds.
+ * Clients that break every rule of the ring: whatever stands in its memory, whenever that changes,
+ * and if the client vanishes.  The server and its other rings keep working, and no byte outside of
+ * the client's buffers and files is touched.  Write junk for five seconds, with PST_SOAK=1 for ten
+ * minutes, with PST_SOAK=N for N seconds.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -125,7 +124,7 @@ static void scribble_plausibly(void)
 		usrbio_marker_set(at->sq_head, (uint32_t)(bad_random() % at->slots));
 		break;
 	case 1:
-		/* Where it puts completions: as if all were taken. */
+		/* The place of completions: pretend that all were taken. */
 		usrbio_marker_set(at->cq_tail, (uint32_t)usrbio_marker(at->cq_head));
 		break;
 	case 2:
@@ -158,7 +157,7 @@ static void *scribbler(void *arg)
 			else
 				words[bad_random() % nr] = bad_random() % 4 ? bad_random() % 40
 									    : bad_random();
-		/* Not so fast that the server never sees the same ring twice. */
+		/* Slow enough that the server sees the same ring twice at times. */
 		if (bad_random() % 4 == 0)
 			(void)sched_yield();
 	}
@@ -266,7 +265,7 @@ static void P10_scribble(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&good, 16, true, 0, 0);
 	for (unsigned round = 0; t_now() < end; round++) {
-		/* With the good ring on its executor, and alone on another. */
+		/* In turn on the executor of the good ring, and alone on another one. */
 		good.never_help = round & 4;
 		scribble_round(&good, round);
 	}
@@ -297,7 +296,7 @@ static void wait_broken(struct client *c, struct server_ring_stats *ret)
 	T_CHECK(ret->broken);
 }
 
-/* The ring is broken, and says so; another one goes on. */
+/* The broken ring reports its error; another one keeps working. */
 static void P10_forged_markers(void)
 {
 	static const int32_t values[] = { -1, ENTRIES + 1, ENTRIES + 2, INT32_MIN, INT32_MAX };
@@ -456,7 +455,7 @@ static void P10_memory_goes_away(void)
 		if (i & 1)
 			for (uint64_t when = t_now() + rig_below(100000); t_now() < when;)
 				;
-		/* All of it, or what is behind the first page. */
+		/* Cut all of it, or all but the first page. */
 		T_EQ(ftruncate(fd, i & 2 ? 0 : PAGE), 0);
 		if (!(i & 2))
 			usrbio_marker_set(c.at.sq_head, ENTRIES + 1);
@@ -485,7 +484,7 @@ static void P10_memory_goes_away(void)
 #define MANY_FILES 10000u
 #define FDS_PER_FILE 3u
 
-/* As many as there may be descriptors for. */
+/* Return how many files there may be descriptors for. */
 static unsigned files_possible(void)
 {
 	rlim_t want = FDS_PER_FILE * MANY_FILES + 200;

@@ -227,7 +227,7 @@ static void cuda_by_its_handle(void)
 	T_EQ(stub_nvrm_left(), 0);
 }
 
-/* Where two GPUs are, CUDA has to say which it is, at once. */
+/* With two GPUs, CUDA has to tell at once which one is meant. */
 static void cuda_of_one_of_two(void)
 {
 	if (!stub_name)
@@ -282,7 +282,7 @@ static void many_at_once(void)
 	end();
 }
 
-/* As env_do(), by this thread as far as it can. */
+/* Serve as env_do() does, on this thread as far as possible. */
 static int64_t serve(struct client *c, const struct usrbio_args *a)
 {
 	struct usrbio_cqe q;
@@ -293,7 +293,7 @@ static int64_t serve(struct client *c, const struct usrbio_args *a)
 	return q.result;
 }
 
-/* A request that waits for an import is found by the server's thread, whoever began with it. */
+/* A request that waits for an import reaches the server's thread, whichever thread began it. */
 static void imports_for_who_serves(void)
 {
 	struct usrbio_args a;
@@ -330,7 +330,7 @@ static void writes(const struct server_range *ranges, unsigned nr)
 
 static struct usrbio_tally tally;
 
-/* What goes through a window needs no other thread; and it is told of and counted as the rest. */
+/* A transfer by a window needs no other thread, and is traced and counted like the others. */
 static void told_and_counted(void)
 {
 	const struct server_opts o = { .threads = 1, .writes = writes, .tally = &tally };
@@ -367,7 +367,7 @@ static void told_and_counted(void)
 	T_EQ(sum.v[TALLY_READ], 65536);
 	T_EQ(sum.v[TALLY_WRITTEN], 4096 * nr);
 	T_EQ(sum.v[TALLY_PATH + PST_PATH_WINDOW], 1 + nr);
-	/* One that waits for the import is told of at each try. */
+	/* A request that waits for the import is traced at each attempt. */
 	a = env_args(2, 8192, 0, LARGE);
 	T_EQ(serve(&w, &a), (int64_t)LARGE);
 	T_CHECK(told.nr >= 2 * (nr + 1) && told.last.len == LARGE);
@@ -383,8 +383,8 @@ static void told_and_counted(void)
 }
 
 /*
- * A small read whose file hangs: its ring goes, and the kernel may write the bytes later.  They
- * reach neither the memory nor what comes after it.
+ * The file of a small read hangs: its ring goes, and the kernel may write the bytes later.  The
+ * late bytes reach neither that memory nor its successor.
  */
 static void a_ring_goes_while_its_file_hangs(void)
 {
@@ -421,7 +421,7 @@ static void a_ring_goes_while_its_file_hangs(void)
 	end();
 }
 
-/* A slot that the kernel may still write to is given to nobody, nor are those beside it. */
+/* A slot that the kernel may still write to is not given out, and neither are its neighbours. */
 static void slots_that_are_busy(void)
 {
 	struct stage *stage = NULL, *first;

@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------- lives */
 
-/* One number several times: whoever is open for the direction. */
+/* Several files share a number; the one that is open for the direction is used. */
 static void numbers_shared_and_reused(void)
 {
 	struct server_file *again = NULL;
@@ -108,7 +108,7 @@ static void options_that_make_no_sense(void)
 	env_end();
 }
 
-/* With PST_FAULT no queue can be created, or no second one. */
+/* By PST_FAULT no queue can be created, or no second one. */
 static void no_executor_at_all(void)
 {
 	struct server_ring_opts o;
@@ -142,7 +142,7 @@ static void no_second_executor(void)
 	env_end();
 }
 
-/* A ring that is served again goes on where it was. */
+/* A ring that is served again continues where it stopped. */
 static void rings_come_back(void)
 {
 	struct server_ring_opts o;
@@ -193,7 +193,7 @@ static void removal_while_busy(void)
 	env_end();
 }
 
-/* Nothing ends by itself there: the removal cancels, and others do not wait for that. */
+/* Nothing there ends by itself: removal cancels requests, and others need not wait for that. */
 static void removal_while_hanging(void)
 {
 	struct client c, good;
@@ -221,7 +221,7 @@ static void removal_while_hanging(void)
 	server_ring_kick(good.ring);
 	expect(&good, 16, false);
 	client_free(&good);
-	/* The kernel lets go of the buffer when the file system answers. */
+	/* The kernel releases the buffer when the file system answers. */
 	for (start = t_hang(); pst_mem_drain(my.mem, 0) < 0 && t_now() < start;) {
 		fusefs_release(&fs);
 		(void)usleep(5000);
@@ -244,8 +244,8 @@ static struct server_file *fuse_number(uint64_t number, const char *name)
 }
 
 /*
- * A write that hangs, and another to the same place, which therefore waits: both are under way
- * when what they name is removed.
+ * A write hangs, and another one to the same place waits for it: both are in flight when their file
+ * and buffer are removed.
  */
 static void hang_and_wait(struct client *c, const uint8_t id[USRBIO_ID_LEN])
 {
@@ -395,7 +395,7 @@ static bool storm_ring(struct storm *s, struct client *c, unsigned round)
 	return true;
 }
 
-/* Rings of its own, that come and go, on files and a buffer of its own, that come and go too. */
+/* Create and remove rings, files and a buffer of its own all the time. */
 static void *storm(void *arg)
 {
 	struct storm *s = arg;

@@ -232,7 +232,7 @@ static void *poster(void *arg)
 	return NULL;
 }
 
-/* One thread prepares and kicks, another waits. */
+/* One thread prepares and wakes the server, another waits. */
 static void two_threads_on_a_ring(void)
 {
 	uint64_t nr = MANY / 10, got = 0;
@@ -249,7 +249,7 @@ static void two_threads_on_a_ring(void)
 	while (got < nr) {
 		unsigned n = client_wait(&shared, q, 1, RIG_NR(q), 1000);
 
-		/* A wait may be in vain only before the poster's last kick. */
+		/* A wait may find nothing only before the poster's last wake-up. */
 		T_CHECK(n || !posted_all);
 		for (unsigned i = 0; i < n; i++) {
 			T_EQ(q[i].result, 64);

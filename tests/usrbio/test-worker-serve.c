@@ -75,7 +75,7 @@ static void begin(void)
 
 /* ------------------------------------------------------------------ cases */
 
-/* Where there are no entries there is nothing to do, and it is told how much there is. */
+/* Without entries there is no work, and the call reports how much is left. */
 static void work_is_told(void)
 {
 	struct client c;
@@ -157,7 +157,7 @@ static void many_clients(void)
 	env_end();
 }
 
-/* What cannot be done at once is completed by the server's own threads. */
+/* Work that would block is completed by the server's own threads. */
 static void slow_files(void)
 {
 	struct usrbio_cqe q[8];
@@ -218,7 +218,7 @@ static void writes(const struct server_range *ranges, unsigned nr)
 		told.last = ranges[i];
 	if (told.client && cq_held(told.client))
 		atomic_store(&told.early, true);
-	/* Whoever looks meanwhile sees no completion. */
+	/* A thread that looks meanwhile sees no completion. */
 	(void)usleep(1000);
 	if (told.client && cq_held(told.client))
 		atomic_store(&told.early, true);
@@ -228,8 +228,8 @@ static void writes(const struct server_range *ranges, unsigned nr)
 static const struct server_opts telling = { .guard = true, .writes = writes };
 
 /*
- * Of files that were added so, each write is told before it begins, and again before its completion
- * is shown; no read is.
+ * For files that were added this way, each write is reported before it begins and again before its
+ * completion is shown; reads are not.
  */
 static void writes_are_told_first(void)
 {

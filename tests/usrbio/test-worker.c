@@ -111,7 +111,7 @@ static void P4_timeout_fires(void)
 	env_end();
 }
 
-/* The same when the only look that the ring got was a client's, which then waits for nothing. */
+/* The same if a client took the ring's only look, and that client then waits for nothing. */
 static void P4_timeout_after_help(void)
 {
 	struct usrbio_cqe q;
@@ -123,7 +123,10 @@ static void P4_timeout_after_help(void)
 	env_ring(&c, 100, true, -8, 30);
 	for (unsigned i = 0; i < 40; i++) {
 		prep(&c, 1 + i % 7);
-		/* It looks at nothing when the thread is at it just then, which is seldom. */
+		/*
+		 * The client sees nothing if the thread holds the ring at that moment, which is
+		 * rare.
+		 */
 		for (unsigned tries = 0; c.got < c.sent && tries < 4; tries++) {
 			uint64_t end = t_in_ms(2000);
 
@@ -140,7 +143,7 @@ static void P4_timeout_after_help(void)
 	env_end();
 }
 
-/* Nothing of a batch overtakes in it; another batch does. */
+/* Requests of one batch stay in order; batches may overtake each other. */
 static void P4_order_within_batches(void)
 {
 	struct usrbio_args hang, quick;
@@ -187,7 +190,7 @@ static void P4_order_within_batches(void)
 
 /* -------------------------------------------------- priorities and fairness */
 
-/* Rings beside each other on one thread, whose reads take a while each (PST_FAULT). */
+/* Several rings share one thread, and each read takes some time (PST_FAULT). */
 static void side_by_side(struct client *c, const enum usrbio_priority *priority, unsigned nr,
 			 unsigned entries)
 {
@@ -240,7 +243,7 @@ static void P5_priorities(void)
 		normal = cq_held(&c[1]);
 		low = cq_held(&c[2]);
 	} while (high < 256);
-	/* Each read takes a millisecond: so many may have come since the look before. */
+	/* Each read takes a millisecond: this many may have arrived since the last check. */
 	late = (unsigned)((t_now() - last) / 1000000);
 	/* The low ones came late and did not starve. */
 	T_CHECK(normal >= 8 && normal < 96 + late);
@@ -264,7 +267,7 @@ static void fair_to_small_rings(void)
 	struct client c[3];
 
 	side_by_side(c, priority, 3, 256);
-	/* One more comes behind all these, and wants only little. */
+	/* One more small request follows all these. */
 	{
 		struct usrbio_cqe q[8];
 		struct client late;

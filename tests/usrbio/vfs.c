@@ -234,7 +234,7 @@ static void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 		vfs_reply(req, r);
 }
 
-/* Make and open a file.  It is in ret_e and *ret_o on success. */
+/* Create and open a file.  Return it in ret_e and *ret_o on success. */
 static int create(fuse_req_t req, int parent_fd, const char *name, mode_t mode, int flags,
 		  struct fuse_entry_param *ret_e, struct vfs_opened **ret_o)
 {
@@ -525,7 +525,7 @@ int vfs_serve(struct vfs *v)
 	if (!config)
 		return -ENOMEM;
 	fuse_loop_cfg_set_idle_threads(config, 16);
-	/* It ends with the number of the signal, if one ended it. */
+	/* The loop ends with the number of the signal, if one ended it. */
 	r = fuse_session_loop_mt(v->se, config);
 	fuse_loop_cfg_destroy(config);
 	fuse_session_unmount(v->se);

@@ -83,7 +83,7 @@ static int set_times(int fd, const struct stat *attr, int to_set)
 	return utimensat(AT_FDCWD, vfs_path(fd).text, ts, 0);
 }
 
-/* fd is O_PATH; o, if the change came through an open file, has rights of its own. */
+/* fd is O_PATH.  If the change came through an open file, o has that file's rights. */
 static int set(int fd, const struct vfs_opened *o, const struct stat *attr, int to_set)
 {
 	struct vfs_path path = vfs_path(fd);

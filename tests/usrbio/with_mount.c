@@ -30,7 +30,10 @@ int main(int argc, char **argv)
 	(void)snprintf(name, sizeof(name), "%s/file", m.mnt);
 	pid = fork();
 	if (pid == 0) {
-		/* In place of our name and the daemon's; what follows the client's is its own. */
+		/*
+		 * Replace our name and the daemon's; the arguments after the client's name are its
+		 * own.
+		 */
 		argv[0] = client;
 		argv[1] = m.mnt;
 		argv[2] = name;

@@ -11,7 +11,7 @@
 #include "fusefs.h"
 
 #define BUF_LEN RIG_MIB(4)
-#define FENCE 4096u /* bytes before and behind the buffer that stay as they are */
+#define FENCE 4096u /* bytes before and after the buffer that must not change */
 #define CANARY 0xc5
 #define FILES_MAX 8u
 #define FILE_LEN RIG_MIB(8)
@@ -193,7 +193,7 @@ static inline void taken(struct client *c)
 	T_EQ((uint32_t)usrbio_marker(c->at.sq_tail), c->sq_head);
 }
 
-/* Each of these came once.  Batches may overtake each other. */
+/* Check that each of these arrived once.  Batches may overtake each other. */
 static inline void each_once(const struct usrbio_cqe *q, unsigned nr, uint64_t first)
 {
 	bool seen[256] = { false };
@@ -207,8 +207,8 @@ static inline void each_once(const struct usrbio_cqe *q, unsigned nr, uint64_t f
 }
 
 /*
- * So many completions come, and then for a while no more: longer than the time limits of these
- * rings, which are a few milliseconds.
+ * Check that this many completions arrive, and no more for a while: longer than the time limits of
+ * these rings, which are a few milliseconds.
  */
 static inline void expect(struct client *c, unsigned nr, bool and_no_more)
 {
@@ -268,7 +268,7 @@ static inline void need_fuse(void)
 		T_SKIP("%s", fs.why);
 }
 
-/* Answer what hangs until so many completions are there. */
+/* Answer hanging requests until this many completions have arrived. */
 static inline unsigned release_until(struct client *c, struct usrbio_cqe *q, unsigned nr)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -283,7 +283,7 @@ static inline unsigned release_until(struct client *c, struct usrbio_cqe *q, uns
 
 /* ------------------------------------------------------------------ cases */
 
-/* Once with clients that sleep, and once with clients that help first. */
+/* Run the case with clients that sleep, and again with clients that help first. */
 static inline void both(const char *name, void (*fn)(void))
 {
 	char full[100];
