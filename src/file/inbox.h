@@ -26,8 +26,8 @@ void io_inbox_init(struct io_inbox *b);
 void io_inbox_done(struct io_inbox *b);
 
 /*
- * Push an operation that has ended, with its result in op->res; from any thread.  Its I/O context
- * may be freed as soon as the last operation is out, so the caller touches neither afterwards.
+ * Push an operation that has ended, with its result in op->res; from any thread.  Do not touch op
+ * or its I/O context afterwards: the context may be freed as soon as its last operation is out.
  */
 void io_inbox_push(struct io_inbox *b, struct io_op *op);
 

@@ -101,7 +101,7 @@ static inline void writers_end(struct io_op *op)
 		writers_unclaim(op);
 }
 
-/* The same functions for O_DIRECT writes that are no io_op. */
+/* The counterpart for O_DIRECT writes that are no io_op. */
 struct writers;
 bool writers_direct(struct writers *w);
 void writers_direct_done(struct writers *w);
@@ -177,7 +177,7 @@ struct io_backend {
  */
 struct io_others {
 	unsigned nr;
-	unsigned turn; /* context to reap first, in turn */
+	unsigned turn; /* index of the context to reap first; it changes each time */
 	struct io_ctx *ctx[FILE_PROVIDERS_MAX];
 };
 
@@ -189,7 +189,7 @@ struct io_others {
 int io_others_add(struct io_others *o, const struct io_backend *kind, unsigned depth, int efd,
 		  bool armed);
 void io_others_free(struct io_others *o);
-/* As the members of struct io_backend, over all of them. */
+/* Do what the member of struct io_backend does, for all contexts. */
 int io_others_flush(struct io_others *o);
 unsigned io_others_reap(struct io_others *o, struct io_op **ret, unsigned max);
 void io_others_arm(struct io_others *o, int efd, bool armed);

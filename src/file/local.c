@@ -444,10 +444,7 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 	return TAKE_FD(fd);
 }
 
-/*
- * All that follows the plain descriptor.
- * @direct, @path, @oflags: as add_direct() takes them
- */
+/* Complete a file that has its plain descriptor.  @direct, @path, @oflags: as for add_direct() */
 static int local_complete(struct local_file *f, const struct stat *st, int direct, const char *path,
 			  int oflags)
 {
@@ -535,7 +532,10 @@ static uint32_t local_direction(int oflags)
 	}
 }
 
-/* Where the descriptor's file was found, for systems where /proc/self/fd cannot be opened. */
+/*
+ * Return the path at which the descriptor's file was found, for systems where /proc/self/fd cannot
+ * be opened.
+ */
 static const char *path_of(int fd, char *buf, size_t len)
 {
 	char proc[32];

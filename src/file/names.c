@@ -166,7 +166,7 @@ static int list_dir(struct tree *t)
 	if (asprintf(&path, "%s%s%s", t->root, slash, t->now->name) < 0)
 		return err_set(ENOMEM, "out of memory");
 	r = t->ops->list(path, t->flags, tree_entry, t);
-	/* It was removed, or made anew as a file, since its entry was read. */
+	/* Since its entry was read, the directory was removed or replaced by a file. */
 	if ((r == -ENOENT || r == -ENOTDIR) && !t->stop)
 		r = 0;
 	free(path);

@@ -7,7 +7,10 @@ static bool op_finish(struct io_op *op, int64_t res)
 	return true;
 }
 
-/* The rest cannot be asked for now; go on unless somebody asked for the end. */
+/*
+ * The rest cannot be requested now.  Finish a cancelled operation, else return false: it continues
+ * later.
+ */
 static bool go_on(struct io_op *op)
 {
 	return io_op_canceled(op) ? op_finish(op, -ECANCELED) : false;

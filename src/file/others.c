@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * I/O contexts of providers, beside the system's.
- */
+/* I/O contexts of providers, used together with the system's. */
 #include "base/err.h"
 #include "file/io.h"
 
@@ -61,8 +59,7 @@ unsigned io_others_reap(struct io_others *o, struct io_op **ret, unsigned max)
 {
 	unsigned n = 0;
 
-	/* Each in its turn is the first, so that one that always has something keeps none from
-	 * being looked at. */
+	/* Reap another one first each time, so that a busy context does not starve the others. */
 	for (unsigned i = 0; i < o->nr && n < max; i++) {
 		struct io_ctx *ctx = o->ctx[(o->turn + i) % o->nr];
 

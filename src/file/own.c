@@ -12,7 +12,7 @@ static void own_close(struct own_file *own)
 	*own = (struct own_file){ .fd = -1 };
 }
 
-/* Called by whoever frees the file, from any thread. */
+/* Forget a file; called by the thread that frees it, which may be any thread. */
 static void forget_file(struct ctx_tables *t, uint32_t idx)
 {
 	struct own_files *o = container_of(t, struct own_files, tables);
@@ -62,7 +62,7 @@ int own_files_get(struct own_files *o, const struct file *file)
 	struct own_file *own, *room = NULL;
 	int fd = -1;
 
-	/* Nobody would tell when a file without a place is freed. */
+	/* No call would report when a file without a place is freed. */
 	if (!f || f->idx == IO_NO_IDX)
 		return -1;
 	(void)pthread_mutex_lock(&o->lock);
@@ -74,7 +74,7 @@ int own_files_get(struct own_files *o, const struct file *file)
 	(void)pthread_mutex_unlock(&o->lock);
 	if (!room)
 		return fd;
-	/* Others take entries out, and only this thread puts one in.  Opening may block. */
+	/* Other threads remove entries, and only this one adds them.  Opening may block. */
 	fd = local_file_reopen(f);
 	(void)pthread_mutex_lock(&o->lock);
 	*room = (struct own_file){ f->idx, f->gen, fd };

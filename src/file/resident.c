@@ -26,8 +26,10 @@ struct cachestat {
 	uint64_t nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted;
 };
 
-/* Where a server may know of another size, the one that this machine knows says nothing.  What lies
- * below an overlay does not change beside it. */
+/*
+ * Return true if the file certainly ends at off.  Where a server may know of another size, this
+ * machine's size proves nothing.  The layers below an overlay do not change by themselves.
+ */
 bool local_file_ends_at(const struct file *f, uint64_t off)
 {
 	struct file_stamp now;

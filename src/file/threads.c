@@ -117,7 +117,7 @@ static void perform(struct io_op *op)
 
 /* ------------------------------------------------------------------- pool */
 
-/* With pool.lock: wake the thread that slept last; false if none sleeps. */
+/* Wake the thread that slept last; with pool.lock.  Return false if none sleeps. */
 static bool threads_wake_one(void)
 {
 	struct pool_thread *w = pool.asleep;
@@ -130,7 +130,7 @@ static bool threads_wake_one(void)
 	return true;
 }
 
-/* With pool.lock: until the thread is woken, or that time.  0 or ETIMEDOUT. */
+/* Wait until the thread is woken, or until that time; with pool.lock.  Return 0 or ETIMEDOUT. */
 static int threads_wait_idle(struct pool_thread *w, uint64_t until)
 {
 	struct pool_thread **at = &pool.asleep;
@@ -149,7 +149,7 @@ static int threads_wait_idle(struct pool_thread *w, uint64_t until)
 	return r;
 }
 
-/* With pool.lock.  The next operation, or NULL when the calling thread is to end. */
+/* Return the next operation, or NULL if the calling thread shall end; with pool.lock. */
 static struct io_op *next_op(struct pool_thread *w)
 {
 	uint64_t until = now_ns() + IDLE_NS;
@@ -200,7 +200,7 @@ static void thread_free(struct pool_thread *w)
 	free(w);
 }
 
-/* With pool.lock.  0 or -EAGAIN with a sentence. */
+/* Create a thread; with pool.lock.  Return 0, or -EAGAIN with a sentence. */
 static int threads_spawn(void)
 {
 	struct pool_thread *w = malloc(sizeof(*w));
@@ -215,14 +215,14 @@ static int threads_spawn(void)
 		return r;
 	}
 	pool.nr_threads++;
-	/* It is as good as idle: it will take one of the operations that wait now. */
+	/* Count the new thread as idle: it will take one of the waiting operations now. */
 	pool.nr_idle++;
 	return 0;
 }
 
 /*
- * With pool.lock: an idle thread for every operation that waits, as far as that goes.
- * Those there are, at least one, do the rest.
+ * Create an idle thread for every waiting operation, as far as that succeeds; with pool.lock.  The
+ * existing threads, at least one, do the rest.
  */
 static void threads_grow(void)
 {
@@ -402,7 +402,7 @@ static void threads_cancel(struct io_ctx *base, struct io_op *op)
 	struct threads_ctx *ctx = threads_ctx_of(base);
 	bool waits = io_fifo_remove(&ctx->queued, op);
 
-	/* One inside a system call goes on until that ends, and not further. */
+	/* An operation inside a system call continues until that call returns, and no further. */
 	io_op_set_canceled(op);
 	if (!waits) {
 		(void)pthread_mutex_lock(&pool.lock);

@@ -121,7 +121,10 @@ static inline void fill_sqe(struct uring_ctx *ctx, struct io_uring_sqe *sqe, str
 		sqe->opcode = write ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED;
 		sqe->buf_index = (uint16_t)slot;
 	}
-	/* With many requests open, FUSE makes the next one wait, NOWAIT or not: not here. */
+	/*
+	 * With many requests open, FUSE makes the next one wait even with NOWAIT, and this thread
+	 * must not wait.
+	 */
 	if (unlikely(op->file->caps & FILE_MAY_HANG && !(op->flags & IO_OP_NOWAIT)))
 		sqe->flags |= IOSQE_ASYNC;
 }
@@ -149,7 +152,7 @@ static void cancel_owed(struct uring_ctx *ctx)
 	}
 }
 
-/* Go on with an operation that the ring does not get, in the threads that have taken over. */
+/* Continue an operation that the ring does not get, on the threads that took over. */
 static void by_threads(struct uring_ctx *ctx, struct io_op *op)
 {
 	op->pinned = false;
@@ -157,7 +160,10 @@ static void by_threads(struct uring_ctx *ctx, struct io_op *op)
 	threads_take(ctx->threads, op);
 }
 
-/* Is it with the threads?  Only that of an operation that neither is over nor waits for flush(). */
+/*
+ * Return true if the threads have the operation.  Only for an operation that is neither finished
+ * nor waiting for flush().
+ */
 static bool has_threads(const struct uring_ctx *ctx, const struct io_op *op)
 {
 	return ctx->threads && op->ctx_data == ctx->threads && !io_fifo_has(&ctx->done, op);
@@ -237,7 +243,7 @@ static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t as
 {
 	struct io_uring_sqe *sqe = unlikely(ctx->threads) ? NULL : next_sqe(ctx);
 
-	/* There is room for every operation, but cancels take some too. */
+	/* There is room for every operation, but cancels use some of it too. */
 	if (unlikely(!sqe) && !ctx->threads && uring_submit(ctx) == 0)
 		sqe = next_sqe(ctx);
 	if (unlikely(!sqe)) {
@@ -252,7 +258,7 @@ static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t as
 	return 0;
 }
 
-/* FUSE may wait all the same. */
+/* FUSE may wait even with NOWAIT. */
 static inline bool does_not_wait(const struct io_op *op)
 {
 	return op->flags & IO_OP_NOWAIT && !(op->file->caps & FILE_MAY_HANG);
@@ -369,11 +375,13 @@ int uring_flush(struct io_ctx *base)
 
 /* -------------------------------------------------------------------- reap */
 
-/* Goes on with an operation that is not finished. */
+/* Continue an operation that is not finished. */
 static void restart(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
-	/* Where a file has O_NONBLOCK or a device's queue is full, the kernel answers EAGAIN
-	 * instead of waiting; its own threads may wait. */
+	/*
+	 * For a file with O_NONBLOCK, or if a device's queue is full, the kernel answers EAGAIN
+	 * instead of waiting; its own threads may wait.
+	 */
 	if (uring_start(ctx, op, res == -EAGAIN) < 0)
 		uring_push_done(ctx, op, -EINTR); /* no room: come back at the next reap() */
 	else
@@ -412,7 +420,7 @@ static unsigned reap_done(struct uring_ctx *ctx, struct io_op **ret, unsigned ma
 {
 	unsigned n = 0, todo = ctx->nr_done;
 
-	/* Not those that come back in this round: that could go on for ever. */
+	/* Leave out operations that come back in this round, or the loop might not end. */
 	for (; todo && n < max; todo--) {
 		struct io_op *op = io_fifo_pop(&ctx->done);
 

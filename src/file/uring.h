@@ -28,7 +28,7 @@ struct uring_ctx {
 	unsigned nr_done;
 	struct io_fifo to_cancel; /* flagged, but the ring had no room to say so */
 	unsigned nr_files;        /* files the ring's table has places for, 0: no table */
-	bool files_off;           /* registering one failed: register no more */
+	bool files_off;           /* registering a file failed: register no more */
 	bool owe_submit;          /* requeued operations that the kernel did not take yet */
 	bool armed;
 	unsigned spin_skip; /* waits that sleep at once */
@@ -79,8 +79,11 @@ static inline unsigned uring_nr_taken(const struct uring_ctx *ctx)
 	return ctx->base.nr_ops - ctx->nr_done - ctx->threads->nr_ops;
 }
 
-/* The kernel refuses the ring with this error: have threads do what it has not taken, and all that
- * comes later.  False: the user insists on the ring, or there are no threads. */
+/*
+ * Take over from a ring that the kernel refuses with this error: threads do what the kernel has not
+ * taken, and all later operations.  Return false if the user insists on the ring, or if there are
+ * no threads.
+ */
 bool uring_take_over(struct uring_ctx *ctx, int err);
 
 /* uring.c: members of struct io_backend. */

@@ -14,8 +14,10 @@
 #define WORTH 2u           /* times the bytes named, moved unregistered */
 #define REGISTER_SHARE 16u /* of an I/O context's time */
 
-/* Bytes registered with all rings that RLIMIT_MEMLOCK holds for.  The kernel counts each ring by
- * itself. */
+/*
+ * Bytes registered with all rings to which RLIMIT_MEMLOCK applies.  The kernel counts each ring
+ * separately.
+ */
 static _Atomic uint64_t locked_bytes;
 
 /* ---------------------------------------------------------------- the limit */
@@ -180,7 +182,7 @@ void uring_bufs_done(struct uring_bufs *t)
 {
 	uint64_t sum = 0;
 
-	/* Where no limit holds the kernel may take its time. */
+	/* Without a limit, the kernel may take as long as it needs. */
 	if (t->exempt || !t->on)
 		return;
 	for (uint32_t i = 0; i < IO_NR_BUFS; i++)

@@ -36,7 +36,7 @@ struct uring_bufs {
 };
 
 void uring_bufs_init(struct uring_bufs *t, struct io_uring *ring);
-/* Nothing is in flight on the ring, which is torn down next. */
+/* Free the table.  Nothing is in flight on the ring, which is destroyed next. */
 void uring_bufs_done(struct uring_bufs *t);
 /* Called when the memory is freed, from any thread. */
 void uring_bufs_forget(struct uring_bufs *t, uint32_t idx, unsigned nr);

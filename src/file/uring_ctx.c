@@ -32,7 +32,7 @@ static void add_tables(struct uring_ctx *ctx)
 		  ctx->base.depth, ctx->nr_files, ctx->bufs.on ? IO_NR_BUFS : 0);
 }
 
-/* Called by whoever frees the file, from any thread. */
+/* Forget a file; called by the thread that frees it, which may be any thread. */
 static void uring_ctx_forget_file(struct ctx_tables *t, uint32_t idx)
 {
 	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
@@ -188,7 +188,7 @@ static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 	min = min ? min : 1;
 	if (io_uring_cq_ready(&ctx->ring) >= min)
 		return 0;
-	/* Operations that reap() could not give to the kernel would be waited for in vain. */
+	/* Operations that reap() could not give to the kernel would never complete. */
 	if (unlikely(ctx->owe_submit) && uring_flush(base) < 0) {
 		soon = now_ns() + NSEC_PER_MSEC;
 		r = enter_wait(ctx, 1, MIN(soon, deadline_ns));

@@ -91,7 +91,7 @@ static int read_plain(const struct probe *p, uint8_t *buf)
 		       : unless_changed(p, err_set(EIO, "a plain read of the file failed"));
 }
 
-/* Where in the memory the first page of the GPU begins. */
+/* Return where in the memory the GPU's first page begins. */
 static uint64_t mem_off(const struct probe *p)
 {
 	return align_up(p->mem->base.va, CUFILE_GRAIN) - p->mem->base.va;
@@ -118,7 +118,7 @@ static int fill_memory(struct probe *p)
 	return mem_copy_sync(p->mem, MEM_TO_DEVICE, mem_off(p), p->back, p->there);
 }
 
-/* Where nothing is counted, being strict leaves these two. */
+/* If nothing is counted, strictness leaves these two modes. */
 static enum cufile_mode by_exclusion(void)
 {
 	struct cufile_info info;
@@ -251,7 +251,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)alarm(SECONDS);
-	/* Nobody else uses the library in this process. */
+	/* This process uses the library for nothing else. */
 	(void)setenv("PST_GDS", "exclusive", 1);
 	if (argc > 4)
 		(void)setenv("PST_LIBCUFILE", argv[4], 1);

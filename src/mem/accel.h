@@ -15,7 +15,10 @@
  */
 int accel_machine(const char *root, const char *release, struct pst_check *ret);
 
-/* One device's side: does its memory become a dma-buf?  As accel_machine(), or -ENODEV. */
+/*
+ * Tell whether the device's memory can become a dma-buf.  Results as of accel_machine(), or
+ * -ENODEV.
+ */
 int accel_device(const char *name, struct pst_check *ret);
 
 #endif

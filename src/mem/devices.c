@@ -20,7 +20,7 @@ static unsigned nr_providers = 6;
 
 enum { UNKNOWN, THERE, MISSING };
 
-/* Each is loaded when it is first asked for: a vendor's library costs memory and time. */
+/* Each vendor's library is loaded when it is first needed, because it costs memory and time. */
 static struct {
 	_Atomic int state;
 	char why_not[256]; /* load()'s sentence where it failed */
@@ -72,7 +72,7 @@ static const struct mem_ops *provider_at(unsigned i)
 	return state == THERE ? providers[i] : NULL;
 }
 
-/* Without loading one whose memory nobody can have. */
+/* Do not load a library whose memory no process here can have. */
 static bool may_own(unsigned i)
 {
 	if (known[i].state == UNKNOWN && providers[i]->present && !providers[i]->present())

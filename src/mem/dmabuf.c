@@ -68,7 +68,10 @@ static const struct dmabuf *dmabuf_of(const struct mem_alloc *a)
 
 /* ------------------------------------------------------------------ devices */
 
-/* All dma-bufs are memory of one device, because a descriptor does not tell whose memory it is. */
+/*
+ * All dma-bufs count as memory of one device, because a descriptor does not tell whose memory it
+ * is.
+ */
 static unsigned dmabuf_devices(void)
 {
 	return 1;
@@ -93,7 +96,7 @@ static bool dmabuf_owns(uint64_t addr, uint64_t len)
 
 /* -------------------------------------------------------------- descriptors */
 
-/* The exporter's name, as the kernel tells it; "" where /proc is not to be had. */
+/* Read the exporter's name from the kernel; "" without /proc. */
 static void exporter_name(int fd, char ret[static EXPORTER_MAX])
 {
 	char path[64], line[128];
@@ -242,7 +245,10 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	struct dmabuf *d;
 	int r;
 
-	/* Check the duplicate: another thread may close the grant's and get the number anew. */
+	/*
+	 * Check the duplicate: another thread may close the grant's descriptor and reuse its
+	 * number.
+	 */
 	fd = dmabuf_again(grant->fd);
 	if (fd < 0)
 		return fd;
@@ -272,7 +278,7 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	return 0;
 }
 
-/* A descriptor of a dma-buf cannot be opened anew, so the receiver's has the mode of ours. */
+/* A dma-buf cannot be opened again, so the receiver's descriptor has the mode of ours. */
 static int dmabuf_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
 {
 	int fd = dmabuf_again(dmabuf_of(a)->fd);
@@ -395,7 +401,7 @@ static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
 		log_warn("a dma-buf's exporter failed after the CPU used it: %s", err_name(-r));
 }
 
-/* The buffer has its place already, so mapping it takes no more of its device. */
+/* The buffer has its place already, so mapping it uses no more of its device. */
 static uint64_t dmabuf_aperture(unsigned device)
 {
 	(void)device;

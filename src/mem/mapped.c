@@ -86,7 +86,7 @@ static void next_stretch(FILE *f, struct stretch *s)
 		s->end = s->next_end;
 }
 
-/* Both the kernel's list and ours are in the order of addresses. */
+/* The kernel's list and ours are both sorted by address. */
 static int by_text(FILE *f, const struct mapped *list, unsigned nr)
 {
 	struct stretch s = { 0 };
@@ -104,7 +104,7 @@ static int by_text(FILE *f, const struct mapped *list, unsigned nr)
 	return 0;
 }
 
-/* Without a file to write MS_ASYNC does nothing but look for holes. */
+/* Without a file to write, MS_ASYNC only looks for holes. */
 static int by_msync(const struct mapped *m)
 {
 	uint64_t start = align_down(m->addr, (uint64_t)sysconf(_SC_PAGESIZE));

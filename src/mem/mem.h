@@ -474,7 +474,10 @@ static inline int mem_alive(const struct mem_alloc *a)
 	return a->ops->alive ? a->ops->alive(a) : 0;
 }
 
-/* Can the device copy by itself?  If not, paths that need its address or an export move bytes. */
+/*
+ * Return true if the device can copy by itself.  If not, paths that need its address or an export
+ * move bytes.
+ */
 static inline bool mem_copies(const struct mem_ops *ops)
 {
 	return ops->caps & MEM_CAP_COPY;
@@ -510,7 +513,7 @@ int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *re
 int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
 /* 0 where the provider has only one. */
 uint32_t mem_alloc_class(const struct mem_alloc *a);
-/* Where the kind has no pin, every memory is fit as it is. */
+/* Pin memory; kinds without pin take every memory as it is. */
 int mem_pin(const struct mem_ops *ops, unsigned device, uint64_t life, void *host, uint64_t len,
 	    uint64_t *ret_len);
 void mem_late(const struct mem_ops *ops, struct mem_late *l);
@@ -527,7 +530,7 @@ int mem_stream_fd(struct mem_stream *st);
 int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *host,
 		  uint64_t len);
 
-/* As mem_copy_sync() for device memory, by a stream that the caller has. */
+/* Copy as mem_copy_sync() does for device memory, on a stream that the caller has. */
 int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir, uint64_t off,
 		  void *host, uint64_t len);
 /* As mem_copy_wait(), where @host is the program's and may vanish. */
@@ -546,7 +549,7 @@ int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns);
  */
 int grant_put(const struct pst_grant *grant, uint8_t to[GRANT_LEN]);
 int grant_get(const uint8_t from[GRANT_LEN], int fd, struct pst_grant *ret);
-/* Does a descriptor travel beside it, as it says? */
+/* Return true if the grant says that a descriptor travels with it. */
 bool grant_has_fd(const uint8_t from[GRANT_LEN]);
 
 /*
@@ -554,7 +557,7 @@ bool grant_has_fd(const uint8_t from[GRANT_LEN]);
  * with grant_wipe().
  */
 int grant_copy(struct pst_grant *ret, const struct pst_grant *grant);
-/* Does a grant of this library's size make sense by itself?  0 or -EINVAL. */
+/* Check that a grant of this library's size is consistent in itself.  Return 0 or -EINVAL. */
 int grant_check(const struct pst_grant *grant);
 void grant_wipe(struct pst_grant *grant);
 

@@ -23,8 +23,10 @@ int memfd_new(const char *name, uint64_t len)
 	struct rlimit lim;
 	int e;
 
-	/* Where vm.memfd_noexec is 2 only this form is allowed; older kernels know only the
-	 * other. */
+	/*
+	 * If vm.memfd_noexec is 2, only this form is allowed; older kernels know only the other
+	 * one.
+	 */
 	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -67,7 +69,7 @@ int memfd_again(int fd, uint32_t rights)
 	if (rights & PST_RIGHT_WRITE || (mode & O_ACCMODE) == O_RDONLY) {
 		ret = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	} else {
-		/* A duplicate would share the mode; only opening anew drops it. */
+		/* A duplicate would share the mode; only opening the file again changes it. */
 		(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		ret = open(path, O_RDONLY | O_CLOEXEC);
 	}

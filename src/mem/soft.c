@@ -474,7 +474,7 @@ const struct mem_ops mem_soft_ops = {
 	.export_dmabuf = soft_export_dmabuf,
 	.sync = soft_sync,
 	.free = soft_free,
-	/* Its threads copy as the CPU does: nothing has to be pinned. */
+	/* Its threads copy as the CPU does, so nothing has to be pinned. */
 	.stream_new = soft_stream_new,
 	.stream_free = soft_stream_free,
 	.copy = soft_copy,

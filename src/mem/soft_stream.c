@@ -129,7 +129,7 @@ static void idle(struct soft_device *d, uint32_t seen)
 	atomic_store(&d->asleep, false);
 }
 
-/* A stream with work, in turn; the lock is held. */
+/* Return the next stream with work, in turn; the lock is held. */
 static struct soft_stream *next_stream(struct soft_device *d)
 {
 	struct list *e;
@@ -330,7 +330,7 @@ int soft_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 
 	if (head - done == BATCHES_MAX)
 		return err_set(EAGAIN, "the stream has %u batches under way", BATCHES_MAX);
-	/* The slot of a completed batch stays as it was until BATCHES_MAX later. */
+	/* The slot of a completed batch is not reused until BATCHES_MAX batches later. */
 	tail = done ? st->batches[done & (BATCHES_MAX - 1)].end : 0;
 	if (st->piece_head - tail + nr > st->nr_pieces) {
 		/* The thread reads the ring while anything is under way. */

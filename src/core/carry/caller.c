@@ -221,7 +221,7 @@ static bool start_next(struct req *r)
 	(void)cursor_peek(&r->cur, &pc);
 	p->data = piece_addr(r, &pc, &p->hold);
 	if (unlikely(!p->data && req_way(r)->later)) {
-		/* No event tells when the memory is free, so ask again in each turn. */
+		/* No event reports when the memory is free, so ask again in each turn. */
 		req_way(r)->later = false;
 		r->q->more = true;
 		part_free(p);

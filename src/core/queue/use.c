@@ -38,7 +38,7 @@ bool uses_init(struct pst_queue *q)
 	return q->uses;
 }
 
-/* Double the buckets.  Without memory for them the table stays as it is. */
+/* Double the buckets.  Keep the table as it is if there is no memory for them. */
 static void uses_grow(struct pst_queue *q)
 {
 	size_t nr = (size_t)1 << q->uses_bits;

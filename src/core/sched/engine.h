@@ -265,7 +265,7 @@ struct engine {
 		uint64_t bytes;   /* bytes that jobs read or copy now */
 		struct list jobs; /* those jobs, oldest first */
 	} disks[DISKS];           /* indexed as disk.h numbers disks */
-	struct list parking;      /* shares that have or had parked requests, in turn */
+	struct list parking;      /* shares that have or had parked requests, served in turn */
 	atomic_uint nr_stopping;  /* threads that wait until segments are built */
 	pthread_cond_t built;     /* signalled when they are built */
 	struct worker *watcher;   /* the worker that sleeps until the copier's batches end, or

@@ -69,7 +69,7 @@ static int peer_source_begin(struct source *s)
 	const struct mem_alloc *a;
 	uint64_t off, len;
 
-	/* The same allocation each time, until the peer takes it back. */
+	/* The allocation is the same each time, until the peer takes it back. */
 	return m->file->ops->memory(m->file, &a, &off, &len);
 }
 

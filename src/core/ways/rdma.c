@@ -44,7 +44,7 @@ static enum pst_why rdma_fit(struct part *p, int *ret_detail)
 	return PST_WHY_NONE;
 }
 
-/* Whoever takes RDMA or nothing gets its error. */
+/* A request that lists only this path gets the error. */
 static enum pst_why rdma_miss(const struct part *p, int err, int *ret_detail)
 {
 	int broken = rdma_err(req_file(p->req));

@@ -59,7 +59,7 @@ static void take(struct registration *g, struct list *out)
 	regs.st.live_bytes -= g->reg->len;
 }
 
-/* Without the lock.  The region may go with it. */
+/* End registrations; call without the lock.  Their region may be freed with the last one. */
 static void end_all(struct list *out)
 {
 	struct list *at, *next;
@@ -99,7 +99,7 @@ static void let_die(struct registration *g, struct list *out)
 		take(g, out);
 }
 
-/* The memory is not what it was. */
+/* Forget the region's registrations: its memory has been replaced. */
 static void invalidate(struct region *r)
 {
 	struct list out = LIST_INIT(out), *at, *next;
@@ -143,7 +143,7 @@ static struct registration *registration_find(struct region *r, const struct mem
 	return NULL;
 }
 
-/* Have room for one more: 0 or -ENOSPC.  What is ended for it goes onto @out. */
+/* Make room for one more.  Return 0 or -ENOSPC.  Registrations that end for it go onto @out. */
 static int registration_make_room(struct list *out)
 {
 	unsigned limit = regs.limit ? regs.limit : REGISTRATIONS_MAX;
@@ -226,8 +226,8 @@ static int registration_make(struct registration *g, struct reg_user *u)
 }
 
 /*
- * May the pages of the memory be replaced while no request uses it?  Nobody tells the library of an
- * munmap(), and a device would go on with the old pages.
+ * Return true if the pages may be replaced while no request uses them.  Nobody tells the library of
+ * an munmap(), and a device would keep using the old pages.
  */
 static bool registration_is_loose(const struct mem_alloc *a)
 {
@@ -257,7 +257,9 @@ static struct registration *add(struct region *r, struct mem_registrar *by, uint
 	return g;
 }
 
-/* With the lock.  A thread that waited for another's attempt tries by itself, if that failed. */
+/*
+ * Call with the lock.  A thread that waited for a failed attempt of another thread tries by itself.
+ */
 static int registration_get_locked(struct region *r, struct mem_registrar *by, uint64_t off,
 				   uint64_t len, uint32_t rights, struct reg_user *u,
 				   struct list *out, struct registration **ret_bad)

@@ -33,7 +33,7 @@ struct plan {
 	bool staged;         /* the pool may be used; false if device hops are listed without
 			    * STAGED */
 	struct source *from; /* source from which the device copies by itself, or NULL; source.h */
-	bool left;           /* pieces moves no more of them */
+	bool left;           /* pieces moves no more of the request */
 	const struct path_pieces *pieces; /* the path that moves some pieces without slots, or
 					   * NULL */
 	void *pieces_by;                  /* data of that path for the request */

@@ -69,7 +69,7 @@ static void window_release(struct req *r)
 	single_end(r);
 }
 
-/* A part's use of a window whose memory's provider is told of uses by the CPU. */
+/* A part's use of a window, for memory whose provider wants to hear of uses by the CPU. */
 struct told {
 	struct hold hold;
 	struct hold *under; /* the cached window's */
@@ -202,7 +202,7 @@ static int small_fits(struct req *r)
 
 	if ((r->total > SMALL_MAX && !is_awaited(r)) || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
-	if (write && req_plan(r)->from) /* the device writes there by itself */
+	if (write && req_plan(r)->from) /* the device writes to the file by itself */
 		return -1;
 	if (!write &&
 	    (req_plan(r)->hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))

@@ -57,7 +57,7 @@ int cufile_absent(void);
 
 /* --------------------------------------------------------------- transfers */
 
-/* What one transfer uses: the file is held, and its slice is registered and held. */
+/* What one transfer uses: the file and its registered slice, both held. */
 struct cufile_taken {
 	struct cufile_file *file;
 	struct cufile_mem *mem;

@@ -25,7 +25,7 @@
 
 /* ------------------------------------------------------------- the program */
 
-/* Where it is installed, in a bundle, and in the folder of a build. */
+/* Its place when installed, in a bundle, and in a build folder. */
 static const char *const places[] = { "../libexec/penstock/" PROGRAM, PROGRAM };
 
 /* A relative name, from a relative LD_LIBRARY_PATH, may mean another place by now. */

@@ -83,8 +83,10 @@ static struct chain chain_of(const struct gds_look *l, const char *pci)
 		return c;
 	while (component(&at, part, sizeof(part))) {
 		if (strncmp(part, "pci", 3) == 0 && isxdigit((unsigned char)part[3])) {
-			/* Another host bridge below, such as Intel's VMD, has a space of its
-			 * own. */
+			/*
+			 * Another host bridge below, such as Intel's VMD, has its own address
+			 * space.
+			 */
 			gds_copy(c.host, sizeof(c.host), part);
 			c.nr = 0;
 		} else if (gds_is_pci(part) && c.nr < GDS_HOPS_MAX) {

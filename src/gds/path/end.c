@@ -62,7 +62,7 @@ static void mem_end_run(void *arg)
 	for (;;) {
 		end->res = 1;
 		(void)mem_within(end->region->alloc, unregister, end);
-		/* Without a context, because the program ended it, the memory is gone too. */
+		/* If the program ended the context, the memory is gone too. */
 		if (end->res > 0)
 			(void)unregister(end);
 		/* Another thread is unregistering one of its slices for others. */

@@ -117,8 +117,10 @@ void gds_region_end(struct region *r);
 /* [hangs] The file's registration, made if there is none yet.  -EAGAIN while another
  * thread does that; else as cufile_file_get(). */
 int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh);
-/* It could not be moved for a reason of the file: unless err, -errno, may be gone the next time,
- * the file is not asked about again. */
+/*
+ * Record that the transfer failed for a reason of the file.  The file is not tried again, unless
+ * err, -errno, may have gone by the next time.
+ */
 void gds_file_failed(struct pst_file *f, int err);
 /* A positive errno: the file is not asked about. */
 int gds_file_err(const struct pst_file *f);

@@ -71,7 +71,7 @@ static struct cuda_id *id_get(const struct facts *f, bool *ret_new)
 	list_for_each (e, head) {
 		struct cuda_id *id = list_entry(e, struct cuda_id, link);
 
-		/* Without the driver's number nothing is known to be the same. */
+		/* Without the driver's number, no two allocations are known to be the same. */
 		if (f->driver_id && id->driver_id == f->driver_id && id->key_base == key_base &&
 		    id->key_size == key_size) {
 			found = id;

@@ -23,7 +23,7 @@
 
 #define BATCHES_MAX 64u      /* under way in a stream; power of two */
 #define MARK_EVERY 4u        /* batches behind one event, where the stream is busy */
-#define MARK_BYTES MIB(2)    /* and always behind so many bytes */
+#define MARK_BYTES MIB(2)    /* also set a mark after this many bytes */
 #define RESULTS_KEPT 1024u   /* tickets whose result poll() still knows; power of two */
 #define PIECES_MAX 65536u    /* most pieces of one batch */
 #define TILES 8192u          /* room in the ring */
@@ -148,7 +148,7 @@ int cuda_stream_new(unsigned device, struct mem_stream **ret)
 	r = cuda_enter(&scope, d, ctx);
 	if (r < 0)
 		return r;
-	/* One that the program's default stream neither waits for nor holds up. */
+	/* A stream that the program's default stream neither waits for nor delays. */
 	e = cu.cuStreamCreate(&st->stream, CU_NON_BLOCKING);
 	if (e != CU_OK) {
 		st->stream = NULL;
@@ -276,7 +276,7 @@ static cu_result copy_between(struct cuda_stream *st, enum mem_dir dir, const st
 	return e;
 }
 
-/* One piece, cut where one registration of host memory ends. */
+/* Copy one piece, cut where a registration of host memory ends. */
 static cu_result copy_piece(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
 			    bool *started)
 {
@@ -306,7 +306,7 @@ static cu_result copy_loop(struct cuda_stream *st, const struct batch *b, bool *
 	return e;
 }
 
-/* Room for the arguments of so many copies. */
+/* Make room for the arguments of nr copies. */
 static bool batch_room(struct cuda_stream *st, size_t nr)
 {
 	cu_ptr *dev, *host;
@@ -330,7 +330,7 @@ static bool batch_room(struct cuda_stream *st, size_t nr)
 	return true;
 }
 
-/* One piece, cut where one registration ends; false for memory that is not registered. */
+/* Add one piece, cut where a registration ends.  Return false for memory that is not registered. */
 static bool batch_add(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
 		      size_t *nr)
 {
@@ -396,8 +396,10 @@ static int tiles_pin(struct cuda_stream *st)
 	return r;
 }
 
-/* Is there a ring?  A batch that comes while file pages are being pinned does not wait for them:
- * it goes without the kernel, and a later one tries again. */
+/*
+ * Return true if there is a ring.  A batch that comes while file pages are being pinned does not
+ * wait for them: it is copied without the kernel, and a later batch tries again.
+ */
 static bool tiles_ring(struct cuda_stream *st)
 {
 	int r = 0;
@@ -460,7 +462,7 @@ static int look_at(const struct cuda_dev *d, struct batch *b)
 	for (unsigned i = 0; i < b->nr; i++) {
 		const struct mem_copy *c = &b->v[i];
 
-		/* In a list of pieces the same memory stands many times in a row. */
+		/* In a list of pieces the same memory often occurs many times in a row. */
 		if (c->alloc != last) {
 			if (c->alloc->device != d->idx)
 				return err_set(EINVAL, "memory of cuda:%u on a stream of cuda:%u",
@@ -478,7 +480,7 @@ static int look_at(const struct cuda_dev *d, struct batch *b)
 			b->between = true;
 		}
 		b->len += c->len;
-		/* One more where a piece crosses a registration, and one for the rest. */
+		/* One more tile where a piece crosses a registration, and one for the rest. */
 		b->tiles += c->len / CUDA_TILE + 2;
 	}
 	return 0;
@@ -535,7 +537,10 @@ static int has_room(struct cuda_stream *st)
 	return MIN(r, 0);
 }
 
-/* A batch of so many bytes was started, or its first half, and then err; its ticket. */
+/*
+ * Record that a batch of this many bytes was started, or only its first half if err is set.  Return
+ * its ticket.
+ */
 static uint64_t started_one(struct cuda_stream *st, uint64_t len, int err)
 {
 	uint64_t ticket = ++st->head;

@@ -205,7 +205,10 @@ int cuda_enter(struct cuda_scope *s, struct cuda_dev *d, cu_ctx ctx)
 	s->pushed = e == CU_OK;
 	if (likely(s->pushed))
 		return 0;
-	/* Not lost by that: it may be a context of the program's own that has ended. */
+	/*
+	 * The device is not lost by this error: the context may be the program's own and may have
+	 * ended.
+	 */
 	return err_set(to_errno(e), "a context on %s cannot be made current: %s", d->info.name,
 		       cuda_err_name(e));
 }
@@ -227,7 +230,10 @@ void cuda_leave(struct cuda_scope *s)
 	*s = (struct cuda_scope){ 0 };
 }
 
-/* The last user is gone, and with it whoever could take kernel_lock; the lock is held. */
+/*
+ * Release the context; the lock is held.  Its last user is gone, and so is every thread that could
+ * take kernel_lock.
+ */
 static void let_go(struct cuda_dev *d)
 {
 	CUDA_SCOPE(outer);
@@ -347,7 +353,7 @@ static int hold(struct cuda_dev *d, cu_ctx *ret)
 		return r;
 	if (e == CU_OK)
 		return 0;
-	/* Nor by this, since others may leave room. */
+	/* This error is not final either, since others may free memory. */
 	return err_set(to_errno(e), "%s gives no context: %s%s", d->info.name, cuda_err_name(e),
 		       e == CU_DEVICE_UNAVAILABLE ? "; another process may have it to itself" : "");
 }
@@ -505,7 +511,7 @@ struct cuda_dev *cuda_device(unsigned idx)
 	return &devices[idx];
 }
 
-/* Whoever has memory of CUDA's has its library. */
+/* A program that has CUDA memory has CUDA's library. */
 static bool cuda_present(void)
 {
 	static _Atomic unsigned long long absent;

@@ -77,8 +77,10 @@ struct cuda_dev {
 
 	pthread_mutex_t feed_lock; /* mem_feed.lock; taken before all others of this provider */
 
-	/* What follows, while somebody holds the context.  The driver may compile for seconds under
-	 * this lock, which only threads take that want a kernel. */
+	/*
+	 * The members below belong to a held context.  The driver may compile for seconds under
+	 * this lock; only threads that want a kernel take it.
+	 */
 	pthread_mutex_t kernel_lock;
 	struct cuda_kernel gather, sum;
 
@@ -97,10 +99,13 @@ bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
 
 /* Hold the device's primary context; it may be made by this.  *ret_life: which one it is. */
 int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life);
-/* As cuda_hold(), by those who need that life: -ENODEV when the context was reset since. */
+/*
+ * Hold the context of one life, as cuda_hold() does.  Return -ENODEV if the context was reset
+ * since.
+ */
 int cuda_hold_life(struct cuda_dev *d, uint64_t life, cu_ctx *ret);
 void cuda_drop(struct cuda_dev *d);
-/* Has the device a primary context now, whoever holds it? */
+/* Return true if the device has a primary context now, whoever holds it. */
 bool cuda_has_context(const struct cuda_dev *d);
 
 /*
@@ -248,8 +253,10 @@ void cuda_barrier_end(uint64_t nr);
 /* --------------------------------------------------------------------- pin */
 
 int cuda_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
-/* As cuda_pin(), for a thread that serves reads: -EAGAIN at once while the driver pins pages of a
- * file, or unpins them, since it may take one piece at a time. */
+/*
+ * Pin as cuda_pin() does, for a thread that serves reads: return -EAGAIN at once while the driver
+ * pins or unpins pages of a file, since it may handle one piece at a time.
+ */
 int cuda_pin_now(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
 int cuda_pin_file(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
 void cuda_unpin(unsigned device, void *host, uint64_t len);
@@ -261,7 +268,7 @@ void cuda_unpin(unsigned device, void *host, uint64_t len);
  */
 uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
 		       uint64_t *ret_len);
-/* The same for several places in a row: no registration comes or goes from hold to drop. */
+/* Hold registrations for several look-ups in a row: none comes or goes until cuda_pins_drop(). */
 void cuda_pins_hold(void);
 void cuda_pins_drop(void);
 uint64_t cuda_pin_find_held(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
@@ -292,7 +299,7 @@ void cuda_order_free(struct mem_order *base);
 int cuda_sync(const struct mem_alloc *a);
 /* The device's context, which is current, may end; none is in use, the lock is held. */
 void cuda_orders_let_go(struct cuda_dev *d);
-/* It has ended, by a reset; the lock is held. */
+/* Forget the orders of a context that a reset has ended; the lock is held. */
 void cuda_orders_forget(struct cuda_dev *d);
 /* Make the stream's context current, and see that it can be ordered with: 0; -EBUSY while it is
  * captured; -EINVAL. */
@@ -312,7 +319,7 @@ void cuda_feed_end(struct mem_feed *base);
 int cuda_feed_poll(const struct mem_feed *base, uint64_t nr);
 void cuda_feed_check_lost(struct mem_feed *base);
 void cuda_feed_free(struct mem_feed *base);
-/* As cuda_orders_let_go() and cuda_orders_forget(). */
+/* The counterparts of cuda_orders_let_go() and cuda_orders_forget() for feeds. */
 void cuda_feeds_let_go(struct cuda_dev *d);
 void cuda_feeds_forget(struct cuda_dev *d);
 

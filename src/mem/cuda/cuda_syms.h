@@ -26,7 +26,7 @@ SYM(cuDevicePrimaryCtxGetState, (cu_device dev, unsigned *ret_flags, int *ret_ac
 SYM(cuCtxPushCurrent_v2, (cu_ctx ctx))
 SYM(cuCtxPopCurrent_v2, (cu_ctx *ret))
 SYM(cuCtxGetDevice, (cu_device *ret))
-/* CUDA 12.0.  A context that is made anew has the same handle and another number. */
+/* CUDA 12.0.  A new context may have an old one's handle, but has another number. */
 OPT(cuCtxGetId, (cu_ctx ctx, unsigned long long *ret))
 SYM(cuCtxSynchronize, (void))
 SYM(cuThreadExchangeStreamCaptureMode, (uint32_t *mode))

@@ -25,7 +25,7 @@
 #define PLACES 256u /* copies of one feed that may be on the stream; the driver takes 340 */
 #define PLACES_BYTES (PLACES * sizeof(struct place))
 
-/* What stream and kernel look at for one copy: a cache line of its own. */
+/* What stream and kernel watch for one copy: a cache line of its own. */
 struct place {
 	_Atomic uint32_t go;   /* the stream waits for this value */
 	_Atomic uint32_t done; /* the stream writes it */
@@ -62,7 +62,7 @@ struct cuda_feed {
 	atomic_bool ended;
 	atomic_bool sealed; /* no further copy is put */
 	atomic_bool marked; /* the event is behind the last copy */
-	atomic_bool lost;   /* no copy of it runs any more, be it done or not */
+	atomic_bool lost;   /* no copy of the feed runs any more, whether done or not */
 	uint64_t barrier;   /* number of cuda_barrier_begin() */
 };
 
@@ -140,7 +140,7 @@ static int feed_take(struct cuda_dev *d, struct cuda_feed **ret)
 	return 0;
 }
 
-/* What it had of the primary context is gone, and no stream looks at its places. */
+/* Forget what belonged to the primary context.  No stream watches the feed's places any more. */
 static void feed_forget(struct cuda_feed *f)
 {
 	f->event = NULL;
@@ -372,7 +372,9 @@ int cuda_feed_put(struct mem_feed *base)
 		return 0;
 	if (nr >= PLACES && !is_done(f, nr - PLACES))
 		return atomic_load(&f->lost) ? -EIO : -EAGAIN;
-	/* Whoever ends the feed opens the copies that it sees here, and we see its end else. */
+	/*
+	 * Whoever ends the feed opens the copies counted here; otherwise this thread sees the end.
+	 */
 	atomic_store(&f->nr_put, nr + 1);
 	if (atomic_load(&f->ended)) {
 		atomic_store(&f->nr_put, nr);

@@ -37,7 +37,10 @@ static struct {
 	uint64_t next;      /* number of a barrier */
 	struct work work;
 } late = {
-	/* Threads that free go on and on, and a stream that is about to wait has its turn. */
+	/*
+	 * Writers have priority: threads that free memory in a loop must not starve a stream that
+	 * is about to wait.
+	 */
 	.lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP,
 	.waiting = LIST_INIT(late.waiting),
 	.work = { .link = LIST_INIT(late.work.link), .run = run_waiting },
@@ -104,8 +107,10 @@ uint64_t cuda_barrier_begin(uint64_t until)
 	return nr;
 }
 
-/* Without a thread for it, what waits goes on waiting until something else ends.  The caller may
- * have failed, and its sentence stays. */
+/*
+ * If no thread can be created for it, deferred work stays until something else ends.  Keep the
+ * sentence of the caller, which may have failed.
+ */
 static void queue_waiting(void)
 {
 	struct err_kept kept;
@@ -117,7 +122,7 @@ static void queue_waiting(void)
 		err_put_back(&kept);
 }
 
-/* Nobody holds the lock for long while there is a barrier. */
+/* While there is a barrier, no thread holds the lock for long. */
 void cuda_barrier_end(uint64_t nr)
 {
 	(void)pthread_rwlock_wrlock(&late.lock);

@@ -91,7 +91,7 @@ static int stream_err(const struct cuda_dev *d, cu_stream st, cu_result err)
 		       (void *)st, cuda_err_name(err));
 }
 
-/* Calls on the stream of a capture give such errors, and calls on the legacy one beside it. */
+/* Calls on a capturing stream give such errors, and so do calls on the legacy stream meanwhile. */
 static bool is_capture(cu_result e)
 {
 	return e >= CU_CAPTURE_UNSUPPORTED && e <= CU_CAPTURE_LAST;

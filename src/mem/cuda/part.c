@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "mem/cuda/cuda.h"
 
-/* Mapped memory is a row of chunks, each with a handle of its own; the rest has one for all. */
+/* Mapped memory is a row of chunks with a handle each; other memory has one handle for all. */
 int cuda_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret)
 {
 	struct cuda_alloc *c = cuda_alloc_of(a);

@@ -23,7 +23,7 @@
 #define CUDA_GATHER_NAME "pst_gather"
 #define CUDA_GATHER_THREADS 256u
 
-/* Its parameter; the text says how large it is. */
+/* The kernel's parameter, whose size the text states. */
 struct cuda_gather_lists {
 	struct {
 		uint64_t tiles; /* their address for the device, or that of a struct cuda_fed */

@@ -218,7 +218,7 @@ static int ipc_other(const struct cuda_ipc_map *m, const struct cuda_dev *d)
 		       "a stream waits for a read; try again then");
 }
 
-/* The map is moving, and a context is current: has the handle opened what it should? */
+/* Check that the handle opened what it should.  A map is being made, and a context is current. */
 static int ipc_check(struct cuda_ipc_map *m)
 {
 	size_t size = 0;
@@ -231,12 +231,12 @@ static int ipc_check(struct cuda_ipc_map *m)
 		return cuda_err(m->d, e, "tell the size of imported memory");
 	if (m->base < base || m->base - base > size)
 		return err_set(EINVAL, "the grant opens a range that is none");
-	/* It opens memory of a device that this one reaches, too. */
+	/* The handle may also open memory of another device that this one reaches. */
 	if (cu.cuPointerGetAttribute(&idx, CU_PTR_DEVICE_ORDINAL, m->base) != CU_OK ||
 	    idx != (int)m->d->idx)
 		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
 			       m->d->info.name);
-	/* From where the handle points to the end of what it opened. */
+	/* The size from where the handle points to the end of what it opened. */
 	m->size = size - (m->base - base);
 	return 0;
 }
@@ -368,7 +368,7 @@ static int import_fd(struct cuda_alloc *c, const struct pst_grant *g)
 	/* The mapping keeps the memory. */
 	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
 	c->vmm = true;
-	/* The driver makes no second descriptor of what it imported. */
+	/* The driver gives no second descriptor of imported memory. */
 	c->fd = fcntl(g->fd, F_DUPFD_CLOEXEC, 0);
 	if (r == 0 && c->fd < 0)
 		r = err_set(errno, "no free descriptor for an import: %s", err_name(errno));

@@ -14,9 +14,9 @@
 #include "mem/cuda/ptx_sum.h"
 
 #define TILES 8192u
-#define TILES_WANTED 4096u /* about as many as the largest device has warps at a time */
+#define TILES_WANTED 4096u /* about the number of warps that the largest device runs at a time */
 #define TILE_MIN KIB(4)    /* a tile ends with work that takes as long as two of its KiB */
-#define BLOCKS_EACH 8u     /* for each multiprocessor: as many as there is room for */
+#define BLOCKS_EACH 8u     /* blocks for each multiprocessor: the most that fit */
 
 /* What the device reads and writes. */
 struct area {

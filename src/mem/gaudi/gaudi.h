@@ -152,7 +152,7 @@ int gaudi_check_life(const struct gaudi_dev *d, uint64_t life);
 struct gaudi_buf *gaudi_buf_new(enum gaudi_how how, struct gaudi_dev *d);
 /* Let wraps find it. */
 void gaudi_buf_publish(struct gaudi_buf *b);
-/* One more reference of the buffer that holds some byte of the range; NULL: none does. */
+/* Take a reference of the buffer that holds some byte of the range.  Return NULL if none does. */
 struct gaudi_buf *gaudi_buf_at(uint64_t va, uint64_t len);
 void gaudi_buf_unref(struct gaudi_buf *b);
 static inline void gaudi_buf_unrefp(struct gaudi_buf **b)

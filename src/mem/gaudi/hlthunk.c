@@ -135,7 +135,7 @@ static int gaudi_open(struct gaudi_dev *d)
 	return 0;
 }
 
-/* One buffer less; the device's lock is held. */
+/* Count one buffer less; the device's lock is held. */
 static void gaudi_drop(struct gaudi_dev *d)
 {
 	if (--d->users)

@@ -228,7 +228,7 @@ static int gaudi_batch_start(struct gaudi_stream *s, enum mem_dir dir, const str
 
 	for (unsigned i = 0; !bad && i < nr; i++)
 		bad = gaudi_copy_piece(s, dir, &v[i]);
-	/* What was started before the failure ends before the ticket does. */
+	/* What was started before the failure ends before its ticket does. */
 	e = syn.synEventRecord(s->events[ticket % BATCHES_MAX], s->st);
 	if (e != SYN_OK) {
 		(void)syn.synStreamSynchronize(s->st);

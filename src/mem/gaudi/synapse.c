@@ -496,7 +496,7 @@ void gaudi_syn_unpin(unsigned device, void *host, uint64_t len)
 
 	(void)len;
 	(void)pthread_mutex_lock(&pins_lock);
-	/* The first one is the oldest: memory may be pinned anew after a reset. */
+	/* The first one is the oldest: memory may be pinned again after a reset. */
 	list_for_each (at, &pins) {
 		p = list_entry(at, struct host_pin, link);
 		if (p->d == d && p->host == host)
