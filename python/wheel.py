@@ -99,7 +99,7 @@ Root-Is-Purelib: false
 Tag: {tag}
 """
 
-# What pip makes a command of, and what other packages look for among those that are installed.
+# The commands that pip installs, and the entry points that other packages search for.
 ENTRY_POINTS = """[console_scripts]
 penstock = penstock.__main__:script
 

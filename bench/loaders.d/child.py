@@ -129,10 +129,10 @@ def first_line(error):
 def main():
     # The parent waits for this process, which must end with it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # Modules that a peer imports are not looked for beside this file.
+    # Do not search this file's folder for modules that a peer imports.
     if sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
         sys.path.pop(0)
-    # Standard output is for the answers.  What a peer prints there goes to standard error.
+    # Standard output carries the answers; what a peer prints goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -54,7 +54,7 @@ def shapes(size, tensors):
     layers = max((tensors - 4) // 9, 1)
     if tensors < 13 or size < 64 << 10:
         raise Failure("a model has at least 13 tensors and 64k bytes; see --size and --tensors")
-    # In squares of the hidden size: 13 of a layer, and about 8 of each end.
+    # Weights in squares of the hidden size: 13 for each layer, and about 8 at each end.
     hidden = int((size / 2 / (13 * layers + 16)) ** 0.5)
     hidden = max(hidden // 64 * 64 if hidden >= 512 else hidden // 8 * 8, 8)
     wide = hidden * 7 // 2

@@ -27,7 +27,7 @@ class Process:
         self.patience = patience
         self.errors = tempfile.TemporaryFile()
         self.begun = time.monotonic()
-        # A session of its own: its children can be ended with it.
+        # Start a new session, so that its children can be ended with it.
         self.popen = subprocess.Popen(command + files, stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, stderr=self.errors,
                                       start_new_session=True)

@@ -82,7 +82,7 @@ class _Reader:
         self.plans, self.budget, self.context = plans, budget, context
         # (name, tensor, bytes), and at the end (None, an error or None, 0).
         self.found: "SimpleQueue[Tuple[Optional[str], Any, int]]" = SimpleQueue()
-        # Bytes that the caller is done with.  What is no number means that nobody wants more.
+        # Numbers of bytes that the caller has used.  Anything but a number ends the reading.
         self.used: "SimpleQueue[Any]" = SimpleQueue()
         self.held = 0           # bytes that count
         self.stop = False
@@ -184,7 +184,8 @@ class Ahead:
         self.total = sum(files)
         self.budget = max(files, default=0) if budget is None else budget
         self._reader = reader = _Reader(plans, self.budget, context)
-        # Whoever is interrupted on the way to __exit__() stops the thread by letting go.
+        # If the caller is interrupted on the way to __exit__(), dropping the reference stops the
+        # thread.
         reader.ahead = weakref.ref(self, reader.used.put)
         # Which knows the reader; the other way round it would be a cycle.
         self._worker = Worker(reader.work)

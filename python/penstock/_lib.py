@@ -157,7 +157,7 @@ def deadline(timeout: Optional[float], default: int = 0) -> int:
         return default
     if timeout < 0:
         raise ValueError("a timeout is not negative")
-    # Whoever waits for ever, by inf, waits for as long as the clock has numbers.
+    # A timeout of inf becomes the longest time that the clock can express.
     return time.monotonic_ns() + int(min(timeout, 4e9) * 1e9) if timeout else 0
 
 

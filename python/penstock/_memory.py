@@ -33,7 +33,8 @@ _DL_HOST = (1, 3)    # kDLCPU, kDLCUDAHost
 _DL_CUDA = (2, 13)   # kDLCUDA, kDLCUDAManaged
 
 
-# Where an object's bytes are: address, size, are they writable, a device's; what keeps them.
+# Where an object's bytes are: address, size, whether they are writable, whether they are on a
+# device, and the object that keeps them.
 _Place = Tuple[int, int, bool, bool, Any]
 
 
@@ -141,7 +142,7 @@ def _of_dlpack(obj: Any) -> _Place:
     shape = tensor.shape[:tensor.ndim]
     if tensor.strides and not _contiguous(shape, tensor.strides[:tensor.ndim]):
         raise _gap("tensor")
-    # The capsule stays as it is: its destructor gives the tensor back.
+    # Leave the capsule unused: its destructor gives the tensor back.
     return ((tensor.data or 0) + tensor.byte_offset,
             _elements(shape) * (tensor.bits * tensor.lanes // 8), writable,
             tensor.device_type in _DL_CUDA, (obj, capsule))
@@ -175,7 +176,7 @@ def _find(obj: Any, held: _Held) -> _Place:
 # Memory that a request or a view may still touch although its owner is done with it.  A deque and
 # no lock: a finalizer may run inside any of these lines.
 _lingering: Deque[_Held] = deque()
-# Not even the end of the interpreter frees what hardware may write to.
+# Not even the interpreter's end may free memory that hardware may write to.
 ctypes.pythonapi.Py_IncRef(py_object(_lingering))
 
 

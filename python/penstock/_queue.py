@@ -95,7 +95,7 @@ class _Request:
         if memory is None:
             return
         if not memory.closed and (self.own or lib.pst_mem_drain(memory.handle, 0) < 0):
-            # Not the request itself: the memory, which it knows, would be part of a cycle.
+            # Keep the memory and not the request, which would form a cycle with it.
             held = memory.held
             held.keep = (held.keep, self.file, self.rows, self.sums)
         if self.own:
@@ -137,7 +137,7 @@ class Queue(Owner):
         if backend not in _BACKENDS:
             raise ValueError(f"'{backend}' is no back end; there are {', '.join(_BACKENDS)}")
         depth = unsigned(depth)
-        # What is too large for the library's structure too is refused by the library.
+        # A depth that does not fit the library's structure is refused by the library.
         options = sized(_abi.pst_queue_opts, depth=min(depth, 2**32 - 1),
                         backend=_BACKENDS[backend])
         if timeout is not None:
@@ -373,7 +373,7 @@ class Queue(Owner):
             loop = self._loop
             if self._waiters and loop is not None:
                 self._soon(loop, self._wake)
-            # Whoever is interrupted before has taken nothing.
+            # An interruption before this line takes nothing.
             self._finished = rest
             return taken
         finally:
@@ -666,7 +666,7 @@ class Queue(Owner):
         wait are cancelled.  May be called again; RuntimeError where another thread is in a call.
         """
         if self._foreign:
-            # Its loop and its requests are the parent's.
+            # The loop and the requests belong to the parent process.
             super().close()
             self._requests.clear()
             return

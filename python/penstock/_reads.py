@@ -127,8 +127,8 @@ class Reads:
         if not self._found and not self._queue.in_flight:
             raise RuntimeError("a request of the queue got lost")
         while self._found:
-            # Who is interrupted here does so once more at the next call: up to popleft() there is
-            # no place where Python looks for signals.
+            # An interruption here repeats at the next call: Python checks for signals nowhere
+            # before popleft().
             completion = self._found[0]
             job, place = completion.tag
             if not job.done[place]:

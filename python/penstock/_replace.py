@@ -17,7 +17,7 @@ from ._types import Path
 _NAME_MAX = 255     # bytes of a name in a folder
 _ACL = "system.posix_acl_access"
 _GROUP, _OTHER = 0x04, 0x20         # kinds of entries in an ACL: the file's group, and others
-# What says that this process, or this file system, cannot keep an owner, a mode or an ACL.
+# Errors which mean that this process or file system cannot keep an owner, a mode or an ACL.
 _REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 # Digits of the kernel's boot and random ones: see _clear().
 _SUFFIX = re.compile(r"\.([0-9a-f]{12})[0-9a-f]{16}\.tmp")
@@ -202,7 +202,7 @@ class Replacement:
         return f"{self._prefix}{secrets.token_hex(8)}.tmp"
 
     def _create(self, folder: str, permissions: int) -> io.FileIO:
-        # Only its owner may read what may replace a private file.
+        # A file that may replace a private one is readable by its owner only.
         mode = permissions if self._access is None else 0o600
 
         def nameless(path: str, _: int) -> int:
@@ -211,7 +211,7 @@ class Replacement:
         def named(path: str, _: int) -> int:
             self._named = True
             return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode)
-        # It gets its name by way of /proc.
+        # The file gets its name by way of /proc.
         if os.path.isdir("/proc/self/fd"):
             try:
                 raw = io.FileIO(folder, "r+", opener=nameless)

@@ -92,7 +92,7 @@ def _load() -> Any:
     beside = os.path.join(os.path.dirname(_lib.library_path), NAME)
     path = os.environ.get(VARIABLE) or (beside if os.path.exists(beside) else NAME)
     try:
-        # Its libpenstock is the one that is loaded already.
+        # The libpenstock that this library needs is loaded already.
         library = ctypes.CDLL(path)
     except OSError as e:
         raise ImportError(f"penstock.kv: {path} cannot be loaded: {e}; install Penstock, or name "

@@ -15,7 +15,7 @@ __all__ = ["LOAD_FORMAT", "register"]
 
 LOAD_FORMAT = "penstock"
 
-# What model_loader_extra_config may have: type, what it is.
+# The keys that model_loader_extra_config may have: type, description.
 _KEYS = {
     "bytes_ahead": (int, "a whole number of bytes, at least 1"),
     "strict": (bool, "true or false"),

@@ -21,12 +21,12 @@ bench() {
 	[ ! -e cufile.log ]
 }
 
-# all KEY PYTHON: of each cell that was measured, v is what it has of KEY.
+# all KEY PYTHON: PYTHON must hold for each measured cell, where v is the cell's value of KEY.
 all() {
 	json out "all($2 for c in d['cells'] if not c['text'] for v in [c['$1']])"
 }
 
-# Where the file system of the tests cannot be cold, or has no O_DIRECT, there are fewer.
+# There are fewer states where the tests' file system cannot be cold or has no O_DIRECT.
 json_output() {
 	bench 0 mode=compat --json --blocks 4k,64k,1m
 	json out 'len(d["cells"]) == 12 and sum(not c["text"] for c in d["cells"]) >= 6'

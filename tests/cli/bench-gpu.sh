@@ -38,7 +38,7 @@ beside() {
 	json json 'all(0 < v[0]["left"] for r in d["rows"] for v in r["by"].values())'
 }
 
-# What was measured until a signal comes is printed.
+# A signal ends the run, and what was measured until then is printed.
 signal() {
 	use_stub 1
 	need python3
@@ -69,7 +69,7 @@ mistakes() {
 	says "cli/penstock is missing" err
 }
 
-# Neither a program's failure nor a machine without a GPU is a figure.
+# A program that fails, and a machine without a GPU, give no figure.
 failures() {
 	use_stub 1
 	random 16777216 file

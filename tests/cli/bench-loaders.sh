@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench/loaders on a small model: whoever is installed, and fakes that fail.  A loader that fails
-# has its reason in the results and no number.  LOADERS is the script, LOAD_BENCH bench/load.
+# bench/loaders on a small model, with the loaders that are installed and with fakes that fail. A
+# loader that fails has its reason in the results and no number.  LOADERS is the script, LOAD_BENCH
+# bench/load.
 . "$(dirname "$0")/lib.sh"
 
 fakes=$(cd "$(dirname "$0")/loaders" && pwd)
@@ -44,7 +45,7 @@ failed() {
 		for name, status, text in (line.split(None, 2) for line in '''$lines'''.splitlines()))"
 }
 
-# Where the file system of the tests cannot be dropped from memory there is one state.
+# There is one state only where the tests' file system cannot be dropped from memory.
 states() {
 	json json '[i["state"] for i in d["left_out"]] in ([], ["disk"]) and
 		{r["state"] for r in d["rows"] + d["left_out"]} == {"memory", "disk"}'
@@ -198,7 +199,7 @@ sys.argv.pop(0)
 runpy.run_path(sys.argv[0], run_name="__main__")' "$LOADERS"
 }
 
-# Each of these ends with one sentence.
+# Each of these files gives one sentence.
 hostile_files() {
 	here
 	python3 -c 'import struct

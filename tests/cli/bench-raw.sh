@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench/raw on the doubles of both vendor libraries: each mode moves and compares what it is
+# bench/raw on the doubles of both vendor libraries: each mode moves and compares the bytes it is
 # asked for, or says what is missing.  RAW_BENCH is the program.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench: measures what it says, leaves nothing, destroys nothing.
+# bench measures what it says, leaves nothing behind and destroys nothing.
 . "$(dirname "$0")/lib.sh"
 
 quick="--dir . --size 16m --runtime 0.2"
@@ -39,7 +39,7 @@ every_operation_into_every_memory() {
 
 cold_reads_each_byte_once() {
 	gives 0 "$PENSTOCK" bench --dir . --size 8m --runtime 5 --sizes 4k,12k --op randread --json
-	# Where the file system cannot be cold this does not hold.
+	# This needs a file system that can be cold.
 	json out 'd["state"] == "warm" or d["rows"][0]["penstock"]["bytes"] == 8 << 20'
 	json out 'd["state"] == "warm" or d["rows"][1]["penstock"]["bytes"] == (8 << 20) // 12288 * 12288'
 	json out 'd["state"] == "warm" or all(r["plain"]["bytes"] == r["penstock"]["bytes"] and
@@ -93,7 +93,7 @@ few_operations_tell_no_ratio() {
 	lacks "of turns" out
 }
 
-# Without a baseline it is one run, or as many turns as are asked for.
+# Without a baseline there is one run, or the requested number of turns.
 turns_without_a_baseline() {
 	# shellcheck disable=SC2086
 	gives 0 "$PENSTOCK" bench $quick --warm --sizes 4k --baseline none --json
@@ -163,8 +163,7 @@ stable() {
 	json out 'd["pages_wait_seconds"] > 0'
 	json out 'all("pagecache" in r["penstock"]["paths"] for r in d["rows"])'
 	unset PST_WINDOW
-	# Where nothing can be pinned it is said, and measured all the same.
-	# shellcheck disable=SC2086
+	# If nothing can be pinned, the output says so and the measurement is made nevertheless.
 	gives 0 "$PENSTOCK" bench $quick -m soft --stable --sizes 4k
 	says "pages    none pinned for soft:0: this kind of memory or file does not offer the path" out
 	# shellcheck disable=SC2086

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Completion in bash, zsh and fish: what the help says and no more, and values where they fit.
+# Completion in bash, zsh and fish: every option of the help and no other, with values where they
+# fit.
 . "$(dirname "$0")/lib.sh"
 
 folder=$(cd "$(dirname "$0")/../.." && pwd)/cli/completion
@@ -26,7 +27,7 @@ files_are_as_the_help_says() {
 	need_tree
 	need python3
 	gives 0 python3 "$folder/generate.py" "$PENSTOCK"
-	# What has drifted is found, and a value that nobody knows.
+	# The check finds completions that differ from the help, and values that no list has.
 	cp -r "$folder" drifted
 	sed -i 's/ --verify//' drifted/penstock.bash
 	gives 1 python3 drifted/generate.py "$PENSTOCK"

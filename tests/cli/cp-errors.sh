@@ -8,7 +8,7 @@ missing_source() {
 	[ ! -e dst ]
 }
 
-# Where the library takes no path, the command takes none either.
+# The command refuses names that the library refuses.
 names_with_a_scheme() {
 	random 100 src
 	mkdir a:
@@ -46,7 +46,7 @@ fifo_as_source() {
 	fails "fifo is neither a regular file nor a block device" timeout 10 "$PENSTOCK" cp fifo dst
 }
 
-# It says that it has no bytes; an empty copy would be a loss.
+# Such a source claims to have no bytes; an empty copy would lose them.
 source_without_a_length() {
 	[ "$(stat -c %s /proc/self/status)" = 0 ] || skip "the kernel says how long it is"
 	fails "/proc/self/status has more than the 0 bytes that it says; take cp(1)" \
@@ -110,7 +110,7 @@ full_disk() {
 	random 4000000 src
 	fails "No space left on device" "$PENSTOCK" cp src mnt/dst
 	[ -z "$(ls -A mnt)" ]
-	# Where the file system cannot reserve room the disk gets full half way.
+	# Where the file system cannot reserve room, the disk becomes full in mid-copy.
 	random 100000 mnt/dst
 	cp mnt/dst copy
 	PST_FAULT=file.write:3:ENOSPC fails "ENOSPC" "$PENSTOCK" cp --block 64k src dst
@@ -165,7 +165,7 @@ failed_reread() {
 	no_leftovers .
 }
 
-# Until that process has opened what it copies to, and therefore knows the source.
+# Wait until that process has opened its target, and so knows the source.
 is_copying() {
 	until find "/proc/$1/fd" -printf '%l\n' 2>/dev/null |
 		grep -q -e "^$PWD/.*(deleted)\$" -e "^$PWD/dst\.penstock-"; do

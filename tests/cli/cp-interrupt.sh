@@ -3,7 +3,7 @@
 # cp: whatever ends it, a new target is there as a whole or not at all.
 . "$(dirname "$0")/lib.sh"
 
-# A copy that takes eight seconds, ended after one, or as many as $after says, by a signal.
+# Start a copy that takes eight seconds, and end it by a signal after one second, or $after.
 after=1
 interrupted() { # STATUS SIGNAL OPTION...
 	want=$1
@@ -54,13 +54,13 @@ while_loading() {
 		"$PENSTOCK" cp --block 64k --depth 1 src soft:0
 }
 
-# Without /proc a file without a name could not get one: the copy has to begin with a name.
+# Without /proc a file without a name could not get one later: the copy begins with a name.
 no_proc() {
 	unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"
 }
 
 named_from_the_beginning() {
-	# Nor does the loader find out where the command lies.
+	# Without /proc the loader cannot find the command's folder either.
 	dir=$(dirname "$PENSTOCK")
 	export LD_LIBRARY_PATH="$dir/../src:$dir/../lib"
 	no_proc "$PENSTOCK" --version 2>/dev/null || skip "this needs to hide /proc"
@@ -113,7 +113,8 @@ cleared() {
 		sleep 0.02
 	done
 	writes=$(echo dst.penstock-*)
-	# What is being written stays, as does what another kernel, another name or a person has.
+	# Files that are being written stay, and so do those of another kernel, another name or a
+	# person.
 	other=dst.penstock-$(echo "$boot" | tr 0-9a-f 1-9a-f0)00000000
 	touch "$other" "dst.penstock-${boot}0000000" "dst2.penstock-${boot}00000000" \
 		"dst.penstock-${boot}0000000X"

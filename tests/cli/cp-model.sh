@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cp: what becomes of a target is what cp(1) makes of it.
+# cp leaves a target as cp(1) does.
 . "$(dirname "$0")/lib.sh"
 
 # Whom the copies run as; root follows links and opens files that others may not.
@@ -12,7 +12,7 @@ as_user() {
 	fi
 }
 
-# All that can be seen of the folder, but times and inodes.
+# Print all visible facts of the folder except times and inodes.
 state() { # FOLDER
 	(
 		cd "$1" || exit 1
@@ -87,10 +87,10 @@ an_existing_file() {
 	)
 	put() { old 640 && chmod 755 src; }
 	same 0 src dst as_user
-	# It may be written and not be read.
+	# The target may be written but not read.
 	put() { old 200; }
 	same 0 src dst as_user
-	# One of another user that all may write: it stays theirs.
+	# A file of another user that everybody may write keeps its owner.
 	[ "$(id -u)" = 0 ] || skip "this needs root, to give files away"
 	put() { old 666 && chown 54321:54321 dst; }
 	same 0 src dst
@@ -119,7 +119,7 @@ an_access_control_list() {
 	) || skip "this file system has no access control lists"
 	same 0 src dst
 	[ "$(getfacl -c model/dst)" = "$(getfacl -c ours/dst)" ]
-	# And a folder that gives one to all that is made in it.
+	# Also in a folder with a default ACL.
 	put() { mkdir d && setfacl -d -m u:54321:rw d; }
 	same 0 src d
 	[ "$(getfacl -c model/d/src)" = "$(getfacl -c ours/d/src)" ]
@@ -197,7 +197,7 @@ no_space() {
 	mount -t tmpfs -o size=1m none mnt 2>/dev/null || skip "this needs to mount a tmpfs"
 	random 800000 src
 	random 700000 mnt/dst
-	# There is room for one of the two: in place it goes.
+	# There is room for one of the two files, so the copy goes in place.
 	gives 0 "$PENSTOCK" cp --verify src mnt/dst
 	cmp src mnt/dst
 	random 4000000 big

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cp: what it copies is what was there.
+# cp copies every byte.
 . "$(dirname "$0")/lib.sh"
 
 # Sizes around pages, blocks and nothing at all.
@@ -109,7 +109,7 @@ a_mistyped_device_is_no_file() {
 	done
 }
 
-# What a file's end makes impossible is nothing to complain about.
+# An unaligned end of the file is no reason for a complaint.
 an_odd_end_is_no_reason() {
 	random 3000001 src
 	gives 0 "$PENSTOCK" cp --verify src dst

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# demo: runs everywhere, tells what it did, and believes no file.
+# demo runs on every machine, says what it did, and trusts no file.
 . "$(dirname "$0")/lib.sh"
 
 table_has_all_rows() {
@@ -34,7 +34,7 @@ gpu() {
 	says "read back from cuda:0 with" out
 	lacks "in place of" out
 	lacks "soft" out
-	# All moved bytes were compared, by both ways.
+	# All moved bytes were compared, on both paths.
 	gives 0 "$PENSTOCK" demo --size 4 --dir . --json
 	json out 'd["device"] == "cuda:0" and d["no_gpu"] == ""'
 	json out 'd["compared"]["device_bytes"] == sum(s["penstock"]["bytes"] + s["plain"]["bytes"]
@@ -49,7 +49,7 @@ gpu() {
 full_gpu() {
 	use_stub
 	mkdir files
-	# Not the software device in its place: that would be another thing than was asked for.
+	# The software device is not used instead, because the user asked for another one.
 	STUB_CUDA_FAIL=cuMemAlloc_v2:0:2 fails "try another device with --device" \
 		"$PENSTOCK" demo --size 4 --dir files
 	says "cuda:0 has no" err
@@ -78,7 +78,7 @@ dirty_files_become_cold() {
 	json out 'd["cold_possible"] and d["steps"][0]["state"] == "cold"'
 }
 
-# The software device is an emulator: there is no ratio, and it is said what it is.
+# The software device is an emulator: the output says so and shows no ratio.
 no_ratio_of_an_emulator() {
 	gives 0 "$PENSTOCK" demo --size 2 --dir .
 	says "soft:0 is an emulator" out
@@ -119,7 +119,7 @@ only_empty_tensors() {
 	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model
 }
 
-# What the package safetensors reads, and partly writes.
+# Headers that the package safetensors reads; it also writes some of them.
 legal_headers() {
 	reads() { # JSON
 		tensor_file "$1" 4 >model
@@ -137,7 +137,7 @@ legal_headers() {
 	reads '{"a":{"dtype":"F8_E5M2FNUZ","shape":[4],"data_offsets":[0,4]}}'
 }
 
-# Each is told what it is.
+# Each file is named for what it is.
 other_files() {
 	refuses() { # SENTENCE, of the file ./bad
 		fails "$1" "$PENSTOCK" demo --size 2 --dir . --file bad

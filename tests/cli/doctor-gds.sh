@@ -3,7 +3,7 @@
 # doctor --gds: what a direct way needs, on the doubles of NVIDIA's driver and cuFile.
 . "$(dirname "$0")/lib.sh"
 
-# Where a CPU's own cache is small, slots are, and copies of several go by a kernel.
+# Where a CPU's cache is small, slots are small, and a kernel makes several copies.
 own_way='\(staged+\)\?\(gather+\)\?direct'
 
 verdict() { # FIRST_LINE_BEGINS
@@ -12,7 +12,7 @@ verdict() { # FIRST_LINE_BEGINS
 	[ "$(sed -n 3p out | cut -c 1-6)" = "NEXT: " ]
 }
 
-# Nothing in it does anything to a terminal.
+# The output has no byte that affects a terminal.
 harmless() {
 	[ "$(tr -d '\n' <out | LC_ALL=C tr -d '\040-\176' | wc -c)" = 0 ]
 	[ ! -s err ]
@@ -85,7 +85,7 @@ lies() {
 # A trial that hangs is given up, and no second one is begun.
 hangs() {
 	use_cufile hang=cuFileDriverOpen:1
-	# It has a second, instead of 25.
+	# The trial has one second instead of 25.
 	PST_FAULT=gds.probe:0:short gives 0 "$PENSTOCK" doctor --gds --dir .
 	verdict "NO: cuFile has no direct way"
 	grep -q '^  trial       missing     penstock-gds-probe did not answer in time' out
@@ -116,7 +116,7 @@ no_library() {
 	grep -q '^NEXT: \(gpu\|library\): ' line
 }
 
-# There is a direct way, and somebody forbids it.
+# The direct path exists, but a setting forbids it.
 switched_off() {
 	use_cufile mode=p2pdma 1
 	PST_GDS=off gives 0 "$PENSTOCK" doctor --gds --dir .

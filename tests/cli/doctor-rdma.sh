@@ -22,7 +22,7 @@ ready() {
 	use_verbs DEVICES=2
 	gives 0 env COLUMNS=200 "$PENSTOCK" doctor --rdma
 	verdict "OK: "
-	# Not the first of its addresses: by kind, and never a link-local one.
+	# The address is chosen by kind, not by order, and is never a link-local one.
 	says "stub0 port 1 is active, Ethernet" out
 	says "GID 3 of 4: 10.9.0.1, RoCE v2, IPv4" out
 	says "stub1 registers dma-bufs" out

@@ -3,7 +3,7 @@
 # The programs of examples/ do what their comments say.
 . "$(dirname "$0")/lib.sh"
 
-# They lie beside the command in a build folder, and nowhere else.
+# In a build folder the examples lie beside the command; they are installed nowhere.
 example() {
 	path=$(dirname "$PENSTOCK")/../examples/$1
 	[ -x "$path" ] || skip "there is no $1 here"
@@ -51,7 +51,7 @@ cancel_reads() {
 	gives 2 "$path"
 }
 
-# A request that hangs completes all the same, and says that its memory is busy.
+# A hanging request completes nevertheless, and says that its memory is busy.
 cancel_what_hangs() {
 	example cancel-reads
 	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
@@ -145,7 +145,7 @@ for off, length in zip(*[map(int, sys.argv[2:])] * 2):
 open(sys.argv[1], "wb").write(data)' "$@"
 }
 
-# Nothing of it is in the page cache.
+# Drop the file from the page cache.
 cold() { # FILE
 	sync "$1"
 	dd if="$1" iflag=nocache count=0 status=none
@@ -192,7 +192,7 @@ write_direct() {
 	for device in host soft:0; do
 		random 2000301 file
 		writes $device file 0 1048576 4095 100003
-		# It stays as long as it is, grows by a part of a page, gets a hole.
+		# Keep the file's size, then let it grow by a part of a page, then leave a hole.
 		writes $device file 2000000 301 2000300 10000 3000000 5
 		rm -f new
 		writes $device new 0 70001
@@ -205,7 +205,7 @@ write_direct() {
 	says ENOSPC err
 }
 
-# One line that begins with the program's name, for both programs.
+# Both programs print one line that begins with the program's name.
 refuses() { # TEXT DEVICE FILE OFFSET LENGTH
 	text=$1
 	shift
@@ -298,12 +298,12 @@ direct_odd_ends() {
 	writes cuda:0 tail 4095 1000003 2900000 300000 4096 1048576
 	says "write of 1000003 bytes by staged+buffered" out
 	says "write of 1048576 bytes by gds" out
-	# Nothing is known of the file system before the file has bytes.
+	# A new file system is unknown until the file has bytes.
 	writes cuda:0 new 0 1048576 1048576 1048576
 	says "write of 1048576 bytes by gds" out
 }
 
-# Where it is not, the bytes are the same, and the cause is named.
+# Without cuFile the bytes are the same, and the cause is named.
 no_gds() { # TEXT
 	behind_hole 1000301 file
 	example read_direct
@@ -336,7 +336,7 @@ direct_without_gds() {
 	PST_GDS=off no_gds "PST_GDS=off in the environment forbids it"
 }
 
-# It told the truth to who tried it, and lies to us.
+# The library moved the right bytes in the trial and moves wrong ones now.
 direct_by_liar() {
 	use_cufile mode=p2pdma,version=1190
 	cat >probe <<-EOF
@@ -350,7 +350,7 @@ direct_by_liar() {
 		no_gds "it moved wrong bytes"
 		example read_direct
 		reads cuda:0 file $((HOLE + 100)) 1000000
-		# Where io_uring is forbidden that is the first reason.
+		# Where io_uring is forbidden, that is the first reason.
 		grep -q "not better because io_uring" out ||
 			says "not better because cuFile was not used: it moved wrong bytes" out
 	done

@@ -2,14 +2,14 @@
 # Helpers of every test of the command.  A script sources this, defines a function for each
 # case and ends with:	run_cases first_case second_case ...
 #
-# A case runs in a subshell under set -e, in a private empty directory.  It fails with its
-# first command that fails, and calls "skip REASON" when it lacks something.
+# A case runs in a subshell under set -e, in a private empty directory.  Its first failing command
+# fails it.  Call "skip REASON" if something is missing.
 
 case ${PENSTOCK:?is the penstock binary to test} in
 /*) ;;
 *) PENSTOCK=$PWD/$PENSTOCK ;;
 esac
-# The same on every machine: a GPU that is there is the business of tests/hw.
+# Use no real GPU, so that the cases are the same on every machine; tests/hw uses them.
 PST_LIBCUDA=/nonexistent/libcuda.so.1
 export PST_LIBCUDA
 # A sentence is one line, so that a case finds it.
@@ -29,7 +29,7 @@ need() {
 	command -v "$1" >/dev/null 2>&1 || skip "$1 is not installed"
 }
 
-# as_other COMMAND...: as a user who is neither root nor anybody else; need_other before.
+# as_other COMMAND...: run it as an ordinary user without other rights; call need_other before.
 as_other() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 }
@@ -42,7 +42,8 @@ need_other() {
 	as_other true || skip "the right to become another user"
 	chmod o+x "$base" .
 	as_other test -x "$base" || skip "a TMPDIR that other users can reach"
-	# The command finds its library beside its own folder: in src/ of a build, in lib/ of a bundle.
+	# The command finds its library beside its own folder: in src/ of a build, in lib/ of a
+	# bundle.
 	beside=$(dirname "$(dirname "$PENSTOCK")")
 	for lib in src lib; do
 		[ ! -d "$base/others" ] && [ -e "$beside/$lib/libpenstock.so.0" ] || continue
@@ -67,7 +68,7 @@ need_mount() {
 	skip "the right to mount by FUSE"
 }
 
-# From here on the case has GPUs (2, or as many as are asked for) that are a driver's double.
+# From here on the case has GPUs, 2 or the given number, by a double of the driver.
 use_stub() {
 	[ -n "${STUB_LIBCUDA:-}" ] || skip "STUB_LIBCUDA, which names the driver's double"
 	PST_LIBCUDA=$STUB_LIBCUDA
@@ -75,7 +76,7 @@ use_stub() {
 	export STUB_CUDA_DEVICES
 }
 
-# The same with NVIDIA's cuFile, a double of it as the text says (tests/stub/cufile_stub.h).
+# The same with a double of NVIDIA's cuFile, set up as the text says (tests/stub/cufile_stub.h).
 use_cufile() { # TEXT [GPUS]
 	use_stub "${2:-2}"
 	[ -n "${STUB_LIBCUFILE:-}" ] || skip "STUB_LIBCUFILE, which names the double of cuFile"
@@ -158,7 +159,7 @@ random() {
 	head -c "$1" /dev/urandom >"$2"
 }
 
-# Nothing of a copy may be left in the directory.
+# No temporary file of a copy may be left in the directory.
 no_leftovers() {
 	left=$(find "$1" -name '*penstock-*' | head -n 5)
 	[ -z "$left" ] || {
@@ -185,7 +186,7 @@ leave() {
 	umount "$1"
 }
 
-# However a case ends: what it started in the background, and what it mounted on ./mnt.
+# When a case ends, end what it started in the background and unmount ./mnt.
 end_case() {
 	# shellcheck disable=SC2046
 	kill -KILL $(jobs -p) 2>/dev/null && wait 2>/dev/null
@@ -203,7 +204,7 @@ run_cases() {
 		esac
 		n=$((n + 1))
 		mkdir "$base/$name"
-		# Not as a condition: set -e would not work in there.
+		# Not in a condition, where set -e has no effect.
 		(
 			cd "$base/$name" || exit 1
 			trap 'status=$?; end_case; exit $status' EXIT

@@ -26,7 +26,7 @@ programs() { # PAGE
 		inside { gsub(/\\e/, "\\"); text = text $0 "\n" }' "$1"
 }
 
-# Each compiles and does what it says, with a file for an argument where it takes one.
+# Each example compiles and works; those that take a file get one as their argument.
 examples_of_the_library() {
 	need_tree
 	need cc

@@ -102,7 +102,7 @@ what_every_mount_does() {
 	stop
 }
 
-# What is an option of the command is one in a list.
+# Options of the command may also stand in a list after -o.
 those_of_the_command() {
 	serve -o kernel-cache,memory=1m,metrics=none,users -o timeout=0,users=7
 	tr '\0' '\n' <"/proc/$(server)/cmdline" >words
@@ -178,7 +178,7 @@ lines_of_fstab() {
 			mount -T fstab mnt
 			cat mnt/file
 			touch mnt/new 2>err && exit 1
-			# What is mounted already is not mounted again.
+			# A mounted directory is not mounted again.
 			mount -T fstab -a
 			[ "$(grep -cF " $PWD/mnt " /proc/self/mountinfo)" = 1 ]
 			umount mnt

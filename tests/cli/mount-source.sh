@@ -22,8 +22,8 @@ gone() {
 	return 1
 }
 
-# published NAME SIZE...: what a program gets that publishes so much memory each under a UUID of its
-# own, and NAME behind it; it lives on until it is killed.
+# published NAME SIZE...: print the target of each publication of a program that publishes this much
+# memory under UUIDs of its own, with NAME appended.  The program stays until it is killed.
 published() {
 	: >answers # the program may begin late, and an earlier one's end is in there
 	python3 - "$@" >answers <<'EOF' &
@@ -118,7 +118,7 @@ few_descriptors() {
 its_server_is_killed() {
 	serve
 	kill -KILL "$(server)"
-	# One that it was about to answer is aborted.
+	# The request that the server was about to answer is aborted.
 	for _ in $(seq 500); do
 		ls mnt >/dev/null 2>err || ! grep -q "not connected" err || break
 		sleep 0.01

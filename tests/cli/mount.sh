@@ -36,7 +36,7 @@ shm_of() {
 	find /dev/shm -maxdepth 1 -name "hf3fs-iov-*.p$1.s*"
 }
 
-# private SCRIPT [ARGUMENT...]: in a mount namespace of its own; need_private before.
+# private SCRIPT [ARGUMENT...]: run it in a mount namespace of its own; call need_private before.
 private() {
 	unshare -m --propagation private sh -ec "$@"
 }
@@ -162,7 +162,7 @@ several_at_once() {
 	[ -z "$(ls -A dir)" ]
 }
 
-# again COMMAND...: until ./over is there; what it says when it fails goes to ./said.
+# again COMMAND...: repeat it until ./over exists; its errors go to ./said.
 again() {
 	while [ ! -e over ]; do
 		"$@" >/dev/null 2>>said || echo >>failed

@@ -49,7 +49,7 @@ a_program_loads_it() {
 102544" ]
 }
 
-# As it is installed: the libraries beside libpenstock, Python's modules beneath them.
+# An installation: the libraries beside libpenstock, Python's modules below them.
 python_finds_its_modules() {
 	lib=$(dirname "$PENSTOCK")/../src/libpenstock.so.0
 	[ -e "$lib" ] || lib=$(dirname "$PENSTOCK")/../lib/libpenstock.so.0

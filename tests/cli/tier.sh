@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Sets of tiers: what each subcommand does, and what it refuses.
+# Sets of tiers: what each subcommand does and refuses.
 . "$(dirname "$0")/lib.sh"
 
 # Three directories on one file system, and a set m over them.
@@ -124,7 +124,7 @@ looks_while_busy() {
 	json out 'not d["busy"]'
 }
 
-# Only what was measured is drawn.
+# The picture shows measured tiers only.
 draws() {
 	need_set
 	gives 0 "$PENSTOCK" tier status m --svg none.svg
@@ -149,7 +149,7 @@ copies() {
 	gives 0 "$PENSTOCK" cp b tier://m/d/ --verify
 	cmp b ssd/d/b
 	[ ! -e nvme/d/b ] && [ ! -e hdd/d/b ]
-	# In place, on the disk that has it.
+	# The file stays on the disk that has it.
 	gives 0 "$PENSTOCK" cp a tier://m/d/b
 	cmp a ssd/d/b
 	[ ! -e nvme/d/b ] && [ ! -e hdd/d/b ]
@@ -224,7 +224,7 @@ damaged_catalogue() {
 	head -c 3000 /dev/urandom | dd of=state/m/catalog.db conv=notrunc status=none
 	rm -f state/m/catalog.db-wal state/m/catalog.db-shm
 	fails "is damaged" "$PENSTOCK" tier status m
-	# As a move leaves a file whose journal is lost.
+	# A move whose journal is lost leaves a file like this.
 	cp -p ssd/two hdd/two
 	gives 0 "$PENSTOCK" tier scrub m --rebuild
 	where two ssd

@@ -68,7 +68,7 @@ shows_users() {
 	gone
 }
 
-# Who works while it looks: rates, percentiles and the order.
+# Users that work meanwhile: rates, percentiles and the order of rows.
 shows_rates() {
 	serve
 	[ -x "${RINGER:-}" ] || skip "the program mount-ringer"
@@ -101,7 +101,7 @@ for b in os.fsencode(os.path.realpath("mnt")):
 print(f"/run/penstock/{n:016x}.metrics")'
 }
 
-# What is wrong stands below the table.
+# Problems are listed below the table.
 shows_trouble() {
 	serve
 	ring 10 0
@@ -140,7 +140,7 @@ on_a_terminal() {
 			/dev/null >out 2>&1 </dev/null || :
 		! grep -qF "Nobody has rings here." out || break
 	done
-	# A screen of its own, and the one before again.
+	# The command uses the alternate screen and restores the first one.
 	says "$(printf '\033[?1049h')" out
 	says "$(printf '\033[?1049l')" out
 	says "Nobody has rings here." out
@@ -195,7 +195,7 @@ kill_server='
 		sleep 0.01
 	done'
 
-# Its server is killed: the socket stays, and the next server takes its place.
+# The server is killed: its socket stays, and the next server replaces it.
 a_dead_server() {
 	serve
 	socket=$(socket_of)
@@ -250,7 +250,7 @@ no_mount_at_all() {
 	[ ! -s out ]
 }
 
-# Without a directory, each mount that tells numbers has its block or its line.
+# Without a directory, each mount with metrics has a block or a line.
 all_of_them() {
 	need_mount
 	mkdir mnt2 mnt3
@@ -260,7 +260,7 @@ all_of_them() {
 			"$1" mount mnt3 --source src --metrics none >&2
 		"$1" top --once --interval 0.1 >table || exit 1
 		"$1" top --once --json --interval 0.1 >lines || exit 1
-		# One whose server has ended is named, the other one shown.
+		# A mount whose server has ended is named, and the other one is shown.
 		'"$kill_server"'
 		"$1" top --once --interval 0.1 >table2 2>said
 		echo $? >status

@@ -47,7 +47,7 @@ wrong_words() {
 	done
 }
 
-# One cause, and the name that was meant where one is near.
+# The message names one cause, and the intended name if one is similar.
 mistyped() {
 	mistaken "unknown option --polcy" cp --polcy a b
 	lacks "or a value" err

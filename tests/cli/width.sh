@@ -37,7 +37,7 @@ demonstration() {
 	at 80 demo --size 2 --dir .
 }
 
-# Rows of both ways, the ratio, and what is told where there is none.
+# Rows of both paths, the ratio, and the reason where there is no ratio.
 measurements() {
 	at 80 bench --dir . --size 16m --warm --runtime 600 --bytes 1g --sizes 4k
 	says "  ratio" out
@@ -91,7 +91,7 @@ prepared() {
 	at 80 umount d
 }
 
-# Without COLUMNS the terminal tells its width, and without a terminal it is 80.
+# Without COLUMNS the terminal's width is used, and without a terminal 80.
 no_columns() {
 	unset COLUMNS
 	gives 0 "$PENSTOCK" doctor --dir .

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# window: the software device's windows are right, what is wrong is noticed, and the tools
-# of gdrcopy print what they always printed.
+# window: the software device's windows work, errors are noticed, and the tools of gdrcopy print
+# what gdrcopy's print.
 #
 # WRONG_BYTES_SO makes windows wrong by a byte; the case that needs it is skipped without.
 . "$(dirname "$0")/lib.sh"

@@ -19,7 +19,7 @@ make_engine() {
 	if ldd "$build/src/libpenstock.so" | grep -q libasan; then
 		CFLAGS="$CFLAGS -fsanitize=address,undefined -fno-sanitize-recover=all"
 		preload="$(cc -print-file-name=libasan.so) $(cc -print-file-name=libubsan.so)"
-		# fio keeps what it parsed.
+		# fio does not free its parsed options.
 		ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0:verify_asan_link_order=0
 		export ASAN_OPTIONS
 	fi
@@ -27,7 +27,8 @@ make_engine() {
 	[ -f "$engine" ] || "$root/tools/fio-engine" -b "$build" -s "$(cat source)" -o "$engine"
 }
 
-# job OPTION...: a job of the engine on ./data, or ./$file; what it prints is in ./out and ./err.
+# job OPTION...: run a job of the engine on ./data, or on ./$file; its output goes to ./out and
+# ./err.
 job() {
 	LD_PRELOAD=$preload timeout 60 fio --name=job --ioengine="external:$engine" \
 		--filename="$PWD/${file:-data}" --size=2m --randrepeat=1 \
@@ -74,7 +75,7 @@ soft() {
 	says "soft:0, " out
 	verified --device=soft:0 --verify_async=2 --iodepth_batch=8 --iodepth_batch_complete_min=4 \
 		--iodepth_batch_complete_max=8
-	# Without verify, bytes of each write come from the device all the same.
+	# Without verify, the bytes of each write come from the device too.
 	job --rw=write --bs=64k --iodepth=4 --device=soft:0 --buffer_pattern=0x5a
 	head -c 2097152 /dev/zero | tr '\0' 'Z' | cmp - data
 }
@@ -117,7 +118,7 @@ lies() {
 		-Wl,-rpath,"$build/src"
 	for device in host soft:0; do
 		for pattern in 0x5a 0xa5 0x00; do
-			# What the buffers wrote is what is looked for.
+			# The verification expects what the buffers wrote.
 			job --rw=write --bs=4k --verify=pattern --verify_pattern=$pattern --device=$device
 			preload="$preload $PWD/lie.so"
 			fails "verify failed" --rw=write --bs=4k --verify=pattern --verify_fatal=1 \

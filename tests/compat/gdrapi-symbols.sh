@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# gdrapi-symbols.sh LIBRARY: what a loader sees of libgdrapi: its names, its symbols, what it
-# needs.
+# gdrapi-symbols.sh LIBRARY: check libgdrapi as a loader sees it: names, symbols and needed
+# libraries.
 set -u
 lib=$1
 n=0

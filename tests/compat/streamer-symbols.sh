@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# streamer-symbols.sh LIBRARY: what a loader sees of libpenstock_streamer: symbols, what it needs.
+# streamer-symbols.sh LIBRARY: check libpenstock_streamer as a loader sees it: symbols and needed
+# libraries.
 set -u
 lib=$1
 n=0

@@ -205,7 +205,7 @@ class Runner:
         if self.left() <= 0:
             raise Late()
         full = dict(os.environ, XDG_CACHE_HOME=self.work, **(env or {}))
-        # In its own directory: libraries of others leave logs where they are started.
+        # Run it in its own directory, because other libraries leave logs in the current one.
         with subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               errors="replace", cwd=self.work, env=full,
                               start_new_session=True) as p:

@@ -90,7 +90,7 @@ def run_ranks(args, env):
             status = child.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             status = None
-        # One that failed leaves the others waiting for it.
+        # If one process fails, the others would wait for it.
         if status != 0:
             for other, _ in children:
                 try:

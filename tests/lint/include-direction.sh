@@ -8,9 +8,9 @@
 #
 #	queue  <  ways  <  sched  <  stream  <  carry
 #
-# Providers of one room do not know those of another.  What is not the library itself sees
-# <penstock.h>, formats that it shares (usrbio/proto) and helpers (tools/common).  The last
-# case plants violations to see that this test can fail.
+# Providers of one room do not know those of another.  Code outside the library sees <penstock.h>,
+# shared formats (usrbio/proto) and helpers (tools/common).  The last case plants violations to see
+# that this test can fail.
 set -eu
 root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
@@ -24,7 +24,7 @@ allowed() {
 	src/mem/*) echo "base mem public" ;;
 	src/window/*) echo "base window mem topo public" ;;
 	src/file/*) echo "base file public" ;;
-	# A path is written against the core, what it stands on is not.
+	# Paths include the core; the core's foundations do not.
 	src/gds/path/*) echo "base gds core mem topo window file public" ;;
 	src/gds/*) echo "base gds/cufile gds/facts mem topo file public" ;;
 	# RDMA devices register memory, of any kind.
@@ -108,7 +108,7 @@ check() { # ROOT FILE
 			;;
 		'"'*..*) ;;
 		*)
-			# A header of its own folder.
+			# A header of the same folder.
 			case $name in
 			*/*) ;;
 			*) [ -f "$1/${2%/*}/$name" ] && continue ;;
@@ -160,7 +160,7 @@ result every_folder_is_listed "$unknown"
 # The rooms that allowed() names, in its labels and in its answers.
 missing=
 named=$(sed -n 's/^	\([a-z][^)]*\)) echo "\(.*\)" ;;$/\1 \2/p' "$0" | tr ' ' '\n' | sort -u)
-# A label such as bench/* stays as it is, whatever the current directory has.
+# Keep a label such as bench/*, whatever files the current directory has.
 set -f
 for room in $named; do
 	case $room in

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# lint.sh [--deep]: all that ./dev lint looks at.  Each check prints what it dislikes; none
-# stops the others.
+# lint.sh [--deep]: run every check of ./dev lint.  Each check prints its findings, and all checks
+# run even if one fails.
 set -u
 # Paths that clang's analyzer follows through a function, in nodes of its graph.  Its own bound is
 # 225000, where it takes thirty times as long: for ./dev nightly.
@@ -90,7 +90,7 @@ werror() { # NAME COMPILER [MESON_OPTION...]
 	ninja -C "$dir" --quiet
 }
 
-# What the optimizer sees is checked by werror_release().
+# werror_release() checks what only the optimizer sees.
 werror_gcc() {
 	werror gcc gcc -Ddebug=false -Doptimization=0
 }
@@ -106,7 +106,7 @@ werror_release() {
 }
 
 tidy() {
-	# Only what is in the compilation database has flags to be read with.
+	# Only files in the compilation database have flags for clang-tidy.
 	sed -n 's|.*"file": "\.\./\.\./\(.*\)".*|\1|p' build/clang-werror/compile_commands.json |
 		grep -E '^(src|usrbio|serve|kv|cli|tools|compat)/' | sort -u >"$out/files"
 	[ -s "$out/files" ] || return 1
@@ -136,7 +136,8 @@ header_alone() {
 				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -Iinclude \
 					-fsyntax-only -x c "$file" || status=1
 			done
-			# Not as the main file: that is what programs do not do either.
+			# Include the header instead of compiling it as the main file, as programs
+			# do.
 			echo "#include \"$header\"" >"$out/h.cc"
 			clang -std=c++17 -pedantic -Wall -Wextra -Werror $option -Iinclude \
 				-Iinclude/compat -fsyntax-only -x c++ "$out/h.cc" || status=1
@@ -245,8 +246,8 @@ hints() {
 
 manual() {
 	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
-	# Lines may have 100 columns as elsewhere, and pages of others need not be installed.
-	# It writes to both, and a line of the one may end amid one of the other.
+	# Allow 100 columns as elsewhere, and links to pages that are not installed.  mandoc writes
+	# to both outputs, and their lines may be mixed.
 	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W style >"$out/said" 2>"$out/errors"
 	cat "$out/said" "$out/errors" |
 		grep -v -e 'input text line longer than 80 bytes' -e 'referenced manual not found' \
@@ -310,7 +311,7 @@ links() {
 	return $status
 }
 
-# A file that no list names is neither built nor run, and nobody notices.
+# A file that no list names is neither built nor run.
 listed() {
 	status=0
 	for f in $(sources -path './src/*.c' -o -path './usrbio/*.c' -o -path './serve/*.c' -o -path './kv/*.c' \

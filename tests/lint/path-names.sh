@@ -15,8 +15,8 @@ table='src/core/ways/path.c src/core/ways/path.h'
 # Headers of src/core/ways that are no path's own.
 shared='(part|path|pieces|plan|proof|region|registration|source|trial|way)'
 
-# What paths call their own beside the names in the table.  The prefixes window_ and peer_ are none:
-# the folders src/window and src/peer are called so, whose functions api/ calls.
+# Further words by which paths name their functions.  The prefixes window_ and peer_ do not count:
+# the folders src/window and src/peer have these names, and api/ calls their functions.
 others='ahead|cached_window|cufile|mappings?|small|warm|window_cache'
 
 # Print FILE:LINE: TEXT for each line that names a path: its number (PST_PATH_MAX and PST_PATH_BIT()

@@ -104,7 +104,7 @@ BY_NAME = {re.sub(r"(\.so)(\.\d+)+$", r"\1", os.path.basename(path)): path for p
 for name, path in BY_NAME.items():
     result(name, problems_of(path, TABLE.get(name, {})))
 result("each_file_is_there", [f"{name} was not looked at" for name in TABLE if name not in BY_NAME])
-# What is not there, or has other arguments, is found.
+# A missing probe, and one with other arguments, is found.
 name, path = next(iter(BY_NAME.items()))
 wrong = {probe: args + ["more"] for probe, args in TABLE[name].items()} | {"none__such": ["a"]}
 result("differences_are_found",

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # bench.sh DIR SRC PID: the measurements of bench/ run on a mount, find the right bytes, and print
-# each of their rows.  What they measure is nobody's business here.
+# each of their rows.  The figures themselves are not checked.
 #
 # lib.sh sets base.
 # shellcheck disable=SC2154
@@ -36,7 +36,7 @@ fair() {
 			return 1
 		}
 	done
-	# Those who were killed leave their memory.
+	# Killed processes leave their memory.
 	rm -f /dev/shm/hf3fs-iov-*
 }
 
@@ -54,7 +54,7 @@ names() {
 	done
 }
 
-# What the comparison lacks is named.
+# The comparison names what it lacks.
 names_without_bindfs() {
 	mkdir -p empty/bench
 	: >empty/bench/names

@@ -364,7 +364,7 @@ def check_answers_by_request(port):
         head, body = mount.ask(b"HEAD /metrics HTTP/1.1\r\n\r\n").split(b"\r\n\r\n", 1)
         eq(body, b"")
         true(b"text/plain; version=0.0.4" in head, head)
-        # In pieces, and two at once: the first one is answered.
+        # A request in pieces and two requests at once: the first one is answered.
         with mount.connect() as s:
             for i in range(len(ASK)):
                 s.send(ASK[i:i + 1])
@@ -488,7 +488,7 @@ def ports_of_the_loopback():
         hosts = {line.split()[1].split(":")[0] for line in listening(mount.process.pid, "tcp")}
         eq(hosts, {"0100007F"})
         eq(listening(mount.process.pid, "tcp6"), [])
-        # A port that is taken; one that was just left can be had again, as by a restart.
+        # A used port is refused; a port that was just released is available, as after a restart.
         place = "%s:%d" % mount.socket
         true("in use" in fails(mount, "--metrics", place))
         strict(mount.text())
@@ -531,13 +531,13 @@ def names_are_taken_with_care():
         # One that lives keeps its name.
         true("in use" in fails(mount, "--metrics", mount.socket))
         strict(mount.text())
-        # A file is no socket, nor is what a link leads to.
+        # A file is no socket, and neither is the target of a link.
         with open(f"{mount.base}/file", "w", encoding="ascii") as f:
             f.write("mine")
         true("exists" in fails(mount, "--metrics", f"{mount.base}/file"))
         os.symlink(mount.socket, f"{mount.base}/link")
         true("exists" in fails(mount, "--metrics", f"{mount.base}/link"))
-        # Where others may put something in its place.
+        # A folder in which others could replace the socket.
         os.mkdir(f"{mount.base}/open")
         os.chmod(f"{mount.base}/open", 0o777)
         true("not permitted" in fails(mount, "--metrics", f"{mount.base}/open/socket"))

@@ -325,7 +325,7 @@ def a_frozen_server_in_mid_read():
         write(f"{beside.source}/f", b"beside")
         value = reader_of(m)
         m.server.freeze()
-        # Other sources go on.
+        # Other sources still work.
         for _ in range(50):
             eq(read(f"{beside.dir}/f"), b"beside")
         eq(value(), errno.ETIMEDOUT)
@@ -357,7 +357,7 @@ def a_sync_fails_after_a_restart():
         gives(errno.EIO, os.fsync, fd)
         gives(errno.EIO, os.fsync, fd)
         os.close(fd)
-        # What was synced, or written to the server that runs, can be.
+        # Bytes that were synced, or written to the running server, can be synced.
         fd = os.open(f"{m.dir}/g", os.O_RDWR | os.O_CREAT, 0o644)
         os.write(fd, b"1")
         os.fsync(fd)

@@ -69,7 +69,7 @@ def takes_all(what):
                 greedy.go()
                 eq(greedy.hear(), "EMFILE")
                 greedy.go()
-            # What he had is everybody's again.
+            # The user's share is available to everybody again.
             with Process(VICTIM, lambda say, wait: open_all(path, say, wait)) as other:
                 again, why = other.hear().split()
                 eq(why, "EMFILE")
@@ -152,7 +152,7 @@ def idle_workers_end():
         eq(semaphore(mount), first)
         with Ringer(mount, 5):
             os.kill(int(workers(mount)[0]), signal.SIGKILL)
-        # One that was killed is seen by its programs.
+        # The programs of a killed worker notice it.
         until(lambda: semaphore(mount) != first)
 
 
@@ -281,7 +281,7 @@ def next_server_removes_what_was_left():
         os.kill(worker, signal.SIGSTOP)
         mount.process.kill()
         mount.process.wait()
-        # A stopped worker goes on and ends, with its semaphores.
+        # A stopped worker continues and ends, and removes its semaphores.
         until(lambda: not os.path.exists(f"/proc/{worker}") or is_zombie(worker))
         eq(os.path.exists(first), False)
         ringer.process.kill()

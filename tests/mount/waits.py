@@ -26,7 +26,7 @@ ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 os.set_inheritable(theirs.fileno(), True)
 child = os.fork()
 if child == 0:
-    # Nobody may trace a worker, so LeakSanitizer hangs in one at times, and a server kills it.
+    # Nobody may trace a worker, so LeakSanitizer may hang in one, and the server then kills it.
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     os.execv("@WORKER@", [sys.argv[0], str(theirs.fileno())] + sys.argv[2:])
 with open("@ASKED@.child", "w") as file:
@@ -156,7 +156,7 @@ def removal_takes_long():
                           remover.says())
                     eq(as_user(VICTIM, uses_links, mount), "done")
                     waited = remover.says()
-                    # Whoever is killed does not wait for its end.
+                    # A killed program does not wait for the end of its request.
                     remover.kill()
                     remover.status()
                 filler.kill()

@@ -228,7 +228,7 @@ def lines_have_keys():
     with Served(env={"PST_LOG": "debug"}) as mount:
         with Ringer(mount, 5):
             pass
-    # The log went with the folder: what it said is asked while it is there.
+    # The log is removed with the folder, so read it while it exists.
     with Served(env={"PST_LOG": "info"}) as mount:
         with Ringer(mount, 5):
             pid = int(re.search(r"pid=(\d+)", mount.lines("a worker started")[0])[1])

@@ -26,8 +26,8 @@ made() {
 	"$root/dev" bundle && cp -a "$root/build/bundle" moved
 }
 
-# No library is found in the checkout, nor a path of it in what the loader reads, and no program of
-# an installation comes before the bundle's own.
+# The bundle uses no library of the checkout, no path of the checkout is in what the loader reads,
+# and an installed program does not come before the bundle's own.
 stands_alone() {
 	strings moved/lib/libpenstock.so.0 | grep libexec >programs || return 1
 	! grep "^/usr/" programs || return 1
@@ -48,7 +48,7 @@ runs() {
 	moved/bin/penstock --version && moved/bin/penstock demo --size 8 --dir .
 }
 
-# Only these, by the script that runs all.
+# Run only these tests, by the script that runs all.
 tests() {
 	find moved/tests -maxdepth 1 -name 'test-*' ! -name test-unit-crc32c ! -name test-api-args -delete
 	find moved/tests/cli -name '*.sh' ! -name lib.sh ! -name usage.sh -delete

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# hardened.sh FILE|FOLDER...: programs and libraries, and those below folders, are hardened as the
-# top meson.build says.  A case for each; other files are passed over.  Of an archive, each member must
-# have been compiled for CET: the linker drops that from what it links with objects that were not.
+# hardened.sh FILE|FOLDER...: check that programs and libraries, also those below folders, are
+# hardened as the top meson.build says.  Each is a case; other files are ignored.  Each member of an
+# archive must have been compiled for CET: linking with one object that was not drops it for the
+# whole program.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -23,7 +24,7 @@ faults() { # FILE
 	readelf -hW "$1" >"$base/header" && readelf -lW "$1" >"$base/segments" &&
 		readelf -dW "$1" >"$base/dynamic" && readelf -W --dyn-syms "$1" >"$base/symbols" ||
 		echo "readelf cannot read it"
-	# Its status is 1 for notes that readelf does not know, as that of dlopen.
+	# readelf returns 1 for notes that it does not know, such as that of dlopen.
 	readelf -nW "$1" >"$base/notes" 2>&1
 	grep -q 'Type: *DYN' "$base/header" || echo "its address is fixed: it is no PIE"
 	grep -q 'GNU_RELRO' "$base/segments" || echo "no GNU_RELRO: relocated tables stay writable"
@@ -52,7 +53,7 @@ members() { # ARCHIVE
 n=0
 failed=0
 for file in $(find "$@" -type f | sort); do
-	# Others' libraries, which a bundle takes from the machine, are not ours to build.
+	# Libraries that a bundle takes from the machine are built by others.
 	case ${file##*/} in
 	*.o | *.pc | *.cmake) continue ;;
 	libpenstock_int.a) missing=$(members "$file") ;;

@@ -62,7 +62,8 @@ shared() {
 	LD_LIBRARY_PATH=$prefix/lib ./shared
 }
 
-# Without the shared object beside it the linker takes the archive, and all that it needs is named.
+# Without the shared object the linker takes the archive, and pkg-config names all that the archive
+# needs.
 static() {
 	mkdir only && cp "$prefix/lib/libpenstock.a" only/ || return 1
 	# shellcheck disable=SC2046
@@ -79,7 +80,7 @@ dropins() {
 	done
 }
 
-# Each where it lies and alone, in the memory of the host and of the software device.
+# Run each example where it is installed, with host memory and with the software device.
 examples() {
 	nr=0
 	random 3000000 data
@@ -141,7 +142,7 @@ finds() { # VERSION
 	return $status
 }
 
-# With the checkout as a subproject, for which no pkg-config file stands in.
+# Use the checkout as a subproject, without a pkg-config file.
 meson_consumer() {
 	mkdir meson/subprojects && ln -s "$root" meson/subprojects/penstock || return 1
 	PKG_CONFIG_LIBDIR=/nonexistent meson setup meson-build meson --wrap-mode=forcefallback \

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# libdir.sh ROOT: packaging/libdir takes the folder in which the loader looks, on machines as several
-# distributions have them.  ldconfig and gcc are stand-ins that print what they print there.
+# libdir.sh ROOT: packaging/libdir picks the folder that the loader searches, on machines like those
+# of several distributions.  ldconfig and gcc are replaced by programs that print what they print
+# there.
 set -u
 libdir=$1/packaging/libdir
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/libdir-XXXXXX") || exit 1

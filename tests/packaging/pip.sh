@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # pip.sh ROOT: pip installs the package from a source archive, without git and as an ordinary user;
-# its wheel is that of ./dev wheel.  What cannot be done is said.
+# its wheel is that of ./dev wheel.  Impossible requests get an error that says so.
 set -u
 root=$1
 base=$(mktemp -d) || exit 1

@@ -29,7 +29,7 @@ check() { # NAME COMMAND...
 	fi
 }
 
-# The sentence, and neither a commit nor a file more than before.
+# The command prints the sentence, and makes neither a commit nor a file.
 refuses() { # TEXT ARGUMENT...
 	text=$1
 	shift
@@ -48,7 +48,7 @@ cp "$root/python/generate.py" tree/python/
 cp "$root/python/penstock/_abi.py" tree/python/penstock/
 cp "$root/tests/lint/version.sh" tree/tests/lint/
 printf '# News\n\n## 9.9.9\n\n## 9.9.8\n\n## 0.0.1\n' >tree/NEWS.md
-# In place of the real one: its ABI check fails.
+# Replace ./dev by one whose ABI check fails.
 printf '#!/bin/sh\necho broken\nexit 1\n' >tree/dev
 chmod +x tree/dev
 git -C tree init -q

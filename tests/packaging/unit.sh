@@ -44,7 +44,7 @@ else
 	echo "ok $n verified # SKIP systemd-analyze is not installed"
 fi
 
-# What the manual has an administrator write for a source that systemd mounts later.
+# The unit that the manual suggests for a source that systemd mounts later.
 page=$(dirname "$0")/../../man/penstock-mount.8
 dropin() {
 	sed -n '/^\[Unit\]$/,/^\.Ed$/p' "$page" | grep -v '^\.Ed$'

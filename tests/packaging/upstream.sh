@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # upstream.sh ROOT: tests/upstream/environment.sh says what it fetches and how much room that takes,
-# and fetches nothing when the disk has less.  df and python3 are stand-ins, so nothing is fetched
-# here in any case.
+# and fetches nothing if the disk has less.  df and python3 are replaced, so this test never fetches
+# anything.
 set -u
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/upstream-XXXXXX") || exit 1
 trap 'rm -rf "$base"' EXIT
@@ -16,7 +16,7 @@ disk() { # KIB
 	printf '#!/bin/sh\necho Available\necho "x x x %s x"\n' "$1" >bin/df
 }
 
-# Makes a folder as venv does, with a pip that notes what it is called with.
+# Make a folder as venv does, with a pip that records its arguments.
 cat >bin/python3 <<'END'
 #!/bin/sh
 echo "python3 $*" >>"$BASE/called"
@@ -37,7 +37,7 @@ check() { # NAME COMMAND...
 	shift
 	rm -rf build called out
 	: >err
-	# Not as a condition: set -e would not work in there.
+	# Not in a condition, where set -e has no effect.
 	(
 		set -e
 		"$@"

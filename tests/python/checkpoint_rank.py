@@ -159,7 +159,7 @@ def full(folder):
     dcp.load(got, storage_reader=StorageReader(path))
     check(got["step"] == 1 and bool((got["a"] == 3.0).all()))
     dcp.save({"a": torch.zeros(1 << 19), "step": 3}, storage_writer=StorageWriter(path))
-    # There is room for the tensors, and for the table of contents there is none, at some time.
+    # With some of these sizes there is room for the tensors but not for the table of contents.
     for pages in range(512, 525):
         before, left = sorted(os.listdir(path)), os.statvfs(folder)
         with open(f"{folder}/filler", "wb") as file:

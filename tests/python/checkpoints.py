@@ -122,7 +122,7 @@ def ours_and_torchs_read_each_other():
         same(p.t, load(p, p.dcp.FileSystemReader(path), want), want)
         same(p.t, load(p, p.R(path, trusted=True), want), want)
     same(p.t, load(p, p.R(ours), {"step": 0, "a": want["a"]}), {"step": 1, "a": want["a"]})
-    # One over the other, twice; what was theirs goes too.
+    # Save over an earlier checkpoint, twice: files of the earlier one are removed too.
     for seed in (2, 3):
         p.save(state(p.t, seed), storage_writer=p.W(theirs))
         same(p.t, load(p, p.R(theirs), want), state(p.t, seed))
@@ -167,7 +167,7 @@ def tensors_of_gpus():
     want = state(t)
     on_gpu = {name: value.cuda() if isinstance(value, t.Tensor) else value
               for name, value in want.items()}
-    # What is given to the GPU last is in the checkpoint, too.
+    # Work that was given to the GPU last is in the checkpoint too.
     on_gpu["late"] = t.zeros(1 << 24, device="cuda")
     want["late"] = t.zeros(1 << 24) + 100
     for _ in range(100):
@@ -242,12 +242,12 @@ def what_no_reader_could_read_is_not_saved():
         e = gives(Failed, p.save, {"good": t.ones(3), "x": tensor}, storage_writer=p.W(path))
         true(word in str(e), str(e))
         eq(os.listdir(path), [])
-    # Those that torch refuses by itself, before a writer is asked.
+    # Tensors that torch itself refuses before a writer sees them.
     for tensor in (t.eye(3).to_sparse_csr(), t.ones(3).to_mkldnn(),
                    t.nested.nested_tensor([t.ones(2), t.ones(3)])):
         gives(Failed, p.save, {"x": tensor}, storage_writer=p.W(path))
         eq(os.listdir(path) if os.path.exists(path) else [], [])
-    # What is no tensor says its name, too.
+    # An object that is no tensor is named in the error too.
     e = gives(Failed, p.save, {"x": lambda: 0}, storage_writer=p.W(path))
     true("'x'" in str(e), str(e))
     # Views, and tensors that only look like these.
@@ -281,7 +281,7 @@ def bytes_that_are_conjugates():
     p = Parts()
     t, path = p.t, f"{work}/conjugates"
     x = t.randn(3, dtype=t.complex64)
-    # torch's writer leaves the bytes as they are and notes what they are.
+    # torch's writer stores the bytes unchanged and notes their kind.
     p.save({"c": x.conj()}, storage_writer=p.dcp.FileSystemWriter(path))
     got = {"c": t.zeros_like(x)}
     p.load(got, storage_reader=p.R(path))
@@ -469,7 +469,7 @@ def an_index_decides_which_files_count():
     p = Parts()
     t, path = p.t, f"{work}/indexed"
     p.pt.save({"a": t.ones(10), "b": t.ones(10)}, path, shard_bytes=40)
-    # What a save leaves that was killed before its index came.
+    # A save that is killed before its index leaves these files.
     p.pt.save({"a": t.zeros(10), "c": t.zeros(10)}, f"{work}/later", shard_bytes=40)
     for name in os.listdir(f"{work}/later"):
         if not name.endswith(".json"):
@@ -497,7 +497,7 @@ def another_table_of_contents_is_not_taken_for_a_damaged_one():
     gives(p.pt.CheckpointError, reader.read_metadata)
     e, lines = logged(gives, p.pt.CheckpointError, reader.read_metadata, rank=0)
     true(lines == [str(e)] and f"{path}/.metadata: " in lines[0], lines)
-    # Of each rank its own, beside a model: that of the rank is meant.
+    # A rank's own file wins over a model beside it.
     shutil.rmtree(path)
     try:
         p.save({"w": t.ones(10)}, storage_writer=p.W(path), use_collectives=False)
@@ -676,7 +676,7 @@ def tables_of_contents_that_do_things():
     except (_archive.Foreign, p.pt.CheckpointError):
         pass
     true(not hasattr(_archive._rebuilt, "evil"))
-    # What is no file, without an end.
+    # Something that is no file and has no end.
     for target in ("/dev/zero", None):
         os.unlink(f"{path}/.metadata")
         if target:
@@ -711,7 +711,7 @@ def tables_of_contents_that_do_things():
         pickle.dump(good, file)
     e = gives(Failed, p.load, {"b": t.arange(5)}, storage_reader=p.R(path))
     true("compressed" in str(e), str(e))
-    # What is no tensor, which torch's planner would unpickle.
+    # An object that is no tensor: torch's planner would unpickle it.
     p.save({"x": Evil()}, storage_writer=p.W(path))
     e = gives(Failed, p.load, {"x": None}, storage_reader=p.R(path))
     true("trusted=True" in str(e) and not os.path.exists(f"{work}/evil"), str(e))
@@ -768,7 +768,7 @@ def two_saves_at_once():
             true("another save into this folder" in str(e), repr(e))
     got = load(p, p.R(path), {"w": t.zeros(10), "n": 0})
     true(got["n"] in saved and (got["w"] == got["n"]).all(), (got, saved))
-    # One that is at its end, and does not come to it.
+    # A reader that is at its end but never reaches it.
     from penstock.torch import _models
     with _models.ending(path):
         most, _models._ENDING_MAX = _models._ENDING_MAX, 0.1

@@ -65,7 +65,7 @@ def cp():
             true(content(name) == want, "the bytes differ")
             eq(os.stat(name).st_mode & 0o777, 0o640)
     eq(sorted(os.listdir(f"{work}/folder")), ["from"])
-    # A link stays, and so does the mode of what it leads to.
+    # A link is kept, and so is the mode of its target.
     os.symlink("to", f"{work}/link")
     os.chmod(f"{work}/to", 0o600)
     command("cp", file("other", b"other"), f"{work}/link")

@@ -321,7 +321,7 @@ def mistyped_arguments_are_named():
         e = gives(TypeError, ours.FileLoader, None, "cpu", **{wrong: 1})
         true(f"'{wrong}'" in str(e) and (not meant or f"did you mean '{meant}'?" in str(e)), str(e))
     ours.FileLoader(None, "cpu", strict=False, set_numa=False, timeout=5, max_threads=3).close()
-    # The options of other copiers are not of interest to this one, unless one of its own is meant.
+    # Options of other copiers are ignored, unless they are spelled like one of ours.
     ours.new_copier("cpu", bbuf_size_kb=5, set_numa=True, framework=None, cache_dir="x")
     e = gives(TypeError, ours.new_copier, "cpu", polcy=None)
     true("did you mean 'policy'?" in str(e) and fst is not None, str(e))

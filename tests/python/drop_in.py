@@ -242,7 +242,7 @@ def models_that_share_memory():
     eq(st_torch.load_model(Model(t, shared=False), path, strict=False),
        (["b.bias", "b.weight"], []))
     a = t.arange(10)
-    # One that reaches over several, and parts that none covers.
+    # One tensor that covers several others, and parts that none covers.
     eq(sorted(map(sorted, st_torch._find_shared_tensors({"w": a, "x": a[:2], "y": a[5:]}))),
        [["w", "x", "y"]])
     gives(RuntimeError, st_torch.save_file, {"w": a, "x": a[:2], "y": a[5:]}, path)

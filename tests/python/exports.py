@@ -172,7 +172,7 @@ def copies_and_read_only_memory():
         eq(consumer.flags, 1)
         consumer.delete()
         consumer = Consumer(memory.__dlpack__(copy=True))
-        # The copy needs the memory no more.
+        # The copy does not need the memory any more.
     true(consumer.data != 0)
     eq(ctypes.string_at(consumer.data, 100), bytes(range(100)))
     consumer.delete()
@@ -200,7 +200,7 @@ def what_keeps_memory_and_how_long():
     consumer.delete()
     Memory.alloc("host", 1).close()     # this looks for it
     true(gone() is None)
-    # Nobody took the tensor: as numpy, which looks at the device first, may do.
+    # Nobody took the tensor, as with numpy, which looks at the device first.
     gone, capsule = exported()
     del capsule
     _exports.sweep()
@@ -355,7 +355,7 @@ def tensors_of_cuda():
         eq((consumer.device, consumer.flags), ((1, 0), 2))
         eq(ctypes.string_at(consumer.data, 10000), data(10000))
         consumer.delete()
-        # As another library's object, which Memory.of() takes.
+        # An object of another library, which Memory.of() accepts.
         with Memory.of(Other(memory.__dlpack__(copy=True, **VERSIONED), (2, number))) as copy:
             true(copy.address != memory.address)
             eq((copy.device, copy.copy_out()), (memory.device, data(10000)))
@@ -380,7 +380,7 @@ def arrays_of_numpy():
     del floats
     _exports.sweep()
     true(gone() is None)
-    # numpy refuses after it has the capsule; what it says is not lost.
+    # numpy refuses after it has taken the capsule; its message is kept.
     memory = Memory.alloc("soft:0", 100)
     e = gives((BufferError, RuntimeError), np.from_dlpack, memory)
     true("soft:0" in str(e), str(e))

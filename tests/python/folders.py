@@ -50,7 +50,7 @@ def hidden_names_and_what_is_no_file_do_not_count():
     os.symlink("more.safetensors", f"{path}/link.safetensors")
     eq(list(load_file(path)), ["t0"])
     eq(list(load_files([path.encode()])), ["t0"])
-    # What should be a part of the model and is not there is not overlooked.
+    # A missing part of the model is noticed.
     os.symlink("../blobs/gone", f"{path}/dead.safetensors")
     refused(path, "dead.safetensors", "model.safetensors")
     os.unlink(f"{path}/model.safetensors")
@@ -72,7 +72,7 @@ def folders_of_several_models_are_refused():
         refused(path, "no index", "load_files()", *(words or files))
         e = gives(SafetensorError, load_file, path, names=["t0"])
         true("no index" in str(e), str(e))
-        # As it says: each can be named, and all together.
+        # The message says that each file can be named, and all of them together.
         eq(len(load_files([f"{path}/{name}" for name in files])), len(files))
         eq(list(load_file(f"{path}/{files[0]}")), ["t0"])
         index(path, {"t0": files[0]})
@@ -174,7 +174,7 @@ def types_that_numpy_lacks_get_a_cure_that_works():
         true("'x'" in str(e) and words in str(e) and "ml_dtypes" not in str(e), str(e))
         eq(load_file(path, raw=True)["x"].nbytes, nbytes)
     path = raw_file("f8", {"x": {**ONE, "dtype": "F8_E8M0"}})
-    # As where the package is not installed, and where it is an old one.
+    # The package is not installed, or is too old.
     for found, words in ((ImportError, "; install ml_dtypes"), (AttributeError, "a newer one")):
         def missing(name, found=found, real=_frames.importlib.import_module):
             if name == "ml_dtypes":

@@ -223,7 +223,7 @@ def twice():
     refused("'x' twice", f'{{"x": {one}, "x": {one}}}'.encode())
     refused("'dtype' twice", f'{{"x": {{"dtype": "I8", {one[1:]}}}'.encode())
     refused("'a' twice", b'{"__metadata__": {"a": "1", "a": "2"}}')
-    # The same name in other letters of JSON.
+    # The same name, spelled with JSON escapes.
     refused("'x' twice", f'{{"x": {one}, "\\u0078": {one}}}'.encode())
 
 

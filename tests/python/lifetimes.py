@@ -260,7 +260,7 @@ def tasks():
     loop = asyncio.new_event_loop()
 
     async def raised_by(call):
-        # What leaves a task is kept by the frame of run_until_complete().
+        # An exception that leaves a task is kept by the frame of run_until_complete().
         try:
             await call
         except Exception as e:

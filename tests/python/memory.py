@@ -131,7 +131,7 @@ def objects_are_kept_while_memory_is_open():
     memory.close()
     gc.collect()
     true(gone() is None)
-    # Without close(), memory is freed with the last reference.
+    # Without close(), memory is freed with its last reference.
     obj = Bytes(100)
     Memory.of(obj)
     gc.collect()
@@ -272,7 +272,7 @@ def objects_of_cuda():
     gives(ValueError, Memory.of, CudaArray(addr, (4,), mask=1))
     gives(ValueError, Memory.of, CudaArray(addr, (0,)))
     gives(OSError, Memory.of, CudaArray(addr + (1 << 40), (4,)))
-    # Not by the CPU: an address of the host is no device's.
+    # The CPU cannot be used: a host address is not a device's.
     host = bytearray(64)
     e = gives(OSError, Memory.of, CudaArray(ctypes.addressof(
         (ctypes.c_char * 64).from_buffer(host)), (4,)))

@@ -407,7 +407,7 @@ def subinterpreters():
         except ImportError:
             raise Skip("subinterpreters") from None
     del interpreters
-    # Those that share the lock.  Of the others Python itself says which of its modules they have.
+    # Modules that share the lock.  For the others Python itself tells which modules they have.
     told = program("""
         import sys, penstock
         try:

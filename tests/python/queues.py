@@ -258,7 +258,7 @@ def by_asyncio():
                 return result.nbytes
             eq(await asyncio.gather(*(one(n) for n in range(100))), [10000] * 100)
             eq(b"".join(targets), CONTENT[:1000000])
-            # In any order, and those of reap() too.
+            # Futures may be awaited in any order, together with completions of reap().
             a = queue.read(f, targets[0])
             b = queue.read(f, targets[1], len(CONTENT) - 5)
             c = queue.read(f, targets[2], tag="left")
@@ -306,7 +306,7 @@ def more_tasks_than_the_queue_has_room():
         with Queue(depth) as queue, File(PATH) as f:
             before = time.process_time()
             eq(asyncio.run(many(queue, f, 1000, targets)), [1000] * 1000)
-            # Who waits for room asks no second time without reason.
+            # A task that waits for room asks again only for a reason.
             true(time.process_time() - before < 20)
             eq((queue.in_flight, queue._loop, len(queue._waiters)), (0, None, 0))
     eq(b"".join(targets), CONTENT[:1000000])
@@ -354,7 +354,7 @@ def a_thousand_outstanding():
                 await asyncio.sleep(0.001)
                 queue.reap()
             true(time.process_time() - before < 20)
-            # One for each future, and one when something has completed.
+            # One wake-up for each future, and one for completed requests.
             true(pumps < 3 * count, pumps)
             cancelled = 0
             for n, end in enumerate(ends):
@@ -419,7 +419,7 @@ def waiting_for_room_is_no_busy_loop():
 @case
 def tasks_are_cancelled():
     async def main():
-        # Copies of a device take a thread of its own, so that some are under way.
+        # A device's copies use another thread, so some are in flight.
         targets = [Memory.alloc("soft:0", 100000) for _ in range(100)]
         with Queue(8) as queue, File(PATH) as f:
             tasks = [asyncio.ensure_future(queue.run(queue.read, f, targets[n], n * 1000))
@@ -489,7 +489,7 @@ def closed_while_tasks_wait():
         await asyncio.sleep(0)
         queue.close()
         for end in await asyncio.gather(*tasks, return_exceptions=True):
-            # Those that had not begun find it closed.
+            # Requests that had not started find the queue closed.
             true(isinstance(end, (asyncio.CancelledError, ValueError, penstock.Result)), end)
         f.close()
     asyncio.run(main())

@@ -68,7 +68,7 @@ def the_mode_is_kept():
             os.chmod(path, bits)
             save_file({"a": np.ones(3)}, path)
             eq(oct(mode(path)), oct(bits))
-        # Those bits were for what was there before.
+        # The set-id bits belonged to the earlier file.
         os.chmod(path, 0o6755)
         save_file({"a": np.ones(3)}, path)
         eq(oct(mode(path)), "0o755")
@@ -155,7 +155,7 @@ def an_ordinary_user_keeps_what_he_may():
     path = f"{folder('user')}/m"
     os.chmod(os.path.dirname(path), 0o777)
     for groups, bits, want in (([4321, 23456], 0o640, (4321, 23456, "0o640")),
-                               # What was for a group is not for another one.
+                               # Rights of one group are not given to another one.
                                ([4321], 0o640, (4321, 4321, "0o600")),
                                ([4321], 0o664, (4321, 4321, "0o644")),
                                ([4321], 0o604, (4321, 4321, "0o604"))):
@@ -182,7 +182,7 @@ def the_acl_is_kept():
     save_file({"a": np.ones(3)}, path)
     eq((os.getxattr(path, ACL), oct(mode(path))), (ENTRIES, "0o660"))
     if not os.geteuid():
-        # In another group the entry for the file's group has what others have.
+        # In another group, the entry for the file's group gets the rights of others.
         os.chmod(work, 0o755)
         os.chmod(os.path.dirname(path), 0o777)
         os.chown(path, 12345, 23456)
@@ -304,7 +304,8 @@ def the_next_save_clears_what_a_killed_one_left():
 def saves_under_way_are_not_cleared():
     np = numpy()
     path = f"{folder('under-way')}/m"
-    # One of another process, and one of another thread, which wait before they are published.
+    # Two more writers, one in another process and one in another thread, which wait before they
+    # publish.
     code = ("import os, sys, numpy, penstock, penstock.safetensors as st\n"
             "os.O_TMPFILE, real = 0, penstock.File.sync\n"
             "def sync(self):\n"

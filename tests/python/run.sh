@@ -23,7 +23,7 @@ command -v "$python" >/dev/null || {
 if nm -D "$PST_LIBPENSTOCK" | grep -q __asan_init; then
 	SANITIZER=$(gcc -print-file-name=libasan.so)
 	export PST_TEST_SANITIZED=1
-	# The interpreter frees little of its own at exit.
+	# The interpreter frees little of its memory at exit.
 	export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 fi
 export PYTHONPATH="$MODULES" PYTHONDONTWRITEBYTECODE=1

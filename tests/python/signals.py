@@ -292,7 +292,7 @@ def reads_of_a_file_at_each_step():
         for job in started:
             in_a_thread(lambda: reads.finish(job))
             eq(target, CONTENT[:6000])
-        # Without one nothing is under way.
+        # Without a queue nothing is in flight.
         eq(in_a_thread(lambda: drained(reads._queue)), [])
         eq(reads._bytes, 0)
         memory.close()
@@ -427,13 +427,14 @@ def a_queue_goes_on():
                 eq(completion.check().nbytes, 1000)
         interrupted(once)
         queue.submit()
-        # An interrupted reap() keeps completions for the next; these are in flight no more.
+        # An interrupted reap() keeps its completions for the next call; they are no longer in
+        # flight.
         while queue.in_flight or queue._finished:
             for completion in queue.reap(1):
                 seen[completion.id] = 1
         eq(queue._finished, {})
         eq(set(seen.values()), {1})
-        # What one was told of and never saw is no more than there were interruptions.
+        # At most one completion for each interruption was announced and never returned.
         eq((queue.in_flight, queue.reap()), (0, []))
         again = threading.Thread(target=lambda: queue.read(f, targets[0]))
         again.start()

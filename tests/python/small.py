@@ -196,7 +196,7 @@ def what_a_handle_keeps():
         f.close()
         eq(f._window.views, {})
     with safe_open(path, "np") as f:
-        # Who jumps gets no more than is asked for.
+        # A reader that jumps gets only the requested tensor.
         for name in f.keys()[::-7]:
             f.get_tensor(name)
             eq(sum(view.nbytes for view in f._window.views.values()), 4000)

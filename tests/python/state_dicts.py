@@ -59,7 +59,7 @@ def files_and_folders():
     pt.save({"z": want["a"]}, folder, shard_bytes=1)
     same(t, pt.load(folder), {"z": want["a"]})
     eq(len(os.listdir(folder)), 3)
-    # Without an index it is all the files.
+    # Without an index all files are read.
     os.unlink(index)
     same(t, pt.load(folder), {"z": want["a"]})
     gives(RuntimeError, pt.save, {"x": want["a"], "y": want["a"]}, folder, shard_bytes=1)

@@ -78,7 +78,7 @@ def each_wrong_byte_is_found():
         data = bytearray(file.read())
     header, = struct.unpack_from("<Q", data)
     rng = random.Random(3)
-    # Each is wrong in one more place than the one before.
+    # Each file is wrong in one more place than the one before.
     for at in [header + 8, len(data) - 1] + [rng.randrange(header + 8, len(data))
                                              for _ in range(40)]:
         data[at] ^= 1 << rng.randrange(8)

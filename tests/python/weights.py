@@ -118,7 +118,7 @@ def errors_come_to_the_caller_and_name_the_file():
         got = []
         e = gives(SafetensorError, lambda: [got.append(name) for name, _, _ in reading])
         true(paths[1] in str(e), str(e))
-        # What came before it was handed out.
+        # Tensors that arrived before the error were handed out.
         true(21 <= len(got) < 42, f"{len(got)} tensors")
     e = gives(SafetensorError, Ahead, paths, "cpu", framework="np")
     true(paths[1] in str(e), str(e))

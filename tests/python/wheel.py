@@ -117,7 +117,7 @@ def metadata_is_complete():
     with open(f"{ROOT}/python/README.md", encoding="utf-8") as file:
         text = file.read()
     eq(said.get_payload(), text)
-    # PyPI has no files beside it that a link could lead to.
+    # On PyPI no other files exist that a link could lead to.
     true("](" not in text, "a link to a file")
     with zipfile.ZipFile(make()) as archive:
         for name in os.listdir(f"{work}/metadata/{folder}"):
@@ -157,7 +157,7 @@ def source_archive():
                  "python/penstock/__main__.py", "include/penstock.h", "src/meson.build"):
         true(f"{base}/{path}" in names, f"{path} is missing")
     eq([path for path in names if path.startswith(f"{base}/build/")], [])
-    # Without git, and after a build: the same archive.
+    # Without git, and after a build, the archive is the same.
     os.makedirs(f"{work}/{base}/build/default")
     for path in ("build/default/x", "python/__pycache__/x"):
         os.makedirs(os.path.dirname(f"{work}/{base}/{path}"), exist_ok=True)

@@ -100,7 +100,7 @@ def listings():
     has(penstock("ls", "s3://bucket/none", status=1), "no key of the bucket begins so")
     has(penstock("ls", "s3://bucket/di", status=1), "no key of the bucket begins so")
     has(penstock("ls", "s3://nowhere/x", status=1), "no such bucket")
-    # The endpoint has a path of its own, in which the bucket's name stands.
+    # The endpoint has a path of its own that contains the bucket's name.
     server.base = "/a-bucket/x"
     rows = penstock("ls", "s3://bucket/dir/", AWS_ENDPOINT_URL=f"{server.url}/a-bucket/x")
     eq(len(rows.splitlines()), 3)

@@ -117,7 +117,7 @@ def wrong_keys_and_clock():
     for server.clock in (7200, -7200, 0):
         server.tells_clock = True
         eq(read(name, 10), b"0123456789")
-    # No request is signed with a date that no clock has, nor with that of another server.
+    # A request is never signed with an impossible date, nor with that of another server.
     far = b"HTTP/1.1 403 no\r\nDate: Thu, 31 Dec 99999 00:00:00 GMT\r\nContent-Length: 56\r\n\r\n"
     for date in (b"31 Dec 99999", b"31 Dec 9999", b"31 Dec 1980"):
         fresh()
@@ -151,7 +151,7 @@ for name in sys.argv[1:]:
 """
     name = fresh()
     hidden = ["hiddensecret", "hiddentoken", "hiddenquery", "hiddenuser", "hiddenanswer"]
-    # Servers tell what they were sent.
+    # Servers repeat what they were sent.
     server.message = "hiddenanswer hiddensecret"
     names = [name, f"{server.url}/bucket/key?X-Amz-Signature=hiddenquery",
              f"{server.url}/bucket/key?X-Amz-Signature=hiddenquery" + "x" * 5000,
@@ -237,7 +237,7 @@ def cut_bodies_go_on():
             eq(f.read(got).nbytes, 8 * MIB)
             true(got == BIG[:8 * MIB])
             server.faults.clear()
-        # What came is not asked for again.
+        # Received bytes are not requested again.
         asked = [h["Range"] for _, _, h in server.requests]
         true(any(r.startswith((f"bytes={3 * MIB}-", f"bytes={7 * MIB}-")) for r in asked), asked)
         server.fault("GET", "short", after=1000)
@@ -405,7 +405,7 @@ def redirects():
     with File(f"{server.url}/bucket/key") as f:
         other.fault("GET", "status", status=403, code="Expired")
         eq(f.read(bytearray(10)).nbytes, 10)
-    # It expires for many ranges at once.
+    # The credentials expire for many ranges at once.
     with File(f"{server.url}/bucket/key") as f:
         together = threading.Barrier(3, timeout=60)
         for _ in range(3):

@@ -47,7 +47,7 @@ def small_objects():
         fresh()
         write(BIG[:size])
         true(held() == BIG[:size], size)
-        # One request shows it, and no upload was begun for less than a part.
+        # One request shows it, and no upload was started for less than a part.
         puts = [p for m, p, _ in server.requests if m != "GET"]
         true(len(puts) == 1 or size == PART, puts)
         eq(server.uploads, {})

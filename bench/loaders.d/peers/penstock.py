@@ -14,7 +14,7 @@ OURS = True
 NAMES = ("penstock-python", "penstock-python-file")
 INSTALL = "pip install the wheel that ./dev wheel makes, and numpy or torch"
 
-# In a checkout it is there; what is installed comes first.
+# The package's place in a checkout; an installed one comes first.
 _TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "python")
 if os.path.isdir(os.path.join(_TREE, "penstock")) and not importlib.util.find_spec("penstock"):
     sys.path.append(os.path.realpath(_TREE))

@@ -20,7 +20,7 @@ _NUMPY = {
     "I32": "int32", "U32": "uint32", "F32": "float32", "F64": "float64", "I64": "int64",
     "U64": "uint64", "C64": "complex64",
 }
-# What the package ml_dtypes adds to numpy.
+# Types that the package ml_dtypes adds to numpy.
 _ML_DTYPES = {
     "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
     "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz",
@@ -228,7 +228,7 @@ class Torch:
                 file_offset % itemsize:
             block = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         else:
-            # Not the default device, which the program may have set.
+            # Name the device, because the program may have set another default.
             block = torch.empty(nbytes + BLOCK, dtype=torch.uint8, device=self.device)
             skip = (file_offset - block.data_ptr()) % BLOCK
             block = block[skip:skip + nbytes]

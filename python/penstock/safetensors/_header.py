@@ -24,7 +24,7 @@ BITS = {
 }
 
 
-# What other files begin with: (bytes, what it is and what to do about it).
+# The first bytes of other formats: (bytes, the format and what to do about it).
 _OTHERS = (
     (b"version ", "this is the pointer that Git LFS leaves in place of the file: run 'git lfs "
                   "pull' in the repository"),
@@ -111,7 +111,7 @@ def _once(pairs):
 
 
 def _integer(text):
-    # No size has so many digits, and Python takes long for them.
+    # No size has so many digits, and Python is slow at converting them.
     return int(text) if len(text) <= 20 else float("inf")
 
 
@@ -288,8 +288,8 @@ def _parse_plain(raw, file_size):
 
     Returns None for what is not as the usual writers leave it, right or wrong.
     """
-    # Each piece between quotation marks is an object of its own, and so is what is made of it.
-    # What stands in the metadata, right or wrong, is made before it is looked at.
+    # Each piece between quotation marks becomes objects of its own.  The metadata's objects are
+    # made before they are checked.
     if len(raw) > _PLAIN_MAX or 120 * raw.count(b'"') + 100 * raw.count(b"[") + \
             150 * raw.count(b"{") + 12 * len(raw) > _COST_MAX:
         return None
@@ -314,7 +314,7 @@ def _parse_plain(raw, file_size):
     if len(unique) != count or "__metadata__" in unique or "\\" in joined or \
             not joined.isprintable():
         return None
-    # As texts: the collector of cycles would look at tuples.
+    # Use strings, because the collector of cycles would visit tuples.
     facts = list(map(operator.add, tokens[5::10], tokens[8::10]))
     kinds = {fact: _kind(fact) for fact in set(facts)}
     if None in kinds.values():

@@ -131,7 +131,7 @@ class Reads(contextlib.ExitStack):
         self._tell(nbytes, 1)
 
     def _start(self, file, block, offset, nbytes):
-        # Those that are under way come first.
+        # Transfers in flight come first.
         timeout = patience(self.under_way + self.prepared + nbytes)
         while True:
             try:

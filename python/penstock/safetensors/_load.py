@@ -228,7 +228,7 @@ def _taken(tensor, dims, frame, view=False):
     if all(item == slice(0, dim.count, 1) for item, dim in zip(rest, dims)):
         return tensor
     if all(dim.count == 1 if dim.one else dim.rest() == slice(0, dim.count, 1) for dim in dims):
-        # Nothing but dimensions of one is dropped.
+        # Only dimensions of one are dropped.
         return tensor.reshape([dim.count for dim in dims if not dim.one])
     return frame.part(tensor, rest)
 
@@ -333,7 +333,7 @@ class safe_open:  # pylint: disable=invalid-name
             self._order = entries, [each.begin for each in entries]
         entries, begins = self._order
         first = place = bisect.bisect_left(begins, entry.begin)
-        # Whoever takes tensors in their order gets more at each time.
+        # A caller that takes tensors in their order gets more of them each time.
         size = min(max(2 * window.size, SMALL), _WINDOW_MAX) if first == window.next else 0
         begin, end = entry.begin, entry.begin + entry.nbytes
         while place < len(entries) and entries[place].nbytes < SMALL and \

@@ -22,7 +22,7 @@ _depth = 0
 _ours = []  # pairs of theirs and ours
 
 
-# What is put in is nobody's but these blocks': at the end it is known by that.
+# Only these blocks use the replacement, which is how it is recognised at the end.
 
 def _opens(theirs):
     class Choice(type):

@@ -27,7 +27,7 @@ def _of_numpy(name, array, names):
             array.nbytes < SMALL and sys.byteorder == "little":
         # Joining takes it as it is.
         return dtype, shape, array if array.size else None
-    # What subclasses, such as a matrix, do with their shape is theirs.
+    # Subclasses such as matrix treat their shape in their own way.
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise SafetensorError(f"tensor '{name}' is masked; call its filled() first")
     array = array.view(np.ndarray)

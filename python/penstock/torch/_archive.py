@@ -160,7 +160,7 @@ class _Unpickler(pickle._Unpickler):  # in Python: the one in C trusts places in
     dispatch = dict(pickle._Unpickler.dispatch)
 
     def load_build(self):
-        # It would set attributes of functions, which stay when this is over.
+        # BUILD would set attributes of functions, which would outlive this call.
         raise Foreign("BUILD")
 
     dispatch[pickle.BUILD[0]] = load_build

@@ -34,8 +34,8 @@ _BATCH = 1 << 30       # bytes under way
 _BATCH_COPIES = 256 << 20
 _DEPTH = 256
 _RANGES_MAX, _PIECES_MAX = PST_SEGS_MAX, PST_PIECES_MAX
-# Runs of so many pieces of less bytes, that are so near to each other, are read with what is
-# between them, so many bytes at a time.
+# A run of at least _RUN_MIN pieces below _PIECE_MIN bytes that are close together is read with the
+# gaps between them, _STEP_MAX bytes at a time.
 _RUN_MIN, _PIECE_MIN, _STEP_MAX, _GAPS = 256, 512, 2048, 16 << 20
 _SHARDING = "DCP_SHARDING_INFO"     # what torch's writer of safetensors files notes
 
@@ -279,7 +279,7 @@ class StorageReader(FileSystemReader):
             if rank is None:
                 self._refused = str(e)
             else:
-                # Of some versions of torch the program gets "metadata is None", and no more.
+                # Some versions of torch tell the program only "metadata is None".
                 logging.getLogger("penstock").warning("%s", e)
             raise
         self._refused = ""
