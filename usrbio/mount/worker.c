@@ -113,7 +113,7 @@ static bool serve_rings(struct watch *w)
 
 	(void)atomic_fetch_add(&w->at_work, 1);
 	(void)pthread_rwlock_rdlock(&w->lock);
-	/* What comes of the same ring is found by whoever serves it. */
+	/* Later entries of the only ring are found by the thread that serves it. */
 	alone |= w->rings.next == w->rings.prev;
 	list_for_each (e, &w->rings) {
 		struct server_ring *r = list_entry(e, struct thing, watched)->ring;
