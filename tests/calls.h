@@ -41,7 +41,7 @@ static inline void *call_libc(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
-/* libc's own call, with so many of the bytes. */
+/* Call libc's function with len of the bytes. */
 static ssize_t call_real(const struct call *c, size_t len)
 {
 	ssize_t (*reads)(int, void *, size_t, off_t);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A case, or a part of one, in a process of its own: what fails or is skipped there is here too. */
+/*
+ * Run a case, or a part of one, in a process of its own; its failure or skip becomes that of this
+ * process.
+ */
 #ifndef PST_TESTS_CHILD_H
 #define PST_TESTS_CHILD_H
 
@@ -12,7 +15,7 @@
 
 struct child {
 	pid_t pid;
-	int from; /* what it says before it ends */
+	int from; /* what the child says before it ends */
 };
 
 /* It runs fn and ends. */

@@ -420,7 +420,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)snprintf(type, sizeof(type), "-osubtype=%s", argc == 3 ? argv[2] : "");
-	/* Unmount when the test goes without a word. */
+	/* Unmount if the test ends without stopping the server. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 	if (!se)

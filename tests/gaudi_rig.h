@@ -62,7 +62,7 @@ static inline void gaudi_add(int dev, const char *type)
 	gaudi_put(dir, "pci_addr", pci[dev]);
 }
 
-/* A folder for sysfs, which PST_GAUDI_ROOT names, with an Intel NPU beside the Gaudis. */
+/* Make a folder for sysfs, which PST_GAUDI_ROOT names, with the Gaudis and an Intel NPU. */
 static inline void gaudi_sys_new(const char *type)
 {
 	T_EQ(scratch_new(NULL, gaudi_sys, sizeof(gaudi_sys)), 0);

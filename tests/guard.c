@@ -38,7 +38,7 @@
 
 #include <linux/mount.h>
 
-#define GRACE_MS 10000 /* for what ends by itself just then */
+#define GRACE_MS 10000 /* time for processes that are ending by themselves */
 #define END_MS 60000   /* for what was killed */
 #define SHM "/dev/shm"
 #define PLACE "/run/penstock"
@@ -139,7 +139,7 @@ static bool unshare_mounts(void)
 	return true;
 }
 
-/* As mountinfo has names: \040 for a space. */
+/* mountinfo escapes names: \040 is a space. */
 static void unescape(char *s)
 {
 	char *to = s;
@@ -200,7 +200,7 @@ static unsigned unmount_all(bool aloud)
 	return nr;
 }
 
-/* Loop devices stay when the mount goes. */
+/* Loop devices stay after their mount has gone. */
 static void detach_loops(void)
 {
 	(void)run(
@@ -383,8 +383,8 @@ static bool in_use(const char *path)
 }
 
 /*
- * Where /dev/shm is everybody's: what bears this test's word goes, and what programs of usrbio
- * made meanwhile and no process has.
+ * If /dev/shm is shared with the machine, remove names with this test's word, and names of usrbio
+ * that were made meanwhile and belong to no process.
  */
 static void shm_clean(void)
 {
@@ -457,7 +457,7 @@ static void make_scratch(void)
 	(void)setenv("PST_TEST_DIR", scratch, 1);
 	(void)setenv("PST_TEST_ID", id, 1);
 	(void)setenv("XDG_CACHE_HOME", cache, 1);
-	/* Python keeps the compiled form of each imported module beside it, in the checkout. */
+	/* Otherwise Python writes the compiled form of each imported module into the checkout. */
 	(void)setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
 }
 

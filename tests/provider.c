@@ -55,7 +55,7 @@ struct test_ctx {
 	pthread_t threads[NR_THREADS_MAX];
 	unsigned nr_threads, nr_idle;
 	bool stop;
-	struct io_inbox inbox; /* has a lock of its own, behind that one */
+	struct io_inbox inbox; /* the inbox has a lock of its own, taken after that one */
 };
 
 static struct {
@@ -213,7 +213,7 @@ static int64_t call(const struct io_op *op, uint64_t ask)
 	return n < 0 ? -errno : n;
 }
 
-/* One step, which asks for a part in 16 of what is left, if it is to be short. */
+/* Move one step, of a 16th of the rest or more if the plan wants short steps. */
 static int64_t take_step(const struct io_op *op, const struct test_plan *p, uint64_t sixteenths)
 {
 	int64_t ask = io_op_ask(op);
@@ -248,10 +248,10 @@ bool test_provider_runs(void *(*fn)(void *))
 	return fn == work;
 }
 
-/* With the lock: something waits, and this thread may not come to it. */
+/* Create a thread if an operation waits that this thread may not reach; with the lock. */
 static void have_thread(struct test_ctx *ctx)
 {
-	/* All of them: glibc may lose a signal to one of several (bug 25847). */
+	/* Wake all: glibc may lose a signal to one of several threads (bug 25847). */
 	if (ctx->nr_idle)
 		(void)pthread_cond_broadcast(&ctx->work);
 	else if (ctx->nr_threads < NR_THREADS_MAX &&
@@ -259,7 +259,7 @@ static void have_thread(struct test_ctx *ctx)
 		ctx->nr_threads++;
 }
 
-/* With the lock: the operation may go on at that time. */
+/* Queue an operation that may continue at that time; with the lock. */
 static void put(struct test_ctx *ctx, struct io_op *op, uint64_t due)
 {
 	struct step *s = op->ctx_data;
@@ -283,7 +283,7 @@ static void end(struct test_ctx *ctx, struct io_op *op)
 	io_inbox_push(&ctx->inbox, op);
 }
 
-/* With the lock.  The first that is due, or when that will be. */
+/* Return the first operation that is due, or when that will be; with the lock. */
 static struct io_op *next(struct test_ctx *ctx, uint64_t *ret_at)
 {
 	struct io_op *first = NULL;
@@ -433,7 +433,7 @@ static int ctx_queue(struct io_ctx *base, struct io_op *op)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	/* Each comes with the deadline of its request. */
+	/* Each operation has the deadline of its request. */
 	if (!op->deadline_ns)
 		abort();
 	io_op_begin(op);
@@ -489,7 +489,10 @@ static void ctx_cancel(struct io_ctx *base, struct io_op *op)
 	struct test_ctx *ctx = ctx_of(base);
 
 	(void)pthread_mutex_lock(&ctx->lock);
-	/* Under the lock: no thread may take it up as one that hangs no more before it is ended. */
+	/*
+	 * With the lock, so that no thread takes it as an operation that no longer hangs before it
+	 * ends.
+	 */
 	io_op_set_canceled(op);
 	if (io_fifo_remove(&ctx->queued, op) ||
 	    (!is_deaf(ctx, op) && io_fifo_remove(&ctx->waiting, op))) {
@@ -670,7 +673,7 @@ int __real_pst_file_open(const char *path, uint32_t flags, const struct pst_file
 int __wrap_pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 			 struct pst_file **ret_file);
 
-/* Here every test comes through, so here the provider is made known. */
+/* Every test calls this, so make the provider known here. */
 int __wrap_pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 			 struct pst_file **ret_file)
 {

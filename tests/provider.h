@@ -66,10 +66,10 @@ struct test_gate {
 /* Files that this thread opens from now on have that gate, which stays until they are closed.
  * NULL: none. */
 void test_gate_use(struct test_gate *gate);
-/* Operations that wait there go on, and later ones pass.  TEST_SHUT keeps later ones. */
+/* Operations that wait at this bar continue, and later ones pass.  TEST_SHUT holds later ones. */
 void test_gate_set(struct test_gate *gate, enum test_bar bar, enum test_result result);
 
-/* From now on; what hangs by another plan goes on. */
+/* Use this plan from now on; operations that hang by another plan continue. */
 void test_provider_plan(const struct test_plan *plan);
 
 /* Is it what the provider's threads run? */

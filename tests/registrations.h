@@ -21,7 +21,7 @@
 #include "t.h"
 
 static atomic_uint registrations;     /* since registrations_count() */
-static _Atomic int registrations_err; /* what they give, 0: what the kernel does */
+static _Atomic int registrations_err; /* the result of registrations; 0: the kernel's */
 
 /* The caller's stack may be read: it waits in the kernel for the answer, of which the thread
  * sanitizer knows nothing. */
@@ -61,7 +61,7 @@ static void *registrations_main(void *arg)
 /* From now on, for this thread and those that it starts, to the end of the process. */
 static inline void registrations_count(void)
 {
-	/* The highest bit says that the ring has a number of its own kind. */
+	/* The highest bit says that the ring's number is an index of registered rings. */
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_register, 0, 4),

@@ -313,7 +313,10 @@ static inline int rig_backend_check(uint32_t backend)
 	return nr < 0 ? nr : -EINVAL;
 }
 
-/* One that is there: of a queue that may choose, requests say that io_uring is missing. */
+/*
+ * Return an available back end.  If io_uring is missing, requests of a queue that may choose say
+ * so.
+ */
 static inline uint32_t rig_best_backend(void)
 {
 	return rig_backend_check(PST_BACKEND_URING) == 0 ? PST_BACKEND_URING : PST_BACKEND_THREADS;
@@ -402,7 +405,7 @@ static inline void rig_needs_memlock(void)
 
 /* --------------------------------------------------------------- the cases */
 
-/* Nothing is left of any queue; threads take a moment to go. */
+/* Check that no queue is left; threads need a moment to end. */
 static inline void rig_quiet(void)
 {
 	uint64_t end = t_hang();
@@ -430,7 +433,7 @@ static struct pst_queue *rig_last; /* of the case before, which left it behind *
 
 static inline void rig_case(void)
 {
-	/* One that failed or was skipped took no time to clean up. */
+	/* A case that failed or was skipped did not clean up. */
 	rig_last = pst_queue_free(rig_last);
 	if (t_failed) {
 		rig_before = rig_stats(NULL);
@@ -451,7 +454,7 @@ static inline void rig_case(void)
 	rig_quiet();
 }
 
-/* One case, by itself: makes its own queues. */
+/* Run one case, which makes its own queues. */
 static inline void rig_run1(const char *name, void (*fn)(void))
 {
 	rig_backend = 0;

@@ -31,7 +31,7 @@ static inline int scratch_unlink(const char *at, const struct stat *st, int type
 	return remove(at);
 }
 
-/* With all that is in it, but not what is mounted there.  0 or -1 and errno. */
+/* Remove a folder with its contents, but not what is mounted there.  Return 0, or -1 and errno. */
 static inline int scratch_remove(const char *dir_path)
 {
 	return nftw(dir_path, scratch_unlink, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);

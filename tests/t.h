@@ -79,7 +79,7 @@ static char t_why[512];
 #define T_ERROR_TEXT() ""
 #endif
 
-/* Cases are functions without arguments; what they allocate they free on success. */
+/* Cases are functions without arguments; on success they free what they allocate. */
 #define T_RUN(fn) t_run(#fn, fn)
 
 /* Is it a name of the list, or does it begin with one as "reads uring host" does with "reads"? */
@@ -199,8 +199,10 @@ static inline uid_t t_stranger(void)
 	return 1000000 + (uid_t)getpid();
 }
 
-/* The time of a test that waits for a condition, in ns: only a hang takes longer, however busy the
- * machine is. */
+/*
+ * Time limit of tests that wait for a condition, in ns: only a hang takes longer, however busy the
+ * machine is.
+ */
 #define T_HANG_NS UINT64_C(60000000000)
 
 /* Processor time of this thread, in ns: what others do on the machine is not in it. */
@@ -212,7 +214,7 @@ static inline uint64_t t_cpu(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* A deadline so many milliseconds from now. */
+/* Return the deadline that many milliseconds from now. */
 static inline uint64_t t_in_ms(uint64_t ms)
 {
 	return t_now() + ms * 1000000u;

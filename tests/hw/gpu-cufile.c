@@ -213,7 +213,7 @@ static void default_policy_goes_on(void)
 		struct pst_done d = read_right(0);
 
 		T_CHECK(!(d.paths & GDS));
-		/* Where io_uring is forbidden that is the first reason. */
+		/* Where io_uring is forbidden, that is the first reason. */
 		T_CHECK(d.why == PST_WHY_NONE || d.why == PST_WHY_NO_URING);
 		is_refused(verdict(PST_OP_READ));
 	}
@@ -431,7 +431,7 @@ static void beside_another_user(void)
 	now = properties();
 	T_CHECK(!memcmp(&now, &o.props, sizeof(now)));
 	printf("# %ld uses before, %ld after\n", o.uses, cf.cuFileUseCount());
-	/* Where it is direct ours opens the driver too, and leaves it open. */
+	/* If the path is direct, our library opens the driver too, and leaves it open. */
 	if (info.state == PST_STATE_IMPOSSIBLE)
 		T_EQ(cf.cuFileUseCount(), o.uses);
 	else

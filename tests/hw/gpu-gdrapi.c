@@ -354,7 +354,7 @@ static void access_after_close(void)
 	HW_CU(cuMemFree_v2(d));
 }
 
-/* Persistent: what was mapped stays readable, whoever it belongs to by then. */
+/* Persistent mappings stay readable, even when the memory belongs to somebody else. */
 static void access_after_free(void)
 {
 	cu_ptr d = alloc(SIZE);
@@ -399,7 +399,7 @@ static void a_child_has_nothing(void)
 static cu_ptr threads_memory;
 static int threads_result;
 
-/* A thread without a context of its own. */
+/* Pin in a thread that has no context. */
 static void *pin_in_thread(void *arg)
 {
 	gdr_mh_t mh;

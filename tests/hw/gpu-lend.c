@@ -19,7 +19,7 @@
 #define RIGHTS (PST_RIGHT_READ | PST_RIGHT_WRITE)
 #define LENT 100003u /* bytes that another process gets */
 
-/* In the other process: what went wrong, on standard output. */
+/* In the other process: print the failure on standard output. */
 #define PEER_OK(call)                                                                          \
 	do {                                                                                   \
 		if ((call) < 0) {                                                              \

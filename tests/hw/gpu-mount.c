@@ -28,7 +28,7 @@ static char log_path[200];
 
 /* ------------------------------------------------------------------ the mount */
 
-/* The server beside this program: in a build, or in a bundle. */
+/* Find the server of this build or bundle. */
 static void find_server(void)
 {
 	static const char *const places[] = { "../../libexec/penstock/penstock-mount",
@@ -53,7 +53,7 @@ static void needs_mount(void)
 		T_SKIP("the mount");
 }
 
-/* What the server and its worker have complained of. */
+/* Print the warnings and errors of the server and its worker. */
 static void print_log(void)
 {
 	FILE *f = fopen(log_path, "re");
@@ -82,7 +82,7 @@ static void a_mount_is_made(void)
 	(void)setenv("PST_LOG", "debug", 1);
 	if (mount_rig_start(&mg, "penstock-mount", NULL) < 0) {
 		print_log();
-		/* Where a container forbids it; a GPU machine is to have it. */
+		/* Skip where a container forbids mounts; a GPU machine must allow them. */
 		if (soft || getenv("PST_LIBCUDA"))
 			T_SKIP("a FUSE that can be mounted: %s", mg.why);
 		T_FAIL("penstock-mount makes no mount: %s", mg.why);
@@ -346,7 +346,10 @@ static void others_see_and_publish_nothing(void)
 	}
 	T_EQ(status_of(pid), 0);
 	hf3fs_iovdestroy(&iov);
-	/* Nobody has it published any more: another process may not, of the same user either. */
+	/*
+	 * The memory is not published any more: another process of the same user may not publish it
+	 * either.
+	 */
 	pid = fork();
 	if (pid == 0)
 		_exit(symlink(text, mine) < 0 && errno == EPERM ? 0 : 1);
@@ -423,7 +426,7 @@ static void remove_shm(pid_t pid)
 		(void)closedir(d);
 }
 
-/* Its memory goes, and the worker serves on. */
+/* The owner is killed: its memory goes, and the worker keeps serving. */
 static void an_owner_that_is_killed(void)
 {
 	struct procs_counts before = { 0 };

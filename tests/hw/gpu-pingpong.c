@@ -116,7 +116,7 @@ static void put_flag(const struct way *how, uint64_t v)
 	uint64_t *from;
 
 	if (how->by_copy || v == THE_END) {
-		/* Each number has a place of its own: the copy may still read the last one. */
+		/* Each number has its own place, because the copy may still read the last one. */
 		from = (uint64_t *)(void *)(host + LEN / 2) + slot++ % 1024;
 		*from = v;
 		HW_CU(cuMemcpyHtoDAsync_v2(gpu + FLAG, from, sizeof(v), copy_on));

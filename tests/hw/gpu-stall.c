@@ -155,7 +155,7 @@ static void stall(const char *path)
 	pst_file_close(f);
 	close_ns = t_now() - since;
 	pst_queue_free(q);
-	/* Unpinning goes on in the background. */
+	/* Pages are unpinned in the background. */
 	since = t_now();
 	while (rig_stats(NULL).pages_bytes && t_now() - since < T_HANG_NS)
 		(void)usleep(1000);
@@ -196,7 +196,7 @@ static uint64_t bytes(const char *text)
 	return v;
 }
 
-/* Zeroes serve: where they come from and how long it takes is asked, not what they are. */
+/* The bytes are zeros: only their path and the time are of interest. */
 static void large(uint64_t bound, uint64_t len, const char *path)
 {
 	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bound, .pages_bytes = bound };

@@ -24,7 +24,7 @@ static const char *device = "cuda:0";
 
 static struct pst_queue *queue;
 
-/* One request that ends by itself should the stream and it wait for each other. */
+/* Start one request with a deadline, in case the stream and the request wait for each other. */
 static void start(const struct pst_io *io, cu_stream st)
 {
 	struct pst_io copy = *io;
@@ -312,7 +312,10 @@ static void another_context(void)
 
 /* -------------------------------------------------------------------- ends */
 
-/* Neither a deadline nor a cancel waits for the stream, and the stream not for the request. */
+/*
+ * A deadline or a cancel does not wait for the stream, and the stream does not wait for the
+ * request.
+ */
 static void early_ends(void)
 {
 	struct order_mem m = order_mem_new(65536);
@@ -423,7 +426,7 @@ static unsigned stuck(enum probe what, cu_ptr dev, uint8_t *host, const cu_strea
 	return left;
 }
 
-/* One stream waits with a thing behind the wait; the others come after it. */
+/* One stream waits with work behind its wait; the others come after it. */
 static unsigned stuck_behind(enum probe behind, enum probe what, int priority, cu_ptr dev,
 			     uint8_t *host)
 {
@@ -512,7 +515,7 @@ static struct cost cost_of(struct pst_io *io, cu_stream st, unsigned batch)
 			T_EQ(d[k].res, (int64_t)io->len);
 		if (st)
 			HW_CU(cuStreamSynchronize(st));
-		/* The same again with only the stream to wait for. */
+		/* Measure again, now with only the stream to wait for. */
 		from = t_now();
 		for (unsigned k = 0; k < batch; k++)
 			T_OK(pst_queue_prep(queue, io));

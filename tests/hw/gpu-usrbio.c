@@ -69,7 +69,7 @@ static cu_ptr alloc(size_t len)
 	return p;
 }
 
-/* The context of the calling thread is what it was. */
+/* Check that the calling thread's context has not changed. */
 static void same_context(void)
 {
 	cu_ctx now = NULL;
@@ -103,7 +103,7 @@ static void R1_there_is_a_device(void)
 	same_context();
 }
 
-/* As the calls were described, with a file of 4 MiB. */
+/* The example of the calls' description, with a file of 4 MiB. */
 static void the_example(void)
 {
 	const size_t buffer_size = RIG_MIB(4);

@@ -338,7 +338,7 @@ static void stable_file(void)
 	check_scatter(m, segs, PIECES * step + 64, 19, 93);
 	end_queue();
 	pst_file_close(f);
-	/* Unpinning goes on in the background. */
+	/* Pages are unpinned in the background. */
 	end = t_now() + T_HANG_NS;
 	while (rig_stats(NULL).pages_bytes && t_now() < end)
 		(void)usleep(1000);
@@ -427,7 +427,7 @@ struct part {
 	char text[300]; /* "" when all was well */
 };
 
-/* Requests of many sizes on a queue of its own, 16 at a time. */
+/* Send requests of many sizes on a queue of this thread, 16 at a time. */
 static void *part_main(void *arg)
 {
 	struct part *p = arg;
@@ -515,7 +515,7 @@ static int importer(int sock, const char *path)
 	return d.res == (int64_t)len ? 0 : 1;
 }
 
-/* Grant off..off+len of m to a new process and see what it reads into it. */
+/* Grant off..off+len of m to a new process, and check what it reads into the memory. */
 static void grant_to_process(struct pst_mem *m, uint64_t off, uint64_t len, const char *path)
 {
 	struct pst_grant g = { .sz = sizeof(g) };

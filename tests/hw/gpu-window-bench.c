@@ -87,8 +87,10 @@ static double bucket(enum way how, uint64_t len, uint32_t ops)
 {
 	uint64_t begun = t_now();
 
-	/* Each at its own place where none waits for the one before; a second store of the same
-	 * line would. */
+	/*
+	 * Use a place of its own for each store if none waits for the one before; a second store to
+	 * the same line would wait.
+	 */
 	for (uint32_t i = 0; i < ops; i++)
 		copy(how, how == UNFENCED ? i * (len + 63) / 64 * 64 % (LEN - len) / 64 * 64 : 0,
 		     len);
@@ -137,7 +139,7 @@ static void latency(enum way how, enum way plain, uint64_t len, bool last)
 		ours.ns[i] = bucket(how, len, ours.ops);
 		drivers.ns[i] = bucket(plain, len, drivers.ops);
 	}
-	/* Once more by the window alone: the driver's copies moved the same bytes. */
+	/* Measure the window alone again: the driver's copies moved the same bytes. */
 	prepare(how, 0, len, len + 1);
 	copy(how, 0, len);
 	pst_window_fence();
@@ -286,8 +288,10 @@ static void one_kernel(const char *kernel, enum way how, const char **sep)
 	*sep = ", ";
 }
 
-/* One that copies one way only leaves the other as it was; not every one goes with every
- * mapping. */
+/*
+ * A kernel that copies in one direction only leaves the other one unchanged.  Not every kernel
+ * works with every mapping.
+ */
 static void kernels(struct pst_mem *m)
 {
 	struct pst_window_opts o = { .sz = sizeof(o), .backend = backend };

@@ -106,7 +106,7 @@ static void random_ranges(void)
 	pst_mem_free(m);
 }
 
-/* All of it stored in blocks that differ, and read in samples by the CPU. */
+/* Store all of the memory in differing blocks, and read samples by the CPU. */
 static void large(struct pst_mem *m, uint64_t len)
 {
 	const uint64_t block = RIG_MIB(16);
@@ -148,7 +148,7 @@ static void large_plain_memory(void)
 	pst_mem_free(m);
 }
 
-/* As PyTorch's expandable segments have it: 4 GiB are 205. */
+/* PyTorch's expandable segments look like this: 4 GiB are 205 chunks. */
 static void large_in_many_chunks(void)
 {
 	unsigned nr = (unsigned)(large_len / RIG_MIB(20)) + 1;

@@ -118,7 +118,7 @@ static inline uint64_t hw_pin(struct pst_queue *q, struct pst_file *f, struct ps
 	return rig_stats(NULL).pages_bytes - before;
 }
 
-/* As t_done(), without the descriptors: a driver keeps its own. */
+/* Check what t_done() checks except for descriptors, because a driver keeps its own. */
 static inline int hw_done(void)
 {
 	printf("1..%d\n", t_cases);

@@ -67,7 +67,7 @@ static inline void load_cufile(void)
 	T_CHECK(cf.cuFileGetVersion && cf.cuFileDriverOpen && cf.cuFileHandleRegister);
 }
 
-/* In a directory where nothing is, and nothing should be at the end. */
+/* Use an empty directory, which must be empty at the end too. */
 static inline void open_library(void)
 {
 	struct pst_device d = { .sz = sizeof(d) };

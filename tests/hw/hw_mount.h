@@ -91,7 +91,7 @@ static inline size_t differs(const uint8_t *from, uint64_t seed, uint64_t at, si
 	return n;
 }
 
-/* The calling thread's context and device are what they were. */
+/* Check that the calling thread's context and device have not changed. */
 static inline void same_context(void)
 {
 	cu_ctx now = NULL;
@@ -107,7 +107,7 @@ static inline void same_context(void)
 
 /* ----------------------------------------------------------------- requests */
 
-/* As hf3fs_wait_for_ios(), and a failure when nothing comes. */
+/* Wait as hf3fs_wait_for_ios() does; fail if nothing arrives. */
 static inline int wait_some(const struct hf3fs_ior *ior, struct hf3fs_cqe *c, int max)
 {
 	struct timespec until;
@@ -144,7 +144,7 @@ static inline int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Where the n-th piece is, in the file or the memory. */
+/* Return the offset of the n-th piece, in the file or the memory. */
 static inline size_t place(uint64_t n, size_t piece, size_t size)
 {
 	return n * 7919 % (size / piece) * piece;

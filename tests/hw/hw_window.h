@@ -109,8 +109,8 @@ static inline void device_has(struct pst_mem *m, uint64_t off, uint64_t len, uin
 }
 
 /*
- * len bytes at off of the memory: stored by the CPU and read by the device, then the other
- * way round; up to 64 bytes on both sides stay as they were.
+ * Store len bytes at off by the CPU and read them by the device, then the reverse.  Up to 64 bytes
+ * on both sides must not change.
  */
 static inline void both_ways(struct pst_mem *m, uint64_t mem_len, uint64_t off, uint64_t len)
 {

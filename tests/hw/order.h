@@ -25,7 +25,7 @@ static inline void order_name(struct pst_io *io, cu_stream st)
 		io->flags |= PST_IO_STREAM_WAIT;
 }
 
-/* Host memory that the device copies by itself. */
+/* Allocate host memory that the device copies from and to by itself. */
 static inline uint8_t *order_host(uint64_t len)
 {
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -130,7 +130,10 @@ static inline void order_start(struct pst_queue *q, uint32_t op, struct pst_file
 	T_EQ(pst_queue_submit(q), 1);
 }
 
-/* The same without a stream that waits: a read begins when the stream has come so far. */
+/*
+ * The same for a request whose stream does not wait: the read begins when the stream has come to
+ * this point.
+ */
 static inline void order_start_behind(struct pst_queue *q, uint32_t op, struct pst_file *f,
 				      struct pst_mem *m, uint64_t len, cu_stream st)
 {

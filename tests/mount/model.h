@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of the random checker share: its dice, its open files and its verdicts. */
+/* Shared by the parts of the random checker: its random numbers, open files and verdicts. */
 #ifndef PST_TESTS_MOUNT_MODEL_H
 #define PST_TESTS_MOUNT_MODEL_H
 
@@ -47,7 +47,7 @@ void deed_is(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void differs(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Did it succeed?  It must have ended with that errno, or 0. */
 bool ended(long result, int should);
-/* The same where the order of the kernel's checks decides between two. */
+/* Check the result, where the order of the kernel's checks decides between two errors. */
 bool ended_either(long result, int should, int or_else);
 
 /* ------------------------------------------------------------------ paths */
@@ -75,7 +75,7 @@ void compare(const struct node *node, size_t off, const uint8_t *got, size_t len
 /* These bytes are in the file now. */
 void written(struct node *node, struct range r, const uint8_t *bytes, struct timespec before);
 
-/* One that is open, or some file is opened; NULL without a file. */
+/* Return an open file; open one if none is open.  Return NULL if there is no file. */
 struct handle *some_handle(void);
 bool handle_reads(const struct handle *h);
 bool handle_writes(const struct handle *h);
@@ -95,11 +95,11 @@ void time_since(struct node *node, struct timespec before);
 /* ----------------------------------------------------------------- checks */
 
 void check_stat(const struct stat *st, struct node *node, enum view view);
-/* All of a file, from its beginning past its end. */
+/* Check all bytes of a file, from its beginning to past its end. */
 void check_bytes(int fd, const struct node *node);
 /* Names, attributes and bytes of the whole tree. */
 void check_all(enum view view);
-/* Files alone, opened anew. */
+/* Open each file again and check its bytes. */
 void check_files(enum view view);
 void check_names(const struct node *dir, const char *path, enum view view);
 

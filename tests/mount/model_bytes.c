@@ -57,7 +57,7 @@ struct handle *handle_add(int fd, int flags, struct node *node)
 	return h;
 }
 
-/* What is mapped goes first: closing then writes it, where that is a file system's way. */
+/* Unmap first: some file systems write mapped bytes when the file is closed. */
 void handle_close(struct handle *h)
 {
 	if (h->map)
@@ -131,7 +131,7 @@ void deed_on(const char *verb, const struct handle *h, struct range r)
 		h->map ? ", mapped" : "");
 }
 
-/* Without O_TRUNC and O_APPEND now and then an open file is all that is wanted. */
+/* Leave out O_TRUNC and O_APPEND at times: then any open file will do. */
 void deed_reopen(void)
 {
 	int flags = O_RDWR | (one_in(3) ? O_TRUNC : 0) | (one_in(3) ? O_APPEND : 0), fd;
@@ -459,7 +459,7 @@ void deed_seek(void)
 
 /* ----------------------------------------------------------- mapped files */
 
-/* All that it may become; only what is in the file is touched. */
+/* Map as much as the file may grow to; touch only bytes within the file. */
 void deed_map(void)
 {
 	struct handle *h = some_handle();

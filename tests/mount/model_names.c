@@ -26,7 +26,7 @@ static int some_flags(void)
 		flags |= O_CREAT | (one_in(3) ? O_EXCL : 0);
 	else if (one_in(20))
 		flags |= O_DIRECTORY;
-	/* What O_TRUNC does without the right to write is left open. */
+	/* Leave out O_TRUNC without the right to write, whose effect is not specified. */
 	if (one_in(4) && flags & O_ACCMODE)
 		flags |= O_TRUNC;
 	if (one_in(5))
@@ -40,7 +40,7 @@ static int some_flags(void)
 	return flags;
 }
 
-/* What open() must say, of something that is there. */
+/* Return the error that open() must give for an existing node. */
 static int open_error(const struct node *node, int flags)
 {
 	if (flags & O_EXCL)
@@ -104,7 +104,7 @@ void deed_open(void)
 
 /* -------------------------------------------------------- one name */
 
-/* Where it leads; false if the operation is left out. */
+/* Find the node that path leads to.  Return false to leave the operation out. */
 static bool find(const char *path, struct place *at, int *ret_error)
 {
 	*ret_error = tree_walk(path, false, at);

@@ -162,7 +162,7 @@ void deed_ring_write(void)
 				b.r[i].len, b.r[i].off, (long long)b.result[i]);
 		written(h->node, b.r[i], place(i), before);
 	}
-	/* Where the kernel keeps bytes, mappings know of a new end from here on. */
+	/* If the kernel caches bytes, mappings know of a new end from here on. */
 	if (fstat(h->fd, &st) < 0 || (size_t)st.st_size != h->node->size)
 		differs("the size is %lld and should be %zu", (long long)st.st_size, h->node->size);
 }

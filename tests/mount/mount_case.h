@@ -40,7 +40,7 @@
 #define CASE_NOBODY 65534
 #define CASE_GROUP 12345
 
-/* A daemon may open so many descriptors for itself meanwhile. */
+/* Descriptors that a daemon may open for itself meanwhile. */
 #define CASE_FDS_MORE 40u /* pipes of its threads, and what else it begins with */
 
 static const char *case_dir, *case_src;
@@ -60,7 +60,7 @@ static char case_here[PATH_MAX], case_there[PATH_MAX];
 			T_FAIL("%s gave %s", #call, strerrorname_np(errno)); \
 		_r;                                                          \
 	})
-/* One that must fail with that errno; 0: it must succeed. */
+/* The call must fail with this errno, or succeed if it is 0. */
 #define CASE_GIVES(call, error)                                                      \
 	do {                                                                         \
 		long _is = (long)(call) < 0 ? errno : 0;                             \
@@ -156,7 +156,7 @@ static inline void need_root(void)
 		T_SKIP("root, to become another user");
 }
 
-/* In a child: from now on another user, with one more group. */
+/* In a child: become another user, with one more group. */
 static inline void become(uid_t uid, gid_t gid, gid_t more)
 {
 	gid_t groups[1] = { more };
@@ -235,8 +235,8 @@ static inline unsigned case_daemon_fds(void)
 }
 
 /*
- * The kernel forgets files that are gone and names that nobody uses, and the daemon with it; that
- * takes its time.  It keeps files whose bytes are in its cache.
+ * The kernel, and the daemon with it, forgets removed files and unused names after some time.
+ * Files with cached bytes are kept.
  */
 static void daemon_keeps_no_descriptors(void)
 {
@@ -279,7 +279,7 @@ static inline void case_init(int argc, char **argv)
 	(void)signal(SIGPIPE, SIG_IGN);
 }
 
-/* With the mode of /tmp, but for its bit that protects names. */
+/* With the mode of /tmp, except for the bit that protects names. */
 static inline void case_run(const char *name, void (*fn)(void))
 {
 	(void)snprintf(case_here, sizeof(case_here), "%s/%s", case_dir, name);

@@ -150,7 +150,7 @@ static void writing_sets_times(void)
 	T_EQ(pwrite(fd, "x", 1, 0), 1);
 	T_CHECK(case_fstat(fd).st_mtim.tv_sec > 1000000000);
 	T_CHECK(case_stat(at_source("file")).st_mtim.tv_sec > 1000000000);
-	/* What is set while it is open stays when it is closed. */
+	/* Times that are set while the file is open survive its closing. */
 	T_EQ(futimens(fd, (struct timespec[]){ { 1, 2 }, { 3, 4 } }), 0);
 	case_close(fd);
 	times_are("file", 1, 2, 3, 4);
@@ -199,7 +199,7 @@ static void xattr_values(void)
 	T_EQ(getxattr(at("file"), "user.a", buf, sizeof(buf)), 7);
 	T_EQ(memcmp(buf, "one\0two", 7), 0);
 	T_EQ(getxattr(at_source("file"), "user.a", buf, sizeof(buf)), 7);
-	/* No room, and what it takes. */
+	/* First with too little room, then with enough. */
 	CASE_GIVES(getxattr(at("file"), "user.a", buf, 6), ERANGE);
 	T_EQ(getxattr(at("file"), "user.a", NULL, 0), 7);
 	T_EQ(setxattr(at("file"), "user.empty", "", 0, 0), 0);
@@ -307,7 +307,7 @@ static void xattrs_of_root(void)
 
 /* -------------------------------------------------- access control lists */
 
-/* As include/uapi/linux/posix_acl_xattr.h has them, in little-endian. */
+/* The format of include/uapi/linux/posix_acl_xattr.h, in little-endian. */
 enum { ACL_USER_OBJ = 1, ACL_USER = 2, ACL_GROUP_OBJ = 4, ACL_MASK = 16, ACL_OTHER = 32 };
 
 struct acl {
@@ -409,7 +409,7 @@ static void acls_are_inherited(void)
 	T_EQ(mkdir(at("dir"), 0755), 0);
 	T_EQ(setxattr(at("dir"), DEFAULT_ACL, &a, sizeof(a), 0), 0);
 	(void)umask(077);
-	/* Where there is a default, the umask has no part in it. */
+	/* If there is a default ACL, the umask is not used. */
 	case_close(CASE_OK(open(at("dir/file"), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)));
 	T_EQ(case_mode(at("dir/file")), 0660);
 	T_EQ(getxattr(at("dir/file"), ACCESS_ACL, &b, sizeof(b)), sizeof(b));

@@ -146,7 +146,7 @@ static void places(void)
 	(void)closedir(d);
 }
 
-/* What is removed meanwhile may be listed or not; all else is, once. */
+/* Names that are removed meanwhile may be listed or not; every other name is listed once. */
 static void removed_while_listed(void)
 {
 	static uint8_t seen[SOME], gone[SOME];

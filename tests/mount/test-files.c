@@ -358,7 +358,7 @@ static void appends_1(void)
 	appends(1);
 }
 
-/* Each line must be there, whole, and those of one process in their order. */
+/* Each line must be there in one piece, and the lines of one process in their order. */
 static void appended_by_two_processes(void)
 {
 	unsigned next[2] = { 0, 0 };

@@ -103,7 +103,7 @@ static void holds_and_dies(void)
 	_exit(0);
 }
 
-/* By SIGKILL as well as by itself. */
+/* By SIGKILL, and by exit(). */
 static void the_end_of_a_process_frees(void)
 {
 	struct child c;
@@ -250,7 +250,7 @@ static void waits_and_dies(void)
 	T_FAIL("it came that far");
 }
 
-/* A process that waits can be killed, and its wish goes with it. */
+/* A process that waits for a lock can be killed, and its request is then gone. */
 static void killed_while_it_waits(void)
 {
 	struct child c;
@@ -338,7 +338,7 @@ static void whole_files(void)
 	end();
 }
 
-/* It belongs to both, until both have closed it. */
+/* The lock belongs to both, until both have closed the file. */
 static void has_inherited(void)
 {
 	gate_pass(ask);

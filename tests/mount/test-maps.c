@@ -60,7 +60,7 @@ static void mapping_and_source(void)
 	T_EQ(pread(source, buf, sizeof(buf), PAGE - 50), sizeof(buf));
 	T_EQ(t_differs(buf, 2, 0, sizeof(buf)), sizeof(buf));
 	T_EQ(case_stat(at_source("file")).st_size, LEN);
-	/* Without msync() at the latest when it is closed. */
+	/* Without msync() the bytes are written when the file is closed, at the latest. */
 	t_fill(p + 5 * PAGE, 3, 0, sizeof(buf));
 	unmap(p);
 	case_close(fd);
@@ -216,7 +216,7 @@ static void cut_off_while_mapped(void)
 	T_EQ(ftruncate(fd, 2 * PAGE + 100), 0);
 	T_CHECK(!touches(p + 3 * PAGE));
 	T_CHECK(!touches(p + LEN - 1));
-	/* In the last page there are zeros behind the end. */
+	/* The rest of the last page holds zeros. */
 	T_CHECK(touches(p + 3 * PAGE - 1));
 	T_EQ(t_differs(p, 1, 0, 2 * PAGE + 100), 2 * PAGE + 100);
 	for (size_t i = 2 * PAGE + 100; i < 3 * PAGE; i++)

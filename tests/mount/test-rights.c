@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who may do what: each caller has his own rights, whatever others have looked up before. */
+/* Rights: each caller has its own, whatever others have looked up before. */
 #include "mount_case.h"
 
 #define OTHER 12346 /* a user who is nobody else here */
@@ -45,7 +45,7 @@ static void makers_own_what_they_make(void)
 	T_EQ(case_stat(at("roots")).st_gid, getegid());
 }
 
-/* What is made in it is its group's, and so is each directory again. */
+/* New files get the directory's group, and new directories the bit too. */
 static void setgid_directories(void)
 {
 	struct stat st;
@@ -86,7 +86,7 @@ static void nobody_is_refused(void)
 	CASE_GIVES(mkdir(at("fixed/dir"), 0755), EACCES);
 	CASE_GIVES(symlink("x", at("fixed/link")), EACCES);
 	CASE_GIVES(link(at("shared"), at("fixed/hard")), EACCES);
-	/* One may pass through it and not look at it. */
+	/* The directory may be passed but not listed. */
 	CASE_GIVES(tries_open(at("dark/file"), O_RDONLY), 0);
 	CASE_GIVES(tries_open(at("dark"), O_RDONLY | O_DIRECTORY), EACCES);
 	/* And the other way round. */
@@ -164,7 +164,7 @@ static void meets_the_change(void)
 	gate_open(answer);
 	gate_pass(ask);
 	CASE_GIVES(tries_open(at("dir/file"), O_RDWR), EACCES);
-	/* An open file stays what it was. */
+	/* A file that is open stays open for writing. */
 	T_EQ(pwrite(fd, "x", 1, 0), 1);
 	gate_open(answer);
 	gate_pass(ask);
@@ -210,9 +210,9 @@ static void one_of_the_group(void)
 	become(CASE_NOBODY, CASE_NOBODY, CASE_GROUP);
 	CASE_GIVES(tries_open(at("groups"), O_RDWR), 0);
 	CASE_GIVES(tries_open(at("dir/new"), O_WRONLY | O_CREAT), 0);
-	/* Who is of the group has its rights only, though others have more. */
+	/* A member of the group has only the group's rights, even if others have more. */
 	CASE_GIVES(tries_open(at("not the groups"), O_RDONLY), EACCES);
-	/* One may give what is one's own to one's groups, and to no other. */
+	/* A user may give its own file to its own groups, and to no other group. */
 	case_make("mine", 0644, "text");
 	T_EQ(chown(at("mine"), (uid_t)-1, CASE_GROUP), 0);
 	CASE_GIVES(chown(at("mine"), (uid_t)-1, 54321), EPERM);
@@ -372,7 +372,7 @@ static void sets_a_foreign_group(void)
 	T_EQ(chmod(at("mine"), 02755), 0);
 }
 
-/* One may not have programs run as a group that one is not of. */
+/* A user cannot have programs run as a group of which it is no member. */
 #define MEMBERS 40u /* more callers than the server knows groups of */
 #define TURNS 50u
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the bytes of a file are, and where there are none. */
+/* Which ranges of a file have bytes, and which are holes. */
 #include <linux/falloc.h>
 #include <sys/statvfs.h>
 
@@ -66,7 +66,7 @@ static void sparse_files(void)
 	case_close(fd);
 }
 
-/* What the mount says of an offset is what the source says. */
+/* For each offset the mount and the source give the same answer. */
 static void same_answer(int fd, int source, uint64_t off, int whence)
 {
 	off_t a, b;
@@ -219,7 +219,7 @@ static void what_fallocate_refuses(void)
 
 /* ------------------------------------------------------------------ copies */
 
-/* All of it; the kernel may do it in parts. */
+/* Copy all bytes; the kernel may do so in parts. */
 static void copy(int in, uint64_t from, int out, uint64_t to, size_t len)
 {
 	loff_t a = (loff_t)from, b = (loff_t)to;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One user does not stop another, whatever he has the server wait for. */
+/* One user does not stop another, whatever it makes the server wait for. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 #define VICTIM 1001u
 #define CALLS 600u /* more than the server would have threads for */
 
-/* What the processes of a case see of each other. */
+/* State that the processes of a case share. */
 static struct shared {
 	atomic_uint begun, returned, failed;
 	atomic_int tid[CALLS];
@@ -99,7 +99,7 @@ static void returned(bool well)
 		(void)atomic_fetch_add(&shared->failed, 1);
 }
 
-/* What every user may do at any time, in the directory of the case and with files of his own. */
+/* Do what every user may do at any time, in the case's directory with files of its own. */
 static void lives(void)
 {
 	struct stat st;
@@ -235,7 +235,7 @@ static void waits_for(pid_t pid)
 	}
 }
 
-/* Whoever waits for a lease may be killed, may say that he does not wait, and gets the file. */
+/* A caller that waits for a lease can be killed or use O_NONBLOCK, and gets the file in the end. */
 static void leases_are_waited_for(void)
 {
 	struct child dies, cuts;
@@ -339,7 +339,7 @@ static bool ends_soon(const struct child *c)
 	return si.si_pid;
 }
 
-/* Whoever looks at the root of a file system that hangs waits for that alone. */
+/* A lookup of the root of a hanging file system delays only its caller. */
 static void hanging_file_systems_stop_nobody_else(void)
 {
 	struct child c, victim;

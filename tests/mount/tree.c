@@ -149,7 +149,7 @@ void tree_take(const struct place *at)
 static int walk(struct node *dir, const char *path, bool follow, unsigned *links,
 		struct place *ret);
 
-/* One part of a path; *dir is where it leads. */
+/* Walk one part of a path; *dir becomes the directory that it leads to. */
 static int step(struct node **dir, const char *part, bool follow, unsigned *links,
 		struct place *ret)
 {

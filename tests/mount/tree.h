@@ -37,7 +37,7 @@ struct node {
 	mode_t mode;
 	uint64_t ino[2]; /* st_ino through mount and source as first seen; 0: not yet */
 	enum node_time time;
-	struct timespec mtime;      /* what it is, or what it is not before */
+	struct timespec mtime;      /* the time; or a time that has certainly passed */
 	int value_len[TREE_XATTRS]; /* -1: there is none */
 	uint8_t value[TREE_XATTRS][TREE_VALUE];
 	/* of a file */
@@ -54,7 +54,7 @@ struct node {
 struct place {
 	struct node *dir; /* NULL where the path ends with a dot */
 	unsigned slot;
-	struct node *node; /* NULL: there is nothing, and dir->slot[slot] would be it */
+	struct node *node; /* NULL: nothing is there, and dir->slot[slot] is its place */
 };
 
 extern struct node *tree_root;
@@ -69,7 +69,7 @@ int tree_slot(const char *name);
 void tree_init(void);
 void tree_done(void);
 
-/* There is room for it: see TREE_NODES and TREE_DIRS. */
+/* Add a node.  There is room: see TREE_NODES and TREE_DIRS. */
 struct node *node_new(enum node_kind kind, mode_t mode);
 bool node_is_empty(const struct node *dir);
 /* Is it below dir, or dir itself? */

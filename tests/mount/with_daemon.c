@@ -208,7 +208,7 @@ static void start_daemon(void)
 		become_daemon(program, out[1]);
 	(void)close(out[1]);
 	wait_line(out[0]);
-	/* It stays open: a daemon that says more must not be ended by that. */
+	/* Keep it open: otherwise a daemon that prints more would be killed by SIGPIPE. */
 }
 
 /* -------------------------------------------------------------- the command */
@@ -250,7 +250,7 @@ static void start_command(int argc, char **argv)
 	free(args);
 }
 
-/* Its status, or 128 and the number of a signal of ours. */
+/* Return the command's status, or 128 plus the number of a signal that we received. */
 static int wait_command(const sigset_t *signals)
 {
 	int sig, status;

@@ -189,7 +189,7 @@ static void as_many_turns_as_there_is_work_for(void)
 	T_EQ(walk_turns(&j, false, 6), 6);
 }
 
-/* Sizes at which places are no longer within 64 bits if they are multiplied carelessly. */
+/* Sizes at which offsets overflow 64 bits if they are multiplied carelessly. */
 static void huge_files(void)
 {
 	struct bench_job j = job(0, 3, 7, true);

@@ -410,7 +410,7 @@ static void a_child_is_kept_out(void)
 	}
 	T_EQ(waitpid(pid, &status, 0), pid);
 	T_EQ(status, 0);
-	/* It took nothing away. */
+	/* The child's calls released nothing of the parent's. */
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	cufile_file_put(cf);
 	T_EQ(within(do_mem_free, m), 0);

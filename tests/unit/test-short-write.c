@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes that O_DIRECT does not take to their end.  They prove nothing, and strict ones fail for
- * that, also where their memory could not be registered.
- *
- * The linker's --wrap leads io_uring_submit() here, and the result of a write is exchanged.
+ * O_DIRECT writes that stop before their end.  They prove nothing, and strict ones fail for that,
+ * also if their memory could not be registered.  The linker's --wrap leads io_uring_submit() here,
+ * which replaces the result of a write.
  */
 #include <liburing.h>
 

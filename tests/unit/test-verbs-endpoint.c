@@ -567,7 +567,7 @@ static void times_keep_the_deadline(void)
 	T_EQ(endpoint_times(10000).timeout, 16);
 }
 
-/* Every byte of a description counts: with any other value it is none. */
+/* Every byte of a description is checked: any other value makes it invalid. */
 static void damaged_blobs_are_refused(void)
 {
 	struct blob b = { .qpn = 17,

@@ -269,7 +269,7 @@ static const char *again(const char *mode, const char *name, const char *value)
 	return said;
 }
 
-/* A read, a failure and a wait that is over in time. */
+/* Make a read, a failing request and a wait that ends by its deadline. */
 static int use(const char *where)
 {
 	struct timespec soon;

@@ -33,7 +33,9 @@ static void fake_begin(void)
 
 	if (!have_mnt)
 		T_SKIP(OWN_MNT_LACKS);
-	/* For a file whose number is an inode's; who executes nothing is the fake one. */
+	/*
+	 * The daemon provides a file with an inode number; the fake directory below has no server.
+	 */
 	api_daemon();
 	mnt = api_rig.mnt;
 	data = api_open("data", 4096);

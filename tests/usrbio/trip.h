@@ -40,7 +40,7 @@ static inline void trip_arm(unsigned nth, int err)
 	trip_left = nth;
 }
 
-/* No more; did one fail? */
+/* Stop failing calls.  Return true if one has failed. */
 static inline bool trip_off(void)
 {
 	trip_left = 0;
