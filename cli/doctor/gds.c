@@ -49,9 +49,9 @@ static void look(const char *device, const char *path, uint32_t flags, struct gd
 
 static void wait_a_moment(void)
 {
-	const struct timespec nap = { .tv_nsec = 20000000 };
+	const struct timespec delay = { .tv_nsec = 20000000 };
 
-	(void)nanosleep(&nap, NULL);
+	(void)nanosleep(&delay, NULL);
 }
 
 int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,

@@ -358,7 +358,7 @@ int mem_stream_fd(struct mem_stream *st)
 static int wait_for(struct mem_stream *st, uint64_t ticket, uint64_t len)
 {
 	struct pollfd p = { .fd = mem_stream_fd(st), .events = POLLIN };
-	struct timespec nap = { .tv_nsec = SYNC_SPIN_NS };
+	struct timespec delay = { .tv_nsec = SYNC_SPIN_NS };
 	uint64_t count, until = now_ns() + SYNC_SPIN_NS;
 	int r;
 
@@ -368,8 +368,8 @@ static int wait_for(struct mem_stream *st, uint64_t ticket, uint64_t len)
 		if (now_ns() < until)
 			continue;
 		if (p.fd < 0) {
-			(void)nanosleep(&nap, NULL);
-			nap.tv_nsec = MIN(2 * nap.tv_nsec, (long)NSEC_PER_MSEC);
+			(void)nanosleep(&delay, NULL);
+			delay.tv_nsec = MIN(2 * delay.tv_nsec, (long)NSEC_PER_MSEC);
 		} else if (poll(&p, 1, -1) > 0) {
 			(void)!read(p.fd, &count, sizeof(count));
 		}

@@ -9,23 +9,23 @@
 
 #define PAGE KIB(64) /* bytes of entries that are asked for at a time */
 
-/* One call: the name that was given, the path on the server, and a connection to that. */
-struct asker {
+/* One call: the given name, the path on the server, and a connection to that server. */
+struct name_call {
 	const char *name, *path;
 	struct remote_server server;
 	struct remote_talk *talk;
 };
 
-static int err_name_of(const struct asker *a, int err)
+static int err_name_of(const struct name_call *a, int err)
 {
 	return err_set(err, "%s: %s", a->name, err_text());
 }
 
-static int asker_begin(const char *name, bool may_be_root, struct asker *ret)
+static int name_call_begin(const char *name, bool may_be_root, struct name_call *ret)
 {
 	int r;
 
-	*ret = (struct asker){ .name = name };
+	*ret = (struct name_call){ .name = name };
 	r = remote_name(name, may_be_root, &ret->server, &ret->path);
 	if (r < 0)
 		return r;
@@ -34,13 +34,14 @@ static int asker_begin(const char *name, bool may_be_root, struct asker *ret)
 	return r < 0 ? err_name_of(ret, r) : 0;
 }
 
-static void asker_end(struct asker *a)
+static void name_call_end(struct name_call *a)
 {
 	remote_talk_end(a->talk);
 }
 
 /* A request whose answer has no payload. */
-static int ask(struct asker *a, struct wire_request *q, const char *payload, size_t len)
+static int name_call_ask(struct name_call *a, struct wire_request *q, const char *payload,
+			 size_t len)
 {
 	struct wire_reply rep;
 	uint8_t none[1];
@@ -49,8 +50,8 @@ static int ask(struct asker *a, struct wire_request *q, const char *payload, siz
 	return r < 0 ? err_name_of(a, r) : 0;
 }
 
-static int ask_attr(struct asker *a, struct wire_request *q, const char *path,
-		    struct wire_attr *ret, uint32_t *ret_handle)
+static int name_call_attr(struct name_call *a, struct wire_request *q, const char *path,
+			  struct wire_attr *ret, uint32_t *ret_handle)
 {
 	uint8_t payload[WIRE_ATTR_LEN];
 	struct wire_reply rep;
@@ -83,15 +84,15 @@ static int remote_stat(const char *name, struct pst_name_info *ret)
 {
 	struct wire_request q = { .op = WIRE_STAT };
 	struct wire_attr attr;
-	struct asker a;
-	int r = asker_begin(name, true, &a);
+	struct name_call a;
+	int r = name_call_begin(name, true, &a);
 
 	if (r < 0)
 		return r;
-	r = ask_attr(&a, &q, *a.path ? a.path : ".", &attr, NULL);
+	r = name_call_attr(&a, &q, *a.path ? a.path : ".", &attr, NULL);
 	if (r == 0)
 		set_info(ret, &attr);
-	asker_end(&a);
+	name_call_end(&a);
 	return r;
 }
 
@@ -99,7 +100,7 @@ static int remote_stat(const char *name, struct pst_name_info *ret)
 
 /* A list that is under way. */
 struct listing {
-	struct asker pages, facts;
+	struct name_call pages, facts;
 	uint32_t flags;
 	pst_name_fn fn;
 	void *arg;
@@ -111,7 +112,7 @@ struct listing {
 static int add_facts(struct listing *l, const char *entry, struct pst_name_info *info)
 {
 	struct wire_request q = { .op = WIRE_STAT };
-	struct asker *a = &l->facts;
+	struct name_call *a = &l->facts;
 	struct wire_attr attr;
 	char *path;
 	int r;
@@ -120,7 +121,7 @@ static int add_facts(struct listing *l, const char *entry, struct pst_name_info 
 		return err_set(ENOMEM, "out of memory");
 	r = strlen(path) > WIRE_NAME_MAX
 		    ? err_set(ENAMETOOLONG, "%s: a name in it is too long", a->name)
-		    : ask_attr(a, &q, path, &attr, NULL);
+		    : name_call_attr(a, &q, path, &attr, NULL);
 	free(path);
 	/* A link that leads nowhere, or out of what is served. */
 	if (info->kind == PST_NAME_OTHER && (r == -ENOENT || r == -EXDEV || r == -ELOOP))
@@ -184,13 +185,13 @@ static int remote_list(const char *name, uint32_t flags, pst_name_fn fn, void *a
 	if (!l)
 		return err_set(ENOMEM, "out of memory");
 	*l = (struct listing){ .flags = flags, .fn = fn, .arg = arg };
-	r = asker_begin(name, true, &l->pages);
+	r = name_call_begin(name, true, &l->pages);
 	if (r == 0 && flags & PST_NAME_FACTS)
-		r = asker_begin(name, true, &l->facts);
+		r = name_call_begin(name, true, &l->facts);
 	while (r == 0 && more)
 		r = read_page(l, &more);
-	asker_end(&l->facts);
-	asker_end(&l->pages);
+	name_call_end(&l->facts);
+	name_call_end(&l->pages);
 	free(l);
 	return r;
 }
@@ -200,13 +201,13 @@ static int remote_list(const char *name, uint32_t flags, pst_name_fn fn, void *a
 static int remote_unlink(const char *name)
 {
 	struct wire_request q = { .op = WIRE_UNLINK };
-	struct asker a;
-	int r = asker_begin(name, false, &a);
+	struct name_call a;
+	int r = name_call_begin(name, false, &a);
 
 	if (r < 0)
 		return r;
-	r = ask(&a, &q, a.path, strlen(a.path));
-	asker_end(&a);
+	r = name_call_ask(&a, &q, a.path, strlen(a.path));
+	name_call_end(&a);
 	return r;
 }
 
@@ -216,7 +217,7 @@ static int remote_rename(const char *name, const char *to)
 	struct remote_server server = { 0 }, to_server = { 0 };
 	const char *path, *to_path;
 	bool same = false;
-	struct asker a;
+	struct name_call a;
 	char *names;
 	int r = remote_name(to, false, &to_server, &to_path);
 
@@ -236,10 +237,10 @@ static int remote_rename(const char *name, const char *to)
 	if (asprintf(&names, "%s%s", path, to_path) < 0)
 		return err_set(ENOMEM, "out of memory");
 	q.count = (uint32_t)strlen(path);
-	r = asker_begin(name, false, &a);
+	r = name_call_begin(name, false, &a);
 	if (r == 0) {
-		r = ask(&a, &q, names, strlen(names));
-		asker_end(&a);
+		r = name_call_ask(&a, &q, names, strlen(names));
+		name_call_end(&a);
 	}
 	free(names);
 	return r;
@@ -250,15 +251,15 @@ static int remote_truncate(const char *name, uint64_t size)
 	struct wire_request open = { .op = WIRE_OPEN, .how = WIRE_O_WRITE };
 	struct wire_request q = { .op = WIRE_TRUNCATE, .off = size };
 	struct wire_attr attr;
-	struct asker a;
-	int r = asker_begin(name, false, &a);
+	struct name_call a;
+	int r = name_call_begin(name, false, &a);
 
 	if (r < 0)
 		return r;
-	r = ask_attr(&a, &open, a.path, &attr, &q.handle);
+	r = name_call_attr(&a, &open, a.path, &attr, &q.handle);
 	if (r == 0)
-		r = ask(&a, &q, "", 0);
-	asker_end(&a);
+		r = name_call_ask(&a, &q, "", 0);
+	name_call_end(&a);
 	return r;
 }
 

@@ -51,7 +51,7 @@ static void in_set_end(struct in_set *in)
 	(void)set_close(in->set);
 }
 
-static void nap(void)
+static void tier_names_wait(void)
 {
 	(void)nanosleep(&(struct timespec){ .tv_nsec = NAP_MS * (long)NSEC_PER_MSEC }, NULL);
 }
@@ -206,7 +206,7 @@ static int tier_unlink(const char *name)
 		return r;
 	r = change_unlink(in.set, in.name, &f);
 	for (unsigned i = 0; provider_names_is_busy(r) && i < BUSY_MS / NAP_MS; i++) {
-		nap();
+		tier_names_wait();
 		r = change_unlink(in.set, in.name, &f);
 	}
 	if (r == -EEXIST || (r == -ENOENT && dir_check(&in) == 0))
@@ -231,7 +231,7 @@ static int tier_rename(const char *name, const char *to)
 	r = strcmp(set, in.set->name) == 0 ? change_rename(in.set, in.name, to_name, 0, &f, &old)
 					   : -EXDEV;
 	for (unsigned i = 0; provider_names_is_busy(r) && i < BUSY_MS / NAP_MS; i++) {
-		nap();
+		tier_names_wait();
 		r = change_rename(in.set, in.name, to_name, 0, &f, &old);
 	}
 	if (r < 0)
@@ -250,7 +250,7 @@ static int tier_truncate(const char *name, uint64_t size)
 		return r;
 	fd = lookup_open(in.set, in.name, O_WRONLY, &f);
 	for (unsigned i = 0; provider_names_is_busy(fd) && i < BUSY_MS / NAP_MS; i++) {
-		nap();
+		tier_names_wait();
 		fd = lookup_open(in.set, in.name, O_WRONLY, &f);
 	}
 	r = fd < 0 ? fd : ftruncate(fd, (off_t)size) < 0 ? -errno : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Hands that bring back what they could not start, are lent, or come back while their executor's
- * thread lies down.
+ * Runners that return requests which could not start, that a client uses, or that return while their
+ * executor's thread goes to sleep.
  */
 #include <pthread.h>
 
@@ -56,7 +56,7 @@ static void env_ring_without_holes(struct client *c, int entries)
  * A client must not start requests that may block: the thread starts them with that client's
  * runner.  Requests of other rings continue when that ring ends.
  */
-static void hand_is_lent(void)
+static void client_uses_a_runner(void)
 {
 	struct client lender, c;
 	struct usrbio_cqe q[8];
@@ -348,7 +348,7 @@ int main(void)
 {
 	rig_init();
 	(void)atexit(stop_fuse);
-	RIG_RUN1(hand_is_lent);
+	RIG_RUN1(client_uses_a_runner);
 	RIG_RUN1(left_while_lying_down);
 	RIG_RUN1(rests_after_calls);
 	RIG_RUN1(queue_is_full);
