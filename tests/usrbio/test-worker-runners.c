@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runners that return requests which could not start, that a client uses, or that return while their
- * executor's thread goes to sleep.
+ * Runners that return requests which could not start, that a client uses, or that return while
+ * their executor's thread goes to sleep.
  */
 #include <pthread.h>
 
