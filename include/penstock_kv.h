@@ -48,6 +48,28 @@
  *	Batches end with -ETIMEDOUT.  A thread that hangs in the kernel while it looks up a path
  *	does not use the caller's memory yet.  PST_KV_BUSY and PST_KV_BOUNCE say what happens
  *	later.
+ *
+ * A remote root: several hosts share one store if they open a server's name instead of directories.
+ * The server is `penstock serve --kv DIR`, which owns the store.  All calls work as above, except:
+ *
+ *   Budget, reserve, policy and quotas
+ *	The server has them: a client gives 0 or NULL.  pst_kv_drop() and PST_KV_SYNC are the
+ *	server's, too.
+ *   Lookups
+ *	The client has no index, so each lookup asks the server.
+ *   The server ends or hangs, or the network fails
+ *	Gets and lookups find no block: the result is -ECONNREFUSED or another -errno of the
+ *	connection, or -ETIMEDOUT at the deadline.  Once the server is back, the next batch
+ *	connects again, and blocks that were set before are found again.
+ *   A block is evicted or set again while a client reads it
+ *	The get is a miss: the server cuts the file, so that its room is free at once.
+ *   Checks
+ *	The client computes the CRC-32C that is stored with a block, and checks the bytes of a get
+ *	before it copies them to the caller's memory, as with PST_KV_BOUNCE.
+ *   Tenants
+ *	A server with keys (psts://) gives each key its own tenant, which is the key's name: tenant
+ *	must be "" or that name.  Otherwise tenant and salt are what the client says, and who
+ *	cannot name both finds no block.
  */
 #ifndef PENSTOCK_KV_H
 #define PENSTOCK_KV_H
@@ -90,7 +112,8 @@ PST_API const char *pst_kv_error_text(void);
 
 struct pst_kv_opts {
 	size_t sz;           /* sizeof(struct pst_kv_opts) */
-	uint64_t budget;     /* bytes of all files of the store, at least 1 MiB; 0 for a reader */
+	uint64_t budget;     /* bytes of all files of the store, at least 1 MiB; 0 for a reader and
+			      * for a remote root */
 	uint64_t reserve;    /* bytes to leave free on each directory's file system */
 	const char *policy;  /* of eviction: "lru", "arc" or "s3fifo"; NULL: "arc" */
 	uint32_t flags;      /* PST_KV_READER, PST_KV_SYNC, PST_KV_BOUNCE */
@@ -103,19 +126,20 @@ struct pst_kv_opts {
 /**
  * pst_kv_open() - open or create a store
  * @dirs:   the root: existing directories, on one or more disks, always the same ones in the same
- *          order.  The hash of its key decides the directory of a block.
- * @nr:     number of directories, 1 to PST_KV_DIRS_MAX
- * @opts:   the options; budget must be set
+ *          order.  The hash of its key decides the directory of a block.  Or a remote root, by one
+ *          name: pst://HOST:PORT, psts://[KEY@]HOST:PORT or pst+unix://SOCKET:
+ * @nr:     number of directories, 1 to PST_KV_DIRS_MAX; 1 for a remote root
+ * @opts:   the options; budget must be set, unless the root is remote
  * @ret_kv: the store, to be closed with pst_kv_close()
  *
  * Reads the index that pst_kv_close() wrote.  Without an index the owner reads the directories,
  * which takes as long as the disks need, and removes temporary files.  Evicts blocks above the
- * budget.
+ * budget.  A remote root is connected to once, to see that its server answers.
  *
  * Return: 0; -EINVAL for options out of range, or directories that do not belong to the store;
  * -EBUSY if another process owns the root; -ENOTEMPTY for a directory with foreign files; -EPROTO
  * for a format that this version does not know; -ENOENT, -ENOTDIR, -EACCES, -ENOSPC or another
- * -errno of the file system; -ENOMEM, -EMFILE, -EAGAIN.
+ * -errno of the file system or of the connection; -ENOMEM, -EMFILE, -EAGAIN.
  */
 PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_kv_opts *opts,
 			struct pst_kv **ret_kv);
@@ -163,7 +187,8 @@ struct pst_kv_space_opts {
  * May wait for the disk, once for each space.
  *
  * Return: 0; -EINVAL for strings that are too long, or a quota that is too small or differs from
- * that of the space; -ENOSPC for more than PST_KV_SPACES_MAX spaces (reopen the store to remove
+ * that of the space, or that is given for a remote root; -ENAMETOOLONG for strings that are too long
+ * for a remote root; -ENOSPC for more than PST_KV_SPACES_MAX spaces (reopen the store to remove
  * spaces without blocks); -errno of the file system; -ENOMEM.
  */
 PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts,
@@ -177,7 +202,7 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
  *
  * After the call no process finds any of the blocks.  A set during the call may survive.
  *
- * Return: number of spaces that were emptied; -EROFS for a reader; -EINVAL; -errno of the file
+ * Return: number of spaces that were emptied; -EROFS for a reader or a remote root; -EINVAL; -errno of the file
  * system.
  */
 PST_API int pst_kv_drop(struct pst_kv *kv, const char *identity, const char *tenant);
@@ -294,7 +319,7 @@ PST_API int pst_kv_run(struct pst_kv *kv, const struct pst_kv_batch *batch,
  * @nr:    number of items, at least 1
  * @ret:   for each item the block's length, or -ENOENT
  *
- * Does not wait for a disk, unless the store is a reader's.  Does not count as a use of the blocks.
+ * Does not wait for a disk, unless the store is a reader's or its root is remote.  Does not count as a use of the blocks.
  *
  * Return: number of blocks that exist; -EINVAL.
  */

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 
+#include "kv/lend.h"
 #include "kv/store.h"
 
 /* Most blocks that one set evicts to keep the reserve, times the number of directories, because a
@@ -28,7 +29,7 @@ struct entry *cache_find(const struct cache *c, uint64_t hash)
 	return e && e->queue < c->policy->ops->cached ? e : NULL;
 }
 
-static pthread_mutex_t *stripe(struct pst_kv *kv, uint64_t hash)
+pthread_mutex_t *cache_stripe(struct pst_kv *kv, uint64_t hash)
 {
 	return &kv->stripes[hash % STRIPES];
 }
@@ -71,13 +72,15 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint
 	int r = 0;
 
 	block_path(path, space, hash);
-	(void)pthread_mutex_lock(stripe(kv, hash));
+	(void)pthread_mutex_lock(cache_stripe(kv, hash));
 	(void)pthread_mutex_lock(&kv->lock);
 	again = cache_find(c, hash);
 	(void)pthread_mutex_unlock(&kv->lock);
 	if (!again && unlinkat(kv->root.dir[root_dir_of(&kv->root, hash)], path, 0) < 0 &&
 	    errno != ENOENT)
 		r = -errno;
+	if (!again && r == 0)
+		lend_revoke(kv, space, &hash);
 	(void)pthread_mutex_lock(&kv->lock);
 	/* A file that cannot be unlinked still counts. */
 	if (r == 0)
@@ -85,7 +88,7 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint
 	else
 		kv->broken = true;
 	(void)pthread_mutex_unlock(&kv->lock);
-	(void)pthread_mutex_unlock(stripe(kv, hash));
+	(void)pthread_mutex_unlock(cache_stripe(kv, hash));
 	return r;
 }
 
@@ -258,9 +261,10 @@ int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t fil
 	uint64_t old;
 	int r;
 
-	(void)pthread_mutex_lock(stripe(kv, hash));
+	(void)pthread_mutex_lock(cache_stripe(kv, hash));
 	r = rename_block(kv, kv->spaces[space]->hash, hash, dir, temp);
 	if (r == 0) {
+		lend_revoke(kv, kv->spaces[space]->hash, &hash);
 		(void)pthread_mutex_lock(&kv->lock);
 		e = cache_find(c, hash);
 		old = e ? e->size : 0;
@@ -277,7 +281,7 @@ int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t fil
 			(void)unlinkat(dir, path, 0);
 		}
 	}
-	(void)pthread_mutex_unlock(stripe(kv, hash));
+	(void)pthread_mutex_unlock(cache_stripe(kv, hash));
 	return r;
 }
 

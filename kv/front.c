@@ -337,13 +337,11 @@ static bool answer_now(struct pst_kv *kv, struct job *job)
 	uint32_t op = job->batch->op;
 	int64_t r;
 
-	if (kv->reader) {
-		if (op == PST_KV_GET || op == PST_KV_EXISTS)
-			return false;
+	if (kv->reader && (op == PST_KV_SET || op == PST_KV_DELETE)) {
 		job_end(job, -EROFS);
 		return true;
 	}
-	if (op == PST_KV_SET)
+	if (!store_has_index(kv) || op == PST_KV_SET)
 		return false;
 	r = indexed(c, job->hash, job->item.key_len);
 	if (r >= 0 && op != PST_KV_EXISTS)
@@ -468,7 +466,7 @@ PST_API int pst_kv_fd(const struct pst_kv *kv)
 	return kv->efd;
 }
 
-/* Look keys up by their files, because a reader has no index. */
+/* Look keys up by a batch: by their files, or at the server. */
 static int64_t lookup_files(struct pst_kv *kv, uint32_t space, const struct pst_kv_item *items,
 			    uint64_t nr, int64_t *ret)
 {
@@ -515,7 +513,7 @@ PST_API int64_t pst_kv_lookup(struct pst_kv *kv, uint32_t space, const struct ps
 		if (r < 0)
 			return r;
 	}
-	if (kv->reader)
+	if (!store_has_index(kv))
 		return lookup_files(kv, space, items, nr, ret);
 	for (uint64_t i = 0; i < nr; i += LOOKUP_CHUNK) {
 		uint64_t n = MIN(nr - i, (uint64_t)LOOKUP_CHUNK);

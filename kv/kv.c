@@ -11,6 +11,7 @@
 #include "base/opts.h"
 #include "base/thread.h"
 
+#include "kv/remote.h"
 #include "kv/store.h"
 
 #define THREADS_DEFAULT 4u
@@ -41,6 +42,7 @@ static void kv_free(struct pst_kv *kv)
 	for (unsigned i = 0; i < CALLERS_MAX; i++)
 		pst_mem_free(kv->callers[i].bounce);
 	root_close(&kv->root);
+	remote_root_end(kv);
 	closep(&kv->efd);
 	for (unsigned i = 0; i < STRIPES; i++)
 		(void)pthread_mutex_destroy(&kv->stripes[i]);
@@ -63,13 +65,18 @@ void kv_unref(struct pst_kv *kv)
 		kv_free(kv);
 }
 
-static int kv_check_opts(const struct pst_kv_opts *o, const struct tier_policy_ops **ret)
+static int kv_check_opts(const struct pst_kv_opts *o, bool remote,
+			 const struct tier_policy_ops **ret)
 {
 	bool reader = o->flags & PST_KV_READER;
 
 	if (o->flags & ~(PST_KV_READER | PST_KV_SYNC | PST_KV_BOUNCE))
 		return err_set(EINVAL, "there is no such flag of a store");
-	if (!reader && o->budget < BUDGET_MIN)
+	if (remote && (o->budget || o->reserve || o->policy || o->flags & PST_KV_SYNC))
+		return err_set(EINVAL,
+			       "budget, reserve, policy and syncs of a served store are those of "
+			       "its server; give none");
+	if (!reader && !remote && o->budget < BUDGET_MIN)
 		return err_set(EINVAL,
 			       "the budget of a store is %" PRIu64 " bytes; give 1 MiB at least",
 			       o->budget);
@@ -105,6 +112,7 @@ static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_poli
 	list_init(&kv->batches);
 	list_init(&kv->ended);
 	list_init(&kv->busy);
+	list_init(&kv->lent);
 	kv->ops = ops;
 	kv->reader = o->flags & PST_KV_READER;
 	kv->sync = o->flags & PST_KV_SYNC;
@@ -122,9 +130,19 @@ static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_poli
 	return kv;
 }
 
-static int kv_load(struct pst_kv *kv)
+static int kv_load(struct pst_kv *kv, const char *const *dirs, unsigned nr, bool remote)
 {
-	int r = space_load(kv);
+	int r;
+
+	if (remote) {
+		/* There is no directory. */
+		kv->root.nr = 1;
+		kv->root.dir[0] = -1;
+		return remote_root(kv, dirs[0]);
+	}
+	r = root_open(&kv->root, dirs, nr, !kv->reader);
+	if (r == 0)
+		r = space_load(kv);
 
 	if (r < 0 || kv->reader)
 		return r;
@@ -184,22 +202,23 @@ PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_k
 	const struct tier_policy_ops *ops = NULL;
 	struct pst_kv_opts o;
 	struct pst_kv *kv;
+	bool remote;
 	int r = fork_guard();
 
 	if (r == 0)
 		r = opts_copy(&o, sizeof(o), opts);
-	if (r == 0)
-		r = kv_check_opts(&o, &ops);
 	if (r < 0)
 		return r;
 	if (!dirs || !nr || nr > PST_KV_DIRS_MAX)
 		return err_set(EINVAL, "a store has 1 to %u directories", PST_KV_DIRS_MAX);
+	remote = nr == 1 && remote_is_root(dirs[0]);
+	r = kv_check_opts(&o, remote, &ops);
+	if (r < 0)
+		return r;
 	kv = kv_new(&o, ops);
 	if (!kv)
 		return err_set(ENOMEM, "out of memory");
-	r = root_open(&kv->root, dirs, nr, !kv->reader);
-	if (r == 0)
-		r = kv_load(kv);
+	r = kv_load(kv, dirs, nr, remote);
 	if (r == 0) {
 		r = kv_start(kv, o.threads ? o.threads : THREADS_DEFAULT);
 	} else {
@@ -269,7 +288,7 @@ PST_API struct pst_kv *pst_kv_close(struct pst_kv *kv)
 		return NULL;
 	if (!stop(kv))
 		log_warn("kv: a thread hangs in the kernel; the store stays locked until it ends");
-	else if (!kv->reader && !kv->broken)
+	else if (store_has_index(kv) && !kv->broken)
 		r = snapshot_save(kv);
 	if (r < 0)
 		log_warn("kv: cannot write the index: %s; the next open reads the directories",

@@ -13,6 +13,8 @@
 #include "base/fork.h"
 #include "base/opts.h"
 
+#include "kv/lend.h"
+#include "kv/name.h"
 #include "kv/store.h"
 
 #define WORDS_MAX (2 * PST_KV_TEXT_MAX + 64)
@@ -23,6 +25,7 @@ void space_free(struct space *sp)
 		return;
 	if (sp->own.policy)
 		(void)sp->own.policy->ops->free(sp->own.policy);
+	free(sp->prefix);
 	free(sp->identity);
 	free(sp->tenant);
 	free(sp);
@@ -37,6 +40,18 @@ bool space_find(const struct pst_kv *kv, uint64_t hash, uint32_t *ret)
 		}
 	}
 	return false;
+}
+
+uint64_t space_hash(const struct pst_kv *kv, const char *identity, const char *tenant,
+		    const char *salt)
+{
+	struct hash_part parts[] = {
+		{ identity, strlen(identity) },
+		{ tenant, strlen(tenant) },
+		{ salt, strlen(salt) },
+	};
+
+	return kv_hash(&kv->root.key, parts, ARRAY_SIZE(parts));
 }
 
 static int space_check_room(const struct pst_kv *kv)
@@ -225,12 +240,41 @@ static int name_space(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spac
 	return r;
 }
 
+/* Find or add a space of a served store: its words are in the names of its blocks. */
+static int name_served_space(struct pst_kv *kv, const struct pst_kv_space_opts *o, uint32_t *ret)
+{
+	char *prefix;
+	uint32_t i;
+	int r = 0;
+
+	if (o->quota)
+		return err_set(EINVAL, "quotas of a served store are those of its server; give none");
+	if (strlen(o->salt) > PST_KV_TEXT_MAX)
+		return err_set(ENAMETOOLONG, "a salt has at most %u bytes in a served store",
+			       PST_KV_TEXT_MAX);
+	prefix = name_of_space(o->identity, o->tenant, o->salt);
+	if (!prefix)
+		return err_set(ENOMEM, "out of memory");
+	(void)pthread_mutex_lock(&kv->lock);
+	for (i = 0; i < kv->nr_spaces && strcmp(kv->spaces[i]->prefix, prefix) != 0;)
+		i++;
+	if (i == kv->nr_spaces) {
+		/* A hash that no other space has. */
+		r = space_add(kv, i, 0, &i);
+		if (r == 0)
+			kv->spaces[i]->prefix = TAKE_PTR(prefix);
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+	free(prefix);
+	if (r == 0)
+		*ret = i;
+	return r;
+}
+
 PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts,
 			 uint32_t *ret_space)
 {
 	struct pst_kv_space_opts o;
-	struct hash_part parts[3];
-	uint64_t hash;
 	int r = fork_guard();
 
 	if (r == 0)
@@ -246,12 +290,11 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
 			       PST_KV_TEXT_MAX);
 	if (o.quota && o.quota < BUDGET_MIN)
 		return err_set(EINVAL, "a quota is at least 1 MiB");
-	parts[0] = (struct hash_part){ o.identity, strlen(o.identity) };
-	parts[1] = (struct hash_part){ o.tenant, strlen(o.tenant) };
-	parts[2] = (struct hash_part){ o.salt, strlen(o.salt) };
-	hash = kv_hash(&kv->root.key, parts, 3);
 	(void)pthread_mutex_lock(&kv->naming);
-	r = name_space(kv, hash, &o, ret_space);
+	if (kv->server)
+		r = name_served_space(kv, &o, ret_space);
+	else
+		r = name_space(kv, space_hash(kv, o.identity, o.tenant, o.salt), &o, ret_space);
 	(void)pthread_mutex_unlock(&kv->naming);
 	return r;
 }
@@ -297,6 +340,7 @@ static int drop_space(struct pst_kv *kv, uint32_t space)
 	for (unsigned i = 0; i < kv->root.nr; i++)
 		if (renameat(kv->root.dir[i], from, kv->root.dir[i], to) < 0 && errno != ENOENT)
 			r = -errno;
+	lend_revoke(kv, sp->hash, NULL);
 	for (unsigned i = 0; i < kv->root.nr; i++) {
 		int gone = root_remove_tree(kv->root.dir[i], to);
 
@@ -334,8 +378,10 @@ PST_API int pst_kv_drop(struct pst_kv *kv, const char *identity, const char *ten
 
 	if (r < 0)
 		return r;
-	if (kv->reader)
-		return err_set(EROFS, "the store was opened for reading: its owner drops");
+	if (kv->reader || kv->server)
+		return err_set(EROFS, "%s", kv->server
+			       ? "a served store is dropped from on its server: penstock kv drop"
+			       : "the store was opened for reading: its owner drops");
 	if (!identity && !tenant)
 		return err_set(EINVAL, "name an identity or a tenant to drop");
 	(void)pthread_mutex_lock(&kv->lock);

@@ -36,6 +36,7 @@ struct cache {
 
 struct space {
 	uint64_t hash;
+	char *prefix;            /* of a served store: what names of its blocks begin with */
 	char *identity, *tenant; /* NULL: found on disk without its file of words */
 	uint64_t quota;
 	struct cache *cache;
@@ -85,6 +86,7 @@ struct worker {
 	bool started;
 	bool running; /* its thread has not ended */
 	struct pst_queue *queue;
+	struct remote_talk *talk; /* connection to the server of the store, or NULL */
 	struct pst_mem *bounce;
 	uint64_t bounce_len;
 	uint64_t reading; /* hash of the block whose file it has open; valid with is_reading */
@@ -102,6 +104,7 @@ struct pst_kv {
 	pthread_mutex_t naming; /* taken before the lock: files of words, one space at a time */
 
 	struct root root;
+	struct remote_server *server; /* of a served store; NULL: the store has directories */
 	bool reader, sync, bounce, ending, broken; /* broken: the count of bytes is wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
 	const struct tier_policy_ops *ops;
@@ -126,8 +129,17 @@ struct pst_kv {
 	unsigned nr_busy;
 	uint64_t use; /* logical time of the policies */
 
+	struct list lent;    /* files of blocks that a server lends: lend.c */
+	uint64_t lent_bytes; /* reserved for those that clients write */
+
 	struct pst_kv_stat stat;
 };
+
+/* Does this process have the index of the blocks? */
+static inline bool store_has_index(const struct pst_kv *kv)
+{
+	return !kv->reader && !kv->server;
+}
 
 /* ------------------------------------------------------- cache.c */
 
@@ -153,6 +165,9 @@ static inline uint64_t size_of_file(uint64_t len)
 }
 
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len);
+
+/* The lock of a block's file. */
+pthread_mutex_t *cache_stripe(struct pst_kv *kv, uint64_t hash);
 
 /* Called with the lock: return the published block of that hash, or NULL. */
 struct entry *cache_find(const struct cache *c, uint64_t hash);
@@ -181,6 +196,9 @@ void cache_read_ends(struct worker *w);
 
 /* ------------------------------------------------------- space.c */
 
+/* Hash the name of a space. */
+uint64_t space_hash(const struct pst_kv *kv, const char *identity, const char *tenant,
+		    const char *salt);
 /* Find the space of that hash, or add it.  Called with the lock, or while nobody else uses the
  * store.  Return -ENOSPC or -ENOMEM on failure. */
 int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret);
@@ -206,6 +224,12 @@ int snapshot_save(struct pst_kv *kv);
 /* ------------------------------------------------------- worker.c */
 
 void *kv_worker_main(void *arg);
+/* Get memory of the worker itself for a block of len bytes: w->bounce.  Return 0 or -errno. */
+int worker_room(struct worker *w, uint64_t len);
+/* Copy a checked block from w->bounce to the caller's memory.  Return len, or -errno. */
+int64_t worker_deliver(struct worker *w, struct job *job, uint64_t len);
+/* Copy a block from the caller's memory to w->bounce, which has room.  Return 0 or -errno. */
+int worker_collect(struct worker *w, struct job *job);
 /*
  * Called with the lock, which is released meanwhile: do those jobs of a batch on this thread that
  * need no disk, and leave the others in the queue.  Return how many it left.

@@ -15,18 +15,12 @@
 #include "base/err.h"
 #include "base/log.h"
 
+#include "kv/remote.h"
 #include "kv/store.h"
+#include "kv/target.h"
 
 /* Longest block that a caller of pst_kv_run() copies through memory of the store itself. */
 #define BOUNCE_HELP_MAX MIB(2)
-
-/* Memory of one block, and the part of it that a request moves. */
-struct target {
-	struct pst_mem *mem;
-	struct pst_mem *wrapped; /* to be freed */
-	struct pst_seg *segs;    /* allocated; NULL: the piece that begins at off */
-	uint64_t nr_segs, off;
-};
 
 static int worker_dir_of(const struct pst_kv *kv, const struct job *job)
 {
@@ -72,79 +66,7 @@ static void leave_io(struct job *job)
 	(void)pthread_mutex_unlock(&kv->lock);
 }
 
-/* ------------------------------------------------------------- memory */
-
-/* Copy the segments up to len bytes, with file offsets that are offsets in the block. */
-static int copy_segs(const struct pst_kv_item *item, uint64_t len, struct target *t)
-{
-	uint64_t at = 0;
-
-	t->segs = calloc(item->nr_segs + 1, sizeof(*t->segs));
-	if (!t->segs)
-		return -ENOMEM;
-	for (uint64_t i = 0; i < item->nr_segs && at < len; i++) {
-		struct pst_seg s = item->segs[i];
-		uint64_t count = s.count ? s.count : 1, whole = MIN(count, (len - at) / s.len);
-
-		s.mem_off += t->off;
-		s.file_off = at;
-		s.file_stride = s.len;
-		s.count = whole;
-		if (whole)
-			t->segs[t->nr_segs++] = s;
-		at += whole * s.len;
-		/* A block may end within a piece. */
-		if (whole < count && at < len) {
-			s.mem_off += whole * s.mem_stride;
-			s.file_off = at;
-			s.len = len - at;
-			s.count = 1;
-			t->segs[t->nr_segs++] = s;
-			at = len;
-		}
-	}
-	return 0;
-}
-
-static uint64_t extent(const struct pst_kv_item *item)
-{
-	uint64_t end = item->segs ? 0 : item->len;
-
-	for (uint64_t i = 0; item->segs && i < item->nr_segs; i++) {
-		const struct pst_seg *s = &item->segs[i];
-		uint64_t last = s->mem_off + s->len;
-
-		if (s->count > 1)
-			last += (s->count - 1) * s->mem_stride;
-		end = MAX(end, last);
-	}
-	return end;
-}
-
-static int target_init(struct target *t, const struct pst_kv_item *item, uint64_t len)
-{
-	int r = 0;
-
-	*t = (struct target){ .mem = item->mem, .off = item->mem_off };
-	if (!t->mem) {
-		r = pst_mem_wrap(item->mem_off, extent(item), NULL, &t->wrapped);
-		t->mem = t->wrapped;
-		t->off = 0;
-	}
-	if (r == 0 && item->segs)
-		r = copy_segs(item, len, t);
-	return r;
-}
-
-/* busy: a request that has ended may still use the memory. */
-static void target_done(struct pst_kv *kv, struct target *t, bool busy)
-{
-	if (t->wrapped && busy)
-		busy_keep(kv, t->wrapped);
-	else
-		pst_mem_free(t->wrapped);
-	free(t->segs);
-}
+/* --------------------------------------------------------------- move */
 
 /* Submit one request for the bytes from at on and wait for it. */
 static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
@@ -178,8 +100,7 @@ static struct pst_done worker_move(struct worker *w, const struct job *job, uint
 
 /* ---------------------------------------------------------------- get */
 
-/* Get memory of the worker itself for a block of len bytes. */
-static int bounce_room(struct worker *w, uint64_t len)
+int worker_room(struct worker *w, uint64_t len)
 {
 	int r;
 
@@ -193,20 +114,33 @@ static int bounce_room(struct worker *w, uint64_t len)
 	return r;
 }
 
-/* Copy checked bytes to the caller's memory. */
-static int scatter(const struct worker *w, const struct target *t, uint64_t len)
+int64_t worker_deliver(struct worker *w, struct job *job, uint64_t len)
 {
-	const char *from = pst_mem_ptr(w->bounce);
-	int r = 0;
+	struct target t;
+	int64_t r;
 
-	if (!t->segs)
-		return pst_mem_copy_in(t->mem, t->off, from, len);
-	for (uint64_t i = 0; r == 0 && i < t->nr_segs; i++) {
-		const struct pst_seg *s = &t->segs[i];
+	if (!enter_io(job))
+		return -ETIMEDOUT;
+	r = target_init(&t, &job->item, len);
+	if (r == 0)
+		r = target_put(&t, pst_mem_ptr(w->bounce), len);
+	target_done(w->kv, &t, false);
+	leave_io(job);
+	return r < 0 ? r : (int64_t)len;
+}
 
-		for (uint64_t k = 0; r == 0 && k < s->count; k++, from += s->len)
-			r = pst_mem_copy_in(t->mem, s->mem_off + k * s->mem_stride, from, s->len);
-	}
+int worker_collect(struct worker *w, struct job *job)
+{
+	struct target t;
+	int r;
+
+	if (!enter_io(job))
+		return -ETIMEDOUT;
+	r = target_init(&t, &job->item, job->item.len);
+	if (r == 0)
+		r = target_take(&t, pst_mem_ptr(w->bounce), job->item.len);
+	target_done(w->kv, &t, false);
+	leave_io(job);
 	return r;
 }
 
@@ -232,7 +166,7 @@ static int64_t check_crc(const struct source *src, uint32_t crc)
 static char *warm_base(const struct target *t, const struct job *job)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
-	uint64_t end = extent(&job->item);
+	uint64_t end = target_extent(&job->item);
 	char *base = pst_mem_ptr(t->mem);
 
 	if (!base || t->wrapped)
@@ -272,7 +206,7 @@ static int64_t read_prepare(const struct worker *w, struct source *src)
 
 static int64_t read_bounced(struct worker *w, struct job *job, struct source *src)
 {
-	int64_t r = bounce_room(w, src->len);
+	int64_t r = worker_room(w, src->len);
 	uint32_t flags = 0;
 	struct target t;
 
@@ -288,14 +222,7 @@ static int64_t read_bounced(struct worker *w, struct job *job, struct source *sr
 		w->bounce = pst_mem_free(w->bounce);
 		w->bounce_len = 0;
 	}
-	if (r < 0 || !enter_io(job))
-		return r;
-	r = target_init(&t, &job->item, src->len);
-	if (r == 0)
-		r = scatter(w, &t, src->len);
-	target_done(w->kv, &t, false);
-	leave_io(job);
-	return r < 0 ? r : (int64_t)src->len;
+	return r < 0 ? r : worker_deliver(w, job, src->len);
 }
 
 static int64_t read_bytes(struct worker *w, struct job *job, struct source *src)
@@ -555,6 +482,8 @@ static int64_t del(struct worker *w, const struct job *job)
 
 static int64_t kv_worker_step(struct worker *w, struct job *job)
 {
+	if (w->kv->server)
+		return remote_step(w, job);
 	switch (job->batch->op) {
 	case PST_KV_GET:
 		return get_and_settle(w, job);
@@ -664,6 +593,7 @@ void *kv_worker_main(void *arg)
 	(void)pthread_cond_broadcast(&kv->reaped);
 	(void)pthread_mutex_unlock(&kv->lock);
 	pst_queue_free(w->queue);
+	remote_hang_up(w);
 	pst_mem_free(w->bounce);
 	kv_unref(kv);
 	return NULL;

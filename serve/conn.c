@@ -472,6 +472,7 @@ static bool conn_handshake(struct conn *c)
 	int r = net_tls_handshake(c->tls);
 
 	if (r == 0) {
+		(void)snprintf(c->key, sizeof(c->key), "%s", c->tls->peer);
 		if (rate_join(c))
 			return true;
 		conn_kill(c, "there is no memory for it");
@@ -545,6 +546,7 @@ void conn_job_done(struct job *j)
 		nr = h ? handle_room(c) : 0;
 		if (nr) {
 			*h = (struct handle){ .fd = TAKE_FD(j->new_fd),
+					      .lent = TAKE_PTR(j->lent),
 					      .refs = 1,
 					      .write = j->q.how & WIRE_O_WRITE };
 			c->handles[nr - 1] = h;

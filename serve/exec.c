@@ -131,7 +131,7 @@ static int exec_open(const struct server *s, struct job *j)
 	return 0;
 }
 
-static int exec_read(struct job *j)
+int exec_read(struct job *j)
 {
 	uint32_t got = 0;
 
@@ -372,7 +372,7 @@ void exec_reply(struct server *s, struct job *j)
 void exec_job(struct server *s, struct job *j)
 {
 	j->len = WIRE_HEAD;
-	j->err = (uint32_t)-do_op(s, j);
+	j->err = (uint32_t)-(s->o.store ? store_op(s, j) : do_op(s, j));
 	exec_reply(s, j);
 }
 
@@ -426,15 +426,19 @@ static struct job *exec_next_job(struct pool *p)
  * closed only after all is written.  If that fails, clients are told that the server was restarted:
  * their next SYNC fails.
  */
-static void close_handle(struct server *s, struct job *j)
+void exec_close(struct server *s, struct handle *h)
 {
-	if (j->handle->nr_writes != j->handle->nr_synced && fdatasync(j->handle->fd) < 0) {
-		server_new_boot(s);
-		s->o.say("a file could not be written back: all clients are told as of a restart");
+	if (h->lent) {
+		s->o.store->close(h->lent);
+	} else {
+		if (h->nr_writes != h->nr_synced && fdatasync(h->fd) < 0) {
+			server_new_boot(s);
+			s->o.say("a file could not be written back: all clients are told as of a "
+				 "restart");
+		}
+		(void)close(h->fd);
 	}
-	(void)close(j->handle->fd);
-	free(j->handle);
-	j->handle = NULL;
+	free(h);
 }
 
 static void *exec_work(void *arg)
@@ -455,7 +459,7 @@ static void *exec_work(void *arg)
 		}
 		(void)pthread_mutex_unlock(&p->lock);
 		if (j->closes)
-			close_handle(s, j);
+			exec_close(s, TAKE_PTR(j->handle));
 		else
 			exec_job(s, j);
 		(void)pthread_mutex_lock(&p->lock);

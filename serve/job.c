@@ -30,7 +30,9 @@ void job_free(struct job *j)
 {
 	if (j->buf)
 		mem_give(j->conn, WIRE_HEAD + j->size);
-	if (j->new_fd >= 0)
+	if (j->lent)
+		j->conn->s->o.store->close(j->lent);
+	else if (j->new_fd >= 0)
 		(void)close(j->new_fd);
 	free(j->buf);
 	free(j->name);
@@ -85,8 +87,7 @@ static void handle_close(struct conn *c, struct handle *h)
 	struct job *j = malloc(sizeof(*j));
 
 	if (!j) { /* no memory for a job: close here, although it may block */
-		(void)close(h->fd);
-		free(h);
+		exec_close(c->s, h);
 		return;
 	}
 	*j = (struct job){ .conn = c, .handle = h, .new_fd = -1, .closes = true };

@@ -9,8 +9,27 @@
 
 #define SERVE_LISTEN_MAX 8u
 
+/*
+ * A store of blocks that is served instead of a directory.  Any thread makes the calls.  key is the
+ * name of the client's key, or NULL without TLS.  Each call returns 0 or -errno.
+ */
+struct serve_store {
+	void *arg;
+	const char *root; /* the name that tells clients of a store */
+	/* Open the file of a block: for reading with its descriptor, which belongs to *ret, and its
+	 * bytes. */
+	int (*open)(void *arg, const char *name, const char *key, bool write, void **ret,
+		    int *ret_fd, uint64_t *ret_len);
+	int (*write)(void *file, const void *buf, uint32_t len, uint64_t off);
+	int (*publish)(void *file);
+	void (*close)(void *file);
+	int (*find)(void *arg, const char *name, const char *key, uint64_t *ret_len);
+	int (*remove)(void *arg, const char *name, const char *key);
+};
+
 struct serve_opts {
 	int root; /* the directory, O_PATH or not */
+	const struct serve_store *store; /* NULL: the directory is served */
 	unsigned nr_listen;
 	struct net_addr listen[SERVE_LISTEN_MAX];
 	bool write;

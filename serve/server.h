@@ -22,7 +22,8 @@
 
 /* An open file of one connection.  The loop counts its users. */
 struct handle {
-	int fd;
+	int fd;     /* -1: a new block of a store */
+	void *lent; /* what the store lends: fd belongs to it; or NULL */
 	unsigned refs;
 	bool write;
 	uint64_t nr_writes,
@@ -77,6 +78,7 @@ struct job {
 	uint32_t count;
 	uint64_t value;
 	int new_fd;      /* descriptor that an OPEN has opened, else -1 */
+	void *lent;      /* what an OPEN of a store has opened, else NULL */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
 	bool closes;     /* not a client's request: close the handle's descriptor */
 };
@@ -114,6 +116,7 @@ struct conn {
 	bool full;       /* it has as many requests or bytes in flight as allowed */
 	bool ends;       /* it ends once its replies are sent */
 	uint32_t events; /* events that epoll is asked for */
+	char key[NET_KEY_NAME_MAX + 1]; /* name of the client's key; "" without TLS */
 	struct wire_hello hello;
 	struct job *hello_job; /* it waits for older connections of the same channel to end */
 	uint64_t since_ns;     /* time of its last progress */
@@ -179,10 +182,14 @@ struct server {
 
 /* Execute a job, on any thread.  Fills in err, count, value, and the payload of the reply. */
 void exec_job(struct server *s, struct job *j);
+int exec_read(struct job *j);
 /* Serve a read from the page cache if it holds all bytes; called by the loop. */
 bool exec_read_now(struct server *s, struct job *j);
 /* Write the header of the reply. */
 void exec_reply(struct server *s, struct job *j);
+
+/* Close a handle without users. */
+void exec_close(struct server *s, struct handle *h);
 
 int pool_start(struct server *s);
 void pool_stop(struct server *s);
@@ -192,6 +199,11 @@ struct job *exec_pool_take(struct server *s);
 
 /* Change the boot id, which tells clients that writes may be lost.  Any thread may call it. */
 void server_new_boot(struct server *s);
+
+/* ----------------------------------------------------------------- store.c */
+
+/* Execute a job on a store.  Return 0 or -errno. */
+int store_op(const struct server *s, struct job *j);
 
 /* ------------------------------------------------------------------ rate.c */
 

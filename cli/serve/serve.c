@@ -11,14 +11,17 @@
 
 #include "base/err.h"
 #include "cli/commands.h"
+#include "cli/serve/store.h"
 #include "tools/common/shown.h"
 #include "tools/common/util.h"
 
 const char serve_usage[] =
 	"Usage: penstock serve --root DIR --listen ADDRESS [OPTION...]\n"
+	"       penstock serve --kv DIR --budget SIZE --listen ADDRESS [OPTION...]\n"
 	"\n"
 	"Serves the files below DIR to programs that open them by the names\n"
-	"pst://HOST:PORT/PATH or pst+unix://SOCKET:/PATH.  See penstock-serve(1).\n"
+	"pst://HOST:PORT/PATH or pst+unix://SOCKET:/PATH; or a store of blocks to programs\n"
+	"that open pst://HOST:PORT with libpenstock-kv.  See penstock-serve(1).\n"
 	"\n"
 	"  --root DIR         the directory\n"
 	"  --listen ADDRESS   HOST:PORT, [IPV6]:PORT or unix:PATH; may be given again\n"
@@ -36,7 +39,12 @@ const char serve_usage[] =
 	"  --metrics ADDRESS  numbers for Prometheus, at unix:PATH or a port of 127.0.0.1\n"
 	"  --stall SECONDS    drop a client that takes no replies for so long (30)\n"
 	"  --drain SECONDS    how long requests may take after SIGTERM (10)\n"
-	"  --check            only say whether it could be served\n";
+	"  --check            only say whether it could be served\n"
+	"  --kv DIR           the store: its only directory, or one of several in their order\n"
+	"  --budget SIZE      bytes of all files of the store\n"
+	"  --reserve SIZE     bytes to leave free on its file systems\n"
+	"  --policy NAME      of eviction: arc (the default), lru or s3fifo\n"
+	"  --quota SIZE       most bytes of each space that a client makes (no limit)\n";
 
 static void say_line(const char *text)
 {
@@ -90,23 +98,30 @@ static int use_keys(struct serve_opts *o, const char *path, struct net_keys *key
 	return 0;
 }
 
-static int serve_until_stopped(struct serve_opts *o, const char *root, const char *const *listen,
-			       unsigned nr, bool plain, bool check)
+static int open_root(struct serve_opts *o, const char *root)
 {
-	int r = 0;
-
 	o->root = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (o->root < 0)
 		return fail(errno, "cannot open the directory %s: %s", root, strerror(errno));
 	if (o->write && faccessat(o->root, ".", W_OK, AT_EACCESS) < 0)
 		return fail(errno, "%s cannot be written to: %s", root, strerror(errno));
-	r = check_beneath(o->root);
+	return check_beneath(o->root);
+}
+
+/* root: the directory, or NULL: the store. */
+static int serve_until_stopped(struct serve_opts *o, const char *root, struct served_store *store,
+			       const char *const *listen, unsigned nr, bool plain, bool check)
+{
+	int r = root ? open_root(o, root) : store_begin(store);
+
+	if (!root)
+		o->store = &store->ops;
 	for (unsigned i = 0; r == 0 && i < nr; i++)
 		r = add_listen(o, listen[i], plain);
 	if (r < 0)
 		return r;
 	if (check) {
-		(void)printf("%s can be served, %s\n", root,
+		(void)printf("%s can be served, %s\n", root ? root : store->dirs[0],
 			     o->write ? "for reading and writing" : "for reading");
 		(void)printf("memory for payloads: at most %s\n",
 			     size_text(o->memory + o->clients * (uint64_t)MIB(1)).s);
@@ -131,7 +146,12 @@ enum {
 	REQUESTS,
 	THREADS,
 	STALL,
-	DRAIN
+	DRAIN,
+	KV,
+	BUDGET,
+	RESERVE,
+	POLICY,
+	QUOTA
 };
 
 static const struct {
@@ -164,6 +184,33 @@ static int serve_take_number(int opt, struct serve_opts *o)
 	return 0;
 }
 
+/* Options of a store.  0, or an exit status. */
+static int serve_take_store(int opt, struct served_store *s)
+{
+	switch (opt) {
+	case KV:
+		if (s->nr == PST_KV_DIRS_MAX)
+			return usage_error("--kv can be given %u times at most", PST_KV_DIRS_MAX);
+		s->dirs[s->nr++] = optarg;
+		return 0;
+	case BUDGET:
+		if (parse_size(optarg, &s->opts.budget) < 0)
+			return usage_error("--budget takes a size, like 500g");
+		return 0;
+	case RESERVE:
+		if (parse_size(optarg, &s->opts.reserve) < 0)
+			return usage_error("--reserve takes a size, like 50g");
+		return 0;
+	case QUOTA:
+		if (parse_size(optarg, &s->quota) < 0 || s->quota < MIB(1))
+			return usage_error("--quota takes a size of 1m or more");
+		return 0;
+	default:
+		s->opts.policy = optarg;
+		return 0;
+	}
+}
+
 int cmd_serve(int argc, char *argv[])
 {
 	static const struct option longs[] = {
@@ -182,6 +229,11 @@ int cmd_serve(int argc, char *argv[])
 		{ "stall", required_argument, NULL, STALL },
 		{ "drain", required_argument, NULL, DRAIN },
 		{ "check", no_argument, NULL, CHECK },
+		{ "kv", required_argument, NULL, KV },
+		{ "budget", required_argument, NULL, BUDGET },
+		{ "reserve", required_argument, NULL, RESERVE },
+		{ "policy", required_argument, NULL, POLICY },
+		{ "quota", required_argument, NULL, QUOTA },
 		{ 0 },
 	};
 	struct serve_opts o = {
@@ -196,6 +248,7 @@ int cmd_serve(int argc, char *argv[])
 		.say = say_line,
 	};
 	const char *root = NULL, *keys_path = NULL, *listen[SERVE_LISTEN_MAX];
+	struct served_store store = { 0 };
 	struct net_keys keys = { 0 };
 	bool plain = false, check = false;
 	unsigned nr = 0;
@@ -249,19 +302,31 @@ int cmd_serve(int argc, char *argv[])
 			if (status)
 				return status;
 			break;
+		case KV:
+		case BUDGET:
+		case RESERVE:
+		case POLICY:
+		case QUOTA:
+			status = serve_take_store(opt, &store);
+			if (status)
+				return status;
+			break;
 		default:
 			return option_error(argv, longs, opt);
 		}
 	}
-	if (!root || !nr)
-		return usage_error("give --root DIR and --listen ADDRESS");
+	if (!root == !store.nr || !nr)
+		return usage_error("give --root DIR or --kv DIR, and --listen ADDRESS");
+	if (root && (store.opts.budget || store.opts.reserve || store.opts.policy || store.quota))
+		return usage_error("--budget, --reserve, --policy and --quota belong to --kv");
 	if (argc != optind)
 		return usage_error("there is an argument too many: %s", argv[optind]);
 	if (plain && keys_path)
 		return usage_error("give --keys or --plain-data");
 	r = keys_path ? use_keys(&o, keys_path, &keys) : 0;
 	if (r == 0)
-		r = serve_until_stopped(&o, root, listen, nr, plain, check);
+		r = serve_until_stopped(&o, root, &store, listen, nr, plain, check);
+	store_end(&store);
 	net_keys_free(&keys);
 	return exit_status(r);
 }

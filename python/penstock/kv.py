@@ -173,8 +173,10 @@ class _Call:
 class Store:
     """An open store.
 
-    dirs:    the root: directories, one or more
-    budget:  bytes of all its files; None: open for reading a root that another process owns
+    dirs:    the root: directories, one or more; or the address of a server that has the store
+             (penstock serve --kv): pst://HOST:PORT, psts://[KEY@]HOST:PORT, pst+unix://SOCKET:
+    budget:  bytes of all its files; None: open for reading a root that another process owns, or
+             a server's
     reserve: bytes to leave free on the file systems
     policy:  who is evicted: "arc", "lru" or "s3fifo"
     bounce:  buffers never hold bytes that were not checked, and no I/O is under way on them after
@@ -186,7 +188,8 @@ class Store:
                  policy: Optional[str] = None, threads: int = 0, timeout: float = 30,
                  sync: bool = False, bounce: bool = True) -> None:
         names = [name_of(d) for d in ([dirs] if isinstance(dirs, (str, bytes)) else dirs)]
-        flags = (READER if budget is None else 0) | (SYNC if sync else 0) | (
+        served = len(names) == 1 and b"://" in names[0]
+        flags = (READER if budget is None and not served else 0) | (SYNC if sync else 0) | (
             BOUNCE if bounce else 0)
         opts = sized(_Opts, budget=budget or 0, reserve=reserve, flags=flags, threads=threads,
                      policy=policy.encode() if policy else None, timeout_ms=int(timeout * 1000))

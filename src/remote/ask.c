@@ -68,6 +68,7 @@ struct remote_talk {
 	int fd;
 	struct net_tls *tls;  /* NULL: plain */
 	uint64_t deadline_ns; /* of the answer that is waited for */
+	uint64_t limit_ns;    /* of all of them; 0: none */
 	bool wants_tls;       /* the server answered by TLS */
 	bool welcome;         /* the hello was answered */
 	bool broken;          /* a request has failed without an answer */
@@ -105,8 +106,9 @@ static ssize_t receive_some(struct remote_talk *a, uint8_t *buf, size_t len)
 /* Wait until more can be received, or sent where something is left of that. */
 static int wait_more(struct remote_talk *a, short events)
 {
+	uint64_t until = a->limit_ns ? MIN(a->limit_ns, a->deadline_ns) : a->deadline_ns;
 	bool unsent = a->tls && net_tls_unsent(a->tls);
-	int r = wait_for(a->fd, (short)(events | (unsent ? POLLOUT : 0)), a->deadline_ns);
+	int r = wait_for(a->fd, (short)(events | (unsent ? POLLOUT : 0)), until);
 
 	if (r == 0 && unsent) {
 		r = net_tls_flush(a->tls);
@@ -286,6 +288,11 @@ int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const void *b
 	if (r < 0)
 		return err_link(r);
 	return ret->err ? err_set((int)ret->err, "%s", err_name((int)ret->err)) : 0;
+}
+
+void remote_talk_limit(struct remote_talk *t, uint64_t deadline_ns)
+{
+	t->limit_ns = deadline_ns;
 }
 
 void remote_talk_stop(struct remote_talk *t)

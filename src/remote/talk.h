@@ -94,6 +94,9 @@ bool remote_talk_is_broken(const struct remote_talk *t);
 int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const void *bytes, size_t len,
 		    struct wire_reply *ret, void *payload, uint32_t room);
 
+/* Wait no longer than until then in later calls of remote_talk_ask(). */
+void remote_talk_limit(struct remote_talk *t, uint64_t deadline_ns);
+
 /* The attributes of an answer. */
 int remote_get_attr(const void *payload, const struct wire_reply *rep, struct wire_attr *ret);
 

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include "kv/lend.h"
+#include "kv/name.h"
+#include "kv/store.h"
+
+struct lend {
+	struct list link; /* in kv->lent; refs and gone belong to the store's lock, too */
+	struct pst_kv *kv;
+	unsigned refs;
+	bool write;
+	bool gone; /* for reading: it was cut, or will be by who opens it */
+	struct block_id id;
+	uint32_t space;
+	int fd;
+
+	/* Of a new block. */
+	pthread_mutex_t io; /* taken before the store's lock: fd and the file's bytes */
+	uint64_t len, file_len, size, until_ns;
+	char temp[32];
+
+	uint8_t key[]; /* that of id */
+};
+
+static void lend_unref(struct lend *l)
+{
+	bool last;
+
+	(void)pthread_mutex_lock(&l->kv->lock);
+	last = --l->refs == 0;
+	(void)pthread_mutex_unlock(&l->kv->lock);
+	if (!last)
+		return;
+	closep(&l->fd);
+	(void)pthread_mutex_destroy(&l->io);
+	free(l);
+}
+
+static struct lend *lend_new(struct pst_kv *kv, uint32_t space, const struct block_name *n)
+{
+	struct lend *l = calloc(1, sizeof(*l) + n->key_len);
+
+	if (!l)
+		return NULL;
+	memcpy(l->key, n->key, n->key_len);
+	l->kv = kv;
+	l->refs = 1;
+	l->fd = -1;
+	l->space = space;
+	l->id = (struct block_id){
+		.space = kv->spaces[space]->hash,
+		.hash = kv_key_hash(kv, kv->spaces[space], l->key, n->key_len),
+		.key = l->key,
+		.key_len = n->key_len,
+	};
+	(void)pthread_mutex_init(&l->io, NULL);
+	list_init(&l->link);
+	return l;
+}
+
+static void lend_add(struct lend *l)
+{
+	(void)pthread_mutex_lock(&l->kv->lock);
+	list_add_tail(&l->kv->lent, &l->link);
+	(void)pthread_mutex_unlock(&l->kv->lock);
+}
+
+/* ---------------------------------------------------------------- names */
+
+/* Called with the lock: may clients make a further space of that tenant? */
+static bool lend_has_room(const struct pst_kv *kv, const char *tenant)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		nr += kv->spaces[i]->tenant && !strcmp(kv->spaces[i]->tenant, tenant);
+	return nr < LEND_SPACES_MAX;
+}
+
+/* Find the space of a name, or make it with that quota. */
+static int lend_space(struct pst_kv *kv, const struct block_name *n, bool make, uint64_t quota,
+		      uint32_t *ret)
+{
+	struct pst_kv_space_opts o = {
+		.sz = sizeof(o),
+		.identity = n->identity,
+		.tenant = n->tenant,
+		.salt = n->salt,
+		.quota = quota,
+	};
+	uint64_t hash = space_hash(kv, n->identity, n->tenant, n->salt);
+	bool found, room;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	found = space_find(kv, hash, ret) && kv->spaces[*ret]->identity;
+	room = lend_has_room(kv, n->tenant);
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (found)
+		return 0;
+	if (!make)
+		return -ENOENT;
+	return room ? pst_kv_space(kv, &o, ret) : -ENOSPC;
+}
+
+static int lend_name(const char *name, const char *tenant, bool has_len, struct block_name *ret)
+{
+	int r = name_read(name, ret);
+
+	if (r < 0)
+		return r;
+	if (has_len != (ret->len > 0))
+		return -ENOENT;
+	if (!tenant)
+		return 0;
+	if (*ret->tenant && strcmp(ret->tenant, tenant) != 0)
+		return -EACCES;
+	(void)snprintf(ret->tenant, sizeof(ret->tenant), "%s", tenant);
+	return 0;
+}
+
+/* -------------------------------------------------------------- reading */
+
+/* Called with the stripe of the block: open its file.  Return 0 or -errno. */
+static int lend_open_file(struct lend *l)
+{
+	struct pst_kv *kv = l->kv;
+	char path[BLOCK_PATH_LEN];
+	bool gone;
+	int fd;
+
+	block_path(path, l->id.space, l->id.hash);
+	/* For writing, so that lend_revoke() can cut it. */
+	fd = openat(kv->root.dir[root_dir_of(&kv->root, l->id.hash)], path,
+		    O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	(void)pthread_mutex_lock(&kv->lock);
+	l->fd = fd;
+	gone = l->gone;
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (gone && ftruncate(fd, 0) < 0)
+		log_warn("kv: cannot cut the file of a block: %s, ignoring", strerror(errno));
+	return gone ? -ESTALE : 0;
+}
+
+/* Check the foot of the file.  A client does not know space and hash. */
+static int lend_check(const struct lend *l, uint64_t *ret_len)
+{
+	size_t n = l->id.key_len + FOOT_LEN;
+	char tail[TAIL_MAX];
+	struct stat st;
+	uint64_t len;
+	uint32_t crc;
+	ssize_t got;
+
+	if (fstat(l->fd, &st) < 0)
+		return -errno;
+	if (st.st_size < (off_t)n)
+		return err_set(EBADMSG, "the file of a block is shorter than its foot");
+	got = pread(l->fd, tail, n, st.st_size - (off_t)n);
+	if (got != (ssize_t)n)
+		return got < 0 ? -errno : -EBADMSG;
+	*ret_len = (uint64_t)st.st_size;
+	return block_check(tail, n, *ret_len, &l->id, &len, &crc, NULL, NULL);
+}
+
+/* Count a get, and return true if the index has the block. */
+static bool lend_use(struct lend *l)
+{
+	struct pst_kv *kv = l->kv;
+	struct cache *c = kv->spaces[l->space]->cache;
+	struct entry *e;
+	bool there;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	kv->stat.gets++;
+	e = cache_find(c, l->id.hash);
+	there = e;
+	if (e)
+		(void)c->policy->ops->access(c->policy, l->id.hash, e->size, kv->use++);
+	(void)pthread_mutex_unlock(&kv->lock);
+	return there;
+}
+
+/* Count how the look at a file ended.  Return r, or -ESTALE for a file that was cut meanwhile. */
+static int lend_count(struct lend *l, int r)
+{
+	struct pst_kv *kv = l->kv;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	if (l->gone)
+		r = -ESTALE;
+	kv->stat.hits += r == 0;
+	kv->stat.corrupt += r == -EBADMSG;
+	(void)pthread_mutex_unlock(&kv->lock);
+	return r;
+}
+
+static int lend_read(struct lend *l, uint64_t *ret_len)
+{
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
+	struct pst_kv *kv = l->kv;
+	struct stat st;
+	int r;
+
+	if (!lend_use(l))
+		return -ENOENT;
+	lend_add(l);
+	(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));
+	r = lend_open_file(l);
+	(void)pthread_mutex_unlock(cache_stripe(kv, l->id.hash));
+	if (r == 0)
+		r = lend_check(l, ret_len);
+	r = lend_count(l, r);
+	if (r == -EBADMSG)
+		log_warn("kv: %s, removing it", err_text());
+	if (r == -EBADMSG || r == -ENOENT)
+		(void)cache_remove(kv, l->space, l->id.hash);
+	if (r == -EBADMSG || r == -ESTALE)
+		return -ENOENT;
+	if (r == 0 && fstat(l->fd, &st) == 0 &&
+	    clock_ns(CLOCK_REALTIME) > (uint64_t)st.st_mtim.tv_sec * NSEC_PER_SEC + kv->touch_ns)
+		(void)futimens(l->fd, times);
+	return r;
+}
+
+void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash)
+{
+	struct list *at;
+
+	(void)pthread_mutex_lock(&kv->lock);
+again:
+	list_for_each (at, &kv->lent) {
+		struct lend *l = list_entry(at, struct lend, link);
+		int fd = l->fd;
+
+		if (l->write || l->gone || l->id.space != space || (hash && l->id.hash != *hash))
+			continue;
+		l->gone = true;
+		if (fd < 0)
+			continue;
+		l->refs++;
+		(void)pthread_mutex_unlock(&kv->lock);
+		if (ftruncate(fd, 0) < 0)
+			log_warn("kv: cannot cut the file of a block: %s, ignoring",
+				 strerror(errno));
+		lend_unref(l);
+		(void)pthread_mutex_lock(&kv->lock);
+		goto again;
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+}
+
+/* -------------------------------------------------------------- writing */
+
+/* Called with io: end a new block that is not published, and return its room. */
+static void lend_abort(struct lend *l)
+{
+	struct pst_kv *kv = l->kv;
+	unsigned dir = root_dir_of(&kv->root, l->id.hash);
+	bool removed;
+
+	if (l->fd < 0)
+		return;
+	closep(&l->fd);
+	removed = unlinkat(kv->root.dir[dir], l->temp, 0) == 0 || errno == ENOENT;
+	(void)pthread_mutex_lock(&kv->lock);
+	kv->pending[dir] -= l->size;
+	kv->lent_bytes -= l->size;
+	(void)pthread_mutex_unlock(&kv->lock);
+	/* A file that cannot be removed still counts until the store is opened again. */
+	if (removed)
+		cache_unreserve(kv, l->space, l->size);
+}
+
+/* End new blocks whose time is over. */
+static void lend_expire(struct pst_kv *kv)
+{
+	uint64_t now = now_ns();
+	struct list *at;
+
+	(void)pthread_mutex_lock(&kv->lock);
+again:
+	list_for_each (at, &kv->lent) {
+		struct lend *l = list_entry(at, struct lend, link);
+
+		if (!l->write || l->until_ns > now)
+			continue;
+		l->until_ns = UINT64_MAX;
+		l->refs++;
+		(void)pthread_mutex_unlock(&kv->lock);
+		(void)pthread_mutex_lock(&l->io);
+		lend_abort(l);
+		(void)pthread_mutex_unlock(&l->io);
+		lend_unref(l);
+		(void)pthread_mutex_lock(&kv->lock);
+		goto again;
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+}
+
+/* Count the bytes of a new block among those of all. */
+static bool lend_take_share(struct lend *l)
+{
+	struct pst_kv *kv = l->kv;
+	bool fits;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	fits = !kv->lent_bytes || kv->lent_bytes + l->size <= kv->budget / 2;
+	if (fits)
+		kv->lent_bytes += l->size;
+	(void)pthread_mutex_unlock(&kv->lock);
+	return fits;
+}
+
+static int lend_create(struct lend *l, uint64_t len)
+{
+	struct pst_kv *kv = l->kv;
+	unsigned dir = root_dir_of(&kv->root, l->id.hash);
+	int r;
+
+	l->write = true;
+	l->len = len;
+	l->file_len = len + l->id.key_len + FOOT_LEN;
+	l->size = size_of_file(l->file_len);
+	l->until_ns = now_ns() + kv->timeout_ns;
+	lend_expire(kv);
+	if (!lend_take_share(l))
+		return err_set(ENOSPC, "clients are writing half of the budget already");
+	r = cache_reserve(kv, l->space, l->id.hash, l->size);
+	(void)pthread_mutex_lock(&kv->lock);
+	if (r < 0)
+		kv->lent_bytes -= l->size;
+	else
+		(void)snprintf(l->temp, sizeof(l->temp), "tmp/%" PRIu64, kv->next_temp++);
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (r < 0)
+		return r;
+	l->fd = openat(kv->root.dir[dir], l->temp,
+		       O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+	if (l->fd >= 0) {
+		lend_add(l);
+		return 0;
+	}
+	r = -errno;
+	(void)pthread_mutex_lock(&kv->lock);
+	kv->pending[dir] -= l->size;
+	kv->lent_bytes -= l->size;
+	(void)pthread_mutex_unlock(&kv->lock);
+	cache_unreserve(kv, l->space, l->size);
+	return r;
+}
+
+int lend_write(struct lend *l, const void *buf, size_t len, uint64_t off)
+{
+	const char *from = buf;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&l->io);
+	if (!l->write || l->fd < 0)
+		r = -ESTALE;
+	else if (len > l->file_len || off > l->file_len - len)
+		r = -EFBIG;
+	while (r == 0 && len) {
+		ssize_t n = pwrite(l->fd, from, len, (off_t)off);
+
+		if (n <= 0) {
+			r = n < 0 ? -errno : -EIO;
+			r = r == -EINTR ? 0 : r;
+			continue;
+		}
+		from += n;
+		len -= (size_t)n;
+		off += (uint64_t)n;
+	}
+	(void)pthread_mutex_unlock(&l->io);
+	return r;
+}
+
+/* Called with io: check the client's foot, and write one with space and hash. */
+static int lend_seal(const struct lend *l)
+{
+	size_t n = l->id.key_len + FOOT_LEN;
+	uint32_t crc, key_len;
+	const void *key;
+	char tail[TAIL_MAX];
+	uint64_t len;
+	ssize_t got = pread(l->fd, tail, n, (off_t)l->len);
+	int r;
+
+	if (got != (ssize_t)n)
+		return got < 0 ? -errno : -EBADMSG;
+	r = block_check(tail, n, l->file_len, NULL, &len, &crc, &key, &key_len);
+	if (r == 0 && (key_len != l->id.key_len || memcmp(key, l->id.key, key_len) != 0))
+		r = -EBADMSG;
+	if (r < 0)
+		return r;
+	(void)block_tail(tail, &l->id, l->len, crc);
+	got = pwrite(l->fd, tail, n, (off_t)l->len);
+	if (got != (ssize_t)n)
+		return got < 0 ? -errno : -EIO;
+	return l->kv->sync && fdatasync(l->fd) < 0 ? -errno : 0;
+}
+
+int lend_publish(struct lend *l)
+{
+	struct pst_kv *kv = l->kv;
+	unsigned dir = root_dir_of(&kv->root, l->id.hash);
+	int r;
+
+	(void)pthread_mutex_lock(&l->io);
+	r = !l->write || l->fd < 0 ? -ESTALE : lend_seal(l);
+	if (r == 0)
+		r = cache_publish(kv, l->space, l->id.hash, l->file_len, kv->root.dir[dir],
+				  l->temp);
+	if (r == 0) {
+		closep(&l->fd);
+		(void)pthread_mutex_lock(&kv->lock);
+		kv->pending[dir] -= l->size;
+		kv->lent_bytes -= l->size;
+		kv->stat.sets++;
+		kv->stat.set_bytes += l->len;
+		kv->stat.written += l->file_len;
+		(void)pthread_mutex_unlock(&kv->lock);
+	}
+	(void)pthread_mutex_unlock(&l->io);
+	return r;
+}
+
+/* ---------------------------------------------------------------- calls */
+
+int lend_open(struct pst_kv *kv, const char *name, const char *tenant, uint64_t quota, bool write,
+	      struct lend **ret, int *ret_fd, uint64_t *ret_len)
+{
+	struct block_name n;
+	struct lend *l;
+	uint32_t space;
+	int r = lend_name(name, tenant, write, &n);
+
+	if (r == 0)
+		r = lend_space(kv, &n, write, quota, &space);
+	if (r < 0)
+		return r;
+	l = lend_new(kv, space, &n);
+	if (!l)
+		return -ENOMEM;
+	r = write ? lend_create(l, n.len) : lend_read(l, ret_len);
+	if (r < 0) {
+		lend_close(l);
+		return r;
+	}
+	*ret_fd = write ? -1 : l->fd;
+	*ret = l;
+	return 0;
+}
+
+void lend_close(struct lend *l)
+{
+	if (l->write) {
+		(void)pthread_mutex_lock(&l->io);
+		lend_abort(l);
+		(void)pthread_mutex_unlock(&l->io);
+	}
+	(void)pthread_mutex_lock(&l->kv->lock);
+	list_del(&l->link);
+	(void)pthread_mutex_unlock(&l->kv->lock);
+	lend_unref(l);
+}
+
+int lend_find(struct pst_kv *kv, const char *name, const char *tenant, uint64_t *ret_len)
+{
+	struct pst_kv_item item = { 0 };
+	struct block_name n;
+	uint32_t space;
+	int64_t len, r = lend_name(name, tenant, false, &n);
+
+	if (r == 0)
+		r = lend_space(kv, &n, false, 0, &space);
+	if (r < 0)
+		return (int)r;
+	item.key = n.key;
+	item.key_len = n.key_len;
+	r = pst_kv_lookup(kv, space, &item, 1, &len);
+	if (r < 0 || len < 0)
+		return (int)(r < 0 ? r : len);
+	*ret_len = (uint64_t)len;
+	return 0;
+}
+
+int lend_delete(struct pst_kv *kv, const char *name, const char *tenant)
+{
+	struct block_name n;
+	uint32_t space;
+	int r = lend_name(name, tenant, false, &n);
+
+	if (r == 0)
+		r = lend_space(kv, &n, false, 0, &space);
+	if (r < 0)
+		return r;
+	r = cache_remove(kv, space, kv_key_hash(kv, kv->spaces[space], n.key, n.key_len));
+	return r > 0 ? 0 : r == 0 ? -ENOENT : r;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files of blocks for the server of a store, whose clients may be hostile.  A client can make the
+ * store neither exceed its budget nor wait:
+ *
+ *   - A file that is lent for reading is cut to 0 bytes when its block is evicted, deleted, dropped
+ *     or set again.  So its room is free at once, however long a client keeps it open.
+ *   - A file that is lent for writing has its bytes reserved before.  Writes beyond them fail.
+ *     Files that are being written have at most half of the budget, and end after the time limit
+ *     of the store where another client needs room.
+ *   - A published file is closed: no client writes to it.
+ *
+ * Names are those of docs/PROTOCOL.md.  Any thread may make any call, one at a time for a file that
+ * is closed.  A process that lends files should not get blocks itself: a get may read a file that
+ * is cut meanwhile, and is a miss then.
+ */
+#ifndef KV_LEND_H
+#define KV_LEND_H
+
+#include <penstock_kv.h>
+
+#include "base/base.h"
+
+/* Most spaces that clients make for one tenant. */
+#define LEND_SPACES_MAX 64u
+
+struct lend;
+
+/**
+ * lend_open() - lend the file of a block
+ * @kv:      the store, not a reader
+ * @name:    the block; with its bytes for a new one
+ * @tenant:  the only tenant that the client may name, or NULL: any
+ * @quota:   of a space that is made for a new block
+ * @write:   a new block
+ * @ret:     to be closed with lend_close()
+ * @ret_fd:  for reading: descriptor of the file, which lend_close() closes; else -1
+ * @ret_len: for reading: bytes of the file
+ *
+ * Return: 0; -ENOENT; -EACCES for another tenant; -ENOSPC; -errno of the file system; -ENOMEM.
+ */
+int lend_open(struct pst_kv *kv, const char *name, const char *tenant, uint64_t quota, bool write,
+	      struct lend **ret, int *ret_fd, uint64_t *ret_len);
+
+/* Write to a new block.  Return 0; -EFBIG beyond its file; -ESTALE if it was published or its time
+ * is over; or -errno. */
+int lend_write(struct lend *l, const void *buf, size_t len, uint64_t off);
+
+/* Publish a new block.  Return 0; -EBADMSG if key and foot do not fit its name and length; -ESTALE;
+ * or -errno. */
+int lend_publish(struct lend *l);
+
+void lend_close(struct lend *l);
+
+/* Look a block up, or delete it.  Return 0; -ENOENT; -EACCES; or -errno. */
+int lend_find(struct pst_kv *kv, const char *name, const char *tenant, uint64_t *ret_len);
+int lend_delete(struct pst_kv *kv, const char *name, const char *tenant);
+
+/* Called by the store without its lock, after the names of files were removed or have other files:
+ * cut those that are lent for reading.  hash: of one block, or NULL: all of a space. */
+void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash);
+
+#endif
