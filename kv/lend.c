@@ -270,7 +270,7 @@ static void lend_abort(struct lend *l)
 
 	if (l->fd < 0)
 		return;
-	closep(&l->fd);
+	(void)close(TAKE_FD(l->fd));
 	removed = unlinkat(kv->root.dir[dir], l->temp, 0) == 0 || errno == ENOENT;
 	(void)pthread_mutex_lock(&kv->lock);
 	kv->pending[dir] -= l->size;
@@ -422,7 +422,7 @@ int lend_publish(struct lend *l)
 		r = cache_publish(kv, l->space, l->id.hash, l->file_len, kv->root.dir[dir],
 				  l->temp);
 	if (r == 0) {
-		closep(&l->fd);
+		(void)close(TAKE_FD(l->fd));
 		(void)pthread_mutex_lock(&kv->lock);
 		kv->pending[dir] -= l->size;
 		kv->lent_bytes -= l->size;
