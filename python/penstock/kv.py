@@ -194,6 +194,8 @@ class Store:
         opts = sized(_Opts, budget=budget or 0, reserve=reserve, flags=flags, threads=threads,
                      policy=policy.encode() if policy else None, timeout_ms=int(timeout * 1000))
         handle = c_void_p()
+        #: True if a server has the store, so that each look-up asks it.
+        self.served = served
         self._handle: Optional[c_void_p] = None
         _check(_kv.pst_kv_open((c_char_p * len(names))(*names), len(names), byref(opts),
                                byref(handle)))

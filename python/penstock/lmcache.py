@@ -23,12 +23,14 @@ _Finished = Tuple[int, bool, str, Optional[List[bool]]]
 class Client:
     """See NativeConnectorL2Adapter of LMCache: the calls that it makes.
 
-    dirs, budget, reserve, policy, threads, sync: as penstock.kv.Store has them
+    dirs, budget, reserve, policy, threads, sync: as penstock.kv.Store has them; of a store on a
+             server: ["psts://HOST:PORT"], and no budget
     timeout: seconds until what is not done is a miss; below the 600 s of LMCache's locks
     """
 
-    def __init__(self, dirs: Sequence[str], budget: int, identity: str, tenant: str = "",
-                 salt: str = "", quota: int = 0, timeout: float = 30, **options: Any) -> None:
+    def __init__(self, dirs: Sequence[str], budget: Optional[int] = None, identity: str = "",
+                 tenant: str = "", salt: str = "", quota: int = 0, timeout: float = 30,
+                 **options: Any) -> None:
         if timeout >= 600:
             raise ValueError("the timeout must be below 600 seconds, after which LMCache takes its "
                              "memory back")

@@ -8,7 +8,8 @@
         "identity": "r7"}]}}'
 
 vLLM's configuration names the model, its dtype, layout and rank; what else makes blocks fit, such
-as the weights' revision, is identity.  Look-ups ask the index in memory, so none is answered later.
+as the weights' revision, is identity.  Look-ups ask the index in memory, so none is answered later;
+if a server has the store ("dirs": ["psts://HOST:PORT"], and no budget), they ask it in the background.
 Whatever fails is a miss, and each job completes once.
 """
 import hashlib
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, Dict, Iterable, List, Optional, Sequence, Tupl
 import numpy as np
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent
 from vllm.v1.kv_offload.file_mapper import FileMapper
+from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import (JobResult, RequestOffloadingContext,
                                              SecondaryTierManager)
 
@@ -52,6 +54,18 @@ def space_name(spec: Any, block_bytes: int, identity: str) -> str:
     return f"vllm {name} {hashlib.sha256(text.encode()).hexdigest()}"
 
 
+class _Lookups(AsyncLookupManager):  # type: ignore[misc]
+    """Look-ups that ask a server, in vLLM's thread for them."""
+
+    def __init__(self, tier_type: str, store: kv.Store, space: int, size: int) -> None:
+        self._store, self._space, self._size = store, space, size
+        super().__init__(tier_type)
+
+    def batch_lookup(self, keys: List[Any], req_context: Any) -> Iterable[bool]:
+        sizes = self._store.lookup(self._space, [bytes(key) for key in keys])
+        return [size == self._size for size in sizes]
+
+
 class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
     """See SecondaryTierManager of vLLM: the calls that it makes.
 
@@ -62,7 +76,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
     medium: ClassVar[Medium] = Medium.STORAGE
 
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview, tier_type: str,
-                 dirs: Sequence[str] = (), budget: int = 0, identity: str = "",
+                 dirs: Sequence[str] = (), budget: Optional[int] = None, identity: str = "",
                  tenant: str = "", salt: str = "", quota: int = 0, timeout: float = 30,
                  enable_kv_events: bool = False, locality: Optional[str] = None,
                  backpressure_detector: Any = None, module_path: Optional[str] = None,
@@ -85,6 +99,9 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         except BaseException:
             self._store.close()
             raise
+        self._lookups: Optional[_Lookups] = None
+        if self._store.served:
+            self._lookups = _Lookups(tier_type, self._store, self._space, self._size)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         return RequestOffloadingContext()
@@ -99,9 +116,21 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         return False
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
+        if self._lookups is not None:
+            found = False if self._is_suspect(key) else self._lookups.lookup(key, req_context)
+            return LookupResult.RETRY if found is None else (
+                LookupResult.HIT if found else LookupResult.MISS)
         if self._is_suspect(key) or self._store.lookup(self._space, [key])[0] != self._size:
             return LookupResult.MISS
         return LookupResult.HIT
+
+    def on_schedule_end(self, context: Any) -> None:
+        if self._lookups is not None:
+            self._lookups.flush()
+
+    def on_request_finished(self, req_context: Any) -> None:
+        if self._lookups is not None:
+            self._lookups.cleanup(req_context.req_id)
 
     def _buffers(self, chunks: Iterable[int]) -> List[Tuple[int, int]]:
         buffers = []
@@ -113,7 +142,8 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
 
     def _submit(self, job: Any, load: bool) -> None:
         pairs = list(zip(job.keys, job.chunk_ids))
-        if not load and pairs:
+        # A look-up at a server would keep vLLM's scheduler waiting.
+        if not load and pairs and not self._store.served:
             known = self._store.lookup(self._space, [key for key, _ in pairs])
             pairs = [pair for pair, size in zip(pairs, known) if size != self._size]
         ours = _Job(job.job_id, [bytes(key) for key, _ in pairs], load)
@@ -150,6 +180,8 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
             now = time.monotonic()
             self._suspects = {key: until for key, until in self._suspects.items()
                               if until > now}
+            if self._lookups is not None:
+                self._lookups.mark_miss([key for key in job.keys if key not in good])
             self._suspects.update((key, now + SUSPECT_S)
                                   for key, result in zip(job.keys, done.results) if result != want)
         if not job.load:
@@ -184,4 +216,6 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         return self._store.stat()
 
     def shutdown(self) -> None:
+        if self._lookups is not None:
+            self._lookups.shutdown()
         self._store.close()

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of blocks, and files that a store lends to the clients of its server. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "kv/block.h"
+#include "kv/lend.h"
+#include "kv/name.h"
+
+#include "kv_case.h"
+
+#define CLIENTS 4
+#define ROUNDS 60
+#define LEN 60000u
+
+static char *lent_name(const char *key, uint64_t len, char to[])
+{
+	char *space = name_of_space("m", "", "");
+
+	(void)name_of_block(to, space, key, strlen(key), len);
+	free(space);
+	return to;
+}
+
+static int lent_new(struct pst_kv *kv, const char *key, uint64_t len, struct lend **ret)
+{
+	char name[NAME_MAX_LEN + 1];
+	uint64_t unused;
+	int fd;
+
+	return lend_open(kv, lent_name(key, len, name), NULL, 0, true, ret, &fd, &unused);
+}
+
+static int lent_read(struct pst_kv *kv, const char *key, struct lend **ret, int *ret_fd,
+		     uint64_t *ret_len)
+{
+	char name[NAME_MAX_LEN + 1];
+
+	return lend_open(kv, lent_name(key, 0, name), NULL, 0, false, ret, ret_fd, ret_len);
+}
+
+/* Set a block of LEN bytes as a client does.  Any thread. */
+static int lent_set(struct pst_kv *kv, const char *key)
+{
+	char *file = malloc(LEN + TAIL_MAX);
+	struct block_id id = { .key = key, .key_len = (uint32_t)strlen(key) };
+	struct lend *l;
+	size_t n = LEN;
+	int r = lent_new(kv, key, LEN, &l);
+
+	if (r == 0) {
+		t_fill(file, k_seed(key), 0, LEN);
+		n += block_tail(file + LEN, &id, LEN, 0);
+		r = lend_write(l, file, n / 2, 0);
+		if (r == 0)
+			r = lend_write(l, file + n / 2, n - n / 2, n / 2);
+		if (r == 0)
+			r = lend_publish(l);
+		if (r == 0 && lend_write(l, file, 1, 0) != -ESTALE)
+			r = -1000;
+		lend_close(l);
+	}
+	free(file);
+	return r;
+}
+
+static void names(void)
+{
+	char name[NAME_MAX_LEN + 1], *space, text[PST_KV_TEXT_MAX + 1];
+	uint8_t key[PST_KV_KEY_MAX];
+	struct block_name *n = malloc(sizeof(*n));
+
+	for (unsigned len = 1; len <= sizeof(key); len += len < 9 ? 1 : 203) {
+		t_fill(key, len, 0, sizeof(key));
+		memset(text, 'x', sizeof(text));
+		text[len < PST_KV_TEXT_MAX ? len : PST_KV_TEXT_MAX] = '\0';
+		space = name_of_space(text, "", text);
+		T_EQ(name_of_block(name, space, key, len, len % 2 ? PST_KV_BLOCK_MAX : 0), 0);
+		T_EQ(name_read(name, n), 0);
+		T_EQ(strcmp(n->identity, text), 0);
+		T_EQ(strcmp(n->tenant, ""), 0);
+		T_EQ(strcmp(n->salt, text), 0);
+		T_EQ(n->key_len, len);
+		T_EQ(memcmp(n->key, key, len), 0);
+		T_EQ(n->len, len % 2 ? PST_KV_BLOCK_MAX : 0);
+		/* Every shorter name, and one with another byte, is another name or none. */
+		for (size_t cut = strlen(name); cut-- > 0;) {
+			char old = name[cut];
+
+			name[cut] = (char)(old ^ 0x80);
+			T_EQ(name_read(name, n), -ENOENT);
+			name[cut] = '\0';
+			(void)name_read(name, n);
+			name[cut] = old;
+		}
+		free(space);
+	}
+	free(n);
+}
+
+static void clients_that_hold_files(void)
+{
+	struct lend *held[8];
+	struct pst_kv *kv;
+	uint64_t len;
+	char key[16];
+	int fd[8];
+
+	k_new_root();
+	kv = k_open(MIB(1), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		(void)snprintf(key, sizeof(key), "%u", i);
+		T_EQ(lent_set(kv, key), 0);
+		if (i < 8)
+			T_EQ(lent_read(kv, key, &held[i], &fd[i], &len), 0);
+		T_CHECK(k_stat(kv).used <= MIB(1));
+	}
+	for (unsigned i = 0; i < 8; i++) {
+		struct stat st;
+
+		(void)snprintf(key, sizeof(key), "%u", i);
+		T_EQ(fstat(fd[i], &st), 0);
+		T_EQ(st.st_size, st.st_nlink ? (off_t)len : 0);
+		lend_close(held[i]);
+	}
+	T_EQ(k_stat(kv).used, k_disk());
+	/* A drop cuts them, too. */
+	T_EQ(lent_set(kv, "dropped"), 0);
+	T_EQ(lent_read(kv, "dropped", &held[0], &fd[0], &len), 0);
+	T_EQ(pst_kv_drop(kv, "m", NULL), 1);
+	T_EQ(lseek(fd[0], 0, SEEK_END), 0);
+	lend_close(held[0]);
+	T_EQ(k_stat(kv).used, 0);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
+static void blocks_that_are_never_written(void)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = MIB(1), .timeout_ms = 1 };
+	struct lend *l[4];
+	struct pst_kv *kv;
+
+	k_new_root();
+	T_OK(k_open_with(&o, &kv));
+	T_EQ(lent_new(kv, "a", KIB(500), &l[0]), 0);
+	T_EQ(k_stat(kv).used, KIB(504));
+	T_EQ(lend_write(l[0], "x", 1, 0), 0);
+	(void)usleep(2000);
+	/* The time of the first one is over, and its room is free. */
+	T_EQ(lent_new(kv, "b", KIB(500), &l[1]), 0);
+	T_EQ(k_stat(kv).used, KIB(504));
+	T_EQ(lend_write(l[0], "x", 1, 0), -ESTALE);
+	T_EQ(lend_publish(l[0]), -ESTALE);
+	lend_close(l[0]);
+	lend_close(l[1]);
+	T_EQ(k_stat(kv).used, 0);
+	T_EQ(k_disk(), 0);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
+static struct pst_kv *shared;
+static atomic_uint whole, wrong;
+
+static void *client(void *arg)
+{
+	unsigned seed = (unsigned)(uintptr_t)arg;
+	char *buf = malloc(LEN), key[16], name[NAME_MAX_LEN + 1];
+	struct pst_kv_stat st = { .sz = sizeof(st) };
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct lend *l;
+		uint64_t len;
+		ssize_t n;
+		int fd, r;
+
+		(void)snprintf(key, sizeof(key), "%u", (i * 7 + seed) % 30);
+		r = lent_set(shared, key);
+		wrong += r != 0 && r != -ENOSPC;
+		(void)snprintf(key, sizeof(key), "%u", (i * 11 + seed) % 30);
+		r = lent_read(shared, key, &l, &fd, &len);
+		wrong += r != 0 && r != -ENOENT;
+		if (r == 0) {
+			n = pread(fd, buf, LEN, 0);
+			/* A file that is cut while it is read gives fewer bytes. */
+			wrong += n < 0;
+			if (n == (ssize_t)LEN) {
+				wrong += t_differs(buf, k_seed(key), 0, LEN) != LEN;
+				whole++;
+			}
+			lend_close(l);
+		}
+		if (i % 16 == 0)
+			(void)lend_delete(shared, lent_name(key, 0, name), NULL);
+		wrong += pst_kv_stat(shared, &st) < 0 || st.used > MIB(1);
+	}
+	free(buf);
+	return NULL;
+}
+
+static void clients_at_once(void)
+{
+	pthread_t threads[CLIENTS];
+
+	k_new_root();
+	shared = k_open(MIB(1), 0);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		T_EQ(pthread_create(&threads[i], NULL, client, (void *)(uintptr_t)i), 0);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		T_EQ(pthread_join(threads[i], NULL), 0);
+	T_EQ(wrong, 0);
+	T_CHECK(whole > 0);
+	T_EQ(k_stat(shared).corrupt, 0);
+	T_EQ(k_stat(shared).used, k_disk());
+	pst_kv_close(shared);
+	k_remove_root();
+}
+
+int main(void)
+{
+	T_RUN(names);
+	T_RUN(clients_that_hold_files);
+	T_RUN(blocks_that_are_never_written);
+	T_RUN(clients_at_once);
+	return t_done();
+}
