@@ -6,10 +6,11 @@
         store.set(space, [b"key"], [memoryview(block)])
         store.get(space, [b"key"], [memoryview(room)])      # [bytes], -errno for a miss
 
-Every call may be made by any thread.  A buffer is a contiguous object with the buffer protocol, or
-a pair (address, bytes).  Results are bytes, 0, or a negative errno; misses are no exceptions.
+Every call may be made by any thread.  A buffer is a contiguous object with the buffer protocol, a
+pair (address, bytes), or a list of such pairs, which follow each other in the block.  Results are bytes, 0, or a negative errno; misses are no exceptions.
 """
 import ctypes
+import errno
 import itertools
 import os
 import threading
@@ -31,7 +32,9 @@ BATCH_MAX = 65536
 _BUSY = 1   # PST_KV_BUSY
 NO_DEADLINE = 2**64 - 1
 
-Buffer = Union[Tuple[int, int], Any]
+MISSES = (-errno.ENOENT, -errno.EBADMSG)
+
+Buffer = Union[Tuple[int, int], List[Tuple[int, int]], Any]
 
 
 class _Opts(Structure):
@@ -43,6 +46,11 @@ class _Opts(Structure):
 class _SpaceOpts(Structure):
     _fields_ = [("sz", c_size_t), ("identity", c_char_p), ("tenant", c_char_p),
                 ("salt", c_char_p), ("quota", c_uint64)]
+
+
+class _Seg(Structure):
+    _fields_ = [("file_off", c_uint64), ("mem_off", c_uint64), ("len", c_uint64),
+                ("file_stride", c_uint64), ("mem_stride", c_uint64), ("count", c_uint64)]
 
 
 class _Item(Structure):
@@ -146,13 +154,26 @@ class _Call:
             for i, key in enumerate(keys):
                 item = self.items[i]
                 item.key, item.key_len = key, len(key)
-                if buffers is not None:
+                if buffers is None:
+                    continue
+                if isinstance(buffers[i], list):
+                    self._place_pieces(item, buffers[i])
+                else:
                     item.mem_off, item.len = self._place(buffers[i], op == GET)
         except BaseException:
             self.release()
             raise
         self.batch = sized(_Batch, op=op, space=space, items=self.items, nr=nr,
                            results=self.results, deadline_ns=deadline(timeout))
+
+    def _place_pieces(self, item: _Item, pieces: List[Tuple[int, int]]) -> None:
+        base = min(where for where, _ in pieces)
+        segs = (_Seg * len(pieces))()
+        for seg, (where, size) in zip(segs, pieces):
+            seg.mem_off, seg.len = where - base, size
+        self.held.append(segs)
+        item.mem_off, item.len = base, sum(size for _, size in pieces)
+        item.segs, item.nr_segs = ctypes.addressof(segs), len(pieces)
 
     def _place(self, buffer: Buffer, writable: bool) -> Tuple[int, int]:
         if isinstance(buffer, tuple):
