@@ -184,6 +184,11 @@ complete -c penstock -n '__penstock_is serve' -l metrics -x -d 'numbers for Prom
 complete -c penstock -n '__penstock_is serve' -l stall -x -d 'drop a client that takes no replies for so long'
 complete -c penstock -n '__penstock_is serve' -l drain -x -d 'how long requests may take after SIGTERM'
 complete -c penstock -n '__penstock_is serve' -l check -d 'only say whether it could be served'
+complete -c penstock -n '__penstock_is serve' -l kv -x -a '(__fish_complete_directories)' -d 'the store: its only directory, or one of several in their order'
+complete -c penstock -n '__penstock_is serve' -l budget -x -d 'bytes of all files of the store'
+complete -c penstock -n '__penstock_is serve' -l reserve -x -d 'bytes to leave free on its file systems'
+complete -c penstock -n '__penstock_is serve' -l policy -x -a 'lru s3fifo' -d 'of eviction: arc'
+complete -c penstock -n '__penstock_is serve' -l quota -x -d 'most bytes of each space that a client makes'
 complete -c penstock -n '__penstock_is serve' -l help -d 'what it does and its options'
 
 complete -c penstock -n '__penstock_is top' -l interval -x -d 'time between two looks'

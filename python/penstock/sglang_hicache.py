@@ -138,13 +138,14 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         return good
 
     def _write(self, space: int, keys: Sequence[str], pages: Sequence[_Page]) -> List[bool]:
-        """Set those that are not there."""
+        """Set those that are not there, and the first of those with the same key."""
         there = self._lookup(space, keys)
-        new = [i for i, found in enumerate(there) if not found]
-        good = self._move(kv.SET, space, [keys[i] for i in new], [pages[i] for i in new])
-        for i, result in zip(new, good):
-            there[i] = result
-        return there
+        new: Dict[str, int] = {}
+        for i, key in enumerate(keys):
+            if not there[i]:
+                new.setdefault(key, i)
+        good = dict(zip(new, self._move(kv.SET, space, list(new), [pages[i] for i in new.values()])))
+        return [found or good[key] for key, found in zip(keys, there)]
 
     def _pages(self, keys: Sequence[str], host_indices: Any) -> List[_Page]:
         """Memory of pages in the host pool of KV."""
