@@ -186,10 +186,10 @@ struct pst_kv_space_opts {
  *
  * May wait for the disk, once for each space.
  *
- * Return: 0; -EINVAL for strings that are too long, or a quota that is too small or differs from
- * that of the space, or that is given for a remote root; -ENAMETOOLONG for strings that are too long
- * for a remote root; -ENOSPC for more than PST_KV_SPACES_MAX spaces (reopen the store to remove
- * spaces without blocks); -errno of the file system; -ENOMEM.
+ * Return: 0; -EINVAL for strings that are too long, or a quota that is too small, differs from that
+ * of the space, or is given for a remote root; -ENAMETOOLONG for a salt that is too long for a
+ * remote root; -ENOSPC for more than PST_KV_SPACES_MAX spaces (reopen the store to remove spaces
+ * without blocks); -errno of the file system; -ENOMEM.
  */
 PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts,
 			 uint32_t *ret_space);
@@ -202,8 +202,8 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
  *
  * After the call no process finds any of the blocks.  A set during the call may survive.
  *
- * Return: number of spaces that were emptied; -EROFS for a reader or a remote root; -EINVAL; -errno of the file
- * system.
+ * Return: number of spaces that were emptied; -EROFS for a reader or a remote root; -EINVAL; -errno
+ * of the file system.
  */
 PST_API int pst_kv_drop(struct pst_kv *kv, const char *identity, const char *tenant);
 
@@ -319,7 +319,8 @@ PST_API int pst_kv_run(struct pst_kv *kv, const struct pst_kv_batch *batch,
  * @nr:    number of items, at least 1
  * @ret:   for each item the block's length, or -ENOENT
  *
- * Does not wait for a disk, unless the store is a reader's or its root is remote.  Does not count as a use of the blocks.
+ * Does not wait for a disk, unless the store is a reader's or its root is remote.  Does not count
+ * as a use of the blocks.
  *
  * Return: number of blocks that exist; -EINVAL.
  */

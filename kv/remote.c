@@ -84,8 +84,8 @@ static int remote_ask_name(struct worker *w, struct wire_request *q, const char 
 	return r < 0 || !ret ? r : remote_get_attr(payload, rep, ret);
 }
 
-static int remote_open(struct worker *w, const char *name, uint32_t how, uint32_t *ret_handle,
-		       uint64_t *ret_size)
+static int remote_open_block(struct worker *w, const char *name, uint32_t how, uint32_t *ret_handle,
+			     uint64_t *ret_size)
 {
 	struct wire_request q = { .op = WIRE_OPEN, .how = how };
 	struct wire_reply rep;
@@ -181,13 +181,14 @@ static int64_t remote_get(struct worker *w, struct job *job, const char *name)
 {
 	uint64_t size = 0;
 	uint32_t handle;
-	int64_t r = remote_open(w, name, WIRE_O_READ, &handle, &size);
+	int64_t r = remote_open_block(w, name, WIRE_O_READ, &handle, &size);
 
 	if (r < 0)
 		return r;
 	r = remote_fetch(w, job, handle, size);
 	/* An open handle costs the server a descriptor, until the connection ends. */
-	if (!remote_talk_is_broken(w->talk) && remote_handle_op(w, WIRE_CLOSE, handle) < 0 && r >= 0)
+	if (!remote_talk_is_broken(w->talk) && remote_handle_op(w, WIRE_CLOSE, handle) < 0 &&
+	    r >= 0)
 		log_debug("kv: %s", err_text());
 	return r < 0 ? r : worker_deliver(w, job, (uint64_t)r);
 }
@@ -202,11 +203,11 @@ static int64_t remote_set(struct worker *w, struct job *job, const char *name)
 	int r = worker_room(w, len + TAIL_MAX);
 
 	if (r == 0)
-		r = worker_collect(w, job);
+		r = worker_gather(w, job);
 	if (r < 0)
 		return r;
 	file = pst_mem_ptr(w->bounce);
-	r = remote_open(w, name, WIRE_O_WRITE | WIRE_O_CREATE | WIRE_O_EXCL, &handle, &size);
+	r = remote_open_block(w, name, WIRE_O_WRITE | WIRE_O_CREATE | WIRE_O_EXCL, &handle, &size);
 	if (r < 0)
 		return r;
 	size = len + block_tail(file + len, &id, len, crc32c(0, file, len));

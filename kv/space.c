@@ -248,7 +248,8 @@ static int name_served_space(struct pst_kv *kv, const struct pst_kv_space_opts *
 	int r = 0;
 
 	if (o->quota)
-		return err_set(EINVAL, "quotas of a served store are those of its server; give none");
+		return err_set(EINVAL,
+			       "quotas of a served store are those of its server; give none");
 	if (strlen(o->salt) > PST_KV_TEXT_MAX)
 		return err_set(ENAMETOOLONG, "a salt has at most %u bytes in a served store",
 			       PST_KV_TEXT_MAX);
@@ -378,10 +379,11 @@ PST_API int pst_kv_drop(struct pst_kv *kv, const char *identity, const char *ten
 
 	if (r < 0)
 		return r;
-	if (kv->reader || kv->server)
-		return err_set(EROFS, "%s", kv->server
-			       ? "a served store is dropped from on its server: penstock kv drop"
-			       : "the store was opened for reading: its owner drops");
+	if (kv->server)
+		return err_set(EROFS, "blocks of a served store are dropped on its server, by "
+				      "penstock kv drop");
+	if (kv->reader)
+		return err_set(EROFS, "the store was opened for reading: its owner drops");
 	if (!identity && !tenant)
 		return err_set(EINVAL, "name an identity or a tenant to drop");
 	(void)pthread_mutex_lock(&kv->lock);

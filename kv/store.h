@@ -229,7 +229,7 @@ int worker_room(struct worker *w, uint64_t len);
 /* Copy a checked block from w->bounce to the caller's memory.  Return len, or -errno. */
 int64_t worker_deliver(struct worker *w, struct job *job, uint64_t len);
 /* Copy a block from the caller's memory to w->bounce, which has room.  Return 0 or -errno. */
-int worker_collect(struct worker *w, struct job *job);
+int worker_gather(struct worker *w, struct job *job);
 /*
  * Called with the lock, which is released meanwhile: do those jobs of a batch on this thread that
  * need no disk, and leave the others in the queue.  Return how many it left.

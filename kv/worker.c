@@ -129,7 +129,7 @@ int64_t worker_deliver(struct worker *w, struct job *job, uint64_t len)
 	return r < 0 ? r : (int64_t)len;
 }
 
-int worker_collect(struct worker *w, struct job *job)
+int worker_gather(struct worker *w, struct job *job)
 {
 	struct target t;
 	int r;

@@ -371,8 +371,11 @@ void exec_reply(struct server *s, struct job *j)
 
 void exec_job(struct server *s, struct job *j)
 {
+	int r;
+
 	j->len = WIRE_HEAD;
-	j->err = (uint32_t)-(s->o.store ? store_op(s, j) : do_op(s, j));
+	r = s->o.store ? store_op(s, j) : do_op(s, j);
+	j->err = (uint32_t)-r;
 	exec_reply(s, j);
 }
 

@@ -28,7 +28,7 @@ struct serve_store {
 };
 
 struct serve_opts {
-	int root; /* the directory, O_PATH or not */
+	int root;                        /* the directory, O_PATH or not */
 	const struct serve_store *store; /* NULL: the directory is served */
 	unsigned nr_listen;
 	struct net_addr listen[SERVE_LISTEN_MAX];

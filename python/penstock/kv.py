@@ -7,7 +7,8 @@
         store.get(space, [b"key"], [memoryview(room)])      # [bytes], -errno for a miss
 
 Every call may be made by any thread.  A buffer is a contiguous object with the buffer protocol, a
-pair (address, bytes), or a list of such pairs, which follow each other in the block.  Results are bytes, 0, or a negative errno; misses are no exceptions.
+pair (address, bytes), or a list of such pairs, which follow each other in the block.  Results are
+bytes, 0, or a negative errno; misses are no exceptions.
 """
 import ctypes
 import errno
@@ -156,10 +157,11 @@ class _Call:
                 item.key, item.key_len = key, len(key)
                 if buffers is None:
                     continue
-                if isinstance(buffers[i], list):
-                    self._place_pieces(item, buffers[i])
+                buffer = buffers[i]
+                if isinstance(buffer, list):
+                    self._place_pieces(item, buffer)
                 else:
-                    item.mem_off, item.len = self._place(buffers[i], op == GET)
+                    item.mem_off, item.len = self._place(buffer, op == GET)
         except BaseException:
             self.release()
             raise
@@ -191,6 +193,10 @@ class _Call:
             _release_buffer(byref(self.views.pop()))
 
 
+def _is_served(names: Sequence[bytes]) -> bool:
+    return len(names) == 1 and b"://" in names[0]
+
+
 class Store:
     """An open store.
 
@@ -209,7 +215,7 @@ class Store:
                  policy: Optional[str] = None, threads: int = 0, timeout: float = 30,
                  sync: bool = False, bounce: bool = True) -> None:
         names = [name_of(d) for d in ([dirs] if isinstance(dirs, (str, bytes)) else dirs)]
-        served = len(names) == 1 and b"://" in names[0]
+        served = _is_served(names)
         flags = (READER if budget is None and not served else 0) | (SYNC if sync else 0) | (
             BOUNCE if bounce else 0)
         opts = sized(_Opts, budget=budget or 0, reserve=reserve, flags=flags, threads=threads,
@@ -368,3 +374,10 @@ class Store:
             name = f"penstock_kv_{name}" + ("" if gauge else "_total")
             lines += [f"# TYPE {name} {'gauge' if gauge else 'counter'}", f"{name} {value}"]
         return "\n".join(lines) + "\n"
+
+
+def engine_store(dirs: Sequence[Path], budget: Optional[int], **options: Any) -> Store:
+    """A store that an engine fills: one that it owns, or a server's."""
+    if budget is None and not _is_served([name_of(d) for d in dirs]):
+        raise ValueError("give the budget of the store in bytes; only a server's has its own")
+    return Store(dirs, budget, **options)

@@ -34,7 +34,7 @@ class Client:
         if timeout >= 600:
             raise ValueError("the timeout must be below 600 seconds, after which LMCache takes its "
                              "memory back")
-        self._store = kv.Store(dirs, budget, timeout=timeout, **options)
+        self._store = kv.engine_store(dirs, budget, timeout=timeout, **options)
         try:
             self._space = self._store.space(identity, tenant, salt, quota)
             self._fd = self._store.fileno()

@@ -7,10 +7,11 @@
         "module_path": "penstock.sglang_hicache", "class_name": "PenstockStorage",
         "penstock": {"dirs": ["/nvme/kv-{rank}"], "budget": 1000000000000, "identity": "r7"}}'
 
-Each rank is a process and has a store of its own: {rank} in a directory is replaced, and the directory
-is made.  Ranks, and hosts, share the store of a server: "dirs": ["pst+unix:///run/kv:"], no budget.
-SGLang's configuration names the model and its ranks, and the host pools dtype and layout; what else
-makes pages fit, such as the weights' revision, is identity.  Whatever fails is a miss.
+Each rank is a process and has a store of its own: {rank} in a directory is replaced, and the
+directory is made.  Ranks, and hosts, share the store of a server: "dirs": ["pst+unix:///run/kv:"],
+no budget.  SGLang's configuration names the model and its ranks, and the host pools dtype and
+layout; what else makes pages fit, such as the weights' revision, is identity.  Whatever fails is a
+miss.
 """
 import hashlib
 import json
@@ -48,8 +49,8 @@ def _leading(found: Sequence[bool]) -> int:
 class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
     """See HiCacheStorage of SGLang: the calls that it makes.
 
-    Pages of the interface v1 are stored as the pieces of the host pool follow each other, others flat.
-    The two may differ in their order, so they are in different spaces.
+    Pages of the interface v1 are stored as the pieces of the host pool follow each other, and
+    others flat.  The two may differ in their order, so they are in different spaces.
     """
 
     def __init__(self, storage_config: Any, kwargs: Optional[Dict[str, Any]] = None) -> None:
@@ -67,7 +68,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         for made, given in zip(dirs, (extra.get("penstock") or {}).get("dirs", [])):
             if made != given:
                 os.makedirs(made, exist_ok=True)
-        self._store = kv.Store(dirs, options.pop("budget", None), **options)
+        self._store = kv.engine_store(dirs, options.pop("budget", None), **options)
 
     # ------------------------------------------------------------------ pools and spaces
 
@@ -144,7 +145,8 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         for i, key in enumerate(keys):
             if not there[i]:
                 new.setdefault(key, i)
-        good = dict(zip(new, self._move(kv.SET, space, list(new), [pages[i] for i in new.values()])))
+        good = dict(zip(new, self._move(kv.SET, space, list(new),
+                                        [pages[i] for i in new.values()])))
         return [found or good[key] for key, found in zip(keys, there)]
 
     def _pages(self, keys: Sequence[str], host_indices: Any) -> List[_Page]:
@@ -164,11 +166,13 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_exists(self, keys: List[str], extra_info: Any = None) -> int:
         return _leading(self._lookup(self._kv_space(), keys))
 
-    def batch_get_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
+    def batch_get_v1(self, keys: List[str], host_indices: Any,
+                     extra_info: Any = None) -> List[bool]:
         return self._move(kv.GET, self._space(str(PoolName.KV), True), keys,
                           self._pages(keys, host_indices)) if keys else []
 
-    def batch_set_v1(self, keys: List[str], host_indices: Any, extra_info: Any = None) -> List[bool]:
+    def batch_set_v1(self, keys: List[str], host_indices: Any,
+                     extra_info: Any = None) -> List[bool]:
         return self._write(self._space(str(PoolName.KV), True), keys,
                            self._pages(keys, host_indices)) if keys else []
 

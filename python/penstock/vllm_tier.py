@@ -9,8 +9,8 @@
 
 vLLM's configuration names the model, its dtype, layout and rank; what else makes blocks fit, such
 as the weights' revision, is identity.  Look-ups ask the index in memory, so none is answered later;
-if a server has the store ("dirs": ["psts://HOST:PORT"], and no budget), they ask it in the background.
-Whatever fails is a miss, and each job completes once.
+if a server has the store ("dirs": ["psts://HOST:PORT"], and no budget), they ask it in the
+background.  Whatever fails is a miss, and each job completes once.
 """
 import hashlib
 import json
@@ -92,7 +92,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         self._jobs: Dict[int, _Job] = {}
         self._finished: List[JobResult] = []
         self._suspects: Dict[bytes, float] = {}
-        self._store = kv.Store(dirs, budget, timeout=timeout, **options)
+        self._store = kv.engine_store(dirs, budget, timeout=timeout, **options)
         try:
             self._space = self._store.space(
                 space_name(offloading_spec, self._size, identity), tenant, salt, quota)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What SGLang asks of a HiCache storage back end, by its own classes: its factory loads ours, and its
-file back end gives the same answers to the same calls."""
+"""What SGLang asks of a HiCache storage back end, by its own classes: its factory loads ours, and
+its file back end gives the same answers to the same calls."""
 import os
 import random
 import shutil

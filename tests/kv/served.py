@@ -32,7 +32,7 @@ work = tempfile.mkdtemp(prefix="kv-served-", dir="/dev/shm")
 
 class Server:
     def __init__(self, *options, budget="64m", listen="127.0.0.1:0", write=True):
-        self.root = f"{work}/root"
+        self.root = f"{work}/store"
         os.makedirs(self.root, exist_ok=True)
         self.process = subprocess.Popen(
             [os.environ["PENSTOCK"], "serve", "--kv", self.root, "--budget", budget, "--listen",
@@ -354,6 +354,8 @@ def lmcache_over_a_server():
         eq(bytes(room), block)
         eq(wait(client.submit_batch_delete(["a@1"])), (True, "", [True]))
         client.close()
+    # Without a budget, a store of directories would be open for reading alone.
+    gives(ValueError, lmcache.Client, [server.root], None, "m")
 
 
 # ------------------------------------------------------------------- damage and hostile clients
@@ -393,7 +395,7 @@ def names_that_are_none():
     with Server() as server:
         client = c.Client(server.address)
         good = name(b"k")
-        for bad in ("penstock-kv", "lock", "../root/lock", "b", "kv1/", "kv1//", "kv1/bQ/",
+        for bad in ("penstock-kv", "lock", "../store/lock", "b", "kv1/", "kv1//", "kv1/bQ/",
                     "kv1////aw", good + "/", good + "/1", good[:-1], good + "=", good + "!",
                     good.replace("kv1", "kv2"), "kv1/bQ///", "kv1/AA///aw",
                     name(b"k" * 1025), name(b"k", identity=b"i" * 513)):

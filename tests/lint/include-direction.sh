@@ -45,7 +45,9 @@ allowed() {
 	src/api/*) echo "base mem net topo window file remote peer gds core api public" ;;
 	serve/*) echo "base net serve" ;;
 	# The client of a served store: of the storage service's, what needs no libpenstock.
-	kv/remote.[ch]) echo "base net remote kv public" ;;
+	kv/remote.c|kv/remote.h)
+		echo "base net remote kv public"
+		;;
 	# Of tiers, the policies alone.
 	kv/*) echo "base tier kv public" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
@@ -71,7 +73,9 @@ allowed() {
 	# Targets of cp that are files of a set.
 	cli/cp/tier.c) echo "base tier cli/cp tools/common public" ;;
 	# The store that is served.
-	cli/serve/store.[ch]) echo "cli/serve kv base serve tools/common public" ;;
+	cli/serve/store.c|cli/serve/store.h)
+		echo "cli/serve kv base serve tools/common public"
+		;;
 	cli/serve/*) echo "cli/serve cli/commands.h base net serve tools/common public" ;;
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;
