@@ -24,7 +24,7 @@ static const char *const site_names[FAULT_SITE_NR] = {
 struct rule {
 	enum fault_site site;
 	uint64_t n; /* number of the call, 0 for every call */
-	int what;   /* errno, FAULT_SHORT, or 0 with a delay */
+	int what;   /* errno, FAULT_SHORT, FAULT_WRONG, or 0 with a delay */
 	uint64_t delay_ns;
 };
 
@@ -116,12 +116,16 @@ static int parse_rule(char *s, struct rule *ret)
 				       "file.write and gds.probe can",
 				       s);
 		r.what = FAULT_SHORT;
+	} else if (!strcmp(what, "wrong")) {
+		if (r.site != FAULT_MEM_COPY)
+			return err_set(EINVAL, "PST_FAULT: %s cannot be wrong; mem.copy can", s);
+		r.what = FAULT_WRONG;
 	} else if (!parse_delay(what, &r.delay_ns)) {
 		r.what = errno_by_name(what);
 		if (!r.what)
 			return err_set(EINVAL,
-				       "PST_FAULT: \"%s\" is no errno name, \"short\" or "
-				       "delay up to 60s",
+				       "PST_FAULT: \"%s\" is no errno name, \"short\", "
+				       "\"wrong\" or delay up to 60s",
 				       what);
 	}
 	*ret = r;
@@ -186,7 +190,9 @@ int fault_check(enum fault_site site)
 	}
 	if (what)
 		log_debug("fault: %s fails with %s", site_names[site],
-			  what == FAULT_SHORT ? "a short count" : err_name(what));
+			  what == FAULT_SHORT   ? "a short count"
+			  : what == FAULT_WRONG ? "a wrong bit"
+						: err_name(what));
 	errno = saved;
 	return what;
 }

@@ -5,8 +5,8 @@
  * Every provider has such sites, so that tests, also those of users, can reach error paths that
  * healthy hardware never takes.  PST_FAULT holds a list of SITE:N:WHAT separated by commas.  SITE
  * is "mem.copy" and the like (fault.c has the list), N the number of the call (1 is the first, 0
- * every one), and WHAT an errno name ("EIO"), "short" or a delay ("50ms").  Set-uid programs ignore
- * it.
+ * every one), and WHAT an errno name ("EIO"), "short", "wrong" or a delay ("50ms").  Set-uid
+ * programs ignore it.
  */
 #ifndef PST_FAULT_H
 #define PST_FAULT_H
@@ -15,7 +15,7 @@
 
 enum fault_site {
 	FAULT_MEM_ALLOC,   /* mem.alloc: any provider's alloc */
-	FAULT_MEM_COPY,    /* mem.copy: the device copy of one batch */
+	FAULT_MEM_COPY,    /* mem.copy: the device copy of one batch; can be wrong */
 	FAULT_MEM_STREAM,  /* mem.stream: making a stream */
 	FAULT_MEM_PIN,     /* mem.pin: preparing host memory or a file for a device */
 	FAULT_FILE_OPEN,   /* file.open: opening a file, or wrapping a descriptor */
@@ -31,14 +31,15 @@ enum fault_site {
 };
 
 #define FAULT_SHORT 0x10000 /* not an errno: move less than asked for */
+#define FAULT_WRONG 0x10001 /* not an errno: flip one bit of what was copied, and succeed */
 
 extern _Atomic bool fault_active; /* false: no site is armed */
 
 int fault_check(enum fault_site site);
 
 /*
- * Return 0 to continue, a positive errno to fail with, or FAULT_SHORT.  Sleeps if a delay is set.
- * Costs a load and a predicted branch if nothing is armed.
+ * Return 0 to continue, a positive errno to fail with, FAULT_SHORT or FAULT_WRONG.  Sleeps if a
+ * delay is set.  Costs a load and a predicted branch if nothing is armed.
  */
 static inline int fault_hit(enum fault_site site)
 {

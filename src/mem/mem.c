@@ -38,6 +38,13 @@ static int injected(enum fault_site site, const char *what)
 	return likely(!e) ? 0 : err_set(e, "%s failed on demand: %s", what, err_name(e));
 }
 
+int mem_copy_fault(void)
+{
+	int e = fault_hit(FAULT_MEM_COPY);
+
+	return likely(e != FAULT_WRONG) ? e : EOPNOTSUPP;
+}
+
 int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t flags,
 	      struct mem_alloc **ret)
 {

@@ -511,6 +511,8 @@ static inline int mem_sync(const struct mem_alloc *a)
 
 int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
+/* The fault at mem.copy for kinds without wrong copies on demand: 0 or a positive errno. */
+int mem_copy_fault(void);
 /* 0 where the provider has only one. */
 uint32_t mem_alloc_class(const struct mem_alloc *a);
 /* Pin memory; kinds without pin take every memory as it is. */

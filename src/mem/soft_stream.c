@@ -159,17 +159,35 @@ static int run_piece(const struct piece *p, enum mem_dir dir)
 	return 0;
 }
 
+/* Flip a bit of what the piece has copied. */
+static void piece_spoil(const struct piece *p, enum mem_dir dir)
+{
+	char *at = (dir == MEM_TO_DEVICE ? p->dev : p->host) + p->len / 2, byte;
+
+	if (dir == MEM_TO_DEVICE || !p->may_vanish) {
+		*at ^= 4;
+	} else if (uaccess_read(&byte, at, 1) == 0) {
+		byte ^= 4;
+		(void)uaccess_write(at, &byte, 1);
+	}
+}
+
 static void run_batch(struct soft_stream *st)
 {
 	uint64_t ticket = atomic_load(&st->done) + 1;
 	const struct batch *b = &st->batches[ticket & (BATCHES_MAX - 1)];
 	int err = fault_hit(FAULT_MEM_COPY);
+	bool wrong = err == FAULT_WRONG;
 
+	err = wrong ? 0 : err;
 	for (; st->piece_tail != b->end; st->piece_tail++) {
 		const struct piece *p = &st->pieces[st->piece_tail & (st->nr_pieces - 1)];
 
 		if (!err)
 			err = run_piece(p, b->dir);
+		if (wrong && !err)
+			piece_spoil(p, b->dir);
+		wrong = false;
 	}
 	st->results[ticket & (RESULTS_KEPT - 1)] = err;
 	atomic_store(&st->done, ticket);

@@ -44,6 +44,9 @@ static void every_call_and_several_rules(void)
 	T_EQ(fault_hit(FAULT_FILE_WRITE), FAULT_SHORT);
 	T_EQ(fault_hit(FAULT_FILE_WRITE), ENOSPC);
 	T_EQ(fault_hit(FAULT_FILE_OPEN), EMFILE);
+	T_OK(fault_set("mem.copy:2:wrong"));
+	T_EQ(fault_hit(FAULT_MEM_COPY), 0);
+	T_EQ(fault_hit(FAULT_MEM_COPY), FAULT_WRONG);
 	T_OK(fault_set(NULL));
 }
 
@@ -107,6 +110,8 @@ static void refuses_what_it_does_not_know(void)
 		"mem.copy:1:5ms ",
 		"mem.copy:1:short",
 		"file.uring:1:short",
+		"mem.alloc:1:wrong",
+		"file.read:1:wrong",
 		"mem.soft:1:EIO",
 		"mem.copy:1:EIO,",
 		",mem.copy:1:EIO",

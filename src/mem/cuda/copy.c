@@ -573,7 +573,7 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 		r = has_room(st);
 	if (r < 0)
 		return r;
-	fault = fault_hit(FAULT_MEM_COPY);
+	fault = mem_copy_fault();
 	(void)atomic_fetch_add(&st->d->nr_starting, 1);
 	r = fault ? 0 : start(st, &b, &started);
 	(void)atomic_fetch_sub(&st->d->nr_starting, 1);
@@ -630,7 +630,7 @@ int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
 		r = has_room(st);
 	if (r < 0)
 		return r;
-	fault = fault_hit(FAULT_MEM_COPY);
+	fault = mem_copy_fault();
 	(void)atomic_fetch_add(&st->d->nr_starting, 1);
 	r = fault ? 0 : cuda_gather(st->d, v, nr, st->stream);
 	(void)atomic_fetch_sub(&st->d->nr_starting, 1);

@@ -223,7 +223,7 @@ static int gaudi_batch_start(struct gaudi_stream *s, enum mem_dir dir, const str
 			     unsigned nr)
 {
 	uint64_t ticket = s->head + 1;
-	int bad = -fault_hit(FAULT_MEM_COPY);
+	int bad = -mem_copy_fault();
 	syn_status e;
 
 	for (unsigned i = 0; !bad && i < nr; i++)
