@@ -130,6 +130,10 @@ int carry_prep(struct req *r, const struct pst_io *io)
 				"neither a device nor a copy computes checksums of %s memory; "
 				"leave PST_IO_VERIFY out",
 				a->ops->name);
+		if (err == 0 && (io->flags & PST_IO_CRC32C_MEM) && !a->ops->sums_new)
+			err = err_set(EOPNOTSUPP,
+				      "%s memory computes no checksums; leave PST_IO_CRC32C_MEM out",
+				      a->ops->name);
 		if (err == 0)
 			err = engine_share(r->q, a->ops, a->device, &share);
 		if (err < 0)

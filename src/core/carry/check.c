@@ -51,7 +51,7 @@ bool check_take(struct req *r)
 
 	if (r->stop || r->res.err || re->checked || re->dead)
 		return false;
-	if (!(r->io.flags & PST_IO_VERIFY) && (!r->res.limit || jobs_took_all(r)))
+	if (!(r->io.flags & REQ_CHECKS) && (!r->res.limit || jobs_took_all(r)))
 		return false;
 	re->checked = true;
 	re->nr_jobs++;

@@ -50,10 +50,10 @@ static void job_settle(struct job *j, uint64_t pos, int err)
 /* ----------------------------------------------------------------- copies */
 
 /* Compute the job's checksum of what is in the slot, in piece order, up to the first missing
- * byte. */
+ * byte.  Leave it to the check if the memory counts. */
 static void job_crc(struct job *j)
 {
-	if (!(j->req->io.flags & PST_IO_CRC32C))
+	if ((j->req->io.flags & (PST_IO_CRC32C | PST_IO_CRC32C_MEM)) != PST_IO_CRC32C)
 		return;
 	for (unsigned i = 0; i < j->nr_parts; i++) {
 		const struct part *part = &j->parts[i];

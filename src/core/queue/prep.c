@@ -21,11 +21,13 @@ static uint32_t wrong_flags(const struct pst_io *io)
 		known = PST_IO_DATASYNC;
 	else if (io->op == PST_OP_READ)
 		known |= PST_IO_VERIFY;
+	if (io->op != PST_OP_SYNC && io->flags & PST_IO_CRC32C)
+		known |= PST_IO_CRC32C_MEM;
 	if (io->op == PST_OP_READ && io->stream)
 		known |= PST_IO_STREAM_WAIT;
-	/* The stream would have gone on before the bytes are compared. */
+	/* The stream would have gone on before the bytes are compared or summed. */
 	if (io->flags & PST_IO_STREAM_WAIT)
-		known &= ~PST_IO_VERIFY;
+		known &= ~(PST_IO_VERIFY | PST_IO_CRC32C_MEM);
 	return io->flags & ~known;
 }
 

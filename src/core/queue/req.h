@@ -13,7 +13,8 @@
 #include "core/queue/life.h"
 #include "core/queue/object.h"
 
-#define REQ_SUMS (PST_IO_CRC32C | PST_IO_VERIFY) /* flags that ask for checksums */
+#define REQ_SUMS (PST_IO_CRC32C | PST_IO_VERIFY)       /* flags that ask for checksums */
+#define REQ_CHECKS (PST_IO_CRC32C_MEM | PST_IO_VERIFY) /* the same, of what lies in the memory */
 #define PART_MAX MIB(4) /* most bytes of one range that the caller's thread moves at a time */
 
 struct req;
