@@ -227,7 +227,8 @@ struct pst_kv_item {
 	uint64_t key_len;    /* 1 to PST_KV_KEY_MAX */
 	struct pst_mem *mem; /* for GET and SET, of any kind; NULL: mem_off is an address */
 	/* First byte in mem, or an address as pst_mem_wrap() takes it.  Host memory must stay
-	 * mapped and readable until the completion: the store computes the CRC-32C there. */
+	 * mapped and readable until the completion: the store computes the CRC-32C there.  For
+	 * memory of a device, the device computes it there, if it can. */
 	uint64_t mem_off;
 	uint64_t len;               /* SET: bytes of the block.  GET: room for it, or -EMSGSIZE */
 	const struct pst_seg *segs; /* pieces whose sum is len, valid until completion; or NULL */

@@ -68,14 +68,26 @@ static void leave_io(struct job *job)
 
 /* --------------------------------------------------------------- move */
 
-/* Submit one request for the bytes from at on and wait for it. */
+/* Prepare a request.  Where the device computes no checksums, the one of staging memory must do. */
+static int move_prep(struct worker *w, struct pst_io *io)
+{
+	int r = pst_queue_prep(w->queue, io);
+
+	if (r != -EOPNOTSUPP)
+		return r;
+	io->flags &= ~PST_IO_CRC32C_MEM;
+	return pst_queue_prep(w->queue, io);
+}
+
+/* Submit one request for the bytes from at on and wait for it.  Its checksum is that of the
+ * memory. */
 static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
 				   struct pst_file *file, const struct target *t, uint64_t at,
 				   uint64_t len)
 {
 	struct pst_io io = {
 		.op = op,
-		.flags = PST_IO_CRC32C,
+		.flags = PST_IO_CRC32C | PST_IO_CRC32C_MEM,
 		.file = file,
 		.mem = t->mem,
 		.segs = t->segs,
@@ -86,7 +98,7 @@ static struct pst_done worker_move(struct worker *w, const struct job *job, uint
 		.deadline_ns = job->batch->deadline_ns,
 	};
 	struct pst_done done = { 0 };
-	int r = pst_queue_prep(w->queue, &io);
+	int r = move_prep(w, &io);
 
 	if (r < 0) {
 		done.res = r;

@@ -25,6 +25,8 @@ FAULTS = [
     ("length in the foot", "block.c", "if (le64toh(f.len) != file_len",
      "if (0 && f.len != file_len"),
     ("CRC-32C of the bytes", "worker.c", "if (crc != src->crc)", "if (0)"),
+    ("CRC-32C of device memory", "worker.c", "PST_IO_CRC32C | PST_IO_CRC32C_MEM", "PST_IO_CRC32C"),
+    ("memory whose device computes no CRC-32C", "worker.c", "if (r != -EOPNOTSUPP)", "if (1)"),
     ("room of the caller", "worker.c", "if (src->len > job->item.len)", "if (0)"),
     ("removal of wrong blocks", "worker.c", "if ((r == -EBADMSG || r == -ENOENT) && !kv->reader)",
      "if (0)"),
@@ -90,7 +92,7 @@ def found_by(scratch):
     env = {**os.environ, "PST_TEST_DIR": scratch, "PST_KILLS": "30"}
     env.pop("PST_TEST_CASE", None)
     env.pop("PST_SOAK", None)
-    for name in ("test-kv", "test-kv-calls", "test-kv-kill"):
+    for name in ("test-kv", "test-kv-device", "test-kv-calls", "test-kv-kill"):
         run = subprocess.run([os.path.join(scratch, name)], env=env, capture_output=True, text=True,
                              timeout=300, check=False)
         if run.returncode:
@@ -107,6 +109,7 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             planted = plant(scratch, file, old, new)
             build(scratch, planted, "test-kv", [], [])
+            build(scratch, planted, "test-kv-device", [], [])
             build(scratch, planted, "test-kv-calls", ["calls.c"], wraps)
             build(scratch, planted, "test-kv-kill", [], [])
             by = found_by(scratch)

@@ -106,6 +106,42 @@ static void any_call_may_fail(void)
 	calls_warm = 0;
 }
 
+/* ----------------------------------------- devices without checksums */
+
+static unsigned preps;
+
+/* As a device whose memory computes no checksums: without that flag the request is good. */
+static int refuse_odd_preps(const char *call)
+{
+	return strstr(call, "pst_queue_prep") && ++preps % 2 ? EOPNOTSUPP : 0;
+}
+
+static int refuse_preps(const char *call)
+{
+	return strstr(call, "pst_queue_prep") ? EOPNOTSUPP : 0;
+}
+
+static void memory_without_checksums(void)
+{
+	struct pst_kv *kv;
+	uint32_t space;
+
+	k_new_root();
+	kv = k_open(BUDGET, 0);
+	space = k_space(kv, "m", "t");
+	calls_hook = refuse_odd_preps;
+	T_EQ(k_set(kv, space, "k", 200000), 0);
+	T_EQ(preps, 2);
+	T_EQ(k_get(kv, space, "k", 200000), 200000);
+	T_EQ(preps, 4);
+	calls_hook = refuse_preps;
+	T_EQ(k_set(kv, space, "k", 200000), -EOPNOTSUPP);
+	T_EQ(k_get(kv, space, "k", 200000), -EOPNOTSUPP);
+	calls_hook = NULL;
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 /* ------------------------------------------------------------- hanging */
 
 static struct {
@@ -698,6 +734,7 @@ int main(void)
 {
 	T_RUN(a_collision_is_a_miss);
 	T_RUN(any_call_may_fail);
+	T_RUN(memory_without_checksums);
 	T_RUN(a_hang_is_a_miss);
 	T_RUN(a_hang_after_the_read_ends);
 	T_RUN(a_hang_after_a_late_request_ends);

@@ -117,7 +117,6 @@ static void takes_pieces(void)
 	k_remove_root();
 }
 
-/* Into and out of memory of a device. */
 /* Memory behind the end of a handle is not written. */
 static void a_handle_has_an_end(void)
 {
@@ -154,6 +153,7 @@ static void a_handle_has_an_end(void)
 	k_remove_root();
 }
 
+/* Into and out of memory of a device. */
 static void takes_device_memory(void)
 {
 	struct pst_kv_item item = { .key = "k", .key_len = 1, .len = 300000 };
