@@ -4,6 +4,8 @@
  * seen.  On host memory, the software device, and the CUDA library that PST_LIBCUDA names.
  */
 #include "again.h"
+#include "stub/cuda_stub.h"
+#include "symbol.h"
 
 #define SEED 21
 #define PIECE 40000u
@@ -353,6 +355,103 @@ static void many_at_once(void)
 	free(bytes);
 }
 
+static struct {
+	void (*state)(struct stub_cuda_state *);
+	void (*hold_sums)(bool);
+	bool (*peek)(cu_ptr, void *, size_t);
+} stub;
+
+static bool find_stub(void)
+{
+	const char *file = getenv("PST_LIBCUDA");
+	void *lib = file ? dlopen(file, RTLD_NOW) : NULL;
+
+	if (!lib)
+		return false;
+	symbol(lib, &stub.state, "stub_cuda_state");
+	symbol(lib, &stub.hold_sums, "stub_cuda_hold_sums");
+	symbol(lib, &stub.peek, "stub_cuda_peek");
+	return stub.hold_sums && stub.peek;
+}
+
+static unsigned held_sums(void)
+{
+	struct stub_cuda_state st;
+
+	stub.state(&st);
+	return st.held_sums;
+}
+
+/* Wait until bytes of that many requests have arrived, and a worker has begun to check. */
+static void wait_for_bytes(struct pst_mem *m, unsigned nr)
+{
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	uint64_t end = t_now() + 60 * UINT64_C(1000000000), zero = 0, got;
+
+	T_OK(pst_mem_info(m, &info));
+	for (unsigned i = 0; i < nr;) {
+		T_CHECK(stub.peek((cu_ptr)(info.addr + i * 4096 + 4088), &got, sizeof(got)));
+		i += got != zero;
+		T_CHECK(t_now() < end);
+		(void)usleep(100);
+	}
+	while (!held_sums()) {
+		T_CHECK(t_now() < end);
+		(void)usleep(100);
+	}
+}
+
+/*
+ * Each worker has a check that the device does not end, and the other requests wait for one.  They
+ * complete when they are cancelled, and nothing touches their memory any more.
+ */
+static void waiting_checks_are_cancelled(void)
+{
+	enum { NR = 96, WORKERS = 15 };
+	static uint32_t sums[NR];
+	uint64_t end = t_now() + 60 * UINT64_C(1000000000), busy;
+	struct pst_queue *q;
+	struct pst_mem *m;
+	uint8_t *bytes;
+	struct pst_file *f;
+
+	if (!find_stub())
+		T_SKIP("PST_LIBCUDA names no library of tests/stub");
+	q = rig_queue(rig_best_backend(), NR);
+	m = rig_alloc("cuda:0", NR * 4096);
+	bytes = file_bytes();
+	f = rig_open(rig_path("data"), RIG_R);
+	stub.hold_sums(true);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 4096, i * 4096, 4096);
+
+		sums[i] = rig_crc32c(0, bytes + i * 4096, 4096);
+		io.policy = PST_PATH_STAGED;
+		io.flags = PST_IO_VERIFY;
+		io.crc32cs = &sums[i];
+		io.user_data = i;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR);
+	wait_for_bytes(m, NR);
+	for (uint64_t i = 0; i < NR; i++)
+		(void)pst_queue_cancel(q, i);
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(rig_reap1(q).res, -ECANCELED);
+	while ((busy = rig_stats(q).busy) > WORKERS) {
+		T_CHECK(t_now() < end);
+		(void)usleep(100);
+	}
+	T_CHECK(busy >= 1);
+	stub.hold_sums(false);
+	T_OK(pst_mem_drain(m, end));
+	T_EQ(rig_stats(q).busy, 0);
+	(void)pst_file_close(f);
+	pst_queue_free(q);
+	(void)pst_mem_free(m);
+	free(bytes);
+}
+
 /* Pieces of a segment that adjoin in file and memory have a checksum each. */
 static void pieces_that_adjoin(void)
 {
@@ -455,6 +554,7 @@ int main(int argc, char **argv)
 	RUN(what_lies_in_memory_at_the_end);
 	again_all(again_cases, RIG_NR(again_cases));
 	RUN(many_at_once);
+	RIG_RUN1(waiting_checks_are_cancelled);
 	RUN(pieces_that_adjoin);
 	RUN(what_does_not_go_together);
 	return rig_done();

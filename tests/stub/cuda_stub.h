@@ -23,8 +23,9 @@ struct stub_cuda_state {
 	unsigned ctx_refs[STUB_DEVICES_MAX]; /* of primary contexts */
 	unsigned sync_memops;                /* of the ranges */
 	unsigned contexts, streams, events, ranges, handles, reservations, registrations, modules;
-	unsigned stalled; /* calls, by stub_cuda_stall() */
-	unsigned syncing; /* calls of cuCtxSynchronize() that wait */
+	unsigned stalled;   /* calls, by stub_cuda_stall() */
+	unsigned syncing;   /* calls of cuCtxSynchronize() that wait */
+	unsigned held_sums; /* streams that wait by stub_cuda_hold_sums() */
 	/* Of the calling thread. */
 	unsigned depth;
 	cu_ctx current;
@@ -46,6 +47,9 @@ void stub_cuda_delay_us(unsigned us);
 
 /* With true, streams begin no copy, kernel or fill until false. */
 void stub_cuda_hold(bool hold);
+
+/* The same for kernels for checksums alone. */
+void stub_cuda_hold_sums(bool hold);
 
 /* So many bytes at the end of each copy to a device, and from one, do not arrive. */
 void stub_cuda_lose(unsigned to, unsigned from);

@@ -147,8 +147,8 @@ extern struct stub {
 	bool initialized;
 	int nr_devices;
 	unsigned delay_us, register_us;
-	bool hold;
-	pthread_cond_t let_go; /* hold has ended */
+	bool hold, hold_sums;
+	pthread_cond_t let_go; /* one of hold, hold_sums has ended */
 	unsigned lose_to, lose_from;
 	cu_result poison[STUB_DEVICES_MAX];
 	struct CUctx_st primary[STUB_DEVICES_MAX];

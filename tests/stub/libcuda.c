@@ -168,6 +168,14 @@ void stub_cuda_hold(bool hold)
 	(void)pthread_mutex_unlock(&stub.lock);
 }
 
+void stub_cuda_hold_sums(bool hold)
+{
+	(void)pthread_mutex_lock(&stub.lock);
+	stub.hold_sums = hold;
+	(void)pthread_cond_broadcast(&stub.let_go);
+	(void)pthread_mutex_unlock(&stub.lock);
+}
+
 void stub_cuda_lose(unsigned to, unsigned from)
 {
 	(void)pthread_mutex_lock(&stub.lock);

@@ -184,6 +184,10 @@ static void job_part_op(struct CUstream_st *st, struct op *op)
 
 	while (stub.hold && op->kind < OP_EVENT)
 		(void)pthread_cond_wait(&stub.let_go, &stub.lock);
+	stub.count.held_sums += op->remainders != 0;
+	while (stub.hold_sums && op->remainders)
+		(void)pthread_cond_wait(&stub.let_go, &stub.lock);
+	stub.count.held_sums -= op->remainders != 0;
 	if (delay && op->kind < OP_EVENT) {
 		struct timespec ts = { .tv_nsec = (long)delay * 1000 };
 
