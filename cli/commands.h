@@ -13,6 +13,7 @@ int cmd_stat(int argc, char *argv[]);
 int cmd_rm(int argc, char *argv[]);
 int cmd_mv(int argc, char *argv[]);
 int cmd_truncate(int argc, char *argv[]);
+int cmd_sum(int argc, char *argv[]);
 int cmd_bench(int argc, char *argv[]);
 int cmd_perf(int argc, char *argv[]);
 int cmd_window(int argc, char *argv[]);
@@ -30,6 +31,6 @@ bool mount_helper(int argc, char *argv[], int *ret_status);
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],
 	mount_usage[], umount_usage[], run_usage[], serve_usage[], top_usage[], tier_usage[],
 	ls_usage[], stat_usage[], rm_usage[], mv_usage[], truncate_usage[], kv_usage[],
-	perf_usage[];
+	perf_usage[], sum_usage[];
 
 #endif

@@ -20,6 +20,7 @@ static const struct command {
 	{ "rm", cmd_rm, "remove files, also of a service", rm_usage },
 	{ "mv", cmd_mv, "rename a file, also of a service", mv_usage },
 	{ "truncate", cmd_truncate, "set the size of files, also of a service", truncate_usage },
+	{ "sum", cmd_sum, "write checksums of safetensors files, or check them", sum_usage },
 	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
 	{ "perf", cmd_perf, "measure what moves between the memory of two processes", perf_usage },
 	{ "window", cmd_window, "check and measure the CPU's mappings of device memory",

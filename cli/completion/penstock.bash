@@ -50,7 +50,7 @@ _penstock()
 	COMPREPLY=()
 
 	if ((${#line[@]} == 2)); then
-		COMPREPLY=($(compgen -W "demo doctor cp ls stat rm mv truncate bench perf window mount umount serve top tier kv run help --help --version" -- "$cur"))
+		COMPREPLY=($(compgen -W "demo doctor cp ls stat rm mv truncate sum bench perf window mount umount serve top tier kv run help --help --version" -- "$cur"))
 		return
 	fi
 	options= kinds= words= value= choice=
@@ -103,6 +103,10 @@ _penstock()
 		case $prev in
 		-s | --size) value=none ;;
 		esac
+		;;
+	sum)
+		options='--check --help'
+		kinds='file' words=''
 		;;
 	bench)
 		options='-f --file --dir --size -m --memory --op --sizes --pieces --depth --queues --batch --cold --warm --stable --runtime --bytes --turns --path --strict --store --baseline --overwrite --plot --json --help'
@@ -189,7 +193,7 @@ _penstock()
 		kinds='program' words=''
 		;;
 	help)
-		kinds=words words='demo doctor cp ls stat rm mv truncate bench perf window mount umount serve top tier kv run'
+		kinds=words words='demo doctor cp ls stat rm mv truncate sum bench perf window mount umount serve top tier kv run'
 		;;
 	esac
 	# Arguments of a program that is started are taken for files.

@@ -30,6 +30,7 @@ complete -c penstock -n __penstock_wants_command -a stat -d 'tell size and time 
 complete -c penstock -n __penstock_wants_command -a rm -d 'remove files, also of a service'
 complete -c penstock -n __penstock_wants_command -a mv -d 'rename a file, also of a service'
 complete -c penstock -n __penstock_wants_command -a truncate -d 'set the size of files, also of a service'
+complete -c penstock -n __penstock_wants_command -a sum -d 'write checksums of safetensors files, or check them'
 complete -c penstock -n __penstock_wants_command -a bench -d 'measure paths against plain pread and copy'
 complete -c penstock -n __penstock_wants_command -a perf -d 'measure what moves between the memory of two processes'
 complete -c penstock -n __penstock_wants_command -a window -d 'check and measure the CPU\'s mappings of device memory'
@@ -41,7 +42,7 @@ complete -c penstock -n __penstock_wants_command -a tier -d 'keep hot files on t
 complete -c penstock -n __penstock_wants_command -a kv -d 'look at a store of blocks of keys and values'
 complete -c penstock -n __penstock_wants_command -a run -d 'run a program with our libraries in place of gdrcopy\'s or 3FS\'s'
 complete -c penstock -n __penstock_wants_command -a help -d 'what a command does and its options'
-complete -c penstock -n '__penstock_is help' -a 'demo doctor cp ls stat rm mv truncate bench perf window mount umount serve top tier kv run'
+complete -c penstock -n '__penstock_is help' -a 'demo doctor cp ls stat rm mv truncate sum bench perf window mount umount serve top tier kv run'
 
 complete -c penstock -n '__penstock_is demo' -l dir -x -a '(__fish_complete_directories)' -d 'make a private directory in DIR'
 complete -c penstock -n '__penstock_is demo' -l file -r -F -d 'load this safetensors file instead'
@@ -91,6 +92,10 @@ complete -c penstock -n '__penstock_is mv' -F
 complete -c penstock -n '__penstock_is truncate' -s s -l size -x -d 'bytes, or with a suffix: 64K, 1.5G'
 complete -c penstock -n '__penstock_is truncate' -l help -d 'what it does and its options'
 complete -c penstock -n '__penstock_is truncate' -F
+
+complete -c penstock -n '__penstock_is sum' -l check -d 'read the files and compare them with their checksums'
+complete -c penstock -n '__penstock_is sum' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is sum' -F
 
 complete -c penstock -n '__penstock_is bench' -s f -l file -r -F -d 'read this file'
 complete -c penstock -n '__penstock_is bench' -l dir -x -a '(__fish_complete_directories)' -d 'make the scratch file in DIR'

@@ -13,7 +13,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 
-#include "cli/cp/temp.h"
+#include "tools/common/temp.h"
 #include "tools/common/names.h"
 
 int cp_names_device(const char *s)

@@ -3,6 +3,7 @@
 import os
 import random
 import struct
+import subprocess
 
 from tap import Skip, case, eq, gives, numpy, run, torch, true, work
 
@@ -136,6 +137,72 @@ def several_files():
     eq(main(arguments=["sum", "--check", one, two]), 0)
     eq(sorted(load_files([one, two], verify=True)), ["a", "b", "c", "z"])
     eq(main(arguments=["sum", f"{work}/none.safetensors"]), 1)
+
+
+def command(*arguments, status=0):
+    done = subprocess.run([os.environ["PENSTOCK"], "sum", *arguments], capture_output=True,
+                          text=True, check=False)
+    eq((done.returncode, done.stderr if not status else ""), (status, ""))
+    return done.stderr
+
+
+@case
+def the_command_agrees():
+    np = numpy()
+    big = np.frombuffer(random.Random(9).randbytes((33 << 20) + 5), np.uint8)
+    paths = [model("same.safetensors", big=big)[0], f"{work}/none.safetensors",
+             f"{work}/long header.safetensors", f"{work}/empty.safetensors"]
+    save_file({}, paths[1])
+    save_file({"a": np.arange(3)}, paths[2], metadata={"text": "x" * (17 << 20)})
+    save_file({"a": np.zeros((0, 3)), "b": np.zeros(0)}, paths[3])
+    for path in paths:
+        write_sums(path)
+        command("--check", path)
+        with open(path + ".crc32c", "rb") as file:
+            sums = file.read()
+        os.remove(path + ".crc32c")
+        command(path)
+        with open(path + ".crc32c", "rb") as file:
+            eq(file.read(), sums)
+        check_sums(path)
+
+
+@case
+def both_refuse_the_same():
+    """Edits of single bytes, in the text and in the header of the model."""
+    path, _ = model("refused.safetensors")
+    sums, rng = path + ".crc32c", random.Random(11)
+    write_sums(path)
+    with open(sums, "rb") as file:
+        good = file.read()
+    with open(path, "rb") as file:
+        data = file.read()
+    header, = struct.unpack_from("<Q", data)
+    for n in range(60):
+        bad = bytearray(good)
+        at = rng.randrange(len(bad))
+        bad[at:at + rng.randrange(2)] = rng.choice([b"", b"0", b"a", b" ", b"\n", b"\r\n", b"\xff"])
+        with open(sums, "wb") as file:
+            file.write(bad)
+        if bad == good:
+            continue
+        gives(SafetensorError, check_sums, path)
+        command("--check", path, status=1)
+    for n in range(60):
+        bad = bytearray(data)
+        bad[rng.randrange(8 + header)] ^= 1 << rng.randrange(7)
+        with open(path, "wb") as file:
+            file.write(bad)
+        try:
+            write_sums(path)
+        except SafetensorError:
+            command(path, status=1)
+            continue
+        with open(sums, "rb") as file:
+            wanted = file.read()
+        command(path)
+        with open(sums, "rb") as file:
+            eq(file.read(), wanted)
 
 
 run()

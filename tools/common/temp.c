@@ -3,11 +3,11 @@
  * Files that have another name until they are complete: DST.penstock-BBBBBBBBBBBBRRRRRRRR beside
  * the target, B being digits of the kernel's boot id and R random ones.
  *
- * A copy locks its file for as long as it writes it, so a file without a lock was left by a copy
+ * A command locks its file for as long as it writes it, so a file without a lock was left by one
  * that was killed.  Locks of other machines are not always seen.  Therefore only files with this
  * kernel's boot id are removed, and none where /proc does not tell it.
  */
-#include "cli/cp/temp.h"
+#include "tools/common/temp.h"
 
 #include <ctype.h>
 #include <dirent.h>

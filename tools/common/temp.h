@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of files that are not complete yet. */
-#ifndef CLI_CP_TEMP_H
-#define CLI_CP_TEMP_H
+#ifndef CLI_TEMP_H
+#define CLI_TEMP_H
 
 #include <stdbool.h>
 
