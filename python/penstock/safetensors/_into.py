@@ -23,6 +23,13 @@ def shorter(name, error):
     raise SafetensorError(f"{name}: the file became shorter while it was read") from error
 
 
+def _differs(name, entry, sums, completion):
+    wrong = completion.result.wrong_piece
+    raise SafetensorError(f"{name}: tensor '{entry.name}' has another checksum in memory from byte "
+                          f"{sums.offsets[wrong]} of the file on, and {sums.crcs[wrong]:08x} is "
+                          "expected") from completion.error
+
+
 class Reads(contextlib.ExitStack):
     """A context manager, whose end also ends what is under way.
 
@@ -30,11 +37,12 @@ class Reads(contextlib.ExitStack):
     total:  bytes, about: with many of them large blocks are read while the next ones are allocated
     strict: as load_file()
     done:   called with bytes that have come, about every 128 MiB; None: nobody wants to know
+    verified: whose checksums large tensors must have; None: nothing is compared
     """
 
-    def __init__(self, frame, total, strict, done=None):
+    def __init__(self, frame, total, strict, done=None, verified=None):
         super().__init__()
-        self.frame, self.strict, self.done = frame, strict, done
+        self.frame, self.strict, self.done, self.verified = frame, strict, done, verified
         self.queue = self.enter_context(Queue(_DEPTH)) if total >= _OVERLAPS else None
         self.file, self.blocks, self.offsets, self.nbytes = None, [], [], 0
         self.prepared = self.under_way = self.told = 0
@@ -58,7 +66,7 @@ class Reads(contextlib.ExitStack):
             offset = data + entry.begin
             result[entry.name], block = frame.empty(frame.shape(entry), frame.dtype(entry), offset)
             if block is not None:
-                self._add(file, block, offset, entry.nbytes)
+                self._add(file, block, offset, entry)
         if small:
             self._pack(file, data, small, nbytes, result)
 
@@ -87,17 +95,17 @@ class Reads(contextlib.ExitStack):
         result.update(zip((entry.name for entry in entries), map(self.frame.copy, views)))
         self._tell(nbytes, _PROGRESS)
 
-    def _add(self, file, block, offset, nbytes):
+    def _add(self, file, block, offset, entry):
         """Read a block at some time until finish()."""
-        if self.queue is not None and nbytes >= _LARGE:
-            self._start(file, block, offset, nbytes)
+        if self.queue is not None and entry.nbytes >= _LARGE:
+            self._start(file, block, offset, entry)
             return
         if file is not self.file:
             self._flush()
         self.file = file
         self.blocks.append(block)
         self.offsets.append(offset)
-        self.nbytes += nbytes
+        self.nbytes += entry.nbytes
         if self.nbytes >= (_PROGRESS if self.done else _BATCH) or \
                 len(self.blocks) >= _BATCH_TENSORS:
             self._flush()
@@ -130,14 +138,24 @@ class Reads(contextlib.ExitStack):
         self.blocks, self.offsets, self.nbytes = [], [], 0
         self._tell(nbytes, 1)
 
-    def _start(self, file, block, offset, nbytes):
+    def _prepare(self, file, block, offset, entry, sums, timeout):
+        # _go() waits for what uses the block's memory.
+        memory, tag = Idle(block), (file.name, entry, sums)
+        if sums is None:
+            self.queue.read(file, memory, offset, strict=self.strict, timeout=timeout, tag=tag)
+            return
+        # One piece for each checksum.
+        self.queue.readv(file, memory, sums.offsets, [at - offset for at in sums.offsets],
+                         sums.sizes, verify=sums.crcs, strict=self.strict, timeout=timeout, tag=tag)
+
+    def _start(self, file, block, offset, entry):
+        nbytes = entry.nbytes
+        sums = self.verified and self.verified.take(entry.name)
         # Transfers in flight come first.
         timeout = patience(self.under_way + self.prepared + nbytes)
         while True:
             try:
-                # _go() waits for what uses the block's memory.
-                self.queue.read(file, Idle(block), offset, strict=self.strict, timeout=timeout,
-                                tag=(file.name, nbytes))
+                self._prepare(file, block, offset, entry, sums, timeout)
                 break
             except BlockingIOError:
                 self._go()
@@ -160,9 +178,11 @@ class Reads(contextlib.ExitStack):
         """Wait until no more than most bytes are under way."""
         while self.under_way > most:
             for completion in self.queue.reap(1):
-                name, nbytes = completion.tag
+                name, entry, sums = completion.tag
                 if isinstance(completion.error, ShortRead):
                     shorter(name, completion.error)
+                if sums is not None and completion.result.wrong_piece is not None:
+                    _differs(name, entry, sums, completion)
                 completion.check()
-                self.under_way -= nbytes
-                self._tell(nbytes, _PROGRESS if self.under_way else 1)
+                self.under_way -= entry.nbytes
+                self._tell(entry.nbytes, _PROGRESS if self.under_way else 1)

@@ -8,6 +8,7 @@ reaches into two tensors.
 """
 import os
 import re
+from itertools import accumulate
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from .._file import File
@@ -18,15 +19,21 @@ from ._header import Entry, SafetensorError, read
 
 SUFFIX = ".crc32c"
 _PART = 16 << 20        # bytes of the longest range
-_HEAD = re.compile(r"penstock-crc32c 1 (\d{1,19})\n")
-_LINE = re.compile(r"([0-9a-f]{8}) (\d{1,19}) (\d{1,19})\n")
+_TEXT = 64 << 20        # bytes of the longest text
+_HEAD = re.compile(rb"penstock-crc32c 1 ([0-9]{1,19})\n")
+_LINE = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,19}) ([0-9]{1,19})\n")
+_LINES = re.compile(rb"(?:[0-9a-f]{8} [0-9]{1,19} [0-9]{1,19}\n)*")
 
 
-class Sum(NamedTuple):
-    """A range of the file, in bytes, and its checksum."""
-    crc: int
-    offset: int
-    nbytes: int
+class Sums(NamedTuple):
+    """Ranges of a file, in bytes, and their checksums: a column for each."""
+    crcs: List[int]
+    offsets: List[int]
+    sizes: List[int]
+
+    def part(self, first: int, end: int) -> "Sums":
+        """Those of the ranges first to end."""
+        return Sums(self.crcs[first:end], self.offsets[first:end], self.sizes[first:end])
 
 
 def _cut(begin: int, end: int) -> Iterator[Tuple[int, int]]:
@@ -69,69 +76,83 @@ def write_sums(filename: Any) -> str:
     return path
 
 
-def read_sums(filename: Any, size: int) -> List[Sum]:
+def _first_wrong(lines: Sequence[bytes]) -> int:
+    """The number of the first line that is no checksum of what follows, from 2 on."""
+    at = 0
+    for number, line in enumerate(lines, 2):
+        match = _LINE.fullmatch(line)
+        if match is None or int(match[2]) != at or not 0 < int(match[3]) <= _PART:
+            return number
+        at += int(match[3])
+    return len(lines) + 2
+
+
+def read_sums(filename: Any, size: int) -> Sums:
     """The checksums beside a file of size bytes.  Raises SafetensorError."""
     path = os.fspath(filename) + SUFFIX
     try:
-        with open(path, encoding="ascii") as file:
-            lines = file.readlines()
+        with open(path, "rb") as file:
+            text = file.read(_TEXT + 1)
     except FileNotFoundError:
         raise SafetensorError(f"{path}: there are no checksums; python3 -m penstock sum "
                               f"{os.fspath(filename)} writes them") from None
-    except UnicodeDecodeError:
-        lines = []
-    head = _HEAD.fullmatch(lines[0]) if lines else None
-    if head is None:
+    head = _HEAD.match(text)
+    if head is None or len(text) > _TEXT:
         raise SafetensorError(f"{path}: these are no checksums of a file")
     if int(head[1]) != size:
-        raise SafetensorError(f"{path}: the checksums are of a file of {head[1]} bytes, and this "
-                              f"one has {size}")
-    found, at = [], 0
-    for number, line in enumerate(lines[1:], 2):
-        match = _LINE.fullmatch(line)
-        if match is None or int(match[2]) != at or not 0 < int(match[3]) <= _PART:
-            raise SafetensorError(f"{path}: line {number} is no checksum of what follows")
-        found.append(Sum(int(match[1], 16), at, int(match[3])))
-        at += found[-1].nbytes
-    if at != size:
-        raise SafetensorError(f"{path}: the checksums end after {at} of {size} bytes")
-    return found
+        raise SafetensorError(f"{path}: the checksums are of a file of {int(head[1])} bytes, and "
+                              f"this one has {size}")
+    # All lines at once: one by one takes longer than the device needs for a model.
+    fits = _LINES.fullmatch(text, head.end()) is not None
+    words = text[head.end():].split() if fits else []
+    offsets, sizes = list(map(int, words[1::3])), list(map(int, words[2::3]))
+    ends = list(accumulate(sizes, initial=0))
+    if not fits or offsets != ends[:-1] or sizes and not 0 < min(sizes) <= max(sizes) <= _PART:
+        number = _first_wrong(text[head.end():].splitlines(True))
+        raise SafetensorError(f"{path}: line {number} is no checksum of what follows")
+    if ends[-1] != size:
+        raise SafetensorError(f"{path}: the checksums end after {ends[-1]} of {size} bytes")
+    return Sums([int(word, 16) for word in words[::3]], offsets, sizes)
 
 
 def check_sums(filename: Any) -> None:
     """Read a file and compare it with the checksums beside it.  Raises SafetensorError."""
     with File(filename) as file:
         expected = read_sums(filename, file.size)
-        for crc, one in zip(_of_file(file, [(one.offset, one.nbytes) for one in expected]),
-                            expected):
-            if crc != one.crc:
-                raise SafetensorError(f"{os.fspath(filename)}: bytes {one.offset} to "
-                                      f"{one.offset + one.nbytes - 1} have the checksum "
-                                      f"{crc:08x}, and {one.crc:08x} is expected")
+        ranges = list(zip(expected.offsets, expected.sizes))
+        for crc, (offset, nbytes), wanted in zip(_of_file(file, ranges), ranges, expected.crcs):
+            if crc != wanted:
+                raise SafetensorError(f"{os.fspath(filename)}: bytes {offset} to "
+                                      f"{offset + nbytes - 1} have the checksum {crc:08x}, and "
+                                      f"{wanted:08x} is expected")
 
 
 class Verified:
-    """The tensors of a call that loads them, and the checksums that they must have."""
+    """The tensors of a call that loads them, and the checksums that they must have.
+
+    Large tensors are compared by the reads, while others are in flight; check() compares the rest.
+    """
 
     def __init__(self) -> None:
-        self._wanted: List[Tuple[str, Entry, List[Sum]]] = []
+        self._wanted: Dict[str, Tuple[str, Sums]] = {}
 
     def add(self, path: Any, file: File, data: int, entries: Sequence[Entry]) -> None:
         """Read the checksums of a file's tensors; data: where the first begins."""
         expected = read_sums(path, file.size)
-        place = {one.offset: index for index, one in enumerate(expected)}
+        place = {offset: index for index, offset in enumerate(expected.offsets)}
+        place[file.size] = len(expected.offsets)
         for entry in entries:
-            begin, end = data + entry.begin, data + entry.begin + entry.nbytes
-            if begin == end:
+            if not entry.nbytes:
                 continue
-            parts = []
-            while begin < end and begin in place:
-                parts.append(expected[place[begin]])
-                begin += parts[-1].nbytes
-            if begin != end:
+            first, end = place.get(data + entry.begin), place.get(data + entry.begin + entry.nbytes)
+            if first is None or end is None:
                 raise SafetensorError(f"{os.fspath(path)}{SUFFIX}: the checksums are of other "
                                       f"tensors; none begins and ends as '{entry.name}' does")
-            self._wanted.append((os.fspath(path), entry, parts))
+            self._wanted[entry.name] = os.fspath(path), expected.part(first, end)
+
+    def take(self, name: str) -> Sums:
+        """The checksums of a tensor, which the caller compares, and check() does not."""
+        return self._wanted.pop(name)[1]
 
     def check(self, tensors: Dict[str, Any], frame: Any) -> None:
         """Compare what lies in memory, once it is there.  Raises SafetensorError.
@@ -139,15 +160,15 @@ class Verified:
         frame: which made the tensors
         """
         ranges: List[Range] = []
-        owners: List[Tuple[str, str, Sum]] = []
-        for path, entry, parts in self._wanted:
+        owners: List[Tuple[str, str, int, int]] = []
+        for name, (path, parts) in self._wanted.items():
             # A Memory for each would take longer than the device does.
-            address = frame.address(tensors[entry.name]) - parts[0].offset
-            for one in parts:
-                ranges.append((None, address + one.offset, one.nbytes))
-                owners.append((path, entry.name, one))
-        for crc, (path, name, one) in zip(sums(ranges), owners):
-            if crc != one.crc:
+            address = frame.address(tensors[name]) - parts.offsets[0]
+            for crc, offset, nbytes in zip(*parts):
+                ranges.append((None, address + offset, nbytes))
+                owners.append((path, name, crc, offset))
+        for crc, (path, name, wanted, offset) in zip(sums(ranges), owners):
+            if crc != wanted:
                 raise SafetensorError(f"{path}: tensor '{name}' has the checksum {crc:08x} in "
-                                      f"memory from byte {one.offset} of the file on, and "
-                                      f"{one.crc:08x} is expected")
+                                      f"memory from byte {offset} of the file on, and "
+                                      f"{wanted:08x} is expected")
