@@ -398,6 +398,8 @@ static int64_t write_bytes(struct worker *w, struct job *job, struct pst_file *f
 		if (done.flags & PST_DONE_BUSY)
 			job->batch->done.flags |= PST_KV_BUSY;
 		r = done.res;
+		if (r == -EBADMSG)
+			r = err_set(EIO, "a copy of a block out of its memory was wrong");
 		if (r >= 0 && ((uint64_t)r != job->item.len || !(done.flags & PST_DONE_CRC32C)))
 			r = -EIO;
 		*ret_crc = done.crc32c;

@@ -44,9 +44,10 @@ struct pst_seg {
  * caller's (crc32cs).  If one differs, or the file ends before it, the request fails with -EBADMSG,
  * and wrong_piece and prefix name it.  Not with PST_IO_STREAM_WAIT. */
 #define PST_IO_VERIFY (1u << 4)
-/* With PST_IO_CRC32C: of the bytes that lie in the memory once a read or write has moved them, and a
- * device computes it of its own memory.  Without this flag the checksum may be of bytes that passed
- * through staging memory.  Not with PST_IO_STREAM_WAIT. */
+/* With PST_IO_CRC32C: of the bytes that lie in the memory once a read or write has moved them, and
+ * a device computes it of its own memory.  Without this flag the checksum may be of bytes that
+ * passed through staging memory.  If these differ, a write fails with -EBADMSG: what it wrote is
+ * wrong.  Not with PST_IO_STREAM_WAIT. */
 #define PST_IO_CRC32C_MEM (1u << 5)
 
 /* A deadline that never comes. */

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/uaccess.h"
 #include "core/carry/caller.h"
+#include "core/carry/check.h"
 #include "core/carry/engines.h"
 #include "core/carry/feeder.h"
 #include "core/queue/above.h"
@@ -131,9 +132,10 @@ int carry_prep(struct req *r, const struct pst_io *io)
 				"leave PST_IO_VERIFY out",
 				a->ops->name);
 		if (err == 0 && (io->flags & PST_IO_CRC32C_MEM) && !a->ops->sums_new)
-			err = err_set(EOPNOTSUPP,
-				      "%s memory computes no checksums; leave PST_IO_CRC32C_MEM out",
-				      a->ops->name);
+			err = err_set(
+				EOPNOTSUPP,
+				"%s memory computes no checksums; leave PST_IO_CRC32C_MEM out",
+				a->ops->name);
 		if (err == 0)
 			err = engine_share(r->q, a->ops, a->device, &share);
 		if (err < 0)
@@ -192,34 +194,13 @@ static bool req_crc_host(struct req *r)
 	return true;
 }
 
-static int crc_range_cmp(const void *a, const void *b)
-{
-	const struct crc_range *x = a, *y = b;
-
-	return x->pos < y->pos ? -1 : x->pos > y->pos;
-}
-
-/* Compute the checksum from those that jobs took of their slots. */
-static bool req_crc_jobs(struct req *r)
-{
-	uint64_t at = 0;
-
-	if (req_engine(r)->nr_crcs)
-		qsort(req_engine(r)->crcs, req_engine(r)->nr_crcs, sizeof(*req_engine(r)->crcs),
-		      crc_range_cmp);
-	for (unsigned i = 0; i < req_engine(r)->nr_crcs && req_engine(r)->crcs[i].pos == at; i++) {
-		r->res.crc = crc32c_combine(r->res.crc, req_engine(r)->crcs[i].crc,
-					    req_engine(r)->crcs[i].len);
-		at += req_engine(r)->crcs[i].len;
-	}
-	return at == r->res.limit;
-}
-
 bool carry_crc(struct req *r)
 {
 	if (mem_on_host(req_mem(r)))
 		return req_crc_host(r);
-	return req_engine(r)->checked ? req_engine(r)->has_crc : req_crc_jobs(r);
+	if (req_engine(r)->checked)
+		return req_engine(r)->has_crc;
+	return check_jobs_crc(r, &r->res.crc);
 }
 
 /* Compute the checksum of a piece in host memory.  Return 0 or -EFAULT. */

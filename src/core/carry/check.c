@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -42,6 +43,37 @@ static bool jobs_took_all(const struct req *r)
 	for (unsigned i = 0; i < req_engine(r)->nr_crcs; i++)
 		len += req_engine(r)->crcs[i].len;
 	return len == r->res.limit;
+}
+
+static int crc_range_cmp(const void *a, const void *b)
+{
+	const struct crc_range *x = a, *y = b;
+
+	return x->pos < y->pos ? -1 : x->pos > y->pos;
+}
+
+bool check_jobs_crc(struct req *r, uint32_t *ret)
+{
+	const struct req_engine *re = req_engine(r);
+	uint64_t at = 0;
+
+	if (re->nr_crcs)
+		qsort(re->crcs, re->nr_crcs, sizeof(*re->crcs), crc_range_cmp);
+	*ret = 0;
+	for (unsigned i = 0; i < re->nr_crcs && re->crcs[i].pos == at; i++) {
+		*ret = crc32c_combine(*ret, re->crcs[i].crc, re->crcs[i].len);
+		at += re->crcs[i].len;
+	}
+	return at == r->res.limit;
+}
+
+/* Return true if a write took other bytes out of staging memory than lie in the device. */
+static bool wrote_others(struct req *r, uint32_t crc)
+{
+	uint32_t written;
+
+	return r->io.op == PST_OP_WRITE && r->io.flags & PST_IO_CRC32C_MEM &&
+	       check_jobs_crc(r, &written) && written != crc;
 }
 
 bool check_take(struct req *r)
@@ -93,6 +125,10 @@ static void check_end(struct worker *w, int err, uint64_t wrong, uint64_t wrong_
 			r->res.wrong = wrong;
 		} else if (err && (r->io.flags & PST_IO_VERIFY)) {
 			req_settle(r, 0, r->total, 0, err);
+		} else if (!err && wrote_others(r, c->crc)) {
+			log_warn("what was written is not what lies in %s:%u: a copy was wrong",
+				 e->ops->name, e->device);
+			req_settle(r, 0, r->total, 0, EBADMSG);
 		} else if (!err) {
 			r->res.crc = c->crc;
 			req_engine(r)->has_crc = true;

@@ -18,6 +18,9 @@ static inline bool checks_run(const struct worker *w)
 {
 	return unlikely(w->check != NULL) && w->check_runs;
 }
+/* Compute the checksum of a request from those that jobs took of their slots.  Return false if some
+ * bytes have none. */
+bool check_jobs_crc(struct req *r, uint32_t *ret);
 /* The worker ends, and has no check under way. */
 void checks_done(struct worker *w);
 

@@ -50,10 +50,14 @@ static void job_settle(struct job *j, uint64_t pos, int err)
 /* ----------------------------------------------------------------- copies */
 
 /* Compute the job's checksum of what is in the slot, in piece order, up to the first missing
- * byte.  Leave it to the check if the memory counts. */
+ * byte.  A read whose memory counts leaves it to the check; for such a write both are compared. */
 static void job_crc(struct job *j)
 {
-	if ((j->req->io.flags & (PST_IO_CRC32C | PST_IO_CRC32C_MEM)) != PST_IO_CRC32C)
+	const struct pst_io *io = &j->req->io;
+
+	if (!(io->flags & PST_IO_CRC32C))
+		return;
+	if (io->flags & PST_IO_CRC32C_MEM && io->op == PST_OP_READ)
 		return;
 	for (unsigned i = 0; i < j->nr_parts; i++) {
 		const struct part *part = &j->parts[i];
