@@ -12,7 +12,7 @@ import penstock
 from penstock.__main__ import main
 from penstock.safetensors import (SafetensorError, check_sums, load_file, load_files, save_file,
                                   write_sums)
-from penstock.safetensors import _into, _sums
+from penstock.safetensors import _into
 from penstock.safetensors._sums import read_sums
 
 
@@ -95,7 +95,7 @@ def each_wrong_byte_is_found():
 
 
 @case
-def reads_compare_large_tensors():
+def wrong_bytes_of_queued_reads_are_found():
     """With a queue, as models of 256 MiB and more are read, and parts of 16 MiB."""
     np = numpy()
     path, tensors = model("large.safetensors", big=np.frombuffer(
@@ -105,15 +105,13 @@ def reads_compare_large_tensors():
         header, = struct.unpack("<Q", file.read(8))
     places = {name: header + 8 + entry["data_offsets"][0]
               for name, entry in json.loads(open(path, "rb").read()[8:8 + header]).items()}
-    kept, left = (_into._OVERLAPS, _into._LARGE, _sums.sums), []
+    kept = _into._OVERLAPS, _into._LARGE
     _into._OVERLAPS, _into._LARGE = 0, 1000
-    _sums.sums = lambda ranges, **more: left.append(len(ranges)) or kept[2](ranges, **more)
     try:
         for framework in frameworks():
             loaded = load_file(path, framework=framework, verify=True)
             true(all(bytes(np.asarray(loaded[name]).data) == tensor.tobytes()
                      for name, tensor in tensors.items() if tensor.size))
-            true(left.pop() <= 3)       # those that are small, none of the three parts
         for name, at in (("big", 0), ("big", 16 << 20), ("big", (32 << 20) + 98), ("a", 5),
                          ("small", 7)):
             with open(path, "r+b") as file:
@@ -130,7 +128,7 @@ def reads_compare_large_tensors():
                 file.write(bytes([byte]))
         load_file(path, verify=True)
     finally:
-        _into._OVERLAPS, _into._LARGE, _sums.sums = kept
+        _into._OVERLAPS, _into._LARGE = kept
 
 
 @case

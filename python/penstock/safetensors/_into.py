@@ -23,13 +23,6 @@ def shorter(name, error):
     raise SafetensorError(f"{name}: the file became shorter while it was read") from error
 
 
-def _differs(name, entry, sums, completion):
-    wrong = completion.result.wrong_piece
-    raise SafetensorError(f"{name}: tensor '{entry.name}' has another checksum in memory from byte "
-                          f"{sums.offsets[wrong]} of the file on, and {sums.crcs[wrong]:08x} is "
-                          "expected") from completion.error
-
-
 class Reads(contextlib.ExitStack):
     """A context manager, whose end also ends what is under way.
 
@@ -37,12 +30,11 @@ class Reads(contextlib.ExitStack):
     total:  bytes, about: with many of them large blocks are read while the next ones are allocated
     strict: as load_file()
     done:   called with bytes that have come, about every 128 MiB; None: nobody wants to know
-    verified: whose checksums large tensors must have; None: nothing is compared
     """
 
-    def __init__(self, frame, total, strict, done=None, verified=None):
+    def __init__(self, frame, total, strict, done=None):
         super().__init__()
-        self.frame, self.strict, self.done, self.verified = frame, strict, done, verified
+        self.frame, self.strict, self.done = frame, strict, done
         self.queue = self.enter_context(Queue(_DEPTH)) if total >= _OVERLAPS else None
         self.file, self.blocks, self.offsets, self.nbytes = None, [], [], 0
         self.prepared = self.under_way = self.told = 0
@@ -66,7 +58,7 @@ class Reads(contextlib.ExitStack):
             offset = data + entry.begin
             result[entry.name], block = frame.empty(frame.shape(entry), frame.dtype(entry), offset)
             if block is not None:
-                self._add(file, block, offset, entry)
+                self._add(file, block, offset, entry.nbytes)
         if small:
             self._pack(file, data, small, nbytes, result)
 
@@ -95,17 +87,17 @@ class Reads(contextlib.ExitStack):
         result.update(zip((entry.name for entry in entries), map(self.frame.copy, views)))
         self._tell(nbytes, _PROGRESS)
 
-    def _add(self, file, block, offset, entry):
+    def _add(self, file, block, offset, nbytes):
         """Read a block at some time until finish()."""
-        if self.queue is not None and entry.nbytes >= _LARGE:
-            self._start(file, block, offset, entry)
+        if self.queue is not None and nbytes >= _LARGE:
+            self._start(file, block, offset, nbytes)
             return
         if file is not self.file:
             self._flush()
         self.file = file
         self.blocks.append(block)
         self.offsets.append(offset)
-        self.nbytes += entry.nbytes
+        self.nbytes += nbytes
         if self.nbytes >= (_PROGRESS if self.done else _BATCH) or \
                 len(self.blocks) >= _BATCH_TENSORS:
             self._flush()
@@ -138,24 +130,14 @@ class Reads(contextlib.ExitStack):
         self.blocks, self.offsets, self.nbytes = [], [], 0
         self._tell(nbytes, 1)
 
-    def _prepare(self, file, block, offset, entry, sums, timeout):
-        # _go() waits for what uses the block's memory.
-        memory, tag = Idle(block), (file.name, entry, sums)
-        if sums is None:
-            self.queue.read(file, memory, offset, strict=self.strict, timeout=timeout, tag=tag)
-            return
-        # One piece for each checksum.
-        self.queue.readv(file, memory, sums.offsets, [at - offset for at in sums.offsets],
-                         sums.sizes, verify=sums.crcs, strict=self.strict, timeout=timeout, tag=tag)
-
-    def _start(self, file, block, offset, entry):
-        nbytes = entry.nbytes
-        sums = self.verified and self.verified.take(entry.name)
+    def _start(self, file, block, offset, nbytes):
         # Transfers in flight come first.
         timeout = patience(self.under_way + self.prepared + nbytes)
         while True:
             try:
-                self._prepare(file, block, offset, entry, sums, timeout)
+                # _go() waits for what uses the block's memory.
+                self.queue.read(file, Idle(block), offset, strict=self.strict, timeout=timeout,
+                                tag=(file.name, nbytes))
                 break
             except BlockingIOError:
                 self._go()
@@ -178,11 +160,9 @@ class Reads(contextlib.ExitStack):
         """Wait until no more than most bytes are under way."""
         while self.under_way > most:
             for completion in self.queue.reap(1):
-                name, entry, sums = completion.tag
+                name, nbytes = completion.tag
                 if isinstance(completion.error, ShortRead):
                     shorter(name, completion.error)
-                if sums is not None and completion.result.wrong_piece is not None:
-                    _differs(name, entry, sums, completion)
                 completion.check()
-                self.under_way -= entry.nbytes
-                self._tell(entry.nbytes, _PROGRESS if self.under_way else 1)
+                self.under_way -= nbytes
+                self._tell(nbytes, _PROGRESS if self.under_way else 1)

@@ -107,24 +107,22 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                                       if wanted is None or entry.name in wanted])
                 for path, file, header in opened]
         total = sum(entry.nbytes for _, _, _, entries in plan for entry in entries)
-        verified = Verified() if verify else None
+        verified = Verified()
         result = {}
-        with reports(progress, total) as done, Reads(frame, total, strict, done,
-                                                     verified) as reads:
+        with reports(progress, total) as done, Reads(frame, total, strict, done) as reads:
             for path, file, header, entries in plan:
                 if not file.closed:
-                    if verified is not None:    # while bytes of other files are in flight
-                        verified.add(path, file, header.data, entries)
                     reads.add(file, header.data, entries, result)
+                    if verify:      # while the bytes are under way
+                        verified.add(path, file, header.data, entries)
                     continue
                 with _again(path, header) as again:
-                    if verified is not None:
-                        verified.add(path, again, header.data, entries)
                     reads.add(again, header.data, entries, result)
+                    if verify:
+                        verified.add(path, again, header.data, entries)
                     reads.finish()
             reads.finish()
-        if verified is not None:
-            verified.check(result, frame)
+        verified.check(result, frame)
         return result
     finally:
         for _, file, _ in opened:

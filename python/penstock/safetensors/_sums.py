@@ -128,10 +128,7 @@ def check_sums(filename: Any) -> None:
 
 
 class Verified:
-    """The tensors of a call that loads them, and the checksums that they must have.
-
-    Large tensors are compared by the reads, while others are in flight; check() compares the rest.
-    """
+    """The tensors of a call that loads them, and the checksums that they must have."""
 
     def __init__(self) -> None:
         self._wanted: Dict[str, Tuple[str, Sums]] = {}
@@ -150,12 +147,10 @@ class Verified:
                                       f"tensors; none begins and ends as '{entry.name}' does")
             self._wanted[entry.name] = os.fspath(path), expected.part(first, end)
 
-    def take(self, name: str) -> Sums:
-        """The checksums of a tensor, which the caller compares, and check() does not."""
-        return self._wanted.pop(name)[1]
-
     def check(self, tensors: Dict[str, Any], frame: Any) -> None:
         """Compare what lies in memory, once it is there.  Raises SafetensorError.
+
+        One call for all tensors: a device then computes all checksums by one kernel.
 
         frame: which made the tensors
         """
