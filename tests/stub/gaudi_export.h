@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Dma-bufs that the double of libhl-thunk gave out: is one still open, in any process?  One that is
- * a memfd is asked by a lock, which belongs to an open file and all its duplicates.
+ * a memfd is asked by a lock, which belongs to an open file and all its duplicates.  Devices are
+ * locked against other processes in the same way.
  */
 #ifndef PST_STUB_GAUDI_EXPORT_H
 #define PST_STUB_GAUDI_EXPORT_H
 
 #include <fcntl.h>
+#include <errno.h>
+#include <linux/udmabuf.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -73,6 +79,49 @@ static inline bool memfd_locked(int memfd)
 static inline bool export_is_open(const struct export *x)
 {
 	return x->memfd >= 0 ? memfd_locked(x->memfd) : inode_open(x->dev, x->inode);
+}
+
+/* A dma-buf of a part of a memfd, by /dev/udmabuf; -1: the kernel has none. */
+static inline int export_udmabuf(int memfd, uint64_t off, uint64_t len, struct export *x)
+{
+	struct udmabuf_create c = {
+		.memfd = (uint32_t)memfd,
+		.flags = UDMABUF_FLAGS_CLOEXEC,
+		.offset = off,
+		.size = len,
+	};
+	int dev = open("/dev/udmabuf", O_RDWR | O_CLOEXEC), fd;
+	struct stat st;
+
+	if (dev < 0)
+		return -1;
+	fd = ioctl(dev, UDMABUF_CREATE, &c);
+	(void)close(dev);
+	if (fd >= 0 && fstat(fd, &st) == 0) {
+		x->memfd = -1;
+		x->dev = st.st_dev;
+		x->inode = st.st_ino;
+	}
+	return fd;
+}
+
+/* A descriptor whose lock other processes see, or -1; -EBUSY. */
+static inline int lock_device(int dev)
+{
+	const char *dir = getenv("STUB_GAUDI_DIR");
+	char path[300];
+	int fd;
+
+	if (!dir || !*dir)
+		return -1;
+	(void)snprintf(path, sizeof(path), "%.200s/stub-gaudi-%d", dir, dev);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		abort();
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return fd;
+	(void)close(fd);
+	return -EBUSY;
 }
 
 #endif

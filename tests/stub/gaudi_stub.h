@@ -52,6 +52,9 @@ void stub_gaudi_state(struct stub_gaudi_state *ret);
 /* "NAME:N:CODE": see tests/stub/fail.h; CODE is an errno for libhl-thunk. */
 bool stub_gaudi_fail(const char *spec);
 
+/* From now on, wrong calls give an errno. */
+void stub_gaudi_forgive(void);
+
 /* With true, a reset begins, which ends all contexts of a device; with false, it is over. */
 void stub_gaudi_reset(int dev, bool begins);
 
