@@ -3,14 +3,14 @@
  * labhl: a driver that looks like habanalabs, on the BAR 2 of QEMU's ivshmem device, so that the
  * published libhl-thunk runs in a guest.  Two accelerators share the BAR, a half each.
  *
- * The answers follow drivers/accel/habanalabs of Linux 6.12 for a Gaudi 2: one open context for each
- * device; no unmap while a dma-buf is open, no free while mapped; a dma-buf keeps the device's file
- * open; importers reach the bytes by peer-to-peer only, and no CPU maps them.  Requests have the
- * numbers of both eras: 'H' before Linux 6.7, those of DRM since.
+ * The answers follow drivers/accel/habanalabs of Linux 6.12 for a Gaudi 2: one open context for
+ * each device; no unmap while a dma-buf is open, no free while mapped; a dma-buf keeps the device's
+ * file open; importers reach the bytes by peer-to-peer only, and no CPU maps them.  Requests have
+ * the numbers of both eras: 'H' before Linux 6.7, those of DRM since.
  *
  * Not as the real driver: this module kills no process in a reset, maps memory once, refuses an
- * export whose offset and size overflow, and asks no pci_p2pdma_distance(), because the lab's kernel
- * has no CONFIG_PCI_P2PDMA.
+ * export whose offset and size overflow, and asks no pci_p2pdma_distance(), because the lab's
+ * kernel has no CONFIG_PCI_P2PDMA.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
