@@ -534,10 +534,10 @@ static int piece_of(struct memory *m, uint64_t off, uint64_t len)
 	p->len = len;
 	p->memfd = memfd_create("stub-gaudi-dmabuf", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (p->memfd < 0) {
-		int e = errno;
+		int err = errno;
 
 		free(p);
-		return -e;
+		return -err;
 	}
 	if (ftruncate(p->memfd, (off_t)len) < 0 || fcntl(p->memfd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
 		die("a memfd without bytes");

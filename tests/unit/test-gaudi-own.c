@@ -140,6 +140,35 @@ static void memory_is_held_by_its_dmabufs(void)
 	quiet();
 }
 
+/* Without another call of the library: another process may want the device. */
+static void held_memory_is_freed_in_the_background(void)
+{
+	struct mem_alloc *a = alloc(LEN), *b = alloc(LEN);
+	uint64_t end = t_hang();
+	struct mem_dmabuf d, e;
+
+	for (int i = 0; i < 2; i++) { /* the thread begins anew */
+		T_OK(mem_export_dmabuf(a, 0, 4096, &d));
+		T_OK(mem_export_dmabuf(b, 0, 4096, &e));
+		mem_free(a);
+		mem_free(b);
+		(void)close(d.fd);
+		while (gaudi_state().mappings > 1 && t_now() < end)
+			(void)usleep(1000);
+		T_EQ(gaudi_state().contexts, 1);
+		T_EQ(gaudi_state().mappings, 1);
+		(void)close(e.fd);
+		while (gaudi_state().contexts && t_now() < end)
+			(void)usleep(1000);
+		quiet();
+		a = alloc(LEN);
+		b = alloc(LEN);
+	}
+	mem_free(a);
+	mem_free(b);
+	quiet();
+}
+
 static void wraps_name_the_kind(void)
 {
 	struct mem_alloc *a = alloc(LEN), *w = NULL;
@@ -513,6 +542,7 @@ int main(int argc, char **argv)
 	T_RUN(copies_name_the_way);
 	T_RUN(exports_are_pages_of_the_range);
 	T_RUN(memory_is_held_by_its_dmabufs);
+	T_RUN(held_memory_is_freed_in_the_background);
 	T_RUN(wraps_name_the_kind);
 	T_RUN(a_pool_is_passed_by_its_descriptor);
 	T_RUN(grants_are_checked);

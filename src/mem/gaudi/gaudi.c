@@ -212,7 +212,7 @@ static void gaudi_device_text(unsigned idx, struct facts *f)
 
 	gaudi_status(d, status, sizeof(status));
 	(void)pthread_mutex_lock(&d->lock);
-	held = d->fd < 0 ? 0 : gaudi_held_free(d);
+	held = gaudi_held_free(d);
 	users = d->users;
 	(void)pthread_mutex_unlock(&d->lock);
 	facts_add(f, "status", "%s", *status ? status : "unknown");

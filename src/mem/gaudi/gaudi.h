@@ -8,6 +8,7 @@
  *	pool.c      where SynapseAI has its memory; libscal
  *	stream.c    copies by SynapseAI's streams
  *	share.c     dma-bufs, grants, wraps
+ *	held.c      a thread that frees what dma-bufs held
  *	gaudi.c     the tables of the kind
  *
  * The driver lets one context open a device.  So a process either has the device opened here (own
@@ -22,8 +23,9 @@
  * the kind find them (MEM_CAP_NAMED).
  *
  * The driver refuses to unmap memory while a dma-buf of it is open, in any process.  Such memory is
- * put on the device's list "held" when it is freed, and freed when the dma-buf is gone.  The device
- * stays open until then.
+ * put on the device's list "held" when it is freed.  It is freed at the next call for the device, or
+ * by a thread that asks the driver again, once the dma-buf is gone.  The device stays open until
+ * then.
  */
 #ifndef PST_MEM_GAUDI_H
 #define PST_MEM_GAUDI_H
@@ -174,6 +176,11 @@ int gaudi_own_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
 void gaudi_own_free(struct gaudi_buf *b);
 /* Free what was held and no longer is; the device's lock is held.  Returns buffers still held. */
 unsigned gaudi_held_free(struct gaudi_dev *d);
+
+/* ------------------------------------------------------------------- held.c */
+
+/* A buffer was put on a device's list "held": free it in the background.  No lock is held. */
+void gaudi_held_watch(void);
 
 /* ---------------------------------------------------------------- synapse.c */
 

@@ -259,6 +259,7 @@ unsigned gaudi_held_free(struct gaudi_dev *d)
 void gaudi_own_free(struct gaudi_buf *b)
 {
 	struct gaudi_dev *d = b->d;
+	unsigned held;
 
 	(void)pthread_mutex_lock(&d->lock);
 	if (own_unmap(b)) {
@@ -268,6 +269,8 @@ void gaudi_own_free(struct gaudi_buf *b)
 			 d->name, b->size);
 		list_add_tail(&d->held, &b->link);
 	}
-	(void)gaudi_held_free(d);
+	held = gaudi_held_free(d);
 	(void)pthread_mutex_unlock(&d->lock);
+	if (held)
+		gaudi_held_watch();
 }
