@@ -9,15 +9,12 @@
 
 #include "base/err.h"
 #include "base/sysfs.h"
+#include "mem/accel_pci.h"
 #include "mem/mem.h"
 
 #define SHOWN_MAX 6u /* names in a list */
 
-static void tag(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt,
-		...) _printf_(5, 6);
-
-static void tag(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt,
-		...)
+void accel_say(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -41,19 +38,22 @@ static bool is_at_least(const char *release, unsigned major, unsigned minor)
 static void check_kernel(const char *release, struct pst_check *ret)
 {
 	if (is_at_least(release, 6, 2))
-		tag(ret, "kernel", PST_CHECK_OK, 0,
-		    "Linux %s: dma-bufs for network cards, and O_DIRECT with memory of PCI devices",
-		    release);
+		accel_say(
+			ret, "kernel", PST_CHECK_OK, 0,
+			"Linux %s: dma-bufs for network cards, and O_DIRECT with memory of PCI devices",
+			release);
 	else if (is_at_least(release, 5, 12))
-		tag(ret, "kernel", PST_CHECK_MISSING, 0,
-		    "Linux %s has dma-bufs for network cards, and no O_DIRECT with memory of PCI "
-		    "devices; for that, boot 6.2 or newer",
-		    release);
+		accel_say(
+			ret, "kernel", PST_CHECK_MISSING, 0,
+			"Linux %s has dma-bufs for network cards, and no O_DIRECT with memory of PCI "
+			"devices; for that, boot 6.2 or newer",
+			release);
 	else
-		tag(ret, "kernel", PST_CHECK_MISSING, 0,
-		    "Linux %s has no dma-bufs for network cards (5.12) and no O_DIRECT with memory "
-		    "of PCI devices (6.2); boot a newer one",
-		    release);
+		accel_say(
+			ret, "kernel", PST_CHECK_MISSING, 0,
+			"Linux %s has no dma-bufs for network cards (5.12) and no O_DIRECT with memory "
+			"of PCI devices (6.2); boot a newer one",
+			release);
 }
 
 /* 1: y; 0: not set; -1: nobody tells. */
@@ -84,17 +84,18 @@ static void check_config(const char *root, const char *release, const char *name
 	int has = config_of(root, release, option);
 
 	if (has > 0)
-		tag(ret, name, PST_CHECK_OK, 0, "%s=y: %s", option, what);
+		accel_say(ret, name, PST_CHECK_OK, 0, "%s=y: %s", option, what);
 	else if (has == 0)
-		tag(ret, name, PST_CHECK_MISSING, 0,
-		    "%s is not set, so there is no way for %s; boot a kernel with it (Debian's "
-		    "from 13 backports on, Ubuntu's)",
-		    option, what);
+		accel_say(
+			ret, name, PST_CHECK_MISSING, 0,
+			"%s is not set, so there is no way for %s; boot a kernel with it (Debian's "
+			"from 13 backports on, Ubuntu's)",
+			option, what);
 	else
-		tag(ret, name, PST_CHECK_UNKNOWN, 0,
-		    "no configuration of this kernel in /boot or /lib/modules; ask zgrep %s "
-		    "/proc/config.gz",
-		    option);
+		accel_say(ret, name, PST_CHECK_UNKNOWN, 0,
+			  "no configuration of this kernel in /boot or /lib/modules; ask zgrep %s "
+			  "/proc/config.gz",
+			  option);
 }
 
 /* ------------------------------------------------------------------- nodes */
@@ -133,15 +134,17 @@ static void check_udmabuf(const char *root, struct pst_check *ret)
 	(void)snprintf(path, sizeof(path), "%s/dev/udmabuf", root);
 	there = access(path, F_OK) == 0;
 	if (there && access(path, R_OK | W_OK) == 0)
-		tag(ret, "udmabuf", PST_CHECK_OK, 0, "host memory becomes a dma-buf");
+		accel_say(ret, "udmabuf", PST_CHECK_OK, 0, "host memory becomes a dma-buf");
 	else if (there)
-		tag(ret, "udmabuf", PST_CHECK_MISSING, errno,
-		    "/dev/udmabuf may not be opened; give this user the device (group kvm, as a "
-		    "rule)");
+		accel_say(
+			ret, "udmabuf", PST_CHECK_MISSING, errno,
+			"/dev/udmabuf may not be opened; give this user the device (group kvm, as a "
+			"rule)");
 	else
-		tag(ret, "udmabuf", PST_CHECK_UNNEEDED, ENOENT,
-		    "no /dev/udmabuf, by which host memory becomes a dma-buf for tests; modprobe "
-		    "udmabuf, or boot a kernel with CONFIG_UDMABUF");
+		accel_say(
+			ret, "udmabuf", PST_CHECK_UNNEEDED, ENOENT,
+			"no /dev/udmabuf, by which host memory becomes a dma-buf for tests; modprobe "
+			"udmabuf, or boot a kernel with CONFIG_UDMABUF");
 }
 
 static void check_heaps(const char *root, struct pst_check *ret)
@@ -150,14 +153,14 @@ static void check_heaps(const char *root, struct pst_check *ret)
 	glob_t g;
 
 	if (!find(root, "/dev/dma_heap/*", &g)) {
-		tag(ret, "dma-heap", PST_CHECK_UNNEEDED, ENOENT,
-		    "no /dev/dma_heap, which allocates dma-bufs of host memory");
+		accel_say(ret, "dma-heap", PST_CHECK_UNNEEDED, ENOENT,
+			  "no /dev/dma_heap, which allocates dma-bufs of host memory");
 		return;
 	}
 	for (unsigned i = 0; i < g.gl_pathc; i++)
 		list_add_name(list, sizeof(list), i, last_of(g.gl_pathv[i]));
 	globfree(&g);
-	tag(ret, "dma-heap", PST_CHECK_OK, 0, "/dev/dma_heap has %s", list);
+	accel_say(ret, "dma-heap", PST_CHECK_OK, 0, "/dev/dma_heap has %s", list);
 }
 
 /* Devices whose drivers export dma-bufs: GPUs by DRM, and other accelerators. */
@@ -186,36 +189,12 @@ static void check_exporters(const char *root, struct pst_check *ret)
 		globfree(&g);
 	}
 	if (nr)
-		tag(ret, "exporters", PST_CHECK_OK, 0, "%s; pst_mem_import() takes their dma-bufs",
-		    list);
+		accel_say(ret, "exporters", PST_CHECK_OK, 0,
+			  "%s; pst_mem_import() takes their dma-bufs", list);
 	else
-		tag(ret, "exporters", PST_CHECK_UNNEEDED, ENOENT,
-		    "no accelerator has a driver here: nothing in /sys/class/drm, accel or "
-		    "habanalabs; load its module (amdgpu, xe, i915, habanalabs)");
-}
-
-static void check_iommu(const char *root, struct pst_check *ret)
-{
-	unsigned nr = 0, translate = 0;
-	char type[32];
-	glob_t g;
-
-	if (find(root, "/sys/kernel/iommu_groups/*/type", &g)) {
-		for (size_t i = 0; i < g.gl_pathc; i++, nr++)
-			translate += sysfs_line(g.gl_pathv[i], type, sizeof(type)) == 0 &&
-				     !strncmp(type, "DMA", 3);
-		globfree(&g);
-	}
-	if (!nr)
-		tag(ret, "iommu", PST_CHECK_OK, 0, "no IOMMU is between the devices");
-	else if (!translate)
-		tag(ret, "iommu", PST_CHECK_OK, 0, "%u groups, none of which translates", nr);
-	else
-		tag(ret, "iommu", PST_CHECK_UNKNOWN, 0,
-		    "%u of %u groups translate addresses: transfers between devices take the way "
-		    "through the root complex, or are refused; iommu=pt on the kernel's command "
-		    "line leaves them alone",
-		    translate, nr);
+		accel_say(ret, "exporters", PST_CHECK_UNNEEDED, ENOENT,
+			  "no accelerator has a driver here: nothing in /sys/class/drm, accel or "
+			  "habanalabs; load its module (amdgpu, xe, i915, habanalabs)");
 }
 
 static void check_lenders(const char *root, struct pst_check *ret)
@@ -224,9 +203,10 @@ static void check_lenders(const char *root, struct pst_check *ret)
 	glob_t g;
 
 	if (!find(root, "/sys/bus/pci/devices/*/p2pmem/allocate", &g)) {
-		tag(ret, "lenders", PST_CHECK_UNNEEDED, ENOENT,
-		    "no PCI device lends memory; an NVMe controller with a memory buffer (CMB) "
-		    "does, on a kernel with CONFIG_PCI_P2PDMA");
+		accel_say(
+			ret, "lenders", PST_CHECK_UNNEEDED, ENOENT,
+			"no PCI device lends memory; an NVMe controller with a memory buffer (CMB) "
+			"does, on a kernel with CONFIG_PCI_P2PDMA");
 		return;
 	}
 	for (unsigned i = 0; i < g.gl_pathc; i++) {
@@ -241,7 +221,8 @@ static void check_lenders(const char *root, struct pst_check *ret)
 		list_add_name(list, sizeof(list), i, name);
 	}
 	globfree(&g);
-	tag(ret, "lenders", PST_CHECK_OK, 0, "%s; pst_mem_alloc(\"p2pmem:0\") takes it", list);
+	accel_say(ret, "lenders", PST_CHECK_OK, 0, "%s; pst_mem_alloc(\"p2pmem:0\") takes it",
+		  list);
 }
 
 int accel_machine(const char *root, const char *release, struct pst_check *ret)
@@ -253,7 +234,9 @@ int accel_machine(const char *root, const char *release, struct pst_check *ret)
 	check_lenders(root, &ret[3]);
 	check_udmabuf(root, &ret[4]);
 	check_heaps(root, &ret[5]);
-	check_iommu(root, &ret[6]);
+	accel_route(root, &ret[6]);
+	accel_acs(root, &ret[7]);
+	accel_iommu(root, &ret[8]);
 	return ACCEL_CHECKS;
 }
 
@@ -286,22 +269,22 @@ int accel_device(const char *name, struct pst_check *ret)
 	if (r < 0)
 		return r;
 	if (!ops->export_dmabuf) {
-		tag(ret, "export", PST_CHECK_UNNEEDED, EOPNOTSUPP,
-		    ops->caps & MEM_CAP_PEER
-			    ? "no dma-buf is made of it; disks reach it by the path p2p"
-			    : "no dma-buf is made of it; devices reach it by its address");
+		accel_say(ret, "export", PST_CHECK_UNNEEDED, EOPNOTSUPP,
+			  ops->caps & MEM_CAP_PEER
+				  ? "no dma-buf is made of it; disks reach it by the path p2p"
+				  : "no dma-buf is made of it; devices reach it by its address");
 	} else if (!ops->alloc) {
-		tag(ret, "export", PST_CHECK_OK, 0,
-		    "what another driver exports is imported, and exported again");
+		accel_say(ret, "export", PST_CHECK_OK, 0,
+			  "what another driver exports is imported, and exported again");
 	} else {
 		r = try_export(ops, device, &size);
 		if (r == -EBUSY || r == -EAGAIN) /* its user may know */
-			tag(ret, "export", PST_CHECK_UNKNOWN, -r, "%.480s", err_text());
+			accel_say(ret, "export", PST_CHECK_UNKNOWN, -r, "%.480s", err_text());
 		else if (r < 0)
-			tag(ret, "export", PST_CHECK_MISSING, -r, "%.480s", err_text());
+			accel_say(ret, "export", PST_CHECK_MISSING, -r, "%.480s", err_text());
 		else
-			tag(ret, "export", PST_CHECK_OK, 0,
-			    "its memory became a dma-buf of %" PRIu64 " bytes", size);
+			accel_say(ret, "export", PST_CHECK_OK, 0,
+				  "its memory became a dma-buf of %" PRIu64 " bytes", size);
 	}
 	return 1;
 }

@@ -7,7 +7,7 @@
 
 #include <penstock.h>
 
-#define ACCEL_CHECKS 7
+#define ACCEL_CHECKS 9
 
 /*
  * The machine's side: fills ACCEL_CHECKS checks and returns how many there are.  Reads /proc, /sys,

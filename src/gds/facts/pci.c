@@ -6,19 +6,14 @@
  * of GPU and disk part is where their bytes turn round.
  */
 #include <ctype.h>
-#include <linux/pci_regs.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/acs.h"
 #include "base/err.h"
 #include "gds/facts/internal.h"
 
 #define VENDOR "0x10de" /* NVIDIA */
-#define EXTENDED 0x100  /* where extended capabilities begin */
-
-/* The bits that the kernel checks when it looks for a path (drivers/pci/p2pdma.c).  ACS upstream
- * forwarding redirects nothing by itself; it forwards what a lower bridge redirected. */
-#define REDIRECTS (PCI_ACS_RR | PCI_ACS_CR | PCI_ACS_EC)
 
 /* --------------------------------------------------------------- addresses */
 
@@ -227,26 +222,9 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 
 /* --------------------------------------------------------------------- acs */
 
-static unsigned pci_word_at(const uint8_t *p)
-{
-	return p[0] | (unsigned)p[1] << 8;
-}
-
 int gds_acs_redirects(const uint8_t *config, size_t len)
 {
-	size_t at = EXTENDED;
-
-	if (len <= 64)
-		return -EACCES;
-	/* The list may be a loop: each capability takes 8 bytes or more. */
-	for (unsigned i = 0; i < GDS_CONFIG_MAX / 8 && at >= EXTENDED && at + 4 <= len; i++) {
-		unsigned id = pci_word_at(config + at), rest = pci_word_at(config + at + 2);
-
-		if (id == PCI_EXT_CAP_ID_ACS && at + PCI_ACS_CTRL + 2 <= len)
-			return (pci_word_at(config + at + PCI_ACS_CTRL) & REDIRECTS) != 0;
-		at = rest >> 4 & ~3u;
-	}
-	return 0;
+	return acs_redirects(config, len);
 }
 
 static int redirects(const struct gds_look *l, const char *pci)
