@@ -29,6 +29,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "../lab/hl/labhl.h"
 #include "t.h"
 
 #define DMABUF_MAGIC 0x444d4142
@@ -247,6 +248,20 @@ static inline int dmabuf_heap(uint64_t len)
 	return dmabuf_add((int)a.fd, false);
 }
 
+/* Of a PCI BAR: all buffers are the same bytes. */
+static inline int dmabuf_bar(uint64_t len)
+{
+	struct labhl_bar b = { .len = len };
+	int dev = open("/dev/labhl", O_RDWR | O_CLOEXEC), r;
+
+	if (dev < 0)
+		T_SKIP("/dev/labhl");
+	r = ioctl(dev, LABHL_BAR, &b);
+	(void)close(dev);
+	T_EQ(r, 0);
+	return dmabuf_add(b.fd, false);
+}
+
 static const struct dmabuf_exporter {
 	const char *name;
 	int (*make)(
@@ -255,6 +270,7 @@ static const struct dmabuf_exporter {
 	{ "stub", dmabuf_stub },
 	{ "udmabuf", dmabuf_udmabuf },
 	{ "heap", dmabuf_heap },
+	{ "bar", dmabuf_bar },
 };
 
 #endif

@@ -133,6 +133,14 @@ static int set_reset(const struct labhl_reset *q)
 	return 0;
 }
 
+static int bar_export(struct labhl_bar *q)
+{
+	if (!q->len || q->len & ~PAGE_MASK || q->len > LABHL_BAR_LEN)
+		return -EINVAL;
+	q->fd = labhl_bar_export(pci_resource_end(the_pci, 2) + 1 - LABHL_BAR_LEN, q->len);
+	return q->fd < 0 ? q->fd : 0;
+}
+
 static long lab_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 {
 	union {
@@ -140,6 +148,7 @@ static long lab_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 		struct labhl_fail fail;
 		struct labhl_reset reset;
 		struct labhl_copy copy;
+		struct labhl_bar bar;
 		u32 id;
 	} q;
 	void __user *u = (void __user *)arg;
@@ -163,6 +172,9 @@ static long lab_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 		break;
 	case LABHL_COPY:
 		r = copy_va(&q.copy);
+		break;
+	case LABHL_BAR:
+		r = bar_export(&q.bar);
 		break;
 	case LABHL_SET_ID:
 		labhl_id = q.id;
@@ -261,7 +273,7 @@ static void accel_del(struct accel *d)
 
 static int accel_add(struct accel *d, struct pci_dev *p, unsigned int idx)
 {
-	u64 half = pci_resource_len(p, 2) / LABHL_DEVICES;
+	u64 half = (pci_resource_len(p, 2) - LABHL_BAR_LEN) / LABHL_DEVICES & PAGE_MASK;
 	int r;
 
 	d->idx = idx;

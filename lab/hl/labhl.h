@@ -56,10 +56,21 @@ struct labhl_copy {
 	__u32 store; /* write instead of read */
 };
 
+/* A dma-buf of the end of the PCI BAR, behind the accelerators' memory, which the CPU may map, as
+ * drivers of GPUs let it. */
+struct labhl_bar {
+	__u64 len;
+	__s32 fd; /* out */
+	__u32 pad;
+};
+
+#define LABHL_BAR_LEN (64ull << 20) /* bytes for such dma-bufs, which overlap */
+
 #define LABHL_STATE _IOR('L', 1, struct labhl_state)
 #define LABHL_SET_FAIL _IOWR('L', 2, struct labhl_fail)
 #define LABHL_SET_RESET _IOW('L', 3, struct labhl_reset)
 #define LABHL_COPY _IOW('L', 4, struct labhl_copy)
+#define LABHL_BAR _IOWR('L', 6, struct labhl_bar)
 #define LABHL_SET_ID _IOW('L', 5, __u32) /* PCI device id that the devices tell from now on */
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the files of the module: main.c answers libhl-thunk, control.c tests and sysfs. */
+/* Shared by the files of the module: main.c answers libhl-thunk, control.c tests and sysfs, bar.c
+ * exports memory that the CPU may map. */
 #ifndef LABHL_INT_H
 #define LABHL_INT_H
 
@@ -56,5 +57,8 @@ extern const struct file_operations labhl_fops;
 
 /* Address on the bus of a byte of memory, and how many follow it in the page. */
 phys_addr_t labhl_bus_of(const struct accel *d, const struct memory *m, u64 off, u64 *ret_run);
+
+/* A dma-buf of len bytes of a BAR from bus on: a descriptor or -errno. */
+int labhl_bar_export(phys_addr_t bus, u64 len);
 
 #endif
