@@ -138,7 +138,7 @@ PST_API int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret);
 /**
  * pst_peer_share() - let the peer use a range of memory
  * @peer:      the peer; the key is of use to it alone, on this connection
- * @mem:       memory of any kind that can be copied
+ * @mem:       memory that is copied, or that becomes a dma-buf, which only RDMA reaches
  * @off:       first byte in @mem
  * @len:       bytes, at least 1
  * @rights:    PST_RIGHT_*
@@ -146,8 +146,8 @@ PST_API int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret);
  * @ret_share: to be closed with pst_share_close(), before the memory is used for something else or
  *             wrapped memory is freed; pst_mem_drain() counts only shares that a device reaches
  *
- * Return: 0; -ERANGE past the end of @mem; -EINVAL for no or unknown rights or flags; -EACCES for
- * more rights than @mem has; -ENOSPC beyond 1024 shares; -EPIPE when the connection has ended.
+ * Return: 0; -ERANGE past the end of @mem; -EINVAL for wrong rights or flags; -EACCES for more rights
+ * than @mem has; -EOPNOTSUPP if nothing moves its bytes; -ENOSPC beyond 1024 shares; -EPIPE: gone.
  */
 PST_API int pst_peer_share(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint64_t len,
 			   uint32_t rights, uint32_t flags, struct pst_share **ret_share);

@@ -6,6 +6,7 @@
 #include "base/opts.h"
 #include "core/queue/object.h"
 #include "core/ways/registration.h"
+#include "mem/dmabuf.h"
 #include "peer/peer.h"
 #include "api/file.h"
 #include "api/guard.h"
@@ -120,6 +121,21 @@ static int peer_check_range(const struct pst_mem *mem, uint64_t off, uint64_t le
 	return 0;
 }
 
+/* Can anything move the bytes?  A network card reaches memory that nothing copies, by its dma-buf. */
+static int peer_check_reach(const struct pst_mem *mem, uint64_t off, uint64_t len)
+{
+	const struct mem_alloc *a = mem->region->alloc;
+	struct err_kept why;
+
+	if (a->host || mem_copies(a->ops) || mem_dmabuf_probe(a, mem->off + off, len) == 0)
+		return 0;
+	err_keep(&why);
+	return err_set(EOPNOTSUPP,
+		       "nothing here copies memory of kind %s, so network cards alone reach it, by "
+		       "its dma-buf: %.300s",
+		       mem_kind_name(a->ops->kind), why.text);
+}
+
 int pst_peer_share(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint64_t len,
 		   uint32_t rights, uint32_t flags, struct pst_share **ret_share)
 {
@@ -140,9 +156,9 @@ int pst_peer_share(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uin
 	r = peer_check_range(mem, off, len, rights);
 	if (r < 0)
 		return r;
-	if (!mem->region->alloc->host && !mem_copies(mem_ops_of(mem)))
-		return err_set(EOPNOTSUPP, "memory of kind %s cannot be copied",
-			       mem_kind_name(mem_ops_of(mem)->kind));
+	r = peer_check_reach(mem, off, len);
+	if (r < 0)
+		return r;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return err_set(ENOMEM, "out of memory");

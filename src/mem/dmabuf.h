@@ -16,6 +16,11 @@ extern uint32_t dmabuf_excludes;
  */
 int dmabuf_check_fd(int fd, int named, uint64_t size, uint32_t rights);
 
+struct mem_alloc;
+
+/* Make a range a dma-buf, and close it: 0, or -errno with a sentence. */
+int mem_dmabuf_probe(const struct mem_alloc *a, uint64_t off, uint64_t len);
+
 /* Another descriptor of a dma-buf, or -errno with a sentence. */
 int dmabuf_again(int fd);
 

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "mem/dmabuf.h"
 #include "mem/mem.h"
 
 enum want { TRY, YES, NO };
@@ -27,11 +28,10 @@ static enum want want_of_process(void)
 	return TRY;
 }
 
-/* Make one page a dma-buf, and close it. */
-static int dmabuf_probe(const struct mem_alloc *a)
+int mem_dmabuf_probe(const struct mem_alloc *a, uint64_t off, uint64_t len)
 {
 	struct mem_dmabuf d;
-	int r = mem_export_dmabuf(a, 0, MIN(a->size, UINT64_C(4096)), &d);
+	int r = mem_export_dmabuf(a, off, len, &d);
 
 	if (r == 0)
 		(void)close(d.fd);
@@ -46,7 +46,7 @@ int mem_dmabuf_want(uint32_t flags, struct mem_alloc **a)
 	if (flags & PST_MEM_NO_DMABUF)
 		(*a)->flags |= PST_MEM_NO_DMABUF;
 	else if (flags & PST_MEM_DMABUF)
-		r = dmabuf_probe(*a);
+		r = mem_dmabuf_probe(*a, 0, MIN((*a)->size, UINT64_C(4096)));
 	if (r == 0)
 		return 0;
 	err_keep(&why);

@@ -79,6 +79,10 @@ static int got_reply_err(uint32_t err)
 	case ERANGE:
 	case EBUSY:
 		return -(int)err;
+	case EOPNOTSUPP:
+		log_info("network cards alone reach a peer's memory, and RDMA does not serve; see "
+			 "penstock doctor --rdma on both machines");
+		return -EOPNOTSUPP;
 	default:
 		log_info("a peer cannot use its own memory: %s", err_name((int)err));
 		return -EIO;

@@ -201,6 +201,10 @@ int import_open(struct import *i, const struct peer_key *k, const uint8_t *grant
 		i->off = g.off;
 		grant_wipe(&g);
 	}
+	if (r == 0 && !a->host && !mem_copies(a->ops)) {
+		r = err_set(EOPNOTSUPP, "nothing here copies memory of kind %s", a->ops->name);
+		mem_free(TAKE_PTR(a));
+	}
 	(void)pthread_mutex_lock(&i->peer->lock);
 	i->alloc = a;
 	if (--i->users == 0 && i->revoked)

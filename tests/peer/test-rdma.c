@@ -5,10 +5,13 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #include "stub/ibverbs_stub.h"
 
 #include "agent.h"
+#include "gaudi_rig.h"
 
 #define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
 #define TCP PST_PATH_BIT(PST_PATH_TCP)
@@ -54,6 +57,10 @@ static int left_over(void)
 	if (*st.broken) {
 		(void)fprintf(stderr, "# broken: %s\n", st.broken);
 		return 2;
+	}
+	if (gs.state && (gaudi_state().contexts || gaudi_state().leaked)) {
+		(void)fprintf(stderr, "# left: a Gaudi's memory\n");
+		return 3;
 	}
 	if (st.contexts + st.pds + st.mrs + st.cqs + st.channels + st.qps) {
 		(void)fprintf(stderr,
@@ -267,6 +274,104 @@ static void memory_without_a_way(void)
 	T_EQ(strictly(true, 0, 4096, PST_PATH_RDMA, 0, &d), -EOPNOTSUPP);
 	quit();
 	how.device = "host";
+}
+
+/* ------------------------------------------------------------------ memory that nothing copies */
+
+/* Whether files of a shared memory file system are dma-bufs: the double of libhl-thunk makes its
+ * dma-bufs of these. */
+static bool are_dmabufs;
+
+__attribute__((visibility("default"))) int fstatfs(int fd, struct statfs *ret)
+{
+	int r = (int)syscall(SYS_fstatfs, fd, ret);
+
+	if (r == 0 && are_dmabufs && ret->f_type == 0x01021994)
+		ret->f_type = 0x444d4142;
+	return r;
+}
+
+static void gaudi_begin(void)
+{
+	needs_stub();
+	gaudi_sys_new("GAUDI2\n");
+	T_EQ(setenv("PST_GAUDI_MODE", "own", 1), 0);
+	how.device = "gaudi:0";
+}
+
+static void gaudi_end(void)
+{
+	how.device = "host";
+	gaudi_sys_done();
+	T_EQ(unsetenv("PST_GAUDI_ROOT"), 0);
+}
+
+/* Network cards read and write a Gaudi's memory, with or without a grant to this process. */
+static void a_gaudi_owns_the_memory(void)
+{
+	struct agent_answer a;
+	struct pst_done d;
+
+	gaudi_begin();
+	for (unsigned granted = 0; granted < 2; granted++) {
+		start();
+		are_dmabufs = granted;
+		a = agent_shares_it(0, 5000, 1000000, RW, granted ? PST_SHARE_GRANT : 0);
+		file = agent_open(&a, RIG_RW);
+		are_dmabufs = false;
+		d = both_ways(1000000);
+		T_EQ(file_paths(&d), RDMA);
+		T_EQ(d.why, PST_WHY_NONE);
+		d = both_ways(77);
+		T_EQ(file_paths(&d), RDMA);
+		/* The key is for these bytes, and no more. */
+		T_EQ(pst_write(file, 999999, mem, 0, 2, NULL), -ERANGE);
+		/* No processor reaches them. */
+		T_EQ(strictly(false, 0, 4096, PST_PATH_TCP, 0, &d), -EOPNOTSUPP);
+		T_EQ(strictly(true, 0, 4096, PST_PATH_TCP, 0, &d), -EOPNOTSUPP);
+		quit();
+	}
+	gaudi_end();
+}
+
+/* The share is closed before its memory: the device's registration ends first. */
+static void a_gaudis_share_is_closed(void)
+{
+	struct agent_answer a;
+
+	gaudi_begin();
+	start();
+	for (unsigned i = 0; i < 3; i++) {
+		a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
+		file = agent_open(&a, RIG_RW);
+		T_EQ(pst_write(file, 0, mem, 0, 100000, NULL), 100000);
+		T_EQ(agent_ask((struct agent_ask){ .what = AGENT_CLOSE }).res, 0);
+		T_EQ(pst_write(file, 0, mem, 0, 100000, NULL), -ESTALE);
+		file = pst_file_close(file);
+	}
+	quit();
+	gaudi_end();
+}
+
+/* Without RDMA, requests fail; without dma-bufs, the share does. */
+static void a_gaudi_without_a_way(void)
+{
+	struct agent_ask ask = { .what = AGENT_SHARE, .len = 4096, .rights = RW };
+	struct pst_done d;
+
+	gaudi_begin();
+	(void)setenv("PST_RDMA", "off", 1);
+	start_file();
+	(void)unsetenv("PST_RDMA");
+	T_EQ(pst_read(file, 0, mem, 0, 4096, &d), -EOPNOTSUPP);
+	T_EQ(pst_write(file, 0, mem, 0, 4096, &d), -EOPNOTSUPP);
+	quit();
+	T_EQ(setenv("PST_DMABUF", "no", 1), 0);
+	start();
+	T_EQ(agent_ask(ask).res, -EOPNOTSUPP);
+	T_EQ(unsetenv("PST_DMABUF"), 0);
+	quit();
+	gaudi_end();
 }
 
 /* A closed share: its key ends, what is open is stale, and other shares go on. */
@@ -499,6 +604,8 @@ static void run(const char *name, void (*fn)(void), const char *device)
 int main(int argc, char **argv)
 {
 	stub_find();
+	if (stub.state)
+		gaudi_stub_find();
 	agent_check = left_over;
 	if (argc > 3 && !strcmp(argv[1], "--agent"))
 		return agent_main(argc, argv);
@@ -515,6 +622,10 @@ int main(int argc, char **argv)
 	how.tcp = false;
 	RUN(without_rdma, "host");
 	RUN(memory_without_a_way, "host");
+	RUN(a_gaudi_owns_the_memory, "host");
+	RUN(a_gaudi_owns_the_memory, "soft:0");
+	RUN(a_gaudis_share_is_closed, "host");
+	RUN(a_gaudi_without_a_way, "host");
 	RUN(closed_share, "host");
 	RUN(a_key_has_the_rights_of_its_share, "host");
 	RUN(closed_under_way, "host");

@@ -512,21 +512,39 @@ static void piece_fill(const struct memory *m, struct piece *p)
 	}
 }
 
+/* Move the bytes of pages that no dma-buf has any more back to the memory. */
+static void piece_fold(struct memory *m, struct piece *p)
+{
+	struct list *e;
+
+	list_for_each (e, &m->exports)
+		if (list_entry(e, struct export, link)->memfd == p->memfd)
+			die("two dma-bufs of overlapping pages want /dev/udmabuf");
+	if (pwrite(m->memfd, m->bytes + p->off, p->len, (off_t)p->off) != (ssize_t)p->len ||
+	    mmap(m->bytes + p->off, p->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+		 m->memfd, (off_t)p->off) == MAP_FAILED)
+		die("cannot fold a piece");
+	(void)close(p->memfd);
+	list_del(&p->link);
+	free(p);
+}
+
 /* The memfd with the bytes of a range, or -errno. */
 static int piece_of(struct memory *m, uint64_t off, uint64_t len)
 {
 	struct piece *p;
-	struct list *e;
+	struct list *e, *n;
 
-	if (!off && len == m->size && list_empty(&m->pieces))
-		return m->memfd;
-	list_for_each (e, &m->pieces) {
+	(void)exports_open(m);
+	list_for_each_safe (e, n, &m->pieces) {
 		p = list_entry(e, struct piece, link);
 		if (p->off == off && p->len == len)
 			return p->memfd;
 		if (off < p->off + p->len && p->off < off + len)
-			die("two dma-bufs of overlapping pages want /dev/udmabuf");
+			piece_fold(m, p);
 	}
+	if (!off && len == m->size && list_empty(&m->pieces))
+		return m->memfd;
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		die("out of memory");
@@ -658,12 +676,11 @@ bool stub_gaudi_dead(int fd)
 char *stub_gaudi_bytes(uint64_t va, uint64_t len)
 {
 	struct memory *m;
-	char *p = NULL;
+	char *p;
 
 	(void)pthread_mutex_lock(&lock);
 	m = by_va(va);
-	if (m && len <= m->size - (va - m->va))
-		p = m->bytes + (va - m->va);
+	p = m && len <= m->size - (va - m->va) ? m->bytes + (va - m->va) : NULL;
 	(void)pthread_mutex_unlock(&lock);
 	return p;
 }
