@@ -349,6 +349,8 @@ static void opens_fail_with_a_cure(void)
 		quiet();
 	}
 	T_EQ(mem_alloc(ops, 0, STUB_GAUDI_TOTAL * 2, 0, &a), -ENOMEM);
+	T_EQ(mem_alloc(ops, 0, UINT64_MAX - 5, 0, &a), -ENOMEM);
+	SAYS("no address space");
 	quiet();
 }
 
@@ -377,6 +379,49 @@ static void every_call_fails_once(void)
 		T_EQ(s.handles, 0);
 		T_EQ(s.exports, 0);
 	}
+}
+
+/* A program that closes descriptors that are not its own, and whose next file gets the number. */
+static void the_program_closes_the_device(void)
+{
+	struct mem_alloc *a = alloc(LEN), *b = alloc(LEN), *c;
+	int fd = gaudi_device(0)->fd, fds[2];
+	uint64_t life = mem_life(ops, 0);
+	struct mem_dmabuf d;
+
+	T_EQ(pipe2(fds, O_CLOEXEC), 0);
+	T_EQ(dup3(fds[1], fd, O_CLOEXEC), fd);
+	T_EQ(mem_export_dmabuf(a, 0, 4096, &d), -ENODEV);
+	SAYS("was reset or closed");
+	T_CHECK(mem_life(ops, 0) != life);
+	T_EQ(mem_alive(b), -ENODEV);
+	mem_free(a);
+	T_EQ(write(fd, "x", 1), 1); /* the file of the program is left alone */
+	c = alloc(LEN);
+	T_CHECK(gaudi_device(0)->fd != fd);
+	mem_free(b);
+	T_OK(mem_export_dmabuf(c, 0, 4096, &d));
+	(void)close(d.fd);
+	mem_free(c);
+	(void)close(fd);
+	T_EQ(gaudi_state().contexts, 0);
+	/* It is seen when memory is freed, and when some is allocated; and by a number without a file. */
+	for (int i = 0; i < 3; i++) {
+		a = alloc(LEN);
+		fd = gaudi_device(0)->fd;
+		T_EQ(i == 2 ? close(fd) : dup3(fds[1], fd, O_CLOEXEC), i == 2 ? 0 : fd);
+		if (i)
+			mem_free(alloc(LEN));
+		mem_free(a);
+		if (i < 2)
+			T_EQ(write(fd, "x", 1), 1);
+		T_EQ(gaudi_state().contexts, 0);
+		T_EQ(gaudi_device(0)->users, 0);
+		if (i < 2)
+			(void)close(fd);
+	}
+	(void)close(fds[0]);
+	(void)close(fds[1]);
 }
 
 static void a_reset_ends_the_memory(void)
@@ -552,6 +597,7 @@ int main(int argc, char **argv)
 	T_RUN(text_tells_the_mode);
 	T_RUN(many_threads);
 	T_RUN(every_call_fails_once);
+	T_RUN(the_program_closes_the_device);
 	T_RUN(a_reset_ends_the_memory);
 	gaudi_sys_done();
 	return t_done();

@@ -33,9 +33,16 @@ enum gaudi_mode gaudi_mode(void)
 
 void gaudi_lost(struct gaudi_dev *d)
 {
-	log_warn("%s was reset: what was in its memory is gone", d->name);
+	bool stale = gaudi_own_stale(d);
+
+	if (stale)
+		log_warn("the program closed descriptor %d, which was that of %s: what was in its "
+			 "memory is gone",
+			 d->fd, d->name);
+	else
+		log_warn("%s was reset: what was in its memory is gone", d->name);
 	atomic_fetch_add(&d->life, 1);
-	if (d->fd >= 0)
+	if (d->fd >= 0 && !stale)
 		(void)hl.hlthunk_close(d->fd);
 	d->fd = -1;
 	d->users = 0;
@@ -46,8 +53,8 @@ int gaudi_check_life(const struct gaudi_dev *d, uint64_t life)
 	return likely(atomic_load(&d->life) == life)
 		       ? 0
 		       : err_set(ENODEV,
-				 "%s was reset, and its memory is gone; free the memory of before "
-				 "and allocate anew",
+				 "%s was reset or closed, and its memory is gone; free the memory "
+				 "of before and allocate anew",
 				 d->name);
 }
 

@@ -32,6 +32,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "mem/gaudi/gaudi_types.h"
 #include "mem/mem.h"
@@ -67,6 +68,7 @@ struct gaudi_dev {
 	/* Covers what follows.  Held during calls of libhl-thunk. */
 	pthread_mutex_t lock;
 	int fd;           /* primary node in own mode; -1: closed */
+	dev_t rdev;       /* of the node */
 	unsigned users;   /* buffers of own mode, also held ones */
 	struct list held; /* buffers that were freed while a dma-buf of them was open */
 	uint64_t page;    /* bytes that allocations are a multiple of */
@@ -145,7 +147,8 @@ extern const struct mem_ops mem_gaudi_synapse_ops; /* of memory that SynapseAI c
 enum gaudi_mode { GAUDI_MODE_OWN, GAUDI_MODE_SYNAPSE };
 enum gaudi_mode gaudi_mode(void);
 
-/* A reset ended all memory and streams of the device.  The device's lock is held. */
+/* A reset, or the program's close(2), ended all memory and streams of the device.  The device's lock
+ * is held. */
 void gaudi_lost(struct gaudi_dev *d);
 /* 0, or -ENODEV with a sentence. */
 int gaudi_check_life(const struct gaudi_dev *d, uint64_t life);
@@ -172,6 +175,9 @@ int gaudi_alloc_new(struct gaudi_buf *b, uint64_t va, uint64_t size, uint32_t fl
 /* 0, or -ENODEV with a sentence. */
 int hl_load(void);
 int gaudi_own_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
+/* Did the program close the descriptor of own mode, whose number may be of another file now?  The
+ * device's lock is held. */
+bool gaudi_own_stale(const struct gaudi_dev *d);
 /* The last reference is gone: free the memory, or keep it until its dma-bufs are closed. */
 void gaudi_own_free(struct gaudi_buf *b);
 /* Free what was held and no longer is; the device's lock is held.  Returns buffers still held. */

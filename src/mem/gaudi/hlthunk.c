@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/dl.h"
 #include "base/err.h"
@@ -103,10 +104,19 @@ static int check_generation(const struct gaudi_dev *d, int fd)
 	}
 }
 
+bool gaudi_own_stale(const struct gaudi_dev *d)
+{
+	struct stat st;
+
+	return d->fd >= 0 &&
+	       (fstat(d->fd, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != d->rdev);
+}
+
 /* The device's lock is held. */
 static int gaudi_open(struct gaudi_dev *d)
 {
 	struct hl_hw_ip info = { 0 };
+	struct stat st = { 0 };
 	int fd, r;
 
 	if (gaudi_is_old(d))
@@ -126,7 +136,9 @@ static int gaudi_open(struct gaudi_dev *d)
 		(void)hl.hlthunk_close(fd);
 		return r;
 	}
+	(void)fstat(fd, &st);
 	d->fd = fd;
+	d->rdev = st.st_rdev;
 	d->page = info.alloc_page_size ? info.alloc_page_size : info.dram_page_size;
 	if (!d->page)
 		d->page = PAGE_DEFAULT;
@@ -194,6 +206,8 @@ int gaudi_own_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
 		return -ENOMEM;
 	(void)pthread_mutex_lock(&d->lock);
 	(void)gaudi_held_free(d);
+	if (gaudi_own_stale(d))
+		gaudi_lost(d);
 	r = d->fd < 0 ? gaudi_open(d) : 0;
 	if (r == 0) {
 		uint64_t life = atomic_load(&d->life);
@@ -220,6 +234,8 @@ static bool own_unmap(struct gaudi_buf *b)
 	struct gaudi_dev *d = b->d;
 	int r;
 
+	if (gaudi_own_stale(d))
+		gaudi_lost(d);
 	if (b->life != atomic_load(&d->life))
 		return true; /* the reset freed it */
 	r = hl.hlthunk_memory_unmap(d->fd, b->va);

@@ -99,6 +99,8 @@ static int export_range(struct gaudi_buf *b, uint64_t va, uint64_t len, struct m
 	if (r < 0)
 		return r;
 	(void)pthread_mutex_lock(&d->lock);
+	if (b->how == GAUDI_OWN && gaudi_own_stale(d))
+		gaudi_lost(d);
 	r = gaudi_check_life(d, b->life);
 	if (r == 0)
 		r = export_pages(d, b->how == GAUDI_OWN ? d->fd : fd, map_base, start, end - start);
