@@ -146,8 +146,8 @@ PST_API int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret);
  * @ret_share: to be closed with pst_share_close(), before the memory is used for something else or
  *             wrapped memory is freed; pst_mem_drain() counts only shares that a device reaches
  *
- * Return: 0; -ERANGE past the end of @mem; -EINVAL for wrong rights or flags; -EACCES for more rights
- * than @mem has; -EOPNOTSUPP if nothing moves its bytes; -ENOSPC beyond 1024 shares; -EPIPE: gone.
+ * Return: 0; -ERANGE past the end of @mem; -EINVAL for bad rights or flags; -EACCES for rights that
+ * @mem lacks; -EOPNOTSUPP if nothing moves its bytes; -ENOSPC beyond 1024 shares; -EPIPE: gone.
  */
 PST_API int pst_peer_share(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint64_t len,
 			   uint32_t rights, uint32_t flags, struct pst_share **ret_share);

@@ -121,7 +121,7 @@ static int peer_check_range(const struct pst_mem *mem, uint64_t off, uint64_t le
 	return 0;
 }
 
-/* Can anything move the bytes?  A network card reaches memory that nothing copies, by its dma-buf. */
+/* Can anything move the bytes?  A network card reaches what nothing copies, by its dma-buf. */
 static int peer_check_reach(const struct pst_mem *mem, uint64_t off, uint64_t len)
 {
 	const struct mem_alloc *a = mem->region->alloc;

@@ -38,22 +38,20 @@ static bool is_at_least(const char *release, unsigned major, unsigned minor)
 static void check_kernel(const char *release, struct pst_check *ret)
 {
 	if (is_at_least(release, 6, 2))
-		accel_say(
-			ret, "kernel", PST_CHECK_OK, 0,
-			"Linux %s: dma-bufs for network cards, and O_DIRECT with memory of PCI devices",
-			release);
+		accel_say(ret, "kernel", PST_CHECK_OK, 0,
+			  "Linux %s: dma-bufs for network cards, and O_DIRECT with memory of PCI "
+			  "devices",
+			  release);
 	else if (is_at_least(release, 5, 12))
-		accel_say(
-			ret, "kernel", PST_CHECK_MISSING, 0,
-			"Linux %s has dma-bufs for network cards, and no O_DIRECT with memory of PCI "
-			"devices; for that, boot 6.2 or newer",
-			release);
+		accel_say(ret, "kernel", PST_CHECK_MISSING, 0,
+			  "Linux %s has dma-bufs for network cards, and no O_DIRECT with memory of "
+			  "PCI devices; for that, boot 6.2 or newer",
+			  release);
 	else
-		accel_say(
-			ret, "kernel", PST_CHECK_MISSING, 0,
-			"Linux %s has no dma-bufs for network cards (5.12) and no O_DIRECT with memory "
-			"of PCI devices (6.2); boot a newer one",
-			release);
+		accel_say(ret, "kernel", PST_CHECK_MISSING, 0,
+			  "Linux %s has no dma-bufs for network cards (5.12) and no O_DIRECT with "
+			  "memory of PCI devices (6.2); boot a newer one",
+			  release);
 }
 
 /* 1: y; 0: not set; -1: nobody tells. */
@@ -138,13 +136,12 @@ static void check_udmabuf(const char *root, struct pst_check *ret)
 	else if (there)
 		accel_say(
 			ret, "udmabuf", PST_CHECK_MISSING, errno,
-			"/dev/udmabuf may not be opened; give this user the device (group kvm, as a "
-			"rule)");
+			"/dev/udmabuf may not be opened; give this user the device (group kvm, as "
+			"a rule)");
 	else
-		accel_say(
-			ret, "udmabuf", PST_CHECK_UNNEEDED, ENOENT,
-			"no /dev/udmabuf, by which host memory becomes a dma-buf for tests; modprobe "
-			"udmabuf, or boot a kernel with CONFIG_UDMABUF");
+		accel_say(ret, "udmabuf", PST_CHECK_UNNEEDED, ENOENT,
+			  "no /dev/udmabuf, by which host memory becomes a dma-buf for tests; "
+			  "modprobe udmabuf, or boot a kernel with CONFIG_UDMABUF");
 }
 
 static void check_heaps(const char *root, struct pst_check *ret)

@@ -405,7 +405,7 @@ static void the_program_closes_the_device(void)
 	mem_free(c);
 	(void)close(fd);
 	T_EQ(gaudi_state().contexts, 0);
-	/* It is seen when memory is freed, and when some is allocated; and by a number without a file. */
+	/* Seen when memory is freed, and when some is allocated; and a number without a file. */
 	for (int i = 0; i < 3; i++) {
 		a = alloc(LEN);
 		fd = gaudi_device(0)->fd;

@@ -23,9 +23,8 @@
  * the kind find them (MEM_CAP_NAMED).
  *
  * The driver refuses to unmap memory while a dma-buf of it is open, in any process.  Such memory is
- * put on the device's list "held" when it is freed.  It is freed at the next call for the device, or
- * by a thread that asks the driver again, once the dma-buf is gone.  The device stays open until
- * then.
+ * put on the device's list "held" when it is freed.  Once the dma-buf is gone, the next call for the
+ * device frees it, or a thread that asks the driver again.  The device stays open until then.
  */
 #ifndef PST_MEM_GAUDI_H
 #define PST_MEM_GAUDI_H
@@ -147,8 +146,8 @@ extern const struct mem_ops mem_gaudi_synapse_ops; /* of memory that SynapseAI c
 enum gaudi_mode { GAUDI_MODE_OWN, GAUDI_MODE_SYNAPSE };
 enum gaudi_mode gaudi_mode(void);
 
-/* A reset, or the program's close(2), ended all memory and streams of the device.  The device's lock
- * is held. */
+/* A reset, or the program's close(2), ended all memory and streams of the device.  The lock of the
+ * device is held. */
 void gaudi_lost(struct gaudi_dev *d);
 /* 0, or -ENODEV with a sentence. */
 int gaudi_check_life(const struct gaudi_dev *d, uint64_t life);
