@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* Answers: their headers, and where their bytes go. */
+#include <stdio.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/uaccess.h"
+#include "s3/call.h"
+
+#define ERROR_TEXT_MAX KIB(64)
+
+static bool header_is(const char *line, size_t len, const char *name, char *ret, size_t room)
+{
+	size_t n = strlen(name), from;
+
+	if (len <= n || line[n] != ':' || strncasecmp(line, name, n) != 0)
+		return false;
+	for (from = n + 1; from < len && (line[from] == ' ' || line[from] == '\t');)
+		from++;
+	while (len > from && (unsigned char)line[len - 1] <= ' ')
+		len--;
+	if (len - from >= room)
+		ret[0] = '\0'; /* as if it were not there: a part of it says something else */
+	else
+		(void)snprintf(ret, room, "%.*s", (int)(len - from), line + from);
+	return true;
+}
+
+size_t answer_header(char *line, size_t size, size_t nr, void *arg)
+{
+	struct call *c = arg;
+	struct answer *a = &c->answer;
+	size_t len = size * nr;
+	char number[32];
+
+	if (len > 5 && strncmp(line, "HTTP/", 5) == 0)
+		*a = (struct answer){ .length = UINT64_MAX };
+	else if (header_is(line, len, "ETag", a->etag, sizeof(a->etag)) ||
+		 header_is(line, len, "Last-Modified", a->modified, sizeof(a->modified)) ||
+		 header_is(line, len, "Content-Range", a->range, sizeof(a->range)) ||
+		 header_is(line, len, "Date", a->date, sizeof(a->date)) ||
+		 header_is(line, len, "x-amz-bucket-region", a->region, sizeof(a->region)) ||
+		 header_is(line, len, "x-amz-request-id", a->id, sizeof(a->id)) ||
+		 header_is(line, len, "Location", a->location, sizeof(a->location)))
+		;
+	else if (header_is(line, len, "Content-Length", number, sizeof(number)) && *number)
+		a->length = strtoull(number, NULL, 10);
+	else if (header_is(line, len, "Retry-After", number, sizeof(number)))
+		a->retry_after_s = (unsigned)MIN(strtoul(number, NULL, 10), 60ul);
+	return len;
+}
+
+bool answer_is_good(long status)
+{
+	return status >= 200 && status <= 299;
+}
+
+/* Look at the headers once, before any byte is used. */
+bool answer_look(struct call *c)
+{
+	if (c->looked)
+		return c->err == 0;
+	c->looked = true;
+	(void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &c->answer.status);
+	if (answer_is_good(c->answer.status) && c->check) {
+		c->err = c->check(c);
+		if (c->err < 0 && !*c->why)
+			(void)snprintf(c->why, sizeof(c->why), "%s", err_text());
+	}
+	return c->err == 0;
+}
+
+static bool keep_text(struct call *c, const char *data, size_t len)
+{
+	bool good = answer_is_good(c->answer.status);
+	size_t max = good ? TEXT_MAX : ERROR_TEXT_MAX;
+	char *more;
+
+	if (c->text_len + len > max) {
+		if (!good)
+			return true; /* enough to name the error */
+		c->err = -E2BIG;
+		(void)snprintf(c->why, sizeof(c->why),
+			       "%.200s: the server's answer is longer than any should be",
+			       c->where->shown);
+		return false;
+	}
+	more = realloc(c->text, c->text_len + len + 1);
+	if (!more) {
+		c->err = -ENOMEM;
+		(void)snprintf(c->why, sizeof(c->why), "out of memory");
+		return false;
+	}
+	memcpy(more + c->text_len, data, len);
+	c->text = more;
+	c->text_len += len;
+	more[c->text_len] = '\0';
+	return true;
+}
+
+size_t answer_data(char *data, size_t size, size_t nr, void *arg)
+{
+	struct call *c = arg;
+	size_t len = size * nr;
+
+	if (!answer_look(c))
+		return 0;
+	if (!c->to || !answer_is_good(c->answer.status))
+		return keep_text(c, data, len) ? len : 0;
+	if (len > c->len - c->got) {
+		c->err = -EPROTO;
+		(void)snprintf(c->why, sizeof(c->why),
+			       "%.200s: the server sent more bytes than it was asked for",
+			       c->where->shown);
+		return 0;
+	}
+	c->err = uaccess_write((char *)c->to + c->got, data, len);
+	if (c->err < 0) {
+		(void)snprintf(c->why, sizeof(c->why), "%s", err_text());
+		return 0;
+	}
+	c->got += len;
+	return len;
+}
