@@ -4,7 +4,7 @@
 #include <sys/auxv.h>
 
 #include "base/err.h"
-#include "s3/call.h"
+#include "s3/http.h"
 
 struct fetched {
 	char *text;

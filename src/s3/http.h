@@ -19,6 +19,7 @@
 struct answer {
 	long status;
 	char etag[160], modified[64], range[96], date[64], region[64], id[80];
+	char mark[MARK_LEN + 1]; /* as call.mark */
 	char location[4096];
 	uint64_t length; /* Content-Length; UINT64_MAX: unknown */
 	unsigned retry_after_s;
@@ -42,6 +43,7 @@ struct call {
 	bool broken;          /* there was no memory for its query: it must not be sent */
 	const char *if_match; /* an ETag */
 	bool if_none;         /* If-None-Match: * */
+	const char *mark;     /* metadata for the object, by which we know ours again; or NULL */
 	uint64_t off, len;    /* Range; len 0: none */
 	void *to;             /* the program's memory of len bytes; NULL: text is kept */
 	const void *body;     /* our memory */
@@ -104,5 +106,27 @@ bool xml_find(const char *text, const char *name, char *ret, size_t len);
 
 /* Those keys have expired: the next creds_get() fetches others, unless it has them already. */
 void creds_expire(const struct keys *k);
+
+/* ---------------------------------------------- parts of an exchange, on the thread pst-http */
+
+#define MARK_HEADER "x-amz-meta-penstock-upload"
+
+/* request.c: write URL, headers and signature of a call, and set all options of its handle.
+ * Return false if there is no memory, or with c->err and c->why. */
+bool request_make(struct call *c);
+
+/* answer.c: libcurl's callbacks for a header and for bytes. */
+size_t answer_header(char *line, size_t size, size_t nr, void *arg);
+size_t answer_data(char *data, size_t size, size_t nr, void *arg);
+/* Check the headers once, before any byte is used.  Return false with c->err. */
+bool answer_look(struct call *c);
+bool answer_is_good(long status);
+
+/* why.c: set c->err and c->why. */
+void why_status(struct call *c);
+/* Return true if the failure is worth another try. */
+bool why_curl(struct call *c, CURLcode code);
+/* Return true if the text of the answer has that error code. */
+bool why_code_is(const struct call *c, const char *code);
 
 #endif

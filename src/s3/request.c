@@ -6,7 +6,7 @@
 #include <sys/auxv.h>
 
 #include "base/err.h"
-#include "s3/call.h"
+#include "s3/http.h"
 
 static size_t on_body(char *to, size_t size, size_t nr, void *arg)
 {
@@ -48,16 +48,15 @@ static bool add_signature(struct call *c, const char *host, const char *payload)
 {
 	struct where *w = c->where;
 	char date[SIGN_DATE_LEN], *value;
-	struct pair h[4] = { { "host", host },
+	struct pair h[5] = { { "host", host },
 			     { "x-amz-content-sha256", payload },
-			     { "x-amz-date", date },
-			     { "x-amz-security-token", w->keys.token } };
+			     { "x-amz-date", date } };
+	size_t nr = 3;
 	struct to_sign s = {
 		.method = c->method,
 		.path = w->path,
 		.query = c->query ? c->query : "",
 		.headers = h,
-		.nr_headers = w->keys.token ? 4 : 3,
 		.payload = payload,
 		.date = date,
 		.region = w->region,
@@ -65,6 +64,11 @@ static bool add_signature(struct call *c, const char *host, const char *payload)
 	};
 	bool ok = true;
 
+	if (w->keys.token)
+		h[nr++] = (struct pair){ "x-amz-security-token", w->keys.token };
+	if (c->mark)
+		h[nr++] = (struct pair){ MARK_HEADER, c->mark };
+	s.nr_headers = nr;
 	if (!sign_date(w->skew_s, date)) {
 		c->err = -ERANGE;
 		(void)snprintf(c->why, sizeof(c->why),
@@ -105,6 +109,8 @@ static bool add_headers(struct call *c)
 		sha256_hex(c->body, c->body_len, hash);
 		payload = hash;
 	}
+	if (c->mark && !c->where->sign)
+		ok = ok && add_header(c, MARK_HEADER, c->mark);
 	if (c->where->sign)
 		ok = ok && add_signature(c, host, payload);
 	return ok;
@@ -180,7 +186,9 @@ static void set_options(struct call *c)
 		SET(CURLOPT_SEEKDATA, c);
 		SET(CURLOPT_INFILESIZE_LARGE, (curl_off_t)c->body_len);
 	}
-	if (strcmp(c->method, "GET") != 0 && strcmp(c->method, "PUT") != 0)
+	if (strcmp(c->method, "HEAD") == 0)
+		SET(CURLOPT_NOBODY, 1L);
+	else if (strcmp(c->method, "GET") != 0 && strcmp(c->method, "PUT") != 0)
 		SET(CURLOPT_CUSTOMREQUEST, c->method);
 #undef SET
 }

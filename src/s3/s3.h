@@ -40,6 +40,7 @@
 #define RANGE_LEN MIB(8)     /* bytes of one ranged GET */
 #define PART_LEN MIB(16)     /* of a multi-part upload */
 #define PARTS_MAX 8u         /* buffers of PART_LEN for a file */
+#define MARK_LEN 32u         /* hexadecimal digits that tell an upload from all others */
 #define PART_NR_MAX 10000u   /* S3's own limit */
 #define TEXT_MAX MIB(2)      /* of an answer that is text: a page of a listing */
 #define KEY_MAX 1024u        /* bytes, S3's own limit */
@@ -51,6 +52,7 @@
 #define COMPLETE_SILENCE_S 300L     /* a server joins thousands of parts */
 #define OPEN_NS (60 * NSEC_PER_SEC) /* for the request of an open, with its retries */
 #define ABORT_NS (5 * NSEC_PER_SEC) /* for the DELETE of an unfinished upload, at close */
+#define CLOSE_NS (5 * NSEC_PER_SEC) /* for what is under way then, before that */
 
 /* ------------------------------------------------------------------ sign.c */
 
@@ -161,7 +163,8 @@ extern const struct io_backend s3_backend;
 
 /* upload.c: may be called by the thread pst-http alone, but for new and close. */
 int upload_new(struct s3_file *f, bool excl, struct upload **ret);
-/* Wait for the abort of what was not published, at most ABORT_NS. */
+/* Wait for what is under way, at most CLOSE_NS, and for the abort of what was not published, at
+ * most ABORT_NS. */
 void upload_close(struct upload *u);
 void upload_op(struct upload *u, struct io_op *op);
 uint64_t upload_size(const struct upload *u);

@@ -7,66 +7,19 @@
  * All of it runs on the thread pst-http, but for upload_new(), upload_close() and upload_size().
  */
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/uaccess.h"
-#include "file/op.h"
-#include "s3/http.h"
 #include "s3/io.h"
+#include "s3/upload.h"
 
-#define SPANS_MAX 64u     /* separate ranges of one part that writes have filled */
 #define COMPLETE_TRIES 3u /* an answer 200 whose text is an error */
 
-struct span {
-	uint64_t from, to;
-};
-
-/* A buffer, and the part that it holds. */
-struct part {
-	struct upload *up;
-	bool used, full, sending;
-	unsigned nr; /* from 0 on */
-	char *buf;
-	struct span spans[SPANS_MAX]; /* sorted, none touches the next */
-	unsigned nr_spans;
-	struct call call;
-};
-
-struct upload {
-	struct upload *next;
-	struct s3_file *file;
-	bool excl;
-	_Atomic uint64_t size;
-	char *id; /* of the multi-part upload, or NULL */
-	struct part parts[PARTS_MAX];
-	unsigned nr_sending;
-	char **etags; /* of parts that were sent */
-	unsigned nr_etags;
-	struct io_fifo writes, syncs; /* that wait */
-	int err;
-	char why[ERR_TEXT_MAX];
-	bool published;
-	bool sealed; /* its size is fixed: the object, or its last part, was sent */
-	bool busy;   /* call is under way */
-	unsigned complete_tries;
-	struct call call; /* to create, complete or abort, or the PUT of a small object */
-	char *body;
-
-	/* Closing. */
-	struct http_job job;
-	pthread_mutex_t lock; /* of ended */
-	pthread_cond_t cond;
-	bool closing, ended;
-};
-
-static struct upload *uploads;
+struct upload *uploads;
 
 static void pump(struct upload *u);
-static void close_step(struct upload *u);
 
 static void upload_end_all(struct io_fifo *ops, int err)
 {
@@ -76,7 +29,7 @@ static void upload_end_all(struct io_fifo *ops, int err)
 		op_end(op, err);
 }
 
-static void upload_fail(struct upload *u, int err, const char *why)
+void upload_fail(struct upload *u, int err, const char *why)
 {
 	if (u->err == 0) {
 		u->err = err;
@@ -90,9 +43,8 @@ static void upload_fail(struct upload *u, int err, const char *why)
 	upload_end_all(&u->syncs, u->err);
 }
 
-/* A call of the upload itself.  The names and values of its query go in pairs. */
-static void start_call(struct upload *u, const char *method, const struct pair *q, size_t nr,
-		       call_fn done)
+void upload_call(struct upload *u, const char *method, const struct pair *q, size_t nr,
+		 call_fn done)
 {
 	u->call = (struct call){
 		.method = method,
@@ -107,8 +59,7 @@ static void start_call(struct upload *u, const char *method, const struct pair *
 	call_start(&u->call);
 }
 
-/* The end of it: 0, or the error, which u->call.why explains. */
-static int end_call(struct upload *u)
+int upload_call_end(struct upload *u)
 {
 	u->busy = false;
 	free(u->call.query);
@@ -161,7 +112,7 @@ static void upload_part_done(struct call *c)
 	if (r < 0 && u->err == 0)
 		upload_fail(u, r, c->why);
 	if (u->closing)
-		close_step(u);
+		upload_close_step(u);
 	else if (u->err == 0)
 		pump(u);
 }
@@ -170,7 +121,7 @@ static void upload_created(struct call *c)
 {
 	struct upload *u = c->arg;
 	char id[1024];
-	int r = end_call(u);
+	int r = upload_call_end(u);
 
 	if (r == 0 && (!c->text || !xml_find(c->text, "UploadId", id, sizeof(id)) || !*id)) {
 		r = -EPROTO;
@@ -185,9 +136,17 @@ static void upload_created(struct call *c)
 	if (r < 0)
 		upload_fail(u, r, c->why);
 	if (u->closing)
-		close_step(u);
+		upload_close_step(u);
 	else if (u->err == 0)
 		pump(u);
+}
+
+static void upload_create(struct upload *u)
+{
+	static const struct pair q[] = { { "uploads", "" } };
+
+	upload_call(u, "POST", q, ARRAY_SIZE(q), upload_created);
+	u->call.mark = u->mark;
 }
 
 static void send_part(struct part *p, uint64_t len)
@@ -307,7 +266,6 @@ static int copy_write(struct upload *u, struct io_op *op)
 /* Send parts that are full; they need the upload's number. */
 static void send_full(struct upload *u)
 {
-	static const struct pair q[] = { { "uploads", "" } };
 	bool any = false;
 
 	for (unsigned i = 0; i < PARTS_MAX; i++) {
@@ -320,15 +278,47 @@ static void send_full(struct upload *u)
 			send_part(p, PART_LEN);
 	}
 	if (any && !u->id && !u->busy)
-		start_call(u, "POST", q, ARRAY_SIZE(q), upload_created);
+		upload_create(u);
 }
 
 /* ----------------------------------------------------------------- publish */
 
+/*
+ * The answer to an earlier try may have been lost, and that try have made the object: then the next
+ * one finds an object that is there, or an upload that is not.  The object's mark tells whose it is.
+ */
+static void upload_looked_at(struct call *c)
+{
+	struct upload *u = c->arg;
+	int r = upload_call_end(u);
+
+	call_free_text(c);
+	if (r == 0 && strcmp(c->answer.mark, u->mark) == 0) {
+		u->published = true;
+		upload_end_all(&u->syncs, 0);
+	} else {
+		upload_fail(u, u->lost_err, u->lost_why);
+	}
+	if (u->closing)
+		upload_close_step(u);
+}
+
+/* Return true if upload_looked_at() follows. */
+static bool upload_look_at(struct upload *u, int err, const struct call *c)
+{
+	if (u->closing ||
+	    (err != -EEXIST && !(c->answer.status == 404 && strstr(c->why, "NoSuchUpload"))))
+		return false;
+	u->lost_err = err;
+	(void)snprintf(u->lost_why, sizeof(u->lost_why), "%s", c->why);
+	upload_call(u, "HEAD", NULL, 0, upload_looked_at);
+	return true;
+}
+
 static void published(struct call *c)
 {
 	struct upload *u = c->arg;
-	int r = end_call(u);
+	int r = upload_call_end(u);
 	char code[64];
 
 	/* A server that joins parts may say 200 first, and find an error later. */
@@ -351,20 +341,22 @@ static void published(struct call *c)
 	} else if (r == -EIO && c->err == 0 && ++u->complete_tries < COMPLETE_TRIES) {
 		if (!u->closing)
 			pump(u);
-	} else {
+	} else if (!upload_look_at(u, r, c)) {
 		upload_fail(u, r, c->why);
 	}
 	if (u->closing)
-		close_step(u);
+		upload_close_step(u);
 }
 
 static void put_small(struct upload *u, uint64_t size)
 {
 	u->sealed = true;
-	start_call(u, "PUT", NULL, 0, published);
+	upload_call(u, "PUT", NULL, 0, published);
 	u->call.body = size ? u->parts[0].buf : "";
 	u->call.body_len = size;
 	u->call.if_none = u->excl;
+	/* Only then is a second try told from the first. */
+	u->call.mark = u->excl ? u->mark : NULL;
 	for (unsigned i = 0; size && i < PARTS_MAX; i++)
 		if (u->parts[i].used)
 			u->call.body = u->parts[i].buf;
@@ -387,7 +379,7 @@ static void upload_complete(struct upload *u, unsigned nr)
 	(void)fputs("</CompleteMultipartUpload>", to);
 	(void)fclose(to);
 	u->sealed = true;
-	start_call(u, "POST", q, ARRAY_SIZE(q), published);
+	upload_call(u, "POST", q, ARRAY_SIZE(q), published);
 	u->call.body = u->body;
 	u->call.body_len = len;
 	u->call.if_none = u->excl;
@@ -429,7 +421,6 @@ static bool is_small(const struct upload *u, uint64_t size)
 
 static void upload_publish(struct upload *u)
 {
-	static const struct pair q[] = { { "uploads", "" } };
 	uint64_t size = u->size;
 	unsigned nr = (unsigned)((size + PART_LEN - 1) / PART_LEN);
 	char why[ERR_TEXT_MAX];
@@ -445,7 +436,7 @@ static void upload_publish(struct upload *u)
 		return;
 	}
 	if (!u->id && size > PART_LEN) {
-		start_call(u, "POST", q, ARRAY_SIZE(q), upload_created);
+		upload_create(u);
 		return;
 	}
 	if (u->id && send_last(u, size) == 0) {
@@ -539,114 +530,4 @@ void uploads_cancel(void)
 			upload_fail(u, -ECANCELED, "a write to the object was canceled");
 		(void)cancel_ops(&u->syncs);
 	}
-}
-
-/* --------------------------------------------------------------------- life */
-
-static void begin_upload(void *arg)
-{
-	struct upload *u = arg;
-
-	u->next = uploads;
-	uploads = u;
-}
-
-int upload_new(struct s3_file *f, bool excl, struct upload **ret)
-{
-	struct upload *u = calloc(1, sizeof(*u));
-
-	if (!u)
-		return err_set(ENOMEM, "out of memory");
-	u->file = f;
-	u->excl = excl;
-	for (unsigned i = 0; i < PARTS_MAX; i++)
-		u->parts[i].up = u;
-	(void)pthread_mutex_init(&u->lock, NULL);
-	(void)pthread_cond_init(&u->cond, NULL);
-	u->job = (struct http_job){ .fn = begin_upload, .arg = u };
-	http_run(&u->job);
-	*ret = u;
-	return 0;
-}
-
-static void closed(struct upload *u)
-{
-	struct upload **at = &uploads;
-
-	while (*at != u)
-		at = &(*at)->next;
-	*at = u->next;
-	(void)pthread_mutex_lock(&u->lock);
-	u->ended = true;
-	(void)pthread_cond_signal(&u->cond);
-	(void)pthread_mutex_unlock(&u->lock);
-}
-
-static void aborted(struct call *c)
-{
-	struct upload *u = c->arg;
-
-	if (end_call(u) < 0)
-		log_warn("an unfinished upload stays on the server: %s", c->why);
-	call_free_text(c);
-	closed(u);
-}
-
-/* Once nothing is under way: abort what was not published. */
-static void close_step(struct upload *u)
-{
-	struct pair q[] = { { "uploadId", u->id } };
-
-	if (u->nr_sending || u->busy)
-		return;
-	if (!u->id || u->published) {
-		closed(u);
-		return;
-	}
-	start_call(u, "DELETE", q, ARRAY_SIZE(q), aborted);
-	u->call.deadline_ns = now_ns() + ABORT_NS;
-}
-
-static void close_upload(void *arg)
-{
-	struct upload *u = arg;
-
-	u->closing = true;
-	if (!u->published && !u->busy && u->err == 0)
-		log_warn("%.200s was closed without a sync: nothing of it was kept",
-			 u->file->where->shown);
-	for (unsigned i = 0; i < PARTS_MAX; i++)
-		if (u->parts[i].sending) {
-			call_cancel(&u->parts[i].call);
-			/* Whoever cancels the last one ends the upload. */
-			if (u->ended)
-				return;
-		}
-	if (!u->ended)
-		close_step(u);
-}
-
-void upload_close(struct upload *u)
-{
-	u->job = (struct http_job){ .fn = close_upload, .arg = u };
-	http_run(&u->job);
-	(void)pthread_mutex_lock(&u->lock);
-	while (!u->ended)
-		(void)pthread_cond_wait(&u->cond, &u->lock);
-	(void)pthread_mutex_unlock(&u->lock);
-	(void)pthread_cond_destroy(&u->cond);
-	(void)pthread_mutex_destroy(&u->lock);
-	for (unsigned i = 0; i < PARTS_MAX; i++)
-		free(u->parts[i].buf);
-	for (unsigned i = 0; i < u->nr_etags; i++)
-		free(u->etags[i]);
-	free(u->etags);
-	free(u->body);
-	free(u->id);
-	free(u);
-}
-
-uint64_t upload_size(const struct upload *u)
-{
-	return atomic_load(&u->size);
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "s3/call.h"
+#include "s3/http.h"
 
 /* Only characters that codes and numbers of requests have. */
 static void keep_plain(char *text)

@@ -41,8 +41,9 @@ def signature(secret, method, path, query, headers, names, payload, date, region
 
 
 class Object:
-    def __init__(self, data, etag=None):
+    def __init__(self, data, etag=None, mark=None):
         self.data = data
+        self.mark = mark        # x-amz-meta-penstock-upload
         self.etag = etag or '"' + hashlib.md5(data).hexdigest() + '"'
         self.modified = time.time() - 60
 
@@ -61,6 +62,10 @@ class Handler(BaseHTTPRequestHandler):
     # -------------------------------------------------------------- answers
 
     def answer(self, status, body=b"", headers=()):
+        if self.body_fault and self.body_fault["kind"] == "lost":
+            self.close_connection = True
+            self.connection.close()
+            return
         self.send_response(status)
         names = {k.lower() for k, _ in headers}
         for name, value in headers:
@@ -171,6 +176,7 @@ class Handler(BaseHTTPRequestHandler):
         wrong = self.allowed()
         if wrong:
             return self.error(403, wrong)
+        self.mark = self.headers.get("x-amz-meta-penstock-upload")
         path = urllib.parse.unquote(parts[0])[len(s3.base):].lstrip("/")
         name, _, key = path.partition("/")
         bucket = s3.buckets.get(name)
@@ -179,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
         with s3.lock:
             return getattr(self, "do_" + self.command.lower())(bucket, key, q)
 
-    do_GET = do_PUT = do_POST = do_DELETE = handle_all
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_all
 
     def do_get(self, bucket, key, q):
         if "list-type" in q:
@@ -189,6 +195,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(404, "NoSuchKey")
         s3, size = self.server.s3, len(o.data)
         headers = [("ETag", o.etag), ("Last-Modified", formatdate(o.modified, usegmt=True))]
+        if o.mark:
+            headers.append(("x-amz-meta-penstock-upload", o.mark))
         match = self.headers.get("If-Match")
         if s3.if_match and match and match.strip('"') != o.etag.strip('"'):
             return self.error(412, "PreconditionFailed")
@@ -200,6 +208,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(416, "InvalidRange", [("Content-Range", f"bytes */{size}")])
         headers.append(("Content-Range", f"bytes {first}-{last}/{size}"))
         return self.send_data(206, o.data[first:last + 1], headers)
+
+    do_head = do_get
 
     def publish(self, bucket, key, o):
         """False: an error was answered."""
@@ -220,7 +230,7 @@ class Handler(BaseHTTPRequestHandler):
             o = Object(self.body)
             upload[int(q["partNumber"])] = o
             return self.answer(200, b"", [("ETag", o.etag)])
-        o = Object(self.body)
+        o = Object(self.body, mark=self.mark)
         if self.publish(bucket, key, o):
             self.answer(200, b"", [("ETag", o.etag)])
         return None
@@ -230,6 +240,7 @@ class Handler(BaseHTTPRequestHandler):
         if "uploads" in q:
             name = f"upload/{len(s3.uploads) + s3.ended}&x"
             s3.uploads[name] = {}
+            s3.marks[name] = self.mark
             escaped = name.replace("&", "&amp;")
             return self.answer(200, f"<R><UploadId>{escaped}</UploadId></R>".encode())
         upload = s3.uploads.get(q.get("uploadId"))
@@ -248,7 +259,7 @@ class Handler(BaseHTTPRequestHandler):
         if any(len(upload[n].data) < PART_MIN for n in numbers[:-1]):
             return self.error(400, "EntityTooSmall")
         data = b"".join(upload[n].data for n in numbers)
-        o = Object(data, f'"{hashlib.md5(data).hexdigest()}-{len(numbers)}"')
+        o = Object(data, f'"{hashlib.md5(data).hexdigest()}-{len(numbers)}"', s3.marks[q["uploadId"]])
         if self.publish(bucket, key, o):
             del s3.uploads[q["uploadId"]]
             s3.ended += 1
@@ -309,6 +320,7 @@ class Server:
 
     def reset(self):
         self.buckets, self.uploads, self.faults, self.requests = {"bucket": {}}, {}, [], []
+        self.marks = {}
         self.key, self.secret, self.token, self.clock = KEY, SECRET, None, 0
         self.tells_clock, self.base = False, ""
         self.anonymous, self.if_match, self.ranges = False, True, True

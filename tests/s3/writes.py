@@ -202,6 +202,45 @@ def writes_after_a_canceled_sync():
 
 
 @case
+def answers_that_are_lost():
+    """The object is there, and the next try is told that it is, or that its upload is not."""
+    for content, method, match in ((BIG[:10], "PUT", ""), (b"", "PUT", ""),
+                                   (TWO, "POST", "uploadId")):
+        for mode in "xw":
+            fresh()
+            server.fault(method, "lost", match=match)
+            write(content, mode=mode)
+            true(held() == content, (mode, match))
+            eq(server.uploads, {})
+        # That of another writer is not ours.
+        fresh()
+        server.fault(method, "lost", match=match)
+        server.fault(method, "call", match=match,
+                     function=lambda: server.put("bucket", "dir/a key", b"faster"))
+        gives(errno.EEXIST if method == "PUT" else errno.EIO, write, content, mode="x")
+        eq(held(), b"faster")
+
+
+@case
+def a_close_ends_though_the_server_is_silent():
+    for content, method, match in ((BIG[:10], "PUT", ""), (TWO, "POST", "?uploadId")):
+        fresh()
+        go = threading.Event()
+        server.fault(method, "hang", match=match, until=go, times=0)
+        f = File(NAME, "w")
+        try:
+            f.write(content)
+            with Queue() as q:
+                q.sync(f, timeout=0.1)
+                q.submit()
+                gives(errno.ETIMEDOUT, q.reap(1)[0].check)
+            f.close()
+        finally:
+            go.set()
+        eq(held(), None)
+
+
+@case
 def modes():
     bucket = fresh()
     gives(errno.ENOENT, File, NAME, "r")
