@@ -34,6 +34,7 @@ struct copy {
 	char *tmp; /* name of the file being written, NULL while it has none */
 	int dir_fd, dst_fd;
 	char *part;           /* a service's file before it has the name dst; or NULL */
+	bool half;            /* the service has a part of the bytes by the name dst */
 	struct cp_tier *tier; /* NULL: the target is not in a set of tiers */
 	bool in_place;        /* the target existed; else it is new and gets this mode */
 	mode_t mode;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Targets of a service.  An object is visible by its sync alone.  A file of a storage service is
- * written by another name beside the target, DST.penstock-RRRRRRRR, and renamed when it is
- * complete.
+ * Targets of a service.  An object of S3 is visible by its sync alone.  A file of a storage service
+ * is written by another name beside the target, DST.penstock-RRRRRRRR, and renamed when it is
+ * complete.  A file of rados:// can do neither: it is written in place, and removed if that fails.
  */
 #include <libgen.h>
 #include <sys/random.h>
@@ -50,6 +50,7 @@ int cp_service_open(struct copy *c)
 
 	if (!names_storage(c->dst)) {
 		r = pst_file_open(c->dst, flags | PST_FILE_TRUNC, NULL, &c->out);
+		c->half = r == 0 && strncmp(c->dst, "rados://", strlen("rados://")) == 0;
 		return r < 0 ? fail_pst(r, c->dst) : 0;
 	}
 	if (getrandom(&random, sizeof(random), 0) < 0)
@@ -83,12 +84,13 @@ int cp_service_publish(struct copy *c)
 	if (r < 0)
 		return fail_pst(r, c->dst);
 	free(TAKE_PTR(c->part));
+	c->half = false;
 	return 0;
 }
 
 void cp_service_give_up(struct copy *c)
 {
-	if (c->part)
-		(void)pst_name_unlink(c->part);
+	if (c->part || c->half)
+		(void)pst_name_unlink(c->part ? c->part : c->dst);
 	free(TAKE_PTR(c->part));
 }

@@ -13,8 +13,9 @@ const char ls_usage[] =
 	"Usage: penstock ls [OPTION...] [DIR]\n"
 	"\n"
 	"Lists a directory: a path, or a name of a service, such as\n"
-	"s3://BUCKET/PREFIX, pst://HOST:PORT/DIR or tier://SET/DIR.  A line has size,\n"
-	"time and name; a directory has the size - and a slash behind its name.\n"
+	"s3://BUCKET/PREFIX, rados://POOL/PREFIX, pst://HOST:PORT/DIR or tier://SET/DIR.\n"
+	"A line has size, time and name; a directory has the size - and a slash behind\n"
+	"its name.\n"
 	"\n"
 	"  -r, --recursive  the files of all directories beneath, in any order\n"
 	"  --json           an object for each line: name, kind, size, mtime_ns\n";

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# dlopen-note.sh LIBRARY SRC: libraries that are loaded at run time are named by notes for
-# packagers, in the form of https://systemd.io/ELF_DLOPEN_METADATA/.
+# dlopen-note.sh LIBRARY SRC [OPTION_OF_GREP...]: libraries that are loaded at run time are named by
+# notes for packagers, in the form of https://systemd.io/ELF_DLOPEN_METADATA/.
 set -u
 lib=$1
 src=$2
+shift 2
 n=0
 failed=0
 
@@ -33,7 +34,7 @@ esac
 
 # Older readelf does not know the type's name, and then puts all notes on one line.
 notes=$(readelf -nW "$lib" | grep -oE 'FDO +0x[0-9a-f]+[^(]*(\(0x407c0c0a|DLOPEN)' | wc -l)
-sonames=$(grep -rhoE '"lib[A-Za-z0-9_-]+\.so(\.[0-9]+)?"' "$src" | tr -d '"' | grep -v '^libpenstock-' | sort -u)
+sonames=$(grep "$@" -rhoE '"lib[A-Za-z0-9_-]+\.so(\.[0-9]+)?"' "$src" | tr -d '"' | grep -v '^libpenstock-' | sort -u)
 want=$(echo "$sonames" | grep -c .)
 if [ "$want" -gt 0 ] && [ "$notes" = "$want" ]; then
 	result a_note_for_each_library ""

@@ -41,6 +41,7 @@ allowed() {
 	src/tier/provider.c) echo "base tier file public" ;;
 	src/tier/provider_names.c) echo "base tier file public" ;;
 	src/tier/*) echo "base tier public" ;;
+	src/rados/*) echo "base file rados public" ;;
 	src/s3/*) echo "base file s3 public" ;;
 	src/api/*) echo "base mem net topo window file remote peer gds core api public" ;;
 	serve/*) echo "base net serve" ;;

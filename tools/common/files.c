@@ -19,7 +19,7 @@ bool names_service(const char *name)
 
 bool names_object(const char *name)
 {
-	static const char *const schemes[] = { "s3://", "https://", "http://" };
+	static const char *const schemes[] = { "s3://", "rados://", "https://", "http://" };
 
 	for (size_t i = 0; i < sizeof(schemes) / sizeof(*schemes); i++)
 		if (strncmp(name, schemes[i], strlen(schemes[i])) == 0)
