@@ -65,10 +65,10 @@ _penstock()
 		esac
 		;;
 	doctor)
-		options='--dir --json --accel --gds --file --rdma --help'
+		options='--dir --json --accel --gds --file --rdma --topo --svg --sysfs --help'
 		case $prev in
-		--dir) value=dir ;;
-		--file) value=file ;;
+		--dir | --sysfs) value=dir ;;
+		--file | --svg) value=file ;;
 		esac
 		;;
 	cp)

@@ -57,6 +57,9 @@ complete -c penstock -n '__penstock_is doctor' -l accel -d 'which memory other d
 complete -c penstock -n '__penstock_is doctor' -l gds -d 'what a direct way of files to NVIDIA GPUs'
 complete -c penstock -n '__penstock_is doctor' -l file -r -F -d 'with --gds: look at this file, which is only read'
 complete -c penstock -n '__penstock_is doctor' -l rdma -d 'what RDMA needs: devices and their ports, addresses, limits'
+complete -c penstock -n '__penstock_is doctor' -l topo -d 'how near accelerators, NICs and disks are to each other'
+complete -c penstock -n '__penstock_is doctor' -l svg -r -F -d 'with --topo: also draw the machine into this file'
+complete -c penstock -n '__penstock_is doctor' -l sysfs -x -a '(__fish_complete_directories)' -d 'with --topo: read this copy of a sysfs'
 complete -c penstock -n '__penstock_is doctor' -l help -d 'what it does and its options'
 
 complete -c penstock -n '__penstock_is cp' -l via -x -a '(__penstock_devices)' -d 'let the bytes go through this device\'s memory'

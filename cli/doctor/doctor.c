@@ -16,6 +16,7 @@
 #include "cli/doctor/accel.h"
 #include "cli/doctor/gds.h"
 #include "cli/doctor/rdma.h"
+#include "cli/doctor/topo.h"
 #include "tools/common/pattern.h"
 
 #define PROBE_BYTES MIB(2)
@@ -28,6 +29,7 @@ const char doctor_usage[] =
 	"       penstock doctor --accel [--json]\n"
 	"       penstock doctor --gds [--dir DIR | --file FILE] [--json]\n"
 	"       penstock doctor --rdma [--json]\n"
+	"       penstock doctor --topo [--sysfs DIR] [--svg FILE] [--json]\n"
 	"\n"
 	"First comes the verdict: what works, what limits it, what to do next.  Then\n"
 	"come the devices, each path with what it needs, and the limits of this process.\n"
@@ -41,7 +43,11 @@ const char doctor_usage[] =
 	"               needs, what of it is missing here, and what to do about it\n"
 	"  --file FILE  with --gds: look at this file, which is only read\n"
 	"\n"
-	"  --rdma       what RDMA needs: devices and their ports, addresses, limits\n";
+	"  --rdma       what RDMA needs: devices and their ports, addresses, limits\n"
+	"\n"
+	"  --topo       how near accelerators, NICs and disks are to each other\n"
+	"  --svg FILE   with --topo: also draw the machine into this file\n"
+	"  --sysfs DIR  with --topo: read this copy of a sysfs (default: /sys)\n";
 
 /* ------------------------------------------------------------------- facts */
 
@@ -448,7 +454,7 @@ static void reportp(struct report **rep)
 
 int cmd_doctor(int argc, char *argv[])
 {
-	enum { DIR_OPT = 256, FILE_OPT, ACCEL, GDS, JSON, RDMA };
+	enum { DIR_OPT = 256, FILE_OPT, ACCEL, GDS, JSON, RDMA, SVG, SYSFS, TOPO };
 	static const struct option longs[] = {
 		{ "dir", required_argument, NULL, DIR_OPT },
 		{ "file", required_argument, NULL, FILE_OPT },
@@ -456,11 +462,14 @@ int cmd_doctor(int argc, char *argv[])
 		{ "gds", no_argument, NULL, GDS },
 		{ "json", no_argument, NULL, JSON },
 		{ "rdma", no_argument, NULL, RDMA },
+		{ "svg", required_argument, NULL, SVG },
+		{ "sysfs", required_argument, NULL, SYSFS },
+		{ "topo", no_argument, NULL, TOPO },
 		{ 0 },
 	};
 	_cleanup_(reportp) struct report *rep = calloc(1, sizeof(*rep));
-	const char *dir = NULL, *file = NULL;
-	bool json = false, accel = false, gds = false, rdma = false;
+	const char *dir = NULL, *file = NULL, *svg = NULL, *sysfs = NULL;
+	bool json = false, accel = false, gds = false, rdma = false, topo = false;
 	int opt;
 
 	if (!rep)
@@ -485,6 +494,15 @@ int cmd_doctor(int argc, char *argv[])
 		case RDMA:
 			rdma = true;
 			break;
+		case SVG:
+			svg = optarg;
+			break;
+		case SYSFS:
+			sysfs = optarg;
+			break;
+		case TOPO:
+			topo = true;
+			break;
 		default:
 			return option_error(argv, longs, opt);
 		}
@@ -493,13 +511,18 @@ int cmd_doctor(int argc, char *argv[])
 		return usage_error("unexpected argument %s", argv[optind]);
 	if (file && (!gds || dir))
 		return usage_error("--file goes with --gds, and not with --dir");
-
+	if ((svg || sysfs) && !topo)
+		return usage_error("--svg and --sysfs go with --topo");
+	if (topo && (gds || dir || accel || rdma))
+		return usage_error("--topo goes with --json, --svg and --sysfs only");
 	if (rdma && (gds || dir || accel))
 		return usage_error("--rdma goes with --json only");
 	if (accel && (gds || dir))
 		return usage_error("--accel goes with --json alone");
 
 	signals_catch();
+	if (topo)
+		return doctor_topo(sysfs ? sysfs : "/sys", svg, json);
 	if (rdma)
 		return doctor_rdma(json);
 	if (accel)
