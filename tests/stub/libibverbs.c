@@ -382,6 +382,9 @@ ssize_t _ibv_query_gid_table(struct vb_context *ctx, struct vb_gid_entry *ret, s
 
 	if (err || flags || size != sizeof(*ret))
 		return -(err ? err : EINVAL);
+	/* The length of an attribute has 16 bits in the kernel's interface. */
+	if (max * size > UINT16_MAX)
+		return -EINVAL;
 	/* As the kernel does: all or nothing. */
 	if (!stub_is_ib() && max < gids())
 		return -EINVAL;

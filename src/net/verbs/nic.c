@@ -115,6 +115,8 @@ void nic_close(struct nic *n)
 	free(n);
 }
 
+_Static_assert(sizeof(struct vb_gid_entry) == 32, "NIC_GIDS_MAX counts with that");
+
 /* Is the port fit?  A table of GIDs is per device and can be long. */
 static int choose_gid(struct nic *n)
 {

@@ -9,8 +9,9 @@
 
 #define NIC_NAME_MAX 64u
 /* Entries of a GID table that are looked at.  The kernel refuses a table that has more than there
- * is room for, and a device with many virtual functions or VLANs has thousands. */
-#define NIC_GIDS_MAX 4096u
+ * is room for, and a device with many virtual functions or VLANs has thousands.  libibverbs has 16
+ * bits for the bytes of the table, and says EINVAL to one entry more. */
+#define NIC_GIDS_MAX (UINT16_MAX / 32u)
 
 /* Which GID a RoCE connection uses; nic_gid_rank() has the order. */
 enum nic_gid_rank {
