@@ -37,8 +37,9 @@
  * that is cancelled leaves its slot to the device and its memory to the program. */
 #define PEER_SLOTS 16u
 #define PEER_SLOT_LEN KIB(256)
-#define PEER_REACH_NS (2 * NSEC_PER_SEC) /* to agree on RDMA, until the socket is used */
-#define PEER_REVOKE_NS NSEC_PER_SEC      /* for the peer's device to finish with a closed share */
+/* To agree on RDMA, until the socket is used.  Both sides may open and try their device first. */
+#define PEER_REACH_NS (10 * NSEC_PER_SEC)
+#define PEER_REVOKE_NS NSEC_PER_SEC /* for the peer's device to finish with a closed share */
 
 struct pst_peer;
 struct peer_file;
