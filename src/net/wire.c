@@ -95,6 +95,12 @@ static bool request_ok(const struct wire_request *q)
 		return !pay && q->count && q->count <= WIRE_DATA_MAX && range_ok(q->off, q->count);
 	case WIRE_WRITE:
 		return pay && pay <= WIRE_DATA_MAX && q->count == pay && range_ok(q->off, q->count);
+	case WIRE_RDMA:
+		return pay == WIRE_RDMA_BLOB_LEN;
+	case WIRE_READ_RDMA:
+	case WIRE_WRITE_RDMA:
+		return pay == WIRE_RDMA_KEY_LEN && q->count && q->count <= WIRE_DATA_MAX &&
+		       range_ok(q->off, q->count);
 	case WIRE_TRUNCATE:
 		return !pay && range_ok(q->off, 0);
 	case WIRE_STAT:
@@ -150,7 +156,12 @@ static bool reply_ok(const struct wire_reply *r)
 	case WIRE_LIST:
 		return pay <= WIRE_DATA_MAX && r->count == pay;
 	case WIRE_WRITE:
+	case WIRE_WRITE_RDMA:
 		return !pay && r->count && r->count <= WIRE_DATA_MAX;
+	case WIRE_RDMA:
+		return pay == WIRE_RDMA_BLOB_LEN;
+	case WIRE_READ_RDMA:
+		return !pay && r->count <= WIRE_DATA_MAX;
 	case WIRE_CLOSE:
 	case WIRE_SYNC:
 	case WIRE_TRUNCATE:
@@ -249,6 +260,27 @@ int wire_get_welcome(const uint8_t *from, uint32_t len, struct wire_welcome *ret
 	if (w.data_max < 4096 || !w.requests_max || !w.files_max)
 		return -EBADMSG;
 	*ret = w;
+	return 0;
+}
+
+void wire_put_rdma_key(const struct wire_rdma_key *k, uint8_t to[WIRE_RDMA_KEY_LEN])
+{
+	put64(to, k->addr);
+	put32(to + 8, k->rkey);
+	put32(to + 12, 0);
+}
+
+int wire_get_rdma_key(const uint8_t *from, uint32_t len, uint32_t count, struct wire_rdma_key *ret)
+{
+	struct wire_rdma_key k;
+
+	if (len != WIRE_RDMA_KEY_LEN)
+		return -EBADMSG;
+	k.addr = get64(from);
+	k.rkey = get32(from + 8);
+	if (count > UINT64_MAX - k.addr)
+		return -EBADMSG;
+	*ret = k;
 	return 0;
 }
 

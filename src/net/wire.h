@@ -33,8 +33,21 @@ enum wire_op {
 	WIRE_LIST = 9,
 	WIRE_UNLINK = 10,
 	WIRE_RENAME = 11, /* its payload: the name, count bytes, and the new one */
-	WIRE_OP_MAX = 11,
+	/* With WIRE_FEATURE_RDMA: */
+	WIRE_RDMA = 12,       /* connect a queue pair to that of the payload */
+	WIRE_READ_RDMA = 13,  /* a READ whose bytes the server writes into memory of the client */
+	WIRE_WRITE_RDMA = 14, /* a WRITE whose bytes the server reads from memory of the client */
+	WIRE_OP_MAX = 14,
 };
+
+/* Features of a hello and of a welcome. */
+#define WIRE_FEATURE_RDMA (UINT64_C(1) << 0)
+
+/* Bytes that one RDMA request of the server moves at most. */
+#define WIRE_RDMA_CHUNK KIB(256)
+#define WIRE_RDMA_BLOB_LEN 64u /* bytes that describe a queue pair, net/verbs/blob.h */
+#define WIRE_RDMA_KEY_LEN 16u  /* payload of a request that moves bytes by RDMA */
+#define WIRE_RDMA_REQUESTS 32u /* most requests by RDMA of a connection without a reply */
 
 /* Flags of a header. */
 #define WIRE_F_CRC (1u << 0)  /* crc is that of the payload; of a READ: the reply has one */
@@ -76,7 +89,7 @@ struct wire_reply {
 
 struct wire_hello {
 	uint32_t version, oldest; /* the client speaks oldest to version */
-	uint64_t features;        /* none yet: 0 */
+	uint64_t features;        /* WIRE_FEATURE_* that the client knows */
 	uint8_t client[16];
 	uint64_t channel, epoch;
 };
@@ -86,10 +99,16 @@ struct wire_hello {
 struct wire_welcome {
 	uint32_t version;
 	uint32_t data_max;
-	uint64_t features;
+	uint64_t features;     /* WIRE_FEATURE_* that both know */
 	uint32_t requests_max; /* that the server takes from a connection before it replied */
 	uint32_t files_max;
 	uint32_t flags; /* WIRE_SERVER_* */
+};
+
+/* Memory of a client, of which a request by RDMA has as many bytes as its count says. */
+struct wire_rdma_key {
+	uint64_t addr;
+	uint32_t rkey;
 };
 
 enum wire_kind {
@@ -136,6 +155,9 @@ void wire_put_hello(const struct wire_hello *h, uint8_t to[WIRE_HELLO_LEN]);
 int wire_get_hello(const uint8_t *from, uint32_t len, struct wire_hello *ret);
 void wire_put_welcome(const struct wire_welcome *w, uint8_t to[WIRE_HELLO_LEN]);
 int wire_get_welcome(const uint8_t *from, uint32_t len, struct wire_welcome *ret);
+void wire_put_rdma_key(const struct wire_rdma_key *k, uint8_t to[WIRE_RDMA_KEY_LEN]);
+/* -EBADMSG where count bytes would pass the end of the address space. */
+int wire_get_rdma_key(const uint8_t *from, uint32_t len, uint32_t count, struct wire_rdma_key *ret);
 void wire_put_attr(const struct wire_attr *a, uint8_t to[WIRE_ATTR_LEN]);
 int wire_get_attr(const uint8_t *from, uint32_t len, struct wire_attr *ret);
 

@@ -420,11 +420,6 @@ struct mem_registrar *rdma_registrar(struct pst_peer *p);
 /* No share is left. */
 void rdma_free(struct pst_peer *p);
 
-/* nics.c: the process's device, opened and tried with real bytes once.  0; -errno with a sentence:
- * -ENODEV; -ECANCELED where the environment forbids RDMA. */
-int peer_nic_get(struct nic **ret);
-void peer_nic_put(struct nic *n);
-
 /* ---------------------------------------------------------------- messages */
 
 /* 0 or -errno with a sentence; @buf is copied. */

@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "base/uaccess.h"
 #include "net/verbs/endpoint.h"
+#include "net/verbs/selftest.h"
 #include "peer/ctx.h"
 
 #define QUEUE_MS 10000u /* a peer whose device does not answer is given up */
@@ -34,7 +35,7 @@ static void rdma_unmake(struct rdma_made *m)
 {
 	endpoint_free(m->ep);
 	(void)nic_domain_free(m->domain);
-	peer_nic_put(m->nic);
+	nics_put(m->nic);
 }
 
 static int rdma_make(struct rdma_made *ret)
@@ -46,7 +47,7 @@ static int rdma_make(struct rdma_made *ret)
 		.events = true,
 	};
 	struct rdma_made m = { 0 };
-	int r = peer_nic_get(&m.nic);
+	int r = nics_get(selftest_host, &m.nic);
 
 	if (r == 0)
 		r = nic_domain_new(m.nic, &m.domain);
@@ -587,5 +588,5 @@ void rdma_free(struct pst_peer *p)
 
 	if (nic_domain_free(d->domain) < 0)
 		log_warn("a device keeps what a peer used: %s", err_text());
-	peer_nic_put(d->nic);
+	nics_put(d->nic);
 }

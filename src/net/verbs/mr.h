@@ -23,15 +23,20 @@ struct nic_domain {
 };
 
 int nic_domain_new(struct nic *n, struct nic_domain **ret);
+/* The same, for host memory alone: its registrar has no table. */
+int nic_domain_host_new(struct nic *n, struct nic_domain **ret);
 /* -EBUSY while memory is registered or a connection uses it; then it stays. */
 int nic_domain_free(struct nic_domain *d);
 
-/* The table of every domain's registrar. */
+/* The table of the registrars of nic_domain_new(). */
 extern const struct mem_registrar_ops mr_registrar_ops;
 
 /* Register host memory of the caller's own, such as a bounce buffer; rights: MEM_REG_REMOTE_*. */
 int mr_reg_host(struct nic_domain *d, void *addr, uint64_t len, uint32_t rights,
 		struct mem_reg **ret);
+/* Register memory of a program, which may be read-only, with exactly these rights. */
+int mr_reg_program(struct nic_domain *d, void *addr, uint64_t len, uint32_t rights,
+		   struct mem_reg **ret);
 void mr_dereg(struct nic_domain *d, struct mem_reg *reg);
 
 #endif

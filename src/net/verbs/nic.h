@@ -76,6 +76,15 @@ int nic_open(const char *name, struct nic **ret);
 /* Nothing of it is in use any more. */
 void nic_close(struct nic *n);
 
+/*
+ * The device that the connections of this process share (nics.c): the one that PST_RDMA names, else
+ * the first one whose port is active.  test is NULL, or tries the device before its first use.
+ *
+ * Return: 0; -ENODEV where there is none; -ECANCELED with PST_RDMA=off; errors of the test.
+ */
+int nics_get(int (*test)(struct nic *n), struct nic **ret);
+void nics_put(struct nic *n); /* NULL is allowed */
+
 /* The names of devices, "" behind the last: fills up to max, returns how many there are, or
  * -errno. */
 int nic_list(char (*names)[NIC_NAME_MAX], unsigned max);

@@ -141,3 +141,10 @@ int selftest_run(struct nic *n, const struct mem_ops *ops, unsigned device, stru
 	r = loop_open(&l, ops, device);
 	return r < 0 ? r : try_both(&l, ops->name, ret);
 }
+
+int selftest_host(struct nic *n)
+{
+	struct selftest st;
+
+	return selftest_run(n, &mem_host_ops, 0, &st);
+}

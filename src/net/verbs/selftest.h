@@ -22,4 +22,7 @@ struct selftest {
  */
 int selftest_run(struct nic *n, const struct mem_ops *ops, unsigned device, struct selftest *ret);
 
+/* The test of host memory alone: for nics_get(). */
+int selftest_host(struct nic *n);
+
 #endif

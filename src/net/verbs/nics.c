@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The RDMA device of this process's peers.
+ * The RDMA device of this process's connections.
  *
  * The connections share one open device, which closes with the last of them.  A device is tried
- * once, with real bytes over a connection to itself, before any peer uses it.
+ * once, with real bytes over a connection to itself, before any connection uses it.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/err.h"
-#include "base/log.h"
 #include "net/verbs/nic.h"
-#include "net/verbs/selftest.h"
-#include "peer/peer.h"
 
 #define AGAIN_NS (5 * NSEC_PER_SEC) /* until a device that could not be used is tried again */
 
@@ -25,21 +23,20 @@ static struct {
 	struct err_kept why;
 } nics = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static int nics_test(struct nic *n)
+static int nics_test(struct nic *n, int (*test)(struct nic *n))
 {
-	struct selftest st;
 	int r;
 
-	if (!strcmp(nics.tested, n->name))
+	if (!test || !strcmp(nics.tested, n->name))
 		return 0;
-	r = selftest_run(n, &mem_host_ops, 0, &st);
+	r = test(n);
 	if (r < 0)
 		return err_set(r, "the RDMA device %s failed its test: %s", n->name, err_text());
 	(void)snprintf(nics.tested, sizeof(nics.tested), "%s", n->name);
 	return 0;
 }
 
-static int nics_open(void)
+static int nics_open(int (*test)(struct nic *n))
 {
 	const char *env = secure_getenv("PST_RDMA");
 	struct nic *n = NULL;
@@ -52,7 +49,7 @@ static int nics_open(void)
 	if (r == -ENETDOWN || r == -EADDRNOTAVAIL || r == -EPROTONOSUPPORT)
 		r = err_set(ENODEV, "%s", err_text());
 	if (r == 0)
-		r = nics_test(n);
+		r = nics_test(n, test);
 	if (r < 0) {
 		nic_close(n);
 		return r;
@@ -61,7 +58,7 @@ static int nics_open(void)
 	return 0;
 }
 
-int peer_nic_get(struct nic **ret)
+int nics_get(int (*test)(struct nic *n), struct nic **ret)
 {
 	int r = 0;
 
@@ -71,7 +68,7 @@ int peer_nic_get(struct nic **ret)
 	} else if (!nics.nic && nics.err && now_ns() < nics.until) {
 		r = err_set(nics.err, "%s", nics.why.text);
 	} else if (!nics.nic) {
-		r = nics_open();
+		r = nics_open(test);
 		if (r < 0)
 			err_keep(&nics.why);
 		/* A machine without a device is not asked each time; other failures may pass. */
@@ -86,7 +83,7 @@ int peer_nic_get(struct nic **ret)
 	return r;
 }
 
-void peer_nic_put(struct nic *n)
+void nics_put(struct nic *n)
 {
 	if (!n)
 		return;
