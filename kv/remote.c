@@ -29,7 +29,7 @@ static int remote_probe(const struct remote_server *server)
 {
 	struct wire_request q = { .op = WIRE_STAT };
 	struct wire_attr attr;
-	int r = remote_ask(server, &q, NAME_ROOT, &attr);
+	int r = remote_ask(server, &q, NAME_ROOT, &attr, NULL);
 
 	if (r == -ENOENT || (r == 0 && attr.kind != WIRE_KIND_DIR))
 		return err_set(ENOENT, "the server has files and no store; start it with "

@@ -21,22 +21,26 @@
 
 /* ----------------------------------------------------------------- replies */
 
-static void conn_reply(struct job *j)
+void conn_reply(struct job *j)
 {
 	struct counts *n = &j->conn->s->counts;
 
 	n->op[j->q.op]++;
 	if (j->err)
 		n->error[j->q.op]++;
-	else if (j->q.op == WIRE_READ)
+	else if (j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA)
 		n->bytes_read += j->count;
-	else if (j->q.op == WIRE_WRITE)
+	else if (j->q.op == WIRE_WRITE || j->q.op == WIRE_WRITE_RDMA)
 		n->bytes_written += j->count;
+	if (job_by_rdma(j)) {
+		rdma_answer(j);
+		return;
+	}
 	jobs_push(&j->conn->out, j);
 	j->conn->nr_out += j->len;
 }
 
-static void reply_err(struct job *j, int err)
+void conn_reply_err(struct job *j, int err)
 {
 	j->err = (uint32_t)err;
 	exec_reply(j->conn->s, j);
@@ -112,93 +116,6 @@ static bool conn_send_some(struct conn *c)
 	return true;
 }
 
-/* ------------------------------------------------------------------- hello */
-
-static bool same_channel(const struct conn *a, const struct conn *b)
-{
-	static const uint8_t nobody[sizeof(a->hello.client)];
-
-	return a->hello.channel == b->hello.channel &&
-	       !memcmp(a->hello.client, b->hello.client, sizeof(nobody)) &&
-	       memcmp(a->hello.client, nobody, sizeof(nobody)) != 0;
-}
-
-/*
- * End older connections of the same channel.  A client that connects again sends its requests
- * again.  Requests of its older connection must not run later than these: an old write would undo a
- * new one.  Return 0; -EAGAIN while such a request runs; -ESTALE if this connection is the older
- * one.
- */
-static int end_older(struct conn *c)
-{
-	struct server *s = c->s;
-	struct list *e, *n;
-	int r = 0;
-
-	list_for_each_safe (e, n, &s->conns) {
-		struct conn *other = list_entry(e, struct conn, link);
-
-		if (other == c || !same_channel(c, other))
-			continue;
-		if (other->hello.epoch >= c->hello.epoch)
-			return -ESTALE;
-		conn_kill(other, NULL);
-	}
-	list_for_each (e, &s->dead)
-		if (same_channel(c, list_entry(e, struct conn, link)))
-			r = -EAGAIN;
-	return r;
-}
-
-static void conn_welcome(struct conn *c, struct job *j)
-{
-	struct wire_welcome w = {
-		.version = WIRE_VERSION,
-		.data_max = WIRE_DATA_MAX,
-		.requests_max = c->s->o.requests,
-		.files_max = c->s->o.files,
-		.flags = c->s->o.write ? 0 : WIRE_SERVER_READ_ONLY,
-	};
-
-	wire_put_welcome(&w, j->buf + WIRE_HEAD);
-	j->len = WIRE_HEAD + WIRE_HELLO_LEN;
-	exec_reply(c->s, j);
-	conn_reply(j);
-	c->greeted = true;
-}
-
-static void hello_go_on(struct conn *c)
-{
-	struct job *j = c->hello_job;
-	int r = end_older(c);
-
-	if (r == -EAGAIN)
-		return;
-	c->hello_job = NULL;
-	if (r == 0) {
-		conn_welcome(c, j);
-		return;
-	}
-	reply_err(j, -r);
-	c->ends = true;
-}
-
-static void hello(struct conn *c, struct job *j, const uint8_t *payload)
-{
-	int r = wire_get_hello(payload, wire_payload(j->q.len), &c->hello);
-
-	if (r == -EPROTONOSUPPORT) {
-		reply_err(j, EPROTONOSUPPORT);
-		c->ends = true;
-		return;
-	}
-	c->hello_job = j;
-	if (r < 0)
-		conn_kill(c, "its hello is not of this protocol");
-	else
-		hello_go_on(c);
-}
-
 /* ---------------------------------------------------------------- requests */
 
 /* Return the payload bytes of the request or of the reply, whichever is larger. */
@@ -208,10 +125,13 @@ static uint32_t conn_size_of(const struct wire_request *q)
 	case WIRE_READ:
 	case WIRE_WRITE:
 	case WIRE_LIST:
+	case WIRE_READ_RDMA:
+	case WIRE_WRITE_RDMA:
 		return q->count;
 	case WIRE_OPEN:
 	case WIRE_STAT:
 	case WIRE_HELLO:
+	case WIRE_RDMA:
 		return WIRE_HELLO_LEN;
 	default:
 		return 0;
@@ -238,32 +158,36 @@ static void close_op(struct conn *c, struct job *j)
 	handle_unref(c, h);
 }
 
-/* Handle a complete message; payload follows its header, except in a WRITE. */
-static void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
+void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 {
 	int r;
 
 	if (j->q.op == WIRE_HELLO) {
-		hello(c, j, payload);
+		hello_take(c, j, payload);
+		return;
+	}
+	if (j->q.op == WIRE_RDMA) {
+		if (rdma_ask(c, j, payload))
+			to_pool(j);
 		return;
 	}
 	if (job_has_name(j)) {
 		r = job_take_names(j, payload);
 		if (r < 0) {
-			reply_err(j, (uint32_t)-r);
+			conn_reply_err(j, -r);
 			return;
 		}
 	} else {
 		j->handle = handle_of(c, j->q.handle);
 		if (!j->handle) {
-			reply_err(j, EBADF);
+			conn_reply_err(j, EBADF);
 			return;
 		}
 	}
 	if (j->q.op == WIRE_CLOSE)
 		close_op(c, j);
-	else if (j->q.op == WIRE_READ && j->q.count <= INLINE_MAX && c->nr_now < NOW_MAX &&
-		 exec_read_now(c->s, j)) {
+	else if ((j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA) &&
+		 j->q.count <= INLINE_MAX && c->nr_now < NOW_MAX && exec_read_now(c->s, j)) {
 		c->nr_now++;
 		conn_reply(j);
 	} else {
@@ -297,6 +221,10 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 				     : "it sends bytes that are no request");
 		return 0;
 	}
+	if (!rdma_may(c, &q)) {
+		conn_kill(c, "it asks for RDMA that was not agreed on");
+		return 0;
+	}
 	if (q.op != WIRE_WRITE && n < q.len)
 		return 0;
 	/* The rate does not delay a hello, because it may have to end an older connection. */
@@ -313,6 +241,10 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 		return 0;
 	}
 	rate_spend(c, WIRE_HEAD + (uint64_t)conn_size_of(&q));
+	if (job_by_rdma(j)) {
+		rdma_request(j, from + WIRE_HEAD);
+		return q.len;
+	}
 	if (q.op != WIRE_WRITE) {
 		conn_request(c, j, from + WIRE_HEAD);
 		return q.len;
@@ -488,6 +420,7 @@ static bool conn_handshake(struct conn *c)
 void conn_turn(struct conn *c)
 {
 	uint64_t taken;
+	bool freed;
 
 	if (c->fd < 0)
 		return;
@@ -495,10 +428,11 @@ void conn_turn(struct conn *c)
 	c->nr_now = 0;
 	if (c->tls && !c->tls->ready && !conn_handshake(c))
 		return;
-	if (!conn_send_some(c)) {
+	(void)rdma_turn(c);
+	if (c->fd >= 0 && !conn_send_some(c))
 		conn_kill(c, NULL);
+	if (c->fd < 0)
 		return;
-	}
 	do {
 		taken = c->nr_taken;
 		c->full = false;
@@ -506,11 +440,12 @@ void conn_turn(struct conn *c)
 		conn_read_all(c);
 		if (c->fd >= 0 && !conn_send_some(c))
 			conn_kill(c, NULL);
+		freed = rdma_turn(c);
 		if (c->fd < 0)
 			return;
 		/* The connection was full, and all replies are sent: no event would begin another
 		 * turn. */
-	} while (c->full && !c->out.head && !c->nr_pool && taken != c->nr_taken);
+	} while (c->full && (freed || (!c->out.head && !c->nr_pool && taken != c->nr_taken)));
 	/* Do not wait for the rest of a payload: it is not a request yet. */
 	if (conn_is_sent(c) && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
 		conn_kill(c, NULL);
@@ -531,7 +466,7 @@ void conn_job_done(struct job *j)
 		job_free(j);
 		return;
 	}
-	if (h && !j->err && (j->q.op == WIRE_WRITE || j->q.op == WIRE_TRUNCATE))
+	if (h && !j->err && (j->q.op == WIRE_WRITE || j->q.op == WIRE_WRITE_RDMA || j->q.op == WIRE_TRUNCATE))
 		h->nr_writes++;
 	if (h && !j->err && j->q.op == WIRE_SYNC)
 		h->nr_synced = j->writes;
@@ -541,6 +476,8 @@ void conn_job_done(struct job *j)
 		job_free(j);
 		return;
 	}
+	if (j->q.op == WIRE_RDMA)
+		rdma_join(j);
 	if (j->q.op == WIRE_OPEN && !j->err) {
 		h = malloc(sizeof(*h));
 		nr = h ? handle_room(c) : 0;
@@ -625,6 +562,7 @@ void conn_kill(struct conn *c, const char *why)
 	net_tls_end(c->tls);
 	c->tls = NULL;
 	conn_forget(c, pool_forget(c->s, c));
+	rdma_stop(c);
 	while ((j = jobs_pop(&c->out)))
 		job_free(j);
 	if (c->payload)
@@ -647,7 +585,7 @@ void conn_tick(struct conn *c, uint64_t now)
 						      : "it sends no hello");
 	else if (!conn_is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
-	else if (c->full && c->greeted)
+	else if ((c->full && c->greeted) || rdma_is_busy(c))
 		conn_turn(c); /* others may have returned memory */
 }
 
@@ -662,6 +600,7 @@ void conn_sweep(struct server *s)
 		if (c->nr_pool)
 			continue;
 		list_del(e);
+		rdma_end(c);
 		free(c->kept);
 		free(c->handles);
 		free(c);
@@ -675,7 +614,7 @@ void conn_sweep(struct server *s)
 
 		if (!c->hello_job)
 			continue;
-		hello_go_on(c);
+		hello_continue(c);
 		if (c->hello_job)
 			continue;
 		conn_turn(c);

@@ -323,9 +323,13 @@ static int do_op(const struct server *s, struct job *j)
 	case WIRE_OPEN:
 		return exec_open(s, j);
 	case WIRE_READ:
+	case WIRE_READ_RDMA:
 		return exec_read(j);
 	case WIRE_WRITE:
+	case WIRE_WRITE_RDMA:
 		return do_write(s, j);
+	case WIRE_RDMA:
+		return rdma_make(j);
 	case WIRE_SYNC:
 		return (j->q.flags & WIRE_F_DATA ? fdatasync(j->handle->fd)
 						 : fsync(j->handle->fd)) < 0
@@ -361,7 +365,8 @@ void exec_reply(struct server *s, struct job *j)
 
 	if (j->err)
 		j->len = WIRE_HEAD;
-	r.len = j->len;
+	/* The bytes of a READ_RDMA go another way. */
+	r.len = job_by_rdma(j) ? WIRE_HEAD : j->len;
 	if (j->q.flags & WIRE_F_CRC && j->len > WIRE_HEAD) {
 		r.flags = WIRE_F_CRC;
 		r.crc = crc32c(0, j->buf + WIRE_HEAD, j->len - WIRE_HEAD);

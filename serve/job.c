@@ -28,22 +28,44 @@ static void mem_give(struct conn *c, uint64_t len)
 
 void job_free(struct job *j)
 {
-	if (j->buf)
+	if (j->buf && job_by_rdma(j))
+		rdma_room_free(j);
+	else if (j->buf)
 		mem_give(j->conn, WIRE_HEAD + j->size);
 	if (j->lent)
 		j->conn->s->o.store->close(j->lent);
 	else if (j->new_fd >= 0)
 		(void)close(j->new_fd);
+	rdma_free(j->joined);
 	free(j->buf);
 	free(j->name);
 	free(j->to);
 	free(j);
 }
 
+/* A job whose memory is a slot of the connection by RDMA. */
+static struct job *job_new_rdma(struct conn *c, const struct wire_request *q)
+{
+	struct job *j = malloc(sizeof(*j));
+
+	if (!j)
+		return NULL;
+	*j = (struct job){ .conn = c, .q = *q, .size = q->count, .len = WIRE_HEAD, .new_fd = -1 };
+	if (!rdma_room(j)) {
+		free(j);
+		return NULL;
+	}
+	c->nr_jobs++;
+	c->nr_taken++;
+	return j;
+}
+
 struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size)
 {
 	struct job *j;
 
+	if (q->op == WIRE_READ_RDMA || q->op == WIRE_WRITE_RDMA)
+		return job_new_rdma(c, q);
 	if (!mem_take(c, WIRE_HEAD + (uint64_t)size))
 		return NULL;
 	j = malloc(sizeof(*j));

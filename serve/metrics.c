@@ -17,7 +17,8 @@ static const char *const op_names[] = {
 	[WIRE_HELLO] = "hello",   [WIRE_OPEN] = "open",     [WIRE_CLOSE] = "close",
 	[WIRE_READ] = "read",     [WIRE_WRITE] = "write",   [WIRE_SYNC] = "sync",
 	[WIRE_STAT] = "stat",     [WIRE_LIST] = "list",     [WIRE_TRUNCATE] = "truncate",
-	[WIRE_UNLINK] = "unlink", [WIRE_RENAME] = "rename",
+	[WIRE_UNLINK] = "unlink", [WIRE_RENAME] = "rename", [WIRE_RDMA] = "rdma",
+	[WIRE_READ_RDMA] = "read_rdma", [WIRE_WRITE_RDMA] = "write_rdma",
 };
 
 static void metrics_family(FILE *f, const char *name, const char *type, const char *help)
@@ -71,6 +72,19 @@ static void metrics_put_all(FILE *f, struct server *s)
 		    "Memory for payloads that is in use, of --memory.");
 	metrics_one(f, "lost_writes_total", "counter", atomic_load(&s->nr_boots),
 		    "Files whose written bytes the kernel could not write back.");
+	metrics_one(f, "rdma_connections", "gauge", s->nr_rdma,
+		    "Connections that have a queue pair.");
+	metrics_one(f, "rdma_refused_total", "counter", n->rdma_refused,
+		    "Connections that got no queue pair.");
+	metrics_one(f, "rdma_failed_total", "counter", n->rdma_failed,
+		    "Connections that ended because their queue pair failed.");
+	metrics_family(f, "rdma_operations_total", "counter",
+		       "Operations that the RDMA device was given.");
+	(void)fprintf(f,
+		      "penstock_serve_rdma_operations_total{op=\"write\"} %" PRIu64 "\n"
+		      "penstock_serve_rdma_operations_total{op=\"read\"} %" PRIu64 "\n"
+		      "penstock_serve_rdma_operations_total{op=\"send\"} %" PRIu64 "\n",
+		      n->rdma_writes, n->rdma_reads, n->rdma_sends);
 	metrics_one(f, "scrapes_total", "counter", n->scrapes,
 		    "Connections that asked for numbers.");
 }

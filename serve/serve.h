@@ -27,6 +27,12 @@ struct serve_store {
 	int (*remove)(void *arg, const char *name, const char *key);
 };
 
+enum serve_rdma {
+	SERVE_RDMA_NO,
+	SERVE_RDMA_TRY, /* where there is a device */
+	SERVE_RDMA_YES, /* serve_run() fails where there is none */
+};
+
 struct serve_opts {
 	int root;                        /* the directory, O_PATH or not */
 	const struct serve_store *store; /* NULL: the directory is served */
@@ -39,6 +45,8 @@ struct serve_opts {
 	unsigned clients;              /* most connections at a time */
 	unsigned files;                /* most open files of each connection */
 	unsigned requests;             /* most unanswered requests of one connection */
+	enum serve_rdma rdma;
+	unsigned rdma_clients;         /* most connections with a queue pair */
 	unsigned threads;              /* number of threads for operations that may block */
 	uint64_t memory;  /* bytes for payloads, in addition to what is reserved for each
 			   * connection */

@@ -47,6 +47,7 @@ struct counts {
 	uint64_t accepted, refused, dropped, handshakes_failed, slowed, scrapes;
 	uint64_t op[WIRE_OP_MAX + 1], error[WIRE_OP_MAX + 1];
 	uint64_t bytes_read, bytes_written;
+	uint64_t rdma_writes, rdma_reads, rdma_sends, rdma_refused, rdma_failed;
 };
 
 /* A connection for metrics. */
@@ -79,6 +80,13 @@ struct job {
 	uint64_t value;
 	int new_fd;      /* descriptor that an OPEN has opened, else -1 */
 	void *lent;      /* what an OPEN of a store has opened, else NULL */
+	/* For a WIRE_RDMA: the connection by RDMA that was made, or NULL. */
+	struct rdma *joined;
+	/* For a request that moves bytes by RDMA: */
+	struct wire_rdma_key key;
+	uint8_t slot; /* whose memory buf is in */
+	uint8_t left; /* operations that the device has not completed */
+	bool pulls;   /* the device reads the bytes of a WRITE_RDMA */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
 	bool closes;     /* not a client's request: close the handle's descriptor */
 };
@@ -86,6 +94,12 @@ struct job {
 struct jobs {
 	struct job *head, *tail;
 };
+
+/* Does the request move its bytes by RDMA, and is its reply a message there? */
+static inline bool job_by_rdma(const struct job *j)
+{
+	return j->q.op == WIRE_READ_RDMA || j->q.op == WIRE_WRITE_RDMA;
+}
 
 static inline void jobs_push(struct jobs *q, struct job *j)
 {
@@ -123,6 +137,9 @@ struct conn {
 	uint64_t born_ns;
 	struct rate *rate;   /* NULL: none yet, or no limit */
 	struct net_tls *tls; /* TLS session; NULL: plain bytes */
+	struct rdma *rdma;   /* the connection by RDMA; NULL: none */
+	bool rdma_agreed;    /* the welcome said that there may be one */
+	bool rdma_counted;   /* in server.nr_rdma */
 
 	uint8_t *kept; /* bytes that were read and could not be taken yet */
 	uint32_t nr_kept;
@@ -152,6 +169,8 @@ struct server {
 	bool accepts; /* the listening sockets are polled */
 	struct list conns, dead;
 	unsigned nr_conns;
+	bool rdma;        /* there is a device, and it may be used */
+	unsigned nr_rdma; /* connections that have, or are about to have, a queue pair */
 	unsigned nr_again; /* number of connections whose again is true */
 	struct list rates;
 	uint64_t wake_ns; /* when a client that was too fast may continue; UINT64_MAX: none */
@@ -205,6 +224,44 @@ void server_new_boot(struct server *s);
 /* Execute a job on a store.  Return 0 or -errno. */
 int store_op(const struct server *s, struct job *j);
 
+/* ------------------------------------------------------------------ rdma.c */
+
+/* Look for a device, if the options allow it.  0; -errno with a sentence if they demand one. */
+int rdma_begin(struct server *s);
+/* Return WIRE_FEATURE_RDMA if the connection may have one by RDMA. */
+uint64_t rdma_features(struct conn *c);
+/* Return false for a request that needs RDMA on a connection that has none. */
+bool rdma_may(const struct conn *c, const struct wire_request *q);
+/* Take a WIRE_RDMA.  Return true if a worker is to make the queue pair; else it was answered. */
+bool rdma_ask(struct conn *c, struct job *j, const uint8_t *payload);
+/* Make it, on any thread.  0 or -errno. */
+int rdma_make(struct job *j);
+/* The loop takes over what was made, or fills in the error. */
+void rdma_join(struct job *j);
+/* Give the job memory that the device reaches.  Return false if all is in use. */
+bool rdma_room(struct job *j);
+void rdma_room_free(struct job *j);
+/* Take a request that moves bytes. */
+void rdma_request(struct job *j, const uint8_t *payload);
+/* Have the device move the bytes of a read, and send the reply behind them. */
+void rdma_answer(struct job *j);
+/* Handle what the device has completed.  Return true if memory became free.  The connection is
+ * killed if the device failed. */
+bool rdma_turn(struct conn *c);
+/* Return true if the device has something to complete. */
+bool rdma_is_busy(const struct conn *c);
+/* End the queue pair: the device touches no memory of the client or of ours any more. */
+void rdma_stop(struct conn *c);
+/* Free the rest, when no worker has a job of the connection. */
+void rdma_end(struct conn *c);
+void rdma_free(struct rdma *r);
+
+/* ----------------------------------------------------------------- hello.c */
+
+void hello_take(struct conn *c, struct job *j, const uint8_t *payload);
+/* Answer the hello, unless requests of an older connection still run. */
+void hello_continue(struct conn *c);
+
 /* ------------------------------------------------------------------ rate.c */
 
 /* Find the client of a connection whose key is already known.  Return false without memory. */
@@ -245,6 +302,10 @@ void handle_unref(struct conn *c, struct handle *h);
 
 /* ------------------------------------------------------------------ conn.c */
 
+void conn_reply(struct job *j);
+void conn_reply_err(struct job *j, int err);
+/* Handle a complete message; payload follows its header, except in a request with data. */
+void conn_request(struct conn *c, struct job *j, const uint8_t *payload);
 void conn_new(struct server *s, int fd, const struct net_addr *addr);
 /* Read and send what can be read and sent now. */
 void conn_turn(struct conn *c);

@@ -30,6 +30,9 @@ const char serve_usage[] =
 	"                     FILE: lines NAME:HEX, as psktool writes them\n"
 	"  --plain-data       listen at addresses beyond this machine without --keys, although\n"
 	"                     whoever reaches them can read, and nothing is encrypted\n"
+	"  --rdma[=HOW]       move bytes by RDMA for clients that can: yes, no, or try, which is\n"
+	"                     the default without --keys: RDMA encrypts nothing (docs/RDMA.md)\n"
+	"  --rdma-clients N   most connections by RDMA, 8 MiB of pinned memory each (64)\n"
 	"  --clients N        most connections at a time (256)\n"
 	"  --files N          most open files of a connection (256)\n"
 	"  --requests N       most requests of a connection without a reply (128)\n"
@@ -141,6 +144,8 @@ enum {
 	MEMORY,
 	RATE,
 	METRICS,
+	RDMA,
+	RDMA_CLIENTS,
 	CLIENTS,
 	FILES,
 	REQUESTS,
@@ -161,6 +166,7 @@ static const struct {
 	size_t to; /* an unsigned in struct serve_opts */
 } numbers[] = {
 	{ CLIENTS, "clients", 1, 100000, offsetof(struct serve_opts, clients) },
+	{ RDMA_CLIENTS, "rdma-clients", 1, 4096, offsetof(struct serve_opts, rdma_clients) },
 	{ FILES, "files", 1, 65536, offsetof(struct serve_opts, files) },
 	{ REQUESTS, "requests", 1, 65536, offsetof(struct serve_opts, requests) },
 	{ THREADS, "threads", 1, 1024, offsetof(struct serve_opts, threads) },
@@ -211,6 +217,21 @@ static int serve_take_store(int opt, struct served_store *s)
 	}
 }
 
+/* --rdma alone says yes. */
+static bool serve_take_rdma(const char *how, enum serve_rdma *ret)
+{
+	static const char *const names[] = {
+		[SERVE_RDMA_NO] = "no", [SERVE_RDMA_TRY] = "try", [SERVE_RDMA_YES] = "yes"
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (!strcmp(how ? how : "yes", names[i])) {
+			*ret = (enum serve_rdma)i;
+			return true;
+		}
+	return false;
+}
+
 int cmd_serve(int argc, char *argv[])
 {
 	static const struct option longs[] = {
@@ -219,6 +240,8 @@ int cmd_serve(int argc, char *argv[])
 		{ "write", no_argument, NULL, WRITE },
 		{ "plain-data", no_argument, NULL, PLAIN_DATA },
 		{ "keys", required_argument, NULL, KEYS },
+		{ "rdma", optional_argument, NULL, RDMA },
+		{ "rdma-clients", required_argument, NULL, RDMA_CLIENTS },
 		{ "clients", required_argument, NULL, CLIENTS },
 		{ "files", required_argument, NULL, FILES },
 		{ "requests", required_argument, NULL, REQUESTS },
@@ -238,6 +261,7 @@ int cmd_serve(int argc, char *argv[])
 	};
 	struct serve_opts o = {
 		.root = -1,
+		.rdma_clients = 64,
 		.clients = 256,
 		.files = 256,
 		.requests = 128,
@@ -250,7 +274,7 @@ int cmd_serve(int argc, char *argv[])
 	const char *root = NULL, *keys_path = NULL, *listen[SERVE_LISTEN_MAX];
 	struct served_store store = { 0 };
 	struct net_keys keys = { 0 };
-	bool plain = false, check = false;
+	bool plain = false, check = false, rdma = false;
 	unsigned nr = 0;
 	int opt, status, r;
 
@@ -292,6 +316,12 @@ int cmd_serve(int argc, char *argv[])
 				return usage_error("--metrics takes unix:PATH or a port of "
 						   "127.0.0.1: nobody is asked who he is");
 			break;
+		case RDMA:
+			rdma = true;
+			if (!serve_take_rdma(optarg, &o.rdma))
+				return usage_error("--rdma takes yes, no or try");
+			break;
+		case RDMA_CLIENTS:
 		case CLIENTS:
 		case FILES:
 		case REQUESTS:
@@ -323,6 +353,8 @@ int cmd_serve(int argc, char *argv[])
 		return usage_error("there is an argument too many: %s", argv[optind]);
 	if (plain && keys_path)
 		return usage_error("give --keys or --plain-data");
+	if (!rdma)
+		o.rdma = keys_path ? SERVE_RDMA_NO : SERVE_RDMA_TRY;
 	r = keys_path ? use_keys(&o, keys_path, &keys) : 0;
 	if (r == 0)
 		r = serve_until_stopped(&o, root, &store, listen, nr, plain, check);

@@ -76,6 +76,8 @@ struct io_op {
 	int ring_err;   /* 0, or the positive errno because of which threads did it instead of
 			 * io_uring */
 	bool pinned;    /* registered memory was used */
+	int rdma_err;   /* 0, or the positive errno because of which IO_OP_RDMA could not serve the
+			 * operation at all: another hop may */
 
 	/* Private to the I/O context. */
 	bool canceled;
@@ -235,7 +237,7 @@ static inline void io_op_begin(struct io_op *op)
 {
 	op->res = 0;
 	op->moved = 0;
-	op->pin_err = op->ring_err = 0;
+	op->pin_err = op->ring_err = op->rdma_err = 0;
 	op->pinned = false;
 	op->canceled = false;
 	op->nr_doubts = 0;

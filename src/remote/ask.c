@@ -71,6 +71,7 @@ struct remote_talk {
 	uint64_t limit_ns;    /* of all of them; 0: none */
 	bool wants_tls;       /* the server answered by TLS */
 	bool welcome;         /* the hello was answered */
+	uint64_t features;    /* of the welcome */
 	bool broken;          /* a request has failed without an answer */
 	size_t out_len;
 	uint8_t out[2 * WIRE_HEAD + WIRE_HELLO_LEN + 2 * WIRE_NAME_MAX];
@@ -249,6 +250,7 @@ static int get_welcome(struct remote_talk *t)
 	if (r == 0)
 		r = wire_get_welcome(payload, wire_payload(rep.len), &w);
 	t->welcome = r == 0;
+	t->features = r == 0 ? w.features : 0;
 	return r;
 }
 
@@ -300,6 +302,11 @@ void remote_talk_stop(struct remote_talk *t)
 	(void)shutdown(t->fd, SHUT_RDWR);
 }
 
+uint64_t remote_talk_features(const struct remote_talk *t)
+{
+	return t->features;
+}
+
 bool remote_talk_is_broken(const struct remote_talk *t)
 {
 	return t->broken;
@@ -344,7 +351,7 @@ int remote_get_attr(const void *payload, const struct wire_reply *rep, struct wi
 }
 
 int remote_ask(const struct remote_server *server, struct wire_request *q, const char *name,
-	       struct wire_attr *ret_attr)
+	       struct wire_attr *ret_attr, uint64_t *ret_features)
 {
 	uint8_t payload[WIRE_ATTR_LEN];
 	struct remote_talk *t = NULL;
@@ -355,6 +362,8 @@ int remote_ask(const struct remote_server *server, struct wire_request *q, const
 		r = remote_talk_ask(t, q, name, strlen(name), &rep, payload, sizeof(payload));
 	if (r == 0)
 		r = remote_get_attr(payload, &rep, ret_attr);
+	if (r == 0 && ret_features)
+		*ret_features = t->features;
 	remote_talk_end(t);
 	return r;
 }

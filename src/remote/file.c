@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "remote/remote.h"
 
 _Atomic uint64_t remote_nr_closed;
@@ -27,6 +28,7 @@ void remote_ref_put(struct remote_ref *r)
 		return;
 	(void)pthread_mutex_destroy(&r->lock);
 	free(r->path);
+	reach_put(r->reach);
 	explicit_bzero(&r->server.key, sizeof(r->server.key));
 	free(r);
 }
@@ -107,6 +109,8 @@ static struct remote_ref *ref_new(const char *path)
 	return NULL;
 }
 
+static const struct file_ops *remote_by_rdma(const struct file_ops *ops);
+
 static int remote_open_file(const struct file_ops *ops, const char *name, uint32_t flags,
 			    uint32_t mode, struct file **ret)
 {
@@ -114,6 +118,7 @@ static int remote_open_file(const struct file_ops *ops, const char *name, uint32
 	struct remote_file *f;
 	struct remote_ref *r;
 	struct remote_server server = { 0 };
+	uint64_t features = 0;
 	const char *path;
 	int err = remote_name(name, false, &server, &path);
 
@@ -132,7 +137,7 @@ static int remote_open_file(const struct file_ops *ops, const char *name, uint32
 	r->how = q.how & (WIRE_O_READ | WIRE_O_WRITE);
 	r->server = server;
 	explicit_bzero(&server.key, sizeof(server.key));
-	err = remote_ask(&r->server, &q, r->path, &r->attr);
+	err = remote_ask(&r->server, &q, r->path, &r->attr, &features);
 	if (err < 0) {
 		remote_ref_put(r);
 		free(f);
@@ -140,8 +145,13 @@ static int remote_open_file(const struct file_ops *ops, const char *name, uint32
 	}
 	/* TLS checks its bytes, and those that never leave the machine need no checksum. */
 	r->crc = !r->server.tls && !net_addr_is_local(&r->server.addr);
+	r->no_reach = -reach_get(&r->server, features, &r->reach);
+	if (r->no_reach)
+		log_debug("%s is reached without RDMA: %s", name, err_text());
 	f->ref = r;
-	f->file = (struct file){ .ops = ops, .flags = flags, .caps = FILE_STALE };
+	f->file = (struct file){ .ops = r->reach ? remote_by_rdma(ops) : ops, 
+				 .flags = flags,
+				 .caps = FILE_STALE };
 	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", ops->scheme);
 	*ret = &f->file;
 	return 0;
@@ -177,7 +187,7 @@ static int remote_size(const struct file *file, uint64_t *ret_size)
 	struct remote_ref *r = remote_of(file)->ref;
 	struct wire_request q = { .op = WIRE_STAT };
 	struct wire_attr a;
-	int err = remote_ask(&r->server, &q, r->path, &a);
+	int err = remote_ask(&r->server, &q, r->path, &a, NULL);
 
 	if (err < 0)
 		return err_set(err, "%s: %s", r->path, err_text());
@@ -187,12 +197,33 @@ static int remote_size(const struct file *file, uint64_t *ret_size)
 	return 0;
 }
 
-#define OPS(SCHEME, OPEN)                                                                        \
-	{                                                                                        \
-		.scheme = SCHEME, .backend = &remote_backend, .hop = PST_PATH_TCP, .open = OPEN, \
-		.free = remote_free, .size = remote_size, .names = &remote_names_ops             \
-	}
+static int remote_rdma_err(const struct file *file)
+{
+	const struct remote_ref *r = remote_of(file)->ref;
 
-const struct file_ops remote_file_ops = OPS("pst", remote_open);
-const struct file_ops remote_unix_file_ops = OPS("pst+unix", remote_unix_open);
-const struct file_ops remote_tls_file_ops = OPS("psts", remote_tls_open);
+	return r->reach ? reach_err(r->reach) : r->no_reach;
+}
+
+#define OPS(SCHEME, OPEN, HOP, OR_HOP)                                                            \
+	{                                                                                         \
+		.scheme = SCHEME, .backend = &remote_backend, .hop = (HOP), .or_hop = (OR_HOP),   \
+		.rdma_err = remote_rdma_err, .open = OPEN, .free = remote_free,                   \
+		.size = remote_size, .names = &remote_names_ops                                   \
+	}
+#define BY_TCP(SCHEME, OPEN) OPS(SCHEME, OPEN, PST_PATH_TCP, 0)
+#define BY_RDMA(SCHEME, OPEN) OPS(SCHEME, OPEN, PST_PATH_RDMA, PST_PATH_TCP)
+
+const struct file_ops remote_file_ops = BY_TCP("pst", remote_open);
+const struct file_ops remote_unix_file_ops = BY_TCP("pst+unix", remote_unix_open);
+const struct file_ops remote_tls_file_ops = BY_TCP("psts", remote_tls_open);
+
+static const struct file_ops by_rdma = BY_RDMA("pst", remote_open);
+static const struct file_ops unix_by_rdma = BY_RDMA("pst+unix", remote_unix_open);
+static const struct file_ops tls_by_rdma = BY_RDMA("psts", remote_tls_open);
+
+static const struct file_ops *remote_by_rdma(const struct file_ops *ops)
+{
+	if (ops == &remote_unix_file_ops)
+		return &unix_by_rdma;
+	return ops == &remote_tls_file_ops ? &tls_by_rdma : &by_rdma;
+}

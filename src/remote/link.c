@@ -30,6 +30,8 @@ void link_drop(struct link *l, int err)
 
 	if (l->state == LINK_DOWN)
 		return;
+	/* Before any operation can end: the server's device reaches nothing any more. */
+	link_rdma_end(l, err);
 	net_tls_end(l->tls);
 	l->tls = NULL;
 	(void)close(l->fd);
@@ -52,6 +54,7 @@ void link_drop(struct link *l, int err)
 	for (struct piece *p = c->pieces; p < c->pieces + LINK_PIECES; p++) {
 		if (p->state == PIECE_FREE || p->link != l || (p->task && p->waits_again))
 			continue;
+		p->rdma = false;
 		if (!p->task) {
 			piece_free(p);
 			continue;
@@ -72,7 +75,7 @@ static void send_hello(struct link *l)
 	if (!p) /* others of the context have them all, and give them back */
 		return;
 	remote_hello(&h, l->channel, ++l->epoch);
-	wire_put_hello(&h, p->hello);
+	wire_put_hello(&h, p->payload);
 	q.id = piece_id(p);
 	wire_put_request(&q, p->head);
 	pieces_push(&l->tx, p);
@@ -166,17 +169,22 @@ static void link_down(struct link *l)
 
 static void link_up(struct link *l)
 {
-	link_fill(l);
-	if (link_wants_out(l))
-		link_send(l);
-	if (l->state != LINK_UP)
-		return;
-	link_receive(l);
-	if (l->state != LINK_UP)
-		return;
-	link_fill(l);
-	if (link_wants_out(l))
-		link_send(l);
+	do {
+		link_fill(l);
+		if (link_wants_out(l))
+			link_send(l);
+		if (l->state != LINK_UP)
+			return;
+		link_receive(l);
+		if (l->state != LINK_UP)
+			return;
+		(void)link_rdma_turn(l);
+		if (l->state != LINK_UP)
+			return;
+		link_fill(l);
+		if (link_wants_out(l))
+			link_send(l);
+	} while (l->state == LINK_UP && link_rdma_wait(l));
 }
 
 void link_turn(struct link *l)
@@ -260,6 +268,8 @@ int link_add_op(struct remote_ctx *c, struct io_op *op)
 
 	if (!of)
 		return -ENOMEM;
+	if (ref->reach && !l->reach)
+		l->reach = reach_again(ref->reach);
 	c->free_tasks = t->next;
 	*t = (struct task){ .op = op, .of = of, .limit = op->len };
 	if (io_op_is_sync(op))
@@ -271,11 +281,14 @@ int link_add_op(struct remote_ctx *c, struct io_op *op)
 	return 0;
 }
 
-/* Nothing of it can be taken back that the server may have: a write that is given up must not run
- * later than what follows it, and the next connection's hello sees to that. */
+/*
+ * Nothing of it can be taken back that the server may have.  A write that is given up must not run
+ * later than what follows it, and the next connection's hello sees to that.  The server's device
+ * must not reach memory that is given back, and the end of the queue pair sees to that.
+ */
 static bool must_drop(const struct link *l, const struct piece *p)
 {
-	return p->task->op->kind == IO_WRITE &&
+	return (p->task->op->kind == IO_WRITE || p->rdma) &&
 	       (p->state == PIECE_SENT || (p == l->tx.head && l->tx_done));
 }
 
@@ -306,6 +319,7 @@ void link_cancel_op(struct remote_ctx *c, struct io_op *op)
 				pieces_remove(&l->tx, p);
 				l->nr_sent--;
 				l->nr_long -= piece_is_long(p);
+				link_rdma_unsend(l, p);
 			}
 			piece_free(p);
 			continue;
@@ -365,6 +379,7 @@ void link_free(struct link *l)
 		free(of);
 	}
 	free(l->in);
+	reach_put(l->reach);
 	explicit_bzero(&l->server.key, sizeof(l->server.key));
 	free(l);
 }

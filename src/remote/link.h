@@ -27,6 +27,8 @@
 #define LINK_LONG KIB(16)   /* a longer payload is received into its place, not into a buffer */
 
 struct link;
+struct link_rdma;
+struct mem_reg;
 struct opened;
 struct remote_ctx;
 
@@ -40,6 +42,7 @@ struct task {
 	uint64_t limit;     /* bytes before the first that is missing; op->len: none is */
 	int err;            /* why it is, 0: the file ends there */
 	uint64_t nr_writes; /* of a SYNC: the file's when it began */
+	struct mem_reg *reg; /* by RDMA: the operation's memory, for the link's server; or NULL */
 };
 
 enum piece_kind {
@@ -47,6 +50,7 @@ enum piece_kind {
 	PIECE_HELLO,
 	PIECE_OPEN,
 	PIECE_CLOSE,
+	PIECE_RDMA,
 };
 
 enum piece_state {
@@ -67,8 +71,9 @@ struct piece {
 	uint8_t kind, state, tries;
 	uint16_t op;      /* enum wire_op of a task's, which the reply repeats */
 	bool waits_again; /* in of->again */
+	bool rdma;        /* sent with a key: its reply is a message of the queue pair */
 	uint8_t head[WIRE_HEAD];
-	uint8_t hello[WIRE_HELLO_LEN];
+	uint8_t payload[WIRE_HELLO_LEN]; /* of a hello, or of a request for or by RDMA */
 };
 
 struct pieces {
@@ -122,6 +127,9 @@ struct link {
 	unsigned max_sent;
 	unsigned nr_long;  /* of them with more than LINK_LONG bytes to come */
 	uint32_t data_max; /* bytes of a piece */
+	uint64_t features; /* WIRE_FEATURE_* */
+	struct reach *reach;    /* NULL: no file of it is reached by RDMA */
+	struct link_rdma *rdma; /* of the connection, or NULL */
 
 	struct pieces tx; /* to be sent, in this order */
 	size_t tx_done;   /* bytes of the first */
@@ -212,6 +220,24 @@ void opened_remove_task(struct opened *of, struct task *t);
 void opened_fail(struct opened *of, int err);
 void link_fail(struct link *l, int err);
 
+/* ------------------------------------------------------------------ rdma.c */
+
+/* May a request by RDMA be sent?  1; 0: not yet; -errno: not by RDMA. */
+int link_rdma_room(struct link *l);
+/* Register the memory of the piece's operation, and put its key into the payload.  0 or -errno. */
+int link_rdma_key(struct link *l, struct piece *p);
+/* The piece's reply is here, or the piece was not sent after all. */
+void link_rdma_unsend(struct link *l, struct piece *p);
+void link_rdma_task_end(struct link *l, struct task *t);
+/* The reply to WIRE_RDMA is here. */
+void link_rdma_joined(struct link *l);
+/* Take the messages that are there.  Return true if there were any. */
+bool link_rdma_turn(struct link *l);
+/* Have the context woken by the next message.  Return true if one came meanwhile. */
+bool link_rdma_wait(struct link *l);
+/* End the queue pair and all registrations.  err: why the connection ends; 0: it does not. */
+void link_rdma_end(struct link *l, int err);
+
 /* ------------------------------------------------------ send.c, receive.c */
 
 /* Turn what waits into pieces; each file in its turn. */
@@ -220,6 +246,8 @@ void link_send(struct link *l);
 /* False: no piece is free, and nothing was sent. */
 bool link_send_close(struct link *l, uint32_t handle);
 void link_receive(struct link *l);
+/* Take a reply that is a message of the queue pair. */
+void link_message(struct link *l, const uint8_t head[WIRE_HEAD]);
 
 /* ------------------------------------------------------------------ wake.c */
 

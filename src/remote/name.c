@@ -96,6 +96,7 @@ void remote_hello(struct wire_hello *ret, uint64_t channel, uint64_t epoch)
 	*ret = (struct wire_hello){
 		.version = WIRE_VERSION,
 		.oldest = WIRE_VERSION,
+		.features = WIRE_FEATURE_RDMA,
 		.channel = channel,
 		.epoch = epoch,
 	};

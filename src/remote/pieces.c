@@ -106,7 +106,7 @@ struct piece *piece_find(const struct link *l, uint64_t id)
 
 bool piece_is_long(const struct piece *p)
 {
-	return p->kind == PIECE_TASK && p->len > LINK_LONG;
+	return p->kind == PIECE_TASK && !p->rdma && p->len > LINK_LONG;
 }
 
 /* ------------------------------------------------------------------- tasks */
@@ -117,6 +117,7 @@ void task_end(struct task *t)
 	struct remote_ctx *c = of->link->ctx;
 	struct io_op *op = t->op;
 
+	link_rdma_task_end(of->link, t);
 	if (t->queued)
 		opened_remove_task(of, t);
 	op->moved = io_op_is_sync(op) ? 0 : t->limit;

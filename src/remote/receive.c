@@ -21,6 +21,7 @@ static void hello_done(struct link *l)
 	l->state = LINK_UP;
 	l->max_sent = MIN(w.requests_max, LINK_SENT);
 	l->data_max = MIN(w.data_max, (uint32_t)WIRE_DATA_MAX);
+	l->features = w.features;
 	l->down_since = 0;
 	l->nr_tries = l->nr_refused = 0;
 }
@@ -120,6 +121,9 @@ static void reply_done(struct link *l)
 	case PIECE_OPEN:
 		open_done(l, p->of);
 		break;
+	case PIECE_RDMA:
+		link_rdma_joined(l);
+		break;
 	case PIECE_TASK:
 		if (t)
 			task_done(l, p);
@@ -133,6 +137,7 @@ static void reply_done(struct link *l)
 	if (p->kind == PIECE_TASK) {
 		l->nr_sent--;
 		l->nr_long -= piece_is_long(p);
+		link_rdma_unsend(l, p);
 	}
 	piece_free(p);
 	if (t)
@@ -145,11 +150,37 @@ static bool reply_fits(const struct piece *p, const struct wire_reply *r)
 		[PIECE_HELLO] = WIRE_HELLO,
 		[PIECE_OPEN] = WIRE_OPEN,
 		[PIECE_CLOSE] = WIRE_CLOSE,
+		[PIECE_RDMA] = WIRE_RDMA,
 	};
 
 	if (p->kind != PIECE_TASK)
 		return r->op == ops[p->kind];
 	return r->op == p->op && (r->op == WIRE_SYNC || r->count <= p->len);
+}
+
+void link_message(struct link *l, const uint8_t head[WIRE_HEAD])
+{
+	/* A reply of which a part has come over the socket is set aside. */
+	uint32_t body = l->body, body_done = l->body_done;
+	struct wire_reply rep = l->rep;
+	struct piece *cur = l->cur, *p = NULL;
+
+	if (wire_get_reply(head, &l->rep) == 0)
+		p = piece_find(l, l->rep.id);
+	if (!p || !p->rdma || !reply_fits(p, &l->rep)) {
+		link_drop(l, EBADMSG);
+		return;
+	}
+	l->boot = l->rep.boot;
+	l->cur = p;
+	l->body = l->body_done = 0;
+	reply_done(l);
+	if (l->fd < 0)
+		return;
+	l->cur = cur;
+	l->rep = rep;
+	l->body = body;
+	l->body_done = body_done;
 }
 
 /* A header is here. */
@@ -162,7 +193,7 @@ static void reply_head(struct link *l, const uint8_t *head)
 		return;
 	}
 	p = piece_find(l, l->rep.id);
-	if (!p || !reply_fits(p, &l->rep)) {
+	if (!p || p->rdma || !reply_fits(p, &l->rep)) {
 		link_drop(l, EBADMSG);
 		return;
 	}

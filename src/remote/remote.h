@@ -22,11 +22,16 @@
 
 #define REMOTE_GIVE_UP_NS (300 * NSEC_PER_SEC) /* without a connection: operations fail */
 
+/* A server that this process reaches by RDMA (reach.c). */
+struct reach;
+
 /* What links keep of a file, also when it is closed. */
 struct remote_ref {
 	_Atomic unsigned refs;
 	_Atomic bool closed;
 	struct remote_server server;
+	struct reach *reach; /* NULL: not by RDMA */
+	int no_reach;        /* positive errno: why not */
 	char *path;   /* on the server */
 	uint32_t how; /* WIRE_O_READ, WIRE_O_WRITE */
 	bool crc;     /* payloads have checksums */
@@ -64,8 +69,23 @@ static inline bool remote_is_same(const struct wire_attr *a, const struct wire_a
 	return a->dev == b->dev && a->ino == b->ino && a->btime_ns == b->btime_ns;
 }
 
+/* ----------------------------------------------------------------- reach.c */
+
+/*
+ * Is the server, which offers these features, to be reached by RDMA?  Opens the device of this
+ * process, and tries it at first.  0; -errno with a sentence.
+ */
+int reach_get(const struct remote_server *server, uint64_t features, struct reach **ret);
+struct reach *reach_again(struct reach *r);
+void reach_put(struct reach *r); /* NULL is allowed */
+/* 0, or the positive errno because of which there is no RDMA now. */
+int reach_err(const struct reach *r);
+/* RDMA failed: try again in a few seconds. */
+void reach_failed(struct reach *r, int err);
+
 extern const struct io_backend remote_backend;
 extern const struct names_ops remote_names_ops;
+/* Tables of the schemes.  Files that are reached by RDMA have others, which file.c chooses. */
 extern const struct file_ops remote_file_ops, remote_unix_file_ops, remote_tls_file_ops;
 
 #endif

@@ -36,6 +36,16 @@ bool link_send_close(struct link *l, uint32_t handle)
 	return true;
 }
 
+/* Bytes of the task from off on are missing, and by RDMA they do not come. */
+static void task_not_by_rdma(struct task *t, uint64_t off, int err)
+{
+	t->op->rdma_err = err;
+	task_cut(t, off, err);
+	if (t->queued)
+		opened_remove_task(t->of, t);
+	task_check(t);
+}
+
 /* Send a piece of a task.  False: its memory is gone, and so is the task. */
 static bool send_piece(struct link *l, struct piece *p)
 {
@@ -49,23 +59,37 @@ static bool send_piece(struct link *l, struct piece *p)
 		.flags = p->of->ref->crc ? WIRE_F_CRC : 0,
 	};
 
+	if (op->flags & IO_OP_RDMA) {
+		int r = link_rdma_key(l, p);
+
+		if (r < 0) {
+			struct task *t = p->task;
+			uint64_t off = p->off;
+
+			piece_free(p);
+			task_not_by_rdma(t, off, -r);
+			return false;
+		}
+		q.len += WIRE_RDMA_KEY_LEN;
+	}
 	switch (op->kind) {
 	case IO_READ:
-		q.op = WIRE_READ;
+		q.op = p->rdma ? WIRE_READ_RDMA : WIRE_READ;
 		break;
 	case IO_WRITE:
-		q.op = WIRE_WRITE;
-		q.len += q.count;
+		q.op = p->rdma ? WIRE_WRITE_RDMA : WIRE_WRITE;
+		q.len += p->rdma ? 0 : q.count;
 		break;
 	default:
 		q.op = WIRE_SYNC;
 		q.flags = op->kind == IO_FDATASYNC ? WIRE_F_DATA : 0;
 		q.off = q.count = 0;
 	}
-	if (q.op == WIRE_WRITE && q.flags & WIRE_F_CRC &&
+	if (op->kind == IO_WRITE && q.flags & WIRE_F_CRC &&
 	    uaccess_crc32c(&q.crc, (char *)op->buf + p->off, p->len) < 0) {
 		struct task *t = p->task;
 
+		link_rdma_unsend(l, p);
 		piece_free(p);
 		task_cut(t, p->off, EFAULT);
 		task_check(t);
@@ -102,10 +126,23 @@ static struct piece *cut_piece(struct link *l, struct task *t)
 /* One piece of a file: false if there was none to send. */
 static bool fill_one(struct link *l, struct opened *of)
 {
-	struct piece *p = pieces_pop(&of->again);
+	struct task *t = of->again.head ? of->again.head->task : of->todo;
+	int room = t && t->op->flags & IO_OP_RDMA ? link_rdma_room(l) : 1;
+	struct piece *p;
 
-	if (!p && of->todo)
-		p = cut_piece(l, of->todo);
+	if (!t || !room)
+		return false;
+	p = pieces_pop(&of->again);
+	if (room < 0) {
+		uint64_t off = p ? p->off : t->issued;
+
+		if (p)
+			piece_free(p);
+		task_not_by_rdma(t, off, -room);
+		return true;
+	}
+	if (!p)
+		p = cut_piece(l, t);
 	if (!p)
 		return false;
 	(void)send_piece(l, p);
@@ -134,12 +171,18 @@ static uint64_t payload_of(const struct piece *p, const void **ret)
 {
 	switch (p->kind) {
 	case PIECE_HELLO:
-		*ret = p->hello;
+	case PIECE_RDMA:
+		_Static_assert(WIRE_HELLO_LEN == WIRE_RDMA_BLOB_LEN, "one size");
+		*ret = p->payload;
 		return WIRE_HELLO_LEN;
 	case PIECE_OPEN:
 		*ret = p->of->ref->path;
 		return strlen(p->of->ref->path);
 	case PIECE_TASK:
+		if (p->rdma) {
+			*ret = p->payload;
+			return WIRE_RDMA_KEY_LEN;
+		}
 		if (p->task && p->task->op->kind == IO_WRITE) {
 			*ret = (char *)p->task->op->buf + p->off;
 			return p->len;

@@ -96,6 +96,8 @@ int remote_talk_ask(struct remote_talk *t, struct wire_request *q, const void *b
 
 /* Wait no longer than until then in later calls of remote_talk_ask(). */
 void remote_talk_limit(struct remote_talk *t, uint64_t deadline_ns);
+/* WIRE_FEATURE_* of the connection, once a request was answered. */
+uint64_t remote_talk_features(const struct remote_talk *t);
 
 /* The attributes of an answer. */
 int remote_get_attr(const void *payload, const struct wire_reply *rep, struct wire_attr *ret);
@@ -104,9 +106,10 @@ int remote_get_attr(const void *payload, const struct wire_reply *rep, struct wi
  * One request on a connection of its own, and its answer.
  * @name:     its payload
  * @ret_attr: payload of the answer
+ * @ret_features: WIRE_FEATURE_* that the server has, too; or NULL
  * Return: 0; -errno with a sentence, after at most REMOTE_CONNECT_NS * 2.
  */
 int remote_ask(const struct remote_server *server, struct wire_request *q, const char *name,
-	       struct wire_attr *ret_attr);
+	       struct wire_attr *ret_attr, uint64_t *ret_features);
 
 #endif

@@ -30,7 +30,8 @@ allowed() {
 	# RDMA devices register memory, of any kind.
 	src/net/verbs/*) echo "base net/verbs mem public" ;;
 	src/net/*) echo "base net public" ;;
-	src/remote/*) echo "base remote net file public" ;;
+	# Its server's device reaches the memory of a request.
+	src/remote/*) echo "base remote mem net file public" ;;
 	src/peer/*) echo "base mem net file peer public" ;;
 	src/core/queue/*) echo "base mem file core/queue public" ;;
 	src/core/ways/*) echo "base mem window file core/queue core/ways public" ;;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RDMA: memory of a peer, which network cards read and write.  The hop of pst_peer_open() where
- * both sides have a device; TCP stands in for it when it cannot serve, or ends in the middle.
+ * RDMA: network cards move the bytes.  The hop of pst_peer_open(), and of files of a storage
+ * service, where both sides have a device.  TCP stands in for it when it cannot serve, or ends in
+ * the middle.
  */
 #include "core/queue/req.h"
 #include "core/ways/part.h"
@@ -47,7 +48,7 @@ static enum pst_why rdma_fit(struct part *p, int *ret_detail)
 /* A request that lists only this path gets the error. */
 static enum pst_why rdma_miss(const struct part *p, int err, int *ret_detail)
 {
-	int broken = rdma_err(req_file(p->req));
+	int broken = p->op.rdma_err ? p->op.rdma_err : rdma_err(req_file(p->req));
 
 	if (!err || !broken || p->hop + 1u >= req_plan(p->req)->nr_hops ||
 	    p->req->io.flags & PST_IO_STRICT)

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bytes of files by RDMA, between memory of this process and memory of a client.
+ *
+ * The client asks for a queue pair with WIRE_RDMA.  A worker makes it, together with SLOTS slots of
+ * memory that the device reaches, so that no client takes memory of another.  A request takes a
+ * slot.  A read fills the slot from the file, and the device writes it to the client's memory, in
+ * chunks.  For a write the device reads the client's memory into the slot, and a worker writes the
+ * file when all is there and the checksum fits.
+ *
+ * The reply is a message on the queue pair, posted behind the chunks with one doorbell.  A reliable
+ * connection executes in order, so a client that has the message has the bytes.
+ *
+ * Nothing of this process can be reached through a queue pair: its memory is registered for the
+ * device's own use alone.
+ *
+ * The first failure ends the client's connection, and its requests with it.
+ */
+#include <stdio.h>
+#include <sys/epoll.h>
+
+#include "base/err.h"
+#include "net/verbs/endpoint.h"
+#include "serve/server.h"
+
+#define SLOTS 8u
+/* Offset of the bytes of a request in its slot; its reply's header is before them. */
+#define SLOT_DATA KIB(4)
+#define SLOT_LEN (SLOT_DATA + (uint64_t)WIRE_DATA_MAX)
+#define CHUNKS (WIRE_DATA_MAX / WIRE_RDMA_CHUNK)
+#define DEADLINE_MS 10000u /* for a client whose device does not answer */
+#define POLL_MAX 16
+
+struct rdma {
+	struct server *s;
+	struct nic *nic;
+	struct nic_domain *domain;
+	struct endpoint *ep; /* NULL once it has ended */
+	uint8_t *mem;        /* SLOTS slots */
+	struct mem_reg *reg;
+	struct job *jobs[SLOTS]; /* the user of each slot */
+	unsigned nr_posted;      /* operations that the device has not completed */
+	bool armed;              /* an event may come */
+	int failed;              /* errno */
+	uint8_t blob[ENDPOINT_BLOB];
+};
+
+/* --------------------------------------------------------------- begin, end */
+
+int rdma_begin(struct server *s)
+{
+	char line[ERR_TEXT_MAX + 32];
+	struct nic *n = NULL;
+	int r;
+
+	if (s->o.rdma == SERVE_RDMA_NO)
+		return 0;
+	r = nics_get(NULL, &n);
+	if (r < 0 && s->o.rdma == SERVE_RDMA_YES)
+		return err_set(r, "--rdma=yes: %s", err_text());
+	if (r < 0)
+		return 0;
+	(void)snprintf(line, sizeof(line), "RDMA is by the device %s, port %u", n->name, n->port);
+	s->o.say(line);
+	s->rdma = true;
+	/* It is opened again for the first client. */
+	nics_put(n);
+	return 0;
+}
+
+uint64_t rdma_features(struct conn *c)
+{
+	c->rdma_agreed = c->s->rdma && c->hello.features & WIRE_FEATURE_RDMA;
+	return c->rdma_agreed ? WIRE_FEATURE_RDMA : 0;
+}
+
+bool rdma_may(const struct conn *c, const struct wire_request *q)
+{
+	switch (q->op) {
+	case WIRE_RDMA:
+		return c->rdma_agreed && !c->rdma_counted;
+	case WIRE_READ_RDMA:
+	case WIRE_WRITE_RDMA:
+		return c->rdma;
+	default:
+		return true;
+	}
+}
+
+bool rdma_ask(struct conn *c, struct job *j, const uint8_t *payload)
+{
+	struct server *s = c->s;
+
+	c->rdma_agreed = false; /* once for each connection */
+	if (s->nr_rdma >= s->o.rdma_clients) {
+		s->counts.rdma_refused++;
+		conn_reply_err(j, EBUSY);
+		return false;
+	}
+	s->nr_rdma++;
+	c->rdma_counted = true;
+	memcpy(j->buf + WIRE_HEAD, payload, WIRE_RDMA_BLOB_LEN);
+	return true;
+}
+
+static int rdma_fill(struct rdma *r, const uint8_t *blob)
+{
+	struct endpoint_opts o = {
+		.send_slots = SLOTS * (CHUNKS + 1),
+		.recv_slots = 1,
+		.deadline_ms = DEADLINE_MS,
+		.events = true,
+	};
+	int err = nics_get(NULL, &r->nic);
+
+	if (err == 0)
+		err = nic_domain_host_new(r->nic, &r->domain);
+	if (err == 0)
+		err = endpoint_new(r->domain, &o, &r->ep);
+	if (err == 0) {
+		endpoint_blob(r->ep, r->blob);
+		err = endpoint_connect(r->ep, blob, WIRE_RDMA_BLOB_LEN);
+	}
+	if (err < 0)
+		return err;
+	r->mem = aligned_alloc(KIB(4), SLOTS * SLOT_LEN);
+	if (!r->mem)
+		return -ENOMEM;
+	return mr_reg_host(r->domain, r->mem, SLOTS * SLOT_LEN, 0, &r->reg);
+}
+
+int rdma_make(struct job *j)
+{
+	struct rdma *r = calloc(1, sizeof(*r));
+	uint8_t *blob = j->buf + WIRE_HEAD;
+	int err;
+
+	_Static_assert(ENDPOINT_BLOB == WIRE_RDMA_BLOB_LEN, "one size");
+	if (!r)
+		return -ENOMEM;
+	r->s = j->conn->s;
+	err = rdma_fill(r, blob);
+	if (err < 0) {
+		rdma_free(r);
+		return err;
+	}
+	memcpy(blob, r->blob, ENDPOINT_BLOB);
+	j->len += ENDPOINT_BLOB;
+	j->joined = r;
+	return 0;
+}
+
+void rdma_join(struct job *j)
+{
+	struct conn *c = j->conn;
+	struct rdma *r = TAKE_PTR(j->joined);
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
+
+	if (r && epoll_ctl(c->s->epfd, EPOLL_CTL_ADD, endpoint_fd(r->ep), &ev) < 0) {
+		rdma_free(TAKE_PTR(r));
+		j->err = ENOMEM;
+	}
+	c->rdma = r;
+	if (!r) {
+		c->s->counts.rdma_refused++;
+		exec_reply(c->s, j);
+	}
+}
+
+void rdma_free(struct rdma *r)
+{
+	if (!r)
+		return;
+	endpoint_free(r->ep);
+	if (r->reg)
+		mr_dereg(r->domain, r->reg);
+	(void)nic_domain_free(r->domain);
+	nics_put(r->nic);
+	free(r->mem);
+	free(r);
+}
+
+void rdma_stop(struct conn *c)
+{
+	struct rdma *r = c->rdma;
+
+	if (!r)
+		return;
+	endpoint_free(TAKE_PTR(r->ep));
+	for (unsigned i = 0; i < SLOTS; i++)
+		if (r->jobs[i] && r->jobs[i]->left)
+			job_free(r->jobs[i]);
+}
+
+void rdma_end(struct conn *c)
+{
+	rdma_free(TAKE_PTR(c->rdma));
+	if (c->rdma_counted)
+		c->s->nr_rdma--;
+	c->rdma_counted = false;
+}
+
+/* -------------------------------------------------------------------- slots */
+
+bool rdma_room(struct job *j)
+{
+	struct rdma *r = j->conn->rdma;
+
+	for (uint8_t i = 0; i < SLOTS; i++) {
+		if (r->jobs[i])
+			continue;
+		r->jobs[i] = j;
+		j->slot = i;
+		j->buf = r->mem + i * SLOT_LEN + SLOT_DATA - WIRE_HEAD;
+		return true;
+	}
+	return false;
+}
+
+void rdma_room_free(struct job *j)
+{
+	j->conn->rdma->jobs[j->slot] = NULL;
+	j->buf = NULL;
+}
+
+/* --------------------------------------------------------------- operations */
+
+/* Divide count bytes of a job into chunks.  Returns how many there are. */
+static unsigned rdma_chunks(const struct rdma *r, const struct job *j, enum endpoint_op op,
+			    uint32_t count, struct endpoint_io v[CHUNKS])
+{
+	unsigned nr = 0;
+
+	for (uint32_t at = 0; at < count; at += WIRE_RDMA_CHUNK)
+		v[nr++] = (struct endpoint_io){
+			.op = op,
+			.len = MIN(count - at, (uint32_t)WIRE_RDMA_CHUNK),
+			.local = (uintptr_t)j->buf + WIRE_HEAD + at,
+			.lkey = r->reg->lkey,
+			.remote = j->key.addr + at,
+			.rkey = j->key.rkey,
+			.id = j->slot,
+		};
+	return nr;
+}
+
+/* The job's memory is the device's until job->left is 0, or the queue pair ends. */
+static void rdma_post(struct rdma *r, struct job *j, const struct endpoint_io *v, unsigned nr)
+{
+	int n = endpoint_post(r->ep, v, nr);
+
+	j->left = (uint8_t)nr;
+	r->nr_posted += nr;
+	if (n != (int)nr)
+		r->failed = n < 0 ? -n : EIO;
+}
+
+void rdma_request(struct job *j, const uint8_t *payload)
+{
+	struct conn *c = j->conn;
+	struct rdma *r = c->rdma;
+	struct endpoint_io v[CHUNKS];
+	unsigned nr;
+
+	if (wire_get_rdma_key(payload, wire_payload(j->q.len), j->q.count, &j->key) < 0) {
+		conn_reply_err(j, EINVAL);
+	} else if (j->q.op == WIRE_READ_RDMA) {
+		conn_request(c, j, NULL);
+	} else {
+		j->pulls = true;
+		nr = rdma_chunks(r, j, ENDPOINT_READ, j->q.count, v);
+		c->s->counts.rdma_reads += nr;
+		rdma_post(r, j, v, nr);
+	}
+}
+
+void rdma_answer(struct job *j)
+{
+	struct rdma *r = j->conn->rdma;
+	struct counts *n = &j->conn->s->counts;
+	struct endpoint_io v[CHUNKS + 1];
+	uint32_t count = j->q.op == WIRE_READ_RDMA && !j->err ? j->count : 0;
+	unsigned nr = rdma_chunks(r, j, ENDPOINT_WRITE, count, v);
+
+	n->rdma_writes += nr;
+	n->rdma_sends++;
+	v[nr++] = (struct endpoint_io){
+		.op = ENDPOINT_SEND,
+		.len = WIRE_HEAD,
+		.local = (uintptr_t)j->buf,
+		.lkey = r->reg->lkey,
+		.id = j->slot,
+	};
+	rdma_post(r, j, v, nr);
+}
+
+/* One operation of a job is complete.  Return true if the job ended. */
+static bool rdma_job_done(struct conn *c, struct job *j)
+{
+	c->rdma->nr_posted--;
+	if (--j->left)
+		return false;
+	c->since_ns = about_now_ns();
+	if (j->pulls) {
+		j->pulls = false;
+		conn_request(c, j, NULL);
+		return false;
+	}
+	c->nr_jobs--;
+	job_free(j);
+	return true;
+}
+
+static bool rdma_poll(struct conn *c, bool *ret_any)
+{
+	struct rdma *r = c->rdma;
+	struct endpoint_done done[POLL_MAX];
+	int n = endpoint_poll(r->ep, done, POLL_MAX);
+	bool freed = false;
+
+	for (int i = 0; i < n && !r->failed; i++) {
+		if (done[i].res < 0)
+			r->failed = -done[i].res;
+		else if (done[i].op != ENDPOINT_RECV)
+			freed |= rdma_job_done(c, r->jobs[done[i].id]);
+	}
+	*ret_any = n > 0;
+	return freed;
+}
+
+bool rdma_is_busy(const struct conn *c)
+{
+	return c->rdma && c->rdma->nr_posted;
+}
+
+bool rdma_turn(struct conn *c)
+{
+	struct rdma *r = c->rdma;
+	bool any = true, freed = false;
+	char text[80];
+
+	if (!r || c->fd < 0)
+		return false;
+	while (any && !r->failed)
+		freed |= rdma_poll(c, &any);
+	/* After each event there may be another one, which must not stay unread. */
+	if (!r->failed && (r->nr_posted || r->armed)) {
+		int err = endpoint_arm(r->ep);
+
+		r->armed = true;
+		if (err < 0)
+			r->failed = -err;
+		else
+			freed |= rdma_poll(c, &any);
+	}
+	if (!r->failed)
+		return freed;
+	c->s->counts.rdma_failed++;
+	(void)snprintf(text, sizeof(text), "its connection by RDMA failed: %s",
+		       err_name(r->failed));
+	conn_kill(c, text);
+	return false;
+}

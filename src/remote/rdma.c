@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RDMA of a link.
+ *
+ * The first operation by RDMA has the link ask for a queue pair, which ends with the connection.
+ * The memory of an operation is registered for the server of that connection alone, exactly its
+ * bytes, and only in the direction that it needs.  The server's device moves the bytes, and the
+ * reply is a message behind them: once it is here, the bytes are.
+ *
+ * The registration ends before the operation does, and so no server reaches memory that was given
+ * back.  An operation that is given up before its reply has come takes the queue pair with it, and
+ * the connection.
+ */
+#include <sys/epoll.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/verbs/endpoint.h"
+#include "remote/link.h"
+
+#define NR WIRE_RDMA_REQUESTS
+#define IN_LEN 64u /* of a buffer for a reply */
+#define DEADLINE_MS 10000u
+
+struct link_rdma {
+	struct nic *nic;
+	struct nic_domain *domain;
+	struct endpoint *ep;
+	uint8_t *in; /* NR buffers for replies */
+	struct mem_reg *in_reg;
+	bool ready; /* connected, and the server is */
+	bool armed; /* an event may come */
+	unsigned nr_sent;
+};
+
+/* -------------------------------------------------------------- begin, end */
+
+static void link_rdma_free(struct link_rdma *d)
+{
+	/* The queue pair first: then nothing is written any more. */
+	endpoint_free(d->ep);
+	if (d->in_reg)
+		mr_dereg(d->domain, d->in_reg);
+	(void)nic_domain_free(d->domain);
+	nics_put(d->nic);
+	free(d->in);
+	free(d);
+}
+
+static int link_rdma_give(struct link_rdma *d, uint64_t i)
+{
+	return endpoint_recv(d->ep, d->in_reg->addr + i * IN_LEN, d->in_reg->lkey, IN_LEN, i);
+}
+
+static int link_rdma_make(struct link_rdma *d)
+{
+	struct endpoint_opts o = {
+		.send_slots = 1, .recv_slots = NR, .deadline_ms = DEADLINE_MS, .events = true
+	};
+	int r = nics_get(NULL, &d->nic);
+
+	if (r == 0)
+		r = nic_domain_new(d->nic, &d->domain);
+	if (r == 0)
+		r = endpoint_new(d->domain, &o, &d->ep);
+	if (r < 0)
+		return r;
+	d->in = aligned_alloc(KIB(4), NR * IN_LEN);
+	r = d->in ? mr_reg_host(d->domain, d->in, NR * IN_LEN, 0, &d->in_reg) : -ENOMEM;
+	for (unsigned i = 0; i < NR && r == 0; i++)
+		r = link_rdma_give(d, i);
+	return r;
+}
+
+/* Ask the server for its end.  1: asked; 0: no piece is free; -errno. */
+static int link_rdma_begin(struct link *l)
+{
+	struct wire_request q = { .len = WIRE_HEAD + WIRE_RDMA_BLOB_LEN, .op = WIRE_RDMA };
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = l };
+	struct piece *p = piece_new(l, PIECE_RDMA);
+	struct link_rdma *d;
+	int r;
+
+	if (!p)
+		return 0;
+	d = calloc(1, sizeof(*d));
+	r = d ? link_rdma_make(d) : -ENOMEM;
+	if (r == 0 && epoll_ctl(l->ctx->epfd, EPOLL_CTL_ADD, endpoint_fd(d->ep), &ev) < 0)
+		r = -errno;
+	if (r < 0) {
+		piece_free(p);
+		if (d)
+			link_rdma_free(d);
+		return r;
+	}
+	l->rdma = d;
+	endpoint_blob(d->ep, p->payload);
+	q.id = piece_id(p);
+	wire_put_request(&q, p->head);
+	pieces_push(&l->tx, p);
+	return 1;
+}
+
+void link_rdma_joined(struct link *l)
+{
+	struct link_rdma *d = l->rdma;
+	int r = l->rep.err ? -(int)l->rep.err : 0;
+
+	if (!d)
+		return;
+	if (r == 0)
+		r = endpoint_connect(d->ep, l->small, l->body);
+	if (r == 0) {
+		d->ready = true;
+		return;
+	}
+	reach_failed(l->reach, -r);
+	/* A server whose end is of no use keeps it until the connection ends. */
+	if (l->rep.err)
+		link_rdma_end(l, 0);
+	else
+		link_drop(l, -r);
+}
+
+void link_rdma_end(struct link *l, int err)
+{
+	struct remote_ctx *c = l->ctx;
+	struct link_rdma *d = TAKE_PTR(l->rdma);
+
+	if (!d)
+		return;
+	endpoint_free(TAKE_PTR(d->ep));
+	for (unsigned i = 0; i < c->base.depth; i++) {
+		struct task *t = &c->tasks[i];
+
+		if (t->reg && t->of->link == l)
+			mr_registrar_ops.dereg(&d->domain->reg, TAKE_PTR(t->reg));
+	}
+	/* Requests that are given up are this side's wish, and so is the end of the context. */
+	if (d->nr_sent && err && err != ECANCELED && err != ESHUTDOWN)
+		reach_failed(l->reach, EREMOTEIO);
+	link_rdma_free(d);
+}
+
+/* ----------------------------------------------------------------- requests */
+
+int link_rdma_room(struct link *l)
+{
+	struct link_rdma *d = l->rdma;
+	int err = reach_err(l->reach), r;
+
+	if (d)
+		return d->ready && d->nr_sent < NR;
+	if (err)
+		return -err;
+	r = l->features & WIRE_FEATURE_RDMA ? link_rdma_begin(l) : -EPROTONOSUPPORT;
+	if (r < 0)
+		reach_failed(l->reach, -r);
+	return MIN(r, 0);
+}
+
+int link_rdma_key(struct link *l, struct piece *p)
+{
+	struct link_rdma *d = l->rdma;
+	struct task *t = p->task;
+	const struct io_op *op = t->op;
+	uint32_t rights = op->kind == IO_READ ? MEM_REG_REMOTE_WRITE : MEM_REG_REMOTE_READ;
+	struct wire_rdma_key k;
+	int r = 0;
+
+	if (!t->reg)
+		r = mr_reg_program(d->domain, op->buf, op->len, rights, &t->reg);
+	if (r < 0)
+		return r;
+	k = (struct wire_rdma_key){ .addr = t->reg->addr + p->off, .rkey = t->reg->rkey };
+	wire_put_rdma_key(&k, p->payload);
+	p->rdma = true;
+	d->nr_sent++;
+	return 0;
+}
+
+void link_rdma_unsend(struct link *l, struct piece *p)
+{
+	if (p->rdma && l->rdma)
+		l->rdma->nr_sent--;
+	p->rdma = false;
+}
+
+void link_rdma_task_end(struct link *l, struct task *t)
+{
+	if (t->reg)
+		mr_registrar_ops.dereg(&l->rdma->domain->reg, TAKE_PTR(t->reg));
+}
+
+/* ------------------------------------------------------------------ replies */
+
+/* Take a message.  False: the connection is gone. */
+static bool link_rdma_take(struct link *l, const struct endpoint_done *done)
+{
+	struct link_rdma *d = l->rdma;
+	uint8_t head[WIRE_HEAD];
+
+	if (done->res != (int)WIRE_HEAD) {
+		link_drop(l, done->res < 0 ? -done->res : EBADMSG);
+		return false;
+	}
+	memcpy(head, d->in + done->id * IN_LEN, WIRE_HEAD);
+	if (link_rdma_give(d, done->id) < 0)
+		link_drop(l, EIO);
+	else
+		link_message(l, head);
+	return l->fd >= 0;
+}
+
+static bool link_rdma_poll(struct link *l)
+{
+	struct endpoint_done done[NR];
+	bool any = false;
+	int n = 1;
+
+	while (n > 0 && l->rdma) {
+		n = endpoint_poll(l->rdma->ep, done, NR);
+		any |= n > 0;
+		for (int i = 0; i < n; i++)
+			if (!link_rdma_take(l, &done[i]))
+				return true;
+	}
+	return any;
+}
+
+bool link_rdma_turn(struct link *l)
+{
+	return l->rdma && l->rdma->ready && link_rdma_poll(l);
+}
+
+bool link_rdma_wait(struct link *l)
+{
+	struct link_rdma *d = l->rdma;
+
+	if (!d || !d->ready || !(d->nr_sent || d->armed))
+		return false;
+	d->armed = true;
+	/* Also reads an event that came before, which would else wake the user again and again. */
+	if (endpoint_arm(d->ep) < 0) {
+		link_drop(l, EIO);
+		return false;
+	}
+	return link_rdma_poll(l) && l->state == LINK_UP;
+}
