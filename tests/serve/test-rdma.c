@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files of a storage service by RDMA, by the public calls.  PENSTOCK is the command, which serves.
+ * The double of libibverbs joins the two processes.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "stub/ibverbs_stub.h"
+
+#include "rig.h"
+
+#define SEED 7
+#define LEN (RIG_MIB(5) + 4321)
+#define CHUNK 262144u      /* bytes of one RDMA WRITE or READ of the server */
+#define PIECE RIG_MIB(1)   /* bytes of a request on the wire, */
+#define PART RIG_MIB(4)    /* and of an operation of the client */
+#define DEVICE "stub0"
+#define TCP PST_PATH_BIT(PST_PATH_TCP)
+#define RDMA PST_PATH_BIT(PST_PATH_RDMA)
+#define DEVICE_HOPS \
+	(PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_GATHER) | \
+	 PST_PATH_BIT(PST_PATH_WINDOW))
+
+static struct {
+	__typeof__(stub_ibverbs_state) *state;
+	__typeof__(stub_ibverbs_fail) *fail;
+	__typeof__(stub_ibverbs_die) *die;
+} stub;
+
+static void stub_find(void)
+{
+	void *lib = dlopen(getenv("PST_LIBIBVERBS"), RTLD_NOW);
+	void *at[] = { lib ? dlsym(lib, "stub_ibverbs_state") : NULL,
+		       lib ? dlsym(lib, "stub_ibverbs_fail") : NULL,
+		       lib ? dlsym(lib, "stub_ibverbs_die") : NULL };
+
+	memcpy(&stub.state, &at[0], sizeof(void *));
+	memcpy(&stub.fail, &at[1], sizeof(void *));
+	memcpy(&stub.die, &at[2], sizeof(void *));
+	T_CHECK(stub.state && stub.fail && stub.die);
+}
+
+static struct stub_ibverbs_state stub_now(void)
+{
+	struct stub_ibverbs_state st;
+
+	stub.state(&st);
+	if (*st.broken)
+		T_FAIL("a rule of verbs was broken: %s", st.broken);
+	return st;
+}
+
+/* No registration and no queue pair of this process is left. */
+static void nothing_is_reached(void)
+{
+	struct stub_ibverbs_state st = stub_now();
+
+	T_EQ(st.mrs, 0);
+	T_EQ(st.qps, 0);
+}
+
+/* ------------------------------------------------------------------- server */
+
+static pid_t server;
+
+/* Returns once it listens.  more: up to two further options. */
+static void server_start(const char *more, const char *and_more)
+{
+	char listen[600], metrics[600], buf[1024] = "";
+	const char *args[] = { "penstock", "serve",     "--root", rig_path("."), "--listen", listen,
+			       "--write",  "--metrics", metrics,  more,		 and_more,   NULL };
+	size_t got = 0;
+	int out[2];
+
+	stub.fail(NULL);
+	stub.die(false, false);
+	if (server > 0) { /* of a case that failed */
+		(void)kill(server, SIGKILL);
+		(void)waitpid(server, NULL, 0);
+	}
+	(void)snprintf(listen, sizeof(listen), "unix:%s", rig_path("sock"));
+	(void)snprintf(metrics, sizeof(metrics), "unix:%s", rig_path("metrics"));
+	T_CHECK(pipe2(out, O_CLOEXEC) == 0);
+	server = fork();
+	T_CHECK(server >= 0);
+	if (server == 0) {
+		(void)dup2(out[1], 2);
+		(void)execv(getenv("PENSTOCK"), (char **)args);
+		_exit(127);
+	}
+	(void)close(out[1]);
+	while (!strstr(buf, "numbers are at")) {
+		ssize_t n = read(out[0], buf + got, sizeof(buf) - 1 - got);
+
+		T_CHECK(n > 0);
+		got += (size_t)n;
+	}
+	(void)close(out[0]);
+}
+
+static void server_end(int sig)
+{
+	int status;
+
+	T_CHECK(kill(server, sig) == 0);
+	T_EQ(waitpid(server, &status, 0), server);
+	if (sig == SIGTERM)
+		T_EQ(status, 0);
+	server = 0;
+}
+
+/* One of the server's numbers. */
+static int64_t number(const char *name)
+{
+	static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
+	static char text[65536];
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	const char *at;
+	size_t got = 0;
+	ssize_t n = 1;
+
+	(void)snprintf(un.sun_path, sizeof(un.sun_path), "%.100s", rig_path("metrics"));
+	T_CHECK(fd >= 0);
+	T_CHECK(connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0);
+	T_EQ(write(fd, ask, sizeof(ask) - 1), sizeof(ask) - 1);
+	for (; n > 0 && got < sizeof(text) - 1; got += (size_t)n) {
+		n = read(fd, text + got, sizeof(text) - 1 - got);
+		T_CHECK(n >= 0);
+	}
+	text[got] = '\0';
+	(void)close(fd);
+	for (at = text; (at = strstr(at, name)); at++)
+		if (at[-1] == '\n' && at[strlen(name)] == ' ')
+			return atoll(at + strlen(name));
+	T_FAIL("the server has no number %s", name);
+	return -1;
+}
+
+#define WRITES "penstock_serve_rdma_operations_total{op=\"write\"}"
+#define READS "penstock_serve_rdma_operations_total{op=\"read\"}"
+#define SENDS "penstock_serve_rdma_operations_total{op=\"send\"}"
+#define REQUESTS(op) "penstock_serve_requests_total{op=\"" op "\"}"
+#define CONNECTIONS "penstock_serve_rdma_connections"
+
+static const char *url(const char *name)
+{
+	static char text[800];
+
+	(void)snprintf(text, sizeof(text), "pst+unix://%s:/%s", rig_path("sock"), name);
+	return text;
+}
+
+/* Without how the bytes come to a device from host memory, which it reads. */
+static uint32_t paths_of(const struct pst_done *d)
+{
+	return d->paths & ~DEVICE_HOPS;
+}
+
+static int64_t strictly(struct pst_file *f, struct pst_mem *m, bool write, uint64_t len,
+			uint64_t policy, struct pst_done *d)
+{
+	struct pst_io io = rig_io(write ? PST_OP_WRITE : PST_OP_READ, f, m, 0, 0, len);
+
+	io.policy = policy;
+	io.flags = PST_IO_STRICT;
+	*d = rig_do(rig_q, &io);
+	return d->res;
+}
+
+/* -------------------------------------------------------------------- cases */
+
+/* The server moves ceil(len / chunk) pieces for each request, and answers with one message. */
+static void moves(void)
+{
+	static const uint64_t lens[] = { 1, 100, CHUNK, CHUNK + 1, PIECE, PIECE + 1, PART, LEN };
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f, *g;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	(void)unlink(rig_path("new"));
+	server_start("--rdma", NULL);
+	f = rig_open(url("data"), RIG_R);
+	g = rig_open(url("new"), RIG_NEW);
+	for (unsigned i = 0; i < RIG_NR(lens); i++) {
+		uint64_t len = lens[i], chunks = 0, requests = 0;
+		int64_t writes = number(WRITES), reads = number(READS), sends = number(SENDS);
+		char *got = malloc(len);
+
+		T_CHECK(got);
+		for (uint64_t at = 0; at < len; at += PIECE, requests++)
+			chunks += ((len - at < PIECE ? len - at : PIECE) + CHUNK - 1) / CHUNK;
+		rig_mem_fill(m, 0, LEN, 1, 0);
+		d = rig_read(f, m, LEN - len, 0, len);
+		T_EQ(d.res, len);
+		T_EQ(paths_of(&d), RDMA);
+		T_EQ(d.why, PST_WHY_NONE);
+		T_EQ(rig_mem_differs(m, 0, len, SEED, LEN - len), len);
+		/* Nothing beyond the request was touched. */
+		if (len < LEN)
+			T_EQ(rig_mem_differs(m, len, LEN - len, 1, len), LEN - len);
+		if (!rig_soft())
+			T_EQ(number(WRITES) - writes, chunks);
+		if (!rig_soft())
+			T_EQ(number(SENDS) - sends, requests);
+		T_EQ(number(READS), reads);
+		sends = number(SENDS);
+		writes = number(WRITES);
+		rig_mem_fill(m, 0, len, i + 50, 0);
+		d = rig_write(g, m, 0, 0, len);
+		T_EQ(d.res, len);
+		T_EQ(paths_of(&d), RDMA);
+		T_EQ(d.why, PST_WHY_NONE);
+		T_EQ(rig_slurp(rig_path("new"), 0, got, len), len);
+		T_EQ(t_differs(got, i + 50, 0, len), len);
+		if (!rig_soft())
+			T_EQ(number(READS) - reads, chunks);
+		if (!rig_soft())
+			T_EQ(number(SENDS) - sends, requests);
+		T_EQ(number(WRITES), writes);
+		free(got);
+	}
+	T_EQ(rig_sync(g).res, 0);
+	/* The end of the file, and behind it. */
+	d = rig_read(f, m, LEN - 100, 0, 4096);
+	T_EQ(d.res, 100);
+	T_EQ(rig_mem_differs(m, 0, 100, SEED, LEN - 100), 100);
+	T_EQ(rig_read(f, m, LEN + 5, 0, PIECE).res, 0);
+	T_EQ(number(REQUESTS("read")), 0);
+	T_EQ(number(REQUESTS("write")), 0);
+	T_CHECK(stub_now().mrs <= (rig_soft() ? 2 : 1)); /* of buffers for replies: all others ended */
+	(void)pst_file_close(f);
+	(void)pst_file_close(g);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* Random reads and writes, several at a time, against a model. */
+static void a_model_holds(void)
+{
+	enum { SIZE = RIG_MIB(3), AT_ONCE = 8, MOST = 400000 };
+	unsigned nr = getenv("PST_SOAK") ? 10000 : 1000;
+	struct pst_mem *m = rig_alloc(rig_dev, AT_ONCE * (uint64_t)MOST);
+	char *model = malloc(SIZE), *buf = malloc(SIZE);
+	struct pst_file *f;
+
+	T_CHECK(model && buf);
+	t_fill(model, SEED, 0, SIZE);
+	rig_make(rig_path("data"), SEED, SIZE);
+	server_start("--rdma", NULL);
+	f = rig_open(url("data"), RIG_RW);
+	for (unsigned i = 0; i < nr; i += AT_ONCE) {
+		struct pst_io io[AT_ONCE];
+		bool write = rig_below(2);
+
+		/* Writes of one round have ranges of their own. */
+		for (unsigned j = 0; j < AT_ONCE; j++) {
+			uint64_t len = 1 + rig_below(rig_below(4) ? 9000 : SIZE / AT_ONCE - 1);
+			uint64_t off = j * (SIZE / AT_ONCE) + rig_below(SIZE / AT_ONCE - len);
+
+			io[j] = rig_io(write ? PST_OP_WRITE : PST_OP_READ, f, m, off, j * MOST,
+				       len);
+			io[j].user_data = j;
+			if (write) {
+				t_fill(model + off, rig_random(), 0, len);
+				T_OK(pst_mem_copy_in(m, j * MOST, model + off, len));
+			}
+			T_OK(pst_queue_prep(rig_q, &io[j]));
+		}
+		T_EQ(pst_queue_submit(rig_q), AT_ONCE);
+		for (unsigned n = 0; n < AT_ONCE; n++) {
+			struct pst_done d = rig_reap1(rig_q);
+			const struct pst_io *of = &io[d.user_data];
+
+			T_EQ(d.res, of->len);
+			T_EQ(paths_of(&d), RDMA);
+			if (write)
+				continue;
+			T_OK(pst_mem_copy_out(m, of->mem_off, buf, of->len));
+			T_CHECK(!memcmp(buf, model + of->file_off, of->len));
+		}
+	}
+	(void)pst_file_close(f);
+	T_EQ(rig_slurp(rig_path("data"), 0, buf, SIZE), SIZE);
+	T_CHECK(!memcmp(buf, model, SIZE));
+	free(model);
+	free(buf);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* Who may not use RDMA is served by TCP, and learns why if he wants nothing else. */
+static void serves_without(const char *more, const char *env, int detail)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_done d;
+	char text[300];
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start(more, NULL);
+	if (env)
+		T_EQ(setenv("PST_RDMA", env, 1), 0);
+	else
+		T_EQ(unsetenv("PST_RDMA"), 0);
+	f = rig_open(url("data"), RIG_R);
+	d = rig_read(f, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(paths_of(&d), TCP);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	T_EQ(strictly(f, m, false, 4096, PST_PATH_RDMA, &d), -EOPNOTSUPP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_EQ(d.detail, detail);
+	T_CHECK(strlen(pst_why_text(d.why, d.detail, text, sizeof(text))) > 20);
+	T_EQ(setenv("PST_RDMA", DEVICE, 1), 0);
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+	nothing_is_reached();
+}
+
+static void without_rdma(void)
+{
+	serves_without("--rdma", "off", ECANCELED);
+	serves_without("--rdma", NULL, EPERM); /* a server of this machine */
+	serves_without("--rdma=no", DEVICE, EPROTONOSUPPORT);
+}
+
+/* The last case: that there is no device is believed for some seconds. */
+static void without_a_device(void)
+{
+	serves_without("--rdma", "nix0", ENODEV);
+}
+
+static void policy_decides(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma=try", NULL);
+	f = rig_open(url("data"), RIG_RW);
+	T_EQ(strictly(f, m, false, LEN, PST_PATH_RDMA, &d), LEN);
+	T_EQ(paths_of(&d), RDMA);
+	T_EQ(strictly(f, m, false, LEN, PST_PATH_TCP, &d), LEN);
+	T_EQ(paths_of(&d), TCP);
+	T_EQ(strictly(f, m, true, LEN, PST_PATH_RDMA, &d), LEN);
+	T_EQ(strictly(f, m, true, LEN, PST_PATH_TCP, &d), LEN);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	T_EQ(number(REQUESTS("rdma")), 1);
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* A request that is given up: at once nothing reaches its memory, whatever the server does then. */
+static void late_bytes_do_not_arrive(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, PIECE);
+	struct pst_file *f;
+	struct pst_io io;
+
+	for (unsigned i = 0; i < 4; i++) {
+		bool cancel = i % 2, write = i / 2;
+
+		rig_make(rig_path("data"), SEED, PIECE);
+		server_start("--rdma", NULL);
+		f = rig_open(url("data"), RIG_RW);
+		T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
+		T_CHECK(kill(server, SIGSTOP) == 0);
+		io = rig_io(write ? PST_OP_WRITE : PST_OP_READ, f, m, 0, 0, PIECE);
+		io.user_data = 77;
+		io.deadline_ns = cancel ? 0 : t_in_ms(30);
+		rig_mem_fill(m, 0, PIECE, 1, 0);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		if (cancel)
+			T_EQ(pst_queue_cancel(rig_q, 77), 1);
+		T_EQ(rig_reap1(rig_q).res, cancel ? -ECANCELED : -ETIMEDOUT);
+		T_OK(pst_mem_drain(m, t_hang()));
+		nothing_is_reached();
+		/* Another use of the same memory. */
+		rig_mem_fill(m, 0, PIECE, 2, 0);
+		T_CHECK(kill(server, SIGCONT) == 0);
+		/* On a connection of its own, whose hello is answered after all of the old one. */
+		T_EQ(rig_read(f, m, 0, 0, 1).res, 1);
+		T_EQ(rig_mem_differs(m, 1, PIECE - 1, 2, 1), PIECE - 1);
+		if (write) { /* nothing of it, or what it was */
+			char byte = 0;
+
+			T_EQ(rig_slurp(rig_path("data"), 4096, &byte, 1), 1);
+			T_CHECK(t_differs(&byte, SEED, 4096, 1) || t_differs(&byte, 1, 4096, 1));
+		}
+		(void)pst_file_close(f);
+		server_end(SIGTERM);
+	}
+	(void)pst_mem_free(m);
+}
+
+/* The program's memory, read-only for writes; and memory that comes and goes at one address. */
+static void memory_of_the_program(void)
+{
+	struct pst_mem_opts o = { .sz = sizeof(o) }, ro = { .sz = sizeof(ro) };
+	struct pst_mem *m = NULL;
+	struct pst_file *f;
+	char *p, *got = malloc(PIECE);
+
+	T_CHECK(got);
+	rig_make(rig_path("data"), SEED, PIECE);
+	server_start("--rdma", NULL);
+	f = rig_open(url("data"), RIG_RW);
+	for (unsigned i = 0; i < 20; i++) {
+		p = mmap((void *)0x7e0000000000, PIECE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		T_CHECK(p != MAP_FAILED);
+		T_OK(pst_mem_wrap((uint64_t)(uintptr_t)p, PIECE, i % 2 ? &o : &ro, &m));
+		if (i % 2) {
+			T_EQ(rig_read(f, m, 0, 0, PIECE).res, PIECE);
+			T_EQ(t_differs(p, SEED + i - 1, 0, PIECE), PIECE);
+		} else {
+			struct pst_done d;
+
+			t_fill(p, SEED + i, 0, PIECE);
+			T_EQ(mprotect(p, PIECE, PROT_READ), 0);
+			d = rig_write(f, m, 0, 0, PIECE);
+			T_EQ(d.res, PIECE);
+			T_EQ(d.paths, RDMA);
+			T_EQ(rig_slurp(rig_path("data"), 0, got, PIECE), PIECE);
+			T_EQ(t_differs(got, SEED + i, 0, PIECE), PIECE);
+		}
+		m = pst_mem_free(m);
+		T_EQ(munmap(p, PIECE), 0);
+	}
+	free(got);
+	(void)pst_file_close(f);
+	server_end(SIGTERM);
+}
+
+/* No more clients than the server was told get a queue pair; the next one is served by TCP. */
+static void clients_are_counted(void)
+{
+	struct pst_queue *q = rig_queue(rig_backend, 8);
+	struct pst_mem *m = rig_alloc("host", LEN);
+	struct pst_file *f;
+	struct pst_done d;
+	struct pst_io io;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", "--rdma-clients=1");
+	f = rig_open(url("data"), RIG_R);
+	T_EQ(paths_of(&(struct pst_done){ .paths = rig_read(f, m, 0, 0, LEN).paths }), RDMA);
+	T_EQ(number(CONNECTIONS), 1);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	d = rig_do(q, &io);
+	T_EQ(d.res, LEN);
+	T_EQ(d.paths, TCP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_EQ(d.detail, EBUSY);
+	T_EQ(number("penstock_serve_rdma_refused_total"), 1);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	(void)pst_file_close(f);
+	pst_queue_free(q);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* A server that is killed again and again, at any point. */
+static void *kill_it(void *arg)
+{
+	struct timespec ts = { .tv_nsec = (long)rig_below(4000000) };
+
+	(void)arg;
+	(void)nanosleep(&ts, NULL);
+	(void)kill(server, SIGKILL);
+	return NULL;
+}
+
+static void a_killed_server(void)
+{
+	unsigned nr = getenv("PST_SOAK") ? 1000 : 10;
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_io io;
+	pthread_t t;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", NULL);
+	f = rig_open(url("data"), RIG_R);
+	for (unsigned i = 0; i < nr; i++) {
+		int status;
+
+		io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+		rig_mem_fill(m, 0, LEN, 1, 0);
+		T_EQ(pthread_create(&t, NULL, kill_it, NULL), 0);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		T_EQ(pthread_join(t, NULL), 0);
+		T_EQ(waitpid(server, &status, 0), server);
+		server = 0;
+		server_start("--rdma", NULL);
+		T_EQ(rig_reap1(rig_q).res, LEN);
+		T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	}
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* The n-th call of the library fails in the client: the bytes come by RDMA or by TCP. */
+static void nth_call_fails(void)
+{
+	static const char *const calls[] = {
+		"ibv_open_device",  "ibv_query_device", "ibv_alloc_pd",
+		"ibv_reg_mr_iova2", "ibv_create_cq",	"ibv_create_comp_channel",
+		"ibv_create_qp",    "ibv_modify_qp",	"ibv_poll_cq",
+		"completion",	    "ibv_post_recv",	"ibv_req_notify_cq",
+	};
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", NULL);
+	for (unsigned c = 0; c < RIG_NR(calls); c++)
+		for (unsigned n = 1; n <= 4; n++) {
+			char spec[80];
+
+			rig_q = pst_queue_free(rig_q);
+			rig_q = rig_queue(rig_backend, 0);
+			(void)snprintf(spec, sizeof(spec), "%s:%u:12", calls[c], n);
+			stub.fail(spec);
+			f = rig_open(url("data"), RIG_RW);
+			rig_mem_fill(m, 0, LEN, 1, 0);
+			d = rig_read(f, m, 0, 0, LEN);
+			T_EQ(d.res, LEN);
+			T_CHECK(d.paths & (TCP | RDMA));
+			T_CHECK(!(d.paths & RDMA) || !(d.paths & TCP) || d.why == PST_WHY_NO_RDMA);
+			T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+			d = rig_write(f, m, 0, 0, LEN);
+			T_EQ(d.res, LEN);
+			stub.fail(NULL);
+			(void)pst_file_close(f);
+		}
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* And in the server: of each process the n-th. */
+static void nth_call_fails_there(void)
+{
+	static const char *const calls[] = {
+		"ibv_alloc_pd",	 "ibv_reg_mr_iova2", "ibv_create_qp",	  "ibv_modify_qp",
+		"ibv_post_send", "completion",	     "ibv_req_notify_cq", "ibv_create_cq",
+	};
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	for (unsigned c = 0; c < RIG_NR(calls); c++)
+		for (unsigned n = 1; n <= 3; n++) {
+			char spec[80];
+
+			(void)snprintf(spec, sizeof(spec), "%s:%u:12", calls[c], n);
+			T_EQ(setenv("STUB_IBVERBS_FAIL", spec, 1), 0);
+			server_start("--rdma", NULL);
+			T_EQ(unsetenv("STUB_IBVERBS_FAIL"), 0);
+			f = rig_open(url("data"), RIG_RW);
+			d = rig_read(f, m, 0, 0, LEN);
+			T_EQ(d.res, LEN);
+			T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+			T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
+			(void)pst_file_close(f);
+			server_end(SIGTERM);
+		}
+	(void)pst_mem_free(m);
+}
+
+/* A device that dies, with and without a word. */
+static void a_device_dies(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", NULL);
+	f = rig_open(url("data"), RIG_R);
+	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
+	stub.die(true, true);
+	d = rig_read(f, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_CHECK(d.paths & TCP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	stub.die(false, false);
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+static void run(const char *name, void (*fn)(void), const char *device)
+{
+	char full[80];
+
+	rig_backend = rig_best_backend();
+	rig_dev = device;
+	rig_last = rig_q;
+	rig_q = NULL;
+	rig_fn = fn;
+	(void)snprintf(full, sizeof(full), "%s %s", name, device);
+	t_run(full, rig_case);
+	if (!t_failed)
+		T_EQ(stub_now().qps + stub_now().mrs + stub_now().cqs, 0);
+}
+
+#define RUN(fn, device) run(#fn, fn, device)
+
+int main(void)
+{
+	rig_init();
+	stub_find();
+	(void)setenv("STUB_IBVERBS_FABRIC", rig_path("fabric"), 1);
+	(void)setenv("PST_RDMA", DEVICE, 1);
+	RUN(moves, "host");
+	RUN(moves, "soft:0");
+	RUN(a_model_holds, "host");
+	RUN(a_model_holds, "soft:0");
+	RUN(without_rdma, "host");
+	RUN(policy_decides, "host");
+	RUN(policy_decides, "soft:0");
+	RUN(late_bytes_do_not_arrive, "host");
+	RUN(memory_of_the_program, "host");
+	RUN(clients_are_counted, "host");
+	RUN(a_killed_server, "host");
+	RUN(nth_call_fails, "host");
+	RUN(nth_call_fails_there, "host");
+	RUN(a_device_dies, "host");
+	RUN(without_a_device, "host");
+	return rig_done();
+}
