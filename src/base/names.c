@@ -139,7 +139,7 @@ static const char *names_no_p2p(int err)
 	}
 }
 
-/* Return what kept a peer's memory from being reached by RDMA. */
+/* Return what kept bytes from being moved by RDMA. */
 static const char *names_no_rdma(int err)
 {
 	switch (err) {
@@ -149,22 +149,31 @@ static const char *names_no_rdma(int err)
 	case ECANCELED:
 		return "PST_RDMA=off in the environment of one side forbids it";
 	case EPROTONOSUPPORT:
-		return "the peer runs a version that knows no RDMA; install the same version on "
-		       "both sides";
+		return "the other side knows no RDMA: a server of the storage service has no "
+		       "device, or runs with --rdma=no or with --keys and no --rdma; a peer runs "
+		       "an older version";
+	case EPERM:
+		return "RDMA was not asked for: it encrypts nothing, and a server of this machine "
+		       "is reached without; PST_RDMA names the device for psts:// and for such a "
+		       "server";
+	case EBUSY:
+		return "the server has as many connections by RDMA as it takes; raise "
+		       "--rdma-clients there";
 	case EALREADY:
 		return "the memory is mapped here, which is the shorter way; leave "
 		       "PST_SHARE_GRANT out for RDMA";
 	case EFAULT:
 	case EOPNOTSUPP:
-		return "the device of the peer does not reach this kind of memory; penstock doctor "
-		       "--rdma says there what is missing";
+		return "the device of a peer, or that of this machine for a storage service, does "
+		       "not reach this kind of memory; penstock doctor --rdma says there what is "
+		       "missing";
 	case ENOMEM:
 		return "memory could not be pinned for the device; raise RLIMIT_MEMLOCK (ulimit "
 		       "-l)";
 	case EACCES:
-		return "the peer's device refused the key; the connection by RDMA has ended";
+		return "the other side's device refused the key; the connection by RDMA has ended";
 	case ETIMEDOUT:
-		return "the peer's device did not answer; check the network between the devices";
+		return "the other side's device did not answer; check the network between the devices";
 	case EPROTOTYPE:
 		return "the devices of the two sides are of different networks; PST_RDMA names "
 		       "others";

@@ -32,6 +32,8 @@
 #define FILE_STALE (1u << 4)  /* its cache may lack what another machine wrote */
 #define FILE_SHARED (1u << 5) /* a device that other machines may write without notice */
 #define FILE_AHEAD (1u << 6)  /* its cache reads ahead for sequential reads */
+/* Operations with IO_OP_RDMA may have IO_OP_DEVICE: they reach the memory of a device. */
+#define FILE_DEVICE (1u << 8)
 /* Has a cache that the CPU reads; resident() or NOWAIT tell its bytes. */
 #define FILE_CACHE (1u << 7)
 

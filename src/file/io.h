@@ -52,6 +52,8 @@ enum writers_claim {
 #define IO_OP_NOWAIT (1u << 1)
 /* By the hop of the provider, not by the one that stands in for it (file_ops.or_hop). */
 #define IO_OP_RDMA (1u << 2)
+/* Needs FILE_DEVICE: the memory is that of op->device, and buf an address that no CPU uses. */
+#define IO_OP_DEVICE (1u << 3)
 
 /* One operation.  The caller owns it from reap to queue, the I/O context from queue to reap. */
 struct io_op {
@@ -60,6 +62,8 @@ struct io_op {
 	void *buf;
 	uint64_t off;  /* offset in the file */
 	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
+	const struct mem_alloc *device; /* with IO_OP_DEVICE: the memory, */
+	uint64_t device_off;            /* and where the operation begins in it */
 	uint8_t kind;  /* enum io_op_kind */
 	uint8_t flags; /* IO_OP_* */
 	uint8_t claim; /* enum writers_claim of a write, from begin to end */

@@ -234,6 +234,10 @@ struct mem_ops {
 	int (*cpu_begin)(const struct mem_alloc *a, uint32_t rights, bool wait);
 	void (*cpu_end)(const struct mem_alloc *a, uint32_t rights);
 
+	/* Return true if the device's later work sees what a network card has stored in the memory
+	 * once the CPU has seen the card's completion, without a flush.  NULL: it may not. */
+	bool (*lands)(const struct mem_alloc *a);
+
 	/* A dma-buf of a range of the allocation, for devices of other vendors. */
 	int (*export_dmabuf)(const struct mem_alloc *a, uint64_t off, uint64_t len,
 			     struct mem_dmabuf *ret);

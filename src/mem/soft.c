@@ -459,6 +459,13 @@ static int soft_sums_poll(struct mem_sums *base, uint32_t *ret)
 	return 1;
 }
 
+/* Its threads are the CPU's. */
+static bool soft_lands(const struct mem_alloc *a)
+{
+	(void)a;
+	return true;
+}
+
 const struct mem_ops mem_soft_ops = {
 	.name = "soft",
 	.kind = PST_KIND_SOFT,
@@ -473,6 +480,7 @@ const struct mem_ops mem_soft_ops = {
 	.export = soft_export,
 	.export_dmabuf = soft_export_dmabuf,
 	.sync = soft_sync,
+	.lands = soft_lands,
 	.free = soft_free,
 	/* Its threads copy as the CPU does, so nothing has to be pinned. */
 	.stream_new = soft_stream_new,

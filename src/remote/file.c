@@ -151,7 +151,7 @@ static int remote_open_file(const struct file_ops *ops, const char *name, uint32
 	f->ref = r;
 	f->file = (struct file){ .ops = r->reach ? remote_by_rdma(ops) : ops, 
 				 .flags = flags,
-				 .caps = FILE_STALE };
+				 .caps = FILE_STALE | (r->reach ? FILE_DEVICE : 0) };
 	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", ops->scheme);
 	*ret = &f->file;
 	return 0;

@@ -204,6 +204,11 @@ uint64_t piece_id(const struct piece *p);
 /* Return the sent piece of that id, or NULL. */
 struct piece *piece_find(const struct link *l, uint64_t id);
 bool piece_is_long(const struct piece *p);
+/* Has the piece's payload a checksum?  The CPU reaches no memory of a device. */
+static inline bool link_crc(const struct piece *p)
+{
+	return p->of->ref->crc && !(p->task->op->flags & IO_OP_DEVICE);
+}
 
 /* Return true if all bytes that are wanted have pieces, or had. */
 bool task_is_issued(const struct task *t);

@@ -168,7 +168,10 @@ int link_rdma_key(struct link *l, struct piece *p)
 	struct wire_rdma_key k;
 	int r = 0;
 
-	if (!t->reg)
+	if (!t->reg && op->flags & IO_OP_DEVICE)
+		r = mr_registrar_ops.reg(&d->domain->reg, op->device, op->device_off, op->len,
+					 rights, &t->reg);
+	else if (!t->reg)
 		r = mr_reg_program(d->domain, op->buf, op->len, rights, &t->reg);
 	if (r < 0)
 		return r;

@@ -80,7 +80,7 @@ static void task_done(struct link *l, struct piece *p)
 	}
 	switch (op->kind) {
 	case IO_READ:
-		if (p->of->ref->crc && l->rep.count && !l->crc_good) {
+		if (link_crc(p) && l->rep.count && !l->crc_good) {
 			if (!(l->rep.flags & WIRE_F_CRC) ||
 			    uaccess_crc32c(&crc, (char *)op->buf + p->off, l->rep.count) < 0 ||
 			    crc != l->rep.crc) {

@@ -56,7 +56,7 @@ static bool send_piece(struct link *l, struct piece *p)
 		.handle = p->of->handle,
 		.off = op->off + p->off,
 		.count = (uint32_t)p->len,
-		.flags = p->of->ref->crc ? WIRE_F_CRC : 0,
+		.flags = link_crc(p) ? WIRE_F_CRC : 0,
 	};
 
 	if (op->flags & IO_OP_RDMA) {

@@ -31,6 +31,7 @@ static struct {
 	__typeof__(stub_ibverbs_state) *state;
 	__typeof__(stub_ibverbs_fail) *fail;
 	__typeof__(stub_ibverbs_die) *die;
+	__typeof__(stub_ibverbs_peermem) *peermem;
 } stub;
 
 static void stub_find(void)
@@ -38,12 +39,14 @@ static void stub_find(void)
 	void *lib = dlopen(getenv("PST_LIBIBVERBS"), RTLD_NOW);
 	void *at[] = { lib ? dlsym(lib, "stub_ibverbs_state") : NULL,
 		       lib ? dlsym(lib, "stub_ibverbs_fail") : NULL,
-		       lib ? dlsym(lib, "stub_ibverbs_die") : NULL };
+		       lib ? dlsym(lib, "stub_ibverbs_die") : NULL,
+		       lib ? dlsym(lib, "stub_ibverbs_peermem") : NULL };
 
 	memcpy(&stub.state, &at[0], sizeof(void *));
 	memcpy(&stub.fail, &at[1], sizeof(void *));
 	memcpy(&stub.die, &at[2], sizeof(void *));
-	T_CHECK(stub.state && stub.fail && stub.die);
+	memcpy(&stub.peermem, &at[3], sizeof(void *));
+	T_CHECK(stub.state && stub.fail && stub.die && stub.peermem);
 }
 
 static struct stub_ibverbs_state stub_now(void)
@@ -63,6 +66,28 @@ static void nothing_is_reached(void)
 
 	T_EQ(st.mrs, 0);
 	T_EQ(st.qps, 0);
+}
+
+/* Have the network card reach memory of the software device, as nvidia-peermem does for GPUs. */
+static void *reach_begin(struct pst_mem *m, uint64_t len)
+{
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	struct pst_grant g = { .sz = sizeof(g) };
+	void *at;
+
+	T_OK(pst_mem_info(m, &info));
+	T_OK(pst_mem_export(m, 0, len, PST_RIGHT_READ | PST_RIGHT_WRITE, &g));
+	at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, g.fd, (off_t)g.off);
+	T_CHECK(at != MAP_FAILED);
+	pst_grant_done(&g);
+	stub.peermem(info.addr, len, at);
+	return at;
+}
+
+static void reach_end(void *at, uint64_t len)
+{
+	stub.peermem(0, 0, NULL);
+	T_EQ(munmap(at, len), 0);
 }
 
 /* ------------------------------------------------------------------- server */
@@ -181,6 +206,7 @@ static void moves(void)
 {
 	static const uint64_t lens[] = { 1, 100, CHUNK, CHUNK + 1, PIECE, PIECE + 1, PART, LEN };
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	void *reached = rig_soft() ? reach_begin(m, LEN) : NULL;
 	struct pst_file *f, *g;
 	struct pst_done d;
 
@@ -192,6 +218,7 @@ static void moves(void)
 	for (unsigned i = 0; i < RIG_NR(lens); i++) {
 		uint64_t len = lens[i], chunks = 0, requests = 0;
 		int64_t writes = number(WRITES), reads = number(READS), sends = number(SENDS);
+		bool direct = !rig_soft() || len >= 65536; /* less is staged */
 		char *got = malloc(len);
 
 		T_CHECK(got);
@@ -200,15 +227,15 @@ static void moves(void)
 		rig_mem_fill(m, 0, LEN, 1, 0);
 		d = rig_read(f, m, LEN - len, 0, len);
 		T_EQ(d.res, len);
-		T_EQ(paths_of(&d), RDMA);
+		T_EQ(direct ? d.paths : paths_of(&d), RDMA);
 		T_EQ(d.why, PST_WHY_NONE);
 		T_EQ(rig_mem_differs(m, 0, len, SEED, LEN - len), len);
 		/* Nothing beyond the request was touched. */
 		if (len < LEN)
 			T_EQ(rig_mem_differs(m, len, LEN - len, 1, len), LEN - len);
-		if (!rig_soft())
+		if (direct)
 			T_EQ(number(WRITES) - writes, chunks);
-		if (!rig_soft())
+		if (direct)
 			T_EQ(number(SENDS) - sends, requests);
 		T_EQ(number(READS), reads);
 		sends = number(SENDS);
@@ -216,13 +243,13 @@ static void moves(void)
 		rig_mem_fill(m, 0, len, i + 50, 0);
 		d = rig_write(g, m, 0, 0, len);
 		T_EQ(d.res, len);
-		T_EQ(paths_of(&d), RDMA);
+		T_EQ(direct ? d.paths : paths_of(&d), RDMA);
 		T_EQ(d.why, PST_WHY_NONE);
 		T_EQ(rig_slurp(rig_path("new"), 0, got, len), len);
 		T_EQ(t_differs(got, i + 50, 0, len), len);
-		if (!rig_soft())
+		if (direct)
 			T_EQ(number(READS) - reads, chunks);
-		if (!rig_soft())
+		if (direct)
 			T_EQ(number(SENDS) - sends, requests);
 		T_EQ(number(WRITES), writes);
 		free(got);
@@ -238,6 +265,43 @@ static void moves(void)
 	T_CHECK(stub_now().mrs <= (rig_soft() ? 2 : 1)); /* of buffers for replies: all others ended */
 	(void)pst_file_close(f);
 	(void)pst_file_close(g);
+	if (reached)
+		reach_end(reached, LEN);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* Memory of a device that no card reaches is staged, and says so; the card reaches the slots. */
+static void memory_without_a_way(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_done d;
+
+	if (access("/dev/udmabuf", W_OK) == 0)
+		T_SKIP("a machine without /dev/udmabuf, by which the card reaches the memory");
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", NULL);
+	f = rig_open(url("data"), RIG_RW);
+	for (unsigned i = 0; i < 2; i++) {
+		d = rig_read(f, m, 0, 0, LEN);
+		T_EQ(d.res, LEN);
+		T_EQ(paths_of(&d), RDMA);
+		T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_STAGED));
+		T_EQ(d.why, PST_WHY_NO_RDMA);
+		T_EQ(d.detail, EFAULT);
+		T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+		d = rig_write(f, m, 0, 0, LEN);
+		T_EQ(d.res, LEN);
+		T_EQ(paths_of(&d), RDMA);
+	}
+	/* Who lists the hop alone is content with that. */
+	T_EQ(strictly(f, m, false, LEN, PST_PATH_RDMA, &d), LEN);
+	T_EQ(d.why, PST_WHY_NONE);
+	/* And who wants slots gets them. */
+	d.res = strictly(f, m, false, LEN, PST_PATH_RDMA | PST_PATH_STAGED << 4, &d);
+	T_EQ(d.res, LEN);
+	(void)pst_file_close(f);
 	(void)pst_mem_free(m);
 	server_end(SIGTERM);
 }
@@ -248,6 +312,7 @@ static void a_model_holds(void)
 	enum { SIZE = RIG_MIB(3), AT_ONCE = 8, MOST = 400000 };
 	unsigned nr = getenv("PST_SOAK") ? 10000 : 1000;
 	struct pst_mem *m = rig_alloc(rig_dev, AT_ONCE * (uint64_t)MOST);
+	void *reached = rig_soft() ? reach_begin(m, AT_ONCE * (uint64_t)MOST) : NULL;
 	char *model = malloc(SIZE), *buf = malloc(SIZE);
 	struct pst_file *f;
 
@@ -292,6 +357,8 @@ static void a_model_holds(void)
 	T_CHECK(!memcmp(buf, model, SIZE));
 	free(model);
 	free(buf);
+	if (reached)
+		reach_end(reached, AT_ONCE * (uint64_t)MOST);
 	(void)pst_mem_free(m);
 	server_end(SIGTERM);
 }
@@ -366,6 +433,7 @@ static void policy_decides(void)
 static void late_bytes_do_not_arrive(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, PIECE);
+	void *reached = rig_soft() ? reach_begin(m, PIECE) : NULL;
 	struct pst_file *f;
 	struct pst_io io;
 
@@ -375,7 +443,7 @@ static void late_bytes_do_not_arrive(void)
 		rig_make(rig_path("data"), SEED, PIECE);
 		server_start("--rdma", NULL);
 		f = rig_open(url("data"), RIG_RW);
-		T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
+		T_EQ(rig_read(f, m, 0, 0, PIECE).res, PIECE);
 		T_CHECK(kill(server, SIGSTOP) == 0);
 		io = rig_io(write ? PST_OP_WRITE : PST_OP_READ, f, m, 0, 0, PIECE);
 		io.user_data = 77;
@@ -392,8 +460,8 @@ static void late_bytes_do_not_arrive(void)
 		rig_mem_fill(m, 0, PIECE, 2, 0);
 		T_CHECK(kill(server, SIGCONT) == 0);
 		/* On a connection of its own, whose hello is answered after all of the old one. */
-		T_EQ(rig_read(f, m, 0, 0, 1).res, 1);
-		T_EQ(rig_mem_differs(m, 1, PIECE - 1, 2, 1), PIECE - 1);
+		T_EQ(rig_read(f, m, 0, 0, 65536).res, 65536);
+		T_EQ(rig_mem_differs(m, 65536, PIECE - 65536, 2, 65536), PIECE - 65536);
 		if (write) { /* nothing of it, or what it was */
 			char byte = 0;
 
@@ -403,6 +471,8 @@ static void late_bytes_do_not_arrive(void)
 		(void)pst_file_close(f);
 		server_end(SIGTERM);
 	}
+	if (reached)
+		reach_end(reached, PIECE);
 	(void)pst_mem_free(m);
 }
 
@@ -633,12 +703,14 @@ int main(void)
 	(void)setenv("PST_RDMA", DEVICE, 1);
 	RUN(moves, "host");
 	RUN(moves, "soft:0");
+	RUN(memory_without_a_way, "soft:0");
 	RUN(a_model_holds, "host");
 	RUN(a_model_holds, "soft:0");
 	RUN(without_rdma, "host");
 	RUN(policy_decides, "host");
 	RUN(policy_decides, "soft:0");
 	RUN(late_bytes_do_not_arrive, "host");
+	RUN(late_bytes_do_not_arrive, "soft:0");
 	RUN(memory_of_the_program, "host");
 	RUN(clients_are_counted, "host");
 	RUN(a_killed_server, "host");

@@ -74,7 +74,7 @@ static void part_results(struct req *r, const struct part *p)
 		req_moved(r, req_plan(r)->hop[i], p->bytes[i]);
 		sum += p->bytes[i];
 	}
-	if (req_plan(r)->dev && sum) {
+	if (req_plan(r)->dev && !path_is_hop(req_plan(r)->dev) && sum) {
 		copy_fence_stores(); /* the kernel's stores into the window */
 		req_moved(r, req_plan(r)->dev, sum);
 	}
@@ -230,8 +230,10 @@ static bool start_next(struct req *r)
 	p->len = part_len(r, pc.file_off, pc.len);
 	p->pos = pc.pos;
 	p->off = pc.file_off;
-	/* If the engine is the fallback, a window serves only reads from the page cache. */
-	if (unlikely(req_plan(r)->restage) && r->io.op == PST_OP_READ)
+	/* If the engine is the fallback, a window serves only reads from the page cache.  Where a
+	 * hop reaches the device by itself, the others do not reach it at all. */
+	if (unlikely(req_plan(r)->restage) &&
+	    (r->io.op == PST_OP_READ || path_is_hop(req_plan(r)->dev)))
 		p->out = (uint8_t)~1u;
 	return start_part(r, p);
 }

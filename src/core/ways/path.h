@@ -40,7 +40,9 @@ struct path_ops {
 	uint32_t path; /* enum pst_path */
 	/* The name for path_add(), as pst_path_name() returns it; NULL: "unknown". */
 	const char *name;
-	const struct req_ops *by; /* for a device path: the calls that move its requests */
+	/* For a device path: the calls that move its requests.  A file hop that reaches device
+	 * memory by itself is also a device path, which its choose() sets. */
+	const struct req_ops *by;
 	bool quiet;               /* skipping the path is a reason only for a caller that lists
 				   * it */
 	bool copies;              /* for a file hop: the CPU copies, so it can reach a window */

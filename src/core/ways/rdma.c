@@ -3,11 +3,28 @@
  * RDMA: network cards move the bytes.  The hop of pst_peer_open(), and of files of a storage
  * service, where both sides have a device.  TCP stands in for it when it cannot serve, or ends in
  * the middle.
+ *
+ * The device of a storage service's server also reaches the memory of an accelerator, if a network
+ * card of this machine does.  The caller's thread then moves the request without staging memory.
+ * Memory that no card reaches is staged, and the card moves the bytes of the slots.
  */
+#include <stdlib.h>
+
+#include "core/queue/object.h"
 #include "core/queue/req.h"
 #include "core/ways/part.h"
 #include "core/ways/path.h"
 #include "core/ways/way.h"
+
+/* Bytes of a piece from which on it goes into device memory without a slot.  A registration costs
+ * some 100 us, and a window serves less (SMALL_MAX in window.c). */
+#define DEVICE_MIN KIB(64)
+
+/* What is kept for an allocation. */
+struct rdma_region {
+	_Atomic int err;      /* why no card reaches it; 0: not known */
+	_Atomic bool reached; /* a card has */
+};
 
 static int rdma_err(const struct file *f)
 {
@@ -36,19 +53,130 @@ static bool rdma_varies(const struct req *r)
 	return req_file(r)->ops->rdma_err;
 }
 
+/* Return true if the card reaches the device, and not a slot or a window. */
+static bool rdma_on_device(const struct req *r)
+{
+	return req_plan(r)->dev == PST_PATH_RDMA;
+}
+
 static enum pst_why rdma_fit(struct part *p, int *ret_detail)
 {
+	const struct mem_alloc *a = req_mem(p->req)->region->alloc;
+
 	*ret_detail = rdma_err(req_file(p->req));
-	if (*ret_detail && p->hop + 1u < req_plan(p->req)->nr_hops)
+	if (*ret_detail && (p->hop + 1u < req_plan(p->req)->nr_hops || rdma_on_device(p->req)))
 		return PST_WHY_NO_RDMA;
 	p->op.flags = IO_OP_RDMA;
+	if (rdma_on_device(p->req)) {
+		p->op.flags |= IO_OP_DEVICE;
+		p->op.device = a;
+		p->op.device_off = (uintptr_t)p->data + (p->op.off - p->off) - a->base.va;
+	}
 	return PST_WHY_NONE;
+}
+
+/* ---------------------------------------------------------- memory of devices */
+
+static _Atomic(void *) *rdma_kept(const struct req *r)
+{
+	return &req_mem(r)->region->by_path[PST_PATH_RDMA];
+}
+
+/* Return NULL without memory. */
+static struct rdma_region *rdma_region_get(const struct req *r)
+{
+	struct rdma_region *kept = atomic_load_explicit(rdma_kept(r), memory_order_acquire);
+
+	return kept ? kept : path_keep(rdma_kept(r), calloc(1, sizeof(*kept)));
+}
+
+static void rdma_region_refused(const struct req *r, int err)
+{
+	struct rdma_region *kept = rdma_region_get(r);
+
+	/* Another time there may be room. */
+	if (kept && err != ENOMEM && err != EAGAIN)
+		atomic_store(&kept->err, err);
+}
+
+static void rdma_region_end(struct region *r)
+{
+	free(r->by_path[PST_PATH_RDMA]);
+}
+
+static bool rdma_is_listed(const struct req *r, uint32_t path)
+{
+	for (uint64_t list = r->io.policy; list; list >>= 4)
+		if ((list & 15) == path)
+			return true;
+	return false;
+}
+
+static bool pieces_are_long(const struct req *r)
+{
+	uint64_t nr = 0;
+
+	for (uint64_t i = 0; i < r->cur.nr; i++)
+		nr += MAX(r->cur.segs[i].count, UINT64_C(1));
+	return r->total / nr >= DEVICE_MIN;
+}
+
+/* Reach the memory of the device without staging, if that is possible. */
+static int rdma_choose(struct req *r)
+{
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
+	bool strict = r->io.policy && r->io.flags & PST_IO_STRICT;
+	struct rdma_region *kept;
+	struct plan *p = req_plan(r);
+	int err;
+
+	if (p->dev != path_base() || p->hop[0] != PST_PATH_RDMA || p->pieces || p->from ||
+	    !(req_file(r)->caps & FILE_DEVICE) || r->io.flags & REQ_SUMS || r->io.stream ||
+	    !a->ops->lands || rdma_is_listed(r, PST_PATH_STAGED) || !pieces_are_long(r) ||
+	    rdma_err(req_file(r)) || mem_alive(a) < 0 || !a->ops->lands(a))
+		return 0;
+	kept = rdma_region_get(r);
+	err = kept ? atomic_load_explicit(&kept->err, memory_order_relaxed) : ENOMEM;
+	if (err && !r->io.policy)
+		req_reason(r, PST_WHY_NO_RDMA, err);
+	/* Who lists the hop alone is content with slots, and a strict request has one attempt. */
+	if (err || (strict && !atomic_load_explicit(&kept->reached, memory_order_relaxed)))
+		return 0;
+	p->dev = PST_PATH_RDMA;
+	p->restage = true;
+	return 0;
+}
+
+/* The address is for part.c to count with: no CPU uses it. */
+static char *rdma_reach(struct req *r, struct piece *pc, struct hold **ret_hold)
+{
+	const struct pst_mem *m = req_mem(r);
+
+	(void)ret_hold;
+	return (char *)(uintptr_t)(m->region->alloc->base.va + m->off + pc->mem_off);
+}
+
+/* ---------------------------------------------------------------------- ends */
+
+static void rdma_hit(const struct part *p)
+{
+	struct rdma_region *kept = rdma_on_device(p->req) ? rdma_region_get(p->req) : NULL;
+
+	if (kept && !atomic_load_explicit(&kept->reached, memory_order_relaxed))
+		atomic_store(&kept->reached, true);
 }
 
 /* A request that lists only this path gets the error. */
 static enum pst_why rdma_miss(const struct part *p, int err, int *ret_detail)
 {
 	int broken = p->op.rdma_err ? p->op.rdma_err : rdma_err(req_file(p->req));
+
+	if (err && broken && rdma_on_device(p->req)) {
+		if (p->op.rdma_err)
+			rdma_region_refused(p->req, broken);
+		*ret_detail = broken;
+		return PST_WHY_NO_RDMA;
+	}
 
 	if (!err || !broken || p->hop + 1u >= req_plan(p->req)->nr_hops ||
 	    p->req->io.flags & PST_IO_STRICT)
@@ -59,9 +187,14 @@ static enum pst_why rdma_miss(const struct part *p, int err, int *ret_detail)
 
 const struct path_ops path_rdma = {
 	.path = PST_PATH_RDMA,
+	.by = &req_by_caller,
+	.choose = rdma_choose,
+	.reach = rdma_reach,
+	.region_end = rdma_region_end,
 	.why = rdma_why,
 	.wanted = rdma_wanted,
 	.varies = rdma_varies,
 	.fit = rdma_fit,
+	.hit = rdma_hit,
 	.miss = rdma_miss,
 };

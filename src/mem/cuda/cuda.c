@@ -547,6 +547,15 @@ static uint64_t cuda_life(unsigned idx)
 	return atomic_load(&devices[idx].life);
 }
 
+/* Older devices need cuFlushGPUDirectRDMAWrites(). */
+static bool cuda_lands(const struct mem_alloc *a)
+{
+	int ordering = 0;
+
+	return cuda_attribute(&devices[a->device], CU_DEV_GDR_ORDERING, &ordering) &&
+	       ordering >= CU_ORDERING_OWNER;
+}
+
 const struct mem_ops mem_cuda_ops = {
 	.name = "cuda",
 	.kind = PST_KIND_CUDA,
@@ -567,6 +576,7 @@ const struct mem_ops mem_cuda_ops = {
 	.export_part = cuda_export_part,
 	.alloc_like = cuda_alloc_like,
 	.alloc_class = cuda_alloc_class,
+	.lands = cuda_lands,
 	.export_dmabuf = cuda_export_dmabuf,
 	.free = cuda_free,
 	.late = cuda_late,
