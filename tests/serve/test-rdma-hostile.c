@@ -1,0 +1,846 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The storage service by RDMA against others that break its rules: clients of the test's own
+ * against the server, and a server of the test's own against the client.  All of it ends in
+ * errors, touches no memory but what a key allows, and leaves nothing behind.  PENSTOCK is the
+ * command, and libibverbs is the double.
+ */
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "stub/ibverbs_stub.h"
+
+#include "rig.h"
+
+#include "net/verbs/blob.h"
+#include "net/verbs/endpoint.h"
+#include "net/wire.h"
+
+#define SEED 7
+#define LEN 65536u
+#define DEVICE "stub0"
+#define TCP PST_PATH_BIT(PST_PATH_TCP)
+#define RDMA PST_PATH_BIT(PST_PATH_RDMA)
+
+static __typeof__(stub_ibverbs_state) *stub_state;
+
+/* This side's device and memory. */
+static struct {
+	struct nic *nic;
+	struct nic_domain *domain;
+	uint8_t *mem; /* 3 * LEN bytes, of which the middle has a key */
+	struct mem_reg *reg, *read_only, *local;
+} own;
+
+static void own_begin(void)
+{
+	void *lib = dlopen(getenv("PST_LIBIBVERBS"), RTLD_NOW);
+	void *at = lib ? dlsym(lib, "stub_ibverbs_state") : NULL;
+
+	T_CHECK(at);
+	memcpy(&stub_state, &at, sizeof(at));
+	T_OK(nic_open(DEVICE, &own.nic));
+	T_OK(nic_domain_host_new(own.nic, &own.domain));
+	own.mem = aligned_alloc(4096, 3 * LEN);
+	T_CHECK(own.mem);
+	T_OK(mr_reg_host(own.domain, own.mem + LEN, LEN, MEM_REG_REMOTE, &own.reg));
+	T_OK(mr_reg_host(own.domain, own.mem + LEN, LEN, MEM_REG_REMOTE_READ, &own.read_only));
+	T_OK(mr_reg_host(own.domain, own.mem, 3 * LEN, 0, &own.local));
+}
+
+static void own_end(void)
+{
+	mr_dereg(own.domain, own.reg);
+	mr_dereg(own.domain, own.read_only);
+	mr_dereg(own.domain, own.local);
+	T_OK(nic_domain_free(own.domain));
+	nic_close(own.nic);
+	free(own.mem);
+}
+
+/* Connections that the other threads still close take a moment. */
+static void nothing_is_left(void)
+{
+	struct stub_ibverbs_state st;
+	uint64_t end = t_hang();
+
+	do
+		stub_state(&st);
+	while ((st.qps || st.cqs || st.mrs > 3 || st.pds > 1) && t_now() < end &&
+	       usleep(1000) == 0);
+	if (*st.broken)
+		T_FAIL("a rule of verbs was broken: %s", st.broken);
+	T_EQ(st.qps, 0);
+	T_EQ(st.cqs, 0);
+	T_EQ(st.mrs, 3);
+	T_EQ(st.pds, 1);
+}
+
+static struct endpoint *end_new(unsigned recv_slots)
+{
+	struct endpoint_opts o = {
+		.send_slots = 8, .recv_slots = recv_slots, .deadline_ms = 1000, .events = true
+	};
+	struct endpoint *ep;
+
+	T_OK(endpoint_new(own.domain, &o, &ep));
+	return ep;
+}
+
+/* Wait for the next completion. */
+static struct endpoint_done end_wait(struct endpoint *ep)
+{
+	struct endpoint_done d = { 0 };
+	uint64_t end = t_hang();
+
+	while (endpoint_poll(ep, &d, 1) == 0 && t_now() < end)
+		(void)usleep(100);
+	return d;
+}
+
+static bool send_bytes(int fd, const void *buf, size_t len)
+{
+	return send(fd, buf, len, MSG_NOSIGNAL) == (ssize_t)len;
+}
+
+static bool recv_bytes(int fd, void *buf, size_t len)
+{
+	return !len || recv(fd, buf, len, MSG_WAITALL) == (ssize_t)len;
+}
+
+static int unix_socket(const char *name, struct sockaddr_un *ret)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	T_CHECK(fd >= 0);
+	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	(void)snprintf(ret->sun_path, sizeof(ret->sun_path), "%.100s", rig_path(name));
+	return fd;
+}
+
+/* ------------------------------------------------------------ hostile clients */
+
+static pid_t server;
+
+static void server_start(void)
+{
+	char listen[600], metrics[600], buf[1024] = "";
+	const char *args[] = { "penstock", "serve",	"--root", rig_path("."), "--listen", listen,
+			       "--write",  "--metrics", metrics,  "--rdma",	 NULL };
+	size_t got = 0;
+	int out[2];
+
+	(void)snprintf(listen, sizeof(listen), "unix:%s", rig_path("sock"));
+	(void)snprintf(metrics, sizeof(metrics), "unix:%s", rig_path("metrics"));
+	T_CHECK(pipe2(out, O_CLOEXEC) == 0);
+	server = fork();
+	T_CHECK(server >= 0);
+	if (server == 0) {
+		(void)dup2(out[1], 2);
+		(void)execv(getenv("PENSTOCK"), (char **)args);
+		_exit(127);
+	}
+	(void)close(out[1]);
+	while (!strstr(buf, "numbers are at")) {
+		ssize_t n = read(out[0], buf + got, sizeof(buf) - 1 - got);
+
+		T_CHECK(n > 0);
+		got += (size_t)n;
+	}
+	/* What it says later is for nobody: it must not die of that. */
+	(void)close(out[0]);
+}
+
+static void server_end(void)
+{
+	int status;
+
+	T_CHECK(kill(server, SIGTERM) == 0);
+	T_EQ(waitpid(server, &status, 0), server);
+	T_EQ(status, 0);
+}
+
+static int64_t number(const char *name)
+{
+	static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
+	static char text[65536];
+	struct sockaddr_un un;
+	int fd = unix_socket("metrics", &un);
+	const char *at;
+	size_t got = 0;
+	ssize_t n = 1;
+
+	T_CHECK(connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0);
+	T_CHECK(send_bytes(fd, ask, sizeof(ask) - 1));
+	for (; n > 0 && got < sizeof(text) - 1; got += (size_t)n) {
+		n = read(fd, text + got, sizeof(text) - 1 - got);
+		T_CHECK(n >= 0);
+	}
+	text[got] = '\0';
+	(void)close(fd);
+	for (at = text; (at = strstr(at, name)); at++)
+		if (at[-1] == '\n' && at[strlen(name)] == ' ')
+			return atoll(at + strlen(name));
+	T_FAIL("the server has no number %s", name);
+	return -1;
+}
+
+/* One client. */
+struct caller {
+	int fd;
+	struct endpoint *ep;
+	uint32_t handle;
+	struct wire_reply rep;
+	uint8_t payload[4096];
+};
+
+static void ask(struct caller *c, struct wire_request q, const void *payload, uint32_t len)
+{
+	uint8_t head[WIRE_HEAD];
+
+	q.len = WIRE_HEAD + len;
+	wire_put_request(&q, head);
+	(void)send_bytes(c->fd, head, sizeof(head));
+	if (len)
+		(void)send_bytes(c->fd, payload, len);
+}
+
+/* False: the server has closed the connection. */
+static bool hear(struct caller *c)
+{
+	uint8_t head[WIRE_HEAD];
+
+	if (!recv_bytes(c->fd, head, sizeof(head)))
+		return false;
+	T_OK(wire_get_reply(head, &c->rep));
+	T_CHECK(wire_payload(c->rep.len) <= sizeof(c->payload));
+	return recv_bytes(c->fd, c->payload, wire_payload(c->rep.len));
+}
+
+static void caller_begin(struct caller *c, uint64_t features)
+{
+	struct wire_hello h = {
+		.version = WIRE_VERSION, .oldest = WIRE_VERSION, .features = features
+	};
+	struct wire_welcome w;
+	uint8_t payload[WIRE_HELLO_LEN];
+	struct sockaddr_un un;
+
+	*c = (struct caller){ .fd = unix_socket("sock", &un) };
+	T_CHECK(connect(c->fd, (struct sockaddr *)&un, sizeof(un)) == 0);
+	wire_put_hello(&h, payload);
+	ask(c, (struct wire_request){ .op = WIRE_HELLO, .id = 1 }, payload, sizeof(payload));
+	T_CHECK(hear(c));
+	T_OK(wire_get_welcome(c->payload, wire_payload(c->rep.len), &w));
+	T_EQ(w.features, features);
+	ask(c, (struct wire_request){ .op = WIRE_OPEN, .id = 2, .how = WIRE_O_READ | WIRE_O_WRITE },
+	    "data", 4);
+	T_CHECK(hear(c));
+	T_EQ(c->rep.err, 0);
+	c->handle = c->rep.count;
+}
+
+static void caller_end(struct caller *c)
+{
+	endpoint_free(c->ep);
+	(void)close(c->fd);
+}
+
+/* Ask for a queue pair by this blob.  False: no answer. */
+static bool join_by(struct caller *c, const uint8_t blob[ENDPOINT_BLOB])
+{
+	ask(c, (struct wire_request){ .op = WIRE_RDMA, .id = 3 }, blob, ENDPOINT_BLOB);
+	return hear(c);
+}
+
+static void join(struct caller *c, unsigned buffers)
+{
+	uint8_t blob[ENDPOINT_BLOB];
+
+	c->ep = end_new(8);
+	for (unsigned i = 0; i < buffers; i++)
+		T_OK(endpoint_recv(c->ep, own.local->addr + i * 64, own.local->lkey, 64, i));
+	endpoint_blob(c->ep, blob);
+	T_CHECK(join_by(c, blob));
+	T_EQ(c->rep.err, 0);
+	T_OK(endpoint_connect(c->ep, c->payload, ENDPOINT_BLOB));
+}
+
+static void ask_by_rdma(struct caller *c, uint16_t op, uint64_t addr, uint32_t rkey, uint32_t count)
+{
+	struct wire_rdma_key k = { .addr = addr, .rkey = rkey };
+	uint8_t payload[WIRE_RDMA_KEY_LEN];
+
+	wire_put_rdma_key(&k, payload);
+	ask(c, (struct wire_request){ .op = op, .id = 4, .handle = c->handle, .count = count },
+	    payload, sizeof(payload));
+}
+
+/* The next message on the queue pair. */
+static void hear_message(struct caller *c)
+{
+	struct endpoint_done d = end_wait(c->ep);
+
+	T_EQ(d.op, ENDPOINT_RECV);
+	T_EQ(d.res, WIRE_HEAD);
+	T_OK(wire_get_reply(own.mem + d.id * 64, &c->rep));
+	T_EQ(c->rep.id, 4);
+}
+
+static void honest(struct caller *c)
+{
+	join(c, 1);
+	ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, LEN);
+	hear_message(c);
+	T_EQ(c->rep.err, 0);
+	T_EQ(c->rep.count, LEN);
+	T_EQ(t_differs((char *)own.mem + LEN, SEED, 0, LEN), LEN);
+}
+
+static void is_dropped(struct caller *c)
+{
+	T_CHECK(!hear(c));
+}
+
+static void not_agreed(struct caller *c)
+{
+	uint8_t blob[ENDPOINT_BLOB] = { 0 };
+
+	caller_end(c);
+	caller_begin(c, 0);
+	T_CHECK(!join_by(c, blob));
+}
+
+static void before_it_joined(struct caller *c)
+{
+	ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, 1);
+	is_dropped(c);
+}
+
+static void joins_twice(struct caller *c)
+{
+	uint8_t blob[ENDPOINT_BLOB];
+
+	join(c, 1);
+	endpoint_blob(c->ep, blob);
+	T_CHECK(!join_by(c, blob));
+}
+
+static void garbage_for_an_end(struct caller *c)
+{
+	uint8_t blob[ENDPOINT_BLOB];
+
+	for (unsigned i = 0; i < sizeof(blob); i++)
+		blob[i] = (uint8_t)rig_random();
+	T_CHECK(join_by(c, blob));
+	T_EQ(c->rep.err, EBADMSG);
+	/* The connection goes on without. */
+	ask(c, (struct wire_request){ .op = WIRE_STAT, .id = 5, .handle = c->handle }, NULL, 0);
+	T_CHECK(hear(c));
+	T_EQ(c->rep.err, 0);
+}
+
+static void end_that_is_none(struct caller *c, bool gid)
+{
+	uint8_t raw[ENDPOINT_BLOB];
+	struct blob b;
+
+	c->ep = end_new(8);
+	endpoint_blob(c->ep, raw);
+	T_OK(blob_get(raw, sizeof(raw), &b));
+	if (gid)
+		b.gid[15] ^= 0x55;
+	else
+		b.qpn = 0xabcdef;
+	blob_put(&b, raw);
+	T_CHECK(join_by(c, raw));
+	if (c->rep.err) /* its device found out */
+		return;
+	ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, LEN);
+	is_dropped(c);
+}
+
+static void wrong_qpn(struct caller *c)
+{
+	end_that_is_none(c, false);
+}
+
+static void wrong_gid(struct caller *c)
+{
+	end_that_is_none(c, true);
+}
+
+/* The server's device is refused: the client's connection ends, and no byte beyond has changed. */
+static void refused(struct caller *c, uint16_t op, uint64_t addr, uint32_t rkey, uint32_t count)
+{
+	join(c, 8);
+	memset(own.mem, 0x77, 3 * LEN);
+	ask_by_rdma(c, op, addr, rkey, count);
+	is_dropped(c);
+	for (unsigned i = 0; i < 3 * LEN; i++)
+		if (i < LEN || i >= 2 * LEN)
+			T_EQ(own.mem[i], 0x77);
+}
+
+static void wrong_key(struct caller *c)
+{
+	refused(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey ^ 0x1000, LEN);
+}
+
+static void key_zero(struct caller *c)
+{
+	refused(c, WIRE_WRITE_RDMA, own.reg->addr, 0, LEN);
+}
+
+static void key_that_is_too_short(struct caller *c)
+{
+	refused(c, WIRE_READ_RDMA, own.reg->addr + LEN / 2, own.reg->rkey, LEN);
+}
+
+static void pull_from_too_short(struct caller *c)
+{
+	refused(c, WIRE_WRITE_RDMA, own.reg->addr - 1, own.reg->rkey, LEN);
+}
+
+static void key_without_the_right(struct caller *c)
+{
+	refused(c, WIRE_READ_RDMA, own.reg->addr, own.read_only->rkey, LEN);
+}
+
+static void key_that_ended(struct caller *c)
+{
+	struct mem_reg *gone;
+	uint32_t rkey;
+
+	T_OK(mr_reg_host(own.domain, own.mem + LEN, LEN, MEM_REG_REMOTE, &gone));
+	rkey = gone->rkey;
+	mr_dereg(own.domain, gone);
+	refused(c, WIRE_READ_RDMA, own.reg->addr, rkey, LEN);
+}
+
+static void end_of_the_address_space(struct caller *c)
+{
+	join(c, 8);
+	ask_by_rdma(c, WIRE_READ_RDMA, UINT64_MAX - 100, own.reg->rkey, LEN);
+	hear_message(c);
+	T_EQ(c->rep.err, EINVAL);
+}
+
+/* More requests than there are slots, and no buffer for a reply. */
+static void no_buffers(struct caller *c)
+{
+	join(c, 0);
+	for (unsigned i = 0; i < 40; i++)
+		ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, LEN);
+	is_dropped(c);
+}
+
+/* The server has no memory for this side, whatever the key. */
+static void reaches_for_the_server(struct caller *c)
+{
+	for (uint32_t key = 1; key < 4; key++) {
+		struct endpoint_io io = {
+			.op = key % 2 ? ENDPOINT_WRITE : ENDPOINT_READ,
+			.len = 64,
+			.local = own.local->addr,
+			.lkey = own.local->lkey,
+			.remote = own.reg->addr,
+			.rkey = own.reg->rkey + key,
+		};
+
+		join(c, 1);
+		T_EQ(endpoint_post(c->ep, &io, 1), 1);
+		T_CHECK(end_wait(c->ep).res < 0);
+		caller_end(c);
+		caller_begin(c, WIRE_FEATURE_RDMA);
+	}
+}
+
+static void leaves_in_the_middle(struct caller *c)
+{
+	uint8_t blob[ENDPOINT_BLOB];
+
+	for (unsigned i = 0; i < 30; i++) {
+		c->ep = end_new(8);
+		endpoint_blob(c->ep, blob);
+		ask(c, (struct wire_request){ .op = WIRE_RDMA, .id = 3 }, blob, sizeof(blob));
+		if (i % 3)
+			(void)hear(c);
+		if (i % 3 == 2 && endpoint_connect(c->ep, c->payload, ENDPOINT_BLOB) == 0)
+			ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, LEN);
+		caller_end(c);
+		caller_begin(c, WIRE_FEATURE_RDMA);
+	}
+}
+
+#define CONNECTIONS "penstock_serve_rdma_connections"
+
+static void (*client)(struct caller *c);
+
+static void hostile_client(void)
+{
+	uint64_t end = t_hang();
+	struct caller c, other;
+
+	caller_begin(&c, WIRE_FEATURE_RDMA);
+	client(&c);
+	/* Others are served meanwhile, and afterwards nothing of it is there. */
+	caller_begin(&other, WIRE_FEATURE_RDMA);
+	honest(&other);
+	caller_end(&other);
+	caller_end(&c);
+	while (number(CONNECTIONS) && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(number(CONNECTIONS), 0);
+	T_EQ(number("penstock_serve_connections"), 0);
+	nothing_is_left();
+}
+
+/* ------------------------------------------------------------- hostile server */
+
+enum lie {
+	LIE_NONE,
+	JOIN_GARBAGE,
+	JOIN_ERROR,
+	JOIN_SHORT,
+	JOIN_NOBODY, /* the number of a queue pair that is not there */
+	JOIN_AND_GO,
+	WRONG_ID,
+	TWICE,
+	TOO_MUCH,
+	WRONG_OP,
+	SHORT_MESSAGE,
+	BY_STREAM,
+	BEFORE,	 /* writes begin before the memory of the request */
+	BEHIND,	 /* or end behind it */
+	LOADS,	 /* reads where it may only write */
+	LATE,	 /* writes once more after the reply */
+	STALE,	 /* writes by the key of an earlier request */
+	SILENCE, /* no reply */
+	LIES,
+};
+
+static struct {
+	int listens;
+	pthread_t thread;
+	atomic_int lie;
+	atomic_bool end;
+	atomic_uint told, late; /* lies; attempts after a reply */
+	struct wire_rdma_key old;
+	pthread_mutex_t lock; /* one connection at a time uses the device */
+} liar = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+struct liar_conn {
+	int fd;
+	struct endpoint *ep;
+	uint8_t *buf; /* LEN bytes of the file, and a reply */
+	struct mem_reg *reg;
+};
+
+static bool tell(int fd, const struct wire_request *q, uint16_t op, uint32_t err, uint32_t count,
+		 const void *payload, uint32_t len)
+{
+	struct wire_reply r = {
+		.len = WIRE_HEAD + len, .op = op, .id = q->id, .boot = 1, .err = err, .count = count
+	};
+	uint8_t head[WIRE_HEAD];
+
+	wire_put_reply(&r, head);
+	return send_bytes(fd, head, WIRE_HEAD) && send_bytes(fd, payload, len);
+}
+
+static bool liar_joins(struct liar_conn *c, const struct wire_request *q, const uint8_t *theirs)
+{
+	enum lie lie = (enum lie)atomic_load(&liar.lie);
+	struct endpoint_opts o = { .send_slots = 8, .recv_slots = 1, .deadline_ms = 1000 };
+	uint8_t blob[ENDPOINT_BLOB];
+	struct blob b;
+
+	if (lie && lie <= JOIN_AND_GO)
+		atomic_fetch_add(&liar.told, 1);
+	if (lie == JOIN_ERROR)
+		return tell(c->fd, q, WIRE_RDMA, EIO, 0, NULL, 0);
+	if (c->ep || endpoint_new(own.domain, &o, &c->ep) < 0 ||
+	    endpoint_connect(c->ep, theirs, ENDPOINT_BLOB) < 0)
+		return false;
+	endpoint_blob(c->ep, blob);
+	if (lie == JOIN_GARBAGE)
+		memset(blob + 8, 0xff, 20);
+	if (lie == JOIN_NOBODY && blob_get(blob, sizeof(blob), &b) == 0) {
+		b.qpn = 0xabcdef;
+		blob_put(&b, blob);
+	}
+	if (lie == JOIN_SHORT)
+		return tell(c->fd, q, WIRE_RDMA, 0, 0, blob, 32);
+	return tell(c->fd, q, WIRE_RDMA, 0, 0, blob, sizeof(blob)) && lie != JOIN_AND_GO;
+}
+
+static bool posts(struct liar_conn *c, enum endpoint_op op, uint64_t remote, uint32_t rkey,
+		  uint64_t local, uint32_t len)
+{
+	struct endpoint_io io = {
+		.op = op,
+		.len = len,
+		.local = c->reg->addr + local,
+		.lkey = c->reg->lkey,
+		.remote = remote,
+		.rkey = rkey,
+	};
+
+	return endpoint_post(c->ep, &io, 1) == 1 && end_wait(c->ep).res >= 0;
+}
+
+/* True: the connection goes on. */
+static bool liar_reads(struct liar_conn *c, const struct wire_request *q,
+		       const struct wire_rdma_key *k)
+{
+	enum lie lie = (enum lie)atomic_load(&liar.lie);
+	struct wire_reply r = {
+		.len = WIRE_HEAD, .op = q->op, .id = q->id, .boot = 1, .count = q->count
+	};
+	bool good;
+
+	if (lie > JOIN_AND_GO)
+		atomic_fetch_add(&liar.told, 1);
+	switch (lie) {
+	case SILENCE:
+		return true;
+	case BEFORE:
+		return posts(c, ENDPOINT_WRITE, k->addr - 1, k->rkey, 0, q->count);
+	case BEHIND:
+		return posts(c, ENDPOINT_WRITE, k->addr + 1, k->rkey, 0, q->count);
+	case LOADS:
+		return posts(c, ENDPOINT_READ, k->addr, k->rkey, 0, q->count);
+	case STALE:
+		return posts(c, ENDPOINT_WRITE, liar.old.addr, liar.old.rkey, 0, 64);
+	default:
+		break;
+	}
+	liar.old = *k;
+	good = posts(c, ENDPOINT_WRITE, k->addr, k->rkey, q->off, q->count);
+	r.id ^= lie == WRONG_ID ? 0x5a5a : 0;
+	r.count += lie == TOO_MUCH;
+	r.op = lie == WRONG_OP ? WIRE_WRITE_RDMA : r.op;
+	wire_put_reply(&r, c->buf + LEN);
+	if (lie == BY_STREAM)
+		return good && send_bytes(c->fd, c->buf + LEN, WIRE_HEAD);
+	good = good && posts(c, ENDPOINT_SEND, 0, 0, LEN, WIRE_HEAD - (lie == SHORT_MESSAGE));
+	if (lie == TWICE)
+		good = good && posts(c, ENDPOINT_SEND, 0, 0, LEN, WIRE_HEAD);
+	if (lie == LATE) {
+		/* The program has its completion by then, and ends the registration with it. */
+		while (!atomic_load(&liar.late) && !atomic_load(&liar.end))
+			(void)usleep(100);
+		good = posts(c, ENDPOINT_WRITE, k->addr, k->rkey, 0, q->count);
+		atomic_store(&liar.late, good ? 3 : 2);
+	}
+	return good;
+}
+
+static bool liar_serves(struct liar_conn *c)
+{
+	struct wire_attr a = {
+		.size = LEN, .dev = 1, .ino = 2, .mode = 0644, .kind = WIRE_KIND_FILE
+	};
+	struct wire_welcome w = { .version = WIRE_VERSION,
+				  .data_max = WIRE_DATA_MAX,
+				  .features = WIRE_FEATURE_RDMA,
+				  .requests_max = 64,
+				  .files_max = 64 };
+	uint8_t head[WIRE_HEAD], payload[4096], out[64];
+	struct wire_rdma_key k;
+	struct wire_request q;
+
+	if (!recv_bytes(c->fd, head, sizeof(head)) || wire_get_request(head, &q) < 0 ||
+	    wire_payload(q.len) > sizeof(payload) ||
+	    !recv_bytes(c->fd, payload, wire_payload(q.len)))
+		return false;
+	switch (q.op) {
+	case WIRE_HELLO:
+		wire_put_welcome(&w, out);
+		return tell(c->fd, &q, q.op, 0, 0, out, sizeof(out));
+	case WIRE_OPEN:
+	case WIRE_STAT:
+		wire_put_attr(&a, out);
+		return tell(c->fd, &q, q.op, 0, 1, out, sizeof(out));
+	case WIRE_READ:
+		return q.off + q.count <= LEN &&
+		       tell(c->fd, &q, q.op, 0, q.count, c->buf + q.off, q.count);
+	case WIRE_RDMA:
+		return liar_joins(c, &q, payload);
+	case WIRE_READ_RDMA:
+		return wire_get_rdma_key(payload, sizeof(out) / 4, q.count, &k) == 0 &&
+		       liar_reads(c, &q, &k);
+	default:
+		return tell(c->fd, &q, q.op, 0, q.count, NULL, 0);
+	}
+}
+
+static void *liar_client(void *arg)
+{
+	struct liar_conn c = { .fd = (int)(intptr_t)arg, .buf = aligned_alloc(4096, 2 * LEN) };
+
+	if (c.buf && mr_reg_host(own.domain, c.buf, 2 * LEN, 0, &c.reg) == 0) {
+		t_fill((char *)c.buf, SEED, 0, LEN);
+		while (liar_serves(&c))
+			;
+	}
+	endpoint_free(c.ep);
+	if (c.reg)
+		mr_dereg(own.domain, c.reg);
+	free(c.buf);
+	(void)close(c.fd);
+	return NULL;
+}
+
+static void *liar_listens(void *arg)
+{
+	(void)arg;
+	for (;;) {
+		int fd = accept4(liar.listens, NULL, NULL, SOCK_CLOEXEC);
+		pthread_t one;
+
+		if (atomic_load(&liar.end) || fd < 0)
+			return NULL;
+		if (pthread_create(&one, NULL, liar_client, (void *)(intptr_t)fd) == 0)
+			(void)pthread_detach(one);
+		else
+			(void)close(fd);
+	}
+}
+
+static enum lie lie_now;
+
+/* The memory around the request's stays as it is, and the bytes come another way if they can. */
+static void hostile_server(void)
+{
+	bool may_serve = lie_now == LIE_NONE || lie_now == TWICE || lie_now == LATE;
+	struct pst_mem *m = rig_alloc("host", 3 * LEN);
+	char url[800], *at = pst_mem_ptr(m);
+	struct pst_file *f;
+	struct pst_done d;
+	struct pst_io io;
+
+	(void)snprintf(url, sizeof(url), "pst+unix://%s:/data", rig_path("liar"));
+	atomic_store(&liar.lie, LIE_NONE);
+	f = rig_open(url, RIG_R);
+	if (lie_now == STALE) {
+		T_EQ(rig_read(f, m, 0, LEN, LEN).res, LEN);
+		T_CHECK(liar.old.rkey);
+	}
+	atomic_store(&liar.told, 0);
+	atomic_store(&liar.late, 0);
+	atomic_store(&liar.lie, (int)lie_now);
+	memset(at, 0x77, 3 * LEN);
+	io = rig_io(PST_OP_READ, f, m, 0, LEN, LEN);
+	io.deadline_ns = lie_now == SILENCE ? t_in_ms(200) : 0;
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, lie_now == SILENCE ? -ETIMEDOUT : (int64_t)LEN);
+	T_EQ(atomic_load(&liar.told) > 0, lie_now != LIE_NONE);
+	for (unsigned i = 0; i < LEN; i++)
+		T_CHECK(at[i] == 0x77 && at[2 * LEN + i] == 0x77);
+	if (d.res > 0)
+		T_EQ(t_differs(at + LEN, SEED, 0, LEN), LEN);
+	if (!may_serve && lie_now != SILENCE) {
+		T_EQ(d.paths, TCP);
+		T_EQ(d.why, PST_WHY_NO_RDMA);
+	}
+	if (may_serve)
+		T_CHECK(d.paths & RDMA);
+	if (lie_now == LATE) {
+		memset(at, 0x78, 3 * LEN);
+		atomic_store(&liar.late, 1);
+		while (atomic_load(&liar.late) == 1)
+			(void)usleep(100);
+		T_EQ(atomic_load(&liar.late), 2);
+		for (unsigned i = 0; i < 3 * LEN; i++)
+			T_EQ(at[i], 0x78);
+	}
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	rig_q = pst_queue_free(rig_q);
+	nothing_is_left();
+}
+
+static void liar_begin(void)
+{
+	struct sockaddr_un un;
+
+	liar.listens = unix_socket("liar", &un);
+	T_CHECK(bind(liar.listens, (struct sockaddr *)&un, sizeof(un)) == 0);
+	T_CHECK(listen(liar.listens, 64) == 0);
+	T_EQ(pthread_create(&liar.thread, NULL, liar_listens, NULL), 0);
+}
+
+static void liar_end(void)
+{
+	atomic_store(&liar.end, true);
+	(void)shutdown(liar.listens, SHUT_RDWR);
+	T_EQ(pthread_join(liar.thread, NULL), 0);
+	(void)close(liar.listens);
+}
+
+/* ----------------------------------------------------------------------- main */
+
+static void run_client(const char *name, void (*fn)(struct caller *c))
+{
+	client = fn;
+	rig_run1(name, hostile_client);
+}
+
+#define CLIENT(fn) run_client(#fn, fn)
+
+int main(void)
+{
+	static const char *const names[LIES] = {
+		"an_honest_server", "join_garbage", "join_error", "join_short", "join_nobody",
+		"join_and_go",	    "wrong_id",	    "twice",	  "too_much",	"wrong_op",
+		"short_message",    "by_stream",    "before",	  "behind",	"loads",
+		"late",		    "stale",	    "silence",
+	};
+
+	rig_init();
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)setenv("STUB_IBVERBS_FABRIC", rig_path("fabric"), 1);
+	(void)setenv("PST_RDMA", DEVICE, 1);
+	own_begin();
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start();
+	CLIENT(honest);
+	CLIENT(not_agreed);
+	CLIENT(before_it_joined);
+	CLIENT(joins_twice);
+	CLIENT(garbage_for_an_end);
+	CLIENT(wrong_qpn);
+	CLIENT(wrong_gid);
+	CLIENT(wrong_key);
+	CLIENT(key_zero);
+	CLIENT(key_that_is_too_short);
+	CLIENT(pull_from_too_short);
+	CLIENT(key_without_the_right);
+	CLIENT(key_that_ended);
+	CLIENT(end_of_the_address_space);
+	CLIENT(no_buffers);
+	CLIENT(reaches_for_the_server);
+	CLIENT(leaves_in_the_middle);
+	server_end();
+	liar_begin();
+	for (unsigned i = LIE_NONE; i < LIES; i++) {
+		lie_now = (enum lie)i;
+		rig_backend = rig_best_backend();
+		rig_dev = "host";
+		rig_last = rig_q;
+		rig_q = NULL;
+		rig_fn = hostile_server;
+		t_run(names[i], rig_case);
+	}
+	liar_end();
+	own_end();
+	return rig_done();
+}
