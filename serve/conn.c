@@ -186,8 +186,8 @@ void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 	}
 	if (j->q.op == WIRE_CLOSE)
 		close_op(c, j);
-	else if ((j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA) &&
-		 j->q.count <= INLINE_MAX && c->nr_now < NOW_MAX && exec_read_now(c->s, j)) {
+	else if ((j->q.op == WIRE_READ || j->q.op == WIRE_READ_RDMA) && j->q.count <= INLINE_MAX &&
+		 c->nr_now < NOW_MAX && exec_read_now(c->s, j)) {
 		c->nr_now++;
 		conn_reply(j);
 	} else {
@@ -466,7 +466,8 @@ void conn_job_done(struct job *j)
 		job_free(j);
 		return;
 	}
-	if (h && !j->err && (j->q.op == WIRE_WRITE || j->q.op == WIRE_WRITE_RDMA || j->q.op == WIRE_TRUNCATE))
+	if (h && !j->err &&
+	    (j->q.op == WIRE_WRITE || j->q.op == WIRE_WRITE_RDMA || j->q.op == WIRE_TRUNCATE))
 		h->nr_writes++;
 	if (h && !j->err && j->q.op == WIRE_SYNC)
 		h->nr_synced = j->writes;

@@ -14,10 +14,12 @@
 #define TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 static const char *const op_names[] = {
-	[WIRE_HELLO] = "hello",   [WIRE_OPEN] = "open",     [WIRE_CLOSE] = "close",
-	[WIRE_READ] = "read",     [WIRE_WRITE] = "write",   [WIRE_SYNC] = "sync",
-	[WIRE_STAT] = "stat",     [WIRE_LIST] = "list",     [WIRE_TRUNCATE] = "truncate",
-	[WIRE_UNLINK] = "unlink", [WIRE_RENAME] = "rename", [WIRE_RDMA] = "rdma",
+	[WIRE_HELLO] = "hello",         [WIRE_OPEN] = "open",
+	[WIRE_CLOSE] = "close",         [WIRE_READ] = "read",
+	[WIRE_WRITE] = "write",         [WIRE_SYNC] = "sync",
+	[WIRE_STAT] = "stat",           [WIRE_LIST] = "list",
+	[WIRE_TRUNCATE] = "truncate",   [WIRE_UNLINK] = "unlink",
+	[WIRE_RENAME] = "rename",       [WIRE_RDMA] = "rdma",
 	[WIRE_READ_RDMA] = "read_rdma", [WIRE_WRITE_RDMA] = "write_rdma",
 };
 

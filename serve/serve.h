@@ -46,12 +46,12 @@ struct serve_opts {
 	unsigned files;                /* most open files of each connection */
 	unsigned requests;             /* most unanswered requests of one connection */
 	enum serve_rdma rdma;
-	unsigned rdma_clients;         /* most connections with a queue pair */
-	unsigned threads;              /* number of threads for operations that may block */
-	uint64_t memory;  /* bytes for payloads, in addition to what is reserved for each
+	unsigned rdma_clients; /* most connections with a queue pair */
+	unsigned threads;      /* number of threads for operations that may block */
+	uint64_t memory;       /* bytes for payloads, in addition to what is reserved for each
 			   * connection */
-	uint64_t rate;    /* most bytes a second of each client; 0: no limit */
-	unsigned stall_s; /* seconds after which a client that takes no bytes is dropped */
+	uint64_t rate;         /* most bytes a second of each client; 0: no limit */
+	unsigned stall_s;      /* seconds after which a client that takes no bytes is dropped */
 	unsigned drain_s; /* most seconds that requests may still take after the signal to stop */
 	/* Logs a line, which has no newline.  Any thread may call it. */
 	void (*say)(const char *text);

@@ -78,15 +78,15 @@ struct job {
 	uint32_t err;
 	uint32_t count;
 	uint64_t value;
-	int new_fd;      /* descriptor that an OPEN has opened, else -1 */
-	void *lent;      /* what an OPEN of a store has opened, else NULL */
+	int new_fd; /* descriptor that an OPEN has opened, else -1 */
+	void *lent; /* what an OPEN of a store has opened, else NULL */
 	/* For a WIRE_RDMA: the connection by RDMA that was made, or NULL. */
 	struct rdma *joined;
 	/* For a request that moves bytes by RDMA: */
 	struct wire_rdma_key key;
-	uint8_t slot; /* whose memory buf is in */
-	uint8_t left; /* operations that the device has not completed */
-	bool pulls;   /* the device reads the bytes of a WRITE_RDMA */
+	uint8_t slot;    /* whose memory buf is in */
+	uint8_t left;    /* operations that the device has not completed */
+	bool pulls;      /* the device reads the bytes of a WRITE_RDMA */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
 	bool closes;     /* not a client's request: close the handle's descriptor */
 };
@@ -169,8 +169,8 @@ struct server {
 	bool accepts; /* the listening sockets are polled */
 	struct list conns, dead;
 	unsigned nr_conns;
-	bool rdma;        /* there is a device, and it may be used */
-	unsigned nr_rdma; /* connections that have, or are about to have, a queue pair */
+	bool rdma;         /* there is a device, and it may be used */
+	unsigned nr_rdma;  /* connections that have, or are about to have, a queue pair */
 	unsigned nr_again; /* number of connections whose again is true */
 	struct list rates;
 	uint64_t wake_ns; /* when a client that was too fast may continue; UINT64_MAX: none */

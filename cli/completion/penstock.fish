@@ -182,6 +182,8 @@ complete -c penstock -n '__penstock_is serve' -l listen -x -d 'HOST:PORT, [IPV6]
 complete -c penstock -n '__penstock_is serve' -l write -d 'let clients change, create, rename and remove files'
 complete -c penstock -n '__penstock_is serve' -l keys -r -F -d 'TLS 1.3 at every TCP address, for clients that have a key of FILE: ...'
 complete -c penstock -n '__penstock_is serve' -l plain-data -d 'listen at addresses beyond this machine without --keys, although ...'
+complete -c penstock -n '__penstock_is serve' -l rdma -d 'move bytes by RDMA for clients that can'
+complete -c penstock -n '__penstock_is serve' -l rdma-clients -x -d 'most connections by RDMA, 8 MiB of pinned memory each'
 complete -c penstock -n '__penstock_is serve' -l clients -x -d 'most connections at a time'
 complete -c penstock -n '__penstock_is serve' -l files -x -d 'most open files of a connection'
 complete -c penstock -n '__penstock_is serve' -l requests -x -d 'most requests of a connection without a reply'

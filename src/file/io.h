@@ -60,13 +60,13 @@ struct io_op {
 	struct file *file;
 	struct io_buf *reg; /* registered memory that holds buf..buf+len, or NULL */
 	void *buf;
-	uint64_t off;  /* offset in the file */
-	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
+	uint64_t off;                   /* offset in the file */
+	uint64_t len;                   /* 1 to IO_LEN_MAX; 0 for a sync */
 	const struct mem_alloc *device; /* with IO_OP_DEVICE: the memory, */
 	uint64_t device_off;            /* and where the operation begins in it */
-	uint8_t kind;  /* enum io_op_kind */
-	uint8_t flags; /* IO_OP_* */
-	uint8_t claim; /* enum writers_claim of a write, from begin to end */
+	uint8_t kind;                   /* enum io_op_kind */
+	uint8_t flags;                  /* IO_OP_* */
+	uint8_t claim;                  /* enum writers_claim of a write, from begin to end */
 	/* For a provider's back end: the deadline of its request, CLOCK_MONOTONIC, until which the
 	 * back end retries. */
 	uint64_t deadline_ns;

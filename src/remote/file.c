@@ -149,7 +149,7 @@ static int remote_open_file(const struct file_ops *ops, const char *name, uint32
 	if (r->no_reach)
 		log_debug("%s is reached without RDMA: %s", name, err_text());
 	f->ref = r;
-	f->file = (struct file){ .ops = r->reach ? remote_by_rdma(ops) : ops, 
+	f->file = (struct file){ .ops = r->reach ? remote_by_rdma(ops) : ops,
 				 .flags = flags,
 				 .caps = FILE_STALE | (r->reach ? FILE_DEVICE : 0) };
 	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", ops->scheme);
@@ -204,11 +204,11 @@ static int remote_rdma_err(const struct file *file)
 	return r->reach ? reach_err(r->reach) : r->no_reach;
 }
 
-#define OPS(SCHEME, OPEN, HOP, OR_HOP)                                                            \
-	{                                                                                         \
-		.scheme = SCHEME, .backend = &remote_backend, .hop = (HOP), .or_hop = (OR_HOP),   \
-		.rdma_err = remote_rdma_err, .open = OPEN, .free = remote_free,                   \
-		.size = remote_size, .names = &remote_names_ops                                   \
+#define OPS(SCHEME, OPEN, HOP, OR_HOP)                                                          \
+	{                                                                                       \
+		.scheme = SCHEME, .backend = &remote_backend, .hop = (HOP), .or_hop = (OR_HOP), \
+		.rdma_err = remote_rdma_err, .open = OPEN, .free = remote_free,                 \
+		.size = remote_size, .names = &remote_names_ops                                 \
 	}
 #define BY_TCP(SCHEME, OPEN) OPS(SCHEME, OPEN, PST_PATH_TCP, 0)
 #define BY_RDMA(SCHEME, OPEN) OPS(SCHEME, OPEN, PST_PATH_RDMA, PST_PATH_TCP)

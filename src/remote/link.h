@@ -36,12 +36,12 @@ struct task {
 	struct io_op *op;
 	struct opened *of;
 	struct task *next;
-	bool queued;        /* in of->todo */
-	unsigned nr_pieces; /* that exist */
-	uint64_t issued;    /* bytes of the operation that have pieces, or had */
-	uint64_t limit;     /* bytes before the first that is missing; op->len: none is */
-	int err;            /* why it is, 0: the file ends there */
-	uint64_t nr_writes; /* of a SYNC: the file's when it began */
+	bool queued;         /* in of->todo */
+	unsigned nr_pieces;  /* that exist */
+	uint64_t issued;     /* bytes of the operation that have pieces, or had */
+	uint64_t limit;      /* bytes before the first that is missing; op->len: none is */
+	int err;             /* why it is, 0: the file ends there */
+	uint64_t nr_writes;  /* of a SYNC: the file's when it began */
 	struct mem_reg *reg; /* by RDMA: the operation's memory, for the link's server; or NULL */
 };
 
@@ -125,9 +125,9 @@ struct link {
 	unsigned nr_tasks;
 	unsigned nr_sent; /* pieces that wait for their reply, and those that are sent now */
 	unsigned max_sent;
-	unsigned nr_long;  /* of them with more than LINK_LONG bytes to come */
-	uint32_t data_max; /* bytes of a piece */
-	uint64_t features; /* WIRE_FEATURE_* */
+	unsigned nr_long;       /* of them with more than LINK_LONG bytes to come */
+	uint32_t data_max;      /* bytes of a piece */
+	uint64_t features;      /* WIRE_FEATURE_* */
 	struct reach *reach;    /* NULL: no file of it is reached by RDMA */
 	struct link_rdma *rdma; /* of the connection, or NULL */
 

@@ -18,9 +18,9 @@
 struct reach {
 	struct list link;
 	struct net_addr addr;
-	unsigned refs;    /* the lock below covers it */
-	struct nic *nic;  /* stays open, so that links find it open */
-	_Atomic int err;  /* of the last failure; 0: none */
+	unsigned refs;   /* the lock below covers it */
+	struct nic *nic; /* stays open, so that links find it open */
+	_Atomic int err; /* of the last failure; 0: none */
 	_Atomic uint64_t until;
 };
 

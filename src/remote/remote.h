@@ -32,9 +32,9 @@ struct remote_ref {
 	struct remote_server server;
 	struct reach *reach; /* NULL: not by RDMA */
 	int no_reach;        /* positive errno: why not */
-	char *path;   /* on the server */
-	uint32_t how; /* WIRE_O_READ, WIRE_O_WRITE */
-	bool crc;     /* payloads have checksums */
+	char *path;          /* on the server */
+	uint32_t how;        /* WIRE_O_READ, WIRE_O_WRITE */
+	bool crc;            /* payloads have checksums */
 	struct wire_attr attr;
 
 	pthread_mutex_t lock; /* covers writes */

@@ -420,9 +420,9 @@ static void too_far(const char *name, enum endpoint_op op, int64_t addr, uint32_
 int main(void)
 {
 	static const char *const names[LIES] = {
-		"an_honest_peer", "end_garbage",  "end_error",	"end_nobody", "end_other_gid",
-		"end_and_go",	  "end_twice",	  "key_garbage", "key_of_another",
-		"key_too_long",	  "key_rights",	  "key_wrong",	"key_and_go",
+		"an_honest_peer", "end_garbage", "end_error",   "end_nobody",     "end_other_gid",
+		"end_and_go",     "end_twice",   "key_garbage", "key_of_another", "key_too_long",
+		"key_rights",     "key_wrong",   "key_and_go",
 	};
 
 	rig_init();

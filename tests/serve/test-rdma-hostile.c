@@ -131,8 +131,8 @@ static pid_t server;
 static void server_start(void)
 {
 	char listen[600], metrics[600], buf[1024] = "";
-	const char *args[] = { "penstock", "serve",	"--root", rig_path("."), "--listen", listen,
-			       "--write",  "--metrics", metrics,  "--rdma",	 NULL };
+	const char *args[] = { "penstock", "serve",     "--root", rig_path("."), "--listen", listen,
+			       "--write",  "--metrics", metrics,  "--rdma",      NULL };
 	size_t got = 0;
 	int out[2];
 
@@ -225,9 +225,9 @@ static bool hear(struct caller *c)
 
 static void caller_begin(struct caller *c, uint64_t features)
 {
-	struct wire_hello h = {
-		.version = WIRE_VERSION, .oldest = WIRE_VERSION, .features = features
-	};
+	struct wire_hello h = { .version = WIRE_VERSION,
+				.oldest = WIRE_VERSION,
+				.features = features };
 	struct wire_welcome w;
 	uint8_t payload[WIRE_HELLO_LEN];
 	struct sockaddr_un un;
@@ -517,11 +517,11 @@ enum lie {
 	WRONG_OP,
 	SHORT_MESSAGE,
 	BY_STREAM,
-	BEFORE,	 /* writes begin before the memory of the request */
-	BEHIND,	 /* or end behind it */
-	LOADS,	 /* reads where it may only write */
-	LATE,	 /* writes once more after the reply */
-	STALE,	 /* writes by the key of an earlier request */
+	BEFORE,  /* writes begin before the memory of the request */
+	BEHIND,  /* or end behind it */
+	LOADS,   /* reads where it may only write */
+	LATE,    /* writes once more after the reply */
+	STALE,   /* writes by the key of an earlier request */
 	SILENCE, /* no reply */
 	LIES,
 };
@@ -799,10 +799,24 @@ static void run_client(const char *name, void (*fn)(struct caller *c))
 int main(void)
 {
 	static const char *const names[LIES] = {
-		"an_honest_server", "join_garbage", "join_error", "join_short", "join_nobody",
-		"join_and_go",	    "wrong_id",	    "twice",	  "too_much",	"wrong_op",
-		"short_message",    "by_stream",    "before",	  "behind",	"loads",
-		"late",		    "stale",	    "silence",
+		"an_honest_server",
+		"join_garbage",
+		"join_error",
+		"join_short",
+		"join_nobody",
+		"join_and_go",
+		"wrong_id",
+		"twice",
+		"too_much",
+		"wrong_op",
+		"short_message",
+		"by_stream",
+		"before",
+		"behind",
+		"loads",
+		"late",
+		"stale",
+		"silence",
 	};
 
 	rig_init();

@@ -18,12 +18,12 @@
 
 #define SEED 7
 #define LEN (RIG_MIB(5) + 4321)
-#define CHUNK 262144u      /* bytes of one RDMA WRITE or READ of the server */
-#define PIECE RIG_MIB(1)   /* bytes of a request on the wire, */
-#define PART RIG_MIB(4)    /* and of an operation of the client */
+#define CHUNK 262144u    /* bytes of one RDMA WRITE or READ of the server */
+#define PIECE RIG_MIB(1) /* bytes of a request on the wire, */
+#define PART RIG_MIB(4)  /* and of an operation of the client */
 #define TCP PST_PATH_BIT(PST_PATH_TCP)
 #define RDMA PST_PATH_BIT(PST_PATH_RDMA)
-#define DEVICE_HOPS \
+#define DEVICE_HOPS                                                      \
 	(PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_GATHER) | \
 	 PST_PATH_BIT(PST_PATH_WINDOW))
 
@@ -59,6 +59,21 @@ static void needs_stub(void)
 		T_SKIP("faults on demand, which the double of libibverbs has");
 }
 
+/* As rig_alloc(), where the network card reaches the memory: by the double alone for a device. */
+static struct pst_mem *alloc_reached(uint64_t len)
+{
+	if (rig_soft())
+		needs_stub();
+	return rig_alloc(rig_dev, len);
+}
+
+/* Memory of a case that only the double can play. */
+static struct pst_mem *alloc_by_stub(void)
+{
+	needs_stub();
+	return rig_alloc(rig_dev, LEN);
+}
+
 /* Of a real library, zeros. */
 static struct stub_ibverbs_state stub_now(void)
 {
@@ -88,7 +103,6 @@ static void *reach_begin(struct pst_mem *m, uint64_t len)
 	struct pst_grant g = { .sz = sizeof(g) };
 	void *at;
 
-	needs_stub();
 	T_OK(pst_mem_info(m, &info));
 	T_OK(pst_mem_export(m, 0, len, PST_RIGHT_READ | PST_RIGHT_WRITE, &g));
 	at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, g.fd, (off_t)g.off);
@@ -113,7 +127,7 @@ static void server_start(const char *more, const char *and_more)
 {
 	char listen[600], metrics[600], buf[1024] = "";
 	const char *args[] = { "penstock", "serve",     "--root", rig_path("."), "--listen", listen,
-			       "--write",  "--metrics", metrics,  more,		 and_more,   NULL };
+			       "--write",  "--metrics", metrics,  more,          and_more,   NULL };
 	size_t got = 0;
 	int out[2];
 
@@ -221,7 +235,7 @@ static int64_t strictly(struct pst_file *f, struct pst_mem *m, bool write, uint6
 static void moves(void)
 {
 	static const uint64_t lens[] = { 1, 100, CHUNK, CHUNK + 1, PIECE, PIECE + 1, PART, LEN };
-	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_mem *m = alloc_reached(LEN);
 	void *reached = rig_soft() ? reach_begin(m, LEN) : NULL;
 	struct pst_file *f, *g;
 	struct pst_done d;
@@ -278,7 +292,8 @@ static void moves(void)
 	T_EQ(rig_read(f, m, LEN + 5, 0, PIECE).res, 0);
 	T_EQ(number(REQUESTS("read")), 0);
 	T_EQ(number(REQUESTS("write")), 0);
-	T_CHECK(stub_now().mrs <= (rig_soft() ? 2 : 1)); /* of buffers for replies: all others ended */
+	T_CHECK(stub_now().mrs <=
+		(rig_soft() ? 2 : 1)); /* of buffers for replies: all others ended */
 	(void)pst_file_close(f);
 	(void)pst_file_close(g);
 	if (reached)
@@ -327,7 +342,7 @@ static void a_model_holds(void)
 {
 	enum { SIZE = RIG_MIB(3), AT_ONCE = 8, MOST = 400000 };
 	unsigned nr = getenv("PST_SOAK") ? 10000 : 1000;
-	struct pst_mem *m = rig_alloc(rig_dev, AT_ONCE * (uint64_t)MOST);
+	struct pst_mem *m = alloc_reached(AT_ONCE * (uint64_t)MOST);
 	void *reached = rig_soft() ? reach_begin(m, AT_ONCE * (uint64_t)MOST) : NULL;
 	char *model = malloc(SIZE), *buf = malloc(SIZE);
 	struct pst_file *f;
@@ -448,7 +463,7 @@ static void policy_decides(void)
 /* A request that is given up: at once nothing reaches its memory, whatever the server does then. */
 static void late_bytes_do_not_arrive(void)
 {
-	struct pst_mem *m = rig_alloc(rig_dev, PIECE);
+	struct pst_mem *m = alloc_reached(PIECE);
 	void *reached = rig_soft() ? reach_begin(m, PIECE) : NULL;
 	struct pst_file *f;
 	struct pst_io io;
@@ -606,15 +621,14 @@ static void nth_call_fails(void)
 {
 	static const char *const calls[] = {
 		"ibv_open_device",  "ibv_query_device", "ibv_alloc_pd",
-		"ibv_reg_mr_iova2", "ibv_create_cq",	"ibv_create_comp_channel",
-		"ibv_create_qp",    "ibv_modify_qp",	"ibv_poll_cq",
-		"completion",	    "ibv_post_recv",	"ibv_req_notify_cq",
+		"ibv_reg_mr_iova2", "ibv_create_cq",    "ibv_create_comp_channel",
+		"ibv_create_qp",    "ibv_modify_qp",    "ibv_poll_cq",
+		"completion",       "ibv_post_recv",    "ibv_req_notify_cq",
 	};
-	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_mem *m = alloc_by_stub();
 	struct pst_file *f;
 	struct pst_done d;
 
-	needs_stub();
 	rig_make(rig_path("data"), SEED, LEN);
 	server_start("--rdma", NULL);
 	for (unsigned c = 0; c < RIG_NR(calls); c++)
@@ -645,14 +659,13 @@ static void nth_call_fails(void)
 static void nth_call_fails_there(void)
 {
 	static const char *const calls[] = {
-		"ibv_alloc_pd",	 "ibv_reg_mr_iova2", "ibv_create_qp",	  "ibv_modify_qp",
-		"ibv_post_send", "completion",	     "ibv_req_notify_cq", "ibv_create_cq",
+		"ibv_alloc_pd",  "ibv_reg_mr_iova2", "ibv_create_qp",     "ibv_modify_qp",
+		"ibv_post_send", "completion",       "ibv_req_notify_cq", "ibv_create_cq",
 	};
-	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_mem *m = alloc_by_stub();
 	struct pst_file *f;
 	struct pst_done d;
 
-	needs_stub();
 	rig_make(rig_path("data"), SEED, LEN);
 	for (unsigned c = 0; c < RIG_NR(calls); c++)
 		for (unsigned n = 1; n <= 3; n++) {
@@ -676,11 +689,10 @@ static void nth_call_fails_there(void)
 /* A device that dies, with and without a word. */
 static void a_device_dies(void)
 {
-	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_mem *m = alloc_by_stub();
 	struct pst_file *f;
 	struct pst_done d;
 
-	needs_stub();
 	rig_make(rig_path("data"), SEED, LEN);
 	server_start("--rdma", NULL);
 	f = rig_open(url("data"), RIG_R);

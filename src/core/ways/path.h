@@ -43,11 +43,11 @@ struct path_ops {
 	/* For a device path: the calls that move its requests.  A file hop that reaches device
 	 * memory by itself is also a device path, which its choose() sets. */
 	const struct req_ops *by;
-	bool quiet;               /* skipping the path is a reason only for a caller that lists
+	bool quiet;   /* skipping the path is a reason only for a caller that lists
 				   * it */
-	bool copies;              /* for a file hop: the CPU copies, so it can reach a window */
-	bool base;                /* the device path for requests that all other paths leave */
-	bool aligned;             /* for a file hop: it moves whole blocks only */
+	bool copies;  /* for a file hop: the CPU copies, so it can reach a window */
+	bool base;    /* the device path for requests that all other paths leave */
+	bool aligned; /* for a file hop: it moves whole blocks only */
 
 	/* Return why the path cannot serve this file and memory at all, or PST_WHY_NONE. */
 	enum pst_why (*why)(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
