@@ -33,7 +33,7 @@ void conn_reply(struct job *j)
 	else if (j->q.op == WIRE_WRITE || j->q.op == WIRE_WRITE_RDMA)
 		n->bytes_written += j->count;
 	if (job_by_rdma(j)) {
-		rdma_answer(j);
+		qp_answer(j);
 		return;
 	}
 	jobs_push(&j->conn->out, j);
@@ -167,7 +167,7 @@ void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 		return;
 	}
 	if (j->q.op == WIRE_RDMA) {
-		if (rdma_ask(c, j, payload))
+		if (qp_ask(c, j, payload))
 			to_pool(j);
 		return;
 	}
@@ -221,7 +221,7 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 				     : "it sends bytes that are no request");
 		return 0;
 	}
-	if (!rdma_may(c, &q)) {
+	if (!qp_may(c, &q)) {
 		conn_kill(c, "it asks for RDMA that was not agreed on");
 		return 0;
 	}
@@ -242,7 +242,7 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 	}
 	rate_spend(c, WIRE_HEAD + (uint64_t)conn_size_of(&q));
 	if (job_by_rdma(j)) {
-		rdma_request(j, from + WIRE_HEAD);
+		qp_request(j, from + WIRE_HEAD);
 		return q.len;
 	}
 	if (q.op != WIRE_WRITE) {
@@ -428,7 +428,7 @@ void conn_turn(struct conn *c)
 	c->nr_now = 0;
 	if (c->tls && !c->tls->ready && !conn_handshake(c))
 		return;
-	(void)rdma_turn(c);
+	(void)qp_turn(c);
 	if (c->fd >= 0 && !conn_send_some(c))
 		conn_kill(c, NULL);
 	if (c->fd < 0)
@@ -440,7 +440,7 @@ void conn_turn(struct conn *c)
 		conn_read_all(c);
 		if (c->fd >= 0 && !conn_send_some(c))
 			conn_kill(c, NULL);
-		freed = rdma_turn(c);
+		freed = qp_turn(c);
 		if (c->fd < 0)
 			return;
 		/* The connection was full, and all replies are sent: no event would begin another
@@ -478,7 +478,7 @@ void conn_job_done(struct job *j)
 		return;
 	}
 	if (j->q.op == WIRE_RDMA)
-		rdma_join(j);
+		qp_join(j);
 	if (j->q.op == WIRE_OPEN && !j->err) {
 		h = malloc(sizeof(*h));
 		nr = h ? handle_room(c) : 0;
@@ -563,7 +563,7 @@ void conn_kill(struct conn *c, const char *why)
 	net_tls_end(c->tls);
 	c->tls = NULL;
 	conn_forget(c, pool_forget(c->s, c));
-	rdma_stop(c);
+	qp_stop(c);
 	while ((j = jobs_pop(&c->out)))
 		job_free(j);
 	if (c->payload)
@@ -586,7 +586,7 @@ void conn_tick(struct conn *c, uint64_t now)
 						      : "it sends no hello");
 	else if (!conn_is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
-	else if ((c->full && c->greeted) || rdma_is_busy(c))
+	else if ((c->full && c->greeted) || qp_is_busy(c))
 		conn_turn(c); /* others may have returned memory */
 }
 
@@ -601,7 +601,7 @@ void conn_sweep(struct server *s)
 		if (c->nr_pool)
 			continue;
 		list_del(e);
-		rdma_end(c);
+		qp_end(c);
 		free(c->kept);
 		free(c->handles);
 		free(c);

@@ -329,7 +329,7 @@ static int do_op(const struct server *s, struct job *j)
 	case WIRE_WRITE_RDMA:
 		return do_write(s, j);
 	case WIRE_RDMA:
-		return rdma_make(j);
+		return qp_make(j);
 	case WIRE_SYNC:
 		return (j->q.flags & WIRE_F_DATA ? fdatasync(j->handle->fd)
 						 : fsync(j->handle->fd)) < 0

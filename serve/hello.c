@@ -42,7 +42,7 @@ static void conn_welcome(struct conn *c, struct job *j)
 {
 	struct wire_welcome w = {
 		.version = WIRE_VERSION,
-		.features = rdma_features(c),
+		.features = qp_features(c),
 		.data_max = WIRE_DATA_MAX,
 		.requests_max = c->s->o.requests,
 		.files_max = c->s->o.files,

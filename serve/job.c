@@ -29,14 +29,14 @@ static void mem_give(struct conn *c, uint64_t len)
 void job_free(struct job *j)
 {
 	if (j->buf && job_by_rdma(j))
-		rdma_room_free(j);
+		qp_room_free(j);
 	else if (j->buf)
 		mem_give(j->conn, WIRE_HEAD + j->size);
 	if (j->lent)
 		j->conn->s->o.store->close(j->lent);
 	else if (j->new_fd >= 0)
 		(void)close(j->new_fd);
-	rdma_free(j->joined);
+	qp_free(j->joined);
 	free(j->buf);
 	free(j->name);
 	free(j->to);
@@ -51,7 +51,7 @@ static struct job *job_new_rdma(struct conn *c, const struct wire_request *q)
 	if (!j)
 		return NULL;
 	*j = (struct job){ .conn = c, .q = *q, .size = q->count, .len = WIRE_HEAD, .new_fd = -1 };
-	if (!rdma_room(j)) {
+	if (!qp_room(j)) {
 		free(j);
 		return NULL;
 	}

@@ -401,7 +401,7 @@ static int serve_server_start(struct server *s)
 	if (r == 0 && timerfd_settime(s->timerfd, 0, &every, NULL) < 0)
 		r = err_set(errno, "no timer: %s", err_name(errno));
 	if (r == 0)
-		r = rdma_begin(s);
+		r = qp_begin(s);
 	if (r == 0)
 		r = pool_start(s);
 	if (r == 0)

@@ -224,37 +224,37 @@ void server_new_boot(struct server *s);
 /* Execute a job on a store.  Return 0 or -errno. */
 int store_op(const struct server *s, struct job *j);
 
-/* ------------------------------------------------------------------ rdma.c */
+/* -------------------------------------------------------------------- qp.c */
 
 /* Look for a device, if the options allow it.  0; -errno with a sentence if they demand one. */
-int rdma_begin(struct server *s);
+int qp_begin(struct server *s);
 /* Return WIRE_FEATURE_RDMA if the connection may have one by RDMA. */
-uint64_t rdma_features(struct conn *c);
+uint64_t qp_features(struct conn *c);
 /* Return false for a request that needs RDMA on a connection that has none. */
-bool rdma_may(const struct conn *c, const struct wire_request *q);
+bool qp_may(const struct conn *c, const struct wire_request *q);
 /* Take a WIRE_RDMA.  Return true if a worker is to make the queue pair; else it was answered. */
-bool rdma_ask(struct conn *c, struct job *j, const uint8_t *payload);
+bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload);
 /* Make it, on any thread.  0 or -errno. */
-int rdma_make(struct job *j);
+int qp_make(struct job *j);
 /* The loop takes over what was made, or fills in the error. */
-void rdma_join(struct job *j);
+void qp_join(struct job *j);
 /* Give the job memory that the device reaches.  Return false if all is in use. */
-bool rdma_room(struct job *j);
-void rdma_room_free(struct job *j);
+bool qp_room(struct job *j);
+void qp_room_free(struct job *j);
 /* Take a request that moves bytes. */
-void rdma_request(struct job *j, const uint8_t *payload);
+void qp_request(struct job *j, const uint8_t *payload);
 /* Have the device move the bytes of a read, and send the reply behind them. */
-void rdma_answer(struct job *j);
+void qp_answer(struct job *j);
 /* Handle what the device has completed.  Return true if memory became free.  The connection is
  * killed if the device failed. */
-bool rdma_turn(struct conn *c);
+bool qp_turn(struct conn *c);
 /* Return true if the device has something to complete. */
-bool rdma_is_busy(const struct conn *c);
+bool qp_is_busy(const struct conn *c);
 /* End the queue pair: the device touches no memory of the client or of ours any more. */
-void rdma_stop(struct conn *c);
+void qp_stop(struct conn *c);
 /* Free the rest, when no worker has a job of the connection. */
-void rdma_end(struct conn *c);
-void rdma_free(struct rdma *r);
+void qp_end(struct conn *c);
+void qp_free(struct rdma *r);
 
 /* ----------------------------------------------------------------- hello.c */
 

@@ -173,7 +173,7 @@ static const char *names_no_rdma(int err)
 	case EACCES:
 		return "the other side's device refused the key; the connection by RDMA has ended";
 	case ETIMEDOUT:
-		return "the other side's device did not answer; check the network between the devices";
+		return "the other side's device did not answer; check the network between the two";
 	case EPROTOTYPE:
 		return "the devices of the two sides are of different networks; PST_RDMA names "
 		       "others";

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "net/verbs/mr.h"
-#include "net/verbs/mr_int.h"
 
 int mr_access(const struct nic_domain *d, uint32_t rights)
 {

@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "net/verbs/mr.h"
-#include "net/verbs/mr_int.h"
 
 static uint64_t mr_page_size(void)
 {

@@ -47,7 +47,7 @@ struct rdma {
 
 /* --------------------------------------------------------------- begin, end */
 
-int rdma_begin(struct server *s)
+int qp_begin(struct server *s)
 {
 	char line[ERR_TEXT_MAX + 32];
 	struct nic *n = NULL;
@@ -68,13 +68,13 @@ int rdma_begin(struct server *s)
 	return 0;
 }
 
-uint64_t rdma_features(struct conn *c)
+uint64_t qp_features(struct conn *c)
 {
 	c->rdma_agreed = c->s->rdma && c->hello.features & WIRE_FEATURE_RDMA;
 	return c->rdma_agreed ? WIRE_FEATURE_RDMA : 0;
 }
 
-bool rdma_may(const struct conn *c, const struct wire_request *q)
+bool qp_may(const struct conn *c, const struct wire_request *q)
 {
 	switch (q->op) {
 	case WIRE_RDMA:
@@ -87,7 +87,7 @@ bool rdma_may(const struct conn *c, const struct wire_request *q)
 	}
 }
 
-bool rdma_ask(struct conn *c, struct job *j, const uint8_t *payload)
+bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload)
 {
 	struct server *s = c->s;
 
@@ -103,7 +103,7 @@ bool rdma_ask(struct conn *c, struct job *j, const uint8_t *payload)
 	return true;
 }
 
-static int rdma_fill(struct rdma *r, const uint8_t *blob)
+static int qp_fill(struct rdma *r, const uint8_t *blob)
 {
 	struct endpoint_opts o = {
 		.send_slots = SLOTS * (CHUNKS + 1),
@@ -129,7 +129,7 @@ static int rdma_fill(struct rdma *r, const uint8_t *blob)
 	return mr_reg_host(r->domain, r->mem, SLOTS * SLOT_LEN, 0, &r->reg);
 }
 
-int rdma_make(struct job *j)
+int qp_make(struct job *j)
 {
 	struct rdma *r = calloc(1, sizeof(*r));
 	uint8_t *blob = j->buf + WIRE_HEAD;
@@ -139,9 +139,9 @@ int rdma_make(struct job *j)
 	if (!r)
 		return -ENOMEM;
 	r->s = j->conn->s;
-	err = rdma_fill(r, blob);
+	err = qp_fill(r, blob);
 	if (err < 0) {
-		rdma_free(r);
+		qp_free(r);
 		return err;
 	}
 	memcpy(blob, r->blob, ENDPOINT_BLOB);
@@ -150,14 +150,14 @@ int rdma_make(struct job *j)
 	return 0;
 }
 
-void rdma_join(struct job *j)
+void qp_join(struct job *j)
 {
 	struct conn *c = j->conn;
 	struct rdma *r = TAKE_PTR(j->joined);
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
 
 	if (r && epoll_ctl(c->s->epfd, EPOLL_CTL_ADD, endpoint_fd(r->ep), &ev) < 0) {
-		rdma_free(TAKE_PTR(r));
+		qp_free(TAKE_PTR(r));
 		j->err = ENOMEM;
 	}
 	c->rdma = r;
@@ -167,7 +167,7 @@ void rdma_join(struct job *j)
 	}
 }
 
-void rdma_free(struct rdma *r)
+void qp_free(struct rdma *r)
 {
 	if (!r)
 		return;
@@ -180,7 +180,7 @@ void rdma_free(struct rdma *r)
 	free(r);
 }
 
-void rdma_stop(struct conn *c)
+void qp_stop(struct conn *c)
 {
 	struct rdma *r = c->rdma;
 
@@ -192,9 +192,9 @@ void rdma_stop(struct conn *c)
 			job_free(r->jobs[i]);
 }
 
-void rdma_end(struct conn *c)
+void qp_end(struct conn *c)
 {
-	rdma_free(TAKE_PTR(c->rdma));
+	qp_free(TAKE_PTR(c->rdma));
 	if (c->rdma_counted)
 		c->s->nr_rdma--;
 	c->rdma_counted = false;
@@ -202,7 +202,7 @@ void rdma_end(struct conn *c)
 
 /* -------------------------------------------------------------------- slots */
 
-bool rdma_room(struct job *j)
+bool qp_room(struct job *j)
 {
 	struct rdma *r = j->conn->rdma;
 
@@ -217,7 +217,7 @@ bool rdma_room(struct job *j)
 	return false;
 }
 
-void rdma_room_free(struct job *j)
+void qp_room_free(struct job *j)
 {
 	j->conn->rdma->jobs[j->slot] = NULL;
 	j->buf = NULL;
@@ -226,8 +226,8 @@ void rdma_room_free(struct job *j)
 /* --------------------------------------------------------------- operations */
 
 /* Divide count bytes of a job into chunks.  Returns how many there are. */
-static unsigned rdma_chunks(const struct rdma *r, const struct job *j, enum endpoint_op op,
-			    uint32_t count, struct endpoint_io v[CHUNKS])
+static unsigned qp_chunks(const struct rdma *r, const struct job *j, enum endpoint_op op,
+			  uint32_t count, struct endpoint_io v[CHUNKS])
 {
 	unsigned nr = 0;
 
@@ -245,7 +245,7 @@ static unsigned rdma_chunks(const struct rdma *r, const struct job *j, enum endp
 }
 
 /* The job's memory is the device's until job->left is 0, or the queue pair ends. */
-static void rdma_post(struct rdma *r, struct job *j, const struct endpoint_io *v, unsigned nr)
+static void qp_post(struct rdma *r, struct job *j, const struct endpoint_io *v, unsigned nr)
 {
 	int n = endpoint_post(r->ep, v, nr);
 
@@ -255,7 +255,7 @@ static void rdma_post(struct rdma *r, struct job *j, const struct endpoint_io *v
 		r->failed = n < 0 ? -n : EIO;
 }
 
-void rdma_request(struct job *j, const uint8_t *payload)
+void qp_request(struct job *j, const uint8_t *payload)
 {
 	struct conn *c = j->conn;
 	struct rdma *r = c->rdma;
@@ -268,19 +268,19 @@ void rdma_request(struct job *j, const uint8_t *payload)
 		conn_request(c, j, NULL);
 	} else {
 		j->pulls = true;
-		nr = rdma_chunks(r, j, ENDPOINT_READ, j->q.count, v);
+		nr = qp_chunks(r, j, ENDPOINT_READ, j->q.count, v);
 		c->s->counts.rdma_reads += nr;
-		rdma_post(r, j, v, nr);
+		qp_post(r, j, v, nr);
 	}
 }
 
-void rdma_answer(struct job *j)
+void qp_answer(struct job *j)
 {
 	struct rdma *r = j->conn->rdma;
 	struct counts *n = &j->conn->s->counts;
 	struct endpoint_io v[CHUNKS + 1];
 	uint32_t count = j->q.op == WIRE_READ_RDMA && !j->err ? j->count : 0;
-	unsigned nr = rdma_chunks(r, j, ENDPOINT_WRITE, count, v);
+	unsigned nr = qp_chunks(r, j, ENDPOINT_WRITE, count, v);
 
 	n->rdma_writes += nr;
 	n->rdma_sends++;
@@ -291,11 +291,11 @@ void rdma_answer(struct job *j)
 		.lkey = r->reg->lkey,
 		.id = j->slot,
 	};
-	rdma_post(r, j, v, nr);
+	qp_post(r, j, v, nr);
 }
 
 /* One operation of a job is complete.  Return true if the job ended. */
-static bool rdma_job_done(struct conn *c, struct job *j)
+static bool qp_job_done(struct conn *c, struct job *j)
 {
 	c->rdma->nr_posted--;
 	if (--j->left)
@@ -311,7 +311,7 @@ static bool rdma_job_done(struct conn *c, struct job *j)
 	return true;
 }
 
-static bool rdma_poll(struct conn *c, bool *ret_any)
+static bool qp_poll(struct conn *c, bool *ret_any)
 {
 	struct rdma *r = c->rdma;
 	struct endpoint_done done[POLL_MAX];
@@ -322,18 +322,18 @@ static bool rdma_poll(struct conn *c, bool *ret_any)
 		if (done[i].res < 0)
 			r->failed = -done[i].res;
 		else if (done[i].op != ENDPOINT_RECV)
-			freed |= rdma_job_done(c, r->jobs[done[i].id]);
+			freed |= qp_job_done(c, r->jobs[done[i].id]);
 	}
 	*ret_any = n > 0;
 	return freed;
 }
 
-bool rdma_is_busy(const struct conn *c)
+bool qp_is_busy(const struct conn *c)
 {
 	return c->rdma && c->rdma->nr_posted;
 }
 
-bool rdma_turn(struct conn *c)
+bool qp_turn(struct conn *c)
 {
 	struct rdma *r = c->rdma;
 	bool any = true, freed = false;
@@ -342,7 +342,7 @@ bool rdma_turn(struct conn *c)
 	if (!r || c->fd < 0)
 		return false;
 	while (any && !r->failed)
-		freed |= rdma_poll(c, &any);
+		freed |= qp_poll(c, &any);
 	/* After each event there may be another one, which must not stay unread. */
 	if (!r->failed && (r->nr_posted || r->armed)) {
 		int err = endpoint_arm(r->ep);
@@ -351,7 +351,7 @@ bool rdma_turn(struct conn *c)
 		if (err < 0)
 			r->failed = -err;
 		else
-			freed |= rdma_poll(c, &any);
+			freed |= qp_poll(c, &any);
 	}
 	if (!r->failed)
 		return freed;
