@@ -305,12 +305,13 @@ static void moves(void)
 /* Memory of a device that no card reaches is staged, and says so; the card reaches the slots. */
 static void memory_without_a_way(void)
 {
-	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_mem *m;
 	struct pst_file *f;
 	struct pst_done d;
 
 	if (access("/dev/udmabuf", W_OK) == 0)
 		T_SKIP("a machine without /dev/udmabuf, by which the card reaches the memory");
+	m = rig_alloc(rig_dev, LEN);
 	rig_make(rig_path("data"), SEED, LEN);
 	server_start("--rdma", NULL);
 	f = rig_open(url("data"), RIG_RW);
