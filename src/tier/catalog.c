@@ -7,11 +7,13 @@
 #include "base/err.h"
 
 #define BUSY_MS 30000 /* another process' transaction takes less */
+#define HURRY_MS 20   /* most transactions take less */
 
 struct catalog {
 	sqlite3 *db;
 	/* What a scan runs for each file is compiled once. */
 	sqlite3_stmt *find, *put, *seen;
+	bool hurry;
 	char path[PATH_MAX];
 };
 
@@ -53,6 +55,8 @@ static int fail_sqlite(struct catalog *c, const char *what)
 		return err_set(ENOSPC, "cannot %s: no room for %s", what, c->path);
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
+		if (c->hurry)
+			return -EWOULDBLOCK;
 		return err_set(EBUSY, "cannot %s: another process holds %s", what, c->path);
 	case SQLITE_NOMEM:
 		return err_set(ENOMEM, "cannot %s: out of memory", what);
@@ -186,6 +190,12 @@ struct catalog *catalog_close(struct catalog *c)
 		free(c);
 	}
 	return NULL;
+}
+
+void catalog_hurry(struct catalog *c)
+{
+	c->hurry = true;
+	(void)sqlite3_busy_timeout(c->db, HURRY_MS);
 }
 
 int catalog_begin(struct catalog *c)
@@ -447,12 +457,22 @@ int catalog_each_access(struct catalog *c, int (*fn)(int64_t file, uint64_t now,
 
 /* ----------------------------------------------------------------- scans */
 
-int catalog_scan_begin(struct catalog *c)
+int catalog_scan_begin(struct catalog *c, int64_t *ret_last)
 {
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
 	int r = exec(c, "CREATE TEMP TABLE IF NOT EXISTS seen(id INTEGER PRIMARY KEY)",
 		     "begin a scan");
 
-	return r < 0 ? r : exec(c, "DELETE FROM temp.seen", "begin a scan");
+	if (r == 0)
+		r = exec(c, "DELETE FROM temp.seen", "begin a scan");
+	if (r == 0)
+		r = catalog_prepare(c, "SELECT ifnull(max(id), 0) FROM file", &s);
+	if (r < 0)
+		return r;
+	if (sqlite3_step(s) != SQLITE_ROW)
+		return fail_sqlite(c, "begin a scan");
+	*ret_last = sqlite3_column_int64(s, 0);
+	return 0;
 }
 
 int catalog_scan_seen(struct catalog *c, int64_t id)
@@ -466,17 +486,27 @@ int catalog_scan_seen(struct catalog *c, int64_t id)
 	return catalog_run(c, s, "note a file");
 }
 
-int catalog_scan_end(struct catalog *c, const bool scanned[], unsigned nr_roots)
+int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, int64_t last,
+			struct tier_file *ret)
 {
-	int r = 0;
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	int r = catalog_prepare(c,
+				"SELECT " FILE_COLUMNS " FROM file WHERE id>? AND id<=? AND root=?"
+				" AND id NOT IN (SELECT id FROM temp.seen) ORDER BY id LIMIT 1",
+				&s);
 
-	for (unsigned i = 0; i < nr_roots && r == 0; i++)
-		if (scanned[i])
-			r = run_number(c,
-				       "DELETE FROM file WHERE root=?"
-				       " AND id NOT IN (SELECT id FROM temp.seen)",
-				       i, "end a scan");
-	return r;
+	if (r < 0)
+		return r;
+	(void)sqlite3_bind_int64(s, 1, after);
+	(void)sqlite3_bind_int64(s, 2, last);
+	bind_u64(s, 3, root);
+	r = sqlite3_step(s);
+	if (r == SQLITE_DONE)
+		return -ENOENT;
+	if (r != SQLITE_ROW)
+		return fail_sqlite(c, "end a scan");
+	column_file(s, ret);
+	return 0;
 }
 
 /* ----------------------------------------------------------------- moves */

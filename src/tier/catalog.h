@@ -7,7 +7,7 @@
  * synchronous=FULL: when a call that changes a move returns 0, the change survives a power loss.
  *
  * Calls return -errno with a sentence: -EUCLEAN for a damaged database, -ENOSPC for a full disk,
- * -EBUSY when another process holds it for long.
+ * -EBUSY when another process holds it for long, or -EWOULDBLOCK after catalog_hurry().
  */
 #ifndef PST_TIER_CATALOG_H
 #define PST_TIER_CATALOG_H
@@ -63,6 +63,12 @@ static inline void catalog_closep(struct catalog **c)
 	(void)catalog_close(*c);
 }
 
+/*
+ * Do not wait long for a change of another process: calls then return -EWOULDBLOCK, without a
+ * sentence, and have changed nothing.  For callers that hold locks.
+ */
+void catalog_hurry(struct catalog *c);
+
 /* Several changes as one; they are durable when catalog_commit() returned 0. */
 int catalog_begin(struct catalog *c);
 int catalog_commit(struct catalog *c);
@@ -106,10 +112,19 @@ int catalog_each_access(struct catalog *c, int (*fn)(int64_t file, uint64_t now,
 
 /* ---------------------------------------------------------------- scans */
 
-/* A scan marks the files that it finds; those of the scanned roots that it did not are dropped. */
-int catalog_scan_begin(struct catalog *c);
+/*
+ * A scan marks the files that it finds.  It is several changes, so that others have their turn in
+ * between; what they add meanwhile has a number above ret_last.
+ */
+int catalog_scan_begin(struct catalog *c, int64_t *ret_last);
 int catalog_scan_seen(struct catalog *c, int64_t id);
-int catalog_scan_end(struct catalog *c, const bool scanned[], unsigned nr_roots);
+
+/*
+ * The next file of a root that the scan did not mark, with a number above after and up to last, or
+ * -ENOENT without a sentence.
+ */
+int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, int64_t last,
+			struct tier_file *ret);
 
 /* ---------------------------------------------------------------- moves */
 

@@ -9,10 +9,19 @@
 
 #define DEPTH_MAX 256u /* directories in each other; each holds a descriptor open */
 
+/*
+ * A scan of many files lets other processes change the catalogue after each part of it.  Who waits
+ * for that looks every 10 ms (usrbio/mount/set_names.c).
+ */
+#define PART_NS (200 * NSEC_PER_MSEC)
+#define BREAK_NS (20 * NSEC_PER_MSEC)
+
 struct scan {
 	struct tier_set *set;
 	struct scan_counts *counts;
 	unsigned root;
+	uint64_t part_ns; /* when the part began */
+	int64_t last;     /* files with a greater number were added since the scan began */
 	char name[TIER_NAME_SIZE];
 };
 
@@ -20,6 +29,23 @@ static void scan_closedirp(DIR **dir)
 {
 	if (*dir)
 		(void)closedir(*dir);
+}
+
+/* End a part and begin the next one, if it is time. */
+static int take_turns(struct scan *s)
+{
+	const struct timespec pause = { .tv_nsec = (long)BREAK_NS };
+	int r;
+
+	if (now_ns() - s->part_ns < PART_NS)
+		return 0;
+	r = catalog_commit(s->set->catalog);
+	if (r < 0)
+		return r;
+	(void)nanosleep(&pause, NULL);
+	r = catalog_begin(s->set->catalog);
+	s->part_ns = now_ns();
+	return r;
 }
 
 /* Has the root that the catalogue knows a file of this name? */
@@ -78,10 +104,14 @@ static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len,
 {
 	size_t entry_len = strlen(entry);
 	struct stat st;
-	int fd;
+	int fd, r;
 
 	if (depth == 0 && !strcmp(entry, TIER_DIR))
 		return 0;
+	/* Names change together with the catalogue: what is found here stays until the next part. */
+	r = take_turns(s);
+	if (r < 0)
+		return r;
 	if (fstatat(dir_fd, entry, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : fail_at(s, errno, "look into");
 	if (len + 1 + entry_len >= TIER_NAME_SIZE) {
@@ -131,9 +161,36 @@ static int scan_walk(struct scan *s, int fd, size_t len, unsigned depth)
 	return r == 0 && errno ? fail_at(s, errno, "list") : r;
 }
 
+/* Return true if a root has no file of this name. */
+static bool is_gone(const struct scan *s, const struct tier_file *f)
+{
+	_cleanup_(closep) int fd = name_open(s->set->roots[s->root].fd, f->name, O_PATH, 0);
+	struct stat st;
+
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV;
+	return fstat(fd, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+/* Forget what a root has no more.  A file that was renamed meanwhile was perhaps not met. */
+static int drop_unseen(struct scan *s)
+{
+	struct tier_file f = { .id = 0 };
+	int r = 0;
+
+	while (r == 0) {
+		r = catalog_scan_unseen(s->set->catalog, s->root, f.id, s->last, &f);
+		if (r == 0 && is_gone(s, &f))
+			r = catalog_drop(s->set->catalog, f.name);
+		if (r == 0)
+			r = take_turns(s);
+	}
+	return r == -ENOENT ? 0 : r;
+}
+
 static int scan_roots(struct scan *s, bool scanned[])
 {
-	int r = catalog_scan_begin(s->set->catalog);
+	int r = catalog_scan_begin(s->set->catalog, &s->last);
 
 	/* Fastest first, as conflicts are decided. */
 	for (unsigned class = 0; class < TIER_CLASSES && r == 0; class ++) {
@@ -152,7 +209,11 @@ static int scan_roots(struct scan *s, bool scanned[])
 			scanned[i] = true;
 		}
 	}
-	return r < 0 ? r : catalog_scan_end(s->set->catalog, scanned, s->set->nr_roots);
+	for (unsigned i = 0; i < s->set->nr_roots && r == 0; i++) {
+		s->root = i;
+		r = scanned[i] ? drop_unseen(s) : 0;
+	}
+	return r;
 }
 
 int scan_set(struct tier_set *set, struct scan_counts *ret)
@@ -166,6 +227,7 @@ int scan_set(struct tier_set *set, struct scan_counts *ret)
 		return err_set(ENOMEM, "out of memory");
 	s->set = set;
 	s->counts = ret;
+	s->part_ns = now_ns();
 	r = catalog_begin(set->catalog);
 	if (r < 0)
 		return r;

@@ -3,12 +3,13 @@
  * A random checker of a file system: operations on a directory, and a model in memory of what
  * must come of them.
  *
- *	mount-model [--seed N] [--ops N] [--trace] [--patient] DIR [SRC [PID]]
+ *	mount-model [--seed N] [--ops N] [--trace] [--patient] [--tiers] DIR [SRC [PID]]
  *
  * With SRC, the directory that DIR passes on, all is looked at there too, and now and then a
  * burst of operations goes through SRC.  Bytes must be right when a file is opened through DIR
  * the next time; attributes and names may be STALE_MS old, which is waited for.  With --patient
- * bytes may be so, too.
+ * bytes may be so, too.  With --tiers DIR is a set of tiers, which has no links, and whose files may
+ * move meanwhile.
  *
  * A seed gives the same operations each time.  The dice and the model alone choose them: the
  * clock has no part in it.  Without --seed there are two rounds, one of a fixed seed and one of
@@ -36,7 +37,7 @@
 struct model model;
 
 static uint64_t seed, dice_state, nr_ops, op;
-static bool trace, patient, had_rings;
+static bool trace, patient, tiers, had_rings;
 static char deed[3 * TREE_PATH];
 static char bases[2][PATH_MAX];
 static const char *dir, *src;
@@ -301,7 +302,7 @@ static void begin(void)
 {
 	dice_state = seed;
 	op = 0;
-	model = (struct model){ .has_source = src != NULL };
+	model = (struct model){ .has_source = src != NULL, .tiers = tiers };
 	for (unsigned i = 0; i < MODEL_HANDLES; i++)
 		model.handles[i].fd = -1;
 	(void)snprintf(bases[VIEW_MOUNT], PATH_MAX, "%s/model-XXXXXX", dir);
@@ -383,6 +384,8 @@ int main(int argc, char **argv)
 			trace = true;
 		} else if (strcmp(argv[i], "--patient") == 0) {
 			patient = true;
+		} else if (strcmp(argv[i], "--tiers") == 0) {
+			tiers = true;
 		} else {
 			break;
 		}
@@ -390,7 +393,7 @@ int main(int argc, char **argv)
 	if (i >= argc || argv[i][0] == '-') {
 		(void)fprintf(stderr,
 			      "usage: mount-model [--seed N] [--ops N] [--trace] [--patient] "
-			      "DIR [SRC]\n");
+			      "[--tiers] DIR [SRC]\n");
 		return 2;
 	}
 	dir = argv[i];

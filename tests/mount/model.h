@@ -27,6 +27,7 @@ struct model {
 	enum view view; /* what operations go through */
 	unsigned burst; /* DEED_*, or 0: operations go through the mount */
 	bool has_xattrs, has_zero_range, has_punch;
+	bool tiers; /* the directory is a set of tiers: see refuses() in model_names.c */
 	struct handle handles[MODEL_HANDLES];
 };
 

@@ -63,7 +63,8 @@ void deed_utimens(void)
 		return;
 	if (!omit) {
 		at.node->mtime = t[1];
-		at.node->time = TIME_SET;
+		/* A move of a file changes its directory. */
+		at.node->time = model.tiers && at.node->kind == NODE_DIR ? TIME_ANY : TIME_SET;
 	}
 	if (!ended(stat(full(model.view, path), &st), 0))
 		return;

@@ -515,7 +515,7 @@ void deed_map_write(void)
 	h->node->time = TIME_ANY;
 	if (sync)
 		(void)ended(msync(h->map, TREE_FILE, MS_SYNC), 0);
-	else if (model.has_source)
+	else if (model.has_source || model.tiers)
 		(void)ended(sync_file_range(h->fd, 0, 0,
 					    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 						    SYNC_FILE_RANGE_WAIT_AFTER),

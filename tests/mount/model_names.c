@@ -213,7 +213,11 @@ void deed_symlink(void)
 	if (!find(path, &at, &r))
 		return;
 	before = time_before();
-	if (!ended(symlink(target, full(model.view, path)), r ? r : at.node ? EEXIST : 0))
+	if (!ended(symlink(target, full(model.view, path)),
+		   r               ? r
+		   : at.node       ? EEXIST
+		   : model.tiers   ? EPERM
+				   : 0))
 		return;
 	node = node_new(NODE_LINK, 0777);
 	(void)strcpy(node->target, target);
@@ -238,7 +242,10 @@ void deed_link(void)
 	if (!r && !old.node)
 		r = ENOENT;
 	if (!r)
-		r = r2 ? r2 : new.node ? EEXIST : old.node->kind == NODE_DIR ? EPERM : 0;
+		r = r2                                               ? r2
+		    : new.node                                       ? EEXIST
+		    : old.node->kind == NODE_DIR || model.tiers ? EPERM
+								     : 0;
 	before = time_before();
 	if (!ended(link(full(model.view, from), full(model.view, to)), r))
 		return;
@@ -270,6 +277,27 @@ static int rename_error(const struct place *old, const struct place *new, unsign
 	if (is_dir != (new->node->kind == NODE_DIR))
 		return is_dir ? ENOTDIR : EISDIR;
 	return is_dir && !node_is_empty(new->node) ? ENOTEMPTY : 0;
+}
+
+/*
+ * What a set of tiers says to a rename that other file systems do; *or_else where files that move
+ * decide between two.
+ */
+static int refuses(const struct place *old, const struct place *new, unsigned flags, int r,
+		   int *or_else)
+{
+	if ((r && r != ENOTEMPTY) || old->node == new->node)
+		return r;
+	if (flags == RENAME_EXCHANGE)
+		return r ? r : EINVAL;
+	if (old->node->kind == NODE_DIR && !node_is_empty(old->node)) {
+		*or_else = r ? r : EXDEV;
+		return EXDEV;
+	}
+	/* The two files may lie on different roots. */
+	if (!r && new->node && new->node->kind == NODE_FILE)
+		*or_else = EXDEV;
+	return r;
 }
 
 static void renamed(struct place *old, struct place *new, unsigned flags)
@@ -315,6 +343,8 @@ void deed_rename(void)
 		r = r2;
 	if (!r)
 		r = rename_error(&old, &new, flags, &or_else);
+	if (model.tiers && old.node && old.dir)
+		r = refuses(&old, &new, flags, r, &or_else);
 	before = time_before();
 	if (!ended_either(renameat2(AT_FDCWD, full(model.view, from), AT_FDCWD,
 				    full(model.view, to), flags),

@@ -103,7 +103,10 @@ static int set_all(struct fs *fs, struct node *n, const struct stat *st, int set
 	return 0;
 }
 
-/* As op_begin_as(); the source also keeps the file as it is until *ret_held is closed. */
+/*
+ * As op_begin_as(); the source also keeps the file as it is until *ret_held is closed.
+ * -EWOULDBLOCK: loop_again().
+ */
 static int begin_change(struct op *op, fuse_req_t req, fuse_ino_t ino, int *ret_held)
 {
 	int err = op_begin_as(op, req, ino, 0);
@@ -129,7 +132,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		err = set_all(op.fs, op.n, st, set, fi);
 	if (err == 0 && op.fs->source->dir_changed && op.n->type == S_IFDIR)
 		op.fs->source->dir_changed(op.fs, op.n);
-	/* Only a change of size waits for a lease. */
+	/* A change of size may have to wait for a lease. */
 	if (err == -EWOULDBLOCK) {
 		loop_again(req);
 		return;
@@ -221,6 +224,10 @@ static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	_cleanup_(fs_op_end) struct op op;
 	int err = begin_change(&op, req, ino, &held);
 
+	if (err == -EWOULDBLOCK) {
+		loop_again(req);
+		return;
+	}
 	if (err == 0 && setxattr(attr_proc_path(op.n).s, name, value, size, flags) < 0)
 		err = -errno;
 	(void)fuse_reply_err(req, -err);
@@ -238,6 +245,10 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		err = op_begin(&op, req, ino, 0);
 	else
 		err = begin_change(&op, req, ino, &held);
+	if (err == -EWOULDBLOCK) {
+		loop_again(req);
+		return;
+	}
 	if (err == 0 && removexattr(attr_proc_path(op.n).s, name) < 0)
 		err = -errno;
 	(void)fuse_reply_err(req, -err);

@@ -19,12 +19,32 @@
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/set_private.h"
 
-#define HOLD_TRIES 6000u /* a minute: the mover changes names in moments */
-#define HOLD_NAP_MS 10u
+#define AGAIN_MS 10u
 
 static bool set_owns(const char *source)
 {
 	return strncmp(source, SET_SCHEME, sizeof(SET_SCHEME) - 1) == 0;
+}
+
+/* ------------------------------------------------------------------- waits */
+
+uint64_t set_deadline(void)
+{
+	return now_ns() + SET_WAIT_NS;
+}
+
+bool set_again(int *err, uint64_t until)
+{
+	const struct timespec ts = { .tv_nsec = AGAIN_MS * (long)NSEC_PER_MSEC };
+
+	if (*err != -EWOULDBLOCK)
+		return false;
+	if (now_ns() >= until) {
+		*err = -EBUSY;
+		return false;
+	}
+	(void)nanosleep(&ts, NULL);
+	return true;
 }
 
 /* ------------------------------------------------------------------- start */
@@ -128,16 +148,23 @@ static int set_begin(const char *name, struct set_source *s)
 	if (r == 0)
 		r = make_tree(s);
 	set_unlock(s->set);
+	/* From here on s->lock is held while the catalogue is used. */
+	catalog_hurry(s->set->catalog);
 	return r;
 }
 
 static void set_source_close(struct fs *fs)
 {
 	struct set_source *s = TAKE_PTR(fs->set);
+	uint64_t until = set_deadline();
+	int err;
 
 	if (!s)
 		return;
-	set_flush_accesses(s);
+	do {
+		set_flush_accesses(s);
+		err = s->nr_accesses ? -EWOULDBLOCK : 0;
+	} while (set_again(&err, until));
 	(void)set_close(s->set);
 	(void)pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -260,6 +287,7 @@ static int file_entry(struct fs *fs, const char *path, struct fuse_entry_param *
 static int set_lookup(struct fs *fs, struct node *dir, const char *name,
 		      struct fuse_entry_param *ret)
 {
+	uint64_t until = set_deadline();
 	char path[TIER_NAME_SIZE];
 	struct stat st;
 	int err;
@@ -273,9 +301,11 @@ static int set_lookup(struct fs *fs, struct node *dir, const char *name,
 	err = set_path(fs->set, dir, name, path);
 	if (err < 0)
 		return err;
-	(void)pthread_mutex_lock(&fs->set->lock);
-	err = file_entry(fs, path, ret);
-	(void)pthread_mutex_unlock(&fs->set->lock);
+	do {
+		(void)pthread_mutex_lock(&fs->set->lock);
+		err = file_entry(fs, path, ret);
+		(void)pthread_mutex_unlock(&fs->set->lock);
+	} while (set_again(&err, until));
 	return err;
 }
 
@@ -344,7 +374,11 @@ static int hold_locked(struct fs *fs, struct node *n)
 	return -EWOULDBLOCK;
 }
 
-int set_hold(struct fs *fs, struct node *n)
+/*
+ * Keep a file where it is: a descriptor with a shared lock, or -EWOULDBLOCK while the mover changes
+ * its names, or -errno.
+ */
+static int set_hold(struct fs *fs, struct node *n)
 {
 	int r;
 
@@ -353,26 +387,6 @@ int set_hold(struct fs *fs, struct node *n)
 	r = hold_locked(fs, n);
 	(void)pthread_mutex_unlock(&fs->set->lock);
 	return r;
-}
-
-void set_pause(void)
-{
-	const struct timespec ts = { .tv_nsec = HOLD_NAP_MS * (long)NSEC_PER_MSEC };
-
-	(void)nanosleep(&ts, NULL);
-}
-
-/* As set_hold(), and wait while the mover changes the file's names. */
-static int set_hold_wait(struct fs *fs, struct node *n)
-{
-	int r = -EWOULDBLOCK;
-
-	for (unsigned i = 0; r == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
-		if (i)
-			set_pause();
-		r = set_hold(fs, n);
-	}
-	return r == -EWOULDBLOCK ? -EBUSY : r;
 }
 
 /* As file_open(), with the file kept where it is until the descriptor is closed. */
@@ -425,6 +439,6 @@ const struct source_ops source_set = {
 	.open_file = set_open_file,
 	.create = set_create,
 	.created = set_created,
-	.hold = set_hold_wait,
+	.hold = set_hold,
 	.dir_changed = set_dir_attr,
 };

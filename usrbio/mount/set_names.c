@@ -14,30 +14,41 @@
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/set_private.h"
 
-#define HOLD_TRIES 300u /* 3 s: the mover syncs while it holds a file; the directory waits, too */
 #define FLUSH_NS (5 * NSEC_PER_SEC)
 
 /* ---------------------------------------------------------------- accesses */
 
-void set_flush_accesses(struct set_source *s)
+/* -EWOULDBLOCK: another process changes the catalogue. */
+static int write_accesses(struct set_source *s)
 {
-	int r = s->nr_accesses ? catalog_begin(s->set->catalog) : 0;
+	int r = catalog_begin(s->set->catalog);
 
+	if (r < 0)
+		return r;
 	for (unsigned i = 0; i < s->nr_accesses && r == 0; i++) {
 		r = catalog_access(s->set->catalog, s->accesses[i].path, s->accesses[i].nr);
 		/* It may be deleted by now. */
 		if (r == -ENOENT)
 			r = 0;
 	}
-	if (r == 0 && s->nr_accesses)
-		r = catalog_commit(s->set->catalog);
-	if (r < 0) {
-		if (s->nr_accesses)
-			catalog_rollback(s->set->catalog);
-		log_warn("accesses are not counted", "error=%s", log_text(err_text()).s);
-	}
-	s->nr_accesses = 0;
+	if (r == 0)
+		return catalog_commit(s->set->catalog);
+	catalog_rollback(s->set->catalog);
+	return r;
+}
+
+void set_flush_accesses(struct set_source *s)
+{
+	int r = s->nr_accesses ? write_accesses(s) : 0;
+
 	s->flushed_ns = now_ns();
+	/* Later, with those of the next opens, while there is room for them. */
+	if (r == -EWOULDBLOCK && s->nr_accesses < SET_ACCESSES)
+		return;
+	if (r < 0)
+		log_warn("accesses are not counted", "error=%s",
+			 r == -EWOULDBLOCK ? "the catalogue is in use" : log_text(err_text()).s);
+	s->nr_accesses = 0;
 }
 
 void set_note_access(struct set_source *s, const char *path)
@@ -68,6 +79,14 @@ static void move_node(struct fs *fs, int64_t id, const char *path)
 	free(n->path);
 	n->path = path ? strdup(path) : NULL;
 	node_put(&fs->nodes, n, 1);
+}
+
+/* A directory has changed, whichever root the file is on: tell it in the tree as well. */
+static void touch(const struct fs *fs, const struct node *dir)
+{
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
+
+	(void)utimensat(fs->proc, fd_name(dir->fd).s, times, 0);
 }
 
 /* ------------------------------------------------------------------ create */
@@ -111,13 +130,28 @@ static int create_file(struct set_source *s, const char *path, const struct new_
 	return fd;
 }
 
+/* Under the lock.  -EWOULDBLOCK: again later. */
+static int create_or_find(struct set_source *s, const char *path, const struct new_file *f)
+{
+	struct tier_file file;
+	int fd = change_find(s->set, path, &file);
+
+	if (fd == -ENOENT)
+		return create_file(s, path, f);
+	if (fd < 0)
+		return fd;
+	/* Somebody made it since the kernel looked, which looks again at ESTALE. */
+	(void)close(fd);
+	return f->how & O_EXCL ? -EEXIST : -ESTALE;
+}
+
 int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
 {
 	struct set_source *s = fs->set;
+	uint64_t until = set_deadline();
 	char path[TIER_NAME_SIZE];
-	struct tier_file file;
 	struct stat st;
-	int err, fd;
+	int err;
 
 	caller_end();
 	if (!strcmp(f->name, "."))
@@ -127,18 +161,13 @@ int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
 	err = set_path(s, dir, f->name, path);
 	if (err < 0)
 		return err;
-	(void)pthread_mutex_lock(&s->lock);
-	fd = change_find(s->set, path, &file);
-	if (fd == -ENOENT) {
-		err = create_file(s, path, f);
-	} else if (fd >= 0) {
-		/* Somebody made it since the kernel looked, which looks again at ESTALE. */
-		(void)close(fd);
-		err = f->how & O_EXCL ? -EEXIST : -ESTALE;
-	} else {
-		err = fd;
-	}
-	(void)pthread_mutex_unlock(&s->lock);
+	do {
+		(void)pthread_mutex_lock(&s->lock);
+		err = create_or_find(s, path, f);
+		(void)pthread_mutex_unlock(&s->lock);
+	} while (set_again(&err, until));
+	if (err >= 0)
+		touch(fs, dir);
 	return err;
 }
 
@@ -158,6 +187,7 @@ static int unlink_file(struct fs *fs, const char *path)
 static int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 {
 	struct set_source *s = fs->set;
+	uint64_t until = set_deadline();
 	char path[TIER_NAME_SIZE];
 	int err;
 
@@ -165,15 +195,14 @@ static int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 	err = set_path(s, dir, name, path);
 	if (err < 0)
 		return err;
-	err = -EWOULDBLOCK;
-	for (unsigned i = 0; err == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
-		if (i)
-			set_pause();
+	do {
 		(void)pthread_mutex_lock(&s->lock);
 		err = unlink_file(fs, path);
 		(void)pthread_mutex_unlock(&s->lock);
-	}
-	return err == -EWOULDBLOCK ? -EBUSY : err;
+	} while (set_again(&err, until));
+	if (err == 0)
+		touch(fs, dir);
+	return err;
 }
 
 static int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
@@ -274,6 +303,7 @@ int set_rename(struct fs *fs, struct node *dir, const char *name, struct node *t
 {
 	char path[TIER_NAME_SIZE], to_path[TIER_NAME_SIZE];
 	struct set_source *s = fs->set;
+	uint64_t until = set_deadline();
 	int err;
 
 	caller_end();
@@ -284,15 +314,16 @@ int set_rename(struct fs *fs, struct node *dir, const char *name, struct node *t
 		err = set_path(s, to, to_name, to_path);
 	if (err < 0)
 		return err;
-	err = -EWOULDBLOCK;
-	for (unsigned i = 0; err == -EWOULDBLOCK && i < HOLD_TRIES; i++) {
-		if (i)
-			set_pause();
+	do {
 		(void)pthread_mutex_lock(&s->lock);
 		err = rename_any(fs, dir, name, path, to, to_name, to_path, flags);
 		(void)pthread_mutex_unlock(&s->lock);
+	} while (set_again(&err, until));
+	if (err == 0) {
+		touch(fs, dir);
+		touch(fs, to);
 	}
-	return err == -EWOULDBLOCK ? -EBUSY : err;
+	return err;
 }
 
 void set_dir_attr(struct fs *fs, const struct node *dir)
@@ -346,6 +377,7 @@ static int add_entry(struct listing *l, const char *name, uint64_t number, mode_
 /* A file, if the set has it.  Its number is the catalogue's. */
 static int add_file(struct listing *l, const char *name)
 {
+	uint64_t until = set_deadline();
 	char path[TIER_NAME_SIZE];
 	struct tier_file f;
 	int fd;
@@ -353,9 +385,11 @@ static int add_file(struct listing *l, const char *name)
 	if (snprintf(path, sizeof(path), "%s%s%s", l->path, *l->path ? "/" : "", name) >=
 	    (int)sizeof(path))
 		return 0;
-	(void)pthread_mutex_lock(&l->fs->set->lock);
-	fd = change_find(l->fs->set->set, path, &f);
-	(void)pthread_mutex_unlock(&l->fs->set->lock);
+	do {
+		(void)pthread_mutex_lock(&l->fs->set->lock);
+		fd = change_find(l->fs->set->set, path, &f);
+		(void)pthread_mutex_unlock(&l->fs->set->lock);
+	} while (set_again(&fd, until));
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
 	(void)close(fd);

@@ -35,13 +35,21 @@ struct set_source {
 int set_path(const struct set_source *s, const struct node *dir, const char *name,
 	     char ret[TIER_NAME_SIZE]);
 
-void set_pause(void);
-
 /*
- * Keep a file where it is: a descriptor with a shared lock, or -EWOULDBLOCK while the mover changes
- * its names, or -errno.
+ * Operations that meet the mover, or a change of the catalogue by another process, fail with
+ * -EWOULDBLOCK.  Those on names are tried again, without the lock in between, until SET_WAIT_NS is
+ * over, and then fail with -EBUSY: the kernel holds the directory meanwhile.
+ *
+ *	uint64_t until = set_deadline();
+ *
+ *	do {
+ *		lock; err = ...; unlock;
+ *	} while (set_again(&err, until));
  */
-int set_hold(struct fs *fs, struct node *n);
+#define SET_WAIT_NS (10 * NSEC_PER_SEC)
+
+uint64_t set_deadline(void);
+bool set_again(int *err, uint64_t until);
 
 /* set_names.c: members of source_set. */
 int set_create(struct fs *fs, const struct node *dir, const struct new_file *f);

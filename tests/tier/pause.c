@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * To be preloaded into programs that reopen their file all the time, such as fsx: wait PAUSE_MS
+ * milliseconds before a file below PAUSE_DIR is opened, so that a mover finds it closed.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef int (*open_fn)(const char *path, int flags, ...);
+
+static void pause_before(const char *path)
+{
+	const char *ms = getenv("PAUSE_MS"), *dir = getenv("PAUSE_DIR");
+	struct timespec ts = { .tv_nsec = (ms ? atol(ms) : 0) * 1000000L };
+
+	if (dir && strncmp(path, dir, strlen(dir)) == 0)
+		(void)nanosleep(&ts, NULL);
+}
+
+static int open_as(const char *name, const char *path, int flags, mode_t mode)
+{
+	open_fn fn = (open_fn)dlsym(RTLD_NEXT, name);
+
+	pause_before(path);
+	return fn(path, flags, mode);
+}
+
+/* Named so that no declaration of the C library's stands in the way. */
+#define EXPORT __attribute__((visibility("default")))
+EXPORT int pause_open(const char *path, int flags, mode_t mode) __asm__("open");
+EXPORT int pause_open64(const char *path, int flags, mode_t mode) __asm__("open64");
+
+/* A caller that gives no mode has flags without O_CREAT, with which nobody looks at it. */
+int pause_open(const char *path, int flags, mode_t mode)
+{
+	return open_as("open", path, flags, mode);
+}
+
+int pause_open64(const char *path, int flags, mode_t mode)
+{
+	return open_as("open64", path, flags, mode);
+}
