@@ -457,22 +457,12 @@ int catalog_each_access(struct catalog *c, int (*fn)(int64_t file, uint64_t now,
 
 /* ----------------------------------------------------------------- scans */
 
-int catalog_scan_begin(struct catalog *c, int64_t *ret_last)
+int catalog_scan_begin(struct catalog *c)
 {
-	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
 	int r = exec(c, "CREATE TEMP TABLE IF NOT EXISTS seen(id INTEGER PRIMARY KEY)",
 		     "begin a scan");
 
-	if (r == 0)
-		r = exec(c, "DELETE FROM temp.seen", "begin a scan");
-	if (r == 0)
-		r = catalog_prepare(c, "SELECT ifnull(max(id), 0) FROM file", &s);
-	if (r < 0)
-		return r;
-	if (sqlite3_step(s) != SQLITE_ROW)
-		return fail_sqlite(c, "begin a scan");
-	*ret_last = sqlite3_column_int64(s, 0);
-	return 0;
+	return r < 0 ? r : exec(c, "DELETE FROM temp.seen", "begin a scan");
 }
 
 int catalog_scan_seen(struct catalog *c, int64_t id)
@@ -486,20 +476,18 @@ int catalog_scan_seen(struct catalog *c, int64_t id)
 	return catalog_run(c, s, "note a file");
 }
 
-int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, int64_t last,
-			struct tier_file *ret)
+int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, struct tier_file *ret)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
 	int r = catalog_prepare(c,
-				"SELECT " FILE_COLUMNS " FROM file WHERE id>? AND id<=? AND root=?"
+				"SELECT " FILE_COLUMNS " FROM file WHERE id>? AND root=?"
 				" AND id NOT IN (SELECT id FROM temp.seen) ORDER BY id LIMIT 1",
 				&s);
 
 	if (r < 0)
 		return r;
 	(void)sqlite3_bind_int64(s, 1, after);
-	(void)sqlite3_bind_int64(s, 2, last);
-	bind_u64(s, 3, root);
+	bind_u64(s, 2, root);
 	r = sqlite3_step(s);
 	if (r == SQLITE_DONE)
 		return -ENOENT;

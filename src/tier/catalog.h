@@ -112,19 +112,15 @@ int catalog_each_access(struct catalog *c, int (*fn)(int64_t file, uint64_t now,
 
 /* ---------------------------------------------------------------- scans */
 
-/*
- * A scan marks the files that it finds.  It is several changes, so that others have their turn in
- * between; what they add meanwhile has a number above ret_last.
- */
-int catalog_scan_begin(struct catalog *c, int64_t *ret_last);
+/* A scan marks the files that it finds, and looks for those that it did not find. */
+int catalog_scan_begin(struct catalog *c);
 int catalog_scan_seen(struct catalog *c, int64_t id);
 
 /*
- * The next file of a root that the scan did not mark, with a number above after and up to last, or
- * -ENOENT without a sentence.
+ * The next file of a root that the scan did not mark, with a number above after, or -ENOENT without
+ * a sentence.
  */
-int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, int64_t last,
-			struct tier_file *ret);
+int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, struct tier_file *ret);
 
 /* ---------------------------------------------------------------- moves */
 

@@ -21,7 +21,6 @@ struct scan {
 	struct scan_counts *counts;
 	unsigned root;
 	uint64_t part_ns; /* when the part began */
-	int64_t last;     /* files with a greater number were added since the scan began */
 	char name[TIER_NAME_SIZE];
 };
 
@@ -172,14 +171,14 @@ static bool is_gone(const struct scan *s, const struct tier_file *f)
 	return fstat(fd, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
-/* Forget what a root has no more.  A file that was renamed meanwhile was perhaps not met. */
+/* Forget what a root has no more.  A file that was added or renamed meanwhile may be unseen. */
 static int drop_unseen(struct scan *s)
 {
 	struct tier_file f = { .id = 0 };
 	int r = 0;
 
 	while (r == 0) {
-		r = catalog_scan_unseen(s->set->catalog, s->root, f.id, s->last, &f);
+		r = catalog_scan_unseen(s->set->catalog, s->root, f.id, &f);
 		if (r == 0 && is_gone(s, &f))
 			r = catalog_drop(s->set->catalog, f.name);
 		if (r == 0)
@@ -190,7 +189,7 @@ static int drop_unseen(struct scan *s)
 
 static int scan_roots(struct scan *s, bool scanned[])
 {
-	int r = catalog_scan_begin(s->set->catalog, &s->last);
+	int r = catalog_scan_begin(s->set->catalog);
 
 	/* Fastest first, as conflicts are decided. */
 	for (unsigned class = 0; class < TIER_CLASSES && r == 0; class ++) {

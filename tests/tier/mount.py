@@ -231,9 +231,7 @@ def a_failed_unlink_keeps_the_file(s):
     s.mount()
     write(s.path("f"), b"f")
     where = s.where("f")
-    for found in (os.path.join(at, n) for at, _, names_ in os.walk(os.path.join(s.base, "state"))
-                  for n in names_ if n == "catalog.db"):
-        catalog = sqlite3.connect(found, isolation_level=None)
+    catalog = catalogue(s)
     catalog.execute("CREATE TRIGGER no BEFORE DELETE ON file "
                     "BEGIN SELECT RAISE(FAIL, 'planted'); END")
     try:
@@ -262,6 +260,104 @@ def a_rename_takes_all_copies(s):
     os.replace(s.path("b"), s.path("c"))
     check(s.where("b") == [] and len(s.where("c")) == 1, s.where("b"), s.where("c"))
     check(read(s.path("c")) == b"a", "what was renamed")
+
+
+def catalogue(s):
+    for found in (os.path.join(at, n) for at, _, names_ in os.walk(os.path.join(s.base, "state"))
+                  for n in names_ if n == "catalog.db"):
+        return sqlite3.connect(found, isolation_level=None)
+    raise Wrong("there is no catalogue")
+
+
+def a_held_catalogue_stops_nobody_else(s):
+    """Who creates a file waits while another process changes the catalogue; others do not."""
+    for i in range(4):
+        s.put_at(CLASSES[i % 3], f"e/f{i}", b"e")
+    os.makedirs(os.path.join(s.base, "hdd", "d"))
+    s.mount()
+    for i in range(3):
+        says = []
+
+        def create(name=s.path(f"d/new{i}"), says=says):
+            try:
+                write(name, b"n")
+                says.append(0)
+            except OSError as e:
+                says.append(e.errno)
+
+        held = catalogue(s)
+        held.execute("BEGIN IMMEDIATE")
+        thread = threading.Thread(target=create)
+        thread.start()
+        # Opens are counted in the catalogue, which waits.
+        for k in range(4):
+            check(read(s.path(f"e/f{k}")) == b"e", "bytes meanwhile")
+        check(len(os.listdir(s.path("e"))) == 4, "names meanwhile")
+        os.statvfs(s.dir)
+        waits = not says
+        held.execute("COMMIT")
+        held.close()
+        thread.join()
+        # On a machine that is busy, it may have been held for longer than the mount waits.
+        if waits and says == [0]:
+            break
+    check(waits, "others waited for the one who creates", *says)
+    check(says == [0], "create failed with", *says)
+    check(read(s.path(f"d/new{i}")) == b"n", "what was created")
+    # The opens were counted in the end.
+    s.umount()
+    nr = catalogue(s).execute("SELECT sum(accesses) FROM file").fetchone()[0]
+    check(nr >= 5, nr, "accesses are counted")
+
+
+def attributes_wait(s):
+    """A change of attributes waits for the mover without a thread, and nobody waits for it."""
+    s.mount()
+    write(s.path("f"), b"f")
+    write(s.path("g"), b"g")
+    done = []
+
+    def change():
+        os.chmod(s.path("f"), 0o600)
+        os.setxattr(s.path("f"), "user.a", b"1")
+        done.append(True)
+
+    where = s.where("f")[0]
+    for _ in range(6000):
+        with open(os.path.join(s.base, where, "f"), "rb") as f:
+            try:
+                # The kernel tells the server of the last close a moment later.
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.01)
+                continue
+            thread = threading.Thread(target=change)
+            thread.start()
+            for _ in range(3):
+                os.chmod(s.path("g"), 0o640)
+            check(read(s.path("g")) == b"g" and not done, "others, or it did not wait")
+            break
+    thread.join()
+    check(done and os.stat(s.path("f")).st_mode & 0o777 == 0o600, "the change of attributes")
+
+
+def directories_have_times(s):
+    """A file that comes to or leaves another root than the tree changes its directory."""
+    s.mount()
+    os.mkdir(s.path("d"))
+    os.mkdir(s.path("e"))
+
+    def changes(what, fn, *dirs):
+        for d in dirs:
+            os.utime(s.path(d), (1000, 1000))
+        fn()
+        for d in dirs:
+            check(os.stat(s.path(d)).st_mtime > 1000, what, "left the time of", d)
+
+    changes("create", lambda: write(s.path("d/f"), b"f"), "d")
+    check(s.where("d/f") == ["nvme"], s.where("d/f"))
+    changes("rename", lambda: os.rename(s.path("d/f"), s.path("e/f")), "d", "e")
+    changes("unlink", lambda: os.unlink(s.path("e/f")), "e")
 
 
 class Checker:
@@ -376,7 +472,8 @@ def random_while_moving(s):
 
 def main():
     cases = [shows_all_roots, numbers_survive_moves, open_files_stay, names,
-             a_lock_stops_nobody_else, a_failed_unlink_keeps_the_file, a_rename_takes_all_copies,
+             a_lock_stops_nobody_else, a_held_catalogue_stops_nobody_else, attributes_wait,
+             directories_have_times, a_failed_unlink_keeps_the_file, a_rename_takes_all_copies,
              random_while_moving]
     only = [c for c in os.environ.get("PST_TEST_CASE", "").split(",") if c]
     nr = failed = 0

@@ -13,6 +13,7 @@
 #define NAME "d/file"
 
 extern char base[256];       /* the directory of all */
+extern uint64_t jump_ns;     /* each look at the monotonic clock adds this to it */
 extern bool no_lease, young; /* nobody gets a lease; a new file is not a second old */
 extern bool wrote;           /* somebody appended a byte to the file, and was told so */
 
