@@ -20,6 +20,7 @@
 #include "usrbio/mount/set_private.h"
 
 #define AGAIN_MS 10u
+#define STAT_TRIES 4u /* moves of a file that a call for its attributes may meet */
 
 static bool set_owns(const char *source)
 {
@@ -255,8 +256,11 @@ static int file_entry(struct fs *fs, const char *path, struct fuse_entry_param *
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0) {
-		err = -errno;
+	err = fstat(fd, &st) < 0 ? -errno : 0;
+	/* The mover has removed it since it was found. */
+	if (err == 0 && !st.st_nlink)
+		err = -EWOULDBLOCK;
+	if (err < 0) {
 		(void)close(fd);
 		return err;
 	}
@@ -344,6 +348,18 @@ static void set_refresh(struct fs *fs, struct node *n)
 	(void)pthread_mutex_unlock(&fs->set->lock);
 }
 
+/* A file may move between set_refresh() and the call. */
+static int set_stat(struct fs *fs, struct node *n, struct stat *ret)
+{
+	int err = fs_stat_plain(fs, n, ret);
+
+	for (unsigned i = 0; i < STAT_TRIES && err == 0 && !ret->st_nlink; i++) {
+		set_refresh(fs, n);
+		err = fs_stat_plain(fs, n, ret);
+	}
+	return err;
+}
+
 static bool set_same_file(int a, int b)
 {
 	struct stat sa, sb;
@@ -427,7 +443,7 @@ const struct source_ops source_set = {
 	.begin = set_source_begin,
 	.close = set_source_close,
 	.refresh = set_refresh,
-	.stat = fs_stat_plain,
+	.stat = set_stat,
 	.lookup = set_lookup,
 	.remove = set_remove,
 	.rename = set_rename,
