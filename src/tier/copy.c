@@ -8,7 +8,6 @@
 #include "base/crc32c.h"
 #include "base/err.h"
 
-#define CHUNK MIB(1)
 #define XATTR_NAMES_MAX 65536u /* the kernel's XATTR_LIST_MAX */
 #define XATTR_VALUE_MAX 65536u /* the kernel's XATTR_SIZE_MAX */
 
@@ -181,9 +180,14 @@ static int copy_chunk(struct copy_job *job, char *buf, uint64_t off, size_t len)
 	return 0;
 }
 
+static size_t chunk_of(const struct copy_job *job)
+{
+	return job->chunk ? MIN(job->chunk, (size_t)COPY_CHUNK_MAX) : COPY_CHUNK_MAX;
+}
+
 int copy_data(struct copy_job *job)
 {
-	_cleanup_(freep) char *buf = aligned_alloc(4096, CHUNK);
+	_cleanup_(freep) char *buf = aligned_alloc(4096, COPY_CHUNK_MAX);
 	uint64_t off = 0, from, to, began = now_ns();
 	int r;
 
@@ -199,7 +203,7 @@ int copy_data(struct copy_job *job)
 			return err_set(r, "cannot find the file's data: %s", strerror(-r));
 		job->crc = crc_zeros(job->crc, from - off);
 		for (off = from; off < to;) {
-			size_t len = (size_t)MIN(CHUNK, to - off);
+			size_t len = (size_t)MIN(chunk_of(job), to - off);
 
 			r = job->go_on ? job->go_on(job->arg) : 0;
 			if (r == 0)
@@ -276,24 +280,28 @@ int copy_attrs(int src, int dst, const struct stat *st)
 	return 0;
 }
 
-int copy_crc(int fd, uint64_t size, uint32_t *ret)
+int copy_read_back(const struct copy_job *job, uint32_t *ret)
 {
-	_cleanup_(freep) char *buf = aligned_alloc(4096, CHUNK);
+	_cleanup_(freep) char *buf = aligned_alloc(4096, COPY_CHUNK_MAX);
+	uint64_t off = 0, from, to, bytes = 0, began = now_ns();
 	uint32_t crc = 0;
+	int r;
 
 	if (!buf)
 		return err_set(ENOMEM, "out of memory");
-	for (uint64_t off = 0; off < size;) {
-		uint64_t from, to;
-		int r = next_data(fd, off, size, &from, &to);
-
+	while (off < job->size) {
+		r = next_data(job->dst, off, job->size, &from, &to);
 		if (r < 0)
 			return err_set(r, "cannot find the file's data: %s", strerror(-r));
 		crc = crc_zeros(crc, from - off);
 		for (off = from; off < to;) {
-			size_t len = (size_t)MIN(CHUNK, to - off);
-			ssize_t n = read_full(fd, buf, len, off);
+			size_t len = (size_t)MIN(chunk_of(job), to - off);
+			ssize_t n;
 
+			r = job->go_on ? job->go_on(job->arg) : 0;
+			if (r < 0)
+				return r;
+			n = read_full(job->dst, buf, len, off);
 			if (n < 0)
 				return err_set((int)n, "cannot read the file at %llu: %s",
 					       (unsigned long long)off, strerror((int)-n));
@@ -301,15 +309,24 @@ int copy_crc(int fd, uint64_t size, uint32_t *ret)
 				return err_set(EAGAIN, "the file became shorter meanwhile");
 			crc = crc32c(crc, buf, len);
 			off += len;
+			bytes += len;
+			pace(job->rate, bytes, began);
 		}
 	}
 	*ret = crc;
 	return 0;
 }
 
+int copy_crc(int fd, uint64_t size, uint32_t *ret)
+{
+	const struct copy_job job = { .src = -1, .dst = fd, .size = size };
+
+	return copy_read_back(&job, ret);
+}
+
 int copy_equal(int a, int b)
 {
-	_cleanup_(freep) char *buf = malloc(2 * CHUNK);
+	_cleanup_(freep) char *buf = malloc(2 * COPY_CHUNK_MAX);
 	struct stat sa, sb;
 
 	if (!buf)
@@ -319,15 +336,15 @@ int copy_equal(int a, int b)
 	if (sa.st_size != sb.st_size)
 		return 0;
 	for (uint64_t off = 0;;) {
-		ssize_t n = read_full(a, buf, CHUNK, off), m;
+		ssize_t n = read_full(a, buf, COPY_CHUNK_MAX, off), m;
 
-		m = n < 0 ? n : read_full(b, buf + CHUNK, CHUNK, off);
+		m = n < 0 ? n : read_full(b, buf + COPY_CHUNK_MAX, COPY_CHUNK_MAX, off);
 		if (n < 0 || m < 0)
 			return err_set(n < 0 ? (int)n : (int)m, "cannot compare two copies: %s",
 				       strerror(n < 0 ? (int)-n : (int)-m));
-		if (n != m || memcmp(buf, buf + CHUNK, (size_t)n) != 0)
+		if (n != m || memcmp(buf, buf + COPY_CHUNK_MAX, (size_t)n) != 0)
 			return 0;
-		if ((size_t)n < CHUNK)
+		if ((size_t)n < COPY_CHUNK_MAX)
 			return 1;
 		off += (uint64_t)n;
 	}

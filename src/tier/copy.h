@@ -5,9 +5,12 @@
 
 #include "tier/catalog.h"
 
+#define COPY_CHUNK_MAX MIB(1)
+
 struct copy_job {
 	int src, dst; /* descriptors; dst is empty */
 	uint64_t size;
+	size_t chunk;  /* bytes between two calls of go_on; 0: COPY_CHUNK_MAX */
 	uint64_t rate; /* bytes per second; 0: no limit */
 	/* Called between chunks: return 0 to continue, or -errno with a sentence to stop. */
 	int (*go_on)(void *arg);
@@ -25,6 +28,9 @@ int copy_sync(struct copy_job *job);
 
 /* Mode, owner, extended attributes with ACLs, and times. */
 int copy_attrs(int src, int dst, const struct stat *st);
+
+/* CRC-32C of what dst has now, read at the job's rate and in its chunks. */
+int copy_read_back(const struct copy_job *job, uint32_t *ret);
 
 /* CRC-32C of a file's content. */
 int copy_crc(int fd, uint64_t size, uint32_t *ret);

@@ -9,6 +9,7 @@
 #include "tier/copy.h"
 #include "tier/progress.h"
 #include "tier/stamp.h"
+#include "tier/watch.h"
 #include "tier/yield.h"
 
 /*
@@ -24,8 +25,12 @@
 #define LOCK_MS 1000u
 #define LOCK_PAUSE_MS 10u
 
-/* A background move waits this long for other I/O before each chunk, so that it ends some day. */
-#define YIELD_MS 100u
+/*
+ * A background move waits this long for other I/O before each chunk, so that it ends some day.  A
+ * request of others that comes during a chunk waits for that: a chunk takes less than 1 ms on NVMe.
+ */
+#define YIELD_CHUNK ((size_t)256 << 10)
+#define YIELD_MS 25u
 #define YIELD_PAUSE_MS 5u
 
 /* A move in progress.  Descriptors are -1 until they are open. */
@@ -37,6 +42,8 @@ struct moving {
 	struct tier_stamp stamp; /* of the source when the copy began */
 	struct stat st;
 	bool leased;
+	int watch;    /* where there is no lease: descriptor of watch.h, or -errno */
+	bool written; /* the watch told a write */
 	struct yield yield;
 	uint64_t waited_ns;         /* nanoseconds spent waiting for other I/O */
 	const struct copy_job *job; /* the running copy */
@@ -55,6 +62,7 @@ static void moving_done(struct moving *v)
 	closep(&v->dst_dir);
 	closep(&v->src_tmp);
 	closep(&v->dst_tmp);
+	closep(&v->watch);
 	yield_end(&v->yield);
 }
 
@@ -84,7 +92,9 @@ static int take_lease(struct moving *v)
 	}
 	if (errno == EAGAIN)
 		return err_set(EBUSY, "%s is open for writing: move it later", v->m.name);
-	/* Leases are for owners and CAP_LEASE, and not on every file system: stamps have to do. */
+	/* Leases are for owners and CAP_LEASE, and not on every file system: a watch and stamps
+	 * have to do. */
+	v->watch = watch_begin(v->src);
 	if (fstat(v->src, &v->st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
 		return fail_move(v, errno, "cannot ask for the file's times");
 	age = stamp_ns(&now) - stamp_ns(&v->st.st_ctim);
@@ -108,9 +118,11 @@ static int check_lock(const struct moving *v)
 	return errno == EWOULDBLOCK ? err_locked(v) : fail_move(v, errno, "cannot lock it");
 }
 
-static bool lease_broken(const struct moving *v)
+/* Return true if somebody writes to the source, or waits to. */
+static bool disturbed(struct moving *v)
 {
-	return v->leased && fcntl(v->src, F_GETLEASE) != F_RDLCK;
+	v->written |= watch_written(v->watch);
+	return v->written || (v->leased && fcntl(v->src, F_GETLEASE) != F_RDLCK);
 }
 
 static void give_way(struct moving *v)
@@ -118,7 +130,7 @@ static void give_way(struct moving *v)
 	const struct timespec pause = { .tv_nsec = YIELD_PAUSE_MS * (long)NSEC_PER_MSEC };
 	uint64_t began = now_ns();
 
-	for (unsigned ms = 0; ms < YIELD_MS && yield_busy(&v->yield) && !lease_broken(v);
+	for (unsigned ms = 0; ms < YIELD_MS && yield_busy(&v->yield) && !disturbed(v);
 	     ms += YIELD_PAUSE_MS) {
 		(void)nanosleep(&pause, NULL);
 		v->waited_ns += now_ns() - began;
@@ -127,14 +139,14 @@ static void give_way(struct moving *v)
 }
 
 /* From here to the end of the move nobody opens the source through a mount. */
-static int lock_source(const struct moving *v)
+static int lock_source(struct moving *v)
 {
 	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * (long)NSEC_PER_MSEC };
 
 	for (unsigned ms = 0; flock(v->src, LOCK_EX | LOCK_NB) < 0; ms += LOCK_PAUSE_MS) {
 		if (errno != EWOULDBLOCK)
 			return fail_move(v, errno, "cannot lock it");
-		if (ms >= LOCK_MS || lease_broken(v))
+		if (ms >= LOCK_MS || disturbed(v))
 			return err_locked(v);
 		(void)nanosleep(&pause, NULL);
 	}
@@ -148,7 +160,7 @@ static int check_lease(void *arg)
 
 	progress_step(v->set->progress, v->job->dst_measured.write_bytes, v->waited_ns);
 	give_way(v);
-	return lease_broken(v) ? err_set(EAGAIN, "somebody opened it for writing") : 0;
+	return disturbed(v) ? err_set(EAGAIN, "somebody opened it for writing") : 0;
 }
 
 /* Is the source what was copied, and still the file of that name? */
@@ -164,7 +176,7 @@ static int check_source(struct moving *v)
 	if (fstat(v->src, &st) < 0)
 		return fail_move(v, errno, "cannot ask for the file's times");
 	stamp = stamp_of(&st);
-	if (!stamp_same(&stamp, &v->stamp) || lease_broken(v))
+	if (!stamp_same(&stamp, &v->stamp) || disturbed(v))
 		return err_set(EAGAIN, "%s was written while it was copied; it stays where it was",
 			       v->m.name);
 	return 0;
@@ -277,16 +289,16 @@ static int make_copy(struct moving *v)
 }
 
 /* Read from the disk and not from the page cache: the disk must have the bytes. */
-static int move_verify(struct moving *v, uint32_t crc)
+static int move_verify(const struct moving *v, const struct copy_job *job)
 {
 	uint32_t there;
 	int r;
 
 	copy_uncache(v->dst);
-	r = copy_crc(v->dst, v->stamp.size, &there);
+	r = copy_read_back(job, &there);
 	if (r < 0)
 		return fail_named(v, r);
-	if (there != crc)
+	if (there != job->crc)
 		return err_set(EIO, "%s: the copy on %s reads back differently", v->m.name,
 			       v->to->path);
 	return 0;
@@ -323,6 +335,7 @@ static int move_copy(struct moving *v, struct move_done *done)
 		.src = v->src,
 		.dst = v->dst,
 		.size = v->stamp.size,
+		.chunk = v->set->background ? YIELD_CHUNK : COPY_CHUNK_MAX,
 		.rate = slower(l[v->from->class].rate, l[v->to->class].rate),
 		.go_on = check_lease,
 		.arg = v,
@@ -346,7 +359,7 @@ static int move_copy(struct moving *v, struct move_done *done)
 			       "%s does not match its checksum: its disk gave wrong bytes; it "
 			       "stays where it is",
 			       v->m.name);
-	r = move_verify(v, job.crc);
+	r = move_verify(v, &job);
 	v->file.crc = job.crc;
 	v->file.has_crc = true;
 	done->bytes = job.dst_measured.write_bytes;
@@ -437,7 +450,7 @@ static int remove_source(struct moving *v)
 	if (fstat(v->src, &st) < 0)
 		return fail_move(v, errno, "it is moved, but its old copy cannot be looked at");
 	stamp = stamp_of(&st);
-	if (!stamp_same_content(&stamp, &v->stamp) || st.st_nlink != 1 || lease_broken(v))
+	if (!stamp_same_content(&stamp, &v->stamp) || st.st_nlink != 1 || disturbed(v))
 		return undo_commit(v);
 	if (unlinkat(v->src_tmp, v->old_name, 0) < 0 || fsync(v->src_dir) < 0 ||
 	    fsync(v->src_tmp) < 0)
@@ -507,6 +520,7 @@ int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_
 		.dst_dir = -1,
 		.src_tmp = -1,
 		.dst_tmp = -1,
+		.watch = -1,
 		.yield = { { -1, -1 } },
 	};
 	struct move_done done = { 0 };

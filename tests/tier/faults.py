@@ -4,8 +4,8 @@
 
 Each fault takes a sync, an order or a check away.  The tests are linked with the changed file in
 front of the archive, and must fail.  PST_SOAK=1 plants all, else the first.  FAULT=TEXT plants
-those with that text in their names.  A fault whose text is not in the source any more is an error,
-so that this list stays what it says.
+those with that text in their names.  A fault whose text is not in the source any more is an error
+also where that fault is not planted, so that this list stays what it says.
 """
 import os
 import subprocess
@@ -39,9 +39,9 @@ FAULTS = [
     ("source unlinked, not moved aside", "move.c",
      "if (renameat2(v->src_dir, v->src_base, v->src_tmp, v->old_name, RENAME_NOREPLACE) < 0)",
      "if (unlinkat(v->src_dir, v->src_base, 0) == 0)\n\t\treturn fsync(v->src_dir);\n\tif (1)"),
-    ("copy named before it is complete", "move.c", "\t\tr = copy(v, done);\n",
+    ("copy named before it is complete", "move.c", "\t\tr = move_copy(v, done);\n",
      "\t\tr = make_parent(v);\n\tif (r == 0)\n\t\tr = name_copy(v);\n"
-     "\tif (r == 0)\n\t\tr = copy(v, done);\n"
+     "\tif (r == 0)\n\t\tr = move_copy(v, done);\n"
      "\tif (r == 0)\n\t\tr = commit(v);\n\tif (r == 0)\n\t\tr = remove_source(v);\n\tif (r == 0)\n"
      "\t\treturn catalog_move_end(v->set->catalog, &v->m);\n"),
     ("the name is not replaced", "move.c", "v->dst_base, RENAME_NOREPLACE) < 0",
@@ -49,22 +49,23 @@ FAULTS = [
     ("the written file's name is not replaced", "recover.c", "l->src_base, RENAME_NOREPLACE)",
      "l->src_base, 0)"),
     ("stamp before the copy is named", "move.c",
-     "!stamp_same(&stamp, &v->stamp) || lease_broken(v)", "0"),
+     "!stamp_same(&stamp, &v->stamp) || disturbed(v)", "0"),
     ("stamp after the source is aside", "move.c", "!stamp_same_content(&stamp, &v->stamp) || ", ""),
-    ("lease after the source is aside", "move.c", " || st.st_nlink != 1 || lease_broken(v))",
+    ("lease after the source is aside", "move.c", " || st.st_nlink != 1 || disturbed(v))",
      " || st.st_nlink != 1)"),
     ("lease at all", "move.c", "if (fcntl(v->src, F_SETLEASE, F_RDLCK) == 0)", "if (0)"),
     ("who has it open for writing", "move.c", "if (errno == EAGAIN)\n\t\treturn err_set(EBUSY",
      "if (0)\n\t\treturn err_set(EBUSY"),
     ("time since the last change", "move.c", "if (age >= 0 && age < SETTLED_NS)", "if (0)"),
+    ("watch where there is no lease", "move.c", "v->watch = watch_begin(v->src);", ""),
     ("hard links", "move.c", "if (v->st.st_nlink > 1)", "if (0)"),
     ("pins", "move.c", "if (v->file.pinned)", "if (0)"),
     ("read-only tiers", "move.c", "if (v->from->read_only || v->to->read_only)", "if (0)"),
     ("room", "move.c", "if (need > class.avail || need > root.avail)", "if (0)"),
-    ("room reserved", "copy.c", "r = reserve(job->src, job->dst, job->size);", "r = 0;"),
+    ("room reserved", "copy.c", "r = copy_reserve(job->src, job->dst, job->size);", "r = 0;"),
     ("a file of that name on the target", "move.c", "if (there == -ENOENT)", "if (1)"),
     ("the name's form", "move.c", "int r = name_check(name);", "int r = 0;"),
-    ("read-back of the copy", "move.c", "if (there != crc)", "if (0)"),
+    ("read-back of the copy", "move.c", "if (there != job->crc)", "if (0)"),
     ("the known checksum", "move.c", "v->file.crc != job.crc)", "0)"),
     ("the commit's record", "move.c", "r = catalog_move_commit(v->set->catalog, &v->m, &moved);",
      "r = 0;"),
@@ -85,7 +86,7 @@ FAULTS = [
     ("the source moved aside", "recover.c", "r = settle_old(&l);", "r = 0;"),
     ("which copy is removed", "recover.c", "if (l->m.committed)\n\t\tr = remove_at",
      "if (!l->m.committed)\n\t\tr = remove_at"),
-    ("incomplete copies", "recover.c", "r = sweep(&set->roots[i]);", "r = 0;"),
+    ("incomplete copies", "recover.c", "r = recover_sweep(&set->roots[i]);", "r = 0;"),
     ("the marker", "set.c", "if (!strcmp(text, want))\n\t\treturn;", "return;"),
     ("a missing marker", "set.c", "if (r == -ENOENT) {\n\t\troot_fails",
      "if (r == -ENOENT)\n\t\treturn;\n\tif (0) {\n\t\troot_fails"),
@@ -104,14 +105,21 @@ FAULTS = [
 ]
 
 
-def plant(scratch, file, old, new):
+def read(file):
     with open(os.path.join(SOURCE, "src/tier", file), encoding="utf-8") as f:
-        text = f.read()
-    if text.count(old) != 1:
-        sys.exit(f"faults.py: {file} has '{old}' {text.count(old)} times, not once")
+        return f.read()
+
+
+def check_list():
+    for what, file, old, _ in FAULTS:
+        if read(file).count(old) != 1:
+            sys.exit(f"faults.py: {what}: {file} has '{old}' {read(file).count(old)} times, not once")
+
+
+def plant(scratch, file, old, new):
     path = os.path.join(scratch, file)
     with open(path, "w", encoding="utf-8") as f:
-        f.write(text.replace(old, new))
+        f.write(read(file).replace(old, new))
     return path
 
 
@@ -153,6 +161,7 @@ def main():
     if not os.path.exists(LAZYFS):
         print("1..0 # SKIP the program lazyfs (libfuse3-dev)")
         return 0
+    check_list()
     wraps = [f"-Wl,--wrap={w}" for w in WRAPS]
     only = os.environ.get("FAULT", "")
     killed = 0
