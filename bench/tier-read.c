@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tier-read NAME PATH: the CPU time of reads through a set (tier://SET/FILE) beside those by the
- * file's own path, in turns, for 4 KiB and 1 MiB.
+ * tier-read NAME PATH [PAIRS]: the CPU time of reads through a set (tier://SET/FILE) beside those
+ * by the file's own path, in turns, for 4 KiB and 1 MiB.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include <penstock.h>
 
-#define PAIRS 31
+#define PAIRS_MAX 31u
 
 static double cpu_us(void)
 {
@@ -52,10 +52,11 @@ int main(int argc, char *argv[])
 	static const uint64_t sizes[] = { 4096, 1 << 20 };
 	struct pst_file_info info = { .sz = sizeof(info) };
 	struct pst_file *file[2];
+	unsigned pairs = argc > 3 ? (unsigned)atoi(argv[3]) : PAIRS_MAX;
 	void *buf = aligned_alloc(4096, 1 << 20);
 
-	if (argc != 3 || !buf) {
-		(void)fprintf(stderr, "usage: tier-read tier://SET/FILE PATH\n");
+	if (argc < 3 || argc > 4 || !pairs || pairs > PAIRS_MAX || !buf) {
+		(void)fprintf(stderr, "usage: tier-read tier://SET/FILE PATH [PAIRS]\n");
 		return 2;
 	}
 	for (int i = 0; i < 2; i++)
@@ -64,9 +65,9 @@ int main(int argc, char *argv[])
 	tier_read_check(pst_file_info(file[1], &info), argv[2]);
 	for (unsigned s = 0; s < 2; s++) {
 		unsigned nr = sizes[s] == 4096 ? 20000 : 300;
-		double us[2][PAIRS], ratio[PAIRS];
+		double us[2][PAIRS_MAX], ratio[PAIRS_MAX];
 
-		for (unsigned p = 0; p < PAIRS; p++) {
+		for (unsigned p = 0; p < pairs; p++) {
 			for (unsigned k = 0; k < 2; k++) {
 				unsigned i = (k + p) % 2;
 
@@ -75,13 +76,13 @@ int main(int argc, char *argv[])
 			ratio[p] = us[0][p] / us[1][p];
 		}
 		for (unsigned i = 0; i < 2; i++)
-			qsort(us[i], PAIRS, sizeof(double), tier_read_by_value);
-		qsort(ratio, PAIRS, sizeof(double), tier_read_by_value);
+			qsort(us[i], pairs, sizeof(double), tier_read_by_value);
+		qsort(ratio, pairs, sizeof(double), tier_read_by_value);
 		(void)printf("%7llu bytes: median %.3f us by the set, %.3f by the path; fastest "
-			     "%.3f, %.3f; ratio of a pair %.3f (quartiles %.3f to %.3f of %d)\n",
-			     (unsigned long long)sizes[s], us[0][PAIRS / 2], us[1][PAIRS / 2],
-			     us[0][0], us[1][0], ratio[PAIRS / 2], ratio[PAIRS / 4],
-			     ratio[3 * PAIRS / 4], PAIRS);
+			     "%.3f, %.3f; ratio of a pair %.3f (quartiles %.3f to %.3f of %u)\n",
+			     (unsigned long long)sizes[s], us[0][pairs / 2], us[1][pairs / 2],
+			     us[0][0], us[1][0], ratio[pairs / 2], ratio[pairs / 4],
+			     ratio[3 * pairs / 4], pairs);
 	}
 	for (int i = 0; i < 2; i++)
 		(void)pst_file_close(file[i]);

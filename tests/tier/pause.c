@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * To be preloaded into programs that reopen their file all the time, such as fsx: wait PAUSE_MS
- * milliseconds before a file below PAUSE_DIR is opened, so that a mover finds it closed.
+ * milliseconds before a file below PAUSE_DIR is opened, so that a mover finds it closed.  And keep
+ * fsx from dropping the caches of the whole machine each time.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -37,6 +38,15 @@ EXPORT int pause_open64(const char *path, int flags, mode_t mode) __asm__("open6
 int pause_open(const char *path, int flags, mode_t mode)
 {
 	return open_as("open", path, flags, mode);
+}
+
+EXPORT int pause_system(const char *command) __asm__("system");
+
+int pause_system(const char *command)
+{
+	int (*fn)(const char *command) = (int (*)(const char *))dlsym(RTLD_NEXT, "system");
+
+	return command && strstr(command, "drop_caches") ? 0 : fn(command);
 }
 
 int pause_open64(const char *path, int flags, mode_t mode)
