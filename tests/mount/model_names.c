@@ -213,11 +213,10 @@ void deed_symlink(void)
 	if (!find(path, &at, &r))
 		return;
 	before = time_before();
-	if (!ended(symlink(target, full(model.view, path)),
-		   r               ? r
-		   : at.node       ? EEXIST
-		   : model.tiers   ? EPERM
-				   : 0))
+	if (!ended(symlink(target, full(model.view, path)), r             ? r
+							    : at.node     ? EEXIST
+							    : model.tiers ? EPERM
+									  : 0))
 		return;
 	node = node_new(NODE_LINK, 0777);
 	(void)strcpy(node->target, target);
@@ -242,10 +241,10 @@ void deed_link(void)
 	if (!r && !old.node)
 		r = ENOENT;
 	if (!r)
-		r = r2                                               ? r2
-		    : new.node                                       ? EEXIST
+		r = r2                                          ? r2
+		    : new.node                                  ? EEXIST
 		    : old.node->kind == NODE_DIR || model.tiers ? EPERM
-								     : 0;
+								: 0;
 	before = time_before();
 	if (!ended(link(full(model.view, from), full(model.view, to)), r))
 		return;
@@ -295,7 +294,7 @@ static int refuses(const struct place *old, const struct place *new, unsigned fl
 		return EXDEV;
 	}
 	/* The two files may lie on different roots. */
-	if (!r && new->node && new->node->kind == NODE_FILE)
+	if (!r && new->node &&new->node->kind == NODE_FILE)
 		*or_else = EXDEV;
 	return r;
 }
