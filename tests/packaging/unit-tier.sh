@@ -37,7 +37,8 @@ else
 fi
 
 result it_is_hardened "$(for line in NoNewPrivileges=yes ProtectSystem=full PrivateDevices=yes \
-	PrivateNetwork=yes ProtectKernelTunables=yes ProtectKernelModules=yes ProtectControlGroups=yes; do
+	PrivateNetwork=yes ProtectKernelTunables=yes ProtectKernelModules=yes \
+	ProtectControlGroups=yes; do
 	grep -qx "$line" "$unit" || echo "there is no $line"
 done)"
 
@@ -45,8 +46,8 @@ done)"
 for class in nvme ssd hdd; do
 	mkdir "$base/$class"
 done
-"$penstock" tier init models --same-filesystem --quota nvme:4k --nvme "$base/nvme" --ssd "$base/ssd" \
-	--hdd "$base/hdd" || exit 1
+"$penstock" tier init models --same-filesystem --quota nvme:4k --nvme "$base/nvme" \
+	--ssd "$base/ssd" --hdd "$base/hdd" || exit 1
 # shellcheck disable=SC2046
 set -- $(sed -n 's/^ExecStart=[^ ]* //p' "$unit" | sed 's/%i/models/; s/\$OPTIONS/--every 1/')
 capabilities=$(sed -n 's/^CapabilityBoundingSet=//p' "$unit" | tr ' ' '\n' |

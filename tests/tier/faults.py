@@ -113,7 +113,8 @@ def read(file):
 def check_list():
     for what, file, old, _ in FAULTS:
         if read(file).count(old) != 1:
-            sys.exit(f"faults.py: {what}: {file} has '{old}' {read(file).count(old)} times, not once")
+            sys.exit(f"faults.py: {what}: {file} has '{old}' {read(file).count(old)} times, "
+                     "not once")
 
 
 def plant(scratch, file, old, new):

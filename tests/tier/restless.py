@@ -91,7 +91,8 @@ def fio_verify(s):
         for engine in ("psync", "mmap", "libaio"):
             job = ["fio", "--name=data", f"--directory={s.dir}", f"--ioengine={engine}",
                    f"--size={size}", "--nrfiles=16", "--openfiles=2", "--bsrange=4k-64k",
-                   "--verify=crc32c", "--verify_fatal=1", f"--randseed={i}", "--allow_file_create=1",
+                   "--verify=crc32c", "--verify_fatal=1", f"--randseed={i}",
+                   "--allow_file_create=1",
                    "--fallocate=none", "--file_service_type=roundrobin"]
             run(s, [*job, "--rw=randwrite", "--do_verify=1"])
             # Written a while ago, and moved since.
