@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mount-ringer DIR NAME READS [UID]
+ * mount-ringer DIR NAME READS [UID [write]]
  *
- * A program with a ring on a mount, as that user: READS reads of 4096 bytes from NAME, and one
- * more of a file that it has not opened, which must fail.  It says "done" and keeps ring and buffer
+ * A program with a ring on a mount, as that user: READS reads of the first 4096 bytes of NAME, or
+ * writes of the letter r, and one more of a file that it has not opened, which must fail.  It says "done" and keeps ring and buffer
  * until its standard input ends.  A failure is a sentence on standard output, and status 1.
  */
 #include <errno.h>
@@ -23,6 +23,7 @@
 
 static struct hf3fs_iov iov;
 static struct hf3fs_ior ior;
+static bool writes;
 
 static _Noreturn void fail(const char *what, int err)
 {
@@ -41,7 +42,7 @@ static int64_t request(int fd, bool strange)
 {
 	struct usrbio_ring at;
 	struct hf3fs_cqe c;
-	int r = hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, SIZE, NULL);
+	int r = hf3fs_prep_io(&ior, &iov, !writes, iov.base, fd, 0, SIZE, NULL);
 
 	if (r < 0)
 		fail("prep", r);
@@ -68,14 +69,16 @@ int main(int argc, char **argv)
 	(void)setvbuf(stdout, NULL, _IONBF, 0);
 	if (argc > 4)
 		become((uid_t)atoi(argv[4]));
+	writes = argc > 5 && !strcmp(argv[5], "write");
 	(void)snprintf(path, sizeof(path), "%s/%s", argv[1], argv[2]);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open(path, (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC);
 	if (fd < 0)
 		fail(path, errno);
 	r = hf3fs_iovcreate(&iov, argv[1], 2 * SIZE, 0, -1);
 	if (r)
 		fail("iov", r);
-	r = hf3fs_iorcreate4(&ior, argv[1], 4, true, 0, 0, -1, 0);
+	memset(iov.base, 'r', SIZE);
+	r = hf3fs_iorcreate4(&ior, argv[1], 4, !writes, 0, 0, -1, 0);
 	if (r)
 		fail("ior", r);
 	r = hf3fs_reg_fd(fd, 0);
@@ -84,7 +87,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < atoi(argv[3]); i++) {
 		got = request(fd, false);
 		if (got != SIZE)
-			fail("read", (int)got);
+			fail(writes ? "write" : "read", (int)got);
 	}
 	got = request(fd, true);
 	if (got != -EBADF)
