@@ -121,13 +121,13 @@ _penstock()
 		esac
 		;;
 	perf)
-		options='--listen -m --memory --op --sizes --depth --iters --dmabuf --path --socket --keys --key --plain-data --json --help'
+		options='--listen -m --memory --op --sizes --depth --iters --dmabuf --path --socket --keys --key --plain-data --plot --json --help'
 		case $prev in
 		--listen | --sizes | --depth | --iters | --key) value=none ;;
 		-m | --memory) value=device ;;
 		--op) value=words choice='put get send recv pingpong' ;;
 		--dmabuf) value=words choice='yes no try' ;;
-		--path | --keys) value=file ;;
+		--path | --keys | --plot) value=file ;;
 		esac
 		;;
 	window)

@@ -137,6 +137,7 @@ complete -c penstock -n '__penstock_is perf' -l socket -d 'over the connection: 
 complete -c penstock -n '__penstock_is perf' -l keys -r -F -d 'of the keys for TLS, lines NAME:HEX'
 complete -c penstock -n '__penstock_is perf' -l key -x -d 'the name of the key to connect with'
 complete -c penstock -n '__penstock_is perf' -l plain-data -d 'bytes in the clear to another machine'
+complete -c penstock -n '__penstock_is perf' -l plot -r -F -d 'draw GB/s over size'
 complete -c penstock -n '__penstock_is perf' -l json -d 'one JSON object instead of the table'
 complete -c penstock -n '__penstock_is perf' -l help -d 'what it does and its options'
 

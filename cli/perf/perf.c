@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 
+#include "cli/bench/svg.h"
 #include "cli/commands.h"
 #include "tools/common/device.h"
 #include "tools/common/hist.h"
@@ -42,7 +43,13 @@ const char perf_usage[] =
 	"  --keys FILE       of the keys for TLS, lines NAME:HEX\n"
 	"  --key TEXT        the name of the key to connect with\n"
 	"  --plain-data      bytes in the clear to another machine\n"
+	"  --plot FILE.svg   draw GB/s over size; of one piece at a time, p50 and p99\n"
 	"  --json            one JSON object instead of the table\n";
+
+struct perf_row {
+	uint64_t size, p50, p99; /* nanoseconds */
+	double gb_s;
+};
 
 struct perf {
 	struct pst_peer *peer;
@@ -55,6 +62,10 @@ struct perf {
 	struct hist hist;
 	uint32_t paths;
 	uint64_t ns, nr;
+	const char *plot; /* file to draw to, or NULL */
+	struct perf_row rows[SIZES_MAX];
+	unsigned nr_rows;
+	uint32_t all_paths; /* of all rows */
 };
 
 static const char *const op_names[] = {
@@ -269,6 +280,8 @@ static void perf_add_row(struct perf *p, uint64_t size, struct table *t, struct 
 	uint64_t bytes = size * p->nr * (p->op == PERF_PINGPONG ? 2 : 1);
 	struct json_object *row;
 
+	p->rows[p->nr_rows++] = (struct perf_row){ size, p50, p99, gb_per_s(bytes, p->ns) };
+	p->all_paths |= p->paths;
 	if (!rows) {
 		table_add(t, "%s", size_text(size).s);
 		table_add(t, "%" PRIu64, p->nr);
@@ -286,6 +299,51 @@ static void perf_add_row(struct perf *p, uint64_t size, struct table *t, struct 
 	json_num(row, "gb_per_s", gb_per_s(bytes, p->ns));
 	json_paths(row, "paths", p->paths);
 	json_add(rows, NULL, row);
+}
+
+static int perf_by_size(const void *a, const void *b)
+{
+	const struct perf_row *x = a, *y = b;
+
+	return (x->size > y->size) - (x->size < y->size);
+}
+
+/* Draw the rows: the rate, or the times where one piece moves at a time. */
+static int perf_plot(struct perf *p, const char *addr)
+{
+	bool times = p->op > PERF_GET || p->depth == 1;
+	double y[2][SIZES_MAX];
+	uint64_t x[SIZES_MAX];
+	char title[128], line[2][256];
+	struct machine m;
+	struct svg_chart chart = {
+		.title = title,
+		.subtitle = { line[0], line[1] },
+		.y_name = times ? "us" : "GB/s",
+		.x = x,
+		.nr_x = p->nr_rows,
+		.series = { { times ? "half of the pieces (p50)" : op_names[p->op], y[0] },
+			    { "99 of 100 pieces (p99)", y[1] } },
+		.nr_series = times ? 2 : 1,
+	};
+
+	qsort(p->rows, p->nr_rows, sizeof(p->rows[0]), perf_by_size);
+	for (unsigned i = 0; i < p->nr_rows; i++) {
+		const struct perf_row *row = &p->rows[i];
+
+		x[i] = row->size;
+		y[0][i] = times ? (double)row->p50 / 1e3 : row->gb_s;
+		y[1][i] = (double)row->p99 / 1e3;
+	}
+	machine_facts(&m);
+	(void)snprintf(title, sizeof(title), "%s between two processes, %.60s memory here",
+		       op_names[p->op], p->device);
+	(void)snprintf(line[0], sizeof(line[0]), "%.90s, %u processors, %.60s", m.cpu, m.cpus,
+		       m.kernel);
+	(void)snprintf(line[1], sizeof(line[1]), "%.100s, depth %" PRIu64 ", path %.60s", addr,
+		       p->op <= PERF_GET ? p->depth : 1,
+		       p->all_paths ? paths_text(p->all_paths).s : "of messages");
+	return svg_write(p->plot, &chart);
 }
 
 static int perf_run(struct perf *p, const char *addr, const struct pst_peer_opts *o,
@@ -315,6 +373,8 @@ static int perf_run(struct perf *p, const char *addr, const struct pst_peer_opts
 		if (r == 0)
 			perf_add_row(p, sizes[i], t, rows);
 	}
+	if (r == 0 && p->plot)
+		r = perf_plot(p, addr);
 	if (r == 0 && json)
 		json_print(out);
 	if (r == 0 && !json) {
@@ -393,6 +453,7 @@ int cmd_perf(int argc, char *argv[])
 		KEYS,
 		KEY,
 		PLAIN,
+		PLOT,
 		JSON,
 		DMABUF
 	};
@@ -408,6 +469,7 @@ int cmd_perf(int argc, char *argv[])
 		{ "keys", required_argument, NULL, KEYS },
 		{ "key", required_argument, NULL, KEY },
 		{ "plain-data", no_argument, NULL, PLAIN },
+		{ "plot", required_argument, NULL, PLOT },
 		{ "json", no_argument, NULL, JSON },
 		{ "dmabuf", required_argument, NULL, DMABUF },
 		{ 0 },
@@ -455,6 +517,9 @@ int cmd_perf(int argc, char *argv[])
 			break;
 		case PLAIN:
 			o.flags = PST_PEER_PLAIN;
+			break;
+		case PLOT:
+			p.plot = optarg;
 			break;
 		case JSON:
 			json = true;

@@ -44,6 +44,19 @@ every_op() {
 	done
 }
 
+plot() {
+	need python3
+	server unix:sock
+	gives 0 "$PENSTOCK" perf --sizes 64k,4k --iters 20 --plot rate.svg "$addr"
+	gives 0 "$PENSTOCK" perf --op pingpong --sizes 4k --iters 5 --plot times.svg --json "$addr"
+	python3 -c 'import xml.dom.minidom as m; m.parse("rate.svg"); m.parse("times.svg")'
+	says "GB/s" rate.svg
+	says "path peer" rate.svg
+	says "p99" times.svg
+	fails "cannot write" "$PENSTOCK" perf --sizes 4k --iters 5 --plot none/x.svg "$addr"
+	end_server
+}
+
 mapped() {
 	server unix:sock
 	every_op "['peer']"
@@ -106,4 +119,4 @@ mistakes() {
 	end_server
 }
 
-run_cases mapped by_rdma over_a_socket over_tcp over_tls ranges_of_sizes mistakes
+run_cases mapped plot by_rdma over_a_socket over_tcp over_tls ranges_of_sizes mistakes
