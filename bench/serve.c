@@ -2,7 +2,8 @@
 /*
  * Reads from a storage service on this machine, beside a loop by hand: a server that receives
  * requests of 16 bytes, calls pread(2) and sends, and a client that keeps as many under way and
- * batches them as much.  Both read one warm file by TCP over the loopback, in turns.
+ * batches them as much.  Both read one warm file by TCP over the loopback, in turns, and with -t a
+ * service with TLS does, too.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -12,8 +13,10 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <penstock.h>
@@ -36,12 +39,14 @@ static const char usage[] =
 	"  -f MIB     of the file (default 128)\n"
 	"  -n TURNS   of each way (default 9)\n"
 	"  -m MS      of a turn (default 500)\n"
-	"  -k KIND    memory of the reads from the service, host or soft:0 (default host)\n";
+	"  -k KIND    memory of the reads from the service, host or soft:0 (default host)\n"
+	"  -t         read by psts:// as well, from a service with --keys\n";
 
 static struct {
 	const char *dir, *kind;
 	uint64_t size, file;
 	unsigned depth, turns, ms;
+	bool tls;
 } set = { .kind = "host", .size = 1 << 20, .file = 128u << 20, .depth = 8, .turns = 9, .ms = 500 };
 
 struct ask {
@@ -53,13 +58,19 @@ struct sample {
 	uint64_t ops;
 };
 
-static char file_path[4096];
+/* A server, and the client of it. */
+struct service {
+	pid_t pid;
+	struct pst_queue *queue;
+	struct pst_file *file;
+	struct pst_mem *mem;
+};
+
+static char file_path[4096], key_path[4100];
 static char *buf; /* depth * size */
-static pid_t hand_pid, serve_pid;
+static pid_t hand_pid;
 static int hand_fd = -1;
-static struct pst_queue *queue;
-static struct pst_file *file;
-static struct pst_mem *mem;
+static struct service plain, tls;
 
 static uint64_t next_off(void)
 {
@@ -153,11 +164,12 @@ static void hand_start(void)
 	(void)close(listener);
 }
 
-static uint64_t hand_turn(uint64_t end)
+static uint64_t hand_turn(struct service *s, uint64_t end)
 {
 	struct ask asks[DEPTH_MAX];
 	uint64_t ops = 0, half = MAX(set.depth / 2, 1u);
 
+	(void)s;
 	for (unsigned i = 0; i < set.depth; i++)
 		asks[i] = (struct ask){ next_off(), set.size };
 	serve_put_all(hand_fd, (char *)asks, set.depth * sizeof(*asks));
@@ -181,7 +193,24 @@ static void must(int r, const char *what)
 		die("%s: %s", what, pst_error_text());
 }
 
-static void service_start(void)
+/* Make a key that both sides read. */
+static void make_key(void)
+{
+	uint8_t key[32];
+	FILE *f;
+
+	(void)snprintf(key_path, sizeof(key_path), "%s.key", file_path);
+	f = fopen(key_path, "wxe");
+	if (!f || fchmod(fileno(f), 0600) < 0 || getrandom(key, sizeof(key), 0) != sizeof(key))
+		die("%s: %s", key_path, strerror(errno));
+	(void)fputs("bench:", f);
+	for (size_t i = 0; i < sizeof(key); i++)
+		(void)fprintf(f, "%02x", key[i]);
+	if (fputs("\n", f) < 0 || fclose(f) != 0 || setenv("PST_KEYS", key_path, 1) < 0)
+		die("%s: %s", key_path, strerror(errno));
+}
+
+static void service_start(struct service *s, bool keys)
 {
 	const char *penstock = getenv("PENSTOCK");
 	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = set.depth };
@@ -191,12 +220,12 @@ static void service_start(void)
 
 	if (!penstock || pipe2(out, O_CLOEXEC) < 0)
 		die("set PENSTOCK to the command");
-	serve_pid = fork();
-	if (serve_pid == 0) {
+	s->pid = fork();
+	if (s->pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		(void)dup2(out[1], 2);
 		(void)execl(penstock, "penstock", "serve", "--root", set.dir, "--listen",
-			    "127.0.0.1:0", (char *)NULL);
+			    "127.0.0.1:0", keys ? "--keys" : (char *)NULL, key_path, (char *)NULL);
 		_exit(127);
 	}
 	(void)close(out[1]);
@@ -206,45 +235,55 @@ static void service_start(void)
 	if (!at)
 		die("%s serve does not start: %s", penstock, line);
 	at[strcspn(at, "\n")] = '\0';
-	(void)snprintf(url, sizeof(url), "pst://%s/%s", at, strrchr(file_path, '/') + 1);
-	must(pst_queue_new(&qo, &queue), "queue");
-	must(pst_file_open(url, PST_FILE_READ, NULL, &file), url);
-	must(pst_mem_alloc(set.kind, set.depth * set.size, NULL, &mem), set.kind);
+	(void)snprintf(url, sizeof(url), "%s://%s/%s", keys ? "psts" : "pst", at,
+		       strrchr(file_path, '/') + 1);
+	must(pst_queue_new(&qo, &s->queue), "queue");
+	must(pst_file_open(url, PST_FILE_READ, NULL, &s->file), url);
+	must(pst_mem_alloc(set.kind, set.depth * set.size, NULL, &s->mem), set.kind);
 }
 
-static void serve_prep(uint64_t slot)
+static void service_end(struct service *s)
+{
+	(void)pst_file_close(s->file);
+	(void)pst_mem_free(s->mem);
+	(void)pst_queue_free(s->queue);
+	(void)kill(s->pid, SIGTERM);
+	(void)waitpid(s->pid, NULL, 0);
+}
+
+static void serve_prep(struct service *s, uint64_t slot)
 {
 	struct pst_io io = { .op = PST_OP_READ,
-			     .file = file,
-			     .mem = mem,
+			     .file = s->file,
+			     .mem = s->mem,
 			     .file_off = next_off(),
 			     .mem_off = slot * set.size,
 			     .len = set.size,
 			     .user_data = slot };
 
-	must(pst_queue_prep(queue, &io), "prep");
+	must(pst_queue_prep(s->queue, &io), "prep");
 }
 
-static uint64_t service_turn(uint64_t end)
+static uint64_t service_turn(struct service *s, uint64_t end)
 {
 	struct pst_done d[DEPTH_MAX];
 	uint64_t ops = 0;
 	unsigned under_way = set.depth;
 
 	for (unsigned i = 0; i < set.depth; i++)
-		serve_prep(i);
+		serve_prep(s, i);
 	while (under_way) {
 		bool more = now_ns() < end;
 		int n;
 
-		must(pst_queue_submit(queue), "submit");
-		n = pst_queue_reap(queue, d, 1, DEPTH_MAX, PST_NO_DEADLINE);
+		must(pst_queue_submit(s->queue), "submit");
+		n = pst_queue_reap(s->queue, d, 1, DEPTH_MAX, PST_NO_DEADLINE);
 		must(n, "reap");
 		for (int i = 0; i < n; i++) {
 			if (d[i].res != (int64_t)set.size)
 				die("a read gave %" PRId64, d[i].res);
 			if (more)
-				serve_prep(d[i].user_data);
+				serve_prep(s, d[i].user_data);
 			else
 				under_way--;
 			ops++;
@@ -280,10 +319,11 @@ static double serve_cpu_now(pid_t server)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6 + serve_cpu_of(server);
 }
 
-static struct sample serve_turn(uint64_t (*run)(uint64_t end), pid_t server)
+static struct sample serve_turn(uint64_t (*run)(struct service *s, uint64_t end), struct service *s,
+				pid_t server)
 {
 	double cpu = serve_cpu_now(server);
-	uint64_t begin = now_ns(), ops = run(begin + set.ms * NSEC_PER_MSEC);
+	uint64_t begin = now_ns(), ops = run(s, begin + set.ms * NSEC_PER_MSEC);
 	double ns = (double)(now_ns() - begin);
 
 	return (struct sample){ .gb_s = (double)(ops * set.size) / ns,
@@ -319,6 +359,13 @@ static int serve_by_value(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
+static void show_ratio(const char *what, double *ratio)
+{
+	qsort(ratio, set.turns, sizeof(*ratio), serve_by_value);
+	(void)printf("\n%s, of pairs: median %.2f, %.2f to %.2f\n", what, ratio[set.turns / 2],
+		     ratio[0], ratio[set.turns - 1]);
+}
+
 static void serve_make_file(void)
 {
 	int fd;
@@ -337,12 +384,12 @@ static void serve_make_file(void)
 
 int main(int argc, char *argv[])
 {
-	static struct sample hand[TURNS_MAX], service[TURNS_MAX];
-	static double ratio[TURNS_MAX];
+	static struct sample hand[TURNS_MAX], service[TURNS_MAX], secret[TURNS_MAX];
+	static double ratio[TURNS_MAX], tls_ratio[TURNS_MAX];
 	int opt;
 
-	while ((opt = getopt(argc, argv, "s:d:f:n:m:k:")) != -1) {
-		uint64_t v = opt == 'k' || opt == '?' ? 1 : strtoull(optarg, NULL, 0);
+	while ((opt = getopt(argc, argv, "s:d:f:n:m:k:t")) != -1) {
+		uint64_t v = opt == 'k' || opt == 't' || opt == '?' ? 1 : strtoull(optarg, NULL, 0);
 
 		if (!v || opt == '?') {
 			(void)fputs(usage, stderr);
@@ -364,6 +411,9 @@ int main(int argc, char *argv[])
 		case 'm':
 			set.ms = (unsigned)v;
 			break;
+		case 't':
+			set.tls = true;
+			break;
 		default:
 			set.kind = optarg;
 		}
@@ -378,7 +428,11 @@ int main(int argc, char *argv[])
 		die("out of memory");
 	serve_make_file();
 	hand_start();
-	service_start();
+	service_start(&plain, false);
+	if (set.tls) {
+		make_key();
+		service_start(&tls, true);
+	}
 	print_machine();
 	(void)printf("\n\nreads of %" PRIu64 " bytes, %u under way, %u turns of %u ms each; "
 		     "memory of the service's: %s\n\n",
@@ -386,24 +440,30 @@ int main(int argc, char *argv[])
 	(void)printf("%-10s %8s %8s %8s %10s %12s\n", "way", "GB/s", "least", "most", "CPU us/op",
 		     "operations");
 	for (unsigned i = 0; i < set.turns; i++) {
-		hand[i] = serve_turn(hand_turn, hand_pid);
-		service[i] = serve_turn(service_turn, serve_pid);
+		hand[i] = serve_turn(hand_turn, NULL, hand_pid);
+		service[i] = serve_turn(service_turn, &plain, plain.pid);
 		ratio[i] = service[i].gb_s / hand[i].gb_s;
+		if (!set.tls)
+			continue;
+		secret[i] = serve_turn(service_turn, &tls, tls.pid);
+		tls_ratio[i] = secret[i].gb_s / service[i].gb_s;
 	}
-	qsort(ratio, set.turns, sizeof(*ratio), serve_by_value);
 	serve_show("by hand", hand);
 	serve_show("service", service);
-	(void)printf("\nservice to by hand, of pairs: median %.2f, %.2f to %.2f\n",
-		     ratio[set.turns / 2], ratio[0], ratio[set.turns - 1]);
+	if (set.tls)
+		serve_show("TLS", secret);
+	show_ratio("service to by hand", ratio);
+	if (set.tls)
+		show_ratio("TLS to service", tls_ratio);
 	print_load();
 	(void)puts("");
 	(void)unlink(file_path);
-	(void)pst_file_close(file);
-	(void)pst_mem_free(mem);
-	(void)pst_queue_free(queue);
-	(void)kill(serve_pid, SIGTERM);
+	service_end(&plain);
+	if (set.tls) {
+		(void)unlink(key_path);
+		service_end(&tls);
+	}
 	(void)kill(hand_pid, SIGKILL);
-	(void)waitpid(serve_pid, NULL, 0);
 	(void)waitpid(hand_pid, NULL, 0);
 	return 0;
 }
