@@ -3,8 +3,9 @@
  * mount-ringer DIR NAME READS [UID [write]]
  *
  * A program with a ring on a mount, as that user: READS reads of the first 4096 bytes of NAME, or
- * writes of the letter r, and one more of a file that it has not opened, which must fail.  It says "done" and keeps ring and buffer
- * until its standard input ends.  A failure is a sentence on standard output, and status 1.
+ * writes of the letter r, and one more of a file that it has not opened, which must fail.  It says
+ * "done" and keeps ring and buffer until its standard input ends.  A failure is a sentence on
+ * standard output, and status 1.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -495,7 +495,7 @@ def a_sync_fails_after_ring_writes_and_a_restart():
 
 @case
 def a_ring_write_that_ends_after_a_sync():
-    """A write takes the ring's user into debt, so the next one waits.  The mount's user has none."""
+    """A write takes the ring's user into debt, so the next one waits; the mount's has none."""
     with Mount(address="unix", more=("--write", "--rate", "1k")) as m:
         write(f"{m.source}/f", bytes(65536))
         os.chmod(f"{m.source}/f", 0o666)

@@ -26,12 +26,23 @@ WAIT_S = 60  # for what hangs
 
 # Fields that a type uses, and the least and longest payload.
 TYPES = {
-    HELLO: ("", 64, 256), OPEN: ("id", 64, 256), OPENED: ("id err", 0, 128), CLOSE: ("share", 0, 0),
-    GET: ("id share off count", 0, 0), DATA: ("id count err", 0, DATA_MAX),
-    PUT: ("id share off count", 1, DATA_MAX), DONE: ("id err", 0, 0), MESSAGE: ("id", 0, INLINE_MAX),
-    OFFER: ("id off", 64, 256), TAKEN: ("id err", 0, 0), REVOKE: ("share", 0, 0),
-    REVOKED: ("share", 0, 0), RDMA: ("err", 0, 64), REACH: ("id share", 0, 0),
-    REACHED: ("id err", 0, 64), UNREACH: ("", 0, 0),
+    HELLO: ("", 64, 256),
+    OPEN: ("id", 64, 256),
+    OPENED: ("id err", 0, 128),
+    CLOSE: ("share", 0, 0),
+    GET: ("id share off count", 0, 0),
+    DATA: ("id count err", 0, DATA_MAX),
+    PUT: ("id share off count", 1, DATA_MAX),
+    DONE: ("id err", 0, 0),
+    MESSAGE: ("id", 0, INLINE_MAX),
+    OFFER: ("id off", 64, 256),
+    TAKEN: ("id err", 0, 0),
+    REVOKE: ("share", 0, 0),
+    REVOKED: ("share", 0, 0),
+    RDMA: ("err", 0, 64),
+    REACH: ("id share", 0, 0),
+    REACHED: ("id err", 0, 64),
+    UNREACH: ("", 0, 0),
 }
 
 

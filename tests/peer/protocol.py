@@ -342,7 +342,7 @@ def bad_messages(share, key):
         if "share" in has:
             fields["share"] = share
         if most < 65536:
-            yield f"long {kind}", c.message(kind, payload + bytes(most + 1 - len(payload)), **fields)
+            yield f"long {kind}", c.message(kind, payload.ljust(most + 1, b"\0"), **fields)
         if least:
             yield f"short {kind}", c.message(kind, payload[:least - 1], **fields)
         for field, name in (("zero", "zero"), ("zero2", "zero"), ("ident", "id"),
