@@ -486,7 +486,8 @@ void conn_job_done(struct job *j)
 			*h = (struct handle){ .fd = TAKE_FD(j->new_fd),
 					      .lent = TAKE_PTR(j->lent),
 					      .refs = 1,
-					      .write = j->q.how & WIRE_O_WRITE };
+					      .write = j->q.how & WIRE_O_WRITE,
+					      .in_memory = j->in_memory };
 			c->handles[nr - 1] = h;
 			j->count = nr;
 		} else {

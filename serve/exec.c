@@ -2,11 +2,14 @@
 /* Execute requests on files, and run the threads for those that may block. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
@@ -17,6 +20,9 @@
 
 #define AGAIN_MS 10u
 #define LEASE_MS 60000u /* the kernel ends a lease after 45 s, as a rule */
+/* Most bytes of a read that the loop copies from a file in memory: more are copied by a worker,
+ * beside others, because its wake-up takes less time than the copy. */
+#define MEMORY_MAX KIB(64)
 
 /* Open a name below the served directory, which is the root of the look-up: neither ".." nor a link
  * can leave it. */
@@ -118,6 +124,16 @@ static int exec_open_file(const struct server *s, const struct job *j, struct wi
 	return fd;
 }
 
+/* Return true if the file's bytes are never on a disk.  Such file systems take no RWF_NOWAIT. */
+static bool exec_is_in_memory(int fd)
+{
+	struct statfs fs;
+	struct sysinfo info;
+
+	return fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) &&
+	       sysinfo(&info) == 0 && !info.totalswap;
+}
+
 static int exec_open(const struct server *s, struct job *j)
 {
 	struct wire_attr attr;
@@ -126,6 +142,7 @@ static int exec_open(const struct server *s, struct job *j)
 	if (fd < 0)
 		return fd;
 	j->new_fd = fd;
+	j->in_memory = exec_is_in_memory(fd);
 	wire_put_attr(&attr, j->buf + WIRE_HEAD);
 	j->len += WIRE_ATTR_LEN;
 	return 0;
@@ -387,8 +404,12 @@ void exec_job(struct server *s, struct job *j)
 bool exec_read_now(struct server *s, struct job *j)
 {
 	struct iovec iov = { j->buf + WIRE_HEAD, j->q.count };
-	ssize_t n = preadv2(j->handle->fd, &iov, 1, (off_t)j->q.off, RWF_NOWAIT);
+	bool in_memory = j->handle->in_memory;
+	ssize_t n;
 
+	if (in_memory && j->q.count > MEMORY_MAX)
+		return false;
+	n = preadv2(j->handle->fd, &iov, 1, (off_t)j->q.off, in_memory ? 0 : RWF_NOWAIT);
 	if (n != (ssize_t)j->q.count)
 		return false;
 	j->count = (uint32_t)n;

@@ -26,6 +26,7 @@ struct handle {
 	void *lent; /* what the store lends: fd belongs to it; or NULL */
 	unsigned refs;
 	bool write;
+	bool in_memory; /* the file's bytes are always in memory: no read waits for a disk */
 	uint64_t nr_writes,
 		nr_synced; /* nr_writes and nr_synced belong to the loop; they are equal if a
 			    * SYNC followed every write */
@@ -80,6 +81,7 @@ struct job {
 	uint64_t value;
 	int new_fd; /* descriptor that an OPEN has opened, else -1 */
 	void *lent; /* what an OPEN of a store has opened, else NULL */
+	bool in_memory; /* for an OPEN: that of the handle */
 	/* For a WIRE_RDMA: the connection by RDMA that was made, or NULL. */
 	struct rdma *joined;
 	/* For a request that moves bytes by RDMA: */
