@@ -58,18 +58,18 @@ static void remove_dead_socket(const struct net_addr *a)
 		(void)unlink(un->sun_path);
 }
 
-/* Listen at an address. @what: its name in the log line. */
+/* Listen at an address. @what: its name in the log line. *ret_fd is set once the address is this
+ * server's: only then may its socket be removed at the end. */
 static int listen_at(struct server *s, const struct net_addr *a, const char *what, int *ret_fd)
 {
 	struct net_addr bound = { .len = sizeof(bound.sa) };
 	char text[NET_ADDR_TEXT_MAX], line[NET_ADDR_TEXT_MAX + 32];
-	int on = 1, fd;
+	int on = 1, fd, err;
 
 	net_addr_text(a, text, sizeof(text));
 	fd = net_socket(a);
 	if (fd < 0)
 		return err_set(fd, "no socket for %s: %s", text, err_name(fd));
-	*ret_fd = fd;
 	if (a->sa.ss_family == AF_UNIX)
 		remove_dead_socket(a);
 	else
@@ -77,7 +77,13 @@ static int listen_at(struct server *s, const struct net_addr *a, const char *wha
 	/* The permissions of the metrics socket decide who can read them. */
 	if (a == &s->o.metrics && a->sa.ss_family == AF_UNIX)
 		(void)fchmod(fd, 0600);
-	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, BACKLOG) < 0)
+	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0) {
+		err = errno;
+		(void)close(fd);
+		return err_set(err, "cannot listen at %s: %s", text, err_name(err));
+	}
+	*ret_fd = fd;
+	if (listen(fd, BACKLOG) < 0)
 		return err_set(errno, "cannot listen at %s: %s", text, err_name(errno));
 	if (a->sa.ss_family != AF_UNIX &&
 	    getsockname(fd, (struct sockaddr *)&bound.sa, &bound.len) == 0)
