@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What an administrator has of the server: numbers, limits of rates, and --check."""
+import ctypes
+import errno
 import fcntl
 import http.client
 import os
@@ -7,20 +9,23 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
+import time
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
 # pylint: disable=C0413
 import client as c  # noqa: E402
-from cases import case, data, eq, gives, true  # noqa: E402
-from service import Server, file, root, run, soon, work  # noqa: E402
+from cases import Skip, case, data, eq, gives, true  # noqa: E402
+from service import Server, content_of, file, root, run, soon, work  # noqa: E402
 
 
-def metrics(*options):
-    server = Server("--metrics", f"unix:{work}/metrics", *options)
+def metrics(*options, before=None):
+    server = Server("--metrics", f"unix:{work}/metrics", *options, before=before)
     server.says("numbers are at unix:")
     return server
 
@@ -59,18 +64,50 @@ def numbers():
     return {name.removeprefix("penstock_serve_"): n for name, n in found.items()}
 
 
+def sleeps_of_workers(server):
+    counts = []
+    for task in os.listdir(f"/proc/{server.process.pid}/task"):
+        if int(task) == server.process.pid:
+            continue
+        with open(f"/proc/{server.process.pid}/task/{task}/status", encoding="ascii") as f:
+            counts.append(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", f.read(), re.M)[1]))
+    return counts
+
+
+@case
+def files_in_memory_wake_no_worker():
+    """The loop reads small pieces by itself, also where RWF_NOWAIT does not work."""
+    with open("/proc/meminfo", encoding="ascii") as f:
+        if not re.search(r"^SwapTotal:\s+0 kB", f.read(), re.M):
+            raise Skip("a machine without swap")
+    kind = subprocess.run(["stat", "-fc", "%T", "/dev/shm"], stdout=subprocess.PIPE, text=True,
+                          check=False).stdout
+    if kind != "tmpfs\n":
+        raise Skip("a tmpfs on /dev/shm")
+    content = data(1 << 20)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as where:
+        with open(f"{where}/f", "wb") as f:
+            f.write(content)
+        with Server(where=where) as server:
+            one = server.client()
+            handle = one.open("f")
+            before = sum(sleeps_of_workers(server))
+            for i in range(200):
+                eq(one.ask(c.READ, handle=handle, off=i * 4096, count=4096).payload,
+                   content[i * 4096:(i + 1) * 4096])
+            after = sum(sleeps_of_workers(server))
+            true(after - before < 50, f"workers slept {after - before} times")
+            # The end of the file, and a piece that a worker copies.
+            eq(one.ask(c.READ, handle=handle, off=(1 << 20) - 5, count=4096).payload, content[-5:])
+            eq(one.ask(c.READ, handle=handle, off=7, count=1 << 19).payload,
+               content[7:7 + (1 << 19)])
+
+
 @case
 def leases_of_others():
     """A thread of the server sleeps until the lease is over."""
     def sleeps():
-        counts = []
-        for task in os.listdir(f"/proc/{server.process.pid}/task"):
-            if int(task) == server.process.pid:
-                continue
-            with open(f"/proc/{server.process.pid}/task/{task}/status", encoding="ascii") as f:
-                counts.append(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", f.read(),
-                                            re.M)[1]))
-        return max(counts)
+        return max(sleeps_of_workers(server))
 
     file("leased", b"bytes")
     signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -83,6 +120,164 @@ def leases_of_others():
         fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         reply = one.receive()
         eq((reply.ident, reply.err), (77, 0))
+
+
+@case
+def no_more_requests_than_are_allowed():
+    """Those that wait for the lease are all that the server takes."""
+    file("leased", b"bytes")
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with Server("--requests", "4") as server, open(f"{root}/leased", "r+b") as holder:
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        one = server.client()
+        one.send(b"".join(c.request(c.OPEN, b"leased", ident=i, how=c.O_READ) for i in range(4)) +
+                 c.request(c.STAT, b"leased", ident=4))
+        one.sock.settimeout(0.5)
+        gives(TimeoutError, one.receive)
+        one.sock.settimeout(c.WAIT_S)
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        eq(sorted((r.ident, r.err) for r in (one.receive() for _ in range(5))),
+           [(i, 0) for i in range(5)])
+
+
+@case
+def one_connection_leaves_workers_to_others():
+    file("leased", b"bytes")
+    file("f", b"abc")
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with Server("--threads", "4") as server, open(f"{root}/leased", "r+b") as holder:
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        greedy, other = server.client(), server.client()
+        before = max(sleeps_of_workers(server))
+        greedy.send(b"".join(c.request(c.OPEN, b"leased", ident=i, how=c.O_READ)
+                             for i in range(8)))
+        soon(lambda: max(sleeps_of_workers(server)) > before + 5)
+        other.sock.settimeout(30)  # less than the kernel gives to the holder
+        other.open("f")
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        eq(sorted((r.ident, r.err) for r in (greedy.receive() for _ in range(8))),
+           [(i, 0) for i in range(8)])
+
+
+@case
+def who_takes_no_replies_is_dropped():
+    """Also who goes on sending."""
+    file("f", data(1 << 20))
+    with Server("--stall", "1") as server:
+        silent, busy = server.client(), server.client()
+        for one in silent, busy:
+            handle = one.open("f")
+            one.send(b"".join(c.request(c.READ, ident=i, handle=handle, count=1 << 20)
+                              for i in range(20)))
+        soon(lambda: not drips(busy))
+        for _ in range(2):
+            server.says("it takes no replies")
+            server.lines.clear()
+        eq(server.client().ask(c.LIST, count=4096).err, 0)
+
+
+def drips(one):
+    """Send a request; False where the server has closed the connection."""
+    time.sleep(0.25)
+    try:
+        one.sock.sendall(c.request(c.CLOSE, handle=99))
+    except ConnectionError:
+        return False
+    return True
+
+
+@case
+def memory_is_given_back():
+    file("f", data(1 << 20))
+    with metrics("--memory", "8m") as server:
+        one = server.client()
+        handle = one.open("f")
+        for _ in range(3):
+            one.send(b"".join(c.request(c.READ, ident=i, handle=handle, count=1 << 20)
+                              for i in range(20)))
+            for _ in range(20):
+                eq(one.receive().payload, data(1 << 20))
+        soon(lambda: numbers()["shared_bytes"] == 0)
+
+
+@case
+def a_place_that_is_taken():
+    """A socket that another server has, and what is no socket, stay as they are."""
+    def fails():
+        done = subprocess.run(
+            [os.environ["PENSTOCK"], "serve", "--root", root, "--listen", f"unix:{work}/taken"],
+            stderr=subprocess.PIPE, text=True, check=False, timeout=c.WAIT_S)
+        eq(done.returncode, 1)
+        true("cannot listen at" in done.stderr, done.stderr)
+
+    with Server(listen=f"unix:{work}/taken") as server:
+        fails()
+        eq(server.client().ask(c.LIST, count=4096).err, 0)
+    with open(f"{work}/taken", "wb") as f:
+        f.write(b"text")
+    fails()
+    with open(f"{work}/taken", "rb") as f:
+        eq(f.read(), b"text")
+    os.unlink(f"{work}/taken")
+
+
+def without_fdatasync():
+    """In a process that is about to execute a program: fdatasync(2) fails there, by EIO."""
+    number = {"x86_64": 75, "aarch64": 83}[os.uname().machine]
+    code = b"".join(struct.pack("<HBBI", *i) for i in (
+        (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EIO),
+        (0x06, 0, 0, 0x7FFF0000)))
+    room = ctypes.create_string_buffer(code)
+    program = struct.pack("@HP", 4, ctypes.addressof(room))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+@case
+def writes_that_are_lost_at_the_end():
+    """A file that cannot be written back counts as a restart, once it is closed."""
+    with metrics("--write", before=without_fdatasync) as server:
+        one = server.client()
+        boot = one.welcome.boot
+        # What was synced by fsync(2) is not at stake, nor what was only read.
+        handle = one.open("f", c.O_READ | c.O_WRITE | c.O_CREATE)
+        eq(one.ask(c.WRITE, b"x", handle=handle, count=1).err, 0)
+        eq(one.ask(c.SYNC, handle=handle).err, 0)
+        for handle in (handle, one.open("f")):
+            eq(one.ask(c.CLOSE, handle=handle).err, 0)
+        handle = one.open("f", c.O_WRITE)
+        eq(one.ask(c.WRITE, b"x", handle=handle, count=1).boot, boot)
+        eq(one.ask(c.SYNC, handle=handle, flags=c.DATA).err, errno.EIO)
+        eq(numbers()["lost_writes_total"], 0)
+        eq(one.ask(c.CLOSE, handle=handle).err, 0)
+        soon(lambda: one.ask(c.STAT, b"f").boot != boot)
+        eq(numbers()["lost_writes_total"], 1)
+        server.says("could not be written back")
+
+
+@case
+def an_older_connection_that_is_busy():
+    """The hello of the newer one waits for the request that a thread has begun."""
+    file("leased", b"bytes")
+    me = os.urandom(16)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with metrics("--write") as server, open(f"{root}/leased", "r+b") as holder:
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        older = server.client(client=me, channel=1, epoch=1)
+        older.send(c.request(c.OPEN, b"leased", ident=77, how=c.O_WRITE | c.O_TRUNC))
+        # A second thread would have answered this one, had the first not begun.
+        eq(older.ask(c.STAT, b"leased").err, 0)
+        newer = c.Client(server.address, greet=False)
+        newer.send(c.request(c.HELLO, c.hello(client=me, channel=1, epoch=2)))
+        gives(c.Gone, older.receive)
+        soon(lambda: numbers()["connections"] == 1)
+        newer.sock.settimeout(0.5)
+        gives(TimeoutError, newer.receive)
+        newer.sock.settimeout(c.WAIT_S)
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        eq(newer.receive().err, 0)
+    eq(content_of("leased"), b"")
 
 
 @case
@@ -195,6 +390,16 @@ def client_from(server, address):
     return one
 
 
+def is_gone(one):
+    one.sock.setblocking(False)
+    try:
+        return not one.sock.recv(1)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
 @case
 def one_client_has_no_more_than_its_rate():
     file("f", data(1 << 20))
@@ -237,7 +442,8 @@ def one_client_has_no_more_than_its_rate():
                 return False
             return True
         soon(gets_in)
-        del strangers
+        # The oldest of them has.
+        eq([is_gone(one) for one in strangers], [True, False, False])
     # Those that waited go on.
     with metrics("--rate", "4m") as server:
         one = server.client()

@@ -20,6 +20,12 @@ def checksum_of_the_page():
     eq(c.crc32c(b"123456789"), 0xE3069283)
 
 
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 @case
 def every_operation():
     with Server("--write") as server:
@@ -49,6 +55,12 @@ def every_operation():
         eq(content_of("new"), bytes(5) + content[:2])
         one.open("new", c.O_WRITE | c.O_TRUNC)
         eq(content_of("new"), b"")
+        for nr in (0, 99, 256, 257, 1 << 16, 0xFFFFFFFF):
+            for op in (c.READ, c.SYNC, c.CLOSE):
+                eq((nr, one.ask(op, handle=nr, count=op == c.READ).err), (nr, errno.EBADF))
+        # The permissions are those of a file alone.
+        one.open("set-uid", c.O_WRITE | c.O_CREATE, 0o7755)
+        eq(os.stat(f"{root}/set-uid").st_mode & 0o7077, 0o055 & ~umask())
         one.close()
 
 
@@ -92,6 +104,7 @@ def names_are_removed_and_changed():
            [errno.EXDEV, errno.EXDEV, errno.EINVAL])
         eq([one.rename("n/b", n) for n in ("n/out/x", "../x", "/x", "n/sub", "nix/b", "n/b/x")],
            [errno.EXDEV, errno.EXDEV, errno.EINVAL, errno.EISDIR, errno.ENOENT, errno.ENOTDIR])
+        eq([one.rename("n/b", n) for n in (".", "n/.", "n/..", "n/")], [errno.EISDIR] * 4)
         eq([one.rename(n, "n/q") for n in ("n/sub", "n/out/passwd", "n/nix")],
            [errno.EISDIR, errno.EXDEV, errno.ENOENT])
         eq((one.unlink("n/link"), one.unlink("n/sub/c"), one.unlink("n/b")), (0, 0, 0))
@@ -155,6 +168,16 @@ def hostile_bytes_end_their_connection():
         "read of 4 GiB": greeting + c.header(c.READ, handle=1, count=0xFFFFFFFF),
         "read at the end": greeting + c.header(c.READ, handle=1, off=(1 << 63) - 1, count=1),
         "read beyond": greeting + c.header(c.READ, handle=1, off=1 << 63, count=1),
+        "close with a payload": greeting + c.request(c.CLOSE, b"x", handle=1),
+        "sync with a payload": greeting + c.request(c.SYNC, b"x", handle=1),
+        "truncate with a payload": greeting + c.request(c.TRUNCATE, b"x", handle=1),
+        "truncate beyond": greeting + c.header(c.TRUNCATE, handle=1, off=1 << 63),
+        "write of nothing": greeting + c.header(c.WRITE, handle=1),
+        "write of much": greeting + c.request(c.WRITE, bytes((1 << 20) + 1), handle=1,
+                                              count=(1 << 20) + 1),
+        "write at the end": greeting + c.request(c.WRITE, b"x", handle=1, off=(1 << 63) - 1,
+                                                 count=1),
+        "write beyond": greeting + c.request(c.WRITE, b"x", handle=1, off=1 << 63, count=1),
         "write without": greeting + c.header(c.WRITE, handle=1, count=1),
         "write of less": greeting + c.request(c.WRITE, b"xy", handle=1, count=1),
         "write of 4 GiB": greeting + c.header(c.WRITE, length=0xFFFFFFFF, handle=1,
@@ -164,6 +187,14 @@ def hostile_bytes_end_their_connection():
         "open for nothing": greeting + c.request(c.OPEN, b"f", how=0),
         "open how 32": greeting + c.request(c.OPEN, b"f", how=33),
         "create to read": greeting + c.request(c.OPEN, b"f", how=5),
+        "open how 17": greeting + c.request(c.OPEN, b"f", how=17),
+        "open how 10": greeting + c.request(c.OPEN, b"f", how=10),
+        "open mode 010000": greeting + c.request(c.OPEN, b"f", how=1, mode=0o10000),
+        "stat of nothing": greeting + c.header(c.STAT),
+        "stat of a long name": greeting + c.request(c.STAT, b"x" * 4096),
+        "list of a long name": greeting + c.request(c.LIST, b"x" * 4096, count=512),
+        "list of much": greeting + c.header(c.LIST, count=(1 << 20) + 1),
+        "list beyond": greeting + c.header(c.LIST, off=1 << 63, count=512),
         "stat of two": greeting + c.request(c.STAT, b"f", handle=1),
         "list of 1": greeting + c.header(c.LIST, count=1),
     }
@@ -176,7 +207,8 @@ def hostile_bytes_end_their_connection():
             try:
                 while True:
                     reply = one.receive()
-                    true(reply.op == c.HELLO, f"{what}: a reply to op {reply.op}")
+                    true(reply.op == c.HELLO and not reply.err,
+                         f"{what}: a reply to op {reply.op}, err {reply.err}")
             except c.Gone:
                 pass
             except TimeoutError:
@@ -208,6 +240,12 @@ def versions_without_a_common_one():
     with Server() as server:
         one = server.client(version=9, oldest=2)
         eq(one.welcome.err, errno.EPROTONOSUPPORT)
+        gives(c.Gone, one.receive)
+        eq(server.client(version=0, oldest=0).welcome.err, errno.EPROTONOSUPPORT)
+        # A second hello comes too late.
+        one = c.Client(server.address, greet=False)
+        one.send(c.request(c.HELLO, c.hello(version=9, oldest=2)) + c.request(c.HELLO, c.hello()))
+        eq(one.receive().err, errno.EPROTONOSUPPORT)
         gives(c.Gone, one.receive)
         eq(server.client(version=9, oldest=1).welcome.err, 0)
 

@@ -18,10 +18,10 @@ sanitized = os.environ.get("PST_TEST_SANITIZED")  # freed memory is kept for a w
 
 
 class Server:
-    def __init__(self, *options, listen="127.0.0.1:0"):
+    def __init__(self, *options, listen="127.0.0.1:0", before=None, where=root):
         self.process = subprocess.Popen(
-            [os.environ["PENSTOCK"], "serve", "--root", root, "--listen", listen, *options],
-            stderr=subprocess.PIPE, text=True)
+            [os.environ["PENSTOCK"], "serve", "--root", where, "--listen", listen, *options],
+            stderr=subprocess.PIPE, text=True, preexec_fn=before)
         self.lines = []
         line = self.process.stderr.readline()
         match = re.search(r"listening on (?:unix:(.*)|(.*):(\d+))$", line)
@@ -38,7 +38,7 @@ class Server:
     def end(self, number):
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.wait(60)
+        self.process.wait(c.WAIT_S)
         self.process.stderr.close()
 
     def says(self, text):
@@ -70,9 +70,9 @@ def content_of(name):
 
 
 def soon(true_now):
-    end = time.monotonic() + 60
+    end = time.monotonic() + c.WAIT_S
     while not true_now():
-        true(time.monotonic() < end, "not within a minute")
+        true(time.monotonic() < end, "not in time")
         time.sleep(0.01)
 
 
