@@ -304,8 +304,11 @@ def hostile_hellos():
                         eq((what, ours.receive().kind), (what, c.HELLO))
                 except (c.Gone, ConnectionError):
                     pass
-            with c.connect(place(listener)), thread.result():
-                pass
+            # The next one is taken.
+            ours = c.connect(place(listener))
+            theirs = thread.result()
+            ours.close()
+            theirs.close()
     for what, text in NO_HELLOS.items():
         with c.Listener() as listener:
             thread = Thread(Peer, f"127.0.0.1:{listener.address[1]}")

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""faults.py SOURCE CC OBJECTS HOSTILE: plant faults in what the library takes from a peer, one at a
+time.
+
+Each fault takes one check away.  The library is linked anew, from OBJECTS and the changed file, and
+protocol.py or HOSTILE, test-peer-hostile, must fail with it.  PST_SOAK=1 plants all, else the
+first.  FAULT=TEXT plants those with that text in their names.  A fault whose text is not in the
+source any more is an error.
+"""
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+
+SOURCE, CC, OBJECTS, HOSTILE = sys.argv[1:]
+SOAK = bool(os.environ.get("PST_SOAK"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# What the fault takes away, file, text, text instead.
+FAULTS = [
+    ("CRC of the header", "msg.c",
+     "if (get32(from + 44) != crc32c(0, from, 44) || get16(from + 6)",
+     "if (get16(from + 6)"),
+    ("zero after the type", "msg.c", "|| get16(from + 6) ||", "||"),
+    ("zero before the CRC", "msg.c", "|| get32(from + 40) ||", "||"),
+    ("types that are unknown", "msg.c", "m.type > PEER_TYPE_MAX || ", ""),
+    ("least payload", "msg.c", "if (peer_payload(&m) < types[m.type].min || ", "if ("),
+    ("longest payload", "msg.c", "|| peer_payload(&m) > types[m.type].max)", ")"),
+    ("id that is not used", "msg.c", "if ((m.id && !(has & HAS_ID)) || ", "if ("),
+    ("share that is not used", "msg.c", "|| (m.share && !(has & HAS_SHARE)) ||", "||"),
+    ("off that is not used", "msg.c", "(m.off && !(has & HAS_OFF)) || ", ""),
+    ("err that is not used", "msg.c", " || (m.err && !(has & HAS_ERR)))", ")"),
+    ("count that is not used", "msg.c", "if (!(has & HAS_COUNT))\n\t\treturn !m->count;",
+     "if (!(has & HAS_COUNT))\n\t\treturn true;"),
+    ("count of 0, and with an error", "msg.c", " || (!m->count != !!m->err))", ")"),
+    ("highest count", "msg.c", "if (m->count > PEER_DATA_MAX || ", "if ("),
+    ("count of the payload", "msg.c", "return !(has & IS_COUNTED) || peer_payload(m) == m->count;",
+     "return true;"),
+    ("highest err", "msg.c", "if (m.err > 4095 || ", "if ("),
+    ("highest off", "msg.c", "m.off > INT64_MAX - PEER_DATA_MAX || ", ""),
+    ("bytes of a grant", "msg.c",
+     "if (m.type == PEER_OPENED && peer_payload(&m) && peer_payload(&m) != PEER_GRANT_LEN)",
+     "if (0)"),
+    ("magic of the hello", "msg.c", "|| get64(from) != HELLO_MAGIC)", ")"),
+    ("oldest version", "msg.c", "if (!h.oldest || h.oldest > h.version",
+     "if (h.oldest > h.version"),
+    ("order of versions", "msg.c", "|| h.oldest > h.version ||", "||"),
+    ("data_max", "msg.c", "|| !h.data_max ||", "||"),
+    ("inline_max", "msg.c", "|| !h.inline_max ||", "||"),
+    ("requests_max", "msg.c", "|| !h.requests_max ||", "||"),
+    ("messages_max", "msg.c", "||\n\t    !h.messages_max)", ")"),
+    ("versions that are newer", "msg.c", "if (h.oldest > PEER_VERSION || ", "if ("),
+    ("magic of a key", "msg.c", "get32(from) != KEY_MAGIC ||\n", "\n"),
+    ("version of a key", "msg.c",
+     "!get16(from + 4) || get16(from + 6) != len ||\n\t    get32(from + len",
+     "get16(from + 6) != len ||\n\t    get32(from + len"),
+    ("len of a key", "msg.c", "!get16(from + 4) || get16(from + 6) != len ||",
+     "!get16(from + 4) ||"),
+    ("CRC of a key", "msg.c",
+     "len ||\n\t    get32(from + len - 4) != crc32c(0, from, len - 4))\n\t\treturn -EBADMSG;\n"
+     "\tk = (struct peer_key){", "len)\n\t\treturn -EBADMSG;\n\tk = (struct peer_key){"),
+    ("length of a key", "msg.c", "if (!k.len || k.len > INT64_MAX", "if (k.len > INT64_MAX"),
+    ("longest length of a key", "msg.c", "|| k.len > INT64_MAX ||", "||"),
+    ("rights of a key", "msg.c", "|| !k.rights ||", "||"),
+    ("unknown rights of a key", "msg.c",
+     " ||\n\t    k.rights & ~(PST_RIGHT_READ | PST_RIGHT_WRITE))", ")"),
+    ("a hello comes first", "connect.c", "|| m.type != PEER_HELLO)", ")"),
+    ("number of requests", "got.c", "if (p->nr_owed == PEER_REQUESTS_MAX)", "if (0)"),
+    ("grants by TCP", "got.c", "|| !(p->info & PST_PEER_LOCAL))))", ")))"),
+    ("OPENED of nothing", "got.c", "if (!q || (has_grant &&", "if (!q)\n\t\treturn 0;\n\t"
+     "if ((has_grant &&"),
+    ("replies of another length", "got.c", " || (get && !m->err && m->count != q->len))", ")"),
+    ("long replies of another length", "thread.c", "if (!q || m->count != q->len) {", "if (!q) {"),
+    ("replies to nothing", "got.c", "if (!q || (get && !m->err", "if (!q)\n\t\treturn 0;\n\tif (("
+     "get && !m->err"),
+    ("number of messages", "got.c", "if (p->nr_untaken == PEER_MESSAGES_MAX)", "if (0)"),
+    ("key of an offer", "got.c",
+     "if (m->type == PEER_OFFER && (peer_get_key(payload, peer_payload(m), &k) < 0 ||",
+     "if (m->type == PEER_OFFER && ((peer_get_key(payload, peer_payload(m), &k), 0) ||"),
+    ("length of an offer", "got.c", "k.len != m->off || ", ""),
+    ("right to read an offer", "got.c", " || !(k.rights & PST_RIGHT_READ)))", "))"),
+    ("TAKEN of nothing", "got.c",
+     "return 0;\n\t}\n\treturn -EPROTO;\n}\n\n/* With the lock. */\nstatic int got_locked",
+     "return 0;\n\t}\n\treturn 0;\n}\n\n/* With the lock. */\nstatic int got_locked"),
+    ("messages that nobody knows", "got.c", "default:\n\t\treturn -EPROTO;",
+     "default:\n\t\treturn 0;"),
+    ("nonce of a share", "share.c", "!same_nonce(s->nonce, k.nonce) || ", ""),
+    ("length of a share", "share.c", "|| s->len != k.len ||", "||"),
+    ("rights of a share", "share.c", "||\n\t\t    s->rights != k.rights)", ")"),
+    ("epoch of a share", "share.c", "return s && s->id == id && !s->gone ? s : NULL;",
+     "return s && !s->gone ? s : NULL;"),
+    ("a share that is closed", "share.c", "return s && s->id == id && !s->gone ? s : NULL;",
+     "return s && s->id == id ? s : NULL;"),
+    ("a key that was not shown", "share.c",
+     "if (!s || !s->opens)\n\t\tr = -ESTALE;\n\telse if (!(s->",
+     "if (!s)\n\t\tr = -ESTALE;\n\telse if (!(s->"),
+    ("rights of a request", "share.c", "else if (!(s->rights & need))", "else if (0)"),
+    ("end of a share", "share.c", "|| m->count > s->len - m->off)", ")"),
+    ("beyond a share", "share.c", "else if (m->off > s->len || ", "else if ("),
+]
+
+
+def plant(scratch, file, old, new):
+    with open(os.path.join(SOURCE, "src/peer", file), encoding="utf-8") as f:
+        text = f.read()
+    if text.count(old) != 1:
+        sys.exit(f"faults.py: {file} has '{old}' {text.count(old)} times, not once")
+    path = os.path.join(scratch, file)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.replace(old, new))
+    return path
+
+
+def build(scratch, planted):
+    name = f"peer_{os.path.basename(planted)}.o"
+    rest = [o for o in glob.glob(f"{OBJECTS}/*.o") if os.path.basename(o) != name]
+    subprocess.run([*CC.split(), "-w", "-g", "-O1", "-fPIC", "-shared", "-fvisibility=hidden",
+                    "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64",
+                    *(f"-I{SOURCE}/{d}" for d in ("src", "include")),
+                    f"-Wl,--version-script={SOURCE}/src/api/penstock.map",
+                    "-Wl,-soname,libpenstock.so.0", "-Wl,-z,nodelete", "-o",
+                    f"{scratch}/libpenstock.so.0", planted, *rest, "-l:liburing.a", "-pthread",
+                    "-ldl"], check=True)
+
+
+def first_failure(command, env):
+    """Of a test that prints TAP; it is ended there."""
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True,
+                          start_new_session=True, stderr=subprocess.DEVNULL) as run:
+        for line in run.stdout:
+            if line.startswith("not ok"):
+                os.killpg(run.pid, 9)
+                return line.strip().removeprefix("not ok ")
+        return "crashed" if run.wait() else None
+
+
+def found_by(scratch):
+    """The test that fails, or None."""
+    env = {**os.environ, "LD_LIBRARY_PATH": scratch, "PST_TEST_DIR": scratch,
+           "PST_LIBPENSTOCK": f"{scratch}/libpenstock.so.0", "PYTHONPATH": f"{SOURCE}/python",
+           "PYTHONDONTWRITEBYTECODE": "1", "PST_TEST_WAIT": "15"}
+    env.pop("PST_TEST_CASE", None)
+    env.pop("PST_SOAK", None)
+    for name, command in (("protocol", [sys.executable, f"{HERE}/protocol.py"]),
+                          ("hostile", [HOSTILE])):
+        case = first_failure(command, env)
+        if case:
+            return f"{name}: {case}"
+    return None
+
+
+def main():
+    only, found = os.environ.get("FAULT", ""), 0
+    faults = [f for f in FAULTS if only in f[0]][:None if SOAK or only else 1]
+    for nr, (what, file, old, new) in enumerate(faults, 1):
+        with tempfile.TemporaryDirectory() as scratch:
+            build(scratch, plant(scratch, file, old, new))
+            by = found_by(scratch)
+        found += by is not None
+        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""),
+              flush=True)
+    print(f"# {found} of {len(faults)} were found")
+    print(f"1..{len(faults)}")
+    return found != len(faults)
+
+
+sys.exit(main())
