@@ -6,7 +6,7 @@ time.
 Each fault takes one check away.  The library is linked anew, from OBJECTS and the changed file, and
 protocol.py or HOSTILE, test-peer-hostile, must fail with it.  PST_SOAK=1 plants all, else the
 first.  FAULT=TEXT plants those with that text in their names.  A fault whose text is not in the
-source any more is an error.
+source any more is an error.  The second of two checks that refuse the same thing has no fault here.
 """
 import glob
 import os
@@ -25,7 +25,6 @@ FAULTS = [
      "if (get16(from + 6)"),
     ("zero after the type", "msg.c", "|| get16(from + 6) ||", "||"),
     ("zero before the CRC", "msg.c", "|| get32(from + 40) ||", "||"),
-    ("types that are unknown", "msg.c", "m.type > PEER_TYPE_MAX || ", ""),
     ("least payload", "msg.c", "if (peer_payload(&m) < types[m.type].min || ", "if ("),
     ("longest payload", "msg.c", "|| peer_payload(&m) > types[m.type].max)", ")"),
     ("id that is not used", "msg.c", "if ((m.id && !(has & HAS_ID)) || ", "if ("),
