@@ -3,7 +3,9 @@
 import errno
 import os
 import random
+import socket
 import sys
+import tempfile
 import threading
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -49,8 +51,15 @@ def place(listener):
 class Pair:
     """ours is the second peer and theirs the library's; either of them listens."""
 
-    def __init__(self, we_listen=False, **how):
-        if we_listen:
+    def __init__(self, we_listen=False, unix=False, **how):
+        if unix:
+            with tempfile.TemporaryDirectory() as work, Listener(f"unix:{work}/sock") as listener:
+                thread = Thread(listener.accept)
+                sock = socket.socket(socket.AF_UNIX)
+                sock.connect(f"{work}/sock")
+                self.ours = c.Peer(sock, **how)
+                self.theirs = thread.result()
+        elif we_listen:
             with c.Listener() as listener:
                 thread = Thread(Peer, f"127.0.0.1:{listener.address[1]}")
                 self.ours = listener.accept(**how)
@@ -318,7 +327,8 @@ def hostile_hellos():
                 except c.Gone:
                     pass
                 error = gives(Error, thread.result)
-                true(error.errno in (errno.EPROTO, errno.EPROTONOSUPPORT), f"{what}: {error}")
+                eq((what, error.errno),
+                   (what, errno.EPROTONOSUPPORT if what == "version" else errno.EPROTO))
 
 
 def bad_messages(share, key):
@@ -426,6 +436,8 @@ def replies(kind):
         yield "more", lambda m: c.message(kind, bytes(m.count + 1), ident=m.id, count=m.count + 1)
     if kind == c.OPENED:
         yield "a grant by TCP", lambda m: c.message(kind, bytes(128), ident=m.id)
+        yield "by unix: short grant", lambda m: c.message(kind, bytes(127), ident=m.id)
+    yield "err 4096", lambda m: c.message(kind, ident=m.id, err=4096)
     yield "none, and the end", lambda m: b""
 
 
@@ -433,7 +445,7 @@ def replies(kind):
 def hostile_replies():
     for kind, request in ((c.OPENED, c.OPEN), (c.DATA, c.GET), (c.DONE, c.PUT)):
         for what, make in replies(kind):
-            pair = Pair()
+            pair = Pair(unix="unix" in what)
             with pair as (ours, theirs):
                 key = ours.share(bytearray(CONTENT), c.READ | c.WRITE)
                 room = bytearray(5000)
