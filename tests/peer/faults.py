@@ -75,9 +75,6 @@ FAULTS = [
     ("replies to nothing", "got.c", "if (!q || (get && !m->err", "if (!q)\n\t\treturn 0;\n\tif (("
      "get && !m->err"),
     ("number of messages", "got.c", "if (p->nr_untaken == PEER_MESSAGES_MAX)", "if (0)"),
-    ("key of an offer", "got.c",
-     "if (m->type == PEER_OFFER && (peer_get_key(payload, peer_payload(m), &k) < 0 ||",
-     "if (m->type == PEER_OFFER && ((peer_get_key(payload, peer_payload(m), &k), 0) ||"),
     ("length of an offer", "got.c", "k.len != m->off || ", ""),
     ("right to read an offer", "got.c", " || !(k.rights & PST_RIGHT_READ)))", "))"),
     ("TAKEN of nothing", "got.c",

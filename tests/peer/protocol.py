@@ -297,6 +297,7 @@ NO_HELLOS = {
     "messages_max": c.message(c.HELLO, c.hello(messages_max=0)),
     "id": c.message(c.HELLO, c.hello(), ident=1),
     "crc": HELLO[:47] + bytes([HELLO[47] ^ 1]) + HELLO[48:],
+    "another type": c.message(c.MESSAGE, c.hello()),
     "a message first": c.message(c.MESSAGE, b"x", ident=1) + HELLO,
 }
 
@@ -434,6 +435,11 @@ def replies(kind):
     if kind == c.DATA:
         yield "less", lambda m: c.message(kind, bytes(m.count - 1), ident=m.id, count=m.count - 1)
         yield "more", lambda m: c.message(kind, bytes(m.count + 1), ident=m.id, count=m.count + 1)
+        # It is received into its place before all of it has come.
+        yield "long: less", lambda m: c.message(kind, length=48 + m.count - 1, ident=m.id,
+                                                count=m.count - 1)
+        yield "long: more", lambda m: c.message(kind, length=48 + m.count + 1, ident=m.id,
+                                                count=m.count + 1)
     if kind == c.OPENED:
         yield "a grant by TCP", lambda m: c.message(kind, bytes(128), ident=m.id)
         yield "by unix: short grant", lambda m: c.message(kind, bytes(127), ident=m.id)
@@ -448,7 +454,7 @@ def hostile_replies():
             pair = Pair(unix="unix" in what)
             with pair as (ours, theirs):
                 key = ours.share(bytearray(CONTENT), c.READ | c.WRITE)
-                room = bytearray(5000)
+                room = bytearray(100000 if "long" in what else 5000)
 
                 def call(theirs=theirs, key=key, room=room, kind=kind):
                     with theirs.open(key, "r+") as f:
@@ -470,7 +476,7 @@ def hostile_replies():
                 error = gives(OSError, thread.result)
                 true(error.errno in (errno.EPIPE, errno.EPROTO, errno.ECONNRESET),
                      f"{kind}, {what}: {error}")
-                eq(room, bytes(5000))
+                eq(room, bytes(len(room)))
 
 
 @case
