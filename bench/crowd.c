@@ -77,13 +77,13 @@ struct member {
 	uint64_t next_ns;
 };
 
-static void get_all(int fd, void *to, size_t len)
+static void crowd_get_all(int fd, void *to, size_t len)
 {
 	if (recv(fd, to, len, MSG_WAITALL) != (ssize_t)len)
 		die("the server closed the connection of a client of the crowd");
 }
 
-static void put_request(int fd, struct wire_request q, const void *payload)
+static void crowd_put_request(int fd, struct wire_request q, const void *payload)
 {
 	uint8_t msg[WIRE_HEAD + 128];
 
@@ -94,15 +94,15 @@ static void put_request(int fd, struct wire_request q, const void *payload)
 		die("the server takes no request of the crowd: %s", strerror(errno));
 }
 
-static struct wire_reply get_reply(int fd)
+static struct wire_reply crowd_get_reply(int fd)
 {
 	uint8_t head[WIRE_HEAD], payload[4096];
 	struct wire_reply r;
 
-	get_all(fd, head, sizeof(head));
+	crowd_get_all(fd, head, sizeof(head));
 	if (wire_get_reply(head, &r) < 0 || r.err || wire_payload(r.len) > sizeof(payload))
 		die("the server refuses a client of the crowd");
-	get_all(fd, payload, wire_payload(r.len));
+	crowd_get_all(fd, payload, wire_payload(r.len));
 	return r;
 }
 
@@ -116,8 +116,9 @@ static int crowd_join(void)
 		die("no connection for a client of the crowd: %s", strerror(errno));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	wire_put_hello(&h, hello);
-	put_request(fd, (struct wire_request){ .len = sizeof(hello), .op = WIRE_HELLO }, hello);
-	(void)get_reply(fd);
+	crowd_put_request(fd, (struct wire_request){ .len = sizeof(hello), .op = WIRE_HELLO },
+			  hello);
+	(void)crowd_get_reply(fd);
 	return fd;
 }
 
@@ -128,7 +129,7 @@ static void crowd_read(struct member *m)
 				  .off = crowd_next_off(),
 				  .count = (uint32_t)set.size };
 
-	put_request(m->fd, q, "");
+	crowd_put_request(m->fd, q, "");
 	m->left = WIRE_HEAD + set.size;
 }
 
@@ -163,12 +164,12 @@ static _Noreturn void crowd_run(int ready)
 		struct epoll_event want = { .events = EPOLLIN, .data.ptr = &m[i] };
 
 		m[i].fd = crowd_join();
-		put_request(m[i].fd,
-			    (struct wire_request){ .len = (uint32_t)strlen(name),
-						   .op = WIRE_OPEN,
-						   .how = WIRE_O_READ },
-			    name);
-		m[i].handle = get_reply(m[i].fd).count;
+		crowd_put_request(m[i].fd,
+				  (struct wire_request){ .len = (uint32_t)strlen(name),
+							 .op = WIRE_OPEN,
+							 .how = WIRE_O_READ },
+				  name);
+		m[i].handle = crowd_get_reply(m[i].fd).count;
 		m[i].next_ns = now_ns() + i * NSEC_PER_SEC / set.rate / set.busy;
 		if (epoll_ctl(ep, EPOLL_CTL_ADD, m[i].fd, &want) < 0)
 			die("epoll: %s", strerror(errno));
@@ -194,13 +195,13 @@ static _Noreturn void crowd_run(int ready)
 
 /* ----------------------------------------------------------------------- processes */
 
-static void must(int r, const char *what)
+static void crowd_must(int r, const char *what)
 {
 	if (r < 0)
 		die("%s: %s", what, pst_error_text());
 }
 
-static void server_start(char *url, size_t size)
+static void crowd_server_start(char *url, size_t size)
 {
 	const char *penstock = getenv("PENSTOCK");
 	char line[256], clients[16], *at;
@@ -272,14 +273,14 @@ struct turn {
 	uint64_t reads;
 };
 
-static int by_time(const void *a, const void *b)
+static int crowd_by_time(const void *a, const void *b)
 {
 	const uint64_t *x = a, *y = b;
 
 	return (*x > *y) - (*x < *y);
 }
 
-static int by_number(const void *a, const void *b)
+static int crowd_by_number(const void *a, const void *b)
 {
 	const double *x = a, *y = b;
 
@@ -298,15 +299,15 @@ static struct turn crowd_measure(struct pst_file *f, struct pst_queue *q, struct
 				     .len = set.size };
 		struct pst_done d;
 
-		must(pst_queue_prep(q, &io), "prep");
-		must(pst_queue_submit(q), "submit");
-		must(pst_queue_reap(q, &d, 1, 1, PST_NO_DEADLINE), "reap");
+		crowd_must(pst_queue_prep(q, &io), "prep");
+		crowd_must(pst_queue_submit(q), "submit");
+		crowd_must(pst_queue_reap(q, &d, 1, 1, PST_NO_DEADLINE), "reap");
 		if (d.res != (int64_t)set.size)
 			die("a read gave %" PRId64, d.res);
 		times[n++] = now_ns() - begin;
 		begin = now_ns();
 	}
-	qsort(times, n, sizeof(*times), by_time);
+	qsort(times, n, sizeof(*times), crowd_by_time);
 	return (struct turn){ (double)times[n / 2] / 1e3, (double)times[n * 99 / 100] / 1e3, n };
 }
 
@@ -320,8 +321,8 @@ static double crowd_show(const char *name, const struct turn *t)
 		p99[i] = t[i].p99;
 		reads += t[i].reads;
 	}
-	qsort(p50, set.turns, sizeof(*p50), by_number);
-	qsort(p99, set.turns, sizeof(*p99), by_number);
+	qsort(p50, set.turns, sizeof(*p50), crowd_by_number);
+	qsort(p99, set.turns, sizeof(*p99), crowd_by_number);
 	(void)printf("%-18s %8.1f %8.1f %8.1f %8.1f %10" PRIu64 "\n", name, p50[set.turns / 2],
 		     p99[set.turns / 2], p99[0], p99[set.turns - 1], reads);
 	return p99[set.turns / 2];
@@ -335,9 +336,9 @@ static void crowd_turns(const char *url)
 	struct pst_mem *mem;
 	double one, many;
 
-	must(pst_queue_new(NULL, &q), "queue");
-	must(pst_file_open(url, PST_FILE_READ, NULL, &f), url);
-	must(pst_mem_alloc("host", set.size, NULL, &mem), "host");
+	crowd_must(pst_queue_new(NULL, &q), "queue");
+	crowd_must(pst_file_open(url, PST_FILE_READ, NULL, &f), url);
+	crowd_must(pst_mem_alloc("host", set.size, NULL, &mem), "host");
 	print_machine();
 	(void)printf("\n\nreads of %" PRIu64
 		     " bytes, one at a time, %u turns of %u ms each; %u idle "
@@ -410,7 +411,7 @@ int main(int argc, char *argv[])
 	if (shared == MAP_FAILED)
 		die("out of memory");
 	crowd_make_file();
-	server_start(url, sizeof(url));
+	crowd_server_start(url, sizeof(url));
 	crowd_start();
 	crowd_turns(url);
 	(void)unlink(file_path);

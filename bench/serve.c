@@ -194,7 +194,7 @@ static void must(int r, const char *what)
 }
 
 /* Make a key that both sides read. */
-static void make_key(void)
+static void serve_make_key(void)
 {
 	uint8_t key[32];
 	FILE *f;
@@ -210,7 +210,7 @@ static void make_key(void)
 		die("%s: %s", key_path, strerror(errno));
 }
 
-static void service_start(struct service *s, bool keys)
+static void serve_service_start(struct service *s, bool keys)
 {
 	const char *penstock = getenv("PENSTOCK");
 	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = set.depth };
@@ -242,7 +242,7 @@ static void service_start(struct service *s, bool keys)
 	must(pst_mem_alloc(set.kind, set.depth * set.size, NULL, &s->mem), set.kind);
 }
 
-static void service_end(struct service *s)
+static void serve_service_end(struct service *s)
 {
 	(void)pst_file_close(s->file);
 	(void)pst_mem_free(s->mem);
@@ -359,7 +359,7 @@ static int serve_by_value(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-static void show_ratio(const char *what, double *ratio)
+static void serve_show_ratio(const char *what, double *ratio)
 {
 	qsort(ratio, set.turns, sizeof(*ratio), serve_by_value);
 	(void)printf("\n%s, of pairs: median %.2f, %.2f to %.2f\n", what, ratio[set.turns / 2],
@@ -428,10 +428,10 @@ int main(int argc, char *argv[])
 		die("out of memory");
 	serve_make_file();
 	hand_start();
-	service_start(&plain, false);
+	serve_service_start(&plain, false);
 	if (set.tls) {
-		make_key();
-		service_start(&tls, true);
+		serve_make_key();
+		serve_service_start(&tls, true);
 	}
 	print_machine();
 	(void)printf("\n\nreads of %" PRIu64 " bytes, %u under way, %u turns of %u ms each; "
@@ -452,16 +452,16 @@ int main(int argc, char *argv[])
 	serve_show("service", service);
 	if (set.tls)
 		serve_show("TLS", secret);
-	show_ratio("service to by hand", ratio);
+	serve_show_ratio("service to by hand", ratio);
 	if (set.tls)
-		show_ratio("TLS to service", tls_ratio);
+		serve_show_ratio("TLS to service", tls_ratio);
 	print_load();
 	(void)puts("");
 	(void)unlink(file_path);
-	service_end(&plain);
+	serve_service_end(&plain);
 	if (set.tls) {
 		(void)unlink(key_path);
-		service_end(&tls);
+		serve_service_end(&tls);
 	}
 	(void)kill(hand_pid, SIGKILL);
 	(void)waitpid(hand_pid, NULL, 0);

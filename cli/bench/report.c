@@ -5,7 +5,7 @@
 
 #include "tools/common/json.h"
 #include "tools/common/shown.h"
-#include "cli/bench/svg.h"
+#include "tools/common/svg.h"
 #include "tools/common/table.h"
 
 static const char *report_plural(unsigned n)

@@ -6,7 +6,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 
-#include "cli/bench/svg.h"
+#include "tools/common/svg.h"
 #include "cli/commands.h"
 #include "tools/common/device.h"
 #include "tools/common/hist.h"

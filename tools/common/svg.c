@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli/bench/svg.h"
+#include "tools/common/svg.h"
 
 #include <math.h>
 
