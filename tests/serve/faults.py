@@ -164,7 +164,7 @@ FAULTS = [
     ("leases", EXEC, "|| (errno != EINTR && errno != EAGAIN))", "|| errno != EINTR)",
      "operation"),
     ("writes that were lost", EXEC,
-     "if (j->handle->nr_writes != j->handle->nr_synced && fdatasync(j->handle->fd) < 0) {",
+     "if (h->nr_writes != h->nr_synced && fdatasync(h->fd) < 0) {",
      "if (0) {", "protocol"),
     ("the boot id after them", EXEC, "\t\tserver_new_boot(s);\n", "", "protocol"),
     ("handles of others", JOB, "return nr && nr <= c->s->o.files && c->handles ?",
@@ -228,6 +228,16 @@ MAIN = """
 #include <string.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/serve/store.h"
+int store_begin(struct served_store *s)
+{
+	(void)s;
+	return -1;
+}
+void store_end(struct served_store *s)
+{
+	(void)s;
+}
 int main(int argc, char *argv[])
 {
 	if (argc > 1 && !strcmp(argv[1], "serve"))
