@@ -70,7 +70,8 @@ int qp_begin(struct server *s)
 
 uint64_t qp_features(struct conn *c)
 {
-	c->rdma_agreed = c->s->rdma && c->hello.features & WIRE_FEATURE_RDMA;
+	/* Blocks of a store go over the connection only. */
+	c->rdma_agreed = c->s->rdma && !c->s->o.store && c->hello.features & WIRE_FEATURE_RDMA;
 	return c->rdma_agreed ? WIRE_FEATURE_RDMA : 0;
 }
 
