@@ -98,9 +98,10 @@ static void remove_tree(const char *path)
 /* ------------------------------------------------------------------ mounts */
 
 /*
- * Mounts of our own that nobody else sees.  In a chroot "/" is no mount point, and its propagation
- * cannot be changed from inside: setns() leads to the root of the namespace for that.  Then it is
- * made one, because tests do the same with what they unshare.
+ * Make mounts of our own that nobody else sees.  In a chroot "/" is no mount point, and its
+ * propagation cannot be changed from inside: setns() leads out to the namespace's root, where it
+ * can.  Then the chroot's root is made a mount point, because tests remount "/" private after
+ * unshare().
  */
 static bool unshare_mounts(void)
 {

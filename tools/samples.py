@@ -48,7 +48,8 @@ def comments_of_scripts(path):
             first = first if block else n
             block.append(m.group(1))
         elif block:
-            yield path, first, " ".join(block), " ".join(line.split())
+            if not block[0].startswith("---"):
+                yield path, first, " ".join(block), " ".join(line.split())
             block = []
 
 

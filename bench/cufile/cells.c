@@ -171,7 +171,9 @@ static void cell_begin(struct cell *c, struct answer *a)
 	}
 }
 
-/* The file as the cell wants it in the page cache; false where that cannot be. */
+/*
+ * Bring the file into the page cache or out of it, as the cell wants.  Return false if that fails.
+ */
 static bool cells_prepare(struct cell *c, const char *path, int fd)
 {
 	double part = resident_part(fd);

@@ -317,7 +317,7 @@ int runai_file_streamer_list_files(void *streamer, const char *prefix, int recur
 
 	if (code)
 		return code;
-	/* The function may make any call, also end the streamer. */
+	/* fn may call the streamer, even end it, so leave it before. */
 	streamer_leave(st);
 	return list_files(&l, prefix);
 }

@@ -21,8 +21,8 @@ const char *nearest(const char *word, size_t len, const char *const *names, size
 #define NEAREST_DEVICE_MAX 32 /* bytes of a name that nearest_device() writes */
 
 /*
- * Does a text that names no device look as if it should, such as "cuda0", "GPU:1", "cdua:0" or
- * "npu:0"?  Then *ret is the name that was meant, or "" where none is near.
+ * Return true if text names no device but looks like a misspelt name, such as "cuda0", "GPU:1",
+ * "cdua:0" or "npu:0".  *ret is then the name that was meant, or "" if none is near.
  */
 bool nearest_device(const char *text, char ret[NEAREST_DEVICE_MAX]);
 

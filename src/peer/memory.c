@@ -70,7 +70,10 @@ static void answer_last(struct import *i)
 	if (!i->answer)
 		return;
 	i->answer = false;
-	/* Without memory for an answer, the owner waits until the connection ends. */
+	/*
+	 * If no answer can be allocated, none is sent: the owner then waits until the connection
+	 * ends.
+	 */
 	if (import_is_last(i) && import_answer(i->peer, i->share) < 0)
 		log_warn("a peer is not told that its memory is not used any more");
 }

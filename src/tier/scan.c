@@ -10,8 +10,8 @@
 #define DEPTH_MAX 256u /* directories in each other; each holds a descriptor open */
 
 /*
- * A scan of many files lets other processes change the catalogue after each part of it.  Who waits
- * for that looks every 10 ms (usrbio/mount/set_names.c).
+ * A scan holds the catalogue for PART_NS, then lets others change it for BREAK_NS.  A mount that
+ * waits for the catalogue looks every 10 ms (usrbio/mount/set_names.c).
  */
 #define PART_NS (200 * NSEC_PER_MSEC)
 #define BREAK_NS (20 * NSEC_PER_MSEC)

@@ -122,7 +122,7 @@ static void a_strangers_home(void)
 	(void)setenv("HOME", home, 1);
 	in_child(honest_child);
 	is_empty(home);
-	/* It is the user and not the path. */
+	/* The owner was the reason, not the path: with root as the owner, proofs are kept. */
 	T_EQ(chown(home, 0, 0), 0);
 	in_child(honest_child);
 	in_child(knows_child);

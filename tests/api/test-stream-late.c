@@ -244,7 +244,7 @@ static void a_failure_keeps_its_sentence(void)
 	stub.state(&before);
 	order_block(made);
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN,
-		    made); /* it has all its threads then */
+		    made); /* start all threads of the engine: none can be created below */
 	pst_mem_free(own);
 	do /* wait until the thread for earlier deferred work has ended */
 		(void)usleep(1000);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Files of a storage service by RDMA, by the public calls.  PENSTOCK is the command, which serves.
- * The double of libibverbs joins the two processes, or
- * without PST_LIBIBVERBS the device that PST_TEST_RDMA names, which reaches itself.
+ * The double of libibverbs joins the two processes; without PST_LIBIBVERBS it is the device that
+ * PST_TEST_RDMA names, in loopback.
  */
 #include <dlfcn.h>
 #include <pthread.h>

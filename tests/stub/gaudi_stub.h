@@ -65,8 +65,11 @@ bool stub_gaudi_poke(uint64_t va, const void *buf, size_t len);
 /* For libSynapse.so: where the bytes are, or NULL; and whether a reset ended the context. */
 char *stub_gaudi_bytes(uint64_t va, uint64_t len);
 bool stub_gaudi_dead(int fd);
-/* A copy of the device begins, or ends.  A reset waits for the copies that have begun, as hardware
- * stops its engines first.  False: a reset has ended the context, and nothing begins. */
+/*
+ * Tell that a device begins to copy (begins) or has copied.  A reset waits for copies that have
+ * begun, as hardware stops its engines first.  Return false if a reset ended the context: do not
+ * copy then.
+ */
 bool stub_gaudi_dma(int fd, bool begins);
 /* Of a failure on demand: CODE is a synStatus for libSynapse. */
 int stub_gaudi_injected(const char *name);

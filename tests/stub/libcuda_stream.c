@@ -578,7 +578,7 @@ cu_result cuModuleUnload(cu_module m)
 	return stub_late();
 }
 
-/* The function of a module is the module: it has one. */
+/* A module of the double has one function, so the module's handle is the function's too. */
 cu_result cuModuleGetFunction(cu_func *ret, cu_module m, const char *name)
 {
 	ENTER(IN_CTX);

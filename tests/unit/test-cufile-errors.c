@@ -129,7 +129,10 @@ static void run(void)
 	T_EQ(state().files, 0);
 	T_EQ(state().bufs, 0);
 
-	/* Run again without a fault: only what the library said about itself is remembered. */
+	/*
+	 * Run again without a fault: it must work, unless cuFile itself was found unusable, which
+	 * is remembered.
+	 */
 	x.set("fail=none:1:1");
 	nth = 0;
 	(void)cufile_close();

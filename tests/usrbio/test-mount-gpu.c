@@ -189,7 +189,10 @@ static void R3a_host_and_device_in_one_batch(void)
 				   : t_differs(host.base + v[i].at, 3, v[i].off, v[i].len),
 			     v[i].len);
 		}
-		/* The second time libpenstock has the memory. */
+		/*
+		 * Too long for the window, so the worker imports the memory; the second round goes
+		 * by libpenstock.
+		 */
 		T_EQ(gpu_read(&dev, 0, gpu_file("both"), 0, RIG_MIB(1)), RIG_MIB(1));
 	}
 	for (unsigned i = 0; i < 32; i++)

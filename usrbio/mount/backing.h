@@ -18,7 +18,7 @@
 /* Fill in what the kernel must know of a regular file that was opened by that descriptor. */
 void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *ret);
 
-/* The file is closed, but the descriptor is still open. */
+/* Call when an open file ends, before fd is closed. */
 void backing_close(struct fs *fs, struct node *n, int fd);
 
 /* The node's descriptor is about to be closed (node_drop); arg is the struct fs. */

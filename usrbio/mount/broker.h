@@ -117,7 +117,7 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 
 /*
  * Tell the user's worker, if there is one, of files that it does not know.  The user may keep the
- * worker from answering, so this may wait a few seconds: nobody else may wait for the caller.
+ * worker from answering for a few seconds, so hold nothing that another thread waits for.
  */
 void broker_tell(struct broker *b, uid_t uid);
 void broker_file_remove(struct broker *b, struct broker_file **file);

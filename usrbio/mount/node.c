@@ -294,7 +294,10 @@ static void now_open(struct nodes *ns, struct node *n, int fd)
 		node_make_room(ns);
 }
 
-/* Open it again, without the lock: that may take a while. */
+/*
+ * Open the file of a node whose descriptor was put away.  Call without ns->lock, because opening
+ * may take a while.
+ */
 static int open_again(struct nodes *ns, struct node *n)
 {
 	int fd = -1, by;

@@ -25,12 +25,12 @@ void remover_end(struct fs *fs, uid_t uid);
 int rmtree(fuse_req_t req, const char *path);
 
 /*
- * The same of an entry of a directory, which is O_PATH perhaps.  Without @tree it is removed if it
- * is no directory, or an empty one.
+ * Remove an entry of a directory, whose descriptor may be O_PATH.  Without @tree only a file or an
+ * empty directory is removed.
  */
 int rmtree_at(fuse_req_t req, int dir, const char *name, bool tree);
 
-/* The same of an open directory, wherever it is by now.  -EPERM for the root of the mount. */
+/* Remove an open directory, wherever it lies by now.  -EPERM for the root of the mount. */
 int rmtree_node(fuse_req_t req, const struct node *n);
 
 /* The kernel forgets a name in a directory: it is another one's, or nobody's. */

@@ -37,7 +37,7 @@
 /* A connection. */
 struct service_line {
 	unsigned idx;
-	bool busy;                /* a thread has taken it; under the service's lock, as uid */
+	bool busy;                /* taken by a thread; busy and uid are under the service's lock */
 	uid_t uid;                /* whose request it carries */
 	struct remote_talk *talk; /* NULL: not connected; changed under the lock */
 	uint64_t channel, epoch;  /* the epoch numbers the connections of the line */

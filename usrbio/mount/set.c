@@ -368,7 +368,7 @@ static bool set_same_file(int a, int b)
 	       sa.st_dev == sb.st_dev;
 }
 
-/* Under the lock. */
+/* Hold the current file of a node; under set->lock. */
 static int hold_locked(struct fs *fs, struct node *n)
 {
 	int fd, err;

@@ -447,7 +447,7 @@ int user_get(struct broker *b, uid_t uid, struct user **ret)
 	return err;
 }
 
-/* Under the lock. */
+/* Describe a user; under the broker's lock. */
 static struct broker_user user_look_at(struct user *u)
 {
 	struct worker *w = u->worker;

@@ -15,8 +15,8 @@ struct named {
 	uint32_t flags;
 	struct pst_file *file; /* NULL: not opened yet */
 	bool opening;          /* a thread is opening it */
-	int err;               /* result of the last attempt, valid */
-	uint64_t until;        /* until this time */
+	int err;               /* result of the last attempt */
+	uint64_t until;        /* err is the answer until then; afterwards a thread tries again */
 	char name[];
 };
 

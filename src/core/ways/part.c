@@ -57,9 +57,10 @@ static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
 }
 
 /*
- * Give the hop the middle of the rest, from start to *end.  The edges become new parts, so that
- * nothing waits for them; without free parts, this part moves one after the other.  Return false if
- * the part must begin with the first edge, which ends at *end.
+ * p->op holds the middle that the hop can move, *end what is left of the part.  Split the edges off
+ * as parts that run at the same time.  Without a free part for the first edge return false: this
+ * part moves that edge first, up to *end.  Without one for the last edge this part moves it
+ * afterwards.
  */
 static bool part_take_middle(struct part *p, unsigned hop, uint64_t start, uint64_t *end)
 {

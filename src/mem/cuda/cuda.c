@@ -547,7 +547,7 @@ static uint64_t cuda_life(unsigned idx)
 	return atomic_load(&devices[idx].life);
 }
 
-/* Older devices need cuFlushGPUDirectRDMAWrites(). */
+/* mem_ops.lands: false for older devices, which need cuFlushGPUDirectRDMAWrites(). */
 static bool cuda_lands(const struct mem_alloc *a)
 {
 	int ordering = 0;

@@ -42,11 +42,11 @@ struct cuda_feed {
 	struct place *places;
 	_Atomic bool registered; /* the places, in the primary context while that lasts */
 	bool used;               /* a stream has looked at them since */
-	uint32_t value;          /* of the first PLACES copies of this use */
+	uint32_t value;          /* of go and done, for the first PLACES copies of this use */
 	cu_event event; /* behind the last copy; of the primary context, NULL until needed */
 	cu_stream own;  /* of the primary context, NULL until needed */
 
-	/* Of this use. */
+	/* Of this use: one read, from feed_take() until its copies are over. */
 	cu_ctx primary;   /* the primary context, held */
 	uint64_t life;    /* of the primary context when this use began */
 	cu_ctx ctx;       /* of the program's stream */

@@ -145,7 +145,10 @@ int gaudi_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *r
 	return 0;
 }
 
-/* The program's memory, by the descriptor of its device. */
+/*
+ * Import memory that the program allocated itself: the grant holds its device's descriptor and the
+ * mapping's address.
+ */
 static int import_pool(const struct pst_grant *grant, struct gaudi_dev *d, int fd,
 		       struct mem_alloc **ret)
 {
