@@ -49,7 +49,6 @@ struct rdma {
 
 int qp_begin(struct server *s)
 {
-	char line[ERR_TEXT_MAX + 32];
 	struct nic *n = NULL;
 	int r;
 
@@ -60,12 +59,21 @@ int qp_begin(struct server *s)
 		return err_set(r, "--rdma=yes: %s", err_text());
 	if (r < 0)
 		return 0;
-	(void)snprintf(line, sizeof(line), "RDMA is by the device %s, port %u", n->name, n->port);
-	s->o.say(line);
+	(void)snprintf(s->rdma_by, sizeof(s->rdma_by), "%s, port %u", n->name, n->port);
 	s->rdma = true;
 	/* It is opened again for the first client. */
 	nics_put(n);
 	return 0;
+}
+
+void qp_say(const struct server *s)
+{
+	char line[128];
+
+	if (!s->rdma)
+		return;
+	(void)snprintf(line, sizeof(line), "RDMA is by the device %s", s->rdma_by);
+	s->o.say(line);
 }
 
 uint64_t qp_features(struct conn *c)

@@ -413,6 +413,7 @@ static int serve_server_start(struct server *s)
 	if (r == 0)
 		r = listen_at_all(s);
 	if (r == 0) {
+		qp_say(s);
 		poll_listeners(s, true);
 		/* The service manager may be gone; ignore errors. */
 		(void)notify_service("READY=1");

@@ -79,8 +79,8 @@ struct job {
 	uint32_t err;
 	uint32_t count;
 	uint64_t value;
-	int new_fd; /* descriptor that an OPEN has opened, else -1 */
-	void *lent; /* what an OPEN of a store has opened, else NULL */
+	int new_fd;     /* descriptor that an OPEN has opened, else -1 */
+	void *lent;     /* what an OPEN of a store has opened, else NULL */
 	bool in_memory; /* for an OPEN: that of the handle */
 	/* For a WIRE_RDMA: the connection by RDMA that was made, or NULL. */
 	struct rdma *joined;
@@ -172,6 +172,7 @@ struct server {
 	struct list conns, dead;
 	unsigned nr_conns;
 	bool rdma;         /* there is a device, and it may be used */
+	char rdma_by[80];  /* the device and its port */
 	unsigned nr_rdma;  /* connections that have, or are about to have, a queue pair */
 	unsigned nr_again; /* number of connections whose again is true */
 	struct list rates;
@@ -230,6 +231,8 @@ int store_op(const struct server *s, struct job *j);
 
 /* Look for a device, if the options allow it.  0; -errno with a sentence if they demand one. */
 int qp_begin(struct server *s);
+/* Say which device that is, if there is one. */
+void qp_say(const struct server *s);
 /* Return WIRE_FEATURE_RDMA if the connection may have one by RDMA. */
 uint64_t qp_features(struct conn *c);
 /* Return false for a request that needs RDMA on a connection that has none. */

@@ -171,10 +171,11 @@ copies() {
 
 names_stay_inside() {
 	need_set
-	for name in ../x /etc/passwd d/../two .tier/id "" d//one; do
+	for name in ../x "$PWD/outside" d/../two .tier/id "" d//one; do
 		fails "penstock: tier: " "$PENSTOCK" tier migrate m "$name" --to nvme
 	done
-	ln -s /etc/passwd hdd/link
+	echo outside >outside
+	ln -s "$PWD/outside" hdd/link
 	fails "there is no file link" "$PENSTOCK" tier migrate m link --to nvme
 	odd=$(odd_name)
 	random 100 "hdd/$odd"

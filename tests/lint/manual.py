@@ -16,7 +16,7 @@ import tempfile
 CC = sys.argv[2:] or ["cc"]
 NAME = r"\b(?:pst|PST)_[A-Za-z0-9_]+"
 ERRNO = r"-E[A-Z0-9]{2,}\b"
-TESTS_READ = {"PST_FILES", "PST_KILLS", "PST_SOAK", "PST_TEST_CASE"}
+TESTS_READ = {"PST_FILES", "PST_KILLS", "PST_SOAK", "PST_TEST_AGENT", "PST_TEST_CASE"}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 # The word of a function that passes a reason on, in place of the reason's name.
 CARRIED = {"->backend_reason": "PST_WHY_NO_URING"}
@@ -143,6 +143,7 @@ def members_are_described(root):
 def names_exist(root):
     headers, all_pages = Headers(root), pages(root, r"\.[1-8]$")
     known = headers.names | {page.name[:-2] for page in all_pages}
+    known |= set(re.findall(NAME, read(root, "include/penstock_kv.h")))
     variables = set(re.findall(r"^\| `([A-Z0-9_]+)` \|", read(root, "SECURITY.md"), re.M))
     for page in all_pages:
         for line in re.sub(r"^\.Dt .*", "", page.text, flags=re.M).splitlines():

@@ -48,6 +48,8 @@ src/gds/probe.c probe_open_file: the process of the probe
 src/mem/dmabuf.c buffer_get: memory is imported
 src/mem/dmabuf.c dmabuf_check_fd: memory is imported
 src/mem/gaudi/find.c gaudi_by_fd: memory is imported
+src/mem/gaudi/hlthunk.c gaudi_open: memory is allocated
+src/mem/gaudi/hlthunk.c gaudi_own_stale: memory is allocated or freed
 src/mem/memfd.c memfd_check: memory is imported
 src/net/keys.c check_file: a file of keys is read, when a file is opened
 src/peer/connect.c listener_bind: a call of the program

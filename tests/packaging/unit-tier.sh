@@ -53,11 +53,12 @@ set -- $(sed -n 's/^ExecStart=[^ ]* //p' "$unit" | sed 's/%i/models/; s/\$OPTION
 capabilities=$(sed -n 's/^CapabilityBoundingSet=//p' "$unit" | tr ' ' '\n' |
 	sed 's/^CAP_//' | tr 'A-Z\n' 'a-z,' | sed 's/,$//; s/,/,+/g')
 
+# To be called in the background: its process becomes the command.
 command_line() {
 	if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null 2>&1; then
-		setpriv --inh-caps=-all --bounding-set="-all,+$capabilities" "$@"
+		exec setpriv --inh-caps=-all --bounding-set="-all,+$capabilities" "$@"
 	else
-		"$@"
+		exec "$@"
 	fi
 }
 

@@ -84,7 +84,12 @@ def names_are_removed_and_changed():
     os.makedirs(f"{root}/n/sub")
     for name in ("n/a", "n/b", "n/sub/c"):
         file(name, name.encode())
-    os.symlink("/etc", f"{root}/n/out")
+    # Files of the test's own: a server with a planted fault reaches them.
+    os.mkdir(f"{work}/beside")
+    for name in ("passwd", "x"):
+        with open(f"{work}/beside/{name}", "wb") as f:
+            f.write(b"kept")
+    os.symlink(f"{work}/beside", f"{root}/n/out")
     os.symlink("b", f"{root}/n/link")
     with Server() as server:
         one = server.client()
@@ -100,15 +105,17 @@ def names_are_removed_and_changed():
         eq(one.ask(c.READ, handle=handle, count=10).payload, b"n/b")
         eq([one.unlink(n) for n in ("n/a", "n/sub", "nix/x", "n", ".", "n/..", "n/b/")],
            [errno.ENOENT, errno.EISDIR, errno.ENOENT] + [errno.EISDIR] * 4)
-        eq([one.unlink(n) for n in ("../x", "n/out/passwd", "/etc/x")],
+        eq([one.unlink(n) for n in ("../beside/x", "n/out/passwd", f"{work}/beside/x")],
            [errno.EXDEV, errno.EXDEV, errno.EINVAL])
-        eq([one.rename("n/b", n) for n in ("n/out/x", "../x", "/x", "n/sub", "nix/b", "n/b/x")],
+        eq([one.rename("n/b", n) for n in ("n/out/y", "../beside/y", f"{work}/beside/y", "n/sub",
+                                           "nix/b", "n/b/x")],
            [errno.EXDEV, errno.EXDEV, errno.EINVAL, errno.EISDIR, errno.ENOENT, errno.ENOTDIR])
         eq([one.rename("n/b", n) for n in (".", "n/.", "n/..", "n/")], [errno.EISDIR] * 4)
         eq([one.rename(n, "n/q") for n in ("n/sub", "n/out/passwd", "n/nix")],
            [errno.EISDIR, errno.EXDEV, errno.ENOENT])
         eq((one.unlink("n/link"), one.unlink("n/sub/c"), one.unlink("n/b")), (0, 0, 0))
         eq(sorted(os.listdir(f"{root}/n")), ["out", "sub"])
+        eq(sorted(os.listdir(f"{work}/beside")), ["passwd", "x"])
 
 
 @case
@@ -268,7 +275,7 @@ def names_stay_beneath_the_root():
                 true(e.errno in (errno.EXDEV, errno.ENOENT, errno.ELOOP), f"{name}: {e}")
         gives(errno.EXDEV, one.open, "../made", c.O_WRITE | c.O_CREATE)
         true(not os.path.exists(f"{work}/made"))
-        for name in ("/etc/passwd", "a\0b"):
+        for name in (f"{work}/outside", "a\0b"):
             gives(errno.EINVAL, one.open, name)
         gives(errno.ENXIO, one.open, "fifo")
         gives(errno.EISDIR, one.open, "d")

@@ -16,7 +16,7 @@ import tempfile
 
 from mount import Set, Skip, Wrong, check
 
-MODEL, MOVER, PAUSE = sys.argv[2:5]
+MODEL, MOVER, PAUSE = map(os.path.abspath, sys.argv[2:5])
 SOAK = bool(os.environ.get("PST_SOAK"))
 LEAST = 100 if SOAK else 3
 HANGS_S = 6000 if SOAK else 200

@@ -260,7 +260,7 @@ static void bad_names_are_refused(void)
 	T_EQ(open_name("tier://s/.tier/id", RIG_R, &f), -EINVAL);
 	T_EQ(open_name("tier://s/nothing", RIG_R, &f), -ENOENT);
 	(void)unlink(at(nvme, "link"));
-	T_EQ(symlink("/etc/passwd", at(nvme, "link")), 0);
+	T_EQ(symlink("/nonexistent/file", at(nvme, "link")), 0);
 	T_EQ(open_name("tier://s/link", RIG_R, &f), -ELOOP);
 	T_EQ(open_name("tier://s/link", RIG_NEW, &f), -ELOOP);
 	(void)unlink(at(nvme, "pipe"));
