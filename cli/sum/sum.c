@@ -175,14 +175,19 @@ static int write_as(int dir, const char *temp, const char *base, const char *pat
 	return r;
 }
 
-/* Replace a file in one step.  A symbolic link stays, and what it names is replaced. */
+/*
+ * Replace a file in one step.  A symbolic link stays, and what it names is replaced, if the kernel
+ * lets this user follow it (fs.protected_symlinks): realpath() would not ask.
+ */
 static int sum_replace(const char *name, const char *text, size_t len, mode_t mode)
 {
 	_cleanup_(freep) char *real = realpath(name, NULL), *temp = NULL, *copy = NULL;
 	const char *path = real ? real : name, *base = strrchr(path, '/');
-	_cleanup_(closep) int dir = -1;
+	_cleanup_(closep) int dir = -1, at = open(name, O_PATH | O_CLOEXEC);
 	int r;
 
+	if (at < 0 && errno != ENOENT)
+		return fail(errno, "cannot open %s: %s", name, strerror(errno));
 	base = base ? base + 1 : path;
 	copy = strdup(path);
 	if (!copy)
@@ -311,5 +316,5 @@ int cmd_sum(int argc, char *argv[])
 		if (r < 0)
 			status = exit_status(r);
 	}
-	return status;
+	return stop_signal ? exit_status(-EINTR) : status;
 }

@@ -35,5 +35,6 @@ bool watch_written(int watch)
 	for (; FAN_EVENT_OK(e, (long)left); e = FAN_EVENT_NEXT(e, left))
 		if (e->fd >= 0)
 			(void)close(e->fd);
-	return n > 0;
+	/* An event that cannot be read, because its file cannot be opened, is gone: it counts. */
+	return n > 0 || (watch >= 0 && n < 0 && errno != EAGAIN && errno != EINTR);
 }

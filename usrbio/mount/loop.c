@@ -352,6 +352,8 @@ static int await_lease(struct line *l, enum kind k, const struct fuse_in_header 
 	pthread_t thread;
 	int err = 0;
 
+	if (pool.ends)
+		return -ENOTCONN;
 	if (!l->tries) {
 		if (pool.nr_leases >= LOOP_LEASES)
 			return -EBUSY;

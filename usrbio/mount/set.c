@@ -322,17 +322,33 @@ static int set_created(struct fs *fs, int fd, struct node *dir, const char *name
 
 /* ------------------------------------------------------------------- nodes */
 
-/* Under the lock: look where the file is. */
-static void find_node(struct fs *fs, struct node *n)
+/*
+ * Under the lock: look where the file is.  Return 0, also for a file that has no name, or -errno if
+ * that could not be found out.
+ */
+static int find_node(struct fs *fs, struct node *n)
 {
 	struct tier_file f;
 	int fd = n->path ? change_find(fs->set->set, n->path, &f) : -ENOENT;
 
+	switch (fd) {
+	case -EWOULDBLOCK:
+	case -EMFILE:
+	case -ENFILE:
+	case -ENOMEM:
+	case -EIO:
+		return fd;
+	default:
+		break;
+	}
+	if (fd < 0)
+		return 0;
 	/* Another file of that name leaves the node what it was: a file that has no name. */
-	if (fd >= 0 && (ino_t)f.id == n->ino)
+	if ((ino_t)f.id == n->ino)
 		point(n, fd);
 	else
-		closep(&fd);
+		(void)close(fd);
+	return 0;
 }
 
 /* Point a file's node at where the file lies now, if it has moved. */
@@ -344,7 +360,7 @@ static void set_refresh(struct fs *fs, struct node *n)
 		return;
 	caller_end();
 	(void)pthread_mutex_lock(&fs->set->lock);
-	find_node(fs, n);
+	(void)find_node(fs, n);
 	(void)pthread_mutex_unlock(&fs->set->lock);
 }
 
@@ -371,9 +387,10 @@ static bool set_same_file(int a, int b)
 /* Hold the current file of a node; under set->lock. */
 static int hold_locked(struct fs *fs, struct node *n)
 {
-	int fd, err;
+	int fd, err = find_node(fs, n);
 
-	find_node(fs, n);
+	if (err < 0)
+		return err;
 	fd = openat(fs->proc, fd_name(n->fd).s, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -383,11 +400,11 @@ static int hold_locked(struct fs *fs, struct node *n)
 		return err;
 	}
 	/* The file may have moved before the lock was there. */
-	find_node(fs, n);
-	if (set_same_file(fd, n->fd))
+	err = find_node(fs, n);
+	if (err == 0 && set_same_file(fd, n->fd))
 		return fd;
 	(void)close(fd);
-	return -EWOULDBLOCK;
+	return err < 0 ? err : -EWOULDBLOCK;
 }
 
 /*

@@ -293,6 +293,8 @@ static int rename_any(struct fs *fs, const struct node *dir, const char *name, c
 	if (!is_dir)
 		return at_dir ? -EISDIR : rename_file(fs, path, to_path, flags);
 	fd = change_find(s->set, to_path, &f);
+	if (fd < 0 && fd != -ENOENT)
+		return fd;
 	err = fd >= 0 ? -ENOTDIR : rename_dir(s, dir, name, path, to, to_name, to_path, flags);
 	closep(&fd);
 	return err;
