@@ -240,7 +240,7 @@ static int bridge_redirects(const char *root, const char *pci)
 	return n < 0 ? (int)n : acs_redirects(config, (size_t)n);
 }
 
-static void see_bridge(struct acs *s, const char *pci)
+static void accel_see_bridge(struct acs *s, const char *pci)
 {
 	int r = bridge_redirects(s->root, pci);
 	size_t n = strlen(s->list);
@@ -268,9 +268,9 @@ static void see_bridges(void *arg, const struct end *memory, const struct end *m
 	if (!n)
 		return;
 	for (unsigned i = n - 1; i < memory->nr; i++)
-		see_bridge(arg, memory->at[i]);
+		accel_see_bridge(arg, memory->at[i]);
 	for (unsigned i = n; i < mover->nr; i++)
-		see_bridge(arg, mover->at[i]);
+		accel_see_bridge(arg, mover->at[i]);
 }
 
 void accel_acs(const char *root, struct pst_check *ret)

@@ -284,8 +284,8 @@ static void send_full(struct upload *u)
 /* ----------------------------------------------------------------- publish */
 
 /*
- * The answer to an earlier try may have been lost, and that try have made the object: then the next
- * one finds an object that is there, or an upload that is not.  The object's mark tells whose it is.
+ * An earlier try may have made the object although its answer was lost: then the next try finds an
+ * object that is there, or an upload that is not.  The object's mark tells whose object it is.
  */
 static void upload_looked_at(struct call *c)
 {

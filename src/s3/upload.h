@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An object that is written: upload.c writes and publishes it, upload_life.c makes and closes it. */
+/* An object that is written: upload.c publishes it, upload_life.c makes and closes it. */
 #ifndef PST_S3_UPLOAD_H
 #define PST_S3_UPLOAD_H
 

@@ -8,8 +8,8 @@
  * With SRC, the directory that DIR passes on, all is looked at there too, and now and then a
  * burst of operations goes through SRC.  Bytes must be right when a file is opened through DIR
  * the next time; attributes and names may be STALE_MS old, which is waited for.  With --patient
- * bytes may be so, too.  With --tiers DIR is a set of tiers, which has no links, and whose files may
- * move meanwhile.
+ * bytes may be so, too.  With --tiers DIR is a set of tiers, which has no links, and whose files
+ * may move meanwhile.
  *
  * A seed gives the same operations each time.  The dice and the model alone choose them: the
  * clock has no part in it.  Without --seed there are two rounds, one of a fixed seed and one of

@@ -34,7 +34,7 @@ uint64_t set_deadline(void)
 	return now_ns() + SET_WAIT_NS;
 }
 
-bool set_again(int *err, uint64_t until)
+bool set_try_again(int *err, uint64_t until)
 {
 	const struct timespec ts = { .tv_nsec = AGAIN_MS * (long)NSEC_PER_MSEC };
 
@@ -165,7 +165,7 @@ static void set_source_close(struct fs *fs)
 	do {
 		set_flush_accesses(s);
 		err = s->nr_accesses ? -EWOULDBLOCK : 0;
-	} while (set_again(&err, until));
+	} while (set_try_again(&err, until));
 	(void)set_close(s->set);
 	(void)pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -309,7 +309,7 @@ static int set_lookup(struct fs *fs, struct node *dir, const char *name,
 		(void)pthread_mutex_lock(&fs->set->lock);
 		err = file_entry(fs, path, ret);
 		(void)pthread_mutex_unlock(&fs->set->lock);
-	} while (set_again(&err, until));
+	} while (set_try_again(&err, until));
 	return err;
 }
 

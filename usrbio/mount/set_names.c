@@ -82,7 +82,7 @@ static void move_node(struct fs *fs, int64_t id, const char *path)
 }
 
 /* A directory has changed, whichever root the file is on: tell it in the tree as well. */
-static void touch(const struct fs *fs, const struct node *dir)
+static void set_touch_dir(const struct fs *fs, const struct node *dir)
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
 
@@ -165,9 +165,9 @@ int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
 		(void)pthread_mutex_lock(&s->lock);
 		err = create_or_find(s, path, f);
 		(void)pthread_mutex_unlock(&s->lock);
-	} while (set_again(&err, until));
+	} while (set_try_again(&err, until));
 	if (err >= 0)
-		touch(fs, dir);
+		set_touch_dir(fs, dir);
 	return err;
 }
 
@@ -199,9 +199,9 @@ static int set_unlink(struct fs *fs, const struct node *dir, const char *name)
 		(void)pthread_mutex_lock(&s->lock);
 		err = unlink_file(fs, path);
 		(void)pthread_mutex_unlock(&s->lock);
-	} while (set_again(&err, until));
+	} while (set_try_again(&err, until));
 	if (err == 0)
-		touch(fs, dir);
+		set_touch_dir(fs, dir);
 	return err;
 }
 
@@ -320,10 +320,10 @@ int set_rename(struct fs *fs, struct node *dir, const char *name, struct node *t
 		(void)pthread_mutex_lock(&s->lock);
 		err = rename_any(fs, dir, name, path, to, to_name, to_path, flags);
 		(void)pthread_mutex_unlock(&s->lock);
-	} while (set_again(&err, until));
+	} while (set_try_again(&err, until));
 	if (err == 0) {
-		touch(fs, dir);
-		touch(fs, to);
+		set_touch_dir(fs, dir);
+		set_touch_dir(fs, to);
 	}
 	return err;
 }
@@ -391,7 +391,7 @@ static int add_file(struct listing *l, const char *name)
 		(void)pthread_mutex_lock(&l->fs->set->lock);
 		fd = change_find(l->fs->set->set, path, &f);
 		(void)pthread_mutex_unlock(&l->fs->set->lock);
-	} while (set_again(&fd, until));
+	} while (set_try_again(&fd, until));
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
 	(void)close(fd);

@@ -44,12 +44,12 @@ int set_path(const struct set_source *s, const struct node *dir, const char *nam
  *
  *	do {
  *		lock; err = ...; unlock;
- *	} while (set_again(&err, until));
+ *	} while (set_try_again(&err, until));
  */
 #define SET_WAIT_NS (10 * NSEC_PER_SEC)
 
 uint64_t set_deadline(void);
-bool set_again(int *err, uint64_t until);
+bool set_try_again(int *err, uint64_t until);
 
 /* set_names.c: members of source_set. */
 int set_create(struct fs *fs, const struct node *dir, const struct new_file *f);

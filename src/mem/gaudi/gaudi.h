@@ -22,9 +22,9 @@
  * Device addresses are plain numbers that may be alike those of host memory.  Only wraps that name
  * the kind find them (MEM_CAP_NAMED).
  *
- * The driver refuses to unmap memory while a dma-buf of it is open, in any process.  Such memory is
- * put on the device's list "held" when it is freed.  Once the dma-buf is gone, the next call for the
- * device frees it, or a thread that asks the driver again.  The device stays open until then.
+ * The driver refuses to unmap memory while a dma-buf of it is open, in any process.  Such memory
+ * is put on the device's list "held" when it is freed.  Once the dma-buf is gone, the next call for
+ * the device frees it, or a thread that asks the driver again.  The device stays open until then.
  */
 #ifndef PST_MEM_GAUDI_H
 #define PST_MEM_GAUDI_H
