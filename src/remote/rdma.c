@@ -65,7 +65,7 @@ static int link_rdma_make(struct link_rdma *d)
 		r = endpoint_new(d->domain, &o, &d->ep);
 	if (r < 0)
 		return r;
-	d->in = aligned_alloc(KIB(4), NR * IN_LEN);
+	d->in = aligned_alloc(KIB(4), align_up(NR * IN_LEN, KIB(4)));
 	r = d->in ? mr_reg_host(d->domain, d->in, NR * IN_LEN, 0, &d->in_reg) : -ENOMEM;
 	for (unsigned i = 0; i < NR && r == 0; i++)
 		r = link_rdma_give(d, i);
