@@ -13,7 +13,7 @@
 #include "kv/store.h"
 
 struct lend {
-	struct list link; /* in kv->lent; refs and gone belong to the store's lock, too */
+	struct list link; /* in kv->lent until it ends; it, refs and gone belong to the store's lock */
 	struct pst_kv *kv;
 	unsigned refs;
 	bool write;
@@ -213,8 +213,9 @@ static int lend_read(struct lend *l, uint64_t *ret_len)
 
 	if (!lend_use(l))
 		return -ENOENT;
-	lend_add(l);
+	/* The stripe first: a block that is published while this waits is not the one to cut. */
 	(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));
+	lend_add(l);
 	r = lend_open_file(l);
 	(void)pthread_mutex_unlock(cache_stripe(kv, l->id.hash));
 	if (r == 0)
@@ -232,30 +233,51 @@ static int lend_read(struct lend *l, uint64_t *ret_len)
 	return r;
 }
 
-void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash)
+/* Called with the lock: move a file to a list whose entries the caller handles without the lock. */
+static void lend_set_aside(struct list *to, struct lend *l)
 {
-	struct list *at;
+	l->refs++;
+	list_move_tail(to, &l->link);
+}
 
-	(void)pthread_mutex_lock(&kv->lock);
-again:
-	list_for_each (at, &kv->lent) {
-		struct lend *l = list_entry(at, struct lend, link);
-		int fd = l->fd;
+/* Called with the lock, which is released meanwhile: handle the entries of such a list. */
+static void lend_settle(struct pst_kv *kv, struct list *aside, void (*fn)(struct lend *l))
+{
+	while (!list_empty(aside)) {
+		struct lend *l = list_first(aside, struct lend, link);
 
-		if (l->write || l->gone || l->id.space != space || (hash && l->id.hash != *hash))
-			continue;
-		l->gone = true;
-		if (fd < 0)
-			continue;
-		l->refs++;
+		list_del(&l->link);
 		(void)pthread_mutex_unlock(&kv->lock);
-		if (ftruncate(fd, 0) < 0)
-			log_warn("kv: cannot cut the file of a block: %s, ignoring",
-				 strerror(errno));
+		fn(l);
 		lend_unref(l);
 		(void)pthread_mutex_lock(&kv->lock);
-		goto again;
 	}
+}
+
+static void lend_cut(struct lend *l)
+{
+	if (ftruncate(l->fd, 0) < 0)
+		log_warn("kv: cannot cut the file of a block: %s, ignoring", strerror(errno));
+}
+
+void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash)
+{
+	struct list cut = LIST_INIT(cut), *at, *n;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	/* All are gone before the first is cut: several may have the same file. */
+	list_for_each_safe (at, n, &kv->lent) {
+		struct lend *l = list_entry(at, struct lend, link);
+
+		if (l->write || l->id.space != space || (hash && l->id.hash != *hash))
+			continue;
+		l->gone = true;
+		if (l->fd >= 0)
+			lend_set_aside(&cut, l);
+		else
+			list_del(&l->link);
+	}
+	lend_settle(kv, &cut, lend_cut);
 	(void)pthread_mutex_unlock(&kv->lock);
 }
 
@@ -281,29 +303,27 @@ static void lend_abort(struct lend *l)
 		cache_unreserve(kv, l->space, l->size);
 }
 
+static void lend_end(struct lend *l)
+{
+	(void)pthread_mutex_lock(&l->io);
+	lend_abort(l);
+	(void)pthread_mutex_unlock(&l->io);
+}
+
 /* End new blocks whose time is over. */
 static void lend_expire(struct pst_kv *kv)
 {
+	struct list over = LIST_INIT(over), *at, *n;
 	uint64_t now = now_ns();
-	struct list *at;
 
 	(void)pthread_mutex_lock(&kv->lock);
-again:
-	list_for_each (at, &kv->lent) {
+	list_for_each_safe (at, n, &kv->lent) {
 		struct lend *l = list_entry(at, struct lend, link);
 
-		if (!l->write || l->until_ns > now)
-			continue;
-		l->until_ns = UINT64_MAX;
-		l->refs++;
-		(void)pthread_mutex_unlock(&kv->lock);
-		(void)pthread_mutex_lock(&l->io);
-		lend_abort(l);
-		(void)pthread_mutex_unlock(&l->io);
-		lend_unref(l);
-		(void)pthread_mutex_lock(&kv->lock);
-		goto again;
+		if (l->write && l->until_ns <= now)
+			lend_set_aside(&over, l);
 	}
+	lend_settle(kv, &over, lend_end);
 	(void)pthread_mutex_unlock(&kv->lock);
 }
 
@@ -464,11 +484,8 @@ int lend_open(struct pst_kv *kv, const char *name, const char *tenant, uint64_t 
 
 void lend_close(struct lend *l)
 {
-	if (l->write) {
-		(void)pthread_mutex_lock(&l->io);
-		lend_abort(l);
-		(void)pthread_mutex_unlock(&l->io);
-	}
+	if (l->write)
+		lend_end(l);
 	(void)pthread_mutex_lock(&l->kv->lock);
 	list_del(&l->link);
 	(void)pthread_mutex_unlock(&l->kv->lock);

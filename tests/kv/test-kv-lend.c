@@ -2,10 +2,12 @@
 /* Names of blocks, and files that a store lends to the clients of its server. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 
 #include "kv/block.h"
 #include "kv/lend.h"
 #include "kv/name.h"
+#include "kv/store.h"
 
 #include "kv_case.h"
 
@@ -161,6 +163,109 @@ static void blocks_that_are_never_written(void)
 }
 
 static struct pst_kv *shared;
+static atomic_int late_tid, late_result;
+
+static void *late_reader(void *arg)
+{
+	struct lend *l;
+	uint64_t len;
+	int fd, r;
+
+	late_tid = (int)syscall(SYS_gettid);
+	r = lent_read(shared, arg, &l, &fd, &len);
+	if (r == 0) {
+		r = lseek(fd, 0, SEEK_END) == (off_t)len ? 0 : -1000;
+		lend_close(l);
+	}
+	late_result = r;
+	return NULL;
+}
+
+/* Return true if a thread of this process sleeps. */
+static bool sleeps(int tid)
+{
+	char path[64], text[512] = "", *end;
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	f = fopen(path, "r");
+	if (!f)
+		return false;
+	(void)!fread(text, 1, sizeof(text) - 1, f);
+	(void)fclose(f);
+	end = strrchr(text, ')');
+	return end && !strncmp(end, ") S", 3);
+}
+
+/* Who waits while a block is published opens the new file, and must not cut it. */
+static void a_reader_that_waits_for_a_publication(void)
+{
+	uint64_t hash, space;
+	pthread_t thread;
+	uint32_t nr;
+
+	k_new_root();
+	shared = k_open(MIB(1), 0);
+	T_EQ(lent_set(shared, "k"), 0);
+	nr = k_space(shared, "m", "");
+	space = shared->spaces[nr]->hash;
+	hash = kv_key_hash(shared, shared->spaces[nr], "k", 1);
+	(void)pthread_mutex_lock(cache_stripe(shared, hash));
+	T_EQ(pthread_create(&thread, NULL, late_reader, (void *)(uintptr_t)"k"), 0);
+	while (k_stat(shared).gets < 1 || !sleeps(late_tid))
+		(void)usleep(100);
+	/* What cache_publish() does once the new file has its name. */
+	lend_revoke(shared, space, &hash);
+	(void)pthread_mutex_unlock(cache_stripe(shared, hash));
+	T_EQ(pthread_join(thread, NULL), 0);
+	T_EQ(late_result, 0);
+	T_CHECK(k_disk() > LEN);
+	pst_kv_close(shared);
+	k_remove_root();
+}
+
+static struct pst_kv *cut_in;
+static unsigned cuts, cuts_early;
+
+int __real_ftruncate64(int fd, off_t len);
+__attribute__((visibility("default"))) int __wrap_ftruncate64(int fd, off_t len);
+int __wrap_ftruncate64(int fd, off_t len)
+{
+	if (cut_in) {
+		(void)pthread_mutex_lock(&cut_in->lock);
+		cuts++;
+		cuts_early += !list_empty(&cut_in->lent);
+		(void)pthread_mutex_unlock(&cut_in->lock);
+	}
+	return __real_ftruncate64(fd, len);
+}
+
+/* A file that is lent twice is cut when both know, else one of them calls it damaged. */
+static void a_file_that_is_lent_twice(void)
+{
+	char name[NAME_MAX_LEN + 1];
+	struct lend *l[3];
+	struct pst_kv *kv;
+	uint64_t len;
+	int fd;
+
+	k_new_root();
+	kv = k_open(MIB(1), 0);
+	T_EQ(lent_set(kv, "k"), 0);
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(lent_read(kv, "k", &l[i], &fd, &len), 0);
+	cut_in = kv;
+	T_EQ(lend_delete(kv, lent_name("k", 0, name), NULL), 0);
+	cut_in = NULL;
+	T_EQ(cuts, 3);
+	T_EQ(cuts_early, 0);
+	for (unsigned i = 0; i < 3; i++)
+		lend_close(l[i]);
+	T_EQ(k_stat(kv).used, 0);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 static atomic_uint whole, wrong;
 
 static void *client(void *arg)
@@ -222,6 +327,8 @@ int main(void)
 	T_RUN(names);
 	T_RUN(clients_that_hold_files);
 	T_RUN(blocks_that_are_never_written);
+	T_RUN(a_reader_that_waits_for_a_publication);
+	T_RUN(a_file_that_is_lent_twice);
 	T_RUN(clients_at_once);
 	return t_done();
 }
