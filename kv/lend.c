@@ -12,6 +12,13 @@
 #include "kv/name.h"
 #include "kv/store.h"
 
+/* The bytes of new blocks that one client writes. */
+struct share {
+	struct list link; /* in kv->shares */
+	uint64_t bytes;
+	char who[];
+};
+
 struct lend {
 	struct list link; /* in kv->lent until it ends; it, refs and gone belong to the store's lock */
 	struct pst_kv *kv;
@@ -25,6 +32,7 @@ struct lend {
 	/* Of a new block. */
 	pthread_mutex_t io; /* taken before the store's lock: fd and the file's bytes */
 	uint64_t len, file_len, size, until_ns;
+	struct share *share; /* that of size; belongs to the store's lock */
 	char temp[32];
 
 	uint8_t key[]; /* that of id */
@@ -97,11 +105,12 @@ static int lend_space(struct pst_kv *kv, const struct block_name *n, bool make, 
 		.quota = quota,
 	};
 	uint64_t hash = space_hash(kv, n->identity, n->tenant, n->salt);
-	bool found, room;
+	bool found, room = true;
 
 	(void)pthread_mutex_lock(&kv->lock);
 	found = space_find(kv, hash, ret) && kv->spaces[*ret]->identity;
-	room = lend_has_room(kv, n->tenant);
+	if (!found && make)
+		room = lend_has_room(kv, n->tenant);
 	(void)pthread_mutex_unlock(&kv->lock);
 	if (found)
 		return 0;
@@ -283,6 +292,79 @@ void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash)
 
 /* -------------------------------------------------------------- writing */
 
+/* Called with the lock. */
+static struct share *lend_share(struct pst_kv *kv, const char *who)
+{
+	struct share *s;
+	struct list *at;
+
+	list_for_each (at, &kv->shares) {
+		s = list_entry(at, struct share, link);
+		if (!strcmp(s->who, who))
+			return s;
+	}
+	s = calloc(1, sizeof(*s) + strlen(who) + 1);
+	if (!s)
+		return NULL;
+	memcpy(s->who, who, strlen(who));
+	list_add_tail(&kv->shares, &s->link);
+	return s;
+}
+
+/* Called with the lock: free a share without bytes. */
+static void lend_share_put(struct share *s)
+{
+	if (s->bytes)
+		return;
+	list_del(&s->link);
+	free(s);
+}
+
+/*
+ * Count the bytes of a new block among those of its client.  All clients have half of the budget,
+ * and each of them half of what the others leave of that, so that no client takes all.
+ */
+static int lend_take_share(struct lend *l, const char *who)
+{
+	struct pst_kv *kv = l->kv;
+	uint64_t others;
+	struct share *s;
+	bool fits;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	s = lend_share(kv, who);
+	if (!s) {
+		(void)pthread_mutex_unlock(&kv->lock);
+		return -ENOMEM;
+	}
+	others = kv->lent_bytes - s->bytes;
+	fits = s->bytes + l->size <= (kv->budget / 2 - others) / 2;
+	if (fits) {
+		kv->lent_bytes += l->size;
+		s->bytes += l->size;
+		l->share = s;
+	} else {
+		lend_share_put(s);
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+	return fits ? 0 : err_set(ENOSPC, "the client is writing as much as it may at once");
+}
+
+/* Called with the lock. */
+static void lend_give_share(struct lend *l)
+{
+	l->kv->lent_bytes -= l->size;
+	l->share->bytes -= l->size;
+	lend_share_put(TAKE_PTR(l->share));
+}
+
+/* Called with the lock, when all bytes of a new block are in its file, or none will be. */
+static void lend_ends(struct lend *l)
+{
+	l->kv->pending[root_dir_of(&l->kv->root, l->id.hash)] -= l->size;
+	lend_give_share(l);
+}
+
 /* Called with io: end a new block that is not published, and return its room. */
 static void lend_abort(struct lend *l)
 {
@@ -295,8 +377,7 @@ static void lend_abort(struct lend *l)
 	(void)close(TAKE_FD(l->fd));
 	removed = unlinkat(kv->root.dir[dir], l->temp, 0) == 0 || errno == ENOENT;
 	(void)pthread_mutex_lock(&kv->lock);
-	kv->pending[dir] -= l->size;
-	kv->lent_bytes -= l->size;
+	lend_ends(l);
 	(void)pthread_mutex_unlock(&kv->lock);
 	/* A file that cannot be removed still counts until the store is opened again. */
 	if (removed)
@@ -310,11 +391,12 @@ static void lend_end(struct lend *l)
 	(void)pthread_mutex_unlock(&l->io);
 }
 
-/* End new blocks whose time is over. */
-static void lend_expire(struct pst_kv *kv)
+/* End new blocks whose time is over.  Return true if there was one. */
+static bool lend_expire(struct pst_kv *kv)
 {
 	struct list over = LIST_INIT(over), *at, *n;
 	uint64_t now = now_ns();
+	bool any;
 
 	(void)pthread_mutex_lock(&kv->lock);
 	list_for_each_safe (at, n, &kv->lent) {
@@ -323,28 +405,32 @@ static void lend_expire(struct pst_kv *kv)
 		if (l->write && l->until_ns <= now)
 			lend_set_aside(&over, l);
 	}
+	any = !list_empty(&over);
 	lend_settle(kv, &over, lend_end);
 	(void)pthread_mutex_unlock(&kv->lock);
+	return any;
 }
 
-/* Count the bytes of a new block among those of all. */
-static bool lend_take_share(struct lend *l)
+static int lend_reserve(struct lend *l, const char *who)
 {
 	struct pst_kv *kv = l->kv;
-	bool fits;
+	int r = lend_take_share(l, who);
 
+	if (r < 0)
+		return r;
+	r = cache_reserve(kv, l->space, l->id.hash, l->size);
 	(void)pthread_mutex_lock(&kv->lock);
-	fits = !kv->lent_bytes || kv->lent_bytes + l->size <= kv->budget / 2;
-	if (fits)
-		kv->lent_bytes += l->size;
+	if (r < 0)
+		lend_give_share(l);
+	else
+		(void)snprintf(l->temp, sizeof(l->temp), "tmp/%" PRIu64, kv->next_temp++);
 	(void)pthread_mutex_unlock(&kv->lock);
-	return fits;
+	return r;
 }
 
-static int lend_create(struct lend *l, uint64_t len)
+static int lend_create(struct lend *l, const char *who, uint64_t len)
 {
 	struct pst_kv *kv = l->kv;
-	unsigned dir = root_dir_of(&kv->root, l->id.hash);
 	int r;
 
 	l->write = true;
@@ -352,19 +438,12 @@ static int lend_create(struct lend *l, uint64_t len)
 	l->file_len = len + l->id.key_len + FOOT_LEN;
 	l->size = size_of_file(l->file_len);
 	l->until_ns = now_ns() + kv->timeout_ns;
-	lend_expire(kv);
-	if (!lend_take_share(l))
-		return err_set(ENOSPC, "clients are writing half of the budget already");
-	r = cache_reserve(kv, l->space, l->id.hash, l->size);
-	(void)pthread_mutex_lock(&kv->lock);
-	if (r < 0)
-		kv->lent_bytes -= l->size;
-	else
-		(void)snprintf(l->temp, sizeof(l->temp), "tmp/%" PRIu64, kv->next_temp++);
-	(void)pthread_mutex_unlock(&kv->lock);
+	r = lend_reserve(l, who);
+	if (r == -ENOSPC && lend_expire(kv))
+		r = lend_reserve(l, who);
 	if (r < 0)
 		return r;
-	l->fd = openat(kv->root.dir[dir], l->temp,
+	l->fd = openat(kv->root.dir[root_dir_of(&kv->root, l->id.hash)], l->temp,
 		       O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (l->fd >= 0) {
 		lend_add(l);
@@ -372,8 +451,7 @@ static int lend_create(struct lend *l, uint64_t len)
 	}
 	r = -errno;
 	(void)pthread_mutex_lock(&kv->lock);
-	kv->pending[dir] -= l->size;
-	kv->lent_bytes -= l->size;
+	lend_ends(l);
 	(void)pthread_mutex_unlock(&kv->lock);
 	cache_unreserve(kv, l->space, l->size);
 	return r;
@@ -444,8 +522,8 @@ int lend_publish(struct lend *l)
 	if (r == 0) {
 		(void)close(TAKE_FD(l->fd));
 		(void)pthread_mutex_lock(&kv->lock);
-		kv->pending[dir] -= l->size;
-		kv->lent_bytes -= l->size;
+		lend_ends(l);
+		list_del(&l->link);
 		kv->stat.sets++;
 		kv->stat.set_bytes += l->len;
 		kv->stat.written += l->file_len;
@@ -457,13 +535,13 @@ int lend_publish(struct lend *l)
 
 /* ---------------------------------------------------------------- calls */
 
-int lend_open(struct pst_kv *kv, const char *name, const char *tenant, uint64_t quota, bool write,
-	      struct lend **ret, int *ret_fd, uint64_t *ret_len)
+int lend_open(struct pst_kv *kv, const char *name, const struct lend_client *client,
+	      uint64_t quota, bool write, struct lend **ret, int *ret_fd, uint64_t *ret_len)
 {
 	struct block_name n;
 	struct lend *l;
 	uint32_t space;
-	int r = lend_name(name, tenant, write, &n);
+	int r = lend_name(name, client->tenant, write, &n);
 
 	if (r == 0)
 		r = lend_space(kv, &n, write, quota, &space);
@@ -472,7 +550,7 @@ int lend_open(struct pst_kv *kv, const char *name, const char *tenant, uint64_t 
 	l = lend_new(kv, space, &n);
 	if (!l)
 		return -ENOMEM;
-	r = write ? lend_create(l, n.len) : lend_read(l, ret_len);
+	r = write ? lend_create(l, client->who, n.len) : lend_read(l, ret_len);
 	if (r < 0) {
 		lend_close(l);
 		return r;

@@ -6,8 +6,9 @@
  *   - A file that is lent for reading is cut to 0 bytes when its block is evicted, deleted, dropped
  *     or set again.  So its room is free at once, however long a client keeps it open.
  *   - A file that is lent for writing has its bytes reserved before.  Writes beyond them fail.
- *     Files that are being written have at most half of the budget, and end after the time limit
- *     of the store where another client needs room.
+ *     Files that are being written have at most half of the budget, those of one client half of
+ *     what the others leave of that, and they end after the time limit of the store where another
+ *     client needs room.
  *   - A published file is closed: no client writes to it.
  *
  * Names are those of docs/PROTOCOL.md.  Any thread may make any call, one at a time for a file that
@@ -26,11 +27,16 @@
 
 struct lend;
 
+struct lend_client {
+	const char *who;    /* what is of one client has the same name */
+	const char *tenant; /* the only one that it may name, or NULL: any */
+};
+
 /**
  * lend_open() - lend the file of a block
  * @kv:      the store, not a reader
  * @name:    the block; with its bytes for a new one
- * @tenant:  the only tenant that the client may name, or NULL: any
+ * @client:  who asks
  * @quota:   of a space that is made for a new block
  * @write:   a new block
  * @ret:     to be closed with lend_close()
@@ -39,8 +45,8 @@ struct lend;
  *
  * Return: 0; -ENOENT; -EACCES for another tenant; -ENOSPC; -errno of the file system; -ENOMEM.
  */
-int lend_open(struct pst_kv *kv, const char *name, const char *tenant, uint64_t quota, bool write,
-	      struct lend **ret, int *ret_fd, uint64_t *ret_len);
+int lend_open(struct pst_kv *kv, const char *name, const struct lend_client *client,
+	      uint64_t quota, bool write, struct lend **ret, int *ret_fd, uint64_t *ret_len);
 
 /* Write to a new block.  Return 0; -EFBIG beyond its file; -ESTALE if it was published or its time
  * is over; or -errno. */

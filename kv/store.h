@@ -131,6 +131,7 @@ struct pst_kv {
 
 	struct list lent;    /* files of blocks that a server lends: lend.c */
 	uint64_t lent_bytes; /* reserved for those that clients write */
+	struct list shares;  /* of each client in that */
 
 	struct pst_kv_stat stat;
 };

@@ -3,7 +3,8 @@
  * Limits of the byte rate of each client.  A client means all connections with the same key, from
  * the same address, or of the same user of an AF_UNIX socket.  Each client has a budget of bytes
  * that grows with time, at most to the bytes of BURST_NS.  A request may begin while the budget is
- * above 0, and may make it negative.  So large requests reach the same rate as small ones.
+ * above 0, and may make it negative.  So large requests reach the same rate as small ones.  A new
+ * block of a store counts when its room is reserved, because others may be evicted then.
  */
 #include <stdio.h>
 #include <sys/socket.h>
@@ -36,16 +37,15 @@ static void rate_name_of(const struct conn *c, char ret[RATE_NAME_MAX])
 
 bool rate_join(struct conn *c)
 {
-	char name[RATE_NAME_MAX];
 	struct rate *r;
 	struct list *e;
 
+	rate_name_of(c, c->who);
 	if (!c->s->o.rate || c->rate)
 		return true;
-	rate_name_of(c, name);
 	list_for_each (e, &c->s->rates) {
 		r = list_entry(e, struct rate, link);
-		if (!strcmp(r->name, name)) {
+		if (!strcmp(r->name, c->who)) {
 			r->refs++;
 			c->rate = r;
 			return true;
@@ -54,7 +54,7 @@ bool rate_join(struct conn *c)
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return false;
-	memcpy(r->name, name, sizeof(r->name));
+	memcpy(r->name, c->who, sizeof(r->name));
 	r->refs = 1;
 	r->full_ns = about_now_ns();
 	list_add_tail(&c->s->rates, &r->link);

@@ -11,15 +11,16 @@
 
 /*
  * A store of blocks that is served instead of a directory.  Any thread makes the calls.  key is the
- * name of the client's key, or NULL without TLS.  Each call returns 0 or -errno.
+ * name of the client's key, or NULL without TLS; who is the same for all connections of a client,
+ * as --rate counts clients.  Each call returns 0 or -errno.
  */
 struct serve_store {
 	void *arg;
 	const char *root; /* the name that tells clients of a store */
 	/* Open the file of a block: for reading with its descriptor, which belongs to *ret, and its
 	 * bytes. */
-	int (*open)(void *arg, const char *name, const char *key, bool write, void **ret,
-		    int *ret_fd, uint64_t *ret_len);
+	int (*open)(void *arg, const char *name, const char *key, const char *who, bool write,
+		    void **ret, int *ret_fd, uint64_t *ret_len);
 	int (*write)(void *file, const void *buf, uint32_t len, uint64_t off);
 	int (*publish)(void *file);
 	void (*close)(void *file);

@@ -27,6 +27,7 @@ struct handle {
 	unsigned refs;
 	bool write;
 	bool in_memory; /* the file's bytes are always in memory: no read waits for a disk */
+	uint64_t paid; /* bytes of a new block that the rate counted at its OPEN */
 	uint64_t nr_writes,
 		nr_synced; /* nr_writes and nr_synced belong to the loop; they are equal if a
 			    * SYNC followed every write */
@@ -81,6 +82,7 @@ struct job {
 	uint64_t value;
 	int new_fd;     /* descriptor that an OPEN has opened, else -1 */
 	void *lent;     /* what an OPEN of a store has opened, else NULL */
+	uint64_t paid;  /* for an OPEN: that of the handle */
 	bool in_memory; /* for an OPEN: that of the handle */
 	/* For a WIRE_RDMA: the connection by RDMA that was made, or NULL. */
 	struct rdma *joined;
@@ -138,6 +140,7 @@ struct conn {
 	uint64_t since_ns;     /* time of its last progress */
 	uint64_t born_ns;
 	struct rate *rate;   /* NULL: none yet, or no limit */
+	char who[RATE_NAME_MAX]; /* its client; "" before the end of a TLS handshake */
 	struct net_tls *tls; /* TLS session; NULL: plain bytes */
 	struct rdma *rdma;   /* the connection by RDMA; NULL: none */
 	bool rdma_agreed;    /* the welcome said that there may be one */
@@ -224,6 +227,8 @@ void server_new_boot(struct server *s);
 
 /* ----------------------------------------------------------------- store.c */
 
+/* Return the bytes of the block that an OPEN will set, and 0 for any other. */
+uint64_t store_new_bytes(const struct server *s, const struct job *j);
 /* Execute a job on a store.  Return 0 or -errno. */
 int store_op(const struct server *s, struct job *j);
 

@@ -30,10 +30,23 @@ static int store_open(const struct server *s, struct job *j)
 		return -EOPNOTSUPP;
 	if (write && !s->o.write)
 		return -EROFS;
-	r = st->open(st->arg, j->name, store_key(j), write, &j->lent, &j->new_fd, &len);
+	r = st->open(st->arg, j->name, store_key(j), j->conn->who, write, &j->lent, &j->new_fd,
+		     &len);
 	if (r == 0)
 		store_put_attr(j, WIRE_KIND_FILE, len);
 	return r;
+}
+
+uint64_t store_new_bytes(const struct server *s, const struct job *j)
+{
+	const char *last = strrchr(j->name, '/');
+	uint64_t len;
+
+	if (!s->o.store || !s->o.write || !(j->q.how & WIRE_O_WRITE) || !last)
+		return 0;
+	len = strtoull(last + 1, NULL, 10);
+	/* No block has more. */
+	return MIN(len, (uint64_t)GIB(1));
 }
 
 static int store_write(const struct server *s, struct job *j)

@@ -5,12 +5,13 @@
 #include "kv/name.h"
 #include "tools/common/util.h"
 
-static int lent_open(void *arg, const char *name, const char *key, bool write, void **ret,
-		     int *ret_fd, uint64_t *ret_len)
+static int lent_open(void *arg, const char *name, const char *key, const char *who, bool write,
+		     void **ret, int *ret_fd, uint64_t *ret_len)
 {
 	const struct served_store *s = arg;
+	const struct lend_client client = { .who = who, .tenant = key };
 	struct lend *l;
-	int r = lend_open(s->kv, name, key, s->quota, write, &l, ret_fd, ret_len);
+	int r = lend_open(s->kv, name, &client, s->quota, write, &l, ret_fd, ret_len);
 
 	if (r == 0)
 		*ret = l;

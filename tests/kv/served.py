@@ -479,20 +479,62 @@ def open_files_hold_no_room():
 
 
 @case
-def reservations_hold_half_of_the_budget():
-    with Server(budget="4m") as server, server.store() as store:
-        client, space = c.Client(server.address), store.space("m")
+def reservations_leave_room_for_others():
+    with Server(budget="8m") as server, server.store() as store:
+        # Connections of one address are one client, which has a quarter of the budget.
+        clients, space = [c.Client(server.address) for _ in range(2)], store.space("m")
         eq(store.set(space, [b"k"], [data(1 << 20)]), [0])
         size = (1 << 20) - 4096
-        handles = [client.open(name(b"%d" % i, size), NEW) for i in range(2)]
-        fails(errno.ENOSPC, client, c.OPEN, name(b"2", size).encode(), how=NEW)
-        fails(errno.ENOSPC, client, c.OPEN, name(b"2", 1 << 30).encode(), how=NEW)
+        handles = [client.open(name(b"%d" % i, size), NEW) for i, client in enumerate(clients)]
+        for client in clients:
+            fails(errno.ENOSPC, client, c.OPEN, name(b"2", size).encode(), how=NEW)
+            fails(errno.ENOSPC, client, c.OPEN, name(b"2", 1 << 30).encode(), how=NEW)
+        other = c.Client(server.address, source="127.0.0.2")
+        eq(put(other, b"o", data(size)), 0)
         eq(get(store, space, b"k", 1 << 20), data(1 << 20))
-        client.ask(c.CLOSE, handle=handles[0])
-        soon(lambda: client.ask(c.OPEN, name(b"2", size).encode(), how=NEW).err == 0)
-        client.close()
+        clients[0].ask(c.CLOSE, handle=handles[0])
+        soon(lambda: clients[0].ask(c.OPEN, name(b"2", size).encode(), how=NEW).err == 0)
+        for client in clients:
+            client.close()
         soon(lambda: not server.files("tmp"))
-        eq(store.set(space, [b"n"], [data(3 << 20)]), [0])
+        eq(store.set(space, [b"n"], [data(2 * size)]), [0])
+        eq(store.set(space, [b"n"], [data(2 << 20)]), [-errno.ENOSPC])
+
+
+@case
+def a_reservation_counts_for_the_rate():
+    def slowed():
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(f"{work}/numbers")
+            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            reply = b"".join(iter(lambda: s.recv(1 << 16), b""))
+        return int(re.search(rb"\npenstock_serve_slowed_total (\d+)", reply)[1])
+    with Server("--rate", "32k", "--metrics", f"unix:{work}/numbers") as server:
+        client = c.Client(server.address)
+        client.open(name(b"k", 1 << 20), NEW)
+        eq(slowed(), 0)
+        client.send(c.request(c.STAT, b"kv1"))
+        soon(lambda: slowed() > 0)
+
+
+@case
+def an_open_without_a_handle_changes_nothing():
+    with Server("--files", "2", budget="8m") as server:
+        client, size = c.Client(server.address), (1 << 20) - 4096
+        for i in range(8):
+            eq(put(client, b"%d" % i, data(size)), 0)
+        handles = [client.open(name(b"7"), c.O_READ) for _ in range(2)]
+        for _ in range(3):
+            fails(errno.EMFILE, client, c.OPEN, name(b"n", size).encode(), how=NEW)
+        eq([len(server.files()), server.files("tmp")], [8, []])
+        client.ask(c.CLOSE, handle=handles[0])
+        eq(put(client, b"n", data(size)), 0)
+        # Those that began at once, and found no handle when they ended.
+        client.ask(c.CLOSE, handle=handles[1])
+        for i in range(20):
+            client.send(c.request(c.OPEN, name(b"m%d" % i, 100).encode(), how=NEW, ident=100 + i))
+        eq(sorted(client.receive().err for _ in range(20)), 2 * [0] + 18 * [errno.EMFILE])
+        soon(lambda: len(server.files("tmp")) == 2)
 
 
 @case

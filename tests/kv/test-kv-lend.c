@@ -24,21 +24,29 @@ static char *lent_name(const char *key, uint64_t len, char to[])
 	return to;
 }
 
-static int lent_new(struct pst_kv *kv, const char *key, uint64_t len, struct lend **ret)
+static int lent_new_of(struct pst_kv *kv, const char *who, const char *key, uint64_t len,
+		       struct lend **ret)
 {
+	const struct lend_client client = { .who = who };
 	char name[NAME_MAX_LEN + 1];
 	uint64_t unused;
 	int fd;
 
-	return lend_open(kv, lent_name(key, len, name), NULL, 0, true, ret, &fd, &unused);
+	return lend_open(kv, lent_name(key, len, name), &client, 0, true, ret, &fd, &unused);
+}
+
+static int lent_new(struct pst_kv *kv, const char *key, uint64_t len, struct lend **ret)
+{
+	return lent_new_of(kv, "one", key, len, ret);
 }
 
 static int lent_read(struct pst_kv *kv, const char *key, struct lend **ret, int *ret_fd,
 		     uint64_t *ret_len)
 {
+	const struct lend_client client = { .who = "one" };
 	char name[NAME_MAX_LEN + 1];
 
-	return lend_open(kv, lent_name(key, 0, name), NULL, 0, false, ret, ret_fd, ret_len);
+	return lend_open(kv, lent_name(key, 0, name), &client, 0, false, ret, ret_fd, ret_len);
 }
 
 /* Set a block of LEN bytes as a client does.  Any thread. */
@@ -145,19 +153,55 @@ static void blocks_that_are_never_written(void)
 
 	k_new_root();
 	T_OK(k_open_with(&o, &kv));
-	T_EQ(lent_new(kv, "a", KIB(500), &l[0]), 0);
-	T_EQ(k_stat(kv).used, KIB(504));
+	T_EQ(lent_new(kv, "a", KIB(200), &l[0]), 0);
 	T_EQ(lend_write(l[0], "x", 1, 0), 0);
 	(void)usleep(2000);
-	/* The time of the first one is over, and its room is free. */
-	T_EQ(lent_new(kv, "b", KIB(500), &l[1]), 0);
-	T_EQ(k_stat(kv).used, KIB(504));
-	T_EQ(lend_write(l[0], "x", 1, 0), -ESTALE);
-	T_EQ(lend_publish(l[0]), -ESTALE);
-	lend_close(l[0]);
-	lend_close(l[1]);
+	/* The time of the first one is over, but nobody needs its room. */
+	T_EQ(lent_new(kv, "b", KIB(20), &l[1]), 0);
+	T_EQ(k_stat(kv).used, KIB(204) + KIB(24));
+	T_EQ(lend_write(l[0], "x", 1, 0), 0);
+	(void)usleep(2000);
+	T_EQ(lent_new(kv, "c", KIB(200), &l[2]), 0);
+	T_EQ(k_stat(kv).used, KIB(204));
+	for (unsigned i = 0; i < 2; i++) {
+		T_EQ(lend_write(l[i], "x", 1, 0), -ESTALE);
+		T_EQ(lend_publish(l[i]), -ESTALE);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		lend_close(l[i]);
 	T_EQ(k_stat(kv).used, 0);
 	T_EQ(k_disk(), 0);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
+/* Each client has half of what the others leave of half of the budget. */
+static void clients_that_take_all_they_can(void)
+{
+	const char *const who[] = { "one", "two", "three" };
+	struct lend *l[8];
+	struct pst_kv *kv;
+	unsigned n = 0;
+
+	k_new_root();
+	kv = k_open(MIB(8), 0);
+	T_EQ(lent_new_of(kv, "one", "k", MIB(2), &l[0]), -ENOSPC);
+	for (unsigned i = 0; i < 3; i++) {
+		for (uint64_t left = MIB(2) >> i; left; left -= MIB(1) / 2)
+			T_EQ(lent_new_of(kv, who[i], "k", MIB(1) / 2 - 4096, &l[n++]), 0);
+		T_EQ(lent_new_of(kv, who[i], "k", 1, &l[7]), -ENOSPC);
+	}
+	T_EQ(n, 7);
+	/* What one of them gives back is shared again. */
+	for (unsigned i = 0; i < 4; i++)
+		lend_close(l[i]);
+	T_EQ(lent_new_of(kv, "three", "k", MIB(1) - 4096, &l[0]), 0);
+	T_EQ(lent_new_of(kv, "three", "k", 1, &l[1]), -ENOSPC);
+	lend_close(l[0]);
+	for (unsigned i = 4; i < 7; i++)
+		lend_close(l[i]);
+	T_CHECK(list_empty(&kv->shares));
+	T_EQ(k_stat(kv).used, 0);
 	pst_kv_close(kv);
 	k_remove_root();
 }
@@ -327,6 +371,7 @@ int main(void)
 	T_RUN(names);
 	T_RUN(clients_that_hold_files);
 	T_RUN(blocks_that_are_never_written);
+	T_RUN(clients_that_take_all_they_can);
 	T_RUN(a_reader_that_waits_for_a_publication);
 	T_RUN(a_file_that_is_lent_twice);
 	T_RUN(clients_at_once);

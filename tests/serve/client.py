@@ -57,12 +57,14 @@ class Reply:
 
 
 class Client:
-    def __init__(self, address, greet=True, **fields):
+    def __init__(self, address, greet=True, source=None, **fields):
         if isinstance(address, str):
             self.sock = socket.socket(socket.AF_UNIX)
         else:
             self.sock = socket.socket()
         self.sock.settimeout(WAIT_S)
+        if source:
+            self.sock.bind((source, 0))
         self.sock.connect(address)
         self.last = 0
         if greet:

@@ -202,7 +202,7 @@ FAULTS = [
      "operation"),
     ("debt of who has left", RATE, "if (r->refs || r->full_ns > now)", "if (r->refs)",
      "operation"),
-    ("rates of others", RATE, "if (!strcmp(r->name, name)) {", "if (1) {", "operation"),
+    ("rates of others", RATE, "if (!strcmp(r->name, c->who)) {", "if (1) {", "operation"),
     ("hello of a client in debt", CONN, "wait = c->greeted ? rate_wait(c) : 0;",
      "wait = rate_wait(c);", "operation"),
     ("listeners without descriptors", SERVER, "if (errno == EMFILE || errno == ENFILE", "if (0",
