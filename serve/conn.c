@@ -138,6 +138,17 @@ static uint32_t conn_size_of(const struct wire_request *q)
 	}
 }
 
+/* Return the payload bytes that the rate counts: not those that it counted at the OPEN. */
+static uint64_t conn_cost(const struct conn *c, const struct wire_request *q)
+{
+	struct handle *h = q->op == WIRE_WRITE ? handle_of(c, q->handle) : NULL;
+	uint64_t bytes = conn_size_of(q), paid = h ? MIN(h->paid, bytes) : 0;
+
+	if (h)
+		h->paid -= paid;
+	return bytes - paid;
+}
+
 static void to_pool(struct job *j)
 {
 	if (j->handle)
@@ -183,6 +194,14 @@ void conn_request(struct conn *c, struct job *j, const uint8_t *payload)
 			conn_reply_err(j, EBADF);
 			return;
 		}
+	}
+	if (j->q.op == WIRE_OPEN && !handle_room(c)) {
+		conn_reply_err(j, EMFILE);
+		return;
+	}
+	if (j->q.op == WIRE_OPEN) {
+		j->paid = store_new_bytes(c->s, j);
+		rate_spend(c, j->paid);
 	}
 	if (j->q.op == WIRE_CLOSE)
 		close_op(c, j);
@@ -240,7 +259,7 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 		c->full = true;
 		return 0;
 	}
-	rate_spend(c, WIRE_HEAD + (uint64_t)conn_size_of(&q));
+	rate_spend(c, WIRE_HEAD + conn_cost(c, &q));
 	if (job_by_rdma(j)) {
 		qp_request(j, from + WIRE_HEAD);
 		return q.len;
@@ -454,12 +473,36 @@ void conn_turn(struct conn *c)
 	conn_set_events(c);
 }
 
+/* Give the client a handle of what was opened.  If it gets none, a worker closes the file. */
+static void conn_open_done(struct job *j)
+{
+	struct conn *c = j->conn;
+	struct handle *h = malloc(sizeof(*h));
+	uint32_t nr = h && c->fd >= 0 ? handle_room(c) : 0;
+
+	if (!h) {
+		j->err = ENOMEM;
+		return;
+	}
+	*h = (struct handle){ .fd = TAKE_FD(j->new_fd),
+			      .lent = TAKE_PTR(j->lent),
+			      .paid = j->paid,
+			      .refs = 1,
+			      .write = j->q.how & WIRE_O_WRITE,
+			      .in_memory = j->in_memory };
+	if (nr) {
+		c->handles[nr - 1] = h;
+		j->count = nr;
+	} else {
+		j->err = EMFILE;
+		handle_unref(c, h);
+	}
+}
+
 void conn_job_done(struct job *j)
 {
 	struct conn *c = j->conn;
-	struct server *s = c->s;
 	struct handle *h = j->handle;
-	uint32_t nr;
 
 	c->nr_pool--;
 	if (j->closes) {
@@ -473,29 +516,16 @@ void conn_job_done(struct job *j)
 		h->nr_synced = j->writes;
 	j->handle = NULL;
 	handle_unref(c, h);
+	if (j->q.op == WIRE_OPEN && !j->err)
+		conn_open_done(j);
 	if (c->fd < 0) {
 		job_free(j);
 		return;
 	}
 	if (j->q.op == WIRE_RDMA)
 		qp_join(j);
-	if (j->q.op == WIRE_OPEN && !j->err) {
-		h = malloc(sizeof(*h));
-		nr = h ? handle_room(c) : 0;
-		if (nr) {
-			*h = (struct handle){ .fd = TAKE_FD(j->new_fd),
-					      .lent = TAKE_PTR(j->lent),
-					      .refs = 1,
-					      .write = j->q.how & WIRE_O_WRITE,
-					      .in_memory = j->in_memory };
-			c->handles[nr - 1] = h;
-			j->count = nr;
-		} else {
-			free(h);
-			j->err = h ? EMFILE : ENOMEM;
-		}
-		exec_reply(s, j);
-	}
+	if (j->q.op == WIRE_OPEN)
+		exec_reply(c->s, j);
 	conn_reply(j);
 }
 

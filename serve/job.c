@@ -106,9 +106,9 @@ uint32_t handle_room(struct conn *c)
 /* Close a handle that has no user left, by a job, because close(2) may block. */
 static void handle_close(struct conn *c, struct handle *h)
 {
-	struct job *j = malloc(sizeof(*j));
+	struct job *j = c->s->pool.stop ? NULL : malloc(sizeof(*j));
 
-	if (!j) { /* no memory for a job: close here, although it may block */
+	if (!j) { /* no worker, or no memory for a job: close here, although it may block */
 		exec_close(c->s, h);
 		return;
 	}
