@@ -3,6 +3,7 @@
 """A store that a server has: clients of the library, hostile clients, and hostile servers."""
 import base64
 import errno
+import fcntl
 import glob
 import os
 import re
@@ -356,6 +357,29 @@ def lmcache_over_a_server():
         client.close()
     # Without a budget, a store of directories would be open for reading alone.
     gives(ValueError, lmcache.Client, [server.root], None, "m")
+
+
+@case
+def a_request_that_hangs_beyond_the_drain():
+    server = Server("--drain", "0")
+    with server.store() as store:
+        space = store.space("m")
+        eq(store.set(space, [b"k", b"l"], [data(1000), data(2000)]), [0, 0])
+        path = next(path for path in server.files() if os.path.getsize(path) < 2000)
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        with open(path, "rb") as f:
+            # The server's open(2) waits until the lease ends.
+            fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            c.Client(server.address).send(c.request(c.OPEN, name(b"k").encode(), how=c.O_READ))
+            soon(lambda: fcntl.fcntl(f, fcntl.F_GETLEASE) != fcntl.F_RDLCK)
+            server.process.send_signal(signal.SIGTERM)
+            eq(server.process.wait(60), 1)
+            true("did not end" in server.process.stderr.read())
+            server.process.stderr.close()
+    # Its store was not closed under a thread that used it.
+    eq([os.path.exists(f"{server.root}/index"), len(server.files())], [False, 2])
+    with server.again(), server.store() as store:
+        eq(get(store, store.space("m"), b"l", 2000), data(2000))
 
 
 # ------------------------------------------------------------------- damage and hostile clients
