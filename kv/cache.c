@@ -2,6 +2,7 @@
 /* The index of blocks, the budget of bytes, and the files. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/statvfs.h>
 
@@ -14,6 +15,11 @@
 /* Most blocks that one set evicts to keep the reserve, times the number of directories, because a
  * victim may be in any of them. */
 #define RESERVE_EVICTIONS 16u
+
+/* Blocks that are evicted, times the number of directories, where a file system has room for bytes
+ * but not for one more file; and how often that is tried for a set. */
+#define FULL_EVICTIONS 4u
+#define FULL_TRIES 2u
 
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len)
 {
@@ -169,6 +175,18 @@ static int keep_reserve(struct pst_kv *kv, unsigned dir)
 	}
 }
 
+/* Evict some blocks because a file system is full.  Return false if there was none. */
+static bool cache_thin_out(struct pst_kv *kv)
+{
+	unsigned n = 0;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	while (n < FULL_EVICTIONS * kv->root.nr && evict_one(kv, largest(kv)))
+		n++;
+	(void)pthread_mutex_unlock(&kv->lock);
+	return n > 0;
+}
+
 /* Called with the lock, which is released meanwhile. */
 static int cache_make_room(struct pst_kv *kv, struct cache *c, uint64_t size)
 {
@@ -237,6 +255,25 @@ int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file
 	return 0;
 }
 
+int cache_create(struct pst_kv *kv, unsigned dir, char ret_temp[TEMP_LEN])
+{
+	for (unsigned n = 0;; n++) {
+		int fd;
+
+		(void)pthread_mutex_lock(&kv->lock);
+		(void)snprintf(ret_temp, TEMP_LEN, "tmp/%" PRIu64, kv->next_temp++);
+		(void)pthread_mutex_unlock(&kv->lock);
+		fd = openat(kv->root.dir[dir], ret_temp,
+			    O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+		if (fd >= 0)
+			return fd;
+		if (errno != ENOSPC)
+			return -errno;
+		if (n == FULL_TRIES || !cache_thin_out(kv))
+			return err_set(ENOSPC, "the file system has no room for one more file");
+	}
+}
+
 static int rename_block(struct pst_kv *kv, uint64_t space, uint64_t hash, int dir, const char *temp)
 {
 	char path[BLOCK_PATH_LEN];
@@ -253,8 +290,8 @@ static int rename_block(struct pst_kv *kv, uint64_t space, uint64_t hash, int di
 	return renameat(dir, temp, dir, path) < 0 ? -errno : 0;
 }
 
-int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
-		  const char *temp)
+static int publish_once(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len,
+			int dir, const char *temp)
 {
 	struct cache *c = kv->spaces[space]->cache;
 	struct entry *e;
@@ -283,6 +320,17 @@ int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t fil
 	}
 	(void)pthread_mutex_unlock(cache_stripe(kv, hash));
 	return r;
+}
+
+int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
+		  const char *temp)
+{
+	for (unsigned n = 0;; n++) {
+		int r = publish_once(kv, space, hash, file_len, dir, temp);
+
+		if (r != -ENOSPC || n == FULL_TRIES || !cache_thin_out(kv))
+			return r;
+	}
 }
 
 int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash)

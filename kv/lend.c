@@ -33,7 +33,7 @@ struct lend {
 	pthread_mutex_t io; /* taken before the store's lock: fd and the file's bytes */
 	uint64_t len, file_len, size, until_ns;
 	struct share *share; /* that of size; belongs to the store's lock */
-	char temp[32];
+	char temp[TEMP_LEN];
 
 	uint8_t key[]; /* that of id */
 };
@@ -422,8 +422,6 @@ static int lend_reserve(struct lend *l, const char *who)
 	(void)pthread_mutex_lock(&kv->lock);
 	if (r < 0)
 		lend_give_share(l);
-	else
-		(void)snprintf(l->temp, sizeof(l->temp), "tmp/%" PRIu64, kv->next_temp++);
 	(void)pthread_mutex_unlock(&kv->lock);
 	return r;
 }
@@ -443,13 +441,12 @@ static int lend_create(struct lend *l, const char *who, uint64_t len)
 		r = lend_reserve(l, who);
 	if (r < 0)
 		return r;
-	l->fd = openat(kv->root.dir[root_dir_of(&kv->root, l->id.hash)], l->temp,
-		       O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-	if (l->fd >= 0) {
+	r = cache_create(kv, root_dir_of(&kv->root, l->id.hash), l->temp);
+	if (r >= 0) {
+		l->fd = r;
 		lend_add(l);
 		return 0;
 	}
-	r = -errno;
 	(void)pthread_mutex_lock(&kv->lock);
 	lend_ends(l);
 	(void)pthread_mutex_unlock(&kv->lock);

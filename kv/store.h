@@ -25,6 +25,7 @@
 #define STRIPES 64u
 #define UNIT 4096u /* what a file's length is rounded up to */
 #define BUDGET_MIN MIB(1)
+#define TEMP_LEN 32u /* of the name of a temporary file */
 #define CALLERS_MAX 16u /* callers of pst_kv_run() that read blocks themselves at once */
 
 /* The blocks that one policy manages: those of all spaces without a quota, or of one space with a
@@ -178,8 +179,12 @@ struct entry *cache_find(const struct cache *c, uint64_t hash);
 int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t size);
 void cache_unreserve(struct pst_kv *kv, uint32_t space, uint64_t size);
 
-/* Rename a finished file, for which size bytes are reserved, and add it to the index.  Return 0 or
- * -errno. */
+/* Make a temporary file, evicting some blocks if the file system has no inode left.  Return a
+ * descriptor, or -errno. */
+int cache_create(struct pst_kv *kv, unsigned dir, char ret_temp[TEMP_LEN]);
+
+/* Rename a finished file, for which size bytes are reserved, and add it to the index.  Evicts some
+ * blocks if the file system has no room for the name.  Return 0 or -errno. */
 int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
 		  const char *temp);
 

@@ -441,18 +441,14 @@ static int64_t set(struct worker *w, struct job *job)
 	uint64_t size = size_of_file(file_len);
 	unsigned dir = root_dir_of(&kv->root, job->hash);
 	_cleanup_(closep) int fd = -1;
-	char temp[32];
+	char temp[TEMP_LEN];
 	int64_t r;
 
 	r = cache_reserve(kv, job->batch->space, job->hash, size);
 	if (r < 0)
 		return r;
-	(void)pthread_mutex_lock(&kv->lock);
-	(void)snprintf(temp, sizeof(temp), "tmp/%" PRIu64, kv->next_temp++);
-	(void)pthread_mutex_unlock(&kv->lock);
-	fd = openat(kv->root.dir[dir], temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-		    0666);
-	r = fd < 0 ? -errno : write_block(w, job, fd);
+	fd = cache_create(kv, dir, temp);
+	r = fd < 0 ? fd : write_block(w, job, fd);
 	(void)pthread_mutex_lock(&kv->lock);
 	kv->pending[dir] -= size;
 	(void)pthread_mutex_unlock(&kv->lock);

@@ -106,6 +106,58 @@ static void any_call_may_fail(void)
 	calls_warm = 0;
 }
 
+/* ------------------------------------------- no room for one more file */
+
+static atomic_uint full_for;
+static const char *full_call;
+
+static int refuse_files(const char *call)
+{
+	if (strcmp(call, full_call) != 0 || !full_for)
+		return 0;
+	full_for--;
+	return ENOSPC;
+}
+
+static void a_file_system_without_inodes(void)
+{
+	static const char *const names[] = { "openat64", "mkdirat", "renameat" };
+	struct pst_kv *kv;
+	uint64_t before;
+	uint32_t space, first, second;
+	char key[8];
+
+	k_new_root();
+	kv = k_open(BUDGET, 0);
+	space = k_space(kv, "m", "t");
+	for (unsigned i = 0; i < 3; i++) {
+		first = k_space(kv, "first", names[i]);
+		second = k_space(kv, "second", names[i]);
+		full_call = names[i];
+		calls_hook = refuse_files;
+		for (unsigned n = 0; n < 40; n++) {
+			(void)snprintf(key, sizeof(key), "%u", n);
+			T_EQ(k_set(kv, space, key, 5000), 0);
+		}
+		before = k_stat(kv).evicted;
+		full_for = 2;
+		/* The first block of its space makes directories. */
+		T_EQ(k_set(kv, first, "new", 5000), 0);
+		T_EQ(k_stat(kv).evicted, before + 8);
+		T_EQ(full_for, 0);
+		/* To empty the store would not help either. */
+		before = k_stat(kv).evicted;
+		full_for = UINT_MAX;
+		T_EQ(k_set(kv, second, "new", 5000), -ENOSPC);
+		T_EQ(k_stat(kv).evicted, before + 8);
+		full_for = 0;
+		calls_hook = NULL;
+		T_EQ(k_stat(kv).used, k_disk());
+	}
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 /* ----------------------------------------- devices without checksums */
 
 static unsigned preps;
@@ -734,6 +786,7 @@ int main(void)
 {
 	T_RUN(a_collision_is_a_miss);
 	T_RUN(any_call_may_fail);
+	T_RUN(a_file_system_without_inodes);
 	T_RUN(memory_without_checksums);
 	T_RUN(a_hang_is_a_miss);
 	T_RUN(a_hang_after_the_read_ends);
