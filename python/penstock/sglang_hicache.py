@@ -98,31 +98,37 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         model = "".join(c if " " < c <= "~" else "_" for c in str(config.model_name)[:200])
         return f"sglang {model} {name} {hashlib.sha256(text.encode()).hexdigest()}"
 
-    def _space(self, name: str, pieces: bool) -> int:
+    def _space(self, name: str, pieces: bool) -> Optional[int]:
+        """None if the store gives none, which makes every page a miss."""
         at = (name, pieces)
         if at not in self._spaces:
             words = self._space_name(name, pieces)
-            self._spaces[at] = self._store.space(words, **self._words)
+            try:
+                self._spaces[at] = self._store.space(words, **self._words)
+            except (OSError, ValueError) as error:
+                _log.warning("penstock: there is no space for the pool %s: %s", name, error)
+                return None
             self._names.append(words)
         return self._spaces[at]
 
-    def _kv_space(self) -> int:
+    def _kv_space(self) -> Optional[int]:
         return self._space(str(PoolName.KV), self._pieces)
 
     # ------------------------------------------------------------------ what moves pages
 
-    def _lookup(self, space: int, keys: Sequence[str]) -> List[bool]:
-        if not keys:
-            return []
+    def _lookup(self, space: Optional[int], keys: Sequence[str]) -> List[bool]:
+        if space is None or not keys:
+            return [False] * len(keys)
         try:
             return [size > 0 for size in self._store.lookup(space, [key.encode() for key in keys])]
         except (OSError, ValueError) as error:
             _log.warning("penstock: a look-up of %d pages failed: %s", len(keys), error)
             return [False] * len(keys)
 
-    def _move(self, op: int, space: int, keys: Sequence[str], pages: Sequence[_Page]) -> List[bool]:
-        if not keys:
-            return []
+    def _move(self, op: int, space: Optional[int], keys: Sequence[str],
+              pages: Sequence[_Page]) -> List[bool]:
+        if space is None or not keys:
+            return [False] * len(keys)
         try:
             results = self._store.run(op, space, [key.encode() for key in keys],
                                       [memory for memory, _ in pages])
@@ -138,7 +144,8 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
                          os.strerror(-bad[0]))
         return good
 
-    def _write(self, space: int, keys: Sequence[str], pages: Sequence[_Page]) -> List[bool]:
+    def _write(self, space: Optional[int], keys: Sequence[str],
+               pages: Sequence[_Page]) -> List[bool]:
         """Set those that are not there, and the first of those with the same key."""
         there = self._lookup(space, keys)
         new: Dict[str, int] = {}
@@ -214,7 +221,8 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
             results[transfer.name] = move(self._space(str(transfer.name), False), pool, keys, first)
         return results
 
-    def _get_flat(self, space: int, pool: Any, keys: List[str], first: List[int]) -> List[bool]:
+    def _get_flat(self, space: Optional[int], pool: Any, keys: List[str],
+                  first: List[int]) -> List[bool]:
         flat = [pool.get_dummy_flat_data_page() for _ in keys]
         good = self._move(kv.GET, space, keys, [_memory(page) for page in flat])
         for index, page, result in zip(first, flat, good):
@@ -222,7 +230,8 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
                 pool.set_from_flat_data_page(index, page)
         return good
 
-    def _set_flat(self, space: int, pool: Any, keys: List[str], first: List[int]) -> List[bool]:
+    def _set_flat(self, space: Optional[int], pool: Any, keys: List[str],
+                  first: List[int]) -> List[bool]:
         flat = [pool.get_data_page(index, flat=True).contiguous() for index in first]
         return self._write(space, keys, [_memory(page) for page in flat])
 
