@@ -141,7 +141,7 @@ static int kv_load(struct pst_kv *kv, const char *const *dirs, unsigned nr, bool
 		kv->root.dir[0] = -1;
 		return remote_root(kv, dirs[0]);
 	}
-	r = root_open(&kv->root, dirs, nr, !kv->reader);
+	r = root_open(&kv->root, dirs, nr, kv->reader ? ROOT_READ : ROOT_OWN);
 	if (r == 0)
 		r = space_load(kv);
 
@@ -197,8 +197,33 @@ static int kv_start(struct pst_kv *kv, unsigned threads)
 	return r;
 }
 
+int kv_check(const char *const *dirs, unsigned nr, const struct pst_kv_opts *o)
+{
+	const struct tier_policy_ops *ops;
+	struct err_kept kept;
+	struct root root;
+	int r;
+
+	if (nr == 1 && remote_is_root(dirs[0]))
+		return err_set(EINVAL, "%s is a store of another server; give directories", dirs[0]);
+	r = kv_check_opts(o, false, &ops);
+	if (r < 0)
+		return r;
+	r = root_open(&root, dirs, nr, ROOT_CHECK);
+	err_keep(&kept);
+	root_close(&root);
+	err_put_back(&kept);
+	return r;
+}
+
 PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_kv_opts *opts,
 			struct pst_kv **ret_kv)
+{
+	return kv_open(dirs, nr, opts, 0, ret_kv);
+}
+
+int kv_open(const char *const *dirs, unsigned nr, const struct pst_kv_opts *opts, uint64_t quota,
+	    struct pst_kv **ret_kv)
 {
 	const struct tier_policy_ops *ops = NULL;
 	struct pst_kv_opts o;
@@ -219,6 +244,7 @@ PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_k
 	kv = kv_new(&o, ops);
 	if (!kv)
 		return err_set(ENOMEM, "out of memory");
+	kv->quota = quota;
 	r = kv_load(kv, dirs, nr, remote);
 	if (r == 0) {
 		r = kv_start(kv, o.threads ? o.threads : THREADS_DEFAULT);

@@ -166,12 +166,12 @@ static bool is_begun(const struct root *r, unsigned idx, const struct config *c)
 }
 
 /* Identify the directories, or make them a store. */
-static int identify(struct root *r, bool own)
+static int identify(struct root *r, enum root_use use)
 {
 	struct config c = { 0 };
 	int res = read_config(r->dir[0], r->path[0], &c), at;
 
-	if (res == 0 && !own)
+	if (res == 0 && use == ROOT_READ)
 		return err_set(ENOENT, "%s is no store yet: its owner makes it", r->path[0]);
 	if (res < 0)
 		return res;
@@ -206,7 +206,7 @@ static int identify(struct root *r, bool own)
 				EINVAL, "%s is %s store of %s; give directories of one store",
 				r->path[i], at == 1 ? "of another" : "no part of the", r->path[0]);
 		at = at == 1 ? 0 : check_empty(r->dir[i], r->path[i]);
-		if (at == 0)
+		if (at == 0 && use == ROOT_OWN)
 			at = write_config(r, i);
 		if (at < 0)
 			return at;
@@ -214,11 +214,14 @@ static int identify(struct root *r, bool own)
 	return 0;
 }
 
-static int take_lock(struct root *r)
+static int take_lock(struct root *r, enum root_use use)
 {
+	int create = use == ROOT_OWN ? O_CREAT : 0;
 	char text[24] = "";
 
-	r->lock = openat(r->dir[0], "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+	r->lock = openat(r->dir[0], "lock", O_RDWR | create | O_CLOEXEC | O_NOFOLLOW, 0666);
+	if (r->lock < 0 && errno == ENOENT && !create)
+		return 0;
 	if (r->lock < 0)
 		return err_set(errno, "cannot open %s/lock: %s", r->path[0], strerror(errno));
 	if (flock(r->lock, LOCK_EX | LOCK_NB) < 0) {
@@ -232,6 +235,8 @@ static int take_lock(struct root *r)
 			       "PST_KV_READER",
 			       *text ? text : "?", r->path[0]);
 	}
+	if (use == ROOT_CHECK)
+		return 0;
 	(void)snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 	(void)!ftruncate(r->lock, 0);
 	(void)!pwrite(r->lock, text, strlen(text), 0);
@@ -282,7 +287,7 @@ static int root_sweep(const struct root *r, unsigned i)
 	return res;
 }
 
-int root_open(struct root *r, const char *const *dirs, unsigned nr, bool own)
+int root_open(struct root *r, const char *const *dirs, unsigned nr, enum root_use use)
 {
 	int res = 0;
 
@@ -301,13 +306,18 @@ int root_open(struct root *r, const char *const *dirs, unsigned nr, bool own)
 				       strerror(errno));
 		r->warm[i] = warm_fs_of(r->dir[i]);
 	}
-	if (own)
-		res = take_lock(r);
+	if (use != ROOT_READ)
+		res = take_lock(r, use);
 	if (res == 0)
-		res = identify(r, own);
-	for (unsigned i = 0; own && res == 0 && i < nr; i++)
-		res = root_sweep(r, i);
-	if (own && res == 0)
+		res = identify(r, use);
+	for (unsigned i = 0; res == 0 && i < nr; i++) {
+		if (use == ROOT_OWN)
+			res = root_sweep(r, i);
+		else if (use == ROOT_CHECK && faccessat(r->dir[i], ".", W_OK, AT_EACCESS) < 0)
+			res = err_set(errno, "%s cannot be written to: %s", r->path[i],
+				      strerror(errno));
+	}
+	if (use == ROOT_OWN && res == 0)
 		res = root_make_dir(r->dir[0], "spaces");
 	return res;
 }

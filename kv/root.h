@@ -31,9 +31,14 @@ struct root {
 	struct hash_key key;
 };
 
-/* Open the directories. make: create a store in empty ones. own: take the lock, and remove
- * temporary files.  Return 0, or -errno with a sentence. */
-int root_open(struct root *r, const char *const *dirs, unsigned nr, bool own);
+enum root_use {
+	ROOT_READ,
+	ROOT_OWN,   /* make a store of empty directories, take the lock, and remove temporary files */
+	ROOT_CHECK, /* could it be owned?  Changes nothing. */
+};
+
+/* Open the directories.  Return 0, or -errno with a sentence. */
+int root_open(struct root *r, const char *const *dirs, unsigned nr, enum root_use use);
 void root_close(struct root *r);
 
 static inline unsigned root_dir_of(const struct root *r, uint64_t hash)

@@ -179,7 +179,8 @@ static int snapshot_take(struct pst_kv *kv, const struct record *r, const uint32
 	space = spaces[space];
 	if (space == SPACE_UNKNOWN || (number && spaces[number - 1] == SPACE_UNKNOWN))
 		return queue < kv->ops->cached ? -EBADMSG : 0;
-	c = number ? kv->spaces[spaces[number - 1]]->cache : &kv->common;
+	/* Quotas may be others than when the index was written. */
+	c = kv->spaces[space]->cache;
 	if (index_find(c->policy->index, r->id))
 		return -EBADMSG;
 	if (queue < c->policy->ops->cached) {

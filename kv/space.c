@@ -159,6 +159,7 @@ int space_load(struct pst_kv *kv)
 		}
 		if (space_words(kv->root.dir[0], e->d_name, &identity, &tenant, &quota) < 0)
 			continue;
+		quota = kv->quota ? kv->quota : quota;
 		r = space_add(kv, hash, quota >= BUDGET_MIN ? quota : 0, &at);
 		if (r == 0) {
 			kv->spaces[at]->identity = identity;

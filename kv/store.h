@@ -108,6 +108,7 @@ struct pst_kv {
 	struct remote_server *server; /* of a served store; NULL: the store has directories */
 	bool reader, sync, bounce, ending, broken; /* broken: the count of bytes is wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
+	uint64_t quota; /* that holds for spaces of the disk instead of their own; 0: theirs */
 	const struct tier_policy_ops *ops;
 	struct cache common;
 	struct space *spaces[PST_KV_SPACES_MAX];
@@ -142,6 +143,16 @@ static inline bool store_has_index(const struct pst_kv *kv)
 {
 	return !kv->reader && !kv->server;
 }
+
+/* ------------------------------------------------------- kv.c */
+
+/* Open a store like pst_kv_open(), with that quota for each space that is on disk unless it is 0.
+ * Their files of words keep the old one. */
+int kv_open(const char *const *dirs, unsigned nr, const struct pst_kv_opts *opts, uint64_t quota,
+	    struct pst_kv **ret_kv);
+/* Check whether a store could be opened so, and change nothing.  Return 0, or -errno with a
+ * sentence. */
+int kv_check(const char *const *dirs, unsigned nr, const struct pst_kv_opts *o);
 
 /* ------------------------------------------------------- cache.c */
 

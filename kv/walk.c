@@ -120,7 +120,7 @@ PST_API int pst_kv_walk(const char *const *dirs, unsigned nr, int check,
 	w.buf = malloc(CHUNK);
 	if (!w.buf)
 		return err_set(ENOMEM, "out of memory");
-	r = root_open(&w.root, dirs, nr, false);
+	r = root_open(&w.root, dirs, nr, ROOT_READ);
 	for (w.dir = 0; r == 0 && w.dir < nr; w.dir++)
 		r = root_scan(&w.root, w.dir, walk_visit, &w);
 	root_close(&w.root);

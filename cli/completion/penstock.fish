@@ -199,7 +199,7 @@ complete -c penstock -n '__penstock_is serve' -l kv -x -a '(__fish_complete_dire
 complete -c penstock -n '__penstock_is serve' -l budget -x -d 'bytes of all files of the store'
 complete -c penstock -n '__penstock_is serve' -l reserve -x -d 'bytes to leave free on its file systems'
 complete -c penstock -n '__penstock_is serve' -l policy -x -a 'lru s3fifo' -d 'of eviction: arc'
-complete -c penstock -n '__penstock_is serve' -l quota -x -d 'most bytes of each space that a client makes'
+complete -c penstock -n '__penstock_is serve' -l quota -x -d 'most bytes of each space of the store'
 complete -c penstock -n '__penstock_is serve' -l help -d 'what it does and its options'
 
 complete -c penstock -n '__penstock_is top' -l interval -x -d 'time between two looks'

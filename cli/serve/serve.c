@@ -47,7 +47,7 @@ const char serve_usage[] =
 	"  --budget SIZE      bytes of all files of the store\n"
 	"  --reserve SIZE     bytes to leave free on its file systems\n"
 	"  --policy NAME      of eviction: arc (the default), lru or s3fifo\n"
-	"  --quota SIZE       most bytes of each space that a client makes (no limit)\n";
+	"  --quota SIZE       most bytes of each space of the store (no limit)\n";
 
 static void say_line(const char *text)
 {
@@ -115,7 +115,7 @@ static int open_root(struct serve_opts *o, const char *root)
 static int serve_until_stopped(struct serve_opts *o, const char *root, struct served_store *store,
 			       const char *const *listen, unsigned nr, bool plain, bool check)
 {
-	int r = root ? open_root(o, root) : store_begin(store);
+	int r = root ? open_root(o, root) : check ? store_check(store) : store_begin(store);
 
 	if (!root)
 		o->store = &store->ops;
@@ -351,6 +351,8 @@ int cmd_serve(int argc, char *argv[])
 		return usage_error("--budget, --reserve, --policy and --quota belong to --kv");
 	if (argc != optind)
 		return usage_error("there is an argument too many: %s", argv[optind]);
+	if (store.nr && o.rdma == SERVE_RDMA_YES)
+		return usage_error("--rdma belongs to --root: blocks do not move by RDMA");
 	if (plain && keys_path)
 		return usage_error("give --keys or --plain-data");
 	if (!rdma)

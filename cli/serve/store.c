@@ -3,6 +3,7 @@
 
 #include "kv/lend.h"
 #include "kv/name.h"
+#include "kv/store.h"
 #include "tools/common/util.h"
 
 static int lent_open(void *arg, const char *name, const char *key, const char *who, bool write,
@@ -50,7 +51,7 @@ int store_begin(struct served_store *s)
 	s->opts.sz = sizeof(s->opts);
 	/* Clients are served by the threads of the server. */
 	s->opts.threads = 1;
-	r = pst_kv_open(s->dirs, s->nr, &s->opts, &s->kv);
+	r = kv_open(s->dirs, s->nr, &s->opts, s->quota, &s->kv);
 	if (r < 0)
 		return fail(-r, "%s", pst_kv_error_text());
 	s->ops = (struct serve_store){
@@ -64,6 +65,13 @@ int store_begin(struct served_store *s)
 		.remove = lent_remove,
 	};
 	return 0;
+}
+
+int store_check(const struct served_store *s)
+{
+	int r = kv_check(s->dirs, s->nr, &s->opts);
+
+	return r < 0 ? fail(-r, "%s", pst_kv_error_text()) : 0;
 }
 
 void store_end(struct served_store *s)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """A store that a server has: clients of the library, hostile clients, and hostile servers."""
 import base64
+import ctypes
 import errno
 import fcntl
 import glob
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path += [TESTS, os.path.join(TESTS, "serve")]
@@ -29,6 +31,11 @@ MISS = -errno.ENOENT
 NEW = c.O_WRITE | c.O_CREATE | c.O_EXCL
 KEYS = {"alice": "00112233445566778899aabbccddeeff", "bob": "ffeeddccbbaa99887766554433221100"}
 work = tempfile.mkdtemp(prefix="kv-served-", dir="/dev/shm")
+
+
+def fresh():
+    shutil.rmtree(work, ignore_errors=True)
+    os.mkdir(work)
 
 
 class Server:
@@ -213,6 +220,67 @@ def a_quota_of_each_space():
 
 
 @case
+def a_quota_of_spaces_that_are_there():
+    def there(store, identity):
+        return [i for i, size in enumerate(store.lookup(
+            store.space(identity), [b"%d" % i for i in range(40)])) if size > 0]
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        server = Server("--policy", "lru")
+        with server.store() as store:
+            for i in range(40):
+                eq(store.set(store.space("one"), [b"%d" % i], [data(100000)]), [0])
+            eq(store.set(store.space("two"), [b"0"], [data(1000)]), [0])
+        server.end(how)
+        with Server("--policy", "lru", "--quota", "1m") as server, server.store() as store:
+            eq([len(there(store, "one")), there(store, "two")], [10, [0]])
+            for i in range(20):
+                eq(store.set(store.space("one"), [b"%d" % i], [data(100000)]), [0])
+            eq([there(store, "one"), there(store, "two")], [list(range(10, 20)), [0]])
+            eq(len(server.files()), 11)
+        # The quota was that of the server.
+        with Server("--policy", "lru") as server, server.store() as store:
+            eq([there(store, "one"), there(store, "two")], [list(range(10, 20)), [0]])
+            for i in range(40):
+                eq(store.set(store.space("one"), [b"%d" % i], [data(100000)]), [0])
+            eq([there(store, "one"), there(store, "two")], [list(range(40)), [0]])
+        fresh()
+
+
+@case
+def a_check_changes_nothing():
+    def check(*options, root=f"{work}/store", budget="1m"):
+        done = subprocess.run(
+            [os.environ["PENSTOCK"], "serve", "--kv", root, "--budget", budget, "--listen",
+             "127.0.0.1:0", "--check", *options], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def state():
+        return sorted((os.path.join(at, name), os.stat(os.path.join(at, name)).st_mtime_ns)
+                      for at, folders, names in os.walk(work) for name in folders + names)
+    with Server() as server, server.store() as store:
+        for i in range(30):
+            eq(store.set(store.space("m"), [b"%d" % i], [data(100000)]), [0])
+        status, says = check()
+        true(status == 1 and "owns the store" in says, says)
+    os.mkdir(f"{work}/empty")
+    os.mkdir(f"{work}/other")
+    os.mkdir(f"{work}/other/file")
+    before = state()
+    for options, status, text in (
+            ({}, 0, "can be served"), ({"root": f"{work}/empty"}, 0, "can be served"),
+            ({"root": f"{work}/other"}, 1, "is no store"), ({"budget": "1000"}, 1, "1 MiB"),
+            ({"root": f"{work}/nix"}, 1, "cannot open"), ({"root": "pst://h:1"}, 1, "directories")):
+        got, says = check(**options)
+        true(got == status and text in says, (options, got, says))
+    got, says = check("--rdma=yes")
+    true(got == 2 and "--rdma" in says, says)
+    eq(check("--rdma=try")[0], 0)
+    eq(state(), before)
+    with Server() as server:
+        eq(len(server.files()), 30)
+
+
+@case
 def a_killed_server_is_misses_and_then_hits():
     server = Server()
     with server.store() as one, server.store() as two:
@@ -380,6 +448,45 @@ def a_request_that_hangs_beyond_the_drain():
     eq([os.path.exists(f"{server.root}/index"), len(server.files())], [False, 2])
     with server.again(), server.store() as store:
         eq(get(store, store.space("m"), b"l", 2000), data(2000))
+
+
+class Pages:
+    """A host pool of one piece a page; only what is asked of SGLang's."""
+
+    def __init__(self, count):
+        self.memory = ctypes.create_string_buffer(data(count * 4096), count * 4096)
+
+    def get_page_buffer_meta(self, numbers):
+        start = ctypes.addressof(self.memory)
+        return [start + n * 4096 for n in numbers], [4096] * len(numbers)
+
+
+@case
+def sglang_without_a_space():
+    class Base:
+        def register_mem_pool_host(self, pool):
+            self.mem_pool_host = pool
+    stub = types.ModuleType("sglang.srt.mem_cache.hicache_storage")
+    stub.HiCacheStorage, stub.PoolName = Base, types.SimpleNamespace(KV="kv", MAMBA="mamba")
+    stub.PoolTransferResult = stub.PoolHitPolicy = tuple
+    sys.modules[stub.__name__] = stub
+    from penstock.sglang_hicache import PenstockStorage
+    fields = ("dp_rank", "tp_rank", "tp_size", "pp_rank", "pp_size", "attn_cp_rank", "attn_cp_size",
+              "tp_lcm_size", "should_split_heads", "dcp_rank", "dcp_size", "logical_page_size")
+    with Server() as server:
+        where = f"pst://127.0.0.1:{server.address[1]}"
+        for salt, good in (("s", True), ("s" * 513, False)):
+            config = types.SimpleNamespace(
+                model_name="m", is_mla_model=False, **dict.fromkeys(fields, 0), extra_config={
+                    "interface_v1": 1, "penstock": {"dirs": [where], "salt": salt}})
+            storage = PenstockStorage(config)
+            storage.register_mem_pool_host(Pages(2))
+            for _ in range(2):
+                eq(storage.batch_set_v1(["a", "b"], [0, 1]), [good, good])
+                eq(storage.batch_get_v1(["a"], [1]), [good])
+                eq([storage.batch_exists(["a", "b"]), storage.exists("b")], [2 * good, good])
+            eq(len(server.files()), 2)
+            storage.close()
 
 
 # ------------------------------------------------------------------- damage and hostile clients
@@ -633,11 +740,6 @@ def servers_that_lie():
             eq((size, get(store, store.space("m"), b"k", 1000)), (size, want))
             eq(c.UNLINK in server.asked, want == bad)
         server.sock.close()
-
-
-def fresh():
-    shutil.rmtree(work, ignore_errors=True)
-    os.mkdir(work)
 
 
 GOOD = run_cases(after=fresh)
