@@ -205,7 +205,8 @@ int kv_check(const char *const *dirs, unsigned nr, const struct pst_kv_opts *o)
 	int r;
 
 	if (nr == 1 && remote_is_root(dirs[0]))
-		return err_set(EINVAL, "%s is a store of another server; give directories", dirs[0]);
+		return err_set(EINVAL, "%s is a store of another server; give directories",
+			       dirs[0]);
 	r = kv_check_opts(o, false, &ops);
 	if (r < 0)
 		return r;

@@ -20,7 +20,8 @@ struct share {
 };
 
 struct lend {
-	struct list link; /* in kv->lent until it ends; it, refs and gone belong to the store's lock */
+	/* The store's lock protects link, refs and gone. */
+	struct list link; /* in kv->lent until it ends */
 	struct pst_kv *kv;
 	unsigned refs;
 	bool write;
@@ -532,8 +533,8 @@ int lend_publish(struct lend *l)
 
 /* ---------------------------------------------------------------- calls */
 
-int lend_open(struct pst_kv *kv, const char *name, const struct lend_client *client,
-	      uint64_t quota, bool write, struct lend **ret, int *ret_fd, uint64_t *ret_len)
+int lend_open(struct pst_kv *kv, const char *name, const struct lend_client *client, uint64_t quota,
+	      bool write, struct lend **ret, int *ret_fd, uint64_t *ret_len)
 {
 	struct block_name n;
 	struct lend *l;

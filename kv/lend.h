@@ -45,8 +45,8 @@ struct lend_client {
  *
  * Return: 0; -ENOENT; -EACCES for another tenant; -ENOSPC; -errno of the file system; -ENOMEM.
  */
-int lend_open(struct pst_kv *kv, const char *name, const struct lend_client *client,
-	      uint64_t quota, bool write, struct lend **ret, int *ret_fd, uint64_t *ret_len);
+int lend_open(struct pst_kv *kv, const char *name, const struct lend_client *client, uint64_t quota,
+	      bool write, struct lend **ret, int *ret_fd, uint64_t *ret_len);
 
 /* Write to a new block.  Return 0; -EFBIG beyond its file; -ESTALE if it was published or its time
  * is over; or -errno. */

@@ -33,7 +33,7 @@ struct root {
 
 enum root_use {
 	ROOT_READ,
-	ROOT_OWN,   /* make a store of empty directories, take the lock, and remove temporary files */
+	ROOT_OWN,   /* make a store of empty directories, lock it, remove temporary files */
 	ROOT_CHECK, /* could it be owned?  Changes nothing. */
 };
 

@@ -25,7 +25,7 @@
 #define STRIPES 64u
 #define UNIT 4096u /* what a file's length is rounded up to */
 #define BUDGET_MIN MIB(1)
-#define TEMP_LEN 32u /* of the name of a temporary file */
+#define TEMP_LEN 32u    /* of the name of a temporary file */
 #define CALLERS_MAX 16u /* callers of pst_kv_run() that read blocks themselves at once */
 
 /* The blocks that one policy manages: those of all spaces without a quota, or of one space with a

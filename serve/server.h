@@ -27,7 +27,7 @@ struct handle {
 	unsigned refs;
 	bool write;
 	bool in_memory; /* the file's bytes are always in memory: no read waits for a disk */
-	uint64_t paid; /* bytes of a new block that the rate counted at its OPEN */
+	uint64_t paid;  /* bytes of a new block that the rate counted at its OPEN */
 	uint64_t nr_writes,
 		nr_synced; /* nr_writes and nr_synced belong to the loop; they are equal if a
 			    * SYNC followed every write */
@@ -139,12 +139,12 @@ struct conn {
 	struct job *hello_job; /* it waits for older connections of the same channel to end */
 	uint64_t since_ns;     /* time of its last progress */
 	uint64_t born_ns;
-	struct rate *rate;   /* NULL: none yet, or no limit */
+	struct rate *rate;       /* NULL: none yet, or no limit */
 	char who[RATE_NAME_MAX]; /* its client; "" before the end of a TLS handshake */
-	struct net_tls *tls; /* TLS session; NULL: plain bytes */
-	struct rdma *rdma;   /* the connection by RDMA; NULL: none */
-	bool rdma_agreed;    /* the welcome said that there may be one */
-	bool rdma_counted;   /* in server.nr_rdma */
+	struct net_tls *tls;     /* TLS session; NULL: plain bytes */
+	struct rdma *rdma;       /* the connection by RDMA; NULL: none */
+	bool rdma_agreed;        /* the welcome said that there may be one */
+	bool rdma_counted;       /* in server.nr_rdma */
 
 	uint8_t *kept; /* bytes that were read and could not be taken yet */
 	uint32_t nr_kept;

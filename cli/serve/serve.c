@@ -360,7 +360,7 @@ int cmd_serve(int argc, char *argv[])
 	r = keys_path ? use_keys(&o, keys_path, &keys) : 0;
 	if (r == 0)
 		r = serve_until_stopped(&o, root, &store, listen, nr, plain, check);
-	/* A thread still uses the store.  Without its index, the next open reads the directories. */
+	/* After a timeout a thread still uses the store.  The next open reads the directories. */
 	if (r != -ETIMEDOUT)
 		store_end(&store);
 	net_keys_free(&keys);

@@ -255,7 +255,7 @@ static void a_reader_that_waits_for_a_publication(void)
 	space = shared->spaces[nr]->hash;
 	hash = kv_key_hash(shared, shared->spaces[nr], "k", 1);
 	(void)pthread_mutex_lock(cache_stripe(shared, hash));
-	T_EQ(pthread_create(&thread, NULL, late_reader, (void *)(uintptr_t)"k"), 0);
+	T_EQ(pthread_create(&thread, NULL, late_reader, (void *)(uintptr_t) "k"), 0);
 	while (k_stat(shared).gets < 1 || !sleeps(late_tid))
 		(void)usleep(100);
 	/* What cache_publish() does once the new file has its name. */
