@@ -57,13 +57,24 @@ FAULTS = [
     ("removal of the index", "snapshot.c", "if (unlinkat(dir, NAME, 0) < 0 || fsync(dir) < 0)",
      "if (0)"),
     ("CRC-32C of the index", "snapshot.c", "|| want != crc))", "))"),
-    ("salt", "space.c", "(struct hash_part){ o.salt, strlen(o.salt) }",
-     "(struct hash_part){ \"\", 0 }"),
+    ("salt", "space.c", "{ salt, strlen(salt) },", "{ \"\", 0 },"),
     ("lengths in a hash", "hash.c", "hash_word(&s, parts[i].len);", ""),
     ("budget of what is found", "scan.c",
      "if (kv->used + size > kv->budget || c->used + size > c->capacity)", "if (0)"),
     ("blocks of a tenant that is dropped", "space.c", "if (user_space(e->user) != space)",
      "if (1)"),
+    ("who waits for a publication", "lend.c",
+     "(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));\n\tlend_add(l);",
+     "lend_add(l);\n\t(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));"),
+    ("share of a client", "lend.c", "(kv->budget / 2 - others) / 2", "kv->budget / 2"),
+    ("new blocks whose room nobody needs", "lend.c",
+     "r = lend_reserve(l, who);\n\tif (r == -ENOSPC && lend_expire(kv))",
+     "(void)lend_expire(kv);\n\tr = lend_reserve(l, who);\n\tif (0)"),
+    ("new blocks whose time is over", "lend.c", "if (r == -ENOSPC && lend_expire(kv))", "if (0)"),
+    ("room for one more file", "cache.c",
+     "if (n == FULL_TRIES || !cache_thin_out(kv))\n\t\t\treturn err_set",
+     "if (1)\n\t\t\treturn err_set"),
+    ("room for one more name", "cache.c", "if (r != -ENOSPC || n == FULL_TRIES", "if (1"),
     ("readers do not write", "front.c", "job_end(job, -EROFS);", "job_end(job, 0);"),
 ]
 
@@ -92,7 +103,7 @@ def found_by(scratch):
     env = {**os.environ, "PST_TEST_DIR": scratch, "PST_KILLS": "30"}
     env.pop("PST_TEST_CASE", None)
     env.pop("PST_SOAK", None)
-    for name in ("test-kv", "test-kv-device", "test-kv-calls", "test-kv-kill"):
+    for name in ("test-kv-lend", "test-kv", "test-kv-device", "test-kv-calls", "test-kv-kill"):
         run = subprocess.run([os.path.join(scratch, name)], env=env, capture_output=True, text=True,
                              timeout=300, check=False)
         if run.returncode:
@@ -108,6 +119,7 @@ def main():
     for nr, (what, file, old, new) in enumerate(faults, 1):
         with tempfile.TemporaryDirectory() as scratch:
             planted = plant(scratch, file, old, new)
+            build(scratch, planted, "test-kv-lend", [], ["-Wl,--wrap=ftruncate64"])
             build(scratch, planted, "test-kv", [], [])
             build(scratch, planted, "test-kv-device", [], [])
             build(scratch, planted, "test-kv-calls", ["calls.c"], wraps)

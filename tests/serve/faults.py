@@ -22,6 +22,7 @@ SOAK = bool(os.environ.get("PST_SOAK"))
 HERE = os.path.dirname(os.path.abspath(__file__))
 WIRE, CONN, EXEC, JOB, RATE = ("src/net/wire.c", "serve/conn.c", "serve/exec.c", "serve/job.c",
                                "serve/rate.c")
+HELLO = "serve/hello.c"
 SERVER, KEYS, METRICS, CLI, HTTP = ("serve/server.c", "src/net/keys.c", "serve/metrics.c",
                                     "cli/serve/serve.c", "src/net/http.c")
 
@@ -113,7 +114,7 @@ FAULTS = [
     ("order of versions", WIRE, "if (h.oldest > h.version)", "if (0)", "protocol"),
     ("versions that are newer", WIRE, "if (h.oldest > WIRE_VERSION || ", "if (", "protocol"),
     ("versions that are older", WIRE, " || h.version < WIRE_VERSION)", ")", "protocol"),
-    ("end after unknown versions", CONN,
+    ("end after unknown versions", HELLO,
      "reply_err(j, EPROTONOSUPPORT);\n\t\tc->ends = true;", "reply_err(j, EPROTONOSUPPORT);",
      "protocol"),
     ("hello comes first", CONN, "(q.op == WIRE_HELLO) != !c->greeted",
@@ -122,14 +123,14 @@ FAULTS = [
      "(q.op != WIRE_HELLO && !c->greeted)", "protocol"),
     ("hello without greeting in time", CONN,
      "!c->greeted && !c->hello_job && now > c->born_ns", "0 && now > c->born_ns", "tls"),
-    ("epoch", CONN, "if (other->hello.epoch >= c->hello.epoch)", "if (0)", "protocol"),
-    ("end of the older connection", CONN, "\t\tconn_kill(other, NULL);\n\t}\n\tlist_for_each",
+    ("epoch", HELLO, "if (other->hello.epoch >= c->hello.epoch)", "if (0)", "protocol"),
+    ("end of the older connection", HELLO, "\t\tconn_kill(other, NULL);\n\t}\n\tlist_for_each",
      "\t}\n\tlist_for_each", "protocol"),
-    ("requests of the older connection", CONN,
+    ("requests of the older connection", HELLO,
      "if (same_channel(c, list_entry(e, struct conn, link)))", "if (0)", "protocol"),
-    ("clients without channels", CONN,
+    ("clients without channels", HELLO,
      "&&\n\t       memcmp(a->hello.client, nobody, sizeof(nobody)) != 0;", ";", "protocol"),
-    ("channels", CONN, "return a->hello.channel == b->hello.channel &&", "return", "protocol"),
+    ("channels", HELLO, "return a->hello.channel == b->hello.channel &&", "return", "protocol"),
     # ---------------------------------------------------------------------- names
     ("a leading slash", WIRE, " && name[0] != '/' &&", " &&", "protocol"),
     ("NUL in a name", WIRE, " && !memchr(name, '\\0', len);", ";", "protocol"),
