@@ -28,6 +28,7 @@ struct part {
 
 struct upload {
 	struct upload *next;
+	struct http_job begin_job; /* may be queued still when the upload is closed */
 	struct s3_file *file;
 	bool excl;
 	_Atomic uint64_t size;
@@ -49,7 +50,7 @@ struct upload {
 	char *body;
 
 	/* Closing. */
-	struct http_job job, hurry_job;
+	struct http_job close_job, hurry_job;
 	pthread_mutex_t lock; /* of ended */
 	pthread_cond_t cond;
 	bool closing, ended, hurried;

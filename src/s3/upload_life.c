@@ -37,8 +37,8 @@ int upload_new(struct s3_file *f, bool excl, struct upload **ret)
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&u->cond, &attr);
 	(void)pthread_condattr_destroy(&attr);
-	u->job = (struct http_job){ .fn = begin_upload, .arg = u };
-	http_run(&u->job);
+	u->begin_job = (struct http_job){ .fn = begin_upload, .arg = u };
+	http_run(&u->begin_job);
 	*ret = u;
 	return 0;
 }
@@ -131,8 +131,8 @@ void upload_close(struct upload *u)
 
 	at = (struct timespec){ .tv_sec = (time_t)(until / NSEC_PER_SEC),
 				.tv_nsec = (long)(until % NSEC_PER_SEC) };
-	u->job = (struct http_job){ .fn = close_upload, .arg = u };
-	http_run(&u->job);
+	u->close_job = (struct http_job){ .fn = close_upload, .arg = u };
+	http_run(&u->close_job);
 	(void)pthread_mutex_lock(&u->lock);
 	while (!u->ended && pthread_cond_timedwait(&u->cond, &u->lock, &at) != ETIMEDOUT)
 		;

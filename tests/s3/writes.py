@@ -83,6 +83,15 @@ def nothing_without_sync():
 
 
 @case
+def a_close_right_after_the_open():
+    """The upload may not have begun yet."""
+    bucket = fresh()
+    for _ in range(300):
+        File(NAME, "w").close()
+    eq((bucket.get("dir/a key"), server.uploads), (None, {}))
+
+
+@case
 def failures_leave_nothing():
     rows = [("PUT", "partNumber=2"), ("POST", "uploads"), ("POST", "uploadId")]
     for method, match in rows:
