@@ -69,6 +69,7 @@ void rados_ask_start(struct ask *a, const char *object)
 {
 	int r;
 
+	a->until = now_ns() + ASK_NS;
 	if (a->read)
 		r = lib.rados_aio_read_op_operate(a->read, a->io, a->completion, object, 0);
 	else
@@ -82,9 +83,8 @@ void rados_ask_start(struct ask *a, const char *object)
 
 int rados_ask_wait(struct ask *a)
 {
-	uint64_t until = now_ns() + ASK_NS;
-	struct timespec at = { .tv_sec = (time_t)(until / NSEC_PER_SEC),
-			       .tv_nsec = (long)(until % NSEC_PER_SEC) };
+	struct timespec at = { .tv_sec = (time_t)(a->until / NSEC_PER_SEC),
+			       .tv_nsec = (long)(a->until % NSEC_PER_SEC) };
 	bool late = false;
 	int r = a->result;
 
@@ -142,10 +142,13 @@ bool facts_parse(void *iter, struct facts *ret)
 	while (lib.rados_getxattrs_next(iter, &name, &value, &len) == 0 && name) {
 		for (size_t i = 0; i < ARRAY_SIZE(attributes); i++)
 			if (strcmp(name, attributes[i].name) == 0 &&
-			    facts_number(
-				    value, len, text,
-				    (uint64_t *)(void *)((char *)&ret->layout + attributes[i].off)))
+			    facts_number(value, len, text,
+					 (uint64_t *)(void *)((char *)&ret->layout +
+							      attributes[i].off))) {
 				found++;
+				if (i == 0)
+					memcpy(ret->object_size_text, text, sizeof(text));
+			}
 		if (strcmp(name, "striper.size") == 0 &&
 		    facts_number(value, len, ret->size_text, &ret->size))
 			found++;
@@ -197,15 +200,38 @@ int rados_ask_facts(void *io, const char *object, const char *shown, struct fact
 
 /* --------------------------------------------------------- truncate, remove */
 
-/* Change the first object, before others change. */
-static int bump(void *io, const char *first, const char *size_text)
+/* Did another writer change what an operation demanded? */
+static bool ask_was_late(int r)
 {
+	return r == -ECANCELED || r == -ERANGE || r == -EOVERFLOW;
+}
+
+/* The operation fails with -ECANCELED if the attribute is another. */
+static void demand_attr(struct ask *a, const char *name, const char *text)
+{
+	lib.rados_write_op_cmpxattr(a->write, name, LIB_EQUAL, text, strlen(text));
+}
+
+/*
+ * Change the version of the first object, before others change.  Of a striped file that is done by
+ * an attribute which no writer changes, so that neither a write nor a new size is lost.  One object
+ * is cut to its size, if it has that still.
+ */
+static int bump(void *io, const char *first, const struct facts *facts)
+{
+	const char *name = attributes[0].name, *text = facts->object_size_text;
 	struct ask a;
 	int r = rados_ask_begin(&a, io, true);
 
 	if (r < 0)
 		return r;
-	lib.rados_write_op_setxattr(a.write, "striper.size", size_text, strlen(size_text));
+	if (facts->layout.unit) {
+		demand_attr(&a, name, text);
+		lib.rados_write_op_setxattr(a.write, name, text, strlen(text));
+	} else {
+		lib.rados_write_op_assert_version(a.write, facts->version);
+		lib.rados_write_op_truncate(a.write, facts->size);
+	}
 	return rados_ask_run(&a, first);
 }
 
@@ -261,52 +287,96 @@ static int cut_objects(void *io, const char *object, const struct facts *facts, 
 	return MIN(r, 0);
 }
 
-int rados_ask_truncate(void *io, const char *object, const char *shown, const struct facts *facts,
-		       uint64_t size)
+static int cut_once(void *io, const char *object, const struct facts *facts, uint64_t size)
 {
 	char first[LAYOUT_NAME_MAX + LAYOUT_SUFFIX + 1], text[24];
 	struct ask a;
 	int r = 0;
 
-	layout_name(&facts->layout, object, 0, first);
 	if (size > layout_size_max(&facts->layout))
-		return lib_err(-EFBIG, shown);
+		return -EFBIG;
+	layout_name(&facts->layout, object, 0, first);
 	if (facts->layout.unit && size < facts->size) {
-		r = bump(io, first, facts->size_text);
+		r = bump(io, first, facts);
 		if (r >= 0)
 			r = cut_objects(io, object, facts, size);
 	}
 	if (r >= 0)
 		r = rados_ask_begin(&a, io, true);
 	if (r < 0)
-		return lib_err(r, shown);
+		return r;
+	/* Objects of a larger size, which another writer has made, are not cut yet. */
+	if (facts->layout.unit)
+		demand_attr(&a, "striper.size", facts->size_text);
 	if (!facts->layout.unit || size < facts->size)
 		lib.rados_write_op_truncate(a.write, layout_kept(&facts->layout, 0, size));
 	if (facts->layout.unit) {
 		(void)snprintf(text, sizeof(text), "%" PRIu64, size);
 		lib.rados_write_op_setxattr(a.write, "striper.size", text, strlen(text));
 	}
-	r = rados_ask_run(&a, first);
-	return r < 0 ? lib_err(r, shown) : 0;
+	return rados_ask_run(&a, first);
 }
 
-int rados_ask_remove(void *io, const char *object, const char *shown, const struct facts *facts)
+static int remove_once(void *io, const char *object, const struct facts *facts, uint64_t size)
 {
 	char first[LAYOUT_NAME_MAX + LAYOUT_SUFFIX + 1];
 	struct ask a;
 	int r = 0;
 
+	(void)size;
 	layout_name(&facts->layout, object, 0, first);
 	if (facts->layout.unit) {
-		r = bump(io, first, facts->size_text);
+		r = bump(io, first, facts);
 		if (r >= 0)
 			r = cut_objects(io, object, facts, 0);
 	}
 	if (r >= 0)
 		r = rados_ask_begin(&a, io, true);
 	if (r < 0)
-		return lib_err(r, shown);
+		return r;
+	if (facts->layout.unit)
+		demand_attr(&a, "striper.size", facts->size_text);
 	lib.rados_write_op_remove(a.write);
-	r = rados_ask_run(&a, first);
+	return rados_ask_run(&a, first);
+}
+
+static int touch_once(void *io, const char *object, const struct facts *facts, uint64_t size)
+{
+	char first[LAYOUT_NAME_MAX + LAYOUT_SUFFIX + 1];
+
+	(void)size;
+	layout_name(&facts->layout, object, 0, first);
+	return bump(io, first, facts);
+}
+
+static int ask_again(int (*once)(void *, const char *, const struct facts *, uint64_t), void *io,
+		     const char *object, const char *shown, struct facts *facts, uint64_t size)
+{
+	int r = once(io, object, facts, size);
+
+	for (unsigned tries = 1; ask_was_late(r); tries++) {
+		if (tries == ASK_TRIES_MAX)
+			return lib_err(-EBUSY, shown);
+		r = rados_ask_facts(io, object, shown, facts);
+		if (r < 0)
+			return r;
+		r = once(io, object, facts, size);
+	}
 	return r < 0 ? lib_err(r, shown) : 0;
+}
+
+int rados_ask_touch(void *io, const char *object, const char *shown, struct facts *facts)
+{
+	return ask_again(touch_once, io, object, shown, facts, 0);
+}
+
+int rados_ask_truncate(void *io, const char *object, const char *shown, struct facts *facts,
+		       uint64_t size)
+{
+	return ask_again(cut_once, io, object, shown, facts, size);
+}
+
+int rados_ask_remove(void *io, const char *object, const char *shown, struct facts *facts)
+{
+	return ask_again(remove_once, io, object, shown, facts, 0);
 }

@@ -51,8 +51,8 @@ static int open_object(struct rados_file *f, uint32_t flags, struct facts *ret)
 	if (!(flags & PST_FILE_WRITE))
 		return 0;
 	/* Who has the file open for reading learns that it is written. */
-	r = rados_ask_truncate(f->io, f->object, f->shown, ret,
-			       flags & PST_FILE_TRUNC ? 0 : ret->size);
+	r = flags & PST_FILE_TRUNC ? rados_ask_truncate(f->io, f->object, f->shown, ret, 0)
+				   : rados_ask_touch(f->io, f->object, f->shown, ret);
 	if (r == 0)
 		r = rados_ask_facts(f->io, f->object, f->shown, ret);
 	return r;

@@ -252,6 +252,7 @@ int lib_err(int err, const char *shown)
 		  "the cluster has blocked this client; look at ceph osd blocklist ls, and start "
 		  "the program anew" },
 		{ ECANCELED, ECANCELED, "canceled" },
+		{ EBUSY, EBUSY, "other writers change it all the time; try again once they end" },
 		{ ENOMEM, ENOMEM, "out of memory" },
 	};
 

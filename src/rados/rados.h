@@ -46,6 +46,7 @@
 #define LIB_LIST_S 60              /* seconds, for one operation of a listing */
 #define ASK_NS (60 * NSEC_PER_SEC) /* for an operation of open, stat and the like */
 #define HEAD_TRIES_MAX 100u        /* to set a size that other writers set, too */
+#define ASK_TRIES_MAX 100u         /* to cut a file that other writers change */
 
 struct task;
 
@@ -54,7 +55,8 @@ struct facts {
 	struct layout layout; /* all zero: one object */
 	uint64_t size, version;
 	time_t mtime;
-	char size_text[24]; /* striper.size as it is written there */
+	/* striper.size and striper.layout.object_size as they are written there. */
+	char size_text[24], object_size_text[24];
 };
 
 struct rados_file;
@@ -161,6 +163,7 @@ struct ask {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	bool ended;
+	uint64_t until; /* its deadline */
 	void *io, *completion;
 	void *read, *write; /* operations of librados; free one with the ask */
 	int result;         /* of reads: of their parts */
@@ -171,7 +174,7 @@ struct ask {
 int rados_ask_begin(struct ask *a, void *io, bool write);
 /* Start it, with rados_ask_wait() to follow. */
 void rados_ask_start(struct ask *a, const char *object);
-/* Wait for its end, at most for ASK_NS.  0 or the -errno of librados, without a sentence. */
+/* Wait for its end, until ASK_NS after its start.  0 or the -errno of librados, without a sentence. */
 int rados_ask_wait(struct ask *a);
 /* Both. */
 int rados_ask_run(struct ask *a, const char *object);
@@ -182,11 +185,18 @@ int rados_ask_facts(void *io, const char *object, const char *shown, struct fact
 /* Parse the attributes of a first object.  False: it is not one. */
 bool facts_parse(void *iter, struct facts *ret);
 
-/* Set the size of a file.  0 or -errno with a sentence. */
-int rados_ask_truncate(void *io, const char *object, const char *shown, const struct facts *facts,
+/*
+ * All three get the facts anew, and try again, if another writer has changed what they rest on.
+ * -EBUSY: it happens all the time.  0 or -errno with a sentence.
+ */
+
+/* Change the version of a file, and nothing else. */
+int rados_ask_touch(void *io, const char *object, const char *shown, struct facts *facts);
+/* Set the size of a file. */
+int rados_ask_truncate(void *io, const char *object, const char *shown, struct facts *facts,
 		       uint64_t size);
 /* Remove a file. */
-int rados_ask_remove(void *io, const char *object, const char *shown, const struct facts *facts);
+int rados_ask_remove(void *io, const char *object, const char *shown, struct facts *facts);
 
 /* --------------------------------------------------------------- names.c */
 

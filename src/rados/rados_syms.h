@@ -38,6 +38,7 @@ SYM(void, rados_getxattrs_end, (void *iter))
 
 SYM(void *, rados_create_write_op, (void))
 SYM(void, rados_release_write_op, (void *op))
+SYM(void, rados_write_op_assert_version, (void *op, uint64_t version))
 SYM(void, rados_write_op_create, (void *op, int exclusive, const char *category))
 SYM(void, rados_write_op_write, (void *op, const char *buf, size_t len, uint64_t off))
 SYM(void, rados_write_op_setxattr, (void *op, const char *name, const char *value, size_t len))

@@ -6,6 +6,8 @@ import os
 import random
 import subprocess
 import sys
+import threading
+import time
 
 from tap import case, eq, gives, run, true
 
@@ -93,7 +95,8 @@ def random_operations_equal_a_model():
     for i in range(400):
         name = choose.choice("abcd")
         size = choose.choice([0, 1, 4096, 70000, 300000])
-        what = choose.choice(["write", "patch", "patch", "cut", "read", "read", "remove", "foreign"])
+        what = choose.choice(["write", "patch", "patch", "cut", "read", "read", "remove",
+                              "foreign"])
         if what == "foreign" and name not in model:
             model[name] = bytes(size)
             layout(name, size, *choose.choice(layouts))
@@ -333,6 +336,55 @@ def sizes_of_two_writers_meet():
         a.write(b"a" * 1000, 2000)
         eq(names.stat(ROOT + "f").size, 10000)
     eq(read("f"), b"a" * 1000 + bytes(1000) + b"a" * 1000 + bytes(6000) + b"b" * 1000)
+    wipe()
+
+
+def beside(what, other):
+    """Begin what() and let other() go between what it learnt and what it changes."""
+    ended = []
+    stub.stub_rados_freeze(3)
+    thread = threading.Thread(target=lambda: ended.append(what()))
+    thread.start()
+    while not stub.stub_rados_queued():
+        time.sleep(0.001)
+    other()
+    stub.stub_rados_freeze(0)
+    thread.join()
+    eq(len(ended), 1)
+
+
+@case
+def an_open_for_writing_keeps_what_others_write():
+    put("p", SMALL[:10])
+    beside(lambda: File(ROOT + "p", "r+").close(), lambda: put("p", SMALL))
+    true(held("p") == SMALL)
+    layout("f", 10, head=SMALL[:10])
+
+    def grow():
+        put(part("f", 0), SMALL)
+        stub.stub_rados_set(b"pool", part("f", 0).encode(), b"striper.size", b"300000")
+    beside(lambda: File(ROOT + "f", "r+").close(), grow)
+    true(read("f") == SMALL)
+    wipe()
+
+
+@case
+def what_others_add_meanwhile_is_cut_too():
+    def grow():
+        put(part("f", 4), SMALL)
+        stub.stub_rados_set(b"pool", part("f", 0).encode(), b"striper.size",
+                            str(4 * OBJECT + len(SMALL)).encode())
+    for what, size in ((lambda: names.truncate(ROOT + "f", 5), 5),
+                       (lambda: File(ROOT + "f", "w").close(), 0),
+                       (lambda: names.truncate(ROOT + "f", 4 * OBJECT), 4 * OBJECT),
+                       (lambda: names.unlink(ROOT + "f"), None)):
+        write("f", BIG)
+        beside(what, grow)
+        eq(held(part("f", 4)), None)
+        if size is None:
+            eq(held(part("f", 0)), None)
+        else:
+            eq(names.stat(ROOT + "f").size, size)
     wipe()
 
 

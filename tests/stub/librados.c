@@ -55,7 +55,8 @@ struct ioctx {
 	struct pool *pool;
 };
 
-enum kind { ASSERT, STAT, ATTRS, READ, CREATE, WRITE, SET, COMPARE, TRUNCATE, REMOVE };
+/* From CREATE on: of writes. */
+enum kind { ASSERT, STAT, ATTRS, READ, CREATE, DEMAND, WRITE, SET, COMPARE, TRUNCATE, REMOVE };
 
 struct action {
 	enum kind kind;
@@ -149,12 +150,17 @@ static void set_attr(struct object *o, const char *name, const char *value, size
 	a->len = len;
 }
 
+static int demand(uint64_t is, uint64_t version)
+{
+	return version < is ? -ERANGE : version > is ? -EOVERFLOW : 0;
+}
+
 static int read_one(struct object *o, struct action *a)
 {
 	struct iter *it;
 
 	if (a->kind == ASSERT)
-		return a->off < o->version ? -ERANGE : a->off > o->version ? -EOVERFLOW : 0;
+		return demand(o->version, a->off);
 	if (a->kind == STAT) {
 		*a->ret_size = o->len;
 		*a->ret_mtime = o->mtime;
@@ -182,6 +188,8 @@ static int check_write(struct object *o, const struct action *a)
 
 	if (a->kind == CREATE)
 		return o && a->flag ? -EEXIST : 0;
+	if (a->kind == DEMAND)
+		return demand(o ? o->version : 0, a->off);
 	if (a->kind == REMOVE)
 		return o ? 0 : -ENOENT;
 	if (a->kind == WRITE && a->off + a->len > OBJECT_MAX)
@@ -274,7 +282,10 @@ static void put(struct completion *c)
 
 static bool hangs(const struct completion *c)
 {
-	return self.frozen == 1 || (self.frozen == 2 && c->op.actions[0].kind == ASSERT);
+	enum kind first = c->op.actions[0].kind;
+
+	return self.frozen == 1 || (self.frozen == 2 && first == ASSERT) ||
+	       (self.frozen == 3 && first >= CREATE);
 }
 
 /* Take an operation that may be executed: a canceled one, or any while nothing is frozen. */
@@ -493,6 +504,11 @@ void rados_release_write_op(void *op)
 	free(o);
 }
 
+void rados_write_op_assert_version(void *op, uint64_t version)
+{
+	add(op, DEMAND)->off = version;
+}
+
 void rados_write_op_create(void *op, int exclusive, const char *category)
 {
 	(void)category;
@@ -692,7 +708,7 @@ void rados_nobjects_list_close(void *list)
 
 /* -------------------------------------------------------------- for tests */
 
-/* 1: all operations hang; 2: those that demand a version first; 0: none. */
+/* 1: all operations hang; 2: reads that demand a version first; 3: writes; 0: none. */
 void stub_rados_freeze(int frozen)
 {
 	(void)pthread_mutex_lock(&self.lock);
