@@ -45,6 +45,7 @@ struct listing {
 	void *dirs; /* of tsearch() */
 	unsigned nr_dirs;
 	bool any;
+	int given; /* what fn returned, or -errno with a sentence */
 };
 
 static int compare_names(const void *a, const void *b)
@@ -132,11 +133,11 @@ static int read_names(struct listing *l)
 	r = lib.rados_nobjects_list_open(own.ioctx, &list);
 	if (r == 0) {
 		while ((r = lib.rados_nobjects_list_next(list, &object, &key, &space)) == 0 &&
-		       (r = give(l, object)) == 0)
+		       (l->given = give(l, object)) == 0)
 			;
-		if (r == -ENOENT)
-			r = 0; /* the end */
-		else if (r < 0)
+		if (l->given || r == -ENOENT) /* the end */
+			r = l->given;
+		else
 			r = lib_err(r, l->pool);
 		lib.rados_nobjects_list_close(list);
 	} else {
