@@ -172,8 +172,16 @@ static int pool_open(void *cluster, const char *pool, void **ret)
 		     : 0;
 }
 
+static void lib_user_gone(void)
+{
+	(void)pthread_mutex_lock(&self.lock);
+	self.users--;
+	(void)pthread_mutex_unlock(&self.lock);
+}
+
 int lib_pool_get(const char *pool, void **ret_ioctx)
 {
+	void *cluster;
 	int r;
 
 	(void)pthread_mutex_lock(&self.lock);
@@ -187,19 +195,22 @@ int lib_pool_get(const char *pool, void **ret_ioctx)
 		self.owner = getpid();
 	}
 	if (r == 0)
-		r = pool_open(self.cluster, pool, ret_ioctx);
-	if (r == 0)
-		self.users++;
+		self.users++; /* keeps the connection */
+	cluster = self.cluster;
 	(void)pthread_mutex_unlock(&self.lock);
+	if (r < 0)
+		return r;
+	/* May take long, which must not stop those who use other pools. */
+	r = pool_open(cluster, pool, ret_ioctx);
+	if (r < 0)
+		lib_user_gone();
 	return r;
 }
 
 void lib_pool_put(void *ioctx)
 {
 	lib.rados_ioctx_destroy(ioctx);
-	(void)pthread_mutex_lock(&self.lock);
-	self.users--;
-	(void)pthread_mutex_unlock(&self.lock);
+	lib_user_gone();
 }
 
 int lib_own_get(const char *pool, struct lib_own *ret)

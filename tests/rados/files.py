@@ -435,6 +435,33 @@ def directories_are_what_names_begin_with():
 
 
 @case
+def a_list_ends_as_its_reader_says():
+    for name in "abc":
+        write(name, b"")
+    library = ctypes.CDLL(os.environ["PST_LIBPENSTOCK"])
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    for code in (-errno.ENOENT, -errno.EIO, -errno.ERANGE, -errno.EPERM, 7):
+        seen = []
+        fn = kind(lambda arg, name, info, seen=seen, code=code: (seen.append(name), code)[1])
+        eq((library.pst_name_list(ROOT.encode(), 1, fn, None), len(seen)), (code, 1))
+    wipe()
+
+
+@case
+def a_pool_that_hangs_stops_no_other():
+    stub.stub_rados_freeze(1)
+    thread = threading.Thread(target=lambda: names.stat("rados://slow/"))
+    thread.start()
+    while not stub.stub_rados_opening():
+        time.sleep(0.001)
+    eq(names.stat(ROOT).kind, "directory")
+    eq(stub.stub_rados_opening(), 1)
+    stub.stub_rados_freeze(0)
+    thread.join()
+    wipe()
+
+
+@case
 def the_command_copies():
     penstock = os.environ["PENSTOCK"]
     true(b"no such object" in subprocess.run(

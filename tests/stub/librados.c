@@ -22,6 +22,7 @@ void stub_rados_put(const char *pool, const char *name, const char *data, size_t
 void stub_rados_set(const char *pool, const char *name, const char *attr, const char *value);
 long stub_rados_get(const char *pool, const char *name, char *ret, size_t len);
 unsigned long stub_rados_queued(void);
+unsigned stub_rados_opening(void);
 
 #define THREADS 2
 #define ACTIONS_MAX 8
@@ -100,7 +101,7 @@ static struct {
 	struct pool pools[4];
 	struct completion *queue;
 	uint64_t version;
-	unsigned nr_queued;
+	unsigned nr_queued, opening;
 	bool full, started;
 	int frozen; /* as stub_rados_freeze() */
 	struct stub_fail fail;
@@ -643,6 +644,12 @@ int rados_ioctx_create(void *cluster, const char *pool, void **ret)
 	(void)cluster;
 	if (r < 0 || strcmp(pool, "none") == 0)
 		return r < 0 ? r : -ENOENT;
+	(void)pthread_mutex_lock(&self.lock);
+	self.opening++;
+	while (self.frozen == 1 && strcmp(pool, "slow") == 0)
+		(void)pthread_cond_wait(&self.more, &self.lock);
+	self.opening--;
+	(void)pthread_mutex_unlock(&self.lock);
 	io = calloc(1, sizeof(*io));
 	if (!io)
 		abort();
@@ -708,7 +715,7 @@ void rados_nobjects_list_close(void *list)
 
 /* -------------------------------------------------------------- for tests */
 
-/* 1: all operations hang; 2: reads that demand a version first; 3: writes; 0: none. */
+/* 1: all operations hang, and opens of the pool "slow"; 2: reads that demand a version first; 3: writes; 0: none. */
 void stub_rados_freeze(int frozen)
 {
 	(void)pthread_mutex_lock(&self.lock);
@@ -789,4 +796,15 @@ unsigned long stub_rados_queued(void)
 	}
 	(void)pthread_mutex_unlock(&self.lock);
 	return bytes;
+}
+
+/* How many opens of pools have begun and not ended. */
+unsigned stub_rados_opening(void)
+{
+	unsigned n;
+
+	(void)pthread_mutex_lock(&self.lock);
+	n = self.opening;
+	(void)pthread_mutex_unlock(&self.lock);
+	return n;
 }
