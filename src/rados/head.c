@@ -7,14 +7,16 @@
  * the bytes of its requests have come, so a change that they may have seen makes it fail.
  *
  * A file that is written: the operation compares striper.size with what is known of it, and sets
- * the larger of this and what the requests made, in one step.  If another writer was faster, the
- * size is read, and the operation tried again.
+ * the larger of this and what its requests made, in one step.  If another writer was faster, the
+ * size is read, and the operation tried again.  A size that earlier requests made does not count:
+ * another program may have cut it since.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "file/op.h"
 #include "rados/lib.h"
 #include "rados/rados.h"
 
@@ -26,7 +28,7 @@ void head_init(struct rados_file *f, const struct facts *facts)
 
 	(void)pthread_mutex_init(&h->lock, NULL);
 	(void)pthread_cond_init(&h->idle, NULL);
-	h->there = h->want = facts->size;
+	h->there = facts->size;
 	(void)snprintf(h->text, sizeof(h->text), "%s", facts->size_text);
 }
 
@@ -130,6 +132,9 @@ static struct task *head_next(struct rados_file *f, int *ret)
 	if (!h->busy && h->waiting) {
 		h->covered = h->waiting;
 		h->waiting = NULL;
+		h->want = 0;
+		for (const struct task *t = h->covered; t; t = t->next)
+			h->want = MAX(h->want, t->reach);
 		h->busy = true;
 		h->tries = 0;
 		*ret = head_start(f, STEP_FIRST);
@@ -217,16 +222,21 @@ static void head_ran(void *completion, void *arg)
 void head_add(struct rados_file *f, struct task *t)
 {
 	struct head *h = &f->head;
-	struct task *failed;
-	int r;
+	struct task *failed = NULL;
+	bool canceled;
+	int r = 0;
 
 	(void)pthread_mutex_lock(&h->lock);
-	t->next = h->waiting;
-	h->waiting = t;
-	if (t->kind == IO_WRITE)
-		h->want = MAX(h->want, t->op->off + t->end);
-	failed = head_next(f, &r);
+	/* Before this, head_remove() has not found it. */
+	canceled = io_op_canceled(t->op);
+	if (!canceled) {
+		t->next = h->waiting;
+		h->waiting = t;
+		failed = head_next(f, &r);
+	}
 	(void)pthread_mutex_unlock(&h->lock);
+	if (canceled)
+		task_head_done(t, -ECANCELED);
 	head_end_tasks(failed, r);
 }
 

@@ -145,12 +145,29 @@ static void task_put(struct task *t)
 	free(t);
 }
 
+static void raise_to(_Atomic uint64_t *at, uint64_t to)
+{
+	uint64_t is = atomic_load(at);
+
+	while (is < to && !atomic_compare_exchange_weak(at, &is, to))
+		;
+}
+
+/* The next sync is to tell of a write that ended inside the size. */
+static void file_wrote(struct rados_file *f, uint64_t end)
+{
+	raise_to(&f->inside, end);
+	atomic_store(&f->wrote, true);
+}
+
 /* Give the operation back.  Its memory, file and context are the caller's then. */
 static void rados_task_end(struct task *t, int64_t res)
 {
 	struct rados_ctx *c = t->ctx;
 	struct io_op *op = t->op;
 
+	if (res < 0 && t->kind != IO_READ && t->kind != IO_WRITE)
+		file_wrote(t->file, t->reach); /* for the next sync */
 	if (res < 0 && res != -ECANCELED) {
 		res = lib_err((int)res, t->file->shown);
 		log_warn("%s", err_text());
@@ -166,12 +183,8 @@ static void rados_task_end(struct task *t, int64_t res)
 
 void task_head_done(struct task *t, int err)
 {
-	if (err == 0 && t->kind == IO_WRITE) {
-		uint64_t end = t->op->off + t->end, size = atomic_load(&t->file->size);
-
-		while (size < end && !atomic_compare_exchange_weak(&t->file->size, &size, end))
-			;
-	}
+	if (err == 0 && t->kind == IO_WRITE)
+		raise_to(&t->file->size, t->reach);
 	rados_task_end(t, err < 0 ? err : (int64_t)t->end);
 }
 
@@ -278,7 +291,7 @@ static bool needs_head(const struct task *t)
 		return false;
 	if (t->kind == IO_READ)
 		return f->guard && t->elsewhere;
-	return t->kind != IO_WRITE || t->op->off + t->end > atomic_load(&f->size);
+	return t->kind != IO_WRITE || t->reach > atomic_load(&f->size);
 }
 
 /* Return true if the pieces are over, and set the next stage.  The lock is held. */
@@ -293,12 +306,15 @@ static bool pieces_over(struct task *t)
 /* What follows pieces_over().  No lock is held; the stage does not change any more but by this. */
 static void rados_task_go_on(struct task *t)
 {
-	if (t->stage == TASK_HEAD)
+	if (t->stage == TASK_HEAD) {
 		head_add(t->file, t);
-	else if (t->err == 0)
+	} else if (t->err == 0) {
+		if (t->kind == IO_WRITE)
+			file_wrote(t->file, t->reach);
 		task_head_done(t, 0);
-	else
+	} else {
 		rados_task_end(t, t->err);
+	}
 }
 
 /*
@@ -416,8 +432,7 @@ static void rados_start_op(struct rados_ctx *c, struct io_op *op)
 		len = op->off < size ? MIN(op->len, size - op->off) : 0;
 	else if (!write)
 		len = 0;
-	if (!len &&
-	    (op->kind == IO_READ || !f->layout.unit || !atomic_exchange(&f->wrote, false))) {
+	if (!len && (op->kind == IO_READ || write || !f->layout.unit || !atomic_load(&f->wrote))) {
 		rados_op_end(c, op, 0);
 		return;
 	}
@@ -438,8 +453,13 @@ static void rados_start_op(struct rados_ctx *c, struct io_op *op)
 	t->ctx = c;
 	t->file = f;
 	t->end = len;
-	if (write)
+	if (write) {
+		t->reach = op->off + len;
 		atomic_store(&f->wrote, true);
+	} else if (op->kind != IO_READ) {
+		atomic_store(&f->wrote, false);
+		t->reach = atomic_exchange(&f->inside, 0);
+	}
 	(void)pthread_mutex_lock(&c->lock);
 	op->ctx_data = t;
 	(void)pthread_mutex_unlock(&c->lock);

@@ -69,7 +69,7 @@ struct head {
 	bool busy;                      /* an operation is in flight */
 	struct task *waiting, *covered; /* for the next operation; by the one in flight */
 	bool closing;
-	uint64_t want;  /* size that the tasks have made */
+	uint64_t want;  /* size that the covered tasks have made */
 	uint64_t made;  /* size that the operation writes */
 	uint64_t there; /* size that the attribute has, as far as is known */
 	char text[24];  /* the same, as it is written there */
@@ -91,6 +91,8 @@ struct rados_file {
 	uint64_t version; /* of the first object, at the open */
 	_Atomic uint64_t size;
 	_Atomic bool wrote; /* since the last sync */
+	/* The end of what was written since then inside the size, which may have been cut. */
+	_Atomic uint64_t inside;
 	struct head head;
 };
 
@@ -132,6 +134,7 @@ struct task {
 	struct rados_file *file;
 	enum task_stage stage;
 	uint64_t at, end; /* the next piece begins at at */
+	uint64_t reach;   /* the size that its head makes, at least */
 	unsigned nr_running;
 	int err;
 	bool elsewhere; /* bytes came from other objects than the first */

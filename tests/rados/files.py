@@ -389,6 +389,49 @@ def what_others_add_meanwhile_is_cut_too():
 
 
 @case
+def a_sync_keeps_what_others_cut():
+    write("f", bytes(5 * MIB))
+    with File(ROOT + "f", "r+") as a:
+        a.write(b"1" * MIB, 5 * MIB)
+        write("f", b"2" * 10)
+        a.write(b"3")
+        a.sync()
+        eq(read("f"), b"3" + b"2" * 9)
+        # What was written beyond is not lost, though.
+        a.write(b"4", 99)
+        a.sync()
+        eq(read("f"), b"3" + b"2" * 9 + bytes(89) + b"4")
+    wipe()
+
+
+@case
+def a_sync_that_failed_is_made_up_for():
+    for code in (errno.EIO, errno.ENOMEM):
+        write("f", BIG)
+        with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r:
+            a.write(b"new", OBJECT)
+            call = "rados_aio_write_op_operate" if code == errno.EIO else \
+                "rados_aio_create_completion2"
+            stub.stub_rados_fail(f"{call}:1:{-code}".encode())
+            gives(code, a.sync)
+            true(stub.stub_rados_fail(None))
+            a.sync()
+            gives(errno.ESTALE, r.read, bytearray(3), OBJECT)
+        # Canceled.
+        with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r, Queue() as q:
+            a.write(b"more", OBJECT)
+            stub.stub_rados_freeze(1)
+            number = q.sync(a)
+            q.submit()
+            q.cancel(number)
+            gives(errno.ECANCELED, q.reap(1)[0].check)
+            stub.stub_rados_freeze(0)
+            a.sync()
+            gives(errno.ESTALE, r.read, bytearray(4), OBJECT)
+    wipe()
+
+
+@case
 def memory_that_is_gone_is_an_error():
     write("f", BIG)
     libc = ctypes.CDLL(None, use_errno=True)
