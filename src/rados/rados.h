@@ -19,10 +19,12 @@
  * No torn reads.  One operation of RADOS is atomic, and gives the version of its object.  The open
  * remembers the version of the only object, or of the first one of a striped file; reads of that
  * object demand it.  An operation that took bytes from other objects demands it once more after
- * they have come (head.c), which finds every change since the open: who writes a striped file
- * changes its first object before others.  libradosstriper does so by its lock, and we do by
- * writing the attribute striper.size at open, sync, truncate and unlink.  Files that are open for
- * writing are not guarded.
+ * they have come (head.c), which finds all that a writer changes who opened after: who writes a
+ * striped file changes its first object before others.  libradosstriper does so by its lock, and we
+ * do by writing an attribute of it at open, sync, truncate and unlink.  What a writer that was open
+ * already changes inside the size, in other objects than the first, changes no version before its
+ * next sync: who opens meanwhile may read old bytes and new ones.  Files that are open for writing
+ * are not guarded.
  *
  * Bounds, for a process: BUDGET_BYTES of pieces in flight, and BUDGET_PIECES.
  */
