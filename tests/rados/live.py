@@ -63,8 +63,8 @@ def a_size():
 
 def one(model):
     name = key()
-    what = choose.choice(["new", "patch", "read", "read", "read", "cut", "list", "remove", "foreign",
-                          "foreign read"])
+    what = choose.choice(["new", "patch", "read", "read", "read", "cut", "list", "remove",
+                          "foreign", "foreign read"])
     if choose.random() < 0.7 and what in ("list", "foreign", "foreign read", "remove", "new"):
         what = "read"       # those take longest
     if what == "new":

@@ -259,7 +259,8 @@ class Handler(BaseHTTPRequestHandler):
         if any(len(upload[n].data) < PART_MIN for n in numbers[:-1]):
             return self.error(400, "EntityTooSmall")
         data = b"".join(upload[n].data for n in numbers)
-        o = Object(data, f'"{hashlib.md5(data).hexdigest()}-{len(numbers)}"', s3.marks[q["uploadId"]])
+        etag = f'"{hashlib.md5(data).hexdigest()}-{len(numbers)}"'
+        o = Object(data, etag, s3.marks[q["uploadId"]])
         if self.publish(bucket, key, o):
             del s3.uploads[q["uploadId"]]
             s3.ended += 1
