@@ -365,6 +365,11 @@ def an_open_for_writing_keeps_what_others_write():
         stub.stub_rados_set(b"pool", part("f", 0).encode(), b"striper.size", b"300000")
     beside(lambda: File(ROOT + "f", "r+").close(), grow)
     true(read("f") == SMALL)
+    # Made anew with another layout.
+    layout("g", 10)
+    beside(lambda: File(ROOT + "g", "r+").close(),
+           lambda: layout("g", 5 * MIB, object_size=2 * OBJECT, head=BIG[:5 * MIB]))
+    true(read("g") == BIG[:5 * MIB])
     wipe()
 
 
