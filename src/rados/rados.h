@@ -179,7 +179,8 @@ struct ask {
 int rados_ask_begin(struct ask *a, void *io, bool write);
 /* Start it, with rados_ask_wait() to follow. */
 void rados_ask_start(struct ask *a, const char *object);
-/* Wait for its end, until ASK_NS after its start.  0 or the -errno of librados, without a sentence. */
+/* Wait for its end, until ASK_NS after its start.  0 or the -errno of librados, without a
+ * sentence. */
 int rados_ask_wait(struct ask *a);
 /* Both. */
 int rados_ask_run(struct ask *a, const char *object);

@@ -715,7 +715,8 @@ void rados_nobjects_list_close(void *list)
 
 /* -------------------------------------------------------------- for tests */
 
-/* 1: all operations hang, and opens of the pool "slow"; 2: reads that demand a version first; 3: writes; 0: none. */
+/* What hangs.  1: all operations, and opens of the pool "slow"; 2: reads that demand a version
+ * first; 3: writes; 0: nothing. */
 void stub_rados_freeze(int frozen)
 {
 	(void)pthread_mutex_lock(&self.lock);
