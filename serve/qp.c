@@ -171,6 +171,8 @@ void qp_join(struct job *j)
 	}
 	c->rdma = r;
 	if (!r) {
+		c->s->nr_rdma--;
+		c->rdma_counted = false;
 		c->s->counts.rdma_refused++;
 		exec_reply(c->s, j);
 	}

@@ -191,6 +191,8 @@ static int64_t number(const char *name)
 	return -1;
 }
 
+#define CONNECTIONS "penstock_serve_rdma_connections"
+
 /* One client. */
 struct caller {
 	int fd;
@@ -340,6 +342,8 @@ static void garbage_for_an_end(struct caller *c)
 		blob[i] = (uint8_t)rig_random();
 	T_CHECK(join_by(c, blob));
 	T_EQ(c->rep.err, EBADMSG);
+	/* Others may have its place at once. */
+	T_EQ(number(CONNECTIONS), 0);
 	/* The connection goes on without. */
 	ask(c, (struct wire_request){ .op = WIRE_STAT, .id = 5, .handle = c->handle }, NULL, 0);
 	T_CHECK(hear(c));
@@ -478,8 +482,6 @@ static void leaves_in_the_middle(struct caller *c)
 		caller_begin(c, WIRE_FEATURE_RDMA);
 	}
 }
-
-#define CONNECTIONS "penstock_serve_rdma_connections"
 
 static void (*client)(struct caller *c);
 
