@@ -149,6 +149,12 @@ static uint64_t conn_cost(const struct conn *c, const struct wire_request *q)
 	return bytes - paid;
 }
 
+void conn_pulled(struct job *j)
+{
+	j->conn->nr_pool++;
+	pool_put(j->conn->s, j);
+}
+
 static void to_pool(struct job *j)
 {
 	if (j->handle)

@@ -198,9 +198,15 @@ void qp_stop(struct conn *c)
 	if (!r)
 		return;
 	endpoint_free(TAKE_PTR(r->ep));
-	for (unsigned i = 0; i < SLOTS; i++)
-		if (r->jobs[i] && r->jobs[i]->left)
-			job_free(r->jobs[i]);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		struct job *j = r->jobs[i];
+
+		if (!j || !j->left)
+			continue;
+		if (j->pulls)
+			handle_unref(c, j->handle);
+		job_free(j);
+	}
 }
 
 void qp_end(struct conn *c)
@@ -277,7 +283,11 @@ void qp_request(struct job *j, const uint8_t *payload)
 		conn_reply_err(j, EINVAL);
 	} else if (j->q.op == WIRE_READ_RDMA) {
 		conn_request(c, j, NULL);
+	} else if (!(j->handle = handle_of(c, j->q.handle))) {
+		conn_reply_err(j, EBADF);
 	} else {
+		/* The client may close it, and open another file by its number, meanwhile. */
+		j->handle->refs++;
 		j->pulls = true;
 		nr = qp_chunks(r, j, ENDPOINT_READ, j->q.count, v);
 		c->s->counts.rdma_reads += nr;
@@ -314,7 +324,7 @@ static bool qp_job_done(struct conn *c, struct job *j)
 	c->since_ns = about_now_ns();
 	if (j->pulls) {
 		j->pulls = false;
-		conn_request(c, j, NULL);
+		conn_pulled(j);
 		return false;
 	}
 	c->nr_jobs--;

@@ -90,7 +90,7 @@ struct job {
 	struct wire_rdma_key key;
 	uint8_t slot;    /* whose memory buf is in */
 	uint8_t left;    /* operations that the device has not completed */
-	bool pulls;      /* the device reads the bytes of a WRITE_RDMA */
+	bool pulls;      /* the device reads the bytes of a WRITE_RDMA, which has its handle */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
 	bool closes;     /* not a client's request: close the handle's descriptor */
 };
@@ -316,6 +316,8 @@ void conn_reply(struct job *j);
 void conn_reply_err(struct job *j, int err);
 /* Handle a complete message; payload follows its header, except in a request with data. */
 void conn_request(struct conn *c, struct job *j, const uint8_t *payload);
+/* Write what the device has read from the client; the job has a reference to its handle. */
+void conn_pulled(struct job *j);
 void conn_new(struct server *s, int fd, const struct net_addr *addr);
 /* Read and send what can be read and sent now. */
 void conn_turn(struct conn *c);

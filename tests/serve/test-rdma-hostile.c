@@ -5,6 +5,7 @@
  * errors, touches no memory but what a key allows, and leaves nothing behind.  PENSTOCK is the
  * command, and libibverbs is the double.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
@@ -29,6 +30,7 @@
 #define RDMA PST_PATH_BIT(PST_PATH_RDMA)
 
 static __typeof__(stub_ibverbs_state) *stub_state;
+static __typeof__(stub_ibverbs_port) *stub_port;
 
 /* This side's device and memory. */
 static struct {
@@ -45,6 +47,9 @@ static void own_begin(void)
 
 	T_CHECK(at);
 	memcpy(&stub_state, &at, sizeof(at));
+	at = dlsym(lib, "stub_ibverbs_port");
+	T_CHECK(at);
+	memcpy(&stub_port, &at, sizeof(at));
 	T_OK(nic_open(DEVICE, &own.nic));
 	T_OK(nic_domain_host_new(own.nic, &own.domain));
 	own.mem = aligned_alloc(4096, 3 * LEN);
@@ -436,6 +441,52 @@ static void end_of_the_address_space(struct caller *c)
 	T_EQ(c->rep.err, EINVAL);
 }
 
+/* The handle's number is another file's when the bytes are there; they are the first one's. */
+static void another_file_meanwhile(struct caller *c)
+{
+	char *got = malloc(LEN);
+
+	T_CHECK(got);
+	rig_make(rig_path("other"), SEED + 1, LEN);
+	join(c, 2);
+	t_fill((char *)own.mem + LEN, SEED + 2, 0, LEN);
+	stub_port(false);
+	ask_by_rdma(c, WIRE_WRITE_RDMA, own.reg->addr, own.reg->rkey, LEN);
+	ask(c, (struct wire_request){ .op = WIRE_CLOSE, .id = 5, .handle = c->handle }, NULL, 0);
+	T_CHECK(hear(c));
+	T_EQ(c->rep.err, 0);
+	ask(c, (struct wire_request){ .op = WIRE_OPEN, .id = 6, .how = WIRE_O_READ | WIRE_O_WRITE },
+	    "other", 5);
+	T_CHECK(hear(c));
+	T_EQ(c->rep.count, c->handle);
+	stub_port(true);
+	hear_message(c);
+	T_EQ(c->rep.err, 0);
+	T_EQ(c->rep.count, LEN);
+	T_EQ(rig_slurp(rig_path("other"), 0, got, LEN), LEN);
+	T_EQ(t_differs(got, SEED + 1, 0, LEN), LEN);
+	T_EQ(rig_slurp(rig_path("data"), 0, got, LEN), LEN);
+	T_EQ(t_differs(got, SEED + 2, 0, LEN), LEN);
+	rig_make(rig_path("data"), SEED, LEN);
+	/* And a client that leaves in the middle leaves no file open. */
+	stub_port(false);
+	ask_by_rdma(c, WIRE_WRITE_RDMA, own.reg->addr, own.reg->rkey, LEN);
+	ask(c, (struct wire_request){ .op = WIRE_STAT, .id = 5, .handle = c->handle }, NULL, 0);
+	T_CHECK(hear(c));
+	stub_port(true);
+	free(got);
+}
+
+static void handle_that_is_none(struct caller *c)
+{
+	join(c, 1);
+	c->handle = 999;
+	memset(own.mem, 0x77, 3 * LEN);
+	ask_by_rdma(c, WIRE_WRITE_RDMA, own.reg->addr, own.reg->rkey, LEN);
+	hear_message(c);
+	T_EQ(c->rep.err, EBADF);
+}
+
 /* More requests than there are slots, and no buffer for a reply. */
 static void no_buffers(struct caller *c)
 {
@@ -483,6 +534,29 @@ static void leaves_in_the_middle(struct caller *c)
 	}
 }
 
+/* Files of the test that the server has open. */
+static unsigned open_files(void)
+{
+	char dir[64], name[400], to[400];
+	unsigned nr = 0;
+	struct dirent *e;
+	DIR *d;
+
+	(void)snprintf(dir, sizeof(dir), "/proc/%d/fd", (int)server);
+	d = opendir(dir);
+	T_CHECK(d);
+	while ((e = readdir(d))) {
+		ssize_t n;
+
+		(void)snprintf(name, sizeof(name), "%s/%s", dir, e->d_name);
+		n = readlink(name, to, sizeof(to) - 1);
+		to[n > 0 ? n : 0] = '\0';
+		nr += !strcmp(to, rig_path("data")) || !strcmp(to, rig_path("other"));
+	}
+	(void)closedir(d);
+	return nr;
+}
+
 static void (*client)(struct caller *c);
 
 static void hostile_client(void)
@@ -497,8 +571,9 @@ static void hostile_client(void)
 	honest(&other);
 	caller_end(&other);
 	caller_end(&c);
-	while (number(CONNECTIONS) && t_now() < end)
+	while ((number(CONNECTIONS) || open_files()) && t_now() < end)
 		(void)usleep(1000);
+	T_EQ(open_files(), 0);
 	T_EQ(number(CONNECTIONS), 0);
 	T_EQ(number("penstock_serve_connections"), 0);
 	nothing_is_left();
@@ -842,6 +917,8 @@ int main(void)
 	CLIENT(key_without_the_right);
 	CLIENT(key_that_ended);
 	CLIENT(end_of_the_address_space);
+	CLIENT(another_file_meanwhile);
+	CLIENT(handle_that_is_none);
 	CLIENT(no_buffers);
 	CLIENT(reaches_for_the_server);
 	CLIENT(leaves_in_the_middle);
