@@ -32,6 +32,7 @@ void link_drop(struct link *l, int err)
 		return;
 	/* Before any operation can end: the server's device reaches nothing any more. */
 	link_rdma_end(l, err);
+	l->rdma_no = 0;
 	net_tls_end(l->tls);
 	l->tls = NULL;
 	(void)close(l->fd);

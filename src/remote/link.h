@@ -130,6 +130,7 @@ struct link {
 	uint64_t features;      /* WIRE_FEATURE_* */
 	struct reach *reach;    /* NULL: no file of it is reached by RDMA */
 	struct link_rdma *rdma; /* of the connection, or NULL */
+	int rdma_no;            /* errno: the server has refused RDMA to the connection */
 
 	struct pieces tx; /* to be sent, in this order */
 	size_t tx_done;   /* bytes of the first */

@@ -104,22 +104,24 @@ static int link_rdma_begin(struct link *l)
 void link_rdma_joined(struct link *l)
 {
 	struct link_rdma *d = l->rdma;
-	int r = l->rep.err ? -(int)l->rep.err : 0;
+	int r;
 
 	if (!d)
 		return;
-	if (r == 0)
-		r = endpoint_connect(d->ep, l->small, l->body);
+	/* It is asked once for each connection.  Others of this process may have RDMA. */
+	if (l->rep.err) {
+		l->rdma_no = (int)l->rep.err;
+		link_rdma_end(l, 0);
+		return;
+	}
+	r = endpoint_connect(d->ep, l->small, l->body);
 	if (r == 0) {
 		d->ready = true;
 		return;
 	}
 	reach_failed(l->reach, -r);
 	/* A server whose end is of no use keeps it until the connection ends. */
-	if (l->rep.err)
-		link_rdma_end(l, 0);
-	else
-		link_drop(l, -r);
+	link_drop(l, -r);
 }
 
 void link_rdma_end(struct link *l, int err)
@@ -152,8 +154,8 @@ int link_rdma_room(struct link *l)
 
 	if (d)
 		return d->ready && d->nr_sent < NR;
-	if (err)
-		return -err;
+	if (l->rdma_no || err)
+		return -(l->rdma_no ? l->rdma_no : err);
 	r = l->features & WIRE_FEATURE_RDMA ? link_rdma_begin(l) : -EPROTONOSUPPORT;
 	if (r < 0)
 		reach_failed(l->reach, -r);
