@@ -82,6 +82,7 @@ struct io_op {
 	bool pinned;    /* registered memory was used */
 	int rdma_err;   /* 0, or the positive errno because of which IO_OP_RDMA could not serve the
 			 * operation at all: another hop may */
+	int rdma_mem_err; /* 0, or that of registering the memory for it */
 
 	/* Private to the I/O context. */
 	bool canceled;
@@ -241,7 +242,7 @@ static inline void io_op_begin(struct io_op *op)
 {
 	op->res = 0;
 	op->moved = 0;
-	op->pin_err = op->ring_err = op->rdma_err = 0;
+	op->pin_err = op->ring_err = op->rdma_err = op->rdma_mem_err = 0;
 	op->pinned = false;
 	op->canceled = false;
 	op->nr_doubts = 0;

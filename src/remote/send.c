@@ -67,6 +67,7 @@ static bool send_piece(struct link *l, struct piece *p)
 			uint64_t off = p->off;
 
 			piece_free(p);
+			t->op->rdma_mem_err = -r;
 			task_not_by_rdma(t, off, -r);
 			return false;
 		}

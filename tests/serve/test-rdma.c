@@ -569,9 +569,54 @@ static void clients_are_counted(void)
 	T_EQ(d.detail, EBUSY);
 	T_EQ(number("penstock_serve_rdma_refused_total"), 1);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	/* Who has one keeps it, and who was refused does not ask again. */
+	T_EQ(rig_read(f, m, 0, 0, LEN).paths, RDMA);
+	d = rig_do(q, &io);
+	T_EQ(d.paths, TCP);
+	T_EQ(d.detail, EBUSY);
+	T_EQ(number(REQUESTS("rdma")), 2);
+	T_EQ(number("penstock_serve_connections_dropped_total"), 0);
 	(void)pst_file_close(f);
 	pst_queue_free(q);
 	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* That the server had no room is no fact about the memory. */
+static void memory_outlives_a_refusal(void)
+{
+	struct pst_queue *q = rig_queue(rig_backend, 8), *other = rig_queue(rig_backend, 8);
+	struct pst_mem *m = alloc_reached(LEN), *h = rig_alloc("host", LEN);
+	void *reached = reach_begin(m, LEN);
+	uint64_t end = t_hang();
+	struct pst_file *f;
+	struct pst_done d;
+	struct pst_io io;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", "--rdma-clients=1");
+	f = rig_open(url("data"), RIG_R);
+	io = rig_io(PST_OP_READ, f, h, 0, 0, LEN);
+	T_EQ(rig_do(q, &io).paths, RDMA);
+	d = rig_read(f, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(paths_of(&d), TCP);
+	T_EQ(d.why, PST_WHY_NO_RDMA);
+	T_EQ(d.detail, EBUSY);
+	pst_queue_free(q);
+	while (number(CONNECTIONS) && t_now() < end)
+		(void)usleep(1000);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	d = rig_do(other, &io);
+	T_EQ(d.res, LEN);
+	T_EQ(d.paths, RDMA);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	(void)pst_file_close(f);
+	pst_queue_free(other);
+	reach_end(reached, LEN);
+	(void)pst_mem_free(m);
+	(void)pst_mem_free(h);
 	server_end(SIGTERM);
 }
 
@@ -745,6 +790,7 @@ int main(void)
 	RUN(late_bytes_do_not_arrive, "soft:0");
 	RUN(memory_of_the_program, "host");
 	RUN(clients_are_counted, "host");
+	RUN(memory_outlives_a_refusal, "soft:0");
 	RUN(a_killed_server, "host");
 	RUN(nth_call_fails, "host");
 	RUN(nth_call_fails_there, "host");

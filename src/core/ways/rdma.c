@@ -94,8 +94,8 @@ static void rdma_region_refused(const struct req *r, int err)
 {
 	struct rdma_region *kept = rdma_region_get(r);
 
-	/* Another time there may be room. */
-	if (kept && err != ENOMEM && err != EAGAIN)
+	/* Another time there may be room, and another device. */
+	if (kept && err != ENOMEM && err != EAGAIN && err != EIO && err != ENODEV)
 		atomic_store(&kept->err, err);
 }
 
@@ -172,8 +172,8 @@ static enum pst_why rdma_miss(const struct part *p, int err, int *ret_detail)
 	int broken = p->op.rdma_err ? p->op.rdma_err : rdma_err(req_file(p->req));
 
 	if (err && broken && rdma_on_device(p->req)) {
-		if (p->op.rdma_err)
-			rdma_region_refused(p->req, broken);
+		if (p->op.rdma_mem_err)
+			rdma_region_refused(p->req, p->op.rdma_mem_err);
 		*ret_detail = broken;
 		return PST_WHY_NO_RDMA;
 	}
