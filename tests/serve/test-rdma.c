@@ -582,6 +582,55 @@ static void clients_are_counted(void)
 	server_end(SIGTERM);
 }
 
+/* A write over the socket whose memory is gone ends the connection, but no request by RDMA. */
+static void memory_that_is_gone(void)
+{
+	struct pst_mem *m = alloc_reached(LEN), *h = rig_alloc("host", LEN), *gone = NULL;
+	struct pst_mem_opts o = { .sz = sizeof(o) };
+	void *reached = reach_begin(m, LEN);
+	struct pst_file *f;
+	struct pst_io io[3];
+	char *p;
+
+	p = mmap(NULL, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_CHECK(p != MAP_FAILED);
+	T_OK(pst_mem_wrap((uint64_t)(uintptr_t)p, PIECE, &o, &gone));
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", NULL);
+	f = rig_open(url("data"), RIG_RW);
+	T_EQ(rig_read(f, m, 0, 0, LEN).paths, RDMA);
+	T_EQ(mprotect(p, PIECE, PROT_NONE), 0);
+	/* More than the socket holds, and so the others wait behind it. */
+	T_CHECK(kill(server, SIGSTOP) == 0);
+	io[0] = rig_io(PST_OP_WRITE, f, h, 0, 0, LEN);
+	io[1] = rig_io(PST_OP_WRITE, f, m, LEN, 0, PIECE);
+	io[2] = rig_io(PST_OP_WRITE, f, gone, LEN + PIECE, 0, PIECE);
+	io[0].policy = io[2].policy = PST_PATH_TCP;
+	for (unsigned i = 0; i < RIG_NR(io); i++) {
+		io[i].user_data = i;
+		T_OK(pst_queue_prep(rig_q, &io[i]));
+	}
+	T_EQ(pst_queue_submit(rig_q), RIG_NR(io));
+	T_CHECK(kill(server, SIGCONT) == 0);
+	for (unsigned i = 0; i < RIG_NR(io); i++) {
+		struct pst_done d = rig_reap1(rig_q);
+
+		T_EQ(d.res, d.user_data == 2 ? -EFAULT : (int64_t)io[d.user_data].len);
+		if (d.user_data == 1) {
+			T_EQ(d.paths, RDMA);
+			T_EQ(d.why, PST_WHY_NONE);
+		}
+	}
+	T_EQ(rig_read(f, m, 0, 0, LEN).paths, RDMA);
+	(void)pst_file_close(f);
+	reach_end(reached, LEN);
+	(void)pst_mem_free(m);
+	(void)pst_mem_free(h);
+	(void)pst_mem_free(gone);
+	T_EQ(munmap(p, PIECE), 0);
+	server_end(SIGTERM);
+}
+
 /* That the server had no room is no fact about the memory. */
 static void memory_outlives_a_refusal(void)
 {
@@ -791,6 +840,7 @@ int main(void)
 	RUN(memory_of_the_program, "host");
 	RUN(clients_are_counted, "host");
 	RUN(memory_outlives_a_refusal, "soft:0");
+	RUN(memory_that_is_gone, "soft:0");
 	RUN(a_killed_server, "host");
 	RUN(nth_call_fails, "host");
 	RUN(nth_call_fails_there, "host");
