@@ -192,6 +192,9 @@ void link_turn(struct link *l)
 {
 	if (l->state == LINK_UP) {
 		link_up(l);
+		/* The reply may have been there. */
+		if (link_rdma_next(l) != UINT64_MAX && now_ns() >= link_rdma_next(l))
+			link_drop(l, ETIMEDOUT);
 		return;
 	}
 	if (l->state == LINK_DOWN)
@@ -214,7 +217,9 @@ void link_turn(struct link *l)
 
 uint64_t link_next(const struct link *l)
 {
-	return l->state != LINK_UP && (l->nr_tasks || l->state != LINK_DOWN) ? l->at : UINT64_MAX;
+	if (l->state == LINK_UP)
+		return link_rdma_next(l);
+	return l->nr_tasks || l->state != LINK_DOWN ? l->at : UINT64_MAX;
 }
 
 /* --------------------------------------------------------------- operations */

@@ -237,6 +237,8 @@ void link_rdma_unsend(struct link *l, struct piece *p);
 void link_rdma_task_end(struct link *l, struct task *t);
 /* The reply to WIRE_RDMA is here. */
 void link_rdma_joined(struct link *l);
+/* The time at which a server that has not replied to WIRE_RDMA is given up; UINT64_MAX: none. */
+uint64_t link_rdma_next(const struct link *l);
 /* Take the messages that are there.  Return true if there were any. */
 bool link_rdma_turn(struct link *l);
 /* Have the context woken by the next message.  Return true if one came meanwhile. */

@@ -28,8 +28,9 @@ struct link_rdma {
 	struct endpoint *ep;
 	uint8_t *in; /* NR buffers for replies */
 	struct mem_reg *in_reg;
-	bool ready; /* connected, and the server is */
-	bool armed; /* an event may come */
+	bool ready;     /* connected, and the server is */
+	bool armed;     /* an event may come */
+	uint64_t until; /* when the server has to be ready */
 	unsigned nr_sent;
 };
 
@@ -94,6 +95,7 @@ static int link_rdma_begin(struct link *l)
 		return r;
 	}
 	l->rdma = d;
+	d->until = now_ns() + DEADLINE_MS * NSEC_PER_MSEC;
 	endpoint_blob(d->ep, p->payload);
 	q.id = piece_id(p);
 	wire_put_request(&q, p->head);
@@ -122,6 +124,11 @@ void link_rdma_joined(struct link *l)
 	reach_failed(l->reach, -r);
 	/* A server whose end is of no use keeps it until the connection ends. */
 	link_drop(l, -r);
+}
+
+uint64_t link_rdma_next(const struct link *l)
+{
+	return l->rdma && !l->rdma->ready ? l->rdma->until : UINT64_MAX;
 }
 
 void link_rdma_end(struct link *l, int err)
