@@ -145,9 +145,9 @@ void link_rdma_end(struct link *l, int err)
 		if (t->reg && t->of->link == l)
 			mr_registrar_ops.dereg(&d->domain->reg, TAKE_PTR(t->reg));
 	}
-	/* Requests that are given up are this side's wish, and so is the end of the context.  Memory
-	 * that is gone is that of a request over the socket.  A server that ends the connection
-	 * because of RDMA would be asked again and again. */
+	/* Requests that are given up are this side's wish, and so is the end of the context.
+	 * Memory that is gone is that of a request over the socket.  A server that ends the
+	 * connection because of RDMA would be asked again and again. */
 	if ((d->nr_sent || !d->ready) && err && err != ECANCELED && err != ESHUTDOWN &&
 	    err != EFAULT)
 		reach_failed(l->reach, EREMOTEIO);
