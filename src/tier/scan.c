@@ -107,7 +107,7 @@ static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len,
 
 	if (depth == 0 && !strcmp(entry, TIER_DIR))
 		return 0;
-	/* Names change together with the catalogue, so those found here stay until the next part. */
+	/* Names change together with the catalogue: those found here stay until the next part. */
 	r = take_turns(s);
 	if (r < 0)
 		return r;
