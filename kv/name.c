@@ -123,14 +123,12 @@ char *name_of_space(const char *identity, const char *tenant, const char *salt)
 int name_of_block(char to[NAME_MAX_LEN + 1], const char *space, const void *key, uint64_t key_len,
 		  uint64_t len)
 {
-	size_t n = strlen(space);
 	char *at;
 
 	/* A slash, the ten digits of PST_KV_BLOCK_MAX, and the end. */
-	if (n + name_digits(key_len) + 12 > NAME_MAX_LEN + 1)
+	if (strlen(space) + name_digits(key_len) + 12 > NAME_MAX_LEN + 1)
 		return -ENAMETOOLONG;
-	memcpy(to, space, n);
-	at = name_put(to + n, key, key_len);
+	at = name_put(stpcpy(to, space), key, key_len);
 	if (len)
 		(void)snprintf(at, 12, "/%" PRIu64, len);
 	return 0;

@@ -168,12 +168,13 @@ void link_fill(struct link *l)
 	}
 }
 
+_Static_assert(WIRE_HELLO_LEN == WIRE_RDMA_BLOB_LEN, "payload_of() gives both one size");
+
 static uint64_t payload_of(const struct piece *p, const void **ret)
 {
 	switch (p->kind) {
 	case PIECE_HELLO:
 	case PIECE_RDMA:
-		_Static_assert(WIRE_HELLO_LEN == WIRE_RDMA_BLOB_LEN, "one size");
 		*ret = p->payload;
 		return WIRE_HELLO_LEN;
 	case PIECE_OPEN:
