@@ -521,7 +521,7 @@ static void memory_of_the_program(void)
 	server_start("--rdma", NULL);
 	f = rig_open(url("data"), RIG_RW);
 	for (unsigned i = 0; i < 20; i++) {
-		p = mmap((void *)0x7e0000000000, PIECE, PROT_READ | PROT_WRITE,
+		p = mmap((void *)0x7ea000000000, PIECE, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 		T_CHECK(p != MAP_FAILED);
 		T_OK(pst_mem_wrap((uint64_t)(uintptr_t)p, PIECE, i % 2 ? &o : &ro, &m));
