@@ -401,7 +401,7 @@ static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 	bound_pool(rig_stats(NULL).pool_bytes);
 	wait_work();
 	stalled_at = t_now();
-	stall("cuMemHostRegister_v2");
+	stall("file pages");
 	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
 	wait_bytes(before + FILE_LEN);
 	return before;
@@ -606,7 +606,7 @@ static void the_first_gather_does_not_wait_for_pinning(void)
 	read_one_by_one(f, m);
 	bound_pool(rig_stats(NULL).pool_bytes);
 	wait_work();
-	stall("cuMemHostRegister_v2");
+	stall("file pages");
 	read_one_by_one(f, m);
 	wait_stalled();
 	came = read_small(plain, m, &d);
@@ -653,7 +653,7 @@ static uint64_t pinned_next(void)
 	bound_pool(rig_stats(NULL).pool_bytes);
 	wait_work();
 	start = t_now();
-	stall("cuMemHostRegister_v2");
+	stall("file pages");
 	for (unsigned i = 0; i < 2; i++)
 		T_EQ(rig_read(f[i], m, 0, 0, (i + 1) * PIECE).res, (int64_t)((i + 1) * PIECE));
 	wait_stalled();
@@ -664,7 +664,7 @@ static uint64_t pinned_next(void)
 	while (atomic_load(&worker_waits) == waits && t_now() < end)
 		(void)usleep(100);
 	took = t_now() - start;
-	stall("cuMemHostRegister_v2"); /* the first is over, the next one is not */
+	stall("file pages"); /* the first is over, the next one is not */
 	do
 		bytes = rig_stats(NULL).pages_bytes - before - PIECE;
 	while (!bytes && t_now() < end);

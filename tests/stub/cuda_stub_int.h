@@ -177,6 +177,9 @@ cu_result stub_enter(const char *name, unsigned flags);
 /* For calls with ENDS: what to return. */
 cu_result stub_late(void);
 
+/* Do not return while stub_cuda_stall() names this. */
+void stub_stall_at(const char *name);
+
 #define ENTER(flags)                                        \
 	do {                                                \
 		cu_result _e = stub_enter(__func__, flags); \

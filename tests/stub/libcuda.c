@@ -92,6 +92,16 @@ static void stall(void)
 		(void)pthread_cond_wait(&stall_over, &stub.lock);
 }
 
+void stub_stall_at(const char *name)
+{
+	(void)pthread_mutex_lock(&stub.lock);
+	stub.count.stalled++;
+	if (!strcmp(stalled, name))
+		stall();
+	stub.count.stalled--;
+	(void)pthread_mutex_unlock(&stub.lock);
+}
+
 cu_result stub_enter(const char *name, unsigned flags)
 {
 	cu_ctx ctx = stub_current();
