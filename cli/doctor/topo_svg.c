@@ -5,6 +5,7 @@
  */
 #include "cli/doctor/topo.h"
 
+#include "tools/common/svg.h"
 #include "tools/common/util.h"
 
 enum { TILE_W = 132, TILE_H = 50, GAP = 10, HEAD = 22, MARGIN = 20, TOP = 92, NONE = -1 };
@@ -41,22 +42,6 @@ static const char topo_style[] =
 	".disk { fill: #d1631b }\n"
 	".tile { fill: #fff; stroke: #b9bec6 }\n"
 	"</style>\n";
-
-static void topo_svg_text(FILE *f, int x, int y, const char *class, const char *s)
-{
-	(void)fprintf(f, "<text x=\"%d\" y=\"%d\" class=\"%s\">", x, y, class);
-	for (; *s; s++) {
-		if (*s == '&')
-			(void)fputs("&amp;", f);
-		else if (*s == '<')
-			(void)fputs("&lt;", f);
-		else if (*s == '>')
-			(void)fputs("&gt;", f);
-		else
-			(void)fputc(*s >= ' ' && *s <= '~' ? *s : '?', f);
-	}
-	(void)fputs("</text>\n", f);
-}
 
 /* -------------------------------------------------------------------- tree */
 
@@ -198,9 +183,9 @@ static void box_draw_dev(FILE *f, const struct box *box, int x, int y)
 		      "<rect x=\"%d\" y=\"%d\" width=\"6\" height=\"%d\" rx=\"2\" "
 		      "class=\"%s\"/>\n",
 		      x, y, TILE_W, TILE_H, x, y, TILE_H, topo_kind_name(d->kind));
-	topo_svg_text(f, x + 13, y + 16, "name", topo_name(d));
-	topo_svg_text(f, x + 13, y + 30, "small", d->pci);
-	topo_svg_text(f, x + 13, y + 43, "small", link);
+	svg_label(f, x + 13, y + 16, "name", topo_name(d));
+	svg_label(f, x + 13, y + 30, "small", d->pci);
+	svg_label(f, x + 13, y + 43, "small", link);
 }
 
 static void box_draw(FILE *f, const struct boxes *b, int n, int x, int y)
@@ -220,7 +205,7 @@ static void box_draw(FILE *f, const struct boxes *b, int n, int x, int y)
 			      "class=\"%s\"/>\n",
 			      x, y, box->w, box->h, classes[box->kind]);
 		(void)snprintf(head, sizeof(head), "%s%.40s", heads[box->kind], box->name);
-		topo_svg_text(f, x + GAP, y + 15, "head", head);
+		svg_label(f, x + GAP, y + 15, "head", head);
 	}
 	for (int c = box->first; c != NONE; c = b->at[c].next)
 		box_draw(f, b, c, x + b->at[c].x, y + b->at[c].y);
@@ -236,10 +221,10 @@ static void topo_svg_draw(FILE *f, const struct topo *t, const struct boxes *b)
 		      "width=\"%d\" height=\"%d\">\n%s"
 		      "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
 		      w, h, w, h, topo_style, w, h);
-	topo_svg_text(f, MARGIN, 30, "title", "Accelerators, NICs and disks on PCI Express");
-	topo_svg_text(f, MARGIN, 49, "sub",
-		      "Devices are the nearer the more boxes they share: a bridge (PIX, PXB), "
-		      "a host bridge (PHB), a NUMA node (NODE).");
+	svg_label(f, MARGIN, 30, "title", "Accelerators, NICs and disks on PCI Express");
+	svg_label(f, MARGIN, 49, "sub",
+		  "Devices are the nearer the more boxes they share: a bridge (PIX, PXB), "
+		  "a host bridge (PHB), a NUMA node (NODE).");
 	for (enum topo_kind k = 0; k < TOPO_KINDS; k++) {
 		char text[48];
 
@@ -248,7 +233,7 @@ static void topo_svg_draw(FILE *f, const struct topo *t, const struct boxes *b)
 			      "<rect x=\"%d\" y=\"62\" width=\"12\" height=\"12\" rx=\"2\" "
 			      "class=\"%s\"/>\n",
 			      x, topo_kind_name(k));
-		topo_svg_text(f, x + 18, 73, "", text);
+		svg_label(f, x + 18, 73, "", text);
 		x += 130;
 	}
 	box_draw(f, b, 0, MARGIN - GAP, TOP - HEAD);

@@ -2,6 +2,7 @@
 /* penstock tier status --svg: draw the rates that moves measured on each root, as bars. */
 #include "cli/tier/tier.h"
 
+#include "tools/common/svg.h"
 #include "tools/common/util.h"
 
 enum { WIDTH = 760, LEFT = 190, RIGHT = 90, TOP = 92, ROW = 58, BAR = 16, BOTTOM = 30 };
@@ -17,22 +18,6 @@ static const char style[] =
 	".w { fill: #d1631b }\n"
 	"</style>\n";
 
-static void svg_put_text(FILE *f, double x, double y, const char *class, const char *s)
-{
-	(void)fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-	for (; *s; s++) {
-		if (*s == '&')
-			(void)fputs("&amp;", f);
-		else if (*s == '<')
-			(void)fputs("&lt;", f);
-		else if (*s == '>')
-			(void)fputs("&gt;", f);
-		else if ((unsigned char)*s >= ' ')
-			(void)fputc(*s, f);
-	}
-	(void)fputs("</text>\n", f);
-}
-
 static double svg_rate(uint64_t bytes, uint64_t ns)
 {
 	return bytes && ns ? gb_per_s(bytes, ns) : -1;
@@ -44,7 +29,7 @@ static void svg_put_bar(FILE *f, double y, const char *class, double gb, double 
 	struct text t;
 
 	if (gb < 0) {
-		svg_put_text(f, LEFT, y + 12.5, "sub", "not measured yet");
+		svg_label(f, LEFT, y + 12.5, "sub", "not measured yet");
 		return;
 	}
 	(void)fprintf(f,
@@ -52,7 +37,7 @@ static void svg_put_bar(FILE *f, double y, const char *class, double gb, double 
 		      "class=\"%s\"/>\n",
 		      LEFT, y, MAX(w, 1.0), BAR, class);
 	(void)snprintf(t.s, sizeof(t.s), "%s GB/s", gb_text(gb).s);
-	svg_put_text(f, LEFT + w + 6, y + 12.5, "", t.s);
+	svg_label(f, LEFT + w + 6, y + 12.5, "", t.s);
 }
 
 static void put_key(FILE *f, double x, const char *class, const char *text)
@@ -61,7 +46,7 @@ static void put_key(FILE *f, double x, const char *class, const char *text)
 		      "<rect x=\"%.1f\" y=\"64\" width=\"12\" height=\"12\" rx=\"2\" "
 		      "class=\"%s\"/>\n",
 		      x, class);
-	svg_put_text(f, x + 18, 74.5, "", text);
+	svg_label(f, x + 18, 74.5, "", text);
 }
 
 /* The last part of a long path, which tells more than the first. */
@@ -91,18 +76,18 @@ static void tier_svg_draw(FILE *f, const struct tier_set *set, const struct tier
 		      "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
 		      WIDTH, height, WIDTH, height, style, WIDTH, height);
 	(void)snprintf(title, sizeof(title), "Set %s: what its moves measured", set->name);
-	svg_put_text(f, 20, 28, "title", title);
-	svg_put_text(f, 20, 47, "sub",
-		     "Bytes by the time in their reads and writes, of all moves so far. "
-		     "Reads that the page cache answered count.");
+	svg_label(f, 20, 28, "title", title);
+	svg_label(f, 20, 47, "sub",
+		  "Bytes by the time in their reads and writes, of all moves so far. "
+		  "Reads that the page cache answered count.");
 	put_key(f, 20, "r", "read");
 	put_key(f, 90, "w", "written, with the sync");
 	for (unsigned i = 0; i < set->nr_roots; i++) {
 		double y = TOP + ROW * (double)i;
 		char end[32];
 
-		svg_put_text(f, 20, y + 13, "class", tier_class_name(set->roots[i].class));
-		svg_put_text(f, 20, y + 31, "sub", path_end(set->roots[i].path, end));
+		svg_label(f, 20, y + 13, "class", tier_class_name(set->roots[i].class));
+		svg_label(f, 20, y + 31, "sub", path_end(set->roots[i].path, end));
 		svg_put_bar(f, y, "r", svg_rate(m[i].read_bytes, m[i].read_ns), most);
 		svg_put_bar(f, y + BAR + 4, "w", svg_rate(m[i].write_bytes, m[i].write_ns), most);
 	}

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/shown.h"
 #include "tools/common/util.h"
 
 enum { WIDTH = 760, HEIGHT = 440, LEFT = 70, RIGHT = 28, TOP = 96, BOTTOM = 62 };
@@ -31,10 +32,13 @@ static void put_text(FILE *f, const char *s)
 	}
 }
 
-static void svg_label(FILE *f, double x, double y, const char *class, const char *text)
+void svg_label(FILE *f, double x, double y, const char *class, const char *text)
 {
+	char safe[512];
+
+	shown(safe, sizeof(safe), text);
 	(void)fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-	put_text(f, text);
+	put_text(f, safe);
 	(void)fputs("</text>\n", f);
 }
 

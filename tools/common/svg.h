@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef CLI_SVG_H
-#define CLI_SVG_H
+#ifndef COMMON_SVG_H
+#define COMMON_SVG_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #define SVG_SERIES_MAX 8
 
@@ -21,6 +22,12 @@ struct svg_chart {
 	struct svg_series series[SVG_SERIES_MAX];
 	unsigned nr_series;
 };
+
+/*
+ * Write a <text> element.  x and y are the left end of its base line, class is one of the style
+ * sheet, and text may come from anywhere (base/shown.h).
+ */
+void svg_label(FILE *f, double x, double y, const char *class, const char *text);
 
 /* Write the chart to a file; 0 or -errno with a sentence in fail_text(). */
 int svg_write(const char *path, const struct svg_chart *chart);
