@@ -47,7 +47,7 @@ static struct {
 	unsigned idle, busy, rate, turns, ms;
 } set = { .size = 4096, .idle = 1000, .busy = 50, .rate = 20, .turns = 9, .ms = 500 };
 
-/* What both processes see. */
+/* Memory that both processes share. */
 static struct {
 	_Atomic bool on;       /* the crowd reads */
 	_Atomic uint64_t done; /* reads of the crowd */

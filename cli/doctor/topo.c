@@ -12,7 +12,7 @@
 
 static const char letters[] = { [TOPO_ACCEL] = 'A', [TOPO_NIC] = 'N', [TOPO_DISK] = 'D' };
 
-/* What the table calls a device: "A0". */
+/* Return the short name of a device in the table, such as "A0". */
 static struct text topo_id(const struct topo_dev *d)
 {
 	struct text t;

@@ -62,8 +62,8 @@ struct io_op {
 	void *buf;
 	uint64_t off;                   /* offset in the file */
 	uint64_t len;                   /* 1 to IO_LEN_MAX; 0 for a sync */
-	const struct mem_alloc *device; /* with IO_OP_DEVICE: the memory, */
-	uint64_t device_off;            /* and where the operation begins in it */
+	const struct mem_alloc *device; /* the device memory, if IO_OP_DEVICE is set */
+	uint64_t device_off;            /* offset of the operation in device */
 	uint8_t kind;                   /* enum io_op_kind */
 	uint8_t flags;                  /* IO_OP_* */
 	uint8_t claim;                  /* enum writers_claim of a write, from begin to end */
