@@ -21,6 +21,7 @@ static struct {
 	struct list contexts;
 	int epfd; /* of the contexts whose operations the thread moves */
 	bool running;
+	uint64_t round;
 	atomic_bool asleep; /* because no context has operations; pairs with attend_work() */
 } attend = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -97,12 +98,12 @@ static void attend_turn(struct attended *a)
 	if (atomic_load_explicit(&a->called, memory_order_relaxed) ||
 	    pthread_mutex_trylock(&a->lock) != 0)
 		return; /* the next look leaves it */
-	a->turning = true;
+	a->turning++;
 	(void)pthread_mutex_unlock(&attend.lock);
 	works = a->turn(a);
 	(void)pthread_mutex_unlock(&a->lock);
 	(void)pthread_mutex_lock(&attend.lock);
-	a->turning = false;
+	a->turning--;
 	(void)pthread_cond_broadcast(&attend.turned);
 	if (!works)
 		attend_leave(a);
@@ -214,6 +215,41 @@ void attend_end(struct attended *a)
 	(void)pthread_cond_signal(&attend.work);
 	(void)pthread_mutex_unlock(&attend.lock);
 	(void)pthread_mutex_destroy(&a->lock);
+}
+
+/* With the lock: the next context whose turn of this round has not come. */
+static struct attended *attend_next(uint64_t round)
+{
+	struct list *e;
+
+	list_for_each (e, &attend.contexts) {
+		struct attended *a = list_entry(e, struct attended, link);
+
+		if (a->round < round)
+			return a;
+	}
+	return NULL;
+}
+
+void attend_turn_all(void)
+{
+	struct attended *a;
+	uint64_t round;
+
+	(void)pthread_mutex_lock(&attend.lock);
+	round = ++attend.round;
+	while ((a = attend_next(round))) {
+		a->round = round;
+		a->turning++;
+		(void)pthread_mutex_unlock(&attend.lock);
+		(void)pthread_mutex_lock(&a->lock);
+		(void)a->turn(a);
+		(void)pthread_mutex_unlock(&a->lock);
+		(void)pthread_mutex_lock(&attend.lock);
+		a->turning--;
+		(void)pthread_cond_broadcast(&attend.turned);
+	}
+	(void)pthread_mutex_unlock(&attend.lock);
 }
 
 void attend_work(void)

@@ -28,7 +28,8 @@ struct attended {
 	struct list link;
 	bool was_ready; /* at the last look, and no call since */
 	bool alone;     /* the thread moves the operations */
-	bool turning;   /* the thread is inside turn(), without its lock: attend_end() waits */
+	unsigned turning; /* threads inside turn(), without the lock of all: attend_end() waits */
+	uint64_t round;   /* of attend_turn_all() */
 };
 
 /* Set up @a; its functions and epfd are set. */
@@ -37,6 +38,8 @@ void attend_init(struct attended *a);
 void attend_begin(struct attended *a);
 /* Look no longer; the thread does not use @a any more. */
 void attend_end(struct attended *a);
+/* Do what reap() would for each context, once.  Waits for users that are in a call. */
+void attend_turn_all(void);
 /* An operation was queued: the thread may sleep because there was none. */
 void attend_work(void);
 

@@ -201,7 +201,7 @@ static int remote_rdma_err(const struct file *file)
 {
 	const struct remote_ref *r = remote_of(file)->ref;
 
-	return r->reach ? reach_err(r->reach) : r->no_reach;
+	return r->reach ? reach_err(r->reach, now_ns()) : r->no_reach;
 }
 
 #define OPS(SCHEME, OPEN, HOP, OR_HOP)                                                          \

@@ -30,7 +30,7 @@ struct link_rdma {
 	struct mem_reg *in_reg;
 	bool ready;     /* connected, and the server is */
 	bool armed;     /* an event may come */
-	uint64_t until; /* when the server has to be ready */
+	uint64_t since; /* when it was begun */
 	unsigned nr_sent;
 };
 
@@ -53,12 +53,12 @@ static int link_rdma_give(struct link_rdma *d, uint64_t i)
 	return endpoint_recv(d->ep, d->in_reg->addr + i * IN_LEN, d->in_reg->lkey, IN_LEN, i);
 }
 
-static int link_rdma_make(struct link_rdma *d)
+static int link_rdma_make(struct reach *reach, struct link_rdma *d)
 {
 	struct endpoint_opts o = {
 		.send_slots = 1, .recv_slots = NR, .deadline_ms = DEADLINE_MS, .events = true
 	};
-	int r = nics_get(NULL, &d->nic);
+	int r = reach_nic(reach, &d->nic);
 
 	if (r == 0)
 		r = nic_domain_new(d->nic, &d->domain);
@@ -79,13 +79,14 @@ static int link_rdma_begin(struct link *l)
 	struct wire_request q = { .len = WIRE_HEAD + WIRE_RDMA_BLOB_LEN, .op = WIRE_RDMA };
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = l };
 	struct piece *p = piece_new(l, PIECE_RDMA);
+	uint64_t now = now_ns();
 	struct link_rdma *d;
 	int r;
 
 	if (!p)
 		return 0;
 	d = calloc(1, sizeof(*d));
-	r = d ? link_rdma_make(d) : -ENOMEM;
+	r = d ? link_rdma_make(l->reach, d) : -ENOMEM;
 	if (r == 0 && epoll_ctl(l->ctx->epfd, EPOLL_CTL_ADD, endpoint_fd(d->ep), &ev) < 0)
 		r = -errno;
 	if (r < 0) {
@@ -95,7 +96,7 @@ static int link_rdma_begin(struct link *l)
 		return r;
 	}
 	l->rdma = d;
-	d->until = now_ns() + DEADLINE_MS * NSEC_PER_MSEC;
+	d->since = now;
 	endpoint_blob(d->ep, p->payload);
 	q.id = piece_id(p);
 	wire_put_request(&q, p->head);
@@ -121,14 +122,16 @@ void link_rdma_joined(struct link *l)
 		d->ready = true;
 		return;
 	}
-	reach_failed(l->reach, -r);
+	reach_failed(l->reach, -r, now_ns());
 	/* A server whose end is of no use keeps it until the connection ends. */
 	link_drop(l, -r);
 }
 
 uint64_t link_rdma_next(const struct link *l)
 {
-	return l->rdma && !l->rdma->ready ? l->rdma->until : UINT64_MAX;
+	const struct link_rdma *d = l->rdma;
+
+	return d && !d->ready ? d->since + DEADLINE_MS * NSEC_PER_MSEC : UINT64_MAX;
 }
 
 void link_rdma_end(struct link *l, int err)
@@ -150,7 +153,7 @@ void link_rdma_end(struct link *l, int err)
 	 * connection because of RDMA would be asked again and again. */
 	if ((d->nr_sent || !d->ready) && err && err != ECANCELED && err != ESHUTDOWN &&
 	    err != EFAULT)
-		reach_failed(l->reach, EREMOTEIO);
+		reach_failed(l->reach, EREMOTEIO, now_ns());
 	link_rdma_free(d);
 }
 
@@ -159,7 +162,7 @@ void link_rdma_end(struct link *l, int err)
 int link_rdma_room(struct link *l)
 {
 	struct link_rdma *d = l->rdma;
-	int err = reach_err(l->reach), r;
+	int err = d ? 0 : reach_err(l->reach, now_ns()), r;
 
 	if (d)
 		return d->ready && d->nr_sent < NR;
@@ -167,7 +170,7 @@ int link_rdma_room(struct link *l)
 		return -(l->rdma_no ? l->rdma_no : err);
 	r = l->features & WIRE_FEATURE_RDMA ? link_rdma_begin(l) : -EPROTONOSUPPORT;
 	if (r < 0)
-		reach_failed(l->reach, -r);
+		reach_failed(l->reach, -r, now_ns());
 	return MIN(r, 0);
 }
 
@@ -220,6 +223,7 @@ static bool link_rdma_take(struct link *l, const struct endpoint_done *done)
 		return false;
 	}
 	memcpy(head, d->in + done->id * IN_LEN, WIRE_HEAD);
+	reach_worked(l->reach, d->since);
 	if (link_rdma_give(d, done->id) < 0)
 		link_drop(l, EIO);
 	else

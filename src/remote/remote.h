@@ -24,6 +24,7 @@
 
 /* A server that this process reaches by RDMA (reach.c). */
 struct reach;
+struct nic;
 
 /* What links keep of a file, also when it is closed. */
 struct remote_ref {
@@ -78,10 +79,14 @@ static inline bool remote_is_same(const struct wire_attr *a, const struct wire_a
 int reach_get(const struct remote_server *server, uint64_t features, struct reach **ret);
 struct reach *reach_again(struct reach *r);
 void reach_put(struct reach *r); /* NULL is allowed */
-/* 0, or the positive errno because of which there is no RDMA now. */
-int reach_err(const struct reach *r);
-/* RDMA failed: try again in a few seconds. */
-void reach_failed(struct reach *r, int err);
+/* Take a reference to the device, for nics_put().  0; -errno with a sentence. */
+int reach_nic(struct reach *r, struct nic **ret);
+/* 0, or the positive errno because of which there is no RDMA now.  Times are those of now_ns(). */
+int reach_err(const struct reach *r, uint64_t now);
+/* RDMA failed: pause it for 5 s, and twice as long after each further failure, up to 640 s. */
+void reach_failed(struct reach *r, int err, uint64_t now);
+/* RDMA moved bytes by a queue pair that was begun at that time: the next pause is short again. */
+void reach_worked(struct reach *r, uint64_t since);
 
 extern const struct io_backend remote_backend;
 extern const struct names_ops remote_names_ops;

@@ -204,11 +204,25 @@ static int64_t number(const char *name)
 #define REQUESTS(op) "penstock_serve_requests_total{op=\"" op "\"}"
 #define CONNECTIONS "penstock_serve_rdma_connections"
 
+static unsigned other_server;
+
+/* Give the server another name: the library remembers failures of each. */
+static void server_rename(void)
+{
+	char name[32];
+
+	(void)snprintf(name, sizeof(name), "sock-%u", ++other_server);
+	T_EQ(symlink("sock", rig_path(name)), 0);
+}
+
 static const char *url(const char *name)
 {
 	static char text[800];
+	char sock[32] = "sock";
 
-	(void)snprintf(text, sizeof(text), "pst+unix://%s:/%s", rig_path("sock"), name);
+	if (other_server)
+		(void)snprintf(sock, sizeof(sock), "sock-%u", other_server);
+	(void)snprintf(text, sizeof(text), "pst+unix://%s:/%s", rig_path(sock), name);
 	return text;
 }
 
@@ -733,6 +747,7 @@ static void nth_call_fails(void)
 			rig_q = pst_queue_free(rig_q);
 			rig_q = rig_queue(rig_backend, 0);
 			(void)snprintf(spec, sizeof(spec), "%s:%u:12", calls[c], n);
+			server_rename();
 			stub.fail(spec);
 			f = rig_open(url("data"), RIG_RW);
 			rig_mem_fill(m, 0, LEN, 1, 0);
@@ -770,6 +785,7 @@ static void nth_call_fails_there(void)
 			T_EQ(setenv("STUB_IBVERBS_FAIL", spec, 1), 0);
 			server_start("--rdma", NULL);
 			T_EQ(unsetenv("STUB_IBVERBS_FAIL"), 0);
+			server_rename();
 			f = rig_open(url("data"), RIG_RW);
 			d = rig_read(f, m, 0, 0, LEN);
 			T_EQ(d.res, LEN);
@@ -790,6 +806,7 @@ static void a_device_dies(void)
 
 	rig_make(rig_path("data"), SEED, LEN);
 	server_start("--rdma", NULL);
+	server_rename();
 	f = rig_open(url("data"), RIG_R);
 	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
 	stub.die(true, true);
@@ -799,6 +816,89 @@ static void a_device_dies(void)
 	T_EQ(d.why, PST_WHY_NO_RDMA);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	stub.die(false, false);
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* A queue pair by which no transfer succeeds is asked for once, and no more until the pause is over:
+ * also by other queues, and for files that are opened later. */
+static void failures_are_not_repeated(void)
+{
+	struct pst_mem *m = alloc_by_stub();
+	unsigned nr_checked = 0;
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	T_EQ(setenv("STUB_IBVERBS_FAIL", "completion:0:12", 1), 0);
+	server_start("--rdma", NULL);
+	T_EQ(unsetenv("STUB_IBVERBS_FAIL"), 0);
+	while (!nr_checked) {
+		uint64_t begin;
+		int64_t asked;
+
+		server_rename();
+		begin = t_now();
+		f = rig_open(url("data"), RIG_RW);
+		d = rig_read(f, m, 0, 0, LEN);
+		T_EQ(d.res, LEN);
+		T_EQ(paths_of(&d), TCP);
+		T_EQ(d.why, PST_WHY_NO_RDMA);
+		asked = number(REQUESTS("rdma"));
+		for (unsigned i = 0; i < 6; i++) {
+			if (i % 3 == 1) {
+				(void)pst_file_close(f);
+				f = rig_open(url("data"), RIG_RW);
+			}
+			if (i % 3 == 2) {
+				rig_q = pst_queue_free(rig_q);
+				rig_q = rig_queue(rig_backend, 0);
+			}
+			d = i % 2 ? rig_write(f, m, 0, 0, LEN) : rig_read(f, m, 0, 0, LEN);
+			T_EQ(d.res, LEN);
+			/* On a machine that is so busy that the pause is over: once more. */
+			if (t_now() - begin > 4 * 1000000000ull)
+				break;
+			T_EQ(paths_of(&d), TCP);
+			T_EQ(d.why, PST_WHY_NO_RDMA);
+			T_EQ(number(REQUESTS("rdma")), asked);
+			nr_checked++;
+		}
+		(void)pst_file_close(f);
+	}
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* A client that does nothing gives a device back that has failed, and everything of it. */
+static void an_idle_client_gives_a_dead_device_back(void)
+{
+	struct pst_mem *m = alloc_by_stub();
+	struct stub_ibverbs_state st;
+	uint64_t end = t_hang();
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--rdma", NULL);
+	server_rename();
+	f = rig_open(url("data"), RIG_R);
+	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
+	T_EQ(stub_now().contexts, 1);
+	T_EQ(stub_now().qps, 1);
+	stub.die(true, true);
+	do
+		st = stub_now();
+	while (st.contexts + st.qps + st.mrs + st.pds + st.cqs + st.channels && t_now() < end &&
+	       usleep(1000) == 0);
+	T_EQ(st.contexts + st.qps + st.mrs + st.pds + st.cqs + st.channels, 0);
+	stub.die(false, false);
+	/* The bytes come over the socket until the pause is over. */
+	d = rig_read(f, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_CHECK(paths_of(&d) == TCP ? d.why == PST_WHY_NO_RDMA : paths_of(&d) == RDMA);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	(void)pst_file_close(f);
 	(void)pst_mem_free(m);
 	server_end(SIGTERM);
@@ -845,6 +945,8 @@ int main(void)
 	RUN(nth_call_fails, "host");
 	RUN(nth_call_fails_there, "host");
 	RUN(a_device_dies, "host");
+	RUN(failures_are_not_repeated, "host");
+	RUN(an_idle_client_gives_a_dead_device_back, "host");
 	RUN(without_a_device, "host");
 	return rig_done();
 }

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -110,8 +111,11 @@ static void nic_closep(struct nic **n)
 
 void nic_close(struct nic *n)
 {
-	if (n && n->ctx)
+	if (!n)
+		return;
+	if (n->ctx)
 		(void)vb.ibv_close_device(n->ctx);
+	closep(&n->dead_fd);
 	free(n);
 }
 
@@ -191,6 +195,7 @@ static void nic_event(struct nic *n, const struct vb_async_event *e)
 	case VB_EVENT_DEVICE_FATAL:
 		log_warn("the RDMA device %s failed; its connections end", n->name);
 		atomic_store(&n->dead, true);
+		(void)eventfd_write(n->dead_fd, 1);
 		break;
 	case VB_EVENT_QP_FATAL:
 	case VB_EVENT_QP_REQ_ERR:
@@ -240,6 +245,9 @@ static int open_device(struct vb_device *dev, uint8_t port, struct nic **ret)
 
 	if (!n)
 		return err_set(ENOMEM, "out of memory");
+	n->dead_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (n->dead_fd < 0)
+		return err_set(errno, "no descriptor for an RDMA device: %s", err_name(errno));
 	(void)snprintf(n->name, sizeof(n->name), "%s", vb.ibv_get_device_name(dev));
 	if (dev->node_type == NIC_NODE_RNIC)
 		return err_set(

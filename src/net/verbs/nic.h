@@ -43,6 +43,7 @@ struct nic {
 	int dmabuf_err;         /* 0: registers dma-bufs; else the errno with which it does not */
 	bool relaxed;           /* knows optional access bits: relaxed ordering */
 	_Atomic bool dead;      /* the device failed, or was taken away: it completes nothing */
+	int dead_fd;            /* eventfd, readable once dead */
 	_Atomic uint64_t asked; /* when nic_events() last asked the kernel, ns */
 };
 
