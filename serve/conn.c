@@ -511,6 +511,10 @@ void conn_job_done(struct job *j)
 	struct handle *h = j->handle;
 
 	c->nr_pool--;
+	if (j->ends) {
+		qp_ended(j->ends);
+		return;
+	}
 	if (j->closes) {
 		job_free(j);
 		return;
@@ -635,14 +639,16 @@ void conn_sweep(struct server *s)
 	list_for_each_safe (e, n, &s->dead) {
 		struct conn *c = list_entry(e, struct conn, link);
 
-		if (c->nr_pool)
+		if (c->nr_pool != c->nr_ends)
+			continue;
+		/* No request of it runs, and a hello may be answered. */
+		freed = true;
+		if (c->nr_pool || !qp_end(c))
 			continue;
 		list_del(e);
-		qp_end(c);
 		free(c->kept);
 		free(c->handles);
 		free(c);
-		freed = true;
 	}
 	if (!freed)
 		return;

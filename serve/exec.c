@@ -440,6 +440,11 @@ static struct job *exec_next_job(struct pool *p)
 	struct conn *c = p->first;
 	struct job *j;
 
+	/* A device can take long to end queue pairs: other jobs keep half of the workers. */
+	if (p->ends.head && p->nr_ends < p->share) {
+		p->nr_ends++;
+		return jobs_pop(&p->ends);
+	}
 	if (!c)
 		return NULL;
 	p->first = c->next_waiting;
@@ -487,14 +492,20 @@ static void *exec_work(void *arg)
 			continue;
 		}
 		(void)pthread_mutex_unlock(&p->lock);
-		if (j->closes)
+		if (j->ends)
+			qp_work(j->ends);
+		else if (j->closes)
 			exec_close(s, TAKE_PTR(j->handle));
 		else
 			exec_job(s, j);
 		(void)pthread_mutex_lock(&p->lock);
 		first = !p->done.head;
-		j->conn->nr_running--;
-		list_conn(p, j->conn);
+		if (j->ends) {
+			p->nr_ends--;
+		} else {
+			j->conn->nr_running--;
+			list_conn(p, j->conn);
+		}
 		jobs_push(&p->done, j);
 		if (first)
 			(void)eventfd_write(s->efd, 1);

@@ -32,9 +32,13 @@ static int end_older(struct conn *c)
 			return -ESTALE;
 		conn_kill(other, NULL);
 	}
-	list_for_each (e, &s->dead)
-		if (same_channel(c, list_entry(e, struct conn, link)))
+	list_for_each (e, &s->dead) {
+		const struct conn *other = list_entry(e, struct conn, link);
+
+		/* No request runs while a worker ends a queue pair. */
+		if (other->nr_pool != other->nr_ends && same_channel(c, other))
 			r = -EAGAIN;
+	}
 	return r;
 }
 

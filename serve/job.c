@@ -36,7 +36,7 @@ void job_free(struct job *j)
 		j->conn->s->o.store->close(j->lent);
 	else if (j->new_fd >= 0)
 		(void)close(j->new_fd);
-	qp_free(j->joined);
+	qp_forget(j->conn, j->joined);
 	free(j->buf);
 	free(j->name);
 	free(j->to);

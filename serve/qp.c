@@ -14,8 +14,13 @@
  * Nothing of this process can be reached through a queue pair: its memory is registered for the
  * device's own use alone.
  *
- * The first failure ends the client's connection, and its requests with it.
+ * The first failure ends the client's connection, and its requests with it.  A client that fails
+ * again and again gets no further queue pair for some time: making one costs much more than a
+ * request does.
+ *
+ * Workers make queue pairs and end them, because a device can take long for both.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 
@@ -30,9 +35,11 @@
 #define CHUNKS (WIRE_DATA_MAX / WIRE_RDMA_CHUNK)
 #define DEADLINE_MS 10000u /* for a client whose device does not answer */
 #define POLL_MAX 16
+/* A client may fail FAULTS_MAX times at once, and then once in FAULT_NS. */
+#define FAULTS_MAX 32u
+#define FAULT_NS NSEC_PER_SEC
 
 struct rdma {
-	struct server *s;
 	struct nic *nic;
 	struct nic_domain *domain;
 	struct endpoint *ep; /* NULL once it has ended */
@@ -42,6 +49,8 @@ struct rdma {
 	unsigned nr_posted;      /* operations that the device has not completed */
 	bool armed;              /* an event may come */
 	int failed;              /* errno */
+	bool all;                /* the worker frees all, and not the queue pair alone */
+	struct job end;          /* for the worker */
 	uint8_t blob[ENDPOINT_BLOB];
 };
 
@@ -96,12 +105,45 @@ bool qp_may(const struct conn *c, const struct wire_request *q)
 	}
 }
 
+/* Return what is known of failures of the connection's client, or NULL. */
+static struct fault *fault_of(struct conn *c)
+{
+	for (struct fault *f = c->s->faults; f < c->s->faults + FAULTS; f++)
+		if (!strcmp(f->who, c->who))
+			return f;
+	return NULL;
+}
+
+/* A queue pair of the client failed.  Failures of too many clients displace the oldest ones. */
+static void fault_add(struct conn *c)
+{
+	struct fault *f = fault_of(c);
+	uint64_t now = about_now_ns();
+
+	if (!f) {
+		f = c->s->faults;
+		for (unsigned i = 1; i < FAULTS; i++)
+			if (c->s->faults[i].paid_ns < f->paid_ns)
+				f = &c->s->faults[i];
+		memcpy(f->who, c->who, sizeof(f->who));
+		f->paid_ns = 0;
+	}
+	f->paid_ns = MAX(f->paid_ns, now) + FAULT_NS;
+}
+
+static bool fault_is_too_many(struct conn *c)
+{
+	const struct fault *f = fault_of(c);
+
+	return f && f->paid_ns > about_now_ns() + FAULTS_MAX * FAULT_NS;
+}
+
 bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload)
 {
 	struct server *s = c->s;
 
 	c->rdma_agreed = false; /* once for each connection */
-	if (s->nr_rdma >= s->o.rdma_clients) {
+	if (s->nr_rdma >= s->o.rdma_clients || fault_is_too_many(c)) {
 		s->counts.rdma_refused++;
 		conn_reply_err(j, EBUSY);
 		return false;
@@ -110,6 +152,13 @@ bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload)
 	c->rdma_counted = true;
 	memcpy(j->buf + WIRE_HEAD, payload, WIRE_RDMA_BLOB_LEN);
 	return true;
+}
+
+static void qp_free(struct rdma *r)
+{
+	r->all = true;
+	qp_work(r);
+	free(r);
 }
 
 static int qp_fill(struct rdma *r, const uint8_t *blob)
@@ -147,7 +196,7 @@ int qp_make(struct job *j)
 	_Static_assert(ENDPOINT_BLOB == WIRE_RDMA_BLOB_LEN, "one size");
 	if (!r)
 		return -ENOMEM;
-	r->s = j->conn->s;
+	r->end = (struct job){ .conn = j->conn, .new_fd = -1, .ends = r };
 	err = qp_fill(r, blob);
 	if (err < 0) {
 		qp_free(r);
@@ -166,11 +215,12 @@ void qp_join(struct job *j)
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
 
 	if (r && epoll_ctl(c->s->epfd, EPOLL_CTL_ADD, endpoint_fd(r->ep), &ev) < 0) {
-		qp_free(TAKE_PTR(r));
+		qp_forget(c, TAKE_PTR(r));
 		j->err = ENOMEM;
 	}
 	c->rdma = r;
 	if (!r) {
+		fault_add(c);
 		c->s->nr_rdma--;
 		c->rdma_counted = false;
 		c->s->counts.rdma_refused++;
@@ -178,17 +228,62 @@ void qp_join(struct job *j)
 	}
 }
 
-void qp_free(struct rdma *r)
+/* Have a worker do it; without workers, here. */
+static void qp_put(struct rdma *r)
 {
-	if (!r)
+	struct conn *c = r->end.conn;
+	struct pool *p = &c->s->pool;
+	bool stop;
+
+	c->nr_pool++;
+	c->nr_ends++;
+	(void)pthread_mutex_lock(&p->lock);
+	stop = p->stop;
+	if (!stop)
+		jobs_push(&p->ends, &r->end);
+	(void)pthread_cond_signal(&p->work);
+	(void)pthread_mutex_unlock(&p->lock);
+	if (!stop)
 		return;
-	endpoint_free(r->ep);
+	qp_work(r);
+	c->nr_pool--;
+	qp_ended(r);
+}
+
+void qp_work(struct rdma *r)
+{
+	endpoint_free(TAKE_PTR(r->ep));
+	if (!r->all)
+		return;
 	if (r->reg)
 		mr_dereg(r->domain, r->reg);
 	(void)nic_domain_free(r->domain);
 	nics_put(r->nic);
 	free(r->mem);
+}
+
+void qp_ended(struct rdma *r)
+{
+	struct conn *c = r->end.conn;
+
+	c->nr_ends--;
+	if (!r->all)
+		return; /* until no worker uses a slot */
+	if (c->rdma == r) {
+		c->rdma = NULL;
+		c->s->nr_rdma--;
+		c->rdma_counted = false;
+	}
 	free(r);
+}
+
+void qp_forget(struct conn *c, struct rdma *r)
+{
+	if (!r)
+		return;
+	r->end.conn = c;
+	r->all = true;
+	qp_put(r);
 }
 
 void qp_stop(struct conn *c)
@@ -197,7 +292,8 @@ void qp_stop(struct conn *c)
 
 	if (!r)
 		return;
-	endpoint_free(TAKE_PTR(r->ep));
+	qp_put(r);
+	/* The slots stay until the queue pair has ended. */
 	for (unsigned i = 0; i < SLOTS; i++) {
 		struct job *j = r->jobs[i];
 
@@ -209,12 +305,18 @@ void qp_stop(struct conn *c)
 	}
 }
 
-void qp_end(struct conn *c)
+bool qp_end(struct conn *c)
 {
-	qp_free(TAKE_PTR(c->rdma));
+	if (c->rdma) {
+		c->rdma->all = true;
+		qp_put(c->rdma);
+		return !c->rdma;
+	}
+	/* It was asked for, and not made. */
 	if (c->rdma_counted)
 		c->s->nr_rdma--;
 	c->rdma_counted = false;
+	return true;
 }
 
 /* -------------------------------------------------------------------- slots */
@@ -351,7 +453,13 @@ static bool qp_poll(struct conn *c, bool *ret_any)
 
 bool qp_is_busy(const struct conn *c)
 {
-	return c->rdma && c->rdma->nr_posted;
+	const struct rdma *r = c->rdma;
+
+	if (!r)
+		return false;
+	/* Nobody else reads the events of the device while its connections are idle. */
+	nic_events(r->nic);
+	return r->nr_posted || atomic_load(&r->nic->dead);
 }
 
 bool qp_turn(struct conn *c)
@@ -362,6 +470,8 @@ bool qp_turn(struct conn *c)
 
 	if (!r || c->fd < 0)
 		return false;
+	if (atomic_load(&r->nic->dead))
+		r->failed = ENODEV;
 	while (any && !r->failed)
 		freed |= qp_poll(c, &any);
 	/* After each event there may be another one, which must not stay unread. */
@@ -377,6 +487,7 @@ bool qp_turn(struct conn *c)
 	if (!r->failed)
 		return freed;
 	c->s->counts.rdma_failed++;
+	fault_add(c);
 	(void)snprintf(text, sizeof(text), "its connection by RDMA failed: %s",
 		       err_name(r->failed));
 	conn_kill(c, text);

@@ -52,6 +52,14 @@ struct counts {
 	uint64_t rdma_writes, rdma_reads, rdma_sends, rdma_refused, rdma_failed;
 };
 
+#define FAULTS 64u /* most clients whose failures of RDMA are remembered */
+
+/* A client whose queue pairs have failed. */
+struct fault {
+	char who[RATE_NAME_MAX];
+	uint64_t paid_ns; /* when its failures are forgotten */
+};
+
 /* A connection for metrics. */
 struct scrape {
 	int fd; /* -1: none */
@@ -92,7 +100,9 @@ struct job {
 	uint8_t left;    /* operations that the device has not completed */
 	bool pulls;      /* the device reads the bytes of a WRITE_RDMA, which has its handle */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
-	bool closes;     /* not a client's request: close the handle's descriptor */
+	/* Not a client's request: */
+	bool closes;       /* close the handle's descriptor */
+	struct rdma *ends; /* end this queue pair; or NULL */
 };
 
 struct jobs {
@@ -155,6 +165,7 @@ struct conn {
 	unsigned nr_jobs;    /* requests whose reply is not sent */
 	unsigned nr_pool;    /* jobs that the pool has */
 	unsigned nr_running; /* jobs that workers have; under the lock of the pool */
+	unsigned nr_ends;    /* of nr_pool: those that end its queue pair */
 	struct jobs waiting; /* jobs for workers; under the lock of the pool */
 	struct conn *next_waiting;
 	bool is_waiting;
@@ -177,6 +188,7 @@ struct server {
 	bool rdma;         /* there is a device, and it may be used */
 	char rdma_by[80];  /* the device and its port */
 	unsigned nr_rdma;  /* connections that have, or are about to have, a queue pair */
+	struct fault faults[FAULTS];
 	unsigned nr_again; /* number of connections whose again is true */
 	struct list rates;
 	uint64_t wake_ns; /* when a client that was too fast may continue; UINT64_MAX: none */
@@ -196,7 +208,9 @@ struct server {
 		pthread_cond_t work;
 		struct conn *first, *last; /* connections with waiting jobs, in turns */
 		struct jobs done;
-		unsigned share; /* most workers that one connection has at a time */
+		struct jobs ends; /* jobs that end queue pairs */
+		unsigned nr_ends; /* workers that have one of them */
+		unsigned share;   /* most workers that one connection has at a time, or all ends */
 		bool stop;
 		unsigned nr_threads;
 		pthread_t *threads;
@@ -258,13 +272,19 @@ void qp_answer(struct job *j);
 /* Handle what the device has completed.  Return true if memory became free.  The connection is
  * killed if the device failed. */
 bool qp_turn(struct conn *c);
-/* Return true if the device has something to complete. */
+/* Return true if the device has something to complete, or has failed. */
 bool qp_is_busy(const struct conn *c);
-/* End the queue pair: the device touches no memory of the client or of ours any more. */
+/* Have a worker end the queue pair, and forget the jobs that the device had. */
 void qp_stop(struct conn *c);
-/* Free the rest, when no worker has a job of the connection. */
-void qp_end(struct conn *c);
-void qp_free(struct rdma *r);
+/* Have a worker free the rest, when no worker has a job of the connection.  Return true if nothing
+ * of it is left. */
+bool qp_end(struct conn *c);
+/* Have a worker free one that was made and that no connection took. */
+void qp_forget(struct conn *c, struct rdma *r);
+/* What the worker does, which can take long. */
+void qp_work(struct rdma *r);
+/* The worker has done it. */
+void qp_ended(struct rdma *r);
 
 /* ----------------------------------------------------------------- hello.c */
 

@@ -197,6 +197,7 @@ static int64_t number(const char *name)
 }
 
 #define CONNECTIONS "penstock_serve_rdma_connections"
+#define JOINS "penstock_serve_requests_total{op=\"rdma\"}"
 
 /* One client. */
 struct caller {
@@ -534,6 +535,42 @@ static void leaves_in_the_middle(struct caller *c)
 	}
 }
 
+/* A client with which no transfer succeeds: each costs the server a queue pair, so it gets no
+ * further one for a while, and is served over the socket. */
+static void fails_again_and_again(struct caller *c)
+{
+	unsigned joined = 0, refused = 0;
+	uint64_t begin = t_now(), joins = (uint64_t)number(JOINS);
+
+	for (unsigned i = 0; i < 100; i++) {
+		uint8_t blob[ENDPOINT_BLOB];
+
+		c->ep = end_new(8);
+		endpoint_blob(c->ep, blob);
+		T_CHECK(join_by(c, blob));
+		if (c->rep.err) {
+			T_EQ(c->rep.err, EBUSY);
+			refused++;
+			ask(c, (struct wire_request){ .op = WIRE_STAT, .handle = c->handle }, NULL, 0);
+			T_CHECK(hear(c));
+			T_EQ(c->rep.err, 0);
+		} else {
+			joined++;
+			T_OK(endpoint_connect(c->ep, c->payload, ENDPOINT_BLOB));
+			ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey ^ 0x1000, LEN);
+			is_dropped(c);
+		}
+		caller_end(c);
+		caller_begin(c, WIRE_FEATURE_RDMA);
+		T_CHECK(number(CONNECTIONS) <= 2);
+	}
+	T_EQ(joined + refused, 100);
+	/* At most 32 at once, and then one in a second. */
+	T_CHECK(joined <= 33 + (t_now() - begin) / 1000000000u + 1);
+	T_EQ((uint64_t)number(JOINS) - joins, 100);
+	T_CHECK((uint64_t)number("penstock_serve_rdma_refused_total") >= refused);
+}
+
 /* Files of the test that the server has open. */
 static unsigned open_files(void)
 {
@@ -558,6 +595,7 @@ static unsigned open_files(void)
 }
 
 static void (*client)(struct caller *c);
+static bool others_join = true;
 
 static void hostile_client(void)
 {
@@ -568,7 +606,8 @@ static void hostile_client(void)
 	client(&c);
 	/* Others are served meanwhile, and afterwards nothing of it is there. */
 	caller_begin(&other, WIRE_FEATURE_RDMA);
-	honest(&other);
+	if (others_join)
+		honest(&other);
 	caller_end(&other);
 	caller_end(&c);
 	while ((number(CONNECTIONS) || open_files()) && t_now() < end)
@@ -929,6 +968,12 @@ int main(void)
 	CLIENT(no_buffers);
 	CLIENT(reaches_for_the_server);
 	CLIENT(leaves_in_the_middle);
+	server_end();
+	/* A server of its own, which remembers its failures. */
+	server_start();
+	/* All connections of this user are one client. */
+	others_join = false;
+	CLIENT(fails_again_and_again);
 	server_end();
 	liar_begin();
 	for (unsigned i = LIE_NONE; i < LIES; i++) {

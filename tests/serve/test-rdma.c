@@ -904,6 +904,87 @@ static void an_idle_client_gives_a_dead_device_back(void)
 	server_end(SIGTERM);
 }
 
+static void make_file(const char *name)
+{
+	int fd = open(rig_path(name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	T_CHECK(fd >= 0);
+	(void)close(fd);
+}
+
+/* The end of a client's queue pair takes long, and all others are served meanwhile. */
+static void a_slow_end_stops_nobody(void)
+{
+	struct pst_queue *q = rig_queue(rig_backend, 8), *other = rig_queue(rig_backend, 8);
+	struct pst_mem *m = alloc_by_stub();
+	uint64_t end = t_hang();
+	struct pst_file *f;
+	struct pst_done d;
+	struct pst_io io;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	T_EQ(setenv("STUB_IBVERBS_HOLD", rig_path("hold"), 1), 0);
+	server_start("--rdma", NULL);
+	T_EQ(unsetenv("STUB_IBVERBS_HOLD"), 0);
+	server_rename();
+	f = rig_open(url("data"), RIG_RW);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	T_EQ(rig_do(q, &io).paths, RDMA);
+	make_file("hold");
+	pst_queue_free(q);
+	while (access(rig_path("hold.held"), F_OK) && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(access(rig_path("hold.held"), F_OK), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		d = i % 2 ? rig_write(f, m, 0, 0, LEN) : rig_read(f, m, 0, 0, LEN);
+		T_EQ(d.res, LEN);
+		T_EQ(d.paths, RDMA);
+		T_EQ(number(CONNECTIONS), 2);
+	}
+	/* And a client that comes meanwhile, also over the socket. */
+	d = rig_do(other, &io);
+	T_EQ(d.res, LEN);
+	T_EQ(d.paths, RDMA);
+	io.policy = PST_PATH_TCP;
+	T_EQ(rig_do(other, &io).paths, TCP);
+	T_EQ(number(CONNECTIONS), 3);
+	T_EQ(unlink(rig_path("hold")), 0);
+	while (number(CONNECTIONS) != 2 && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(number(CONNECTIONS), 2);
+	(void)pst_file_close(f);
+	pst_queue_free(other);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* The server's device fails while all clients are idle. */
+static void an_idle_server_gives_a_dead_device_back(void)
+{
+	struct pst_mem *m = alloc_by_stub();
+	uint64_t end = t_hang();
+	struct pst_file *f;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	T_EQ(setenv("STUB_IBVERBS_DEATH", rig_path("death"), 1), 0);
+	server_start("--rdma", NULL);
+	T_EQ(unsetenv("STUB_IBVERBS_DEATH"), 0);
+	server_rename();
+	f = rig_open(url("data"), RIG_R);
+	T_EQ(rig_read(f, m, 0, 0, LEN).paths, RDMA);
+	T_EQ(number(CONNECTIONS), 1);
+	make_file("death");
+	while (number(CONNECTIONS) && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(number(CONNECTIONS), 0);
+	T_EQ(number("penstock_serve_rdma_failed_total"), 1);
+	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	(void)pst_file_close(f);
+	(void)pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
 static void run(const char *name, void (*fn)(void), const char *dev)
 {
 	char full[80];
@@ -947,6 +1028,8 @@ int main(void)
 	RUN(a_device_dies, "host");
 	RUN(failures_are_not_repeated, "host");
 	RUN(an_idle_client_gives_a_dead_device_back, "host");
+	RUN(an_idle_server_gives_a_dead_device_back, "host");
+	RUN(a_slow_end_stops_nobody, "host");
 	RUN(without_a_device, "host");
 	return rig_done();
 }

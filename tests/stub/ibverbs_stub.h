@@ -10,6 +10,9 @@
  *				process has a fabric of its own
  *	STUB_IBVERBS_DMABUF	errno that every registration of a dma-buf gives
  *	STUB_IBVERBS_FAIL	as stub_ibverbs_fail()
+ *	STUB_IBVERBS_HOLD	a file: while it exists, queue pairs and registrations do not end; FILE.held
+ *				is made when one waits
+ *	STUB_IBVERBS_DEATH	a file: once it exists, the devices fail and ibv_get_async_event() tells it
  *	STUB_IBVERBS_GIDS	entries of each device's table, 4 without it; the fit ones are last
  *	STUB_IBVERBS_IWARP	the devices are iWARP
  *	STUB_IBVERBS_LATE	as stub_ibverbs_late(true)

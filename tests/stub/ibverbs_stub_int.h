@@ -138,6 +138,8 @@ void stub_unlock(struct stub_fabric *f);
 
 /* The errno that this call of NAME is to fail with, or 0. */
 int stub_fault(const char *name);
+/* Wait while the environment has objects held. */
+void stub_hold(void);
 void stub_broken(const char *fmt, ...) _printf_(1, 2);
 
 bool stub_alive(pid_t pid);

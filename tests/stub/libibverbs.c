@@ -145,6 +145,22 @@ int stub_fault(const char *name)
 	return code;
 }
 
+void stub_hold(void)
+{
+	const char *file = getenv("STUB_IBVERBS_HOLD");
+	char held[300];
+	int fd;
+
+	if (!file || access(file, F_OK) != 0)
+		return;
+	(void)snprintf(held, sizeof(held), "%s.held", file);
+	fd = open(held, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		(void)close(fd);
+	while (access(file, F_OK) == 0)
+		(void)usleep(1000);
+}
+
 void stub_ibverbs_fail(const char *spec)
 {
 	(void)pthread_mutex_lock(&faults.lock);
@@ -395,6 +411,17 @@ ssize_t _ibv_query_gid_table(struct vb_context *ctx, struct vb_gid_entry *ret, s
 
 int ibv_get_async_event(struct vb_context *ctx, struct vb_async_event *ret)
 {
+	const char *death = getenv("STUB_IBVERBS_DEATH");
+	bool dead = true;
+
+	if (death && access(death, F_OK) == 0) {
+		struct stub_fabric *f = stub_lock();
+
+		dead = stub_process.dead;
+		stub_unlock(f);
+	}
+	if (!dead)
+		stub_ibverbs_die(true, true);
 	return recv(ctx->async_fd, ret, sizeof(*ret), 0) == sizeof(*ret) ? 0 : -1;
 }
 

@@ -222,6 +222,7 @@ int ibv_dereg_mr(struct vb_mr *mr)
 
 	if (err)
 		return err;
+	stub_hold();
 	f = stub_lock();
 	check_unused(f, mr);
 	f->mrs[mr->handle].pid = 0;

@@ -103,9 +103,12 @@ struct vb_qp *ibv_create_qp(struct vb_pd *pd, struct vb_qp_init_attr *attr)
 
 int ibv_destroy_qp(struct vb_qp *qp)
 {
-	struct stub_fabric *f = stub_lock();
-	struct stub_fqp *q = fqp(f, qp);
+	struct stub_fabric *f;
+	struct stub_fqp *q;
 
+	stub_hold();
+	f = stub_lock();
+	q = fqp(f, qp);
 	qp_clear(q);
 	q->pid = 0;
 	container_of(qp->pd, struct stub_pd, pd)->users--;
