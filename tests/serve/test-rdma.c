@@ -122,10 +122,14 @@ static void reach_end(void *at, uint64_t len)
 
 static pid_t server;
 
+static bool by_network;   /* the server's address is none of this machine, as far as is known */
+static unsigned tcp_port; /* of the server then */
+
 /* Returns once it listens.  more: up to two further options. */
 static void server_start(const char *more, const char *and_more)
 {
 	char listen[600], metrics[600], buf[1024] = "";
+	const char *at;
 	const char *args[] = { "penstock", "serve",     "--root", rig_path("."), "--listen", listen,
 			       "--write",  "--metrics", metrics,  more,          and_more,   NULL };
 	size_t got = 0;
@@ -139,7 +143,10 @@ static void server_start(const char *more, const char *and_more)
 		(void)kill(server, SIGKILL);
 		(void)waitpid(server, NULL, 0);
 	}
-	(void)snprintf(listen, sizeof(listen), "unix:%s", rig_path("sock"));
+	if (by_network)
+		(void)snprintf(listen, sizeof(listen), "127.0.0.1:0");
+	else
+		(void)snprintf(listen, sizeof(listen), "unix:%s", rig_path("sock"));
 	(void)snprintf(metrics, sizeof(metrics), "unix:%s", rig_path("metrics"));
 	T_CHECK(pipe2(out, O_CLOEXEC) == 0);
 	server = fork();
@@ -157,6 +164,9 @@ static void server_start(const char *more, const char *and_more)
 		got += (size_t)n;
 	}
 	(void)close(out[0]);
+	at = strstr(buf, "127.0.0.1:");
+	tcp_port = at ? (unsigned)atoi(at + strlen("127.0.0.1:")) : 0;
+	T_EQ(tcp_port > 0, by_network);
 }
 
 static void server_end(int sig)
@@ -220,6 +230,11 @@ static const char *url(const char *name)
 	static char text[800];
 	char sock[32] = "sock";
 
+	if (by_network) {
+		/* The kernel takes this address for its own, and the library for another's. */
+		(void)snprintf(text, sizeof(text), "pst://0.0.0.0:%u/%s", tcp_port, name);
+		return text;
+	}
 	if (other_server)
 		(void)snprintf(sock, sizeof(sock), "sock-%u", other_server);
 	(void)snprintf(text, sizeof(text), "pst+unix://%s:/%s", rig_path(sock), name);
@@ -904,6 +919,94 @@ static void an_idle_client_gives_a_dead_device_back(void)
 	server_end(SIGTERM);
 }
 
+/* A sum for the program, of the bytes that came or went. */
+static void sums(struct pst_file *f, struct pst_mem *m, bool write, bool damaged)
+{
+	struct pst_io io = rig_io(write ? PST_OP_WRITE : PST_OP_READ, f, m, 0, 0, LEN);
+	char *bytes = malloc(LEN);
+	struct pst_done d;
+
+	T_CHECK(bytes);
+	io.flags = PST_IO_CRC32C;
+	rig_mem_fill(m, 0, LEN, SEED, 0);
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, LEN);
+	T_EQ(paths_of(&d), RDMA);
+	T_CHECK(d.flags & PST_DONE_CRC32C);
+	t_fill(bytes, SEED, 0, LEN);
+	if (write) {
+		/* The sum is that of the program's bytes, and so tells that the file has others. */
+		T_EQ(d.crc32c, rig_crc32c(0, bytes, LEN));
+		T_EQ(rig_slurp(rig_path("data"), 0, bytes, LEN), LEN);
+		T_EQ(d.crc32c != rig_crc32c(0, bytes, LEN), damaged);
+	} else {
+		T_EQ(d.crc32c != rig_crc32c(0, bytes, LEN), damaged);
+	}
+	free(bytes);
+}
+
+/* PST_IO_CRC32C finds a byte that arrived wrong, in both directions. */
+static void sums_for_the_program(void)
+{
+	struct pst_mem *m = alloc_by_stub();
+	struct pst_file *f;
+
+	for (unsigned i = 0; i < 4; i++) {
+		bool write = i % 2, damaged = i / 2;
+
+		rig_make(rig_path("data"), SEED, LEN);
+		if (damaged)
+			T_EQ(setenv("STUB_IBVERBS_FAIL", "damage:3:1", 1), 0);
+		server_start("--rdma", NULL);
+		T_EQ(unsetenv("STUB_IBVERBS_FAIL"), 0);
+		f = rig_open(url("data"), RIG_RW);
+		sums(f, m, write, damaged);
+		(void)pst_file_close(f);
+		server_end(SIGTERM);
+	}
+	(void)pst_mem_free(m);
+}
+
+/* Over a network each request has a sum: no wrong byte comes to the program or into the file, and
+ * RDMA with the server pauses. */
+static void sums_of_each_request(void)
+{
+	struct pst_mem *m = alloc_by_stub();
+	char *got = malloc(LEN);
+	struct pst_file *f;
+	struct pst_done d;
+
+	T_CHECK(got);
+	by_network = true;
+	for (unsigned i = 0; i < 6; i++) {
+		bool write = i % 2, damaged = i / 2;
+
+		rig_make(rig_path("data"), SEED, LEN);
+		/* One byte, or one of each transfer. */
+		if (damaged)
+			T_EQ(setenv("STUB_IBVERBS_FAIL", i / 2 == 1 ? "damage:3:1" : "damage:0:1",
+				    1),
+			     0);
+		server_start("--rdma", NULL);
+		T_EQ(unsetenv("STUB_IBVERBS_FAIL"), 0);
+		f = rig_open(url("data"), RIG_RW);
+		rig_mem_fill(m, 0, LEN, i + 1, 0);
+		d = write ? rig_write(f, m, 0, 0, LEN) : rig_read(f, m, 0, 0, LEN);
+		T_EQ(d.res, LEN);
+		if (damaged)
+			T_CHECK(d.paths & TCP && d.why == PST_WHY_NO_RDMA);
+		else
+			T_EQ(paths_of(&d), RDMA);
+		T_EQ(rig_slurp(rig_path("data"), 0, got, LEN), LEN);
+		T_EQ(t_differs(got, write ? i + 1 : SEED, 0, LEN), LEN);
+		T_EQ(rig_mem_differs(m, 0, LEN, write ? i + 1 : SEED, 0), LEN);
+		(void)pst_file_close(f);
+		server_end(SIGTERM);
+	}
+	free(got);
+	(void)pst_mem_free(m);
+}
+
 static void make_file(const char *name)
 {
 	int fd = open(rig_path(name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -994,6 +1097,7 @@ static void run(const char *name, void (*fn)(void), const char *dev)
 	rig_last = rig_q;
 	rig_q = NULL;
 	rig_fn = fn;
+	by_network = false;
 	(void)snprintf(full, sizeof(full), "%s %s", name, dev);
 	t_run(full, rig_case);
 	if (!t_failed)
@@ -1019,6 +1123,10 @@ int main(void)
 	RUN(late_bytes_do_not_arrive, "host");
 	RUN(late_bytes_do_not_arrive, "soft:0");
 	RUN(memory_of_the_program, "host");
+	RUN(sums_for_the_program, "host");
+	RUN(sums_for_the_program, "soft:0");
+	RUN(sums_of_each_request, "host");
+	RUN(sums_of_each_request, "soft:0");
 	RUN(clients_are_counted, "host");
 	RUN(memory_outlives_a_refusal, "soft:0");
 	RUN(memory_that_is_gone, "soft:0");

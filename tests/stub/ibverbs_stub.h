@@ -44,7 +44,8 @@ void stub_ibverbs_state(struct stub_ibverbs_state *ret);
 
 /*
  * "NAME:N:CODE,...": the N-th call of NAME from now on fails with that errno, each one with N 0.
- * NAME "completion": the N-th work request ends with that status.  NULL: nothing fails.
+ * NAME "completion": the N-th work request ends with that status.  NAME "damage": a byte of the N-th
+ * RDMA WRITE or READ arrives wrong.  NULL: nothing fails.
  */
 void stub_ibverbs_fail(const char *spec);
 

@@ -172,6 +172,18 @@ static bool no_answer(struct stub_fabric *f, struct stub_fqp *q, struct stub_wqe
 			  VB_WC_RETRY_EXC_ERR);
 }
 
+/* Turn a bit of the byte that arrived in the middle. */
+static void damage(pid_t pid, uint64_t first, uint64_t len)
+{
+	uint64_t at = first + len / 2;
+	uint8_t byte;
+
+	if (stub_copy(getpid(), (uintptr_t)&byte, pid, at, 1) < 0)
+		return;
+	byte ^= 0x10;
+	(void)stub_copy(pid, at, getpid(), (uintptr_t)&byte, 1);
+}
+
 static bool move_one_sided(struct stub_fabric *f, struct stub_fqp *q, struct stub_wqe *e,
 			   struct stub_fqp *p, const uint64_t *at)
 {
@@ -191,6 +203,8 @@ static bool move_one_sided(struct stub_fabric *f, struct stub_fqp *q, struct stu
 	}
 	if (copy_range(q, e, at, p, far, write) < 0)
 		return no_answer(f, q, e);
+	if (len && stub_fault("damage"))
+		damage(write ? p->pid : q->pid, write ? far : at[0], write ? len : e->sges[0].length);
 	if (write)
 		stub_process.st.writes++;
 	else
