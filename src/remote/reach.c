@@ -131,7 +131,10 @@ static void *reach_watches(void *arg)
 		(void)nanosleep(&pause, NULL);
 	}
 	nics_put(w->nic);
+	/* Who has told it to stop still has the lock. */
+	(void)pthread_mutex_lock(&reaches.lock);
 	(void)close(w->stop);
+	(void)pthread_mutex_unlock(&reaches.lock);
 	free(w);
 	return NULL;
 }

@@ -7,7 +7,8 @@
  *	STUB_IBVERBS_DEVICES	devices, 1 without it, at most STUB_DEVICES_MAX
  *	STUB_IBVERBS_LINK	"ib": the ports are InfiniBand; else Ethernet
  *	STUB_IBVERBS_FABRIC	a file; processes that name the same one are joined.  Without it a
- *				process has a fabric of its own
+ *				process has a fabric of its own.  PST_TEST_IBVERBS_FABRIC does the same:
+ *				a mount passes on to its worker what begins with PST
  *	STUB_IBVERBS_DMABUF	errno that every registration of a dma-buf gives
  *	STUB_IBVERBS_FAIL	as stub_ibverbs_fail()
  *	STUB_IBVERBS_HOLD	a file: while it exists, queue pairs and registrations do not end; FILE.held

@@ -132,6 +132,8 @@ struct stub_process {
 
 extern struct stub_process stub_process;
 
+/* The file that joins processes, or NULL. */
+const char *stub_fabric_path(void);
 /* The fabric with its lock taken. */
 struct stub_fabric *stub_lock(void);
 void stub_unlock(struct stub_fabric *f);

@@ -61,9 +61,16 @@ static void fabric_init(struct stub_fabric *f)
 	f->ready = 1;
 }
 
-static struct stub_fabric *fabric_map(void)
+const char *stub_fabric_path(void)
 {
 	const char *path = getenv("STUB_IBVERBS_FABRIC");
+
+	return path ? path : getenv("PST_TEST_IBVERBS_FABRIC");
+}
+
+static struct stub_fabric *fabric_map(void)
+{
+	const char *path = stub_fabric_path();
 	struct stub_fabric *f;
 	int fd = -1;
 

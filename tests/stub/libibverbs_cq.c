@@ -10,7 +10,7 @@
 /* A name in the abstract name space that processes of one fabric alone share. */
 static socklen_t channel_name(int number, struct sockaddr_un *ret)
 {
-	const char *path = getenv("STUB_IBVERBS_FABRIC");
+	const char *path = stub_fabric_path();
 	struct stat st = { .st_ino = (ino_t)getpid() };
 	int len;
 

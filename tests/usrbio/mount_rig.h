@@ -119,19 +119,20 @@ static inline void mount_rig_serve(struct mount_rig *m)
 {
 	static const struct timespec tick = { .tv_nsec = 10000000 };
 	const char *penstock = getenv("PST_TEST_MOUNT_SERVICE");
-	char listen[200];
+	char listen[200], metrics[200];
 
 	(void)snprintf(m->source, sizeof(m->source), "%s", m->back);
 	if (!penstock)
 		return;
 	(void)snprintf(listen, sizeof(listen), "unix:%s/socket", m->dir);
+	(void)snprintf(metrics, sizeof(metrics), "unix:%s/metrics", m->dir);
 	(void)snprintf(m->source, sizeof(m->source), "pst+unix://%s/socket:/", m->dir);
 	m->server = fork();
 	if (m->server == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		(void)umask(0);
 		(void)execl(penstock, "penstock", "serve", "--root", m->back, "--listen", listen,
-			    "--write", (char *)NULL);
+			    "--write", "--metrics", metrics, (char *)NULL);
 		_exit(127);
 	}
 	/* Other users of the mount connect, too. */

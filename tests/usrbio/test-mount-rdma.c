@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rings of a mount whose source is a storage service that the mount's worker reaches by RDMA: the
+ * server moves the bytes into and out of the memory of the ring.  PST_TEST_MOUNT_SERVICE names the
+ * command, and libibverbs is the double.
+ */
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "mount_gpu_rig.h"
+
+#define LEN (RIG_MIB(1) + 4096)
+
+/* One of the server's numbers. */
+static int64_t number(const char *name)
+{
+	static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
+	static char text[65536];
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	const char *at;
+	size_t got = 0;
+	ssize_t n = 1;
+
+	(void)snprintf(un.sun_path, sizeof(un.sun_path), "%.90s/metrics", mg.dir);
+	T_CHECK(fd >= 0);
+	T_CHECK(connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0);
+	T_EQ(write(fd, ask, sizeof(ask) - 1), sizeof(ask) - 1);
+	for (; n > 0 && got < sizeof(text) - 1; got += (size_t)n) {
+		n = read(fd, text + got, sizeof(text) - 1 - got);
+		T_CHECK(n >= 0);
+	}
+	text[got] = '\0';
+	(void)close(fd);
+	for (at = text; (at = strstr(at, name)); at++)
+		if (at[-1] == '\n' && at[strlen(name)] == ' ')
+			return atoll(at + strlen(name));
+	T_FAIL("the server has no number %s", name);
+	return -1;
+}
+
+#define WRITES "penstock_serve_rdma_operations_total{op=\"write\"}"
+#define READS "penstock_serve_rdma_operations_total{op=\"read\"}"
+#define REQUESTS(op) "penstock_serve_requests_total{op=\"" op "\"}"
+
+static const uint64_t lens[] = { 1, 4095, 4096, 65536, 65537, 262145, 1000003, LEN };
+
+static void bytes_go_there_and_back(struct hf3fs_iov *a, struct hf3fs_iov *b, bool by_rdma)
+{
+	for (unsigned i = 0; i < RIG_NR(lens); i++) {
+		int64_t reads = number(READS), writes = number(WRITES);
+		uint64_t n = lens[i], at = i * 5;
+
+		gpu_fill(a->base, a->size, 10 + i, 0);
+		gpu_fill(b->base, b->size, 90, 0);
+		T_EQ(gpu_write(a, at, gpu_file("data"), i, n), (int64_t)n);
+		T_EQ(gpu_read(b, 100 - at, gpu_file("data"), i, n), (int64_t)n);
+		T_OK(hf3fs_iovsync(b, 1));
+		T_EQ(gpu_differs(b->base + 100 - at, n, 10 + i, at), n);
+		T_EQ(gpu_differs(b->base, 100 - at, 90, 0), 100 - at);
+		T_EQ(gpu_differs(b->base + 100 - at + n, 50, 90, 100 - at + n), 50);
+		T_EQ(unlink(gpu_file("data")), 0);
+		if (!by_rdma)
+			continue;
+		T_EQ(number(READS) - reads, (int64_t)((n + 262143) / 262144));
+		T_EQ(number(WRITES) - writes, (int64_t)((n + 262143) / 262144));
+	}
+}
+
+static void device_memory(void)
+{
+	struct hf3fs_iov a, b;
+
+	mg_begin();
+	a = mg_create(LEN + 200);
+	b = mg_create(LEN + 200);
+	bytes_go_there_and_back(&a, &b, true);
+	T_EQ(number(REQUESTS("read")), 0);
+	T_EQ(number(REQUESTS("write")), 0);
+	T_CHECK(number(REQUESTS("read_rdma")) > 0);
+	T_CHECK(number(REQUESTS("write_rdma")) > 0);
+	hf3fs_iovdestroy(&a);
+	hf3fs_iovdestroy(&b);
+	mg_end();
+}
+
+/* The server's device completes nothing well: the bytes come over the socket. */
+static void a_device_that_fails(void)
+{
+	struct hf3fs_iov a, b;
+
+	T_EQ(setenv("STUB_IBVERBS_FAIL", "completion:0:12", 1), 0);
+	mg_begin();
+	T_EQ(unsetenv("STUB_IBVERBS_FAIL"), 0);
+	a = mg_create(LEN + 200);
+	b = mg_create(LEN + 200);
+	bytes_go_there_and_back(&a, &b, false);
+	T_CHECK(number(REQUESTS("read")) > 0);
+	T_CHECK(number(REQUESTS("write")) > 0);
+	hf3fs_iovdestroy(&a);
+	hf3fs_iovdestroy(&b);
+	mg_end();
+}
+
+int main(void)
+{
+	(void)setenv("PST_USRBIO_DEVICE", "soft", 1);
+	(void)setenv("PST_SOFT_DEVICES", "2", 1);
+	gpu_rig_init();
+	(void)hf3fs_gdr_device_count();
+	(void)setenv("PST_TEST_IBVERBS_FABRIC", rig_path("fabric"), 1);
+	(void)setenv("PST_RDMA", "stub0", 1);
+	T_RUN(device_memory);
+	T_RUN(a_device_that_fails);
+	return gpu_rig_done();
+}
