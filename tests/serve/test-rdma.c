@@ -740,6 +740,88 @@ static void a_killed_server(void)
 	server_end(SIGTERM);
 }
 
+/* What the kernel has of RDMA: "", or what rdma(8) shows.  The double has nothing there. */
+static void kernel_objects(char *ret, size_t size)
+{
+	FILE *p = stub.state ? NULL : popen("rdma resource show", "r");
+	size_t n = p ? fread(ret, 1, size - 1, p) : 0;
+
+	ret[n] = '\0';
+	if (p)
+		T_EQ(pclose(p), 0);
+}
+
+/* A client process that reads by RDMA until it is killed; it says so when the first bytes came. */
+static int client_main(const char *name)
+{
+	struct pst_mem *m;
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_q = rig_queue(rig_best_backend(), 0);
+	m = rig_alloc("host", LEN);
+	f = rig_open(name, RIG_R);
+	d = rig_read(f, m, 0, 0, LEN);
+	if (d.res != (int64_t)LEN || d.paths != RDMA)
+		return 1;
+	(void)!write(STDOUT_FILENO, "r", 1);
+	for (;;)
+		(void)rig_read(f, m, 0, 0, LEN);
+}
+
+static void client_is_killed(char *name)
+{
+	char self[] = "/proc/self/exe", client[] = "--client", byte = 0;
+	char *const args[] = { self, client, name, NULL };
+	int out[2], status;
+	pid_t pid;
+
+	T_CHECK(pipe2(out, O_CLOEXEC) == 0);
+	pid = fork();
+	T_CHECK(pid >= 0);
+	if (pid == 0) {
+		(void)dup2(out[1], STDOUT_FILENO);
+		(void)execv(self, args);
+		_exit(127);
+	}
+	(void)close(out[1]);
+	T_EQ(read(out[0], &byte, 1), 1);
+	(void)close(out[0]);
+	(void)usleep((useconds_t)rig_below(4000));
+	T_EQ(kill(pid, SIGKILL), 0);
+	T_EQ(waitpid(pid, &status, 0), pid);
+}
+
+/* Clients that are killed in the middle leave nothing in the server, and nothing in the kernel. */
+static void killed_clients(void)
+{
+	const char *env = getenv("PST_TEST_KILLS");
+	unsigned nr = env ? (unsigned)atoi(env) : 5;
+	static char before[4096], after[4096];
+	uint64_t end;
+	char name[800];
+
+	rig_make(rig_path("data"), SEED, LEN);
+	kernel_objects(before, sizeof(before));
+	server_start("--rdma", NULL);
+	(void)snprintf(name, sizeof(name), "%s", url("data"));
+	for (unsigned i = 0; i < nr; i++)
+		client_is_killed(name);
+	T_EQ(number(REQUESTS("rdma")), nr);
+	end = t_hang();
+	while (number(CONNECTIONS) && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(number(CONNECTIONS), 0);
+	/* The server is still there, and the kernel ends objects a moment later. */
+	do
+		kernel_objects(after, sizeof(after));
+	while (strcmp(before, after) != 0 && t_now() < end && usleep(10000) == 0);
+	T_CHECK(!strcmp(before, after));
+	printf("# %u clients were killed; rdma resource show before and after: %s\n", nr,
+	       *before ? before : "none");
+	server_end(SIGTERM);
+}
+
 /* The n-th call of the library fails in the client: the bytes come by RDMA or by TCP. */
 static void nth_call_fails(void)
 {
@@ -1106,8 +1188,10 @@ static void run(const char *name, void (*fn)(void), const char *dev)
 
 #define RUN(fn, dev) run(#fn, fn, dev)
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc == 3 && !strcmp(argv[1], "--client"))
+		return client_main(argv[2]);
 	rig_init();
 	stub_find();
 	(void)setenv("STUB_IBVERBS_FABRIC", rig_path("fabric"), 1);
@@ -1131,6 +1215,7 @@ int main(void)
 	RUN(memory_outlives_a_refusal, "soft:0");
 	RUN(memory_that_is_gone, "soft:0");
 	RUN(a_killed_server, "host");
+	RUN(killed_clients, "host");
 	RUN(nth_call_fails, "host");
 	RUN(nth_call_fails_there, "host");
 	RUN(a_device_dies, "host");
