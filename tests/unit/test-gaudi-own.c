@@ -424,6 +424,37 @@ static void the_program_closes_the_device(void)
 	(void)close(fds[1]);
 }
 
+/* The number of the descriptor is that of the same node again, which is another context. */
+static void the_program_opens_the_device_itself(void)
+{
+	struct mem_alloc *a = alloc(LEN), *b;
+	int fd = gaudi_device(0)->fd, own;
+	char path[64], node[64] = "";
+	struct mem_dmabuf d;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	T_CHECK(readlink(path, node, sizeof(node) - 1) > 0);
+	T_EQ(close(fd), 0);
+	own = open(node, O_RDWR | O_CLOEXEC);
+	T_CHECK(own >= 0);
+	if (own != fd) {
+		T_EQ(dup3(own, fd, O_CLOEXEC), fd);
+		(void)close(own);
+	}
+	T_EQ(mem_export_dmabuf(a, 0, 4096, &d), -ENODEV);
+	SAYS("was reset or closed");
+	T_EQ(mem_alive(a), -ENODEV);
+	mem_free(a);
+	/* The file of the program is left alone. */
+	T_CHECK(fcntl(fd, F_GETFD) >= 0);
+	T_EQ(close(fd), 0);
+	b = alloc(LEN);
+	T_OK(mem_export_dmabuf(b, 0, 4096, &d));
+	(void)close(d.fd);
+	mem_free(b);
+	T_EQ(gaudi_state().contexts, 0);
+}
+
 static void a_reset_ends_the_memory(void)
 {
 	struct mem_alloc *a = alloc(LEN), *b = alloc(LEN), *c = NULL;
@@ -598,6 +629,7 @@ int main(int argc, char **argv)
 	T_RUN(many_threads);
 	T_RUN(every_call_fails_once);
 	T_RUN(the_program_closes_the_device);
+	T_RUN(the_program_opens_the_device_itself);
 	T_RUN(a_reset_ends_the_memory);
 	gaudi_sys_done();
 	return t_done();

@@ -68,6 +68,7 @@ struct gaudi_dev {
 	pthread_mutex_t lock;
 	int fd;           /* primary node in own mode; -1: closed */
 	dev_t rdev;       /* of the node */
+	pid_t owner;      /* of the open file, by which it is known again; 0: none */
 	unsigned users;   /* buffers of own mode, also held ones */
 	struct list held; /* buffers that were freed while a dma-buf of them was open */
 	uint64_t page;    /* bytes that allocations are a multiple of */

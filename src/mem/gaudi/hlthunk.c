@@ -108,8 +108,12 @@ bool gaudi_own_stale(const struct gaudi_dev *d)
 {
 	struct stat st;
 
-	return d->fd >= 0 &&
-	       (fstat(d->fd, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != d->rdev);
+	if (d->fd < 0)
+		return false;
+	if (fstat(d->fd, &st) < 0 || !S_ISCHR(st.st_mode) || st.st_rdev != d->rdev)
+		return true;
+	/* The program may have opened the same node again: its open file has no owner. */
+	return d->owner && fcntl(d->fd, F_GETOWN) != d->owner;
 }
 
 /* The device's lock is held. */
@@ -139,6 +143,9 @@ static int gaudi_open(struct gaudi_dev *d)
 	(void)fstat(fd, &st);
 	d->fd = fd;
 	d->rdev = st.st_rdev;
+	/* A mark of this open file, which another open of the node has not.  The owner gets signals
+	 * only with O_ASYNC. */
+	d->owner = fcntl(fd, F_SETOWN, getpid()) == 0 ? getpid() : 0;
 	d->page = info.alloc_page_size ? info.alloc_page_size : info.dram_page_size;
 	if (!d->page)
 		d->page = PAGE_DEFAULT;
