@@ -2,6 +2,8 @@
 /* Dma-bufs of a PCI BAR that the CPU may map, write-combined, as those of GPUs. */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
+#include <linux/io.h>
+#include <linux/iosys-map.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
@@ -48,6 +50,23 @@ static int bar_mmap(struct dma_buf *b, struct vm_area_struct *v)
 	return io_remap_pfn_range(v, v->vm_start, (*bus + off) >> PAGE_SHIFT, len, v->vm_page_prot);
 }
 
+/* For devices that are programs of the kernel, such as a rdma_rxe that registers dma-bufs. */
+static int bar_vmap(struct dma_buf *b, struct iosys_map *map)
+{
+	const phys_addr_t *bus = b->priv;
+	void __iomem *at = ioremap_wc(*bus, b->size);
+
+	if (!at)
+		return -ENOMEM;
+	iosys_map_set_vaddr_iomem(map, at);
+	return 0;
+}
+
+static void bar_vunmap(struct dma_buf *b, struct iosys_map *map)
+{
+	iounmap(map->vaddr_iomem);
+}
+
 static void bar_release(struct dma_buf *b)
 {
 	kfree(b->priv);
@@ -58,6 +77,8 @@ static const struct dma_buf_ops bar_ops = {
 	.map_dma_buf = bar_map,
 	.unmap_dma_buf = bar_unmap,
 	.mmap = bar_mmap,
+	.vmap = bar_vmap,
+	.vunmap = bar_vunmap,
 	.release = bar_release,
 };
 

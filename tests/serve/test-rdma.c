@@ -663,8 +663,9 @@ static void memory_that_is_gone(void)
 /* That the server had no room is no fact about the memory. */
 static void memory_outlives_a_refusal(void)
 {
-	struct pst_queue *q = rig_queue(rig_backend, 8), *other = rig_queue(rig_backend, 8);
+	/* First what skips the case. */
 	struct pst_mem *m = alloc_reached(LEN), *h = rig_alloc("host", LEN);
+	struct pst_queue *q = rig_queue(rig_backend, 8), *other = rig_queue(rig_backend, 8);
 	void *reached = reach_begin(m, LEN);
 	uint64_t end = t_hang();
 	struct pst_file *f;
@@ -1100,8 +1101,8 @@ static void make_file(const char *name)
 /* The end of a client's queue pair takes long, and all others are served meanwhile. */
 static void a_slow_end_stops_nobody(void)
 {
-	struct pst_queue *q = rig_queue(rig_backend, 8), *other = rig_queue(rig_backend, 8);
 	struct pst_mem *m = alloc_by_stub();
+	struct pst_queue *q = rig_queue(rig_backend, 8), *other = rig_queue(rig_backend, 8);
 	uint64_t end = t_hang();
 	struct pst_file *f;
 	struct pst_done d;
