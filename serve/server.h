@@ -185,9 +185,9 @@ struct server {
 	bool accepts; /* the listening sockets are polled */
 	struct list conns, dead;
 	unsigned nr_conns;
-	bool rdma;         /* there is a device, and it may be used */
-	char rdma_by[80];  /* the device and its port */
-	unsigned nr_rdma;  /* connections that have, or are about to have, a queue pair */
+	bool rdma;        /* there is a device, and it may be used */
+	char rdma_by[80]; /* the device and its port */
+	unsigned nr_rdma; /* connections that have, or are about to have, a queue pair */
 	struct fault faults[FAULTS];
 	unsigned nr_again; /* number of connections whose again is true */
 	struct list rates;

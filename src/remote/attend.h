@@ -26,8 +26,8 @@ struct attended {
 	atomic_bool called; /* the user made a call since the thread looked last */
 	/* The thread's own: */
 	struct list link;
-	bool was_ready; /* at the last look, and no call since */
-	bool alone;     /* the thread moves the operations */
+	bool was_ready;   /* at the last look, and no call since */
+	bool alone;       /* the thread moves the operations */
 	unsigned turning; /* threads inside turn(), without the lock of all: attend_end() waits */
 	uint64_t round;   /* of attend_turn_all() */
 };

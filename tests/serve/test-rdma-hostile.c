@@ -551,7 +551,8 @@ static void fails_again_and_again(struct caller *c)
 		if (c->rep.err) {
 			T_EQ(c->rep.err, EBUSY);
 			refused++;
-			ask(c, (struct wire_request){ .op = WIRE_STAT, .handle = c->handle }, NULL, 0);
+			ask(c, (struct wire_request){ .op = WIRE_STAT, .handle = c->handle }, NULL,
+			    0);
 			T_CHECK(hear(c));
 			T_EQ(c->rep.err, 0);
 		} else {

@@ -919,8 +919,8 @@ static void a_device_dies(void)
 	server_end(SIGTERM);
 }
 
-/* A queue pair by which no transfer succeeds is asked for once, and no more until the pause is over:
- * also by other queues, and for files that are opened later. */
+/* A queue pair by which no transfer succeeds is asked for once, and no more until the pause is
+ * over: also by other queues, and for files that are opened later. */
 static void failures_are_not_repeated(void)
 {
 	struct pst_mem *m = alloc_by_stub();

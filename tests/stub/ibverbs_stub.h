@@ -7,13 +7,15 @@
  *	STUB_IBVERBS_DEVICES	devices, 1 without it, at most STUB_DEVICES_MAX
  *	STUB_IBVERBS_LINK	"ib": the ports are InfiniBand; else Ethernet
  *	STUB_IBVERBS_FABRIC	a file; processes that name the same one are joined.  Without it a
- *				process has a fabric of its own.  PST_TEST_IBVERBS_FABRIC does the same:
- *				a mount passes on to its worker what begins with PST
+ *				process has a fabric of its own.  PST_TEST_IBVERBS_FABRIC
+ *				does the same: a mount passes on to its worker what begins
+ *				with PST
  *	STUB_IBVERBS_DMABUF	errno that every registration of a dma-buf gives
  *	STUB_IBVERBS_FAIL	as stub_ibverbs_fail()
- *	STUB_IBVERBS_HOLD	a file: while it exists, queue pairs and registrations do not end; FILE.held
- *				is made when one waits
- *	STUB_IBVERBS_DEATH	a file: once it exists, the devices fail and ibv_get_async_event() tells it
+ *	STUB_IBVERBS_HOLD	a file: while it exists, queue pairs and registrations do not
+ *				end; FILE.held is made when one waits
+ *	STUB_IBVERBS_DEATH	a file: once it exists, the devices fail, which
+ *				ibv_get_async_event() tells
  *	STUB_IBVERBS_GIDS	entries of each device's table, 4 without it; the fit ones are last
  *	STUB_IBVERBS_IWARP	the devices are iWARP
  *	STUB_IBVERBS_LATE	as stub_ibverbs_late(true)
@@ -45,8 +47,8 @@ void stub_ibverbs_state(struct stub_ibverbs_state *ret);
 
 /*
  * "NAME:N:CODE,...": the N-th call of NAME from now on fails with that errno, each one with N 0.
- * NAME "completion": the N-th work request ends with that status.  NAME "damage": a byte of the N-th
- * RDMA WRITE or READ arrives wrong.  NULL: nothing fails.
+ * NAME "completion": the N-th work request ends with that status.  NAME "damage": a byte of the
+ * N-th RDMA WRITE or READ arrives wrong.  NULL: nothing fails.
  */
 void stub_ibverbs_fail(const char *spec);
 

@@ -204,7 +204,8 @@ static bool move_one_sided(struct stub_fabric *f, struct stub_fqp *q, struct stu
 	if (copy_range(q, e, at, p, far, write) < 0)
 		return no_answer(f, q, e);
 	if (len && stub_fault("damage"))
-		damage(write ? p->pid : q->pid, write ? far : at[0], write ? len : e->sges[0].length);
+		damage(write ? p->pid : q->pid, write ? far : at[0],
+		       write ? len : e->sges[0].length);
 	if (write)
 		stub_process.st.writes++;
 	else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Dma-bufs of other drivers as memory of RDMA: those of the kernel, those of a PCI BAR, and a stub.
- * A device is joined to itself, and what it wrote is compared by the CPU.  lab/guest-rdma-dmabuf runs
- * this program on a rdma_rxe that registers dma-bufs.
+ * A device is joined to itself, and what it wrote is compared by the CPU.  lab/guest-rdma-dmabuf
+ * runs this program on a rdma_rxe that registers dma-bufs.
  */
 #include "verbs_rig.h"
 
