@@ -83,13 +83,16 @@ extern "C" {
 struct pst_kv; /* an open store; any thread */
 
 /* Limits: each is the largest number that the store accepts. */
-#define PST_KV_DIRS_MAX 64u           /* directories of a store */
-#define PST_KV_KEY_MAX 1024u          /* bytes of a key */
-#define PST_KV_TEXT_MAX 512u          /* bytes of an identity, and of a tenant */
-#define PST_KV_BLOCK_MAX (1ull << 30) /* bytes of a block */
-#define PST_KV_BATCH_MAX 65536u       /* blocks of a batch */
-#define PST_KV_SPACES_MAX 4096u       /* spaces of a store */
-#define PST_KV_THREADS_MAX 64u        /* threads that do I/O */
+#define PST_KV_DIRS_MAX 64u            /* directories of a store */
+#define PST_KV_KEY_MAX 1024u           /* bytes of a key */
+#define PST_KV_TEXT_MAX 512u           /* bytes of an identity, and of a tenant */
+#define PST_KV_BLOCK_MAX (1ull << 30)  /* bytes of a block */
+#define PST_KV_BATCH_MAX 65536u        /* blocks of a batch */
+#define PST_KV_SPACES_MAX 4096u        /* spaces of a store */
+#define PST_KV_THREADS_MAX 64u         /* threads that do I/O */
+#define PST_KV_BLOCKS_MAX (1ull << 30) /* blocks of a store */
+#define PST_KV_BLOCKS_MIN 16u          /* the least bound on the number of blocks */
+#define PST_KV_INDEX_BYTES 160u        /* of memory, for each block of the bound on their number */
 
 /**
  * pst_kv_error_text() - return the sentence for the calling thread's last failure of a pst_kv call
@@ -121,6 +124,11 @@ struct pst_kv_opts {
 	uint32_t timeout_ms; /* time limit of batches without a deadline; 0: 30,000 */
 	uint32_t touch_s;    /* seconds after which a get writes its time to the block's file, for
 			      * the order of eviction after a crash; 0: 60 */
+	/* Most blocks of the store, those in flight included, PST_KV_BLOCKS_MIN to
+	 * PST_KV_BLOCKS_MAX: a bound on memory and on inodes.  A set evicts a block when the store has so many.  The index takes
+	 * at most 80 bytes of memory for each, or PST_KV_INDEX_BYTES if spaces have quotas.  0: one
+	 * for each 64 KiB of budget, at least 65,536.  0 for a reader and for a remote root. */
+	uint64_t max_blocks;
 };
 
 /**
@@ -341,7 +349,8 @@ PST_API int pst_kv_drain(struct pst_kv *kv, uint64_t deadline_ns);
 
 struct pst_kv_stat {
 	size_t sz;            /* sizeof(struct pst_kv_stat) */
-	uint64_t budget;      /* the store's budget in bytes */
+	uint64_t budget;      /* the store's budget in bytes; a reader has that of the process that
+			       * opened the store last as its owner, as also max_blocks */
 	uint64_t used;        /* bytes of files, including those in flight; at most budget */
 	uint64_t blocks;      /* blocks in the index */
 	uint64_t index_bytes; /* memory of the index, including the history of evicted blocks */
@@ -358,6 +367,7 @@ struct pst_kv_stat {
 	uint64_t no_room;     /* sets that ended with -ENOSPC */
 	uint64_t scanned;     /* blocks that open found in the directories */
 	uint64_t loaded;      /* blocks that open read from the index file */
+	uint64_t max_blocks;  /* most blocks of the store */
 };
 
 /**

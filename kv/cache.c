@@ -40,8 +40,10 @@ pthread_mutex_t *cache_stripe(struct pst_kv *kv, uint64_t hash)
 	return &kv->stripes[hash % STRIPES];
 }
 
-/* Called with the lock: release the bytes of a removed file, now or when its reader ends. */
-static void give_bytes(struct pst_kv *kv, struct cache *c, uint64_t hash, uint64_t size)
+/* Called with the lock: release the bytes of removed files of one block, now or when their reader
+ * ends. */
+static void give_bytes(struct pst_kv *kv, struct cache *c, uint64_t hash, uint64_t size,
+		       uint64_t files)
 {
 	for (unsigned i = 0; i < kv->nr_workers + CALLERS_MAX; i++) {
 		struct worker *w = i < CALLERS_MAX ? &kv->callers[i]
@@ -49,23 +51,56 @@ static void give_bytes(struct pst_kv *kv, struct cache *c, uint64_t hash, uint64
 
 		if (w->is_reading && w->reading == hash && (!w->zombie || w->zombie_cache == c)) {
 			w->zombie += size;
+			w->zombies += files;
 			w->zombie_cache = c;
 			return;
 		}
 	}
 	kv->used -= size;
+	kv->files -= files;
 	c->used -= size;
 }
 
 void cache_read_ends(struct worker *w)
 {
-	uint64_t size = w->zombie;
+	uint64_t size = w->zombie, files = w->zombies;
 
 	w->is_reading = false;
 	w->zombie = 0;
+	w->zombies = 0;
 	/* Another worker may still read the same file. */
 	if (size)
-		give_bytes(w->kv, w->zombie_cache, w->reading, size);
+		give_bytes(w->kv, w->zombie_cache, w->reading, size, files);
+}
+
+/* Return the number of blocks of a cache. */
+static uint64_t cache_blocks(const struct cache *c)
+{
+	uint64_t nr = 0;
+
+	for (unsigned q = 0; q < c->policy->ops->cached; q++)
+		nr += c->policy->index->q[q].nr;
+	return nr;
+}
+
+void cache_trim(struct pst_kv *kv, struct cache *c)
+{
+	struct index *ix = c->policy->index;
+	uint64_t now = ix->nr - cache_blocks(c);
+
+	kv->remembered += now - c->remembered;
+	c->remembered = now;
+	while (c->remembered && kv->remembered > kv->max_blocks) {
+		unsigned longest = c->policy->ops->cached;
+
+		for (unsigned q = longest + 1; q < INDEX_QUEUES; q++)
+			if (ix->q[q].nr > ix->q[longest].nr)
+				longest = q;
+		c->policy->ops->forget(c->policy, index_oldest(ix, longest)->id);
+		kv->remembered--;
+		c->remembered--;
+	}
+	index_shrink(ix);
 }
 
 /* Unlink the file of a block that is no longer in the index, unless a new block was published with
@@ -90,7 +125,7 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint
 	(void)pthread_mutex_lock(&kv->lock);
 	/* A file that cannot be unlinked still counts. */
 	if (r == 0)
-		give_bytes(kv, c, hash, size);
+		give_bytes(kv, c, hash, size, 1);
 	else
 		kv->broken = true;
 	(void)pthread_mutex_unlock(&kv->lock);
@@ -108,6 +143,7 @@ static bool evict_one(struct pst_kv *kv, struct cache *c)
 
 	if (!c->policy->ops->evict(c->policy, &e))
 		return false;
+	cache_trim(kv, c);
 	kv->stat.evicted++;
 	space = kv->spaces[user_space(e.user)]->hash;
 	(void)pthread_mutex_unlock(&kv->lock);
@@ -134,6 +170,17 @@ static struct cache *largest(struct pst_kv *kv)
 
 	for (unsigned i = 0; i < kv->nr_spaces; i++)
 		if (evictable(kv->spaces[i]->cache) > evictable(best))
+			best = kv->spaces[i]->cache;
+	return best;
+}
+
+/* Return the cache with the most blocks, from which one is evicted for the bound of their number. */
+static struct cache *fullest(struct pst_kv *kv)
+{
+	struct cache *best = &kv->common;
+
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		if (cache_blocks(kv->spaces[i]->cache) > cache_blocks(best))
 			best = kv->spaces[i]->cache;
 	return best;
 }
@@ -197,6 +244,9 @@ static int cache_make_room(struct pst_kv *kv, struct cache *c, uint64_t size)
 		} else if (kv->used + size > kv->budget) {
 			if (!evict_one(kv, largest(kv)))
 				return -ENOSPC;
+		} else if (kv->files >= kv->max_blocks) {
+			if (!evict_one(kv, fullest(kv)))
+				return -ENOSPC;
 		} else {
 			return 0;
 		}
@@ -222,6 +272,7 @@ int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t siz
 		r = cache_make_room(kv, c, size);
 	if (r == 0) {
 		kv->used += size;
+		kv->files++;
 		c->used += size;
 	} else {
 		kv->pending[dir] -= size;
@@ -229,7 +280,8 @@ int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t siz
 	(void)pthread_mutex_unlock(&kv->lock);
 	if (r == -ENOSPC)
 		return err_set(ENOSPC,
-			       "there is no room within budget and reserve, and nothing to evict");
+			       "there is no room within budget, reserve and number of blocks, and "
+			       "nothing to evict");
 	return r;
 }
 
@@ -237,6 +289,7 @@ void cache_unreserve(struct pst_kv *kv, uint32_t space, uint64_t size)
 {
 	(void)pthread_mutex_lock(&kv->lock);
 	kv->used -= size;
+	kv->files--;
 	kv->spaces[space]->cache->used -= size;
 	(void)pthread_mutex_unlock(&kv->lock);
 }
@@ -252,6 +305,7 @@ int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file
 	if (!e)
 		return -ENOMEM;
 	e->user = user_of((uint32_t)(size - file_len), space);
+	cache_trim(kv, c);
 	return 0;
 }
 
@@ -307,7 +361,7 @@ static int publish_once(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64
 		old = e ? e->size : 0;
 		r = cache_insert(kv, space, hash, file_len);
 		if (old)
-			give_bytes(kv, c, hash, old);
+			give_bytes(kv, c, hash, old, 1);
 		if (r < 0 && old)
 			c->policy->ops->forget(c->policy, hash);
 		(void)pthread_mutex_unlock(&kv->lock);
@@ -345,9 +399,10 @@ int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash)
 	if (e) {
 		size = e->size;
 		c->policy->ops->forget(c->policy, hash);
+		cache_trim(kv, c);
 	}
 	(void)pthread_mutex_unlock(&kv->lock);
-	if (!e)
+	if (!size)
 		return 0;
 	r = unlink_block(kv, c, kv->spaces[space]->hash, hash, size);
 	return r < 0 ? r : 1;
@@ -366,5 +421,11 @@ void cache_shrink(struct pst_kv *kv)
 	}
 	while (more && kv->used > kv->budget)
 		more = evict_one(kv, largest(kv));
+	while (more && kv->files > kv->max_blocks)
+		more = evict_one(kv, fullest(kv));
+	/* The index file may remember more evicted keys. */
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		cache_trim(kv, kv->spaces[i]->cache);
+	cache_trim(kv, &kv->common);
 	(void)pthread_mutex_unlock(&kv->lock);
 }

@@ -17,6 +17,9 @@
 #define THREADS_DEFAULT 4u
 #define TIMEOUT_DEFAULT_MS 30000u
 #define TOUCH_DEFAULT_S 60u
+/* Bytes of budget for each block of the bound of their number, and the least bound. */
+#define BLOCK_DEFAULT KIB(64)
+#define BLOCKS_LEAST 65536u
 /* How long a close waits for requests in flight, and then again for threads that hang. */
 #define CLOSE_NS (10 * NSEC_PER_SEC)
 #define CLOSE_HUNG_NS (1 * NSEC_PER_SEC)
@@ -72,16 +75,22 @@ static int kv_check_opts(const struct pst_kv_opts *o, bool remote,
 
 	if (o->flags & ~(PST_KV_READER | PST_KV_SYNC | PST_KV_BOUNCE))
 		return err_set(EINVAL, "there is no such flag of a store");
-	if (remote && (o->budget || o->reserve || o->policy || o->flags & PST_KV_SYNC))
+	if (remote &&
+	    (o->budget || o->reserve || o->policy || o->max_blocks || o->flags & PST_KV_SYNC))
 		return err_set(EINVAL,
-			       "budget, reserve, policy and syncs of a served store are those of "
-			       "its server; give none");
+			       "budget, number of blocks, reserve, policy and syncs of a served "
+			       "store are those of its server; give none");
 	if (!reader && !remote && o->budget < BUDGET_MIN)
 		return err_set(EINVAL,
 			       "the budget of a store is %" PRIu64 " bytes; give 1 MiB at least",
 			       o->budget);
-	if (reader && o->budget)
-		return err_set(EINVAL, "a reader has no budget: its owner has");
+	if (reader && (o->budget || o->max_blocks))
+		return err_set(EINVAL, "a reader has no budget and no bound of blocks: its owner "
+				       "has");
+	if (o->max_blocks &&
+	    (o->max_blocks < PST_KV_BLOCKS_MIN || o->max_blocks > PST_KV_BLOCKS_MAX))
+		return err_set(EINVAL, "the bound of the number of blocks is %u to %llu",
+			       PST_KV_BLOCKS_MIN, PST_KV_BLOCKS_MAX);
 	if (o->threads > PST_KV_THREADS_MAX)
 		return err_set(EINVAL, "a store has at most %u threads", PST_KV_THREADS_MAX);
 	*ret = tier_policy_find(o->policy ? o->policy : TIER_POLICY_DEFAULT);
@@ -90,6 +99,13 @@ static int kv_check_opts(const struct pst_kv_opts *o, bool remote,
 			       "'%s' is no policy of a store; there are lru, arc and s3fifo",
 			       o->policy);
 	return 0;
+}
+
+static uint64_t kv_max_blocks(const struct pst_kv_opts *o)
+{
+	uint64_t most = MAX(o->budget / BLOCK_DEFAULT, (uint64_t)BLOCKS_LEAST);
+
+	return o->max_blocks ? o->max_blocks : MIN(most, (uint64_t)PST_KV_BLOCKS_MAX);
 }
 
 static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_policy_ops *ops)
@@ -120,6 +136,7 @@ static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_poli
 	kv->bounce = o->flags & PST_KV_BOUNCE;
 	kv->budget = o->budget;
 	kv->reserve = o->reserve;
+	kv->max_blocks = kv_max_blocks(o);
 	kv->touch_ns = (o->touch_s ? o->touch_s : TOUCH_DEFAULT_S) * NSEC_PER_SEC;
 	kv->timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC;
 	kv->common.capacity = o->budget;
@@ -153,6 +170,9 @@ static int kv_load(struct pst_kv *kv, const char *const *dirs, unsigned nr, bool
 	if (r < 0)
 		return r;
 	cache_shrink(kv);
+	/* penstock kv drop has no bounds of its own. */
+	if (kv->budget < INT64_MAX)
+		root_put_bounds(&kv->root, kv->budget, kv->max_blocks);
 	return 0;
 }
 
@@ -345,11 +365,16 @@ PST_API int pst_kv_stat(struct pst_kv *kv, struct pst_kv_stat *ret)
 	st = kv->stat;
 	st.sz = sizeof(st);
 	st.budget = kv->budget;
+	st.max_blocks = kv->max_blocks;
 	st.used = kv->used;
 	add_cache(&st, &kv->common);
 	for (unsigned i = 0; i < kv->nr_spaces; i++)
 		if (kv->spaces[i]->own.policy)
 			add_cache(&st, &kv->spaces[i]->own);
 	(void)pthread_mutex_unlock(&kv->lock);
+	if (kv->server)
+		st.max_blocks = 0;
+	else if (kv->reader)
+		root_get_bounds(&kv->root, &st.budget, &st.max_blocks);
 	return opts_return(ret, &st, sizeof(st));
 }

@@ -12,10 +12,10 @@
 #include "kv/name.h"
 #include "kv/store.h"
 
-/* The bytes of new blocks that one client writes. */
+/* The bytes and the number of new blocks that one client writes. */
 struct share {
 	struct list link; /* in kv->shares */
-	uint64_t bytes;
+	uint64_t bytes, files;
 	char who[];
 };
 
@@ -315,20 +315,20 @@ static struct share *lend_share(struct pst_kv *kv, const char *who)
 /* Called with the lock: free a share without bytes. */
 static void lend_share_put(struct share *s)
 {
-	if (s->bytes)
+	if (s->files)
 		return;
 	list_del(&s->link);
 	free(s);
 }
 
 /*
- * Count the bytes of a new block among those of its client.  All clients have half of the budget,
- * and each of them half of what the others leave of that, so that no client takes all.
+ * Count a new block among those of its client.  All clients have half of the budget and of the number
+ * of blocks, and each of them half of what the others leave of that, so that no client takes all.
  */
 static int lend_take_share(struct lend *l, const char *who)
 {
 	struct pst_kv *kv = l->kv;
-	uint64_t others;
+	uint64_t others, other_files;
 	struct share *s;
 	bool fits;
 
@@ -339,10 +339,14 @@ static int lend_take_share(struct lend *l, const char *who)
 		return -ENOMEM;
 	}
 	others = kv->lent_bytes - s->bytes;
-	fits = s->bytes + l->size <= (kv->budget / 2 - others) / 2;
+	other_files = kv->lent_files - s->files;
+	fits = s->bytes + l->size <= (kv->budget / 2 - others) / 2 &&
+	       s->files + 1 <= (kv->max_blocks / 2 - other_files) / 2;
 	if (fits) {
 		kv->lent_bytes += l->size;
+		kv->lent_files++;
 		s->bytes += l->size;
+		s->files++;
 		l->share = s;
 	} else {
 		lend_share_put(s);
@@ -355,7 +359,9 @@ static int lend_take_share(struct lend *l, const char *who)
 static void lend_give_share(struct lend *l)
 {
 	l->kv->lent_bytes -= l->size;
+	l->kv->lent_files--;
 	l->share->bytes -= l->size;
+	l->share->files--;
 	lend_share_put(TAKE_PTR(l->share));
 }
 

@@ -14,6 +14,7 @@
 
 #define VERSION 1u
 #define CONFIG "penstock-kv"
+#define LOCK_TEXT 72u /* room for the text of the file "lock": three numbers */
 
 static const char magic[8] = "PSTKVR\r\n";
 
@@ -241,6 +242,31 @@ static int take_lock(struct root *r, enum root_use use)
 	(void)!ftruncate(r->lock, 0);
 	(void)!pwrite(r->lock, text, strlen(text), 0);
 	return 0;
+}
+
+void root_put_bounds(const struct root *r, uint64_t budget, uint64_t max_blocks)
+{
+	char text[LOCK_TEXT];
+	int n = snprintf(text, sizeof(text), "%ld\n%" PRIu64 " %" PRIu64 "\n", (long)getpid(),
+			 budget, max_blocks);
+
+	(void)!ftruncate(r->lock, 0);
+	(void)!pwrite(r->lock, text, (size_t)n, 0);
+}
+
+void root_get_bounds(const struct root *r, uint64_t *ret_budget, uint64_t *ret_max_blocks)
+{
+	_cleanup_(closep) int fd = openat(r->dir[0], "lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	char text[LOCK_TEXT] = "";
+	uint64_t budget, max_blocks;
+
+	*ret_budget = *ret_max_blocks = 0;
+	if (fd < 0 || pread(fd, text, sizeof(text) - 1, 0) < 0)
+		return;
+	if (sscanf(text, "%*[0-9]\n%" SCNu64 " %" SCNu64, &budget, &max_blocks) == 2) {
+		*ret_budget = budget;
+		*ret_max_blocks = max_blocks;
+	}
 }
 
 int root_remove_tree(int dir, const char *name)

@@ -185,6 +185,7 @@ static int snapshot_take(struct pst_kv *kv, const struct record *r, const uint32
 		return -EBADMSG;
 	if (queue < c->policy->ops->cached) {
 		kv->used += size;
+		kv->files++;
 		c->used += size;
 		kv->stat.loaded++;
 	}
@@ -270,10 +271,13 @@ static int begin_anew(struct pst_kv *kv)
 		(void)c->policy->ops->free(c->policy);
 		c->policy = kv->ops->new (c->capacity, 0);
 		c->used = 0;
+		c->remembered = 0;
 		if (!c->policy)
 			return err_set(ENOMEM, "out of memory");
 	}
 	kv->used = 0;
+	kv->files = 0;
+	kv->remembered = 0;
 	kv->stat.loaded = 0;
 	return 0;
 }

@@ -336,6 +336,7 @@ static int drop_space(struct pst_kv *kv, uint32_t space)
 	sp = kv->spaces[space];
 	nr = kv->next_temp++;
 	bytes = forget_space(sp->cache, space, &blocks);
+	cache_trim(kv, sp->cache);
 	(void)pthread_mutex_unlock(&kv->lock);
 	(void)snprintf(from, sizeof(from), "b/%016" PRIx64, sp->hash);
 	(void)snprintf(to, sizeof(to), "gone/%" PRIu64, nr);
@@ -351,6 +352,7 @@ static int drop_space(struct pst_kv *kv, uint32_t space)
 	(void)pthread_mutex_lock(&kv->lock);
 	if (r == 0) {
 		kv->used -= bytes;
+		kv->files -= blocks;
 		sp->cache->used -= bytes;
 	} else {
 		kv->broken = true;

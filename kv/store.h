@@ -3,7 +3,7 @@
  * An open store.  One lock protects all of it; no call that may wait for a disk is made with it.
  * Whoever changes both the file of a block and the index (rename, unlink) takes a stripe before the
  * lock.  Bytes: used includes each file from its reservation until it is unlinked and nobody reads
- * it.  The policies hold only published blocks, so the sum of their bytes never exceeds used.
+ * it, and files is the number of those.  The policies hold only published blocks, so the sum of their bytes never exceeds used.
  */
 #ifndef KV_STORE_H
 #define KV_STORE_H
@@ -33,6 +33,7 @@
 struct cache {
 	struct tier_policy *policy;
 	uint64_t capacity, used;
+	uint64_t remembered; /* evicted keys in the policy, as cache_trim() counted them last */
 };
 
 struct space {
@@ -92,7 +93,8 @@ struct worker {
 	uint64_t bounce_len;
 	uint64_t reading; /* hash of the block whose file it has open; valid with is_reading */
 	bool is_reading;
-	uint64_t zombie; /* if that file was unlinked meanwhile: its bytes, and its cache */
+	uint64_t zombie;  /* if that file was unlinked meanwhile: its bytes, and its cache */
+	uint64_t zombies; /* number of such files: a block may be set again more than once */
 	struct cache *zombie_cache;
 };
 
@@ -108,7 +110,10 @@ struct pst_kv {
 	struct remote_server *server; /* of a served store; NULL: the store has directories */
 	bool reader, sync, bounce, ending, broken; /* broken: the count of bytes is wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
-	uint64_t quota; /* that holds for spaces of the disk instead of their own; 0: theirs */
+	uint64_t max_blocks,
+		files;       /* bound of the number of files that used includes; that number */
+	uint64_t remembered; /* sum of all caches; at most max_blocks */
+	uint64_t quota;      /* that holds for spaces of the disk instead of their own; 0: theirs */
 	const struct tier_policy_ops *ops;
 	struct cache common;
 	struct space *spaces[PST_KV_SPACES_MAX];
@@ -133,6 +138,7 @@ struct pst_kv {
 
 	struct list lent;    /* files of blocks that a server lends: lend.c */
 	uint64_t lent_bytes; /* reserved for those that clients write */
+	uint64_t lent_files; /* number of those */
 	struct list shares;  /* of each client in that */
 
 	struct pst_kv_stat stat;
@@ -205,7 +211,11 @@ int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash);
 /* Called with the lock: add a block that is on disk, without eviction.  Return 0 or -ENOMEM. */
 int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len);
 
-/* Evict until the used bytes fit the budget. */
+/* Called with the lock, after a policy has changed: forget evicted keys that are too many, and free
+ * memory.  Pointers to entries are invalid afterwards. */
+void cache_trim(struct pst_kv *kv, struct cache *c);
+
+/* Evict until the used bytes fit the budget, and the blocks their bound. */
 void cache_shrink(struct pst_kv *kv);
 
 /* Called with the lock, after a worker has closed the file that it read. */

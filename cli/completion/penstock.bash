@@ -154,10 +154,10 @@ _penstock()
 		kinds='dir' words=''
 		;;
 	serve)
-		options='--root --listen --write --keys --plain-data --rdma --rdma-clients --clients --files --requests --threads --memory --rate --metrics --stall --drain --check --kv --budget --reserve --policy --quota --help'
+		options='--root --listen --write --keys --plain-data --rdma --rdma-clients --clients --files --requests --threads --memory --rate --metrics --stall --drain --check --kv --budget --max-blocks --reserve --policy --quota --help'
 		case $prev in
 		--root | --kv) value=dir ;;
-		--listen | --rdma-clients | --clients | --files | --requests | --threads | --memory | --rate | --metrics | --stall | --drain | --budget | --reserve | --quota) value=none ;;
+		--listen | --rdma-clients | --clients | --files | --requests | --threads | --memory | --rate | --metrics | --stall | --drain | --budget | --max-blocks | --reserve | --quota) value=none ;;
 		--keys) value=file ;;
 		--policy) value=words choice='lru s3fifo' ;;
 		esac

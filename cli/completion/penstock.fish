@@ -197,6 +197,7 @@ complete -c penstock -n '__penstock_is serve' -l drain -x -d 'how long requests 
 complete -c penstock -n '__penstock_is serve' -l check -d 'only say whether it could be served'
 complete -c penstock -n '__penstock_is serve' -l kv -x -a '(__fish_complete_directories)' -d 'the store: its only directory, or one of several in their order'
 complete -c penstock -n '__penstock_is serve' -l budget -x -d 'bytes of all files of the store'
+complete -c penstock -n '__penstock_is serve' -l max-blocks -x -d 'most blocks of the store'
 complete -c penstock -n '__penstock_is serve' -l reserve -x -d 'bytes to leave free on its file systems'
 complete -c penstock -n '__penstock_is serve' -l policy -x -a 'lru s3fifo' -d 'of eviction: arc'
 complete -c penstock -n '__penstock_is serve' -l quota -x -d 'most bytes of each space of the store'

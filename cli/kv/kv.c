@@ -15,7 +15,8 @@ const char kv_usage[] =
 	"DIR are the directories of a store of blocks, all of them and in the order in\n"
 	"which its owner opens them.  See penstock-kv(1).  Subcommands:\n"
 	"\n"
-	"  stat              count blocks and bytes of each identity and tenant\n"
+	"  stat              count blocks and bytes of each identity and tenant, and\n"
+	"                    show the bounds of the process that owned the store last\n"
 	"  ls                list blocks: bytes, last use, tenant, identity, key\n"
 	"  verify            read each block and check it; name those that are wrong\n"
 	"  drop              remove all blocks of --identity, of --tenant or of both\n"
@@ -171,10 +172,33 @@ static int fail_kv(int r)
 	return fail(-r, "%s", pst_kv_error_text());
 }
 
+/* Read the bounds of the store's last owner.  0: none are known. */
+static int kv_bounds(const char *const *dirs, unsigned nr, struct pst_kv_stat *ret)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .flags = PST_KV_READER, .threads = 1 };
+	struct pst_kv *kv;
+	int r = pst_kv_open(dirs, nr, &o, &kv);
+
+	*ret = (struct pst_kv_stat){ .sz = sizeof(*ret) };
+	if (r == 0) {
+		r = pst_kv_stat(kv, ret);
+		pst_kv_close(kv);
+	}
+	return r;
+}
+
+static void print_bound(const char *name, const char *help, uint64_t value)
+{
+	(void)printf("# HELP penstock_kv_%s %s\n# TYPE penstock_kv_%s gauge\n"
+		     "penstock_kv_%s %" PRIu64 "\n",
+		     name, help, name, name, value);
+}
+
 static int kv_show(const char *const *dirs, unsigned nr, const char *sub, bool metrics)
 {
 	struct seen *s = calloc(1, sizeof(*s));
-	bool check = !strcmp(sub, "verify");
+	bool check = !strcmp(sub, "verify"), stat = !strcmp(sub, "stat");
+	struct pst_kv_stat st = { .sz = sizeof(st) };
 	int r;
 
 	if (!s)
@@ -186,12 +210,19 @@ static int kv_show(const char *const *dirs, unsigned nr, const char *sub, bool m
 			s);
 	if (r == -EINTR)
 		r = 0;
+	if (r == 0 && stat)
+		r = kv_bounds(dirs, nr, &st);
 	if (r < 0)
 		r = fail_kv(r);
 	if (!metrics)
 		print_sums(s);
 	else if (r == 0)
 		print_metrics(s);
+	if (r == 0 && metrics && st.max_blocks) {
+		print_bound("budget", "Bytes of budget, by the last owner.", st.budget);
+		print_bound("max_blocks", "Bound of the number of blocks, by the last owner.",
+			    st.max_blocks);
+	}
 	for (unsigned i = 0; i < s->nr; i++) {
 		free(s->sums[i].identity);
 		free(s->sums[i].tenant);
@@ -199,6 +230,11 @@ static int kv_show(const char *const *dirs, unsigned nr, const char *sub, bool m
 	if (r == 0 && !metrics && strcmp(sub, "ls") != 0)
 		(void)printf("%" PRIu64 " blocks, %s, %" PRIu64 " wrong\n", s->blocks,
 			     size_text(s->bytes).s, s->wrong);
+	if (r == 0 && !metrics && st.max_blocks)
+		(void)printf("bounds of the last owner: %s, %" PRIu64
+			     " blocks, for which the index takes %s of memory at most\n",
+			     size_text(st.budget).s, st.max_blocks,
+			     size_text(st.max_blocks * PST_KV_INDEX_BYTES).s);
 	if (r == 0 && check && s->wrong)
 		r = fail(EBADMSG, "%" PRIu64 " blocks are wrong; each is a miss to its engine",
 			 s->wrong);

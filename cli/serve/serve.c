@@ -45,6 +45,7 @@ const char serve_usage[] =
 	"  --check            only say whether it could be served\n"
 	"  --kv DIR           the store: its only directory, or one of several in their order\n"
 	"  --budget SIZE      bytes of all files of the store\n"
+	"  --max-blocks N     most blocks of the store (one for each 64 KiB of budget)\n"
 	"  --reserve SIZE     bytes to leave free on its file systems\n"
 	"  --policy NAME      of eviction: arc (the default), lru or s3fifo\n"
 	"  --quota SIZE       most bytes of each space of the store (no limit)\n";
@@ -154,6 +155,7 @@ enum {
 	DRAIN,
 	KV,
 	BUDGET,
+	MAX_BLOCKS,
 	RESERVE,
 	POLICY,
 	QUOTA
@@ -202,6 +204,12 @@ static int serve_take_store(int opt, struct served_store *s)
 	case BUDGET:
 		if (parse_size(optarg, &s->opts.budget) < 0)
 			return usage_error("--budget takes a size, like 500g");
+		return 0;
+	case MAX_BLOCKS:
+		if (parse_number(optarg, PST_KV_BLOCKS_MIN, PST_KV_BLOCKS_MAX,
+				 &s->opts.max_blocks) < 0)
+			return usage_error("--max-blocks takes a number from %u to %llu",
+					   PST_KV_BLOCKS_MIN, PST_KV_BLOCKS_MAX);
 		return 0;
 	case RESERVE:
 		if (parse_size(optarg, &s->opts.reserve) < 0)
@@ -254,6 +262,7 @@ int cmd_serve(int argc, char *argv[])
 		{ "check", no_argument, NULL, CHECK },
 		{ "kv", required_argument, NULL, KV },
 		{ "budget", required_argument, NULL, BUDGET },
+		{ "max-blocks", required_argument, NULL, MAX_BLOCKS },
 		{ "reserve", required_argument, NULL, RESERVE },
 		{ "policy", required_argument, NULL, POLICY },
 		{ "quota", required_argument, NULL, QUOTA },
@@ -334,6 +343,7 @@ int cmd_serve(int argc, char *argv[])
 			break;
 		case KV:
 		case BUDGET:
+		case MAX_BLOCKS:
 		case RESERVE:
 		case POLICY:
 		case QUOTA:
@@ -347,8 +357,10 @@ int cmd_serve(int argc, char *argv[])
 	}
 	if (!root == !store.nr || !nr)
 		return usage_error("give --root DIR or --kv DIR, and --listen ADDRESS");
-	if (root && (store.opts.budget || store.opts.reserve || store.opts.policy || store.quota))
-		return usage_error("--budget, --reserve, --policy and --quota belong to --kv");
+	if (root && (store.opts.budget || store.opts.max_blocks || store.opts.reserve ||
+		     store.opts.policy || store.quota))
+		return usage_error("--budget, --max-blocks, --reserve, --policy and --quota belong "
+				   "to --kv");
 	if (argc != optind)
 		return usage_error("there is an argument too many: %s", argv[optind]);
 	if (store.nr && o.rdma == SERVE_RDMA_YES)

@@ -41,7 +41,7 @@ Buffer = Union[Tuple[int, int], List[Tuple[int, int]], Any]
 class _Opts(Structure):
     _fields_ = [("sz", c_size_t), ("budget", c_uint64), ("reserve", c_uint64),
                 ("policy", c_char_p), ("flags", c_uint32), ("threads", c_uint32),
-                ("timeout_ms", c_uint32), ("touch_s", c_uint32)]
+                ("timeout_ms", c_uint32), ("touch_s", c_uint32), ("max_blocks", c_uint64)]
 
 
 class _SpaceOpts(Structure):
@@ -73,8 +73,8 @@ class _Done(Structure):
 
 _NUMBERS = ("budget", "used", "blocks", "index_bytes", "gets", "hits", "sets", "set_bytes",
             "written", "got_bytes", "evicted", "corrupt", "timeouts", "errors", "no_room",
-            "scanned", "loaded")
-_GAUGES = ("budget", "used", "blocks", "index_bytes", "scanned", "loaded")
+            "scanned", "loaded", "max_blocks")
+_GAUGES = ("budget", "used", "blocks", "index_bytes", "scanned", "loaded", "max_blocks")
 
 
 class _Stat(Structure):
@@ -205,6 +205,8 @@ class Store:
     budget:  bytes of all its files; None: open for reading a root that another process owns, or
              a server's
     reserve: bytes to leave free on the file systems
+    max_blocks: most blocks, each of which takes at most 160 bytes of memory; 0: one for each 64 KiB
+             of budget, at least 65,536
     policy:  who is evicted: "arc", "lru" or "s3fifo"
     bounce:  buffers never hold bytes that were not checked, and no I/O is under way on them after
              a completion; costs a copy
@@ -213,13 +215,14 @@ class Store:
 
     def __init__(self, dirs: Iterable[Path], budget: Optional[int] = None, *, reserve: int = 0,
                  policy: Optional[str] = None, threads: int = 0, timeout: float = 30,
-                 sync: bool = False, bounce: bool = True) -> None:
+                 sync: bool = False, bounce: bool = True, max_blocks: int = 0) -> None:
         names = [name_of(d) for d in ([dirs] if isinstance(dirs, (str, bytes)) else dirs)]
         served = _is_served(names)
         flags = (READER if budget is None and not served else 0) | (SYNC if sync else 0) | (
             BOUNCE if bounce else 0)
         opts = sized(_Opts, budget=budget or 0, reserve=reserve, flags=flags, threads=threads,
-                     policy=policy.encode() if policy else None, timeout_ms=int(timeout * 1000))
+                     policy=policy.encode() if policy else None, timeout_ms=int(timeout * 1000),
+                     max_blocks=max_blocks)
         handle = c_void_p()
         #: True if a server has the store, so that each look-up asks it.
         self.served = served

@@ -6,6 +6,8 @@
 /* The array grows by this part of itself: what is not yet used of it takes no memory, only
  * addresses, and the C library moves large arrays without copying. */
 #define GROWTH 8u
+/* Dropped entries that index_shrink() keeps beside half of all: copying a few would not pay. */
+#define UNUSED_MAX 64u
 
 static size_t index_bucket(size_t nr_buckets, uint64_t id)
 {
@@ -90,6 +92,30 @@ int index_reserve(struct index *ix, size_t nr)
 	while (buckets < ix->nr + nr)
 		buckets *= 2;
 	return buckets > ix->nr_buckets ? rehash(ix, buckets) : 0;
+}
+
+void index_shrink(struct index *ix)
+{
+	struct index to;
+
+	if (ix->made <= 2 * ix->nr + UNUSED_MAX || index_init(&to) < 0)
+		return;
+	/* Without memory for a copy, the index stays as it is. */
+	if (index_reserve(&to, ix->nr) < 0) {
+		index_done(&to);
+		return;
+	}
+	for (unsigned q = 0; q < INDEX_QUEUES; q++) {
+		for (struct entry *e = index_oldest(ix, q); e; e = index_newer(ix, e)) {
+			struct entry *copy = index_add(&to, e->id, e->size);
+
+			copy->uses = e->uses;
+			copy->user = e->user;
+			index_enter(&to, copy, q);
+		}
+	}
+	index_done(ix);
+	*ix = to;
 }
 
 struct entry *index_add(struct index *ix, uint64_t id, uint64_t size)

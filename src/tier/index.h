@@ -58,6 +58,10 @@ void index_prefetch(const struct index *ix, uint64_t id);
 /* Make room for so many more entries at once.  0 or -ENOMEM. */
 int index_reserve(struct index *ix, size_t nr);
 
+/* Free the memory of dropped entries if they are most of those made.  All entries must be in a
+ * queue; pointers to them are invalid afterwards. */
+void index_shrink(struct index *ix);
+
 /* Put an entry that is in no queue behind the newest of one. */
 void index_enter(struct index *ix, struct entry *e, unsigned queue);
 /* Take an entry out of its queue. */

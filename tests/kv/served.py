@@ -22,6 +22,11 @@ from penstock import kv, lmcache
 KEYS = {"alice": "00112233445566778899aabbccddeeff", "bob": "ffeeddccbbaa99887766554433221100"}
 
 
+def penstock(*arguments):
+    return subprocess.run([os.environ["PENSTOCK"], *arguments], capture_output=True, text=True,
+                          timeout=60, check=False)
+
+
 # ------------------------------------------------------------------- clients of the library
 
 @case
@@ -88,6 +93,21 @@ def the_budget_holds():
             found = store.lookup(store.space("m"),
                                  [b"%d %d" % (s, i) for s in range(3) for i in range(30)])
             true(5 <= sum(size == len(block) for size in found) <= 13, found)
+
+
+@case
+def the_number_of_blocks_holds():
+    with Server("--max-blocks", "50") as server, server.store() as store:
+        for i in range(300):
+            space = store.space(f"m{i % 40}")
+            eq(store.set(space, [b"%d" % i], [b"tiny"]), [0])
+        eq(len(server.files()), 50)
+        shown = penstock("kv", "stat", server.root).stdout
+        true("64 MiB, 50 blocks, for which the index takes 7.8 KiB of memory" in shown, shown)
+        shown = penstock("kv", "stat", server.root, "--prometheus").stdout
+        true("\npenstock_kv_max_blocks 50\n" in shown, shown)
+    eq(penstock("serve", "--kv", work, "--budget", "1m", "--max-blocks", "15", "--listen",
+                ":0").returncode, 2)
 
 
 @case

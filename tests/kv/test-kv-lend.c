@@ -206,6 +206,42 @@ static void clients_that_take_all_they_can(void)
 	k_remove_root();
 }
 
+/* The same for the number of blocks: empty reservations take no room of others. */
+static void clients_that_take_all_numbers(void)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = MIB(64), .max_blocks = 64 };
+	struct lend *l[33];
+	struct pst_kv *kv;
+	unsigned n = 0;
+	char key[16];
+
+	k_new_root();
+	T_OK(k_open_with(&o, &kv));
+	/* Half of them, and half of what the first leaves. */
+	for (; n < 16; n++)
+		T_EQ(lent_new_of(kv, "one", "k", 1, &l[n]), 0);
+	T_EQ(lent_new_of(kv, "one", "k", 1, &l[n]), -ENOSPC);
+	for (; n < 24; n++)
+		T_EQ(lent_new_of(kv, "two", "k", 1, &l[n]), 0);
+	T_EQ(lent_new_of(kv, "two", "k", 1, &l[n]), -ENOSPC);
+	/* Blocks that are there are evicted for others. */
+	for (unsigned i = 0; i < 100; i++) {
+		(void)snprintf(key, sizeof(key), "%u", i);
+		T_EQ(k_set(kv, k_space(kv, "m", NULL), key, LEN), 0);
+		T_CHECK(k_stat(kv).blocks <= 64 - n);
+	}
+	(void)k_disk();
+	T_EQ(k_files, 64);
+	while (n)
+		lend_close(l[--n]);
+	T_EQ(k_stat(kv).used, k_disk());
+	T_EQ(kv->files, k_files);
+	T_EQ(kv->files, 40);
+	T_EQ(kv->lent_files, 0);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 static struct pst_kv *shared;
 static atomic_int late_tid, late_result;
 
@@ -372,6 +408,7 @@ int main(void)
 	T_RUN(clients_that_hold_files);
 	T_RUN(blocks_that_are_never_written);
 	T_RUN(clients_that_take_all_they_can);
+	T_RUN(clients_that_take_all_numbers);
 	T_RUN(a_reader_that_waits_for_a_publication);
 	T_RUN(a_file_that_is_lent_twice);
 	T_RUN(clients_at_once);

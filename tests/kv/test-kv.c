@@ -306,6 +306,100 @@ static void the_budget_holds(void)
 	k_remove_root();
 }
 
+/* Tiny blocks end at their number, long before they fill the budget. */
+static void the_number_of_blocks_holds(void)
+{
+	static const char *const policies[] = { "lru", "arc", "s3fifo" };
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG, .max_blocks = 100 };
+	char key[16], path[PATH_MAX + 8];
+	struct pst_kv_stat st;
+	struct pst_kv *kv;
+	uint32_t space;
+
+	k_new_root();
+	(void)snprintf(path, sizeof(path), "%s/index", k_root);
+	for (size_t p = 0; p < 3; p++) {
+		o.policy = policies[p];
+		T_OK(k_open_with(&o, &kv));
+		T_CHECK(k_stat(kv).blocks <= 100);
+		space = k_space(kv, "m", NULL);
+		for (unsigned i = 0; i < 1000; i++) {
+			(void)snprintf(key, sizeof(key), "%u", i);
+			T_EQ(k_set(kv, space, key, 1), 0);
+		}
+		T_EQ(k_get(kv, space, "999", BIG), 1);
+		st = k_stat(kv);
+		T_EQ(st.max_blocks, 100);
+		T_EQ(st.blocks, 100);
+		T_EQ(st.used, k_disk());
+		T_EQ(k_files, 100);
+		/* A table of 64 buckets is there in any case. */
+		T_CHECK(st.index_bytes <= 100 * 80 + 64 * 4);
+		pst_kv_close(kv);
+	}
+	/* A smaller number holds from the beginning, with an index and without. */
+	for (unsigned i = 0; i < 2; i++) {
+		o.max_blocks = i ? 20 : 50;
+		T_OK(k_open_with(&o, &kv));
+		T_EQ(k_stat(kv).blocks, o.max_blocks);
+		T_CHECK(k_stat(kv).index_bytes <= o.max_blocks * PST_KV_INDEX_BYTES + 64 * 36);
+		T_EQ(k_stat(kv).used, k_disk());
+		T_EQ(k_files, o.max_blocks);
+		pst_kv_close(kv);
+		if (!i)
+			T_EQ(unlink(path), 0);
+	}
+	o.max_blocks = PST_KV_BLOCKS_MIN - 1;
+	T_EQ(k_open_with(&o, &kv), -EINVAL);
+	o.max_blocks = PST_KV_BLOCKS_MAX + 1;
+	T_EQ(k_open_with(&o, &kv), -EINVAL);
+	k_remove_root();
+}
+
+/* Spaces with quotas share the number: the one with the most blocks gives.  A reader sees the bounds
+ * of the owner. */
+static void the_number_is_shared(void)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG, .max_blocks = 64 };
+	struct pst_kv_space_opts so = {
+		.sz = sizeof(so),
+		.identity = "m",
+		.quota = 4u << 20,
+	};
+	char key[16], tenant[16];
+	struct pst_kv *kv, *reader;
+	uint32_t space[4];
+
+	k_new_root();
+	T_OK(k_open_with(&o, &kv));
+	so.tenant = tenant;
+	for (unsigned s = 0; s < 4; s++) {
+		(void)snprintf(tenant, sizeof(tenant), "%u", s);
+		T_OK(pst_kv_space(kv, &so, &space[s]));
+		T_EQ(k_set(kv, space[s], "first", 100), 0);
+	}
+	for (unsigned i = 0; i < 2000; i++) {
+		(void)snprintf(key, sizeof(key), "%u", i);
+		T_EQ(k_set(kv, space[i / 500], key, 100), 0);
+		T_CHECK(k_stat(kv).blocks <= 64);
+		T_CHECK(k_stat(kv).index_bytes <= 64 * PST_KV_INDEX_BYTES + 5 * 64 * 36);
+	}
+	/* The last space took from the others only what it needed for as many as they. */
+	T_CHECK(k_stat(kv).blocks == 64);
+	T_EQ(k_exists(kv, space[3], "1999"), 100);
+	T_EQ(k_stat(kv).used, k_disk());
+	o = (struct pst_kv_opts){ .sz = sizeof(o), .flags = PST_KV_READER };
+	T_OK(k_open_with(&o, &reader));
+	T_EQ(k_stat(reader).budget, BIG);
+	T_EQ(k_stat(reader).max_blocks, 64);
+	pst_kv_close(reader);
+	pst_kv_close(kv);
+	kv = k_open(64ull << 30, 0);
+	T_EQ(k_stat(kv).max_blocks, 1u << 20);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 static void a_quota_holds(void)
 {
 	struct pst_kv_space_opts o = { .sz = sizeof(o), .identity = "m", .quota = 1u << 20 };
@@ -960,6 +1054,8 @@ int main(void)
 	T_RUN(spaces_never_meet);
 	T_RUN(a_store_is_full_of_spaces);
 	T_RUN(the_budget_holds);
+	T_RUN(the_number_of_blocks_holds);
+	T_RUN(the_number_is_shared);
 	T_RUN(a_quota_holds);
 	T_RUN(the_reserve_holds);
 	T_RUN(index_and_scan_agree);
