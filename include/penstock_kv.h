@@ -345,6 +345,88 @@ PST_API int64_t pst_kv_lookup(struct pst_kv *kv, uint32_t space, const struct ps
  */
 PST_API int pst_kv_drain(struct pst_kv *kv, uint64_t deadline_ns);
 
+/* --------------------------------------------------------------- events */
+
+struct pst_kv_events; /* a queue of events; one thread at a time */
+
+#define PST_KV_EVENTS_MAX 16u               /* queues of a store */
+#define PST_KV_EVENTS_BYTES_MIN (64u << 10) /* memory of a queue */
+#define PST_KV_EVENTS_BYTES_MAX (1ull << 30)
+#define PST_KV_ANY_SPACE UINT32_MAX /* events of all spaces */
+
+struct pst_kv_events_opts {
+	size_t sz;         /* sizeof(struct pst_kv_events_opts) */
+	uint64_t bytes;    /* memory for events, 64 KiB to 1 GiB; 0: 1 MiB */
+	uint32_t space;    /* as pst_kv_space() returned it, or PST_KV_ANY_SPACE */
+	uint32_t reserved; /* 0 */
+};
+
+enum pst_kv_event_type {
+	PST_KV_STORED = 1, /* the block was stored; again, if it was stored before */
+	PST_KV_REMOVED =
+		2, /* the block was evicted or deleted, or its file is damaged or missing */
+	PST_KV_DROPPED = 3, /* all blocks of the space were removed by pst_kv_drop(); has no key */
+};
+
+/* An event.  Fixed size. */
+struct pst_kv_event {
+	uint64_t nr;      /* number of the event in its queue, from 1; lost ones are left out */
+	const void *key;  /* valid until the next call with that queue */
+	uint64_t key_len; /* bytes of the key; 0 for PST_KV_DROPPED */
+	uint64_t len;     /* PST_KV_STORED: bytes of the block */
+	uint32_t space;   /* as pst_kv_space() returns it */
+	uint32_t type;    /* enum pst_kv_event_type */
+};
+
+/**
+ * pst_kv_events_new() - queue the changes of a store from now on
+ * @kv:   the store, of which this process is the owner
+ * @opts: memory of the queue, and which space
+ * @ret:  the queue, to be freed with pst_kv_events_free() before the store is closed
+ *
+ * Events of one block are in the order of its changes.  If the queue is full, or if the key of an
+ * evicted block cannot be read from its file, that event is lost, and so are all others until the
+ * reader has taken those before them.
+ *
+ * All changes of a store are changes of its owner, so the queue has those of every process,
+ * including the clients of a served store, which is owned by its server.  Files that another program
+ * changes or removes are found by the next get, and are events then.  A reader and a client have no
+ * events.
+ *
+ * While there is a queue, each eviction reads the block's key from its file.
+ *
+ * Return: 0; -EOPNOTSUPP for a reader or a remote root; -EINVAL; -ENOSPC for more than
+ * PST_KV_EVENTS_MAX queues; -ENOMEM.
+ */
+PST_API int pst_kv_events_new(struct pst_kv *kv, const struct pst_kv_events_opts *opts,
+			      struct pst_kv_events **ret);
+
+/**
+ * pst_kv_events_free() - free a queue of events
+ * @events: the queue, or NULL
+ *
+ * Return: NULL.
+ */
+PST_API struct pst_kv_events *pst_kv_events_free(struct pst_kv_events *events);
+
+/**
+ * pst_kv_events_take() - take the oldest events of a queue
+ * @events:      the queue
+ * @ret:         room for @max events
+ * @max:         at least 1
+ * @deadline_ns: when to stop waiting for the first one; 0 does not wait, PST_NO_DEADLINE waits
+ *               without limit
+ * @ret_lost:    number of events that were lost so far, before those of this call; may be NULL
+ *
+ * If the number of lost events has grown, first look all blocks up again (pst_kv_lookup(),
+ * pst_kv_walk()), then continue with the events of this call: each says what is true after it, so
+ * those that are older than the look-up do no harm.  The call does not wait if that number grows.
+ *
+ * Return: number of events, 0 to @max; -EINVAL.
+ */
+PST_API int pst_kv_events_take(struct pst_kv_events *events, struct pst_kv_event *ret, unsigned max,
+			       uint64_t deadline_ns, uint64_t *ret_lost);
+
 /* -------------------------------------------------------------- numbers */
 
 struct pst_kv_stat {
@@ -368,6 +450,8 @@ struct pst_kv_stat {
 	uint64_t scanned;     /* blocks that open found in the directories */
 	uint64_t loaded;      /* blocks that open read from the index file */
 	uint64_t max_blocks;  /* most blocks of the store */
+	uint64_t removed;     /* blocks that were deleted or dropped */
+	uint64_t events_lost; /* events that did not fit into a queue, or whose key was not known */
 };
 
 /**

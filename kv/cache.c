@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 
+#include "kv/event.h"
 #include "kv/lend.h"
 #include "kv/store.h"
 
@@ -103,26 +104,35 @@ void cache_trim(struct pst_kv *kv, struct cache *c)
 	index_shrink(ix);
 }
 
-/* Unlink the file of a block that is no longer in the index, unless a new block was published with
- * that name meanwhile.  Then release its bytes. */
-static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint64_t hash,
+/*
+ * Unlink the file of a block that is no longer in the index, unless a new block was published with
+ * that name meanwhile.  Then release its bytes.  Readers of events need the key: if the caller does
+ * not know it, it is read from the file.
+ */
+static int unlink_block(struct pst_kv *kv, struct cache *c, uint32_t space, struct block_id id,
 			uint64_t size)
 {
-	char path[BLOCK_PATH_LEN];
-	bool again;
+	char path[BLOCK_PATH_LEN], tail[TAIL_MAX];
+	uint64_t hash = id.hash;
+	bool again, told;
 	int r = 0;
 
-	block_path(path, space, hash);
+	block_path(path, id.space, hash);
 	(void)pthread_mutex_lock(cache_stripe(kv, hash));
 	(void)pthread_mutex_lock(&kv->lock);
 	again = cache_find(c, hash);
+	told = !again && !list_empty(&kv->events);
 	(void)pthread_mutex_unlock(&kv->lock);
+	if (told && !id.key)
+		event_read_key(kv, path, &id, tail);
 	if (!again && unlinkat(kv->root.dir[root_dir_of(&kv->root, hash)], path, 0) < 0 &&
 	    errno != ENOENT)
 		r = -errno;
 	if (!again && r == 0)
-		lend_revoke(kv, space, &hash);
+		lend_revoke(kv, id.space, &hash);
 	(void)pthread_mutex_lock(&kv->lock);
+	if (told)
+		event_add(kv, PST_KV_REMOVED, space, &id, 0);
 	/* A file that cannot be unlinked still counts. */
 	if (r == 0)
 		give_bytes(kv, c, hash, size, 1);
@@ -137,17 +147,20 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint
  * there is no block or its file cannot be unlinked. */
 static bool evict_one(struct pst_kv *kv, struct cache *c)
 {
+	struct block_id id = { 0 };
 	struct entry e;
-	uint64_t space;
+	uint32_t space;
 	int r;
 
 	if (!c->policy->ops->evict(c->policy, &e))
 		return false;
 	cache_trim(kv, c);
 	kv->stat.evicted++;
-	space = kv->spaces[user_space(e.user)]->hash;
+	space = user_space(e.user);
+	id.space = kv->spaces[space]->hash;
+	id.hash = e.id;
 	(void)pthread_mutex_unlock(&kv->lock);
-	r = unlink_block(kv, c, space, e.id, e.size);
+	r = unlink_block(kv, c, space, id, e.size);
 	if (r < 0)
 		log_warn("kv: cannot unlink a block: %s, ignoring", strerror(-r));
 	(void)pthread_mutex_lock(&kv->lock);
@@ -344,18 +357,19 @@ static int rename_block(struct pst_kv *kv, uint64_t space, uint64_t hash, int di
 	return renameat(dir, temp, dir, path) < 0 ? -errno : 0;
 }
 
-static int publish_once(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len,
-			int dir, const char *temp)
+static int publish_once(struct pst_kv *kv, uint32_t space, const struct block_id *id,
+			uint64_t file_len, int dir, const char *temp)
 {
 	struct cache *c = kv->spaces[space]->cache;
+	uint64_t hash = id->hash;
 	struct entry *e;
 	uint64_t old;
 	int r;
 
 	(void)pthread_mutex_lock(cache_stripe(kv, hash));
-	r = rename_block(kv, kv->spaces[space]->hash, hash, dir, temp);
+	r = rename_block(kv, id->space, hash, dir, temp);
 	if (r == 0) {
-		lend_revoke(kv, kv->spaces[space]->hash, &hash);
+		lend_revoke(kv, id->space, &hash);
 		(void)pthread_mutex_lock(&kv->lock);
 		e = cache_find(c, hash);
 		old = e ? e->size : 0;
@@ -364,11 +378,15 @@ static int publish_once(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64
 			give_bytes(kv, c, hash, old, 1);
 		if (r < 0 && old)
 			c->policy->ops->forget(c->policy, hash);
+		if (r == 0)
+			event_add(kv, PST_KV_STORED, space, id, file_len - id->key_len - FOOT_LEN);
+		else if (old)
+			event_add(kv, PST_KV_REMOVED, space, id, 0);
 		(void)pthread_mutex_unlock(&kv->lock);
 		if (r < 0) {
 			char path[BLOCK_PATH_LEN];
 
-			block_path(path, kv->spaces[space]->hash, hash);
+			block_path(path, id->space, hash);
 			(void)unlinkat(dir, path, 0);
 		}
 	}
@@ -376,18 +394,18 @@ static int publish_once(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64
 	return r;
 }
 
-int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
-		  const char *temp)
+int cache_publish(struct pst_kv *kv, uint32_t space, const struct block_id *id, uint64_t file_len,
+		  int dir, const char *temp)
 {
 	for (unsigned n = 0;; n++) {
-		int r = publish_once(kv, space, hash, file_len, dir, temp);
+		int r = publish_once(kv, space, id, file_len, dir, temp);
 
 		if (r != -ENOSPC || n == FULL_TRIES || !cache_thin_out(kv))
 			return r;
 	}
 }
 
-int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash)
+int cache_remove(struct pst_kv *kv, uint32_t space, const struct block_id *id)
 {
 	struct cache *c = kv->spaces[space]->cache;
 	uint64_t size = 0;
@@ -395,17 +413,27 @@ int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash)
 	int r;
 
 	(void)pthread_mutex_lock(&kv->lock);
-	e = cache_find(c, hash);
+	e = cache_find(c, id->hash);
 	if (e) {
 		size = e->size;
-		c->policy->ops->forget(c->policy, hash);
+		c->policy->ops->forget(c->policy, id->hash);
 		cache_trim(kv, c);
 	}
 	(void)pthread_mutex_unlock(&kv->lock);
 	if (!size)
 		return 0;
-	r = unlink_block(kv, c, kv->spaces[space]->hash, hash, size);
+	r = unlink_block(kv, c, space, *id, size);
 	return r < 0 ? r : 1;
+}
+
+int cache_delete(struct pst_kv *kv, uint32_t space, const struct block_id *id)
+{
+	int r = cache_remove(kv, space, id);
+
+	(void)pthread_mutex_lock(&kv->lock);
+	kv->stat.removed += r > 0;
+	(void)pthread_mutex_unlock(&kv->lock);
+	return r;
 }
 
 void cache_shrink(struct pst_kv *kv)

@@ -130,6 +130,7 @@ static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_poli
 	list_init(&kv->busy);
 	list_init(&kv->lent);
 	list_init(&kv->shares);
+	list_init(&kv->events);
 	kv->ops = ops;
 	kv->reader = o->flags & PST_KV_READER;
 	kv->sync = o->flags & PST_KV_SYNC;

@@ -29,10 +29,11 @@ struct lend {
 	struct block_id id;
 	uint32_t space;
 	int fd;
+	uint64_t len; /* of the block */
 
 	/* Of a new block. */
 	pthread_mutex_t io; /* taken before the store's lock: fd and the file's bytes */
-	uint64_t len, file_len, size, until_ns;
+	uint64_t file_len, size, until_ns;
 	struct share *share; /* that of size; belongs to the store's lock */
 	char temp[TEMP_LEN];
 
@@ -162,12 +163,11 @@ static int lend_open_file(struct lend *l)
 }
 
 /* Check the foot of the file.  A client does not know space and hash. */
-static int lend_check(const struct lend *l, uint64_t *ret_len)
+static int lend_check(struct lend *l, uint64_t *ret_len)
 {
 	size_t n = l->id.key_len + FOOT_LEN;
 	char tail[TAIL_MAX];
 	struct stat st;
-	uint64_t len;
 	uint32_t crc;
 	ssize_t got;
 
@@ -179,7 +179,7 @@ static int lend_check(const struct lend *l, uint64_t *ret_len)
 	if (got != (ssize_t)n)
 		return got < 0 ? -errno : -EBADMSG;
 	*ret_len = (uint64_t)st.st_size;
-	return block_check(tail, n, *ret_len, &l->id, &len, &crc, NULL, NULL);
+	return block_check(tail, n, *ret_len, &l->id, &l->len, &crc, NULL, NULL);
 }
 
 /* Count a get, and return true if the index has the block. */
@@ -209,6 +209,7 @@ static int lend_count(struct lend *l, int r)
 	if (l->gone)
 		r = -ESTALE;
 	kv->stat.hits += r == 0;
+	kv->stat.got_bytes += r == 0 ? l->len : 0;
 	kv->stat.corrupt += r == -EBADMSG;
 	(void)pthread_mutex_unlock(&kv->lock);
 	return r;
@@ -234,7 +235,7 @@ static int lend_read(struct lend *l, uint64_t *ret_len)
 	if (r == -EBADMSG)
 		log_warn("kv: %s, removing it", err_text());
 	if (r == -EBADMSG || r == -ENOENT)
-		(void)cache_remove(kv, l->space, l->id.hash);
+		(void)cache_remove(kv, l->space, &l->id);
 	if (r == -EBADMSG || r == -ESTALE)
 		return -ENOENT;
 	if (r == 0 && fstat(l->fd, &st) == 0 &&
@@ -446,6 +447,11 @@ static int lend_create(struct lend *l, const char *who, uint64_t len)
 	r = lend_reserve(l, who);
 	if (r == -ENOSPC && lend_expire(kv))
 		r = lend_reserve(l, who);
+	if (r == -ENOSPC) {
+		(void)pthread_mutex_lock(&kv->lock);
+		kv->stat.no_room++;
+		(void)pthread_mutex_unlock(&kv->lock);
+	}
 	if (r < 0)
 		return r;
 	r = cache_create(kv, root_dir_of(&kv->root, l->id.hash), l->temp);
@@ -521,8 +527,7 @@ int lend_publish(struct lend *l)
 	(void)pthread_mutex_lock(&l->io);
 	r = !l->write || l->fd < 0 ? -ESTALE : lend_seal(l);
 	if (r == 0)
-		r = cache_publish(kv, l->space, l->id.hash, l->file_len, kv->root.dir[dir],
-				  l->temp);
+		r = cache_publish(kv, l->space, &l->id, l->file_len, kv->root.dir[dir], l->temp);
 	if (r == 0) {
 		(void)close(TAKE_FD(l->fd));
 		(void)pthread_mutex_lock(&kv->lock);
@@ -596,6 +601,7 @@ int lend_find(struct pst_kv *kv, const char *name, const char *tenant, uint64_t 
 
 int lend_delete(struct pst_kv *kv, const char *name, const char *tenant)
 {
+	struct block_id id = { 0 };
 	struct block_name n;
 	uint32_t space;
 	int r = lend_name(name, tenant, false, &n);
@@ -604,6 +610,12 @@ int lend_delete(struct pst_kv *kv, const char *name, const char *tenant)
 		r = lend_space(kv, &n, false, 0, &space);
 	if (r < 0)
 		return r;
-	r = cache_remove(kv, space, kv_key_hash(kv, kv->spaces[space], n.key, n.key_len));
+	id = (struct block_id){
+		.space = kv->spaces[space]->hash,
+		.hash = kv_key_hash(kv, kv->spaces[space], n.key, n.key_len),
+		.key = n.key,
+		.key_len = (uint32_t)n.key_len,
+	};
+	r = cache_delete(kv, space, &id);
 	return r > 0 ? 0 : r == 0 ? -ENOENT : r;
 }

@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "base/opts.h"
 
+#include "kv/event.h"
 #include "kv/lend.h"
 #include "kv/name.h"
 #include "kv/store.h"
@@ -337,6 +338,8 @@ static int drop_space(struct pst_kv *kv, uint32_t space)
 	nr = kv->next_temp++;
 	bytes = forget_space(sp->cache, space, &blocks);
 	cache_trim(kv, sp->cache);
+	kv->stat.removed += blocks;
+	event_add(kv, PST_KV_DROPPED, space, NULL, 0);
 	(void)pthread_mutex_unlock(&kv->lock);
 	(void)snprintf(from, sizeof(from), "b/%016" PRIx64, sp->hash);
 	(void)snprintf(to, sizeof(to), "gone/%" PRIu64, nr);

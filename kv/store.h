@@ -141,6 +141,8 @@ struct pst_kv {
 	uint64_t lent_files; /* number of those */
 	struct list shares;  /* of each client in that */
 
+	struct list events; /* queues of events: event.c */
+
 	struct pst_kv_stat stat;
 };
 
@@ -202,11 +204,13 @@ int cache_create(struct pst_kv *kv, unsigned dir, char ret_temp[TEMP_LEN]);
 
 /* Rename a finished file, for which size bytes are reserved, and add it to the index.  Evicts some
  * blocks if the file system has no room for the name.  Return 0 or -errno. */
-int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
-		  const char *temp);
+int cache_publish(struct pst_kv *kv, uint32_t space, const struct block_id *id, uint64_t file_len,
+		  int dir, const char *temp);
 
 /* Remove a block and its file.  Return 1 if it was in the index, 0 if not, or -errno. */
-int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash);
+int cache_remove(struct pst_kv *kv, uint32_t space, const struct block_id *id);
+/* Remove it because its user asked for that, and count it. */
+int cache_delete(struct pst_kv *kv, uint32_t space, const struct block_id *id);
 
 /* Called with the lock: add a block that is on disk, without eviction.  Return 0 or -ENOMEM. */
 int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len);

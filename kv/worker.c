@@ -366,6 +366,7 @@ static int64_t get_and_count(struct worker *w, struct job *job)
 /* Get a block; remove it from index and disk if it is damaged or missing. */
 static int64_t get_and_settle(struct worker *w, struct job *job)
 {
+	struct block_id id = id_of(job);
 	struct pst_kv *kv = w->kv;
 	int64_t r;
 
@@ -376,7 +377,7 @@ static int64_t get_and_settle(struct worker *w, struct job *job)
 	if (r == -EBADMSG)
 		log_warn("kv: %s, removing it", err_text());
 	if ((r == -EBADMSG || r == -ENOENT) && !kv->reader)
-		(void)cache_remove(kv, job->batch->space, job->hash);
+		(void)cache_remove(kv, job->batch->space, &id);
 	return r;
 }
 
@@ -436,6 +437,7 @@ static int64_t write_block(struct worker *w, struct job *job, int fd)
 
 static int64_t set(struct worker *w, struct job *job)
 {
+	struct block_id id = id_of(job);
 	struct pst_kv *kv = w->kv;
 	uint64_t file_len = job->item.len + job->item.key_len + FOOT_LEN;
 	uint64_t size = size_of_file(file_len);
@@ -453,8 +455,7 @@ static int64_t set(struct worker *w, struct job *job)
 	kv->pending[dir] -= size;
 	(void)pthread_mutex_unlock(&kv->lock);
 	if (r == 0)
-		r = cache_publish(kv, job->batch->space, job->hash, file_len, kv->root.dir[dir],
-				  temp);
+		r = cache_publish(kv, job->batch->space, &id, file_len, kv->root.dir[dir], temp);
 	if (r == 0) {
 		(void)pthread_mutex_lock(&kv->lock);
 		kv->stat.sets++;
@@ -485,7 +486,8 @@ static int64_t worker_exists(struct worker *w, const struct job *job)
 
 static int64_t del(struct worker *w, const struct job *job)
 {
-	int r = cache_remove(w->kv, job->batch->space, job->hash);
+	struct block_id id = id_of(job);
+	int r = cache_delete(w->kv, job->batch->space, &id);
 
 	return r > 0 ? 0 : r == 0 ? -ENOENT : r;
 }

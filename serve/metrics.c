@@ -100,6 +100,8 @@ char *serve_metrics_text(struct server *s, size_t *ret_len)
 	if (!f)
 		return NULL;
 	metrics_put_all(f, s);
+	if (s->o.store)
+		s->o.store->metrics(s->o.store->arg, f);
 	bad = ferror(f);
 	if (fclose(f) == 0 && !bad)
 		return text;

@@ -3,6 +3,8 @@
 #ifndef SERVE_SERVE_H
 #define SERVE_SERVE_H
 
+#include <stdio.h>
+
 #include "base/base.h"
 #include "net/addr.h"
 #include "net/tls.h"
@@ -26,6 +28,8 @@ struct serve_store {
 	void (*close)(void *file);
 	int (*find)(void *arg, const char *name, const char *key, uint64_t *ret_len);
 	int (*remove)(void *arg, const char *name, const char *key);
+	/* Write its metrics in the text format of Prometheus. */
+	void (*metrics)(void *arg, FILE *to);
 };
 
 enum serve_rdma {

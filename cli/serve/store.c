@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/serve/store.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "kv/lend.h"
 #include "kv/name.h"
 #include "kv/store.h"
@@ -44,6 +47,61 @@ static int lent_remove(void *arg, const char *name, const char *key)
 	return lend_delete(((struct served_store *)arg)->kv, name, key);
 }
 
+/* The numbers of pst_kv_stat() by the names that penstock.kv gives them. */
+static const struct {
+	const char *name, *type, *help;
+	size_t member;
+} numbers[] = {
+#define GAUGE(name, help)                                                \
+	{                                                                \
+#name, "gauge", help, offsetof(struct pst_kv_stat, name) \
+	}
+#define COUNTER(name, help)                                                \
+	{                                                                  \
+#name, "counter", help, offsetof(struct pst_kv_stat, name) \
+	}
+	GAUGE(budget, "Bytes of budget."),
+	GAUGE(used, "Bytes of files, those in flight included."),
+	GAUGE(blocks, "Blocks in the index."),
+	GAUGE(max_blocks, "Bound of the number of blocks."),
+	GAUGE(index_bytes, "Memory of the index."),
+	GAUGE(scanned, "Blocks that the start found in the directories."),
+	GAUGE(loaded, "Blocks that the start read from the index file."),
+	COUNTER(gets, "Blocks that gets asked for."),
+	COUNTER(hits, "Blocks that gets found."),
+	COUNTER(got_bytes, "Bytes of the blocks that gets found."),
+	COUNTER(sets, "Blocks that were stored."),
+	COUNTER(set_bytes, "Bytes of the blocks that were stored."),
+	COUNTER(written, "Bytes written to files for stored blocks."),
+	COUNTER(evicted, "Blocks that were evicted."),
+	COUNTER(removed, "Blocks that were deleted or dropped."),
+	COUNTER(corrupt, "Blocks that failed their check."),
+	COUNTER(timeouts, "Blocks that ended with ETIMEDOUT."),
+	COUNTER(errors, "Blocks that ended with EIO or the like."),
+	COUNTER(no_room, "Sets that ended with ENOSPC."),
+	COUNTER(events_lost, "Events that no queue took."),
+#undef GAUGE
+#undef COUNTER
+};
+
+static void lent_metrics(void *arg, FILE *to)
+{
+	struct pst_kv_stat st = { .sz = sizeof(st) };
+
+	if (pst_kv_stat(((struct served_store *)arg)->kv, &st) < 0)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		const char *total = strcmp(numbers[i].type, "counter") ? "" : "_total";
+
+		(void)fprintf(to,
+			      "# HELP penstock_kv_%s%s %s\n# TYPE penstock_kv_%s%s %s\n"
+			      "penstock_kv_%s%s %" PRIu64 "\n",
+			      numbers[i].name, total, numbers[i].help, numbers[i].name, total,
+			      numbers[i].type, numbers[i].name, total,
+			      *(const uint64_t *)((const char *)&st + numbers[i].member));
+	}
+}
+
 int store_begin(struct served_store *s)
 {
 	int r;
@@ -63,6 +121,7 @@ int store_begin(struct served_store *s)
 		.close = lent_close,
 		.find = lent_find,
 		.remove = lent_remove,
+		.metrics = lent_metrics,
 	};
 	return 0;
 }

@@ -32,6 +32,8 @@ GET, SET, EXISTS, DELETE = 1, 2, 3, 4
 BATCH_MAX = 65536
 _BUSY = 1   # PST_KV_BUSY
 NO_DEADLINE = 2**64 - 1
+STORED, REMOVED, DROPPED = 1, 2, 3
+_ANY_SPACE = 2**32 - 1
 
 MISSES = (-errno.ENOENT, -errno.EBADMSG)
 
@@ -73,12 +75,21 @@ class _Done(Structure):
 
 _NUMBERS = ("budget", "used", "blocks", "index_bytes", "gets", "hits", "sets", "set_bytes",
             "written", "got_bytes", "evicted", "corrupt", "timeouts", "errors", "no_room",
-            "scanned", "loaded", "max_blocks")
+            "scanned", "loaded", "max_blocks", "removed", "events_lost")
 _GAUGES = ("budget", "used", "blocks", "index_bytes", "scanned", "loaded", "max_blocks")
 
 
 class _Stat(Structure):
     _fields_ = [("sz", c_size_t)] + [(name, c_uint64) for name in _NUMBERS]
+
+
+class _EventsOpts(Structure):
+    _fields_ = [("sz", c_size_t), ("bytes", c_uint64), ("space", c_uint32), ("reserved", c_uint32)]
+
+
+class _Event(Structure):
+    _fields_ = [("nr", c_uint64), ("key", c_void_p), ("key_len", c_uint64), ("len", c_uint64),
+                ("space", c_uint32), ("type", c_uint32)]
 
 
 _CALLS = {
@@ -94,6 +105,10 @@ _CALLS = {
     "pst_kv_lookup": (c_int64, [c_void_p, c_uint32, POINTER(_Item), c_uint64, POINTER(c_int64)]),
     "pst_kv_drain": (c_int, [c_void_p, c_uint64]),
     "pst_kv_stat": (c_int, [c_void_p, POINTER(_Stat)]),
+    "pst_kv_events_new": (c_int, [c_void_p, POINTER(_EventsOpts), POINTER(c_void_p)]),
+    "pst_kv_events_free": (c_void_p, [c_void_p]),
+    "pst_kv_events_take": (c_int, [c_void_p, POINTER(_Event), c_uint, c_uint64,
+                                   POINTER(c_uint64)]),
 }
 
 
@@ -135,6 +150,54 @@ class Completion(NamedTuple):
     good: int
     busy: bool
     err: int
+
+
+class Event(NamedTuple):
+    """A change of a store.
+
+    kind:   STORED: the block was stored, or stored again; REMOVED: it was evicted or deleted, or
+            its file is damaged or missing; DROPPED: all blocks of the space were, and key is b""
+    nbytes: STORED: bytes of the block
+    number: from 1 in each queue; those that are left out are lost
+    """
+
+    kind: int
+    space: int
+    key: bytes
+    nbytes: int
+    number: int
+
+
+class Events:
+    """A queue of what changes in a store from now on: Store.events().  One thread at a time."""
+
+    def __init__(self, store: "Store", space: Optional[int], nbytes: int) -> None:
+        self._handle: Optional[c_void_p] = None
+        handle = c_void_p()
+        opts = sized(_EventsOpts, bytes=nbytes, space=_ANY_SPACE if space is None else space)
+        _check(_kv.pst_kv_events_new(store._open(), byref(opts), byref(handle)))
+        self._handle = handle
+        #: Events that were lost so far, as the last take() saw it.
+        self.lost = 0
+
+    def take(self, most: int = 1024, timeout: Optional[float] = 0) -> List[Event]:
+        """The oldest events, up to most, waiting for the first one at most timeout seconds; None
+        waits for ever.  If lost has grown, look all blocks up again before these events.
+
+        Raises ValueError after close()."""
+        if self._handle is None:
+            raise ValueError("the queue of events is closed")
+        found, lost = (_Event * most)(), c_uint64()
+        nr = _check(_kv.pst_kv_events_take(self._handle, found, most,
+                                           deadline(timeout, NO_DEADLINE), byref(lost)))
+        self.lost = lost.value
+        return [Event(e.type, e.space, ctypes.string_at(e.key, e.key_len), e.len, e.nr)
+                for e in found[:nr]]
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _kv.pst_kv_events_free(handle)
 
 
 class _Call:
@@ -193,6 +256,16 @@ class _Call:
             _release_buffer(byref(self.views.pop()))
 
 
+def buffer_address(buffer: Any) -> int:
+    """The address of an object with the buffer protocol; the caller keeps the object."""
+    view = _Buffer()
+    # PyBUF_STRIDES: of any shape.
+    _get_buffer(buffer, byref(view), 0x18)
+    where = view.buf
+    _release_buffer(byref(view))
+    return int(where)
+
+
 def _is_served(names: Sequence[bytes]) -> bool:
     return len(names) == 1 and b"://" in names[0]
 
@@ -232,6 +305,7 @@ class Store:
         self._handle = handle
         self._numbers = itertools.count(1)
         self._calls: Dict[int, _Call] = {}
+        self._events: List[Events] = []
         self._busy: List[_Call] = []    # completed, and the kernel may still use their buffers
         self._lock = threading.Lock()
 
@@ -267,6 +341,8 @@ class Store:
             self._busy = []
         handle, self._handle = self._handle, None
         if handle is not None:
+            for events in self._events:
+                events.close()
             _kv.pst_kv_close(handle)
             for call in self._calls.values():
                 call.release()
@@ -350,6 +426,15 @@ class Store:
         found = _kv.pst_kv_lookup(self._open(), space, call.items, len(keys), call.results)
         _check(0 if found >= 0 else found)
         return list(call.results)
+
+    def events(self, space: Optional[int] = None, nbytes: int = 1 << 20) -> Events:
+        """A queue of the changes of a space, or of all, with so many bytes of memory; close()
+        closes it.  Raises OSError (EOPNOTSUPP) for a reader and for a store on a server: only the
+        process that owns a store has its events."""
+        events = Events(self, space, nbytes)
+        with self._lock:
+            self._events = [e for e in self._events if e._handle is not None] + [events]
+        return events
 
     def drain(self, timeout: Optional[float] = 0) -> bool:
         """Is all memory of completed batches quiet?  Until then the store holds their buffers."""

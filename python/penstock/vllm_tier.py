@@ -16,9 +16,8 @@ import hashlib
 import json
 import logging
 import time
-from typing import Any, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
-import numpy as np
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
@@ -31,6 +30,10 @@ _log = logging.getLogger(__name__)
 
 # Seconds for which a block whose load timed out or failed is a miss: its disk may still hang.
 SUSPECT_S = 60.0
+# Memory for events of the store until vLLM takes them.
+EVENT_BYTES = 4 << 20
+# Events or keys that one call of the store takes.
+BATCH = 4096
 
 
 class _Job:
@@ -86,8 +89,11 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         self.events: Optional[List[OffloadingEvent]] = None
         if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events:
             self.events = []
+        self._told: Set[bytes] = set()  # blocks that events say are stored
+        self._lost = 0
+        self._changes: Optional[kv.Events] = None
         self._size = self.block_size_bytes
-        self._base = np.asarray(primary_kv_view).ctypes.data
+        self._base = kv.buffer_address(primary_kv_view)
         self._chunks = primary_kv_view.shape[0] if primary_kv_view.shape else 0
         self._jobs: Dict[int, _Job] = {}
         self._finished: List[JobResult] = []
@@ -96,6 +102,9 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         try:
             self._space = self._store.space(
                 space_name(offloading_spec, self._size, identity), tenant, salt, quota)
+            # A server's store has no events: of its own, this tier knows stores and failed loads.
+            if self.events is not None and not self._store.served:
+                self._changes = self._store.events(self._space, EVENT_BYTES)
         except BaseException:
             self._store.close()
             raise
@@ -182,14 +191,15 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
                               if until > now}
             if self._lookups is not None:
                 self._lookups.mark_miss([key for key in job.keys if key not in good])
-            self._suspects.update((key, now + SUSPECT_S)
-                                  for key, result in zip(job.keys, done.results) if result != want)
+            bad = [key for key, result in zip(job.keys, done.results) if result != want]
+            self._suspects.update((key, now + SUSPECT_S) for key in bad)
+            if self._changes is None:
+                self._tell(bad, True)
         if not job.load:
             for key in good:
                 self._suspects.pop(key, None)
-            if ok and self.events is not None:
-                self.events.append(OffloadingEvent(keys=job.keys, medium=self.medium,
-                                                    removed=False, locality=self.locality))
+            if ok and self._changes is None:
+                self._tell(job.keys, False)
         self._finished.append(JobResult(
             job.number, ok, tuple(good) if good and not ok and job.load else None,
             time.monotonic() - job.began, len(job.keys) * self._size))
@@ -200,7 +210,53 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         finished, self._finished = self._finished, []
         return finished
 
+    def _tell(self, keys: Iterable[bytes], removed: bool) -> None:
+        """Add an event for those blocks for which it is news."""
+        if self.events is None:
+            return
+        news = sorted({bytes(key) for key in keys if (key in self._told) == removed})
+        if not news:
+            return
+        if removed:
+            self._told.difference_update(news)
+        else:
+            self._told.update(news)
+        last = self.events[-1] if self.events else None
+        if last is not None and last.removed == removed and self._changes is not None:
+            last.keys = sorted(last.keys + news)
+            return
+        self.events.append(OffloadingEvent(
+            keys=news, medium=self.medium, removed=removed, locality=self.locality,
+            removal_expected=self._changes is not None))
+
+    def _look_again(self) -> None:
+        """Events were lost: see which of the blocks that were told are still there."""
+        keys = list(self._told)
+        for at in range(0, len(keys), BATCH):
+            some = keys[at:at + BATCH]
+            sizes = self._store.lookup(self._space, some)
+            self._tell([key for key, size in zip(some, sizes) if size != self._size], True)
+
+    def _follow(self, changes: kv.Events) -> None:
+        """Turn the store's events into vLLM's."""
+        while True:
+            found = changes.take(BATCH)
+            if changes.lost != self._lost:
+                self._lost = changes.lost
+                self._look_again()
+            for change in found:
+                if change.kind == kv.DROPPED:
+                    self._tell(list(self._told), True)
+                else:
+                    self._tell([change.key], change.kind == kv.REMOVED)
+            if len(found) < BATCH:
+                return
+
     def take_events(self) -> Iterable[OffloadingEvent]:
+        """Stored and removed blocks since the last call.  With directories, also those that the
+        store has evicted; of a server's store, blocks that could not be loaded are removed."""
+        if self._changes is not None:
+            self._follow(self._changes)
         events, self.events = self.events or [], [] if self.events is not None else None
         return events
 

@@ -264,10 +264,51 @@ def the_command_looks():
             assert command(*words)[0] == 2, words
 
 
+def events_are_told():
+    with tempfile.TemporaryDirectory() as root:
+        with kv.Store([root], 1 << 22, max_blocks=16, policy="lru") as store:
+            one, two = store.space("one"), store.space("two")
+            events, all_events = store.events(one), store.events(nbytes=1 << 16)
+            assert events.take() == [] and events.take(timeout=0.01) == []
+            store.set(one, [b"\0key"], [b"bytes"])
+            store.set(two, [b"k"], [b"bytes"])
+            assert events.take(timeout=None) == [kv.Event(kv.STORED, one, b"\0key", 5, 1)]
+            store.delete(one, [b"\0key"])
+            store.drop("two")
+            assert [tuple(e)[:3] for e in all_events.take()] == [
+                (kv.STORED, one, b"\0key"), (kv.STORED, two, b"k"),
+                (kv.REMOVED, one, b"\0key"), (kv.DROPPED, two, b"")]
+            for i in range(2000):
+                store.set(one, [b"%0100d" % i], [b"bytes"])
+            while all_events.take(100):
+                assert all_events.lost == 0
+            assert all_events.lost > 0 and store.stat()["events_lost"] >= all_events.lost
+            assert store.stat()["removed"] == 2
+            events.close()
+            for closed in (events.take, lambda: store.events(99)):
+                try:
+                    closed()
+                except (ValueError, OSError):
+                    continue
+                raise AssertionError("no exception")
+            with kv.Store([root]) as reader:
+                try:
+                    reader.events()
+                except OSError as e:
+                    assert e.errno == errno.EOPNOTSUPP, e
+                else:
+                    raise AssertionError("a reader has events")
+        try:
+            all_events.take()
+        except ValueError:
+            return
+        raise AssertionError("the queue outlived its store")
+
+
 def main():
     failed = 0
     cases = [agrees_with_the_model, batches_complete_once, busy_buffers_are_held,
-             says_what_is_wrong, the_command_looks]
+             says_what_is_wrong, the_command_looks, events_are_told]
     for nr, case in enumerate(cases, 1):
         try:
             case()

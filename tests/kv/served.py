@@ -534,14 +534,39 @@ def reservations_leave_room_for_others():
         eq(store.set(space, [b"n"], [data(2 << 20)]), [-errno.ENOSPC])
 
 
+def numbers():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(f"{work}/numbers")
+        s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        return b"".join(iter(lambda: s.recv(1 << 16), b"")).decode()
+
+
+@case
+def numbers_of_the_store():
+    def of_the_store():
+        found = re.findall(r"\n# TYPE (penstock_kv_(\w+?)(?:_total)?) (\w+)\n\1 (\d+)", numbers())
+        return {name: int(value) for _, name, _, value in found}, {
+            name: kind for _, name, kind, _ in found}
+    with Server("--metrics", f"unix:{work}/numbers") as server, server.store() as store:
+        space = store.space("m")
+        eq(store.set(space, [b"a", b"b"], [data(1000), data(2000)]), [0, 0])
+        eq(len(get(store, space, b"a", 1000)), 1000)
+        eq(get(store, space, b"c", 1000), MISS)
+        eq(store.delete(space, [b"b"]), [0])
+        eq(store.set(space, [b"large"], [data(30 << 20)]), [-errno.ENOSPC])
+        got, kinds = of_the_store()
+        # Those that penstock.kv has, with the same kinds.
+        mine = dict(re.findall(r"# TYPE penstock_kv_(\w+?)(?:_total)? (\w+)", store.metrics()))
+        eq(kinds, mine)
+        want = {"sets": 2, "set_bytes": 3000, "gets": 2, "hits": 1, "got_bytes": 1000,
+                "removed": 1, "blocks": 1, "budget": 64 << 20, "max_blocks": 65536, "no_room": 1}
+        eq({name: got[name] for name in want}, want)
+
+
 @case
 def a_reservation_counts_for_the_rate():
     def slowed():
-        with socket.socket(socket.AF_UNIX) as s:
-            s.connect(f"{work}/numbers")
-            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            reply = b"".join(iter(lambda: s.recv(1 << 16), b""))
-        return int(re.search(rb"\npenstock_serve_slowed_total (\d+)", reply)[1])
+        return int(re.search(r"\npenstock_serve_slowed_total (\d+)", numbers())[1])
     with Server("--rate", "32k", "--metrics", f"unix:{work}/numbers") as server:
         client = c.Client(server.address)
         client.open(name(b"k", 1 << 20), NEW)

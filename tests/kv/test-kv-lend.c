@@ -242,6 +242,37 @@ static void clients_that_take_all_numbers(void)
 	k_remove_root();
 }
 
+/* The owner is told of what clients do. */
+static void clients_make_events(void)
+{
+	struct pst_kv_events_opts o = { .sz = sizeof(o), .space = PST_KV_ANY_SPACE };
+	struct pst_kv_events *events;
+	struct pst_kv_event e[4];
+	char name[NAME_MAX_LEN + 1];
+	struct pst_kv *kv;
+	struct lend *l;
+
+	k_new_root();
+	kv = k_open(MIB(8), 0);
+	T_OK(pst_kv_events_new(kv, &o, &events));
+	T_EQ(lent_set(kv, "key"), 0);
+	/* A block that is not published is no event. */
+	T_EQ(lent_new(kv, "other", 5, &l), 0);
+	lend_close(l);
+	T_EQ(lend_delete(kv, lent_name("key", 0, name), NULL), 0);
+	T_EQ(pst_kv_events_take(events, e, 4, 0, NULL), 2);
+	T_EQ(e[0].type, PST_KV_STORED);
+	T_EQ(e[0].len, LEN);
+	T_EQ(e[0].space, k_space(kv, "m", NULL));
+	T_EQ(e[1].type, PST_KV_REMOVED);
+	for (unsigned i = 0; i < 2; i++)
+		T_CHECK(e[i].key_len == 3 && !memcmp(e[i].key, "key", 3));
+	T_EQ(k_stat(kv).removed, 1);
+	pst_kv_events_free(events);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 static struct pst_kv *shared;
 static atomic_int late_tid, late_result;
 
@@ -409,6 +440,7 @@ int main(void)
 	T_RUN(blocks_that_are_never_written);
 	T_RUN(clients_that_take_all_they_can);
 	T_RUN(clients_that_take_all_numbers);
+	T_RUN(clients_make_events);
 	T_RUN(a_reader_that_waits_for_a_publication);
 	T_RUN(a_file_that_is_lent_twice);
 	T_RUN(clients_at_once);
