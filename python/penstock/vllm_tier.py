@@ -239,7 +239,8 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
 
     def _follow(self, changes: kv.Events) -> None:
         """Turn the store's events into vLLM's."""
-        while True:
+        found: Optional[List[kv.Event]] = None
+        while found != []:
             found = changes.take(BATCH)
             if changes.lost != self._lost:
                 self._lost = changes.lost
@@ -249,8 +250,6 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
                     self._tell(list(self._told), True)
                 else:
                     self._tell([change.key], change.kind == kv.REMOVED)
-            if len(found) < BATCH:
-                return
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         """Stored and removed blocks since the last call.  With directories, also those that the

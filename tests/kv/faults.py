@@ -87,6 +87,16 @@ FAULTS = [
      "if (n == FULL_TRIES || !cache_thin_out(kv))\n\t\t\treturn err_set",
      "if (1)\n\t\t\treturn err_set"),
     ("room for one more name", "cache.c", "if (r != -ENOSPC || n == FULL_TRIES", "if (1"),
+    ("key of an evicted block", "cache.c", "if (told && !id.key)", "if (0)"),
+    ("events after a lost one", "event.c", "|| q->fill.lost ||", "||"),
+    ("room of a queue of events", "event.c", "bytes > q->room - q->fill.len)", "0)"),
+    ("space of an event", "event.c", "if (q->space != PST_KV_ANY_SPACE && q->space != space)",
+     "if (0)"),
+    ("events of a reader", "event.c", "if (!store_has_index(kv))", "if (0)"),
+    ("number of lost events", "event.c", "q->lost += q->read.lost;", ""),
+    ("event of a drop", "space.c", "event_add(kv, PST_KV_DROPPED, space, NULL, 0);", ""),
+    ("event of a set", "cache.c", "if (r == 0)\n\t\t\tevent_add(", "if (0)\n\t\t\tevent_add("),
+    ("event of a removal", "cache.c", "if (told)\n\t\tevent_add(", "if (0)\n\t\tevent_add("),
     ("readers do not write", "front.c", "job_end(job, -EROFS);", "job_end(job, 0);"),
 ]
 
@@ -115,7 +125,8 @@ def found_by(scratch):
     env = {**os.environ, "PST_TEST_DIR": scratch, "PST_KILLS": "30"}
     env.pop("PST_TEST_CASE", None)
     env.pop("PST_SOAK", None)
-    for name in ("test-kv-lend", "test-kv", "test-kv-device", "test-kv-calls", "test-kv-kill"):
+    for name in ("test-kv-lend", "test-kv-events", "test-kv", "test-kv-device", "test-kv-calls",
+                 "test-kv-kill"):
         run = subprocess.run([os.path.join(scratch, name)], env=env, capture_output=True, text=True,
                              timeout=300, check=False)
         if run.returncode:
@@ -133,6 +144,7 @@ def main():
             planted = plant(scratch, file, old, new)
             build(scratch, planted, "test-kv-lend", [], ["-Wl,--wrap=ftruncate64"])
             build(scratch, planted, "test-kv", [], [])
+            build(scratch, planted, "test-kv-events", [], [])
             build(scratch, planted, "test-kv-device", [], [])
             build(scratch, planted, "test-kv-calls", ["calls.c"], wraps)
             build(scratch, planted, "test-kv-kill", [], [])
