@@ -72,8 +72,7 @@ static bool scan_keep(struct pst_kv *kv, const struct found *f)
 	struct cache *c = kv->spaces[f->space]->cache;
 	uint64_t size = size_of_file(f->len);
 
-	if (kv->used + size > kv->budget || c->used + size > c->capacity ||
-	    kv->files >= kv->max_blocks)
+	if (kv->used + size > kv->budget || c->used + size > c->capacity)
 		return false;
 	kv->used += size;
 	kv->files++;

@@ -130,6 +130,9 @@ def _module(name, **members):
     module.__path__ = []
     module.__dict__.update(members)
     sys.modules[name] = module
+    parent, _, last = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], last, module)
     return module
 
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Gives vLLM's tests of its file system tier ours, and skips those that look inside theirs."""
+"""Gives vLLM's tests of its file system tier ours, and skips those that look inside theirs.
+
+PST_VLLM_SERVED=1: over a store that penstock serve has, one server for each directory."""
 import glob
 import os
+import subprocess
 
 import pytest
 
 from penstock.vllm_tier import PenstockTier
 
+SERVED = os.environ.get("PST_VLLM_SERVED") == "1"
 INSIDE = "replaces functions or members inside vLLM's tier"
 FACTORY = "asks the factory for vLLM's tier"
 WHY = {
@@ -27,6 +31,33 @@ WHY = {
     "test_cascade_store_emits_fs_event_through_tiering_manager": FACTORY,
     "test_fs_tier_cross_tp_round_trip": "compares the folders of vLLM's tier",
 }
+
+
+if SERVED:
+    # Look-ups go to the server, so this one holds.
+    del WHY["test_failed_load_after_abort_does_not_break_newer_probe"]
+
+_servers = {}
+
+
+def address_of(root):
+    """The store of a directory on a server, which is started for it."""
+    if root not in _servers:
+        socket = f"{root}/../{os.path.basename(root)}.socket"
+        server = subprocess.Popen(
+            [os.environ["PENSTOCK"], "serve", "--kv", root, "--budget", "1g", "--write", "--listen",
+             f"unix:{socket}"], stderr=subprocess.PIPE, text=True)
+        line = server.stderr.readline()
+        if "listening on" not in line:
+            raise OSError(line)
+        _servers[root] = server, f"pst+unix://{socket}:"
+    return _servers[root][1]
+
+
+def pytest_unconfigure():
+    for server, _ in _servers.values():
+        server.terminate()
+        server.wait(30)
 
 
 def pytest_collection_modifyitems(items):
@@ -67,11 +98,13 @@ class _Files:
 class FileSystemTierManager(PenstockTier):
     """The name and the arguments that the tests use."""
 
-    _lookup_manager = _Lookups
+    _lookup_manager = property(lambda self: self._lookups) if SERVED else _Lookups
     _use_o_direct = False
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, root_dir, n_read_threads=0,
                  n_write_threads=0, **options):
-        super().__init__(offloading_spec, primary_kv_view, tier_type, dirs=[root_dir],
-                         budget=1 << 30, **options)
+        where = {"dirs": [root_dir], "budget": 1 << 30}
+        if SERVED:
+            where = {"dirs": [address_of(root_dir)]}
+        super().__init__(offloading_spec, primary_kv_view, tier_type, **where, **options)
         self.file_mapper = _Files(root_dir)
