@@ -22,7 +22,7 @@ if [ ! -f "$top/ready" ]; then
 	rm -rf "$top"
 	mkdir -p "$top/sdist"
 	"$python" -m venv "$top/venv"
-	"$top/venv/bin/python" -m pip install numpy msgspec pytest
+	"$top/venv/bin/python" -m pip install numpy msgspec typing_extensions pytest
 	# The step that reads the metadata of the source archive fails, as in vllm.sh.
 	TMPDIR=$top/sdist "$top/venv/bin/python" -m pip download --no-clean --no-deps --no-build-isolation \
 		--no-binary vllm --dest "$top/sdist" "vllm==$version" >"$top/sdist.log" 2>&1 || true

@@ -400,6 +400,46 @@ static void the_number_is_shared(void)
 	k_remove_root();
 }
 
+/* Spaces that were full and are empty give their memory back. */
+static void memory_is_given_back(void)
+{
+	enum { MOST = 512, SPACES = 16 };
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG, .max_blocks = MOST };
+	struct pst_kv_space_opts so = {
+		.sz = sizeof(so),
+		.identity = "m",
+		.quota = 8u << 20,
+	};
+	char key[16], tenant[16];
+	struct pst_kv *kv;
+	uint32_t space;
+
+	k_new_root();
+	T_OK(k_open_with(&o, &kv));
+	so.tenant = tenant;
+	for (unsigned s = 0; s < SPACES; s++) {
+		(void)snprintf(tenant, sizeof(tenant), "%u", s);
+		T_OK(pst_kv_space(kv, &so, &space));
+		for (unsigned i = 0; i < MOST + 8; i++) {
+			(void)snprintf(key, sizeof(key), "%u", i);
+			T_EQ(k_set(kv, space, key, 1), 0);
+		}
+		T_EQ(k_stat(kv).blocks, MOST);
+		if (s % 2) {
+			T_EQ(pst_kv_drop(kv, NULL, tenant), 1);
+			continue;
+		}
+		for (unsigned i = 0; i < MOST + 8; i++) {
+			(void)snprintf(key, sizeof(key), "%u", i);
+			(void)k_do(kv, PST_KV_DELETE, space, key, NULL, 0);
+		}
+	}
+	T_EQ(k_stat(kv).blocks, 0);
+	T_CHECK(k_stat(kv).index_bytes <= MOST * PST_KV_INDEX_BYTES + (SPACES + 1) * 64 * 36);
+	pst_kv_close(kv);
+	k_remove_root();
+}
+
 static void a_quota_holds(void)
 {
 	struct pst_kv_space_opts o = { .sz = sizeof(o), .identity = "m", .quota = 1u << 20 };
@@ -1056,6 +1096,7 @@ int main(void)
 	T_RUN(the_budget_holds);
 	T_RUN(the_number_of_blocks_holds);
 	T_RUN(the_number_is_shared);
+	T_RUN(memory_is_given_back);
 	T_RUN(a_quota_holds);
 	T_RUN(the_reserve_holds);
 	T_RUN(index_and_scan_agree);
