@@ -125,9 +125,10 @@ struct pst_kv_opts {
 	uint32_t touch_s;    /* seconds after which a get writes its time to the block's file, for
 			      * the order of eviction after a crash; 0: 60 */
 	/* Most blocks of the store, those in flight included, PST_KV_BLOCKS_MIN to
-	 * PST_KV_BLOCKS_MAX: a bound on memory and on inodes.  A set evicts a block when the store has so many.  The index takes
-	 * at most 80 bytes of memory for each, or PST_KV_INDEX_BYTES if spaces have quotas.  0: one
-	 * for each 64 KiB of budget, at least 65,536.  0 for a reader and for a remote root. */
+	 * PST_KV_BLOCKS_MAX: a bound on memory and on inodes.  A set evicts a block when the store
+	 * has that many.  The index takes at most 80 bytes of memory for each, or
+	 * PST_KV_INDEX_BYTES if spaces have quotas.  0: one for each 64 KiB of budget, at least
+	 * 65,536.  0 for a reader and for a remote root. */
 	uint64_t max_blocks;
 };
 
@@ -389,9 +390,9 @@ struct pst_kv_event {
  * reader has taken those before them.
  *
  * All changes of a store are changes of its owner, so the queue has those of every process,
- * including the clients of a served store, which is owned by its server.  Files that another program
- * changes or removes are found by the next get, and are events then.  A reader and a client have no
- * events.
+ * including the clients of a served store, which is owned by its server.  Files that another
+ * program changes or removes are found by the next get, and are events then.  A reader and a client
+ * have no events.
  *
  * While there is a queue, each eviction reads the block's key from its file.
  *

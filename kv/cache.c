@@ -187,7 +187,7 @@ static struct cache *largest(struct pst_kv *kv)
 	return best;
 }
 
-/* Return the cache with the most blocks, from which one is evicted for the bound of their number. */
+/* Return the cache with the most blocks, from which one is evicted to bound their number. */
 static struct cache *fullest(struct pst_kv *kv)
 {
 	struct cache *best = &kv->common;

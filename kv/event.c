@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Queues of events.  A queue has two halves of its memory: the store appends events to one, and the
- * reader takes them from the other.  When the reader has taken all, the halves change places.  After
- * a lost event the store appends no more to that half, so the gap is at its end, and the reader learns
- * of the lost events after those before them.
+ * reader takes them from the other.  When the reader has taken all, the halves change places.
+ * After a lost event the store appends no more to that half, so the gap is at its end, and the
+ * reader learns of the lost events after those before them.
  */
 #include <errno.h>
 #include <fcntl.h>

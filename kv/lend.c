@@ -323,8 +323,9 @@ static void lend_share_put(struct share *s)
 }
 
 /*
- * Count a new block among those of its client.  All clients have half of the budget and of the number
- * of blocks, and each of them half of what the others leave of that, so that no client takes all.
+ * Count a new block among those of its client.  All clients have half of the budget and of the
+ * number of blocks, and each of them half of what the others leave of that, so that no client takes
+ * all.
  */
 static int lend_take_share(struct lend *l, const char *who)
 {

@@ -7,8 +7,8 @@
  *     or set again.  So its room is free at once, however long a client keeps it open.
  *   - A file that is lent for writing has its bytes reserved before.  Writes beyond them fail.
  *     Files that are being written have at most half of the budget and of the number of blocks,
- *     those of one client half of what the others leave of that, and they end after the time limit of the store where another
- *     client needs room.
+ *     those of one client half of what the others leave of that, and they end after the time
+ *     limit of the store where another client needs room.
  *   - A published file is closed: no client writes to it.
  *
  * Names are those of docs/PROTOCOL.md.  Any thread may make any call, one at a time for a file that

@@ -3,7 +3,8 @@
  * An open store.  One lock protects all of it; no call that may wait for a disk is made with it.
  * Whoever changes both the file of a block and the index (rename, unlink) takes a stripe before the
  * lock.  Bytes: used includes each file from its reservation until it is unlinked and nobody reads
- * it, and files is the number of those.  The policies hold only published blocks, so the sum of their bytes never exceeds used.
+ * it, and files is the number of those.  The policies hold only published blocks, so the sum of
+ * their bytes never exceeds used.
  */
 #ifndef KV_STORE_H
 #define KV_STORE_H

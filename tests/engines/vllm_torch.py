@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A plug-in of pytest: vLLM's own tests of tiers without torch, from its source archive.
 
-vllm_fake.py finds vLLM's classes (PST_VLLM_SOURCE).  torch is numpy here, as far as those tests make
-and compare tensors."""
+vllm_fake.py finds vLLM's classes (PST_VLLM_SOURCE).  torch is numpy here, as far as those tests
+make and compare tensors."""
 import types
 
 import numpy as np

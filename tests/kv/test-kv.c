@@ -356,8 +356,8 @@ static void the_number_of_blocks_holds(void)
 	k_remove_root();
 }
 
-/* Spaces with quotas share the number: the one with the most blocks gives.  A reader sees the bounds
- * of the owner. */
+/* Spaces with quotas share the number: the one with the most blocks gives.  A reader sees the
+ * bounds of the owner. */
 static void the_number_is_shared(void)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG, .max_blocks = 64 };
