@@ -53,7 +53,7 @@ static bool same_etag(const char *a, const char *b)
 	return x == y && memcmp(a, b, x) == 0;
 }
 
-static int err_replaced(const struct s3_file *f)
+int err_object_replaced(const struct s3_file *f)
 {
 	return err_set(ESTALE, "%.200s: the object was replaced while it was in use; open it again",
 		       f->where->shown);
@@ -66,15 +66,15 @@ int answer_check(const struct s3_file *f, const struct call *c)
 	struct range r;
 
 	if (f->etag && !same_etag(a->etag, f->etag))
-		return err_replaced(f);
+		return err_object_replaced(f);
 	if (!f->etag && f->modified && strcmp(a->modified, f->modified) != 0)
-		return err_replaced(f);
+		return err_object_replaced(f);
 	if (a->status == 200) {
 		/* The whole object may be what was asked for. */
 		if (from == 0 && c->len == f->size && a->length == f->size)
 			return 0;
 		if (a->length != UINT64_MAX && a->length != f->size)
-			return err_replaced(f);
+			return err_object_replaced(f);
 		return err_set(EOPNOTSUPP,
 			       "%.200s: the server does not give ranges; copy the whole file with "
 			       "curl first",
@@ -84,7 +84,7 @@ int answer_check(const struct s3_file *f, const struct call *c)
 		return err_set(EPROTO,
 			       "%.200s: the server gave another range than it was asked for",
 			       f->where->shown);
-	return r.size == f->size ? 0 : err_replaced(f);
+	return r.size == f->size ? 0 : err_object_replaced(f);
 }
 
 /* -------------------------------------------------------------------- open */

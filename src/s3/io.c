@@ -3,6 +3,8 @@
  * The I/O context.  flush() hands operations to the thread pst-http, which splits reads into ranges
  * of RANGE_LEN and pushes finished operations into the context's inbox.
  */
+#include <stdio.h>
+
 #include "base/err.h"
 #include "base/log.h"
 #include "base/uaccess.h"
@@ -127,6 +129,11 @@ static void io_range_done(struct call *c)
 		if (t->calls[i] == c)
 			t->calls[i] = NULL;
 	t->nr_calls--;
+	/* Ranges lie inside the size of the open: a server that ignores If-Match says this. */
+	if (c->err == -ERANGE) {
+		c->err = err_object_replaced(t->file);
+		(void)snprintf(c->why, sizeof(c->why), "%s", err_text());
+	}
 	if (c->err < 0 && t->err == 0) {
 		t->err = c->err;
 		log_warn("%s", c->why);

@@ -22,6 +22,7 @@ struct listing {
 	void *arg;
 	int stop;             /* what fn returned */
 	bool found, any;      /* a key begins with prefix: on this page, on any */
+	bool encoded;         /* keys of this page are percent-encoded */
 	uint64_t deadline_ns; /* of pages that bring nothing */
 };
 
@@ -53,7 +54,8 @@ static int names_hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Undo percent-encoding in place; false: a NUL is in it. */
+/* Undo the encoding of a key in place; false: a NUL is in it.  As in a query, and unlike in a path,
+ * a plus stands for a space. */
 static bool decode(char *text)
 {
 	char *to = text;
@@ -62,7 +64,7 @@ static bool decode(char *text)
 		int high = *text == '%' ? names_hex_digit(text[1]) : -1;
 		int low = high >= 0 ? names_hex_digit(text[2]) : -1;
 
-		*to = (char)(low >= 0 ? high << 4 | low : *text);
+		*to = (char)(low >= 0 ? high << 4 | low : *text == '+' ? ' ' : *text);
 		if (!*to++)
 			return false;
 		text += low >= 0 ? 2 : 0;
@@ -88,7 +90,7 @@ static int names_give(struct listing *l, char *key, struct pst_name_info *info)
 {
 	size_t prefix = strlen(l->prefix), len;
 
-	if (!decode(key) || strncmp(key, l->prefix, prefix) != 0)
+	if ((l->encoded && !decode(key)) || strncmp(key, l->prefix, prefix) != 0)
 		return -EPROTO;
 	l->found = true;
 	key += prefix;
@@ -105,9 +107,12 @@ static int names_give(struct listing *l, char *key, struct pst_name_info *info)
 
 static int add_page(struct listing *l, char *xml)
 {
-	char key[KEY_MAX * 3 + 1], size[24], when[40], *at = xml, *e;
+	char key[KEY_MAX * 3 + 1], size[24], when[40], encoding[8], *at = xml, *e;
 	int r = 0;
 
+	/* Servers may ignore encoding-type. */
+	l->encoded = xml_find(xml, "EncodingType", encoding, sizeof(encoding)) &&
+		     strcmp(encoding, "url") == 0;
 	while (!(l->flags & PST_NAME_TREE) && r == 0 && (e = next_element(&at, "CommonPrefixes"))) {
 		struct pst_name_info info = { .sz = sizeof(info), .kind = PST_NAME_DIR };
 

@@ -11,6 +11,9 @@ struct range {
 };
 bool range_parse(const char *text, struct range *ret);
 
+/* Set the sentence of -ESTALE, and return that. */
+int err_object_replaced(const struct s3_file *f);
+
 /* Is that the range of the same object?  0, or -errno with a sentence. */
 int answer_check(const struct s3_file *f, const struct call *c);
 

@@ -60,6 +60,10 @@ def ranges():
         eq(f.read(got, len(BIG) - 50, short=True).nbytes, 50)
         eq(bytes(got[:50]), BIG[-50:])
         eq(f.read(got, len(BIG) + 5, short=True).nbytes, 0)
+    # A server that answers ranges with 200, as rclone's does.
+    server.partial = 200
+    true(read(name, 9 * MIB, 1000) == BIG[1000:1000 + 9 * MIB])
+    server.partial = 206
     # Large reads are several requests, and none is for bytes beyond the end.
     asked = [h["Range"] for m, p, h in server.requests if m == "GET"]
     true(len(asked) > 6, asked)
@@ -195,6 +199,9 @@ def replaced_objects():
         with File(name) as f:
             server.put("bucket", "key", BIG[:-1], etag='"same"')
             gives(errno.ESTALE, f.read, bytearray(1000))
+            # The range begins behind the end of the new object.
+            server.put("bucket", "key", b"short")
+            gives(errno.ESTALE, f.read, bytearray(1000), 1 * MIB)
 
 
 @case

@@ -17,6 +17,7 @@ import time
 import urllib.parse
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from xml.sax.saxutils import escape
 
 KEY, SECRET, REGION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "eu-test-1"
 PART_MIN = 5 << 20
@@ -207,7 +208,7 @@ class Handler(BaseHTTPRequestHandler):
         if first >= size:
             return self.error(416, "InvalidRange", [("Content-Range", f"bytes */{size}")])
         headers.append(("Content-Range", f"bytes {first}-{last}/{size}"))
-        return self.send_data(206, o.data[first:last + 1], headers)
+        return self.send_data(s3.partial, o.data[first:last + 1], headers)
 
     do_head = do_get
 
@@ -279,7 +280,11 @@ class Handler(BaseHTTPRequestHandler):
     def list(self, bucket, q):
         prefix, delimiter = q.get("prefix", ""), q.get("delimiter")
         start, n = q.get("continuation-token", ""), min(int(q["max-keys"]), self.server.s3.page)
-        rows, seen = [], set()
+        rows, seen, encodes = [], set(), self.server.s3.encodes
+
+        def shown(key):
+            return encodes(key, "/") if encodes else escape(key)
+        kind = "<EncodingType>url</EncodingType>" if encodes else ""
         for key in sorted(bucket):
             if not key.startswith(prefix):
                 continue
@@ -295,16 +300,16 @@ class Handler(BaseHTTPRequestHandler):
         out = ""
         for key, o in rows[:n]:
             if o is None:
-                out += f"<CommonPrefixes><Prefix>{quote(key, '/')}</Prefix></CommonPrefixes>"
+                out += f"<CommonPrefixes><Prefix>{shown(key)}</Prefix></CommonPrefixes>"
             else:
-                out += (f"<Contents><Key>{quote(key, '/')}</Key>"
+                out += (f"<Contents><Key>{shown(key)}</Key>"
                         f"<LastModified>2026-01-02T03:04:05.000Z</LastModified>"
                         f"<ETag>{o.etag.replace(chr(34), '&quot;')}</ETag>"
                         f"<Size>{len(o.data)}</Size></Contents>")
         more = len(rows) > n
         token = f"<NextContinuationToken>{rows[n - 1][0]}</NextContinuationToken>" if more else ""
         self.answer(200, (f'<?xml version="1.0"?><ListBucketResult xmlns="x"><IsTruncated>'
-                          f"{str(more).lower()}</IsTruncated>{token}{out}"
+                          f"{str(more).lower()}</IsTruncated>{kind}{token}{out}"
                           "</ListBucketResult>").encode())
 
 
@@ -325,6 +330,8 @@ class Server:
         self.key, self.secret, self.token, self.clock = KEY, SECRET, None, 0
         self.tells_clock, self.base = False, ""
         self.anonymous, self.if_match, self.ranges = False, True, True
+        self.partial = 206      # the status of a range; rclone's server says 200
+        self.encodes = quote    # keys of listings; None: as they are, and the server says so
         self.page, self.ended, self.complete_error, self.message = 1000, 0, 0, "no"
         self.complete_body = b"  <Error><Code>InternalError</Code></Error>"
 
