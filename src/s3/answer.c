@@ -62,7 +62,8 @@ bool answer_look(struct call *c)
 	if (c->looked)
 		return c->err == 0;
 	c->looked = true;
-	(void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &c->answer.status);
+	if (c->easy)
+		(void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &c->answer.status);
 	/* rclone's server answers a range with 200; no whole object has this header. */
 	if (c->answer.status == 200 && c->len && *c->answer.range)
 		c->answer.status = 206;
@@ -102,6 +103,13 @@ static bool keep_text(struct call *c, const char *data, size_t len)
 	return true;
 }
 
+void answer_too_long(struct call *c)
+{
+	c->err = -EPROTO;
+	(void)snprintf(c->why, sizeof(c->why),
+		       "%.200s: the server sent more bytes than it was asked for", c->where->shown);
+}
+
 size_t answer_data(char *data, size_t size, size_t nr, void *arg)
 {
 	struct call *c = arg;
@@ -112,10 +120,7 @@ size_t answer_data(char *data, size_t size, size_t nr, void *arg)
 	if (!c->to || !answer_is_good(c->answer.status))
 		return keep_text(c, data, len) ? len : 0;
 	if (len > c->len - c->got) {
-		c->err = -EPROTO;
-		(void)snprintf(c->why, sizeof(c->why),
-			       "%.200s: the server sent more bytes than it was asked for",
-			       c->where->shown);
+		answer_too_long(c);
 		return 0;
 	}
 	c->err = uaccess_write((char *)c->to + c->got, data, len);

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "s3/http.h"
+#include "s3/plain.h"
 
 #define BACKOFF_MS 100u
 #define BACKOFF_MAX_MS 5000u
@@ -50,6 +50,15 @@ static void send_call(struct call *c)
 	c->sent = 0;
 	c->got_before = c->got;
 	c->nr_sent++;
+	if (!c->broken && plain_wants(c) && request_head(c) && plain_start(c, self.multi)) {
+		c->running = true;
+		self.nr_running++;
+		c->next = self.running;
+		self.running = c;
+		return;
+	}
+	curl_slist_free_all(c->headers);
+	c->headers = NULL;
 	c->easy = self.nr_idle ? self.idle[--self.nr_idle] : curl_easy_init();
 	/* Without its query a request would be one for the object itself. */
 	if (!c->easy || c->broken || !request_make(c)) {
@@ -71,11 +80,15 @@ static void send_call(struct call *c)
 
 static void unsend(struct call *c)
 {
+	if (c->line)
+		plain_cancel(c);
 	if (c->running) {
-		(void)curl_multi_remove_handle(self.multi, c->easy);
 		self.nr_running--;
 		(void)take_out(&self.running, c);
 		self.stirred = true;
+	}
+	if (c->easy) {
+		(void)curl_multi_remove_handle(self.multi, c->easy);
 		curl_easy_reset(c->easy);
 		if (self.nr_idle < CALLS_MAX)
 			self.idle[self.nr_idle++] = c->easy;
@@ -280,7 +293,12 @@ static bool recover(struct call *c)
 	return false;
 }
 
-static void finished(struct call *c, CURLcode code)
+void http_resend(struct call *c)
+{
+	(void)at_once(c);
+}
+
+void http_finished(struct call *c, CURLcode code)
 {
 	if (c->err < 0) { /* of a callback of ours, which made libcurl stop */
 		call_end(c);
@@ -414,8 +432,10 @@ static void http_take_finished(void)
 
 		if (m->msg != CURLMSG_DONE)
 			continue;
+		if (plain_connected(m->easy_handle, code, self.multi))
+			continue;
 		(void)curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&c);
-		finished(c, code);
+		http_finished(c, code);
 	}
 }
 
@@ -427,6 +447,7 @@ static int http_wait_ms(uint64_t now)
 		at = MIN(at, c->again_ns);
 	/* Calls that may be sent were sent by start_ready(). */
 	at = MIN(at, self.due_ns);
+	at = MIN(at, plain_due_ns());
 	return (int)((MAX(at, now) - now) / NSEC_PER_MSEC + 1);
 }
 
@@ -437,6 +458,7 @@ static bool http_has_work(void)
 
 static void end_self(CURLM *multi)
 {
+	plain_end(multi);
 	while (self.nr_idle)
 		curl_easy_cleanup(self.idle[--self.nr_idle]);
 	(void)curl_multi_cleanup(multi);
@@ -444,7 +466,9 @@ static void end_self(CURLM *multi)
 
 static void *s3_http_run(void *arg)
 {
+	struct curl_waitfd fds[CALLS_MAX];
 	uint64_t idle_ns = now_ns();
+	unsigned nr;
 	int still;
 
 	(void)arg;
@@ -473,7 +497,9 @@ static void *s3_http_run(void *arg)
 		(void)curl_multi_perform(self.multi, &still);
 		http_take_finished();
 		start_ready();
-		(void)curl_multi_poll(self.multi, NULL, 0, http_wait_ms(now_ns()), NULL);
+		nr = plain_fds(fds, self.multi);
+		(void)curl_multi_poll(self.multi, fds, nr, http_wait_ms(now_ns()), NULL);
+		plain_take(fds, nr);
 	}
 }
 

@@ -49,6 +49,7 @@ struct call {
 	const void *body;     /* our memory */
 	uint64_t body_len;
 	bool patient; /* the server may be silent for COMPLETE_SILENCE_S */
+	bool plain;   /* of http://: receive straight into to (plain.h) */
 	uint64_t deadline_ns;
 	check_fn check;
 	call_fn done;
@@ -65,7 +66,8 @@ struct call {
 
 	/* The thread's own. */
 	struct call *next;
-	CURL *easy;
+	CURL *easy;         /* NULL for an exchange of plain.c */
+	struct plain *line; /* its connection */
 	struct curl_slist *headers;
 	uint64_t sent; /* of the body */
 	uint64_t again_ns, got_before;
@@ -111,6 +113,14 @@ void creds_expire(const struct keys *k);
 
 #define MARK_HEADER "x-amz-meta-penstock-upload"
 
+/* http.c: an exchange has ended with that code of libcurl; or it has to be begun again at once. */
+void http_finished(struct call *c, CURLcode code);
+void http_resend(struct call *c);
+
+/* request.c: write URL, headers and signature of a call.  Return as request_make(). */
+bool request_head(struct call *c);
+/* Milliseconds until its deadline, at least 1; 0: it has none. */
+long request_left_ms(const struct call *c);
 /* request.c: write URL, headers and signature of a call, and set all options of its handle.
  * Return false if there is no memory, or with c->err and c->why. */
 bool request_make(struct call *c);
@@ -121,6 +131,8 @@ size_t answer_data(char *data, size_t size, size_t nr, void *arg);
 /* Check the headers once, before any byte is used.  Return false with c->err. */
 bool answer_look(struct call *c);
 bool answer_is_good(long status);
+/* Set c->err: the server sent too many bytes. */
+void answer_too_long(struct call *c);
 
 /* why.c: set c->err and c->why. */
 void why_status(struct call *c);

@@ -82,6 +82,7 @@ static int start_range(struct task *t, unsigned i)
 		.off = off,
 		.len = MIN(RANGE_LEN - off % RANGE_LEN, t->end - t->at),
 		.to = (char *)t->op->buf + t->at,
+		.plain = true,
 		.deadline_ns = t->op->deadline_ns,
 		.check = range_check,
 		.done = io_range_done,

@@ -133,8 +133,10 @@ static bool make_url(struct call *c)
 	return false;
 }
 
-static long left_ms(const struct call *c, uint64_t now)
+long request_left_ms(const struct call *c)
 {
+	uint64_t now = now_ns();
+
 	if (c->deadline_ns == UINT64_MAX)
 		return 0; /* libcurl's word for ever: SILENCE_S still holds */
 	if (c->deadline_ns <= now)
@@ -157,7 +159,7 @@ static void set_options(struct call *c)
 	SET(CURLOPT_UPLOAD_BUFFERSIZE, (long)CURL_BUFFER);
 	SET(CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
 	SET(CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
-	SET(CURLOPT_TIMEOUT_MS, left_ms(c, now_ns()));
+	SET(CURLOPT_TIMEOUT_MS, request_left_ms(c));
 	SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
 	SET(CURLOPT_LOW_SPEED_TIME, c->patient ? COMPLETE_SILENCE_S : SILENCE_S);
 	SET(CURLOPT_HTTPHEADER, c->headers);
@@ -193,9 +195,14 @@ static void set_options(struct call *c)
 #undef SET
 }
 
+bool request_head(struct call *c)
+{
+	return make_url(c) && add_headers(c);
+}
+
 bool request_make(struct call *c)
 {
-	if (!make_url(c) || !add_headers(c))
+	if (!request_head(c))
 		return false;
 	set_options(c);
 	return true;

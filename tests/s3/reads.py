@@ -2,6 +2,8 @@
 """Reads of s3://, https:// and http:// from a server that fails on demand."""
 import ctypes
 import errno
+import hashlib
+import mmap
 import os
 import random
 import subprocess
@@ -285,6 +287,65 @@ def answers_that_lie():
     fresh()
     server.ranges = False
     fails(errno.EOPNOTSUPP, "does not give ranges", File, "s3://bucket/key")
+
+
+@case
+def answers_of_other_forms():
+    """Those that are not simple are asked for again through libcurl."""
+    content = BIG[:300000]
+    etag = hashlib.md5(content).hexdigest().encode()
+    head = (b'HTTP/1.1 206 ok\r\nETag: "' + etag + b'"\r\nContent-Range: bytes 0-299999/300000\r\n')
+    length = b"Content-Length: 300000\r\n\r\n"
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(c), c)
+                      for c in (content[:1], content[1:99999], content[99999:])) + b"0\r\n\r\n"
+    simple = [head + length + content, b"HTTP/1.1 100 Continue\r\n\r\n" + head + length + content,
+              head + b"connection:  Close\r\n" + length + content,
+              head + b"content-length:300000\r\n" + length + content,
+              head.replace(b"1.1", b"1.0") + length + content]
+    others = [head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks, head + b"\r\n" + content,
+              head + b"X: " + b"x" * 20000 + b"\r\n" + length + content]
+    for answer in simple + others:
+        name = fresh("key", content)
+        with File(name) as f:
+            # Each of these connections is closed by the server, which does not say so.
+            server.fault("GET", "raw", times=0, bytes=answer)
+            for _ in range(2):
+                got = bytearray(len(content))
+                eq(f.read(got).nbytes, len(content))
+                true(got == content)
+            eq(len(server.requests) - 1, 4 if answer in others else 2)
+    for answer in (b"HTTP/1.1 206", head + b"Content-Length: 400000\r\n\r\n" + content,
+                   head + b"Content-Length: 3x\r\n\r\n" + content, b"\r\n\r\n", b"x" * 40000):
+        name = fresh("key", content)
+        with File(name) as f:
+            server.fault("GET", "raw", times=0, bytes=answer)
+            try:
+                f.read(got, timeout=0.3)
+                raise AssertionError(answer[:100])
+            except OSError as e:
+                true(e.errno in (errno.EIO, errno.EPROTO, errno.ETIMEDOUT), e)
+
+
+@case
+def memory_that_is_gone():
+    """A page without access in the middle of a body: the bytes before it, and an error."""
+    name = fresh("key", BIG)
+    memory = mmap.mmap(-1, 4 * MIB)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+    def protect(how):
+        eq(ctypes.CDLL(None).mprotect(ctypes.c_void_p(at + 3 * MIB), ctypes.c_size_t(MIB), how), 0)
+
+    with File(name) as f:
+        # Access ends once the request has been checked, and sent.
+        server.fault("GET", "call", function=lambda: protect(0))
+        gives(errno.EFAULT, f.read, memory)
+        protect(mmap.PROT_READ | mmap.PROT_WRITE)
+        true(memory[:3 * MIB] == BIG[:3 * MIB])
+        # The connection that broke off serves nobody else.
+        got = bytearray(MIB)
+        f.read(got, 5 * MIB)
+        true(got == BIG[5 * MIB:6 * MIB])
 
 
 @case
