@@ -35,7 +35,8 @@ const char demo_usage[] =
 	"\n"
 	"  --dir DIR      make a private directory in DIR (default: $TMPDIR, /var/tmp\n"
 	"                 or .)\n"
-	"  --file FILE    load this safetensors file instead; may be given again\n"
+	"  --file FILE    load this safetensors file instead; may be given again, and may\n"
+	"                 be an object (s3://BUCKET/KEY), of which DIR gets a copy for pread\n"
 	"  --size MIB     size of all shards together (default 1024; smaller where disk\n"
 	"                 or memory are short or slow)\n"
 	"  --device NAME  cuda:0, soft:0, host, ... (default: the first accelerator,\n"
@@ -57,6 +58,7 @@ struct facts {
 	char note[256];   /* reason why the shards are smaller than asked for, or "" */
 	char no_gpu[256]; /* reason why the software device is used in place of a GPU, or "" */
 	bool own_files;   /* the shards are files of the user */
+	bool objects;     /* some are objects: pread reads their copies */
 	uint64_t shard_bytes;
 };
 
@@ -238,7 +240,7 @@ static int open_shards(struct demo *d, const struct settings *set)
 		return fail(ENOMEM, "out of memory");
 	for (unsigned i = 0; i < set->nr_files; i++) {
 		d->nr_shards = i + 1;
-		r = shard_open(&d->shards[i], set->files[i]);
+		r = shard_open(&d->shards[i], set->files[i], d->dir);
 		if (r < 0)
 			return r;
 	}
@@ -284,13 +286,10 @@ static int demo_set_up(struct demo *d, struct facts *f, const struct settings *s
 	d->steps = calloc(DEMO_STEPS_MAX, sizeof(*d->steps));
 	if (!d->buf || !d->steps)
 		return fail(ENOMEM, "out of memory");
-	/* Check the files before the long part, so that a bad one is reported at once. */
-	if (set->nr_files) {
-		r = open_shards(d, set);
-		if (r < 0)
-			return r;
-	}
 	r = scratch_dir(set->dir, &d->dir);
+	/* Check the files before the long part, so that a bad one is reported at once. */
+	if (r == 0 && set->nr_files)
+		r = open_shards(d, set);
 	if (r == 0)
 		r = choose_sizes(d, f, set, &size);
 	if (r == 0 && !set->nr_files)
@@ -299,8 +298,10 @@ static int demo_set_up(struct demo *d, struct facts *f, const struct settings *s
 		r = check_memory(d, f);
 	if (r < 0)
 		return r;
-	for (unsigned i = 0; i < d->nr_shards; i++)
+	for (unsigned i = 0; i < d->nr_shards; i++) {
 		f->shard_bytes += d->shards[i].st->data_len;
+		f->objects |= d->shards[i].object;
+	}
 	if (pst_file_info(d->shards[0].file, &info) == 0)
 		memcpy(f->fs, info.fs, sizeof(f->fs));
 	r = pst_queue_new(&qo, &d->queue);
@@ -335,13 +336,24 @@ static bool any_stayed(const struct demo *d)
 	return false;
 }
 
-/* Return the ratio, or NAN if it would only describe the emulator. */
+/* Does the plain side of that step read copies of objects? */
+static bool reads_copies(const struct demo *d, const struct demo_step *s)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < d->nr_shards; i++)
+		any |= d->shards[i].object;
+	return any && !strncmp(s->name, "load ", 5);
+}
+
+/* Return the ratio, or NAN if it would only describe the emulator, or compares two places. */
 static double demo_ratio(const struct demo *d, const struct demo_step *s)
 {
 	double ours = gb_per_s(s->ours.bytes, s->ours.ns);
 	double plain = gb_per_s(s->plain.bytes, s->plain.ns);
 
-	return plain > 0 && !device_is_emulated(&d->dev) ? ours / plain : NAN;
+	return plain > 0 && !device_is_emulated(&d->dev) && !reads_copies(d, s) ? ours / plain
+										: NAN;
 }
 
 static bool in_memory(const char *fs)
@@ -457,6 +469,9 @@ static int print_table(const struct demo *d, const struct facts *f)
 			     "The plain way uses host memory.  No ratio: a thread copies for %s, "
 			     "where a GPU has an engine.  --device host has ratios.",
 			     d->dev.name);
+	if (f->objects)
+		shown_printf(2, "The plain way reads copies of the objects in %s: no ratio.",
+			     d->dir);
 	print_compared(d, f);
 	return 0;
 }

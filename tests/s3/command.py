@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """penstock cp and penstock ls with s3:// and https://."""
+import json
 import os
 import subprocess
 import urllib.parse
@@ -153,6 +154,38 @@ def hostile_listings():
                      % (len(body), body))
         out = penstock("ls", "s3://bucket/", status=0 if b"<Contents>" * 2 in body else 1)
         true(len(out) < 2000, out)
+
+
+def safetensors(size):
+    head = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]},
+                       "b": {"dtype": "F32", "shape": [3], "data_offsets": [size, size + 12]}})
+    return len(head).to_bytes(8, "little") + head.encode() + BIG[:size + 12]
+
+
+@case
+def demonstration():
+    """demo loads a model from an object, compares all bytes, and names the path."""
+    server.reset()
+    server.put("bucket", "llama/model.safetensors", safetensors(9 << 20))
+    name = "s3://bucket/llama/model.safetensors"
+    os.mkdir(f"{work}/demo")
+    for device in ("soft:0", "host"):
+        words = ["demo", "--dir", f"{work}/demo", "--device", device, "--file", name]
+        got = json.loads(penstock(*words, "--json"))
+        loads = [s for s in got["steps"] if s["step"].startswith("load ")]
+        eq(len(loads), 3)
+        for s in loads:
+            eq(s["penstock"]["bytes"], (9 << 20) + 12)
+            true("tcp" in json.dumps(s["penstock"]["paths"]), s)
+            eq(s["ratio"], None)
+        true(got["verified"] and got["compared"]["checksums"] == 2, got)
+        has(penstock(*words), "tcp", "copies of the objects")
+    has(penstock("demo", "--file", "s3://bucket/none", "--dir", f"{work}/demo", status=1),
+        "no object of that key")
+    server.put("bucket", "short", b"x")
+    has(penstock("demo", "--file", "s3://bucket/short", "--dir", f"{work}/demo", status=1),
+        "s3://bucket/short")
+    eq(os.listdir(f"{work}/demo"), [])
 
 
 run()

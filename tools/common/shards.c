@@ -171,8 +171,9 @@ static int write_data(struct shard *s)
 
 static int open_for_requests(struct shard *s)
 {
-	/* Nobody changes a shard while it is loaded. */
-	int r = pst_file_open(s->path, PST_FILE_READ | PST_FILE_STABLE, NULL, &s->file);
+	/* Nobody changes a shard while it is loaded.  Of objects the library finds out cheaply. */
+	uint32_t flags = PST_FILE_READ | (s->object ? 0 : PST_FILE_STABLE);
+	int r = pst_file_open(s->path, flags, NULL, &s->file);
 
 	return r < 0 ? fail_pst(r, s->path) : 0;
 }
@@ -206,7 +207,40 @@ int shard_make(struct shard *s, const char *path, uint64_t len, unsigned idx, un
 	return r < 0 ? r : open_for_requests(s);
 }
 
-int shard_open(struct shard *s, const char *path)
+/* Read an object from front to back, one request at a time, into a file without a name. */
+static int copy_object(struct shard *s, const char *dir)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+	_cleanup_(freep) uint8_t *buf = malloc(CHUNK);
+	int r = buf ? open_for_requests(s) : fail(ENOMEM, "out of memory");
+
+	if (r < 0)
+		return r;
+	r = pst_file_info(s->file, &info);
+	if (r < 0)
+		return fail_pst(r, s->path);
+	s->fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (s->fd < 0)
+		return fail(errno, "cannot make a copy of %s in %s: %s", s->path, dir,
+			    strerror(errno));
+	for (uint64_t off = 0; off < info.size;) {
+		uint64_t n = MIN(CHUNK, info.size - off);
+		int64_t got = pst_read(s->file, off, NULL, (uintptr_t)buf, n, NULL);
+
+		if (got != (int64_t)n)
+			return got < 0 ? fail_pst((int)got, s->path)
+				       : fail(EIO, "%s is shorter than it was", s->path);
+		r = pwrite_all(s->fd, buf, n, off, dir);
+		if (r < 0)
+			return r;
+		off += n;
+		if (stop_signal)
+			return fail(EINTR, "interrupted");
+	}
+	return 0;
+}
+
+int shard_open(struct shard *s, const char *path, const char *dir)
 {
 	_cleanup_(freep) uint8_t *buf = malloc(CHUNK);
 	uint64_t off, end;
@@ -217,9 +251,16 @@ int shard_open(struct shard *s, const char *path)
 	s->path = strdup(path);
 	if (!s->path || !buf)
 		return fail(ENOMEM, "out of memory");
-	s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (s->fd < 0)
-		return fail_open(path);
+	s->object = strstr(path, "://");
+	if (s->object) {
+		r = copy_object(s, dir);
+		if (r < 0)
+			return r;
+	} else {
+		s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (s->fd < 0)
+			return fail_open(path);
+	}
 	r = shards_parse(s);
 	if (r < 0)
 		return r;
@@ -236,7 +277,7 @@ int shard_open(struct shard *s, const char *path)
 		if (stop_signal)
 			return fail(EINTR, "interrupted");
 	}
-	return open_for_requests(s);
+	return s->object ? 0 : open_for_requests(s);
 }
 
 int shard_compare(const struct shard *s, uint64_t off, const void *buf, size_t len,

@@ -8,7 +8,8 @@
 
 struct shard {
 	char *path;
-	int fd;
+	int fd;      /* the file; of an object a copy without a name */
+	bool object; /* s3://, rados:// and the like: only requests read it itself */
 	struct safetensors *st;
 	struct pst_file *file;
 	uint32_t *crcs; /* CRC-32C of each tensor of st */
@@ -23,8 +24,12 @@ struct shard {
  */
 int shard_make(struct shard *s, const char *path, uint64_t len, unsigned idx, unsigned nr);
 
-/* Take a file of the user's; reads it once for the CRCs.  0 or -errno with a sentence. */
-int shard_open(struct shard *s, const char *path);
+/*
+ * Take a file of the user's, and read it once for the CRCs.
+ * @dir: an object (SCHEME://...) is copied into this directory
+ * Return: 0 or -errno with a sentence.
+ */
+int shard_open(struct shard *s, const char *path, const char *dir);
 
 /*
  * Compare bytes that should be those of the shard at an offset.
