@@ -63,6 +63,7 @@ static void rados_file_free(struct file *file)
 	struct rados_file *f = rados_file_of(file);
 
 	head_done(f);
+	seen_done(&f->seen);
 	lib_pool_put(f->io);
 	free(f->shown);
 	free(f);
@@ -103,6 +104,9 @@ static int rados_open(const char *name, uint32_t flags, uint32_t mode, struct fi
 	f->guard = !(flags & (PST_FILE_WRITE | PST_FILE_STABLE));
 	atomic_store(&f->size, facts.size);
 	head_init(f, &facts);
+	if (r == 0 && f->guard && f->layout.unit &&
+	    seen_init(&f->seen, layout_objects(&f->layout, facts.size)) < 0)
+		r = err_set(ENOMEM, "out of memory");
 	if (r < 0) {
 		rados_file_free(&f->file);
 		return r;

@@ -266,6 +266,7 @@ static void task_step(struct task *t, bool woken)
 		p->task = t;
 		p->buf = (char *)t->op->buf + t->at;
 		p->len = e.len;
+		p->object = e.object;
 		p->first = e.object == 0;
 		t->elsewhere |= !p->first;
 		p->running = true;
@@ -364,6 +365,17 @@ static int piece_result(struct piece *p, int r, bool write)
 	return 0;
 }
 
+/* Was the object written since the file's first read of it?  0, -ESTALE or -ENOMEM. */
+static int piece_seen(const struct piece *p, void *completion, int r)
+{
+	struct rados_file *f = p->task->file;
+
+	if (!f->guard || p->first || !f->layout.unit)
+		return 0;
+	return seen_check(&f->seen, p->object,
+			  r == -ENOENT ? SEEN_HOLE : lib.rados_aio_get_version(completion));
+}
+
 /* On a thread of librados, which may run several at once. */
 static void rados_done(void *completion, void *arg)
 {
@@ -371,8 +383,10 @@ static void rados_done(void *completion, void *arg)
 	struct task *t = p->task;
 	bool write = t->kind == IO_WRITE, over, drop;
 	uint64_t len = p->len;
-	int r = piece_result(p, lib.rados_aio_get_return_value(completion), write);
+	int got = lib.rados_aio_get_return_value(completion), r = piece_result(p, got, write);
 
+	if (r == 0 && !write)
+		r = piece_seen(p, completion, got);
 	(void)pthread_mutex_lock(&t->lock);
 	p->running = false;
 	t->nr_running--;

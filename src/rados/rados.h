@@ -22,8 +22,10 @@
  * they have come (head.c), which finds all that a writer changes who opened after: who writes a
  * striped file changes its first object before others.  libradosstriper does so by its lock, and we
  * do by writing an attribute of it at open, sync, truncate and unlink.  What a writer that was open
- * already changes inside the size, in other objects than the first, changes no version before its
- * next sync: who opens meanwhile may read old bytes and new ones.  Files that are open for writing
+ * already changes inside the size, in other objects than the first, changes that version only at
+ * its next sync.  So a reader also notes the version of each object that it reads, and finds that
+ * one is written between two of its reads, or two pieces of one (seen.h).  An object that it reads
+ * for the first time may be newer than those that it has read.  Files that are open for writing
  * are not guarded.
  *
  * Bounds, for a process: BUDGET_BYTES of pieces in flight, and BUDGET_PIECES.
@@ -38,6 +40,7 @@
 #include "base/err.h"
 #include "file/io.h"
 #include "rados/layout.h"
+#include "rados/seen.h"
 
 #define PIECES_MAX 16u
 #define PIECE_READ MIB(1)    /* larger pieces read slower: the copies of several overlap */
@@ -91,6 +94,7 @@ struct rados_file {
 	struct layout layout;
 	bool guard;       /* reads demand the version */
 	uint64_t version; /* of the first object, at the open */
+	struct seen seen; /* of the others; unused without guard, or of one object */
 	_Atomic uint64_t size;
 	_Atomic bool wrote; /* since the last sync */
 	/* The end of what was written since then inside the size, which may have been cut. */
@@ -114,7 +118,8 @@ struct piece {
 	struct task *task;
 	void *completion, *op; /* NULL: never used */
 	bool running;
-	bool first; /* in the first object */
+	bool first;      /* in the first object */
+	uint64_t object; /* the number of its object */
 	char *buf;
 	uint64_t len;
 	size_t got;

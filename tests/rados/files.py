@@ -410,6 +410,34 @@ def a_sync_keeps_what_others_cut():
 
 
 @case
+def a_writer_that_was_open_before_a_reader():
+    """Its writes change the first object at its sync; others are told by their own versions."""
+    write("f", BIG)
+    with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r, File(ROOT + "f") as late:
+        got = bytearray(1000)
+        r.read(got, OBJECT)
+        # Written, though not where the reader reads.
+        a.write(b"new", OBJECT + 5000)
+        gives(errno.ESTALE, r.read, got, OBJECT + 2000)
+        gives(errno.ESTALE, r.read, got, OBJECT)
+        # Others that it has not read yet, and those who see the object for the first time.
+        r.read(got, 2 * OBJECT)
+        late.read(got, OBJECT + 4900)
+        true(got[100:103] == b"new")
+        a.sync()
+        gives(errno.ESTALE, late.read, got, OBJECT)
+    # A hole that is filled.
+    write("f", b"")
+    names.truncate(ROOT + "f", 3 * OBJECT)
+    with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r:
+        r.read(got, OBJECT)
+        eq(bytes(got), bytes(1000))
+        a.write(b"new", OBJECT + 5000)
+        gives(errno.ESTALE, r.read, got, OBJECT)
+    wipe()
+
+
+@case
 def a_sync_that_failed_is_made_up_for():
     for code in (errno.EIO, errno.ENOMEM):
         write("f", BIG)
