@@ -47,12 +47,13 @@ c.connect(timeout=60)
 pool = c.pool_lookup(sys.argv[1])
 until = time.monotonic() + 120
 for nr in range(16):
+    pg = f"{pool}.{nr:x}"
     while True:
-        r, out, _ = c.pg_command(f"{pool}.{nr:x}", json.dumps({"prefix": "query"}), b"", timeout=10)
+        r, out, _ = c.pg_command(pg, json.dumps({"prefix": "query", "pgid": pg}), b"", timeout=10)
         if r == 0 and json.loads(out)["state"] == "active+clean":
             break
         if time.monotonic() > until:
-            sys.exit(f"{pool}.{nr:x} does not become clean: {r} {out[:200]}")
+            sys.exit(f"{pg} does not become clean: {r} {out[:200]}")
         time.sleep(0.1)
 """
 
