@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "s3/plain.h"
+#include "s3/http.h"
 
 #define BACKOFF_MS 100u
 #define BACKOFF_MAX_MS 5000u

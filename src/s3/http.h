@@ -48,8 +48,8 @@ struct call {
 	void *to;             /* the program's memory of len bytes; NULL: text is kept */
 	const void *body;     /* our memory */
 	uint64_t body_len;
-	bool patient; /* the server may be silent for COMPLETE_SILENCE_S */
-	bool plain;   /* of http://: receive straight into to (plain.h) */
+	bool patient; /* allow COMPLETE_SILENCE_S without a byte */
+	bool plain;   /* receive bodies of http:// straight into to (plain.c) */
 	uint64_t deadline_ns;
 	check_fn check;
 	call_fn done;
@@ -117,7 +117,28 @@ void creds_expire(const struct keys *k);
 void http_finished(struct call *c, CURLcode code);
 void http_resend(struct call *c);
 
-/* request.c: write URL, headers and signature of a call.  Return as request_make(). */
+/* plain.c: exchanges of http:// whose bodies go from the socket into the memory of the request. */
+
+/* Return true if plain_start() can make the call. */
+bool plain_wants(const struct call *c);
+/* Send the request of c->url and c->headers.  Return false if there is no memory.
+ * http_finished() or http_resend() follows, never from within. */
+bool plain_start(struct call *c, CURLM *multi);
+/* End an exchange, and close its connection. */
+void plain_cancel(struct call *c);
+/* Close all connections; none is in use. */
+void plain_end(CURLM *multi);
+
+/* Take a handle that has connected, or has failed to.  Return false if plain.c did not make it. */
+bool plain_connected(CURL *easy, CURLcode code, CURLM *multi);
+/* Fill in what to wait for.  Return how many there are. */
+unsigned plain_fds(struct curl_waitfd fds[CALLS_MAX], CURLM *multi);
+/* Return when plain_take() is due if nothing happens; UINT64_MAX: never. */
+uint64_t plain_due_ns(void);
+/* Send and receive after a wait. */
+void plain_take(const struct curl_waitfd *fds, unsigned nr);
+
+/* Prepare URL, headers and signature of a call.  Return as request_make().  In request.c. */
 bool request_head(struct call *c);
 /* Milliseconds until its deadline, at least 1; 0: it has none. */
 long request_left_ms(const struct call *c);

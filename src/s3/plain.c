@@ -20,7 +20,7 @@
 
 #include "base/err.h"
 #include "base/uaccess.h"
-#include "s3/plain.h"
+#include "s3/http.h"
 
 #define HEAD_MAX KIB(16)
 #define WAKE_BYTES KIB(256) /* a wake-up and a system call for so many bytes of a body */
