@@ -123,7 +123,7 @@ static bool try_plan_of(struct pst_queue *q, const struct pst_io *io, const stru
 	return done;
 }
 
-/* Try the read on the file's lower file. */
+/* Try a read, for which now_may_try() returned true, on the file's lower file. */
 static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 				   struct pst_done *ret)
 {
@@ -131,7 +131,7 @@ static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 	bool done;
 
 	NO_CANCEL(); /* pst_queue_try() leaves it to us */
-	if (!now_may_try(q, io) || lower_look(io->file, io->op, &below.file) < 0) {
+	if (lower_look(io->file, io->op, &below.file) < 0) {
 		not_moved(io, ret);
 		return false;
 	}
@@ -142,9 +142,11 @@ static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 
 static bool now_try_one(struct pst_queue *q, const struct pst_io *io, struct pst_done *ret)
 {
-	if (io->op == PST_OP_READ && io->file && unlikely(io->file->file->ops->lower))
+	bool may = now_may_try(q, io);
+
+	if (may && unlikely(io->file->file->ops->lower))
 		return try_beneath(q, io, ret);
-	return try_plan_of(q, io, try_plan(q, io), ret);
+	return try_plan_of(q, io, likely(may) ? plan_now(q, io) : NULL, ret);
 }
 
 static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op *op)
