@@ -4,8 +4,8 @@
 
 Beside each of them a mover moves files of the set to random classes without rest, and each case
 goes on until that moved files.  PST_SOAK=1 makes 100,000 operations of the random checker and of
-fsx, and gigabytes of fio's.  FSX is a path of fsx, which no Debian package has: xfstests has it in
-ltp/fsx.c.
+fsx, and gigabytes of fio's.  SEED is the first round's seed, 31 without it; later rounds count up.
+FSX is a path of fsx, which no Debian package has: xfstests has it in ltp/fsx.c.
 """
 import os
 import shutil
@@ -20,6 +20,7 @@ MODEL, MOVER, PAUSE = map(os.path.abspath, sys.argv[2:5])
 SOAK = bool(os.environ.get("PST_SOAK"))
 LEAST = 100 if SOAK else 3
 HANGS_S = 6000 if SOAK else 200
+SEED = int(os.environ.get("SEED", "31"))
 
 
 class Mover:
@@ -31,7 +32,7 @@ class Mover:
 
     def __enter__(self):
         # pylint: disable=consider-using-with
-        self.process = subprocess.Popen([MOVER, "m", "7"], env=self.s.env, text=True,
+        self.process = subprocess.Popen([MOVER, "m", str(SEED)], env=self.s.env, text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return self
 
@@ -68,7 +69,8 @@ def restless(s, what, round_):
         rounds += 1
     s.umount()
     s.run("tier", "scrub", "m")
-    print(f"# {what}: {rounds} rounds, {moved} moves meanwhile: 0 different")
+    print(f"# {what}: seeds {SEED} to {SEED + rounds - 1}, {rounds} rounds, {moved} moves "
+          "meanwhile: 0 different")
 
 
 def random_checker(s):
@@ -76,7 +78,7 @@ def random_checker(s):
     ops = 100000 if SOAK else 600
 
     def round_(i):
-        run(s, [MODEL, "--tiers", "--seed", str(31 + i), "--ops", str(ops), s.dir])
+        run(s, [MODEL, "--tiers", "--seed", str(SEED + i), "--ops", str(ops), s.dir])
 
     restless(s, f"random checker, {ops} operations a round", round_)
 
@@ -91,7 +93,7 @@ def fio_verify(s):
         for engine in ("psync", "mmap", "libaio"):
             job = ["fio", "--name=data", f"--directory={s.dir}", f"--ioengine={engine}",
                    f"--size={size}", "--nrfiles=16", "--openfiles=2", "--bsrange=4k-64k",
-                   "--verify=crc32c", "--verify_fatal=1", f"--randseed={i}",
+                   "--verify=crc32c", "--verify_fatal=1", f"--randseed={SEED + i}",
                    "--allow_file_create=1",
                    "--fallocate=none", "--file_service_type=roundrobin"]
             run(s, [*job, "--rw=randwrite", "--do_verify=1"])
@@ -111,7 +113,7 @@ def fsx(s):
     ops = 100000 if SOAK else 2000
 
     def round_(i):
-        run(s, [program, "-q", "-c", "20", "-S", str(i + 1), "-N", str(ops), "-P", s.base,
+        run(s, [program, "-q", "-c", "20", "-S", str(SEED + i), "-N", str(ops), "-P", s.base,
                 s.path(f"fsx{i}")], LD_PRELOAD=PAUSE, PAUSE_DIR=s.dir, PAUSE_MS="20")
 
     restless(s, f"fsx, {ops} operations a round", round_)
