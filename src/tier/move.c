@@ -95,6 +95,10 @@ static int take_lease(struct moving *v)
 	/* Leases are for owners and CAP_LEASE, and not on every file system: a watch and stamps
 	 * have to do. */
 	v->watch = watch_begin(v->src);
+	/* The kernel stamps the file at the first write to a clean page of a mapping: clean those
+	 * that are dirty, or it stamps no later write to them. */
+	if (fsync(v->src) != 0)
+		return fail_move(v, errno, "cannot sync it");
 	if (fstat(v->src, &v->st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
 		return fail_move(v, errno, "cannot ask for the file's times");
 	age = stamp_ns(&now) - stamp_ns(&v->st.st_ctim);

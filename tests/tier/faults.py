@@ -58,6 +58,7 @@ FAULTS = [
      "if (0)\n\t\treturn err_set(EBUSY"),
     ("time since the last change", "move.c", "if (age >= 0 && age < SETTLED_NS)", "if (0)"),
     ("watch where there is no lease", "move.c", "v->watch = watch_begin(v->src);", ""),
+    ("sync of mapped pages before the stamp", "move.c", "if (fsync(v->src) != 0)", "if (0)"),
     ("hard links", "move.c", "if (v->st.st_nlink > 1)", "if (0)"),
     ("pins", "move.c", "if (v->file.pinned)", "if (0)"),
     ("read-only tiers", "move.c", "if (v->from->read_only || v->to->read_only)", "if (0)"),
