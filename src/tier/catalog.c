@@ -39,6 +39,14 @@ static const char schema[] =
 
 /* ---------------------------------------------------------------- SQLite */
 
+static int err_damaged(const struct catalog *c)
+{
+	return err_set(EUCLEAN,
+		       "the catalogue %s is damaged (%s): make it again with "
+		       "'penstock tier scrub --rebuild'",
+		       c->path, sqlite3_errmsg(c->db));
+}
+
 static int fail_sqlite(struct catalog *c, const char *what)
 {
 	int code = c->db ? sqlite3_errcode(c->db) : SQLITE_NOMEM;
@@ -47,10 +55,7 @@ static int fail_sqlite(struct catalog *c, const char *what)
 	switch (code) {
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
-		return err_set(EUCLEAN,
-			       "the catalogue %s is damaged (%s): make it again with "
-			       "'penstock tier scrub --rebuild'",
-			       c->path, text);
+		return err_damaged(c);
 	case SQLITE_FULL:
 		return err_set(ENOSPC, "cannot %s: no room for %s", what, c->path);
 	case SQLITE_BUSY:
@@ -82,9 +87,12 @@ static void finalizep(sqlite3_stmt **stmt)
 
 static int catalog_prepare(struct catalog *c, const char *sql, sqlite3_stmt **ret)
 {
-	if (sqlite3_prepare_v2(c->db, sql, -1, ret, NULL) == SQLITE_OK)
+	int r = sqlite3_prepare_v2(c->db, sql, -1, ret, NULL);
+
+	if (r == SQLITE_OK)
 		return 0;
-	return fail_sqlite(c, "use the catalogue");
+	/* The statements are right, so the tables are not those of a catalogue. */
+	return r == SQLITE_ERROR ? err_damaged(c) : fail_sqlite(c, "use the catalogue");
 }
 
 /* A statement that is kept, ready to be bound; reset_stmtp() ends its use. */
@@ -99,6 +107,8 @@ static int prepare_kept(struct catalog *c, const char *sql, sqlite3_stmt **kept,
 
 static void reset_stmtp(sqlite3_stmt **stmt)
 {
+	if (!*stmt)
+		return; /* it could not be compiled */
 	(void)sqlite3_reset(*stmt);
 	(void)sqlite3_clear_bindings(*stmt);
 }
@@ -281,6 +291,30 @@ int catalog_put(struct catalog *c, struct tier_file *f)
 		return fail_sqlite(c, "write the catalogue");
 	f->id = sqlite3_column_int64(s, 0);
 	return catalog_run(c, s, "write the catalogue");
+}
+
+int catalog_note(struct catalog *c, struct tier_file *f)
+{
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	int r = catalog_prepare(
+		c,
+		"INSERT INTO file(name, root, gen, bytes, size, mtime, ctime, ino)"
+		" VALUES(?1, ?2, 0, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(name) DO UPDATE SET"
+		" root=?2, gen=0, bytes=?3, size=?4, mtime=?5, ctime=?6, ino=?7, crc=NULL"
+		" WHERE root<>?2",
+		&s);
+
+	if (r < 0)
+		return r;
+	bind_name(s, 1, f->name);
+	bind_u64(s, 2, f->root);
+	bind_u64(s, 3, f->bytes);
+	bind_u64(s, 4, f->stamp.size);
+	(void)sqlite3_bind_int64(s, 5, f->stamp.mtime_ns);
+	(void)sqlite3_bind_int64(s, 6, f->stamp.ctime_ns);
+	bind_u64(s, 7, f->stamp.ino);
+	r = catalog_run(c, s, "write the catalogue");
+	return r < 0 ? r : catalog_find(c, f->name, f);
 }
 
 int catalog_drop(struct catalog *c, const char *name)

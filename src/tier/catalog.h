@@ -81,6 +81,12 @@ int catalog_find(struct catalog *c, const char *name, struct tier_file *ret);
 
 /* Add a file, or change root, gen, bytes, stamp and CRC of one; sets file->id. */
 int catalog_put(struct catalog *c, struct tier_file *file);
+/*
+ * Add a file that was found where the catalogue did not have it a moment ago.  A mover may have
+ * told the catalogue since then: what it told of this root stays.  *file is what the catalogue has
+ * then.  -ENOENT without a sentence if the file was dropped at this moment.
+ */
+int catalog_note(struct catalog *c, struct tier_file *file);
 int catalog_drop(struct catalog *c, const char *name);
 /*
  * Give a file another name, between catalog_begin() and catalog_commit(); a file that had that name

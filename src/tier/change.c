@@ -21,10 +21,11 @@ int change_find(struct tier_set *set, const char *name, struct tier_file *ret)
 	}
 	if (ret->id)
 		return fd;
-	/* Somebody made it beneath the set: it needs a number. */
+	/* Somebody made it beneath the set, and it needs a number; or it moved since lookup_open()
+	 * asked the catalogue. */
 	ret->stamp = stamp_of(&st);
 	ret->bytes = (uint64_t)st.st_blocks * 512;
-	r = catalog_put(set->catalog, ret);
+	r = catalog_note(set->catalog, ret);
 	if (r < 0) {
 		(void)close(fd);
 		return r;

@@ -7,14 +7,17 @@
 #include "calls.h"
 #include "child.h"
 #include "move_rig.h"
+#include "scratch.h"
 
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/err.h"
+#include "tier/change.h"
 #include "tier/lookup.h"
 #include "tier/move.h"
 #include "tier/scan.h"
@@ -114,7 +117,8 @@ static int write_it(const char *call)
  * mapping of it, and sets the times back.
  */
 static int keeper = -1;
-static char *keeper_map, keeper_last;
+static volatile char *keeper_map;
+static char keeper_last;
 
 static int write_and_hide(const char *call)
 {
@@ -310,7 +314,7 @@ static unsigned lost_writes(bool mapped)
 		struct tier_set *set;
 		struct move_done done;
 		char last = 0;
-		char *map;
+		volatile char *map;
 		int r, fd;
 
 		set_up();
@@ -336,7 +340,7 @@ static unsigned lost_writes(bool mapped)
 		T_EQ(pread(keeper, &keeper_last, 1, SIZE - 1), 1);
 		lost += wrote && last != keeper_last;
 		if (map)
-			(void)munmap(map, SIZE);
+			(void)munmap((void *)map, SIZE);
 		keeper_map = NULL;
 		(void)close(keeper);
 		T_CHECK(!set_close(set));
@@ -356,6 +360,63 @@ static void hidden_writes_are_seen(void)
 static void hidden_writes_by_mappings_are_not(void)
 {
 	T_CHECK(lost_writes(true) > 0);
+}
+
+/* Return true if the kernel stamps a file at the first write to a clean page of a mapping. */
+static bool stamps_mapped_writes(volatile char *map, int fd)
+{
+	struct stat a, b;
+
+	map[SIZE - 1] ^= 0;
+	T_EQ(fsync(fd), 0);
+	T_EQ(fstat(fd, &a), 0);
+	(void)usleep(20000);
+	map[SIZE - 1] ^= 0;
+	T_EQ(fstat(fd, &b), 0);
+	return a.st_mtim.tv_sec != b.st_mtim.tv_sec || a.st_mtim.tv_nsec != b.st_mtim.tv_nsec;
+}
+
+/* Once the bytes are copied, change one by a mapping whose page was dirty before the move. */
+static int write_by_mapping(const char *call)
+{
+	if (strcmp(call, "pwrite64") != 0 || wrote)
+		return 0;
+	keeper_map[SIZE - 1] ^= 1;
+	wrote = true;
+	return 0;
+}
+
+static void late_writes_by_mappings_are_seen(void)
+{
+	struct recover_counts counts;
+	struct tier_set *set;
+	struct move_done done;
+	bool stamps;
+	int r;
+
+	set_up();
+	set = open_set(&counts);
+	keeper = open(path_of(TIER_HDD, NAME), O_RDWR | O_CLOEXEC);
+	keeper_map = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, keeper, 0);
+	T_CHECK(keeper_map != MAP_FAILED);
+	stamps = stamps_mapped_writes(keeper_map, keeper);
+	(void)usleep(20000);
+	wrote = false;
+	no_lease = true;
+	calls_hook = write_by_mapping;
+	r = move_file(set, NAME, 0, &done);
+	calls_hook = NULL;
+	no_lease = false;
+	(void)munmap((void *)keeper_map, SIZE);
+	keeper_map = NULL;
+	(void)close(keeper);
+	T_CHECK(!set_close(set));
+	T_CHECK(wrote);
+	wrote = false;
+	tear_down();
+	if (!stamps)
+		T_SKIP("a file system that stamps files when mappings write to them");
+	T_EQ(r, -EAGAIN);
 }
 
 static void somebody_waits_to_write(void)
@@ -399,6 +460,85 @@ static void somebody_creates(void)
 }
 
 static struct tier_set *reader;
+static struct tier_file moved_row;
+
+/* A mover tells the catalogue of its move before another process notes that it found the file. */
+static int tell_of_move(const char *call)
+{
+	if (strcmp(call, "sqlite3_step") != 0)
+		return 0;
+	calls_hook = NULL;
+	T_OK(catalog_put(reader->catalog, &moved_row));
+	return 0;
+}
+
+static void lookups_keep_what_movers_told(void)
+{
+	struct recover_counts counts;
+	struct tier_set *set;
+	struct tier_file f;
+	char from[512];
+	int fd;
+
+	set_up();
+	set = open_set(&counts);
+	T_OK(set_open("m", &reader));
+	T_OK(catalog_find(set->catalog, NAME, &moved_row));
+	moved_row.root = 0;
+	moved_row.gen++;
+	moved_row.has_crc = true;
+	moved_row.crc = 7;
+	(void)snprintf(from, sizeof(from), "%s", path_of(TIER_HDD, NAME));
+	T_EQ(mkdir(path_of(TIER_NVME, "d"), 0750), 0);
+	T_EQ(rename(from, path_of(TIER_NVME, NAME)), 0);
+	calls_hook = tell_of_move;
+	fd = change_find(set, NAME, &f);
+	T_CHECK(!calls_hook);
+	T_CHECK(fd >= 0);
+	(void)close(fd);
+	T_EQ(f.id, moved_row.id);
+	T_EQ(f.root, 0);
+	T_EQ(f.gen, moved_row.gen);
+	T_CHECK(f.has_crc);
+	T_EQ(f.crc, 7);
+	/* Without a word of a mover, the file is another one for all that is known. */
+	T_EQ(mkdir(path_of(TIER_SSD, "d"), 0750), 0);
+	(void)snprintf(from, sizeof(from), "%s", path_of(TIER_NVME, NAME));
+	T_EQ(rename(from, path_of(TIER_SSD, NAME)), 0);
+	fd = change_find(set, NAME, &f);
+	T_CHECK(fd >= 0);
+	(void)close(fd);
+	T_EQ(f.id, moved_row.id);
+	T_EQ(f.root, 1);
+	T_CHECK(!f.has_crc);
+	T_CHECK(!set_close(reader));
+	T_CHECK(!set_close(set));
+	tear_down();
+}
+
+/* A database with other tables is no catalogue. */
+static void foreign_tables_are_refused(void)
+{
+	struct tier_file f = { .name = NAME };
+	struct catalog *c;
+	char path[300];
+	sqlite3 *db;
+
+	T_EQ(scratch_new(NULL, base, sizeof(base)), 0);
+	(void)snprintf(path, sizeof(path), "%s/catalog.db", base);
+	T_EQ(sqlite3_open(path, &db), SQLITE_OK);
+	T_EQ(sqlite3_exec(db, "CREATE TABLE file(id INTEGER PRIMARY KEY)", NULL, NULL, NULL),
+	     SQLITE_OK);
+	T_EQ(sqlite3_close(db), SQLITE_OK);
+	T_OK(catalog_open(base, &c));
+	T_EQ(catalog_find(c, NAME, &f), -EUCLEAN);
+	T_EQ(catalog_put(c, &f), -EUCLEAN);
+	T_EQ(catalog_note(c, &f), -EUCLEAN);
+	T_EQ(catalog_scan_seen(c, 1), -EUCLEAN);
+	T_CHECK(!catalog_close(c));
+	tear_down();
+}
+
 static int held; /* a descriptor from before the move */
 
 static void read_all(int fd)
@@ -681,6 +821,9 @@ int main(int argc, char *argv[])
 	T_RUN(somebody_writes_without_lease);
 	T_RUN(hidden_writes_are_seen);
 	T_RUN(hidden_writes_by_mappings_are_not);
+	T_RUN(late_writes_by_mappings_are_seen);
+	T_RUN(lookups_keep_what_movers_told);
+	T_RUN(foreign_tables_are_refused);
 	T_RUN(somebody_waits_to_write);
 	T_RUN(somebody_creates);
 	T_RUN(mount_has_it_open);

@@ -130,19 +130,38 @@ static int create_file(struct set_source *s, const char *path, const struct new_
 	return fd;
 }
 
-/* Under the lock.  -EWOULDBLOCK: again later. */
+/*
+ * Under the lock.  -EWOULDBLOCK: again later.
+ *
+ * In one transaction, or another process could make the file on another root between the look and
+ * the creation.  A crash before the commit leaves a file whose creation nobody was told of; the
+ * next scan or lookup adds it to the catalogue.
+ */
 static int create_or_find(struct set_source *s, const char *path, const struct new_file *f)
 {
+	struct catalog *c = s->set->catalog;
+	int err = catalog_begin(c), fd;
 	struct tier_file file;
-	int fd = change_find(s->set, path, &file);
+	bool made;
 
-	if (fd == -ENOENT)
-		return create_file(s, path, f);
-	if (fd < 0)
+	if (err < 0)
+		return err;
+	fd = change_find(s->set, path, &file);
+	made = fd == -ENOENT;
+	if (made)
+		fd = create_file(s, path, f);
+	if (fd < 0) {
+		catalog_rollback(c);
 		return fd;
-	/* Somebody made it since the kernel looked, which looks again at ESTALE. */
+	}
+	err = catalog_commit(c);
+	if (err == 0 && made)
+		return fd;
 	(void)close(fd);
-	return f->how & O_EXCL ? -EEXIST : -ESTALE;
+	if (made)
+		(void)change_unlink_all(s->set, path, 0, UINT_MAX);
+	/* Somebody made it since the kernel looked, which looks again at ESTALE. */
+	return err < 0 ? err : f->how & O_EXCL ? -EEXIST : -ESTALE;
 }
 
 int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
