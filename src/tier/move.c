@@ -496,9 +496,13 @@ static int move_run(struct moving *v, struct move_done *done)
 	if (r == 0)
 		r = move_copy(v, done);
 	if (r == 0)
-		r = make_parent(v);
-	if (r == 0)
 		r = lock_source(v);
+	/* A file that has its name and this lock keeps them, and so the directory.  One made for a
+	 * file that is gone would stay after a mount removed the directory. */
+	if (r == 0)
+		r = check_source(v);
+	if (r == 0)
+		r = make_parent(v);
 	if (r == 0)
 		r = check_source(v);
 	if (r == 0)

@@ -84,6 +84,8 @@ FAULTS = [
     ("lock before the copy", "move.c", "\t\tr = check_lock(v);", "\t\tr = 0;"),
     ("lock of the copy", "move.c", "if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)", "if (0)"),
     ("lock before the copy is named", "move.c", "\t\tr = lock_source(v);", "\t\tr = 0;"),
+    ("the source's name before a directory is made", "move.c",
+     "\t\tr = check_source(v);\n\tif (r == 0)\n\t\tr = make_parent(v);", "\t\tr = make_parent(v);"),
     ("the source moved aside", "recover.c", "r = settle_old(&l);", "r = 0;"),
     ("which copy is removed", "recover.c", "if (l->m.committed)\n\t\tr = remove_at",
      "if (!l->m.committed)\n\t\tr = remove_at"),

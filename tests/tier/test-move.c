@@ -459,6 +459,50 @@ static void somebody_creates(void)
 	}
 }
 
+/* Remove the file as a mount does, unless the mover has locked it, and the target's directory. */
+static bool removed;
+
+static int remove_it(const char *call)
+{
+	int fd;
+
+	(void)call;
+	if (++calls != at)
+		return 0;
+	fd = open(path_of(TIER_HDD, NAME), O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+		T_EQ(unlink(path_of(TIER_HDD, NAME)), 0);
+		T_CHECK(rmdir(path_of(TIER_NVME, "d")) == 0 || errno == ENOENT);
+		removed = true;
+	}
+	(void)close(fd);
+	return 0;
+}
+
+/* A mover makes no directory for a file that is gone: a mount could not remove the parent then. */
+static void somebody_removes(void)
+{
+	unsigned nr_removed = 0;
+	bool more = true;
+
+	for (at = 1; more; at++) {
+		set_up();
+		removed = false;
+		T_CHECK(try_move(remove_it) < 0 || !removed);
+		more = calls >= at;
+		if (removed) {
+			nr_removed++;
+			T_CHECK(access(path_of(TIER_NVME, "d"), F_OK) < 0);
+			for (unsigned i = 0; i < TIER_CLASSES; i++)
+				T_EQ(files_in(path_of((enum tier_class)i, TIER_TMP)), 0);
+		}
+		tear_down();
+	}
+	T_CHECK(nr_removed > 10);
+}
+
 static struct tier_set *reader;
 static struct tier_file moved_row;
 
@@ -826,6 +870,7 @@ int main(int argc, char *argv[])
 	T_RUN(foreign_tables_are_refused);
 	T_RUN(somebody_waits_to_write);
 	T_RUN(somebody_creates);
+	T_RUN(somebody_removes);
 	T_RUN(mount_has_it_open);
 	T_RUN(mount_waits_for_the_copy);
 	T_RUN(readers_find_no_gap);
