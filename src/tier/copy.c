@@ -96,20 +96,26 @@ static uint32_t crc_zeros(uint32_t crc, uint64_t len)
 	return crc32c(crc, zeros, len % sizeof(zeros));
 }
 
-/* Wait until the rate allows that many bytes. */
-static void pace(uint64_t rate, uint64_t bytes, uint64_t began)
+/*
+ * Wait until the rate allows more than the chunk of that many bytes.  *due is when it allowed this
+ * chunk.  Time that was lost, for instance to other programs' I/O, is not made up for: that would
+ * be a burst, which delays reads of all programs.
+ */
+static void pace(uint64_t rate, uint64_t bytes, uint64_t *due)
 {
-	uint64_t due, now;
+	uint64_t now;
 	struct timespec ts;
 
 	if (!rate)
 		return;
-	due = began + (uint64_t)((double)bytes / (double)rate * 1e9);
+	*due += (uint64_t)((double)bytes / (double)rate * 1e9);
 	now = now_ns();
-	if (due <= now)
+	if (*due <= now) {
+		*due = now;
 		return;
-	ts = (struct timespec){ .tv_sec = (time_t)((due - now) / NSEC_PER_SEC),
-				.tv_nsec = (long)((due - now) % NSEC_PER_SEC) };
+	}
+	ts = (struct timespec){ .tv_sec = (time_t)((*due - now) / NSEC_PER_SEC),
+				.tv_nsec = (long)((*due - now) % NSEC_PER_SEC) };
 	(void)nanosleep(&ts, NULL);
 }
 
@@ -188,7 +194,7 @@ static size_t chunk_of(const struct copy_job *job)
 int copy_data(struct copy_job *job)
 {
 	_cleanup_(freep) char *buf = aligned_alloc(4096, COPY_CHUNK_MAX);
-	uint64_t off = 0, from, to, began = now_ns();
+	uint64_t off = 0, from, to, due = now_ns();
 	int r;
 
 	if (!buf)
@@ -203,15 +209,17 @@ int copy_data(struct copy_job *job)
 			return err_set(r, "cannot find the file's data: %s", strerror(-r));
 		job->crc = crc_zeros(job->crc, from - off);
 		for (off = from; off < to;) {
-			size_t len = (size_t)MIN(chunk_of(job), to - off);
+			size_t len;
 
 			r = job->go_on ? job->go_on(job->arg) : 0;
-			if (r == 0)
-				r = copy_chunk(job, buf, off, len);
+			if (r < 0)
+				return r;
+			len = (size_t)MIN(chunk_of(job), to - off);
+			r = copy_chunk(job, buf, off, len);
 			if (r < 0)
 				return r;
 			off += len;
-			pace(job->rate, job->dst_measured.write_bytes, began);
+			pace(job->rate, len, &due);
 		}
 	}
 	/* A hole at the end, and all of an empty reservation. */
@@ -283,7 +291,7 @@ int copy_attrs(int src, int dst, const struct stat *st)
 int copy_read_back(const struct copy_job *job, uint32_t *ret)
 {
 	_cleanup_(freep) char *buf = aligned_alloc(4096, COPY_CHUNK_MAX);
-	uint64_t off = 0, from, to, bytes = 0, began = now_ns();
+	uint64_t off = 0, from, to, due = now_ns();
 	uint32_t crc = 0;
 	int r;
 
@@ -295,12 +303,13 @@ int copy_read_back(const struct copy_job *job, uint32_t *ret)
 			return err_set(r, "cannot find the file's data: %s", strerror(-r));
 		crc = crc_zeros(crc, from - off);
 		for (off = from; off < to;) {
-			size_t len = (size_t)MIN(chunk_of(job), to - off);
+			size_t len;
 			ssize_t n;
 
 			r = job->go_on ? job->go_on(job->arg) : 0;
 			if (r < 0)
 				return r;
+			len = (size_t)MIN(chunk_of(job), to - off);
 			n = read_full(job->dst, buf, len, off);
 			if (n < 0)
 				return err_set((int)n, "cannot read the file at %llu: %s",
@@ -309,8 +318,7 @@ int copy_read_back(const struct copy_job *job, uint32_t *ret)
 				return err_set(EAGAIN, "the file became shorter meanwhile");
 			crc = crc32c(crc, buf, len);
 			off += len;
-			bytes += len;
-			pace(job->rate, bytes, began);
+			pace(job->rate, len, &due);
 		}
 	}
 	*ret = crc;

@@ -10,7 +10,8 @@
 struct copy_job {
 	int src, dst; /* descriptors; dst is empty */
 	uint64_t size;
-	size_t chunk;  /* bytes between two calls of go_on; 0: COPY_CHUNK_MAX */
+	/* Bytes until the next call of go_on, which may change this; 0: COPY_CHUNK_MAX. */
+	size_t chunk;
 	uint64_t rate; /* bytes per second; 0: no limit */
 	/* Called between chunks: return 0 to continue, or -errno with a sentence to stop. */
 	int (*go_on)(void *arg);

@@ -25,13 +25,9 @@
 #define LOCK_MS 1000u
 #define LOCK_PAUSE_MS 10u
 
-/*
- * A background move waits this long for other I/O before each chunk, so that it ends some day.  A
- * request of others that comes during a chunk waits for that: a chunk takes less than 1 ms on NVMe.
- */
-#define YIELD_CHUNK ((size_t)256 << 10)
-#define YIELD_MS 25u
-#define YIELD_PAUSE_MS 5u
+/* A background move waits this long for other I/O before each chunk, so that it ends some day. */
+#define YIELD_MS 10u
+#define YIELD_PAUSE_MS 1u
 
 /* A move in progress.  Descriptors are -1 until they are open. */
 struct moving {
@@ -45,10 +41,10 @@ struct moving {
 	int watch;    /* where there is no lease: descriptor of watch.h, or -errno */
 	bool written; /* the watch told a write */
 	struct yield yield;
-	uint64_t waited_ns;         /* nanoseconds spent waiting for other I/O */
-	const struct copy_job *job; /* the running copy */
-	int src, dst;               /* the file and its copy */
-	int src_dir, dst_dir;       /* directories of the name */
+	uint64_t waited_ns;   /* nanoseconds spent waiting for other I/O */
+	struct copy_job *job; /* the running copy */
+	int src, dst;         /* the file and its copy */
+	int src_dir, dst_dir; /* directories of the name */
 	int src_tmp, dst_tmp;
 	const char *src_base, *dst_base; /* last part of the name */
 	char new_name[32], old_name[32]; /* names in dst_tmp and src_tmp */
@@ -140,6 +136,8 @@ static void give_way(struct moving *v)
 		v->waited_ns += now_ns() - began;
 		began = now_ns();
 	}
+	if (v->set->background)
+		v->job->chunk = yield_chunk(&v->yield);
 }
 
 /* From here to the end of the move nobody opens the source through a mount. */
@@ -529,7 +527,7 @@ int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_
 		.src_tmp = -1,
 		.dst_tmp = -1,
 		.watch = -1,
-		.yield = { { -1, -1 } },
+		.yield = { .fd = { -1, -1 } },
 	};
 	struct move_done done = { 0 };
 	uint64_t began = now_ns();

@@ -17,6 +17,7 @@ static int open_count(const char *sys, dev_t dev)
 
 void yield_begin(struct yield *y, const char *sys, dev_t a, dev_t b)
 {
+	y->busy_ns = 0;
 	y->fd[0] = open_count(sys, a);
 	y->fd[1] = b == a ? -1 : open_count(sys, b);
 }
@@ -40,7 +41,17 @@ static bool disk_busy(int fd)
 	return sscanf(text, "%u %u", &reads, &writes) == 2 && (reads || writes);
 }
 
-bool yield_busy(const struct yield *y)
+bool yield_busy(struct yield *y)
 {
-	return disk_busy(y->fd[0]) || disk_busy(y->fd[1]);
+	if (!disk_busy(y->fd[0]) && !disk_busy(y->fd[1]))
+		return false;
+	y->busy_ns = now_ns();
+	return true;
+}
+
+size_t yield_chunk(const struct yield *y)
+{
+	bool busy = y->busy_ns && now_ns() - y->busy_ns < YIELD_BUSY_NS;
+
+	return busy ? YIELD_CHUNK_BUSY : YIELD_CHUNK;
 }

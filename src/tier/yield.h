@@ -15,8 +15,17 @@
 
 #define YIELD_SYS "/sys/dev/block"
 
+/*
+ * A request of another program that comes during a chunk waits for that.  Chunks are short while
+ * others use the disks, and longer, since each is a write to the disk, while nobody does.
+ */
+#define YIELD_CHUNK ((size_t)256 << 10)
+#define YIELD_CHUNK_BUSY ((size_t)64 << 10)
+#define YIELD_BUSY_NS NSEC_PER_SEC /* for so long after others' last request */
+
 struct yield {
-	int fd[2]; /* descriptors of the disks' counts; -1: none */
+	int fd[2];        /* descriptors of the disks' counts; -1: none */
+	uint64_t busy_ns; /* when a disk was last busy, of now_ns(); 0: not yet */
 };
 
 /* sys is YIELD_SYS. */
@@ -24,6 +33,9 @@ void yield_begin(struct yield *y, const char *sys, dev_t a, dev_t b);
 void yield_end(struct yield *y);
 
 /* Return true if one of the disks has requests in flight. */
-bool yield_busy(const struct yield *y);
+bool yield_busy(struct yield *y);
+
+/* Bytes of the next chunk. */
+size_t yield_chunk(const struct yield *y);
 
 #endif

@@ -8,6 +8,7 @@
 #include <sys/xattr.h>
 
 #include "base/err.h"
+#include "tier/copy.h"
 #include "tier/scrub.h"
 
 static unsigned calls, nr_writes;
@@ -20,6 +21,52 @@ static int count_writes(const char *call)
 	calls += !strcmp(call, "fallocate64");
 	nr_writes += !strcmp(call, "pwrite64");
 	return 0;
+}
+
+#define PACED KIB(64)
+#define PACED_MS 20u
+
+static uint64_t paced_since;
+static unsigned paced_nr;
+
+/* The first chunk takes a hundred seconds and more by the clock. */
+static int stall(void *arg)
+{
+	(void)arg;
+	paced_nr++;
+	jump_ns = paced_nr == 1 ? 100 * NSEC_PER_SEC : 0;
+	if (paced_nr == 3)
+		paced_since = now_ns();
+	return 0;
+}
+
+/* Time that a copy lost is not made up for by a burst. */
+void copies_are_even(void)
+{
+	struct copy_job job = { .size = 10 * PACED,
+				.chunk = PACED,
+				.rate = PACED * 1000 / PACED_MS,
+				.go_on = stall };
+	char from[512], to[512], buf[4096] = "a";
+
+	set_up();
+	(void)snprintf(from, sizeof(from), "%s/from", base);
+	(void)snprintf(to, sizeof(to), "%s/to", base);
+	job.src = open(from, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	job.dst = open(to, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	T_CHECK(job.src >= 0 && job.dst >= 0);
+	for (uint64_t off = 0; off < job.size; off += sizeof(buf))
+		T_EQ(pwrite(job.src, buf, sizeof(buf), (off_t)off), sizeof(buf));
+	paced_nr = 0;
+	paced_since = 0;
+	T_OK(copy_data(&job));
+	jump_ns = 0;
+	T_CHECK(paced_since);
+	/* At least six more chunks at the rate. */
+	T_CHECK(now_ns() - paced_since >= 6 * PACED_MS * NSEC_PER_MSEC);
+	(void)close(job.src);
+	(void)close(job.dst);
+	tear_down();
 }
 
 /* A copy whose bytes the disk loses is noticed. */

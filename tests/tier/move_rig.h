@@ -32,6 +32,7 @@ unsigned files_in(const char *dir);
 void check_set(int result);
 
 /* Cases of checks.c. */
+void copies_are_even(void);
 void copy_is_read_back(void);
 void room_is_reserved_first(void);
 void roots_are_checked(void);

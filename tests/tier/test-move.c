@@ -878,6 +878,7 @@ int main(int argc, char *argv[])
 	T_RUN(written_after_a_crash);
 	T_RUN(copy_is_written_after_the_commit);
 	T_RUN(new_file_where_the_source_was);
+	T_RUN(copies_are_even);
 	T_RUN(copy_is_read_back);
 	T_RUN(room_is_reserved_first);
 	T_RUN(roots_are_checked);

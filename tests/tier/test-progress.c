@@ -132,8 +132,10 @@ static void sees_io_of_others(void)
 	put_count("8:2", "       0        0\n");
 	yield_begin(&y, base, makedev(8, 1), makedev(8, 2));
 	T_CHECK(!yield_busy(&y));
+	T_EQ(yield_chunk(&y), YIELD_CHUNK);
 	put_count("8:1", "       3        0\n");
 	T_CHECK(yield_busy(&y));
+	T_EQ(yield_chunk(&y), YIELD_CHUNK_BUSY);
 	put_count("8:1", "       0        0\n");
 	put_count("8:2", "       0        1\n");
 	T_CHECK(yield_busy(&y));
