@@ -14,6 +14,7 @@
 #include "tools/common/util.h"
 
 #define SLOTS 4u                      /* ranges that are read at a time */
+#define TEMP_TRIES 100u               /* names that are tried for a temporary file */
 #define LOOK_NS (200 * NSEC_PER_MSEC) /* between looks at signals */
 
 const char sum_usage[] =
@@ -156,16 +157,40 @@ static int read_ranges(const struct model *m, const struct sums *s, uint32_t *re
 
 /* ------------------------------------------------------------------ write */
 
-/* Write a file under another name, and give it its own once it is on the disk. */
-static int write_as(int dir, const char *temp, const char *base, const char *path, const char *text,
-		    size_t len, mode_t mode)
+/*
+ * Create and lock a file that is renamed to base later.  Another command may remove it in between,
+ * since a file without a lock is one that a killed command left: then try again.
+ */
+static int create_temp(int dir, const char *base, const char *path, char **ret_name)
 {
-	_cleanup_(closep) int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	for (unsigned tries = 0; tries < TEMP_TRIES; tries++) {
+		_cleanup_(freep) char *name = NULL;
+		int fd, r = temp_name(base, &name);
+
+		if (r < 0)
+			return r;
+		fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != EEXIST)
+			return fail(errno, "cannot create %s: %s", path, strerror(errno));
+		if (fd >= 0 && temp_lock(dir, name, fd)) {
+			*ret_name = TAKE_PTR(name);
+			return fd;
+		}
+		closep(&fd);
+	}
+	return fail(EEXIST, "cannot create %s: there is no free name for its temporary file", path);
+}
+
+/* Write a file under another name, and give it its own once it is on the disk. */
+static int write_as(int dir, const char *base, const char *path, const char *text, size_t len,
+		    mode_t mode)
+{
+	_cleanup_(freep) char *temp = NULL;
+	_cleanup_(closep) int fd = create_temp(dir, base, path, &temp);
 	int r;
 
 	if (fd < 0)
-		return fail(errno, "cannot create %s: %s", path, strerror(errno));
-	(void)temp_lock(dir, temp, fd);
+		return fd;
 	r = write_all(fd, text, len, path);
 	if (r == 0 && (fchmod(fd, mode) < 0 || fsync(fd) < 0 ||
 		       renameat(dir, temp, dir, base) < 0 || fsync(dir) < 0))
@@ -181,10 +206,9 @@ static int write_as(int dir, const char *temp, const char *base, const char *pat
  */
 static int sum_replace(const char *name, const char *text, size_t len, mode_t mode)
 {
-	_cleanup_(freep) char *real = realpath(name, NULL), *temp = NULL, *copy = NULL;
+	_cleanup_(freep) char *real = realpath(name, NULL), *copy = NULL;
 	const char *path = real ? real : name, *base = strrchr(path, '/');
 	_cleanup_(closep) int dir = -1, at = open(name, O_PATH | O_CLOEXEC);
-	int r;
 
 	if (at < 0 && errno != ENOENT)
 		return fail(errno, "cannot open %s: %s", name, strerror(errno));
@@ -196,8 +220,7 @@ static int sum_replace(const char *name, const char *text, size_t len, mode_t mo
 	if (dir < 0)
 		return fail(errno, "cannot create %s: %s", name, strerror(errno));
 	temp_clear(dir, base);
-	r = temp_name(base, &temp);
-	return r < 0 ? r : write_as(dir, temp, base, name, text, len, mode);
+	return write_as(dir, base, name, text, len, mode);
 }
 
 static int write_sums(const struct model *m)
