@@ -47,7 +47,7 @@ struct pst_seg {
 /* With PST_IO_CRC32C: of the bytes that lie in the memory once a read or write has moved them, and
  * a device computes it of its own memory.  Without this flag the checksum may be of bytes that
  * passed through staging memory.  If these differ, a write fails with -EBADMSG: what it wrote is
- * wrong.  Not with PST_IO_STREAM_WAIT. */
+ * wrong; a write that ends before it is compared fails as well.  Not with PST_IO_STREAM_WAIT. */
 #define PST_IO_CRC32C_MEM (1u << 5)
 
 /* A deadline that never comes. */

@@ -4,6 +4,7 @@
  * fails, the same bytes come by the library's own way, with the reason.
  */
 #include "gds.h"
+#include "stub/cuda_stub.h"
 
 /* ------------------------------------------------------------------ direct */
 
@@ -253,6 +254,103 @@ static void checksums(void)
 	close_all();
 }
 
+static void (*lose)(unsigned to, unsigned from);
+static void (*hold_sums)(bool hold);
+static void (*cuda_state)(struct stub_cuda_state *ret);
+
+static void find_cuda_stub(void)
+{
+	void *lib = dlopen(getenv("PST_LIBCUDA"), RTLD_NOW);
+
+	T_CHECK(lib);
+	symbol(lib, &lose, "stub_cuda_lose");
+	symbol(lib, &hold_sums, "stub_cuda_hold_sums");
+	symbol(lib, &cuda_state, "stub_cuda_state");
+	T_CHECK(lose && hold_sums && cuda_state);
+}
+
+/* A write of a long piece by cuFile, between two that are too short for it and are staged. */
+static struct pst_io write_with_edges(void)
+{
+	static const struct pst_seg segs[] = {
+		{ 0, 0, 4096, 0, 0, 0 },
+		{ RIG_MIB(1), RIG_MIB(1), RIG_MIB(2), 0, 0, 0 },
+		{ RIG_MIB(4), RIG_MIB(4), 8192, 0, 0, 0 },
+	};
+	struct pst_io io = rig_io(PST_OP_WRITE, file, mem, 0, 0, 0);
+
+	io.segs = segs;
+	io.nr_segs = RIG_NR(segs);
+	io.flags = PST_IO_CRC32C | PST_IO_CRC32C_MEM;
+	return io;
+}
+
+/* A copy to staging memory that is wrong is found, although cuFile moves most of the write. */
+static void staged_pieces_are_compared(void)
+{
+	char *buf = malloc(RIG_MIB(5));
+	struct pst_io io;
+	struct pst_done d;
+	uint32_t crc;
+
+	open_direct("mode=p2pdma");
+	find_cuda_stub();
+	T_CHECK(buf);
+	(void)pattern_write(5, 0, RIG_MIB(5));
+	io = write_with_edges();
+	rig_mem_fill(mem, 0, RIG_MIB(5), 6, 0);
+	t_fill(buf, 6, 0, RIG_MIB(5));
+	crc = rig_crc32c(0, buf, 4096);
+	crc = rig_crc32c(crc, buf + RIG_MIB(1), RIG_MIB(2));
+	crc = rig_crc32c(crc, buf + RIG_MIB(4), 8192);
+	d = rig_do(rig_q, &io);
+	rig_show(&d);
+	T_EQ(d.res, (int64_t)RIG_MIB(2) + 4096 + 8192);
+	T_CHECK((d.paths & GDS) && (d.paths & ~GDS));
+	T_CHECK(d.flags & PST_DONE_CRC32C);
+	T_EQ(d.crc32c, crc);
+	for (unsigned i = 0; i < 3; i++) {
+		/* The middle piece is alone, and no byte of it is staged. */
+		io.nr_segs = i == 2 ? 1 : 3;
+		io.segs += i == 2;
+		rig_mem_fill(mem, 0, RIG_MIB(5), 7 + i, 0);
+		lose(0, 300);
+		d = rig_do(rig_q, &io);
+		lose(0, 0);
+		rig_show(&d);
+		T_EQ(d.res, i == 2 ? (int64_t)RIG_MIB(2) : -EBADMSG);
+	}
+	free(buf);
+	close_all();
+}
+
+/* Nobody compares what a write took out of the memory when it is cancelled before that. */
+static void cancelled_before_the_comparison(void)
+{
+	uint64_t until = t_hang();
+	struct stub_cuda_state st;
+	struct pst_io io;
+
+	open_direct("mode=p2pdma");
+	find_cuda_stub();
+	(void)pattern_write(5, 0, RIG_MIB(5));
+	io = write_with_edges();
+	io.user_data = 3;
+	hold_sums(true);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	do {
+		T_CHECK(t_now() < until);
+		(void)usleep(100);
+		cuda_state(&st);
+	} while (!st.held_sums);
+	T_CHECK(pst_queue_cancel(rig_q, 3) > 0);
+	hold_sums(false);
+	T_EQ(rig_reap1(rig_q).res, -ECANCELED);
+	T_OK(pst_mem_drain(mem, until));
+	close_all();
+}
+
 /* Many requests and pieces at once, on two kinds of registrations. */
 static void many(void)
 {
@@ -432,6 +530,8 @@ static const struct again cases[] = {
 	{ "stays_cold", stays_cold, AGAIN_ONCE, "" },
 	{ "page_cache", page_cache, AGAIN_ONCE, "" },
 	{ "checksums", checksums, AGAIN_ONCE, "" },
+	{ "staged_pieces_are_compared", staged_pieces_are_compared, AGAIN_ONCE, "" },
+	{ "cancelled_before_the_comparison", cancelled_before_the_comparison, AGAIN_ONCE, "" },
 	{ "many", many, AGAIN_ONCE, "" },
 	{ "listed", listed, AGAIN_ONCE, "" },
 	{ "compat", compat, AGAIN_ONCE, "" },

@@ -93,6 +93,7 @@ static void prep_engine(struct req *r, struct share *share)
 	eng->redo = NULL;
 	atomic_store_explicit(&eng->nr_building, 0, memory_order_relaxed);
 	eng->nr_crcs = eng->max_crcs = 0;
+	eng->crcs_lost = false;
 	list_init(&eng->check);
 	eng->checked = eng->verified = eng->has_crc = false;
 }

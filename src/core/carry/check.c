@@ -29,8 +29,17 @@ struct check {
 	uint64_t nr_ended; /* pieces whose checksums were compared or combined */
 	uint32_t crc;      /* of all bytes so far */
 
+	/* A write's runs of staged bytes (crcs of req_engine()), whose checksums are compared. */
+	bool compares; /* the request has such runs */
+	bool differs;  /* one of them differs from the memory */
+	unsigned cut;  /* index of the first run that does not end before the cursor */
+	unsigned run;  /* index of the run that is being compared */
+	uint32_t run_crc;
+	uint64_t run_len; /* bytes of the run that run_crc covers */
+
 	unsigned nr; /* ranges under way, one for each piece */
 	struct mem_range v[MEM_RANGES];
+	bool staged[MEM_RANGES]; /* the range lies in a run */
 	uint32_t want[MEM_RANGES];
 	uint32_t got[MEM_RANGES];
 };
@@ -52,13 +61,18 @@ static int crc_range_cmp(const void *a, const void *b)
 	return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
 
-bool check_jobs_crc(struct req *r, uint32_t *ret)
+static void check_sort(struct req_engine *re)
 {
-	const struct req_engine *re = req_engine(r);
-	uint64_t at = 0;
-
 	if (re->nr_crcs)
 		qsort(re->crcs, re->nr_crcs, sizeof(*re->crcs), crc_range_cmp);
+}
+
+bool check_jobs_crc(struct req *r, uint32_t *ret)
+{
+	struct req_engine *re = req_engine(r);
+	uint64_t at = 0;
+
+	check_sort(re);
 	*ret = 0;
 	for (unsigned i = 0; i < re->nr_crcs && re->crcs[i].pos == at; i++) {
 		*ret = crc32c_combine(*ret, re->crcs[i].crc, re->crcs[i].len);
@@ -67,13 +81,61 @@ bool check_jobs_crc(struct req *r, uint32_t *ret)
 	return at == r->res.limit;
 }
 
-/* Return true if a write took other bytes out of staging memory than lie in the device. */
-static bool wrote_others(struct req *r, uint32_t crc)
+/*
+ * Join the checksums of neighbouring jobs to runs.  A path that moves pieces without slots leaves
+ * gaps between them, whose bytes no CPU has seen.
+ */
+static void join_runs(struct req_engine *re)
 {
-	uint32_t written;
+	unsigned nr = 0;
 
-	return r->io.op == PST_OP_WRITE && r->io.flags & PST_IO_CRC32C_MEM &&
-	       check_jobs_crc(r, &written) && written != crc;
+	check_sort(re);
+	for (unsigned i = 0; i < re->nr_crcs; i++) {
+		struct crc_range *last = nr ? &re->crcs[nr - 1] : NULL, *next = &re->crcs[i];
+
+		if (last && last->pos + last->len == next->pos) {
+			last->crc = crc32c_combine(last->crc, next->crc, next->len);
+			last->len += next->len;
+		} else {
+			re->crcs[nr++] = *next;
+		}
+	}
+	re->nr_crcs = nr;
+}
+
+/* Cut the piece at the cursor where a run begins or ends.  Return true if it lies in a run. */
+static bool check_cut(struct check *c, struct piece *p)
+{
+	const struct req_engine *re = req_engine(c->req);
+	const struct crc_range *v = re->crcs;
+
+	while (c->cut < re->nr_crcs && v[c->cut].pos + v[c->cut].len <= p->pos)
+		c->cut++;
+	if (c->cut == re->nr_crcs)
+		return false;
+	v += c->cut;
+	if (p->pos < v->pos) {
+		p->len = MIN(p->len, v->pos - p->pos);
+		return false;
+	}
+	p->len = MIN(p->len, v->pos + v->len - p->pos);
+	return true;
+}
+
+/* Add a range of a run, and compare the run at its end: did the write take these bytes out of the
+ * device's memory? */
+static void check_run(struct check *c, uint32_t crc, uint64_t len)
+{
+	const struct crc_range *v = &req_engine(c->req)->crcs[c->run];
+
+	c->run_crc = crc32c_combine(c->run_crc, crc, len);
+	c->run_len += len;
+	if (c->run_len < v->len)
+		return;
+	c->differs |= c->run_crc != v->crc;
+	c->run_crc = 0;
+	c->run_len = 0;
+	c->run++;
 }
 
 bool check_take(struct req *r)
@@ -119,13 +181,15 @@ static void check_end(struct worker *w, int err, uint64_t wrong, uint64_t wrong_
 	struct engine *e = w->engine;
 
 	pthread_mutex_lock(&e->lock);
+	if (c->compares && !err && req_engine(r)->crcs_lost)
+		err = ENOMEM;
 	if (!req_engine(r)->dead && !r->stop) {
 		if (wrong != UINT64_MAX) {
 			req_settle(r, wrong_pos, r->total - wrong_pos, 0, EBADMSG);
 			r->res.wrong = wrong;
-		} else if (err && (r->io.flags & PST_IO_VERIFY)) {
+		} else if (err && (c->compares || r->io.flags & PST_IO_VERIFY)) {
 			req_settle(r, 0, r->total, 0, err);
-		} else if (!err && wrote_others(r, c->crc)) {
+		} else if (!err && c->differs) {
 			log_warn("what was written is not what lies in %s:%u: a copy was wrong",
 				 e->ops->name, e->device);
 			req_settle(r, 0, r->total, 0, EBADMSG);
@@ -162,6 +226,7 @@ static unsigned check_ranges(struct worker *w)
 	pthread_mutex_lock(&w->engine->lock);
 	while (!r->stop && c->nr < most && len < bytes && cursor_peek(&c->at, &p) &&
 	       p.pos < r->res.limit && p.len <= r->res.limit - p.pos) {
+		c->staged[c->nr] = c->compares && check_cut(c, &p);
 		c->v[c->nr] = (struct mem_range){ .alloc = m->region->alloc,
 						  .off = m->off + p.mem_off,
 						  .len = p.len };
@@ -178,6 +243,7 @@ static unsigned check_ranges(struct worker *w)
 		c->v[c->nr++] = (struct mem_range){ .alloc = m->region->alloc,
 						    .off = m->off + p.mem_off,
 						    .len = r->res.limit - p.pos };
+		c->staged[0] = false;
 		c->at.seg = c->at.nr;
 	}
 	pthread_mutex_unlock(&w->engine->lock);
@@ -191,6 +257,8 @@ static bool check_compare(struct check *c)
 		if ((c->req->io.flags & PST_IO_VERIFY) && c->got[i] != c->want[i])
 			return false;
 		c->crc = crc32c_combine(c->crc, c->got[i], c->v[i].len);
+		if (c->staged[i])
+			check_run(c, c->got[i], c->v[i].len);
 		c->nr_ended++;
 	}
 	return true;
@@ -317,6 +385,13 @@ static void check_begin(struct worker *w, struct req *r)
 	c->req = r;
 	c->piece = c->nr_ended = 0;
 	c->crc = 0;
+	c->compares = r->io.op == PST_OP_WRITE && r->io.flags & PST_IO_CRC32C_MEM;
+	if (c->compares)
+		join_runs(req_engine(r));
+	c->differs = false;
+	c->cut = c->run = 0;
+	c->run_crc = 0;
+	c->run_len = 0;
 	cursor_init(&c->at, r->cur.segs, r->cur.nr);
 	c->at.apart = r->io.flags & PST_IO_VERIFY;
 	if (!c->sums && !c->no_sums)

@@ -36,6 +36,7 @@ struct req_engine {
 	struct transfer *redo;   /* transfers that moved nothing and must be staged */
 	struct crc_range *crcs;  /* checksums of its jobs, in any order */
 	unsigned nr_crcs, max_crcs;
+	bool crcs_lost;    /* there was no memory for one of them */
 	struct list check; /* on the engine's list of requests that wait for a check */
 	bool checked;      /* a check was begun, or is waited for */
 	bool verified;     /* the check has compared all pieces, and none differs */

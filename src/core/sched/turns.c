@@ -44,6 +44,13 @@ static void uncount(struct req *r)
 	req_engine(r)->counted = false;
 }
 
+/* Return true if the request fails when bytes in the memory are not those that were expected. */
+static bool wants_compare(const struct req *r)
+{
+	return r->io.flags & PST_IO_VERIFY ||
+	       (r->io.flags & PST_IO_CRC32C_MEM && r->io.op == PST_OP_WRITE);
+}
+
 /* Return a request that has ended to its queue, under the lock. */
 static inline void return_if_idle(struct req *r)
 {
@@ -60,7 +67,7 @@ static inline void return_if_idle(struct req *r)
 	if (r->stop && !req_engine(r)->dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
 	/* What nobody has compared is not good. */
-	if (r->stop && !req_engine(r)->dead && r->io.flags & PST_IO_VERIFY && !r->res.err &&
+	if (r->stop && !req_engine(r)->dead && wants_compare(r) && !r->res.err &&
 	    !req_engine(r)->verified)
 		req_settle(r, 0, r->total, 0, r->end_err);
 	list_del(&req_engine(r)->active);
@@ -374,8 +381,11 @@ static void crc_keep(struct req *r, const struct job *j)
 		unsigned max = req_engine(r)->max_crcs ? 2 * req_engine(r)->max_crcs : 16;
 		struct crc_range *v = reallocarray(req_engine(r)->crcs, max, sizeof(*v));
 
-		if (!v)
-			return; /* the completion then has no checksum */
+		if (!v) {
+			/* The completion then has no checksum. */
+			req_engine(r)->crcs_lost = true;
+			return;
+		}
 		req_engine(r)->crcs = v;
 		req_engine(r)->max_crcs = max;
 	}
