@@ -43,10 +43,9 @@ static int stall(void *arg)
 /* Time that a copy lost is not made up for by a burst. */
 void copies_are_even(void)
 {
-	struct copy_job job = { .size = 10 * PACED,
-				.chunk = PACED,
-				.rate = PACED * 1000 / PACED_MS,
-				.go_on = stall };
+	struct copy_job job = {
+		.size = 10 * PACED, .chunk = PACED, .rate = PACED * 1000 / PACED_MS, .go_on = stall
+	};
 	char from[512], to[512], buf[4096] = "a";
 
 	set_up();
