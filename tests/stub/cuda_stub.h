@@ -32,8 +32,9 @@ struct stub_cuda_state {
 	uint32_t mode;
 	/* Ever. */
 	uint64_t calls, kernels, batched, copies, between, words, largest_registration;
-	uint64_t held;    /* looks of streams at words that they have to wait for */
-	uint64_t refused; /* questions about memory that had an error for an answer */
+	uint64_t between_by_host; /* copies between devices that do not reach each other */
+	uint64_t held;            /* looks of streams at words that they have to wait for */
+	uint64_t refused;         /* questions about memory that had an error for an answer */
 	unsigned contexts_made;
 };
 

@@ -40,7 +40,8 @@ struct CUctx_st {
 	int dev;
 	unsigned refs;
 	bool primary;
-	bool gone; /* a reset has ended it; the next one has the same handle */
+	bool gone;        /* a reset has ended it; the next one has the same handle */
+	unsigned reaches; /* a bit for each other device */
 	unsigned long long id;
 	unsigned streams, events, modules, ranges, registrations; /* that live in it */
 };

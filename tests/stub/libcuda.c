@@ -459,6 +459,7 @@ cu_result cuDevicePrimaryCtxReset_v2(cu_device dev)
 		stub_reset_handles(c);
 		stub_reset_memory(c);
 		c->streams = c->events = c->modules = c->ranges = c->registrations = 0;
+		c->reaches = 0;
 		c->gone = true;
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
@@ -488,6 +489,7 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device dev)
 	if (!c->refs)
 		stub_abort("the primary context of device %d was released too often", dev);
 	if (!--c->refs) {
+		c->reaches = 0;
 		for (unsigned i = 0; i < depth; i++)
 			if (stack[i] == c)
 				stub_abort("a context is released while it is current");
@@ -531,6 +533,29 @@ cu_result cuCtxPopCurrent_v2(cu_ctx *ret)
 		return CU_INVALID_CONTEXT;
 	*ret = stack[--depth];
 	return CU_OK;
+}
+
+/* Give the current context access to memory of another one, which lasts until the context ends. */
+cu_result cuCtxEnablePeerAccess(cu_ctx other, unsigned flags)
+{
+	cu_result e = CU_OK;
+	cu_ctx ctx;
+
+	ENTER(IN_CTX);
+	ctx = stub_current();
+	if (flags)
+		return CU_INVALID_VALUE;
+	if (!other || !context_lives(other) || other->dev == ctx->dev)
+		return CU_INVALID_CONTEXT;
+	(void)pthread_mutex_lock(&stub.lock);
+	if (!number("STUB_CUDA_PEERS", 1))
+		e = CU_PEER_UNSUPPORTED;
+	else if (ctx->reaches & 1u << other->dev)
+		e = CU_PEER_ALREADY_ENABLED;
+	else
+		ctx->reaches |= 1u << other->dev;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
 }
 
 cu_result cuCtxGetCurrent(cu_ctx *ret)

@@ -76,6 +76,12 @@ cu_result cuMemcpyDtoHAsync_v2(void *dst, cu_ptr src, size_t len, cu_stream st)
 	return copy(src, dst, len, false, st);
 }
 
+/* The driver copies directly only if both contexts have access; with the lock. */
+static bool reach_each_other(int a, int b)
+{
+	return a == b || (stub.primary[a].reaches & 1u << b && stub.primary[b].reaches & 1u << a);
+}
+
 /* Queue a copy between device addresses; each range may span chunks. */
 static cu_result copy_between(cu_ptr dst, cu_ptr src, uint64_t len, cu_stream handle)
 {
@@ -105,6 +111,7 @@ static cu_result copy_between(cu_ptr dst, cu_ptr src, uint64_t len, cu_stream ha
 		op.dst = stub_bytes(to, dst + at);
 		op.src = stub_bytes(from, src + at);
 		op.len = n;
+		stub.count.between_by_host += !reach_each_other(to->obj->dev, from->obj->dev);
 		stub_queue(st, op);
 	}
 	return CU_OK;

@@ -156,6 +156,68 @@ static void between_two_allocations(void)
 	mem_free(b);
 }
 
+/*
+ * Copy between two devices, both ways.  The stream's context gets access to the other device first,
+ * so that the copy does not go by way of host memory; where devices cannot reach each other, it
+ * does.
+ */
+static void between_two_devices(void)
+{
+	enum { LEN = 2 * CHUNK + 5 };
+	struct mem_alloc *a = alloc(LEN), *b;
+	struct mem_stream *st = stream(0);
+	uint8_t *host = map(LEN);
+	struct mem_copy c = { .alloc = a, .host = host, .len = LEN };
+	struct mem_copy other = { .alloc = a, .len = LEN };
+	struct stub_cuda_state was, now;
+	uint64_t t;
+
+	NEED_DEVICES(2);
+	T_OK(mem_alloc(ops(), 1, LEN, 0, &b));
+	other.other = b;
+	T_OK(pin_host(0, host, LEN));
+	for (unsigned reach = 2; reach--;) {
+		if (x.state) {
+			T_OK(setenv("STUB_CUDA_PEERS", reach ? "1" : "0", 1));
+			x.state(&was);
+		}
+		t_fill(host, reach, 0, LEN);
+		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t));
+		T_OK(mem_copy(st, MEM_FROM_DEVICE, &other, 1, &t)); /* to b */
+		T_EQ(wait_done(st, t), 1);
+		memset(host, 0, LEN);
+		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t));
+		T_OK(mem_copy(st, MEM_TO_DEVICE, &other, 1, &t)); /* from b */
+		T_OK(mem_copy(st, MEM_FROM_DEVICE, &c, 1, &t));
+		T_EQ(wait_done(st, t), 1);
+		T_EQ(t_differs(host, reach, 0, LEN), LEN);
+		if (x.state) {
+			x.state(&now);
+			T_EQ(now.between - was.between, 2);
+			T_EQ(now.between_by_host - was.between_by_host, reach ? 0 : 2);
+		}
+		/* The next round's context has no access yet. */
+		mem_stream_free(st);
+		ops()->unpin(0, host, LEN);
+		if (reach && x.state) {
+			mem_free(a);
+			mem_free(b);
+			a = alloc(LEN);
+			T_OK(mem_alloc(ops(), 1, LEN, 0, &b));
+			c.alloc = other.alloc = a;
+			other.other = b;
+		}
+		st = stream(0);
+		T_OK(pin_host(0, host, LEN));
+	}
+	mem_stream_free(st);
+	ops()->unpin(0, host, LEN);
+	T_OK(unsetenv("STUB_CUDA_PEERS"));
+	(void)munmap(host, LEN);
+	mem_free(a);
+	mem_free(b);
+}
+
 static void streams_are_for_their_device(void)
 {
 	struct mem_alloc *a = alloc(100);
@@ -241,6 +303,7 @@ int main(void)
 	T_RUN(tickets);
 	T_RUN(a_large_batch_is_not_waited_for_with_the_next);
 	T_RUN(between_two_allocations);
+	T_RUN(between_two_devices);
 	T_RUN(streams_are_for_their_device);
 	T_RUN(threads_do_not_meet);
 	T_RUN(nothing_is_left);

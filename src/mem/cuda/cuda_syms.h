@@ -29,6 +29,7 @@ SYM(cuCtxGetDevice, (cu_device *ret))
 /* CUDA 12.0.  A new context may have an old one's handle, but has another number. */
 OPT(cuCtxGetId, (cu_ctx ctx, unsigned long long *ret))
 SYM(cuCtxSynchronize, (void))
+SYM(cuCtxEnablePeerAccess, (cu_ctx other, unsigned flags))
 SYM(cuThreadExchangeStreamCaptureMode, (uint32_t *mode))
 
 SYM(cuPointerGetAttribute, (void *ret, uint32_t attr, cu_ptr ptr))
