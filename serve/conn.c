@@ -14,14 +14,14 @@
 #define TURN_MAX MIB(4)
 /* most reads of one connection that the loop itself serves in one turn */
 #define NOW_MAX 64u
-#define OUT_IOVS 64              /* most replies in one system call */
-#define INLINE_MAX WIRE_DATA_MAX /* most bytes of a read that the loop itself serves */
-#define SEND_AT KIB(256)         /* replies are sent when they reach this number of bytes */
-#define HELLO_S 10               /* most seconds until handshake and hello are complete */
+#define OUT_IOVS 64        /* replies sent in one system call */
+#define INLINE_MAX KIB(64) /* bytes; larger reads are left to workers, which run in parallel */
+#define SEND_AT KIB(256)   /* bytes of replies after which they are sent */
+#define HELLO_S 10         /* seconds for TLS handshake and hello */
 
 /* ----------------------------------------------------------------- replies */
 
-void conn_reply(struct job *j)
+static void conn_count(const struct job *j)
 {
 	struct counts *n = &j->conn->s->counts;
 
@@ -32,6 +32,11 @@ void conn_reply(struct job *j)
 		n->bytes_read += j->count;
 	else if (j->q.op == WIRE_WRITE || j->q.op == WIRE_WRITE_RDMA)
 		n->bytes_written += j->count;
+}
+
+void conn_reply(struct job *j)
+{
+	conn_count(j);
 	if (job_by_rdma(j)) {
 		qp_answer(j);
 		return;
@@ -53,13 +58,13 @@ static int conn_copy_bytes(void *to, const void *from, uint64_t len)
 	return 0;
 }
 
-/* Send like sendmsg(2), through TLS if the connection has it. */
+/* Send like sendmsg(2), through TLS if the connection has it.  The sender alone calls this. */
 static ssize_t conn_send(struct conn *c, struct msghdr *m)
 {
 	ssize_t n;
 
 	if (!c->tls)
-		return sendmsg(c->fd, m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		return sendmsg(c->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	n = net_tls_send(c->tls, m->msg_iov, m->msg_iovlen, conn_copy_bytes);
 	if (n >= 0)
 		return n;
@@ -67,14 +72,64 @@ static ssize_t conn_send(struct conn *c, struct msghdr *m)
 	return -1;
 }
 
-/* Return true if the kernel has accepted all replies. */
+/* Return true if the kernel has accepted all replies.  Called by the loop. */
 static bool conn_is_sent(const struct conn *c)
 {
-	return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
+	switch (atomic_load_explicit(&c->sender, memory_order_acquire)) {
+	case SENDER_WORKER:
+		return false;
+	case SENDER_LOOP:
+		return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
+	default: /* nothing was begun */
+		return !c->out.head;
+	}
 }
 
-/* Return false if the client is gone. */
-static bool conn_send_some(struct conn *c)
+/* Become the sender.  Return false if another thread is. */
+static bool conn_take_sender(struct conn *c, enum conn_sender who)
+{
+	enum conn_sender none = SENDER_NONE;
+
+	return atomic_compare_exchange_strong(&c->sender, &none, who);
+}
+
+/* Make the loop the sender, unless a worker is. */
+static bool conn_loop_sends(struct conn *c)
+{
+	return atomic_load_explicit(&c->sender, memory_order_relaxed) == SENDER_LOOP ||
+	       conn_take_sender(c, SENDER_LOOP);
+}
+
+/* The loop stops being the sender if it has nothing to send. */
+static void conn_end_sending(struct conn *c)
+{
+	if (atomic_load_explicit(&c->sender, memory_order_relaxed) == SENDER_LOOP &&
+	    conn_is_sent(c))
+		atomic_store_explicit(&c->sender, SENDER_NONE, memory_order_release);
+}
+
+void conn_send_by_worker(struct job *j)
+{
+	struct conn *c = j->conn;
+
+	if (!conn_take_sender(c, SENDER_WORKER))
+		return;
+	j->by_worker = true;
+	while (j->sent < j->len) {
+		struct iovec iov = { j->buf + j->sent, j->len - j->sent };
+		struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+		ssize_t n = conn_send(c, &m);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return; /* the loop finds the error, too */
+		j->sent += (uint32_t)n;
+	}
+}
+
+/* The sender is the loop: return false if the client is gone. */
+static bool conn_send_out(struct conn *c)
 {
 	if (c->tls && net_tls_unsent(c->tls)) {
 		int r = net_tls_flush(c->tls);
@@ -114,6 +169,20 @@ static bool conn_send_some(struct conn *c)
 			return true;
 	}
 	return true;
+}
+
+/* Send what can be sent now.  Return false if the client is gone.  While a worker sends, nothing is
+ * sent here: the loop takes the connection's turn again when the worker's job is back. */
+static bool conn_send_some(struct conn *c)
+{
+	bool lives;
+
+	if ((!c->out.head && !c->tls) || !conn_loop_sends(c))
+		return true;
+	lives = conn_send_out(c);
+	if (!c->tls) /* with TLS, at the end of the turn, which receives as well */
+		conn_end_sending(c);
+	return lives;
 }
 
 /* ---------------------------------------------------------------- requests */
@@ -335,7 +404,7 @@ static ssize_t conn_receive(struct conn *c, void *buf, size_t len)
 	ssize_t n;
 
 	if (!c->tls)
-		return recv(c->fd, buf, len, MSG_DONTWAIT);
+		return recv(c->sock, buf, len, MSG_DONTWAIT);
 	n = net_tls_receive(c->tls, buf, len);
 	if (n >= 0)
 		return n;
@@ -416,7 +485,10 @@ static void conn_read_all(struct conn *c)
 
 static void conn_set_events(struct conn *c)
 {
-	uint32_t want = (may_read(c) ? EPOLLIN : 0u) | (conn_is_sent(c) ? 0u : EPOLLOUT);
+	enum conn_sender who = atomic_load_explicit(&c->sender, memory_order_relaxed);
+	bool reads = may_read(c) && !(c->tls && who == SENDER_WORKER);
+	uint32_t want = (reads ? EPOLLIN : 0u) |
+			(who == SENDER_LOOP && !conn_is_sent(c) ? EPOLLOUT : 0u);
 	struct epoll_event ev = { .events = want, .data.ptr = c };
 
 	if (want != c->events && epoll_ctl(c->s->epfd, EPOLL_CTL_MOD, c->fd, &ev) == 0)
@@ -442,15 +514,11 @@ static bool conn_handshake(struct conn *c)
 	return false;
 }
 
-void conn_turn(struct conn *c)
+static void conn_go_on(struct conn *c)
 {
 	uint64_t taken;
 	bool freed;
 
-	if (c->fd < 0)
-		return;
-	set_again(c, false);
-	c->nr_now = 0;
 	if (c->tls && !c->tls->ready && !conn_handshake(c))
 		return;
 	(void)qp_turn(c);
@@ -479,7 +547,23 @@ void conn_turn(struct conn *c)
 	conn_set_events(c);
 }
 
-/* Give the client a handle of what was opened.  If it gets none, a worker closes the file. */
+void conn_turn(struct conn *c)
+{
+	if (c->fd < 0)
+		return;
+	set_again(c, false);
+	c->nr_now = 0;
+	/* The session cannot receive while a worker sends.  That job's return begins a turn. */
+	if (c->tls && !conn_loop_sends(c)) {
+		conn_set_events(c);
+		return;
+	}
+	conn_go_on(c);
+	if (c->fd >= 0)
+		conn_end_sending(c);
+}
+
+/* Give the client a handle for the opened file.  If there is none, a worker closes the file. */
 static void conn_open_done(struct job *j)
 {
 	struct conn *c = j->conn;
@@ -503,6 +587,26 @@ static void conn_open_done(struct job *j)
 		j->err = EMFILE;
 		handle_unref(c, h);
 	}
+}
+
+/* A worker has sent a reply, or a part of it: the loop becomes the sender, and sends the rest before
+ * all other replies. */
+static void conn_take_over(struct job *j)
+{
+	struct conn *c = j->conn;
+
+	conn_count(j);
+	if (j->sent)
+		c->since_ns = about_now_ns();
+	if (j->sent == j->len) {
+		c->nr_jobs--;
+		job_free(j);
+	} else {
+		jobs_push_first(&c->out, j);
+		c->nr_out += j->len - j->sent;
+	}
+	atomic_store_explicit(&c->sender, SENDER_LOOP, memory_order_relaxed);
+	conn_end_sending(c);
 }
 
 void conn_job_done(struct job *j)
@@ -536,7 +640,10 @@ void conn_job_done(struct job *j)
 		qp_join(j);
 	if (j->q.op == WIRE_OPEN)
 		exec_reply(c->s, j);
-	conn_reply(j);
+	if (j->by_worker)
+		conn_take_over(j);
+	else
+		conn_reply(j);
 }
 
 /* --------------------------------------------------------------------- life */
@@ -556,7 +663,7 @@ void conn_new(struct server *s, int fd, const struct net_addr *addr)
 		return;
 	}
 	c->s = s;
-	c->fd = fd;
+	c->fd = c->sock = fd;
 	c->addr = *addr;
 	c->events = EPOLLIN;
 	c->since_ns = c->born_ns = about_now_ns();
@@ -584,8 +691,20 @@ static void conn_forget(struct conn *c, struct job *j)
 	}
 }
 
+/* No worker has a request of the connection. */
+static void conn_close(struct conn *c)
+{
+	if (c->sock < 0)
+		return;
+	(void)close(c->sock);
+	c->sock = -1;
+	net_tls_end(c->tls);
+	c->tls = NULL;
+}
+
 void conn_kill(struct conn *c, const char *why)
 {
+	unsigned running;
 	struct job *j;
 	char text[320], from[NET_ADDR_TEXT_MAX];
 
@@ -597,13 +716,15 @@ void conn_kill(struct conn *c, const char *why)
 		(void)snprintf(text, sizeof(text), "dropped the client %s: %s", from, why);
 		c->s->o.say(text);
 	}
-	(void)close(c->fd);
+	/* A worker may be sending.  Its descriptor must not become that of another client. */
+	(void)shutdown(c->sock, SHUT_RDWR);
+	(void)epoll_ctl(c->s->epfd, EPOLL_CTL_DEL, c->sock, NULL);
 	c->fd = -1;
 	set_again(c, false);
 	rate_leave(c);
-	net_tls_end(c->tls);
-	c->tls = NULL;
-	conn_forget(c, pool_forget(c->s, c));
+	conn_forget(c, pool_forget(c->s, c, &running));
+	if (!running)
+		conn_close(c);
 	qp_stop(c);
 	while ((j = jobs_pop(&c->out)))
 		job_free(j);
@@ -641,6 +762,7 @@ void conn_sweep(struct server *s)
 
 		if (c->nr_pool != c->nr_ends)
 			continue;
+		conn_close(c);
 		/* No request of it runs, and a hello may be answered. */
 		freed = true;
 		if (c->nr_pool || !qp_end(c))

@@ -19,10 +19,8 @@
 #include "serve/server.h"
 
 #define AGAIN_MS 10u
-#define LEASE_MS 60000u /* the kernel ends a lease after 45 s, as a rule */
-/* Most bytes of a read that the loop copies from a file in memory: more are copied by a worker,
- * beside others, because its wake-up takes less time than the copy. */
-#define MEMORY_MAX KIB(64)
+#define LEASE_MS 60000u  /* milliseconds; the kernel breaks a lease after 45 s by default */
+#define SEND_MIN KIB(64) /* from this number of bytes on, a worker sends the reply of a read */
 
 /* Open a name below the served directory, which is the root of the look-up: neither ".." nor a link
  * can leave it. */
@@ -407,8 +405,6 @@ bool exec_read_now(struct server *s, struct job *j)
 	bool in_memory = j->handle->in_memory;
 	ssize_t n;
 
-	if (in_memory && j->q.count > MEMORY_MAX)
-		return false;
 	n = preadv2(j->handle->fd, &iov, 1, (off_t)j->q.off, in_memory ? 0 : RWF_NOWAIT);
 	if (n != (ssize_t)j->q.count)
 		return false;
@@ -498,6 +494,8 @@ static void *exec_work(void *arg)
 			exec_close(s, TAKE_PTR(j->handle));
 		else
 			exec_job(s, j);
+		if (!j->closes && j->q.op == WIRE_READ && !j->err && j->len > SEND_MIN)
+			conn_send_by_worker(j);
 		(void)pthread_mutex_lock(&p->lock);
 		first = !p->done.head;
 		if (j->ends) {
@@ -559,7 +557,7 @@ void pool_put(struct server *s, struct job *j)
 	(void)pthread_mutex_unlock(&p->lock);
 }
 
-struct job *pool_forget(struct server *s, struct conn *c)
+struct job *pool_forget(struct server *s, struct conn *c, unsigned *ret_running)
 {
 	struct pool *p = &s->pool;
 	struct conn **at, *last = NULL;
@@ -576,6 +574,7 @@ struct job *pool_forget(struct server *s, struct conn *c)
 			p->last = last;
 	}
 	c->is_waiting = false;
+	*ret_running = c->nr_running;
 	(void)pthread_mutex_unlock(&p->lock);
 	return j;
 }

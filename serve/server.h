@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread, the loop, owns all connections.  It reads requests, serves reads that the page cache
- * can answer, and sends replies.  Anything that may wait for a disk is a job for a worker thread of
- * the pool.  A job belongs to the loop except between pool_put() and exec_pool_take().
+ * One thread, the loop, owns all connections: it receives requests, answers short reads from the
+ * page cache, and sends replies.  Anything that may wait for a disk or that copies many bytes is a
+ * job for a worker thread of the pool, which also sends the reply of a long read.  A job belongs to the loop, except between pool_put() and exec_pool_take().
  */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H
@@ -82,8 +82,9 @@ struct job {
 	/* The reply as it is sent. buf has room for WIRE_HEAD and, after it, size bytes. */
 	uint8_t *buf;
 	uint32_t size;
-	uint32_t len;  /* of the message */
-	uint32_t sent; /* of that */
+	uint32_t len;   /* bytes of the reply */
+	uint32_t sent;  /* bytes of the reply already sent */
+	bool by_worker; /* a worker sent them, and is the connection's sender */
 
 	uint32_t err;
 	uint32_t count;
@@ -125,6 +126,14 @@ static inline void jobs_push(struct jobs *q, struct job *j)
 	q->tail = j;
 }
 
+static inline void jobs_push_first(struct jobs *q, struct job *j)
+{
+	j->next = q->head;
+	if (!q->head)
+		q->tail = j;
+	q->head = j;
+}
+
 static inline struct job *jobs_pop(struct jobs *q)
 {
 	struct job *j = q->head;
@@ -134,10 +143,22 @@ static inline struct job *jobs_pop(struct jobs *q)
 	return j;
 }
 
+/*
+ * Who sends on a connection, and with TLS who uses its session: it cannot receive and send at once.
+ * The owner has the socket's sending side until all that it began to send is sent.
+ */
+enum conn_sender {
+	SENDER_NONE,
+	SENDER_LOOP,
+	SENDER_WORKER, /* until its job is back with the loop */
+};
+
 struct conn {
 	struct list link; /* in server.conns, or server.dead until its jobs are back */
 	struct server *s;
-	int fd; /* -1: dead */
+	int fd;   /* -1: the connection is dead */
+	int sock; /* its socket; -1 once that is closed.  Constant while a worker may send */
+	_Atomic enum conn_sender sender;
 	struct net_addr addr;
 	bool greeted;    /* the hello was answered */
 	bool again;      /* more may be in the buffers of tls, which epoll does not tell */
@@ -149,12 +170,12 @@ struct conn {
 	struct job *hello_job; /* it waits for older connections of the same channel to end */
 	uint64_t since_ns;     /* time of its last progress */
 	uint64_t born_ns;
-	struct rate *rate;       /* NULL: none yet, or no limit */
-	char who[RATE_NAME_MAX]; /* its client; "" before the end of a TLS handshake */
-	struct net_tls *tls;     /* TLS session; NULL: plain bytes */
-	struct rdma *rdma;       /* the connection by RDMA; NULL: none */
-	bool rdma_agreed;        /* the welcome said that there may be one */
-	bool rdma_counted;       /* in server.nr_rdma */
+	struct rate *rate;       /* NULL: none yet, or unlimited */
+	char who[RATE_NAME_MAX]; /* identifies the client; "" before the TLS handshake ends */
+	struct net_tls *tls;     /* TLS session; NULL: plain TCP.  Belongs to the sender */
+	struct rdma *rdma;       /* RDMA connection, or NULL */
+	bool rdma_agreed;        /* the welcome offered RDMA, and it was not asked for yet */
+	bool rdma_counted;       /* counted in server.nr_rdma */
 
 	uint8_t *kept; /* bytes that were read and could not be taken yet */
 	uint32_t nr_kept;
@@ -343,13 +364,17 @@ void conn_new(struct server *s, int fd, const struct net_addr *addr);
 void conn_turn(struct conn *c);
 /* Drop the client.  Jobs that the pool has begun continue; the others are freed. */
 void conn_kill(struct conn *c, const char *why);
+/* Send the reply of a read, on a worker, unless another thread is sending: the loop sends the rest.
+ * The job keeps the connection's socket open. */
+void conn_send_by_worker(struct job *j);
 /* Handle a job that the pool has finished. */
 void conn_job_done(struct job *j);
 /* Check the timeouts of a connection; called once a second. */
 void conn_tick(struct conn *c, uint64_t now);
 /* Free dead connections that have no job in the pool, and answer hellos that waited for them. */
 void conn_sweep(struct server *s);
-/* Remove the jobs that the pool has not begun, and return them as a list. */
-struct job *pool_forget(struct server *s, struct conn *c);
+/* Remove the jobs of a connection that no worker has begun, and return them as a list.
+ * *ret_running: number of those that workers have now. */
+struct job *pool_forget(struct server *s, struct conn *c, unsigned *ret_running);
 
 #endif
