@@ -52,12 +52,6 @@ void conn_reply_err(struct job *j, int err)
 	conn_reply(j);
 }
 
-static int conn_copy_bytes(void *to, const void *from, uint64_t len)
-{
-	memcpy(to, from, len);
-	return 0;
-}
-
 /* Send like sendmsg(2), through TLS if the connection has it.  The sender alone calls this. */
 static ssize_t conn_send(struct conn *c, struct msghdr *m)
 {
@@ -65,7 +59,7 @@ static ssize_t conn_send(struct conn *c, struct msghdr *m)
 
 	if (!c->tls)
 		return sendmsg(c->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	n = net_tls_send(c->tls, m->msg_iov, m->msg_iovlen, conn_copy_bytes);
+	n = net_tls_send(c->tls, m->msg_iov, m->msg_iovlen, NULL);
 	if (n >= 0)
 		return n;
 	errno = (int)-n;

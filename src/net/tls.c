@@ -78,25 +78,58 @@ int net_tls_handshake(struct net_tls *t)
 	return r;
 }
 
-/* Gather a record out of the vector from *at on. */
-static ssize_t gather(uint8_t *to, const struct iovec **iov, size_t *nr, size_t *at,
-		      int (*copy)(void *to, const void *from, uint64_t len))
+/* Bytes to send, and how many of them are taken. */
+struct outgoing {
+	const struct iovec *iov;
+	size_t nr;
+	size_t at; /* offset in the first vector */
+	int (*copy)(void *to, const void *from, uint64_t len);
+};
+
+static void outgoing_take(struct outgoing *o, size_t n)
+{
+	o->at += n;
+	if (o->at == o->iov->iov_len) {
+		o->iov++;
+		o->nr--;
+		o->at = 0;
+	}
+}
+
+static int outgoing_copy(const struct outgoing *o, void *to, size_t n)
+{
+	const char *from = (char *)o->iov->iov_base + o->at;
+
+	if (o->copy)
+		return o->copy(to, from, n);
+	memcpy(to, from, n);
+	return 0;
+}
+
+/*
+ * Take the bytes of the next record.  A whole record in memory that stays mapped is used in place;
+ * other bytes are gathered in buf, which holds NET_TLS_RECORD bytes.
+ *
+ * Return: bytes of the record; -errno of the copy.
+ */
+static ssize_t outgoing_record(struct outgoing *o, uint8_t *buf, const void **ret)
 {
 	size_t n = 0;
 
-	while (*nr && n < NET_TLS_RECORD) {
-		size_t part = MIN((size_t)NET_TLS_RECORD - n, (*iov)->iov_len - *at);
-		int r = copy(to + n, (char *)(*iov)->iov_base + *at, part);
+	*ret = buf;
+	if (!o->copy && o->iov->iov_len - o->at >= NET_TLS_RECORD) {
+		*ret = (char *)o->iov->iov_base + o->at;
+		outgoing_take(o, NET_TLS_RECORD);
+		return NET_TLS_RECORD;
+	}
+	while (o->nr && n < NET_TLS_RECORD) {
+		size_t part = MIN((size_t)NET_TLS_RECORD - n, o->iov->iov_len - o->at);
+		int r = outgoing_copy(o, buf + n, part);
 
 		if (r < 0)
 			return r;
 		n += part;
-		*at += part;
-		if (*at == (*iov)->iov_len) {
-			++*iov;
-			--*nr;
-			*at = 0;
-		}
+		outgoing_take(o, part);
 	}
 	return (ssize_t)n;
 }
@@ -104,19 +137,20 @@ static ssize_t gather(uint8_t *to, const struct iovec **iov, size_t *nr, size_t 
 ssize_t net_tls_send(struct net_tls *t, const struct iovec *iov, size_t nr,
 		     int (*copy)(void *to, const void *from, uint64_t len))
 {
-	uint8_t record[NET_TLS_RECORD];
+	struct outgoing o = { .iov = iov, .nr = nr, .copy = copy };
+	uint8_t buf[NET_TLS_RECORD];
 	ssize_t all = 0;
-	size_t at = 0;
 	int r = 0;
 
-	while (nr && r == 0) {
+	while (o.nr && r == 0) {
+		const void *record;
 		ssize_t n;
 
 		if (NET_TLS_OUT_MAX - t->out_len < NET_TLS_RECORD_MAX) {
 			r = net_tls_flush(t);
 			continue;
 		}
-		n = gather(record, &iov, &nr, &at, copy);
+		n = outgoing_record(&o, buf, &record);
 		r = n < 0 ? (int)n : t->ops->put(t, record, (size_t)n);
 		if (r == 0)
 			all += n;

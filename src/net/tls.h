@@ -16,10 +16,10 @@
 
 #include "net/keys.h"
 
-#define NET_TLS_RECORD KIB(16)                   /* bytes of a record without its frame */
-#define NET_TLS_RECORD_MAX KIB(17)               /* bytes of a record, at most */
-#define NET_TLS_OUT_MAX (4 * NET_TLS_RECORD_MAX) /* bytes to be sent, of a session */
-#define NET_TLS_IN_MAX KIB(64) /* bytes received and not decrypted yet, of a session */
+#define NET_TLS_RECORD KIB(16)                   /* bytes of plaintext in a record */
+#define NET_TLS_RECORD_MAX KIB(17)               /* most bytes of an encrypted record */
+#define NET_TLS_OUT_MAX (8 * NET_TLS_RECORD_MAX) /* bytes; a session's buffer of encrypted output */
+#define NET_TLS_IN_MAX KIB(64) /* bytes received but not yet decrypted, per session */
 
 #define NET_TLS_STR_(x) #x
 #define NET_TLS_STR(x) NET_TLS_STR_(x)
@@ -88,7 +88,7 @@ int net_tls_handshake(struct net_tls *t);
 
 /*
  * Encrypt bytes, and send what the socket takes.
- * @copy: copies the caller's bytes: 0 or -errno
+ * @copy: copies the caller's bytes and returns 0 or -errno; NULL if they stay mapped
  *
  * Return: bytes taken, which may be fewer than all; -EAGAIN for none; -errno.
  */

@@ -129,13 +129,7 @@ static int greet_begin(struct greet *g, int fd, bool accepted, struct peer_keys 
 	return r < 0 ? err_set(r, "no TLS session: %s", err_name(r)) : 0;
 }
 
-static int connect_copy_bytes(void *to, const void *from, uint64_t len)
-{
-	memcpy(to, from, len);
-	return 0;
-}
-
-/* A new socket has room for a hello. */
+/* A new socket always has room for a hello. */
 static int greet_send(struct greet *g)
 {
 	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
@@ -155,7 +149,7 @@ static int greet_send(struct greet *g)
 	peer_put_msg(&m, buf);
 	peer_put_hello(&h, buf + PEER_HEAD);
 	if (g->tls) {
-		n = net_tls_send(g->tls, &iov, 1, connect_copy_bytes);
+		n = net_tls_send(g->tls, &iov, 1, NULL);
 	} else {
 		n = send(g->fd, buf, sizeof(buf), MSG_DONTWAIT | MSG_NOSIGNAL);
 		n = n < 0 ? -errno : n;

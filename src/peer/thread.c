@@ -316,12 +316,6 @@ static bool thread_fill(struct pst_peer *p)
 	return some;
 }
 
-static int thread_copy_bytes(void *to, const void *from, uint64_t len)
-{
-	memcpy(to, from, len);
-	return 0;
-}
-
 static ssize_t thread_send_some(struct pst_peer *p)
 {
 	union {
@@ -333,7 +327,7 @@ static ssize_t thread_send_some(struct pst_peer *p)
 	ssize_t n;
 
 	if (p->tls)
-		return net_tls_send(p->tls, &iov, 1, thread_copy_bytes);
+		return net_tls_send(p->tls, &iov, 1, NULL);
 	if (p->tx_fd >= 0) {
 		struct cmsghdr *c;
 

@@ -77,19 +77,13 @@ struct remote_talk {
 	uint8_t out[2 * WIRE_HEAD + WIRE_HELLO_LEN + 2 * WIRE_NAME_MAX];
 };
 
-static int copy_bytes(void *to, const void *from, uint64_t len)
-{
-	memcpy(to, from, len);
-	return 0;
-}
-
 static ssize_t send_some(struct remote_talk *a, const uint8_t *buf, size_t len)
 {
 	struct iovec iov = { (void *)buf, len };
 	ssize_t n;
 
 	if (a->tls)
-		return net_tls_send(a->tls, &iov, 1, copy_bytes);
+		return net_tls_send(a->tls, &iov, 1, NULL);
 	n = send(a->fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 	return n < 0 ? -errno : n;
 }

@@ -227,7 +227,17 @@ static void body_fault(struct link *l)
 	task_check(t);
 }
 
-/* Bytes of the payload that are in the buffer. */
+/* Copy payload bytes of an operation: 0; -EFAULT.  Registered memory stays mapped; the kernel copies
+ * to other memory of the program. */
+static int receive_write(const struct io_op *op, void *to, const void *from, size_t n)
+{
+	if (!op->reg)
+		return uaccess_write(to, from, n);
+	memcpy(to, from, n);
+	return 0;
+}
+
+/* Take payload bytes from the buffer. */
 static void body_from_buffer(struct link *l)
 {
 	uint32_t n = MIN(l->in_len - l->in_at, l->body - l->body_done);
@@ -236,18 +246,32 @@ static void body_from_buffer(struct link *l)
 
 	if (to && l->cur->kind != PIECE_TASK)
 		memcpy(to, from, n);
-	else if (to && uaccess_write(to, from, n) < 0)
+	else if (to && receive_write(l->cur->task->op, to, from, n) < 0)
 		body_fault(l);
 	l->in_at += n;
 	l->body_done += n;
 }
 
-/* Copy the payloads of the batch, and end their pieces. */
+/* Copy the payloads of the batch.  Return false if some may not be copied. */
+static bool batch_copy(const struct link *l)
+{
+	bool registered = true;
+
+	for (unsigned i = 0; i < l->nr_batch; i++)
+		registered = registered && l->batch[i].piece->task->op->reg;
+	if (!registered)
+		return uaccess_write_all(l->batch_to, l->batch_from, l->nr_batch) == 0;
+	for (unsigned i = 0; i < l->nr_batch; i++)
+		memcpy(l->batch_to[i].iov_base, l->batch_from[i].iov_base, l->batch_to[i].iov_len);
+	return true;
+}
+
+/* Copy the payloads of the batch, and complete its pieces. */
 static void batch_end(struct link *l)
 {
 	unsigned nr = l->nr_batch;
-	bool copied = nr && uaccess_write_all(l->batch_to, l->batch_from, nr) == 0;
-	/* The reply of which a part is in the buffer comes after them. */
+	bool copied = nr && batch_copy(l);
+	/* Save the reply that is partly in the buffer: it is newer than the batch. */
 	uint32_t body = l->body, body_done = l->body_done;
 	struct wire_reply rep = l->rep;
 	struct piece *cur = l->cur;
@@ -379,22 +403,54 @@ static ssize_t receive_head(struct link *l, size_t *ret_asked)
 	return n;
 }
 
-/* All bytes pass through the buffer; it is asked until there are no more. */
-static ssize_t receive_tls(struct link *l, size_t *ret_asked)
+/* Decrypt a payload to its place, if the buffer is empty and the place stays mapped. */
+static bool receive_tls_body(struct link *l, ssize_t *ret)
 {
+	char *to;
+
+	if (!l->cur || l->in_at < l->in_len || l->cur->kind != PIECE_TASK || !l->cur->task ||
+	    !l->cur->task->op->reg)
+		return false;
+	to = body_at(l);
+	*ret = net_tls_receive(l->tls, to, l->body - l->body_done);
+	if (*ret > 0)
+		l->body_done += (uint32_t)*ret;
+	return true;
+}
+
+/* Fill the buffer with as many records as are there.  An error after the first is returned by the
+ * next call. */
+static ssize_t receive_tls_buffer(struct link *l)
+{
+	/* Long payloads that need not pass through the buffer begin behind the next header. */
+	bool more = l->cur || !l->nr_long;
 	uint32_t have = l->in_len - l->in_at;
-	ssize_t n;
+	ssize_t n, all = 0;
 
 	memmove(l->in, l->in + l->in_at, have);
 	l->in_at = 0;
 	l->in_len = have;
-	n = net_tls_receive(l->tls, l->in + have, LINK_IN_MAX - have);
+	do {
+		n = net_tls_receive(l->tls, l->in + l->in_len, LINK_IN_MAX - l->in_len);
+		if (n > 0) {
+			l->in_len += (uint32_t)n;
+			all += n;
+		}
+	} while (n > 0 && LINK_IN_MAX - l->in_len >= NET_TLS_RECORD && more);
+	return all ? all : n;
+}
+
+static ssize_t receive_tls(struct link *l, size_t *ret_asked)
+{
+	ssize_t n;
+
+	if (!receive_tls_body(l, &n))
+		n = receive_tls_buffer(l);
 	if (n < 0) {
 		errno = (int)-n;
 		return -1;
 	}
-	l->in_len += (uint32_t)n;
-	*ret_asked = (size_t)n;
+	*ret_asked = (size_t)n; /* there may be more */
 	return n;
 }
 
