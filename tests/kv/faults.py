@@ -2,18 +2,18 @@
 # SPDX-License-Identifier: MIT
 """faults.py SOURCE CC ARCHIVE LIBRARY [WRAP...]: plant faults in the store, one at a time.
 
-Each fault takes a check away.  The tests are linked with the changed file in front of the archive,
-and one of them must fail.  PST_SOAK=1 plants all, else the first.  FAULT=TEXT plants those with
-that text in their names.  A fault whose text is not in the source any more is an error.
+Each fault removes a check.  The tests are linked with the changed file in front of the archive, and
+one of them must fail: tests/planted.py.
 """
 import os
 import subprocess
 import sys
-import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import planted
 
 SOURCE, CC, ARCHIVE, LIBRARY, *WRAPS = sys.argv[1:]
-SOAK = bool(os.environ.get("PST_SOAK"))
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What the fault takes away, file, text, text instead.
 FAULTS = [
@@ -100,59 +100,27 @@ FAULTS = [
 ]
 
 
-def plant(scratch, file, old, new):
-    with open(os.path.join(SOURCE, "kv", file), encoding="utf-8") as f:
-        text = f.read()
-    if text.count(old) != 1:
-        sys.exit(f"faults.py: {file} has '{old}' {text.count(old)} times, not once")
-    path = os.path.join(scratch, file)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text.replace(old, new))
-    return path
-
-
-def build(scratch, planted, name, others, wraps):
+def build(scratch, file, name, others, wraps):
     subprocess.run([*CC.split(), "-w", "-g", "-O1", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64",
                     *(f"-I{SOURCE}/{d}" for d in (".", "src", "include", "tests")), "-I", HERE,
                     "-o", os.path.join(scratch, name), os.path.join(HERE, name + ".c"),
-                    *(os.path.join(HERE, o) for o in others), planted, ARCHIVE, *wraps, LIBRARY,
+                    *(os.path.join(HERE, o) for o in others), file, ARCHIVE, *wraps, LIBRARY,
                     f"-Wl,-rpath,{os.path.dirname(LIBRARY)}", "-pthread"], check=True)
 
 
-def found_by(scratch):
-    """The test that fails, or None."""
-    env = {**os.environ, "PST_TEST_DIR": scratch, "PST_KILLS": "30"}
-    env.pop("PST_TEST_CASE", None)
-    env.pop("PST_SOAK", None)
-    for name in ("test-kv-lend", "test-kv-events", "test-kv", "test-kv-device", "test-kv-calls",
-                 "test-kv-kill"):
-        run = subprocess.run([os.path.join(scratch, name)], env=env, capture_output=True, text=True,
-                             timeout=300, check=False)
-        if run.returncode:
-            case = next((l for l in run.stdout.splitlines() if l.startswith("not ok")), "crashed")
-            return f"{name}: {case.removeprefix('not ok ')}"
+def found_by(_, file, scratch):
+    """Return the name of the test that fails, or None."""
+    tests = {"test-kv-lend": ([], ["-Wl,--wrap=ftruncate64"]), "test-kv-events": ([], []),
+             "test-kv": ([], []), "test-kv-device": ([], []),
+             "test-kv-calls": (["calls.c"], [f"-Wl,--wrap={w}" for w in WRAPS]),
+             "test-kv-kill": ([], [])}
+    env = planted.environment(scratch, PST_KILLS="30")
+    for name, (others, wraps) in tests.items():
+        build(scratch, file, name, others, wraps)
+        case = planted.first_failure([os.path.join(scratch, name)], env)
+        if case:
+            return f"{name}: {case}"
     return None
 
 
-def main():
-    wraps = [f"-Wl,--wrap={w}" for w in WRAPS]
-    only, found = os.environ.get("FAULT", ""), 0
-    faults = [f for f in FAULTS if only in f[0]][:None if SOAK or only else 1]
-    for nr, (what, file, old, new) in enumerate(faults, 1):
-        with tempfile.TemporaryDirectory() as scratch:
-            planted = plant(scratch, file, old, new)
-            build(scratch, planted, "test-kv-lend", [], ["-Wl,--wrap=ftruncate64"])
-            build(scratch, planted, "test-kv", [], [])
-            build(scratch, planted, "test-kv-events", [], [])
-            build(scratch, planted, "test-kv-device", [], [])
-            build(scratch, planted, "test-kv-calls", ["calls.c"], wraps)
-            build(scratch, planted, "test-kv-kill", [], [])
-            by = found_by(scratch)
-        found += by is not None
-        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""),
-              flush=True)
-    print(f"1..{len(faults)}")
-    return found != len(faults)
-
-
-sys.exit(main())
+sys.exit(planted.run(FAULTS, os.path.join(SOURCE, "kv"), found_by))

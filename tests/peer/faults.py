@@ -3,20 +3,20 @@
 """faults.py SOURCE CC OBJECTS HOSTILE: plant faults in what the library takes from a peer, one at a
 time.
 
-Each fault takes one check away.  The library is linked anew, from OBJECTS and the changed file, and
-protocol.py or HOSTILE, test-peer-hostile, must fail with it.  PST_SOAK=1 plants all, else the
-first.  FAULT=TEXT plants those with that text in their names.  A fault whose text is not in the
-source any more is an error.  The second of two checks that refuse the same thing has no fault here.
+Each fault removes one check.  The library is linked from OBJECTS and the changed file, and
+protocol.py or HOSTILE, test-peer-hostile, must then fail: tests/planted.py.  If two checks refuse
+the same thing, only the first has a fault here.
 """
 import glob
 import os
 import subprocess
 import sys
-import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import planted
 
 SOURCE, CC, OBJECTS, HOSTILE = sys.argv[1:]
-SOAK = bool(os.environ.get("PST_SOAK"))
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What the fault takes away, file, text, text instead.
 FAULTS = [
@@ -98,68 +98,31 @@ FAULTS = [
 ]
 
 
-def plant(scratch, file, old, new):
-    with open(os.path.join(SOURCE, "src/peer", file), encoding="utf-8") as f:
-        text = f.read()
-    if text.count(old) != 1:
-        sys.exit(f"faults.py: {file} has '{old}' {text.count(old)} times, not once")
-    path = os.path.join(scratch, file)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text.replace(old, new))
-    return path
-
-
-def build(scratch, planted):
-    name = f"peer_{os.path.basename(planted)}.o"
+def build(scratch, file):
+    name = f"peer_{os.path.basename(file)}.o"
     rest = [o for o in glob.glob(f"{OBJECTS}/*.o") if os.path.basename(o) != name]
     subprocess.run([*CC.split(), "-w", "-g", "-O1", "-fPIC", "-shared", "-fvisibility=hidden",
                     "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64",
                     *(f"-I{SOURCE}/{d}" for d in ("src", "include")),
                     f"-Wl,--version-script={SOURCE}/src/api/penstock.map",
                     "-Wl,-soname,libpenstock.so.0", "-Wl,-z,nodelete", "-o",
-                    f"{scratch}/libpenstock.so.0", planted, *rest, "-l:liburing.a", "-pthread",
+                    f"{scratch}/libpenstock.so.0", file, *rest, "-l:liburing.a", "-pthread",
                     "-ldl"], check=True)
 
 
-def first_failure(command, env):
-    """Of a test that prints TAP; it is ended there."""
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True,
-                          start_new_session=True, stderr=subprocess.DEVNULL) as run:
-        for line in run.stdout:
-            if line.startswith("not ok"):
-                os.killpg(run.pid, 9)
-                return line.strip().removeprefix("not ok ")
-        return "crashed" if run.wait() else None
-
-
-def found_by(scratch):
-    """The test that fails, or None."""
-    env = {**os.environ, "LD_LIBRARY_PATH": scratch, "PST_TEST_DIR": scratch,
-           "PST_LIBPENSTOCK": f"{scratch}/libpenstock.so.0", "PYTHONPATH": f"{SOURCE}/python",
-           "PYTHONDONTWRITEBYTECODE": "1", "PST_TEST_WAIT": "15"}
-    env.pop("PST_TEST_CASE", None)
-    env.pop("PST_SOAK", None)
+def found_by(_, file, scratch):
+    """Return the name of the test that fails, or None."""
+    build(scratch, file)
+    env = planted.environment(scratch, LD_LIBRARY_PATH=scratch,
+                              PST_LIBPENSTOCK=f"{scratch}/libpenstock.so.0",
+                              PYTHONPATH=f"{SOURCE}/python", PYTHONDONTWRITEBYTECODE="1",
+                              PST_TEST_WAIT="15")
     for name, command in (("protocol", [sys.executable, f"{HERE}/protocol.py"]),
                           ("hostile", [HOSTILE])):
-        case = first_failure(command, env)
+        case = planted.first_failure(command, env)
         if case:
             return f"{name}: {case}"
     return None
 
 
-def main():
-    only, found = os.environ.get("FAULT", ""), 0
-    faults = [f for f in FAULTS if only in f[0]][:None if SOAK or only else 1]
-    for nr, (what, file, old, new) in enumerate(faults, 1):
-        with tempfile.TemporaryDirectory() as scratch:
-            build(scratch, plant(scratch, file, old, new))
-            by = found_by(scratch)
-        found += by is not None
-        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""),
-              flush=True)
-    print(f"# {found} of {len(faults)} were found")
-    print(f"1..{len(faults)}")
-    return found != len(faults)
-
-
-sys.exit(main())
+sys.exit(planted.run(FAULTS, os.path.join(SOURCE, "src/peer"), found_by))

@@ -3,10 +3,8 @@
 """faults.py SOURCE CC ARCHIVE LIBRARY COMMAND CLIENT: plant faults in the server of the storage
 service, one at a time.
 
-Each fault takes one check away.  A program that serves is linked with the changed file in front of
-the archive, and a test must fail with it.  PST_SOAK=1 plants all, else the first.  FAULT=TEXT
-plants those with that text in their names.  A fault whose text is not in the source any more is an
-error.
+Each fault removes one check.  A program that serves is linked with the changed file in front of the
+archive, and a test must then fail: tests/planted.py.
 
 Some checks have no fault here: the second of two that refuse the same thing, such as the least len
 of a request, RESOLVE_NO_MAGICLINKS beside RESOLVE_BENEATH, and a handle's right to write beside its
@@ -15,11 +13,12 @@ descriptor's; and those for a machine without memory.
 import os
 import subprocess
 import sys
-import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import planted
 
 SOURCE, CC, ARCHIVE, LIBRARY, COMMAND, CLIENT = sys.argv[1:]
-SOAK = bool(os.environ.get("PST_SOAK"))
-HERE = os.path.dirname(os.path.abspath(__file__))
 WIRE, CONN, EXEC, JOB, RATE = ("src/net/wire.c", "serve/conn.c", "serve/exec.c", "serve/job.c",
                                "serve/rate.c")
 HELLO = "serve/hello.c"
@@ -257,18 +256,7 @@ REST = [CLI, "tools/common/fail.c", "tools/common/numbers.c", "tools/common/show
         "src/base/nearest.c", "src/base/err_name.c", "src/base/shown.c"]
 
 
-def plant(scratch, file, old, new):
-    with open(os.path.join(SOURCE, file), encoding="utf-8") as f:
-        text = f.read()
-    if text.count(old) != 1:
-        sys.exit(f"faults.py: {file} has '{old}' {text.count(old)} times, not once")
-    path = os.path.join(scratch, os.path.basename(file))
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text.replace(old, new))
-    return path
-
-
-def build(scratch, planted, file):
+def build(scratch, planted_file, file):
     main = os.path.join(scratch, "main.c")
     with open(main, "w", encoding="utf-8") as f:
         f.write(MAIN)
@@ -276,50 +264,24 @@ def build(scratch, planted, file):
     subprocess.run([*CC.split(), "-w", "-g", "-O1", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64",
                     *(f"-I{SOURCE}/{d}" for d in (".", "src", "include", "cli")),
                     "-iquote", os.path.dirname(os.path.join(SOURCE, file)),
-                    "-o", os.path.join(scratch, "penstock"), main, planted, *rest, ARCHIVE, LIBRARY,
-                    f"-Wl,-rpath,{os.path.dirname(LIBRARY)}", "-pthread", "-ldl"], check=True)
+                    "-o", os.path.join(scratch, "penstock"), main, planted_file, *rest, ARCHIVE,
+                    LIBRARY, f"-Wl,-rpath,{os.path.dirname(LIBRARY)}", "-pthread", "-ldl"],
+                   check=True)
 
 
-def first_failure(command, env):
-    """Of a test that prints TAP; it is ended there."""
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True,
-                          start_new_session=True, stderr=subprocess.DEVNULL) as run:
-        for line in run.stdout:
-            if line.startswith("not ok"):
-                os.killpg(run.pid, 9)
-                return line.strip().removeprefix("not ok ")
-        return "crashed" if run.wait() else None
-
-
-def found_by(scratch, first):
-    """The test that fails, or None."""
+def found_by(fault, file, scratch):
+    """Return the name of the test that fails, or None."""
+    build(scratch, file, fault[1])
     tests = {name: [sys.executable, os.path.join(HERE, f"{name}.py")]
              for name in ("protocol", "operation", "tls")}
     tests["client"] = [CLIENT]
-    env = {**os.environ, "PENSTOCK": os.path.join(scratch, "penstock"), "WHOLE_COMMAND": COMMAND,
-           "PST_TEST_DIR": scratch, "TMPDIR": scratch, "PST_TEST_WAIT": "20"}
-    env.pop("PST_TEST_CASE", None)
-    env.pop("PST_SOAK", None)
-    for name in sorted(tests, key=lambda t: t != first):
-        case = first_failure(tests[name], env)
+    env = planted.environment(scratch, PENSTOCK=os.path.join(scratch, "penstock"),
+                              WHOLE_COMMAND=COMMAND, TMPDIR=scratch, PST_TEST_WAIT="20")
+    for name in sorted(tests, key=lambda t: t != fault[4]):
+        case = planted.first_failure(tests[name], env)
         if case:
             return f"{name}: {case}"
     return None
 
 
-def main():
-    only, found = os.environ.get("FAULT", ""), 0
-    faults = [f for f in FAULTS if only in f[0]][:None if SOAK or only else 1]
-    for nr, (what, file, old, new, first) in enumerate(faults, 1):
-        with tempfile.TemporaryDirectory() as scratch:
-            build(scratch, plant(scratch, file, old, new), file)
-            by = found_by(scratch, first)
-        found += by is not None
-        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""),
-              flush=True)
-    print(f"# {found} of {len(faults)} were found")
-    print(f"1..{len(faults)}")
-    return found != len(faults)
-
-
-sys.exit(main())
+sys.exit(planted.run(FAULTS, SOURCE, found_by))

@@ -2,24 +2,20 @@
 # SPDX-License-Identifier: MIT
 """faults.py SOURCE CC ARCHIVE LAZYFS [WRAP...]: plant faults in the mover, one at a time.
 
-Each fault takes a sync, an order or a check away.  The tests are linked with the changed file in
-front of the archive, and must fail.  PST_SOAK=1 plants all, else the first.  FAULT=TEXT plants
-those with that text in their names.  A fault whose text is not in the source any more is an error
-also where that fault is not planted, so that this list stays what it says.
+Each fault removes a sync, an order or a check.  The tests are linked with the changed file in front
+of the archive, and one of them must fail: tests/planted.py.
 """
 import os
-import signal
 import subprocess
 import sys
-import tempfile
-import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import planted
 
 SOURCE, CC, ARCHIVE, LAZYFS, *WRAPS = sys.argv[1:]
-SOAK = bool(os.environ.get("PST_SOAK"))
-# Far beyond what a test takes on a machine with other work.
-HANGS_S = 3000 if SOAK else 500
-HERE = os.path.dirname(os.path.abspath(__file__))
-CRASH = [sys.executable, os.path.join(HERE, "crash.py")]
+# Far more than a test takes on a busy machine.
+HANGS_S = 3000 if planted.SOAK else 500
 
 # What the fault takes away, file, text, text instead.
 FAULTS = [
@@ -110,111 +106,34 @@ FAULTS = [
 ]
 
 
-def read(file):
-    with open(os.path.join(SOURCE, "src/tier", file), encoding="utf-8") as f:
-        return f.read()
-
-
-def check_list():
-    for what, file, old, _ in FAULTS:
-        if read(file).count(old) != 1:
-            sys.exit(f"faults.py: {what}: {file} has '{old}' {read(file).count(old)} times, "
-                     "not once")
-
-
-def plant(scratch, file, old, new):
-    path = os.path.join(scratch, file)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(read(file).replace(old, new))
-    return path
-
-
-def build(scratch, planted, out, sources, wraps):
+def build(scratch, file, out, sources, wraps):
     subprocess.run([*CC.split(), "-w", "-g", "-O1", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64",
-                    "-I", SOURCE + "/src",
-                    "-I", SOURCE + "/include", "-I", SOURCE + "/tests", "-I", HERE, "-o",
-                    os.path.join(scratch, out),
-                    *(os.path.join(HERE, s) for s in sources), planted, ARCHIVE, *wraps,
-                    "-lsqlite3",
-                    "-pthread"], check=True)
+                    *(f"-I{SOURCE}/{d}" for d in ("src", "include", "tests")), "-I", HERE, "-o",
+                    os.path.join(scratch, out), *(os.path.join(HERE, s) for s in sources), file,
+                    ARCHIVE, *wraps, "-lsqlite3", "-pthread"], check=True)
 
 
-def run_moves(program, env):
-    """The first case that fails, "crashed", or None.  The cases after it do not run."""
-    with subprocess.Popen([program], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          text=True, start_new_session=True) as test:
-        hung = threading.Event()
-
-        def end():
-            hung.set()
-            os.killpg(test.pid, signal.SIGKILL)
-
-        hangs = threading.Timer(HANGS_S, end)
-        hangs.start()
-        failed = next((line for line in test.stdout if line.startswith("not ok")), None)
-        hangs.cancel()
-        if failed:
-            os.killpg(test.pid, signal.SIGKILL)
-        test.communicate()
-    if hung.is_set():
-        # A machine that is busy is slow, too: this proves nothing.
-        print(f"# move did not end in {HANGS_S} s")
-        return None
-    if failed:
-        return failed.strip().removeprefix("not ok ")
-    return "crashed" if test.returncode else None
-
-
-def killed_by(scratch):
-    """The test that fails, or None."""
-    env = dict(os.environ)
-    env.pop("PST_TEST_CASE", None)
-    env.pop("PST_SOAK", None)
-    env["PST_TEST_DIR"] = scratch
-    crash = [*CRASH, os.path.join(scratch, "drive"), LAZYFS, "--quick"]
-    # A disturbance at each call takes minutes, and some faults show nowhere else.
-    every_call = [("crash at each call", ["env", "PST_SOAK=1", *crash])] if SOAK else []
-    case = run_moves(os.path.join(scratch, "test-move"), env)
-    if case:
-        return f"move: {case}"
-    for name, command in (("crash", crash), *every_call):
-        try:
-            run = subprocess.run(command, env=env, capture_output=True, text=True,
-                                 timeout=HANGS_S, check=False)
-        except subprocess.TimeoutExpired:
-            # A machine that is busy is slow, too: this proves nothing.
-            print(f"# {name} did not end in {HANGS_S} s")
-            return None
-        if run.returncode:
-            case = next((l for l in run.stdout.splitlines() if l.startswith("not ok")), "crashed")
-            return f"{name}: {case.removeprefix('not ok ')}"
+def found_by(_, file, scratch):
+    """Return the name of the test that fails, or None."""
+    wraps = [f"-Wl,--wrap={w}" for w in WRAPS]
+    env = planted.environment(scratch)
+    crash = [sys.executable, os.path.join(HERE, "crash.py"), os.path.join(scratch, "drive"), LAZYFS,
+             "--quick"]
+    tests = [("move", [os.path.join(scratch, "test-move")]), ("crash", crash)]
+    if planted.SOAK:
+        # A disturbance at each call takes minutes, but some faults show only there.
+        tests.append(("crash at each call", ["env", "PST_SOAK=1", *crash]))
+    build(scratch, file, "test-move", ["test-move.c", "checks.c", "move_rig.c", "calls.c"],
+          wraps + ["-Wl,--wrap=fcntl64", "-Wl,--wrap=clock_gettime"])
+    build(scratch, file, "drive", ["drive.c", "calls.c"], wraps)
+    for name, command in tests:
+        case = planted.first_failure(command, env, HANGS_S)
+        if case:
+            return f"{name}: {case}"
     return None
 
 
-def main():
-    if not os.path.exists(LAZYFS):
-        print("1..0 # SKIP the program lazyfs (libfuse3-dev)")
-        return 0
-    check_list()
-    wraps = [f"-Wl,--wrap={w}" for w in WRAPS]
-    only = os.environ.get("FAULT", "")
-    killed = 0
-    # All of them take half an hour.
-    faults = [f for f in FAULTS if only in f[0]][:None if SOAK or only else 1]
-    for nr, (what, file, old, new) in enumerate(faults, 1):
-        with tempfile.TemporaryDirectory() as scratch:
-            planted = plant(scratch, file, old, new)
-            build(scratch, planted, "test-move",
-                  ["test-move.c", "checks.c", "move_rig.c", "calls.c"],
-                  wraps + ["-Wl,--wrap=fcntl64", "-Wl,--wrap=clock_gettime"])
-            build(scratch, planted, "drive", ["drive.c", "calls.c"], wraps)
-            by = killed_by(scratch)
-        killed += by is not None
-        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""),
-              flush=True)
-    print(f"# killed {killed} of {len(faults)} planted")
-    print(f"1..{len(faults)}")
-    return killed != len(faults)
-
-
-sys.exit(main())
+if not os.path.exists(LAZYFS):
+    print("1..0 # SKIP the program lazyfs (libfuse3-dev)")
+    sys.exit(0)
+sys.exit(planted.run(FAULTS, os.path.join(SOURCE, "src/tier"), found_by))
