@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions that queues call in the rooms above: ways_ functions choose how bytes move, carry_
+ * Functions that queues call in the layers above: ways_ functions choose how bytes move, carry_
  * functions move them.
  *
- * Those rooms include this room's headers and not the reverse, so the functions that they define
- * are declared here.  They are no table of pointers, because each has one definition and every
- * request calls some.
+ * The layers above include this folder's headers and not the reverse, so the functions that they
+ * define are declared here.  A table of pointers is not needed: each function has one definition.
  */
 #ifndef PST_ABOVE_H
 #define PST_ABOVE_H
@@ -22,25 +21,27 @@ struct req;
 int ways_choose(struct req *r);
 /* Tell the paths named in r->tell that the request completes. */
 void ways_over(struct req *r);
-/* Forget the plan of the queue's last request, so that the next request does not reuse it. */
+/* Allocate a zeroed queue, followed by the data that paths and carriers keep for it.  Return NULL
+ * without memory. */
 void ways_forget(struct pst_queue *q);
 
 /* --------------------------------------------------------------- carriers */
 
-/* Allocate a zeroed queue, followed by the data that ways and carriers keep for it.  Return NULL
- * without memory. */
+/* Allocate q->reqs, each request followed by the data that paths and carriers keep for it, and put
+ * q->depth requests on q->free.  The queue can move q->depth + nr_parts ranges at a time.  Return
+ * false without memory. */
 struct pst_queue *carry_queue_new(void);
 /* Allocate q->reqs, each followed by the data that ways and carriers keep for it, and put q->depth
  * requests on q->free. nr_parts is the number of ranges that the queue may move at a time in
  * addition to one for each request.  Return false without memory. */
 bool carry_init(struct pst_queue *q, unsigned nr_parts);
-/* Release the queue's engines, because the queue ends. */
+/* Release the engines of a queue that ends. */
 void carry_leave(struct pst_queue *q);
 /* Free what carry_init() allocated, and the queue. */
 void carry_free(struct pst_queue *q);
 
 /* Prepare a request on device memory, or one that is ordered by a stream.  Return 0, or -errno with
- * a sentence: -EBUSY or -EAGAIN if staging memory has no room for the queue. */
+ * a sentence: -EBUSY or -EAGAIN if the limit of staging memory leaves no slots for the queue. */
 int carry_prep(struct req *r, const struct pst_io *io);
 /* Order a request after its stream, once its path is chosen.  Return 0, or -errno with a
  * sentence. */
@@ -49,7 +50,7 @@ int carry_order(struct req *r);
 void carry_flush(struct pst_queue *q);
 /* End of pst_queue_submit(): every request has been started. */
 void carry_submitted(struct pst_queue *q);
-/* Release a request that has completed, or never began, and has nothing in flight. */
+/* Release a request with nothing in flight that has completed or never began. */
 void carry_release(struct req *r);
 /* Set r->res.crc.  Return false if the request has no checksum. */
 bool carry_crc(struct req *r);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The clock: one thread per process that does work when it is due and nobody else checks the time.
+ * The clock: one thread per process that runs alarms when they are due.
  *
  * If a queue's owner sleeps in epoll, the clock writes the queue's eventfd when a deadline passes,
- * and the owner then ends the request in pst_queue_reap().  For engines, the clock releases streams
+ * and the owner then ends the request in pst_queue_reap(). For engines, the clock releases streams
  * whose read has passed its deadline (stream/order.c).
  *
  * The thread never calls the driver, because a call may block for as long as such a stream waits.
@@ -20,7 +20,7 @@ static struct {
 	struct list alarms;
 } clk = { .lock = PTHREAD_MUTEX_INITIALIZER, .alarms = LIST_INIT(clk.alarms) };
 
-/* Ring the alarms that are due, and return when the next one is. */
+/* Ring the alarms that are due.  Return the time when the next alarm is due. */
 static uint64_t clock_ring(uint64_t now)
 {
 	uint64_t next = PST_NO_DEADLINE;
@@ -75,8 +75,8 @@ int clock_add(struct alarm *a)
 	pthread_mutex_lock(&clk.lock);
 	if (list_empty(&a->link)) {
 		list_add_tail(&clk.alarms, &a->link);
-		/* The time may have been set before clock_add(), and the thread may sleep beyond
-		 * it. */
+		/* Wake the thread: a->at may have been set before clock_add(), and earlier than the
+		 * time until which the thread sleeps. */
 		pthread_cond_signal(&clk.wake);
 	}
 	if (!clk.running) {

@@ -11,11 +11,11 @@
 
 #include "base/list.h"
 
-/* Work that is due at a time, done by a thread that waits for nothing else. */
+/* Work that is due at a time; the clock's thread does it. */
 struct alarm {
 	struct list link;              /* on the clock's list */
-	_Atomic uint64_t at;           /* when it is due, or PST_NO_DEADLINE; written under the
-					* clock's lock */
+	_Atomic uint64_t at;           /* CLOCK_MONOTONIC ns, or PST_NO_DEADLINE; written under the
+				        * clock's lock */
 	void (*ring)(struct alarm *a); /* called under the clock's lock; may set at */
 };
 
@@ -31,8 +31,8 @@ static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
 int clock_add(struct alarm *a);
 /* Remove an alarm: ring() is not called afterwards. */
 void clock_del(struct alarm *a);
-/* Ring at that time, or earlier if an earlier time was set before.  Acts as a full memory barrier
- * before the clock is read. */
+/* Ring at that time, or at an earlier time that was set before.  Acts as a full memory barrier
+ * before a->at is read. */
 void clock_set(struct alarm *a, uint64_t at);
 
 #endif

@@ -107,15 +107,15 @@ static inline void queue_complete(struct req *r)
 		writes_done(q, r->seq);
 }
 
-/* The request completed earlier, and now its last operation has ended. */
+/* Clear BUSY: the request completed earlier, and its last operation has ended now. */
 static _cold_ void late_no_more(struct req *r)
 {
 	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
 	gauge(&r->q->nr_busy, -1);
-	r->res.flags &= ~PST_DONE_BUSY; /* the completion was not reaped yet */
+	r->res.flags &= ~PST_DONE_BUSY; /* for a completion that was not reaped yet */
 }
 
-/* The unusual kinds of a step. */
+/* Run the unusual actions of a step. */
 static _cold_ void act(struct req *r, unsigned acts)
 {
 	assert(acts);
@@ -123,7 +123,7 @@ static _cold_ void act(struct req *r, unsigned acts)
 		late_no_more(r);
 	if (acts & LIFE_COMPLETE) {
 		queue_complete(r);
-		tell_over(r); /* although the file may hang */
+		tell_over(r); /* do not wait for a file that hangs */
 	}
 	if (acts & LIFE_RELEASE)
 		release(r);

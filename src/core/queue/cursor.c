@@ -6,7 +6,7 @@
 
 #define ADJACENT_SHARE 8u /* at most 1 piece in 8 may be adjacent to its predecessor */
 
-/* Merge the pieces of a segment that are adjacent in file and memory into one long piece. */
+/* Return true if a segment's pieces are adjacent in file and memory: they form one long piece. */
 static bool seg_is_one_piece(const struct pst_seg *s)
 {
 	return s->file_stride == s->len && s->mem_stride == s->len;

@@ -9,23 +9,23 @@
 
 #include "base/base.h"
 
-#define PIECES_MAX (UINT64_C(1) << 24) /* of one request */
+#define PIECES_MAX (UINT64_C(1) << 24) /* most pieces of one request */
 
 /* Bytes of a request that are contiguous in the file and in memory. */
 struct piece {
 	uint64_t file_off;
-	uint64_t mem_off; /* in the pst_mem */
+	uint64_t mem_off; /* offset in the pst_mem, bytes */
 	uint64_t len;
-	uint64_t pos; /* bytes of the request before it, in piece order */
+	uint64_t pos; /* bytes of all earlier pieces of the request */
 };
 
 /* Facts about all pieces of a request, as segs_check() finds them. */
 struct segs_shape {
 	uint64_t total;    /* bytes */
-	uint64_t even;     /* bytes of each piece; 0 if pieces differ, a segment has more than one
-			 * piece, or too many pieces are adjacent to their predecessor in the
-			 * file */
-	uint64_t off_bits; /* bits that are set in any file offset */
+	uint64_t even;     /* bytes of each piece if all have the same length; 0 if a segment has
+			    * several pieces, or more than 1 in 8 is adjacent to its predecessor in
+			    * the file */
+	uint64_t off_bits; /* bitwise OR of all file offsets */
 };
 
 /* An iterator over the pieces of a request, in order. */
@@ -36,7 +36,7 @@ struct cursor {
 	uint64_t rep; /* index of the current piece in the segment */
 	uint64_t off; /* bytes of the current piece that were already taken */
 	uint64_t pos; /* bytes taken from all pieces */
-	bool apart;   /* pieces that adjoin stay pieces */
+	bool apart;   /* do not merge adjacent pieces */
 };
 
 static inline void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)
@@ -49,7 +49,7 @@ static inline bool cursor_at_end(const struct cursor *c)
 	return c->seg >= c->nr;
 }
 
-/* The parts of cursor_peek() and cursor_skip() for a segment with more than one piece. */
+/* cursor_peek() and cursor_skip() for a segment with more than one piece. */
 void cursor_peek_strided(const struct cursor *c, struct piece *ret);
 void cursor_skip_strided(struct cursor *c, uint64_t len);
 
@@ -93,8 +93,8 @@ static inline void cursor_skip_even(struct cursor *c, uint64_t nr, uint64_t len)
 	c->pos += nr * len;
 }
 
-/* Return true if a piece fits into the file and into memory of mem_len bytes.  If not, segs_check()
- * returns the reason. */
+/* Return true if a piece fits into the file and into memory of mem_len bytes.  If it does not,
+ * segs_check() reports why. */
 static inline bool piece_fits(uint64_t file_off, uint64_t mem_off, uint64_t len, uint64_t mem_len)
 {
 	return len && len <= mem_len && mem_off <= mem_len - len && file_off <= INT64_MAX - len;

@@ -9,7 +9,7 @@
 #define IDLE_MAX 4u
 #define IDLE_NS NSEC_PER_SEC
 
-/* Idle queues: the one given back last is used first. */
+/* Idle queues, the longest idle first.  idle_take() takes the last one. */
 static struct {
 	pthread_mutex_t lock; /* taken before the clock's lock */
 	struct {
@@ -69,7 +69,7 @@ static void end_expired(struct work *w)
 
 static void ring(struct alarm *a)
 {
-	/* Without a clock thread they stay until the next call. */
+	/* If no thread can start, the queues stay until the next call that frees idle queues. */
 	(void)a;
 	(void)work_queue(&idle.end, WORK_LOW);
 }

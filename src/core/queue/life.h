@@ -2,11 +2,12 @@
 /*
  * The life of a request, as a table of states and events (life.c).
  *
- * 	FREE -> PREPARED -> ACTIVE -> DONE -> FREE
+ * FREE -> PREPARED -> ACTIVE -> DONE -> FREE
  *
  * is the usual life.  A sync waits in HELD for the writes before it.  A request that completes
- * while operations of it are in flight goes from ACTIVE to LATE.  When the last of them ends, LATE
- * becomes DONE; if the completion is reaped first, LATE becomes BUSY until then.
+ * while its operations are in flight goes from ACTIVE to LATE. When the last operation ends, LATE
+ * becomes DONE. If the completion is reaped before that, LATE becomes BUSY, and the end of the last
+ * operation frees the request.
  *
  * Paths do not know these states.  They report when nothing of a request is in flight.
  */

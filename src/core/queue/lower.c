@@ -37,7 +37,7 @@ int lower_begin(struct req *r)
 	if (unlikely(f->file->ops->backend))
 		err = io_others_add(&q->others, f->file->ops->backend, q->ctx->depth, q->efd,
 				    q->armed);
-	/* The queue identifies a kept plan by the address of its file, so the file must stay. */
+	/* The queue compares file addresses to reuse a plan, so the file must not be freed. */
 	if (err == 0) {
 		r->lower_use = use_get(q, &f->obj, &q->last_lower);
 		err = r->lower_use ? 0 : -ENOMEM;

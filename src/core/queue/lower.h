@@ -12,8 +12,8 @@
 #include "core/queue/object.h"
 
 /*
- * Find the file whose properties are those of @f: @f itself, or its lower file.  Call lower_drop()
- * to end the use.  Return 0, or -errno with a sentence.
+ * Find the file whose properties apply to @f: @f itself, or its lower file.  The caller ends the
+ * use with lower_drop(). Return 0, or -errno with a sentence.
  */
 int lower_look(struct pst_file *f, uint32_t op, struct pst_file **ret);
 void lower_drop(struct pst_file *f, uint32_t op, struct pst_file *beneath);

@@ -27,10 +27,9 @@ struct proof;
 struct object {
 	atomic_uint refs;
 	atomic_bool dying; /* the user's handle was freed: idle queues drop their reference */
-	void (*release)(struct object *obj); /* frees the object; may take long, so no lock is
-					      * held */
-	bool hangs;                          /* release() may hang, so a thread of its own calls
-					      * it */
+	void (*release)(struct object *obj); /* frees the object; called without locks, because it
+					      * may take long */
+	bool hangs;                          /* release() may hang, so a separate thread calls it */
 };
 
 /* A queue's reference to an object. */
@@ -47,18 +46,18 @@ struct region {
 	struct mem_alloc *alloc;
 	struct io_buf *reg; /* host memory that I/O contexts may register; NULL: none */
 	unsigned users;     /* references, under the regions' lock */
-	bool ends;          /* the user's last handle was freed, so paths drop their data; under
-			     * the regions' lock */
+	bool ends;          /* the user's last handle was freed, so paths drop their data for the
+			     * region; under the regions' lock */
 	struct list regs;   /* registrations for RDMA devices; ways/registration.c */
 	/* Called after the user's last handle was freed; NULL: there are no registrations. */
 	void (*ended)(struct region *r);
-	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
+	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* data of each path for the region; path.h */
 };
 
 struct pst_mem {
 	struct object obj;
 	struct region *region;
-	uint64_t off; /* first byte of the range in the allocation */
+	uint64_t off; /* first byte of the range, counted from the allocation's start */
 	uint64_t len;
 	bool on_host;    /* the CPU can use the memory; a copy, because every request checks it */
 	uint32_t flags;  /* PST_MEM_* */
@@ -73,22 +72,22 @@ struct pst_file {
 	/* Proofs of O_DIRECT on this mount, for reads and for writes (enum proof_dir, direct.c).
 	 * They are not in by_path, because that would cost each part one more load. */
 	struct proof *direct[2];
-	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
+	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* data of each path for this file; see path.h */
 };
 
-/* A queue, as far as paths need it to keep something open for its requests. */
+/* The queue that holds a resource open; paths see only this part of it. */
 struct holder {
 	unsigned number; /* serial number of the queue */
-	uint64_t now;    /* the time when the queue last made progress, exact to a few
+	uint64_t now;    /* CLOCK_MONOTONIC ns of the queue's last progress, exact to a few
 			  * milliseconds */
 };
 
-/* Something that a path keeps open for a request or a part; embedded in a struct of the path. */
+/* A resource that a path keeps open for a request or a part; embedded in a struct of the path. */
 struct hold {
 	void (*put)(const struct holder *by, struct hold *h);
 };
 
-/* Let a path close what it kept open, if there is anything. */
+/* Let a path close a resource that it kept open, if *h is not NULL. */
 static inline void hold_put(const struct holder *by, struct hold **h)
 {
 	if (unlikely(*h))
@@ -117,10 +116,11 @@ bool object_unref(struct object *obj);
 
 /* ------------------------------------------------------------------- uses */
 
-/* Allocate the table of a new queue, which free() ends.  Return false without memory. */
+/* Allocate the hash table of a new queue; the caller frees q->uses with free(). Return false
+ * without memory. */
 bool uses_init(struct pst_queue *q);
-/* Find or create the use of an object that is not *last, and set *last.  Return NULL without
- * memory. */
+/* Find the use of an object that is not *last, or create it, and set *last to it.  Return NULL
+ * without memory. */
 struct use *use_find(struct pst_queue *q, struct object *obj, struct use **last);
 
 /* Count one more request of the queue on an object, under the queue's lock. *last is the use of the
@@ -153,7 +153,7 @@ unsigned use_count(struct pst_queue *q, const struct object *obj);
 void use_release(struct pst_queue *q, const struct object *obj);
 /* Drop every idle object whose handle was freed. */
 void use_release_dying(struct pst_queue *q);
-/* Release these objects, without the queue's lock. */
+/* Release the objects of a list of uses, without the queue's lock. */
 void use_end(struct use *dropped);
 void use_release_all(struct pst_queue *q);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The usual kind of request, which needs only the checks below.
- */
+/* The usual kind of request, for which the checks of this file suffice. */
 #ifndef PST_PLAIN_H
 #define PST_PLAIN_H
 

@@ -12,7 +12,7 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-/* Refuse flags that are not allowed with the operation. */
+/* Return the flags that the operation does not allow. */
 static uint32_t wrong_flags(const struct pst_io *io)
 {
 	uint32_t known = PST_IO_STRICT | PST_IO_CRC32C;
@@ -25,7 +25,7 @@ static uint32_t wrong_flags(const struct pst_io *io)
 		known |= PST_IO_CRC32C_MEM;
 	if (io->op == PST_OP_READ && io->stream)
 		known |= PST_IO_STREAM_WAIT;
-	/* The stream would have gone on before the bytes are compared or summed. */
+	/* The stream would continue before the bytes are compared or summed. */
 	if (io->flags & PST_IO_STREAM_WAIT)
 		known &= ~(PST_IO_VERIFY | PST_IO_CRC32C_MEM);
 	return io->flags & ~known;

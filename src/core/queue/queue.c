@@ -7,7 +7,7 @@
  *
  * A request that is cancelled or passes its deadline completes even if the kernel does not end its
  * operations.  Its slot, memory and file stay in use until the last operation has ended.  The
- * completion says BUSY if the memory, or the file of a write, may still be touched.
+ * completion has the flag BUSY if the memory, or the file of a write, may still be touched.
  */
 #include <inttypes.h>
 
@@ -38,8 +38,8 @@ static void req_fail(struct req *r, int err)
 }
 
 /*
- * Turn the request into one on its lower file.  Return false if that failed, or if the request asks
- * again from q->started.
+ * Turn the request into one on its lower file.  Return false on failure, or if the lower file is
+ * not available yet: the request then waits on q->started.
  */
 static _cold_ bool req_lower(struct req *r)
 {
@@ -77,7 +77,7 @@ static inline void req_start(struct req *r)
 	r->ops->start(r);
 }
 
-/* Threads have replaced the queue's io_uring, so later requests use threads from the beginning. */
+/* Plan later requests for threads, because threads have replaced the queue's io_uring. */
 static _cold_ void queue_ring_lost(struct pst_queue *q)
 {
 	q->backend_reason = PST_WHY_NO_URING;
@@ -93,12 +93,12 @@ static void queue_flush(struct pst_queue *q)
 		queue_ring_lost(q);
 	if (unlikely(q->others.nr))
 		r = MIN(r, io_others_flush(&q->others));
-	/* Operations that the kernel does not accept now stay queued until the next call. */
+	/* Operations that the kernel refuses for now stay queued until the next call. */
 	if (r < 0)
 		log_debug("flush: %s", err_name(r));
 }
 
-/* Order syncs after writes: hold a sync while earlier writes are in flight. */
+/* Return false and hold the request if it is a sync and earlier writes are in flight. */
 static bool may_start(struct req *r)
 {
 	struct pst_queue *q = r->q;
@@ -142,7 +142,7 @@ int queue_submit(struct pst_queue *q)
 		list_move_tail(&q->inflight, &r->link);
 		taken++;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
-		r->io.deadline_ns = r->deadline; /* cancelling moves only r->deadline forward */
+		r->io.deadline_ns = r->deadline; /* cancelling can only move r->deadline forward */
 		gauge(&q->nr_inflight, 1);
 		PROBE4(request__submit, q, r->io.op, r->total, r->io.user_data);
 		if (r->deadline < q->next_deadline)
@@ -199,7 +199,7 @@ static _inline_ void take_finished(struct pst_queue *q)
 	}
 }
 
-/* Start nothing more of the request, and cancel its operations; the caller then calls
+/* Start nothing more of the request, and cancel its operations.  The caller then calls
  * queue_flush(). */
 static void req_stop(struct req *r, int err)
 {
@@ -250,8 +250,8 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		queue_flush(q);
 		reap_ctx(q);
 		take_finished(q);
-		/* Other requests on q->started had their turn before these parts ended, and maybe
-		 * no later event will let them start. */
+		/* Requests on q->started had their turn before these parts ended, and no later
+		 * event may come.  Give them another turn. */
 		q->more |= !list_empty(&q->started);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
@@ -260,8 +260,8 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		if (r->deadline <= now)
 			req_end(r, r->end_err ? r->end_err : err);
 	}
-	/* An engine may have returned requests since the last look.  Complete them now, so that
-	 * their completions do not say BUSY. */
+	/* An engine may have returned requests since take_finished() was last called.  Complete
+	 * them now, so that their completions do not say BUSY. */
 	take_finished(q);
 	list_for_each (e, &q->inflight)
 		next = MIN(next, list_entry(e, struct req, link)->deadline);
@@ -325,8 +325,8 @@ static _inline_ void queue_make_progress(struct pst_queue *q)
 	if (!list_empty(&q->started)) {
 		q->copy_left = PART_MAX;
 		q->holder.now = now_ns();
-		/* Requests that cannot continue append themselves again, after those that had no
-		 * turn. */
+		/* Requests that cannot continue append themselves to q->started.  Requests without
+		 * a turn stay before them. */
 		list_init(&again);
 		queue_move_all(&again, &q->started);
 		while (!list_empty(&again) && !q->more) {

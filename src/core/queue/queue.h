@@ -2,7 +2,7 @@
 /*
  * Queues: the life of requests on memory and files.
  *
- * A queue neither chooses paths nor moves bytes; the rooms above do (above.h). prep.c checks
+ * A queue neither chooses paths nor moves bytes: the layers above do (above.h). prep.c checks
  * requests, queue.c starts and ends them, complete.c completes them, and wait.c waits for them.
  * registry.c lists all queues of the process.
  *
@@ -28,10 +28,10 @@
 #define QUEUE_DEPTH_DEFAULT 128u
 #define QUEUE_DEPTH_MAX 4096u
 #define TIMEOUT_DEFAULT_MS 300000u
-#define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* how long pst_queue_cancel() may take */
+#define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* longest wait of pst_queue_cancel() */
 /* Most bytes that one pst_queue_submit() copies from the page cache. */
 #define SUBMIT_COPY_MAX MIB(1)
-/* Longest sleep if some progress has no event that wakes. */
+/* Longest sleep, in ns, when no event reports some of the progress. */
 #define PAUSE_NS NSEC_PER_MSEC
 
 struct counters {
@@ -41,18 +41,19 @@ struct counters {
 };
 
 /*
- * Every call holds the lock, except while the owner sleeps in pst_queue_reap().  Then waiting is
- * true, and other threads may look at the uses but must not touch I/O context and requests.
+ * Every call holds the lock, except while the owner sleeps in pst_queue_reap(). Then waiting is
+ * true, and other threads may read the uses but must not touch I/O context and requests.
  *
  * pst_mem_drain() and pst_mem_free() need the lock on other threads.  They only try to take it,
  * because the owner may hold it for as long as a file system or a driver takes.  If they fail,
- * queue_unlock() drops an object whose handle was freed meanwhile, and pst_mem_drain() counts the
- * queue as in use.
+ * queue_unlock() drops the object whose handle was freed, and pst_mem_drain() counts the queue as
+ * in use.
  */
 struct pst_queue {
 	struct lock lock;
 	struct list link;    /* on the registry's list */
-	unsigned refs;       /* threads that look at the queue; under the registry's lock */
+	unsigned refs;       /* threads that use the queue without its lock; under the registry's
+			      * lock */
 	atomic_bool freed;   /* the program freed the queue; operations may be in flight */
 	atomic_bool quiet;   /* freed, and nothing is in flight: the last reference destroys the
 			      * queue */
@@ -70,46 +71,48 @@ struct pst_queue {
 	bool waiting;
 	unsigned spin_skip; /* number of waits for an engine that skip spinning */
 
-	void *reqs;                                       /* depth requests, allocated by
+	void *reqs;                                       /* array of depth requests, allocated by
 							   * carry_init() */
 	struct list free, prepared, inflight, done, busy; /* requests by state, see life.h */
-	struct list held, started; /* requests in flight that wait for writes; that can continue */
+	struct list held, started; /* in flight: held wait for writes, started can continue */
 	unsigned nr_prepared, nr_done;
 	_Atomic unsigned nr_inflight, nr_busy; /* changed by gauge() only */
-	uint64_t copy_left; /* bytes that may still be copied before other requests get a turn */
+	uint64_t copy_left; /* bytes that may be copied before other requests get a turn */
 	bool more;          /* a request on started can continue without any event */
-	bool asks;          /* a request on started asks for its lower file again, see lower.h */
+	bool asks;          /* a request on started waits for its lower file, see lower.h */
 	unsigned nr_writes; /* writes that started and have not completed */
-	unsigned nr_engine; /* requests that an engine holds */
+	unsigned nr_engine; /* requests submitted to engines and not returned */
 	bool collects;      /* pst_queue_submit() is running: requests are given to engines in
 			     * groups */
-	unsigned nr_fresh;  /* requests that wait for carry_flush() */
-	unsigned nr_given;  /* requests that engines hold */
-	uint64_t next_deadline; /* no deadline in flight is earlier */
+	unsigned nr_fresh;  /* requests of this pst_queue_submit() that wait for carry_flush() */
+	unsigned nr_given;  /* requests that this pst_queue_submit() has given to engines */
+	uint64_t next_deadline; /* CLOCK_MONOTONIC ns; all deadlines in flight are at or after it */
 
 	struct mover mover;
 
 	struct use **uses; /* hash table of objects, see use.c */
 	unsigned uses_bits, nr_uses;
 	struct use *last_mem, *last_file; /* uses of the last request, or NULL */
-	struct use *last_lower;           /* use of the lower file of the last request that had
-					   * one, or NULL */
+	struct use *last_lower;           /* use of the most recent lower file, or NULL */
 
-	_Atomic(struct req *) finished; /* requests that engines returned, latest first */
+	_Atomic(struct req *) finished; /* stack of requests that engines returned, the latest on
+					 * top */
 	int efd;
 	atomic_uint wake_in;      /* engines write efd after this many requests; 0: never */
 	bool armed;               /* I/O context and engines write efd */
 	bool has_fd;              /* the user sleeps on efd */
-	bool fd_once;             /* queue_fd() alone arms efd, for one sleep */
-	struct alarm alarm;       /* rings at ring_at or before */
-	_Atomic uint64_t ring_at; /* the next deadline while armed, else PST_NO_DEADLINE */
+	bool fd_once;             /* PST_QUEUE_FD_ONCE: only queue_fd() arms efd, for one sleep */
+	struct alarm alarm;       /* rings at ring_at or earlier */
+	_Atomic uint64_t ring_at; /* CLOCK_MONOTONIC ns of the next deadline while armed, else
+				   * PST_NO_DEADLINE */
 
 	struct counters st;
 };
 
 static inline void count(_Atomic uint64_t *c, uint64_t n)
 {
-	/* One writer, under the queue's lock; pst_stats() may read from elsewhere. */
+	/* No atomic addition is needed: only the holder of the queue's lock writes, and pst_stats()
+	 * reads. */
 	atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n,
 			      memory_order_relaxed);
 }
@@ -124,7 +127,7 @@ static inline void count_reason(struct counters *st, uint32_t why)
 }
 
 /*
- * Change a number that may also go down. pst_stats() reads the gauges before the counters, so a
+ * Change a number that can also decrease.  pst_stats() reads the gauges before the counters, so a
  * request that has left a gauge is already in the counters.
  */
 static inline void gauge(_Atomic unsigned *g, int by)
@@ -133,7 +136,7 @@ static inline void gauge(_Atomic unsigned *g, int by)
 			      memory_order_release);
 }
 
-/* complete.c: take a step of the request's life, with its actions. */
+/* complete.c: apply a step of the request's life, and run its actions. */
 void req_act(struct req *r, const struct life_step *s);
 
 /* Apply an event to the request (life.h). */
@@ -151,15 +154,15 @@ static inline void req_step(struct req *r, enum req_event event)
 	}
 }
 
-/* Return true if progress in flight has no event that would wake the queue. */
+/* Return true if no event would report some progress of the queue, so it must poll. */
 static inline bool queue_polls(const struct pst_queue *q)
 {
 	return q->mover.parked || q->asks;
 }
 
-/* Do everything that can be done without waiting. */
+/* Make all progress that is possible without waiting. */
 void queue_progress(struct pst_queue *q);
-/* Cancel all requests, and wait for a short time until they end; called without the lock. */
+/* Cancel all requests, and wait up to CANCEL_GRACE_NS until they end; called without the lock. */
 void queue_wind_up(struct pst_queue *q);
 /* Lock a queue.  Unlocking may release objects, which takes as long as a close(2). */
 static inline void queue_lock(struct pst_queue *q)
@@ -167,7 +170,8 @@ static inline void queue_lock(struct pst_queue *q)
 	lock_take(&q->lock);
 }
 
-/* The slow part of queue_unlock(): release objects, or look for those to release. */
+/* The slow part of queue_unlock(): release dropped objects, and find objects whose handle was
+ * freed. */
 void queue_unlock_slow(struct pst_queue *q);
 
 static inline void queue_unlock(struct pst_queue *q)
@@ -177,13 +181,13 @@ static inline void queue_unlock(struct pst_queue *q)
 		return;
 	}
 	lock_drop(&q->lock);
-	/* Pairs with registry_release(): see queue_unlock_to(). */
+	/* Pairs with registry_release(); queue_unlock_to() explains how. */
 	if (unlikely(atomic_load(&q->look)) && lock_try(&q->lock))
 		queue_unlock_slow(q);
 }
 
-/* Unlock for a caller that must not wait.  Objects to release go to *dropped, for use_end(); if
- * dropped is NULL they stay with the queue. */
+/* Unlock for a caller that must not wait.  Dropped objects go to *dropped, which the caller passes
+ * to use_end(); if dropped is NULL they stay with the queue. */
 void queue_unlock_to(struct pst_queue *q, struct use **dropped);
 
 /*
@@ -207,43 +211,44 @@ static inline void queue_push_finished(struct req *r)
 		(void)eventfd_write(q->efd, 1);
 }
 
-/* wait.c: arm the alarm and the eventfd for deadlines and for requests that end without I/O context
- * or engine. */
+/* wait.c: arm the alarm and the eventfd for deadlines, and for requests that end without an event
+ * of I/O context or engine. */
 void queue_notify(struct pst_queue *q);
 /*
- * wait.c: sleep, without the lock, until the I/O context has finished nr operations, another I/O
- * context has finished any, or engines have finished half of nr requests if they hold all of the
- * queue's.
+ * wait.c: sleep, without the lock, until one of these: the I/O context has finished nr operations;
+ * another I/O context has finished one; engines have finished one request, or nr / 2 if they hold
+ * all requests in flight.
  */
 void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns);
-/* wait.c: account for n completions that were reaped from a queue with a descriptor, which was
- * readable or not. */
+/* wait.c: account for n reaped completions of a queue with a descriptor.  was_armed tells whether
+ * the descriptor was armed before. */
 void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n);
 /* wait.c: disarm the descriptor, because nobody sleeps on it. */
 void queue_disarm(struct pst_queue *q);
 
 /* ---------------------------------------------------------------- registry */
 
-/* Return the number of requests of all queues that may touch the object, after processing
- * operations that have ended. */
+/* Return the number of requests of all queues that may touch the object.  Process finished
+ * operations first. */
 unsigned registry_uses(const struct object *obj);
 /* Let queues without requests on the object drop it, because its handle was freed. */
 void registry_release(struct object *obj);
 
 /*
  * Process finished operations of queues that nobody reaps now: another queue may wait for one of
- * their writes.  The caller may hold any lock; a queue whose lock is taken is skipped.  Objects to
- * release go to *dropped, for use_end(); if @dropped is NULL they stay with their queue.
+ * their writes.  The caller may hold any lock; queues whose lock is taken are skipped.  Dropped
+ * objects go to *dropped, which the caller passes to use_end(); if @dropped is NULL they stay with
+ * their queue.
  */
 void registry_progress(struct use **dropped);
 
-/* The counters of one queue, or of all. */
+/* Return the counters of one queue, or of all queues if only is NULL. */
 void registry_stats(struct pst_queue *only, struct pst_stats *ret);
 
 /* ------------------------------------------------------- calls of the program */
 
-/* The functions behind the public calls.  All but queue_new() and queue_free() are called under the
- * queue's lock. */
+/* The functions behind the public calls.  Their caller holds the queue's lock, except for
+ * queue_new() and queue_free(). */
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret);
 void queue_free(struct pst_queue *q);
 int queue_prep(struct pst_queue *q, const struct pst_io *io);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All queues of the process, from queue_new() until nothing of them is in flight.
+ * All queues of the process, from queue_new() until none of their operations is in flight.
  *
- * A queue that the program frees while operations are in flight stays here.  Each call that looks
- * at the registry destroys such queues once they are idle.
+ * A queue that the program frees while operations are in flight stays in the registry.  Each call
+ * that walks the registry destroys such queues once they are idle.
  */
 #include <inttypes.h>
 #include <sys/eventfd.h>
@@ -15,7 +15,7 @@
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 
-#define LOOK_NS (10 * NSEC_PER_MSEC) /* longest time to wait for the lock of a queue */
+#define LOOK_NS (10 * NSEC_PER_MSEC) /* longest wait for the lock of a queue, ns */
 #define LOOK_NAP_NS 20000
 
 static struct {
@@ -59,8 +59,8 @@ static struct pst_queue *queue_unref(struct pst_queue *q)
 }
 
 /*
- * Return the first queue, or the one after prev; NULL at the end.  The caller holds a reference
- * until the next call.  No lock is held in between, so a slow queue delays no other.
+ * Return the first queue, or the one after prev; NULL at the end.  The returned queue stays
+ * referenced until the next call.  No lock is held between calls, so a slow queue delays no other.
  */
 static struct pst_queue *next_queue(struct pst_queue *prev)
 {
@@ -81,7 +81,7 @@ static struct pst_queue *next_queue(struct pst_queue *prev)
 	return q;
 }
 
-/* Wait a moment: the owner's calls are short as a rule. */
+/* Try the lock for up to LOOK_NS: the owner usually holds it for a short time. */
 static bool try_lock(struct pst_queue *q)
 {
 	uint64_t end = now_ns() + LOOK_NS;
@@ -94,7 +94,7 @@ static bool try_lock(struct pst_queue *q)
 	return true;
 }
 
-/* Mark a freed queue as quiet if nothing of it is in flight. */
+/* Mark a freed queue as quiet if none of its operations is in flight. */
 static void look_after(struct pst_queue *q)
 {
 	if (!atomic_load(&q->freed) || !lock_try(&q->lock))
@@ -151,7 +151,7 @@ void registry_progress(struct use **dropped)
 
 		if (!lock_try(&q->lock))
 			continue;
-		/* A waiting write also keeps other requests from starting. */
+		/* A parked write (queue_polls()) may hold up requests of other queues. */
 		if (!q->waiting &&
 		    (q->ctx->nr_ops || queue_polls(q) || io_others_nr_ops(&q->others)))
 			queue_progress(q);
@@ -218,8 +218,8 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
-	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u)); /* in addition to one for each
-								* request */
+	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u)); /* ranges in addition to one per
+							        * request */
 	struct pst_queue *q = carry_queue_new();
 	static atomic_uint made;
 	int r;

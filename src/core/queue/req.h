@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * One request, from pst_queue_prep() until nothing of it is in flight.
- */
+/* One request, from pst_queue_prep() until none of its operations is in flight. */
 #ifndef PST_REQ_H
 #define PST_REQ_H
 
@@ -14,7 +12,7 @@
 #include "core/queue/object.h"
 
 #define REQ_SUMS (PST_IO_CRC32C | PST_IO_VERIFY)       /* flags that ask for checksums */
-#define REQ_CHECKS (PST_IO_CRC32C_MEM | PST_IO_VERIFY) /* the same, of what lies in the memory */
+#define REQ_CHECKS (PST_IO_CRC32C_MEM | PST_IO_VERIFY) /* flags that check the bytes in memory */
 #define PART_MAX MIB(4) /* most bytes of one range that the caller's thread moves at a time */
 
 struct req;
@@ -22,21 +20,21 @@ struct req;
 /* How a request is moved: by the caller's thread or by an engine. */
 struct req_ops {
 	bool elsewhere; /* other threads move the request, and return it to the queue */
-	/* Start a request that has its plan.  It completes later. */
+	/* Start a request whose path is chosen.  Its end is reported later. */
 	void (*start)(struct req *r);
 	/* Start nothing more of the request, and cancel its operations; err is a positive errno. */
 	void (*stop)(struct req *r, int err);
-	/* Tell whether memory and file may still be touched after the completion. */
+	/* Return whether memory and file may still be touched after the completion. */
 	void (*touches)(struct req *r, bool *ret_mem, bool *ret_file);
 };
 
 /*
- * What the completion will say.  The engine's lock covers it while an engine holds the request,
- * else the queue's lock.
+ * The result that the completion will report.  The engine's lock covers it while an engine holds
+ * the request, else the queue's lock.
  */
 struct req_result {
-	uint64_t limit;   /* position of the first byte that was not moved */
-	uint64_t err_pos; /* position of the first error */
+	uint64_t limit;   /* bytes moved before the first gap, in piece order */
+	uint64_t err_pos; /* position of the first error, bytes in piece order */
 	int err;          /* positive errno of the first error */
 	int detail;
 	uint32_t why;
@@ -52,7 +50,7 @@ struct req_result {
  * request was submitted, except that cancelling moves the deadline forward.  While an engine holds
  * the request, the engine's lock covers cur, stop and end_err.
  *
- * The data that ways and carriers keep for the request follows it in memory: see carry_init() in
+ * The data that paths and carriers keep for the request follows it in memory: see carry_init() in
  * above.h.
  */
 struct req {
@@ -62,27 +60,27 @@ struct req {
 	uint64_t total;     /* bytes in all pieces */
 	uint64_t deadline;
 	uint64_t seq;   /* order of submission, for writes and syncs */
-	bool one_piece; /* the request has one piece, so no piece follows the end of the file */
-	bool one_part;  /* one_piece, and that piece is one part in host memory */
-	bool can_judge; /* pieces do not overlap, so wrong data in a proof speaks against the
-			 * path */
+	bool one_piece; /* the request has one piece, so a short read ends it */
+	bool one_part;  /* one_piece is true, and that piece is one part in host memory */
+	bool can_judge; /* pieces do not overlap, so wrong data in a proof disproves the path */
 	bool on_device; /* the memory is a device's, so carry_release() must be called */
 	const struct req_ops *ops;
-	const _Atomic int *ring_err; /* of an engine, for device memory: 0, or the positive errno
-				      * because of which threads replaced its io_uring */
-	struct cursor cur;           /* the pieces that have not been started */
-	struct segs_shape shape;     /* of a request with segments */
+	const _Atomic int *ring_err; /* for device memory: the engine's ring_err, which is 0 or the
+				      * positive errno because of which threads replaced its
+				      * io_uring */
+	struct cursor cur;           /* the pieces that were not started yet */
+	struct segs_shape shape;     /* shape of a request with segments */
 	_Atomic int end_err;         /* the errno of an early end: ETIMEDOUT or ECANCELED */
 	bool stop;                   /* start nothing more of the request */
-	bool started;                /* a write, counted in q->nr_writes */
+	bool started;                /* a write that was started, so it counts in q->nr_writes */
 	bool sync_started;
-	uint8_t tell;       /* set of paths to tell at the end; not 0: ways_over() must be called */
+	uint8_t tell; /* bit set of paths to tell at the end; if not 0, ways_over() is called */
 	unsigned nr_parts;  /* ranges that the caller's thread moves now */
 	unsigned nr_before; /* for a sync: writes that must complete first */
 
 	struct list link;  /* on the list of its state, see life.h */
 	struct list waits; /* on q->held or q->started, or on no list */
-	struct req *next;  /* on q->finished, or earlier on the fresh list of its share */
+	struct req *next;  /* next on q->finished; before that, on the fresh list of its share */
 	enum req_state state;
 	struct use *mem_use, *file_use;
 	struct pst_file *upper; /* the file that the program named, if io.file is its lower file
@@ -108,8 +106,8 @@ static inline struct file *req_file(const struct req *r)
 	return r->io.file->file;
 }
 
-/* Record the result of bytes pos..pos+len: got bytes arrived, followed by err (0: end of the
- * file). */
+/* Record the result of bytes pos..pos+len: got bytes arrived, then err happened (0: the file
+ * ended). */
 static inline void req_settle(struct req *r, uint64_t pos, uint64_t len, uint64_t got, int err)
 {
 	if (likely(got == len && !err))
@@ -122,8 +120,8 @@ static inline void req_settle(struct req *r, uint64_t pos, uint64_t len, uint64_
 	}
 }
 
-/* Keep the first reason.  PST_WHY_MEMLOCK is replaced by any other reason, because it concerns the
- * price and not the path. */
+/* Return true if a new reason replaces the recorded one: the first reason is kept, but any other
+ * replaces PST_WHY_MEMLOCK, which tells of the cost and not of the path. */
 static inline bool reason_wanted(uint32_t has)
 {
 	return has == PST_WHY_NONE || has == PST_WHY_MEMLOCK;
@@ -143,7 +141,7 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 	r->res.hop_bytes[path] += bytes;
 }
 
-/* Return true if the request has completed, or is about to, while operations are in flight. */
+/* Return true if the request completed while operations are in flight. */
 static inline bool req_is_late(const struct req *r)
 {
 	return r->state == REQ_LATE || r->state == REQ_BUSY;
@@ -153,11 +151,10 @@ static inline bool req_is_late(const struct req *r)
 
 /*
  * Turn the request into one on its lower file.  Return 0; -EAGAIN if the provider has no lower file
- * now: ask again; another -errno with a sentence.
+ * now and must be asked again; another -errno with a sentence.
  */
 int lower_begin(struct req *r);
-/* Turn the request back into one on the file that the program named, because nothing of it is in
- * flight. */
+/* Turn the request back into one on the file that the program named, when nothing is in flight. */
 void lower_end(struct req *r);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The objects that a queue has requests on: a hash table by address, under the queue's lock.  The
- * lock's functions are here too.
+ * slow parts of unlocking a queue are here too, because they release objects.
  */
 #include "base/cancel.h"
 #include "base/err.h"
@@ -15,7 +15,7 @@
 
 bool object_unref(struct object *obj)
 {
-	/* acq_rel: what other holders did happens before release(). */
+	/* acq_rel: accesses by other holders happen before release(). */
 	return atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1;
 }
 
@@ -38,7 +38,7 @@ bool uses_init(struct pst_queue *q)
 	return q->uses;
 }
 
-/* Double the buckets.  Keep the table as it is if there is no memory for them. */
+/* Double the number of buckets.  Without memory, keep the table as it is. */
 static void uses_grow(struct pst_queue *q)
 {
 	size_t nr = (size_t)1 << q->uses_bits;
@@ -96,7 +96,7 @@ void use_drop(struct pst_queue *q, struct use *u)
 		q->last_file = NULL;
 	if (q->last_lower == u)
 		q->last_lower = NULL;
-	ways_forget(q); /* another file may get its address */
+	ways_forget(q); /* another file may get the same address */
 	/* Dropping the last reference closes a file or frees memory, so no lock is held. */
 	u->next = q->dropped;
 	q->dropped = u;
@@ -139,7 +139,7 @@ void use_end(struct use *dropped)
 	}
 	if (likely(!hang))
 		return;
-	/* The caller is mostly pst_queue_reap(), which has deadlines to keep. */
+	/* Use another thread: the caller is mostly pst_queue_reap(), which must keep deadlines. */
 	work_init(&hang->work, release_run);
 	if (work_spawn(&hang->work, "pst-close", true) == 0)
 		return;

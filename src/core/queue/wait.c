@@ -12,12 +12,13 @@
 #include "core/queue/clock.h"
 #include "core/queue/queue.h"
 
-#define SPIN_NS 200000u /* how long to spin for a request of an engine */
-#define SPIN_SKIP 16u   /* waits that skip spinning after a spin found nothing */
+#define SPIN_NS 200000u /* ns to spin for a request of an engine */
+#define SPIN_SKIP 16u   /* waits that do not spin after a spin found nothing */
 
 /* -------------------------------------------------------------------- wake */
 
-/* While armed, also wake for deadlines and for requests that end without I/O context or engine. */
+/* While armed, also wake for deadlines, and for requests that end without an event of I/O context
+ * or engine. */
 void queue_notify(struct pst_queue *q)
 {
 	uint64_t at;
@@ -27,8 +28,8 @@ void queue_notify(struct pst_queue *q)
 	if (!q->has_fd)
 		return;
 	at = queue_polls(q) ? now_ns() + PAUSE_NS : q->next_deadline;
-	/* Pairs with the clock, which resets at before queue_ring(): either queue_ring() sees this,
-	 * or clock_set() sees the reset. */
+	/* Pairs with the clock, which resets alarm.at before queue_ring(): either queue_ring() sees
+	 * this ring_at, or clock_set() sees the reset. */
 	atomic_store(&q->ring_at, at);
 	clock_set(&q->alarm, at);
 }
@@ -38,7 +39,7 @@ void queue_ring(struct alarm *a)
 	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
 	uint64_t at = atomic_load(&q->ring_at);
 
-	/* Requests that have ended since may leave a later deadline, or none. */
+	/* Ring again later if the requests whose deadline was near have ended. */
 	if (at <= now_ns())
 		(void)eventfd_write(q->efd, 1);
 	else
@@ -84,7 +85,7 @@ void queue_disarm(struct pst_queue *q)
 
 /* ------------------------------------------------------------------- wait */
 
-/* Call poll(2) until the deadline, and round up to milliseconds so that it does not return
+/* Call poll(2) until the deadline, rounded up to milliseconds so that poll(2) does not return
  * early. */
 static void sleep_fd(int fd, uint64_t deadline_ns)
 {
@@ -102,9 +103,9 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
 }
 
 /*
- * Spin for the queue's only request, which an engine serves: a short one takes about 100 us, and
+ * Spin for the queue's only request if an engine serves it: a short one takes about 100 us, and
  * sleeping and waking would take a large part of that.  After a spin that found nothing, skip the
- * next ones.  Yield the CPU to any thread that wants it, above all to workers.
+ * next SPIN_SKIP. Yield the CPU to other threads, above all to workers.
  */
 static bool spin_for_engine(struct pst_queue *q, uint64_t deadline_ns)
 {
@@ -129,24 +130,24 @@ static bool spin_for_engine(struct pst_queue *q, uint64_t deadline_ns)
 }
 
 /*
- * An operation may be only one step of its request.  The next step must not wait for other
- * operations that hang, so a sleep for several operations is short.
+ * Limit a sleep for several operations to PAUSE_NS: an operation may be only one step of its
+ * request, and the next step must not wait for other operations that hang.
  */
 void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
 	struct timespec pause = { .tv_nsec = PAUSE_NS };
 	bool by_fd = q->nr_engine || queue_polls(q) || unlikely(io_others_nr_ops(&q->others));
-	/* Half of them can be reaped while engines finish the others. */
+	/* Wake after half of the requests, to reap them while engines finish the others. */
 	unsigned half = q->nr_engine == q->nr_inflight ? (nr + 1) / 2 : 1;
 	int r = 0;
 
-	/* The end of another queue's write does not wake this one. */
+	/* Poll: the end of another queue's write does not wake this queue. */
 	if (nr > 1 || queue_polls(q))
 		deadline_ns = MIN(deadline_ns, now_ns() + PAUSE_NS);
 
 	if (q->nr_engine == 1 && q->nr_inflight == 1 && spin_for_engine(q, deadline_ns))
 		return;
-	/* Without an event that wakes, look again soon. */
+	/* Poll if no event can wake this thread. */
 	if (by_fd && unlikely(queue_arm(q, half) < 0))
 		deadline_ns = MIN(deadline_ns, now_ns() + PAUSE_NS);
 	q->waiting = true;
@@ -155,7 +156,7 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 		sleep_fd(q->efd, deadline_ns);
 	else
 		r = q->backend->wait(q->ctx, nr, deadline_ns);
-	/* If a sandbox that was installed later forbids waiting, poll instead. */
+	/* Poll if a sandbox that was installed later forbids waiting. */
 	if (unlikely(r < 0 && r != -ETIMEDOUT && r != -EINTR))
 		(void)nanosleep(&pause, NULL);
 	queue_lock(q);
@@ -170,7 +171,8 @@ void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n)
 	if (!was_armed && !n)
 		efd_clear(q);
 	if (!q->fd_once)
-		(void)queue_arm(q, 1); /* only the first call can fail, and it has succeeded */
+		(void)queue_arm(q, 1); /* cannot fail: arming a second time only repeats what
+				        * succeeded */
 }
 
 int queue_fd(struct pst_queue *q)
