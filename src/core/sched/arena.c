@@ -8,7 +8,7 @@
 #include "core/sched/share.h"
 
 #define HUGE_PAGE MIB(2)
-#define ARENA_MIN HUGE_PAGE /* smallest arena */
+#define ARENA_MIN HUGE_PAGE /* bytes of the smallest arena */
 
 _Atomic uint64_t pinned_bytes;
 
@@ -17,8 +17,8 @@ unsigned arena_slots(const struct engine *e)
 	return (unsigned)MAX(ARENA_MIN / e->slot_size, (uint64_t)SLOT_RESERVED);
 }
 
-/* Map memory that begins at a huge page, which the kernel does by itself only for multiples of a
- * huge page. */
+/* Map memory that begins at a huge page.  The kernel aligns a mapping so only if its length is a
+ * multiple of a huge page. */
 static char *map_huge(uint64_t len)
 {
 	uint64_t all = len + HUGE_PAGE, head;
@@ -34,7 +34,7 @@ static char *map_huge(uint64_t len)
 	return p + head;
 }
 
-/* Allocate anonymous memory, because io_uring cannot register memory of a device's driver. */
+/* Allocate anonymous memory: io_uring cannot register memory that a device's driver allocated. */
 static char *memory_new(uint64_t len, int node)
 {
 	char *p = map_huge(len);
@@ -46,8 +46,8 @@ static char *memory_new(uint64_t len, int node)
 	(void)madvise(p, len, MADV_HUGEPAGE);
 	(void)madvise(p, len, MADV_DONTFORK);
 	numa_place(p, len, node);
-	/* Touch the pages here: the driver would do it under a lock for which other threads
-	 * wait. */
+	/* Touch the pages here.  Otherwise the driver does so when it pins them, under a lock for
+	 * which other threads wait. */
 	for (uint64_t off = 0; off < len; off += PAGE)
 		*(volatile char *)(p + off) = 0;
 	return p;
@@ -91,7 +91,7 @@ static void arena_cut(struct engine *e, struct arena *a)
 		j->engine = e;
 		j->arena = a;
 		j->buf = a->buf + i * e->slot_size;
-		/* The lists follow all slots, so that slots share huge pages. */
+		/* Put the lists of copies after all slots, so that slots share huge pages. */
 		j->sgl_room = sgls ? a->buf + a->nr * e->slot_size + i * sgls : NULL;
 		j->reg = a->reg;
 		list_init(&j->link);

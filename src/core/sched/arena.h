@@ -12,7 +12,7 @@ struct arena {
 	struct list link; /* on the pool's list */
 	const struct mem_ops *ops;
 	unsigned device;
-	unsigned age; /* age; lower is older */
+	unsigned age; /* order of creation: a lower number is older */
 	unsigned nr, nr_used;
 	struct job *free;
 	char *buf;
@@ -22,7 +22,7 @@ struct arena {
 	struct job jobs[];
 };
 
-/* Bytes of all pools that are pinned or about to be. */
+/* Bytes of all pools that are pinned or are being pinned. */
 extern _Atomic uint64_t pinned_bytes;
 
 /*
@@ -31,10 +31,10 @@ extern _Atomic uint64_t pinned_bytes;
  * pins one.
  */
 unsigned arena_slots(const struct engine *e);
-/* Allocate and pin an arena, and cut it into slots.  Its bytes were charged before; after a failure
- * they are uncharged, at once or soon. */
+/* Allocate and pin an arena, and cut it into slots.  The caller has charged its bytes to the limit;
+ * after a failure they are uncharged, perhaps a moment later. */
 int arena_make(struct engine *e, struct arena **ret);
-/* Free arenas; called without a lock, because it calls the driver. */
+/* Free arenas.  Called without a lock, because unpinning calls the driver. */
 void arenas_free(struct list *arenas);
 
 /* Add an arena to the pool, under the engine's lock. */

@@ -9,23 +9,27 @@
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-#define LOOK_JOBS 16u /* jobs of a worker between two checks */
-/* Interruptions between two checks that count; the kernel's own work causes some. */
+#define LOOK_JOBS 16u /* jobs that a worker begins between two checks */
+/* Fewer interruptions between two checks do not count: the kernel's own work causes some. */
 #define INTERRUPTED_MIN 2u
-/* Interruptions per second of CPU time that mean contention: 4 without, hundreds with it. */
+/* Interruptions per second of CPU time that mean contention.  Measured: 4 without, hundreds with
+ * it. */
 #define INTERRUPTED_PER_S 200u
-/* Bytes for each worker that may wait in slots for the device under contention. */
+/* Bytes per worker that may wait in slots for the device under contention. */
 #define CONTENTION_BYTES MIB(1)
-#define CONTENTION_WORKERS 4u               /* workers for which CONTENTION_BYTES count at least */
-#define CONTENTION_NS (100 * NSEC_PER_MSEC) /* how long contention is assumed after it was seen */
+/* The limit is that of at least this many workers. */
+#define CONTENTION_WORKERS 4u
+/* Nanoseconds for which contention is assumed after a check saw it. */
+#define CONTENTION_NS (100 * NSEC_PER_MSEC)
 
 static uint64_t as_ns(const struct timeval *t)
 {
 	return (uint64_t)t->tv_sec * NSEC_PER_SEC + (uint64_t)t->tv_usec * 1000;
 }
 
-/* Return true if the thread was interrupted often.  The kernel counts a switch as involuntary if
- * the thread could have continued: its time slice ended, or sched_yield() found another thread. */
+/* Return true if the thread was often switched out against its will.  The kernel counts a switch as
+ * involuntary if the thread could have continued: its time slice ended, or sched_yield() found
+ * another thread. */
 static bool was_interrupted(struct contention_check *look)
 {
 	uint64_t nr_switches, cpu_ns, nr, ns;

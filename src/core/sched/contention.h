@@ -6,16 +6,16 @@
  * a worker runs again.  The other workers use more and more slots, until no CPU's cache holds them
  * and every copy takes longer.  So under contention fewer bytes may wait in slots for the device.
  *
- * The limit holds for reads from memory, whose slots a CPU fills; the bytes of other requests do
- * not count.  Such bytes wait for nothing but the device, and a queue below its share continues, so
- * nothing that hangs blocks others.
+ * The limit applies only to reads whose slots a CPU fills from memory.  Their bytes wait for
+ * nothing but the device, and a queue below its share continues, so a hanging file blocks no other
+ * request.
  */
 #ifndef PST_CONTENTION_H
 #define PST_CONTENTION_H
 
 #include "core/sched/engine.h"
 
-/* Check once in a while whether the thread was interrupted; called when a worker begins a job. */
+/* Check, every few jobs, whether the thread was interrupted.  Called when a worker begins a job. */
 void contention_check(struct contention *c, struct contention_check *look);
 /* Return true if a CPU fills the request's slots from memory. */
 bool contention_limits(const struct req *r);

@@ -6,8 +6,8 @@
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-/* Return the disk that the request will read, as far as one knows: none if memory held the file's
- * last bytes. */
+/* Return the disk that the request will probably read, or DISK_NONE for a write or for a file whose
+ * last bytes were in memory. */
 static unsigned disk_read_by(const struct req *r)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(r)->hop[0]);
@@ -67,7 +67,7 @@ void disk_park(struct req *r)
 	disks_look_soon(s->engine);
 }
 
-/* Stop counting bytes of jobs that hang, so that others need not wait for them. */
+/* Stop counting bytes of jobs that hang, so that other jobs need not wait for them. */
 static void disk_forget_old(struct engine *e, unsigned disk)
 {
 	struct list *jobs = &e->disks[disk].jobs;

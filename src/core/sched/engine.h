@@ -6,8 +6,8 @@
  * much of the request, and pool.c provides slots.  In core/carry, engines.c creates engines, and
  * worker.c runs their threads, on which job.c moves the pieces of a slot through file and device.
  *
- * A slot belongs to one worker from engine_next() to engine_job_done().  An engine exists while a
- * queue that used its device exists.  Its workers take turns over the requests of all queues under
+ * A slot belongs to one worker from engine_next() to engine_job_done().  An engine exists as long
+ * as a queue that used its device.  Its workers take turns over the requests of all queues under
  * one lock, which they take once for each slot.
  */
 #ifndef PST_ENGINE_H
@@ -30,29 +30,32 @@
 #include "core/ways/part.h"
 
 #define JOB_PIECES 256u /* most pieces in one slot */
-/* Bytes of slots that a worker fills before it leaves some to others. */
+/* A worker fills slots of this many bytes before it leaves work to other workers. */
 #define WORKER_BYTES MIB(8)
-#define WORKER_JOBS_MIN 2u /* but at least these jobs: one is read while another is copied */
-/* Bytes that jobs read at a time from a disk with one hardware queue. */
+/* Jobs that a worker may have in any case: one reads while another copies. */
+#define WORKER_JOBS_MIN 2u
+/* Most bytes that jobs read at a time from a disk with one hardware queue. */
 #define DISK_BYTES MIB(8)
-#define DISK_OLD_NS 500000000u /* nanoseconds after which a job of such a disk no longer counts */
-#define CTX_DEPTH 512u         /* most file operations of one worker */
+#define DISK_OLD_NS 500000000u /* ns after which a job no longer counts against DISK_BYTES */
+#define CTX_DEPTH 512u         /* most file operations in flight of one worker */
 /* Most workers: more were not faster with PCIe 5 x16 and sixteen CPUs. */
 #define WORKERS_MAX 15u
-#define WORKERS_USUAL 12u   /* workers that take requests of all kinds */
+#define WORKERS_USUAL 12u   /* most workers that take requests of all kinds */
 #define FEEDERS 4u          /* threads for reads that a stream waits for */
-#define SHARED_MIN KIB(256) /* a longer read is divided among workers, see engine_part() */
+#define SHARED_MIN KIB(256) /* a longer read is divided among workers: engine_part() */
 #define PART_MIN KIB(128)   /* least bytes of a job of a divided read */
-#define PART_COLD KIB(512)  /* the same if a disk must be waited for */
-/* Longer pieces without a slot wait until they are copied together. */
+#define PART_COLD KIB(512)  /* least bytes of such a job while reads wait for a disk */
+/* Pieces at least this long that need no slot wait until they are copied together, bytes. */
 #define LONG_PIECE KIB(256)
-#define LONG_JOBS 48u /* most jobs with such pieces */
-/* Consecutive jobs after which reads are said to wait for a disk and not for CPUs. */
+#define LONG_JOBS 48u /* most jobs at the copier with which another LONG_PIECE is taken */
+/* After this many consecutive jobs that waited for a disk, reads are assumed to wait for disks and
+ * not for CPUs. */
 #define COLD_JOBS 8u
 
-#define COPIER_BATCHES 2u   /* one is copied, and one waits so that the device is never idle */
+/* One batch is copied while the next one waits, so that the device is never idle. */
+#define COPIER_BATCHES 2u
 #define COPIER_PIECES 1024u /* most pieces of a batch without lists */
-#define COPIER_BYTES MIB(8) /* most bytes of a batch, unless one slot has more */
+#define COPIER_BYTES MIB(8) /* most bytes of a batch; one job may exceed it */
 
 struct check;
 struct engine;
@@ -63,29 +66,28 @@ struct span {
 	uint64_t mem_off; /* offset in the allocation */
 	uint64_t len;
 	char *data;    /* the bytes in the slot */
-	unsigned part; /* index of the part that holds the bytes */
+	unsigned part; /* index in job->parts of the part that holds the bytes */
 };
 
 /* A slot of staging memory and the pieces in it. */
 struct job {
-	struct list link;   /* on the worker's list for the job's state */
+	struct list link;   /* on a list of its worker or of the copier */
 	struct list of_req; /* on the list of its request */
 	struct job *next_free;
 	struct arena *arena;
 	char *buf;      /* slot_size bytes, page aligned, pinned */
-	char *sgl_room; /* pinned memory for the list of copies, or NULL if the device reads no
-			 * lists */
+	char *sgl_room; /* pinned memory for sgl, or NULL if the device reads no lists */
 	struct io_buf *reg;
 	struct engine *engine;
 	struct req *req;
-	uint64_t pos, len; /* range in piece order */
+	uint64_t pos, len; /* range of the request, bytes in piece order */
 	unsigned nr_parts, nr_spans;
-	unsigned nr_moving; /* parts */
+	unsigned nr_moving; /* parts whose file operations are in flight */
 	struct cursor from; /* claimed pieces that are not in parts and spans yet */
 	bool claimed;
-	struct mem_sgl sgl; /* list of the copies; nr is 0 if they have none */
-	uint64_t ticket;    /* ticket on the worker's stream */
-	int copy_err;       /* positive errno of the copier's batch */
+	struct mem_sgl sgl; /* list of the copies in pinned memory; sgl.nr is 0 if there is none */
+	uint64_t ticket;    /* ticket of the copies on the worker's stream */
+	int copy_err;       /* positive errno of the batch that copied the job */
 	uint64_t limit, err_pos;
 	int err;
 	uint32_t why;
@@ -93,41 +95,44 @@ struct job {
 	uint32_t flags;
 	uint32_t paths;
 	uint64_t hop_bytes[HOPS_MAX]; /* bytes moved by each hop of the plan */
-	uint32_t dev_path;            /* path of the copies */
+	uint32_t dev_path;            /* PST_PATH_* of the device copies */
 	uint32_t crc;
 	uint64_t crc_len;
 	struct worker *worker;
 	bool mapped;         /* the device copies from or to req_plan(req)->from, not the slot */
-	bool source_used;    /* the source was begun, and end() is due */
-	bool beyond_slot;    /* its one piece may be longer than the slot */
-	bool alone;          /* copied alone, because a batch with it failed */
+	bool source_used;    /* source begin() was called, so end() must be */
+	bool beyond_slot;    /* the only piece, mapped, may be longer than the slot */
+	bool alone;          /* copy the job alone, because a batch with it failed */
 	bool at_copier;      /* the job is counted in worker->nr_copying */
-	bool warm;           /* counted in nr_warm */
-	bool bounded;        /* limited under contention */
-	bool touches;        /* counted in nr_touch of its request, else in nr_file */
+	bool warm;           /* a CPU filled the slot, or memory is the source; counted in
+			      * nr_warm */
+	bool bounded;        /* the limit under contention applies */
+	bool touches;        /* its copies may touch device memory: counted in the request's
+			      * nr_touch, else in its nr_file */
 	uint8_t disk;        /* index in engine->disks, which counts the job; or DISK_NONE */
 	uint64_t disk_len;   /* bytes of the job that engine->disks counts */
-	uint64_t disk_since; /* when engine->disks began to count them */
-	struct list of_disk; /* the disk's list of jobs */
+	uint64_t disk_since; /* CLOCK_MONOTONIC ns when engine->disks began to count them */
+	struct list of_disk; /* on engine->disks[disk].jobs */
 	bool lost;           /* its request was stopped, so it is not counted in worker->nr_jobs */
 	struct list of_lost; /* on worker->lost */
-	bool fed;            /* the slot is only for reads that a stream waits for; fixed */
-	uint64_t sent_at;    /* when the copy of such a read was sent */
-	struct part parts[JOB_PIECES]; /* parts; pieces that are adjacent in the file share one */
+	bool fed;            /* the slot is reserved for reads that a stream waits for; fixed */
+	uint64_t sent_at;    /* CLOCK_MONOTONIC ns when the copy of a fed job was sent */
+	struct part parts[JOB_PIECES]; /* file operations; pieces that are adjacent in the file
+				        * share one */
 	struct span spans[JOB_PIECES];
 };
 
 /* Contention for the engine's CPUs, see contention.h. */
 struct contention {
 	atomic_bool here;
-	_Atomic uint64_t since; /* when contention was last seen */
+	_Atomic uint64_t since; /* CLOCK_MONOTONIC ns when contention was last seen */
 };
 
-/* What a worker's thread had counted at its last check. */
+/* Counts of a worker's thread at its last check for contention. */
 struct contention_check {
-	unsigned nr_jobs;     /* jobs begun since the check */
-	uint64_t nr_switches; /* interruptions of the thread until the check */
-	uint64_t cpu_ns;      /* CPU time of the thread until the check */
+	unsigned nr_jobs;     /* jobs begun since the last check */
+	uint64_t nr_switches; /* involuntary context switches until the last check */
+	uint64_t cpu_ns;      /* CPU time until the last check, ns */
 };
 
 struct worker {
@@ -136,68 +141,75 @@ struct worker {
 	bool started;
 	struct io_ctx *ctx;
 	struct io_others others;   /* I/O contexts of providers whose files were used */
-	struct own_files files;    /* descriptors of its own for files that are read in many
-				    * pieces */
-	struct mem_stream *stream; /* for writes, and for many pieces without a list; created
-				    * when needed */
-	int efd;                   /* eventfd that wakes the worker: new requests, its I/O
+	struct own_files files;    /* private descriptors of files that are read in many pieces */
+	struct mem_stream *stream; /* for writes, and for many pieces without a list; created on
+				    * first use */
+	int efd;                   /* eventfd that wakes the worker for new requests and for its I/O
 				    * context */
-	atomic_bool begun;         /* the worker is ready */
+	atomic_bool begun;         /* the worker's thread is ready */
 	atomic_bool sleeping;      /* written under the engine's lock */
-	bool woken;                /* woken, and has not looked for a job since; under the
-				    * engine's lock */
-	unsigned nr_jobs;          /* jobs of the worker; under the engine's lock */
-	/* Jobs taken since it slept, long ones counted several times; under the engine's lock. */
+	bool woken;                /* woken, and did not look for a job yet; under the engine's
+				    * lock */
+	unsigned nr_jobs;          /* jobs in progress; under the engine's lock */
+	/* Jobs taken since the last sleep.  A long job counts as COLD_ROW jobs.  Under the engine's
+	 * lock. */
 	unsigned nr_row;
-	bool clogged;           /* too many operations in its I/O contexts, or not ready yet */
-	atomic_uint nr_copying; /* jobs at the copier; written under the lock */
-	atomic_uint nr_warm;    /* those of nr_copying for which is_warm() of job.c is true */
-	bool spare;             /* it was spare when it went to sleep */
-	bool gets_slots;        /* it went to sleep while the pool was growing and there was
-				    * work */
-	bool flush_again;       /* the kernel did not accept all operations */
-	bool feeds;             /* it is one of engine->feeders; fixed */
-	struct mover mover;     /* mover of its jobs' parts */
+	bool clogged;           /* too many operations in its I/O contexts, or its thread is not
+				 * ready yet */
+	atomic_uint nr_copying; /* its jobs at the copier; written under the lock */
+	atomic_uint nr_warm;    /* jobs of nr_copying that are warm */
+	bool spare;             /* worker_is_spare() was true when it went to sleep */
+	bool gets_slots;        /* it went to sleep while the pool was growing and requests were
+				 * active */
+	bool flush_again;       /* the kernel did not accept all operations, so flush again */
+	bool feeds;             /* the worker is one of engine->feeders; fixed */
+	struct mover mover;     /* moves the parts of its jobs */
 	struct list lost;       /* jobs whose operations must be cancelled; under the lock */
-	atomic_bool has_lost;   /* lost is not empty; read without the lock */
-	struct list to_copy;    /* jobs whose copies the stream had no room for */
-	struct list copying;    /* jobs on the stream, in the order of tickets */
-	uint64_t copying_since; /* when the first job of copying became the first */
-	struct contention_check look; /* used by its thread only */
-	struct check *check;          /* made when needed; its thread's, as is check_runs */
-	bool check_runs;              /* the device computes checksums for the check */
-	struct job *own;              /* free slots that it used last; under the engine's lock */
+	atomic_bool has_lost;   /* lost is not empty; readable without the lock */
+	struct list to_copy;    /* jobs whose copies found the stream full */
+	struct list copying;    /* jobs whose copies are on the stream, in the order of tickets */
+	uint64_t copying_since; /* CLOCK_MONOTONIC ns when the current first job of copying became
+				 * the first */
+	struct contention_check look; /* used only by the worker's thread */
+	struct check *check;          /* created on first use; only the worker's thread uses check
+				       * and check_runs */
+	bool check_runs;              /* the device is computing checksums for the check */
+	struct job *own;              /* free slots that the worker used last; under the engine's
+				       * lock */
 	unsigned nr_own;
 };
 
 /* The slots of an engine; pool.h. */
 struct pool {
 	struct list link; /* on the list of all pools */
-	/* Under the pools' lock. */
-	unsigned nr_shares; /* changed under both locks */
+	/* The pools' lock covers these. */
+	unsigned nr_shares; /* number of shares; changed under both locks */
 	uint64_t reserve;   /* bytes reserved for shares */
 
-	/* Under the engine's lock. */
+	/* The engine's lock covers these. */
 	struct list arenas; /* oldest first */
-	struct list *roomy; /* no arena before this one has a free slot */
-	unsigned ages;      /* age of the next arena */
+	struct list *roomy; /* first arena that may have a free slot; all arenas before it have
+			     * none */
+	unsigned ages;      /* arena.age of the next arena */
 	unsigned nr_slots, nr_free;
-	unsigned nr_busy;    /* shares that have a slot */
-	unsigned max_slots;  /* the pool's share of the limit */
-	unsigned unmet;      /* free slots reserved for shares that have fewer than SLOT_RESERVED */
+	unsigned nr_busy;    /* number of shares that use a slot */
+	unsigned max_slots;  /* most slots of this pool: its share of the limit */
+	unsigned unmet;      /* free slots that are reserved for shares that use fewer than
+			      * SLOT_RESERVED */
 	bool growing;        /* growing was requested or is running */
 	bool failed;         /* the last attempt to grow failed */
-	uint64_t not_before; /* when to try to grow again */
+	uint64_t not_before; /* CLOCK_MONOTONIC ns; do not try to grow earlier */
 	struct work work;    /* grows the pool, and frees surplus arenas */
 
-	/* Slots only for reads that a stream waits for: a job with any other slot may have to wait
-	 * for that stream.  Under the engine's lock. */
+	/* Slots only for reads that a stream waits for.  The holder of any other slot may have to
+	 * wait for that stream.  Under the engine's lock. */
 	struct list feed_arenas;
 	struct job *feed_free;
 	unsigned nr_feed;
 	unsigned nr_feed_lost; /* slots of feed_arenas in use by stopped requests */
-	uint64_t feed_bytes;   /* part of reserve; under the pools' lock */
-	struct work feed_work; /* adds such slots; feeders_done() ends it */
+	uint64_t feed_bytes;   /* bytes of reserve that are for feed_arenas; under the pools'
+			        * lock */
+	struct work feed_work; /* adds slots to feed_arenas; ended by feeders_done() */
 };
 
 /* Copies that start together; copier.h. */
@@ -209,93 +221,99 @@ struct batch {
 struct copier {
 	pthread_mutex_t lock; /* taken before the engine's lock; covers the members down to v */
 	struct mem_stream *stream;
-	struct batch batches[COPIER_BATCHES]; /* batches in flight, in order from first on */
+	struct batch batches[COPIER_BATCHES]; /* ring of batches in flight; the oldest is at index
+					       * first */
 	unsigned first, nr_batches;
-	bool full; /* the stream has no room until a batch ends */
+	bool full; /* the stream has no room until a batch completes */
 	struct mem_copy v[COPIER_PIECES];
 	struct mem_sgl sgls[MEM_SGLS];
 
-	struct list filled; /* jobs that wait for a batch; under the engine's lock */
+	struct list filled; /* jobs that wait to be put into a batch; under the engine's lock */
 	atomic_uint nr_filled;
-	atomic_uint nr;            /* jobs that wait or are in a batch */
-	atomic_uint nr_warm;       /* jobs of nr that are warm */
-	_Atomic uint64_t nr_bytes; /* bytes of the jobs in nr */
-	_Atomic uint64_t moved_at; /* when a batch last began or ended, or the first job came */
+	atomic_uint nr;            /* number of jobs that wait or are in a batch */
+	atomic_uint nr_warm;       /* number of those jobs that are warm */
+	_Atomic uint64_t nr_bytes; /* bytes of those jobs */
+	_Atomic uint64_t moved_at; /* CLOCK_MONOTONIC ns when a batch last began or ended, or the
+				    * first job was added */
 };
 
 struct engine {
 	struct list link;
 	const struct mem_ops *ops;
 	unsigned device;
-	uint64_t life; /* the device's life when the engine began; it serves only memory of that
-			* life */
+	uint64_t life; /* the device's life (mem_ops) that the engine serves; a reset of the device
+		        * begins another */
 	int node;      /* NUMA node of the device, -1 if unknown */
 	const struct io_backend *backend;
 	_Atomic int ring_err; /* 0, or the positive errno because of which threads replaced a
 			       * worker's io_uring */
-	unsigned refs;        /* shares; under the engines' lock */
-	bool starts;          /* a thread is starting the engine; under the engines' lock */
+	unsigned refs;        /* number of shares; under the engines' lock */
+	bool starts;          /* a thread is creating the engine; under the engines' lock */
 
-	pthread_mutex_t lock; /* covers everything below, and the members of requests that req.h
+	pthread_mutex_t lock; /* covers all members below, and the members of requests that req.h
 			       * names */
-	struct list active;   /* requests with something to start, by turns */
-	struct list held;     /* requests whose stream has not come to its event */
-	struct list orders;   /* orders whose event no stream has reached */
-	unsigned nr_asked;    /* orders that a worker is querying, which are not on orders */
-	/* The worker that sleeps until streams must be queried again, or was just woken for it; or
-	 * NULL. */
+	struct list active;   /* requests with something to start; they take turns */
+	struct list held;     /* requests whose stream has not reached their event */
+	struct list orders;   /* struct order: events that no stream has reached, except those being
+			       * queried */
+	unsigned nr_asked;    /* orders that a worker is querying now */
+	/* The worker that sleeps until streams must be queried again, or was just woken to query
+	 * them; or NULL. */
 	struct worker *stream_watcher;
-	uint64_t nr_asks;      /* number of times that all orders were queried */
-	uint64_t seen_asks;    /* nr_asks when the clock last looked */
-	uint64_t ask_at;       /* when the clock looks again, or PST_NO_DEADLINE */
+	uint64_t nr_asks;      /* how many times all orders were queried */
+	uint64_t seen_asks;    /* nr_asks when the clock last compared it */
+	uint64_t ask_at;       /* CLOCK_MONOTONIC ns when the clock compares it again, or
+			        * PST_NO_DEADLINE */
 	struct list fed;       /* reads that a stream waits for, with something to start; the first
-			      * one gets all slots that it can use */
-	struct list feeds;     /* reads that a stream waits for now */
-	uint64_t feeds_next;   /* no deadline of feeds is earlier */
-	struct alarm alarm;    /* rings at feeds_next and ask_at; under the clock's lock */
-	struct list checks;    /* requests whose bytes are to be checked; carry/check.h */
-	atomic_uint nr_checks; /* on that list; written under the lock */
+			        * gets all slots that it can use */
+	struct list feeds;     /* all reads that a stream waits for */
+	uint64_t feeds_next;   /* CLOCK_MONOTONIC ns; all deadlines of feeds are at or after it */
+	struct alarm alarm;    /* rings at feeds_next or ask_at, whichever is earlier; under the
+			        * clock's lock */
+	struct list checks;    /* requests whose checksums are to be computed; carry/check.h */
+	atomic_uint nr_checks; /* length of checks; written under the lock */
 	struct pool pool;
-	unsigned nr_reqs;     /* activated requests that were neither stopped nor returned */
-	unsigned nr_slotless; /* those of nr_reqs with pieces that a path moves without slots */
+	unsigned nr_reqs;     /* active requests that were neither stopped nor returned */
+	unsigned nr_slotless; /* requests of nr_reqs with pieces that a path moves without slots */
 	unsigned nr_single;   /* reads that their callers copy (single.c) */
-	uint64_t many_at;     /* when too many requests waited for callers to copy */
-	unsigned nr_cold;     /* consecutive jobs that waited only for a disk, up to a few */
+	uint64_t many_at;     /* CLOCK_MONOTONIC ns when too many callers last copied (single.c) */
+	unsigned nr_cold;     /* consecutive jobs that waited only for a disk; at most COLD_JOBS */
 	struct {
-		uint64_t bytes;   /* bytes that jobs read or copy now */
-		struct list jobs; /* those jobs, oldest first */
-	} disks[DISKS];           /* indexed as disk.h numbers disks */
-	struct list parking;      /* shares that have or had parked requests, served in turn */
-	atomic_uint nr_stopping;  /* threads that wait until segments are built */
-	pthread_cond_t built;     /* signalled when they are built */
-	struct worker *watcher;   /* the worker that sleeps until the copier's batches end, or
+		uint64_t bytes;   /* bytes that jobs read from the disk, or copy after that */
+		struct list jobs; /* jobs of bytes, oldest first */
+	} disks[DISKS];           /* index: number of the disk as in disk.h */
+	struct list parking;      /* shares that may have parked requests, served in turn */
+	atomic_uint nr_stopping;  /* threads that wait until all segments of a stopped request were
+				   * read */
+	pthread_cond_t built;     /* signalled when a job's segments were read */
+	struct worker *watcher;   /* the worker that sleeps until the copier's batches complete, or
 				   * NULL */
 	bool stop;
 
-	/* When to look again at paths that move pieces without slots, at old disks, and at a pool
-	 * that could not grow. */
+	/* CLOCK_MONOTONIC ns when a worker checks again: paths without slots, old jobs of disks, a
+	 * pool that could not grow. */
 	uint64_t look;
 
-	atomic_uint nr_orders; /* number of orders; a hint without the lock */
+	atomic_uint nr_orders; /* number of orders; readable without the lock as a hint */
 
-	unsigned worker_jobs; /* slots that a worker takes although others could; fixed */
+	unsigned worker_jobs; /* jobs after which a worker leaves work to others; fixed */
 	uint64_t slot_size;   /* bytes of a slot; fixed */
-	uint64_t slot_bytes;  /* bytes of a slot and its list of copies */
+	uint64_t slot_bytes;  /* slot_size plus the bytes of a slot's list of copies */
 	struct proof *proof;  /* proof of the device's copies */
 	struct copier copier;
 	struct contention contention;
-	uint64_t slotted; /* bytes in slots of jobs at the copier that are limited under
-			   * contention; under the lock */
-	bool begun;       /* the first worker is ready, or cannot be */
-	int begin_err;    /* why the first worker cannot be ready */
+	uint64_t slotted; /* bytes in slots of bounded jobs at the copier; under the lock */
+	bool begun;       /* the first worker is ready, or failed to start */
+	int begin_err;    /* 0, or the -errno with which the first worker failed to start */
 	char begin_text[256];
 	pthread_cond_t has_begun;
 	unsigned nr_workers;
-	unsigned nr_usual;   /* workers that take requests of all kinds */
-	unsigned nr_needed;  /* workers that keep the device busy; under the lock */
+	unsigned nr_usual;   /* number of workers that take requests of all kinds */
+	unsigned nr_needed;  /* number of workers that suffice to keep the device busy; under the
+			      * lock */
 	unsigned nr_clogged; /* usual workers that are clogged; under the lock */
 	struct {
-		uint64_t start;     /* when nr_needed was last computed */
+		uint64_t start;     /* CLOCK_MONOTONIC ns when nr_needed was last computed */
 		unsigned nr;        /* jobs taken since start */
 		uint64_t len;       /* bytes of those jobs */
 		uint64_t at_copier; /* sum of the bytes at the copier when each of those jobs was
@@ -303,23 +321,25 @@ struct engine {
 	} window;
 	struct worker workers[WORKERS_MAX];
 
-	pthread_mutex_t feeders_lock; /* held while feeders start, and while they get slots */
-	bool has_feeders;             /* feeders exist; under feeders_lock */
-	unsigned nr_feeders;          /* feeders; under the engine's lock */
+	pthread_mutex_t feeders_lock; /* held while feeders start, and while slots for them are
+				       * allocated */
+	bool has_feeders;             /* feeders were started; under feeders_lock */
+	unsigned nr_feeders;          /* number of running feeders; under the engine's lock */
 	struct worker feeders[FEEDERS];
 };
 
 /*
- * Return true if reads wait for a disk.  Then the first workers do all of the work, as many as that
- * keeps busy.  If all workers had a few jobs, a disk that ends many at once would wake all of them,
- * and they would contend for the engine's lock.
+ * Return true if reads wait for a disk.  Then only the first workers take jobs, as many workers as
+ * are kept busy.  If every worker had a few jobs, a disk that completes many reads at once would
+ * wake them all, and they would contend for the engine's lock.
  */
 static inline bool engine_waits_for_disk(const struct engine *e)
 {
 	return e->nr_cold >= COLD_JOBS;
 }
 
-/* Let the clock watch requests with streams.  Return 0, or -EAGAIN if its thread cannot start. */
+/* Let the clock ring e->alarm for requests with streams.  Return 0, or -EAGAIN if its thread cannot
+ * start. */
 static inline int engine_clock(struct engine *e)
 {
 	return clock_add(&e->alarm);

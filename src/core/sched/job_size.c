@@ -11,14 +11,16 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
-#define EVEN_MAX KIB(64) /* longest piece that counts as small; longer ones are few */
+#define EVEN_MAX KIB(64) /* bytes of the longest piece that counts as small */
 #define SMALL_PIECE KIB(64)
 #define SCATTERED_PIECES 64u
-/* Workers from which short jobs are faster: one is slower with them, fourteen are faster. */
+/* Least workers for short jobs: one worker is slower with short jobs, fourteen are faster. */
 #define SCATTERED_WORKERS 8u
-#define EDGE_PIECES 32u /* pieces in each of the first and last jobs of scattered pieces */
+/* Pieces in each of the first and last jobs of a request with scattered pieces. */
+#define EDGE_PIECES 32u
 
-/* Return the length of the next piece, begun or not, if it is one of several small ones, else 0. */
+/* Return the full length of the next piece, begun or not, if it is small and not the only one, else
+ * 0. */
 static uint64_t scattered_piece(const struct req *r)
 {
 	struct piece pc;
@@ -37,7 +39,7 @@ bool req_is_scattered(const struct req *r)
 	return piece && r->total - r->cur.pos >= SCATTERED_PIECES * piece;
 }
 
-/* Return true if the next piece has at least min bytes and the device can copy them from their
+/* Return true if the next piece has at least min bytes, and the device can copy it from its
  * source. */
 static bool next_is_ready(const struct req *r, uint64_t min)
 {
@@ -84,10 +86,10 @@ static bool is_alone(const struct req *r)
 }
 
 /*
- * Return how many bytes a job takes of small scattered pieces, if many workers share the copier's
- * batches.  A worker fills about three slots in turn, which all stay in its CPU's cache if they are
- * half full.  The first and last jobs are short: the device is idle before the first one, and
- * workers after the last one.
+ * Return how many bytes of small scattered pieces a job takes if many workers share the copier's
+ * batches.  A worker fills about three slots in turn; if they are half full, all three stay in its
+ * CPU's cache.  The first and last jobs are short, because the device is idle before the first job,
+ * and workers are idle after the last one.
  */
 static uint64_t scattered_part(const struct req *r, uint64_t piece)
 {
@@ -106,7 +108,7 @@ uint64_t engine_part(const struct req *r)
 	uint64_t left = r->total - r->cur.pos;
 	uint64_t piece = scattered_piece(r);
 	uint64_t least = engine_waits_for_disk(e) ? PART_COLD : PART_MIN;
-	unsigned idle = 1; /* the worker that takes the job */
+	unsigned idle = 1; /* counts the worker that takes the job */
 
 	if (unlikely(req_engine(r)->feed))
 		return feed_part(r);
@@ -123,7 +125,7 @@ uint64_t engine_part(const struct req *r)
 	return MIN(e->slot_size, MAX(least, align_up(left / idle, KIB(64))));
 }
 
-/* Return the most bytes that each piece takes of a slot. */
+/* Return the most bytes of a slot that each piece takes. */
 static uint64_t even_room(const struct req *r)
 {
 	uint64_t blk = req_block(r), lead = r->shape.off_bits & (blk - 1) ? blk - 1 : 0;

@@ -7,31 +7,32 @@
 
 #include "core/sched/engine.h"
 
-/* Return the block size of the request's file: O_DIRECT moves multiples of it. */
+/* Return the block size of the request's file: O_DIRECT moves multiples of this size. */
 static inline uint64_t req_block(const struct req *r)
 {
 	return MAX(PAGE, req_file(r)->off_align);
 }
 
 /*
- * Return how many bytes the request's next job takes at most.  A read that has the engine to itself
- * ends sooner if all idle workers take a part of it: each copies its part out of the page cache,
- * while the device copies the first parts.  Many small pieces are divided so that all workers end
- * at the same time.
+ * Return the most bytes that the request's next job takes.  A read that is alone on the engine ends
+ * sooner if all idle workers take a part of it: each copies its part out of the page cache, while
+ * the device copies the first parts.  Many small pieces are divided so that all workers end at the
+ * same time.
  */
 uint64_t engine_part(const struct req *r);
-/* Return the bytes of the next piece that a job takes without its slot, where these are more than a
+/* Return the bytes of the next piece that a job takes without its slot, if they are more than a
  * slot holds; else 0. */
 uint64_t engine_part_beyond_slot(const struct req *r);
-/* Return how many pieces of the request fit into a slot if all have the same length, else 0. */
+/* Return how many pieces of the request fit into a slot, or 0 if pieces differ in length or are
+ * long. */
 unsigned job_even_pieces(const struct req *r);
 /* Return true if many small pieces are next. */
 bool req_is_scattered(const struct req *r);
-/* Return true if the device can copy the next piece from where it is. */
+/* Return true if the device can copy the next piece from its source, without a slot. */
 bool req_is_ready(const struct req *r);
 /*
- * Return true if a long piece is next that needs no slot.  Copying it costs no CPU time, and the
- * least device time together with others.  So one worker takes such pieces for all.
+ * Return true if the next piece is long and needs no slot.  Such a copy costs no CPU time, and
+ * costs the least device time together with others, so one worker takes such pieces for all.
  */
 bool req_is_long(const struct req *r);
 

@@ -8,7 +8,8 @@
 
 int limits_set(const struct pst_limits *l)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* both limits are set, or none */
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* makes setting both limits
+								  * atomic */
 	int r;
 
 	pthread_mutex_lock(&lock);

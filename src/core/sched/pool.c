@@ -12,25 +12,26 @@
 #include "core/sched/share.h"
 #include "core/sched/wake.h"
 
-#define GROW_MAX MIB(64)            /* most bytes that a pool grows by at a time */
+#define GROW_MAX MIB(64)            /* most bytes by which a pool grows at a time */
 #define BUILTIN_PER_ENGINE MIB(256) /* bytes of the limit for each engine, if no limit was set */
 #define RESERVE_WAIT_NS NSEC_PER_SEC
 #define GROW_AGAIN_NS NSEC_PER_SEC
-#define OWN_SLOTS 4u      /* free slots that a worker keeps */
+#define OWN_SLOTS 4u      /* most free slots that a worker keeps */
 #define FEED_BYTES MIB(8) /* bytes of slots for reads that a stream waits for */
-#define FEED_MAX MIB(64)  /* the same, slots of hanging reads included */
+#define FEED_MAX MIB(64)  /* most such bytes, with the slots of hanging reads */
 
-/* Lock order: pools, engine. pinned_bytes, the bytes of all pools, grows only under the lock. */
+/* Lock order: pools, engine.  pinned_bytes, the bytes of all pools, grows only under pools.lock. */
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
 	_Atomic unsigned nr;      /* number of pools */
-	_Atomic uint64_t reserve; /* sum of their reserves */
+	_Atomic uint64_t reserve; /* bytes: sum of all pools' reserve */
 } pools = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(pools.list) };
 
 /* -------------------------------------------------------------- the bound */
 
-/* Return the default limit: not less than queues got while there were more engines. */
+/* Return the default limit in bytes.  Never below what queues have reserved, even after engines
+ * ended. */
 static uint64_t builtin(void)
 {
 	uint64_t reserve = pools.reserve, all = pools.nr * BUILTIN_PER_ENGINE;
@@ -38,7 +39,7 @@ static uint64_t builtin(void)
 	return MAX(all ? all : BUILTIN_PER_ENGINE, reserve);
 }
 
-/* Charge len bytes before they are pinned. */
+/* Charge len bytes to the limit before they are pinned. */
 static int sched_pool_charge(uint64_t len)
 {
 	uint64_t bound;
@@ -68,7 +69,7 @@ int pool_charge(uint64_t len)
 	uint64_t end = now_ns() + RESERVE_WAIT_NS;
 	int r = sched_pool_charge(len);
 
-	/* Wait until queues are idle, or other pools have freed slots above their share. */
+	/* Wait until idle queues are freed, or other pools have freed slots above their share. */
 	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
 		idle_free();
 		r = sched_pool_charge(len);
@@ -91,7 +92,7 @@ void pool_stats(uint64_t *ret_bytes, uint64_t *ret_limit)
 
 /* ----------------------------------------------------------------- arenas */
 
-/* Add an arena to the pool. */
+/* Allocate an arena, and add it to the pool. */
 static int arena_new(struct engine *e)
 {
 	struct arena *a;
@@ -117,7 +118,7 @@ static struct job *own_take(struct worker *w)
 	return j;
 }
 
-/* Take back the slots that workers keep. */
+/* Return the free slots that workers keep to their arenas. */
 static void own_put_all(struct engine *e)
 {
 	struct job *j;
@@ -127,7 +128,7 @@ static void own_put_all(struct engine *e)
 			slot_put(&e->pool, j);
 }
 
-/* Collect idle arenas above the pool's share, the youngest first; under the engine's lock. */
+/* Move idle arenas above the pool's share to *ret, the youngest first; under the engine's lock. */
 static void pool_trim(struct pool *p, struct list *ret)
 {
 	struct engine *e = container_of(p, struct engine, pool);
@@ -148,7 +149,8 @@ static void pool_trim(struct pool *p, struct list *ret)
 
 /* ------------------------------------------------------------------- parts */
 
-/* Compute each pool's share of the limit, under the pools' lock.  Arenas above it go to idle. */
+/* Compute each pool's share of the limit, under the pools' lock.  Arenas above the share move to
+ * idle. */
 static void share_out(struct list *idle)
 {
 	uint64_t bound = limit_get(LIMIT_POOL, builtin()), reserve = pools.reserve;
@@ -160,13 +162,13 @@ static void share_out(struct list *idle)
 		struct engine *e = container_of(p, struct engine, pool);
 
 		if (!p->reserve)
-			continue; /* the engine is only starting */
+			continue; /* the engine is being created */
 		pthread_mutex_lock(&e->lock);
 		p->max_slots = (unsigned)MIN((p->reserve - p->feed_bytes + rest) / e->slot_bytes,
 					     (uint64_t)INT32_MAX);
 		p->not_before = 0;
 		pool_trim(p, idle);
-		engine_wake(e, NULL, 1); /* the pool may grow now */
+		engine_wake(e, NULL, 1); /* the pool may be allowed to grow now */
 		pthread_mutex_unlock(&e->lock);
 	}
 }
@@ -201,7 +203,7 @@ static uint64_t reserve_of(const struct engine *e, unsigned nr_shares)
 	return (nr_shares * SLOT_RESERVED + nr - 1) / nr * nr * e->slot_bytes;
 }
 
-/* Under the pools' lock. */
+/* Set the pool's number of shares, under the pools' lock. */
 static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 {
 	struct pool *p = &e->pool;
@@ -215,8 +217,8 @@ static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 	share_out(idle);
 }
 
-/* Get the slots for p->unmet.  Return 0; 1 if there are some more now; -EAGAIN if there is no room
- * yet. */
+/* Allocate slots for p->unmet.  Return 0 if there are enough; 1 if an arena was added, so call
+ * again; -EAGAIN if the limit has no room yet. */
 static int reserve_slots(struct engine *e)
 {
 	struct pool *p = &e->pool;
@@ -229,7 +231,7 @@ static int reserve_slots(struct engine *e)
 	if (enough)
 		return 0;
 	if (sched_pool_charge(arena_slots(e) * e->slot_bytes) < 0) {
-		pool_pause(); /* wait until slots in use are freed, here or in another pool */
+		pool_pause(); /* wait until some pool frees slots */
 		return -EAGAIN;
 	}
 	r = arena_new(e);
@@ -276,11 +278,11 @@ int pool_reserve(struct engine *e)
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&e->lock);
-	e->pool.unmet += SLOT_RESERVED; /* nobody borrows these slots from now on */
+	e->pool.unmet += SLOT_RESERVED; /* from now on no share borrows these slots */
 	pthread_mutex_unlock(&e->lock);
 	do {
 		r = reserve_slots(e);
-		/* Allocating may take long, but does not count as waiting for others. */
+		/* Allocating may take long, so restart the time limit for waiting. */
 		if (r > 0)
 			end = now_ns() + RESERVE_WAIT_NS;
 		if (r == -EAGAIN)
@@ -315,8 +317,8 @@ void pool_unreserve(struct engine *e)
 
 /* ------------------------------------------------- reads that a stream waits for */
 
-/* Change the bytes reserved for feeds; the caller charges them too.  Return -EBUSY if the limit has
- * no room. */
+/* Change the bytes reserved for feeds by len.  The caller also charges them.  Return -EBUSY if the
+ * limit has no room. */
 static int feed_reserve(struct engine *e, int64_t len)
 {
 	struct list idle = LIST_INIT(idle);
@@ -377,8 +379,8 @@ static int feed_grow(struct engine *e)
 	return 0;
 }
 
-/* Return true if enough slots for feeds are usable: those of hanging reads are replaced when half
- * of the others are left.  Under the engine's lock. */
+/* Return true if there are FEED_BYTES of slots for feeds, and slots of half as many bytes are not
+ * held by hanging reads.  Under the engine's lock. */
 static bool feed_has_enough(const struct engine *e)
 {
 	unsigned want = (unsigned)(FEED_BYTES / e->slot_size);
@@ -464,8 +466,8 @@ static void feed_slot_put(struct pool *p, struct job *j)
 static void grow_failed(struct pool *p, int err)
 {
 	p->not_before = now_ns() + GROW_AGAIN_NS;
-	/* Another pool has not freed its surplus slots yet, or nobody needs this pool after a reset
-	 * of the device. */
+	/* No warning: another pool has not freed its surplus slots yet, or a reset of the device
+	 * has made this pool useless. */
 	if (err == -EBUSY || err == -ENODEV)
 		return;
 	if (!p->failed)
@@ -480,7 +482,7 @@ static bool may_grow(const struct engine *e)
 	return e->pool.nr_slots + arena_slots(e) <= e->pool.max_slots;
 }
 
-/* Double the slots, until some are free. */
+/* Add arenas until slots are free, at most until the number of slots has doubled. */
 static void pool_grow(struct engine *e)
 {
 	struct pool *p = &e->pool;
@@ -504,8 +506,8 @@ static void pool_grow(struct engine *e)
 		grow_failed(p, r);
 	else
 		p->failed = false;
-	/* Wake a worker that found no slot meanwhile: it did not ask, and does not know when to ask
-	 * again. */
+	/* Wake a worker that found no slot while the pool was growing: nothing else would wake
+	 * it. */
 	engine_wake(e, NULL, 1);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -526,7 +528,7 @@ static void pool_work(struct work *w)
 		pool_grow(e);
 }
 
-/* Let the pool grow, or free surplus slots; under the engine's lock. */
+/* Ask the work queue to let the pool grow or free surplus slots; under the engine's lock. */
 static bool pool_ask(struct pool *p)
 {
 	int r;
@@ -541,7 +543,7 @@ static bool pool_ask(struct pool *p)
 
 /* ------------------------------------------------------------------- slots */
 
-/* Return true if a share that has its reserve may take another slot. */
+/* Return true if a share that uses its reserved slots may take another slot. */
 static bool may_borrow(struct engine *e)
 {
 	struct pool *p = &e->pool;
@@ -559,7 +561,7 @@ static bool may_borrow(struct engine *e)
 	return false;
 }
 
-/* Take a slot from the worker that keeps the most. */
+/* Take a free slot from the worker that keeps the most. */
 static struct job *steal(struct engine *e)
 {
 	struct worker *from = &e->workers[0];
@@ -587,7 +589,7 @@ struct job *pool_take(struct engine *e, struct share *s, struct worker *w)
 	if (!j)
 		j = steal(e);
 	if (!j)
-		return NULL; /* a share is being created, and its slots are being allocated */
+		return NULL; /* the slots of a new share are being allocated */
 	p->nr_free--;
 	p->nr_busy += !s->nr_slots;
 	if (s->nr_slots++ < SLOT_RESERVED)
@@ -649,7 +651,8 @@ void pool_done(struct engine *e)
 	struct list idle = LIST_INIT(idle);
 
 	work_end(&p->work);
-	/* Threads that end shares of other engines trim the pools on the list. */
+	/* Threads that end shares of other engines trim all pools on this list, so remove the pool
+	 * first. */
 	pthread_mutex_lock(&pools.lock);
 	list_del(&p->link);
 	pthread_mutex_unlock(&pools.lock);

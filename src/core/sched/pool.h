@@ -8,12 +8,12 @@
  * The limit first covers the reserve of each queue, which is allocated on the caller's thread
  * before the queue's first request is accepted.  The rest of the limit is divided evenly among the
  * pools.  The work queue allocates everything beyond the reserve: a worker that finds no free slot
- * asks it for more, continues with the slots that it has, and is woken when there are new ones.
+ * asks for more, continues with the slots that it has, and is woken when there are new ones.
  *
  * A pool may have more than its share after the limit was lowered or another engine was started.
- * It then frees arenas as they become idle.  A worker takes a free slot that it used last, else one
- * of the oldest arena that has any, so the youngest arenas become idle; in a pool above its share,
- * workers keep no slots.  Otherwise a pool keeps its arenas until its engine ends, because pinning
+ * The pool then frees arenas as they become idle, and workers keep no free slots.  A worker takes a
+ * free slot that it used last, else one of the oldest arena that has any, so the youngest arenas
+ * become idle.  A pool within its share keeps its arenas until its engine ends, because pinning
  * takes long.
  */
 #ifndef PST_POOL_H
@@ -27,15 +27,16 @@ void pool_init(struct engine *e);
 void pool_done(struct engine *e);
 
 /*
- * Reserve the slots of one more share.  Return 0; -EBUSY if the limit has no room, perhaps after
+ * Reserve the slots of one more share.  Return 0; -EBUSY if the limit has no room, even after
  * waiting for slots in use; -ENOMEM or an error of pinning.
  */
 int pool_reserve(struct engine *e);
 void pool_unreserve(struct engine *e);
 
 /*
- * Take a slot for a share, or return NULL and let the pool grow if it may; under the engine's lock.
- * The worker gets a slot that it used before, if one is free: its bytes are in that CPU's cache.
+ * Take a slot for a share.  Return NULL if none is free; the pool then grows if it may.  Under the
+ * engine's lock.  The worker gets a slot that it used before if one is free, because the slot's
+ * bytes are in that CPU's cache.
  */
 struct job *pool_take(struct engine *e, struct share *s, struct worker *w);
 /* Give a slot back from its share, under the engine's lock. */
@@ -43,15 +44,16 @@ void pool_give(struct engine *e, struct share *s, struct job *j);
 
 /*
  * Reserve slots for reads that a stream waits for.  Return 0; -EBUSY if the limit has no room, or
- * too many are used by reads whose files hang; -ENOMEM or an error of pinning.
+ * if too many are held by reads whose files hang; -ENOMEM or an error of pinning.
  */
 int pool_feed(struct engine *e);
-/* Replace such slots of hanging reads in the background, under the engine's lock. */
+/* Replace slots that hanging reads hold, in the background; under the engine's lock. */
 void pool_feed_later(struct engine *e);
-/* Take such a slot, or return NULL; under the engine's lock, as pool_give(). */
+/* Take a slot for a read that a stream waits for, or return NULL; under the engine's lock.
+ * pool_give() returns the slot. */
 struct job *pool_take_feed(struct engine *e);
 
-/* Charge pinned memory of another kind to the limit.  Return 0 or -EBUSY. */
+/* Charge pinned memory that is not in a pool to the limit.  Return 0 or -EBUSY. */
 int pool_charge(uint64_t len);
 void pool_uncharge(uint64_t len);
 

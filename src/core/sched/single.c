@@ -2,15 +2,15 @@
 /*
  * Reads that their callers copy themselves.
  *
- * A read of some hundred KiB that is alone in its queue ends soonest if idle workers share it.
- * While they work for other requests, a window makes its caller faster.  But all windows of a
- * device together reach 34 GB/s (H200), and the device's own copies are faster when more callers
- * wait than there are CPUs.  Sixteen callers on sixteen CPUs reach 33 GB/s this way, and 30 if
- * workers take some of their reads, because workers need a CPU too.
+ * A read of some hundred KiB that is alone in its queue ends soonest if idle workers share it.  If
+ * the workers are busy with other requests, the caller is faster with a window.  But all windows of
+ * a device together reach 34 GB/s (H200), and the device's own copies are faster when more callers
+ * wait than there are CPUs.  Sixteen callers on sixteen CPUs reach 33 GB/s with windows, and 30
+ * GB/s if workers take some of their reads, because workers need a CPU too.
  *
  * Twenty callers on sixteen CPUs take turns at copying, and one read in a hundred takes four times
- * as long.  So after more callers waited than there are CPUs, no caller copies for a while,
- * provided that most requests were such reads: requests of other kinds come and go.
+ * as long.  So after more callers waited than there are CPUs, no caller copies for MANY_NS,
+ * provided that most requests were such reads.
  */
 #include "core/queue/req.h"
 #include "core/sched/engine.h"
@@ -18,10 +18,11 @@
 #include "core/sched/share.h"
 #include "core/ways/way.h"
 
-#define MANY 8u                      /* callers that copy from which too many count: */
-#define MANY_NS (20 * NSEC_PER_MSEC) /* how long that is remembered */
+/* With fewer callers that copy, a lack of CPUs is not remembered. */
+#define MANY 8u
+#define MANY_NS (20 * NSEC_PER_MSEC) /* ns for which a lack of CPUs is remembered */
 
-/* Return the number of CPUs as engine_width() counts them. */
+/* Return the number of CPUs, as far as engine_width() makes use of them. */
 static unsigned nr_cpus(const struct engine *e)
 {
 	return e->nr_workers + 1;
@@ -32,8 +33,8 @@ unsigned single_free_cpus(const struct engine *e)
 	return nr_cpus(e) - MIN(e->nr_single, e->nr_workers);
 }
 
-/* Return true if no more requests wait than there are CPUs, now and a moment ago; under the
- * lock. */
+/* Return true if fewer requests wait than there are CPUs, and no lack of CPUs was seen in the last
+ * MANY_NS; under the lock. */
 static bool few_wait(struct engine *e)
 {
 	bool few = e->nr_reqs + e->nr_single < nr_cpus(e);

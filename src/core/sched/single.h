@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads that their callers copy themselves (single.c); the calls for ways are in way.h.
+ * Reads that their callers copy themselves (single.c). way.h declares the functions that paths
+ * call.
  */
 #ifndef PST_SINGLE_H
 #define PST_SINGLE_H
 
 #include "core/sched/engine.h"
 
-/* Return the CPUs, of at most sixteen, on which no caller copies a single read; at least one.
- * Under the lock. */
+/* Return how many of up to sixteen CPUs are not used by callers that copy; at least 1.  Under the
+ * lock. */
 unsigned single_free_cpus(const struct engine *e);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The number of an engine's workers and the size of its slots, by the CPUs and their caches.
- */
+/* The number of an engine's workers and the size of its slots, from the CPUs and their caches. */
 #include <sched.h>
 #include <unistd.h>
 
@@ -12,9 +10,10 @@
 #define SLOT_MAX MIB(1)
 
 /*
- * Return three quarters of the CPUs that this process may use: they saturate the bus even if CPUs
- * are slow.  More workers slow each other down with large pieces, and the other CPUs belong to the
- * program.  Small scattered pieces wait for memory all the time, and keep all CPUs but one busy.
+ * Return the number of workers: all CPUs of this process but one, which small scattered pieces keep
+ * busy because they wait for memory all the time.  *ret_usual is three quarters of the CPUs: they
+ * saturate the bus even if CPUs are slow.  With large pieces more workers slow each other down, and
+ * the program needs the other CPUs.
  */
 unsigned engine_width(unsigned *ret_usual)
 {
@@ -27,8 +26,8 @@ unsigned engine_width(unsigned *ret_usual)
 }
 
 /*
- * Return half of a CPU's own cache, so that a slot's bytes are still cached when the device reads
- * them, along with those of the next slot.
+ * Return half of a CPU's L2 cache: a slot's bytes are still cached when the device reads them,
+ * together with those of the next slot.
  */
 uint64_t engine_slot_size(void)
 {

@@ -2,8 +2,8 @@
 /*
  * Scheduling: requests of all queues take turns on an engine's workers, one job each time.
  *
- * The slots of the pool limit the jobs (pool.c).  Each queue has SLOT_RESERVED slots of its own,
- * and borrows slots that no other queue may still claim.  So a queue whose file hangs keeps its
+ * The number of slots limits the number of jobs (pool.c).  Each queue has SLOT_RESERVED reserved
+ * slots, and borrows slots that no other queue has reserved.  So a queue whose file hangs keeps its
  * slots, and the other queues continue.
  */
 #include "core/queue/above.h"
@@ -26,13 +26,13 @@
 
 #define LOOK_NS (20 * NSEC_PER_MSEC)
 
-/* Return true if the request has pieces that were not started, or must be moved again. */
+/* Return true if the request has pieces that were not started, or that must be staged again. */
 static bool has_more(const struct req *r)
 {
 	return req_engine(r)->redo || !cursor_at_end(&r->cur);
 }
 
-/* Stop counting a request that has ended or was stopped, under the lock. */
+/* Remove a request that has ended or was stopped from e->nr_reqs, under the lock. */
 static void uncount(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -84,8 +84,8 @@ void engine_return(struct req *r)
 }
 
 /*
- * Start the pieces of the request that a path moves without slots.  Return true if the next piece,
- * or one that the path did not move, is for a slot.
+ * Start the pieces of the request that a path moves without slots.  Return true if the next piece
+ * needs a slot, or if pieces that the path failed to move must be staged.
  */
 static bool after_transfers(struct req *r)
 {
@@ -107,7 +107,7 @@ static bool after_transfers(struct req *r)
 
 /* ------------------------------------------------------------------- turns */
 
-/* Return a slot with the request's next pieces, or NULL if there is no slot now. */
+/* Return a job: a slot with the request's next pieces.  Return NULL if no slot is free. */
 static struct job *take_job(struct worker *w, struct req *r)
 {
 	struct engine *e = w->engine;
@@ -120,7 +120,8 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->lost = false;
 	list_init(&j->of_lost);
 	w->nr_jobs++;
-	w->sleeping = false; /* as in its last look before it sleeps */
+	w->sleeping = false; /* sleeping is true if the worker looked for the last time before a
+			      * sleep */
 	job_build(j);
 	if (j->claimed)
 		atomic_fetch_add(&req_engine(r)->nr_building, 1);
@@ -144,8 +145,8 @@ static struct job *take_job(struct worker *w, struct req *r)
 static void build_claimed(struct engine *e, struct job *j)
 {
 	job_build_claimed(j);
-	/* Pairs with wait_built(): either wait_built() sees the last one, or this thread sees
-	 * wait_built(). */
+	/* Pairs with wait_built(): either wait_built() sees nr_building at 0, or this thread sees
+	 * nr_stopping. */
 	if (atomic_fetch_sub(&req_engine(j->req)->nr_building, 1) > 1 ||
 	    !atomic_load(&e->nr_stopping))
 		return;
@@ -164,8 +165,8 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 	atomic_fetch_sub(&e->nr_stopping, 1);
 }
 
-/* Return the next pieces of the first fed read, in a slot for feeds; NULL if there is nothing to
- * read, or no slot. */
+/* Return the next pieces of the first fed read, in a slot for feeds; NULL if nothing is to be read,
+ * or no such slot is free. */
 static struct job *take_fed(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -198,7 +199,7 @@ struct job *engine_next_fed(struct worker *w)
 	w->woken = false;
 	j = take_fed(w);
 	if (j) {
-		w->sleeping = false; /* as in its last look before it sleeps */
+		w->sleeping = false; /* as in take_job() */
 		feed_wake(e);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -206,8 +207,8 @@ struct job *engine_next_fed(struct worker *w)
 }
 
 /*
- * If a worker that was woken, or that asked a path without slots, finds only jobs that it must not
- * take, it wakes a worker that may.
+ * A worker that was woken, or that started transfers without slots, may find only jobs that it must
+ * not take.  It then wakes a worker that may take them.
  */
 struct job *engine_next(struct worker *w)
 {
@@ -268,7 +269,7 @@ struct job *engine_next(struct worker *w)
 	return j;
 }
 
-/* As engine_job_touches(), under the lock. */
+/* engine_job_touches() for a caller that holds the lock. */
 static int job_touches(struct job *j, bool touches)
 {
 	struct req *r = j->req;
@@ -313,7 +314,7 @@ static uint64_t slotted(const struct job *j)
 	return j->at_copier && j->bounded && !j->mapped ? j->len : 0;
 }
 
-/* Under the lock. */
+/* Count the job as being at the copier, under the lock. */
 static void give_copier(struct engine *e, struct job *j)
 {
 	j->at_copier = true;
@@ -337,7 +338,7 @@ int engine_job_filled(struct job *j, bool own)
 			engine_count_warm(e);
 		else
 			engine_count_cold(e);
-		/* No disk wrote to the slot: a CPU did, or the page cache is the source. */
+		/* The disk is not busy: a CPU filled the slot, or the page cache is the source. */
 		if (j->warm)
 			disk_end(j);
 		if (!own)
@@ -347,7 +348,7 @@ int engine_job_filled(struct job *j, bool own)
 	return err;
 }
 
-/* Under the lock. */
+/* Stop counting the job as being at the copier, under the lock. */
 static void leave_copier(struct job *j)
 {
 	j->worker->nr_copying -= j->at_copier;
@@ -409,7 +410,7 @@ static void job_results(struct req *r, const struct job *j)
 	crc_keep(r, j);
 }
 
-/* Under the lock. */
+/* End a job, under the lock. */
 static void job_done(struct engine *e, struct job *j)
 {
 	struct req *r = j->req;
@@ -421,7 +422,8 @@ static void job_done(struct engine *e, struct job *j)
 		j->worker->nr_jobs--;
 	if (!req_engine(r)->dead)
 		job_results(r, j);
-	/* Start nothing after an error, nor, with one piece, after the end of the file. */
+	/* Start nothing more after an error, or after the end of the file if the request has one
+	 * piece. */
 	if (j->err || (j->limit < j->pos + j->len && r->one_piece)) {
 		r->cur.seg = r->cur.nr;
 		if (j->err || !req_engine(r)->redo)
@@ -482,9 +484,9 @@ void engine_transfer_done(struct req *r)
 		engine_wake_one(e);
 }
 
-/* Activate the request, under the lock.  Return how many workers it can keep busy; as many are
- * woken at once, because waking each other takes too long. (engine_wake() wakes fewer if a disk is
- * waited for.) */
+/* Activate the request, under the lock.  Return how many workers it can keep busy.  The caller
+ * wakes that many at once, because workers that wake each other take too long.  (engine_wake()
+ * wakes fewer while reads wait for a disk.) */
 static uint64_t activate(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -510,10 +512,10 @@ void engine_activate(struct req *r)
 	wake_for(req_engine(r)->share->engine, r, activate(r));
 }
 
-/* Activate the request unless its stream has not reached its event, under the lock. */
+/* Activate the request, or hold it if its stream has not reached its event; under the lock. */
 static uint64_t take_in(struct req *r)
 {
-	/* The clock may have stopped the request at the deadline of its barrier. */
+	/* The clock may have stopped the request at its deadline. */
 	if (r->stop)
 		return 0;
 	if (!order_hold(r))
@@ -554,8 +556,9 @@ void carry_flush(struct pst_queue *q)
 
 /*
  * Submit a request.  Workers would contend for the engine's lock with the thread that submits
- * further requests.  So pst_queue_submit() collects requests: the first one starts at once, then as
- * many more as were started before, and all of them when it flushes its own operations.
+ * further requests.  So pst_queue_submit() collects requests, and gives them to the engine in
+ * groups: the first request alone, then groups that double the number of requests given, and the
+ * rest when it flushes.
  */
 static void engine_submit(struct req *r)
 {
@@ -564,10 +567,9 @@ static void engine_submit(struct req *r)
 	struct pst_queue *q = r->q;
 
 	q->nr_engine++;
-	if (unlikely(req_engine(r)->feed)) /* it was submitted when its copies were put on the
-					    * stream */
+	if (unlikely(req_engine(r)->feed)) /* feed_begin() has submitted it */
 		return;
-	/* A request with a stream may have been returned already, and then its link is not ours. */
+	/* A request with an order may have been returned already, so its link must not be used. */
 	if (q->collects && !req_engine(r)->order) {
 		r->next = NULL;
 		*s->fresh_end = r;
@@ -582,7 +584,7 @@ static void engine_submit(struct req *r)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Let the worker cancel the job's operations, because only its thread may. */
+/* Ask the worker to cancel the job's operations: only the worker's thread may do so. */
 static void cancel_later(struct job *j)
 {
 	struct worker *w = j->worker;
@@ -593,8 +595,8 @@ static void cancel_later(struct job *j)
 }
 
 /*
- * Cancel the operations of a stopped request's jobs, and do not count the jobs, so that their
- * worker takes others even if they hang.
+ * Cancel the operations of a stopped request's jobs, and stop counting the jobs: the worker takes
+ * other jobs even if these hang.
  */
 static void jobs_lost(struct req *r)
 {
@@ -613,7 +615,7 @@ static void jobs_lost(struct req *r)
 		j->lost = true;
 		disk_end(j);
 	}
-	/* Reads that streams wait for may need these slots, and nobody else asks for more. */
+	/* Replace slots for feeds that these jobs hold, because other reads may need them. */
 	if (unlikely(p->nr_feed_lost != before))
 		pool_feed_later(req_engine(r)->share->engine);
 }
@@ -631,7 +633,7 @@ void engine_stop_locked(struct req *r, int err)
 		req_plan(r)->pieces->stopped(r);
 	feed_close(r);
 	return_if_idle(r);
-	/* The jobs no longer count, so others may read their disk. */
+	/* The stopped jobs no longer count against their disk, so another read may start. */
 	if (!list_empty(&e->active) || !list_empty(&e->parking))
 		engine_wake_one(e);
 }
@@ -644,7 +646,8 @@ static void engine_stop(struct req *r, int err)
 	engine_stop_locked(r, err);
 	pthread_mutex_unlock(&e->lock);
 	order_stopped(r);
-	/* After the completion the segments are the caller's again. */
+	/* Wait until no worker reads the segments: after the completion the caller may change
+	 * them. */
 	if (unlikely(atomic_load(&req_engine(r)->nr_building)))
 		wait_built(e, r);
 }

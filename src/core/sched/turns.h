@@ -16,36 +16,38 @@ void engine_job_done(struct job *j);
 /* End all jobs of a list.  The worker calls engine_next() before it sleeps. */
 void engine_jobs_done(struct worker *w, struct list *jobs);
 
-/* A read's bytes are in its slot, or in reach of the device: copy them next, by the worker alone
- * (own) or with others.  Return 0, or the -errno with which the request was stopped. */
+/* Hand over a job whose bytes are in its slot, or in reach of the device: the worker alone copies
+ * it (own), or the copier does.  Return 0, or the -errno with which the request was stopped. */
 int engine_job_filled(struct job *j, bool own);
 
-/* Return the next job for a feeder, as engine_next(). */
+/* engine_next() for a feeder: return the next job of a read that a stream waits for, or NULL. */
 struct job *engine_next_fed(struct worker *w);
 
-/* The bytes of a read that a stream waits for are in their slot, with the list of copies: let the
- * stream move them.  Return 0, or the -errno with which the request was stopped. */
+/* Let the stream move the bytes of a job, whose slot and list of copies are filled; the job
+ * belongs to a read that a stream waits for.  Return 0, or the -errno with which the request was
+ * stopped. */
 int engine_job_sent(struct job *j);
 
-/* Move the job to that worker. */
+/* Make w the worker of the job. */
 void engine_job_move(struct worker *w, struct job *j);
 
 /*
- * The job moves from its file operations to its copies, or back.  Return 0, or the -errno with
- * which the request was stopped: then it must not.
+ * Note that the job goes from file operations to copies (touches), or back.  Return 0, or the
+ * -errno with which the request was stopped; the job must not continue then.
  */
 int engine_job_touches(struct job *j, bool touches);
 
-/* A transfer without a slot has ended, under the lock. */
+/* Account for the end of a transfer without a slot, under the lock. */
 void engine_transfer_done(struct req *r);
 
-/* Let the request start, under the lock. */
+/* Put the request on the engine's list of active ones, under the lock. */
 void engine_activate(struct req *r);
 
-/* Return a stopped request without anything in flight to its queue, under the lock. */
+/* Return a stopped request with nothing in flight to its queue, under the lock. */
 void engine_return(struct req *r);
 
-/* As engine_stop(), under the lock. */
+/* Stop the request, under the lock: start nothing more, and cancel its operations; err is
+ * positive. */
 void engine_stop_locked(struct req *r, int err);
 
 #endif

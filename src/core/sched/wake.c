@@ -10,17 +10,17 @@
 #include "core/sched/share.h"
 #include "core/sched/wake.h"
 
-/* Limits while reads wait for a disk. */
-#define COLD_ROW 64u  /* jobs without sleep after which a worker wakes another */
-#define COLD_PARTS 4u /* reads in one job after which a worker wakes another */
-#define COLD_MOST 48u /* jobs with which a worker takes no more of requests that already have one */
+/* Limits that apply while reads wait for a disk. */
+#define COLD_ROW 64u  /* a worker wakes another after this many jobs without sleep */
+#define COLD_PARTS 4u /* a job with this many reads counts as COLD_ROW jobs */
+#define COLD_MOST 48u /* a worker with this many jobs is full */
 
-#define CLOGGED 128u /* operations in flight, of CTX_DEPTH, from which a worker is clogged */
+#define CLOGGED 128u /* a worker is clogged from this many operations in flight on */
 
-#define BEHIND_NS 300000u /* nanoseconds of device backlog that make one worker unnecessary */
-#define BEHIND_MIN MIB(4) /* unless no more than these bytes wait for the device */
-#define LESS_NS 20000000u /* a queue with less than its part for this long counts as having less */
-#define WINDOW MIB(16)    /* bytes of jobs, some batches of the copier, between two checks */
+#define BEHIND_NS 300000u /* ns of device backlog that make one worker unnecessary */
+#define BEHIND_MIN MIB(4) /* drop no worker while fewer bytes wait for the device */
+#define LESS_NS 20000000u /* ns after which a queue with less than its part counts as having less */
+#define WINDOW MIB(16)    /* bytes of jobs between two computations of nr_needed: some batches */
 
 static unsigned wake_place(const struct worker *w)
 {
@@ -36,8 +36,8 @@ void worker_wake(struct worker *w)
 	(void)eventfd_write(w->efd, 1);
 }
 
-/* Return how many workers, from the first on, keep the device busy when it has a backlog: more
- * would slow each other down and then spin for the device. */
+/* Return how many workers suffice to keep the device busy.  More would slow each other down, and
+ * then spin for the device.  These are the first workers of the array. */
 static unsigned nr_now(const struct engine *e)
 {
 	if (engine_waits_for_disk(e) || !atomic_load(&e->copier.nr_bytes))
@@ -46,9 +46,8 @@ static unsigned nr_now(const struct engine *e)
 }
 
 /*
- * Return true if the queue has its part of what waits for the device, or nearly, or had it a moment
- * ago.  Requests of several queues take turns, one queue after the other, so that each has nothing
- * there for a few milliseconds.
+ * Return true if the queue has about its part of the jobs at the copier, or had it less than
+ * LESS_NS ago.  Queues take turns, so each queue has no jobs there for a few milliseconds.
  */
 static bool has_part(struct share *s)
 {
@@ -67,8 +66,8 @@ static bool has_part(struct share *s)
 
 /*
  * Return how many workers, from the first on, may take the request's jobs.  Small scattered pieces
- * wait for memory and keep all busy.  Jobs of queues with less than their part do not wait for the
- * device, so any usual worker takes them.
+ * wait for memory, so all workers may.  If the request's queue has less than its part at the
+ * copier, all usual workers may, because its jobs do not wait for the device.
  */
 static unsigned nr_for(const struct engine *e, const struct req *r)
 {
@@ -84,8 +83,8 @@ static void window_begin(struct engine *e)
 	e->window.len = e->window.at_copier = 0;
 }
 
-/* Recompute how many workers are needed.  The backlog of the device is the average time that it
- * needs for what waits.  Workers are dropped one at a time, and come back at once. */
+/* Recompute how many workers are needed.  The device's backlog is the average time that it needs
+ * for the waiting bytes.  Workers are dropped one at a time, and added all at once. */
 static void window_end(struct engine *e)
 {
 	uint64_t bytes = e->window.at_copier / e->window.nr;
@@ -94,13 +93,13 @@ static void window_end(struct engine *e)
 	uint64_t idle = e->nr_usual - e->nr_needed;
 
 	if (behind >= (idle + 1) * BEHIND_NS && bytes >= BEHIND_MIN && e->nr_needed > 1)
-		worker_wake(&e->workers[--e->nr_needed]); /* worker_is_spare() is true now */
+		worker_wake(&e->workers[--e->nr_needed]); /* so that it notices worker_is_spare() */
 	else if (behind < idle * BEHIND_NS / 2)
 		e->nr_needed = e->nr_usual - (unsigned)(2 * behind / BEHIND_NS);
 	window_begin(e);
 }
 
-/* Count a job of len bytes, to find out whether the device needs all workers. */
+/* Count a job of len bytes, to compute how many workers keep the device busy. */
 static void count_needed(struct engine *e, uint64_t len)
 {
 	uint64_t bytes = atomic_load(&e->copier.nr_bytes);
@@ -117,13 +116,13 @@ static void count_needed(struct engine *e, uint64_t len)
 		window_end(e);
 }
 
-/* Return how many jobs all workers have together when each has enough. */
+/* Return the sum of the jobs of all usual workers when each has enough. */
 static unsigned all_jobs(const struct engine *e)
 {
 	return e->nr_usual * e->worker_jobs;
 }
 
-/* Return true if all workers together have that many jobs, while reads wait for a disk. */
+/* Return true if all workers together have all_jobs() jobs; used while reads wait for a disk. */
 static bool all_are_full(const struct engine *e)
 {
 	unsigned nr = 0;
@@ -133,15 +132,15 @@ static bool all_are_full(const struct engine *e)
 	return nr >= all_jobs(e);
 }
 
-/* Return true if there may be more jobs than those taken in spite of the limits, such as a queue's
- * reserve; while reads wait for a disk. */
+/* Return true if more jobs are allowed without exceeding a limit: all_jobs() is not reached, and a
+ * free slot is not reserved.  Used while reads wait for a disk. */
 static bool all_have_room(const struct engine *e)
 {
 	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
 }
 
-/* Return true if the worker has enough jobs.  If they wait for a disk, it may have some for which
- * others have room. */
+/* Return true if the worker has enough jobs.  While reads wait for a disk, the limit is for all
+ * workers together, so one worker may have more than worker_jobs. */
 static bool wake_is_full(const struct worker *w)
 {
 	if (likely(!engine_waits_for_disk(w->engine)))
@@ -149,10 +148,9 @@ static bool wake_is_full(const struct worker *w)
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
-/* Return the first of the first nr workers that may take more, if it sleeps or was just woken and
- * is about to look; or NULL.  Used while reads wait for a disk.  If there are orders, a worker
- * queries the driver for them before it looks, which may take until others have started
- * something. */
+/* Return the first of the first nr workers that may take more jobs and is asleep, or was just woken
+ * and has not looked yet; or NULL.  Used while reads wait for a disk.  If there are orders, a woken
+ * worker does not count: it first queries the driver, and others may start jobs before it. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	bool looks = !atomic_load(&e->nr_orders);
@@ -166,7 +164,7 @@ static struct worker *first_sleeper(struct engine *e, unsigned nr)
 	return NULL;
 }
 
-/* Return true if a sleeping worker is a better choice than the best so far. */
+/* Return true if a sleeping worker is a better choice than the best one found so far. */
 static bool is_better(const struct worker *w, const struct worker *best)
 {
 	if (!best || w->clogged != best->clogged)
@@ -188,7 +186,7 @@ static struct worker *idlest_sleeper(struct engine *e, unsigned nr)
 	return best;
 }
 
-/* Return true if a usual worker is not clogged. */
+/* Return true if at least one usual worker is not clogged. */
 static bool one_is_clear(const struct engine *e)
 {
 	return e->nr_clogged < e->nr_usual;
@@ -219,7 +217,7 @@ void engine_wake_one(struct engine *e)
 void engine_wake(struct engine *e, const struct req *r, unsigned nr)
 {
 	if (engine_waits_for_disk(e))
-		nr = MIN(nr, 1u); /* the first one wakes others if it is busy or full */
+		nr = MIN(nr, 1u); /* the woken worker wakes another if it is busy or full */
 	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
 		wake_one(e, r);
 }
@@ -263,8 +261,8 @@ void worker_count_ops(struct worker *w)
 		w->engine->nr_clogged += clogged ? 1 : -1u;
 }
 
-/* Return true if a clogged worker leaves its jobs to others; if all usual workers are clogged, they
- * continue. */
+/* Return true if a clogged worker must leave its jobs to others.  If all usual workers are clogged,
+ * it takes jobs itself. */
 static _cold_ bool clogged_leaves(struct engine *e)
 {
 	if (!one_is_clear(e))
@@ -290,7 +288,8 @@ bool worker_leaves(const struct worker *w)
 	return first != NULL;
 }
 
-/* Return true if the worker will take what others could, while reads wait for a disk. */
+/* Return true if no other worker is needed for the waiting jobs; used while reads wait for a
+ * disk. */
 static bool takes_all(const struct worker *w)
 {
 	if (!all_have_room(w->engine))

@@ -4,21 +4,21 @@
  *
  * pst_queue_submit() puts all copies of such a read on the program's stream before their bytes are
  * known: the stream waits for each copy until the copy is sent.  Threads of the engine, the
- * feeders, read the file into slots and send the copies.  They never call the driver and have slots
- * of their own.  So the read depends on nothing that could wait for the stream: no copy that the
- * device would run after the stream's later work, no call that the driver delays until streams are
- * idle, no slot that such a copy holds.
+ * feeders, read the file into slots and send the copies.  Feeders never call the driver, and their
+ * slots are used for nothing else.  So the read depends on nothing that could wait for the stream:
+ * no copy that the device would run after the stream's later work, no call that the driver delays
+ * until streams are idle, no slot that such a copy holds.
  *
- * A read gets as many copies as it can have jobs; the unneeded ones move nothing.  The file is read
- * before the stream reaches the copies, and memory is touched only then.  So a stopped read leaves
- * memory alone from the next copy on, and never overwrites what the stream's later work writes.
+ * A read gets as many copies as it can have jobs; unneeded copies move nothing.  The file is read
+ * before the stream reaches the copies, but memory is touched only then.  So a stopped read stops
+ * touching memory with the next copy, and never overwrites what the stream's later work writes.
  *
  * Two streams may share a hardware queue of the device, which runs its work in order.  Reads must
- * get slots in that order, or one would hold the slots that an earlier one needs.  So a lock of the
+ * get slots in that order, or a read would hold slots that an earlier one needs.  So a lock of the
  * device is held from the moment when a read asks for slots until its last copy is on the stream,
  * and the first read of e->fed gets all slots that it can use.
  *
- * Nobody may be reaping, so the clock watches the deadlines of these reads and ends them.
+ * The program may not be reaping, so the clock watches the deadlines of these reads and ends them.
  */
 #include "base/err.h"
 #include "base/work.h"
@@ -36,22 +36,22 @@
 #include "core/stream/feed.h"
 
 #define TILE KIB(16)     /* bytes that the device moves for one entry of a list */
-#define PUT_NAP_NS 50000 /* pause until the stream has run a copy and has room for another */
-/* How long to wait before asking the driver whether the stream still runs. */
+#define PUT_NAP_NS 50000 /* ns to sleep until the stream has run a copy and has room for another */
+/* ns that a copy may take before the driver is asked whether the stream still runs. */
 #define LOST_NS (100 * NSEC_PER_MSEC)
-#define CHECK_NS NSEC_PER_SEC /* how long to wait before asking again */
+#define CHECK_NS NSEC_PER_SEC /* ns before the driver is asked again */
 
 struct feed {
 	struct mem_feed *mem;
-	atomic_uint refs; /* references: the request, pst_queue_submit(), the check */
-	uint64_t nr;      /* most copies that the read gets */
-	uint64_t nr_sent; /* copies sent; under the engine's lock, as is closed */
+	atomic_uint refs; /* held by the request, pst_queue_submit() and a running check */
+	uint64_t nr;      /* most copies that the read may have */
+	uint64_t nr_sent; /* copies sent; like closed, under the engine's lock */
 	uint64_t part;    /* bytes of a job */
-	uint64_t until;   /* the read's deadline */
+	uint64_t until;   /* the read's deadline, CLOCK_MONOTONIC ns */
 	bool closed;
 	atomic_bool cut; /* closed while copies were in flight */
 	atomic_bool checking;
-	_Atomic uint64_t next_check; /* when the driver is asked again */
+	_Atomic uint64_t next_check; /* CLOCK_MONOTONIC ns; do not ask the driver earlier */
 	struct work check;
 };
 
@@ -85,12 +85,12 @@ void feed_wake(struct engine *e)
 
 /* ------------------------------------------------------------------ submit */
 
-/* Return the bytes of one job, so that all threads get some of the read. */
+/* Return the bytes of one job; small enough that all feeders get a part of the read. */
 static uint64_t part_of(const struct req *r)
 {
 	const struct engine *e = req_engine(r)->share->engine;
 
-	/* Small pieces leave gaps: few full slots are better than many. */
+	/* Fill whole slots with small pieces, because few full slots are better than many. */
 	if (!r->one_piece)
 		return e->slot_size;
 	return MIN(e->slot_size, MAX(PART_MIN, align_up(r->total / FEEDERS, KIB(64))));
@@ -106,8 +106,9 @@ static uint64_t nr_pieces(const struct req *r)
 }
 
 /*
- * Return the most jobs that the read can have.  Each but the last is full: of pieces, or of bytes,
- * where a piece takes up to two blocks more than its length, and a block may be left.
+ * Return the most jobs that the read can have.  All jobs but the last are full, either of pieces or
+ * of bytes.  A piece takes up to two blocks more than its length, and up to one block of a job
+ * stays unused.
  */
 static uint64_t nr_jobs(const struct req *r, uint64_t part)
 {
@@ -124,11 +125,11 @@ static uint64_t nr_jobs(const struct req *r, uint64_t part)
 		nr = nr_pieces(r);
 		jobs = (r->total + 2 * blk * nr) / (part - blk) + nr / (JOB_PIECES / 2) + 2;
 	}
-	/* What was copied from pages of the file is staged again if the file has changed. */
+	/* If the file changes, bytes that were copied from its pages are staged again. */
 	return req_plan(r)->from ? 2 * jobs : jobs;
 }
 
-/* Return the number of entries of the longest list. */
+/* Return the most entries that a job's list can have. */
 static unsigned nr_tiles(const struct req *r, uint64_t part)
 {
 	uint64_t nr = part / TILE + 2 * MIN(nr_pieces(r), (uint64_t)JOB_PIECES) + 2;
@@ -146,8 +147,8 @@ static void feed_check(struct work *w)
 	feed_unref(f);
 }
 
-/* Return the time halfway to the deadline: a submit that waits for others leaves its read as much
- * time as it uses itself. */
+/* Return the time halfway to the deadline.  A submit that waits for other reads uses at most half
+ * of the time, and leaves the other half to its read. */
 static uint64_t half_way(uint64_t deadline)
 {
 	uint64_t now = now_ns();
@@ -178,7 +179,7 @@ static int feed_new(struct req *r, struct feed **ret)
 	return 0;
 }
 
-/* Let the read ask for slots; from here on it may end at any time. */
+/* Let the read ask for slots.  From here on it may end at any time. */
 static void feed_start(struct req *r, struct feed *f)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -194,7 +195,8 @@ static void feed_start(struct req *r, struct feed *f)
 	clock_set(&e->alarm, f->until);
 }
 
-/* Put the copies on the stream.  Return 0 or -errno; after an error the read must be stopped. */
+/* Put the copies on the stream.  Return 0 or -errno; after an error the caller must stop the
+ * read. */
 static int feed_put_all(struct feed *f)
 {
 	const struct mem_ops *ops = f->mem->ops;
@@ -209,7 +211,7 @@ static int feed_put_all(struct feed *f)
 		if (r != -EAGAIN)
 			break;
 		(void)nanosleep(&(struct timespec){ .tv_nsec = PUT_NAP_NS }, NULL);
-		/* A stream that no longer runs makes no room. */
+		/* Ask the driver: a stream that no longer runs never makes room. */
 		if (now_ns() >= check) {
 			ops->feed_check_lost(f->mem);
 			check = now_ns() + CHECK_NS;
@@ -227,7 +229,8 @@ static void feed_failed(struct req *r, int err)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Wait while other reads put their copies on their streams, which takes microseconds as a rule. */
+/* Lock, waiting while other reads put their copies on their streams, usually for microseconds.
+ * Return false after the deadline. */
 static bool lock_until(pthread_mutex_t *lock, uint64_t deadline)
 {
 	while (pthread_mutex_trylock(lock) != 0) {
@@ -256,7 +259,7 @@ int feed_begin(struct req *r)
 	}
 	feed_start(r, f);
 	err = feed_put_all(f);
-	/* After the seal, jobs without copies end, and the read with them. */
+	/* After the seal, jobs without copies end, and then the read ends. */
 	if (err < 0)
 		feed_failed(r, -err);
 	sealed = f->mem->ops->feed_seal(f->mem);
@@ -303,8 +306,8 @@ int feed_poll(struct job *j)
 	struct feed *f = req_engine(j->req)->feed;
 	int r = f->mem->ops->feed_poll(f->mem, j->ticket);
 
-	/* A copy that was done before the cut is noticed here before the cut.  The read has its
-	 * error. */
+	/* feed_poll() reported the copy before cut was read: if cut is set, the copy may have moved
+	 * nothing, so fail the job. */
 	if (r && unlikely(atomic_load(&f->cut)))
 		return -j->req->end_err;
 	if (r || now_ns() - j->sent_at < LOST_NS || now_ns() < atomic_load(&f->next_check) ||

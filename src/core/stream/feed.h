@@ -13,7 +13,7 @@ void feed_init(struct engine *e);
 /* Write the list of the job's copies.  Return 0 or -errno. */
 int feed_list(struct job *j, const struct mem_copy *v, unsigned nr);
 
-/* Return the path of the stream's copies. */
+/* Return the PST_PATH_* of the stream's copies. */
 uint32_t feed_path(const struct job *j);
 
 /* Return 1 if the stream has moved the job, 0 if not yet, or -errno. */
@@ -23,7 +23,7 @@ int feed_poll(struct job *j);
 void feed_ring(struct engine *e, uint64_t now);
 
 /*
- * Begin the read and put its copies on its stream, in the submitting thread.  Return 0, or -errno
+ * Begin the read and put its copies on its stream, on the submitting thread.  Return 0, or -errno
  * with a sentence.
  */
 int feed_begin(struct req *r);

@@ -3,17 +3,17 @@
  * Requests that begin when a stream of the program has reached a point.
  *
  * pst_queue_submit() records an event on the stream.  Requests of one submit that name the same
- * stream share the event. (Reads that the stream waits for need none: feed.c.) The engine holds a
- * request until the stream has reached the event.  No stream of the engine waits for the event
- * instead, because copies of other requests would have to wait behind it.
+ * stream share the event.  (Reads that the stream waits for need none: feed.c.) The engine holds a
+ * request until the stream has reached the event.  The engine's own streams never wait for the
+ * event, because copies of other requests would have to wait as well.
  *
- * The workers query the driver for the streams: busy workers each time they have done some work,
- * and of the sleeping ones the stream watcher.  The driver may block a worker that queries, or one
- * that is about to sleep, for any time.  So the clock checks whether somebody still queries; if
- * nobody does, it wakes one worker for each stream, as far as enough sleep.
+ * The workers query the driver for the streams: a busy worker after each round of work, and one
+ * sleeping worker, the stream watcher.  The driver may block a worker that queries, or one that is
+ * about to sleep, for any time.  So the clock checks whether any worker still queries.  If none
+ * does, the clock wakes one worker for each stream, while workers sleep.
  *
  * A request that is stopped during a query is returned after the query, because the program may
- * then destroy the stream's context.  From then on nobody queries the stream, unless another
+ * then destroy the stream's context.  From then on no worker queries the stream, unless another
  * request names it.  If the driver blocks the worker, the completion says PST_DONE_BUSY.
  *
  * The engine's lock covers all of this, but is not held while an event is recorded or queried.
@@ -30,27 +30,28 @@
 #include "core/sched/wake.h"
 #include "core/stream/order.h"
 
-/* The pause between two queries of a stream: none while it is new, then a fraction of its age. */
+/* The pause between two queries of a stream, ns: none while the order is new, then a fraction of
+ * its age. */
 #define ASK_NEW_NS UINT64_C(20000)
 #define ASK_PART 16u
 #define ASK_MAX_NS UINT64_C(500000)
 
-/* A query takes a microsecond, or as long as the driver waits for something. */
+/* Longest wait for a query, ns.  A query takes a microsecond, or as long as the driver waits. */
 #define ASKED_MAX_NS (5 * NSEC_PER_MSEC)
 
 struct order {
-	struct list link;   /* on e->orders, except during a query */
-	struct order *next; /* next order of the queue */
+	struct list link;   /* on e->orders, except while it is queried */
+	struct order *next; /* next order of the queue's submit */
 	struct engine *engine;
 	struct mem_order *mem;
 	void *stream;
 	uint64_t since;
-	unsigned refs;       /* references: requests, the current submit, a querying worker */
-	unsigned live;       /* requests that are not returned yet; only these need queries */
-	int state;           /* 1: the stream has reached the event; -errno: it never will */
-	bool asked;          /* a query is running, in the stream's context */
-	bool slow;           /* the query has taken so long that stopped requests do not wait for
-			      * it */
+	unsigned refs;       /* held by requests, the current submit, a querying worker */
+	unsigned live;       /* requests that are not returned yet; 0: no query is needed */
+	int state;           /* 0: not reached; 1: reached; -errno: the stream never will */
+	bool asked;          /* a worker is querying, in the stream's context */
+	bool slow;           /* the query takes longer than ASKED_MAX_NS, so stopped requests do not
+			      * wait for it */
 	struct list leaving; /* requests to be returned after the query */
 };
 
@@ -63,7 +64,8 @@ void order_init(struct engine *e)
 	e->ask_at = PST_NO_DEADLINE;
 }
 
-/* Drop a reference; true if it was the last, and the caller frees the order without the lock. */
+/* Drop a reference.  Return true if it was the last; the caller then frees the order without the
+ * lock. */
 static bool order_unref(struct order *o)
 {
 	if (--o->refs)
@@ -128,7 +130,7 @@ int order_begin(struct req *r)
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);
-	if (list_empty(&e->orders) && !e->nr_asked) { /* the clock checks from here on */
+	if (list_empty(&e->orders) && !e->nr_asked) { /* let the clock check from now on */
 		e->ask_at = ring = now_ns() + ASKED_MAX_NS;
 		e->seen_asks = e->nr_asks;
 	}
@@ -194,7 +196,7 @@ bool order_keeps(struct req *r)
 	return true;
 }
 
-/* Wait until nobody queries the stopped request's stream, unless that takes too long. */
+/* Wait until no worker queries the stopped request's stream, but at most ASKED_MAX_NS. */
 static _cold_ void wait_asked(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -246,8 +248,8 @@ void order_end(struct req *r)
 }
 
 /*
- * Wake one worker for each stream: the driver blocks the worker that should query, or the worker is
- * busy.  The driver may block further workers, each with another stream.
+ * Wake one worker for each stream, because the worker that should query is busy or blocked by the
+ * driver.  The driver may block each of them with another stream.
  */
 static void wake_watchers(struct engine *e)
 {
@@ -274,7 +276,7 @@ void order_ring(struct engine *e, uint64_t now)
 
 /* ------------------------------------------------------------------- watch */
 
-/* The stream has reached the event, or never will: let its requests start or fail. */
+/* Let the order's requests start, or fail: the stream has reached the event, or never will. */
 static void order_reached(struct order *o, int state)
 {
 	struct engine *e = o->engine;
@@ -295,7 +297,7 @@ static void order_reached(struct order *o, int state)
 	}
 }
 
-/* Query one order without the lock; true if its state changed. */
+/* Query one order without the lock.  Return true if its state changed. */
 static bool order_ask(struct engine *e, struct order *o)
 {
 	int state;
@@ -341,7 +343,7 @@ bool order_watch(struct engine *e)
 	list_for_each (el, &e->orders)
 		nr++;
 	asked = nr > 0;
-	/* Query each order once: those that are not reached go to the end. */
+	/* Query each order once: orders that are not reached go to the end of the list. */
 	for (; nr && !list_empty(&e->orders); nr--)
 		moved |= order_ask(e, list_first(&e->orders, struct order, link));
 	e->nr_asks += asked;
@@ -349,9 +351,9 @@ bool order_watch(struct engine *e)
 	return moved;
 }
 
-/* Wake the stream watcher, or else the first sleeping worker, which becomes the watcher until it is
- * awake.  A worker that is awake queries streams after its current work.  Return false if nobody
- * sleeps. */
+/* Wake the stream watcher.  If none sleeps, wake the first sleeping worker, which becomes the
+ * watcher.  A worker that is awake queries streams after its current work.  Return false if no
+ * worker sleeps. */
 static bool wake_watcher(struct engine *e)
 {
 	struct worker *w = e->stream_watcher;
@@ -369,7 +371,7 @@ void order_wake(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
 
-	/* An order with other requests is queried already, or soon. */
+	/* Otherwise a worker queries the order already, or will soon. */
 	if (req_engine(r)->order->live == 1 && (!e->stream_watcher || e->stream_watcher->sleeping))
 		(void)wake_watcher(e);
 }
@@ -378,12 +380,12 @@ void order_pass_on(struct worker *w)
 {
 	struct engine *e = w->engine;
 
-	order_awake(w); /* it may have been about to sleep */
+	order_awake(w); /* w may be the watcher that was about to sleep */
 	if (unlikely(!list_empty(&e->orders)) && !e->stream_watcher)
 		(void)wake_watcher(e);
 }
 
-/* One sleeping worker queries, so that a stream that takes long does not keep all awake. */
+/* Only one sleeping worker queries, so that a slow stream does not keep all workers awake. */
 uint64_t order_wait(struct worker *w)
 {
 	struct engine *e = w->engine;
