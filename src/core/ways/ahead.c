@@ -2,13 +2,14 @@
 /*
  * Small sequential reads of a file.
  *
- * By O_DIRECT each of them would wait for the disk.  Through the page cache, the kernel's
- * read-ahead fetches the next ones meanwhile.  So these reads take the hops CACHED and BUFFERED.
+ * With O_DIRECT every small read would wait for the disk.  Through the page cache, the kernel's
+ * read-ahead fetches the next bytes in the background.  So these reads take the hops CACHED and
+ * BUFFERED.
  *
- * That pays while few bytes are in flight: many O_DIRECT reads at once keep a disk busy, and the
- * CPU need not copy their bytes.  A disk with one hardware queue was slow with small O_DIRECT
- * reads.  So there, more reads may use read-ahead, as long as all queues with many reads in flight
- * have few bytes in flight together.
+ * Read-ahead pays only while few bytes are in flight.  Many O_DIRECT reads at once keep a disk
+ * busy, and no CPU copies their bytes.  A disk with one hardware queue was slow with small O_DIRECT
+ * reads, so on such a disk more reads may use read-ahead: up to SMALL_ALL bytes of all queues that
+ * have many reads in flight.
  *
  * The page cache is the better path here and not a fallback.  So the completion has no reason, and
  * strict requests take the page cache too.
@@ -26,16 +27,16 @@
 #include "core/ways/way.h"
 #include "file/disk.h"
 
-#define AHEAD_MIN 4 /* consecutive reads that make read-ahead pay, this one included */
-/* Most bytes of one read, and of all in flight: the kernel's usual read-ahead. */
+#define AHEAD_MIN 4 /* with the current read, consecutive reads that make read-ahead pay */
+/* Most bytes of one read, and of all reads in flight: the kernel's usual read-ahead. */
 #define AHEAD_MAX KIB(128)
-#define SMALL_MAX KIB(64) /* most bytes of one read, on a disk with one hardware queue */
-#define SMALL_ALL MIB(1)  /* most bytes of such reads in flight */
-#define HOLD_MAX 32u      /* reads that still count the disk as busy after it was */
+#define SMALL_MAX KIB(64) /* most bytes of one small read, for a disk with one hardware queue */
+#define SMALL_ALL MIB(1)  /* most bytes of small reads in flight on such a disk */
+#define HOLD_MAX 32u      /* most reads for which the disk counts as busy after it was busy */
 #define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
-/* For each disk with one hardware queue: bytes of small reads in flight, of queues that have many.
- * A read counts until its queue sees its end, or gives it up. */
+/* For each disk with one hardware queue: bytes of small reads in flight, of queues with more than
+ * AHEAD_MAX bytes in flight.  A read counts until its queue completes it. */
 static struct {
 	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
 } small[DISKS];
@@ -63,7 +64,8 @@ static struct run *ahead_find(struct way_queue *w, uint64_t key)
 	return NULL;
 }
 
-/* Choose the entry to replace: in turn, but not one that was used since the last turn. */
+/* Return the entry to replace.  Entries take turns; one that was found since its last turn is
+ * skipped. */
 static struct run *replace(struct way_queue *w)
 {
 	struct run *a;
@@ -74,7 +76,8 @@ static struct run *replace(struct way_queue *w)
 	return a;
 }
 
-/* Estimate the bytes that the queue has in flight, as if its requests were all of this size. */
+/* Estimate the bytes that the queue has in flight, assuming that all of its requests have this
+ * size. */
 static uint64_t own(const struct req *r)
 {
 	return r->q->nr_inflight * r->total;
@@ -95,8 +98,9 @@ void ahead_over(struct req *r)
 	atomic_fetch_sub_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
 }
 
-/* Return true if so much is in flight that O_DIRECT keeps the disk busy.  What other queues have in
- * flight counts only for a queue that has much itself: theirs may have ended long ago. */
+/* Return true if O_DIRECT keeps the disk busy with the bytes in flight.  Bytes of other queues
+ * count only if this queue has many itself, because other queues may not have noticed the end of
+ * their reads. */
 static bool ahead_is_busy(const struct req *r)
 {
 	if (own(r) <= AHEAD_MAX)
@@ -106,23 +110,24 @@ static bool ahead_is_busy(const struct req *r)
 		       SMALL_ALL;
 }
 
-/* Count the disk as busy for some more reads, because few are in flight between two batches. */
+/* Return for how many more reads the disk counts as busy: between two batches few reads are in
+ * flight. */
 static int ahead_hold(const struct req *r)
 {
 	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);
 }
 
-/* Return how many consecutive reads make read-ahead pay, this one included.  If many are in flight,
- * they may be one growing batch, so more are needed. */
+/* Return how many consecutive reads, with this one, make read-ahead pay.  More are needed if many
+ * are in flight, because these may be one growing batch. */
 static int long_enough(const struct req *r)
 {
 	return AHEAD_MIN + (own(r) > AHEAD_MAX ? (int)r->q->nr_inflight : 0);
 }
 
-/* Return true if the read of off..end is sequential: it begins where enough earlier reads ended. */
+/* Return true if the read of off..end is sequential: enough consecutive reads end at off. */
 static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 {
-	/* A hash key only: a collision costs a wrong guess and nothing else. */
+	/* The address is only a hash key: a collision causes a wrong guess and no other harm. */
 	uint64_t file = (uintptr_t)r->io.file;
 	struct run *a = ahead_find(queue_way(r->q), file + off);
 
@@ -155,8 +160,8 @@ static _noinline_ int ways_ahead_choose(struct req *r)
 	const struct pst_seg *s = r->cur.segs;
 	struct plan *p = req_plan(r);
 
-	/* The hops are CACHED, DIRECT and BUFFERED.  A disk that reaches peer-to-peer memory has
-	 * another one in the middle, which read-ahead does not replace. */
+	/* The usual hops are CACHED, DIRECT and BUFFERED.  For peer-to-peer memory, the second hop
+	 * is not DIRECT, and read-ahead does not replace it. */
 	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->hop[1] != PST_PATH_DIRECT || p->listed ||
 	    p->pieces)
 		return 0;

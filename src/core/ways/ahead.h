@@ -7,10 +7,10 @@
 
 struct req;
 
-/* Leave a small sequential read to the kernel's read-ahead, once the request has its plan.  Return
- * 0. */
+/* Replace DIRECT by BUFFERED in the plan of a small sequential read, so that the kernel reads
+ * ahead.  Return 0. */
 int ahead_choose(struct req *r);
-/* Uncount a completed request. */
+/* Stop counting the bytes of a completed request. */
 void ahead_over(struct req *r);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * BUFFERED: through the page cache, which reads missing bytes from the disk.  The hop serves every
- * range of every file whose provider has no hop of its own.
+ * BUFFERED: through the page cache, which reads missing bytes from the disk.  This hop serves every
+ * range of every file, unless the file's provider has its own hop.
  */
 #include "core/queue/req.h"
 #include "core/ways/part.h"

@@ -2,9 +2,9 @@
 /*
  * CACHED: bytes that the page cache holds, and no others.
  *
- * An IO_OP_NOWAIT read that misses may start read-ahead, which costs the disk the same bytes
- * twice.  So file_resident() is asked first, until the file has proven warm;
- * and after misses fewer and fewer requests ask.
+ * An IO_OP_NOWAIT read that misses may start read-ahead, and then the disk reads the same bytes
+ * twice.  So file_resident() is called first, until WARM_SURE consecutive reads have hit.  After
+ * misses, fewer and fewer requests call it.
  */
 #include "core/queue/req.h"
 #include "core/ways/ahead.h"
@@ -18,11 +18,11 @@
 #define WARM_BACKOFF_MAX 64
 #define WARM_ASK_LEN KIB(64)
 
-/* file.warm, unpacked: the lowest byte has the hits. */
+/* The bytes of file.warm, from the lowest one on. */
 struct warm {
-	uint8_t hits;    /* consecutive hits, up to WARM_SURE; from then on asking is not needed */
-	uint8_t skip;    /* requests that skip asking */
-	uint8_t backoff; /* initial value of skip after the last miss */
+	uint8_t hits;    /* consecutive hits; from WARM_SURE on, file_resident() is not called */
+	uint8_t skip;    /* requests that do not call file_resident() */
+	uint8_t backoff; /* value of skip after the last miss */
 };
 
 static struct warm warm_get(const struct file *file)
@@ -43,7 +43,7 @@ static void cached_told(const struct req *r, bool hit)
 	struct file *file = req_file(r);
 	struct warm w = warm_get(file);
 
-	/* Bytes that were read ahead say nothing about the rest of the file. */
+	/* Bytes that were read ahead do not tell whether the rest of the file is resident. */
 	if (req_plan(r)->ahead || (hit && w.hits >= WARM_SURE))
 		return;
 	if (hit) {
@@ -65,18 +65,19 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 
 	if ((file->caps & FILE_RESIDENT) || w.hits >= WARM_SURE)
 		return true;
-	/* Read-ahead is welcome here, but a file system that may hang is asked first. */
+	/* Read-ahead is wanted here, so NOWAIT need not be avoided; but if the file system may
+	 * hang, ask first. */
 	if (req_plan(r)->ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
-	/* Asking costs little compared with copying many bytes, and the file may have become
-	 * warm. */
+	/* Do not skip for many bytes: asking is cheap compared with copying them, and the file may
+	 * have become warm. */
 	res = skip && len < WARM_ASK_LEN ? -1 : file_resident(file, off, len);
 	if (res < 0 && skip) {
 		w.skip--;
 		warm_set(file, w);
 		return false;
 	}
-	/* CACHED must not wait, so without NOWAIT unknown residency means no. */
+	/* CACHED must not wait: without NOWAIT, do not read bytes of unknown residency. */
 	if (res < 0 && !(file->caps & FILE_NOWAIT))
 		return false;
 	if (res == 0 && !(req_plan(r)->listed && file_ends_at(file, off))) {
@@ -106,7 +107,7 @@ static enum pst_why cached_fit(struct part *p, int *ret_detail)
 	const struct file *file = req_file(p->req);
 
 	(void)ret_detail;
-	/* Where NOWAIT does not work, resident bytes are read without it. */
+	/* If NOWAIT does not work, resident bytes are read without it. */
 	if (likely(file->caps & FILE_NOWAIT))
 		p->op.flags = IO_OP_NOWAIT;
 	return likely(cached_is_warm(file)) ? PST_WHY_NONE : cached_ask(p);
@@ -130,11 +131,12 @@ static enum pst_why cached_miss(const struct part *p, int err, int *ret_detail)
 	bool at_end;
 
 	(void)ret_detail;
-	/* Other errors, and a cancelled operation, say nothing about the page cache. */
+	/* Other errors, and cancellation, do not tell whether the bytes were resident. */
 	if (!(op->flags & IO_OP_NOWAIT) || (err && err != EAGAIN && err != EOPNOTSUPP))
 		return PST_WHY_NONE;
 	at_end = !err && file_ends_at(op->file, op->off + op->moved);
-	/* The read may also have ended early because the kernel cannot write to the memory. */
+	/* The read may have ended early because the kernel cannot write to the memory, so check
+	 * that bytes are missing from the page cache. */
 	if (err || at_end || file_resident(op->file, op->off + op->moved, op->len - op->moved) != 1)
 		cached_told(p->req, at_end);
 	return at_end ? PST_WHY_NONE : PST_WHY_NOT_RESIDENT;

@@ -4,8 +4,8 @@
  *
  * O_DIRECT moves whole blocks of the file.  If the memory around the range of a read has room, the
  * read takes the whole blocks around its range.  If not, it moves the aligned middle, and the next
- * hop reads exactly the bytes of the edges.  A write must be aligned as a whole, or takes another
- * hop (plan.c).  So bytes outside the request are never read, modified and written back.
+ * hop reads exactly the bytes of the edges.  A write that is not aligned as a whole takes another
+ * hop (plan.c), so that bytes outside the request are never read, modified and written back.
  */
 #include <pthread.h>
 
@@ -47,7 +47,7 @@ enum pst_why direct_trust(const struct pst_file *f, const struct proof *proof)
 	return f->file->direct_bad ? PST_WHY_DIRECT_ERROR : PST_WHY_NONE;
 }
 
-/* Pages of another device are the path p2p's. */
+/* Return true for pages of another PCI device, which only the path P2P serves. */
 static bool is_peer(const struct pst_mem *m)
 {
 	return mem_ops_of(m)->caps & MEM_CAP_PEER;
@@ -67,7 +67,7 @@ static bool direct_proven(const struct pst_file *f, const struct pst_mem *m, uin
 	return proof_state(proof_of(f, op)) == PST_STATE_PROVEN;
 }
 
-/* Writes are proven by reading back. */
+/* Request a reader if writes are not proven yet: they are proven by reading back. */
 static int direct_file_begin(struct pst_file *f, bool *ret_reader)
 {
 	f->direct[PROOF_READ] = proof_direct(f->file, PROOF_READ);
@@ -81,9 +81,10 @@ static int direct_file_begin(struct pst_file *f, bool *ret_reader)
 }
 
 /*
- * PST_SMALL_WRITE: a small write at a time completes sooner through the page cache, including the
- * sync that follows.  But other processes may write the file by O_DIRECT, which nobody can find
- * out.  So small writes use the page cache only if the user sets this variable.
+ * PST_SMALL_WRITE: bytes up to which writes use the page cache.  A single small write then
+ * completes sooner, even with the sync that follows.  But another process may write the file by
+ * O_DIRECT, which this process cannot detect.  So the page cache is used only if the user sets this
+ * variable.
  */
 static uint64_t small_write_max;
 
@@ -100,7 +101,7 @@ static void small_write_env(void)
 		small_write_max = max;
 }
 
-/* Return true if the request is a write whose size decides about O_DIRECT. */
+/* Return true if the size of this write decides between O_DIRECT and the page cache. */
 static bool small_writes(const struct req *r)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -116,7 +117,7 @@ static bool is_small_write(const struct req *r)
 	return small_writes(r) && !(req_file(r)->caps & FILE_SHARED) && r->total <= small_write_max;
 }
 
-/* Return false if there is no page cache to bypass, or the caller asks for the page cache. */
+/* Return false if the file has no page cache to bypass, or the page cache is preferred. */
 static bool direct_wanted(const struct req *r)
 {
 	const struct file *file = req_file(r);
@@ -125,13 +126,12 @@ static bool direct_wanted(const struct req *r)
 	       !is_small_write(r) && !is_peer(req_mem(r));
 }
 
-/* Cut the rest of a part to its aligned middle, in the file and in memory. */
+/* Cut the rest of a part to its middle, whose ends are aligned in the file and in memory. */
 static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
 {
 	struct io_op *op = &p->op;
 	uint64_t mem_mask = req_file(p->req)->mem_align - 1;
-	uint64_t mem = (uintptr_t)p->data - p->off; /* the address of a byte minus its offset in
-						     * the file */
+	uint64_t mem = (uintptr_t)p->data - p->off; /* address of a byte minus its file offset */
 	uint64_t start = align_up(op->off, unit), end = align_down(op->off + op->len, unit);
 
 	if (likely(start == op->off && end == op->off + op->len && !((mem + start) & mem_mask)))
@@ -141,7 +141,7 @@ static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
 		*ret_detail = (int)mem_mask + 1;
 		return PST_WHY_UNALIGNED;
 	}
-	/* A write is not aligned if an earlier hop stopped inside a block. */
+	/* A write can be unaligned here if an earlier hop stopped inside a block. */
 	if (start >= end || p->req->io.op == PST_OP_WRITE)
 		return PST_WHY_UNALIGNED;
 	op->off = start;
@@ -149,7 +149,7 @@ static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
 	return PST_WHY_NONE;
 }
 
-/* Widen a part to whole blocks, because the memory around it has room. */
+/* Widen a part to whole blocks.  The memory around the part must have room. */
 static enum pst_why fit_blocks(struct part *p, uint64_t unit, int *ret_detail)
 {
 	struct io_op *op = &p->op;
@@ -187,7 +187,7 @@ static enum pst_why direct_fit(struct part *p, int *ret_detail)
 	return direct_cut(p, proof_of(p->req->io.file, p->req->io.op), ret_detail);
 }
 
-/* Return true for the errors with which the kernel refuses O_DIRECT, as opposed to I/O errors. */
+/* Return true if the kernel refused O_DIRECT, and false for an I/O error. */
 static bool is_refusal(int err)
 {
 	return err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK;

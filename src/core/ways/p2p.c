@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * P2P: O_DIRECT between the disk and peer-to-peer memory of another PCI device.  The disk moves the
- * bytes over the bus by itself, and host memory has no part in that.
+ * bytes over the bus; host memory is not involved.
  *
- * Whether two devices reach each other, only a transfer tells.  The kernel refuses pages of one
- * device to another where it knows no way between them: EREMOTEIO where the disk's driver or file
- * system takes no such pages, or the devices are under different host bridges; EINVAL as
- * newer kernels say the latter.  A refusal holds for the file and the memory's device in one
- * direction, unless bytes have moved between them.  The bytes go through the page cache by the CPU.
+ * Only a transfer shows whether two devices reach each other.  The kernel refuses the pages if it
+ * knows no route between the devices.  EREMOTEIO: the disk's driver or file system does not support
+ * such pages, or the devices are under different host bridges.  EINVAL: newer kernels report
+ * different host bridges so.  A refusal is remembered for the file, the memory's device and the
+ * direction, unless bytes have moved between the two before.  The CPU then moves the bytes through
+ * the page cache.
  *
- * A bridge may also drop or misplace what the kernel allows.  So the path is proven for each mount
- * and memory device, in each direction, as O_DIRECT is.
+ * A bridge may also drop or misplace transfers that the kernel allows.  So the path is proven for
+ * each mount and memory device, in each direction, like O_DIRECT.
  */
 #include <sys/utsname.h>
 
@@ -25,12 +26,14 @@
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-/* Of a file: with each device that lends memory. */
+/* The data of a file for each device that offers memory. */
 struct p2p_file {
 	struct p2p_pair {
-		_Atomic(struct proof *) proof[PROOF_DIR_NR]; /* NULL: not asked for yet */
-		atomic_int refused[PROOF_DIR_NR];            /* errno of the kernel, or 0 */
-		atomic_bool reached;                         /* bytes have moved */
+		_Atomic(struct proof *) proof[PROOF_DIR_NR]; /* NULL until first needed */
+		atomic_int refused[PROOF_DIR_NR];            /* errno with which the kernel refused,
+							      * or 0 */
+		atomic_bool reached;                         /* bytes have moved between file and
+							      * device */
 	} with[P2PMEM_DEVICES_MAX];
 };
 
@@ -39,7 +42,7 @@ static bool is_peer(const struct pst_mem *m)
 	return mem_ops_of(m)->caps & MEM_CAP_PEER;
 }
 
-/* NULL: out of memory. */
+/* Return the pair of file and device, created on first use; NULL without memory. */
 static struct p2p_pair *pair_of(const struct pst_file *f, const struct pst_mem *m)
 {
 	_Atomic(void *) *kept = &((struct pst_file *)f)->by_path[PST_PATH_P2P];
@@ -56,7 +59,7 @@ static enum proof_dir dir_of(uint32_t op)
 	return op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
 }
 
-/* NULL: out of memory. */
+/* Return the proof of file and device in one direction; NULL without memory. */
 static struct proof *p2p_proof_of(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 {
 	enum proof_dir dir = dir_of(op);
@@ -70,7 +73,7 @@ static struct proof *p2p_proof_of(const struct pst_file *f, const struct pst_mem
 	if (likely(proof))
 		return proof;
 	mem_device_info(mem_ops_of(m), m->region->alloc->device, &dev);
-	proof = proof_p2p(f->file, dev.pci, dir); /* the same one for every thread */
+	proof = proof_p2p(f->file, dev.pci, dir); /* every thread gets the same entry */
 	atomic_store(&pair->proof[dir], proof);
 	return proof;
 }
@@ -118,7 +121,7 @@ static bool p2p_wanted(const struct req *r)
 	return is_peer(req_mem(r)) && !(req_file(r)->caps & FILE_RESIDENT);
 }
 
-/* Plans are kept by memory's kind and device, and an answer that gets worse is announced. */
+/* Ask again for each part: the verdict may have changed since the plan was made. */
 static enum pst_why p2p_fit(struct part *p, int *ret_detail)
 {
 	struct proof *proof;
@@ -138,13 +141,15 @@ static void p2p_hit(const struct part *p)
 
 static enum pst_why p2p_miss(const struct part *p, int err, int *ret_detail)
 {
-	struct p2p_pair *pair = pair_of(p->req->io.file, req_mem(p->req)); /* fit() found it */
+	struct p2p_pair *pair = pair_of(p->req->io.file, req_mem(p->req)); /* not NULL: fit() has
+									    * created it */
 
 	if (err != EREMOTEIO && err != EINVAL && err != EOPNOTSUPP && err != EFAULT)
 		return PST_WHY_NONE;
 	*ret_detail = err;
-	/* The devices reach each other, so the refusal is about this operation: a target's error
-	 * is EREMOTEIO, too, and EINVAL says misaligned.  The next hop repeats the operation. */
+	/* Bytes have moved before, so the error concerns this operation only: EREMOTEIO may also
+	 * come from an NVMe target, and EINVAL may mean a misaligned operation.  The next hop
+	 * repeats the operation. */
 	if (atomic_load_explicit(&pair->reached, memory_order_relaxed))
 		return PST_WHY_NO_P2P;
 	atomic_store(&pair->refused[dir_of(p->req->io.op)], err);
@@ -155,7 +160,7 @@ static enum pst_why p2p_miss(const struct part *p, int err, int *ret_detail)
 	return PST_WHY_NO_P2P;
 }
 
-/* Writes are proven by reading back. */
+/* Request a reader, because writes are proven by reading back. */
 static int p2p_file_begin(struct pst_file *f, bool *ret_reader)
 {
 	if (!(f->file->flags & PST_FILE_READ) && (f->file->caps & FILE_DIRECT) &&

@@ -16,7 +16,7 @@
  *
  * Size and change time, as this machine knows them, are compared before and after each copy.  If
  * the file has changed, the bytes are read again through the pool and the mapping is not used any
- * more; its pages stay pinned until the file is closed.
+ * more.  Its pages stay pinned until the file is closed.
  */
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -35,14 +35,14 @@
 #include "file/local.h"
 
 #define UNIT MIB(64)
-#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* how long a thread waits while another one pins */
+#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* ns that a thread waits for another pinner */
 
 enum unit_state {
 	UNIT_COLD,
-	UNIT_WAITING, /* waits for the work queue */
-	UNIT_PINNING, /* the pinner is pinning it */
+	UNIT_WAITING, /* queued for pinning on the work queue */
+	UNIT_PINNING, /* a thread is pinning the unit */
 	UNIT_PINNED,
-	UNIT_REFUSED, /* refused by the driver */
+	UNIT_REFUSED, /* the driver refused to pin the unit */
 };
 
 struct unit {
@@ -55,25 +55,26 @@ struct mapping {
 	struct mapping *next; /* next mapping of the file */
 	const struct mem_ops *ops;
 	unsigned device;
-	uint64_t life; /* the device's life when it was pinned: a reset ends pinning */
+	uint64_t life; /* the device's life when its pages were pinned; a reset of the device ends
+		        * the pinning */
 	const struct local_file *file;
 	char *base;
 	uint64_t len;
-	struct file_stamp stamp; /* when it was mapped */
+	struct file_stamp stamp; /* size and change time when it was mapped */
 	atomic_bool stale;
-	struct work work; /* pins waiting units; unpins all when the file is closed */
+	struct work work; /* pins waiting units; after the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
-	atomic_uint refs;     /* references: the file, and halves */
+	atomic_uint refs;     /* held by the file, and by each struct half */
 	bool closed;          /* the file was closed; under the lock */
-	unsigned nr_unpinned; /* units that the unpinning has passed */
+	unsigned nr_unpinned; /* units before this index are not pinned any more */
 	unsigned nr_units;
 	struct unit units[];
 };
 
 static const struct source_ops pages;
 
-/* The pinned beginning of a unit whose rest the driver refused. */
+/* The pinned beginning of a unit, if the driver refused the rest of the unit. */
 struct half {
 	struct mem_late late;
 	struct mapping *m;
@@ -84,30 +85,32 @@ struct half {
 /* The data that this path keeps for a file. */
 struct mappings {
 	pthread_mutex_t lock;
-	struct mapping *list; /* one for each device */
+	struct mapping *list; /* one mapping per device */
 };
 
 /*
- * The pinner: the only thread of the process that pins units now, because the driver serves one at
- * a time.
+ * The pinner: the only thread of the process that pins units now, because the driver serves one
+ * thread at a time.
  *
- * A worker that waits to become the pinner serves nobody meanwhile, so it gives up if a pinner
- * takes long.  Threads become the pinner in the order in which they came: none waits for more than
- * the current pinning and those of threads before it.
+ * A worker that waits to become the pinner serves no requests, so it gives up if a pinner takes
+ * long.  Threads become the pinner in the order of their arrival, so each waits only for the
+ * current pinning and those of earlier threads.
  */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t over;
-	struct list waiting; /* threads that want to be the pinner, in order */
+	struct list waiting; /* threads that wait to become the pinner, in order of arrival */
 	bool busy;
-	uint64_t since; /* when the current pinner began, or the last one left */
-	bool slow;      /* the pinner takes so long that no worker waits for it */
+	uint64_t since; /* CLOCK_MONOTONIC ns when the current pinner began, or the last one
+			 * ended */
+	bool slow;      /* the current pinner takes too long: workers do not wait for it */
 } pinner = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(pinner.waiting) };
 
-static _Atomic uint64_t pinned_bytes, pinned_ns; /* bytes pinned now; time spent on pinning */
+static _Atomic uint64_t pinned_bytes, pinned_ns; /* bytes pinned now; total time of pinning, ns */
 static _Atomic uint64_t waiting_bytes;           /* bytes of units that wait to be pinned */
 
-/* Return the limit of pinned page cache: half of the machine's memory unless a limit was set. */
+/* Return the limit of pinned page cache in bytes: half of the machine's memory unless a limit was
+ * set. */
 static uint64_t pin_limit(void)
 {
 	struct sysinfo si;
@@ -151,7 +154,7 @@ static void pinner_init(void)
 	cond_init_monotonic(&pinner.over);
 }
 
-/* Take the lock, and queue for becoming the pinner. */
+/* Lock the pinner, and append a thread to the queue for becoming the pinner. */
 static void pinner_queue(struct list *place)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -170,7 +173,7 @@ static void pinner_leave(struct list *place)
 	pthread_mutex_unlock(&pinner.lock);
 }
 
-/* Under the lock. */
+/* Become the pinner if there is none and this thread is first in the queue; under the lock. */
 static bool pinner_begin(const struct list *place)
 {
 	if (pinner.busy || pinner.waiting.next != place)
@@ -181,7 +184,7 @@ static bool pinner_begin(const struct list *place)
 	return true;
 }
 
-/* Become the pinner, however long another one takes. */
+/* Become the pinner, waiting for other pinners as long as necessary. */
 static void pinner_become(void)
 {
 	struct list place;
@@ -192,7 +195,7 @@ static void pinner_become(void)
 	pinner_leave(&place);
 }
 
-/* Return true if the unit may still be pinned. */
+/* Return true if the unit is neither pinned nor refused. */
 static bool unit_is_open(const struct unit *u)
 {
 	uint8_t state = atomic_load(&u->state);
@@ -200,7 +203,7 @@ static bool unit_is_open(const struct unit *u)
 	return state != UNIT_PINNED && state != UNIT_REFUSED;
 }
 
-/* Wait until the pinner leaves; false if it takes too long. */
+/* Wait until the pinner ends.  Return false if it takes longer than OTHERS_PIN_NS. */
 static bool pinner_wait(void)
 {
 	uint64_t end = pinner.since + OTHERS_PIN_NS;
@@ -216,8 +219,8 @@ static bool pinner_wait(void)
 	return !pinner.slow;
 }
 
-/* Become the pinner for a unit; false if another thread has tried the unit meanwhile, or takes too
- * long. */
+/* Become the pinner for a unit.  Return false if another thread has pinned the unit or found it
+ * refused, or if the current pinner takes too long. */
 static bool pinner_become_for(const struct unit *u)
 {
 	struct list place;
@@ -241,7 +244,7 @@ static void pinner_end(void)
 
 /* ---------------------------------------------------------------- pinning */
 
-/* Check that a unit is resident, because pinning it would else read the disk. */
+/* Return true if a unit is resident.  If not, pinning would read the disk. */
 static bool unit_resident(struct mapping *m, unsigned idx)
 {
 	bool resident;
@@ -281,8 +284,8 @@ static void half_end(struct mem_late *l)
 	free(h);
 }
 
-/* Unpin the beginning of a unit whose rest the driver refused, later.  Without memory to do it
- * later this unpins at once, and may wait for a stream. */
+/* Unpin the beginning of a unit whose rest the driver refused.  Unpinning may wait for a stream, so
+ * it is deferred, unless there is no memory for that. */
 static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 {
 	struct half *h = calloc(1, sizeof(*h));
@@ -296,7 +299,7 @@ static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 	mem_late(m->ops, &h->late);
 }
 
-/* Pin a unit that the caller has claimed, and return its next state. */
+/* Pin a unit that the caller has claimed.  Return the unit's new state. */
 static enum unit_state unit_try(struct mapping *m, unsigned idx)
 {
 	uint64_t len = unit_len(m, idx), start = now_ns(), pinned = 0;
@@ -323,8 +326,8 @@ static enum unit_state unit_try(struct mapping *m, unsigned idx)
 	return state;
 }
 
-/* Claim a unit for pinning; false if it is pinned or refused. *ret_waiting is true if the unit was
- * to be pinned in the background. */
+/* Claim a unit for pinning.  Return false if the unit is pinned or refused, or another thread has
+ * claimed it.  *ret_waiting is true if the unit was queued for pinning in the background. */
 static bool unit_claim(struct unit *u, bool *ret_waiting)
 {
 	uint8_t state = atomic_load(&u->state);
@@ -337,7 +340,7 @@ static bool unit_claim(struct unit *u, bool *ret_waiting)
 	return false;
 }
 
-/* Pin a unit; called by the pinner. */
+/* Pin a unit.  The caller is the pinner. */
 static void unit_pin(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
@@ -354,14 +357,15 @@ static void unit_pin(struct mapping *m, unsigned idx)
 		atomic_fetch_sub(&waiting_bytes, unit_len(m, idx));
 }
 
-/* Pin a unit now.  Try even if another thread has just failed, because the page cache and the limit
- * may have changed since. */
+/* Pin a unit now, even if another thread has just failed to: the page cache and the limit may have
+ * changed.  Return true if the unit is pinned. */
 static bool unit_pin_now(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
 	bool fits = pin_fits(atomic_load(&pinned_bytes), unit_len(m, idx), pin_limit());
 
-	/* Another thread may have used the room for this very unit. */
+	/* The limit may be reached because another thread has charged this same unit, so wait for
+	 * that thread. */
 	if (!fits && atomic_load(&u->state) != UNIT_PINNING)
 		return atomic_load(&u->state) == UNIT_PINNED;
 	if (pinner_become_for(u)) {
@@ -371,7 +375,8 @@ static bool unit_pin_now(struct mapping *m, unsigned idx)
 	return atomic_load(&u->state) == UNIT_PINNED;
 }
 
-/* Unpin the next pinned unit; false after the last.  No unit is pinned from now on. */
+/* Unpin the next pinned unit.  Return false if there is none.  No unit of the mapping may be pinned
+ * any more. */
 static bool unpin_next(struct mapping *m)
 {
 	while (m->nr_unpinned < m->nr_units) {
@@ -394,14 +399,14 @@ static void mapping_free(struct mapping *m)
 	mapping_put(m);
 }
 
-/* Unpin one unit at a time, so that units of other files and the pool have their turn. */
+/* Unpin one unit per run of the work queue, so that units of other files and the pool get their
+ * turns. */
 static void unpin_one(struct mem_late *l)
 {
 	struct mapping *m = container_of(l, struct mapping, late);
 
 	if (unpin_next(m))
-		(void)work_queue(&m->work, WORK_LOW); /* cannot fail on the work queue's own
-						       * thread */
+		(void)work_queue(&m->work, WORK_LOW); /* cannot fail on the work queue's thread */
 	else
 		mapping_free(m);
 }
@@ -414,13 +419,13 @@ static void unpin_some(struct work *w)
 	mem_late(m->ops, &m->late);
 }
 
-/* Unpin all units at once, because there is no thread for it. */
+/* Unpin all units in one call, because no thread can run the work. */
 static void unpin_all(struct mem_late *l)
 {
 	mapping_free(container_of(l, struct mapping, late));
 }
 
-/* Pin one waiting unit at a time, as unpin_one(). */
+/* Pin one waiting unit per run of the work queue, as unpin_one() does. */
 static void pin_waiting(struct work *w)
 {
 	struct mapping *m = container_of(w, struct mapping, work);
@@ -436,12 +441,12 @@ static void pin_waiting(struct work *w)
 	(void)work_queue(w, WORK_LOW);
 }
 
-/* Ask for a unit to be pinned in the background. */
+/* Queue a unit for pinning in the background. */
 static void unit_want(struct mapping *m, unsigned idx)
 {
 	uint8_t cold = UNIT_COLD, waiting = UNIT_WAITING;
 
-	/* Count first, because the thread that pins the unit uncounts it. */
+	/* Count first: the thread that pins the unit subtracts its bytes. */
 	atomic_fetch_add(&waiting_bytes, unit_len(m, idx));
 	if (!atomic_compare_exchange_strong(&m->units[idx].state, &cold, UNIT_WAITING) ||
 	    (work_queue(&m->work, WORK_LOW) < 0 &&
@@ -497,8 +502,8 @@ static struct mappings *mappings_of(struct pst_file *f)
 	return path_keep(kept, all);
 }
 
-/* Return the file's mapping for a device, created if necessary; NULL if that is impossible or not
- * allowed. */
+/* Return the file's mapping for a device, created on first use; NULL if mapping is impossible or
+ * not allowed. */
 static struct mapping *mapping_get(struct pst_file *f, const struct mem_ops *ops, unsigned device)
 {
 	struct mappings *all = mappings_of(f);
@@ -521,7 +526,7 @@ static struct mapping *mapping_get(struct pst_file *f, const struct mem_ops *ops
 	return m && !m->stale ? m : NULL;
 }
 
-/* Unpin the file's mappings in the background; they count against the limit until then. */
+/* Unpin the file's mappings in the background.  The pages count against the limit until then. */
 static void pagecache_file_end(struct pst_file *f)
 {
 	struct mappings *all = atomic_load(&f->by_path[PST_PATH_PAGECACHE]);
@@ -530,7 +535,7 @@ static void pagecache_file_end(struct pst_file *f)
 		struct mapping *m = all->list;
 
 		all->list = m->next;
-		/* The work queue may be pinning a unit of the mapping now. */
+		/* Synchronize with the work queue, which may be pinning a unit of this mapping. */
 		pthread_mutex_lock(&m->lock);
 		m->closed = true;
 		pthread_mutex_unlock(&m->lock);
@@ -542,7 +547,7 @@ static void pagecache_file_end(struct pst_file *f)
 	free(all);
 }
 
-/* Return true if these bytes are pinned.  With now, pin them if they are resident. */
+/* Return true if these bytes are pinned.  If now is true, pin resident bytes first. */
 static bool pagecache_ready(struct source *s, uint64_t off, uint64_t len, bool now)
 {
 	struct mapping *m = mapping_of(s);
@@ -575,14 +580,15 @@ static bool pagecache_still(struct source *s)
 	return !m->stale;
 }
 
-/* Return true if the unit was read more than once.  Headers and edges that are read twice in one
- * pass do not count. */
+/* Return true if the unit was read more than once.  The margin of one eighth ignores headers and
+ * edges that are read twice in one pass. */
 static bool worth_pinning(const struct mapping *m, unsigned idx, uint64_t seen)
 {
 	return seen > unit_len(m, idx) + unit_len(m, idx) / 8;
 }
 
-/* Count staged bytes.  If they came from the page cache, the unit is pinned in the second pass. */
+/* Count staged bytes that came from the page cache.  In the second pass over a unit, ask for
+ * pinning it. */
 static void pagecache_seen(struct source *s, uint64_t off, uint64_t len, uint32_t hops)
 {
 	struct mapping *m = mapping_of(s);
@@ -638,8 +644,8 @@ static bool pagecache_proven(const struct pst_file *f, const struct pst_mem *m, 
 }
 
 /*
- * Plan to copy from pages of a stable file.  With an automatic policy the pages are used once they
- * are pinned; if the path is listed, they are pinned at once.
+ * Plan to copy from pages of a stable file.  Without a list of paths, the pages are used once they
+ * are pinned.  If the path is listed, they are pinned at once.
  */
 static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
 {
@@ -650,7 +656,8 @@ static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
 	p->source_now = p->dev == PST_PATH_PAGECACHE;
 	if (!p->source_now && (listed & ~path_hops()))
 		return;
-	/* A check calls the driver, for which the stream would wait. */
+	/* A checksum calls the driver, which may block until the stream continues, and the stream
+	 * waits for this read. */
 	if ((r->io.flags & PST_IO_CRC32C && r->io.flags & PST_IO_STREAM_WAIT) ||
 	    pagecache_why(r->io.file, req_mem(r), r->io.op, &detail))
 		return;

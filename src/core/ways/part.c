@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parts, which the file hops of a plan move.
+ * Parts: ranges of a request that the file hops of a plan move.
  *
- * part_choose() asks the hops in order.  The first hop that can move the next bytes gets them, as
+ * part_choose() tries the hops in order.  The first hop that can move the next bytes gets them, as
  * one operation.  If a hop cannot move them, or fails later, its bit is set in p->out, the reason
- * is kept, and the part continues with the other hops.  Bytes that arrived stay, so the next hop
- * begins where the last one stopped.
+ * is kept, and the part continues with the other hops.  Bytes that arrived are kept, so the next
+ * hop begins where the last one stopped.
  *
  * A write may have to wait for other writes of the file (file/writers.c).
  */
@@ -38,8 +38,8 @@ void part_event(struct part *p, unsigned hop, uint32_t why, int detail)
 
 /* ------------------------------------------------------------------ choose */
 
-/* Move the len bytes from off on into a new part that does not use the hop.  Return false if no
- * part is free. */
+/* Split bytes off..off+len from the part into a new part that does not use the hop, and start it.
+ * Return false if no part is free. */
 static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
 {
 	struct part *edge = p->user->edge ? p->user->edge(p) : NULL;
@@ -57,10 +57,10 @@ static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
 }
 
 /*
- * p->op holds the middle that the hop can move, *end what is left of the part.  Split the edges off
- * as parts that run at the same time.  Without a free part for the first edge return false: this
- * part moves that edge first, up to *end.  Without one for the last edge this part moves it
- * afterwards.
+ * Split the edges around p->op, the middle that the hop can move, off the part: they run at the
+ * same time.  *end is the end of the part.  If no part is free for the first edge, return false and
+ * set *end to the edge's end: this part then moves the edge first.  If none is free for the last
+ * edge, this part moves that edge after the middle.
  */
 static bool part_take_middle(struct part *p, unsigned hop, uint64_t start, uint64_t *end)
 {
@@ -123,7 +123,8 @@ bool part_choose(struct part *p)
 
 /* ------------------------------------------------------------------- start */
 
-/* Try another hop for a write that would have to wait for other writes. */
+/* Choose another hop for a write that would have to wait for other writes.  Return true if the
+ * write can start by that hop. */
 static bool part_may_mix(struct part *p)
 {
 	if (p->step != PART_BODY || (p->req->io.flags & PST_IO_STRICT) ||
@@ -133,7 +134,7 @@ static bool part_may_mix(struct part *p)
 	return part_choose(p) && writers_begin(&p->op);
 }
 
-/* Set the I/O context for the operation, which may be the first operation of its kind. */
+/* Return the I/O context for the operation; create it for the first operation of its kind. */
 static int mover_ctx(struct mover *m, const struct io_op *op, struct io_ctx **ret)
 {
 	int r = 0;
@@ -220,7 +221,7 @@ void part_continue(struct part *p)
 
 /* --------------------------------------------------------------------- end */
 
-/* Return the bytes of the part that have arrived, those of the operation included. */
+/* Return how many bytes of the part have arrived, with those of the current operation. */
 static uint64_t part_arrived(const struct part *p)
 {
 	uint64_t end = p->op.off + p->op.moved;
@@ -228,8 +229,7 @@ static uint64_t part_arrived(const struct part *p)
 	return end > p->off + p->got ? MIN(end - p->off, p->len) : p->got;
 }
 
-/* Handle an operation that was short: at the end of the file, by an error, or because the hop
- * cannot. */
+/* Handle a short operation: the file ended, an error happened, or the hop cannot move the bytes. */
 static void part_missed(struct part *p, uint64_t got, int err)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(p->req)->hop[p->hop]);
@@ -241,9 +241,9 @@ static void part_missed(struct part *p, uint64_t got, int err)
 	} else if (!err && p->op.kind == IO_READ) {
 		p->eof = true;
 	} else if (!err) {
-		p->err = got > p->got ? 0 : EIO; /* a write that moves nothing must not continue */
-	} else if (got < p->len) {               /* else the failure is after the bytes of this
-						  * part */
+		p->err = got > p->got ? 0 : EIO; /* fail a write that moves nothing, or it would
+						  * repeat forever */
+	} else if (got < p->len) {               /* else the error is beyond this part's bytes */
 		if (err == ECANCELED)
 			stopped = -p->user->stopped(p);
 		p->err = stopped ? stopped : err;
@@ -315,7 +315,7 @@ unsigned mover_reap(struct mover *m)
 	return nr;
 }
 
-/* Start the operation of a part that had to wait, or end the part if its request was stopped. */
+/* Start the operation of a part that had to wait.  End the part if its request was stopped. */
 static void part_resume(struct part *p)
 {
 	int err = p->user->stopped(p);

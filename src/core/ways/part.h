@@ -6,8 +6,8 @@
  * a request, a window, or a staging slot.  A part moves its range by the file hops of its request's
  * plan, one operation at a time, until all bytes have arrived, the file ends, or an error occurs.
  *
- * A part belongs to one mover, which is one thread's I/O context: a queue's owner (caller.c) or a
- * worker of an engine (carry/job.c).  Only that thread uses the part.
+ * A part belongs to one mover, which is one thread's I/O context.  That thread is a queue's owner
+ * (caller.c) or a worker of an engine (carry/job.c).  Only that thread uses the part.
  */
 #ifndef PST_PART_H
 #define PST_PART_H
@@ -26,61 +26,62 @@ struct req;
 
 enum part_step {
 	PART_BODY,
-	PART_BEFORE, /* a plain read of what a write replaces, for a proof */
-	PART_PROOF,  /* a plain read of the bytes, for a proof */
-	PART_TRIAL,  /* the proof's bytes differed: a trial */
+	PART_BEFORE, /* for a proof: plain read of the bytes that a write will replace */
+	PART_PROOF,  /* for a proof: plain read of the bytes that were moved */
+	PART_TRIAL,  /* an operation of a trial, after a proof found a difference */
 	PART_SYNC,
 };
 
-/* The user of parts. */
+/* Callbacks of the code that uses parts. */
 struct part_user {
-	/* Return 0, or the -errno with which the part's request was stopped: no further operation
-	 * starts. */
+	/* Return 0, or the -errno with which the part's request was stopped.  After that no further
+	 * operation starts. */
 	int (*stopped)(const struct part *p);
-	/* Called when the part ends: got bytes arrived, then err.  The part is the user's again. */
+	/* Take the part back: it has ended, with p->got bytes arrived and then p->err. */
 	void (*done)(struct part *p);
-	/* NULL, or return another part of the same request for an edge; NULL if no part is free. */
+	/* Return a free part of the same request, for an edge; NULL if none is free.  May be
+	 * NULL. */
 	struct part *(*edge)(struct part *p);
 	bool roomy; /* the memory around the range has room for whole blocks */
 };
 
-/* A slot has hundreds of parts, so the members that each of them needs come first, in two cache
+/* A slot has hundreds of parts.  The members that every part needs come first, in two cache
  * lines. */
 struct part {
 	const struct part_user *user;
 	struct mover *mover;
 	struct req *req;
 
-	/* Set by the user before part_start(). */
-	uint64_t pos; /* position of the first byte in the request, in piece order */
-	uint64_t off; /* offset in the file */
+	/* Members that the user sets before part_start(). */
+	uint64_t pos; /* bytes of the request before this part, in piece order */
+	uint64_t off; /* offset in the file, bytes */
 	uint64_t len;
 	char *data;
 	struct io_buf *reg; /* registered memory that contains data, or NULL */
 
 	/* Results. */
-	uint64_t got;             /* bytes that arrived, counted from the first */
-	uint64_t bytes[HOPS_MAX]; /* bytes moved by each hop of the plan */
-	int err;      /* positive errno of the byte after got; 0 with got < len: end of file */
-	uint32_t why; /* the reason, chosen by reason_wanted() */
+	uint64_t got;             /* bytes that arrived, without a gap from the first one on */
+	uint64_t bytes[HOPS_MAX]; /* bytes that each hop of the plan moved */
+	int err;      /* positive errno of the byte after got; 0 and got < len: end of file */
+	uint32_t why; /* PST_WHY_* that reason_wanted() kept */
 	int detail;
 	uint32_t flags; /* PST_DONE_* */
-	bool left;      /* no hop is left for the byte after got */
+	bool left;      /* no hop can move the byte after got */
 	bool eof;       /* the file ends after got */
 
-	uint8_t out;     /* bits of the plan's hops that the part no longer uses */
-	uint8_t hop;     /* hop of the operation, as an index in the plan */
+	uint8_t out;     /* bit set of the plan's hops that the part does not use any more */
+	uint8_t hop;     /* index in the plan of the hop of the current operation */
 	uint8_t step;    /* enum part_step */
-	bool in_flight;  /* the I/O context has the operation */
-	struct job *job; /* for the user, as are link and hold */
+	bool in_flight;  /* the I/O context has op */
+	struct job *job; /* for the part's user; part.c does not use job, link and hold */
 
 	struct io_op op;            /* the current operation */
-	struct proof *unproven;     /* proof that the operation's hop still needs, or NULL */
-	struct part_proof *proof;   /* the running proof, or NULL */
-	struct part_before *before; /* what the unproven operation replaces, or NULL */
+	struct proof *unproven;     /* the proof that the current hop still needs, or NULL */
+	struct part_proof *proof;   /* the comparison that is running, or NULL */
+	struct part_before *before; /* bytes that the unproven operation replaces, or NULL */
 	struct part *next;          /* next on a list of the mover, or on the user's free list */
 	struct list link;
-	struct hold *hold; /* what a path keeps open for the part, or NULL */
+	struct hold *hold; /* resource that a path keeps open for the part, or NULL */
 } __attribute__((aligned(CACHE_LINE)));
 
 /* Initialize a part for part_choose(); the user then sets the user's members. */
@@ -101,14 +102,15 @@ static inline void part_init(struct part *p, struct req *r, struct mover *m,
 		p->bytes[i] = 0;
 }
 
-/* Choose the hop and the bytes of the next operation; false if no hop is left. */
+/* Choose the hop and the bytes of the next operation.  Return false if no hop is left. */
 bool part_choose(struct part *p);
-/* The part of part_queue() for writes, unproven operations, and files of providers. */
+/* part_queue() for writes, unproven operations, and files of providers with their own back end. */
 void part_queue_other(struct part *p);
-/* Handle an operation that the I/O context did not take: it is full (-EAGAIN), or cannot. */
+/* Handle an operation that the I/O context did not accept: it is full (-EAGAIN), or cannot do
+ * it. */
 void part_not_queued(struct part *p, int err);
 
-/* Start the operation that part_choose() chose, or p->op as it stands for a sync. */
+/* Start the operation that part_choose() prepared, or a sync that the caller prepared in p->op. */
 static inline void part_queue(struct part *p)
 {
 	struct io_ctx *ctx = p->mover->ctx;
@@ -139,15 +141,17 @@ static inline void part_start(struct part *p)
 
 /* Handle the end of the part's operation. */
 void part_op_done(struct part *p);
-/* part_proof.c: compare the moved bytes with a plain read; set p->got to got if they are equal. */
+/* part_proof.c: compare the moved bytes with a plain read.  If they are equal, set p->got to
+ * got. */
 void part_prove(struct part *p, uint64_t got);
 /* part_proof.c: handle the end of a proof's operation. */
 void part_proof_op_done(struct part *p);
 void part_proof_free(struct part *p);
-/* part_proof.c: keep the bytes that an unproven operation will replace, where a proof needs them.
- * For a write, p->op becomes the plain read of them. */
+/* part_proof.c: keep the bytes that an unproven operation will replace, if its proof needs them.
+ * For a write, change p->op to a plain read of those bytes. */
 void part_before_keep(struct part *p);
-/* part_proof.c: handle the end of that read, and queue the write. */
+/* part_proof.c: handle the end of the read that part_before_keep() prepared, and queue the
+ * write. */
 void part_before_done(struct part *p);
 /* part.c: continue after an operation or a proof. */
 void part_continue(struct part *p);

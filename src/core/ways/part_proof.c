@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Proofs of parts: compare the bytes that an operation moved with a plain read, before anybody uses
- * them.  If they differ, trials find out why (trial.h), and the part starts again by another hop.
+ * Proofs of parts: compare the bytes that an operation moved with a plain read, before the request
+ * completes.  If they differ, trials find out why (trial.h), and the part starts again with another
+ * hop.
  *
- * A bus that drops what a disk moves to peer-to-peer memory leaves the bytes that were there.  If
- * those were right by chance, the comparison says nothing.  So the bytes that such an operation
- * replaces are kept, and only bytes that it changed prove the path.
+ * If a bus drops the bytes that a disk sends to peer-to-peer memory, the memory keeps its old
+ * bytes.  If the old bytes happen to be the right ones, the comparison shows nothing.  So the old
+ * bytes are kept, and the path is proven only by an operation that changed them.
  */
 #include <string.h>
 
@@ -17,23 +18,24 @@
 #include "core/ways/trial.h"
 #include "core/ways/way.h"
 
-#define PROOF_MORE KIB(64) /* bytes that further parts of a request compare meanwhile */
+/* Most bytes that other parts of a request compare while a proof is in flight. */
+#define PROOF_MORE KIB(64)
 
 struct part_proof {
 	struct proof *of;
-	uint64_t off, len; /* in the file */
-	uint64_t got;      /* part->got if the bytes are equal */
-	bool proves;       /* the comparison is long enough for a proof */
+	uint64_t off, len; /* compared range of the file, bytes */
+	uint64_t got;      /* new value of part->got if the bytes are equal */
+	bool proves;       /* enough bytes are compared to prove the path */
 	const char *data;  /* the bytes that the operation moved */
 	struct part_before *before;
 	struct trial *trial;
 	char buf[]; /* the bytes of the plain read */
 };
 
-/* The bytes that an operation replaces: of the memory for a read, of the file for a write. */
+/* The bytes that an operation replaces: in memory for a read, in the file for a write. */
 struct part_before {
-	struct io_op op; /* the write, which waits for the plain read */
-	uint64_t len;    /* bytes that were there; fewer than asked for at the end of the file */
+	struct io_op op; /* the write, which waits for the plain read of the old bytes */
+	uint64_t len;    /* bytes in buf; fewer than the operation's at the end of the file */
 	bool known;      /* len and buf are valid */
 	char buf[];
 };
@@ -50,14 +52,14 @@ void part_proof_free(struct part *p)
 	p->mover->nr_proving--;
 }
 
-/* Forget all that the part has moved. */
+/* Discard what the part has moved so far. */
 static void part_forget(struct part *p)
 {
 	p->got = 0;
 	memset(p->bytes, 0, sizeof(p->bytes));
 }
 
-/* The part was stopped: its bytes arrived, but its hop is not proven. */
+/* End a part that was stopped before its bytes could be compared: discard them. */
 static void part_unbelieved(struct part *p, int err)
 {
 	part_forget(p);
@@ -65,7 +67,7 @@ static void part_unbelieved(struct part *p, int err)
 	part_continue(p);
 }
 
-/* The bytes are not trusted: move the whole part again by another hop. */
+/* Discard the part's bytes, which are not trusted, and move the whole part by another hop. */
 static void part_again(struct part *p)
 {
 	part_proof_free(p);
@@ -76,14 +78,14 @@ static void part_again(struct part *p)
 	part_continue(p);
 }
 
-/* Return true if the memory is of another PCI device. */
+/* Return true if the request's memory belongs to another PCI device. */
 static bool moves_peer_memory(const struct part *p)
 {
 	return mem_ops_of(req_mem(p->req))->caps & MEM_CAP_PEER;
 }
 
-/* Return true if the operation must have moved the bytes.  A range of one repeated byte may be what
- * a bus gives for bytes that it dropped. */
+/* Return true if the operation certainly moved the bytes: they differ from the old ones, and are
+ * not one repeated byte, which a bus may return for dropped bytes. */
 static bool has_moved(const struct part_proof *v)
 {
 	const struct part_before *b = v->before;
@@ -104,9 +106,9 @@ static void part_proven(struct part *p)
 	part_continue(p);
 }
 
-/* Return how many bytes to compare.  The first part of a request is compared like a request of its
- * own.  Its other parts on host memory may be hundreds, so fewer bytes of them are compared, which
- * prove nothing. */
+/* Return how many bytes to compare.  The first part of a request compares up to PROOF_MAX.  A
+ * request on host memory may have hundreds of parts, so its other parts compare fewer bytes while a
+ * proof is in flight; these prove nothing. */
 static uint64_t proof_len(struct part *p)
 {
 	bool first = !atomic_exchange(&req_way(p->req)->compared, true);
@@ -115,8 +117,8 @@ static uint64_t proof_len(struct part *p)
 	return MIN(p->op.moved, max);
 }
 
-/* Return true for a short operation.  A read is short at the end of the file; a short write may
- * have moved as little as a byte. */
+/* Return true for a short write, which may have moved as little as one byte.  A short read is not
+ * cut: it ended at the end of the file. */
 static bool is_cut_short(const struct io_op *op)
 {
 	return op->kind == IO_WRITE && op->res != (int64_t)op->len;
@@ -160,7 +162,7 @@ void part_prove(struct part *p, uint64_t got)
 	part_queue(p);
 }
 
-/* Start the trial's next operation, or start the part again. */
+/* Start the trial's next operation.  Without a trial, start the part again. */
 static void part_try(struct part *p)
 {
 	if (!p->proof->trial) {
@@ -185,8 +187,8 @@ static void part_tried(struct part *p)
 	part_again(p);
 }
 
-/* Return true if the CPU may read the part's bytes: those of a slot always, those of the request's
- * memory if it stays mapped. */
+/* Return true if the CPU may read the part's bytes: they are in a slot, or in memory that stays
+ * mapped. */
 static bool bytes_stay(const struct part *p)
 {
 	return p->user->roomy || req_stays(p->req);
@@ -221,7 +223,7 @@ void part_before_keep(struct part *p)
 		return;
 	b = malloc(sizeof(*b) + len);
 	if (!b)
-		return; /* the operation proves nothing then */
+		return; /* the operation cannot prove anything then */
 	b->op = p->op;
 	b->known = false;
 	p->before = b;
@@ -261,7 +263,8 @@ static void part_compared(struct part *p)
 	int same;
 
 	if (p->op.res != (int64_t)v->len) {
-		/* The plain read failed or the file shrank, which says nothing about O_DIRECT. */
+		/* A plain read that failed, or met a shrunk file, does not tell anything about
+		 * O_DIRECT. */
 		part_again(p);
 		return;
 	}

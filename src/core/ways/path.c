@@ -41,7 +41,7 @@ int path_add(const struct path_ops *ops)
 		nr++;
 	path_table[ops->path] = ops;
 	names_path_add(ops->path, ops->name);
-	path_list[nr] = ops; /* the table has a place for each number, and one for the end */
+	path_list[nr] = ops; /* has room for every path number and the final NULL */
 	return 0;
 }
 

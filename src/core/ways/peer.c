@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Peer: memory of another process, which is mapped here.  The hop of pst_peer_open().
+ * PEER: memory of another process, which is mapped into this one.  The file hop of pst_peer_open().
  *
- * Where both sides are device memory of one kind, the file is a source (source.h): the device
- * copies from memory to memory, and neither a slot nor a CPU has part in that.  Reads for which a
- * stream waits are staged, and requests whose caller lists another device path.
+ * If both sides are device memory of one kind, the file is a source (source.h): the device copies
+ * from memory to memory, without a slot and without a CPU.  Reads for which a stream waits are
+ * staged, and so are requests whose caller lists another device path.
  */
 #include "core/queue/object.h"
 #include "core/queue/req.h"
@@ -13,16 +13,17 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
-/* Bytes of a job.  A device copies a MiB in less time than a job takes to begin and end; a share
- * that is being closed waits for one job. */
+/* Most bytes of a job.  Large, because a device copies a MiB in less time than a job takes to begin
+ * and end.  Bounded, because closing a share waits for one job. */
 #define JOB_MAX MIB(16)
 
-/* Device memory of a peer's file. */
+/* Device memory of another process, opened as a file. */
 struct peer_memory {
 	struct source source;
 	struct file *file;
-	uint64_t len; /* of the file */
-	/* The allocation and where the file begins in it; valid from begin() to end(). */
+	uint64_t len; /* length of the file, bytes */
+	/* The allocation, and the offset in it where the file begins.  Valid from begin() to
+	 * end(). */
 	const struct mem_alloc *alloc;
 	uint64_t off;
 	const struct mem_ops *ops;
@@ -69,7 +70,7 @@ static int peer_source_begin(struct source *s)
 	const struct mem_alloc *a;
 	uint64_t off, len;
 
-	/* The allocation is the same each time, until the peer takes it back. */
+	/* memory() returns the same allocation each time, until the peer revokes it. */
 	return m->file->ops->memory(m->file, &a, &off, &len);
 }
 
@@ -91,7 +92,8 @@ static const struct source_ops peer_source = {
 	.end = peer_source_end,
 };
 
-/* Return what the file keeps, made at the first call; NULL without device memory. */
+/* Return the file's struct peer_memory, created at the first call; NULL if it has no device
+ * memory. */
 static struct peer_memory *peer_memory_get(const struct pst_file *f)
 {
 	_Atomic(void *) *kept = &((struct pst_file *)f)->by_path[PST_PATH_PEER];
@@ -140,7 +142,8 @@ static enum pst_why peer_why(const struct pst_file *f, const struct pst_mem *m, 
 	(void)ret_detail;
 	if (f->file->ops->hop == PST_PATH_PEER)
 		return PST_WHY_NONE;
-	/* Memory of a peer that is reached over the connection has no other hop than that. */
+	/* A peer's memory that is not mapped is reached only over the connection, by the file's
+	 * hop. */
 	return f->file->ops->hop ? PST_WHY_NO_PEER : PST_WHY_NO_PROVIDER;
 }
 
@@ -153,7 +156,7 @@ static enum pst_why peer_fit(struct part *p, int *ret_detail)
 
 const struct path_ops path_peer = {
 	.path = PST_PATH_PEER,
-	.quiet = true, /* files of other providers have hops enough */
+	.quiet = true, /* no reason is due: files of other providers have other hops */
 	.why = peer_why,
 	.fit = peer_fit,
 	.plan = peer_plan,

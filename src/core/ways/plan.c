@@ -4,9 +4,8 @@
  *
  * A plan has a device hop, or none for host memory, and a list of file hops.  If the caller lists
  * no file hops, a read gets CACHED, DIRECT, BUFFERED, and a write DIRECT, BUFFERED.  Files whose
- * provider has a hop of its own get only that one.  CACHED serves what the page cache holds.
- * ahead.c removes DIRECT for small sequential reads, and PST_SMALL_WRITE removes it for small
- * writes.
+ * provider has its own hop get only that one.  CACHED serves only bytes in the page cache.  ahead.c
+ * removes DIRECT for small sequential reads, and PST_SMALL_WRITE removes it for small writes.
  *
  * A plan has a reason (why, detail) if DIRECT is wanted but impossible, if the plan skips a hop
  * that the caller listed, or if threads replace io_uring.  DIRECT is not wanted on a file system in
@@ -49,7 +48,7 @@ void plan_reason(struct plan *p, uint32_t why, int detail)
 	}
 }
 
-/* The hop of the file's provider, and the one that stands in for it. */
+/* Add the hop of the file's provider, and the hop that replaces it if it cannot serve. */
 static void plan_own_hops(struct req *r, struct plan *p)
 {
 	const struct file_ops *ops = req_file(r)->ops;
@@ -102,7 +101,7 @@ struct file *plan_reader(const struct pst_file *f)
 	return f->file->flags & PST_FILE_READ ? f->file : f->reader;
 }
 
-/* Walk the caller's list, and return the set of listed paths. */
+/* Add the paths of the caller's list to the plan.  Return the bit set of listed paths. */
 static uint32_t plan_listed(struct req *r, struct plan *p)
 {
 	uint32_t listed = 0;
@@ -130,8 +129,9 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 	return listed;
 }
 
-/* Return the first device path that can serve the request, of those whose bytes the CPU moves or of
- * the others; 0 if there is none.  *ret_why is the reason of the first that serves such memory. */
+/* Return the first device path that can serve the request, or 0.  Look only at paths whose bytes
+ * the CPU moves (cpu), or only at the others.  *ret_why gets the reason of the first path that
+ * serves this kind of memory. */
 static uint8_t plan_first(const struct req *r, bool cpu, uint32_t *ret_why, int *ret_detail)
 {
 	enum pst_why why;
@@ -151,8 +151,9 @@ static uint8_t plan_first(const struct req *r, bool cpu, uint32_t *ret_why, int 
 	return 0;
 }
 
-/* Return the device path if none is listed: the base, or for memory without copies the first path
- * that can serve.  A device is asked before the CPU. */
+/* Return the device path if the caller listed none.  That is the base path.  For memory that cannot
+ * be staged, it is the first path that can serve: one that uses the device, else one that uses the
+ * CPU. */
 static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_stage)
 {
 	uint32_t why = PST_WHY_NO_PROVIDER;
@@ -169,7 +170,7 @@ static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_st
 	return path;
 }
 
-/* Choose the device path, and let each path add its part of the plan. */
+/* Choose the device path, and call plan() of every path. */
 static void plan_device(struct req *r, struct plan *p, uint32_t listed)
 {
 	uint8_t base = (uint8_t)path_base();
@@ -186,7 +187,7 @@ static void plan_device(struct req *r, struct plan *p, uint32_t listed)
 			(*at)->plan(r, p, listed);
 }
 
-/* Note the reason if threads replace io_uring. */
+/* Set the plan's reason if threads replace io_uring. */
 static void plan_without_uring(const struct req *r, struct plan *p)
 {
 	int err = p->dev ? atomic_load(r->ring_err) : 0;
@@ -197,9 +198,9 @@ static void plan_without_uring(const struct req *r, struct plan *p)
 		plan_reason(p, PST_WHY_NO_URING, err);
 }
 
-/* Set the alignment that the first hop needs.  There are no edges without another hop, for a strict
- * request, or for a write.  A read into device memory uses a slot, which has room for the blocks
- * around a piece. */
+/* Set the alignment that the request must have because its first hop must move all bytes: for a
+ * write, a strict request, or a plan with one hop.  A read into device memory uses a slot, which
+ * has room for whole blocks, so it needs no alignment. */
 static void plan_masks(const struct req *r, struct plan *p)
 {
 	const struct file *file = req_file(r);
@@ -248,7 +249,7 @@ static int plan_find(struct req *r, struct plan *ret)
 	return 0;
 }
 
-/* Return true if the plan may not serve the next request of the same kind. */
+/* Return true if the plan may be wrong for the next request of the same kind. */
 static bool plan_varies(const struct req *r)
 {
 	uint32_t listed = 0;
@@ -262,8 +263,8 @@ static bool plan_varies(const struct req *r)
 	return false;
 }
 
-/* Return true if the queue's last plan serves this request.  Programs send the same kind of request
- * again and again, so each queue keeps its last plan. */
+/* Return true if the queue's last plan serves this request.  Each queue keeps its last plan,
+ * because programs mostly repeat the same kind of request. */
 static inline bool plan_kept(const struct pst_io *io, const struct plan_memo *memo)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
@@ -281,7 +282,7 @@ const struct plan *plan_of_read(const struct pst_queue *q, const struct pst_io *
 	return plan_kept(io, memo) && !(p->off_mask | p->mem_mask) ? p : NULL;
 }
 
-/* Return true if every piece is aligned. */
+/* Return true if every piece has the alignment that the plan needs. */
 static bool segs_aligned(const struct req *r, const struct plan *p)
 {
 	for (uint64_t i = 0; i < r->cur.nr; i++) {
@@ -307,7 +308,7 @@ static inline bool is_aligned(const struct req *r, const struct plan *p)
 	       !(p->mem_mask && (uintptr_t)req_host(r, r->io.mem_off) & p->mem_mask);
 }
 
-/* Handle a request with an edge that its first hop cannot move. */
+/* Handle a request that is not aligned as its first hop needs. */
 static _cold_ int plan_unaligned(struct req *r, struct plan *p)
 {
 	p->unaligned = true;
@@ -321,7 +322,7 @@ static _cold_ int plan_unaligned(struct req *r, struct plan *p)
 	return 0;
 }
 
-/* Give the request the plan that the queue keeps. */
+/* Copy the queue's kept plan into the request. */
 static inline int plan_take(struct req *r)
 {
 	struct plan *p = req_plan(r);
@@ -344,7 +345,7 @@ static _cold_ int plan_anew(struct req *r)
 		.op = r->io.op,
 		.flags = r->io.flags,
 		.policy = r->io.policy,
-		.epoch = atomic_load(&path_epoch), /* read before the paths are asked */
+		.epoch = atomic_load(&path_epoch), /* read before why() of any path is called */
 	};
 	int err = plan_find(r, &new.plan);
 
@@ -354,8 +355,8 @@ static _cold_ int plan_anew(struct req *r)
 	return plan_take(r);
 }
 
-/* Make the plan of a read or write.  Return 0, or -EOPNOTSUPP with a sentence and why and detail
- * set. */
+/* Make the plan of a read or write.  Return 0, or -EOPNOTSUPP with a sentence, and with the reason
+ * in r->res. */
 static inline int ways_plan_make(struct req *r)
 {
 	if (unlikely(!plan_kept(&r->io, &queue_way(r->q)->memo)))

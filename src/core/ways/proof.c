@@ -4,24 +4,24 @@
  *
  * A path is trusted once its bytes were compared with a plain read and were equal.  The first
  * requests by O_DIRECT on a mount are compared before they complete, up to PROOF_MAX bytes of each.
- * Reads and writes are proven apart.  A write is proven with the program's own first write and not
- * with a scratch file.  That tests the file that matters, and leaves nothing in the user's
- * directory.
+ * Reads and writes are proven separately.  A write is proven with the program's own first write and
+ * not with a scratch file, so that the file that matters is tested and no file is left in the
+ * user's directory.
  *
- * A request whose bytes differ is moved again through the page cache.  Trials (trial.h) decide what
- * the difference says.  After PROOF_FAILURES_MAX requests whose trials all differed, the process
- * does not use the path any more.  A network file system is not judged where its page cache may
- * lack what other machines wrote.
+ * A request whose bytes differ is moved again through the page cache.  Trials (trial.h) decide
+ * whether the path caused the difference.  After PROOF_FAILURES_MAX requests whose trials all
+ * differed, the process does not use the path any more.  A network file system is not judged if its
+ * page cache may lack bytes that other machines wrote.
  *
  * Verdicts are about a mount or a device, and live in memory.  A private file, the cache, keeps the
- * good ones about devices and about mounts of block devices, so that the next process need not
- * compare again.  It is $XDG_CACHE_HOME/penstock/proofs, else ~/.cache/penstock/proofs, a line for
- * each verdict.  The key of a line has everything that could make the verdict false: boot, kernel,
- * library version, device and mount.  Bad verdicts are not kept: a process finds them again where
- * they still hold.
+ * good verdicts about devices and about mounts of block devices, so that the next process need not
+ * compare again.  The cache is $XDG_CACHE_HOME/penstock/proofs, else ~/.cache/penstock/proofs, with
+ * one line per verdict.  A line's key contains everything that could make the verdict false: boot,
+ * kernel, library version, device and mount.  Bad verdicts are not kept: the next process finds
+ * them again if they still hold.
  *
  * A spawned thread reads and writes the cache, because a home directory may hang.  Requests do not
- * wait for it: they are compared until it was read.
+ * wait for the thread: until it has read the cache, they are compared.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -41,28 +41,29 @@
 #include "core/ways/path.h"
 #include "core/ways/proof.h"
 
-#define PROOF_LINE_MAX 208u     /* longest line of the cache, with its description of the system */
-#define PROOF_CACHE_MAX KIB(64) /* a longer file is started again */
+/* Bytes of the longest line of the cache, with the key's description of the system. */
+#define PROOF_LINE_MAX 208u
+#define PROOF_CACHE_MAX KIB(64) /* a longer cache file is replaced by a new one */
 
 /*
- * Entries are never freed: files point to them, and there are only as many as mounts.  The lock is
- * never held while a file is accessed, because requests take it.
+ * Entries are never freed: files point to them, and their number is limited by the number of mounts
+ * and devices.  The lock is never held while a file is accessed, because requests take it.
  */
 static struct {
 	pthread_mutex_t lock;
 	struct proof *list;
 	struct work work; /* reads and writes the cache file */
-	bool working;     /* the work was started and has not ended */
+	bool working;     /* the work was started and has not finished */
 	bool loaded;      /* the work has loaded the cache */
-	char *cache;      /* good keys of earlier processes, one in each line */
-	char system[96];  /* the part of the keys that names this boot and this library */
+	char *cache;      /* contents of the cache file: good keys, one per line */
+	char system[96];  /* the part of each key that names this boot and this library */
 } proofs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------ cache */
 
 /*
- * Open a directory if it belongs to the effective user and is no link.  Create it only in the
- * user's own directory: root with the environment of another user creates nothing there.
+ * Open a directory if it belongs to the effective user and is no link.  Create it only if the
+ * parent belongs to that user: root with another user's environment must create nothing there.
  */
 static int dir_open(int parent, const char *name)
 {
@@ -85,7 +86,7 @@ static int dir_open(int parent, const char *name)
 	return TAKE_FD(fd);
 }
 
-/* Split a path before its last name; false if it has no such name. */
+/* Split a path before its last component.  Return false if it has no such component. */
 static bool proof_split(char *path, const char **ret_dir, const char **ret_name)
 {
 	char *slash;
@@ -101,7 +102,7 @@ static bool proof_split(char *path, const char **ret_dir, const char **ret_name)
 	return true;
 }
 
-/* Open the user's directory for caches; -1 if none can be trusted. */
+/* Open the user's directory for caches.  Return -1 if no directory can be trusted. */
 static int base_dir_open(void)
 {
 	const char *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
@@ -142,7 +143,7 @@ static int cache_open(int flags)
 	return TAKE_FD(fd);
 }
 
-/* Read the whole cache file as a string, or return NULL. */
+/* Read the whole cache file as a string.  Return NULL if that is impossible. */
 static char *cache_read(void)
 {
 	_cleanup_(closep) int fd = cache_open(O_RDONLY);
@@ -176,7 +177,7 @@ static void cache_add(const char *key)
 		log_debug("the proof cache could not be written: %m, ignoring");
 }
 
-/* Return true if the cache has a line with that key. */
+/* Return true if the cache has a line for that key. */
 static bool cache_has(const char *key)
 {
 	char line[PROOF_LINE_MAX];
@@ -229,7 +230,7 @@ static void cache_load(void)
 	pthread_mutex_unlock(&proofs.lock);
 }
 
-/* Return the next proof to be written, or NULL; under the lock. */
+/* Return the next proof that must be written to the cache, or NULL; under the lock. */
 static struct proof *cache_next(void)
 {
 	struct proof *p = proofs.list;
@@ -244,7 +245,7 @@ static void cache_run(struct work *w)
 	struct proof *p;
 
 	(void)w;
-	if (!proofs.loaded) /* only one thread at a time writes this */
+	if (!proofs.loaded) /* only the one running cache thread writes this */
 		cache_load();
 	pthread_mutex_lock(&proofs.lock);
 	while ((p = cache_next())) {
@@ -258,8 +259,8 @@ static void cache_run(struct work *w)
 }
 
 /*
- * Start to read or write the cache on a thread of its own, because its file system may hang; under
- * the lock.  Nobody waits for it: a request that comes before the cache is read is proven.
+ * Start a thread that reads or writes the cache, whose file system may hang; under the lock.
+ * Requests do not wait for the thread: until it has read the cache, they are compared.
  */
 static void cache_work(void)
 {
@@ -342,12 +343,12 @@ void proof_doubt(struct proof *p)
 
 void proof_good(struct proof *p)
 {
-	/* A path that was wrong once may be right by chance.  It stays unproven, and every request
-	 * is compared. */
+	/* A path that moved wrong bytes before may move right ones by chance.  It stays unproven,
+	 * and every request is compared. */
 	if (is_suspect(p) || atomic_exchange(&p->good, true))
 		return;
 	if (is_suspect(p)) {
-		atomic_store(&p->good, false); /* the path was wrong meanwhile */
+		atomic_store(&p->good, false); /* another thread has found wrong bytes */
 		return;
 	}
 	log_debug("proven: %s", p->key);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * RDMA: network cards move the bytes.  The hop of pst_peer_open(), and of files of a storage
- * service, where both sides have a device.  TCP stands in for it when it cannot serve, or ends in
- * the middle.
+ * service if both sides have a card.  TCP replaces it if RDMA cannot serve, or breaks during a
+ * request.
  *
- * The device of a storage service's server also reaches the memory of an accelerator, if a network
- * card of this machine does.  The caller's thread then moves the request without staging memory.
- * Memory that no card reaches is staged, and the card moves the bytes of the slots.
+ * If a card of this machine reaches an accelerator's memory, the card of a storage service's server
+ * reaches it too.  The caller's thread then moves the request without staging memory.  Memory that
+ * no card reaches is staged, and the card moves the bytes of the slots.
  */
 #include <stdlib.h>
 
@@ -16,14 +16,14 @@
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-/* Bytes of a piece from which on it goes into device memory without a slot.  A registration costs
- * some 100 us, and a window serves less (SMALL_MAX in window.c). */
+/* Least bytes of a piece that goes into device memory without a slot: a registration costs some 100
+ * us, and a window serves shorter pieces (SMALL_MAX in window.c). */
 #define DEVICE_MIN KIB(64)
 
-/* What is kept for an allocation. */
+/* What this path keeps for an allocation. */
 struct rdma_region {
-	_Atomic int err;      /* why no card reaches it; 0: not known */
-	_Atomic bool reached; /* a card has */
+	_Atomic int err;      /* errno with which no card reaches it; 0: not known */
+	_Atomic bool reached; /* a card has reached it */
 };
 
 static int rdma_err(const struct file *f)
@@ -47,13 +47,14 @@ static bool rdma_wanted(const struct req *r)
 	return req_file(r)->ops->hop == PST_PATH_RDMA;
 }
 
-/* A connection by RDMA ends at any time. */
+/* Return true for a file whose RDMA connection may end: the plan must be made anew for each
+ * request. */
 static bool rdma_varies(const struct req *r)
 {
 	return req_file(r)->ops->rdma_err;
 }
 
-/* Return true if the card reaches the device, and not a slot or a window. */
+/* Return true if the card moves the bytes to or from device memory, not a slot or a window. */
 static bool rdma_on_device(const struct req *r)
 {
 	return req_plan(r)->dev == PST_PATH_RDMA;
@@ -82,7 +83,7 @@ static _Atomic(void *) *rdma_kept(const struct req *r)
 	return &req_mem(r)->region->by_path[PST_PATH_RDMA];
 }
 
-/* Return NULL without memory. */
+/* Return what is kept for the request's allocation; NULL without memory. */
 static struct rdma_region *rdma_region_get(const struct req *r)
 {
 	struct rdma_region *kept = atomic_load_explicit(rdma_kept(r), memory_order_acquire);
@@ -94,7 +95,7 @@ static void rdma_region_refused(const struct req *r, int err)
 {
 	struct rdma_region *kept = rdma_region_get(r);
 
-	/* Another time there may be room, and another device. */
+	/* Do not remember errors that may pass: a lack of room, or the loss of one connection. */
 	if (kept && err != ENOMEM && err != EAGAIN && err != EIO && err != ENODEV)
 		atomic_store(&kept->err, err);
 }
@@ -121,7 +122,7 @@ static bool pieces_are_long(const struct req *r)
 	return r->total / nr >= DEVICE_MIN;
 }
 
-/* Reach the memory of the device without staging, if that is possible. */
+/* Let the card reach the device memory without staging, if possible. */
 static int rdma_choose(struct req *r)
 {
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
@@ -139,7 +140,8 @@ static int rdma_choose(struct req *r)
 	err = kept ? atomic_load_explicit(&kept->err, memory_order_relaxed) : ENOMEM;
 	if (err && !r->io.policy)
 		req_reason(r, PST_WHY_NO_RDMA, err);
-	/* Who lists the hop alone is content with slots, and a strict request has one attempt. */
+	/* Use slots if only this hop is listed and the memory cannot be reached.  A strict request
+	 * has one attempt, so it uses slots until a card has reached the memory. */
 	if (err || (strict && !atomic_load_explicit(&kept->reached, memory_order_relaxed)))
 		return 0;
 	p->dev = PST_PATH_RDMA;
@@ -147,7 +149,7 @@ static int rdma_choose(struct req *r)
 	return 0;
 }
 
-/* The address is for part.c to count with: no CPU uses it. */
+/* Return the device address, with which part.c only calculates: no CPU uses it. */
 static char *rdma_reach(struct req *r, struct piece *pc, struct hold **ret_hold)
 {
 	const struct pst_mem *m = req_mem(r);
@@ -166,7 +168,7 @@ static void rdma_hit(const struct part *p)
 		atomic_store(&kept->reached, true);
 }
 
-/* A request that lists only this path gets the error. */
+/* Return the reason if RDMA broke.  A request that lists only this path gets the error instead. */
 static enum pst_why rdma_miss(const struct part *p, int err, int *ret_detail)
 {
 	int broken = p->op.rdma_err ? p->op.rdma_err : rdma_err(req_file(p->req));

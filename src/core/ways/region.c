@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Allocations and the pieces of memory that users hold on them.
+ * Allocations, and the references that users' memory objects hold on them.
  *
  * Registrations and exports cost time, so they belong to the allocation, and every pst_mem on it
- * shares them.  The key is the provider's buffer id, never the address: an
- * address may come back after a free, a buffer id does not.
+ * shares them.  The key is the provider's buffer id, never the address: an address may be reused
+ * after a free, a buffer id is not.
  */
 #include "base/err.h"
 #include "core/ways/path.h"
@@ -58,11 +58,11 @@ static int region_make_fit(struct region *r)
 	struct mem_alloc *a = r->alloc;
 
 	if (a->ops->caps & MEM_CAP_PEER)
-		return 0; /* the kernel pins no pages of other devices for long */
+		return 0; /* the kernel does not keep pages of other devices pinned */
 	if (!a->host || (!a->owned && !(a->flags & PST_MEM_PINNED)))
 		return 0;
 	if (!(a->rights & PST_RIGHT_WRITE))
-		return 0; /* registration asks for writable pages */
+		return 0; /* io_uring registers only writable pages */
 	return io_buf_new(a->host, a->size, &r->reg);
 }
 
@@ -115,8 +115,8 @@ static void region_free(struct region *r)
 	free(r);
 }
 
-/* Drop a reference.  Return true if it was the last, and the caller frees the region. *ret_ends is
- * set if only paths hold references. */
+/* Drop a reference.  Return true if it was the last; the caller then frees the region.  *ret_ends
+ * is set if only paths hold references now. */
 static bool region_unref(struct region *r, bool *ret_ends)
 {
 	bool last;
@@ -127,7 +127,7 @@ static bool region_unref(struct region *r, bool *ret_ends)
 	if (*ret_ends) {
 		region_del(r);
 		r->ends = true;
-		r->users = 1; /* the caller's reference, while the paths drop theirs */
+		r->users = 1; /* the caller's reference, while paths drop their references */
 	}
 	pthread_mutex_unlock(&regions.lock);
 	return last && !*ret_ends;

@@ -7,8 +7,7 @@
 
 #include "core/queue/object.h"
 
-/* Return the region of an allocation that was just made or found; takes over @a, also on
- * failure. */
+/* Return the region of an allocation, created if there is none.  Takes over @a, even on failure. */
 int region_get(struct mem_alloc *a, struct region **ret);
 /* Add a reference. */
 struct region *region_again(struct region *r);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
+ * Registrations of memory with RDMA devices.
+ *
  * One mutex covers all lists here.  It is not held while a device registers or deregisters, which
- * takes milliseconds: a registration that is being made is in its region's list already, so that a
- * second caller waits for it and makes none.
+ * takes milliseconds.  A registration is on its region's list before the device has made it, so
+ * that a second caller waits for it instead of registering again.
  */
 #include <inttypes.h>
 
@@ -11,27 +13,28 @@
 #include "core/ways/registration.h"
 
 struct registration {
-	struct list link; /* of its region */
-	struct list idle; /* of those that nobody uses, the longest unused first */
+	struct list link; /* on its region's list */
+	struct list idle; /* on regs.idle while it has no users; the longest unused is first */
 	struct region *region;
 	struct mem_registrar *by;
-	struct mem_reg *reg; /* NULL while it is being made */
-	uint64_t off, len;   /* of the range, or the whole allocation */
+	struct mem_reg *reg; /* NULL while the device is registering */
+	uint64_t off, len;   /* registered range of the allocation, bytes */
 	uint32_t rights;
 	uint64_t epoch;
 	struct list users; /* struct reg_user */
 	unsigned nr_users;
-	bool brief;        /* ends with its last user */
-	bool dying;        /* finds no new user, ends with the last one */
-	bool holds_region; /* a reference, so the memory stays until the device is done with it */
+	bool brief;        /* ends with its last user, instead of staying for the next one */
+	bool dying;        /* gets no new users, and ends with its last user */
+	bool holds_region; /* it holds a reference to region, so that the memory stays until the
+			    * device has deregistered it */
 };
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t made; /* one was made, could not be, or was ended */
+	pthread_cond_t made; /* signalled when a registration was made, failed or ended */
 	struct list idle;
 	uint64_t epoch;
-	unsigned limit; /* 0: REGISTRATIONS_MAX */
+	unsigned limit; /* most registrations; 0: REGISTRATIONS_MAX */
 	struct registration_stats st;
 } regs = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -39,7 +42,7 @@ static struct {
 	.idle = LIST_INIT(regs.idle),
 };
 
-/* The memory must not go before the registration does.  With the lock. */
+/* Keep the memory until the registration has ended; under the lock. */
 static void registration_hold_region(struct registration *g)
 {
 	if (!g->holds_region)
@@ -47,7 +50,8 @@ static void registration_hold_region(struct registration *g)
 	g->holds_region = true;
 }
 
-/* Take one that nobody uses from all lists, onto @out, to be ended without the lock. */
+/* Move a registration without users from all lists to @out, whose registrations the caller ends
+ * without the lock. */
 static void take(struct registration *g, struct list *out)
 {
 	registration_hold_region(g);
@@ -59,7 +63,7 @@ static void take(struct registration *g, struct list *out)
 	regs.st.live_bytes -= g->reg->len;
 }
 
-/* End registrations; call without the lock.  Their region may be freed with the last one. */
+/* Deregister all of a list, without the lock.  The last registration may free its region. */
 static void end_all(struct list *out)
 {
 	struct list *at, *next;
@@ -79,7 +83,8 @@ static void end_all(struct list *out)
 	}
 }
 
-/* Nobody can find it any more. */
+/* Tell the users of a registration that it ends, and let it end with its last user.  New users do
+ * not find it. */
 static void let_die(struct registration *g, struct list *out)
 {
 	struct list *at;
@@ -88,7 +93,7 @@ static void let_die(struct registration *g, struct list *out)
 		return;
 	g->dying = true;
 	if (!g->reg)
-		return; /* who makes it sees that */
+		return; /* registration_make() will see dying */
 	list_for_each (at, &g->users) {
 		struct reg_user *u = list_entry(at, struct reg_user, link);
 
@@ -99,7 +104,7 @@ static void let_die(struct registration *g, struct list *out)
 		take(g, out);
 }
 
-/* Forget the region's registrations: its memory has been replaced. */
+/* End the region's registrations, because its memory has been replaced. */
 static void invalidate(struct region *r)
 {
 	struct list out = LIST_INIT(out), *at, *next;
@@ -111,7 +116,8 @@ static void invalidate(struct region *r)
 	end_all(&out);
 }
 
-/* The region's last handle is gone: every registration ends, those in use with their last user. */
+/* End the region's registrations, because its last handle was freed.  Those in use end with their
+ * last user. */
 static void region_ended(struct region *r)
 {
 	struct list out = LIST_INIT(out), *at, *next;
@@ -143,7 +149,8 @@ static struct registration *registration_find(struct region *r, const struct mem
 	return NULL;
 }
 
-/* Make room for one more.  Return 0 or -ENOSPC.  Registrations that end for it go onto @out. */
+/* Make room for one more registration.  Return 0 or -ENOSPC.  A registration that must end for it
+ * goes onto @out. */
 static int registration_make_room(struct list *out)
 {
 	unsigned limit = regs.limit ? regs.limit : REGISTRATIONS_MAX;
@@ -171,7 +178,8 @@ static void use(struct registration *g, struct reg_user *u)
 	u->of = g;
 }
 
-/* The table of pages that a driver pins may be full: end what nobody uses. */
+/* End all registrations without users, because the driver's table of pinned pages may be full.
+ * Return true if there were any. */
 static bool registration_end_idle(void)
 {
 	struct list out = LIST_INIT(out), *at, *next;
@@ -188,7 +196,7 @@ static bool registration_end_idle(void)
 	return any;
 }
 
-/* Without the lock. */
+/* Register with the device, without the lock. */
 static int register_it(struct registration *g, struct mem_reg **ret)
 {
 	const struct mem_registrar_ops *ops = g->by->ops;
@@ -199,7 +207,8 @@ static int register_it(struct registration *g, struct mem_reg **ret)
 	return r;
 }
 
-/* Make g, which is in its region's list and found by others.  With the lock, which it drops. */
+/* Register g, which is on its region's list already.  The caller holds the lock, which is dropped
+ * and taken again. */
 static int registration_make(struct registration *g, struct reg_user *u)
 {
 	struct mem_reg *reg = NULL;
@@ -226,7 +235,7 @@ static int registration_make(struct registration *g, struct reg_user *u)
 }
 
 /*
- * Return true if the pages may be replaced while no request uses them.  Nobody tells the library of
+ * Return true if the pages may be replaced while no request uses them.  The library does not notice
  * an munmap(), and a device would keep using the old pages.
  */
 static bool registration_is_loose(const struct mem_alloc *a)
@@ -258,7 +267,8 @@ static struct registration *add(struct region *r, struct mem_registrar *by, uint
 }
 
 /*
- * Call with the lock.  A thread that waited for a failed attempt of another thread tries by itself.
+ * Find or make a registration, under the lock.  A thread that waited for another thread's failed
+ * attempt makes its own attempt.
  */
 static int registration_get_locked(struct region *r, struct mem_registrar *by, uint64_t off,
 				   uint64_t len, uint32_t rights, struct reg_user *u,
@@ -298,7 +308,8 @@ int registration_get(struct region *r, struct mem_registrar *by, uint64_t off, u
 			       "%" PRIu64 " bytes at offset %" PRIu64 " are none or reach past "
 			       "the end of the memory",
 			       len, off);
-	/* An owner that freed wrapped memory did not say so: no key of it is right any more. */
+	/* If wrapped memory was freed without telling the library, all of its registrations are
+	 * wrong. */
 	err = mem_alive(r->alloc);
 	if (err < 0) {
 		invalidate(r);
@@ -330,7 +341,7 @@ void registration_put(struct reg_user *u)
 	u->reg = NULL;
 	if (--g->nr_users == 0) {
 		list_add_tail(&regs.idle, &g->idle);
-		/* A peer's key must not outlive its grant. */
+		/* A peer's key must not be valid longer than its grant. */
 		if (g->dying || g->brief)
 			take(g, &out);
 	}
@@ -368,7 +379,7 @@ int registrations_forget(struct mem_registrar *by)
 	}
 	(void)pthread_mutex_unlock(&regs.lock);
 	end_all(&out);
-	/* Other threads may be ending some that have no user any more. */
+	/* Wait for other threads that are ending registrations. */
 	(void)pthread_mutex_lock(&regs.lock);
 	while (by->ending)
 		(void)pthread_cond_wait(&regs.made, &regs.lock);

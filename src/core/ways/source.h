@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sources: bytes of a file that a device reaches where they are, so that it copies without a slot.
+ * Sources: bytes of a file that a device can copy directly, without a slot.
  *
  * A path with such bytes embeds a struct source in its own struct, and sets plan.from in its
  * plan().  An engine asks for the bytes of each job, and stages those that are not ready.  Writes
@@ -16,22 +16,24 @@ struct source;
 
 struct source_ops {
 	uint32_t path;
-	/* Most bytes of one piece that a job copies if they are ready; 0: what a slot holds.  Such
-	 * bytes must then stay ready, as they could not be staged. */
+	/* Most bytes of one piece that a job copies if they are ready; 0: as many as a slot holds.
+	 * If not 0, bytes that are ready must stay ready, because so many cannot be staged. */
 	uint64_t job_max;
-	/* Return true if the device can reach these bytes.  With now, the caller listed the path:
-	 * make them reachable if possible. */
+	/* Return true if the device can reach these bytes.  If now is true, the caller listed the
+	 * path: make the bytes reachable if possible. */
 	bool (*ready)(struct source *s, uint64_t off, uint64_t len, bool now);
-	/* Set the other side of a copy: host or other, for the byte at off.  The CPU must not use
-	 * the address. */
+	/* Set the source's side of a copy, c->host or c->other, to the byte at off.  The CPU must
+	 * not use the address. */
 	void (*aim)(const struct source *s, uint64_t off, struct mem_copy *c);
-	/* A job begins: the bytes stay reachable until end().  Return 0, or -errno with which the
-	 * job fails.  NULL, as is end(): they stay as long as the request. */
+	/* Keep the bytes reachable until end(), for a job that begins.  Return 0, or -errno with
+	 * which the job fails.  If begin and end are NULL, the bytes stay reachable as long as the
+	 * request. */
 	int (*begin)(struct source *s);
 	void (*end)(struct source *s);
-	/* Return true if they are still the file's bytes.  Called before and after each copy. */
+	/* Return true if the bytes are still those of the file.  Called before and after each
+	 * copy. */
 	bool (*still)(struct source *s);
-	/* These bytes were staged; hops is the set of file hops that moved them. */
+	/* Note that bytes were staged; hops is the bit set of file hops that moved them. */
 	void (*seen)(struct source *s, uint64_t off, uint64_t len, uint32_t hops);
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * STAGED: through the slots of an engine (core/carry/job.c).  GATHER: as STAGED, with a device that
+ * STAGED: through the slots of an engine (core/carry/job.c).  GATHER: the same, but the device
  * gathers the small copies of a batch itself.
  */
 #include "core/queue/object.h"
@@ -37,7 +37,7 @@ const struct path_ops path_staged = {
 	.proven = staged_proven,
 };
 
-/* GATHER is chosen by the device's stream for a batch of small copies; no caller can ask for it. */
+/* Refuse: only the device's stream chooses GATHER, for a batch of small copies; callers cannot. */
 static enum pst_why gather_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			       int *ret_detail)
 {

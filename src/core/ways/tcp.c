@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* TCP: bytes of a storage service, over a socket.  The hop of the schemes pst, psts and
+/* TCP: bytes of a storage service, over a socket.  The file hop of the URL schemes pst, psts and
  * pst+unix. */
 #include "core/ways/part.h"
 #include "core/ways/path.h"
@@ -24,7 +24,7 @@ static enum pst_why tcp_fit(struct part *p, int *ret_detail)
 
 const struct path_ops path_tcp = {
 	.path = PST_PATH_TCP,
-	.quiet = true, /* files of other providers have other hops */
+	.quiet = true, /* no reason is due: files of other providers have other hops */
 	.why = tcp_why,
 	.fit = tcp_fit,
 };

@@ -6,7 +6,8 @@
  * alone is not enough: it advances only every few milliseconds, and a write sets it before copying.
  *
  * A trial of a write writes the request's bytes again.  If another process wrote there after the
- * first write, its bytes are lost, as they are with the write that repeats the request anyway.
+ * first write, its bytes are lost.  They would be lost anyway, because the request is repeated
+ * through the page cache.
  */
 #include <string.h>
 
@@ -18,14 +19,15 @@
 struct trial {
 	struct file *file, *reader;
 	uint64_t off, len;
-	uint64_t room; /* len rounded up to whole blocks */
+	uint64_t room; /* bytes: len rounded up to whole blocks */
 	bool write;
 	bool look; /* the next operation is a plain read */
 	unsigned nr;
 	struct file_stamp stamp;
 	const char *seen;
-	struct mem_alloc *peer; /* of the kind of the request's memory, or NULL: of ours */
-	char *direct;           /* its bytes, or of malloc() */
+	struct mem_alloc *peer; /* memory of the same kind as the request's, which holds direct; or
+				 * NULL */
+	char *direct;           /* bytes that O_DIRECT moved; in peer, or from aligned_alloc() */
 	char *plain;
 };
 
@@ -41,7 +43,8 @@ void trial_free(struct trial *t)
 	free(t);
 }
 
-/* The buffers.  A disk that reaches host memory may still fail to reach another device's. */
+/* Allocate the buffers.  direct is memory of the request's kind: a disk that reaches host memory
+ * may fail to reach another device's. */
 static bool buffers_new(struct trial *t, const struct mem_alloc *like, uint64_t align)
 {
 	t->plain = malloc(t->room);
@@ -61,8 +64,8 @@ struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const v
 	uint64_t align = MAX(unit, (uint64_t)file->mem_align);
 	struct trial *t;
 
-	/* Bytes of another machine may be on the disk and not in the page cache: a difference
-	 * proves nothing then. */
+	/* If bytes of another machine may be on the disk and not in the page cache, a difference
+	 * proves nothing. */
 	if (!r->can_judge || file->caps & FILE_STALE || (write && room != len) ||
 	    off + room > INT64_MAX)
 		return NULL;
@@ -105,7 +108,7 @@ enum trial_end trial_step(struct trial *t, int64_t res)
 		return TRIAL_OPEN; /* the operation failed, or the file shrank */
 	t->look = !t->look;
 	if (t->look) {
-		/* The trial's own write does not count as a change. */
+		/* Take the stamp again: the trial's own write must not count as a change. */
 		if (t->write && file_stamp(t->file, &t->stamp) < 0)
 			return TRIAL_OPEN;
 		return TRIAL_ON;

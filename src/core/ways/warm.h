@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Whether a file is warm: the page cache held the bytes of the last reads (cached.c).
- */
+/* A file is warm if the page cache held the bytes of its last reads (cached.c). */
 #ifndef PST_WARM_H
 #define PST_WARM_H
 
@@ -12,10 +10,13 @@
 
 #define WARM_SURE 8
 
-/* Return true after so many consecutive hits that nobody asks any more. */
+/* Return true after WARM_SURE consecutive hits: then file_resident() is not called any more. */
 static inline bool cached_is_warm(const struct file *file)
 {
-	int hits = atomic_load_explicit(&file->warm, memory_order_relaxed) & 0xff; /* cached.c */
+	int hits = atomic_load_explicit(&file->warm, memory_order_relaxed) & 0xff; /* the lowest
+										    * byte: see
+										    * struct warm in
+										    * cached.c */
 
 	return hits >= WARM_SURE;
 }

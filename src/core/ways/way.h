@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The data that ways keep for each request and each queue, stored after the request and the queue.
+ * The data that paths keep for each request and each queue, stored after the request and the queue.
  */
 #ifndef PST_WAY_H
 #define PST_WAY_H
@@ -18,26 +18,25 @@
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;         /* device hop: the first listed one that can serve, STAGED without a
-			    * list, or 0 for host memory */
-	uint16_t asks;       /* bits of path_list: paths whose choose() is called */
-	bool unaligned;      /* an unaligned write, of which O_DIRECT moves nothing */
-	uint32_t off_mask;   /* bits that must be 0 in offsets and lengths, if the first hop must
-			      * move all bytes in whole blocks */
-	uint32_t mem_mask;   /* bits that must be 0 in host addresses, likewise */
-	bool restage;        /* the engine moves the request if the caller's parts do not move all
-			    * of it */
-	bool listed;         /* the caller listed the hops, so skipping CACHED is a `why' */
-	bool ahead;          /* the kernel reads ahead: use the page cache and not O_DIRECT */
-	bool source_now;     /* the caller listed the path of the source */
-	bool staged;         /* the pool may be used; false if device hops are listed without
-			    * STAGED */
-	struct source *from; /* source from which the device copies by itself, or NULL; source.h */
-	bool left;           /* pieces moves no more of the request */
-	const struct path_pieces *pieces; /* the path that moves some pieces without slots, or
-					   * NULL */
-	void *pieces_by;                  /* data of that path for the request */
-	uint32_t why;                     /* the reason, if known before the first byte moves */
+	uint8_t dev;         /* device path: the first listed one that can serve, the default one
+			      * without a list, or 0 for host memory */
+	uint16_t asks;       /* bit set of path_list indexes: paths whose choose() is called */
+	bool unaligned;      /* an unaligned write, which O_DIRECT does not move */
+	uint32_t off_mask;   /* bits that must be 0 in offsets and lengths, because the first hop
+			      * must move all bytes in whole blocks */
+	uint32_t mem_mask;   /* bits that must be 0 in host addresses, for the same reason */
+	bool restage;        /* if the caller's thread cannot move all bytes, the engine moves the
+			      * request */
+	bool listed;         /* the caller listed file hops, so skipping CACHED is a reason */
+	bool ahead;          /* use the kernel's read-ahead, and not O_DIRECT */
+	bool source_now;     /* the caller listed the path of from: make its bytes ready at once */
+	bool staged;         /* slots may be used; false if the caller lists device paths without
+			      * STAGED */
+	struct source *from; /* bytes that the device copies without a slot, or NULL; source.h */
+	bool left;           /* pieces moves nothing more of the request */
+	const struct path_pieces *pieces; /* a path that moves some pieces without slots, or NULL */
+	void *pieces_by;                  /* data of that path for this request */
+	uint32_t why;                     /* PST_WHY_* if known before the first byte moves */
 	int detail;
 };
 
@@ -52,14 +51,15 @@ struct plan_memo {
 	struct plan plan;
 };
 
-/* The data of a request.  The engine's lock covers the plan while an engine holds the request, else
- * the queue's lock. */
+/* The path's data of a request.  The engine's lock covers the plan while an engine holds the
+ * request, else the queue's lock. */
 struct way {
 	struct plan plan;
-	char *bounce;         /* buffer into which the path loaded a small write's bytes, or NULL */
-	struct hold *hold;    /* what the path keeps open for the next part, or NULL */
-	bool later;           /* the path's memory is in use now: ask again */
-	bool single;          /* counted among the reads that callers copy; single_end() must be
+	char *bounce;         /* buffer with the bytes of a small write that were loaded through a
+			       * window, or NULL */
+	struct hold *hold;    /* resource that the path keeps open for the next part, or NULL */
+	bool later;           /* the memory is in use now: call reach() again */
+	bool single;          /* counted as a read that its caller copies, so single_end() must be
 			       * called */
 	atomic_bool compared; /* a part of the request was compared, or is being compared */
 };
@@ -69,19 +69,20 @@ struct way_req {
 	struct way way;
 };
 
-/* Reads that may be sequential in a file. */
+/* A run of reads that may be sequential in a file. */
 struct run {
-	uint64_t key; /* hash of the file and of the end of the last read */
-	int nr;       /* consecutive reads, up to a maximum; below 0: too many were in flight */
-	bool found;   /* used since the entry was last considered for replacement */
+	uint64_t key; /* address of the file plus the end offset of the last read */
+	int nr;       /* consecutive reads, up to RUN_MAX; below 0: too many bytes were in flight */
+	bool found;   /* a read continued this run since its last turn for replacement */
 };
 
-/* The data of a queue. */
+/* The paths' data of a queue. */
 struct way_queue {
 	struct pst_queue q;
 	struct plan_memo memo;
-	struct run runs[QUEUE_RUNS]; /* no pointer, because every small read looks at the entries */
-	unsigned run_turn;           /* the entry to be replaced next */
+	struct run runs[QUEUE_RUNS]; /* embedded, because every small read looks at the entries */
+	unsigned run_turn;           /* counter whose value modulo QUEUE_RUNS is the entry to
+				      * replace next */
 };
 
 static inline struct way *req_way(const struct req *r)
@@ -100,8 +101,9 @@ static inline struct way_queue *queue_way(const struct pst_queue *q)
 }
 
 /*
- * Return true if the CPU may use the addresses of the request's file operations.  The library's
- * memory stays, and shared memory is sealed; a wrap may be unmapped, so only the kernel touches it.
+ * Return true if the CPU may use the addresses of the request's file operations.  Memory of the
+ * library stays mapped, and shared memory is sealed.  Wrapped memory may be unmapped, so only the
+ * kernel touches it.
  */
 static inline bool req_stays(const struct req *r)
 {
@@ -112,7 +114,7 @@ static inline bool req_stays(const struct req *r)
 
 /*
  * single.c: decide whether the caller should copy the read, which is alone in its queue.  If so,
- * the read is counted until single_end(), which does nothing for any other request.
+ * the read counts until single_end(), which does nothing for any other request.
  */
 bool single_begin(struct req *r);
 void single_end(struct req *r);

@@ -2,19 +2,19 @@
 /*
  * Small requests on device memory, moved by the CPU.
  *
- * The CPU moves a few KiB sooner than a request is handed to an engine and a device copy is
- * started. So the caller's thread moves them itself, through a window on the memory.
+ * For a few KiB, the CPU is faster than an engine that gets the request and starts a device copy.
+ * So the caller's thread moves them itself, through a window on the memory.
  *
- * A read that the page cache holds goes straight into the window: the kernel's copy is the only
- * one. A write is loaded through the window into a buffer, and then goes on as if it came from host
- * memory.  caller.c does the file operations of both.  If a read turns out not to be resident, the
- * engine does all of it.
+ * A read of bytes that the page cache holds goes straight into the window, with a single copy by
+ * the kernel.  A write is loaded through the window into a buffer, and then continues like a write
+ * from host memory.  caller.c does the file operations of both.  If a read turns out not to be
+ * resident, the engine moves all of it.
  *
- * While an engine works for the queue, a window is opened only where many have asked for it.
+ * While an engine works for the queue, a window is opened only after many requests for it.
  *
- * window/cost.c measures how many bytes are few enough, when the first window on that kind of
- * memory is proven.  A small request has at most SMALL_PIECES pieces.  While the engine works for
- * other queues, a single read of up to SINGLE_MAX bytes counts as small, too (sched/single.c).
+ * When the first window on a kind of memory is proven, window/cost.c measures up to how many bytes
+ * a window is faster.  A small request has at most SMALL_PIECES pieces.  While the engine works for
+ * other queues, a single read of up to SINGLE_MAX bytes also counts as small (sched/single.c).
  */
 #include <string.h>
 
@@ -31,11 +31,11 @@
 #include "core/ways/way.h"
 #include "core/ways/window_cache.h"
 
-/* Most bytes of a request that uses a window without being asked to. */
+/* Most bytes of a request that uses a window although the path is not listed. */
 #define SMALL_MAX KIB(64)
-#define SINGLE_MAX MIB(1)        /* the same for a single read that its caller waits for */
-#define SMALL_PIECES 16u         /* most pieces of a request, each of which costs a system call */
-#define LISTED_WRITE_MAX KIB(64) /* loads are slow, and pst_queue_submit() must not be */
+#define SINGLE_MAX MIB(1)        /* most bytes of a single read for which its caller waits */
+#define SMALL_PIECES 16u         /* most pieces of a request: each costs a system call */
+#define LISTED_WRITE_MAX KIB(64) /* loads are slow, and pst_queue_submit() must return soon */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool off; /* PST_WINDOW=off */
@@ -55,24 +55,24 @@ static bool small_enabled(void)
 	return !off;
 }
 
-/* Return the offset of the first piece in the buffer: that in the file modulo a page, for
- * O_DIRECT. */
+/* Return the offset of the first piece in the bounce buffer: its file offset modulo a page, as
+ * O_DIRECT needs. */
 static uint64_t bounce_lead(const struct req *r)
 {
 	return r->cur.segs[0].file_off & (PAGE - 1);
 }
 
-/* Release the window of a request that no longer needs it, or did not get that far. */
+/* Release the window of a request that does not use it any more, or never did. */
 static void window_release(struct req *r)
 {
 	hold_put(&r->q->holder, &req_way(r)->hold);
 	single_end(r);
 }
 
-/* A part's use of a window, for memory whose provider wants to hear of uses by the CPU. */
+/* A part's use of a window whose memory provider must be told of uses by the CPU. */
 struct told {
 	struct hold hold;
-	struct hold *under; /* the cached window's */
+	struct hold *under; /* hold of the cached window */
 	const struct window *w;
 	uint32_t rights;
 };
@@ -86,8 +86,9 @@ static void told_put(const struct holder *by, struct hold *h)
 	free(t);
 }
 
-/* Tell the memory's provider that the CPU uses the window until *hold is put, which is the cached
- * window's before the call.  Return 0 or an errno; EAGAIN: try again later. */
+/* Tell the memory's provider that the CPU uses the window.  *hold is the cached window's hold, and
+ * is replaced by one that ends the use when it is put.  Return 0 or an errno; EAGAIN: try again
+ * later. */
 static _cold_ int tell(const struct window *w, uint32_t op, struct hold **hold)
 {
 	struct told *t = malloc(sizeof(*t));
@@ -179,8 +180,8 @@ static bool few_pieces(const struct req *r)
 	return true;
 }
 
-/* Return true if the read is alone in its queue, so that its caller waits for it.  Reads of a file
- * that the device reads itself wait for no copy. */
+/* Return true if the read is alone in its queue, so that its caller waits for it.  Return false if
+ * the device reads the file's bytes directly: such a read waits for no copy. */
 static bool is_awaited(const struct req *r)
 {
 	const struct pst_queue *q = r->q;
@@ -189,8 +190,8 @@ static bool is_awaited(const struct req *r)
 	       list_empty(&q->prepared) && !req_plan(r)->from;
 }
 
-/* Returns 0 if a window serves the request better, an errno if no window can be had, -1 if a window
- * is not the better way. */
+/* Return 0 if a window serves the request better; an errno if no window is possible; -1 if a window
+ * is not faster. */
 static int small_fits(struct req *r)
 {
 	const struct pst_mem *m = req_mem(r);
@@ -202,13 +203,13 @@ static int small_fits(struct req *r)
 
 	if ((r->total > SMALL_MAX && !is_awaited(r)) || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
-	if (write && req_plan(r)->from) /* the device writes to the file by itself */
+	if (write && req_plan(r)->from) /* the device writes to the file directly */
 		return -1;
 	if (!write &&
 	    (req_plan(r)->hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;
-	/* The first requests are staged: opening a window of a large allocation takes as long as
-	 * staging several, and many programs wrap memory for one request. */
+	/* Stage the first requests: opening a window of a large allocation takes as long as staging
+	 * several, and many programs wrap memory for one request. */
 	if (!window_cache_pays(m->region, m->off + p.mem_off))
 		return -1;
 	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &req_way(r)->hold,
@@ -218,7 +219,7 @@ static int small_fits(struct req *r)
 	most = write ? w->load_max : w->store_max;
 	if (r->total <= SMALL_MAX)
 		return r->total <= most ? 0 : -1;
-	/* The CPU was fast enough with the longest copy that was measured. */
+	/* Only if the CPU was fast enough with the longest copy that was measured. */
 	return most == WINDOW_COST_MAX && single_begin(r) ? 0 : -1;
 }
 
@@ -239,7 +240,7 @@ static char *window_reach_now(const struct holder *by, const struct pst_io *io,
 	return w->ptr + at;
 }
 
-/* Take the window if it is the better path. */
+/* Use a window if it is the faster path. */
 static void choose_small(struct req *r)
 {
 	struct plan *p = req_plan(r);
@@ -250,7 +251,7 @@ static void choose_small(struct req *r)
 		return;
 	err = small_fits(r);
 	if (err == 0 && mem_alive(req_mem(r)->region->alloc) < 0)
-		err = -1; /* the engine will find and report the same error */
+		err = -1; /* the engine will find the same error and report it */
 	if (err == 0 && r->io.op == PST_OP_WRITE)
 		err = small_load(r);
 	if (err > 0)
@@ -263,7 +264,8 @@ static void choose_small(struct req *r)
 	p->restage = true;
 }
 
-/* Keep the hops of a plan that reach a window, which O_DIRECT does not.  Return their number. */
+/* Remove the hops that cannot reach a window, such as O_DIRECT, from a plan.  Return the number of
+ * hops left. */
 static unsigned keep_copying_hops(struct plan *p)
 {
 	unsigned nr = 0;
@@ -274,7 +276,7 @@ static unsigned keep_copying_hops(struct plan *p)
 	return nr;
 }
 
-/* Return true if the request leaves the choice of its hops to the library, or lists DIRECT. */
+/* Return true if the caller lists DIRECT, or does not list WINDOW. */
 static bool wants_direct(const struct plan *p, uint32_t listed)
 {
 	return !(listed & PST_PATH_BIT(PST_PATH_WINDOW)) ||
@@ -286,14 +288,14 @@ static bool plan_has_direct(const struct plan *p)
 	return memchr(p->hop, PST_PATH_DIRECT, p->nr_hops) != NULL;
 }
 
-/* Prepare a write of more bytes than pst_queue_submit() may load: the kernel loads them when it
- * writes.  Only for memory that no device copies.  Return 0 or an errno. */
+/* Prepare a write of more bytes than pst_queue_submit() may load: the kernel loads them during the
+ * write.  Only for memory that no device copies.  Return 0 or an errno. */
 static int write_from_window(struct req *r)
 {
 	unsigned nr;
 
 	if (mem_copies(mem_ops_of(req_mem(r))))
-		return EFBIG; /* its device is faster */
+		return EFBIG; /* a device copy is faster */
 	if (plan_has_direct(req_plan(r)) && !r->io.policy) {
 		req_reason(r, PST_WHY_NO_PROVIDER, 0);
 		if (r->io.flags & PST_IO_STRICT)
@@ -306,18 +308,19 @@ static int write_from_window(struct req *r)
 	return 0;
 }
 
-/* Handle a request whose caller listed WINDOW, or whose memory nothing else serves.  Return 0 if
- * the window is ready, or the request is staged because that is listed too; else -errno. */
+/* Handle a request whose caller listed WINDOW, or whose memory only a window reaches.  Return 0 if
+ * the window is ready, or if the request is staged because STAGED is listed too; else -errno. */
 static int choose_listed(struct req *r)
 {
-	int err = r->io.stream ? EOPNOTSUPP : 0; /* the device cannot wait for the CPU */
+	int err = r->io.stream ? EOPNOTSUPP : 0; /* a stream cannot order copies by the CPU */
 	bool load = !err && r->io.op == PST_OP_WRITE, now = r->total <= LISTED_WRITE_MAX;
 
 	if (mem_alive(req_mem(r)->region->alloc) < 0)
 		return -EFAULT;
 	if (load && now)
 		err = small_load(r);
-	if (load && (!now || err == EAGAIN)) /* the memory is in use: the kernel loads later */
+	if (load && (!now || err == EAGAIN)) /* EAGAIN: the memory is in use, so let the kernel load
+					      * later */
 		err = write_from_window(r);
 	if (!err)
 		return 0;
@@ -330,7 +333,7 @@ static int choose_listed(struct req *r)
 
 /* -------------------------------------------------------------------- path */
 
-/* Return true if a window on the memory's first byte is possible.  If not, *ret_err says why. */
+/* Return true if a window on the memory's first byte is possible.  If not, set *ret_err. */
 static bool has_window(const struct pst_mem *m, bool *ret_proven, int *ret_err)
 {
 	struct holder me = { .now = now_ns() };
@@ -369,8 +372,8 @@ static bool window_proven(const struct pst_file *f, const struct pst_mem *m, uin
 }
 
 /*
- * Plan a request whose caller listed WINDOW.  O_DIRECT cannot use a window, and the CPU would have
- * to load a checksum's bytes from the device.
+ * Plan a request whose caller listed WINDOW.  O_DIRECT cannot reach a window, and for a checksum
+ * the CPU would have to load the bytes from the device.
  */
 static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 {
@@ -397,7 +400,7 @@ static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
 static bool window_varies(const struct req *r)
 {
 	(void)r;
-	return true; /* whether a window is possible depends on the allocation */
+	return true; /* whether a window is possible differs between allocations */
 }
 
 static int window_choose(struct req *r)

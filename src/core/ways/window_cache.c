@@ -3,13 +3,13 @@
  * The window cache: windows on allocations that are kept open for small requests.
  *
  * A window is opened when a request first needs it, CACHED_LEN bytes long.  Mapping all of a large
- * allocation would take long, and would take more of the device's aperture and of page tables than
+ * allocation would take long, and would use more of the device's aperture and of page tables than
  * the requests ever touch.
  *
- * All processes of the machine share the aperture, so the bytes of open windows are bounded.  Where
- * the bound is reached, the cache closes the least recently used window that is idle: nothing uses
- * it, and nothing has for IDLE_NS.  If none is idle, the request is staged, because opening windows
- * in turn for requests all over a large allocation would take longer.
+ * All processes of the machine share the aperture, so the bytes of open windows are bounded.  When
+ * the bound is reached, the cache closes the least recently used window that is idle: it has no
+ * user, and had none for IDLE_NS.  If no window is idle, the request is staged: if requests all
+ * over a large allocation opened windows in turn, staging would be faster.
  */
 #include <string.h>
 #include <time.h>
@@ -25,13 +25,14 @@
 /* Bytes that can be mapped and unmapped in the time of staging one small request. */
 #define ASKED_LEN MIB(4)
 #define IDLE_NS (100 * NSEC_PER_MSEC)
-#define USED_NS (5 * NSEC_PER_MSEC) /* resolution of the time of the last use */
-#define APERTURE_SHARE 4u           /* cached windows may use one part in four of the aperture */
-#define APERTURE_UNKNOWN GIB(1)     /* bytes for cached windows if the aperture's size is unknown */
+#define USED_NS (5 * NSEC_PER_MSEC) /* resolution of cached_window.used, ns */
+#define APERTURE_SHARE 4u           /* cached windows may use a quarter of the aperture */
+/* Most bytes of cached windows if the aperture's size is unknown. */
+#define APERTURE_UNKNOWN GIB(1)
 #define NR_USER_COUNTS 16u
 
-/* Each queue has its own counter of uses of a cached window, because the cache line of a common
- * counter would move between CPUs with the requests of several queues. */
+/* Users of a cached window, in NR_USER_COUNTS counters that are chosen by the queue's number: the
+ * cache line of a single counter would move between the CPUs of several queues. */
 struct user_count {
 	atomic_uint users;
 } __attribute__((aligned(64)));
@@ -41,19 +42,20 @@ struct cached_window {
 	struct list link; /* on the list of open windows; under the lock */
 	const struct mem_alloc *alloc;
 	_Atomic(struct window *) window;
-	atomic_int err;        /* why there can be no window; 0: not tried, or may be tried again */
-	_Atomic uint64_t used; /* when it was last used, exact to a few milliseconds */
-	atomic_uint asked;     /* counted by window_cache_pays() */
+	atomic_int err;        /* errno if no window is possible; 0: unknown */
+	_Atomic uint64_t used; /* CLOCK_MONOTONIC ns of the last use, exact to USED_NS */
+	atomic_uint asked;     /* requests for the window so far, see window_cache_pays() */
 	struct user_count counts[NR_USER_COUNTS];
 };
 
 struct window_cache {
 	unsigned nr;
-	_Atomic uint64_t retry; /* do not try again before that time, for lack of room */
+	_Atomic uint64_t retry; /* CLOCK_MONOTONIC ns; do not open a window earlier, for lack of
+				 * room */
 	struct cached_window v[];
 };
 
-/* Covers opening and closing. */
+/* Held to open or close cached windows. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list open_cached = LIST_INIT(open_cached);
 
@@ -92,13 +94,13 @@ static struct window_cache *window_cache_of(struct region *r)
 	return vs;
 }
 
-/* Take a cached window for use, or return NULL. */
+/* Add a user to a cached window and return the window, or return NULL if it is closed. */
 static struct window *window_cache_take(const struct holder *by, struct cached_window *v)
 {
 	struct window *w;
 
-	/* Pairs with cached_window_close(): either it sees the use, or this thread sees no
-	 * window. */
+	/* Pairs with cached_window_close(): either that function sees this user, or this thread
+	 * sees no window. */
 	atomic_fetch_add(user_count(by, v), 1);
 	w = atomic_load(&v->window);
 	if (unlikely(!w))
@@ -106,13 +108,14 @@ static struct window *window_cache_take(const struct holder *by, struct cached_w
 	return w;
 }
 
-/* Return the window of a cached window that the caller has taken. */
+/* Return the window of a cached window of which the caller is a user. */
 static struct window *cached_window_window(struct cached_window *v)
 {
 	struct window *w = atomic_load(&v->window);
 
 	if (unlikely(!w)) {
-		/* Another thread tries to close it and sees this use. */
+		/* Wait for a thread that tried to close the window, found this user, and restores
+		 * it. */
 		pthread_mutex_lock(&lock);
 		w = atomic_load(&v->window);
 		pthread_mutex_unlock(&lock);
@@ -143,7 +146,7 @@ static uint64_t window_cache_bound(const struct mem_alloc *a)
 			 aperture ? MAX(aperture / APERTURE_SHARE, CACHED_LEN) : APERTURE_UNKNOWN);
 }
 
-/* Close a cached window, under the lock; false if it is in use. */
+/* Close a cached window, under the lock.  Return false if it has users. */
 static bool cached_window_close(struct cached_window *v)
 {
 	struct window *w = atomic_exchange(&v->window, NULL);
@@ -157,8 +160,8 @@ static bool cached_window_close(struct cached_window *v)
 	return true;
 }
 
-/* Return the bytes of windows open on the allocation's device, and the cached window to close;
- * under the lock. */
+/* Return the bytes of all windows open on the allocation's device, and in *ret_idle the window to
+ * close next, or NULL; under the lock. */
 static uint64_t open_bytes(const struct mem_alloc *a, struct cached_window **ret_idle)
 {
 	uint64_t sum = 0, oldest = about_now_ns() - IDLE_NS;
@@ -179,7 +182,7 @@ static uint64_t open_bytes(const struct mem_alloc *a, struct cached_window **ret
 	return sum;
 }
 
-/* Under the lock. */
+/* Close idle windows until len more bytes fit; under the lock.  Return false if they do not fit. */
 static bool make_room(const struct mem_alloc *a, uint64_t len)
 {
 	uint64_t most = window_cache_bound(a);
@@ -193,13 +196,14 @@ static bool make_room(const struct mem_alloc *a, uint64_t len)
 
 /* ------------------------------------------------------------------- cached windows */
 
-/* Return true for the errors of a lack that may pass. */
+/* Return true for a lack of resources that may pass. */
 static bool is_passing(int err)
 {
 	return err == ENOMEM || err == EMFILE || err == ENFILE || err == EAGAIN;
 }
 
-/* Open a cached window and take it, under the lock; NULL with *ret_err. */
+/* Open a cached window, and add the caller as a user; under the lock.  Return NULL and set *ret_err
+ * on failure. */
 static struct window *cached_window_open(const struct holder *by, struct region *r,
 					 struct cached_window *v, uint64_t off, int *ret_err)
 {

@@ -10,15 +10,16 @@
 struct window;
 
 /*
- * Return the window of an allocation that contains byte off, as its byte *ret_at.  The window stays
- * open until hold_put(hold). *hold may hold another window of the caller's, which is put then.
- * NULL: there is none, and *ret_err says why; ENOSPC: too many are open now.
+ * Return the window that contains byte off of an allocation; the byte is at *ret_at in the window.
+ * The window stays open until hold_put(hold). *hold may hold another window on entry, which is put.
+ * Return NULL if there is no window, and set *ret_err; ENOSPC: too many are open now.
  */
 const struct window *window_cache_get(const struct holder *by, struct region *r, uint64_t off,
 				      uint64_t *ret_at, struct hold **hold, int *ret_err);
 /*
- * Return true if that window is open or worth opening.  Mapping and unmapping a long window takes
- * longer than staging some small requests, so it must have been asked for often enough.
+ * Return true if the window with byte off is open or worth opening.  Mapping and unmapping a long
+ * window takes longer than staging some small requests, so a window pays only after enough requests
+ * for it.
  */
 bool window_cache_pays(struct region *r, uint64_t off);
 /* Free the cached windows of a region that is no longer used. */
