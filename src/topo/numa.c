@@ -9,11 +9,11 @@
 #include "base/log.h"
 #include "topo/numa.h"
 
-#define LIST_LEN 8192u /* longer than the list of every second CPU of CPU_SETSIZE */
+#define LIST_LEN 8192u /* bytes; longer than the list of every second CPU of CPU_SETSIZE */
 #define NODES_MAX 1024u
 #define LONG_BITS (8 * sizeof(unsigned long))
 
-/* Parse decimal digits; false if there are none, or more than any CPU number has. */
+/* Parse decimal digits.  Return false if there are none, or more digits than a CPU number has. */
 static bool numa_number(const char **text, unsigned *ret)
 {
 	const char *p = *text;
@@ -30,7 +30,7 @@ static bool numa_number(const char **text, unsigned *ret)
 
 int numa_cpulist(const char *text, cpu_set_t *ret)
 {
-	bool more = *text && strcmp(text, "\n") != 0; /* else a node without CPUs */
+	bool more = *text && strcmp(text, "\n") != 0; /* false for a node without CPUs */
 	const char *p = text;
 	unsigned from, to;
 	cpu_set_t set;
@@ -110,7 +110,7 @@ void numa_place(void *mem, uint64_t len, int node)
 	if (node < 0 || node >= (int)NODES_MAX)
 		return;
 	nodes[(unsigned)node / LONG_BITS] = 1ul << ((unsigned)node % LONG_BITS);
-	/* The kernel subtracts one from the number of bits. */
+	/* NODES_MAX + 1, because the kernel subtracts one from the number of bits. */
 	if (syscall(SYS_mbind, mem, len, MPOL_PREFERRED, nodes, NODES_MAX + 1, 0) < 0)
 		log_debug("memory cannot be preferred on NUMA node %d: %m, ignoring", node);
 }

@@ -19,8 +19,8 @@
 #include "core/ways/plan.h"
 #include "core/ways/way.h"
 
-/* Return the address of the piece, and cut the piece to the bytes that are contiguous there.  NULL:
- * the CPU cannot use it. *ret_hold may be set for device memory. */
+/* Return the address of the piece, and cut the piece to the bytes that are contiguous there.
+ * Return NULL if the CPU cannot use the memory.  For device memory *ret_hold may be set. */
 static char *piece_addr(struct req *r, struct piece *p, struct hold **ret_hold)
 {
 	if (likely(!req_plan(r)->dev))
@@ -28,7 +28,8 @@ static char *piece_addr(struct req *r, struct piece *p, struct hold **ret_hold)
 	return path_ops_of(req_plan(r)->dev)->reach(r, p, ret_hold);
 }
 
-/* Return the length of a part: parts of one piece end at blocks of the file. */
+/* Return the length of the next part of a piece of len bytes at off.  A long piece is cut at block
+ * boundaries of the file. */
 static uint64_t part_len(const struct req *r, uint64_t off, uint64_t len)
 {
 	uint64_t unit = MAX(PAGE, req_file(r)->off_align);
@@ -75,12 +76,12 @@ static void part_results(struct req *r, const struct part *p)
 		sum += p->bytes[i];
 	}
 	if (req_plan(r)->dev && !path_is_hop(req_plan(r)->dev) && sum) {
-		copy_fence_stores(); /* the kernel's stores into the window */
+		copy_fence_stores(); /* wait for the kernel's stores into the window */
 		req_moved(r, req_plan(r)->dev, sum);
 	}
 }
 
-/* Handle bytes for which no hop is left: leave them to the engine, or fail. */
+/* Handle bytes that no hop can move: leave the request to the engine, or return an error. */
 static int no_hop(struct req *r)
 {
 	char text[200];
@@ -99,7 +100,7 @@ static void caller_part_done(struct part *p)
 	struct req *r = p->req;
 
 	if (unlikely(req_is_late(r))) {
-		/* The request has completed; this part only ends its use. */
+		/* The request completed before.  Its state changes once its last part has ended. */
 		part_free(p);
 		req_caller(r)->left = false;
 		if (!r->nr_parts)
@@ -115,7 +116,7 @@ static void caller_part_done(struct part *p)
 	}
 	part_results(r, p);
 	req_settle(r, p->pos, p->len, p->got, p->left ? no_hop(r) : p->err);
-	/* Nothing follows the end of the file: a request of one piece does not read further. */
+	/* Nothing follows the end of the file, so a request of one piece reads no further. */
 	if (p->eof && r->one_piece)
 		r->cur.seg = r->cur.nr;
 	part_free(p);
@@ -138,7 +139,7 @@ static struct part *part_first(struct req *r)
 	return &req_caller(r)->first;
 }
 
-/* Return another part, or NULL if the queue has none free. */
+/* Return a part of the queue for the request, or NULL if none is free. */
 static struct part *part_more(struct req *r)
 {
 	struct caller_queue *cq = queue_caller(r->q);
@@ -167,32 +168,32 @@ static struct part *part_edge(struct part *of)
 
 /*
  * Return true if the part may start now.  This thread copies bytes from the page cache when the I/O
- * context is flushed, and checks no deadline and no cancel meanwhile.  So it copies one bounded
- * part at a time: a small one within pst_queue_submit(), the rest in pst_queue_reap().
+ * context is flushed, and checks no deadlines or cancellations during the copy.  So it copies one
+ * bounded part at a time: a small one in pst_queue_submit(), the others in pst_queue_reap().
  */
 static bool may_copy(const struct part *p)
 {
 	struct pst_queue *q = p->req->q;
 	const struct io_op *op = &p->op;
 
-	/* A provider with its own I/O context copies on other threads. */
+	/* Writes, O_DIRECT, and providers with their own I/O context do not copy on this thread. */
 	if (op->kind != IO_READ || (op->flags & IO_OP_DIRECT) || op->file->ops->backend)
 		return true;
 	if (likely(op->len <= q->copy_left)) {
 		q->copy_left -= op->len;
 		return true;
 	}
-	/* Bytes that come from the disk are not copied here. */
+	/* Bytes that are not resident come from the disk, and are not copied on this thread. */
 	if (!(op->flags & IO_OP_NOWAIT) && file_resident(op->file, op->off, op->len) <= 0)
 		return true;
 	q->more = true;
 	return false;
 }
 
-/* Start a part that has its range; false if other requests must go first. */
+/* Start a part whose range is set.  Return false if other requests must go first. */
 static inline bool start_part(struct req *r, struct part *p)
 {
-	uint64_t len = p->len; /* edges may shorten it */
+	uint64_t len = p->len; /* before edges are split off */
 
 	p->reg = req_mem(r)->region->reg;
 	if (unlikely(!p->data) || unlikely(!part_choose(p))) {
@@ -210,7 +211,7 @@ static inline bool start_part(struct req *r, struct part *p)
 	return true;
 }
 
-/* Start another part; false if none can start now. */
+/* Start another part.  Return false if none can start now. */
 static bool start_next(struct req *r)
 {
 	struct part *p = caller_part_new(r);
@@ -221,7 +222,7 @@ static bool start_next(struct req *r)
 	(void)cursor_peek(&r->cur, &pc);
 	p->data = piece_addr(r, &pc, &p->hold);
 	if (unlikely(!p->data && req_way(r)->later)) {
-		/* No event reports when the memory is free, so ask again in each turn. */
+		/* Poll: no event reports when the memory is free. */
 		req_way(r)->later = false;
 		r->q->more = true;
 		part_free(p);
@@ -230,15 +231,16 @@ static bool start_next(struct req *r)
 	p->len = part_len(r, pc.file_off, pc.len);
 	p->pos = pc.pos;
 	p->off = pc.file_off;
-	/* If the engine is the fallback, a window serves only reads from the page cache.  Where a
-	 * hop reaches the device by itself, the others do not reach it at all. */
+	/* Use only the first hop.  If the engine is the fallback, a window serves only reads from
+	 * the page cache.  If a hop reaches the device by itself, other hops cannot reach the
+	 * device. */
 	if (unlikely(req_plan(r)->restage) &&
 	    (r->io.op == PST_OP_READ || path_is_hop(req_plan(r)->dev)))
 		p->out = (uint8_t)~1u;
 	return start_part(r, p);
 }
 
-/* As start_next(), for the usual request of one part. */
+/* start_next() for the usual request of one part. */
 static bool start_only(struct req *r)
 {
 	const struct pst_seg *s = r->cur.segs;
@@ -251,17 +253,18 @@ static bool start_only(struct req *r)
 	return start_part(r, p);
 }
 
-/* Continue later: other requests go first, or a part must become free. */
+/* Put the request on q->started: other requests go first, or a part must become free. */
 static void go_on_later(struct req *r)
 {
 	if (list_empty(&r->waits))
 		list_add_tail(&r->q->started, &r->waits);
 }
 
-/* Give the whole request to the engine: nothing is in flight, and some bytes were not resident. */
+/* Give the whole request to the engine, because some bytes were not moved.  None of its parts is in
+ * flight. */
 static void restage(struct req *r)
 {
-	/* The request may be waiting for a free part. */
+	/* The request may be on q->started, waiting for a free part. */
 	list_del(&r->waits);
 	req_caller(r)->left = false;
 	req_plan(r)->dev = (uint8_t)path_base();
@@ -278,7 +281,7 @@ static void restage(struct req *r)
 	r->ops->start(r);
 }
 
-/* End a request whose last part has ended, if something went wrong. */
+/* Handle the end of the last part of a request that is not simply complete. */
 static _cold_ void parts_end(struct req *r)
 {
 	if (req_caller(r)->left && !r->stop && !r->res.err) {
@@ -312,7 +315,7 @@ static void move_start(struct req *r)
 			go_on_later(r);
 		return;
 	}
-	/* A part without a hop ends at once, and must not end the request in here. */
+	/* A part without a hop ends at once, and must not end the request inside this loop. */
 	req_caller(r)->starting = true;
 	if (!r->stop)
 		while (!r->res.err && !req_caller(r)->left && !cursor_at_end(&r->cur) &&
@@ -369,8 +372,8 @@ static void parts_stop(struct req *r, int err)
 		part_cancel(r->q, list_entry(e, struct part, link));
 }
 
-/* Return true if the part touches the request's memory: a proof reads into another buffer, and a
- * small write may use one. */
+/* Return true if the part touches the request's memory.  A proof reads into another buffer, and a
+ * small write may come from a bounce buffer. */
 static bool part_touches_mem(const struct part *p)
 {
 	return p->step == PART_BODY && !req_way(p->req)->bounce;

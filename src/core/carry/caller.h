@@ -8,13 +8,11 @@
 #include "core/sched/share.h"
 #include "core/ways/part.h"
 
-/*
- * The data of a request that the caller's thread moves in parts, covered by the queue's lock.
- */
+/* The data of a request that the caller's thread moves in parts.  The queue's lock covers it. */
 struct req_caller {
-	bool starting;   /* more parts may start in this call, so no part may end the request */
+	bool starting;   /* parts_start() may start more parts, so no part may end the request */
 	bool left;       /* the engine must move the request; see restage() */
-	bool first_used; /* the request's own part is in use */
+	bool first_used; /* the member first is in use */
 	struct part first;
 	struct list more;
 };
@@ -27,7 +25,7 @@ struct caller_req {
 struct caller_queue {
 	struct engine_queue base;
 	struct part *part_array;
-	struct part *parts; /* free parts, for requests that use their own */
+	struct part *parts; /* free parts, for requests whose member first is in use */
 };
 
 static inline struct req_caller *req_caller(const struct req *r)

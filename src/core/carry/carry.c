@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The carriers' functions that queues call (core/queue/above.h): for the caller's thread, and for
- * engines.
- */
+/* The functions of core/queue/above.h that move bytes: by the caller's thread, and by engines. */
 #include <stdlib.h>
 
 #include "base/cancel.h"
@@ -98,20 +95,20 @@ static void prep_engine(struct req *r, struct share *share)
 	eng->checked = eng->verified = eng->has_crc = false;
 }
 
-/* Check the stream early, so that the sentence names the request; submit checks it again. */
+/* Check the stream before submit checks it again, so that the error sentence names this request. */
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
 	bool wait = io->flags & PST_IO_STREAM_WAIT;
 	int err;
 
-	NO_CANCEL(); /* pst_queue_prep() has no guard of its own */
+	NO_CANCEL(); /* pst_queue_prep() itself has no NO_CANCEL() */
 	err = mem_stream_check(a, io->stream, wait);
 	if (err < 0)
 		return err;
 	if (wait)
 		return feed_prepare(share);
-	/* Without the clock the request works, unless the driver blocks the workers that query. */
+	/* Ignore an error: without the clock, only workers that the driver blocks cause a delay. */
 	(void)engine_clock(share->engine);
 	return 0;
 }
@@ -148,7 +145,7 @@ int carry_prep(struct req *r, const struct pst_io *io)
 
 int carry_order(struct req *r)
 {
-	/* Let engines start meanwhile: the driver is called below, which takes time. */
+	/* Give engines the collected requests first, because the driver calls below take time. */
 	carry_flush(r->q);
 	return r->io.flags & PST_IO_STREAM_WAIT ? feed_begin(r) : order_begin(r);
 }
@@ -170,7 +167,8 @@ void carry_release(struct req *r)
 
 /* --------------------------------------------------------------- checksums */
 
-/* Compute the checksum of what arrived in host memory; false if the memory is gone. */
+/* Compute the checksum of the bytes that arrived in host memory.  Return false if the memory is
+ * gone. */
 static bool req_crc_host(struct req *r)
 {
 	const char *base = req_host(r, 0);
@@ -223,7 +221,7 @@ void carry_verify(struct req *r)
 	struct piece p;
 
 	if (!mem_on_host(req_mem(r)))
-		return; /* a check has compared them */
+		return; /* for device memory, check.c has compared the checksums */
 	cursor_init(&c, r->cur.segs, r->cur.nr);
 	c.apart = true;
 	for (; cursor_peek(&c, &p); cursor_skip(&c, p.len), nr++) {

@@ -13,21 +13,21 @@
 #include "core/sched/turns.h"
 #include "core/sched/wake.h"
 
-#define COPY_BYTES MIB(1) /* of a copy to the host, for memory without checksums */
-#define COPY_PIECES 16u   /* that are copied before the worker looks at its other work */
+#define COPY_BYTES MIB(1) /* bytes copied to the host at a time, for memory without checksums */
+#define COPY_PIECES 16u   /* most such copies before the worker does other work */
 
-/* A worker's check. */
+/* A check: a worker computes the checksums of one request after another. */
 struct check {
-	struct mem_sums *sums; /* NULL: not made yet */
-	bool no_sums;          /* the device computes none */
-	bool by_copy;          /* the same for the memory of the request */
-	char *copy;            /* COPY_BYTES, for a device without checksums; or NULL */
+	struct mem_sums *sums; /* created on first use */
+	bool no_sums;          /* the device cannot compute checksums */
+	bool by_copy;          /* compute the request's checksums on the host */
+	char *copy;            /* buffer of COPY_BYTES to compute checksums on the host, or NULL */
 
 	struct req *req;
-	struct cursor at;  /* the pieces that were not begun */
-	uint64_t piece;    /* index of the piece at the cursor */
+	struct cursor at;  /* pieces whose checksums were not started */
+	uint64_t piece;    /* index of the piece at cursor at */
 	uint64_t nr_ended; /* pieces whose checksums were compared or combined */
-	uint32_t crc;      /* of all bytes so far */
+	uint32_t crc;      /* checksum of all bytes so far */
 
 	/* A write's runs of staged bytes (crcs of req_engine()), whose checksums are compared. */
 	bool compares; /* the request has such runs */
@@ -44,7 +44,7 @@ struct check {
 	uint32_t got[MEM_RANGES];
 };
 
-/* Return true if jobs took the checksums of all bytes from their slots. */
+/* Return true if the jobs' checksums cover all bytes of the request. */
 static bool jobs_took_all(const struct req *r)
 {
 	uint64_t len = 0;
@@ -156,7 +156,7 @@ bool check_take(struct req *r)
 	return true;
 }
 
-/* Take the request out of the list of those that wait for a worker. */
+/* Remove the request from e->checks. */
 static void check_leave_list(struct req *r)
 {
 	list_del(&req_engine(r)->check);
@@ -172,8 +172,9 @@ void check_stop(struct req *r)
 	req_engine(r)->nr_touch--;
 }
 
-/* Return a request to its queue.  @err is a positive errno that kept the checksums from being
- * computed; else bytes from @wrong on, a piece, differ if the piece is less than UINT64_MAX. */
+/* Return a request to its queue after its check.  @err is a positive errno if the checksums could
+ * not be computed.  Otherwise @wrong is the index of the first piece that differs, at @wrong_pos
+ * bytes in piece order, or UINT64_MAX. */
 static void check_end(struct worker *w, int err, uint64_t wrong, uint64_t wrong_pos)
 {
 	struct check *c = w->check;
@@ -209,7 +210,7 @@ static void check_end(struct worker *w, int err, uint64_t wrong, uint64_t wrong_
 
 /*
  * Set up the next ranges, one for each piece.  Return their number, 0 at the end.  The caller's
- * segments and checksums are read under the engine's lock, because they are the caller's again once
+ * segments and checksums are read under the engine's lock, because the caller may change them once
  * the request is stopped.
  */
 static unsigned check_ranges(struct worker *w)
@@ -217,7 +218,7 @@ static unsigned check_ranges(struct worker *w)
 	const struct pst_mem *m = req_mem(w->check->req);
 	struct check *c = w->check;
 	struct req *r = c->req;
-	/* Copies block the worker, which has other work as well. */
+	/* Do only a few copies at a time: they block the worker, which has other work. */
 	unsigned most = c->by_copy ? COPY_PIECES : MEM_RANGES;
 	uint64_t len = 0, bytes = c->by_copy ? COPY_BYTES : UINT64_MAX;
 	struct piece p;
@@ -237,7 +238,8 @@ static unsigned check_ranges(struct worker *w)
 		len += p.len;
 		cursor_skip(&c->at, p.len);
 	}
-	/* The file ends in this piece: its beginning counts for a checksum of all bytes. */
+	/* The file ends in this piece.  For a checksum of all bytes, use the part of it that
+	 * arrived. */
 	if (!r->stop && !c->nr && !(r->io.flags & PST_IO_VERIFY) && cursor_peek(&c->at, &p) &&
 	    p.pos < r->res.limit) {
 		c->v[c->nr++] = (struct mem_range){ .alloc = m->region->alloc,
@@ -250,7 +252,7 @@ static unsigned check_ranges(struct worker *w)
 	return c->nr;
 }
 
-/* Compare and combine the checksums of the ranges.  Return false if one is wrong. */
+/* Compare and combine the checksums of the ranges.  Return false if a checksum is wrong. */
 static bool check_compare(struct check *c)
 {
 	for (unsigned i = 0; i < c->nr; i++) {
@@ -264,7 +266,7 @@ static bool check_compare(struct check *c)
 	return true;
 }
 
-/* Compute the checksums of the ranges on the host. */
+/* Compute the checksums of the ranges on the host.  Return 0 or -errno. */
 static int check_by_copy(struct worker *w)
 {
 	struct check *c = w->check;
@@ -288,7 +290,7 @@ static int check_by_copy(struct worker *w)
 	return r;
 }
 
-/* Return the position of the piece whose checksum is wrong. */
+/* Return the position in the request, in bytes, of the piece with this index. */
 static uint64_t check_pos_of(const struct req *r, uint64_t piece)
 {
 	struct cursor at;
@@ -301,7 +303,7 @@ static uint64_t check_pos_of(const struct req *r, uint64_t piece)
 	return at.pos;
 }
 
-/* A checksum is wrong, or the file ends before all pieces. */
+/* End a check that found a wrong checksum, or fewer bytes than the pieces have. */
 static void check_end_wrong(struct worker *w)
 {
 	struct req *r = w->check->req;
@@ -314,7 +316,7 @@ static void check_end_wrong(struct worker *w)
 	check_end(w, 0, piece, pos);
 }
 
-/* Start the next checksums, or end the check. */
+/* Start the checksums of the next ranges, or end the check. */
 static void check_next(struct worker *w)
 {
 	struct check *c = w->check;
@@ -337,7 +339,7 @@ static void check_next(struct worker *w)
 		} else if (!check_compare(c)) {
 			check_end_wrong(w);
 		}
-		return; /* checks_progress() continues */
+		return; /* checks_progress() calls this function again */
 	}
 	if ((r->io.flags & PST_IO_VERIFY) && r->res.limit < r->total)
 		check_end_wrong(w);
@@ -345,7 +347,7 @@ static void check_next(struct worker *w)
 		check_end(w, 0, UINT64_MAX, 0);
 }
 
-/* Poll the device.  Return true if the check went on or ended. */
+/* Poll the device.  Return true if the check made progress. */
 static bool check_poll(struct worker *w)
 {
 	struct check *c = w->check;
@@ -363,7 +365,7 @@ static bool check_poll(struct worker *w)
 	return true;
 }
 
-/* Take a request that waits for its check; NULL if there is none. */
+/* Take a request off e->checks, or return NULL. */
 static struct req *check_next_req(struct engine *e)
 {
 	struct req *r = NULL;

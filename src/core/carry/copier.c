@@ -16,7 +16,7 @@ int copier_init(struct engine *e)
 	for (unsigned i = 0; i < COPIER_BATCHES; i++)
 		list_init(&c->batches[i].jobs);
 	if (!mem_copies(e->ops))
-		return 0; /* the device's own paths move all bytes */
+		return 0; /* the device has other paths, which move all bytes */
 	return mem_stream_new(e->ops, e->device, &c->stream);
 }
 
@@ -41,22 +41,22 @@ void copier_add(struct engine *e, struct job *j)
 	atomic_fetch_add(&c->nr_filled, 1);
 }
 
-/* Return true if another batch may start, under the copier's lock. */
+/* Return true if another batch may start; under the copier's lock. */
 static bool copier_has_room(const struct copier *c)
 {
 	return c->nr_batches < COPIER_BATCHES && !c->full;
 }
 
-/* The next batch while it is assembled. */
+/* A batch that is being assembled. */
 struct next {
 	struct list jobs;
-	unsigned nr_copies; /* copies in the copier's v */
-	unsigned nr_sgls;   /* lists in sgls */
+	unsigned nr_copies; /* copies in copier.v */
+	unsigned nr_sgls;   /* lists in copier.sgls */
 	uint64_t bytes;
 };
 
-/* Return true if the job may join the batch.  A job that must be alone only begins a batch, and a
- * job with a list joins only lists. */
+/* Return true if the job may join the batch.  A job that must be alone joins only an empty batch.
+ * Jobs with lists and jobs without are not mixed. */
 static bool copier_fits(const struct next *n, const struct job *j)
 {
 	if (list_empty(&n->jobs))
@@ -67,7 +67,7 @@ static bool copier_fits(const struct next *n, const struct job *j)
 			 : !n->nr_sgls && n->nr_copies + j->nr_spans <= COPIER_PIECES;
 }
 
-/* Take waiting jobs for a batch, or one that must be copied alone. */
+/* Move waiting jobs that fit together into the next batch. */
 static void take_filled(struct engine *e, struct next *n)
 {
 	struct copier *c = &e->copier;
@@ -97,7 +97,7 @@ static int next_copy(struct copier *c, const struct next *n, uint64_t *ret_ticke
 			  : mem_copy(c->stream, MEM_TO_DEVICE, c->v, n->nr_copies, ret_ticket);
 }
 
-/* Put jobs back before all others, under the engine's lock. */
+/* Put jobs back at the head of the waiting list, under the engine's lock. */
 static void put_back(struct engine *e, struct list *jobs, bool alone)
 {
 	struct copier *c = &e->copier;
@@ -120,8 +120,9 @@ static bool has_one(const struct list *jobs)
 }
 
 /*
- * Handle a batch that failed or could not start.  If it has several jobs, one of them may be the
- * cause: copy each alone.  Do the same for a job whose list the device refuses.
+ * Handle a batch that failed or could not start.  If it has several jobs, any of them may be the
+ * cause, so copy each job alone.  If the device refuses the list of a single job, copy it without
+ * the list.
  */
 static void batch_failed(struct engine *e, struct list *jobs, int err, struct list *ret_ended)
 {
@@ -137,7 +138,7 @@ static void batch_failed(struct engine *e, struct list *jobs, int err, struct li
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Start the next batch, under the copier's lock; false if there is none. */
+/* Start the next batch, under the copier's lock.  Return false if no batch was started. */
 static bool batch_start(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
@@ -173,8 +174,8 @@ static bool batch_start(struct engine *e, struct list *ret_ended)
 	return true;
 }
 
-/* Poll the oldest batch.  The poll first makes the stream's descriptor unreadable: only then does a
- * batch that ends meanwhile write it again. */
+/* Poll the oldest batch.  Clear the stream's descriptor first, so that a batch that ends during the
+ * poll makes the descriptor readable again. */
 static int batch_poll(struct copier *c)
 {
 	int fd = mem_stream_fd(c->stream);
@@ -185,7 +186,7 @@ static int batch_poll(struct copier *c)
 	return mem_poll(c->stream, c->batches[c->first].ticket);
 }
 
-/* End the oldest batch if the device has copied it, under the copier's lock. */
+/* End the oldest batch if the device has copied it, under the copier's lock.  Return true if so. */
 static bool copier_batch_end(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
@@ -204,7 +205,8 @@ static bool copier_batch_end(struct engine *e, struct list *ret_ended)
 	return true;
 }
 
-/* End finished batches and start new ones, under the copier's lock; true if there were any. */
+/* End finished batches and start new ones, under the copier's lock.  Return true if there were
+ * any. */
 static bool batches_move(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
@@ -232,7 +234,7 @@ bool copier_progress(struct worker *w)
 		return false;
 	do {
 		if (pthread_mutex_trylock(&c->lock) != 0)
-			break; /* the holder of the lock looks at the waiting jobs again */
+			break; /* the thread that holds the lock looks at the waiting jobs again */
 		moved |= batches_move(e, &ended);
 		again = copier_has_room(c);
 		pthread_mutex_unlock(&c->lock);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Engines, one for each device, and the shares of queues in them.
- */
+/* Engines, one for each device, and the queues' shares of them. */
 #include <inttypes.h>
 
 #include "base/cancel.h"
@@ -23,7 +21,7 @@
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t started; /* an engine has started, or failed to */
+	pthread_cond_t started; /* signalled when an engine has started, or failed to start */
 	struct list list;
 } engines = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, LIST_INIT(engines.list) };
 
@@ -45,8 +43,9 @@ static void engine_free(struct engine *e)
 }
 
 /*
- * Start all workers at once.  Each creates its I/O context, which takes milliseconds, and requests
- * wait for the first one only.  The first one is enough if the process may have no more threads.
+ * Start all workers at once.  Each worker takes milliseconds to create its I/O context, and
+ * requests wait only for the first one.  If the process may not have more threads, one worker is
+ * enough.
  */
 static int start_workers(struct engine *e)
 {
@@ -67,7 +66,7 @@ static int start_workers(struct engine *e)
 	return e->begin_err ? err_set(-e->begin_err, "%s", e->begin_text) : 0;
 }
 
-/* Handle what is due for requests with streams; called by the clock. */
+/* Do what is due for requests with streams.  Called by the clock. */
 static void engine_ring(struct alarm *a)
 {
 	struct engine *e = container_of(a, struct engine, alarm);
@@ -80,18 +79,20 @@ static void engine_ring(struct alarm *a)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Start an engine; calls the driver, which takes time. */
+/* Start an engine.  This calls the driver, which takes time. */
 static int engine_start(struct engine *e)
 {
 	unsigned wanted = engine_width(&e->nr_usual);
 	uint64_t start = now_ns(), has_stream, proven;
 	int r;
 
-	e->nr_clogged = e->nr_usual; /* until they are ready, and some may never be */
+	e->nr_clogged = e->nr_usual; /* a worker counts as clogged until it is ready, which it may
+				      * never be */
 	e->slot_size = engine_slot_size();
 	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
 	e->look = UINT64_MAX;
-	mutex_init_brief(&e->lock); /* all workers that were woken for one request want this lock */
+	mutex_init_brief(&e->lock); /* a brief mutex: all workers that are woken for one request
+				     * want this lock */
 	(void)pthread_cond_init(&e->has_begun, NULL);
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
@@ -115,7 +116,8 @@ static int engine_start(struct engine *e)
 
 		r = worker_init(w, e);
 		if (r < 0) {
-			e->nr_workers++; /* engine_free() also ends a half-made worker */
+			e->nr_workers++; /* engine_free() also ends a worker that is not fully
+					  * initialized */
 			break;
 		}
 	}
@@ -132,7 +134,7 @@ static int engine_start(struct engine *e)
 	return 0;
 }
 
-/* Find an engine that no other thread is starting, under the lock. */
+/* Find an engine, waiting for one that another thread is starting; under the engines' lock. */
 static struct engine *engine_find(const struct mem_ops *ops, unsigned device, uint64_t dev_life,
 				  const struct io_backend *backend)
 {
@@ -242,7 +244,7 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	struct engine *e;
 	int r, ring_err = 0;
 
-	NO_CANCEL(); /* pst_queue_prep() has no guard of its own */
+	NO_CANCEL(); /* pst_queue_prep() itself has no NO_CANCEL() */
 	r = engine_get(ops, device, q->backend, &e);
 	if (io_backend_is_refused(q->backend, r)) {
 		log_info("no rings for an engine, threads instead: %s", err_text());
@@ -259,7 +261,8 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	return r;
 }
 
-/* Find the queue's share of the device's engine; the device may have been reset since. */
+/* Find the queue's share of the device's engine: of the current life of the device (current), or of
+ * one that a reset has ended. */
 static struct share *share_find(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 				bool current)
 {
@@ -282,7 +285,7 @@ static bool has_requests(const struct pst_queue *q)
 	       !list_empty(&q->busy);
 }
 
-/* Release threads and slots from before a reset, as soon as no request needs them. */
+/* Release engines of device lives that a reset has ended, if no request of the queue needs them. */
 static _cold_ void drop_old_shares(struct pst_queue *q, const struct mem_ops *ops, unsigned device)
 {
 	struct share *s;

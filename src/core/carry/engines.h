@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Engines, and the shares of queues in them (engines.c).
- */
+/* Engines, and the queues' shares of them (engines.c). */
 #ifndef PST_ENGINES_H
 #define PST_ENGINES_H
 
 #include "core/sched/share.h"
 
-/* Return the positive errno because of which threads replaced the engine's io_uring, or 0. */
+/* Return the address of the share's ring_err: 0, or the positive errno because of which threads
+ * replaced the engine's io_uring. */
 const _Atomic int *share_ring_err(const struct share *s);
 
-/* Get the queue's share of the device's engine, created at the first request. */
+/* Return the queue's share of the device's engine, created at the first request.  Errors have a
+ * sentence. */
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret);
 

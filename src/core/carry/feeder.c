@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Feeders: threads that read files for waiting streams (feed.c).  They never call the driver.
+ * Feeders: threads that read files for reads that a stream waits for (feed.c).  They never call the
+ * driver.
  */
 #include <poll.h>
 #include <sched.h>
@@ -21,13 +22,14 @@
 #include "core/sched/share.h"
 #include "core/sched/turns.h"
 
-#define SPIN_NS 60000u /* age of a sent copy up to which the thread spins for it */
-/* The pause between two polls of an older copy is this fraction of its age. */
+#define SPIN_NS 60000u /* ns after sending a copy during which the thread spins for it */
+/* After SPIN_NS, the pause between two polls of a copy is its age divided by this. */
 #define POLL_PART 16u
-#define POLL_MIN_NS 20000u  /* the shortest such pause */
-#define POLL_MAX_NS 500000u /* the longest such pause */
+#define POLL_MIN_NS 20000u  /* shortest pause, ns */
+#define POLL_MAX_NS 500000u /* longest pause, ns */
 
-/* Return the nanoseconds until the thread polls sent copies again; 0: it spins. */
+/* Return the ns until the thread polls sent copies again; 0: spin; UINT64_MAX: no copies are
+ * sent. */
 static uint64_t feeder_poll_wait(const struct worker *w)
 {
 	uint64_t now, age;
@@ -35,15 +37,15 @@ static uint64_t feeder_poll_wait(const struct worker *w)
 	if (list_empty(&w->copying))
 		return UINT64_MAX;
 	now = now_ns();
-	/* The youngest is the last. */
+	/* The copy that was sent last is at the end of the list. */
 	age = now - list_entry(w->copying.prev, struct job, link)->sent_at;
 	if (age < SPIN_NS)
 		return 0;
 	return MIN(MAX(age / POLL_PART, (uint64_t)POLL_MIN_NS), (uint64_t)POLL_MAX_NS);
 }
 
-/* Prepare to sleep: from here on a read that needs a thread writes efd, and one more look finds an
- * earlier read.  Return false if the engine ends. */
+/* Prepare to sleep: from here on a read that needs a thread writes efd, and the next look finds
+ * earlier reads.  Return false if the engine ends. */
 static bool sleep_begin(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -92,7 +94,7 @@ static void *feeder_main(void *arg)
 	(void)snprintf(name, sizeof(name), "pst-feed-%u", e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
-	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* as for workers */
+	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* short sleeps, as in worker_main() */
 	go_on = worker_ctx(w) == 0;
 	if (!go_on)
 		log_warn("%s %u: a thread less for reads that streams wait for: %s, ignoring",
@@ -159,10 +161,10 @@ int feed_prepare(struct share *s)
 	return r;
 }
 
-/* The engine has no requests, and e->stop is set. */
+/* End the feeders.  The engine has no requests, and e->stop is set. */
 void feeders_done(struct engine *e)
 {
-	work_end(&e->pool.feed_work); /* the work wakes feeders */
+	work_end(&e->pool.feed_work); /* end it first, because it wakes feeders */
 	for (unsigned i = 0; i < FEEDERS; i++)
 		if (e->feeders[i].engine)
 			worker_done(&e->feeders[i]);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Threads that read files for waiting streams (feeder.c).
- */
+/* Feeders: threads that read files for reads that a stream waits for (feeder.c). */
 #ifndef PST_FEEDER_H
 #define PST_FEEDER_H
 
 #include "core/sched/engine.h"
 
-/* Create what reads that a stream waits for need: slots, threads, the clock.  Return 0 or
+/* Create the slots, threads and clock that reads need for which a stream waits.  Return 0 or
  * -errno. */
 int feed_prepare(struct share *s);
-/* End these threads. */
+/* End the feeders of an engine. */
 void feeders_done(struct engine *e);
 
 #endif

@@ -3,9 +3,9 @@
  * Jobs: requests on device memory, one staging slot at a time.
  *
  * A read fills the slot from the file and then copies it to the device; a write does the reverse.
- * Both steps are asynchronous, and a worker has many slots in flight.  In the slot a part has the
- * same offset modulo the file's blocks as in the file, so a read can take the whole blocks around
- * its bytes by O_DIRECT.  A write is aligned as a whole, or uses no O_DIRECT (plan.c).
+ * Both steps are asynchronous, and a worker has many slots in flight.  A part begins in the slot at
+ * the same offset modulo the file's block size as in the file, so O_DIRECT can read the whole
+ * blocks around its bytes.  A write is aligned as a whole, or does not use O_DIRECT (plan.c).
  */
 #include <string.h>
 
@@ -25,9 +25,10 @@
 #include "core/ways/source.h"
 #include "core/ways/way.h"
 
-#define READS_MANY 4u  /* reads of a job from which the I/O context is cheaper */
-#define READS_OWN 16u  /* reads of a job from which a descriptor of one's own is cheaper */
-#define MANY_SPANS 16u /* spans from which a worker makes a list of a job's copies */
+/* With this many reads in a job, the I/O context is cheaper than system calls. */
+#define READS_MANY 4u
+#define READS_OWN 16u  /* with this many reads in a job, a private descriptor is cheaper */
+#define MANY_SPANS 16u /* with this many spans, a worker makes a list of the job's copies */
 
 static void job_reason(struct job *j, uint32_t why, int detail)
 {
@@ -37,7 +38,7 @@ static void job_reason(struct job *j, uint32_t why, int detail)
 	}
 }
 
-/* Record that nothing of the job's range is valid from pos on. */
+/* Record that the job's bytes from pos on are not valid. */
 static void job_settle(struct job *j, uint64_t pos, int err)
 {
 	j->limit = MIN(j->limit, pos);
@@ -49,8 +50,9 @@ static void job_settle(struct job *j, uint64_t pos, int err)
 
 /* ----------------------------------------------------------------- copies */
 
-/* Compute the job's checksum of what is in the slot, in piece order, up to the first missing
- * byte.  A read whose memory counts leaves it to the check; for such a write both are compared. */
+/* Compute the job's checksum of the bytes in the slot, in piece order, up to the first missing
+ * byte.  PST_IO_CRC32C_MEM: for a read the check computes it from memory instead; for a write both
+ * are computed and compared. */
 static void job_crc(struct job *j)
 {
 	const struct pst_io *io = &j->req->io;
@@ -69,7 +71,8 @@ static void job_crc(struct job *j)
 	j->crc_len = j->limit - j->pos;
 }
 
-/* Return the bytes of a span to copy: a read may have met the end of the file. */
+/* Return how many bytes of a span to copy: fewer than its length if a read met the end of the
+ * file. */
 static uint64_t span_len(const struct job *j, const struct span *s)
 {
 	const struct part *part = &j->parts[s->part];
@@ -80,7 +83,7 @@ static uint64_t span_len(const struct job *j, const struct span *s)
 	return part->got > at ? MIN(part->got - at, s->len) : 0;
 }
 
-/* Set where the device reads or writes the bytes of a span. */
+/* Set the host side of a span's copy: the source, or the slot. */
 static void span_aim(const struct job *j, const struct span *s, struct mem_copy *c)
 {
 	const struct part *part = &j->parts[s->part];
@@ -92,7 +95,7 @@ static void span_aim(const struct job *j, const struct span *s, struct mem_copy 
 		c->host = s->data;
 }
 
-/* Record that the device no longer touches the source. */
+/* Tell the source that the device does not touch it any more. */
 static void source_end(struct job *j)
 {
 	struct source *from = req_plan(j->req)->from;
@@ -138,7 +141,7 @@ static int worker_stream(struct worker *w)
 	return w->stream ? 0 : mem_stream_new(w->engine->ops, w->engine->device, &w->stream);
 }
 
-/* Start the job's copies on the worker's own stream. */
+/* Start the job's copies on the worker's stream. */
 static void job_copy(struct worker *w, struct job *j)
 {
 	bool write = j->req->io.op == PST_OP_WRITE;
@@ -162,7 +165,7 @@ static void job_copy(struct worker *w, struct job *j)
 	list_add_tail(&w->copying, &j->link);
 }
 
-/* Return true if a read met the end of the file at once. */
+/* Return true if a read found the end of the file before its first byte. */
 static bool job_is_empty(const struct job *j)
 {
 	for (unsigned i = 0; i < j->nr_spans; i++)
@@ -181,7 +184,7 @@ static bool has_sgl(struct job *j)
 }
 
 /* Return true if a CPU copied most of the job's bytes, or the device copies them from their source.
- * O_DIRECT leaves the edges of a piece to others. */
+ * Most, because O_DIRECT leaves the edges of a piece to other hops. */
 static bool is_warm(const struct job *j)
 {
 	const struct plan *p = req_plan(j->req);
@@ -195,7 +198,7 @@ static bool is_warm(const struct job *j)
 	return j->mapped || 2 * by_cpu > all;
 }
 
-/* Let the stream's next copy move the bytes of a read that the stream waits for. */
+/* Let the stream's next copy move the bytes of a read for which the stream waits. */
 static void job_feed(struct job *j)
 {
 	bool empty = job_is_empty(j);
@@ -219,14 +222,15 @@ static void job_feed(struct job *j)
 }
 
 /*
- * Give a read whose bytes the device can reach to the copier.  The worker writes the list of many
- * copies, in parallel with other workers; if the device reads no lists, the copies are a batch of
- * their own.
+ * Give a read whose bytes the device can reach to the copier.  If there are many copies, the worker
+ * writes their list, in parallel with other workers.  If the device reads no lists, the worker
+ * starts them on its own stream.
  */
 static void job_filled(struct job *j)
 {
 	bool empty = job_is_empty(j), many = !empty && j->nr_spans >= MANY_SPANS;
-	/* A list names the memory, which its owner may free once the request is stopped. */
+	/* Count the job as touching memory first: a list names memory that its owner may free once
+	 * the request is stopped. */
 	int r = many ? engine_job_touches(j, true) : 0;
 	bool own = many && r == 0 && !has_sgl(j);
 
@@ -272,7 +276,7 @@ static void slot_done(struct part *p)
 
 	if (p->why)
 		job_reason(j, p->why, p->detail);
-	/* The flag would be about the slot and not about the memory. */
+	/* PST_DONE_PINNED would describe the slot and not the request's memory. */
 	j->flags |= p->flags & ~(uint32_t)PST_DONE_PINNED;
 	for (unsigned i = 0; i < req_plan(j->req)->nr_hops; i++) {
 		if (!p->bytes[i])
@@ -294,7 +298,8 @@ static const struct part_user slot = {
 	.roomy = true,
 };
 
-/* Return true if memory holds the file's bytes, so that a read needs no operation. */
+/* Return true if memory holds the file's bytes, so that the worker reads without the I/O
+ * context. */
 static bool reads_now(const struct job *j)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(j->req)->hop[0]);
@@ -303,7 +308,8 @@ static bool reads_now(const struct job *j)
 	       !fault_active;
 }
 
-/* Read what memory holds, by the worker's own descriptor if it has one; true if that is all. */
+/* Read bytes that memory holds, by the descriptor fd if it is not -1.  Return true if all bytes
+ * were read. */
 static bool read_now(struct part *p, int fd)
 {
 	const struct file *f = req_file(p->req);
@@ -317,11 +323,11 @@ static bool read_now(struct part *p, int fd)
 static _inline_ void job_files(struct worker *w, struct job *j)
 {
 	bool resident = req_file(j->req)->caps & FILE_RESIDENT;
-	/* The I/O context is cheaper for many reads of a file on a disk. */
+	/* For many reads of a file on a disk, the I/O context is cheaper. */
 	bool now = reads_now(j) && (resident || j->nr_parts < READS_MANY);
 	int fd = now && j->nr_parts >= READS_OWN ? own_files_get(&w->files, req_file(j->req)) : -1;
 
-	/* Count before the first part starts, so that the last one to end is the last. */
+	/* Set the count before the first part starts, because parts may end at once. */
 	j->nr_moving = j->nr_parts;
 	for (unsigned i = 0, n = j->nr_parts; i < n; i++) {
 		struct part *p = &j->parts[i];
@@ -334,7 +340,8 @@ static _inline_ void job_files(struct worker *w, struct job *j)
 	}
 }
 
-/* Tell the source that all bytes were staged: it may serve them at the next read. */
+/* Tell the source that all bytes of the job were staged, so that it can offer them at the next
+ * read. */
 static void job_seen(const struct job *j)
 {
 	const struct plan *p = req_plan(j->req);
@@ -349,7 +356,7 @@ static void job_seen(const struct job *j)
 		p->from->ops->seen(p->from, j->parts[i].off, j->parts[i].len, hops);
 }
 
-/* Stage through the pool.  Fail if the caller lists device hops without STAGED. */
+/* Stage the job's bytes through its slot.  Fail if the caller lists device paths without STAGED. */
 static _inline_ void job_stage(struct worker *w, struct job *j)
 {
 	int err = 0;
@@ -360,9 +367,9 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 	j->paths = 0;
 	if (!req_plan(j->req)->staged)
 		err = EOPNOTSUPP;
-	else if (unlikely(j->beyond_slot)) /* its source promised to stay ready */
+	else if (unlikely(j->beyond_slot)) /* source_ops.job_max promises that this cannot happen */
 		err = EIO;
-	else if (unlikely(j->touches)) /* its copies came from the source so far */
+	else if (unlikely(j->touches)) /* so far its copies came from the source */
 		err = -engine_job_touches(j, false);
 	if (unlikely(err))
 		job_copy_failed(j, err);
@@ -375,7 +382,7 @@ static bool source_still(const struct req *r)
 	return req_plan(r)->from->ops->still(req_plan(r)->from);
 }
 
-/* Continue a write whose bytes were copied to the slot or to their place, or were not. */
+/* Continue a write after its device copies, which went to the slot or straight to the source. */
 static void job_fetched(struct worker *w, struct job *j, int err)
 {
 	if (!err && j->mapped) {
@@ -395,11 +402,11 @@ static void job_fetched(struct worker *w, struct job *j, int err)
 	job_files(w, j);
 }
 
-/* Handle the end of a read's copies; true if the job is complete. */
+/* Handle the end of a read's copies.  Return false if the job must be staged instead. */
 static bool read_copied(struct job *j, int err)
 {
 	if (!err && j->mapped && !source_still(j->req))
-		return false; /* the pages may belong to another file now */
+		return false; /* the pages may belong to another file by now */
 	if (err) {
 		job_settle(j, j->pos, err);
 		j->crc_len = 0;
@@ -411,7 +418,7 @@ static bool read_copied(struct job *j, int err)
 	return true;
 }
 
-/* Handle the end of copies on the worker's own stream. */
+/* Handle the end of a read's copies on the worker's stream. */
 static void job_sent(struct worker *w, struct job *j, int err)
 {
 	if (read_copied(j, err))
@@ -448,7 +455,7 @@ static bool job_is_ready(const struct job *j)
 	return source_still(j->req);
 }
 
-/* Start a job whose bytes the device reaches at the source. */
+/* Start a job whose bytes the device copies directly from or to the source. */
 static void job_map(struct worker *w, struct job *j)
 {
 	struct source *s = req_plan(j->req)->from;
@@ -471,7 +478,8 @@ void job_start(struct worker *w, struct job *j)
 	const struct plan *p = req_plan(j->req);
 
 	if (unlikely(!j->nr_parts)) {
-		job_copy_failed(j, EINVAL); /* the caller changed segments, which is not allowed */
+		job_copy_failed(j, EINVAL); /* the caller changed the segments, which is not
+					     * allowed */
 	} else if (p->from && job_is_ready(j)) {
 		job_map(w, j);
 	} else if (j->req->io.op == PST_OP_WRITE && !j->beyond_slot) {
@@ -508,15 +516,15 @@ bool jobs_progress(struct worker *w)
 		j = list_first(&w->to_copy, struct job, link);
 		list_del(&j->link);
 		job_copy(w, j);
-		/* There is still no room if j is again at the end of the list.  If its copy failed,
-		 * j may already be another request's job, so only its address is compared. */
+		/* If j is at the end of the list again, the stream is still full.  Compare only its
+		 * address: if its copy failed, j may already serve another request. */
 		if (w->to_copy.prev == &j->link)
 			break;
 	}
 	return moved;
 }
 
-/* Streams run independently of each other. */
+/* Poll every sent copy: their streams run independently of each other. */
 bool jobs_progress_fed(struct worker *w)
 {
 	struct list *el, *n;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fill a slot with pieces of the request and with their file operations.
+ * Fill a job with pieces of the request and with their file operations.
  *
  * Reading hundreds of segments takes microseconds, and all workers want the engine's lock for their
- * next job.  So pieces of one length are only claimed under the lock: how many fit is known without
- * reading them.
+ * next job.  So pieces of equal length are only claimed under the lock: the number that fits is
+ * known without reading them.
  */
 #include <string.h>
 
@@ -22,7 +22,7 @@ static uint64_t slot_end(const struct job *j, const struct part *part)
 	return (uint64_t)(part->data + part->len - j->buf);
 }
 
-/* Put up to max bytes of a piece into the slot, and return how many fit. */
+/* Put up to max bytes of a piece into the job.  Return how many bytes fit. */
 static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 {
 	struct part *part = j->nr_parts ? &j->parts[j->nr_parts - 1] : NULL;
@@ -45,8 +45,8 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 	}
 	n = MIN(n, slot - (uint64_t)(data - j->buf));
 	if (n < pc->len) {
-		/* Jobs of one piece end at blocks of the file, so that only the request's own ends
-		 * are edges. */
+		/* A cut piece must end at a block of the file, so that only the request's own ends
+		 * are unaligned. */
 		uint64_t end = align_down(pc->file_off + n, blk);
 
 		if (end <= pc->file_off)
@@ -74,7 +74,7 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 	return n;
 }
 
-/* Give the job one piece that a path without slots did not move. */
+/* Build a job from one piece that a path without slots did not move. */
 static void build_redo(struct job *j)
 {
 	struct req *r = j->req;
@@ -85,7 +85,7 @@ static void build_redo(struct job *j)
 	transfers_redo_skip(r, j->len);
 }
 
-/* Put up to max bytes of pieces into the slot, and return how many fit. */
+/* Put up to max bytes of pieces into the job.  Return how many bytes fit. */
 static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 {
 	const struct req *r = j->req;
@@ -106,22 +106,22 @@ static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 	return len;
 }
 
-/* Return how many whole pieces of one length the job may claim; 0: it must read the segments. */
+/* Return how many whole pieces of equal length the job may claim; 0: read the segments now. */
 static uint64_t even_pieces(const struct job *j, uint64_t max)
 {
 	const struct req *r = j->req;
 	const struct cursor *c = &r->cur;
 	uint64_t nr, most = job_even_pieces(r);
 
-	/* The clock may stop requests with streams, and does not wait for a thread that reads
-	 * segments. */
+	/* Do not claim pieces of requests with streams: the clock may stop these, and does not wait
+	 * for a thread that reads segments. */
 	if (!most || c->off || req_engine(r)->order || req_engine(r)->feed)
 		return 0;
 	nr = MIN(max / r->shape.even, c->nr - c->seg);
 	return MIN(nr, most);
 }
 
-/* Give the job a part of one piece that does not go through its slot. */
+/* Build a job from bytes of one piece that do not go through the slot. */
 static void build_beyond_slot(struct job *j, uint64_t max)
 {
 	struct req *r = j->req;
@@ -155,7 +155,7 @@ static void build_next(struct job *j)
 
 void job_build_claimed(struct job *j)
 {
-	/* Fewer bytes only if the caller changed segments meanwhile: see job_start(). */
+	/* If the caller has changed the segments, fewer bytes fit: see job_start(). */
 	j->limit = j->pos + build_from(j, &j->from, j->len);
 }
 

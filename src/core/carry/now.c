@@ -2,9 +2,10 @@
 /*
  * pst_queue_try(): cached reads without requests.
  *
- * A single read is cheapest by its own system call, also into device memory that the CPU can use.
- * Several reads into host memory use the queue's I/O context, whose flush ends such operations.
- * Requests whose operations end meanwhile continue as in pst_queue_reap().
+ * For a single read, one system call is cheapest, even into device memory that the CPU can use.
+ * Several reads into host memory use the queue's I/O context, whose flush completes such
+ * operations.  If operations of requests end during that time, the requests continue as in
+ * pst_queue_reap().
  */
 #include "base/cancel.h"
 #include "base/fault.h"
@@ -20,11 +21,11 @@
 #include "core/ways/way.h"
 #include "window/copy.h"
 
-#define MANY 4u       /* reads from which the I/O context is cheaper */
-#define BATCH 32u     /* most operations at once */
-#define LATE_NS 50000 /* nanoseconds to wait if an operation has not ended after all */
+#define MANY 4u       /* with this many reads, the I/O context is cheaper than system calls */
+#define BATCH 32u     /* most operations in the I/O context at a time */
+#define LATE_NS 50000 /* ns to wait for an operation that has not ended */
 
-/* Injected faults are for requests. */
+/* Return true if the read may be tried.  Injected faults (fault_active) must meet requests only. */
 static inline bool now_may_try(const struct pst_queue *q, const struct pst_io *io)
 {
 	return is_usual(q, io) && likely(io->op == PST_OP_READ && io->len <= SUBMIT_COPY_MAX) &&
@@ -45,7 +46,8 @@ static const struct plan *try_plan(const struct pst_queue *q, const struct pst_i
 	return likely(now_may_try(q, io)) ? plan_now(q, io) : NULL;
 }
 
-/* Count a read that has all of its bytes like a request. dev is its device path, or 0. */
+/* Count a read that has all of its bytes, as a request would be counted.  dev is its device path,
+ * or 0. */
 static void moved(struct pst_queue *q, const struct pst_io *io, const struct plan *plan,
 		  uint32_t dev, struct pst_done *ret)
 {
@@ -85,8 +87,8 @@ static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 {
 	uint32_t path = 0;
 
-	/* A window may open, or a vendor's library may be called; pst_queue_try() has no guard of
-	 * its own. */
+	/* Opening a window, or a vendor's library, may reach a cancellation point, and
+	 * pst_queue_try() itself has no NO_CANCEL(). */
 	NO_CANCEL();
 	if (plan->pieces)
 		return 0;
@@ -96,7 +98,7 @@ static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 		char *at = (*ops)->reach_now ? (*ops)->reach_now(&q->holder, io, &hold) : NULL;
 
 		if (at && now_read_piece(io, at)) {
-			copy_fence_stores(); /* the kernel's stores */
+			copy_fence_stores(); /* wait for the kernel's stores */
 			path = (*ops)->path;
 		}
 		hold_put(&q->holder, &hold);
@@ -162,8 +164,8 @@ static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op 
 	return q->backend->queue(q->ctx, op) == 0;
 }
 
-/* Wait until all operations have ended, which takes no time as a rule.  Requests may also have made
- * progress. */
+/* Wait until all operations have ended, which usually takes no time.  Requests may make progress
+ * during the wait. */
 static void now_finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
 {
 	uintptr_t first = (uintptr_t)ops, size = BATCH * sizeof(*ops);
@@ -203,12 +205,12 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 	uint8_t of[BATCH];
 	unsigned n = 0, good = 0;
 
-	NO_CANCEL(); /* pst_queue_try() leaves it to us */
+	NO_CANCEL(); /* pst_queue_try() itself has no NO_CANCEL() */
 	for (unsigned i = 0; i < nr; i++) {
 		const struct pst_io *io = &ios[i];
 		bool same = plan && io->policy == ios[of[0]].policy;
 
-		/* All of them use the queue's plan, its file and its memory. */
+		/* All reads of a batch must have the queue's last plan, file and memory. */
 		if (unlikely(!(likely(same) ? now_may_try(q, io) : try_plan(q, io) != NULL) ||
 			     !mem_on_host(io->mem) || !queue_op(q, io, &ops[n]))) {
 			not_moved(io, &ret[i]);

@@ -4,8 +4,8 @@
 
 #include <penstock.h>
 
-/* Try reads under the queue's lock, and return how many completed.  The others have -EAGAIN in
- * their ret[]. */
+/* Try reads, under the queue's lock.  Return how many completed.  ret[] of the others has
+ * -EAGAIN. */
 unsigned queue_try(struct pst_queue *q, const struct pst_io *ios, unsigned nr,
 		   struct pst_done *ret);
 

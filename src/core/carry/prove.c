@@ -21,13 +21,14 @@
 
 struct pattern {
 	struct mem_late late;
-	const struct engine *e; /* the engine to be proven */
+	const struct engine *e; /* the engine whose copies are proven */
 	const struct mem_ops *ops;
 	unsigned device;
-	uint64_t pinned; /* pinned bytes */
+	uint64_t pinned; /* bytes charged as pinned */
 	struct mem_stream *stream;
 	struct mem_alloc *scratch;
-	char *host;    /* two halves of PROVE_LEN: pattern, what came back */
+	char *host;    /* two halves of PROVE_LEN bytes: the pattern, and the bytes that came
+		        * back */
 	uint64_t seed; /* seed of the pattern */
 };
 
@@ -39,7 +40,7 @@ static int copy_batch(struct pattern *c, enum mem_dir dir, const struct mem_copy
 
 	while (r == 0) {
 		r = mem_poll(c->stream, ticket);
-		/* A device that does not answer for this long is not used. */
+		/* Give up on a device that does not answer for this long. */
 		if (r == 0 && now_ns() - start > PROVE_PATIENCE_NS)
 			r = err_set(ETIMEDOUT, "the device did not finish %u copies in %u seconds",
 				    nr, (unsigned)(PROVE_PATIENCE_NS / NSEC_PER_SEC));
@@ -60,7 +61,7 @@ static int differs(const struct pattern *c)
 		       c->ops->name, c->device);
 }
 
-/* Prove copies in one piece, there and back. */
+/* Prove copies in one piece, to the device and back. */
 static int prove_whole(struct pattern *c)
 {
 	int r;
@@ -76,8 +77,8 @@ static int prove_whole(struct pattern *c)
 }
 
 /*
- * Prove copies of many small pieces, which may be made by other means than one large copy (a
- * kernel).  So each direction is compared with that: scatter and fetch whole, send whole and
+ * Prove copies of many small pieces, which a device may make by other means, such as a kernel.
+ * Compare each direction with a copy in one piece: scatter, then fetch whole; send whole, then
  * gather.
  */
 static int prove_pieces(struct pattern *c)
@@ -181,13 +182,14 @@ int engine_prove(struct engine *e)
 		return r;
 	r = mem_stream_new(e->ops, e->device, &c->stream);
 	if (r == 0 && mem_alloc(e->ops, e->device, PROVE_LEN, 0, &c->scratch) < 0)
-		/* A full device is common; its copies were proven before, or remain unproven. */
+		/* A full device is common, so continue: its copies remain unproven unless they were
+		 * proven before. */
 		log_info("no scratch memory on %s %u, its copies are not proven: %s", e->ops->name,
 			 e->device, err_text());
 	else if (r == 0)
 		r = prove_run(c);
 	if (c->stream)
-		mem_stream_free(c->stream); /* waits for a copy that was abandoned */
+		mem_stream_free(c->stream); /* waits for a copy that timed out */
 	if (c->scratch)
 		mem_free(c->scratch);
 	mem_late(c->ops, &c->late);

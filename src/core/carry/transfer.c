@@ -6,7 +6,7 @@
 #include "core/sched/turns.h"
 #include "core/ways/way.h"
 
-/* Stop using the path for the request. */
+/* Stop using the transfers' path for the request. */
 static void transfer_give_up(struct req *r, int err)
 {
 	req_plan(r)->left = true;
@@ -80,7 +80,7 @@ void transfers_redo_drop(struct req *r)
 	}
 }
 
-/* Add the result to the request.  Return true if the piece must be staged. */
+/* Add a transfer's result to its request.  Return true if the piece must be staged. */
 static bool transfer_results(struct transfer *t)
 {
 	struct req *r = t->req;
@@ -90,7 +90,8 @@ static bool transfer_results(struct transfer *t)
 		req_moved(r, req_plan(r)->pieces->path, t->got);
 		req_settle(r, pc->pos, pc->len, t->got, 0);
 		r->res.flags |= t->flags;
-		/* A request of one piece has nothing after the end of the file. */
+		/* Nothing follows the end of the file, so a request of one piece reads no
+		 * further. */
 		if (t->got < pc->len && r->one_piece)
 			r->cur.seg = r->cur.nr;
 		return false;

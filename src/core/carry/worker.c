@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The threads of an engine, each with an I/O context to files and a stream of the device.
- */
+/* The threads of an engine.  Each has an I/O context for files and a stream of the device. */
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -24,22 +22,22 @@
 #include "core/stream/order.h"
 #include "core/ways/path.h"
 
-#define SPIN_MAX MIB(1) /* most bytes of a copy that is worth spinning for */
-/* How long to spin, from the beginning of a copy: longer than it should take. */
+#define SPIN_MAX MIB(1) /* most bytes of a copy for which spinning pays */
+/* ns to spin, counted from the start of a copy; longer than a short copy takes. */
 #define SPIN_NS 60000u
-#define SPIN_COLD KIB(256) /* the same for copies from memory that no CPU caches */
-#define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
-#define POLL_NS 20000u     /* nanoseconds between two polls of what has no event */
-/* If it is late, the pause is this fraction of its age, and at most PAUSE_NS. */
+#define SPIN_COLD KIB(256) /* the same for copies of bytes that are in no CPU's cache */
+#define SLOW 16u           /* bytes that even a slow device copies per ns */
+#define POLL_NS 20000u     /* ns between two polls if no event reports an end */
+/* If a copy is late, the pause is its lateness divided by this, at most PAUSE_NS. */
 #define LATE_PART 16u
-#define ENOUGH 4u /* awake workers that poll the copier's batches often enough */
-/* Pause of a worker that only watches batches while enough others poll them. */
+#define ENOUGH 4u /* this many awake workers poll the copier's batches often enough */
+/* Pause, in ns, of a worker that only watches batches while ENOUGH other workers are awake. */
 #define WATCH_NS 100000u
-#define SPARE_NS 10000000u /* after this long a spare worker checks whether the others hang */
+#define SPARE_NS 10000000u /* ns after which a spare worker checks whether the others hang */
 
 /*
- * Spin for a short copy on a stream without events: it ends before a sleep would.  The time to spin
- * counts from the beginning of the copy, so a worker does not spin again after each sleep for a
+ * Spin for a short copy on a stream without events: the copy ends sooner than a sleep would.  The
+ * limit counts from the start of the copy, so a worker does not spin again after each sleep for a
  * copy that hangs.
  */
 static bool spin_for_copy(struct worker *w)
@@ -58,7 +56,7 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
-/* Return when the first copy of the worker's own stream should end. */
+/* Return the time, in ns, when the first copy of the worker's stream should have ended. */
 static uint64_t copy_due(const struct worker *w)
 {
 	uint64_t len = 0;
@@ -68,7 +66,7 @@ static uint64_t copy_due(const struct worker *w)
 	return w->copying_since + SPIN_NS + len / SLOW;
 }
 
-/* Return when the copier should make progress. */
+/* Return the time, in ns, when the copier's batches should have made progress. */
 static uint64_t batch_due(const struct copier *c)
 {
 	return atomic_load(&c->moved_at) + SPIN_NS + atomic_load(&c->nr_bytes) / SLOW;
@@ -83,14 +81,14 @@ static bool enough_are_awake(const struct engine *e)
 	return nr >= ENOUGH;
 }
 
-/* Return true if spinning pays.  A worker that sleeps slows down copies of bytes in its CPU's
- * cache.  It does not slow down copies of bytes that a disk wrote to memory, so spinning for those
- * pays only if they are few. */
+/* Return true if spinning pays.  If a worker sleeps, copies of bytes in its CPU's cache become
+ * slower, but not copies of bytes that a disk wrote to memory.  So spinning for the latter pays
+ * only if they are few. */
 static bool worth_spinning(const struct worker *w, bool watches)
 {
 	const struct copier *c = &w->engine->copier;
 
-	/* The pool will create slots and wake this worker.  Until then some copies may be
+	/* Sleep: the pool will create slots and wake this worker.  Until then some copies may be
 	 * slower. */
 	if (w->gets_slots && !watches && enough_are_awake(w->engine))
 		return false;
@@ -102,16 +100,16 @@ static bool worth_spinning(const struct worker *w, bool watches)
 }
 
 /*
- * Spin for the copier's batches, until somebody has work for the worker.  If a batch's bytes are in
- * the cache of a CPU that sleeps, the device reads them at a fraction of its rate, so all workers
- * that filled its slots stay awake.  A CPU that other threads want does not sleep, and they get it.
- * No worker spins for batches that are late.
+ * Spin for the copier's batches, until there is work for the worker.  If a batch's bytes are in the
+ * cache of a CPU that sleeps, the device reads them at a fraction of its rate, so all workers that
+ * filled its slots stay awake.  If other threads want the CPU, they get it (sched_yield()), and the
+ * CPU does not sleep either.  No worker spins for batches that are late.
  */
 static bool spin_for_batch(struct worker *w, bool watches)
 {
 	uint64_t end = batch_due(&w->engine->copier);
 
-	/* File operations are not polled meanwhile. */
+	/* File operations would not be polled while the worker spins. */
 	if (w->ctx->nr_ops || io_others_nr_ops(&w->others))
 		return false;
 	while (now_ns() < end && worth_spinning(w, watches)) {
@@ -122,7 +120,8 @@ static bool spin_for_batch(struct worker *w, bool watches)
 	return false;
 }
 
-/* Return the nanoseconds until the worker must check what wakes nobody; UINT64_MAX for never. */
+/* Return the ns until the worker must check e->look's conditions, for which no event wakes it;
+ * UINT64_MAX: never. */
 static uint64_t look_wait(struct engine *e)
 {
 	uint64_t at, now;
@@ -136,7 +135,8 @@ static uint64_t look_wait(struct engine *e)
 	return at - MIN(now, at);
 }
 
-/* Return ns, or more if what the worker waits for is late: copies that hang do not keep it busy. */
+/* Return ns, or a longer pause if the awaited copy is late: a copy that hangs must not keep the
+ * worker busy. */
 static uint64_t late_wait(uint64_t ns, uint64_t due)
 {
 	uint64_t now = now_ns();
@@ -144,8 +144,8 @@ static uint64_t late_wait(uint64_t ns, uint64_t due)
 	return now > due ? MAX(ns, MIN((now - due) / LATE_PART, PAUSE_NS)) : ns;
 }
 
-/* Return the nanoseconds until the worker polls copies without events: those of its own stream
- * (copying), or of the copier (watches). */
+/* Return the ns until the worker polls copies without events: those of its stream (copying), or of
+ * the copier (watches). */
 static uint64_t worker_poll_wait(const struct worker *w, bool copying, bool watches)
 {
 	uint64_t ns = UINT64_MAX;
@@ -178,7 +178,7 @@ static void worker_sleep(struct worker *w, bool watches)
 		return;
 	if (w->flush_again || checks_run(w))
 		ns = POLL_NS;
-	/* The end of another thread's write wakes nobody, nor does stopping a request. */
+	/* No event reports the end of another thread's write, or a stopped request. */
 	if (w->mover.parked || w->mover.blocked)
 		ns = MIN(ns, PAUSE_NS);
 	if (w->spare)
@@ -198,8 +198,9 @@ static void worker_sleep(struct worker *w, bool watches)
 }
 
 /*
- * Prepare to sleep: from here on a new request writes efd, and one more look finds an earlier one.
- * If the copier has batches, one sleeping worker waits for them.  Return false if the engine ends.
+ * Prepare to sleep: from here on a new request writes efd, and the next look finds earlier ones.
+ * If the copier has batches, one sleeping worker waits for them (*ret_watches).  Return false if
+ * the engine ends.
  */
 static bool worker_sleep_begin(struct worker *w, bool *ret_watches)
 {
@@ -237,14 +238,15 @@ int worker_ctx(struct worker *w)
 	int r = io_ctx_new(e->backend, CTX_DEPTH, &w->ctx);
 
 	if (r == 0)
-		r = e->backend->arm(w->ctx, w->efd, true); /* later calls do not fail */
+		r = e->backend->arm(w->ctx, w->efd, true); /* cannot fail later if it succeeds
+							    * here */
 	w->mover = (struct mover){
 		.backend = e->backend, .ctx = w->ctx, .others = &w->others, .efd = w->efd
 	};
 	return r;
 }
 
-/* Make a worker ready.  An engine needs its first worker and works without any other. */
+/* Make a worker ready.  An engine cannot work without its first worker, but without any other. */
 static bool worker_begin(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -266,7 +268,7 @@ static bool worker_begin(struct worker *w)
 
 /* --------------------------------------------------------------- progress */
 
-/* Threads have replaced a worker's io_uring, so later requests use threads from the beginning. */
+/* Plan later requests for threads, because threads have replaced a worker's io_uring. */
 static _cold_ void ring_lost(struct worker *w)
 {
 	int none = 0;
@@ -311,7 +313,8 @@ bool worker_progress(struct worker *w)
 		moved |= checks_progress(w);
 	}
 	if (unlikely(w->mover.parked)) {
-		/* A close(2) that hangs must not block the worker. */
+		/* NULL: leave dropped objects to their queues, so that a close(2) that hangs does
+		 * not block the worker. */
 		registry_progress(NULL);
 		moved |= mover_unpark(&w->mover);
 	}
@@ -343,7 +346,7 @@ void *worker_main(void *arg)
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
-	/* Sleeps are short, and the kernel would make each 50 us longer. */
+	/* Sleeps are short; by default the kernel makes each up to 50 us longer. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	go_on = worker_begin(w);
 	w->begun = go_on;

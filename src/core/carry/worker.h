@@ -7,18 +7,19 @@
 
 #include "core/sched/engine.h"
 
-/* Create what the thread needs; start the thread; end both, also if half-made. */
+/* worker_init() creates what a worker's thread needs, worker_start() starts the thread, and
+ * worker_done() ends both, even if only worker_init() was called or failed. */
 int worker_init(struct worker *w, struct engine *e);
 int worker_start(struct worker *w, void *(*run)(void *arg));
 void worker_done(struct worker *w);
 
-/* Create an I/O context in the worker's thread.  Return 0 or -errno. */
+/* Create the worker's I/O context; called on its thread.  Return 0 or -errno. */
 int worker_ctx(struct worker *w);
 
-/* The thread of a worker; it reports when it is ready. */
+/* The main function of a worker's thread.  The first worker reports when it is ready. */
 void *worker_main(void *arg);
 
-/* Reap, copy and complete; true if anything changed. */
+/* Process operations, copies and completions.  Return true if anything changed. */
 bool worker_progress(struct worker *w);
 
 #endif

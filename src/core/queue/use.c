@@ -122,7 +122,7 @@ void use_end(struct use *dropped)
 {
 	struct use *next, *hang = NULL;
 
-	NO_CANCEL(); /* pst_queue_prep() has no guard of its own */
+	NO_CANCEL(); /* pst_queue_prep() itself has no NO_CANCEL() */
 	for (struct use *u = dropped; u; u = next) {
 		next = u->next;
 		if (!object_unref(u->obj)) {
