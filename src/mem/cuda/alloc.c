@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Allocations of our own and of the program.
+ * Allocations of the library and of the program.
  *
- * A wrap describes what the driver says about an address.  Most memory is one allocation;
- * memory of cuMemCreate is mapped into a reservation piece by piece, and frameworks grow
- * such ranges behind tensors that lie across the pieces.  A wrap then covers the pieces
- * that hold the range and no more, because the addresses behind may not be mapped.
+ * A wrap describes what the driver tells about an address.  Most memory is one allocation.  Memory
+ * of cuMemCreate is mapped into a reservation chunk by chunk, and frameworks extend such ranges
+ * behind tensors that span several chunks.  So a wrap covers only the chunks that hold the range:
+ * the addresses behind them may not be mapped.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -25,13 +25,13 @@ static struct {
 	bool ready;
 } ids = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* What the driver says about an address. */
+/* Facts that the driver tells about an address. */
 struct facts {
 	unsigned device;
-	cu_ctx ctx; /* NULL: of no context, as mapped and pooled memory is */
+	cu_ctx ctx; /* NULL for memory without a context, such as mapped and pooled memory */
 	bool vmm;
-	bool ipc_capable;   /* plain memory of cuMemAlloc */
-	uint64_t driver_id; /* 0: it does not say */
+	bool ipc_capable;   /* true for plain memory of cuMemAlloc */
+	uint64_t driver_id; /* CU_PTR_BUFFER_ID; 0: unknown */
 	uint64_t base, size;
 };
 
@@ -50,10 +50,10 @@ static void id_put(struct cuda_id *e)
 }
 
 /*
- * The entry of an allocation, made if there is none.  The key of plain memory is only the
- * driver's number, so that a wrap of our own finds the size that was asked for and not
- * what it was rounded to.  Ranges of mapped memory differ in what they span.
- * *ret_new says whether the allocation was unknown.
+ * Return the entry of an allocation, created if there is none.  *ret_new tells whether it was
+ * created.  Plain memory is found by the driver's number alone, so a wrap of the library's own
+ * allocation finds the requested size and not the rounded one.  Ranges of mapped memory also differ
+ * by base and size.
  */
 static struct cuda_id *id_get(const struct facts *f, bool *ret_new)
 {
@@ -71,7 +71,7 @@ static struct cuda_id *id_get(const struct facts *f, bool *ret_new)
 	list_for_each (e, head) {
 		struct cuda_id *id = list_entry(e, struct cuda_id, link);
 
-		/* Without the driver's number, no two allocations are known to be the same. */
+		/* If the driver gives no number, every wrap counts as another allocation. */
 		if (f->driver_id && id->driver_id == f->driver_id && id->key_base == key_base &&
 		    id->key_size == key_size) {
 			found = id;
@@ -132,8 +132,8 @@ static bool is_same(const struct cuda_alloc *c)
 	       id == c->first_id;
 }
 
-/* Return true if other memory has the address of our own, since a reset that nothing told of:
- * drivers before CUDA 12.0 do not number contexts. */
+/* Return true if another allocation has the address of this one, because of a reset that was not
+ * noticed: drivers before CUDA 12.0 do not number contexts. */
 static bool is_replaced(const struct cuda_alloc *c)
 {
 	unsigned long long id = 0;
@@ -151,7 +151,8 @@ static void give_back(struct cuda_alloc *c)
 
 	if (lives)
 		cuda_enter_anyway(&scope, c->ctx);
-	/* Memory went with its context, and others may be at its addresses.  Mappings may stay. */
+	/* After a reset the memory is gone, and another allocation may have its address.  A mapping
+	 * may still exist. */
 	else if (c->how == CUDA_OWNED || (c->how == CUDA_MAPPED && !is_same(c)))
 		return;
 	if (is_replaced(c))
@@ -206,7 +207,7 @@ void cuda_free(struct mem_alloc *a)
 	cuda_alloc_free(cuda_alloc_of(a));
 }
 
-/* Of a range of several chunks only the first is looked at. */
+/* For a range of several chunks, only the first chunk is checked. */
 int cuda_alive(const struct cuda_alloc *c)
 {
 	int r = cuda_check_life(c->d, c->a.life);
@@ -230,7 +231,7 @@ int cuda_enter_of(struct cuda_scope *s, struct cuda_alloc *c)
 
 	if (r < 0)
 		return r;
-	/* The context may have changed hands since the wrap, but not under living memory. */
+	/* The program may have destroyed the context and created another since the wrap. */
 	if (c->foreign && cu.cuPointerGetAttribute(&ctx, CU_PTR_CONTEXT, c->a.base.va) != CU_OK)
 		return err_set(EFAULT, "the memory's context on %s is gone", c->d->info.name);
 	return cuda_enter(s, c->d, ctx);
@@ -245,8 +246,8 @@ int cuda_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg)
 }
 
 /*
- * The program's own synchronous copies and fills of this memory are then done when they return,
- * and not only queued on a stream that ours do not wait for.
+ * Make the program's synchronous copies and fills of this memory wait until they are done.
+ * Otherwise they may return while queued on a stream for which the library's streams do not wait.
  */
 static void sync_memops(cu_ptr base)
 {
@@ -256,9 +257,9 @@ static void sync_memops(cu_ptr base)
 }
 
 /*
- * Let those go first who start copies.  The driver has one lock for both, and is not fair: threads
- * that allocate one piece of memory after the other would keep copies waiting for milliseconds, and
- * the device idle.
+ * Wait, up to CUDA_LET_NS, while other threads start copies.  The driver has one unfair lock for
+ * both: threads that allocate in a loop would delay copies by milliseconds, and leave the device
+ * idle.
  */
 static void let_copies_start(const struct cuda_dev *d)
 {
@@ -356,8 +357,9 @@ int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t righ
 /* -------------------------------------------------------------------- wrap */
 
 /*
- * Get an attribute that an address may lack, which is no error of this call: compute-sanitizer
- * reports each call with one.  *ret keeps its value where the driver does not know the attribute.
+ * Get an attribute that an address may lack.  A missing attribute is no error of this call;
+ * otherwise compute-sanitizer would report it.  *ret is unchanged if the driver does not know the
+ * attribute.
  */
 static void ask(uint64_t addr, uint32_t attr, void *ret)
 {
@@ -372,8 +374,8 @@ static bool is_device_memory(uint64_t addr)
 	return type == CU_TYPE_DEVICE;
 }
 
-/* The driver looks the address up in its own tables: it needs no context for that, and
- * says "not initialized" where nobody in this process uses CUDA. */
+/* Needs no context: the driver looks the address up in its own tables.  If nothing in this process
+ * uses CUDA, the driver returns "not initialized". */
 bool cuda_owns(uint64_t addr, uint64_t len)
 {
 	return is_device_memory(addr) || (len > 1 && is_device_memory(addr + len - 1));
@@ -416,7 +418,7 @@ static int facts_of(uint64_t addr, uint64_t len, struct facts *ret)
 	return 0;
 }
 
-/* The allocation, or the mapped chunk, that holds an address; a context is current. */
+/* Find the allocation, or the mapped chunk, that holds an address.  A context must be current. */
 static int chunk_at(struct cuda_dev *d, uint64_t addr, struct facts *f)
 {
 	unsigned long long id = 0;
@@ -435,7 +437,8 @@ static int chunk_at(struct cuda_dev *d, uint64_t addr, struct facts *f)
 	return 0;
 }
 
-/* May its device read a chunk of mapped memory, and may it write it? */
+/* Remove PST_RIGHT_WRITE from *rights if the device may not write a chunk of mapped memory.  Fail
+ * if it may not read the chunk. */
 static int chunk_rights(struct cuda_dev *d, uint64_t addr, uint32_t *rights)
 {
 	struct cu_location loc = { .type = CU_LOC_DEVICE, .id = (int)d->idx };
@@ -461,8 +464,9 @@ static uint64_t mix(uint64_t h, uint64_t x)
 }
 
 /*
- * Chunks that follow the first, up to the end of the range.  Two lists of chunks that differ
- * get numbers that differ but for a chance of one in 2^64; their ranges differ besides.
+ * Extend the range by the chunks that follow the first one, up to the end of addr..addr+len.
+ * Different lists of chunks get different mixed numbers, except with a chance of 2^-64; their
+ * ranges differ as well.
  */
 static int wrap_chunks(struct cuda_alloc *c, struct facts *f, uint64_t addr, uint64_t len)
 {
@@ -507,8 +511,8 @@ static int wrap_chunks(struct cuda_alloc *c, struct facts *f, uint64_t addr, uin
 }
 
 /*
- * Return true for memory of cuMemCreate.  The call that gives its handle is not tried on plain
- * memory, nor on memory of a pool: it fails there.
+ * Return true for memory of cuMemCreate.  cuMemRetainAllocationHandle() tells, but fails for plain
+ * and pooled memory, so it is not tried there.
  */
 static bool is_mapped(struct cuda_dev *d, uint64_t addr, bool ipc_capable)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Streams: copies in order on one device, finished as events tell.
+ * Streams: copies in order on one device, whose end is known by events.
  *
- * A batch goes by the driver's own batched copy, where it has one and host memory is
- * registered, because between two copies that were started one by one the device pauses for
- * some two microseconds.  A batch of many small pieces goes by one device kernel that
- * reads, or writes, the host memory itself; that needs device memory of the context it
- * runs in.  Other batches are a loop of asynchronous copies.
+ * A batch is copied by the driver's batched copy if the driver has one and host memory is
+ * registered: between two copies that are started one by one, the device pauses for some two
+ * microseconds.  A batch of many small pieces is moved by one device kernel that reads, or writes,
+ * host memory itself; that needs device memory of the kernel's context.  Other batches are a loop
+ * of asynchronous copies.
  *
- * The kernel's list of tiles is written into a ring that the device reads; a batch gives its
- * part back when it is done.  Or somebody has written lists before (cuda_sgl_write()), and one
- * kernel moves the tiles of several.
+ * The kernel's list of tiles is in a ring that the device reads; a completed batch frees its part
+ * of the ring.  Or lists were written earlier (cuda_sgl_write()), and one kernel moves the tiles of
+ * several lists.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -21,10 +21,10 @@
 #include "base/log.h"
 #include "mem/cuda/cuda.h"
 
-#define BATCHES_MAX 64u      /* under way in a stream; power of two */
-#define MARK_EVERY 4u        /* batches behind one event, where the stream is busy */
-#define MARK_BYTES MIB(2)    /* also set a mark after this many bytes */
-#define RESULTS_KEPT 1024u   /* tickets whose result poll() still knows; power of two */
+#define BATCHES_MAX 64u      /* most batches in flight in a stream; power of two */
+#define MARK_EVERY 4u        /* batches per event while the stream is busy */
+#define MARK_BYTES MIB(2)    /* bytes after which an event is recorded in any case */
+#define RESULTS_KEPT 1024u   /* last tickets whose result is kept for poll(); power of two */
 #define PIECES_MAX 65536u    /* most pieces of one batch */
 #define TILES 8192u          /* room in the ring */
 #define MANY_PIECES 4u       /* from here on the kernel pays off ... */
@@ -34,19 +34,19 @@
 struct cuda_stream {
 	struct mem_stream base;
 	struct cuda_dev *d;
-	cu_ctx ctx;    /* the primary context, held */
-	uint64_t life; /* of the primary context when the stream was made */
+	cu_ctx ctx;    /* the primary context; the stream holds a reference */
+	uint64_t life; /* life of the primary context when the stream was created */
 	struct mem_late late;
 	cu_stream stream;
-	cu_event events[BATCHES_MAX]; /* NULL: not needed yet */
-	uint64_t marks[BATCHES_MAX];  /* tickets with an event behind them, not done yet */
+	cu_event events[BATCHES_MAX]; /* ring by ticket; NULL until first needed */
+	uint64_t marks[BATCHES_MAX];  /* ring of tickets in flight that have an event */
 	unsigned mark_first, mark_end;
-	uint64_t marked;   /* the last of them */
-	uint64_t unmarked; /* bytes behind it */
-	uint64_t head;     /* last ticket given out */
-	uint64_t done;     /* last ticket known to be done */
+	uint64_t marked;   /* latest ticket that has an event */
+	uint64_t unmarked; /* bytes of the batches after it */
+	uint64_t head;     /* latest ticket that was returned */
+	uint64_t done;     /* latest ticket that is known to be done */
 	int results[RESULTS_KEPT];
-	uint32_t path; /* of the last batch */
+	uint32_t path; /* PST_PATH_* of the last batch */
 
 	/* Other devices, at idx % REACHED_MAX, for which reach_device_of() was called. */
 	struct {
@@ -58,28 +58,28 @@ struct cuda_stream {
 	uint64_t tiles_pinned;          /* bytes */
 	cu_ptr tiles_dev;               /* 0 until they are pinned */
 	bool no_tiles;                  /* the ring cannot be used */
-	uint64_t tile_head;             /* tiles ever used, skipped ones included */
-	uint64_t tile_tail;             /* of these the batches up to done had */
-	uint64_t tile_end[BATCHES_MAX]; /* tile_head behind a batch */
+	uint64_t tile_head;             /* tiles used since the start, with skipped ones */
+	uint64_t tile_tail;             /* value of tile_head after the last batch that is done */
+	uint64_t tile_end[BATCHES_MAX]; /* value of tile_head after each batch, by ticket */
 
-	/* Arguments of a batched copy. */
+	/* Arrays of arguments for the driver's batched copy. */
 	cu_ptr *batch_dev, *batch_host;
 	size_t *batch_len;
 	size_t batch_room;
 };
 
-/* A batch, looked at. */
+/* A batch whose pieces were checked. */
 struct batch {
 	enum mem_dir dir;
 	const struct mem_copy *v;
 	unsigned nr;
 	uint64_t len;
-	uint64_t tiles; /* most that it can need */
+	uint64_t tiles; /* most tiles that the batch can need */
 	bool foreign;
-	bool between; /* a piece is between two allocations */
+	bool between; /* a piece lies between two allocations of device memory */
 };
 
-static atomic_bool no_batched; /* the driver has refused it */
+static atomic_bool no_batched; /* the driver has refused its batched copy */
 
 /* -------------------------------------------------------------- life cycle */
 
@@ -99,10 +99,10 @@ static void stream_done(struct cuda_stream *st)
 {
 	CUDA_SCOPE(scope);
 
-	/* A reset has ended it and its events already. */
+	/* A reset has already ended the stream and its events. */
 	if (cuda_lives(st->d, st->life)) {
 		cuda_enter_anyway(&scope, st->ctx);
-		/* Fails where the device is lost, and nothing moves there any more. */
+		/* Fails if the device is lost; then it moves nothing any more. */
 		if (st->stream)
 			cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
 		for (unsigned i = 0; i < BATCHES_MAX; i++)
@@ -155,7 +155,8 @@ int cuda_stream_new(unsigned device, struct mem_stream **ret)
 	r = cuda_enter(&scope, d, ctx);
 	if (r < 0)
 		return r;
-	/* A stream that the program's default stream neither waits for nor delays. */
+	/* Non-blocking: the program's default stream neither waits for this stream nor delays
+	 * it. */
 	e = cu.cuStreamCreate(&st->stream, CU_NON_BLOCKING);
 	if (e != CU_OK) {
 		st->stream = NULL;
@@ -179,9 +180,9 @@ static void mark_done(struct cuda_stream *st, uint64_t ticket)
 }
 
 /*
- * Put an event behind the started copies.  Each makes the device stop for a moment, so there
- * is one for several batches where the stream is busy anyway.  A large batch has its own: if the
- * event were behind two, the device would be idle when the first is known to be done.
+ * Record an event after the started copies.  Each event makes the device stop for a moment, so
+ * while the stream is busy several batches share one.  A large batch has its own event: if two
+ * large batches shared one, the first would be known to be done only when the device is idle.
  */
 static cu_result mark(struct cuda_stream *st)
 {
@@ -205,7 +206,7 @@ static cu_result mark(struct cuda_stream *st)
 	return CU_OK;
 }
 
-/* Is a batch through?  1; 0; -errno, and then nothing moves any more. */
+/* Return 1 if a batch is done, 0 if not yet, or -errno: then the stream moves nothing any more. */
 static int advance(struct cuda_stream *st, uint64_t ticket)
 {
 	cu_result e = CU_OK;
@@ -227,7 +228,8 @@ static int advance(struct cuda_stream *st, uint64_t ticket)
 		e = mark(st);
 	if (e == CU_OK)
 		return 0;
-	/* Host memory is given to others after this: be sure that it is quiet. */
+	/* After an error, make sure that no copy touches host memory any more, because it will be
+	 * reused. */
 	e = cu.cuStreamSynchronize(st->stream);
 	if (e != CU_OK)
 		return cuda_err(st->d, e, "finish a copy");
@@ -330,7 +332,7 @@ static cu_result copy_between(struct cuda_stream *st, enum mem_dir dir, const st
 	return e;
 }
 
-/* Copy one piece, cut where a registration of host memory ends. */
+/* Copy one piece, cut at the ends of registrations of host memory. */
 static cu_result copy_piece(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
 			    bool *started)
 {
@@ -360,7 +362,7 @@ static cu_result copy_loop(struct cuda_stream *st, const struct batch *b, bool *
 	return e;
 }
 
-/* Make room for the arguments of nr copies. */
+/* Make room for the arguments of nr copies.  Return false without memory. */
 static bool batch_room(struct cuda_stream *st, size_t nr)
 {
 	cu_ptr *dev, *host;
@@ -384,7 +386,8 @@ static bool batch_room(struct cuda_stream *st, size_t nr)
 	return true;
 }
 
-/* Add one piece, cut where a registration ends.  Return false for memory that is not registered. */
+/* Add one piece, cut at the ends of registrations.  Return false if its host memory is not
+ * registered. */
 static bool batch_add(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
 		      size_t *nr)
 {
@@ -405,7 +408,8 @@ static bool batch_add(struct cuda_stream *st, enum mem_dir dir, const struct mem
 	return true;
 }
 
-/* By the driver's batched copy; false when that cannot be and nothing was started. */
+/* Copy by the driver's batched copy.  Return false if that is impossible and nothing was
+ * started. */
 static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_result *ret)
 {
 	struct cu_batch_attr attr = { .src_order = CU_SRC_ORDER_STREAM };
@@ -438,7 +442,7 @@ static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_resul
 
 /* ------------------------------------------------------------------ gather */
 
-/* Pin the ring: 0, -EAGAIN while file pages are being pinned, another -errno. */
+/* Pin the ring.  Return 0; -EAGAIN while file pages are being pinned; another -errno. */
 static int tiles_pin(struct cuda_stream *st)
 {
 	uint64_t len = TILES * sizeof(*st->tiles), n;
@@ -451,8 +455,8 @@ static int tiles_pin(struct cuda_stream *st)
 }
 
 /*
- * Return true if there is a ring.  A batch that comes while file pages are being pinned does not
- * wait for them: it is copied without the kernel, and a later batch tries again.
+ * Return true if the ring is usable.  While file pages are being pinned, a batch does not wait for
+ * the ring: it is copied without the kernel, and a later batch tries again.
  */
 static bool tiles_ring(struct cuda_stream *st)
 {
@@ -475,8 +479,8 @@ static bool tiles_ring(struct cuda_stream *st)
 }
 
 /*
- * By one kernel.  1 when it was launched; 0 when it cannot be and nothing was started;
- * -EAGAIN when the ring is full; another -errno when the device is lost.
+ * Move a batch by one kernel.  Return 1 if it was launched; 0 if that is impossible and nothing was
+ * started; -EAGAIN if the ring is full; another -errno if the device is lost.
  */
 static int copy_gather(struct cuda_stream *st, const struct batch *b)
 {
@@ -487,7 +491,8 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 
 	if (b->foreign || b->tiles > TILES || st->d->gather.none || !tiles_ring(st))
 		return 0;
-	/* The tiles of a batch are contiguous; the rest of the ring may be too short for them. */
+	/* The tiles of a batch must be contiguous.  Skip the rest of the ring if it is too short
+	 * for them. */
 	if (at + b->tiles > TILES) {
 		start += TILES - at;
 		at = 0;
@@ -516,7 +521,7 @@ static int look_at(const struct cuda_dev *d, struct batch *b)
 	for (unsigned i = 0; i < b->nr; i++) {
 		const struct mem_copy *c = &b->v[i];
 
-		/* In a list of pieces the same memory often occurs many times in a row. */
+		/* Check an allocation once for consecutive pieces in it, which are common. */
 		if (c->alloc != last) {
 			if (c->alloc->device != d->idx)
 				return err_set(EINVAL, "memory of cuda:%u on a stream of cuda:%u",
@@ -534,7 +539,7 @@ static int look_at(const struct cuda_dev *d, struct batch *b)
 			b->between = true;
 		}
 		b->len += c->len;
-		/* One more tile where a piece crosses a registration, and one for the rest. */
+		/* One tile for the rest, and one because a piece may cross a registration's end. */
 		b->tiles += c->len / CUDA_TILE + 2;
 	}
 	return 0;
@@ -552,8 +557,8 @@ static bool many_small(const struct batch *b)
 }
 
 /*
- * Start the copies.  0; -EAGAIN; -errno.  *started says whether something may be under way,
- * in which case an error becomes the result of the batch.
+ * Start the copies of a batch.  Return 0, -EAGAIN or another -errno.  If *started is set, copies
+ * may be in flight, and an error becomes the result of the batch.
  */
 static int start(struct cuda_stream *st, const struct batch *b, bool *started)
 {
@@ -578,7 +583,7 @@ static int start(struct cuda_stream *st, const struct batch *b, bool *started)
 	return e == CU_OK ? 0 : cuda_err(st->d, e, "start a copy");
 }
 
-/* May one more batch start?  0; -EAGAIN; -errno. */
+/* Return 0 if another batch may start; -EAGAIN if too many are in flight; another -errno. */
 static int has_room(struct cuda_stream *st)
 {
 	int r;
@@ -592,8 +597,8 @@ static int has_room(struct cuda_stream *st)
 }
 
 /*
- * Record that a batch of this many bytes was started, or only its first half if err is set.  Return
- * its ticket.
+ * Record that a batch of len bytes was started, or only a part of it if err is not 0.  Return its
+ * ticket.
  */
 static uint64_t started_one(struct cuda_stream *st, uint64_t len, int err)
 {
@@ -603,7 +608,7 @@ static uint64_t started_one(struct cuda_stream *st, uint64_t len, int err)
 	st->tile_end[ticket & (BATCHES_MAX - 1)] = st->tile_head;
 	st->unmarked += len;
 	if (st->unmarked >= MARK_BYTES)
-		(void)mark(st); /* advance() tries again, and tells */
+		(void)mark(st); /* ignore an error: advance() will try again and report it */
 	return ticket;
 }
 

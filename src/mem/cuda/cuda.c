@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The NVIDIA driver, its devices and contexts; cuda.h says what is where.
+ * The NVIDIA driver, its devices and contexts.  cuda.h describes the other files.
  *
- * The library is loaded with the other providers, but the driver is initialized only when
- * somebody asks for a device, wraps memory that the driver knows, or imports some: a
- * program that moves host memory only does not pay for it, and may fork afterwards.
+ * The library is loaded with the other providers.  But the driver is initialized only when the
+ * program asks for a device, wraps memory that the driver knows, or imports some.  So a program
+ * that only moves host memory does not pay for the driver, and may still fork.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -42,7 +42,7 @@ static const struct dl_sym syms[] = {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct cuda_dev devices[DEVICES_MAX];
 static unsigned nr_devices;
-static char why_none[200]; /* the sentence while nr_devices is 0 */
+static char why_none[200]; /* sentence that tells why nr_devices is 0 */
 
 /* ------------------------------------------------------------------ errors */
 
@@ -57,7 +57,7 @@ const char *cuda_err_name(cu_result err)
 	return number;
 }
 
-/* Every later call in the same context would give the same error. */
+/* Return true if every later call in the same context would return the same error. */
 static bool is_sticky(cu_result err)
 {
 	switch (err) {
@@ -72,10 +72,10 @@ static bool is_sticky(cu_result err)
 	case CU_UNKNOWN:
 		return true;
 	case CU_CONTEXT_IS_DESTROYED:
-		return !cu.cuCtxGetId; /* else a new one is told from it */
+		return !cu.cuCtxGetId; /* with cuCtxGetId(), retain() recognizes a new context */
 	default:
-		/* 714 to 719: stack error, illegal instruction, misaligned address, wrong address
-		 * space, wrong program counter, launch failed. */
+		/* Errors 714 to 719: stack error, illegal instruction, misaligned address, wrong
+		 * address space, wrong program counter, launch failed. */
 		return err > CU_HOST_NOT_REGISTERED && err <= CU_LAUNCH_FAILED;
 	}
 }
@@ -116,7 +116,7 @@ static void mark_lost(struct cuda_dev *d, cu_result err)
 
 	if (!atomic_compare_exchange_strong(&d->lost, &none, err))
 		return;
-	/* At the end of the process every call gets this: it is no error. */
+	/* Every call gets this at the end of the process, so it is no error. */
 	if (err == CU_DEINITIALIZED)
 		log_debug("the NVIDIA driver has shut down");
 	else
@@ -131,7 +131,7 @@ static int was_reset(const struct cuda_dev *d)
 		       d->info.name);
 }
 
-/* May the reason be that the context was reset? */
+/* Return true if the error may mean that the context was reset. */
 static bool is_of_reset(cu_result err)
 {
 	return err == CU_CONTEXT_IS_DESTROYED || err == CU_INVALID_CONTEXT ||
@@ -206,8 +206,7 @@ int cuda_enter(struct cuda_scope *s, struct cuda_dev *d, cu_ctx ctx)
 	if (likely(s->pushed))
 		return 0;
 	/*
-	 * The device is not lost by this error: the context may be the program's own and may have
-	 * ended.
+	 * Do not mark the device as lost: the context may belong to the program and may have ended.
 	 */
 	return err_set(to_errno(e), "a context on %s cannot be made current: %s", d->info.name,
 		       cuda_err_name(e));
@@ -231,8 +230,8 @@ void cuda_leave(struct cuda_scope *s)
 }
 
 /*
- * Release the context; the lock is held.  Its last user is gone, and so is every thread that could
- * take kernel_lock.
+ * Release the context, under the lock.  Nothing uses the context any more, so no thread can take
+ * kernel_lock.
  */
 static void let_go(struct cuda_dev *d)
 {
@@ -263,7 +262,7 @@ bool cuda_has_context(const struct cuda_dev *d)
 	return cu.cuDevicePrimaryCtxGetState(d->dev, &flags, &active) != CU_OK || active;
 }
 
-/* Has somebody ended the context that is held?  The lock is held. */
+/* Return true if the retained context was ended by somebody; under the lock. */
 static bool is_reset(const struct cuda_dev *d)
 {
 	unsigned long long id = 0;
@@ -273,7 +272,7 @@ static bool is_reset(const struct cuda_dev *d)
 	return d->ctx_id && cu.cuCtxGetId(d->ctx, &id) == CU_OK && id != d->ctx_id;
 }
 
-/* The context was reset: forget what was in it.  The lock is held. */
+/* Discard everything that lived in a context that was reset; under the lock. */
 static _cold_ void forget(struct cuda_dev *d)
 {
 	log_warn("%s was reset, as by cudaDeviceReset(): what was in its memory is gone",
@@ -289,7 +288,7 @@ static _cold_ void forget(struct cuda_dev *d)
 	d->users -= cuda_pins_forget(d);
 }
 
-/* See whether the context was reset; the lock is held. */
+/* Check whether the context was reset; under the lock. */
 static void look(struct cuda_dev *d)
 {
 	if (d->users && !d->reset && is_reset(d))
@@ -311,7 +310,7 @@ bool cuda_lives(struct cuda_dev *d, uint64_t life)
 	return atomic_load(&d->life) == life;
 }
 
-/* The lock is held. */
+/* Retain the primary context, under the lock. */
 static cu_result retain(struct cuda_dev *d)
 {
 	uint64_t start = now_ns();
@@ -323,18 +322,18 @@ static cu_result retain(struct cuda_dev *d)
 		return e;
 	if (cu.cuCtxGetId && cu.cuCtxGetId(d->ctx, &id) != CU_OK)
 		id = 0;
-	/* Another context than the one that was spoilt. */
+	/* This is another context than the one with the error. */
 	if (id && d->ctx_id && id != d->ctx_id)
 		atomic_store(&d->lost, CU_OK);
 	d->ctx_id = id;
-	/* A reset keeps what the context was retained for before. */
+	/* After a reset the reference that was retained before still counts, so release it. */
 	if (d->reset)
 		cuda_ignore(d, cu.cuDevicePrimaryCtxRelease_v2(d->dev), "release its context");
 	d->reset = false;
 	return CU_OK;
 }
 
-/* The lock is held. */
+/* Retain the context if necessary, and count a user; under the lock. */
 static int hold(struct cuda_dev *d, cu_ctx *ret)
 {
 	cu_result e = CU_OK;
@@ -353,7 +352,7 @@ static int hold(struct cuda_dev *d, cu_ctx *ret)
 		return r;
 	if (e == CU_OK)
 		return 0;
-	/* This error is not final either, since others may free memory. */
+	/* Do not mark the device as lost: the call may succeed once others have freed memory. */
 	return err_set(to_errno(e), "%s gives no context: %s%s", d->info.name, cuda_err_name(e),
 		       e == CU_DEVICE_UNAVAILABLE ? "; another process may have it to itself" : "");
 }
@@ -404,7 +403,8 @@ bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret)
 	return cu.cuDeviceGetAttribute(ret, attr, d->dev) == CU_OK;
 }
 
-/* 0, or the driver's error when a device cannot even be named. */
+/* Initialize a device.  Return 0, or the driver's error if not even its handle, name or UUID is
+ * known. */
 static cu_result device_init(struct cuda_dev *d, unsigned idx)
 {
 	struct pst_device *info = &d->info;
@@ -421,7 +421,7 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 	e = cu.cuDeviceGet(&d->dev, (int)idx);
 	if (e != CU_OK)
 		return e;
-	/* The second form knows the parts of a device that was divided (MIG). */
+	/* The second form also tells apart the parts of a divided device (MIG). */
 	if (cu.cuDeviceGetUuid_v2)
 		e = cu.cuDeviceGetUuid_v2(&uuid, d->dev);
 	else
@@ -439,7 +439,7 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 	if (cu.cuDeviceTotalMem_v2(&total, d->dev) == CU_OK)
 		info->total = total;
 	if (cu.cuDeviceGetPCIBusId(pci, sizeof(pci), d->dev) == CU_OK) {
-		/* sysfs writes small letters. */
+		/* sysfs uses lower-case letters. */
 		for (char *p = pci; *p; p++)
 			*p = (char)tolower((unsigned char)*p);
 		if (strlen(pci) < sizeof(info->pci)) {
@@ -511,7 +511,7 @@ struct cuda_dev *cuda_device(unsigned idx)
 	return &devices[idx];
 }
 
-/* A program that has CUDA memory has CUDA's library. */
+/* Return true if CUDA's library is in the process: a program with CUDA memory has loaded it. */
 static bool cuda_present(void)
 {
 	static _Atomic unsigned long long absent;
@@ -533,8 +533,8 @@ static void cuda_device_info(unsigned idx, struct pst_device *ret)
 	ret->index = idx;
 }
 
-/* Asked of each small read: of memory of our own, which is freed with its pst_mem, only a reset
- * that was seen counts. */
+/* Called for each small read, so it is cheap for the library's own memory: that lives until its
+ * pst_mem is freed, or until a reset, which was noticed if life differs. */
 static int cuda_is_alive(const struct mem_alloc *a)
 {
 	struct cuda_alloc *c = cuda_alloc_of(a);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every function of libcuda.so.1 that Penstock calls, once, under the exact name of the
- * binary interface.  To be included with SYM(name, args) and OPT(name, args) defined; see
- * base/dl.h.  All return cu_result.  Functions of CUDA 11.2 are required.
+ * Every function of libcuda.so.1 that Penstock calls, once, under the exact name of the binary
+ * interface.  Include this file with SYM(name, args) and OPT(name, args) defined; see base/dl.h.
+ * All return cu_result.  Functions of CUDA 11.2 are required.
  *
  * The formatter is off because it takes a type before a star for a factor.
  */
@@ -26,14 +26,14 @@ SYM(cuDevicePrimaryCtxGetState, (cu_device dev, unsigned *ret_flags, int *ret_ac
 SYM(cuCtxPushCurrent_v2, (cu_ctx ctx))
 SYM(cuCtxPopCurrent_v2, (cu_ctx *ret))
 SYM(cuCtxGetDevice, (cu_device *ret))
-/* CUDA 12.0.  A new context may have an old one's handle, but has another number. */
+/* Since CUDA 12.0.  A new context may have an old one's handle, but has another number. */
 OPT(cuCtxGetId, (cu_ctx ctx, unsigned long long *ret))
 SYM(cuCtxSynchronize, (void))
 SYM(cuCtxEnablePeerAccess, (cu_ctx other, unsigned flags))
 SYM(cuThreadExchangeStreamCaptureMode, (uint32_t *mode))
 
 SYM(cuPointerGetAttribute, (void *ret, uint32_t attr, cu_ptr ptr))
-/* Answers with zeros, not with an error, what an address does not have. */
+/* Returns zeros, and no error, for attributes that an address does not have. */
 SYM(cuPointerGetAttributes, (unsigned nr, uint32_t *attrs, void **ret, cu_ptr ptr))
 SYM(cuPointerSetAttribute, (const void *value, uint32_t attr, cu_ptr ptr))
 SYM(cuMemGetAddressRange_v2, (cu_ptr *ret_base, size_t *ret_size, cu_ptr ptr))
@@ -71,7 +71,7 @@ SYM(cuStreamDestroy_v2, (cu_stream st))
 SYM(cuStreamSynchronize, (cu_stream st))
 SYM(cuStreamGetCtx, (cu_stream st, cu_ctx *ret))
 SYM(cuStreamIsCapturing, (cu_stream st, uint32_t *ret))
-/* CUDA 11.7, and then of every device; the form before it had to be allowed by an administrator. */
+/* Since CUDA 11.7, on every device.  The earlier form had to be enabled by an administrator. */
 OPT(cuStreamWaitValue32_v2, (cu_stream st, cu_ptr addr, uint32_t value, unsigned flags))
 OPT(cuStreamWriteValue32_v2, (cu_stream st, cu_ptr addr, uint32_t value, unsigned flags))
 SYM(cuStreamWaitEvent, (cu_stream st, cu_event ev, unsigned flags))
@@ -83,9 +83,9 @@ SYM(cuStreamQuery, (cu_stream st))
 
 SYM(cuMemcpyHtoDAsync_v2, (cu_ptr dst, const void *src, size_t len, cu_stream st))
 SYM(cuMemcpyDtoHAsync_v2, (void *dst, cu_ptr src, size_t len, cu_stream st))
-/* Between any two addresses, also of two devices: addresses are unified. */
+/* Copies between any two addresses, even of two devices: addresses are unified. */
 SYM(cuMemcpyAsync, (cu_ptr dst, cu_ptr src, size_t len, cu_stream st))
-/* CUDA 13.0; and as CUDA 12.8 had it, with the index of what failed. */
+/* Since CUDA 13.0; then the form of CUDA 12.8, which also returns the index of the failed copy. */
 OPT(cuMemcpyBatchAsync_v2,
     (cu_ptr *dst, cu_ptr *src, size_t *len, size_t nr, struct cu_batch_attr *attr,
      size_t *attr_from, size_t nr_attrs, cu_stream st))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The types and numbers of the CUDA driver API that Penstock uses, under names of its
- * own, so that no SDK is needed to build it.  They are part of a stable binary interface;
- * tests/unit/test-cuda-abi.c compares them with <cuda.h> where there is one.
+ * The types and numbers of the CUDA driver API that Penstock uses, under Penstock's own names, so
+ * that no SDK is needed to build it.  They are part of a stable binary interface;
+ * tests/unit/test-cuda-abi.c compares them with <cuda.h> if that is installed.
  *
- * The tags of handles are the vendor's, so that signatures can be compared as a whole.
+ * The tags of handles are the vendor's, so that whole signatures can be compared.
  */
 #ifndef PST_CUDA_TYPES_H
 #define PST_CUDA_TYPES_H
@@ -15,7 +15,7 @@
 typedef uint32_t cu_result;
 typedef int cu_device;
 typedef unsigned long long cu_ptr;
-typedef unsigned long long cu_handle; /* of an allocation made by cuMemCreate */
+typedef unsigned long long cu_handle; /* handle of an allocation made by cuMemCreate */
 typedef struct CUctx_st *cu_ctx;
 typedef struct CUstream_st *cu_stream;
 typedef struct CUevent_st *cu_event;
@@ -40,7 +40,7 @@ struct cu_access {
 	uint32_t flags; /* CU_PROT_* */
 };
 
-/* The properties of memory that cuMemCreate is asked for. */
+/* Properties of memory for cuMemCreate. */
 struct cu_prop {
 	uint32_t type;         /* CU_ALLOC_PINNED */
 	uint32_t handle_types; /* CU_HANDLE_* */
@@ -54,7 +54,7 @@ struct cu_prop {
 	} flags;
 };
 
-/* How the copies of a batch may go. */
+/* Attributes of the copies of a batch. */
 struct cu_batch_attr {
 	uint32_t src_order; /* CU_SRC_ORDER_STREAM */
 	struct cu_location src_hint, dst_hint;
@@ -119,7 +119,7 @@ enum {
 	CU_DEV_DMA_BUF = 124,
 };
 
-/* For whom writes of other PCI devices are in order without a flush. */
+/* Values of CU_DEV_GDR_ORDERING: who sees writes of other PCI devices in order without a flush. */
 enum {
 	CU_ORDERING_NONE = 0,
 	CU_ORDERING_OWNER = 100,
@@ -144,8 +144,8 @@ enum {
 };
 
 enum {
-	CU_REGISTER_PORTABLE = 1,  /* for every context */
-	CU_REGISTER_DEVICEMAP = 2, /* with an address for kernels */
+	CU_REGISTER_PORTABLE = 1,  /* registered for every context */
+	CU_REGISTER_DEVICEMAP = 2, /* gets an address for kernels */
 	CU_REGISTER_READ_ONLY = 8,
 };
 
@@ -154,12 +154,12 @@ enum {
 	CU_CAPTURE_RELAXED = 2,
 };
 
-/* Of a stream: everything else is a capture, also one that was spoilt. */
+/* State of a stream: all other values mean that it is captured, even by an invalidated capture. */
 enum {
 	CU_CAPTURE_NONE = 0,
 };
 
-/* Streams that nobody made: handles are these numbers. */
+/* Handles of the predefined streams. */
 enum {
 	CU_LEGACY = 1,
 	CU_PER_THREAD = 2,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a GPU, its driver and its place in the machine offer, in words.  The driver's library
- * tells about the device, files of the kernel about the rest: containers often have only
- * some of these, and NVML is one library more that may not be there.
+ * Facts about a GPU, its driver and its place in the machine, in words.  The driver's library tells
+ * about the device, and files of the kernel tell the rest.  Containers often have only some of
+ * these files.  NVML is not used, because it may not be installed.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,8 +25,8 @@ void cuda_driver_version(const char *sys, const char *proc, char *ret, size_t le
 	(void)snprintf(ret, len, "%s", unknown);
 	if (sysfs_line(proc, line, sizeof(line)) < 0)
 		return;
-	/* "... Kernel Module for x86_64  580.159.04  Release Build ...": the word that has
-	 * only digits and dots. */
+	/* The line is "...  Kernel Module for x86_64 580.159.04 Release Build ...": find the word
+	 * that has only digits and dots. */
 	for (char *w = strtok_r(line, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
 		if (!strchr(w, '.') || w[strspn(w, "0123456789.")])
 			continue;
@@ -45,8 +45,8 @@ const char *cuda_module_kind(const char *proc, const char *taint)
 		if (strstr(line, "Kernel Module"))
 			return "proprietary";
 	}
-	/* The kernel marks modules by their licence: P is a proprietary one, O one from outside
-	 * its tree, which both kinds are. */
+	/* The kernel marks modules: P for a proprietary licence, O for a module from outside its
+	 * tree.  Both kinds of driver have O. */
 	if (sysfs_line(taint, line, sizeof(line)) == 0) {
 		if (strchr(line, 'P'))
 			return "proprietary";
@@ -76,8 +76,8 @@ uint64_t cuda_bar_size(const char *resource)
 
 	if (!f)
 		return 0;
-	/* The lines of the six BARs come first.  Which of them shows the memory differs between
-	 * generations (the vendor calls it BAR1); it is the largest on all. */
+	/* The first six lines are the BARs.  Which BAR shows the memory differs between generations
+	 * (the vendor calls it BAR1), but it is the largest one on all. */
 	for (int i = 0; i < 6 && fgets(line, sizeof(line), f); i++)
 		if (sscanf(line, "%" SCNx64 " %" SCNx64, &start, &end) == 2 && end > start)
 			most = MAX(most, end - start + 1);
@@ -173,7 +173,8 @@ static void add_rdma(struct facts *f, const struct cuda_dev *d)
 
 static void add_dma_buf(struct facts *f, const struct cuda_dev *d)
 {
-	/* The attribute is of the device and its kernel module, the function of the library. */
+	/* The attribute tells about the device and its kernel module, the function about the
+	 * library. */
 	if (cu.cuMemGetHandleForAddressRange)
 		add_flag(f, d, "dma-buf", CU_DEV_DMA_BUF);
 	else

@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Feeds: copies that are put on a stream of the program before their bytes are there.
+ * Feeds: copies that are put on a stream of the program before their bytes are available.
  *
- * Each copy is three entries of the stream: a wait for a word, a launch of the gather kernel, and a
- * write of another word.  The kernel finds its list of tiles through a descriptor, which the CPU
- * fills in before it stores the first word.  The CPU sees by the second word that the copy is done.
- * So a read that the program's stream waits for needs no call of the driver once
- * pst_queue_submit() is over.  Such a call could wait for that very stream: the driver makes the
- * device run work that is submitted behind a kernel's first launch after that kernel, which
- * waits for the stream (driver 580.159, H100 and H200).
+ * Each copy has three entries on the stream: a wait for a word, a launch of the gather kernel, and
+ * a write of another word.  The kernel finds its list of tiles by a descriptor, which the CPU fills
+ * before it stores the first word.  The second word tells the CPU that the copy is done.  So after
+ * pst_queue_submit() has returned, a read that the program's stream waits for needs no call of the
+ * driver.  Such a call could wait for that very stream: after a kernel's first launch, the driver
+ * makes the device run later work only when that kernel has ended, and the kernel waits for the
+ * stream (driver 580.159, H100 and H200).
  *
- * Words and descriptors lie in pages that stay registered until the primary context ends, which is
- * when its streams do.  A word is used again with a larger value.
+ * Words and descriptors are in pages that stay registered until the primary context ends, because
+ * its streams may use them until then.  A word is reused with a larger value.
  *
- * The kernel belongs to the primary context.  For a stream of another context the copies are on a
- * stream of ours, which waits for the program's stream, and the program's stream waits for ours.
- * All of that is submitted before pst_queue_submit() is over, too.
+ * The kernel belongs to the primary context.  If the program's stream belongs to another context,
+ * the copies are on a stream of the library, which waits for the program's stream, and the
+ * program's stream then waits for the library's.  All of that is submitted before
+ * pst_queue_submit() returns.
  */
 #include <sys/mman.h>
 
 #include "base/err.h"
 #include "mem/cuda/cuda.h"
 
-#define PLACES 256u /* copies of one feed that may be on the stream; the driver takes 340 */
+#define PLACES 256u /* most copies of a feed on the stream; the driver accepts 340 */
 #define PLACES_BYTES (PLACES * sizeof(struct place))
 
-/* What stream and kernel watch for one copy: a cache line of its own. */
+/* What stream and kernel read for one copy; one cache line. */
 struct place {
-	_Atomic uint32_t go;   /* the stream waits for this value */
-	_Atomic uint32_t done; /* the stream writes it */
+	_Atomic uint32_t go;   /* the stream waits until go >= value_of() the copy */
+	_Atomic uint32_t done; /* the stream writes value_of() the copy here */
 	struct cuda_fed list;
 	uint64_t unused[5];
 };
@@ -37,33 +38,34 @@ _Static_assert(sizeof(struct place) == 64, "the addresses that feed_put() comput
 
 struct cuda_feed {
 	struct mem_feed base;
-	struct cuda_feed *next; /* on a list of the device; under its lock */
+	struct cuda_feed *next; /* next on the device's list of free feeds; under its lock */
 	struct cuda_dev *d;
 	struct place *places;
-	_Atomic bool registered; /* the places, in the primary context while that lasts */
-	bool used;               /* a stream has looked at them since */
-	uint32_t value;          /* of go and done, for the first PLACES copies of this use */
-	cu_event event; /* behind the last copy; of the primary context, NULL until needed */
-	cu_stream own;  /* of the primary context, NULL until needed */
+	_Atomic bool registered; /* places are registered in the primary context */
+	bool used;               /* a stream has waited for a place since the registration */
+	uint32_t value;          /* value of go and done for the first PLACES copies of this use */
+	cu_event event;          /* recorded after the last copy; in the primary context; NULL until
+			 * needed */
+	cu_stream own; /* the library's stream in the primary context; NULL until needed */
 
-	/* Of this use: one read, from feed_take() until its copies are over. */
-	cu_ctx primary;   /* the primary context, held */
-	uint64_t life;    /* of the primary context when this use began */
-	cu_ctx ctx;       /* of the program's stream */
-	cu_stream stream; /* the program's */
-	cu_stream on;     /* where the copies are: stream, or own */
-	cu_ptr at;        /* of places, for the device */
+	/* Members of one use: one read, from feed_take() until its copies are done. */
+	cu_ctx primary;   /* the primary context, retained */
+	uint64_t life;    /* life of the primary context when this use began */
+	cu_ctx ctx;       /* context of the program's stream */
+	cu_stream stream; /* the program's stream */
+	cu_stream on;     /* the stream that has the copies: stream or own */
+	cu_ptr at;        /* device address of places */
 	unsigned max_tiles;
-	_Atomic uint64_t nr_put; /* copies that are on the stream, */
-	uint64_t nr_whole;       /* and of these, those with all three entries */
-	bool torn;               /* a copy has only some: its kernel may run at any time, so that
-				  * the places are not used again while the context lasts */
-	uint64_t nr_sent;        /* under the caller's lock */
+	_Atomic uint64_t nr_put; /* copies that were put on the stream */
+	uint64_t nr_whole;       /* copies of nr_put with all three entries */
+	bool torn;               /* a copy has only some of its entries, so its kernel may run at
+				  * any time: do not reuse the places in this context */
+	uint64_t nr_sent;        /* copies sent; under the caller's lock */
 	atomic_bool ended;
-	atomic_bool sealed; /* no further copy is put */
-	atomic_bool marked; /* the event is behind the last copy */
-	atomic_bool lost;   /* no copy of the feed runs any more, whether done or not */
-	uint64_t barrier;   /* number of cuda_barrier_begin() */
+	atomic_bool sealed; /* no more copies are put */
+	atomic_bool marked; /* event was recorded after the last copy */
+	atomic_bool lost;   /* copies that are not done will never run */
+	uint64_t barrier;   /* barrier number from cuda_barrier_begin() */
 };
 
 static struct cuda_feed *feed_of(const struct mem_feed *base)
@@ -76,7 +78,7 @@ static struct place *place_of(const struct cuda_feed *f, uint64_t nr)
 	return &f->places[nr % PLACES];
 }
 
-/* The value of its words that the copy with that number has. */
+/* Return the value that the words of copy nr have. */
 static uint32_t value_of(const struct cuda_feed *f, uint64_t nr)
 {
 	return f->value + (uint32_t)(nr / PLACES);
@@ -103,7 +105,8 @@ static int feed_make(struct cuda_dev *d, struct cuda_feed **ret)
 		free(f);
 		return err_set(ENOMEM, "no memory for a read that a stream waits for");
 	}
-	/* A child's copy would part us from the pages that the device looks at. */
+	/* After a fork, copy-on-write would separate this process from the pages that the device
+	 * reads. */
 	(void)madvise(p, PLACES_BYTES, MADV_DONTFORK);
 	f->base.ops = &mem_cuda_ops;
 	f->base.path = PST_PATH_GATHER;
@@ -115,13 +118,13 @@ static int feed_make(struct cuda_dev *d, struct cuda_feed **ret)
 	return 0;
 }
 
-/* True if the stream has run all copies of the feed's last use. */
+/* Return true if the stream has run all complete copies of the feed's last use. */
 static bool is_over(const struct cuda_feed *f)
 {
 	return !f->nr_whole || is_done(f, f->nr_whole - 1);
 }
 
-/* Take a feed whose last use is over, or make one. */
+/* Take a free feed whose last use is over, or create one. */
 static int feed_take(struct cuda_dev *d, struct cuda_feed **ret)
 {
 	struct cuda_feed **at, *f;
@@ -140,7 +143,8 @@ static int feed_take(struct cuda_dev *d, struct cuda_feed **ret)
 	return 0;
 }
 
-/* Forget what belonged to the primary context.  No stream watches the feed's places any more. */
+/* Forget objects of the primary context, which has ended.  No stream reads the feed's places any
+ * more. */
 static void feed_forget(struct cuda_feed *f)
 {
 	f->event = NULL;
@@ -194,7 +198,8 @@ static int places_register(struct cuda_feed *f)
 	return 0;
 }
 
-/* Find the places for the device; the primary context is current. */
+/* Register the places if necessary, and set their device address.  The primary context is
+ * current. */
 static int places_find(struct cuda_feed *f)
 {
 	cu_result e;
@@ -202,7 +207,8 @@ static int places_find(struct cuda_feed *f)
 
 	if (f->registered && cu.cuMemHostGetDevicePointer_v2(&f->at, f->places, 0) == CU_OK)
 		return 0;
-	/* The first time, or the context has ended since, with all streams that might wait. */
+	/* Register them on first use.  Also if the context has ended, with all streams that might
+	 * wait. */
 	r = places_register(f);
 	if (r < 0)
 		return r;
@@ -218,7 +224,7 @@ static int cannot_feed(const struct cuda_dev *d, const char *why)
 		       d->info.name, why);
 }
 
-/* Have what the device needs for copies of this use; the primary context is current. */
+/* Create what this use's copies need.  The primary context is current. */
 static int feed_prepare(struct cuda_feed *f)
 {
 	cu_result e = CU_OK;
@@ -237,7 +243,7 @@ static int feed_prepare(struct cuda_feed *f)
 	return places_find(f);
 }
 
-/* Have our stream wait for the program's, which is of another context. */
+/* Let the library's stream wait for the program's stream, which belongs to another context. */
 static int feed_follow(struct cuda_feed *f)
 {
 	cu_event ev = NULL;
@@ -344,7 +350,7 @@ static int feed_enter(struct cuda_scope *scope, struct cuda_feed *f)
 	return r < 0 ? r : cuda_enter(scope, f->d, f->primary);
 }
 
-/* Put the three entries of a copy on the stream; the primary context is current. */
+/* Put the three entries of a copy on the stream.  The primary context is current. */
 static cu_result put(struct cuda_feed *f, uint64_t nr)
 {
 	cu_ptr at = f->at + nr % PLACES * sizeof(struct place);
@@ -373,7 +379,8 @@ int cuda_feed_put(struct mem_feed *base)
 	if (nr >= PLACES && !is_done(f, nr - PLACES))
 		return atomic_load(&f->lost) ? -EIO : -EAGAIN;
 	/*
-	 * Whoever ends the feed opens the copies counted here; otherwise this thread sees the end.
+	 * Pairs with cuda_feed_end(): either that function releases this copy because it sees
+	 * nr_put, or this thread sees ended.
 	 */
 	atomic_store(&f->nr_put, nr + 1);
 	if (atomic_load(&f->ended)) {
@@ -427,8 +434,8 @@ int cuda_feed_seal(struct mem_feed *base)
 /* ------------------------------------------------------------------- send */
 
 /*
- * Release: the stores of the list, and those of the bytes before it, are in memory when the word
- * is.  The device's reading is no atomic operation of this language.
+ * Store the list, and then let the stream continue.  Release: the device must see the list, and the
+ * bytes stored before it, once it sees the word.  C defines no atomic reads by a device.
  */
 static void open_place(struct cuda_feed *f, uint64_t nr, const struct mem_sgl *list)
 {
@@ -471,7 +478,7 @@ void cuda_feed_end(struct mem_feed *base)
 		return;
 	for (uint64_t nr = f->nr_sent; nr < atomic_load(&f->nr_put); nr++)
 		open_place(f, nr, NULL);
-	/* A kernel that has not begun finds nothing to move. */
+	/* Copies that were sent but have not begun must find nothing to move. */
 	for (uint64_t nr = f->nr_sent; nr-- > 0 && f->nr_sent - nr <= PLACES && !is_done(f, nr);)
 		__atomic_store_n(&place_of(f, nr)->list.nr, 0, __ATOMIC_RELAXED);
 	cuda_barrier_end(f->barrier);
@@ -484,7 +491,7 @@ int cuda_feed_poll(const struct mem_feed *base, uint64_t nr)
 
 	if (is_done(f, nr))
 		return 1;
-	/* pst_queue_submit() has stopped before this copy. */
+	/* This copy was never put on the stream, so nothing is left to do. */
 	if (atomic_load(&f->sealed) && nr >= atomic_load(&f->nr_put))
 		return 1;
 	return lost ? -EIO : 0;
@@ -501,11 +508,12 @@ void cuda_feed_check_lost(struct mem_feed *base)
 		atomic_store(&f->lost, true);
 		return;
 	}
-	/* Without a mark, only errors count: CU_STREAM_PER_THREAD is another stream here. */
+	/* Without a recorded event, only errors count: in this thread, CU_STREAM_PER_THREAD is
+	 * another stream. */
 	e = marked ? cu.cuEventQuery(f->event) : cu.cuStreamQuery(f->on);
 	if (e == CU_NOT_READY || (e == CU_OK && !marked))
 		return;
-	/* A copy that was put on the stream in part may never be done, although all is over. */
+	/* The stream is finished.  A copy that was put on it in part may never be done. */
 	if (e != CU_OK)
 		(void)cuda_err(f->d, e, "wait for a stream");
 	atomic_store(&f->lost, true);

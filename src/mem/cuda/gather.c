@@ -6,13 +6,13 @@
 /* ------------------------------------------------------------------- tiles */
 
 /*
- * Registered host memory that a kernel reaches.  The pieces of a batch lie in one registration as a
- * rule.  Those of a pinned file lie all over its registrations: the table is held for all of them,
- * because its lock is one cache line that all streams share.
+ * A range of registered host memory that a kernel can reach.  Most batches need one registration,
+ * but the pieces of a pinned file lie in many.  So the table is locked once for all pieces: its
+ * lock is one cache line that all streams share.
  */
 struct reach {
 	uintptr_t start, end;
-	cu_ptr dev; /* of start */
+	cu_ptr dev; /* device address of start */
 };
 
 static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
@@ -27,7 +27,8 @@ static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
 	return w->end > at && w->dev;
 }
 
-/* Cut a piece into tiles; false where no kernel reaches its host memory, or they have no room. */
+/* Cut a piece into tiles.  Return false if the kernel cannot reach its host memory, or if there is
+ * no room for the tiles. */
 static bool put_tiles(enum mem_dir dir, const struct mem_copy *c, struct reach *w,
 		      struct cuda_tile **at, const struct cuda_tile *end)
 {

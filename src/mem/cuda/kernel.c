@@ -17,8 +17,7 @@ void cuda_kernels_init(struct cuda_dev *d)
 				       .without = "there are no checksums of its memory" };
 }
 
-/* The driver compiles the text when the first launch wants it, and may keep the result in its
- * own cache. */
+/* Load a kernel.  The driver compiles its text, and may keep the result in its own cache. */
 static void load(struct cuda_dev *d, struct cuda_kernel *k)
 {
 	cu_module module = NULL;
@@ -35,7 +34,7 @@ static void load(struct cuda_dev *d, struct cuda_kernel *k)
 			cuda_ignore(d, cu.cuModuleUnload(module), "unload a kernel");
 	}
 	if (e == CU_OUT_OF_MEMORY) {
-		/* There may be room the next time. */
+		/* Try again the next time, when there may be memory. */
 		k->state = KERNEL_UNKNOWN;
 		k->none = false;
 	}
@@ -66,7 +65,8 @@ void cuda_kernel_fails(struct cuda_dev *d, struct cuda_kernel *k, cu_result err)
 {
 	(void)pthread_mutex_lock(&d->kernel_lock);
 	if (k->state == KERNEL_READY && k->fn) {
-		/* Other streams may be running it: it stays loaded until the context goes. */
+		/* Keep the module loaded until the context ends, because other streams may be
+		 * running it. */
 		k->fn = NULL;
 		k->none = true;
 		log_warn("%s cannot run the kernel %s, so %s: %s", d->info.name, k->name,

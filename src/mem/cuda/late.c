@@ -2,51 +2,51 @@
 /*
  * Calls of the driver that wait for the program's streams.
  *
- * cuMemFree(), cuMemHostUnregister() and their like wait until the context's streams are idle, and
- * all other calls of the process wait for them meanwhile: copies, allocations, registrations, new
- * streams (driver 580.159, H200).  A stream that waits for a read would wait for good, since the
- * read's copies are such calls.  So what the library gives back while a stream waits ends when none
- * does, also what it undoes because it failed half-way.
+ * cuMemFree(), cuMemHostUnregister() and similar calls wait until the context's streams are idle.
+ * During that time they block all other calls of the process: copies, allocations, registrations,
+ * new streams (driver 580.159, H200).  A stream that waits for a read would then wait forever,
+ * because the read needs such calls.  So resources that the library frees while a stream waits are
+ * freed later, when no stream waits.  This includes resources of operations that failed.
  *
- * Reads that overlap all the time would put that off for ever.  So now and then no stream of any
- * device begins to wait until those that wait already have had their end.  Such a turn is short at
- * first.  Where those that waited came to their end soon after it, the next one is longer.
+ * With reads that always overlap, this would never happen.  So from time to time the deferred work
+ * gets a turn: no stream of any device starts to wait until the streams that wait already are done.
+ * The first turn is short.  If those streams were done only a little after a turn, the next turn is
+ * longer.
  */
 #include "base/err.h"
 #include "base/work.h"
 #include "mem/cuda/cuda.h"
 
-#define OFF_NS NSEC_PER_SEC           /* so long something is put off before streams are, */
-#define TURN_NS (100 * NSEC_PER_MSEC) /* for so long at first, */
-#define TURN_MAX_NS (8 * TURN_NS)     /* and at most */
+#define OFF_NS NSEC_PER_SEC           /* ns that work is deferred before it gets a turn */
+#define TURN_NS (100 * NSEC_PER_MSEC) /* ns of the first turn */
+#define TURN_MAX_NS (8 * TURN_NS)     /* most ns of a turn */
 #define LOOK_NS 100000
 
 static void run_waiting(struct work *w);
 
 static struct {
-	pthread_rwlock_t
-		lock; /* shared by such calls, so that no stream begins to wait meanwhile */
+	pthread_rwlock_t lock; /* read-locked during calls that wait for streams */
 	unsigned nr_barriers;
 	struct list waiting;
-	uint64_t turn_at;   /* their next turn, */
-	uint64_t turn_ns;   /* which lasts so long; */
-	uint64_t turn_end;  /* of the last one, 0 before the first; */
-	unsigned nr_then;   /* barriers that there were when it began, and that have not ended; */
-	uint64_t next_then; /* the next one's number then; */
-	uint64_t took_ns;   /* until all of them had ended, 0 as long as they have not */
-	uint64_t next;      /* number of a barrier */
+	uint64_t turn_at;   /* CLOCK_MONOTONIC ns when the next turn begins */
+	uint64_t turn_ns;   /* length of the last turn, ns */
+	uint64_t turn_end;  /* CLOCK_MONOTONIC ns when the last turn ends; 0: none yet */
+	unsigned nr_then;   /* barriers from before the last turn that have not ended */
+	uint64_t next_then; /* number of the first barrier after the last turn began */
+	uint64_t took_ns;   /* ns from the turn's begin until nr_then became 0; 0: not yet */
+	uint64_t next;      /* number of the next barrier */
 	struct work work;
 } late = {
 	/*
-	 * Writers have priority: threads that free memory in a loop must not starve a stream that
-	 * is about to wait.
+	 * Writers have priority: threads that free memory in a loop must not delay a stream that is
+	 * about to wait.
 	 */
 	.lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP,
 	.waiting = LIST_INIT(late.waiting),
 	.work = { .link = LIST_INIT(late.work.link), .run = run_waiting },
 };
 
-/* Twice what the last one should have had, if that is not too long. */
+/* Return the length of the next turn: twice what the last one would have needed, within limits. */
 static uint64_t next_turn_ns(void)
 {
 	if (late.took_ns > TURN_MAX_NS)
@@ -54,7 +54,8 @@ static uint64_t next_turn_ns(void)
 	return MIN(MAX(2 * late.took_ns, TURN_NS), TURN_MAX_NS);
 }
 
-/* When the turn of what waits is over; 0 without one.  Under the lock. */
+/* Return when the current turn of the deferred work ends, or 0 if there is none.  Begin a turn if
+ * one is due.  Under the lock. */
 static uint64_t turn(void)
 {
 	uint64_t now;
@@ -108,8 +109,8 @@ uint64_t cuda_barrier_begin(uint64_t until)
 }
 
 /*
- * If no thread can be created for it, deferred work stays until something else ends.  Keep the
- * sentence of the caller, which may have failed.
+ * Run the deferred work on the work queue.  If no thread can start, the work stays until another
+ * call.  Keep the caller's error sentence.
  */
 static void queue_waiting(void)
 {
@@ -122,7 +123,8 @@ static void queue_waiting(void)
 		err_put_back(&kept);
 }
 
-/* While there is a barrier, no thread holds the lock for long. */
+/* The lock is free soon: while there is a barrier, no thread makes a call that waits for
+ * streams. */
 void cuda_barrier_end(uint64_t nr)
 {
 	(void)pthread_rwlock_wrlock(&late.lock);

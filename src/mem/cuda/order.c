@@ -10,17 +10,18 @@
 
 struct cuda_order {
 	struct mem_order base;
-	struct cuda_order *next; /* of the free ones */
-	cu_event event;          /* of the device's primary context; NULL until needed */
+	struct cuda_order *next; /* next on the device's list of free orders */
+	cu_event event;          /* in the device's primary context; NULL until needed */
 
-	/* Of this use. */
+	/* Members of one use. */
 	struct cuda_dev *d;
 	cu_stream stream;
-	cu_ctx primary;        /* the primary context, held */
-	uint64_t life;         /* of the primary context when this use began */
-	cu_ctx ctx;            /* of the stream */
-	cu_event stream_event; /* event, or in another context one of its own */
-	bool reached;          /* the stream has come to it, and one of its own is gone */
+	cu_ctx primary;        /* the primary context, retained */
+	uint64_t life;         /* life of the primary context when this use began */
+	cu_ctx ctx;            /* context of the program's stream */
+	cu_event stream_event; /* the recorded event: event, or one in the stream's context */
+	bool reached;          /* the stream has reached the event; one in its context was
+			        * destroyed */
 };
 
 /* --------------------------------------------------------------- life cycle */
@@ -51,7 +52,7 @@ static void order_give(struct cuda_order *o)
 	(void)pthread_mutex_lock(&d->lock);
 	if (o->life != atomic_load(&d->life))
 		o->event = NULL;
-	/* Another thread may have it from here on. */
+	/* After this, another thread may take the order. */
 	o->next = d->orders;
 	d->orders = o;
 	(void)pthread_mutex_unlock(&d->lock);
@@ -73,7 +74,8 @@ void cuda_orders_forget(struct cuda_dev *d)
 
 /* ------------------------------------------------------------------ errors */
 
-/* An error in a context of the program's own leaves ours usable. */
+/* Set the error.  An error in a context of the program does not make the primary context
+ * unusable. */
 static int order_err(const struct cuda_order *o, cu_result err, const char *what)
 {
 	if (o->ctx == o->primary)
@@ -82,7 +84,8 @@ static int order_err(const struct cuda_order *o, cu_result err, const char *what
 		       what, cuda_err_name(err));
 }
 
-/* The program's mistake or its context's end: neither says anything of our context. */
+/* Set the error for an unusable stream: a mistake of the program, or its context has ended.
+ * Neither concerns the primary context. */
 static int stream_err(const struct cuda_dev *d, cu_stream st, cu_result err)
 {
 	bool gone = err == CU_INVALID_HANDLE || err == CU_CONTEXT_IS_DESTROYED;
@@ -91,7 +94,8 @@ static int stream_err(const struct cuda_dev *d, cu_stream st, cu_result err)
 		       (void *)st, cuda_err_name(err));
 }
 
-/* Calls on a capturing stream give such errors, and so do calls on the legacy stream meanwhile. */
+/* Return true for errors of calls on a stream that is being captured, or on the legacy stream
+ * during a capture. */
 static bool is_capture(cu_result e)
 {
 	return e >= CU_CAPTURE_UNSUPPORTED && e <= CU_CAPTURE_LAST;
@@ -104,7 +108,7 @@ static int captured(void)
 		       "submit before the capture or after it, or name no stream");
 }
 
-/* 0, -EBUSY, or -EIO for a stream that is none. */
+/* Return 0; -EBUSY if the stream is being captured; -EIO for an invalid stream. */
 static int check_capture(const struct cuda_dev *d, cu_stream st)
 {
 	uint32_t capture = CU_CAPTURE_NONE;
@@ -122,9 +126,9 @@ static int check_capture(const struct cuda_dev *d, cu_stream st)
 }
 
 /*
- * Make the stream's context current and see that it can be ordered with.  Two handles mean
- * streams of the context that is current before; of these the capture is asked first, because
- * any other call on the legacy stream would spoil one.
+ * Make the stream's context current, and check that order with it is possible.  Two special handles
+ * mean streams of the context that was current before.  For these, first check for a capture,
+ * because any other call on the legacy stream would invalidate one.
  */
 int cuda_stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, cu_ctx *ret_ctx)
 {
@@ -162,7 +166,7 @@ int cuda_order_check(unsigned device, void *stream)
 	return cuda_stream_enter(&scope, cuda_device(device), stream, &ctx);
 }
 
-/* The stream's context is current. */
+/* Record the event.  The stream's context is current. */
 static int order_event(struct cuda_order *o)
 {
 	bool own = o->ctx == o->primary;
@@ -217,7 +221,7 @@ int cuda_order_new(unsigned device, void *stream, struct mem_order **ret)
 	return r;
 }
 
-/* Is there an event in a context of the program's own? */
+/* Return true if the order has an event in a context of the program. */
 static bool has_own_event(const struct cuda_order *o)
 {
 	return o->ctx != o->primary && !o->reached;
@@ -238,7 +242,7 @@ int cuda_order_poll(struct mem_order *base)
 	if (r < 0)
 		return r;
 	e = cu.cuEventQuery(o->stream_event);
-	/* The program may end its context before the order ends. */
+	/* Destroy it now, because the program may end its context before the order ends. */
 	if (e == CU_OK && has_own_event(o))
 		(void)cu.cuEventDestroy_v2(o->stream_event);
 	o->reached = e == CU_OK;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For mapping device memory without this provider (window/nvrm/): the handles of an allocation's
- * parts, and scratch memory of the same class to prove a mapping with.
+ * Functions for mapping device memory without this provider (window/nvrm/): the handles of an
+ * allocation's parts, and scratch memory of the same class to prove a mapping.
  */
 #include <inttypes.h>
 
 #include "base/err.h"
 #include "mem/cuda/cuda.h"
 
-/* Mapped memory is a row of chunks with a handle each; other memory has one handle for all. */
+/* Mapped memory is a sequence of chunks with a handle each.  Other memory has a single handle. */
 int cuda_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret)
 {
 	struct cuda_alloc *c = cuda_alloc_of(a);
@@ -35,11 +35,11 @@ int cuda_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *r
 			       a->base.va + off);
 	ret->off = base - a->base.va;
 	ret->len = MIN(size, a->size - ret->off);
-	ret->handle_off = 0; /* the driver maps chunks from their beginning only */
+	ret->handle_off = 0; /* the driver maps a chunk only from its beginning */
 	return cuda_export_fd(c, base, &ret->fd);
 }
 
-/* The properties of the first chunk. */
+/* Get the properties of the allocation's first chunk. */
 static cu_result properties(const struct cuda_alloc *c, struct cu_prop *ret)
 {
 	cu_handle handle;
@@ -50,7 +50,7 @@ static cu_result properties(const struct cuda_alloc *c, struct cu_prop *ret)
 	if (e != CU_OK)
 		return e;
 	e = cu.cuMemGetAllocationPropertiesFromHandle(ret, handle);
-	/* Of an import the driver does not say that it could be shared. */
+	/* For an import, the driver does not report that it can be shared. */
 	if (c->fd >= 0)
 		ret->handle_types |= CU_HANDLE_POSIX_FD;
 	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
@@ -74,7 +74,7 @@ static int scratch_mapped(struct cuda_alloc *c, const struct cu_prop *prop, uint
 	if (e != CU_OK)
 		return cuda_err(c->d, e, "make %" PRIu64 " bytes of scratch memory", len);
 	r = cuda_map(c, handle, len, PST_RIGHT_READ | PST_RIGHT_WRITE);
-	/* The mapping keeps the memory. */
+	/* The mapping keeps the memory alive. */
 	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
 	c->vmm = true;
 	c->a.size = len;
@@ -108,7 +108,7 @@ int cuda_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **
 	return 0;
 }
 
-/* 0 is plain memory, of one's own or opened by a handle. */
+/* 0: plain memory, allocated here or imported by an IPC handle. */
 uint32_t cuda_alloc_class(const struct mem_alloc *a)
 {
 	const struct cuda_alloc *c = cuda_alloc_of(a);

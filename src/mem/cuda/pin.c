@@ -2,13 +2,14 @@
 /*
  * Host memory that devices reach by themselves.
  *
- * The driver locks pages and keeps other users of the device waiting for as long as that
- * takes, so it is done in pieces.  A copy must not reach over the end of a piece, hence
- * the table.  Registrations are portable, that is good for every context, and counted:
- * the same range may be pinned for several devices.
+ * While the driver locks pages, other users of the device wait.  So memory is registered in pieces.
+ * A copy must not cross the end of a piece, so a table records the pieces.  Registrations are
+ * portable, which means valid in every context, and are counted: the same range may be pinned for
+ * several devices.
  *
- * No lock is held while the driver registers or unregisters a piece.  The list of moves names the
- * pieces that it has just now; only a thread that wants one of the same bytes waits for these.
+ * No lock is held while the driver registers or unregisters a piece.  The list of moves has the
+ * pieces that the driver is working on; only a thread that needs one of the same bytes waits for
+ * them.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,36 +19,36 @@
 #include "mem/cuda/cuda.h"
 
 #define PIECE MIB(8)
-#define PAUSE_NS 200000 /* after a piece */
+#define PAUSE_NS 200000 /* ns to sleep after a piece */
 
 struct pin {
 	uint64_t host, len;
-	cu_ptr dev;     /* 0: kernels cannot reach it */
+	cu_ptr dev;     /* device address; 0: kernels cannot reach it */
 	unsigned flags; /* CU_REGISTER_* */
 	unsigned refs;
-	struct cuda_dev *d; /* in whose context it was registered; held */
+	struct cuda_dev *d; /* device in whose primary context it was registered; retained */
 	cu_ctx ctx;
-	uint64_t life; /* of the context */
-	bool doubtful; /* a reset came while it was registered, and may have ended it */
+	uint64_t life; /* life of the context */
+	bool doubtful; /* a reset happened during the registration, and may have ended it */
 };
 
-/* A piece that the driver is registering, or unregistering; it is not in the table. */
+/* A piece that the driver is registering or unregistering.  Such a piece is not in the table. */
 struct move {
 	struct list link;
 	uint64_t host, len;
 	bool of_file;
 };
 
-/* Lock order: ctl, table.  The driver is called under neither. */
-static pthread_mutex_t ctl = PTHREAD_MUTEX_INITIALIZER; /* changes of the table, and the moves */
+/* Lock order: ctl, table.  The driver is called without both. */
+static pthread_mutex_t ctl = PTHREAD_MUTEX_INITIALIZER; /* covers moves, and changes of the table */
 static pthread_cond_t move_over = PTHREAD_COND_INITIALIZER;
 static struct list moves = LIST_INIT(moves);
 static size_t nr_moves, nr_file_moves;
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
-static struct pin *pins; /* sorted by host, disjoint */
+static struct pin *pins; /* the table: sorted by host, disjoint */
 static size_t nr_pins, room_pins;
 
-/* The first that ends behind an address; a lock is held. */
+/* Return the index of the first piece that ends after an address; under one of the locks. */
 static size_t pin_at(uint64_t host)
 {
 	size_t lo = 0, hi = nr_pins;
@@ -86,7 +87,7 @@ uint64_t cuda_pin_find_held(const void *host, uint64_t len, enum mem_dir dir, cu
 	p = i < nr_pins ? &pins[i] : NULL;
 	if (p && p->host <= at) {
 		n = *ret_len = MIN(len, p->host + p->len - at);
-		/* A kernel that wrote to a read-only registration would fault. */
+		/* A kernel that writes to a read-only registration would fault. */
 		if (p->dev && (dir == MEM_TO_DEVICE || !(p->flags & CU_REGISTER_READ_ONLY)))
 			*ret_dev = p->dev + (at - p->host);
 	} else if (p) {
@@ -106,7 +107,7 @@ uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr 
 	return n;
 }
 
-/* ctl is held: make room in the table for one piece more than the moves may add. */
+/* Make room in the table for all moves and one more piece; ctl is held. */
 static int table_room(void)
 {
 	struct pin *room;
@@ -123,7 +124,7 @@ static int table_room(void)
 	return room ? 0 : err_set(ENOMEM, "no memory to describe pinned memory");
 }
 
-/* ctl is held, and there is room. */
+/* Add a piece to the table, which has room; ctl is held. */
 static void table_add(const struct pin *p)
 {
 	size_t i;
@@ -136,7 +137,7 @@ static void table_add(const struct pin *p)
 	(void)pthread_rwlock_unlock(&table);
 }
 
-/* ctl is held. */
+/* Remove piece i from the table; ctl is held. */
 static void table_del(size_t i)
 {
 	(void)pthread_rwlock_wrlock(&table);
@@ -145,7 +146,7 @@ static void table_del(size_t i)
 	(void)pthread_rwlock_unlock(&table);
 }
 
-/* ctl is held: free the table if it is empty and no move needs its room. */
+/* Free the table if it is empty and no move needs room in it; ctl is held. */
 static void table_trim(void)
 {
 	if (nr_pins || nr_moves)
@@ -159,7 +160,7 @@ static void table_trim(void)
 
 /* ------------------------------------------------------------------- moves */
 
-/* ctl is held. */
+/* Add a piece to the moves; ctl is held. */
 static void move_begin(struct move *m, const struct pin *p)
 {
 	*m = (struct move){ .host = p->host,
@@ -170,7 +171,7 @@ static void move_begin(struct move *m, const struct pin *p)
 	nr_file_moves += m->of_file;
 }
 
-/* ctl is held. */
+/* Remove a piece from the moves, and wake waiting threads; ctl is held. */
 static void move_end(struct move *m)
 {
 	list_del(&m->link);
@@ -180,7 +181,7 @@ static void move_end(struct move *m)
 	(void)pthread_cond_broadcast(&move_over);
 }
 
-/* ctl is held. */
+/* Return true if a piece of the moves has some of these bytes; ctl is held. */
 static bool is_moving(uint64_t host, uint64_t len)
 {
 	struct list *e;
@@ -246,8 +247,9 @@ static int piece_register(struct pin *p)
 }
 
 /*
- * ctl is held.  1: the piece is pinned already, and has one user more.  0: the caller registers
- * it.  -EAGAIN: with now, while the driver moves pages of a file.  Another -errno.
+ * Begin to pin a piece; ctl is held.  Return 1 if the piece was pinned already, and now has one
+ * more user; 0 if the caller must register it; -EAGAIN if now is set and the driver is working on
+ * pages of a file; another -errno.
  */
 static int piece_begin(const struct pin *p, struct move *m, bool now)
 {
@@ -270,7 +272,7 @@ static int piece_begin(const struct pin *p, struct move *m, bool now)
 	return r;
 }
 
-/* *ret_pinned: the caller unpins it, also on failure. */
+/* Pin a piece.  If *ret_pinned is set, the caller must unpin it, even after a failure. */
 static int piece_pin(struct cuda_dev *d, uint64_t life, uint64_t host, uint64_t len, unsigned flags,
 		     bool now, bool *ret_pinned)
 {
@@ -294,8 +296,8 @@ static int piece_pin(struct cuda_dev *d, uint64_t life, uint64_t host, uint64_t 
 			cuda_drop(d);
 	}
 	*ret_pinned = r == 0;
-	/* Ask for a reset meanwhile.  The piece ended with it, or is registered in the context that
-	 * the program has made since. */
+	/* Check for a reset during the registration.  The reset may have ended the piece, or the
+	 * piece was registered in the context that the program created afterwards. */
 	if (r == 0)
 		(void)cuda_lives(d, life);
 	(void)pthread_mutex_lock(&ctl);
@@ -303,7 +305,7 @@ static int piece_pin(struct cuda_dev *d, uint64_t life, uint64_t host, uint64_t 
 		r = cuda_check_life(d, life);
 		p.life = atomic_load(&d->life);
 		p.doubtful = r < 0;
-		table_add(&p); /* where the next reset finds it */
+		table_add(&p); /* the next reset finds it there */
 	}
 	move_end(&m);
 	(void)pthread_mutex_unlock(&ctl);
@@ -327,7 +329,7 @@ unsigned cuda_pins_forget(struct cuda_dev *d)
 	return (unsigned)(nr - kept);
 }
 
-/* Other threads that wait for the driver's lock get it only if we stay away for a moment. */
+/* Sleep for a moment: otherwise other threads that wait for the driver's lock would not get it. */
 static void let_others(void)
 {
 	const struct timespec pause = { .tv_nsec = PAUSE_NS };
@@ -379,8 +381,8 @@ int cuda_pin_now(unsigned device, uint64_t life, void *host, uint64_t len, uint6
 		   ret_len);
 }
 
-/* A mapping of a file that cannot be written is only taken with the flag that promises that
- * devices will not write either, which not every device can keep. */
+/* The driver registers a read-only mapping of a file only with a flag that promises that devices
+ * will not write either.  Not every device supports that flag. */
 int cuda_pin_file(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len)
 {
 	struct cuda_dev *d = cuda_device(device);
@@ -395,6 +397,6 @@ int cuda_pin_file(unsigned device, uint64_t life, void *host, uint64_t len, uint
 
 void cuda_unpin(unsigned device, void *host, uint64_t len)
 {
-	(void)device; /* each piece knows its own */
+	(void)device; /* each piece knows its device */
 	unpin_pieces((uintptr_t)host, len);
 }

@@ -2,18 +2,19 @@
 /*
  * The kernel that moves many small pieces, as text that the driver compiles.
  *
- * Block (l, b) moves tile b of list l, if that has so many: {dst, src, len, reserved}, 32 bytes
- * each.  So blocks that run at the same time read from all lists.  The bytes of each lie in the
- * cache of the CPU that filled its slot, and one CPU's cache is slower than the bus.
+ * Block (l, b) moves tile b of list l, if the list is that long: {dst, src, len, reserved}, 32
+ * bytes each.  So blocks that run at the same time read from all lists.  The bytes of each list are
+ * in the cache of the CPU that filled its slot, and one CPU's cache is slower than the bus.
  *
- * A list that is marked as fed is looked for when the kernel runs, also by plain loads: behind a
- * load that is volatile or of system scope the device reads host memory at 1 GB/s (H200).
+ * If a list is marked as fed, the kernel looks for it when the kernel runs.  It uses plain loads
+ * for that: after a load that is volatile or of system scope, the device reads host memory at 1
+ * GB/s (H200).
  *
- * Where source and target are alike modulo 16, the block moves single bytes up to the target's next
- * multiple of 16, then 16 bytes a thread, four loads before their stores so that many reads are on
- * the bus at once, then the rest as single bytes; alike modulo 4, the same with words of 4 bytes;
- * else bytes.  Plain loads see the host's writes from before the launch; volatile ones (.cv) would
- * not be combined into wide reads of the bus.
+ * If source and target are equal modulo 16, the block moves single bytes up to the target's next
+ * multiple of 16, then 16 bytes per thread, with four loads before their stores so that many reads
+ * are on the bus at once, then the rest as single bytes.  If they are equal modulo 4, words of 4
+ * bytes are moved in the same way; otherwise bytes.  Plain loads see the host's writes from before
+ * the launch.  Volatile loads (.cv) would not be combined into wide reads of the bus.
  */
 #ifndef PST_CUDA_PTX_H
 #define PST_CUDA_PTX_H
@@ -23,11 +24,11 @@
 #define CUDA_GATHER_NAME "pst_gather"
 #define CUDA_GATHER_THREADS 256u
 
-/* The kernel's parameter, whose size the text states. */
+/* The kernel's parameter.  The text states its size. */
 struct cuda_gather_lists {
 	struct {
-		uint64_t tiles; /* their address for the device, or that of a struct cuda_fed */
-		uint32_t nr;    /* of tiles; with fed the most that there can be */
+		uint64_t tiles; /* device address of the tiles, or of a struct cuda_fed */
+		uint32_t nr;    /* number of tiles; if fed, the most that are possible */
 		uint32_t fed;   /* 1: the kernel looks for its list when it runs */
 	} v[MEM_SGLS];
 };
@@ -76,7 +77,7 @@ static const char cuda_gather_ptx[] =
 	"	cvt.u64.u32 %at, %t;\n"
 	"	cvt.u64.u32 %step, %nt;\n"
 	"\n"
-	/* The unit that both addresses allow. */
+	/* unit: the largest of 16, 4 and 1 modulo which both addresses are equal. */
 	"	xor.b64 %diff, %dst, %src;\n"
 	"	mov.u64 %unit, 16;\n"
 	"	mov.u32 %shift, 4;\n"

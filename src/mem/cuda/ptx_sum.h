@@ -25,16 +25,14 @@
 #define CUDA_SUM_THREADS 256u
 #define CUDA_SUM_WARPS (CUDA_SUM_THREADS / 32)
 
-/* One tile; the array of them is the kernel's first parameter, their number is the second, and
- * where the remainders go, a word for each, is the third. */
+/* One tile.  The kernel's parameters: the array of tiles, their number, and the array of
+ * remainders, one word per tile. */
 struct cuda_sum_tile {
-	uint64_t at;  /* address */
+	uint64_t at;  /* device address */
 	uint64_t len; /* bytes, at least 1 */
 };
 
-/*
- * The text is made of pieces.  The formatter is off because it would break it up.
- */
+/* The text consists of pieces.  The formatter is off because it would rearrange them. */
 /* clang-format off */
 
 /* d = a * b; a, b and %m change. */
@@ -53,7 +51,7 @@ struct cuda_sum_tile {
 	"	setp.ne.u32 %p, " a ", 0;\n" \
 	"	@%p bra $" label ";\n"
 
-/* One bit of the exponent that a thread has in %e: if it is set, %c *= power. */
+/* Handle one bit of a thread's exponent %e: if the bit is set, %c *= power. */
 #define CUDA_SUM_POWER(label, bit, power) \
 	"	and.b32 %w, %e, " bit ";\n" \
 	"	setp.eq.u32 %p, %w, 0;\n" \
@@ -63,7 +61,7 @@ struct cuda_sum_tile {
 	"	mov.u32 %c, %w;\n" \
 	"$no" label ":\n"
 
-/* Add the word of one nibble's table to %w: shift puts the nibble where it picks a row. */
+/* Add the word of one nibble's table to %w.  shift moves the nibble to where it selects a row. */
 #define CUDA_SUM_LOOK(shift, table) \
 	"	" shift "\n" \
 	"	and.b32 %m, %m, 0x780;\n" \
@@ -84,7 +82,7 @@ struct cuda_sum_tile {
 	CUDA_SUM_LOOK("shr.u32 %m, " sum ", 21;", "14336") \
 	"	mov.u32 " sum ", %w;\n"
 
-/* Add the sum, multiplied by the power that belongs to it, to %r. */
+/* Add the sum, multiplied by its power, to %r. */
 #define CUDA_SUM_LAST(label, sum, power) \
 	"	ld.shared.u32 %b, [%lane16+" power "];\n" \
 	CUDA_SUM_MUL(label, "%w", sum, "%b") \
@@ -140,7 +138,7 @@ static const char cuda_sum_ptx[] =
 	"	mov.u32 %i, 0;\n"
 	"$copies:\n"
 	"	add.u32 %m, %t, %i;\n"
-	/* another bank in each thread */
+	/* each thread writes to another bank */
 	"	and.b32 %m, %m, 31;\n"
 	"	shl.b32 %m, %m, 2;\n"
 	"	add.u32 %m, %m, %e;\n"
@@ -179,7 +177,7 @@ static const char cuda_sum_ptx[] =
 	"	and.b64 %start16, %at, -16;\n"
 	"	add.u64 %end16, %end, 15;\n"
 	"	and.b64 %end16, %end16, -16;\n"
-	/* The first turn's 512 bytes begin at or before the start. */
+	/* The 512 bytes of the first turn begin at or before the start. */
 	"	sub.u64 %x, %end16, %start16;\n"
 	"	add.u64 %x, %x, 511;\n"
 	"	and.b64 %x, %x, -512;\n"
@@ -206,7 +204,7 @@ static const char cuda_sum_ptx[] =
 	"	@%whole bra $add;\n"
 	"	setp.gt.u64 %q, %x, %at;\n"
 	"	@!%q bra $add;\n"
-	/* From the last byte to the first: the words move up by a byte each time. */
+	/* From the last byte to the first: each time the words move up by a byte. */
 	"	mov.u32 %e, 16;\n"
 	"$bytes:\n"
 	"	sub.u64 %x, %x, 1;\n"

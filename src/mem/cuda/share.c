@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that crosses process borders.
+ * Sharing memory with other processes.
  *
- * There are two ways.  Memory of cuMemAlloc has a handle of 64 bytes.  Any process that knows it
- * can open the whole allocation for reading and writing.  The driver opens a handle only once in a
- * process, so open ones are counted here.  Memory of cuMemCreate has
- * descriptors, if it was made for them; such an import can be mapped read-only.
+ * Memory of cuMemAlloc has a handle of 64 bytes.  Any process that knows the handle can open the
+ * whole allocation for reading and writing.  The driver opens a handle only once in a process, so
+ * open handles are counted here.  Memory of cuMemCreate has descriptors, if it was created for
+ * them; an import by descriptor can be mapped read-only.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,15 +20,15 @@ struct cuda_ipc_map {
 	struct list link;
 	unsigned refs;
 	struct cuda_dev *d;
-	uint64_t life; /* of the device's context */
+	uint64_t life; /* life of the device's context */
 	struct cu_ipc handle;
 	cu_ptr base;   /* 0 until ipc_open() */
 	uint64_t size; /* 0 until ipc_check() */
-	bool moving;   /* the driver opens, checks or closes it: who wants the handle waits */
+	bool moving;   /* the driver is opening, checking or closing it: other threads must wait */
 };
 
 static struct {
-	pthread_mutex_t lock; /* the driver is not called under it */
+	pthread_mutex_t lock; /* not held during calls of the driver */
 	pthread_cond_t moved;
 	struct list list;
 } opened = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, LIST_INIT(opened.list) };
@@ -40,7 +40,8 @@ int cuda_export_ipc(struct cuda_alloc *c, uint8_t ret_ipc[64])
 	struct cu_ipc ipc;
 	cu_result e;
 
-	/* The driver gives no second handle for memory opened by one, but the first serves. */
+	/* The driver creates no handle for memory that was imported by a handle, so return that
+	 * handle. */
 	if (c->how == CUDA_IPC) {
 		memcpy(ret_ipc, c->ipc->handle.reserved, sizeof(ipc.reserved));
 		return 0;
@@ -96,7 +97,7 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 	CUDA_SCOPE(scope);
 	int r;
 
-	(void)rights; /* the importer keeps to them; the driver cannot make it */
+	(void)rights; /* the importer respects them; the driver cannot enforce them */
 	r = cuda_enter_of(&scope, c);
 	if (r < 0)
 		return r;
@@ -111,9 +112,9 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 }
 
 /*
- * A dma-buf of a range.  The driver wants whole pages of the host, so the descriptor also shows
- * other bytes of the first and the last one.  Code that registers it for others must offer them
- * the range and not the dma-buf.
+ * Export a range as a dma-buf.  The driver requires whole pages of the host, so the dma-buf also
+ * contains other bytes of the first and the last page.  Code that registers it for a peer must
+ * register only the range.
  */
 int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		       struct mem_dmabuf *ret)
@@ -154,7 +155,7 @@ static struct cuda_dev *device_by_uuid(const uint8_t uuid[16])
 	return NULL;
 }
 
-/* The map is moving, and a context is current. */
+/* Open the handle.  The map is moving, and a context is current. */
 static int ipc_open(struct cuda_ipc_map *m)
 {
 	cu_result e = cu.cuIpcOpenMemHandle_v2(&m->base, m->handle, CU_IPC_LAZY_PEER);
@@ -173,14 +174,15 @@ static int ipc_open(struct cuda_ipc_map *m)
 	return cuda_err(m->d, e, "open the memory of another process");
 }
 
-/* Likewise. */
+/* Close the handle.  The map is moving, and a context is current. */
 static void ipc_close(struct cuda_ipc_map *m)
 {
 	cuda_ignore(m->d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
 	m->base = 0;
 }
 
-/* The lock is held: the call of the driver has ended; free the map if it is closed. */
+/* Wake threads that wait for the map, after a call of the driver.  Free the map if it is closed.
+ * Under the lock. */
 static void ipc_moved(struct cuda_ipc_map *m)
 {
 	m->moving = false;
@@ -192,7 +194,7 @@ static void ipc_moved(struct cuda_ipc_map *m)
 	(void)pthread_cond_broadcast(&opened.moved);
 }
 
-/* The lock is held: the map of a handle, or NULL. */
+/* Return the map of a handle, or NULL; under the lock. */
 static struct cuda_ipc_map *ipc_find(const struct cu_ipc *handle)
 {
 	struct list *e;
@@ -207,7 +209,7 @@ static struct cuda_ipc_map *ipc_find(const struct cu_ipc *handle)
 	return NULL;
 }
 
-/* Likewise, for another device. */
+/* Set the error for a handle that was opened for another device; under the lock. */
 static int ipc_other(const struct cuda_ipc_map *m, const struct cuda_dev *d)
 {
 	if (m->size)
@@ -218,7 +220,8 @@ static int ipc_other(const struct cuda_ipc_map *m, const struct cuda_dev *d)
 		       "a stream waits for a read; try again then");
 }
 
-/* Check that the handle opened what it should.  A map is being made, and a context is current. */
+/* Check that the handle opened memory of this device, and set the size.  The map is moving, and a
+ * context is current. */
 static int ipc_check(struct cuda_ipc_map *m)
 {
 	size_t size = 0;
@@ -231,18 +234,18 @@ static int ipc_check(struct cuda_ipc_map *m)
 		return cuda_err(m->d, e, "tell the size of imported memory");
 	if (m->base < base || m->base - base > size)
 		return err_set(EINVAL, "the grant opens a range that is none");
-	/* The handle may also open memory of another device that this one reaches. */
+	/* The handle may open memory of another device that this device can access. */
 	if (cu.cuPointerGetAttribute(&idx, CU_PTR_DEVICE_ORDINAL, m->base) != CU_OK ||
 	    idx != (int)m->d->idx)
 		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
 			       m->d->info.name);
-	/* The size from where the handle points to the end of what it opened. */
+	/* Size from the address that was opened to the end of the allocation, bytes. */
 	m->size = size - (m->base - base);
 	return 0;
 }
 
-/* The lock is held.  1: the map is open and checked.  0: it is new, or was refused before, and is
- * moving.  -errno. */
+/* Find or create the map of a handle; under the lock.  Return 1 if the map is open and checked; 0
+ * if the caller must open and check it, which is then moving; -errno. */
 static int ipc_get(struct cuda_dev *d, uint64_t life, const struct cu_ipc *handle,
 		   struct cuda_ipc_map **ret)
 {
@@ -266,8 +269,8 @@ static int ipc_get(struct cuda_dev *d, uint64_t life, const struct cu_ipc *handl
 	return m->size > 0;
 }
 
-/* The map is moving: open it if need be, and check it.  If that fails, others with the handle find
- * it closed, unless a stream waits. */
+/* Open a moving map if it is not open, and check it.  If the check fails, close it, unless a stream
+ * waits for a read. */
 static int ipc_settle(struct cuda_ipc_map *m)
 {
 	int r = m->base ? 0 : ipc_open(m);
@@ -318,7 +321,7 @@ void cuda_ipc_close(struct cuda_alloc *c, bool lives)
 	struct cuda_ipc_map *m = c->ipc;
 
 	(void)pthread_mutex_lock(&opened.lock);
-	while (m->moving) /* checked by another import */
+	while (m->moving) /* another import is checking it */
 		(void)pthread_cond_wait(&opened.moved, &opened.lock);
 	m->moving = !--m->refs;
 	if (m->moving) {
@@ -332,7 +335,7 @@ void cuda_ipc_close(struct cuda_alloc *c, bool lives)
 	(void)pthread_mutex_unlock(&opened.lock);
 }
 
-/* Map what a handle names at addresses of our own. */
+/* Map the memory of a handle at new addresses. */
 static int map_handle(struct cuda_alloc *c, cu_handle handle, const struct pst_grant *g)
 {
 	struct cu_prop prop = { 0 };
@@ -346,7 +349,7 @@ static int map_handle(struct cuda_alloc *c, cu_handle handle, const struct pst_g
 		return err_set(EINVAL, "the grant says %s, its descriptor is for other memory",
 			       c->d->info.name);
 	r = cuda_map(c, handle, g->size, g->rights);
-	/* More than there is, or no multiple of the driver's pages. */
+	/* The grant names more bytes than there are, or no multiple of the driver's page size. */
 	if (r == -EINVAL)
 		return err_set(EINVAL,
 			       "the grant says %" PRIu64 " bytes, which its descriptor has not",
@@ -365,10 +368,10 @@ static int import_fd(struct cuda_alloc *c, const struct pst_grant *g)
 		return err_set(EINVAL, "the grant's descriptor is none of CUDA memory: %s",
 			       cuda_err_name(e));
 	r = map_handle(c, handle, g);
-	/* The mapping keeps the memory. */
+	/* The mapping keeps the memory alive. */
 	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
 	c->vmm = true;
-	/* The driver gives no second descriptor of imported memory. */
+	/* Keep a duplicate: the driver creates no descriptor for imported memory. */
 	c->fd = fcntl(g->fd, F_DUPFD_CLOEXEC, 0);
 	if (r == 0 && c->fd < 0)
 		r = err_set(errno, "no free descriptor for an import: %s", err_name(errno));
@@ -400,7 +403,7 @@ int cuda_import(const struct pst_grant *grant, struct mem_alloc **ret)
 		r = by_fd ? import_fd(c, grant) : import_ipc(c, grant);
 	if (r < 0)
 		return r;
-	/* Two imports of one grant may have different rights: they are not one region. */
+	/* Imports of one grant get different ids, because they may have different rights. */
 	c->a.buffer_id = mem_buffer_id();
 	c->a.size = grant->size;
 	c->a.rights = grant->rights;

@@ -2,8 +2,8 @@
 /*
  * Checksums of device memory.
  *
- * The host cuts ranges into tiles, the kernel computes the remainder of each (ptx_sum.h), and the
- * host combines them.  The list of tiles and the remainders lie in pinned host memory.
+ * The host cuts ranges into tiles, the kernel computes the remainder of each tile (ptx_sum.h), and
+ * the host combines them.  The list of tiles and the remainders are in pinned host memory.
  */
 #include <inttypes.h>
 #include <sys/mman.h>
@@ -14,11 +14,12 @@
 #include "mem/cuda/ptx_sum.h"
 
 #define TILES 8192u
-#define TILES_WANTED 4096u /* about the number of warps that the largest device runs at a time */
-#define TILE_MIN KIB(4)    /* a tile ends with work that takes as long as two of its KiB */
-#define BLOCKS_EACH 8u     /* blocks for each multiprocessor: the most that fit */
+#define TILES_WANTED 4096u /* about as many warps as the largest device runs at a time */
+/* Least bytes of a tile: the fixed work per tile takes as long as 2 KiB. */
+#define TILE_MIN KIB(4)
+#define BLOCKS_EACH 8u /* blocks per multiprocessor: the most that fit */
 
-/* What the device reads and writes. */
+/* Pinned memory that the device reads (tiles) and writes (remainders). */
 struct area {
 	struct cuda_sum_tile tiles[TILES];
 	uint32_t remainders[TILES];
@@ -27,20 +28,20 @@ struct area {
 struct cuda_sums {
 	struct mem_sums base;
 	struct cuda_dev *d;
-	cu_ctx ctx;    /* the primary context, held */
-	uint64_t life; /* of the primary context when this was made */
+	cu_ctx ctx;    /* the primary context, retained */
+	uint64_t life; /* life of the primary context when this was created */
 	struct mem_late late;
 	cu_stream stream;
 	cu_event event;
 	struct area *area;
-	uint64_t pinned; /* bytes of area */
-	cu_ptr area_dev; /* its address for the device */
+	uint64_t pinned; /* pinned bytes of area */
+	cu_ptr area_dev; /* device address of area */
 	unsigned max_blocks;
 
-	/* Of the ranges that are under way. */
+	/* The ranges that are being computed. */
 	unsigned nr;
 	uint64_t lens[MEM_RANGES];
-	unsigned ends[MEM_RANGES]; /* behind the last tile of each */
+	unsigned ends[MEM_RANGES]; /* index after the last tile of each range */
 };
 
 /* -------------------------------------------------------------- life cycle */
@@ -61,7 +62,7 @@ static void sums_done(struct cuda_sums *s)
 {
 	CUDA_SCOPE(scope);
 
-	/* A reset has ended the stream and the event already. */
+	/* A reset has already ended the stream and the event. */
 	if (cuda_lives(s->d, s->life)) {
 		cuda_enter_anyway(&scope, s->ctx);
 		if (s->stream)
@@ -192,7 +193,8 @@ static int look_at(const struct cuda_dev *d, const struct mem_range *v, unsigned
 	return 0;
 }
 
-/* Tiles begin at multiples of 16, the first of a range apart. */
+/* Cut ranges into tiles, which begin at multiples of 16 except for the first tile of a range.
+ * Return their number. */
 static unsigned cut(struct cuda_sums *s, const struct mem_range *v, unsigned nr, uint64_t tile)
 {
 	unsigned n = 0;
@@ -210,7 +212,8 @@ static unsigned cut(struct cuda_sums *s, const struct mem_range *v, unsigned nr,
 	return n;
 }
 
-/* Long enough that all ranges have room, where each may need one tile more than its length says. */
+/* Return the length of tiles: large enough that all ranges fit into TILES, although each range may
+ * need one tile more than its length suggests. */
 static uint64_t tile_len(uint64_t len, unsigned nr)
 {
 	uint64_t wanted = MAX(len / TILES_WANTED, TILE_MIN), least = len / (TILES - 2 * nr) + 1;
@@ -262,9 +265,9 @@ int cuda_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned n
 
 /* -------------------------------------------------------------------- poll */
 
-/* Most ranges have the lengths of other ones, and most tiles too. */
+/* Cache of factors by length: most ranges, and most tiles, have a length that occurred before. */
 struct factors {
-	uint64_t lens[64]; /* 0: none yet */
+	uint64_t lens[64]; /* 0: empty entry */
 	uint32_t factors[64];
 };
 
@@ -313,7 +316,7 @@ int cuda_sums_poll(struct mem_sums *base, uint32_t *ret)
 		return 0;
 	if (e != CU_OK)
 		return cuda_err(s->d, e, "compute checksums");
-	/* After a reset the event may be another one of the program's. */
+	/* After a reset the handle may be an event of the program, so its state means nothing. */
 	if (!cuda_lives(s->d, s->life))
 		return cuda_check_life(s->d, s->life);
 	for (unsigned i = 0; i < s->nr; i++)
