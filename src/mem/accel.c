@@ -12,7 +12,7 @@
 #include "mem/accel_pci.h"
 #include "mem/mem.h"
 
-#define SHOWN_MAX 6u /* names in a list */
+#define SHOWN_MAX 6u /* most names in a list */
 
 void accel_say(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt, ...)
 {
@@ -54,7 +54,8 @@ static void check_kernel(const char *release, struct pst_check *ret)
 			  release);
 }
 
-/* 1: y; 0: not set; -1: nobody tells. */
+/* Return 1 if the kernel's configuration has name=y, 0 if not, -1 if the configuration is not
+ * found. */
 static int config_of(const char *root, const char *release, const char *name)
 {
 	char path[300], tail[100], line[200], want[64];
@@ -98,7 +99,7 @@ static void check_config(const char *root, const char *release, const char *name
 
 /* ------------------------------------------------------------------- nodes */
 
-/* Add a name to a list in words. */
+/* Append a name to a list of names with commas.  nr is the number of names so far. */
 static void list_add_name(char *list, size_t len, unsigned nr, const char *name)
 {
 	size_t n = strlen(list);
@@ -160,7 +161,7 @@ static void check_heaps(const char *root, struct pst_check *ret)
 	accel_say(ret, "dma-heap", PST_CHECK_OK, 0, "/dev/dma_heap has %s", list);
 }
 
-/* Devices whose drivers export dma-bufs: GPUs by DRM, and other accelerators. */
+/* Check for devices whose drivers export dma-bufs: GPUs (DRM) and other accelerators. */
 static void check_exporters(const char *root, struct pst_check *ret)
 {
 	static const char *const classes[] = { "/sys/class/drm/renderD*", "/sys/class/accel/accel*",
@@ -249,7 +250,8 @@ static int try_export(const struct mem_ops *ops, unsigned device, uint64_t *ret_
 		return r;
 	r = mem_export_dmabuf(a, 0, KIB(64), &d);
 	if (r == 0) {
-		(void)close(d.fd); /* first: Gaudi's driver keeps memory whose dma-buf is open */
+		(void)close(d.fd); /* close first: Gaudi's driver keeps memory while its dma-buf is
+				    * open */
 		*ret_size = d.size;
 	}
 	mem_free(a);
@@ -275,7 +277,7 @@ int accel_device(const char *name, struct pst_check *ret)
 			  "what another driver exports is imported, and exported again");
 	} else {
 		r = try_export(ops, device, &size);
-		if (r == -EBUSY || r == -EAGAIN) /* its user may know */
+		if (r == -EBUSY || r == -EAGAIN) /* another user has the device */
 			accel_say(ret, "export", PST_CHECK_UNKNOWN, -r, "%.480s", err_text());
 		else if (r < 0)
 			accel_say(ret, "export", PST_CHECK_MISSING, -r, "%.480s", err_text());

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the machine offers for memory of accelerators: the topic "accel" of pst_check().
- */
+/* The topic "accel" of pst_check(): what the machine offers for accelerators' memory. */
 #ifndef PST_MEM_ACCEL_H
 #define PST_MEM_ACCEL_H
 
@@ -10,14 +8,14 @@
 #define ACCEL_CHECKS 9
 
 /*
- * The machine's side: fills ACCEL_CHECKS checks and returns how many there are.  Reads /proc, /sys,
- * /dev and /boot below @root, "" for the machine's own, and opens no device.
+ * Check the machine.  Write ACCEL_CHECKS checks and return their number.  Read /proc, /sys, /dev
+ * and /boot below @root, which is "" for the machine itself, and open no device.
  */
 int accel_machine(const char *root, const char *release, struct pst_check *ret);
 
 /*
- * Tell whether the device's memory can become a dma-buf.  Results as of accel_machine(), or
- * -ENODEV.
+ * Check whether the device's memory can become a dma-buf.  Write to @ret and return as
+ * accel_machine() does, or return -ENODEV.
  */
 int accel_device(const char *name, struct pst_check *ret);
 

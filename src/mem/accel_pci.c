@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The path of a device in sysfs is the way to it: host bridge, bridges, device.  Where the ways of
- * two devices part is where bytes between them turn round.
+ * The path of a device in sysfs names its route: host bridge, bridges, device.  Transfers between
+ * two devices turn around at the last bridge that both routes share.
  */
 #include "mem/accel_pci.h"
 
@@ -17,16 +17,17 @@
 #include "base/err.h"
 #include "base/sysfs.h"
 
-#define ENDS_MAX 64u   /* devices that are looked at */
-#define HOPS_MAX 16u   /* from the host bridge down */
-#define ADDRESS_MAX 16 /* "10000:00:00.0" and more */
+#define ENDS_MAX 64u   /* most devices that are examined */
+#define HOPS_MAX 16u   /* most bridges and devices of a route, from the host bridge down */
+#define ADDRESS_MAX 16 /* bytes of an address; room for "10000:00:00.0" and more */
 
-/* A device at the end of a way. */
+/* A device and its route. */
 struct end {
-	char name[40]; /* "accel0" */
+	char name[40]; /* such as "accel0" */
 	unsigned nr;
-	char at[HOPS_MAX][ADDRESS_MAX]; /* bridges, and the device */
-	bool memory;                    /* else it moves bytes */
+	char at[HOPS_MAX][ADDRESS_MAX]; /* addresses of the bridges from the top, then of the
+					 * device */
+	bool memory;                    /* true: it has memory to share; false: it moves bytes */
 };
 
 struct ends {
@@ -45,14 +46,15 @@ static bool is_address(const char *s)
 	       strlen(s) < ADDRESS_MAX;
 }
 
-/* Read the way off a real path.  Return false if the device is not on PCI. */
+/* Get the route of a device from its real path.  Return false if the device is not on PCI. */
 static bool way_of(struct end *e, char *path)
 {
 	char *save = NULL;
 
 	for (char *c = strtok_r(path, "/", &save); c; c = strtok_r(NULL, "/", &save)) {
 		if (!strncmp(c, "pci", 3) && isxdigit((unsigned char)c[3])) {
-			/* Another host bridge below, such as Intel's VMD, begins a space. */
+			/* A second host bridge, such as Intel's VMD, begins another PCI domain, so
+			 * start again. */
 			e->nr = 0;
 		} else if (is_address(c) && e->nr < HOPS_MAX) {
 			(void)snprintf(e->at[e->nr++], ADDRESS_MAX, "%s", c);
@@ -82,7 +84,7 @@ static void ends_add(struct ends *s, const char *dir, const char *name, bool mem
 	s->movers += !memory;
 }
 
-/* Add the devices behind a class' nodes; below: the folder of the device in a node's. */
+/* Add the devices of a class' nodes.  below is the subfolder of a node that is its device's. */
 static void ends_find(struct ends *s, const char *root, const char *pattern, const char *below,
 		      bool memory)
 {
@@ -123,7 +125,7 @@ static void ends_of(struct ends *s, const char *root)
 	globfree(&g);
 }
 
-/* How many of the uppermost bridges two ways share. */
+/* Return how many bridges two routes share, from the top. */
 static unsigned ways_share(const struct end *a, const struct end *b)
 {
 	unsigned n = 0;
@@ -133,7 +135,8 @@ static unsigned ways_share(const struct end *a, const struct end *b)
 	return n;
 }
 
-/* Call fn for each pair of memory and mover that are two devices.  Return the number of pairs. */
+/* Call fn for each pair of memory and mover that are different devices.  Return the number of
+ * pairs. */
 static unsigned pairs(const struct ends *s,
 		      void (*fn)(void *arg, const struct end *memory, const struct end *mover),
 		      void *arg)
@@ -152,7 +155,7 @@ static unsigned pairs(const struct ends *s,
 	return nr;
 }
 
-/* Nothing to be near to: what a check says then.  Return true if it said so. */
+/* If there is no memory or no mover, write a check that says so, and return true. */
 static bool says_none(const struct ends *s, const char *check, struct pst_check *ret)
 {
 	if (s->memories && s->movers)
@@ -167,8 +170,9 @@ static bool says_none(const struct ends *s, const char *check, struct pst_check 
 
 struct routes {
 	unsigned near, far;
-	const struct end *memory, *mover; /* the first far pair; else the first near one */
-	const char *bridge;               /* of the first near one */
+	const struct end *memory, *mover; /* the first pair without a common bridge; without such a
+					   * pair, the first pair */
+	const char *bridge;               /* common bridge of the first pair that has one */
 };
 
 static void see_route(void *arg, const struct end *memory, const struct end *mover)
@@ -216,10 +220,10 @@ void accel_route(const char *root, struct pst_check *ret)
 struct acs {
 	const char *root;
 	unsigned looked, listed;
-	bool more; /* than the list has room for */
+	bool more; /* the list has no room for all bridges */
 	int err;
 	char unread[ADDRESS_MAX];
-	char list[240]; /* of bridges, as the kernel's command line has them */
+	char list[240]; /* bridges, in the form of the kernel's command line */
 };
 
 static int bridge_redirects(const char *root, const char *pci)
@@ -260,7 +264,7 @@ static void accel_see_bridge(struct acs *s, const char *pci)
 	(void)snprintf(s->list + n, sizeof(s->list) - n, "%s%s", n ? ";" : "", pci);
 }
 
-/* Look at the common bridge, and at what is below it on both ways, as the kernel does. */
+/* Look at the last common bridge, and at everything below it on both routes, as the kernel does. */
 static void see_bridges(void *arg, const struct end *memory, const struct end *mover)
 {
 	unsigned n = ways_share(memory, mover);
@@ -309,7 +313,8 @@ void accel_acs(const char *root, struct pst_check *ret)
 
 /* ------------------------------------------------------------------ IOMMU */
 
-/* Does the IOMMU translate for a device?  A device without a group has none. */
+/* Return true if the IOMMU translates addresses for a device.  Without an IOMMU group it does
+ * not. */
 static bool translates(const char *root, const char *pci)
 {
 	char path[400], type[32];

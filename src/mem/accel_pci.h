@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is on PCI between memory that devices share and the devices that move its bytes: bridges
- * and the IOMMU.  A part of the topic "accel".
+ * Checks of the topic "accel" for PCI: bridges and the IOMMU between devices that have memory to
+ * share and devices that move its bytes.
  *
- * Memory is that of accelerators with a driver and of lenders (P2PDMA); movers are network cards
- * for RDMA and NVMe controllers.  Each function writes one check, from sysfs below @root.
+ * Devices with memory are accelerators with a driver, and lenders (P2PDMA).  Movers are network
+ * cards for RDMA and NVMe controllers.  Each function writes one check, from sysfs below @root.
  */
 #ifndef PST_MEM_ACCEL_PCI_H
 #define PST_MEM_ACCEL_PCI_H
 
 #include <penstock.h>
 
-/* Which pairs of memory and mover are behind one bridge? */
+/* Check which pairs of memory and mover share a bridge. */
 void accel_route(const char *root, struct pst_check *ret);
-/* Do the bridges between them send transfers up to the root complex? */
+/* Check whether bridges between such pairs redirect transfers up to the root complex (ACS). */
 void accel_acs(const char *root, struct pst_check *ret);
-/* Does an IOMMU translate what they send? */
+/* Check whether an IOMMU translates addresses for these devices. */
 void accel_iommu(const char *root, struct pst_check *ret);
 
-/* Write a check, with a sentence. */
+/* Write a check: name, state, errno and sentence. */
 void accel_say(struct pst_check *c, const char *name, uint32_t state, int err, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 

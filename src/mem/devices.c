@@ -11,7 +11,7 @@
 #include "base/nearest.h"
 #include "mem/mem.h"
 
-/* Asked in this order who owns an address; host last, because it claims every one. */
+/* The order in which owns() is called.  Host is last, because it claims every address. */
 static const struct mem_ops *providers[MEM_PROVIDERS_MAX] = {
 	&mem_cuda_ops,   &mem_gaudi_ops,  &mem_soft_ops,
 	&mem_dmabuf_ops, &mem_p2pmem_ops, &mem_host_ops,
@@ -20,10 +20,10 @@ static unsigned nr_providers = 6;
 
 enum { UNKNOWN, THERE, MISSING };
 
-/* Each vendor's library is loaded when it is first needed, because it costs memory and time. */
+/* A vendor's library is loaded on first use only, because that costs memory and time. */
 static struct {
 	_Atomic int state;
-	char why_not[256]; /* load()'s sentence where it failed */
+	char why_not[256]; /* sentence of a load() that failed */
 } known[MEM_PROVIDERS_MAX];
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -35,7 +35,7 @@ int mem_provider_add(const struct mem_ops *ops)
 			return -EEXIST;
 	if (nr_providers == MEM_PROVIDERS_MAX)
 		return -ENOSPC;
-	known[nr_providers] = known[nr_providers - 1]; /* host stays the last */
+	known[nr_providers] = known[nr_providers - 1]; /* host remains the last */
 	providers[nr_providers] = providers[nr_providers - 1];
 	providers[nr_providers - 1] = ops;
 	known[nr_providers - 1].state = UNKNOWN;
@@ -60,7 +60,7 @@ static _cold_ void load(unsigned i)
 	(void)pthread_mutex_unlock(&load_lock);
 }
 
-/* The i-th provider, or NULL where its load() failed. */
+/* Return the i-th provider, or NULL if its load() failed.  Load it on first use. */
 static const struct mem_ops *provider_at(unsigned i)
 {
 	int state = known[i].state;
@@ -72,7 +72,8 @@ static const struct mem_ops *provider_at(unsigned i)
 	return state == THERE ? providers[i] : NULL;
 }
 
-/* Do not load a library whose memory no process here can have. */
+/* Return false if the process cannot have memory of provider i, so that its library is not
+ * loaded. */
 static bool may_own(unsigned i)
 {
 	if (known[i].state == UNKNOWN && providers[i]->present && !providers[i]->present())
@@ -161,7 +162,7 @@ int mem_list(struct pst_device *ret, unsigned max)
 	return (int)n;
 }
 
-/* The first device that match() takes. */
+/* Find the first device for which match() returns true. */
 static int find_by(bool (*match)(const struct pst_device *dev, const void *key), const void *key,
 		   const struct mem_ops **ret_ops, unsigned *ret_device)
 {
@@ -186,14 +187,14 @@ struct pci {
 	unsigned domain, bus, dev, fn;
 };
 
-/* "0000:17:00.0" and nothing before or behind; a domain has four digits or more. */
+/* Parse an address such as "0000:17:00.0", and nothing else.  A domain has four to eight digits. */
 static bool parse_pci(const char *s, struct pci *ret)
 {
 	size_t len = strspn(s, "0123456789abcdefABCDEF");
 	struct pci p;
 	int n = 0;
 
-	/* sscanf() would take blanks, signs and "0x" for parts of numbers. */
+	/* Check characters first: sscanf() would accept spaces, signs and "0x" in numbers. */
 	if (len < 4 || len > 8 || strlen(s) != len + strlen(":17:00.0") ||
 	    s[strspn(s, "0123456789abcdefABCDEF:.")])
 		return false;
@@ -231,13 +232,13 @@ static bool parse_uuid(const char *s, uint8_t ret[16])
 	return nr == 32;
 }
 
-/* Zero is "has none" and names nobody. */
+/* Compare UUIDs.  A host device's UUID is zero, which identifies nothing. */
 static bool match_uuid(const struct pst_device *dev, const void *key)
 {
 	return dev->kind != PST_KIND_HOST && !memcmp(dev->uuid, key, sizeof(dev->uuid));
 }
 
-/* "soft" or "soft:3".  False when s is not of that form. */
+/* Parse "soft" or "soft:3".  Return false for text of another form. */
 static bool parse_kind(const char *s, uint32_t *ret_kind, unsigned *ret_idx)
 {
 	size_t len = strcspn(s, ":");

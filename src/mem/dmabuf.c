@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that another driver exports as a dma-buf: of AMD, Intel and Gaudi accelerators, of
- * /dev/udmabuf and /dev/dma_heap.  The descriptor is all that is known of it.
+ * Memory that another driver exports as a dma-buf: of AMD, Intel and Gaudi accelerators,
+ * /dev/udmabuf and /dev/dma_heap.  Only its descriptor is known.
  *
  * pst_mem_import() takes the descriptor in a grant.  The library has no engine that copies such
- * memory.  The CPU reaches it by mmap() where the exporter allows that, and other devices reach it
- * by export_dmabuf(), which gives the same buffer again.
+ * memory.  The CPU reaches it by mmap() if the exporter allows that.  Other devices reach it by
+ * export_dmabuf(), which returns the same buffer again.
  *
- * A buffer may be in the caches of its device, or on its way to other memory.  So every use by the
- * CPU stands between a DMA_BUF_SYNC_START and a DMA_BUF_SYNC_END of its own: a load sees what the
- * device stored before, and a store is written back when it is over, whatever else goes on.
+ * A buffer may be in the caches of its device, or may be moving to other memory.  So every use by
+ * the CPU is between its own DMA_BUF_SYNC_START and DMA_BUF_SYNC_END.  A load then sees earlier
+ * stores of the device, and a store is written back when its use ends, whatever other uses there
+ * are.
  *
- * A start for loads drops lines of the CPU's caches, on machines whose devices do not see those.
- * Stores that are under way in such a cached mapping would be lost.  There, loads and stores
- * exclude each other, in all imports of the buffer.
+ * On machines whose devices do not see the CPU's caches, the start of a use for loads drops cache
+ * lines.  Concurrent stores in such a cached mapping would be lost.  On these machines, loads and
+ * stores exclude each other, in all imports of the buffer.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,19 +32,20 @@
 #include "mem/dmabuf.h"
 #include "mem/mem.h"
 
-#define MAGIC 0x444d4142 /* DMA_BUF_MAGIC of linux/magic.h: the file system of dma-bufs */
-#define EXPORTER_MAX 32u /* of a name; the kernel's are drivers' names */
+#define MAGIC 0x444d4142 /* DMA_BUF_MAGIC of linux/magic.h: type of the file system of dma-bufs */
+#define EXPORTER_MAX 32u /* bytes for an exporter's name; the kernel uses names of drivers */
 
-/* A buffer, which all its imports share. */
+/* A dma-buf.  All imports of it share this struct. */
 struct buffer {
 	struct buffer *next;
 	unsigned refs;
 	dev_t dev;
 	ino_t ino;
-	unsigned loads, stores; /* uses that have begun and not ended, in a mapping that excludes */
+	unsigned loads, stores; /* uses for loads and stores that have not ended, if they exclude
+				 * each other */
 };
 
-/* Covers the list and its buffers, and is never held during a call that may wait. */
+/* Covers the list and its buffers.  Not held during calls that may wait. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct buffer *buffers;
 
@@ -54,7 +56,7 @@ uint32_t dmabuf_excludes = 1u << PST_CACHING_CACHED;
 #endif
 
 struct dmabuf {
-	struct mem_alloc a; /* first */
+	struct mem_alloc a; /* must be the first member */
 	int fd;
 	uint32_t caching; /* enum pst_caching */
 
@@ -69,8 +71,8 @@ static const struct dmabuf *dmabuf_of(const struct mem_alloc *a)
 /* ------------------------------------------------------------------ devices */
 
 /*
- * All dma-bufs count as memory of one device, because a descriptor does not tell whose memory it
- * is.
+ * All dma-bufs count as memory of one device, because a descriptor does not tell which device has
+ * the memory.
  */
 static unsigned dmabuf_devices(void)
 {
@@ -91,12 +93,12 @@ static bool dmabuf_owns(uint64_t addr, uint64_t len)
 {
 	(void)addr;
 	(void)len;
-	return false; /* it has no address */
+	return false; /* such memory has no address */
 }
 
 /* -------------------------------------------------------------- descriptors */
 
-/* Read the exporter's name from the kernel; "" without /proc. */
+/* Read the exporter's name from the kernel; "" if /proc is missing. */
 static void exporter_name(int fd, char ret[static EXPORTER_MAX])
 {
 	char path[64], line[128];
@@ -113,15 +115,16 @@ static void exporter_name(int fd, char ret[static EXPORTER_MAX])
 	(void)fclose(f);
 }
 
-/* Kernel drivers whose mmap() gives ordinary memory.  That of an accelerator is mapped write
- * combining, and copies that are made for such mappings move the right bytes in any other. */
+/* Return the caching of an mmap() by the exporter's name.  udmabuf and system give ordinary memory.
+ * An accelerator's memory is mapped write combining; copies made for such mappings are correct for
+ * every caching. */
 static uint32_t dmabuf_caching_of(const char *exporter)
 {
 	return !strcmp(exporter, "udmabuf") || !strcmp(exporter, "system") ? PST_CACHING_CACHED
 									   : PST_CACHING_WC;
 }
 
-/* The open file behind a descriptor, for a message. */
+/* Describe the open file of a descriptor, for a message. */
 static const char *what_it_is(int fd, char *buf, size_t len)
 {
 	char path[64];
@@ -197,7 +200,8 @@ static struct buffer *buffer_of_stat(const struct stat *st)
 	return b;
 }
 
-/* The buffer behind a descriptor, which stays open until buffer_put().  NULL: out of memory. */
+/* Return the buffer of a descriptor.  The buffer must be released by buffer_put().  NULL without
+ * memory. */
 static struct buffer *buffer_get(int fd)
 {
 	struct stat st = { 0 };
@@ -246,8 +250,8 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	int r;
 
 	/*
-	 * Check the duplicate: another thread may close the grant's descriptor and reuse its
-	 * number.
+	 * Check the duplicate, because another thread may close the grant's descriptor and reuse
+	 * its number.
 	 */
 	fd = dmabuf_again(grant->fd);
 	if (fd < 0)
@@ -267,7 +271,8 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	d->a = (struct mem_alloc){
 		.ops = &mem_dmabuf_ops,
 		.size = grant->size,
-		.buffer_id = mem_buffer_id(), /* imports differ in rights and size */
+		.buffer_id = mem_buffer_id(), /* unique, because imports differ in rights and
+					       * size */
 		.rights = grant->rights,
 		.owned = true,
 	};
@@ -278,7 +283,7 @@ static int dmabuf_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	return 0;
 }
 
-/* A dma-buf cannot be opened again, so the receiver's descriptor has the mode of ours. */
+/* A dma-buf cannot be opened again, so the receiver's descriptor has the same access mode. */
 static int dmabuf_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
 {
 	int fd = dmabuf_again(dmabuf_of(a)->fd);
@@ -334,7 +339,8 @@ static bool excludes(const struct dmabuf *d)
 	return dmabuf_excludes >> d->caching & 1;
 }
 
-/* Count a use.  Return false if uses of the other kind are under way and it must not begin. */
+/* Count a use.  Return false if it must not begin, because uses of the other kind have not
+ * ended. */
 static bool cpu_use_begin(struct dmabuf *d, uint32_t rights)
 {
 	struct buffer *b = d->of;
@@ -362,8 +368,8 @@ static void cpu_use_end(struct dmabuf *d, uint32_t rights)
 	(void)pthread_mutex_unlock(&lock);
 }
 
-/* Return true if the devices that use the buffer are ready for the CPU, as far as the kernel tells:
- * those that store into it for loads, all of them for stores. */
+/* Return true if the kernel knows of no device that is using the buffer: for loads, none that
+ * stores into it; for stores, none at all. */
 static bool is_ready(const struct dmabuf *d, uint32_t rights)
 {
 	struct pollfd p = { d->fd, rights & PST_RIGHT_WRITE ? POLLOUT : POLLIN, 0 };
@@ -401,7 +407,7 @@ static void dmabuf_cpu_end(const struct mem_alloc *a, uint32_t rights)
 		log_warn("a dma-buf's exporter failed after the CPU used it: %s", err_name(-r));
 }
 
-/* The buffer has its place already, so mapping it uses no more of its device. */
+/* A mapping uses no more of the device's aperture, because the buffer already has its place. */
 static uint64_t dmabuf_aperture(unsigned device)
 {
 	(void)device;

@@ -4,12 +4,14 @@
 
 #include "base/base.h"
 
-/* Bits of enum pst_caching: mappings through which loads and stores exclude each other.  Cached
- * ones do where devices do not see the CPU's caches.  Tests set it while no use is under way. */
+/* Bit set of enum pst_caching: in mappings with this caching, loads and stores exclude each other.
+ * The default has cached mappings on machines whose devices do not see the CPU's caches.  Tests
+ * change it when there are no uses. */
 extern uint32_t dmabuf_excludes;
 
 /*
- * Is a descriptor a dma-buf that has @size bytes and these rights (PST_RIGHT_*)?
+ * Check that a descriptor is a dma-buf of at least @size bytes with these rights (PST_RIGHT_*).
+ *
  * @named: the caller's descriptor, for messages
  *
  * Return: 0; -EINVAL for another file or a smaller buffer, -EACCES, with a sentence.
@@ -18,10 +20,10 @@ int dmabuf_check_fd(int fd, int named, uint64_t size, uint32_t rights);
 
 struct mem_alloc;
 
-/* Make a range a dma-buf, and close it: 0, or -errno with a sentence. */
+/* Export a range as a dma-buf, and close it again.  Return 0, or -errno with a sentence. */
 int mem_dmabuf_probe(const struct mem_alloc *a, uint64_t off, uint64_t len);
 
-/* Another descriptor of a dma-buf, or -errno with a sentence. */
+/* Duplicate the descriptor of a dma-buf.  Return it, or -errno with a sentence. */
 int dmabuf_again(int fd);
 
 #endif

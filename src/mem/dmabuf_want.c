@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether memory becomes a dma-buf: PST_DMABUF for the process, PST_MEM_DMABUF and
- * PST_MEM_NO_DMABUF for one allocation.  "yes" makes a dma-buf at once, so that what stands in the
- * way is an error of the allocation and not of a later transfer.
+ * Whether memory must become a dma-buf: PST_DMABUF for the process, PST_MEM_DMABUF and
+ * PST_MEM_NO_DMABUF for one allocation.  "yes" exports a dma-buf at once, so that the allocation
+ * fails if that is impossible, and not a later transfer.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -58,7 +58,7 @@ int mem_dmabuf_want(uint32_t flags, struct mem_alloc **a)
 
 uint32_t mem_dmabuf_flags(const struct mem_ops *ops, uint32_t flags)
 {
-	/* Devices reach host memory by its pages. */
+	/* Devices reach host memory by its pages, without a dma-buf. */
 	if (flags & MEM_DMABUF_FLAGS || ops->caps & MEM_CAP_CPU || want_of_process() != YES)
 		return flags;
 	return flags | PST_MEM_DMABUF;

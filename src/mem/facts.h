@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Facts of a device for people: lines "name: value".  A fact that cannot be known is "unknown";
- * nobody fills in a likely value.
+ * Facts about a device for people: lines "name: value".  An unknown fact is "unknown", and never a
+ * guess.
  */
 #ifndef PST_MEM_FACTS_H
 #define PST_MEM_FACTS_H
@@ -10,8 +10,8 @@
 
 struct facts {
 	char *buf;
-	size_t len;  /* of buf */
-	size_t used; /* bytes that all lines take, which may be more than fit */
+	size_t len;  /* bytes of buf */
+	size_t used; /* bytes that all lines need, which may exceed len */
 };
 
 void facts_add(struct facts *f, const char *name, const char *fmt, ...) _printf_(3, 4);

@@ -2,14 +2,14 @@
 /*
  * Grants between two processes of one user, over an AF_UNIX socket.
  *
- * One message is one struct message and, where the grant has one, a descriptor beside it.
- * Both ends run on the same machine, so numbers go in its own byte order; magic, version
- * and checksum tell a grant from whatever else a confused program may write into the
- * socket.  They are no protection against a hostile peer.  That is the check of the
- * peer's uid here and of the descriptor in the providers' import.
+ * One message is one struct message, with a descriptor as ancillary data if the grant has one.
+ * Both processes run on one machine, so numbers have its byte order.  Magic, version and checksum
+ * tell a grant from other data in the socket.  They do not protect against a hostile peer.  The
+ * check of the peer's uid in this file does, and so does the providers' check of the descriptor at
+ * import.
  *
- * After anything but success the socket is of no further use: a stream may be left in the
- * middle of a message.
+ * After a failure the socket cannot be used any more: a stream may have stopped in the middle of a
+ * message.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -29,7 +29,7 @@
 struct message {
 	uint32_t magic;
 	uint16_t version;
-	uint16_t len; /* of all, this and crc included */
+	uint16_t len; /* bytes of the message, with len and crc */
 	uint32_t kind;
 	uint32_t rights;
 	uint8_t uuid[16];
@@ -38,19 +38,19 @@ struct message {
 	uint64_t bytes; /* pst_grant.len */
 	uint8_t ipc[64];
 	uint32_t nr_fds; /* 0 or 1 */
-	uint32_t crc;    /* CRC-32C of all before it */
+	uint32_t crc;    /* CRC-32C of all members before it */
 } __attribute__((packed));
 
 _Static_assert(sizeof(struct message) == GRANT_LEN, "the wire format");
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
 
-/* The size of the first grant, that of 0.2.0, and a bound above all later ones. */
+/* Size of the first version of struct pst_grant (0.2.0), and a bound for later versions, bytes. */
 #define GRANT_SZ_MIN (offsetof(struct pst_grant, ipc) + 64)
 #define GRANT_SZ_MAX 4096
 
 #ifndef SCM_PIDFD
-#define SCM_PIDFD 0x04 /* Linux 6.5: a descriptor that the socket's owner asked for */
+#define SCM_PIDFD 0x04 /* Since Linux 6.5: a descriptor sent because of SO_PASSPIDFD */
 #endif
 
 static void wipe(struct message *m)
@@ -114,8 +114,8 @@ bool grant_has_room(const struct pst_grant *grant)
 }
 
 /*
- * A connected AF_UNIX socket to a process of our own user.  The uid is that of whoever made
- * the peer's end; the kernel vouches for it.
+ * Check that the socket is a connected AF_UNIX socket to a process of the same user.  The kernel
+ * guarantees the uid, which is that of the process that created the peer's end.
  */
 static int check_socket(int sock)
 {
@@ -151,7 +151,7 @@ static int check_socket(int sock)
 	return 0;
 }
 
-/* Sleep until the socket is ready.  0, or -ETIMEDOUT. */
+/* Sleep until the socket is ready.  Return 0 or -ETIMEDOUT. */
 static int wait_ready(int sock, short events, uint64_t deadline_ns)
 {
 	struct pollfd p = { .fd = sock, .events = events };
@@ -246,7 +246,7 @@ int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
 		n = sendmsg(sock, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n == (ssize_t)sizeof(m))
 			return 0;
-		if (n >= 0) /* the kernel takes so few bytes whole or not at all */
+		if (n >= 0) /* the kernel accepts so few bytes all at once or not at all */
 			return err_set(EIO, "the socket took a part of the grant; close it");
 		e = errno;
 		if (e == EINTR)
@@ -264,10 +264,10 @@ int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
 }
 
 /*
- * Go through the control messages beside the bytes.  The first descriptor goes to *ret_fd, all
- * others are closed: they are in our table already, wanted or not.
+ * Read the control messages.  Store the first descriptor in *ret_fd, and close all others: this
+ * process has them already, wanted or not.
  *
- * Return: how many a peer sent.
+ * Return: the number of descriptors that the peer sent.
  */
 static unsigned take_fds(struct msghdr *h, int *ret_fd)
 {
@@ -290,7 +290,7 @@ static unsigned take_fds(struct msghdr *h, int *ret_fd)
 	return nr;
 }
 
-/* Is there no room for another descriptor in this process? */
+/* Return true if this process cannot have another descriptor. */
 static bool out_of_fds(int sock)
 {
 	_cleanup_(closep) int fd = dup(sock);
@@ -359,8 +359,8 @@ int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns)
 {
 	_cleanup_(wipe) struct message m;
 	_cleanup_(closep) int fd = -1;
-	/* Room for more descriptors than are welcome, and for what the socket's owner may have
-	 * switched on (SO_PASSCRED, SO_PASSSEC), which the kernel puts first. */
+	/* Room for more descriptors than are allowed, and for messages that the socket's owner may
+	 * have requested (SO_PASSCRED, SO_PASSSEC), which come first. */
 	union {
 		struct cmsghdr align;
 		char buf[1024];

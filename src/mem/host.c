@@ -10,11 +10,11 @@
 #include "mem/mem.h"
 #include "mem/memfd.h"
 
-#define HUGE_LEN MIB(2) /* from here on aligned for transparent huge pages */
+#define HUGE_LEN MIB(2) /* allocations from this size on are aligned for transparent huge pages */
 
 struct host_alloc {
 	struct mem_alloc a;
-	int fd; /* of shared memory; else -1 */
+	int fd; /* memfd of shared memory; else -1 */
 };
 
 static uint64_t page_size(void)
@@ -37,7 +37,7 @@ static void host_device_info(unsigned idx, struct pst_device *ret)
 	(void)snprintf(ret->model, sizeof(ret->model), "memory of this machine");
 }
 
-/* "always [madvise] never": the word in brackets is in force. */
+/* Return the word in brackets, which is the active setting: "always [madvise] never". */
 static const char *chosen(char *line)
 {
 	char *p = strchr(line, '['), *end = p ? strchr(p, ']') : NULL;
@@ -58,11 +58,11 @@ static void host_device_text(unsigned idx, struct facts *f)
 	facts_add(f, "transparent huge pages", "%s", chosen(line));
 	if (sysfs_line("/sys/devices/system/node/online", line, sizeof(line)) < 0)
 		(void)snprintf(line, sizeof(line), "unknown");
-	/* "0" would look as if there were none. */
+	/* "number 0", because "0" would look like no node. */
 	facts_add(f, "NUMA nodes", "%s%s", line[0] >= '0' && line[0] <= '9' ? "number " : "", line);
 }
 
-/* Does not ask the kernel: an address that is not mapped gives EFAULT when it is used. */
+/* Claim every address without asking the kernel: using an unmapped address returns EFAULT later. */
 static bool host_owns(uint64_t addr, uint64_t len)
 {
 	(void)len;
@@ -70,8 +70,8 @@ static bool host_owns(uint64_t addr, uint64_t len)
 }
 
 /*
- * Map len bytes, of fd where there is one.  Huge pages need an address that is a multiple
- * of theirs, which the kernel gives by chance only: reserve more and keep the fit part.
+ * Map len bytes, of fd if it is not -1.  Huge pages need an aligned address, which mmap() rarely
+ * returns, so reserve more and keep the aligned part.
  */
 static void *map(uint64_t len, int prot, int fd)
 {
@@ -83,7 +83,7 @@ static void *map(uint64_t len, int prot, int fd)
 	if (len < HUGE_LEN)
 		return mmap(NULL, len, prot, flags, fd, 0);
 	reserved = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (reserved == MAP_FAILED) /* tight address space: better small pages than none */
+	if (reserved == MAP_FAILED) /* address space is short: use small pages */
 		return mmap(NULL, len, prot, flags, fd, 0);
 
 	start = (uintptr_t)reserved;
@@ -101,7 +101,8 @@ static void *map(uint64_t len, int prot, int fd)
 		(void)munmap(reserved, at - start);
 	if (start + room > end)
 		(void)munmap((void *)(uintptr_t)end, start + room - end);
-	(void)madvise(p, len, MADV_HUGEPAGE); /* a wish; kernels without huge pages refuse */
+	(void)madvise(p, len, MADV_HUGEPAGE); /* advice only; kernels without huge pages refuse
+					       * it */
 	return p;
 }
 

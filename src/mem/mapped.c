@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When device memory is freed, a driver keeps its addresses as a mapping without access.  So it is
- * not enough that something is mapped.
+ * Check whether memory is mapped with access.  When device memory is freed, a driver keeps its
+ * addresses as a mapping without access, so a mapping alone does not suffice.
  */
 #include "mem/mapped.h"
 
@@ -42,7 +42,7 @@ static int refuse(const struct mapped *m, uint64_t at)
 		       m->len, m->addr, at);
 }
 
-/* -ENOTTY: the kernel does not know the call. */
+/* Check one range by PROCMAP_QUERY.  Return -ENOTTY if the kernel does not support it. */
 static int by_query(int fd, const struct mapped *m)
 {
 	uint64_t at = m->addr;
@@ -59,15 +59,15 @@ static int by_query(int fd, const struct mapped *m)
 	return 0;
 }
 
-/* Mappings side by side that the CPU may use. */
+/* A range of adjacent mappings that the CPU may use. */
 struct stretch {
 	uint64_t start, end;
-	uint64_t next, next_end; /* the first mapping behind them */
+	uint64_t next, next_end; /* the first mapping after them */
 };
 
 static bool next_mapping(FILE *f, struct stretch *s)
 {
-	char line[4352], prot[8]; /* a path and what stands before it */
+	char line[4352], prot[8]; /* room for a path and the fields before it */
 
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &s->next, &s->next_end, prot) ==
@@ -86,7 +86,7 @@ static void next_stretch(FILE *f, struct stretch *s)
 		s->end = s->next_end;
 }
 
-/* The kernel's list and ours are both sorted by address. */
+/* Check all ranges against the text of /proc/self/maps.  Both lists are sorted by address. */
 static int by_text(FILE *f, const struct mapped *list, unsigned nr)
 {
 	struct stretch s = { 0 };
@@ -104,7 +104,7 @@ static int by_text(FILE *f, const struct mapped *list, unsigned nr)
 	return 0;
 }
 
-/* Without a file to write, MS_ASYNC only looks for holes. */
+/* Check one range by MS_ASYNC, which only looks for holes if there is no file to write. */
 static int by_msync(const struct mapped *m)
 {
 	uint64_t start = align_down(m->addr, (uint64_t)sysconf(_SC_PAGESIZE));

@@ -10,14 +10,14 @@ struct mapped {
 };
 
 /*
- * May the CPU read or write each byte of some ranges, as the process is mapped now?  No page is
- * touched, so none is faulted in.  The cost depends on the number of mappings, not on the length.
- * Kernels from 6.11 on are asked for those of the ranges, by one call each: 27 us for the first.
- * Older ones print all of the process once: 4.5 us for each mapping.
- * @list: by address; ranges may overlap
+ * Check that the CPU may read or write each byte of some ranges, as the process is mapped now.  No
+ * page is touched, so none is faulted in.  The cost depends on the number of mappings, not on the
+ * length.  Kernels since 6.11 are asked for the mappings of the ranges, by one call each: 27 us for
+ * the first.  Older kernels print all mappings of the process once: 4.5 us for each.
  *
- * Return: 0, also where /proc cannot be read and the range is mapped at all; -EFAULT with a
- * sentence.
+ * @list: sorted by address; ranges may overlap
+ *
+ * Return: 0; -EFAULT with a sentence.  If /proc cannot be read, 0 if the range is mapped at all.
  */
 int mapped_check(const struct mapped *list, unsigned nr);
 

@@ -13,9 +13,10 @@
 #include "mem/mem.h"
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
-#define SYNC_SPIN_NS 20000u /* a small copy takes less than falling asleep and waking up */
-#define SYNC_RATE 16u       /* bytes a nanosecond that a copy moves at least, as a rule */
-#define SYNC_CHUNK MIB(16)  /* so that a long copy lets other streams of the device in */
+/* Ns to spin for a small copy, which takes less than a sleep and a wake-up. */
+#define SYNC_SPIN_NS 20000u
+#define SYNC_RATE 16u      /* bytes per ns that a copy usually moves at least */
+#define SYNC_CHUNK MIB(16) /* bytes of one copy, so that other streams of the device get turns */
 
 uint64_t mem_buffer_id(void)
 {
@@ -30,7 +31,7 @@ static int cannot(const struct mem_ops *ops, const char *what)
 		       ops->reach ? "; " : "", ops->reach ? ops->reach : "");
 }
 
-/* An armed fault at a site that cannot be short: any fault is an error there. */
+/* Fail on demand at a fault site that knows no short results: any armed fault is an error. */
 static int injected(enum fault_site site, const char *what)
 {
 	int e = fault_hit(site);
@@ -61,7 +62,7 @@ int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t
 			       flags);
 	if (device >= ops->devices())
 		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
-	if (len > INT64_MAX - GIB(1)) /* room for rounding and guard space */
+	if (len > INT64_MAX - GIB(1)) /* leave room for rounding and guard space */
 		return err_set(ENOMEM, "no address space for %" PRIu64 " bytes", len);
 	r = injected(FAULT_MEM_ALLOC, "the allocation");
 	if (r < 0)
@@ -99,7 +100,8 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 			       addr, owner->name, mem_kind_name(kind));
 	if (!owner->wrap)
 		return cannot(owner, "wrapped");
-	/* Host memory claims addresses that nobody else knows, such as freed device memory. */
+	/* The host provider claims every address, even of freed device memory, so check the
+	 * mapping. */
 	if (owner->kind == PST_KIND_HOST && !(flags & PST_MEM_LATER)) {
 		r = mapped_check(&(struct mapped){ addr, len }, 1);
 		if (r < 0)
@@ -358,9 +360,9 @@ int mem_stream_fd(struct mem_stream *st)
 }
 
 /*
- * Wait for a copy of len bytes.  A device without a descriptor is polled: first for as long as
- * the copy should take, then at growing intervals, because a sleep of a millisecond is far longer
- * than a copy of a MiB.
+ * Wait for a copy of len bytes.  A stream without a descriptor is polled: at first without a pause,
+ * for as long as the copy should take, then at growing intervals, because sleeping a millisecond
+ * takes far longer than copying a MiB.
  */
 static int wait_for(struct mem_stream *st, uint64_t ticket, uint64_t len)
 {
@@ -433,7 +435,7 @@ int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, voi
 	if (a->host) {
 		char *p = (char *)a->host + off;
 
-		/* Either side may lie in the other. */
+		/* Source and target may overlap. */
 		return dir == MEM_TO_DEVICE ? uaccess_move(p, host, len)
 					    : uaccess_move(host, p, len);
 	}

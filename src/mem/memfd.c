@@ -14,7 +14,7 @@
 #include "mem/memfd.h"
 
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
+#define MFD_NOEXEC_SEAL 0x0008U /* since Linux 6.3 */
 #endif
 
 int memfd_new(const char *name, uint64_t len)
@@ -24,8 +24,8 @@ int memfd_new(const char *name, uint64_t len)
 	int e;
 
 	/*
-	 * If vm.memfd_noexec is 2, only this form is allowed; older kernels know only the other
-	 * one.
+	 * Try MFD_NOEXEC_SEAL first: if vm.memfd_noexec is 2, the kernel requires it.  Older
+	 * kernels do not know it.
 	 */
 	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
@@ -38,8 +38,8 @@ int memfd_new(const char *name, uint64_t len)
 		return err_set(e, "the kernel refuses memfd_create: %s", err_name(e));
 	}
 
-	/* The kernel counts a memfd as a file, and answers a growth past this limit with
-	 * SIGXFSZ, which would end the process. */
+	/* The kernel counts a memfd as a file.  Growing it beyond this limit would raise SIGXFSZ,
+	 * which ends the process. */
 	if (getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY &&
 	    len > lim.rlim_cur)
 		return err_set(ENOMEM,
@@ -69,7 +69,7 @@ int memfd_again(int fd, uint32_t rights)
 	if (rights & PST_RIGHT_WRITE || (mode & O_ACCMODE) == O_RDONLY) {
 		ret = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	} else {
-		/* A duplicate would share the mode; only opening the file again changes it. */
+		/* Open the file again: a duplicate would have the same access mode. */
 		(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		ret = open(path, O_RDONLY | O_CLOEXEC);
 	}
@@ -100,8 +100,8 @@ int memfd_check(int fd, uint64_t size, uint32_t rights)
 		return err_set(EINVAL,
 			       "the grant's descriptor is not sealed against shrinking; its "
 			       "owner could crash this process");
-	/* A hole that is made later is filled again when it is touched, as long as there are
-	 * pages: of huge ones there may be none, and then that is a SIGBUS too. */
+	/* A hole that is punched later is filled again when it is touched, if there are pages.
+	 * There may be no free huge pages, and then touching the hole raises SIGBUS. */
 	if (fstatfs(fd, &fs) < 0 || fs.f_type == HUGETLBFS_MAGIC)
 		return err_set(EINVAL, "the grant's descriptor is memory of reserved huge pages, "
 				       "which its owner could take away");
@@ -117,7 +117,7 @@ int memfd_check(int fd, uint64_t size, uint32_t rights)
 			       "mapping needs");
 	if (rights & PST_RIGHT_WRITE && (mode & O_ACCMODE) != O_RDWR)
 		return err_set(EACCES, "the grant says writing, its descriptor is read-only");
-	/* F_SEAL_FUTURE_WRITE, Linux 5.1, and F_SEAL_WRITE forbid new writable mappings. */
+	/* F_SEAL_FUTURE_WRITE (since Linux 5.1) and F_SEAL_WRITE forbid new writable mappings. */
 	if (rights & PST_RIGHT_WRITE && seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
 		return err_set(EACCES,
 			       "the grant says writing, its descriptor is sealed against it");

@@ -3,13 +3,13 @@
  * Peer-to-peer memory of PCI devices: pages in the BAR of a device that the kernel lends to
  * programs, such as an NVMe controller's memory buffer (CMB).
  *
- * The pages have a place in the process' address space, so the CPU uses them as any memory, though
- * each access goes over the bus.  Another device that moves bytes to them, as a disk does for
- * O_DIRECT, reaches them without a way through host memory: the path p2p.
+ * The pages are mapped into the process, so the CPU uses them as any memory, though each access
+ * crosses the bus.  Another device, such as a disk during O_DIRECT, moves bytes to them without
+ * using host memory: the path P2P.
  *
  * See Documentation/driver-api/pci/p2pdma.rst and Documentation/ABI/testing/sysfs-bus-pci in the
- * kernel.  Every mmap() of the file "allocate" is an allocation of its own, so nothing of it can be
- * lent to another process.
+ * kernel.  Every mmap() of the file "allocate" is a new allocation, so the memory cannot be shared
+ * with another process.
  */
 #include "mem/p2pmem.h"
 
@@ -29,14 +29,14 @@
 const char *p2pmem_root = "/sys/bus/pci/devices";
 
 static struct {
-	char pci[24]; /* "0000:00:03.0"; a domain has up to eight digits */
+	char pci[24]; /* such as "0000:00:03.0"; a domain has up to eight digits */
 	uint8_t uuid[16];
 } pools[P2PMEM_DEVICES_MAX];
 static unsigned nr_pools;
 
 /* ------------------------------------------------------------------ devices */
 
-/* Identify the device by the numbers of its address. */
+/* Make the UUID from the numbers of the PCI address. */
 static void pool_uuid(const char *pci, uint8_t ret[static 16])
 {
 	static const uint8_t tag[] = { 'p', '2', 'p', ':' };
@@ -86,7 +86,7 @@ static int p2pmem_load(void)
 				 p2pmem_root);
 }
 
-/* A fact of the pool in bytes, or 0. */
+/* Read a number of bytes from sysfs; 0 if that fails. */
 static uint64_t pool_bytes(unsigned idx, const char *name)
 {
 	char path[256], line[32] = "";
@@ -123,7 +123,7 @@ static bool p2pmem_owns(uint64_t addr, uint64_t len)
 {
 	(void)addr;
 	(void)len;
-	return false; /* memory that the program mapped itself is host memory to the library */
+	return false; /* memory that the program mapped itself counts as host memory */
 }
 
 /* -------------------------------------------------------------- allocations */

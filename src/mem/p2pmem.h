@@ -4,7 +4,7 @@
 
 #define P2PMEM_DEVICES_MAX 16u
 
-/* Where the kernel lists PCI devices; tests set another folder before the first call. */
+/* Folder in which the kernel lists PCI devices.  Tests set another one before the first call. */
 extern const char *p2pmem_root;
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What registers memory for its own use: an RDMA device's protection domain.
+ * The table by which core/ways/registration.c registers memory with an RDMA device's protection
+ * domain, without knowing RDMA.
  *
- * Registrations take milliseconds and pin memory, so an allocation keeps them (core/ways/
- * registration.h) until it ends.  This is the table by which that room, which knows no RDMA, makes
- * and ends them.
+ * Registrations take milliseconds and pin memory, so each allocation keeps its registrations until
+ * it ends (core/ways/registration.h).
  */
 #ifndef PST_MEM_REGISTRAR_H
 #define PST_MEM_REGISTRAR_H
@@ -13,10 +13,10 @@
 
 struct mem_registrar;
 
-/* How the device came to the memory. */
+/* How the device reaches the memory. */
 enum mem_reg_how {
 	MEM_REG_HOST,    /* by the pages of the process */
-	MEM_REG_DMABUF,  /* by a dma-buf that the memory's driver exported */
+	MEM_REG_DMABUF,  /* by a dma-buf from the memory's driver */
 	MEM_REG_PEERMEM, /* by a kernel module of the memory's vendor (nvidia-peermem) */
 };
 
@@ -25,17 +25,17 @@ enum mem_reg_how {
 #define MEM_REG_REMOTE (MEM_REG_REMOTE_READ | MEM_REG_REMOTE_WRITE)
 #define MEM_REG_LOCAL_WRITE (1u << 2) /* the device stores into the memory for this process */
 
-/* A registration.  A registrar's own struct begins with this. */
+/* A registration.  First member of a registrar's own struct. */
 struct mem_reg {
-	uint64_t off, len; /* in the allocation: exactly the range asked for */
-	uint64_t addr;     /* that work requests and peers use for the byte at off */
+	uint64_t off, len; /* exactly the requested range of the allocation, bytes */
+	uint64_t addr;     /* address of the byte at off for work requests and peers */
 	uint32_t lkey, rkey;
 	enum mem_reg_how how;
 };
 
 struct mem_registrar_ops {
-	/* Register exactly these bytes of an allocation.  rights: MEM_REG_*.  0, or -errno with a
-	 * sentence.  May take long. */
+	/* Register exactly these bytes of an allocation.  rights: MEM_REG_*. Return 0, or -errno
+	 * with a sentence.  May take long. */
 	int (*reg)(struct mem_registrar *r, const struct mem_alloc *a, uint64_t off, uint64_t len,
 		   uint32_t rights, struct mem_reg **ret);
 	void (*dereg)(struct mem_registrar *r, struct mem_reg *reg);
@@ -43,8 +43,8 @@ struct mem_registrar_ops {
 
 struct mem_registrar {
 	const struct mem_registrar_ops *ops;
-	_Atomic unsigned live; /* its registrations that regions keep */
-	unsigned ending; /* of these, those that are being ended; the lock of registration.c */
+	_Atomic unsigned live; /* number of its registrations that allocations keep */
+	unsigned ending; /* those of live that are being ended; under the lock of registration.c */
 };
 
 #endif

@@ -2,16 +2,15 @@
 /*
  * The software device: an accelerator without silicon.
  *
- * It behaves as a real one does where that matters to the layers above.  The address that
- * users hold lies in a range mapped PROT_NONE, so that a CPU which follows it crashes
- * at once instead of working here and failing on hardware.  The bytes are in a sealed
- * memfd with a second mapping that only this file and soft_stream.c know, where copies are
- * made.
+ * To the layers above it behaves like a real device.  The address that users hold is in a range
+ * mapped PROT_NONE, so that a CPU which accesses it crashes at once, instead of working here and
+ * failing on hardware.  The bytes are in a sealed memfd with a second mapping, which only this file
+ * and soft_stream.c know, and in which copies are made.
  *
- * Allocations stand in one array sorted by address, because every wrap asks whose an
- * address is.  The backing of an allocation (struct backing) counts its references.  So a wrap
- * of memory that its owner has freed copies to a mapping that nobody sees, and not to one that
- * is gone.
+ * Allocations are in one array sorted by address, because every wrap looks up the owner of an
+ * address.  The memory of an allocation (struct backing) is reference counted.  So a wrap of memory
+ * that its owner has freed copies to a mapping that no one sees, instead of to one that does not
+ * exist.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,10 +32,10 @@
 struct backing {
 	_Atomic unsigned refs;
 	unsigned device;
-	uint64_t va;      /* of the PROT_NONE range */
-	uint64_t size;    /* as asked for */
-	uint64_t map_len; /* in whole pages */
-	char *hidden;     /* the bytes: for the device's thread */
+	uint64_t va;      /* address of the PROT_NONE range */
+	uint64_t size;    /* requested bytes */
+	uint64_t map_len; /* mapped bytes: size in whole pages */
+	char *hidden;     /* mapping of the bytes, only for the device's thread */
 	int fd;
 	uint32_t rights;
 	uint64_t buffer_id;
@@ -66,9 +65,9 @@ static uint64_t mix(uint64_t x)
 }
 
 /*
- * The same in every process of this boot of the machine, and in its containers: a grant
- * names its device by it.  Without /proc the boot is left out, which does no harm, since
- * grants do not leave the machine.
+ * Make the device's UUID.  It is equal in every process and container during this boot of the
+ * machine, because a grant identifies its device by it.  Without /proc the boot id is left out,
+ * which does no harm, because grants do not leave the machine.
  */
 static void make_uuid(unsigned idx, uint8_t ret[16])
 {
@@ -84,7 +83,7 @@ static void make_uuid(unsigned idx, uint8_t ret[16])
 	h[0] = mix(h[0] + h[1]);
 	h[1] = mix(h[1] ^ h[0]);
 	memcpy(ret, h, 16);
-	ret[6] = (uint8_t)((ret[6] & 0x0f) | 0x80); /* RFC 9562: version 8, made our own way */
+	ret[6] = (uint8_t)((ret[6] & 0x0f) | 0x80); /* UUID version 8 of RFC 9562: custom */
 	ret[8] = (uint8_t)((ret[8] & 0x3f) | 0x80);
 }
 
@@ -140,7 +139,7 @@ static void backing_unrefp(struct backing **b)
 	(void)backing_unref(*b);
 }
 
-/* The number of backings that begin before addr; the lock is held. */
+/* Return the number of backings that begin before addr; under the lock. */
 static size_t backings_before(uint64_t addr)
 {
 	size_t lo = 0, hi = nr_backings;
@@ -156,10 +155,11 @@ static size_t backings_before(uint64_t addr)
 	return lo;
 }
 
-/* A backing whose range shares at least a byte with the range; the lock is held. */
+/* Return a backing that shares at least one byte with the range, or NULL; under the lock. */
 static struct backing *backing_at(uint64_t addr, uint64_t len)
 {
-	/* They are disjoint, so that the last to begin before the end reaches farthest. */
+	/* Backings are disjoint, so the last one that begins before the end of the range reaches
+	 * farthest. */
 	size_t i = backings_before(addr + len);
 
 	if (!i || backings[i - 1]->va + backings[i - 1]->map_len <= addr)
@@ -211,7 +211,7 @@ static void backing_del(struct backing *b)
 	(void)pthread_rwlock_unlock(&backings_lock);
 }
 
-/* Takes fd over, also when it fails. */
+/* Map a memfd as a backing.  Takes over fd, even on failure. */
 static int backing_new(unsigned device, uint64_t size, int fd, uint32_t rights,
 		       struct backing **ret)
 {
@@ -250,7 +250,7 @@ static int backing_new(unsigned device, uint64_t size, int fd, uint32_t rights,
 	return 0;
 }
 
-/* Takes over the caller's reference of the backing. */
+/* Create an allocation of a backing.  Takes over the caller's reference. */
 static int alloc_new(struct backing *b, uint32_t flags, bool owned, struct mem_alloc **ret)
 {
 	_cleanup_(backing_unrefp) struct backing *ref = b;
@@ -291,8 +291,8 @@ static bool soft_owns(uint64_t addr, uint64_t len)
 }
 
 /*
- * A device's memory is there when it is allocated: the first copy does not pay for pages,
- * and too much is an error here and not later.  Kernels before 5.14 do it page by page.
+ * Allocate all pages now, as a device does: the first copy must not pay for pages, and a lack of
+ * memory must be an error of the allocation.  Kernels before 5.14 allocate page by page.
  */
 static int backing_populate(const struct backing *b)
 {
@@ -380,7 +380,7 @@ static int soft_export(const struct mem_alloc *a, uint32_t rights, struct pst_gr
 	return MIN(ret->fd, 0);
 }
 
-/* Whole pages, so that what else lies in the first and the last one is shown too. */
+/* Export whole pages, which contain other bytes of the first and the last page. */
 static int soft_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 			      struct mem_dmabuf *ret)
 {
@@ -440,7 +440,7 @@ static void soft_sums_free(struct mem_sums *base)
 	free(container_of(base, struct soft_sums, base));
 }
 
-/* The caller's thread computes them at once. */
+/* Compute the checksums on the caller's thread. */
 static int soft_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned nr)
 {
 	struct soft_sums *s = container_of(base, struct soft_sums, base);
@@ -459,7 +459,7 @@ static int soft_sums_poll(struct mem_sums *base, uint32_t *ret)
 	return 1;
 }
 
-/* Its threads are the CPU's. */
+/* Stores are visible, because the device's threads run on CPUs. */
 static bool soft_lands(const struct mem_alloc *a)
 {
 	(void)a;
@@ -482,7 +482,7 @@ const struct mem_ops mem_soft_ops = {
 	.sync = soft_sync,
 	.lands = soft_lands,
 	.free = soft_free,
-	/* Its threads copy as the CPU does, so nothing has to be pinned. */
+	/* No pin: the device's threads copy as the CPU does. */
 	.stream_new = soft_stream_new,
 	.stream_free = soft_stream_free,
 	.copy = soft_copy,

@@ -12,10 +12,10 @@
 
 #define SOFT_DEVICES_MAX 8
 
-/* The bytes of an allocation; only for the device's thread. */
+/* Return the address of an allocation's bytes, only for the device's thread. */
 char *soft_bytes(const struct mem_alloc *a);
 
-/* Once, before every other call. */
+/* Initialize; called once, before all other calls. */
 void soft_streams_init(void);
 
 int soft_stream_new(unsigned device, struct mem_stream **ret);

@@ -2,12 +2,11 @@
 /*
  * Streams of the software device.
  *
- * Copies are made by one thread per device, which plays the DMA engine: asynchronous, in order
- * within a stream, taking turns between streams.
+ * One thread per device makes the copies, as a DMA engine would: asynchronously, in order within a
+ * stream, and taking turns between streams.
  *
- * A stream is a ring of batches with one producer, the stream's user, and one consumer,
- * the device's thread; they share no lock.  The thread is there while the device has
- * streams.
+ * A stream is a ring of batches with one producer, the stream's user, and one consumer, the
+ * device's thread; they share no lock.  The thread runs while the device has streams.
  */
 #include <inttypes.h>
 #include <linux/futex.h>
@@ -25,13 +24,13 @@
 #include "base/uaccess.h"
 #include "mem/soft.h"
 
-#define BATCHES_MAX 64u    /* under way in a stream; power of two */
-#define RESULTS_KEPT 1024u /* tickets whose result poll() still knows; power of two */
-#define PIECES_FIRST 256u  /* room for pieces at first; power of two */
+#define BATCHES_MAX 64u    /* most batches in flight in a stream; power of two */
+#define RESULTS_KEPT 1024u /* last tickets whose result is kept for poll(); power of two */
+#define PIECES_FIRST 256u  /* initial room for pieces; power of two */
 #define PIECES_MAX 65536u  /* most pieces of one batch */
-#define SPIN_NS 20000u     /* how long the thread looks for work before it sleeps */
+#define SPIN_NS 20000u     /* ns that the thread spins for work before it sleeps */
 
-/* One copy, checked and resolved. */
+/* One copy, with its addresses checked and resolved. */
 struct piece {
 	char *dev;
 	char *host;
@@ -40,44 +39,45 @@ struct piece {
 };
 
 struct batch {
-	uint64_t end; /* number of the piece behind its last */
+	uint64_t end; /* number of pieces of this and all earlier batches */
 	enum mem_dir dir;
 };
 
 struct soft_stream {
 	struct mem_stream base;
 	struct soft_device *dev;
-	uint64_t serial;    /* never used twice on the device */
-	struct list on_dev; /* dev->lock */
-	bool busy;          /* dev->lock: the thread is inside a batch */
+	uint64_t serial;    /* number of the stream, unique on the device */
+	struct list on_dev; /* on dev->streams; under dev->lock */
+	bool busy;          /* the thread is copying a batch; under dev->lock */
 	int efd;
 
-	/* Written by the user, read by the thread once head says so. */
+	/* Written by the user.  The thread reads entries up to head. */
 	struct batch batches[BATCHES_MAX];
 	struct piece *pieces;
-	uint64_t nr_pieces;                 /* room; power of two */
-	uint64_t piece_head;                /* pieces ever queued: the user's own */
-	_Alignas(64) _Atomic uint64_t head; /* last ticket given out; pairs with next_stream() */
+	uint64_t nr_pieces;                 /* length of the ring pieces; power of two */
+	uint64_t piece_head;                /* pieces queued since the start; only for the user */
+	_Alignas(64) _Atomic uint64_t head; /* latest ticket returned; pairs with next_stream() */
 
-	/* Written by the thread, read by the user once done says so. */
-	_Alignas(64) _Atomic uint64_t done; /* last ticket completed; pairs with soft_poll() */
-	_Atomic bool signalled;             /* efd was written and nobody has polled since */
-	uint64_t piece_tail;                /* pieces ever copied: the thread's own */
-	int results[RESULTS_KEPT];          /* 0 or errno, by ticket */
+	/* Written by the thread.  The user reads entries up to done. */
+	_Alignas(64) _Atomic uint64_t done; /* latest ticket completed; pairs with soft_poll() */
+	_Atomic bool signalled;             /* efd was written, and soft_poll() was not called
+					     * since */
+	uint64_t piece_tail;                /* pieces copied since the start; only for the thread */
+	int results[RESULTS_KEPT];          /* 0 or a positive errno, by ticket */
 };
 
 /* Lock order: ctl, lock. */
 struct soft_device {
 	unsigned idx;
-	pthread_mutex_t ctl; /* start and end of the thread */
+	pthread_mutex_t ctl; /* covers start and end of the thread */
 	unsigned nr_streams;
 	pthread_t thread;
-	pthread_mutex_t lock; /* streams, serial, stop */
-	pthread_cond_t quiet; /* a batch ended */
-	struct list streams;  /* the one served last is last */
-	uint64_t serial;      /* of the latest stream */
+	pthread_mutex_t lock; /* covers streams, serial and stop */
+	pthread_cond_t quiet; /* signalled when a batch ended */
+	struct list streams;  /* in the order of turns: the one served last is last */
+	uint64_t serial;      /* number of the latest stream */
 	bool stop;
-	_Atomic uint32_t work; /* futex: rises with every batch queued */
+	_Atomic uint32_t work; /* futex: incremented for every queued batch */
 	_Atomic bool asleep;
 };
 
@@ -101,8 +101,9 @@ void soft_streams_init(void)
 /* -------------------------------------------------------------- the thread */
 
 /*
- * Tell the thread of new work.  The counter rises before asleep is read, and the thread
- * sets asleep before it sleeps on the counter's old value: one of the two notices.
+ * Tell the thread of new work.  This function increments work before it reads asleep; the thread
+ * sets asleep before it sleeps on the old value of work.  So either this function wakes the thread,
+ * or the thread does not sleep.
  */
 static void kick(struct soft_device *d)
 {
@@ -111,7 +112,7 @@ static void kick(struct soft_device *d)
 		(void)syscall(SYS_futex, &d->work, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Wait for the counter of work to change. */
+/* Wait until d->work differs from seen. */
 static void idle(struct soft_device *d, uint32_t seen)
 {
 	uint64_t until = now_ns() + SPIN_NS;
@@ -146,7 +147,7 @@ static struct soft_stream *next_stream(struct soft_device *d)
 	return NULL;
 }
 
-/* 0 or a positive errno. */
+/* Copy a piece.  Return 0 or a positive errno. */
 static int run_piece(const struct piece *p, enum mem_dir dir)
 {
 	if (p->may_vanish)
@@ -159,7 +160,7 @@ static int run_piece(const struct piece *p, enum mem_dir dir)
 	return 0;
 }
 
-/* Flip a bit of what the piece has copied. */
+/* Flip a bit in the target of a piece (fault injection). */
 static void piece_spoil(const struct piece *p, enum mem_dir dir)
 {
 	char *at = (dir == MEM_TO_DEVICE ? p->dev : p->host) + p->len / 2, byte;
@@ -193,8 +194,8 @@ static void run_batch(struct soft_stream *st)
 	atomic_store(&st->done, ticket);
 
 	/*
-	 * One write serves all completions until the user looks: soft_poll() clears the mark
-	 * before it reads done, so that a user who then sleeps is woken by what it missed.
+	 * One write suffices for all completions until the user polls.  soft_poll() clears
+	 * signalled before it reads done, so a completion that it misses writes efd again.
 	 */
 	if (!atomic_exchange(&st->signalled, true))
 		(void)eventfd_write(st->efd, 1);
@@ -232,7 +233,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* ctl is held, no stream is left. */
+/* End the thread; ctl is held, and no stream exists. */
 static void thread_stop(struct soft_device *d)
 {
 	(void)pthread_mutex_lock(&d->lock);
@@ -313,7 +314,7 @@ void soft_stream_free(struct mem_stream *base)
 	(void)pthread_mutex_unlock(&d->ctl);
 }
 
-/* Make room for a batch that is larger than the whole ring, which is empty. */
+/* Enlarge the ring, which is empty, for a batch that is longer than the ring. */
 static int grow(struct soft_stream *st, unsigned nr)
 {
 	uint64_t room = st->nr_pieces;
@@ -348,10 +349,10 @@ int soft_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 
 	if (head - done == BATCHES_MAX)
 		return err_set(EAGAIN, "the stream has %u batches under way", BATCHES_MAX);
-	/* The slot of a completed batch is not reused until BATCHES_MAX batches later. */
+	/* The entry of a completed batch is not reused during the next BATCHES_MAX batches. */
 	tail = done ? st->batches[done & (BATCHES_MAX - 1)].end : 0;
 	if (st->piece_head - tail + nr > st->nr_pieces) {
-		/* The thread reads the ring while anything is under way. */
+		/* The thread reads the ring while a batch is in flight, so it cannot be moved. */
 		if (head != done)
 			return err_set(EAGAIN, "the stream has %" PRIu64 " copies under way",
 				       st->piece_head - tail);
@@ -385,12 +386,13 @@ int soft_poll(struct mem_stream *base, uint64_t ticket)
 
 	if (!ticket || ticket > head)
 		return err_set(EINVAL, "ticket %" PRIu64 " was never given out", ticket);
-	/* Against head and not done: the thread may be writing the result that comes next. */
+	/* Compare with head and not with done, because the thread may be writing the next
+	 * result. */
 	if (head - ticket >= RESULTS_KEPT)
 		return err_set(EINVAL, "ticket %" PRIu64 " is older than the last %u", ticket,
 			       RESULTS_KEPT);
 
-	/* Before done is read; pairs with run_batch(). */
+	/* Clear signalled before reading done; pairs with run_batch(). */
 	if (atomic_load(&st->signalled))
 		atomic_store(&st->signalled, false);
 	if (ticket > atomic_load(&st->done))
@@ -406,13 +408,15 @@ int soft_stream_fd(struct mem_stream *base)
 	return ((struct soft_stream *)base)->efd;
 }
 
-/* How far a stream has to come.  Streams end meanwhile, and others get their addresses. */
+/* A ticket that a stream must reach.  By serial, because streams may end and their addresses be
+ * reused. */
 struct point {
 	uint64_t serial;
 	uint64_t ticket;
 };
 
-/* The lock is held.  A stream that has ended waited for its work. */
+/* Return true if the stream has reached the ticket; under the lock.  A stream that does not exist
+ * any more waited for its copies. */
 static bool reached(const struct soft_device *d, const struct point *p)
 {
 	struct list *e;

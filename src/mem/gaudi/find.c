@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gaudi devices, as sysfs shows them.  Opening a primary node would take the device away from its
- * user, and libSynapse may hang on a machine without devices, so nothing is opened or loaded here.
+ * Gaudi devices, found in sysfs.  Opening a primary node would take the device away from its user,
+ * and libSynapse may hang on a machine without devices, so this file opens no device and loads no
+ * library.
  *
- * Newer drivers have /sys/class/accel/accelN, which other vendors' drivers use too, and older ones
- * /sys/class/habanalabs/hlN.  Attributes are in the node's folder or in its "device".
+ * Newer drivers have /sys/class/accel/accelN, which other vendors' drivers use too.  Older drivers
+ * have /sys/class/habanalabs/hlN.  Attributes are in the node's folder or in its "device" folder.
  */
 #include <ctype.h>
 #include <glob.h>
@@ -18,14 +19,14 @@
 #include "base/sysfs.h"
 #include "mem/gaudi/gaudi.h"
 
-#define VENDOR 0x1da3u /* Habana Labs */
+#define VENDOR 0x1da3u /* PCI vendor id of Habana Labs */
 
 const char *gaudi_root = "";
 
 static struct gaudi_dev devices[GAUDI_DEVICES_MAX];
 static unsigned nr_devices;
 
-/* An attribute of a node, in its folder or in that of its PCI device. */
+/* Read an attribute of a node, from its folder or from that of its PCI device. */
 static int node_line(const char *node, const char *attr, char *buf, size_t len)
 {
 	char path[400];
@@ -46,7 +47,7 @@ static bool is_habana(const char *node)
 	       sscanf(line, "%x", &vendor) == 1 && vendor == VENDOR;
 }
 
-/* Identify the device by the numbers of its address, which sysfs and others spell the same. */
+/* Make the UUID from the numbers of the PCI address, because spellings of an address differ. */
 static bool gaudi_uuid(const char *pci, uint8_t ret[static 16])
 {
 	static const uint8_t tag[] = { 'h', 'b', 'n', ':' };
@@ -71,7 +72,7 @@ static void gaudi_add(const char *node, const char *dev_dir)
 
 	if (!is_habana(node))
 		return;
-	/* Control nodes have no address. */
+	/* Skip control nodes, which have no PCI address. */
 	if (node_line(node, "pci_addr", pci, sizeof(pci)) < 0 || !gaudi_uuid(pci, d->uuid) ||
 	    gaudi_by_pci(pci))
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The tables of the kind, its devices and buffers; gaudi.h says what is where. */
+/* The tables of Gaudi memory, its devices and buffers.  gaudi.h describes the other files. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "mem/facts.h"
 #include "mem/gaudi/gaudi.h"
 
-/* Covers the list.  Nothing that may wait is called while it is held. */
+/* Covers the list.  Not held during calls that may wait. */
 static pthread_mutex_t bufs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list bufs = LIST_INIT(bufs);
 
@@ -106,7 +106,7 @@ struct gaudi_buf *gaudi_buf_at(uint64_t va, uint64_t len)
 	list_for_each (e, &bufs) {
 		struct gaudi_buf *b = list_entry(e, struct gaudi_buf, link);
 
-		/* After a reset, another buffer may have the address. */
+		/* Skip buffers from before a reset: another buffer may have the same address. */
 		if (va < b->va + b->size && b->va < va + len &&
 		    b->life == atomic_load(&b->d->life)) {
 			found = b;
@@ -235,7 +235,8 @@ static bool gaudi_owns(uint64_t addr, uint64_t len)
 {
 	(void)addr;
 	(void)len;
-	return false; /* an address alone does not tell: MEM_CAP_NAMED */
+	return false; /* a wrap must name the kind (MEM_CAP_NAMED), because addresses are not
+		       * unique */
 }
 
 #define GAUDI_REACH                                                                       \
@@ -245,7 +246,7 @@ static bool gaudi_owns(uint64_t addr, uint64_t len)
 
 #define GAUDI_CAPS (MEM_CAP_EXPORT | MEM_CAP_NAMED | MEM_CAP_NO_MMAP)
 
-/* Of memory that nobody copies, and of devices. */
+/* For memory that the library cannot copy, and for the devices. */
 const struct mem_ops mem_gaudi_ops = {
 	.name = "gaudi",
 	.kind = PST_KIND_GAUDI,
@@ -266,7 +267,7 @@ const struct mem_ops mem_gaudi_ops = {
 	.life = gaudi_life,
 };
 
-/* Of memory that SynapseAI copies. */
+/* For memory that SynapseAI copies. */
 const struct mem_ops mem_gaudi_synapse_ops = {
 	.name = "gaudi",
 	.kind = PST_KIND_GAUDI,

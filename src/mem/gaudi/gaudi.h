@@ -37,7 +37,8 @@
 #include "mem/mem.h"
 
 #define GAUDI_DEVICES_MAX 64u
-#define GAUDI_DIR "/usr/lib/habanalabs/" /* where the vendor's packages put the libraries */
+/* Folder in which the vendor's packages install the libraries. */
+#define GAUDI_DIR "/usr/lib/habanalabs/"
 
 struct hl_api {
 #define SYM(ret, name, args) ret(*name) args;
@@ -57,14 +58,14 @@ extern struct syn_api syn;
 struct gaudi_dev {
 	unsigned idx;
 	char name[16];  /* "gaudi:0" */
-	char pci[24];   /* "0000:19:00.0" */
-	char node[256]; /* folder in sysfs */
-	char dev[64];   /* device file, for messages */
-	char type[32];  /* "GAUDI2", or "" if the driver does not tell */
+	char pci[24];   /* such as "0000:19:00.0" */
+	char node[256]; /* folder of the node in sysfs */
+	char dev[64];   /* path of the device file, for messages */
+	char type[32];  /* such as "GAUDI2"; "" if the driver does not tell */
 	uint8_t uuid[16];
-	_Atomic uint64_t life; /* resets that were seen */
+	_Atomic uint64_t life; /* number of resets that were noticed */
 
-	/* Covers what follows.  Held during calls of libhl-thunk. */
+	/* Covers the members below.  Held during calls of libhl-thunk. */
 	pthread_mutex_t lock;
 	int fd;           /* primary node in own mode; -1: closed */
 	dev_t rdev;       /* of the node */
@@ -74,43 +75,43 @@ struct gaudi_dev {
 	uint64_t page;    /* bytes that allocations are a multiple of */
 	uint64_t total;   /* bytes of memory; 0: not known yet */
 
-	/* Read-locked around calls of SynapseAI that name an object on the device, so that its
-	 * release after a reset waits for them. */
+	/* Read-locked during calls of SynapseAI that name an object on the device.  After a reset,
+	 * the release of the device waits for them. */
 	pthread_rwlock_t syn_calls;
 
-	/* syn_lock of synapse.c. */
-	unsigned syn_users; /* what uses SynapseAI's device: buffers, streams, pinned memory */
-	uint32_t syn_id;    /* its number there, while syn_users > 0 */
-	uint64_t syn_life;  /* what life was when that began */
-	bool syn_ours;      /* synDeviceAcquire() was called here */
+	/* syn_lock of synapse.c covers these. */
+	unsigned syn_users; /* users of SynapseAI's device: buffers, streams, pinned memory */
+	uint32_t syn_id;    /* SynapseAI's number of the device, while syn_users > 0 */
+	uint64_t syn_life;  /* value of life when syn_users became 1 */
+	bool syn_ours;      /* the library itself called synDeviceAcquire() */
 };
 
 enum gaudi_how {
 	GAUDI_OWN,     /* allocated by libhl-thunk */
-	GAUDI_SYNAPSE, /* allocated by SynapseAI, here or by the program */
-	GAUDI_POOL,    /* the program's, with the descriptor of its device */
-	GAUDI_DMABUF,  /* another process' memory, by a dma-buf */
+	GAUDI_SYNAPSE, /* allocated by SynapseAI, in the library or by the program */
+	GAUDI_POOL,    /* allocated by the program, imported with its device's descriptor */
+	GAUDI_DMABUF,  /* memory of another process, imported as a dma-buf */
 };
 
-/* Device memory that one or more allocations name. */
+/* Device memory to which one or more allocations refer. */
 struct gaudi_buf {
-	struct list link; /* of all buffers with an address, or of those held */
-	unsigned refs;    /* bufs_lock of gaudi.c */
+	struct list link; /* on the list of buffers with an address, or on held */
+	unsigned refs;    /* references; under bufs_lock of gaudi.c */
 	enum gaudi_how how;
 	struct gaudi_dev *d;
 	uint64_t life;
-	uint64_t va;       /* first byte; 0 for GAUDI_DMABUF */
+	uint64_t va;       /* device address of the first byte; 0 for GAUDI_DMABUF */
 	uint64_t size;     /* bytes */
-	uint64_t handle;   /* what frees it: the library's handle, or SynapseAI's address */
-	uint64_t map_base; /* of the driver's mapping that holds it */
-	uint64_t lead;     /* GAUDI_DMABUF: bytes of the dma-buf before the first */
+	uint64_t handle;   /* for freeing: the library's handle, or SynapseAI's address */
+	uint64_t map_base; /* device address of the driver's mapping that contains the buffer */
+	uint64_t lead;     /* GAUDI_DMABUF: bytes in the dma-buf before the buffer */
 	uint64_t buffer_id;
-	int fd;     /* GAUDI_POOL, GAUDI_DMABUF: a descriptor of our own; else -1 */
-	bool owned; /* GAUDI_SYNAPSE: allocated here */
+	int fd;     /* GAUDI_POOL, GAUDI_DMABUF: a private descriptor; else -1 */
+	bool owned; /* GAUDI_SYNAPSE: allocated by the library */
 };
 
 struct gaudi_alloc {
-	struct mem_alloc a; /* first */
+	struct mem_alloc a; /* must be the first member */
 	struct gaudi_buf *buf;
 };
 
@@ -121,43 +122,44 @@ static inline struct gaudi_buf *gaudi_buf_of(const struct mem_alloc *a)
 
 /* ------------------------------------------------------------------- find.c */
 
-/* Folder whose sys/ is read: "" or PST_GAUDI_ROOT, for containers that have the host's /sys in
- * another place. */
+/* Folder that contains sys/: "", or PST_GAUDI_ROOT for containers with the host's /sys in another
+ * place. */
 extern const char *gaudi_root;
 
-/* 0, or -ENODEV with a sentence. */
+/* Find the devices.  Return 0, or -ENODEV with a sentence. */
 int gaudi_find(void);
 unsigned gaudi_nr_devices(void);
 struct gaudi_dev *gaudi_device(unsigned idx);
-/* The device at a PCI address or with a UUID; NULL: none. */
+/* Return the device with a PCI address or a UUID, or NULL. */
 struct gaudi_dev *gaudi_by_pci(const char *pci);
 struct gaudi_dev *gaudi_by_uuid(const uint8_t uuid[16]);
-/* The device whose primary node a descriptor is of; NULL: none. */
+/* Return the device whose primary node is open as fd, or NULL. */
 struct gaudi_dev *gaudi_by_fd(int fd);
-/* What the driver says of its state: "operational", "in reset"; "" if it does not. */
+/* Read the device's state as the driver tells it: "operational", "in reset"; "" if unknown. */
 void gaudi_status(const struct gaudi_dev *d, char *buf, size_t len);
-/* Gaudi of the first generation, and Goya: their drivers map no device memory. */
+/* Return true for Gaudi of the first generation, and Goya: their drivers map no device memory. */
 bool gaudi_is_old(const struct gaudi_dev *d);
 int gaudi_too_old(const struct gaudi_dev *d);
 
 /* ------------------------------------------------------------------ gaudi.c */
 
-extern const struct mem_ops mem_gaudi_synapse_ops; /* of memory that SynapseAI copies */
+extern const struct mem_ops mem_gaudi_synapse_ops; /* for memory that SynapseAI copies */
 
 enum gaudi_mode { GAUDI_MODE_OWN, GAUDI_MODE_SYNAPSE };
 enum gaudi_mode gaudi_mode(void);
 
-/* A reset, or the program's close(2), ended all memory and streams of the device.  The lock of the
- * device is held. */
+/* Note that all memory and streams of the device are gone, because of a reset or of the program's
+ * close(2); under the device's lock. */
 void gaudi_lost(struct gaudi_dev *d);
-/* 0, or -ENODEV with a sentence. */
+/* Return 0 if life is current, or -ENODEV with a sentence after a reset. */
 int gaudi_check_life(const struct gaudi_dev *d, uint64_t life);
 
-/* A buffer with one reference, or NULL with a sentence. */
+/* Create a buffer with one reference.  Return NULL with a sentence on failure. */
 struct gaudi_buf *gaudi_buf_new(enum gaudi_how how, struct gaudi_dev *d);
-/* Let wraps find it. */
+/* Put the buffer on the list that wraps search. */
 void gaudi_buf_publish(struct gaudi_buf *b);
-/* Take a reference of the buffer that holds some byte of the range.  Return NULL if none does. */
+/* Return the buffer that has some byte of the range, with one more reference; NULL if there is
+ * none. */
 struct gaudi_buf *gaudi_buf_at(uint64_t va, uint64_t len);
 void gaudi_buf_unref(struct gaudi_buf *b);
 static inline void gaudi_buf_unrefp(struct gaudi_buf **b)
@@ -166,42 +168,44 @@ static inline void gaudi_buf_unrefp(struct gaudi_buf **b)
 		gaudi_buf_unref(*b);
 }
 
-/* An allocation of the range of a buffer; takes the reference over, also when it fails. */
+/* Create an allocation for a range of a buffer.  Takes over the reference, even on failure. */
 int gaudi_alloc_new(struct gaudi_buf *b, uint64_t va, uint64_t size, uint32_t flags,
 		    uint32_t rights, bool owned, struct mem_alloc **ret);
 
 /* ---------------------------------------------------------------- hlthunk.c */
 
-/* 0, or -ENODEV with a sentence. */
+/* Load libhl-thunk.  Return 0, or -ENODEV with a sentence. */
 int hl_load(void);
 int gaudi_own_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
-/* Did the program close the descriptor of own mode, whose number may be of another file now?  The
- * device's lock is held. */
+/* Return true if the program has closed the descriptor of own mode, whose number may now belong to
+ * another file; under the device's lock. */
 bool gaudi_own_stale(const struct gaudi_dev *d);
-/* The last reference is gone: free the memory, or keep it until its dma-bufs are closed. */
+/* Free a buffer without references, or put it on held while its dma-bufs are open. */
 void gaudi_own_free(struct gaudi_buf *b);
-/* Free what was held and no longer is; the device's lock is held.  Returns buffers still held. */
+/* Free buffers on held whose dma-bufs are closed; under the device's lock.  Return how many
+ * remain. */
 unsigned gaudi_held_free(struct gaudi_dev *d);
 
 /* ------------------------------------------------------------------- held.c */
 
-/* A buffer was put on a device's list "held": free it in the background.  No lock is held. */
+/* Start freeing the buffers on the devices' held lists in the background.  Call without locks. */
 void gaudi_held_watch(void);
 
 /* ---------------------------------------------------------------- synapse.c */
 
 bool syn_present(void);
 const char *syn_err_name(syn_status e);
-/* An errno for a status, with a sentence; marks the device as reset if that is the cause. */
+/* Return the -errno of a status, with a sentence.  Call gaudi_lost() if a reset is the cause. */
 int gaudi_syn_err(struct gaudi_dev *d, syn_status e, const char *what);
 
 /*
- * Use SynapseAI's device, acquired if need be.  Followed by gaudi_syn_drop() with the same life.
- * A reset ends that use: its objects are gone then, and no call names them.
+ * Use SynapseAI's device, and acquire it if necessary.  The caller ends the use by gaudi_syn_drop()
+ * with the same life.  A reset ends the use earlier: its objects are gone then, and no call may
+ * name them.
  */
 int gaudi_syn_hold(struct gaudi_dev *d, uint64_t *ret_life);
-/* Begin calls that name objects of a life.  0, followed by gaudi_syn_leave(); -ENODEV with a
- * sentence after a reset. */
+/* Begin calls that name objects of a life.  Return 0, and the caller calls gaudi_syn_leave(); or
+ * -ENODEV with a sentence after a reset. */
 int gaudi_syn_enter(struct gaudi_dev *d, uint64_t life);
 void gaudi_syn_leave(struct gaudi_dev *d);
 void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life);
@@ -209,18 +213,20 @@ void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life);
 int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret);
 int gaudi_syn_wrap(uint64_t va, uint64_t len, struct gaudi_buf **ret);
 void gaudi_syn_free(struct gaudi_buf *b);
-/* The descriptor of SynapseAI's device, and where the mapping that holds the address begins. */
+/* Return the descriptor of SynapseAI's device, and the base of the mapping that contains the
+ * address. */
 int gaudi_syn_where(const struct gaudi_buf *b, uint64_t va, int *ret_fd, uint64_t *ret_map_base);
 
 int gaudi_syn_sync(const struct mem_alloc *a);
 int gaudi_syn_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
 void gaudi_syn_unpin(unsigned device, void *host, uint64_t len);
-/* Is the range within memory that gaudi_syn_pin() made fit? */
+/* Return true if the range is within memory that gaudi_syn_pin() has pinned. */
 bool gaudi_syn_pinned(const struct gaudi_dev *d, uint64_t life, const char *host, uint64_t len);
 
 /* ------------------------------------------------------------------- pool.c */
 
-/* The pool of SynapseAI's device with that descriptor: 0, or -errno with a sentence. */
+/* Get facts of the memory pool of SynapseAI's device, which has that descriptor.  Return 0, or
+ * -errno with a sentence. */
 int gaudi_pool_find(int fd, struct scal_pool_info *ret);
 
 /* ----------------------------------------------------------------- stream.c */

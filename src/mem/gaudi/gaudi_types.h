@@ -11,7 +11,7 @@
 
 /* --------------------------------------------------------------- libhl-thunk */
 
-/* enum hlthunk_device_name */
+/* Values of enum hlthunk_device_name. */
 enum {
 	HL_GOYA = 0,
 	HL_GRECO = 1,
@@ -23,7 +23,8 @@ enum {
 	HL_GAUDI3 = 7,
 };
 
-/* The library fills what it knows of; its struct has 336 bytes and may grow. */
+/* Start of the library's struct, which has 336 bytes and may grow.  The library fills what it
+ * knows. */
 struct hl_hw_ip {
 	uint64_t sram_base;
 	uint64_t dram_base;
@@ -31,7 +32,8 @@ struct hl_hw_ip {
 	uint8_t unused0[200];
 	uint64_t dram_page_size; /* bytes */
 	uint8_t unused1[32];
-	uint64_t alloc_page_size; /* bytes of a page of hlthunk_device_memory_alloc(); 0: unknown */
+	uint64_t alloc_page_size; /* page size of hlthunk_device_memory_alloc(), bytes; 0:
+				   * unknown */
 	uint8_t room[752];
 };
 
@@ -69,14 +71,14 @@ enum {
 	SYN_TIMEOUT = 42,
 };
 
-/* synDmaDir */
+/* Values of synDmaDir. */
 enum {
 	SYN_HOST_TO_DRAM = 0,
 	SYN_DRAM_TO_HOST = 1,
 	SYN_DRAM_TO_DRAM = 2,
 };
 
-/* synDeviceInfoV2 */
+/* The members of synDeviceInfoV2. */
 struct syn_device_info {
 	uint64_t sram_base;
 	uint64_t dram_base;
@@ -85,7 +87,7 @@ struct syn_device_info {
 	uint64_t tpc_mask;
 	uint8_t dram_enabled;
 	uint32_t id;
-	uint32_t fd; /* of the device's primary node, which stays the library's */
+	uint32_t fd; /* descriptor of the device's primary node, which the library keeps */
 	uint32_t type;
 	uint8_t index;
 	uint64_t hbm_base; /* globalHbmBaseAddress */
@@ -100,9 +102,9 @@ _Static_assert(offsetof(struct syn_device_info, hbm_base) == 64,
 
 /* ------------------------------------------------------------------- libscal */
 
-#define SCAL_USER_POOL "global_hbm" /* what synDeviceMalloc() gives parts of */
+#define SCAL_USER_POOL "global_hbm" /* name of the pool from which synDeviceMalloc() allocates */
 
-/* scal_memory_pool_infoV2 */
+/* The members of scal_memory_pool_infoV2. */
 struct scal_pool_info {
 	void *scal;
 	const char *name;
@@ -111,8 +113,8 @@ struct scal_pool_info {
 	void *host;
 	uint32_t core_base;
 	uint64_t size;     /* bytes */
-	uint64_t free;     /* bytes */
-	uint64_t map_base; /* device address of the driver's mapping that holds the pool */
+	uint64_t free;     /* free bytes */
+	uint64_t map_base; /* device address of the driver's mapping that contains the pool */
 	uint8_t room[56];  /* for a longer struct of a newer library */
 };
 

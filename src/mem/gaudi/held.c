@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that was freed while a dma-buf of it was open, in this process or another one.  The driver
- * unmaps it only when the dma-buf is closed, and tells nobody when that happens.  So a thread asks
- * again and again while there is such memory: until it is freed, no other process can open the
- * device.
+ * Memory that was freed while its dma-buf was open, in this process or another one.  The driver
+ * unmaps the memory only after the dma-buf is closed, and does not report when that happens.  So
+ * while there is such memory, a thread tries repeatedly to free it.  Until then, no other process
+ * can open the device.
  */
 #include <time.h>
 
@@ -12,16 +12,16 @@
 #include "base/work.h"
 #include "mem/gaudi/gaudi.h"
 
-/* Between two questions: rises from the first to the second. */
+/* Pause between two attempts, ns: doubles from the first value to the second. */
 #define PAUSE_FIRST_NS (20 * NSEC_PER_MSEC)
 #define PAUSE_MOST_NS NSEC_PER_SEC
 
-/* Taken before a device's lock.  Covers what follows. */
+/* Taken before a device's lock.  Covers the variables below. */
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct work watcher;
 static bool watching;
 
-/* Free what can be freed now.  Returns buffers still held, of all devices. */
+/* Free what can be freed now.  Return how many buffers of all devices remain on held. */
 static unsigned held_free_all(void)
 {
 	unsigned left = 0;
@@ -48,7 +48,8 @@ static void watch(struct work *w)
 
 		(void)nanosleep(&ts, NULL);
 		pause = MIN(pause * 2, PAUSE_MOST_NS);
-		/* Whoever holds more memory asks for a watcher afterwards, under this lock. */
+		/* Under this lock, so that a thread which adds a buffer later starts another
+		 * watcher. */
 		(void)pthread_mutex_lock(&watch_lock);
 		on = watching = held_free_all() > 0;
 		(void)pthread_mutex_unlock(&watch_lock);

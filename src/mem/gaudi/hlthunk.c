@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Own mode: memory by libhl-thunk.  The device is open while memory of it lives, because the driver
- * lets nobody else open it meanwhile.
+ * Own mode: memory from libhl-thunk.  The device is open only while its memory is in use, because
+ * the driver lets no other process open it during that time.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "mem/gaudi/gaudi.h"
 
-#define PAGE_DEFAULT MIB(2) /* where the library does not tell the page size of allocations */
+#define PAGE_DEFAULT MIB(2) /* bytes, if the library does not tell the page size of allocations */
 
 struct hl_api hl;
 
@@ -83,7 +83,7 @@ static int gaudi_open_failed(const struct gaudi_dev *d, int err)
 	}
 }
 
-/* May the open device be used?  0, or -errno with a sentence. */
+/* Check that the open device can be used.  Return 0, or -errno with a sentence. */
 static int check_generation(const struct gaudi_dev *d, int fd)
 {
 	int name = hl.hlthunk_get_device_name_from_fd(fd);
@@ -116,7 +116,7 @@ bool gaudi_own_stale(const struct gaudi_dev *d)
 	return d->owner && fcntl(d->fd, F_GETOWN) != d->owner;
 }
 
-/* The device's lock is held. */
+/* Open the device, under its lock. */
 static int gaudi_open(struct gaudi_dev *d)
 {
 	struct hl_hw_ip info = { 0 };
@@ -154,7 +154,7 @@ static int gaudi_open(struct gaudi_dev *d)
 	return 0;
 }
 
-/* Count one buffer less; the device's lock is held. */
+/* Drop one user, and close the device after the last; under the device's lock. */
 static void gaudi_drop(struct gaudi_dev *d)
 {
 	if (--d->users)
@@ -166,7 +166,7 @@ static void gaudi_drop(struct gaudi_dev *d)
 
 /* ---------------------------------------------------------------- memory */
 
-/* The lock is held; err is the library's errno. */
+/* Set the error of a failed call, under the lock; err is the library's errno. */
 static int own_failed(struct gaudi_dev *d, uint64_t size, int err, const char *what)
 {
 	if (err == EBUSY || err == ENODEV) {
@@ -180,7 +180,7 @@ static int own_failed(struct gaudi_dev *d, uint64_t size, int err, const char *w
 		       size, err_name(err ? err : ENOMEM));
 }
 
-/* The device is open, and its lock held. */
+/* Allocate and map a buffer, under the lock.  The device is open. */
 static int own_map(struct gaudi_dev *d, struct gaudi_buf *b)
 {
 	int e;
@@ -219,7 +219,8 @@ int gaudi_own_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
 	if (r == 0) {
 		uint64_t life = atomic_load(&d->life);
 
-		/* Gaudi 2 has pages of 48 MiB, which is no power of two. */
+		/* Round up by division: Gaudi 2 has pages of 48 MiB, which is not a power of
+		 * two. */
 		b->size = (len + d->page - 1) / d->page * d->page;
 		d->users++;
 		r = own_map(d, b);
@@ -235,7 +236,7 @@ int gaudi_own_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
 	return 0;
 }
 
-/* Unmap and free.  Returns false if a dma-buf of the memory is still open.  The lock is held. */
+/* Unmap and free a buffer, under the lock.  Return false if a dma-buf of it is open. */
 static bool own_unmap(struct gaudi_buf *b)
 {
 	struct gaudi_dev *d = b->d;
@@ -244,7 +245,7 @@ static bool own_unmap(struct gaudi_buf *b)
 	if (gaudi_own_stale(d))
 		gaudi_lost(d);
 	if (b->life != atomic_load(&d->life))
-		return true; /* the reset freed it */
+		return true; /* the reset has freed it */
 	r = hl.hlthunk_memory_unmap(d->fd, b->va);
 	if (r == -EINVAL)
 		return false;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Every function of libhl-thunk.so that Penstock calls, once, under the exact name of the binary
- * interface.  To be included with SYM(ret, name, args) and OPT(ret, name, args) defined; see
- * base/dl.h.  Functions that return int give 0 or a negative errno, or -1 with errno set.
+ * interface.  Include this file with SYM(ret, name, args) and OPT(ret, name, args) defined; see
+ * base/dl.h.  Functions that return int return 0 or a negative errno, or -1 with errno set.
  *
- * The library has no version in its file name, so what it can do is told by its functions alone.
+ * The library's file name has no version, so only its functions tell what it can do.
  *
  * The formatter is off because it takes a type before a star for a factor.
  */
@@ -19,7 +19,8 @@ SYM(uint64_t, hlthunk_device_memory_alloc,
 SYM(int, hlthunk_device_memory_free, (int fd, uint64_t handle))
 SYM(uint64_t, hlthunk_device_memory_map, (int fd, uint64_t handle, uint64_t hint))
 SYM(int, hlthunk_memory_unmap, (int fd, uint64_t va))
-/* Since the driver of Gaudi 2.  The older call takes physical addresses and is not used. */
+/* Exists since the driver of Gaudi 2.  The older call, which takes physical addresses, is not
+ * used. */
 OPT(int, hlthunk_device_mapped_memory_export_dmabuf_fd,
     (int fd, uint64_t va, uint64_t size, uint64_t off, uint32_t flags))
 

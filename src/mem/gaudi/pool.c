@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where SynapseAI's memory is, as libscal tells: all memory of synDeviceMalloc() is in one pool,
- * which is in one mapping of the driver.
+ * The place of SynapseAI's memory, from libscal: all memory of synDeviceMalloc() is in one pool,
+ * and the pool is in one mapping of the driver.
  */
 #include "base/dl.h"
 #include "base/err.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every function of libscal.so that Penstock calls, as hlthunk_syms.h has those of libhl-thunk.
- * All return 0 on success.
+ * Every function of libscal.so that Penstock calls, in the form of hlthunk_syms.h.  All return 0 on
+ * success.
  *
  * The formatter is off because it takes a type before a star for a factor.
  */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gaudi memory for others: dma-bufs, grants, and memory of the program's.
+ * Sharing Gaudi memory: dma-bufs, grants, and memory that the program allocated.
  *
- * A dma-buf covers the whole pages of the range and no more, since its holder reaches all of it.
- * The driver exports from the beginning of one of its mappings plus an offset, both in pages, and
- * with no other flags than O_RDWR | O_CLOEXEC.
+ * A dma-buf contains the whole pages of the range and no more, because its holder reaches all of
+ * it.  The driver takes the beginning of one of its mappings and an offset, both multiples of a
+ * page, and only the flags O_RDWR | O_CLOEXEC.
  *
- * The ipc member of a grant begins with one number of 64 bits.  With a dma-buf: the bytes before
- * the allocation in it.  With the descriptor of a device: the device address of the driver's
- * mapping that is size bytes long, which is how a program passes memory that it allocated itself.
+ * The ipc member of a grant begins with one 64-bit number.  With a dma-buf, it is the number of
+ * bytes in the dma-buf before the allocation.  With the descriptor of a device, it is the device
+ * address of a mapping of the driver that is size bytes long; a program passes memory that it
+ * allocated itself in this form.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -55,7 +56,7 @@ static int export_failed(struct gaudi_dev *d, int err, uint64_t va, uint64_t len
 	}
 }
 
-/* Whole pages of memory at va, in the mapping that begins at map_base.  The lock is held. */
+/* Export whole pages at va, in the mapping that begins at map_base; under the lock. */
 static int export_pages(struct gaudi_dev *d, int fd, uint64_t map_base, uint64_t va, uint64_t len)
 {
 	int r = hl.hlthunk_device_mapped_memory_export_dmabuf_fd(fd, map_base, len, va - map_base,
@@ -83,7 +84,7 @@ static int can_export(const struct gaudi_dev *d)
 	return 0;
 }
 
-/* A new dma-buf of whole pages that hold the range of a buffer. */
+/* Create a dma-buf of the whole pages that contain a range of a buffer. */
 static int export_range(struct gaudi_buf *b, uint64_t va, uint64_t len, struct mem_dmabuf *ret)
 {
 	uint64_t start = align_down(va, gaudi_host_page()),
@@ -137,7 +138,7 @@ int gaudi_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *r
 	struct mem_dmabuf d;
 	int r = mem_export_dmabuf(a, 0, a->size, &d);
 
-	(void)rights; /* a dma-buf has the rights of its exporter's descriptor */
+	(void)rights; /* a dma-buf has the access mode of its exporter's descriptor */
 	if (r < 0)
 		return r;
 	ret->fd = d.fd;
@@ -146,7 +147,7 @@ int gaudi_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *r
 }
 
 /*
- * Import memory that the program allocated itself: the grant holds its device's descriptor and the
+ * Import memory that the program allocated itself.  The grant has its device's descriptor and the
  * mapping's address.
  */
 static int import_pool(const struct pst_grant *grant, struct gaudi_dev *d, int fd,

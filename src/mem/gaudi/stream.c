@@ -3,8 +3,8 @@
  * Copies by SynapseAI's streams.
  *
  * A batch is copied by one call for each piece, and ends with an event.  The device reaches host
- * memory that synHostMap() was called for.  Memory that was not pinned goes through a buffer of the
- * stream, and copy() waits for it.
+ * memory for which synHostMap() was called.  Other host memory is copied through a buffer of the
+ * stream, and gaudi_copy() waits for that.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,19 +15,19 @@
 #include "base/uaccess.h"
 #include "mem/gaudi/gaudi.h"
 
-#define BATCHES_MAX 64u    /* under way in a stream */
-#define RESULTS_KEPT 1024u /* tickets whose result gaudi_poll() still knows */
-#define BOUNCE_LEN MIB(1)  /* bytes of the buffer for memory that is not pinned */
+#define BATCHES_MAX 64u    /* most batches in flight in a stream */
+#define RESULTS_KEPT 1024u /* last tickets whose result is kept */
+#define BOUNCE_LEN MIB(1)  /* bytes of the buffer for host memory that is not pinned */
 
 struct gaudi_stream {
-	struct mem_stream base; /* first */
+	struct mem_stream base; /* must be the first member */
 	struct gaudi_dev *d;
 	uint64_t life;
 	syn_stream st;
 	syn_event events[BATCHES_MAX];
 	unsigned nr_events;
-	char *bounce;        /* page aligned and mapped for the device; NULL: not needed so far */
-	uint64_t head, done; /* last ticket given out, and last one whose result is known */
+	char *bounce;              /* page aligned and mapped for the device; NULL until needed */
+	uint64_t head, done;       /* latest ticket returned; latest ticket whose result is known */
 	int results[RESULTS_KEPT]; /* 0 or a negative errno, by ticket */
 };
 
@@ -38,12 +38,12 @@ static struct gaudi_stream *gaudi_stream_of(struct mem_stream *st)
 
 /* ------------------------------------------------------------------ life */
 
-/* End what SynapseAI has of the stream.  A reset has ended that already. */
+/* Destroy SynapseAI's objects of the stream.  After a reset they are gone already. */
 static void gaudi_stream_end_syn(struct gaudi_stream *s)
 {
 	syn_status e = SYN_OK;
 
-	/* The device may write to host memory until its work is done. */
+	/* Wait first, because the device may be writing to host memory. */
 	if (s->st)
 		(void)syn.synStreamSynchronize(s->st);
 	for (unsigned i = 0; i < s->nr_events; i++)
@@ -73,7 +73,8 @@ void gaudi_stream_free(struct mem_stream *st)
 	gaudi_stream_end(gaudi_stream_of(st));
 }
 
-/* Make what SynapseAI has of a stream; gaudi_stream_end() ends what is there after a failure. */
+/* Create SynapseAI's objects of a stream.  After a failure, gaudi_stream_end() destroys what was
+ * created. */
 static int gaudi_stream_make(struct gaudi_stream *s)
 {
 	syn_status e;
@@ -159,7 +160,8 @@ static int bounce_make(struct gaudi_stream *s)
 	return gaudi_syn_err(s->d, e, "map host memory");
 }
 
-/* Copy a piece by the stream's buffer.  The program's memory may vanish meanwhile. */
+/* Copy a piece through the stream's buffer, because the program's memory may be unmapped during the
+ * copy. */
 static int copy_bounced(struct gaudi_stream *s, enum mem_dir dir, const struct mem_copy *c)
 {
 	uint64_t va = c->alloc->base.va + c->off;
@@ -188,7 +190,7 @@ static int gaudi_copy_piece(struct gaudi_stream *s, enum mem_dir dir, const stru
 	return copy_bounced(s, dir, c);
 }
 
-/* The status of the batch of a ticket. */
+/* Query the event of a ticket's batch. */
 static syn_status gaudi_batch_status(struct gaudi_stream *s, uint64_t ticket)
 {
 	syn_status e;
@@ -200,7 +202,7 @@ static syn_status gaudi_batch_status(struct gaudi_stream *s, uint64_t ticket)
 	return e;
 }
 
-/* Look how far the device has come. */
+/* Record the results of batches that the device has finished. */
 static void gaudi_look(struct gaudi_stream *s)
 {
 	while (s->done < s->head) {
@@ -211,14 +213,14 @@ static void gaudi_look(struct gaudi_stream *s)
 		if (e == SYN_BUSY)
 			return;
 		if (e == SYN_DEVICE_RESET && s->life != atomic_load(&s->d->life))
-			*result = -ENODEV; /* seen before */
+			*result = -ENODEV; /* the reset was noticed before */
 		else if (e != SYN_OK)
 			*result = gaudi_syn_err(s->d, e, "copy");
 		s->done = ticket;
 	}
 }
 
-/* Start a batch, whose ticket is the next.  Calls may name objects of the device. */
+/* Start a batch, which gets the next ticket.  The caller has called gaudi_syn_enter(). */
 static int gaudi_batch_start(struct gaudi_stream *s, enum mem_dir dir, const struct mem_copy *v,
 			     unsigned nr)
 {
@@ -228,7 +230,8 @@ static int gaudi_batch_start(struct gaudi_stream *s, enum mem_dir dir, const str
 
 	for (unsigned i = 0; !bad && i < nr; i++)
 		bad = gaudi_copy_piece(s, dir, &v[i]);
-	/* What was started before the failure ends before its ticket does. */
+	/* Record the event even after a failure: copies that were started must end before the
+	 * ticket does. */
 	e = syn.synEventRecord(s->events[ticket % BATCHES_MAX], s->st);
 	if (e != SYN_OK) {
 		(void)syn.synStreamSynchronize(s->st);

@@ -2,8 +2,8 @@
 /*
  * Attach mode: memory of a device that SynapseAI has opened in this process.
  *
- * A process has one device with SynapseAI at a time.  If the program has acquired it, the device is
- * the program's.  Otherwise it is acquired here, and released when nothing here uses it any more.
+ * A process has at most one device with SynapseAI at a time.  If the program has acquired it, the
+ * program releases it.  Otherwise the library acquires it, and releases it after the last use.
  *
  * All memory of synDeviceMalloc() is in one pool (pool.c).
  */
@@ -16,7 +16,8 @@
 #include "base/log.h"
 #include "mem/gaudi/gaudi.h"
 
-#define PAGE UINT64_C(4096) /* allocations have whole pages, so that exports show no others */
+/* Allocations have whole pages, so that an export contains no other memory. */
+#define PAGE UINT64_C(4096)
 
 struct syn_api syn;
 
@@ -37,12 +38,12 @@ static const struct dl_sym syms[] = {
 #include "mem/gaudi/synapse_syms.h"
 };
 
-/* Covers loading, and the syn_* members of devices.  Taken before a device's syn_calls, and that
- * before the device's own lock. */
+/* Covers loading, and the syn_* members of devices.  Lock order: syn_lock, a device's syn_calls,
+ * the device's lock. */
 static pthread_mutex_t syn_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool syn_loaded;
 
-/* Host memory that the device reaches. */
+/* Host memory that was pinned for the device. */
 struct host_pin {
 	struct list link;
 	struct gaudi_dev *d;
@@ -63,7 +64,7 @@ bool syn_present(void)
 	return dl_present(&library, &absent);
 }
 
-/* The lock is held. */
+/* Load libSynapse, under the lock. */
 static int syn_load(void)
 {
 	int r = syn_loaded ? 0 : dl_load(&library, &syn, syms, ARRAY_SIZE(syms));
@@ -156,7 +157,8 @@ int gaudi_syn_err(struct gaudi_dev *d, syn_status e, const char *what)
 
 /* ------------------------------------------------------------------ device */
 
-/* The number of the device if this process has acquired it.  The lock is held. */
+/* Find SynapseAI's number of the device, under the lock.  Return false if this process has not
+ * acquired it. */
 static bool syn_find(const struct gaudi_dev *d, uint32_t *ret)
 {
 	char pci[32] = "";
@@ -173,7 +175,7 @@ static bool syn_find(const struct gaudi_dev *d, uint32_t *ret)
 	return false;
 }
 
-/* The lock is held. */
+/* Acquire the device, under the lock. */
 static int syn_acquire(struct gaudi_dev *d)
 {
 	syn_status e = syn.synInitialize();
@@ -201,12 +203,12 @@ static int syn_acquire(struct gaudi_dev *d)
 	}
 }
 
-/* Forget a device that was reset.  The lock is held. */
+/* Release a device that was reset, under the lock. */
 static void syn_forget(struct gaudi_dev *d)
 {
 	(void)pthread_rwlock_wrlock(&d->syn_calls);
 	if (d->syn_ours)
-		(void)syn.synDeviceRelease(d->syn_id); /* what was on it is gone with it */
+		(void)syn.synDeviceRelease(d->syn_id); /* objects on the device are gone with it */
 	(void)pthread_rwlock_unlock(&d->syn_calls);
 	d->syn_ours = false;
 	d->syn_users = 0;
@@ -265,13 +267,14 @@ void gaudi_syn_drop(struct gaudi_dev *d, uint64_t life)
 
 /* ------------------------------------------------------------------ memory */
 
-/* Allocate the bytes of a buffer.  The device is held, and calls may name its objects. */
+/* Allocate the memory of a buffer.  The caller has called gaudi_syn_hold() and
+ * gaudi_syn_enter(). */
 static int syn_malloc(struct gaudi_dev *d, struct gaudi_buf *b)
 {
 	struct syn_device_info info = { 0 };
 	syn_status e;
 
-	/* SynapseAI gives out addresses in the middle of pages. */
+	/* Allocate one page more, because SynapseAI's addresses may be in the middle of a page. */
 	e = syn.synDeviceMalloc(d->syn_id, b->size + PAGE, 0, 0, &b->handle);
 	if (e == SYN_OK && !b->handle)
 		e = SYN_OUT_OF_DEVICE_MEMORY;
@@ -316,7 +319,7 @@ int gaudi_syn_alloc(struct gaudi_dev *d, uint64_t len, struct gaudi_buf **ret)
 	return 0;
 }
 
-/* Is the range in memory of the device?  The device is held. */
+/* Return true if the range is memory of the device.  The caller has called gaudi_syn_hold(). */
 static bool is_in_device(struct gaudi_dev *d, uint64_t life, uint64_t va, uint64_t len)
 {
 	struct syn_device_info info = { 0 };
@@ -330,7 +333,7 @@ static bool is_in_device(struct gaudi_dev *d, uint64_t life, uint64_t va, uint64
 	       va - info.hbm_base <= info.dram_size - len;
 }
 
-/* Does SynapseAI of this process have the device? */
+/* Return true if SynapseAI has acquired the device in this process. */
 static bool is_attached(const struct gaudi_dev *d)
 {
 	uint32_t id;
@@ -496,7 +499,8 @@ void gaudi_syn_unpin(unsigned device, void *host, uint64_t len)
 
 	(void)len;
 	(void)pthread_mutex_lock(&pins_lock);
-	/* The first one is the oldest: memory may be pinned again after a reset. */
+	/* Take the first one, which is the oldest: memory may have been pinned again after a
+	 * reset. */
 	list_for_each (at, &pins) {
 		p = list_entry(at, struct host_pin, link);
 		if (p->d == d && p->host == host)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every function of libSynapse.so that Penstock calls, as hlthunk_syms.h has those of libhl-thunk.
- * All return a syn_status.  synDestroy() is not called: what it ends belongs to the program too.
+ * Every function of libSynapse.so that Penstock calls, in the form of hlthunk_syms.h.  All return a
+ * syn_status.  synDestroy() is not called, because the program also uses what it ends.
  *
  * The formatter is off because it takes a type before a star for a factor.
  */
