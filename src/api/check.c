@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * pst_check(): one function for each topic.
- */
+/* pst_check(): each topic has one function. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +46,7 @@ static int check_rdma(const struct pst_check_opts *o, struct pst_check *ret)
 
 static const struct topic io = { "io", check_io, 0 }, rdma = { "rdma", check_rdma, 0 };
 
-/* Find a topic; paths with checks are topics too. */
+/* Find a topic by its name; a path with checks is also a topic. */
 static const struct topic *topic_find(const char *name)
 {
 	if (!strcmp(name, io.name))
@@ -61,7 +59,7 @@ static const struct topic *topic_find(const char *name)
 	return NULL;
 }
 
-/* "io and rdma and gds" */
+/* Write the names of all topics: "io and rdma and gds". */
 static void topics_list(char *ret, size_t len)
 {
 	size_t n = (size_t)snprintf(ret, len, "%s and %s", io.name, rdma.name);

@@ -4,7 +4,7 @@
 
 #include "core/queue/object.h"
 
-/* The handle of a file that a provider opened.  Takes @file over, also on failure. */
+/* Create the handle of a file that a provider opened.  Takes over @file, even on failure. */
 int file_new(struct file *file, struct pst_file **ret);
 
 #endif

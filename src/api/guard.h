@@ -14,8 +14,8 @@ static inline void errno_restore(const int *saved)
 }
 
 /*
- * For calls without cancellation points, or with NO_CANCEL() around each: keep the caller's errno,
- * and return -EOWNERDEAD in a forked child.
+ * For calls without cancellation points, or with NO_CANCEL() around each of them: keep the caller's
+ * errno, and return -EOWNERDEAD in a forked child.
  */
 #define GUARD_LIGHT()                                \
 	_cleanup_(errno_restore) int _errno = errno; \
@@ -25,7 +25,7 @@ static inline void errno_restore(const int *saved)
 			return _g;                   \
 	} while (0)
 
-/* For every other call: as GUARD_LIGHT(), and no thread is cancelled inside. */
+/* For all other calls: GUARD_LIGHT(), and disable thread cancellation. */
 #define GUARD()      \
 	NO_CANCEL(); \
 	GUARD_LIGHT()

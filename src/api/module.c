@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The functions of the library that modules may call.
- */
+/* The functions of the library that modules may call (struct file_module_host). */
 #include "base/err.h"
 #include "base/log.h"
 #include "file/module.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls about files by their names. */
+/* The public calls on files by their names. */
 #include "api/guard.h"
 #include "api/providers.h"
 #include "base/err.h"

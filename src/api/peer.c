@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Peers: the public calls. */
+/* The public calls on peers. */
 #include <inttypes.h>
 
 #include "base/err.h"
@@ -69,10 +69,10 @@ int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret)
 
 /* ------------------------------------------------------------------ shares */
 
-/* The memory of a share, and its registration for the peer's device. */
+/* The memory of a share, and the registration of it for the peer's device. */
 struct share_memory {
 	struct pst_mem *mem;
-	uint64_t off, len; /* in the allocation */
+	uint64_t off, len; /* range of the allocation, bytes */
 	struct reg_user user;
 };
 
@@ -121,7 +121,8 @@ static int peer_check_range(const struct pst_mem *mem, uint64_t off, uint64_t le
 	return 0;
 }
 
-/* Can anything move the bytes?  A network card reaches what nothing copies, by its dma-buf. */
+/* Check that something can move the bytes: the CPU, a device copy, or a network card by a
+ * dma-buf. */
 static int peer_check_reach(const struct pst_mem *mem, uint64_t off, uint64_t len)
 {
 	const struct mem_alloc *a = mem->region->alloc;
@@ -215,7 +216,7 @@ int pst_peer_open(struct pst_peer *peer, const void *key, size_t len, uint32_t f
 
 /* ---------------------------------------------------------------- messages */
 
-/* The memory of a message: the caller's, or a wrap of an address for the call. */
+/* The memory of a message: the caller's pst_mem, or a wrap of an address during the call. */
 struct place {
 	struct pst_mem *mem;
 	struct pst_mem *wrapped;
@@ -252,7 +253,7 @@ static int send_short(struct pst_peer *peer, const struct place *pl, uint32_t le
 	return r < 0 ? r : peer_send_inline(peer, buf, len, deadline_ns);
 }
 
-/* The peer reads a share that lives as long as the call. */
+/* Send a long message: the peer reads a share that exists during the call. */
 static int send_long(struct pst_peer *peer, const struct place *pl, uint64_t len, uint32_t flags,
 		     uint64_t deadline_ns)
 {
@@ -265,8 +266,8 @@ static int send_long(struct pst_peer *peer, const struct place *pl, uint64_t len
 	share_key(s, key);
 	r = peer_send_offer(peer, key, len, deadline_ns);
 	explicit_bzero(key, sizeof(key));
-	/* The memory is the caller's again when the call returns, so this waits for a peer that
-	 * has a grant, until it lets go or its connection ends. */
+	/* Wait until a peer with a grant drops it or its connection ends, because the caller may
+	 * reuse the memory when this call returns. */
 	do
 		closed = share_close(s, UINT64_MAX);
 	while (closed == -EBUSY);
@@ -292,12 +293,13 @@ int pst_peer_send(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, uint
 	return send_long(peer, &pl, len, flags, deadline_ns);
 }
 
-/* May the same message be received by a later call?  Else its sender is told why it was not. */
+/* Return true if a later call may receive the same message.  If not, its sender is told the
+ * error. */
 static bool message_stays(int r)
 {
 	switch (-r) {
 	case ETIMEDOUT:
-	case EFAULT: /* the memory of this process, as are the others */
+	case EFAULT: /* like the errors below, a failure of this process */
 	case ENOMEM:
 	case ECANCELED:
 	case EAGAIN:
@@ -309,7 +311,7 @@ static bool message_stays(int r)
 	}
 }
 
-/* Get a long message out of its sender's memory. */
+/* Read a long message from its sender's memory. */
 static int message_fetch(struct pst_peer *peer, const struct item *i, const struct place *pl,
 			 uint64_t deadline_ns)
 {
@@ -362,7 +364,8 @@ int64_t pst_peer_recv(struct pst_peer *peer, struct pst_mem *mem, uint64_t off, 
 		peer_recv_end(peer, i, !r || (offer && !message_stays(r)), -r);
 		if (r == 0)
 			return (int64_t)len;
-		/* Its sender has given up, or is gone; others may have come before that. */
+		/* The sender has given up or ended.  Messages that came earlier may still be
+		 * waiting. */
 		if (offer && (r == -ESTALE || r == -EPIPE))
 			r = 0;
 	}

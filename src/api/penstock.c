@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The public calls: check the arguments and the process, take the lock, and call the rooms below.
- */
+/* The public calls: check arguments and process, take the lock, and call the layers below. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -106,7 +104,8 @@ int pst_device_text(const char *device, char *buf, size_t len)
 
 /* ----------------------------------------------------------------- memory */
 
-/* Create the pst_mem for a range of an allocation that was just made or found; takes over @a. */
+/* Create the pst_mem for a range of an allocation that was just created or found.  Takes over
+ * @a. */
 static int penstock_mem_new(struct mem_alloc *a, uint64_t off, uint64_t len, struct pst_mem **ret)
 {
 	struct region *region;
@@ -181,7 +180,7 @@ struct pst_mem *pst_mem_free(struct pst_mem *mem)
 	return NULL;
 }
 
-/* Wait until no request of any queue uses an object, and no peer has a key to mem, which may be
+/* Wait until no request of any queue uses an object, and no peer has a key to mem.  mem may be
  * NULL. */
 static int drain(const struct object *obj, const struct pst_mem *mem, const char *what,
 		 uint64_t deadline_ns)
@@ -341,7 +340,7 @@ void pst_grant_done(struct pst_grant *grant)
 		return;
 	if (!grant_has_room(grant))
 		return;
-	/* A grant that no call filled in has no kind, and its fd of 0 is the program's own. */
+	/* A grant that no call has filled has no kind, and its fd of 0 belongs to the program. */
 	if (grant->kind)
 		closep(&grant->fd);
 	explicit_bzero(grant, MIN(grant->sz, sizeof(*grant)));
@@ -373,8 +372,8 @@ static void release_file(struct object *obj)
 	free(f);
 }
 
-/* Open a reader for a file that is open for writing only, because paths prove writes by reading
- * back.  Without a reader such a file is written through the page cache. */
+/* Open a reader for a file that is open for writing only: paths prove writes by reading back.
+ * Without a reader the file is written through the page cache. */
 static void file_open_reader(struct pst_file *f)
 {
 	if (!(f->file->flags & PST_FILE_READ) && file_again(f->file, &f->reader) < 0)
@@ -475,7 +474,7 @@ int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
 	return drain(&file->obj, NULL, "file", deadline_ns);
 }
 
-/* Find the file whose properties are those of @f now; lower_drop() ends its use. */
+/* Return the file whose properties apply to @f now.  The caller ends its use with lower_drop(). */
 static int file_beneath(struct pst_file *f, uint32_t op, struct pst_file **ret)
 {
 	int r = lower_look(f, op, ret);
@@ -660,7 +659,7 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 		return r;
 	info.why = path_why(f, mem, op, path, &info.detail);
 	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
-		info.state = PST_STATE_POSSIBLE; /* the answer is being found out */
+		info.state = PST_STATE_POSSIBLE; /* a background process is still finding out */
 	if (info.why == PST_WHY_NONE)
 		info.state = path_is_proven(f, mem, op, path) ? PST_STATE_PROVEN
 							      : PST_STATE_POSSIBLE;

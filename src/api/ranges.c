@@ -9,18 +9,18 @@
 #include "mem/mapped.h"
 #include "mem/mem.h"
 
-/* A range of the caller, and its memory. */
+/* A range of the caller, with its memory. */
 struct range {
 	struct pst_mem *mem; /* NULL until its address is wrapped */
-	uint64_t off;        /* first byte in mem; while mem is NULL, the address */
+	uint64_t off;        /* offset of the first byte in mem; its address while mem is NULL */
 	uint64_t len;
 	unsigned idx; /* index in the caller's order */
-	bool host;    /* a host address */
+	bool host;    /* it was given by a host address */
 };
 
 struct range_result {
 	uint64_t got; /* bytes that were moved */
-	int err;      /* positive errno */
+	int err;      /* positive errno, or 0 */
 };
 
 /* ---------------------------------------------------------------- orders */
@@ -62,7 +62,8 @@ static int add_wrapped(struct ranges *rs, struct mem_alloc *a, struct pst_mem **
 	return r;
 }
 
-/* Wrap the span of all host addresses.  No request touches the bytes between the ranges. */
+/* Wrap the span from the first to the last host address.  No request touches bytes between the
+ * ranges. */
 static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 {
 	_cleanup_(freep) struct mapped *maps = calloc(nr, sizeof(*maps));
@@ -74,7 +75,7 @@ static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 
 	if (!maps)
 		return err_set(ENOMEM, "out of memory");
-	/* Check ranges that touch or overlap as one. */
+	/* Merge ranges that touch or overlap, and check each merged one. */
 	for (unsigned i = 0; i < nr; i++) {
 		if (!nr_maps || list[i].off > end)
 			maps[nr_maps++] = (struct mapped){ .addr = list[i].off };
@@ -93,7 +94,7 @@ static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 	return r;
 }
 
-/* Wrap the whole allocation of each range. */
+/* Wrap the whole allocation of each device address. */
 static int wrap_device(struct ranges *rs, struct range *list, unsigned nr)
 {
 	struct mem_alloc *a;
@@ -183,7 +184,7 @@ static bool host_has(const struct pst_vec *v)
 	return owner && owner->kind == PST_KIND_HOST;
 }
 
-/* Check all ranges and wrap their addresses. */
+/* Check all ranges, and wrap those that are addresses. */
 static int ranges_resolve(struct ranges *rs, uint32_t op, const struct pst_vec *vecs,
 			  struct range *list)
 {
@@ -231,8 +232,7 @@ static void make_groups(struct ranges *rs, const struct pst_vec *vecs, struct ra
 						.mem_off = at->off,
 						.len = at->len };
 	}
-	/* Sort requests into the caller's order, so that the first one that cannot start is the
-	 * first in that order. */
+	/* Sort the groups by their first range, so that requests start in the caller's order. */
 	qsort_r(rs->groups, rs->nr_groups, sizeof(*rs->groups), by_first, rs->order);
 }
 
@@ -272,7 +272,7 @@ void ranges_done(struct ranges *rs)
 
 /* ---------------------------------------------------------------- result */
 
-/* Return the bytes of a range that arrived; @before bytes of its group precede it. */
+/* Return how many bytes of a range arrived, if @before bytes precede the range in its group. */
 static uint64_t arrived(const struct group *g, uint64_t before, uint64_t len)
 {
 	uint64_t prefix = g->ended ? g->done.prefix : 0;
@@ -300,7 +300,7 @@ static void add_group(struct ranges *rs, const struct group *g, int unmet, struc
 	}
 }
 
-/* Return the group of one of the caller's ranges. */
+/* Return the group with this range of the caller; NULL if its request did not end. */
 static const struct group *group_of(const struct ranges *rs, unsigned idx)
 {
 	for (unsigned i = 0; i < rs->nr_groups; i++) {
@@ -323,7 +323,7 @@ const struct group *ranges_result(struct ranges *rs, const struct pst_vec *vecs,
 	for (unsigned i = 0; i < rs->nr; i++) {
 		const struct range_result *at = &rs->results[i];
 
-		/* An error counts anywhere; bytes count only before the first gap. */
+		/* Count bytes only before the first gap, but errors of any range. */
 		if (whole)
 			ret->prefix += at->got;
 		if (whole && at->got < vecs[i].len) {

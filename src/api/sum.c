@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Checksums that a device computes of its own memory.
- */
+/* pst_mem_crc32c(): checksums that a device computes of its own memory. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,12 +15,13 @@
 #include "core/ways/region.h"
 #include "mem/mem.h"
 
-#define RATE_MIN (10 * 1000 * 1000u) /* bytes a second for which a call gets time */
+/* Bytes per second that a call without a deadline must reach. */
+#define RATE_MIN (10 * 1000 * 1000u)
 #define TIMEOUT_NS (300 * NSEC_PER_SEC)
-#define SPIN_NS 50000u /* nanoseconds to spin; most devices need less for a few MiB */
+#define SPIN_NS 50000u /* ns to spin; most devices need less for a few MiB */
 #define PAUSE_NS 50000u
 
-/* One call, and the device whose ranges it collects now. */
+/* One call, and the device whose ranges it is collecting. */
 struct call {
 	struct ranges ranges;
 	void *stream;
@@ -33,13 +32,13 @@ struct call {
 	struct mem_sums *sums;
 	unsigned nr;
 	struct mem_range v[MEM_RANGES];
-	unsigned idx[MEM_RANGES]; /* indices in the caller's order */
+	unsigned idx[MEM_RANGES]; /* caller's index of each range in v */
 	uint32_t crc[MEM_RANGES];
 };
 
 /* --------------------------------------------------------------- the device */
 
-/* Checksums that were still in flight at the deadline. */
+/* Checksums that were still being computed at the deadline. */
 struct left {
 	struct work work;
 	struct mem_sums *sums;
@@ -53,7 +52,7 @@ static void left_run(struct work *w)
 	free(l);
 }
 
-/* End checksums, by another thread if the device still computes. */
+/* Free the sums.  If the device is still computing, another thread does so. */
 static void sum_leave(struct mem_sums *s, bool quiet)
 {
 	struct left *l = quiet ? NULL : calloc(1, sizeof(*l));
@@ -77,7 +76,7 @@ static int late(const struct call *c)
 		c->ops->name, c->device);
 }
 
-/* Call ask() until its result is not 0: return 1, -errno, or 0 at the deadline. */
+/* Call ask() until it does not return 0.  Return its 1 or -errno, or 0 after the deadline. */
 static int wait_until(int (*ask)(struct call *c, void *arg), struct call *c, void *arg)
 {
 	uint64_t start = now_ns(), now;
@@ -101,7 +100,7 @@ static int ask_order(struct call *c, void *order)
 	return c->ops->order_poll(order);
 }
 
-/* Wait for the work that is on the caller's stream now. */
+/* Wait for the work that is on the caller's stream at this time. */
 static int wait_for_stream(struct call *c, const struct mem_alloc *a)
 {
 	struct mem_order *o;
@@ -122,7 +121,7 @@ static int ask_sums(struct call *c, void *unused)
 	return c->ops->sums_poll(c->sums, c->crc);
 }
 
-/* Compute the collected ranges. */
+/* Compute the checksums of the collected ranges. */
 static int sum_flush(struct call *c)
 {
 	int r;
@@ -144,7 +143,8 @@ static int sum_flush(struct call *c)
 	return MIN(r, 0);
 }
 
-/* Switch to the device of this memory. */
+/* Start collecting ranges of the device that has this memory.  Compute those of the previous device
+ * first. */
 static int turn_to(struct call *c, const struct mem_alloc *a)
 {
 	int r;
@@ -239,7 +239,7 @@ int pst_mem_crc32c(const struct pst_vec *vecs, unsigned nr, const struct pst_cal
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return err_set(ENOMEM, "out of memory");
-	/* Reading memory needs the right that a write to a file needs. */
+	/* PST_OP_WRITE, because the memory is read, as for a write to a file. */
 	r = ranges_init(&c->ranges, PST_OP_WRITE, vecs, nr);
 	if (r < 0)
 		return r;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Calls that wait for their requests, in an idle queue or a new one.
- */
+/* Calls that wait for their requests, on a cached or a new queue. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -12,16 +10,17 @@
 #include "core/carry/now.h"
 #include "core/queue/idle.h"
 
-#define RATE_MIN (10 * 1000 * 1000u) /* bytes a second for which a call gets time */
+/* Bytes per second that a call without a deadline must reach. */
+#define RATE_MIN (10 * 1000 * 1000u)
 #define TIMEOUT_NS (TIMEOUT_DEFAULT_MS * NSEC_PER_MSEC)
 
 struct call {
-	struct pst_io io; /* common to all requests, except memory and ranges */
+	struct pst_io io; /* fields of all requests, except memory and ranges */
 	const struct pst_vec *vecs;
 	struct ranges ranges;
-	unsigned next;  /* the first group that was not prepared */
-	int unmet;      /* positive errno because of which no more requests could start */
-	char text[512]; /* the sentence for unmet */
+	unsigned next;  /* index of the first group that was not prepared */
+	int unmet;      /* positive errno that kept further requests from starting; 0: none */
+	char text[512]; /* sentence of unmet */
 };
 
 static int sync_reap(struct call *c, struct pst_queue *q)
@@ -56,7 +55,7 @@ static void unmet(struct call *c, int err)
 	(void)snprintf(c->text, sizeof(c->text), "%s", err_text());
 }
 
-/* Start the requests that are not started yet, and wait until all have ended. */
+/* Start the requests that were not started yet, and wait until all have ended. */
 static void sync_move(struct call *c, struct pst_queue *q)
 {
 	unsigned nr = c->ranges.nr_groups, under_way = 0;
@@ -72,7 +71,7 @@ static void sync_move(struct call *c, struct pst_queue *q)
 			}
 		}
 		if (r == -EAGAIN && under_way)
-			r = 0; /* the queue is full */
+			r = 0; /* the queue is full: reap first */
 		if (r < 0 && !c->unmet)
 			unmet(c, r);
 		(void)pst_queue_submit(q);
@@ -90,17 +89,18 @@ static int move_all(struct call *c, struct pst_queue **q)
 	sync_move(c, *q);
 	if (c->unmet != EBUSY || now_ns() >= c->io.deadline_ns)
 		return 0;
-	/* The queue was used by other calls, so it may keep staging memory of another device. */
+	/* Other calls have used the queue, so it may hold staging memory of another device.  Retry
+	 * with another queue. */
 	queue_free(TAKE_PTR(*q));
 	r = idle_take(q);
 	if (r == 0)
 		sync_move(c, *q);
 	else
-		unmet(c, r); /* some requests may have run: their completions count */
+		unmet(c, r); /* keep the completions of requests that have run */
 	return 0;
 }
 
-/* What to do about memory that no path reaches, for a sentence; "" if that is not the cause. */
+/* Return advice about memory that no path reaches, for a sentence; "" if that is not the cause. */
 static const char *sync_cure(const struct call *c, const struct pst_done *done)
 {
 	const struct pst_mem *m = done->user_data < c->ranges.nr ? c->vecs[done->user_data].mem
@@ -170,7 +170,7 @@ static int sync_run(uint32_t op, struct pst_file *file, const struct pst_vec *ve
 	return r;
 }
 
-/* Read a cached range without a request.  False: nothing has happened. */
+/* Try to read a cached range without a request.  If the result is false, nothing was done. */
 static bool sync_try_one(struct pst_file *file, const struct pst_vec *v, struct pst_done *ret)
 {
 	const struct pst_io io = {
@@ -198,7 +198,7 @@ static bool sync_try_one(struct pst_file *file, const struct pst_vec *v, struct 
 	return moved;
 }
 
-/* Execute a call of this kind, from its beginning to its end. */
+/* Execute a call of this kind completely. */
 static int64_t sync_call(uint32_t op, struct pst_file *file, const struct pst_vec *vecs,
 			 unsigned nr, const struct pst_call_opts *opts, struct pst_done *ret_done)
 {

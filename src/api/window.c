@@ -14,7 +14,7 @@
 
 struct pst_window {
 	struct window *w;
-	bool fenced;           /* pst_window_store() fences */
+	bool fenced;           /* pst_window_store() ends with a fence */
 	struct region *region; /* region of the memory; NULL for a window on a grant */
 };
 
@@ -31,7 +31,7 @@ static int check_opts(struct pst_window_opts *ret, const struct pst_window_opts 
 	return 0;
 }
 
-/* Check that the memory's rights include those of the window. */
+/* Check that the memory has the rights that the window needs, and return these. */
 static int check_rights(const struct pst_window_opts *o, uint32_t rights, uint32_t *ret)
 {
 	*ret = o->flags & PST_WINDOW_READ_ONLY ? PST_RIGHT_READ : PST_RIGHT_READ | PST_RIGHT_WRITE;
@@ -43,7 +43,7 @@ static int check_rights(const struct pst_window_opts *o, uint32_t rights, uint32
 	return 0;
 }
 
-/* Create a window; takes over the region's reference, also on failure. */
+/* Create a window.  Takes over the region's reference, even on failure. */
 static int window_new(const struct window_src *src, const struct pst_window_opts *o,
 		      struct region *region, struct pst_window **ret)
 {
@@ -113,7 +113,7 @@ struct pst_window *pst_window_close(struct pst_window *window)
 	_cleanup_(errno_restore) int saved = errno;
 	NO_CANCEL();
 
-	/* A forked child has no mapping; its parent owns the open window. */
+	/* Do nothing in a forked child: the mapping and the open window belong to its parent. */
 	if (!window || fork_guard() < 0)
 		return NULL;
 	window_close(window->w);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Access control services of PCI bridges, which may send transfers between devices to the root. */
+/* ACS (access control services) of PCI bridges, which may redirect transfers between devices to the
+ * root complex. */
 #ifndef PST_ACS_H
 #define PST_ACS_H
 
@@ -7,7 +8,7 @@
 
 #include "base/base.h"
 
-#define ACS_CONFIG_MAX 4096u /* bytes of a PCI device's configuration */
+#define ACS_CONFIG_MAX 4096u /* bytes of a PCI device's configuration space */
 
 static inline unsigned acs_word(const uint8_t *p)
 {
@@ -15,19 +16,19 @@ static inline unsigned acs_word(const uint8_t *p)
 }
 
 /*
- * Does a bridge redirect, as its configuration says?  The bits are those that the kernel checks
- * when it looks for a path (drivers/pci/p2pdma.c).  ACS upstream forwarding redirects nothing by
- * itself; it forwards what a lower bridge redirected.
+ * Return whether a bridge's configuration redirects transfers.  The bits are those that the kernel
+ * checks when it looks for a path (drivers/pci/p2pdma.c).  ACS upstream forwarding redirects
+ * nothing by itself; it forwards what a lower bridge redirected.
  *
- * Return: 1 or 0; -EACCES where the configuration is cut short, as it is for who is not root.
+ * Return: 1 or 0; -EACCES if the configuration is truncated, as it is for users other than root.
  */
 static inline int acs_redirects(const uint8_t *config, size_t len)
 {
-	size_t at = 0x100; /* where extended capabilities begin */
+	size_t at = 0x100; /* offset of the first extended capability */
 
 	if (len <= 64)
 		return -EACCES;
-	/* The list may be a loop: each capability takes 8 bytes or more. */
+	/* Bound the loop: the list may be circular, and each capability takes at least 8 bytes. */
 	for (unsigned i = 0; i < ACS_CONFIG_MAX / 8 && at >= 0x100 && at + 4 <= len; i++) {
 		unsigned id = acs_word(config + at), rest = acs_word(config + at + 2);
 

@@ -15,11 +15,12 @@
 #include <unistd.h>
 
 #define _cleanup_(f) __attribute__((cleanup(f), unused))
-/* Rarely called: not inlined, so that callers have fewer registers to save. */
+/* A function that is rarely called.  It is not inlined, so that its callers save fewer
+ * registers. */
 #define _cold_ __attribute__((cold, noinline))
-/* Called more often, but not inlined either, for the same reason. */
+/* A function that is called more often, but is not inlined for the same reason. */
 #define _noinline_ __attribute__((noinline))
-/* Used by every request, but too long for the compiler to inline by itself. */
+/* A function that every request uses, and that the compiler would find too long to inline. */
 #define _inline_ inline __attribute__((always_inline))
 #define _printf_(a, b) __attribute__((format(printf, a, b)))
 
@@ -94,7 +95,7 @@ static inline bool is_pow2(uint64_t x)
 	return x && !(x & (x - 1));
 }
 
-/* As calloc(), aligned to a cache line. */
+/* calloc() with alignment to a cache line. */
 static inline void *calloc_lines(size_t nr, size_t size)
 {
 	size_t len;
@@ -106,7 +107,7 @@ static inline void *calloc_lines(size_t nr, size_t size)
 	return p ? memset(p, 0, len) : NULL;
 }
 
-/* For a loop that waits for another CPU. */
+/* Pause in a loop that waits for another CPU. */
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -130,7 +131,8 @@ static inline uint64_t now_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* Return the same time, exact to a few milliseconds and cheaper. */
+/* Return CLOCK_MONOTONIC_COARSE in nanoseconds: cheaper than now_ns(), and exact to a few
+ * milliseconds. */
 static inline uint64_t about_now_ns(void)
 {
 	return clock_ns(CLOCK_MONOTONIC_COARSE);

@@ -15,11 +15,11 @@ int beside_path(const void *near, const char *file, const char *who, char ret[PA
 	Dl_info info;
 	ssize_t n;
 
-	/* A relative name may mean another file by now. */
+	/* A relative name may refer to another file by now. */
 	if (dladdr((void *)near, &info) && info.dli_fname && info.dli_fname[0] == '/') {
 		(void)snprintf(path, sizeof(path), "%s", info.dli_fname);
 	} else {
-		/* The library is part of the program. */
+		/* The library is statically linked into the program. */
 		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
 		path[MAX(n, 0)] = '\0';
 	}

@@ -2,8 +2,8 @@
 /*
  * Thread cancellation.
  *
- * A thread that is cancelled while it holds a lock of the library would leave it locked.  So calls
- * that may reach a cancellation point (pthreads(7)) disable cancellation.
+ * A thread that is cancelled while it holds a lock of the library would leave the lock taken
+ * forever.  So calls that may reach a cancellation point (pthreads(7)) disable cancellation.
  */
 #ifndef PST_BASE_CANCEL_H
 #define PST_BASE_CANCEL_H

@@ -4,13 +4,13 @@
  *
  * A CRC is a polynomial over GF(2) modulo P of degree 32.  Bit 31 of a word is the coefficient of
  * x^0 and bit 0 that of x^31, as in the reflected form of RFC 3720.  Appending n zero bytes to a
- * message multiplies its CRC by x^(8n) mod P.  That is all that crc32c_combine() needs.  It also
- * allows computing three blocks of a message at once: the instruction takes three cycles but one
- * can start in each, so a single chain runs at a third of the speed.
+ * message multiplies its CRC by x^(8n) mod P. crc32c_combine() uses this.  Three blocks of a
+ * message can also be computed at once: the instruction takes three cycles but one can start in
+ * each, so a single chain runs at a third of the speed.
  *
  * With VPCLMULQDQ, 256 bytes of a message are kept as 16 polynomials of degree 127.  Each step
- * multiplies all of them by x^(8 * 256) and adds the next 256 bytes: folding, as in Intel's "Fast
- * CRC computation for generic polynomials using PCLMULQDQ".
+ * multiplies all of them by x^(8 * 256) and adds the next 256 bytes.  This is called folding, as in
+ * Intel's "Fast CRC computation for generic polynomials using PCLMULQDQ".
  */
 #include <endian.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@
 
 #include "base/crc32c.h"
 
-#define POLY 0x82f63b78u /* 0x1edc6f41 reflected, x^32 not written */
+#define POLY 0x82f63b78u /* 0x1edc6f41 reflected; the coefficient of x^32 is implied */
 #define ONE 0x80000000u  /* x^0 */
 
 #define LONG_LEN 2048u /* bytes of each of the three blocks, a multiple of 8 */
@@ -57,7 +57,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return p;
 }
 
-/* x^(8 * n) */
+/* Return x^(8 * n). */
 static uint32_t power_of(uint64_t n)
 {
 	uint32_t p = ONE;
@@ -122,7 +122,7 @@ static bool have_folding(void)
 #define HAVE_INSTRUCTION 1
 #define TARGET
 
-/* Written as assembly, because the two compilers name their builtins differently. */
+/* Inline assembly, because the two compilers have different names for the builtins. */
 static inline uint32_t step8(uint32_t crc, uint64_t v)
 {
 	__asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(v));
@@ -175,11 +175,12 @@ TARGET static uint32_t by_instruction(uint32_t crc, const unsigned char *p, size
 #ifdef HAVE_FOLDING
 #define FOLD_LEN 256u  /* bytes of the four vectors that are folded at once */
 #define BESIDE_LEN 40u /* bytes of each of three chains of the crc32 instruction during a fold */
-/* Folds of one block: enough that joining the four parts takes a small part of the time. */
+/* Folds per block: so many that joining the four parts takes a small part of the time. */
 #define BLOCK_FOLDS 128u
 #define BLOCK_LEN (BLOCK_FOLDS * (FOLD_LEN + 3 * BESIDE_LEN))
 
-/* Factors that move 16 bytes of a message by so many bytes, for their first and last 8 bytes. */
+/* Factors that shift 16 bytes of a message by a number of bytes: for the first and the last 8
+ * bytes. */
 struct fold {
 	uint64_t first, last;
 };
@@ -189,8 +190,8 @@ static struct shift shift_beside;
 
 static void fold_init(struct fold *f, unsigned bytes)
 {
-	/* The product of two reflected 64-bit words has its lowest coefficient at bit 126, so the
-	 * factors are shifted by 1. */
+	/* The product of two reflected 64-bit words has its lowest coefficient at bit 126 and not
+	 * 127, so the factors are shifted by 1. */
 	f->first = (uint64_t)power_of(bytes + 4) << 1;
 	f->last = (uint64_t)power_of(bytes - 4) << 1;
 }
@@ -237,8 +238,8 @@ FOLDING static inline uint32_t fold_end(__m512i a, __m512i b, __m512i c, __m512i
 }
 
 /*
- * Process BLOCK_LEN bytes: fold the first part, and meanwhile run the crc32 instruction over three
- * more, because the two use different units of the CPU.
+ * Process BLOCK_LEN bytes: fold the first part, and run the crc32 instruction over the other three
+ * parts at the same time, because the two use different units of the CPU.
  */
 FOLDING static uint32_t fold_block(uint32_t crc, const unsigned char *p)
 {
@@ -270,7 +271,8 @@ FOLDING static uint32_t fold_block(uint32_t crc, const unsigned char *p)
 
 FOLDING static uint32_t by_folding(uint32_t crc, const unsigned char *p, size_t len)
 {
-	/* Scalars, because gcc 12 aligns arrays of vectors wrongly under the address sanitizer. */
+	/* Separate variables, because gcc 12 misaligns arrays of vectors under the address
+	 * sanitizer. */
 	__m512i a, b, c, d, k;
 
 	for (; len >= BLOCK_LEN; p += BLOCK_LEN, len -= BLOCK_LEN)
@@ -383,13 +385,15 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
 
 uint32_t crc32c_of_remainder(uint32_t remainder, uint32_t factor)
 {
-	/* The CRC of as many zeros is what the initial and final complement add. */
+	/* The initial and final complement together add the CRC of a message of zeros with the same
+	 * length. */
 	return ~(remainder ^ crc32c_times(UINT32_MAX, factor));
 }
 
 uint32_t crc32c_drop_zeros(uint32_t remainder, unsigned nr)
 {
-	/* Each step divides by x, which has an inverse because the polynomial ends in 1. */
+	/* Each step divides by x, which has an inverse because the polynomial's constant term is
+	 * 1. */
 	for (unsigned bit = 0; bit < 8 * nr; bit++)
 		remainder = remainder & ONE ? (remainder ^ POLY) << 1 | 1 : remainder << 1;
 	return remainder;

@@ -5,11 +5,13 @@
 
 #include "base/dio.h"
 
-/* linux/stat.h of kernels before 6.1 lacks them; struct statx has had the room since 4.11. */
+/* linux/stat.h of kernels before 6.1 lacks these members; struct statx has had room for them since
+ * 4.11. */
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN 0x00002000U
 #endif
-#define STATX_DIO_MEM_ALIGN_AT 0x98 /* uint32_t; the offset alignment follows it */
+/* Offset of the uint32_t memory alignment in struct statx; the offset alignment follows. */
+#define STATX_DIO_MEM_ALIGN_AT 0x98
 
 int dio_check(uint32_t mem, uint32_t off)
 {
@@ -23,8 +25,8 @@ int dio_align(int fd, uint32_t *ret_mem, uint32_t *ret_off)
 	struct statx stx;
 
 	(void)memset(&stx, 0, sizeof(stx));
-	/* If a seccomp filter forbids statx(2), behave as with a kernel that does not report
-	 * alignments. */
+	/* If a seccomp filter forbids statx(2), report unknown alignments, as a kernel before 6.1
+	 * does. */
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) < 0 ||
 	    !(stx.stx_mask & STATX_DIOALIGN))
 		return -ENODATA;

@@ -5,9 +5,9 @@
 #include "base/base.h"
 
 /*
- * The largest alignment that is supported.  Slots and other memory of the library are aligned to
- * pages only, and a slot of 256 KiB or more must hold a block before at least one more.  The
- * kernel's block sizes end here too; a file system reports more if its unit is an extent, or by
+ * The largest supported alignments, bytes.  Slots and other memory of the library are aligned to
+ * pages only, and a slot of 256 KiB or more must have room for at least two blocks.  The kernel
+ * supports no larger block sizes; a file system reports more if its unit is an extent, or by
  * mistake.
  */
 #define DIO_MEM_MAX KIB(4)

@@ -29,7 +29,7 @@ int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, un
 		return err_set(ENODEV, "no %s here: %s", lib->what, why ? why : file);
 	}
 
-	/* Find all required functions before writing the table. */
+	/* Look up all required functions before changing the table. */
 	for (unsigned i = 0; i < nr; i++)
 		if (syms[i].required && !dlsym(handle, syms[i].name)) {
 			(void)dlclose(handle);

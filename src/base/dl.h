@@ -2,9 +2,9 @@
 /*
  * Vendor libraries, loaded at run time into a typed table.
  *
- * A vendor's functions stand once, with their signatures, in a list of SYM() and OPT()
- * lines, such as mem/cuda/cuda_syms.h.  The list is included twice: as the members of a
- * struct of function pointers, and as an array of struct dl_sym that says where each goes.
+ * A vendor's functions are listed once, with their signatures, as lines of SYM() and OPT(), such as
+ * in mem/cuda/cuda_syms.h.  The list is included twice: as the members of a struct of function
+ * pointers, and as an array of struct dl_sym with the offset of each pointer.
  *
  *	struct cuda_api {
  *	#define SYM(name, args) uint32_t(*name) args;
@@ -35,8 +35,8 @@ struct dl_sym {
 
 /*
  * The ELF note that tells packagers about a library without a NEEDED entry; see
- * https://systemd.io/ELF_DLOPEN_METADATA/.  Put it next to each struct dl_lib, with literals: the
- * feature in one word, and in a few words.
+ * https://systemd.io/ELF_DLOPEN_METADATA/. Put one next to each struct dl_lib, with literals: the
+ * feature as one word, and as a few words.
  */
 #define DL_NOTE(lib_soname, word, words)                                 \
 	DL_NOTE_("[{\"soname\":[\"" lib_soname "\"],\"feature\":\"" word \
@@ -50,26 +50,27 @@ struct dl_sym {
 										 "FDO", json }
 
 struct dl_lib {
-	const char *what;   /* name in sentences: "NVIDIA driver" */
-	const char *soname; /* "libcuda.so.1", found by the loader */
+	const char *what;   /* name in sentences, such as "NVIDIA driver" */
+	const char *soname; /* such as "libcuda.so.1"; the loader finds the file */
 	const char *path;   /* file to try if the loader does not find soname; NULL: none */
 	const char *env;    /* environment variable that names another file; ignored in set-uid
 			     * programs */
 };
 
 /*
- * Load a library and fill the table.  It is never unloaded: vendors' libraries start
- * threads and leave handlers behind.
+ * Load a library and fill the table.  The library is never unloaded, because vendors' libraries
+ * start threads and leave handlers behind.
  *
- * Return: 0; -ENODEV with a sentence when it is not there or lacks a required function.
- * The table is then unchanged.
+ * Return: 0; -ENODEV with a sentence if the library is missing or lacks a required function; the
+ * table is then unchanged.
  */
 int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, unsigned nr);
 
 /*
- * Return true if anybody in this process has loaded the library.  A library that is missing is
- * searched again only after another one was loaded.  Any thread.
- * @absent: 0 at first, and one for each library: how many had been loaded at the last search
+ * Return true if the library is loaded in this process, by any code.  Any thread may call this.  A
+ * missing library is searched again only after another library was loaded.
+ * @absent: one variable for each library, 0 at first; keeps the number of libraries loaded at the
+ * last search
  */
 bool dl_present(const struct dl_lib *lib, _Atomic unsigned long long *absent);
 

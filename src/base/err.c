@@ -11,8 +11,8 @@ static _Thread_local char text[ERR_TEXT_MAX];
 int err_set(int err, const char *fmt, ...)
 {
 	int saved = errno;
-	/* Format into another buffer, because an argument may be the current text: a caller that
-	 * wraps a sentence into a longer one passes err_text(). */
+	/* Format into another buffer, because an argument may be the current sentence: callers pass
+	 * err_text() to wrap it into a longer one. */
 	char line[ERR_TEXT_MAX];
 	va_list ap;
 

@@ -5,9 +5,9 @@
 #include "base/base.h"
 
 /*
- * Keep the sentence for pst_error_text() in the calling thread.  The sentence names
- * the cause and, where there is one, the cure; it has no newline and no full stop.
- * @err: positive errno or negative, either is taken
+ * Set the calling thread's sentence for pst_error_text().  The sentence names the cause, and the
+ * cure if there is one.  No newline and no full stop at its end.
+ * @err: errno, positive or negative
  *
  * Return: -|err|, so that a failure is one line: return err_set(ENODEV, "...").
  */
@@ -22,11 +22,12 @@ struct err_kept {
 	char text[ERR_TEXT_MAX];
 };
 
-/* Save the thread's sentence around a call whose failure is ignored. */
+/* Save and restore the thread's sentence around a call whose failure is ignored. */
 void err_keep(struct err_kept *ret);
 void err_put_back(const struct err_kept *kept);
 
-/* Return "ENOENT (No such file or directory)" in a buffer of the thread; err as in err_set(). */
+/* Return text such as "ENOENT (No such file or directory)" in a buffer of the thread; err as in
+ * err_set(). */
 const char *err_name(int err);
 
 #endif

@@ -7,9 +7,9 @@
 #include "base/fault.h"
 #include "base/log.h"
 
-#define RULES_MAX 32        /* SITE:N:WHAT in one specification */
-#define DELAY_MAX_MS 60000u /* a longer delay is a typing error */
-#define ERRNO_MAX 4095      /* the kernel's own limit */
+#define RULES_MAX 32        /* most SITE:N:WHAT in one specification */
+#define DELAY_MAX_MS 60000u /* a longer delay is assumed to be a typing error */
+#define ERRNO_MAX 4095      /* the kernel's largest errno */
 
 static const char *const site_names[FAULT_SITE_NR] = {
 	[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
@@ -35,7 +35,7 @@ static struct rule rules[RULES_MAX];
 static unsigned nr_rules;
 static uint64_t passed[FAULT_SITE_NR];
 
-/* Parse decimal digits and nothing else, up to max. */
+/* Parse decimal digits and nothing else.  Return false for other text, or a number above max. */
 static bool fault_parse_number(const char *s, uint64_t max, uint64_t *ret)
 {
 	char *end;
@@ -85,7 +85,7 @@ static int errno_by_name(const char *s)
 	return 0;
 }
 
-/* Parse one SITE:N:WHAT; s is modified. */
+/* Parse one SITE:N:WHAT.  Modifies s. */
 static int parse_rule(char *s, struct rule *ret)
 {
 	char *n = strchr(s, ':');
@@ -207,7 +207,7 @@ uint64_t fault_passed(enum fault_site site)
 	return n;
 }
 
-/* A constructor, because fault_hit() checks only fault_active. */
+/* Read PST_FAULT in a constructor, because fault_hit() checks only fault_active. */
 __attribute__((constructor)) static void read_env(void)
 {
 	int saved = errno;

@@ -9,15 +9,15 @@
 #include "base/fds.h"
 #include "base/work.h"
 
-/* Room for descriptors of drivers, and about ten for each worker of an engine. */
+/* Descriptors to make room for: those of drivers, and about ten for each worker of an engine. */
 #define ROOM 512u
 
 static struct work work;
 
 /*
- * Open a descriptor at the end of the room for a moment.  It must not duplicate a file of the
- * program: closing that would release the process' record locks on the file, flush it on a network
- * file system, and a child forked meanwhile would keep it open.
+ * Open a descriptor with the last number of the room, and close it.  It must not be a duplicate of
+ * the program's file: closing that would release the process' record locks on the file and flush it
+ * on a network file system, and a child forked before the close would keep it open.
  */
 static void base_fds_grow(struct work *w)
 {

@@ -6,8 +6,9 @@
  * Grow the process' table of descriptors ahead of need.
  *
  * In a process with threads the kernel grows the table only after every CPU has forgotten the old
- * one, which took 8 to 24 ms, and a thread that needs a descriptor waits.  So the table grows once,
- * in the background if there are threads.  The call leaves nothing open, and gives up silently.
+ * one.  That took 8 to 24 ms, and a thread that needs a descriptor waits for it.  So the table
+ * grows once, in the background if there are threads.  The call leaves no descriptor open, and
+ * ignores failures.
  */
 void fds_grow(void);
 

@@ -19,8 +19,8 @@ static void wipe_in_child(void)
 }
 
 /*
- * Create the page without a lock, which a fork() in another thread could leave locked in the child:
- * every thread that comes here makes a page, and one of them wins.
+ * Create the page without a lock, because a fork() in another thread could leave a lock taken in
+ * the child.  Each thread that comes here creates a page, and one of the pages is kept.
  */
 static int make_page(void)
 {
@@ -34,8 +34,8 @@ static int make_page(void)
 		return err_set(ENOMEM, "cannot map one page: %m");
 	*page = 1;
 	if (madvise(page, len, MADV_WIPEONFORK) < 0) {
-		/* Some sandboxes refuse MADV_WIPEONFORK.  A handler sees every fork() but not a
-		 * bare clone(2); two handlers do no harm. */
+		/* Some sandboxes refuse MADV_WIPEONFORK.  A handler notices every fork(), but not a
+		 * plain clone(2).  Registering the handler twice does no harm. */
 		err = errno;
 		if (pthread_atfork(NULL, NULL, wipe_in_child) != 0) {
 			(void)munmap(page, len);
@@ -44,7 +44,7 @@ static int make_page(void)
 	}
 	if (!atomic_compare_exchange_strong(&fork_page, &none, page))
 		(void)munmap(page, len);
-	/* Log last: a process without the page delivers no line, see log.c. */
+	/* Log last: without the page, log.c delivers no line. */
 	if (err)
 		log_debug("no MADV_WIPEONFORK (%s), watching fork() by a handler", strerror(err));
 	return 0;

@@ -5,13 +5,13 @@
 #include "base/base.h"
 
 /*
- * A page that fork() wipes in the child: MADV_WIPEONFORK, madvise(2).  NULL until the
- * first fork_guard() (fork.c), zero in a child.
+ * A page that fork() wipes in the child: MADV_WIPEONFORK, madvise(2).  NULL until the first
+ * fork_guard() (fork.c).  Its first word is 0 in a child.
  */
 extern const unsigned *_Atomic fork_page;
 
 /*
- * Return true if fork_guard() would return -EOWNERDEAD.  Makes no page and no sentence, so
+ * Return true if fork_guard() would return -EOWNERDEAD.  Creates no page and sets no sentence, so
  * functions that fork_guard() calls may use it.
  */
 static inline bool fork_is_child(void)

@@ -3,12 +3,12 @@
 
 _Static_assert(sizeof(uintptr_t) == 8, "a handle has room for an index and its uses");
 
-/* Never freed, so that lookups are safe without a lock. */
+/* One index of a table.  Never freed, so that lookups are safe without a lock. */
 struct handle_slot {
-	_Atomic uintptr_t handle; /* 0: none */
+	_Atomic uintptr_t handle; /* the valid handle of this index, or 0 */
 	void *_Atomic object;     /* written before the handle */
-	uintptr_t next;           /* the handle that it will get; used by the thread that took it
-				   * off the list */
+	uintptr_t next;           /* the next handle of this index; only the thread that took the
+				   * slot off the free list uses it */
 	_Atomic uint32_t next_free;
 };
 
@@ -26,8 +26,8 @@ static struct handle_slot *slot_of(struct handle_table *t, uintptr_t handle)
 
 /* ------------------------------------------------------- the list of free ones */
 
-/* Return a list head with a new count of changes, so that a list that changed meanwhile compares
- * unequal even if its first slot is the same. */
+/* Return a list head with an incremented count of changes.  If the list has changed, its head then
+ * differs even if its first slot is the same. */
 static uint64_t head_of(uint64_t old, uint32_t first)
 {
 	return ((old >> 32) + 1) << 32 | first;
@@ -51,7 +51,7 @@ static struct handle_slot *pop(struct handle_table *t)
 	uint32_t next;
 
 	do {
-		/* A slot on the list is in a chunk that exists. */
+		/* Not NULL, because a slot on the free list is in an existing chunk. */
 		s = (uint32_t)head ? slot_at(t, (uint32_t)head - 1) : NULL;
 		if (!s)
 			return NULL;
@@ -60,7 +60,7 @@ static struct handle_slot *pop(struct handle_table *t)
 	return s;
 }
 
-/* Return the first chunk that does not exist. */
+/* Return the index of the first chunk that does not exist. */
 static uint32_t chunks_end(struct handle_table *t)
 {
 	uint32_t i = 0;
@@ -70,7 +70,7 @@ static uint32_t chunks_end(struct handle_table *t)
 	return i;
 }
 
-/* Add a chunk; each thread that comes here makes its own. */
+/* Add a chunk of free slots.  Threads that come here at the same time each add one. */
 static int handle_grow(struct handle_table *t)
 {
 	struct handle_slot *none, *c = NULL;
@@ -106,7 +106,8 @@ int handle_new(struct handle_table *t, void *object, uintptr_t *ret_handle)
 	while ((s = pop(t)) == NULL && r == 0) {
 		atomic_fetch_add(&t->growing, 1);
 		r = handle_grow(t);
-		/* Another thread may have made the last chunk and be listing it now. */
+		/* Another thread may have added the last chunk, and not have put its slots on the
+		 * free list yet. */
 		if (atomic_fetch_sub(&t->growing, 1) > 1 && r == -EMFILE)
 			r = 0;
 	}
@@ -125,9 +126,8 @@ void *handle_get(struct handle_table *t, uintptr_t handle)
 
 	if (!s || atomic_load(&s->handle) != handle)
 		return NULL;
-	/* The object does not change while the handle is valid, and a handle is never used twice.
-	 * So the object belongs to the handle if the handle is valid before and after reading
-	 * it. */
+	/* A handle's object never changes, and a handle is never reused.  So if the handle is valid
+	 * before and after the object is read, the object belongs to it. */
 	object = atomic_load(&s->object);
 	return atomic_load(&s->handle) == handle ? object : NULL;
 }

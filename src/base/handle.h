@@ -2,12 +2,13 @@
 /*
  * Handles: numbers that programs hold for objects of the library.
  *
- * A handle is an index in a table and a count of the uses of that index.  No handle is used twice,
- * and each is compared before anything is dereferenced: an old or invented one finds nothing.
+ * A handle consists of an index in a table and a count of the uses of that index.  No handle is
+ * reused, and each is compared before a pointer is dereferenced, so an old or invented handle finds
+ * nothing.
  *
- * No call takes a lock.  Any thread may make each of them, in a forked child too, and, except
+ * No call takes a lock.  Any thread may make each call, in a forked child too, and, except
  * handle_new(), in a signal handler.  The owner decides how long an object lives: the table does
- * not keep it from being freed just after a lookup.
+ * not prevent freeing it just after a lookup.
  */
 #ifndef PST_HANDLE_H
 #define PST_HANDLE_H
@@ -16,7 +17,7 @@
 
 #include "base/base.h"
 
-#define HANDLE_CHUNK 256u /* indices that are added at once */
+#define HANDLE_CHUNK 256u /* indices that are added at a time */
 #define HANDLE_CHUNKS_MAX 4096u
 #define HANDLES_MAX (HANDLE_CHUNK * HANDLE_CHUNKS_MAX)
 
@@ -25,13 +26,14 @@ struct handle_slot;
 /* A static table, never freed, so that lookups are always safe. */
 struct handle_table {
 	uint32_t max;          /* most handles at a time, a multiple of HANDLE_CHUNK */
-	_Atomic uint64_t free; /* the first free index + 1, and a count of changes above it */
-	atomic_uint growing;   /* threads that are making a chunk, or have made one that is not
-				* listed yet */
+	_Atomic uint64_t free; /* index + 1 of the first free slot in the lower half, a count of
+			        * changes in the upper half */
+	atomic_uint growing;   /* threads that are adding a chunk whose slots are not on the free
+			        * list yet */
 	struct handle_slot *_Atomic chunks[HANDLE_CHUNKS_MAX];
 };
 
-/* An empty table for at most nr handles. */
+/* Initializer of an empty table for at most nr handles. */
 #define HANDLE_TABLE(nr)    \
 	{                   \
 		.max = (nr) \
@@ -43,16 +45,16 @@ struct handle_table {
  * @object:     not NULL
  * @ret_handle: the handle, never 0
  *
- * Return: 0, -ENOMEM, or -EMFILE when there are as many as the table takes.
+ * Return: 0, -ENOMEM, or -EMFILE if the table is full.
  */
 int handle_new(struct handle_table *t, void *object, uintptr_t *ret_handle);
 
 /**
- * handle_get() - the object of a handle
+ * handle_get() - return the object of a handle
  * @t:      the table
  * @handle: any number
  *
- * Return: the object, or NULL when the handle is not, or no longer, valid.
+ * Return: the object, or NULL if the handle is not valid, or not any more.
  */
 void *handle_get(struct handle_table *t, uintptr_t handle);
 
@@ -61,16 +63,16 @@ void *handle_get(struct handle_table *t, uintptr_t handle);
  * @t:      the table
  * @handle: any number
  *
- * Return: the object, or NULL as handle_get().  Of two threads one gets the object.
+ * Return: the object, or NULL as handle_get().  If two threads call this, only one gets the object.
  */
 void *handle_take(struct handle_table *t, uintptr_t handle);
 
 /**
- * handle_hide() - end a handle, with a way back
+ * handle_hide() - make a handle invalid for a while
  * @t:      the table
  * @handle: any number
  *
- * After it either handle_show() makes the handle valid again or handle_drop() ends it.
+ * Then call handle_show() to make the handle valid again, or handle_drop() to end it.
  *
  * Return: as handle_take().
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Little-endian integers in messages, at any address. */
+/* Little-endian integers in messages, at unaligned addresses. */
 #ifndef PST_LE_H
 #define PST_LE_H
 

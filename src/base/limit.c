@@ -9,9 +9,9 @@
 
 static struct {
 	const char *name;
-	const char *text; /* text of the environment variable, or NULL */
+	const char *text; /* value of the environment variable, or NULL */
 	uint64_t env;
-	_Atomic uint64_t set; /* the program's limit, 0 for none */
+	_Atomic uint64_t set; /* limit that the program set, bytes; 0: none */
 } limits[LIMIT_NR] = {
 	[LIMIT_POOL] = { .name = "PST_POOL" },
 	[LIMIT_PAGES] = { .name = "PST_PAGES" },

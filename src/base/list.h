@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A doubly linked list.  An empty list points to itself, and so does an entry that is on no list,
- * so that list_del() may be called twice.
+ * A doubly linked list.  An empty list points to itself.  An entry that is on no list also points
+ * to itself, so that list_del() may be called twice.
  */
 #ifndef PST_LIST_H
 #define PST_LIST_H
@@ -39,7 +39,7 @@ static inline void list_del(struct list *e)
 	list_init(e);
 }
 
-/* Move an entry from its list, if any, to the end of another. */
+/* Move an entry from the list that it is on, if any, to the end of another. */
 static inline void list_move_tail(struct list *head, struct list *e)
 {
 	e->prev->next = e->next;
@@ -50,7 +50,7 @@ static inline void list_move_tail(struct list *head, struct list *e)
 #define list_entry(e, type, member) container_of(e, type, member)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
 
-/* E may be removed while the loop stands on it; n is its successor. */
+/* The loop body may remove e; n is its successor. */
 #define list_for_each_safe(e, n, head) \
 	for ((e) = (head)->next, (n) = (e)->next; (e) != (head); (e) = (n), (n) = (e)->next)
 #define list_for_each(e, head) for ((e) = (head)->next; (e) != (head); (e) = (e)->next)

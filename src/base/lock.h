@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A lock that one thread takes for each of its requests, and that others rarely take.  Taking it is
- * one inline atomic operation; a pthread_mutex_t takes thirty instructions.
+ * A lock that one thread takes for each of its requests, and that others rarely take.  Taking it
+ * costs one inline atomic operation; a pthread_mutex_t costs thirty instructions.
  */
 #ifndef PST_LOCK_H
 #define PST_LOCK_H
@@ -13,7 +13,7 @@
 enum {
 	LOCK_FREE,
 	LOCK_TAKEN,
-	LOCK_WANTED, /* locked, and a thread may sleep until it is free */
+	LOCK_WANTED, /* taken, and a thread may be sleeping until it is free */
 };
 
 /* Zero is an unlocked lock.  It needs no destruction. */

@@ -12,8 +12,8 @@
 #define LINE_MAX_LEN 1024
 
 /*
- * Starts at the most detailed level, so that the first line of any level reaches log_line(), which
- * reads PST_LOG and sets the true level.
+ * The initial level is the most detailed one, so that the first line of any level reaches
+ * log_line(), which reads PST_LOG and sets the real level.
  */
 _Atomic int log_level = PST_LOG_DEBUG;
 
@@ -28,15 +28,16 @@ static pthread_once_t env_once = PTHREAD_ONCE_INIT;
 static int env_level;
 
 /*
- * Held for reading while a line is delivered, so that log_set() waits for lines in flight.  A
- * fork() meanwhile leaves it locked in the child, so children that may not use the library do not
- * take it.  Other children have a parent in which no line was in flight.
+ * Read-locked while a line is delivered, so that log_set() waits for lines in flight.  If another
+ * thread forks at that time, the lock stays taken in the child.  So children that must not use the
+ * library do not take it.  In other children it is free, because the library was not in use before
+ * the fork.
  */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static pst_log_fn callback;
 static void *callback_arg;
 
-/* One write(2) a line, so that lines of several threads do not mix. */
+/* Write a line by one write(2), so that lines of several threads do not mix. */
 static void write_stderr(int level, const char *line)
 {
 	char buf[LINE_MAX_LEN + 32];
@@ -72,22 +73,22 @@ void log_line(int level, const char *fmt, ...)
 
 	if (fork_is_child())
 		return;
-	NO_CANCEL(); /* writing is a cancellation point, under the lock */
+	NO_CANCEL(); /* write(2) is a cancellation point, and the lock is held */
 	(void)pthread_once(&env_once, log_read_env);
 	if (level < PST_LOG_ERROR || level > log_level) {
 		errno = saved;
 		return;
 	}
 
-	errno = saved; /* for %m */
+	errno = saved; /* the format may contain %m */
 	va_start(ap, fmt);
 	n = vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	if (n >= 0) {
-		/* One line, whatever the names in it hold. */
+		/* Escape newlines and control characters of names. */
 		shown(safe, sizeof(safe), line);
 		(void)pthread_rwlock_rdlock(&lock);
-		/* Check again: the level may have changed together with the callback. */
+		/* Check again: log_set() may have changed level and callback. */
 		if (level <= log_level) {
 			if (callback)
 				callback(callback_arg, level, safe);

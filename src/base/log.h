@@ -6,18 +6,18 @@
 
 #include "base/base.h"
 
-/* The most detailed level that anybody receives; 0: nobody. */
+/* The most detailed level for which there is a receiver; 0: none. */
 extern _Atomic int log_level;
 
 /*
- * Deliver one line.  errno is kept, and %m works.  Use the macros.  A forked child of a process
- * that used the library delivers none.
+ * Deliver one line.  errno is kept, and %m works.  Callers use the macros below.  A forked child of
+ * a process that used the library delivers no lines.
  */
 void log_line(int level, const char *fmt, ...) _printf_(2, 3);
 
 /*
- * Set the callback for pst_log_set(): lines up to level go to fn; NULL restores PST_LOG.  On return
- * no thread is inside an earlier fn.  Does nothing in a forked child.
+ * Set the callback for pst_log_set(): fn gets lines up to level; NULL restores PST_LOG.  On return
+ * no thread is inside the previous fn.  Does nothing in a forked child.
  */
 void log_set(pst_log_fn fn, void *arg, int level);
 

@@ -55,7 +55,7 @@ const char *pst_why_name(uint32_t why)
 	return why <= PST_WHY_MAX && why_names[why] ? why_names[why] : "unknown";
 }
 
-/* Return errno as the end of a sentence, "" for 0. */
+/* Return text to append to a sentence: ": " and the name of err, or "" for 0. */
 static const char *because(int err, char *buf, size_t len)
 {
 	buf[0] = '\0';
@@ -64,7 +64,7 @@ static const char *because(int err, char *buf, size_t len)
 	return buf;
 }
 
-/* Return the meaning of an errno that kept cuFile from being used; "" if its own text is enough. */
+/* Return why cuFile was not used, by the errno; "" if the errno's own name is enough. */
 static const char *names_no_gds(int err)
 {
 	switch (err) {
@@ -122,7 +122,7 @@ static const char *names_no_gds(int err)
 	}
 }
 
-/* Return the meaning of the kernel's errno for pages of a PCI device. */
+/* Return what the kernel means by an errno for pages of a PCI device. */
 static const char *names_no_p2p(int err)
 {
 	switch (err) {
@@ -139,7 +139,7 @@ static const char *names_no_p2p(int err)
 	}
 }
 
-/* Return what kept bytes from being moved by RDMA. */
+/* Return why RDMA was not used, by the errno. */
 static const char *names_no_rdma(int err)
 {
 	switch (err) {
@@ -182,7 +182,7 @@ static const char *names_no_rdma(int err)
 	}
 }
 
-/* Return the property of a request because of which the path cannot serve it. */
+/* Return which flag of a request prevents the path from serving it. */
 static const char *no_provider(int flag)
 {
 	if (flag & PST_IO_CRC32C)
@@ -302,7 +302,7 @@ const char *pst_paths_text(uint32_t paths, char *buf, size_t len)
 	int n = 0;
 
 	buf[0] = '\0';
-	/* Write the device's hop first, then the file's. */
+	/* Write the device path first, then the file hops. */
 	for (unsigned pass = 0; pass < 2; pass++)
 		for (uint32_t path = 1; path <= PST_PATH_MAX; path++) {
 			bool file_hop = path <= PST_PATH_BUFFERED;

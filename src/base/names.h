@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Give a path its name, before the first request.  path is at most PST_PATH_MAX, and name stays;
- * NULL: the path is "unknown". */
+/* Set the name of a path, before the first request.  path is at most PST_PATH_MAX.  The string must
+ * stay valid; NULL: the name is "unknown". */
 void names_path_add(uint32_t path, const char *name);
 
 #endif

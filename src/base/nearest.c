@@ -6,9 +6,10 @@
 
 #include "base/base.h"
 
-#define NAME_MAX_LEN 31u /* bytes; a longer word is never matched */
+#define NAME_MAX_LEN 31u /* bytes of a name; longer words never match */
 
-/* Return how many letters to insert, remove, replace or swap with a neighbour to turn a into b. */
+/* Return the least number of letters to insert, remove, replace or swap with a neighbour that turns
+ * a into b. */
 static unsigned distance(const char *a, size_t len_a, const char *b, size_t len_b)
 {
 	unsigned rows[3][NAME_MAX_LEN + 1];
@@ -59,8 +60,8 @@ const char *nearest(const char *word, size_t len, const char *const *names, size
 
 /* ----------------------------------------------------------------- devices */
 
-/* Kinds of devices, and common names for them.  The last two are too short to match a mistyped
- * word. */
+/* Kinds of devices, and common names for them.  The last two names are too short to compare with
+ * mistyped words. */
 static const struct {
 	const char *word, *kind;
 } words[] = {
@@ -91,7 +92,8 @@ bool nearest_device(const char *text, char ret[NEAREST_DEVICE_MAX])
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		if (!strcmp(word, words[i].word))
 			kind = words[i].kind;
-	/* Other words count only with a colon and a number: "sort1" may be a file. */
+	/* Other words are names of devices only with a colon and a number: "sort1" may be a
+	 * file. */
 	if (!kind) {
 		const char *near;
 

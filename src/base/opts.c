@@ -5,8 +5,8 @@
 #include "base/opts.h"
 
 /*
- * No struct of the library will ever be larger.  A larger size means a struct that was never
- * initialised; using it would read or wipe memory behind it.
+ * Larger than any struct of the library will ever be.  A larger size means an uninitialised struct;
+ * using it would read or write memory behind the struct.
  */
 #define SZ_MAX 4096
 

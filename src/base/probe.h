@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Static probes for tracers (USDT).  A probe is a nop in the code, and a note in the ELF file with
- * its address and its arguments. docs/PROBES.md lists all probes; tests/lint/probes.sh compares the
- * list with the files.  Arguments are values that the code has anyway: nothing is computed for a
- * probe.
+ * its address and its arguments.  docs/PROBES.md lists all probes; tests/lint/probes.sh compares
+ * the list with the files.  Arguments are values that the code needs anyway: no value is computed
+ * for a probe.
  */
 #ifndef PST_PROBE_H
 #define PST_PROBE_H

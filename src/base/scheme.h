@@ -25,8 +25,8 @@ static inline size_t scheme_len(const char *name)
 }
 
 /*
- * Return how much of a name may be shown.  The query of a URL may contain the right to read the
- * file, and the part before an @ a password.
+ * Return how many bytes of a name may be shown in messages.  The query of a URL may grant access to
+ * the file, and the part before an @ may contain a password.
  */
 static inline int scheme_shown_len(const char *name)
 {

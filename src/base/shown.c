@@ -6,7 +6,8 @@
 
 #include "base/base.h"
 
-/* Return the bytes of the UTF-8 character at p, in its shortest form; 0 if there is none. */
+/* Return the length of the UTF-8 character at p in bytes, and its code in *ret.  Return 0 for
+ * invalid or overlong bytes. */
 static unsigned char_len(const unsigned char *p, uint32_t *ret)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Text from elsewhere, such as names of files, for logs, terminals and JSON. */
+/* Text from outside, such as file names, made safe for logs, terminals and JSON. */
 #ifndef PST_SHOWN_H
 #define PST_SHOWN_H
 
 #include <stddef.h>
 
 /*
- * Copy a text without characters that control a terminal or begin a line: control characters
- * (C0, DEL and C1), marks that turn the direction of writing and bytes that are no UTF-8 become
- * \ooo, in octal.  Cut at len.  A text that went through once stays as it is.
+ * Copy a text without characters that control a terminal or begin a line.  Control characters (C0,
+ * DEL and C1), marks that change the direction of writing, and bytes that are not UTF-8 become
+ * \ooo, in octal.  The result is cut at len bytes.  Copying a result again does not change it.
  */
 void shown(char *ret, size_t len, const char *text);
 

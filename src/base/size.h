@@ -5,10 +5,10 @@
 #include "base/base.h"
 
 /*
- * A number of bytes in text that somebody wrote: decimal digits and nothing else, or with one
- * of K, M, G and T behind them (times 1024, 1024^2, ...; small letters too).
+ * Parse a number of bytes that a person wrote: decimal digits, and optionally one of K, M, G and T
+ * after them (times 1024, 1024^2, ...; lower case too).
  *
- * Return: 0; -EINVAL for any other text; -ERANGE for a number beyond uint64_t.
+ * Return: 0; -EINVAL for other text; -ERANGE for a number above UINT64_MAX.
  */
 int size_parse(const char *text, uint64_t *ret);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asking programs.  After an execve(2) a child always sends SIGCHLD to its parent when it ends, and
- * the program whose process this is does not expect that.  So there are two children: a warden,
- * which calls no execve(2) and sends no signal, and its child, the program.  Neither copies page
- * tables, of which there may be many: both are made as by vfork(), in our memory, and the calling
- * thread stands still until the warden has ended.
+ * Run helper programs and read their output.
+ *
+ * After an execve(2) a child always sends SIGCHLD to its parent when it ends, which the calling
+ * program does not expect.  So there are two children: a warden, which calls no execve(2) and sends
+ * no signal, and the warden's child, which becomes the helper program.  Both are created as by
+ * vfork(), because copying large page tables takes long: they run in the memory of this process,
+ * and the calling thread waits until the warden has ended.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -20,17 +22,17 @@
 #include "base/err.h"
 #include "base/spawn.h"
 
-#define STACK KIB(64) /* stack size of each child */
+#define STACK KIB(64) /* bytes of each child's stack */
 #define END_NS (50 * NSEC_PER_MSEC)
 #define FDS_MAX 65536u
 
-/* Sanitizers look for the end of the stack in functions that do not return, and do not know this
- * stack. */
+/* In functions that do not return, sanitizers look for the end of the stack, and do not know this
+ * one. */
 #define OWN_STACK __attribute__((no_sanitize("address")))
 
 /*
- * The thread sanitizer treats clone() as fork() and would see two processes in this memory; it also
- * tracks descriptors by number, which mean other files in a child.
+ * The thread sanitizer treats clone() as fork(), and would see two processes in this memory.  It
+ * also tracks descriptors by their numbers, which refer to other files in a child.
  */
 #ifdef __SANITIZE_THREAD__
 int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
@@ -55,9 +57,9 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
 /*
- * Warden and program make system calls directly where a sanitizer would record them: descriptors
- * differ in a child, and its exit is not the end of this memory. gcov too would write its counts
- * before an execv(), and stop counting.
+ * Warden and program make direct system calls where a sanitizer would record the call: their
+ * descriptors are separate, and their exit does not end this memory.  gcov, too, would write its
+ * counts before an execv(), and stop counting.
  */
 static int move_up(int fd)
 {
@@ -84,12 +86,13 @@ struct asked {
 	uint64_t deadline_ns;
 	char *text;
 	size_t len;
-	char *stack; /* stack of the program until its execve(2) */
+	char *stack; /* stack of the helper program until its execve(2) */
 	int err;
 
-	/* Descriptors of the warden and the program, which are not those of this process. */
-	int fd;      /* for the program; -1 for none */
-	int ends[2]; /* ends of the pipe, above 9 so that they do not collide with their targets */
+	/* Descriptors of warden and program.  Their descriptor tables are separate from this
+	 * process'. */
+	int fd;      /* passed to the program; -1: none */
+	int ends[2]; /* ends of the pipe, moved above 9 so that dup3() does not overwrite them */
 };
 
 /* ------------------------------------------------------------- the program */
@@ -111,7 +114,7 @@ static void default_signals(void)
 	sigset_t none;
 
 	for (int sig = 1; sig < NSIG; sig++)
-		(void)sigaction(sig, &dfl, NULL); /* not all can be set */
+		(void)sigaction(sig, &dfl, NULL); /* fails for signals that cannot be set */
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -122,7 +125,7 @@ OWN_STACK static int program_main(void *arg)
 	int null = move_up((int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR));
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* ^C and ^Z on the terminal are for the calling program, not for this one. */
+	/* A new session: ^C and ^Z on the terminal are for the calling program only. */
 	(void)syscall(SYS_setsid);
 	if (null >= 0 && spawn_become(null, 0) == 0 && spawn_become(null, 2) == 2 &&
 	    spawn_become(a->ends[1], 1) == 1 && (a->fd < 0 || spawn_become(a->fd, 3) == 3)) {
@@ -137,7 +140,7 @@ OWN_STACK static int program_main(void *arg)
 
 /* -------------------------------------------------------------- the warden */
 
-/* Read the output.  Return 0 or ETIMEDOUT. */
+/* Read the program's output.  Return 0 or ETIMEDOUT. */
 static int take_text(struct asked *a)
 {
 	size_t got = 0;
@@ -184,8 +187,8 @@ static int start_program(struct asked *a, pid_t *ret_pid)
 	*ret_pid = clone(program_main, a->stack + STACK, CLONE_VM | CLONE_VFORK, a);
 	if (*ret_pid < 0)
 		return errno;
-	/* The warden has its own descriptor table.  The parent's would keep the pipe open, and
-	 * descriptors that others closed. */
+	/* Close the copies of descriptors in the warden's own table: they would keep the pipe open,
+	 * and files that other threads close. */
 	if (spawn_become(a->ends[0], 0) < 0)
 		return errno;
 	a->ends[0] = 0;

@@ -26,6 +26,6 @@ int sysfs_numa_node(const char *pci)
 	char path[96], line[32];
 
 	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
-	/* The kernel also reports -1 for unknown. */
+	/* The kernel also reports -1 for an unknown node. */
 	return sysfs_line(path, line, sizeof(line)) < 0 ? -1 : (int)strtol(line, NULL, 10);
 }

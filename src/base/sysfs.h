@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Facts that the kernel writes into small files, under /proc and /sys. */
+/* Values that the kernel provides as small files, in /proc and /sys. */
 #ifndef PST_SYSFS_H
 #define PST_SYSFS_H
 
 #include "base/base.h"
 
 /*
- * Read the first line of a file, without its newline, as much as fits.  Return: 0; -errno if there
- * is none, and @buf is unchanged.
+ * Read the first line of a file, without its newline, up to len - 1 bytes.  Return 0; -errno if
+ * there is no line, with @buf unchanged.
  */
 int sysfs_line(const char *path, char *buf, size_t len);
 

@@ -8,9 +8,9 @@
 #include "base/thread.h"
 
 /*
- * Keep the library loaded, because its threads run in it.  The shared library is linked to stay;
- * the static one may be part of a plug-in, which this call pins.  It runs as a constructor, so it
- * never waits for the loader's lock while it holds one of the library.
+ * Keep the library loaded, because its threads run in it.  The shared library is linked with -z
+ * nodelete.  The static one may be part of a plug-in, which this call makes permanent.  A
+ * constructor, so that the loader's lock is never awaited under a lock of the library.
  */
 __attribute__((constructor)) static void stay_loaded(void)
 {
@@ -22,8 +22,8 @@ __attribute__((constructor)) static void stay_loaded(void)
 		(void)dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-/* Return the cure for lack of address space: pthread_create() reports a stack that does not fit
- * with the same errno as too many threads. */
+/* Return text that names RLIMIT_AS if it is set: pthread_create() returns the same errno for a
+ * stack that does not fit as for too many threads. */
 static const char *space_cure(void)
 {
 	struct rlimit rl;

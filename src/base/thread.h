@@ -7,8 +7,8 @@
 #include "base/base.h"
 
 /*
- * Start a thread of the library with all signals blocked, so that no handler of the program runs on
- * it.  Return 0, or -EAGAIN with a sentence.
+ * Start a thread of the library with all signals blocked, so that the program's handlers do not run
+ * on it.  Return 0, or -EAGAIN with a sentence.
  */
 int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg);
 
@@ -26,7 +26,8 @@ static inline void mutex_init_brief(pthread_mutex_t *lock)
 	(void)pthread_mutexattr_destroy(&attr);
 }
 
-/* Initialize a condition variable with deadlines of now_ns(), a clock that nobody sets. */
+/* Initialize a condition variable whose deadlines are times of now_ns(), a clock that cannot be
+ * set. */
 static inline void cond_init_monotonic(pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;

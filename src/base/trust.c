@@ -10,15 +10,15 @@
 
 #include "base/err.h"
 
-#define LINKS_MAX 40       /* the kernel's limit */
+#define LINKS_MAX 40       /* most symbolic links in a path: the kernel's limit */
 #define UID_UNKNOWN 65534u /* the uid that a user namespace shows for unknown users */
 
 struct walk {
 	int fd; /* descriptor of the folder, O_PATH */
 	dev_t dev;
-	bool sticky; /* other users may create entries in it */
+	bool sticky; /* users other than the owner may create entries in the folder */
 	unsigned links;
-	char at[PATH_MAX]; /* its path, "" for the root */
+	char at[PATH_MAX]; /* path of the folder; "" for the root */
 	char todo[PATH_MAX];
 };
 
@@ -35,14 +35,14 @@ static bool owner_is_good(const struct stat *st)
 	return st->st_uid == 0 || (st->st_uid == geteuid() && st->st_uid != UID_UNKNOWN);
 }
 
-/* Check the mount; a file may be a mount point too. */
+/* Refuse FUSE mounts.  A file may also be a mount point. */
 static int check_mount(const struct walk *w, int fd, const char *name, const struct stat *st)
 {
 	struct statfs fs;
 
 	if (st->st_dev == w->dev)
 		return 0;
-	/* The server answers this call. */
+	/* Fails if the mount's server does not answer. */
 	if (fstatfs(fd, &fs) < 0)
 		return err_set(EPERM, "%s%s is a mount that does not say what it is: %s", w->at,
 			       name, err_name(errno));
@@ -52,7 +52,7 @@ static int check_mount(const struct walk *w, int fd, const char *name, const str
 	return 0;
 }
 
-/* Enter a folder; fd is consumed. */
+/* Enter a folder.  Takes over fd. */
 static int enter(struct walk *w, int fd, const char *name, const struct stat *st)
 {
 	bool writable = st->st_mode & (S_IWGRP | S_IWOTH);
@@ -81,11 +81,12 @@ static int enter_root(struct walk *w)
 		return err_set(EIO, "the root directory cannot be opened");
 	}
 	w->at[0] = '\0';
-	w->dev = st.st_dev; /* an unprivileged user cannot choose the root */
+	w->dev = st.st_dev; /* trust the root's file system: an unprivileged user cannot choose
+			     * it */
 	return enter(w, fd, "/", &st);
 }
 
-/* Put the link's text before the rest of the path. */
+/* Insert the link's target before the rest of the path. */
 static int trust_follow(struct walk *w, int fd, const char *rest)
 {
 	char text[PATH_MAX], more[2 * PATH_MAX];
@@ -100,7 +101,7 @@ static int trust_follow(struct walk *w, int fd, const char *rest)
 	return text[0] == '/' ? enter_root(w) : 0;
 }
 
-/* Resolve one component of the path.  Return 1 if it was the file. */
+/* Resolve one component of the path.  Return 1 if it was the file, 0 for a folder or a link. */
 static int step(struct walk *w, const char *name, const char *rest)
 {
 	_cleanup_(closep) int fd = openat(w->fd, name + 1, O_PATH | O_NOFOLLOW | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Copies by process_vm_writev(2) and process_vm_readv(2) on this process.  The program's memory is
- * the local side of both, because the kernel can use device mappings only there.  If a filter or
+ * the local side of both, because the kernel can access device mappings only there.  If a filter or
  * the kernel's configuration refuses these calls, a pipe is used, with two copies.
  */
 #include <fcntl.h>
@@ -15,11 +15,12 @@
 #include "base/log.h"
 #include "base/uaccess.h"
 
-#define CHUNK KIB(64) /* small enough to stay cached between the kernel's copy and its use */
+#define CHUNK KIB(64) /* bytes; small enough to stay cached between the kernel's copy and its use */
 
 enum dir {
 	FROM_PROGRAM,
-	FROM_PAGE, /* the program's memory is the remote side, and need not be one object */
+	FROM_PAGE, /* from the program's memory as the remote side, which may span several
+		    * objects */
 	TO_PROGRAM,
 };
 
@@ -39,7 +40,8 @@ static int uaccess_failed(const void *addr, uint64_t len, int err)
 				       err_name(err));
 }
 
-/* Return 0; -EFAULT; another -errno if the kernel cannot copy at all. */
+/* Copy by process_vm_readv() or process_vm_writev().  Return 0; -EFAULT; another -errno if the
+ * kernel refuses the call. */
 static int copy_by_vm(enum dir dir, void *addr, void *ours, uint64_t len)
 {
 	struct iovec local = { .iov_base = addr, .iov_len = len };
@@ -147,7 +149,7 @@ static char *chunk_new(uint64_t len)
 int uaccess_move(void *to, const void *from, uint64_t len)
 {
 	_cleanup_(freep) char *buf = chunk_new(len);
-	/* Begin with the last chunk if it would be overwritten. */
+	/* If the target is after the source, copy the last chunk first: they may overlap. */
 	bool back = (uintptr_t)to > (uintptr_t)from;
 	int r = buf ? 0 : -ENOMEM;
 

@@ -7,9 +7,9 @@
 
 #include "base/base.h"
 
-#define OVERFLOW_UID 65534 /* the kernel's default */
+#define OVERFLOW_UID 65534 /* the kernel's default overflow uid */
 
-/* "FIRST OUTSIDE COUNT" in each line of /proc/self/uid_map, user_namespaces(7). */
+/* Each line of /proc/self/uid_map is "FIRST OUTSIDE COUNT", user_namespaces(7). */
 bool user_is_mapped(uid_t uid)
 {
 	FILE *f = fopen("/proc/self/uid_map", "re");

@@ -6,12 +6,12 @@
 #include <sys/types.h>
 
 /*
- * Return true if this uid of a file or process stands for one user.  In a user namespace, all users
- * without a mapping show the same uid, the overflow uid.
+ * Return true if this uid of a file or process identifies one user.  In a user namespace, all users
+ * without a mapping have the same uid, the overflow uid.
  */
 bool user_is_mapped(uid_t uid);
 
-/* Return true if it is this process' user; false if that user has no mapping either. */
+/* Return true if uid is this process' user, and is mapped. */
 bool user_is_own(uid_t uid);
 
 #endif

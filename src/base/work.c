@@ -19,7 +19,7 @@ static struct {
 	.waiting = { LIST_INIT(queue.waiting[0]), LIST_INIT(queue.waiting[1]) },
 };
 
-/* Return the next piece of work, or NULL; under the lock. */
+/* Return the next work of the queue, or NULL; under the lock. */
 static struct work *queue_next(void)
 {
 	for (unsigned i = 0; i <= WORK_LOW; i++)
@@ -57,7 +57,7 @@ void work_init(struct work *w, void (*run)(struct work *w))
 	w->run = run;
 }
 
-/* Under the lock. */
+/* Append work to the queue, and start the queue's thread if it does not run; under the lock. */
 static int queue_add(struct work *w, enum work_priority priority)
 {
 	pthread_t thread;
@@ -103,7 +103,7 @@ void work_end(struct work *w)
 	list_del(&w->link);
 	while (queue.current == w) {
 		pthread_cond_wait(&queue.ran, &queue.lock);
-		list_del(&w->link); /* it may have queued itself */
+		list_del(&w->link); /* w->run() may have queued w again */
 	}
 	pthread_mutex_unlock(&queue.lock);
 }
@@ -112,7 +112,7 @@ void work_end(struct work *w)
 
 _Atomic uint64_t work_idle_ns = 200 * NSEC_PER_MSEC;
 
-/* A thread, and its work. */
+/* A thread for work that may hang. */
 struct runner {
 	struct list link; /* on the list of idle runners */
 	pthread_t thread;
@@ -123,8 +123,8 @@ struct runner {
 
 static struct {
 	pthread_mutex_t lock;
-	struct list idle;    /* idle runners, the latest first */
-	struct list waiting; /* work that waits because WORK_THREADS_MAX threads exist */
+	struct list idle;    /* idle runners, the one that became idle last first */
+	struct list waiting; /* work that waits because there are WORK_THREADS_MAX runners */
 	unsigned nr;
 } runners = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -132,7 +132,7 @@ static struct {
 	.waiting = LIST_INIT(runners.waiting),
 };
 
-/* Wait until a time or a wake-up, under the lock; false after the time. */
+/* Wait until a time or a wake-up, under the lock.  Return false after the time. */
 static bool work_wait_until(pthread_cond_t *cond, uint64_t ns)
 {
 	struct timespec ts = { .tv_sec = (time_t)(ns / NSEC_PER_SEC),
@@ -141,7 +141,7 @@ static bool work_wait_until(pthread_cond_t *cond, uint64_t ns)
 	return pthread_cond_timedwait(cond, &runners.lock, &ts) != ETIMEDOUT;
 }
 
-/* Return the next piece, or NULL if there was none for some time; under the lock. */
+/* Return the next work for a runner, or NULL if none came for work_idle_ns; under the lock. */
 static struct work *runner_next(struct runner *me)
 {
 	uint64_t until = now_ns() + work_idle_ns;
@@ -151,7 +151,7 @@ static struct work *runner_next(struct runner *me)
 		list_del(&me->work->link);
 	}
 	if (!me->work) {
-		list_add_tail(runners.idle.next, &me->link); /* before the first */
+		list_add_tail(runners.idle.next, &me->link); /* insert at the head */
 		while (!me->work && work_wait_until(&me->wake, until))
 			;
 		list_del(&me->link);
@@ -177,7 +177,7 @@ static void *runner_main(void *arg)
 	return NULL;
 }
 
-/* Under the lock. */
+/* Start a runner, under the lock. */
 static int work_runner_new(struct runner **ret)
 {
 	struct runner *new = calloc(1, sizeof(*new));
@@ -199,7 +199,7 @@ static int work_runner_new(struct runner **ret)
 	return 0;
 }
 
-/* Under the lock. */
+/* Give work to a runner, or let it wait for one; under the lock. */
 static int dispatch(struct work *w, const char *name, bool wait)
 {
 	struct runner *to = NULL;
@@ -222,7 +222,7 @@ static int dispatch(struct work *w, const char *name, bool wait)
 	}
 	list_del(&to->link);
 	to->work = w;
-	/* Rename the thread here, so that it has its name from the beginning of the work. */
+	/* Rename the thread here, so that it has the name when the work begins. */
 	if (to->name != name)
 		(void)pthread_setname_np(to->thread, name);
 	to->name = name;
@@ -240,7 +240,7 @@ int work_spawn(struct work *w, const char *name, bool wait)
 	return r;
 }
 
-/* Shared by the waiter and the worker; the last one frees it. */
+/* A work_call() in progress.  Waiter and runner share it, and the last one frees it. */
 struct call {
 	struct work work;
 	void (*fn)(void *arg);

@@ -11,7 +11,6 @@ extern uint32_t dmabuf_excludes;
 
 /*
  * Check that a descriptor is a dma-buf of at least @size bytes with these rights (PST_RIGHT_*).
- *
  * @named: the caller's descriptor, for messages
  *
  * Return: 0; -EINVAL for another file or a smaller buffer, -EACCES, with a sentence.

@@ -13,7 +13,7 @@
 #include "mem/mem.h"
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
-/* Ns to spin for a small copy, which takes less than a sleep and a wake-up. */
+/* Nanoseconds to spin for a small copy, which takes less than a sleep and a wake-up. */
 #define SYNC_SPIN_NS 20000u
 #define SYNC_RATE 16u      /* bytes per ns that a copy usually moves at least */
 #define SYNC_CHUNK MIB(16) /* bytes of one copy, so that other streams of the device get turns */
