@@ -35,13 +35,13 @@ struct lend_client {
 /**
  * lend_open() - lend the file of a block
  * @kv:      the store, not a reader
- * @name:    the block; with its bytes for a new one
- * @client:  who asks
- * @quota:   of a space that is made for a new block
- * @write:   a new block
- * @ret:     to be closed with lend_close()
- * @ret_fd:  for reading: descriptor of the file, which lend_close() closes; else -1
- * @ret_len: for reading: bytes of the file
+ * @name:    name of the block; for a new block with its length
+ * @client:  the client that asks
+ * @quota:   quota of a space that is created for a new block, bytes
+ * @write:   true: create a new block; false: read
+ * @ret:     closed with lend_close()
+ * @ret_fd:  for reading: descriptor of the file, closed by lend_close(); else -1
+ * @ret_len: for reading: length of the file, bytes
  *
  * Return: 0; -ENOENT; -EACCES for another tenant; -ENOSPC; -errno of the file system; -ENOMEM.
  */

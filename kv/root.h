@@ -2,10 +2,10 @@
 /*
  * The directories of a store:
  *
- *	penstock-kv	   which store, and which of its directories
+ *	penstock-kv	   identifies the store, and this directory of it
  *	b/SPACE/HH/HASH	   blocks; HH are the first two digits of HASH
  *	tmp/N		   files that are being written
- *	gone/N		   what was dropped and is being removed
+ *	gone/N		   trees of dropped spaces that are being removed
  *	lock, index, spaces/SPACE   in the first directory only
  */
 #ifndef KV_ROOT_H

@@ -8,7 +8,7 @@
 #include "window/copy.h"
 #include "window/copy_ends.h"
 
-/* In the order in which they are preferred when they are equally fast. */
+/* Kernels by preference: the first of equally fast ones is chosen. */
 static const struct copy_kernel *const kernels[] = {
 #if defined(__x86_64__)
 	&copy_avx512, &copy_avx2,   &copy_movdir64b, &copy_sse41, &copy_sse2,
@@ -35,7 +35,7 @@ typedef uint64_t map8 __attribute__((may_alias));
 typedef uint32_t map4 __attribute__((may_alias));
 typedef uint16_t map2 __attribute__((may_alias));
 
-/* The widest access that is aligned at map and not longer than len, which is not zero. */
+/* Return the widest access that is aligned at map and not longer than len, which is not 0. */
 static inline size_t widest(const void *map, size_t len)
 {
 	size_t n = (uintptr_t)map | 8;
@@ -45,7 +45,7 @@ static inline size_t widest(const void *map, size_t len)
 	return n;
 }
 
-/* volatile: the compiler must neither merge accesses nor split them. */
+/* volatile, so that the compiler neither merges nor splits accesses. */
 void copy_strict_store(void *map, const void *src, size_t len)
 {
 	const char *s = src;
@@ -124,7 +124,7 @@ static const struct copy_kernel *first_that_streams(enum dir dir)
 
 void copy_choose(struct copy_choice *ret, uint32_t caching)
 {
-	/* Right for every mapping, if slow on most. */
+	/* "strict" is correct for every mapping, but slow on most. */
 	const struct copy_kernel *store = &copy_strict, *load = &copy_strict;
 
 	if (caching == PST_CACHING_CACHED) {
@@ -138,15 +138,15 @@ void copy_choose(struct copy_choice *ret, uint32_t caching)
 
 /* ---------------------------------------------------------- by measurement */
 
-#define MEASURED KIB(64)               /* of the mapping */
-#define MEASURE_NS (2 * NSEC_PER_MSEC) /* no copy is begun after that */
+#define MEASURED KIB(64)               /* bytes of the mapping that are used to measure */
+#define MEASURE_NS (2 * NSEC_PER_MSEC) /* ns after which no further copy is started */
 #define ROUNDS 8u
 #define SAME_PERCENT 3u
 
 /*
- * A copy to time.  A small load is one of a part of a line, where kernels differ: a whole line
- * is one round trip to all of them.  Where loads do not stream a large one takes 16 KiB /
- * 16 B * 2 us = 2 ms, and only one can still begin when MEASURE_NS are nearly over.
+ * A copy to be timed.  The small load is a part of a line, because kernels differ there; a whole
+ * line takes one round trip with every kernel.  If loads do not stream, the large load takes 16 KiB
+ * / 16 B * 2 us = 2 ms, and at most one more starts before MEASURE_NS end.
  */
 struct trial {
 	enum dir dir;
@@ -169,13 +169,14 @@ static uint64_t time_once(const struct trial *t, const struct copy_kernel *k, ch
 		else
 			copy_load(&c, buf, map + t->off, t->len);
 	}
-	/* It takes longer than a small store, and the same for all. */
+	/* Fence once: a fence costs more than a small store, and equally for every kernel. */
 	if (t->dir == STORE)
 		copy_fence_stores();
 	return now_ns() - began;
 }
 
-/* Best of some rounds; a kernel far behind best_ns gets no further round. */
+/* Return the shortest time of some rounds.  A kernel much slower than best_ns gets no further
+ * rounds. */
 static uint64_t time_best(const struct trial *t, const struct copy_kernel *k, char *map, char *buf,
 			  uint64_t best_ns, uint64_t until)
 {
@@ -212,7 +213,7 @@ void copy_measure(struct copy_choice *ret, uint32_t caching, void *map)
 	_cleanup_(freep) char *buf = NULL;
 
 	copy_choose(ret, caching);
-	/* Other mappings leave nothing to choose; without memory, the choice above stands. */
+	/* Other mappings leave no choice.  Without memory, keep the kernels of copy_choose(). */
 	if (caching == PST_CACHING_WC)
 		buf = calloc(1, MEASURED);
 	if (!buf)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The copy kernel of arm64: pairs of NEON registers, non-temporal.
+ * The copy kernel of arm64: non-temporal pairs of NEON registers.
  *
- * A write-combining mapping is Normal Non-cacheable memory on arm64, and takes accesses of any
- * alignment.  Device memory does not: "strict" is the kernel for that.
+ * A write-combining mapping is Normal Non-cacheable memory on arm64, which allows accesses of any
+ * alignment.  Device memory does not, and needs the kernel "strict".
  */
 #include "window/copy.h"
 
@@ -19,7 +19,7 @@ struct pair {
 	uint8x16_t a, b;
 };
 
-/* Memory as the instructions touch it, for the compiler. */
+/* Tells the compiler which memory the instructions access. */
 struct bytes {
 	char c[PAIR];
 };

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads of the ends of a range that is not aligned, by as few accesses as cover it, for
- * mappings that take any alignment.  Accesses may overlap: then bytes are loaded twice, and
- * device memory does not mind.
+ * Load the unaligned ends of a range with as few accesses as possible, from mappings that allow any
+ * alignment.  Accesses may overlap, so some bytes are loaded twice, which device memory allows.
  */
 #ifndef PST_WINDOW_COPY_ENDS_H
 #define PST_WINDOW_COPY_ENDS_H
@@ -14,13 +13,14 @@ typedef uint64_t any8 __attribute__((may_alias, aligned(1)));
 typedef uint32_t any4 __attribute__((may_alias, aligned(1)));
 typedef uint16_t any2 __attribute__((may_alias, aligned(1)));
 
-/* Bytes from p to where it is aligned, at most len. */
+/* Return the number of bytes from p to the next multiple of align, at most len. */
 static inline size_t unaligned(const void *p, size_t align, size_t len)
 {
 	return MIN(-(uintptr_t)p & (align - 1), len);
 }
 
-/* Less than 16 bytes by at most two loads.  volatile: these, and no others. */
+/* Load less than 16 bytes by at most two loads.  volatile, so that the compiler uses exactly
+ * these. */
 static inline void load_short(char *d, const char *m, size_t len)
 {
 	size_t last;
@@ -44,9 +44,10 @@ static inline void load_short(char *d, const char *m, size_t len)
 }
 
 /*
- * Load the ends of a range: the bytes before and behind its middle between multiples of 16, which
- * begins at *ret_off.
- * Return: the middle's length; 0 when nothing is left.
+ * Load the ends of a range: the bytes before and after its middle, which begins and ends at
+ * multiples of 16. *ret_off is where the middle begins.
+ *
+ * Return: the middle's length; 0 if it is empty.
  */
 static inline size_t load_ends(char *d, const char *m, size_t len, size_t *ret_off)
 {
@@ -61,7 +62,7 @@ static inline size_t load_ends(char *d, const char *m, size_t len, size_t *ret_o
 		*(any16 *)d = *(const volatile any16 *)m;
 	if (trail && last)
 		*(any16 *)(d + last) = *(const volatile any16 *)(m + last);
-	/* Up to 32 bytes these two meet. */
+	/* In a range of up to 32 bytes, both ends together cover everything. */
 	return lead && trail && len <= 32 ? 0 : len - lead - trail;
 }
 

@@ -2,15 +2,16 @@
 /*
  * Copy kernels of x86-64.
  *
- * The cost of loads of write-combining memory, measured with an H200, 1 us away from an Intel
- * CPU that has all of these instructions:
- *   - plain loads wait for each other, so their number counts and not their width; the
- *     last of them overlaps with non-temporal loads that follow, but not with earlier ones;
- *   - a non-temporal and a plain load of the same line are two round trips;
- *   - up to 16 lines of non-temporal loads are one round trip, however they are written down.
- * So unaligned ends are loaded first, by as few plain loads as cover them.
+ * The cost of loads from write-combining memory, measured with an H200, which is 1 us away from an
+ * Intel CPU that has all of these instructions:
+ *   - Plain loads wait for each other, so their number counts and not their width.  The last of
+ *     them overlaps with later non-temporal loads, but not with earlier ones.
+ *   - A non-temporal and a plain load of the same line are two round trips.
+ *   - Up to 16 lines of non-temporal loads are one round trip, in any order of instructions.
  *
- * Each function names its instruction set: the library is built for any x86-64.
+ * So unaligned ends are loaded first, by as few plain loads as possible.
+ *
+ * Each function names its instruction set, because the library is built for any x86-64.
  */
 #include "window/copy.h"
 
@@ -109,7 +110,7 @@ TARGET("avx2") static void load_avx2(void *dst, const void *map, size_t len)
 		stream16(d + off, m + off);
 }
 
-/* A part of one line by one load, which accesses no bytes outside its mask. */
+/* Load a part of one line by one masked load, which accesses no other bytes. */
 TARGET("avx512f,avx512bw") static inline void load_part(char *d, const char *m, size_t len)
 {
 	size_t off = (uintptr_t)m & (LINE - 1);
@@ -136,7 +137,8 @@ TARGET("avx512f,avx512bw") static void load_avx512(void *dst, const void *map, s
 
 /* --------------------------------------------------------------- which there are */
 
-/* These ask XGETBV too: registers that the system does not save are not there. */
+/* These functions also check XGETBV: the CPU's registers are usable only if the system saves
+ * them. */
 static bool have_avx512(void)
 {
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
@@ -152,7 +154,8 @@ static bool have_sse41(void)
 	return __builtin_cpu_supports("sse4.1");
 }
 
-/* It has no registers of its own, and not every compiler's builtin knows it. */
+/* MOVDIR64B has no registers that the system must save, and not every compiler's builtin knows
+ * it. */
 static bool have_movdir64b(void)
 {
 	unsigned a, b, c, d;
@@ -194,7 +197,7 @@ const struct copy_kernel copy_sse41 = {
 	.load = load_sse41,
 };
 
-/* Loads of SSE2 alone do not stream: memcpy() does as well. */
+/* No load: SSE2 has no streaming loads, so memcpy() is as good. */
 const struct copy_kernel copy_sse2 = {
 	.name = "sse2",
 	.streams = true,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the CPU stops being faster than the device.
+ * Find up to how many bytes the CPU is faster than a copy by the device.
  *
- * A read into device memory is timed as it happens later: out of the page cache into the
- * window, beside out of the page cache into host memory and from there by a copy of the
- * device.  The same for loads.
+ * For reads into device memory, two ways are timed as they are used later: from the page cache into
+ * the window, and from the page cache into host memory followed by a device copy.  Loads for writes
+ * are timed accordingly.
  */
 #include "base/err.h"
 #include "base/log.h"
@@ -12,18 +12,20 @@
 #include "window/window.h"
 
 #define COST_MAX WINDOW_COST_MAX
-#define COST_LEAST KIB(16) /* that far in any case: requests of a few pages are the most common */
+/* Bytes; up to this length the time limits do not apply: requests of a few pages are common. */
+#define COST_LEAST KIB(16)
 #define COST_ROUNDS 5u
-#define COST_TRIES 3u                    /* before the CPU has lost */
-#define CPU_LIMIT_NS (5 * NSEC_PER_MSEC) /* of this thread's time */
-#define LIMIT_NS (50 * NSEC_PER_MSEC)    /* where other programs take the CPU in between */
+#define COST_TRIES 3u                    /* attempts after which the device counts as faster */
+#define CPU_LIMIT_NS (5 * NSEC_PER_MSEC) /* CPU time of this thread to spend */
+/* Wall-clock time to spend, if other programs use the CPU. */
+#define LIMIT_NS (50 * NSEC_PER_MSEC)
 
 struct cost {
 	struct window *w;
 	const struct window_src *src;
 	struct mem_stream *st;
 	char *host;
-	int fd; /* a file in memory */
+	int fd; /* a memfd */
 };
 
 static bool store_by_cpu(const struct cost *c, size_t len)
@@ -51,7 +53,7 @@ static bool load_by_device(const struct cost *c, size_t len)
 	return mem_copy_wait(c->st, c->src->alloc, MEM_FROM_DEVICE, c->src->off, c->host, len) == 0;
 }
 
-/* The least of some rounds; UINT64_MAX when it fails. */
+/* Return the shortest time of some rounds in ns, or UINT64_MAX if one fails. */
 static uint64_t least(const struct cost *c, bool (*fn)(const struct cost *c, size_t len),
 		      size_t len)
 {
@@ -67,7 +69,8 @@ static uint64_t least(const struct cost *c, bool (*fn)(const struct cost *c, siz
 	return best;
 }
 
-/* An interrupt in one of them decides nothing: it is timed again. */
+/* Return true if the CPU is faster.  Try several times, because an interrupt may spoil one
+ * attempt. */
 static bool cpu_wins(const struct cost *c, bool (*cpu)(const struct cost *, size_t),
 		     bool (*device)(const struct cost *, size_t), size_t len)
 {
@@ -91,8 +94,9 @@ static uint64_t cpu_now(void)
 }
 
 /*
- * The result holds for the life of the process.  The time may be over after the first length,
- * because other programs had the CPU: that says nothing about the lengths behind it.
+ * Return the most bytes for which the CPU is faster.  The result is used until the process ends.
+ * If other programs have the CPU, the wall-clock limit may end the measurement early; lengths after
+ * that are not known.
  */
 static uint64_t crossover(const struct cost *c, bool (*cpu)(const struct cost *, size_t),
 			  bool (*device)(const struct cost *, size_t))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows by mmap() of a dma-buf, where the driver that made it allows that: NVIDIA's from
- * 610 on, AMD's and Intel's, and udmabuf, which serves the software device.
+ * Windows by mmap() of a dma-buf, if the driver that exported it allows that: NVIDIA's since
+ * version 610, AMD's, Intel's, and udmabuf, which the software device uses.
  */
 #include "base/err.h"
 #include "window/window.h"
 
-#define ENOTSUPP_KERNEL 524 /* what the kernel says inside, and NVIDIA's driver outside */
+#define ENOTSUPP_KERNEL 524 /* errno inside the kernel, which NVIDIA's driver returns to programs */
 
 static int dmabuf_open(const struct window_src *src, struct window **ret)
 {
@@ -18,7 +18,7 @@ static int dmabuf_open(const struct window_src *src, struct window **ret)
 		return r;
 	r = window_map(&window_dmabuf_ops, db.fd, db.off, src->len, src->rights, ret);
 	(void)close(db.fd);
-	/* The kernel says EINVAL for an exporter without mmap(). */
+	/* The kernel returns EINVAL for an exporter without mmap(). */
 	if (r == -ENOTSUPP_KERNEL || r == -ENODEV || r == -EINVAL)
 		return err_set(EOPNOTSUPP, "the driver does not let the CPU map its dma-bufs; "
 					   "devices reach such memory, and the CPU does not");

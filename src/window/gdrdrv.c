@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows by gdrdrv, the kernel module of gdrcopy, where somebody has loaded it.
+ * Windows by gdrdrv, the kernel module of gdrcopy, if it is loaded.
  *
- * The module knows a pinned range by a number that belongs to a descriptor, and serves only
- * the process that opened that.  Each window opens one and closes it as soon as its mapping
- * stands.  The mapping keeps the module's file; munmap() drops the last reference, and with
- * its file the module unpins.  So a window holds no descriptor, and there is no order of calls to
- * get wrong.  A child that is forked in between keeps the pages pinned until it ends or execs.
+ * The module identifies a pinned range by a number that belongs to a descriptor, and serves only
+ * the process that opened the descriptor.  Each window opens one descriptor, and closes it as soon
+ * as the range is mapped.  The mapping keeps the module's file open; munmap() drops the last
+ * reference, and the module then unpins.  So a window holds no descriptor, and needs no special
+ * order of calls to end.  A child that is forked between opening and closing keeps the pages pinned
+ * until it exits or calls exec.
  *
- * A mapping begins with a whole page of the GPU, 64 KiB.  Where that page begins before the
- * allocation, the window is refused: it would show memory of somebody else.
+ * A mapping begins with a whole page of the GPU, 64 KiB.  If that page begins before the
+ * allocation, the window is refused, because it would show another owner's memory.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,10 +20,10 @@
 #include "window/gdrdrv_types.h"
 #include "window/window.h"
 
-#define API GDRDRV_VERSION(2, 6)    /* what this file speaks */
-#define OLDEST GDRDRV_VERSION(2, 0) /* what it speaks to */
+#define API GDRDRV_VERSION(2, 6)    /* version of the interface that this file uses */
+#define OLDEST GDRDRV_VERSION(2, 0) /* oldest supported version of the module */
 #define HAS_INFO_V2 GDRDRV_VERSION(2, 4)
-#define HAS_ATTR GDRDRV_VERSION(2, 5) /* and the second way to pin, and types on demand */
+#define HAS_ATTR GDRDRV_VERSION(2, 5) /* also has PIN_BUFFER_V2 and REQ_MAPPING_TYPE */
 
 struct driver {
 	int fd;
@@ -77,8 +78,9 @@ static int driver_open(struct driver *d)
 }
 
 /*
- * If the owner may free the memory under a window, the driver has to keep it mapped, or touching
- * it is a signal.  The owner cannot free memory that the window itself keeps alive.
+ * Check that touching the window cannot raise a signal.  If the owner may free the memory under the
+ * window, the driver must keep it mapped.  Memory that the window itself keeps alive cannot be
+ * freed.
  */
 static int check_lifetime(const struct driver *d, const struct mem_alloc *a)
 {
@@ -115,8 +117,8 @@ static int ask_for_caching(const struct driver *d, uint64_t handle, uint32_t cac
 	struct gdrdrv_req_type req = { .handle = handle, .mapping_type = types[caching] };
 	int r;
 
-	/* Without the call there is one kind per machine.  A caller that wants another finds out
-	 * by looking at the mapping. */
+	/* Older modules have one kind of mapping per machine.  The caller compares the mapping's
+	 * caching later. */
 	if (d->version < HAS_ATTR)
 		return 0;
 	r = ask(d, GDRDRV_REQ_MAPPING_TYPE, &req);
@@ -125,7 +127,7 @@ static int ask_for_caching(const struct driver *d, uint64_t handle, uint32_t cac
 				err_name(r));
 }
 
-/* How it was mapped, which is decided there and then. */
+/* Return the caching of a mapping, which the module decides when it maps. */
 static int tell_caching(const struct driver *d, uint64_t handle, uint32_t *ret)
 {
 	static const uint32_t caching[] = {
@@ -139,7 +141,7 @@ static int tell_caching(const struct driver *d, uint64_t handle, uint32_t *ret)
 
 	if (r < 0)
 		return err_set(EOPNOTSUPP, "gdrdrv does not say how it mapped: %s", err_name(r));
-	/* The first form knows of write combining only. */
+	/* GET_INFO only tells whether the mapping is write combining. */
 	if (!v2)
 		info.mapping_type = info.wc_mapping ? GDRDRV_TYPE_WC : GDRDRV_TYPE_NONE;
 	if (info.mapping_type == GDRDRV_TYPE_NONE || info.mapping_type >= ARRAY_SIZE(caching))

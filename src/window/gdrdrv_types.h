@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The interface of gdrdrv, the kernel module of gdrcopy, as versions 2.0 to 2.6 have it.
+ * The interface of gdrdrv, the kernel module of gdrcopy, in versions 2.0 to 2.6.
  *
- * The size inside a request's number is that of a pointer wherever the module's own macro was
- * given one; numbers are what counts, so they are asserted below.
+ * Some of the module's macros were given a pointer type, so the size in the request's number is
+ * that of a pointer.  Only the numbers matter, and are asserted below.
  */
 #ifndef PST_GDRDRV_TYPES_H
 #define PST_GDRDRV_TYPES_H
@@ -13,12 +13,12 @@
 #include <stdint.h>
 
 #define GDRDRV_PATH "/dev/gdrdrv"
-#define GDRDRV_PAGE 65536u /* pages of the GPU: a mapping begins with a whole one */
+#define GDRDRV_PAGE 65536u /* bytes of a GPU page; a mapping begins with a whole page */
 
 #define GDRDRV_VERSION(major, minor) ((uint32_t)(major) << 16 | (minor))
 
 enum {
-	GDRDRV_ATTR_PERSISTENT = 1, /* mappings outlive the memory's free */
+	GDRDRV_ATTR_PERSISTENT = 1, /* mappings stay after the memory is freed */
 };
 
 enum {
@@ -31,8 +31,8 @@ enum {
 struct gdrdrv_pin {
 	uint64_t addr; /* in */
 	uint64_t size;
-	uint64_t p2p_token; /* 0: a relic */
-	uint32_t va_space;  /* 0: likewise */
+	uint64_t p2p_token; /* unused: 0 */
+	uint32_t va_space;  /* unused: 0 */
 	uint32_t pad;
 	uint64_t handle; /* out */
 };
@@ -45,11 +45,11 @@ struct gdrdrv_pin_v2 {
 	uint64_t handle; /* out */
 };
 
-/* Second version; the first has no type, but says at the same place whether it is mapped and
- * behind it whether it is write combining. */
+/* Result of GET_INFO_V2.  GET_INFO has no type: mapped is in the same place, and wc_mapping after
+ * it. */
 struct gdrdrv_info {
 	uint64_t handle; /* in */
-	uint64_t va;     /* out, all below */
+	uint64_t va;     /* out, like all members below */
 	uint64_t mapped_size;
 	uint32_t page_size;
 	uint32_t tsc_khz;
@@ -74,15 +74,15 @@ struct gdrdrv_req_type {
 
 struct gdrdrv_version {
 	uint32_t gdrdrv_version;          /* out */
-	uint32_t minimum_gdr_api_version; /* out: what a library must be at least */
+	uint32_t minimum_gdr_api_version; /* out: oldest interface that the module serves */
 };
 
 #define GDRDRV_PIN_BUFFER _IOWR(0xda, 1, struct gdrdrv_pin)
 #define GDRDRV_GET_INFO _IOWR(0xda, 4, void *)
-#define GDRDRV_GET_INFO_V2 _IOWR(0xda, 5, void *)                 /* 2.4 */
-#define GDRDRV_GET_ATTR _IOWR(0xda, 6, void *)                    /* 2.5 */
-#define GDRDRV_PIN_BUFFER_V2 _IOWR(0xda, 7, struct gdrdrv_pin_v2) /* 2.5 */
-#define GDRDRV_REQ_MAPPING_TYPE _IOWR(0xda, 8, void *)            /* 2.5 */
+#define GDRDRV_GET_INFO_V2 _IOWR(0xda, 5, void *)                 /* since 2.4 */
+#define GDRDRV_GET_ATTR _IOWR(0xda, 6, void *)                    /* since 2.5 */
+#define GDRDRV_PIN_BUFFER_V2 _IOWR(0xda, 7, struct gdrdrv_pin_v2) /* since 2.5 */
+#define GDRDRV_REQ_MAPPING_TYPE _IOWR(0xda, 8, void *)            /* since 2.5 */
 #define GDRDRV_GET_VERSION _IOWR(0xda, 255, void *)
 
 _Static_assert(GDRDRV_PIN_BUFFER == 0xc028da01, "number of PIN_BUFFER");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Before a window is trusted.
+ * Proofs of windows, before they are trusted.
  *
- * For each class of memory on a device, scratch memory of that class is written through a
- * window and read by the device's copies, then the other way round.  On the same scratch
- * the copy kernels are timed, and the device's copies beside them.  Every window is then
- * compared with what the device's copies say is there, without writing to it.
+ * For each class of memory on a device, scratch memory of that class is written through a window
+ * and read by device copies, and then the other way round.  The same scratch memory is used to time
+ * the copy kernels and device copies.  Then some bytes of every window are compared with a device
+ * copy of them, without writing to the window.
  */
 #include <pthread.h>
 #include <string.h>
@@ -16,12 +16,12 @@
 #include "window/window.h"
 
 #define SCRATCH KIB(256)
-#define INSIDE (KIB(68) + 88) /* where a second window on it begins */
+#define INSIDE (KIB(68) + 88) /* offset of a second window in the scratch memory, bytes */
 #define INSIDE_LEN KIB(8)
-#define SAMPLE 64u       /* bytes compared at each end of a window */
-#define SAMPLE_TRIES 16u /* because others may be writing there */
+#define SAMPLE 64u       /* bytes that are compared at each end of a window */
+#define SAMPLE_TRIES 16u /* attempts to compare: a program may be writing there */
 
-/* Of one backend for one class of memory; lives for ever. */
+/* The verdict on one backend for one class of memory.  Never freed. */
 struct window_verdict {
 	struct list link;
 	const struct window_ops *ops;
@@ -31,13 +31,13 @@ struct window_verdict {
 	bool good, bad;
 	struct copy_choice copy;
 	uint64_t store_max, load_max;
-	struct mem_stream *stream; /* while there are users */
-	uint64_t life;             /* of the device, when the stream was made */
-	unsigned users;            /* windows open */
+	struct mem_stream *stream; /* NULL while there are no users */
+	uint64_t life;             /* the device's life when the stream was created */
+	unsigned users;            /* open windows that use the verdict */
 };
 
 static struct {
-	pthread_mutex_t lock; /* also while a verdict is found, and over its stream */
+	pthread_mutex_t lock; /* also held during a proof, and covers the verdict's stream */
 	struct list list;
 } verdicts = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(verdicts.list) };
 
@@ -47,7 +47,7 @@ static void fill(uint64_t *buf, uint64_t seed)
 		buf[i] = (i + seed) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Both ways over scratch memory that nobody else knows, which then holds what is in buf. */
+/* Prove both directions on scratch memory, which then contains the same bytes as buf. */
 static int prove_both_ways(struct window_verdict *v, struct window *w, const struct window_src *src,
 			   uint64_t *buf)
 {
@@ -71,7 +71,8 @@ static int prove_both_ways(struct window_verdict *v, struct window *w, const str
 	return 0;
 }
 
-/* Does a window that begins inside show just that place?  Every word there is another. */
+/* Prove that a window that begins inside an allocation shows exactly that place.  Every word there
+ * differs. */
 static int prove_inside(const struct window_verdict *v, const struct window_src *src,
 			const uint64_t *buf)
 {
@@ -84,7 +85,7 @@ static int prove_inside(const struct window_verdict *v, const struct window_src 
 	in.len = INSIDE_LEN;
 	r = v->ops->open(&in, &w);
 	if (r < 0)
-		return 0; /* a backend that refuses shows no wrong bytes */
+		return 0; /* a backend that refuses cannot show wrong bytes */
 	copy_choose(&w->copy, w->caching);
 	window_load(w, 0, back, sizeof(back));
 	v->ops->close(w);
@@ -94,7 +95,7 @@ static int prove_inside(const struct window_verdict *v, const struct window_src 
 	return 0;
 }
 
-/* The fastest copy kernel must also move the right bytes. */
+/* Choose the fastest copy kernels, and prove that they move the right bytes. */
 static int prove_choice(struct window_verdict *v, struct window *w, const struct window_src *src,
 			uint64_t *buf)
 {
@@ -148,7 +149,7 @@ static int prove_class(struct window_verdict *v, const struct mem_alloc *like)
 	return r;
 }
 
-/* Read-only: the device's copies say what the window must show. */
+/* Compare some bytes of a window with a device copy of them, without writing. */
 static int prove_sample(struct window_verdict *v, struct window *w, const struct window_src *src,
 			uint64_t at)
 {
@@ -198,14 +199,14 @@ static void verdict_put(struct window_verdict *v)
 	}
 }
 
-/* The lock is held. */
+/* Prove a window, under the lock. */
 static int prove(struct window_verdict *v, struct window *w, const struct window_src *src)
 {
 	int r = 0;
 
 	if (v->bad)
 		return err_set(EIO, "it showed wrong data before and is not used any more");
-	/* A reset has ended the stream, and says nothing of windows. */
+	/* A reset has ended the stream.  That does not change the verdict. */
 	if (v->stream && v->life != mem_life(v->mem, v->device))
 		mem_stream_free(TAKE_PTR(v->stream));
 	v->life = mem_life(v->mem, v->device);

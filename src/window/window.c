@@ -9,9 +9,9 @@
 #include "base/uaccess.h"
 #include "window/window.h"
 
-#define WHY_MAX 400 /* of the sentences of all backends */
+#define WHY_MAX 400 /* bytes for the sentences of all backends */
 
-/* In the order in which they are tried. */
+/* The order in which backends are tried. */
 static const struct window_ops *const backends[] = {
 	&window_gdrdrv_ops,
 	&window_dmabuf_ops,
@@ -70,7 +70,8 @@ static bool may_serve(const struct window_ops *ops, const struct window_src *src
 	return !o->backend || strcmp(o->backend, ops->name) == 0;
 }
 
-/* One backend: mapped, proven, of the caching and with the copy kernel that are wanted. */
+/* Open a window by one backend, prove it, and check that it has the requested caching and
+ * kernel. */
 static int open_by(const struct window_ops *ops, const struct window_src *src,
 		   const struct pst_window_opts *o, const struct copy_kernel *kernel,
 		   struct window **ret)
@@ -143,8 +144,9 @@ void window_close(struct window *w)
 
 /* ------------------------------------------------------------------ copies */
 
-#define COPY_MAP MIB(64)    /* mapped at a time */
-#define COPY_BOUNCE KIB(64) /* the program's memory may vanish, so the kernel copies it */
+#define COPY_MAP MIB(64) /* bytes that are mapped at a time */
+/* Bytes of a buffer between the window and the program's memory, which may vanish. */
+#define COPY_BOUNCE KIB(64)
 
 static int copy_piece(const struct window *w, enum mem_dir dir, uint64_t off, char *host,
 		      char *bounce, uint64_t len)

@@ -2,13 +2,13 @@
 /*
  * CPU mappings of device memory.
  *
- *	window.c	opening by the first backend that can, copying
- *	prove.c		scratch memory of the same class, written and read both ways
- *	cost.c		up to which size the CPU is faster than a copy of the device
- *	gdrdrv.c	by the kernel module of gdrcopy, where it is loaded
- *	dmabuf.c	by mmap() of a dma-buf, where its driver allows that
- *	nvrm.c		by the NVIDIA driver's own interface, without a further module
- *	soft.c		of the software device
+ *	window.c	opening by the first backend that succeeds; copies
+ *	prove.c		proofs of windows
+ *	cost.c		the size up to which the CPU is faster than a copy by the device
+ *	gdrdrv.c	backend: the kernel module of gdrcopy
+ *	dmabuf.c	backend: mmap() of a dma-buf
+ *	nvrm.c		backend: the NVIDIA driver's own interface
+ *	soft.c		backend: the software device
  *	copy.h		kernels that copy to and from a mapping
  */
 #ifndef PST_WINDOW_H
@@ -21,18 +21,18 @@
 #include "window/copy.h"
 
 #define WINDOW_BACKENDS_MAX 8
-#define WINDOW_COST_MAX KIB(64) /* the longest that store_max and load_max can be */
+#define WINDOW_COST_MAX KIB(64) /* largest possible store_max and load_max, bytes */
 
-/* What to map: a range of an allocation that this process holds, or of a grant. */
+/* The range to map: of an allocation of this process, or of a grant. */
 struct window_src {
-	const struct mem_alloc *alloc; /* NULL: only the grant is known, and no device context */
-	const struct pst_grant *grant; /* NULL: the allocation is */
-	uint64_t off, len;             /* of the range in the allocation */
-	uint32_t rights;               /* PST_RIGHT_* that the window shall have */
-	uint32_t caching;              /* enum pst_caching for backends with a choice; 0: any */
+	const struct mem_alloc *alloc; /* NULL: only the grant is given, without a device context */
+	const struct pst_grant *grant; /* NULL: the allocation is given */
+	uint64_t off, len;             /* range in the allocation, bytes */
+	uint32_t rights;               /* PST_RIGHT_* that the window needs */
+	uint32_t caching;              /* enum pst_caching, for backends that can choose; 0: any */
 };
 
-/* Scratch memory begins with a whole page of the GPU, as gdrdrv needs it. */
+/* Alignment of scratch memory: gdrdrv needs a whole page of the GPU at its beginning. */
 #define WINDOW_SCRATCH_ALIGN KIB(64)
 
 static inline uint64_t window_scratch_off(const struct mem_alloc *a)
@@ -47,41 +47,42 @@ static inline uint32_t window_src_kind(const struct window_src *s)
 
 struct window_ops;
 
-/* A backend's own struct begins with this; the backend fills the first group. */
+/* First member of a backend's own struct.  The backend sets the members up to rights. */
 struct window {
 	const struct window_ops *ops;
-	char *ptr; /* of the range's first byte */
+	char *ptr; /* address of the range's first byte */
 	uint64_t len;
 	uint32_t caching; /* enum pst_caching */
 	uint32_t rights;  /* PST_RIGHT_* */
 
-	/* NULL, or: the memory, whose provider is told of each use by the CPU. */
+	/* NULL, or the memory whose provider must be told of each use by the CPU. */
 	const struct mem_alloc *told;
 
-	void *map; /* window_map()'s */
+	void *map; /* for window_map() */
 	uint64_t map_len;
 
-	/* Most bytes for which the CPU is faster than a copy of the device; measured. */
+	/* Most bytes for which the CPU is faster than a copy by the device, measured by
+	 * window_cost(). */
 	uint64_t store_max, load_max;
 
-	struct window_verdict *verdict; /* prove.c's; NULL: nothing was proven with data */
+	struct window_verdict *verdict; /* for prove.c; NULL: nothing was proven with data */
 	struct copy_choice copy;
 };
 
 /*
- * One way to map.  Calls come from any thread.  Failures leave a sentence by err_set(), which
- * ends up in the list of why no backend could.
+ * A backend: one method to map.  Any thread may call the members.  Failures leave a sentence by
+ * err_set(), which is listed among the reasons if no backend succeeds.
  */
 struct window_ops {
 	const char *name;
-	uint32_t kinds; /* bits 1 << enum pst_kind of memory that it may serve */
-	bool by_dmabuf; /* it serves every kind that exports dma-bufs */
-	bool by_grant;  /* a grant is enough */
+	uint32_t kinds; /* bit set of the kinds (1 << enum pst_kind) that it may serve */
+	bool by_dmabuf; /* serves every kind that exports dma-bufs */
+	bool by_grant;  /* can map from a grant alone */
 
 	/*
-	 * Map the range.  The mapping is MADV_DONTFORK and its descriptors O_CLOEXEC.
-	 * -EOPNOTSUPP or -ENODEV: not here or not for this memory; any doubt about what
-	 * would be mapped is a refusal too.
+	 * Map the range.  The mapping is MADV_DONTFORK and its descriptors are O_CLOEXEC.  Return
+	 * -EOPNOTSUPP or -ENODEV if this is not possible on this machine or for this memory, or if
+	 * there is any doubt about what would be mapped.
 	 */
 	int (*open)(const struct window_src *src, struct window **ret);
 	void (*close)(struct window *w);
@@ -90,15 +91,17 @@ struct window_ops {
 extern const struct window_ops window_dmabuf_ops, window_gdrdrv_ops, window_nvrm_ops,
 	window_soft_ops;
 
-/* As pst_window_open() and pst_window_open_grant() say; the caller checked the range. */
+/* The functions behind pst_window_open() and pst_window_open_grant().  The caller has checked the
+ * range. */
 int window_open(const struct window_src *src, const struct pst_window_opts *o, struct window **ret);
 void window_close(struct window *w);
 int window_backends(const struct mem_ops *ops, unsigned device, struct pst_window_backend *ret,
 		    unsigned max);
 
 /*
- * The CPU is about to use the window, with PST_RIGHT_READ for loads and PST_RIGHT_WRITE for stores:
- * 0 or -errno.  Without wait, -EAGAIN: later.  After 0, window_end() follows.
+ * Begin to use the window by the CPU: PST_RIGHT_READ for loads, PST_RIGHT_WRITE for stores.  Return
+ * 0 or -errno; if wait is false, -EAGAIN means try again later.  After 0, the caller calls
+ * window_end().
  */
 static inline int window_begin(const struct window *w, uint32_t rights, bool wait)
 {
@@ -111,7 +114,8 @@ static inline void window_end(const struct window *w, uint32_t rights)
 		mem_cpu_end(w->told, rights);
 }
 
-/* Any thread; bounds are the caller's matter.  0, or -errno and nothing was copied. */
+/* Store or load bytes; any thread may call this.  The caller has checked the bounds.  Return 0, or
+ * -errno if nothing was copied. */
 static inline int window_store(const struct window *w, uint64_t off, const void *src, uint64_t len)
 {
 	int r = window_begin(w, PST_RIGHT_WRITE, true);
@@ -123,7 +127,7 @@ static inline int window_store(const struct window *w, uint64_t off, const void 
 	return 0;
 }
 
-/* As window_load(); without wait, -EAGAIN says that the memory is in use. */
+/* window_load() that does not wait unless wait is set: -EAGAIN if the memory is in use. */
 static inline int window_load_if(const struct window *w, uint64_t off, void *dst, uint64_t len,
 				 bool wait)
 {
@@ -141,31 +145,31 @@ static inline int window_load(const struct window *w, uint64_t off, void *dst, u
 	return window_load_if(w, off, dst, len, true);
 }
 
-/* Copy between memory that no device copies and memory of the program, through a window for that
- * purpose: 0 or -errno. */
+/* Copy between memory that no device copies and memory of the program, through temporary windows.
+ * Return 0 or -errno. */
 int window_copy(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *host,
 		uint64_t len);
 
 /*
- * prove.c: does this window show the memory it was opened on?  Of a class of memory on a
- * device that no window was proven for yet, scratch memory is written and read both ways;
- * of the window itself some bytes are compared, read-only.  0, or -EIO with a sentence.
- * Nothing is proven of memory that no device copies, since nobody else tells its bytes.
- * Also chooses w->copy.
+ * prove.c: prove that this window shows the memory for which it was opened.  For the first window
+ * on a class of memory of a device, scratch memory is written and read in both directions.  Of the
+ * window itself, some bytes are compared without writing.  Memory that no device copies is not
+ * proven, because nothing else can read its bytes.  Also sets w->copy.  Return 0, or -EIO with a
+ * sentence.
  */
 int window_prove(struct window *w, const struct window_src *src);
-/* The window closes: it needs no proof any more. */
+/* Drop the proof of a window that is being closed. */
 void window_unproven(struct window *w);
 
 /*
- * cost.c: up to how many bytes is the CPU faster than a copy of the device?  On a window over
- * scratch memory; sets w's store_max and load_max.
+ * cost.c: measure up to how many bytes the CPU is faster than a copy by the device, with a window
+ * over scratch memory.  Sets store_max and load_max of w.
  */
 void window_cost(struct window *w, const struct window_src *src, struct mem_stream *st);
 
 /*
- * For backends: map len bytes at an offset of any alignment of a descriptor, which stays the
- * caller's.  -errno as mmap() says.  window_unmap() is its end.
+ * For backends: map len bytes at any offset of a descriptor, which the caller keeps.  Return 0, or
+ * -errno of mmap(). window_unmap() ends the mapping.
  */
 int window_map(const struct window_ops *ops, int fd, uint64_t off, uint64_t len, uint32_t rights,
 	       struct window **ret);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process' client of the NVIDIA driver, and the GPUs that it has objects of.
+ * The process' client of the NVIDIA driver, and its GPUs.
  *
- * There is one client, made for the first window and ended with the last.  A GPU is known by
- * its PCI address or UUID and never by a number: the numbers of CUDA, of /dev/nvidiaN and of
- * the driver's device instances differ.  After asking for a device by number, the client asks for
- * its UUID and compares: for an instance that the driver does not have, it takes another.
+ * There is one client, created for the first window and ended with the last one.  A GPU is
+ * identified by its PCI address or UUID and never by a number, because CUDA, /dev/nvidiaN and the
+ * driver's device instances have different numbers.  After the client has asked for a device by its
+ * instance number, it asks for the device's UUID and compares: for an unknown instance, the driver
+ * returns another device.
  *
- * The driver makes a device object only for a process that has the GPU's device file open,
- * so one descriptor of it stays open; each mapping needs a fresh one besides.
+ * The driver creates a device object only for a process that has the GPU's device file open, so one
+ * descriptor of that file stays open.  Each mapping needs another, new descriptor.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,21 +25,22 @@
 #include "window/nvrm/nvrm.h"
 
 #define CONTROL "/dev/nvidiactl"
-#define OBJECT_BASE 0x70570000u /* of the handles that we give */
+#define OBJECT_BASE 0x70570000u /* handles of objects that this file creates begin here */
 
 struct nvrm_gpu {
 	struct list link;
 	unsigned refs;
 	struct nvrm_card card;
 	int fd;
-	uint32_t instance, device, subdevice; /* device, subdevice 0: not made yet */
+	uint32_t instance, device, subdevice; /* handles; device and subdevice are 0 until they are
+					       * created */
 	uint8_t uuid[16];
 };
 
 static struct {
-	pthread_mutex_t lock; /* also while GPUs are opened and closed */
+	pthread_mutex_t lock; /* also held while GPUs are opened and closed */
 	struct list gpus;
-	int ctl; /* -1: there is no client */
+	int ctl; /* descriptor of /dev/nvidiactl; -1: there is no client */
 	uint32_t client;
 	struct nvrm_cards cards;
 } nv = { .lock = PTHREAD_MUTEX_INITIALIZER, .gpus = LIST_INIT(nv.gpus), .ctl = -1 };
@@ -83,7 +85,7 @@ static void client_close(void)
 	nv.ctl = -1;
 }
 
-/* The lock is held, as for all that begins with client_ and gpu_. */
+/* Callers of all client_ and gpu_ functions hold the lock. */
 static int client_open(void)
 {
 	char version[64];
@@ -212,7 +214,7 @@ static int gpu_open(const struct nvrm_card *card, struct nvrm_gpu **ret)
 
 /* ------------------------------------------------------------ holding GPUs */
 
-/* Open it, or the one that is open. */
+/* Return the open GPU of a card with one more reference; open it if necessary. */
 static int gpu_hold(const struct nvrm_card *card, struct nvrm_gpu **ret)
 {
 	struct nvrm_gpu *g = NULL;
@@ -310,7 +312,7 @@ int nvrm_gpu_get(const char *pci, const uint8_t uuid[16], struct nvrm_gpu **ret)
 
 /* ----------------------------------------------------------- GPUs by UUID */
 
-/* "GPU-5dc7af1b-..." */
+/* Parse a UUID such as "GPU-5dc7af1b-...". */
 static bool parse_uuid(const char *s, uint8_t ret[16])
 {
 	unsigned nr = 0, byte;
@@ -324,7 +326,8 @@ static bool parse_uuid(const char *s, uint8_t ret[16])
 	return true;
 }
 
-/* The UUID in the driver's files; many containers lack these, and they lack GPUs never used. */
+/* Read the UUID from the driver's files.  Many containers do not have them, and there is none for a
+ * GPU that was never used. */
 static bool uuid_in_proc(const struct nvrm_card *c, uint8_t ret[16])
 {
 	char path[80], line[128];
@@ -343,7 +346,8 @@ static bool uuid_in_proc(const struct nvrm_card *c, uint8_t ret[16])
 	return found;
 }
 
-/* The driver's files are asked first, because opening a GPU may take it out of its sleep. */
+/* Find the GPU with a UUID.  Read the driver's files first, because opening a GPU may wake it from
+ * sleep. */
 static int find(const uint8_t uuid[16], struct nvrm_gpu **ret)
 {
 	unsigned closed = 0;
@@ -375,7 +379,8 @@ static int find(const uint8_t uuid[16], struct nvrm_gpu **ret)
 			       "(MIG) is not served");
 }
 
-/* Is it divided into parts (MIG)?  False where the driver's files do not say. */
+/* Return true if the GPU is divided into parts (MIG); false also if the driver's files do not
+ * tell. */
 static bool is_divided(const struct nvrm_card *c)
 {
 	struct dirent *e;
@@ -393,7 +398,7 @@ static bool is_divided(const struct nvrm_card *c)
 	return any;
 }
 
-/* The only one that there is. */
+/* Return the machine's only GPU.  Fail if there are several. */
 static int find_only(struct nvrm_gpu **ret)
 {
 	const struct nvrm_card *only = NULL;
@@ -444,7 +449,7 @@ void nvrm_gpu_free(struct nvrm_gpu *g, uint32_t object)
 	nvrm_esc_free(nv.ctl, nv.client, g->device, object);
 }
 
-/* May the objects of a descriptor be imported? */
+/* Check that the objects of a descriptor can be imported. */
 static int check_export(const struct nvrm_gpu *g, int fd, uint16_t *ret_max)
 {
 	struct nvrm_export_info info = { .fd = fd };
@@ -468,7 +473,7 @@ static int check_export(const struct nvrm_gpu *g, int fd, uint16_t *ret_max)
 	return 0;
 }
 
-/* All objects that a descriptor may hold are asked for, to see that there is no second. */
+/* Import as many objects as the descriptor may contain, to check that there is only one. */
 int nvrm_gpu_import(struct nvrm_gpu *g, int fd, uint32_t *ret_object)
 {
 	struct nvrm_import im = { .fd = fd, .parent = g->device };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which NVIDIA drivers the nvrm backend may talk to.
+ * The versions of the NVIDIA driver that the nvrm backend uses.
  *
- * The interface is undocumented.  A branch is used when a version of it was looked at, and a
- * version that is not understood belongs to none.
+ * The interface is undocumented.  A branch is used if a version of it was examined.  A version that
+ * cannot be parsed belongs to no branch.
  */
 #include <pthread.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "window/nvrm/nvrm.h"
 
-/* Looked at: 550.54.14, 570.124.06, 580.142 and 580.159.04, 595.45.04. */
+/* Examined versions: 550.54.14, 570.124.06, 580.142, 580.159.04, 595.45.04. */
 static const unsigned branches[] = { 550, 570, 580, 595 };
 
 enum nvrm_mode nvrm_mode_of(const char *value)
@@ -42,7 +42,8 @@ enum nvrm_mode nvrm_mode(void)
 	return mode;
 }
 
-/* Two or three numbers of digits with dots between, the first of three digits; else 0. */
+/* Return the branch, the first number of a version.  A version is two or three numbers with dots
+ * between them, and the first one has three digits.  Return 0 for other text. */
 static unsigned branch_of(const char *version)
 {
 	unsigned parts = 0;

@@ -2,8 +2,8 @@
 /*
  * The driver's calls, one function each, and its status codes.
  *
- * An escape can fail twice: the ioctl() itself, when number, size or descriptor is wrong, and
- * the resource manager behind it, by a status in the structure.
+ * An escape can fail in two places.  The ioctl() fails if number, size or descriptor is wrong.  The
+ * resource manager then fails with a status in the structure.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "window/nvrm/nvrm.h"
 
-/* Statuses that mean something here.  Where the cause depends on the call, the text has both. */
+/* The known statuses.  If the cause depends on the call, the text names both causes. */
 static const struct {
 	uint32_t status;
 	int err;
@@ -50,7 +50,7 @@ static const struct {
 	{ NVRM_TIMEOUT, EIO, "TIMEOUT", "the GPU does not answer" },
 };
 
-/* The result of an escape; "what" completes "the NVIDIA driver does not ...". */
+/* Return the result of an escape.  "what" completes "the NVIDIA driver does not ...". */
 static int answer(const char *what, int ioctl_err, uint32_t status)
 {
 	if (ioctl_err) {
@@ -73,7 +73,7 @@ static int answer(const char *what, int ioctl_err, uint32_t status)
 	return err_set(EIO, "the NVIDIA driver does not %s: status 0x%" PRIx32, what, status);
 }
 
-/* Leaves the sentence alone: it may be that of what failed before. */
+/* Log a failure, and keep the sentence, which may be that of an earlier failure. */
 static void ended(const char *what, int ioctl_err, uint32_t status)
 {
 	if (ioctl_err || status)
@@ -83,7 +83,7 @@ static void ended(const char *what, int ioctl_err, uint32_t status)
 		log_debug("nvrm: %s: status 0", what);
 }
 
-/* 0 or a positive errno. */
+/* Call ioctl().  Return 0 or a positive errno. */
 static int escape(int fd, unsigned long request, void *arg)
 {
 	int r;
@@ -191,7 +191,7 @@ void nvrm_esc_unmap(int ctl, uint32_t client, uint32_t device, uint32_t object, 
 	};
 	int e = escape(ctl, NVRM_IOCTL(NVRM_UNMAP, struct nvrm_unmap), &u);
 
-	/* The free that follows ends the mapping too. */
+	/* The caller frees the object next, which also ends the mapping. */
 	ended("unmap", e, u.status);
 }
 
@@ -200,6 +200,6 @@ void nvrm_esc_free(int ctl, uint32_t client, uint32_t parent, uint32_t object)
 	struct nvrm_free f = { .client = client, .parent = parent, .object = object };
 	int e = escape(ctl, NVRM_IOCTL(NVRM_FREE, struct nvrm_free), &f);
 
-	/* After a failure, the object goes with the descriptor of the client. */
+	/* If it fails, the object ends with the client's descriptor. */
 	ended("free an object", e, f.status);
 }

@@ -2,10 +2,10 @@
 /*
  * The 64 bytes of cuIpcGetMemHandle().
  *
- * Their layout is nobody's promise, so it is checked by what is known beforehand: the size of
- * the allocation and the owner's pid.  A driver that moves a word moves these too, or another word
- * is read for the client, and names none.  Behind these checks stand the driver's own,
- * which looks its objects up and knows who may have them, and the proofs with data.
+ * Their layout is not guaranteed, so values that are known beforehand are checked: the size of the
+ * allocation and the owner's pid.  If a driver has another layout, these words are elsewhere, or
+ * the word that is read as the client names no client.  After these checks, the driver itself looks
+ * the objects up and checks who may have them, and windows are proven with data.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,9 +15,10 @@
 #include "base/log.h"
 #include "window/nvrm/nvrm.h"
 
-/* The driver rounds sizes up, and small allocations may be said to have their block's. */
+/* Most bytes by which a handle's size may exceed the allocation's: the driver rounds up, and may
+ * report the block of a small allocation. */
 #define ROUNDING_MAX MIB(64)
-#define ALIGNMENT 256u                /* of the beginning of an allocation, at least */
+#define ALIGNMENT 256u                /* least alignment of an allocation, bytes */
 #define PID_LIMIT (UINT32_C(1) << 22) /* PID_MAX_LIMIT of the kernel */
 
 static bool is_pid(uint32_t pid, const uint32_t *pids, unsigned nr)
@@ -37,7 +38,7 @@ int nvrm_handle_parse(const uint8_t ipc[64], uint64_t size, const uint32_t *pids
 
 	memcpy(w, ipc, sizeof(w));
 	memcpy(&said, &w[NVRM_IPC_SIZE], sizeof(said));
-	/* Nothing secret, that is neither client nor object. */
+	/* Log nothing secret: not the whole client, and not the object. */
 	log_debug("nvrm: handle by process %" PRIu32 " of %" PRIu64 " bytes at %#" PRIx32
 		  ", client 0x%03" PRIx32 "..., word 6 is %" PRIu32 "; the memory has %" PRIu64
 		  " bytes",
@@ -66,7 +67,7 @@ int nvrm_handle_parse(const uint8_t ipc[64], uint64_t size, const uint32_t *pids
 	return r;
 }
 
-/* "NSpid:\t4711\t12": as the outermost namespace sees the process, .., as it itself. */
+/* Parse "NSpid:\t4711\t12": the pids in all namespaces of the process, the outermost one first. */
 static unsigned parse_pids(const char *line, uint32_t pids[NVRM_PIDS_MAX])
 {
 	const char *p = line + strlen("NSpid:");

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows by the NVIDIA driver's own interface, without a further kernel module.
+ * Windows by the NVIDIA driver's own interface, without another kernel module.
  *
- * The program's memory belongs to an object of libcuda's client of the driver.  Two roads lead
- * to an object of our own for the same memory: memory of cuMemCreate that was made to be
- * shared has a descriptor, which holds such an object; memory of cuMemAlloc has an IPC
- * handle, which names the object for who wants to duplicate it.  The driver then prepares
- * a mapping of a range of it and hands it over by mmap() of the GPU's device file.
+ * The program's memory belongs to an object of libcuda's client of the driver.  There are two ways
+ * to get an object for the same memory in this client.  Memory of cuMemCreate that can be shared
+ * has a descriptor, which contains such an object.  Memory of cuMemAlloc has an IPC handle, which
+ * names the object so that others can duplicate it.  The driver then prepares a mapping of a range
+ * of the object, which mmap() of the GPU's device file returns.
  *
- * Either object keeps the memory, so a window works on after its owner freed it: it shows the last
- * bytes, and later stores of the owner's process.  Memory of several chunks becomes one range
- * of addresses: it is reserved first, and each chunk's mapping put in its place.
+ * The object keeps the memory alive.  So a window stays valid after its owner has freed the memory,
+ * and shows the last bytes, and later stores of the owner's process.  Memory of several chunks
+ * becomes one range of addresses: the range is reserved first, and each chunk is mapped into it.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -24,23 +24,23 @@
 struct nvrm_part {
 	uint32_t object;
 	uint64_t linear;
-	bool mapped; /* by the driver; linear is good */
+	bool mapped; /* the driver has prepared the mapping, and linear is valid */
 };
 
 struct nvrm_window {
-	struct window w; /* w.map: what is reserved, NULL before the first part */
+	struct window w; /* w.map is the reserved range; NULL before the first part */
 	struct nvrm_gpu *gpu;
 	struct nvrm_part *parts;
 	unsigned nr, room;
-	uint64_t done; /* bytes of w.map that parts fill */
+	uint64_t done; /* bytes of w.map that parts already fill */
 };
 
 static void nvrm_close(struct window *base)
 {
 	struct nvrm_window *w = container_of(base, struct nvrm_window, w);
 
-	/* The CPU's mapping ends before the driver's: nobody knows what the driver does to a
-	 * mapping that outlives its object. */
+	/* Unmap from the CPU before the driver ends its mapping: what the driver does to a mapping
+	 * without an object is unknown. */
 	if (w->w.map)
 		(void)munmap(w->w.map, w->w.map_len);
 	for (unsigned i = 0; i < w->nr; i++) {
@@ -56,13 +56,13 @@ static void nvrm_close(struct window *base)
 
 /* ------------------------------------------------------------------- parts */
 
-/* The handle of the part that holds byte at of the allocation; end it by part_done(). */
+/* Get the handle of the part that contains byte at of the allocation.  End it by part_done(). */
 static int part_at(const struct window_src *src, uint64_t at, struct mem_part *ret)
 {
 	*ret = (struct mem_part){ .fd = -1 };
 	if (src->alloc)
 		return mem_export_part(src->alloc, at, ret);
-	/* A grant has one handle for all. */
+	/* A grant has one handle for the whole allocation. */
 	ret->len = src->grant->size;
 	ret->fd = src->grant->fd;
 	ret->imported = true;
@@ -77,7 +77,7 @@ static void part_done(const struct window_src *src, struct mem_part *p)
 	explicit_bzero(p, sizeof(*p));
 }
 
-/* An object of our own for a part, and where the part begins in it. */
+/* Create an object for a part, and return the offset at which the part begins in it. */
 static int object_of(struct nvrm_gpu *g, const struct mem_part *p, uint32_t *ret_object,
 		     uint64_t *ret_off)
 {
@@ -113,7 +113,8 @@ static struct nvrm_part *part_new(struct nvrm_window *w)
 	return &w->parts[w->nr];
 }
 
-/* Addresses for the whole pages of the range, which begins lead bytes behind a page's start. */
+/* Reserve addresses for the whole pages of the range, which begins lead bytes after the start of a
+ * page. */
 static int reserve(struct nvrm_window *w, uint64_t lead, uint64_t page)
 {
 	uint64_t len = align_up(lead + w->w.len, page);
@@ -129,7 +130,7 @@ static int reserve(struct nvrm_window *w, uint64_t lead, uint64_t page)
 	return 0;
 }
 
-/* Put the pages start..end of an object where the part before ended. */
+/* Map the pages start..end of an object behind the part before. */
 static int map_pages(struct nvrm_window *w, struct nvrm_part *part, uint64_t start, uint64_t end)
 {
 	int prot = (w->w.rights & PST_RIGHT_READ ? PROT_READ : 0) |
@@ -145,7 +146,7 @@ static int map_pages(struct nvrm_window *w, struct nvrm_part *part, uint64_t sta
 	part->mapped = true;
 	p = mmap((char *)w->w.map + w->done, end - start, prot, MAP_SHARED | MAP_FIXED, m.fd, 0);
 	e = errno;
-	/* The mapping holds the file: windows of many parts cost no descriptors. */
+	/* The mapping keeps the file open, so a window of many parts needs no descriptors. */
 	(void)close(m.fd);
 	if (p == MAP_FAILED)
 		return err_set(
@@ -160,8 +161,8 @@ static int map_pages(struct nvrm_window *w, struct nvrm_part *part, uint64_t sta
 }
 
 /*
- * Map the bytes of part p that are in the range from byte at of the allocation on.  *ret_len: how
- * many they are.
+ * Map the bytes of part p that are in the range, from byte at of the allocation on.  *ret_len is
+ * their number.
  */
 static int add_part(struct nvrm_window *w, const struct mem_part *p, uint64_t at, uint64_t left,
 		    uint64_t *ret_len)
@@ -180,7 +181,7 @@ static int add_part(struct nvrm_window *w, const struct mem_part *p, uint64_t at
 	off += at - p->off;
 	start = align_down(off, page);
 	end = align_up(off + len, page);
-	/* Inside the range, parts must meet at the borders of pages. */
+	/* Within the range, parts must begin and end at page boundaries. */
 	if ((w->nr > 1 && start != off) || (len < left && end != off + len))
 		return err_set(EOPNOTSUPP, "the memory has chunks that are no whole pages of the "
 					   "CPU");

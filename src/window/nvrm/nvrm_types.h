@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The NVIDIA driver's own interface, the ioctl()s ("escapes") of its resource manager on
- * /dev/nvidiactl, as far as windows need it; under names of our own.
+ * The part of the NVIDIA driver's own interface that windows use: ioctl()s ("escapes") of its
+ * resource manager on /dev/nvidiactl, under Penstock's own names.
  *
- * NVIDIA documents none of this and may change it.  Numbers and layouts are facts of the open
- * kernel modules' headers, compared in 550.54.14, 570.124.06, 580.142 and 595.45.04, where
- * they are the same; duplicating (0x34) and importing many (0x3d0c) were compared in 580.142
- * alone.  Used on hardware with 580.159.04.  Files, in src/:
+ * NVIDIA does not document the interface and may change it.  Numbers and layouts are from the
+ * headers of the open kernel modules, and are equal in 550.54.14, 570.124.06, 580.142 and
+ * 595.45.04; duplicating (0x34) and importing many (0x3d0c) were compared only with 580.142.
+ * Used on hardware with 580.159.04.  Files, in src/:
  *
  *	escape numbers	nvidia/arch/nvalloc/unix/include/nv-ioctl-numbers.h, nv_escape.h
  *	card, version	nvidia/arch/nvalloc/unix/include/nv-ioctl.h
@@ -18,7 +18,7 @@
  *	status codes	common/sdk/nvidia/inc/nvstatuscodes.h
  *	client handles	nvidia/generated/g_resserv_nvoc.h
  *
- * The layout of the IPC handle is known from hardware with 580.159.04 alone.
+ * The layout of the IPC handle is known only from hardware with 580.159.04.
  */
 #ifndef PST_NVRM_TYPES_H
 #define PST_NVRM_TYPES_H
@@ -55,8 +55,8 @@ struct nvrm_card {
 	uint32_t gpu_id;
 	uint16_t irq, pad22;
 	uint64_t reg_addr, reg_size;
-	uint64_t fb_addr, fb_size; /* of the BAR that shows device memory */
-	uint32_t minor;            /* of /dev/nvidiaN */
+	uint64_t fb_addr, fb_size; /* the BAR that shows device memory */
+	uint32_t minor;            /* N of /dev/nvidiaN */
 	uint8_t name[10], pad70[2];
 };
 
@@ -78,19 +78,19 @@ struct nvrm_cards {
 
 NVRM_SIZE(struct nvrm_cards, 2304);
 
-/* Ties a /dev/nvidiaN descriptor to one of /dev/nvidiactl. */
+/* Associates a descriptor of /dev/nvidiaN with one of /dev/nvidiactl. */
 struct nvrm_tie {
 	int32_t ctl_fd;
 };
 
 NVRM_SIZE(struct nvrm_tie, 4);
 
-#define NVRM_VERSION_QUERY '2' /* from 530 on: only tells, compares nothing */
+#define NVRM_VERSION_QUERY '2' /* since 530: returns the version and does not compare it */
 #define NVRM_VERSION_KNOWN 1
 
 struct nvrm_version {
 	uint32_t cmd, reply;
-	char text[64]; /* "580.159.04" */
+	char text[64]; /* such as "580.159.04" */
 };
 
 NVRM_SIZE(struct nvrm_version, 72);
@@ -132,13 +132,13 @@ NVRM_SIZE(struct nvrm_dup, 28);
 NVRM_AT(struct nvrm_dup, src_client, 12);
 NVRM_AT(struct nvrm_dup, status, 24);
 
-/* Where the mapping goes is the business of mmap() on fd, of exactly length bytes at 0. */
+/* Prepares a mapping.  The program then calls mmap() on fd, of exactly length bytes at offset 0. */
 struct nvrm_map {
 	uint32_t client, device, object, pad12;
 	uint64_t offset, length;
-	uint64_t linear; /* unmapping needs it again */
+	uint64_t linear; /* out; needed again to unmap */
 	uint32_t status, flags;
-	int32_t fd; /* of /dev/nvidiaN; takes one mapping in its life */
+	int32_t fd; /* descriptor of /dev/nvidiaN; usable for one mapping only */
 	uint32_t pad52;
 };
 
@@ -149,7 +149,7 @@ NVRM_AT(struct nvrm_map, status, 40);
 NVRM_AT(struct nvrm_map, flags, 44);
 NVRM_AT(struct nvrm_map, fd, 48);
 
-/* Flags of a mapping: bits 1:0, and what comes back in bits 25:23. */
+/* Flags of a mapping: access in bits 1:0; out: caching in bits 25:23. */
 #define NVRM_MAP_READ_WRITE 0u
 #define NVRM_MAP_READ_ONLY 1u
 #define NVRM_MAP_WRITE_ONLY 2u
@@ -160,7 +160,7 @@ enum {
 	NVRM_UNCACHED = 1,
 	NVRM_WRITE_COMBINED = 2,
 	NVRM_WRITE_BACK = 5,
-	NVRM_DEFAULT = 6, /* framebuffer of a card: write combined */
+	NVRM_DEFAULT = 6, /* write combined for a card's framebuffer */
 	NVRM_UNCACHED_WEAK = 7,
 };
 
@@ -204,10 +204,10 @@ NVRM_SIZE(struct nvrm_subdevice_params, 4);
 /* ---------------------------------------------------------------- controls */
 
 enum {
-	NVRM_ID_INFO = 0x205,       /* of a client */
-	NVRM_EXPORT_INFO = 0x3d08,  /* of a client */
-	NVRM_IMPORT = 0x3d0c,       /* of a client */
-	NVRM_GID_INFO = 0x2080014a, /* of a subdevice */
+	NVRM_ID_INFO = 0x205,       /* control of a client */
+	NVRM_EXPORT_INFO = 0x3d08,  /* control of a client */
+	NVRM_IMPORT = 0x3d0c,       /* control of a client */
+	NVRM_GID_INFO = 0x2080014a, /* control of a subdevice */
 };
 
 struct nvrm_id_info {
@@ -222,11 +222,12 @@ NVRM_AT(struct nvrm_id_info, instance, 8);
 
 #define NVRM_NO_PARTITION UINT32_MAX
 
-/* What a descriptor of exported objects holds; 76 bytes, without partition, before 550. */
+/* What a descriptor of exported objects contains.  Before 550 it had 76 bytes, without
+ * partition. */
 struct nvrm_export_info {
 	int32_t fd; /* in */
 	uint32_t instance;
-	uint32_t partition; /* of a divided GPU (MIG), or NVRM_NO_PARTITION */
+	uint32_t partition; /* part of a divided GPU (MIG), or NVRM_NO_PARTITION */
 	uint16_t max_objects;
 	uint8_t metadata[64], pad78[2];
 };
@@ -242,7 +243,7 @@ NVRM_AT(struct nvrm_export_info, metadata, 14);
 struct nvrm_import {
 	int32_t fd;
 	uint32_t parent;
-	uint32_t objects[NVRM_IMPORT_MAX]; /* handles that the objects get */
+	uint32_t objects[NVRM_IMPORT_MAX]; /* in: new handles for the objects */
 	uint8_t types[NVRM_IMPORT_MAX];    /* out */
 	uint16_t nr, first;
 };
@@ -254,7 +255,7 @@ NVRM_AT(struct nvrm_import, nr, 648);
 
 #define NVRM_GID_BINARY 2u
 
-/* The GPU's UUID. */
+/* Returns the GPU's UUID. */
 struct nvrm_gid_info {
 	uint32_t index, flags, length;
 	uint8_t data[256];
@@ -300,14 +301,15 @@ enum {
  */
 enum {
 	NVRM_IPC_PID = 2,
-	NVRM_IPC_SIZE = 4,   /* and 5: bytes */
-	NVRM_IPC_OFFSET = 7, /* of the allocation in the object */
+	NVRM_IPC_SIZE = 4,   /* words 4 and 5: bytes of the allocation */
+	NVRM_IPC_OFFSET = 7, /* offset of the allocation in the object */
 	NVRM_IPC_CLIENT = 12,
 	NVRM_IPC_OBJECT = 13,
 	NVRM_IPC_WORDS = 16,
 };
 
-/* Clients that programs made have handles in this range; those of the kernel are above. */
+/* Clients that programs create have handles in this range.  The kernel's own clients are above
+ * it. */
 #define NVRM_CLIENT_BASE 0xc1d00000u
 #define NVRM_CLIENT_MASK 0xfff00000u
 
