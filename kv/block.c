@@ -11,16 +11,16 @@
 static const char magic[8] = "PSTKVB\r\n";
 
 struct foot {
-	uint64_t len; /* of the block's bytes */
+	uint64_t len; /* bytes of the block */
 	uint64_t space, hash;
 	uint64_t made_s;
-	uint32_t crc; /* of the block's bytes */
+	uint32_t crc; /* CRC-32C of the block's bytes */
 	uint32_t key_len;
 	uint32_t version;
 	uint32_t reserved[9];
 	char magic[8];
 	uint32_t pad;
-	uint32_t foot_crc; /* CRC-32C of the key and of the foot up to here */
+	uint32_t foot_crc; /* CRC-32C of the key and of all members before */
 };
 
 _Static_assert(sizeof(struct foot) == FOOT_LEN, "the format has no holes");

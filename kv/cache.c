@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The index of blocks, the budget of bytes, and the files. */
+/* The index of blocks, the limit of their bytes, and their files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,12 +13,12 @@
 #include "kv/lend.h"
 #include "kv/store.h"
 
-/* Most blocks that one set evicts to keep the reserve, times the number of directories, because a
- * victim may be in any of them. */
+/* Most evictions for one set to keep the reserve, times the number of directories: a victim may be
+ * in any directory. */
 #define RESERVE_EVICTIONS 16u
 
-/* Blocks that are evicted, times the number of directories, where a file system has room for bytes
- * but not for one more file; and how often that is tried for a set. */
+/* If a file system has room for bytes but not for another file: blocks to evict, times the number
+ * of directories, and attempts for one set. */
 #define FULL_EVICTIONS 4u
 #define FULL_TRIES 2u
 
@@ -143,8 +143,8 @@ static int unlink_block(struct pst_kv *kv, struct cache *c, uint32_t space, stru
 	return r;
 }
 
-/* Evict one block of a cache.  Called with the lock, which is released meanwhile.  Return false if
- * there is no block or its file cannot be unlinked. */
+/* Evict one block of a cache.  Called with the lock, which is released in between.  Return false if
+ * there is no block, or its file cannot be unlinked. */
 static bool evict_one(struct pst_kv *kv, struct cache *c)
 {
 	struct block_id id = { 0 };
@@ -176,7 +176,7 @@ static uint64_t evictable(const struct cache *c)
 	return bytes;
 }
 
-/* Return the cache with the most bytes, from which a block is evicted for the store's budget. */
+/* Return the cache with the most bytes, from which blocks are evicted for the store's budget. */
 static struct cache *largest(struct pst_kv *kv)
 {
 	struct cache *best = &kv->common;
@@ -224,7 +224,7 @@ static int keep_reserve(struct pst_kv *kv, unsigned dir)
 
 		if (r != 0)
 			return r < 0 ? r : 0;
-		/* Something else fills the disk, so emptying the cache would not help. */
+		/* Other data fills the disk, so evicting all blocks would not help. */
 		if (n == RESERVE_EVICTIONS * kv->root.nr)
 			return -ENOSPC;
 		(void)pthread_mutex_lock(&kv->lock);
@@ -235,7 +235,7 @@ static int keep_reserve(struct pst_kv *kv, unsigned dir)
 	}
 }
 
-/* Evict some blocks because a file system is full.  Return false if there was none. */
+/* Evict some blocks because a file system is full.  Return false if there was no block. */
 static bool cache_thin_out(struct pst_kv *kv)
 {
 	unsigned n = 0;
@@ -247,7 +247,8 @@ static bool cache_thin_out(struct pst_kv *kv)
 	return n > 0;
 }
 
-/* Called with the lock, which is released meanwhile. */
+/* Evict until size more bytes fit, and reserve them.  Called with the lock, which is released in
+ * between.  Return 0 or -ENOSPC. */
 static int cache_make_room(struct pst_kv *kv, struct cache *c, uint64_t size)
 {
 	for (;;) {
@@ -275,7 +276,7 @@ int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t siz
 	if (size > c->capacity || size > kv->budget)
 		return err_set(ENOSPC, "a block of %llu bytes is larger than budget or quota",
 			       (unsigned long long)size);
-	/* Count before the check, so that sets of other threads see these bytes. */
+	/* Add the bytes before the check, so that sets of other threads take them into account. */
 	(void)pthread_mutex_lock(&kv->lock);
 	kv->pending[dir] += size;
 	(void)pthread_mutex_unlock(&kv->lock);

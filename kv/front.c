@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The functions that programs call: batches from any thread and their completions.  The owner
- * thread ends batches that are late.
+ * The functions that programs call: batches from any thread, and their completions.  The owner
+ * thread ends batches that pass their deadline.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,11 +14,12 @@
 
 #include "kv/store.h"
 
-/* How often the owner thread checks whether the kernel still uses memory. */
+/* Interval, in ns, at which the owner thread checks whether the kernel still uses memory. */
 #define BUSY_LOOK_NS (100 * NSEC_PER_MSEC)
-/* How often the owner thread looks again at a late batch whose request has not ended yet. */
+/* Interval, in ns, at which the owner thread checks a late batch whose request has not ended
+ * yet. */
 #define LATE_LOOK_NS (50 * NSEC_PER_MSEC)
-#define LOOKUP_CHUNK 64u /* keys hashed before the lock is taken for them */
+#define LOOKUP_CHUNK 64u /* keys that are hashed at a time, before the lock is taken */
 
 struct busy {
 	struct list link;
@@ -27,7 +28,7 @@ struct busy {
 
 /* ---------------------------------------------------------- completions */
 
-/* Called with the lock. */
+/* Drop a reference of a batch, and free it after the last.  Called with the lock. */
 void batch_unref(struct batch *b)
 {
 	if (--b->refs)
@@ -92,7 +93,8 @@ void job_end(struct job *job, int64_t result)
 
 /* -------------------------------------------------------- owner thread */
 
-/* End those jobs of a batch that do not use the caller's memory. */
+/* End the jobs of a batch that do not use the caller's memory: queued ones, and, if running is set,
+ * those in JOB_PATH. */
 static void front_give_up(struct batch *b, int64_t result, bool running)
 {
 	b->refs++;
@@ -119,8 +121,8 @@ static uint64_t end_late(struct pst_kv *kv, uint64_t now)
 		if (b->deadline_ns > now) {
 			next = MIN(next, b->deadline_ns);
 		} else {
-			/* A job in JOB_IO continues, and after its request it may hang in a call
-			 * with a path. */
+			/* A job in JOB_IO continues.  After its request it may hang in a call with
+			 * a path, so check again. */
 			front_give_up(b, -ETIMEDOUT, true);
 			next = MIN(next, now + LATE_LOOK_NS);
 		}
@@ -140,8 +142,8 @@ void busy_keep(struct pst_kv *kv, struct pst_mem *mem)
 {
 	struct busy *b = malloc(sizeof(*b));
 
-	/* Without memory for this record, the pst_mem is still freed when it is idle, but nobody
-	 * can wait for that. */
+	/* Without this record the library frees the memory when it is idle, but pst_kv_drain()
+	 * cannot wait for that. */
 	if (!b) {
 		pst_mem_free(mem);
 		return;
@@ -165,7 +167,7 @@ void busy_free_all(struct pst_kv *kv)
 	}
 }
 
-/* Called with the lock: free memory that the kernel no longer uses. */
+/* Free memory that the kernel does not use any more.  Called with the lock. */
 static void look_at_busy(struct pst_kv *kv)
 {
 	struct list *at, *n;
@@ -274,7 +276,7 @@ static int check_batch(struct pst_kv *kv, const struct pst_kv_batch *b, size_t *
 	return r;
 }
 
-/* Make a batch with copies of the items, followed by their keys. */
+/* Create a batch with copies of the items and of their keys. */
 static int batch_new(struct pst_kv *kv, const struct pst_kv_batch *from, struct batch **ret)
 {
 	const struct space *sp;
@@ -318,7 +320,7 @@ static int batch_new(struct pst_kv *kv, const struct pst_kv_batch *from, struct 
 	return 0;
 }
 
-/* Return the bytes of a block in the index, or -ENOENT. */
+/* Return the length of a block in the index, bytes, or -ENOENT. */
 static int64_t indexed(const struct cache *c, uint64_t hash, uint64_t key_len)
 {
 	const struct entry *e = cache_find(c, hash);
@@ -330,7 +332,7 @@ static int64_t indexed(const struct cache *c, uint64_t hash, uint64_t key_len)
 	return len > tail ? (int64_t)(len - tail) : -ENOENT;
 }
 
-/* Called with the lock: end the job if no thread is needed for it. */
+/* End the job now if it needs no thread, and return true.  Called with the lock. */
 static bool answer_now(struct pst_kv *kv, struct job *job)
 {
 	const struct cache *c = kv->spaces[job->batch->space]->cache;
@@ -350,7 +352,8 @@ static bool answer_now(struct pst_kv *kv, struct job *job)
 	return true;
 }
 
-/* Wake nr threads of the store, and the owner thread if it would sleep beyond the deadline. */
+/* Wake nr threads of the store, and also the owner thread if it sleeps beyond the batch's
+ * deadline. */
 static void front_wake(struct pst_kv *kv, const struct batch *b, unsigned nr)
 {
 	if (nr >= kv->nr_workers)
@@ -362,7 +365,7 @@ static void front_wake(struct pst_kv *kv, const struct batch *b, unsigned nr)
 		(void)pthread_cond_signal(&kv->tick);
 }
 
-/* Called with the lock.  Return the number of jobs that were queued. */
+/* Start the jobs of a batch.  Called with the lock.  Return how many were queued for threads. */
 static unsigned front_start(struct pst_kv *kv, struct batch *b)
 {
 	unsigned queued = 0;
@@ -416,8 +419,8 @@ PST_API int pst_kv_run(struct pst_kv *kv, const struct pst_kv_batch *batch, stru
 	b->waited = true;
 	(void)pthread_mutex_lock(&kv->lock);
 	queued = front_start(kv, b);
-	/* A hand-over to a thread takes longer than a small read, so this thread reads what is in
-	 * memory, beside the others if there is more than one block. */
+	/* Waking a thread takes longer than a small read.  So this thread reads blocks that are in
+	 * memory, and wakes other threads only for more than one block. */
 	if (b->op == PST_KV_GET && queued) {
 		if (queued > 1)
 			front_wake(kv, b, queued - 1);
@@ -466,7 +469,7 @@ PST_API int pst_kv_fd(const struct pst_kv *kv)
 	return kv->efd;
 }
 
-/* Look keys up by a batch: by their files, or at the server. */
+/* Look keys up by batches: in their files, or at the server. */
 static int64_t lookup_files(struct pst_kv *kv, uint32_t space, const struct pst_kv_item *items,
 			    uint64_t nr, int64_t *ret)
 {

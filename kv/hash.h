@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* SipHash-2-4 of 64 bits (Aumasson and Bernstein, 2012).  It has a secret key: without it, nobody
- * can choose two block keys that collide. */
+/* SipHash-2-4 with 64 bits (Aumasson and Bernstein, 2012).  Without its secret key, nobody can
+ * choose block keys that collide. */
 #ifndef KV_HASH_H
 #define KV_HASH_H
 
@@ -15,7 +15,8 @@ struct hash_part {
 	size_t len;
 };
 
-/* Hash parts, each with its length, so that "ab" "c" and "a" "bc" differ. */
+/* Hash several parts.  Each part's length is hashed as well, so that "ab" "c" and "a" "bc"
+ * differ. */
 uint64_t kv_hash(const struct hash_key *key, const struct hash_part *parts, unsigned nr);
 
 #endif

@@ -154,7 +154,7 @@ static int kv_load(struct pst_kv *kv, const char *const *dirs, unsigned nr, bool
 	int r;
 
 	if (remote) {
-		/* There is no directory. */
+		/* A served store has no directory here. */
 		kv->root.nr = 1;
 		kv->root.dir[0] = -1;
 		return remote_root(kv, dirs[0]);
@@ -293,7 +293,7 @@ static bool any_running(const struct pst_kv *kv)
 	return false;
 }
 
-/* End the threads.  Return false if one hangs. */
+/* End the threads.  Return false if a thread hangs. */
 static bool stop(struct pst_kv *kv)
 {
 	uint64_t end = now_ns() + CLOSE_NS;

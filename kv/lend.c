@@ -21,11 +21,11 @@ struct share {
 
 struct lend {
 	/* The store's lock protects link, refs and gone. */
-	struct list link; /* in kv->lent until it ends */
+	struct list link; /* on kv->lent until it ends */
 	struct pst_kv *kv;
 	unsigned refs;
 	bool write;
-	bool gone; /* for reading: it was cut, or will be by who opens it */
+	bool gone; /* for reading: the file was truncated, or whoever opens it must do so */
 	struct block_id id;
 	uint32_t space;
 	int fd;
@@ -37,7 +37,7 @@ struct lend {
 	struct share *share; /* that of size; belongs to the store's lock */
 	char temp[TEMP_LEN];
 
-	uint8_t key[]; /* that of id */
+	uint8_t key[]; /* storage for id.key */
 };
 
 static void lend_unref(struct lend *l)
@@ -85,7 +85,7 @@ static void lend_add(struct lend *l)
 
 /* ---------------------------------------------------------------- names */
 
-/* Called with the lock: may clients make a further space of that tenant? */
+/* Return true if clients may create another space of that tenant.  Called with the lock. */
 static bool lend_has_room(const struct pst_kv *kv, const char *tenant)
 {
 	unsigned nr = 0;
@@ -95,7 +95,7 @@ static bool lend_has_room(const struct pst_kv *kv, const char *tenant)
 	return nr < LEND_SPACES_MAX;
 }
 
-/* Find the space of a name, or make it with that quota. */
+/* Find the space of a name.  If make is set, create a missing one with that quota. */
 static int lend_space(struct pst_kv *kv, const struct block_name *n, bool make, uint64_t quota,
 		      uint32_t *ret)
 {
@@ -139,7 +139,7 @@ static int lend_name(const char *name, const char *tenant, bool has_len, struct 
 
 /* -------------------------------------------------------------- reading */
 
-/* Called with the stripe of the block: open its file.  Return 0 or -errno. */
+/* Open the file of a block.  Called with the block's stripe.  Return 0 or -errno. */
 static int lend_open_file(struct lend *l)
 {
 	struct pst_kv *kv = l->kv;
@@ -148,7 +148,7 @@ static int lend_open_file(struct lend *l)
 	int fd;
 
 	block_path(path, l->id.space, l->id.hash);
-	/* For writing, so that lend_revoke() can cut it. */
+	/* O_RDWR, so that lend_revoke() can truncate the file. */
 	fd = openat(kv->root.dir[root_dir_of(&kv->root, l->id.hash)], path,
 		    O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
@@ -182,7 +182,7 @@ static int lend_check(struct lend *l, uint64_t *ret_len)
 	return block_check(tail, n, *ret_len, &l->id, &l->len, &crc, NULL, NULL);
 }
 
-/* Count a get, and return true if the index has the block. */
+/* Count a get.  Return true if the block is in the index. */
 static bool lend_use(struct lend *l)
 {
 	struct pst_kv *kv = l->kv;
@@ -200,7 +200,8 @@ static bool lend_use(struct lend *l)
 	return there;
 }
 
-/* Count how the look at a file ended.  Return r, or -ESTALE for a file that was cut meanwhile. */
+/* Count the result r of reading a file's foot.  Return r, or -ESTALE if the file was truncated
+ * during that. */
 static int lend_count(struct lend *l, int r)
 {
 	struct pst_kv *kv = l->kv;
@@ -224,7 +225,8 @@ static int lend_read(struct lend *l, uint64_t *ret_len)
 
 	if (!lend_use(l))
 		return -ENOENT;
-	/* The stripe first: a block that is published while this waits is not the one to cut. */
+	/* Take the stripe before lend_add(): a block that is published while this thread waits must
+	 * not be truncated. */
 	(void)pthread_mutex_lock(cache_stripe(kv, l->id.hash));
 	lend_add(l);
 	r = lend_open_file(l);
@@ -244,14 +246,14 @@ static int lend_read(struct lend *l, uint64_t *ret_len)
 	return r;
 }
 
-/* Called with the lock: move a file to a list whose entries the caller handles without the lock. */
+/* Move an entry to a list that lend_settle() handles without the lock.  Called with the lock. */
 static void lend_set_aside(struct list *to, struct lend *l)
 {
 	l->refs++;
 	list_move_tail(to, &l->link);
 }
 
-/* Called with the lock, which is released meanwhile: handle the entries of such a list. */
+/* Call fn for each entry of the list.  Called with the lock, which is released during fn. */
 static void lend_settle(struct pst_kv *kv, struct list *aside, void (*fn)(struct lend *l))
 {
 	while (!list_empty(aside)) {
@@ -276,7 +278,7 @@ void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash)
 	struct list cut = LIST_INIT(cut), *at, *n;
 
 	(void)pthread_mutex_lock(&kv->lock);
-	/* All are gone before the first is cut: several may have the same file. */
+	/* Mark all of them first, because several may refer to the same file. */
 	list_for_each_safe (at, n, &kv->lent) {
 		struct lend *l = list_entry(at, struct lend, link);
 
@@ -294,7 +296,7 @@ void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash)
 
 /* -------------------------------------------------------------- writing */
 
-/* Called with the lock. */
+/* Find or create the share of a client.  Called with the lock.  Return NULL without memory. */
 static struct share *lend_share(struct pst_kv *kv, const char *who)
 {
 	struct share *s;
@@ -313,7 +315,7 @@ static struct share *lend_share(struct pst_kv *kv, const char *who)
 	return s;
 }
 
-/* Called with the lock: free a share without bytes. */
+/* Free a share that has no bytes.  Called with the lock. */
 static void lend_share_put(struct share *s)
 {
 	if (s->files)
@@ -357,7 +359,7 @@ static int lend_take_share(struct lend *l, const char *who)
 	return fits ? 0 : err_set(ENOSPC, "the client is writing as much as it may at once");
 }
 
-/* Called with the lock. */
+/* Remove the bytes of a new block from its client's share.  Called with the lock. */
 static void lend_give_share(struct lend *l)
 {
 	l->kv->lent_bytes -= l->size;
@@ -367,14 +369,15 @@ static void lend_give_share(struct lend *l)
 	lend_share_put(TAKE_PTR(l->share));
 }
 
-/* Called with the lock, when all bytes of a new block are in its file, or none will be. */
+/* Stop counting a new block as being written: all its bytes are in its file, or it was aborted.
+ * Called with the lock. */
 static void lend_ends(struct lend *l)
 {
 	l->kv->pending[root_dir_of(&l->kv->root, l->id.hash)] -= l->size;
 	lend_give_share(l);
 }
 
-/* Called with io: end a new block that is not published, and return its room. */
+/* Remove a new block that is not published, and release its bytes.  Called with io. */
 static void lend_abort(struct lend *l)
 {
 	struct pst_kv *kv = l->kv;
@@ -388,7 +391,7 @@ static void lend_abort(struct lend *l)
 	(void)pthread_mutex_lock(&kv->lock);
 	lend_ends(l);
 	(void)pthread_mutex_unlock(&kv->lock);
-	/* A file that cannot be removed still counts until the store is opened again. */
+	/* A file that cannot be removed uses its bytes until the store is opened again. */
 	if (removed)
 		cache_unreserve(kv, l->space, l->size);
 }
@@ -400,7 +403,7 @@ static void lend_end(struct lend *l)
 	(void)pthread_mutex_unlock(&l->io);
 }
 
-/* End new blocks whose time is over.  Return true if there was one. */
+/* Abort new blocks that have passed their time limit.  Return true if there was one. */
 static bool lend_expire(struct pst_kv *kv)
 {
 	struct list over = LIST_INIT(over), *at, *n;
@@ -494,7 +497,8 @@ int lend_write(struct lend *l, const void *buf, size_t len, uint64_t off)
 	return r;
 }
 
-/* Called with io: check the client's foot, and write one with space and hash. */
+/* Check the foot that the client wrote, and replace it by one with space and hash.  Called with
+ * io. */
 static int lend_seal(const struct lend *l)
 {
 	size_t n = l->id.key_len + FOOT_LEN;

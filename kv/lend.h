@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of blocks for the server of a store, whose clients may be hostile.  A client can make the
- * store neither exceed its budget nor wait:
+ * Files of blocks for the server of a store.  Its clients may be hostile: they cannot make the
+ * store exceed its budget or wait.
  *
  *   - A file that is lent for reading is cut to 0 bytes when its block is evicted, deleted, dropped
  *     or set again.  So its room is free at once, however long a client keeps it open.
@@ -11,9 +11,9 @@
  *     limit of the store where another client needs room.
  *   - A published file is closed: no client writes to it.
  *
- * Names are those of docs/PROTOCOL.md.  Any thread may make any call, one at a time for a file that
- * is closed.  A process that lends files should not get blocks itself: a get may read a file that
- * is cut meanwhile, and is a miss then.
+ * Names are those of docs/PROTOCOL.md.  Any thread may make any call, but no other call for a file
+ * may run while that file is being closed.  A process that lends files should not get blocks
+ * itself: a get may read a file that is being truncated, and is then a miss.
  */
 #ifndef KV_LEND_H
 #define KV_LEND_H
@@ -22,14 +22,14 @@
 
 #include "base/base.h"
 
-/* Most spaces that clients make for one tenant. */
+/* Most spaces that clients may create for one tenant. */
 #define LEND_SPACES_MAX 64u
 
 struct lend;
 
 struct lend_client {
-	const char *who;    /* what is of one client has the same name */
-	const char *tenant; /* the only one that it may name, or NULL: any */
+	const char *who;    /* identifies the client: its shares are counted together */
+	const char *tenant; /* the only tenant that the client may name; NULL: any */
 };
 
 /**
@@ -48,12 +48,12 @@ struct lend_client {
 int lend_open(struct pst_kv *kv, const char *name, const struct lend_client *client, uint64_t quota,
 	      bool write, struct lend **ret, int *ret_fd, uint64_t *ret_len);
 
-/* Write to a new block.  Return 0; -EFBIG beyond its file; -ESTALE if it was published or its time
- * is over; or -errno. */
+/* Write to a new block.  Return 0; -EFBIG beyond its length; -ESTALE if it was published or its
+ * time limit has passed; or -errno. */
 int lend_write(struct lend *l, const void *buf, size_t len, uint64_t off);
 
-/* Publish a new block.  Return 0; -EBADMSG if key and foot do not fit its name and length; -ESTALE;
- * or -errno. */
+/* Publish a new block.  Return 0; -EBADMSG if key and foot do not match its name and length;
+ * -ESTALE; or -errno. */
 int lend_publish(struct lend *l);
 
 void lend_close(struct lend *l);
@@ -62,8 +62,8 @@ void lend_close(struct lend *l);
 int lend_find(struct pst_kv *kv, const char *name, const char *tenant, uint64_t *ret_len);
 int lend_delete(struct pst_kv *kv, const char *name, const char *tenant);
 
-/* Called by the store without its lock, after the names of files were removed or have other files:
- * cut those that are lent for reading.  hash: of one block, or NULL: all of a space. */
+/* Truncate files that are lent for reading.  The store calls this without its lock, after it has
+ * removed or replaced their names.  hash: one block; NULL: all blocks of the space. */
 void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash);
 
 #endif

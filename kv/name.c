@@ -7,13 +7,13 @@
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/* Return the number of digits of len bytes in base64url. */
+/* Return the number of base64url digits for len bytes. */
 static size_t name_digits(size_t len)
 {
 	return (len * 8 + 5) / 6;
 }
 
-/* Append bytes in base64url, and return the end. */
+/* Append bytes as base64url.  Return the end of the text. */
 static char *name_put(char *to, const void *bytes, size_t len)
 {
 	const uint8_t *from = bytes;
@@ -31,7 +31,7 @@ static char *name_put(char *to, const void *bytes, size_t len)
 	return to;
 }
 
-/* Read base64url of at most room bytes.  Return how many bytes, or -ENOENT. */
+/* Decode base64url of at most room bytes.  Return the number of bytes, or -ENOENT. */
 static int64_t name_get(const char *from, size_t len, uint8_t *to, size_t room)
 {
 	size_t n = len * 6 / 8;
@@ -55,7 +55,8 @@ static int64_t name_get(const char *from, size_t len, uint8_t *to, size_t room)
 	return (int64_t)n;
 }
 
-/* Read a field, move on behind the slash after it, and end it with 0.  It must be a string. */
+/* Decode a field as a string, and advance *at behind the slash after it.  Return -ENOENT if it is
+ * not a string. */
 static int name_get_text(const char **at, char to[PST_KV_TEXT_MAX + 1])
 {
 	const char *slash = strchr(*at, '/');
@@ -69,7 +70,7 @@ static int name_get_text(const char **at, char to[PST_KV_TEXT_MAX + 1])
 	return 0;
 }
 
-/* Read the bytes of a block: a decimal number without zeros in front. */
+/* Parse the length of a block: a decimal number without leading zeros. */
 static int name_get_len(const char *at, uint64_t *ret)
 {
 	uint64_t len = 0;
@@ -125,7 +126,7 @@ int name_of_block(char to[NAME_MAX_LEN + 1], const char *space, const void *key,
 {
 	char *at;
 
-	/* A slash, the ten digits of PST_KV_BLOCK_MAX, and the end. */
+	/* 12: a slash, the ten digits of PST_KV_BLOCK_MAX, and the final 0. */
 	if (strlen(space) + name_digits(key_len) + 12 > NAME_MAX_LEN + 1)
 		return -ENAMETOOLONG;
 	at = name_put(stpcpy(to, space), key, key_len);

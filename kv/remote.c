@@ -10,7 +10,7 @@
 #include "kv/name.h"
 #include "kv/remote.h"
 
-/* Where the module for TLS lies: beside libpenstock. */
+/* Return an address in libpenstock: the module for TLS is in the same folder. */
 const void *remote_tls_near(void)
 {
 	return (const void *)(uintptr_t)&pst_error_text;
@@ -24,7 +24,7 @@ bool remote_is_root(const char *name)
 
 /* ----------------------------------------------------------------- root */
 
-/* Does a store answer? */
+/* Check that the server answers and has a store. */
 static int remote_probe(const struct remote_server *server)
 {
 	struct wire_request q = { .op = WIRE_STAT };
@@ -99,7 +99,7 @@ static int remote_open_block(struct worker *w, const char *name, uint32_t how, u
 	return 0;
 }
 
-/* A request of a handle without a payload. */
+/* Send a request that has a handle and no payload. */
 static int remote_handle_op(struct worker *w, uint16_t op, uint32_t handle)
 {
 	struct wire_request q = { .op = op, .handle = handle };
@@ -117,7 +117,7 @@ static int remote_read(struct worker *w, uint32_t handle, char *to, uint64_t len
 	while (r == 0 && q.off < len) {
 		q.count = (uint32_t)MIN(len - q.off, (uint64_t)WIRE_DATA_MAX);
 		r = remote_talk_ask(w->talk, &q, "", 0, &rep, to + q.off, q.count);
-		/* The server cut the file, because the block was evicted. */
+		/* The server truncated the file, because the block was evicted. */
 		if (r == 0 && rep.count != q.count)
 			r = -ENOENT;
 		q.off += q.count;
@@ -143,7 +143,7 @@ static int remote_write(struct worker *w, uint32_t handle, const char *from, uin
 
 /* ----------------------------------------------------------------- jobs */
 
-/* Check a block's file in the worker's memory.  Return 0 or -EBADMSG. */
+/* Check the file of a block that is in the worker's memory.  Return 0 or -EBADMSG. */
 static int remote_check(const struct worker *w, const struct job *job, uint64_t size, uint64_t len)
 {
 	const char *file = pst_mem_ptr(w->bounce);
@@ -159,7 +159,7 @@ static int remote_check(const struct worker *w, const struct job *job, uint64_t 
 	return crc32c(0, file, len) == crc ? 0 : err_set(EBADMSG, "a block fails its check");
 }
 
-/* Read the file of an open block and check it.  Return the block's length. */
+/* Read and check the file of an open block.  Return the block's length in bytes, or -errno. */
 static int64_t remote_fetch(struct worker *w, const struct job *job, uint32_t handle, uint64_t size)
 {
 	uint64_t tail = job->item.key_len + FOOT_LEN, len = size - tail;
@@ -186,7 +186,7 @@ static int64_t remote_get(struct worker *w, struct job *job, const char *name)
 	if (r < 0)
 		return r;
 	r = remote_fetch(w, job, handle, size);
-	/* An open handle costs the server a descriptor, until the connection ends. */
+	/* Close the handle: it costs the server a descriptor until the connection ends. */
 	if (!remote_talk_is_broken(w->talk) && remote_handle_op(w, WIRE_CLOSE, handle) < 0 &&
 	    r >= 0)
 		log_debug("kv: %s", err_text());
@@ -286,7 +286,7 @@ int64_t remote_step(struct worker *w, struct job *job)
 	if (r < 0)
 		return r;
 	r = remote_try(w, job, name);
-	/* The server may have been started again since the last job. */
+	/* Try once more: the server may have been restarted since the last job. */
 	if (r < 0 && r != -ETIMEDOUT && was_connected && !w->talk)
 		r = remote_try(w, job, name);
 	if (r != -EBADMSG || op != PST_KV_GET)

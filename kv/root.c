@@ -18,11 +18,11 @@
 
 static const char magic[8] = "PSTKVR\r\n";
 
-/* Content of the file penstock-kv. */
+/* The contents of the file penstock-kv. */
 struct config {
 	char magic[8];
 	uint32_t version;
-	uint32_t nr, idx; /* number of directories, and the index of this one */
+	uint32_t nr, idx; /* number of directories; index of this one */
 	uint32_t reserved;
 	uint8_t id[16];
 	uint64_t key[2];
@@ -72,7 +72,7 @@ int root_make_place(const struct root *r, uint64_t space, uint64_t hash)
 	return res < 0 ? res : root_make_dir(dir, path);
 }
 
-/* Check that a directory is empty but for what mkfs creates. */
+/* Check that a directory is empty, except for files that mkfs creates. */
 static int check_empty(int dir, const char *path)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
@@ -157,8 +157,8 @@ static int same_config(const struct root *r, unsigned idx, const struct config *
 }
 
 /*
- * Return true if creating the store was interrupted: there is neither a block nor the first
- * directory's file.
+ * Return true if the directory has no blocks because the creation of its store was interrupted.
+ * The caller has found that the first directory has no configuration file.
  */
 static bool is_begun(const struct root *r, unsigned idx, const struct config *c)
 {
@@ -166,7 +166,7 @@ static bool is_begun(const struct root *r, unsigned idx, const struct config *c)
 	       faccessat(r->dir[idx], "b", F_OK, 0) < 0 && errno == ENOENT;
 }
 
-/* Identify the directories, or make them a store. */
+/* Check that the directories belong to one store, or create a store in them. */
 static int identify(struct root *r, enum root_use use)
 {
 	struct config c = { 0 };
@@ -190,8 +190,8 @@ static int identify(struct root *r, enum root_use use)
 		memcpy(r->id, fresh.id, sizeof(r->id));
 		memcpy(r->key.k, fresh.key, sizeof(fresh.key));
 	}
-	/* Write the first directory last: a store whose creation was interrupted is created
-	 * again. */
+	/* Write the first directory's file last: if the creation is interrupted, the next open
+	 * repeats it. */
 	for (unsigned i = r->nr; i-- > 0;) {
 		at = read_config(r->dir[i], r->path[i], &c);
 		if (at < 0)
@@ -296,8 +296,8 @@ int root_remove_tree(int dir, const char *name)
 	return r;
 }
 
-/* Remove what a killed owner left: files that were being written, and trees that were being
- * removed. */
+/* Remove files that were being written, and trees that were being removed, when an earlier owner
+ * was killed. */
 static int root_sweep(const struct root *r, unsigned i)
 {
 	static const char *const names[] = { "tmp", "gone" };
@@ -354,7 +354,7 @@ void root_close(struct root *r)
 		closep(&r->dir[i]);
 		free(r->path[i]);
 	}
-	/* A child that this process has forked may hold a copy of the descriptor. */
+	/* Unlock explicitly: a forked child may have a copy of the descriptor. */
 	if (r->lock >= 0)
 		(void)flock(r->lock, LOCK_UN);
 	closep(&r->lock);

@@ -23,18 +23,18 @@
 
 struct root {
 	unsigned nr;
-	int dir[DIRS_MAX]; /* descriptors, or -1 */
+	int dir[DIRS_MAX]; /* open descriptors, or -1 */
 	enum warm_fs warm[DIRS_MAX];
 	char *path[DIRS_MAX];
-	int lock; /* of the owner, or -1 */
+	int lock; /* descriptor of the owner's lock, or -1 */
 	uint8_t id[16];
 	struct hash_key key;
 };
 
 enum root_use {
 	ROOT_READ,
-	ROOT_OWN,   /* make a store of empty directories, lock it, remove temporary files */
-	ROOT_CHECK, /* could it be owned?  Changes nothing. */
+	ROOT_OWN,   /* create a store in empty directories, lock it, remove temporary files */
+	ROOT_CHECK, /* only check whether ROOT_OWN would succeed; change nothing */
 };
 
 /* Open the directories.  Return 0, or -errno with a sentence. */
@@ -58,18 +58,18 @@ static inline void block_path(char path[BLOCK_PATH_LEN], uint64_t space, uint64_
 		       (unsigned)(hash >> 56), (unsigned long long)hash);
 }
 
-/* Make the directories for a block's file. */
+/* Create the directories for a block's file. */
 int root_make_place(const struct root *r, uint64_t space, uint64_t hash);
 
 /* Remove a tree below a directory.  Return 0 or -errno. */
 int root_remove_tree(int dir, const char *name);
 
-/* Parse a name of 16 hexadecimal digits.  Return false for any other name. */
+/* Parse a name of 16 hexadecimal digits.  Return false for other names. */
 bool root_parse_name(const char *name, uint64_t *ret);
 
 /*
- * Call fn for each block's file in one directory, with the space, the hash and the result of
- * fstatat(2).  Stop when fn returns another value than 0, and return that value.
+ * Call fn for each block's file in one directory, with its space, its hash and its stat.  If fn
+ * does not return 0, stop and return that value.
  */
 struct stat;
 int root_scan(const struct root *r, unsigned dir,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Build the index from the directories if there is no index file.  File names give hash and space,
- * inodes give length and the time of the last use.  The blocks themselves are checked when they are
- * read.
+ * Build the index from the directories if there is no index file.  File names give hash and space;
+ * inodes give length and time of last use.  Blocks are checked only when they are read.
  */
 #include <stdio.h>
 #include <sys/stat.h>
@@ -20,7 +19,7 @@ struct scan {
 	struct pst_kv *kv;
 	struct found *at;
 	size_t nr, room;
-	uint64_t last_hash; /* hash of the space that was found last, and its number */
+	uint64_t last_hash; /* hash and number of the space that was found last */
 	uint32_t last;
 	bool any;
 };
@@ -66,7 +65,7 @@ static int scan_add(void *arg, uint64_t space, uint64_t hash, const struct stat 
 	return 0;
 }
 
-/* Count a file if it fits. */
+/* Reserve the bytes of a file.  Return false if they exceed budget or quota. */
 static bool scan_keep(struct pst_kv *kv, const struct found *f)
 {
 	struct cache *c = kv->spaces[f->space]->cache;
@@ -103,7 +102,7 @@ int scan_load(struct pst_kv *kv)
 		r = root_scan(&kv->root, i, scan_add, &s);
 	if (r == 0 && s.nr)
 		qsort(s.at, s.nr, sizeof(*s.at), by_time);
-	/* Keep the newest files; remove those that do not fit before any is counted. */
+	/* Keep the newest files, and remove those that do not fit, before the index is filled. */
 	for (size_t i = s.nr; r == 0 && i-- > 0;)
 		if (!scan_keep(kv, &s.at[i]))
 			r = unlink_found(kv, &s.at[i]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The index file: the state of the policies.  It is written when a store is closed and removed when
- * it is read, so a file that is found is up to date.  It has a head, the hashes of the spaces in
- * the order of their numbers, and for each cache its entries, queue by queue, oldest first.
+ * it is read, so an existing file is up to date.  It has a head, the hashes of the spaces in the
+ * order of their numbers, and the entries of each cache, queue by queue, oldest first.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,10 +16,11 @@
 
 #define NAME "index"
 #define VERSION 1u
-#define AHEAD 16u    /* how many records ahead the table is prefetched */
-#define CHUNK 32768u /* records written or read at once */
+#define AHEAD 16u    /* number of records by which the table is prefetched */
+#define CHUNK 32768u /* records that are written or read at a time */
 
-/* A space of the index file that has no file of words: it was dropped, or never had a block. */
+/* A space of the index file without a file of words, because it was dropped or never had a
+ * block. */
 #define SPACE_UNKNOWN UINT32_MAX
 
 static const char magic[8] = "PSTKVI\r\n";
@@ -29,15 +30,15 @@ struct head {
 	uint32_t version, nr_spaces;
 	uint8_t id[16];
 	char policy[16];
-	uint64_t nr; /* records */
+	uint64_t nr; /* number of records */
 	uint64_t pad;
 };
 
 struct record {
 	uint64_t id;
-	uint64_t size; /* size, and above bit 48 the uses and the queue */
+	uint64_t size; /* bytes in bits 0 to 47; uses and queue above */
 	uint32_t user;
-	uint32_t cache; /* 0: the shared cache, else the number of a space plus 1 */
+	uint32_t cache; /* 0: the shared cache; else number of a space + 1 */
 };
 
 struct out {
@@ -126,8 +127,8 @@ int snapshot_save(struct pst_kv *kv)
 	o->fd = openat(dir, "tmp/" NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
 		       0666);
 	r = o->fd < 0 ? -errno : snapshot_write_all(kv, o);
-	/* Sync removals: a file that came back after a crash would not be in the index, nor
-	 * counted. */
+	/* Sync removals first: after a crash, a file could come back that is neither in the index
+	 * nor counted. */
 	for (unsigned i = 0; r == 0 && i < kv->root.nr; i++)
 		if (syncfs(kv->root.dir[i]) < 0)
 			r = -errno;
@@ -179,7 +180,7 @@ static int snapshot_take(struct pst_kv *kv, const struct record *r, const uint32
 	space = spaces[space];
 	if (space == SPACE_UNKNOWN || (number && spaces[number - 1] == SPACE_UNKNOWN))
 		return queue < kv->ops->cached ? -EBADMSG : 0;
-	/* Quotas may be others than when the index was written. */
+	/* The quotas may have changed since the index was written. */
 	c = kv->spaces[space]->cache;
 	if (index_find(c->policy->index, r->id))
 		return -EBADMSG;
@@ -213,7 +214,7 @@ static int load_records(struct pst_kv *kv, struct in *in, const struct head *h,
 		if (!snapshot_get(in, buf, n * sizeof(*buf)))
 			r = -EBADMSG;
 		for (unsigned i = 0; r == 0 && i < n; i++) {
-			/* Each record would miss the CPU's caches. */
+			/* Prefetch, because each record would miss the CPU's caches. */
 			if (i + AHEAD < n)
 				index_prefetch(kv->common.policy->index, buf[i + AHEAD].id);
 			r = snapshot_take(kv, &buf[i], spaces, h->nr_spaces);
@@ -239,7 +240,7 @@ static int kv_snapshot_load(struct pst_kv *kv, struct in *in)
 	    h.nr_spaces > PST_KV_SPACES_MAX || fstat(in->fd, &st) < 0 ||
 	    h.nr > (uint64_t)st.st_size / sizeof(struct record))
 		return -EBADMSG;
-	/* The queues of one policy mean nothing to another. */
+	/* Queues of another policy cannot be used. */
 	if (strncmp(h.policy, kv->ops->name, sizeof(h.policy)) != 0)
 		return -EBADMSG;
 	spaces = calloc(h.nr_spaces + 1, sizeof(*spaces));
@@ -251,7 +252,7 @@ static int kv_snapshot_load(struct pst_kv *kv, struct in *in)
 		if (r == 0 && !space_find(kv, hash, &spaces[i]))
 			spaces[i] = SPACE_UNKNOWN;
 	}
-	/* Allocate for all records at once; few are of spaces with a quota. */
+	/* Allocate in the shared cache for all records, because few spaces have a quota. */
 	if (r == 0)
 		r = index_reserve(kv->common.policy->index, h.nr);
 	if (r == 0)
@@ -260,7 +261,7 @@ static int kv_snapshot_load(struct pst_kv *kv, struct in *in)
 	return r;
 }
 
-/* Discard what was read from an index file that proved to be damaged. */
+/* Discard everything that was read from an index file, because the file is damaged. */
 static int begin_anew(struct pst_kv *kv)
 {
 	for (unsigned i = 0; i <= kv->nr_spaces; i++) {
@@ -293,7 +294,8 @@ int snapshot_load(struct pst_kv *kv)
 						 kv->root.path[0], strerror(errno));
 	r = kv_snapshot_load(kv, &in);
 	closep(&in.fd);
-	/* Remove the file before anything changes, so that a power loss cannot leave an old one. */
+	/* Remove the file before the store changes, so that no outdated index remains after a power
+	 * loss. */
 	if (unlinkat(dir, NAME, 0) < 0 || fsync(dir) < 0)
 		return err_set(errno, "cannot remove %s/" NAME ": %s", kv->root.path[0],
 			       strerror(errno));

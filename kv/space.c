@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Spaces.  The directory of a space is named by a hash of the space's name.  Next to it, a file of
- * words contains quota, identity and tenant, each ended by a zero byte.  The salt is only part of
- * the hash and is not stored.
+ * Spaces.  The directory of a space is named by a hash of the space's name.  In addition, a file of
+ * words has quota, identity and tenant, each ended by a zero byte.  The salt is only part of the
+ * hash and is not stored.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -122,7 +122,7 @@ int space_words(int dir, const char *name, char **identity, char **tenant, uint6
 	return 0;
 }
 
-/* Return true if a directory of the store may hold blocks of a space. */
+/* Return true if a directory of the store may contain blocks of a space. */
 static bool has_blocks(const struct pst_kv *kv, uint64_t hash)
 {
 	char path[32];
@@ -152,8 +152,7 @@ int space_load(struct pst_kv *kv)
 
 		if (!root_parse_name(e->d_name, &hash))
 			continue;
-		/* Forget spaces that were dropped or never had a block, so that others find
-		 * room. */
+		/* Remove the files of spaces without blocks, so that there is room for others. */
 		if (!kv->reader && !has_blocks(kv, hash)) {
 			(void)unlinkat(dirfd(d), e->d_name, 0);
 			continue;
@@ -169,7 +168,7 @@ int space_load(struct pst_kv *kv)
 			free(identity);
 			free(tenant);
 		}
-		/* Keys of further spaces are not found. */
+		/* If there are too many spaces, the keys of the others are not found. */
 		if (r == -ENOSPC)
 			r = 0;
 	}
@@ -187,7 +186,7 @@ static int write_words(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spa
 	return root_write_file(kv->root.dir[0], name, text, (size_t)n + 1);
 }
 
-/* Called with the lock: find a space that has these words. */
+/* Find the space with these words.  Called with the lock. */
 static int kv_space_find(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o,
 			 uint32_t *ret)
 {
@@ -207,7 +206,8 @@ static int kv_space_find(struct pst_kv *kv, uint64_t hash, const struct pst_kv_s
 	return 0;
 }
 
-/* One thread at a time: two would write the same file of words. */
+/* Find or create a space.  Called with kv->naming, because two threads would write the same
+ * file. */
 static int name_space(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o,
 		      uint32_t *ret)
 {
@@ -229,7 +229,7 @@ static int name_space(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spac
 	r = space_add(kv, hash, o->quota, &at);
 	sp = r < 0 ? NULL : kv->spaces[at];
 	if (sp && !sp->identity) {
-		/* A thread that sees the identity must see the tenant too. */
+		/* Set the tenant first: a thread that sees the identity uses the tenant as well. */
 		if (!sp->tenant)
 			sp->tenant = strdup(o->tenant);
 		sp->identity = sp->tenant ? strdup(o->identity) : NULL;
@@ -242,7 +242,7 @@ static int name_space(struct pst_kv *kv, uint64_t hash, const struct pst_kv_spac
 	return r;
 }
 
-/* Find or add a space of a served store: its words are in the names of its blocks. */
+/* Find or add a space of a served store, whose words are part of the names of its blocks. */
 static int name_served_space(struct pst_kv *kv, const struct pst_kv_space_opts *o, uint32_t *ret)
 {
 	char *prefix;
@@ -262,7 +262,7 @@ static int name_served_space(struct pst_kv *kv, const struct pst_kv_space_opts *
 	for (i = 0; i < kv->nr_spaces && strcmp(kv->spaces[i]->prefix, prefix) != 0;)
 		i++;
 	if (i == kv->nr_spaces) {
-		/* A hash that no other space has. */
+		/* Use the number as a hash that no other space has. */
 		r = space_add(kv, i, 0, &i);
 		if (r == 0)
 			kv->spaces[i]->prefix = TAKE_PTR(prefix);
@@ -304,7 +304,7 @@ PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts
 
 /* ---------------------------------------------------------------- drop */
 
-/* Called with the lock: remove all blocks of a space from the index.  Return their bytes. */
+/* Remove all blocks of a space from the index.  Called with the lock.  Return their bytes. */
 static uint64_t forget_space(struct cache *c, uint32_t space, uint64_t *ret_blocks)
 {
 	struct tier_policy *p = c->policy;
@@ -364,7 +364,7 @@ static int drop_space(struct pst_kv *kv, uint32_t space)
 	return r;
 }
 
-/* Return true if a space has that identity and that tenant; NULL: any. */
+/* Return true if a space has that identity and that tenant; NULL matches any. */
 static bool is_named(struct pst_kv *kv, unsigned space, const char *identity, const char *tenant)
 {
 	const struct space *sp;

@@ -24,13 +24,14 @@
 #include "kv/root.h"
 
 #define STRIPES 64u
-#define UNIT 4096u /* what a file's length is rounded up to */
+#define UNIT 4096u /* bytes; file lengths are rounded up to multiples of this */
 #define BUDGET_MIN MIB(1)
-#define TEMP_LEN 32u    /* of the name of a temporary file */
-#define CALLERS_MAX 16u /* callers of pst_kv_run() that read blocks themselves at once */
+#define TEMP_LEN 32u /* bytes of a temporary file's name */
+/* Most callers of pst_kv_run() that read blocks themselves at the same time. */
+#define CALLERS_MAX 16u
 
-/* The blocks that one policy manages: those of all spaces without a quota, or of one space with a
- * quota. */
+/* The blocks that one policy manages: those of all spaces without a quota, or those of one space
+ * with a quota. */
 struct cache {
 	struct tier_policy *policy;
 	uint64_t capacity, used;
@@ -39,7 +40,7 @@ struct cache {
 
 struct space {
 	uint64_t hash;
-	char *prefix;            /* of a served store: what names of its blocks begin with */
+	char *prefix;            /* served store: start of its blocks' names */
 	char *identity, *tenant; /* NULL: found on disk without its file of words */
 	uint64_t quota;
 	struct cache *cache;
@@ -48,9 +49,9 @@ struct space {
 
 enum job_state {
 	JOB_QUEUED,
-	JOB_PATH, /* a thread works on it and does not use the caller's memory */
-	JOB_IO,   /* a request with the caller's memory is under way, and ends at the deadline */
-	JOB_DONE, /* has its result; a thread may still be in a call that began in JOB_PATH */
+	JOB_PATH, /* a thread executes it, without using the caller's memory */
+	JOB_IO,   /* a request uses the caller's memory, and ends at the deadline */
+	JOB_DONE, /* it has its result; a thread may still be in a call that began in JOB_PATH */
 };
 
 struct batch;
@@ -58,22 +59,22 @@ struct batch;
 /* One block of a batch. */
 struct job {
 	struct batch *batch;
-	struct list link; /* in the queue of the store */
+	struct list link; /* on kv->queue */
 	enum job_state state;
-	struct pst_kv_item item; /* its key is in the batch */
+	struct pst_kv_item item; /* the key is a copy in the batch */
 	uint64_t hash;
 	uint64_t size; /* bytes that a SET reserved */
 };
 
 struct batch {
-	struct list link; /* of the batches under way, or of those to be reaped */
+	struct list link; /* on kv->batches or kv->ended */
 	struct pst_kv *kv;
 	uint32_t op, space;
 	uint64_t deadline_ns;
 	int64_t *results;
-	unsigned left; /* jobs without a result */
-	unsigned refs; /* references: the store, and threads that work on its jobs */
-	bool waited;   /* pst_kv_run() takes the completion */
+	unsigned left; /* number of jobs without a result */
+	unsigned refs; /* held by the store, and by threads that execute its jobs */
+	bool waited;   /* pst_kv_run() takes its completion */
 	bool ended;
 	struct pst_kv_done done;
 	struct job *jobs;
@@ -83,16 +84,16 @@ struct batch {
 /* A thread of the store, or a caller of pst_kv_run() that reads blocks itself. */
 struct worker {
 	struct pst_kv *kv;
-	bool is_caller; /* it must not wait for a disk, and has no queue */
-	bool taken;     /* by a caller, meanwhile */
+	bool is_caller; /* must not wait for a disk, and has no queue */
+	bool taken;     /* for a caller: in use */
 	pthread_t thread;
 	bool started;
-	bool running; /* its thread has not ended */
+	bool running; /* the thread has not ended */
 	struct pst_queue *queue;
 	struct remote_talk *talk; /* connection to the server of the store, or NULL */
 	struct pst_mem *bounce;
 	uint64_t bounce_len;
-	uint64_t reading; /* hash of the block whose file it has open; valid with is_reading */
+	uint64_t reading; /* if is_reading: hash of the block whose file is open */
 	bool is_reading;
 	uint64_t zombie;  /* if that file was unlinked meanwhile: its bytes, and its cache */
 	uint64_t zombies; /* number of such files: a block may be set again more than once */
@@ -101,15 +102,16 @@ struct worker {
 
 struct pst_kv {
 	pthread_mutex_t lock;
-	pthread_cond_t work;   /* for workers: there are jobs, or it ends */
-	pthread_cond_t tick;   /* for the owner thread: there is a new batch, or it ends */
-	pthread_cond_t reaped; /* there are completions */
+	pthread_cond_t work;   /* wakes workers: there are jobs, or the store closes */
+	pthread_cond_t tick;   /* wakes the owner thread: there is a new batch, or the store
+			        * closes */
+	pthread_cond_t reaped; /* signalled when there are completions */
 	pthread_mutex_t stripes[STRIPES];
-	pthread_mutex_t naming; /* taken before the lock: files of words, one space at a time */
+	pthread_mutex_t naming; /* held to write a file of words; taken before lock */
 
 	struct root root;
-	struct remote_server *server; /* of a served store; NULL: the store has directories */
-	bool reader, sync, bounce, ending, broken; /* broken: the count of bytes is wrong */
+	struct remote_server *server;              /* NULL unless the store is served */
+	bool reader, sync, bounce, ending, broken; /* broken: used may be wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
 	uint64_t max_blocks,
 		files;       /* bound of the number of files that used includes; that number */
@@ -119,9 +121,10 @@ struct pst_kv {
 	struct cache common;
 	struct space *spaces[PST_KV_SPACES_MAX];
 	unsigned nr_spaces;
-	uint64_t pending[DIRS_MAX]; /* reserved bytes of sets that are not written yet */
+	uint64_t pending[DIRS_MAX]; /* by directory: bytes reserved for sets that are not written
+				     * yet */
 
-	struct list queue;   /* jobs */
+	struct list queue;   /* jobs that wait for a thread */
 	struct list batches; /* batches in flight */
 	struct list ended;   /* completed batches to be reaped */
 	int efd;
@@ -130,12 +133,12 @@ struct pst_kv {
 	struct worker workers[PST_KV_THREADS_MAX];
 	unsigned nr_workers;
 	struct worker callers[CALLERS_MAX];
-	uint64_t next_look; /* when the owner thread looks at deadlines again */
-	unsigned refs;      /* the caller and each running worker */
+	uint64_t next_look; /* CLOCK_MONOTONIC ns when the owner thread checks deadlines next */
+	unsigned refs;      /* held by the caller and by each running worker */
 	uint64_t next_temp;
-	struct list busy; /* memory handles that the kernel may still use */
+	struct list busy; /* struct busy: memory that the kernel may still use */
 	unsigned nr_busy;
-	uint64_t use; /* logical time of the policies */
+	uint64_t use; /* logical clock of the policies */
 
 	struct list lent;    /* files of blocks that a server lends: lend.c */
 	uint64_t lent_bytes; /* reserved for those that clients write */
@@ -147,7 +150,7 @@ struct pst_kv {
 	struct pst_kv_stat stat;
 };
 
-/* Does this process have the index of the blocks? */
+/* Return true if this process has the index of the blocks. */
 static inline bool store_has_index(const struct pst_kv *kv)
 {
 	return !kv->reader && !kv->server;
@@ -155,17 +158,17 @@ static inline bool store_has_index(const struct pst_kv *kv)
 
 /* ------------------------------------------------------- kv.c */
 
-/* Open a store like pst_kv_open(), with that quota for each space that is on disk unless it is 0.
- * Their files of words keep the old one. */
+/* pst_kv_open() that applies a quota to each space on disk, unless quota is 0.  The spaces' files
+ * keep their own quotas. */
 int kv_open(const char *const *dirs, unsigned nr, const struct pst_kv_opts *opts, uint64_t quota,
 	    struct pst_kv **ret_kv);
-/* Check whether a store could be opened so, and change nothing.  Return 0, or -errno with a
+/* Check whether a store could be opened, and change nothing.  Return 0, or -errno with a
  * sentence. */
 int kv_check(const char *const *dirs, unsigned nr, const struct pst_kv_opts *o);
 
 /* ------------------------------------------------------- cache.c */
 
-/* Make entry.user: the size minus the length, and the space. */
+/* Make entry.user: slack (the entry's size minus the file's length) and the space. */
 static inline uint32_t user_of(uint32_t slack, uint32_t space)
 {
 	return slack | space << 12;
@@ -188,19 +191,19 @@ static inline uint64_t size_of_file(uint64_t len)
 
 uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len);
 
-/* The lock of a block's file. */
+/* Return the lock of a block's file. */
 pthread_mutex_t *cache_stripe(struct pst_kv *kv, uint64_t hash);
 
-/* Called with the lock: return the published block of that hash, or NULL. */
+/* Return the published block with that hash, or NULL.  Called with the lock. */
 struct entry *cache_find(const struct cache *c, uint64_t hash);
 
-/* Reserve size bytes for a new file in a space, evicting others if needed.  Called without the
- * lock.  Return 0, or -ENOSPC with a sentence. */
+/* Reserve size bytes for a new file in a space, and evict other blocks if necessary.  Called
+ * without the lock.  Return 0, or -ENOSPC with a sentence. */
 int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t size);
 void cache_unreserve(struct pst_kv *kv, uint32_t space, uint64_t size);
 
-/* Make a temporary file, evicting some blocks if the file system has no inode left.  Return a
- * descriptor, or -errno. */
+/* Create a temporary file.  If the file system has no inode left, evict some blocks.  Return a
+ * descriptor or -errno. */
 int cache_create(struct pst_kv *kv, unsigned dir, char ret_temp[TEMP_LEN]);
 
 /* Rename a finished file, for which size bytes are reserved, and add it to the index.  Evicts some
@@ -213,7 +216,7 @@ int cache_remove(struct pst_kv *kv, uint32_t space, const struct block_id *id);
 /* Remove it because its user asked for that, and count it. */
 int cache_delete(struct pst_kv *kv, uint32_t space, const struct block_id *id);
 
-/* Called with the lock: add a block that is on disk, without eviction.  Return 0 or -ENOMEM. */
+/* Add a block that is on disk, without eviction.  Called with the lock.  Return 0 or -ENOMEM. */
 int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len);
 
 /* Called with the lock, after a policy has changed: forget evicted keys that are too many, and free
@@ -223,21 +226,21 @@ void cache_trim(struct pst_kv *kv, struct cache *c);
 /* Evict until the used bytes fit the budget, and the blocks their bound. */
 void cache_shrink(struct pst_kv *kv);
 
-/* Called with the lock, after a worker has closed the file that it read. */
+/* Note that a worker has closed the file that it read.  Called with the lock. */
 void cache_read_ends(struct worker *w);
 
 /* ------------------------------------------------------- space.c */
 
-/* Hash the name of a space. */
+/* Return the hash of a space's name. */
 uint64_t space_hash(const struct pst_kv *kv, const char *identity, const char *tenant,
 		    const char *salt);
-/* Find the space of that hash, or add it.  Called with the lock, or while nobody else uses the
- * store.  Return -ENOSPC or -ENOMEM on failure. */
+/* Find the space with that hash, or add it.  Called with the lock, or while no other thread uses
+ * the store.  Return 0, -ENOSPC or -ENOMEM. */
 int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret);
-/* Called with the lock: get the number of the space of that hash.  Return false if it is not
- * known. */
+/* Get the number of the space with that hash.  Called with the lock.  Return false if there is
+ * none. */
 bool space_find(const struct pst_kv *kv, uint64_t hash, uint32_t *ret);
-/* Read all files of words.  The owner removes the ones whose spaces have no blocks. */
+/* Read all files of words.  An owner removes those of spaces without blocks. */
 int space_load(struct pst_kv *kv);
 void space_free(struct space *sp);
 
@@ -256,33 +259,33 @@ int snapshot_save(struct pst_kv *kv);
 /* ------------------------------------------------------- worker.c */
 
 void *kv_worker_main(void *arg);
-/* Get memory of the worker itself for a block of len bytes: w->bounce.  Return 0 or -errno. */
+/* Make room in w->bounce, memory of the worker, for a block of len bytes.  Return 0 or -errno. */
 int worker_room(struct worker *w, uint64_t len);
 /* Copy a checked block from w->bounce to the caller's memory.  Return len, or -errno. */
 int64_t worker_deliver(struct worker *w, struct job *job, uint64_t len);
-/* Copy a block from the caller's memory to w->bounce, which has room.  Return 0 or -errno. */
+/* Copy a block from the caller's memory to w->bounce, which must have room.  Return 0 or -errno. */
 int worker_gather(struct worker *w, struct job *job);
 /*
- * Called with the lock, which is released meanwhile: do those jobs of a batch on this thread that
- * need no disk, and leave the others in the queue.  Return how many it left.
+ * Execute on this thread the jobs of a batch that need no disk, and leave the others in the queue.
+ * Called with the lock, which is released in between.  Return how many were left.
  */
 unsigned worker_help(struct pst_kv *kv, struct batch *b);
 
 /* ------------------------------------------------------- front.c */
 
 void *owner_main(void *arg);
-/* Called with the lock: give the job its result. */
+/* Set the result of a job.  Called with the lock. */
 void job_end(struct job *job, int64_t result);
 void batch_unref(struct batch *b);
-/* Called with the lock when the store is closed: cancel jobs that have not begun. */
+/* Cancel jobs that have not begun, because the store is closed.  Called with the lock. */
 void front_cancel(struct pst_kv *kv);
-/* Keep memory that the kernel may still use. */
+/* Keep memory that the kernel may still use, and free it later. */
 void busy_keep(struct pst_kv *kv, struct pst_mem *mem);
-/* Called when no thread is left: pass that memory to the library, which frees it when the kernel no
- * longer uses it. */
+/* Give all such memory to the library, which frees it when the kernel does not use it any more.
+ * Called when there are no threads. */
 void busy_free_all(struct pst_kv *kv);
 
-/* Drop a reference; the last one frees the store. */
+/* Drop a reference.  The last one frees the store. */
 void kv_unref(struct pst_kv *kv);
 
 #endif

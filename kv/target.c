@@ -4,7 +4,7 @@
 #include "kv/store.h"
 #include "kv/target.h"
 
-/* Copy the segments up to len bytes, with file offsets that are offsets in the block. */
+/* Copy the segments for len bytes.  Their file offsets become offsets in the block. */
 static int copy_segs(const struct pst_kv_item *item, uint64_t len, struct target *t)
 {
 	uint64_t at = 0;
@@ -23,7 +23,7 @@ static int copy_segs(const struct pst_kv_item *item, uint64_t len, struct target
 		if (whole)
 			t->segs[t->nr_segs++] = s;
 		at += whole * s.len;
-		/* A block may end within a piece. */
+		/* The block ends within a piece: add the part of it. */
 		if (whole < count && at < len) {
 			s.mem_off += whole * s.mem_stride;
 			s.file_off = at;
@@ -75,7 +75,7 @@ void target_done(struct pst_kv *kv, struct target *t, bool busy)
 	free(t->segs);
 }
 
-/* Call copy for each piece of the target, with the place of its bytes in the block. */
+/* Call copy for each piece of the target, with the address of its bytes in the block. */
 static int target_each(const struct target *t, char *block, uint64_t len,
 		       int (*copy)(struct pst_mem *mem, uint64_t off, char *at, uint64_t len))
 {

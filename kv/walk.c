@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Read the files of a store without owning it. */
+/* Read the files of a store that this process does not own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct walk {
 	int (*fn)(void *arg, const struct pst_kv_block *block);
 	void *arg;
 	char *buf;
-	uint64_t space; /* the space that these words describe */
+	uint64_t space; /* space whose words identity and tenant are */
 	char *identity, *tenant;
 };
 
@@ -96,7 +96,7 @@ static int walk_visit(void *arg, uint64_t space, uint64_t hash, const struct sta
 	b.identity = w->identity;
 	b.tenant = w->tenant;
 	b.err = walk_look(w, path, &id, &b, tail);
-	/* The file was removed meanwhile. */
+	/* The owner has removed the file. */
 	if (b.err == -ENOENT)
 		return 0;
 	if (asprintf(&full, "%s/%s", w->root.path[w->dir], path) < 0)

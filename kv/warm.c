@@ -12,11 +12,11 @@
 
 #include "kv/warm.h"
 
-/* Bytes that are read and then checked: a quarter of a second-level cache of 1 MiB, and long enough
- * to hide what a system call costs. */
+/* Bytes that are read and then checked at a time: a quarter of a second-level cache of 1 MiB, and
+ * enough to make the cost of a system call small. */
 #define WARM_PIECE KIB(256)
 #define WARM_IOVS 64u
-/* <linux/magic.h> does not have it. */
+/* Not in <linux/magic.h>. */
 #define MAGIC_XFS 0x58465342
 
 enum warm_fs warm_fs_of(int dir)
@@ -39,7 +39,7 @@ enum warm_fs warm_fs_of(int dir)
 
 int warm_open(int dir, const char *path)
 {
-	/* Do not update the time of access: that may wait for the file system's journal. */
+	/* O_NOATIME: updating the time of access may wait for the file system's journal. */
 	struct open_how how = {
 		.flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOATIME,
 		.resolve = RESOLVE_CACHED,
@@ -62,15 +62,14 @@ ssize_t warm_pread(int fd, enum warm_fs fs, void *buf, size_t len, uint64_t at)
 	return warm_preadv(fd, fs, &(struct iovec){ buf, len }, 1, at);
 }
 
-/* A place in the pieces of a block. */
+/* A position in the pieces of a block. */
 struct warm_at {
 	const struct pst_seg *seg;
-	uint64_t k, in; /* which of its pieces, and bytes of that piece that are done */
+	uint64_t k, in; /* index of the piece in seg; bytes of it that are done */
 	char *base;
 };
 
-/* List the memory of the next most bytes, or of fewer, and move on by them.  Return how many
- * bytes. */
+/* List the memory of the next bytes, up to most, and advance.  Return how many bytes. */
 static uint64_t warm_next(struct warm_at *w, uint64_t most, struct iovec *iov, unsigned *ret_nr)
 {
 	uint64_t sum = 0;

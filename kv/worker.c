@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that do the I/O of blocks, one block at a time each.  Calls with a path may hang in the
+ * Threads that do the I/O of blocks, each one block at a time.  Calls with a path may hang in the
  * kernel, so they do not use the caller's memory, and the owner thread ends the job at its deadline
- * (JOB_PATH).  The caller's bytes are moved by a request of a pst_queue, which itself ends at the
- * deadline (JOB_IO).
+ * (JOB_PATH).  A request of a pst_queue moves the caller's bytes, and itself ends at the deadline
+ * (JOB_IO).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,8 @@
 #include "kv/store.h"
 #include "kv/target.h"
 
-/* Longest block that a caller of pst_kv_run() copies through memory of the store itself. */
+/* Bytes of the longest block that a caller of pst_kv_run() copies through the store's memory
+ * itself. */
 #define BOUNCE_HELP_MAX MIB(2)
 
 static int worker_dir_of(const struct pst_kv *kv, const struct job *job)
@@ -42,8 +43,8 @@ static struct block_id id_of(const struct job *job)
 	};
 }
 
-/* Mark that the caller's memory is used from now on.  Return false if the job was ended
- * meanwhile. */
+/* Mark the job as using the caller's memory.  Return false if the owner thread has ended the
+ * job. */
 static bool enter_io(struct job *job)
 {
 	struct pst_kv *kv = job->batch->kv;
@@ -68,7 +69,7 @@ static void leave_io(struct job *job)
 
 /* --------------------------------------------------------------- move */
 
-/* Prepare a request.  Where the device computes no checksums, the one of staging memory must do. */
+/* Prepare a request.  If the device computes no checksums, use checksums of staging memory. */
 static int move_prep(struct worker *w, struct pst_io *io)
 {
 	int r = pst_queue_prep(w->queue, io);
@@ -79,7 +80,7 @@ static int move_prep(struct worker *w, struct pst_io *io)
 	return pst_queue_prep(w->queue, io);
 }
 
-/* Submit one request for the bytes from at on and wait for it.  Its checksum is that of the
+/* Submit one request for the bytes from at on, and wait for it.  Its checksum covers the bytes in
  * memory. */
 static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
 				   struct pst_file *file, const struct target *t, uint64_t at,
@@ -156,15 +157,15 @@ int worker_gather(struct worker *w, struct job *job)
 	return r;
 }
 
-/* An open file of a block. */
+/* The open file of a block. */
 struct source {
 	int fd;
 	enum warm_fs fs;
-	struct pst_file *file; /* for a request; NULL if none was made */
-	uint64_t len;          /* of the block */
-	uint32_t crc;          /* of the block, by its foot */
-	uint64_t at;           /* bytes that were in memory and are read */
-	uint32_t sum;          /* CRC-32C of those */
+	struct pst_file *file; /* for a request; NULL until needed */
+	uint64_t len;          /* length of the block, bytes */
+	uint32_t crc;          /* CRC-32C of the block, from its foot */
+	uint64_t at;           /* bytes that were in memory, and were read */
+	uint32_t sum;          /* CRC-32C of the first at bytes */
 };
 
 static int64_t check_crc(const struct source *src, uint32_t crc)
@@ -174,7 +175,7 @@ static int64_t check_crc(const struct source *src, uint32_t crc)
 	return (int64_t)src->len;
 }
 
-/* Return the address of the target if it is host memory and has room for the block, else NULL. */
+/* Return the target's address if it is host memory with room for the block, else NULL. */
 static char *warm_base(const struct target *t, const struct job *job)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -189,11 +190,11 @@ static char *warm_base(const struct target *t, const struct job *job)
 	return base;
 }
 
-/* Read the rest of a block by a request.  src->file is set. */
+/* Read the rest of a block by a request.  src->file must be set. */
 static int64_t read_rest(struct worker *w, struct job *job, const struct source *src,
 			 const struct target *t, uint32_t *ret_flags)
 {
-	/* A request counts offsets in the block from its first piece on. */
+	/* With segments, a request starts at the first piece, so read everything again. */
 	uint64_t at = t->segs ? 0 : src->at;
 	struct pst_done done = worker_move(w, job, PST_OP_READ, src->file, t, at, src->len);
 
@@ -208,7 +209,7 @@ static int64_t read_rest(struct worker *w, struct job *job, const struct source 
 			 at ? crc32c_combine(src->sum, done.crc32c, src->len - at) : done.crc32c);
 }
 
-/* Make what read_rest() needs, unless the whole block was read. */
+/* Create the file for read_rest(), unless the whole block was read. */
 static int64_t read_prepare(const struct worker *w, struct source *src)
 {
 	if (src->at == src->len)
@@ -230,7 +231,8 @@ static int64_t read_bounced(struct worker *w, struct job *job, struct source *sr
 	if (r == 0)
 		r = src->file ? read_rest(w, job, src, &t, &flags) : check_crc(src, src->sum);
 	if (flags & PST_DONE_BUSY) {
-		/* The library keeps it until the kernel is done with it. */
+		/* Free it: the library keeps the memory until the kernel does not use it any
+		 * more. */
 		w->bounce = pst_mem_free(w->bounce);
 		w->bounce_len = 0;
 	}
@@ -254,7 +256,7 @@ static int64_t read_bytes(struct worker *w, struct job *job, struct source *src)
 		src->at = warm_read(src->fd, src->fs, base + (t.segs ? 0 : t.off), t.segs,
 				    t.nr_segs, src->len, &src->sum);
 	leave_io(job);
-	/* Preparing a request may hang. */
+	/* Outside of JOB_IO, because preparing a request may hang. */
 	if (r == 0)
 		r = read_prepare(w, src);
 	if (r == 0 && !src->file)
@@ -271,7 +273,7 @@ static int64_t read_bytes(struct worker *w, struct job *job, struct source *src)
 	return r;
 }
 
-/* Return true if the time of use in the file is too old. */
+/* Return true if the time of use in the file must be updated. */
 static bool touch_is_due(const struct pst_kv *kv, const struct stat *st)
 {
 	uint64_t then = (uint64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + (uint64_t)st->st_mtim.tv_nsec;
@@ -279,7 +281,7 @@ static bool touch_is_due(const struct pst_kv *kv, const struct stat *st)
 	return !kv->reader && clock_ns(CLOCK_REALTIME) > then + kv->touch_ns;
 }
 
-/* Record the time of use in the file, so that it survives a crash. */
+/* Store the time of use in the file, so that it survives a crash. */
 static void touch(int fd)
 {
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
@@ -334,13 +336,13 @@ static int64_t worker_get(struct worker *w, struct job *job)
 	if (src.fd < 0)
 		return w->is_caller ? src.fd : -errno;
 	r = get_open(w, job, &src);
-	/* Close when the caller's memory is no longer used, because closing may hang, too. */
+	/* Close after JOB_IO has ended, because closing may hang. */
 	pst_file_close(src.file);
 	closep(&src.fd);
 	return r;
 }
 
-/* Called with the lock, which is released meanwhile: get a block, and count the use. */
+/* Get a block, and count the use.  Called with the lock, which is released in between. */
 static int64_t get_and_count(struct worker *w, struct job *job)
 {
 	struct pst_kv *kv = w->kv;
@@ -363,7 +365,7 @@ static int64_t get_and_count(struct worker *w, struct job *job)
 	return r;
 }
 
-/* Get a block; remove it from index and disk if it is damaged or missing. */
+/* Get a block.  If it is damaged or missing, remove it from index and disk. */
 static int64_t get_and_settle(struct worker *w, struct job *job)
 {
 	struct block_id id = id_of(job);
@@ -464,7 +466,7 @@ static int64_t set(struct worker *w, struct job *job)
 		(void)pthread_mutex_unlock(&kv->lock);
 		return 0;
 	}
-	/* A file that cannot be removed still counts until the store is opened again. */
+	/* A file that cannot be removed uses its bytes until the store is opened again. */
 	if (fd < 0 || unlinkat(kv->root.dir[dir], temp, 0) == 0 || errno == ENOENT)
 		cache_unreserve(kv, job->batch->space, size);
 	return r;
@@ -508,7 +510,7 @@ static int64_t kv_worker_step(struct worker *w, struct job *job)
 	}
 }
 
-/* Called with the lock: return the next job, or NULL when the store is closed. */
+/* Wait for the next job, and return it, or NULL when the store closes.  Called with the lock. */
 static struct job *next_job(struct pst_kv *kv)
 {
 	struct job *job;
@@ -525,7 +527,7 @@ static struct job *next_job(struct pst_kv *kv)
 	return job;
 }
 
-/* Called with the lock: find room for one more caller that reads, or NULL. */
+/* Take a free entry for a caller that reads, or return NULL.  Called with the lock. */
 static struct worker *caller_take(struct pst_kv *kv)
 {
 	for (unsigned i = 0; i < CALLERS_MAX; i++) {
@@ -540,8 +542,8 @@ static struct worker *caller_take(struct pst_kv *kv)
 	return NULL;
 }
 
-/* Called with the lock, which is released meanwhile.  Return false if the job is left in the
- * queue. */
+/* Execute a job on this thread.  Called with the lock, which is released in between.  Return false
+ * if the job is back in the queue. */
 static bool help_with(struct worker *w, struct job *job)
 {
 	struct pst_kv *kv = w->kv;
@@ -551,7 +553,7 @@ static bool help_with(struct worker *w, struct job *job)
 	list_del(&job->link);
 	job->state = JOB_PATH;
 	r = get_and_count(w, job);
-	/* A thread of the store finds out about any failure again, and settles it. */
+	/* After any failure, a thread of the store tries again and handles the failure. */
 	if (job->state != JOB_DONE && r < 0) {
 		left = true;
 		job->state = JOB_QUEUED;
@@ -568,7 +570,7 @@ unsigned worker_help(struct pst_kv *kv, struct batch *b)
 	unsigned left = 0;
 
 	b->refs++;
-	/* The threads of the store begin with the first one. */
+	/* Begin at the end, because the store's threads begin with the first job. */
 	for (unsigned i = b->nr; i-- > 0;) {
 		struct job *job = &b->jobs[i];
 
