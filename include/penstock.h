@@ -6,8 +6,8 @@
  * The manual pages explain each call in full; libpenstock(3) lists them.
  * These rules hold for every call:
  *
- *   - int results are >= 0 on success and -errno on failure; errno itself is left
- *     as it was.  After a failure pst_error_text() returns a sentence with cause and cure.
+ *   - int results are >= 0 on success and -errno on failure; errno itself does not
+ *     change.  After a failure pst_error_text() returns a sentence with cause and cure.
  *   - ret_* arguments are written on success only, except ret_done of pst_read(), pst_write(),
  *     pst_readv() and pst_writev().
  *   - *_free() and *_close() accept NULL and return NULL.
@@ -18,15 +18,15 @@
  *     must fit int64_t.  Deadlines are absolute CLOCK_MONOTONIC nanoseconds.
  *   - Structures that begin with sz may grow at their end: set sz to sizeof() and zero
  *     the rest.  The library fills the members that caller and library both know, and zeroes
- *     members that only the caller knows.  The library refuses with -E2BIG a member that is
- *     set and that it does not know.  In arrays sz is the distance between elements, and the
- *     same in each.
+ *     members that only the caller knows.  If the caller sets a member that the library does
+ *     not know, the call returns -E2BIG.  In arrays sz is the distance between elements, and
+ *     equal in each.
  *   - Every enumeration may get new numbers: treat a number that you do not know as "other".
  *   - No call is a cancellation point: a cancelled thread ends after the call returns.
  *   - After fork() the child gets -EOWNERDEAD from every call on an object of its
  *     parent and from every call that would create an object; exec() is allowed.
  *   - The library prints nothing, installs no signal handler and leaves the caller's
- *     signal mask, environment and accelerator context as they were.
+ *     signal mask, environment and accelerator context unchanged.
  */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H

@@ -46,15 +46,15 @@
  *	before the first set.
  *   A disk hangs
  *	Batches end with -ETIMEDOUT.  A thread that hangs in the kernel while it looks up a path
- *	does not use the caller's memory yet.  PST_KV_BUSY and PST_KV_BOUNCE say what happens
- *	later.
+ *	does not use the caller's memory yet.  PST_KV_BUSY and PST_KV_BOUNCE explain what
+ *	happens later.
  *
  * A remote root: several hosts share one store if they open a server's name instead of directories.
  * The server is `penstock serve --kv DIR`, which owns the store.  All calls work as above, except:
  *
  *   Budget, reserve, policy and quotas
- *	The server has them: a client gives 0 or NULL.  pst_kv_drop() and PST_KV_SYNC are the
- *	server's, too.
+ *	The server sets them: a client gives 0 or NULL.  pst_kv_drop() and PST_KV_SYNC work only
+ *	on the server.
  *   Lookups
  *	The client has no index, so each lookup asks the server.
  *   The server ends or hangs, or the network fails
@@ -62,14 +62,14 @@
  *	connection, or -ETIMEDOUT at the deadline.  Once the server is back, the next batch
  *	connects again, and blocks that were set before are found again.
  *   A block is evicted or set again while a client reads it
- *	The get is a miss: the server cuts the file, so that its room is free at once.
+ *	The get is a miss: the server truncates the file, so that its bytes are free at once.
  *   Checks
  *	The client computes the CRC-32C that is stored with a block, and checks the bytes of a get
  *	before it copies them to the caller's memory, as with PST_KV_BOUNCE.
  *   Tenants
  *	A server with keys (psts://) gives each key its own tenant, which is the key's name: tenant
- *	must be "" or that name.  Otherwise tenant and salt are what the client says, and who
- *	cannot name both finds no block.
+ *	must be "" or that name.  Otherwise the client names tenant and salt, and without both a
+ *	client finds no block.
  */
 #ifndef PENSTOCK_KV_H
 #define PENSTOCK_KV_H
@@ -118,7 +118,7 @@ struct pst_kv_opts {
 	uint64_t budget;     /* bytes of all files of the store, at least 1 MiB; 0 for a reader and
 			      * for a remote root */
 	uint64_t reserve;    /* bytes to leave free on each directory's file system */
-	const char *policy;  /* of eviction: "lru", "arc" or "s3fifo"; NULL: "arc" */
+	const char *policy;  /* eviction policy: "lru", "arc" or "s3fifo"; NULL: "arc" */
 	uint32_t flags;      /* PST_KV_READER, PST_KV_SYNC, PST_KV_BOUNCE */
 	uint32_t threads;    /* threads that do I/O, 1 to PST_KV_THREADS_MAX; 0: 4 */
 	uint32_t timeout_ms; /* time limit of batches without a deadline; 0: 30,000 */
@@ -143,7 +143,7 @@ struct pst_kv_opts {
  *
  * Reads the index that pst_kv_close() wrote.  Without an index the owner reads the directories,
  * which takes as long as the disks need, and removes temporary files.  Evicts blocks above the
- * budget.  A remote root is connected to once, to see that its server answers.
+ * budget.  For a remote root, connects once to check that the server answers.
  *
  * Return: 0; -EINVAL for options out of range, or directories that do not belong to the store;
  * -EBUSY if another process owns the root; -ENOTEMPTY for a directory with foreign files; -EPROTO
@@ -169,8 +169,8 @@ PST_API struct pst_kv *pst_kv_close(struct pst_kv *kv);
 /* --------------------------------------------------------------- spaces */
 
 /*
- * A name space.  A get in one space never returns a block of another.  The three strings together
- * are the name of the space.
+ * A space: a set of keys.  A get in one space never returns a block of another.  The three strings
+ * together are the name of the space.
  */
 struct pst_kv_space_opts {
 	size_t sz; /* sizeof(struct pst_kv_space_opts) */
@@ -446,7 +446,7 @@ struct pst_kv_stat {
 	uint64_t evicted;     /* blocks that were evicted */
 	uint64_t corrupt;     /* blocks that failed their check */
 	uint64_t timeouts;    /* blocks that ended with -ETIMEDOUT */
-	uint64_t errors;      /* blocks that ended with -EIO or the like */
+	uint64_t errors;      /* blocks that ended with another error */
 	uint64_t no_room;     /* sets that ended with -ENOSPC */
 	uint64_t scanned;     /* blocks that open found in the directories */
 	uint64_t loaded;      /* blocks that open read from the index file */
@@ -467,13 +467,13 @@ PST_API int pst_kv_stat(struct pst_kv *kv, struct pst_kv_stat *ret);
 /* A block that pst_kv_walk() visits.  All pointers are valid only within the callback. */
 struct pst_kv_block {
 	size_t sz;            /* sizeof(struct pst_kv_block) */
-	const char *identity; /* of the block's space */
-	const char *tenant;   /* of the block's space */
-	const char *path;     /* of the block's file */
+	const char *identity; /* identity of the block's space */
+	const char *tenant;   /* tenant of the block's space */
+	const char *path;     /* path of the block's file */
 	const void *key;      /* the block's key */
 	uint64_t key_len;     /* bytes of key */
 	uint64_t len;         /* bytes of the block */
-	uint64_t used_s;      /* last set or get in seconds since 1970, as exact as touch_s */
+	uint64_t used_s;      /* last set or get, seconds since 1970; gets only every touch_s */
 	int32_t err;          /* 0, or why a get would miss: -EBADMSG, -EIO, ... */
 	uint32_t reserved;    /* 0 */
 };

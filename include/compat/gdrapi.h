@@ -7,17 +7,17 @@
  *
  * These rules hold for every call:
  *
- *   - int results are 0 on success and a positive errno on failure; errno itself is left
- *     as it was.  Set GDRCOPY_ENABLE_LOGGING in the environment to any value to print the cause
+ *   - int results are 0 on success and a positive errno on failure; errno itself does not
+ *     change.  Set GDRCOPY_ENABLE_LOGGING in the environment to any value to print the cause
  *     to standard error; GDRCOPY_LOG_LEVEL is the lowest level that is printed: 1 debug, 2 info,
  *     3 warn, 4 error (the default).  Set-uid programs ignore both.
  *   - Outputs are written on success only.
- *   - An invalid handle gives EINVAL, also a closed handle after new objects were created.
+ *   - An invalid handle gives EINVAL, even a closed one after new objects were created.
  *   - Any thread may make any call at any time.  gdr_unmap(), gdr_unpin_buffer() and gdr_close()
  *     wait for running gdr_copy calls.  They cannot wait for a thread that uses the mapping's
  *     pointer itself: the program must do so.
  *   - After fork() the child gets EACCES for every handle of its parent, inherits no mapping,
- *     and gets NULL from gdr_open() if the parent has pinned something.
+ *     and gets NULL from gdr_open() if the parent has pinned memory.
  *   - GPU memory is any memory of the CUDA driver or of libpenstock's software device.
  */
 #ifndef GDRAPI_H
@@ -33,12 +33,12 @@
 #define GDR_API_MINOR_VERSION 6
 #define GDR_API_VERSION ((GDR_API_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | GDR_API_MINOR_VERSION)
 
-/* The oldest version of the module gdrdrv that works. */
+/* The oldest supported version of the module gdrdrv. */
 #define MINIMUM_GDRDRV_MAJOR_VERSION 2
 #define MINIMUM_GDRDRV_MINOR_VERSION 0
 #define MINIMUM_GDRDRV_VERSION \
 	((MINIMUM_GDRDRV_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | MINIMUM_GDRDRV_MINOR_VERSION)
-/* The GPU page, 64 KiB, in which sizes are counted. */
+/* The GPU's page of 64 KiB; sizes of mappings are multiples of it. */
 #define GPU_PAGE_SHIFT 16
 #define GPU_PAGE_SIZE (1UL << GPU_PAGE_SHIFT)
 #define GPU_PAGE_OFFSET (GPU_PAGE_SIZE - 1)
@@ -56,14 +56,14 @@ struct gdr;
 typedef struct gdr *gdr_t;
 
 /*
- * Define GDRAPI_V1 before this header to build a program that was written for gdrcopy 1.x.  The
- * handle is a number there, gdr_info_t has five members, and gdr_copy_to_bar() is declared.
+ * Define GDRAPI_V1 before this header to build a program that was written for gdrcopy 1.x.  Then
+ * the handle is a number, gdr_info_t has five members, and gdr_copy_to_bar() is declared.
  */
 #ifdef GDRAPI_V1
 typedef unsigned long gdr_mh_t;
 #else
 typedef struct gdr_mh_s {
-	unsigned long h; /* 0 is never a handle */
+	unsigned long h; /* never 0 for a handle */
 } gdr_mh_t;
 #endif
 
@@ -81,14 +81,14 @@ typedef enum gdr_map_flags {
 
 typedef enum gdr_mapping_type {
 	GDR_MAPPING_TYPE_NONE = 0,    /* not mapped */
-	GDR_MAPPING_TYPE_WC = 1,      /* write combining: the CPU gathers stores; loads are slow */
+	GDR_MAPPING_TYPE_WC = 1,      /* write combining: the CPU combines stores; loads are slow */
 	GDR_MAPPING_TYPE_CACHING = 2, /* cached like host memory */
-	GDR_MAPPING_TYPE_DEVICE = 3,  /* neither gathered nor cached */
+	GDR_MAPPING_TYPE_DEVICE = 3,  /* neither combined nor cached */
 	GDR_MAPPING_TYPE_MAX = 4,
 } gdr_mapping_type_t;
 
 typedef enum gdr_attr {
-	GDR_ATTR_USE_PERSISTENT_MAPPING = 1,      /* 1: a mapping outlives the free of its memory */
+	GDR_ATTR_USE_PERSISTENT_MAPPING = 1,      /* 1: a mapping stays after its memory is freed */
 	GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE = 2, /* 0: no */
 	GDR_ATTR_USING_DMA_BUF_MMAP = 3,          /* 0: each mapping chooses its back end */
 	GDR_ATTR_MAX = 4,
@@ -98,7 +98,7 @@ typedef enum gdr_attr {
  * A pinned buffer.  The byte at device address a is at (char *)mapping + (a - va).
  */
 typedef struct gdr_info_v2 {
-	uint64_t va;            /* device address of the mapping's first byte, as it was pinned */
+	uint64_t va;            /* device address of the mapping's first byte, as pinned */
 	uint64_t mapped_size;   /* most bytes that gdr_map() accepts: the size in whole GPU pages */
 	uint32_t page_size;     /* GPU_PAGE_SIZE */
 	uint64_t tm_cycles;     /* always 0 */
@@ -153,28 +153,29 @@ GDR_API int gdr_close(gdr_t g);
 
 /**
  * gdr_pin_buffer() - choose a range of GPU memory
- * @g:         as gdr_open() gave it
+ * @g:         as returned by gdr_open()
  * @addr:      device address, of any alignment
  * @size:      bytes, at least 1; any number
  * @p2p_token: 0
  * @va_space:  0
  * @handle:    the buffer, to be ended with gdr_unpin_buffer()
  *
- * Clients round a range to whole GPU pages at one end or both.  A range that this moved past the
- * ends of its allocation, by less than a page, is cut back: info.va stays as asked for, and bytes
- * outside of the allocation are not mapped.  A range of whole pages that could belong to one of
- * several small allocations is refused; pass the exact address and length instead.
+ * Clients often round a range to whole GPU pages.  If a range exceeds its allocation by less than a
+ * page at an end, it is cut: info.va stays as requested, and bytes outside of the allocation are
+ * not mapped.  A range of whole pages that could belong to one of several small allocations is
+ * refused; pass the exact address and length instead.
  *
  * The memory must stay allocated until it is mapped.  Ranges may overlap.
  *
- * Return: 0; EINVAL for an unknown handle, a token, size 0, or memory of no GPU; ENOMEM; EMFILE.
+ * Return: 0; EINVAL for an unknown handle, a token, size 0, or memory that is not a GPU's; ENOMEM;
+ * EMFILE.
  */
 GDR_API int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 			   uint32_t va_space, gdr_mh_t *handle);
 
 /**
- * gdr_pin_buffer_v2() - as gdr_pin_buffer(), without tokens
- * @g:      as gdr_open() gave it
+ * gdr_pin_buffer_v2() - choose a range of GPU memory, as gdr_pin_buffer()
+ * @g:      as returned by gdr_open()
  * @addr:   device address
  * @size:   bytes
  * @flags:  GDR_PIN_FLAG_DEFAULT
@@ -187,7 +188,7 @@ GDR_API int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t
 
 /**
  * gdr_unpin_buffer() - unpin a buffer, and unmap it if it is mapped
- * @g:      as gdr_open() gave it
+ * @g:      as returned by gdr_open()
  * @handle: invalid afterwards
  *
  * Return: 0; EINVAL.
@@ -196,17 +197,17 @@ GDR_API int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
 
 /**
  * gdr_get_callback_flag() - ask whether the driver has revoked the memory
- * @g:      as gdr_open() gave it
+ * @g:      as returned by gdr_open()
  * @handle: the buffer
- * @flag:   always 0: mappings outlive the free of their memory
+ * @flag:   always 0: mappings stay after their memory is freed
  *
  * Return: 0; EINVAL.
  */
 GDR_API int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag);
 
 /**
- * gdr_get_info_v2() - facts of a buffer
- * @g:      as gdr_open() gave it
+ * gdr_get_info_v2() - return facts about a buffer
+ * @g:      as returned by gdr_open()
  * @handle: the buffer
  * @info:   filled in
  *
@@ -222,26 +223,26 @@ GDR_API int gdr_get_info(gdr_t g, gdr_mh_t handle, gdr_info_t *info);
 
 /**
  * gdr_map() - map a buffer for the CPU
- * @g:      as gdr_open() gave it
- * @handle: the buffer; it may have one mapping
- * @va:     where the byte at info.va is
- * @size:   bytes from there, up to info.mapped_size; rounded up to pages of the host
+ * @g:      as returned by gdr_open()
+ * @handle: the buffer; it may have one mapping at a time
+ * @va:     address of the byte at info.va
+ * @size:   bytes to map, up to info.mapped_size; rounded up to pages of the host
  *
- * Stores through the pointer gather in the CPU; a store fence (sfence on x86) sends them off,
- * and gdr_copy_to_mapping() has one.  Neither integrity nor order is promised to GPU work that
- * was launched before.
+ * The CPU combines stores through the pointer until a store fence (sfence on x86) sends them.
+ * gdr_copy_to_mapping() includes a fence.  GPU work that was launched before the stores may see any
+ * of them, in any order.
  *
- * Return: 0; EINVAL for a size out of range; EAGAIN when it is mapped; EOPNOTSUPP when no
- * backend maps this memory; EINVAL when it was freed since it was pinned; ENOMEM; EMFILE; EIO
- * when the mapping showed wrong bytes.
+ * Return: 0; EINVAL for a size out of range, or memory that was freed after it was pinned; EAGAIN
+ * if the buffer is mapped; EOPNOTSUPP if no back end can map this memory; ENOMEM; EMFILE; EIO if
+ * the mapping showed wrong bytes.
  */
 GDR_API int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 
 /**
- * gdr_map_v2() - as gdr_map(), for one kind of mapping
- * @g:      as gdr_open() gave it
+ * gdr_map_v2() - map a buffer with one kind of mapping, as gdr_map()
+ * @g:      as returned by gdr_open()
  * @handle: the buffer
- * @va:     where the byte at info.va is
+ * @va:     address of the byte at info.va
  * @size:   bytes
  * @flags:  enum gdr_map_flags
  *
@@ -252,9 +253,9 @@ GDR_API int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int fla
 
 /**
  * gdr_unmap() - unmap a buffer
- * @g:      as gdr_open() gave it
+ * @g:      as returned by gdr_open()
  * @handle: the buffer
- * @va:     as gdr_map() gave it
+ * @va:     as returned by gdr_map()
  * @size:   as passed to gdr_map(); the whole mapping is unmapped in any case
  *
  * Return: 0; EINVAL if the buffer is not mapped at @va, or its mapping is smaller than @size.
@@ -266,7 +267,7 @@ GDR_API int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
  * @handle:    the buffer
  * @map_d_ptr: any byte in its mapping
  * @h_ptr:     host memory, of any alignment
- * @size:      bytes; 0 is fine
+ * @size:      bytes; may be 0
  *
  * The stores are fenced on return.
  *
@@ -279,7 +280,7 @@ GDR_API int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_
  * @handle:    the buffer
  * @h_ptr:     host memory, of any alignment
  * @map_d_ptr: any byte in its mapping
- * @size:      bytes; 0 is fine
+ * @size:      bytes; may be 0
  *
  * Return: as gdr_copy_to_mapping().
  */
@@ -294,7 +295,7 @@ GDR_API void gdr_runtime_get_version(int *major, int *minor);
 
 /**
  * gdr_driver_get_version() - return the version of gdrdrv whose features work
- * @g:     as gdr_open() gave it
+ * @g:     as returned by gdr_open()
  * @major: 2
  * @minor: 6, whichever back end maps the memory
  *
@@ -304,7 +305,7 @@ GDR_API int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 
 /**
  * gdr_get_attribute() - return a fact about mappings
- * @g:    as gdr_open() gave it
+ * @g:    as returned by gdr_open()
  * @attr: enum gdr_attr, whose comments list the values
  * @v:    the value
  *
@@ -326,7 +327,7 @@ GDR_API int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **re
  * gdr_copy_to_bar() - copy into GPU memory, for programs of gdrcopy 1.x
  * @bar_ptr: any byte in any mapping of the process
  * @h_ptr:   host memory
- * @size:    bytes; 0 is fine
+ * @size:    bytes; may be 0
  *
  * Searches all mappings; gdr_copy_to_mapping() is faster.
  *
@@ -338,7 +339,7 @@ GDR_API int gdr_copy_to_bar(void *bar_ptr, const void *h_ptr, size_t size);
  * gdr_copy_from_bar() - copy out of GPU memory, for programs of gdrcopy 1.x
  * @h_ptr:   host memory
  * @bar_ptr: any byte in any mapping of the process
- * @size:    bytes; 0 is fine
+ * @size:    bytes; may be 0
  *
  * Return: as gdr_copy_to_bar().
  */

@@ -60,7 +60,7 @@ struct hf3fs_iov {
 	char id[16];           /* UUID of the memory */
 	char mount_point[256]; /* where the memory is published */
 	size_t size;           /* bytes */
-	size_t block_size;     /* no request may cross a multiple of this; 0: no such rule */
+	size_t block_size;     /* no request may cross a multiple of this, bytes; 0: no limit */
 	int numa;              /* NUMA node of the pages; below 0: any */
 };
 

@@ -32,7 +32,7 @@ enum runai_code {
 	RUNAI_FINISHED = 1,       /* the streamer ended; old calls: nothing is outstanding */
 	RUNAI_FILE_ACCESS = 2,    /* a file cannot be opened or read */
 	RUNAI_EOF = 3,            /* a range reaches past the end of its file */
-	RUNAI_NO_S3 = 4,          /* the module for objects of S3 is not there */
+	RUNAI_NO_S3 = 4,          /* the module for objects of S3 is missing */
 	RUNAI_GLIBC = 5,          /* never returned here */
 	RUNAI_FD_LIMIT = 6,       /* too many open descriptors */
 	RUNAI_INVALID = 7,        /* an invalid argument, or memory that is not mapped */
@@ -75,7 +75,7 @@ typedef void (*runai_list_fn)(const char *path, size_t size, void *user_data);
  * runai_file_streamer_start() - create a streamer
  * @ret_streamer: the streamer
  *
- * The first request starts threads and opens the device, not this call.
+ * Starts no threads and opens no device: the first request does so.
  *
  * Return: 0; RUNAI_INVALID for NULL; RUNAI_FD_LIMIT, RUNAI_UNKNOWN without memory.
  */
@@ -97,8 +97,8 @@ RUNAI_API void runai_file_streamer_end(void *streamer);
  * @values:   their values
  * @nr:       number of credentials
  *
- * The library takes keys from the environment alone.  It stores these to recognize other ones,
- * wipes them at the end, and refuses reads of s3:// from now on.
+ * The library takes keys only from the environment.  After this call it refuses reads of s3://.
+ * The credentials are stored to compare them with later ones, and are wiped when the streamer ends.
  *
  * Return: 0; RUNAI_CREDENTIALS if other ones were set before; RUNAI_INVALID; RUNAI_UNKNOWN.
  */
@@ -156,7 +156,7 @@ RUNAI_API int runai_file_streamer_request(void *streamer, uint64_t *ret_submissi
  * Return: the result of the range: 0, RUNAI_FILE_ACCESS, RUNAI_EOF, RUNAI_INVALID, RUNAI_UNKNOWN,
  * RUNAI_NO_S3, RUNAI_NO_GCS, RUNAI_NO_AZURE, RUNAI_FD_LIMIT, RUNAI_NO_DEVICES, RUNAI_NO_DEVICE,
  * RUNAI_DEVICE_MEMORY, RUNAI_DEVICE_COPY.  Without a range: RUNAI_TIMED_OUT; RUNAI_FINISHED;
- * RUNAI_INVALID for NULL or a streamer that is none.
+ * RUNAI_INVALID for NULL or an invalid streamer.
  */
 RUNAI_API int runai_file_streamer_response(void *streamer, uint64_t *ret_submission,
 					   uint32_t *ret_file, uint32_t *ret_range, int *ret_done,

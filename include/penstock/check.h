@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What this machine can do, and what it lacks; manual page: pst_check(3). */
+/* Check what this machine can do and what it lacks; manual page: pst_check(3). */
 #ifndef PENSTOCK_CHECK_H
 #define PENSTOCK_CHECK_H
 
@@ -10,9 +10,9 @@ extern "C" {
 #endif
 
 enum pst_state {
-	PST_STATE_IMPOSSIBLE = 0, /* cannot run here; why says what is missing */
+	PST_STATE_IMPOSSIBLE = 0, /* cannot run; why tells what is missing */
 	PST_STATE_POSSIBLE = 1,   /* could run; not yet proven with data */
-	PST_STATE_PROVEN = 2,     /* has run, and its data was compared */
+	PST_STATE_PROVEN = 2,     /* has run, and its bytes were compared */
 };
 
 struct pst_path_info {
@@ -39,22 +39,22 @@ PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t 
 			   struct pst_path_info *ret);
 
 enum pst_check_state {
-	PST_CHECK_MISSING = 0,  /* missing or wrong; the text has the cure */
-	PST_CHECK_UNKNOWN = 1,  /* cannot be found out from here; the text says why */
-	PST_CHECK_OK = 2,       /* as it should be */
+	PST_CHECK_MISSING = 0,  /* missing or wrong; text has the cure */
+	PST_CHECK_UNKNOWN = 1,  /* this process cannot find out; text tells why */
+	PST_CHECK_OK = 2,       /* met */
 	PST_CHECK_UNNEEDED = 3, /* missing, but its replacement is present */
 };
 
 /* A requirement of a topic, and what pst_check() found. */
 struct pst_check {
 	size_t sz;      /* sizeof(struct pst_check) */
-	char name[16];  /* of the requirement: "udev" */
+	char name[16];  /* name of the requirement, such as "udev" */
 	uint32_t state; /* enum pst_check_state */
 	int32_t err;    /* positive errno of a system call that failed, or 0 */
 	char text[488]; /* what was found, and the cure if it is missing */
 };
 
-/* For "gds": also read by cuFile, and compare the bytes. */
+/* For "gds": also read the file by cuFile, and compare the bytes. */
 #define PST_CHECK_TRIAL (1u << 0)
 
 struct pst_check_opts {
@@ -75,7 +75,7 @@ struct pst_check_opts {
  * @ret:   filled with up to @max checks; may be NULL if @max is 0
  * @max:   room in @ret
  *
- * Writes nothing and changes no setting.  A trial runs in a process of its own and takes at most
+ * Writes nothing and changes no setting.  A trial runs in a separate process and takes at most
  * 30 seconds.  Any thread.
  *
  * Return: number of checks, which may be more than @max; -EOPNOTSUPP for an unknown topic; -EINVAL

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Devices that hold memory; manual page: pst_device(3). */
+/* Devices that have memory; manual page: pst_device(3). */
 #ifndef PENSTOCK_DEVICE_H
 #define PENSTOCK_DEVICE_H
 
@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-/* A device that holds memory.  Identify it by uuid, because its index may change. */
+/* A device that has memory.  Identify it by uuid, because its index may change. */
 struct pst_device {
 	size_t sz;                       /* sizeof(struct pst_device) */
 	uint32_t kind;                   /* enum pst_kind */
 	uint32_t index;                  /* among devices of its kind, from 0 */
-	char name[PST_DEVICE_NAME_MAX];  /* as pst_mem_alloc() takes it: "soft:0", "host" */
+	char name[PST_DEVICE_NAME_MAX];  /* for pst_mem_alloc(): "soft:0", "host" */
 	char model[PST_DEVICE_NAME_MAX]; /* the product's name */
 	char pci[24];                    /* the PCI address "0000:17:00.0", or "" */
 	uint8_t uuid[16];                /* all zero for the host */
@@ -49,12 +49,12 @@ PST_API int pst_device_find(const char *name, struct pst_device *ret);
 /**
  * pst_device_text() - describe a device in more detail than struct pst_device
  * @device: a name as pst_device_find() takes it
- * @buf:    receives lines "name: value\n", always terminated
+ * @buf:    receives lines "name: value\n", always ended by a 0
  * @len:    size of @buf in bytes
  *
  * Reads the values at each call and creates no context on the device.  Any thread.
  *
- * Return: length of the text without its terminator; -EINVAL, -ENODEV as pst_device_find();
+ * Return: length of the text without the final 0; -EINVAL, -ENODEV as pst_device_find();
  * -ENOSPC if @buf is too small.
  */
 PST_API int pst_device_text(const char *device, char *buf, size_t len);

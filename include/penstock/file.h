@@ -28,7 +28,7 @@ extern "C" {
 
 struct pst_file_opts {
 	size_t sz;      /* sizeof(struct pst_file_opts) */
-	uint32_t mode;  /* of a created file; 0 means 0666 less umask; 0 for pst_file_wrap() */
+	uint32_t mode;  /* of a new file; 0 means 0666 & ~umask; 0 for pst_file_wrap() */
 	uint32_t flags; /* 0 */
 };
 
@@ -97,12 +97,12 @@ PST_API int pst_file_sync(struct pst_file *file);
 
 /**
  * pst_file_drain() - wait until no request uses the file
- * @file:        the file; no other thread may prepare requests on it meanwhile
+ * @file:        the file; during the call no thread may prepare requests on it
  * @deadline_ns: when to stop waiting; 0 does not wait
  *
  * A write that completed with PST_DONE_BUSY may still change the file, and may overwrite a newer
- * write.  The call waits for requests of every queue on this handle, prepared ones included.  Any
- * thread.
+ * write.  The call waits for requests of every queue on this handle, even those that are only
+ * prepared.  Any thread.
  *
  * Return: 0 if no request uses the file; -EBUSY if one may still use it at the deadline; -EINVAL
  * for NULL.

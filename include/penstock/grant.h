@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The right to use another process' memory; manual page: pst_grant(3). */
+/* Grants: the right to use another process' memory; manual page: pst_grant(3). */
 #ifndef PENSTOCK_GRANT_H
 #define PENSTOCK_GRANT_H
 
@@ -23,24 +23,24 @@ struct pst_grant {
 	size_t sz;         /* sizeof(struct pst_grant) */
 	uint32_t kind;     /* enum pst_kind */
 	uint32_t rights;   /* PST_RIGHT_* */
-	uint8_t uuid[16];  /* of the device */
+	uint8_t uuid[16];  /* UUID of the device */
 	uint64_t size;     /* bytes of the allocation */
 	uint64_t off;      /* first byte of the range in the allocation */
 	uint64_t len;      /* bytes of the range */
-	int32_t fd;        /* descriptor that pst_grant_done() closes; -1 for none */
+	int32_t fd;        /* descriptor, closed by pst_grant_done(); -1: none */
 	uint32_t reserved; /* 0 */
 	uint8_t ipc[64];   /* the vendor's handle; zero for host and software device */
 };
 
 /**
- * pst_mem_export() - make a grant for a range of memory
+ * pst_mem_export() - create a grant for a range of memory
  * @mem:       host memory allocated with PST_MEM_SHARED, or device memory
  * @off:       first byte of the range in @mem
  * @len:       bytes
  * @rights:    PST_RIGHT_*
  * @ret_grant: the grant, to be released with pst_grant_done()
  *
- * Return: 0; -ERANGE past the end of @mem; -EINVAL for no rights or unknown ones; -EACCES for
+ * Return: 0; -ERANGE beyond the end of @mem; -EINVAL for no rights or unknown ones; -EACCES for
  * more rights than @mem has; -EOPNOTSUPP for memory that cannot be exported; -EMFILE.
  */
 PST_API int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rights,
@@ -61,7 +61,7 @@ PST_API int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_m
 
 /**
  * pst_grant_done() - close the descriptor of a grant, and wipe the grant
- * @grant: the grant; may be NULL, or one that no call has filled in
+ * @grant: the grant; may be NULL or zeroed
  */
 PST_API void pst_grant_done(struct pst_grant *grant);
 
@@ -83,7 +83,7 @@ PST_API int pst_grant_send(int sock, const struct pst_grant *grant, uint64_t dea
  * @ret_grant:   the grant, to be released with pst_grant_done()
  * @deadline_ns: when to give up; 0 tries once
  *
- * Return: 0; -EACCES as pst_grant_send(); -EBADMSG for bytes that are no grant; -ETIMEDOUT;
+ * Return: 0; -EACCES as pst_grant_send(); -EBADMSG for bytes that are not a grant; -ETIMEDOUT;
  * -EPIPE if the peer has closed the socket.
  */
 PST_API int pst_grant_recv(int sock, struct pst_grant *ret_grant, uint64_t deadline_ns);

@@ -25,24 +25,24 @@ struct pst_seg {
 	uint64_t count;       /* number of pieces; 0 means 1 */
 };
 
-/* Segments in one request, at most. */
+/* Most segments of one request. */
 #define PST_SEGS_MAX (1u << 20)
-/* Pieces in one request, at most. */
+/* Most pieces of one request. */
 #define PST_PIECES_MAX (1u << 24)
 
-/* Fail with -EOPNOTSUPP if the completion would have a reason `why'.  PST_WHY_MEMLOCK is no such
- * reason: the request takes the same path then, at a higher price. */
+/* Fail with -EOPNOTSUPP if the completion would have a reason (pst_done.why).  PST_WHY_MEMLOCK does
+ * not count: the request then uses the wanted path, at a higher cost. */
 #define PST_IO_STRICT (1u << 0)
 /* Compute the CRC-32C of the bytes, in the order of the pieces, for the completion.  The value
- * means nothing if pieces overlap in memory. */
+ * is undefined if pieces overlap in memory. */
 #define PST_IO_CRC32C (1u << 1)
 /* For PST_OP_SYNC: sync as fdatasync(2) does. */
 #define PST_IO_DATASYNC (1u << 2)
 /* For PST_OP_READ with a stream: later work on the stream waits for the bytes. */
 #define PST_IO_STREAM_WAIT (1u << 3)
-/* For PST_OP_READ: compare the bytes of each piece, where they have arrived, with a checksum of the
- * caller's (crc32cs).  If one differs, or the file ends before it, the request fails with -EBADMSG,
- * and wrong_piece and prefix name it.  Not with PST_IO_STREAM_WAIT. */
+/* For PST_OP_READ: compare the bytes of each piece in memory with the caller's checksum (crc32cs).
+ * If a piece differs, or the file ends before its end, the request fails with -EBADMSG, and
+ * wrong_piece and prefix tell which piece.  Not with PST_IO_STREAM_WAIT. */
 #define PST_IO_VERIFY (1u << 4)
 /* With PST_IO_CRC32C: of the bytes that lie in the memory once a read or write has moved them, and
  * a device computes it of its own memory.  Without this flag the checksum may be of bytes that
@@ -50,7 +50,7 @@ struct pst_seg {
  * wrong; a write that ends before it is compared fails as well.  Not with PST_IO_STREAM_WAIT. */
 #define PST_IO_CRC32C_MEM (1u << 5)
 
-/* A deadline that never comes. */
+/* No deadline. */
 #define PST_NO_DEADLINE UINT64_MAX
 
 /*
@@ -78,8 +78,8 @@ struct pst_io {
 	uint64_t policy; /* PST_POLICY* */
 	struct pst_file *file;
 	struct pst_mem *mem; /* NULL for SYNC */
-	/* segments, which must stay valid and unchanged until the completion; NULL: file_off,
-	 * mem_off and len are the only piece */
+	/* NULL: file_off, mem_off and len are the only piece.  Else segments, which must stay valid
+	 * and unchanged until the completion. */
 	const struct pst_seg *segs;
 	uint64_t nr_segs;     /* 1 to PST_SEGS_MAX; 0 if segs is NULL */
 	uint64_t file_off;    /* first byte in the file, if segs is NULL */
@@ -88,8 +88,8 @@ struct pst_io {
 	void *stream;         /* the stream to be ordered with, or NULL */
 	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE: none */
 	uint64_t user_data;   /* returned in the completion */
-	/* with PST_IO_VERIFY, the CRC-32C of each piece in the order of the pieces, which must stay
-	 * valid and unchanged until the completion; else NULL */
+	/* With PST_IO_VERIFY: the CRC-32C of each piece, in the order of the pieces.  Must stay
+	 * valid and unchanged until the completion.  Else NULL. */
 	const uint32_t *crc32cs;
 	uint64_t reserved[3]; /* 0 */
 };
@@ -107,15 +107,15 @@ struct pst_io {
 /* One completion: 64 bytes, fixed. */
 struct pst_done {
 	uint64_t user_data;   /* that of the request */
-	int64_t res;          /* bytes moved, or -errno; fewer than asked for only if a read met
-			       * the end of the file, and then the rest of the memory may have
+	int64_t res;          /* bytes moved, or -errno; fewer than requested only if a read
+			       * met the end of the file: the rest of the memory may then have
 			       * been overwritten */
-	uint64_t prefix;      /* bytes that are complete from the first piece on, also if res < 0 */
-	uint32_t paths;       /* set of PST_PATH_BIT() */
+	uint64_t prefix;      /* bytes moved before the first gap, even if res < 0 */
+	uint32_t paths;       /* bit set of PST_PATH_BIT() */
 	uint32_t why;         /* enum pst_why */
 	int32_t detail;       /* depends on why: pst_why(3) */
 	uint32_t flags;       /* PST_DONE_* */
-	uint32_t crc32c;      /* CRC-32C of the bytes, with PST_DONE_CRC32C */
+	uint32_t crc32c;      /* CRC-32C of the bytes, if flags has PST_DONE_CRC32C */
 	uint32_t op;          /* enum pst_op */
 	uint64_t wrong_piece; /* with -EBADMSG of PST_IO_VERIFY: index of the first piece that
 			       * differs; else 0 */
@@ -126,24 +126,24 @@ struct pst_done {
 
 /* A range of a file and of memory: 40 bytes, fixed.  Zero unused members. */
 struct pst_vec {
-	struct pst_mem *mem; /* NULL: mem_off is an address, which is wrapped for the call */
+	struct pst_mem *mem; /* NULL: mem_off is an address, wrapped during the call */
 	uint64_t mem_off;    /* first byte in mem, or an address as pst_mem_wrap() takes it */
 	uint64_t file_off;   /* first byte in the file */
 	uint64_t len;        /* bytes, at least 1 */
 	uint64_t reserved;   /* 0 */
 };
 
-/* Options for all ranges of a call; the members mean what they mean in struct pst_io. */
+/* Options for all ranges of a call; the members are those of struct pst_io. */
 struct pst_call_opts {
 	size_t sz;            /* sizeof(struct pst_call_opts) */
 	uint32_t flags;       /* PST_IO_STRICT; PST_IO_STREAM_WAIT for reads with a stream */
 	uint32_t reserved;    /* 0 */
 	uint64_t policy;      /* PST_POLICY* */
-	uint64_t deadline_ns; /* 0: in 300 seconds, and a second later for each 10 MB */
+	uint64_t deadline_ns; /* 0: in 300 seconds, plus a second for each 10 MB */
 	void *stream;         /* a stream of the device that holds all of the memory, or NULL */
 };
 
-/* Ranges in one call, at most. */
+/* Most ranges of one call. */
 #define PST_VECS_MAX (1u << 20)
 
 /**
@@ -155,8 +155,8 @@ struct pst_call_opts {
  * @len:      bytes, at least 1
  * @ret_done: the completion, also after a failure; may be NULL
  *
- * Use a queue to read many things: its requests overlap and cost less.  The call fails with
- * -ETIMEDOUT after 300 seconds, and a second more for each 10 MB; pst_readv() takes options.
+ * Use a queue for many reads: its requests overlap and cost less.  The call fails with
+ * -ETIMEDOUT after 300 seconds plus a second for each 10 MB; pst_readv() has options.
  *
  * The library keeps the call's queue and its staging memory for the next call, and frees both
  * after an idle second, or when another queue needs the memory.
@@ -197,12 +197,12 @@ PST_API int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_m
  *
  * Ranges in one allocation become one request, as do all host addresses.  The requests run in
  * parallel.  A range is short only if it reaches past the end of the file; the ranges after it
- * may be read or not.
+ * may or may not be read.
  *
  * Return: the number of bytes before the first gap, in the order of @vecs; or -errno of the
  * first range that failed, as pst_read(), and ret_done->prefix bytes are valid.  If ranges are
  * refused before anything moves, the errno is that of one of them.  -EINVAL or -E2BIG for
- * options that no call takes.
+ * invalid options.
  */
 PST_API int64_t pst_readv(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 			  const struct pst_call_opts *opts, struct pst_done *ret_done);
@@ -227,12 +227,12 @@ PST_API int64_t pst_writev(struct pst_file *file, const struct pst_vec *vecs, un
  * @opts: NULL for the defaults; only deadline_ns and stream may be set
  * @ret:  a checksum for each range, in the order of @vecs; undefined after a failure
  *
- * The device that holds the memory computes the checksums, so they cover what arrived there.
- * The polynomial is that of RFC 3720, as in pst_done.crc32c.  With a stream, the checksum begins
- * after the work that was on the stream at the call.  Any thread.
+ * The device that has the memory computes the checksums, so they cover the bytes that arrived
+ * there.  The polynomial is that of RFC 3720, as in pst_done.crc32c.  With a stream, the checksum
+ * begins after the work that was on the stream at the call.  Any thread.
  *
  * Return: 0; -EINVAL, -ERANGE, -EACCES, -EFAULT as pst_readv(); -EOPNOTSUPP if the device has no
- * checksums; -ETIMEDOUT, and the device may go on reading the memory; -ENOMEM; -EIO if the device
+ * checksums; -ETIMEDOUT, and the device may still read the memory; -ENOMEM; -EIO if the device
  * failed.
  */
 PST_API int pst_mem_crc32c(const struct pst_vec *vecs, unsigned nr,

@@ -24,19 +24,19 @@ extern "C" {
 struct pst_mem_opts {
 	size_t sz;      /* sizeof(struct pst_mem_opts) */
 	uint32_t flags; /* PST_MEM_* */
-	uint32_t kind;  /* enum pst_kind; 0: that of the device, or what pst_mem_wrap() finds */
+	uint32_t kind;  /* enum pst_kind; 0: that of the device, or found by pst_mem_wrap() */
 };
 
 struct pst_mem_info {
 	size_t sz;                        /* sizeof(struct pst_mem_info) */
 	uint32_t kind;                    /* enum pst_kind */
-	uint32_t flags;                   /* PST_MEM_* in force */
-	uint64_t addr;                    /* of the first byte, in the device's API */
+	uint32_t flags;                   /* PST_MEM_* that apply */
+	uint64_t addr;                    /* address of the first byte, in the device's API */
 	uint64_t len;                     /* bytes of the range */
-	uint64_t base;                    /* address of the allocation that holds the range */
+	uint64_t base;                    /* address of the allocation that contains the range */
 	uint64_t size;                    /* bytes of that allocation */
-	uint64_t buffer_id;               /* of that allocation; never used twice in a process */
-	char device[PST_DEVICE_NAME_MAX]; /* as pst_device_find() takes it */
+	uint64_t buffer_id;               /* number of that allocation, unique in the process */
+	char device[PST_DEVICE_NAME_MAX]; /* name for pst_device_find() */
 };
 
 /**
@@ -64,8 +64,8 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  *
  * The caller owns the memory and must keep it allocated until pst_mem_free() and the end of every
  * request on it.  Requests on host memory that is unmapped earlier fail with -EFAULT, without a
- * signal.  If something else is mapped at the same addresses meanwhile, such as a thread's stack,
- * these requests read and write that instead.  PST_MEM_PINNED makes requests on host memory
+ * signal.  If other memory, such as a thread's stack, has been mapped at the same addresses, these
+ * requests read and write that memory.  PST_MEM_PINNED makes requests on host memory
  * cheaper.
  *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT if no device knows the
@@ -90,11 +90,11 @@ PST_API struct pst_mem *pst_mem_free(struct pst_mem *mem);
 
 /**
  * pst_mem_drain() - wait until no request can touch the memory
- * @mem:         the memory; no other thread may prepare requests on it meanwhile
+ * @mem:         the memory; during the call no thread may prepare requests on it
  * @deadline_ns: when to stop waiting; 0 does not wait
  *
- * Waits for requests of every queue on this handle, prepared ones and those that completed with
- * PST_DONE_BUSY included.  Any thread.
+ * Waits for requests of every queue on this handle, even those that are only prepared, and those
+ * that completed with PST_DONE_BUSY.  Any thread.
  *
  * Return: 0 if no request can touch the memory; -EBUSY if one may at the deadline; -EINVAL for
  * NULL.

@@ -17,7 +17,7 @@ extern "C" {
 /* threads that make system calls */
 #define PST_BACKEND_THREADS 2u
 
-/* Only pst_queue_fd() arms the descriptor, for one sleep. */
+/* Only pst_queue_fd() arms the descriptor, each time for one sleep. */
 #define PST_QUEUE_FD_ONCE (1u << 0)
 
 struct pst_queue_opts {
@@ -62,7 +62,7 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  * Return: 0; -EAGAIN only if the queue is full: submit, reap and try again; -EINVAL for an unknown
  * op or flag, a zero length, more than PST_SEGS_MAX segments or PST_PIECES_MAX pieces, a reserved
  * member that is not 0, or a stream of another device; -ERANGE for a piece past the end of the
- * memory; -EOVERFLOW for an offset plus length beyond int64_t; -EBADF if the file is not open for
+ * memory; -EOVERFLOW for an offset plus length above INT64_MAX; -EBADF if the file is not open for
  * that direction; -EACCES for a right that the grant of the memory does not give; -EBUSY while
  * io->stream is captured, or if the limit of staging memory has no room for one more queue (see
  * pst_limits_set()); -EOPNOTSUPP for what this version, this kind of memory or its driver cannot
@@ -81,8 +81,8 @@ PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
  * pst_queue_submit() nor pst_queue_reap().  The call serves reads of up to 1 MiB into host memory,
  * and those into device memory for which a window is the best path.  File and memory must have been
  * used in the queue before.  The read must have no flags, segments, stream or deadline.  Any other
- * read gets -EAGAIN as res of its completion, also one with invalid arguments: give that read to
- * pst_queue_prep().  Its memory may hold some of the bytes, and nothing of it is in flight.
+ * read, even one with invalid arguments, gets -EAGAIN as res of its completion: give it to
+ * pst_queue_prep().  Some of its bytes may be in memory already, but it is not in flight.
  *
  * Return: number of reads that completed, 0 to @nr; -EOWNERDEAD in a forked child.
  */
@@ -93,7 +93,7 @@ PST_API int pst_queue_try(struct pst_queue *queue, const struct pst_io *ios, uns
  * pst_queue_submit() - start the prepared requests
  * @queue: the queue
  *
- * Never blocks on a disk.  Small reads from the page cache may be complete on return.
+ * Never waits for a disk.  Small reads from the page cache may be complete on return.
  *
  * Return: number of requests that were started; the rest stay prepared.  -errno only in a forked
  * child.
@@ -108,7 +108,7 @@ PST_API int pst_queue_submit(struct pst_queue *queue);
  * @max:         at least 1, and at least @min
  * @deadline_ns: when to stop waiting; 0 does not wait, PST_NO_DEADLINE waits without limit
  *
- * Every submitted request completes exactly once, with -ETIMEDOUT at its deadline at the latest.
+ * Every submitted request completes exactly once, at the latest with -ETIMEDOUT at its deadline.
  * A signal does not end the wait.
  *
  * Return: number of completions, 0 to @max; -EINVAL for bad arguments.
@@ -133,9 +133,9 @@ PST_API int pst_queue_cancel(struct pst_queue *queue, uint64_t user_data);
  * pst_queue_fd() - return a descriptor for an event loop
  * @queue: the queue
  *
- * The descriptor is readable (poll, select, epoll) when pst_queue_reap() has something to do, and
- * every pst_queue_reap() arms it again.  Repeat: submit, reap, sleep.  A wake-up may find nothing,
- * and epoll_wait(2) may fail with EINTR.  Never read or close the descriptor.
+ * The descriptor is readable (poll, select, epoll) when pst_queue_reap() can make progress, and
+ * every pst_queue_reap() arms it again.  Repeat: submit, reap, sleep.  After a wake-up there may be
+ * no completion, and epoll_wait(2) may fail with EINTR.  Never read or close the descriptor.
  *
  * With PST_QUEUE_FD_ONCE only this call arms the descriptor, for one sleep, which costs less: call
  * it if requests are still in flight after a reap.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counters and bounds; manual page: pst_stats(3). */
+/* Counters and limits; manual page: pst_stats(3). */
 #ifndef PENSTOCK_STATS_H
 #define PENSTOCK_STATS_H
 
@@ -18,15 +18,15 @@ struct pst_stats {
 	uint64_t fallbacks;               /* completed requests with a reason why */
 	uint64_t inflight;                /* requests that have not completed */
 	uint64_t busy;                    /* requests completed with PST_DONE_BUSY, still in use */
-	uint64_t bytes[PST_PATH_MAX + 1]; /* by path; a staged byte counts on both its paths */
+	uint64_t bytes[PST_PATH_MAX + 1]; /* bytes by path; a staged byte counts on both */
 	uint64_t why[PST_WHY_MAX + 1];    /* completed requests by reason */
-	uint64_t pool_bytes;              /* staging memory of all devices; may exceed pool_limit
-					   * for a while after the limit was lowered */
-	uint64_t pool_limit;              /* limit of pool_bytes, see pst_limits_set() */
-	uint64_t pages_bytes;             /* page cache that is pinned for devices to read */
+	uint64_t pool_bytes;              /* staging memory of all devices, bytes; may exceed
+					   * pool_limit for a while after that was lowered */
+	uint64_t pool_limit;              /* limit of pool_bytes; see pst_limits_set() */
+	uint64_t pages_bytes;             /* page cache pinned for devices, bytes */
 	uint64_t pages_ns;                /* nanoseconds spent on pinning page cache */
 	uint64_t pages_limit;             /* limit of pages_bytes */
-	uint64_t pages_waiting;           /* page cache that the background pins now or next */
+	uint64_t pages_waiting;           /* page cache that waits to be pinned, bytes */
 };
 
 /**
@@ -43,10 +43,10 @@ PST_API int pst_stats(struct pst_queue *queue, struct pst_stats *ret);
 /* Limits of the memory that this process pins for devices. */
 struct pst_limits {
 	size_t sz;            /* sizeof(struct pst_limits) */
-	uint64_t pool_bytes;  /* staging memory of all devices; 0: PST_POOL if set, else 256 MiB
-			       * for each device in use */
-	uint64_t pages_bytes; /* page cache of files opened with PST_FILE_STABLE; 0: PST_PAGES
-			       * if set, else half of the machine's memory */
+	uint64_t pool_bytes;  /* staging memory of all devices, bytes; 0: PST_POOL if set, else
+			       * 256 MiB for each device in use */
+	uint64_t pages_bytes; /* page cache of files opened with PST_FILE_STABLE, bytes; 0:
+			       * PST_PAGES if set, else half of the machine's memory */
 };
 
 /**
@@ -64,7 +64,7 @@ PST_API int pst_limits_set(const struct pst_limits *limits);
 
 /**
  * pst_limits_get() - return the limits that the program set
- * @ret: filled in, with 0 for a limit that was not set; pst_stats() has the limits in force
+ * @ret: filled in, with 0 for a limit that was not set; pst_stats() has the limits that apply
  *
  * Any thread.
  *

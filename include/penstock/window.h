@@ -2,7 +2,7 @@
 /*
  * CPU mappings of device memory; manual page: pst_window(3).
  *
- * The CPU's stores and loads through a window go over the bus one by one; no device queue is
+ * The CPU's stores and loads through a window cross the bus one by one; no device queue is
  * involved.  A small store takes 0.1 us, a load 1 us, and starting a device copy 5 us or more.
  * Device work that starts after the CPU's stores were fenced sees them.
  */
@@ -17,9 +17,9 @@ extern "C" {
 #endif
 
 enum pst_caching {
-	PST_CACHING_WC = 1,     /* write combining: the CPU gathers stores and caches no loads */
+	PST_CACHING_WC = 1,     /* write combining: the CPU combines stores and caches no loads */
 	PST_CACHING_CACHED = 2, /* cached like host memory; the hardware keeps it coherent */
-	PST_CACHING_DEVICE = 3, /* neither gathered nor cached */
+	PST_CACHING_DEVICE = 3, /* neither combined nor cached */
 };
 
 /* Allow loads only. */
@@ -40,8 +40,8 @@ struct pst_window_info {
 	uint64_t len;      /* bytes */
 	uint32_t caching;  /* enum pst_caching */
 	uint32_t rights;   /* PST_RIGHT_* */
-	uint32_t state;    /* enum pst_state; PROVEN if bytes went both ways through a window of
-			    * this class and the device compared them */
+	uint32_t state;    /* enum pst_state; PROVEN if bytes were moved in both directions
+			    * through a window of this class and compared by the device */
 	uint32_t reserved; /* 0 */
 	char backend[16];  /* "gdrdrv", "dmabuf", "nvrm", "soft" */
 	char store[16];    /* the copy kernel of pst_window_store() for long copies */
