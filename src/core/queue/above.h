@@ -21,19 +21,17 @@ struct req;
 int ways_choose(struct req *r);
 /* Tell the paths named in r->tell that the request completes. */
 void ways_over(struct req *r);
-/* Allocate a zeroed queue, followed by the data that paths and carriers keep for it.  Return NULL
- * without memory. */
+/* Forget the plan of the queue's last request, so that the next request does not reuse it. */
 void ways_forget(struct pst_queue *q);
 
 /* --------------------------------------------------------------- carriers */
 
+/* Allocate a zeroed queue, followed by the data that paths and carriers keep for it.  Return NULL
+ * without memory. */
+struct pst_queue *carry_queue_new(void);
 /* Allocate q->reqs, each request followed by the data that paths and carriers keep for it, and put
  * q->depth requests on q->free.  The queue can move q->depth + nr_parts ranges at a time.  Return
  * false without memory. */
-struct pst_queue *carry_queue_new(void);
-/* Allocate q->reqs, each followed by the data that ways and carriers keep for it, and put q->depth
- * requests on q->free. nr_parts is the number of ranges that the queue may move at a time in
- * addition to one for each request.  Return false without memory. */
 bool carry_init(struct pst_queue *q, unsigned nr_parts);
 /* Release the engines of a queue that ends. */
 void carry_leave(struct pst_queue *q);
