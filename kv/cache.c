@@ -17,8 +17,8 @@
  * in any directory. */
 #define RESERVE_EVICTIONS 16u
 
-/* If a file system has room for bytes but not for another file: blocks to evict, times the number
- * of directories, and attempts for one set. */
+/* A file system may have room for bytes but not for another file.  Then evict this many blocks for
+ * each directory, and make this many attempts for one set. */
 #define FULL_EVICTIONS 4u
 #define FULL_TRIES 2u
 

@@ -25,7 +25,7 @@ struct lend {
 	struct pst_kv *kv;
 	unsigned refs;
 	bool write;
-	bool gone; /* for reading: the file was truncated, or whoever opens it must do so */
+	bool gone; /* for reading: the file was truncated, or must be after it is opened */
 	struct block_id id;
 	uint32_t space;
 	int fd;

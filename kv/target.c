@@ -23,7 +23,7 @@ static int copy_segs(const struct pst_kv_item *item, uint64_t len, struct target
 		if (whole)
 			t->segs[t->nr_segs++] = s;
 		at += whole * s.len;
-		/* The block ends within a piece: add the part of it. */
+		/* The block ends within a piece: add the piece's first bytes. */
 		if (whole < count && at < len) {
 			s.mem_off += whole * s.mem_stride;
 			s.file_off = at;

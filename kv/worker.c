@@ -2,8 +2,8 @@
 /*
  * Threads that do the I/O of blocks, each one block at a time.  Calls with a path may hang in the
  * kernel, so they do not use the caller's memory, and the owner thread ends the job at its deadline
- * (JOB_PATH).  A request of a pst_queue moves the caller's bytes, and itself ends at the deadline
- * (JOB_IO).
+ * (JOB_PATH).  A request of a pst_queue moves the caller's bytes, and ends at the deadline by
+ * itself (JOB_IO).
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -41,7 +41,7 @@ PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t 
 enum pst_check_state {
 	PST_CHECK_MISSING = 0,  /* missing or wrong; text has the cure */
 	PST_CHECK_UNKNOWN = 1,  /* this process cannot find out; text tells why */
-	PST_CHECK_OK = 2,       /* met */
+	PST_CHECK_OK = 2,       /* the requirement is met */
 	PST_CHECK_UNNEEDED = 3, /* missing, but its replacement is present */
 };
 

@@ -15,7 +15,7 @@ struct range {
 	uint64_t off;        /* offset of the first byte in mem; its address while mem is NULL */
 	uint64_t len;
 	unsigned idx; /* index in the caller's order */
-	bool host;    /* it was given by a host address */
+	bool host;    /* the caller gave a host address */
 };
 
 struct range_result {

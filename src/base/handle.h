@@ -6,7 +6,7 @@
  * reused, and each is compared before a pointer is dereferenced, so an old or invented handle finds
  * nothing.
  *
- * No call takes a lock.  Any thread may make each call, in a forked child too, and, except
+ * No call takes a lock.  Any thread may make each call, even in a forked child, and, except
  * handle_new(), in a signal handler.  The owner decides how long an object lives: the table does
  * not prevent freeing it just after a lookup.
  */

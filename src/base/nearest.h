@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Find the name that was meant by a mistyped one. */
+/* Find the name that is nearest to a mistyped one. */
 #ifndef PST_NEAREST_H
 #define PST_NEAREST_H
 

@@ -58,7 +58,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 
 /*
  * Warden and program make direct system calls where a sanitizer would record the call: their
- * descriptors are separate, and their exit does not end this memory.  gcov, too, would write its
+ * descriptors are separate, and their exit does not end this memory.  gcov would also write its
  * counts before an execv(), and stop counting.
  */
 static int move_up(int fd)

@@ -15,7 +15,7 @@ struct mem_registrar;
 
 /* How the device reaches the memory. */
 enum mem_reg_how {
-	MEM_REG_HOST,    /* by the pages of the process */
+	MEM_REG_HOST,    /* by pages that the process has mapped */
 	MEM_REG_DMABUF,  /* by a dma-buf from the memory's driver */
 	MEM_REG_PEERMEM, /* by a kernel module of the memory's vendor (nvidia-peermem) */
 };

@@ -152,8 +152,8 @@ int window_copy(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void 
 
 /*
  * prove.c: prove that this window shows the memory for which it was opened.  For the first window
- * on a class of memory of a device, scratch memory is written and read in both directions.  Of the
- * window itself, some bytes are compared without writing.  Memory that no device copies is not
+ * on a class of memory of a device, scratch memory is written and read in both directions.  Some
+ * bytes of the window itself are compared without writing.  Memory that no device copies is not
  * proven, because nothing else can read its bytes.  Also sets w->copy.  Return 0, or -EIO with a
  * sentence.
  */

@@ -238,7 +238,7 @@ static unsigned check_ranges(struct worker *w)
 		len += p.len;
 		cursor_skip(&c->at, p.len);
 	}
-	/* The file ends in this piece.  For a checksum of all bytes, use the part of it that
+	/* The file ends in this piece.  For a checksum of all bytes, use its bytes that
 	 * arrived. */
 	if (!r->stop && !c->nr && !(r->io.flags & PST_IO_VERIFY) && cursor_peek(&c->at, &p) &&
 	    p.pos < r->res.limit) {

@@ -95,7 +95,7 @@ static inline struct pst_mem *req_mem(const struct req *r)
 	return r->io.mem;
 }
 
-/* The address of a byte of the request's memory, if that is host memory. */
+/* Return the address of a byte of the request's memory, which must be host memory. */
 static inline char *req_host(const struct req *r, uint64_t mem_off)
 {
 	return mem_host(req_mem(r), mem_off);

@@ -4,7 +4,7 @@
  *
  * turns.c decides which request gets the next slot, wake.c which worker takes it, job_size.c how
  * much of the request, and pool.c provides slots.  In core/carry, engines.c creates engines, and
- * worker.c runs their threads, on which job.c moves the pieces of a slot through file and device.
+ * worker.c runs their threads, on which job.c moves the pieces of a slot between file and device.
  *
  * A slot belongs to one worker from engine_next() to engine_job_done().  An engine exists as long
  * as a queue that used its device.  Its workers take turns over the requests of all queues under

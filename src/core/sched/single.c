@@ -6,7 +6,7 @@
  * the workers are busy with other requests, the caller is faster with a window.  But all windows of
  * a device together reach 34 GB/s (H200), and the device's own copies are faster when more callers
  * wait than there are CPUs.  Sixteen callers on sixteen CPUs reach 33 GB/s with windows, and 30
- * GB/s if workers take some of their reads, because workers need a CPU too.
+ * GB/s if workers take some of their reads, because workers also need CPUs.
  *
  * Twenty callers on sixteen CPUs take turns at copying, and one read in a hundred takes four times
  * as long.  So after more callers waited than there are CPUs, no caller copies for MANY_NS,

@@ -12,7 +12,7 @@
  * have many reads in flight.
  *
  * The page cache is the better path here and not a fallback.  So the completion has no reason, and
- * strict requests take the page cache too.
+ * even strict requests take the page cache.
  *
  * Each queue remembers where its last reads ended, and guesses that a read which begins there is
  * sequential.  Threads share only the sum of bytes in flight.  A wrong guess costs a few pages of

@@ -5,8 +5,8 @@
  *
  * Only a transfer shows whether two devices reach each other.  The kernel refuses the pages if it
  * knows no route between the devices.  EREMOTEIO: the disk's driver or file system does not support
- * such pages, or the devices are under different host bridges.  EINVAL: newer kernels report
- * different host bridges so.  A refusal is remembered for the file, the memory's device and the
+ * such pages, or the devices are under different host bridges.  EINVAL: newer kernels return
+ * it for different host bridges.  A refusal is remembered for the file, the memory's device and the
  * direction, unless bytes have moved between the two before.  The CPU then moves the bytes through
  * the page cache.
  *

@@ -57,10 +57,11 @@ static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
 }
 
 /*
- * Split the edges around p->op, the middle that the hop can move, off the part: they run at the
- * same time.  *end is the end of the part.  If no part is free for the first edge, return false and
- * set *end to the edge's end: this part then moves the edge first.  If none is free for the last
- * edge, this part moves that edge after the middle.
+ * Give the edges of a part to other parts, which run at the same time.  The edges are the bytes
+ * before and after p->op, the middle that the hop can move.  *end is the end of the part.  If no
+ * part is free for the first edge, return false and set *end to the edge's end: this part then
+ * moves the edge first.  If none is free for the last edge, this part moves that edge after the
+ * middle.
  */
 static bool part_take_middle(struct part *p, unsigned hop, uint64_t start, uint64_t *end)
 {

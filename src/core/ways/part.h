@@ -39,8 +39,8 @@ struct part_user {
 	int (*stopped)(const struct part *p);
 	/* Take the part back: it has ended, with p->got bytes arrived and then p->err. */
 	void (*done)(struct part *p);
-	/* Return a free part of the same request, for an edge; NULL if none is free.  May be
-	 * NULL. */
+	/* Return a free part of the same request, for the bytes before or after a middle that a hop
+	 * can move; NULL if none is free.  May be NULL. */
 	struct part *(*edge)(struct part *p);
 	bool roomy; /* the memory around the range has room for whole blocks */
 };

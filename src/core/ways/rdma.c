@@ -20,7 +20,7 @@
  * us, and a window serves shorter pieces (SMALL_MAX in window.c). */
 #define DEVICE_MIN KIB(64)
 
-/* What this path keeps for an allocation. */
+/* The data of this path for an allocation. */
 struct rdma_region {
 	_Atomic int err;      /* errno with which no card reaches it; 0: not known */
 	_Atomic bool reached; /* a card has reached it */
@@ -83,7 +83,7 @@ static _Atomic(void *) *rdma_kept(const struct req *r)
 	return &req_mem(r)->region->by_path[PST_PATH_RDMA];
 }
 
-/* Return what is kept for the request's allocation; NULL without memory. */
+/* Return the path's data for the request's allocation; NULL without memory. */
 static struct rdma_region *rdma_region_get(const struct req *r)
 {
 	struct rdma_region *kept = atomic_load_explicit(rdma_kept(r), memory_order_acquire);

@@ -262,7 +262,7 @@ bool cuda_has_context(const struct cuda_dev *d)
 	return cu.cuDevicePrimaryCtxGetState(d->dev, &flags, &active) != CU_OK || active;
 }
 
-/* Return true if the retained context was ended by somebody; under the lock. */
+/* Return true if a reset has ended the retained context; under the lock. */
 static bool is_reset(const struct cuda_dev *d)
 {
 	unsigned long long id = 0;

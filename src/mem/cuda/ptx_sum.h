@@ -4,17 +4,18 @@
  *
  * A CRC is a polynomial over GF(2) modulo that of CRC-32C, in words whose bit 31 is the coefficient
  * of x^0 (base/crc32c.c).  The remainder of a tile of n words w of 32 bits is the sum of
- * w[i] * x^(32 (n - i)).  A warp takes a tile.  In each turn it reads 512 bytes, so lane l has word
- * j of its 16 bytes in a sum of its own.  The lane multiplies that sum by x^4096 before it adds the
- * next word.  At the end each sum is multiplied by x^(32 (128 - 4 l - j)), and the warp adds all.
+ * w[i] * x^(32 (n - i)).  A warp takes a tile.  In each turn it reads 512 bytes, and each lane
+ * reads four words of them.  Lane l has a sum for word 0, 1, 2 and 3 each, and multiplies it by
+ * x^4096 before it adds the next word.  At the end the sum of word j is multiplied by
+ * x^(32 (128 - 4 l - j)), and the warp adds all sums.
  *
  * The multiplication by x^4096 takes eight tables of 16 words, one for each nibble.  Every lane has
- * its own copy in the bank of shared memory that nobody else uses, so lanes never wait for each
+ * its own copy, in a bank of shared memory that no other lane uses, so lanes never wait for each
  * other.
  *
  * Zeros in front of a message change nothing while the CRC begins with 0.  So a tile is read as if
- * zeros filled its first 512 bytes, and the 16 bytes that hold its end; the host divides by the
- * powers of x for the latter.  No byte outside a tile is read.
+ * zeros filled up its first 512 bytes.  Zeros also fill up its last 16 bytes; the host removes
+ * their effect (crc32c_drop_zeros()).  No byte outside a tile is read.
  */
 #ifndef PST_CUDA_PTX_SUM_H
 #define PST_CUDA_PTX_SUM_H

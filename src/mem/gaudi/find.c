@@ -4,7 +4,7 @@
  * and libSynapse may hang on a machine without devices, so this file opens no device and loads no
  * library.
  *
- * Newer drivers have /sys/class/accel/accelN, which other vendors' drivers use too.  Older drivers
+ * Newer drivers have /sys/class/accel/accelN, like drivers of other vendors.  Older drivers
  * have /sys/class/habanalabs/hlN.  Attributes are in the node's folder or in its "device" folder.
  */
 #include <ctype.h>

@@ -19,7 +19,7 @@
  * libhl-thunk copies nothing, and its driver lets no CPU map the memory.  In own mode, only other
  * devices move bytes to and from the memory, by its dma-bufs: a network card, or another process.
  *
- * Device addresses are plain numbers that may be alike those of host memory.  Only wraps that name
+ * Device addresses are plain numbers that may equal addresses of host memory.  Only wraps that name
  * the kind find them (MEM_CAP_NAMED).
  *
  * The driver refuses to unmap memory while a dma-buf of it is open, in any process.  Such memory

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Every function of libSynapse.so that Penstock calls, in the form of hlthunk_syms.h.  All return a
- * syn_status.  synDestroy() is not called, because the program also uses what it ends.
+ * syn_status.  synDestroy() is not called, because it ends objects that the program also uses.
  *
  * The formatter is off because it takes a type before a star for a factor.
  */
