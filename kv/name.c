@@ -55,7 +55,7 @@ static int64_t name_get(const char *from, size_t len, uint8_t *to, size_t room)
 	return (int64_t)n;
 }
 
-/* Decode a field as a string, and advance *at behind the slash after it.  Return -ENOENT if it is
+/* Decode a field as a string, and advance *at past the slash after it.  Return -ENOENT if it is
  * not a string. */
 static int name_get_text(const char **at, char to[PST_KV_TEXT_MAX + 1])
 {

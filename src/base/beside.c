@@ -15,7 +15,7 @@ int beside_path(const void *near, const char *file, const char *who, char ret[PA
 	Dl_info info;
 	ssize_t n;
 
-	/* A relative name may refer to another file by now. */
+	/* A relative name may refer to another file now. */
 	if (dladdr((void *)near, &info) && info.dli_fname && info.dli_fname[0] == '/') {
 		(void)snprintf(path, sizeof(path), "%s", info.dli_fname);
 	} else {

@@ -175,7 +175,7 @@ TARGET static uint32_t by_instruction(uint32_t crc, const unsigned char *p, size
 #ifdef HAVE_FOLDING
 #define FOLD_LEN 256u  /* bytes of the four vectors that are folded at once */
 #define BESIDE_LEN 40u /* bytes of each of three chains of the crc32 instruction during a fold */
-/* Folds per block: so many that joining the four parts takes a small part of the time. */
+/* Folds per block: enough that joining the four parts takes a small part of the time. */
 #define BLOCK_FOLDS 128u
 #define BLOCK_LEN (BLOCK_FOLDS * (FOLD_LEN + 3 * BESIDE_LEN))
 

@@ -6,7 +6,7 @@
 
 /*
  * Larger than any struct of the library will ever be.  A larger size means an uninitialised struct;
- * using it would read or write memory behind the struct.
+ * using it would read or write memory after the struct.
  */
 #define SZ_MAX 4096
 

@@ -69,7 +69,7 @@ int work_change(struct work *w, void (*run)(struct work *w), enum work_priority 
 void work_end(struct work *w);
 
 /**
- * work_spawn() - run work that may hang on a separate thread
+ * work_spawn() - run work on a separate thread, because it may hang
  * @w:    the piece, which is neither queued nor spawned
  * @name: the thread's name during the work
  * @wait: if WORK_THREADS_MAX threads are busy, wait for one instead of failing
@@ -79,7 +79,7 @@ void work_end(struct work *w);
 int work_spawn(struct work *w, const char *name, bool wait);
 
 /**
- * work_call() - call a function that may hang on a separate thread, and wait for it
+ * work_call() - call a function on a separate thread, because it may hang, and wait for it
  * @fn:         the function
  * @arg:        its argument
  * @name:       the thread's name during the call

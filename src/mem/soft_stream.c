@@ -130,7 +130,7 @@ static void idle(struct soft_device *d, uint32_t seen)
 	atomic_store(&d->asleep, false);
 }
 
-/* Return the next stream with work, in turn; the lock is held. */
+/* Return the next stream with work; streams take turns.  The lock is held. */
 static struct soft_stream *next_stream(struct soft_device *d)
 {
 	struct list *e;

@@ -206,7 +206,7 @@ static int prove(struct window_verdict *v, struct window *w, const struct window
 
 	if (v->bad)
 		return err_set(EIO, "it showed wrong data before and is not used any more");
-	/* A reset has ended the stream.  That does not change the verdict. */
+	/* A reset has ended the stream, but does not change the verdict. */
 	if (v->stream && v->life != mem_life(v->mem, v->device))
 		mem_stream_free(TAKE_PTR(v->stream));
 	v->life = mem_life(v->mem, v->device);

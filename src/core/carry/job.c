@@ -406,7 +406,7 @@ static void job_fetched(struct worker *w, struct job *j, int err)
 static bool read_copied(struct job *j, int err)
 {
 	if (!err && j->mapped && !source_still(j->req))
-		return false; /* the pages may belong to another file by now */
+		return false; /* the pages may belong to another file now */
 	if (err) {
 		job_settle(j, j->pos, err);
 		j->crc_len = 0;

@@ -46,7 +46,7 @@ int carry_prep(struct req *r, const struct pst_io *io);
 int carry_order(struct req *r);
 /* Give engines the requests that pst_queue_submit() has started for them so far. */
 void carry_flush(struct pst_queue *q);
-/* End of pst_queue_submit(): every request has been started. */
+/* Finish pst_queue_submit(), which has started every request. */
 void carry_submitted(struct pst_queue *q);
 /* Release a request with nothing in flight that has completed or never began. */
 void carry_release(struct req *r);

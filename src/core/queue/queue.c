@@ -261,7 +261,7 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 			req_end(r, r->end_err ? r->end_err : err);
 	}
 	/* An engine may have returned requests since take_finished() was last called.  Complete
-	 * them now, so that their completions do not say BUSY. */
+	 * them now, so that their completions do not have BUSY. */
 	take_finished(q);
 	list_for_each (e, &q->inflight)
 		next = MIN(next, list_entry(e, struct req, link)->deadline);

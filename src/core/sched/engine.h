@@ -262,8 +262,8 @@ struct engine {
 	struct worker *stream_watcher;
 	uint64_t nr_asks;      /* how many times all orders were queried */
 	uint64_t seen_asks;    /* nr_asks when the clock last compared it */
-	uint64_t ask_at;       /* CLOCK_MONOTONIC ns when the clock compares it again, or
-			        * PST_NO_DEADLINE */
+	uint64_t ask_at;       /* CLOCK_MONOTONIC ns when the clock compares nr_asks again,
+			        * or PST_NO_DEADLINE */
 	struct list fed;       /* reads that a stream waits for, with something to start; the first
 			        * gets all slots that it can use */
 	struct list feeds;     /* all reads that a stream waits for */

@@ -22,7 +22,7 @@
 #define MANY 8u
 #define MANY_NS (20 * NSEC_PER_MSEC) /* ns for which a lack of CPUs is remembered */
 
-/* Return the number of CPUs, as far as engine_width() makes use of them. */
+/* Return the number of CPUs, but at most as many as engine_width() uses. */
 static unsigned nr_cpus(const struct engine *e)
 {
 	return e->nr_workers + 1;

@@ -16,8 +16,9 @@ void engine_job_done(struct job *j);
 /* End all jobs of a list.  The worker calls engine_next() before it sleeps. */
 void engine_jobs_done(struct worker *w, struct list *jobs);
 
-/* Hand over a job whose bytes are in its slot, or in reach of the device: the worker alone copies
- * it (own), or the copier does.  Return 0, or the -errno with which the request was stopped. */
+/* Hand over a job whose bytes are in its slot, or can be reached by the device: the worker alone
+ * copies it (own), or the copier does.  Return 0, or the -errno with which the request was
+ * stopped. */
 int engine_job_filled(struct job *j, bool own);
 
 /* engine_next() for a feeder: return the next job of a read that a stream waits for, or NULL. */

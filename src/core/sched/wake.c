@@ -36,8 +36,8 @@ void worker_wake(struct worker *w)
 	(void)eventfd_write(w->efd, 1);
 }
 
-/* Return how many workers suffice to keep the device busy.  More would slow each other down, and
- * then spin for the device.  These are the first workers of the array. */
+/* Return how many workers, from the first on, suffice to keep the device busy.  More workers would
+ * slow each other down, and then spin for the device. */
 static unsigned nr_now(const struct engine *e)
 {
 	if (engine_waits_for_disk(e) || !atomic_load(&e->copier.nr_bytes))

@@ -8,7 +8,7 @@
 /* Count a job whose bytes a disk wrote into its slot by DMA. */
 void engine_count_cold(struct engine *e);
 /* Count a job whose bytes a CPU wrote, or that needed no disk.  Wake a worker if reads waited for a
- * disk before: full workers wake nobody in that mode. */
+ * disk before: full workers wake no others in that mode. */
 void engine_count_warm(struct engine *e);
 
 /*

@@ -69,8 +69,8 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 	 * hang, ask first. */
 	if (req_plan(r)->ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
-	/* Do not skip for many bytes: asking is cheap compared with copying them, and the file may
-	 * have become warm. */
+	/* For many bytes do not skip the call: it is cheap compared with copying them, and the file
+	 * may have become warm. */
 	res = skip && len < WARM_ASK_LEN ? -1 : file_resident(file, off, len);
 	if (res < 0 && skip) {
 		w.skip--;

@@ -188,7 +188,7 @@ void path_region_end(struct region *r);
 /* Add the statistics that only individual paths have. */
 void path_stats(struct pst_stats *ret);
 
-/* Counts how often why() of any path got worse.  Queues discard plans made before the last
+/* How often the result of any path's why() got worse.  Queues discard plans made before the last
  * change. */
 extern _Atomic uint32_t path_epoch;
 void path_changed(void);

@@ -151,9 +151,9 @@ static uint8_t plan_first(const struct req *r, bool cpu, uint32_t *ret_why, int 
 	return 0;
 }
 
-/* Return the device path if the caller listed none.  That is the base path.  For memory that cannot
- * be staged, it is the first path that can serve: one that uses the device, else one that uses the
- * CPU. */
+/* Return the device path of a request whose caller listed none: the base path.  For memory that
+ * cannot be staged, return the first path that can serve: one that uses the device, else one that
+ * uses the CPU. */
 static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_stage)
 {
 	uint32_t why = PST_WHY_NO_PROVIDER;

@@ -47,8 +47,7 @@ static bool rdma_wanted(const struct req *r)
 	return req_file(r)->ops->hop == PST_PATH_RDMA;
 }
 
-/* Return true for a file whose RDMA connection may end: the plan must be made anew for each
- * request. */
+/* Return true for a file whose RDMA connection may end: each request needs a new plan. */
 static bool rdma_varies(const struct req *r)
 {
 	return req_file(r)->ops->rdma_err;

@@ -116,8 +116,8 @@ static void invalidate(struct region *r)
 	end_all(&out);
 }
 
-/* End the region's registrations, because its last handle was freed.  Those in use end with their
- * last user. */
+/* End the region's registrations, because its last handle was freed.  Registrations in use end with
+ * their last user. */
 static void region_ended(struct region *r)
 {
 	struct list out = LIST_INIT(out), *at, *next;

@@ -17,7 +17,7 @@ struct source;
 struct source_ops {
 	uint32_t path;
 	/* Most bytes of one piece that a job copies if they are ready; 0: as many as a slot holds.
-	 * If not 0, bytes that are ready must stay ready, because so many cannot be staged. */
+	 * If not 0, ready bytes must stay ready, because more than a slot cannot be staged. */
 	uint64_t job_max;
 	/* Return true if the device can reach these bytes.  If now is true, the caller listed the
 	 * path: make the bytes reachable if possible. */

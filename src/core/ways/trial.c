@@ -3,7 +3,8 @@
  * A trial repeats an O_DIRECT operation and a plain read three times.
  *
  * The file is changing if two plain reads differ, or if its size or change time differs.  The time
- * alone is not enough: it advances only every few milliseconds, and a write sets it before copying.
+ * alone is not enough: it advances only every few milliseconds, and a write sets it before it
+ * copies.
  *
  * A trial of a write writes the request's bytes again.  If another process wrote there after the
  * first write, its bytes are lost.  They would be lost anyway, because the request is repeated

@@ -3,9 +3,9 @@
  * Allocations of the library and of the program.
  *
  * A wrap describes what the driver tells about an address.  Most memory is one allocation.  Memory
- * of cuMemCreate is mapped into a reservation chunk by chunk, and frameworks extend such ranges
- * behind tensors that span several chunks.  So a wrap covers only the chunks that hold the range:
- * the addresses behind them may not be mapped.
+ * of cuMemCreate is mapped into a reservation chunk by chunk, and frameworks map further
+ * chunks after tensors that span several chunks.  So a wrap covers only the chunks that contain the
+ * range: the addresses after them may not be mapped.
  */
 #include <inttypes.h>
 #include <sched.h>

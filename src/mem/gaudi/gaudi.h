@@ -23,8 +23,9 @@
  * the kind find them (MEM_CAP_NAMED).
  *
  * The driver refuses to unmap memory while a dma-buf of it is open, in any process.  Such memory
- * is put on the device's list "held" when it is freed.  Once the dma-buf is gone, the next call for
- * the device frees it, or a thread that asks the driver again.  The device stays open until then.
+ * is put on the device's list "held" when it is freed.  Once the dma-buf is closed, the next call
+ * for the device frees it, or a thread that asks the driver again.  The device stays open until
+ * then.
  */
 #ifndef PST_MEM_GAUDI_H
 #define PST_MEM_GAUDI_H
@@ -225,7 +226,7 @@ bool gaudi_syn_pinned(const struct gaudi_dev *d, uint64_t life, const char *host
 
 /* ------------------------------------------------------------------- pool.c */
 
-/* Get facts of the memory pool of SynapseAI's device, which has that descriptor.  Return 0, or
+/* Get facts of the memory pool of SynapseAI's device; fd is the device's descriptor.  Return 0, or
  * -errno with a sentence. */
 int gaudi_pool_find(int fd, struct scal_pool_info *ret);
 

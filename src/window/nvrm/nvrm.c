@@ -130,7 +130,7 @@ static int reserve(struct nvrm_window *w, uint64_t lead, uint64_t page)
 	return 0;
 }
 
-/* Map the pages start..end of an object behind the part before. */
+/* Map the pages start..end of an object, after those of earlier parts. */
 static int map_pages(struct nvrm_window *w, struct nvrm_part *part, uint64_t start, uint64_t end)
 {
 	int prot = (w->w.rights & PST_RIGHT_READ ? PROT_READ : 0) |
