@@ -379,8 +379,8 @@ static int feed_grow(struct engine *e)
 	return 0;
 }
 
-/* Return true if slots for feeds have FEED_BYTES, and hanging reads leave at least half as many
- * free for others.  Under the engine's lock. */
+/* Return true if slots for feeds have FEED_BYTES, and slots of FEED_BYTES / 2 or more are not held
+ * by hanging reads.  Under the engine's lock. */
 static bool feed_has_enough(const struct engine *e)
 {
 	unsigned want = (unsigned)(FEED_BYTES / e->slot_size);
