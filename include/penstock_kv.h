@@ -121,7 +121,7 @@ struct pst_kv_opts {
 	const char *policy;  /* eviction policy: "lru", "arc" or "s3fifo"; NULL: "arc" */
 	uint32_t flags;      /* PST_KV_READER, PST_KV_SYNC, PST_KV_BOUNCE */
 	uint32_t threads;    /* threads that do I/O, 1 to PST_KV_THREADS_MAX; 0: 4 */
-	uint32_t timeout_ms; /* time limit of batches without a deadline; 0: 30,000 */
+	uint32_t timeout_ms; /* time limit of batches without a deadline, ms; 0: 30,000 */
 	uint32_t touch_s;    /* seconds after which a get writes its time to the block's file, for
 			      * the order of eviction after a crash; 0: 60 */
 	/* Most blocks of the store, those in flight included, PST_KV_BLOCKS_MIN to

@@ -41,7 +41,7 @@
 extern "C" {
 #endif
 
-struct timespec; /* <time.h> of a strict C99 has none */
+struct timespec; /* in strict C99, <time.h> does not declare it */
 
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
@@ -55,10 +55,10 @@ typedef void *hf3fs_ior_handle;
 
 /* Shared memory that requests read into and write from: 312 bytes. */
 struct hf3fs_iov {
-	uint8_t *base;         /* first byte; never dereference that of device memory */
+	uint8_t *base;         /* first byte; never dereference it for device memory */
 	hf3fs_iov_handle iovh; /* private to the library; NULL after hf3fs_iovdestroy() */
 	char id[16];           /* UUID of the memory */
-	char mount_point[256]; /* where the memory is published */
+	char mount_point[256]; /* mount point where the memory is published */
 	size_t size;           /* bytes */
 	size_t block_size;     /* no request may cross a multiple of this, bytes; 0: no limit */
 	int numa;              /* NUMA node of the pages; below 0: any */
@@ -68,7 +68,7 @@ struct hf3fs_iov {
 struct hf3fs_ior {
 	struct hf3fs_iov iov;  /* the ring's own shared memory */
 	hf3fs_ior_handle iorh; /* private to the library */
-	char mount_point[256]; /* whose files the ring serves */
+	char mount_point[256]; /* mount point of the files that the ring serves */
 	bool for_read;         /* true: all requests read; false: all write */
 	int io_depth;          /* as passed to hf3fs_iorcreate() */
 	int priority;          /* below 0 high, 0 normal, above 0 low */
@@ -197,7 +197,7 @@ HF3FS_API size_t hf3fs_ior_size(int entries);
 /**
  * hf3fs_iorcreate() - create a ring
  * @ior:               filled in on success
- * @hf3fs_mount_point: whose files the ring serves
+ * @hf3fs_mount_point: mount point of the files that the ring serves
  * @entries:           most requests in flight, at least 1
  * @for_read:          true: all requests read; false: all write
  * @io_depth:          0: start each request at once.  Above 0: wait for batches of exactly

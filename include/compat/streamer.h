@@ -85,7 +85,7 @@ RUNAI_API int runai_file_streamer_start(void **ret_streamer);
  * runai_file_streamer_end() - end a streamer
  * @streamer: the streamer; an invalid one is ignored
  *
- * Drops ranges that have not begun, and waits for reads in flight, also while a file system hangs.
+ * Drops ranges that have not begun, and waits for reads in flight, even while a file system hangs.
  * Memory may be freed afterwards.  Threads in runai_file_streamer_response() get RUNAI_FINISHED.
  */
 RUNAI_API void runai_file_streamer_end(void *streamer);

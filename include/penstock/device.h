@@ -13,12 +13,12 @@ extern "C" {
 struct pst_device {
 	size_t sz;                       /* sizeof(struct pst_device) */
 	uint32_t kind;                   /* enum pst_kind */
-	uint32_t index;                  /* among devices of its kind, from 0 */
-	char name[PST_DEVICE_NAME_MAX];  /* for pst_mem_alloc(): "soft:0", "host" */
-	char model[PST_DEVICE_NAME_MAX]; /* the product's name */
-	char pci[24];                    /* the PCI address "0000:17:00.0", or "" */
-	uint8_t uuid[16];                /* all zero for the host */
-	int32_t numa_node;               /* -1 if unknown */
+	uint32_t index;                  /* number among devices of its kind, from 0 */
+	char name[PST_DEVICE_NAME_MAX];  /* name for pst_mem_alloc(): "soft:0", "host" */
+	char model[PST_DEVICE_NAME_MAX]; /* name of the product */
+	char pci[24];                    /* PCI address such as "0000:17:00.0", or "" */
+	uint8_t uuid[16];                /* UUID; all zero for the host */
+	int32_t numa_node;               /* NUMA node; -1 if unknown */
 	uint32_t reserved;               /* 0 */
 	uint64_t total;                  /* bytes of memory; 0 if unknown */
 };

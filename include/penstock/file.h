@@ -19,8 +19,8 @@ extern "C" {
 #define PST_FILE_EXCL (1u << 3)
 /* Empty the file. */
 #define PST_FILE_TRUNC (1u << 4)
-/* The caller promises that nobody changes the file while it is open, so devices may read its page
- * cache directly. */
+/* The caller promises that no program changes the file while it is open, so devices may read its
+ * page cache directly. */
 #define PST_FILE_STABLE (1u << 5)
 /* Never use O_DIRECT.  Completions then give no reason for its absence, unless a policy lists
  * PST_PATH_DIRECT. */

@@ -154,7 +154,7 @@ PST_API int pst_window_kernels(const char **ret_names, unsigned max);
 
 struct pst_window_backend {
 	size_t sz;      /* sizeof(struct pst_window_backend) */
-	char name[16];  /* of the back end: "nvrm" */
+	char name[16];  /* name of the back end, such as "nvrm" */
 	uint32_t state; /* enum pst_state */
 	int32_t err;    /* positive errno if impossible, else 0 */
 	char text[232]; /* why it is impossible, and the cure; "" if possible */
