@@ -25,7 +25,7 @@
 #define BATCH 32u     /* most operations in the I/O context at a time */
 #define LATE_NS 50000 /* ns to wait for an operation that has not ended */
 
-/* Return true if the read may be tried.  Injected faults (fault_active) must meet requests only. */
+/* Return true if the read may be tried.  Injected faults (fault_active) must only hit requests. */
 static inline bool now_may_try(const struct pst_queue *q, const struct pst_io *io)
 {
 	return is_usual(q, io) && likely(io->op == PST_OP_READ && io->len <= SUBMIT_COPY_MAX) &&

@@ -142,7 +142,7 @@ int queue_submit(struct pst_queue *q)
 		list_move_tail(&q->inflight, &r->link);
 		taken++;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
-		r->io.deadline_ns = r->deadline; /* cancelling can only move r->deadline forward */
+		r->io.deadline_ns = r->deadline; /* cancelling may make r->deadline earlier */
 		gauge(&q->nr_inflight, 1);
 		PROBE4(request__submit, q, r->io.op, r->total, r->io.user_data);
 		if (r->deadline < q->next_deadline)

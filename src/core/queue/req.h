@@ -47,7 +47,7 @@ struct req_result {
 
 /*
  * The queue's lock covers these members.  Members from q to can_judge do not change after the
- * request was submitted, except that cancelling moves the deadline forward.  While an engine holds
+ * request was submitted, except that cancelling makes the deadline earlier.  While an engine holds
  * the request, the engine's lock covers cur, stop and end_err.
  *
  * The data that paths and carriers keep for the request follows it in memory: see carry_init() in

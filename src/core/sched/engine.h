@@ -147,7 +147,8 @@ struct worker {
 	int efd;                   /* eventfd that wakes the worker for new requests and for its I/O
 				    * context */
 	atomic_bool begun;         /* the worker's thread is ready */
-	atomic_bool sleeping;      /* written under the engine's lock */
+	atomic_bool sleeping;      /* the worker sleeps, or is about to; written under the engine's
+				    * lock */
 	bool woken;                /* woken, and did not look for a job yet; under the engine's
 				    * lock */
 	unsigned nr_jobs;          /* jobs in progress; under the engine's lock */

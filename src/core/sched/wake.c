@@ -19,7 +19,7 @@
 
 #define BEHIND_NS 300000u /* ns of device backlog that make one worker unnecessary */
 #define BEHIND_MIN MIB(4) /* drop no worker while fewer bytes wait for the device */
-#define LESS_NS 20000000u /* ns after which a queue with less than its part counts as having less */
+#define LESS_NS 20000000u /* ns that a queue may have less than its part, see has_part() */
 #define WINDOW MIB(16)    /* bytes of jobs between two computations of nr_needed: some batches */
 
 static unsigned wake_place(const struct worker *w)

@@ -371,7 +371,7 @@ void order_wake(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
 
-	/* Otherwise a worker queries the order already, or will soon. */
+	/* In all other cases a worker queries the order already, or will soon. */
 	if (req_engine(r)->order->live == 1 && (!e->stream_watcher || e->stream_watcher->sleeping))
 		(void)wake_watcher(e);
 }

@@ -18,7 +18,7 @@
 #define WARM_BACKOFF_MAX 64
 #define WARM_ASK_LEN KIB(64)
 
-/* The bytes of file.warm, from the lowest one on. */
+/* The bytes of file.warm; the first member is the lowest byte. */
 struct warm {
 	uint8_t hits;    /* consecutive hits; from WARM_SURE on, file_resident() is not called */
 	uint8_t skip;    /* requests that do not call file_resident() */

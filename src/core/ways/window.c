@@ -219,7 +219,7 @@ static int small_fits(struct req *r)
 	most = write ? w->load_max : w->store_max;
 	if (r->total <= SMALL_MAX)
 		return r->total <= most ? 0 : -1;
-	/* Only if the CPU was fast enough with the longest copy that was measured. */
+	/* Use a window only if the CPU was faster even with the longest measured copy. */
 	return most == WINDOW_COST_MAX && single_begin(r) ? 0 : -1;
 }
 

@@ -99,10 +99,10 @@ static void stream_done(struct cuda_stream *st)
 {
 	CUDA_SCOPE(scope);
 
-	/* A reset has already ended the stream and its events. */
+	/* Destroy stream and events, unless a reset has already ended them. */
 	if (cuda_lives(st->d, st->life)) {
 		cuda_enter_anyway(&scope, st->ctx);
-		/* Fails if the device is lost; then it moves nothing any more. */
+		/* Fails if the device is lost, which then moves nothing any more. */
 		if (st->stream)
 			cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
 		for (unsigned i = 0; i < BATCHES_MAX; i++)

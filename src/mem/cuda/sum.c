@@ -62,7 +62,7 @@ static void sums_done(struct cuda_sums *s)
 {
 	CUDA_SCOPE(scope);
 
-	/* A reset has already ended the stream and the event. */
+	/* Destroy stream and event, unless a reset has already ended them. */
 	if (cuda_lives(s->d, s->life)) {
 		cuda_enter_anyway(&scope, s->ctx);
 		if (s->stream)
