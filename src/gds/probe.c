@@ -2,16 +2,14 @@
 /*
  * penstock-gds-probe FILE DEVICE [OFFSET [LIBRARY]]
  *
- * Is there a direct way between a file and the memory of a GPU, by this libcufile?  Reads up to
- * 1 MiB through cuFile, told to refuse reads without a direct way, compares it with a plain read,
- * and prints its findings on one line:
+ * Find out whether this libcufile has a direct path between a file and GPU memory.  Read up to 1
+ * MiB
  *
  *	gds-probe 1 err=0 mode=p2pdma version=1150 nvfs=0.0 bytes=1048576 text=
  *
- * err is an errno, 0 for none.  mode is unknown, compat, nvfs, p2pdma or c2c, the last three
- * only when the bytes were right.  text is a sentence up to the end of the line.  The library
- * starts it (gds/cufile/probe.c), so that it may hang or crash here; nothing is written to the
- * file.
+ * err is an errno, 0 for none.  mode is unknown, compat, nvfs, p2pdma or c2c, the last three only
+ * if the bytes were right.  text is a sentence up to the end of the line.  libpenstock runs this
+ * program (gds/cufile/probe.c) because libcufile may hang or crash.  Nothing is
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +19,8 @@
 #include "gds/cufile/cufile.h"
 
 #define BYTES MIB(1)
-#define SECONDS 120                    /* seconds after which the program ends itself */
-#define TRIES 20                       /* attempts with a file that changes meanwhile */
+#define SECONDS 120                    /* seconds; alarm() then ends the program */
+#define TRIES 20                       /* attempts while somebody changes the file */
 #define PAUSE_NS (100 * NSEC_PER_MSEC) /* time between two attempts */
 
 struct probe {
@@ -31,17 +29,17 @@ struct probe {
 	unsigned device;
 	struct mem_alloc *mem;
 	struct pst_device info;
-	uint64_t off;                  /* of the transfer: whole pages */
-	uint64_t there;                /* bytes of the range that the file has */
-	uint8_t *plain, *back, *later; /* bytes read plainly before, by cuFile, and plainly
-					* afterwards */
+	uint64_t off;                  /* file offset of the transfer: whole pages */
+	uint64_t there;                /* bytes of the file in the range */
+	uint8_t *plain, *back, *later; /* bytes of a plain read before, of cuFile, and of a plain
+				        * read after */
 	struct cufile_io io;
 	struct cufile_verdict v;
 };
 
 /* ------------------------------------------------------------------- steps */
 
-/* How much of the range the file has now. */
+/* Return the bytes of the range that the file has now. */
 static int look_there(const struct probe *p, uint64_t *ret)
 {
 	uint64_t size = 0;
@@ -55,7 +53,7 @@ static int look_there(const struct probe *p, uint64_t *ret)
 	return 0;
 }
 
-/* Wrong bytes: return -EAGAIN if the file has changed, else err. */
+/* After wrong bytes: return -EAGAIN if the file has changed, else err. */
 static int unless_changed(const struct probe *p, int err)
 {
 	uint64_t now = 0;
@@ -91,7 +89,7 @@ static int read_plain(const struct probe *p, uint8_t *buf)
 		       : unless_changed(p, err_set(EIO, "a plain read of the file failed"));
 }
 
-/* Return where in the memory the GPU's first page begins. */
+/* Return the offset of the first GPU page in the memory. */
 static uint64_t mem_off(const struct probe *p)
 {
 	return align_up(p->mem->base.va, CUFILE_GRAIN) - p->mem->base.va;
@@ -118,7 +116,7 @@ static int fill_memory(struct probe *p)
 	return mem_copy_sync(p->mem, MEM_TO_DEVICE, mem_off(p), p->back, p->there);
 }
 
-/* If nothing is counted, strictness leaves these two modes. */
+/* Deduce the mode when there are no counters: strict mode allows only two. */
 static enum cufile_mode by_exclusion(void)
 {
 	struct cufile_info info;
@@ -146,7 +144,7 @@ static int probe_transfer(struct probe *p)
 	return 0;
 }
 
-/* -EAGAIN: somebody writes to the file. */
+/* Compare the bytes.  Return -EAGAIN if somebody changes the file. */
 static int probe_compare(struct probe *p)
 {
 	uint64_t i = 0;
@@ -221,7 +219,7 @@ static void probe_answer(const struct cufile_verdict *v)
 	char line[600];
 	int n;
 
-	/* The library may have left an unfinished line there. */
+	/* Begin with a newline: the library may have left an unfinished line. */
 	n = snprintf(line, sizeof(line),
 		     "\ngds-probe 1 err=%d mode=%s version=%d nvfs=%u.%u bytes=%llu text=%.200s\n",
 		     -v->err, cufile_mode_name(v->mode), v->version, v->nvfs_major, v->nvfs_minor,
@@ -268,6 +266,6 @@ int main(int argc, char **argv)
 	p.v.nvfs_major = info.nvfs_major;
 	p.v.nvfs_minor = info.nvfs_minor;
 	probe_answer(&p.v);
-	/* The driver is not closed: that takes long, and may hang. */
+	/* Do not close the driver: that takes long and may hang. */
 	_exit(0);
 }

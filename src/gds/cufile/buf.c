@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory that is registered with the library.
+ * Registrations of device memory with libcufile.
  *
- * A transfer of memory that is not registered, or whose address is not given as a
- * registration and a distance from its base, goes through a buffer of the library's without a
- * word.  So every transfer has a registered slice here.  Registering costs more than a small
- * transfer and takes of what the GPU can show to other devices; slices are made when they are
- * first needed, stay, and go when room is needed for others.
+ * libcufile silently copies through a bounce buffer of its own if the memory is not registered, or
+ * if the address is not given as registered base plus offset.  So every transfer uses a registered
+ * slice.  Registering costs more than a small transfer and takes BAR space of the GPU, so a slice
+ * is registered at its first use, stays registered, and is unregistered when others need the room.
  *
- * A slice consists of whole pages of the GPU: nvidia-fs takes nothing else.
+ * A slice consists of whole GPU pages of 64 KiB: nvidia-fs accepts nothing else.
  */
 #include <pthread.h>
 
@@ -20,30 +19,30 @@
 
 enum state {
 	NONE,
-	CHANGING, /* a thread registers or unregisters it */
+	CHANGING, /* a thread is registering or unregistering the slice */
 	READY,
 };
 
 struct slice {
-	struct list idle; /* on its device's list while READY and not moving */
+	struct list idle; /* on the device's list while READY and without transfers */
 	enum state state;
-	bool share; /* the current transfer allows others on the same slice */
+	bool share; /* the current transfer allows others on this slice */
 	unsigned moving;
 	struct cufile_mem *mem;
 };
 
 struct cufile_mem {
 	unsigned device;
-	uint64_t base;       /* address of the allocation */
-	uint64_t start, end; /* the range that can be registered */
-	bool refused;        /* the library refuses the memory */
+	uint64_t base;       /* device address of the allocation */
+	uint64_t start, end; /* addresses that can be registered */
+	bool refused;        /* libcufile has refused a part of the memory */
 	unsigned nr;
 	struct slice v[];
 };
 
-/* Not held while the library is called. */
+/* Never held while libcufile is called. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t limit; /* the user's limit; 0: none was set */
+static uint64_t limit; /* bytes per device, set by the user; 0: default */
 static struct {
 	uint64_t used;
 	uint64_t found;   /* bytes after which registering failed; 0: unknown */
@@ -137,7 +136,7 @@ uint64_t cufile_mem_registered(unsigned device)
 	return used;
 }
 
-/* The lock is held. */
+/* Return the most bytes that may be registered on a device.  The lock is held. */
 static uint64_t buf_bound(unsigned device)
 {
 	uint64_t b = limit ? limit : KIB(cufile_pinnable_kib()) / 2;
@@ -150,7 +149,8 @@ static void *slice_ptr(const struct slice *s)
 	return (void *)(uintptr_t)slice_base(s->mem, (unsigned)(s - s->mem->v));
 }
 
-/* The lock is held, and dropped meanwhile: nobody else touches a slice that is CHANGING. */
+/* Register a slice.  The lock is held, and dropped during the call into libcufile; other threads
+ * leave a CHANGING slice alone. */
 static int slice_register(struct slice *s, uint64_t len)
 {
 	struct cuf_error e = { 0, 0 };
@@ -174,7 +174,7 @@ static int slice_register(struct slice *s, uint64_t len)
 	return r;
 }
 
-/* As above. */
+/* Unregister a slice, with the lock as in slice_register(). */
 static void slice_unregister(struct slice *s)
 {
 	uint64_t len = slice_len(s->mem, (unsigned)(s - s->mem->v));
@@ -193,7 +193,7 @@ static void slice_unregister(struct slice *s)
 	s->state = NONE;
 	devices[s->mem->device].used -= len;
 	if (!devices[s->mem->device].used)
-		devices[s->mem->device].found = 0; /* other programs may have freed room since */
+		devices[s->mem->device].found = 0; /* other programs may have freed room */
 }
 
 /* Make room by unregistering the least recently used slice.  Return 1 to check again. */
@@ -210,7 +210,7 @@ static int buf_make_room(unsigned device)
 	return 1;
 }
 
-/* Advance a slice towards READY.  Return 0 if it is READY, 1 to check again.  The lock is held. */
+/* Bring a slice closer to READY.  Return 0 if it is READY, 1 to call again.  The lock is held. */
 static int slice_step(struct slice *s, bool share)
 {
 	uint64_t len = slice_len(s->mem, (unsigned)(s - s->mem->v));
@@ -226,7 +226,7 @@ static int slice_step(struct slice *s, bool share)
 	if (devices[device].used + len > buf_bound(device))
 		return buf_make_room(device);
 	r = slice_register(s, len);
-	/* The device has less room than it said: the registered bytes are all that fit. */
+	/* The device can pin no more than it does now. */
 	if (r == -ENOMEM && devices[device].used) {
 		devices[device].found = devices[device].used;
 		return 1;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every function of libcufile.so.0 that Penstock calls, once, under the exact name of the
- * binary interface.  To be included with SYM(type, name, args) and OPT(type, name, args)
- * defined; see base/dl.h.  Functions of 1.7 (CUDA 12.2) are required; the others say since when.
+ * List every function of libcufile.so.0 that Penstock calls, under its exact ABI name.  Define
+ * SYM(type, name, args) for required functions and OPT(type, name, args) for optional ones, then
+ * include this file; see base/dl.h.  Required functions exist since 1.7 (CUDA 12.2); comments give
+ * the first version of the optional ones.
  *
- * The formatter is off because it takes a type before a star for a factor.
+ * The formatter is off because it takes "type *" for a multiplication.
  */
 /* clang-format off */
 SYM(struct cuf_error, cuFileGetVersion, (int *ret))

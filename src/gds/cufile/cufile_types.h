@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The types and numbers of the cuFile API that Penstock uses, under names of its own, so that
- * no SDK is needed to build it.  tests/unit/test-cufile-abi.c compares them with <cufile.h>
- * where there is one.
+ * Types and constants of the cuFile API under Penstock's own names, so that a build needs no SDK.
+ * tests/unit/test-cufile-abi.c compares them with <cufile.h> where that is installed.
  *
- * All of it is stable but for the statistics: their first level grew with 1.19, which moved
- * the others.  A library writes as much as it knows, so the buffer must be larger than any.
+ * The ABI is stable except for the statistics: level 1 grew in 1.19, which moved the other levels.
+ * A library writes as much as it knows, so the buffer must be larger than any version's.
  */
 #ifndef PST_CUFILE_TYPES_H
 #define PST_CUFILE_TYPES_H
@@ -16,17 +15,17 @@
 #include <sys/types.h>
 #include <time.h>
 
-typedef void *cuf_handle; /* of a file */
+typedef void *cuf_handle; /* a registered file */
 
-/* Result of most calls, by value. */
+/* Result of most calls, returned by value. */
 struct cuf_error {
-	int err;    /* CUF_*; newer libraries know more */
+	int err;    /* CUF_*; newer libraries return codes that are missing there */
 	int cu_err; /* CUresult, when err is CUF_CUDA_DRIVER_ERROR */
 };
 
 enum {
 	CUF_OK = 0,
-	CUF_BASE = 5000, /* all below are above it */
+	CUF_BASE = 5000, /* base of the codes below */
 	CUF_DRIVER_NOT_INITIALIZED = 5001,
 	CUF_DRIVER_INVALID_PROPS = 5002,
 	CUF_DRIVER_UNSUPPORTED_LIMIT = 5003,
@@ -74,35 +73,35 @@ enum {
 	CUF_INVALID_CONTEXT_ERROR = 5047,
 	CUF_NVFS_INTERNAL_DRIVER_ERROR = 5048,
 	CUF_BATCH_NOCOMPAT_ERROR = 5049,
-	CUF_LAST = 5050, /* an end mark, no error */
+	CUF_LAST = 5050, /* end of the range, not an error */
 };
 
 enum {
-	CUF_FD = 1, /* type of a handle */
+	CUF_FD = 1, /* handle type: a file descriptor */
 	CUF_READ = 0,
 	CUF_WRITE = 1,
 	CUF_PARAM_ALLOW_COMPAT = 1,
-	CUF_CONTROL_ALLOW_COMPAT = 1 << 1, /* in cuf_props.control */
+	CUF_CONTROL_ALLOW_COMPAT = 1 << 1, /* bit of cuf_props.control */
 	CUF_TYPE_NVME = 4,
 	CUF_P2P_P2PDMA = 1 << 0,
 	CUF_P2P_C2C = 1 << 3,
-	CUF_STATS_LEVEL = 3, /* the one with counters for each GPU */
+	CUF_STATS_LEVEL = 3, /* level with per-GPU counters */
 	CUF_GPUS = 16,
 };
 
 struct cuf_descr {
-	int type; /* CUF_FD */
+	int type; /* always CUF_FD */
 	union {
 		int fd;
 		void *handle;
 	} u;
-	const void *fs_ops; /* NULL */
+	const void *fs_ops; /* always NULL */
 };
 
 struct cuf_props {
 	struct {
-		unsigned major, minor; /* 0.0: nvidia-fs is not there */
-		size_t poll_threshold; /* KiB, as the sizes below */
+		unsigned major, minor; /* 0.0: nvidia-fs is not loaded */
+		size_t poll_threshold; /* KiB, like the sizes below */
 		size_t max_direct_io;
 		unsigned status, control;
 	} nvfs;
@@ -110,7 +109,7 @@ struct cuf_props {
 	unsigned max_batch, batch_timeout_ms;
 };
 
-/* Counters of one GPU, at the third level of statistics. */
+/* Counters of one GPU, in level 3 of the statistics. */
 struct cuf_gpu_stats {
 	uint8_t uuid[16];
 	uint64_t read_bytes, read_bw, read_utilization, read_us;
@@ -122,11 +121,11 @@ struct cuf_gpu_stats {
 	uint64_t maps, maps_ok, maps_failed, unmaps, registered_bytes;
 };
 
-/* Where the third level has its number of GPUs (uint32_t); what they count is 8 bytes on. */
+/* Byte offset of level 3's number of GPUs (uint32_t).  The GPUs' counters begin 8 bytes later. */
 enum {
 	CUF_STATS_AT_1150 = 1024, /* 1.15 to 1.18 */
 	CUF_STATS_AT_1190 = 1136, /* 1.19 and 1.20 */
-	CUF_STATS_ROOM = 32768,   /* a buffer for any level of any version */
+	CUF_STATS_ROOM = 32768,   /* bytes; larger than the statistics of any version */
 };
 
 _Static_assert(sizeof(struct cuf_error) == 8, "returned in a register");

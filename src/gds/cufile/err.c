@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How cuFile reports errors.  Calls give a struct of its own code and, when that says so, a
- * CUDA result.  Transfers give -1 and errno, which holds an errno of the system or a code of
- * its own; or a negative code; or a count that cannot be.  All of them have been seen.
+ * Translate cuFile's errors.  Calls return a struct with a cuFile code and, for one code, a CUDA
+ * result.  Transfers return -1 with errno set to a system errno or to a cuFile code; or a negative
+ * code; or an impossible count.  All of these were observed.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ struct said {
 	const char *name, *cure;
 };
 
-/* Others become -EIO. */
+/* Codes that are not listed become -EIO. */
 static const struct said table[] = {
 	{ CUF_DRIVER_NOT_INITIALIZED, EOPNOTSUPP, "DRIVER_NOT_INITIALIZED",
 	  "load the module nvidia-fs or set up P2PDMA, without which there is no direct way" },
@@ -69,7 +69,7 @@ static const struct said table[] = {
 	  "cufile.json must allow parallel_io and threads" },
 	{ CUF_NOMEM_ERROR, ENOMEM, "NOMEM_ERROR", NULL },
 	{ CUF_BATCH_NOCOMPAT_ERROR, EOPNOTSUPP, "BATCH_NOCOMPAT_ERROR", NULL },
-	/* Known, and nothing to add. */
+	/* Codes that need no added text. */
 	{ CUF_NVFS_DRIVER_ERROR, EIO, "NVFS_DRIVER_ERROR", NULL },
 	{ CUF_INTERNAL_ERROR, EIO, "INTERNAL_ERROR", NULL },
 	{ CUF_BATCH_SUBMIT_FAILED, EIO, "BATCH_SUBMIT_FAILED", NULL },
@@ -84,12 +84,12 @@ static const struct said table[] = {
 	{ CUF_NVFS_INTERNAL_DRIVER_ERROR, EIO, "NVFS_INTERNAL_DRIVER_ERROR", NULL },
 };
 
-/* CUDA's errors that have another cure get an errno of their own. */
+/* Return an errno of its own for each CUDA error with a specific cure. */
 static int said_by_cuda(int cu_err, const char *what)
 {
 	enum { OUT_OF_MEMORY = 2 };
 
-	/* Transfers give only its own code. */
+	/* Transfers report the cuFile code without a CUDA result. */
 	if (!cu_err)
 		return err_set(EIO,
 			       "cuFile could not %s: CUDA_DRIVER_ERROR (%d), of which it says no "
@@ -131,7 +131,7 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write)
 			       (long long)ret, (unsigned long long)asked);
 	if (code > CUF_BASE)
 		return cufile_err((struct cuf_error){ (int)code, 0 }, "%s", what);
-	/* EPERM is the library's own -1, mistaken for an errno. */
+	/* EPERM is the library's return value -1 taken for an errno. */
 	if (code == 0 || code == EPERM || code > 4095)
 		return err_set(EIO, "cuFile could not %s and gives no reason", what);
 	return err_set((int)code, "cuFile could not %s: %s", what, err_name((int)code));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that are registered with the library.
+ * Registrations of files with libcufile.
  *
- * It knows a file by its descriptor's number, and one registration is all that a number can
- * have.  So each registration here has a descriptor of its own: nobody else's is met, and it
- * lives for as long as the library may use it, whatever becomes of the file.
+ * libcufile identifies a file by its descriptor number, and a number can be registered only once.
+ * So each registration here duplicates the descriptor: it collides with nobody's, and stays open
+ * for as long as libcufile may use it, even if the file is closed.
  *
- * The library keeps no count of transfers under way; one that comes late to a registration
- * that has ended even spoils the count of its driver.  Hence ours.
+ * libcufile does not count transfers in flight, and a transfer on an ended registration corrupts
+ * its driver's use count.  So transfers are counted here.
  */
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -20,7 +20,7 @@
 #include "gds/cufile/internal.h"
 
 struct cufile_file {
-	struct local_file *owner; /* the file that points here, or NULL */
+	struct local_file *owner; /* the file that points here; NULL after it was freed */
 	unsigned gets, moving;    /* the registration ends when both are 0 */
 	bool ready;
 	int fd;
@@ -28,11 +28,11 @@ struct cufile_file {
 	cuf_handle handle;
 };
 
-/* Covers all members above except the last three, and local_file.cufile. */
+/* Covers all members above except fd, access and handle; also covers local_file.cufile. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Refuse flags with a sentence, before the library refuses them without one; and flags that make
- * no sense for it. */
+/* Refuse flags that libcufile would refuse without a sentence, and flags that are senseless
+ * here. */
 static int check_flags(int flags)
 {
 	const int odd = O_APPEND | O_NONBLOCK | O_NOFOLLOW | O_DIRECTORY; /* part of O_TMPFILE */
@@ -41,23 +41,24 @@ static int check_flags(int flags)
 		return err_set(EOPNOTSUPP,
 			       "cuFile takes no file opened with O_APPEND, O_NONBLOCK, O_NOFOLLOW "
 			       "or O_TMPFILE; open it without");
-	/* The program may share the open file description. */
+	/* The program may share the open file description and clear O_DIRECT there. */
 	if (!(flags & O_DIRECT))
 		return err_set(EOPNOTSUPP, "somebody took O_DIRECT off the file's descriptor, and "
 					   "cuFile needs it");
 	return 0;
 }
 
-/* Refuse files that a library which is not strict would silently copy. */
+/* Refuse files that a non-strict library would silently copy. */
 static int check_attributes(int fd)
 {
 	const unsigned odd = FS_COMPR_FL | FS_ENCRYPT_FL | FS_APPEND_FL | FS_IMMUTABLE_FL |
 			     FS_VERITY_FL | FS_JOURNAL_DATA_FL | FS_INLINE_DATA_FL;
-	unsigned long v = 0; /* the kernel writes an int, although the ioctl's number says long */
+	unsigned long v =
+		0; /* the kernel writes an int, although the ioctl's number encodes a long */
 	unsigned has;
 
 	if (ioctl(fd, FS_IOC_GETFLAGS, &v) < 0)
-		return 0; /* a file system without */
+		return 0; /* the file system has no such attributes */
 	memcpy(&has, &v, sizeof(has));
 	if (has & odd)
 		return err_set(EMEDIUMTYPE,
@@ -90,7 +91,7 @@ static int open_own(const struct local_file *f, int *ret_fd, int *ret_access)
 	return 0;
 }
 
-/* Create everything but the registration. */
+/* Create the object without registering the file. */
 static int reg_new(const struct local_file *f, struct cufile_file **ret)
 {
 	struct cufile_file *cf = calloc(1, sizeof(*cf));
@@ -119,7 +120,7 @@ static void reg_free(struct cufile_file *cf)
 	free(cf);
 }
 
-/* The lock is held. */
+/* Clear the file's pointer to this registration.  The lock is held. */
 static void unlink_owner(struct cufile_file *cf)
 {
 	if (cf->owner)
@@ -141,7 +142,7 @@ static int file_register(struct cufile_file *cf)
 	return r;
 }
 
-/* The file goes; its registration stays until it is put. */
+/* Detach the registration from a file that is being freed. */
 static void file_forget(struct local_file *f)
 {
 	(void)pthread_mutex_lock(&lock);
@@ -150,8 +151,8 @@ static void file_forget(struct local_file *f)
 	(void)pthread_mutex_unlock(&lock);
 }
 
-/* Return 0 with the existing object; 1 with a new one that must be registered.  The lock is
- * held. */
+/* Return 0 with the existing object, or 1 with a new one that the caller must register.  The lock
+ * is held. */
 static int find_or_make(struct local_file *f, struct cufile_file **ret)
 {
 	int r;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the library lies: what the loader would find, told without loading it, and where it may
- * lie when the loader does not find it.
+ * Find libcufile: first as the loader would, without loading it, then in places that the loader
+ * does not search.
  *
- * Python packages bring it without telling the loader: in a folder with the other libraries
- * of CUDA, or in one beside theirs.  A framework has usually loaded some of those by the time
- * we are asked, so we look near what is loaded.  CUDA's own folders come last, newest first.
+ * Python packages install libcufile outside of the loader's path: in one folder with the other CUDA
+ * libraries, or in a folder next to theirs.  A framework has usually loaded some of those libraries
+ * already, so folders near loaded libraries are searched.  CUDA's own folders come last, newest
+ * first.
  *
- * A guess is taken only where nobody but root and the caller could have put it (base/trust.h), and
- * never in a program with more rights than its caller.
+ * A library found this way is used only if nobody but root and the caller could have put it there
+ * (base/trust.h), and never in a set-uid program.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@
 #include "gds/cufile/internal.h"
 
 #define FILE_NAME "/" CUFILE_SONAME
-#define CACHE_MAX MIB(16) /* the loader's cache; 100 KiB is usual */
+#define CACHE_MAX MIB(16) /* bytes; the loader's cache usually has 100 KiB */
 
 struct places {
 	char (*v)[PATH_MAX];
@@ -49,7 +50,7 @@ static void find_add(struct places *p, const char *dir, size_t dir_len, const ch
 	memcpy(p->v[p->nr++], real, sizeof(real));
 }
 
-/* Called under the loader's lock, so nothing may be loaded here. */
+/* Search near one loaded library.  Runs under the loader's lock, so it must not load anything. */
 static int look_near(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const char *name = info->dlpi_name, *slash, *part;
@@ -67,7 +68,7 @@ static int look_near(struct dl_phdr_info *info, size_t size, void *arg)
 	return 0;
 }
 
-/* 13.0 is newer than 9.2. */
+/* Sort by version: 13.0 is newer than 9.2. */
 static int by_version(const void *a, const void *b)
 {
 	return strverscmp(*(char *const *)a, *(char *const *)b);
@@ -110,8 +111,8 @@ static bool readable(char *ret, const char *dir, size_t dir_len, const char *nam
 }
 
 /*
- * A path from a relative LD_LIBRARY_PATH named another file before a chdir(), so only absolute
- * ones tell where the library lies.
+ * Accept only absolute paths: a relative one, from LD_LIBRARY_PATH, may have named another file
+ * before a chdir().
  */
 static bool readable_anywhere(char *ret, const char *dir, const char *name)
 {
@@ -130,7 +131,7 @@ static bool loaded(const char *name, char *ret)
 	return found;
 }
 
-/* Folders as of LD_LIBRARY_PATH, of our own RUNPATH, and those of the system. */
+/* Search LD_LIBRARY_PATH, our own RUNPATH and the system's folders. */
 static bool in_search_path(const char *name, char *ret)
 {
 	void *here = (void *)&in_search_path;
@@ -155,7 +156,7 @@ static bool in_search_path(const char *name, char *ret)
 	return found;
 }
 
-/* Read the whole file; NULL if that is impossible. */
+/* Read the whole file; return NULL on failure. */
 static char *slurp(const char *path, size_t *ret_len)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -192,7 +193,7 @@ bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX])
 
 /* ---------------------------------------------------------------- all of it */
 
-/* Search as the loader does, by a path or by a bare name. */
+/* Find what the loader would load for a path or a bare name. */
 static bool by_loader(const char *name, char *ret)
 {
 	char file[PATH_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Declarations that the files of cuFile share; cufile.h lists the files. */
+/* Declarations shared by the files of gds/cufile; cufile.h lists the files. */
 #ifndef PST_GDS_CUFILE_INTERNAL_H
 #define PST_GDS_CUFILE_INTERNAL_H
 
@@ -15,15 +15,14 @@ struct cufile_api {
 /* Filled by cufile_check(), constant afterwards. */
 extern struct cufile_api cuf;
 
-/* CUFILE_OPEN_MS; tests set less. */
+/* CUFILE_OPEN_MS, in milliseconds; tests set less. */
 extern unsigned cufile_open_ms;
 
-/* Keep the open driver from being closed, because an object of this process uses it. */
+/* Keep the driver open, because an object of this process uses it. */
 int cufile_hold(void);
 void cufile_drop(void);
 
-/* Return the KiB that the library allows to be registered on a device; 0 while the driver is
- * closed. */
+/* Return the KiB per device that libcufile allows to be registered; 0 if the driver is closed. */
 uint64_t cufile_pinnable_kib(void);
 
 /* ------------------------------------------------------------------ errors */
@@ -43,31 +42,31 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);
 #define CUFILE_PLACES 64u
 
 /*
- * Files that may be the library, best first: beside what the process has loaded, then below
- * cuda ("/usr/local").  How many were written.
+ * Write paths of files that may be the library, best first: near libraries that the process has
+ * loaded, then below cuda ("/usr/local"). Return the number written.
  */
 unsigned cufile_places(const char *cuda, char (*ret)[PATH_MAX], unsigned max);
 
-/* Find the file of that name ("/libcufile.so.0") in a cache of the loader; false if no readable
- * file is there. */
+/* Find a file by name ("/libcufile.so.0") in a loader cache; return false if it has no readable
+ * file of that name. */
 bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX]);
 
-/* Set the sentence that the library is missing, and return -ENODEV. */
+/* Set the sentence that the library is missing.  Return -ENODEV. */
 int cufile_absent(void);
 
 /* --------------------------------------------------------------- transfers */
 
-/* What one transfer uses: the file and its registered slice, both held. */
+/* References of one transfer: the file and its registered slice. */
 struct cufile_taken {
 	struct cufile_file *file;
 	struct cufile_mem *mem;
 	cuf_handle handle;
-	uint64_t base;     /* address as it was registered */
-	uint64_t base_off; /* offset of the first byte from base */
+	uint64_t base;     /* device address that was registered */
+	uint64_t base_off; /* bytes from base to the first byte of the transfer */
 	unsigned slice;
 };
 
-/* Hold the file for a transfer; -EBADF if it is not open for that direction. */
+/* Hold the file for a transfer; return -EBADF if it is not open for this direction. */
 int cufile_file_take(struct cufile_file *cf, bool write, cuf_handle *ret);
 void cufile_file_untake(struct cufile_file *cf);
 int cufile_mem_take(struct cufile_mem *m, uint64_t off, bool share, struct cufile_taken *ret);

@@ -19,7 +19,7 @@ static int io_check(const struct cufile_io *io)
 	return 0;
 }
 
-/* Check and take; errors as of cufile_io(). */
+/* Check the arguments and hold file and slice; errors as of cufile_io(). */
 static int io_take(const struct cufile_io *io, struct cufile_taken *ret)
 {
 	struct cufile_taken t = { .file = io->file, .mem = io->mem };

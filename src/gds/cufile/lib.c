@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The library and its driver.
+ * Load libcufile, open and close its driver.
  *
- * The driver is opened once, and counted by the library: if others opened it before us, it stays
- * open after us.  Registering files opens it too, without being counted when it is open
- * already, so nobody knows whether our close would be the last word for somebody else; we
- * close only where others keep it open, or where there are none.
+ * libcufile counts opens of its driver: if other code opened it first, our close leaves it open.
+ * Registering a file opens the driver too, but is not counted if it is open already.  So our close
+ * could end somebody else's use; close only where other code keeps the driver open, or where
+ * PST_GDS=exclusive rules out other code.
  *
- * Opening writes cufile.log into the current directory, whatever its own parameters say; only
- * the environment could name another place, and that belongs to the program.  But a thread
- * may have a current directory of its own.
+ * Opening writes cufile.log into the current directory; no parameter of the library changes that.
+ * An environment variable does, but the environment belongs to the program.  So a thread with a
+ * current directory of its own opens the driver.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -35,20 +35,20 @@ static const struct dl_sym syms[] = {
 #include "gds/cufile/cufile_syms.h"
 };
 
-/* Results of the thread that opens the driver. */
+/* Results of opening the driver. */
 struct opening {
 	int err;
-	char why[300]; /* the sentence of err */
-	bool asked;    /* the library was asked, and its answer does not change */
+	char why[300]; /* sentence for err */
+	bool asked;    /* the library has answered, and would answer the same again */
 	bool strict, shared;
 	struct cuf_props props;
-	int p2p; /* CUF_P2P_* of NVMe */
+	int p2p; /* CUF_P2P_* for NVMe */
 };
 
-/* Results of the thread that loads the library. */
+/* Results of loading the library. */
 struct loading {
 	int err;
-	char why[300]; /* the sentence of err */
+	char why[300]; /* sentence for err */
 	int version;
 	char file[256];
 };
@@ -56,17 +56,17 @@ struct loading {
 enum state { UNKNOWN, LOADING, CLOSED, OPENING, OPEN, CLOSING };
 
 static struct {
-	pthread_mutex_t lock; /* covers everything; not held while the library is called */
+	pthread_mutex_t lock; /* covers all members; never held while the library is called */
 	enum state state;
-	struct loading load; /* from CLOSED on; when its err is set it stays at that */
-	uint64_t since;      /* OPENING: now_ns() */
+	struct loading load; /* valid from CLOSED on; an err in it is final */
+	uint64_t since;      /* OPENING: when that began, now_ns() */
 	unsigned users;
-	struct opening open; /* OPEN: what was found; CLOSED: why it stays so, if err is set */
+	struct opening open; /* OPEN: what was found; CLOSED: err is final if not 0 */
 } lib = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ----------------------------------------------------------------- loading */
 
-/* 0, or -ENODEV. */
+/* Load one file.  Return 0 or -ENODEV. */
 static int load_one(const char *file, const char *env)
 {
 	const struct dl_lib one = { .what = "cuFile", .soname = file, .env = env };
@@ -155,7 +155,7 @@ static int lib_fail(struct opening *o, int err)
 	return err;
 }
 
-/* The library must answer that it will not fall back. */
+/* Check that the library confirms that it will not fall back. */
 static int check_strict(const struct opening *o)
 {
 	if (!(o->props.nvfs.control & CUF_CONTROL_ALLOW_COMPAT))
@@ -166,7 +166,7 @@ static int check_strict(const struct opening *o)
 		       lib.load.version / 1000, lib.load.version % 1000 / 10);
 }
 
-/* Open the driver in the thread's current directory. */
+/* Open the driver, with the log in the calling thread's current directory. */
 static int open_here(struct opening *o)
 {
 	struct cuf_error e = { 0, 0 };
@@ -211,9 +211,9 @@ static int make_dir(char *ret, size_t len)
 }
 
 /*
- * A thread of its own, for the directory; signals are blocked in it, and so in all threads
- * that the library starts.  Later lines of its log go to the file that is open then, under no
- * name.  The directory stays current, so that nothing else is taken for it.
+ * Open the driver on a thread with a current directory of its own.  Signals are blocked in the
+ * thread, and so in all threads that the library starts.  The log is unlinked but stays open, so
+ * later lines go nowhere visible.
  */
 static void *open_aside(void *arg)
 {
@@ -244,7 +244,7 @@ static void *open_aside(void *arg)
 	return NULL;
 }
 
-/* Return whether PST_GDS promises that nobody else in the process uses the library. */
+/* Read PST_GDS: *ret is true if it promises that no other code uses the library. */
 static int exclusive(bool *ret)
 {
 	const char *env = secure_getenv("PST_GDS");
@@ -268,7 +268,7 @@ static int lib_driver_open(struct opening *o)
 				err_set(EUSERS,
 					"PST_GDS=exclusive, but somebody else in this process has "
 					"opened cuFile; set auto, or end that use"));
-	/* The log has its place already where somebody else opened, or chose one. */
+	/* The log's place is fixed: other code opened the driver, or the user chose a file. */
 	if (o->shared || secure_getenv("CUFILE_LOGFILE_PATH")) {
 		r = open_here(o);
 		return r < 0 ? lib_fail(o, r) : 0;
@@ -332,8 +332,8 @@ int cufile_open(void)
 
 /* ----------------------------------------------------------------- closing */
 
-/* Return 1 if the driver must be closed, 0 if it is closed, or -errno why not.  The lock is
- * held. */
+/* Return 1 if the driver must be closed, 0 if it is closed, or -errno if it cannot be closed.  The
+ * lock is held. */
 static int may_close(void)
 {
 	if (lib.state == CLOSED)

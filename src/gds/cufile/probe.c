@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asking another process, penstock-gds-probe, for the way between a file and a device.
+ * Run penstock-gds-probe to find out how bytes would move between a file and a device.
  *
- * It finds the file as descriptor 3, is told the device, the offset and the library, and answers
- * with one line on its output; the library's own chatter there is skipped.  See gds/probe.c.
+ * The program inherits the file as descriptor 3 and takes device, offset and library as arguments.
+ * It prints one line of results; other output, from the library, is skipped.  See gds/probe.c.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -21,14 +21,15 @@
 
 #define PROGRAM "penstock-gds-probe"
 #define ANSWER "gds-probe 1 "
-#define FAULT_NS NSEC_PER_SEC /* what an injected fault leaves of the time */
+#define FAULT_NS NSEC_PER_SEC /* time left to the probe by an injected fault */
 
 /* ------------------------------------------------------------- the program */
 
-/* Its place when installed, in a bundle, and in a build folder. */
+/* Relative to the library's folder: when installed, and in a bundle or build folder. */
 static const char *const places[] = { "../libexec/penstock/" PROGRAM, PROGRAM };
 
-/* A relative name, from a relative LD_LIBRARY_PATH, may mean another place by now. */
+/* Build the program's path from the library's own.  Fail for a relative path: after a chdir() it
+ * may name another place. */
 static bool beside_us(char ret[PATH_MAX])
 {
 	void *us = (void *)&places;
@@ -76,7 +77,7 @@ static int find_program(char ret[PATH_MAX])
 
 /* -------------------------------------------------------------- the answer */
 
-/* Copy one field of the line, up to the next blank; "" if there is none. */
+/* Copy the value of one key, up to the next blank; "" if the key is missing. */
 static void field(const char *line, const char *key, char *ret, size_t len)
 {
 	const char *at = strstr(line, key);
@@ -95,7 +96,7 @@ static enum cufile_mode mode_of(const char *name)
 	return CUFILE_MODE_UNKNOWN;
 }
 
-/* 0; -ENOMSG where there is no line yet. */
+/* Parse the result line.  Return 0, or -ENOMSG if there is no such line yet. */
 static int probe_parse(const char *text, struct cufile_verdict *ret)
 {
 	const char *line = text, *what;
@@ -132,7 +133,7 @@ static bool is_answer(const char *text)
 	return probe_parse(text, &v) == 0;
 }
 
-/* Inject a fault: an errno instead of an answer, or less time. */
+/* Inject a fault: an errno instead of an answer, or a shorter deadline. */
 static int fault(uint64_t *deadline_ns)
 {
 	int r = fault_hit(FAULT_GDS_PROBE);
@@ -166,7 +167,7 @@ int cufile_probe(const struct local_file *f, uint64_t off, const uint8_t uuid[16
 	for (unsigned i = 0; i < 16; i++)
 		(void)snprintf(device + 2 * i, 3, "%02x", uuid[i]);
 	(void)snprintf(offset, sizeof(offset), "%" PRIu64, off);
-	/* The other process would not find a library that is next to those of this one. */
+	/* The other process would not find a library that lies next to those of this process. */
 	if (cufile_find(library) == 0)
 		argv[4] = library;
 	r = spawn_ask(&s, deadline_ns, text, sizeof(text));

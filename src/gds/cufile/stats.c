@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which way transfers really went: the library's counters of each GPU.  Their place in what it
- * writes moved once, so it is looked up by version, and an unknown version has none.
+ * Read libcufile's per-GPU counters, which tell how bytes really moved.  Their offset in the
+ * statistics changed once, so it is looked up by version; unknown versions have no counters.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "gds/cufile/internal.h"
 
-/* Offset of the third level's number of GPUs; 0 when it is not known. */
+/* Return the byte offset of level 3's number of GPUs; 0 if unknown. */
 static size_t stats_layout(int version)
 {
 	if (version >= 1150 && version < 1190)
@@ -53,11 +53,11 @@ static int stats_find(const char *buf, const uint8_t uuid[16], bool write,
 	return 0;
 }
 
-static atomic_bool counting; /* counting was started by this process */
+static atomic_bool counting; /* this process has switched counting on */
 
 /*
- * Start counting if nobody else can be affected.  Not before somebody asks: with libraries before
- * 1.16 the process cannot end safely while they count.
+ * Switch counting on if no other code is affected.  Do this only on demand: before 1.16, a process
+ * that counts cannot exit safely.
  */
 static int stats_count(bool strict)
 {
@@ -127,10 +127,10 @@ enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cu
 	cufile_info(&info);
 	if (after->posix != before->posix)
 		return CUFILE_MODE_COMPAT;
-	/* Penstock moves whole pages: unaligned counts belong to others, or mean something else. */
+	/* Unaligned counts come from other code: Penstock moves whole pages only. */
 	if (after->unaligned != before->unaligned || (p2p && nvfs))
 		return CUFILE_MODE_UNKNOWN;
-	/* A module that is not loaded did nothing. */
+	/* Without nvidia-fs loaded, its mode is impossible. */
 	if (nvfs)
 		return info.nvfs_major || info.nvfs_minor ? CUFILE_MODE_NVFS : CUFILE_MODE_UNKNOWN;
 	if (p2p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The disks below a file: from the device number to the partition, the whole device and, through
- * RAID and device mapper, what these are made of; and the record that udev keeps of the device.
+ * Find the disks below a file: from the device number to the partition, the whole device and,
+ * through RAID and device mapper, their components.  Also read the udev record of the device.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "base/err.h"
 #include "gds/facts/internal.h"
 
-#define DEPTH_MAX 8     /* a file system on LVM on RAID on encryption is 4 */
-#define VISITS_MAX 64   /* devices that are visited on all ways down */
-#define ENTRIES_MAX 256 /* of a directory */
+#define DEPTH_MAX 8     /* levels; a file system on LVM on RAID on encryption has 4 */
+#define VISITS_MAX 64   /* devices visited in all */
+#define ENTRIES_MAX 256 /* entries of one directory */
 
 #define GOOD_DISK "put the file on an NVMe disk"
 
@@ -37,7 +37,7 @@ static bool digits(const char *s)
 	return *s && strspn(s, "0123456789") == strlen(s);
 }
 
-/* "nvme3", a controller, and not "nvme3n1" */
+/* Return true for "nvme3", a controller, but not for "nvme3n1". */
 static bool is_controller(const char *name)
 {
 	return strncmp(name, "nvme", 4) == 0 && digits(name + 4);
@@ -57,7 +57,7 @@ static void disk_closedirp(DIR **d)
 		(void)closedir(*d);
 }
 
-/* Return the n-th name in a directory that a filter accepts; false if there are fewer. */
+/* Find the n-th name in a directory that the filter accepts; return false if there are fewer. */
 static bool disk_entry(const struct gds_path *dir, unsigned n, bool (*like)(const char *name),
 		       char ret[GDS_NAME_MAX])
 {
@@ -80,7 +80,7 @@ static bool any(const char *name)
 	return true;
 }
 
-/* A multipath head is in its subsystem's folder, next to links to the controllers. */
+/* Recognise a multipath head: its folder in the subsystem also has links to the controllers. */
 static void see_head(const struct gds_look *l, const char *at, struct gds_disk *k)
 {
 	struct gds_path dir = gds_path(l->root, "%.*s", (int)(base_name(at) - 1 - at), at);
@@ -98,7 +98,7 @@ static void see_head(const struct gds_look *l, const char *at, struct gds_disk *
 	(void)gds_line(&link, k->transport, sizeof(k->transport));
 }
 
-/* Record a whole device that is not made of others. */
+/* Record a whole device that has no components. */
 static void see_disk(struct walk *w, const char *at)
 {
 	struct gds_path integrity = gds_path(w->l->root, "%s/integrity/format", at);
@@ -122,7 +122,7 @@ static void see_disk(struct walk *w, const char *at)
 		k->integrity[0] = '\0';
 }
 
-/* Name the kind of a device that has others below it; the uppermost such device counts. */
+/* Name the kind of a device that has components; keep the uppermost such device. */
 static void see_layer(const struct walk *w, const char *at)
 {
 	struct gds_path level = gds_path(w->l->root, "%s/md/level", at);
@@ -145,7 +145,7 @@ static void see_layer(const struct walk *w, const char *at)
 	}
 }
 
-/* Calls itself, at most DEPTH_MAX deep and VISITS_MAX times in all. */
+/* Visit a device and, recursively, its components: at most DEPTH_MAX levels, VISITS_MAX devices. */
 static void disk_visit(struct walk *w, const struct gds_path *link, unsigned depth)
 {
 	char at[GDS_PATH_MAX], name[GDS_NAME_MAX];
@@ -246,7 +246,7 @@ static bool bad_disk(const struct gds_look *l, struct gds_fact *f)
 	return false;
 }
 
-/* "nvme0n1 (0000:18:00.0), nvme1n1 (...)" */
+/* Write "nvme0n1 (0000:18:00.0), nvme1n1 (...)". */
 static void name_disks(const struct gds_disks *d, char *buf, size_t len)
 {
 	size_t n = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernel's part in the two ways to move bytes between a disk and a GPU.
+ * Judge kernel support for the two mechanisms that move bytes between a disk and a GPU.
  *
- * nvidia-fs is a module, and a driver of NVMe that calls it.  P2PDMA is the kernel's own, and
- * asks the GPU's driver to hand all of its memory to the kernel: the open one does when it is
- * told so, and then the GPU has a pool "p2pmem" in sysfs, from the first use of CUDA on.
+ * nvidia-fs is a module that is called by a patched NVMe driver.  P2PDMA belongs to the kernel, and
+ * needs a GPU driver that registers all GPU memory with it.  NVIDIA's open driver does so if told
+ * to; from the first use of CUDA on, the GPU then has a pool "p2pmem" in sysfs.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "gds/facts/internal.h"
 
 #define DRIVER_LEAST 565
-#define BAR_SMALL GIB(1) /* no GPU that P2PDMA works with has so little memory */
+#define BAR_SMALL GIB(1) /* bytes; every GPU that works with P2PDMA has a larger BAR */
 
 #define REGISTRY                                                                                  \
 	"options nvidia NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in " \
@@ -22,11 +22,11 @@
 
 /* ----------------------------------------------------------------- symbols */
 
-/* Of /proc/kallsyms, which names every function, to everybody. */
+/* Symbols from /proc/kallsyms, which shows every function's name to all users. */
 struct symbols {
 	bool read;
-	bool p2pdma;    /* the kernel's own */
-	bool nvme_hook; /* a driver of NVMe that can call nvidia-fs */
+	bool p2pdma;    /* the kernel has P2PDMA */
+	bool nvme_hook; /* an NVMe driver can call nvidia-fs */
 };
 
 static bool symbol(char *line, void *arg)
@@ -123,13 +123,13 @@ void gds_nvidia_fs(struct gds_look *l, struct gds_fact *f)
 
 /* ------------------------------------------------------------------ P2PDMA */
 
-/* The missing things, each with its cure; as many of them as fit. */
+/* Missing things with their cures, as many as fit. */
 struct lacks {
 	unsigned nr;
 	char found[230], cure[254];
 };
 
-/* Add to a list; false when it does not fit. */
+/* Append to a list; return false if it does not fit. */
 static bool append(char *list, size_t len, const char *what)
 {
 	size_t n = strlen(list);
@@ -158,10 +158,10 @@ static bool param(char *line, void *arg)
 {
 	struct params *p = arg;
 
-	/* 2 means: only if all of the memory fits. */
+	/* The value 2 means: only if all of the memory fits. */
 	p->static_bar |= strcasestr(line, "RMForceStaticBar1=1") ||
 			 strcasestr(line, "RMForceStaticBar1=2");
-	/* Otherwise the memory is mapped in a way that the driver cannot export. */
+	/* Write-combined mappings cannot be exported by the driver. */
 	p->no_wc |= strcasestr(line, "RmForceDisableIomapWC=1") != NULL;
 	return false;
 }
@@ -192,7 +192,7 @@ static bool config_line(char *line, void *arg)
 	return strcmp(line, "CONFIG_PCI_P2PDMA=y") == 0;
 }
 
-/* Return 1, 0, or -ENODATA if unknown. */
+/* Return 1 if the kernel has P2PDMA, 0 if not, -ENODATA if unknown. */
 static int kernel_has_p2pdma(const struct gds_look *l, const char *release)
 {
 	static const struct {
@@ -204,7 +204,7 @@ static int kernel_has_p2pdma(const struct gds_look *l, const char *release)
 	};
 	struct symbols s = symbols(l);
 
-	/* Symbols of the running kernel count more than a file about its configuration. */
+	/* Symbols of the running kernel outrank the file of its configuration. */
 	if (s.read)
 		return s.p2pdma;
 	for (unsigned i = 0; *release && !strchr(release, '/') && i < ARRAY_SIZE(configs); i++) {
@@ -229,13 +229,13 @@ static void lack_kernel(struct lacks *k, const char *release, int has)
 			       release);
 		lack(k, found, "boot a kernel with CONFIG_PCI_P2PDMA=y");
 	} else if (major && (major < 6 || (major == 6 && minor < 2)) && !strstr(release, ".el9")) {
-		/* Before that, user space could not have such memory. */
+		/* Before 6.2, user space could not use P2PDMA memory. */
 		(void)snprintf(found, sizeof(found), "kernel %.40s is older than 6.2", release);
 		lack(k, found, "boot a newer one");
 	}
 }
 
-/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build ..." */
+/* Parse "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64 580.159.04 Release Build ...". */
 static unsigned driver_version(const char *line)
 {
 	unsigned major, minor;
@@ -282,7 +282,7 @@ static bool bar(char *line, void *arg)
 	unsigned long long first, last, flags;
 	struct bars *b = arg;
 
-	if (b->line++ >= 6) /* after the BARs come those of other kinds */
+	if (b->line++ >= 6) /* lines after the 6 BARs are other resources */
 		return true;
 	if (sscanf(line, "%18llx %18llx %18llx", &first, &last, &flags) == 3 && first &&
 	    last >= first)
@@ -318,7 +318,7 @@ static void lack_single_path(const struct gds_look *l, struct lacks *k)
 	}
 }
 
-/* Of the GPU's pool; false where it has none. */
+/* Read the size of the GPU's P2PDMA pool; return false if it has none. */
 static bool pool(const struct gds_look *l, unsigned long long *ret)
 {
 	struct gds_path p = gds_path(l->root, "/sys/bus/pci/devices/%s/p2pmem/size", l->pci);
@@ -397,7 +397,7 @@ void gds_p2pdma(struct gds_look *l, struct gds_fact *f)
 
 /* ---------------------------------------------------------------- stand-in */
 
-/* Reword a missing fact, and keep as much of its text as fits. */
+/* Reword a missing fact, truncating its text to fit. */
 static void soften(struct gds_fact *f, int state, const char *before, const char *after)
 {
 	char text[sizeof(f->text)];

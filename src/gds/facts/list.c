@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Which facts there are, and in which order.
- */
+/* The list of facts, in order. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>

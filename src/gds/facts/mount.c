@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The mount that a file is on, and what cuFile can do with its file system; O_DIRECT.
+ * Find a file's mount and judge what cuFile can do with its file system; judge O_DIRECT.
  *
- * The mount is found by its number, which /proc/self/fdinfo tells: several mounts may have one
- * device, and a path may be hidden by another mount.
+ * The mount is found by its id from /proc/self/fdinfo: several mounts may share a device, and a
+ * path may be hidden by another mount.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -18,9 +18,9 @@
 #define GOOD_PLACE "put the file on ext4 or XFS on an NVMe disk"
 
 struct kind {
-	const char *type; /* a type that ends in a dot stands for all that begin so */
+	const char *type; /* a type that ends in a dot is a prefix */
 	enum gds_fs fs;
-	const char *what, *cure; /* for GDS_FS_NEVER; NULL: the usual text */
+	const char *what, *cure; /* for GDS_FS_NEVER; NULL: use the default text */
 };
 
 static const struct kind kinds[] = {
@@ -71,7 +71,7 @@ static const struct kind *find_kind(const char *type)
 
 /* ------------------------------------------------------------------- mount */
 
-/* The next word; NULL at the end. */
+/* Cut off the next word; return NULL at the end. */
 static char *mount_word(char **line)
 {
 	char *w = *line, *end;
@@ -85,7 +85,7 @@ static char *mount_word(char **line)
 	return w;
 }
 
-/* As the kernel writes blanks and the like: "\040". */
+/* Decode the kernel's octal escapes, such as "\040" for a blank. */
 static void mount_unescape(char *s)
 {
 	char *to = s;
@@ -120,9 +120,9 @@ bool gds_mount_parse(char *line, struct gds_mount *ret)
 	*tail = '\0';
 	tail += 3;
 	id = mount_word(&line);
-	(void)mount_word(&line); /* of the mount it is on */
+	(void)mount_word(&line); /* skip the parent mount's id */
 	dev = mount_word(&line);
-	(void)mount_word(&line); /* the mounted folder of the file system */
+	(void)mount_word(&line); /* skip the mount's root in the file system */
 	where = mount_word(&line);
 	type = mount_word(&tail);
 	source = mount_word(&tail);
@@ -157,7 +157,7 @@ bool gds_mount_has(const struct gds_mount *m, const char *want)
 }
 
 struct mount_search {
-	unsigned long id; /* 0: not known */
+	unsigned long id; /* 0: unknown */
 	dev_t dev;
 	struct gds_mount found;
 };
@@ -169,7 +169,8 @@ static bool mount_id(char *line, void *arg)
 	return sscanf(line, "mnt_id: %19lu", &s->id) == 1;
 }
 
-/* By number; else the last mount of the device, which others most likely do not hide. */
+/* Match the mount's id; without one, take the last mount of the device, which is most likely
+ * visible. */
 static bool mount_line(char *line, void *arg)
 {
 	struct mount_search *s = arg;
@@ -213,8 +214,8 @@ static void never(const struct gds_mount *m, struct gds_fact *f)
 }
 
 /*
- * nvidia-fs takes ext4 only where the mount has the option data=ordered in so many words; the
- * kernel's default does not count.  P2PDMA does not ask.
+ * nvidia-fs accepts ext4 only if the mount options contain data=ordered literally; the kernel's
+ * default is not shown there.  P2PDMA does not require it.
  */
 static void ext4(const struct gds_look *l, struct gds_fact *f)
 {

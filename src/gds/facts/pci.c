@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The GPU, and what lies on PCI between it and the disks.
+ * Judge the GPU and the PCI bridges between it and the disks.
  *
- * The path of a device in sysfs is the way to it: host bridge, bridges, device.  Where the ways
- * of GPU and disk part is where their bytes turn round.
+ * A device's sysfs path lists the bridges above it: host bridge, bridges, device.  Bytes between
+ * GPU and disk turn around at the last bridge that both paths share.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "gds/facts/internal.h"
 
-#define VENDOR "0x10de" /* NVIDIA */
+#define VENDOR "0x10de" /* PCI vendor NVIDIA */
 
 /* --------------------------------------------------------------- addresses */
 
@@ -33,7 +33,7 @@ bool gds_is_pci(const char *s)
 	       s[6] >= '0' && s[6] <= '7' && !s[7];
 }
 
-/* Takes the next component of a path; false at its end. */
+/* Copy the next component of a path; return false at its end. */
 static bool component(const char **path, char *buf, size_t len)
 {
 	size_t n;
@@ -63,7 +63,7 @@ void gds_pci_of(const char *path, char ret[GDS_PCI_MAX])
 /* The bridges from the host bridge down to a device. */
 struct chain {
 	char host[GDS_PCI_MAX]; /* "pci0000:00" */
-	unsigned nr;            /* 0: not known */
+	unsigned nr;            /* bridges; 0: unknown */
 	char at[GDS_HOPS_MAX][GDS_PCI_MAX];
 };
 
@@ -78,10 +78,7 @@ static struct chain chain_of(const struct gds_look *l, const char *pci)
 		return c;
 	while (component(&at, part, sizeof(part))) {
 		if (strncmp(part, "pci", 3) == 0 && isxdigit((unsigned char)part[3])) {
-			/*
-			 * Another host bridge below, such as Intel's VMD, has its own address
-			 * space.
-			 */
+			/* A nested host bridge, such as Intel's VMD, has its own address space. */
 			gds_copy(c.host, sizeof(c.host), part);
 			c.nr = 0;
 		} else if (gds_is_pci(part) && c.nr < GDS_HOPS_MAX) {
@@ -91,7 +88,7 @@ static struct chain chain_of(const struct gds_look *l, const char *pci)
 	return c;
 }
 
-/* How many of the uppermost bridges two devices share. */
+/* Return how many of the uppermost bridges two devices share. */
 static unsigned shared(const struct chain *a, const struct chain *b)
 {
 	unsigned n = 0;
@@ -168,7 +165,8 @@ void gds_gpu(struct gds_look *l, struct gds_fact *f)
 
 /* ------------------------------------------------------------------- iommu */
 
-/* The translation between a device and memory: "" for none, "DMA", "identity", ...; -errno. */
+/* Read how the IOMMU translates a device's addresses: "" for no translation, "DMA", "identity", ...
+ * Return 0 or -errno. */
 static int translation(const struct gds_look *l, const char *pci, char *ret, size_t len)
 {
 	struct gds_path dev = gds_path(l->root, "/sys/bus/pci/devices/%s", pci);
@@ -239,10 +237,10 @@ static int redirects(const struct gds_look *l, const char *pci)
 struct acs_search {
 	const struct gds_look *l;
 	unsigned looked, listed;
-	bool more; /* than the list has room for */
+	bool more; /* there are more bridges than the list holds */
 	int err;
 	char unread[GDS_PCI_MAX];
-	char list[240]; /* of bridges, as the kernel's command line has them */
+	char list[240]; /* bridges, in the kernel command line's form */
 };
 
 static void see_bridge(struct acs_search *s, const char *pci)
@@ -265,7 +263,7 @@ static void see_bridge(struct acs_search *s, const char *pci)
 	(void)snprintf(s->list + n, sizeof(s->list) - n, "%s%s", n ? ";" : "", pci);
 }
 
-/* Go up from one device to the common bridge, and down to the other. */
+/* Check the bridges from the GPU and from the disk up to the bridge that both share. */
 static void see_way(struct acs_search *s, const struct chain *gpu, const struct chain *disk)
 {
 	unsigned n = shared(gpu, disk);
@@ -332,7 +330,7 @@ static int pci_node_of(const struct gds_look *l, const char *pci)
 	return gds_line(&p, text, sizeof(text)) == 0 && sscanf(text, "%9d", &node) == 1 ? node : -1;
 }
 
-/* Say it of one disk; false when it is as near as can be. */
+/* Report the distance of one disk; return false if it is as near as possible. */
 static bool far(const struct gds_look *l, const struct gds_disk *k, const struct chain *gpu,
 		struct gds_fact *f)
 {

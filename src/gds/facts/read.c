@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading files that a kernel, or the maker of a container, has put below a root.  Nothing here
- * waits: only regular files are read.
+ * Read files that the kernel, or a container's maker, has put below a root.  Never blocks: only
+ * regular files are read.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -36,7 +36,7 @@ bool gds_exists(const struct gds_path *p)
 	return access(p->s, F_OK) == 0;
 }
 
-/* A descriptor; -errno. */
+/* Return a descriptor or -errno. */
 static int open_regular(const struct gds_path *p)
 {
 	_cleanup_(closep) int fd = open(p->s, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -88,7 +88,7 @@ int gds_each_line(const struct gds_path *p, bool (*fn)(char *line, void *arg), v
 	_cleanup_(closep) int fd = open_regular(p);
 	_cleanup_(facts_fclosep) FILE *file = NULL;
 	char line[LINE_MAX_LEN];
-	bool within = false; /* a line that was too long */
+	bool within = false; /* skipping the rest of an overlong line */
 	uint64_t total = 0;
 
 	if (fd < 0)

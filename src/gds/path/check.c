@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checks of a direct way.  The library is looked for and not loaded: it opens devices, starts
- * threads and may hang.  The process of the trial tells its version.
+ * Check the needs of a direct path.  libcufile is searched but not loaded: it would open devices,
+ * start threads and perhaps hang.  The trial's process reports the library's version.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,10 +16,10 @@
 #include "mem/mem.h"
 
 #define GDS_CHECKS_MAX (GDS_FACTS_MAX + 2u)
-#define TRIAL_NS (25 * NSEC_PER_SEC) /* and the other process is given time to end */
+#define TRIAL_NS (25 * NSEC_PER_SEC) /* leaves the other process time to end */
 
 _Static_assert(GDS_CHECKS_MAX <= TOPIC_CHECKS_MAX, "all checks have a place");
-/* A fact is a check with another head. */
+/* A gds_fact is copied into a pst_check. */
 _Static_assert(sizeof(((struct pst_check *)0)->text) == sizeof(((struct gds_fact *)0)->text),
 	       "no text of a check is cut");
 
@@ -28,10 +28,10 @@ _Static_assert(sizeof(((struct pst_check *)0)->text) == sizeof(((struct gds_fact
 	"cuda-toolkit; for Python pip install nvidia-cufile, and name its libcufile.so.0 by "     \
 	"PST_LIBCUFILE"
 
-/* The result of the trial. */
+/* Result of the trial. */
 struct tried {
 	bool was;
-	int err; /* -errno: there is no verdict, and why says why not */
+	int err; /* -errno: there is no verdict, and why holds the cause */
 	char why[300];
 	struct cufile_verdict v;
 };
@@ -54,7 +54,7 @@ static void check_library(struct gds_fact *f, const struct tried *t)
 
 	r = cufile_find(file);
 	if (r < 0 && !version) {
-		/* Its own cure is shorter and says less. */
+		/* Replace the cure in the library's sentence by a more complete one. */
 		gds_say(f, PST_CHECK_MISSING, -r, "%.*s; " LIBRARY_CURE,
 			(int)strcspn(err_text(), ";"), err_text());
 	} else if (!version) {
@@ -72,7 +72,7 @@ static void check_library(struct gds_fact *f, const struct tried *t)
 
 /* ------------------------------------------------------------------- trial */
 
-/* A cure for errors whose sentence has none. */
+/* Return a cure for errors whose sentence has none. */
 static const char *check_cure_of(int err)
 {
 	switch (-err) {
@@ -107,7 +107,7 @@ static void check_bad(struct gds_fact *f, int state, int err, const char *text)
 		has_cure ? "" : check_cure_of(err));
 }
 
-/* Did it fail because of the machine, or could it not be made? */
+/* Tell errors caused by the machine from trials that could not run. */
 static int check_state_of(int err)
 {
 	return err == -ETIMEDOUT || err == -EIO ? PST_CHECK_MISSING : PST_CHECK_UNKNOWN;
@@ -166,11 +166,11 @@ static int try_it(int fd, const struct pst_device *dev, uint64_t deadline_ns, st
 /* --------------------------------------------------------------------- all */
 
 /*
- * fd: a file, or without a trial a directory.  dev: an NVIDIA GPU, or NULL for only the file's
- * side.  trial_deadline_ns: when the trial is given up; 0: there is none.
+ * Add all checks.  fd: a file; or a directory, if there is no trial.  dev: an NVIDIA GPU, or NULL
+ * to check only the file's side.  trial_deadline_ns: when to give up the trial; 0: no trial.
  *
- * Return: how many checks; -EINVAL for a trial of what has no bytes, or without a device; -errno
- * when fd cannot be looked at.
+ * Return the number of checks; -EINVAL for a trial of something without bytes, or without a device;
+ * -errno if fd cannot be examined.
  */
 static int check_add_one(int fd, const struct pst_device *dev, uint64_t trial_deadline_ns,
 			 struct gds_fact ret[GDS_CHECKS_MAX])
@@ -184,7 +184,7 @@ static int check_add_one(int fd, const struct pst_device *dev, uint64_t trial_de
 	n = r < 0 ? r : gds_facts("", fd, dev ? dev->pci : NULL, facts);
 	if (n < 0)
 		return n;
-	/* The library stands behind the GPU, and before the facts of the kernel. */
+	/* Put the library after the GPU and before the facts of the kernel. */
 	if (n && !strcmp(facts[0].name, "gpu"))
 		ret[nr++] = facts[at++];
 	check_library(check_add(ret, &nr, "library"), &t);
@@ -197,7 +197,7 @@ static int check_add_one(int fd, const struct pst_device *dev, uint64_t trial_de
 
 /* ------------------------------------------------------------------- topic */
 
-/* NULL is no device. */
+/* Find the GPU by name; NULL means none. */
 static int check_find_gpu(const char *name, struct pst_device *ret)
 {
 	const struct mem_ops *ops;
@@ -222,7 +222,7 @@ static int check_refuse(const char *path)
 	return err_set(ENXIO, "%s is neither a regular file, a block device nor a directory", path);
 }
 
-/* A FIFO or a device acts when it is opened, so stat() comes first. */
+/* Call stat() before opening: opening a FIFO or a device has side effects. */
 static int open_path(const char *path)
 {
 	_cleanup_(closep) int fd = -1;
@@ -240,7 +240,7 @@ static int open_path(const char *path)
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(errno, "%s cannot be opened for reading: %s", path, err_name(errno));
-	/* Another file may have taken the name meanwhile. */
+	/* The name may refer to another file by now. */
 	return check_may_open(&st) ? TAKE_FD(fd) : check_refuse(path);
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Registrations with cuFile, which end before the memory and the file do.
+ * End registrations with cuFile before their memory or file is freed.
  *
- * A thread of its own ends each, because that may hang.  The call that frees or closes waits a
- * moment for the thread, because the program may free wrapped memory, or unmount, right after.  If
- * it takes longer, memory of ours stays allocated until cuFile has let go of it.
+ * A spawned thread ends each registration, because that may hang.  The freeing or closing call
+ * waits up to GDS_END_NS for the thread, because the program may free wrapped memory, or unmount,
+ * right after.  If the thread takes longer, memory that Penstock allocated stays allocated until
+ * cuFile has released it.
  */
 #include "base/err.h"
 #include "base/log.h"
@@ -43,7 +44,7 @@ struct gds_mem *gds_mem_of(struct region *r)
 
 struct mem_end {
 	struct region *region;
-	int res; /* of cufile_mem_free(); 1 when it was not called */
+	int res; /* result of cufile_mem_free(); 1 if it was not called */
 };
 
 static int unregister(void *arg)
@@ -62,10 +63,10 @@ static void mem_end_run(void *arg)
 	for (;;) {
 		end->res = 1;
 		(void)mem_within(end->region->alloc, unregister, end);
-		/* If the program ended the context, the memory is gone too. */
+		/* If the program destroyed the context, the memory is gone as well. */
 		if (end->res > 0)
 			(void)unregister(end);
-		/* Another thread is unregistering one of its slices for others. */
+		/* -EBUSY: another thread is unregistering one of these slices to make room. */
 		if (end->res != -EBUSY)
 			break;
 		(void)nanosleep(&pause, NULL);
@@ -95,13 +96,13 @@ void gds_region_end(struct region *r)
 
 /* ------------------------------------------------------------------- files */
 
-/* True if the error is only of this file, and stays. */
+/* Return true if the error concerns only this file and is permanent. */
 static bool is_final(int err)
 {
 	return err != -EAGAIN && err != -ENOMEM && err != -EMFILE && err != -ENFILE;
 }
 
-/* The gds part of the file, made if there is none; NULL: out of memory. */
+/* Return the gds part of the file, creating it if needed; NULL if out of memory. */
 static struct gds_file *file_kept(struct pst_file *f)
 {
 	struct gds_file *gf = atomic_load(&f->by_path[PST_PATH_GDS]);

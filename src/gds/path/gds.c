@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which requests go by cuFile, and over which route.
+ * Decide which requests use cuFile, and over which route.
  *
- * libcufile falls back to copies of its own, slower than ours, and does not say so.  So a route,
- * from a device to a file system, is used only after another process found that bytes go there
- * directly (cufile_probe()).  That process tells libcufile to refuse its own copies.
+ * libcufile silently falls back to copies through host memory, slower than staging here.  So a
+ * route, from a device to a file system, is used only after another process has found it direct
+ * (cufile_probe()). That process tells libcufile to refuse its own copies.
  *
- * The probe takes seconds.  It is started by the first request that could use the route, and
- * requests are staged until it has answered.  Then this process compares the first transfers with
- * plain reads, and looks at the counters of libcufile.  A route that was wrong once is not used
- * again in this process.
+ * The probe takes seconds.  The first request that could use the route starts it, and requests are
+ * staged until it has answered.  After that, this process compares the first transfers with plain
+ * reads, and checks libcufile's counters.  A route that was wrong once is never used again in this
+ * process.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,11 +29,11 @@
 #include "core/ways/proof.h"
 #include "core/ways/way.h"
 
-#define PROBE_NS (30 * NSEC_PER_SEC) /* time for the other process */
-#define TURN_NS (20 * NSEC_PER_SEC)  /* time for another thread that loads or opens the library */
-#define HOLES_VERSION 1190           /* version of cuFile from which P2PDMA reads holes */
-#define LOOK_PIECES 64u              /* pieces of a request that are searched for a long one */
-/* Bytes at the beginning of a piece that are checked for residency. */
+#define PROBE_NS (30 * NSEC_PER_SEC) /* time limit of the probing process */
+#define TURN_NS (20 * NSEC_PER_SEC) /* time limit of another thread that loads or opens libcufile */
+#define HOLES_VERSION 1190          /* first cuFile version whose P2PDMA reads holes */
+#define LOOK_PIECES 64u             /* pieces of a request searched for a long one */
+/* Bytes at the start of a piece that are checked for residency in the page cache. */
 #define LOOK_LEN MIB(1)
 
 static struct {
@@ -43,7 +43,7 @@ static struct {
 
 /* -------------------------------------------------------------------- gate */
 
-static int gate_err; /* positive errno; 0: cuFile may be asked */
+static int gate_err; /* positive errno why cuFile is never used; 0: it may be */
 
 static void find_gate(void)
 {
@@ -55,7 +55,7 @@ static void find_gate(void)
 		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
 		gate_err = ECANCELED;
 	} else if (!(lib && *lib) && !gds_kernel_may("")) {
-		/* A user who names a library wants it to be tried. */
+		/* Skip this check if the user names a library: they want it tried. */
 		gate_err = ENODEV;
 	}
 }
@@ -114,10 +114,10 @@ static struct gds_route *route_of(const struct pst_file *f, const struct pst_mem
 struct question {
 	struct work work;
 	struct gds_route *route;
-	int fd; /* of the file */
+	int fd; /* descriptor of the file */
 };
 
-/* Answer for the route; err is positive, and its sentence has just been set. */
+/* Set the route's answer and log it; err is positive, and its sentence has just been set. */
 static void gds_answer(struct gds_route *route, enum gds_state state, int err)
 {
 	if (!gds_route_answer(route, state, err, now_ns()))
@@ -132,16 +132,16 @@ static void gds_answer(struct gds_route *route, enum gds_state state, int err)
 			 state == GDS_BAD ? "" : " now", err_text());
 }
 
-/* True if the error says nothing of the route: starting cuFile failed, the cause is this one file,
- * or others in the process. */
+/* Return true if the error is not the route's: cuFile failed to start, or the cause is this one
+ * file or other code in the process. */
 static bool may_pass(int err)
 {
 	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
 	       err == -EBUSY || err == -EINVAL || err == -EUSERS || err == -EPERM;
 }
 
-/* Call fn, and retry while it returns -EBUSY: the same is running for another route, and ends soon
- * or is abandoned. */
+/* Call fn, and retry while it returns -EBUSY: another route's thread is in the same call, which
+ * ends soon or is abandoned. */
 static int in_turn(int (*fn)(void))
 {
 	const struct timespec pause = { .tv_nsec = (long)(10 * NSEC_PER_MSEC) };
@@ -186,7 +186,7 @@ static void ask_run(struct work *work)
 	struct question *q = container_of(work, struct question, work);
 	int r = gds_probe(q);
 
-	/* Opened here, so that no request has to wait for it. */
+	/* Open the driver here, so that no request has to wait for it. */
 	if (r == 0)
 		r = in_turn(cufile_open);
 	gds_answer(q->route, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
@@ -194,7 +194,7 @@ static void ask_run(struct work *work)
 	free(q);
 }
 
-/* Let a thread open the file again, because a file system that hangs must not block the caller. */
+/* Reopen the file on a thread, because a hanging file system must not block the caller. */
 static int ask_begin(struct gds_route *route, const struct file *file)
 {
 	_cleanup_(freep) struct question *q = calloc(1, sizeof(*q));
@@ -224,7 +224,7 @@ static void ask_start(struct gds_route *route, const struct file *file)
 		gds_answer(route, GDS_UNKNOWN, -r);
 }
 
-/* Why the route cannot be found out with this file: a positive errno, or 0. */
+/* Return the positive errno why this file cannot be used for the probe, or 0 if it can. */
 static int lacks(const struct pst_file *f)
 {
 	const struct file *file = plan_reader(f);
@@ -235,7 +235,7 @@ static int lacks(const struct pst_file *f)
 	return file_stamp(file, &now) == 0 && !now.size ? ENODATA : 0;
 }
 
-/* Why the route is not used, a positive errno.  If it is time, a thread begins to find out. */
+/* Return the positive errno why the route is not used.  Start a probing thread if one is due. */
 static int gds_ask(struct gds_route *route, const struct pst_file *f, int err)
 {
 	uint64_t now = now_ns();
@@ -256,7 +256,7 @@ static enum pst_why gds_is_missing(int err, int *ret_detail)
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
 }
 
-/* Why a good route does not serve this file and memory: 0 if it does, or a positive errno. */
+/* Return the positive errno why a good route does not serve this file and memory, or 0. */
 static int misfit(const struct gds_route *route, const struct pst_file *f, const struct pst_mem *m,
 		  enum proof_dir dir)
 {
@@ -273,8 +273,8 @@ static int misfit(const struct gds_route *route, const struct pst_file *f, const
 }
 
 /*
- * Returns the reason why cuFile is not used.  *ret_route is set where there might be a route.  The
- * first caller who asks for a route starts the thread that looks for it.
+ * Return the reason why cuFile is not used.  Set *ret_route if there might be a route.  The first
+ * caller for a route starts the thread that probes it.
  */
 static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			       struct gds_route **ret_route, int *ret_detail)
@@ -334,7 +334,7 @@ static bool next_long(struct cursor *c, unsigned *left, struct piece *ret)
 	return false;
 }
 
-/* Return true if cuFile would be the better path, provided it had a direct route. */
+/* Return true if cuFile would be the better path, assuming a direct route. */
 static bool worth_it(const struct req *r)
 {
 	struct cursor c = r->cur;
@@ -345,8 +345,8 @@ static bool worth_it(const struct req *r)
 	       next_long(&c, &left, &pc);
 }
 
-/* Return true if the beginning of the piece is not resident.  The page cache serves resident bytes
- * sooner. */
+/* Return true if the start of the piece is not resident.  Resident bytes come faster from the page
+ * cache. */
 static bool is_cold(const struct req *r, const struct piece *pc)
 {
 	return r->io.op == PST_OP_WRITE ||
@@ -359,7 +359,7 @@ static void gds_take(struct req *r, struct gds_route *route)
 	req_plan(r)->pieces = &gds_pieces;
 }
 
-/* The route can be used: decide by the first long piece that cuFile could move. */
+/* Decide by the first long piece that cuFile could move; the route is usable. */
 static void take_if_better(struct req *r, struct gds_route *route)
 {
 	struct piece pc, odd = { .len = 0 };
@@ -381,15 +381,15 @@ static void take_if_better(struct req *r, struct gds_route *route)
 }
 
 /*
- * Return the flags of the request that cuFile cannot serve.  A waiting stream may block driver
- * calls, which cuFile makes.
+ * Return the request's flags that cuFile cannot serve.  A waiting stream may block driver calls,
+ * and cuFile makes such calls.
  */
 static uint32_t not_served(const struct req *r)
 {
 	return r->io.flags & PST_IO_STREAM_WAIT;
 }
 
-/* Return true if every piece begins and ends where cuFile can. */
+/* Return true if every piece begins and ends at a boundary that cuFile accepts. */
 static bool fits_wholly(const struct req *r)
 {
 	struct cursor c = r->cur;
@@ -460,12 +460,12 @@ static int gds_choose(struct req *r)
 	if (why == PST_WHY_NONE)
 		take_if_better(r, route);
 	else if (route && gds_route_err(route) == 0)
-		req_reason(r, why, detail); /* a good route that does not serve this file and
-					     * memory */
+		req_reason(r, why,
+			   detail); /* a good route that does not serve this file and memory */
 	return 0;
 }
 
-/* Routes are looked for, and proven, by reading. */
+/* Probe and prove routes by reading. */
 static int gds_file_begin(struct pst_file *f, bool *ret_reader)
 {
 	if (!(f->file->flags & PST_FILE_READ) && (f->file->caps & FILE_DIRECT) && gds_may())
@@ -476,7 +476,7 @@ static int gds_file_begin(struct pst_file *f, bool *ret_reader)
 static bool gds_varies(const struct req *r)
 {
 	(void)r;
-	return true; /* the verdict may come at any time */
+	return true; /* the verdict may arrive at any time */
 }
 
 const struct path_ops path_gds = {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests by cuFile (gds/cufile/cufile.h), where it is really direct.
+ * Requests by cuFile (gds/cufile/cufile.h), where its path is direct.
  *
- *	route.c	what is known of the route between a device and a file system
- *	gds.c		routes between devices and file systems, and requests that take them
- *	move.c	pieces of a request, moved and compared
- *	end.c	registrations, which end before the memory and the file do
+ *	route.c	the state of a route between a device and a file system
+ *	gds.c		choose requests and routes
+ *	move.c	move pieces of a request, and compare the bytes
+ *	end.c	end registrations before memory and file are freed
  *
- * A request goes through its engine as always.  engine_next() gives the pieces that cuFile can move
- * to spawned threads, because cuFile may hang (base/work.h), and the rest to slots.  Pieces that
- * cuFile did not move after all come back as the redo of req_engine(r) and are staged.
+ * An engine runs the request like any other.  engine_next() gives the pieces that cuFile can move
+ * to spawned threads, because cuFile may hang (base/work.h), and all other pieces to slots.  Pieces
+ * that cuFile failed to move return as the redo of req_engine(r) and are staged.
  *
- * The lock of gds is taken after an engine's, and no lock is held while cuFile is called.
+ * Lock order: an engine's lock, then gds's lock.  No lock is held while cuFile is called.
  */
 #ifndef PST_GDS_H
 #define PST_GDS_H
@@ -22,18 +22,18 @@
 #include "core/ways/path.h"
 #include "core/ways/proof.h"
 
-#define GDS_THREAD "pst-gds" /* the name of threads that call cuFile */
-#define GDS_MIN KIB(64)      /* shorter pieces are staged, because cuFile takes longer to start */
-#define GDS_CHUNK MIB(4)     /* most bytes of one transfer, if several may share a registration */
-#define GDS_THREADS 4u       /* transfers of a device at a time, without hanging ones */
-#define GDS_HUNG_MAX 8u      /* hanging transfers after which cuFile is not used with the device */
-/* Consecutive unexplained failures after which cuFile is not used with the file system. */
+#define GDS_THREAD "pst-gds" /* name of the threads that call cuFile */
+#define GDS_MIN KIB(64)      /* bytes; shorter pieces are staged: a cuFile call starts slowly */
+#define GDS_CHUNK MIB(4)     /* most bytes of a transfer if several may share a registration */
+#define GDS_THREADS 4u       /* most transfers in flight per device, not counting hung ones */
+#define GDS_HUNG_MAX 8u      /* hung transfers after which cuFile is disabled for the device */
+/* Consecutive unexplained failures after which cuFile is disabled for the file system. */
 #define GDS_FAILURES_MAX 3u
 /* Time without progress after which waiting pieces are staged. */
 #define GDS_PATIENCE_NS NSEC_PER_SEC
-#define GDS_HUNG_NS (10 * NSEC_PER_SEC) /* time after which a call counts as hung */
-#define GDS_LOST_NS NSEC_PER_SEC        /* the same after its request was stopped */
-/* Time to wait for another thread that registers the same. */
+#define GDS_HUNG_NS (10 * NSEC_PER_SEC) /* time after which a transfer counts as hung */
+#define GDS_LOST_NS NSEC_PER_SEC        /* the same limit once its request was stopped */
+/* How long to retry while another thread registers the same file or memory. */
 #define GDS_SOON_NS (100 * NSEC_PER_MSEC)
 #define GDS_END_NS NSEC_PER_SEC /* how long a free or close waits for cuFile */
 
@@ -41,9 +41,9 @@
 
 enum gds_state {
 	GDS_UNKNOWN,
-	GDS_ASKING, /* a thread is finding out */
+	GDS_ASKING, /* a thread is probing */
 	GDS_GOOD,
-	GDS_BAD, /* bad for good */
+	GDS_BAD, /* permanent */
 };
 
 /* The state of cuFile between a device and a file system.  Never freed. */
@@ -53,40 +53,41 @@ struct gds_route {
 	uint8_t uuid[16];
 	dev_t dev;
 	uint64_t fs_id;
-	_Atomic uint64_t word;          /* state, errno and time; route.c's */
-	_Atomic int mode;               /* enum cufile_mode, as the probe found it */
-	atomic_bool no_holes;           /* files with holes would be copied */
-	atomic_bool good[PROOF_DIR_NR]; /* bytes of a request were compared */
+	_Atomic uint64_t word;          /* state, errno and time, packed by route.c */
+	_Atomic int mode;               /* enum cufile_mode, as found by the probe */
+	atomic_bool no_holes;           /* cuFile would copy files with holes */
+	atomic_bool good[PROOF_DIR_NR]; /* a request's bytes were compared and equal */
 	atomic_uint failures;           /* consecutive failures */
 };
 
-/* 0, or the positive errno why it is not used now; EAGAIN: that is being found out. */
+/* Return 0 if the route is usable, or the positive errno why not; EAGAIN while it is probed. */
 int gds_route_err(struct gds_route *route);
 int gds_route_look(struct gds_route *route, uint64_t now);
-/* Return true if it is time to find out. */
+/* Return true if a probe is due. */
 bool gds_route_may_ask(const struct gds_route *route, uint64_t now);
-/* Return true if it is time; the caller then must find out, and call gds_route_answer(). */
+/* Return true if a probe is due; the caller must then probe and call gds_route_answer(). */
 bool gds_route_ask(struct gds_route *route, uint64_t now);
-/* GOOD and 0, or BAD or UNKNOWN and a positive errno.  False: the question was given up. */
+/* Set GOOD with 0, or BAD or UNKNOWN with a positive errno.  Return false if the answer came too
+ * late. */
 bool gds_route_answer(struct gds_route *route, enum gds_state state, int err, uint64_t now);
 /* Stop using a GOOD route; err is a positive errno. */
 void gds_disable(struct gds_route *route, int err);
 
-/* Return true if any file may have a direct path, on this machine and with its settings. */
+/* Return true if this machine and its settings allow a direct path for some file. */
 bool gds_may(void);
 
 /* ------------------------------------------------------------------ pieces */
 
-/* How much of the piece cuFile could move, from *ret_skip on; 0 for nothing. */
+/* Return how many bytes of the piece, from *ret_skip on, cuFile could move; 0 for none. */
 uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip);
 
-/* Return the unit of a transfer's offsets, addresses and lengths. */
+/* Return the alignment, in bytes, of a transfer's offsets, addresses and lengths. */
 uint64_t gds_unit(const struct req *r);
 
-/* Could cuFile move the piece, if file offset and address were the same modulo gds_unit()? */
+/* Return true if cuFile refuses the piece only because offset and address differ mod gds_unit(). */
 bool gds_only_odd(const struct req *r, const struct piece *pc);
 
-/* move.c: how an engine moves pieces by cuFile. */
+/* How an engine moves pieces by cuFile; in move.c. */
 extern const struct path_pieces gds_pieces;
 
 /* -------------------------------------------------------------------- ends */
@@ -94,35 +95,36 @@ extern const struct path_pieces gds_pieces;
 /* A region's registration with cuFile. */
 struct gds_mem {
 	struct cufile_mem *cm;
-	_Atomic int err; /* why cuFile refuses the memory altogether */
+	_Atomic int err; /* positive errno why cuFile refuses the memory; 0: none */
 };
 
 /* A file's registration with cuFile. */
 struct gds_file {
 	_Atomic(struct cufile_file *) cf; /* its registration, or NULL */
-	_Atomic int err;                  /* why the file can never have one */
+	_Atomic int err; /* positive errno why the file can never have one; 0: none */
 };
 
-/* NULL: none is known yet. */
+/* Return the region's gds part; NULL if none was created yet. */
 static inline struct gds_mem *gds_mem_get(const struct region *r)
 {
 	return atomic_load(&r->by_path[PST_PATH_GDS]);
 }
 
-/* NULL: out of memory, or a device that cuFile is not used with. */
+/* Return or create the region's gds part; NULL if out of memory or cuFile is disabled for the
+ * device. */
 struct gds_mem *gds_mem_of(struct region *r);
-/* End the use of a region; the region stays until cuFile has released it. */
+/* End the registration of a region; its memory stays until cuFile has released it. */
 void gds_region_end(struct region *r);
 
-/* [hangs] The file's registration, made if there is none yet.  -EAGAIN while another
- * thread does that; else as cufile_file_get(). */
+/* [hangs] Return the file's registration, registering the file if needed.  -EAGAIN while another
+ * thread does that; other errors as of cufile_file_get(). */
 int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh);
 /*
- * Record that the transfer failed for a reason of the file.  The file is not tried again, unless
- * err, -errno, may have gone by the next time.
+ * Record that a transfer failed because of the file.  The file is never tried again, unless err
+ * (-errno) may be temporary.
  */
 void gds_file_failed(struct pst_file *f, int err);
-/* A positive errno: the file is not asked about. */
+/* Return the positive errno why the file is not tried with cuFile, or 0. */
 int gds_file_err(const struct pst_file *f);
 /* End the use of a file. */
 void gds_file_end(struct pst_file *f);

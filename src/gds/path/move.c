@@ -2,9 +2,9 @@
 /*
  * Transfers by cuFile.
  *
- * gds_fit() cuts a piece to what one registration holds, and a spawned thread moves it.  Until the
- * route has been proven, the thread compares the bytes with a plain read.  It compares all bytes of
- * a transfer, so transfers are short until then.
+ * gds_fit() cuts a piece to what one registration covers, and a spawned thread moves it.  Until the
+ * route is proven, the thread compares all bytes of each transfer with a plain read, so transfers
+ * are short until then.
  *
  * Before a read, the kernel writes back dirty pages of the range: not every direct route looks into
  * the page cache.
@@ -30,21 +30,20 @@
 
 /* One transfer. */
 struct gds_job {
-	struct transfer t; /* the first member */
+	struct transfer t; /* must be the first member */
 	struct work work;
 	struct list link; /* on its device's list, oldest first */
 	struct gds_route *route;
 	struct gds_mem *gm;
-	uint64_t slice_end; /* end of the slice in the allocation, which identifies the
-			     * registration */
+	uint64_t slice_end; /* end of the slice in the allocation; identifies the registration */
 	uint64_t start;
-	uint64_t hung_at; /* when it counts as hung; under the lock of gds */
+	uint64_t hung_at; /* now_ns() after which it counts as hung; under gds's lock */
 };
 
-/* Under an engine's lock in gds_start() and gds_stopped(). */
+/* Taken inside an engine's lock by gds_start() and gds_stopped(). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device {
-	struct list running; /* running transfers; all zero: none so far */
+	struct list running; /* transfers in flight; all zero until the first */
 	uint64_t last_done;
 } devices[CUFILE_DEVICES];
 
@@ -64,7 +63,7 @@ bool gds_only_odd(const struct req *r, const struct piece *pc)
 	return ((va ^ pc->file_off) & (gds_unit(r) - 1)) && pc->len >= skip + GDS_MIN;
 }
 
-/* A caller that lists the path means short pieces too. */
+/* Accept short pieces too if the caller's policy lists this path. */
 static uint64_t shortest(const struct req *r)
 {
 	return req_plan(r)->dev == PST_PATH_GDS ? gds_unit(r) : GDS_MIN;
@@ -77,7 +76,7 @@ uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip
 	uint64_t base = m->off + pc->mem_off, va = m->region->alloc->base.va + base;
 	uint64_t skip = align_up(pc->file_off, gds_unit(r)) - pc->file_off;
 
-	/* At most the end of one registration and a part of the next are too short. */
+	/* Only the tail of one registration and the head of the next can be too short. */
 	for (unsigned i = 0; i < 3 && skip < pc->len; i++) {
 		uint64_t n = MIN(cufile_mem_room(gm->cm, base + skip), pc->len - skip);
 
@@ -98,9 +97,9 @@ uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip
 static int move_again(struct gds_job *j, struct cufile_file *cf);
 
 /*
- * Do file and memory have the same bytes?  1; 0 if not after each of three more transfers, in
- * a file that is not seen to change (trial.h); -errno when that cannot be told.  Three buffers
- * of PROOF_MAX.
+ * Return 1 if file and memory have the same bytes; 0 if they still differ after three more
+ * transfers of a file that does not change (trial.h); -errno if that cannot be found out.  buf
+ * holds 3 * PROOF_MAX bytes.
  */
 static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 {
@@ -145,7 +144,7 @@ static enum proof_dir move_direction(const struct gds_job *j)
 	return j->t.req->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
 }
 
-/* Compare the bytes that were moved.  If they differ, or cannot be compared, they do not count. */
+/* Compare the bytes that were moved.  If they differ, or cannot be compared, fail the transfer. */
 static void job_prove(struct gds_job *j, struct cufile_file *cf)
 {
 	_cleanup_(freep) char *buf = malloc(3 * PROOF_MAX);
@@ -179,9 +178,9 @@ static int move_call_run(void *arg)
 }
 
 /*
- * Writes dirty pages of the range to the disk.  The kernel tells each open file
- * description once that a write back failed.  So this opens a description of its own, and the
- * file's, which may be the program's too, still has the error for its next fsync().
+ * Write dirty pages of the range to the disk.  The kernel reports a failed write back once per open
+ * file description.  So open another description: the file's own, which the program may share,
+ * still reports the error to its next fsync().
  */
 static int move_flush(const struct file *file, uint64_t off, uint64_t len)
 {
@@ -243,8 +242,8 @@ static int move_again(struct gds_job *j, struct cufile_file *cf)
 }
 
 /*
- * Read libcufile's counters.  False if it does not count, or if it must not be told to.  Before
- * 1.16 the process cannot end safely while it counts, so there the strict mode has to do.
+ * Read libcufile's counters.  Return false if it does not count, or must not be told to: before
+ * 1.16, a process that counts cannot exit safely, so strict mode has to suffice there.
  */
 static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 {
@@ -255,7 +254,7 @@ static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 	       cufile_counts(j->route->uuid, j->t.req->io.op == PST_OP_WRITE, ret) == 0;
 }
 
-/* Return true if the library copied through host memory after all. */
+/* Return true if the library copied through host memory despite the probe. */
 static bool was_compat(const struct gds_job *j, const struct cufile_counts *before)
 {
 	struct cufile_counts after;
@@ -271,17 +270,17 @@ static void blame(struct gds_job *j, int err)
 	case ENOBUFS:
 	case ENOMEM:
 	case EBUSY:
-		return; /* not now */
+		return; /* temporary */
 	default:
 		if (err == EOPNOTSUPP && cufile_mem_refused(j->gm->cm))
-			atomic_store(&j->gm->err, err); /* not this memory */
+			atomic_store(&j->gm->err, err); /* this memory is refused */
 		else if (atomic_fetch_add(&j->route->failures, 1) + 1 >= GDS_FAILURES_MAX)
 			gds_disable(j->route, err);
 	}
 }
 
-/* True if a transfer ended at the end of the file: as it is now, or as it was before, because files
- * grow.  Nothing else makes a transfer short. */
+/* Return true if a transfer ended at the end of the file, either its current or its earlier size,
+ * because files grow.  Only the end of the file may make a transfer short. */
 static bool move_is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 {
 	uint64_t end = j->t.pc.file_off + got, size;
@@ -290,8 +289,8 @@ static bool move_is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 	       (end >= size || end >= before);
 }
 
-/* True if the caller tries again: another thread is registering the same file or memory, which ends
- * at once unless it hangs. */
+/* Return true if the caller should retry: another thread is registering the same file or memory,
+ * which ends soon unless it hangs. */
 static bool soon(const struct gds_job *j, int64_t err)
 {
 	struct timespec pause = { .tv_nsec = 100000 };
@@ -377,8 +376,8 @@ static void job_run(struct work *w)
 /* ------------------------------------------------------------------- turns */
 
 /*
- * May a transfer on this registration start?  1; 0 when it has to wait; -ETIMEDOUT when it
- * waited for too long.  The lock is held.
+ * Decide whether a transfer on this registration may start: 1 if so, 0 to wait, -ETIMEDOUT if it
+ * has waited too long.  The lock is held.
  */
 static int room(struct device *d, const struct gds_job *new, bool *ret_bad)
 {
@@ -406,7 +405,7 @@ static int room(struct device *d, const struct gds_job *new, bool *ret_bad)
 	return new->start > since + GDS_PATIENCE_NS || *ret_bad ? -ETIMEDOUT : 0;
 }
 
-/* Start the job.  Returns 1 if it runs, the answer of room() if it may not, -EAGAIN if no thread
+/* Start the job.  Return 1 if it runs, room()'s answer if it must not start, -EAGAIN if no thread
  * can be started. */
 static int job_begin(struct gds_job *j)
 {
@@ -452,7 +451,7 @@ static struct gds_job *move_job_new(struct req *r, const struct piece *pc, uint6
 	return j;
 }
 
-/* The most bytes of one transfer. */
+/* Return the most bytes of one transfer. */
 static uint64_t longest(const struct req *r)
 {
 	const struct gds_route *route = req_plan(r)->pieces_by;

@@ -2,15 +2,14 @@
 /*
  * The states of a route.
  *
- *	UNKNOWN -> ASKING	gds_route_ask(), by the thread that then has to answer
+ *	UNKNOWN -> ASKING	gds_route_ask(), by the thread that must answer
  *	ASKING -> GOOD, BAD	gds_route_answer()
- *	ASKING -> UNKNOWN	gds_route_answer(): it is not known; not asked for AGAIN_MS
- *	ASKING -> BAD		gds_route_look(): no answer for ASKING_MS; a later one is dropped
- *	GOOD -> BAD		gds_disable(); nothing leads out of BAD
+ *	ASKING -> UNKNOWN	gds_route_answer(): undecided; not asked again for AGAIN_MS
+ *	ASKING -> BAD		gds_route_look(): no answer within ASKING_MS; later ones are ignored
+ *	GOOD -> BAD		gds_disable(); BAD is final
  *
- * State, errno and time are one word, which is only ever exchanged as a whole.  So a reader sees
- * values that belong together.  Of two threads that change it at once, one succeeds and the other
- * is told so.
+ * State, errno and time are packed into one atomic word, so readers see consistent values, and of
+ * two
  */
 #include <sys/sysmacros.h>
 
@@ -18,10 +17,10 @@
 #include "base/log.h"
 #include "gds/path/gds.h"
 
-#define ASKING_MS 60000u /* time without an answer after which the asking thread counts as hung */
-#define AGAIN_MS 10000u  /* time until the next attempt, after a temporary failure */
+#define ASKING_MS 60000u /* without an answer for this long, the probing thread counts as hung */
+#define AGAIN_MS 10000u  /* delay until the next attempt after a temporary failure */
 
-/* Two bits of state, 14 of the errno, and milliseconds of now_ns(). */
+/* The word: 2 bits of state, 14 bits of errno, then milliseconds of now_ns(). */
 #define ERR_AT 2
 #define TIME_AT 16
 
@@ -40,13 +39,13 @@ static int err_of(uint64_t word)
 	return (int)(word >> ERR_AT & ((1u << (TIME_AT - ERR_AT)) - 1));
 }
 
-/* ASKING: when it began.  UNKNOWN: when it may be asked again. */
+/* Return the milliseconds at which ASKING began, or from which UNKNOWN may be asked again. */
 static uint64_t route_time_of(uint64_t word)
 {
 	return word >> TIME_AT;
 }
 
-/* 0, or the positive errno why the route is not used; a new route is all zero. */
+/* Return the positive errno why the route is not used, or 0; the word of a new route is 0. */
 static int route_say(uint64_t word)
 {
 	if (route_state_of(word) == GDS_GOOD)
@@ -91,7 +90,7 @@ int gds_route_look(struct gds_route *route, uint64_t now)
 {
 	uint64_t word = atomic_load(&route->word);
 
-	/* The state may have begun after now was read, so do not subtract. */
+	/* Add instead of subtracting: the state may have begun after now was read. */
 	if (route_state_of(word) == GDS_ASKING && to_ms(now) > route_time_of(word) + ASKING_MS &&
 	    atomic_compare_exchange_strong(&route->word, &word,
 					   route_word_of(GDS_BAD, ETIMEDOUT, 0))) {
