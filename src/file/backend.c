@@ -15,7 +15,7 @@ bool io_backend_is_refused(const struct io_backend *ops, int r)
 	if (ops != &uring_or_threads_backend)
 		return false;
 	/* Return true for errors after which threads may replace io_uring: rings count against
-	 * RLIMIT_MEMLOCK, and a sandbox gives the other errors, at any time. */
+	 * RLIMIT_MEMLOCK (-ENOMEM), and a sandbox may cause the other errors at any time. */
 	return r == -ENOMEM || r == -EPERM || r == -EACCES || r == -ENOSYS;
 }
 

@@ -3,8 +3,8 @@
  * I/O contexts and their tables.
  *
  * Files and buffers have entries in the tables of all I/O contexts; this file allocates the
- * indices.  When a file or buffer goes, every I/O context forgets it before its index is reused.
- * So no context sees a new owner of an entry while another thread still clears it.
+ * indices.  When a file or buffer is freed, every I/O context clears its entry before the index is
+ * reused.  So no thread clears an entry that another thread has already given to a new owner.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ void io_ctx_free(struct io_ctx *ctx)
 	ctx->ops->ctx_free(ctx);
 }
 
-/* Covers the list, and is held while its members forget, so that none is freed then. */
+/* Covers the list.  Held while its members clear entries, so that none of them is freed then. */
 static pthread_mutex_t tables_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ctx_tables *tables;
 
@@ -92,7 +92,7 @@ static void ctx_mark(struct index_table *p, uint32_t idx, unsigned nr, bool on)
 	}
 }
 
-/* Use the lowest index: tables of I/O contexts may be shorter, see uring.c. */
+/* Find the lowest free indices: tables of I/O contexts may be shorter, see uring.c. */
 static uint32_t find_free(const struct index_table *p, unsigned nr)
 {
 	unsigned nr_free = 0;
@@ -113,7 +113,7 @@ uint32_t index_get(struct index_table *p, unsigned nr, uint32_t *ret_gen)
 	idx = nr ? find_free(p, nr) : IO_NO_IDX;
 	if (idx != IO_NO_IDX)
 		ctx_mark(p, idx, nr, true);
-	/* 0 means "nothing registered" in the tables. */
+	/* Skip 0, which means "nothing registered" in the tables. */
 	if (!++p->gen)
 		p->gen = 1;
 	*ret_gen = p->gen;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Documentation/ABI/stable/sysfs-block in the kernel: the hardware queues of a disk are the folders
- * mq/0, mq/1 and so on.  A partition lies in the folder of its disk.  A mapped volume (LVM,
- * dm-crypt) and an MD array have no queues of their own; slaves/ leads to what they lie on.
+ * Find the whole disk below a device and count its hardware queues in sysfs: the folders mq/0, mq/1
+ * and so on (the kernel's Documentation/ABI/stable/sysfs-block). A partition's folder lies in that
+ * of its disk.  A mapped volume (LVM, dm-crypt) and an MD array have no queues; slaves/ lists the
+ * devices below them.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -13,8 +14,8 @@
 #include "base/sysfs.h"
 #include "file/disk.h"
 
-#define KNOWN 64u /* devices that are remembered */
-#define LAYERS 8u /* layers of volumes above a disk */
+#define KNOWN 64u /* devices in the cache */
+#define LAYERS 8u /* most layers of volumes above a disk */
 #define PATH_LEN 512u
 
 static struct {
@@ -24,8 +25,8 @@ static struct {
 		unsigned disk;
 	} known[KNOWN];
 	unsigned nr_known;
-	dev_t disks[DISKS]; /* disks by number; 0 is none */
-	unsigned nr_disks;  /* DISK_NONE included */
+	dev_t disks[DISKS]; /* whole disks, by number; entry 0 is unused */
+	unsigned nr_disks;  /* including DISK_NONE */
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .nr_disks = 1 };
 
 static bool disk_exists(const char *at, const char *name)
@@ -36,7 +37,7 @@ static bool disk_exists(const char *at, const char *name)
 	       access(path, F_OK) == 0;
 }
 
-/* "254:16" */
+/* Parse a device number, such as "254:16". */
 static bool read_dev(const char *at, const char *name, dev_t *ret)
 {
 	char path[PATH_LEN], line[32];
@@ -49,7 +50,7 @@ static bool read_dev(const char *at, const char *name, dev_t *ret)
 	return true;
 }
 
-/* Find the device below a volume, if there is only one. */
+/* Find the device below a volume; return false unless there is exactly one. */
 static bool only_slave(const char *at, dev_t *ret)
 {
 	char path[PATH_LEN], name[300];
@@ -88,7 +89,7 @@ bool disk_has_one_queue(const char *root, dev_t dev, dev_t *ret_disk)
 	return false;
 }
 
-/* Under the lock. */
+/* Return the disk's number, assigning one if needed.  The lock is held. */
 static unsigned number_of(dev_t disk)
 {
 	unsigned i = 1;
@@ -102,7 +103,7 @@ static unsigned number_of(dev_t disk)
 	return i;
 }
 
-/* Under the lock. */
+/* Return the number of the disk below dev, from the cache or sysfs.  The lock is held. */
 static unsigned look_up(dev_t dev)
 {
 	unsigned number = DISK_NONE;
@@ -124,7 +125,7 @@ unsigned disk_of(dev_t dev)
 {
 	unsigned number;
 
-	/* Device numbers of file systems without a disk have major 0. */
+	/* Major 0: the file system has no disk. */
 	if (!major(dev))
 		return DISK_NONE;
 	(void)pthread_mutex_lock(&table.lock);

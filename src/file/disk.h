@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Disks with one hardware queue, which are best read a few megabytes at a time.
+ * Find disks with one hardware queue, which are best read a few megabytes at a time.
  *
- * A virtual disk with one queue may report no read before it has done all that it was given, so
- * other readers wait for all of that.  Such a disk was also faster if its reads reuse the same few
- * megabytes of memory, as if a CPU of the host wrote them and they were still cached.  So it gets
- * few bytes to read, and they use few slots.  A disk with many queues is fastest when each queue
- * has work.
+ * A virtual disk with one queue may complete no read before it has done all reads in its queue, so
+ * other readers wait for all of them.  Such a disk was also faster when its reads reused the same
+ * few megabytes of memory, perhaps because a CPU of the host writes them and they are still cached.
+ * So few bytes and few slots are used for its reads.  A disk with many queues is fastest when each
+ * queue has work.
  */
 #ifndef PST_DISK_H
 #define PST_DISK_H
@@ -21,14 +21,14 @@
  * disk_of() - the number of the disk with one hardware queue that a file lies on
  * @dev: of the file's file system, or of a block device
  *
- * The first question about a device reads files of sysfs.
+ * The first call for a device reads files of sysfs; later calls use a cache.
  *
  * Return: 1 to DISKS - 1, the same for all partitions and mapped volumes of a disk; DISK_NONE.
  */
 unsigned disk_of(dev_t dev);
 
-/* Return true, and the whole disk, if sysfs below root ("") says that the disk has one queue.  For
- * disk_of(). */
+/* Return true if sysfs below root ("" normally) shows that the disk below dev has one queue.  Store
+ * the whole disk.  For disk_of() and tests. */
 bool disk_has_one_queue(const char *root, dev_t dev, dev_t *ret_disk);
 
 #endif

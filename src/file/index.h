@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Places in the tables of I/O contexts (ctx.c), for file.c and buf.c.
- */
+/* Allocate indices in the tables of I/O contexts (ctx.c), for own.c, local.c and buf.c. */
 #ifndef PST_FILE_INDEX_H
 #define PST_FILE_INDEX_H
 
@@ -12,11 +10,11 @@
 struct index_table {
 	pthread_mutex_t lock;
 	uint32_t nr;
-	uint32_t gen;   /* generation of the last index; never 0 */
-	uint64_t *bits; /* a bit for each index; 1: in use */
+	uint32_t gen;   /* generation of the last allocation; never 0 */
+	uint64_t *bits; /* one bit per index; 1: in use */
 };
 
-/* Allocate nr consecutive indices; IO_NO_IDX if there are none. */
+/* Allocate nr consecutive indices; return IO_NO_IDX if there are none. */
 uint32_t index_get(struct index_table *p, unsigned nr, uint32_t *ret_gen);
 void index_put(struct index_table *p, uint32_t idx, unsigned nr);
 

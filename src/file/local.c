@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Local files, opened by path or wrapped.  Where the file system takes O_DIRECT, the file is open
- * twice: O_DIRECT is a property of the open file description, and changing it while requests are
- * under way would change them too.  The twin is opened through /proc/self/fd, which names the
- * same file even after a rename or an unlink.
+ * Local files, opened by path or wrapped.  If the file system supports O_DIRECT, the file is open
+ * twice, with and without: O_DIRECT belongs to the open file description, and toggling it would
+ * affect requests in flight.  The second descriptor is opened through /proc/self/fd, which names
+ * the same file even after a rename or an unlink.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -30,7 +30,7 @@
 #include "file/index.h"
 #include "file/local.h"
 
-/* On kernels that do not say, O_DIRECT in whole pages is right for all in the table. */
+/* Alignment if the kernel reports none: a whole page suits all file systems below. */
 #define ALIGN_UNTOLD 4096
 
 static uint64_t bits[IO_NR_FILES / 64];
@@ -40,19 +40,19 @@ static struct index_table index_table = {
 	.bits = bits,
 };
 
-#define FS_MEMORY (1u << 0) /* everything is resident */
-#define FS_DIRECT (1u << 1) /* O_DIRECT is real, though statx(2) may not say so */
+#define FS_MEMORY (1u << 0) /* all bytes are resident */
+#define FS_DIRECT (1u << 1) /* O_DIRECT is real, even if statx(2) does not report it */
 #define FS_LAYER (1u << 2)  /* passes O_DIRECT on to another file system, or refuses it */
 #define FS_STALE (1u << 3)  /* its page cache may lack what another machine wrote */
-#define FS_REMOTE (1u << 4) /* servers hold its bytes, and may not answer */
+#define FS_REMOTE (1u << 4) /* on servers, which may not answer */
 
-/* Magic numbers: linux/magic.h, and the sources of those that are not in the kernel. */
+/* Magic numbers, from linux/magic.h or from the sources of file systems outside the kernel. */
 static const struct fs {
 	uint32_t magic;
 	unsigned flags;
 	char name[16];
 } known_fs[] = {
-	{ 0x0000ef53, FS_DIRECT, "ext4" }, /* ext2 and ext3 too: one number, one driver */
+	{ 0x0000ef53, FS_DIRECT, "ext4" }, /* also ext2 and ext3: one number, one driver */
 	{ 0x58465342, FS_DIRECT, "xfs" },
 	{ 0x9123683e, FS_DIRECT, "btrfs" },
 	{ 0xf2f52010, FS_DIRECT, "f2fs" },
@@ -138,7 +138,7 @@ static const char *wants(uint32_t flags)
 	}
 }
 
-/* Set the error for a path that does not exist, or a symbolic link to one. */
+/* Set the error for a missing path or a dangling symbolic link. */
 static int err_none(const char *path, bool create)
 {
 	char to[PATH_MAX];
@@ -203,7 +203,7 @@ static int err_open(const char *path, uint32_t flags, int err)
 	}
 }
 
-/* Refuse everything but regular files and block devices, because nothing else has offsets. */
+/* Refuse everything except regular files and block devices: nothing else has offsets. */
 static int check_type(const char *what, mode_t mode)
 {
 	const char *is;
@@ -244,8 +244,8 @@ static bool kernel_before(unsigned major, unsigned minor)
 }
 
 /*
- * Return 0 with the alignments; -EOPNOTSUPP if the file has no usable O_DIRECT, -ERANGE if its
- * alignments are not supported.
+ * Return 0 with the alignments in bytes; -EOPNOTSUPP if the file has no usable O_DIRECT; -ERANGE if
+ * its alignments are not supported.
  */
 static int alignment(const struct local_file *f, uint32_t *ret_mem, uint32_t *ret_off)
 {
@@ -263,7 +263,8 @@ static int alignment(const struct local_file *f, uint32_t *ret_mem, uint32_t *re
 		return r;
 	if (!fs)
 		return -EOPNOTSUPP;
-	/* Since 6.1 overlayfs reports what the lower file system says: no report means no. */
+	/* Since 6.1 overlayfs passes on the lower file system's report, so no report means no
+	 * O_DIRECT. */
 	if (fs->flags & FS_DIRECT || (fs->flags & FS_LAYER && kernel_before(6, 1))) {
 		*ret_mem = *ret_off = ALIGN_UNTOLD;
 		return 0;
@@ -277,10 +278,7 @@ static void proc_path(int fd, char buf[static 32])
 	(void)snprintf(buf, 32, "/proc/self/fd/%d", fd);
 }
 
-/*
- * Open fd's file a second time.  @path: where it was found, for systems without /proc;
- * NULL when nobody knows.
- */
+/* Open fd's file a second time.  @path: its path, for systems without /proc; NULL if unknown. */
 static int open_twin(int fd, const char *path, int oflags)
 {
 	_cleanup_(closep) int twin = -1;
@@ -295,7 +293,7 @@ static int open_twin(int fd, const char *path, int oflags)
 		return -errno;
 	if (fstat(fd, &a) < 0 || fstat(twin, &b) < 0)
 		return -errno;
-	/* Another file was put there between the two calls. */
+	/* The path names another file by now. */
 	if (a.st_dev != b.st_dev || a.st_ino != b.st_ino)
 		return -ESTALE;
 	return TAKE_FD(twin);
@@ -309,9 +307,9 @@ static int no_direct(struct local_file *f, int err)
 }
 
 /*
- * Fill fd_direct, or why there is none.  Fails only for want of a descriptor.
- * @direct: a descriptor with O_DIRECT that is there already, or -1; taken over
- * @oflags: as the plain one was opened
+ * Set fd_direct, or the reason why there is none.  Fail only for lack of a descriptor.  @direct: an
+ * existing descriptor with O_DIRECT, which is taken over, or -1 @oflags: flags with which the plain
+ * descriptor was opened
  */
 static int add_direct(struct local_file *f, int direct, const char *path, int oflags)
 {
@@ -346,15 +344,15 @@ static int add_direct(struct local_file *f, int direct, const char *path, int of
 /* ------------------------------------------------------------------ opening */
 
 /*
- * Return true if calls on the file system's files may wait for a server that does not answer.
- * Unknown file systems, and those above others, count too, because nothing says what they are.
+ * Return true if calls on the file system's files may wait for a server that does not answer.  Also
+ * return true for unknown and stacked file systems, whose bytes may be on servers.
  */
 static bool may_hang(const struct fs *fs)
 {
 	return !fs || !(fs->flags & (FS_DIRECT | FS_MEMORY)) || fs->flags & FS_REMOTE;
 }
 
-/* Fill in a file by what its descriptor tells. */
+/* Fill in a file from its descriptor. */
 static int local_fill(struct local_file *f, const struct stat *st)
 {
 	const struct fs *fs;
@@ -365,10 +363,11 @@ static int local_fill(struct local_file *f, const struct stat *st)
 	f->ino = st->st_ino;
 	f->file.caps = FILE_CACHE | FILE_NOWAIT;
 	if (f->block_device) {
-		/* statfs(2) would describe the file system that contains the device's name. */
+		/* Set the name here: statfs(2) would describe the file system that holds the device
+		 * node. */
 		(void)snprintf(f->file.name, sizeof(f->file.name), "block");
-		/* No FILE_AHEAD: another machine may write to a disk without a file system, and
-		 * cached pages would hide that for ever. */
+		/* No FILE_AHEAD: another machine may write to a raw disk, and pages that were read
+		 * ahead would hide its writes for ever. */
 		f->file.caps |= FILE_SHARED;
 		return 0;
 	}
@@ -406,8 +405,8 @@ static int access_flags(uint32_t flags)
 }
 
 /*
- * Open without side effects on what is not a file: open(2) of a FIFO would wait, and some character
- * devices (a watchdog, a tape) act when opened.
+ * Open without side effects on things other than files: open(2) of a FIFO would wait, and some
+ * character devices (a watchdog, a tape) act when opened.
  */
 static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct stat *ret_st)
 {
@@ -427,7 +426,7 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 	if (flags & PST_FILE_TRUNC)
 		oflags |= O_TRUNC;
 	fd = open(path, oflags | O_NONBLOCK, mode);
-	/* Another process holds a lease on the file: wait until the kernel has broken it. */
+	/* Another process holds a lease on the file: wait until the kernel has broken the lease. */
 	if (fd < 0 && errno == EWOULDBLOCK)
 		fd = open(path, oflags, mode);
 	if (fd < 0)
@@ -437,14 +436,14 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 	r = check_type(path, ret_st->st_mode);
 	if (r < 0)
 		return r;
-	/* With O_NONBLOCK io_uring would return -EAGAIN where it should wait. */
+	/* With O_NONBLOCK, io_uring would return -EAGAIN instead of waiting. */
 	r = fcntl(fd, F_GETFL);
 	if (r < 0 || fcntl(fd, F_SETFL, r & ~O_NONBLOCK) < 0)
 		return err_set(errno, "%s: fcntl failed: %s", path, err_name(errno));
 	return TAKE_FD(fd);
 }
 
-/* Complete a file that has its plain descriptor.  @direct, @path, @oflags: as for add_direct() */
+/* Complete a file that has its plain descriptor.  @direct, @path, @oflags: as in add_direct() */
 static int local_complete(struct local_file *f, const struct stat *st, int direct, const char *path,
 			  int oflags)
 {
@@ -453,7 +452,7 @@ static int local_complete(struct local_file *f, const struct stat *st, int direc
 
 	if (r == 0)
 		r = add_direct(f, TAKE_FD(twin), path, oflags);
-	/* A block device has many names. */
+	/* A block device may have several nodes with different inode numbers: use 0. */
 	if (r == 0)
 		r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->file.writers);
 	if (r == 0)
@@ -486,7 +485,7 @@ static int local_file_open(const char *path, uint32_t flags, uint32_t mode, stru
 	return r;
 }
 
-/* Return the flags of a descriptor with which its file is opened again. */
+/* Return the open flags for reopening the descriptor's file. */
 static int again_flags(int oflags)
 {
 	return oflags & (O_ACCMODE | O_SYNC | O_DSYNC);
@@ -532,10 +531,7 @@ static uint32_t local_direction(int oflags)
 	}
 }
 
-/*
- * Return the path at which the descriptor's file was found, for systems where /proc/self/fd cannot
- * be opened.
- */
+/* Return the path of the descriptor's file, for systems where /proc/self/fd cannot be opened. */
 static const char *path_of(int fd, char *buf, size_t len)
 {
 	char proc[32];
@@ -612,7 +608,7 @@ static void local_file_free(struct file *file)
 	free(f);
 }
 
-/* Does not block. */
+/* Return the size of a block device.  Does not block. */
 static int device_size(const struct local_file *f, uint64_t *ret_size)
 {
 	if (ioctl(f->fd, BLKGETSIZE64, ret_size) < 0)
@@ -647,7 +643,7 @@ static int local_file_again(const struct file *f, struct file **ret)
 	return local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, ret);
 }
 
-/* Stat the file as far as this machine knows, without asking a server. */
+/* Stat the file with what this machine knows, without asking a server. */
 static int stat_now(const struct local_file *f, unsigned mask, struct statx *ret)
 {
 	return statx(f->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, mask, ret) < 0 ? -errno : 0;
@@ -676,7 +672,7 @@ bool local_file_has_holes(const struct local_file *f)
 	       st.stx_blocks * 512 < st.stx_size;
 }
 
-/* Device numbers with major 0 (FUSE, NFS, overlay) are reused by the next mount. */
+/* Return false for major 0 (FUSE, NFS, overlay): the next mount may reuse such a number. */
 static bool local_file_place(const struct file *file, char *buf, size_t size)
 {
 	const struct local_file *f = local_of(file);
@@ -691,8 +687,8 @@ static int64_t local_file_read_now(const struct file *f, void *buf, uint64_t off
 	const struct iovec v = { buf, len };
 	long n;
 
-	/* File systems in memory hold every byte, and do not support RWF_NOWAIT.  The C library's
-	 * calls are cancellation points. */
+	/* File systems in memory have all bytes resident, but lack RWF_NOWAIT. Use raw system
+	 * calls: the C library's are cancellation points. */
 	if (f->caps & FILE_RESIDENT)
 		n = syscall(SYS_pread64, local_of(f)->fd, buf, len, off);
 	else

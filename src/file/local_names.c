@@ -41,7 +41,7 @@ static int local_stat(const char *name, struct pst_name_info *ret)
 	return 0;
 }
 
-/* Fill in what is known of an entry.  Return false if it is gone. */
+/* Fill in the known facts about an entry.  Return false if the entry was removed. */
 static bool local_names_look_at(int dir, const struct dirent *e, uint32_t flags,
 				struct pst_name_info *ret)
 {

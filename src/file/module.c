@@ -47,7 +47,7 @@ static int module_load(const struct file_module_entry *e)
 	r = beside_path(&file_modules, e->file, who, path);
 	if (r < 0)
 		return r;
-	/* Never unloaded: files of its tables may be open. */
+	/* Never unload: files that use its tables may be open. */
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!lib)
 		return err_set(ELIBACC, "%s:// needs %s, which cannot be loaded: %s", e->scheme,
@@ -75,7 +75,7 @@ int file_module_load(const char *scheme, size_t len)
 	if (!e)
 		return 0;
 	(void)pthread_mutex_lock(&lock);
-	/* Another thread may have loaded the module meanwhile. */
+	/* Another thread may have loaded the module already. */
 	r = file_provider_has(scheme, len) ? 0 : module_load(e);
 	(void)pthread_mutex_unlock(&lock);
 	return r < 0 ? r : 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Providers of files in modules: libpenstock-NAME.so, for what needs more than libc.
+ * Providers in modules, libpenstock-NAME.so, which may need more than libc.
  *
- * A scheme that no provider has is looked up in file_modules[].  Its module is loaded from the
- * library's own folder, if nobody but root and the caller can have put it there, and is never
- * unloaded.  A module may have several schemes.  It exports one table and links nothing of the
- * library: what it may call comes in another table.
+ * A scheme without a provider is looked up in file_modules[]. Its module is loaded from the
+ * library's own folder, if nobody but root and the caller could have put it there, and is never
+ * unloaded.  A module may have several schemes.  It exports one table and does not link
+ * libpenstock: a second table gives it the functions that it may call.
  */
 #ifndef PST_MODULE_H
 #define PST_MODULE_H
@@ -15,22 +15,22 @@
 
 struct file_module_entry {
 	const char *scheme;
-	const char *file; /* its name, in the folder of the library */
+	const char *file; /* file name, in the library's folder */
 };
 
-/* module_list.c: all modules that there are, without a scheme at the end. */
+/* All modules (module_list.c); the last entry has no scheme. */
 extern const struct file_module_entry file_modules[];
 
 /*
- * The functions of the library that a module may call, described in the headers named.
- * module_shim.c, which a module is linked with, turns them into the functions of err.h and log.h.
+ * Functions of the library that a module may call; see the headers named here.  Each module links
+ * module_shim.c, which defines the functions of err.h and log.h by this table.
  */
 struct file_module_host {
 	/* base/err.h, base/log.h */
 	int (*err_set)(int err, const char *fmt, ...) _printf_(2, 3);
 	const char *(*err_text)(void);
 	void (*log_line)(int level, const char *fmt, ...) _printf_(2, 3);
-	/* penstock.h: files for lower() */
+	/* penstock.h; files that lower() returns */
 	int (*open)(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 		    struct pst_file **ret_file);
 	int (*wrap)(int fd, uint32_t flags, const struct pst_file_opts *opts,
@@ -40,8 +40,8 @@ struct file_module_host {
 };
 
 /*
- * What a module is built with.  Library and module come from one build: a module of another version
- * is refused, and so is one that was built with another table of files.
+ * A module's table.  Library and module must come from one build: a module with another version or
+ * other struct sizes is refused.
  */
 struct file_module {
 	char version[16];
@@ -49,13 +49,14 @@ struct file_module {
 	size_t ops_size;     /* sizeof(struct file_ops) */
 	size_t backend_size; /* sizeof(struct io_backend) */
 	size_t op_size;      /* sizeof(struct io_op) */
-	/* Called once in a process for each scheme of the module; @host stays for ever.  0 and the
-	 * provider's table, or -errno with a sentence; then it may be called again. */
+	/* Called once per process for each scheme of the module; @host stays valid for ever.
+	 * Return 0 and the provider's table, or -errno with a sentence; after an error it may be
+	 * called again. */
 	int (*init)(const struct file_module_host *host, const char *scheme,
 		    const struct file_ops **ret);
 };
 
-/* The symbol that a module exports, the only one. */
+/* The only symbol that a module exports. */
 #define FILE_MODULE_SYMBOL "pst_file_module"
 
 #define FILE_MODULE_STR_(x) #x
@@ -67,20 +68,20 @@ struct file_module {
 	.backend_size = sizeof(struct io_backend), .op_size = sizeof(struct io_op),        \
 	.init = (init_fn)
 
-/* A module has this once. */
+/* Define the module's table; use once per module. */
 #define FILE_MODULE(init_fn)                                                                    \
 	__attribute__((visibility("default"))) extern const struct file_module pst_file_module; \
 	const struct file_module pst_file_module = { FILE_MODULE_OF(init_fn) }
 
-/* module_shim.c: what the module got. */
+/* Set the functions that module_shim.c calls. */
 void file_module_use(const struct file_module_host *host);
 
-/* api/module.c */
+/* Defined in api/module.c. */
 extern const struct file_module_host file_module_host;
 
 /*
- * Make the provider of a scheme known that is in a module.  1; 0: no module has that scheme; -errno
- * with a sentence.
+ * Load the module of a scheme.  Return 1; 0 if no module has that scheme; -errno with a
+ * sentence.
  */
 int file_module_load(const char *scheme, size_t len);
 

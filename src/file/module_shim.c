@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A part of each module: the library's calls by their usual names, through the table that the
- * module got.
+ * Linked into each module: define the library's functions under their usual names, by the table
+ * that the module was given.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 static const struct file_module_host *host;
 
-/* The library looks at its level itself. */
+/* Pass everything on: the library checks its own level. */
 _Atomic int log_level = PST_LOG_DEBUG;
 
 void file_module_use(const struct file_module_host *h)

@@ -17,7 +17,7 @@ static int err_cannot(const char *name, const char *what)
 		       (int)scheme_len(name), name, what);
 }
 
-/* The calls of the provider that opens such names. */
+/* Find the name calls of the provider that opens such names. */
 static int find_ops(const char *name, const struct names_ops **ret)
 {
 	const struct file_ops *ops;
@@ -96,7 +96,7 @@ int names_truncate(const char *name, uint64_t size)
 
 /* -------------------------------------------------------------------- trees */
 
-/* A directory that is to be listed: its name below the tree's root, "" for the root. */
+/* A directory still to be listed: its name relative to the tree's root, "" for the root. */
 struct dir {
 	struct dir *next;
 	unsigned level;
@@ -110,10 +110,10 @@ struct tree {
 	pst_name_fn fn;
 	void *arg;
 	struct dir *now, *todo;
-	int stop; /* what fn returned */
+	int stop; /* nonzero result of fn, which ends the listing */
 };
 
-/* DIR/NAME below the root, or NAME where dir is "". */
+/* Return DIR/NAME, or NAME if dir is "". */
 static char *names_join(const char *dir, const char *name)
 {
 	char *text;
@@ -166,7 +166,7 @@ static int list_dir(struct tree *t)
 	if (asprintf(&path, "%s%s%s", t->root, slash, t->now->name) < 0)
 		return err_set(ENOMEM, "out of memory");
 	r = t->ops->list(path, t->flags, tree_entry, t);
-	/* Since its entry was read, the directory was removed or replaced by a file. */
+	/* The directory was removed or replaced by a file after its entry was read. */
 	if ((r == -ENOENT || r == -ENOTDIR) && !t->stop)
 		r = 0;
 	free(path);

@@ -8,8 +8,8 @@ static bool op_finish(struct io_op *op, int64_t res)
 }
 
 /*
- * The rest cannot be requested now.  Finish a cancelled operation, else return false: it continues
- * later.
+ * Handle the remaining bytes: finish the operation and return true if it was cancelled, else return
+ * false to continue it later.
  */
 static bool go_on(struct io_op *op)
 {
@@ -25,11 +25,12 @@ static bool advance_moved(struct io_op *op, uint64_t moved)
 		return op_finish(op, (int64_t)op->moved);
 
 	if (op->flags & IO_OP_DIRECT && io_op_off(op) & (f->off_align - 1)) {
-		/* The rest of a write is no write by O_DIRECT: the caller has claims to ask for. */
+		/* The rest of the write is a buffered write, for which the caller needs another
+		 * claim. */
 		if (op->kind == IO_WRITE)
 			return op_finish(op, (int64_t)op->moved);
-		/* A read stops inside a block only at the end of the file.  Whether it is still
-		 * there only a buffered call can find out: it may start at any byte. */
+		/* A direct read stops inside a block only at the end of the file.  Read on
+		 * buffered, which may start at any byte, in case the file has grown. */
 		op->flags &= (uint8_t)~IO_OP_DIRECT;
 	}
 	return go_on(op);
@@ -40,15 +41,15 @@ bool io_op_advance_part(struct io_op *op, int64_t res)
 	if (res > 0)
 		return advance_moved(op, (uint64_t)res);
 	if (res == 0) {
-		/* pwrite(2) gives 0 for a length above 0 on no file we take; if one does,
-		 * asking again for ever is the one wrong answer. */
+		/* pwrite(2) should never return 0 for a length above 0. If it does, retrying might
+		 * loop for ever. */
 		if (op->kind == IO_WRITE)
 			return op_finish(op, -EIO);
 		return op_finish(op, (int64_t)op->moved);
 	}
 	if (op->flags & IO_OP_NOWAIT) {
-		/* The file system cannot say what is resident, so nothing is.  Sandboxes forbid
-		 * preadv2(2) with the others. */
+		/* The file system cannot report residency, so treat all bytes as not resident.
+		 * Sandboxes forbid preadv2(2) with EPERM or ENOSYS. */
 		if (res == -EOPNOTSUPP || res == -EPERM || res == -ENOSYS)
 			return op_finish(op, -EAGAIN);
 		return res == -EINTR ? go_on(op) : op_finish(op, res);

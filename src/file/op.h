@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * For back ends only: the arguments of an operation's next system call.
- */
+/* Arguments of an operation's next system call; for back ends only. */
 #ifndef PST_FILE_OP_H
 #define PST_FILE_OP_H
 
@@ -11,8 +9,8 @@
 int64_t io_op_ask_fault(const struct io_op *op);
 
 /*
- * Bytes to ask for, 0 for a sync; or -errno where a fault is injected: hand that to
- * io_op_advance() in place of a system call's result.
+ * Return the bytes to ask for (0 for a sync), or an injected -errno: pass that to io_op_advance()
+ * instead of a system call's result.
  */
 static inline int64_t io_op_ask(const struct io_op *op)
 {
@@ -37,9 +35,9 @@ static inline bool io_op_is_sync(const struct io_op *op)
 }
 
 /*
- * cancel() may come while another thread runs the operation, so the flag is read and
- * written whole.  Relaxed: nothing else is published through it, and a cancel that is
- * seen late is a cancel that came late.
+ * Return true if the operation was cancelled.  Atomic, because cancel() may run while another
+ * thread runs the operation.  Relaxed: the flag publishes nothing else, and a cancel that is seen
+ * late has the same effect as a late cancel.
  */
 static inline bool io_op_canceled(const struct io_op *op)
 {
@@ -52,8 +50,8 @@ static inline void io_op_set_canceled(struct io_op *op)
 }
 
 /*
- * First in, first out, through op->next; any can be taken out of the middle.  op->in is written
- * under the lock of its list, and read without: only whether it is this list is asked for then.
+ * A FIFO list linked by op->next, which allows removal from the middle.  op->in is written under
+ * the list's lock; readers without the lock only compare it with their own list.
  */
 struct io_fifo {
 	struct io_op *head, *tail;
@@ -89,7 +87,7 @@ static inline bool io_fifo_has(const struct io_fifo *q, const struct io_op *op)
 	return __atomic_load_n(&op->in, __ATOMIC_RELAXED) == q;
 }
 
-/* Take one out of the middle; false when it is not there. */
+/* Remove an operation from any position; return false if the list does not hold it. */
 bool io_fifo_remove(struct io_fifo *q, struct io_op *op);
 
 #endif

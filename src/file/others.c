@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* I/O contexts of providers, used together with the system's. */
+/* I/O contexts of providers, used along with the system's I/O context. */
 #include "base/err.h"
 #include "file/io.h"
 
@@ -23,13 +23,13 @@ int io_others_add(struct io_others *o, const struct io_backend *kind, unsigned d
 		return err_set(ENOSPC, "there are %u kinds of I/O contexts already", o->nr);
 	r = io_ctx_new(kind, depth, &ctx);
 	if (r == 0) {
-		r = kind->arm(ctx, efd, true); /* later ones do not fail */
+		r = kind->arm(ctx, efd, true); /* later arm() calls cannot fail */
 		if (r == 0 && !armed)
 			r = kind->arm(ctx, efd, false);
 	}
 	if (r < 0) {
 		io_ctx_free(ctx);
-		/* -EAGAIN means "reap first", or "later" to a worker. */
+		/* The caller reads -EAGAIN as "reap first" or, in a worker, as "later". */
 		return r == -EAGAIN ? -EBUSY : r;
 	}
 	o->ctx[o->nr++] = ctx;
@@ -59,7 +59,7 @@ unsigned io_others_reap(struct io_others *o, struct io_op **ret, unsigned max)
 {
 	unsigned n = 0;
 
-	/* Reap another one first each time, so that a busy context does not starve the others. */
+	/* Start with another context each time, so that a busy one does not starve the others. */
 	for (unsigned i = 0; i < o->nr && n < max; i++) {
 		struct io_ctx *ctx = o->ctx[(o->turn + i) % o->nr];
 

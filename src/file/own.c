@@ -12,7 +12,7 @@ static void own_close(struct own_file *own)
 	*own = (struct own_file){ .fd = -1 };
 }
 
-/* Forget a file; called by the thread that frees it, which may be any thread. */
+/* Clear a file's entry.  The thread that frees the file calls this; it may be any thread. */
 static void forget_file(struct ctx_tables *t, uint32_t idx)
 {
 	struct own_files *o = container_of(t, struct own_files, tables);
@@ -62,7 +62,7 @@ int own_files_get(struct own_files *o, const struct file *file)
 	struct own_file *own, *room = NULL;
 	int fd = -1;
 
-	/* No call would report when a file without a place is freed. */
+	/* A file without an index gives no notice when it is freed. */
 	if (!f || f->idx == IO_NO_IDX)
 		return -1;
 	(void)pthread_mutex_lock(&o->lock);
@@ -74,7 +74,7 @@ int own_files_get(struct own_files *o, const struct file *file)
 	(void)pthread_mutex_unlock(&o->lock);
 	if (!room)
 		return fd;
-	/* Other threads remove entries, and only this one adds them.  Opening may block. */
+	/* Safe without the lock: only this thread adds entries.  Opening may block. */
 	fd = local_file_reopen(f);
 	(void)pthread_mutex_lock(&o->lock);
 	*room = (struct own_file){ f->idx, f->gen, fd };
@@ -84,7 +84,7 @@ int own_files_get(struct own_files *o, const struct file *file)
 
 int64_t own_file_read(int fd, void *buf, uint64_t off, uint64_t len)
 {
-	/* The C library's call is a cancellation point. */
+	/* Use the raw system call: the C library's is a cancellation point. */
 	long n = syscall(SYS_pread64, fd, buf, len, off);
 
 	return n < 0 ? -errno : n;

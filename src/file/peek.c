@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A plain read that leaves the page cache as it was.  Else the next request would find the bytes
- * there, and not tell which way from the disk is the better one.
+ * Read without changing the page cache.  Otherwise the next request would find the bytes cached,
+ * and could not measure which path from the disk is better.
  *
- * How much is read ahead is a matter of the open file description, so this takes one of its
- * own; the file's own may be somebody else's, too.
+ * Read-ahead state belongs to the open file description, so open a new one; the file's own may also
+ * be shared with the program.
  */
 #include <fcntl.h>
 #include <stdio.h>

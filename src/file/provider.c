@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Providers of files: the table of them, names, and what a provider may leave out.
- */
+/* The table of providers, names, and defaults for members that a provider leaves NULL. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +14,7 @@
 #include "file/io.h"
 #include "file/module.h"
 
-/* Added to under the lock, and read without: [i] is there once nr is above i. */
+/* Entries are added under the lock and read without: entry i is valid once nr exceeds i. */
 static struct {
 	pthread_mutex_t lock;
 	const struct file_ops *of[FILE_PROVIDERS_MAX];
@@ -57,7 +55,7 @@ static int err_scheme(const char *name, size_t len)
 		       known, MIN(64, shown), name, strlen(name) > 64 ? "..." : "");
 }
 
-/* core computes with these, and slots hold a block of the file. */
+/* Bound the alignment: core computes with it, and a slot must hold a block of the file. */
 static int check_alignment(const struct file *f)
 {
 	if (!(f->caps & FILE_DIRECT) || dio_check(f->mem_align, f->off_align) == 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which bytes of a local file the page cache holds.
+ * Find out which bytes of a local file the page cache holds.
  *
- * cachestat(2), Linux 6.5, tells without reading.  An RWF_NOWAIT read would tell too, but one that
- * misses starts read-ahead, which costs the disk the same bytes twice.
+ * cachestat(2), since Linux 6.5, tells without reading.  An RWF_NOWAIT read would tell too, but a
+ * miss starts read-ahead, so the disk would read the same bytes twice.
  */
 #include <linux/magic.h>
 #include <sys/mman.h>
@@ -27,8 +27,8 @@ struct cachestat {
 };
 
 /*
- * Return true if the file certainly ends at off.  Where a server may know of another size, this
- * machine's size proves nothing.  The layers below an overlay do not change by themselves.
+ * Return true if the file certainly ends at off or before.  If a server may know another size, the
+ * local size proves nothing.  The layers below an overlay do not change by themselves.
  */
 bool local_file_ends_at(const struct file *f, uint64_t off)
 {
@@ -40,8 +40,8 @@ bool local_file_ends_at(const struct file *f, uint64_t off)
 }
 
 /*
- * A file of an overlay has its pages in the file system below, where cachestat(2) does not
- * look; a mapping leads there.  The mapping is not touched.
+ * An overlay file's pages belong to the file below, where cachestat(2) does not look; mincore() of
+ * a mapping does.  The mapping is never accessed.
  */
 static int resident_below(const struct file *f, uint64_t off, uint64_t len)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files by pread(2) and pwrite(2) on threads: works everywhere.
+ * File operations by pread(2) and pwrite(2) on threads; works everywhere.
  *
- * One pool of threads serves all I/O contexts of the process.  It grows while operations find
- * nobody idle, and a thread that found nothing for IDLE_NS ends.  One stays while there is an
- * I/O context, so that operations can always start.  When the last I/O context is freed, all
- * threads end and are joined.  Nothing can be in flight then, so none of them is inside a system
- * call.  An operation that hangs keeps its I/O context, and with it the pool.  NR_THREADS_MAX
- * operations that hang leave no thread for the others, which can then only be cancelled.
+ * One pool of threads serves all I/O contexts of the process.  It grows while operations find no
+ * idle thread, and a thread that finds no work for IDLE_NS ends.  One thread stays while there is
+ * an I/O context, so that operations can always start.  When the last I/O context is freed, all
+ * threads end and are joined; nothing is in flight then, so none of them is in a system call.  An
+ * operation that hangs keeps its I/O context, and with it the pool.  If NR_THREADS_MAX operations
+ * hang, no thread is free for others, which can only be cancelled.
  *
- * Each thread sleeps on a condition variable of its own, and that which slept last is woken first.
- * Of several that sleep on one, pthread_cond_signal(3) may wake none: glibc loses a signal then
- * (sourceware.org, bug 25847; Debian 12 has it), and an operation would wait for the next.
+ * Each thread sleeps on a condition variable of its own, and the last to fall asleep is woken
+ * first.  With a shared one, pthread_cond_signal(3) may wake none of several sleepers: glibc can
+ * lose a signal (sourceware.org bug 25847; Debian 12 has it), and the operation would wait for the
+ * next.
  *
  * Lock order: life_lock, pool.lock.  An inbox's lock is never held together with these.
  */
@@ -31,31 +32,31 @@
 
 struct threads_ctx {
 	struct io_ctx base;
-	struct io_fifo queued; /* the owner's: until flush() */
+	struct io_fifo queued; /* until flush(); only the context's user touches it */
 
-	struct io_inbox inbox; /* pool threads push */
+	struct io_inbox inbox; /* pool threads push finished operations here */
 };
 
 struct pool_thread {
-	struct pool_thread *next; /* in pool.asleep or pool.gone */
+	struct pool_thread *next; /* next in pool.asleep or pool.gone */
 	pthread_t thread;
 	pthread_cond_t wake;
-	bool woken; /* since it went to sleep */
+	bool woken; /* was woken since it fell asleep */
 };
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t none_left; /* nr_threads fell to 0 */
+	pthread_cond_t none_left; /* signalled when nr_threads drops to 0 */
 	struct io_fifo queued;
 	unsigned nr_queued;
-	unsigned nr_threads; /* that take work */
+	unsigned nr_threads; /* threads that take work */
 	unsigned nr_idle;
 	bool stop;
-	struct pool_thread *asleep; /* and not woken yet: the last one first */
-	struct pool_thread *gone;   /* those that went: to be joined */
+	struct pool_thread *asleep; /* sleeping and not yet woken; last to sleep first */
+	struct pool_thread *gone;   /* ended threads that must be joined */
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Guards the beginning and the end of the pool. */
+/* Serializes creation and destruction of the pool. */
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned nr_ctxs;
 
@@ -66,7 +67,7 @@ static struct threads_ctx *threads_ctx_of(struct io_ctx *ctx)
 
 /* ------------------------------------------------------------- operations */
 
-/* Files in memory are all resident, but know no RWF_NOWAIT. */
+/* Ignore NOWAIT for files in memory: their bytes are resident, but they lack RWF_NOWAIT. */
 static ssize_t call_read(const struct io_op *op, size_t len)
 {
 	struct iovec iov = { .iov_base = io_op_buf(op), .iov_len = len };
@@ -77,7 +78,7 @@ static ssize_t call_read(const struct io_op *op, size_t len)
 	return pread(io_op_fd(op), iov.iov_base, len, off);
 }
 
-/* One system call. */
+/* Make one system call for the operation. */
 static int64_t threads_call(const struct io_op *op)
 {
 	int64_t ask = io_op_ask(op);
@@ -104,7 +105,7 @@ static int64_t threads_call(const struct io_op *op)
 
 static void perform(struct io_op *op)
 {
-	/* EAGAIN of a call that may wait: some resource is short for a moment. */
+	/* EAGAIN from a blocking call: some resource is short for a moment. */
 	static const struct timespec moment = { .tv_nsec = (long)NSEC_PER_MSEC };
 	int64_t res = threads_call(op);
 
@@ -117,7 +118,7 @@ static void perform(struct io_op *op)
 
 /* ------------------------------------------------------------------- pool */
 
-/* Wake the thread that slept last; with pool.lock.  Return false if none sleeps. */
+/* Wake the thread that fell asleep last.  Return false if none sleeps.  pool.lock is held. */
 static bool threads_wake_one(void)
 {
 	struct pool_thread *w = pool.asleep;
@@ -130,7 +131,7 @@ static bool threads_wake_one(void)
 	return true;
 }
 
-/* Wait until the thread is woken, or until that time; with pool.lock.  Return 0 or ETIMEDOUT. */
+/* Wait until the thread is woken or until that time.  Return 0 or ETIMEDOUT.  pool.lock is held. */
 static int threads_wait_idle(struct pool_thread *w, uint64_t until)
 {
 	struct pool_thread **at = &pool.asleep;
@@ -149,7 +150,7 @@ static int threads_wait_idle(struct pool_thread *w, uint64_t until)
 	return r;
 }
 
-/* Return the next operation, or NULL if the calling thread shall end; with pool.lock. */
+/* Return the next operation, or NULL if the calling thread must end.  pool.lock is held. */
 static struct io_op *next_op(struct pool_thread *w)
 {
 	uint64_t until = now_ns() + IDLE_NS;
@@ -177,7 +178,7 @@ static void *threads_work(void *arg)
 
 	(void)pthread_setname_np(pthread_self(), "pst-io");
 	(void)pthread_mutex_lock(&pool.lock);
-	pool.nr_idle--; /* see threads_spawn() */
+	pool.nr_idle--; /* counted as idle by threads_spawn() */
 	while ((op = next_op(w))) {
 		struct threads_ctx *ctx = op->ctx_data;
 
@@ -200,7 +201,7 @@ static void thread_free(struct pool_thread *w)
 	free(w);
 }
 
-/* Create a thread; with pool.lock.  Return 0, or -EAGAIN with a sentence. */
+/* Create a thread.  Return 0, or -EAGAIN with a sentence.  pool.lock is held. */
 static int threads_spawn(void)
 {
 	struct pool_thread *w = malloc(sizeof(*w));
@@ -215,14 +216,14 @@ static int threads_spawn(void)
 		return r;
 	}
 	pool.nr_threads++;
-	/* Count the new thread as idle: it will take one of the waiting operations now. */
+	/* Count the new thread as idle: it is about to take one of the queued operations. */
 	pool.nr_idle++;
 	return 0;
 }
 
 /*
- * Create an idle thread for every waiting operation, as far as that succeeds; with pool.lock.  The
- * existing threads, at least one, do the rest.
+ * Create threads until every queued operation has an idle one, or creation fails.  At least one
+ * thread exists already and will run the rest.  pool.lock is held.
  */
 static void threads_grow(void)
 {
@@ -231,7 +232,7 @@ static void threads_grow(void)
 			break;
 }
 
-/* Join those that went.  Quick: all that is left for them to do is return. */
+/* Join threads that have ended.  Quick: each is about to return. */
 static void join_gone(struct pool_thread *w)
 {
 	struct pool_thread *next;
@@ -343,7 +344,7 @@ static int threads_queue(struct io_ctx *base, struct io_op *op)
 	return 0;
 }
 
-/* Operations that cannot wait are done here and now: no thread would be faster. */
+/* Run NOWAIT operations at once on this thread: a pool thread would not be faster. */
 static void run_nowait(struct threads_ctx *ctx)
 {
 	struct io_op *op, *next;
@@ -392,7 +393,7 @@ static unsigned threads_reap(struct io_ctx *base, struct io_op **ret, unsigned m
 static int threads_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 {
 	if (!base->nr_ops)
-		return 0; /* there is nothing to wait for */
+		return 0; /* nothing is queued or in flight */
 	return io_inbox_wait(&threads_ctx_of(base)->inbox, MIN(MAX(min, 1u), base->nr_ops),
 			     deadline_ns);
 }
@@ -402,7 +403,8 @@ static void threads_cancel(struct io_ctx *base, struct io_op *op)
 	struct threads_ctx *ctx = threads_ctx_of(base);
 	bool waits = io_fifo_remove(&ctx->queued, op);
 
-	/* An operation inside a system call continues until that call returns, and no further. */
+	/* An operation in a system call ends when that call returns; the flag prevents another
+	 * call. */
 	io_op_set_canceled(op);
 	if (!waits) {
 		(void)pthread_mutex_lock(&pool.lock);

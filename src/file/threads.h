@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads, for a ring that the kernel refuses (uring.c). */
+/* Interface for uring.c: threads take over when the kernel refuses a ring. */
 #ifndef PST_FILE_THREADS_H
 #define PST_FILE_THREADS_H
 
 #include "file/op.h"
 
 /*
- * threads_take() - take an operation that another I/O context has begun
- * @base: of the threads
+ * threads_take() - take an operation that another I/O context has begun @base: an I/O context of
+ * the threads back end
  *
- * Bytes that were moved are not moved again.  The next flush() starts it.
+ * The operation continues after the bytes that were already moved.  The next flush() starts it.
  */
 void threads_take(struct io_ctx *base, struct io_op *op);
 

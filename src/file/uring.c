@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files by io_uring: one ring per I/O context.
+ * File operations by io_uring: one ring per I/O context.
  *
- * The choices here, and their reasons:
+ * Design choices and their reasons:
  *
- *   - Files are registered with a ring at their first operation on it, which saves two atomics
- *     per operation, and buffers once they are used again and again, which saves the pinning
- *     of every page (uring_bufs.h).  Places of files are remembered by generation, so that a
- *     place with a new owner is never mistaken for the old one.  Other threads take them out
- *     when the file or buffer goes (ctx.c); SINGLE_ISSUER and with it DEFER_TASKRUN would
- *     forbid that.
+ *   - Files are registered with a ring at their first operation, which saves two atomics per
+ *     operation.  Buffers are registered after repeated use, which saves pinning every page
+ *     (uring_bufs.h).  Each table entry records the generation of its owner, so a reused index
+ *     is never mistaken for the old file.  Other threads clear entries when a file or buffer is
+ *     freed (ctx.c); SINGLE_ISSUER, and with it DEFER_TASKRUN, would forbid that.
  *   - The ring's own descriptor is not registered: that registration belongs to a thread,
- *     not to the ring, and an I/O context may be used by one thread after the other.
- *   - This file raises no limit of the process.  With a small RLIMIT_NOFILE the table of files
- *     is shorter.
- *   - Operations that end without the ring (injected faults, reads of files in memory) stand
- *     in a list of the I/O context, and reap() takes them from there as if they were completions.
- *     So does the only read of a flush, if it may not wait: a system call of its own costs
- *     less than the ring.  An entry that several reads share costs less still.
- *   - O_DIRECT operations do not wait for the end of a long batch: a device that has nothing to
- *     do gets the first at once, and then each time as many as it has.  For eight operations that
- *     takes four system calls, for 128 nine, and while the device is busy none but the flush.
- *   - Where a sandbox begins after the ring was made, threads take over if the user left the choice
- *     to us (uring_or_threads).  What the kernel has taken comes back by the ring, which is memory
- *     and needs no system call; the rest goes to the threads, and so no operation runs twice.
- *   - The kernel's io-wq runs one buffered write at a time for all files whose inodes share one
- *     of 64 hash values.  A write that hangs may hold up the writes to one file in 64, until
- *     its deadline or theirs.
+ *     not to the ring, and several threads may use an I/O context one after another.
+ *   - No limit of the process is raised.  With a small RLIMIT_NOFILE the table of files is
+ *     shorter.
+ *   - Operations that end without the ring (injected faults, reads of files in memory) are
+ *     put on a list of the I/O context, which reap() handles like completions.  A flush with a
+ *     single NOWAIT read also bypasses the ring: one preadv2(2) costs less than a ring
+ *     operation.  With several reads, a shared io_uring_enter(2) costs less.
+ *   - O_DIRECT operations do not wait for the end of a batch.  An idle device gets the first at
+ *     once, then each time as many as it already has.  Eight operations take four system
+ *     calls, 128 take nine; while the device is busy, only flush() makes one.
+ *   - If a sandbox starts after the ring was created, threads take over, provided the user let
+ *     the library choose (uring_or_threads).  Operations that the kernel has taken complete
+ *     through the ring, which is memory and needs no system call; all others move to the
+ *     threads.  So no operation runs twice.
+ *   - The kernel's io-wq serializes buffered writes of all files whose inodes share one of 64
+ *     hash values.  So a write that hangs may block the writes to one file in 64, until its
+ *     deadline or theirs.
  */
 #include <string.h>
 #include <sys/uio.h>
@@ -37,11 +37,11 @@
 #include "file/threads.h"
 #include "file/uring.h"
 
-#define DOUBTS_MAX 8u /* of_thread() */
+#define DOUBTS_MAX 8u /* retries of one operation in of_thread() */
 
 /* ---------------------------------------------------------- registrations */
 
-/* The file's place, now registered; false: use descriptors. */
+/* Register the file at its index.  Return false to use its descriptors instead. */
 static _cold_ bool register_file(struct uring_ctx *ctx, const struct local_file *f)
 {
 	int fds[2] = { f->fd, f->fd_direct }, none[2] = { -1, -1 };
@@ -54,7 +54,7 @@ static _cold_ bool register_file(struct uring_ctx *ctx, const struct local_file 
 		log_debug("registering a file with io_uring failed: %s; using descriptors",
 			  err_name(r));
 		ctx->files_off = true;
-		/* A place that the ring keeps would keep the file open, too. */
+		/* Clear the half that was registered: the ring would keep the file open. */
 		(void)io_uring_register_files_update(&ctx->ring, 2 * f->idx, none, 2);
 		return false;
 	}
@@ -70,7 +70,7 @@ static inline bool file_registered(struct uring_ctx *ctx, const struct local_fil
 
 /* ------------------------------------------------------------- operations */
 
-/* The file of an entry: its place in the ring's table, or a descriptor. */
+/* Set the file of an entry: registered index or descriptor. */
 static inline void fill_file(struct uring_ctx *ctx, struct io_uring_sqe *sqe,
 			     const struct io_op *op)
 {
@@ -122,14 +122,14 @@ static inline void fill_sqe(struct uring_ctx *ctx, struct io_uring_sqe *sqe, str
 		sqe->buf_index = (uint16_t)slot;
 	}
 	/*
-	 * With many requests open, FUSE makes the next one wait even with NOWAIT, and this thread
-	 * must not wait.
+	 * Force FUSE operations to a kernel thread: with many requests open, FUSE blocks the
+	 * submitter even with NOWAIT, and this thread must not block.
 	 */
 	if (unlikely(op->file->caps & FILE_MAY_HANG && !(op->flags & IO_OP_NOWAIT)))
 		sqe->flags |= IOSQE_ASYNC;
 }
 
-/* An entry of the ring, or NULL.  The kernel takes entries within our calls only. */
+/* Return an entry of the ring, or NULL.  The kernel takes entries only during our system calls. */
 static inline struct io_uring_sqe *next_sqe(struct uring_ctx *ctx)
 {
 	struct io_uring_sq *sq = &ctx->ring.sq;
@@ -139,7 +139,7 @@ static inline struct io_uring_sqe *next_sqe(struct uring_ctx *ctx)
 	return &sq->sqes[sq->sqe_tail++ & sq->ring_mask];
 }
 
-/* Put the cancels that cancel() noted into the ring. */
+/* Submit the cancels that uring_cancel() noted. */
 static void cancel_owed(struct uring_ctx *ctx)
 {
 	struct io_uring_sqe *sqe;
@@ -152,7 +152,7 @@ static void cancel_owed(struct uring_ctx *ctx)
 	}
 }
 
-/* Continue an operation that the ring does not get, on the threads that took over. */
+/* Continue an operation on the threads that took over from the ring. */
 static void by_threads(struct uring_ctx *ctx, struct io_op *op)
 {
 	op->pinned = false;
@@ -161,16 +161,16 @@ static void by_threads(struct uring_ctx *ctx, struct io_op *op)
 }
 
 /*
- * Return true if the threads have the operation.  Only for an operation that is neither finished
- * nor waiting for flush().
+ * Return true if the threads run the operation, which must be neither finished nor waiting for
+ * flush().
  */
 static bool has_threads(const struct uring_ctx *ctx, const struct io_op *op)
 {
 	return ctx->threads && op->ctx_data == ctx->threads && !io_fifo_has(&ctx->done, op);
 }
 
-/* Take back every operation in the ring that the kernel has not taken.  Threads do them, or
- * they end with that error. */
+/* Take back every ring entry that the kernel has not taken.  Pass the operations to the threads, or
+ * end them with err. */
 static void withdraw(struct uring_ctx *ctx, int err)
 {
 	struct io_uring_sq *sq = &ctx->ring.sq;
@@ -188,7 +188,7 @@ static void withdraw(struct uring_ctx *ctx, int err)
 		else if (tag == TAG_OP)
 			uring_push_done(ctx, op, err);
 	}
-	/* They were published already; nobody but io_uring_enter() looks there. */
+	/* Already published, but only io_uring_enter() reads the tail, so rewinding is safe. */
 	sq->sqe_head = sq->sqe_tail = head;
 	__atomic_store_n(sq->ktail, head, __ATOMIC_RELEASE);
 	while (ctx->to_cancel.head)
@@ -213,13 +213,13 @@ bool uring_take_over(struct uring_ctx *ctx, int err)
 		(void)threads_backend.arm(threads, ctx->efd, ctx->armed);
 	ctx->threads = threads;
 	ctx->base.ring_err = -err;
-	ctx->nr_files = 0; /* uring_is_plain() is false from now on */
+	ctx->nr_files = 0; /* makes uring_is_plain() return false */
 	return true;
 }
 
 static inline int uring_submit(struct uring_ctx *ctx)
 {
-	/* Kernels without SUBMIT_ALL stop behind an operation that they refuse. */
+	/* Loop: kernels without SUBMIT_ALL stop after an operation that they refuse. */
 	while (io_uring_sq_ready(&ctx->ring) || ctx->to_cancel.head) {
 		int r;
 
@@ -232,18 +232,18 @@ static inline int uring_submit(struct uring_ctx *ctx)
 			(void)uring_take_over(ctx, r);
 			withdraw(ctx, r);
 		}
-		/* EBUSY: completions that did not fit must be reaped first. */
+		/* EBUSY: overflowed completions must be reaped first. */
 		return r == -EBUSY || r == 0 ? -EAGAIN : r;
 	}
 	return 0;
 }
 
-/* 0, or -EAGAIN when the ring has no room. */
+/* Put the operation into the ring.  Return 0, or -EAGAIN if the ring is full. */
 static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t ask, bool may_wait)
 {
 	struct io_uring_sqe *sqe = unlikely(ctx->threads) ? NULL : next_sqe(ctx);
 
-	/* There is room for every operation, but cancels use some of it too. */
+	/* The ring has an entry for every operation, but cancels use entries too. */
 	if (unlikely(!sqe) && !ctx->threads && uring_submit(ctx) == 0)
 		sqe = next_sqe(ctx);
 	if (unlikely(!sqe)) {
@@ -258,7 +258,7 @@ static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t as
 	return 0;
 }
 
-/* FUSE may wait even with NOWAIT. */
+/* Return true if the operation cannot block; FUSE may block even with NOWAIT. */
 static inline bool does_not_wait(const struct io_op *op)
 {
 	return op->flags & IO_OP_NOWAIT && !(op->file->caps & FILE_MAY_HANG);
@@ -272,8 +272,8 @@ static _noinline_ int uring_start(struct uring_ctx *ctx, struct io_op *op, bool 
 		uring_push_done(ctx, op, ask);
 		return 0;
 	}
-	/* These file systems have everything in memory, but know no RWF_NOWAIT, and io_uring
-	 * would send their reads through a kernel thread. */
+	/* File systems in memory lack RWF_NOWAIT, and io_uring would run their reads on a kernel
+	 * thread.  So flush() reads them. */
 	if (op->flags & IO_OP_NOWAIT && op->file->caps & FILE_RESIDENT) {
 		op->res = ask;
 		io_fifo_push(&ctx->inline_reads, op);
@@ -289,7 +289,7 @@ static _noinline_ int uring_start(struct uring_ctx *ctx, struct io_op *op, bool 
 	return into_ring(ctx, op, (uint64_t)ask, may_wait);
 }
 
-/* Are the operation's file and memory registered, and can it go into the ring as it is? */
+/* Return true if file and memory are registered and the operation needs no special case. */
 static inline bool uring_is_plain(const struct uring_ctx *ctx, const struct io_op *op)
 {
 	const struct local_file *f = local_of(op->file);
@@ -300,7 +300,7 @@ static inline bool uring_is_plain(const struct uring_ctx *ctx, const struct io_o
 	       likely(!(op->flags & IO_OP_NOWAIT) || io_uring_sq_ready(&ctx->ring));
 }
 
-/* Start a plain operation, as most are.  0, or -EAGAIN: uring_start() has to do it. */
+/* Start a plain operation, the common case.  Return 0, or -EAGAIN to use uring_start(). */
 static inline int start_plain(struct uring_ctx *ctx, struct io_op *op)
 {
 	int slot = uring_bufs_find(&ctx->bufs, op->reg, (uintptr_t)op->buf, op->len);
@@ -327,7 +327,8 @@ static inline int start_plain(struct uring_ctx *ctx, struct io_op *op)
 	return 0;
 }
 
-/* Has the device less to do than waits here for it? */
+/* Return true if at least half of all operations are waiting in the ring: the device is
+ * underused. */
 static inline bool is_due(const struct uring_ctx *ctx, const struct io_op *op)
 {
 	return op->flags & IO_OP_DIRECT &&
@@ -345,7 +346,7 @@ int uring_queue(struct io_ctx *base, struct io_op *op)
 		return -EAGAIN;
 	base->nr_ops++;
 	if (is_due(ctx, op))
-		(void)uring_flush(base); /* operations that the kernel does not take now go later */
+		(void)uring_flush(base); /* a failure is retried later */
 	return 0;
 }
 
@@ -375,20 +376,20 @@ int uring_flush(struct io_ctx *base)
 
 /* -------------------------------------------------------------------- reap */
 
-/* Continue an operation that is not finished. */
+/* Start an unfinished operation again. */
 static void restart(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
 	/*
-	 * For a file with O_NONBLOCK, or if a device's queue is full, the kernel answers EAGAIN
-	 * instead of waiting; its own threads may wait.
+	 * The kernel returned EAGAIN instead of waiting (O_NONBLOCK, or a full device queue). Its
+	 * own threads may wait.
 	 */
 	if (uring_start(ctx, op, res == -EAGAIN) < 0)
-		uring_push_done(ctx, op, -EINTR); /* no room: come back at the next reap() */
+		uring_push_done(ctx, op, -EINTR); /* no room: retry at the next reap() */
 	else
 		ctx->owe_submit = true;
 }
 
-/* True when op is finished. */
+/* Apply a completion.  Return true if op is finished. */
 static inline bool uring_complete(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
 	if (likely(io_op_advance(op, res))) {
@@ -401,10 +402,10 @@ static inline bool uring_complete(struct uring_ctx *ctx, struct io_op *op, int64
 }
 
 /*
- * When a thread ends, the kernel cancels operations that the thread started and that wait for a
- * page of the page cache, or says that it cannot reach their memory any more.  The I/O context
- * lives on in another thread, so that is no result yet: the operation starts again.  If the memory
- * is really bad, or the file system answers so, that will be said again.
+ * Turn errors caused by the end of another thread into a retry.  When a thread ends, the kernel
+ * cancels its operations that wait for a page of the page cache, or fails them with -EFAULT.
+ * Another thread may use the I/O context by then, so start the operation again, at most DOUBTS_MAX
+ * times: if the memory is really bad, the error repeats.
  */
 static inline int64_t of_thread(struct io_op *op, int64_t res)
 {
@@ -420,7 +421,8 @@ static unsigned reap_done(struct uring_ctx *ctx, struct io_op **ret, unsigned ma
 {
 	unsigned n = 0, todo = ctx->nr_done;
 
-	/* Leave out operations that come back in this round, or the loop might not end. */
+	/* Handle only operations that are listed now: those requeued in this loop might keep it
+	 * running. */
 	for (; todo && n < max; todo--) {
 		struct io_op *op = io_fifo_pop(&ctx->done);
 
@@ -435,7 +437,7 @@ static unsigned reap_ring(struct uring_ctx *ctx, struct io_op **ret, unsigned ma
 {
 	struct io_uring_cq *cq = &ctx->ring.cq;
 	unsigned head = *cq->khead, n = 0;
-	/* Pairs with the kernel's release: its entries are there. */
+	/* Pairs with the kernel's release store: entries before the tail are valid. */
 	unsigned tail = io_uring_smp_load_acquire(cq->ktail);
 
 	for (; head != tail && n < max; head++) {
@@ -481,7 +483,7 @@ unsigned uring_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 
 /* ------------------------------------------------------------------ cancel */
 
-/* The entry of an operation that was not submitted yet; fill_sqe() keeps where it went. */
+/* Find the entry of an operation that is not yet submitted; ctx_data keeps its position. */
 static struct io_uring_sqe *find_queued(struct uring_ctx *ctx, const struct io_op *op)
 {
 	const struct io_uring_sq *sq = &ctx->ring.sq;
@@ -518,6 +520,6 @@ void uring_cancel(struct io_ctx *base, struct io_op *op)
 	} else if (!io_fifo_has(&ctx->done, op)) {
 		io_fifo_push(&ctx->to_cancel, op);
 	}
-	/* For callers that only reap(). */
+	/* makes reap() submit, for callers that never flush */
 	ctx->owe_submit = true;
 }

@@ -11,18 +11,18 @@
 #include "file/uring_bufs.h"
 #include "file/uring_ring.h"
 
-#define WORTH 2u           /* times the bytes named, moved unregistered */
-#define REGISTER_SHARE 16u /* of an I/O context's time */
+#define WORTH 2u           /* register once this multiple of lo..hi was moved unregistered */
+#define REGISTER_SHARE 16u /* spend at most one part in 16 of the time on registering */
 
 /*
- * Bytes registered with all rings to which RLIMIT_MEMLOCK applies.  The kernel counts each ring
+ * Bytes registered with all rings that RLIMIT_MEMLOCK applies to.  The kernel checks each ring
  * separately.
  */
 static _Atomic uint64_t locked_bytes;
 
 /* ---------------------------------------------------------------- the limit */
 
-/* As the kernel asks when a ring is made. */
+/* Return true with CAP_IPC_LOCK: the kernel checks it when the ring is created. */
 static bool may_lock(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -33,9 +33,9 @@ static bool may_lock(void)
 }
 
 /*
- * Counts len more bytes as registered if the limit has room for them; 0 or an errno.  The kernel
- * may refuse them all the same.  It also counts whole huge pages, and other processes of the user,
- * which nobody can ask it about.
+ * Count len more bytes as registered if RLIMIT_MEMLOCK has room for them; return 0 or an errno.
+ * The kernel may still refuse: it also counts whole huge pages, and the user's other processes,
+ * which cannot be queried.
  */
 static int uring_bufs_charge(const struct uring_bufs *t, uint64_t len)
 {
@@ -61,7 +61,7 @@ static void uncharge(const struct uring_bufs *t, uint64_t len)
 
 /* ------------------------------------------------------------- registering */
 
-/* Are all of these pages there, so that registering faults none in? */
+/* Return true if all of these pages are present, so registering faults none in. */
 static bool uring_bufs_resident(uintptr_t start, uintptr_t end)
 {
 	unsigned char there[IO_BUF_MAX / 4096 + 1];
@@ -86,7 +86,8 @@ static int update(struct uring_bufs *t, uint32_t slot, uintptr_t start, uint64_t
 	return r == 1 ? 0 : r < 0 ? -r : EIO;
 }
 
-/* 0 or an errno.  If the kernel refuses the new range, the slot keeps its former one. */
+/* Register the range in the slot; return 0 or an errno.  If the kernel refuses, the slot keeps its
+ * old range. */
 static int slot_set(struct uring_bufs *t, uint32_t slot, uintptr_t start, uintptr_t end)
 {
 	struct buf_slot *s = &t->slots[slot];
@@ -114,7 +115,7 @@ static int slot_set(struct uring_bufs *t, uint32_t slot, uintptr_t start, uintpt
 	return 0;
 }
 
-/* Register the pages of the piece that operations have named, if it is time to. */
+/* Register the pages of the piece that operations used, unless it is too early. */
 static void piece_try(struct uring_bufs *t, const struct io_buf *b, uint32_t piece)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), now = now_ns();
@@ -140,13 +141,14 @@ bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uin
 	struct buf_slot *s = &t->slots[b->idx + piece];
 	uint64_t lo = at - (uintptr_t)b->base - piece * IO_BUF_MAX, hi = lo + len;
 
-	/* One operation uses one registered piece. */
+	/* An operation across two pieces stays unregistered. */
 	if (!t->on || hi > IO_BUF_MAX)
 		return false;
 	s->lo = s->hi ? (uint32_t)MIN(s->lo, lo) : (uint32_t)lo;
 	s->hi = (uint32_t)MAX(s->hi, hi);
 	s->moved += len;
-	/* A limit (ENOMEM) may have room later; the kernel repeats any other refusal. */
+	/* Retry after ENOMEM, because room may appear; the kernel would repeat any other
+	 * refusal. */
 	if (s->moved >= WORTH * (uint64_t)(s->hi - s->lo) && (!s->err || s->err == ENOMEM))
 		piece_try(t, b, piece);
 	if (at >= s->start && at + len <= s->end)
@@ -161,7 +163,7 @@ void uring_bufs_init(struct uring_bufs *t, struct io_uring *ring)
 {
 	t->ring = ring;
 	t->exempt = may_lock();
-	/* Kernels before 5.19 have no empty tables: then nothing is registered. */
+	/* Kernels before 5.19 have no sparse tables: nothing is registered then. */
 	t->on = uring_ring_sparse(ring, IORING_REGISTER_BUFFERS2, IO_NR_BUFS) == 0;
 }
 
@@ -182,7 +184,8 @@ void uring_bufs_done(struct uring_bufs *t)
 {
 	uint64_t sum = 0;
 
-	/* Without a limit, the kernel may take as long as it needs. */
+	/* Without a limit, leave the buffers to the kernel, which frees them after the ring is
+	 * closed. */
 	if (t->exempt || !t->on)
 		return;
 	for (uint32_t i = 0; i < IO_NR_BUFS; i++)

@@ -2,15 +2,14 @@
 /*
  * Host memory registered with a ring, piece by piece.
  *
- * A piece is registered when operations have moved twice the bytes that they named of it: by
- * then its pages were pinned as often, one operation at a time, as registering costs at most
- * once.  Only named pages are registered, and only if all of them are there, so that
- * nothing is faulted in.  An I/O context spends at most one part in REGISTER_SHARE of its time
- * on it.
+ * A piece is registered once operations have moved twice the bytes of it that they use: pinning its
+ * pages per operation has then cost at least as much as registering does.  Only used pages are
+ * registered, and only if all are present, so that nothing is faulted in.  An I/O context spends at
+ * most one part in REGISTER_SHARE of its time on registering.
  *
- * Where RLIMIT_MEMLOCK has no room, the kernel is not asked.  If the kernel has no memory all the
- * same, the I/O context registers nothing more.  Operations on memory that is not registered for
- * one of these reasons say so (pin_err); nothing else changes for them.
+ * If RLIMIT_MEMLOCK has no room, the kernel is not asked.  If the kernel still runs out of memory,
+ * the I/O context registers nothing more.  Operations on memory that is unregistered for one of
+ * these reasons report that in pin_err; nothing else changes for them.
  */
 #ifndef PST_URING_BUFS_H
 #define PST_URING_BUFS_H
@@ -20,31 +19,32 @@
 struct io_uring;
 
 struct buf_slot {
-	uintptr_t start, end; /* registered; equal: nothing */
-	uint64_t moved;       /* unregistered, since it was last tried */
-	uint32_t lo, hi;      /* named by operations: bytes in the piece */
-	int err;              /* why it is not registered; 0: not tried, or it is */
+	uintptr_t start, end; /* registered addresses; empty if equal */
+	uint64_t moved;       /* bytes moved unregistered since the last attempt */
+	uint32_t lo, hi;      /* range that operations used: bytes from the piece's start */
+	int err;              /* errno why it is not registered; 0: not tried, or registered */
 };
 
 struct uring_bufs {
 	struct io_uring *ring;
-	bool on;       /* the ring has a table */
-	bool exempt;   /* RLIMIT_MEMLOCK does not hold for the ring */
-	int err;       /* the kernel had no memory for more: nothing more is registered */
-	uint64_t next; /* not before that time, now_ns() */
+	bool on;       /* the ring has a buffer table */
+	bool exempt;   /* RLIMIT_MEMLOCK does not apply to the ring */
+	int err;       /* errno of a lack of kernel memory, which ends registering */
+	uint64_t next; /* now_ns() of the earliest next attempt */
 	struct buf_slot slots[IO_NR_BUFS];
 };
 
 void uring_bufs_init(struct uring_bufs *t, struct io_uring *ring);
-/* Free the table.  Nothing is in flight on the ring, which is destroyed next. */
+/* Free the table.  Nothing is in flight on the ring, and the caller destroys the ring next. */
 void uring_bufs_done(struct uring_bufs *t);
-/* Called when the memory is freed, from any thread. */
+/* Drop entries when their memory is freed; any thread may call this. */
 void uring_bufs_forget(struct uring_bufs *t, uint32_t idx, unsigned nr);
-/* These bytes of a piece are not registered: are they now?  If not, op->pin_err may say why. */
+/* Try to register bytes of a piece that are not registered.  Return true if they are now; else
+ * op->pin_err may hold the reason. */
 bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uintptr_t at,
 		     uint64_t len);
 
-/* The place of at..at+len in the ring's table, or -1 if they are not registered. */
+/* Return the table index of at..at+len, or -1 if not registered. */
 static inline int uring_bufs_find(const struct uring_bufs *t, const struct io_buf *b, uintptr_t at,
 				  uint64_t len)
 {
@@ -60,7 +60,7 @@ static inline int uring_bufs_find(const struct uring_bufs *t, const struct io_bu
 	return likely(at >= s->start && at + len <= s->end) ? (int)(b->idx + piece) : -1;
 }
 
-/* As above, and register the buffers if that is due. */
+/* Return the index as uring_bufs_find(), registering the bytes first if that is due. */
 static inline int uring_bufs_slot(struct uring_bufs *t, struct io_op *op, uintptr_t at,
 				  uint64_t len)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * I/O contexts of io_uring: made, waited for, and freed.
- */
+/* Create, wait for and free I/O contexts of io_uring. */
 #include <assert.h>
 #include <sys/resource.h>
 
@@ -16,13 +14,13 @@
 
 /* ------------------------------------------------------------------ set up */
 
-/* Empty tables.  Kernels before 5.19 have none: then nothing is registered. */
+/* Add sparse tables.  Kernels before 5.19 have none, so nothing is registered there. */
 static void add_tables(struct uring_ctx *ctx)
 {
 	unsigned files = 2 * IO_NR_FILES;
 	struct rlimit rl;
 
-	/* The kernel refuses a table longer than that. */
+	/* The kernel refuses a table longer than RLIMIT_NOFILE. */
 	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < files)
 		files = (unsigned)align_down(rl.rlim_cur, 2);
 	if (files && uring_ring_sparse(&ctx->ring, IORING_REGISTER_FILES2, files) == 0)
@@ -32,7 +30,7 @@ static void add_tables(struct uring_ctx *ctx)
 		  ctx->base.depth, ctx->nr_files, ctx->bufs.on ? IO_NR_BUFS : 0);
 }
 
-/* Forget a file; called by the thread that frees it, which may be any thread. */
+/* Clear a file's entry.  The thread that frees the file calls this; it may be any thread. */
 static void uring_ctx_forget_file(struct ctx_tables *t, uint32_t idx)
 {
 	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
@@ -66,7 +64,7 @@ static int uring_new_ctx(const struct io_backend *ops, unsigned depth, struct io
 		return uring_ring_err(-r);
 	}
 	uring_ring_may_hang(&ctx->ring);
-	/* A forked child must not work on its parent's ring. */
+	/* A forked child must not use its parent's ring. */
 	(void)io_uring_ring_dontfork(&ctx->ring);
 	add_tables(ctx);
 	ctx->tables.forget_file = uring_ctx_forget_file;
@@ -101,8 +99,8 @@ static void uring_ctx_free(struct io_ctx *base)
 	if (ctx->threads)
 		io_ctx_free(ctx->threads);
 	ctx_tables_del(&ctx->tables);
-	/* The kernel tears a ring down in the background.  Files given back before that do
-	 * not keep their file system busy when we are long gone. */
+	/* The kernel destroys a ring in the background.  Unregister files first, so they do not
+	 * keep their file system busy after this call. */
 	if (any_registered(ctx))
 		(void)io_uring_unregister_files(&ctx->ring);
 	uring_bufs_done(&ctx->bufs);
@@ -112,7 +110,7 @@ static void uring_ctx_free(struct io_ctx *base)
 
 /* -------------------------------------------------------------------- wait */
 
-/* Threads have taken over: nothing wakes for what comes back by the ring, so look again soon. */
+/* Poll in short sleeps: after threads took over, nothing wakes for completions in the ring. */
 static int wait_for_threads(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 {
 	uint64_t soon = now_ns() + NSEC_PER_MSEC;
@@ -129,7 +127,7 @@ static int wait_for_threads(struct uring_ctx *ctx, unsigned min, uint64_t deadli
 	return r == -ETIMEDOUT ? 0 : r;
 }
 
-/* io_uring_enter(2) that neither submits nor takes completions. */
+/* Call io_uring_enter(2) to wait only: submit nothing and reap nothing. */
 static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 {
 	struct io_uring_getevents_arg arg = { 0 };
@@ -153,9 +151,9 @@ static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 }
 
 /*
- * Going to sleep and being woken costs more than a fast device takes, most of all in a
- * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
- * Completing an operation is cheaper, too, if nobody has to be woken.
+ * Spin briefly for completions.  Sleeping and waking cost more than a fast device takes, most of
+ * all in a virtual machine, and completions are cheaper without a sleeper to wake.  After a spin in
+ * vain, the next waits sleep at once.
  */
 static bool uring_ctx_spin(struct uring_ctx *ctx, unsigned min)
 {
@@ -188,7 +186,7 @@ static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 	min = min ? min : 1;
 	if (io_uring_cq_ready(&ctx->ring) >= min)
 		return 0;
-	/* Operations that reap() could not give to the kernel would never complete. */
+	/* Submit first what reap() could not submit: it would never complete. */
 	if (unlikely(ctx->owe_submit) && uring_flush(base) < 0) {
 		soon = now_ns() + NSEC_PER_MSEC;
 		r = enter_wait(ctx, 1, MIN(soon, deadline_ns));
@@ -204,11 +202,11 @@ static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 	return uring_is_forbidden(r) && uring_take_over(ctx, r) ? 0 : r;
 }
 
-/* On or off; a full barrier. */
+/* Switch the ring's eventfd on or off; a full barrier. */
 static void set_events(struct uring_ctx *ctx, bool on)
 {
-	/* Pairs with the kernel, which posts a completion and then looks at this flag: either
-	 * it sees the flag, or has_work() below sees the completion. */
+	/* Pairs with the kernel, which posts a completion and then reads this flag: either it sees
+	 * the flag, or has_work() sees the completion. */
 	(void)__atomic_exchange_n(ctx->ring.cq.kflags, on ? 0 : IORING_CQ_EVENTFD_DISABLED,
 				  __ATOMIC_SEQ_CST);
 	ctx->armed = on;
@@ -222,7 +220,8 @@ static bool has_work(struct uring_ctx *ctx)
 	       __atomic_load_n(ctx->ring.cq.ktail, __ATOMIC_SEQ_CST) != *ctx->ring.cq.khead;
 }
 
-/* The ring does not take the eventfd: do threads alone wake from now on? */
+/* After the ring refused the eventfd: let threads take over, and return true if they alone will
+ * wake, because the kernel has no operations left. */
 static bool threads_wake(struct uring_ctx *ctx, int err)
 {
 	if (!uring_is_forbidden(err) || !uring_take_over(ctx, err))

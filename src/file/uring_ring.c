@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The io_uring that the kernel and the limits of the process allow. */
+/* Create the io_uring that the kernel and the limits of the process allow. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -65,7 +65,7 @@ int uring_ring_new(unsigned entries, struct io_uring *ret)
 {
 	/* In order of preference: older kernels refuse flags they do not know. */
 	static const unsigned flags[] = {
-		/* 5.19: no interrupts of the thread for completions it is not waiting for. */
+		/* 5.19: completions do not interrupt a thread that is not waiting for them. */
 		IORING_SETUP_CLAMP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN |
 			IORING_SETUP_TASKRUN_FLAG,
 		IORING_SETUP_CLAMP,
@@ -82,7 +82,7 @@ int uring_ring_new(unsigned entries, struct io_uring *ret)
 	}
 	if (r < 0)
 		return r;
-	/* wait() needs timeouts that are no requests, and completions must not be dropped. */
+	/* wait() needs timeouts without an entry (EXT_ARG), and completions must not be dropped. */
 	if (!(ret->features & IORING_FEAT_EXT_ARG) || !(ret->features & IORING_FEAT_NODROP)) {
 		io_uring_queue_exit(ret);
 		return -ENOSYS;
@@ -92,7 +92,8 @@ int uring_ring_new(unsigned entries, struct io_uring *ret)
 
 int uring_ring_check(void)
 {
-	/* -1: not known yet.  Only lasting answers are kept: 0, EPERM and ENOSYS. */
+	/* errno of the check; -1: unknown.  Only permanent answers are cached: 0, EPERM and
+	 * ENOSYS. */
 	static _Atomic int known = -1;
 	struct io_uring ring;
 	int err = fault_active ? -1 : known;
@@ -107,7 +108,7 @@ int uring_ring_check(void)
 	return err ? uring_ring_err(err) : 0;
 }
 
-/* The kernel's own argument: liburing's call would raise RLIMIT_NOFILE. */
+/* Make the system call directly: liburing's function would raise RLIMIT_NOFILE. */
 int uring_ring_sparse(const struct io_uring *ring, unsigned opcode, unsigned nr)
 {
 	struct io_uring_rsrc_register reg = { .nr = nr, .flags = IORING_RSRC_REGISTER_SPARSE };
@@ -118,12 +119,12 @@ int uring_ring_sparse(const struct io_uring *ring, unsigned opcode, unsigned nr)
 }
 
 /*
- * Operations that would block run on kernel threads, by default four a CPU.  A file
- * system that hangs keeps its thread, so allow enough of them for the others to go on.
+ * Allow more kernel threads than the default of four per CPU: blocking operations run on them, and
+ * a file system that hangs keeps its threads.
  */
 void uring_ring_may_hang(struct io_uring *ring)
 {
-	unsigned max[2] = { 64, 0 }; /* for files; for sockets: as it is */
+	unsigned max[2] = { 64, 0 }; /* [0] for files; [1] for sockets: 0 keeps the default */
 
 	(void)io_uring_register_iowq_max_workers(ring, max);
 }

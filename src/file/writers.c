@@ -1,34 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes of one file that are under way in this process.
+ * Serialize direct and cached writes to one file within this process.
  *
- * O_DIRECT writes and writes through the page cache of one file are never under way at the
- * same time.  Bytes that do not overlap are no excuse, and neither is a distance between them:
+ * O_DIRECT writes and page cache writes of one file are never in flight at the same time, not even
+ * if their ranges are disjoint or far apart:
  *
- *   - Behind an O_DIRECT write the kernel takes its range out of the page cache once more
- *     (mm/filemap.c, kiocb_invalidate_post_direct_write()).  It takes whole folios, and a folio
- *     that is dirty stays (mm/truncate.c, folio_unmap_invalidate()).  Then the write has
- *     succeeded, later readers see old bytes, and the next fsync(2) gives EIO
- *     (mm/filemap.c, dio_warn_stale_pagecache()).
- *   - A folio may be larger than a page, up to some MiB, and any reader of the file, in any
- *     process, can have one made over the range while the write is under way (mm/readahead.c,
- *     page_cache_ra_order()).  A write through the page cache that ends somewhere in this folio
- *     makes it dirty.
+ *   - After an O_DIRECT write the kernel invalidates its range of the page cache once more
+ *     (mm/filemap.c, kiocb_invalidate_post_direct_write()).  It drops whole folios, and a dirty
+ *     folio stays (mm/truncate.c, folio_unmap_invalidate()).  Then the write has succeeded, but
+ *     later readers see old bytes, and the next fsync(2) gives EIO (mm/filemap.c,
+ *     dio_warn_stale_pagecache()).
+ *   - A folio may be larger than a page, up to some MiB.  A reader in any process can create one
+ *     over the range while the write is in flight (mm/readahead.c, page_cache_ra_order()).  A
+ *     page cache write that ends anywhere in this folio makes it dirty.
  *   - A page that was dirty before an O_DIRECT write does no harm: the kernel first writes the
- *     range back and takes it out (mm/filemap.c, kiocb_invalidate_pages(), which fs/iomap/
- *     direct-io.c, __iomap_dio_rw(), answers with a buffered write where it fails), and where
- *     one page of a range is in the page cache, no larger folio is put over it (mm/filemap.c,
+ *     range back and drops it (mm/filemap.c, kiocb_invalidate_pages(); if that fails,
+ *     fs/iomap/direct-io.c, __iomap_dio_rw() makes a buffered write).  And if the page cache
+ *     has one page of a range, no larger folio is added over it (mm/filemap.c,
  *     __filemap_add_folio()).
  *
- * So a write that wants O_DIRECT takes it only where none is under way through the page cache;
- * else it goes through the page cache too, and says so (`mixed`).  One that needs the page
- * cache waits for the O_DIRECT ones.  While it waits, no new O_DIRECT write begins.  One that lists
- * nothing but O_DIRECT, or is strict, waits too, and meanwhile no new ones begin through the page
- * cache: else they could follow each other for ever.
+ * So a write uses O_DIRECT only if no page cache write is in flight; else it goes through the page
+ * cache too, and its completion reports that (`mixed`). A page cache write waits for O_DIRECT
+ * writes in flight, and no new O_DIRECT write begins while it waits.  A write that is strict or
+ * lists only O_DIRECT waits as well, and no new page cache writes begin while it waits: otherwise
+ * an endless succession of them could starve it.
  *
- * Files are told apart by device and inode.  Writes by other processes, writes by the program's
- * own calls and stores into mappings of the file are out of reach here; pst_io(3) says what the
- * caller has to see to.
+ * Device and inode identify a file.  Writes by other processes, by the program's own system calls
+ * and by stores into mappings are not covered; pst_io(3) says what the caller must ensure.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,8 +36,8 @@
 #include "file/io.h"
 
 #define BUCKETS 256u
-#define DIRECT UINT64_C(1)        /* one O_DIRECT write under way */
-#define PLAIN (UINT64_C(1) << 32) /* one through the page cache, under way or waiting */
+#define DIRECT UINT64_C(1)        /* added to nr for an O_DIRECT write in flight */
+#define PLAIN (UINT64_C(1) << 32) /* added to nr for a page cache write, in flight or waiting */
 
 struct writers {
 	struct writers *next;
@@ -47,7 +45,7 @@ struct writers {
 	ino_t ino;
 	unsigned refs; /* open files; under the lock */
 	_Atomic uint64_t nr;
-	atomic_uint waiting; /* O_DIRECT writes; too many or too few for a moment do no harm */
+	atomic_uint waiting; /* waiting O_DIRECT writes; a brief miscount is harmless */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

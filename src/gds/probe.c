@@ -3,13 +3,15 @@
  * penstock-gds-probe FILE DEVICE [OFFSET [LIBRARY]]
  *
  * Find out whether this libcufile has a direct path between a file and GPU memory.  Read up to 1
- * MiB
+ * MiB through cuFile, told to refuse reads without a direct path, compare with a plain read, and
+ * print one line:
  *
  *	gds-probe 1 err=0 mode=p2pdma version=1150 nvfs=0.0 bytes=1048576 text=
  *
  * err is an errno, 0 for none.  mode is unknown, compat, nvfs, p2pdma or c2c, the last three only
  * if the bytes were right.  text is a sentence up to the end of the line.  libpenstock runs this
- * program (gds/cufile/probe.c) because libcufile may hang or crash.  Nothing is
+ * program (gds/cufile/probe.c) because libcufile may hang or crash.  Nothing is written to the
+ * file.
  */
 #include <stdio.h>
 #include <string.h>

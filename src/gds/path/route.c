@@ -9,7 +9,7 @@
  *	GOOD -> BAD		gds_disable(); BAD is final
  *
  * State, errno and time are packed into one atomic word, so readers see consistent values, and of
- * two
+ * two concurrent changes only one succeeds.
  */
 #include <sys/sysmacros.h>
 
