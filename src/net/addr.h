@@ -15,22 +15,22 @@ struct net_addr {
 /**
  * net_addr_find() - look an address up
  * @text:   HOST:PORT, [IPV6]:PORT or unix:PATH
- * @listen: to listen there: an empty HOST is every address
+ * @listen: true to listen there: an empty HOST then means every address
  * @ret:    the first address of the host
  *
  * May block while a name server is asked.
  *
- * Return: 0; -EINVAL for text that is no address; -ENAMETOOLONG for a path; -EHOSTUNREACH where the
- * host has no address; each with a sentence.
+ * Return: 0; -EINVAL for malformed text; -ENAMETOOLONG for a path; -EHOSTUNREACH if the host has no
+ * address; each with a sentence.
  */
 int net_addr_find(const char *text, bool listen, struct net_addr *ret);
 
 #define NET_ADDR_TEXT_MAX 160u
 
-/* Write the address for people: 10.0.0.1:7900, [::1]:7900, unix:/run/sock. */
+/* Write the address as text: 10.0.0.1:7900, [::1]:7900, unix:/run/sock. */
 void net_addr_text(const struct net_addr *a, char *buf, size_t size);
 
-/* Do its bytes stay on this machine? */
+/* Return true if bytes sent to the address stay on this machine. */
 bool net_addr_is_local(const struct net_addr *a);
 
 static inline bool net_addr_is(const struct net_addr *a, const struct net_addr *b)
@@ -38,9 +38,9 @@ static inline bool net_addr_is(const struct net_addr *a, const struct net_addr *
 	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
 }
 
-/* A socket of that family, non-blocking and with what the service wants of it; -errno. */
+/* Create a socket of that family, non-blocking and with the service's options; -errno. */
 int net_socket(const struct net_addr *a);
-/* The same for one that accept4(2) gave. */
+/* Set the same options on a socket from accept4(2). */
 void net_socket_tune(int fd, int family);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* RFC 9112, of which nothing is taken that needs a guess. */
+/* Parse HTTP requests (RFC 9112), refusing everything ambiguous. */
 #include "net/http.h"
 
 #include <string.h>
 
 #define TARGET "/metrics"
 
-/* Some bytes of the request. */
+/* A part of the request's bytes. */
 struct span {
 	const char *s;
 	size_t len;
@@ -17,7 +17,7 @@ static bool is(struct span a, const char *text)
 	return a.len == strlen(text) && !memcmp(a.s, text, a.len);
 }
 
-/* Cut off what stands before a character.  False: there is none. */
+/* Cut off the bytes before a character; return false if the character is missing. */
 static bool cut(struct span *from, char at, struct span *ret)
 {
 	const char *end = memchr(from->s, at, from->len);
@@ -30,7 +30,7 @@ static bool cut(struct span *from, char at, struct span *ret)
 	return true;
 }
 
-/* A line, which CR LF ends, or LF alone. */
+/* Cut off a line, which ends in CR LF or in LF alone. */
 static bool next_line(struct span *from, struct span *ret)
 {
 	if (!cut(from, '\n', ret))
@@ -48,7 +48,7 @@ static bool is_token(struct span a)
 	return a.len;
 }
 
-/* No control characters but tabs. */
+/* Return true without control characters; tabs are allowed. */
 static bool is_text(struct span a)
 {
 	for (size_t i = 0; i < a.len; i++)
@@ -62,7 +62,7 @@ static bool is_name(struct span a, const char *name)
 	return a.len == strlen(name) && !strncasecmp(a.s, name, a.len);
 }
 
-/* A field that says that a body follows; "Content-Length: 0" is one that says nothing. */
+/* Return true for a field that announces a body; "Content-Length: 0" announces none. */
 static bool has_body(struct span name, struct span value)
 {
 	while (value.len && (value.s[0] == ' ' || value.s[0] == '\t')) {
@@ -105,7 +105,7 @@ static int check_first(struct span line, bool *ret_head)
 	return is(path, TARGET) ? HTTP_OK : HTTP_NOT_FOUND;
 }
 
-/* Is the empty line there that ends the fields? */
+/* Return true if the empty line that ends the fields has arrived. */
 static bool is_whole(struct span all)
 {
 	struct span line;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A request of HTTP, as far as whoever asks for numbers needs it: a GET or HEAD without a body.
- * The bytes come from any program that may open the socket, and are hostile.
+ * Parse what a metrics scraper sends: a GET or HEAD request of HTTP without a body.  The bytes come
+ * from any program that may open the socket, and are hostile.
  */
 #ifndef PST_NET_HTTP_H
 #define PST_NET_HTTP_H
@@ -11,7 +11,7 @@
 
 #define HTTP_MAX 4096u /* bytes of a request */
 
-/* Statuses of HTTP, and one for a request that is not over yet. */
+/* HTTP statuses, and a value for an incomplete request. */
 enum {
 	HTTP_MORE = 0,
 	HTTP_OK = 200,
@@ -24,10 +24,10 @@ enum {
 	HTTP_VERSION = 505,
 };
 
-/* What to answer to the len bytes that have come.  *ret_head: without the text itself. */
+/* Return the status for the len bytes received so far.  *ret_head: HEAD, so send no body. */
 int http_parse(const char *buf, size_t len, bool *ret_head);
 
-/* "Not Found" */
+/* Return the phrase of a status, such as "Not Found". */
 const char *http_reason(int status);
 
 #endif

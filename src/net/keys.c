@@ -20,7 +20,7 @@ static int check_file(const char *path, int fd, struct stat *st)
 		return err_set(EPERM,
 			       "the keys in %s belong to user %u; make the file root's or your own",
 			       path, (unsigned)st->st_uid);
-	/* The group may read: systemd's credentials show their ACL as the group's part. */
+	/* Allow group read: the mode of a systemd credential shows its ACL as the group's bits. */
 	if (st->st_mode & (S_IWGRP | S_IRWXO))
 		return err_set(EPERM,
 			       "the keys in %s can be %s by others (mode %04o); chmod 600 %s", path,
@@ -66,7 +66,7 @@ static int take_line(const char *path, unsigned nr, char *line, struct net_keys 
 	if (!n)
 		return 0;
 	name = colon ? (size_t)(colon - line) : 0;
-	/* psktool writes names of other bytes as #HEX. */
+	/* psktool writes names with other bytes as #HEX; those are refused. */
 	if (!name || name > NET_KEY_NAME_MAX || line[0] == '#')
 		return err_set(EINVAL,
 			       "line %u of %s is no key; write NAME:HEX as psktool does, and no "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keys that clients and server of the storage service share, in the form of GnuTLS' psktool: lines
+ * Keys shared by clients and server of the storage service, in the format of GnuTLS' psktool: lines
  * NAME:HEX.
  */
 #ifndef PST_NET_KEYS_H
@@ -8,10 +8,10 @@
 
 #include "base/base.h"
 
-#define NET_KEY_NAME_MAX 127u /* bytes; GnuTLS and OpenSSL take as many */
-#define NET_KEY_MIN 16u       /* bytes of a key: fewer can be guessed */
+#define NET_KEY_NAME_MAX 127u /* bytes; the limit of GnuTLS and OpenSSL */
+#define NET_KEY_MIN 16u       /* bytes of a key; shorter ones can be guessed */
 #define NET_KEY_MAX 64u
-#define NET_KEYS_MAX 1024u /* of a file */
+#define NET_KEYS_MAX 1024u /* keys in a file */
 
 struct net_key {
 	char name[NET_KEY_NAME_MAX + 1];
@@ -26,17 +26,17 @@ struct net_keys {
 
 /**
  * net_keys_read() - read a file of keys
- * @path: a regular file that nobody but its owner and group may read, and its owner alone write
+ * @path: a regular file, readable only by owner and group, writable only by owner
  * @ret:  the keys, to be freed with net_keys_free()
  *
- * Return: 0; -EPERM for a file that others may read or change; -EINVAL for a line that is no key;
- * an error of the kernel's; each with a sentence.
+ * Return: 0; -EPERM if others may read or change the file; -EINVAL for a malformed line; or an
+ * error of the kernel; each with a sentence.
  */
 int net_keys_read(const char *path, struct net_keys *ret);
 /* Clear and free the keys. */
 void net_keys_free(struct net_keys *k);
 
-/* Return the key of that name, or NULL.  name has len bytes. */
+/* Return the key of that name, or NULL.  name has len bytes and no NUL. */
 static inline const struct net_key *net_keys_find(const struct net_keys *k, const char *name,
 						  size_t len)
 {

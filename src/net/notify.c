@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* Whoever listens there may be anybody, and hang: nothing is waited for. */
+/* Never wait: the listener may be anybody, and may hang. */
 int notify_service(const char *state)
 {
 	const char *env = secure_getenv("NOTIFY_SOCKET");
@@ -21,7 +21,7 @@ int notify_service(const char *state)
 		return -EINVAL;
 	memcpy(a.sun_path, env, len);
 	if (*env == '@')
-		a.sun_path[0] = '\0'; /* an abstract name */
+		a.sun_path[0] = '\0'; /* the address is an abstract name */
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;

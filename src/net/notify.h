@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What systemd is told of a service of Type=notify; see sd_notify(3).  Elsewhere nothing. */
+/* Tell systemd the state of a Type=notify service; see sd_notify(3). */
 #ifndef PST_NET_NOTIFY_H
 #define PST_NET_NOTIFY_H
 
-/* state: like "READY=1\nSTATUS=it serves".  0; -errno when nobody took it. */
+/* Send state, such as "READY=1\nSTATUS=it serves". Return 0, also without systemd; -errno if it
+ * could not be sent. */
 int notify_service(const char *state);
 
 #endif

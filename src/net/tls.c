@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The side of TLS sessions that needs no OpenSSL. */
+/* The part of TLS sessions that needs no OpenSSL. */
 #include "net/tls.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ static int load(const void *near, const struct net_tls_ops **ret)
 	r = beside_path(near, MODULE, "TLS", path);
 	if (r < 0)
 		return r;
-	/* Never unloaded: sessions may be open. */
+	/* Never unload: sessions may be open. */
 	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!lib)
 		return err_set(ELIBACC, "TLS needs %s, which cannot be loaded: %s", path,
@@ -72,7 +72,7 @@ int net_tls_handshake(struct net_tls *t)
 {
 	int r = t->ops->handshake(t), sent = net_tls_flush(t);
 
-	/* The peer's alert says more than the socket. */
+	/* Prefer the handshake's error: the peer's alert says more than the socket's errno. */
 	if (r == 0 || r == -EAGAIN)
 		return sent < 0 && sent != -EAGAIN ? sent : r;
 	return r;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * TLS 1.3 with an external pre-shared key (psk_dhe_ke), by OpenSSL in a module of its own:
+ * TLS 1.3 with an external pre-shared key (psk_dhe_ke), by OpenSSL in the module
  * libpenstock-tls.so.
  *
- * A session belongs to one socket and one thread.  No call blocks.  What the session sends is kept
- * in a buffer until the socket takes it, so a record is encrypted once, and the caller's bytes are
- * not needed again after net_tls_send().
+ * A session belongs to one socket and one thread.  No call blocks.  Encrypted bytes stay in a
+ * buffer until the socket takes them, so a record is encrypted once, and the caller may reuse its
+ * bytes after net_tls_send().
  */
 #ifndef PST_NET_TLS_H
 #define PST_NET_TLS_H
@@ -23,66 +23,66 @@
 
 #define NET_TLS_STR_(x) #x
 #define NET_TLS_STR(x) NET_TLS_STR_(x)
-/* Module and library come from one build. */
+/* Module and library must come from one build. */
 #define NET_TLS_VERSION                \
 	NET_TLS_STR(PST_VERSION_MAJOR) \
 	"." NET_TLS_STR(PST_VERSION_MINOR) "." NET_TLS_STR(PST_VERSION_PATCH)
 
 struct net_tls;
 
-/* The module's table. */
+/* Functions of the module. */
 struct net_tls_ops {
 	char version[16];
 	size_t size; /* sizeof(struct net_tls_ops) */
 	/*
-	 * Begin a session.  The side with a key is the client; the side with keys is the server,
-	 * which needs them as long as the session lives.
+	 * Begin a session: with key as client, or with keys as server.  Both must outlive the
+	 * session.
 	 */
 	int (*begin)(int fd, const struct net_key *key, const struct net_keys *keys,
 		     struct net_tls **ret);
 	void (*end)(struct net_tls *t);
 	int (*handshake)(struct net_tls *t);
-	/* Encrypt at most NET_TLS_RECORD bytes into the buffer, which has room for them. */
+	/* Encrypt at most NET_TLS_RECORD bytes into the output buffer, which must have room. */
 	int (*put)(struct net_tls *t, const void *buf, size_t len);
 	ssize_t (*get)(struct net_tls *t, void *buf, size_t len);
 };
 
-/* A session's own struct begins with this. */
+/* The first member of the module's own session struct. */
 struct net_tls {
 	const struct net_tls_ops *ops;
 	int fd;
 	bool ready;                      /* the handshake is complete */
-	char peer[NET_KEY_NAME_MAX + 1]; /* name of the key, once ready */
-	uint8_t *out;                    /* NET_TLS_OUT_MAX bytes */
-	size_t out_at, out_len;          /* bytes that the socket has taken, and all */
-	char why[160];                   /* the sentence of a handshake that failed */
+	char peer[NET_KEY_NAME_MAX + 1]; /* name of the peer's key, once ready */
+	uint8_t *out;                    /* encrypted output; NET_TLS_OUT_MAX bytes */
+	size_t out_at, out_len;          /* bytes of out: sent already; in total */
+	char why[160];                   /* the sentence of a failed handshake */
 };
 
 #define NET_TLS_SYMBOL "pst_tls_module"
 
 /**
  * net_tls_load() - load the module
- * @near: an address of libpenstock: the module lies in the folder of the library
+ * @near: any address in libpenstock; the module is searched in that library's folder
  * @ret:  the module's table
  *
- * Return: 0; an error of beside_path(); -ELIBACC, -ELIBBAD; with a sentence.
+ * Return: 0; an error of beside_path(); -ELIBACC; -ELIBBAD; each with a sentence.
  */
 int net_tls_load(const void *near, const struct net_tls_ops **ret);
 
-/* Does the session have bytes that the socket has not taken? */
+/* Return true if the socket has not taken all encrypted bytes. */
 static inline bool net_tls_unsent(const struct net_tls *t)
 {
 	return t->out_at < t->out_len;
 }
 
-/* Send what the socket takes: 0: all; -EAGAIN; -errno. */
+/* Send what the socket takes.  Return 0 if all was sent; -EAGAIN; -errno. */
 int net_tls_flush(struct net_tls *t);
 
 /*
- * Go on with the handshake.
+ * Continue the handshake.
  *
- * Return: 0: done; -EAGAIN: wait for the socket; -EKEYREJECTED, -EPROTO with a sentence in t->why;
- * -errno of the socket, -ECONNRESET where the peer closed it.
+ * Return: 0 if complete; -EAGAIN: wait for the socket; -EKEYREJECTED or -EPROTO with a sentence in
+ * t->why; -errno of the socket, -ECONNRESET if the peer closed it.
  */
 int net_tls_handshake(struct net_tls *t);
 
@@ -90,23 +90,23 @@ int net_tls_handshake(struct net_tls *t);
  * Encrypt bytes, and send what the socket takes.
  * @copy: copies the caller's bytes and returns 0 or -errno; NULL if they stay mapped
  *
- * Return: bytes taken, which may be fewer than all; -EAGAIN for none; -errno.
+ * Return: bytes encrypted, which may be fewer than all; -EAGAIN for none; -errno.
  */
 ssize_t net_tls_send(struct net_tls *t, const struct iovec *iov, size_t nr,
 		     int (*copy)(void *to, const void *from, uint64_t len));
 
-/* Receive: bytes; 0 at the end of the session; -EAGAIN; -errno. */
+/* Decrypt received bytes.  Return their number; 0 at the end of the session; -EAGAIN; -errno. */
 static inline ssize_t net_tls_receive(struct net_tls *t, void *buf, size_t len)
 {
 	ssize_t n = t->ops->get(t, buf, len);
 
-	/* An answer to the peer's new keys, for example. */
+	/* Receiving may produce output, such as the answer to the peer's key update. */
 	if (net_tls_unsent(t))
 		(void)net_tls_flush(t);
 	return n;
 }
 
-/* NULL: nothing. */
+/* End a session; NULL is ignored. */
 static inline void net_tls_end(struct net_tls *t)
 {
 	if (t)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The module libpenstock-tls.so: sessions of net/tls.h by OpenSSL 3.
+ * The module libpenstock-tls.so: implement the sessions of net/tls.h by OpenSSL 3.
  *
- * OpenSSL reads and writes buffers of the session, by a BIO of ours: its own for sockets would
- * raise SIGPIPE, and send each record by a call of its own.  There are no certificates.  A peer is
- * accepted only if the handshake used a key of the file, which both sides check.
+ * OpenSSL reads and writes buffers of the session through a custom BIO: its own socket BIO would
+ * raise SIGPIPE, and make one system call per record.  There are no certificates.  A peer is
+ * accepted only if the handshake used a key of the file; both sides check that.
  */
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -14,22 +14,22 @@
 
 #include "net/tls.h"
 
-/* Keys of psktool have no hash; TLS 1.3 takes SHA-256 then. */
+/* psktool's keys name no hash function; TLS 1.3 prescribes SHA-256 then. */
 #define SUITES "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-#define ALERT 1000 /* OpenSSL's reason for an alert of the peer is this and the alert's number */
+#define ALERT 1000 /* OpenSSL's reason for a peer's alert: this plus the alert's number */
 
 __attribute__((visibility("default"))) extern const struct net_tls_ops pst_tls_module;
 
 struct session {
 	struct net_tls base;
 	SSL *ssl;
-	const struct net_key *key;   /* the client's */
-	const struct net_keys *keys; /* the server's */
+	const struct net_key *key;   /* the client's key; NULL on a server */
+	const struct net_keys *keys; /* the server's keys; NULL on a client */
 	bool asked;                  /* the client named a key */
-	bool found;                  /* there is one of that name */
+	bool found;                  /* keys has one of that name */
 	bool closed;                 /* the peer closed the connection */
-	int err;                     /* of the socket */
-	uint8_t *in;                 /* NET_TLS_IN_MAX bytes */
+	int err;                     /* positive errno of the socket, or 0 */
+	uint8_t *in;                 /* received bytes; NET_TLS_IN_MAX */
 	size_t in_at, in_len;
 };
 
@@ -50,7 +50,7 @@ static int bio_write(BIO *b, const char *buf, int len)
 	return (int)n;
 }
 
-/* Return 1, 0 at the end, -1 for an error or none now. */
+/* Fill the input buffer.  Return 1; 0 at the end; -1 on error or if nothing has arrived. */
 static int receive(struct session *s, BIO *b)
 {
 	ssize_t n;
@@ -116,7 +116,7 @@ static unsigned client_key(SSL *ssl, const char *hint, char *name, unsigned name
 	return s->key->len;
 }
 
-/* The client's name is shown to people. */
+/* Store the client's name with unprintable characters replaced, because logs show it. */
 static void keep_name(struct session *s, const char *name)
 {
 	size_t n = 0;
@@ -159,7 +159,8 @@ static SSL_CTX *ctx_new(const SSL_METHOD *method)
 		SSL_CTX_free(c);
 		return NULL;
 	}
-	/* A session is not resumed: the key is asked for each time, and may be taken away. */
+	/* Never resume a session: each connection must prove the key, which may have been
+	 * revoked. */
 	(void)SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
 	(void)SSL_CTX_set_num_tickets(c, 0);
 	(void)SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -180,7 +181,7 @@ static void make_all(void)
 	all.client = ctx_new(TLS_client_method());
 	all.server = ctx_new(TLS_server_method());
 	if (all.client) {
-		/* No certificate is good: there are no authorities. */
+		/* Reject every certificate: there are no trusted authorities. */
 		SSL_CTX_set_verify(all.client, SSL_VERIFY_PEER, NULL);
 		SSL_CTX_set_psk_client_callback(all.client, client_key);
 	}
@@ -274,7 +275,8 @@ static int client_failed(struct session *s, int reason)
 	}
 }
 
-/* OpenSSL sends no alert then, but an alert tells clients of ours that they should speak TLS. */
+/* Refuse a peer that does not speak TLS. OpenSSL sends no alert then; one tells Penstock's own
+ * clients to use TLS. */
 static void not_tls(struct session *s)
 {
 	static const uint8_t alert[] = { 21, 3, 3, 0, 2, SSL3_AL_FATAL, SSL_AD_PROTOCOL_VERSION };
@@ -311,7 +313,7 @@ static int openssl_handshake(struct net_tls *t)
 	ERR_clear_error();
 	r = SSL_do_handshake(s->ssl);
 	if (r == 1) {
-		/* A pre-shared key counts as a session that goes on. */
+		/* OpenSSL reports a handshake with a pre-shared key as a resumed session. */
 		if (SSL_session_reused(s->ssl) != 1)
 			return s->key ? client_failed(s, SSL_R_CERTIFICATE_VERIFY_FAILED)
 				      : server_failed(s, 0);
@@ -334,7 +336,7 @@ static int openssl_put(struct net_tls *t, const void *buf, size_t len)
 	struct session *s = container_of(t, struct session, base);
 
 	ERR_clear_error();
-	/* The buffer has room, so all of it is written. */
+	/* Partial writes cannot happen: the buffer has room. */
 	return SSL_write(s->ssl, buf, (int)len) == (int)len ? 0 : -EPROTO;
 }
 
@@ -354,7 +356,7 @@ static ssize_t openssl_get(struct net_tls *t, void *buf, size_t len)
 	case SSL_ERROR_ZERO_RETURN:
 		return 0;
 	default:
-		/* A message that was cut off is noticed by its length. */
+		/* A truncated stream may count as an end: the message's length reveals the loss. */
 		return s->closed ? 0 : s->err ? -s->err : -EBADMSG;
 	}
 }

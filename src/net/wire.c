@@ -3,7 +3,7 @@
 #include "base/le.h"
 #include "net/wire.h"
 
-/* Offsets in both headers. */
+/* Byte offsets in the headers of requests and replies. */
 enum {
 	AT_LEN = 0,
 	AT_OP = 4,
@@ -63,7 +63,7 @@ void wire_put_reply(const struct wire_reply *r, uint8_t to[WIRE_HEAD])
 	put_head_crc(to);
 }
 
-/* Offsets are those of off_t, also at the end of the range. */
+/* Return true if the whole range fits into off_t. */
 static bool range_ok(uint64_t off, uint32_t count)
 {
 	return off <= INT64_MAX && count <= (uint64_t)INT64_MAX - off;
@@ -78,7 +78,7 @@ static bool open_ok(const struct wire_request *q)
 	return !(q->how & WIRE_O_EXCL) || q->how & WIRE_O_CREATE;
 }
 
-/* The bounds of each operation. */
+/* Check the limits of each operation. */
 static bool request_ok(const struct wire_request *q)
 {
 	uint32_t pay = wire_payload(q->len);
@@ -196,7 +196,7 @@ int wire_get_reply(const uint8_t from[WIRE_HEAD], struct wire_reply *ret)
 
 /* --------------------------------------------------------------- payloads */
 
-/* What a hello and its answer begin with. */
+/* First bytes of a hello and its answer. */
 static const uint8_t magic[8] = { 'P', 'E', 'N', 'S', 'T', 'O', 'C', 'K' };
 
 void wire_put_hello(const struct wire_hello *h, uint8_t to[WIRE_HELLO_LEN])

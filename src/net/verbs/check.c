@@ -16,14 +16,14 @@
 
 #define DEVICES_MAX 32u
 #define PORTS_MAX 4u
-#define ENOUGH_LOCKED GIB(1) /* less is used up by the buffers of one fast device */
+#define ENOUGH_LOCKED GIB(1) /* bytes; the buffers of one fast device take up less */
 
 struct checks {
 	const char *root;
 	struct pst_check *of;
 	unsigned nr, max;
-	unsigned devices, usable; /* ports that the kernel or the library has; that are fit */
-	bool dmabuf;              /* one of them registers dma-bufs */
+	unsigned devices, usable; /* ports found by kernel or library; ports that can be used */
+	bool dmabuf;              /* a usable device registers dma-bufs */
 };
 
 _printf_(5, 6) static void add(struct checks *c, const char *name, uint32_t state, int err,
@@ -54,7 +54,7 @@ _printf_(2, 3) static bool there_is(const struct checks *c, const char *fmt, ...
 	return access(path, F_OK) == 0;
 }
 
-/* The line of a file of a port, "" where there is none. */
+/* Read the line of a port's sysfs file; "" if there is none. */
 static void port_line(const struct checks *c, const char *dev, unsigned port, const char *file,
 		      char *ret, size_t len)
 {
@@ -77,7 +77,7 @@ static void gid_text(const struct vb_gid_entry *e, char *ret, socklen_t len)
 
 /* ----------------------------------------------------------- by the kernel */
 
-/* "fe80:0000:...": an entry of the table as sysfs has it. */
+/* Parse a GID as sysfs writes it, such as "fe80:0000:...". */
 static bool parse_gid(const char *line, union vb_gid *ret)
 {
 	return inet_pton(AF_INET6, line, ret->raw) == 1;
@@ -124,7 +124,7 @@ static void say_gid(struct checks *c, const char *dev, unsigned port, bool ether
 	    nic_gid_rank_name(nic_gid_rank(e, ethernet)));
 }
 
-/* "4: RNIC". */
+/* Return true if sysfs reports the node type "4: RNIC". */
 static bool is_iwarp(const struct checks *c, const char *dev)
 {
 	char path[512], line[64] = "";
@@ -172,7 +172,7 @@ static int check_by_name(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* The devices of the kernel, in order; returns how many. */
+/* List the kernel's RDMA devices in order; return their number. */
 static unsigned sysfs_devices(const struct checks *c, char (*names)[NIC_NAME_MAX])
 {
 	char path[512];
@@ -211,7 +211,7 @@ static void say_dmabuf(struct checks *c, const struct nic *n)
 	}
 }
 
-/* A device that only the library has, as the double of tests. */
+/* Report a port of a device that only libibverbs knows, such as the stub of tests. */
 static void library_port(struct checks *c, const struct nic *n)
 {
 	char rest[80];
@@ -220,7 +220,7 @@ static void library_port(struct checks *c, const struct nic *n)
 	say_gid(c, n->name, n->port, n->ethernet, &n->gid, n->nr_gids, rest);
 }
 
-/* One kind of memory with a NIC: real bytes, compared. */
+/* Report a loopback test of the NIC with one kind of memory, which compares real bytes. */
 static void say_loop(struct checks *c, struct nic *n, const char *memory)
 {
 	static const char *const ways[] = {
@@ -244,7 +244,8 @@ static void say_loop(struct checks *c, struct nic *n, const char *memory)
 		    memory, ways[st.how]);
 }
 
-/* The host and every accelerator.  The software device is the host's memory. */
+/* Test host memory and every accelerator's.  Skip the software device: its memory is host
+ * memory. */
 static void say_loops(struct checks *c, struct nic *n)
 {
 	struct pst_device v[DEVICES_MAX];
@@ -264,7 +265,7 @@ static void library_device(struct checks *c, const char *name, bool in_sysfs)
 	int r = nic_open(name, &n);
 
 	if (r < 0) {
-		/* Where a port is not fit, sysfs has said so. */
+		/* If the port is unusable, the checks from sysfs have reported that. */
 		if (!in_sysfs || (r != -ENETDOWN && r != -EADDRNOTAVAIL && r != -EPROTONOSUPPORT))
 			add(c, "device", PST_CHECK_MISSING, r, "%s", err_text());
 		return;
@@ -321,7 +322,7 @@ static void say_peer_memory(struct checks *c)
 		    "network drivers (DOCA, MLNX_OFED)");
 }
 
-/* Who has CAP_IPC_LOCK, as root has, is not bound by the limit. */
+/* Return true with CAP_IPC_LOCK, as root has, which RLIMIT_MEMLOCK does not bind. */
 static bool locks_anything(void)
 {
 	_cleanup_(closep) int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);

@@ -5,9 +5,9 @@
 #include <penstock.h>
 
 /*
- * What RDMA needs of this machine, and what of it is here: the topic "rdma" of pst_check().
- * Devices are looked for in sysfs, also where there is no libibverbs, and by the library.  root is
- * "", or where a test keeps /sys.
+ * Check this machine's needs for RDMA: the topic "rdma" of pst_check(). Devices are searched in
+ * sysfs, even without libibverbs, and through the library.  root is "" normally; tests give a
+ * folder that contains sys/.
  *
  * Return: how many checks were filled in, at most max.
  */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A request has a number, which is its work request's wr_id, and a place in a ring.  Few requests
- * are signalled: every quarter of the slots and the last one of a post.  The queue completes in
- * order, so the completion of one says that those before it are done.  Slots are counted here: a
- * full queue is not always an error of the device (rdma_rxe takes up to twice what it was asked
- * for).
+ * A request has a number, which is its work request's wr_id, and a slot in a ring.  Only some
+ * requests are signalled: one per quarter of the slots, and the last one of each post.  The queue
+ * completes in order, so a completion implies that all earlier requests are done.  Slots are
+ * counted here, because not every device rejects posts to a full queue (rdma_rxe takes up to twice
+ * the agreed depth).
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,10 +19,10 @@
 
 #define SLOTS_DEFAULT 128u
 #define DEADLINE_MS_DEFAULT 10000u
-#define RECV_BIT (UINT64_C(1) << 63) /* in wr_id: a buffer for a message */
-#define DRAIN_ID (UINT64_C(1) << 62) /* wr_id of the request behind all others */
+#define RECV_BIT (UINT64_C(1) << 63) /* flag in wr_id: a receive buffer */
+#define DRAIN_ID (UINT64_C(1) << 62) /* flag in wr_id: the request of endpoint_drain() */
 #define POLL_MAX 16
-#define EVENTS_MAX 64u /* that wait for being acknowledged */
+#define EVENTS_MAX 64u /* events acknowledged together */
 
 struct request {
 	uint64_t id;
@@ -34,31 +34,31 @@ struct request {
 struct endpoint {
 	struct nic_domain *domain;
 	struct nic *nic;
-	struct vb_comp_channel *channel; /* NULL: without events */
+	struct vb_comp_channel *channel; /* NULL if created without events */
 	struct vb_cq *cq;
 	struct vb_qp *qp;
 	struct endpoint_times times;
 	struct blob own;
 	uint32_t send_slots, recv_slots, signal_every;
 	bool connected, stopped;
-	bool lost;            /* the queue pair is gone, and what had no completion got its end */
-	_Atomic bool failed;  /* the kernel said so of the queue pair */
-	uint64_t deadline_ns; /* of the options, twice: for a device that does not even fail */
-	uint64_t waits;       /* since when requests are posted and none completed */
-	unsigned unacked;     /* events */
+	bool lost;            /* the queue pair is destroyed, and all requests have results */
+	_Atomic bool failed;  /* the kernel reported that the queue pair failed */
+	uint64_t deadline_ns; /* twice the option's deadline: some devices never fail */
+	uint64_t waits;       /* now_ns() of the last progress while requests are posted */
+	unsigned unacked;     /* events not yet acknowledged */
 	unsigned unsignalled;
-	struct request *sends, *recvs; /* rings */
-	/* Numbers of requests: posted, known to be over, told to the caller. */
+	struct request *sends, *recvs; /* rings of send_slots and recv_slots entries */
+	/* Counts of requests: posted; known to be over; reported to the caller. */
 	uint64_t posted, over, told;
 	uint64_t recv_posted, recv_told;
-	struct vb_send_wr *wrs; /* send_slots of them, as is: */
+	struct vb_send_wr *wrs; /* send_slots entries, like sges: */
 	struct vb_sge *sges;
 	struct endpoint_stats st;
 };
 
 /* -------------------------------------------------------------------- times */
 
-/* Microseconds of the codes 1 to 31 of min_rnr_timer; code 0 is 655.36 ms. */
+/* Microseconds for the codes 1 to 31 of min_rnr_timer; code 0 means 655.36 ms. */
 static const uint32_t rnr_us[] = { 0,     10,    20,    30,     40,     60,     80,     120,
 				   160,   240,   320,   480,    640,    960,    1280,   1920,
 				   2560,  3840,  5120,  7680,   10240,  15360,  20480,  30720,
@@ -71,7 +71,7 @@ struct endpoint_times endpoint_times(uint32_t deadline_ms)
 	};
 	uint64_t us = (uint64_t)deadline_ms * 1000;
 
-	/* 4.096 us * 2^timeout, four times, for each of seven attempts. */
+	/* Each of seven attempts takes up to four times 4.096 us * 2^timeout. */
 	while (t.timeout < 31 && 7 * 4 * ((UINT64_C(4096) << (t.timeout + 1)) / 1000) <= us)
 		t.timeout++;
 	while (t.min_rnr_timer < 31 && 7 * (uint64_t)rnr_us[t.min_rnr_timer + 1] <= us / 2)
@@ -125,7 +125,7 @@ static int modify(struct endpoint *ep, struct vb_qp_attr *a, int mask, const cha
 	return err ? failed_call(ep, what, err) : 0;
 }
 
-/* From here on buffers for messages can be given. */
+/* Move the queue pair to INIT, which allows receive buffers to be posted. */
 static int begin(struct endpoint *ep)
 {
 	struct vb_qp_attr a = {
@@ -226,8 +226,8 @@ static void endpoint_take_events(struct endpoint *ep)
 		}
 }
 
-/* The queue pair first: once it is gone, the device does nothing for it.  A completion queue ends
- * only when its events were acknowledged. */
+/* Destroy the queue pair first: after that the device does nothing for the connection.  Destroying
+ * a completion queue requires that its events are acknowledged. */
 void endpoint_free(struct endpoint *ep)
 {
 	struct vb_qp_attr a = { .qp_state = VB_QPS_ERR };
@@ -268,7 +268,7 @@ static void endpoint_address(const struct endpoint *ep, const struct blob *peer,
 
 	ret->port_num = n->port;
 	ret->dlid = peer->lid;
-	/* On InfiniBand the LID is enough within a subnet, which the GID's first half names. */
+	/* Within an InfiniBand subnet, named by the first half of the GID, the LID is enough. */
 	ret->is_global = n->ethernet || memcmp(peer->gid, n->gid.gid.raw, 8) != 0;
 	if (!ret->is_global)
 		return;
@@ -452,8 +452,8 @@ int endpoint_recv(struct endpoint *ep, uint64_t local, uint32_t lkey, uint32_t l
 }
 
 /*
- * The request behind all others: in the error state it is flushed at once, and then all that were
- * posted are over.  Successful ones that were not signalled would else never be known.
+ * Post a request after all others.  In the error state the device flushes it at once, which tells
+ * that all earlier requests are over.  Otherwise unsignalled successes would never be known.
  */
 static void endpoint_drain(struct endpoint *ep)
 {
@@ -494,8 +494,8 @@ void nic_queue_failed(void *arg)
 }
 
 /*
- * The device tells nothing any more.  End the queue pair, after which the device touches no memory
- * for it, and then give every request that has no completion one.
+ * Give up on a device that reports nothing.  Destroy the queue pair, so that the device accesses no
+ * memory for it, and then give each request without completion a result.
  */
 static void endpoint_lose(struct endpoint *ep, uint32_t status)
 {
@@ -541,7 +541,7 @@ static void endpoint_tell(struct endpoint *ep, const struct request *q, uint32_t
 		ep->st.bytes += len;
 }
 
-/* Buffers for messages complete in order, too. */
+/* Report a receive buffer; they complete in order, like requests. */
 static void received(struct endpoint *ep, const struct vb_wc *wc, struct endpoint_done *ret)
 {
 	struct request *q = &ep->recvs[ep->recv_told++ % ep->recv_slots];
@@ -562,7 +562,7 @@ static unsigned tell_sent(struct endpoint *ep, struct endpoint_done *ret, unsign
 	return n;
 }
 
-/* After the queue pair is gone: the buffers that no message came into. */
+/* After the queue pair was destroyed, report the receive buffers that got no message. */
 static unsigned tell_lost(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
 {
 	unsigned n = 0;
@@ -572,7 +572,7 @@ static unsigned tell_lost(struct endpoint *ep, struct endpoint_done *ret, unsign
 	return n;
 }
 
-/* Nothing came: does the device still do its work? */
+/* If no completion came, check whether the device still works. */
 static void endpoint_look(struct endpoint *ep)
 {
 	if (ep->lost)
@@ -581,7 +581,7 @@ static void endpoint_look(struct endpoint *ep)
 	if (atomic_load(&ep->nic->dead))
 		endpoint_lose(ep, VB_WC_FATAL_ERR);
 	else if (atomic_load(&ep->failed))
-		endpoint_stop(ep); /* and it flushes */
+		endpoint_stop(ep); /* this flushes all requests */
 	if (!ep->lost && ep->over < ep->posted && now_ns() - ep->waits > ep->deadline_ns)
 		endpoint_lose(ep, VB_WC_RETRY_EXC_ERR);
 }
@@ -606,7 +606,7 @@ int endpoint_poll(struct endpoint *ep, struct endpoint_done *ret, unsigned max)
 	}
 	if (nr < 0)
 		endpoint_lose(ep, VB_WC_GENERAL_ERR);
-	/* The device has ended the connection, and would flush whatever is posted from now on. */
+	/* A failed request ends the connection: the device would flush all later posts. */
 	if (failed)
 		endpoint_stop(ep);
 	if (!n)
@@ -628,7 +628,7 @@ int endpoint_arm(struct endpoint *ep)
 	if (!ep->channel)
 		return err_set(EINVAL, "the endpoint was made without events");
 	if (ep->lost)
-		return 0; /* poll gives the rest at once */
+		return 0; /* poll reports the rest without waiting */
 	endpoint_take_events(ep);
 	err = ep->nic->ctx->ops.req_notify_cq(ep->cq, 0);
 	return err ? failed_call(ep, "asking for an event", err) : 0;

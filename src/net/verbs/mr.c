@@ -11,14 +11,15 @@ int mr_access(const struct nic_domain *d, uint32_t rights)
 {
 	int access = 0;
 
-	/* Verbs allow remote writes only together with local ones. */
+	/* Verbs require local write access for remote writes. */
 	if (rights & (MEM_REG_LOCAL_WRITE | MEM_REG_REMOTE_WRITE))
 		access |= VB_ACCESS_LOCAL_WRITE;
 	if (rights & MEM_REG_REMOTE_READ)
 		access |= VB_ACCESS_REMOTE_READ;
 	if (rights & MEM_REG_REMOTE_WRITE)
 		access |= VB_ACCESS_REMOTE_WRITE;
-	/* Completions tell when bytes are there, and nobody polls on the bytes themselves. */
+	/* Safe: completions tell when bytes have arrived, and nobody polls on the bytes
+	 * themselves. */
 	if (d->nic->relaxed)
 		access |= VB_ACCESS_RELAXED_ORDERING;
 	return access;
@@ -27,7 +28,7 @@ int mr_access(const struct nic_domain *d, uint32_t rights)
 int mr_by_address(const struct nic_domain *d, uint64_t va, uint64_t len, int access,
 		  struct vb_mr **ret)
 {
-	void *addr = (void *)(uintptr_t)va; /* a device's address stays a number for the CPU */
+	void *addr = (void *)(uintptr_t)va; /* may be a device address, which the CPU never uses */
 
 	errno = 0;
 	*ret = d->nic->relaxed ? vb.ibv_reg_mr_iova2(d->pd, addr, len, va, (unsigned)access)
@@ -54,7 +55,8 @@ void mr_end(struct mem_registrar *r, struct mem_reg *reg)
 	struct region_mr *m = container_of(reg, struct region_mr, reg);
 	int err = vb.ibv_dereg_mr(m->mr);
 
-	/* Work that uses it is over, so the device has no reason to refuse. */
+	/* The caller has ended all use of the registration, so the device has no reason to
+	 * refuse. */
 	if (err)
 		log_warn("%s did not end a memory region: %s, ignoring",
 			 container_of(r, struct nic_domain, reg)->nic->name, err_name(err));

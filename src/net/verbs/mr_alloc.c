@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Registration of allocations: of the memory of a device by a dma-buf or by peer memory. */
+/* Register allocations: device memory by a dma-buf or by the peer-memory module. */
 #include <inttypes.h>
 
 #include "base/err.h"
@@ -11,7 +11,7 @@ static uint64_t mr_page_size(void)
 	return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* By a dma-buf of the bytes: 0, or an errno and a sentence in @why. */
+/* Register through a dma-buf.  Return 0, or an errno with its sentence in @why. */
 static int by_dmabuf(const struct nic_domain *d, const struct mem_alloc *a, struct mem_reg *m,
 		     int access, struct vb_mr **ret, struct err_kept *why)
 {
@@ -29,7 +29,7 @@ static int by_dmabuf(const struct nic_domain *d, const struct mem_alloc *a, stru
 		err_keep(why);
 		return -r;
 	}
-	/* Offset and address must be alike within a page. */
+	/* Offset in the dma-buf and address must be equal modulo the page size. */
 	m->addr = align_down(a->base.va + m->off, mr_page_size()) + buf.off % mr_page_size();
 	errno = 0;
 	*ret = vb.ibv_reg_dmabuf_mr(d->pd, buf.off, m->len, m->addr, buf.fd, access);
@@ -67,7 +67,7 @@ static int reg_alloc(const struct nic_domain *d, const struct mem_alloc *a, uint
 	err = by_dmabuf(d, a, &m->reg, access, &m->mr, &why);
 	if (!err)
 		return 0;
-	/* Not that the device cannot: it has no room now, and the caller can make some. */
+	/* Temporary: the device has no room now, but the caller may free some. */
 	if (err == ENOMEM || err == EAGAIN)
 		return err_set(err, "%s cannot pin %" PRIu64 " bytes of %s memory: %s",
 			       d->nic->name, m->reg.len, a->ops->name, why.text);
@@ -91,7 +91,7 @@ static int mr_reg(struct mem_registrar *r, const struct mem_alloc *a, uint64_t o
 		return err_set(EACCES, "the memory may be read only: no peer can write there");
 	if (rights & MEM_REG_REMOTE_READ && !(a->rights & PST_RIGHT_READ))
 		return err_set(EACCES, "the memory may be written only: no peer can read it");
-	/* Not the pages around: a peer with the key would reach its neighbours. */
+	/* Exclude the rest of the pages: a peer with the key could access neighbouring memory. */
 	m->reg.off = off;
 	m->reg.len = len;
 	m->reg.addr = a->base.va + off;

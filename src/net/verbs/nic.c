@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "net/verbs/nic.h"
 
-#define RD_ATOMIC_MAX 16 /* more than the latency of one switch needs */
+#define RD_ATOMIC_MAX 16 /* enough to cover the latency of one switch */
 
 /* -------------------------------------------------------------------- GIDs */
 
@@ -29,12 +29,12 @@ enum nic_gid_rank nic_gid_rank(const struct vb_gid_entry *e, bool ethernet)
 
 	if (nic_is_zero(raw, sizeof(e->gid.raw)))
 		return NIC_GID_NONE;
-	/* The subnet's prefix of InfiniBand is link-local as a rule. */
+	/* InfiniBand usually has the link-local prefix as its subnet prefix. */
 	if (!ethernet)
 		return e->index == 0 ? NIC_GID_INFINIBAND : NIC_GID_NONE;
 	if (link_local || (ipv4 && nic_is_zero(raw + 12, 4)))
 		return NIC_GID_NONE;
-	/* iWARP is Ethernet, too, and has entries of InfiniBand's type. */
+	/* iWARP is Ethernet too, but has GIDs of InfiniBand's type. */
 	if (e->type != VB_GID_ROCE_V2)
 		return e->type == VB_GID_ROCE_V1 ? NIC_GID_V1 : NIC_GID_NONE;
 	return ipv4 ? NIC_GID_V2_IPV4 : NIC_GID_V2_IPV6;
@@ -121,7 +121,7 @@ void nic_close(struct nic *n)
 
 _Static_assert(sizeof(struct vb_gid_entry) == 32, "NIC_GIDS_MAX counts with that");
 
-/* Is the port fit?  A table of GIDs is per device and can be long. */
+/* Choose the port's GID, or fail if the port has none that can be used. */
 static int choose_gid(struct nic *n)
 {
 	_cleanup_(freep) struct vb_gid_entry *v = calloc(NIC_GIDS_MAX, sizeof(*v));
@@ -179,7 +179,7 @@ static int find_port(struct nic *n, uint8_t port, uint8_t nr_ports)
 	return r;
 }
 
-/* ibv_get_async_event() waits otherwise. */
+/* Make ibv_get_async_event() non-blocking. */
 static int nic_dont_wait(const struct nic *n)
 {
 	int flags = fcntl(n->ctx->async_fd, F_GETFL);
@@ -216,12 +216,13 @@ void nic_events(struct nic *n)
 		return;
 	while (vb.ibv_get_async_event(n->ctx, &e) == 0) {
 		nic_event(n, &e);
-		/* The object of the event cannot end before this. */
+		/* The object of an event cannot be destroyed until the event is acknowledged. */
 		vb.ibv_ack_async_event(&e);
 	}
 }
 
-/* The driver looks at the descriptor only where it registers dma-bufs at all. */
+/* Find out what the device can do.  A driver without dma-buf support never looks at the descriptor,
+ * so EBADF for descriptor -1 means support. */
 static void probe(struct nic *n)
 {
 	struct vb_pd *pd = vb.ibv_alloc_pd(n->ctx);

@@ -2,8 +2,8 @@
 /*
  * The RDMA device of this process's connections.
  *
- * The connections share one open device, which closes with the last of them.  A device is tried
- * once, with real bytes over a connection to itself, before any connection uses it.
+ * All connections share one open device, which is closed with the last of them.  Before its first
+ * use, a device is tested with real bytes over a connection to itself.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,14 +11,14 @@
 #include "base/err.h"
 #include "net/verbs/nic.h"
 
-#define AGAIN_NS (5 * NSEC_PER_SEC) /* until a device that could not be used is tried again */
+#define AGAIN_NS (5 * NSEC_PER_SEC) /* delay before devices are searched again */
 
 static struct {
 	pthread_mutex_t lock;
-	struct nic *nic; /* NULL: none is open */
+	struct nic *nic; /* the open device, or NULL */
 	unsigned users;
-	char tested[NIC_NAME_MAX]; /* the device that passed the test */
-	int err;                   /* why there is none, until then */
+	char tested[NIC_NAME_MAX]; /* name of the device that passed the test */
+	int err;                   /* cached error, valid before the time until */
 	uint64_t until;
 	struct err_kept why;
 } nics = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -45,7 +45,7 @@ static int nics_open(int (*test)(struct nic *n))
 	if (env && !strcmp(env, "off"))
 		return err_set(ECANCELED, "PST_RDMA=off forbids RDMA");
 	r = nic_open(env && *env ? env : NULL, &n);
-	/* A port without a cable is as good as no device. */
+	/* Report unusable ports, such as one without a cable, as a missing device. */
 	if (r == -ENETDOWN || r == -EADDRNOTAVAIL || r == -EPROTONOSUPPORT)
 		r = err_set(ENODEV, "%s", err_text());
 	if (r == 0)
@@ -71,7 +71,7 @@ int nics_get(int (*test)(struct nic *n), struct nic **ret)
 		r = nics_open(test);
 		if (r < 0)
 			err_keep(&nics.why);
-		/* A machine without a device is not asked each time; other failures may pass. */
+		/* Cache the lack of a device; other failures may be temporary. */
 		nics.err = r == -ENODEV ? r : 0;
 		nics.until = now_ns() + AGAIN_NS;
 	}

@@ -9,13 +9,13 @@
 
 #define LEN KIB(64)
 #define DEADLINE_MS 2000u
-#define GIVE_UP_MS 10000 /* for a device that does not even say that it failed */
+#define GIVE_UP_MS 10000 /* milliseconds, for a device that does not even report a failure */
 
 struct loop {
 	struct nic *nic;
 	struct nic_domain *domain;
 	struct endpoint *ends[2];
-	uint8_t *host; /* LEN bytes to be sent, and LEN bytes to be filled */
+	uint8_t *host; /* LEN bytes to send, then LEN bytes to receive */
 	struct mem_reg *host_reg, *target;
 	struct mem_alloc *alloc;
 };
@@ -69,7 +69,7 @@ static int loop_open(struct loop *l, const struct mem_ops *ops, unsigned device)
 	return r < 0 ? r : selftest_join(l);
 }
 
-/* Wait for the one completion that comes.  Polls now and then: not every device sends events. */
+/* Wait for one completion.  Poll regularly, because not every device sends events. */
 static int finish(struct endpoint *ep, struct endpoint_done *ret)
 {
 	uint64_t until = now_ns() + GIVE_UP_MS * NSEC_PER_MSEC;

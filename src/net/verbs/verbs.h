@@ -2,16 +2,16 @@
 /*
  * libibverbs, loaded at run time.
  *
- *	verbs_types.h	the binary interface: structs and constants
+ *	verbs_types.h	the ABI: structs and constants
  *	verbs_syms.h	its functions
- *	verbs.c		the loader; errors in words
- *	nic.h		RDMA devices: port, GID, abilities
+ *	verbs.c		the loader; names of errors
+ *	nic.h		RDMA devices: port, GID, features
  *	mr.h		protection domains, and memory registered with one
- *	blob.h		what two endpoints tell each other before they connect
+ *	blob.h		what two endpoints exchange before they connect
  *	endpoint.h	a connection: one-sided reads and writes, messages
- *	selftest.h	a device that is joined to itself, to try its way to memory
+ *	selftest.h	a device connected to itself, to test its access to memory
  *
- * The files know memory by mem/mem.h, and neither files nor requests.
+ * These files use mem/mem.h for memory, and know neither files nor requests.
  */
 #ifndef PST_VERBS_H
 #define PST_VERBS_H
@@ -28,20 +28,20 @@ struct verbs_api {
 extern struct verbs_api vb;
 
 /*
- * Load libibverbs, once in the process; PST_LIBIBVERBS names another file.
+ * Load libibverbs, once per process; PST_LIBIBVERBS names another file.
  *
- * Return: 0; -ENODEV with a sentence where it is missing, each time.
+ * Return: 0; -ENODEV with a sentence if it is missing, at each call.
  */
 int verbs_load(void);
 
-/* "remote access error", as the library's own words are; never NULL. */
+/* Return the library's text for a status, such as "remote access error"; never NULL. */
 const char *verbs_status_name(uint32_t status);
 
 /*
- * The errno of a failed completion: -EACCES for a key or a range that the peer does not allow,
- * -EFAULT for memory of ours, -ETIMEDOUT where the peer did not answer, -EAGAIN where it had
- * posted no buffer for a message, -EMSGSIZE for a message longer than the peer's buffer,
- * -ECANCELED for what was queued behind a failure, -EREMOTEIO, -EIO.
+ * Return the errno of a failed completion: -EACCES for a key or range that the peer does not allow,
+ * -EFAULT for bad local memory, -ETIMEDOUT if the peer did not answer, -EAGAIN if the peer had no
+ * receive buffer, -EMSGSIZE for a message longer than that buffer, -ECANCELED for requests queued
+ * behind a failure, -EREMOTEIO, -EIO.
  */
 int verbs_status_errno(uint32_t status);
 

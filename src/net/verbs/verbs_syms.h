@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every function of libibverbs.so.1 that Penstock calls, once, under the exact name of the binary
- * interface.  To be included with SYM(result, name, args) and OPT(result, name, args) defined; see
- * base/dl.h.
+ * List every function of libibverbs.so.1 that Penstock calls, under its exact ABI name.  Define
+ * SYM(result, name, args) for required functions and OPT(result, name, args) for optional ones,
+ * then include this file; see base/dl.h.
  *
- * Most names have two versions, IBVERBS_1.0 and IBVERBS_1.1.  A look-up by name alone finds the
- * default one, which is the newer.  Functions of rdma-core 34 (2021) are required, but for those
- * that a caller can do without.
+ * Most names have two versions, IBVERBS_1.0 and IBVERBS_1.1; dlsym() finds the default one, which
+ * is the newer.  Required functions exist since rdma-core 34 (2021).
  *
- * The formatter is off because it takes a type before a star for a factor.
+ * The formatter is off because it takes "type *" for a multiplication.
  */
 /* clang-format off */
 SYM(struct vb_device **, ibv_get_device_list, (int *ret_nr))
@@ -20,14 +19,14 @@ SYM(int, ibv_query_device, (struct vb_context *ctx, struct vb_device_attr *ret))
 SYM(int, ibv_query_port, (struct vb_context *ctx, uint8_t port, struct vb_port_attr *ret))
 SYM(int, ibv_get_async_event, (struct vb_context *ctx, struct vb_async_event *ret))
 SYM(void, ibv_ack_async_event, (struct vb_async_event *event))
-/* IBVERBS_1.11.  The last two arguments are 0 and the size of an entry. */
+/* IBVERBS_1.11.  The last two arguments are 0 and the entry size in bytes. */
 SYM(ssize_t, _ibv_query_gid_table,
     (struct vb_context *ctx, struct vb_gid_entry *ret, size_t max, uint32_t flags, size_t size))
 
 SYM(struct vb_pd *, ibv_alloc_pd, (struct vb_context *ctx))
 SYM(int, ibv_dealloc_pd, (struct vb_pd *pd))
 SYM(struct vb_mr *, ibv_reg_mr, (struct vb_pd *pd, void *addr, size_t len, int access))
-/* IBVERBS_1.8: that it is there says that optional bits of access are known. */
+/* IBVERBS_1.8: its existence means that optional access bits are known. */
 OPT(struct vb_mr *, ibv_reg_mr_iova2,
     (struct vb_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access))
 /* IBVERBS_1.12. */

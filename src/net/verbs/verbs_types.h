@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The binary interface of libibverbs.so.1, as far as Penstock uses it.
+ * The ABI of libibverbs.so.1, as far as Penstock uses it.
  *
- * Own declarations, so that a build needs no header of rdma-core.  tests/unit/test-verbs-abi.c
- * compares them with <infiniband/verbs.h> where that is installed.  Members that Penstock never
- * touches are there for the layout alone.
+ * These declarations avoid a build dependency on rdma-core's headers.  tests/unit/test-verbs-abi.c
+ * compares them with <infiniband/verbs.h> if that is installed.  Members that Penstock never
+ * touches only keep the layout.
  *
- * Six calls of the interface are no functions of the library.  Its header has them inline, as calls
- * through context->ops: ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq and two that
- * are not used here.
+ * Six calls are not functions of the library but inline calls through context->ops: ibv_post_send,
+ * ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq and two that are not used here.
  */
 #ifndef PST_VERBS_TYPES_H
 #define PST_VERBS_TYPES_H
@@ -40,7 +39,7 @@ struct vb_gid_entry {
 /* enum ibv_port_state */
 #define VB_PORT_ACTIVE 4u
 
-#define VB_LINK_UNSPECIFIED 0u /* InfiniBand, by drivers that are older than the member */
+#define VB_LINK_UNSPECIFIED 0u /* reported by old drivers; means InfiniBand */
 #define VB_LINK_INFINIBAND 1u
 #define VB_LINK_ETHERNET 2u
 
@@ -62,7 +61,7 @@ struct vb_device_attr {
 	uint8_t local_ca_ack_delay, phys_port_cnt;
 };
 
-/* The library's function fills the members up to flags: zero it first. */
+/* Zero this struct first: the library fills only the members up to flags. */
 struct vb_port_attr {
 	uint32_t state; /* VB_PORT_* */
 	uint32_t max_mtu, active_mtu;
@@ -79,7 +78,7 @@ struct vb_port_attr {
 struct vb_context;
 struct vb_srq;
 
-/* The rest is not read. */
+/* Later members are not read. */
 struct vb_device {
 	void *unused[2];
 	int node_type; /* enum ibv_node_type */
@@ -202,7 +201,7 @@ struct vb_qp_attr {
 #define VB_ACCESS_LOCAL_WRITE (1 << 0)
 #define VB_ACCESS_REMOTE_WRITE (1 << 1)
 #define VB_ACCESS_REMOTE_READ (1 << 2)
-/* Optional: a device or library that does not know the bit ignores it. */
+/* Optional: a device or library that does not support the bit ignores it. */
 #define VB_ACCESS_RELAXED_ORDERING (1 << 20)
 
 struct vb_sge {
@@ -241,7 +240,7 @@ struct vb_send_wr {
 	} wr;
 	uint32_t remote_srqn;
 	union {
-		uint64_t bind[6]; /* of a memory window */
+		uint64_t bind[6]; /* unused: memory windows */
 		struct {
 			void *hdr;
 			uint16_t hdr_sz, mss;
@@ -277,7 +276,7 @@ struct vb_recv_wr {
 #define VB_WC_RDMA_READ 2u
 #define VB_WC_RECV (1u << 7)
 
-/* Of a failed one wr_id, status, qp_num and vendor_err alone mean something. */
+/* In a failed completion only wr_id, status, qp_num and vendor_err are valid. */
 struct vb_wc {
 	uint64_t wr_id;
 	uint32_t status; /* VB_WC_* */
@@ -288,7 +287,7 @@ struct vb_wc {
 	uint8_t sl, dlid_path_bits;
 };
 
-/* In the order of the vendor's; all are pointers of one size. */
+/* In the library's order; all members are function pointers. */
 struct vb_context_ops {
 	void *before_poll[11];
 	int (*poll_cq)(struct vb_cq *cq, int nr, struct vb_wc *ret);
