@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests that wait for their answer, on a connection of their own. */
+/* Blocking requests to a server, each waiting for its answer. */
 #include <poll.h>
 #include <stdio.h>
 
@@ -24,7 +24,7 @@ int remote_writes_sync(struct remote_writes *w, uint64_t boot, uint64_t nr)
 	return w->lost ? -EIO : 0;
 }
 
-/* Wait for the socket: 0 or -ETIMEDOUT. */
+/* Wait until the socket is ready.  Return 0, -ETIMEDOUT or another -errno. */
 static int wait_for(int fd, short events, uint64_t deadline_ns)
 {
 	for (;;) {
@@ -66,13 +66,13 @@ static int connect_to(const struct net_addr *addr, uint64_t deadline_ns)
 
 struct remote_talk {
 	int fd;
-	struct net_tls *tls;  /* NULL: plain */
-	uint64_t deadline_ns; /* of the answer that is waited for */
-	uint64_t limit_ns;    /* of all of them; 0: none */
-	bool wants_tls;       /* the server answered by TLS */
+	struct net_tls *tls;  /* NULL: plain TCP */
+	uint64_t deadline_ns; /* now_ns() deadline of the current answer */
+	uint64_t limit_ns;    /* now_ns() deadline of all answers; 0: none */
+	bool wants_tls;       /* a TLS alert came although the connection is plain */
 	bool welcome;         /* the hello was answered */
-	uint64_t features;    /* of the welcome */
-	bool broken;          /* a request has failed without an answer */
+	uint64_t features;    /* WIRE_FEATURE_* of the welcome */
+	bool broken;          /* a request failed without an answer */
 	size_t out_len;
 	uint8_t out[2 * WIRE_HEAD + WIRE_HELLO_LEN + 2 * WIRE_NAME_MAX];
 };
@@ -98,7 +98,7 @@ static ssize_t receive_some(struct remote_talk *a, uint8_t *buf, size_t len)
 	return n < 0 ? -errno : n;
 }
 
-/* Wait until more can be received, or sent where something is left of that. */
+/* Wait until the socket is readable, or writable if TLS output is pending. */
 static int wait_more(struct remote_talk *a, short events)
 {
 	uint64_t until = a->limit_ns ? MIN(a->limit_ns, a->deadline_ns) : a->deadline_ns;
@@ -178,13 +178,13 @@ static int recv_all(struct remote_talk *a, uint8_t *buf, size_t len, size_t *ret
 	return 0;
 }
 
-/* Is it an alert of TLS? */
+/* Return true if the bytes begin a TLS alert. */
 static bool is_alert(const uint8_t *head, size_t got)
 {
 	return got >= 2 && head[0] == 21 && head[1] == 3;
 }
 
-/* A reply with at most room bytes of payload. */
+/* Receive a reply with at most room bytes of payload. */
 static int get_reply(struct remote_talk *a, uint16_t op, struct wire_reply *ret, uint8_t *payload,
 		     uint32_t room)
 {
@@ -220,7 +220,7 @@ static int err_link(int err)
 	}
 }
 
-/* The hello goes out together with the first request. */
+/* Put the hello into the buffer; it is sent together with the first request. */
 static void put_hello(struct remote_talk *t, uint64_t channel, uint64_t epoch)
 {
 	struct wire_request hi = { .len = WIRE_HEAD + WIRE_HELLO_LEN, .op = WIRE_HELLO };
@@ -251,7 +251,7 @@ static int get_welcome(struct remote_talk *t)
 static int exchange(struct remote_talk *t, struct wire_request *q, const void *bytes, size_t len,
 		    struct wire_reply *ret, uint8_t *payload, uint32_t room)
 {
-	/* A small payload goes out together with its header. */
+	/* Send a small payload together with its header. */
 	size_t with = t->out_len + WIRE_HEAD + len <= sizeof(t->out) ? len : 0;
 	int r;
 
@@ -266,7 +266,7 @@ static int exchange(struct remote_talk *t, struct wire_request *q, const void *b
 		r = send_all(t, bytes, len);
 	if (r == 0 && !t->welcome)
 		r = get_welcome(t);
-	/* The disk may have to wake up. */
+	/* Allow the full time for the answer: the server's disk may have to spin up. */
 	t->deadline_ns = now_ns() + REMOTE_CONNECT_NS;
 	return r < 0 ? r : get_reply(t, q->op, ret, payload, room);
 }

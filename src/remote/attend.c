@@ -7,10 +7,10 @@
 #include "base/thread.h"
 #include "remote/attend.h"
 
-/* Time between two looks at all contexts.  A user who makes no call for that long, while bytes
- * wait, computes. */
+/* Milliseconds between two checks of all contexts.  If a user makes no call for that long while
+ * bytes wait, assume that it computes. */
 #define LOOK_MS 10
-/* Pause between two turns, so that bytes come together: 1 MiB arrives in it at 10 GB/s. */
+/* Nanoseconds between two turns, so that bytes accumulate: at 10 GB/s, 1 MiB arrives meanwhile. */
 #define PAUSE_NS 100000
 #define EVENTS 16
 
@@ -19,7 +19,7 @@ static struct {
 	pthread_cond_t work;
 	pthread_cond_t turned;
 	struct list contexts;
-	int epfd; /* of the contexts whose operations the thread moves */
+	int epfd; /* polls the epfds of the contexts that the thread serves */
 	bool running;
 	uint64_t round;
 	atomic_bool asleep; /* because no context has operations; pairs with attend_work() */
@@ -31,7 +31,7 @@ static struct {
 	.epfd = -1,
 };
 
-/* All functions below are called with the lock. */
+/* The lock is held in all functions below. */
 
 static void attend_leave(struct attended *a)
 {
@@ -55,14 +55,14 @@ static bool attend_is_ready(const struct attended *a)
 	return poll(&p, 1, 0) == 1;
 }
 
-/* Decide whether the user of the context is away.  Return true if the context has operations. */
+/* Decide whether the context's user is away.  Return true if the context has operations. */
 static bool attend_look(struct attended *a)
 {
 	bool ready, works = true;
 
 	if (atomic_exchange_explicit(&a->called, false, memory_order_relaxed)) {
 		attend_leave(a);
-		return true; /* as far as is known without the context's lock */
+		return true; /* assumed, without the context's lock */
 	}
 	if (pthread_mutex_trylock(&a->lock) == 0) {
 		works = a->works(a);
@@ -89,8 +89,8 @@ static bool attend_look_at_all(void)
 	return work;
 }
 
-/* Move the operations of a context, unless its user is back.  The lock is dropped meanwhile: memory
- * whose pages do not come stops this context, and the thread, but no other user. */
+/* Move the operations of a context, unless its user is back.  The lock is dropped during the turn:
+ * a page fault that never ends may block this context and the thread, but no other user. */
 static void attend_turn(struct attended *a)
 {
 	bool works = true;
@@ -119,7 +119,7 @@ static bool attend_has(const struct attended *a)
 	return false;
 }
 
-/* Wait for bytes of the contexts that were taken, for at most the time to the next look. */
+/* Wait for bytes of the served contexts, at most until the next check. */
 static void attend_wait(void)
 {
 	const struct timespec pause = { .tv_nsec = PAUSE_NS };
@@ -211,7 +211,7 @@ void attend_end(struct attended *a)
 		attend_leave(a);
 		list_del(&a->link);
 	}
-	/* Without contexts the thread ends. */
+	/* Wake the thread: it ends when no context is left. */
 	(void)pthread_cond_signal(&attend.work);
 	(void)pthread_mutex_unlock(&attend.lock);
 	(void)pthread_mutex_destroy(&a->lock);
@@ -254,8 +254,8 @@ void attend_turn_all(void)
 
 void attend_work(void)
 {
-	/* The operation was counted before: either the thread sees it, or this sees the thread
-	 * asleep. */
+	/* Pairs with the thread's fence: either the thread sees the operation, which was counted
+	 * before, or this call sees the thread asleep. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (likely(!atomic_load_explicit(&attend.asleep, memory_order_relaxed)))
 		return;

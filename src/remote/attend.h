@@ -2,9 +2,9 @@
 /*
  * Progress while a program computes (attend.c).
  *
- * The user of an I/O context moves operations in flush() and reap().  One thread of the process
- * looks after all contexts: if bytes wait in a context's sockets and its user makes no call, the
- * thread does what reap() would, until the user calls again.
+ * The user of an I/O context moves its operations in flush() and reap(). One thread of the process
+ * watches all contexts: if bytes wait in a context's sockets while its user makes no call, the
+ * thread does what reap() would do, until the user calls again.
  */
 #ifndef PST_REMOTE_ATTEND_H
 #define PST_REMOTE_ATTEND_H
@@ -14,17 +14,18 @@
 
 #include "base/list.h"
 
-/* A part of the I/O context. */
+/* Embedded in the I/O context. */
 struct attended {
-	pthread_mutex_t lock; /* of the whole context; inside that of the thread */
-	int epfd;             /* readable when there is something to do */
-	/* Do what reap() would, with the lock.  Return false if no operation is left in flight. */
+	pthread_mutex_t lock; /* covers the whole context; taken inside the thread's lock */
+	int epfd;             /* becomes readable when turn() has work */
+	/* Move operations as reap() does; the lock is held.  Return false if none is left in
+	 * flight. */
 	bool (*turn)(struct attended *a);
-	/* Return true if operations are in flight, with the lock. */
+	/* Return true if operations are in flight; the lock is held. */
 	bool (*works)(const struct attended *a);
 
-	atomic_bool called; /* the user made a call since the thread looked last */
-	/* The thread's own: */
+	atomic_bool called; /* the user made a call since the thread's last check */
+	/* Members below belong to the thread. */
 	struct list link;
 	bool was_ready;   /* at the last look, and no call since */
 	bool alone;       /* the thread moves the operations */
@@ -32,11 +33,11 @@ struct attended {
 	uint64_t round;   /* of attend_turn_all() */
 };
 
-/* Set up @a; its functions and epfd are set. */
+/* Initialise @a, whose functions and epfd are already set. */
 void attend_init(struct attended *a);
-/* Look after the context from now on.  Without a thread, only its user moves operations. */
+/* Begin to watch the context.  If the thread cannot be started, only the user moves operations. */
 void attend_begin(struct attended *a);
-/* Look no longer; the thread does not use @a any more. */
+/* Stop watching; the thread does not use @a afterwards. */
 void attend_end(struct attended *a);
 /* Do what reap() would for each context, once.  Waits for users that are in a call. */
 void attend_turn_all(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The I/O context. */
+/* The I/O context of the storage service's client. */
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -12,7 +12,7 @@ static struct remote_ctx *ctx_of(struct io_ctx *base)
 	return container_of(base, struct remote_ctx, base);
 }
 
-/* The timer tells when a link has something to do although no byte comes. */
+/* Set the timer to the next time at which a link must act without receiving a byte. */
 static void set_timer(struct remote_ctx *c)
 {
 	struct itimerspec t = { 0 };
@@ -25,7 +25,7 @@ static void set_timer(struct remote_ctx *c)
 	(void)!read(c->timerfd, &n, sizeof(n));
 	c->timer_at = at;
 	if (at != UINT64_MAX) {
-		at = at ? at : 1; /* 0 would stop it */
+		at = at ? at : 1; /* 0 would disarm the timer */
 		t.it_value.tv_sec = (time_t)(at / NSEC_PER_SEC);
 		t.it_value.tv_nsec = (long)(at % NSEC_PER_SEC);
 	}
@@ -151,7 +151,7 @@ static int remote_queue(struct io_ctx *base, struct io_op *op)
 	io_op_begin(op);
 	op->ctx_data = NULL;
 	ask = io_op_ask(op);
-	if (unlikely(ask < 0)) { /* a fault is injected */
+	if (unlikely(ask < 0)) { /* a fault was injected */
 		op->res = ask;
 		io_fifo_push(&c->done, op);
 		c->nr_done++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The provider. */
+/* The provider of the storage service's files. */
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -79,7 +79,7 @@ static uint32_t how_of(uint32_t flags)
 	return how;
 }
 
-/* The umask can only be read by setting it, or here. */
+/* Read the umask from /proc: otherwise only setting it returns it. */
 static uint32_t umask_now(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -143,7 +143,7 @@ static int remote_open_file(const struct file_ops *ops, const char *name, uint32
 		free(f);
 		return err_set(err, "%s: %s", name, err_text());
 	}
-	/* TLS checks its bytes, and those that never leave the machine need no checksum. */
+	/* Use checksums unless TLS protects the bytes or they never leave the machine. */
 	r->crc = !r->server.tls && !net_addr_is_local(&r->server.addr);
 	r->no_reach = -reach_get(&r->server, features, &r->reach);
 	if (r->no_reach)

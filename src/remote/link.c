@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections of a link, and the operations that it is given. */
+/* Connections of a link, and its operations. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -22,7 +22,7 @@ void link_poll(struct link *l, bool out)
 		l->want_out = out;
 }
 
-/* The connection ended.  Its pieces wait for the next one. */
+/* Handle the end of the connection.  Pieces wait for the next connection. */
 void link_drop(struct link *l, int err)
 {
 	uint64_t now = now_ns(), backoff = BACKOFF_MIN_NS << MIN(l->nr_tries, 10u);
@@ -30,7 +30,8 @@ void link_drop(struct link *l, int err)
 
 	if (l->state == LINK_DOWN)
 		return;
-	/* Before any operation can end: the server's device reaches nothing any more. */
+	/* Do this before any operation can end, so that the server's NIC can no longer access its
+	 * memory. */
 	link_rdma_end(l, err);
 	l->rdma_no = 0;
 	net_tls_end(l->tls);
@@ -73,7 +74,7 @@ static void send_hello(struct link *l)
 	struct piece *p = piece_new(l, PIECE_HELLO);
 	struct wire_hello h;
 
-	if (!p) /* others of the context have them all, and give them back */
+	if (!p) /* the context's other links use all pieces, and will free some */
 		return;
 	remote_hello(&h, l->channel, ++l->epoch);
 	wire_put_hello(&h, p->payload);
@@ -103,7 +104,7 @@ static void link_connect(struct link *l)
 		r = errno;
 	if (r == EINPROGRESS)
 		r = 0;
-	/* A full backlog of an AF_UNIX socket says EAGAIN. */
+	/* connect() to an AF_UNIX socket with a full backlog fails with EAGAIN. */
 	if (!r && epoll_ctl(l->ctx->epfd, EPOLL_CTL_ADD, l->fd, &ev) < 0)
 		r = errno;
 	if (r)
@@ -141,7 +142,7 @@ static void link_handshake(struct link *l)
 	} else {
 		bool refused = r == -EKEYREJECTED || r == -EPROTO;
 
-		/* Bytes that the network damages have the same effect as a wrong key. */
+		/* Retry: bytes damaged in transit look the same as a wrong key. */
 		refused = refused && ++l->nr_refused >= LINK_TRIES;
 		if (refused)
 			log_warn("no connection to a storage service: %s", l->tls->why);
@@ -155,7 +156,7 @@ static void link_handshake(struct link *l)
 
 /* --------------------------------------------------------------------- turns */
 
-/* Nothing is connected, and something waits. */
+/* Connect, or give up, while there is no connection. */
 static void link_down(struct link *l)
 {
 	uint64_t now = now_ns();
@@ -192,7 +193,7 @@ void link_turn(struct link *l)
 {
 	if (l->state == LINK_UP) {
 		link_up(l);
-		/* The reply may have been there. */
+		/* Check the time after receiving: the reply may have been waiting. */
 		if (link_rdma_next(l) != UINT64_MAX && now_ns() >= link_rdma_next(l))
 			link_drop(l, ETIMEDOUT);
 		return;
@@ -288,9 +289,10 @@ int link_add_op(struct remote_ctx *c, struct io_op *op)
 }
 
 /*
- * Nothing of it can be taken back that the server may have.  A write that is given up must not run
- * later than what follows it, and the next connection's hello sees to that.  The server's device
- * must not reach memory that is given back, and the end of the queue pair sees to that.
+ * Return true if cancelling the piece requires ending the connection.  A cancelled write that the
+ * server may have must not run after later operations; the next connection's hello prevents that.
+ * And the server's NIC must not access memory that is returned to the program; destroying the queue
+ * pair prevents that.
  */
 static bool must_drop(const struct link *l, const struct piece *p)
 {
@@ -303,7 +305,7 @@ void link_cancel_op(struct remote_ctx *c, struct io_op *op)
 	struct task *t = op->ctx_data;
 	struct link *l;
 
-	if (!t) /* it is done already */
+	if (!t) /* already completed */
 		return;
 	l = t->of->link;
 	for (struct piece *p = c->pieces; p < c->pieces + LINK_PIECES; p++) {
@@ -330,7 +332,7 @@ void link_cancel_op(struct remote_ctx *c, struct io_op *op)
 			piece_free(p);
 			continue;
 		}
-		/* Its reply will be skipped. */
+		/* The piece stays in flight without a task; its reply will be skipped. */
 		p->task = NULL;
 		t->nr_pieces--;
 	}
@@ -362,7 +364,7 @@ bool link_close_files(struct link *l)
 			all = false;
 			break;
 		}
-		/* Pieces whose tasks are gone need the file no more. */
+		/* Pieces in flight whose tasks have ended must not point to the file. */
 		for (struct piece *p = l->ctx->pieces; p < l->ctx->pieces + LINK_PIECES; p++)
 			if (p->of == of)
 				p->of = NULL;

@@ -2,13 +2,13 @@
 /*
  * An I/O context of the storage service, and its links.
  *
- * A task is an operation of core.  It is sent as pieces of at most WIRE_DATA_MAX bytes, each of
- * which is a request on the wire.  Pieces come back in any order, straight into the operation's
- * memory.  When a connection breaks, its pieces are sent again on the next one: each means the same
- * however often it is done.
+ * A task is an operation of core.  It is sent as pieces of at most WIRE_DATA_MAX bytes; each piece
+ * is one request on the wire.  Replies come in any order, and payloads go straight into the
+ * operation's memory.  When a connection breaks, its pieces are sent again on the next one: each
+ * piece is idempotent.
  *
- * Everything here belongs to the one user of the I/O context and to the thread of attend.h, one at
- * a time.  Nothing blocks.
+ * The I/O context's one user and the thread of attend.h use these structures in turn, under a lock.
+ * Nothing blocks.
  */
 #ifndef PST_REMOTE_LINK_H
 #define PST_REMOTE_LINK_H
@@ -19,12 +19,12 @@
 #include "remote/attend.h"
 #include "remote/remote.h"
 
-#define LINK_PIECES 1024u   /* requests of an I/O context on the wire, */
-#define LINK_SENT 128u      /* and of a link: a server that hangs keeps others none */
-#define LINK_BATCH 64u      /* payloads that are copied by one system call */
-#define LINK_IN_MAX KIB(64) /* bytes that are received into a link's buffer */
-#define LINK_TRIES 3u       /* of a piece whose checksum is wrong, of a handshake that is refused */
-#define LINK_LONG KIB(16)   /* a longer payload is received into its place, not into a buffer */
+#define LINK_PIECES 1024u   /* most requests in flight of an I/O context */
+#define LINK_SENT 128u      /* most of a link, so that a hanging server leaves some to others */
+#define LINK_BATCH 64u      /* payloads copied in one system call */
+#define LINK_IN_MAX KIB(64) /* bytes of a link's receive buffer */
+#define LINK_TRIES 3u       /* attempts after a wrong checksum or a refused handshake */
+#define LINK_LONG KIB(16)   /* bytes; longer payloads bypass the receive buffer */
 
 struct link;
 struct link_rdma;
@@ -36,13 +36,13 @@ struct task {
 	struct io_op *op;
 	struct opened *of;
 	struct task *next;
-	bool queued;         /* in of->todo */
-	unsigned nr_pieces;  /* that exist */
-	uint64_t issued;     /* bytes of the operation that have pieces, or had */
-	uint64_t limit;      /* bytes before the first that is missing; op->len: none is */
-	int err;             /* why it is, 0: the file ends there */
-	uint64_t nr_writes;  /* of a SYNC: the file's when it began */
-	struct mem_reg *reg; /* by RDMA: the operation's memory, for the link's server; or NULL */
+	bool queued;         /* in the list of->todo */
+	unsigned nr_pieces;  /* pieces that exist now */
+	uint64_t issued;     /* bytes of the operation given to pieces so far */
+	uint64_t limit;      /* bytes before the first missing one; op->len if none */
+	int err;             /* errno why limit is below op->len; 0: end of file */
+	uint64_t nr_writes;  /* SYNC: the file's count of writes at its start */
+	struct mem_reg *reg; /* RDMA: registration of the operation's memory, or NULL */
 };
 
 enum piece_kind {
@@ -55,23 +55,23 @@ enum piece_kind {
 
 enum piece_state {
 	PIECE_FREE,
-	PIECE_WAITS, /* to be sent */
-	PIECE_SENT,  /* whole: its reply may come */
-	PIECE_TAKEN, /* its reply is in the batch of the link */
+	PIECE_WAITS, /* not sent yet */
+	PIECE_SENT,  /* completely sent, waiting for its reply */
+	PIECE_TAKEN, /* its reply is in the link's batch */
 };
 
 struct piece {
 	struct piece *next;
 	struct link *link;
 	struct opened *of;
-	struct task *task; /* NULL: cancelled, or none */
-	uint64_t off, len; /* in the operation */
-	uint32_t handle;   /* of a CLOSE */
-	uint32_t turn;     /* part of the id: an old reply finds nothing */
+	struct task *task; /* NULL: cancelled, or not of a task */
+	uint64_t off, len; /* bytes; range in the operation */
+	uint32_t handle;   /* CLOSE: handle on the server */
+	uint32_t turn;     /* use count of the slot, part of the id: stale replies do not match */
 	uint8_t kind, state, tries;
-	uint16_t op;      /* enum wire_op of a task's, which the reply repeats */
-	bool waits_again; /* in of->again */
-	bool rdma;        /* sent with a key: its reply is a message of the queue pair */
+	uint16_t op;      /* enum wire_op of a task's piece; the reply repeats it */
+	bool waits_again; /* in the list of->again */
+	bool rdma;        /* sent by RDMA: the reply is a message of the queue pair */
 	uint8_t head[WIRE_HEAD];
 	uint8_t payload[WIRE_HELLO_LEN]; /* of a hello, or of a request for or by RDMA */
 };
@@ -86,22 +86,22 @@ enum opened_state {
 	OPENED_YES,
 };
 
-/* A file on a link. */
+/* A file as opened on a link. */
 struct opened {
 	struct opened *next;
 	struct link *link;
 	struct remote_ref *ref;
 	enum opened_state state;
 	uint32_t handle;
-	struct task *todo, *todo_last; /* with bytes that have no piece yet */
-	struct pieces again;           /* to be sent again: before all others */
+	struct task *todo, *todo_last; /* tasks with bytes that have no piece yet */
+	struct pieces again;           /* pieces to send again, before all others */
 	unsigned nr_tasks;
 };
 
 enum link_state {
 	LINK_DOWN,
 	LINK_CONNECTING,
-	LINK_TLS, /* in the handshake */
+	LINK_TLS, /* in the TLS handshake */
 	LINK_HELLO,
 	LINK_UP,
 };
@@ -110,79 +110,79 @@ struct link {
 	struct link *next;
 	struct remote_ctx *ctx;
 	struct remote_server server;
-	struct net_tls *tls; /* of the connection; NULL: plain */
+	struct net_tls *tls; /* TLS session of the connection; NULL: plain */
 	enum link_state state;
 	int fd;
-	int err; /* why the last connection ended */
+	int err; /* errno that ended the last connection */
 	uint64_t channel, epoch;
-	uint64_t boot;       /* of the server, from its last reply */
-	uint64_t down_since; /* without a connection, or 0 */
-	uint64_t at;         /* when to connect again, or to give the attempt up */
+	uint64_t boot;       /* boot id in the server's last reply */
+	uint64_t down_since; /* now_ns() since when there is no connection, or 0 */
+	uint64_t at;         /* now_ns() to connect again, or to give up connecting */
 	unsigned nr_tries;
-	unsigned nr_refused; /* TLS handshakes, one after the other */
+	unsigned nr_refused; /* consecutive TLS handshakes that failed */
 	bool want_out;
 	struct opened *files;
 	unsigned nr_tasks;
-	unsigned nr_sent; /* pieces that wait for their reply, and those that are sent now */
+	unsigned nr_sent; /* pieces being sent or waiting for their reply */
 	unsigned max_sent;
-	unsigned nr_long;       /* of them with more than LINK_LONG bytes to come */
-	uint32_t data_max;      /* bytes of a piece */
+	unsigned nr_long;       /* those with more than LINK_LONG bytes to receive */
+	uint32_t data_max;      /* most bytes of a piece */
 	uint64_t features;      /* WIRE_FEATURE_* */
-	struct reach *reach;    /* NULL: no file of it is reached by RDMA */
-	struct link_rdma *rdma; /* of the connection, or NULL */
-	int rdma_no;            /* errno: the server has refused RDMA to the connection */
+	struct reach *reach;    /* RDMA state of the server; NULL: no file uses RDMA */
+	struct link_rdma *rdma; /* RDMA state of this connection, or NULL */
+	int rdma_no;            /* errno with which the server refused RDMA to this connection */
 
-	struct pieces tx; /* to be sent, in this order */
-	size_t tx_done;   /* bytes of the first */
+	struct pieces tx; /* pieces to send, in this order */
+	size_t tx_done;   /* bytes of the first piece that are already sent */
 
 	struct wire_reply rep;
-	struct piece *cur; /* whose payload comes, or NULL: it is skipped */
-	uint32_t body;     /* bytes of the payload that come */
+	struct piece *cur; /* piece whose payload is arriving; NULL: skip the payload */
+	uint32_t body;     /* bytes of the arriving payload: total, received */
 	uint32_t body_done;
-	uint8_t small[WIRE_HELLO_MAX]; /* payloads but those of reads */
-	bool crc_good;                 /* the payload was compared with its checksum */
+	uint8_t small[WIRE_HELLO_MAX]; /* payloads of replies other than READ */
+	bool crc_good;                 /* the arriving payload matches its checksum */
 	uint32_t in_at, in_len;
 	struct {
 		struct piece *piece;
 		struct wire_reply rep;
-	} batch[LINK_BATCH]; /* replies whose payloads are whole in the buffer and not copied yet */
+	} batch[LINK_BATCH]; /* complete replies whose payloads in the buffer are not copied yet */
 	struct iovec batch_to[LINK_BATCH], batch_from[LINK_BATCH];
 	unsigned nr_batch;
-	uint8_t *in; /* LINK_IN_MAX bytes */
+	uint8_t *in; /* receive buffer of LINK_IN_MAX bytes */
 };
 
 struct remote_ctx {
-	struct io_ctx base; /* its user's own but for nr_ops, which the lock below covers */
+	struct io_ctx base; /* only the user touches it, except nr_ops (under attended.lock) */
 	struct attended attended;
 	int armed_efd; /* the user's eventfd while armed, or -1 */
 	struct waker *waker;
-	int epfd; /* of the sockets and the timer */
+	int epfd; /* epoll of the sockets and the timer */
 	int timerfd;
 	uint64_t timer_at;
-	uint64_t nr_closed; /* remote_nr_closed, when files were looked at */
+	uint64_t nr_closed; /* remote_nr_closed at the last check for closed files */
 	struct link *links;
 	struct io_fifo done;
 	unsigned nr_done;
-	struct task *tasks; /* [depth] */
+	struct task *tasks; /* depth entries */
 	struct task *free_tasks;
-	struct piece *pieces; /* [LINK_PIECES] */
+	struct piece *pieces; /* LINK_PIECES entries */
 	struct piece *free_pieces;
 };
 
-/* 0, -EAGAIN or -ENOMEM. */
+/* Add an operation.  Return 0, -EAGAIN or -ENOMEM. */
 int link_add_op(struct remote_ctx *c, struct io_op *op);
 void link_cancel_op(struct remote_ctx *c, struct io_op *op);
-/* Send and receive what can be.  Time passes, too. */
+/* Send and receive as much as possible, and handle timeouts. */
 void link_turn(struct link *l);
-/* The next time at which link_turn() has something to do; UINT64_MAX: none. */
+/* Return the now_ns() at which link_turn() must run even without events; UINT64_MAX: never. */
 uint64_t link_next(const struct link *l);
 void link_free(struct link *l);
-/* Files that were closed are closed on the server, too.  False: one of them still has to be. */
+/* Close files on the server that the program has closed.  Return false if some remain. */
 bool link_close_files(struct link *l);
 
-/* Close the connection.  Its pieces wait for the next one. */
+/* Close the connection.  Pieces wait for the next connection. */
 void link_drop(struct link *l, int err);
-/* Is there something to send? */
+/* Return true if there is something to send. */
 static inline bool link_wants_out(const struct link *l)
 {
 	return l->tx.head || (l->tls && net_tls_unsent(l->tls));
@@ -205,66 +205,66 @@ uint64_t piece_id(const struct piece *p);
 /* Return the sent piece of that id, or NULL. */
 struct piece *piece_find(const struct link *l, uint64_t id);
 bool piece_is_long(const struct piece *p);
-/* Has the piece's payload a checksum?  The CPU reaches no memory of a device. */
+/* Return true if the piece's payload has a checksum.  The CPU cannot read device memory. */
 static inline bool link_crc(const struct piece *p)
 {
 	return p->of->ref->crc && !(p->task->op->flags & IO_OP_DEVICE);
 }
 
-/* Return true if all bytes that are wanted have pieces, or had. */
+/* Return true if all wanted bytes were given to pieces. */
 bool task_is_issued(const struct task *t);
 /* Complete the operation. */
 void task_end(struct task *t);
-/* Complete the operation if none of its pieces is left. */
+/* Complete the operation if it has no piece left. */
 void task_check(struct task *t);
-/* Note that bytes from off on are missing; err 0: the file ends there. */
+/* Record that bytes from off on are missing; err 0: end of file. */
 void task_cut(struct task *t, uint64_t off, int err);
 
 void opened_push_task(struct opened *of, struct task *t);
 void opened_remove_task(struct opened *of, struct task *t);
-/* Fail what has not been sent. */
+/* Fail all tasks and pieces that were not sent. */
 void opened_fail(struct opened *of, int err);
 void link_fail(struct link *l, int err);
 
 /* ------------------------------------------------------------------ rdma.c */
 
-/* May a request by RDMA be sent?  1; 0: not yet; -errno: not by RDMA. */
+/* Decide whether a request by RDMA may be sent: 1 if so; 0: not yet; -errno: do not use RDMA. */
 int link_rdma_room(struct link *l);
-/* Register the memory of the piece's operation, and put its key into the payload.  0 or -errno. */
+/* Register the piece's memory, and put the key into the payload.  Return 0 or -errno. */
 int link_rdma_key(struct link *l, struct piece *p);
-/* The piece's reply is here, or the piece was not sent after all. */
+/* Account for a piece whose reply came, or that was not sent after all. */
 void link_rdma_unsend(struct link *l, struct piece *p);
 void link_rdma_task_end(struct link *l, struct task *t);
-/* The reply to WIRE_RDMA is here. */
+/* Handle the reply to WIRE_RDMA. */
 void link_rdma_joined(struct link *l);
-/* The time at which a server that has not replied to WIRE_RDMA is given up; UINT64_MAX: none. */
+/* Return the now_ns() deadline of the reply to WIRE_RDMA; UINT64_MAX: none is due. */
 uint64_t link_rdma_next(const struct link *l);
-/* Take the messages that are there.  Return true if there were any. */
+/* Receive messages of the queue pair.  Return true if there were any. */
 bool link_rdma_turn(struct link *l);
-/* Have the context woken by the next message.  Return true if one came meanwhile. */
+/* Arm the wake-up for the next message.  Return true if one has arrived in between. */
 bool link_rdma_wait(struct link *l);
-/* End the queue pair and all registrations.  err: why the connection ends; 0: it does not. */
+/* Destroy the queue pair and all registrations.  err: why the connection ends; 0: it continues. */
 void link_rdma_end(struct link *l, int err);
 
 /* ------------------------------------------------------ send.c, receive.c */
 
-/* Turn what waits into pieces; each file in its turn. */
+/* Create pieces for waiting tasks, taking the files in turn. */
 void link_fill(struct link *l);
 void link_send(struct link *l);
-/* False: no piece is free, and nothing was sent. */
+/* Send a CLOSE.  Return false, with nothing sent, if no piece is free. */
 bool link_send_close(struct link *l, uint32_t handle);
 void link_receive(struct link *l);
-/* Take a reply that is a message of the queue pair. */
+/* Handle a reply that came as a message of the queue pair. */
 void link_message(struct link *l, const uint8_t head[WIRE_HEAD]);
 
 /* ------------------------------------------------------------------ wake.c */
 
-/* Turns "epfd is readable" into a write of an eventfd. */
+/* Create a waker, which writes an eventfd when epfd becomes readable. */
 int waker_new(int epfd, struct waker **ret);
 void waker_free(struct waker *w);
-/* As io_backend.arm(); now: there is work already. */
+/* Arm or disarm as io_backend.arm() does; now: there is work already. */
 int waker_arm(struct waker *w, int efd, bool armed, bool now);
-/* After a wake-up, and as often as you like. */
+/* Reset after a wake-up; may be called at any time. */
 void waker_clear(struct waker *w);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of files, and the names by which servers know clients. */
+/* Parse names of files, and name this process to servers. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 
 #define UNIX "pst+unix://"
 #define TLS "psts://"
-#define KEYS "/etc/penstock/keys" /* unless PST_KEYS names another file */
+#define KEYS "/etc/penstock/keys" /* default; PST_KEYS overrides it */
 
 static const char *skip_slashes(const char *path)
 {
@@ -21,7 +21,7 @@ static const char *skip_slashes(const char *path)
 	return path;
 }
 
-/* Take KEY@ off the rest of a name. */
+/* Cut KEY@ off the rest of a name. */
 static const char *take_key(const char *rest, const char *end, char key[NET_KEY_NAME_MAX + 1])
 {
 	const char *at = memrchr(rest, '@', (size_t)(end - rest));
@@ -36,7 +36,7 @@ static const char *take_key(const char *rest, const char *end, char key[NET_KEY_
 	return at + 1;
 }
 
-/* How names of the scheme look. */
+/* Return the syntax of the scheme's names. */
 static const char *form_of(const char *name)
 {
 	if (!strncmp(name, UNIX, sizeof(UNIX) - 1))
@@ -45,8 +45,8 @@ static const char *form_of(const char *name)
 						    : "pst://HOST:PORT/PATH";
 }
 
-/* addr gets HOST:PORT or unix:PATH, and key the KEY of psts://KEY@HOST:PORT, or "".  The path, or
- * NULL with a sentence. */
+/* Split a name: HOST:PORT or unix:PATH into addr, and the KEY of psts://KEY@HOST:PORT, or "", into
+ * key.  Return the path, or NULL with a sentence. */
 static const char *split_name(const char *name, bool may_be_root, char addr[PATH_MAX],
 			      char key[NET_KEY_NAME_MAX + 1])
 {
@@ -80,7 +80,7 @@ static struct {
 
 static void name_self(void)
 {
-	/* Nobody else has the same: then a server would take the two for one. */
+	/* The id must be unique: a server would take two processes with one id for one. */
 	if (getrandom(self.client, sizeof(self.client), 0) != sizeof(self.client)) {
 		uint64_t now = now_ns();
 		pid_t pid = getpid();
@@ -111,8 +111,8 @@ uint64_t remote_channel(void)
 /* -------------------------------------------------------------------- keys */
 
 /*
- * Look up the key of a name, in the file that PST_KEYS names, and the module for TLS.  The name ""
- * is the only key of the file.
+ * Find the key of a name in the file PST_KEYS, and load the TLS module.  The name "" means the
+ * file's only key.
  */
 static int find_key(const char *name, struct remote_server *ret)
 {

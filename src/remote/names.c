@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of files of a storage service. */
+/* Calls on names of a storage service. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,9 +7,9 @@
 #include "file/names.h"
 #include "remote/remote.h"
 
-#define PAGE KIB(64) /* bytes of entries that are asked for at a time */
+#define PAGE KIB(64) /* bytes of entries requested at a time */
 
-/* One call: the given name, the path on the server, and a connection to that server. */
+/* State of one call: the given name, the path on the server, and a connection. */
 struct name_call {
 	const char *name, *path;
 	struct remote_server server;
@@ -39,7 +39,7 @@ static void name_call_end(struct name_call *a)
 	remote_talk_end(a->talk);
 }
 
-/* A request whose answer has no payload. */
+/* Send a request whose answer has no payload, and wait for the answer. */
 static int name_call_ask(struct name_call *a, struct wire_request *q, const char *payload,
 			 size_t len)
 {
@@ -64,7 +64,7 @@ static int name_call_attr(struct name_call *a, struct wire_request *q, const cha
 	return r < 0 ? err_name_of(a, r) : 0;
 }
 
-/* Kinds of the wire are those of the library. */
+/* wire_kind values equal pst_name_kind values, so no translation is needed. */
 _Static_assert((int)WIRE_KIND_FILE == (int)PST_NAME_FILE &&
 		       (int)WIRE_KIND_DIR == (int)PST_NAME_DIR &&
 		       (int)WIRE_KIND_OTHER == (int)PST_NAME_OTHER,
@@ -98,7 +98,7 @@ static int remote_stat(const char *name, struct pst_name_info *ret)
 
 /* -------------------------------------------------------------------- list */
 
-/* A list that is under way. */
+/* State of a listing. */
 struct listing {
 	struct name_call pages, facts;
 	uint32_t flags;
@@ -108,7 +108,7 @@ struct listing {
 	uint8_t payload[PAGE];
 };
 
-/* Ask for the facts of an entry.  1; 0: it is gone. */
+/* Request the facts of an entry.  Return 1; 0 if the entry is gone. */
 static int add_facts(struct listing *l, const char *entry, struct pst_name_info *info)
 {
 	struct wire_request q = { .op = WIRE_STAT };
@@ -123,12 +123,12 @@ static int add_facts(struct listing *l, const char *entry, struct pst_name_info 
 		    ? err_set(ENAMETOOLONG, "%s: a name in it is too long", a->name)
 		    : name_call_attr(a, &q, path, &attr, NULL);
 	free(path);
-	/* A link that leads nowhere, or out of what is served. */
+	/* A link whose target is missing or outside of the served tree stays PST_NAME_OTHER. */
 	if (info->kind == PST_NAME_OTHER && (r == -ENOENT || r == -EXDEV || r == -ELOOP))
 		return 1;
 	if (r == -ENOENT)
 		return 0;
-	/* A link to a directory stays another thing, so that a tree ends. */
+	/* A link to a directory stays PST_NAME_OTHER, so that walking a tree ends. */
 	if (r == 0 && (attr.kind != WIRE_KIND_DIR || info->kind == PST_NAME_DIR))
 		set_info(info, &attr);
 	return r < 0 ? r : 1;
@@ -152,7 +152,7 @@ static int give_entry(struct listing *l, const struct wire_entry *e)
 	return r;
 }
 
-/* One page.  *ret_more: there are others. */
+/* Read one page of entries.  *ret_more: there are more pages. */
 static int read_page(struct listing *l, bool *ret_more)
 {
 	struct wire_request q = { .op = WIRE_LIST, .off = l->cursor, .count = PAGE };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tasks and the pieces that they are sent as. */
+/* Tasks, and the pieces by which they are sent. */
 #include "remote/link.h"
 
 /* ------------------------------------------------------------------- lists */
@@ -142,7 +142,7 @@ void task_check(struct task *t)
 		task_end(t);
 }
 
-/* Bytes from off on are missing. */
+/* Record that bytes from off on are missing. */
 void task_cut(struct task *t, uint64_t off, int err)
 {
 	if (off < t->limit || (err && !t->err && off == t->limit) || io_op_is_sync(t->op)) {
@@ -153,7 +153,7 @@ void task_cut(struct task *t, uint64_t off, int err)
 		opened_remove_task(t->of, t);
 }
 
-/* All that is left of it is for nothing. */
+/* The remaining bytes are not needed any more. */
 void pieces_drop(struct pieces *q)
 {
 	struct piece *p;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RDMA of a link.
+ * RDMA on a link.
  *
- * The first operation by RDMA has the link ask for a queue pair, which ends with the connection.
- * The memory of an operation is registered for the server of that connection alone, exactly its
- * bytes, and only in the direction that it needs.  The server's device moves the bytes, and the
- * reply is a message behind them: once it is here, the bytes are.
+ * The first RDMA operation makes the link ask the server for a queue pair, which lives as long as
+ * the connection.  An operation's memory is registered for that server's connection only: exactly
+ * its bytes, and only for the needed direction.  The server's NIC moves the bytes, and the server
+ * then sends the reply as a message; once the message has arrived, so have the bytes.
  *
- * The registration ends before the operation does, and so no server reaches memory that was given
- * back.  An operation that is given up before its reply has come takes the queue pair with it, and
- * the connection.
+ * The registration ends before the operation completes, so no server can access memory that was
+ * returned to the program.  Cancelling an operation before its reply destroys the queue pair and
+ * ends the connection.
  */
 #include <sys/epoll.h>
 
@@ -19,14 +19,14 @@
 #include "remote/link.h"
 
 #define NR WIRE_RDMA_REQUESTS
-#define IN_LEN 64u /* of a buffer for a reply */
+#define IN_LEN 64u /* bytes of a buffer for a reply */
 #define DEADLINE_MS 10000u
 
 struct link_rdma {
 	struct nic *nic;
 	struct nic_domain *domain;
 	struct endpoint *ep;
-	uint8_t *in; /* NR buffers for replies */
+	uint8_t *in; /* NR buffers of IN_LEN bytes for replies */
 	struct mem_reg *in_reg;
 	bool ready;     /* connected, and the server is */
 	bool armed;     /* an event may come */
@@ -38,7 +38,7 @@ struct link_rdma {
 
 static void link_rdma_free(struct link_rdma *d)
 {
-	/* The queue pair first: then nothing is written any more. */
+	/* Destroy the queue pair first, so that the NIC writes nothing more. */
 	endpoint_free(d->ep);
 	if (d->in_reg)
 		mr_dereg(d->domain, d->in_reg);
@@ -73,7 +73,7 @@ static int link_rdma_make(struct reach *reach, struct link_rdma *d)
 	return r;
 }
 
-/* Ask the server for its end.  1: asked; 0: no piece is free; -errno. */
+/* Ask the server for a queue pair.  Return 1 if asked; 0 if no piece is free; -errno. */
 static int link_rdma_begin(struct link *l)
 {
 	struct wire_request q = { .len = WIRE_HEAD + WIRE_RDMA_BLOB_LEN, .op = WIRE_RDMA };
@@ -111,7 +111,7 @@ void link_rdma_joined(struct link *l)
 
 	if (!d)
 		return;
-	/* It is asked once for each connection.  Others of this process may have RDMA. */
+	/* Ask only once per connection.  Other connections of this process may still get RDMA. */
 	if (l->rep.err) {
 		l->rdma_no = (int)l->rep.err;
 		link_rdma_end(l, 0);
@@ -148,8 +148,8 @@ void link_rdma_end(struct link *l, int err)
 		if (t->reg && t->of->link == l)
 			mr_registrar_ops.dereg(&d->domain->reg, TAKE_PTR(t->reg));
 	}
-	/* Requests that are given up are this side's wish, and so is the end of the context.
-	 * Memory that is gone is that of a request over the socket.  A server that ends the
+	/* Blame RDMA unless the cause is on this side: a cancelled request, the end of the context,
+	 * or memory of a socket request that vanished.  Otherwise, a server that ends the
 	 * connection because of RDMA would be asked again and again. */
 	if ((d->nr_sent || !d->ready) && err && err != ECANCELED && err != ESHUTDOWN &&
 	    err != EFAULT)
@@ -212,7 +212,7 @@ void link_rdma_task_end(struct link *l, struct task *t)
 
 /* ------------------------------------------------------------------ replies */
 
-/* Take a message.  False: the connection is gone. */
+/* Handle a message.  Return false if the connection ended. */
 static bool link_rdma_take(struct link *l, const struct endpoint_done *done)
 {
 	struct link_rdma *d = l->rdma;
@@ -259,7 +259,7 @@ bool link_rdma_wait(struct link *l)
 	if (!d || !d->ready || !(d->nr_sent || d->armed))
 		return false;
 	d->armed = true;
-	/* Also reads an event that came before, which would else wake the user again and again. */
+	/* This also consumes old events, which would wake the user again and again. */
 	if (endpoint_arm(d->ep) < 0) {
 		link_drop(l, EIO);
 		return false;

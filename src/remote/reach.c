@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Servers that this process reaches by RDMA.
+ * Servers that this process accesses by RDMA.
  *
  * The process keeps one struct reach for each server while a file of the server is open, so that a
  * failure that one queue finds holds for all of them.  After a failure there is no RDMA with the
@@ -47,7 +47,7 @@ static struct {
 	struct watch *watch; /* of the thread that waits for the end of the device, or NULL */
 } reaches = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(reaches.list) };
 
-/* With the lock. */
+/* Find the server's entry.  The lock is held. */
 static struct reach *reach_find(const struct net_addr *addr)
 {
 	struct list *e;
@@ -241,7 +241,7 @@ int reach_get(const struct remote_server *server, uint64_t features, struct reac
 	struct reach *r;
 	int err = reach_check(server, features);
 
-	/* The first test of a device takes long: without the lock. */
+	/* Drop the lock: the first test of a device takes long. */
 	if (err == 0)
 		err = nics_get(selftest_host, &nic);
 	if (err < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a link receives. */
+/* Receive replies on a link. */
 #include <sys/uio.h>
 
 #include "base/crc32c.h"
@@ -38,13 +38,13 @@ static void open_done(struct link *l, struct opened *of)
 	}
 	of->state = OPENED_NO;
 	if (l->rep.err) {
-		/* It was there when it was opened first. */
+		/* The file existed when it was first opened. */
 		opened_fail(of, l->rep.err == ENOENT ? ESTALE : (int)l->rep.err);
 		return;
 	}
 	if (!remote_is_same(&a, &of->ref->attr)) {
 		opened_fail(of, ESTALE);
-		/* The end of the connection closes it as well. */
+		/* If no piece is free, end the connection, which also closes the file. */
 		if (!link_send_close(l, l->rep.count))
 			link_drop(l, ECONNRESET);
 		return;
@@ -53,7 +53,7 @@ static void open_done(struct link *l, struct opened *of)
 	of->state = OPENED_YES;
 }
 
-/* Wrong bytes came, or arrived there: once more on another connection. */
+/* Retry a piece on another connection after its bytes were damaged. */
 static void damaged(struct link *l, struct piece *p)
 {
 	struct task *t = p->task;
@@ -106,7 +106,7 @@ static void task_done(struct link *l, struct piece *p)
 	}
 }
 
-/* A reply and its payload are here. */
+/* Handle a reply whose payload is complete. */
 static void reply_done(struct link *l)
 {
 	struct piece *p = l->cur;
@@ -131,7 +131,7 @@ static void reply_done(struct link *l)
 	default:
 		break;
 	}
-	/* Where the connection was dropped, it was freed then, or it is to be sent again. */
+	/* If the connection was dropped, the piece was freed or will be sent again. */
 	if ((p->state != PIECE_SENT && p->state != PIECE_TAKEN) || p->turn != turn)
 		return;
 	if (p->kind == PIECE_TASK) {
@@ -160,7 +160,7 @@ static bool reply_fits(const struct piece *p, const struct wire_reply *r)
 
 void link_message(struct link *l, const uint8_t head[WIRE_HEAD])
 {
-	/* A reply of which a part has come over the socket is set aside. */
+	/* Save the reply that is partly received from the socket. */
 	uint32_t body = l->body, body_done = l->body_done;
 	struct wire_reply rep = l->rep;
 	struct piece *cur = l->cur, *p = NULL;
@@ -183,7 +183,7 @@ void link_message(struct link *l, const uint8_t head[WIRE_HEAD])
 	l->body_done = body_done;
 }
 
-/* A header is here. */
+/* Handle a reply's header. */
 static void reply_head(struct link *l, const uint8_t *head)
 {
 	struct piece *p;
@@ -205,7 +205,7 @@ static void reply_head(struct link *l, const uint8_t *head)
 		reply_done(l);
 }
 
-/* Where the rest of the payload belongs; NULL: nowhere. */
+/* Return where the rest of the payload goes; NULL: skip it. */
 static char *body_at(const struct link *l)
 {
 	const struct piece *p = l->cur;
@@ -220,7 +220,7 @@ static void body_fault(struct link *l)
 	struct piece *p = l->cur;
 	struct task *t = p->task;
 
-	/* The rest of the payload is skipped. */
+	/* Skip the rest of the payload. */
 	p->task = NULL;
 	t->nr_pieces--;
 	task_cut(t, p->off, EFAULT);
@@ -279,7 +279,7 @@ static void batch_end(struct link *l)
 	if (!nr)
 		return;
 	l->nr_batch = 0;
-	/* Once the connection is dropped, the rest is asked for again. */
+	/* If the connection is dropped, the remaining pieces will be sent again. */
 	for (unsigned i = 0; i < nr && l->fd >= 0; i++) {
 		struct piece *p = l->batch[i].piece;
 
@@ -301,7 +301,7 @@ static void batch_end(struct link *l)
 	l->body_done = body_done;
 }
 
-/* Put the payload into the batch if all of it is in the buffer, and good. */
+/* Add the payload to the batch if it is completely in the buffer, and its checksum is right. */
 static bool receive_batch_add(struct link *l)
 {
 	struct piece *p = l->cur;
@@ -320,7 +320,7 @@ static bool receive_batch_add(struct link *l)
 	l->nr_batch++;
 	l->in_at += l->body;
 	l->cur = NULL;
-	/* A second reply to it finds nothing. */
+	/* Do not let a second reply match the piece. */
 	p->state = PIECE_TAKEN;
 	return true;
 }
@@ -349,14 +349,14 @@ static void take_all(struct link *l)
 	}
 }
 
-/* Take all that the buffer holds. */
+/* Handle everything in the buffer. */
 static void take_buffer(struct link *l)
 {
 	take_all(l);
 	batch_end(l);
 }
 
-/* Receive the payload to its place, and in the same call the next header. */
+/* Receive the payload straight to its destination, and the next header in the same call. */
 static ssize_t receive_body(struct link *l, size_t *ret_asked)
 {
 	static _Thread_local char sink[LINK_IN_MAX];
@@ -394,7 +394,7 @@ static ssize_t receive_head(struct link *l, size_t *ret_asked)
 	memmove(l->in, l->in + l->in_at, have);
 	l->in_at = 0;
 	l->in_len = have;
-	/* Long payloads are not to pass through the buffer. */
+	/* Read only a header, so that long payloads bypass the buffer. */
 	ask = (l->nr_long ? WIRE_HEAD : LINK_IN_MAX) - have;
 	n = recv(l->fd, l->in + have, ask, MSG_DONTWAIT);
 	if (n > 0)

@@ -4,11 +4,11 @@
  *
  *   pst://HOST:PORT/PATH
  *   pst+unix://SOCKET:/PATH
- *   psts://[KEY@]HOST:PORT/PATH, by TLS
+ *   psts://[KEY@]HOST:PORT/PATH, with TLS
  *
- * An I/O context has a link, which is one connection, to each server whose files it was given
- * operations on.  A link opens the file by its name once more, and opens it again after it has
- * connected again.  So a file is a name, and facts by which another file of that name is noticed.
+ * An I/O context has one link, which is one connection, per server of its operations.  A link opens
+ * the file by name, once per connection.  So a file is a name plus attributes, by which a
+ * replacement with the same name is detected.
  */
 #ifndef PST_REMOTE_H
 #define PST_REMOTE_H
@@ -20,34 +20,35 @@
 #include "file/io.h"
 #include "remote/talk.h"
 
-#define REMOTE_GIVE_UP_NS (300 * NSEC_PER_SEC) /* without a connection: operations fail */
+/* Time without a connection after which operations fail. */
+#define REMOTE_GIVE_UP_NS (300 * NSEC_PER_SEC)
 
-/* A server that this process reaches by RDMA (reach.c). */
+/* A server that this process accesses by RDMA (reach.c). */
 struct reach;
 struct nic;
 
-/* What links keep of a file, also when it is closed. */
+/* What links need of a file, even after it is closed. */
 struct remote_ref {
 	_Atomic unsigned refs;
 	_Atomic bool closed;
 	struct remote_server server;
-	struct reach *reach; /* NULL: not by RDMA */
-	int no_reach;        /* positive errno: why not */
-	char *path;          /* on the server */
-	uint32_t how;        /* WIRE_O_READ, WIRE_O_WRITE */
+	struct reach *reach; /* NULL: RDMA is not used */
+	int no_reach;        /* positive errno why reach is NULL */
+	char *path;          /* path on the server */
+	uint32_t how;        /* WIRE_O_READ and WIRE_O_WRITE */
 	bool crc;            /* payloads have checksums */
 	struct wire_attr attr;
 
-	pthread_mutex_t lock; /* covers writes */
+	pthread_mutex_t lock; /* covers the member writes */
 	struct remote_writes writes;
 };
 
 struct remote_file {
-	struct file file; /* first */
+	struct file file; /* must be the first member */
 	struct remote_ref *ref;
 };
 
-/* Grows with each file that is closed: links then look which of theirs it was. */
+/* Number of closed files.  When it changes, each link checks which of its files were closed. */
 extern _Atomic uint64_t remote_nr_closed;
 
 void remote_ref_put(struct remote_ref *r);
@@ -58,13 +59,14 @@ static inline struct remote_ref *remote_ref_get(struct remote_ref *r)
 	return r;
 }
 
-/* A write is complete, by that start of the server. */
+/* Record a completed write, and the boot id of the server that took it. */
 void remote_wrote(struct remote_ref *r, uint64_t boot);
 uint64_t remote_nr_writes(struct remote_ref *r);
-/* A SYNC that began after nr_writes writes succeeded: 0, or -EIO where writes may be lost. */
+/* Record a successful SYNC that began after nr_writes writes.  Return 0, or -EIO if writes may be
+ * lost. */
 int remote_synced(struct remote_ref *r, uint64_t boot, uint64_t nr_writes);
 
-/* Is it the file that was opened first? */
+/* Return true if this is the file that was opened first. */
 static inline bool remote_is_same(const struct wire_attr *a, const struct wire_attr *b)
 {
 	return a->dev == b->dev && a->ino == b->ino && a->btime_ns == b->btime_ns;
@@ -73,8 +75,8 @@ static inline bool remote_is_same(const struct wire_attr *a, const struct wire_a
 /* ----------------------------------------------------------------- reach.c */
 
 /*
- * Is the server, which offers these features, to be reached by RDMA?  Opens the device of this
- * process, and tries it at first.  0; -errno with a sentence.
+ * Find out whether RDMA can be used with a server that offers these features.  Opens this process's
+ * NIC, and tests it the first time.  Return 0, or -errno with a sentence.
  */
 int reach_get(const struct remote_server *server, uint64_t features, struct reach **ret);
 struct reach *reach_again(struct reach *r);
@@ -90,7 +92,7 @@ void reach_worked(struct reach *r, uint64_t since);
 
 extern const struct io_backend remote_backend;
 extern const struct names_ops remote_names_ops;
-/* Tables of the schemes.  Files that are reached by RDMA have others, which file.c chooses. */
+/* Tables of the schemes.  file.c chooses other tables for files that use RDMA. */
 extern const struct file_ops remote_file_ops, remote_unix_file_ops, remote_tls_file_ops;
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What a link sends. */
+/* Send requests on a link. */
 #include <sys/uio.h>
 
 #include "base/uaccess.h"
 #include "remote/link.h"
 
-#define IOVS 64u        /* of one system call */
+#define IOVS 64u        /* buffers of one system call */
 #define SEND_MAX MIB(4) /* bytes of one system call */
 
 static void send_open(struct link *l, struct opened *of)
@@ -36,7 +36,7 @@ bool link_send_close(struct link *l, uint32_t handle)
 	return true;
 }
 
-/* Bytes of the task from off on are missing, and by RDMA they do not come. */
+/* End a task at off, because RDMA cannot move the bytes from there on; another hop may. */
 static void task_not_by_rdma(struct task *t, uint64_t off, int err)
 {
 	t->op->rdma_err = err;
@@ -46,7 +46,7 @@ static void task_not_by_rdma(struct task *t, uint64_t off, int err)
 	task_check(t);
 }
 
-/* Send a piece of a task.  False: its memory is gone, and so is the task. */
+/* Send a piece of a task.  Return false if its memory vanished, which ends the task. */
 static bool send_piece(struct link *l, struct piece *p)
 {
 	const struct io_op *op = p->task->op;
@@ -105,7 +105,7 @@ static bool send_piece(struct link *l, struct piece *p)
 	return true;
 }
 
-/* The next piece of a task. */
+/* Cut the next piece from a task. */
 static struct piece *cut_piece(struct link *l, struct task *t)
 {
 	struct piece *p = piece_new(l, PIECE_TASK);
@@ -124,7 +124,7 @@ static struct piece *cut_piece(struct link *l, struct task *t)
 	return p;
 }
 
-/* One piece of a file: false if there was none to send. */
+/* Send one piece of a file; return false if there was none to send. */
 static bool fill_one(struct link *l, struct opened *of)
 {
 	struct task *t = of->again.head ? of->again.head->task : of->todo;
@@ -150,7 +150,7 @@ static bool fill_one(struct link *l, struct opened *of)
 	return true;
 }
 
-/* Turn what waits into pieces; each file in its turn. */
+/* Create pieces for waiting tasks, taking the files in turn. */
 void link_fill(struct link *l)
 {
 	bool more = true;
@@ -222,14 +222,16 @@ static void sent_some(struct link *l, uint64_t n)
 	}
 }
 
-/* The memory of a write is gone.  A part of the message may have been sent. */
+/* End the writes whose memory vanished.  Drop the connection, because part of a message may have
+ * been sent. */
 static void send_fault(struct link *l)
 {
 	for (struct piece *p = l->tx.head; p; p = p->next) {
 		struct task *t = p->task;
 		uint32_t crc = 0;
 
-		/* By RDMA no bytes of the memory are sent, and the CPU may not reach it. */
+		/* Skip RDMA pieces: no bytes of theirs are sent, and the CPU may be unable to read
+		 * them. */
 		if (t && t->op->kind == IO_WRITE && !p->rdma &&
 		    uaccess_crc32c(&crc, (char *)t->op->buf + p->off, p->len) < 0)
 			task_cut(t, p->off, EFAULT);
@@ -254,7 +256,7 @@ static void send_fault(struct link *l)
 	}
 }
 
-/* As sendmsg(2). */
+/* Send like sendmsg(2), through TLS if the link uses it. */
 static ssize_t send_message(struct link *l, struct msghdr *m)
 {
 	ssize_t n;
@@ -268,7 +270,7 @@ static ssize_t send_message(struct link *l, struct msghdr *m)
 	return -1;
 }
 
-/* False: the connection is gone. */
+/* Return false if the connection ended. */
 static bool send_rest(struct link *l)
 {
 	int r = l->tls ? net_tls_flush(l->tls) : 0;

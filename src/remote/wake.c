@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wake-ups: an eventfd is written when a socket of an I/O context, or its timer, is readable.
+ * Write an eventfd when a socket of an I/O context, or its timer, is readable.
  *
- * The kernel does it by itself: a poll in a small io_uring, whose completions signal the eventfd.
- * Where io_uring is forbidden, one thread of the process does it for all contexts.
+ * The kernel does this through a poll in a small io_uring, whose completions signal the eventfd.
+ * If io_uring is forbidden, one thread of the process polls for all contexts.
  */
 #include <poll.h>
 #include <sys/epoll.h>
@@ -18,29 +18,29 @@
 
 struct waker {
 	int epfd;
-	int efd; /* -1 before the first waker_arm() */
+	int efd; /* eventfd; -1 before the first waker_arm() */
 	bool by_thread;
 	struct io_uring ring;
-	bool polls; /* the ring has a poll on epfd */
+	bool polls; /* a poll of epfd is in the ring */
 
-	struct list link; /* the rest is the thread's, with its lock */
+	struct list link; /* used by the thread, under its lock */
 	bool armed;
 	uint64_t id;
 };
 
 /* -------------------------------------------------------------- the thread */
 
-/* The thread's.  It ends, and frees this, once stopfd is readable. */
+/* State of the thread, which ends and frees this when stopfd becomes readable. */
 struct watch {
-	int epfd; /* of stopfd, and the epfds of all wakers */
+	int epfd; /* epoll of stopfd and of all wakers' epfds */
 	int stopfd;
 };
 
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
-	struct watch *now; /* NULL: there is no thread */
-	uint64_t last_id;  /* 0 is stopfd */
+	struct watch *now; /* NULL: no thread runs */
+	uint64_t last_id;  /* last id assigned to a waker; 0 means stopfd */
 } wakers = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(wakers.list) };
 
 static struct waker *waker_find(uint64_t id)
@@ -87,7 +87,7 @@ static void *watcher(void *arg)
 	return NULL;
 }
 
-/* With the lock. */
+/* Start the thread.  The lock is held. */
 static int watch_start(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -202,7 +202,7 @@ void waker_clear(struct waker *w)
 	}
 }
 
-/* Have the kernel poll; the poll itself looks whether there is something already. */
+/* Submit a poll to the kernel; it completes at once if epfd is readable already. */
 static void ring_poll(struct waker *w)
 {
 	struct io_uring_sqe *sqe;
@@ -239,7 +239,7 @@ int waker_arm(struct waker *w, int efd, bool armed, bool now)
 		if (armed) {
 			now |= io_uring_cq_ready(&w->ring) > 0;
 			ring_poll(w);
-			/* Without a poll the caller looks again and again. */
+			/* Without a poll, signal at once, so that the caller keeps polling. */
 			now |= !w->polls;
 		}
 	}
