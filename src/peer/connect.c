@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How a connection begins: addresses, keys, the hello. */
+/* Establish connections: addresses, keys, the hello. */
 #include <poll.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -11,7 +11,7 @@
 #include "base/opts.h"
 #include "peer/peer.h"
 
-#define GREETS_MAX 64u /* connections of a listener that have not said who they are */
+#define GREETS_MAX 64u /* connections per listener that have not sent their hello */
 #define BACKLOG 128
 
 /* -------------------------------------------------------------------- keys */
@@ -64,7 +64,7 @@ static int keys_get(const struct pst_peer_opts *o, bool connects, struct peer_ke
 	return r;
 }
 
-/* The address and the keys, if bytes may go there. */
+/* Get the address and the keys; fail if bytes must not go there without keys. */
 static int connect_get_ready(const char *text, const struct pst_peer_opts *opts, bool connects,
 			     struct net_addr *ret_addr, struct peer_keys **ret_keys)
 {
@@ -85,7 +85,7 @@ static int connect_get_ready(const char *text, const struct pst_peer_opts *opts,
 	r = net_addr_find(text, !connects, ret_addr);
 	if (r < 0)
 		return r;
-	/* The kernel knows who is at the other end of an AF_UNIX socket. */
+	/* Keys are not needed on AF_UNIX: the kernel identifies the other end. */
 	if (o.keys && ret_addr->sa.ss_family == AF_UNIX)
 		return err_set(EINVAL, "keys are not used at an AF_UNIX socket; give none");
 	if (!o.keys && !(o.flags & PST_PEER_PLAIN) && !net_addr_is_local(ret_addr))
@@ -103,7 +103,8 @@ void greet_done(struct greet *g)
 {
 	net_tls_end(TAKE_PTR(g->tls));
 	peer_keys_put(TAKE_PTR(g->keys));
-	/* A fork() of this process may have the socket, too: closing it alone tells nobody. */
+	/* Shut down before closing: a forked child may hold the socket, and would keep the
+	 * connection open. */
 	if (g->fd >= 0)
 		(void)shutdown(g->fd, SHUT_RDWR);
 	closep(&g->fd);
@@ -170,7 +171,7 @@ static ssize_t greet_receive(struct greet *g)
 	return n < 0 ? -errno : n;
 }
 
-/* All of the other side's hello, and no byte behind it. */
+/* Receive the other side's complete hello, and no byte after it. */
 static int receive_hello(struct greet *g)
 {
 	struct peer_msg m;
@@ -241,7 +242,7 @@ int greet_go_on(struct greet *g, short *ret_events)
 	return r < 0 ? greet_err(g, r) : 0;
 }
 
-/* Wait for a socket: 0 or -errno without a sentence. */
+/* Wait until the socket is ready.  Return 0, or -errno without a sentence. */
 static int connect_wait_for(int fd, short events, uint64_t deadline_ns)
 {
 	for (;;) {
@@ -266,7 +267,8 @@ static int connect_socket(const struct net_addr *addr, uint64_t deadline_ns)
 
 	if (fd < 0)
 		return fd;
-	/* A listener whose queue is full gives EAGAIN at an AF_UNIX socket, and nothing to poll. */
+	/* If a listener's queue is full, connect() to an AF_UNIX socket gives EAGAIN, which cannot
+	 * be polled for. */
 	while (connect(fd, (const struct sockaddr *)&addr->sa, addr->len) < 0) {
 		struct timespec ts = { .tv_nsec = 1000000 };
 
@@ -335,19 +337,19 @@ int peer_connect(const char *text, const struct pst_peer_opts *opts, uint64_t de
 
 struct pst_listener {
 	int fd;
-	struct net_addr addr; /* where it is bound */
+	struct net_addr addr; /* address that the listener is bound to */
 	struct peer_keys *keys;
-	dev_t dev; /* of the socket of addr, which is removed with it */
+	dev_t dev; /* device and inode of the AF_UNIX socket, which is unlinked at the end */
 	ino_t ino;
 	unsigned nr;
 	struct greet *greets[GREETS_MAX];
-	uint64_t left; /* when the last peer_accept() returned, or 0 */
+	uint64_t left; /* now_ns() when the last peer_accept() returned, or 0 */
 };
 
-/* Is it the socket of a process that was killed, where nobody listens? */
+/* Return true if the socket was left behind by a dead process, so nobody listens. */
 static bool unix_is_dead(const struct sockaddr_un *un)
 {
-	/* One that is stuck and whose queue is full must not hold this process up. */
+	/* Non-blocking: a stuck listener with a full queue must not block this process. */
 	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct stat st;
 
@@ -355,7 +357,7 @@ static bool unix_is_dead(const struct sockaddr_un *un)
 	       connect(fd, (const struct sockaddr *)un, sizeof(*un)) < 0 && errno == ECONNREFUSED;
 }
 
-/* A random name in the directory of the socket. */
+/* Make up a random name in the directory of the socket. */
 static int unix_other_name(const struct sockaddr_un *un, struct sockaddr_un *ret)
 {
 	const char *slash = strrchr(un->sun_path, '/');
@@ -371,8 +373,8 @@ static int unix_other_name(const struct sockaddr_un *un, struct sockaddr_un *ret
 }
 
 /*
- * Remove a dead socket: true if the path may be free now.  Another process may do the same and
- * listen there already, so look once more at what was moved away.
+ * Remove a dead socket.  Return true if the path may be free now.  Another process may do the same
+ * at this moment and listen there already, so check again after renaming the socket.
  */
 static bool unix_remove_dead(const struct sockaddr_un *un)
 {
@@ -389,8 +391,8 @@ static bool unix_remove_dead(const struct sockaddr_un *un)
 }
 
 /*
- * Listen at a path.  The socket gets its name once it listens, so no other process takes it for a
- * dead one in between.
+ * Listen at a path.  The socket is linked to the path only once it listens, so no other process
+ * takes it for a dead one.
  */
 static int unix_listen(int fd, const struct sockaddr_un *un)
 {
@@ -399,7 +401,7 @@ static int unix_listen(int fd, const struct sockaddr_un *un)
 
 	if (r < 0)
 		return r;
-	/* The mode of the socket that bind() makes. */
+	/* Set the mode of the socket file that bind() creates. */
 	(void)fchmod(fd, 0600);
 	if (bind(fd, (const struct sockaddr *)&fresh, sizeof(fresh)) < 0)
 		return -errno;
@@ -490,7 +492,7 @@ void peer_listener_free(struct pst_listener *l)
 		return;
 	while (l->nr)
 		listener_drop(l, l->nr - 1);
-	/* Another one may listen at the path by now. */
+	/* Another listener may own the path by now. */
 	if (l->ino && lstat(unix_path(l), &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
 		(void)unlink(unix_path(l));
 	closep(&l->fd);
@@ -498,7 +500,7 @@ void peer_listener_free(struct pst_listener *l)
 	free(l);
 }
 
-/* The next connection.  0; -EAGAIN: there is none; -errno. */
+/* Accept the next connection.  Return 0; -EAGAIN if there is none; -errno. */
 static int connect_take_connection(struct pst_listener *l)
 {
 	int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), r;
@@ -513,7 +515,7 @@ static int connect_take_connection(struct pst_listener *l)
 			return err_set(errno, "no connection can be taken: %s", err_name(errno));
 		case EAGAIN:
 			return -EAGAIN;
-		default: /* it has ended already */
+		default: /* the connection has ended already */
 			return 0;
 		}
 	}
@@ -532,7 +534,7 @@ static int connect_take_connection(struct pst_listener *l)
 	return 0;
 }
 
-/* 1 and the peer; 0; -errno. */
+/* Continue all handshakes.  Return 1 and the peer when one is complete; 0; -errno. */
 static int listener_go_on(struct pst_listener *l, struct pollfd *fds, uint64_t *ret_until,
 			  struct pst_peer **ret)
 {
@@ -545,7 +547,8 @@ static int listener_go_on(struct pst_listener *l, struct pollfd *fds, uint64_t *
 		int r = greet_go_on(g, &events);
 
 		if (r == 0) {
-			/* Without a descriptor or a thread for it, it waits for the next call. */
+			/* If there is no descriptor or thread for the peer, retry in the next
+			 * call. */
 			r = peer_start(g, ret);
 			if (r < 0)
 				return r;
@@ -565,7 +568,7 @@ static int listener_go_on(struct pst_listener *l, struct pollfd *fds, uint64_t *
 	return 0;
 }
 
-/* Drop the oldest silent connection where another one waits for its place. */
+/* Drop the oldest silent connection if all places are taken and another connection waits. */
 static bool listener_make_room(struct pst_listener *l)
 {
 	struct pollfd p = { .fd = l->fd, .events = POLLIN };
@@ -593,7 +596,7 @@ static int accept_until(struct pst_listener *l, uint64_t deadline_ns, struct pst
 		r = listener_go_on(l, fds, &until, ret);
 		if (r)
 			return r < 0 ? r : 0;
-		/* None of them had said who it is. */
+		/* All places are taken by connections that sent no hello. */
 		if (dropped < GREETS_MAX && listener_make_room(l)) {
 			dropped++;
 			continue;
@@ -618,7 +621,8 @@ int peer_accept(struct pst_listener *l, uint64_t deadline_ns, struct pst_peer **
 	uint64_t pause = l->left ? now_ns() - l->left : 0;
 	int r;
 
-	/* Connections go on within this call alone, so the time between calls does not count. */
+	/* Extend their time limits by the time since the last call, because handshakes only proceed
+	 * within this call. */
 	for (unsigned i = 0; i < l->nr; i++)
 		l->greets[i]->until += pause;
 	r = accept_until(l, deadline_ns, ret);

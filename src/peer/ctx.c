@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The I/O context.  An operation on memory that is mapped here is copied by the context's own
- * thread, in flush() and reap(); any other goes to the thread of its peer.
+ * The I/O context of peers' memory.  If the memory is mapped here, the context's user copies it in
+ * flush() and reap(); otherwise the peer's thread moves the bytes.
  */
 #include <sys/eventfd.h>
 
@@ -9,9 +9,9 @@
 #include "peer/ctx.h"
 
 struct peer_ctx {
-	struct io_ctx base; /* first */
+	struct io_ctx base; /* must be the first member */
 	struct io_inbox in;
-	struct io_fifo copies; /* to be copied here */
+	struct io_fifo copies; /* operations to copy here */
 	int efd;
 	bool armed;
 };
@@ -62,9 +62,9 @@ static int peer_queue(struct io_ctx *base, struct io_op *op)
 	op->ctx_data = NULL;
 	base->nr_ops++;
 	ask = io_op_ask(op);
-	if (unlikely(ask < 0)) /* a fault is injected */
+	if (unlikely(ask < 0)) /* a fault was injected */
 		peer_ctx_end(c, op, ask);
-	else if (io_op_is_sync(op)) /* a write that is over is in the peer's memory */
+	else if (io_op_is_sync(op)) /* nothing to do: a completed write is in the peer's memory */
 		peer_ctx_end(c, op, 0);
 	else if (op->kind == IO_WRITE && (op->off > f->len || op->len > f->len - op->off))
 		peer_ctx_end(c, op, -ERANGE);

@@ -6,16 +6,18 @@
 #include "file/op.h"
 #include "peer/peer.h"
 
-#define PEER_COPY_MAX MIB(4) /* bytes that a turn copies before it looks for other work */
+#define PEER_COPY_MAX MIB(4) /* Most bytes that one turn copies before it looks for other work. */
 
-/* memory.c: copy at most *budget bytes of an operation.  True: it is over, and op->res is set. */
+/* Copy at most *budget bytes of an operation.  Return true if it is finished, with op->res set.
+ * Defined in memory.c. */
 bool memory_go_on(struct peer_file *f, struct io_op *op, uint64_t *budget);
 
-/* socket.c: take an operation, which ends in the inbox.  0; -EPIPE; -ENOMEM. */
+/* Start an operation over the socket; it ends in the inbox.  Return 0, -EPIPE or -ENOMEM. Defined
+ * in socket.c. */
 int socket_start(struct peer_file *f, struct io_inbox *in, struct io_op *op);
-/* The same by RDMA, to the reach of the file. */
+/* Start an operation by RDMA through the file's reach, with the same results. */
 int rdma_start(struct peer_file *f, struct io_inbox *in, struct io_op *op);
-/* Of either. */
+/* Cancel an operation of socket_start() or rdma_start(). */
 void socket_cancel(struct peer_file *f, struct io_op *op);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of a peer as a file. */
+/* A peer's memory as a file. */
 #include <stdio.h>
 
 #include "base/err.h"
@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "peer/ctx.h"
 
-/* No scheme names memory of a peer. */
+/* Refuse: no name leads to a peer's memory. */
 static int no_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
 {
 	(void)flags;
@@ -59,7 +59,7 @@ static void peer_file_memory_put(struct file *file)
 	import_unuse(peer_file_of(file)->import);
 }
 
-/* A connection by RDMA that ended leaves the socket. */
+/* After RDMA has ended, operations use the socket. */
 static int peer_file_rdma_err(const struct file *file)
 {
 	const struct peer_file *f = peer_file_of(file);
@@ -79,7 +79,8 @@ static const struct file_ops by_socket_ops = OPS(PST_PATH_TCP, 0);
 static const struct file_ops by_memory_ops = OPS(PST_PATH_PEER, 0);
 static const struct file_ops by_rdma_ops = OPS(PST_PATH_RDMA, PST_PATH_TCP);
 
-/* A side without a device, or one that forbids it, is no reason that every completion tells. */
+/* Return false if a side has no NIC or forbids RDMA: then completions need not mention it each
+ * time. */
 static bool rdma_is_possible(int err)
 {
 	return err != -ENODEV && err != -ECANCELED && err != -EPROTONOSUPPORT;
@@ -111,7 +112,7 @@ static int check_key(const void *key, size_t len, uint32_t flags, struct peer_ke
 	return 0;
 }
 
-/* Send it: wait for a free request, too. */
+/* Send the item, after waiting for a free request slot. */
 static int peer_ask_send(struct pst_peer *p, struct item *it, struct peer_opening *o,
 			 uint64_t share, uint64_t deadline_ns, uint64_t *ret_id)
 {
@@ -152,7 +153,7 @@ int peer_ask(struct pst_peer *p, struct item *it, struct peer_opening *o, uint64
 	while (r == 0 && !o->done)
 		if (cond_wait_until(&p->more, &p->lock, deadline_ns) == ETIMEDOUT && !o->done)
 			r = err_set(ETIMEDOUT, "the peer does not answer");
-	/* What nobody waits for is closed again when the reply comes. */
+	/* If nobody waits for the reply, its handler closes what it opened. */
 	q = r < 0 ? peer_request_find(p, id, type) : NULL;
 	if (q && q->opening == o)
 		q->opening = NULL;

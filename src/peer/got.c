@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What a connection does with the messages of the other side. */
+/* Handle messages from the other side. */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/uaccess.h"
 #include "file/op.h"
 #include "peer/peer.h"
 
-/* One more request of the other side: 0, or -EPROTO where there are too many. */
+/* Count one more request of the other side.  Return 0, or -EPROTO if there are too many. */
 static int got_owe(struct pst_peer *p)
 {
 	if (p->nr_owed == PEER_REQUESTS_MAX)
@@ -39,12 +39,13 @@ static int got_request(struct pst_peer *p, const struct peer_msg *m, uint8_t *pa
 		return share_opened(p, m->id, payload, peer_payload(m));
 	if (m->type == PEER_REACH)
 		return share_reached(p, m);
-	/* A GET is served when there is room for its reply. */
+	/* A GET is served when the send buffer has room for its reply. */
 	got_serve(p, m, m->type == PEER_PUT ? share_move(p, MEM_TO_DEVICE, m, payload) : 0);
 	return 0;
 }
 
-/* Take the descriptor that came first: 0; -EMFILE: it was lost; -EPROTO: none came. */
+/* Take the oldest descriptor that arrived.  Return 0; -EMFILE if it was lost; -EPROTO if none
+ * came. */
 static int got_take_fd(struct pst_peer *p, int *ret)
 {
 	if (!p->nr_fds)
@@ -54,7 +55,7 @@ static int got_take_fd(struct pst_peer *p, int *ret)
 	return *ret >= 0 ? 0 : -EMFILE;
 }
 
-/* Nobody waits for the share any more.  With the lock. */
+/* Close the share: nobody waits for it any more.  The lock is held. */
 static int got_close_again(struct pst_peer *p, uint64_t share)
 {
 	struct item *i = peer_item_new(PEER_CLOSE, 0);
@@ -67,8 +68,8 @@ static int got_close_again(struct pst_peer *p, uint64_t share)
 }
 
 /*
- * The error of a reply as one of ours.  EFAULT, ENOMEM and ETIMEDOUT would speak of memory and
- * deadlines of this process.
+ * Translate the error of a reply.  EFAULT, ENOMEM and ETIMEDOUT must not be passed on: a caller
+ * would relate them to this process's memory and deadlines.
  */
 static int got_reply_err(uint32_t err)
 {
@@ -89,7 +90,7 @@ static int got_reply_err(uint32_t err)
 	}
 }
 
-/* With the lock. */
+/* Handle OPENED.  The lock is held. */
 static int got_opened(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
 {
 	struct peer_request *q = peer_request_find(p, m->id, PEER_OPEN);
@@ -128,7 +129,7 @@ static int got_opened(struct pst_peer *p, const struct peer_msg *m, const uint8_
 	return r;
 }
 
-/* With the lock. */
+/* Handle REACHED.  The lock is held. */
 static int got_reached(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
 {
 	struct peer_request *q = peer_request_find(p, m->id, PEER_REACH);
@@ -156,13 +157,13 @@ int peer_store(const struct peer_request *q, uint32_t at, const void *from, uint
 
 	if (!to || !len)
 		return 0;
-	if (!q->task->op->reg) /* the program's, which may vanish */
+	if (!q->task->op->reg) /* the program's memory, which may be unmapped at any time */
 		return uaccess_write(to, from, len);
 	memcpy(to, from, len);
 	return 0;
 }
 
-/* A reply to a GET or PUT.  With the lock. */
+/* Handle the reply to a GET or PUT.  The lock is held. */
 static int got_reply(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
 {
 	bool get = m->type == PEER_DATA;
@@ -177,7 +178,7 @@ static int got_reply(struct pst_peer *p, const struct peer_msg *m, const uint8_t
 	return 0;
 }
 
-/* With the lock. */
+/* Handle MESSAGE.  The lock is held. */
 static int got_message(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
 {
 	struct item *i;
@@ -199,7 +200,7 @@ static int got_message(struct pst_peer *p, const struct peer_msg *m, const uint8
 	return 0;
 }
 
-/* With the lock. */
+/* Handle TAKEN.  The lock is held. */
 static int got_taken(struct pst_peer *p, const struct peer_msg *m)
 {
 	for (unsigned i = 0; i < PEER_MESSAGES_MAX; i++) {
@@ -218,7 +219,7 @@ static int got_taken(struct pst_peer *p, const struct peer_msg *m)
 	return -EPROTO;
 }
 
-/* With the lock. */
+/* Handle types that need the lock, which is held. */
 static int got_locked(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
 {
 	switch (m->type) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The peer's memory by a grant: bytes are copied from memory to memory.
+ * Copy to and from a peer's memory that is mapped by a grant.
  *
- * The thread that starts or reaps an operation copies, in chunks, and uses the import for one chunk
- * at a time.  So the owner can take the memory back between two chunks, and an operation can be
- * cancelled there.
+ * The thread that starts or reaps an operation copies in chunks, and holds the import for one chunk
+ * at a time.  So between two chunks the owner can revoke the memory, and the operation can be
+ * cancelled.
  */
 #include "base/err.h"
 #include "base/log.h"
@@ -50,7 +50,7 @@ static int import_answer(struct pst_peer *p, uint64_t share)
 	return 0;
 }
 
-/* Is no other import of the share still to be waited for?  With the lock. */
+/* Return true if no other import of the share must be waited for.  The lock is held. */
 static bool import_is_last(const struct import *i)
 {
 	struct list *e;
@@ -64,7 +64,7 @@ static bool import_is_last(const struct import *i)
 	return true;
 }
 
-/* The owner is told once no import of the share is in use.  With the lock. */
+/* Tell the owner once no import of the share is in use.  The lock is held. */
 static void answer_last(struct import *i)
 {
 	if (!i->answer)
@@ -78,7 +78,8 @@ static void answer_last(struct import *i)
 		log_warn("a peer is not told that its memory is not used any more");
 }
 
-/* Let go of the memory of a revoked import that has no user.  With the lock, which is let go. */
+/* Release the memory of a revoked import without users.  The lock is held, and dropped during the
+ * release. */
 static void import_let_go(struct import *i)
 {
 	struct pst_peer *p = i->peer;
@@ -119,7 +120,7 @@ void import_unuse(struct import *i)
 	(void)pthread_mutex_unlock(&i->peer->lock);
 }
 
-/* One that is not revoked yet. */
+/* Find an import of the share that is not revoked yet. */
 static struct import *import_find(struct pst_peer *p, uint64_t share)
 {
 	struct list *e;
@@ -139,7 +140,7 @@ int imports_revoke(struct pst_peer *p, uint64_t share)
 
 	if (!i)
 		return import_answer(p, share);
-	/* All are marked first, so that the last one to end answers. */
+	/* Mark all imports first, so that the last one to end answers. */
 	for (struct list *e = p->imports.next; e != &p->imports; e = e->next) {
 		i = list_entry(e, struct import, link);
 		if (i->share == share && !i->revoked)
@@ -233,7 +234,7 @@ static int copy_device(struct import *i, enum mem_dir dir, uint64_t off, void *b
 	return r;
 }
 
-/* Copy a chunk: 0 or -errno. */
+/* Copy a chunk.  Return 0 or -errno. */
 static int import_copy(struct import *i, const struct io_op *op, uint64_t len)
 {
 	enum mem_dir dir = op->kind == IO_WRITE ? MEM_TO_DEVICE : MEM_FROM_DEVICE;
@@ -246,7 +247,7 @@ static int import_copy(struct import *i, const struct io_op *op, uint64_t len)
 	at = (char *)i->alloc->host + off;
 	if (!i->alloc->host)
 		r = copy_device(i, dir, off, buf, len, op->reg);
-	else if (!op->reg) /* the program's, which may vanish */
+	else if (!op->reg) /* the program's memory, which may be unmapped at any time */
 		r = dir == MEM_TO_DEVICE ? uaccess_read(at, buf, len) : uaccess_write(buf, at, len);
 	else if (dir == MEM_TO_DEVICE)
 		memcpy(at, buf, len);

@@ -10,16 +10,16 @@
 
 /* ----------------------------------------------------------------- headers */
 
-/* What a type carries; members that it does not use are 0. */
+/* Which members a message type uses; the others must be 0. */
 #define HAS_ID (1u << 0)
 #define HAS_SHARE (1u << 1)
 #define HAS_OFF (1u << 2)
 #define HAS_ERR (1u << 3)
-#define HAS_COUNT (1u << 4)  /* 1 to PEER_DATA_MAX, or 0 where err is not */
+#define HAS_COUNT (1u << 4)  /* count is 1 to PEER_DATA_MAX if err is 0, else 0 */
 #define IS_COUNTED (1u << 5) /* the payload has count bytes */
 
 static const struct {
-	uint32_t has, min, max; /* bytes of the payload */
+	uint32_t has, min, max; /* has: HAS_* bits; min, max: payload bytes */
 } types[PEER_TYPE_MAX + 1] = {
 	[PEER_HELLO] = { 0, PEER_HELLO_LEN, PEER_HELLO_MAX },
 	[PEER_OPEN] = { HAS_ID, PEER_KEY_LEN, PST_KEY_MAX },
@@ -85,7 +85,7 @@ int peer_get_msg(const uint8_t from[PEER_HEAD], struct peer_msg *ret)
 	if ((m.id && !(has & HAS_ID)) || (m.share && !(has & HAS_SHARE)) ||
 	    (m.off && !(has & HAS_OFF)) || (m.err && !(has & HAS_ERR)))
 		return -EBADMSG;
-	/* 4095 is the largest errno of Linux; offsets and lengths fit int64_t. */
+	/* Linux errnos end at 4095; offsets and lengths must fit int64_t. */
 	if (m.err > 4095 || m.off > INT64_MAX - PEER_DATA_MAX || !count_ok(&m, has))
 		return -EBADMSG;
 	if (m.type == PEER_OPENED && peer_payload(&m) && peer_payload(&m) != PEER_GRANT_LEN)

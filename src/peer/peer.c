@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a connection, and what other threads leave for its thread. */
+/* Create and end connections, and queue work for a connection's thread. */
 #include <stdio.h>
 #include <sys/eventfd.h>
 
@@ -27,7 +27,7 @@ void peer_item_free(struct item *i)
 {
 	if (!i)
 		return;
-	/* Keys and grants are secret. */
+	/* Payloads may contain keys and grants, which are secret. */
 	explicit_bzero(i->payload, i->len);
 	closep(&i->fd);
 	free(i);
@@ -83,7 +83,7 @@ void peer_put(struct pst_peer *p)
 		peer_free(p);
 }
 
-/* Who is at the other end, as far as the kernel knows. */
+/* Ask the kernel which user is at the other end, if it knows. */
 static void find_user(struct pst_peer *p, int fd)
 {
 	socklen_t len = sizeof(int);
@@ -202,7 +202,7 @@ void peer_facts(struct pst_peer *p, struct pst_peer_info *ret)
 
 /* ---------------------------------------------------------------- messages */
 
-/* A place for a message that the other side keeps.  With the lock, which the wait lets go. */
+/* Wait for a free slot for a sent message.  The lock is held, and dropped during the wait. */
 static int sent_new(struct pst_peer *p, uint64_t deadline_ns, struct peer_sent **ret)
 {
 	int r = peer_check(p);
@@ -283,7 +283,7 @@ int peer_send_offer(struct pst_peer *p, const uint8_t *key, uint64_t len, uint64
 			p->nr_sent--;
 			(void)pthread_cond_broadcast(&p->more);
 		}
-		/* Else the place stays taken until the peer has told. */
+		/* If the message is not done, its slot stays in use until the peer answers. */
 		s->waits = false;
 	}
 	(void)pthread_mutex_unlock(&p->lock);
@@ -291,7 +291,7 @@ int peer_send_offer(struct pst_peer *p, const uint8_t *key, uint64_t len, uint64
 	return r;
 }
 
-/* Wait for the first message.  With the lock. */
+/* Wait for the first message.  The lock is held. */
 static int wait_message(struct pst_peer *p, bool alone, uint64_t deadline_ns)
 {
 	while (!p->in.head || (alone && p->receiving)) {
@@ -328,7 +328,7 @@ void peer_recv_end(struct pst_peer *p, struct item *i, bool taken, int err)
 	if (taken) {
 		(void)peer_items_pop(&p->in);
 		p->nr_in--;
-		/* The item that the message came in takes the answer. */
+		/* Reuse the message's item for the answer. */
 		explicit_bzero(i->payload, i->len);
 		i->m = (struct peer_msg){
 			.len = PEER_HEAD, .type = PEER_TAKEN, .id = i->m.id, .err = (uint32_t)err

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The peer's memory by RDMA.
+ * Access to the peer's memory by RDMA.
  *
- * The first open of a share has both sides make a queue pair, and tell the other side of it over
- * the connection.  Each share then gives the peer a key of its own, for exactly its bytes.
+ * The first open of a share makes both sides create a queue pair, and exchange their descriptions
+ * over the connection.  Each share then gives the peer a key of its own, for exactly its bytes.
  *
- * The side that asks moves the bytes through slots of registered memory; the other side's CPU has
- * no part.  The thread of the connection copies, posts and polls.
+ * The requesting side moves the bytes through slots of registered memory; the other side's CPU is
+ * not involved.  The connection's thread copies, posts and polls.
  *
- * RDMA ends for good with the first failure.  UNREACH tells the other side before anything else is
- * sent, so that what the network still carries finds no queue pair there and cannot overwrite what
- * comes over the socket later.
+ * RDMA ends for good at the first failure.  UNREACH tells the other side before anything else is
+ * sent, so it destroys its queue pair first, and packets still in the network cannot overwrite what
+ * the socket brings later.
  */
 #include "base/err.h"
 #include "base/log.h"
@@ -20,11 +20,11 @@
 #include "net/verbs/selftest.h"
 #include "peer/ctx.h"
 
-#define QUEUE_MS 10000u /* a peer whose device does not answer is given up */
+#define QUEUE_MS 10000u /* milliseconds until an unresponsive NIC is given up */
 
 /* ------------------------------------------------------------ making, ending */
 
-/* What a new connection by RDMA needs. */
+/* Objects of a new RDMA connection. */
 struct rdma_made {
 	struct nic *nic;
 	struct nic_domain *domain;
@@ -64,7 +64,7 @@ static int rdma_make(struct rdma_made *ret)
 	return 0;
 }
 
-/* With the lock, as all to the next line. */
+/* The lock is held, as in all functions up to the next section. */
 static void rdma_tell(struct pst_peer *p, uint16_t type, int err, const uint8_t *blob)
 {
 	struct item *i = peer_item_new(type, blob ? ENDPOINT_BLOB : 0);
@@ -99,7 +99,7 @@ static void rdma_over(struct pst_peer *p, int err)
 	(void)pthread_cond_broadcast(&p->more);
 }
 
-/* Take what was made over, unless the connection has ended meanwhile. */
+/* Take over the new objects, unless the connection has ended in between. */
 static int rdma_take(struct pst_peer *p, int err, const struct rdma_made *m)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -121,7 +121,7 @@ static int rdma_take(struct pst_peer *p, int err, const struct rdma_made *m)
 	return 0;
 }
 
-/* The device, or the peer's, moves no more.  For the thread. */
+/* End RDMA after a NIC failure.  Called on the connection's thread. */
 static void rdma_break(struct pst_peer *p, int err)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -139,7 +139,7 @@ static void rdma_break(struct pst_peer *p, int err)
 		peer_task_fail(p, d->todo.head, err);
 }
 
-/* The first open of a share asks the peer.  Wait for its answer. */
+/* Ask the peer for RDMA, at the first open of a share, and wait for its answer. */
 static int rdma_begin(struct pst_peer *p, uint64_t deadline_ns)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -196,7 +196,7 @@ void peer_reach_free(struct pst_peer *p, struct peer_reach *r)
 	free(r);
 }
 
-/* Ask how to reach the share.  The answer is of this share and its length, or none. */
+/* Ask for the share's key.  An answer that does not match the share and its length is refused. */
 static int rdma_ask_key(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_ns,
 			struct peer_nic_key *ret)
 {
@@ -236,7 +236,7 @@ int peer_reach(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_n
 	if (!h)
 		return err_set(ENOMEM, "out of memory");
 	h->key.share = k->share;
-	/* Listed before the key is asked for, so that a REVOKE behind it finds the share. */
+	/* List it before asking for the key, so that a REVOKE right after the answer finds it. */
 	rdma_list(p, h);
 	r = rdma_ask_key(p, k, until, &h->key);
 	if (r < 0) {
@@ -249,7 +249,7 @@ int peer_reach(struct pst_peer *p, const struct peer_key *k, uint64_t deadline_n
 
 /* ------------------------------------------------------- messages that came */
 
-/* The other side made its end.  With the lock. */
+/* Connect to the endpoint that the other side announced.  The lock is held. */
 static int rdma_connect(struct pst_peer *p, const uint8_t *blob, bool asked)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -268,7 +268,7 @@ static int rdma_connect(struct pst_peer *p, const uint8_t *blob, bool asked)
 	return 0;
 }
 
-/* The other side asks first.  With the lock, which is released meanwhile. */
+/* Answer a side that asks first.  The lock is held, and dropped while the endpoint is created. */
 static int rdma_answer(struct pst_peer *p, const uint8_t *blob)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -305,7 +305,7 @@ int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payloa
 		r = rdma_answer(p, payload);
 	else if (r == 0 && d->state == PEER_RDMA_ASKED)
 		r = rdma_connect(p, payload, true);
-	else if (r == 0) /* this side could not make an end */
+	else if (r == 0) /* this side could not create an endpoint */
 		rdma_tell(p, PEER_RDMA, -atomic_load(&d->err), NULL);
 	(void)pthread_mutex_unlock(&p->lock);
 	return r;
@@ -319,7 +319,7 @@ int rdma_unreach(struct pst_peer *p)
 		return -EPROTO;
 	d->ended = true;
 	rdma_break(p, -EREMOTEIO);
-	/* Also one that had ended at this side already. */
+	/* Also stop an endpoint whose RDMA had ended at this side before. */
 	endpoint_stop(d->ep);
 	return 0;
 }
@@ -332,7 +332,7 @@ static bool rdma_share_moves(const struct peer_rdma *d, uint64_t share)
 	return false;
 }
 
-/* The share is closed.  What its slots carry ends first. */
+/* Revoke a share that its owner closes, after its slots have ended. */
 int rdma_revoke(struct pst_peer *p, uint64_t share)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -375,7 +375,7 @@ static uint8_t *rdma_slot_mem(const struct peer_rdma *d, const struct peer_slot 
 	return d->mem + (size_t)(s - d->slots) * PEER_SLOT_LEN;
 }
 
-/* 0 or -errno; then there is no RDMA. */
+/* Allocate the slots.  Return 0, or -errno: RDMA is unusable then. */
 static int rdma_slots_make(struct peer_rdma *d)
 {
 	size_t len = PEER_SLOTS * PEER_SLOT_LEN;
@@ -400,7 +400,7 @@ static struct peer_slot *rdma_slot_find(struct peer_rdma *d)
 	return NULL;
 }
 
-/* Copy between a slot and the operation; the program's memory may vanish. */
+/* Copy between a slot and the operation's memory, which the program may unmap at any time. */
 static int rdma_slot_copy(const struct peer_rdma *d, const struct peer_slot *s)
 {
 	const struct io_op *op = s->task->op;
@@ -416,7 +416,7 @@ static int rdma_slot_copy(const struct peer_rdma *d, const struct peer_slot *s)
 	return 0;
 }
 
-/* Put the next bytes of the first task into a slot: false where it has failed instead. */
+/* Put the next bytes of the first task into a slot; return false if the task failed instead. */
 static bool rdma_slot_fill(struct pst_peer *p, struct peer_slot *s, struct endpoint_io *ret)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -469,7 +469,7 @@ static void rdma_slot_free(struct pst_peer *p, struct peer_slot *s)
 		log_warn("a peer is not told that its memory is not used any more");
 }
 
-/* Post what waits and has room: true if there was something. */
+/* Post waiting requests while there is room.  Return true if something was posted. */
 static bool rdma_post(struct pst_peer *p)
 {
 	struct peer_rdma *d = &p->rdma;
@@ -490,7 +490,7 @@ static bool rdma_post(struct pst_peer *p)
 	r = endpoint_post(d->ep, v, nr);
 	if (r == (int)nr)
 		return true;
-	/* The endpoint had ended before: its device failed while nothing was under way. */
+	/* The endpoint had ended already: its NIC failed while nothing was in flight. */
 	rdma_break(p, r < 0 && r != -ENOTCONN ? r : -EIO);
 	for (unsigned i = (unsigned)MAX(r, 0); i < nr; i++)
 		rdma_slot_free(p, &d->slots[v[i].id]);
@@ -503,7 +503,7 @@ static void rdma_slot_done(struct pst_peer *p, struct peer_slot *s, int res)
 	int r = 0;
 
 	if (res < 0)
-		rdma_break(p, res); /* takes the tasks of all slots */
+		rdma_break(p, res); /* ends the tasks of all slots */
 	else if (t && s->get && !t->err)
 		r = rdma_slot_copy(&p->rdma, s);
 	t = TAKE_PTR(s->task);
@@ -529,7 +529,7 @@ static bool rdma_poll(struct pst_peer *p)
 	return n > 0;
 }
 
-/* What was posted is to be waited for. */
+/* Arm the completion event, and poll once more. */
 static bool rdma_arm(struct pst_peer *p)
 {
 	int r = endpoint_arm(p->rdma.ep);

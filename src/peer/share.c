@@ -27,7 +27,7 @@ int peer_share_new(struct pst_peer *p, const struct pst_share *from, struct pst_
 		return err_set(ENOMEM, "out of memory");
 	*s = *from;
 	s->peer = p;
-	/* So that closing the share needs no memory. */
+	/* Allocate the message now, so that closing the share needs no memory. */
 	s->revoke = peer_item_new(PEER_REVOKE, 0);
 	if (!s->revoke) {
 		share_free(s);
@@ -76,7 +76,7 @@ void share_key(const struct pst_share *s, uint8_t to[PEER_KEY_LEN])
 	explicit_bzero(&k, sizeof(k));
 }
 
-/* Ask the peer to let go of grants.  With the lock of the peer. */
+/* Ask the peer to release its grants.  The peer's lock is held. */
 static void share_ask_back(struct pst_peer *p, struct pst_share *s)
 {
 	if (s->asked)
@@ -87,7 +87,7 @@ static void share_ask_back(struct pst_peer *p, struct pst_share *s)
 	s->asked = true;
 }
 
-/* Read on, after the thread has ended, until the other side closes: 0; -ETIMEDOUT. */
+/* Read until the other side closes its socket; the thread has ended.  Return 0 or -ETIMEDOUT. */
 static int wait_until_gone(struct pst_peer *p, uint64_t deadline_ns)
 {
 	for (;;) {
@@ -108,8 +108,8 @@ static int wait_until_gone(struct pst_peer *p, uint64_t deadline_ns)
 }
 
 /*
- * Wait until the other side has said that it uses no grant of the share, or has closed.  That the
- * connection ended at this side proves nothing.  With the lock of the peer.
+ * Wait until the other side says that it uses no grant of the share, or closes its socket.  The end
+ * of the connection at this side proves nothing.  The peer's lock is held.
  */
 static int share_wait_back(struct pst_peer *p, struct pst_share *s, uint64_t deadline_ns)
 {
@@ -133,8 +133,8 @@ static int share_wait_back(struct pst_peer *p, struct pst_share *s, uint64_t dea
 }
 
 /*
- * Let the peer's device finish what it moves.  A peer that does not answer is not waited for: its
- * key ends all the same, and with it its connection by RDMA.  With the lock of the peer.
+ * Give the peer's NIC some time to finish.  If the peer does not answer, its key is still revoked,
+ * which breaks its RDMA connection.  The peer's lock is held.
  */
 static void share_wait_reach(struct pst_peer *p, struct pst_share *s, uint64_t deadline_ns)
 {
@@ -188,7 +188,7 @@ int share_close(struct pst_share *s, uint64_t deadline_ns)
 
 /* ----------------------------------------------------------- for the thread */
 
-/* The share of that number, unless it was closed.  With the lock. */
+/* Return the share with this id, unless it was closed.  The lock is held. */
 static struct pst_share *peer_share_find(struct pst_peer *p, uint64_t id)
 {
 	uint64_t idx = id & UINT32_MAX;
@@ -197,7 +197,7 @@ static struct pst_share *peer_share_find(struct pst_peer *p, uint64_t id)
 	return s && s->id == id && !s->gone ? s : NULL;
 }
 
-/* Begin to use the memory: the share and 0, or -errno. */
+/* Begin to use the memory.  Return 0 and the share, or -errno. */
 static int share_use(struct pst_peer *p, enum mem_dir dir, const struct peer_msg *m,
 		     struct pst_share **ret)
 {
@@ -207,7 +207,7 @@ static int share_use(struct pst_peer *p, enum mem_dir dir, const struct peer_msg
 
 	(void)pthread_mutex_lock(&p->share_lock);
 	s = peer_share_find(p, m->share);
-	/* Who has not shown the key has no rights. */
+	/* The other side must have shown the key before. */
 	if (!s || !s->opens)
 		r = -ESTALE;
 	else if (!(s->rights & need))
@@ -229,7 +229,8 @@ static void share_unuse(struct pst_peer *p, struct pst_share *s)
 	(void)pthread_mutex_unlock(&p->share_lock);
 }
 
-/* The memory is the program's, and may vanish, unless it is ours. */
+/* Copy carefully, unless the memory is Penstock's own: a program may unmap its memory at any
+ * time. */
 static int share_move_host(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *buf,
 			   uint64_t len)
 {
@@ -266,7 +267,7 @@ int share_move(struct pst_peer *p, enum mem_dir dir, const struct peer_msg *m, v
 	return r;
 }
 
-/* Compare without telling by the time it takes. */
+/* Compare in constant time, so that timing reveals nothing. */
 static bool same_nonce(const uint8_t *a, const uint8_t *b)
 {
 	uint8_t diff = 0;
@@ -276,7 +277,7 @@ static bool same_nonce(const uint8_t *a, const uint8_t *b)
 	return !diff;
 }
 
-/* Put a grant for the other process into its reply: true if there is one. */
+/* Put a grant for the other process into the reply.  Return true if there is one. */
 static bool share_make_grant(struct pst_share *s, struct item *reply)
 {
 	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
@@ -338,13 +339,13 @@ int share_opened(struct pst_peer *p, uint64_t id, const uint8_t *key, uint32_t l
 	}
 	peer_items_push(&p->out, reply);
 	(void)pthread_mutex_unlock(&p->lock);
-	/* Only then: a REVOKE of the share is sent after the grant. */
+	/* Not earlier, so that a REVOKE of the share is sent after the grant. */
 	if (r == 0)
 		share_unuse(p, s);
 	return 0;
 }
 
-/* The share of that number, also one that is being closed.  With share_lock. */
+/* Return the share with this id, even while it is being closed.  share_lock is held. */
 static struct pst_share *share_find_any(struct pst_peer *p, uint64_t id)
 {
 	uint64_t idx = id & UINT32_MAX;
@@ -353,7 +354,7 @@ static struct pst_share *share_find_any(struct pst_peer *p, uint64_t id)
 	return s && s->id == id ? s : NULL;
 }
 
-/* The key of a share for the peer's device.  0 or -errno without a sentence. */
+/* Register the share for the peer's NIC.  Return 0, or -errno without a sentence. */
 static int share_register(struct pst_peer *p, struct pst_share *s)
 {
 	uint32_t rights = (s->rights & PST_RIGHT_READ ? MEM_REG_REMOTE_READ : 0) |
@@ -366,7 +367,7 @@ static int share_register(struct pst_peer *p, struct pst_share *s)
 		return 0;
 	if (p->rdma.state != PEER_RDMA_READY)
 		return -ENOTCONN;
-	/* The thread's own, so nobody else registers meanwhile. */
+	/* Only the connection's thread registers, so no lock is needed. */
 	r = s->ops->reg(s->arg, rdma_registrar(p), rights, &reg, &epoch);
 	if (r < 0) {
 		log_info("a peer's device does not reach a share: %s", err_text());
@@ -417,7 +418,7 @@ int share_reached(struct pst_peer *p, const struct peer_msg *m)
 	(void)pthread_mutex_lock(&p->lock);
 	peer_items_push(&p->out, reply);
 	(void)pthread_mutex_unlock(&p->lock);
-	/* Only then: a REVOKE of the share is sent after the key. */
+	/* Not earlier, so that a REVOKE of the share is sent after the key. */
 	if (r != -ESTALE)
 		share_unuse(p, s);
 	return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The peer's memory over the socket: operations, and the requests that they are sent as. */
+/* Access to the peer's memory over the socket: operations, and the requests by which they are
+ * sent. */
 #include "base/err.h"
 #include "peer/ctx.h"
 
@@ -32,7 +33,7 @@ void peer_task_unqueue(struct peer_task *t)
 	t->queue = NULL;
 }
 
-/* End an operation whose requests are all back, or are not waited for.  With the lock. */
+/* End an operation that waits for no more replies.  The lock is held. */
 static void socket_task_end(struct peer_task *t)
 {
 	struct io_op *op = t->op;
@@ -52,7 +53,7 @@ void peer_task_check(struct pst_peer *p, struct peer_task *t)
 		socket_task_end(t);
 }
 
-/* Take an operation into the queue of its way. */
+/* Put an operation into the queue of the socket or of RDMA. */
 static int task_start(struct peer_file *f, struct io_inbox *in, struct io_op *op,
 		      struct peer_reach *reach)
 {
@@ -98,7 +99,7 @@ int rdma_start(struct peer_file *f, struct io_inbox *in, struct io_op *op)
 	return f->reach ? task_start(f, in, op, f->reach) : -f->rdma_err;
 }
 
-/* Its requests are not waited for any more: their replies find no task.  With the lock. */
+/* Stop waiting for the task's requests: their replies find no task.  The lock is held. */
 static void task_detach(struct pst_peer *p, struct peer_task *t)
 {
 	for (unsigned i = 0; i < PEER_REQUESTS_MAX && t->nr_requests; i++) {
@@ -158,7 +159,7 @@ int peer_request_new(struct pst_peer *p, uint8_t type, struct peer_request **ret
 {
 	bool opens = type == PEER_OPEN || type == PEER_REACH;
 
-	/* One place is for those, which have no turn among operations. */
+	/* Reserve one slot for OPEN and REACH, which would otherwise compete with operations. */
 	if (p->nr_requests + (!opens && p->requests_max > 1) >= p->requests_max)
 		return -EAGAIN;
 	for (unsigned i = 0; i < PEER_REQUESTS_MAX; i++) {
@@ -196,13 +197,13 @@ void peer_request_end(struct pst_peer *p, struct peer_request *q, int err)
 	t->nr_requests--;
 	if (err && !t->err) {
 		t->err = err;
-		/* The rest is for nothing. */
+		/* Send no more requests of a failed task. */
 		peer_task_unqueue(t);
 	}
 	peer_task_check(p, t);
 }
 
-/* The next request, of each operation in turn; NULL: none can be sent now. */
+/* Take operations in turn; return NULL if no request can be sent now. */
 struct peer_request *peer_request_next(struct pst_peer *p, struct peer_msg *ret)
 {
 	struct peer_task *t = p->todo.head;

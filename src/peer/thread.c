@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread of a connection: it receives, and it sends. */
+/* The thread of a connection, which receives and sends. */
 #include <poll.h>
 #include <sys/eventfd.h>
 
@@ -9,13 +9,14 @@
 #include "file/op.h"
 #include "peer/peer.h"
 
-#define LONG KIB(16) /* a longer payload is received into its place, not into the buffer */
+#define LONG KIB(16) /* bytes; longer payloads bypass the receive buffer */
 #define RDMA_LOOK_MS 20
-#define TURN_MAX 64u /* system calls that receive, before it is sent again */
+#define TURN_MAX 64u /* receive calls before sending gets a turn */
 
 /* ----------------------------------------------------------------- receive */
 
-/* A long reply is received into its place from here on.  False: it is a short one. */
+/* Continue to receive a long reply straight to its place.  Return 1; 0 if the message is short or
+ * no reply; -errno. */
 static int begin_body(struct pst_peer *p, const struct peer_msg *m, uint32_t have)
 {
 	struct peer_request *q;
@@ -40,7 +41,7 @@ static int begin_body(struct pst_peer *p, const struct peer_msg *m, uint32_t hav
 	return r;
 }
 
-/* Handle all messages that are whole in the buffer. */
+/* Handle all complete messages in the buffer. */
 static int thread_take_buffer(struct pst_peer *p)
 {
 	while (p->rx_len - p->rx_at >= PEER_HEAD) {
@@ -78,7 +79,7 @@ static int thread_keep_fd(struct pst_peer *p, int fd)
 	return 0;
 }
 
-/* Keep the descriptors that came.  -EPROTO: nobody asked for so many. */
+/* Keep received descriptors.  Return -EPROTO if there are more than were asked for. */
 static int thread_take_fds(struct pst_peer *p, struct msghdr *h)
 {
 	bool some = false;
@@ -96,8 +97,8 @@ static int thread_take_fds(struct pst_peer *p, struct msghdr *h)
 				r = -EPROTO;
 		}
 	}
-	/* A message brings one descriptor.  The kernel drops it where this process may open no
-	 * more, and says no more than this. */
+	/* A message carries one descriptor.  If this process may open no more, the kernel drops it,
+	 * and reports only this flag. */
 	if (h->msg_flags & MSG_CTRUNC && (some || thread_keep_fd(p, -1) < 0))
 		r = -EPROTO;
 	return r;
@@ -123,7 +124,7 @@ static ssize_t receive_local(struct pst_peer *p, void *buf, size_t len)
 	return r < 0 ? r : n;
 }
 
-/* Bytes; 0 at the end; -errno. */
+/* Return the bytes received; 0 at the end; -errno. */
 static ssize_t thread_receive_some(struct pst_peer *p, void *buf, size_t len)
 {
 	ssize_t n;
@@ -136,7 +137,7 @@ static ssize_t thread_receive_some(struct pst_peer *p, void *buf, size_t len)
 	return n < 0 ? -errno : n;
 }
 
-/* Receive the rest of a long reply.  Once its place is gone, it is passed over. */
+/* Receive the rest of a long reply.  If its place is gone, skip the bytes. */
 static ssize_t thread_receive_body(struct pst_peer *p)
 {
 	uint32_t left = p->body_len - p->body_at;
@@ -164,7 +165,8 @@ static ssize_t thread_receive_body(struct pst_peer *p)
 	return n;
 }
 
-/* The end of what the other side sends, 0 or -errno: is it that it has closed its socket? */
+/* Handle the end of the stream (n is 0 or -errno), and record whether the other side closed its
+ * socket. */
 static int thread_ended(struct pst_peer *p, int n)
 {
 	if (n && n != -ECONNRESET)
@@ -175,7 +177,8 @@ static int thread_ended(struct pst_peer *p, int n)
 	return -EPIPE;
 }
 
-/* 0: all that is there, or *ret_more is set; -errno; -EPIPE at the end. */
+/* Receive what has arrived.  Return 0, with *ret_more set if there may be more; -errno; -EPIPE at
+ * the end. */
 static int thread_receive(struct pst_peer *p, bool *ret_more)
 {
 	for (unsigned i = 0; i < TURN_MAX; i++) {
@@ -211,14 +214,14 @@ static bool thread_has_room(const struct pst_peer *p, uint32_t len)
 	return p->tx_len + PEER_HEAD + len <= PEER_TX_MAX;
 }
 
-/* A message whose payload is in its place already. */
+/* Add a message whose payload is already in the buffer. */
 static void thread_put(struct pst_peer *p, const struct peer_msg *m)
 {
 	peer_put_msg(m, p->tx + p->tx_len);
 	p->tx_len += m->len;
 }
 
-/* A reply to a GET or PUT. */
+/* Add a reply to a GET or PUT. */
 static bool fill_reply(struct pst_peer *p)
 {
 	struct served *s = &p->served[p->served_at];
@@ -244,12 +247,12 @@ static bool fill_reply(struct pst_peer *p)
 	return true;
 }
 
-/* With the lock. */
+/* Add a queued item.  The lock is held. */
 static bool fill_item(struct pst_peer *p)
 {
 	struct item *i = p->out.head;
 
-	/* A descriptor goes with the first byte of a call. */
+	/* A descriptor is sent with the first byte of a call, so it needs an empty buffer. */
 	if (!i || !thread_has_room(p, i->len) || (i->fd >= 0 && p->tx_len))
 		return false;
 	(void)peer_items_pop(&p->out);
@@ -264,7 +267,7 @@ static bool fill_item(struct pst_peer *p)
 	return true;
 }
 
-/* With the lock. */
+/* Add a request.  The lock is held. */
 static bool fill_request(struct pst_peer *p)
 {
 	struct peer_request *q;
@@ -292,7 +295,7 @@ static bool fill_request(struct pst_peer *p)
 	return true;
 }
 
-/* Turn what waits into bytes to send, each kind in its turn.  False: there is nothing. */
+/* Fill the buffer with waiting messages, the kinds in turn.  Return false if there are none. */
 static bool thread_fill(struct pst_peer *p)
 {
 	bool some = false, more = true;
@@ -300,7 +303,7 @@ static bool thread_fill(struct pst_peer *p)
 	if (p->tx_at < p->tx_len || p->shut)
 		return false;
 	p->tx_at = p->tx_len = 0;
-	/* A message with a descriptor needs the empty buffer. */
+	/* Send a message with a descriptor first: it needs an empty buffer. */
 	(void)pthread_mutex_lock(&p->lock);
 	if (p->out.head && p->out.head->fd >= 0)
 		some = fill_item(p);
@@ -347,7 +350,7 @@ static ssize_t thread_send_some(struct pst_peer *p)
 	return n;
 }
 
-/* 0: all is with the kernel; -EAGAIN; -errno. */
+/* Return 0 if the kernel took everything; -EAGAIN; -errno. */
 static int thread_flush(struct pst_peer *p)
 {
 	if (p->tls && net_tls_unsent(p->tls)) {
@@ -368,7 +371,7 @@ static int thread_flush(struct pst_peer *p)
 	return p->tls && net_tls_unsent(p->tls) ? -EAGAIN : 0;
 }
 
-/* Send what waits: 0; -EAGAIN: the socket is full; -errno. */
+/* Send what is waiting.  Return 0; -EAGAIN if the socket is full; -errno. */
 static int thread_send_all(struct pst_peer *p)
 {
 	int r = thread_flush(p);
@@ -382,7 +385,8 @@ static int thread_send_all(struct pst_peer *p)
 
 /* ------------------------------------------------------------------- thread */
 
-/* The connection is to be closed: nanoseconds to wait, or -EPIPE: it is over. */
+/* Handle pst_peer_close(). Set the milliseconds to wait; return -EPIPE when the connection is
+ * over. */
 static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
 {
 	uint64_t now = now_ns(), until;
@@ -397,8 +401,8 @@ static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
 		return 0;
 	if (now >= until)
 		return -EPIPE;
-	/* The other side ends the connection once it has read to here, and takes it for the word
-	 * that no memory of its own is in use here. */
+	/* Closing the sending side tells the other side that none of its memory is in use here.  It
+	 * ends the connection when it has read everything. */
 	if (idle && !p->shut) {
 		(void)pthread_mutex_lock(&p->lock);
 		imports_end(p);
@@ -419,7 +423,7 @@ static void thread_wait(struct pst_peer *p, bool full, int rdma_fd, int timeout_
 	};
 	eventfd_t n;
 
-	/* A device that fails says so only to who asks. */
+	/* Poll regularly: a NIC reports a failure only when asked. */
 	if (rdma_fd >= 0)
 		timeout_ms = timeout_ms < 0 ? RDMA_LOOK_MS : MIN(timeout_ms, RDMA_LOOK_MS);
 	if (poll(fds, 3, timeout_ms) <= 0 || !fds[1].revents)
@@ -432,7 +436,7 @@ static void thread_wait(struct pst_peer *p, bool full, int rdma_fd, int timeout_
 
 static void thread_end(struct pst_peer *p, int err)
 {
-	bool keep; /* the socket, which share_close() reads for the end of the other side */
+	bool keep; /* keep the socket, so that share_close() can wait for the other side to close */
 
 	if (err == -EPROTO)
 		log_warn("a peer broke the protocol and was disconnected");
@@ -443,10 +447,12 @@ static void thread_end(struct pst_peer *p, int err)
 	peer_tasks_fail(p, -EPIPE);
 	rdma_end(p);
 	(void)pthread_cond_broadcast(&p->more);
-	/* The other side sees the end once no memory of its own is in use here. */
+	/* Shut down only after this: the other side then knows that none of its memory is in use
+	 * here. */
 	imports_end(p);
 	keep = p->nr_granted;
-	/* A fork() of this process may have the socket, too: closing it alone tells nobody. */
+	/* Closing is not enough: a forked child may hold the socket, and would keep the connection
+	 * open. */
 	(void)shutdown(p->fd, keep ? SHUT_WR : SHUT_RDWR);
 	if (!keep) {
 		closep(&p->fd);
