@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ARC, adaptive replacement cache (Megiddo and Modha, FAST 2003), in bytes.
+ * ARC, adaptive replacement cache (Megiddo and Modha, FAST 2003), counted in bytes.
  *
- * ONCE and OFTEN are in the cache: files used once lately, and those used at least twice.
- * GONE_ONCE and GONE_OFTEN remember files that left them.  An access to a file of GONE_ONCE says
- * that ONCE is too small: its target grows; one of GONE_OFTEN makes it smaller.
+ * The queues ONCE and OFTEN are the cache: files used once recently, and files used at least twice.
+ * GONE_ONCE and GONE_OFTEN remember files evicted from them.  An access to a file in GONE_ONCE
+ * means that ONCE is too small, so its target grows; an access to one in GONE_OFTEN shrinks the
+ * target.
  *
- * The paper remembers as much as fits into the cache, and begins with a target of 0.  Here each of
- * the two memories holds twice the cache, and the target begins at half of it: on traces of LLM
- * requests ("bench/tiers") this hits more often at small caches, and is not behind LRU at large
+ * The paper remembers as many bytes as fit into the cache, and starts with a target of 0. Here each
+ * memory holds twice the cache, and the target starts at half of the cache: on traces of LLM
+ * requests ("bench/tiers") this hits more often with small caches, and as often as LRU with large
  * ones.
  */
 #include "tier/index.h"
@@ -16,12 +17,12 @@
 
 enum { ONCE, OFTEN, GONE_ONCE, GONE_OFTEN };
 
-#define GHOSTS 2u /* capacities of the cache that each memory of gone files holds */
+#define GHOSTS 2u /* capacity of each memory of gone files, in cache capacities */
 
 struct arc {
 	struct tier_policy base;
 	uint64_t capacity;
-	uint64_t target; /* bytes of ONCE */
+	uint64_t target; /* wanted bytes of ONCE */
 	struct index index;
 };
 
@@ -59,7 +60,7 @@ static void arc_drop(struct arc *a, struct entry *e)
 	index_drop(&a->index, e);
 }
 
-/* Take one file out of the cache and remember it. */
+/* Evict one file from the cache and remember it. */
 static struct entry *evict(struct arc *a, bool from_gone_often)
 {
 	uint64_t once = a->index.q[ONCE].bytes;
@@ -78,7 +79,7 @@ static void arc_trim(struct arc *a, unsigned queue)
 		arc_drop(a, index_oldest(&a->index, queue));
 }
 
-/* a * b / c without a loss of high bits. */
+/* Return a * b / c without overflow of the product. */
 static uint64_t scale(uint64_t a, uint64_t b, uint64_t c)
 {
 	return c ? (uint64_t)((__uint128_t)a * b / c) : 0;

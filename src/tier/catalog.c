@@ -6,12 +6,12 @@
 
 #include "base/err.h"
 
-#define BUSY_MS 30000 /* another process' transaction takes less */
-#define HURRY_MS 20   /* most transactions take less */
+#define BUSY_MS 30000 /* milliseconds; longer than any transaction of another process */
+#define HURRY_MS 20   /* milliseconds; longer than most transactions */
 
 struct catalog {
 	sqlite3 *db;
-	/* What a scan runs for each file is compiled once. */
+	/* Statements that a scan runs for each file; each is compiled once. */
 	sqlite3_stmt *find, *put, *seen;
 	bool hurry;
 	char path[PATH_MAX];
@@ -95,7 +95,7 @@ static int catalog_prepare(struct catalog *c, const char *sql, sqlite3_stmt **re
 	return r == SQLITE_ERROR ? err_damaged(c) : fail_sqlite(c, "use the catalogue");
 }
 
-/* A statement that is kept, ready to be bound; reset_stmtp() ends its use. */
+/* Get a cached statement, ready for binding; reset_stmtp() ends its use. */
 static int prepare_kept(struct catalog *c, const char *sql, sqlite3_stmt **kept, sqlite3_stmt **ret)
 {
 	int r = *kept ? 0 : catalog_prepare(c, sql, kept);
@@ -138,13 +138,13 @@ static void column_name(sqlite3_stmt *s, int at, char ret[TIER_NAME_SIZE])
 	ret[len] = '\0';
 }
 
-/* Run a statement that gives no rows. */
+/* Run a statement that returns no rows. */
 static int catalog_run(struct catalog *c, sqlite3_stmt *s, const char *what)
 {
 	return sqlite3_step(s) == SQLITE_DONE ? 0 : fail_sqlite(c, what);
 }
 
-/* A statement about one name. */
+/* Run a statement with one name as its parameter. */
 static int run_name(struct catalog *c, const char *sql, const char *name, const char *what)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
@@ -360,7 +360,7 @@ int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret)
 	return 0;
 }
 
-/* Call fn for each row of a statement over files. */
+/* Call fn for each row of a statement that selects files. */
 static int each_file(struct catalog *c, sqlite3_stmt *s,
 		     int (*fn)(const struct tier_file *file, void *arg), void *arg)
 {
@@ -399,7 +399,7 @@ int catalog_each_below(struct catalog *c, const char *dir,
 
 	if (r < 0)
 		return r;
-	/* The character 0 follows the slash. */
+	/* The upper bound is DIR0, because the character 0 follows the slash. */
 	(void)snprintf(from, sizeof(from), "%s/", dir);
 	(void)snprintf(to, sizeof(to), "%s0", dir);
 	bind_name(s, 1, from);
@@ -412,9 +412,7 @@ int catalog_each_below(struct catalog *c, const char *dir,
 static int add_accesses(struct catalog *c, int64_t id, uint64_t nr)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
-	/*
-	 * Virtual time is the number of the last kept access, and that is never less than before.
-	 */
+	/* Virtual time is the number of the last kept access, so it never decreases. */
 	int r = catalog_prepare(c,
 				"INSERT INTO access(now, file)"
 				" VALUES((SELECT ifnull(max(now), 0) + 1 FROM access), ?)",
@@ -601,7 +599,7 @@ int catalog_move_uncommit(struct catalog *c, const struct tier_move *m, struct t
 
 int catalog_move_end(struct catalog *c, const struct tier_move *m)
 {
-	/* Numbers of moves are not used again: a record that a crash leaves here harms nobody. */
+	/* Move numbers are never reused, so a record that a crash leaves here is harmless. */
 	int r = run_number(c, "DELETE FROM move WHERE id=?", m->id, "end a move");
 
 	if (r < 0 || !m->copied)

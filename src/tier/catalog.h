@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The catalogue of a set: what is known of each file, and the journal of moves, in SQLite.
+ * The catalogue of a set: facts about each file, and the journal of moves, in SQLite.
  *
- * The directories are the truth; the catalogue can be made again from them (scan.h).  What it alone
- * knows are checksums, pins, accesses and the moves in progress.  The database is in WAL mode with
- * synchronous=FULL: when a call that changes a move returns 0, the change survives a power loss.
+ * The directories are authoritative; a scan can rebuild the catalogue from them (scan.h). Only
+ * checksums, pins, accesses and moves in progress exist nowhere else.  The database uses WAL mode
+ * with synchronous=FULL: once a call that changes a move has returned 0, the change survives a
+ * power loss.
  *
  * Calls return -errno with a sentence: -EUCLEAN for a damaged database, -ENOSPC for a full disk,
- * -EBUSY when another process holds it for long, or -EWOULDBLOCK after catalog_hurry().
+ * -EBUSY if another process keeps it locked for long, or -EWOULDBLOCK after catalog_hurry().
  */
 #ifndef PST_TIER_CATALOG_H
 #define PST_TIER_CATALOG_H
@@ -17,7 +18,7 @@
 
 struct catalog;
 
-/* What tells that a file's content was written. */
+/* Values that change when a file's content is written. */
 struct tier_stamp {
 	uint64_t size;
 	int64_t mtime_ns, ctime_ns;
@@ -25,36 +26,36 @@ struct tier_stamp {
 };
 
 struct tier_file {
-	int64_t id; /* number of the file, never used for another one */
+	int64_t id; /* unique number, never reused */
 	char name[TIER_NAME_SIZE];
-	unsigned root;  /* number of the root that contains it */
+	unsigned root;  /* index of the root that holds it */
 	uint64_t gen;   /* counts moves and changes of content */
-	uint64_t bytes; /* bytes that it takes on the disk */
+	uint64_t bytes; /* bytes used on the disk */
 	struct tier_stamp stamp;
 	bool has_crc;
-	uint32_t crc; /* CRC-32C of the content with this stamp */
+	uint32_t crc; /* CRC-32C of the content that stamp describes */
 	bool pinned;
 	uint64_t accesses;
-	uint64_t last; /* virtual time of the last access: their total then */
+	uint64_t last; /* virtual time of the last access: the set's total of accesses then */
 };
 
-/* A move that has begun and not ended. */
+/* A move that has begun but not ended. */
 struct tier_move {
 	int64_t id;
 	char name[TIER_NAME_SIZE];
-	unsigned src, dst; /* numbers of the two roots */
-	bool committed;    /* the copy at dst is the file; what is at src is to be removed */
-	bool copied;       /* the copy was complete, of this size and CRC-32C */
+	unsigned src, dst; /* indices of the two roots */
+	bool committed;    /* the file is at dst now; the one at src must be removed */
+	bool copied;       /* the copy is complete, with this size and CRC-32C */
 	uint64_t size;
 	uint32_t crc;
 };
 
-/* What was measured on one root, by copies of the mover. */
+/* What the mover's copies measured on one root. */
 struct tier_measured {
 	uint64_t read_bytes, read_ns, write_bytes, write_ns;
 };
 
-/* dir is the set's directory of state. */
+/* Open the catalogue; dir is the set's state directory. */
 int catalog_open(const char *dir, struct catalog **ret);
 struct catalog *catalog_close(struct catalog *c);
 
@@ -64,22 +65,22 @@ static inline void catalog_closep(struct catalog **c)
 }
 
 /*
- * Do not wait long for a change of another process: calls then return -EWOULDBLOCK, without a
+ * Limit the wait for other processes' transactions: calls then return -EWOULDBLOCK without a
  * sentence, and have changed nothing.  For callers that hold locks.
  */
 void catalog_hurry(struct catalog *c);
 
-/* Several changes as one; they are durable when catalog_commit() returned 0. */
+/* Group several changes into one; they are durable once catalog_commit() has returned 0. */
 int catalog_begin(struct catalog *c);
 int catalog_commit(struct catalog *c);
 void catalog_rollback(struct catalog *c);
 
 /* ---------------------------------------------------------------- files */
 
-/* 0, -ENOENT without a sentence. */
+/* Find a file by name.  Return 0; -ENOENT without a sentence. */
 int catalog_find(struct catalog *c, const char *name, struct tier_file *ret);
 
-/* Add a file, or change root, gen, bytes, stamp and CRC of one; sets file->id. */
+/* Add a file, or update its root, gen, bytes, stamp and CRC.  Sets file->id. */
 int catalog_put(struct catalog *c, struct tier_file *file);
 /*
  * Add a file that was found where the catalogue did not have it a moment ago.  A mover may have
@@ -89,62 +90,64 @@ int catalog_put(struct catalog *c, struct tier_file *file);
 int catalog_note(struct catalog *c, struct tier_file *file);
 int catalog_drop(struct catalog *c, const char *name);
 /*
- * Give a file another name, between catalog_begin() and catalog_commit(); a file that had that name
- * is dropped.  The file is renamed in between, too: a scan would take it for a new one.
+ * Rename a file in the catalogue, within a transaction; a file that had the new name is dropped.
+ * Also rename the file on disk within the transaction, or a scan would take it for a new file.
  */
 int catalog_rename(struct catalog *c, const char *name, const char *to);
 int catalog_pin(struct catalog *c, const char *name, bool pinned);
 
-/* Bytes that the files of a root take. */
+/* Return the bytes that the files of a root use on disk. */
 int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret);
 
-/* Call fn for each file in the order of names, until it returns anything but 0. */
+/* Call fn for each file, in the order of names, until it returns nonzero. */
 int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void *arg), void *arg);
-/* The same for the files of a directory, and of those in it. */
+/* Do the same for all files below a directory. */
 int catalog_each_below(struct catalog *c, const char *dir,
 		       int (*fn)(const struct tier_file *file, void *arg), void *arg);
 
 /*
- * Count accesses to a file, and keep their order for policies.  -ENOENT without a sentence.  May be
- * called between catalog_begin() and catalog_commit().
+ * Count accesses to a file, and record their order for policies.  Return 0; -ENOENT without a
+ * sentence.  Allowed within a transaction.
  */
 int catalog_access(struct catalog *c, const char *name, uint64_t nr);
 
-#define CATALOG_ACCESSES_MAX 1000000u /* latest accesses whose order is kept: some 20 MB */
+#define CATALOG_ACCESSES_MAX 1000000u /* latest accesses whose order is kept; about 20 MB */
 
-/* The kept accesses in their order. */
+/* Call fn for each recorded access, in order. */
 int catalog_each_access(struct catalog *c, int (*fn)(int64_t file, uint64_t now, void *arg),
 			void *arg);
 
 /* ---------------------------------------------------------------- scans */
 
-/* A scan marks the files that it finds, and looks for those that it did not find. */
+/* Begin a scan, which marks the files that it finds, and then searches for unmarked ones. */
 int catalog_scan_begin(struct catalog *c);
 int catalog_scan_seen(struct catalog *c, int64_t id);
 
 /*
- * The next file of a root that the scan did not mark, with a number above after, or -ENOENT without
- * a sentence.
+ * Return the next file of a root, with a number above after, that the scan did not mark; -ENOENT
+ * without a sentence.
  */
 int catalog_scan_unseen(struct catalog *c, unsigned root, int64_t after, struct tier_file *ret);
 
 /* ---------------------------------------------------------------- moves */
 
-/* Journal the intent; sets move->id.  -EALREADY: a move of that name has not ended. */
+/* Record the intent to move; sets move->id.  Return 0; -EALREADY if a move of that name has not
+ * ended. */
 int catalog_move_begin(struct catalog *c, struct tier_move *move);
 
-/* Journal what the copy is, before it gets its name: recovery knows by this who wrote later. */
+/* Record size and CRC of the complete copy, before it is renamed to the file's name.  Recovery
+ * needs them to find out which file was written later. */
 int catalog_move_copied(struct catalog *c, struct tier_move *move, uint64_t size, uint32_t crc);
 
 /* Make the copy the file, in one transaction for move and file. */
 int catalog_move_commit(struct catalog *c, const struct tier_move *move, struct tier_file *file);
 
-/* Undo the commit: file, with its earlier values, is the file again. */
+/* Undo the commit: restore the file's earlier values. */
 int catalog_move_uncommit(struct catalog *c, const struct tier_move *move, struct tier_file *file);
 
 int catalog_move_end(struct catalog *c, const struct tier_move *move);
 
-/* The oldest move with a number above after, or -ENOENT without a sentence. */
+/* Return the oldest move with a number above after; -ENOENT without a sentence. */
 int catalog_move_first(struct catalog *c, int64_t after, struct tier_move *ret);
 
 /* ------------------------------------------------------------- measured */

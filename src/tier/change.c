@@ -34,8 +34,8 @@ int change_find(struct tier_set *set, const char *name, struct tier_file *ret)
 }
 
 /*
- * Keep a file where it is.  Its descriptor; -EWOULDBLOCK while the mover
- * changes its names; -EEXIST for what is no file of a set; or -errno.
+ * Lock a file against moves.  Return its descriptor; -EWOULDBLOCK while the mover renames the file;
+ * -EEXIST for something that is no regular file; or -errno.
  */
 static int hold_name(struct tier_set *set, const char *name, struct tier_file *ret)
 {
@@ -51,7 +51,7 @@ static int hold_name(struct tier_set *set, const char *name, struct tier_file *r
 	} else if (!S_ISREG(a.st_mode)) {
 		err = -EEXIST;
 	} else if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
-		/* It may have moved before the lock was there. */
+		/* The file may have moved before it was locked. */
 		now = change_find(set, name, &again);
 		if (now >= 0 && fstat(now, &b) == 0 && a.st_ino == b.st_ino &&
 		    a.st_dev == b.st_dev) {
@@ -91,7 +91,7 @@ int change_unlink(struct tier_set *set, const char *name, struct tier_file *ret)
 
 	if (held < 0)
 		return held;
-	/* A catalogue that cannot be written keeps the file. */
+	/* Change the catalogue first: if that fails, the file stays. */
 	err = catalog_begin(set->catalog);
 	if (err < 0)
 		return err;
@@ -120,11 +120,11 @@ static int rename_in_root(struct tier_set *set, unsigned root, const char *name,
 	return renameat2(from_dir, base, to_dir, to_base, flags) < 0 ? -errno : 0;
 }
 
-/* The catalogue is in a transaction; old has id 0 where no file has the name. */
+/* Rename a locked file within a transaction.  old has id 0 if no file had the new name. */
 static int rename_held(struct tier_set *set, const struct tier_file *f, const char *to,
 		       const struct tier_file *old, unsigned flags)
 {
-	/* A mover that died left equal copies: they would be found by either name. */
+	/* Remove copies that a dead mover left: they would still be found by the old name. */
 	int err = change_unlink_all(set, f->name, 0, f->root);
 
 	if (err == 0 && old->id)

@@ -8,10 +8,10 @@
 #include "base/crc32c.h"
 #include "base/err.h"
 
-#define XATTR_NAMES_MAX 65536u /* the kernel's XATTR_LIST_MAX */
-#define XATTR_VALUE_MAX 65536u /* the kernel's XATTR_SIZE_MAX */
+#define XATTR_NAMES_MAX 65536u /* bytes; the kernel's XATTR_LIST_MAX */
+#define XATTR_VALUE_MAX 65536u /* bytes; the kernel's XATTR_SIZE_MAX */
 
-/* Read len bytes unless the file ends before; the count or -errno. */
+/* Read len bytes, or up to the end of the file.  Return the count or -errno. */
 static ssize_t read_full(int fd, void *buf, size_t len, uint64_t off)
 {
 	size_t done = 0;
@@ -49,8 +49,8 @@ static int write_full(int fd, const void *buf, size_t len, uint64_t off)
 }
 
 /*
- * The next data from off on: *ret_from to *ret_to.  Both are size if there is none.  A file system
- * that knows no holes says that all is data.
+ * Find the next data at or after off: *ret_from to *ret_to, or size for both if there is none.  A
+ * file system without holes reports everything as data.
  */
 static int next_data(int fd, uint64_t off, uint64_t size, uint64_t *ret_from, uint64_t *ret_to)
 {
@@ -73,12 +73,12 @@ static int next_data(int fd, uint64_t off, uint64_t size, uint64_t *ret_from, ui
 	return 0;
 }
 
-/* CRC of len zero bytes appended. */
+/* Append len zero bytes to the CRC. */
 static uint32_t crc_zeros(uint32_t crc, uint64_t len)
 {
 	static const char zeros[4096];
 
-	/* The CRC of what is appended, made by doubling. */
+	/* Compute the CRC of the appended bytes by doubling. */
 	uint32_t unit = crc32c(0, zeros, sizeof(zeros)), sum = 0;
 	uint64_t pages = len / sizeof(zeros), unit_len = sizeof(zeros), sum_len = 0;
 
@@ -119,7 +119,7 @@ static void pace(uint64_t rate, uint64_t bytes, uint64_t *due)
 	(void)nanosleep(&ts, NULL);
 }
 
-/* Reserve the room for the data, so that a full disk is noticed before anything is copied. */
+/* Reserve disk space for all data, so that a full disk is noticed before copying. */
 static int copy_reserve(int src, int dst, uint64_t size)
 {
 	uint64_t from, to;
@@ -141,8 +141,8 @@ static int copy_reserve(int src, int dst, uint64_t size)
 }
 
 /*
- * Write a chunk to the disk now: bytes that accumulate in the page cache are written in one burst,
- * which ignores the rate and delays reads of all programs.
+ * Write a chunk to the disk now: bytes that accumulate in the page cache would be written in one
+ * burst, which ignores the rate and delays every program's reads.
  */
 static int write_back(int fd, uint64_t off, size_t len)
 {
@@ -150,10 +150,11 @@ static int write_back(int fd, uint64_t off, size_t len)
 			    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 				    SYNC_FILE_RANGE_WAIT_AFTER) == 0)
 		return 0;
-	/* Not all file systems and sandboxes have the call; copy_sync() writes what is left. */
+	/* Not all file systems and sandboxes allow the call; copy_sync() writes the rest. */
 	if (errno == ENOSYS || errno == EINVAL || errno == EOPNOTSUPP || errno == EPERM)
 		return 0;
-	/* The kernel reports an error once for a descriptor: fsync() would not tell this one. */
+	/* Report the error here: the kernel reports it once per descriptor, so fsync() would
+	 * not. */
 	return err_set(errno, "cannot write the copy at %llu: %s", (unsigned long long)off,
 		       strerror(errno));
 }
@@ -222,7 +223,7 @@ int copy_data(struct copy_job *job)
 			pace(job->rate, len, &due);
 		}
 	}
-	/* A hole at the end, and all of an empty reservation. */
+	/* Set the size, which a hole at the end or an excess reservation leaves wrong. */
 	if (ftruncate(job->dst, (off_t)job->size) < 0)
 		return err_set(errno, "cannot set the copy's size: %s", strerror(errno));
 	return 0;

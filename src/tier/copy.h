@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copy the content and the attributes of one file, compare two. */
+/* Copy content and attributes of one file; compare two files. */
 #ifndef PST_TIER_COPY_H
 #define PST_TIER_COPY_H
 
@@ -8,7 +8,7 @@
 #define COPY_CHUNK_MAX MIB(1)
 
 struct copy_job {
-	int src, dst; /* descriptors; dst is empty */
+	int src, dst; /* descriptors; dst refers to an empty file */
 	uint64_t size;
 	/* Bytes until the next call of go_on, which may change this; 0: COPY_CHUNK_MAX. */
 	size_t chunk;
@@ -21,22 +21,22 @@ struct copy_job {
 	struct tier_measured src_measured, dst_measured;
 };
 
-/* Copy all data and keep holes.  The CRC is of what was read. */
+/* Copy all data and keep holes.  The CRC is of the bytes read. */
 int copy_data(struct copy_job *job);
 
-/* Make the copy durable; the time that this takes is counted as writing. */
+/* Make the copy durable; its time counts as writing. */
 int copy_sync(struct copy_job *job);
 
-/* Mode, owner, extended attributes with ACLs, and times. */
+/* Copy mode, owner, extended attributes including ACLs, and times. */
 int copy_attrs(int src, int dst, const struct stat *st);
 
-/* CRC-32C of what dst has now, read at the job's rate and in its chunks. */
+/* Read dst back at the job's rate and chunk size.  Store the CRC-32C of its bytes. */
 int copy_read_back(const struct copy_job *job, uint32_t *ret);
 
-/* CRC-32C of a file's content. */
+/* Store the CRC-32C of a file's content. */
 int copy_crc(int fd, uint64_t size, uint32_t *ret);
 
-/* 1 if both files have the same size and bytes, 0 if not, -errno with a sentence. */
+/* Return 1 if both files have the same size and bytes, 0 if not, -errno with a sentence. */
 int copy_equal(int a, int b);
 
 /* Drop a file's clean pages from the page cache, so that the next read uses the disk. */

@@ -20,7 +20,7 @@ struct epochs *epochs_close(struct epochs *e)
 
 _Atomic uint64_t *epochs_of(struct epochs *e, const char *name)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a hash */
 
 	for (; *name; name++)
 		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);

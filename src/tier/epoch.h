@@ -2,10 +2,10 @@
 /*
  * Tell every process with open files of a set that one of them has moved.
  *
- * <state>/epochs is mapped by all of them: a counter for each of many hashes of names.  The mover
+ * All of them map <state>/epochs: an array of counters, indexed by a hash of the name.  The mover
  * adds 1 after the copy has become the file and before it removes the source.  A process with the
- * file open compares one number for each request.  Two names with the same hash cost a lookup in
- * the catalogue.
+ * file open compares one counter per request.  Two names with the same hash only cost an extra
+ * lookup in the catalogue.
  */
 #ifndef PST_TIER_EPOCH_H
 #define PST_TIER_EPOCH_H
@@ -18,11 +18,11 @@
 
 struct epochs;
 
-/* state is the set's directory of state.  0, or -errno with a sentence. */
+/* Map the counters; state is the set's state directory.  Return 0, or -errno with a sentence. */
 int epochs_open(const char *state, struct epochs **ret);
 struct epochs *epochs_close(struct epochs *e);
 
-/* The counter of a name, which stays until epochs_close(). */
+/* Return the counter of a name; valid until epochs_close(). */
 _Atomic uint64_t *epochs_of(struct epochs *e, const char *name);
 
 #endif

@@ -3,8 +3,8 @@
 
 #define BUCKETS_MIN 64u
 #define ROOM_MIN 64u
-/* The array grows by this part of itself: what is not yet used of it takes no memory, only
- * addresses, and the C library moves large arrays without copying. */
+/* The array grows by 1 part in 8. Its unused part occupies only addresses, and the C library moves
+ * large arrays without copying. */
 #define GROWTH 8u
 /* Dropped entries that index_shrink() keeps beside half of all: copying a few would not pay. */
 #define UNUSED_MAX 64u
@@ -72,7 +72,7 @@ static int index_grow(struct index *ix, size_t room)
 {
 	struct entry *more;
 
-	/* A place has 32 bits. */
+	/* Positions are stored in 32 bits. */
 	if (room >= UINT32_MAX)
 		return -ENOMEM;
 	more = reallocarray(ix->entries, room, sizeof(*more));
@@ -126,7 +126,7 @@ struct entry *index_add(struct index *ix, uint64_t id, uint64_t size)
 	if (!e && ix->made == ix->room &&
 	    index_grow(ix, ix->room + MAX(ix->room / GROWTH, (size_t)ROOM_MIN)) < 0)
 		return NULL;
-	/* Where memory lacks, chains become longer instead. */
+	/* If there is no memory for more buckets, chains just become longer. */
 	if (ix->nr >= ix->nr_buckets)
 		(void)rehash(ix, 2 * ix->nr_buckets);
 	if (e)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What policies share: entries by file number, and queues of entries with their bytes.
+ * Data structures of policies: entries found by file number, and queues of entries that count
+ * bytes.
  *
- * An entry takes 32 bytes and 4 to 8 of the table that finds it: entries are in one array and name
- * each other by their place there.  A pointer to one is valid until the next index_add().
+ * An entry takes 32 bytes plus 4 to 8 bytes of hash table.  Entries are in one array and refer to
+ * each other by position.  A pointer to an entry is valid until the next index_add().
  */
 #ifndef PST_TIER_INDEX_H
 #define PST_TIER_INDEX_H
@@ -11,23 +12,24 @@
 #include "base/base.h"
 
 #define INDEX_QUEUES 4u     /* most queues of a policy */
-#define INDEX_NO_QUEUE 255u /* the queue of an entry that is in none */
-#define INDEX_USES_MAX 255u /* largest entry.uses */
-#define INDEX_SIZE_BITS 48  /* of entry.size: files up to 256 TiB; larger ones count as that */
+#define INDEX_NO_QUEUE 255u /* value of entry.queue outside of any queue */
+#define INDEX_USES_MAX 255u /* largest value of entry.uses */
+#define INDEX_SIZE_BITS 48  /* bits of entry.size; larger files count as 256 TiB */
 #define INDEX_SIZE_MAX ((UINT64_C(1) << INDEX_SIZE_BITS) - 1)
 
-/* A file that a policy remembers.  Places are positions in the array plus 1; 0 is none. */
+/* A file that a policy remembers.  chain, next and prev are array positions plus 1; 0 means
+ * none. */
 struct entry {
 	uint64_t id;
 	uint64_t size : INDEX_SIZE_BITS;
 	uint64_t uses : 8;
-	uint64_t queue : 8;  /* number of the queue that it is in, for the policy */
-	uint32_t chain;      /* next one of its bucket, or next free one */
-	uint32_t next, prev; /* in its queue */
-	uint32_t user;       /* of who uses the policy; 0 in a new entry */
+	uint64_t queue : 8;  /* queue that holds it, numbered by the policy; or NO_QUEUE */
+	uint32_t chain;      /* next entry of its bucket, or next free entry */
+	uint32_t next, prev; /* neighbours in its queue */
+	uint32_t user;       /* for the policy's user; 0 in a new entry */
 };
 
-/* Oldest first. */
+/* A queue, oldest entry first. */
 struct entry_queue {
 	uint32_t first, last, nr;
 	uint64_t bytes;
@@ -36,26 +38,26 @@ struct entry_queue {
 struct index {
 	struct entry *entries;
 	uint32_t *buckets;
-	size_t nr, nr_buckets; /* entries in use; a power of two */
-	size_t made, room;     /* entries that were ever in use; that the array has room for */
-	uint32_t free;         /* first unused one of those made */
+	size_t nr, nr_buckets; /* entries in use; buckets, a power of two */
+	size_t made, room;     /* entries ever used; length of the array */
+	uint32_t free;         /* position plus 1 of the first free entry; 0: none */
 	struct entry_queue q[INDEX_QUEUES];
 };
 
-int index_init(struct index *ix); /* 0 or -ENOMEM */
-/* Frees all entries. */
+int index_init(struct index *ix); /* return 0 or -ENOMEM */
+/* Free all entries. */
 void index_done(struct index *ix);
 
 struct entry *index_find(const struct index *ix, uint64_t id);
-/* A new entry, in no queue; NULL: out of memory. */
+/* Add an entry, in no queue yet; return NULL if out of memory. */
 struct entry *index_add(struct index *ix, uint64_t id, uint64_t size);
-/* Free an entry that is in no queue. */
+/* Free an entry, which must be in no queue. */
 void index_drop(struct index *ix, struct entry *e);
 
-/* Have what index_find() needs in the CPU's caches soon. */
+/* Prefetch the memory that index_find() will read. */
 void index_prefetch(const struct index *ix, uint64_t id);
 
-/* Make room for so many more entries at once.  0 or -ENOMEM. */
+/* Allocate room for nr more entries at once.  Return 0 or -ENOMEM. */
 int index_reserve(struct index *ix, size_t nr);
 
 /* Free the memory of dropped entries if they are most of those made.  All entries must be in a
@@ -64,7 +66,7 @@ void index_shrink(struct index *ix);
 
 /* Put an entry that is in no queue behind the newest of one. */
 void index_enter(struct index *ix, struct entry *e, unsigned queue);
-/* Take an entry out of its queue. */
+/* Remove an entry from its queue. */
 void index_leave(struct index *ix, struct entry *e);
 
 static inline struct entry *index_at(const struct index *ix, uint32_t place)
@@ -77,13 +79,13 @@ static inline struct entry *index_oldest(const struct index *ix, unsigned queue)
 	return index_at(ix, ix->q[queue].first);
 }
 
-/* The next newer entry of its queue, or NULL. */
+/* Return the next newer entry of its queue, or NULL. */
 static inline struct entry *index_newer(const struct index *ix, const struct entry *e)
 {
 	return index_at(ix, e->next);
 }
 
-/* Memory that is in use, in bytes. */
+/* Return the bytes of memory in use. */
 static inline uint64_t index_memory(const struct index *ix)
 {
 	return ix->made * sizeof(struct entry) + ix->nr_buckets * sizeof(uint32_t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fixed thresholds: at least 100 accesses for the fastest class, at least 10 for the second.
- * Counts never decay, and no file is too large or too many: watermarks alone limit the bytes.
+ * Counts never decay.  File size and total size do not matter: only watermarks limit the bytes.
  */
 #include "tier/index.h"
 #include "tier/policy.h"

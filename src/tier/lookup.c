@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 
-#define TRIES 16u /* moves of one file that one lookup may meet */
+#define TRIES 16u /* lookups of one file that keeps moving */
 
 static int open_at(const struct tier_set *set, unsigned root, const char *name, int flags)
 {
@@ -13,7 +13,7 @@ static int open_at(const struct tier_set *set, unsigned root, const char *name, 
 		return -EUCLEAN;
 	if (set->roots[root].fd < 0)
 		return -ENODEV;
-	/* openat2(2) takes no O_NONBLOCK with O_PATH, which never waits. */
+	/* openat2(2) rejects O_NONBLOCK with O_PATH, which never blocks anyway. */
 	return name_open(set->roots[root].fd, name,
 			 flags | O_NOFOLLOW | (flags & O_PATH ? 0 : O_NONBLOCK), 0);
 }
@@ -63,7 +63,7 @@ int lookup_open(struct tier_set *set, const char *name, int flags, struct tier_f
 			return fd;
 		if (fd != -ENOENT && fd != -ENOTDIR)
 			return err_set(fd, "%s: cannot open it: %s", name, strerror(-fd));
-		/* Only files that the catalogue knows move: this one is nowhere. */
+		/* Only files in the catalogue move, so this file does not exist. */
 		if (r == -ENOENT)
 			break;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Least recently used: the files whose last access is latest. */
+/* Least recently used: keep the files with the latest accesses. */
 #include "tier/index.h"
 #include "tier/policy.h"
 

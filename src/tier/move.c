@@ -13,14 +13,14 @@
 #include "tier/yield.h"
 
 /*
- * Without a lease, a write within one tick of the clock that stamps files would leave the stamp as
- * it is.  A file that was changed within this time is not moved.
+ * Nanoseconds for which a file must be unchanged before it is moved without a lease: a write within
+ * the same tick of the file system's clock would not change the stamp.
  */
 #define SETTLED_NS INT64_C(100000000)
 
 /*
- * Whoever has the file open through a mount of the set holds flock(LOCK_SH) on it.  The mover waits
- * so long for the moment in which nobody has it open.
+ * Milliseconds to wait for a file that is open through a mount of the set: such users hold
+ * flock(LOCK_SH).
  */
 #define LOCK_MS 1000u
 #define LOCK_PAUSE_MS 10u
@@ -35,11 +35,11 @@ struct moving {
 	const struct tier_root *from, *to;
 	struct tier_move m;
 	struct tier_file file;
-	struct tier_stamp stamp; /* of the source when the copy began */
+	struct tier_stamp stamp; /* the source's, when the copy began */
 	struct stat st;
 	bool leased;
-	int watch;    /* where there is no lease: descriptor of watch.h, or -errno */
-	bool written; /* the watch told a write */
+	int watch;    /* without a lease: descriptor of watch.h, or -errno */
+	bool written; /* the watch has reported a write */
 	struct yield yield;
 	uint64_t waited_ns;   /* nanoseconds spent waiting for other I/O */
 	struct copy_job *job; /* the running copy */
@@ -67,7 +67,7 @@ static int fail_move(const struct moving *v, int err, const char *what)
 	return err_set(err, "%s: %s: %s", v->m.name, what, strerror(err < 0 ? -err : err));
 }
 
-/* Add the name to a sentence that lacks it. */
+/* Add the file's name to the current sentence. */
 static int fail_named(const struct moving *v, int err)
 {
 	return err_set(err, "%s: %s", v->m.name, err_text());
@@ -80,7 +80,7 @@ static int take_lease(struct moving *v)
 	struct timespec now;
 	int64_t age;
 
-	/* Ignored unless a program handles it; SIGIO, the default, would end the process. */
+	/* SIGURG is ignored by default; SIGIO, the default signal, would end the process. */
 	(void)fcntl(v->src, F_SETSIG, SIGURG);
 	if (fcntl(v->src, F_SETLEASE, F_RDLCK) == 0) {
 		v->leased = true;
@@ -88,8 +88,8 @@ static int take_lease(struct moving *v)
 	}
 	if (errno == EAGAIN)
 		return err_set(EBUSY, "%s is open for writing: move it later", v->m.name);
-	/* Leases are for owners and CAP_LEASE, and not on every file system: a watch and stamps
-	 * have to do. */
+	/* Leases need ownership or CAP_LEASE, and some file systems have none: use a watch and
+	 * stamps instead. */
 	v->watch = watch_begin(v->src);
 	/* The kernel stamps the file at the first write to a clean page of a mapping: clean those
 	 * that are dirty, or it stamps no later write to them. */
@@ -110,7 +110,7 @@ static int err_locked(const struct moving *v)
 		       v->m.name);
 }
 
-/* Do not begin to copy a file that could not be moved in the end. */
+/* Refuse a file that could not be locked after the copy. */
 static int check_lock(const struct moving *v)
 {
 	if (flock(v->src, LOCK_EX | LOCK_NB) == 0)
@@ -118,7 +118,7 @@ static int check_lock(const struct moving *v)
 	return errno == EWOULDBLOCK ? err_locked(v) : fail_move(v, errno, "cannot lock it");
 }
 
-/* Return true if somebody writes to the source, or waits to. */
+/* Return true if somebody has written to the source, or waits to open it for writing. */
 static bool disturbed(struct moving *v)
 {
 	v->written |= watch_written(v->watch);
@@ -140,7 +140,7 @@ static void give_way(struct moving *v)
 		v->job->chunk = yield_chunk(&v->yield);
 }
 
-/* From here to the end of the move nobody opens the source through a mount. */
+/* Lock the source: until the move ends, nobody can open it through a mount. */
 static int lock_source(struct moving *v)
 {
 	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * (long)NSEC_PER_MSEC };
@@ -155,7 +155,7 @@ static int lock_source(struct moving *v)
 	return 0;
 }
 
-/* Between chunks: tell how far the copy is, and ask whether somebody waits to write. */
+/* Report progress between chunks, and stop if somebody waits to write. */
 static int check_lease(void *arg)
 {
 	struct moving *v = arg;
@@ -165,7 +165,7 @@ static int check_lease(void *arg)
 	return disturbed(v) ? err_set(EAGAIN, "somebody opened it for writing") : 0;
 }
 
-/* Is the source what was copied, and still the file of that name? */
+/* Check that the source is unchanged and still has its name. */
 static int check_source(struct moving *v)
 {
 	_cleanup_(closep) int again = name_open(v->from->fd, v->m.name, O_PATH | O_NOFOLLOW, 0);
@@ -174,7 +174,7 @@ static int check_source(struct moving *v)
 
 	if (again < 0 || fstat(again, &named) < 0 || named.st_ino != v->st.st_ino)
 		return err_set(EAGAIN, "%s was renamed or replaced while it was copied", v->m.name);
-	/* The last check before the copy gets its name. */
+	/* Check the stamp last, just before the copy is renamed. */
 	if (fstat(v->src, &st) < 0)
 		return fail_move(v, errno, "cannot ask for the file's times");
 	stamp = stamp_of(&st);
@@ -260,7 +260,7 @@ static int move_check(struct moving *v)
 		r = take_lease(v);
 	if (r == 0)
 		r = check_lock(v);
-	/* From here on a write breaks the lease or changes this stamp. */
+	/* A write after this point breaks the lease or changes this stamp. */
 	if (r == 0 && fstat(v->src, &v->st) < 0)
 		r = fail_move(v, errno, "cannot ask for the file's size");
 	if (r == 0)
@@ -283,14 +283,14 @@ static int make_copy(struct moving *v)
 	(void)snprintf(v->old_name, sizeof(v->old_name), "%lld.old", (long long)v->m.id);
 	v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
 	if (v->dst < 0 && errno == EEXIST) {
-		/* Left by a catalogue that was lost. */
+		/* A leftover of the same number, if the catalogue was lost and rebuilt. */
 		(void)unlinkat(v->dst_tmp, v->new_name, 0);
 		v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
 	}
 	return v->dst < 0 ? fail_move(v, errno, "cannot make a copy") : 0;
 }
 
-/* Read from the disk and not from the page cache: the disk must have the bytes. */
+/* Read the copy from the disk, not from the page cache, and compare its CRC. */
 static int move_verify(const struct moving *v, const struct copy_job *job)
 {
 	uint32_t there;
@@ -311,7 +311,7 @@ static uint64_t slower(uint64_t a, uint64_t b)
 	return a && b ? MIN(a, b) : MAX(a, b);
 }
 
-/* One transaction, which costs one sync. */
+/* Record the copy in one transaction, which costs one sync. */
 static int note_copy(struct moving *v, const struct copy_job *job)
 {
 	struct catalog *c = v->set->catalog;
@@ -353,7 +353,7 @@ static int move_copy(struct moving *v, struct move_done *done)
 		r = copy_sync(&job);
 	if (r < 0)
 		return fail_named(v, r);
-	/* What recovery may find in the source later is then what was copied, or newer. */
+	/* Recovery may then assume that the source holds what was copied, or newer bytes. */
 	if (fsync(v->src) < 0)
 		return fail_move(v, errno, "cannot sync it");
 	if (v->file.has_crc && stamp_same(&v->file.stamp, &v->stamp) && v->file.crc != job.crc)
@@ -376,7 +376,8 @@ static int make_parent(struct moving *v)
 	return 0;
 }
 
-/* Give the copy its name.  commit() makes that durable.  A mount that finds it waits. */
+/* Rename the copy to the file's name; commit() makes that durable.  The lock makes a mount that
+ * opens it wait. */
 static int name_copy(struct moving *v)
 {
 	if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)
@@ -388,7 +389,7 @@ static int name_copy(struct moving *v)
 
 /* --------------------------------------------------------------- the end */
 
-/* Return true if the target's name still is the copy, as it was written. */
+/* Return true if the target's name refers to the copy, unchanged. */
 static bool is_copy(const struct moving *v)
 {
 	struct stat named, st;
@@ -398,14 +399,14 @@ static bool is_copy(const struct moving *v)
 	       named.st_size == v->st.st_size && stamp_ns(&named.st_mtim) == v->stamp.mtime_ns;
 }
 
-/* Before the commit: take the copy away, under whichever name it has. */
+/* Before the commit: remove the copy, from its temporary or its final name. */
 static void undo(struct moving *v, bool named)
 {
 	struct err_kept kept;
 
 	err_keep(&kept);
 	if (named) {
-		/* Recovery compares what somebody else has put there. */
+		/* Leave a changed target to recovery, which compares. */
 		if (!is_copy(v)) {
 			err_put_back(&kept);
 			return;
@@ -421,8 +422,8 @@ static void undo(struct moving *v, bool named)
 }
 
 /*
- * After the commit: the source was written.  Let it be the file again, before it gets its name
- * back: after a crash in between, recovery knows which one is right.
+ * After the commit, if the source was written: make it the file again.  Change the catalogue before
+ * the source gets its name back, so that recovery after a crash knows which copy is right.
  */
 static int undo_commit(struct moving *v)
 {
@@ -445,8 +446,8 @@ static int remove_source(struct moving *v)
 	struct tier_stamp stamp;
 	struct stat st;
 
-	/* Move it aside first: a program that looks the name up from here on cannot write to the
-	 * file that is removed. */
+	/* Rename it first, so that a program which opens the name from now on cannot write to the
+	 * file that is about to be removed. */
 	if (renameat2(v->src_dir, v->src_base, v->src_tmp, v->old_name, RENAME_NOREPLACE) < 0)
 		return fail_move(v, errno, "it is moved, but its old copy cannot be removed");
 	if (fstat(v->src, &st) < 0)

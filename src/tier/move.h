@@ -17,10 +17,10 @@
  *	  unlink it, sync both directories		as 7
  *	9 end the journal's record
  *
- * Somebody who opens the source to write breaks the lease or changes the stamp, and the move is
- * undone: his file is the one that stays.  Recovery deletes a copy only after it compared it, byte
- * by byte, with the one that stays, or if it is what the mover copied (size and CRC-32C) and the
- * other one was written since.  If both were written, both stay.
+ * A program that opens the source for writing breaks the lease or changes the stamp; the move is
+ * then undone, and the source stays.  Recovery deletes a copy only if it equals the other one byte
+ * by byte, or if it is what the mover copied (by size and CRC-32C) and the other one was written
+ * since.  If both were written, both stay.
  */
 #ifndef PST_TIER_MOVE_H
 #define PST_TIER_MOVE_H
@@ -28,30 +28,30 @@
 #include "tier/set.h"
 
 struct move_done {
-	uint64_t bytes; /* of data, without holes */
+	uint64_t bytes; /* bytes of data, without holes */
 	uint64_t ns;
-	uint64_t waited_ns; /* of these, for other programs' I/O (struct tier_set, background) */
+	uint64_t waited_ns; /* ns of these, spent waiting for other programs' I/O */
 };
 
 /*
- * Move a file, with the set locked.  Return: 0, or a sentence and -ENOENT, -EPERM (pinned), -EMLINK
- * (hard links), -EINVAL (not a regular file), -EBUSY (open for writing), -EAGAIN (written
- * meanwhile), -EEXIST (dst has a file of that name), -ENOSPC, -EROFS, -EBADMSG (the content does
- * not match its checksum) or what a call failed with.  The file is then where it was.
+ * Move a file, with the set locked.  Return 0, or with a sentence: -ENOENT, -EPERM (pinned),
+ * -EMLINK (hard links), -EINVAL (not a regular file), -EBUSY (open for writing), -EAGAIN (written
+ * during the move), -EEXIST (dst has a file of that name), -ENOSPC, -EROFS, -EBADMSG (the content
+ * does not match its checksum) or another error.  After an error the file is where it was.
  */
 int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_done *ret);
 
-/* The root of a class with most room for a file, or -ENOSPC or -ENODEV with a sentence. */
+/* Return the root of a class with the most room for a file; -ENOSPC or -ENODEV with a sentence. */
 int move_target(const struct tier_set *set, enum tier_class class, uint64_t bytes);
 
 struct recover_counts {
-	unsigned undone, completed; /* moves */
-	unsigned conflicts;         /* both copies are kept, since they differ or cannot be read */
+	unsigned undone, completed; /* moves undone; moves completed */
+	unsigned conflicts;         /* both copies are kept: they differ, or cannot be read */
 	unsigned waiting;           /* moves whose copies cannot be opened, read or removed now */
-	char why[512];              /* the sentence of the last one that waits */
+	char why[512];              /* sentence for the last waiting move */
 };
 
-/* End the moves that a crash interrupted, with the set locked. */
+/* End moves that a crash interrupted, with the set locked. */
 int recover_set(struct tier_set *set, struct recover_counts *ret);
 
 #endif

@@ -70,7 +70,7 @@ int name_parent(int root_fd, const char *name, const char **ret_base)
 	return open_dir(root_fd, name, slash ? (size_t)(slash - name) : 0);
 }
 
-/* Make the directory that is the first len bytes of a name, like that at src_fd. */
+/* Make the directory named by the first len bytes, with mode and owner of the one at src_fd. */
 static int name_make_dir(int dst_fd, int src_fd, const char *name, size_t len)
 {
 	_cleanup_(closep) int like = -1, parent = -1, made = -1;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Where a new file of a set goes. */
+/* Choose the root of a new file. */
 #ifndef PST_TIER_PLACE_H
 #define PST_TIER_PLACE_H
 
 #include "tier/set.h"
 
 /*
- * The root of the fastest class that stays below its high watermark with so many bytes more.
- * -ENOSPC with a sentence.
+ * Return the root of the fastest class that stays below its high watermark after adding this many
+ * bytes; -ENOSPC with a sentence.
  */
 int place_root(struct tier_set *set, uint64_t bytes);
 
 /*
- * See that a root has the directory of a name, which another root may have so far.  A descriptor of
- * the directory, with *ret_base as name_parent() has it; -ENOENT with a sentence if no root has it.
+ * Create the directory of a name in a root, if another root has it.  Return its descriptor, with
+ * *ret_base as from name_parent(); -ENOENT with a sentence if no root has the directory.
  */
 int place_dir(const struct tier_set *set, unsigned root, const char *name, const char **ret_base);
 

@@ -17,10 +17,10 @@ struct candidate {
 
 struct planner {
 	struct tier_set *set;
-	bool has[TIER_CLASSES]; /* classes with a root that can be used and written */
+	bool has[TIER_CLASSES]; /* per class: it has a usable, writable root */
 	struct tier_space space[TIER_CLASSES];
 	struct tier_policy *policy[BORDERS];
-	struct candidate *files; /* by id */
+	struct candidate *files; /* sorted by id, later by by_heat() */
 	size_t nr, room;
 	struct plan *plan;
 };
@@ -57,7 +57,7 @@ static int add_candidate(const struct tier_file *f, void *arg)
 		.accesses = f->accesses,
 		.last = f->last,
 		.class = p->set->roots[f->root].class,
-		/* A file that cannot be removed from its root stays. */
+		/* A file on a read-only root cannot be removed from there, so it stays. */
 		.pinned = f->pinned || p->set->roots[f->root].read_only,
 	};
 	if (!c->name)
@@ -100,7 +100,7 @@ static int rate_files(struct planner *p)
 	return 0;
 }
 
-/* Coldest first: by the border below its class, then by the last access. */
+/* Order by heat, coldest first: by rating at the border below the class, then by last access. */
 static int by_heat(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
@@ -138,7 +138,7 @@ static uint64_t plan_mark(const struct planner *p, unsigned class, unsigned per_
 	return p->space[class].size / 100 * per_cent;
 }
 
-/* Return true if a class has room below its high watermark. */
+/* Return true if adding the bytes keeps a class below its high watermark. */
 static bool plan_fits(const struct planner *p, unsigned class, uint64_t bytes)
 {
 	uint64_t high = plan_mark(p, class, p->set->limits[class].high);
@@ -146,7 +146,7 @@ static bool plan_fits(const struct planner *p, unsigned class, uint64_t bytes)
 	return p->has[class] && bytes <= high && p->space[class].used <= high - bytes;
 }
 
-/* The next slower class with room, or TIER_CLASSES. */
+/* Return the next slower class with room, or TIER_CLASSES. */
 static enum tier_class below(const struct planner *p, const struct candidate *c)
 {
 	unsigned to = c->class + 1;
@@ -156,7 +156,7 @@ static enum tier_class below(const struct planner *p, const struct candidate *c)
 	return (enum tier_class)to;
 }
 
-/* The class that the policy wants, of those that the set has. */
+/* Return the fastest class that the policy wants and the set has. */
 static enum tier_class plan_wanted(const struct planner *p, const struct candidate *c)
 {
 	unsigned want = 0;
@@ -168,7 +168,7 @@ static enum tier_class plan_wanted(const struct planner *p, const struct candida
 	return (enum tier_class)want;
 }
 
-/* From the slowest class up, so that each has room for what comes from above. */
+/* Demote from the slowest class up, so that each class has room for files from faster ones. */
 static int demote(struct planner *p)
 {
 	for (unsigned class = BORDERS; class -- > 0;) {
@@ -196,7 +196,7 @@ static int demote(struct planner *p)
 	return 0;
 }
 
-/* Hottest first. */
+/* Promote files, hottest first. */
 static int promote(struct planner *p)
 {
 	for (size_t i = p->nr; i-- > 0;) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What should move: policies say what may, watermarks say what must.
+ * Decide what should move: policies say what may, watermarks say what must.
  *
- * Border N has an instance of the policy, for the bytes of classes 0 to N together.  A file's class
- * is the first whose border rates it hot.  A file that was read once is not promoted.  Files leave
- * a class that is filled above its high watermark, coldest first, until it is at the low one.
+ * Border N has a policy instance with the capacity of classes 0 to N together.  A file's class is
+ * the first whose border rates it hot.  A file that was read only once is not promoted.  When a
+ * class is filled above its high watermark, files leave it, coldest first, until it is at the low
+ * one.
  */
 #ifndef PST_TIER_PLAN_H
 #define PST_TIER_PLAN_H
@@ -18,7 +19,7 @@ struct plan_move {
 };
 
 struct plan {
-	struct plan_move *moves; /* in the order in which they are to be done */
+	struct plan_move *moves; /* in the order of execution */
 	size_t nr;
 };
 

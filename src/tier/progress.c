@@ -12,14 +12,14 @@
 _Static_assert(sizeof(struct progress_move) % sizeof(uint64_t) == 0, "copied in words");
 
 struct slot {
-	_Atomic uint64_t seq; /* odd while it is written */
+	_Atomic uint64_t seq; /* sequence number; odd while the slot is written */
 	_Atomic uint64_t words[WORDS];
 };
 
 struct progress {
 	_Atomic uint64_t nr_begun, nr_ended;
 	struct slot now;
-	struct slot ended[PROGRESS_ENDED]; /* the nr-th at nr % PROGRESS_ENDED */
+	struct slot ended[PROGRESS_ENDED]; /* ring: the nr-th at nr % PROGRESS_ENDED */
 };
 
 int progress_open(const char *state, struct progress **ret)
@@ -37,7 +37,7 @@ static void slot_write(struct slot *s, const struct progress_move *m)
 {
 	uint64_t seq = atomic_load_explicit(&s->seq, memory_order_relaxed) | 1, word;
 
-	/* A mover that was killed may have left it odd. */
+	/* A killed mover may have left the number odd. */
 	atomic_store_explicit(&s->seq, seq, memory_order_relaxed);
 	/* Pairs with the fence of slot_read(). */
 	atomic_thread_fence(memory_order_release);
@@ -48,7 +48,7 @@ static void slot_write(struct slot *s, const struct progress_move *m)
 	atomic_store_explicit(&s->seq, seq + 1, memory_order_release);
 }
 
-#define TRIES 1000u /* to copy a slot; a mover that was killed leaves it odd for good */
+#define TRIES 1000u /* attempts to copy a slot; a killed mover may leave it odd for ever */
 
 static bool slot_read(const struct slot *s, struct progress_move *ret)
 {
@@ -128,6 +128,6 @@ uint64_t progress_count(const struct progress *p)
 bool progress_ended(const struct progress *p, uint64_t nr, struct progress_move *ret)
 {
 	return nr < progress_count(p) && slot_read(&p->ended[nr % PROGRESS_ENDED], ret) &&
-	       /* The slot may have been used again meanwhile. */
+	       /* The slot may have been reused by now. */
 	       progress_count(p) - nr < PROGRESS_ENDED;
 }

@@ -2,12 +2,12 @@
 /*
  * tier://SET/NAME: files of a set, as a provider in a module.
  *
- * The file beneath is the one in the root that the catalogue names.  When the mover has taken it to
- * another root, the next request finds that the name's epoch has changed (epoch.h) and is put off,
- * while a thread of the set opens the file where it lies now.  A file that somebody has open for
- * writing is not moved, so writes never go to a file that the set has left behind.
+ * Requests run on the file in the root that the catalogue names.  After the mover has taken it to
+ * another root, the next request sees that the name's epoch has changed (epoch.h), and is retried
+ * while a thread of the set opens the file in its new root.  A file that is open for writing is not
+ * moved, so writes never go to a stale copy.
  *
- * Locks: sets_lock -> set->lock (catalogue, files) -> set->wake_lock.
+ * Lock order: sets_lock, set->lock (catalogue, files), set->wake_lock.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,39 +27,40 @@
 #include "tier/provider.h"
 #include "tier/set.h"
 
-#define FLUSH_S 5      /* seconds between two writes of accesses to the catalogue */
-#define TRIES 20       /* attempts to open a file that moves meanwhile */
-#define AGAIN_MS 50    /* time until the next attempt after a failed open */
-#define LEASE_MS 60000 /* the kernel ends a lease after 45 s, as a rule */
+#define FLUSH_S 5      /* seconds between two updates of access counts in the catalogue */
+#define TRIES 20       /* attempts to open a file that keeps moving */
+#define AGAIN_MS 50    /* milliseconds until the next attempt after a failed open */
+#define LEASE_MS 60000 /* milliseconds; the kernel breaks a lease after 45 s by default */
 #define LEASE_PAUSE_MS 10
 
 static const struct file_module_host *host;
 
-/* A set that files of this process are open in. */
+/* A set with files that this process has open. */
 struct open_set {
-	struct list link; /* on the list of sets */
-	unsigned users;   /* open files; under sets_lock */
+	struct list link; /* in the list sets */
+	unsigned users;   /* number of open files; under sets_lock */
 	struct tier_set *set;
 	pthread_mutex_t lock; /* covers the catalogue, files and accesses */
 	struct list files;
-	pthread_mutex_t wake_lock; /* held for moments only: requests take it */
+	pthread_mutex_t wake_lock; /* held only briefly, because requests take it */
 	pthread_cond_t wake;
 	bool end, asked; /* under wake_lock */
 	pthread_t thread;
 };
 
-/* A file of a set.  Its bytes are in of[now]; the other one is being left or is NULL. */
+/* A file of a set.  Requests use of[now]; the other one is NULL, or closes after its last
+ * request. */
 struct set_file {
-	struct file file; /* the first member */
+	struct file file; /* must be the first member */
 	struct open_set *in;
-	struct list link; /* on in->files */
+	struct list link; /* in in->files */
 	char *name;
-	uint64_t accesses; /* accesses that are not in the catalogue yet */
+	uint64_t accesses; /* accesses not yet counted in the catalogue */
 	const _Atomic uint64_t *epoch;
 	_Atomic uint64_t seen; /* value of *epoch when of[now] was found */
 	atomic_uint now;
-	atomic_uint holds[2]; /* requests on of[i] */
-	atomic_int err;       /* 0, or why it could not be opened again: -errno */
+	atomic_uint holds[2]; /* requests that use of[i] */
+	atomic_int err;       /* 0, or the -errno of the last attempt to reopen it */
 	char why[ERR_TEXT_MAX];
 	_Atomic(struct pst_file *) of[2];
 };
@@ -81,7 +82,7 @@ static int open_flags(uint32_t flags)
 	return flags & PST_FILE_READ ? O_RDWR : O_WRONLY;
 }
 
-/* A descriptor of the file where it lies now, or -errno with a sentence. */
+/* Open the file in its current root.  Return a descriptor, or -errno with a sentence. */
 static int open_now(struct open_set *s, const char *name, uint32_t flags)
 {
 	struct tier_file known;
@@ -107,7 +108,7 @@ static int provider_err_open(const struct open_set *s, const char *name, int err
 	return err_set(err, "cannot open %s of the set %s: %s", name, s->set->name, strerror(-err));
 }
 
-/* The library's file of a descriptor. */
+/* Create the library's file from such a descriptor. */
 static int open_beneath(struct open_set *s, const char *name, uint32_t flags, struct pst_file **ret)
 {
 	int fd = open_now(s, name, flags), r;
@@ -121,7 +122,7 @@ static int open_beneath(struct open_set *s, const char *name, uint32_t flags, st
 
 /* --------------------------------------------------------------------- create */
 
-/* Make the file; the catalogue is in a transaction. */
+/* Create the file, within a transaction of the catalogue. */
 static int provider_make(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
 {
 	struct tier_set *set = s->set;
@@ -144,7 +145,7 @@ static int provider_make(struct open_set *s, const char *name, uint32_t flags, u
 	return catalog_put(set->catalog, &file);
 }
 
-/* Make sure that the file exists. */
+/* Create the file unless it exists. */
 static int provider_create(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
 {
 	int r = catalog_begin(s->set->catalog), fd;
@@ -168,7 +169,7 @@ static int provider_create(struct open_set *s, const char *name, uint32_t flags,
 
 /* ------------------------------------------------------ the thread of a set */
 
-/* Open the file where it lies now, for the requests to come. */
+/* Open the file in its current root, for later requests. */
 static void provider_follow(struct open_set *s, struct set_file *f)
 {
 	unsigned now = atomic_load(&f->now), other = 1 - now;
@@ -178,13 +179,13 @@ static void provider_follow(struct open_set *s, struct set_file *f)
 
 	if (atomic_load(&f->seen) == epoch && !atomic_load(&f->err))
 		return;
-	/* Requests from before the last move still use it. */
+	/* Requests from before the previous move still use it. */
 	if (atomic_load(&f->holds[other]))
 		return;
 	f->of[other] = host->close(f->of[other]);
 	r = open_beneath(s, f->name, f->file.flags, &beneath);
 	if (r == -ENOENT) {
-		/* Deleted: programs that have it open keep its bytes. */
+		/* The file was deleted: processes that have it open keep its bytes. */
 		atomic_store(&f->err, 0);
 	} else if (r < 0) {
 		(void)snprintf(f->why, sizeof(f->why), "%s", err_text());
@@ -195,7 +196,7 @@ static void provider_follow(struct open_set *s, struct set_file *f)
 		atomic_store(&f->now, other);
 		atomic_store(&f->err, 0);
 	}
-	/* A move that came meanwhile is followed next. */
+	/* If the file has moved again, the epoch differs, and the next turn follows. */
 	atomic_store(&f->seen, epoch);
 }
 
@@ -214,7 +215,7 @@ static void flush_accesses(struct open_set *s)
 	}
 }
 
-/* Close a file that was left and that no request holds. */
+/* Close the file in the previous root once no request uses it. */
 static void close_left(struct set_file *f)
 {
 	unsigned other = 1 - atomic_load(&f->now);
@@ -391,7 +392,7 @@ static int set_file_try(struct set_file *f, uint32_t flags, uint32_t mode)
 	if (flags & PST_FILE_CREATE)
 		r = provider_create(s, f->name, flags, mode);
 	f->epoch = epochs_of(s->set->epochs, f->name);
-	/* A mover that was killed may not have told readers where the file is now. */
+	/* Make readers look again: a killed mover may not have told them where the file is. */
 	if (flags & PST_FILE_WRITE)
 		set_moved(s->set, f->name);
 	f->seen = atomic_load(f->epoch);
@@ -406,7 +407,8 @@ static int set_file_try(struct set_file *f, uint32_t flags, uint32_t mode)
 	return r;
 }
 
-/* The mover has a lease of the file, which an open for writing breaks: it gives way in moments. */
+/* Open the file, retrying while the mover holds a lease: opening for writing breaks it, and the
+ * mover gives way soon. */
 static int set_file_begin(struct set_file *f, uint32_t flags, uint32_t mode)
 {
 	const struct timespec pause = { .tv_nsec = LEASE_PAUSE_MS * (long)NSEC_PER_MSEC };
@@ -434,7 +436,7 @@ static int set_file_open(const char *name, uint32_t flags, uint32_t mode, struct
 	list_init(&f->link);
 	f->file.ops = &tier_file_ops;
 	f->file.flags = flags & ~(PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC);
-	f->file.caps = FILE_MAY_HANG; /* its end waits for the catalogue */
+	f->file.caps = FILE_MAY_HANG; /* closing waits for the catalogue */
 	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", TIER_SCHEME);
 	f->name = strdup(file);
 	r = f->name ? open_set_get(set, &f->in) : err_set(ENOMEM, "out of memory");
@@ -468,8 +470,7 @@ static int set_file_lower(struct file *file, uint32_t op, struct pst_file **ret)
 	for (;;) {
 		now = atomic_load(&f->now);
 		atomic_fetch_add(&f->holds[now], 1);
-		/* Pairs with provider_follow(), which checks holds and then changes the other
-		 * one. */
+		/* Pairs with provider_follow(), which first checks holds and then changes now. */
 		if (likely(atomic_load(&f->now) == now))
 			break;
 		atomic_fetch_sub(&f->holds[now], 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tier://SET/NAME: what its files and the calls by name share. */
+/* tier://SET/NAME: shared by its files and its calls on names. */
 #ifndef PST_TIER_PROVIDER_H
 #define PST_TIER_PROVIDER_H
 
@@ -12,9 +12,9 @@
 struct names_ops;
 
 /*
- * Take a name apart.
- * @may_be_root: the name in the set may be empty; a slash at its end is left out
- * @ret_file:    the name in the set, TIER_NAME_SIZE bytes
+ * Split a name into set and file.  @may_be_root: the file name may be empty; a trailing slash is
+ * removed @ret_file: the name in the set, TIER_NAME_SIZE bytes
+ *
  * Return: 0; -EINVAL with a sentence.
  */
 int provider_split(const char *name, bool may_be_root, char set[NAME_MAX + 1], char *ret_file);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Calls by name for files of a set.  Directories of a set are those that its files are in.
- */
+/* Calls on names of a set's files.  A set has the directories that contain its files. */
 #include <stdio.h>
 #include <time.h>
 
@@ -13,7 +11,7 @@
 #include "tier/stamp.h"
 
 #define NAP_MS 10
-#define BUSY_MS 60000 /* the kernel ends a lease after 45 s, as a rule */
+#define BUSY_MS 60000 /* milliseconds; the kernel breaks a lease after 45 s by default */
 
 int provider_split(const char *name, bool may_be_root, char set[NAME_MAX + 1], char *ret_file)
 {
@@ -32,7 +30,7 @@ int provider_split(const char *name, bool may_be_root, char set[NAME_MAX + 1], c
 	return len ? name_check(ret_file) : 0;
 }
 
-/* A set that one call has open, and the name that it is about. */
+/* The set that one call has open, and the name given to the call. */
 struct in_set {
 	struct tier_set *set;
 	char name[TIER_NAME_SIZE];
@@ -66,7 +64,7 @@ static void provider_names_set_info(struct pst_name_info *ret, const struct stat
 	ret->mtime_ns = stamp_ns(&st->st_mtim);
 }
 
-/* The facts of a file where it lies now; -ENOENT for what is no regular file. */
+/* Return the facts of a file from its current root; -ENOENT for anything but a regular file. */
 static int file_facts(struct tier_set *set, const char *name, struct pst_name_info *ret)
 {
 	struct tier_file f;
@@ -92,7 +90,7 @@ static int provider_names_one(const struct tier_file *file, void *arg)
 	return 1;
 }
 
-/* Is it a directory of the set?  0; -ENOENT. */
+/* Return 0 if the name is a directory of the set, else -ENOENT. */
 static int dir_check(const struct in_set *in)
 {
 	int r = *in->name ? catalog_each_below(in->set->catalog, in->name, provider_names_one, NULL)
@@ -127,8 +125,8 @@ struct listing {
 	uint32_t flags;
 	pst_name_fn fn;
 	void *arg;
-	size_t len;               /* of what all names begin with */
-	char dir[TIER_NAME_SIZE]; /* the last directory that was handed on */
+	size_t len;               /* bytes of the prefix that all names share */
+	char dir[TIER_NAME_SIZE]; /* the last directory passed to the caller */
 	bool any;
 };
 
@@ -181,7 +179,7 @@ static int tier_list(const char *name, uint32_t flags, pst_name_fn fn, void *arg
 
 /* ------------------------------------------------------------------- change */
 
-/* The mover changes names of the file, or has a lease of it, for moments. */
+/* Return true for temporary errors: the mover is renaming the file, or has a lease on it. */
 static bool provider_names_is_busy(int r)
 {
 	return r == -EWOULDBLOCK;

@@ -5,7 +5,7 @@
 #include "tier/copy.h"
 #include "tier/scan.h"
 
-/* Keep what is there under a name that nothing has. */
+/* Rename the file to a name that is not in use. */
 static int put_aside(const char *state, const char *file)
 {
 	char from[PATH_MAX], to[PATH_MAX];
@@ -22,7 +22,7 @@ static int put_aside(const char *state, const char *file)
 	return err_set(errno, "cannot put %s aside: %s", from, strerror(errno));
 }
 
-/* Remove a slower copy of a file, if it has the same bytes. */
+/* Remove a slower copy of a file if it has the same bytes. */
 static int remove_second(struct tier_set *set, const struct tier_file *f, unsigned root)
 {
 	_cleanup_(closep) int first = -1, second = -1, dir = -1;
@@ -36,7 +36,7 @@ static int remove_second(struct tier_set *set, const struct tier_file *f, unsign
 	if (first < 0 || copy_equal(first, second) != 1)
 		return 0;
 	dir = name_parent(set->roots[root].fd, f->name, &base);
-	/* The one that stays has to be durable before the other one goes. */
+	/* Sync the copy that stays before removing the other one. */
 	if (dir < 0 || fsync(first) < 0 || unlinkat(dir, base, 0) < 0 || fsync(dir) < 0)
 		return err_set(errno, "%s: cannot remove its second copy: %s", f->name,
 			       strerror(errno));
@@ -63,7 +63,7 @@ int set_rebuild(const char *name)
 
 	if (r == 0)
 		r = set_lock(set);
-	/* Files of a root that is not there would be forgotten. */
+	/* Require all roots: files on an absent root would be forgotten. */
 	if (r == 0)
 		r = set_whole(set);
 	for (size_t i = 0; i < ARRAY_SIZE(files) && r == 0; i++)

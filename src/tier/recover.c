@@ -7,12 +7,12 @@
 #include "tier/move.h"
 #include "tier/stamp.h"
 
-/* What is left of a move.  Descriptors are -errno for what cannot be opened. */
+/* Leftovers of a move.  Descriptors are -errno for files that cannot be opened. */
 struct left {
 	struct tier_set *set;
 	struct tier_move m;
 	int src_dir, dst_dir, src_tmp;
-	int src, dst, old; /* the source, the copy, the source moved aside */
+	int src, dst, old; /* source; copy; source under its temporary name */
 	const char *src_base, *dst_base;
 	char old_name[32];
 };
@@ -61,7 +61,7 @@ static int open_left(struct left *l)
 	return 0;
 }
 
-/* sync_dirs() makes it durable. */
+/* Remove a copy; sync_dirs() makes that durable. */
 static int remove_at(const struct left *l, int dir, const char *base)
 {
 	if (unlinkat(dir, base, 0) < 0)
@@ -69,14 +69,15 @@ static int remove_at(const struct left *l, int dir, const char *base)
 	return 0;
 }
 
-/* The source was moved aside.  Delete it if the copy has its bytes, else give it its name back. */
+/* Handle a source with a temporary name: delete it if the copy has the same bytes, else give it its
+ * name back. */
 static int settle_old(struct left *l)
 {
 	int r = 0;
 
 	if (l->old < 0)
 		return 0;
-	/* A file system without a journal may keep both names of a rename. */
+	/* A file system without a journal may show both names of a rename. */
 	if (l->src >= 0)
 		r = copy_equal(l->old, l->src);
 	else if (l->m.committed && l->dst >= 0)
@@ -91,7 +92,7 @@ static int settle_old(struct left *l)
 	return 0;
 }
 
-/* Return 1 if a file still is what the mover copied, 0 if not, or -errno. */
+/* Return 1 if a file is still what the mover copied, 0 if not, or -errno. */
 static int is_copied(const struct left *l, int fd)
 {
 	struct stat st;
@@ -109,9 +110,9 @@ static int is_copied(const struct left *l, int fd)
 }
 
 /*
- * The copies differ.  What somebody wrote since they were equal is the file; the other one goes.
- * Who wrote to the copy before it was committed, or made a file of that name, is not known: then
- * both stay, and the source is the file.
+ * Decide between copies that differ.  If one was written since and the other one is what the mover
+ * copied, keep the written one and remove the other.  If it is unknown who wrote (to an uncommitted
+ * copy, or to both), keep both, and the source is the file.
  */
 static int settle_written(struct left *l, struct recover_counts *counts)
 {
@@ -133,7 +134,7 @@ static int settle_written(struct left *l, struct recover_counts *counts)
 	return (int)l->m.src;
 }
 
-/* The root whose file stays, by number, or -errno. */
+/* Return the index of the root whose file stays, or -errno. */
 static int settle_both(struct left *l, struct recover_counts *counts)
 {
 	int r;
@@ -159,7 +160,7 @@ static int settle_both(struct left *l, struct recover_counts *counts)
 	return (int)(l->m.committed ? l->m.dst : l->m.src);
 }
 
-/* A mover that was killed may have changed directories and not synced them. */
+/* Sync directories that a killed mover may have changed without a sync. */
 static int sync_dirs(const struct left *l)
 {
 	if ((l->src_dir >= 0 && fsync(l->src_dir) < 0) ||
@@ -169,7 +170,7 @@ static int sync_dirs(const struct left *l)
 	return 0;
 }
 
-/* Write down where the file is, and end the move, as one change. */
+/* Record the file's root and end the move, in one transaction. */
 static int note(struct left *l, unsigned root)
 {
 	int fd = root == l->m.src ? l->src : l->dst;
@@ -221,7 +222,7 @@ static int recover_move(struct tier_set *set, const struct tier_move *m,
 	root = r;
 	if (r >= 0)
 		r = sync_dirs(&l);
-	/* What cannot be read or removed now stays in the journal, and both copies stay. */
+	/* If a copy cannot be read or removed now, keep the journal's record and both copies. */
 	if (r < 0) {
 		counts->waiting++;
 		(void)snprintf(counts->why, sizeof(counts->why), "%s", err_text());
@@ -230,7 +231,7 @@ static int recover_move(struct tier_set *set, const struct tier_move *m,
 	return note(&l, (unsigned)root);
 }
 
-/* Copies that were not complete.  Nobody else makes any while the set is locked. */
+/* Remove incomplete copies.  Nobody else creates any while the set is locked. */
 static int recover_sweep(const struct tier_root *root)
 {
 	int fd = name_open(root->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);

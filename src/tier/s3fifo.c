@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * S3-FIFO (Yang and others, SOSP 2023), in bytes: a small queue of a tenth of the cache for new
- * files, a main queue for those used again, and the numbers of files that left the small one.
+ * S3-FIFO (Yang and others, SOSP 2023), counted in bytes: a small queue of a tenth of the cache for
+ * new files, a main queue for files that are used again, and the numbers of files evicted from the
+ * small queue.
  */
 #include "tier/index.h"
 #include "tier/policy.h"
 
 enum { SMALL, MAIN, GHOST };
 
-#define USES_MAX 3u /* as in the paper: two bits */
+#define USES_MAX 3u /* two bits, as in the paper */
 
 struct s3fifo {
 	struct tier_policy base;
@@ -55,8 +56,8 @@ static void s3fifo_drop(struct s3fifo *s, struct entry *e)
 	index_drop(&s->index, e);
 }
 
-/* The oldest new file: used again, it stays in the main queue; else its number alone does.  The
- * file that left the cache is in *ret. */
+/* Handle the oldest new file.  If it was used again, move it to the main queue and return false.
+ * Otherwise evict it into *ret, remember its number, and return true. */
 static bool evict_small(struct s3fifo *s, struct entry *ret)
 {
 	struct entry *e = index_oldest(&s->index, SMALL);
@@ -87,7 +88,7 @@ static bool evict_main(struct s3fifo *s, struct entry *ret)
 	return false;
 }
 
-/* One step: true when a file has left the cache. */
+/* Take one step; return true if it evicted a file. */
 static bool evict_step(struct s3fifo *s, struct entry *ret)
 {
 	if (s->index.q[SMALL].bytes > s->capacity / 10 || !index_oldest(&s->index, MAIN))
@@ -110,7 +111,7 @@ static int s3_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t
 	bool ghost = e && e->queue == GHOST, was_there = e && !ghost;
 
 	(void)now;
-	/* A file whose size has changed begins anew: room is made before it enters. */
+	/* A file whose size has changed is treated as new, so that room is made first. */
 	if (e && e->queue != GHOST && e->size == size) {
 		if (e->uses < USES_MAX)
 			e->uses++;

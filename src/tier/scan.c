@@ -7,11 +7,11 @@
 #include "base/err.h"
 #include "tier/stamp.h"
 
-#define DEPTH_MAX 256u /* directories in each other; each holds a descriptor open */
+#define DEPTH_MAX 256u /* nested directories; each keeps a descriptor open */
 
 /*
- * A scan holds the catalogue for PART_NS, then lets others change it for BREAK_NS.  A mount that
- * waits for the catalogue looks every 10 ms (usrbio/mount/set_names.c).
+ * A scan holds the catalogue for PART_NS, then pauses for BREAK_NS, so that others can change it.
+ * A mount that waits for the catalogue polls every 10 ms (usrbio/mount/set_names.c).
  */
 #define PART_NS (200 * NSEC_PER_MSEC)
 #define BREAK_NS (20 * NSEC_PER_MSEC)
@@ -20,7 +20,7 @@ struct scan {
 	struct tier_set *set;
 	struct scan_counts *counts;
 	unsigned root;
-	uint64_t part_ns; /* when the part began */
+	uint64_t part_ns; /* now_ns() when the part began */
 	char name[TIER_NAME_SIZE];
 };
 
@@ -30,7 +30,7 @@ static void scan_closedirp(DIR **dir)
 		(void)closedir(*dir);
 }
 
-/* End a part and begin the next one, if it is time. */
+/* End the part and begin the next one, if its time is over. */
 static int take_turns(struct scan *s)
 {
 	const struct timespec pause = { .tv_nsec = (long)BREAK_NS };
@@ -47,7 +47,7 @@ static int take_turns(struct scan *s)
 	return r;
 }
 
-/* Has the root that the catalogue knows a file of this name? */
+/* Return true if the root in the catalogue has a file of this name. */
 static bool other_has(const struct scan *s, const struct tier_file *f)
 {
 	const struct tier_root *root = f->root < s->set->nr_roots ? &s->set->roots[f->root] : NULL;
@@ -55,7 +55,7 @@ static bool other_has(const struct scan *s, const struct tier_file *f)
 
 	if (f->root == s->root || !root)
 		return false;
-	/* What cannot be looked at is not given up. */
+	/* A root that cannot be opened keeps its files. */
 	if (root->fd < 0)
 		return true;
 	fd = name_open(root->fd, f->name, O_PATH, 0);
@@ -107,7 +107,7 @@ static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len,
 
 	if (depth == 0 && !strcmp(entry, TIER_DIR))
 		return 0;
-	/* Names change together with the catalogue: those found here stay until the next part. */
+	/* Only between parts: within a part nobody can rename the files found so far. */
 	r = take_turns(s);
 	if (r < 0)
 		return r;
@@ -136,7 +136,7 @@ static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len,
 	return scan_walk(s, fd, len, depth + 1);
 }
 
-/* Takes fd over. */
+/* Scan a directory; takes over fd. */
 static int scan_walk(struct scan *s, int fd, size_t len, unsigned depth)
 {
 	_cleanup_(scan_closedirp) DIR *dir = fdopendir(fd);
@@ -171,7 +171,8 @@ static bool is_gone(const struct scan *s, const struct tier_file *f)
 	return fstat(fd, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
-/* Forget what a root has no more.  A file that was added or renamed meanwhile may be unseen. */
+/* Drop files that a root does not have any more.  Check each: a file that was added or renamed
+ * during the scan may be unmarked although it exists. */
 static int drop_unseen(struct scan *s)
 {
 	struct tier_file f = { .id = 0 };
@@ -191,7 +192,7 @@ static int scan_roots(struct scan *s, bool scanned[])
 {
 	int r = catalog_scan_begin(s->set->catalog);
 
-	/* Fastest first, as conflicts are decided. */
+	/* Scan the fastest class first, because in a conflict the fastest copy wins. */
 	for (unsigned class = 0; class < TIER_CLASSES && r == 0; class ++) {
 		for (unsigned i = 0; i < s->set->nr_roots && r == 0; i++) {
 			const struct tier_root *root = &s->set->roots[i];

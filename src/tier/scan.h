@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Bring the catalogue up to what the roots hold. */
+/* Update the catalogue from the contents of the roots. */
 #ifndef PST_TIER_SCAN_H
 #define PST_TIER_SCAN_H
 
 #include "tier/set.h"
 
 struct scan_counts {
-	uint64_t files, bytes; /* that the set has */
-	uint64_t twice; /* names in more than one root: conflicts that somebody has to solve */
-	uint64_t links,
-		special; /* files with several names; symbolic links, devices and the like */
-	char twice_name[TIER_NAME_SIZE]; /* the first of them */
+	uint64_t files, bytes; /* files of the set, and their bytes */
+	uint64_t twice;        /* names in more than one root, a conflict for the administrator */
+	/* Skipped: files with several names; symbolic links, devices and the like. */
+	uint64_t links, special;
+	char twice_name[TIER_NAME_SIZE]; /* the first such name */
 };
 
 /*
- * Walk all roots that can be used, with the set locked.  Files of other roots stay in the catalogue
- * as they are.  Of a name in two roots, the catalogue keeps the root that it knew, else the
- * fastest.  No file is changed.
+ * Walk all usable roots, with the set locked.  Files of other roots stay in the catalogue
+ * unchanged.  For a name in two roots, keep the root that the catalogue had, or else the fastest
+ * one.  No file is changed.
  */
 int scan_set(struct tier_set *set, struct scan_counts *ret);
 

@@ -17,7 +17,7 @@ static void names_done(struct names *n)
 	free(n->name);
 }
 
-/* A list first: the database is not held while files are read. */
+/* Collect the names first, so that the database is not locked while files are read. */
 static int add_name(const struct tier_file *f, void *arg)
 {
 	struct names *n = arg;
@@ -38,7 +38,8 @@ static int add_name(const struct tier_file *f, void *arg)
 	return 0;
 }
 
-/* 0: it matches or its checksum was added; -EBADMSG: it differs; else it cannot be read now. */
+/* Check one file.  Return 0 if it matches or its checksum was added; -EBADMSG if it differs;
+ * another -errno if it cannot be read now. */
 static int scrub_file(struct tier_set *set, const char *name, struct scrub_counts *counts)
 {
 	_cleanup_(closep) int fd = -1;

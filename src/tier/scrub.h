@@ -6,15 +6,15 @@
 #include "tier/set.h"
 
 struct scrub_counts {
-	uint64_t checked, bytes; /* files that match their checksum */
-	uint64_t added; /* files whose checksum was not known, or that were written since */
+	uint64_t checked, bytes; /* files that match their checksum; their bytes */
+	uint64_t added; /* files that had no checksum, or were written since it was taken */
 	uint64_t bad;   /* files that differ from their checksum */
 	uint64_t unreadable;
 };
 
 /*
- * Check all files, with the set locked.  bad() is called for each that differs or cannot be read,
- * with a sentence; nothing is changed or deleted.
+ * Check all files, with the set locked.  Call bad() with a sentence for each file that differs or
+ * cannot be read.  Nothing is changed or deleted.
  */
 int scrub_set(struct tier_set *set, void (*bad)(const char *name, const char *why, void *arg),
 	      void *arg, struct scrub_counts *ret);

@@ -14,7 +14,7 @@
 
 #define CONF "set.conf"
 #define CONF_NEW "set.conf.new"
-#define CONF_MAX 1000000u /* bytes: 64 roots with the longest paths take 270,000 */
+#define CONF_MAX 1000000u /* bytes; 64 roots with the longest paths take 270,000 */
 #define MARKER TIER_DIR "/id"
 #define MARKER_NEW TIER_DIR "/id.new"
 #define FIRST_LINE "penstock tier 1"
@@ -49,7 +49,7 @@ static int random_id(char ret[TIER_ID_SIZE])
 	return 0;
 }
 
-/* Write a small file so that a crash leaves all of it or nothing. */
+/* Write a small file atomically: after a crash it is complete or missing. */
 static int write_text(int dir_fd, const char *name, const char *new_name, const char *text)
 {
 	_cleanup_(closep) int fd = openat(
@@ -92,7 +92,7 @@ static int read_text(int dir_fd, const char *name, char **ret)
 	if (have == CONF_MAX)
 		return -EFBIG;
 	buf[have] = '\0';
-	/* NULs would hide what follows them. */
+	/* A NUL would hide the text after it. */
 	if (strlen(buf) != have)
 		return -EBADMSG;
 	*ret = TAKE_PTR(buf);
@@ -238,7 +238,7 @@ int set_state_dir(const char *name, char ret[PATH_MAX])
 		n = snprintf(ret, PATH_MAX, "%s/.local/state/penstock/tier/%s", home, name);
 	else
 		return err_set(ENOENT, "there is no place for sets: set PST_TIER_DIR");
-	/* Room for names of files in it. */
+	/* Leave room for file names in the directory. */
 	if (n >= PATH_MAX - NAME_MAX || *ret != '/')
 		return err_set(EINVAL,
 			       "PST_TIER_DIR must be an absolute path that is not too long");
@@ -252,7 +252,7 @@ static int sync_dir(const char *path)
 	return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Make a directory and those above it, each durable before the next. */
+/* Make a directory and its parents, each durable before the next. */
 static int make_dirs(const char *path)
 {
 	char part[PATH_MAX], parent[PATH_MAX];
@@ -336,7 +336,7 @@ static void set_root_open(const struct tier_set *set, struct tier_root *root)
 		root_fails(root, "%s belongs to another set, says its %s", root->path, MARKER);
 }
 
-/* Two roots on one file system share its room, and one disk's failure takes both. */
+/* Refuse two roots on one file system: they share its room, and one disk's failure takes both. */
 static void check_apart(struct tier_set *set)
 {
 	for (unsigned i = 0; i < set->nr_roots && !set->same_fs; i++)
@@ -377,7 +377,7 @@ int class_space(struct tier_set *set, enum tier_class class, struct tier_space *
 		r = root_space(&set->roots[i], &one);
 		if (r == 0)
 			r = catalog_root_bytes(set->catalog, i, &one.used);
-		/* What others have on the file system is not for the set. */
+		/* Bytes that others use on the file system are not available to the set. */
 		sum.size += MIN(one.size, one.used + one.avail);
 		sum.used += one.used;
 		sum.avail += one.avail;
@@ -408,7 +408,7 @@ static int init_check(struct tier_set *set)
 			const char *a = set->roots[k].path;
 			size_t len = MIN(strlen(a), strlen(real));
 
-			/* One below the other would show its files twice. */
+			/* Nested roots would show files twice. */
 			if (!strncmp(a, real, len) && (!a[len] || a[len] == '/') &&
 			    (!real[len] || real[len] == '/'))
 				return err_set(EINVAL, "%s and %s overlap: roots are apart", a,
@@ -437,7 +437,7 @@ static int init_root(const struct tier_set *set, struct tier_root *root)
 	    (mkdirat(root->fd, TIER_TMP, 0700) < 0 && errno != EEXIST) || fsync(root->fd) < 0)
 		r = -errno;
 	(void)snprintf(text, sizeof(text), FIRST_LINE "\nset %s\nroot %s\n", set->id, root->id);
-	/* Makes TIER_TMP durable as well. */
+	/* Syncing the root also makes TIER_TMP durable. */
 	if (r == 0)
 		r = write_text(root->fd, MARKER, MARKER_NEW, text);
 	return r < 0 ? err_set(r, "cannot write %s/" MARKER ": %s", root->path, strerror(-r)) : 0;
@@ -463,7 +463,7 @@ int set_init(struct tier_set *set)
 		r = random_id(set->id);
 	for (unsigned i = 0; i < set->nr_roots && r == 0; i++)
 		r = random_id(set->roots[i].id);
-	/* The catalogue's own file is not synced into its directory by SQLite; put_conf() does. */
+	/* SQLite does not sync its database into the directory; put_conf() does. */
 	if (r == 0)
 		r = catalog_open(set->state, &set->catalog);
 	set->catalog = catalog_close(set->catalog);

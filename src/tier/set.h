@@ -2,12 +2,10 @@
 /*
  * A set: directories with classes that hold the files of one name space.
  *
- * Its directory of state, <state>/NAME, has
- *	set.conf     identity, policy, limits and roots, as text; written once by init
- *	catalog.db   the catalogue and the journal (catalog.h)
- *	lock         held with flock() by who moves, scans or recovers
- * Each root has .tier/id, which names the set and the root.  Where a disk is not mounted this file
- * is missing, and nothing is written there.
+ * Its state directory, <state>/NAME, contains set.conf identity, policy, limits and roots, as text;
+ * written once by init catalog.db the catalogue and the journal (catalog.h) lock flock()ed while a
+ * process moves, scans or recovers Each root has .tier/id, which names the set and the root.  If a
+ * disk is not mounted, this file is missing, and nothing is written to the mount point.
  */
 #ifndef PST_TIER_SET_H
 #define PST_TIER_SET_H
@@ -22,20 +20,20 @@
 enum tier_class { TIER_NVME, TIER_SSD, TIER_HDD, TIER_CLASSES };
 
 #define TIER_ROOTS_MAX 64u
-#define TIER_ID_SIZE 33u /* 128 random bits in hexadecimal digits, and NUL */
+#define TIER_ID_SIZE 33u /* 128 random bits as hexadecimal digits, and NUL */
 
-/* Limits of one class. */
+/* Limits of one class, over all its roots. */
 struct tier_limits {
-	uint64_t quota;     /* bytes of all roots of the class; 0: what the file systems have */
-	unsigned low, high; /* per cent: above high the mover demotes until low */
-	uint64_t rate;      /* bytes per second that the mover reads or writes there; 0: no limit */
+	uint64_t quota;     /* most bytes in all roots of the class; 0: no quota */
+	unsigned low, high; /* per cent: above high, the mover demotes until low */
+	uint64_t rate;      /* most bytes per second that the mover reads or writes; 0: unlimited */
 };
 
 struct tier_root {
 	enum tier_class class;
 	char path[PATH_MAX];
 	char id[TIER_ID_SIZE];
-	int fd; /* -1: the root cannot be used, and why says it */
+	int fd; /* -1: the root cannot be used, and why holds the cause */
 	dev_t dev;
 	bool read_only;
 	char why[256];
@@ -48,38 +46,38 @@ struct tier_set {
 	char name[NAME_MAX + 1];
 	char id[TIER_ID_SIZE];
 	const struct tier_policy_ops *policy;
-	bool same_fs; /* roots may be on one file system */
+	bool same_fs; /* allow roots on one file system */
 	struct tier_limits limits[TIER_CLASSES];
-	struct tier_root roots[TIER_ROOTS_MAX]; /* a file's root is an index here */
+	struct tier_root roots[TIER_ROOTS_MAX]; /* tier_file.root is an index into this */
 	unsigned nr_roots;
 	char state[PATH_MAX];
 	struct catalog *catalog;
 	struct epochs *epochs;
 	struct progress *progress;
-	bool background; /* moves let other programs' I/O go first */
+	bool background; /* moves give way to other programs' I/O */
 	int lock_fd;
 };
 
 const char *tier_class_name(enum tier_class class);
-int tier_class_find(const char *name, enum tier_class *ret); /* 0 or -EINVAL */
+int tier_class_find(const char *name, enum tier_class *ret); /* return 0 or -EINVAL */
 
 /*
- * The directory of state of a set: below PST_TIER_DIR, /var/lib/penstock/tier for root, or the
- * user's.
+ * Return the state directory of a set: below PST_TIER_DIR, or below /var/lib/penstock/tier for
+ * root, or below the user's own directory.
  */
 int set_state_dir(const char *name, char ret[PATH_MAX]);
 
 /*
- * Make a set of what is filled in: name, policy, same_fs, limits, and class and path of each root.
- * Writes markers and set.conf.  Until set.conf is there the set does not exist, and init may be
- * called again.
+ * Create a set from the filled in members: name, policy, same_fs, limits, and class and path of
+ * each root.  Writes markers and set.conf.  Before set.conf exists, the set does not exist, so a
+ * failed call may be repeated.
  */
 int set_init(struct tier_set *set);
 
-/* As set_open(), without the catalogue. */
+/* Open a set without its catalogue; otherwise as set_open(). */
 int set_open_roots(const char *name, struct tier_set **ret);
 
-/* Open a set whatever its roots are like: a root that cannot be used has fd -1 and why. */
+/* Open a set, even if some roots cannot be used: those have fd -1 and why. */
 int set_open(const char *name, struct tier_set **ret);
 struct tier_set *set_close(struct tier_set *set);
 
@@ -88,34 +86,37 @@ static inline void set_closep(struct tier_set **set)
 	(void)set_close(*set);
 }
 
-/* 0, or -ENODEV with the first root's sentence if one cannot be used. */
+/* Return 0; -ENODEV with the first unusable root's sentence, if there is one. */
 int set_whole(const struct tier_set *set);
 
 /*
- * Put a damaged catalogue aside, and make it again of what the roots hold.  Of a name in two roots
- * the slower copy is removed if both have the same bytes.  Checksums, pins and accesses are lost.
+ * Rename a damaged catalogue, and rebuild it from the contents of the roots.  For a name in two
+ * roots, remove the slower copy if both have the same bytes.  Checksums, pins and accesses are
+ * lost.
  */
 int set_rebuild(const char *name);
 
-/* A file may lie in another root than before: processes that have it open look for it. */
+/* Announce that a file may be in another root: processes that have it open look it up again. */
 void set_moved(const struct tier_set *set, const char *name);
 
-/* Be the only mover of the set; waits for another one.  Held until set_unlock() or set_close(). */
+/* Become the set's only mover, waiting for another one.  Held until set_unlock() or set_close(). */
 int set_lock(struct tier_set *set);
-/* The same without waiting: -EWOULDBLOCK, without a sentence, while another process is it. */
+/* Do the same without waiting: return -EWOULDBLOCK, without a sentence, while another process holds
+ * it. */
 int set_try_lock(struct tier_set *set);
 void set_unlock(struct tier_set *set);
 
 struct tier_space {
-	uint64_t size;  /* bytes that the class or root may hold: quota or file system */
-	uint64_t used;  /* bytes of files of the set */
+	uint64_t size;  /* bytes: the quota, or what the file systems can hold for the set */
+	uint64_t used;  /* bytes used by files of the set */
 	uint64_t avail; /* bytes that can be written now */
 };
 
-/* Space of one root's file system; used is not filled in. */
+/* Return the space of one root's file system; used is not filled in. */
 int root_space(const struct tier_root *root, struct tier_space *ret);
 
-/* The same for a class, of its roots that can be used, within the quota; used as well. */
+/* Return the space of a class: its usable roots together, limited by the quota; used is filled
+ * in. */
 int class_space(struct tier_set *set, enum tier_class class, struct tier_space *ret);
 
 #endif

@@ -17,7 +17,7 @@ static int tier_shared_map(const char *path, int fd, size_t size, void **ret)
 
 	if (fstat(fd, &st) < 0)
 		return err_set(errno, "cannot look at %s: %s", path, strerror(errno));
-	/* Only grown, so that no process that has it mapped loses a page. */
+	/* Never shrink the file: another process that has mapped it would lose pages. */
 	if (st.st_size < (off_t)size && ftruncate(fd, (off_t)size) < 0)
 		return err_set(errno, "cannot make %s: %s", path, strerror(errno));
 	at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

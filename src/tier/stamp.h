@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What tells that a file was written: its size, times and inode. */
+/* Detect writes to a file by its size, times and inode. */
 #ifndef PST_TIER_STAMP_H
 #define PST_TIER_STAMP_H
 
@@ -24,7 +24,7 @@ static inline bool stamp_same(const struct tier_stamp *a, const struct tier_stam
 	       a->ino == b->ino;
 }
 
-/* As stamp_same(), after a rename, which changes ctime and nothing else. */
+/* Compare as stamp_same() after a rename, which changes only ctime. */
 static inline bool stamp_same_content(const struct tier_stamp *a, const struct tier_stamp *b)
 {
 	return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ino == b->ino;

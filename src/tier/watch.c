@@ -4,7 +4,8 @@
 #include <fcntl.h>
 #include <sys/fanotify.h>
 
-/* Events do not open the file, which needs no privilege, or they do, which any file system has. */
+/* Preferred: events with file handles, which need no privilege.  Else events with descriptors,
+ * which every file system supports. */
 static const unsigned ways[] = { FAN_REPORT_FID, 0 };
 
 int watch_begin(int fd)
@@ -35,6 +36,6 @@ bool watch_written(int watch)
 	for (; FAN_EVENT_OK(e, (long)left); e = FAN_EVENT_NEXT(e, left))
 		if (e->fd >= 0)
 			(void)close(e->fd);
-	/* An event that cannot be read, because its file cannot be opened, is gone: it counts. */
+	/* An event whose file cannot be opened is lost, but still means a write. */
 	return n > 0 || (watch >= 0 && n < 0 && errno != EAGAIN && errno != EINTR);
 }

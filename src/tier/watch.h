@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Notice writes to a file while it moves, by fanotify(7), where no lease can be had.
+ * Notice writes to a file while it moves, by fanotify(7), if no lease can be taken.
  *
- * Size and times of a file do not tell all writes: a program may set the time back that it changed,
- * and the clock that stamps files ticks some hundred times a second.  Events tell each write of
- * write(2) and its kind, truncate(2) and fallocate(2); none tells a write through a mapping.
+ * Size and times do not reveal every write: a program may reset the times, and the clock that
+ * stamps files only ticks some hundred times a second.  Events report every write(2) and the like,
+ * truncate(2) and fallocate(2), but no write through a mapping.
  */
 #ifndef PST_TIER_WATCH_H
 #define PST_TIER_WATCH_H
 
 #include "base/base.h"
 
-/* A descriptor, or -errno: the kernel has no fanotify, or too many watches. */
+/* Begin to watch a file.  Return a descriptor; -errno if the kernel has no fanotify, or too many
+ * watches exist. */
 int watch_begin(int fd);
 
-/* Return true if somebody wrote since watch_begin() or since the last call.  watch may be < 0. */
+/* Return true if somebody wrote since watch_begin() or the previous call.  watch may be
+ * negative. */
 bool watch_written(int watch);
 
 #endif

@@ -28,7 +28,7 @@ void yield_end(struct yield *y)
 	closep(&y->fd[1]);
 }
 
-/* "READS WRITES" */
+/* The file contains "READS WRITES", both in flight. */
 static bool disk_busy(int fd)
 {
 	char text[64];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Let the I/O of other programs go first on the two disks of a move.
+ * Let other programs' I/O go first on the two disks of a move.
  *
- * The mover has no request of its own in flight between two chunks, so what the kernel counts in
- * flight then (/sys/dev/block/MAJOR:MINOR/inflight) is other programs'.  File systems without a
- * block device, such as tmpfs, NFS and btrfs, have no such count: there the mover never waits.
+ * Between two chunks the mover has no request in flight, so the kernel's counts of requests in
+ * flight (/sys/dev/block/MAJOR:MINOR/inflight) are other programs'. File systems without a block
+ * device, such as tmpfs, NFS and btrfs, have no such count: the mover never waits for them.
  */
 #ifndef PST_TIER_YIELD_H
 #define PST_TIER_YIELD_H
@@ -28,7 +28,7 @@ struct yield {
 	uint64_t busy_ns; /* when a disk was last busy, of now_ns(); 0: not yet */
 };
 
-/* sys is YIELD_SYS. */
+/* Open the counts of two disks; sys is YIELD_SYS. */
 void yield_begin(struct yield *y, const char *sys, dev_t a, dev_t b);
 void yield_end(struct yield *y);
 
