@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations that a caller waits for: facts, truncate, remove. */
+/* Blocking operations: facts, truncate, remove. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "rados/lib.h"
 #include "rados/rados.h"
 
-#define ASKS_MAX 16u /* objects that are removed at a time */
+#define ASKS_MAX 16u /* objects being removed at once */
 
 static const struct {
 	const char *name;
@@ -77,7 +77,7 @@ void rados_ask_start(struct ask *a, const char *object)
 						   LIB_FULL_TRY);
 	if (r < 0) {
 		a->result = r;
-		a->ended = true; /* it never calls rados_ask_done() */
+		a->ended = true; /* rados_ask_done() will not be called */
 	}
 }
 
@@ -94,7 +94,7 @@ int rados_ask_wait(struct ask *a)
 			late = pthread_cond_timedwait(&a->cond, &a->lock, &at) == ETIMEDOUT;
 		late = !a->ended;
 		(void)pthread_mutex_unlock(&a->lock);
-		if (late) /* rados_ask_done() follows at once, also if no OSD answers */
+		if (late) /* calls rados_ask_done() at once, even if no OSD answers */
 			(void)lib.rados_aio_cancel(a->io, a->completion);
 		(void)pthread_mutex_lock(&a->lock);
 		while (!a->ended)
@@ -178,7 +178,7 @@ static int facts_get(void *io, const char *object, bool striped, struct facts *r
 		r = MIN(attr_result, 0);
 	if (a.iter) {
 		if (r == 0 && !facts_parse(a.iter, ret))
-			r = -ENOENT; /* an ordinary object with such a name */
+			r = -ENOENT; /* an unstriped object whose name ends like a first object's */
 		lib.rados_getxattrs_end(a.iter);
 	}
 	rados_ask_free(&a);
@@ -200,22 +200,22 @@ int rados_ask_facts(void *io, const char *object, const char *shown, struct fact
 
 /* --------------------------------------------------------- truncate, remove */
 
-/* Did another writer change what an operation demanded? */
+/* Return true if another writer changed what the operation demanded. */
 static bool ask_was_late(int r)
 {
 	return r == -ECANCELED || r == -ERANGE || r == -EOVERFLOW;
 }
 
-/* The operation fails with -ECANCELED if the attribute is another. */
+/* Make the operation fail with -ECANCELED if the attribute has another value. */
 static void demand_attr(struct ask *a, const char *name, const char *text)
 {
 	lib.rados_write_op_cmpxattr(a->write, name, LIB_EQUAL, text, strlen(text));
 }
 
 /*
- * Change the version of the first object, before others change.  Of a striped file that is done by
- * an attribute which no writer changes, so that neither a write nor a new size is lost.  One object
- * is cut to its size, if it has that still.
+ * Change the version of the first object, before changing others.  For a striped file, rewrite an
+ * attribute that never changes, so that no write or new size is lost.  For a single object,
+ * truncate it to its size, if the version is still the same.
  */
 static int bump(void *io, const char *first, const struct facts *facts)
 {
@@ -257,7 +257,8 @@ static int cut_wait(struct ask *a)
 	return r == -ENOENT ? 0 : r;
 }
 
-/* Cut all objects but the first to what a file of that size has of them, from the last one on. */
+/* Cut all objects except the first to their part of the new size, from the last one to the
+ * second. */
 static int cut_objects(void *io, const char *object, const struct facts *facts, uint64_t size)
 {
 	char name[LAYOUT_NAME_MAX + LAYOUT_SUFFIX + 1];
@@ -305,7 +306,7 @@ static int cut_once(void *io, const char *object, const struct facts *facts, uin
 		r = rados_ask_begin(&a, io, true);
 	if (r < 0)
 		return r;
-	/* Objects of a larger size, which another writer has made, are not cut yet. */
+	/* Fail if another writer has made the file larger: its new objects were not cut. */
 	if (facts->layout.unit)
 		demand_attr(&a, "striper.size", facts->size_text);
 	if (!facts->layout.unit || size < facts->size)

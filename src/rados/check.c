@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Compare rados_syms.h with the real header, where it is installed (librados-dev). */
+/* Compare rados_syms.h with the real header, if it is installed (librados-dev). */
 #include "rados/lib.h"
 
 #if __has_include(<rados/librados.h>)

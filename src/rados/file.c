@@ -32,7 +32,7 @@ static int rados_create(struct rados_file *f, struct facts *ret)
 	return r < 0 ? lib_err(r, f->shown) : 0;
 }
 
-/* Find or make the file. */
+/* Find or create the file. */
 static int open_object(struct rados_file *f, uint32_t flags, struct facts *ret)
 {
 	int r = rados_ask_facts(f->io, f->object, f->shown, ret);
@@ -41,7 +41,7 @@ static int open_object(struct rados_file *f, uint32_t flags, struct facts *ret)
 		r = rados_create(f, ret);
 		if (r != -EEXIST || (flags & PST_FILE_EXCL))
 			return r;
-		/* Another program made it meanwhile. */
+		/* Another program created it in between. */
 		r = rados_ask_facts(f->io, f->object, f->shown, ret);
 	}
 	if (r < 0)
@@ -50,7 +50,7 @@ static int open_object(struct rados_file *f, uint32_t flags, struct facts *ret)
 		return lib_err(-EEXIST, f->shown);
 	if (!(flags & PST_FILE_WRITE))
 		return 0;
-	/* Who has the file open for reading learns that it is written. */
+	/* Change the version, so that readers with the file open notice the writer. */
 	r = flags & PST_FILE_TRUNC ? rados_ask_truncate(f->io, f->object, f->shown, ret, 0)
 				   : rados_ask_touch(f->io, f->object, f->shown, ret);
 	if (r == 0)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first object of a striped file: one operation on it serves all requests that waited when it
- * began.
+ * The first object of a striped file.  One operation on it serves all requests that waited when the
+ * operation began.
  *
- * A file for reading is guarded: the operation demands the version of the open.  It begins after
- * the bytes of its requests have come, so a change that they may have seen makes it fail.
+ * Reading: files are guarded.  The operation demands the version seen at open.  The operation
+ * starts after the bytes of its requests have arrived, so it fails if a writer may have changed
+ * them.
  *
- * A file that is written: the operation compares striper.size with what is known of it, and sets
- * the larger of this and what its requests made, in one step.  If another writer was faster, the
- * size is read, and the operation tried again.  A size that earlier requests made does not count:
- * another program may have cut it since.
+ * Writing: the operation compares striper.size with its last known value, and in the same step sets
+ * it to the larger of that value and the sizes that its requests reached.  If another writer was
+ * faster, the size is read, and the operation is repeated.  Sizes reached by earlier requests are
+ * not used again, because another program may have truncated the file since.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ void head_init(struct rados_file *f, const struct facts *facts)
 	(void)snprintf(h->text, sizeof(h->text), "%s", facts->size_text);
 }
 
-/* The lock is held; nothing is in flight. */
+/* Free the objects of the last operation.  The lock is held; nothing is in flight. */
 static void head_clean(struct head *h)
 {
 	if (h->completion)
@@ -44,7 +45,7 @@ static void head_clean(struct head *h)
 	h->completion = h->read = h->write = NULL;
 }
 
-/* Demand the version.  The lock is held. */
+/* Start an operation that demands the version.  The lock is held. */
 static int head_check(struct rados_file *f, const char *first)
 {
 	struct head *h = &f->head;
@@ -89,7 +90,7 @@ enum step {
 	STEP_READ_SIZE,
 };
 
-/* The lock is held.  0: head_ran() follows; -errno. */
+/* Start an operation.  Return 0, and head_ran() will be called; or -errno.  The lock is held. */
 static int head_start(struct rados_file *f, enum step step)
 {
 	struct head *h = &f->head;
@@ -120,8 +121,8 @@ static void head_end_tasks(struct task *list, int err)
 }
 
 /*
- * Begin an operation for the tasks that wait, if none is in flight.  The lock is held.  Return the
- * tasks that cannot be served, and why.
+ * Start an operation for the waiting tasks, if none is in flight.  Return the tasks that cannot be
+ * served, with the reason in *ret.  The lock is held.
  */
 static struct task *head_next(struct rados_file *f, int *ret)
 {
@@ -149,7 +150,7 @@ static struct task *head_next(struct rados_file *f, int *ret)
 	return failed;
 }
 
-/* Parse the size that another writer has set.  The lock is held. */
+/* Learn the size that another writer has set.  The lock is held. */
 static int head_learn(struct head *h, void *iter)
 {
 	struct facts facts = { 0 };
@@ -163,7 +164,7 @@ static int head_learn(struct head *h, void *iter)
 	return 0;
 }
 
-/* Return true if another operation has begun for the same tasks. */
+/* Return true if another operation was started for the same tasks. */
 static bool head_goes_on(struct rados_file *f, void *iter, int *r)
 {
 	struct head *h = &f->head;
@@ -179,7 +180,7 @@ static bool head_goes_on(struct rados_file *f, void *iter, int *r)
 			h->there = h->made;
 			(void)snprintf(h->text, sizeof(h->text), "%" PRIu64, h->there);
 		}
-		/* Others set the size all the time. */
+		/* Other writers kept changing the size. */
 		if (*r == -ECANCELED)
 			*r = -EBUSY;
 		return false;
@@ -187,7 +188,7 @@ static bool head_goes_on(struct rados_file *f, void *iter, int *r)
 	return *r == 0;
 }
 
-/* On a thread of librados. */
+/* Completion callback, on a thread of librados. */
 static void head_ran(void *completion, void *arg)
 {
 	struct rados_file *f = arg;
@@ -212,7 +213,7 @@ static void head_ran(void *completion, void *arg)
 		r = -ESTALE;
 	failed = head_next(f, &next);
 	(void)pthread_mutex_unlock(&h->lock);
-	/* Nothing of the file is touched from here on: it may be closed once its tasks end. */
+	/* Do not touch the file from here on: it may be closed once its tasks end. */
 	if (iter)
 		lib.rados_getxattrs_end(iter);
 	head_end_tasks(covered, r);
@@ -227,7 +228,7 @@ void head_add(struct rados_file *f, struct task *t)
 	int r = 0;
 
 	(void)pthread_mutex_lock(&h->lock);
-	/* Before this, head_remove() has not found it. */
+	/* Check here: head_remove() could not find the task before. */
 	canceled = io_op_canceled(t->op);
 	if (!canceled) {
 		t->next = h->waiting;
@@ -270,7 +271,7 @@ void head_done(struct rados_file *f)
 	if (h->busy) {
 		void *c = h->completion;
 
-		/* head_ran() follows at once, also if no OSD answers. */
+		/* head_ran() is called at once, even if no OSD answers */
 		(void)pthread_mutex_unlock(&h->lock);
 		(void)lib.rados_aio_cancel(f->io, c);
 		(void)pthread_mutex_lock(&h->lock);

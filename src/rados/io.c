@@ -2,7 +2,7 @@
 /*
  * The I/O context: tasks, their pieces, and the budget of pieces in flight.
  *
- * Locks, in this order: of a task, of the budget.  Neither is held while a task ends.
+ * Lock order: task, budget.  Neither lock is held while a task ends.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,21 +16,21 @@
 #include "rados/lib.h"
 #include "rados/rados.h"
 
-#define POPULATE_READ 22 /* MADV_POPULATE_READ, which old headers lack */
+#define POPULATE_READ 22 /* MADV_POPULATE_READ, missing in old headers */
 #define POPULATE_WRITE 23
 
 struct rados_ctx {
-	struct io_ctx base; /* first */
+	struct io_ctx base; /* must be the first member */
 	struct io_inbox in;
 	struct io_fifo queued; /* until flush() */
-	pthread_mutex_t lock;  /* covers ctx_data of operations: their tasks */
+	pthread_mutex_t lock;  /* covers ctx_data of operations, which points to their tasks */
 };
 
 static struct {
 	pthread_mutex_t lock; /* covers all members */
 	uint64_t bytes;
 	unsigned pieces;
-	struct task *head, **tail; /* that wait for room; each has a reference */
+	struct task *head, **tail; /* tasks that wait for room; each has a reference */
 } budget = { .lock = PTHREAD_MUTEX_INITIALIZER, .tail = &budget.head };
 
 static void rados_done(void *completion, void *arg);
@@ -42,14 +42,15 @@ static struct rados_ctx *rados_ctx_of(struct io_ctx *base)
 
 /* ------------------------------------------------------------------ budget */
 
-/* The lock is held. */
+/* Return true if a piece fits.  The lock is held. */
 static bool budget_has_room(uint64_t len)
 {
 	return !budget.pieces ||
 	       (budget.pieces < BUDGET_PIECES && budget.bytes + len <= BUDGET_BYTES);
 }
 
-/* Take room for a piece.  False: the task waits; a task that was woken waits first. */
+/* Reserve room for a piece.  If there is none, return false and queue the task; a task that was
+ * woken goes to the front. */
 static bool budget_take(struct task *t, uint64_t len, bool woken)
 {
 	bool room;
@@ -83,7 +84,7 @@ static void budget_give(uint64_t len)
 	(void)pthread_mutex_unlock(&budget.lock);
 }
 
-/* The next task that there is room for, with a reference; NULL: none. */
+/* Take the next task that has room now, with its reference; NULL if there is none. */
 static struct task *budget_next(void)
 {
 	struct task *t;
@@ -102,7 +103,8 @@ static struct task *budget_next(void)
 	return t;
 }
 
-/* Return true if the task was waiting; its reference is the caller's then. */
+/* Remove a task from the waiting list.  Return true if it was there; the caller then owns its
+ * reference. */
 static bool budget_forget(struct task *t)
 {
 	struct task **at = &budget.head;
@@ -153,21 +155,21 @@ static void raise_to(_Atomic uint64_t *at, uint64_t to)
 		;
 }
 
-/* The next sync is to tell of a write that ended inside the size. */
+/* Record a write for the next sync, in case it ended inside the size. */
 static void file_wrote(struct rados_file *f, uint64_t end)
 {
 	raise_to(&f->inside, end);
 	atomic_store(&f->wrote, true);
 }
 
-/* Give the operation back.  Its memory, file and context are the caller's then. */
+/* Complete the operation.  Its memory, file and context then belong to the caller. */
 static void rados_task_end(struct task *t, int64_t res)
 {
 	struct rados_ctx *c = t->ctx;
 	struct io_op *op = t->op;
 
 	if (res < 0 && t->kind != IO_READ && t->kind != IO_WRITE)
-		file_wrote(t->file, t->reach); /* for the next sync */
+		file_wrote(t->file, t->reach); /* so that the next sync tries again */
 	if (res < 0 && res != -ECANCELED) {
 		res = lib_err((int)res, t->file->shown);
 		log_warn("%s", err_text());
@@ -190,7 +192,7 @@ void task_head_done(struct task *t, int err)
 
 /* ------------------------------------------------------------------ pieces */
 
-/* Ask the kernel for each page, by copying one byte of it: also for windows on devices. */
+/* Let the kernel copy one byte of each page; this also works for windows on devices. */
 static int memory_probe(const struct piece *p, uintptr_t page, bool write)
 {
 	char *end = p->buf + p->len, byte = 0;
@@ -203,7 +205,7 @@ static int memory_probe(const struct piece *p, uintptr_t page, bool write)
 	return r;
 }
 
-/* Ask the kernel whether the memory is there, because librados cannot survive that it is not. */
+/* Check that the memory is mapped, because librados would crash on unmapped memory. */
 static int memory_check(const struct piece *p, bool write)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p->buf & ~(page - 1);
@@ -236,7 +238,7 @@ static int piece_start(struct piece *p, const struct extent *e)
 	p->got = 0;
 	p->result = 0;
 	if (write) {
-		/* Copies the bytes. */
+		/* librados copies the bytes here. */
 		lib.rados_write_op_write(p->op, p->buf, p->len, e->off);
 		return lib.rados_aio_write_op_operate(p->op, f->io, p->completion, name, NULL,
 						      LIB_FULL_TRY);
@@ -247,7 +249,7 @@ static int piece_start(struct piece *p, const struct extent *e)
 	return lib.rados_aio_read_op_operate(p->op, f->io, p->completion, name, 0);
 }
 
-/* Start pieces.  The lock is held. */
+/* Start as many pieces as possible.  The lock is held. */
 static void task_step(struct task *t, bool woken)
 {
 	bool write = t->kind == IO_WRITE;
@@ -274,7 +276,7 @@ static void task_step(struct task *t, bool woken)
 		atomic_fetch_add(&t->refs, 1);
 		t->at += e.len;
 		r = piece_start(p, &e);
-		if (r < 0) { /* rados_done() is not called */
+		if (r < 0) { /* rados_done() will not be called */
 			t->err = r;
 			p->running = false;
 			t->nr_running--;
@@ -295,7 +297,7 @@ static bool needs_head(const struct task *t)
 	return t->kind != IO_WRITE || t->reach > atomic_load(&f->size);
 }
 
-/* Return true if the pieces are over, and set the next stage.  The lock is held. */
+/* If all pieces have ended, set the next stage and return true.  The lock is held. */
 static bool pieces_over(struct task *t)
 {
 	if (t->stage != TASK_PIECES || t->nr_running || (t->err == 0 && t->at < t->end))
@@ -304,7 +306,8 @@ static bool pieces_over(struct task *t)
 	return true;
 }
 
-/* What follows pieces_over().  No lock is held; the stage does not change any more but by this. */
+/* Enter the stage that pieces_over() has set.  No lock is held: nobody else changes the stage
+ * now. */
 static void rados_task_go_on(struct task *t)
 {
 	if (t->stage == TASK_HEAD) {
@@ -319,8 +322,8 @@ static void rados_task_go_on(struct task *t)
 }
 
 /*
- * Drop all pieces in flight; t->err is set, so none is started any more.  The lock is held, so that
- * the file stays: librados calls rados_done() on threads of its own, never from within.
+ * Cancel all pieces in flight; t->err is set, so no new ones start.  The lock is held, so the file
+ * stays valid: librados calls rados_done() only on its own threads, never from within a call.
  */
 static void task_drop(struct task *t)
 {
@@ -329,7 +332,7 @@ static void task_drop(struct task *t)
 			(void)lib.rados_aio_cancel(t->file->io, t->pieces[i].completion);
 }
 
-/* Start what there is room for now. */
+/* Start pieces for which there is room now. */
 static void wake_tasks(void)
 {
 	struct task *t;
@@ -347,7 +350,8 @@ static void wake_tasks(void)
 	}
 }
 
-/* The end of a piece: what its bytes are, if none came.  The lock of the task is not held. */
+/* Evaluate a finished piece; missing bytes of a striped file are zeros.  The task's lock is not
+ * held. */
 static int piece_result(struct piece *p, int r, bool write)
 {
 	const struct rados_file *f = p->task->file;
@@ -356,7 +360,7 @@ static int piece_result(struct piece *p, int r, bool write)
 		return MIN(r, 0);
 	if (r >= 0 && p->result < 0)
 		return p->result;
-	/* A hole of a striped file; without its first object there is none. */
+	/* A missing object is a hole of a striped file, but only if the first object exists. */
 	if (r == -ENOENT && (p->first || !f->layout.unit))
 		return f->guard ? -ESTALE : -ENOENT;
 	if (r == -ENOENT)
@@ -396,7 +400,7 @@ static void rados_done(void *completion, void *arg)
 	budget_give(len);
 	task_step(t, false);
 	over = pieces_over(t);
-	/* The other pieces of a failed operation are of no use. */
+	/* Cancel the other pieces of a failed operation. */
 	if (drop && !over)
 		task_drop(t);
 	(void)pthread_mutex_unlock(&t->lock);
@@ -420,7 +424,7 @@ static void task_cancel(struct task *t)
 		task_drop(t);
 	(void)pthread_mutex_unlock(&t->lock);
 	if (waited)
-		(void)atomic_fetch_sub(&t->refs, 1); /* never the last one */
+		(void)atomic_fetch_sub(&t->refs, 1); /* the caller still holds another reference */
 	if (in_head && head_remove(t->file, t))
 		rados_task_end(t, -ECANCELED);
 	else if (over)
@@ -461,7 +465,7 @@ static void rados_start_op(struct rados_ctx *c, struct io_op *op)
 		return;
 	}
 	(void)pthread_mutex_init(&t->lock, NULL);
-	t->refs = 2; /* one is for this function */
+	t->refs = 2; /* one for this function */
 	t->op = op;
 	t->kind = op->kind;
 	t->ctx = c;
@@ -534,7 +538,7 @@ static int rados_flush(struct io_ctx *base)
 		else
 			rados_start_op(c, op);
 	}
-	/* Pieces that could not be started gave their room back. */
+	/* Pieces that failed to start have returned their room. */
 	wake_tasks();
 	return 0;
 }

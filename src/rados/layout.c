@@ -8,7 +8,7 @@
 
 #define OBJECT_MAX GIB(4)
 #define COUNT_MAX 65536u
-#define OBJECTS_MAX (UINT64_C(1) << 24) /* each is removed by a request of its own */
+#define OBJECTS_MAX (UINT64_C(1) << 24) /* per file; removing takes one request for each */
 
 bool layout_is_sane(const struct layout *l)
 {
@@ -26,7 +26,7 @@ struct extent layout_at(const struct layout *l, uint64_t off, uint64_t max)
 	stripe = block / l->count;
 	per_object = l->object_size / l->unit;
 	set = stripe / per_object;
-	/* One object after the other: all of an object is one extent. */
+	/* With a stripe count of 1, each object is one extent. */
 	if (l->count == 1)
 		return (struct extent){
 			.object = off / l->object_size,
@@ -48,7 +48,7 @@ uint64_t layout_objects(const struct layout *l, uint64_t size)
 		return 1;
 	full = size / set_bytes;
 	rest = size % set_bytes;
-	/* The head is there even if the file is empty. */
+	/* The first object exists even if the file is empty. */
 	return MAX(full * l->count + MIN((rest + l->unit - 1) / l->unit, l->count), 1ul);
 }
 

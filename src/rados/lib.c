@@ -37,11 +37,12 @@ static struct {
 	pthread_mutex_t lock; /* covers all members */
 	bool loaded;
 	void *cluster; /* NULL: not connected */
-	pid_t owner;   /* the process that connected */
+	pid_t owner;   /* process that connected */
 	unsigned users;
 } self = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Called before the destructors of librados, which was loaded before this was registered. */
+/* Disconnect at exit.  Runs before librados' destructors, because librados was loaded before this
+ * was registered. */
 static void lib_at_exit(void)
 {
 	void *cluster = NULL;
@@ -56,7 +57,7 @@ static void lib_at_exit(void)
 		lib.rados_shutdown(cluster);
 }
 
-/* The lock is held. */
+/* Load librados.  The lock is held. */
 static int load_lib(void)
 {
 	int r;
@@ -91,21 +92,21 @@ static int err_connect(int err, const char *step, const char *user)
 	return err_set(err, "Ceph, as the user %s: %s failed (%s)", user, step, strerror(-err));
 }
 
-/* Settings that go before those of ceph.conf. */
+/* Override settings of ceph.conf. */
 static int lib_set(void *cluster, const char *op_timeout_s)
 {
 	const char *const set[][2] = {
-		/* A library prints nothing, and makes no socket in the file system. */
+		/* Print nothing, and create no socket in the file system. */
 		{ "log_to_stderr", "false" },
 		{ "err_to_stderr", "false" },
 		{ "log_file", "" },
 		{ "admin_socket", "" },
 		{ "client_mount_timeout", TEXT(LIB_CONNECT_S) },
 		{ "rados_mon_op_timeout", TEXT(LIB_CONNECT_S) },
-		/* Above BUDGET_*: at these limits librados blocks who starts an operation. */
+		/* Larger than BUDGET_*, because librados blocks callers at these limits. */
 		{ "objecter_inflight_ops", "2048" },
 		{ "objecter_inflight_op_bytes", "268435456" },
-		/* Ask for a new map two seconds after an OSD fell silent, and not after ten. */
+		/* Ask for a new map 2 seconds after an OSD fell silent, instead of 10. */
 		{ "objecter_timeout", "2" },
 		{ "objecter_tick_interval", "1" },
 		{ "rados_osd_op_timeout", op_timeout_s },
@@ -114,7 +115,7 @@ static int lib_set(void *cluster, const char *op_timeout_s)
 	for (size_t i = 0; i < ARRAY_SIZE(set); i++) {
 		int r = lib.rados_conf_set(cluster, set[i][0], set[i][1]);
 
-		if (r < 0 && r != -ENOENT) /* releases lose settings */
+		if (r < 0 && r != -ENOENT) /* ENOENT: some releases lack the setting */
 			return r;
 	}
 	return 0;
@@ -123,7 +124,7 @@ static int lib_set(void *cluster, const char *op_timeout_s)
 static int lib_connect(const char *op_timeout_s, void **ret)
 {
 	const char *user = secure_getenv(USER_VARIABLE);
-	/* librados reads CEPH_CONF itself, also in a set-uid program. */
+	/* NULL lets librados read CEPH_CONF; in a set-uid program it must not. */
 	const char *conf = getauxval(AT_SECURE) ? CONF_DEFAULT : NULL;
 	void *c;
 	int r;
@@ -195,12 +196,12 @@ int lib_pool_get(const char *pool, void **ret_ioctx)
 		self.owner = getpid();
 	}
 	if (r == 0)
-		self.users++; /* keeps the connection */
+		self.users++; /* keeps the connection open */
 	cluster = self.cluster;
 	(void)pthread_mutex_unlock(&self.lock);
 	if (r < 0)
 		return r;
-	/* May take long, which must not stop those who use other pools. */
+	/* Drop the lock: this may take long, and users of other pools must not wait. */
 	r = pool_open(cluster, pool, ret_ioctx);
 	if (r < 0)
 		lib_user_gone();

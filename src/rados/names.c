@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names of objects.  A pool has no directories and no order: a directory of rados:// is what names
- * begin with up to a slash, and each listing reads all names of the pool.
+ * Calls on names of objects.  A pool has neither directories nor an order: a directory of rados://
+ * is a prefix of names that ends in a slash, and each listing reads all names of the pool.
  */
 #include <search.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "rados/lib.h"
 #include "rados/rados.h"
 
-#define DIRS_MAX 1000000u /* of one listing, each remembered once */
+#define DIRS_MAX 1000000u /* directories remembered during one listing */
 
 int name_split(const char *name, char pool[256], const char **ret_object)
 {
@@ -37,15 +37,15 @@ int name_split(const char *name, char pool[256], const char **ret_object)
 
 struct listing {
 	const char *pool;
-	char *prefix; /* "", or a directory with a slash at its end */
+	char *prefix; /* "", or a directory with a trailing slash */
 	uint32_t flags;
 	pst_name_fn fn;
 	void *arg;
-	void *io;   /* for facts */
-	void *dirs; /* of tsearch() */
+	void *io;   /* I/O context for reading facts */
+	void *dirs; /* tree of tsearch(): directories already listed */
 	unsigned nr_dirs;
 	bool any;
-	int given; /* what fn returned, or -errno with a sentence */
+	int given; /* result of fn, or -errno with a sentence */
 };
 
 static int compare_names(const void *a, const void *b)
@@ -86,7 +86,7 @@ static int give_file(struct listing *l, const char *object)
 		(void)snprintf(shown, sizeof(shown), "rados://%.100s/%.200s", l->pool, object);
 		r = rados_ask_facts(l->io, object, shown, &facts);
 		if (r == -ENOENT)
-			return 0; /* removed meanwhile */
+			return 0; /* the object was removed in between */
 		if (r < 0)
 			return r;
 		info.has = PST_NAME_HAS_SIZE | PST_NAME_HAS_MTIME;
@@ -105,7 +105,7 @@ static int give(struct listing *l, const char *object)
 
 	if (len > LAYOUT_NAME_MAX || strncmp(object, l->prefix, prefix) != 0)
 		return 0;
-	/* Of a striped file only the first object counts. */
+	/* Of a striped file, list only the first object. */
 	memcpy(name, object, len + 1);
 	if (layout_suffix(name, &nth))
 		name[len - LAYOUT_SUFFIX] = '\0';
@@ -135,7 +135,7 @@ static int read_names(struct listing *l)
 		while ((r = lib.rados_nobjects_list_next(list, &object, &key, &space)) == 0 &&
 		       (l->given = give(l, object)) == 0)
 			;
-		if (l->given || r == -ENOENT) /* the end */
+		if (l->given || r == -ENOENT) /* end of the pool */
 			r = l->given;
 		else
 			r = lib_err(r, l->pool);

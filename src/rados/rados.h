@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects of Ceph as files: rados://POOL/OBJECT.  A module, libpenstock-rados.so, which loads
+ * Objects of Ceph as files: rados://POOL/OBJECT. A module, libpenstock-rados.so, which loads
  * librados at run time.
  *
- * An operation is split into pieces at the borders of objects, and up to PIECES_MAX of them are in
- * flight.  flush() starts them by rados_aio_*_op_operate(), and threads of librados call
- * rados_done() in io.c, which starts more or ends the operation through the inbox of its I/O
- * context.  There is no thread of ours.
+ * An operation is split into pieces at object borders, and up to PIECES_MAX pieces are in flight.
+ * flush() starts them with rados_aio_*_op_operate(); threads of librados call rados_done() in io.c,
+ * which starts more pieces, or completes the operation through the inbox of its I/O context.  This
+ * module has no threads of its own.
  *
- * Memory of a request.  librados receives into memory of its own, and copies into the request's
- * memory before it calls rados_done().  A request that is canceled, as it is at its deadline, ends
- * only when each of its pieces has called rados_done(): rados_aio_cancel() takes a piece out of
- * librados' table of operations, so that a late answer of an OSD is dropped, and then calls it with
- * -ECANCELED.  That needs no answer of an OSD, so deadlines hold while OSDs hang.  A canceled write
- * may have been, or may yet be, carried out.  librados cannot survive memory that the program has
- * unmapped, so the kernel is asked before the start whether the memory is there.
+ * Memory of a request.  librados receives into its own memory, and copies into the request's memory
+ * before it calls rados_done(). A canceled request (also one past its deadline) ends only when
+ * rados_done() was called for each of its pieces.  rados_aio_cancel() removes a piece from
+ * librados' table of operations, so that a late answer is dropped, and then calls rados_done() with
+ * -ECANCELED. No answer of an OSD is needed, so deadlines hold while OSDs hang.  A canceled write
+ * may still be carried out.  librados would crash if the program had unmapped the memory, so the
+ * kernel is asked before the start whether it is mapped.
  *
  * No torn reads.  One operation of RADOS is atomic, and gives the version of its object.  The open
  * remembers the version of the only object, or of the first one of a striped file; reads of that
@@ -28,7 +28,7 @@
  * for the first time may be newer than those that it has read.  Files that are open for writing
  * are not guarded.
  *
- * Bounds, for a process: BUDGET_BYTES of pieces in flight, and BUDGET_PIECES.
+ * Limits per process: BUDGET_BYTES and BUDGET_PIECES in flight.
  */
 #ifndef PST_RADOS_H
 #define PST_RADOS_H
@@ -43,43 +43,43 @@
 #include "rados/seen.h"
 
 #define PIECES_MAX 16u
-#define PIECE_READ MIB(1)    /* larger pieces read slower: the copies of several overlap */
-#define PIECE_WRITE MIB(4)   /* each write has a cost of its own at the OSDs */
-#define BUDGET_BYTES MIB(64) /* librados holds as many in its own memory */
+#define PIECE_READ MIB(1)    /* bytes; larger pieces read slower, because copies overlap less */
+#define PIECE_WRITE MIB(4)   /* bytes; each write has a fixed cost at the OSDs */
+#define BUDGET_BYTES MIB(64) /* bytes; librados buffers as many */
 #define BUDGET_PIECES 1024u
 #define LIB_CONNECT_S 30           /* seconds, for the monitors */
 #define LIB_LIST_S 60              /* seconds, for one operation of a listing */
-#define ASK_NS (60 * NSEC_PER_SEC) /* for an operation of open, stat and the like */
-#define HEAD_TRIES_MAX 100u        /* to set a size that other writers set, too */
-#define ASK_TRIES_MAX 100u         /* to cut a file that other writers change */
+#define ASK_NS (60 * NSEC_PER_SEC) /* time limit of one operation of open, stat and the like */
+#define HEAD_TRIES_MAX 100u        /* attempts to set a size that other writers also set */
+#define ASK_TRIES_MAX 100u         /* attempts to cut a file that other writers change */
 
 struct task;
 
-/* What the first object tells of a file. */
+/* Facts about a file, from its first object. */
 struct facts {
 	struct layout layout; /* all zero: one object */
 	uint64_t size, version;
 	time_t mtime;
-	/* striper.size and striper.layout.object_size as they are written there. */
+	/* Text of the attributes striper.size and striper.layout.object_size. */
 	char size_text[24], object_size_text[24];
 };
 
 struct rados_file;
 
-/* The first object of a striped file: requests wait here for it to be checked, or for the size that
- * they made to be written (head.c). */
+/* The first object of a striped file.  Requests wait here for its check, or for their new size to
+ * be written (head.c). */
 struct head {
 	pthread_mutex_t lock; /* covers all members */
 	pthread_cond_t idle;
 	bool busy;                      /* an operation is in flight */
-	struct task *waiting, *covered; /* for the next operation; by the one in flight */
+	struct task *waiting, *covered; /* tasks for the next operation; of the one in flight */
 	bool closing;
-	uint64_t want;  /* size that the covered tasks have made */
-	uint64_t made;  /* size that the operation writes */
-	uint64_t there; /* size that the attribute has, as far as is known */
-	char text[24];  /* the same, as it is written there */
+	uint64_t want;  /* bytes: size that the covered tasks reach */
+	uint64_t made;  /* bytes: size that the operation writes */
+	uint64_t there; /* bytes: last known value of striper.size */
+	char text[24];  /* the same value as text */
 	unsigned tries;
-	/* Of the operation. */
+	/* Objects of the operation in flight. */
 	void *completion, *read, *write, *iter;
 	int result;
 	uint64_t size;
@@ -87,8 +87,8 @@ struct head {
 };
 
 struct rados_file {
-	struct file file; /* first */
-	char *shown;      /* for sentences */
+	struct file file; /* must be the first member */
+	char *shown;      /* name for sentences */
 	const char *object;
 	void *io;
 	struct layout layout;
@@ -96,8 +96,9 @@ struct rados_file {
 	uint64_t version; /* of the first object, at the open */
 	struct seen seen; /* of the others; unused without guard, or of one object */
 	_Atomic uint64_t size;
-	_Atomic bool wrote; /* since the last sync */
-	/* The end of what was written since then inside the size, which may have been cut. */
+	_Atomic bool wrote; /* there were writes since the last sync */
+	/* End, in bytes, of writes since the last sync that did not grow the file; another program
+	 * may have truncated it. */
 	_Atomic uint64_t inside;
 	struct head head;
 };
@@ -113,7 +114,7 @@ extern const struct names_ops rados_names_ops;
 
 /* ------------------------------------------------------------------ io.c */
 
-/* An operation of an I/O context. */
+/* A part of an operation, within one object. */
 struct piece {
 	struct task *task;
 	void *completion, *op; /* NULL: never used */
@@ -134,26 +135,26 @@ enum task_stage {
 
 struct task {
 	_Atomic unsigned refs;
-	pthread_mutex_t lock; /* covers what follows, but for next */
-	struct io_op *op;     /* the task's until TASK_ENDED */
+	pthread_mutex_t lock; /* covers all members below except next */
+	struct io_op *op;     /* owned by the task until TASK_ENDED */
 	uint8_t kind;         /* enum io_op_kind */
 	struct rados_ctx *ctx;
 	struct rados_file *file;
 	enum task_stage stage;
-	uint64_t at, end; /* the next piece begins at at */
-	uint64_t reach;   /* the size that its head makes, at least */
+	uint64_t at, end; /* bytes: where the next piece begins; end of the operation */
+	uint64_t reach;   /* smallest size that the head must write */
 	unsigned nr_running;
 	int err;
-	bool elsewhere; /* bytes came from other objects than the first */
+	bool elsewhere; /* some bytes came from other objects than the first */
 	struct piece pieces[PIECES_MAX];
-	struct task *next; /* of a list of the head, under its lock */
-	/* Under the lock of the budget. */
+	struct task *next; /* in a list of the head, under the head's lock */
+	/* Covered by the lock of the budget. */
 	struct task *next_waiting;
 	bool waits;
 	uint64_t need;
 };
 
-/* head.c: the task is over; err is 0 or -errno.  No lock is held. */
+/* End a task after its stage in head.c; err is 0 or -errno.  No lock is held. */
 void task_head_done(struct task *t, int err);
 
 /* ---------------------------------------------------------------- head.c */
@@ -161,47 +162,46 @@ void task_head_done(struct task *t, int err);
 void head_init(struct rados_file *f, const struct facts *facts);
 /* Wait until nothing is in flight. */
 void head_done(struct rados_file *f);
-/* Check the version, or write the size, for a task; task_head_done() follows. */
+/* Check the version, or write the size, for a task; calls task_head_done() later. */
 void head_add(struct rados_file *f, struct task *t);
-/* Take a task out.  Return false if task_head_done() is called, or was. */
+/* Remove a task.  Return false if task_head_done() is or will be called for it. */
 bool head_remove(struct rados_file *f, struct task *t);
 
 /* ----------------------------------------------------------------- ask.c */
 
-/* One operation that the caller waits for. */
+/* One blocking operation. */
 struct ask {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	bool ended;
-	uint64_t until; /* its deadline */
+	uint64_t until; /* now_ns() deadline */
 	void *io, *completion;
-	void *read, *write; /* operations of librados; free one with the ask */
-	int result;         /* of reads: of their parts */
+	void *read, *write; /* operations of librados; freed with the ask */
+	int result;         /* result of a read's parts */
 	void *iter;
 };
 
-/* Prepare: fill in read or write of it next.  0 or -ENOMEM with a sentence. */
+/* Prepare an operation; then fill in its read or write.  Return 0, or -ENOMEM with a sentence. */
 int rados_ask_begin(struct ask *a, void *io, bool write);
-/* Start it, with rados_ask_wait() to follow. */
+/* Start the operation; call rados_ask_wait() afterwards. */
 void rados_ask_start(struct ask *a, const char *object);
-/* Wait for its end, until ASK_NS after its start.  0 or the -errno of librados, without a
- * sentence. */
+/* Wait until ASK_NS after the start.  Return 0, or librados' -errno without a sentence. */
 int rados_ask_wait(struct ask *a);
-/* Both. */
+/* Start and wait. */
 int rados_ask_run(struct ask *a, const char *object);
 
-/* Get facts about a file: of its first object if it is striped, else of its only one.  0; -ENOENT;
- * -errno with a sentence. */
+/* Get the facts of a file, from its first object if it is striped, else from its only one.  Return
+ * 0; -ENOENT; -errno with a sentence. */
 int rados_ask_facts(void *io, const char *object, const char *shown, struct facts *ret);
-/* Parse the attributes of a first object.  False: it is not one. */
+/* Parse the attributes of a first object.  Return false if it is none. */
 bool facts_parse(void *iter, struct facts *ret);
 
 /*
- * All three get the facts anew, and try again, if another writer has changed what they rest on.
- * -EBUSY: it happens all the time.  0 or -errno with a sentence.
+ * The next three functions read the facts again and retry if another writer interferes.  Return 0,
+ * or -errno with a sentence; -EBUSY if that happened too often.
  */
 
-/* Change the version of a file, and nothing else. */
+/* Change the version of a file, but nothing else. */
 int rados_ask_touch(void *io, const char *object, const char *shown, struct facts *facts);
 /* Set the size of a file. */
 int rados_ask_truncate(void *io, const char *object, const char *shown, struct facts *facts,
@@ -211,7 +211,7 @@ int rados_ask_remove(void *io, const char *object, const char *shown, struct fac
 
 /* --------------------------------------------------------------- names.c */
 
-/* Split rados://POOL/OBJECT.  *ret_object is part of name; "": the pool itself. */
+/* Split rados://POOL/OBJECT.  *ret_object points into name; "" means the pool itself. */
 int name_split(const char *name, char pool[256], const char **ret_object);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every function of librados.so.2 that Penstock calls, once, with its signature.  To be included
- * with SYM(result, name, args) defined; see base/dl.h.  Handles are void *, as in
- * <rados/librados.h>; check.c compares the two where that header is installed.
+ * List every function of librados.so.2 that Penstock calls, with its signature.  Define SYM(result,
+ * name, args), then include this file; see base/dl.h.  Handles are void *, as in
+ * <rados/librados.h>; check.c compares both if that header is installed.
  *
- * The formatter is off because it takes a type before a star for a factor.
+ * The formatter is off because it takes "type *" for a multiplication.
  */
 /* clang-format off */
 SYM(void, rados_version, (int *major, int *minor, int *extra))

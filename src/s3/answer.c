@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers: their headers, and where their bytes go. */
+/* Receive answers: parse headers, and store the bytes. */
 #include <stdio.h>
 #include <strings.h>
 
@@ -20,7 +20,7 @@ static bool header_is(const char *line, size_t len, const char *name, char *ret,
 	while (len > from && (unsigned char)line[len - 1] <= ' ')
 		len--;
 	if (len - from >= room)
-		ret[0] = '\0'; /* as if it were not there: a part of it says something else */
+		ret[0] = '\0'; /* as if missing: a truncated value would be another one */
 	else
 		(void)snprintf(ret, room, "%.*s", (int)(len - from), line + from);
 	return true;
@@ -56,7 +56,7 @@ bool answer_is_good(long status)
 	return status >= 200 && status <= 299;
 }
 
-/* Look at the headers once, before any byte is used. */
+/* Check the headers once, before any byte is used. */
 bool answer_look(struct call *c)
 {
 	if (c->looked)
@@ -83,7 +83,7 @@ static bool keep_text(struct call *c, const char *data, size_t len)
 
 	if (c->text_len + len > max) {
 		if (!good)
-			return true; /* enough to name the error */
+			return true; /* drop the rest: enough is stored to name the error */
 		c->err = -E2BIG;
 		(void)snprintf(c->why, sizeof(c->why),
 			       "%.200s: the server's answer is longer than any should be",

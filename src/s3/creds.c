@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where keys come from: the variables, files and services that Amazon's own tools look at. */
+/* Find keys in the variables, files and services that Amazon's own tools use. */
 #include <ctype.h>
 #include <curl/curl.h>
 #include <pthread.h>
@@ -11,17 +11,17 @@
 #include "s3/http.h"
 #include "s3/s3.h"
 
-#define RENEW_S 300 /* seconds before keys expire at which they are renewed */
+#define RENEW_S 300 /* renew keys this many seconds before they expire */
 #define ANSWER_MAX KIB(64)
 #define SERVICE_MS 5000L
-#define MACHINE_MS 1000L /* timeout for the machine's service, which most machines lack */
+#define MACHINE_MS 1000L /* milliseconds, for the metadata service, which most machines lack */
 #define LINE_LEN 4096
 
-/* Keys that expire, from the last source that returned any. */
+/* Cached keys that expire, from the last source that returned any. */
 static struct {
 	pthread_mutex_t lock;
 	struct keys keys;
-	time_t renew_at; /* when to renew; 0: no keys are kept */
+	time_t renew_at; /* time to renew them; 0: no keys are cached */
 } kept = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 void keys_wipe(struct keys *k)
@@ -85,7 +85,7 @@ static bool is_section(char *line, const char *profile)
 	return strcmp(name, profile) == 0;
 }
 
-/* Find the value in the section of that profile. */
+/* Find a value in the profile's section. */
 static bool ini_find(const char *path, const char *profile, const char *key, char *ret, size_t len)
 {
 	FILE *f = fopen(path, "re");
@@ -147,7 +147,7 @@ void profile_value(const char *name, char *ret, size_t len)
 
 /* ---------------------------------------------------------------- services */
 
-/* The string of a name in a flat JSON object. */
+/* Return the string value of a name in a flat JSON object. */
 static bool json_find(const char *text, const char *name, char *ret, size_t len)
 {
 	char quoted[64];
@@ -177,14 +177,14 @@ static time_t when(const char *iso)
 	return strptime(iso, "%Y-%m-%dT%H:%M:%S", &tm) ? timegm(&tm) : 0;
 }
 
-/* Keep keys with their time; the caller gets a copy. */
+/* Cache keys until their expiry; the caller gets a copy. */
 static int creds_keep(struct keys *k, const char *expires, struct keys *ret)
 {
 	time_t at = when(expires);
 
 	keys_wipe(&kept.keys);
 	kept.keys = *k;
-	/* Keys without an expiry are kept for a quarter of an hour. */
+	/* Cache keys without an expiry for a quarter of an hour. */
 	kept.renew_at = at ? at - RENEW_S : time(NULL) + 3 * (time_t)RENEW_S;
 	*k = (struct keys){ 0 };
 	return keys_set(ret, kept.keys.id, kept.keys.secret, kept.keys.token, "the cache");
@@ -192,7 +192,7 @@ static int creds_keep(struct keys *k, const char *expires, struct keys *ret)
 
 typedef bool (*find_fn)(const char *text, const char *name, char *ret, size_t len);
 
-/* Take keys out of the answer of a service. */
+/* Parse the keys in a service's answer. */
 static int keys_of(const char *text, find_fn find, const char *token_name, const char *from,
 		   struct keys *ret)
 {
@@ -261,7 +261,7 @@ static int web_identity(const char *role, const char *path, struct keys *ret)
 	return keys_of(answer, xml_find, "SessionToken", "the service STS", ret);
 }
 
-/* Loopback, or the addresses of ECS and EKS. */
+/* Return true for loopback and for the addresses of ECS and EKS. */
 static bool is_container_host(const char *url)
 {
 	static const char *const hosts[] = { "http://169.254.170.2", "http://169.254.170.23",

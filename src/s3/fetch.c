@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Services for keys: exchanges of their own, on the caller's thread. */
+/* Fetch keys from services, by separate exchanges on the caller's thread. */
 #include <string.h>
 #include <sys/auxv.h>
 
@@ -40,7 +40,7 @@ int http_fetch(const char *url, const char *method, const char *body, const char
 		(void)curl_easy_setopt(e, CURLOPT_URL, url);
 		(void)curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 		(void)curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
-		/* Tokens for this machine pass through no other one. */
+		/* Use no proxy: such tokens must not leave this machine. */
 		if (strncmp(url, "http://", 7) == 0 || getauxval(AT_SECURE))
 			(void)curl_easy_setopt(e, CURLOPT_NOPROXY, "*");
 		(void)curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, timeout_ms);

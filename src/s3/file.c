@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The provider: open, close, and what every answer is compared with. */
+/* The provider: open, close, and the check of every answer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <strings.h>
@@ -35,13 +35,13 @@ bool range_parse(const char *text, struct range *ret)
 	return end != text && !*end && ret->last < ret->size;
 }
 
-/* A strong ETag, as If-Match wants it. */
+/* Return true for a strong ETag, which If-Match needs. */
 static bool is_strong(const char *etag)
 {
 	return *etag && strncmp(etag, "W/", 2) != 0;
 }
 
-/* ETags are compared without quotes, which some servers leave out at times. */
+/* Compare ETags without their quotes, which some servers omit at times. */
 static bool same_etag(const char *a, const char *b)
 {
 	size_t x = strlen(a), y = strlen(b);
@@ -70,7 +70,7 @@ int answer_check(const struct s3_file *f, const struct call *c)
 	if (!f->etag && f->modified && strcmp(a->modified, f->modified) != 0)
 		return err_object_replaced(f);
 	if (a->status == 200) {
-		/* The whole object may be what was asked for. */
+		/* A request for the whole object may get it without a range. */
 		if (from == 0 && c->len == f->size && a->length == f->size)
 			return 0;
 		if (a->length != UINT64_MAX && a->length != f->size)
@@ -89,7 +89,7 @@ int answer_check(const struct s3_file *f, const struct call *c)
 
 /* -------------------------------------------------------------------- open */
 
-/* The first answer need only be a range, or whole; probe_facts() looks at the rest. */
+/* Check only that the first answer is a range or a whole object; probe_facts() checks the rest. */
 static int probe_check(struct call *c)
 {
 	struct range r;
@@ -108,7 +108,7 @@ static int probe_check(struct call *c)
 		c->where->shown);
 }
 
-/* The validator of the file: what tells that it was replaced. */
+/* Set the file's validator, by which a replaced object is detected. */
 static int set_validator(struct s3_file *f, const struct answer *a, uint32_t flags)
 {
 	time_t now = curl_getdate(a->date, NULL), then = curl_getdate(a->modified, NULL);
@@ -146,7 +146,7 @@ static int probe_facts(struct s3_file *f, const struct call *c, uint32_t flags)
 	} else {
 		f->size = c->answer.length;
 	}
-	/* An error has no validator, and an empty file nothing to tear. */
+	/* Status 416 has no validator, and an empty object cannot be read torn. */
 	return f->size ? set_validator(f, &c->answer, flags) : 0;
 }
 
@@ -188,7 +188,7 @@ static int open_to_write(struct s3_file *f, uint32_t flags)
 		return err_set(EOPNOTSUPP,
 			       "%.200s: an object is read or written, not both; open it twice",
 			       f->where->shown);
-	/* Wrong keys and a missing bucket are told now, and not after gigabytes. */
+	/* Report wrong keys and a missing bucket now, before gigabytes are written. */
 	r = where_probe(f->where, &c);
 	there = r == 0 || c.answer.status == 416 || r == -EOPNOTSUPP;
 	call_free_text(&c);
@@ -239,7 +239,7 @@ static int s3_open_file(const struct file_ops *ops, const char *name, uint32_t f
 	f->file = (struct file){
 		.ops = ops,
 		.flags = flags & ~(PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC),
-		/* Its end waits for the server. */
+		/* closing waits for the server */
 		.caps = FILE_STALE | (flags & PST_FILE_WRITE ? FILE_MAY_HANG : 0),
 	};
 	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", ops->scheme);

@@ -13,10 +13,10 @@
 
 #define BACKOFF_MS 100u
 #define BACKOFF_MAX_MS 5000u
-#define KEYS_WAIT_NS (10 * NSEC_PER_SEC) /* between tries to fetch new keys for a file */
-#define SKEW_MAX_S (10 * 366 * 86400)    /* a clock that is further off tells nothing */
+#define KEYS_WAIT_NS (10 * NSEC_PER_SEC) /* between attempts to fetch new keys for a file */
+#define SKEW_MAX_S (10 * 366 * 86400)    /* ignore a server's clock that differs by more */
 
-/* Under the lock. */
+/* Covered by the lock. */
 static struct {
 	pthread_mutex_t lock;
 	struct http_job *head, *tail;
@@ -25,16 +25,16 @@ static struct {
 	CURLM *multi;
 } box = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* The thread's own. */
+/* Used by the thread only. */
 static struct {
 	CURLM *multi;
 	CURL *idle[CALLS_MAX];
 	unsigned nr_idle, nr_running;
 	struct call *running;
-	struct call *ready, **ready_end; /* to be sent when fewer than CALLS_MAX run */
-	struct call *later;              /* to be sent again at again_ns */
-	uint64_t due_ns;                 /* the earliest deadline of ready calls */
-	bool stirred;                    /* ready calls or running ones have changed */
+	struct call *ready, **ready_end; /* to send when fewer than CALLS_MAX are running */
+	struct call *later;              /* to send again at their again_ns */
+	uint64_t due_ns;                 /* now_ns() of the earliest deadline of ready calls */
+	bool stirred;                    /* ready or running calls have changed */
 } self;
 
 static void call_end(struct call *c);
@@ -60,7 +60,7 @@ static void send_call(struct call *c)
 	curl_slist_free_all(c->headers);
 	c->headers = NULL;
 	c->easy = self.nr_idle ? self.idle[--self.nr_idle] : curl_easy_init();
-	/* Without its query a request would be one for the object itself. */
+	/* A broken call must not be sent: without its query it would address the object itself. */
 	if (!c->easy || c->broken || !request_make(c)) {
 		if (c->err == 0) {
 			c->err = -ENOMEM;
@@ -167,7 +167,7 @@ static uint64_t backoff_ns(const struct call *c)
 	return MAX(ms * NSEC_PER_MSEC, c->answer.retry_after_s * NSEC_PER_SEC);
 }
 
-/* Send it again after a while.  False: no try or no time is left. */
+/* Send the call again after a pause.  Return false if no attempt or no time is left. */
 static bool again(struct call *c)
 {
 	uint64_t now = now_ns();
@@ -192,7 +192,7 @@ static bool at_once(struct call *c)
 	return true;
 }
 
-/* Follow a redirect of an https:// name.  Requests with our signature are never redirected. */
+/* Follow a redirect of an https:// name.  Signed requests are never redirected. */
 static bool http_follow(struct call *c)
 {
 	const char *to = NULL;
@@ -224,7 +224,7 @@ static bool http_follow(struct call *c)
 	return at_once(c);
 }
 
-/* The server's clock, from the answer that refuses ours. */
+/* Learn the server's clock from the answer that refused ours. */
 static bool learn_clock(struct call *c)
 {
 	time_t there = curl_getdate(c->answer.date, NULL);
@@ -248,11 +248,11 @@ static bool learn_keys(struct call *c)
 		return false;
 	c->told_keys = true;
 	if (c->keys_nr != w->keys_nr)
-		return at_once(c); /* another call has fetched new ones meanwhile */
+		return at_once(c); /* another call has fetched new keys already */
 	if (now_ns() < w->keys_wait_ns)
 		return false;
 	creds_expire(&w->keys);
-	/* Blocks the thread for some seconds at most, once for all calls of these keys. */
+	/* Blocks the thread for some seconds at most, once for all calls with these keys. */
 	if (creds_get(&k) < 0) {
 		w->keys_wait_ns = now_ns() + KEYS_WAIT_NS;
 		return false;
@@ -263,7 +263,7 @@ static bool learn_keys(struct call *c)
 	return at_once(c);
 }
 
-/* True: the call goes on. */
+/* Recover from an error status.  Return true if the call continues. */
 static bool recover(struct call *c)
 {
 	long status = c->answer.status;
@@ -279,7 +279,7 @@ static bool recover(struct call *c)
 	}
 	if (c->moved && !c->nr_moves &&
 	    (status == 401 || status == 403 || status == 404 || status == 410)) {
-		/* The place may have expired; another call may have found a new one already. */
+		/* The redirect may have expired; another call may have found a new one already. */
 		c->nr_moves++;
 		if (c->where->moved && strcmp(c->where->moved, c->url) == 0) {
 			free(c->where->moved);
@@ -300,7 +300,7 @@ void http_resend(struct call *c)
 
 void http_finished(struct call *c, CURLcode code)
 {
-	if (c->err < 0) { /* of a callback of ours, which made libcurl stop */
+	if (c->err < 0) { /* set by a callback, which made libcurl stop */
 		call_end(c);
 		return;
 	}
@@ -328,7 +328,7 @@ void http_finished(struct call *c, CURLcode code)
 			call_end(c);
 		return;
 	}
-	if (c->to && c->got < c->len) { /* a body of the length that it said, and too short */
+	if (c->to && c->got < c->len) { /* complete by its own length, but too short */
 		(void)why_curl(c, CURLE_PARTIAL_FILE);
 		if (again(c))
 			return;
@@ -357,7 +357,8 @@ static bool http_is_full(const struct where *w)
 	return nr >= ORIGIN_CALLS_MAX;
 }
 
-/* Take the first ready call that is late or may be sent.  NULL: none, and due_ns is set. */
+/* Take the first ready call that may be sent or whose deadline has passed.  If there is none,
+ * return NULL and set due_ns. */
 static struct call *take_ready(uint64_t now)
 {
 	const struct where *full = NULL;
@@ -445,7 +446,7 @@ static int http_wait_ms(uint64_t now)
 
 	for (const struct call *c = self.later; c; c = c->next)
 		at = MIN(at, c->again_ns);
-	/* Calls that may be sent were sent by start_ready(). */
+	/* start_ready() has sent all calls that may be sent. */
 	at = MIN(at, self.due_ns);
 	at = MIN(at, plain_due_ns());
 	return (int)((MAX(at, now) - now) / NSEC_PER_MSEC + 1);
@@ -483,7 +484,7 @@ static void *s3_http_run(void *arg)
 			idle_ns = now_ns();
 		end = now_ns() - idle_ns >= HTTP_LINGER_S * NSEC_PER_SEC;
 		if (end) {
-			/* The lock is held, so that the next thread finds nothing of this one. */
+			/* Clean up under the lock, so that the next thread finds no old state. */
 			end_self(box.multi);
 			box.multi = NULL;
 			box.running = false;
@@ -508,7 +509,7 @@ static void init_curl(void)
 	(void)curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* The lock is held. */
+/* Start the thread.  The lock is held. */
 static int start_thread(void)
 {
 	pthread_t t;

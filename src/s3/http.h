@@ -2,8 +2,8 @@
 /*
  * HTTP exchanges on the thread pst-http.
  *
- * The thread exists from the first http_get() until HTTP_LINGER_S after the last http_put(), so
- * that connections are used again by the next file.
+ * The thread runs from the first http_get() until HTTP_LINGER_S after the last http_put(), so that
+ * the next file can reuse its connections.
  */
 #ifndef PST_S3_HTTP_H
 #define PST_S3_HTTP_H
@@ -15,38 +15,39 @@
 
 #define HTTP_LINGER_S 10
 
-/* Headers of an answer.  Empty: there was none. */
+/* Headers of an answer; empty if missing. */
 struct answer {
 	long status;
 	char etag[160], modified[64], range[96], date[64], region[64], id[80];
-	char mark[MARK_LEN + 1]; /* as call.mark */
+	char mark[MARK_LEN + 1]; /* value of the header that call.mark sets */
 	char location[4096];
-	uint64_t length; /* Content-Length; UINT64_MAX: unknown */
+	uint64_t length; /* Content-Length in bytes; UINT64_MAX: unknown */
 	unsigned retry_after_s;
 };
 
 struct call;
 
-/* Called on the thread pst-http once the call has ended; may free it, or start others. */
+/* Called on the thread pst-http when the call has ended; may free it, or start others. */
 typedef void (*call_fn)(struct call *c);
-/* Look at an answer with status 200 or 206 before its bytes are stored: 0, or -errno with why. */
+/* Check an answer with status 200 or 206 before its bytes are stored.  Return 0, or -errno with
+ * why. */
 typedef int (*check_fn)(struct call *c);
 
 /*
- * One exchange, with its retries.  The caller fills in the first part and keeps all of it until
- * done().
+ * One exchange, including retries.  The caller fills in the first part, and keeps all of it
+ * unchanged until done().
  */
 struct call {
 	const char *method;
 	struct where *where;
-	char *query;          /* by encode_query(), or NULL */
-	bool broken;          /* there was no memory for its query: it must not be sent */
-	const char *if_match; /* an ETag */
-	bool if_none;         /* If-None-Match: * */
-	const char *mark;     /* metadata for the object, by which we know ours again; or NULL */
-	uint64_t off, len;    /* Range; len 0: none */
-	void *to;             /* the program's memory of len bytes; NULL: text is kept */
-	const void *body;     /* our memory */
+	char *query;          /* from encode_query(), or NULL */
+	bool broken;          /* out of memory while making the query: must not be sent */
+	const char *if_match; /* ETag for If-Match, or NULL */
+	bool if_none;         /* send If-None-Match: * */
+	const char *mark;     /* metadata for the new object, to recognise it later; or NULL */
+	uint64_t off, len;    /* Range in bytes; len 0: none */
+	void *to;             /* destination in the program, len bytes; NULL: keep text */
+	const void *body;     /* body to send, in our memory */
 	uint64_t body_len;
 	bool patient; /* allow COMPLETE_SILENCE_S without a byte */
 	bool plain;   /* receive bodies of http:// straight into to (plain.c) */
@@ -55,41 +56,41 @@ struct call {
 	call_fn done;
 	void *arg;
 
-	/* The result.  What may be done again was, until the deadline. */
+	/* Results, after all retries. */
 	int err; /* 0, or -errno */
 	char why[ERR_TEXT_MAX];
 	struct answer answer;
-	uint64_t got; /* bytes stored from off on */
-	char *text;   /* of the answer, ends with a 0; NULL: none */
+	uint64_t got; /* bytes stored, beginning at off */
+	char *text;   /* text of the answer, NUL-terminated, or NULL */
 	size_t text_len;
-	unsigned nr_sent; /* times that the request was sent */
+	unsigned nr_sent; /* how often the request was sent */
 
-	/* The thread's own. */
+	/* Used by the thread. */
 	struct call *next;
 	CURL *easy;         /* NULL for an exchange of plain.c */
 	struct plain *line; /* its connection */
 	struct curl_slist *headers;
-	uint64_t sent; /* of the body */
+	uint64_t sent; /* bytes of the body that were sent */
 	uint64_t again_ns, got_before;
-	unsigned tries, nr_moves, keys_nr; /* keys_nr: of the keys that signed it */
+	unsigned tries, nr_moves, keys_nr; /* keys_nr: where.keys_nr of the keys that signed it */
 	bool looked, told_clock, told_region, told_keys, canceled, running, moved;
 	char *url;
 };
 
-/* Begin and end the use of the thread.  0, or -errno with a sentence. */
+/* Begin and end using the thread.  http_get() returns 0, or -errno with a sentence. */
 int http_get(void);
 void http_put(void);
 
-/* On the thread pst-http only. */
+/* Only on the thread pst-http. */
 void call_start(struct call *c);
-/* done() is called before this returns, with -ECANCELED. */
+/* Cancel; done() is called with -ECANCELED before this returns. */
 void call_cancel(struct call *c);
 void call_free_text(struct call *c);
 
-/* From any other thread: start the call and wait for its end.  c->err. */
+/* Start a call and wait for its end; return c->err.  Not on the thread pst-http. */
 int call_wait(struct call *c);
 
-/* From any thread: run fn(arg) on the thread pst-http. */
+/* Run fn(arg) on the thread pst-http; any thread may do this. */
 struct http_job {
 	struct http_job *next;
 	void (*fn)(void *arg);
@@ -97,16 +98,16 @@ struct http_job {
 };
 void http_run(struct http_job *job);
 
-/* A service for keys: one exchange on the caller's thread, no redirect and no proxy.  0 or
- * -errno with a sentence without secrets; *ret is to be freed. */
+/* Fetch keys from a service: one exchange on the caller's thread, without redirects or proxy.
+ * Return 0, or -errno with a sentence that contains no secrets.  Free *ret. */
 int http_fetch(const char *url, const char *method, const char *body, const char *header,
 	       long timeout_ms, size_t max, char **ret);
 
-/* The text of the first element of that name, with its references resolved.  False: there is
- * none, or it does not fit. */
+/* Copy the text of the first element of that name, with references resolved.  Return false if there
+ * is none or if it does not fit. */
 bool xml_find(const char *text, const char *name, char *ret, size_t len);
 
-/* Those keys have expired: the next creds_get() fetches others, unless it has them already. */
+/* Drop expired keys: the next creds_get() fetches new ones, unless that has happened already. */
 void creds_expire(const struct keys *k);
 
 /* ---------------------------------------------- parts of an exchange, on the thread pst-http */
@@ -146,7 +147,7 @@ long request_left_ms(const struct call *c);
  * Return false if there is no memory, or with c->err and c->why. */
 bool request_make(struct call *c);
 
-/* answer.c: libcurl's callbacks for a header and for bytes. */
+/* libcurl's callbacks for headers and bytes, in answer.c. */
 size_t answer_header(char *line, size_t size, size_t nr, void *arg);
 size_t answer_data(char *data, size_t size, size_t nr, void *arg);
 /* Check the headers once, before any byte is used.  Return false with c->err. */
@@ -155,11 +156,11 @@ bool answer_is_good(long status);
 /* Set c->err: the server sent too many bytes. */
 void answer_too_long(struct call *c);
 
-/* why.c: set c->err and c->why. */
+/* Set c->err and c->why from an answer; in why.c. */
 void why_status(struct call *c);
-/* Return true if the failure is worth another try. */
+/* Do the same for a failure of libcurl.  Return true if a retry may help. */
 bool why_curl(struct call *c, CURLcode code);
-/* Return true if the text of the answer has that error code. */
+/* Return true if the answer's text has that S3 error code. */
 bool why_code_is(const struct call *c, const char *code);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The I/O context.  flush() hands operations to the thread pst-http, which splits reads into ranges
- * of RANGE_LEN and pushes finished operations into the context's inbox.
+ * The I/O context.  flush() passes operations to the thread pst-http, which splits reads into
+ * ranges of RANGE_LEN, and pushes finished operations into the context's inbox.
  */
 #include <stdio.h>
 
@@ -12,27 +12,27 @@
 #include "s3/io.h"
 #include "s3/read.h"
 
-#define TASK_CALLS 16u /* ranges of an operation that are asked for at a time */
+#define TASK_CALLS 16u /* most ranges of an operation in flight */
 
 struct s3_ctx {
-	struct io_ctx base; /* first */
+	struct io_ctx base; /* must be the first member */
 	struct io_inbox in;
 	struct io_fifo queued; /* until flush() */
 };
 
-/* A read on the thread pst-http. */
+/* A read in progress on the thread pst-http. */
 struct task {
 	struct task *next;
 	struct io_op *op;
 	struct s3_file *file;
-	uint64_t at, end; /* the next range begins at at */
+	uint64_t at, end; /* bytes: where the next range begins; end of the read */
 	unsigned nr_calls;
 	int err;
 	bool starting;
 	struct call *calls[TASK_CALLS];
 };
 
-/* What other threads hand over. */
+/* Operations from other threads, and jobs that take them. */
 static struct {
 	pthread_mutex_t lock;
 	struct io_fifo ops;
@@ -40,7 +40,7 @@ static struct {
 	struct http_job take, cancel;
 } handed = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* The thread's own. */
+/* Used by the thread pst-http only. */
 static struct task *tasks;
 
 static struct s3_ctx *io_ctx_of(struct io_ctx *base)
@@ -95,7 +95,7 @@ static int start_range(struct task *t, unsigned i)
 	return 0;
 }
 
-/* Start ranges, and end the task when none is left. */
+/* Start ranges, and end the task when none is in flight. */
 static void task_go_on(struct task *t)
 {
 	struct task **at = &tasks;
@@ -112,7 +112,7 @@ static void task_go_on(struct task *t)
 	free(t);
 }
 
-/* The other ranges of a failed operation are of no use, and its memory must become quiet. */
+/* Cancel the other ranges of a failed operation, so that nothing writes to its memory any more. */
 static void cancel_calls(struct task *t)
 {
 	t->starting = true;

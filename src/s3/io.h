@@ -5,10 +5,10 @@
 
 #include "s3/s3.h"
 
-/* Give it back to its I/O context; the caller does not touch it afterwards. */
+/* Complete an operation in its I/O context; do not touch op afterwards. */
 void op_end(struct io_op *op, int64_t res);
 
-/* upload.c: end operations of all uploads whose cancel flag is set. */
+/* End the canceled operations of all uploads; in upload.c. */
 void uploads_cancel(void);
 
 #endif

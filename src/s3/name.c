@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of objects, and the endpoint, region and address style that the environment asks for. */
+/* Parse names of objects, and find endpoint, region and address style in the environment. */
 #include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
@@ -45,7 +45,7 @@ static bool is_loopback(const char *host, size_t len)
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (strlen(names[i]) == len && strncasecmp(names[i], host, len) == 0)
 			return true;
-	/* 127.1.2.3, and no name that begins so. */
+	/* Accept 127.1.2.3, but no host name that begins like it. */
 	return len > 4 && strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") >= len;
 }
 
@@ -68,7 +68,7 @@ int check_plain(const char *url, const char *shown)
 		       shown);
 }
 
-/* HOST[:PORT] of printable characters, without a user's name and password. */
+/* Check HOST[:PORT]: printable characters, no user name or password. */
 static int check_authority(const char *host, size_t len, const char *shown)
 {
 	if (!len)
@@ -129,7 +129,7 @@ static int check_bucket(const char *bucket, size_t len, const char *shown)
 			    shown);
 }
 
-/* The endpoint that was given, or "". */
+/* Return the configured endpoint, or "". */
 static void find_endpoint(char *ret, size_t len)
 {
 	const char *e = env("AWS_ENDPOINT_URL_S3");
@@ -198,7 +198,7 @@ bool where_set_region(struct where *w, const char *region)
 	return w->custom || amazon_origin(w) == 0;
 }
 
-/* The endpoint may have a path of its own, which ret_base gets without its last slash. */
+/* Use a configured endpoint.  Its path, without the last slash, goes to ret_base. */
 static int custom_origin(struct where *w, const char *endpoint, char **ret_base)
 {
 	size_t scheme = scheme_len(endpoint), len;
@@ -285,7 +285,7 @@ int where_new(const char *name, struct where **ret)
 
 	if (!w)
 		return err_set(ENOMEM, "out of memory");
-	/* A presigned URL has its secret in the query. */
+	/* Cut the query off: it contains the secret of a presigned URL. */
 	w->shown = s3 ? strdup(name) : strndup(name, strcspn(name, "?#"));
 	r = !w->shown ? err_set(ENOMEM, "out of memory")
 	    : s3      ? from_bucket(w, name + scheme_len(name) + 3)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names of objects.  A directory of s3:// is what keys begin with up to a slash: it is there as
- * long as an object is.
+ * Calls on names of objects.  A directory of s3:// is a prefix of keys that ends in a slash, and
+ * exists as long as one of its objects.
  */
 #include <stdio.h>
 #include <time.h>
@@ -16,7 +16,7 @@
 
 struct listing {
 	struct where *where;
-	char *prefix; /* "", or the directory with a slash at its end */
+	char *prefix; /* "", or the directory with a trailing slash */
 	uint32_t flags;
 	pst_name_fn fn;
 	void *arg;
@@ -26,8 +26,8 @@ struct listing {
 	uint64_t deadline_ns; /* of pages that bring nothing */
 };
 
-/* The contents of the next element of that name, cut off at their end until the next call; NULL:
- * none. */
+/* Return the contents of the next element of that name, or NULL. Its end is overwritten by a NUL
+ * until the next call. */
 static char *next_element(char **at, const char *name)
 {
 	char open[32], shut[32], *from, *end;
@@ -35,7 +35,7 @@ static char *next_element(char **at, const char *name)
 	(void)snprintf(open, sizeof(open), "<%s>", name);
 	(void)snprintf(shut, sizeof(shut), "</%s>", name);
 	if (!**at)
-		**at = '<'; /* that the last call cut off */
+		**at = '<'; /* restore what the last call overwrote */
 	from = strstr(*at, open);
 	end = from ? strstr(from, shut) : NULL;
 	if (!end)
@@ -85,7 +85,7 @@ static bool parse_time(const char *text, int64_t *ret_ns)
 	return true;
 }
 
-/* Hand a key or a common prefix on, by its name in the directory. */
+/* Pass a key or a common prefix to the caller, by its name in the directory. */
 static int names_give(struct listing *l, char *key, struct pst_name_info *info)
 {
 	size_t prefix = strlen(l->prefix), len;
@@ -97,8 +97,8 @@ static int names_give(struct listing *l, char *key, struct pst_name_info *info)
 	len = strlen(key);
 	if (info->kind == PST_NAME_DIR && len)
 		key[--len] = '\0';
-	/* The key of the directory itself, and keys with two slashes in a row, which have no name
-	 * in a directory. */
+	/* Skip the directory's own key, and keys with two slashes in a row: they have no name in a
+	 * directory. */
 	if (!len)
 		return 0;
 	l->stop = l->fn(l->arg, key, info);
@@ -138,8 +138,8 @@ static int add_page(struct listing *l, char *xml)
 	return r;
 }
 
-/* One page of at most max keys.  1: there are more, from token on; 0; -errno with a sentence; or
- * what fn returned, with l->stop. */
+/* Read one page of at most max keys.  Return 1 with token if there are more; 0; -errno with a
+ * sentence; or fn's result, with l->stop. */
 static int names_read_page(struct listing *l, const char *max, char token[TOKEN_LEN])
 {
 	struct pair q[6] = { { "list-type", "2" },
@@ -188,7 +188,7 @@ static int read_pages(struct listing *l)
 	int r;
 
 	do {
-		/* Pages without a key may follow each other, but not for ever. */
+		/* Pages without a key may follow one another, but only for a limited time. */
 		if (found)
 			l->deadline_ns = now_ns() + OPEN_NS;
 		l->found = false;
@@ -199,7 +199,7 @@ static int read_pages(struct listing *l)
 	return r;
 }
 
-/* Take the key out of a name: requests for lists go to the bucket's own path. */
+/* Remove the key from the path: listings are requested from the bucket's own path. */
 static int listing_begin(struct listing *l)
 {
 	struct where *w = l->where;
@@ -287,7 +287,7 @@ static int object_stat(struct where *w, struct pst_name_info *ret)
 	return 0;
 }
 
-/* Is there a key that begins so? */
+/* Return 0 if a key begins with the directory's prefix. */
 static int dir_stat(struct where *w, struct pst_name_info *ret)
 {
 	unsigned nr = 0;
@@ -352,7 +352,7 @@ static int s3_unlink(const char *name)
 		return r;
 	if (where_is_bucket(name))
 		r = err_set(EISDIR, "%.200s is a bucket, and no object", name);
-	/* A DELETE of what is not there succeeds. */
+	/* Check that the object exists: S3's DELETE of a missing one succeeds. */
 	if (r == 0)
 		r = where_probe(w, &c);
 	if (r == -ERANGE && c.answer.status == 416)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads: what answers are compared with, and what an object is asked for first. */
+/* Reading objects: checks of answers, and the first request. */
 #ifndef PST_S3_READ_H
 #define PST_S3_READ_H
 
 #include "s3/http.h"
 
-/* Of a Content-Range; only size is set for "bytes *" "/size". */
+/* A parsed Content-Range; for "bytes *" "/size" only size is set. */
 struct range {
 	uint64_t first, last, size;
 };
@@ -17,11 +17,11 @@ int err_object_replaced(const struct s3_file *f);
 /* Is that the range of the same object?  0, or -errno with a sentence. */
 int answer_check(const struct s3_file *f, const struct call *c);
 
-/* Ask for the first byte.  0; -ERANGE with the status 416: the object is empty; another error.  The
- * caller frees the text of the answer. */
+/* Request the first byte.  Return 0; -ERANGE with status 416 if the object is empty; another error.
+ * The caller frees the answer's text. */
 int where_probe(struct where *w, struct call *c);
 
-/* True for s3://BUCKET and s3://BUCKET/, which name no object. */
+/* Return true for s3://BUCKET and s3://BUCKET/, which name no object. */
 bool where_is_bucket(const char *name);
 
 extern const struct file_ops s3_file_ops, https_file_ops, http_file_ops;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests: their URL, headers, signature and body. */
+/* Make requests: URL, headers, signature and body. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static size_t on_body(char *to, size_t size, size_t nr, void *arg)
 	return len;
 }
 
-/* libcurl sends a request again where a connection that it kept was closed by the server. */
+/* Rewind the body: libcurl resends the request if the server has closed a kept connection. */
 static int on_seek(void *arg, curl_off_t offset, int origin)
 {
 	struct call *c = arg;
@@ -100,11 +100,11 @@ static bool add_headers(struct call *c)
 		ok = ok && add_header(c, "If-Match", c->if_match);
 	if (c->if_none)
 		ok = ok && add_header(c, "If-None-Match", "*");
-	/* libcurl would wait for a 100 Continue, and name a type of its own. */
+	/* Suppress libcurl's own headers: it would wait for a 100 Continue, and send a type. */
 	ok = ok && add_header(c, "Expect", "") && add_header(c, "Content-Type", "");
 	if (!c->where->s3)
 		return ok;
-	/* TLS guards the body; without it the signature has to. */
+	/* TLS protects the body; without TLS the signature must cover it. */
 	if (c->body && strncmp(c->where->origin, "http://", 7) == 0) {
 		sha256_hex(c->body, c->body_len, hash);
 		payload = hash;
@@ -138,7 +138,7 @@ long request_left_ms(const struct call *c)
 	uint64_t now = now_ns();
 
 	if (c->deadline_ns == UINT64_MAX)
-		return 0; /* libcurl's word for ever: SILENCE_S still holds */
+		return 0; /* 0 means no limit to libcurl; SILENCE_S still applies */
 	if (c->deadline_ns <= now)
 		return 1;
 	return (long)MIN((c->deadline_ns - now) / NSEC_PER_MSEC + 1, (uint64_t)INT32_MAX);
@@ -170,14 +170,14 @@ static void set_options(struct call *c)
 	SET(CURLOPT_PRIVATE, c);
 	if (bundle)
 		SET(CURLOPT_CAINFO, bundle);
-	/* libcurl would look at variables that the caller of a set-uid program set. */
+	/* In a set-uid program, libcurl must not take a proxy from the caller's variables. */
 	if (getauxval(AT_SECURE))
 		SET(CURLOPT_PROXY, "");
-	/* What may go in clear text on this machine may not through a proxy on another one. */
+	/* Use no proxy for loopback URLs: their plain text must stay on this machine. */
 	if (is_loopback_url(c->url))
 		SET(CURLOPT_NOPROXY, "*");
 #if LIBCURL_VERSION_NUM >= 0x075700
-	/* Do not join the thread of a look-up: a dead name server would stop all exchanges. */
+	/* Do not join name lookup threads: a dead name server would block all exchanges. */
 	SET(CURLOPT_QUICK_EXIT, 1L);
 #endif
 	if (c->body || strcmp(c->method, "PUT") == 0 || strcmp(c->method, "POST") == 0) {

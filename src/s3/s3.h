@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH.  A module,
+ * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH. A module,
  * libpenstock-s3.so, because libcurl and OpenSSL are more than libc.
  *
- * One thread, pst-http, owns a curl multi handle and runs every HTTP exchange (struct call).  Other
- * threads hand calls and file operations to it (http.h), and the thread pushes finished operations
- * into the inbox of their I/O context.
+ * One thread, pst-http, owns a curl multi handle and runs every HTTP exchange (struct call). Other
+ * threads pass calls and file operations to it (http.h), and it pushes finished operations into the
+ * inbox of their I/O context.
  *
- * Signing is our own Signature Version 4 (sign.c) over OpenSSL's SHA-256.  CURLOPT_AWS_SIGV4 of
- * libcurl 7.88 does not send x-amz-content-sha256, signs queries and paths as they are given, and
- * sorts headers by the whole line; five later releases changed each of these.  Our own gives the
- * same signature with every libcurl.
+ * Requests are signed by sign.c (Signature Version 4) over OpenSSL's SHA-256. CURLOPT_AWS_SIGV4 of
+ * libcurl 7.88 does not send x-amz-content-sha256, signs queries and paths unencoded, and sorts
+ * headers by the whole line; five later releases changed this behaviour.  sign.c gives the same
+ * signature with every libcurl.
  *
  * No torn reads.  The first request of an open is a range of one byte.  Its answer gives the size
- * and the validator: a strong ETag, or a Last-Modified that is older than the answer by a second.
+ * and the validator: a strong ETag, or a Last-Modified at least a second older than the answer.
  * Every later range sends If-Match with that ETag, and every answer is compared with validator,
  * size and range before a byte is stored, because some servers ignore If-Match.
  *
- * Writes make a whole object, by one PUT or by a multi-part upload.  It becomes visible by SYNC,
- * and only then: close() cannot report a failure, so a close without SYNC discards the bytes.
+ * Writes create a whole object, by one PUT or by a multi-part upload.  Only SYNC makes the object
+ * visible: close() cannot report a failure, so a close without SYNC discards the bytes.
  *
- * Bounds: CALLS_MAX exchanges at a time with CURL_BUFFER bytes each, TEXT_MAX bytes for each answer
- * that is text, and PARTS_MAX buffers of PART_LEN bytes for a file that is written.
+ * Limits: CALLS_MAX concurrent exchanges with CURL_BUFFER bytes each, TEXT_MAX bytes per text
+ * answer, and PARTS_MAX buffers of PART_LEN bytes per file that is written.
  *
- * Secrets stay out of sentences and logs: names are shown without their query, and no header of a
- * request is ever printed.
+ * Secrets never appear in sentences or logs: names are shown without their query, and request
+ * headers are never printed.
  */
 #ifndef PST_S3_H
 #define PST_S3_H
@@ -34,47 +34,47 @@
 #include "base/base.h"
 #include "file/io.h"
 
-#define CALLS_MAX 64u        /* exchanges at a time, in a process */
-#define ORIGIN_CALLS_MAX 32u /* exchanges with one server: a slow one leaves room for others */
-#define CURL_BUFFER KIB(512) /* libcurl's receive buffer, for each of them */
+#define CALLS_MAX 64u        /* concurrent exchanges of a process */
+#define ORIGIN_CALLS_MAX 32u /* concurrent exchanges with one server; leaves some for others */
+#define CURL_BUFFER KIB(512) /* bytes of libcurl's receive buffer, per exchange */
 #define RANGE_LEN MIB(8)     /* bytes of one ranged GET */
-#define PART_LEN MIB(16)     /* of a multi-part upload */
-#define PARTS_MAX 8u         /* buffers of PART_LEN for a file */
-#define MARK_LEN 32u         /* hexadecimal digits that tell an upload from all others */
-#define PART_NR_MAX 10000u   /* S3's own limit */
-#define TEXT_MAX MIB(2)      /* of an answer that is text: a page of a listing */
+#define PART_LEN MIB(16)     /* bytes of one part of a multi-part upload */
+#define PARTS_MAX 8u         /* buffers of PART_LEN per file */
+#define MARK_LEN 32u         /* hexadecimal digits that identify an upload */
+#define PART_NR_MAX 10000u   /* most parts of an upload; S3's limit */
+#define TEXT_MAX MIB(2)      /* bytes of a text answer, such as a page of a listing */
 #define KEY_MAX 1024u        /* bytes, S3's own limit */
-#define TRIES_MAX 5u         /* in a row without progress */
-#define PROGRESS_MIN KIB(64) /* bytes that count as progress */
+#define TRIES_MAX 5u         /* consecutive attempts without progress */
+#define PROGRESS_MIN KIB(64) /* bytes received that count as progress */
 #define REDIRECTS_MAX 5u
 #define CONNECT_MS 5000L
-#define SILENCE_S 20L               /* no byte for so long: a new connection */
-#define COMPLETE_SILENCE_S 300L     /* a server joins thousands of parts */
-#define OPEN_NS (60 * NSEC_PER_SEC) /* for the request of an open, with its retries */
-#define ABORT_NS (5 * NSEC_PER_SEC) /* for the DELETE of an unfinished upload, at close */
-#define CLOSE_NS (5 * NSEC_PER_SEC) /* for what is under way then, before that */
+#define SILENCE_S 20L               /* seconds without a byte; then reconnect */
+#define COMPLETE_SILENCE_S 300L     /* seconds; a server may join thousands of parts */
+#define OPEN_NS (60 * NSEC_PER_SEC) /* time limit of an open's request, with its retries */
+#define ABORT_NS (5 * NSEC_PER_SEC) /* time limit of the DELETE of an unfinished upload, at close */
+#define CLOSE_NS (5 * NSEC_PER_SEC) /* time limit of requests in flight at close, before that */
 
 /* ------------------------------------------------------------------ sign.c */
 
 struct keys {
 	char id[192], secret[192];
-	char *token; /* of a session, or NULL */
+	char *token; /* session token, or NULL */
 };
 
-/* A name and a value of a header or of a query; neither is encoded. */
+/* Name and value of a header or query parameter; not encoded. */
 struct pair {
 	const char *name, *value;
 };
 
-/* What a signature covers. */
+/* The input of a signature. */
 struct to_sign {
 	const char *method;
-	const char *path;  /* encoded by encode_uri() */
-	const char *query; /* by encode_query(), or "" */
+	const char *path;  /* from encode_uri() */
+	const char *query; /* from encode_query(), or "" */
 	const struct pair *headers;
 	size_t nr_headers;
 	const char *payload; /* SHA-256 in hex, or UNSIGNED-PAYLOAD */
-	const char *date;    /* 20130524T000000Z */
+	const char *date;    /* such as 20130524T000000Z */
 	const char *region, *service;
 };
 
@@ -83,62 +83,62 @@ struct to_sign {
 #define SHA_HEX_LEN 65u
 #define UNSIGNED_PAYLOAD "UNSIGNED-PAYLOAD"
 
-/* Percent-encode all but unreserved characters; a slash stays where slash says so.  NULL: no
- * memory */
+/* Percent-encode all but unreserved characters; slash: keep slashes.  NULL if out of memory. */
 char *encode_uri(const char *text, bool slash);
-/* The canonical form of a query: encoded, sorted by name and value.  NULL: no memory */
+/* Return the canonical form of a query: encoded, sorted by name and value.  NULL if out of
+ * memory. */
 char *encode_query(const struct pair *pairs, size_t nr);
-/* The value of the header Authorization, to be freed.  NULL with a sentence. */
+/* Return the value of the Authorization header, to be freed; NULL with a sentence. */
 char *sign(const struct keys *k, const struct to_sign *s);
 void sha256_hex(const void *data, size_t len, char ret[SHA_HEX_LEN]);
-/* The time for a signature: now, plus an offset that a server's clock taught.  False: no such date
- * can be written. */
+/* Write the date for a signature: now plus skew_s, the offset of the server's clock.  Return false
+ * if the date cannot be represented. */
 bool sign_date(int64_t skew_s, char ret[SIGN_DATE_LEN]);
 
 /* ----------------------------------------------------------------- creds.c */
 
 /*
- * Find the keys: AWS_ACCESS_KEY_ID, web identity, the profile's files, the container's service, the
- * machine's service, in this order.  May block for some seconds.  Keys that expire are fetched
- * again five minutes before.
+ * Find keys, in this order: AWS_ACCESS_KEY_ID, web identity, the profile's files, the container's
+ * service, the machine's service.  May block for some seconds.  Keys that expire are renewed five
+ * minutes early.
  *
- * Return: 0; -ENOKEY with a sentence that names where was looked.
+ * Return: 0; -ENOKEY with a sentence that lists the places searched.
  */
 int creds_get(struct keys *ret);
 void keys_wipe(struct keys *k);
-/* A value of the profile's files, such as region; "" for none. */
+/* Return a value of the profile's files, such as region; "" if there is none. */
 void profile_value(const char *name, char *ret, size_t len);
 
 /* ------------------------------------------------------------------ name.c */
 
-/* Where an object is, and how a request for it is made.  Changes in the thread pst-http alone. */
+/* Where an object is, and how to address it.  Only the thread pst-http changes it. */
 struct where {
-	char *shown; /* for sentences: no query */
-	bool s3;     /* sign, or at least address as S3 */
+	char *shown; /* for sentences; without query */
+	bool s3;     /* an S3 name: sign the requests, or at least address as S3 */
 	bool sign;
-	bool path_style, custom; /* BUCKET in the path; an endpoint was given */
+	bool path_style, custom; /* BUCKET is in the path; an endpoint was configured */
 	char *bucket;
-	char *origin;  /* https://HOST:PORT */
-	char *path;    /* encoded, begins with a slash */
-	size_t key_at; /* of s3://: where the key begins in path */
-	char *query;   /* of https://: as given; or NULL */
-	char *moved;   /* the URL that a redirect led to, or NULL */
+	char *origin;  /* such as https://HOST:PORT */
+	char *path;    /* encoded; begins with a slash */
+	size_t key_at; /* s3://: index of the key in path */
+	char *query;   /* https://: query as given; or NULL */
+	char *moved;   /* target of a redirect, or NULL */
 	char region[64];
-	int64_t skew_s; /* of the server's clock */
+	int64_t skew_s; /* seconds that the server's clock is ahead */
 	struct keys keys;
-	unsigned keys_nr;      /* counts each change of keys */
-	uint64_t keys_wait_ns; /* fetching keys failed: do not try again before */
+	unsigned keys_nr;      /* number of key changes so far */
+	uint64_t keys_wait_ns; /* now_ns() until which keys are not fetched again */
 };
 
 int where_new(const char *name, struct where **ret);
 void where_free(struct where *w);
-/* The bucket is in another region, as its server said; false: the endpoint stays. */
+/* Switch to the bucket's region, as told by the server; return false if the endpoint stays. */
 bool where_set_region(struct where *w, const char *region);
-/* True for http:// on this machine. */
+/* Return true for http:// on this machine. */
 bool is_loopback_url(const char *url);
-/* May the bytes of that URL go over the wire in clear text?  0, or -EPERM with a sentence. */
+/* Check that the URL's bytes may be sent unencrypted.  Return 0, or -EPERM with a sentence. */
 int check_plain(const char *url, const char *shown);
-/* Value of a variable, NULL in set-uid programs and where it is empty. */
+/* Return a variable's value; NULL in set-uid programs and for empty values. */
 const char *env(const char *name);
 
 /* ------------------------------------------------------------------ file.c */
@@ -146,12 +146,12 @@ const char *env(const char *name);
 struct upload;
 
 struct s3_file {
-	struct file file; /* first */
+	struct file file; /* must be the first member */
 	struct where *where;
 	uint64_t size;
-	char *etag;        /* strong, with its quotes; or NULL */
-	char *modified;    /* Last-Modified, where there is no such ETag */
-	struct upload *up; /* NULL: for reading */
+	char *etag;        /* strong ETag with its quotes, or NULL */
+	char *modified;    /* Last-Modified, if there is no such ETag */
+	struct upload *up; /* NULL: open for reading */
 };
 
 static inline struct s3_file *s3_file_of(const struct file *f)
@@ -161,10 +161,10 @@ static inline struct s3_file *s3_file_of(const struct file *f)
 
 extern const struct io_backend s3_backend;
 
-/* upload.c: may be called by the thread pst-http alone, but for new and close. */
+/* Functions of upload.c; all but new and close run on the thread pst-http. */
 int upload_new(struct s3_file *f, bool excl, struct upload **ret);
-/* Wait for what is under way, at most CLOSE_NS, and for the abort of what was not published, at
- * most ABORT_NS. */
+/* Wait at most CLOSE_NS for requests in flight, and at most ABORT_NS for the abort of an
+ * unpublished upload. */
 void upload_close(struct upload *u);
 void upload_op(struct upload *u, struct io_op *op);
 uint64_t upload_size(const struct upload *u);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Signature Version 4, as Amazon's "Signing AWS requests" describes it, for the service s3. */
+/* Signature Version 4 for the service s3, as described in Amazon's "Signing AWS requests". */
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
@@ -132,7 +132,7 @@ bool sign_date(int64_t skew_s, char ret[SIGN_DATE_LEN])
 struct line {
 	char name[64];
 	const char *value;
-	size_t idx; /* headers of one name keep their order */
+	size_t idx; /* keeps the order of headers with equal names */
 };
 
 static int sign_by_name(const void *a, const void *b)
@@ -148,7 +148,7 @@ static bool is_blank(char c)
 	return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Write a value with single blanks inside and none around. */
+/* Write a value with single blanks inside and none at its ends. */
 static void put_value(FILE *to, const char *value)
 {
 	bool gap = false, begun = false;
@@ -222,7 +222,7 @@ static bool signing_key(const struct keys *k, const struct to_sign *s, uint8_t r
 	return ok;
 }
 
-/* The SHA-256 of the canonical request. */
+/* Compute the SHA-256 of the canonical request. */
 static bool canonical_hash(const struct to_sign *s, const struct line *l, char ret[SHA_HEX_LEN])
 {
 	char *text = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes.  Bytes are copied into buffers of PART_LEN; a buffer that is full is sent as a part.
- * SYNC sends the last one and makes the object visible: by one PUT if it fits into a part, else by
- * completing the multi-part upload.  After an error nothing becomes visible any more.
+ * Write objects.  Bytes are copied into buffers of PART_LEN; a full buffer is sent as a part.  SYNC
+ * sends the last one and makes the object visible: by one PUT if it fits into one part, else by
+ * completing the multi-part upload.  After an error, nothing becomes visible.
  *
- * All of it runs on the thread pst-http, but for upload_new(), upload_close() and upload_size().
+ * All functions run on the thread pst-http, except upload_new(), upload_close() and upload_size().
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "s3/io.h"
 #include "s3/upload.h"
 
-#define COMPLETE_TRIES 3u /* an answer 200 whose text is an error */
+#define COMPLETE_TRIES 3u /* attempts while status 200 comes with an error text */
 
 struct upload *uploads;
 
@@ -174,7 +174,7 @@ static void send_part(struct part *p, uint64_t len)
 
 /* ------------------------------------------------------------------ writes */
 
-/* Note that bytes were written.  False: they lie too scattered. */
+/* Record written bytes.  Return false if the part has too many separate ranges. */
 static bool add_span(struct part *p, uint64_t from, uint64_t to)
 {
 	unsigned i = 0, j;
@@ -198,7 +198,7 @@ static bool upload_holds(const struct part *p, uint64_t len)
 	return p->nr_spans == 1 && p->spans[0].from == 0 && p->spans[0].to >= len;
 }
 
-/* The buffer of a part.  -EAGAIN: all are being sent. */
+/* Return the buffer of a part; -EAGAIN while all buffers are being sent. */
 static int part_for(struct upload *u, unsigned nr, struct part **ret)
 {
 	struct part *free_part = NULL;
@@ -237,7 +237,8 @@ static int part_for(struct upload *u, unsigned nr, struct part **ret)
 	return 0;
 }
 
-/* Copy what there are buffers for.  0: all; -EAGAIN: later. */
+/* Copy into the available buffers.  Return 0 if all was copied; -EAGAIN to retry later; another
+ * -errno. */
 static int copy_write(struct upload *u, struct io_op *op)
 {
 	while (op->moved < op->len) {
@@ -263,7 +264,7 @@ static int copy_write(struct upload *u, struct io_op *op)
 	return 0;
 }
 
-/* Send parts that are full; they need the upload's number. */
+/* Send full parts; this needs the upload's id, so create the upload first. */
 static void send_full(struct upload *u)
 {
 	bool any = false;
@@ -284,8 +285,9 @@ static void send_full(struct upload *u)
 /* ----------------------------------------------------------------- publish */
 
 /*
- * An earlier try may have made the object although its answer was lost: then the next try finds an
- * object that is there, or an upload that is not.  The object's mark tells whose object it is.
+ * Decide whether a failed publish has succeeded in fact.  An earlier attempt whose answer was lost
+ * may have created the object; the next attempt then finds an existing object, or no upload.  The
+ * object's mark tells whether it is ours.
  */
 static void upload_looked_at(struct call *c)
 {
@@ -303,7 +305,7 @@ static void upload_looked_at(struct call *c)
 		upload_close_step(u);
 }
 
-/* Return true if upload_looked_at() follows. */
+/* Look at the object after such an error.  Return true if upload_looked_at() follows. */
 static bool upload_look_at(struct upload *u, int err, const struct call *c)
 {
 	if (u->closing ||
@@ -321,7 +323,7 @@ static void published(struct call *c)
 	int r = upload_call_end(u);
 	char code[64];
 
-	/* A server that joins parts may say 200 first, and find an error later. */
+	/* A server that joins parts may send status 200 first, and find an error later. */
 	if (r == 0 && u->body && (!c->text || !strstr(c->text, "<CompleteMultipartUploadResult"))) {
 		if (!c->text || !xml_find(c->text, "Code", code, sizeof(code)))
 			(void)strcpy(code, "no result");
@@ -355,7 +357,7 @@ static void put_small(struct upload *u, uint64_t size)
 	u->call.body = size ? u->parts[0].buf : "";
 	u->call.body_len = size;
 	u->call.if_none = u->excl;
-	/* Only then is a second try told from the first. */
+	/* The mark is needed only with If-None-Match, to recognise our own first attempt. */
 	u->call.mark = u->excl ? u->mark : NULL;
 	for (unsigned i = 0; size && i < PARTS_MAX; i++)
 		if (u->parts[i].used)
@@ -386,7 +388,7 @@ static void upload_complete(struct upload *u, unsigned nr)
 	u->call.patient = true;
 }
 
-/* Send the last part.  Unfinished parts before it are holes: -EINVAL. */
+/* Send the last part.  Return -EINVAL if an earlier part is incomplete, which is a hole. */
 static int send_last(struct upload *u, uint64_t size)
 {
 	unsigned last = (unsigned)((size - 1) / PART_LEN);
@@ -406,7 +408,7 @@ static int send_last(struct upload *u, uint64_t size)
 	return 0;
 }
 
-/* True if a small object is whole in one buffer. */
+/* Return true if a small object is complete in one buffer. */
 static bool is_small(const struct upload *u, uint64_t size)
 {
 	unsigned nr = 0;
@@ -488,7 +490,7 @@ void upload_op(struct upload *u, struct io_op *op)
 	if (op->kind != IO_WRITE) {
 		io_fifo_push(&u->syncs, op);
 	} else if (u->published || u->sealed || u->syncs.head) {
-		/* The sync may have timed out: its request still reads the buffers. */
+		/* Even if the sync has timed out, its request may still read the buffers. */
 		log_warn("%.200s: a sync of the object has begun, and it cannot be written any "
 			 "more; open it again",
 			 u->file->where->shown);
@@ -525,7 +527,7 @@ static bool cancel_ops(struct io_fifo *ops)
 void uploads_cancel(void)
 {
 	for (struct upload *u = uploads; u; u = u->next) {
-		/* What a canceled write was to put there is missing. */
+		/* The bytes of a canceled write are missing, so the upload fails. */
 		if (cancel_ops(&u->writes))
 			upload_fail(u, -ECANCELED, "a write to the object was canceled");
 		(void)cancel_ops(&u->syncs);

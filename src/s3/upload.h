@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An object that is written: upload.c publishes it, upload_life.c makes and closes it. */
+/* An object being written: upload.c publishes it, upload_life.c creates and closes the upload. */
 #ifndef PST_S3_UPLOAD_H
 #define PST_S3_UPLOAD_H
 
@@ -9,66 +9,66 @@
 #include "file/op.h"
 #include "s3/http.h"
 
-#define SPANS_MAX 64u /* separate ranges of one part that writes have filled */
+#define SPANS_MAX 64u /* most separate ranges that writes filled in one part */
 
 struct span {
 	uint64_t from, to;
 };
 
-/* A buffer, and the part that it holds. */
+/* A buffer, and the part in it. */
 struct part {
 	struct upload *up;
 	bool used, full, sending;
-	unsigned nr; /* from 0 on */
+	unsigned nr; /* number of the part, from 0 */
 	char *buf;
-	struct span spans[SPANS_MAX]; /* sorted, none touches the next */
+	struct span spans[SPANS_MAX]; /* sorted and disjoint, with gaps between them */
 	unsigned nr_spans;
 	struct call call;
 };
 
 struct upload {
 	struct upload *next;
-	struct http_job begin_job; /* may be queued still when the upload is closed */
+	struct http_job begin_job; /* may still be queued when the upload is closed */
 	struct s3_file *file;
 	bool excl;
 	_Atomic uint64_t size;
-	char *id; /* of the multi-part upload, or NULL */
+	char *id; /* S3's id of the multi-part upload, or NULL */
 	struct part parts[PARTS_MAX];
 	unsigned nr_sending;
-	char **etags; /* of parts that were sent */
+	char **etags; /* ETags of sent parts */
 	unsigned nr_etags;
-	struct io_fifo writes, syncs; /* that wait */
+	struct io_fifo writes, syncs; /* waiting operations */
 	int err;
 	char why[ERR_TEXT_MAX], lost_why[ERR_TEXT_MAX];
 	bool published;
-	char mark[MARK_LEN + 1]; /* of the object that this upload makes */
-	int lost_err;            /* what publishing gave, while the object is looked at */
-	bool sealed;             /* its size is fixed: the object, or its last part, was sent */
-	bool busy;               /* call is under way */
+	char mark[MARK_LEN + 1]; /* mark of the object that this upload creates */
+	int lost_err;            /* error of publishing, while upload_looked_at() is pending */
+	bool sealed;             /* no more writes: the object or its last part was sent */
+	bool busy;               /* call is in flight */
 	unsigned complete_tries;
-	struct call call; /* to create, complete or abort, or the PUT of a small object */
+	struct call call; /* creates, completes or aborts, or PUTs a small object */
 	char *body;
 
-	/* Closing. */
+	/* Jobs of closing. */
 	struct http_job close_job, hurry_job;
-	pthread_mutex_t lock; /* of ended */
+	pthread_mutex_t lock; /* covers ended */
 	pthread_cond_t cond;
 	bool closing, ended, hurried;
 };
 
-/* All that are open.  The thread pst-http's own. */
+/* All open uploads; used by the thread pst-http only. */
 extern struct upload *uploads;
 
-/* After an error nothing becomes visible any more: end all operations that wait. */
+/* Make the upload fail, so that nothing becomes visible, and end all waiting operations. */
 void upload_fail(struct upload *u, int err, const char *why);
 
-/* Start a call of the upload itself.  The names and values of its query go in pairs. */
+/* Start a call on the upload itself, with the query pairs q. */
 void upload_call(struct upload *u, const char *method, const struct pair *q, size_t nr,
 		 call_fn done);
-/* The end of it: 0, or the error, which u->call.why explains. */
+/* End such a call.  Return 0, or the error that u->call.why explains. */
 int upload_call_end(struct upload *u);
 
-/* upload_life.c: abort what was not published, once nothing is under way. */
+/* Abort an unpublished upload once nothing is in flight; in upload_life.c. */
 void upload_close_step(struct upload *u);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of an upload: its beginning, and its end, which leaves nothing unfinished behind. */
+/* Create and close uploads; closing leaves nothing unfinished on the server. */
 #include <stdio.h>
 #include <sys/random.h>
 
@@ -66,7 +66,7 @@ static void aborted(struct call *c)
 	closed(u);
 }
 
-/* Once nothing is under way: abort what was not published. */
+/* Once nothing is in flight, abort the upload unless it was published. */
 void upload_close_step(struct upload *u)
 {
 	struct pair q[] = { { "uploadId", u->id } };
@@ -92,7 +92,7 @@ static void close_upload(void *arg)
 	for (unsigned i = 0; i < PARTS_MAX; i++)
 		if (u->parts[i].sending) {
 			call_cancel(&u->parts[i].call);
-			/* Whoever cancels the last one ends the upload. */
+			/* Canceling the last part ends the upload. */
 			if (u->ended)
 				return;
 		}
@@ -100,7 +100,7 @@ static void close_upload(void *arg)
 		upload_close_step(u);
 }
 
-/* The server takes too long: drop the request under way. */
+/* Cancel the request in flight, because the server takes too long. */
 static void drop_call(struct upload *u)
 {
 	if (u->ended || !u->busy || u->call.done == aborted)
@@ -116,7 +116,7 @@ static void hurry_upload(void *arg)
 	struct upload *u = arg;
 
 	drop_call(u);
-	/* The upload is freed once this is seen. */
+	/* The upload may be freed as soon as hurried is seen. */
 	(void)pthread_mutex_lock(&u->lock);
 	u->hurried = true;
 	(void)pthread_cond_signal(&u->cond);

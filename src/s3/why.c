@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What an answer's status, or a failure of libcurl, means: an errno and a sentence. */
+/* Translate an answer's status, or a failure of libcurl, into an errno and a sentence. */
 #include <stdio.h>
 #include <string.h>
 
 #include "s3/http.h"
 
-/* Only characters that codes and numbers of requests have. */
+/* Keep only characters that occur in error codes and request ids. */
 static void keep_plain(char *text)
 {
 	char *to = text;
@@ -35,8 +35,8 @@ bool why_code_is(const struct call *c, const char *code)
 }
 
 struct meaning {
-	long status;      /* 0: any */
-	const char *code; /* NULL: any */
+	long status;      /* HTTP status; 0: any */
+	const char *code; /* S3 error code; NULL: any */
 	int err;
 	const char *says;
 };
@@ -121,7 +121,7 @@ static const struct {
 	{ CURLE_OK, EPROTO, false, "the server does not speak HTTP as it should" },
 };
 
-/* True: worth another try. */
+/* Return true if a retry may help. */
 bool why_curl(struct call *c, CURLcode code)
 {
 	size_t i = 0;

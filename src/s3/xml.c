@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The little XML that answers of S3 have. */
+/* Parse the small subset of XML in S3's answers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,8 @@ static size_t put_utf8(char *to, unsigned long c)
 	return 4;
 }
 
-/* The length of the reference at text, 0 for none; at most 4 bytes go to ret. */
+/* Decode the reference at text, such as &amp;. Return its length, or 0 if there is none; ret gets
+ * at most 4 bytes. */
 static size_t reference(const char *text, char *ret, size_t *ret_len)
 {
 	static const struct {

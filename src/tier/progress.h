@@ -43,8 +43,7 @@ void progress_end(struct progress *p, int err);
 /* Return the move that began last.  A move whose mover was killed still appears as running. */
 void progress_now(const struct progress *p, struct progress_move *ret);
 
-/* progress_count(): return the number of ended moves.  progress_ended(): return the nr-th ended move,
- * or false if it is no longer kept. */
+/* Return the number of ended moves, and the nr-th of them; false if that one is not kept. */
 uint64_t progress_count(const struct progress *p);
 bool progress_ended(const struct progress *p, uint64_t nr, struct progress_move *ret);
 
