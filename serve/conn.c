@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections: receive requests and send replies.  A connection that has reached its limit of
- * requests or bytes in flight is not read until some of its replies are sent.  So TCP stops a
- * client that takes no replies, and other clients are not delayed.
+ * Connections: receive requests and send replies.  A connection at its limit of requests or bytes
+ * in flight is not read until some replies are sent.  So TCP blocks a client that reads no replies,
+ * and other clients are not delayed.
  */
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -10,9 +10,9 @@
 
 #include "serve/server.h"
 
-/* most bytes that are read from one connection before the next connection's turn */
+/* most bytes read from one connection before the next one's turn */
 #define TURN_MAX MIB(4)
-/* most reads of one connection that the loop itself serves in one turn */
+/* reads of one connection that the loop serves in one turn */
 #define NOW_MAX 64u
 #define OUT_IOVS 64        /* replies sent in one system call */
 #define INLINE_MAX KIB(64) /* bytes; larger reads are left to workers, which run in parallel */
@@ -181,7 +181,7 @@ static bool conn_send_some(struct conn *c)
 
 /* ---------------------------------------------------------------- requests */
 
-/* Return the payload bytes of the request or of the reply, whichever is larger. */
+/* Return the larger of the request's and the reply's payload bytes. */
 static uint32_t conn_size_of(const struct wire_request *q)
 {
 	switch (q->op) {
@@ -201,7 +201,7 @@ static uint32_t conn_size_of(const struct wire_request *q)
 	}
 }
 
-/* Return the payload bytes that the rate counts: not those that it counted at the OPEN. */
+/* Return the payload bytes that count for the rate, excluding those counted at the OPEN. */
 static uint64_t conn_cost(const struct conn *c, const struct wire_request *q)
 {
 	struct handle *h = q->op == WIRE_WRITE ? handle_of(c, q->handle) : NULL;
@@ -290,8 +290,8 @@ static bool is_tls(const uint8_t *from)
 }
 
 /*
- * Take one message from n bytes.  Return how many bytes were taken; of a WRITE, the ones that have
- * arrived.  Return 0 if more bytes must arrive or the message must wait.
+ * Take one message from n bytes.  Return the bytes taken (of a WRITE, those that have arrived), or
+ * 0 if more bytes must arrive or the message must wait.
  */
 static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 {
@@ -315,7 +315,7 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 	}
 	if (q.op != WIRE_WRITE && n < q.len)
 		return 0;
-	/* The rate does not delay a hello, because it may have to end an older connection. */
+	/* Do not delay a hello by the rate: it may have to end an older connection. */
 	wait = c->greeted ? rate_wait(c) : 0;
 	if (wait) {
 		c->full = true;
@@ -353,7 +353,7 @@ static bool may_read(const struct conn *c)
 	return c->fd >= 0 && !c->full && !c->hello_job && !c->ends && !c->s->draining;
 }
 
-/* Take all messages that can be taken, and keep the remaining bytes. */
+/* Take all messages that can be taken, and keep the remaining bytes for later. */
 static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 {
 	uint32_t at = 0, len = 1;
@@ -362,7 +362,7 @@ static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 	while (at < n && len && may_read(c)) {
 		len = take_one(c, from + at, n - at);
 		at += len;
-		/* Send the replies while they are in the CPU's caches. */
+		/* Send replies while they are in the CPU's caches. */
 		if (c->nr_out >= SEND_AT && !conn_send_some(c))
 			conn_kill(c, NULL);
 	}
@@ -381,7 +381,7 @@ static void conn_take_all(struct conn *c, uint8_t *from, uint32_t n)
 	c->nr_kept = n - at;
 }
 
-/* Take the messages that were read earlier but had to wait. */
+/* Take messages that were kept because they had to wait. */
 static void take_kept(struct conn *c)
 {
 	uint32_t n = c->nr_kept;
@@ -406,7 +406,7 @@ static ssize_t conn_receive(struct conn *c, void *buf, size_t len)
 	return -1;
 }
 
-/* Read the rest of a payload and, by the same call, the bytes after it.  Returns as read_some()
+/* Read the rest of a payload and, in the same call, the bytes after it.  Return as read_some()
  * does. */
 static ssize_t read_payload(struct conn *c)
 {
@@ -466,7 +466,7 @@ static void conn_read_all(struct conn *c)
 		}
 		if (n < 0)
 			return;
-		/* Bytes from a client that takes no replies are no progress. */
+		/* Receiving alone is no progress: the client must also take its replies. */
 		if (conn_is_sent(c))
 			c->since_ns = about_now_ns();
 		read += (uint64_t)n;
@@ -530,10 +530,10 @@ static void conn_go_on(struct conn *c)
 		freed = qp_turn(c);
 		if (c->fd < 0)
 			return;
-		/* The connection was full, and all replies are sent: no event would begin another
+		/* The connection was full and all replies are sent, so no event would start another
 		 * turn. */
 	} while (c->full && (freed || (!c->out.head && !c->nr_pool && taken != c->nr_taken)));
-	/* Do not wait for the rest of a payload: it is not a request yet. */
+	/* A payload that is still arriving does not count as a job: it is not a request yet. */
 	if (conn_is_sent(c) && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
 		conn_kill(c, NULL);
 		return;
@@ -674,7 +674,7 @@ static void conn_forget(struct conn *c, struct job *j)
 
 	for (; j; j = next) {
 		next = j->next;
-		if (j->closes) { /* a job that closes a handle must run */
+		if (j->closes) { /* a job that closes a handle must run in any case */
 			pool_put(c->s, j);
 			continue;
 		}
@@ -743,7 +743,7 @@ void conn_tick(struct conn *c, uint64_t now)
 	else if (!conn_is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
 	else if ((c->full && c->greeted) || qp_is_busy(c))
-		conn_turn(c); /* others may have returned memory */
+		conn_turn(c); /* another connection may have freed memory */
 }
 
 void conn_sweep(struct server *s)
@@ -768,7 +768,8 @@ void conn_sweep(struct server *s)
 	}
 	if (!freed)
 		return;
-	/* Answering a hello may end other connections of the list. */
+	/* Restart at the head each time: answering a hello may end other connections of the
+	 * list. */
 	for (e = s->conns.next; e != &s->conns; e = e->next) {
 		struct conn *c = list_entry(e, struct conn, link);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Execute requests on files, and run the threads for those that may block. */
+/* Execute requests on files, and run the threads for requests that may block. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -22,12 +22,12 @@
 #define LEASE_MS 60000u  /* milliseconds; the kernel breaks a lease after 45 s by default */
 #define SEND_MIN KIB(64) /* from this number of bytes on, a worker sends the reply of a read */
 
-/* Open a name below the served directory, which is the root of the look-up: neither ".." nor a link
- * can leave it. */
+/* Open a name below the served directory.  That directory is the root of the lookup, so neither
+ * ".." nor a link can leave it. */
 static int exec_open_beneath(const struct server *s, const char *name, int flags, mode_t mode)
 {
 	struct open_how how = {
-		/* openat2(2) rejects O_NOCTTY and O_NONBLOCK together with O_PATH. */
+		/* openat2(2) rejects O_NOCTTY and O_NONBLOCK with O_PATH. */
 		.flags = (uint64_t)(flags | O_CLOEXEC |
 				    (flags & O_PATH ? 0 : O_NOCTTY | O_NONBLOCK)),
 		.mode = mode,
@@ -43,7 +43,7 @@ static int exec_open_beneath(const struct server *s, const char *name, int flags
 			return fd < 0 ? -errno : fd;
 		if (errno == EINTR)
 			continue;
-		/* Something was renamed during the look-up, or a process has a lease. */
+		/* Something was renamed during the lookup, or a process has a lease: retry. */
 		if (ms >= LEASE_MS)
 			return -EBUSY;
 		if (ms)
@@ -77,8 +77,8 @@ static int get_attr(int fd, struct wire_attr *ret)
 /* ------------------------------------------------------------- operations */
 
 /*
- * Open a regular file only.  Opening a device or a pipe may have effects, so look at it first.  If
- * the name means something else by the second look-up, that is rejected as well.
+ * Open a file if it is a regular one.  Check before opening, because opening a device or a pipe may
+ * have side effects; refuse the name if it refers to something else by then.
  */
 static int exec_open_file(const struct server *s, const struct job *j, struct wire_attr *ret)
 {
@@ -103,7 +103,7 @@ static int exec_open_file(const struct server *s, const struct job *j, struct wi
 		flags |= O_CREAT;
 	if (j->q.how & WIRE_O_EXCL)
 		flags |= O_EXCL;
-	/* Only a regular file is truncated. */
+	/* Truncate only after checking that it is a regular file. */
 	fd = exec_open_beneath(s, j->name, flags, flags & O_CREAT ? j->q.mode & 0777 : 0);
 	if (fd < 0)
 		return fd;
@@ -122,7 +122,7 @@ static int exec_open_file(const struct server *s, const struct job *j, struct wi
 	return fd;
 }
 
-/* Return true if the file's bytes are never on a disk.  Such file systems take no RWF_NOWAIT. */
+/* Return true if the file system holds all bytes in memory.  Such file systems lack RWF_NOWAIT. */
 static bool exec_is_in_memory(int fd)
 {
 	struct statfs fs;
@@ -278,8 +278,8 @@ static int do_list(const struct server *s, struct job *j)
 }
 
 /*
- * Open the directory that contains a name; *ret_base is the last part of the name.  Return -EISDIR
- * if that part is empty, "." or "..".
+ * Open the directory that contains a name; *ret_base is the name's last part.  Return -EISDIR if
+ * that part is empty, "." or "..".
  */
 static int open_parent(const struct server *s, char *name, const char **ret_base)
 {
@@ -380,7 +380,7 @@ void exec_reply(struct server *s, struct job *j)
 
 	if (j->err)
 		j->len = WIRE_HEAD;
-	/* The bytes of a READ_RDMA go another way. */
+	/* The NIC delivers the bytes of a READ_RDMA, so the message has only a header. */
 	r.len = job_by_rdma(j) ? WIRE_HEAD : j->len;
 	if (j->q.flags & WIRE_F_CRC && j->len > WIRE_HEAD) {
 		r.flags = WIRE_F_CRC;
@@ -416,7 +416,7 @@ bool exec_read_now(struct server *s, struct job *j)
 
 /* ------------------------------------------------------------------- pool */
 
-/* Called with the lock: list a connection that has a job for a worker. */
+/* List a connection that has a job for a worker.  The lock is held. */
 static void list_conn(struct pool *p, struct conn *c)
 {
 	if (c->is_waiting || !c->waiting.head || c->nr_running >= p->share)
@@ -430,7 +430,7 @@ static void list_conn(struct pool *p, struct conn *c)
 	p->last = c;
 }
 
-/* Called with the lock.  Take the next job, or return NULL. */
+/* Take the next job; NULL if there is none.  The lock is held. */
 static struct job *exec_next_job(struct pool *p)
 {
 	struct conn *c = p->first;
@@ -452,9 +452,9 @@ static struct job *exec_next_job(struct pool *p)
 }
 
 /*
- * The kernel reports a failed write-back only to processes that have the file open.  So the file is
- * closed only after all is written.  If that fails, clients are told that the server was restarted:
- * their next SYNC fails.
+ * Close a handle after writing all dirty pages back.  The kernel reports a failed write-back only
+ * to processes with the file open, so closing earlier could lose the error.  If the write-back
+ * fails, change the boot id, so that the clients' next SYNC fails.
  */
 void exec_close(struct server *s, struct handle *h)
 {

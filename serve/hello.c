@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The first request of a connection. */
+/* The hello: the first request of a connection. */
 #include "serve/server.h"
 
 static bool same_channel(const struct conn *a, const struct conn *b)
@@ -12,10 +12,9 @@ static bool same_channel(const struct conn *a, const struct conn *b)
 }
 
 /*
- * End older connections of the same channel.  A client that connects again sends its requests
- * again.  Requests of its older connection must not run later than these: an old write would undo a
- * new one.  Return 0; -EAGAIN while such a request runs; -ESTALE if this connection is the older
- * one.
+ * End older connections of the same channel.  A reconnecting client repeats its requests, and
+ * requests of its old connection must not run later than these: an old write would undo a new one.
+ * Return 0; -EAGAIN while such a request is running; -ESTALE if this connection is the older one.
  */
 static int end_older(struct conn *c)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Jobs: their memory and names, and handles. */
+/* Jobs with their memory and names; handles. */
 #include "serve/server.h"
 
 /* ------------------------------------------------------------------ memory */
@@ -43,7 +43,7 @@ void job_free(struct job *j)
 	free(j);
 }
 
-/* A job whose memory is a slot of the connection by RDMA. */
+/* Create a job whose memory is a slot of the RDMA connection. */
 static struct job *job_new_rdma(struct conn *c, const struct wire_request *q)
 {
 	struct job *j = malloc(sizeof(*j));
@@ -87,7 +87,7 @@ struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size)
 
 /* ----------------------------------------------------------------- handles */
 
-/* Return the handle of a number, or NULL.  Numbers begin at 1. */
+/* Return the handle with this number, or NULL.  Numbers begin at 1. */
 struct handle *handle_of(const struct conn *c, uint32_t nr)
 {
 	return nr && nr <= c->s->o.files && c->handles ? c->handles[nr - 1] : NULL;
@@ -103,12 +103,12 @@ uint32_t handle_room(struct conn *c)
 	return 0;
 }
 
-/* Close a handle that has no user left, by a job, because close(2) may block. */
+/* Close a handle without users on a worker, because close(2) may block. */
 static void handle_close(struct conn *c, struct handle *h)
 {
 	struct job *j = c->s->pool.stop ? NULL : malloc(sizeof(*j));
 
-	if (!j) { /* no worker, or no memory for a job: close here, although it may block */
+	if (!j) { /* no worker, or no memory for a job: close here, even if that blocks */
 		exec_close(c->s, h);
 		return;
 	}

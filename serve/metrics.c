@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Metrics of the server by HTTP (GET /metrics).  A client may send anything or nothing, or not read
- * the answer.  So each connection gets only a few bytes and a few seconds, and the loop never waits
- * for it.
+ * Metrics of the server by HTTP (GET /metrics). A client may send anything or nothing, and may not
+ * read the answer.  So each connection gets only a few bytes and a few seconds, and the loop never
+ * waits for it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -129,7 +129,7 @@ void scrape_accept(struct server *s)
 		server_accept_failed(s);
 		return;
 	}
-	/* Use a free slot, or else drop the oldest connection and use its slot. */
+	/* Use a free slot, or drop the oldest connection. */
 	for (unsigned i = 0; i < SCRAPES; i++)
 		if (s->scrapes[i].until_ns < sc->until_ns)
 			sc = &s->scrapes[i];
@@ -171,7 +171,7 @@ static void metrics_answer(struct server *s, struct scrape *sc, int status, bool
 	free(text);
 }
 
-/* Take the request.  Return false if the socket is to be closed. */
+/* Receive the request.  Return false if the socket must be closed. */
 static bool take_request(struct server *s, struct scrape *sc)
 {
 	ssize_t n = recv(sc->fd, sc->in + sc->have, sizeof(sc->in) - sc->have, MSG_DONTWAIT);
@@ -190,7 +190,7 @@ static bool take_request(struct server *s, struct scrape *sc)
 	return sc->out;
 }
 
-/* Send the answer; once it is sent, wait until the client closes. */
+/* Send the answer, and then wait until the client closes. */
 static bool send_answer(struct server *s, struct scrape *sc)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = sc };
@@ -208,8 +208,7 @@ static bool send_answer(struct server *s, struct scrape *sc)
 			(void)epoll_ctl(s->epfd, EPOLL_CTL_MOD, sc->fd, &ev);
 		}
 	}
-	/* Read further bytes of the client: unread bytes would reset the connection before the
-	 * answer arrives. */
+	/* Keep reading: unread bytes would reset the connection before the answer arrives. */
 	got = recv(sc->fd, sc->in, sizeof(sc->in), MSG_DONTWAIT);
 	return got > 0 || (got < 0 && errno == EAGAIN);
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bytes of files by RDMA, between memory of this process and memory of a client.
+ * Move file bytes by RDMA between slots of this process and client memory.
  *
- * The client asks for a queue pair with WIRE_RDMA.  A worker makes it, together with SLOTS slots of
- * memory that the device reaches, so that no client takes memory of another.  A request takes a
- * slot.  A read fills the slot from the file, and the device writes it to the client's memory, in
- * chunks.  For a write the device reads the client's memory into the slot, and a worker writes the
- * file when all is there and the checksum fits.
+ * A client asks for a queue pair with WIRE_RDMA. A worker creates it together with SLOTS registered
+ * slots, so no client uses another one's memory.  Each request takes a slot.  For a read, the slot
+ * is filled from the file, and the NIC writes it to client memory in chunks.  For a write, the NIC
+ * reads client memory into the slot; when all bytes have arrived and match the checksum, a worker
+ * writes them to the file.
  *
- * The reply is a message on the queue pair, posted behind the chunks with one doorbell.  A reliable
- * connection executes in order, so a client that has the message has the bytes.
+ * The reply is a message on the same queue pair, posted after the chunks with one doorbell.  A
+ * reliable connection executes in order, so a client that has the message also has the bytes.
  *
- * Nothing of this process can be reached through a queue pair: its memory is registered for the
- * device's own use alone.
+ * Clients cannot access this process by the queue pair: its memory is registered for local use
+ * only.
  *
  * The first failure ends the client's connection, and its requests with it.  A client that fails
  * again and again gets no further queue pair for some time: making one costs much more than a
@@ -29,11 +29,11 @@
 #include "serve/server.h"
 
 #define SLOTS 8u
-/* Offset of the bytes of a request in its slot; its reply's header is before them. */
+/* Bytes from the start of a slot to the data; the reply's header comes before. */
 #define SLOT_DATA KIB(4)
 #define SLOT_LEN (SLOT_DATA + (uint64_t)WIRE_DATA_MAX)
 #define CHUNKS (WIRE_DATA_MAX / WIRE_RDMA_CHUNK)
-#define DEADLINE_MS 10000u /* for a client whose device does not answer */
+#define DEADLINE_MS 10000u /* milliseconds until an unresponsive client NIC is given up */
 #define POLL_MAX 16
 /* A client may fail FAULTS_MAX times at once, and then once in FAULT_NS. */
 #define FAULTS_MAX 32u
@@ -42,8 +42,8 @@
 struct rdma {
 	struct nic *nic;
 	struct nic_domain *domain;
-	struct endpoint *ep; /* NULL once it has ended */
-	uint8_t *mem;        /* SLOTS slots */
+	struct endpoint *ep; /* NULL after the queue pair has ended */
+	uint8_t *mem;        /* memory of SLOTS slots */
 	struct mem_reg *reg;
 	struct job *jobs[SLOTS]; /* the user of each slot */
 	unsigned nr_posted;      /* operations that the device has not completed */
@@ -70,7 +70,7 @@ int qp_begin(struct server *s)
 		return 0;
 	(void)snprintf(s->rdma_by, sizeof(s->rdma_by), "%s, port %u", n->name, n->port);
 	s->rdma = true;
-	/* It is opened again for the first client. */
+	/* Only a check: the first client opens it again. */
 	nics_put(n);
 	return 0;
 }
@@ -87,7 +87,7 @@ void qp_say(const struct server *s)
 
 uint64_t qp_features(struct conn *c)
 {
-	/* Blocks of a store go over the connection only. */
+	/* Blocks of a store are only sent over the socket. */
 	c->rdma_agreed = c->s->rdma && !c->s->o.store && c->hello.features & WIRE_FEATURE_RDMA;
 	return c->rdma_agreed ? WIRE_FEATURE_RDMA : 0;
 }
@@ -344,7 +344,7 @@ void qp_room_free(struct job *j)
 
 /* --------------------------------------------------------------- operations */
 
-/* Divide count bytes of a job into chunks.  Returns how many there are. */
+/* Split count bytes of a job into chunks.  Return their number. */
 static unsigned qp_chunks(const struct rdma *r, const struct job *j, enum endpoint_op op,
 			  uint32_t count, struct endpoint_io v[CHUNKS])
 {
@@ -363,7 +363,8 @@ static unsigned qp_chunks(const struct rdma *r, const struct job *j, enum endpoi
 	return nr;
 }
 
-/* The job's memory is the device's until job->left is 0, or the queue pair ends. */
+/* Post a job's chunks.  The NIC uses the job's memory until job->left is 0 or the queue pair
+ * ends. */
 static void qp_post(struct rdma *r, struct job *j, const struct endpoint_io *v, unsigned nr)
 {
 	int n = endpoint_post(r->ep, v, nr);
@@ -388,7 +389,7 @@ void qp_request(struct job *j, const uint8_t *payload)
 	} else if (!(j->handle = handle_of(c, j->q.handle))) {
 		conn_reply_err(j, EBADF);
 	} else {
-		/* The client may close it, and open another file by its number, meanwhile. */
+		/* Hold the handle: the client may close it, and its number may be reused. */
 		j->handle->refs++;
 		j->pulls = true;
 		nr = qp_chunks(r, j, ENDPOINT_READ, j->q.count, v);
@@ -417,7 +418,7 @@ void qp_answer(struct job *j)
 	qp_post(r, j, v, nr);
 }
 
-/* One operation of a job is complete.  Return true if the job ended. */
+/* Handle a completed operation of a job.  Return true if the job ended. */
 static bool qp_job_done(struct conn *c, struct job *j)
 {
 	c->rdma->nr_posted--;
@@ -474,7 +475,7 @@ bool qp_turn(struct conn *c)
 		r->failed = ENODEV;
 	while (any && !r->failed)
 		freed |= qp_poll(c, &any);
-	/* After each event there may be another one, which must not stay unread. */
+	/* Arm again after each event, so that no later event is missed. */
 	if (!r->failed && (r->nr_posted || r->armed)) {
 		int err = endpoint_arm(r->ep);
 

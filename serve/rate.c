@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Limits of the byte rate of each client.  A client means all connections with the same key, from
- * the same address, or of the same user of an AF_UNIX socket.  Each client has a budget of bytes
- * that grows with time, at most to the bytes of BURST_NS.  A request may begin while the budget is
- * above 0, and may make it negative.  So large requests reach the same rate as small ones.  A new
- * block of a store counts when its room is reserved, because others may be evicted then.
+ * Limit each client's byte rate.  A client means all connections with the same key, or from the
+ * same address, or of the same user of an AF_UNIX socket.  Its budget of bytes grows with time, up
+ * to the bytes of BURST_NS. A request may start while the budget is positive, and may make it
+ * negative, so large requests get the same rate as small ones.  A new block of a store is charged
+ * when its room is reserved, because other blocks may be evicted then.
  */
 #include <stdio.h>
 #include <sys/socket.h>
@@ -74,7 +74,7 @@ void rate_sweep(struct server *s, uint64_t now)
 {
 	struct list *e, *n;
 
-	/* A negative budget stays until time has refilled it, so connecting again does not help. */
+	/* Keep clients with a negative budget, so that reconnecting does not reset it. */
 	list_for_each_safe (e, n, &s->rates) {
 		struct rate *r = list_entry(e, struct rate, link);
 

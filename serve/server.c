@@ -45,7 +45,7 @@ static int add_fd(struct server *s, int *fd)
 	return 0;
 }
 
-/* Remove the socket that a killed server left behind; nobody listens there. */
+/* Remove the socket that a killed server left behind, if nobody listens there. */
 static void remove_dead_socket(const struct net_addr *a)
 {
 	const struct sockaddr_un *un = (const struct sockaddr_un *)&a->sa;
@@ -58,8 +58,8 @@ static void remove_dead_socket(const struct net_addr *a)
 		(void)unlink(un->sun_path);
 }
 
-/* Listen at an address. @what: its name in the log line. *ret_fd is set once the address is this
- * server's: only then may its socket be removed at the end. */
+/* Listen at an address.  @what: its name in the log.  *ret_fd is set once this server owns the
+ * address: only then may the socket file be removed at the end. */
 static int listen_at(struct server *s, const struct net_addr *a, const char *what, int *ret_fd)
 {
 	struct net_addr bound = { .len = sizeof(bound.sa) };
@@ -74,7 +74,7 @@ static int listen_at(struct server *s, const struct net_addr *a, const char *wha
 		remove_dead_socket(a);
 	else
 		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	/* The permissions of the metrics socket decide who can read them. */
+	/* The permissions of the metrics socket decide who may read the metrics. */
 	if (a == &s->o.metrics && a->sa.ss_family == AF_UNIX)
 		(void)fchmod(fd, 0600);
 	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0) {
@@ -93,8 +93,7 @@ static int listen_at(struct server *s, const struct net_addr *a, const char *wha
 	return 0;
 }
 
-/* Drop the oldest connection that has been without a hello for a second.  Return false if there is
- * none. */
+/* Drop the oldest connection that sent no hello within a second.  Return false if there is none. */
 static bool drop_oldest_stranger(struct server *s)
 {
 	uint64_t before = about_now_ns() - NSEC_PER_SEC;
@@ -175,7 +174,7 @@ static void accept_some(struct server *s, int listener)
 			server_accept_failed(s);
 			return;
 		}
-		/* The dropped connection is counted until the end of this turn. */
+		/* nr_conns still includes the dropped connection until this turn ends. */
 		if (s->nr_conns >= s->o.clients && !drop_oldest_stranger(s)) {
 			s->counts.refused++;
 			(void)close(fd);
@@ -229,7 +228,8 @@ static void take_done(struct server *s)
 
 		next = j->next;
 		conn_job_done(j);
-		/* Send replies together that became ready together for one connection. */
+		/* Run the connection's turn after its last job, so that its replies are sent
+		 * together. */
 		if (!next || next->conn != c)
 			conn_turn(c);
 	}
@@ -260,7 +260,7 @@ static void take_event(struct server *s, const struct epoll_event *ev)
 	}
 }
 
-/* Drop clients that take no replies. */
+/* Drop clients that do not take their replies. */
 static void drop_all(struct server *s)
 {
 	struct list *e, *n;
@@ -281,7 +281,7 @@ static void turn_again(struct server *s)
 	}
 }
 
-/* Continue connections that were delayed by their rate. */
+/* Run connections whose rate delayed them. */
 static void turn_slowed(struct server *s)
 {
 	struct list *e, *n;
@@ -323,10 +323,10 @@ static int loop(struct server *s)
 			turn_slowed(s);
 		if (s->draining && now_ns() > s->drain_end_ns)
 			drop_all(s);
-		/* Free dead connections only now: a later event of this turn could still name
+		/* Free dead connections here: a later event of the same turn could still refer to
 		 * one. */
 		conn_sweep(s);
-		/* Jobs that close files have one more second. */
+		/* Allow one more second for jobs that close files. */
 		if (s->draining && now_ns() > s->drain_end_ns + NSEC_PER_SEC &&
 		    !list_empty(&s->dead))
 			return err_set(ETIMEDOUT,
@@ -381,15 +381,15 @@ static int serve_server_start(struct server *s)
 	(void)sigaddset(&set, SIGINT);
 	(void)sigaddset(&set, SIGHUP);
 	(void)pthread_sigmask(SIG_BLOCK, &set, NULL);
-	/* Serving continues even if the reader of the log is gone. */
+	/* Continue to serve even if the log's reader is gone. */
 	(void)signal(SIGPIPE, SIG_IGN);
-	/* Each client has a socket and its files. */
+	/* Raise the limit: each client has a socket and open files. */
 	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
 		rl.rlim_cur = rl.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &rl);
 	}
-	/* Keep the memory of payloads in the process.  Otherwise it would be mapped and cleared for
-	 * each payload. */
+	/* Keep freed payload memory in the process: otherwise each payload would be mapped and
+	 * cleared anew. */
 	(void)mallopt(M_MMAP_THRESHOLD, 16 << 20);
 	(void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	s->epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -415,7 +415,7 @@ static int serve_server_start(struct server *s)
 	if (r == 0) {
 		qp_say(s);
 		poll_listeners(s, true);
-		/* The service manager may be gone; ignore errors. */
+		/* Ignore errors: the service manager may be gone. */
 		(void)notify_service("READY=1");
 	}
 	return r;
@@ -441,8 +441,7 @@ int serve_run(const struct serve_opts *o)
 	r = serve_server_start(s);
 	if (r == 0)
 		r = loop(s);
-	/* A worker hangs, so its thread cannot be joined.  Its memory stays until the process
-	 * exits. */
+	/* A worker hangs and cannot be joined, so its memory stays until the process exits. */
 	if (r == -ETIMEDOUT)
 		return r;
 	server_end_all(s);

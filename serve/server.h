@@ -16,35 +16,34 @@
 #include "net/wire.h"
 #include "serve/serve.h"
 
-#define IN_MAX KIB(64) /* most bytes that the loop reads at a time, except for payloads of writes */
-/* Payload bytes that are reserved for each connection: one request of the largest size. */
+#define IN_MAX KIB(64) /* bytes that the loop reads at once, payloads of writes excepted */
+/* Bytes reserved for each connection: one request of the largest size. */
 #define CONN_SURE (WIRE_DATA_MAX + WIRE_HEAD)
 
-/* An open file of one connection.  The loop counts its users. */
+/* An open file of one connection.  Only the loop changes the reference count. */
 struct handle {
 	int fd;     /* -1: a new block of a store */
-	void *lent; /* what the store lends: fd belongs to it; or NULL */
+	void *lent; /* the store's open block, which owns fd; or NULL */
 	unsigned refs;
 	bool write;
-	bool in_memory; /* the file's bytes are always in memory: no read waits for a disk */
-	uint64_t paid;  /* bytes of a new block that the rate counted at its OPEN */
+	bool in_memory; /* all bytes are in memory, so no read waits for a disk */
+	uint64_t paid;  /* bytes of a new block that were charged at its OPEN */
 	uint64_t nr_writes,
-		nr_synced; /* nr_writes and nr_synced belong to the loop; they are equal if a
-			    * SYNC followed every write */
+		nr_synced; /* equal if a SYNC followed every write; used by the loop only */
 };
 
 #define RATE_NAME_MAX 192u
-#define SCRAPES 4u /* most connections for metrics at a time */
+#define SCRAPES 4u /* most connections for metrics */
 
-/* A client whose rate is limited, with all of its connections. */
+/* A rate-limited client, with all its connections. */
 struct rate {
 	struct list link; /* in server.rates */
 	char name[RATE_NAME_MAX];
-	unsigned refs;    /* number of its connections */
-	uint64_t full_ns; /* when the client may spend its full burst again */
+	unsigned refs;    /* connections of the client */
+	uint64_t full_ns; /* now_ns() when the budget is full again */
 };
 
-/* Counters since the start.  Only the loop uses them. */
+/* Counters since the start; used by the loop only. */
 struct counts {
 	uint64_t accepted, refused, dropped, handshakes_failed, slowed, scrapes;
 	uint64_t op[WIRE_OP_MAX + 1], error[WIRE_OP_MAX + 1];
@@ -62,7 +61,7 @@ struct fault {
 
 /* A connection for metrics. */
 struct scrape {
-	int fd; /* -1: none */
+	int fd; /* -1: the slot is free */
 	uint64_t until_ns;
 	size_t have, len, at;
 	char *out; /* the answer, or NULL */
@@ -74,12 +73,12 @@ struct conn;
 struct job {
 	struct job *next;
 	struct conn *conn;
-	struct handle *handle; /* or NULL */
+	struct handle *handle; /* handle that the request uses, or NULL */
 	struct wire_request q;
-	char *name; /* copy of the first name in the payload with a terminating 0, or NULL */
-	char *to;   /* the second name of a RENAME, or NULL */
+	char *name; /* copy of the payload's first name, NUL-terminated; or NULL */
+	char *to;   /* second name, of a RENAME; or NULL */
 
-	/* The reply as it is sent. buf has room for WIRE_HEAD and, after it, size bytes. */
+	/* The reply.  buf has room for WIRE_HEAD plus size bytes. */
 	uint8_t *buf;
 	uint32_t size;
 	uint32_t len;   /* bytes of the reply */
@@ -89,13 +88,13 @@ struct job {
 	uint32_t err;
 	uint32_t count;
 	uint64_t value;
-	int new_fd;     /* descriptor that an OPEN has opened, else -1 */
-	void *lent;     /* what an OPEN of a store has opened, else NULL */
-	uint64_t paid;  /* for an OPEN: that of the handle */
-	bool in_memory; /* for an OPEN: that of the handle */
-	/* For a WIRE_RDMA: the connection by RDMA that was made, or NULL. */
+	int new_fd;     /* OPEN: the new descriptor; else -1 */
+	void *lent;     /* OPEN of a store: the opened block; else NULL */
+	uint64_t paid;  /* OPEN: copied to the handle */
+	bool in_memory; /* OPEN: copied to the handle */
+	/* WIRE_RDMA: the new RDMA connection, or NULL. */
 	struct rdma *joined;
-	/* For a request that moves bytes by RDMA: */
+	/* Members for requests that move bytes by RDMA. */
 	struct wire_rdma_key key;
 	uint8_t slot;    /* whose memory buf is in */
 	uint8_t left;    /* operations that the device has not completed */
@@ -110,7 +109,7 @@ struct jobs {
 	struct job *head, *tail;
 };
 
-/* Does the request move its bytes by RDMA, and is its reply a message there? */
+/* Return true if the request moves its bytes by RDMA and is answered by an RDMA message. */
 static inline bool job_by_rdma(const struct job *j)
 {
 	return j->q.op == WIRE_READ_RDMA || j->q.op == WIRE_WRITE_RDMA;
@@ -154,21 +153,21 @@ enum conn_sender {
 };
 
 struct conn {
-	struct list link; /* in server.conns, or server.dead until its jobs are back */
+	struct list link; /* in server.conns; in server.dead until its jobs are back */
 	struct server *s;
 	int fd;   /* -1: the connection is dead */
 	int sock; /* its socket; -1 once that is closed.  Constant while a worker may send */
 	_Atomic enum conn_sender sender;
 	struct net_addr addr;
 	bool greeted;    /* the hello was answered */
-	bool again;      /* more may be in the buffers of tls, which epoll does not tell */
-	bool full;       /* it has as many requests or bytes in flight as allowed */
-	bool ends;       /* it ends once its replies are sent */
-	uint32_t events; /* events that epoll is asked for */
+	bool again;      /* tls may have buffered bytes, for which epoll gives no event */
+	bool full;       /* at its limit of requests or bytes in flight */
+	bool ends;       /* ends once its replies are sent */
+	uint32_t events; /* epoll events that are requested */
 	char key[NET_KEY_NAME_MAX + 1]; /* name of the client's key; "" without TLS */
 	struct wire_hello hello;
-	struct job *hello_job; /* it waits for older connections of the same channel to end */
-	uint64_t since_ns;     /* time of its last progress */
+	struct job *hello_job; /* hello that waits until older connections of the channel end */
+	uint64_t since_ns;     /* now_ns() of the last progress */
 	uint64_t born_ns;
 	struct rate *rate;       /* NULL: none yet, or unlimited */
 	char who[RATE_NAME_MAX]; /* identifies the client; "" before the TLS handshake ends */
@@ -177,10 +176,10 @@ struct conn {
 	bool rdma_agreed;        /* the welcome offered RDMA, and it was not asked for yet */
 	bool rdma_counted;       /* counted in server.nr_rdma */
 
-	uint8_t *kept; /* bytes that were read and could not be taken yet */
+	uint8_t *kept; /* bytes that were read but could not be processed yet */
 	uint32_t nr_kept;
-	struct job *payload; /* the write whose payload is being received */
-	uint32_t got;        /* of that */
+	struct job *payload; /* WRITE whose payload is arriving */
+	uint32_t got;        /* bytes of that payload received */
 
 	uint64_t mem;        /* bytes of its jobs */
 	unsigned nr_jobs;    /* requests whose reply is not sent */
@@ -190,11 +189,11 @@ struct conn {
 	struct jobs waiting; /* jobs for workers; under the lock of the pool */
 	struct conn *next_waiting;
 	bool is_waiting;
-	struct jobs out;         /* replies */
-	uint64_t nr_out;         /* bytes of those that are not sent */
-	uint64_t nr_taken;       /* requests since the beginning */
-	unsigned nr_now;         /* reads that the loop has served in this turn */
-	struct handle **handles; /* [o.files], NULL before the first OPEN */
+	struct jobs out;         /* replies to send */
+	uint64_t nr_out;         /* unsent bytes of these */
+	uint64_t nr_taken;       /* requests taken since the start */
+	unsigned nr_now;         /* reads that the loop served in this turn */
+	struct handle **handles; /* o.files entries; NULL before the first OPEN */
 };
 
 struct server {
@@ -203,7 +202,7 @@ struct server {
 	int epfd, sigfd, efd, timerfd;
 	int listeners[SERVE_LISTEN_MAX];
 	unsigned nr_listeners;
-	bool accepts; /* the listening sockets are polled */
+	bool accepts; /* the listening sockets are in epoll */
 	struct list conns, dead;
 	unsigned nr_conns;
 	bool rdma;        /* there is a device, and it may be used */
@@ -212,22 +211,22 @@ struct server {
 	struct fault faults[FAULTS];
 	unsigned nr_again; /* number of connections whose again is true */
 	struct list rates;
-	uint64_t wake_ns; /* when a client that was too fast may continue; UINT64_MAX: none */
+	/* now_ns() when a rate-limited connection may continue; UINT64_MAX: none. */
+	uint64_t wake_ns;
 	uint64_t start_ns;
-	_Atomic uint64_t nr_boots; /* boot ids beyond the first */
+	_Atomic uint64_t nr_boots; /* number of boot ids used after the first */
 	struct counts counts;
 	int metrics_fd;
 	struct scrape scrapes[SCRAPES];
-	uint64_t shared; /* bytes of all connections above CONN_SURE */
-	uint8_t *in;     /* buffer of 3 * IN_MAX bytes: bytes that were kept, then bytes that are
-			  * read */
+	uint64_t shared; /* bytes used by all connections beyond CONN_SURE */
+	uint8_t *in;     /* buffer of 3 * IN_MAX bytes: kept bytes, then bytes just read */
 	bool draining;
 	uint64_t drain_end_ns;
 
 	struct pool {
 		pthread_mutex_t lock;
 		pthread_cond_t work;
-		struct conn *first, *last; /* connections with waiting jobs, in turns */
+		struct conn *first, *last; /* connections with waiting jobs, served in turn */
 		struct jobs done;
 		struct jobs ends; /* jobs that end queue pairs */
 		unsigned nr_ends; /* workers that have one of them */
@@ -240,12 +239,12 @@ struct server {
 
 /* ------------------------------------------------------------------ exec.c */
 
-/* Execute a job, on any thread.  Fills in err, count, value, and the payload of the reply. */
+/* Execute a job; any thread may call this.  Sets err, count, value, and the reply's payload. */
 void exec_job(struct server *s, struct job *j);
 int exec_read(struct job *j);
-/* Serve a read from the page cache if it holds all bytes; called by the loop. */
+/* Serve a read if the page cache holds all its bytes; return false if not.  Called by the loop. */
 bool exec_read_now(struct server *s, struct job *j);
-/* Write the header of the reply. */
+/* Write the reply's header. */
 void exec_reply(struct server *s, struct job *j);
 
 /* Close a handle without users. */
@@ -254,44 +253,45 @@ void exec_close(struct server *s, struct handle *h);
 int pool_start(struct server *s);
 void pool_stop(struct server *s);
 void pool_put(struct server *s, struct job *j);
-/* Take all finished jobs, and return the first of the list. */
+/* Take all finished jobs; return the list's first. */
 struct job *exec_pool_take(struct server *s);
 
-/* Change the boot id, which tells clients that writes may be lost.  Any thread may call it. */
+/* Change the boot id, which tells clients that writes may be lost.  Any thread may call this. */
 void server_new_boot(struct server *s);
 
 /* ----------------------------------------------------------------- store.c */
 
-/* Return the bytes of the block that an OPEN will set, and 0 for any other. */
+/* Return the bytes of the block that an OPEN will create; 0 for other opens. */
 uint64_t store_new_bytes(const struct server *s, const struct job *j);
 /* Execute a job on a store.  Return 0 or -errno. */
 int store_op(const struct server *s, struct job *j);
 
 /* -------------------------------------------------------------------- qp.c */
 
-/* Look for a device, if the options allow it.  0; -errno with a sentence if they demand one. */
+/* Look for a NIC, if the options allow it.  Return 0, or -errno with a sentence if they require
+ * one. */
 int qp_begin(struct server *s);
-/* Say which device that is, if there is one. */
+/* Log which NIC is used, if there is one. */
 void qp_say(const struct server *s);
-/* Return WIRE_FEATURE_RDMA if the connection may have one by RDMA. */
+/* Return WIRE_FEATURE_RDMA if the connection may use RDMA, else 0. */
 uint64_t qp_features(struct conn *c);
-/* Return false for a request that needs RDMA on a connection that has none. */
+/* Return false if the request needs RDMA and the connection does not have it. */
 bool qp_may(const struct conn *c, const struct wire_request *q);
-/* Take a WIRE_RDMA.  Return true if a worker is to make the queue pair; else it was answered. */
+/* Handle a WIRE_RDMA. Return true if a worker must create the queue pair; false if the request was
+ * answered. */
 bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload);
-/* Make it, on any thread.  0 or -errno. */
+/* Create the queue pair, on any thread.  Return 0 or -errno. */
 int qp_make(struct job *j);
-/* The loop takes over what was made, or fills in the error. */
+/* Take over the new queue pair, or set the reply's error.  Called by the loop. */
 void qp_join(struct job *j);
-/* Give the job memory that the device reaches.  Return false if all is in use. */
+/* Give the job a registered slot.  Return false if all are in use. */
 bool qp_room(struct job *j);
 void qp_room_free(struct job *j);
-/* Take a request that moves bytes. */
+/* Handle a request that moves bytes. */
 void qp_request(struct job *j, const uint8_t *payload);
-/* Have the device move the bytes of a read, and send the reply behind them. */
+/* Let the NIC move the bytes of a read, followed by the reply. */
 void qp_answer(struct job *j);
-/* Handle what the device has completed.  Return true if memory became free.  The connection is
- * killed if the device failed. */
+/* Handle completions.  Return true if memory was freed.  Kills the connection if the NIC failed. */
 bool qp_turn(struct conn *c);
 /* Return true if the device has something to complete, or has failed. */
 bool qp_is_busy(const struct conn *c);
@@ -315,39 +315,40 @@ void hello_continue(struct conn *c);
 
 /* ------------------------------------------------------------------ rate.c */
 
-/* Find the client of a connection whose key is already known.  Return false without memory. */
+/* Attach a connection to its client, once its key is known.  Return false if out of memory. */
 bool rate_join(struct conn *c);
 void rate_leave(struct conn *c);
-/* Return when the next request may begin; 0: now. */
+/* Return the now_ns() when the next request may start; 0: now. */
 uint64_t rate_wait(const struct conn *c);
 void rate_spend(struct conn *c, uint64_t bytes);
-/* Free clients without a connection whose budget is full again. */
+/* Free clients that have no connection and a full budget. */
 void rate_sweep(struct server *s, uint64_t now);
 
 /* --------------------------------------------------------------- metrics.c */
 
-/* Write all numbers as Prometheus reads them; allocated.  NULL: no memory. */
+/* Write all metrics in Prometheus' text format, allocated; NULL if out of memory. */
 char *serve_metrics_text(struct server *s, size_t *ret_len);
-/* accept4(2) failed.  Without descriptors or memory, listeners are looked at again with the next
- * tick. */
+/* Handle a failed accept4(2). If descriptors or memory are exhausted, listeners are polled again at
+ * the next tick. */
 void server_accept_failed(struct server *s);
 void scrape_accept(struct server *s);
-/* Continue a connection for metrics: its socket is ready, or time has passed. */
+/* Continue a metrics connection after an event or a tick. */
 void scrape_turn(struct server *s, struct scrape *sc);
 void scrape_close(struct server *s, struct scrape *sc);
 
 /* ------------------------------------------------------------------- job.c */
 
-/* Make a job, and count its bytes if it is a client's request.  Return NULL without memory. */
+/* Create a job, and charge its memory if it is a client's request.  Return NULL if out of
+ * memory. */
 struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size);
-/* Does the payload of the request begin with a name? */
+/* Return true if the payload begins with a name. */
 bool job_has_name(const struct job *j);
-/* Copy the names out of the payload.  0; -EINVAL for one that is none; -ENOMEM. */
+/* Copy the names from the payload.  Return 0; -EINVAL for an illegal name; -ENOMEM. */
 int job_take_names(struct job *j, const uint8_t *payload);
 void job_free(struct job *j);
 
 struct handle *handle_of(const struct conn *c, uint32_t nr);
-/* Return a number that is free, or 0. */
+/* Return a free handle number, or 0. */
 uint32_t handle_room(struct conn *c);
 void handle_unref(struct conn *c, struct handle *h);
 
@@ -355,23 +356,23 @@ void handle_unref(struct conn *c, struct handle *h);
 
 void conn_reply(struct job *j);
 void conn_reply_err(struct job *j, int err);
-/* Handle a complete message; payload follows its header, except in a request with data. */
+/* Handle a complete message.  payload follows the header, except in requests with data. */
 void conn_request(struct conn *c, struct job *j, const uint8_t *payload);
-/* Write what the device has read from the client; the job has a reference to its handle. */
+/* Write to the file what the NIC has read from the client; the job holds its handle. */
 void conn_pulled(struct job *j);
 void conn_new(struct server *s, int fd, const struct net_addr *addr);
-/* Read and send what can be read and sent now. */
+/* Receive and send as much as possible now. */
 void conn_turn(struct conn *c);
-/* Drop the client.  Jobs that the pool has begun continue; the others are freed. */
+/* Drop the client.  Jobs that run in the pool continue; all others are freed. */
 void conn_kill(struct conn *c, const char *why);
 /* Send the reply of a read, on a worker, unless another thread is sending: the loop sends the rest.
  * The job keeps the connection's socket open. */
 void conn_send_by_worker(struct job *j);
 /* Handle a job that the pool has finished. */
 void conn_job_done(struct job *j);
-/* Check the timeouts of a connection; called once a second. */
+/* Check a connection's timeouts; called once a second. */
 void conn_tick(struct conn *c, uint64_t now);
-/* Free dead connections that have no job in the pool, and answer hellos that waited for them. */
+/* Free dead connections without jobs in the pool, and answer hellos that waited for them. */
 void conn_sweep(struct server *s);
 /* Remove the jobs of a connection that no worker has begun, and return them as a list.
  * *ret_running: number of those that workers have now. */

@@ -45,7 +45,7 @@ uint64_t store_new_bytes(const struct server *s, const struct job *j)
 	if (!s->o.store || !s->o.write || !(j->q.how & WIRE_O_WRITE) || !last)
 		return 0;
 	len = strtoull(last + 1, NULL, 10);
-	/* No block has more. */
+	/* Cap the client's number: no block is larger. */
 	return MIN(len, (uint64_t)GIB(1));
 }
 
