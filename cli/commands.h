@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The commands: argv[0] is the command's name, the result an exit status. */
+/* The commands: argv[0] is the command's name; each returns an exit status. */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 

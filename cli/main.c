@@ -116,9 +116,9 @@ int main(int argc, char *argv[])
 {
 	int r;
 
-	/* Clean up even if the reader of the output is gone. */
+	/* Survive a closed output, so that commands still clean up. */
 	(void)signal(SIGPIPE, SIG_IGN);
-	/* Turn a limit on file sizes (RLIMIT_FSIZE) into an error with a message. */
+	/* Let a file size limit (RLIMIT_FSIZE) cause an error with a message. */
 	(void)signal(SIGXFSZ, SIG_IGN);
 	if (!gdr_tool(argc, argv, &r) && !mount_helper(argc, argv, &r))
 		r = cli_run(argc, argv);

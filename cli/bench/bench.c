@@ -12,7 +12,7 @@
 
 #define FILE_SIZE_DEFAULT GIB(1)
 #define CHUNK MIB(4)
-#define MEMORY_MAX GIB(16) /* most bytes of all requests in flight */
+#define MEMORY_MAX GIB(16) /* bytes; most of all requests in flight */
 
 const char bench_usage[] =
 	"Usage: penstock bench [OPTION...]\n"
@@ -124,8 +124,8 @@ static int bench_open_file(struct bench *b)
 	b->cold = b->set->cold && !b->set->write && !b->set->stable;
 	if (b->cold) {
 		make_cold(b->fd);
-		/* A file on tmpfs and the like stays in memory: report that, not what was asked
-		 * for. */
+		/* A file on tmpfs and the like stays in memory: report how it was read, not what
+		 * was asked. */
 		b->cold = resident_part(b->fd) <= 0.05;
 	}
 	return 0;
@@ -160,7 +160,7 @@ static struct bench_job job_of(const struct bench *b, uint64_t size)
 	};
 }
 
-/* Open the file as stable, for all rows: its pages stay pinned. */
+/* Open the file as stable once for all rows, so that its pages stay pinned. */
 static int open_stable(struct bench *b)
 {
 	struct bench_job job;

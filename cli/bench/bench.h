@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One measurement of penstock bench: by requests through queues, or by plain system calls. */
+/* One measurement of penstock bench, either by requests through queues or by plain system calls. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -15,12 +15,12 @@ struct bench_job {
 	struct pst_file *file; /* file for all threads; NULL: each thread wraps fd itself */
 	uint64_t file_size;
 	const char *device;
-	bool host;         /* the CPU reaches the memory of device */
-	bool plain_copies; /* plain reads go into a buffer and are copied to the device; else
-			    * into host memory */
+	bool host; /* the CPU can access the device's memory */
+	/* The plain side reads into a buffer and copies that to the device; else it reads into
+	 * host memory. */
+	bool plain_copies;
 	bool write, random;
-	bool cold;       /* reads through the page cache read each byte once after the cache was
-			  * dropped */
+	bool cold;       /* page cache reads take each byte only once after the cache was dropped */
 	uint64_t size;   /* bytes of one piece */
 	uint32_t pieces; /* pieces of one request */
 	uint32_t depth;
@@ -30,7 +30,7 @@ struct bench_job {
 	uint64_t policy;
 	uint32_t store;
 	bool strict;
-	double seconds; /* length of a turn, unless no bytes are left before */
+	double seconds; /* seconds of a turn, unless no bytes are left before */
 	uint64_t bytes; /* most bytes of all turns and threads together; 0: no limit */
 };
 
@@ -39,9 +39,9 @@ struct bench_result {
 	uint64_t bytes;
 	uint64_t pieces;
 	uint64_t requests;
-	uint64_t ns;    /* from the first start to the last end */
+	uint64_t ns;    /* ns from the first start to the last end */
 	uint64_t setup; /* ns of the slowest thread before its first turn: queue, engine, window */
-	double cpu;     /* seconds of user and system time of the whole process */
+	double cpu;     /* CPU seconds, user and system, of the whole process */
 	uint32_t paths;
 	struct whys whys;
 	struct hist hist; /* latency of requests */
@@ -50,15 +50,15 @@ struct bench_result {
 /* The pinned pages of a file opened as stable. */
 struct bench_pages {
 	uint64_t bytes; /* bytes of page cache */
-	uint64_t ns;    /* that pinning took */
+	uint64_t ns;    /* ns that pinning took */
 	uint64_t wait;  /* ns from the first read until nothing more was pinned */
-	uint32_t why;   /* enum pst_why: why no device reads them, or PST_WHY_NONE */
+	uint32_t why;   /* enum pst_why: why no device reads the pages, or PST_WHY_NONE */
 	int32_t detail; /* detail of why */
 };
 
 /*
- * Read all of job->file, which is stable, into device memory, and wait until its pages are pinned.
- * This is not measured, because a program that reads a file again has already done it.
+ * Read all of job->file, a stable file, into device memory, and wait until its pages are pinned.
+ * Not measured: a program that reads a file repeatedly pays for this once.
  */
 int bench_pin(const struct bench_job *job, struct bench_pages *ret);
 

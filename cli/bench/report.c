@@ -23,7 +23,7 @@ static struct spread rate_of(const struct row *row, const struct side_sum *side)
 	return turns_rate(side->turns, row->turns);
 }
 
-/* Return pieces a second; all have the row's size. */
+/* Return pieces per second; all pieces have the row's size. */
 static double iops(const struct row *row, const struct side_sum *side)
 {
 	return rate_of(row, side).median * 1e9 / (double)row->size;
@@ -124,7 +124,7 @@ static void add_ratio(struct table *t, const struct ratio *r, unsigned nr_cols, 
 		table_add(t, "%s", "");
 }
 
-/* Make the table, with the column "of turns" if a row has more than one turn. */
+/* Make the table, with the column "of turns" if a row has several turns. */
 static struct table *make_table(bool spreads, unsigned *ret_nr)
 {
 	static const char *const all[] = { "<size", "GB/s", "of turns",        "IOPS",
@@ -139,7 +139,7 @@ static struct table *make_table(bool spreads, unsigned *ret_nr)
 	return table_new(heads, nr);
 }
 
-#define INDENT 9u /* column of the texts in the head */
+#define INDENT 9u /* columns before the texts of the header */
 
 static void print_pages(const struct bench *b)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A whole run of penstock bench: settings, results, and the three forms of output. */
+/* A run of penstock bench: settings, results, and the three output formats. */
 #ifndef CLI_BENCH_REPORT_H
 #define CLI_BENCH_REPORT_H
 
@@ -43,7 +43,7 @@ struct bench {
 	uint64_t file_size;
 	char fs[16];
 	bool cold;
-	struct pst_file *file; /* opened as stable, or NULL */
+	struct pst_file *file; /* the file opened as stable, or NULL */
 	struct bench_pages pages;
 	struct row *rows;
 	unsigned nr_rows;

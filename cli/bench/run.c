@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The measuring loops.  Each queue has one thread, for all turns.  During a turn, a thread
- * allocates nothing and reads the clock once for each batch of completions.
+ * The measuring loops.  Each queue has one thread for all turns.  During a turn, a thread allocates
+ * nothing and reads the clock once per batch of completions.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,16 +18,16 @@ struct gate {
 	pthread_mutex_t lock;
 	pthread_cond_t all_ready, go;
 	unsigned ready;
-	unsigned turns; /* begun so far */
+	unsigned turns; /* turns begun so far */
 	bool over;      /* there is no further turn */
 };
 
 struct worker {
 	struct bench_side *side;
 	const struct bench_job *job;
-	unsigned turns; /* begun so far */
+	unsigned turns; /* turns begun so far */
 	struct walk walk;
-	uint64_t begun, ended; /* times in ns */
+	uint64_t begun, ended; /* now_ns() of the turn's begin and end */
 	uint64_t setup;
 	struct bench_result res; /* result of the current turn */
 	int err;
@@ -43,8 +43,8 @@ struct bench_side {
 	unsigned nr; /* number of threads that were started */
 };
 
-/* Return true if each byte may be read only once: reads through the page cache find a byte cold
- * only the first time, and O_DIRECT leaves it cold. */
+/* Return true if each byte may be read only once: page cache reads find a byte cold only the first
+ * time, while O_DIRECT leaves it cold. */
 static bool reads_once(const struct bench_job *job, bool plain)
 {
 	return job->cold && (plain || job->policy != PST_POLICY1(PST_PATH_DIRECT));
@@ -52,9 +52,9 @@ static bool reads_once(const struct bench_job *job, bool plain)
 
 /* -------------------------------------------------------------------- ours */
 
-#define WINDOW_LEN 65536 /* longer requests do not use a window unless they are told to */
+#define WINDOW_LEN 65536 /* bytes; longer requests use a window only with an explicit policy */
 
-/* The state of one request: its io, its pieces and its start time. */
+/* One request in flight: its io, its pieces and its start time. */
 struct slot {
 	struct pst_io io;
 	struct pst_seg *segs;
@@ -65,7 +65,7 @@ struct rig {
 	struct pst_queue *queue;
 	struct pst_mem *mem;
 	struct pst_file *file;
-	bool shared; /* another thread closes the file */
+	bool shared; /* the file is shared, and another thread closes it */
 	struct slot *slots;
 	struct pst_seg *segs;
 };
@@ -81,8 +81,8 @@ static void rig_done(struct rig *rig)
 }
 
 /*
- * Start the engine of the device, and open a window.  The first request starts the engine;
- * cancelling it before the submit leaves the file alone.
+ * Start the device's engine and open a window.  A first request starts the engine; cancelling it
+ * before the submit keeps it from accessing the file.
  */
 static int rig_start(struct rig *rig)
 {
@@ -101,7 +101,7 @@ static int rig_start(struct rig *rig)
 	return 0;
 }
 
-/* Return how many slots for requests in flight the row will use, if it has few requests. */
+/* Return how many slots the row will use, in case it has few requests. */
 static uint64_t places_used(const struct bench_job *job)
 {
 	return MIN(walk_requests(job, reads_once(job, false)), job->depth);
@@ -119,8 +119,7 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	r = pst_mem_alloc(job->device, each * job->depth, NULL, &rig->mem);
 	if (r < 0)
 		return fail_pst(r, job->device);
-	/* Touch the pages now, so that page faults are not measured; the plain side does
-	 * likewise. */
+	/* Touch the pages now, as the plain side does, so that page faults are not measured. */
 	if (job->host)
 		memset(pst_mem_ptr(rig->mem), 0x5a, each * places_used(job));
 	rig->shared = job->file;
@@ -153,7 +152,7 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	return job->host ? 0 : rig_start(rig);
 }
 
-/* Prepare the slot's next request.  Return false if nothing is left to do. */
+/* Prepare the slot's next request.  Return false if no bytes are left. */
 static bool aim(struct worker *w, struct slot *s, uint64_t now)
 {
 	const struct bench_job *job = w->job;
@@ -169,7 +168,7 @@ static bool aim(struct worker *w, struct slot *s, uint64_t now)
 	return n;
 }
 
-/* Put the slot's next request into the queue.  Return 0 if nothing is left to do. */
+/* Queue the slot's next request.  Return 0 if no bytes are left. */
 static int run_launch(struct worker *w, struct rig *rig, uint32_t idx, uint64_t now)
 {
 	struct slot *s = &rig->slots[idx];
@@ -294,7 +293,7 @@ static int get_stats(struct pst_stats *ret)
 	return r < 0 ? fail_pst(r, "counters") : 0;
 }
 
-/* Read the whole file, also an end that is not aligned, by PIN_DEPTH requests at a time. */
+/* Read the whole file, including an unaligned end, with PIN_DEPTH requests in flight. */
 static int pin_read(const struct bench_job *job, struct pst_queue *q, struct pst_mem *mem)
 {
 	uint64_t off = 0;
@@ -351,7 +350,7 @@ int bench_pin(const struct bench_job *job, struct bench_pages *ret)
 	ret->why = info.why;
 	ret->detail = info.detail;
 	begun = now_ns();
-	/* Pinning begins with the second pass over the file. */
+	/* Twice: pinning begins with the second pass over the file. */
 	for (unsigned i = 0; i < 2 && r >= 0; i++)
 		r = pin_read(job, q, mem);
 	if (r < 0)
@@ -391,9 +390,9 @@ static int write_piece(const struct bench_job *job, uint64_t off, uint8_t *buf, 
 }
 
 /*
- * Return the length of the plain side's buffer.  Bytes for a device go through a buffer of one
- * piece.  Bytes for the host go to as many places as a queue has requests: a single place would
- * stay in a CPU's cache.
+ * Return the bytes of the plain side's buffer.  Bytes for a device go through a buffer of one
+ * piece.  Bytes for the host go to as many places as a queue has requests, because a single place
+ * would stay in the CPU's cache.
  */
 static uint64_t plain_len(const struct bench_job *job)
 {
@@ -442,9 +441,8 @@ static void keep_error(struct worker *w, int r)
 }
 
 /*
- * Report r, the result of the set-up or of the last turn, and wait for the next turn.  Return false
- * if there is none.  Until all workers wait, the walk and the result belong to the worker; then
- * they belong to the side.
+ * Report r, the result of the setup or of the last turn, and wait for the next turn.  Return false
+ * if there is none.  While a worker waits, its walk and result belong to the side.
  */
 static bool run_begin(struct worker *w, int r)
 {
@@ -574,7 +572,7 @@ static int prepare_file(const struct bench_job *job)
 		make_cold(job->fd);
 		return 0;
 	}
-	/* Checking is cheaper than reading the whole file again. */
+	/* Check residency first, which is cheaper than reading the whole file again. */
 	return resident_part(job->fd) < 1 ? make_warm(job->fd, job->path) : 0;
 }
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics of a row's turns: medians, their spread, and the reason if there is no ratio. */
+/* Statistics of a row's turns: medians, spread, and the reason if there is no ratio. */
 #ifndef CLI_BENCH_TURNS_H
 #define CLI_BENCH_TURNS_H
 
 #include "tools/common/numbers.h"
 
-#define TURNS_DEFAULT 6u /* even: each side is first as often as the other */
+#define TURNS_DEFAULT 6u /* even, so that each side goes first equally often */
 #define TURNS_MAX 100u
 
-/* A ratio needs at least these: with fewer requests or less time, one stall would decide it. */
+/* Minimum for a ratio: with fewer requests or less time, one stall would decide it. */
 #define TURNS_MIN 4u
 #define TURN_OPS_MIN 16u
 #define TURN_NS_MIN (10 * NSEC_PER_MSEC)
@@ -36,18 +36,17 @@ enum lack {
 	LACK_OPS,
 	LACK_TIME,
 	LACK_TURNS,
-	LACK_DEVICE, /* the device is an emulator, whose rates say nothing about real ones */
+	LACK_DEVICE, /* the device is emulated, and its rates say nothing about real ones */
 };
 
 struct ratio {
-	struct spread v; /* spread over the pairs, if nothing is lacking */
+	struct spread v; /* spread over the pairs, if lack is NONE */
 	enum lack lack;
-	uint64_t have; /* what there was too little of: requests or ns of the smallest turn, or
-			* turns */
+	uint64_t have; /* what there was: requests or ns of the smallest turn, or turns */
 };
 
-/* Return the ratio of our side to the plain one; each turn of ours is paired with the plain turn
- * next to it. */
+/* Return the ratio of our side to the plain side, pairing each of our turns with the adjacent plain
+ * turn. */
 struct ratio turns_ratio(const struct turn *ours, const struct turn *plain, unsigned nr);
 
 /* Return the lack as a sentence; empty if nothing is lacking. */

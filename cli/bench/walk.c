@@ -4,14 +4,14 @@
 #include "cli/bench/turns.h"
 #include "tools/common/numbers.h"
 
-/* Return where part idx of nr begins in n things: n * idx / nr, whose product may exceed 64
+/* Return the start of part idx, when n things are divided into nr parts.  n * idx may exceed 64
  * bits. */
 static uint64_t walk_part_start(uint64_t n, unsigned idx, unsigned nr)
 {
 	return n / nr * idx + n % nr * idx / nr;
 }
 
-/* Return the most pieces for a thread whose part has nr pieces; UINT64_MAX: only time ends its
+/* Return the most pieces for a thread whose part has nr pieces; UINT64_MAX if only time ends its
  * turns. */
 static uint64_t limit(const struct bench_job *job, uint64_t nr, bool once)
 {

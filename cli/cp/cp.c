@@ -15,13 +15,13 @@
 #define BATCH 64
 #define DEPTH_DEFAULT 8
 #define DEPTH_MAX 1024
-/* times the depth, this is less than users may lock on most systems */
+/* bytes; times the depth, below the usual memlock limit */
 #define BLOCK_DEFAULT KIB(512)
-/* each block is one request, which takes a server some milliseconds */
+/* bytes; each block is one request, which takes a server some ms */
 #define BLOCK_OBJECT MIB(8)
 #define BLOCK_MIN KIB(4)
 #define BLOCK_MAX GIB(1)
-#define MEMORY_MAX GIB(4) /* most bytes of depth times block */
+#define MEMORY_MAX GIB(4) /* bytes; most of depth times block */
 
 const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
@@ -80,11 +80,11 @@ static uint64_t block_len(const struct copy *c, uint64_t block)
 	return MIN(c->o->block, c->size - block * c->o->block);
 }
 
-/* The way of each block in a pass. */
+/* What happens to each block in a pass. */
 enum pass {
 	PASS_COPY,   /* source to memory to target */
-	PASS_LOAD,   /* source to memory, each block to its own place */
-	PASS_REREAD, /* target to memory, compared with the CRCs of the first pass */
+	PASS_LOAD,   /* source to memory, all blocks at once */
+	PASS_REREAD, /* target to memory, to compare with the CRCs of the first pass */
 };
 
 static int cp_prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, uint64_t block)
@@ -107,8 +107,8 @@ static int cp_prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, u
 }
 
 /*
- * Return true if a request missed a path only because the end of the file is not aligned to a block
- * of the disk, which no program can avoid.
+ * Return true if the request missed a path only because the file's end is not aligned to a disk
+ * block, which no program can avoid.
  */
 static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t block)
 {
@@ -116,7 +116,7 @@ static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t 
 	       c->size % (uint64_t)d->detail;
 }
 
-/* Report a completion with an error.  Memory that no path reaches says how bytes get there. */
+/* Report a failed completion.  For memory that no path can access, add how bytes get there. */
 static int cp_fail(const struct copy *c, const char *name, const struct pst_done *d)
 {
 	char buf[512], byte;
@@ -127,7 +127,7 @@ static int cp_fail(const struct copy *c, const char *name, const struct pst_done
 	return fail((int)-d->res, "%s: %s", name, buf);
 }
 
-/* Check a completion: it may be an error, short, or have wrong data. */
+/* Check a completion for an error, a short count and wrong data. */
 static int cp_check(struct copy *c, enum pass pass, const struct pst_done *d, uint64_t block)
 {
 	const char *name = d->op == PST_OP_WRITE || pass == PASS_REREAD ? c->dst : c->src;
@@ -232,7 +232,7 @@ static int sync_target(struct copy *c)
 	return 0;
 }
 
-/* Compare device memory with the CRCs of the requests and with the bytes of the file. */
+/* Compare device memory with the requests' CRCs and with the file's bytes. */
 static int verify_memory(struct copy *c)
 {
 	const uint64_t chunk = MIB(1);
@@ -388,7 +388,7 @@ static int copy_to_file(struct copy *c)
 	return 0;
 }
 
-/* The file or object appears only when it is complete. */
+/* Copy to a service, where the file or object appears only when complete. */
 static int copy_to_service(struct copy *c)
 {
 	uint64_t t0, ns, verify_ns = 0;
@@ -403,7 +403,7 @@ static int copy_to_service(struct copy *c)
 		r = cp_check_unchanged(c);
 	if (r == 0 && stop_signal)
 		r = fail(EINTR, "interrupted");
-	/* An object has no bytes before its sync. */
+	/* An object cannot be read before its sync. */
 	if (r == 0 && (c->o->sync || !c->part))
 		r = sync_target(c);
 	if (r < 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Targets as cp(1) treats them.  One that exists is opened by the name as it was given, so that
- * the kernel applies its own rules to links (fs.protected_symlinks), and is overwritten in place:
- * mode, owner, ACL and hard links stay.  A new one has the mode of the source less the umask.
+ * Targets, treated as cp(1) does.  An existing target is opened by its given name, so that the
+ * kernel applies its rules for links (fs.protected_symlinks), and is overwritten in place: mode,
+ * owner, ACL and hard links stay.  A new target gets the source's mode, reduced by the umask.
  *
- * The bytes of a new one go to a file without a name where the file system has such files
- * (O_TMPFILE), else to one beside the target (temp.c).  Only when all of them are there, on the
- * disk and checked, does it get the target's name, and only if nobody else has taken that.
+ * A new target's bytes go to an unnamed file (O_TMPFILE) if the file system supports that, else to
+ * a temporary file in the same directory (temp.c). It gets the target's name only after all bytes
+ * are on the disk and checked, and only if nobody else has taken the name.
  */
 #include "cli/cp/cp.h"
 
@@ -26,7 +26,7 @@ int cp_names_device(const char *s)
 	if (strchr(s, '/'))
 		return 0;
 	r = pst_device_find(s, &dev);
-	/* Names of files may be 32 hex digits: such a one is a device only where there is one. */
+	/* A file name may be 32 hex digits: treat it as a device only if that device exists. */
 	if (r != -EINVAL)
 		return r == 0 || strchr(s, ':') || nearest_device(s, meant);
 	if (!nearest_device(s, meant) || lstat(s, &st) == 0)
@@ -42,7 +42,7 @@ int cp_names_device(const char *s)
 		    s, s);
 }
 
-/* Of files that the kernel makes up as they are read, as in /proc, the length says nothing. */
+/* Refuse files such as those in /proc, whose length does not tell how many bytes they have. */
 static int check_length(const struct copy *c)
 {
 	ssize_t n;
@@ -58,7 +58,7 @@ static int check_length(const struct copy *c)
 			     c->src);
 }
 
-/* A file of a service has no descriptor. */
+/* Open a file of a service, which has no descriptor. */
 static int open_service(struct copy *c)
 {
 	struct pst_file_info info = { .sz = sizeof(info) };
@@ -80,7 +80,7 @@ int cp_open_source(struct copy *c)
 
 	if (names_service(c->src))
 		return open_service(c);
-	/* O_NONBLOCK: to open a FIFO would wait for a writer. */
+	/* O_NONBLOCK, because opening a FIFO would wait for a writer. */
 	c->src_fd = open(c->src, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (c->src_fd < 0 && errno == ENOENT && cp_names_device(c->src) > 0)
 		return fail(ENOENT,
@@ -146,7 +146,8 @@ int cp_check_unchanged(const struct copy *c)
 	return 0;
 }
 
-/* An existing file, checked and not yet touched.  0 without dst_fd: there is none. */
+/* Open and check an existing target, without changing it.  Return 0 with dst_fd -1 if there is
+ * none. */
 static int open_existing(struct copy *c)
 {
 	struct stat st;
@@ -158,7 +159,7 @@ static int open_existing(struct copy *c)
 			return fail(ENOENT, "%s is a symbolic link that leads nowhere", c->dst);
 		return 0;
 	}
-	/* To open other things may do something. */
+	/* Open only regular files: opening other things may have side effects. */
 	if (S_ISREG(st.st_mode)) {
 		c->dst_fd = open(c->dst, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 		if (c->dst_fd < 0 && errno == EACCES && !c->o->verify)
@@ -209,7 +210,7 @@ int cp_resolve_target(struct copy *c, const char *dst)
 
 /* --------------------------------------------------------------------- files */
 
-/* Room first: a disk that is too full says so now and not at the end. */
+/* Reserve the space first, so that a full disk is reported before copying. */
 static int files_reserve(const struct copy *c)
 {
 	if (!c->size || fallocate(c->dst_fd, 0, 0, (off_t)c->size) == 0 ||
@@ -233,8 +234,8 @@ static int begin_in_place(struct copy *c)
 }
 
 /*
- * A file of the mode that it will have, as the kernel makes it of the source's, the umask and the
- * directory's ACL; meanwhile the owner may read and write it.
+ * Create the target, and record the mode that the kernel gave it by the source's mode, the umask
+ * and the directory's ACL. Until it is complete, the owner can read and write it.
  */
 static int files_create(struct copy *c, const char *name, int flags)
 {
@@ -292,7 +293,7 @@ static int begin_new(struct copy *c)
 	if (c->dir_fd < 0)
 		return fail(errno, "cannot open directory %s: %s", dir, strerror(errno));
 
-	/* To give it a name later takes /proc. */
+	/* Naming an O_TMPFILE later needs /proc. */
 	if (access("/proc/self/fd", X_OK) == 0)
 		(void)files_create(c, ".", O_TMPFILE);
 	r = c->dst_fd < 0 ? create_named(c, dir) : 0;
@@ -311,7 +312,7 @@ int cp_open_target(struct copy *c)
 	return r < 0 ? fail_pst(r, c->dst) : 0;
 }
 
-/* The name, if nobody has it: a file that was made meanwhile stays, and so does a link. */
+/* Link the file to its name, but never replace an existing file or link. */
 static int take_name(struct copy *c)
 {
 	char fd_path[64];
@@ -320,7 +321,7 @@ static int take_name(struct copy *c)
 	if (!c->tmp)
 		return linkat(AT_FDCWD, fd_path, c->dir_fd, c->base, AT_SYMLINK_FOLLOW);
 	if (renameat2(c->dir_fd, c->tmp, c->dir_fd, c->base, RENAME_NOREPLACE) < 0) {
-		/* Not every file system can do that; those have hard links. */
+		/* Some file systems lack RENAME_NOREPLACE; those have hard links. */
 		if ((errno != EINVAL && errno != ENOSYS) ||
 		    linkat(c->dir_fd, c->tmp, c->dir_fd, c->base, 0) < 0)
 			return -1;
@@ -341,7 +342,7 @@ int cp_publish(struct copy *c)
 		return fail(errno, "setting the mode of %s: %s", c->dst, strerror(errno));
 	if (take_name(c) < 0)
 		return fail(errno, "naming %s: %s", c->dst, strerror(errno));
-	/* Some file systems have no fsync for directories, and O_PATH has none either. */
+	/* Ignore that some file systems cannot sync directories, and O_PATH cannot either. */
 	if (c->o->sync && fsync(c->dir_fd) < 0 && errno != EINVAL && errno != EBADF)
 		return fail(errno, "syncing the directory of %s: %s", c->dst, strerror(errno));
 	return 0;
@@ -351,7 +352,7 @@ void cp_give_up(struct copy *c)
 {
 	if (c->tmp)
 		(void)unlinkat(c->dir_fd, c->tmp, 0);
-	/* A part of it would have the size of the whole. */
+	/* Empty it: a torn file has the size of a complete one. */
 	if (c->torn)
 		(void)!ftruncate(c->dst_fd, 0);
 }

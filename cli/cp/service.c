@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Targets of a service.  An object of S3 is visible by its sync alone.  A file of a storage service
- * is written by another name beside the target, DST.penstock-RRRRRRRR, and renamed when it is
- * complete.  A file of rados:// can do neither: it is written in place, and removed if that fails.
+ * Targets on a service.  An S3 object becomes visible only by its sync.  A file of a storage
+ * service is written to a temporary name in the same directory, DST.penstock-RRRRRRRR, and renamed
+ * when complete.  A file of rados:// allows neither: it is written in place, and removed if that
+ * fails.
  */
 #include <libgen.h>
 #include <sys/random.h>
@@ -32,7 +33,7 @@ int cp_service_resolve(struct copy *c, const char *dst)
 
 	if (!src)
 		return fail(ENOMEM, "out of memory");
-	/* A failure is not told here: cp_service_open() meets the same one and reports it. */
+	/* Ignore a failure here: cp_service_open() meets it again and reports it. */
 	if (!slash && names_storage(dst) && pst_name_stat(dst, &info) == 0)
 		dir = info.kind == PST_NAME_DIR;
 	if (asprintf(&c->dst, "%s%s%s", dst, dir && !slash ? "/" : "", dir ? basename(src) : "") <

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of a set of tiers as targets: tier://SET/NAME.
+ * Targets in a set of tiers: tier://SET/NAME.
  *
- * Such a file is a plain file below a root of the set, and is written as any other.  The set is
- * locked while an existing file is looked up and opened: from then on it is open for writing, and
- * no mover takes it away.  A new file gets its name with the set locked, if no root has that name.
+ * Such a target is a plain file below one of the set's roots, and is written like any other.  The
+ * set is locked while an existing file is looked up and opened; after that, the mover leaves it
+ * alone because it is open for writing.  A new file gets its name with the set locked, if no root
+ * has that name.
  */
 #include "cli/cp/cp.h"
 
@@ -34,7 +35,7 @@ static int fail_set(int err)
 	return fail(err, "%s", err_text());
 }
 
-/* Open the set that a name begins with, and return the rest of the name. */
+/* Open the set at the beginning of a name, and return the rest of the name. */
 static int open_set(const char *name, struct tier_set **ret, const char **ret_rest)
 {
 	const char *at = name + sizeof(SCHEME) - 1, *slash = strchr(at, '/');
@@ -66,7 +67,7 @@ int cp_tier_stat(const char *name, struct stat *ret)
 	return fstat(fd, ret) < 0 ? fail(errno, "%s: %s", name, strerror(errno)) : 0;
 }
 
-/* Set the file's name.  After a directory, a name that ends with a slash, comes the source's file
+/* Set the file's name.  If it ends with a slash, it is a directory: append the source's file
  * name. */
 static int set_name(struct cp_tier *t, const char *rest, const char *src)
 {
@@ -82,7 +83,7 @@ static int set_name(struct cp_tier *t, const char *rest, const char *src)
 	return name_check(t->name) < 0 ? fail_set(-EINVAL) : 0;
 }
 
-/* Find the root that has the file, or that it will be created in. */
+/* Find the root that has the file, or in which it will be created. */
 static int find_root(struct cp_tier *t, uint64_t size)
 {
 	_cleanup_(closep) int fd = -1, dir = -1;
@@ -122,7 +123,7 @@ int cp_tier_resolve(struct copy *c, const char *dst)
 	if (r < 0)
 		return r;
 	r = set_lock(c->tier->set);
-	/* A killed move may have left two copies, one of which will be removed. */
+	/* A killed move may have left two copies, of which recovery will remove one. */
 	if (r == 0)
 		r = recover_set(c->tier->set, &recovered);
 	if (r < 0)

@@ -22,7 +22,7 @@
 #define SIZE_MAX_OPT GIB(1024)
 #define FILES_MAX 1024
 #define PROBE_BYTES MIB(32)
-#define WRITE_SECONDS 8.0 /* most seconds to write the shards */
+#define WRITE_SECONDS 8.0 /* seconds; longest time for writing the shards */
 #define POISON 0xa5
 
 const char demo_usage[] =
@@ -55,8 +55,8 @@ struct settings {
 struct facts {
 	struct machine m;
 	char fs[16];
-	char note[256];   /* reason why the shards are smaller than asked for, or "" */
-	char no_gpu[256]; /* reason why the software device is used in place of a GPU, or "" */
+	char note[256];   /* why the shards are smaller than requested, or "" */
+	char no_gpu[256]; /* why the software device is used instead of a GPU, or "" */
 	bool own_files;   /* the shards are files of the user */
 	bool objects;     /* some are objects: pread reads their copies */
 	uint64_t shard_bytes;
@@ -126,7 +126,7 @@ bool demo_is_poison(const void *buf, size_t len)
 
 /* ------------------------------------------------------------------ set-up */
 
-/* Measure how many bytes a second can be written to the directory, with a sync. */
+/* Measure how many bytes per second the directory takes, including a sync. */
 static int measure_writes(struct demo *d, double *ret)
 {
 	_cleanup_(freep) char *path = NULL;
@@ -152,7 +152,7 @@ static int measure_writes(struct demo *d, double *ret)
 				    d->dir);
 	}
 	if (r == -ENOSPC || r == -EDQUOT) {
-		/* The other limits below set the size then. */
+		/* Too fast to measure: other limits decide. */
 		*ret = 1e9;
 		return 0;
 	}
@@ -185,7 +185,7 @@ static int choose_sizes(struct demo *d, struct facts *f, const struct settings *
 	if (r < 0)
 		return r;
 	if (statvfs(d->dir, &vfs) == 0) {
-		/* Shards and both files of KV blocks need at most 1.5 times the size. */
+		/* The shards plus both files of KV blocks take at most 1.5 times the size. */
 		(void)snprintf(why, sizeof(why), "%.12s are free in %.60s",
 			       size_text((uint64_t)vfs.f_bavail * vfs.f_frsize).s, d->dir);
 		demo_lower(f, size, (uint64_t)vfs.f_bavail * vfs.f_frsize / 2, why);
@@ -247,8 +247,8 @@ static int open_shards(struct demo *d, const struct settings *set)
 	return 0;
 }
 
-/* Check for enough memory.  These devices use host memory, which the kernel may grant although
- * there is not enough. */
+/* Check for enough memory, because these devices use host memory, which the kernel may
+ * overcommit. */
 static int check_memory(const struct demo *d, const struct facts *f)
 {
 	uint64_t most = 0;
@@ -361,7 +361,7 @@ static bool in_memory(const char *fs)
 	return !strcmp(fs, "tmpfs") || !strcmp(fs, "ramfs");
 }
 
-#define INDENT 9u /* column of the texts in the header */
+#define INDENT 9u /* columns before the texts of the header */
 
 static void print_header(const struct demo *d, const struct facts *f)
 {
@@ -420,7 +420,7 @@ static void print_compared(const struct demo *d, const struct facts *f)
 		     (unsigned long long)c->crcs);
 }
 
-/* The numbers of one way; times is the ratio, or NAN for none. */
+/* Add one side's numbers; times is the ratio, or NAN for none. */
 static void demo_add_row(struct table *t, const struct xfer_stats *s, bool ratios, double times)
 {
 	table_add(t, "%s", rate_text(s->bytes, s->ns).s);
@@ -571,8 +571,8 @@ int cmd_demo(int argc, char *argv[])
 	uint64_t v;
 	int opt;
 
-	/* '-': arguments are seen in order, so that all names that a shell expands after --file
-	 * belong to it. */
+	/* '-' keeps arguments in order, so that all names that a shell expands after --file belong
+	 * to it. */
 	while ((opt = getopt_long(argc, argv, "-:", longs, NULL)) != -1) {
 		if (opt == 1 && !after_file)
 			return usage_error("unexpected argument %s", optarg);

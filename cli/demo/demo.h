@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of the demonstration: their shared types, and the steps that they add. */
+/* Shared types of the demonstration, and its steps. */
 #ifndef CLI_DEMO_H
 #define CLI_DEMO_H
 
@@ -9,26 +9,25 @@
 #define DEMO_STEPS_MAX 8
 #define DEMO_DEPTH 32
 #define DEMO_CHUNK MIB(4)
-#define DEMO_BATCH_PAGES 128 /* KV pages in one request */
+#define DEMO_BATCH_PAGES 128 /* KV pages per request */
 
-/* One step: the same bytes moved by requests and by plain pread(2) or pwrite(2) and copies. */
+/* One step: the same bytes moved by requests and by plain pread(2) or pwrite(2) with copies. */
 struct demo_step {
 	char name[64];
-	char unit[32];        /* what one latency is the time of */
+	char unit[32];        /* what one latency measures, such as a tensor */
 	char pieces[16];      /* size of the pieces of a request, or "" */
 	const char *state;    /* "cold" or "warm" */
 	const char *plain_by; /* system calls of the plain side */
-	bool stayed;          /* the files should be cold, but stayed in memory */
+	bool stayed;          /* the files stayed in memory although they should be cold */
 	struct xfer_stats ours, plain;
 };
 
-/* How many bytes and checksums were compared and equal; a difference ends the command. */
+/* Counts of bytes and checksums that were compared and equal; a difference ends the command. */
 struct compared {
-	uint64_t device;    /* bytes read back from device memory, of requests and of the plain
-			     * side */
-	uint64_t untouched; /* likewise, next to the loaded bytes, which must not change */
+	uint64_t device;    /* bytes read back from device memory, for both sides */
+	uint64_t untouched; /* the same for bytes next to the data, which must not change */
 	uint64_t file;      /* bytes of written files, read by pread(2) */
-	uint64_t crcs;      /* checksums of completions */
+	uint64_t crcs;      /* checksums of completions that were compared */
 };
 
 struct demo {
@@ -48,20 +47,20 @@ struct demo {
 
 struct demo_step *demo_step_add(struct demo *d, const char *name, const char *unit, bool cold);
 
-/* Allocate device memory, or fail with a sentence that says what to do. */
+/* Allocate device memory; fail with a sentence that contains the cure. */
 int demo_alloc(const struct demo *d, uint64_t len, struct pst_mem **ret);
 
 /* Make a file cold for a step, and record in the step if that fails. */
 void demo_make_cold(struct demo_step *step, int fd);
 
 /*
- * Return true if the plain side has to copy to or from the device.  For host memory it reads into
- * the memory itself.  For the software device it uses a host buffer, because only an emulator would
+ * Return true if the plain side copies to or from the device.  For host memory it reads into the
+ * memory itself.  For the software device it uses a host buffer, because only an emulator would
  * need such copies.
  */
 bool demo_plain_copies(const struct demo *d);
 
-/* Return where the plain side reads to: the memory at that offset if a CPU can access it, else
+/* Return where the plain side reads to: the memory at that offset if the CPU can access it, else
  * d->buf. */
 uint8_t *demo_plain_buf(const struct demo *d, struct pst_mem *mem, uint64_t off);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * KV cache offload.  In device memory the blocks are paged: each layer has an array of
- * pieces for keys and one for values, and a block is one piece out of each.  In the
- * store file a block is contiguous.  So writing a block gathers 2 * LAYERS pieces, which one
- * struct pst_seg describes.  Bringing back is harder on purpose: thousands of 4 KiB pages
- * from anywhere in the file to anywhere in a device buffer, a table of segments for each batch.
+ * KV cache offload.  In device memory the blocks are paged: each layer has one array of pieces for
+ * keys and one for values, and a block is one piece of each array.  In the store file a block is
+ * contiguous.  So writing a block gathers 2 * LAYERS pieces, described by one struct pst_seg.
+ * Reading is deliberately harder: thousands of 4 KiB pages from random places of the file go to
+ * random places of a device buffer, with a table of segments per batch.
  */
 #include <fcntl.h>
 
@@ -12,10 +12,10 @@
 #include "tools/common/pattern.h"
 
 #define LAYERS 16
-#define ARRAYS (2 * LAYERS) /* keys and values */
+#define ARRAYS (2 * LAYERS) /* one array for keys and one for values, per layer */
 #define PAGE KIB(4)
 #define PAGES_MAX 8192
-#define PLAIN_READ_NS (4 * NSEC_PER_SEC) /* time for the cold reads of the plain side */
+#define PLAIN_READ_NS (4 * NSEC_PER_SEC) /* time limit for the plain side's cold reads */
 #define SEED UINT64_C(0xcafe)
 
 struct kv {
@@ -24,19 +24,19 @@ struct kv {
 	uint64_t block; /* bytes of one block */
 	uint64_t nr_blocks;
 	struct pst_mem *pool;
-	char *paths[2]; /* store files: one of the requests, one of the plain side */
+	char *paths[2]; /* store files: of the requests; of the plain side */
 	int fds[2];
 	struct pst_file *file;
 
-	/* Page i of nr_pages of the batch: from pages[i] of the file to slots[i] of the buffer. */
+	/* Page i of nr_pages goes from pages[i] of the file to slots[i] of the buffer. */
 	uint64_t nr_pages, nr_slots;
 	uint32_t *pages, *slots;
 	struct pst_mem *paged;
 	struct pst_seg *segs;
-	uint8_t *touched; /* of each slot: true if a page was read into it */
+	uint8_t *touched; /* per slot: true if a page was read into it */
 };
 
-/* Return where in the pool the byte at an offset of the store file is. */
+/* Return the offset in the pool of a byte of the store file. */
 static uint64_t pool_off(const struct kv *kv, uint64_t file_off)
 {
 	uint64_t block = file_off / kv->block, in_block = file_off % kv->block;
@@ -114,12 +114,12 @@ static int write_ours(struct kv *kv, uint64_t from, uint64_t to, struct xfer_sta
 	r = xfer_run(kv->d->queue, DEMO_DEPTH, ios, to - from, stats, NULL);
 	if (r == 0)
 		r = xfer_run(kv->d->queue, DEMO_DEPTH, &sync_io, 1, sync, NULL);
-	/* Count the time, but not as the latency of a block. */
+	/* Add the sync's time, but not as a block's latency. */
 	stats->ns += sync->ns;
 	return r;
 }
 
-/* Copy the pieces of a block into the buffer, one after the other. */
+/* Gather the pieces of a block in the buffer. */
 static int kv_collect(const struct kv *kv, uint64_t block)
 {
 	int r = 0;
@@ -141,7 +141,7 @@ static int write_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_st
 		r = kv_collect(kv, b);
 		if (r < 0)
 			return r;
-		/* The plain side does not count copies from an emulator. */
+		/* Do not time copies from an emulator on the plain side. */
 		if (emulated)
 			t = now_ns();
 		r = pwrite_all(kv->fds[1], kv->d->buf, kv->block, b * kv->block, kv->paths[1]);
@@ -310,7 +310,7 @@ static int read_half(struct kv *kv, struct demo_step *step, bool cold, bool plai
 		r = kv_read_plain(kv, from, to, &step->plain);
 	else
 		r = read_ours(kv, from, to, &step->ours);
-	/* In place of an emulator the plain way has a buffer. */
+	/* With an emulator, the plain side has no device memory but a buffer. */
 	if (r < 0 || (plain && device_is_emulated(&kv->d->dev)))
 		return r;
 	return verify_paged(kv, from, to);
@@ -335,7 +335,7 @@ static int bring_back(struct kv *kv, bool cold)
 	return r;
 }
 
-/* 0..n-1 in random order. */
+/* Return 0..n-1 in random order. */
 static uint32_t *shuffled(uint64_t n, uint64_t *random)
 {
 	uint32_t *v = malloc(n * sizeof(*v));
@@ -349,7 +349,7 @@ static uint32_t *shuffled(uint64_t n, uint64_t *random)
 	return v;
 }
 
-/* Choose as many pages as the plain side can read cold in its time. */
+/* Choose as many pages as the plain side can read cold within PLAIN_READ_NS. */
 static int choose_nr_pages(struct kv *kv)
 {
 	enum { TRIES = 24 };
@@ -380,7 +380,7 @@ static int plan_bring_back(struct kv *kv)
 	r = choose_nr_pages(kv);
 	if (r < 0)
 		return r;
-	/* Allocate twice the room: half of it must stay unchanged. */
+	/* Twice as many slots as pages: the other half must stay unchanged. */
 	kv->nr_slots = 2 * kv->nr_pages;
 	kv->pages = shuffled(kv->nr_blocks * kv->block / PAGE, &random);
 	kv->slots = shuffled(kv->nr_slots, &random);

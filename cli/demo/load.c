@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Load a model: one request for each tensor, many in flight.  With each shard, the requests and the
- * plain side take turns in going first, so that neither gains from the order.
+ * Load a model: one request per tensor, many in flight.  Requests and plain side take turns in
+ * going first, shard by shard, so that neither gains from the order.
  */
 #include "tools/common/crc32c.h"
 #include "cli/demo/demo.h"
@@ -13,9 +13,9 @@ struct load {
 	struct pst_mem *mem;
 	uint64_t mem_len;
 	struct pst_io *ios;
-	size_t *tensor_of; /* tensor of each request; tensors without bytes have no request */
+	size_t *tensor_of; /* tensor index of each request; empty tensors have no request */
 	struct pst_done *dones;
-	uint64_t *mem_offs; /* offset of each tensor */
+	uint64_t *mem_offs; /* bytes; offset of each tensor in device memory */
 	size_t nr_ios;
 	bool crc;
 };
@@ -54,7 +54,7 @@ static void plan(struct load *l, const struct shard *s)
 	}
 }
 
-/* A loader without a library reads into a buffer and copies that to the device. */
+/* Load like a loader without a library: read into a buffer, and copy that to the device. */
 static int load_plain(struct load *l, const struct shard *s, struct xfer_stats *stats)
 {
 	bool copies = demo_plain_copies(l->d);
@@ -164,7 +164,7 @@ static int job_part_step(struct load *l, struct demo_step *step, bool cold)
 				     l->dones);
 		if (r == 0 && l->crc && !plain)
 			r = verify_crcs(l, s);
-		/* In place of an emulator the plain way has a buffer. */
+		/* With an emulator, the plain side has no device memory but a buffer. */
 		if (r == 0 && !(plain && device_is_emulated(&d->dev)))
 			r = load_verify(l, s);
 		if (r < 0)

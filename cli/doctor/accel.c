@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Each kind of memory and each device, in a row as ucx_info has them: does the memory become a
- * dma-buf, by which other devices reach it?  Then what the machine offers.
+ * Report each kind of memory and each device in one row, as ucx_info does: can the memory be
+ * exported as a dma-buf, through which other devices access it?  Then report what the machine
+ * offers.
  */
 #include "cli/doctor/accel.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* An exit status. */
+/* Return an exit status. */
 int doctor_accel(bool json);
 
 #endif

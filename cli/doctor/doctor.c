@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A report of this machine's abilities and limits: every path of every device to a scratch file is
+ * Report what this machine can do, and its limits: every path of every device to a scratch file is
  * tried with real bytes.  A missing thing (/proc, a writable directory, a device) becomes a line of
- * the report and not an error of the report.
+ * the report, not a failure.
  */
 #include "cli/doctor/doctor.h"
 
@@ -20,9 +20,9 @@
 #include "tools/common/pattern.h"
 
 #define PROBE_BYTES MIB(2)
-#define WINDOW_BYTES KIB(64) /* more are not written through a window */
+#define WINDOW_BYTES KIB(64) /* bytes; most that are written through a window */
 #define PROBE_TIMEOUT_MS 10000
-#define PIECE KIB(4) /* where many small ones are tried */
+#define PIECE KIB(4) /* bytes of each piece, when many small ones are tried */
 
 const char doctor_usage[] =
 	"Usage: penstock doctor [--dir DIR] [--json]\n"
@@ -137,7 +137,7 @@ static bool pci_fact(const char *device, const char *fact, char *buf, size_t len
 	return read_line(path, buf, len) == 0;
 }
 
-/* Display controllers of NVIDIA, as the PCI bus numbers them. */
+/* Find NVIDIA's display controllers on the PCI bus. */
 static void find_gpus(struct gpus *g)
 {
 	DIR *d = opendir("/sys/bus/pci/devices");
@@ -149,7 +149,7 @@ static void find_gpus(struct gpus *g)
 		    !pci_fact(e->d_name, "class", class, sizeof(class)) ||
 		    strcmp(vendor, "0x10de") != 0 || strncmp(class, "0x03", 4) != 0)
 			continue;
-		/* In no order; the smallest address is the first. */
+		/* The directory is unsorted: keep the smallest address. */
 		if (!g->nr++ || strcmp(e->d_name, g->first) < 0)
 			(void)snprintf(g->first, sizeof(g->first), "%.31s", e->d_name);
 	}
@@ -159,7 +159,7 @@ static void find_gpus(struct gpus *g)
 
 /* ------------------------------------------------------------------ trials */
 
-/* The file that is tried with. */
+/* The scratch file of all trials. */
 struct scratch {
 	char *dir, *path;
 	int fd;
@@ -192,8 +192,8 @@ int doctor_request(const struct pst_io *io, struct pst_done *ret)
 }
 
 /*
- * In many small pieces: the first half of the file goes to every other piece of memory, the
- * second half between them, so that no two pieces can be moved as one.
+ * Many small pieces: the first half of the file goes to every second piece of memory, the other
+ * half to the pieces in between, so that no two pieces can be merged.
  */
 static const struct pst_seg scattered[2] = {
 	{ .len = PIECE,
@@ -208,7 +208,7 @@ static const struct pst_seg scattered[2] = {
 	  .count = PROBE_BYTES / PIECE / 2 },
 };
 
-/* Where in the file the bytes belong that such a piece of memory has. */
+/* Return the file offset of the bytes at this offset of the memory. */
 static uint64_t file_off_of(uint64_t mem_off)
 {
 	uint64_t piece = mem_off / PIECE;
@@ -241,7 +241,7 @@ struct move {
 	struct pst_mem *mem;
 	uint32_t op;
 	uint64_t policy;
-	uint64_t len; /* of the request, at most PROBE_BYTES */
+	uint64_t len; /* bytes of the request, at most PROBE_BYTES */
 	bool cold, in_pieces;
 };
 
@@ -279,12 +279,12 @@ static int after_move(const struct move *m, uint8_t *buf, uint64_t seed)
 	return 0;
 }
 
-/* Move real bytes along a policy and compare them. */
+/* Move real bytes with a policy, and compare them. */
 static int move_bytes(const struct move *m, struct pst_done *ret)
 {
 	_cleanup_(freep) uint8_t *buf = malloc(PROBE_BYTES);
 	struct pst_io io = { .op = m->op, .policy = m->policy, .file = m->file, .mem = m->mem };
-	/* Another seed each time, so that bytes of the last trial are no success. */
+	/* New seed each time, so that bytes of an earlier trial cannot pass. */
 	uint64_t seed = now_ns();
 	int r;
 
@@ -314,8 +314,8 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	int r;
 
 	*t = (struct trial){ .why = PST_WHY_NONE };
-	/* An open file remembers its failures: each trial gets its own.  Nobody else changes the
-	 * scratch file, and some paths want that promise. */
+	/* Open the file for each trial, because an open file remembers its failures.  STABLE,
+	 * because some paths require it, and nobody else changes the scratch file. */
 	r = pst_file_open(s->path, PST_FILE_READ | PST_FILE_WRITE | PST_FILE_STABLE, NULL, &file);
 	if (r == 0)
 		r = path == PST_PATH_GDS ? gds_path_check(file, mem, op, &info)
@@ -330,20 +330,21 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	m.in_pieces = path == PST_PATH_GATHER && !host;
 	if (path == PST_PATH_WINDOW)
 		m.len = WINDOW_BYTES;
-	/* Whether a device gathers, only a request of many small pieces tells. */
+	/* Gathering can only be tested by a request of many small pieces, so try it in any case. */
 	if (info.state == PST_STATE_IMPOSSIBLE && !m.in_pieces)
 		return;
 
 	m.file = file;
-	/* To a device a way of reaching the file is always behind the staging, and gathering is
-	 * a way of staging. */
+	/* For a device, each file hop is combined with staging, and gathering is a kind of
+	 * staging. */
 	if (m.in_pieces)
 		m.policy = PST_POLICY1(PST_PATH_STAGED);
 	else if (file_hop && !host)
 		m.policy = PST_POLICY2(PST_PATH_STAGED, path);
 	else
 		m.policy = PST_POLICY1(path);
-	/* Not cold: CACHED needs the bytes in the page cache, the others do not mind. */
+	/* Do not make the file cold: CACHED needs the bytes in the page cache, and the other paths
+	 * do not care. */
 	r = move_bytes(&m, &d);
 	if (r < 0) {
 		t->state = PST_STATE_POSSIBLE;
@@ -360,7 +361,7 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	}
 }
 
-/* As an engine meets it: the disk has the bytes, memory has not. */
+/* Try as an engine would: the bytes are on the disk, not in memory. */
 static void try_auto(const struct scratch *s, struct pst_mem *mem, uint32_t op, struct trial *t)
 {
 	struct move m = {
@@ -391,7 +392,8 @@ static void try_device(const struct scratch *s, struct device_report *dr)
 		(void)snprintf(dr->error, sizeof(dr->error), "%.250s", pst_error_text());
 		return;
 	}
-	/* Ask first: the report is about requests after the search for a direct way has ended. */
+	/* Wait for the answer first: report the requests as they run after the search for a direct
+	 * path. */
 	if (dr->dev.kind == PST_KIND_CUDA)
 		(void)gds_path_check(s->file, mem, PST_OP_READ, &gds);
 	try_auto(s, mem, PST_OP_READ, &dr->t.auto_read);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The direct way between files and GPUs: for one file the checks of the library, a trial with real
- * bytes for each GPU, and the paths of requests; for other mounts the facts that can be told
+ * Report the direct path between files and GPUs.  For one file: the library's checks, a trial with
+ * real bytes per GPU, and the paths of requests.  For other mounts: the facts that can be found
  * without writing there.
  */
 #include "cli/doctor/gds.h"
@@ -15,12 +15,15 @@
 #include "tools/common/pattern.h"
 
 #define BYTES MIB(2)
-#define PIECE KIB(4)                  /* cuFile moves multiples of this */
-#define LEAST KIB(64)                 /* shorter reads do not go by it */
-#define ANSWER_NS (40 * NSEC_PER_SEC) /* until the library knows whether it uses cuFile */
-#define MOUNT_SECONDS 5               /* for a mount to answer; those of dead servers do not */
+#define PIECE KIB(4)  /* bytes; cuFile moves multiples of this */
+#define LEAST KIB(64) /* bytes; shorter reads do not use cuFile */
+/* Time limit for the library to find out whether it uses cuFile. */
+#define ANSWER_NS (40 * NSEC_PER_SEC)
+/* Time limit for a mount to answer; a dead server's never does. */
+#define MOUNT_SECONDS 5
 
-/* It hung once.  That concerns the machine as a rule, and each time would take its time. */
+/* A trial has hung.  Usually the machine is the cause, so skip further trials, which would take
+ * long too. */
 static bool hangs;
 
 const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *name)
@@ -77,7 +80,7 @@ int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,
 	return r;
 }
 
-/* Possible becomes proven, or not, by a read that takes no other way. */
+/* Turn "possible" into "proven", or not, by a read that may only use this path. */
 static void gds_prove(const struct pst_io *plain, struct pst_path_info *info)
 {
 	struct pst_io io = *plain;
@@ -91,7 +94,7 @@ static void gds_prove(const struct pst_io *plain, struct pst_path_info *info)
 	(void)gds_path_check(io.file, io.mem, io.op, info);
 }
 
-/* cold: a descriptor of the file if it is ours, or -1. */
+/* Run a request.  cold: a descriptor of our own scratch file, to make it cold; or -1. */
 static int try_requests(struct pst_io *io, int cold, struct gds_request *ret)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -104,10 +107,10 @@ static int try_requests(struct pst_io *io, int cold, struct gds_request *ret)
 	ret->state = info.state;
 	ret->why = info.why;
 	ret->detail = info.detail;
-	/* Trials leave the bytes in the page cache, where requests would take them from. */
+	/* Trials leave the bytes in the page cache, which requests would then use. */
 	if (cold >= 0)
 		make_cold(cold);
-	/* Nothing is asked again, then; and the way is the same. */
+	/* After a hang, use staging, which does not ask cuFile again and gives the same result. */
 	io->policy = hangs ? PST_POLICY1(PST_PATH_STAGED) : 0;
 	r = doctor_request(io, &d);
 	if (r == 0)
@@ -153,7 +156,7 @@ static void find_sides(struct gds_report *rep)
 		(void)snprintf(rep->no_gpu, sizeof(rep->no_gpu), "%.250s", pst_error_text());
 }
 
-/* Each GPU with the file; cold: a descriptor of the file if it is ours, or -1. */
+/* Check each GPU with the file.  cold: a descriptor of our own scratch file, or -1. */
 static void look_at_file(struct gds_report *rep, const char *path, int cold)
 {
 	struct stat st;
@@ -218,7 +221,7 @@ static int look_at_scratch(struct gds_report *rep, const char *in)
 	return r;
 }
 
-/* A file of somebody's is looked at as far as it can be, and it can be opened. */
+/* Check a file that the user named, as far as it can be read. */
 static int look_at_named(struct gds_report *rep, const char *path)
 {
 	struct pst_file_info info = { .sz = sizeof(info) };
@@ -239,7 +242,7 @@ static int look_at_named(struct gds_report *rep, const char *path)
 
 /* ------------------------------------------------------------------ mounts */
 
-/* Left to the thread when that hangs in the kernel. */
+/* Shared with the visiting thread, which keeps it if it hangs in the kernel. */
 struct visit {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -247,12 +250,12 @@ struct visit {
 	struct gds_mount m;
 };
 
-/* A mount hidden below another one cannot be reached by its path. */
+/* Return true if the mount is covered by another one, so its path leads elsewhere. */
 static bool is_hidden(const struct mount *m)
 {
 	struct stat st;
 
-	/* The numbers of btrfs and of the network are another matter. */
+	/* btrfs and network file systems report other device numbers. */
 	return m->major && strcmp(m->type, "btrfs") != 0 && stat(m->path, &st) == 0 &&
 	       (major(st.st_dev) != m->major || minor(st.st_dev) != m->minor);
 }
@@ -316,7 +319,7 @@ static void visit(struct gds_mount *m)
 	free(v);
 }
 
-/* It has nothing to do with mounts. */
+/* Drop the library's check, which does not concern mounts. */
 static void drop_library(struct gds_checks *c)
 {
 	int to = 0;
@@ -327,7 +330,7 @@ static void drop_library(struct gds_checks *c)
 	c->nr = to;
 }
 
-/* All but the one that the file is on. */
+/* Check all mounts except the file's own. */
 static void look_at_mounts(struct gds_report *rep)
 {
 	_cleanup_(freep) struct mount *all = calloc(MOUNTS_MAX, sizeof(*all));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* penstock doctor --gds: what a direct way between files and NVIDIA GPUs needs. */
+/* penstock doctor --gds: needs of a direct path between files and NVIDIA GPUs. */
 #ifndef CLI_DOCTOR_GDS_H
 #define CLI_DOCTOR_GDS_H
 
@@ -12,20 +12,20 @@
 
 struct gds_checks {
 	struct pst_check of[GDS_CHECKS_MAX];
-	int nr;          /* 0 with an error */
-	char error[640]; /* why there are none, or "" */
+	int nr;          /* number of checks; 0 with an error */
+	char error[640]; /* why there are no checks, or "" */
 };
 
-/* The result of a request of this process. */
+/* Result of a request made by this process. */
 struct gds_request {
-	uint32_t state; /* enum pst_state, of the path gds */
+	uint32_t state; /* enum pst_state of the path gds */
 	uint32_t why;
 	int32_t detail;
-	uint32_t paths;  /* of a plain read; 0: it failed */
-	char error[256]; /* then why, or "" */
+	uint32_t paths;  /* paths of an ordinary read; 0: it failed */
+	char error[256]; /* why the read failed, or "" */
 };
 
-/* The file with one GPU. */
+/* The results of the file with one GPU. */
 struct gds_side {
 	struct pst_device dev;
 	struct gds_checks checks;
@@ -38,37 +38,38 @@ struct gds_mount {
 };
 
 struct gds_report {
-	bool ok; /* every GPU is reached directly, and requests take that way */
+	bool ok; /* every GPU has a direct path, and requests use it */
 	char verdict[3][800];
-	char no_gpu[256];     /* why there is none, or "" */
-	char file[4096];      /* that was looked at, or "" */
-	char dir[4096];       /* where a scratch file was, or "" */
-	char what[4200];      /* one of the two, in words */
-	char file_error[640]; /* why there is none, or "" */
-	dev_t dev;            /* that the file is on */
+	char no_gpu[256];     /* why there is no GPU, or "" */
+	char file[4096];      /* the user's file, or "" */
+	char dir[4096];       /* directory of the scratch file, or "" */
+	char what[4200];      /* one of the two, described in words */
+	char file_error[640]; /* why there is no file, or "" */
+	dev_t dev;            /* device number of the file's mount */
 	struct gds_side sides[GDS_SIDES_MAX];
 	unsigned nr_sides;
-	struct gds_checks alone; /* without a GPU: the file's side */
+	struct gds_checks alone; /* checks of the file's side, if there is no GPU */
 	struct gds_mount mounts[MOUNTS_MAX];
 	int nr_mounts;
 	unsigned more_mounts;
 	char mounts_error[256];
 };
 
-/* The named check, or NULL. */
+/* Return the check of that name, or NULL. */
 const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *name);
 
 /*
- * As pst_path_check() for the path gds.  The library asks another process first, and says EAGAIN
- * until that has an answer: waits for it.  Once it has hung it is not asked again.
+ * Call pst_path_check() for the path gds, waiting while it reports EAGAIN because another process
+ * probes.  After a hang, do not wait again.
  */
 int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,
 		   struct pst_path_info *ret);
 
-/* file, or with NULL one of our own in dir, or where scratch files belong.  An exit status. */
+/* Report on file; NULL: on a scratch file in dir, or in the default directory.  Return an exit
+ * status. */
 int doctor_gds(const char *dir, const char *file, bool json);
 
-/* gds_print.c: fill in the verdict; and the two forms. */
+/* Functions of gds_print.c: fill in the verdict, print both formats. */
 void doctor_gds_judge(struct gds_report *rep);
 void doctor_gds_print(const struct gds_report *rep);
 void doctor_gds_print_json(const struct gds_report *rep);

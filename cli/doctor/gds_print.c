@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The verdict on a direct way, and the report as a table and as JSON. */
+/* The verdict on a direct path, and the report as a table and as JSON. */
 #include "cli/doctor/gds.h"
 
 #include "tools/common/json.h"
@@ -26,7 +26,7 @@ static const char *path_state_name(uint32_t state)
 					     : "impossible";
 }
 
-/* The text of a missing need ends with its cure, after the first "; ". */
+/* Return the cure in a missing need's text: the part after the first "; ". */
 static const char *cure_of(const struct pst_check *c)
 {
 	const char *at = c->state == PST_CHECK_MISSING ? strstr(c->text, "; ") : NULL;
@@ -65,7 +65,7 @@ static void add_names(char *buf, size_t len, const struct gds_checks *c, uint32_
 	}
 }
 
-/* The cure to begin with.  Without these the rest would be in vain; and the trial comes last. */
+/* Return the check whose cure comes first: those that all others depend on, and the trial last. */
 static const struct pst_check *first_cure(const struct gds_checks *c)
 {
 	static const char *const names[] = { "gpu", "library", "disk", "filesystem", "direct-io" };
@@ -207,7 +207,7 @@ static bool is_same(const struct pst_check *c, const struct gds_checks *other)
 	return o && o->state == c->state && !strcmp(o->text, c->text);
 }
 
-/* Print the checks that differ from an earlier part of the report, if there is one. */
+/* Print the checks, except those that are equal to an earlier part of the report. */
 static void print_checks(const struct gds_checks *c, const struct gds_checks *other,
 			 const char *other_name)
 {
@@ -225,7 +225,7 @@ static void print_checks(const struct gds_checks *c, const struct gds_checks *ot
 		(void)printf("  %s as for %s\n", same == c->nr ? "all" : "the rest", other_name);
 }
 
-/* The same words that a completion would have. */
+/* Print a request in the words of its completion. */
 static void print_request(const struct gds_request *r)
 {
 	char text[600];

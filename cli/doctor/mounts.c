@@ -2,15 +2,15 @@
 #include "cli/doctor/mounts.h"
 
 /*
- * File systems without a block device of their own that keep files on disks, here or elsewhere.
- * File systems with a block device need no list.
+ * File systems that keep files on disks, here or elsewhere, without having a block device as their
+ * source.
  */
 static const char *const types[] = {
 	"9p",   "afs",   "beegfs",  "btrfs", "ceph",     "cifs",   "gpfs",   "lustre", "nfs",
 	"nfs4", "pvfs2", "scatefs", "smb3",  "virtiofs", "vboxsf", "wekafs", "zfs",
 };
 
-/* On block devices, but nobody reads models from them. */
+/* File systems on block devices that nobody reads models from. */
 static const char *const images[] = { "cramfs", "erofs", "iso9660", "squashfs", "udf" };
 
 static bool is_in(const char *type, const char *const *v, size_t nr)
@@ -28,7 +28,7 @@ static bool is_wanted(const struct mount *m)
 	return is_in(m->type, types, ARRAY_SIZE(types));
 }
 
-/* \ooo, which the kernel writes for blanks, newlines and backslashes. */
+/* Decode \ooo, by which the kernel escapes blanks, newlines and backslashes. */
 static bool unescape(char *ret, size_t len, const char *text)
 {
 	size_t n = 0;
@@ -45,7 +45,8 @@ static bool unescape(char *ret, size_t len, const char *text)
 	return !*text;
 }
 
-/* "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue" */
+/* Parse a line such as "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root
+ * rw,errors=continue". */
 static bool parse(char *line, struct mount *ret)
 {
 	char *save = NULL, *word = strtok_r(line, " \n", &save), *path = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Mounts of disks and of file systems of the network, out of /proc/self/mountinfo. */
+/* Find mounts of disks and network file systems in /proc/self/mountinfo. */
 #ifndef CLI_MOUNTS_H
 #define CLI_MOUNTS_H
 
@@ -8,15 +8,15 @@
 #define MOUNTS_MAX 64
 
 struct mount {
-	char path[4096];  /* as the kernel has it: any bytes but NUL */
-	char type[64];    /* "ext4" */
-	char source[256]; /* "/dev/nvme0n1p1" */
+	char path[4096];  /* mount point; any bytes except NUL */
+	char type[64];    /* such as "ext4" */
+	char source[256]; /* such as "/dev/nvme0n1p1" */
 	unsigned major, minor;
 };
 
 /*
- * One mount of each device, the one with the shortest path.  How many were written, and in
- * *ret_more how many there was no room for; -errno with a sentence.
+ * Find one mount per device, the one with the shortest path.  Return the number written, and in
+ * *ret_more the number without room; -errno with a sentence.
  */
 int mounts_find(struct mount ret[MOUNTS_MAX], unsigned *ret_more);
 

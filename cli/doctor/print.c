@@ -17,7 +17,7 @@ static const char *state_name(uint32_t state)
 	}
 }
 
-/* A path needs this in principle. */
+/* What each path needs in principle. */
 static const char *const needs[PST_PATH_MAX + 1] = {
 	[PST_PATH_DIRECT] = "O_DIRECT on the file",
 	[PST_PATH_CACHED] = "the bytes in the page cache",
@@ -38,7 +38,8 @@ static bool is_path(uint32_t path)
 	return strcmp(pst_path_name(path), "unknown") != 0;
 }
 
-/* Where the device or the file lacks what a path needs, the need says all. */
+/* Return the text of a trial.  If the device or the file cannot meet the path's need, that need
+ * suffices. */
 static struct text trial_text(uint32_t path, const struct trial *t)
 {
 	struct text why = why_text(t->why, t->detail), ret;
@@ -66,7 +67,7 @@ static void print_trial(uint32_t path, const char *op, const struct trial *t)
 		     state_name(t->state), trial_text(path, t).s);
 }
 
-/* An earlier device of the same kind of which a part of the report is the same, or NULL. */
+/* Return an earlier device of the same kind whose report has an equal part, or NULL. */
 static const struct device_report *like(const struct report *rep, const struct device_report *dr,
 					bool (*same)(const struct device_report *a,
 						     const struct device_report *b))
@@ -82,7 +83,7 @@ static bool same_facts(const struct device_report *a, const struct device_report
 	return !strcmp(a->facts, b->facts);
 }
 
-/* As print_trial() sees them, which does not tell by what other paths a completion went. */
+/* Compare trials as print_trial() shows them, which omits the completion's other paths. */
 static bool same_trial(const struct trial *a, const struct trial *b)
 {
 	return a->state == b->state && a->why == b->why && a->detail == b->detail &&
@@ -149,7 +150,7 @@ static void print_fact(void *arg, const char *name, const char *value)
 	shown_printf(39, "    %-34s %s", name, value);
 }
 
-/* In the form that nvidia-smi shows and pst_device_find() takes. */
+/* Write a UUID in the form of nvidia-smi and pst_device_find(). */
 static struct text uuid_text(const uint8_t uuid[16])
 {
 	struct text t = { "" };
@@ -342,7 +343,7 @@ static struct json_object *device_json(const struct device_report *dr, bool trie
 	return o;
 }
 
-/* Unlimited is null. */
+/* Add a limit; unlimited becomes null. */
 static void add_limit(struct json_object *to, const char *key, uint64_t v)
 {
 	if (v == UINT64_MAX)

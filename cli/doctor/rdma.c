@@ -18,7 +18,7 @@ static const char *const states[] = {
 struct rdma_report {
 	struct pst_check of[CHECKS_MAX];
 	int nr;
-	unsigned ready, missing; /* ports; checks */
+	unsigned ready, missing; /* usable ports; missing checks */
 	bool ok;
 	char verdict[3][800];
 };
@@ -28,7 +28,7 @@ static const char *rdma_state_name(uint32_t state)
 	return state < ARRAY_SIZE(states) ? states[state] : "unknown";
 }
 
-/* The text of a missing need ends with its cure, after the last "; ". */
+/* Return the cure in a missing need's text: the part after the last "; ". */
 static const char *rdma_cure_of(const struct pst_check *c)
 {
 	const char *at = NULL;
@@ -46,7 +46,7 @@ static int rdma_finding_len(const struct pst_check *c)
 	return cure ? (int)(cure - 2 - c->text) : (int)strlen(c->text);
 }
 
-/* Is a check of that name, whose text has that word, fine? */
+/* Return true if a check of that name, with that word in its text, is fine. */
 static bool rdma_is_ok(const struct rdma_report *rep, const char *name, const char *word)
 {
 	for (int i = 0; i < rep->nr; i++)

@@ -8,7 +8,7 @@
 #include "tools/common/table.h"
 #include "tools/common/util.h"
 
-#define CELL 5u /* columns of a distance, with its blank */
+#define CELL 5u /* columns of one distance, including a blank */
 
 static const char letters[] = { [TOPO_ACCEL] = 'A', [TOPO_NIC] = 'N', [TOPO_DISK] = 'D' };
 
@@ -27,7 +27,7 @@ struct topo_report {
 	char verdict[3][800];
 };
 
-/* Add to a verdict, as much as fits. */
+/* Append to the verdict, truncated to fit. */
 static void topo_say(char verdict[800], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void topo_say(char verdict[800], const char *fmt, ...)
 {
@@ -44,7 +44,7 @@ static void topo_count(char verdict[800], unsigned n, const char *one, const cha
 	topo_say(verdict, "%u %s", n, n == 1 ? one : many);
 }
 
-/* Name the accelerators whose nearest device of a kind is beyond the host bridge. */
+/* Report the accelerators whose nearest device of a kind is beyond the host bridge. */
 static unsigned topo_far(struct topo_report *rep, enum topo_kind kind, const char *what)
 {
 	const struct topo *t = &rep->t;
@@ -144,7 +144,7 @@ static void topo_print_devs(const struct topo *t)
 	table_print(table, stdout, shown_width(stdout));
 }
 
-/* All distances, in as many blocks of columns as the terminal's width asks for. */
+/* Print all distances, in blocks of columns that fit the terminal. */
 static void topo_print_matrix(const struct topo *t)
 {
 	unsigned cols = MAX((shown_width(stdout) - CELL) / CELL, 1u);
@@ -169,7 +169,7 @@ static void topo_print_matrix(const struct topo *t)
 	}
 }
 
-/* The nearest devices of a kind, in one cell. */
+/* Add the nearest devices of a kind as one cell. */
 static void topo_add_nearest(struct table *table, const struct topo *t, const struct topo_dev *d,
 			     enum topo_kind kind)
 {
@@ -251,7 +251,7 @@ static struct json_object *topo_dev_json(const struct topo_dev *d)
 	return o;
 }
 
-/* The ids of the nearest devices of a kind, and how far they are. */
+/* Return the ids of the nearest devices of a kind, and their distance. */
 static struct json_object *topo_nearest_json(const struct topo *t, const struct topo_dev *d,
 					     enum topo_kind kind)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Devices and their bridges, out of sysfs.  A folder of sysfs is below the one of the bridge that
- * its device is behind, so the real path of a device is the list of its bridges.
+ * Find devices and their bridges in sysfs.  A device's folder is below those of its bridges, so its
+ * real path lists them.
  *
- * The files may be a copy from another machine, or what a container was given: every text is cut
- * to its room and every number checked.
+ * The files may be a copy from another machine, or made up for a container: every text is truncated
+ * to fit, and every number is checked.
  */
 #include "cli/doctor/topo.h"
 
@@ -24,7 +24,7 @@
 #define BASE_DISPLAY 0x03u
 #define BASE_ACCEL 0x12u
 #define CLASS_COPROCESSOR 0x0b40u
-#define CLASS_INFINIBAND 0x0c06u /* older devices have it */
+#define CLASS_INFINIBAND 0x0c06u /* used by older devices */
 
 #define CPUS_MAX 4096u
 #define NODES_MAX 1024u
@@ -50,7 +50,7 @@ const char *topo_name(const struct topo_dev *d)
 
 /* ---------------------------------------------------------------- distances */
 
-/* Count the uppermost bridges that two devices share. */
+/* Return how many of the uppermost bridges two devices share. */
 static unsigned topo_shared(const struct topo_dev *a, const struct topo_dev *b)
 {
 	unsigned n = 0;
@@ -67,7 +67,8 @@ enum topo_distance topo_distance(const struct topo *t, const struct topo_dev *a,
 
 	if (!strcmp(a->pci, b->pci))
 		return TOPO_SELF;
-	/* A switch is an upstream bridge, which both share, and a downstream bridge for each. */
+	/* A switch consists of an upstream bridge, which both share, and a downstream bridge for
+	 * each. */
 	if (shared)
 		return MAX(a->nr_bridges, b->nr_bridges) - shared <= 1 ? TOPO_PIX : TOPO_PXB;
 	if (!strcmp(a->host, b->host))
@@ -99,7 +100,7 @@ static bool topo_is_pci(const char *text)
 	       sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &dev, &fn, &n) == 4 && !text[n];
 }
 
-/* Copy the next component of a path, and move past it; false at the end. */
+/* Copy the next component of a path and advance; return false at the end. */
 static bool topo_component(const char **path, char *ret, size_t len)
 {
 	const char *p = *path + strspn(*path, "/");
@@ -112,7 +113,7 @@ static bool topo_component(const char **path, char *ret, size_t len)
 	return true;
 }
 
-/* Read a file of a device. */
+/* Read one line of a device's file. */
 static int topo_fact(const char *sys, const char *pci, const char *fact, char *buf, size_t len)
 {
 	char path[PATH_MAX];
@@ -137,7 +138,7 @@ static unsigned topo_lanes(const char *sys, const char *pci, const char *fact)
 	char line[32];
 	uint64_t n;
 
-	/* The kernel writes 0 or 255 for a width that the device does not tell. */
+	/* The kernel writes 0 or 255 if the device does not report a width. */
 	if (topo_fact(sys, pci, fact, line, sizeof(line)) < 0 || parse_number(line, 1, 64, &n) < 0)
 		return 0;
 	return (unsigned)n;
@@ -148,7 +149,7 @@ static int topo_node(const char *sys, const char *pci)
 	char line[32];
 	uint64_t node;
 
-	/* The kernel writes -1 where it does not know. */
+	/* The kernel writes -1 for unknown. */
 	if (topo_fact(sys, pci, "numa_node", line, sizeof(line)) < 0 ||
 	    parse_number(line, 0, NODES_MAX - 1, &node) < 0)
 		return -1;
@@ -176,8 +177,8 @@ static bool topo_cpus(const char *path, uint8_t ret[CPUS_MAX / 4])
 	return n > 0;
 }
 
-/* Find the only NUMA node that has the CPUs near a device; -1 for none.  Kernels without
- * numa_node have those. */
+/* Return the only NUMA node that has the CPUs near a device, or -1. For kernels without
+ * numa_node. */
 static int topo_node_of_cpus(const char *sys, const char *pci, unsigned nodes)
 {
 	uint8_t near[CPUS_MAX / 4], of[CPUS_MAX / 4];
@@ -215,7 +216,7 @@ static bool topo_is_kind(unsigned class, unsigned vendor, enum topo_kind *ret)
 		*ret = TOPO_NIC;
 		return true;
 	case BASE_DISPLAY:
-		/* The others show a server's console. */
+		/* Other vendors' display controllers drive a server's console. */
 		*ret = TOPO_ACCEL;
 		return vendor == VENDOR_NVIDIA || vendor == VENDOR_AMD || vendor == VENDOR_INTEL;
 	case BASE_ACCEL:
@@ -228,12 +229,12 @@ static bool topo_is_kind(unsigned class, unsigned vendor, enum topo_kind *ret)
 		*ret = TOPO_NIC;
 		return true;
 	}
-	/* Intel's QuickAssist has no memory for others. */
+	/* Intel's QuickAssist has no memory that others could access. */
 	*ret = TOPO_ACCEL;
 	return class >> 8 == CLASS_COPROCESSOR && vendor != VENDOR_INTEL;
 }
 
-/* Take host bridge and bridges from where the device's link leads. */
+/* Read the host bridge and the bridges from the target of the device's link. */
 static int topo_place(const char *sys, struct topo_dev *d)
 {
 	char path[PATH_MAX], real[PATH_MAX], part[64];
@@ -246,8 +247,8 @@ static int topo_place(const char *sys, struct topo_dev *d)
 	while (topo_component(&at, part, sizeof(part))) {
 		if (!strncmp(part, "pci", 3) && isxdigit((unsigned char)part[3]) &&
 		    strlen(part) < TOPO_PCI_MAX) {
-			/* A host bridge below a device, as of Intel's VMD, is a space of its
-			 * own. */
+			/* A host bridge below a device, such as Intel's VMD, starts a new address
+			 * space. */
 			(void)snprintf(d->host, sizeof(d->host), "%.*s", (int)sizeof(d->host) - 1,
 				       part);
 			d->nr_bridges = 0;
@@ -288,7 +289,7 @@ static int topo_add(const char *sys, const char *pci, struct topo *t)
 		d->node = topo_node_of_cpus(sys, pci, t->nodes);
 	d->width = topo_lanes(sys, pci, "current_link_width");
 	d->width_max = topo_lanes(sys, pci, "max_link_width");
-	/* "32.0 GT/s PCIe" */
+	/* The line is such as "32.0 GT/s PCIe". */
 	if (topo_fact(sys, pci, "max_link_speed", d->speed, sizeof(d->speed)) < 0 ||
 	    !isdigit((unsigned char)*d->speed))
 		d->speed[0] = '\0';
@@ -304,7 +305,7 @@ static int topo_order(const void *a, const void *b)
 
 	if (x->kind != y->kind)
 		return x->kind < y->kind ? -1 : 1;
-	/* A domain of more than four digits is one of many. */
+	/* Longer addresses have a domain of more than four digits. */
 	if (strlen(x->pci) != strlen(y->pci))
 		return strlen(x->pci) < strlen(y->pci) ? -1 : 1;
 	return strcmp(x->pci, y->pci);
@@ -312,7 +313,7 @@ static int topo_order(const void *a, const void *b)
 
 /* -------------------------------------------------------------------- names */
 
-/* Find the device that a folder of a class belongs to: the lowest one in its real path. */
+/* Find the device of a class's folder: the last one in its real path. */
 static struct topo_dev *topo_owner(struct topo *t, const char *path)
 {
 	char real[PATH_MAX], part[64], pci[TOPO_PCI_MAX] = "";
@@ -337,8 +338,8 @@ static void topo_add_name(struct topo_dev *d, const char *name)
 	d->nr_names++;
 }
 
-/* Name the devices of a kind after a class.  A class that stands in for others names only devices
- * that have no name yet. */
+/* Name the devices of a kind by a class's folders.  With stands_in, only devices that have no name
+ * yet. */
 static void topo_name_class(const char *sys, const char *class, enum topo_kind kind, bool stands_in,
 			    struct topo *t)
 {
@@ -360,7 +361,7 @@ static void topo_name_class(const char *sys, const char *class, enum topo_kind k
 	globfree(&g);
 }
 
-/* Penstock's own names, of this machine's devices. */
+/* Add Penstock's own names for this machine's accelerators. */
 static void topo_name_accels(struct topo *t)
 {
 	struct pst_device devs[64];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * penstock doctor --topo --svg: the machine as boxes in boxes: NUMA nodes, host bridges, switches,
- * and the devices in them.  A bridge with one thing behind it is left out.
+ * penstock doctor --topo --svg: draw the machine as nested boxes: NUMA nodes, host bridges,
+ * switches and devices.  Bridges with a single child are left out.
  */
 #include "cli/doctor/topo.h"
 
@@ -15,9 +15,9 @@ enum box_kind { BOX_MACHINE, BOX_NODE, BOX_HOST, BOX_BRIDGE, BOX_DEV };
 struct box {
 	enum box_kind kind;
 	char name[48];
-	const struct topo_dev *dev; /* of BOX_DEV */
-	int first, last, next;      /* children, and the next child of the parent; NONE */
-	int x, y, w, h;             /* x and y are relative to the parent until the end */
+	const struct topo_dev *dev; /* device of a BOX_DEV */
+	int first, last, next;      /* first and last child, next sibling; NONE */
+	int x, y, w, h;             /* x and y are relative to the parent until the drawing */
 };
 
 struct boxes {
@@ -45,7 +45,7 @@ static const char topo_style[] =
 
 /* -------------------------------------------------------------------- tree */
 
-/* Find or add the child of that kind and name; a number, or -ENOMEM. */
+/* Find or add the child of that kind and name.  Return its index or -ENOMEM. */
 static int box_child(struct boxes *b, int parent, enum box_kind kind, const char *name)
 {
 	struct box *grown;
@@ -100,7 +100,7 @@ static int boxes_fill(struct boxes *b, const struct topo *t)
 	return MIN(at, 0);
 }
 
-/* Replace each bridge that has one thing behind it by that thing. */
+/* Replace each bridge that has a single child by that child. */
 static void boxes_shorten(struct boxes *b, int parent)
 {
 	for (int n = b->at[parent].first; n != NONE; n = b->at[n].next) {
@@ -118,7 +118,7 @@ static void boxes_shorten(struct boxes *b, int parent)
 
 /* ------------------------------------------------------------------ layout */
 
-/* Place the children in rows of that width at most, and set the box's size. */
+/* Place the children in rows of at most that width, and set the box's size. */
 static void box_rows(struct boxes *b, int parent, int limit)
 {
 	int x = 0, y = 0, row = 0, w = 0;
@@ -141,7 +141,7 @@ static void box_rows(struct boxes *b, int parent, int limit)
 	b->at[parent].h = HEAD + y + row + GAP;
 }
 
-/* Choose the width at which the box is a little wider than it is high. */
+/* Choose a width that makes the box a little wider than high. */
 static void box_layout(struct boxes *b, int box)
 {
 	int limit = 0, best = 0, least = INT32_MAX;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Three lines: the working paths, their limits, the next step. */
+/* Build the verdict of three lines: the working paths, their limits, the next step. */
 #include "cli/doctor/doctor.h"
 
 #include <stdarg.h>
 
-/* The last two lines as they grow. */
+/* The last two lines while they are built. */
 struct lines {
 	char limits[600], next[600];
 };
@@ -14,7 +14,7 @@ static bool is_accelerator(const struct device_report *dr)
 	return dr->dev.kind == PST_KIND_CUDA;
 }
 
-/* The device a user would think of first: an accelerator, else the software device. */
+/* Return the device that a user cares about most: an accelerator, else the software device. */
 static const struct device_report *main_device(const struct report *rep)
 {
 	const struct device_report *best = NULL;
@@ -28,7 +28,7 @@ static const struct device_report *main_device(const struct report *rep)
 	return best;
 }
 
-/* Add a clause to a line, with "; " between. */
+/* Append a clause to a line, separated by "; ". */
 _printf_(3, 4) static void clause(char *buf, size_t len, const char *fmt, ...)
 {
 	size_t n = strlen(buf);
@@ -46,7 +46,7 @@ _printf_(3, 4) static void clause(char *buf, size_t len, const char *fmt, ...)
 #define LIMIT(l, ...) clause((l)->limits, sizeof((l)->limits), __VA_ARGS__)
 #define NEXT(l, ...) clause((l)->next, sizeof((l)->next), __VA_ARGS__)
 
-/* The reason that keeps the plainest requests from a device; "" when they work. */
+/* Return why the simplest requests fail on a device; "" if they work. */
 static const char *broken(const struct device_report *dr)
 {
 	const struct trial *rd = &dr->t.auto_read, *wr = &dr->t.auto_write;
@@ -93,7 +93,8 @@ static void judge_main(struct report *rep, const struct device_report *dr, struc
 		LIMIT(l, "writes: %s", why_text(wr->why, wr->detail).s);
 }
 
-/* A GPU that is there and not served, or that does not work as the first one does. */
+/* Report GPUs that no driver serves, and accelerators besides the first one that cannot reach
+ * files. */
 static void judge_gpus(const struct report *rep, const struct device_report *first, struct lines *l)
 {
 	const struct gpus *g = &rep->nvidia;
@@ -128,7 +129,7 @@ static void judge_stores(const struct report *rep, struct lines *l)
 
 static void judge_limits(const struct limits *lim, struct lines *l)
 {
-	/* The superuser is not held to it. */
+	/* The limit does not bind root. */
 	if (lim->memlock < MIB(64) && geteuid() != 0) {
 		LIMIT(l, "only %s of memory may be locked", size_text(lim->memlock).s);
 		NEXT(l, "raise the memlock limit (ulimit -l, or LimitMEMLOCK= of a service)");

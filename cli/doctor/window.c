@@ -8,8 +8,8 @@
 
 struct found {
 	struct pst_window_backend of[BACKENDS_MAX];
-	int nr;          /* or -errno */
-	char error[256]; /* "" unless nr is one */
+	int nr;          /* number of backends, or -errno */
+	char error[256]; /* sentence for a negative nr, else "" */
 };
 
 static void find(const struct pst_device *dev, struct found *f)

@@ -7,10 +7,10 @@
 
 struct json_object;
 
-/* Lines for one device; none for the host, whose memory needs no window. */
+/* Print the lines of one device; none for the host, whose memory needs no window. */
 void doctor_window_print(const struct pst_device *dev);
 
-/* The same: "error", which is "" when they could be tried, and "backends". */
+/* Return the same as JSON: "error", which is "" if they could be tried, and "backends". */
 struct json_object *doctor_window_json(const struct pst_device *dev);
 
 #endif

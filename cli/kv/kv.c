@@ -78,7 +78,7 @@ static int kv_count(void *arg, const struct pst_kv_block *b)
 	return 0;
 }
 
-/* A key as text, or in hexadecimal digits where it is none. */
+/* Print a key as text, or in hexadecimal digits if it is not printable. */
 static void print_key(const struct pst_kv_block *b)
 {
 	const unsigned char *key = b->key;
@@ -120,7 +120,7 @@ static int kv_verify(void *arg, const struct pst_kv_block *b)
 	return stop_signal ? -EINTR : 0;
 }
 
-/* Print a label's value in quotes, with what the format escapes. */
+/* Print a label's value in quotes, with the escapes of Prometheus' format. */
 static void print_label(const char *name, const char *text)
 {
 	(void)printf("%s=\"", name);

@@ -10,15 +10,15 @@
 #include "usrbio/proto/ioctl.h"
 #include "usrbio/proto/plain.h"
 
-#define USRBIO_PATH_MAX 255 /* bytes of a mount point in struct hf3fs_iov */
+#define USRBIO_PATH_MAX 255 /* bytes of the mount point in struct hf3fs_iov */
 #define SHM "/dev/shm"
-#define SHM_LEAST MIB(16) /* with less, not even small buffers fit */
+#define SHM_LEAST MIB(16) /* bytes; below this, not even small buffers fit */
 #define SHM_PROBE KIB(64)
 #define NAMES_SHOWN 8u /* most names of links in one line */
 
 /* --------------------------------------------------------------- directory */
 
-/* Return true if that device is a file system whose daemon serves usrbio. */
+/* Return true if the device is a file system whose daemon serves usrbio. */
 static bool on_daemon(dev_t dev)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -37,7 +37,7 @@ static bool on_daemon(dev_t dev)
 	return false;
 }
 
-/* Return true if dir is a folder named USRBIO_VIRT or below one. */
+/* Return true if dir is a folder named USRBIO_VIRT, or is below one. */
 static bool is_inside(const char *dir)
 {
 	const char *p = dir;
@@ -90,7 +90,7 @@ static struct text user_text(uid_t uid)
 	return t;
 }
 
-/* Name the folder that belongs to another user or that others may write. */
+/* Report the folder that belongs to another user or is writable by others. */
 static int fail_perm(const char *dir)
 {
 	static const char *const names[] = { USRBIO_VIRT, USRBIO_IOVS };
@@ -116,7 +116,7 @@ static int fail_perm(const char *dir)
 	return fail(EPERM, "cannot make or remove %s/" USRBIO_VIRT ": %s", dir, strerror(EPERM));
 }
 
-/* Return true if somebody has prepared it meanwhile. */
+/* Return true if somebody else has prepared the directory in between. */
 static bool is_prepared(const char *dir)
 {
 	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
@@ -131,7 +131,7 @@ int mount_fail(int err, const char *dir)
 
 	err = err < 0 ? -err : err;
 	(void)snprintf(virt, sizeof(virt), "%s/" USRBIO_VIRT, dir);
-	/* Calls on a plain directory also give ENOENT if 3fs-virt is there but something else's. */
+	/* ENOENT may also mean that 3fs-virt exists but is something else. */
 	if (err == ENOENT && lstat(virt, &st) == 0)
 		err = EEXIST;
 	if (err == EEXIST && is_prepared(dir))
@@ -158,7 +158,7 @@ int mount_fail(int err, const char *dir)
 	}
 }
 
-/* "1234 (python3), 99 (fio)" */
+/* Write a list such as "1234 (python3), 99 (fio)". */
 static void list_pids(const struct usrbio_users *u, char *buf, size_t len)
 {
 	size_t at = 0;
@@ -173,7 +173,7 @@ static void list_pids(const struct usrbio_users *u, char *buf, size_t len)
 	}
 }
 
-/* "a, b and 30 more" */
+/* Write a list such as "a, b and 30 more". */
 static void list_names(const struct usrbio_users *u, char *buf, size_t len)
 {
 	unsigned nr = MIN(u->others, NAMES_SHOWN);
@@ -185,7 +185,7 @@ static void list_names(const struct usrbio_users *u, char *buf, size_t len)
 		(void)snprintf(buf + at, len - at, " and %u more", u->others - nr);
 }
 
-/* Fail because of links to shared memory that programs named themselves: only the user can know
+/* Fail because of links to shared memory that programs created themselves: only the user knows
  * whether it is in use. */
 static int fail_others(const struct usrbio_users *u, const char *dir)
 {
@@ -256,7 +256,7 @@ struct text mount_shm_text(void)
 	return t;
 }
 
-/* Create, fill and remove a little shared memory, to see whether that works. */
+/* Create, fill and remove a little shared memory, to test whether that works. */
 static int try_memory(const char *path)
 {
 	_cleanup_(closep) int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -275,7 +275,8 @@ static int try_memory(const char *path)
 	return r ? fail(r, "cannot fill shared memory in " SHM ": %s", strerror(r)) : 0;
 }
 
-/* Create shared memory with a name of this process.  Return 0, or -errno with a sentence. */
+/* Create shared memory whose name contains this process's id.  Return 0, or -errno with a
+ * sentence. */
 static int name_memory(char *path, size_t len)
 {
 	char name[USRBIO_SHM_NAME_MAX];
@@ -313,7 +314,7 @@ int mount_check_links(int iovs, const char *dir)
 
 	if (r < 0)
 		return r;
-	/* Use the memory's name for the link too, because it is unique. */
+	/* The link gets the memory's name, which is unique. */
 	if (symlinkat(path, iovs, path + sizeof(USRBIO_SHM_DIR) - 1) < 0) {
 		if (errno == ENOENT)
 			return -ENOENT;

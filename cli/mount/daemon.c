@@ -16,7 +16,7 @@
 
 #define PROGRAM "penstock-mount"
 
-/* Relative to the folder of the command: installed, in a bundle, and in a build. */
+/* Folders relative to that of the command: installed, in a bundle, in a build. */
 static const char *const places[] = { "../libexec/penstock", "../usrbio/mount" };
 
 static int daemon_find_program(char ret[PATH_MAX])
@@ -64,7 +64,7 @@ static int daemon_check_dir(const char *given, char ret[PATH_MAX])
 	return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, "%s is not a directory", given);
 }
 
-/* Print a note if the directory has files, which are hidden while something is mounted on it. */
+/* Print a note if the directory has files, which the mount will hide. */
 static void say_if_not_empty(const char *dir)
 {
 	DIR *d = opendir(dir);
@@ -83,8 +83,8 @@ static void say_if_not_empty(const char *dir)
 }
 
 /*
- * Make a path absolute, because the server has another working directory. "none" and an address
- * stay as they are.
+ * Make a path absolute, because the server has another working directory.  "none" and addresses
+ * stay unchanged.
  */
 static int whole_path(const char *given, char ret[PATH_MAX])
 {
@@ -101,7 +101,7 @@ static int whole_path(const char *given, char ret[PATH_MAX])
 	return 0;
 }
 
-/* Sources that the server opens, and which options they cannot have. */
+/* Sources that the server opens itself, and the options that they exclude. */
 static const struct {
 	const char *scheme;
 	bool no_ro, no_noatime;
@@ -113,7 +113,7 @@ static const struct {
 	{ "pst+unix://", false, true, "storage services, which decide that themselves" },
 };
 
-/* The index of a source in sources; its size for a directory. */
+/* Return a source's index in sources; the array's size for a directory. */
 static size_t source_index(const char *source)
 {
 	size_t i = 0;
@@ -124,7 +124,7 @@ static size_t source_index(const char *source)
 	return i;
 }
 
-/* Reject options that need a server of root. */
+/* Reject options that need a server running as root. */
 static int check_user(const struct daemon_opts *o)
 {
 	if (geteuid() == 0)
@@ -138,7 +138,7 @@ static int check_user(const struct daemon_opts *o)
 	return 0;
 }
 
-/* A directory, or a source that the server opens. */
+/* Check the source: a directory, or a source that the server opens itself. */
 static int daemon_check_source(const struct daemon_opts *o, char ret[PATH_MAX])
 {
 	size_t i = source_index(o->source);
@@ -161,7 +161,7 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 	const char *argv[24];
 	union {
 		const char *const *from;
-		char *const *to; /* argv for exec, which does not change it */
+		char *const *to; /* argv for exec, which does not modify it */
 	} args = { argv };
 	unsigned nr_texts;
 	int n = 0, r = check_user(o);
@@ -221,8 +221,8 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 
 /* ------------------------------------------------------------------- umount */
 
-/* Get the canonical path of a directory without accessing the directory itself, because its server
- * may be dead. */
+/* Return the canonical path of a mount point without accessing it, because its server may be
+ * dead. */
 static int daemon_resolve(const char *given, char ret[PATH_MAX])
 {
 	char parent[PATH_MAX], name[PATH_MAX], dir[PATH_MAX];
@@ -242,7 +242,7 @@ static int daemon_resolve(const char *given, char ret[PATH_MAX])
 	return len < PATH_MAX ? 0 : fail(ENAMETOOLONG, "%s: %s", given, strerror(ENAMETOOLONG));
 }
 
-/* Mountinfo writes \040 for a space, and so on. */
+/* Decode mountinfo's escapes, such as \040 for a space. */
 static void daemon_decode(char *s)
 {
 	char *to = s;
@@ -260,7 +260,7 @@ static void daemon_decode(char *s)
 	*to = '\0';
 }
 
-/* Return true if the last mount at that path has the type of our mounts. */
+/* Return true if the last mount at that path has our file system type. */
 static bool is_mounted(const char *dir)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -281,7 +281,7 @@ static bool is_mounted(const char *dir)
 	return ret;
 }
 
-/* Return true for a mount of Penstock: its server answers so, or has died and does not answer. */
+/* Return true for a mount of Penstock: either its server answers so, or the server is dead. */
 static bool daemon_is_ours(const char *dir)
 {
 	_cleanup_(closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Mounts, and directories that are prepared for programs that use usrbio: made and undone.
- */
+/* Create and remove mounts, and prepare plain directories for programs that use usrbio. */
 #include "cli/mount/mount.h"
 
 #include <getopt.h>
@@ -15,8 +13,8 @@
 #include "usrbio/proto/place.h"
 #include "usrbio/proto/plain.h"
 
-/* Other processes may prepare and undo the same directory meanwhile: retry so often, after such a
- * pause. */
+/* Attempts, and microseconds between them, while other processes prepare or undo the same
+ * directory. */
 #define TRIES 100
 #define TRY_AGAIN_US 1000
 
@@ -76,8 +74,8 @@ static void say_ready(const char *dir, bool was_ready, int removed)
 	shown_printf(2, "'penstock umount %s' undoes it.", dir);
 }
 
-/* Prepare the directory.  Return how many old names were removed. -ENOENT without a sentence:
- * another process undoes it meanwhile. */
+/* Prepare the directory.  Return the number of stale names removed; -ENOENT without a sentence if
+ * another process undoes it at the same time. */
 static int prepare_once(const char *dir, bool *ret_was_ready)
 {
 	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
@@ -124,8 +122,8 @@ static int mount_plain(const char *given)
 	return 0;
 }
 
-/* Undo the preparation.  Return 0; 1 if there was nothing to undo; or -errno. -ENOENT: another
- * process undoes it meanwhile. */
+/* Undo the preparation.  Return 0; 1 if there was nothing to undo; or -errno: -ENOENT if another
+ * process undoes it at the same time. */
 static int undo_once(const char *dir)
 {
 	char virt[PATH_MAX + sizeof(USRBIO_VIRT) + 1];
@@ -179,7 +177,7 @@ static const struct {
 	int opt;
 	const char *name;
 	uint64_t min, max;
-	size_t to; /* in struct daemon_opts */
+	size_t to; /* offset in struct daemon_opts */
 } numbers[] = {
 	{ TIMEOUT, "timeout", 0, 86400, offsetof(struct daemon_opts, timeout_s) },
 	{ LINKS, "links", 1, 1000000, offsetof(struct daemon_opts, links) },
@@ -203,7 +201,7 @@ static int take_number(int opt, struct daemon_opts *o)
 	return 0;
 }
 
-/* 0, or an exit status. */
+/* Return 0 or an exit status. */
 static int check_metrics(const char *text)
 {
 	struct sockaddr_storage a;
@@ -241,10 +239,10 @@ static const struct option mount_longs[] = {
 	{ 0 },
 };
 
-/* The first of the options that may also be in -o. */
+/* The first option that may also appear in -o. */
 static const struct option *const in_lists = &mount_longs[4];
 
-/* 0, or an exit status. */
+/* Return 0 or an exit status. */
 static int take_option(int opt, struct daemon_opts *o)
 {
 	switch (opt) {
@@ -328,7 +326,7 @@ static int as_helper(int argc, char *argv[])
 		case 'o':
 			list = optarg;
 			break;
-		case 'n': /* there is no mtab */
+		case 'n': /* ignored: there is no mtab */
 		case 'v':
 		case 't':
 			break;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks and messages of mount and umount before they begin. */
+/* Checks before mount and umount, and their messages. */
 #ifndef CLI_MOUNT_H
 #define CLI_MOUNT_H
 
@@ -8,26 +8,26 @@
 #include "tools/common/util.h"
 
 /*
- * The canonical name of a directory that may be served, or have been.
- * 0 or -errno with a sentence: no directory, on a 3FS mount, or too long for usrbio.
+ * Return the canonical name of a directory that is or was served.  Return 0, or -errno with a
+ * sentence: it is no directory, is on a 3FS mount, or is too long for usrbio.
  */
 int mount_dir(const char *given, char ret[PATH_MAX]);
 
-/* Set the error sentence: why a call on a plain directory failed and what to do.  Return -|err|. */
+/* Set the sentence: why a call on a plain directory failed, and the cure.  Return -|err|. */
 int mount_fail(int err, const char *dir);
 
-/* The same for a directory in use. */
+/* Do the same for a directory in use. */
 int mount_busy(const char *dir);
 
 /* Check that programs can create shared memory here.  Return 0, or -errno with a sentence. */
 int mount_check_shm(void);
 
-/* Return a text such as ", 3.2 GiB free"; empty if there is no limit. */
+/* Return a text such as ", 3.2 GiB free"; "" if there is no limit. */
 struct text mount_shm_text(void);
 
 /*
- * Check that links can be created in that directory iovs.  Return 0, or -errno with a sentence;
- * -ENOENT without one: another process has undone it.
+ * Check that links can be created in the directory iovs.  Return 0, or -errno with a sentence;
+ * -ENOENT without one if another process has undone it.
  */
 int mount_check_links(int iovs, const char *dir);
 

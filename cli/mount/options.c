@@ -6,7 +6,7 @@
 /* Options that set a member. */
 static const struct {
 	const char *name;
-	size_t to; /* a bool in struct daemon_opts */
+	size_t to; /* offset of a bool in struct daemon_opts */
 	bool value;
 } bools[] = {
 	{ "allow_other", offsetof(struct daemon_opts, allow_other), true },
@@ -20,8 +20,8 @@ static const struct {
 };
 
 /*
- * Options that change nothing: every mount of Penstock behaves so, or mount(8) and systemd read
- * them for themselves.
+ * Options without effect: every mount of Penstock behaves this way, or mount(8) and systemd handle
+ * them.
  */
 static const char *const nothing[] = {
 	"default_permissions",
@@ -69,7 +69,7 @@ static bool means_nothing(const char *name)
 	return false;
 }
 
-/* 0, or an exit status; -ENOENT: it is none of them. */
+/* Return 0 or an exit status; -ENOENT if the option is not in the table. */
 static int take_bool(const char *name, struct daemon_opts *o)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(bools); i++) {
@@ -116,7 +116,7 @@ int options_take(char *list, bool sloppy, const struct option longs[], options_t
 		optarg = strchr(name, '=');
 		if (optarg)
 			*optarg++ = '\0';
-		/* "users" is one of fstab, "users=N" one of ours. */
+		/* "users" belongs to fstab, "users=N" is our own. */
 		r = optarg ? take_long(name, longs, take, o) : -ENOENT;
 		if (r == -ENOENT && (!*name || means_nothing(name)))
 			r = 0;

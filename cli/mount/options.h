@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Options of a mount as fstab and mount(8) write them, a list with commas. */
+/* Parse mount options as in fstab and mount(8): a list separated by commas. */
 #ifndef CLI_MOUNT_OPTIONS_H
 #define CLI_MOUNT_OPTIONS_H
 
@@ -8,13 +8,13 @@
 
 #include "cli/mount/daemon.h"
 
-/* Take a long option by its number, with its value in optarg.  0, or an exit status. */
+/* Handle a long option by its number, with its value in optarg.  Return 0 or an exit status. */
 typedef int (*options_take_long)(int opt, struct daemon_opts *o);
 
 /*
- * Take each option of a list, which is cut into its words.  longs: options of the command that the
- * list may have by the same name; sloppy: pass over unknown ones.
- * Return: 0, or an exit status after a message that names the option.
+ * Handle each option of a list, which is modified.  longs: the command's options that the list may
+ * also contain; sloppy: ignore unknown ones.  Return: 0, or an exit status after a message that
+ * names the option.
  */
 int options_take(char *list, bool sloppy, const struct option longs[], options_take_long take,
 		 struct daemon_opts *o);

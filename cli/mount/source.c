@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A call on a file system that hangs does not return, and takes no signal but SIGKILL.  A child
- * process makes these calls, so that the command can say so and end.
+ * Check a directory in a child process: a call on a hanging file system never returns, and only
+ * SIGKILL interrupts it.  So the command can report that and exit.
  */
 #include "cli/mount/source.h"
 
@@ -14,17 +14,17 @@
 
 #include "tools/common/util.h"
 
-#define ANSWER_MS 10000 /* a disk that was asleep needs less */
-#define END_TRIES 100   /* to see the child's end, and the time between them */
+#define ANSWER_MS 10000 /* milliseconds; enough for a disk that has to spin up */
+#define END_TRIES 100   /* polls for the child's end */
 #define END_TRY_US 10000
 
 struct answer {
-	int err; /* errno, or 0 */
+	int err; /* positive errno, or 0 */
 	bool is_dir;
 	char path[PATH_MAX];
 };
 
-/* Make the calls by which the server begins. */
+/* Make the calls with which the server will begin. */
 static int source_look(const char *given, struct answer *a)
 {
 	_cleanup_(closep) int fd = -1;
@@ -49,7 +49,7 @@ static void look_in_child(const char *given, int to)
 	_exit(write(to, &a, sizeof(a)) != sizeof(a));
 }
 
-/* Read the whole answer.  0, or errno: ETIMEDOUT where none begins in time. */
+/* Read the whole answer.  Return 0 or a positive errno, ETIMEDOUT if none comes in time. */
 static int take_answer(int from, struct answer *ret)
 {
 	struct pollfd p = { from, POLLIN, 0 };
@@ -69,7 +69,7 @@ static int take_answer(int from, struct answer *ret)
 	return have < sizeof(*ret) ? EIO : 0;
 }
 
-/* End the child.  The kernel may hold it for as long as the file system hangs. */
+/* Kill the child.  The kernel may keep it for as long as the file system hangs. */
 static void end_child(pid_t pid)
 {
 	(void)kill(pid, SIGKILL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Remove, rename and cut files of any service. */
+/* Remove, rename and truncate files of any service. */
 #include <getopt.h>
 
 #include "cli/commands.h"
@@ -24,7 +24,8 @@ const char truncate_usage[] = "Usage: penstock truncate --size SIZE FILE...\n"
 
 static const struct option no_options[] = { { 0 } };
 
-/* The names behind the options; negative with an exit status in *ret for a bad command line. */
+/* Return the number of names after the options; negative, with an exit status in *ret, for a bad
+ * command line. */
 static int only_names(int argc, char *argv[], int *ret)
 {
 	int opt = getopt_long(argc, argv, ":", no_options, NULL);

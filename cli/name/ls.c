@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* List a directory of any service, and tell what names stand for. */
+/* List a directory of any service, and show what names refer to. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static const char *ls_kind_name(uint32_t kind)
 	}
 }
 
-/* As RFC 3339 has it, in UTC; "-" where it is not known. */
+/* Write the time by RFC 3339 in UTC; "-" if unknown. */
 static void mtime_text(const struct pst_name_info *info, char *ret, size_t len)
 {
 	time_t at = (time_t)(info->mtime_ns / 1000000000);

@@ -18,7 +18,7 @@
 #include "tools/common/table.h"
 
 #define SIZES_MAX 32u
-#define BYTES_DEFAULT GIB(1) /* that a row moves at most, where --iters is not given */
+#define BYTES_DEFAULT GIB(1) /* bytes per row, unless --iters is given */
 
 const char perf_usage[] =
 	"Usage: penstock perf [OPTION...] ADDRESS\n"
@@ -47,7 +47,7 @@ const char perf_usage[] =
 	"  --json            one JSON object instead of the table\n";
 
 struct perf_row {
-	uint64_t size, p50, p99; /* nanoseconds */
+	uint64_t size, p50, p99; /* size in bytes, latencies in ns */
 	double gb_s;
 };
 
@@ -55,17 +55,17 @@ struct perf {
 	struct pst_peer *peer;
 	const char *device;
 	enum perf_op op;
-	uint64_t depth, iters; /* iters 0: the default */
-	bool socket;           /* memory is not mapped */
-	uint64_t policy;       /* PST_POLICY*, strict; 0: automatic */
+	uint64_t depth, iters; /* iters 0: use the default */
+	bool socket;           /* do not map the memory, so that the socket is used */
+	uint64_t policy;       /* PST_POLICY*, used as strict; 0: automatic */
 	struct pst_mem *mem;
 	struct hist hist;
 	uint32_t paths;
 	uint64_t ns, nr;
-	const char *plot; /* file to draw to, or NULL */
+	const char *plot; /* SVG file to draw, or NULL */
 	struct perf_row rows[SIZES_MAX];
 	unsigned nr_rows;
-	uint32_t all_paths; /* of all rows */
+	uint32_t all_paths; /* paths of all rows */
 };
 
 static const char *const op_names[] = {
@@ -200,7 +200,7 @@ static int run_file(struct perf *p, uint64_t size)
 			  p->op == PERF_PUT ? PST_FILE_WRITE : PST_FILE_READ, perf_deadline(), &f);
 	if (r < 0)
 		return fail_pst(r, "the server's memory");
-	/* Not the server's bytes, so that those that did not come are found. */
+	/* Begin with other bytes than the server's, so that missing bytes are detected. */
 	r = perf_fill(p, PERF_SEED + 1, size * p->depth);
 	if (r == 0)
 		r = perf_move(p, f, size);
@@ -239,12 +239,12 @@ static int run_messages(struct perf *p, uint64_t size)
 	for (uint64_t i = 0; i < p->nr && r == 0; i++) {
 		before = now_ns();
 		r = one_message(p, size);
-		/* There and back; what is told is one way. */
+		/* A ping-pong is two trips; record the time of one. */
 		hist_add(&p->hist, (now_ns() - before) / (p->op == PERF_PINGPONG ? 2 : 1));
 		if (stop_signal)
 			return -EINTR;
 	}
-	/* The server tells that the last one has come. */
+	/* The server's answer tells that the last message has arrived. */
 	if (r == 0 && p->op == PERF_SEND)
 		r = perf_ask(p, PERF_CHECK, size, &a);
 	p->ns = now_ns() - begin;
@@ -308,7 +308,7 @@ static int perf_by_size(const void *a, const void *b)
 	return (x->size > y->size) - (x->size < y->size);
 }
 
-/* Draw the rows: the rate, or the times where one piece moves at a time. */
+/* Draw the rows: the rates, or the latencies if one piece is in flight. */
 static int perf_plot(struct perf *p, const char *addr)
 {
 	bool times = p->op > PERF_GET || p->depth == 1;
@@ -387,7 +387,7 @@ static int perf_run(struct perf *p, const char *addr, const struct pst_peer_opts
 
 /* ------------------------------------------------------------------- options */
 
-/* "4k,64k" or "4k..16m". */
+/* Parse sizes such as "4k,64k" or "4k..16m". */
 static int perf_parse_sizes(const char *text, uint64_t *ret, unsigned *ret_nr)
 {
 	_cleanup_(freep) char *copy = strdup(text);
@@ -537,7 +537,7 @@ int cmd_perf(int argc, char *argv[])
 		return usage_error("give the address of a server, or --listen ADDRESS");
 	if (listen) {
 		r = perf_serve(listen, &o, p.device);
-		/* A signal is how a server ends. */
+		/* A server normally ends by a signal. */
 		return r == 0 ? 0 : exit_status(r);
 	}
 	signals_catch();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The messages between client and server of penstock perf, which pst_peer_send() carries. */
+/* Messages between client and server of penstock perf, sent by pst_peer_send(). */
 #ifndef CLI_PERF_H
 #define CLI_PERF_H
 
 #include "tools/common/util.h"
 
-#define PERF_BYTES_MAX GIB(4) /* of memory that clients make the server have */
+#define PERF_BYTES_MAX GIB(4) /* most bytes that a client can make the server allocate */
 #define PERF_DEPTH_MAX 256u
 #define PERF_ITERS_MAX 100000000u
 #define PERF_WAIT_NS (60 * NSEC_PER_SEC)
@@ -17,10 +17,10 @@ enum perf_op {
 	PERF_SEND,
 	PERF_RECV,
 	PERF_PINGPONG,
-	PERF_CHECK, /* after PUT: are the bytes those of the client? */
+	PERF_CHECK, /* after PUT: check that the server has the client's bytes */
 };
 
-/* Little-endian on the wire, as the members of the answer. */
+/* A request.  All members are little-endian, also in the answer. */
 struct perf_ask {
 	uint64_t magic, op, size, iters, depth, grant;
 };
@@ -28,9 +28,9 @@ struct perf_ask {
 struct perf_answer {
 	uint64_t magic;
 	int64_t err;      /* 0 or a positive errno */
-	uint64_t key_len; /* of a share, or 0 */
+	uint64_t key_len; /* bytes of a share's key, or 0 */
 	uint8_t key[PST_KEY_MAX];
-	char text[200]; /* of err */
+	char text[200]; /* sentence for err */
 };
 
 #define PERF_MAGIC UINT64_C(0x3146524550545350) /* "PSTPERF1" */

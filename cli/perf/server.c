@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The server of penstock perf: a thread for each client, which does as it is asked. */
+/* The server of penstock perf: one thread per client, which serves its requests. */
 #include "cli/perf/perf.h"
 
 #include <endian.h>
@@ -12,21 +12,21 @@
 
 #define CLIENTS_MAX 64u
 #define CHUNK MIB(1)
-#define LOOK_NS (NSEC_PER_SEC / 5) /* a signal is seen after so long at most */
-#define END_NS (2 * NSEC_PER_SEC)  /* for clients to end, after a signal */
+#define LOOK_NS (NSEC_PER_SEC / 5) /* longest delay until a signal is noticed */
+#define END_NS (2 * NSEC_PER_SEC)  /* time for clients to end after a signal */
 
 struct client {
 	struct pst_peer *peer;
 	const char *device;
 	struct pst_mem *mem;
-	uint64_t len; /* of mem */
+	uint64_t len; /* bytes of mem */
 	struct pst_share *share;
 };
 
 static atomic_uint nr_clients;
-static atomic_ullong nr_bytes; /* of all clients' memory */
+static atomic_ullong nr_bytes; /* bytes of all clients' memory */
 
-/* Fill the memory with the pattern, or find where it differs. */
+/* Fill the memory with the pattern, or check it against the pattern. */
 static int server_pattern(struct client *c, bool check, uint64_t seed, uint64_t len, bool *ret_same)
 {
 	_cleanup_(freep) char *buf = malloc(CHUNK);
@@ -64,7 +64,7 @@ static void free_memory(struct client *c)
 	c->len = 0;
 }
 
-/* Have memory for depth pieces of that size. */
+/* Allocate memory for depth pieces of that size. */
 static int server_prepare(struct client *c, const struct perf_ask *q)
 {
 	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_SHARED };
@@ -137,7 +137,7 @@ static int server_receive(struct client *c, const struct perf_ask *q)
 	return (uint64_t)n == q->size ? 0 : -EBADMSG;
 }
 
-/* Messages, after the answer that they may begin. */
+/* Exchange messages, after answering that they may begin. */
 static int server_messages(struct client *c, const struct perf_ask *q)
 {
 	uint32_t flags = q->grant ? PST_SHARE_GRANT : 0;
@@ -203,7 +203,7 @@ static void *serve_client(void *arg)
 		r = server_act(c, &q);
 	}
 	(void)pst_peer_close(c->peer);
-	/* Memory that a client does not let go of stays in the count. */
+	/* If a client does not release the memory, keep counting it. */
 	if (close_share(c) == 0)
 		free_memory(c);
 	free(c);
@@ -259,7 +259,7 @@ int perf_serve(const char *addr, const struct pst_peer_opts *o, const char *devi
 
 		(void)nanosleep(&ts, NULL);
 	}
-	/* A client that is stopped may hold its thread for ever. */
+	/* A stopped client may block its thread for ever, so do not wait. */
 	if (atomic_load(&nr_clients)) {
 		say("%u clients do not end, and are disconnected", atomic_load(&nr_clients));
 		(void)fflush(NULL);

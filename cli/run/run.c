@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Run a program with our libraries in the place of those whose names they bear.
+ * Run a program with our drop-in libraries instead of the vendors'.
  *
- * They lie in a folder beside libpenstock, wherever that was loaded from, and the loader looks
- * into LD_LIBRARY_PATH before its own places; so does Python with PYTHONPATH, for the modules
- * that lie there.  Nothing else of the environment changes.
+ * They are in a folder relative to the loaded libpenstock.  The loader searches LD_LIBRARY_PATH
+ * before its own paths, and Python searches PYTHONPATH for modules.  Nothing else in the
+ * environment changes.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -24,16 +24,16 @@ const char run_usage[] =
 	"that of COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
 
 /*
- * From the folder of libpenstock: where they are together, installed and in a bundle, or each in
- * its folder of a build.
+ * Relative to libpenstock's folder: one folder, when installed or in a bundle; or one folder per
+ * library in a build.
  */
 static const char *const together[] = { "penstock/compat" };
 static const char *const apart[] = { "../compat/gdrapi", "../usrbio/library",
 				     "../compat/streamer" };
-/* A build has none: nothing is built of Python. */
+/* Python modules; a build folder has none. */
 static const char *const python[] = { "penstock/compat/python" };
 
-/* The folder that libpenstock.so was loaded from. */
+/* Return the folder that libpenstock.so was loaded from. */
 static int library_dir(char ret[PATH_MAX])
 {
 	void *fn = dlsym(RTLD_DEFAULT, "pst_version");
@@ -45,7 +45,7 @@ static int library_dir(char ret[PATH_MAX])
 	return 0;
 }
 
-/* Those that exist, as the loader takes them. */
+/* Join the folders that exist with colons, as the loader expects. */
 static int find_dirs(const char *lib, const char *const places[], size_t nr, char **ret)
 {
 	char path[2 * PATH_MAX], dir[PATH_MAX];
@@ -58,7 +58,7 @@ static int find_dirs(const char *lib, const char *const places[], size_t nr, cha
 		(void)snprintf(path, sizeof(path), "%s/%s", lib, places[i]);
 		if (!realpath(path, dir) || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
 			continue;
-		/* A colon would end the folder's name there. */
+		/* A colon would split the folder's name. */
 		if (strchr(dir, ':'))
 			return fail(EINVAL, "the loader cannot look into %s, for the colon in it",
 				    dir);
@@ -83,7 +83,7 @@ static int compat_dirs(const char *lib, char **ret)
 	return r;
 }
 
-/* Prepend folders to those that a variable already has. */
+/* Prepend folders to a variable's value. */
 static int search_first(const char *name, const char *dirs)
 {
 	const char *old = getenv(name);
@@ -124,7 +124,7 @@ int cmd_run(int argc, char *argv[])
 	r = set_paths();
 	if (r < 0)
 		return exit_status(r);
-	/* Undo what main() set, because ignored signals would stay ignored in the new program. */
+	/* Undo what main() set: ignored signals would stay ignored in the new program. */
 	(void)signal(SIGPIPE, SIG_DFL);
 	(void)signal(SIGXFSZ, SIG_DFL);
 	(void)execvp(argv[at], argv + at);

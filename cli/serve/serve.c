@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A directory for programs on other machines, by the storage service. */
+/* Serve a directory to programs on other machines, as a storage service. */
 #include "serve/serve.h"
 
 #include <dlfcn.h>
@@ -89,7 +89,7 @@ static int add_listen(struct serve_opts *o, const char *text, bool plain)
 	return 0;
 }
 
-/* The module lies beside the library. */
+/* The TLS module is in libpenstock's folder. */
 static int use_keys(struct serve_opts *o, const char *path, struct net_keys *keys)
 {
 	int r = net_keys_read(path, keys);
@@ -112,7 +112,7 @@ static int open_root(struct serve_opts *o, const char *root)
 	return check_beneath(o->root);
 }
 
-/* root: the directory, or NULL: the store. */
+/* Serve root, or the store if root is NULL. */
 static int serve_until_stopped(struct serve_opts *o, const char *root, struct served_store *store,
 			       const char *const *listen, unsigned nr, bool plain, bool check)
 {
@@ -165,7 +165,7 @@ static const struct {
 	int opt;
 	const char *name;
 	uint64_t min, max;
-	size_t to; /* an unsigned in struct serve_opts */
+	size_t to; /* offset of an unsigned in struct serve_opts */
 } numbers[] = {
 	{ CLIENTS, "clients", 1, 100000, offsetof(struct serve_opts, clients) },
 	{ RDMA_CLIENTS, "rdma-clients", 1, 4096, offsetof(struct serve_opts, rdma_clients) },
@@ -176,7 +176,7 @@ static const struct {
 	{ DRAIN, "drain", 0, 86400, offsetof(struct serve_opts, drain_s) },
 };
 
-/* 0, or an exit status. */
+/* Return 0 or an exit status. */
 static int serve_take_number(int opt, struct serve_opts *o)
 {
 	uint64_t v;
@@ -192,7 +192,7 @@ static int serve_take_number(int opt, struct serve_opts *o)
 	return 0;
 }
 
-/* Options of a store.  0, or an exit status. */
+/* Handle the options of a store.  Return 0 or an exit status. */
 static int serve_take_store(int opt, struct served_store *s)
 {
 	switch (opt) {
@@ -225,7 +225,7 @@ static int serve_take_store(int opt, struct served_store *s)
 	}
 }
 
-/* --rdma alone says yes. */
+/* Parse --rdma; without a value it means yes. */
 static bool serve_take_rdma(const char *how, enum serve_rdma *ret)
 {
 	static const char *const names[] = {
@@ -372,7 +372,8 @@ int cmd_serve(int argc, char *argv[])
 	r = keys_path ? use_keys(&o, keys_path, &keys) : 0;
 	if (r == 0)
 		r = serve_until_stopped(&o, root, &store, listen, nr, plain, check);
-	/* After a timeout a thread still uses the store.  The next open reads the directories. */
+	/* After a timeout a thread still uses the store, so leave it open.  The next open scans the
+	 * directories. */
 	if (r != -ETIMEDOUT)
 		store_end(&store);
 	net_keys_free(&keys);

@@ -107,7 +107,7 @@ int store_begin(struct served_store *s)
 	int r;
 
 	s->opts.sz = sizeof(s->opts);
-	/* Clients are served by the threads of the server. */
+	/* One is enough: the server's threads serve the clients. */
 	s->opts.threads = 1;
 	r = kv_open(s->dirs, s->nr, &s->opts, s->quota, &s->kv);
 	if (r < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A store of blocks that is served. */
+/* A served store of blocks. */
 #ifndef CLI_SERVE_STORE_H
 #define CLI_SERVE_STORE_H
 
@@ -11,14 +11,14 @@ struct served_store {
 	const char *dirs[PST_KV_DIRS_MAX];
 	unsigned nr;
 	struct pst_kv_opts opts;
-	uint64_t quota; /* of each space; 0: that of the disk, none for new ones */
+	uint64_t quota; /* bytes per space; 0: keep the disk's value, none for new ones */
 	struct pst_kv *kv;
 	struct serve_store ops;
 };
 
-/* Open the store and fill in ops.  Return 0, or -errno after a line that says why. */
+/* Open the store and fill in ops.  Return 0, or -errno after printing why. */
 int store_begin(struct served_store *s);
-/* Say whether it could be opened, and change nothing.  Return as store_begin() does. */
+/* Check whether the store can be opened, without changing it.  Return as store_begin(). */
 int store_check(const struct served_store *s);
 void store_end(struct served_store *s);
 

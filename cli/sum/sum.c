@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Write checksums beside safetensors files, and compare the files with them. */
+/* Write checksum files for safetensors files, and check files against them. */
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -27,10 +27,10 @@ const char sum_usage[] =
 	"\n"
 	"  --check          read the files and compare them with their checksums\n";
 
-/* A model, open. */
+/* An open model. */
 struct model {
 	const char *name;
-	char *beside; /* name of the file with checksums */
+	char *beside; /* name of the checksum file */
 	int fd;
 	struct stat st;
 };
@@ -77,7 +77,7 @@ static int model_is_unchanged(const struct model *m)
 
 /* ------------------------------------------------------------------- read */
 
-/* Wait for a completion, and look at signals meanwhile. */
+/* Wait for a completion, checking for signals. */
 static int reap(struct pst_queue *q, struct pst_done *ret)
 {
 	int r = 0;
@@ -201,8 +201,8 @@ static int write_as(int dir, const char *base, const char *path, const char *tex
 }
 
 /*
- * Replace a file in one step.  A symbolic link stays, and what it names is replaced, if the kernel
- * lets this user follow it (fs.protected_symlinks): realpath() would not ask.
+ * Replace a file atomically.  A symbolic link stays and its target is replaced, if the kernel
+ * allows this user to follow the link (fs.protected_symlinks); realpath() would not check that.
  */
 static int sum_replace(const char *name, const char *text, size_t len, mode_t mode)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* penstock tier run: the mover that works in the background. */
+/* penstock tier run: the background mover. */
 #include "cli/tier/tier.h"
 
 #include "base/err.h"
 #include "tools/common/util.h"
 
 #define EVERY_S 60u
-/* Looking for files to move walks all files: spend at most 1/20 of the time on it. */
+/* Finding files to move walks all files, so spend at most 1/20 of the time on it. */
 #define REST 20u
 
-/* As tier_open_locked(), but a signal ends the wait for another mover. */
+/* Open and lock as tier_open_locked() does, but let a signal end the wait for another mover. */
 static int open_round(const char *name, struct tier_set **ret)
 {
 	_cleanup_(set_closep) struct tier_set *set = NULL;
@@ -34,7 +34,7 @@ static int open_round(const char *name, struct tier_set **ret)
 	return 0;
 }
 
-/* Find and move files. *ret_ns is the time that finding them took. */
+/* Find and move files.  *ret_ns is the time for finding them. */
 static int one_round(const char *name, uint64_t *ret_ns)
 {
 	_cleanup_(set_closep) struct tier_set *set = NULL;
@@ -51,7 +51,7 @@ int tier_run(const char *name, const struct tier_opts *o)
 	_cleanup_(set_closep) struct tier_set *set = NULL;
 	uint64_t every = (o->every_s ? o->every_s : EVERY_S) * NSEC_PER_SEC;
 	char said[ERR_TEXT_MAX] = "";
-	/* A wrong name or set.conf stays wrong, so the command ends here. */
+	/* End the command here: a wrong name or set.conf will not change. */
 	int r = set_open(name, &set);
 
 	if (r < 0)
@@ -60,7 +60,7 @@ int tier_run(const char *name, const struct tier_opts *o)
 		uint64_t ns, end;
 
 		r = one_round(name, &ns);
-		/* A disk that is not mounted may come back.  Report each cause once. */
+		/* Continue, because an unmounted disk may come back.  Report each cause once. */
 		if (r < 0 && strcmp(said, fail_text()) != 0)
 			say("%s", fail_text());
 		(void)snprintf(said, sizeof(said), "%s", r < 0 ? fail_text() : "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The subcommands that show what a set has: status, ls and df. */
+/* The subcommands that show a set: status, ls and df. */
 #include "cli/tier/tier.h"
 #include "tier/progress.h"
 #include "tools/common/json.h"
@@ -138,7 +138,7 @@ static int json_status(struct status *s)
 	json_u64(o, "moves_waiting", s->look.recovered.waiting);
 	json_u64(o, "names_twice", s->look.scan.twice);
 	json_u64(o, "hard_links", s->look.scan.links);
-	/* Then the numbers of moves, names and links above are not known. */
+	/* While busy, the numbers of moves, names and links above are unknown. */
 	json_flag(o, "busy", s->look.busy);
 	for (unsigned i = 0; i < s->set->nr_roots; i++) {
 		struct tier_root *root = &s->set->roots[i];
@@ -207,7 +207,7 @@ static int show_list_file(const struct tier_file *f, void *arg)
 
 	if (f->has_crc)
 		(void)snprintf(crc, sizeof(crc), "%08x", f->crc);
-	/* Bytes that are no UTF-8 would make the JSON text wrong. */
+	/* Replace bytes that are no UTF-8, which JSON does not allow. */
 	shown(name, sizeof(name), f->name);
 	if (l->json) {
 		struct json_object *j = json_object_new_object();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* penstock tier status --svg: draw the rates that moves measured on each root, as bars. */
+/* penstock tier status --svg: draw the rates measured by moves on each root, as bars. */
 #include "cli/tier/tier.h"
 
 #include "tools/common/svg.h"
@@ -49,7 +49,7 @@ static void put_key(FILE *f, double x, const char *class, const char *text)
 	svg_label(f, x + 18, 74.5, "", text);
 }
 
-/* The last part of a long path, which tells more than the first. */
+/* Shorten a long path to its last part, which tells more than the first. */
 static const char *path_end(const char *path, char ret[32])
 {
 	size_t len = strlen(path);

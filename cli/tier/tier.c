@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Directories with classes as one set of files, and moves between them. */
+/* penstock tier: directories with classes as one set of files, and moves between them. */
 #include "cli/tier/tier.h"
 
 #include <getopt.h>
@@ -138,7 +138,7 @@ static int add_root(struct tier_set *set, enum tier_class class, const char *pat
 	return 0;
 }
 
-/* "CLASS:VALUE,..."; each value goes through one(). */
+/* Parse "CLASS:VALUE,...", passing each value to one(). */
 static int each_class(const char *text, int (*one)(struct tier_limits *l, const char *value),
 		      struct tier_set *set)
 {
@@ -250,7 +250,7 @@ static int tier_option(int c, struct tier_opts *o, char *argv[])
 	}
 }
 
-/* Options that the subcommand does not take would be ignored in silence. */
+/* Reject options that the subcommand does not use, instead of ignoring them silently. */
 static int check_options(const struct sub *sub, const struct tier_opts *o)
 {
 	const struct tier_set *set = o->init;
@@ -342,7 +342,7 @@ int cmd_tier(int argc, char *argv[])
 					   meant)
 			     : usage_error("there is no subcommand '%s'", argv[1]);
 	}
-	/* Without a subcommand an option that is wrong is named first. */
+	/* If the subcommand is missing, report a wrong option first. */
 	r = tier_parse(sub ? sub : &subs[0], argc, argv, &o);
 	if (r)
 		return r;

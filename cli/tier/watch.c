@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* penstock tier watch: moves while they run. */
+/* penstock tier watch: show moves while they run. */
 #include "cli/tier/tier.h"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ static void json_ended(const struct tier_set *set, const struct progress_move *m
 	_cleanup_(json_putp) struct json_object *o = json_object_new_object();
 	char name[2 * TIER_NAME_SIZE];
 
-	/* Bytes that are no UTF-8 would make the JSON text wrong. */
+	/* Replace bytes that are no UTF-8, which JSON does not allow. */
 	shown(name, sizeof(name), m->name);
 	json_text(o, "name", name);
 	json_text(o, "from", tier_root_class(set, m->src));
@@ -42,7 +42,7 @@ static void json_ended(const struct tier_set *set, const struct progress_move *m
 	(void)puts(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN));
 }
 
-/* One line that the next one takes the place of. */
+/* Print a line that the next one overwrites. */
 static void watch_put_bar(const struct tier_set *set, const struct progress_move *m)
 {
 	uint64_t ns = now_ns() - m->begun_ns;
@@ -55,7 +55,8 @@ static void watch_put_bar(const struct tier_set *set, const struct progress_move
 	(void)snprintf(line, sizeof(line), "%3.0f%% of %s  %s to %s  %s GB/s  %s", 100 * part,
 		       size_text(m->bytes).s, tier_root_class(set, m->src),
 		       tier_root_class(set, m->dst), rate_text(m->done, ns).s, name);
-	/* A line that wraps could not be replaced; names have characters of several bytes. */
+	/* Shorten the name until the line fits: a wrapped line cannot be overwritten.  A character
+	 * may have several bytes. */
 	for (len = strlen(line); len && shown_columns(line, len) + BAR_WIDTH + 4 > width;)
 		len--;
 	(void)printf("\r[%.*s%*s] %.*s\033[K", (int)full, "########################",
@@ -67,7 +68,7 @@ static void put_idle(uint64_t nr)
 	(void)printf("\rnothing moves; %llu moves have ended\033[K", (unsigned long long)nr);
 }
 
-/* The moves that ended since the last look; how many have ended. */
+/* Print the moves that ended since the last call.  Return how many have ended in all. */
 static uint64_t put_new(const struct tier_set *set, uint64_t seen, bool json, bool bar)
 {
 	uint64_t nr = progress_count(set->progress), lost = 0;

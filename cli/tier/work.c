@@ -51,7 +51,7 @@ static int move_one(struct tier_set *set, const char *file, enum tier_class to)
 	return 0;
 }
 
-#define LET_OTHERS_MS 10 /* between two moves; a process that waits for the lock wakes in less */
+#define LET_OTHERS_MS 10 /* milliseconds between two moves; a waiting process wakes within that */
 #define LOCK_AGAIN_MS 20
 
 static void work_sleep_ms(unsigned ms)
@@ -81,7 +81,7 @@ int tier_move_planned(struct tier_set *set, unsigned *ret_moved, unsigned *ret_f
 	*ret_moved = *ret_failed = 0;
 	if (r < 0)
 		return fail_tier(r);
-	/* Programs that wait for the disks come first, where the I/O scheduler knows priorities. */
+	/* Let other programs' I/O go first, if the I/O scheduler supports priorities. */
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
 	set->background = true;
@@ -92,7 +92,7 @@ int tier_move_planned(struct tier_set *set, unsigned *ret_moved, unsigned *ret_f
 			(*ret_moved)++;
 			continue;
 		}
-		/* If one file is open for writing, continue with the others. */
+		/* Continue with the other files if one is open for writing. */
 		say("%s", fail_text());
 		(*ret_failed)++;
 	}
@@ -119,7 +119,7 @@ int tier_migrate(const char *name, const struct tier_opts *o, char *files[], int
 
 	if (r < 0)
 		return r;
-	/* If a root is missing now, do not fill the others. */
+	/* If a root has gone missing, do not fill the others. */
 	r = set_whole(set);
 	if (r < 0)
 		return fail_tier(r);

@@ -19,7 +19,7 @@
 
 /* ------------------------------------------------------------------- mounts */
 
-/* Mountinfo writes \040 for a blank, and so on. */
+/* Decode mountinfo's escapes, such as \040 for a blank. */
 static void fetch_decode(char *s)
 {
 	char *to = s;
@@ -37,7 +37,7 @@ static void fetch_decode(char *s)
 	*to = '\0';
 }
 
-/* A line of a mount of our type: its place, and whose server it has. */
+/* Parse a mountinfo line of our file system type: the mount point, and the owner of its server. */
 static bool read_mount(const char *line, struct place *ret)
 {
 	const char *type = strstr(line, " - "), *user;
@@ -63,7 +63,7 @@ static int place_path(struct place *p)
 	return 0;
 }
 
-/* Return true if the socket exists or is hidden from us; mounts of 3FS itself have the same type
+/* Return true if the socket exists or is not visible to us.  3FS's own mounts have the same type,
  * but no socket. */
 static bool has_socket(struct place *p)
 {
@@ -72,7 +72,7 @@ static bool has_socket(struct place *p)
 	return place_path(p) == 0 && (lstat(p->path, &st) == 0 || errno == EACCES);
 }
 
-/* The last mount at that place is the one that is seen. */
+/* Take the last mount at that path, which covers earlier ones. */
 int place_find(const char *given, struct place *ret)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -102,17 +102,17 @@ int place_find(const char *given, struct place *ret)
 	return place_path(ret);
 }
 
-/* Mounts that are found. */
+/* Mounts found so far. */
 struct found {
 	struct place *places;
 	unsigned nr;
-	unsigned nr_hidden;    /* others, whose numbers are not for this user */
-	char hidden[PATH_MAX]; /* the place of the last one */
+	unsigned nr_hidden;    /* mounts whose metrics this user may not read */
+	char hidden[PATH_MAX]; /* mount point of the last such mount */
 };
 
 static bool is_known(const struct found *f, const struct place *p)
 {
-	/* A mount over another one at the same place hides it. */
+	/* A later mount at the same path covers an earlier one. */
 	for (unsigned i = 0; i < f->nr; i++)
 		if (!strcmp(f->places[i].dir, p->dir))
 			return true;
@@ -225,7 +225,8 @@ static int dial_address(const struct sockaddr *a, int len)
 	return TAKE_FD(fd);
 }
 
-/* Connect by the folder's descriptor, because paths may be longer than socket addresses. */
+/* Connect relative to the folder's descriptor, because paths may be longer than socket
+ * addresses. */
 static int dial(const struct place *p)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -250,7 +251,7 @@ static int dial(const struct place *p)
 	return dial_address((const struct sockaddr *)&a, sizeof(a));
 }
 
-/* Read everything, and add a 0 at the end. */
+/* Read everything, and append a NUL. */
 static int fetch_take_all(int fd, char **ret, size_t *ret_len)
 {
 	_cleanup_(freep) char *buf = NULL;

@@ -15,7 +15,7 @@ const char *sample_label(const struct sample *s, const char *key)
 	return "";
 }
 
-/* A name; NULL where there is none.  The character behind it stays. */
+/* Return the end of the name at s, or NULL if there is none. */
 static char *name_end(char *s)
 {
 	if (!isalpha((unsigned char)*s) && *s != '_' && *s != ':')
@@ -25,7 +25,8 @@ static char *name_end(char *s)
 	return s;
 }
 
-/* Cuts the escapes out of the text between quotes, in place.  Returns the byte behind, or NULL. */
+/* Remove the escapes between quotes, in place.  Return the byte after the closing quote, or
+ * NULL. */
 static char *unquote(char *s)
 {
 	char *to = s;
@@ -46,7 +47,7 @@ static char *unquote(char *s)
 	return s + 1;
 }
 
-/* key="value",key="value"}, of which the brace ends it.  Behind it, or NULL. */
+/* Parse key="value",key="value"}.  Return the byte after the brace, or NULL. */
 static char *read_labels(char *s, struct sample *ret)
 {
 	while (*s != '}') {
@@ -65,7 +66,7 @@ static char *read_labels(char *s, struct sample *ret)
 	return s + 1;
 }
 
-/* A number to the end of the line. */
+/* Parse a number that extends to the end of the line. */
 static bool read_value(const char *s, double *ret)
 {
 	char *end;
@@ -76,7 +77,7 @@ static bool read_value(const char *s, double *ret)
 	return end != s && !*end;
 }
 
-/* name 1, or name{key="value"} 1 */
+/* Parse a line such as: name 1, or name{key="value"} 1. */
 static bool samples_read_line(char *line, struct sample *ret)
 {
 	char *end = name_end(line), *value = end;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prometheus' text format, as far as the server of a mount writes it.  The text comes from another
- * process: every line is checked.
+ * Parse the subset of Prometheus' text format that a mount's server writes.  The text comes from
+ * another process, so every line is checked.
  */
 #ifndef CLI_TOP_SAMPLES_H
 #define CLI_TOP_SAMPLES_H
@@ -17,12 +17,12 @@ struct sample {
 	double value;
 };
 
-/* The value of a label, or "". */
+/* Return the value of a label, or "". */
 const char *sample_label(const struct sample *s, const char *key);
 
 /*
- * Calls fn for each line that is no comment.  The text, which a 0 ends at len, is changed.
- * Return: 0; what fn returns unless that is 0; -EPROTO, and *ret_line is the number of the line.
+ * Call fn for each line that is no comment.  The text (len bytes and a NUL) is modified.  Return:
+ * 0; fn's result, if nonzero; -EPROTO with the line's number in *ret_line.
  */
 int samples_read(char *text, size_t len, int (*fn)(void *arg, const struct sample *s), void *arg,
 		 unsigned *ret_line);

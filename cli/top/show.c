@@ -9,18 +9,18 @@
 #define USER_WIDTH 10
 #define EXACT 18446744073709549568.0 /* the largest double below 2^64 */
 
-/* A user's metrics, the earlier ones (or zeros), and the rates between. */
+/* A user's current and earlier metrics (or zeros), and the rates between them. */
 struct row {
 	const struct user *now;
 	struct user none;
-	double requests, errors, read, written; /* each second */
+	double requests, errors, read, written; /* rates per second; bytes for read and written */
 	struct times times;
 	char path[24];
 };
 
 /* ------------------------------------------------------------------ numbers */
 
-/* 0, 12, 3.4k, 56k, 7.8M: at most 5 characters. */
+/* Write a number in at most 5 characters: 0, 12, 3.4k, 56k, 7.8M. */
 static struct text short_text(double n, const char *const units[], unsigned nr, double step)
 {
 	struct text t;
@@ -44,7 +44,7 @@ static struct text count_text(double n)
 	return short_text(n, units, ARRAY_SIZE(units), 1000);
 }
 
-/* Units of memory are powers of two, as everywhere in this program. */
+/* Write bytes of memory, in units that are powers of two. */
 static struct text bytes_text(double n)
 {
 	static const char *const units[] = { "", "K", "M", "G", "T" };
@@ -52,7 +52,7 @@ static struct text bytes_text(double n)
 	return short_text(n, units, ARRAY_SIZE(units), 1024);
 }
 
-/* Rates are in powers of ten, as GB/s are. */
+/* Write a rate, in units that are powers of ten, as in GB/s. */
 static struct text show_rate(double n)
 {
 	static const char *const units[] = { " B/s", " kB/s", " MB/s", " GB/s", " TB/s" };
@@ -68,7 +68,7 @@ static struct text latency(double ns)
 	return ns > 0 ? short_text(ns, units, ARRAY_SIZE(units), 1000) : t;
 }
 
-/* "3 days", "4 h 12 min", "8 min", "9 s" */
+/* Write a duration such as "3 days", "4 h 12 min", "8 min", "9 s". */
 static struct text span_text(double s)
 {
 	struct text t;
@@ -94,8 +94,8 @@ static struct times times_since(const struct times *before, const struct times *
 	return ret;
 }
 
-/* Nanoseconds that a part of them does not exceed, as if they were even within a bucket; 0: there
- * are none. */
+/* Return the nanoseconds that this part of the latencies does not exceed, interpolated within a
+ * bucket; 0: no latencies. */
 static double show_quantile(const struct times *t, double part)
 {
 	double sum = 0, seen = 0, from, to;
@@ -109,7 +109,7 @@ static double show_quantile(const struct times *t, double part)
 		seen += t->bucket[i];
 	from = i ? (double)latency_end(i - 1) : 0;
 	to = (double)latency_end(i);
-	/* The last one has no end. */
+	/* The last bucket has no upper end. */
 	if (i + 1 == LATENCY_BUCKETS || !(t->bucket[i] > 0))
 		return from;
 	return from + (to - from) * (part * sum - seen) / t->bucket[i];
@@ -119,7 +119,7 @@ static double show_quantile(const struct times *t, double part)
 
 static double per_second(double before, double now, double s)
 {
-	/* The numbers of a restarted server are smaller. */
+	/* After a restart of the server, numbers begin again at 0. */
 	return now >= before ? (now - before) / s : now / s;
 }
 
@@ -135,7 +135,7 @@ static struct text show_name_of(uid_t uid)
 	return t;
 }
 
-/* Get the path that most requests took, followed by a + if others took another path. */
+/* Write the path that most requests took, followed by + if others took another one. */
 static void name_path(struct row *r, const struct user *before)
 {
 	double most = 0;
@@ -180,8 +180,7 @@ static void show_fill(struct row *r, const struct view *before, const struct use
 	name_path(r, was);
 }
 
-/* The user with the most bytes comes first, then the one with the most requests, then the lowest
- * number. */
+/* Sort users by bytes, then by requests, then by number. */
 static int order(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
@@ -200,7 +199,7 @@ static bool has_rings(const struct user *u)
 	return u->pid || u->requests > 0 || u->failures > 0 || u->rings + u->iovs > 0;
 }
 
-/* Of those with rings.  To be freed; NULL for none. */
+/* Make the rows of users with rings.  The caller frees them; NULL if there are none. */
 static struct row *show_rows_of(const struct view *before, const struct view *now, unsigned *ret_nr)
 {
 	struct row *rows = calloc(now->nr_users + 1, sizeof(*rows));
@@ -323,7 +322,7 @@ void view_print(const struct view *before, const struct view *now, unsigned rows
 
 /* --------------------------------------------------------------------- JSON */
 
-/* Convert a number of another process, which may be NaN or too large. */
+/* Convert another process's number, which may be NaN or too large. */
 static uint64_t show_whole(double n)
 {
 	return n >= 0 ? (uint64_t)MIN(n, EXACT) : 0;

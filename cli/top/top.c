@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* penstock top: the load of mounts, by user. */
+/* penstock top: show the load of mounts by user. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <sys/ioctl.h>
@@ -12,8 +12,8 @@
 #include "usrbio/proto/place.h"
 
 #define ROWS_MIN 4u
-#define ROWS_DEFAULT 1000u /* where there is no terminal */
-#define ROWS_OTHER 11u     /* lines besides users; the one of the paths may take three */
+#define ROWS_DEFAULT 1000u /* users shown without a terminal */
+#define ROWS_OTHER 11u     /* other lines than users; that of the paths may take three */
 
 const char top_usage[] =
 	"Usage: penstock top [DIR] [OPTION...]\n"
@@ -34,11 +34,11 @@ struct opts {
 	bool once, json, live;
 };
 
-/* A mount, and what its server told before and now. */
+/* A mount, with its earlier and current metrics. */
 struct watched {
 	struct place place;
 	struct view before, now;
-	bool ended; /* it no longer answers */
+	bool ended; /* the server has stopped answering */
 };
 
 static double now_s(void)
@@ -55,7 +55,7 @@ static int top_look(const struct place *p, struct view *ret)
 	return r < 0 ? r : view_read(text, len, now_s(), ret);
 }
 
-/* Rows of users for each of the mounts. */
+/* Return the rows of users per mount that fit. */
 static unsigned rows_of_terminal(unsigned nr)
 {
 	struct winsize w;
@@ -65,7 +65,7 @@ static unsigned rows_of_terminal(unsigned nr)
 	return w.ws_row / nr > ROWS_OTHER + ROWS_MIN ? w.ws_row / nr - ROWS_OTHER : ROWS_MIN;
 }
 
-/* Mounts for which the terminal has room. */
+/* Return the mounts that fit on the terminal. */
 static unsigned mounts_of_terminal(void)
 {
 	struct winsize w;
@@ -83,13 +83,13 @@ static void top_print_json(const struct view *before, const struct view *now)
 							     JSON_C_TO_STRING_NOSLASHESCAPE));
 }
 
-/* nr: mounts that have not ended. */
+/* Print the mounts; nr of them still answer. */
 static void top_print(const struct opts *o, const struct watched *all, unsigned nr_all, unsigned nr)
 {
 	unsigned most = o->live ? mounts_of_terminal() : UINT_MAX, n = 0;
 	unsigned rows = o->live ? rows_of_terminal(MIN(nr, most)) : ROWS_DEFAULT;
 
-	/* Move to the first place, print the frame, and clear the rest of the last frame. */
+	/* Move to the top left, print the frame, and clear the rest of the last frame. */
 	if (o->live)
 		(void)fputs("\033[H\033[J", stdout);
 	for (const struct watched *w = all; w < all + nr_all; w++) {
@@ -120,8 +120,9 @@ static void rest(double until)
 }
 
 /*
- * Ask each mount, the first time into before.  say_why: say at once why one does not answer.
- * Return: how many answer.  *ret_err is -errno of the last one that does not, with its sentence.
+ * Ask each mount for its metrics; the first time, store them in before.  say_why: print at once why
+ * a mount does not answer.  Return: the number of mounts that answer.  *ret_err is the -errno, with
+ * a sentence, of the last one that does not.
  */
 static unsigned top_ask(struct watched *all, unsigned nr, bool first, bool say_why, int *ret_err)
 {
@@ -144,17 +145,17 @@ static unsigned top_ask(struct watched *all, unsigned nr, bool first, bool say_w
 	return left;
 }
 
-/* 0; 1 after sentences; -errno with a sentence. */
+/* Return 0; 1 after messages were printed; -errno with a sentence. */
 static int top_watch(const struct opts *o, struct watched *all, unsigned nr)
 {
-	/* Live output has no place for these messages; that of an only mount ends the command. */
+	/* Live output has no place for messages, and a single mount's message ends the command. */
 	bool say_why = nr > 1 && !o->live;
 	int err = 0;
 	unsigned left = top_ask(all, nr, true, say_why, &err);
 	double at = now_s();
 
 	if (o->live && left) {
-		/* A screen of its own. */
+		/* Switch to the alternate screen. */
 		(void)printf("\033[?1049h\033[HThe first rates come in %g s\n", o->interval);
 		(void)fflush(stdout);
 	}
@@ -184,7 +185,7 @@ static int top_watch(const struct opts *o, struct watched *all, unsigned nr)
 	return say_why && err ? 1 : err;
 }
 
-/* Watch the mount of one socket, of one directory, or without either all of them. */
+/* Watch one socket's mount, or one directory's, or all mounts if neither is given. */
 static int watch_places(const struct opts *o, const char *socket, const char *dir)
 {
 	_cleanup_(freep) struct watched *all = NULL;

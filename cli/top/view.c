@@ -9,14 +9,14 @@
 
 #define USERS_MAX 65536u
 
-/* The user with that number, a new one where there is none yet; or NULL. */
+/* Return the user with the sample's number, adding one if needed; NULL if there is no room. */
 static struct user *view_user_of(struct view *v, const struct sample *s)
 {
 	unsigned long uid = strtoul(sample_label(s, "uid"), NULL, 10);
 	struct user *more;
 
-	/* The server tells one family of numbers after the other, in the same order of users: it is
-	 * the same one as before, the next one, or the first one. */
+	/* The server writes each metric for all users in the same order, so begin the search at the
+	 * user of the last sample. */
 	for (unsigned i = 0; i < v->nr_users; i++) {
 		unsigned at = (v->latest + i) % v->nr_users;
 
@@ -38,7 +38,7 @@ static struct user *view_user_of(struct view *v, const struct sample *s)
 	return more;
 }
 
-/* The server counts what is shorter in each bucket, too: see apart(). */
+/* Add a bucket, which in Prometheus' format includes all shorter ones; see apart(). */
 static void add_bucket(struct times *t, const struct sample *s)
 {
 	double le = strtod(sample_label(s, "le"), NULL) * 1e9;
@@ -67,10 +67,10 @@ static void set_named(struct named *to, unsigned nr, const char *name, double va
 	}
 }
 
-/* Metrics of which a user has exactly one. */
+/* Metrics that each user has exactly once. */
 static const struct {
 	const char *name;
-	size_t at; /* in struct user */
+	size_t at; /* offset in struct user */
 } plain[] = {
 	{ "penstock_rings", offsetof(struct user, rings) },
 	{ "penstock_iovs", offsetof(struct user, iovs) },

@@ -14,7 +14,7 @@
 #define VIEW_PATHS 16u
 #define VIEW_CAUSES 8u
 
-/* A histogram: how many were in each bucket, not yet added up. */
+/* A histogram with separate counts per bucket, not cumulative ones. */
 struct times {
 	double bucket[LATENCY_BUCKETS];
 };
@@ -26,34 +26,34 @@ struct named {
 
 struct user {
 	uid_t uid;
-	long pid; /* of the worker, or 0 */
+	long pid; /* the worker's process id, or 0 */
 	char state[16];
 	double rings, iovs, bytes_used;
 	double restarts, failures, lies;
 	double requests, errors, read, written;
-	struct named path[VIEW_PATHS]; /* requests by paths, those that there are first */
+	struct named path[VIEW_PATHS]; /* requests by path; used entries come first */
 	struct times times;
 };
 
 struct view {
-	double at; /* seconds, as the reader's clock has them */
+	double at; /* seconds on the reader's clock */
 	char dir[4 * PATH_MAX], source[4 * PATH_MAX], version[32];
-	double uptime, bytes_limit; /* of memory that a user may publish; infinite: any */
+	/* Bytes of memory that a user may publish; infinite: unlimited. */
+	double uptime, bytes_limit;
 	double ops, op_errors;
 	struct times op_times;
 	double passed;
 	struct named cached[VIEW_CAUSES]; /* opens through the kernel's cache, by reason */
 	struct user *users;
 	unsigned nr_users, hidden;
-	unsigned latest; /* the user whose number came last */
+	unsigned latest; /* index of the user in the last sample */
 };
 
 /* Parse the server's text, which is changed.  Return 0, or -errno with a sentence. */
 int view_read(char *text, size_t len, double at, struct view *ret);
 void view_done(struct view *v);
 
-/* Print the rates between two views, with at most that many users (rows) and characters a line
- * (columns). */
+/* Print the rates between two views, with at most rows users and columns characters per line. */
 void view_print(const struct view *before, const struct view *now, unsigned rows, unsigned columns,
 		FILE *f);
 struct json_object *view_json(const struct view *before, const struct view *now);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The time from an address of device memory to a window and back. */
+/* Measure the steps from an address of device memory to a window and back. */
 #include "tools/common/json.h"
 #include "tools/common/shown.h"
 #include "tools/common/table.h"
 #include "cli/window/window.h"
 #include "cli/window/api.h"
 
-#define COUNT 100u /* without -n */
+#define COUNT 100u /* turns without -n */
 #define WARM_UP 10u
 #define ROWS_MAX 32u
 
@@ -14,7 +14,7 @@ static const char *const step_names[API_STEPS] = { "wrap", "open", "info", "clos
 
 struct row {
 	uint64_t size;
-	bool others; /* another window is open meanwhile */
+	bool others; /* other windows are open during the measurement */
 	struct bucket_sum steps[API_STEPS];
 	struct api_hist hist;
 };
@@ -233,7 +233,7 @@ int win_apiperf(const struct win_set *set)
 	r = win_open(&a.win, set, set->max, 1);
 	if (r == 0)
 		r = run_rows(&a, true);
-	/* From here on the windows are the only ones. */
+	/* Close this window, so that the measured windows are the only ones. */
 	a.win.w = pst_window_close(a.win.w);
 	if (r == 0)
 		r = run_rows(&a, false);

@@ -11,12 +11,12 @@ enum api_step { API_WRAP, API_OPEN, API_INFO, API_CLOSE, API_FREE, API_STEPS };
 #define API_BINS 10u
 
 struct api_times {
-	double *ns[API_STEPS]; /* ns of each turn */
+	double *ns[API_STEPS]; /* ns of each turn, per step */
 };
 
 /* A histogram with bins of equal width from the shortest to the longest time. */
 struct api_hist {
-	double min, width; /* in ns */
+	double min, width; /* ns */
 	unsigned nr[API_BINS];
 };
 

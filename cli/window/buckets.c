@@ -5,7 +5,7 @@
 
 #include "tools/common/util.h"
 
-#define TRY_NS UINT64_C(1000000) /* time to find out how long one operation takes */
+#define TRY_NS UINT64_C(1000000) /* ns; how long to measure one operation first */
 #define TRY_OPS 64u
 
 static int buckets_by_value(const void *a, const void *b)
@@ -21,14 +21,14 @@ void buckets_sum(double *ns, unsigned nr, struct bucket_sum *ret)
 	*ret = (struct bucket_sum){
 		.median = nr % 2 ? ns[nr / 2] : (ns[nr / 2 - 1] + ns[nr / 2]) / 2,
 		.min = ns[0],
-		/* The smallest value that 99 of 100 values do not exceed. */
+		/* The smallest value that 99 % of the values do not exceed. */
 		.p99 = nr < BUCKETS_P99_MIN ? (double)NAN : ns[((uint64_t)nr * 99 + 99) / 100 - 1],
 		.nr = nr,
 		.ops = 1,
 	};
 }
 
-/* Choose the operations of a bucket so that all buckets fit into the time. */
+/* Choose the operations per bucket so that all buckets fit into the time. */
 static int choose_ops(const struct bucket_plan *plan, bucket_fn fn, void *arg, uint32_t *ret)
 {
 	uint64_t begun, ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bandwidth: each thread copies its slice again and again for the given time.  The clock is
- * read once for a batch of copies that takes some microseconds.
+ * Measure bandwidth: each thread copies its slice repeatedly for the given time, and reads the
+ * clock once per batch of copies, which takes some microseconds.
  */
 #include <pthread.h>
 
@@ -14,23 +14,23 @@
 #define BATCH_NS 20000u
 #define BATCH_MAX 100u
 
-/* The rate of all threads together. */
+/* The combined rate of all threads. */
 struct rate {
 	uint64_t bytes, ns;
-	double p50, p99; /* ns of one copy, from the times of batches */
+	double p50, p99; /* ns per copy, computed from batches */
 };
 
 struct row {
 	uint64_t size;
 	unsigned threads;
 	bool load;
-	char kernel[16]; /* kernel that copied */
+	char kernel[16]; /* name of the copy kernel */
 	struct rate window, copies;
 };
 
 /* Workers wait here until all have started, or one could not be started. */
 struct gate {
-	pthread_mutex_t lock; /* locked until then */
+	pthread_mutex_t lock; /* held by the starter until then */
 	bool failed;
 };
 
@@ -49,9 +49,9 @@ struct bw {
 	const struct win_set *set;
 	struct win win;
 	struct machine m;
-	const char *kernels[WIN_KERNELS_MAX]; /* kernels to measure; none: the window's own */
+	const char *kernels[WIN_KERNELS_MAX]; /* kernels to measure; none: the window's default */
 	unsigned nr_kernels;
-	char *host; /* host memory of all threads */
+	char *host; /* host memory for all threads */
 	struct worker *workers;
 	struct row *rows;
 	unsigned nr_rows;
@@ -188,7 +188,7 @@ static int bw_measure(struct bw *b, const struct row *row, bool baseline, struct
 	return r;
 }
 
-/* Return the same row of an earlier kernel, whose baseline is used again. */
+/* Return an earlier kernel's equal row, whose baseline is reused. */
 static const struct row *row_before(const struct bw *b, const struct row *row)
 {
 	for (const struct row *r = b->rows; r < row; r++)
@@ -227,8 +227,7 @@ static int bw_run_rows(struct bw *b, bool load)
 	return r;
 }
 
-/* Measure one kernel.  A kernel for one direction leaves the other unchanged, and some kernels
- * cannot be used with some mappings. */
+/* Measure one kernel.  A kernel may serve one direction only, or not serve some mappings. */
 static int run_kernel(struct bw *b, const char *kernel)
 {
 	struct win_set set = *b->set;

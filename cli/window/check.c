@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Does a window show the bytes that the device has?
+ * Check that a window shows the device's bytes.
  *
- * Before each copy the buffer is overwritten by the device's own copies, which know nothing
- * of the window.  After it the whole buffer is read back by them: a byte beside the target
- * that changed is a mistake as much as a wrong one in it.  Loads go into the middle of
- * a buffer that is compared as a whole, too.
+ * Before each copy, the device's own copies, which do not use the window, overwrite the buffer.
+ * After it, they read the whole buffer back, so that both wrong bytes in the target and changed
+ * bytes next to it are found.  Loads go into the middle of a host buffer, which is also compared as
+ * a whole.
  */
 #include "tools/common/pattern.h"
 #include "cli/window/window.h"
@@ -18,10 +18,10 @@ static const unsigned extra[] = { 1, 2, 3, 4, 5, 6, 7, 11, 129, 1023 };
 
 static const struct {
 	const char *text;
-	bool pointer;      /* through the pointer and not by pst_window_store() */
-	bool device, load; /* how the bytes are read back */
+	bool pointer;      /* store by the pointer, not by pst_window_store() */
+	bool device, load; /* read back by the device, or by loads */
 	bool on_map, on_host;
-	unsigned unit; /* bytes; the extra offsets are multiples of it */
+	unsigned unit; /* bytes; extra offsets are multiples of this */
 } checks[WIN_CHECKS] = {
 	{ "stored through the pointer, read back by the device's copy", true, true, false, false,
 	  false, 0 },
@@ -99,7 +99,7 @@ static void check_compare(struct win_checker *k, const char *is, const char *sho
 	}
 }
 
-/* Store through the pointer, like a program with its own store instructions. */
+/* Store through the pointer, like a program's own instructions. */
 static void store_by_pointer(struct win_checker *k)
 {
 	volatile uint32_t *to = (volatile uint32_t *)(void *)k->win->ptr;
@@ -110,7 +110,7 @@ static void store_by_pointer(struct win_checker *k)
 	pst_window_fence();
 }
 
-/* One copy of len bytes from the host buffer to the window and back. */
+/* Copy len bytes from the host buffer to the window and back. */
 static int check_one_copy(struct win_checker *k, unsigned nr, uint64_t on_map, uint64_t on_host,
 			  struct win_diff *d)
 {
@@ -180,7 +180,7 @@ static uint64_t random_len(uint64_t *state, uint64_t size)
 	return 1 + random_next(state) % MIN(most, size);
 }
 
-/* k->want holds the bytes that the device must have; it is kept up to date. */
+/* Make a random copy.  k->want holds the bytes that the device must have, and is updated. */
 static int random_copy(struct win_checker *k, uint64_t *state, struct win_diff *d)
 {
 	uint64_t len = random_len(state, k->size), off = random_next(state) % (k->size - len + 1);

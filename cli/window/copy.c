@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies that are timed, and test bytes that prove that they were made. */
+/* Timed copies, and test bytes that prove that they took place. */
 #include "tools/common/pattern.h"
 #include "cli/window/window.h"
 
@@ -43,7 +43,7 @@ int win_copies(void *copy, uint32_t ops)
 	return r < 0 ? copy_failed(r, c) : 0;
 }
 
-/* The test bytes go to and from device memory by the device's own copies. */
+/* The device's own copies move the test bytes. */
 int win_copy_begin(struct win_copy *c, uint64_t seed)
 {
 	_cleanup_(freep) char *other = malloc(c->len);

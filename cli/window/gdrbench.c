@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The measuring tools of gdrcopy 2.6, and both tools of its first release. */
+/* The benchmarks of gdrcopy 2.6, and both benchmarks of its first release. */
 #include <inttypes.h>
 
 #include "cli/window/gdrtools.h"
@@ -7,14 +7,14 @@
 
 #define WRITES 10000u
 #define READS 100u
-#define BUCKETS 100u /* copylat reports the median and the minimum of so many buckets */
+#define BUCKETS 100u /* number of buckets; copylat reports their median and minimum */
 #define FIRST_CHECKS 4u
 #define FIRST_SIZE KIB(4)
 
 struct bench {
 	struct gdr_opts o;
 	struct win win;
-	char *src, *dst; /* host buffers of the window's size */
+	char *src, *dst; /* host buffers, as large as the window */
 };
 
 static void gdrbench_done(struct bench *b)
@@ -24,7 +24,7 @@ static void gdrbench_done(struct bench *b)
 	free(b->dst);
 }
 
-/* A window of whole pages, and a host buffer with gdrcopy's pattern. */
+/* Open a window of whole pages, and fill a host buffer with gdrcopy's pattern. */
 static int bench_open(struct bench *b, uint64_t size)
 {
 	b->src = malloc(size);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy's sanity: its names, its options, its summary.
+ * gdrcopy's sanity test, with its names, options and summary.
  *
- * Each test runs in a process of its own, in a process group of its own, and that process
- * alone uses the library.  Where gdrcopy expects that an address cannot be mapped, this
- * expects that it can.  Tests of calls, allocators or drivers that are not reached from here are
- * waived.
+ * Each test runs in its own process and process group, and only that process uses the library.
+ * Where gdrcopy expects that an address cannot be mapped, this program expects that it can.  Tests
+ * of calls, allocators or drivers that cannot be reached from here are waived.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -94,7 +93,7 @@ static bool faults(volatile const uint64_t *at)
 	return false;
 }
 
-/* Fork a process that is connected by a socket, by which each tells the other when to continue. */
+/* Fork a process connected by a socket, through which each tells the other when to continue. */
 static pid_t fork_with(int *ret_sock)
 {
 	int fds[2];
@@ -254,7 +253,7 @@ static void access_after_close(void)
 	win_close(&win);
 }
 
-/* As with gdrdrv's persistent mappings: the window keeps the memory. */
+/* As with gdrdrv's persistent mappings, the window keeps the memory alive. */
 static void access_after_free(void)
 {
 	struct win win;
@@ -358,7 +357,7 @@ static void fork_map_and_free(void)
 	child_must_succeed(pid);
 }
 
-/* Why a test is waived. */
+/* Why tests are waived. */
 static const char no_vmm[] = "libpenstock allocates by cuMemAlloc and not by cuMemCreate";
 static const char no_v2[] = "gdr_pin_buffer_v2() belongs to libgdrapi";
 static const char no_force[] = "a window is what the driver gives; PCIe cannot be forced";
@@ -371,7 +370,7 @@ static const char no_leak[] = "there are no pages that the driver pins";
 static const struct test {
 	const char *name;
 	void (*run)(void);
-	const char *waived; /* reason why the test is waived; NULL: it runs */
+	const char *waived; /* why the test is waived; NULL: run it */
 } tests[] = {
 	{ "attributes_sanity", attributes, NULL },
 	{ "basic_child_thread_pins_buffer_cumemalloc", child_thread, NULL },
@@ -447,7 +446,7 @@ static enum outcome run_one(const struct test *t)
 		(void)setpgid(pid, pid);
 		if (waitpid(pid, &status, 0) == pid && WIFEXITED(status))
 			o = WEXITSTATUS(status) == 0 ? PASSED : FAILED;
-		(void)killpg(pid, SIGKILL); /* kill its remaining children */
+		(void)killpg(pid, SIGKILL); /* kill the test's remaining children */
 	}
 	note("&&&& %s %s\n", o == PASSED ? "PASSED" : "FAILED", t->name);
 	return o;

@@ -40,7 +40,7 @@ static int parse_map(const char *text, uint32_t *ret)
 	return 0;
 }
 
-/* Parse a number like strtoul(), which also reads hexadecimal and octal. */
+/* Parse a number as strtoul() does, also in hexadecimal and octal. */
 static int parse_any_base(int opt, const char *text, uint64_t *ret)
 {
 	char *end = NULL;
@@ -113,7 +113,7 @@ int gdr_parse(int argc, char *argv[], const char *known, struct gdr_opts *ret)
 
 /* ------------------------------------------------------------ common lines */
 
-/* Print a device, with its PCI address but for the function; a device without a bus has no
+/* Print a device with its PCI address, without the function number; a device without a bus has no
  * address. */
 static void gdrtools_print_device(const struct pst_device *d)
 {

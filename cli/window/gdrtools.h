@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tools of gdrcopy by their names, with their options and the output that scripts parse.  A
- * link with such a name to the penstock binary runs that tool.  The texts are those of gdrcopy 2.6
- * and of its first release; the tools measure windows.  An option that cannot be honoured is
- * rejected.
+ * gdrcopy's tools, with their names, options and output, which scripts parse.  A link of such a
+ * name to the penstock binary runs that tool.  The texts are those of gdrcopy 2.6 and of its first
+ * release; the tools measure windows.  Unsupported options are rejected.
  */
 #ifndef CLI_GDRTOOLS_H
 #define CLI_GDRTOOLS_H
 
 #include "cli/window/window.h"
 
-#define GDR_PAGE KIB(64) /* sizes and addresses are multiples of this */
+#define GDR_PAGE KIB(64) /* bytes; alignment of sizes and addresses */
 
-/* Run the tool that argv[0] names.  Return false if it names none; *ret_status is the exit
- * status. */
+/* Run the tool that argv[0] names, and set *ret_status to its exit status.  Return false if it
+ * names none. */
 bool gdr_tool(int argc, char *argv[], int *ret_status);
 
-/* Returned besides 0 and -errno: help was asked for, and was printed. */
+/* Third result besides 0 and -errno: help was requested and printed. */
 #define GDR_HELP 1
 
 struct gdr_opts {
 	char device[PST_DEVICE_NAME_MAX];
 	uint64_t size, copy, off;
-	uint64_t writes, reads; /* values of -w, which is the warm-up in apiperf, and of -r */
+	uint64_t writes, reads; /* values of -w (the warm-up in apiperf) and -r */
 	uint64_t count;
-	uint32_t caching; /* enum pst_caching, 0: any */
+	uint32_t caching; /* enum pst_caching; 0: any */
 	bool every_size;
 };
 
@@ -37,7 +36,7 @@ int gdr_parse(int argc, char *argv[], const char *known, struct gdr_opts *ret);
 /* Parse the argument of -d: a number or a name such as soft:0. */
 int gdr_parse_device(const char *text, char ret[PST_DEVICE_NAME_MAX]);
 
-/* Print the first lines: all devices of the same kind, and the chosen one. */
+/* Print the first lines: all devices of the kind, and the chosen one. */
 int gdr_print_devices(const char *device);
 
 /* Allocate memory whose size and address are multiples of GDR_PAGE, and open a window on it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The time of one copy, by size: medians of buckets of copies. */
+/* Measure the latency of one copy, by size: medians of buckets of copies. */
 #include "tools/common/json.h"
 #include "tools/common/shown.h"
 #include "tools/common/table.h"

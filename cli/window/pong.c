@@ -2,11 +2,11 @@
 /*
  * Round trips between two processes through device memory.
  *
- * This process has the memory and a window on it.  The other one was forked before the
- * library was used, gets a grant through a socket and opens a window by only that: it has
- * no context on the device.  One stores a number, the other sees it and stores it elsewhere.
- * So the time is that for one CPU to see through a window the store of another one through a
- * window, twice; no code runs on the device.
+ * This process has the memory and a window on it.  The other one was forked before the library was
+ * used, receives a grant through a socket, and opens a window with only that: it has no context on
+ * the device.  One process stores a number; the other sees it and stores it elsewhere.  So a round
+ * trip is twice the time until one CPU sees, through a window, what another CPU has stored through
+ * a window.  No code runs on the device.
  */
 #include <sched.h>
 #include <sys/prctl.h>
@@ -18,13 +18,13 @@
 #include "tools/common/table.h"
 #include "cli/window/window.h"
 
-#define COUNT 10000u /* round trips without -n */
+#define COUNT 10000u /* default number of round trips */
 #define BUCKET_OPS 100u
 #define LEN KIB(64)
-#define PING 0u /* offsets of the flags, in lines of their own */
+#define PING 0u /* byte offsets of the flags, each in its own cache line */
 #define PONG 256u
 #define THE_END UINT64_MAX
-#define SPINS 4096u /* polls before the processor is yielded */
+#define SPINS 4096u /* polls before yielding the CPU */
 #define WAIT_NS (10 * NSEC_PER_SEC)
 
 struct pong {
@@ -39,7 +39,7 @@ struct pong {
 	struct bucket_sum window, copies, socket;
 };
 
-/* The first message of the other process: it has opened its window, or could not. */
+/* The other process's first message: whether it has opened its window. */
 struct hello {
 	int err;
 	struct pst_window_info info;
@@ -59,7 +59,7 @@ static void flag_store(volatile uint64_t *f, uint64_t v)
 	pst_window_fence();
 }
 
-/* Wait until the value differs from old, and return it.  Return old if the command is to end or the
+/* Wait until the value differs from old, and return it.  Return old if the command must end or the
  * other process does not answer. */
 static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 {
@@ -72,7 +72,7 @@ static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 			if (v != old)
 				return v;
 		}
-		/* The other process may be waiting for this processor. */
+		/* The other process may need this CPU. */
 		(void)sched_yield();
 	} while (!stop_signal && now_ns() < end);
 	return old;
@@ -81,8 +81,8 @@ static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 /* -------------------------------------------------------------- processors */
 
 /*
- * Choose two CPUs: if both processes polled on the same one, each would wait for the other's time
- * slice.  They are the first and the last allowed CPU, so that taskset(1) can choose.
+ * Choose different CPUs: on one CPU, each process would wait for the other's time slice.  Take the
+ * first and the last allowed CPU, so that taskset(1) can choose.
  */
 static void choose_cpus(struct pong *p)
 {
@@ -174,7 +174,7 @@ static int child_start(struct pong *p)
 		return fail(errno, "cannot make a pair of sockets: %s", strerror(errno));
 	p->child = fork();
 	if (p->child == 0) {
-		/* The child polls, so it must not outlive this process. */
+		/* The child polls, so it must die with this process. */
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(1);

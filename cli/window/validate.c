@@ -5,14 +5,14 @@
 #include "tools/common/shown.h"
 #include "cli/window/window.h"
 
-/* The result of one check, as it is printed. */
+/* The result of one check, for printing. */
 struct result {
 	char text[128];
 	uint64_t bytes, copies;
 	struct win_diff diff;
 };
 
-#define RESULTS (WIN_CHECKS + 1) /* the last one is for random copies */
+#define RESULTS (WIN_CHECKS + 1) /* the last result is for random copies */
 
 static int validate_run_all(const struct win_set *set, struct win_checker *k, struct result *res)
 {

@@ -124,7 +124,7 @@ void win_close(struct win *win)
 static const struct {
 	const char *name;
 	int (*run)(const struct win_set *set);
-	uint32_t takes; /* WIN_OPT_* that it accepts */
+	uint32_t takes; /* WIN_OPT_* that the subcommand accepts */
 } subs[] = {
 	{ "validate", win_validate, WIN_OPT_SIZE | WIN_OPT_RANDOM | WIN_OPT_SEED },
 	{ "copybw", win_copybw,

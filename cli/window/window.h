@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the parts of penstock window: options, a window on fresh memory, a table's head. */
+/* Shared by the parts of penstock window: options, a window on fresh memory, table heads. */
 #ifndef CLI_WINDOW_H
 #define CLI_WINDOW_H
 
@@ -15,29 +15,29 @@
 /* The options of the command line; each subcommand accepts some of them. */
 struct win_set {
 	const char *device;  /* NULL: an accelerator, or the software device if there is none */
-	const char *backend; /* NULL: the first that works */
-	uint32_t caching;    /* enum pst_caching, 0: any */
-	const char *kernel;  /* NULL: the fastest; WIN_ALL_KERNELS: one after the other */
+	const char *backend; /* NULL: the first backend that works */
+	uint32_t caching;    /* enum pst_caching; 0: any */
+	const char *kernel;  /* NULL: the fastest; WIN_ALL_KERNELS: each in turn */
 	bool json, baseline;
 	uint64_t size; /* bytes of validate's buffer */
 	uint64_t random, seed;
 	uint64_t sizes[WIN_SIZES_MAX]; /* sizes of copybw */
 	unsigned nr_sizes;
-	unsigned threads[WIN_SIZES_MAX]; /* numbers of threads of copybw, one row for each */
+	unsigned threads[WIN_SIZES_MAX]; /* thread counts of copybw, one row for each */
 	unsigned nr_threads;
 	uint64_t max; /* largest size of copylat and apiperf */
 	uint64_t count;
-	double seconds; /* time for each row */
+	double seconds; /* seconds per row */
 };
 
-/* Memory of a device and a window on all of it. */
+/* Device memory, and a window on all of it. */
 struct win {
 	struct pst_device dev;
 	struct pst_mem *mem;
 	struct pst_mem_info mem_info;
 	struct pst_window *w;
 	struct pst_window_info info;
-	uint64_t off; /* offset of the window in mem */
+	uint64_t off; /* bytes from the start of mem to the window */
 	uint64_t len;
 	char *ptr;
 };
@@ -47,7 +47,7 @@ struct win {
 int win_open(struct win *win, const struct win_set *set, uint64_t len, uint64_t align);
 void win_close(struct win *win);
 
-/* Close the window and open it again with other options. */
+/* Close the window, and open it again with other options. */
 int win_map(struct win *win, const struct win_set *set);
 
 /* Open another window on part of the memory, with the same options. */
@@ -64,18 +64,18 @@ const char *win_caching_name(uint32_t caching);
 /* A copy that is repeated. */
 struct win_copy {
 	struct win *win;
-	struct pst_mem *mem; /* not NULL: copy all of this memory by the device's own copies */
+	struct pst_mem *mem; /* if not NULL, the device's own copies copy all of this memory */
 	bool load;
-	uint64_t off; /* offset in the window */
+	uint64_t off; /* bytes from the start of the window */
 	char *host;
 	uint64_t len;
 };
 
-/* Copy ops times; a bucket_fn. */
+/* Copy ops times; usable as a bucket_fn. */
 int win_copies(void *copy, uint32_t ops);
 
-/* Prepare a copy: put test bytes into its source and other bytes into its target. win_copy_check()
- * checks that it was made.  Return 0, or -errno with a sentence. */
+/* Put test bytes into the source of a copy, and other bytes into its target; win_copy_check() then
+ * checks the copy.  Return 0, or -errno with a sentence. */
 int win_copy_begin(struct win_copy *c, uint64_t seed);
 int win_copy_check(const struct win_copy *c, uint64_t seed);
 
@@ -90,7 +90,7 @@ struct json_object;
 void win_print_head(const struct win *win, const struct machine *m);
 void win_json_head(struct json_object *to, const struct win *win, const struct machine *m);
 
-/* Return a time in microseconds with the digits that matter; "-" for NAN. */
+/* Write a time in microseconds with its significant digits; "-" for NAN. */
 struct text win_us_text(double ns);
 
 /* Add an object with median_us, min_us, p99_us, buckets and ops. */
@@ -107,20 +107,20 @@ int win_pingpong(const struct win_set *set);
 
 /* -------------------------------------------------------------------- checks */
 
-#define WIN_CHECKS 9u /* numbered from 1, as gdrcopy numbers them */
+#define WIN_CHECKS 9u /* number of checks; they are numbered from 1, as in gdrcopy */
 
-/* Bytes that differ. */
+/* Where bytes differ. */
 struct win_diff {
 	uint64_t nr; /* number of wrong bytes */
-	uint64_t at; /* offset of the first one */
+	uint64_t at; /* byte offset of the first one */
 	uint8_t is, should;
-	char where[96]; /* the copy that it was found in */
+	char where[96]; /* description of the copy */
 };
 
-/* A buffer that is checked: device memory, and host memory with room on both sides. */
+/* A buffer under test: device memory, and host memory with room on both sides. */
 struct win_checker {
 	struct win *win;
-	uint64_t size; /* size of the window */
+	uint64_t size; /* bytes of the window */
 	char *src, *dst, *want, *seen;
 	uint64_t bytes;  /* bytes compared so far */
 	uint64_t copies; /* copies made so far */
@@ -129,12 +129,11 @@ struct win_checker {
 int win_checker_init(struct win_checker *k, struct win *win);
 void win_checker_done(struct win_checker *k);
 
-/* The name of check nr, and the check itself, which returns 0, or -errno if a copy could not be
- * made. */
+/* Return the name of check nr; run the check, which returns 0, or -errno if a copy failed. */
 const char *win_check_text(unsigned nr);
 int win_check(struct win_checker *k, unsigned nr, struct win_diff *ret);
 
-/* Make nr copies with random places, lengths and alignments. */
+/* Make nr copies with random offsets, lengths and alignments. */
 int win_check_random(struct win_checker *k, uint64_t nr, uint64_t seed, struct win_diff *ret);
 
 /* Fill with gdrcopy's pattern of a walking bit. */
