@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of fio's engine.  A job shares nothing with another: fio runs each in a process that
- * it forked, or in a thread.  Nothing of the library is used before init(), since a forked child
- * may not go on with it.
+ * The functions of fio's engine.  Jobs share nothing: fio runs each in a forked process or in a
+ * thread.  The library is not used before init(), because a forked child cannot continue to use it.
  */
 #include "engine.h"
 
@@ -111,7 +110,7 @@ enum fio_q_status engine_refuse(struct engine_job *job, struct io_u *io_u, int r
 	return FIO_Q_COMPLETED;
 }
 
-/* One look at the clock for all of a batch, as fio's engine for io_uring has it. */
+/* Read the clock once per batch, as fio's io_uring engine does. */
 void engine_issued(struct engine_job *job, unsigned int nr)
 {
 	struct thread_data *td = job->td;
@@ -148,7 +147,7 @@ static int engine_init(struct thread_data *td)
 	return -r;
 }
 
-/* fio goes on where memory could not be had, up to here. */
+/* Fail here if there is no memory: fio ignores earlier failures. */
 static int engine_post_init(struct thread_data *td)
 {
 	struct engine_job *job = td->io_ops_data;
@@ -194,7 +193,7 @@ static int engine_iomem_alloc(struct thread_data *td, size_t len)
 	return 0;
 }
 
-/* cleanup() frees the memory itself, after the requests. */
+/* Do nothing: cleanup() frees the memory, after the requests. */
 static void engine_iomem_free(struct thread_data *td)
 {
 	struct engine_job *job = td->io_ops_data;
@@ -204,7 +203,7 @@ static void engine_iomem_free(struct thread_data *td)
 	td->orig_buffer = NULL;
 }
 
-/* fio asks for sizes of block devices before it forks: no more than a descriptor is made then. */
+/* fio opens block devices before forking, to get their size: then only create a descriptor. */
 static int engine_open_file(struct thread_data *td, struct fio_file *f)
 {
 	struct engine_job *job = td->io_ops_data;
@@ -215,7 +214,7 @@ static int engine_open_file(struct thread_data *td, struct fio_file *f)
 	r = job->way->file_open(job, f);
 	if (r) {
 		td_verror(td, -r, "penstock file");
-		/* The first error is the one that counts. */
+		/* Keep the first error. */
 		r = generic_close_file(td, f);
 		return r ? r : 1;
 	}
@@ -231,7 +230,7 @@ static int engine_close_file(struct thread_data *td, struct fio_file *f)
 	return generic_close_file(td, f);
 }
 
-/* fio's own discards blocks of devices; what stands for that in a file is a hole. */
+/* For files, punch a hole: fio's own function can only discard blocks of devices. */
 static enum fio_q_status engine_trim(struct thread_data *td, struct io_u *io_u)
 {
 	if (io_u->file->filetype != FIO_TYPE_FILE)
@@ -285,7 +284,8 @@ static int engine_getevents(struct thread_data *td, unsigned int min, unsigned i
 	return job->way->getevents(job, min, max, t);
 }
 
-/* Here and not in getevents(): fio has looked at the clock, so copying is not in the latency. */
+/* Copy here and not in getevents(): fio has read the clock already, so copying is not part of the
+ * latency. */
 static struct io_u *engine_event(struct thread_data *td, int event)
 {
 	struct engine_job *job = td->io_ops_data;
@@ -296,7 +296,7 @@ static struct io_u *engine_event(struct thread_data *td, int event)
 	io_u->error = res < 0 ? (unsigned int)-res : 0;
 	io_u->resid = 0;
 	if (!ddir_rw(io_u->ddir)) {
-		/* fio forgets the errors of syncs. */
+		/* Report errors of syncs here, because fio ignores them. */
 		if (io_u->error) {
 			td_verror(td, io_u->error, "sync");
 			fio_mark_td_terminate(td);
@@ -304,7 +304,7 @@ static struct io_u *engine_event(struct thread_data *td, int event)
 		return io_u;
 	}
 	io_u->resid = io_u->xfer_buflen - (res < 0 ? 0 : (uint64_t)res);
-	/* fio would count it as one that moved nothing, and go on for ever. */
+	/* fio would count an empty read as progress of 0 bytes, and never end. */
 	if (res == 0 && io_u->ddir == DDIR_READ)
 		(void)engine_refuse(job, io_u, -ENODATA, "a file ends before what is to be read");
 	if (res > 0 && io_u->ddir == DDIR_READ) {

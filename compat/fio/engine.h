@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An engine for fio.  docs/FIO.md says how it is built and used.
+ * An engine for fio; docs/FIO.md describes how to build and use it.
  *
- * It is compiled against the headers of one version of fio, by tools/fio-engine, and knows of this
- * project the public headers only.
+ * It is compiled with the headers of one version of fio, by tools/fio-engine, and includes only
+ * Penstock's public headers.
  */
 #ifndef PENSTOCK_FIO_ENGINE_H
 #define PENSTOCK_FIO_ENGINE_H
@@ -18,32 +18,32 @@
 #endif
 
 struct engine_opts {
-	void *pad; /* fio takes an option at offset 0 for one of its own */
+	void *pad; /* fio treats an option at offset 0 as its own */
 	char *device;
 	char *path;
 	unsigned int strict;
 	unsigned int stable;
-	unsigned int deadline; /* ms */
+	unsigned int deadline; /* milliseconds */
 	char *rings;
 	int ior_depth;
-	unsigned int ior_timeout; /* ms */
+	unsigned int ior_timeout; /* milliseconds */
 };
 
 struct engine_job;
 
-/* How requests go: through a queue of the library, or through rings. */
+/* How requests run: through a queue of the library, or through usrbio rings. */
 struct engine_way {
-	int (*init)(struct engine_job *job); /* 0 or -errno, with a sentence said */
+	int (*init)(struct engine_job *job); /* return 0, or -errno after printing a message */
 	void (*done)(struct engine_job *job);
 	int (*file_open)(struct engine_job *job, struct fio_file *f);
 	void (*file_close)(struct engine_job *job, struct fio_file *f);
-	/* Memory has been allocated. */
+	/* Called after the memory was allocated. */
 	int (*memory)(struct engine_job *job);
 	enum fio_q_status (*queue)(struct engine_job *job, struct io_u *io_u);
 	int (*commit)(struct engine_job *job);
 	int (*getevents)(struct engine_job *job, unsigned int min, unsigned int max,
 			 const struct timespec *t);
-	/* How the one of this place ended: bytes or -errno. */
+	/* Return the result of the event-th completion: bytes or -errno. */
 	int64_t (*result)(struct engine_job *job, unsigned int event, struct io_u **ret);
 	void (*memory_free)(struct engine_job *job);
 };
@@ -51,23 +51,23 @@ struct engine_way {
 extern const struct engine_way engine_requests, engine_rings;
 
 /*
- * The bytes of all requests.  fio fills and checks host memory; on another device the requests
- * use a twin of it, and bytes are copied where fio cares about them.
+ * Memory of all requests.  fio fills and checks host memory.  With another device, requests use a
+ * second buffer there, and bytes are copied when fio needs them.
  */
 struct engine_memory {
-	struct pst_mem *mem; /* NULL: rings in host memory */
+	struct pst_mem *mem; /* NULL: host memory of the rings */
 	char *host;          /* td->orig_buffer */
-	uint64_t addr;       /* of the device's */
+	uint64_t addr;       /* address of the device memory */
 	uint64_t len;
 	bool is_device;
-	bool copies_in; /* before each write */
-	bool verifies;  /* each read is preceded by other bytes, and copied out of a device */
-	uint64_t scrub; /* the state of what makes those bytes */
+	bool copies_in; /* copy the bytes to the device before each write */
+	bool verifies;  /* overwrite before each read; copy from the device after it */
+	uint64_t scrub; /* state of the generator of those bytes */
 };
 
 #define REPORT_ROWS 64
 
-/* Counts of requests that ended, by their paths and reasons. */
+/* Counts of completed requests by path and reason. */
 struct engine_report {
 	struct report_row {
 		uint32_t op, paths, why;
@@ -83,22 +83,22 @@ struct engine_job {
 	struct thread_data *td;
 	const struct engine_opts *opts;
 	const struct engine_way *way;
-	void *state; /* of the way */
+	void *state; /* state of the way */
 	struct engine_memory memory;
 	struct engine_report report;
-	struct io_u **waiting; /* units that queue() has taken, and that are not started */
+	struct io_u **waiting; /* units queued but not started */
 	unsigned int nr_waiting;
-	char said[512]; /* the last error, so that it is said once */
+	char said[512]; /* the last error, which is printed only once */
 };
 
-/* Say why, once; returns @r. */
+/* Print a message, unless it was the last one; return @r. */
 int engine_fail(struct engine_job *job, int r, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same of one request, which ends. */
+/* Do the same for one request, and end it with an error. */
 enum fio_q_status engine_refuse(struct engine_job *job, struct io_u *io_u, int r, const char *why);
 
-/* The first @nr that wait have begun. */
+/* Record that the first @nr waiting units have started. */
 void engine_issued(struct engine_job *job, unsigned int nr);
 
 int memory_alloc(struct engine_job *job, uint64_t len);

@@ -23,7 +23,7 @@ int memory_alloc(struct engine_job *job, uint64_t len)
 	m->copies_in = m->is_device &&
 		       (td->o.verify != VERIFY_NONE || (td->flags & TD_F_REFILL_BUFFERS));
 	m->verifies = td->o.verify != VERIFY_NONE;
-	/* A ring's memory is shared: its way makes that of the host. */
+	/* Rings use shared memory, which their own way allocates on the host. */
 	if (job->opts->rings && !m->is_device)
 		return 0;
 	opts.flags = job->opts->rings ? PST_MEM_SHARED : 0;
@@ -54,7 +54,7 @@ void memory_free(struct engine_memory *m)
 	*m = (struct engine_memory){ NULL };
 }
 
-/* The device's memory begins with the bytes that fio put into its buffers. */
+/* Copy fio's initial buffer contents to the device. */
 int memory_fill(struct engine_job *job)
 {
 	const struct engine_memory *m = &job->memory;
@@ -66,7 +66,7 @@ int memory_fill(struct engine_job *job)
 	return r < 0 ? engine_fail(job, r, "%s", pst_error_text()) : 0;
 }
 
-/* Bytes that no pattern of fio's has, whatever a job chose.  The generator is SplitMix64. */
+/* Fill with bytes that no fio pattern contains, by the generator SplitMix64. */
 static void scrub(struct engine_memory *m, char *buf, uint64_t len)
 {
 	for (uint64_t at = 0; at < len; at += sizeof(m->scrub)) {
@@ -80,8 +80,8 @@ static void scrub(struct engine_memory *m, char *buf, uint64_t len)
 }
 
 /*
- * The bytes of a write are brought to a device.  A read that is to be verified finds others than
- * those it should bring, so that it does not pass by what its buffer wrote or read before.
+ * Before a write, copy its bytes to the device.  Before a read that is verified, overwrite its
+ * buffer, so that bytes of an earlier operation cannot pass the verification.
  */
 int memory_before(struct engine_job *job, const struct io_u *io_u)
 {

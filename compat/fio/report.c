@@ -3,7 +3,7 @@
 
 void report_add(struct engine_report *r, const struct pst_done *done)
 {
-	/* A read that brings nothing is an error of the job. */
+	/* An empty read counts as an error of the job. */
 	int failed = done->res < 0 || (done->res == 0 && done->op == PST_OP_READ);
 	unsigned int i;
 
@@ -35,7 +35,7 @@ static const char *op_name(uint32_t op)
 	return op == PST_OP_READ ? "reads" : op == PST_OP_WRITE ? "writes" : "syncs";
 }
 
-/* Other formats are for programs, which want nothing else on standard output. */
+/* With other output formats, programs read standard output: print nothing else there. */
 static void fio_report_print(const char *line)
 {
 	if (output_format & FIO_OUTPUT_NORMAL)
@@ -68,6 +68,6 @@ void report_print(const struct engine_job *job)
 			       name, (int)gettid(), (unsigned long long)r->others);
 		fio_report_print(line);
 	}
-	/* A forked job ends without what it had not written yet. */
+	/* A forked job exits without flushing its output. */
 	(void)log_info_flush();
 }

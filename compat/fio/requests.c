@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests of the library: a queue for each job, which begins what fio commits. */
+/* Run requests through the library: one queue per job, which submits what fio commits. */
 #include "engine.h"
 
-#define DEPTH_MAX 4096 /* of a queue */
+#define DEPTH_MAX 4096 /* most requests of a queue */
 
 struct requests {
 	struct pst_queue *queue;
 	struct pst_done *done;
 	uint64_t policy;
 	uint32_t flags; /* PST_IO_* */
-	bool broken;    /* memory may be in use by a request that has ended */
+	bool broken;    /* a request that has ended may still use the memory */
 };
 
-/* "staged+direct" or "auto"; commas would do as well, but fio's command line takes them. */
+/* Parse "staged+direct" or "auto"; plus, because fio's command line gives commas a meaning. */
 static int parse_path(struct engine_job *job, const char *text, uint64_t *ret)
 {
 	uint64_t policy = 0;
@@ -50,12 +50,12 @@ static int parse_path(struct engine_job *job, const char *text, uint64_t *ret)
 	return 0;
 }
 
-/* fio's direct=1 is a promise about all requests. */
+/* Return a policy without the page cache: fio's direct=1 is a promise about all requests. */
 static uint64_t direct_policy(const char *device)
 {
 	struct pst_device d = { .sz = sizeof(d) };
 
-	/* A device that is not there is told of where memory is allocated. */
+	/* Report a missing device later, when memory is allocated. */
 	if (pst_device_find(device, &d) < 0 || d.kind == PST_KIND_HOST)
 		return PST_POLICY1(PST_PATH_DIRECT);
 	if (d.kind == PST_KIND_CUDA)
@@ -63,7 +63,7 @@ static uint64_t direct_policy(const char *device)
 	return PST_POLICY2(PST_PATH_STAGED, PST_PATH_DIRECT);
 }
 
-/* Does it list O_DIRECT, and no path through the page cache? */
+/* Return true if the policy lists O_DIRECT and no path through the page cache. */
 static int requests_is_direct(uint64_t policy)
 {
 	int direct = 0;
@@ -203,7 +203,7 @@ static enum fio_q_status requests_queue(struct engine_job *job, struct io_u *io_
 	return FIO_Q_QUEUED;
 }
 
-/* The next call submits the requests that found no room in this one. */
+/* Requests that found no room are submitted by the next call. */
 static int requests_commit(struct engine_job *job)
 {
 	struct requests *s = job->state;
@@ -225,14 +225,15 @@ static int requests_getevents(struct engine_job *job, unsigned int min, unsigned
 	unsigned int got = 0;
 	int n, r;
 
-	/* fio gives a time of 0 with a minimum of 0, and else none. */
+	/* Ignore the timeout: fio gives 0 with a minimum of 0, and none otherwise. */
 	(void)t;
 	if (max > job->td->o.iodepth)
 		max = job->td->o.iodepth;
 	if (min > max)
 		min = max;
 	while (max) {
-		/* Of those that are not begun none ends. */
+		/* Units that were not started do not complete, so wait for no more than the
+		 * others. */
 		unsigned int want = job->nr_waiting ? min > got : min - (min < got ? min : got);
 
 		n = pst_queue_reap(s->queue, s->done + got, want, max - got,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings of usrbio, driven as 3FS's own engine drives them: fio's requests are collected, and a
- * commit prepares them, submits them and waits for all of them.
+ * Run requests through usrbio rings, as 3FS's own engine does: collect fio's requests; a commit
+ * prepares and submits them, and waits for all of them.
  */
 #include "engine.h"
 
@@ -97,7 +97,7 @@ static void rings_done(struct engine_job *job)
 	free(s);
 }
 
-/* The number in a device's name, of the kind that the library for rings serves. */
+/* Parse the device's number; its kind must be the one that rings serve (PST_USRBIO_DEVICE). */
 static int rings_device_number(struct engine_job *job, int *ret)
 {
 	const char *kind = secure_getenv("PST_USRBIO_DEVICE");
@@ -123,10 +123,10 @@ static int device_memory(struct engine_job *job, struct rings *s, int number)
 
 	if (getrandom(id, sizeof(id), 0) != sizeof(id))
 		return -EIO;
-	/* A UUID of random bits, as its form has it. */
+	/* Set the version bits of a random UUID. */
 	id[6] = (uint8_t)((id[6] & 0x0f) | 0x40);
 	id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
-	/* The pointer is a number: nobody follows it. */
+	/* The pointer only carries a number and is never dereferenced. */
 	return hf3fs_iovwrap_device(&s->iov, (void *)(uintptr_t)m->addr, id, job->opts->rings,
 				    m->len, 0, number);
 }
@@ -174,7 +174,7 @@ static enum fio_q_status rings_queue(struct engine_job *job, struct io_u *io_u)
 	struct way *w = io_u->ddir == DDIR_READ ? &s->read : &s->write;
 
 	if (!ddir_rw(io_u->ddir)) {
-		/* It is for the writes before it: these go first. */
+		/* A sync covers earlier writes: let them run first. */
 		if (job->nr_waiting)
 			return FIO_Q_BUSY;
 		if (fio_fill_issue_time(job->td))
@@ -187,7 +187,7 @@ static enum fio_q_status rings_queue(struct engine_job *job, struct io_u *io_u)
 	return FIO_Q_QUEUED;
 }
 
-/* All that waits goes, and is waited for. */
+/* Submit everything that waits, and wait for it. */
 static int rings_run(struct engine_job *job, struct way *w)
 {
 	struct rings *s = job->state;
@@ -236,7 +236,7 @@ static int rings_getevents(struct engine_job *job, unsigned int min, unsigned in
 	unsigned int n = s->nr_done < max ? s->nr_done : max;
 
 	(void)t;
-	/* After a failure of commit() nothing comes any more. */
+	/* Report the failure of an earlier commit(): no more completions will come. */
 	if (n < min) {
 		td_verror(job->td, EIO, "rings");
 		return -EIO;
@@ -245,7 +245,7 @@ static int rings_getevents(struct engine_job *job, unsigned int min, unsigned in
 	return (int)n;
 }
 
-/* getevents() took them from the end. */
+/* Events are numbered from the end of done[], because getevents() took them from there. */
 static int64_t rings_result(struct engine_job *job, unsigned int event, struct io_u **ret)
 {
 	struct rings *s = job->state;

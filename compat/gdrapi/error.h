@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-/* libpenstock's result as gdrcopy's clients know it: a positive errno or 0. */
+/* Convert libpenstock's result into gdrcopy's form: 0 or a positive errno. */
 static inline int to_errno(int r)
 {
 	switch (r) {

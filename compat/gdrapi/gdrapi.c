@@ -3,14 +3,14 @@
  * libgdrapi.so.2 over libpenstock.
  *
  *	gdrapi.c	the calls of <gdrapi.h>
- *	mapping.c	windows on pinned ranges, and copies through them
+ *	mapping.c	windows on pinned ranges, copies through them
  *	pin.c		sessions and pins, and the numbers that programs hold for them
- *	range.c		which bytes of which allocation a pin is for
- *	log.c		lines on standard error, when the environment asks for them
- *	error.h		errors as gdrcopy's clients know them
+ *	range.c		which bytes of which allocation a pin covers
+ *	log.c		log lines on standard error, if enabled by the environment
+ *	error.h		errors in gdrcopy's form
  *	gdrapi.map	the symbols; gdrcopy's have no versions
  *
- * A pin is a wrap of the program's memory, a mapping is a window on it.
+ * A pin is wrapped memory of the program (pst_mem_wrap()), and a mapping is a window on it.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #include "log.h"
 #include "mapping.h"
 
-/* Symbols that the header has in its other form. */
+/* Undefine macros of the header: the library has both versions of the symbols. */
 #undef gdr_get_info
 GDR_API int gdr_get_info(gdr_t g, gdr_mh_t handle, gdr_info_v1_t *info);
 GDR_API int gdr_copy_to_bar(void *bar_ptr, const void *h_ptr, size_t size);
@@ -43,7 +43,7 @@ static void gdrapi_errno_restore(const int *saved)
 
 #define KEEP_ERRNO() __attribute__((cleanup(gdrapi_errno_restore), unused)) int _errno = errno
 
-/* The process in which libpenstock works by now, as its forked children must not use it. */
+/* The process that uses libpenstock; its forked children must not. */
 static _Atomic pid_t user;
 
 /* ---------------------------------------------------------------- sessions */
@@ -53,8 +53,8 @@ static unsigned long session_of(gdr_t g)
 	return (unsigned long)(uintptr_t)g;
 }
 
-/* The device of the thread's CUDA context as "cuda:1"; false where there is none.  The driver
- * is asked if it is in the process, and not loaded for it. */
+/* Get the device of the thread's CUDA context, such as "cuda:1"; return false if there is none.
+ * The driver is only asked if the process has loaded it. */
 static bool current_device(char *buf, size_t len)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -72,7 +72,7 @@ static bool current_device(char *buf, size_t len)
 	return dev >= 0;
 }
 
-/* A mapping of a little memory there. */
+/* Test the device with a small mapping. */
 static int gdrapi_try_device(const char *name)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -83,7 +83,7 @@ static int gdrapi_try_device(const char *name)
 	if (r < 0)
 		return r;
 	r = pst_mem_info(mem, &info);
-	/* Some backends want to begin with a page that is all of this memory. */
+	/* Begin at a GPU page: some backends require a whole page of this memory. */
 	if (r == 0)
 		r = pst_window_open(mem, -info.addr & GPU_PAGE_OFFSET, GPU_PAGE_SIZE, NULL, &w);
 	if (r == 0)
@@ -117,7 +117,7 @@ gdr_t gdr_open(void)
 	return (gdr_t)(uintptr_t)session;
 }
 
-/* The pin is locked. */
+/* End a pin, which is locked. */
 static void gdrapi_end(struct pin *p)
 {
 	if (p->window)
@@ -177,7 +177,7 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 	return gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, handle);
 }
 
-/* The pin of a handle, locked; 0 or a positive errno. */
+/* Find and lock the pin of a handle.  Return 0 or a positive errno. */
 static int gdrapi_find(gdr_t g, gdr_mh_t handle, struct pin **ret)
 {
 	int r = session_check(session_of(g));
@@ -215,7 +215,7 @@ int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 	return 0;
 }
 
-/* enum pst_caching has the same numbers. */
+/* Mapping types equal enum pst_caching. */
 _Static_assert((int)GDR_MAPPING_TYPE_WC == (int)PST_CACHING_WC &&
 		       (int)GDR_MAPPING_TYPE_CACHING == (int)PST_CACHING_CACHED &&
 		       (int)GDR_MAPPING_TYPE_DEVICE == (int)PST_CACHING_DEVICE &&
@@ -244,7 +244,7 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 	return 0;
 }
 
-/* Programs built before 2.4 have less room. */
+/* Write the smaller struct of programs built before 2.4. */
 int gdr_get_info(gdr_t g, gdr_mh_t handle, gdr_info_v1_t *info)
 {
 	gdr_info_v2_t v2;

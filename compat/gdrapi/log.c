@@ -7,7 +7,7 @@
 
 #include "log.h"
 
-static int least = LOG_ERROR + 1; /* that is printed */
+static int least = LOG_ERROR + 1; /* lowest level that is printed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void gdrapi_log_read_environment(void)
@@ -31,7 +31,7 @@ void gdr_log_line(enum log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	/* In one piece, so that lines of several threads do not mix. */
+	/* Write the line at once, so that lines of several threads do not mix. */
 	(void)fprintf(stderr, "%s%s\n", prefix[level], text);
 	errno = saved;
 }

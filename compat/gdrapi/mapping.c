@@ -51,7 +51,7 @@ void mapping_end(struct pin *p)
 
 /* ------------------------------------------------------------------ copies */
 
-/* Where the byte is in the window; false when not all are there. */
+/* Get the offset of ptr in the window; return false if the bytes are not all inside. */
 static bool offset_of(const struct pin *p, const void *ptr, size_t size, uint64_t *ret)
 {
 	uint64_t off = (uintptr_t)ptr - (uintptr_t)p->bytes;
@@ -60,7 +60,7 @@ static bool offset_of(const struct pin *p, const void *ptr, size_t size, uint64_
 	return off <= p->len && size <= p->len - off;
 }
 
-/* Why a copy is refused. */
+/* Log why a copy is refused.  Return EINVAL. */
 static int mapping_refuse(unsigned long handle, const void *ptr, size_t size)
 {
 	gdr_log_line(LOG_ERROR, "%zu bytes at %p are not in the mapping of %#lx", size, ptr,

@@ -12,7 +12,7 @@ _Static_assert(sizeof(unsigned long) == sizeof(uintptr_t), "programs hold handle
 
 /* ---------------------------------------------------------------- sessions */
 
-/* The object of a session is the process that made it. */
+/* Maps a session's number to the process that created it. */
 static struct handle_table sessions = HANDLE_TABLE(1024);
 
 unsigned long session_new(void)
@@ -57,7 +57,7 @@ struct pin *pin_first(void)
 	return atomic_load(&pins.all);
 }
 
-/* One more; the lock is held. */
+/* Allocate one more pin.  The lock is held. */
 static struct pin *pin_add(void)
 {
 	struct pin *p = aligned_alloc(CACHE_LINE, sizeof(*p));
@@ -92,8 +92,8 @@ int pin_publish(struct pin *p, unsigned long session, unsigned long *ret_handle)
 	uintptr_t handle = 0;
 	int r;
 
-	/* A thread that finds the handle waits for the lock, and so does one that ends the session.
-	 * So either this call sees that the session ended, or the other finds the pin. */
+	/* Hold the pin's lock: a thread that finds the handle, or ends the session, waits for it.
+	 * So either this call sees the end of the session, or the other thread finds the pin. */
 	(void)pthread_mutex_lock(&p->lock);
 	r = session_check(session) ? EINVAL : 0;
 	if (!r && handle_new(&handles, p, &handle) < 0)
@@ -149,7 +149,7 @@ void pin_void(struct pin *p)
 
 /* ------------------------------------------------------------------ copies */
 
-/* Threads differ in where their stacks are. */
+/* Choose by the stack's address, which differs between threads. */
 static unsigned shard_of_thread(void)
 {
 	uintptr_t at = (uintptr_t)__builtin_frame_address(0) >> 16;

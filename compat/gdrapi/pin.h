@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sessions and pinned buffers, and the numbers that programs hold for them (base/handle.h).
+ * Sessions, pinned buffers, and the numbers by which programs know them (base/handle.h).
  *
- * A struct pin is used again and never freed: a thread that has found one may lock it, or enter it,
- * and then checks whether it is still the one.
+ * A struct pin is reused and never freed.  So a thread that has found one may lock or enter it, and
+ * must then check that it still is the same pin.
  */
 #ifndef GDRAPI_PIN_H
 #define GDRAPI_PIN_H
@@ -21,73 +21,74 @@ struct pst_window;
 
 /* A pinned buffer. */
 struct pin {
-	pthread_mutex_t lock;  /* what follows, up to mapped */
-	unsigned long handle;  /* 0: none */
-	unsigned long session; /* that it belongs to */
+	pthread_mutex_t lock;  /* covers the members below, up to mapped */
+	unsigned long handle;  /* 0: the pin is not in use */
+	unsigned long session; /* session of the pin */
 	struct range range;
 
-	/* Of the mapping.  Constant while mapped is not 0. */
+	/* The mapping; constant while mapped is not 0. */
 	struct pst_window *window;
-	char *bytes;       /* of the window */
-	char *va;          /* what the program got: the range's lead comes first */
-	uint64_t map_size; /* from va, in pages of the host */
-	uint64_t len;      /* of the window */
+	char *bytes;       /* start of the window */
+	char *va;          /* address given to the program: range.lead bytes before bytes */
+	uint64_t map_size; /* bytes from va, in pages of the host */
+	uint64_t len;      /* bytes of the window */
 	unsigned caching;  /* enum pst_caching */
 
 	/*
-	 * The handle while copies may use the mapping, else 0.  A copy counts itself and then
-	 * looks; the thread that ends the mapping writes 0 and waits for each count to be 0.  Both
-	 * in sequential order, so that one of the two notices the other.  There are several
-	 * counts so that threads which copy at once do not fight over one line of the cache.
+	 * The handle while copies may use the mapping, else 0. A copy increments a counter and then
+	 * reads mapped; the thread that unmaps writes 0 and then waits for each counter to be 0.
+	 * Both are sequentially consistent, so one of them notices the other.  There are several
+	 * counters, so that concurrent copies do not contend for one cache line.
 	 */
 	_Atomic unsigned long mapped;
 	struct {
 		_Alignas(CACHE_LINE) _Atomic unsigned users;
 	} shards[SHARDS];
 
-	struct pin *next;      /* of all; constant */
-	struct pin *free_next; /* the lock of the free ones */
+	struct pin *next;      /* next of all pins; constant */
+	struct pin *free_next; /* next free pin, under the lock of the free list */
 };
 
 /* ---------------------------------------------------------------- sessions */
 
-/* A session of this process, or 0 when there are too many. */
+/* Return a new session of this process, or 0 if there are too many. */
 unsigned long session_new(void);
-/* 0; EINVAL for none; EACCES for one of the parent process. */
+/* Return 0; EINVAL if there is no such session; EACCES if it belongs to the parent process. */
 int session_check(unsigned long session);
-/* Nothing becomes public in it any more.  As session_check(). */
+/* End a session: no pin can be published in it any more.  Returns as session_check(). */
 int session_end(unsigned long session);
 
 /* -------------------------------------------------------------------- pins */
 
-/* A pin of a range, known to nobody; NULL without memory. */
+/* Create a pin of a range, without a handle yet; NULL if out of memory. */
 struct pin *pin_new(const struct range *range);
-/* Give it a handle; 0, EINVAL when its session has ended, ENOMEM: it is the caller's as before. */
+/* Give a pin its handle.  Return 0; EINVAL if the session has ended; ENOMEM. After an error the
+ * caller still owns the pin. */
 int pin_publish(struct pin *p, unsigned long session, unsigned long *ret_handle);
-/* Back to the free ones.  Not locked, and without a handle. */
+/* Return a pin to the free list; it must be unlocked and without a handle. */
 void pin_free(struct pin *p);
 
-/* The pin of a handle of the session, locked; NULL for none. */
+/* Find and lock the pin of a session's handle; NULL if there is none. */
 struct pin *pin_lock(unsigned long session, unsigned long handle);
-/* The pin too, if it has any handle of the session. */
+/* Lock the pin if it belongs to the session; return false if not. */
 bool pin_lock_any(struct pin *p, unsigned long session);
 void pin_unlock(struct pin *p);
-/* The handle is void from now on; the pin is locked and stays so. */
+/* Invalidate the pin's handle.  The pin is locked and stays locked. */
 void pin_void(struct pin *p);
 
-/* The first of all that there ever were; p->next leads on. */
+/* Return the first of all pins; p->next leads to the others. */
 struct pin *pin_first(void);
 
 /* ------------------------------------------------------------------ copies */
 
 /*
- * Enter the mapping of a handle.  It stays until pin_leave(), which takes what ret_shard says.
- * NULL when it is not mapped.
+ * Enter the mapping of a handle, which then stays until pin_leave() with *ret_shard.  Return NULL
+ * if it is not mapped.
  */
 struct pin *pin_enter(unsigned long handle, unsigned *ret_shard);
 void pin_leave(struct pin *p, unsigned shard);
 
-/* The mapping may be entered from now on, or is not any more.  The pin is locked. */
+/* Allow and forbid entering the mapping.  The pin is locked. */
 void pin_mapped(struct pin *p);
 void pin_unmapped(struct pin *p);
 

@@ -10,7 +10,7 @@
 #include "range.h"
 
 #define PAGE ((uint64_t)GPU_PAGE_SIZE)
-#define ALIGNMENT 256u /* that no device allocates below */
+#define ALIGNMENT 256u /* bytes; devices align all allocations to this */
 
 static uint64_t min(uint64_t a, uint64_t b)
 {
@@ -22,7 +22,7 @@ static uint64_t max(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Device memory at an address, with the allocation that holds it; or -errno. */
+/* Wrap device memory at an address, and get its allocation.  Return 0 or -errno. */
 static int range_wrap(uint64_t addr, uint64_t len, struct pst_mem **ret, struct pst_mem_info *info)
 {
 	int r = pst_mem_wrap(addr, len, NULL, ret);
@@ -31,7 +31,7 @@ static int range_wrap(uint64_t addr, uint64_t len, struct pst_mem **ret, struct 
 		return r;
 	*info = (struct pst_mem_info){ .sz = sizeof(*info) };
 	r = pst_mem_info(*ret, info);
-	/* The host has every address that no device has. */
+	/* Addresses that belong to no device count as host memory. */
 	if (r == 0 && info->kind == PST_KIND_HOST)
 		r = -EFAULT;
 	if (r < 0)
@@ -39,7 +39,7 @@ static int range_wrap(uint64_t addr, uint64_t len, struct pst_mem **ret, struct 
 	return r;
 }
 
-/* The allocation behind some bytes. */
+/* Get the allocation that contains some bytes. */
 static int allocation_at(uint64_t addr, uint64_t len, struct pst_mem_info *ret)
 {
 	struct pst_mem *mem;
@@ -51,8 +51,8 @@ static int allocation_at(uint64_t addr, uint64_t len, struct pst_mem_info *ret)
 }
 
 /*
- * The only allocation that has bytes between from and to, which are a few pages.  Two of them
- * are one too many: whose the caller's bytes are cannot be told.
+ * Get the only allocation with bytes between from and to, a distance of a few pages.  With two
+ * allocations, it is unknown which one the caller means.
  */
 static int only_allocation(uint64_t from, uint64_t to, struct pst_mem_info *ret)
 {
@@ -78,9 +78,10 @@ static int only_allocation(uint64_t from, uint64_t to, struct pst_mem_info *ret)
 }
 
 /*
- * The allocation of a range that no allocation has all of.  Rounding adds less than a page at
- * a beginning that lies on a border of pages, and at an end that does or that makes the size a
- * whole number of pages.  The rest of the range is surely the caller's.
+ * Get the allocation of a range that exceeds it because of rounding to pages.  Rounding adds less
+ * than a page: at the beginning, if that lies on a page border; at the end, if that lies on a page
+ * border or the size is a multiple of the page size.  The rest of the range certainly belongs to
+ * the caller.
  */
 static int rounded_allocation(uint64_t addr, uint64_t size, struct pst_mem_info *ret)
 {
@@ -94,7 +95,7 @@ static int rounded_allocation(uint64_t addr, uint64_t size, struct pst_mem_info 
 			 : only_allocation(addr, addr + size, ret);
 }
 
-/* As gdrcopy's clients know them, with a line in the log. */
+/* Log the failure, and return it in gdrcopy's form. */
 static int failure(int r, uint64_t addr, uint64_t size)
 {
 	const char *why = r == -EFAULT     ? "no device has them"
@@ -121,7 +122,7 @@ int range_find(uint64_t addr, uint64_t size, struct range *ret)
 		r = rounded_allocation(addr, size, &info);
 	if (r < 0)
 		return failure(r, addr, size);
-	/* A range that was not rounded is mapped in whole pages, too, as far as there is memory. */
+	/* Map whole pages even if the range was not rounded, as far as the allocation reaches. */
 	found.mapped_size = (size + PAGE - 1) & ~(PAGE - 1);
 	from = max(addr, info.base);
 	to = min(addr + found.mapped_size, info.base + info.size);

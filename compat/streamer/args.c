@@ -6,7 +6,7 @@
 
 #include "args.h"
 
-#define CHUNK 4096u /* bytes: a page, or a part of one */
+#define CHUNK 4096u /* bytes; a page, or a fraction of one */
 
 static int args_invalid(const char *what)
 {
@@ -20,7 +20,7 @@ static int no_memory(void)
 	return RUNAI_UNKNOWN;
 }
 
-/* Clear a chunk of the program's memory: it may have held credentials. */
+/* Clear a chunk of the program's memory, because it may have contained credentials. */
 static void wipe_chunk(char (*chunk)[CHUNK])
 {
 	explicit_bzero(*chunk, sizeof(*chunk));
@@ -43,7 +43,7 @@ int copy_array(const void *from, uint64_t nr, size_t size, void *ret)
 	return RUNAI_SUCCESS;
 }
 
-/* The bytes up to where the page ends: the next one need not be there. */
+/* Return the bytes up to the end of the page, because the next page may be unmapped. */
 static size_t in_page(const char *from)
 {
 	return CHUNK - (uintptr_t)from % CHUNK;
@@ -76,7 +76,7 @@ int copy_string(const char *from, char **ret)
 	copy = malloc(len + 1);
 	if (!copy)
 		return no_memory();
-	/* Most lie in one page. */
+	/* Common case: the string lies in one page. */
 	if (len < in_page(from)) {
 		memcpy(copy, chunk, len);
 	} else if (uaccess_read(copy, from, len) < 0) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Arrays and strings of the program.  The kernel copies them (base/uaccess.h): one that is not
- * there, or ends early, is an error and no signal.  Each call returns a code, with a line of the
- * log.
+ * Copy the program's arrays and strings through the kernel (base/uaccess.h), so that unmapped
+ * memory causes an error and no signal.  Each call returns a code, and logs failures.
  */
 #ifndef STREAMER_ARGS_H
 #define STREAMER_ARGS_H
@@ -11,23 +10,23 @@
 
 #include "code.h"
 
-#define STRING_MAX KIB(64)        /* bytes: paths, patterns, credentials */
-#define STRINGS_MAX (1024 * 1024) /* of an array */
+#define STRING_MAX KIB(64)        /* bytes of a path, pattern or credential */
+#define STRINGS_MAX (1024 * 1024) /* strings in an array */
 
-/* A copy, to be freed, of nr elements of size bytes. */
+/* Copy nr elements of size bytes; free the copy. */
 int copy_array(const void *from, uint64_t nr, size_t size, void *ret);
 
-/* A copy, to be freed, of a string. */
+/* Copy a string; free the copy. */
 int copy_string(const char *from, char **ret);
 
-/* Copies of strings. */
+/* Copied strings. */
 struct strings {
 	char **at;
 	uint64_t nr;
 };
 
 int copy_strings(const char *const *from, uint64_t nr, struct strings *ret);
-/* Wipe and free them; all zero: there are none. */
+/* Wipe and free the strings; a zeroed struct has none. */
 void strings_done(struct strings *s);
 
 #endif

@@ -8,23 +8,23 @@
 
 #include "block.h"
 
-#define BLOCK_MIN 512u /* of any disk */
+#define BLOCK_MIN 512u /* bytes; smallest block of any disk */
 
-/* 0, or -errno with *ret as it was. */
+/* Get the alignment of one file.  Return 0, or -errno with *ret unchanged. */
 static int of_file(const char *path, size_t *ret)
 {
 	_cleanup_(closep) int fd = -1;
 	uint32_t mem, off;
 	int r;
 
-	/* Without O_NONBLOCK a pipe of that name would be waited for. */
+	/* O_NONBLOCK, because opening a pipe would wait for a writer. */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return -errno;
 	r = dio_align(fd, &mem, &off);
 	if (r == 0)
 		*ret = MAX(mem, off);
-	/* Memory for a file that only the page cache reads may lie anywhere. */
+	/* Without O_DIRECT, any alignment suits. */
 	return r == -EOPNOTSUPP ? 0 : r;
 }
 
@@ -44,7 +44,7 @@ int block_size(const struct strings *paths, size_t *ret)
 		}
 		block = MAX(block, one);
 	}
-	/* Where a file could not be asked, the caller gets at least a page. */
+	/* If a file's alignment is unknown, return at least a page. */
 	*ret = code ? MAX(block, (size_t)sysconf(_SC_PAGESIZE)) : block;
 	return code;
 }

@@ -6,8 +6,8 @@
 #include "code.h"
 
 /*
- * The alignment that O_DIRECT asks of these files: the result is a code, and *ret never 0 unless
- * that is RUNAI_INVALID.
+ * Get the alignment in bytes that O_DIRECT needs for all files.  Return a code; *ret is 0 only with
+ * RUNAI_INVALID.
  */
 int block_size(const struct strings *paths, size_t *ret);
 

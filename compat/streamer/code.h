@@ -6,17 +6,17 @@
 
 #include <streamer.h>
 
-/* In words, for any number. */
+/* Return the text of any code. */
 const char *code_text(int code);
 
-/* The code of a range whose file gave this errno, r, which is positive or negative. */
+/* Return the code for an errno r, positive or negative, of a range's file. */
 int code_of(int r);
 
-/* RUNAI_SUCCESS for a path of this machine and for s3://; what other object storage gets, which
- * nothing here reads. */
+/* Return RUNAI_SUCCESS for local paths and s3://, or an error for other object storage, which is
+ * not supported. */
 int code_of_path(const char *path);
 
-/* Is it s3://BUCKET/KEY? */
+/* Return true for s3://BUCKET/KEY. */
 bool path_is_object(const char *path);
 
 #endif

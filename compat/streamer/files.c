@@ -31,7 +31,7 @@ void streamer_files_done(struct files *f)
 	(void)pthread_mutex_destroy(&f->lock);
 }
 
-/* The same inode, not changed since. */
+/* Return true for the same, unchanged inode. */
 static bool files_same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
@@ -48,7 +48,7 @@ static struct open_file *files_find(struct files *f, const char *path, const str
 	return NULL;
 }
 
-/* Likewise of an object.  It may have been replaced since a load some time ago. */
+/* Find an open object; after OBJECT_KEPT_NS without use, it may have been replaced. */
 static struct open_file *files_find_object(struct files *f, const char *path)
 {
 	uint64_t now = now_ns();
@@ -68,18 +68,15 @@ static int says(char *text, size_t len, int r, const char *what)
 	return r;
 }
 
-/*
- * The file that the name leads to now, with what it is: a link may lead elsewhere than when it was
- * looked at.
- */
+/* Open the file and fstat() it again, because a link may lead elsewhere by now. */
 static int files_open_now(struct open_file *file, char *text, size_t len)
 {
 	const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
 	_cleanup_(closep) int fd = -1;
 	int r;
 
-	fd = open(file->path, flags | O_NONBLOCK); /* it may be a pipe by now */
-	/* Another process holds a lease on the file: wait until the kernel broke it. */
+	fd = open(file->path, flags | O_NONBLOCK); /* O_NONBLOCK: it may be a pipe by now */
+	/* Another process holds a lease on the file: wait until the kernel has broken the lease. */
 	if (fd < 0 && errno == EWOULDBLOCK)
 		fd = open(file->path, flags);
 	if (fd < 0 || fstat(fd, &file->st) < 0 || fcntl(fd, F_SETFL, 0) < 0) {
@@ -102,7 +99,7 @@ static int files_open_object(const struct files *f, struct open_file *file, char
 	return r < 0 ? says(text, len, r, pst_error_text()) : 0;
 }
 
-/* Is there a file of that name to be opened? */
+/* Check that a file of that name can be opened. */
 static int files_look(const char *path, struct stat *ret, char *text, size_t len)
 {
 	int r;
@@ -111,7 +108,7 @@ static int files_look(const char *path, struct stat *ret, char *text, size_t len
 		r = -errno;
 		return says(text, len, r, strerror(-r));
 	}
-	/* To open a device may do something to it. */
+	/* Opening a device may have side effects. */
 	if (!S_ISREG(ret->st_mode) && !S_ISBLK(ret->st_mode))
 		return says(text, len, S_ISDIR(ret->st_mode) ? -EISDIR : -ENXIO,
 			    "neither a regular file nor a block device");
@@ -144,7 +141,7 @@ int files_get(struct files *f, const char *path, struct open_file **ret, char *t
 		free(file);
 		return r;
 	}
-	/* Another thread may have opened it meanwhile: then it is open twice for a while. */
+	/* If another thread has opened the file too, it is open twice for a while. */
 	(void)pthread_mutex_lock(&f->lock);
 	file->next = f->first;
 	f->first = file;
@@ -153,7 +150,7 @@ int files_get(struct files *f, const char *path, struct open_file **ret, char *t
 	return 0;
 }
 
-/* The file that nobody has used for longest, out of the list, if more than enough are idle. */
+/* If too many files are idle, unlink and return the one that was not used for longest. */
 static struct open_file *surplus(struct files *f)
 {
 	struct open_file **oldest = NULL, *file;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Open files of a streamer.  One that several requests name is opened once, and stays open for a
- * while after the last, because a loader asks for a file in many requests.
+ * Open files of a streamer.  A file that several requests name is opened once, and stays open for a
+ * while after its last use, because a loader reads a file by many requests.
  */
 #ifndef STREAMER_FILES_H
 #define STREAMER_FILES_H
@@ -14,16 +14,15 @@
 
 #include "base/base.h"
 
-#define FILES_IDLE_MAX 16u /* that stay open with nobody reading them */
+#define FILES_IDLE_MAX 16u /* files that stay open without users */
 
 struct open_file {
 	struct pst_file *file;
 	struct open_file *next;
-	struct stat
-		st; /* of what is open: another file of this name is told by it; 0 of an object */
+	struct stat st; /* of the open file, to detect a replacement; 0 for objects */
 	unsigned users;
-	uint64_t used;    /* when: a count of uses */
-	uint64_t used_ns; /* of an object: when it was given back */
+	uint64_t used;    /* value of files.uses at the last use */
+	uint64_t used_ns; /* objects: now_ns() when it was last put */
 	char path[];
 };
 
@@ -31,15 +30,15 @@ struct files {
 	pthread_mutex_t lock;
 	struct open_file *first;
 	uint64_t uses;
-	atomic_bool keys_given; /* by the program, for object storage */
+	atomic_bool keys_given; /* the program has given credentials for object storage */
 };
 
 void files_init(struct files *f);
 
-/* Close all; nobody reads any more. */
+/* Close all files; no reads may be in flight. */
 void streamer_files_done(struct files *f);
 
-/* The file, to be given back; 0, or -errno with a sentence in text. */
+/* Get a file, to be put later.  Return 0, or -errno with a sentence in text. */
 int files_get(struct files *f, const char *path, struct open_file **ret, char *text, size_t len);
 void files_put(struct files *f, struct open_file *file);
 

@@ -50,7 +50,7 @@ static struct target *target_new(struct job *job, uint64_t addr, uint64_t len, u
 	return t;
 }
 
-/* Host memory is looked at when it is used, so that one span serves all ranges. */
+/* Wrap all host ranges as one span.  Host memory is checked at use, so gaps do not matter. */
 static void target_host(struct job *job)
 {
 	uint64_t low = UINT64_MAX, high = 0;
@@ -65,21 +65,21 @@ static void target_host(struct job *job)
 		}
 	}
 	if (low > high)
-		return; /* no bytes at all */
+		return; /* no range has bytes */
 	t = target_new(job, low, high - low, PST_KIND_HOST);
 	for (uint64_t i = 0; i < job->nr; i++) {
 		struct range *r = &job->ranges[i];
 
 		if (!r->size)
 			continue;
-		/* Some of them are no addresses at all: the others need not suffer. */
+		/* If the span is invalid because of some addresses, wrap each range for itself. */
 		r->target = t ? t : target_new(job, r->dst, r->size, PST_KIND_HOST);
 		if (!r->target)
 			job_fail(r, RUNAI_INVALID);
 	}
 }
 
-/* The whole allocation of the device that a range lies in. */
+/* Return the target of a device range: its whole allocation. */
 static struct target *target_of(struct job *job, const struct range *r, const char *device)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -97,7 +97,7 @@ static struct target *target_of(struct job *job, const struct range *r, const ch
 	if (!atomic_exchange(&job->told, true))
 		log_error("memory at %#" PRIx64 " is on %s and not on %s", r->dst, info.device,
 			  device);
-	/* No later range may find it. */
+	/* Remove it, so that later ranges do not find it. */
 	job->targets = t->next;
 	pst_mem_free(t->mem);
 	free(t);
@@ -148,7 +148,7 @@ static void check_ends(struct job *job)
 		fail_all(job, RUNAI_FILE_ACCESS);
 		return;
 	}
-	/* Files of /proc and /sys say that they are empty, and are not. */
+	/* Files in /proc and /sys report 0 bytes, but may have more. */
 	if (!info.size && (!strcmp(info.fs, "proc") || !strcmp(info.fs, "sysfs")))
 		return;
 	for (uint64_t i = 0; i < job->nr; i++) {
@@ -180,7 +180,7 @@ void job_open(struct job *job, struct files *files)
 		job->file = NULL;
 		log_error("%s: %s", job->path, text);
 		code = code_of(r);
-		/* A folder or a pipe is no invalid argument. */
+		/* A folder or a pipe is a file access error, not an invalid argument. */
 		fail_all(job, code == RUNAI_INVALID ? RUNAI_FILE_ACCESS : code);
 		return;
 	}
@@ -213,7 +213,8 @@ void job_close(struct job *job, struct files *files)
 
 /* ------------------------------------------------------------------ pieces */
 
-/* Skips what needs no reading: the caller settles ranges behind which the place has moved. */
+/* Return the next bytes to read.  For a range that needs no reading, return a piece without target,
+ * which the caller settles. */
 bool job_piece(struct job *job, struct piece *ret)
 {
 	const struct range *r = job->at_range < job->nr ? &job->ranges[job->at_range] : NULL;

@@ -12,9 +12,9 @@
 #include "code.h"
 #include "list.h"
 
-#define DEPTH_MAX 128 /* folders in folders, each an open descriptor */
+#define DEPTH_MAX 128 /* nested folders; each keeps a descriptor open */
 
-/* A listing with copies of its strings. */
+/* A listing, with copies of its strings. */
 struct search {
 	char *prefix;
 	struct strings allow, ignore;
@@ -54,7 +54,7 @@ static int unreadable(const char *path, int err)
 
 static int folder(const struct search *s, const char *path, unsigned depth);
 
-/* Looks at a name that readdir() gave.  A file that has gone meanwhile is no error. */
+/* Handle a name from readdir().  A file that was removed in between is no error. */
 static int streamer_list_entry(const struct search *s, const char *path, unsigned depth)
 {
 	struct stat st;
@@ -64,7 +64,7 @@ static int streamer_list_entry(const struct search *s, const char *path, unsigne
 	if (S_ISDIR(st.st_mode))
 		return s->recursive ? folder(s, path, depth + 1) : RUNAI_SUCCESS;
 	if (S_ISLNK(st.st_mode) && stat(path, &st) < 0)
-		return RUNAI_SUCCESS; /* it leads nowhere */
+		return RUNAI_SUCCESS; /* a dangling link */
 	if (S_ISREG(st.st_mode))
 		list_give(s, path, (uint64_t)st.st_size);
 	return RUNAI_SUCCESS;
@@ -107,7 +107,7 @@ static int folder(const struct search *s, const char *path, unsigned depth)
 	return code;
 }
 
-/* An entry of a bucket. */
+/* Handle an entry of a bucket. */
 static int list_object(void *arg, const char *name, const struct pst_name_info *info)
 {
 	struct search *s = arg;

@@ -4,7 +4,7 @@
 
 #include "code.h"
 
-/* The arguments of runai_file_streamer_list_files(). */
+/* Arguments of runai_file_streamer_list_files(). */
 struct listing {
 	const char *const *allow;
 	unsigned nr_allow;
@@ -15,7 +15,7 @@ struct listing {
 	void *user_data;
 };
 
-/* The prefix and the patterns are the program's. */
+/* List files.  Prefix and patterns are in the program's memory. */
 int list_files(const struct listing *l, const char *prefix);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of 0.15 and 0.16: one request at a time, whose files lie one behind the other in one
+ * The calls of versions 0.15 and 0.16: one request at a time, whose files are concatenated in one
  * buffer.
  */
 #include <string.h>
@@ -27,7 +27,7 @@ const char *runai_response_str(int code)
 	return code_text(code);
 }
 
-/* The ranges of a request as the newer call takes them. */
+/* Ranges of a request, in the form of the newer call. */
 struct ranges {
 	size_t *offs, *sizes;
 	void **dsts;
@@ -41,7 +41,8 @@ static void old_ranges_done(struct ranges *r)
 	free(r->dsts);
 }
 
-/* The parts of one file.  The run may be longer than they are, and the next file is behind it. */
+/* Add the parts of one file.  The run may be longer than its parts; the next file comes after the
+ * run. */
 static int add_parts(struct ranges *r, uint64_t off, uint64_t size, uint64_t dst,
 		     const size_t *parts, uint32_t nr)
 {
@@ -59,12 +60,12 @@ static int add_parts(struct ranges *r, uint64_t off, uint64_t size, uint64_t dst
 	return RUNAI_SUCCESS;
 }
 
-/* The arguments of a request, in memory of ours. */
+/* Arguments of a request, copied. */
 struct files_of {
 	size_t *offs, *sizes;
 	const size_t **parts;
 	uint32_t *nr_parts;
-	void **dst; /* one */
+	void **dst; /* a single destination */
 };
 
 static void files_of_done(struct files_of *f)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that read.  Each has a queue of its own and takes a piece at a time, so that copies out
- * of the page cache, which its thread does, are shared by all.
+ * Reader threads.  Each has a queue of its own and takes one piece at a time, so that the readers
+ * share the copies from the page cache, which their own threads make.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 
 #include "stream.h"
 
-/* While there is room for more, new work is looked for so often. */
+/* How often to look for new work while reads are in flight and more would fit. */
 #define LOOK_NS (10 * NSEC_PER_MSEC)
 
-/* Memory of devices is read into by the first reader alone. */
+/* Only the first reader reads into device memory. */
 static bool reader_may_take(const struct reader *rd, const struct job *job)
 {
 	return job->state != JOB_OPENING &&
@@ -30,7 +30,7 @@ static struct job *reader_next_job(const struct reader *rd)
 	return NULL;
 }
 
-/* Under the lock, which it gives up while the file is opened. */
+/* Open a job's file.  The lock is held, and dropped during the open. */
 static void open_job(struct streamer *st, struct job *job)
 {
 	job->state = JOB_OPENING;
@@ -38,11 +38,11 @@ static void open_job(struct streamer *st, struct job *job)
 	job_open(job, &st->files);
 	(void)pthread_mutex_lock(&st->lock);
 	job->state = JOB_OPEN;
-	/* Others may read it too. */
+	/* Other readers may now read it too. */
 	(void)pthread_cond_broadcast(&st->work);
 }
 
-/* Under the lock: a piece to read; what needs no reading is settled on the way. */
+/* Take a piece to read, settling pieces that need no reading.  The lock is held. */
 static bool take_piece(struct reader *rd, struct piece *ret)
 {
 	struct streamer *st = rd->st;
@@ -66,7 +66,7 @@ static bool take_piece(struct reader *rd, struct piece *ret)
 	return false;
 }
 
-/* What a range gets for a completion that is no success. */
+/* Return a range's code for a completion that failed or was short. */
 static int code_of_done(const struct piece *p, const struct pst_done *done)
 {
 	if (done->flags & PST_DONE_BUSY)
@@ -155,7 +155,7 @@ static void reader_reap(struct reader *rd, bool more)
 		reader_finish(rd, &done[i]);
 }
 
-/* Under the lock: until there is something to do.  False at the end. */
+/* Wait until there is something to do; return false at the end.  The lock is held. */
 static bool wait_for_work(struct reader *rd)
 {
 	while (!rd->in_flight && !reader_next_job(rd)) {

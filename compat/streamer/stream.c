@@ -52,7 +52,7 @@ void stream_settle(struct streamer *st, const struct piece *p, uint64_t good, in
 		if (at > good && !r->code)
 			r->code = code;
 		r->left -= n;
-		/* A range without bytes is a piece by itself, so each gets here once. */
+		/* Count a range once: one without bytes is a piece of its own. */
 		if (!r->left)
 			stream_ready(st, r);
 		r++;
@@ -89,7 +89,7 @@ void stream_job_step(struct streamer *st, struct job *job)
 	if (!job->done || job->in_flight)
 		return;
 	if (job->busy) {
-		/* Its submission stays with it until the end. */
+		/* Keep its submission until the end. */
 		job->next = st->busy;
 		st->busy = job;
 		return;
@@ -109,14 +109,14 @@ static unsigned cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* Return how many readers keep the CPUs busy with copies from the page cache, but no more than have
- * work. */
+/* Return how many readers keep the CPUs busy with copies from the page cache, but no more than
+ * there is work for. */
 static unsigned readers_for(const struct submission *sub)
 {
 	unsigned most = MIN(MAX(cpus(), 2u), READERS_MAX);
 	uint64_t bytes = 0;
 
-	/* Workers of the device copy, and each queue has staging memory. */
+	/* One suffices: the device's workers copy, and each queue would take staging memory. */
 	if (sub->device.type == RUNAI_DEVICE_CUDA)
 		return 1;
 	for (uint64_t i = 0; i < sub->nr && bytes / PIECE < most; i++)
@@ -133,13 +133,13 @@ static int start_readers(struct streamer *st, const struct submission *sub)
 
 		if (!code)
 			continue;
-		/* Fewer do the same work. */
+		/* Continue with fewer readers, if there is one. */
 		return st->nr_readers ? RUNAI_SUCCESS : code;
 	}
 	return RUNAI_SUCCESS;
 }
 
-/* Under the lock. */
+/* Queue the jobs of a submission.  The lock is held. */
 static void queue_jobs(struct streamer *st, struct submission *sub)
 {
 	for (uint32_t i = 0; i < sub->nr_jobs; i++) {
@@ -211,7 +211,7 @@ static int stream_take(struct streamer *st, struct answer *ret)
 	st->ready = r->next;
 	if (!st->ready)
 		st->ready_end = &st->ready;
-	/* Threads that wait for a response must wake up, because no response will come. */
+	/* Wake waiting threads: no more responses will come. */
 	if (--st->ranges == 0)
 		(void)pthread_cond_broadcast(&st->answered);
 	sub->unanswered--;
@@ -259,13 +259,14 @@ void stream_stop(struct streamer *st)
 	(void)pthread_mutex_unlock(&st->lock);
 }
 
-/* Submissions are known by their jobs and by the responses that nobody took. */
+/* Free all work.  Submissions are found through their jobs and through responses that nobody
+ * took. */
 static void drop_work(struct streamer *st)
 {
 	while (st->jobs) {
 		struct job *job = st->jobs;
 
-		/* What was not read needs no response any more. */
+		/* Treat ranges that were not read as answered. */
 		for (uint64_t i = job->at_range; i < job->nr; i++) {
 			struct range *r = &job->ranges[i];
 

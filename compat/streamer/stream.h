@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A streamer: its work, its readers and the responses that wait to be taken. */
+/* A streamer: its work, its readers, and responses that wait to be taken. */
 #ifndef STREAMER_STREAM_H
 #define STREAMER_STREAM_H
 
@@ -9,31 +9,31 @@
 #include "submission.h"
 
 #define READERS_MAX 16u
-#define DEPTH 16u /* reads under way of one reader */
+#define DEPTH 16u /* reads in flight per reader */
 
 struct reader {
 	struct streamer *st;
 	struct pst_queue *queue;
 	pthread_t thread;
-	unsigned nr; /* which of the streamer's */
+	unsigned nr; /* index among the streamer's readers */
 	unsigned in_flight;
-	unsigned prepared; /* of those, not submitted */
+	unsigned prepared; /* reads prepared but not submitted */
 	struct piece pieces[DEPTH];
-	uint32_t free; /* a bit for each piece that is not used */
+	uint32_t free; /* bit set of unused pieces */
 };
 
 struct streamer {
 	pthread_mutex_t lock;
-	pthread_cond_t work;     /* there is a job, or the end */
-	pthread_cond_t answered; /* there is a response, or the end */
-	pthread_cond_t left;     /* the last caller has left */
-	uint64_t forks;          /* of the process that started it: see streamer.c */
+	pthread_cond_t work;     /* signalled for a new job, and at the end */
+	pthread_cond_t answered; /* signalled for a new response, and at the end */
+	pthread_cond_t left;     /* signalled when the last caller leaves */
+	uint64_t forks;          /* value of forks in streamer.c when it was created */
 	unsigned callers;        /* threads inside a call */
 	bool ending;
 	uint64_t submissions;
-	uint64_t ranges; /* not answered */
+	uint64_t ranges; /* ranges without a taken response */
 	struct job *jobs, **jobs_end;
-	struct job *busy; /* over, with memory that may still be written to */
+	struct job *busy; /* ended jobs whose memory may still be written to */
 	struct range *ready, **ready_end;
 	struct files files;
 	struct reader *readers[READERS_MAX];
@@ -42,9 +42,9 @@ struct streamer {
 	size_t credentials_len;
 };
 
-/* Codes. */
+/* All calls return codes. */
 int stream_new(struct streamer **ret);
-/* @alone: RUNAI_BUSY while ranges of others are not answered. */
+/* @alone: return RUNAI_BUSY while other ranges are unanswered. */
 int stream_submit(struct streamer *st, struct submission *sub, bool alone, uint64_t *ret_id);
 
 struct answer {
@@ -54,21 +54,21 @@ struct answer {
 };
 
 /*
- * The next response within timeout_ms (0: for ever); RUNAI_TIMED_OUT, RUNAI_FINISHED.
- * @asked: RUNAI_FINISHED also when no request has a range that is not answered
+ * Take the next response within timeout_ms (0: wait for ever). Return its code, RUNAI_TIMED_OUT or
+ * RUNAI_FINISHED. @asked: also return RUNAI_FINISHED if no range is unanswered
  */
 int stream_answer(struct streamer *st, unsigned timeout_ms, bool asked, struct answer *ret);
 
-/* Wakes all that wait in it; stream_free() then waits for I/O. */
+/* Wake all threads that wait in the streamer; stream_free() then waits for I/O. */
 void stream_stop(struct streamer *st);
 void stream_free(struct streamer *st);
 
-/* Under the lock: bytes of a piece are good, what is behind them has the code. */
+/* Settle a piece: its first good bytes succeeded, and the rest gets the code.  The lock is held. */
 void stream_settle(struct streamer *st, const struct piece *p, uint64_t good, int code);
-/* Under the lock: a piece is over, or the last was taken. */
+/* Advance a job after a piece ended, or after its last piece was taken.  The lock is held. */
 void stream_job_step(struct streamer *st, struct job *job);
 
-/* reader.c: a reader with its thread; a code. */
+/* Start a reader with its thread; return a code.  In reader.c. */
 int reader_start(struct streamer *st);
 void reader_free(struct reader *rd);
 

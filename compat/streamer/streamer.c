@@ -2,7 +2,7 @@
 /*
  * libpenstock_streamer.so over libpenstock.
  *
- *	streamer.c	the calls of 0.17, and the numbers that programs hold for streamers
+ *	streamer.c	the calls of 0.17, and streamers' handles
  *	old.c		those of 0.15 and 0.16
  *	stream.c	a streamer: submitting, settling, responses, the end
  *	reader.c	threads that read
@@ -10,8 +10,8 @@
  *	job.c		the ranges of one file: opening it, its memory, its pieces
  *	files.c		open files
  *	list.c		listings of folders
- *	block.c		what O_DIRECT asks of memory
- *	code.c		codes of results
+ *	block.c		alignment that O_DIRECT needs
+ *	code.c		result codes
  *	streamer.map	the symbols; those of 0.17 have a version
  */
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "list.h"
 #include "streamer_int.h"
 
-/* By value in one register, as ctypes passes it. */
+/* ctypes passes the struct by value, in one register. */
 _Static_assert(sizeof(struct runai_device) == 8 && offsetof(struct runai_device, id) == 4,
 	       "a type and a number of 4 bytes each");
 _Static_assert(sizeof(size_t) == 8 && sizeof(void *) == 8, "ctypes' arrays have 8 bytes each");
@@ -34,12 +34,12 @@ _Static_assert(RUNAI_DEVICE_DRIVER == 28 && RUNAI_TIMED_OUT == 16, "codes");
 #define STREAMERS_MAX 4096u
 
 static struct handle_table streamers = HANDLE_TABLE(STREAMERS_MAX);
-/* Held while a caller enters, so that a streamer that ends counts all of its callers.  A fork()
- * leaves it free in the child. */
+/* Held while a caller enters, so that an ending streamer counts all its callers.  A forked child
+ * finds it free. */
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* How many fork()s lead to this process, since the first streamer: asking the kernel who it is
- * would cost each response more than all else. */
+/* Number of fork()s between the first streamer and this process.  Cheaper than getpid(), whose cost
+ * would dominate each response. */
 static uint64_t forks;
 
 static void close_door(void)
@@ -94,7 +94,7 @@ void streamer_leave(struct streamer *st)
 	(void)pthread_mutex_unlock(&door);
 }
 
-/* The log is silent in children of a process that used the library. */
+/* Print without the log, which is silent in a forked child of a process that used the library. */
 void streamer_say(const char *what)
 {
 	const char *level = secure_getenv("PST_LOG");
@@ -140,7 +140,7 @@ void runai_file_streamer_end(void *streamer)
 	(void)pthread_mutex_unlock(&door);
 	if (!st)
 		return;
-	/* Its threads are not here, and what it holds is the parent's too. */
+	/* In a forked child the streamer has no threads, and the parent also uses what it holds. */
 	if (st->forks != forks)
 		return;
 	stream_stop(st);
@@ -151,7 +151,8 @@ void runai_file_streamer_end(void *streamer)
 	stream_free(st);
 }
 
-/* "key\0value\0" of all, in memory that never moves, so that it can be wiped; NULL without it. */
+/* Join as "key\0value\0" in memory that is never moved, so that it can be wiped; NULL if out of
+ * memory. */
 static char *streamer_join(const struct strings *keys, const struct strings *values,
 			   size_t *ret_len)
 {
@@ -172,7 +173,7 @@ static char *streamer_join(const struct strings *keys, const struct strings *val
 	return text;
 }
 
-/* Of two that come at once one is the first. */
+/* Set the credentials; only the first ones count, and later ones must be equal. */
 static int set_credentials(struct streamer *st, char *text, size_t len)
 {
 	int code = RUNAI_SUCCESS;
@@ -317,7 +318,7 @@ int runai_file_streamer_list_files(void *streamer, const char *prefix, int recur
 
 	if (code)
 		return code;
-	/* fn may call the streamer, even end it, so leave it before. */
+	/* Leave the streamer first: fn may call it, and even end it. */
 	streamer_leave(st);
 	return list_files(&l, prefix);
 }

@@ -4,11 +4,11 @@
 
 #include "stream.h"
 
-/* The streamer of a number, which then lives until it is left; a code. */
+/* Enter the streamer of a handle, which stays valid until it is left.  Return a code. */
 int streamer_enter(void *streamer, struct streamer **ret);
 void streamer_leave(struct streamer *st);
 
-/* An error line in a process whose log is silent, if PST_LOG asks for lines. */
+/* Print an error line in a process whose log is silent, if PST_LOG asks for lines. */
 void streamer_say(const char *what);
 
 #endif

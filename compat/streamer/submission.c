@@ -36,7 +36,7 @@ static int submission_no_memory(void)
 	return RUNAI_UNKNOWN;
 }
 
-/* All of object storage or none. */
+/* Require that all paths are of object storage, or none. */
 static int check_paths(const struct strings *paths)
 {
 	for (uint64_t i = 0; i < paths->nr; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests of a program: ranges, which files they are of, and where they go.
+ * Requests of a program: ranges of files and their destinations.
  *
- * A job is the ranges of one file.  Readers take pieces of it: what is contiguous in file and
- * memory, also across ranges, and ends at a multiple of PIECE in the file.
+ * A job has the ranges of one file.  Readers take pieces of it: bytes that are contiguous in file
+ * and memory, also across ranges, up to the next multiple of PIECE in the file.
  */
 #ifndef STREAMER_SUBMISSION_H
 #define STREAMER_SUBMISSION_H
@@ -17,13 +17,13 @@
 #include "code.h"
 #include "files.h"
 
-#define RANGES_MAX (1u << 24) /* of a streamer, under way or not answered */
-#define FILES_MAX (1u << 20)  /* of a request */
+#define RANGES_MAX (1u << 24) /* unanswered ranges of a streamer */
+#define FILES_MAX (1u << 20)  /* files of a request */
 #define PIECE MIB(4)
 
 struct streamer;
 
-/* Memory that ranges go to: an allocation of a device, or what the ranges of a job span. */
+/* Destination memory: an allocation of a device, or the span of a job's host ranges. */
 struct target {
 	struct target *next;
 	struct pst_mem *mem;
@@ -32,8 +32,8 @@ struct target {
 
 struct range {
 	uint64_t off, size, dst;
-	uint64_t left;      /* bytes that are not settled */
-	struct range *next; /* responses that wait */
+	uint64_t left;      /* bytes not settled yet */
+	struct range *next; /* next in the list of waiting responses */
 	struct job *job;
 	struct target *target;
 	int code;
@@ -42,7 +42,7 @@ struct range {
 enum job_state { JOB_NEW, JOB_OPENING, JOB_OPEN };
 
 struct job {
-	struct job *next; /* of the streamer's work, or of what is still busy at the end */
+	struct job *next; /* next in the streamer's jobs, or in its busy jobs at the end */
 	struct submission *sub;
 	char *path;
 	struct range *ranges;
@@ -50,12 +50,12 @@ struct job {
 	enum job_state state;
 	struct open_file *file;
 	struct target *targets;
-	/* The next piece begins there. */
+	/* Start of the next piece. */
 	uint64_t at_range, at_byte;
-	uint32_t in_flight; /* pieces */
-	bool done;          /* nothing is left to take */
-	bool busy;          /* its memory may still be written to */
-	atomic_bool told;   /* the log has a line about it */
+	uint32_t in_flight; /* pieces in flight */
+	bool done;          /* all pieces were taken */
+	bool busy;          /* the kernel may still write to its memory */
+	atomic_bool told;   /* an error of this job was logged */
 };
 
 struct submission {
@@ -63,13 +63,13 @@ struct submission {
 	struct runai_device device;
 	struct range *ranges;
 	uint64_t nr;
-	uint64_t unanswered; /* responses not taken */
+	uint64_t unanswered; /* ranges without a taken response */
 	uint32_t nr_jobs;
-	uint32_t jobs_left; /* that are not over */
+	uint32_t jobs_left; /* jobs that have not ended */
 	struct job *jobs;
 };
 
-/* A read: the first range it has bytes of, and where in that it begins. */
+/* A read.  range and byte: the first range in the piece, and the offset of the piece in it. */
 struct piece {
 	struct job *job;
 	uint64_t range, byte;
@@ -78,7 +78,7 @@ struct piece {
 	uint64_t mem_off;
 };
 
-/* The arguments of a request, as runai_file_streamer_request() has them. */
+/* Arguments of runai_file_streamer_request(). */
 struct request {
 	uint32_t nr_files;
 	const char *const *paths;
@@ -89,18 +89,17 @@ struct request {
 	struct runai_device device;
 };
 
-/* A copy, checked; a code. */
+/* Copy and check a request.  Return a code. */
 int submission_new(const struct request *req, struct submission **ret);
 void submission_free(struct submission *sub);
 
-/* Make a job's ranges fit to be read: opens the file and wraps the memory.  Ranges that cannot be
- * have a code then.  It may wait. */
+/* Open a job's file and wrap its memory.  Ranges for which that fails get a code.  May block. */
 void job_open(struct job *job, struct files *files);
-/* Give back what that took; a target whose memory may be busy is waited for. */
+/* Release file and memory, after waiting for memory that may be busy. */
 void job_close(struct job *job, struct files *files);
 
-/* Bytes of a job that no piece has yet; settled by the caller where the range has failed.  False
- * at its end. */
+/* Return the next bytes of a job without a piece; the caller settles them if their range has
+ * failed.  Return false at the end of the job. */
 bool job_piece(struct job *job, struct piece *ret);
 
 #endif

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#define POLY 0x82f63b78u /* Castagnoli, bits reversed */
+#define POLY 0x82f63b78u /* Castagnoli polynomial, bit-reversed */
 
 static uint32_t tables[8][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -23,7 +23,7 @@ static void make_tables(void)
 			tables[k][i] = (tables[k - 1][i] >> 8) ^ tables[0][tables[k - 1][i] & 255];
 }
 
-/* Eight bytes a step, one table for each. */
+/* Process eight bytes per step, with one table for each. */
 static uint32_t crc32c_by_table(uint32_t crc, const uint8_t *p, size_t len)
 {
 	(void)pthread_once(&once, make_tables);

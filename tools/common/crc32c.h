@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * CRC-32C of a buffer, 0 to begin.  The command has its own, so that checks of what
- * the library reports rest on something else than the library.
+ * Extend a CRC-32C by a buffer; begin with 0. The command has its own implementation, so that
+ * checks of the library do not rest on the library.
  */
 uint32_t crc32c_add(uint32_t crc, const void *buf, size_t len);
 

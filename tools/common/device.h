@@ -7,24 +7,24 @@
 #include "tools/common/numbers.h"
 
 /*
- * The device a command should use: name, or NULL for the first accelerator and the
- * software device where there is none.  0 or -errno with a sentence.
+ * Choose the device of a command: name; NULL means the first accelerator, or the software device if
+ * there is none.  Return 0, or -errno with a sentence.
  */
 int device_pick(const char *name, struct pst_device *ret);
 
 /*
- * Is the device an emulator?  A thread copies for it, where an accelerator has an engine: what is
- * measured of its copies tells of no accelerator.
+ * Return true for an emulator, whose copies a thread makes: their speed says nothing about
+ * accelerators.
  */
 bool device_is_emulated(const struct pst_device *dev);
 
-/* Print a line of a report's head that says so, beginning in column indent. */
+/* Print a report's head line that says so, beginning in column indent. */
 void device_print_emulated(const struct pst_device *dev, unsigned indent);
 
-/* "soft:0 (software device, ...)": name and model. */
+/* Return name and model, such as "soft:0 (software device, ...)". */
 struct text device_text(const struct pst_device *dev);
 
-/* Parse --dmabuf: yes, no or try, as PST_DMABUF has it for the library.  Return 0 or -EINVAL. */
+/* Parse --dmabuf=yes, no or try, and set PST_DMABUF for the library.  Return 0 or -EINVAL. */
 int device_parse_dmabuf(const char *text);
 
 #endif

@@ -20,7 +20,7 @@ int fail(int err, const char *fmt, ...)
 	char buf[sizeof(sentence)];
 	va_list ap;
 
-	/* An argument may be the old sentence. */
+	/* Format into another buffer: an argument may be the old sentence. */
 	va_start(ap, fmt);
 	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
@@ -54,7 +54,7 @@ void say(const char *fmt, ...)
 	va_end(ap);
 	(void)snprintf(safe, sizeof(safe), "penstock: %s%s", cmd_name, *cmd_name ? ": " : "");
 	shown(safe + strlen(safe), sizeof(safe) - strlen(safe), text);
-	/* In a log a message stays one line. */
+	/* Wrap only on a terminal: in a log, a message stays one line. */
 	if (isatty(STDERR_FILENO))
 		shown_wrapped(stderr, safe, 0, 2, shown_width(stderr));
 	else
@@ -81,7 +81,7 @@ int usage_error(const char *fmt, ...)
 	return 2;
 }
 
-/* Return the argument with several short options in one, as in -json; the index does not change. */
+/* Return the argument that has several short options in one, such as -json, or NULL. */
 static const char *short_cluster(char *const argv[])
 {
 	const char *arg = argv[optind];
@@ -150,7 +150,8 @@ static void on_signal(int sig)
 		stop_signal = sig;
 		first_ns = now;
 	} else if (now - first_ns > NSEC_PER_SEC) {
-		/* Asked again: the hard way.  timeout(1) sends each signal twice at once. */
+		/* A second signal ends the process.  Not sooner: timeout(1) sends each signal twice
+		 * at once. */
 		(void)signal(sig, SIG_DFL);
 		(void)raise(sig);
 	}
@@ -163,7 +164,7 @@ void signals_catch(void)
 
 	(void)sigemptyset(&sa.sa_mask);
 	for (size_t i = 0; i < ARRAY_SIZE(sigs); i++) {
-		/* nohup(1) and background jobs of sh ignore some: leave that alone. */
+		/* Keep signals ignored that nohup(1) or sh (for background jobs) ignores. */
 		if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			(void)sigaction(sigs[i], &sa, NULL);
 	}

@@ -157,7 +157,8 @@ void drop_clean(int fd)
 
 void make_cold(int fd)
 {
-	/* A file that cannot be synced stays in memory, which resident_part() tells. */
+	/* Ignore failure: pages that could not be written stay resident, and resident_part()
+	 * reports them. */
 	(void)fdatasync(fd);
 	drop_clean(fd);
 }
@@ -193,7 +194,7 @@ double resident_part(int fd)
 
 	if (!vec || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
 		return -1;
-	/* For a file that the caller could not write the kernel calls every page resident. */
+	/* The kernel reports every page as resident if the caller may not write the file. */
 	if (st.st_uid != geteuid() && geteuid() != 0)
 		return -1;
 	for (uint64_t off = 0; off < (uint64_t)st.st_size; off += chunk) {

@@ -8,7 +8,7 @@ void hist_merge(struct hist *h, const struct hist *other)
 		h->bins[i] += other->bins[i];
 }
 
-/* The middle of a bin. */
+/* Return the middle of a bin. */
 static uint64_t bin_value(unsigned bin)
 {
 	unsigned exp = bin >> HIST_SUB_BITS;

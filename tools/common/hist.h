@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Latencies: counts in bins that are 1/64 wide of their value, from 1 ns to hours, so that a
- * quantile is right within 1.6 % and adding a sample costs a few instructions.
+ * Histograms of latencies from 1 ns to hours.  A bin's width is 1/64 of its value, so a quantile is
+ * right within 1.6 %, and adding a sample costs a few instructions.
  */
 #ifndef CLI_HIST_H
 #define CLI_HIST_H
@@ -35,7 +35,7 @@ static inline void hist_add(struct hist *h, uint64_t ns)
 
 void hist_merge(struct hist *h, const struct hist *other);
 
-/* The value that a part q (0.0 to 1.0) of the samples does not exceed; 0 without samples. */
+/* Return the value that a part q (0.0 to 1.0) of the samples does not exceed; 0 without samples. */
 uint64_t hist_quantile(const struct hist *h, double q);
 
 #endif

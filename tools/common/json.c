@@ -16,7 +16,7 @@ void json_add(struct json_object *to, const char *key, struct json_object *value
 
 void json_text(struct json_object *to, const char *key, const char *value)
 {
-	/* JSON may hold control characters of C1, and bytes that are no UTF-8 make it none. */
+	/* Replace C1 control characters, and bytes that are no UTF-8, which JSON does not allow. */
 	size_t len = 4 * strlen(value) + 5;
 	_cleanup_(freep) char *safe = malloc(len);
 
@@ -44,7 +44,7 @@ void json_num(struct json_object *to, const char *key, double value)
 {
 	char text[64];
 
-	/* The format of doubles would give 17 digits, and NaN is no JSON. */
+	/* json-c would print 17 digits, and NaN is not allowed in JSON. */
 	if (!isfinite(value)) {
 		json_add(to, key, NULL);
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Short names for the calls of json-c that --json needs. */
+/* Short names for the json-c calls that --json needs. */
 #ifndef CLI_JSON_H
 #define CLI_JSON_H
 
@@ -8,7 +8,7 @@
 
 #include <json-c/json.h>
 
-/* Each adds a member; a member of an array has key NULL. */
+/* Add a member to an object; with key NULL, an element to an array. */
 void json_add(struct json_object *to, const char *key, struct json_object *value);
 void json_text(struct json_object *to, const char *key, const char *value);
 void json_u64(struct json_object *to, const char *key, uint64_t value);
@@ -16,20 +16,20 @@ void json_int(struct json_object *to, const char *key, int64_t value);
 void json_flag(struct json_object *to, const char *key, bool value);
 void json_num(struct json_object *to, const char *key, double value); /* 6 digits; else null */
 
-/* The names of a set of paths as an array. */
+/* Add the names of a set of paths as an array. */
 void json_paths(struct json_object *to, const char *key, uint32_t paths);
 
 struct whys;
 
-/* An array of {name, requests, detail, text}, empty when everything went as wanted. */
+/* Add an array of {name, requests, detail, text}; empty if all requests went as wanted. */
 void json_whys(struct json_object *to, const char *key, const struct whys *w);
 
 struct machine;
 
-/* Facts about this library and this machine: "penstock" and "machine". */
+/* Add facts about this library and this machine, as "penstock" and "machine". */
 void json_machine(struct json_object *to, const struct machine *m);
 
-/* Print to standard output with a newline. */
+/* Print to standard output, with a newline. */
 void json_print(struct json_object *obj);
 
 static inline void json_putp(struct json_object **obj)

@@ -17,7 +17,7 @@ double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-/* "VmHWM:     1234 kB" */
+/* Read a line such as "VmHWM:     1234 kB". */
 static uint64_t status_bytes(const char *key)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/status", "re");
@@ -59,7 +59,7 @@ int read_line(const char *path, char *buf, size_t len)
 	return 0;
 }
 
-/* The value behind "KEY" and blanks or a colon in a file like /proc/meminfo. */
+/* Read the value after "KEY" and a colon or blanks, in a file like /proc/meminfo. */
 static int read_field(const char *path, const char *key, char *buf, size_t len)
 {
 	_cleanup_(fclosep) FILE *f = fopen(path, "re");
@@ -87,7 +87,7 @@ uint64_t cgroup_memory_limit(void)
 	uint64_t limit = UINT64_MAX, v;
 	char line[1024], path[1200], value[64];
 
-	/* Version 2 has one line, "0::/path"; inside a container the path is often "/". */
+	/* Version 2 has one line, "0::/path"; in a container the path is often "/". */
 	while (f && fgets(line, sizeof(line), f)) {
 		char *p = strstr(line, "::");
 
@@ -140,7 +140,8 @@ void machine_facts(struct machine *ret)
 		ret->available = strtoull(buf, NULL, 10) << 10;
 	limit = cgroup_memory_limit();
 	if (limit < UINT64_MAX) {
-		/* The group's present use is mostly cache, which gives way. */
+		/* Use the limit itself: the group's current usage is mostly cache, which can be
+		 * reclaimed. */
 		ret->memory = ret->memory ? MIN(ret->memory, limit) : limit;
 		ret->available = ret->available ? MIN(ret->available, limit) : limit;
 	}

@@ -13,30 +13,30 @@ static inline void fclosep(FILE **f)
 		(void)fclose(*f);
 }
 
-/* User and system seconds of the whole process, its library threads included. */
+/* Return user plus system seconds of the whole process, including library threads. */
 double cpu_seconds(void);
 
-/* Resident bytes of the process now, and the most since resident_restart(), files that it maps
- * among them.  False: the kernel cannot tell the most. */
+/* Get the resident bytes of the process: now, and the maximum since resident_restart(). Mapped
+ * files count.  Return false if the kernel cannot tell the maximum. */
 uint64_t resident_now(void);
 uint64_t resident_most(void);
 bool resident_restart(void);
 
 struct machine {
-	char cpu[128];    /* model, or "unknown processor" */
-	char kernel[160]; /* "Linux 6.1.0 x86_64" */
-	unsigned cpus;    /* that this process may use */
+	char cpu[128];    /* model name, or "unknown processor" */
+	char kernel[160]; /* such as "Linux 6.1.0 x86_64" */
+	unsigned cpus;    /* CPUs that this process may use */
 	unsigned online;
-	uint64_t memory;    /* bytes; 0 when unknown */
-	uint64_t available; /* bytes free to use, the control group's limit counted in */
+	uint64_t memory;    /* bytes of memory, limited by the control group; 0: unknown */
+	uint64_t available; /* bytes available, limited by the control group */
 };
 
 void machine_facts(struct machine *ret);
 
-/* The first line of a small file without its newline; 0 or -errno. */
+/* Read the first line of a small file, without its newline.  Return 0 or -errno. */
 int read_line(const char *path, char *buf, size_t len);
 
-/* The limit of the control group's memory; UINT64_MAX for none or unknown. */
+/* Return the memory limit of the control group in bytes; UINT64_MAX for none or unknown. */
 uint64_t cgroup_memory_limit(void);
 
 #endif

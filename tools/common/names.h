@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Paths, policies and reasons by their names, and names that were mistyped. */
+/* Names of paths, policies and reasons, and suggestions for mistyped names. */
 #ifndef CLI_NAMES_H
 #define CLI_NAMES_H
 
@@ -8,22 +8,22 @@
 #include "base/nearest.h"
 #include "tools/common/numbers.h"
 
-/* "direct", "staged,direct" or "auto" as a policy; 0 or -EINVAL with a sentence. */
+/* Parse "direct", "staged,direct" or "auto" as a policy.  Return 0, or -EINVAL with a sentence. */
 int parse_policy(const char *text, uint64_t *ret);
 
-/* Can file operations be done by PST_BACKEND_URING or _THREADS?  err is 0 where they can. */
+/* Check whether PST_BACKEND_URING or _THREADS works here; err is 0 if it does. */
 struct pst_check backend_check(uint32_t backend);
 
-/* "auto", "uring" or "threads" as PST_BACKEND_*; 0 or -EINVAL. */
+/* Parse "auto", "uring" or "threads" as PST_BACKEND_*.  Return 0 or -EINVAL. */
 int parse_store(const char *text, uint32_t *ret);
 
-struct text paths_text(uint32_t paths); /* "staged+direct"; "-" for none */
+struct text paths_text(uint32_t paths); /* such as "staged+direct"; "-" for none */
 struct text why_text(uint32_t why, int32_t detail);
 
-/* Reasons met by a number of requests. */
+/* How many requests had each reason. */
 struct whys {
 	uint64_t nr[PST_WHY_MAX + 1];
-	int32_t detail[PST_WHY_MAX + 1]; /* of the latest */
+	int32_t detail[PST_WHY_MAX + 1]; /* detail of the latest request with the reason */
 };
 
 void whys_add(struct whys *w, uint32_t why, int32_t detail);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bytes that anyone can recompute from a seed and a position: every 8 of them differ from
- * all others near by, so that a piece that went to the wrong place is noticed.
+ * Bytes that can be recomputed from a seed and a position.  Every 8 bytes differ from all others
+ * nearby, so that misplaced pieces are detected.
  */
 #ifndef CLI_PATTERN_H
 #define CLI_PATTERN_H
@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fill with the bytes at off..off+len of the pattern with this seed. */
+/* Fill with bytes off..off+len of the seed's pattern. */
 void pattern_fill(void *buf, uint64_t seed, uint64_t off, size_t len);
 
-/* Where buf first differs from it; len when nowhere. */
+/* Return the first offset in buf that differs from the pattern; len if none does. */
 size_t pattern_differs(const void *buf, uint64_t seed, uint64_t off, size_t len);
 
 #endif

@@ -16,11 +16,11 @@
 #include "base/base.h"
 
 /*
- * A header of the largest length could hold values that take 100 times its memory in json-c's
- * tree.  So the bytes that reading it takes at most are counted first, as measured with json-c
- * 0.16: the text, a copy of it without NULs, and a string of the same length while json-c makes
- * it; an object with its table of 16 entries; an array; a value, or a name, while a table grows.
- * 160,000 tensors fit.
+ * Bytes of memory per item, as measured with json-c 0.16. The largest header could hold values that
+ * take 100 times its size in json-c's tree, so the memory needed at most is computed before
+ * parsing: the text, a copy of it without NULs, and a temporary string of the same length; an
+ * object with its table of 16 entries; an array; a value, or a name while a table grows.  160,000
+ * tensors fit.
  */
 #define TEXT_COST 4u
 #define OBJECT_COST 900u
@@ -28,9 +28,9 @@
 #define VALUE_COST 160u
 #define COST_MAX (512u << 20)
 #define NUL_ESCAPE "\\u0000"
-#define DEPTH_MAX 32 /* header, tensor, array, and what others add to a tensor */
+#define DEPTH_MAX 32 /* nested objects and arrays: header, tensor, array, and unknown members */
 
-/* Where the sentence goes. */
+/* Where a parser's sentence goes. */
 struct sink {
 	char *buf;
 	size_t len;
@@ -71,7 +71,7 @@ static void tokener_freep(struct json_tokener **t)
 		json_tokener_free(*t);
 }
 
-/* Bytes of the UTF-8 character there; 0 when it is none. */
+/* Return the bytes of the UTF-8 character at p; 0 if there is none. */
 static size_t utf8_len(const unsigned char *p, size_t len)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -88,7 +88,7 @@ static size_t utf8_len(const unsigned char *p, size_t len)
 	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
 }
 
-/* Four hexadecimal digits; -1 when they are none. */
+/* Return the value of four hexadecimal digits; -1 if they are malformed. */
 static int hex4(const char *p, size_t len)
 {
 	int v = 0;
@@ -101,7 +101,7 @@ static int hex4(const char *p, size_t len)
 	return v;
 }
 
-/* Bytes of the escape there, which begins with a backslash; 0 when it names no character. */
+/* Return the bytes of the escape at p, which begins with a backslash; 0 if it is malformed. */
 static size_t escape_len(const char *p, size_t len)
 {
 	int v;
@@ -115,14 +115,14 @@ static size_t escape_len(const char *p, size_t len)
 		return 0;
 	if (v < 0xd800 || v >= 0xe000)
 		return 6;
-	/* Half of a character, and the other half. */
+	/* A surrogate must be followed by its other half. */
 	if (len < 12 || p[6] != '\\' || p[7] != 'u')
 		return 0;
 	v = hex4(p + 8, len - 8);
 	return v >= 0xdc00 && v < 0xe000 ? 12 : 0;
 }
 
-/* Why the byte there may not stand in a string. */
+/* Set the sentence why the byte at p may not be in a string. */
 static int refuse_char(const char *p, size_t at, struct sink why)
 {
 	if ((unsigned char)*p < 0x20)
@@ -134,7 +134,7 @@ static int refuse_char(const char *p, size_t at, struct sink why)
 		      *p == '\\' ? "JSON" : "UTF-8", at);
 }
 
-/* Bytes of the character of a string there; 0 for bytes that may not stand in one. */
+/* Return the bytes of the string character at p; 0 if it may not be in a string. */
 static size_t safetensors_char_len(const char *p, size_t len)
 {
 	if (*p == '\\')
@@ -143,9 +143,9 @@ static size_t safetensors_char_len(const char *p, size_t len)
 }
 
 /*
- * Refuse text that json-c takes and the format does not have: single quotes, control characters in
- * strings, escapes of half a character and bytes that are nearly UTF-8.  Members are counted,
- * because json-c keeps the last of two with one name and drops the other; NULs in strings too.
+ * Refuse text that json-c accepts and the format forbids: single quotes, control characters in
+ * strings, escapes of half a surrogate pair, and malformed UTF-8. Also count members, because
+ * json-c drops the first of two equal names, and NULs in strings.
  */
 static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls, struct sink why)
 {
@@ -184,8 +184,8 @@ static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls
 }
 
 /*
- * A copy of the text with U+2400, the picture of NUL, for each NUL in a string: names end at NUL
- * here.  Escaped backslashes are skipped, which scan() has checked.
+ * Return a copy of the text with U+2400, the symbol for NUL, for each NUL in a string: names here
+ * end at a NUL. Skips escaped backslashes; scan() has checked the text.
  */
 static char *show_nuls(const char *p, size_t len)
 {
@@ -205,7 +205,7 @@ static char *show_nuls(const char *p, size_t len)
 	return copy;
 }
 
-/* Members of objects anywhere in a value. */
+/* Count the members of all objects within a value. */
 static size_t count_members(struct json_object *o)
 {
 	size_t nr = 0;
@@ -223,14 +223,14 @@ static size_t count_members(struct json_object *o)
 	return nr;
 }
 
-/* One whole number that is not negative and no more than max. */
+/* Read a whole number from 0 to max. */
 static bool get_u64(struct json_object *o, uint64_t max, uint64_t *ret)
 {
 	uint64_t v;
 
 	if (!json_object_is_type(o, json_type_int))
 		return false;
-	/* json-c clips larger numbers to the largest value, which no limit here allows. */
+	/* json-c clips larger numbers to INT64_MAX, which exceeds every limit here. */
 	if (json_object_get_int64(o) < 0)
 		return false;
 	v = json_object_get_uint64(o);
@@ -327,7 +327,7 @@ static int by_offset(const void *a, const void *b)
 
 	if (x->off != y->off)
 		return x->off < y->off ? -1 : 1;
-	/* An empty tensor lies before the one that begins at the same place. */
+	/* Sort an empty tensor before the one that begins at the same offset. */
 	return (x->len > y->len) - (x->len < y->len);
 }
 
@@ -354,7 +354,7 @@ static int check_layout(const struct safetensors *st, struct sink why)
 	return 0;
 }
 
-/* Where the text begins behind white space, which no line of the format has there. */
+/* Return the first character after white space, which the format does not allow there. */
 static size_t first_of(const char *json, size_t len)
 {
 	size_t i = 0;
@@ -423,8 +423,8 @@ static int parse_json(const char *json, size_t len, struct safetensors *st, stru
 }
 
 /*
- * What a file is that begins so and is no safetensors file, and what to do about it.  At least so
- * many bytes must tell it, where the first 8 may well be a length.
+ * Name the format of a file that is no safetensors file, with a cure.  least: bytes that must
+ * match; more, if the first 8 may well be a length.
  */
 static const char *other(const uint8_t *buf, size_t least, const char *otherwise)
 {
@@ -459,7 +459,7 @@ static const char *other(const uint8_t *buf, size_t least, const char *otherwise
 	return otherwise;
 }
 
-/* The length of the header out of the first 8 bytes. */
+/* Read the header's length from the first 8 bytes. */
 static int header_len(const uint8_t *buf, size_t len, uint64_t file_size, uint64_t *ret,
 		      struct sink why)
 {

@@ -10,14 +10,14 @@
 
 #define CHUNK MIB(4)
 
-/* A header under construction: JSON text, and where the next tensor begins. */
+/* A header under construction: JSON text, and the offset of the next tensor. */
 struct plan {
 	FILE *json;
 	uint64_t end;
 	unsigned nr;
 };
 
-/* Append a tensor; the shape has as many dimensions as are not negative. */
+/* Append a tensor; negative dimensions are absent. */
 _printf_(6, 7) static void plan_add(struct plan *p, const char *dtype, unsigned size, int64_t d0,
 				    int64_t d1, const char *name, ...)
 {
@@ -42,7 +42,7 @@ _printf_(6, 7) static void plan_add(struct plan *p, const char *dtype, unsigned 
 	p->end += len;
 }
 
-/* Width of the MLP for a hidden size: 2.75 times it, as in many models. */
+/* Return the MLP's width for a hidden size: 2.75 times that, as in many models. */
 static int64_t mlp_width(int64_t hidden)
 {
 	return hidden * 11 / 4;
@@ -62,8 +62,8 @@ static void plan_layer(struct plan *p, unsigned layer, int64_t h)
 	plan_add(p, "BF16", 2, kv, h, "model.layers.%u.self_attn.k_proj.weight", layer);
 	plan_add(p, "BF16", 2, kv, h, "model.layers.%u.self_attn.v_proj.weight", layer);
 	plan_add(p, "BF16", 2, h, h, "model.layers.%u.self_attn.o_proj.weight", layer);
-	/* Real files also have these: a single value, odd lengths and so odd offsets behind
-	 * them, a tensor without elements. */
+	/* Add what real files also contain: a scalar, odd lengths and therefore odd offsets, an
+	 * empty tensor. */
 	plan_add(p, "F32", 4, -1, -1, "model.layers.%u.self_attn.k_scale", layer);
 	plan_add(p, "U8", 1, 1021, -1, "model.layers.%u.self_attn.head_mask", layer);
 	plan_add(p, "BF16", 2, 0, h, "model.layers.%u.adapter.weight", layer);
@@ -73,7 +73,7 @@ static void plan_layer(struct plan *p, unsigned layer, int64_t h)
 	plan_add(p, "BF16", 2, h, w, "model.layers.%u.mlp.down_proj.weight", layer);
 }
 
-/* The header of a shard, its length first; the data that must follow in *ret_data_len. */
+/* Make a shard's header, preceded by its length.  *ret_data_len: bytes of data that must follow. */
 static int plan_shard(uint64_t len, unsigned idx, unsigned nr, char **ret_head,
 		      size_t *ret_head_len, uint64_t *ret_data_len)
 {
@@ -83,7 +83,7 @@ static int plan_shard(uint64_t len, unsigned idx, unsigned nr, char **ret_head,
 	int64_t h = 4096, rows;
 	char *head;
 
-	/* At least two layers in each shard. */
+	/* Choose the size so that each shard has at least two layers. */
 	while (h > 64 && 2 * layer_bytes(h) > len)
 		h -= 64;
 	p.json = open_memstream(&json, &json_len);
@@ -97,7 +97,7 @@ static int plan_shard(uint64_t len, unsigned idx, unsigned nr, char **ret_head,
 	plan_add(&p, "BF16", 2, rows, h, idx ? "lm_head.%u.weight" : "model.embed_tokens.%u.weight",
 		 idx);
 	(void)fputc('}', p.json);
-	/* Not padded to 8 as some writers do: the data may begin anywhere. */
+	/* Do not pad to 8 as some writers do: data may begin at any offset. */
 	if (fclose(p.json) != 0)
 		return fail(ENOMEM, "out of memory");
 
@@ -126,7 +126,7 @@ static int shards_parse(struct shard *s)
 	return 0;
 }
 
-/* Bytes off..off+len of the file pass by, in order: add them to the CRCs they belong to. */
+/* Add bytes off..off+len of the file to the tensors' CRCs; called in order of the file. */
 static void add_to_crcs(struct shard *s, size_t *tensor, uint64_t off, const uint8_t *buf,
 			size_t len)
 {
@@ -198,7 +198,7 @@ int shard_make(struct shard *s, const char *path, uint64_t len, unsigned idx, un
 	r = pwrite_all(s->fd, head, head_len, 0, path);
 	if (r < 0)
 		return r;
-	/* The size first: the parser looks whether the tensors fit into it. */
+	/* Set the size first: the parser checks that the tensors fit into the file. */
 	if (ftruncate(s->fd, (off_t)(head_len + data_len)) < 0)
 		return fail(errno, "writing %s: %s", path, strerror(errno));
 	r = shards_parse(s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Model shards in safetensors format: made for the demonstration, or somebody's own. */
+/* Model shards in safetensors format, either generated or the user's. */
 #ifndef CLI_SHARDS_H
 #define CLI_SHARDS_H
 
@@ -12,15 +12,14 @@ struct shard {
 	bool object; /* s3://, rados:// and the like: only requests read it itself */
 	struct safetensors *st;
 	struct pst_file *file;
-	uint32_t *crcs; /* CRC-32C of each tensor of st */
-	bool made;      /* by shard_make(): its bytes are a pattern of seed and file offset */
+	uint32_t *crcs; /* CRC-32C of each tensor in st */
+	bool made;      /* generated: the bytes are a pattern of seed and file offset */
 	uint64_t seed;
 };
 
 /*
- * Write a shard of about len bytes, as the idx-th of nr, and sync it: the layers of a
- * transformer in BF16 with F32 norms, and some tensors of odd sizes.
- * Return: 0 or -errno with a sentence.
+ * Generate a shard of about len bytes, the idx-th of nr, and sync it: the layers of a transformer
+ * in BF16 with F32 norms, and some tensors of odd sizes.  Return: 0, or -errno with a sentence.
  */
 int shard_make(struct shard *s, const char *path, uint64_t len, unsigned idx, unsigned nr);
 
@@ -32,13 +31,13 @@ int shard_make(struct shard *s, const char *path, uint64_t len, unsigned idx, un
 int shard_open(struct shard *s, const char *path, const char *dir);
 
 /*
- * Compare bytes that should be those of the shard at an offset.
- * Return: 0; -EIO with a sentence for a difference.
+ * Compare bytes with those of the shard at an offset.  Return: 0; -EIO with a sentence for a
+ * difference.
  */
 int shard_compare(const struct shard *s, uint64_t off, const void *buf, size_t len,
 		  const char *what);
 
-/* Zeroed memory and -1 as fd are fine. */
+/* Close a shard; zeroed memory with fd -1 is allowed. */
 void shard_done(struct shard *s);
 
 #endif

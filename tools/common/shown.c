@@ -7,7 +7,7 @@
 
 #include "tools/common/util.h"
 
-#define WIDTH_MIN 20u /* a narrower terminal breaks the lines itself */
+#define WIDTH_MIN 20u /* columns; narrower terminals wrap lines themselves */
 #define WIDTH_MAX 10000u
 
 unsigned shown_width(FILE *f)
@@ -32,7 +32,8 @@ size_t shown_columns(const char *text, size_t len)
 	return n;
 }
 
-/* May a line end before text[i]?  After a word, and in "staged+direct" after the plus. */
+/* Return true if a line may break before text[i]: after a word, and after a plus as in
+ * "staged+direct". */
 static bool may_break(const char *text, size_t i)
 {
 	if (text[i] == ' ' || !text[i])

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: MIT */
-/* Text from elsewhere, such as names of files, for a terminal and for JSON; and lines that fit. */
+/* Print foreign text, such as file names, to terminals and JSON, and fit lines to a width. */
 #ifndef CLI_SHOWN_H
 #define CLI_SHOWN_H
 
 #include <stddef.h>
 #include <stdio.h>
 
-/* base/shown.h, whose file the command is built with. */
+/* From base/shown.h, whose source the command is built with. */
 void shown(char *ret, size_t len, const char *text);
 
-#define SHOWN_WIDTH 80u /* columns where there is no terminal to ask */
+#define SHOWN_WIDTH 80u /* columns if the width is unknown */
 
-/* Columns for a stream: what COLUMNS says, else those of the terminal, else SHOWN_WIDTH. */
+/* Return the columns of a stream: those of $COLUMNS, else of the terminal, else SHOWN_WIDTH. */
 unsigned shown_width(FILE *f);
 
-/* Columns that the first len bytes of a UTF-8 text take: one for each character. */
+/* Return the columns of the first len bytes of a UTF-8 text: one per character. */
 size_t shown_columns(const char *text, size_t len);
 
 /*
- * Bytes of the first line of a text.  Lines end between words and in lists like staged+direct; a
- * word that is longer than width stays whole.
+ * Return the bytes of a text's first line.  Lines break between words and in lists like
+ * staged+direct; a word longer than width stays whole.
  */
 size_t shown_line(const char *text, size_t width);
 
 /*
- * Print a text that begins in column col and goes on in column indent of further lines, each no
- * longer than width unless a word is.  Ends with a newline.
+ * Print a text from column col, with further lines from column indent.  No line exceeds width,
+ * unless a single word does.  Ends with a newline.
  */
 void shown_wrapped(FILE *f, const char *text, unsigned col, unsigned indent, unsigned width);
 
 /*
- * Print a line to standard output, with names from outside in it.  Where it is longer than the
- * terminal is wide, it goes on in further lines, from column indent.
+ * Print a line to standard output; it may contain foreign names.  If it is longer than the terminal
+ * is wide, continue it from column indent.
  */
 void shown_printf(unsigned indent, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -11,7 +11,7 @@
 #include "base/base.h"
 
 #define HEAD "penstock-crc32c 1 "
-#define DIGITS_MAX 19u /* of a number; 64 bits hold all of these */
+#define DIGITS_MAX 19u /* decimal digits of a number; 64 bits hold them */
 
 /* ------------------------------------------------------------------ ranges */
 
@@ -42,7 +42,7 @@ struct sums *sums_new(const struct safetensors *st)
 	s->v = calloc(nr, sizeof(*s->v));
 	if (!s->v)
 		return sums_free(s);
-	/* The tensors follow each other from the header to the end of the file. */
+	/* The tensors follow one another from the header to the end of the file. */
 	sums_add(s, 0, st->data_off);
 	for (size_t i = 0; i < st->nr; i++)
 		sums_add(s, st->tensors[i].off, st->tensors[i].len);
@@ -67,7 +67,7 @@ struct sums *sums_free(struct sums *s)
 
 /* ------------------------------------------------------------------- text */
 
-/* Text that is left to read. */
+/* Text that remains to be parsed. */
 struct text {
 	const char *at, *end;
 };
@@ -119,7 +119,7 @@ static bool take_head(struct text *t, uint64_t *ret_size)
 	return take_digits(t, ret_size) && take_char(t, '\n');
 }
 
-/* Take the line of the range that begins at off. */
+/* Parse the line of the range that begins at off. */
 static bool take_sum(struct text *t, uint64_t off, struct sum *ret)
 {
 	uint64_t len;

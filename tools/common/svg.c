@@ -56,7 +56,7 @@ static double nice_step(double max)
 }
 
 struct scale {
-	double x0, x1; /* log2 of the first and last size */
+	double x0, x1; /* log2 of the first and of the last size */
 	double y1;     /* top of the y axis */
 };
 
@@ -64,10 +64,10 @@ static double pos_x(const struct scale *s, uint64_t x)
 {
 	double w = WIDTH - LEFT - RIGHT;
 
-	/* One size alone stands in the middle. */
+	/* Put a single size in the middle. */
 	if (s->x1 <= s->x0)
 		return LEFT + w / 2;
-	/* Keep some distance between the points and the frame. */
+	/* Keep a distance between points and frame. */
 	return LEFT + w * (0.03 + 0.94 * (log2((double)x) - s->x0) / (s->x1 - s->x0));
 }
 
@@ -95,7 +95,7 @@ static void draw_axes(FILE *f, const struct svg_chart *c, const struct scale *s,
 		(void)fprintf(
 			f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" class=\"axis\"/>\n",
 			x, x, HEIGHT - BOTTOM, HEIGHT - BOTTOM + 5);
-		/* Of labels that are too close, draw only the first. */
+		/* Skip labels that are too close to the last one. */
 		if (x - last < 56)
 			continue;
 		svg_label(f, x, HEIGHT - BOTTOM + 21, "mid", size_text(c->x[i]).s);
@@ -176,12 +176,12 @@ static void svg_draw(FILE *f, const struct svg_chart *c)
 			      "stroke-width=\"2.5\"/>\n",
 			      x, x + 22, colors[i]);
 		svg_label(f, x + 28, 83, "key", c->series[i].name);
-		/* The width of a text is not known before it is drawn; 7.2 a character is enough
-		 * for this size. */
+		/* The width of a text is unknown before it is drawn; 7.2 per character suffices at
+		 * this size. */
 		x += 28 + 7.2 * (double)strlen(c->series[i].name) + 22;
 	}
 	draw_axes(f, c, &s, step);
-	/* Draw the first series last, so that it is on top: it is the most important. */
+	/* Draw the first series last, and so on top, because it is the most important. */
 	for (unsigned i = c->nr_series; i-- > 0;)
 		draw_series(f, c, &s, i);
 	(void)fputs("</svg>\n", f);

@@ -14,7 +14,7 @@ struct table {
 	const char *heads[TABLE_COLS];
 	bool left[TABLE_COLS];
 	unsigned nr_cols;
-	char **cells; /* row by row; a cell without memory for it is NULL */
+	char **cells; /* row by row; NULL if there was no memory for the cell */
 	size_t nr_cells, max_cells;
 };
 
@@ -76,7 +76,7 @@ static const char *cell(const struct table *t, size_t i)
 
 /* ------------------------------------------------------------------ widths */
 
-/* Columns of a whole cell, and of its longest part that cannot be broken. */
+/* Return the columns of a cell, and of its longest unbreakable part. */
 static size_t table_whole(const char *text)
 {
 	return shown_columns(text, strlen(text));
@@ -98,7 +98,7 @@ static size_t longest_word(const char *text)
 
 struct layout {
 	size_t width[TABLE_COLS], least[TABLE_COLS];
-	size_t total; /* with the blanks between columns */
+	size_t total; /* total width, including blanks between columns */
 };
 
 static size_t table_rows_of(const struct table *t)
@@ -123,8 +123,8 @@ static void table_measure(const struct table *t, struct layout *l)
 	}
 }
 
-/* Make the columns narrower, the one with the most to give first.  Return false where they have
- * too little to give. */
+/* Make columns narrower, the one with the most slack first.  Return false if they cannot become
+ * narrow enough. */
 static bool fit(const struct table *t, struct layout *l, size_t width)
 {
 	while (l->total > width) {
@@ -143,7 +143,7 @@ static bool fit(const struct table *t, struct layout *l, size_t width)
 
 /* ------------------------------------------------------------------- print */
 
-/* Add text to a line, aligned in a column of that width, after at blanks and text. */
+/* Add text to a line, aligned in a column of that width. */
 static void table_put(char *line, size_t *len, const char *text, size_t n, size_t width, bool left)
 {
 	size_t pad = width - MIN(width, shown_columns(text, n));
@@ -160,7 +160,8 @@ static void table_put(char *line, size_t *len, const char *text, size_t n, size_
 	}
 }
 
-/* Print the next line of a row; each row[c] then is its rest.  Return false where none is left. */
+/* Print the next line of a row, and advance row[c] to what remains.  Return false if nothing
+ * remains. */
 static bool table_print_line(const struct table *t, const struct layout *l, FILE *f,
 			     const char **row)
 {
@@ -185,14 +186,14 @@ static bool table_print_line(const struct table *t, const struct layout *l, FILE
 		row[c] += n;
 		row[c] += strspn(row[c], " ");
 	}
-	/* No blanks at the end of a line. */
+	/* Remove blanks at the end of the line. */
 	while (len && line[len - 1] == ' ')
 		len--;
 	(void)fprintf(f, "%.*s\n", (int)len, line);
 	return true;
 }
 
-/* Lines that a head takes. */
+/* Return the lines that a head takes. */
 static unsigned lines_of(const char *head, size_t width)
 {
 	unsigned nr = 0;
@@ -204,7 +205,7 @@ static unsigned lines_of(const char *head, size_t width)
 	return nr;
 }
 
-/* Heads of several lines end in the same one. */
+/* Align heads of several lines at their last line. */
 static void print_heads(const struct table *t, const struct layout *l, FILE *f)
 {
 	const char *row[TABLE_COLS], *rest[TABLE_COLS];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that have another name until they are complete: DST.penstock-BBBBBBBBBBBBRRRRRRRR beside
- * the target, B being digits of the kernel's boot id and R random ones.
+ * Temporary names of incomplete files: DST.penstock-BBBBBBBBBBBBRRRRRRRR in the target's directory,
+ * where B are digits of the kernel's boot id and R random digits.
  *
- * A command locks its file for as long as it writes it, so a file without a lock was left by one
- * that was killed.  Locks of other machines are not always seen.  Therefore only files with this
- * kernel's boot id are removed, and none where /proc does not tell it.
+ * A command keeps its file locked while it writes, so an unlocked file was left by a killed
+ * command.  Other machines' locks are not always visible, so only files with this kernel's boot id
+ * are removed, and none if /proc does not tell the boot id.
  */
 #include "tools/common/temp.h"
 
@@ -22,10 +22,10 @@
 enum {
 	BOOT_DIGITS = 12,
 	RANDOM_DIGITS = 8,
-	STEM_MAX = NAME_MAX - BOOT_DIGITS - RANDOM_DIGITS - 10, /* less ".penstock-" */
+	STEM_MAX = NAME_MAX - BOOT_DIGITS - RANDOM_DIGITS - 10, /* 10: ".penstock-" */
 };
 
-/* False where the kernel's boot id is not known. */
+/* Return false if the kernel's boot id is unknown. */
 static bool boot_digits(char ret[static BOOT_DIGITS + 1])
 {
 	_cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

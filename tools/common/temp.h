@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of files that are not complete yet. */
+/* Temporary names of incomplete files. */
 #ifndef CLI_TEMP_H
 #define CLI_TEMP_H
 
@@ -9,12 +9,12 @@
 int temp_name(const char *base, char **ret_name);
 
 /*
- * Lock a new file until it is closed, so that temp_clear() of other processes does not remove it.
- * Return false if one of them already has.
+ * Lock a new file until it is closed, so that other processes' temp_clear() keeps it.  Return false
+ * if such a process has already locked it.
  */
 bool temp_lock(int dir_fd, const char *name, int fd);
 
-/* Remove temporary files that killed copies to base left in the directory. */
+/* Remove the temporary files that killed commands left next to base. */
 void temp_clear(int dir_fd, const char *base);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Helpers of every command. */
+/* Helpers for all commands. */
 #ifndef CLI_UTIL_H
 #define CLI_UTIL_H
 

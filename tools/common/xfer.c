@@ -35,7 +35,7 @@ void xfer_abandon(struct pst_queue *queue, size_t nr)
 
 	for (size_t i = 0; i < nr; i++)
 		(void)pst_queue_cancel(queue, i);
-	/* Less than was asked for: nothing is in flight any more, or the kernel hangs. */
+	/* A short batch means that nothing is in flight, or that the kernel hangs. */
 	while (pst_queue_reap(queue, batch, BATCH, BATCH, deadline) == BATCH)
 		;
 }
@@ -68,7 +68,7 @@ static int common_xfer_run(struct pst_queue *queue, unsigned depth, struct pst_i
 			if (r < 0)
 				return fail_pst(r, NULL);
 		}
-		/* A signal does not end the wait, so look from time to time. */
+		/* A signal does not end the wait, so wake up regularly. */
 		n = pst_queue_reap(queue, batch, 1, BATCH, now_ns() + 100 * NSEC_PER_MSEC);
 		if (n < 0)
 			return fail_pst(n, NULL);

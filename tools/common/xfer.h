@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Run a list of requests through a queue that is kept full, and note the results: the
- * bytes, the time, the paths, the reasons, the latency of each.
+ * Run a list of requests through a full queue, and record bytes, time, paths, reasons, and each
+ * request's latency.
  */
 #ifndef CLI_XFER_H
 #define CLI_XFER_H
@@ -19,23 +19,22 @@ struct xfer_stats {
 };
 
 /*
- * @ios:   requests; user_data and nothing else is overwritten
- * @stats: added to; may be NULL
- * @dones: NULL, or room for the completion of each request, at its place
+ * Run the requests.  @ios: requests; only user_data is overwritten @stats: results are added; may
+ * be NULL @dones: NULL, or an array for each request's completion
  *
- * A request that fails or comes back short ends the run.
- * Return: 0 or -errno with a sentence; -EINTR when stop_signal was set.
+ * A failed or short request ends the run.  Return: 0, or -errno with a sentence; -EINTR if
+ * stop_signal was set.
  */
 int xfer_run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size_t nr,
 	     struct xfer_stats *stats, struct pst_done *dones);
 
 /*
- * End requests in flight, their results unseen: those whose user_data is below nr.  Until
- * then the library may read their tables of segments.
+ * Cancel requests in flight, those with user_data below nr, and ignore their results.  Before they
+ * end, the library may read their segment tables.
  */
 void xfer_abandon(struct pst_queue *queue, size_t nr);
 
-/* The bytes that a request asks for. */
+/* Return the bytes that a request asks for. */
 uint64_t io_bytes(const struct pst_io *io);
 
 #endif
