@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How far two CPUs are from each other: the time that a line of their caches needs from one to the
- * other and back, in nanoseconds, the median of some thousand times each.  The first two CPUs that
- * the program may use; "-" where there is one.  A host may move its guests' CPUs, so that this
- * changes from minute to minute, and with it what two threads gain from sharing work.
+ * Measure the distance between two CPUs: the round-trip time of a cache line, in nanoseconds, as
+ * the median of some thousand round trips.  Uses the first two CPUs that the program may use, and
+ * prints "-" if there is only one.  A host may move its guests' CPUs, so the distance, and what two
+ * threads gain from sharing work, may change from minute to minute.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -15,7 +15,7 @@
 #define TURNS 200u
 #define TRIPS 1000u
 
-static _Alignas(64) atomic_uint line; /* even: the first one's */
+static _Alignas(64) atomic_uint line; /* even: the first CPU's turn */
 static int cpus[2];
 
 static void stay_on(int cpu)

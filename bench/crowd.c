@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long reads of one client take, alone and beside a crowd of other clients of the same server:
- * idle ones, which have said hello and nothing else, and busy ones, each of which reads so many
- * times a second.  Turns alone and beside the crowd alternate; the crowd waits meanwhile.
+ * Measure one client's reads, alone and next to a crowd of other clients of the same server.  Idle
+ * clients have only sent their hello; busy clients read at a fixed rate.  Turns alone and with the
+ * crowd alternate; the crowd pauses during turns alone.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -47,10 +47,10 @@ static struct {
 	unsigned idle, busy, rate, turns, ms;
 } set = { .size = 4096, .idle = 1000, .busy = 50, .rate = 20, .turns = 9, .ms = 500 };
 
-/* Memory that both processes share. */
+/* Shared memory of both processes. */
 static struct {
 	_Atomic bool on;       /* the crowd reads */
-	_Atomic uint64_t done; /* reads of the crowd */
+	_Atomic uint64_t done; /* number of the crowd's reads */
 } * shared;
 
 static char file_path[4096];
@@ -73,7 +73,7 @@ static uint64_t crowd_next_off(void)
 struct member {
 	int fd;
 	uint32_t handle;
-	size_t left; /* bytes of the reply that have not come */
+	size_t left; /* bytes of the reply still to come */
 	uint64_t next_ns;
 };
 
@@ -133,7 +133,7 @@ static void crowd_read(struct member *m)
 	m->left = WIRE_HEAD + set.size;
 }
 
-/* Begin the reads that are due, and return when the next one is. */
+/* Begin the reads that are due.  Return when the next one is due. */
 static uint64_t crowd_turn(struct member *m, bool on)
 {
 	uint64_t now = now_ns(), next = now + 10 * NSEC_PER_MSEC;
@@ -269,7 +269,7 @@ static void crowd_make_file(void)
 /* ----------------------------------------------------------------------- measuring */
 
 struct turn {
-	double p50, p99; /* us */
+	double p50, p99; /* microseconds */
 	uint64_t reads;
 };
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The program ends with status 1 and a line that begins with its name. */
+/* Print a line that begins with the program's name, and exit with status 1. */
 __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const char *fmt, ...)
 {
 	va_list ap;
@@ -20,7 +20,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const cha
 	exit(1);
 }
 
-/* An argument that is a number from min to max. */
+/* Parse an argument from min to max; exit with a message if it is malformed. */
 static inline unsigned number(const char *text, unsigned min, unsigned max)
 {
 	char *end;

@@ -2,20 +2,18 @@
 /*
  * fair [-n PAIRS] [-m MS] [-d DEPTH] MOUNT
  *
- * It measures a user of a mount beside another one: reads of 4 KiB through a ring, DEPTH at a time,
- * while the other user's five threads are
+ * Measure how one user of a mount affects another: the first reads 4 KiB through a ring, DEPTH
+ * reads in flight, while the other user's five threads run
  *
- *	good     a ring each, always 16 random reads of 4 KiB in it
- *	hostile  a ring that is always full of bad and of huge requests; a semaphore that is posted
- *	         in a loop; a ring whose memory is scribbled over; memory that is published and
- *	         withdrawn in a loop; files that are opened and closed in a loop
- *	heavy    a ring each, always 16 random reads of 1 MiB in it
- *	busy     loops that compute and know nothing of the mount
- *	busy3    the same in three sessions: the hostile user's, his worker's and the server's are
- *		 at work, too
+ * good a ring each, always 16 random reads of 4 KiB in it hostile a ring that is always full of bad
+ * and of huge requests; a semaphore that is posted in a loop; a ring whose memory is scribbled
+ * over; memory that is published and withdrawn in a loop; files that are opened and closed in a
+ * loop heavy a ring each, always 16 random reads of 1 MiB in it busy loops that compute and know
+ * nothing of the mount busy3 the same, in three sessions, as if the hostile user's worker and the
+ * server were also busy
  *
- * They take turns; the ratios are the medians of those of turns that follow one another.  Needs
- * root, and makes its users itself: they need no names.
+ * These loads take turns; each ratio is the median over adjacent turns.  Needs root.  The users are
+ * plain numbers, without names.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +55,7 @@ static struct {
 
 static char path[4096];
 
-/* Sessions have equal shares of the CPUs (sched_autogroup). */
+/* Begin a session: sessions get equal shares of the CPUs (sched_autogroup). */
 static void own_session(void)
 {
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -80,7 +78,7 @@ struct lane {
 	uint64_t dice;
 };
 
-/* With room for so many bytes. */
+/* Create a ring and a buffer of room bytes. */
 static void open_lane(struct lane *l, uint64_t seed, uint64_t room)
 {
 	int r;
@@ -125,9 +123,9 @@ static bool read_batch(struct lane *l, unsigned depth, uint64_t size)
 
 /* ------------------------------------------------------------------ victim */
 
-/* In memory that it shares with us. */
+/* Memory shared by both processes. */
 struct shared {
-	atomic_uint go, done; /* turns that were asked for, and that are over */
+	atomic_uint go, done; /* turns requested; turns finished */
 	double rate, p50_us, p99_us;
 	uint32_t ns[SAMPLES];
 };
@@ -170,7 +168,7 @@ __attribute__((noreturn)) static void be_victim(void)
 	for (unsigned turn = 0;; turn++) {
 		while (atomic_load(&sh->go) == turn)
 			(void)usleep(1000);
-		/* Warm up: afterwards the file is in the page cache, and both sides have settled on
+		/* The first turn warms up: the file enters the page cache, and both sides settle on
 		 * polling or sleeping. */
 		if (turn)
 			fair_measure(&l);
@@ -215,7 +213,7 @@ static void *be_heavy(void *arg)
 
 static struct lane mine;
 
-/* A number that is there or not, memory that is or is not, lengths beyond everything. */
+/* Fill the ring with bad requests: unknown file numbers, missing memory, excessive lengths. */
 static void fair_fill(const struct usrbio_ring *at, uint64_t ino)
 {
 	uint32_t head = (uint32_t)usrbio_marker(at->sq_head) % at->slots;
@@ -236,7 +234,7 @@ static void fair_fill(const struct usrbio_ring *at, uint64_t ino)
 		usrbio_marker_set(at->sq_head, next);
 		head = next;
 	}
-	/* Room for all completions. */
+	/* Make room for all completions. */
 	usrbio_marker_set(at->cq_tail, (uint32_t)usrbio_marker(at->cq_head));
 }
 
@@ -342,7 +340,7 @@ enum { GOOD, HOSTILE, HEAVY, BUSY, BUSY3, NOBODY };
 static const struct other {
 	const char *name;
 	void *(*threads[THREADS])(void *arg);
-	unsigned more_sessions; /* with the same threads */
+	unsigned more_sessions; /* sessions besides the first, with the same threads */
 } others[] = {
 	[GOOD] = { "good", { be_good, be_good, be_good, be_good, be_good }, 0 },
 	[HOSTILE] = { "hostile",
@@ -375,7 +373,7 @@ static pid_t fair_start(const struct other *o)
 		(void)pause();
 }
 
-/* Memory of the other user, which he leaves when he is killed. */
+/* Kill the other user, and pause 100 ms before the next turn. */
 static void end(pid_t pid)
 {
 	if (!pid)
@@ -394,7 +392,7 @@ static struct turn beside(const struct other *o, pid_t victim)
 	pid_t pid = fair_start(o);
 	struct turn t;
 
-	/* It is at work. */
+	/* Let it reach its full load. */
 	(void)usleep(200000);
 	fair_take_turn(victim);
 	t = (struct turn){ sh->rate, sh->p50_us, sh->p99_us };

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kv DIR: what a store of blocks costs.  One line for each figure of docs/KV.md, with --layout the
- * table that files or extents were chosen by, and with --open how long a store of 10 million blocks
- * takes to close and to open.
+ * kv DIR: measure a store of blocks.  Prints one line per figure of docs/KV.md; with --layout the
+ * table by which files were compared with extents; with --open the time that a store of 10 million
+ * blocks takes to close and to open.
  *
- * --layout: for each size, blocks are written and read back by one thread with plain calls, as a
- * file each (create, write, rename; open, read, close) and as extents of one file that is allocated
- * before (pwrite and pread at an offset), in turns. Microseconds a block, the median of several
- * rounds.
+ * --layout: for each size, one thread writes blocks and reads them back with plain calls, as one
+ * file each (create, write, rename; open, read, close) and as extents of one preallocated file
+ * (pwrite and pread at an offset), in turns.  Microseconds per block, the median of several rounds.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -200,7 +199,7 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 			.len = 1,
 		};
 	}
-	/* Half of them are there. */
+	/* Half of the keys exist. */
 	kv_run(kv, PST_KV_SET, space, items, LOOKUPS / 2, results);
 	for (unsigned r = 0; r < ROUNDS; r++) {
 		int64_t found = 0;
@@ -219,7 +218,7 @@ static void lookups(struct pst_kv *kv, uint32_t space)
 	free(results);
 }
 
-/* Read a file, and compute the CRC-32C of each 256 KiB while the caches hold it. */
+/* Read a file, computing the CRC-32C of each 256 KiB while it is in the CPU's caches. */
 static uint32_t one_pass(int fd, char *buf, uint64_t len)
 {
 	uint32_t crc = 0;
@@ -351,7 +350,7 @@ static void figures(const char *path)
 		     (double)st.written / (double)st.set_bytes);
 	lookups(kv, space);
 	(void)pst_kv_stat(kv, &st);
-	/* Some of the table that finds blocks is there ahead of need: up to 40 bytes. */
+	/* Includes the part of the hash table allocated in advance, up to 40 bytes per block. */
 	(void)printf("index: %" PRIu64 " blocks, %.1f bytes each\n", st.blocks,
 		     (double)st.index_bytes / (double)st.blocks);
 	pst_kv_close(kv);
@@ -365,8 +364,8 @@ static double since_ms(uint64_t began)
 	return as_ms(now_ns() - began);
 }
 
-/* The index alone: the files of these blocks but one are not made, without which the space would be
- * forgotten. */
+/* Measure the index alone: only one block's file is created, because an empty space would be
+ * dropped. */
 static void open_many(const char *path)
 {
 	char byte = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The machine and its load, as benchmarks print them above their figures. */
+/* Print the machine and its load above a benchmark's figures. */
 #ifndef PST_BENCH_MACHINE_H
 #define PST_BENCH_MACHINE_H
 
@@ -8,7 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* Print the first line of a file that begins with key, without that and without its end. */
+/* Print the rest of the first line of a file that begins with key. */
 static inline void print_line(const char *what, const char *path, const char *key)
 {
 	FILE *f = fopen(path, "re");

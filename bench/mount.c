@@ -2,17 +2,17 @@
 /*
  * mount [-n PAIRS] [-m MS] [-f MIB] MOUNT SOURCE
  *
- * It measures a mount by its rings and files: MOUNT is one of penstock-mount, and SOURCE its
- * source, which is a plain directory too (penstock mount --plain).  A file of SOURCE is read out
- * of the page cache
+ * Measure rings and files of a mount.  MOUNT is a mount of penstock-mount; SOURCE is its source,
+ * also prepared as a plain directory (penstock mount --plain). A file of SOURCE is read from the
+ * page cache
  *
- *	through a ring of MOUNT, through one of SOURCE, which this process serves by itself, and by
- *	pread(2) on MOUNT: 4 KiB at random, so many at a time; 1 MiB at random
- *	by read(2) of MOUNT and of SOURCE, in order
+ * through a ring of MOUNT, through one of SOURCE, which this process serves by itself, and by
+ * pread(2) on MOUNT: 4 KiB at random, several in flight; 1 MiB at random by read(2) of MOUNT and of
+ * SOURCE, in order
  *
- * The ways take turns, each of them first in its turn, so that other work of the machine meets all
- * alike.  The turns that follow each other are pairs: the ratio is the median of the pairs', with
- * the lowest and the highest.  After each turn the last bytes are compared with the file.
+ * The ways take turns, in rotating order, so that other load affects all equally.  Adjacent turns
+ * form pairs: the ratio is the median of the pairs' ratios, shown with the lowest and the highest.
+ * After each turn the last bytes are compared with the file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@
 #define DEPTH_MAX 64u
 #define PAIRS_MAX 101u
 #define SAMPLES (1u << 20)
-#define BLOCK MIB(1) /* of reads in order */
+#define BLOCK MIB(1) /* bytes of a read in file order */
 
 static struct {
 	const char *dir[2];
@@ -42,7 +42,7 @@ static struct {
 
 enum side { OF_MOUNT, OF_SOURCE };
 
-/* One side is read through these. */
+/* Descriptor, buffer and ring of one side. */
 struct lane {
 	int fd;
 	struct hf3fs_iov iov;
@@ -52,7 +52,7 @@ struct lane {
 static struct lane lanes[2];
 static char paths[2][4096];
 
-/* The row's present work. */
+/* Current work of the row. */
 static size_t size;
 static unsigned depth;
 static uint64_t offs[DEPTH_MAX], next_off, dice = 88172645463325252u;
@@ -99,7 +99,7 @@ static const struct way {
   pread_of_mount = { "pread on the mount", by_pread, OF_MOUNT },
   pread_of_source = { "read of the source", by_pread, OF_SOURCE };
 
-/* The first one is what the others are beside. */
+/* The first way is the one that the others are compared with. */
 static const struct row {
 	const char *name;
 	size_t size;
@@ -118,7 +118,7 @@ static const struct row {
 /* ------------------------------------------------------------------ turns */
 
 struct turn {
-	double rate; /* reads in a second */
+	double rate; /* reads per second */
 	double p50_us, p99_us;
 };
 
@@ -134,7 +134,7 @@ static uint64_t mount_choose(bool in_order)
 	return dice % blocks * size;
 }
 
-/* Each eight bytes of the file hold their own offset. */
+/* Check the bytes: each eight bytes of the file contain their own offset. */
 static bool mount_is_right(const struct lane *l)
 {
 	for (unsigned i = 0; i < depth; i++)

@@ -2,13 +2,13 @@
 /*
  * names [-n TURNS] [-m MS] [-t THREADS] [-o OPERATION] NAME=DIR...
  *
- * Measure operations on names in directories that show the same files in different ways.  The
- * first directory is the source, and the others are mounts of it.  NAME:PID=DIR names the server
- * of a mount, whose CPU time is then measured, too.
+ * Measure operations on names in directories that show the same files in different ways.  The first
+ * directory is the source, and the others are mounts of it.  NAME:PID=DIR gives the mount's server,
+ * whose CPU time is then measured as well.
  *
- * The directories take turns, each of them first in its turn, so that other work of the machine
- * meets all alike.  Each thread works in a folder of its own.  The time of an operation is the
- * median of the turns' medians; the p99 is the median of the turns' p99.
+ * The directories take turns, in rotating order, so that other load affects all equally.  Each
+ * thread works in its own folder.  The time of an operation is the median of the turns' medians;
+ * the p99 is the median of the turns' p99.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -31,14 +31,14 @@
 #define SIDES_MAX 8u
 #define TURNS_MAX 101u
 #define THREADS_MAX 64u
-#define SAMPLES (1u << 16) /* of one thread in one turn */
-#define ENTRIES 1000u      /* of the folder that readdir reads */
-#define BATCH 64u          /* files that are made before they are removed */
-#define BYTES 512u         /* of a small write */
+#define SAMPLES (1u << 16) /* samples of one thread in one turn */
+#define ENTRIES 1000u      /* entries of the folder that readdir reads */
+#define BATCH 64u          /* files created before they are removed */
+#define BYTES 512u         /* bytes of a small write */
 
 struct side {
 	const char *name, *dir;
-	pid_t server; /* 0: there is none */
+	pid_t server; /* server of the mount; 0: none */
 };
 
 static struct side sides[SIDES_MAX];
@@ -49,11 +49,11 @@ static struct {
 	const char *only; /* NULL: all operations */
 } set = { .turns = 9, .ms = 100, .threads = 1 };
 
-/* One thread in one turn. */
+/* A thread during one turn. */
 struct job {
 	pthread_t thread;
 	const struct op *op;
-	int dir; /* the thread's folder on the side that has the turn */
+	int dir; /* descriptor of the thread's folder, on this turn's side */
 	unsigned nr;
 	uint64_t end;
 	uint32_t ns[SAMPLES];
@@ -76,7 +76,7 @@ static void sample(struct job *j, uint64_t from)
 		j->ns[j->nr++] = (uint32_t)MIN(j->end - from, UINT32_MAX);
 }
 
-/* The kernel may answer from what it knows. */
+/* Stat a name; the kernel may answer from its cache. */
 static void op_stat(struct job *j)
 {
 	uint64_t from = now_ns();
@@ -87,7 +87,7 @@ static void op_stat(struct job *j)
 	sample(j, from);
 }
 
-/* The kernel has to ask the server for the attributes. */
+/* Stat a name so that the kernel must ask the server for the attributes. */
 static void op_stat_sync(struct job *j)
 {
 	uint64_t from = now_ns();
@@ -212,7 +212,7 @@ static const struct op {
 
 struct turn {
 	double p50_us, p99_us;
-	double cpu_us; /* of this process and the server, for one operation */
+	double cpu_us; /* CPU time per operation, of this process and the server */
 };
 
 static uint64_t cpu_ns(pid_t pid)
@@ -250,7 +250,7 @@ static int names_by_u32(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The mounts may know names of an earlier run for a while, so folders have new ones. */
+/* Use new folder names in each run: mounts may cache names of an earlier run. */
 static int open_folder(const struct side *s, unsigned thread)
 {
 	char path[4096];
@@ -316,7 +316,7 @@ struct column {
 	double p50[TURNS_MAX], p99[TURNS_MAX], cpu[TURNS_MAX];
 };
 
-/* The median of the ratios of turns that follow each other. */
+/* Return the median of the ratios of adjacent turns. */
 static double names_ratio(const struct column *a, const struct column *b)
 {
 	double v[TURNS_MAX];
@@ -333,7 +333,7 @@ static void names_report(const struct op *op, const struct column *c)
 			     sides[s].name, names_median(c[s].p50), names_median(c[s].p99),
 			     names_median(c[s].cpu));
 		(void)printf(" %9.2f", names_ratio(&c[s], &c[0]));
-		/* The side that the others are compared with, too. */
+		/* Also run the side that the others are compared with. */
 		if (nr_sides > 1)
 			(void)printf(" %9.2f", names_ratio(&c[1], &c[s]));
 		(void)putchar('\n');
@@ -420,7 +420,7 @@ static void names_print_head(void)
 	(void)putchar('\n');
 }
 
-/* NAME=DIR or NAME:PID=DIR */
+/* Parse NAME=DIR or NAME:PID=DIR. */
 static struct side side_of(char *arg)
 {
 	char *dir = strchr(arg, '='), *pid;

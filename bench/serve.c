@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads from a storage service on this machine, beside a loop by hand: a server that receives
- * requests of 16 bytes, calls pread(2) and sends, and a client that keeps as many under way and
- * batches them as much.  Both read one warm file by TCP over the loopback, in turns, and with -t a
- * service with TLS does, too.
+ * Compare reads from a local storage service with a plain loop: its server receives requests of 16
+ * bytes, calls pread(2) and sends; its client keeps equally many requests in flight, in equal
+ * batches.  Both read one warm file by TCP over the loopback, in turns.  With -t, a service with
+ * TLS takes part as well.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -54,11 +54,11 @@ struct ask {
 };
 
 struct sample {
-	double gb_s, cpu_us; /* of an operation, both sides */
+	double gb_s, cpu_us; /* GB/s; CPU microseconds per operation on both sides */
 	uint64_t ops;
 };
 
-/* A server, and the client of it. */
+/* A server, and a client of it. */
 struct service {
 	pid_t pid;
 	struct pst_queue *queue;
@@ -67,7 +67,7 @@ struct service {
 };
 
 static char file_path[4096], key_path[4100];
-static char *buf; /* depth * size */
+static char *buf; /* depth * size bytes */
 static pid_t hand_pid;
 static int hand_fd = -1;
 static struct service plain, tls;
@@ -126,7 +126,7 @@ static void hand_serve(int listener)
 			_exit(0);
 		have += (size_t)n;
 		nr = have / sizeof(*asks);
-		/* Small answers are sent together, long ones while the cache has them. */
+		/* Send small answers together, and long ones while they are in the CPU's caches. */
 		for (size_t i = 0; i < nr; i++) {
 			if (pread(in, out + fill, asks[i].len, (off_t)asks[i].off) !=
 			    (ssize_t)asks[i].len)
@@ -174,7 +174,8 @@ static uint64_t hand_turn(struct service *s, uint64_t end)
 		asks[i] = (struct ask){ next_off(), set.size };
 	serve_put_all(hand_fd, (char *)asks, set.depth * sizeof(*asks));
 	while (now_ns() < end) {
-		/* Half of the depth at a time, so that the server always has the other half. */
+		/* Handle half of the requests at a time, so that the server always has the other
+		 * half. */
 		get_all(hand_fd, buf, half * set.size);
 		ops += half;
 		for (unsigned i = 0; i < half; i++)
@@ -193,7 +194,7 @@ static void must(int r, const char *what)
 		die("%s: %s", what, pst_error_text());
 }
 
-/* Make a key that both sides read. */
+/* Make a key file that both sides read. */
 static void serve_make_key(void)
 {
 	uint8_t key[32];

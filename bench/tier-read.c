@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tier-read NAME PATH [PAIRS]: the CPU time of reads through a set (tier://SET/FILE) beside those
- * by the file's own path, in turns, for 4 KiB and 1 MiB.
+ * tier-read NAME PATH [PAIRS]: compare the CPU time of reads through a set (tier://SET/FILE) with
+ * reads of the file's own path, in turns, for 4 KiB and 1 MiB.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tiers [--evict] [--each] TRACE PERCENT...: play a trace to each policy and print its hit ratios,
- * or with --each a line with 1 for each hit and 0 for each miss.  With --evict files make room
- * before another one enters, as a store of blocks (docs/KV.md) does it, and not while it enters.
+ * tiers [--evict] [--each] TRACE PERCENT...: play a trace to each policy and print its hit ratios;
+ * with --each, print a line with 1 per hit and 0 per miss.  With --evict, files are evicted before
+ * another one enters, as a store of blocks does (docs/KV.md), instead of during its entry.
  *
- * A line of the trace is the number of a file, and maybe its size in bytes (1 without), or a JSON
- * object with hash_ids of blocks as Mooncake's traces have them.  A cache has PERCENT of the bytes
- * of all files of the trace.  "any" counts each hit; "prefix" counts those of a JSON line before
- * its first miss.
+ * A line of the trace is a file's number, optionally with its size in bytes (default 1); or a JSON
+ * object with the hash_ids of blocks, as in Mooncake's traces.  A cache holds PERCENT of the bytes
+ * of all files in the trace.  "any" counts every hit; "prefix" counts the hits before the first
+ * miss of a JSON line.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,13 +17,13 @@
 
 struct access {
 	uint64_t id, size;
-	bool first; /* of its line */
+	bool first; /* first access of its line */
 };
 
 struct trace {
 	struct access *at;
 	size_t nr, room;
-	uint64_t bytes; /* of all files together */
+	uint64_t bytes; /* bytes of all files, each counted once */
 };
 
 static void tiers_die(const char *what)
@@ -81,7 +81,7 @@ static int tiers_by_id(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Bytes of all files, each once. */
+/* Return the bytes of all files, each counted once. */
 static uint64_t footprint(const struct trace *t)
 {
 	struct access *copy = malloc(t->nr * sizeof(*copy));
@@ -117,7 +117,7 @@ static void tiers_load(struct trace *t, const char *path)
 	t->bytes = footprint(t);
 }
 
-/* Evict until a file that is not in the cache fits. */
+/* Evict until the file fits, unless the cache has it. */
 static void tiers_make_room(struct tier_policy *p, const struct access *a, uint64_t capacity)
 {
 	struct entry gone;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random reads through rings of usrbio, beside the calls of a program without them: pread(2), and
- * io_uring with a registered file and registered buffers.  Uses <hf3fs_usrbio.h> as any program
- * does, so it runs on a plain directory and on a mount of 3FS alike.
+ * Compare random reads through usrbio rings with pread(2), and with io_uring using a registered
+ * file and registered buffers.  Uses only <hf3fs_usrbio.h>, so it runs on a plain directory and on
+ * a mount of 3FS.
  *
- * One thread or several, each with a ring, a buffer and an io_uring of its own, keep no more
- * under way than a batch: start so many reads, wait for all of them.  The time of a batch is
- * from its first call to its last byte.  The three ways take turns, so that other work of
- * the machine meets all alike; the rate is the median of the turns.  After each turn the last
- * batch is compared with the file.
+ * Each thread has its own ring, buffer and io_uring, and reads in batches: start all reads of a
+ * batch, then wait for all of them.  The time of a batch is from its first call to its last byte.
+ * The three ways take turns, so that other load affects all equally; the rate is the median of the
+ * turns.  After each turn the last batch is compared with the file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +34,7 @@
 #define BATCH_MAX 64u
 #define THREADS_MAX 64u
 #define TURNS_MAX 101u
-#define SAMPLES (1u << 21) /* times of batches kept, of each thread and row */
+#define SAMPLES (1u << 21) /* times of batches, per thread and row */
 
 static const char usage[] =
 	"Usage: usrbio [OPTION...] DIR\n"
@@ -62,17 +61,17 @@ struct lane {
 	struct io_uring uring;
 	uint64_t random;
 	uint64_t off[BATCH_MAX];
-	uint32_t *ns; /* of batches */
+	uint32_t *ns; /* ns per batch */
 	size_t nr_ns;
-	uint64_t reads;  /* of a turn */
-	const char *why; /* NULL: nothing went wrong */
+	uint64_t reads;  /* reads in this turn */
+	const char *why; /* first failure; NULL: none */
 };
 
 static struct lane lanes[THREADS_MAX];
 static char path[4096], mount[256];
 static int fd = -1;
 
-/* The threads' present work. */
+/* Current work of the threads. */
 static unsigned batch;
 static bool (*way)(struct lane *l);
 static uint64_t turn_end;
@@ -143,7 +142,7 @@ static const unsigned batches[] = { 1, 16, 64 };
 /* ------------------------------------------------------------------ turns */
 
 struct row {
-	double rate[TURNS_MAX]; /* reads in a second */
+	double rate[TURNS_MAX]; /* reads per second, per turn */
 	double median, p50_us, p99_us;
 	uint32_t paths;
 };
@@ -160,7 +159,7 @@ static void usrbio_choose(struct lane *l)
 	}
 }
 
-/* Each eight bytes of the file hold their own offset. */
+/* Check the last batch: each eight bytes of the file contain their own offset. */
 static bool usrbio_verify(const struct lane *l)
 {
 	for (unsigned i = 0; i < batch; i++)
@@ -206,7 +205,7 @@ static uint32_t paths_taken(struct pst_stats *before)
 	return set_of;
 }
 
-/* One turn of one way; its times are appended to ns. */
+/* Run one turn of one way; append its times to ns. */
 static void usrbio_turn(struct row *row, unsigned nr)
 {
 	static struct pst_stats st = { .sz = sizeof(st) };
@@ -241,7 +240,7 @@ static int usrbio_by_u32(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The samples of all threads and turns of a row. */
+/* Summarize the samples of all threads and turns of a row. */
 static void sum_up(struct row *row, uint32_t *all, size_t nr)
 {
 	qsort(row->rate, set.turns, sizeof(row->rate[0]), usrbio_by_double);
@@ -251,10 +250,10 @@ static void sum_up(struct row *row, uint32_t *all, size_t nr)
 	row->p99_us = all[nr - 1 - nr / 100] / 1000.0;
 }
 
-/* All ways at one size of batches, in turns. */
+/* Run all ways with one batch size, in turns. */
 static void usrbio_run_batch(unsigned b)
 {
-	/* Of each way, as the lanes hold only those of one turn. */
+	/* Samples per way: the lanes only keep those of one turn. */
 	uint32_t *all[ARRAY_SIZE(ways)];
 	size_t nr[ARRAY_SIZE(ways)] = { 0 };
 	const size_t room = (size_t)SAMPLES * set.threads;

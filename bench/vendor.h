@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The vendor's libraries, found at run time: the baselines call them by their ABI. */
+/* The vendor's libraries, loaded at run time: baselines call them by their ABI. */
 #ifndef BENCH_VENDOR_H
 #define BENCH_VENDOR_H
 
@@ -24,8 +24,8 @@ extern struct cufile_api {
 } cuf;
 
 /*
- * Fill cu from libcuda, which PST_LIBCUDA may name, and cuf from that file.  0; -ENODEV when it
- * cannot be loaded, -EOPNOTSUPP when it is too old, and @why is the sentence.
+ * Fill cu from libcuda (or the file PST_LIBCUDA), and cuf from the given file.  Return 0; -ENODEV
+ * if it cannot be loaded; -EOPNOTSUPP if it is too old; *why is the sentence.
  */
 int vendor_cuda(char *why, size_t len);
 int vendor_cufile(const char *file, char *why, size_t len);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Read for several sequences at once, and cancel those that nobody waits for any more.
+ * Read for several sequences at once, and cancel those that are no longer needed.
  *
  *	cancel-reads [-d DEVICE] FILE
  *
- * All reads of a sequence carry its number as user_data, so one call cancels them.  A request that
- * ended early may leave hardware or kernel at work: then pst_mem_drain() says when that is over.
+ * All reads of a sequence carry its number as user_data, so one call cancels them.  After a request
+ * has ended early, hardware or kernel may still use its memory; pst_mem_drain() waits for that.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #include <penstock.h>
 
 #define NR_SEQS 8
-#define READS 8            /* of a sequence */
+#define READS 8            /* reads of a sequence */
 #define PIECE (256u << 10) /* bytes of a read */
-#define TIMEOUT_MS 2000    /* of a read: a disk that hangs must not hang the program */
+#define TIMEOUT_MS 2000    /* milliseconds per read: a hanging disk must not hang the program */
 #define NR_READS (NR_SEQS * READS)
 
 static int complain(const char *what)
@@ -55,7 +55,7 @@ static int start(struct pst_queue *q, struct pst_file *file, struct pst_mem *mem
 	return r < 0 ? r : pst_queue_submit(q);
 }
 
-/* Every request completes once, the cancelled too. */
+/* Reap all requests: each completes once, even a cancelled one. */
 static int finish(struct pst_queue *q, struct pst_mem *mem)
 {
 	unsigned arrived = 0, canceled = 0, failed = 0, busy = 0;
@@ -66,7 +66,7 @@ static int finish(struct pst_queue *q, struct pst_mem *mem)
 	while ((r = pst_queue_reap(q, &done, 1, 1, PST_NO_DEADLINE)) > 0) {
 		busy += (done.flags & PST_DONE_BUSY) != 0;
 		if (done.res >= 0) {
-			arrived++; /* a cancel that came too late takes nothing away */
+			arrived++; /* the cancel came too late: the bytes have arrived */
 		} else if (done.res == -ECANCELED) {
 			canceled++;
 		} else if (!failed++) {
@@ -106,7 +106,7 @@ int main(int argc, char *argv[])
 		r = start(q, file, mem);
 	if (r < 0)
 		(void)complain("start");
-	/* Every other sequence is given up. */
+	/* Cancel every second sequence. */
 	for (uint64_t seq = 1; r >= 0 && seq < NR_SEQS; seq += 2)
 		if (pst_queue_cancel(q, seq) == -ENOENT)
 			(void)printf("sequence %d was through already\n", (int)seq);

@@ -15,12 +15,12 @@
 
 #define PAGE 4096u
 
-/* Made once and kept: their registrations stay until they are freed. */
+/* Created once and kept: registrations last until these are freed. */
 struct direct {
 	struct pst_queue *queue;
 	struct pst_file *file;
 	struct pst_mem *mem;
-	uint64_t addr; /* of the memory, as the device knows it */
+	uint64_t addr; /* device address of the memory */
 	uint32_t op;   /* PST_OP_READ or PST_OP_WRITE */
 };
 
@@ -30,7 +30,7 @@ static inline int complain(const char *what, const char *why)
 	return -1;
 }
 
-/* A number of bytes, decimal. */
+/* Parse a decimal number of bytes. */
 static inline int number(const char *text, uint64_t *ret)
 {
 	char *end;
@@ -43,15 +43,15 @@ static inline int number(const char *text, uint64_t *ret)
 }
 
 /*
- * Where in the memory bytes of the file lie: as far behind the beginning of a page as there.  Then
- * all whole pages can go directly, and only the edges are copied.
+ * Return where the file's bytes go in the memory: at the same offset within a page as in the file.
+ * Then all whole pages can move directly, and only the edges are copied.
  */
 static inline uint64_t place(const struct direct *d, uint64_t offset)
 {
 	return (offset - d->addr) % PAGE;
 }
 
-/* Room for each of the pairs OFFSET LENGTH; then queue and file. */
+/* Allocate memory for all pairs OFFSET LENGTH, then create the queue and open the file. */
 static inline int direct_open(struct direct *d, const char *device, const char *path,
 			      uint32_t flags, char *const pairs[])
 {
@@ -76,16 +76,16 @@ static inline int direct_open(struct direct *d, const char *device, const char *
 
 static inline void direct_close(struct direct *d)
 {
-	/* The queue first: requests in flight may still use the others. */
+	/* Free the queue first: requests in flight may still use the other objects. */
 	(void)pst_queue_free(d->queue);
 	(void)pst_file_close(d->file);
 	(void)pst_mem_free(d->mem);
 }
 
 /*
- * Ask whether cuFile has a direct way here.  The first question starts the search for one, which
- * may take seconds; requests take other paths meanwhile.  A program need not wait for it; here we
- * do, to show the answer.  With a file that has no bytes nothing can be tried: ENODATA.
+ * Ask whether cuFile has a direct path here.  The first call starts the search, which may take
+ * seconds; requests take other paths until then.  This example waits for the answer only to show
+ * it.  An empty file cannot be tried: ENODATA.
  */
 static inline void direct_gds(const struct direct *d, struct pst_path_info *ret)
 {
@@ -96,7 +96,7 @@ static inline void direct_gds(const struct direct *d, struct pst_path_info *ret)
 			break;
 }
 
-/* Do one request and say which way it went.  Bytes, or -1. */
+/* Run one request and print its paths.  Return the bytes moved, or -1. */
 static inline int64_t direct_do(const struct direct *d, const struct pst_io *io)
 {
 	static const char *const states[] = { "no", "possible", "proven" };
@@ -121,7 +121,7 @@ static inline int64_t direct_do(const struct direct *d, const struct pst_io *io)
 	return done.res;
 }
 
-/* CRC-32C, bit by bit: slow, and independent of the library.  Begins with 0. */
+/* Extend a CRC-32C bit by bit: slow, but independent of the library.  Begin with 0. */
 static inline uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t len)
 {
 	crc = ~crc;

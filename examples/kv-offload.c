@@ -4,12 +4,12 @@
  *
  *	kv-offload [-d DEVICE] [DIR]
  *
- * In device memory each layer has an array of pieces, one for each block.  In the file a
- * block is contiguous.  One struct pst_seg says that: a block's piece in layer i lies
- * i * mem_stride further in memory and i * file_stride further in the file.
+ * In device memory each layer has an array of pieces, one per block.  In the file a block is
+ * contiguous.  One struct pst_seg describes that: the block's piece of layer i is at i * mem_stride
+ * in memory and at i * file_stride in the file.
  *
- * The loop sleeps in epoll_wait(2) on the queue's descriptor, as an engine would that has
- * sockets to serve as well.
+ * The loop sleeps in epoll_wait(2) on the queue's descriptor, as an engine does that also serves
+ * sockets.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,17 +25,17 @@
 #define LAYERS 16
 #define PIECE 16384u /* bytes of one block in one layer */
 #define BLOCK (LAYERS * PIECE)
-#define NR_BLOCKS 64 /* in device memory */
+#define NR_BLOCKS 64 /* blocks in device memory */
 #define DEPTH 32     /* requests in flight */
 
-/* A failed call of the library: its sentence names cause and cure. */
+/* Report a failed call of the library; its sentence names cause and cure. */
 static int complain(const char *what, int r)
 {
 	(void)fprintf(stderr, "kv-offload: %s: %s\n", what, pst_error_text());
 	return r;
 }
 
-/* A failed call of the system. */
+/* Report a failed system call. */
 static int complain_errno(const char *what)
 {
 	int r = -errno;
@@ -52,8 +52,8 @@ static uint64_t in_ms(uint64_t ms)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + ms * 1000000u;
 }
 
-/* Where block b of device memory goes: slot b of the file going out, and back in reverse
- * order, as a cache hands out whatever slots are free. */
+/* Describe one block: it goes to its slot of the file when written; when read, blocks come back in
+ * reverse order, as a cache uses any free slot. */
 static struct pst_seg block_seg(uint64_t slot, uint64_t block)
 {
 	return (struct pst_seg){
@@ -66,13 +66,14 @@ static struct pst_seg block_seg(uint64_t slot, uint64_t block)
 	};
 }
 
-/* Reap until no completion is left; how many there were, or -errno. */
+/* Reap until no completion is left.  Return their number, or -errno. */
 static int reap_all(struct pst_queue *q, uint32_t *paths)
 {
 	struct pst_done done[DEPTH];
 	int n, total = 0;
 
-	/* Less than asked for arms the descriptor: only then is it time to sleep. */
+	/* A reap that returns fewer than requested arms the descriptor: only then may the loop
+	 * sleep. */
 	do {
 		n = pst_queue_reap(q, done, 0, DEPTH, 0);
 		if (n < 0)
@@ -97,7 +98,7 @@ static int reap_all(struct pst_queue *q, uint32_t *paths)
 static int move_blocks(struct pst_queue *q, int ep, struct pst_file *file, struct pst_mem *mem,
 		       uint32_t op)
 {
-	/* The queue reads these until the completion: they must outlive the requests. */
+	/* The queue reads these until the requests complete, so they must live that long. */
 	static struct pst_seg segs[NR_BLOCKS];
 	uint64_t started = 0, finished = 0;
 	uint32_t paths = 0;
@@ -113,7 +114,7 @@ static int move_blocks(struct pst_queue *q, int ep, struct pst_file *file, struc
 				.mem = mem,
 				.segs = &segs[started],
 				.nr_segs = 1,
-				/* A disk that hangs must not hang the engine. */
+				/* A hanging disk must not hang the engine. */
 				.deadline_ns = in_ms(20000),
 				.user_data = started,
 			};
@@ -145,7 +146,7 @@ static int move_blocks(struct pst_queue *q, int ep, struct pst_file *file, struc
 	return 0;
 }
 
-/* All written bytes are on the disk once this returned 0. */
+/* Sync: after it has returned 0, all written bytes are on the disk. */
 static int make_durable(struct pst_queue *q, struct pst_file *file)
 {
 	struct pst_io io = { .op = PST_OP_SYNC, .flags = PST_IO_DATASYNC, .file = file };
@@ -162,7 +163,7 @@ static int make_durable(struct pst_queue *q, struct pst_file *file)
 	return done.res < 0 ? (int)done.res : 0;
 }
 
-/* Word w of a piece: tells the block, the layer and the place in it apart. */
+/* Return word w of a piece, which identifies block, layer and position. */
 static uint32_t word(uint64_t block, unsigned layer, unsigned w)
 {
 	return (uint32_t)(block * 1000003u + layer * 8191u + w) * 2654435761u;
@@ -178,7 +179,7 @@ static int fill(struct pst_mem *mem)
 
 			for (unsigned w = 0; w < PIECE / 4; w++)
 				piece[w] = word(b, layer, w);
-			/* Device memory cannot be dereferenced: these calls copy. */
+			/* Device memory cannot be dereferenced, so copy. */
 			r = pst_mem_copy_in(mem, (layer * (uint64_t)NR_BLOCKS + b) * PIECE, piece,
 					    PIECE);
 			if (r < 0)
@@ -188,7 +189,7 @@ static int fill(struct pst_mem *mem)
 	return 0;
 }
 
-/* After the way back block b holds the former bytes of block NR_BLOCKS - 1 - b. */
+/* Check that block b now holds the former bytes of block NR_BLOCKS - 1 - b. */
 static int check(struct pst_mem *mem)
 {
 	static uint32_t piece[PIECE / 4];
@@ -254,7 +255,7 @@ static int run(const char *path, const char *device)
 	if (r == 0)
 		r = check(mem);
 
-	/* The queue first: requests in flight may still use the others. */
+	/* Free the queue first: requests in flight may still use the other objects. */
 	(void)pst_queue_free(q);
 	(void)pst_file_close(file);
 	(void)pst_mem_free(mem);

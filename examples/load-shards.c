@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Load every tensor of safetensors files into device memory, one request for each.
+ * Load every tensor of safetensors files into device memory, with one request per tensor.
  *
  *	load-shards [-d DEVICE] [FILE...]
  *
- * Without a file it makes a small one.  Prints for each file how much came by which paths,
- * and checks the CRC-32C that each completion carries against the bytes on the device.
+ * Without a file, a small one is made.  Prints how many bytes of each file took which paths, and
+ * checks each completion's CRC-32C against the bytes on the device.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include <penstock.h>
 
 #define DEPTH 32              /* requests in flight */
-#define ALIGN 256             /* of a tensor in device memory */
+#define ALIGN 256             /* bytes; alignment of tensors in device memory */
 #define HEADER_MAX 100000000u /* bytes, the format's limit */
 
 struct tensor {
@@ -35,14 +35,14 @@ struct shard {
 	struct pst_mem *mem;
 };
 
-/* A failed call of the library: its sentence names cause and cure. */
+/* Report a failed call of the library; its sentence names cause and cure. */
 static int complain(const char *what, int r)
 {
 	(void)fprintf(stderr, "load-shards: %s: %s\n", what, pst_error_text());
 	return r;
 }
 
-/* A failed call of the system. */
+/* Report a failed system call. */
 static int complain_errno(const char *what)
 {
 	int r = -errno;
@@ -51,7 +51,7 @@ static int complain_errno(const char *what)
 	return r;
 }
 
-/* A file that is not as safetensors files are. */
+/* Report a file that is not a valid safetensors file. */
 static int complain_format(const char *path, const char *why)
 {
 	(void)fprintf(stderr, "load-shards: %s: %s\n", path, why);
@@ -59,8 +59,8 @@ static int complain_format(const char *path, const char *why)
 }
 
 /*
- * Read the JSON header of a safetensors file, whose length the first 8 bytes tell, little endian.
- * The result ends with a 0, is to be freed, and NULL after an error.
+ * Read the JSON header of a safetensors file; the first 8 bytes are its length, little endian.
+ * Return it NUL-terminated, to be freed; NULL after an error.
  */
 static char *read_header(FILE *f, const char *path, uint64_t *ret_len)
 {
@@ -91,14 +91,14 @@ static char *read_header(FILE *f, const char *path, uint64_t *ret_len)
 	return text;
 }
 
-/* Skip blanks and the character c; NULL if another one is there. */
+/* Skip blanks and the character c; return NULL if another character is there. */
 static const char *after(const char *p, char c)
 {
 	p += strspn(p, " \t\r\n");
 	return *p == c ? p + 1 : NULL;
 }
 
-/* Skip blanks and a number; NULL if there is none. */
+/* Skip blanks and a number; return NULL if there is none. */
 static const char *after_number(const char *p, uint64_t *ret)
 {
 	char *end;
@@ -110,9 +110,9 @@ static const char *after_number(const char *p, uint64_t *ret)
 }
 
 /*
- * Find the next tensor in a header: each has "data_offsets":[BEGIN,END], and nothing else looks
- * like that, because quotes in names are escaped.  A program that wants names, types and shapes has
- * a JSON parser; this one only wants to know where the bytes are.
+ * Find the next tensor in a header by its "data_offsets":[BEGIN,END]; nothing else can match,
+ * because quotes in names are escaped.  Programs that need names, types and shapes use a JSON
+ * parser; this one only needs the offsets.
  */
 static const char *next_tensor(const char *p, uint64_t *ret_begin, uint64_t *ret_end)
 {
@@ -133,7 +133,7 @@ static const char *next_tensor(const char *p, uint64_t *ret_begin, uint64_t *ret
 	return NULL;
 }
 
-/* Make the list of tensors of a header; data_off is where their bytes begin in the file. */
+/* List the tensors of a header; data_off: offset of their bytes in the file. */
 static int list_tensors(struct shard *s, const char *header, uint64_t data_off, uint64_t file_size)
 {
 	uint64_t begin, end, mem_off = 0;
@@ -190,7 +190,8 @@ static int shard_open(struct shard *s, const char *path, const char *device)
 	r = read_tensors(s);
 	if (r < 0)
 		return r;
-	/* Nobody changes model files while they are loaded: some paths want to know that. */
+	/* STABLE: nobody changes model files while they are loaded, and some paths require that
+	 * promise. */
 	r = pst_file_open(path, PST_FILE_READ | PST_FILE_STABLE, NULL, &s->file);
 	if (r < 0)
 		return complain(path, r);
@@ -201,13 +202,13 @@ static int shard_open(struct shard *s, const char *path, const char *device)
 
 static void shard_close(struct shard *s)
 {
-	/* All of these take NULL. */
+	/* All of these accept NULL. */
 	(void)pst_file_close(s->file);
 	(void)pst_mem_free(s->mem);
 	free(s->tensors);
 }
 
-/* CRC-32C, bit by bit: slow, and independent of the library. */
+/* Compute a CRC-32C bit by bit: slow, but independent of the library. */
 static uint32_t crc32c(const uint8_t *p, size_t len)
 {
 	uint32_t crc = ~0u;
@@ -263,7 +264,7 @@ static int load(struct pst_queue *q, struct shard *s)
 		struct pst_done done[DEPTH];
 		int n;
 
-		/* Keep the queue full.  A tensor without bytes needs no request. */
+		/* Keep the queue full.  Skip empty tensors. */
 		for (; next < s->nr_tensors && flying < DEPTH; next++) {
 			const struct tensor *t = &s->tensors[next];
 			struct pst_io io = {
@@ -309,7 +310,7 @@ static int load(struct pst_queue *q, struct shard *s)
 	return 0;
 }
 
-/* A file with two tensors, one of them of odd length. */
+/* Make a file with two tensors, one of odd length. */
 static int make_file(const char *path)
 {
 	static const char header[] =
@@ -344,7 +345,7 @@ static int load_all(char *const paths[], int nr, const char *device)
 		r = shard_open(&s, paths[i], device);
 		if (r == 0)
 			r = load(q, &s);
-		/* After an error, requests may still be in flight, so free the queue first. */
+		/* Free the queue first: after an error, requests may still be in flight. */
 		if (r < 0)
 			q = pst_queue_free(q);
 		shard_close(&s);

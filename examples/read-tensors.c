@@ -4,8 +4,9 @@
  *
  *	read-tensors [-d DEVICE] FILE COUNT
  *
- * FILE is cut into COUNT tensors that get memory of their own, as a framework would give them.
- * One pst_readv() with their addresses reads all, side by side; each is compared with a plain read.
+ * FILE is divided into COUNT tensors with separate memory, as a framework allocates them.  One
+ * pst_readv() with their addresses reads all of them concurrently; each is compared with a plain
+ * read.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static int complain(const char *what)
 	return -1;
 }
 
-/* Memory for a tensor; the address is all that is handed on. */
+/* Allocate memory for a tensor; only its address is used later. */
 static int tensor_new(const char *device, uint64_t off, uint64_t len, struct pst_mem **ret,
 		      struct pst_vec *ret_vec)
 {

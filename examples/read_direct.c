@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Read bytes of a file into the memory of a device, by the shortest way there is.
+ * Read bytes of a file into device memory by the shortest path.
  *
  *	read_direct DEVICE FILE OFFSET LENGTH [OFFSET LENGTH]...
  *
- * Says for each pair which way that was, compares the memory with a plain read and prints its
- * CRC-32C.  Any offset and length will do; where the file ends, fewer bytes come.
+ * For each pair, prints the path, compares the memory with a plain read, and prints its CRC-32C.
+ * Any offset and length is allowed; at the end of the file, fewer bytes are read.
  */
 #define ME "read_direct"
 #include "direct.h"
 
-/* How many bytes; they begin at place(d, offset).  Behind the last, a page may be overwritten. */
+/* Return the number of bytes read, which begin at place(d, offset). Up to a page after them may be
+ * overwritten. */
 static int64_t read_direct(const struct direct *d, uint64_t offset, uint64_t length)
 {
 	struct pst_io io = {
@@ -25,7 +26,7 @@ static int64_t read_direct(const struct direct *d, uint64_t offset, uint64_t len
 	return direct_do(d, &io);
 }
 
-/* The memory against a plain read. */
+/* Compare the memory with a plain read. */
 static int verify(const struct direct *d, int fd, uint64_t offset, uint64_t length)
 {
 	uint8_t got[PAGE], want[PAGE];

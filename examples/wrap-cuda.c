@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Read a file into memory of a framework, in order with the framework's stream.
+ * Read a file into a framework's memory, in order with the framework's stream.
  *
  *	wrap-cuda FILE
  *
- * Plain calls of the CUDA driver play the framework: Penstock needs a pointer and a stream of it.
- * Where there is no driver, memory of the software device is wrapped, which has no streams.
+ * Plain calls of the CUDA driver stand for the framework: Penstock needs only a pointer and a
+ * stream.  Without a CUDA driver, memory of the software device is wrapped, which has no streams.
  */
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -23,7 +23,7 @@ static int complain(const char *why)
 	return -1;
 }
 
-/* The driver's functions under the names of its binary interface; all give 0 for success. */
+/* The driver's functions under their ABI names; all return 0 for success. */
 static struct {
 	int (*init)(unsigned flags);
 	int (*retain)(void **ret_ctx, int device);
@@ -37,10 +37,11 @@ static struct {
 
 #define FIND(fn, name) (*(void **)&cu.fn = dlsym(lib, name))
 
-/* The stream's copies must not need the CPU, so the memory that they go to is pinned. */
+/* Pinned, because the stream's copies to it must not need the CPU. */
 static char got[LEN] __attribute__((aligned(4096)));
 
-/* A context, memory and a stream on the first GPU, as a framework has them; false: no driver. */
+/* Create a context, memory and a stream on the first GPU, as a framework does; return false without
+ * a driver. */
 static bool framework(uint64_t *ret_addr, void **ret_stream)
 {
 	const char *name = getenv("PST_LIBCUDA");
@@ -54,7 +55,7 @@ static bool framework(uint64_t *ret_addr, void **ret_stream)
 	       !cu.stream(ret_stream, 1 /* CU_STREAM_NON_BLOCKING */) && !cu.pin(got, LEN, 0);
 }
 
-/* Read to an address, and have the stream, or else the CPU, fetch the bytes into got. */
+/* Read to an address, then let the stream (or else the CPU) copy the bytes to got. */
 static int load(struct pst_queue *q, struct pst_io *io, uint64_t addr)
 {
 	struct pst_done done;
@@ -63,7 +64,7 @@ static int load(struct pst_queue *q, struct pst_io *io, uint64_t addr)
 	if (pst_mem_wrap(addr, LEN, NULL, &io->mem) < 0 || pst_queue_prep(q, io) < 0 ||
 	    pst_queue_submit(q) < 0)
 		return complain(pst_error_text());
-	/* The stream waits for the read, so work put on it now comes after that. */
+	/* The stream waits for the read, so work queued on it now runs after the read. */
 	if (io->stream && (cu.copy(got, addr, LEN, io->stream) || cu.wait(io->stream)))
 		return complain("the stream failed");
 	if (pst_queue_reap(q, &done, 1, 1, PST_NO_DEADLINE) < 1 ||
@@ -84,7 +85,7 @@ static int same(const char *path, size_t len)
 
 int main(int argc, char *argv[])
 {
-	/* A stream that waits is let go when a request ends, so none shall take long. */
+	/* A waiting stream continues only when its request ends, so limit the time. */
 	struct pst_queue_opts o = { .sz = sizeof(o), .timeout_ms = 5000 };
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	struct pst_io io = { .op = PST_OP_READ, .len = LEN };
@@ -109,7 +110,7 @@ int main(int argc, char *argv[])
 		n = complain("a plain read gives other bytes");
 	(void)pst_queue_free(q);
 	(void)pst_file_close(io.file);
-	/* Wrapped memory is the framework's: it may free it when nobody can touch it any more. */
+	/* The framework may free wrapped memory only when nothing can access it any more. */
 	if (io.mem && pst_mem_drain(io.mem, 0) < 0)
 		n = -1;
 	(void)pst_mem_free(io.mem);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Write bytes from the memory of a device to a file, by the shortest way there is.
+ * Write bytes from device memory to a file by the shortest path.
  *
  *	write_direct [-s] DEVICE FILE OFFSET LENGTH [OFFSET LENGTH]...
  *
- * A pattern that differs with the place in the file is stored in device memory and written; then
- * the file is read and compared, and the CRC-32C printed.  A file that is not there is made, and
- * one that is stays as long as it was or becomes longer: bytes that are not named stay the
- * same.  With -s the bytes are on the disk when it ends.
+ * Stores a pattern that depends on the file offset in device memory and writes it; then reads the
+ * file, compares, and prints the CRC-32C. A missing file is created.  An existing file keeps its
+ * other bytes, and is never shortened.  With -s, the bytes are on the disk when the program ends.
  */
 #define ME "write_direct"
 #include "direct.h"
@@ -19,8 +18,8 @@ static void pattern(uint64_t offset, uint8_t *buf, size_t len)
 }
 
 /*
- * The bytes that begin at place(d, offset) in memory.  If a kernel makes them: name its stream in
- * io.stream, or call pst_mem_sync() before.
+ * Write the bytes at place(d, offset) in memory.  If a kernel produces them, set io.stream to its
+ * stream, or call pst_mem_sync() before.
  */
 static int64_t write_direct(const struct direct *d, uint64_t offset, uint64_t length)
 {
@@ -36,7 +35,7 @@ static int64_t write_direct(const struct direct *d, uint64_t offset, uint64_t le
 	return direct_do(d, &io);
 }
 
-/* All bytes written before are on the disk when this returned 0. */
+/* Sync: after it has returned 0, all earlier writes are on the disk. */
 static int64_t make_durable(const struct direct *d)
 {
 	struct pst_io io = { .op = PST_OP_SYNC, .file = d->file };
@@ -95,7 +94,8 @@ static int run(const struct direct *d, const char *path, char *const pairs[], bo
 
 int main(int argc, char *argv[])
 {
-	/* Reading too: the first writes by O_DIRECT and cuFile are read back and compared. */
+	/* Open for reading as well: the first O_DIRECT and cuFile writes are read back and
+	 * compared. */
 	const uint32_t flags = PST_FILE_READ | PST_FILE_WRITE | PST_FILE_CREATE;
 	struct direct d = { .op = PST_OP_WRITE };
 	bool sync = argc > 1 && strcmp(argv[1], "-s") == 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The functions of libcufile.so.0 that move batches, in the form of gds/cufile/cufile_syms.h.
- * The library itself does not use them (docs/GDS.md says why): they are measured.
+ * The batch functions of libcufile.so.0, in the form of gds/cufile/cufile_syms.h.  The library
+ * itself does not use them (docs/GDS.md says why): they are only measured.
  *
- * The formatter is off because it takes a type before a star for a factor.
+ * The formatter is off because it takes "type *" for a multiplication.
  */
 /* clang-format off */
-/* 1.7; some builds leave them out. */
+/* Since 1.7; missing in some builds. */
 OPT(struct cuf_error, cuFileBatchIOSetUp, (cuf_batch *ret, unsigned nr))
 OPT(struct cuf_error, cuFileBatchIOSubmit,
     (cuf_batch batch, unsigned nr, struct cuf_io_params *v, unsigned flags))

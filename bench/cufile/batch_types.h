@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The types of cuFile's batches, beside those of gds/cufile/cufile_types.h.
- * tests/unit/test-cufile-abi.c compares them with <cufile.h> where there is one.
+ * Types of cuFile's batches, in addition to gds/cufile/cufile_types.h.
+ * tests/unit/test-cufile-abi.c compares them with <cufile.h> where that is installed.
  */
 #ifndef BENCH_CUFILE_BATCH_TYPES_H
 #define BENCH_CUFILE_BATCH_TYPES_H
 
 #include "gds/cufile/cufile_types.h"
 
-#define CUF_BATCH 1 /* mode of an entry of a batch */
+#define CUF_BATCH 1 /* value of cuf_io_params.mode */
 
 typedef void *cuf_batch;
 
-/* Of an entry of a batch; one bit is set. */
+/* State of a batch entry; one bit is set. */
 enum {
 	CUF_WAITING = 0x01,
 	CUF_PENDING = 0x02,
@@ -24,7 +24,7 @@ enum {
 };
 
 struct cuf_io_params {
-	int mode; /* CUF_BATCH */
+	int mode; /* always CUF_BATCH */
 	struct {
 		void *base;
 		off_t file_off, base_off;
@@ -38,7 +38,7 @@ struct cuf_io_params {
 struct cuf_io_event {
 	void *cookie;
 	int status;
-	size_t ret; /* bytes, or what a negative number looks like here */
+	size_t ret; /* bytes, or a negative error converted to size_t */
 };
 
 _Static_assert(sizeof(struct cuf_io_params) == 64 &&

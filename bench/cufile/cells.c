@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cells: a size of blocks, a number of threads, cold or warm.  In each the ways take turns, so
- * that other work of the machine meets all alike, and the first one changes.  A way that does
- * not answer in time is said to hang, its process is killed, and the rest goes on.
+ * Cells: a block size and a number of threads, cold or warm.  In each cell the ways take turns,
+ * with rotating order, so that other load affects all equally.  A way that does not answer in time
+ * is reported as hung and its process is killed; the others continue.
  */
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,16 +10,16 @@
 
 #include "cufile.h"
 
-#define COLD_MOST 0.01 /* of the file may stay in the page cache */
+#define COLD_MOST 0.01 /* largest part of the file that may be in the page cache */
 #define COLD_TRIES 40u
 #define COLD_WAIT_US 50000
-#define HANGS_MAX 3u /* in a row; then a way is not asked any more */
+#define HANGS_MAX 3u /* consecutive hangs after which a way is skipped */
 
 struct worker {
-	pid_t pid; /* 0: none */
+	pid_t pid; /* 0: no process */
 	int sock;
 	unsigned hangs;
-	enum status status; /* other than DONE: it is not asked any more */
+	enum status status; /* anything except DONE: skip the way from now on */
 	char text[400];
 };
 
@@ -27,7 +27,7 @@ static struct worker workers[WAYS];
 
 /* ----------------------------------------------------------------- workers */
 
-/* A worker that hangs in a driver does not even die, and is left behind. */
+/* Kill a worker.  One that hangs in a driver does not even die, so do not wait for it. */
 static void worker_kill(struct worker *w)
 {
 	struct timespec ms = { .tv_nsec = 1000000 };
@@ -61,7 +61,7 @@ static void worker_fork(struct worker *w, enum way way)
 	w->pid = 0;
 }
 
-/* Its next answer; HANGS or DIED where there is none. */
+/* Receive the next answer; HANGS or DIED if there is none. */
 static void worker_hear(struct worker *w, uint64_t ns, struct answer *ret)
 {
 	uint64_t end = now_ns() + ns + (uint64_t)(set.patience * 1e9), now;
@@ -100,7 +100,7 @@ static void cells_worker_ask(struct worker *w, const struct order *o, struct ans
 	}
 }
 
-/* Have a process for the way; false with its reason when there is none. */
+/* Start a process for the way; return false, with the reason in hello, on failure. */
 static bool cells_worker_start(struct worker *w, enum way way, struct answer *hello)
 {
 	if (w->status != DONE || w->pid)
@@ -171,15 +171,13 @@ static void cell_begin(struct cell *c, struct answer *a)
 	}
 }
 
-/*
- * Bring the file into the page cache or out of it, as the cell wants.  Return false if that fails.
- */
+/* Bring the file into the page cache or remove it, for the cell.  Return false if that fails. */
 static bool cells_prepare(struct cell *c, const char *path, int fd)
 {
 	double part = resident_part(fd);
 
 	if (c->cold) {
-		/* Pages that are being read ahead can be dropped only once they are there. */
+		/* Pages under read-ahead can be dropped only after they have arrived. */
 		for (unsigned i = 0; i < COLD_TRIES && part >= 0; i++) {
 			if (i)
 				(void)usleep(COLD_WAIT_US);
@@ -272,7 +270,7 @@ static int all_cells(const char *path, int fd, struct cell *c, struct answer *a)
 
 		if (cold ? !set.cold : !set.warm)
 			continue;
-		/* A library that has seen a cold file behaves differently with a warm one: start
+		/* A library that has read a cold file behaves differently with a warm one, so start
 		 * new processes. */
 		if (i == each)
 			workers_end();
@@ -285,7 +283,7 @@ static int all_cells(const char *path, int fd, struct cell *c, struct answer *a)
 	return r;
 }
 
-/* Also of a cuFile that hangs, whose process then says nothing more. */
+/* Get the facts.  If cuFile hangs, keep those that the process sent before. */
 static int find_facts(struct answer *a)
 {
 	const struct order o = { .what = ORDER_CELL };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * File to GPU memory: NVIDIA's cuFile beside Penstock and beside pread(2) with a copy, over
- * sizes of blocks and numbers of threads, cold and warm.  See cufile.h for how.
+ * Compare file reads to GPU memory: NVIDIA's cuFile, Penstock, and pread(2) with a copy, for
+ * several block sizes and thread counts, cold and warm.  See cufile.h.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -51,7 +51,7 @@ struct settings set = {
 
 /* -------------------------------------------------------------------- file */
 
-/* Each eight bytes hold their own offset. */
+/* Fill the file so that each eight bytes contain their own offset. */
 static int cufile_fill(int fd, const char *path)
 {
 	_cleanup_(freep) uint64_t *buf = malloc(MIB(1));

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files to GPU memory by cuFile, by Penstock and by hand, side by side.
+ * Compare file reads to GPU memory: cuFile, Penstock, and plain calls.
  *
- *	cufile.c	the arguments, and the file
- *	cells.c	cells: the ways take turns
- *	worker.c	a way's process: threads, memory, one turn, its bytes compared
+ *	cufile.c	arguments, and the file
+ *	cells.c	cells, in which the ways take turns
+ *	worker.c	a way's process: threads, memory, one turn, comparing the bytes
  *	ways.c	the ways themselves
- *	lib.c		CUDA and cuFile, as far as they are here
+ *	lib.c		load CUDA and cuFile, if present
  *	report.c	the table, and JSON
  *
- * Each way runs in a process of its own: a call of cuFile may never return, and a library must not
- * disturb the others.
+ * Each way runs in its own process: a call of cuFile may never return, and one library must not
+ * disturb another.
  */
 #ifndef BENCH_CUFILE_H
 #define BENCH_CUFILE_H
@@ -25,7 +25,7 @@
 #define THREADS_MAX 64u
 #define TURNS_MAX 99u
 #define LIST_MAX 8u
-#define BATCH_SIZE_MAX KIB(64) /* larger blocks need no batches */
+#define BATCH_SIZE_MAX KIB(64) /* bytes; larger blocks gain nothing from batches */
 
 enum way {
 	CUFILE_DIRECT,
@@ -36,12 +36,12 @@ enum way {
 	OURS_DEEP,
 	PLAIN,
 	WAYS,
-	FACTS = WAYS, /* moves a little, and says what there is */
+	FACTS = WAYS, /* reads a little, and reports the facts */
 };
 
 struct settings {
-	const char *path, *libcufile; /* NULL: one that is made; the one that is found */
-	uint64_t size;                /* of the file that is used */
+	const char *path, *libcufile; /* NULL: make a file; search the library */
+	uint64_t size;                /* bytes of the file that are used */
 	uint64_t blocks[LIST_MAX];
 	unsigned nr_blocks;
 	unsigned threads[LIST_MAX];
@@ -68,26 +68,26 @@ static inline bool way_is_ours(enum way w)
 	return w == OURS_ONE || w == OURS_DEEP;
 }
 
-/* Blocks of a thread that are under way at a time. */
+/* Return the blocks that a thread has in flight. */
 unsigned way_slots(enum way w, uint64_t block);
 
 /* --------------------------------------------------------------- processes */
 
 enum what { ORDER_CELL, ORDER_TURN };
 
-/* A worker's orders. */
+/* An order to a worker. */
 struct order {
 	uint32_t what, threads;
 	uint64_t block, ns;
-	bool cold; /* each block at most once */
+	bool cold; /* read each block at most once */
 };
 
 enum status {
 	DONE,
-	REFUSED, /* not to be had here; the text says why */
+	REFUSED, /* impossible here; text holds the reason */
 	FAILED,
-	WRONG, /* bytes */
-	HANGS, /* the process that waited sets the last two */
+	WRONG, /* wrong bytes */
+	HANGS, /* set by the waiting process, like DIED */
 	DIED,
 };
 
@@ -95,23 +95,23 @@ struct facts {
 	char gpu[128], driver[64];
 	int cuda;       /* 13000 for 13.0 */
 	int cufile;     /* 1150 for 1.15; 0: none */
-	char file[256]; /* of cuFile */
-	char mode[160]; /* how it moves bytes here */
+	char file[256]; /* file of the cuFile library */
+	char mode[160]; /* how cuFile moves bytes here */
 	char fs[32];
 };
 
-/* The worker's answer to each, and once without being asked when it is ready. */
+/* A worker's answer to an order; one is also sent, without an order, when it is ready. */
 struct answer {
 	enum status status;
 	char text[400];
 	uint64_t bytes, ops, ns;
 	uint32_t paths;
 	struct whys whys;
-	struct hist hist; /* ns of blocks */
+	struct hist hist; /* ns per block */
 	struct facts facts;
 };
 
-/* Never returns. */
+/* Run a worker; never returns. */
 __attribute__((noreturn)) void cufile_worker_main(enum way way, int sock);
 
 /* ------------------------------------------------------------------- lanes */
@@ -120,14 +120,14 @@ __attribute__((noreturn)) void cufile_worker_main(enum way way, int sock);
 struct lane {
 	pthread_t thread;
 	unsigned idx;
-	uint64_t first, nr;   /* its region, in blocks */
-	uint64_t taken, most; /* of the turn */
+	uint64_t first, nr;   /* blocks of its region */
+	uint64_t taken, most; /* blocks of this turn: taken, limit */
 	uint64_t begun, ended, ops;
 	cu_ptr dev;
 	cu_stream stream;
-	char *host, *check;        /* a block each; host is pinned */
-	uint64_t moved[SLOTS_MAX]; /* the offset that came into a slot last */
-	uint64_t since[SLOTS_MAX]; /* ns */
+	char *host, *check;        /* buffers of one block; host is pinned */
+	uint64_t moved[SLOTS_MAX]; /* file offset of the last block in each slot */
+	uint64_t since[SLOTS_MAX]; /* ns; when each slot's block began */
 	cuf_batch batch;
 	struct pst_queue *queue;
 	struct pst_mem *mem;
@@ -140,13 +140,13 @@ struct lane {
 
 #define NOWHERE UINT64_MAX
 
-/* Of the worker, for its ways. */
+/* State of a worker, shared with its ways. */
 struct work {
 	enum way way;
-	struct order cell; /* the one that it is set up for */
+	struct order cell; /* the order that it is set up for */
 	unsigned slots;
-	uint64_t ns;       /* that a turn takes */
-	int fd, fd_direct; /* -1: the file system has no O_DIRECT */
+	uint64_t ns;       /* duration of a turn */
+	int fd, fd_direct; /* descriptors; -1: the file system lacks O_DIRECT */
 	cu_ctx ctx;
 	cuf_handle handle;
 	struct pst_file *file;
@@ -154,47 +154,48 @@ struct work {
 
 extern struct work work;
 
-/* The next block's offset; false when the turn is over. */
+/* Return the offset of the next block; false at the end of the turn. */
 bool lane_take(struct lane *l, uint64_t now, uint64_t *ret_off);
 
-/* A block came into a slot. */
+/* Record a block that has arrived in a slot. */
 void lane_count(struct lane *l, unsigned slot, uint64_t off, uint64_t ns);
 
 /* -------------------------------------------------------------------- ways */
 
-/* 0 or -errno with a sentence; -EOPNOTSUPP where somebody refuses. */
-int way_open(void);           /* once */
-int way_init(struct lane *l); /* l->dev is there */
-int way_pass(struct lane *l); /* until lane_take() ends it */
+/* Functions of the way.  Return 0, or -errno with a sentence; -EOPNOTSUPP if something is
+ * refused. */
+int way_open(void);           /* called once */
+int way_init(struct lane *l); /* l->dev is allocated already */
+int way_pass(struct lane *l); /* reads until lane_take() returns false */
 void way_done(struct lane *l);
 
 /* --------------------------------------------------------------- libraries */
 
-/* 0 or -errno with a sentence. */
+/* Open CUDA.  Return 0, or -errno with a sentence. */
 int cuda_open(cu_ctx *ret);
 int cuda_check(cu_result e, const char *call);
 #define CU(call) cuda_check(cu.call, #call)
 
-/* Loads and opens it, and registers the file of this descriptor. */
+/* Load and open cuFile, and register the file of this descriptor. */
 int cufile_load(void);
 int bench_cufile_open(int fd, cuf_handle *ret);
 int bench_cufile_check(struct cuf_error e, const char *call);
-/* The error of a cuFileRead() that gave no whole block. */
+/* Return the error of a cuFileRead() that read no whole block. */
 int cufile_read_failed(ssize_t n, int err, uint64_t off);
 
-/* The facts of the GPU and the file; and of cuFile, where status and text say what is not. */
+/* Get facts about GPU and file; about cuFile, status and text tell what is missing. */
 void facts_gpu(struct facts *ret);
 void facts_cufile(struct answer *ret);
 
 /* ------------------------------------------------------------------- cells */
 
-/* A way in a cell. */
+/* Results of a way in a cell. */
 struct result {
-	bool asked; /* it takes part in this cell */
+	bool asked; /* the way takes part in this cell */
 	enum status status;
 	char text[400];
-	unsigned nr;            /* turns */
-	double rate[TURNS_MAX]; /* GB/s; sorted once the cell is done */
+	unsigned nr;            /* number of turns */
+	double rate[TURNS_MAX]; /* GB/s per turn; sorted at the end of the cell */
 	uint64_t bytes, ops;
 	uint32_t paths;
 	struct whys whys;
@@ -205,20 +206,21 @@ struct cell {
 	uint64_t block;
 	unsigned threads;
 	bool cold;
-	char text[200]; /* why it was not measured, or "" */
+	char text[200]; /* why the cell was not measured, or "" */
 	struct result v[WAYS];
 };
 
 double result_median(const struct result *r);
 
-/* Measures all cells, each shown as soon as it is done; 0, or -errno with a sentence. */
+/* Measure all cells, showing each at its end.  Return 0, or -errno with a sentence. */
 int cells_run(const char *path, int fd);
 
 /* ------------------------------------------------------------------ report */
 
 void report_begin(const char *path, const struct answer *facts);
 void report_cell(const struct cell *c);
-/* Also of a run that was stopped.  1: wrong bytes, or a way without cuFile failed; else 0. */
+/* End the report, also of a stopped run.  Return 1 after wrong bytes, or if a way without cuFile
+ * failed; else 0. */
 int report_end(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* CUDA and cuFile, as far as they are here. */
+/* Load CUDA and cuFile, if present. */
 #include <dlfcn.h>
 
 #include "cufile.h"
@@ -110,7 +110,7 @@ int cufile_load(void)
 	char why[256];
 	int r = -ENODEV;
 
-	/* Else it leaves its log in the current directory. */
+	/* Otherwise cuFile writes its log into the current directory. */
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 	if (named)
 		r = vendor_cufile(named, why, sizeof(why));
@@ -137,7 +137,7 @@ struct counts {
 	uint64_t posix, nvfs, p2p;
 };
 
-/* Its own counters, of all GPUs: nobody else is in this process. */
+/* Read cuFile's counters for all GPUs: nothing else in this process uses cuFile. */
 static int counters(int version, struct counts *ret)
 {
 	_cleanup_(freep) char *buf = calloc(1, CUF_STATS_ROOM);
@@ -176,7 +176,7 @@ static int read_one(cuf_handle handle)
 	return n == (ssize_t)len ? 0 : cufile_read_failed(n, errno, 0);
 }
 
-/* Read a little, and see which way it went. */
+/* Read a little, and find out from the counters how the bytes moved. */
 static int find_mode(int version, cuf_handle handle, char *ret, size_t len)
 {
 	struct cuf_props props = { 0 };
@@ -198,7 +198,7 @@ static int find_mode(int version, cuf_handle handle, char *ret, size_t len)
 		r = read_one(handle);
 	if (r == 0)
 		r = counters(version, &c);
-	/* Before 1.16 the process must not end while it counts. */
+	/* Before 1.16, a process that counts cannot exit safely. */
 	(void)cuf.cuFileStatsStop();
 	if (r < 0)
 		return r;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The table, a cell at a time and 100 columns wide; and all of it as JSON. */
+/* Print the table cell by cell, 100 columns wide; or everything as JSON. */
 #include "tools/common/json.h"
 #include "cufile.h"
 
 #define WIDTH 100
 
-/* Rows of a cell: the better of two, for cuFile. */
+/* Rows of a cell; for cuFile, the better of two ways. */
 static const struct row {
 	const char *key;
 	enum way v[2];
@@ -21,14 +21,14 @@ enum verdict { SLOWER, EVEN, FASTER, VERDICTS };
 
 static struct {
 	struct json_object *root, *cells;
-	unsigned verdicts[2][VERDICTS]; /* one at a time, and deep */
+	unsigned verdicts[2][VERDICTS]; /* one block in flight; many */
 	bool bad;
 	struct whys whys;
 } report;
 
 /* ------------------------------------------------------------------- words */
 
-/* Lines of at most WIDTH columns. */
+/* Print lines of at most WIDTH columns. */
 static void print_wrapped(unsigned indent, const char *text)
 {
 	size_t room = WIDTH - indent;
@@ -70,7 +70,8 @@ static void row_name(const struct row *r, enum way w, uint64_t block, char *buf,
 		(void)snprintf(buf, len, "%s", r->key);
 }
 
-/* Of two results the better: the one with the higher median, or the one that has any. */
+/* Return the better of a row's two ways: the one with the higher median, or the one with a
+ * result. */
 static enum way better(const struct cell *c, const struct row *r)
 {
 	return result_median(&c->v[r->v[1]]) > result_median(&c->v[r->v[0]]) ? r->v[1] : r->v[0];
@@ -78,8 +79,8 @@ static enum way better(const struct cell *c, const struct row *r)
 
 /* ---------------------------------------------------------------- verdicts */
 
-/* Return the result with which a row is compared: cuFile's own for one at a time, else the better
- * of cuFile's two. */
+/* Return the result that a row is compared with: cuFile's with one block in flight, or for deep
+ * rows the better of cuFile's results. */
 static const struct result *yardstick(const struct cell *c, const struct row *r)
 {
 	const struct result *one = &c->v[better(c, &rows[0])], *many = &c->v[better(c, &rows[1])];
@@ -89,7 +90,7 @@ static const struct result *yardstick(const struct cell *c, const struct row *r)
 	return one;
 }
 
-/* Faster or slower only where the turns of one are all beyond those of the other. */
+/* FASTER or SLOWER only if all turns of one are beyond all turns of the other. */
 static enum verdict verdict(const struct result *a, const struct result *b)
 {
 	if (a->rate[0] > b->rate[b->nr - 1])
@@ -146,7 +147,7 @@ void report_begin(const char *path, const struct answer *a)
 		     set.seconds / set.turns);
 }
 
-/* Behind what a row has already, or below it. */
+/* Print paths after the row's text, or below the row. */
 static void report_print_paths(uint32_t paths)
 {
 	struct text t = paths_text(paths);
@@ -155,7 +156,7 @@ static void report_print_paths(uint32_t paths)
 	(void)printf("%s%s", strlen(t.s) > (size_t)room ? "\n               " : " ", t.s);
 }
 
-/* Print a text unless the row had the same one before. */
+/* Print a text unless it equals the row's last one. */
 static void print_once(const struct row *row, const char *text)
 {
 	static char last[ARRAY_SIZE(rows)][400];
@@ -266,7 +267,7 @@ void report_cell(const struct cell *c)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		enum way w = better(c, &rows[i]);
 
-		/* A wrong byte is not hidden behind its better half. */
+		/* Show wrong bytes, even if the row's other way is better. */
 		if (c->v[rows[i].v[0]].status == WRONG || c->v[rows[i].v[1]].status == WRONG)
 			w = rows[i].v[c->v[rows[i].v[1]].status == WRONG];
 		if (!c->v[w].asked || (!c->v[w].nr && c->v[w].status == DONE))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The ways: each as somebody would write it who wants the most of it. */
+/* The ways, each written for the best performance. */
 #include <fcntl.h>
 
 #include "cufile.h"
 
-#define DEEP_BYTES MIB(64) /* of a thread, when its blocks are large */
+#define DEEP_BYTES MIB(64) /* bytes in flight per thread, with large blocks */
 #define DEEP_MIN 4u
 
 unsigned way_slots(enum way w, uint64_t block)
@@ -86,7 +86,7 @@ static unsigned batch_fill(struct lane *l, uint64_t now, struct cuf_io_params *v
 	return nr;
 }
 
-/* Until all of it are done; the parent process ends us when that takes too long. */
+/* Wait for the whole batch; the parent process kills this one if that takes too long. */
 static int batch_reap(struct lane *l, uint64_t begun, unsigned left)
 {
 	struct cuf_io_event ev[SLOTS_MAX];
@@ -189,7 +189,7 @@ static int ours_end(struct lane *l, const struct pst_done *d, uint64_t now)
 	return 0;
 }
 
-/* One at a time, as pst_read() does it: what memory holds is copied without a request. */
+/* Read one block as pst_read() does: resident bytes are copied without a request. */
 static int ours_one(struct lane *l, uint64_t off, uint64_t now, struct pst_done *ret)
 {
 	struct pst_io io = ours_io(l, 0, off);
@@ -222,7 +222,7 @@ static int ours_one_pass(struct lane *l)
 	return r;
 }
 
-/* As many under way as there are slots, always. */
+/* Keep all slots in flight. */
 static int ours_pass(struct lane *l)
 {
 	struct pst_done d[SLOTS_MAX];
@@ -309,7 +309,7 @@ void way_done(struct lane *l)
 {
 	l->queue = pst_queue_free(l->queue);
 	l->mem = pst_mem_free(l->mem);
-	/* A batch with entries under way must not be destroyed: one that failed stays. */
+	/* Destroying a batch with entries in flight is not allowed, so keep a failed one. */
 	if (l->batch && l->status == DONE)
 		cuf.cuFileBatchIODestroy(l->batch);
 	if (l->dev && way_is_cufile(work.way))

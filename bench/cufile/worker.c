@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process of a way.  For each cell it sets up threads, with memory and all that the way
- * registers, and has each move one block; then it is told when to run a turn.  Before a turn
- * the memory gets other bytes, after it the blocks that came last are compared with the file;
- * neither is in the time.
+ * The process of a way.  For each cell it starts threads with memory and registrations, and lets
+ * each read one block; then it runs turns on order.  Before a turn the memory is overwritten, and
+ * after it the last blocks are compared with the file; both are not timed.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,7 +16,7 @@ struct work work = { .fd = -1, .fd_direct = -1 };
 static struct lane *lanes;
 static unsigned nr_lanes;
 static pthread_barrier_t gate;
-static bool over; /* written between gates */
+static bool over; /* only changed between gates */
 static unsigned turn;
 
 bool lane_take(struct lane *l, uint64_t now, uint64_t *ret_off)
@@ -42,7 +41,7 @@ static void worker_gate_wait(void)
 	(void)pthread_barrier_wait(&gate);
 }
 
-/* Keep the first failure of a lane. */
+/* Record a lane's first failure. */
 static void worker_keep(struct lane *l, int r)
 {
 	if (r >= 0 || l->status != DONE)
@@ -109,7 +108,7 @@ static void lane_done(struct lane *l)
 	(void)cu.cuCtxPopCurrent_v2(&ctx);
 }
 
-/* Other bytes than the file has, unless it is made of only this one. */
+/* Overwrite the memory with bytes that the file does not contain, if possible. */
 static int lane_spoil(struct lane *l)
 {
 	int r = 0;
@@ -144,25 +143,25 @@ static int lane_verify(struct lane *l)
 	return 0;
 }
 
-/* In step with worker_set_up() and run_turn(): a lane that failed still comes to every gate. */
+/* Passes the same gates as worker_set_up() and run_turn(); a failed lane also passes every gate. */
 static void *worker_lane_main(void *arg)
 {
 	struct lane *l = arg;
 
 	worker_keep(l, lane_init(l));
-	worker_gate_wait(); /* all are set up */
+	worker_gate_wait(); /* until all are set up */
 	for (;;) {
-		worker_gate_wait(); /* a turn, or the end */
+		worker_gate_wait(); /* until a turn begins, or the end */
 		if (over)
 			break;
 		if (l->status == DONE)
 			worker_keep(l, lane_spoil(l));
-		worker_gate_wait(); /* all are ready */
+		worker_gate_wait(); /* until all are ready */
 		cufile_worker_begin(l, work.cell.cold ? l->nr : UINT64_MAX);
 		if (l->status == DONE)
 			worker_keep(l, way_pass(l));
 		l->ended = now_ns();
-		worker_gate_wait(); /* all are through */
+		worker_gate_wait(); /* until all have finished */
 		if (l->status == DONE)
 			worker_keep(l, lane_verify(l));
 		worker_gate_wait();
@@ -229,7 +228,7 @@ static void worker_set_up(const struct order *o, struct answer *a)
 	for (unsigned i = 0; i < nr_lanes; i++) {
 		lanes[i].idx = i;
 		if (pthread_create(&lanes[i].thread, NULL, worker_lane_main, &lanes[i]) != 0)
-			_exit(1); /* those that wait at the gate cannot go on */
+			_exit(1); /* threads that wait at the gate can never continue */
 	}
 	worker_gate_wait();
 	worker_collect(a);
@@ -279,7 +278,7 @@ void cufile_worker_main(enum way way, int sock)
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), r;
 	struct order o;
 
-	/* Libraries print, and the output is ours. */
+	/* Libraries print to standard output, which carries only our answers. */
 	if (!a || null < 0 || dup2(null, STDOUT_FILENO) < 0)
 		_exit(1);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -300,6 +299,6 @@ void cufile_worker_main(enum way way, int sock)
 			run_turn(&o, a);
 		worker_tell(sock, a);
 	}
-	/* Drivers are left open: closing them takes long, and may hang. */
+	/* Do not close drivers: that takes long and may hang. */
 	_exit(0);
 }

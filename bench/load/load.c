@@ -102,7 +102,7 @@ static uint64_t bytes_loaded(void)
 	return sum;
 }
 
-/* That all threads together spent on allocating device memory. */
+/* Return the seconds that all threads together spent allocating device memory. */
 static double alloc_seconds(void)
 {
 	uint64_t sum = 0;
@@ -187,7 +187,7 @@ static unsigned load_number(const char *option, const char *text, uint64_t max)
 	return (unsigned)v;
 }
 
-/* Is it the second of two words?  It must be one of them. */
+/* Return true for the second of two words; exit if the text is neither. */
 static bool second(const char *option, const char *text, const char *a, const char *b)
 {
 	if (strcmp(text, a) != 0 && strcmp(text, b) != 0)
@@ -260,7 +260,7 @@ int main(int argc, char *argv[])
 		(void)fprintf(stderr, "load: one to %d files are wanted; see --help\n", SHARDS_MAX);
 		return 2;
 	}
-	/* bench/loaders waits for this process, which must end with it. */
+	/* Die with bench/loaders, which waits for this process. */
 	if (run.steps)
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	run.shards = calloc(run.nr, sizeof(*run.shards));

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads the tensors of safetensors files into device memory, by Penstock or by hand, and says
- * how long that took.  bench/loaders runs it beside other loaders; it runs by itself, too.
+ * Load the tensors of safetensors files into device memory, by Penstock or by plain calls, and
+ * print the time.  bench/loaders runs this program and other loaders; it also runs alone.
  *
- *	load.c		the arguments, the loads, their printed results
- *	model.c		files, tensors, memory, and checks of the bytes in it
- *	penstock.c	a request for each tensor, which runs while the next ones get their memory
- *	pinned.c	a loop that anybody would write: pread(2) into two registered buffers a
- *			thread, and copies from one while the other is filled
+ *	load.c		arguments, loads, results
+ *	model.c		files, tensors, memory, and checks of its bytes
+ *	penstock.c	one request per tensor, which runs while the next tensor gets memory
+ *	pinned.c	the usual loop: each thread reads with pread(2) into one of two registered
+ *			buffers, while the other one is copied
  *
- * The clock runs from before the first file is opened until all bytes are in memory of the
- * device.  The device's context is made before: every program that uses a GPU has one.
+ * The time runs from before the first file is opened until all bytes are in device memory.  The
+ * device's context is created before, because every program that uses a GPU has one.
  */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
@@ -25,31 +25,31 @@
 #define SHARDS_MAX 1024
 #define THREADS_MAX 256
 
-/* Where a tensor's bytes are to be. */
+/* Destination of a tensor. */
 struct place {
-	struct pst_mem *mem; /* of its own, or of its file */
-	uint64_t off;        /* in mem */
-	uint64_t addr;       /* of the first byte, as the device knows it */
+	struct pst_mem *mem; /* memory of the tensor, or of the whole file */
+	uint64_t off;        /* bytes from the start of mem */
+	uint64_t addr;       /* device address of the first byte */
 };
 
-/* A file.  Only one thread at a time works on it. */
+/* A file, used by one thread at a time. */
 struct shard {
 	const char *path;
 	uint64_t size; /* bytes of the file */
 	struct safetensors *st;
-	struct place *places; /* of each tensor */
+	struct place *places; /* one entry per tensor */
 	struct pst_mem **mems;
 	size_t nr_mems;
-	uint64_t alloc_ns; /* that allocating them took */
+	uint64_t alloc_ns; /* ns spent on allocating memory */
 };
 
 struct settings {
 	struct pst_device device;
-	unsigned threads; /* pinned: that read; penstock: files at a time */
-	uint64_t piece;   /* pinned: bytes of a buffer */
-	bool per_file;    /* one allocation for a file, and not one for each tensor */
-	bool direct;      /* pinned: by O_DIRECT */
-	bool stable;      /* penstock: nobody changes the files */
+	unsigned threads; /* pinned: reading threads; penstock: files in flight */
+	uint64_t piece;   /* pinned: bytes of one buffer */
+	bool per_file;    /* one allocation per file instead of one per tensor */
+	bool direct;      /* pinned: read with O_DIRECT */
+	bool stable;      /* penstock: open files as stable */
 };
 
 extern struct settings set;
@@ -64,26 +64,26 @@ static inline bool on_host(void)
 	return set.device.kind == PST_KIND_HOST;
 }
 
-/* All of these: 0, or -errno with a sentence in this thread. */
+/* These functions return 0, or -errno with a sentence for the calling thread. */
 
 /* Open the file and read its table of contents. */
 int model_shard_open(struct shard *s);
-/* Allocate memory for a tensor, or for all where that is one. */
+/* Allocate memory for a tensor; with per_file, for all tensors at once. */
 int shard_place(struct shard *s, size_t i);
-/* Undo both; s->path stays. */
+/* Close the file and free the memory; s->path stays. */
 void shard_drop(struct shard *s);
-/* The CRC-32 of each tensor's bytes, as they are on the device; ret has one for each. */
+/* Compute the CRC-32 of each tensor's bytes on the device; ret has one entry per tensor. */
 int shard_crc(const struct shard *s, uint32_t *ret);
 
-/* Run work on each of nr indices, at most so many at a time, each in a thread. */
+/* Run work on nr indices, in at most at_once threads. */
 int each(unsigned nr, unsigned at_once, int (*work)(void *arg, unsigned idx), void *arg);
 
 /* Make the device's context, if it has one. */
 int device_start(void);
 
 /*
- * Load all: from closed files to bytes in memory.  ret_paths is the way that they took; it is
- * empty where nobody tells.
+ * Load closed files until all bytes are in device memory.  ret_paths: the paths taken; "" if
+ * unknown.
  */
 int penstock_load(struct shard *shards, unsigned nr, char *ret_paths, size_t len);
 int pinned_load(struct shard *shards, unsigned nr, char *ret_paths, size_t len);

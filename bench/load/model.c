@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ALIGN 256            /* of a tensor in the memory of its file */
-#define CHECK_BUF MIB(4)     /* copied from the device at a time */
-#define CRC_TABLE 8          /* bytes that are looked up at a time */
-#define CRC_POLY 0xedb88320u /* of zlib and gzip, which Python has, too */
+#define ALIGN 256            /* bytes; alignment of tensors in a file's memory */
+#define CHECK_BUF MIB(4)     /* bytes copied from the device at a time */
+#define CRC_TABLE 8          /* bytes per step, with one table each */
+#define CRC_POLY 0xedb88320u /* polynomial of zlib and gzip, as in Python */
 
 /* ------------------------------------------------------------------ memory */
 
@@ -161,7 +161,7 @@ struct crew {
 	unsigned nr;
 	_Atomic unsigned next;
 	pthread_mutex_t lock;
-	int r; /* the first failure and its sentence, under lock */
+	int r; /* first failure and its sentence, under lock */
 	char why[400];
 };
 
@@ -183,7 +183,7 @@ static void *crew_main(void *arg)
 				(void)snprintf(c->why, sizeof(c->why), "%s", fail_text());
 			}
 			(void)pthread_mutex_unlock(&c->lock);
-			/* No thread begins another piece. */
+			/* Let no thread begin another piece. */
 			atomic_store(&c->next, c->nr);
 			return NULL;
 		}
@@ -199,7 +199,7 @@ int each(unsigned nr, unsigned at_once, int (*work)(void *arg, unsigned idx), vo
 	if (threads > THREADS_MAX)
 		threads = THREADS_MAX;
 	(void)pthread_mutex_init(&c.lock, NULL);
-	/* The calling thread is one of them: one piece of work needs no other. */
+	/* The calling thread takes part, so a single piece needs no other thread. */
 	while (begun + 1 < threads && pthread_create(&thread[begun], NULL, crew_main, &c) == 0)
 		begun++;
 	(void)crew_main(&c);

@@ -6,14 +6,15 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define DEPTH 1024u /* tensors of a file that are read at a time */
+#define DEPTH 1024u /* most reads in flight per file */
 
 struct load {
 	struct shard *shards;
 	_Atomic uint32_t paths;
 };
 
-/* For the next load, as every loader keeps its buffers: the library's go with the last queue. */
+/* Keep queues for the next load, as loaders keep their buffers: the library frees its buffers with
+ * the last queue. */
 static struct {
 	pthread_mutex_t lock;
 	struct pst_queue *q[THREADS_MAX];
@@ -33,7 +34,7 @@ static int queue_get(struct pst_queue **ret)
 	return q ? 0 : pst_queue_new(&opts, ret);
 }
 
-/* Nothing is under way on it. */
+/* Keep a queue that has nothing in flight. */
 static void queue_keep(struct pst_queue *q)
 {
 	(void)pthread_mutex_lock(&kept.lock);
@@ -46,7 +47,7 @@ static void file_closep(struct pst_file **file)
 	(void)pst_file_close(*file);
 }
 
-/* Tell of the tensors that came, and wait until no more than most are under way. */
+/* Reap finished tensors, and wait until at most most are in flight. */
 static int penstock_take(struct load *l, const struct shard *s, struct pst_queue *q,
 			 size_t *under_way, size_t most)
 {
@@ -92,7 +93,7 @@ static int penstock_submit(struct pst_queue *q, struct pst_file *file, const str
 	return r < 0 ? fail_pst(r, s->path) : 0;
 }
 
-/* A device's memory takes its time to allocate, so that the first tensors are read meanwhile. */
+/* Read each tensor as soon as its memory exists: allocation is slow, so reads overlap it. */
 static int penstock_read_all(struct load *l, struct shard *s, struct pst_file *file,
 			     struct pst_queue *q)
 {
@@ -132,7 +133,7 @@ static int load_shard(void *arg, unsigned idx)
 		queue_keep(q);
 	else
 		(void)pst_queue_free(q);
-	/* The device has nothing left to do; that costs little to ask. */
+	/* Make sure that the device has finished; this costs little. */
 	if (r == 0 && s->nr_mems) {
 		r = pst_mem_sync(s->mems[0]);
 		if (r < 0)

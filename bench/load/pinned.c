@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * By hand: threads take the next block of a file from a common counter, read it into one of two
- * buffers, and copy from there to each tensor that has bytes in it.  CUDA copies while the other
- * buffer is filled.  Host memory is read into without a buffer.  The software device, which
- * only the library reaches, gets its copies by pst_mem_copy_in().
+ * Load by plain calls.  Threads take blocks of the files from a common counter, read each block
+ * into one of two buffers, and copy from there to each tensor with bytes in the block.  CUDA copies
+ * while the other buffer is filled.  Host memory is read into directly.  The software device, which
+ * only the library can access, is filled by pst_mem_copy_in().
  */
 #include "load.h"
 
@@ -19,7 +19,7 @@
 
 static cu_ctx ctx;
 
-/* One thread's; kept for the next load, as every loader keeps its buffers. */
+/* Buffers of a thread, kept for the next load, as loaders do. */
 static struct lane {
 	char *buf[SLOTS];
 	cu_stream stream[SLOTS];
@@ -29,11 +29,11 @@ static struct lane {
 struct load {
 	struct shard *shards;
 	int *fds;
-	uint64_t *first; /* block of each file, and behind them all how many there are */
+	uint64_t *first; /* first block of each file; the last entry is the total */
 	unsigned nr;
 	_Atomic uint64_t next;
 	_Atomic bool failed;
-	pthread_mutex_t lock; /* of memory that one thread at a time may use */
+	pthread_mutex_t lock; /* covers memory that only one thread at a time may use */
 };
 
 /* -------------------------------------------------------------------- CUDA */
@@ -99,7 +99,7 @@ static int lane_start(struct lane *l)
 	return r;
 }
 
-/* All copies are through, also after a failure: memory is freed next. */
+/* Wait for all copies, even after a failure, because memory is freed next. */
 static int lane_drain(const struct lane *l)
 {
 	int r = 0;
@@ -116,7 +116,7 @@ static int pinned_read_full(const struct load *d, unsigned file, char *buf, uint
 			    uint64_t len, uint64_t room)
 {
 	for (uint64_t got = 0; got < len;) {
-		/* O_DIRECT wants whole blocks, also at the end of the file. */
+		/* O_DIRECT needs whole blocks, even at the end of the file. */
 		ssize_t n = pread(d->fds[file], buf + got, room - got, (off_t)(off + got));
 
 		if (n < 0 && errno == EINTR)
@@ -130,7 +130,7 @@ static int pinned_read_full(const struct load *d, unsigned file, char *buf, uint
 	return 0;
 }
 
-/* Bytes of a tensor that came by a block: from begin to end of the file. */
+/* Copy the bytes of a tensor that are in a block: file offsets begin to end. */
 static int pinned_put(struct load *d, struct lane *l, unsigned slot, unsigned file, size_t idx,
 		      uint64_t block, uint64_t begin, uint64_t end)
 {
@@ -156,7 +156,7 @@ static int pinned_move(struct load *d, struct lane *l, unsigned slot, unsigned f
 	uint64_t end = MIN(block + set.piece, s->size);
 	int r = 0;
 
-	/* The copies that last used this buffer. */
+	/* Wait for the copies that used this buffer before. */
 	if (on_cuda())
 		r = CU(cu.cuStreamSynchronize(l->stream[slot]));
 	if (r == 0 && !on_host())

@@ -52,7 +52,7 @@ void file_make_warm(void)
 		off += n;
 }
 
-/* Random offsets: every block once, by steps that share no factor with their number. */
+/* Visit every block once in a random-looking order, by a step that is coprime to their number. */
 static void plan_walk(uint64_t len)
 {
 	if (set.bytes && set.bytes < len)

@@ -13,7 +13,7 @@ bool stop;
 unsigned turn;
 _Atomic uint64_t next_piece;
 
-/* Keep a lane's first failure; false, so that it can be returned. */
+/* Record a lane's first failure.  Return false. */
 __attribute__((format(printf, 3, 4))) static bool bad(struct lane *l, int status, const char *fmt,
 						      ...)
 {
@@ -51,7 +51,7 @@ static bool block_io(struct lane *l, bool write, int on, char *buf, uint64_t off
 	return true;
 }
 
-/* A whole piece. */
+/* Read or write a whole piece. */
 static bool full_io(struct lane *l, bool write, int on, char *buf, uint64_t idx)
 {
 	for (uint64_t i = 0; i < set.size / set.block; i++)
@@ -60,7 +60,7 @@ static bool full_io(struct lane *l, bool write, int on, char *buf, uint64_t idx)
 	return true;
 }
 
-/* Each slot's bytes differ from those of other slots, lanes and passes. */
+/* Fill a buffer with bytes that differ from those of other slots, lanes and passes. */
 static void raw_fill(char *buf, uint64_t seed)
 {
 	uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
@@ -116,7 +116,7 @@ static bool raw_lane_init(struct lane *l)
 	return true;
 }
 
-/* Before a pass that writes: new bytes where they come from. */
+/* Before a pass that writes, put new bytes into the source. */
 static bool lane_refill(struct lane *l)
 {
 	for (unsigned i = 0; i < SLOTS; i++) {
@@ -153,7 +153,7 @@ static bool move_cufile(struct lane *l, unsigned slot, uint64_t idx)
 		   set.write ? "cuFileWrite" : "cuFileRead", off, n, n == -1 ? errno : 0);
 }
 
-/* One piece of a mode that has no second in flight, or starts its copy and goes on. */
+/* Move one piece; modes with several slots only start its copy. */
 static bool raw_move(struct lane *l, unsigned slot, uint64_t idx)
 {
 	int on = set.direct ? l->fd_direct : l->fd;
@@ -163,7 +163,7 @@ static bool raw_move(struct lane *l, unsigned slot, uint64_t idx)
 		return full_io(l, false, on, l->host[slot], idx) &&
 		       CU(l, memcpy_htod(l->dev[slot], l->host[slot], set.size));
 	case PINNED:
-		/* The copy that last used this buffer. */
+		/* Wait for the copy that used this buffer before. */
 		return CU(l, cu.cuStreamSynchronize(l->stream[slot])) &&
 		       full_io(l, false, on, l->host[slot], idx) &&
 		       CU(l, cu.cuMemcpyHtoDAsync_v2(l->dev[slot], l->host[slot], set.size,
@@ -201,7 +201,7 @@ static bool pass_forward(struct lane *l)
 	return true;
 }
 
-/* While a piece is written the next one comes from the device. */
+/* Write a piece while the next one is copied from the device. */
 static bool pass_gpu_write(struct lane *l)
 {
 	uint64_t now = l->begun, idx, ahead = 0;
@@ -237,7 +237,7 @@ static bool lane_pass(struct lane *l)
 	return true;
 }
 
-/* Is the slot's last piece the same in the device's memory and in the file? */
+/* Check that the slot's last piece is equal in device memory and file. */
 static bool raw_lane_verify(struct lane *l)
 {
 	for (unsigned i = 0; i < SLOTS; i++) {
@@ -262,22 +262,22 @@ void gate_wait(void)
 	(void)pthread_barrier_wait(&gate);
 }
 
-/* In step with run_pass(): a lane that failed still comes to every gate. */
+/* Passes the same gates as run_pass(); a failed lane also passes every gate. */
 void *lane_main(void *arg)
 {
 	struct lane *l = arg;
 	bool good = raw_lane_init(l);
 
 	for (;;) {
-		gate_wait(); /* the pass is announced, or the end */
+		gate_wait(); /* until a pass or the end is announced */
 		if (stop)
 			return NULL;
 		good = good && lane_refill(l);
-		gate_wait(); /* all are ready */
+		gate_wait(); /* until all are ready */
 		l->begun = l->ended = now_ns();
 		good = good && lane_pass(l);
 		l->ended = now_ns();
-		gate_wait(); /* all are through */
+		gate_wait(); /* until all have finished */
 		good = good && raw_lane_verify(l);
 		gate_wait();
 	}

@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The baselines that Penstock is compared with: bytes between a file and NVIDIA memory, moved by
- * a few lines that anybody would write.  They use neither libpenstock nor a header of NVIDIA's.
+ * Baselines for Penstock: move bytes between a file and NVIDIA memory in a few plain lines, without
+ * libpenstock and without NVIDIA's headers.
  *
- *	plain		pread into ordinary memory, cuMemcpyHtoD
- *	pinned		two registered buffers a thread, cuMemcpyHtoDAsync from one while the
- *			other is filled
- *	odirect		O_DIRECT between the disk and host memory: the disk's own rate
- *	gpu-write	the way of pinned backwards
- *	cufile		cuFileRead or cuFileWrite on registered buffers
+ * plain pread into ordinary memory, cuMemcpyHtoD pinned two registered buffers per thread,
+ * cuMemcpyHtoDAsync from one while the other is filled odirect O_DIRECT between the disk and host
+ * memory: the disk's own rate gpu-write pinned in the other direction cufile cuFileRead or
+ * cuFileWrite on registered buffers
  *
  *	raw.c		the arguments
  *	file.c		the file, and the order of its pieces
- *	vendor.c	CUDA and cuFile, as far as they are here
+ *	vendor.c	load CUDA and cuFile, if present
  *	lanes.c		the threads, and the modes
  *	report.c	passes, and their printed results
  *
- * Threads take the next piece from a common counter.  After each pass every thread
- * compares the last pieces that it moved, device memory against file, outside the time.
+ * Threads take pieces from a common counter.  After each pass every thread compares its last pieces
+ * in device memory and file; this is not timed.
  */
 #ifndef BENCH_RAW_H
 #define BENCH_RAW_H
@@ -61,19 +59,19 @@ __attribute__((noreturn, format(printf, 2, 3))) void die(int status, const char 
 
 /* ------------------------------------------------------------------- file */
 
-extern int fd, fd_direct; /* buffered; O_DIRECT or -1 */
+extern int fd, fd_direct; /* descriptors: buffered; O_DIRECT or -1 */
 
 void raw_file_open(void);
-/* A descriptor for one lane: threads that read by the same one wait for its count of users.
- * -1 with errno. */
+/* Open the file again for one lane: threads that share a descriptor contend for its reference
+ * count.  Return -1 with errno on failure. */
 int raw_file_again(bool direct);
-/* The part of the first gigabyte that the page cache holds; negative: unknown. */
+/* Return the part of the first gigabyte that is in the page cache; negative: unknown. */
 double raw_file_resident(void);
 void file_make_cold(void);
 void file_make_warm(void);
-/* Is there an idx-th piece?  With --seconds they never end. */
+/* Return true if there is an idx-th piece; with --seconds there always is. */
 bool file_has(uint64_t idx);
-/* The offset of a block of a piece: with random offsets each block has a place of its own. */
+/* Return the offset of a block of a piece; with random offsets, each block has its own. */
 uint64_t raw_file_place(uint64_t idx, uint64_t block);
 
 /* ---------------------------------------------------------------- vendors */
@@ -81,7 +79,7 @@ uint64_t raw_file_place(uint64_t idx, uint64_t block);
 extern cu_ctx ctx;
 extern cuf_handle cf_handle;
 extern char gpu_name[128];
-/* Not among the functions that the library uses. */
+/* Not among the functions that the library loads. */
 extern cu_result (*memcpy_htod)(cu_ptr dst, const void *src, size_t len);
 
 void load_cuda(void);
@@ -94,31 +92,31 @@ const char *cu_text(cu_result err);
 struct lane {
 	pthread_t thread;
 	unsigned idx;
-	int fd, fd_direct; /* buffered; O_DIRECT or -1 */
+	int fd, fd_direct; /* descriptors: buffered; O_DIRECT or -1 */
 	char *host[SLOTS];
 	char *check;
 	cu_ptr dev[SLOTS];
 	cu_stream stream[SLOTS];
-	uint64_t moved[SLOTS]; /* the piece that a slot moved last */
+	uint64_t moved[SLOTS]; /* index of the slot's last piece */
 	uint64_t begun, ended, ops, bytes, verified;
-	struct hist hist; /* ns of pieces */
-	int status;       /* 0, or an exit status with a text */
+	struct hist hist; /* ns per piece */
+	int status;       /* 0, or an exit status, with its message in text */
 	char text[400];
 };
 
 extern struct lane *lanes;
 extern pthread_barrier_t gate;
-extern bool stop;     /* written between barriers */
-extern unsigned turn; /* pass, from 0 */
+extern bool stop;     /* only changed between gates */
+extern unsigned turn; /* number of the pass, from 0 */
 extern _Atomic uint64_t next_piece;
 
-/* A lane's thread. */
+/* The main function of a lane's thread. */
 void *lane_main(void *arg);
 void gate_wait(void);
 
 /* ------------------------------------------------------------------ report */
 
-/* All passes, and their results. */
+/* Run all passes, and print their results. */
 void run(void);
 
 #endif

@@ -10,7 +10,7 @@
 struct result {
 	uint64_t bytes, ops, ns, p50, p99;
 	double cpu;
-	double resident; /* before the pass; negative: unknown */
+	double resident; /* part in the page cache before the pass; negative: unknown */
 };
 
 static uint64_t raw_quantile(double q)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Dma-bufs of a PCI BAR that the CPU may map, write-combined, as those of GPUs. */
+/* Export dma-bufs of a PCI BAR that the CPU may map, write-combined, as GPU drivers do. */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
 #include <linux/io.h>
@@ -11,7 +11,8 @@
 
 static int bar_attach(struct dma_buf *b, struct dma_buf_attachment *a)
 {
-	return a->peer2peer ? 0 : -EOPNOTSUPP; /* the memory has no pages */
+	/* There are no struct pages, so importers need peer-to-peer access. */
+	return a->peer2peer ? 0 : -EOPNOTSUPP;
 }
 
 static struct sg_table *bar_map(struct dma_buf_attachment *a, enum dma_data_direction dir)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /dev/labhl, what sysfs tells of the accelerators, and the PCI device behind them. */
+/* Implement /dev/labhl, the accelerators' sysfs files, and their PCI device. */
 #include <linux/device.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
@@ -38,7 +38,7 @@ static int copy_bus(phys_addr_t bus, void __user *u, size_t len, bool store)
 	return r;
 }
 
-/* The lock is held. */
+/* Copy to or from a device address.  The lock is held. */
 static int copy_va(const struct labhl_copy *q)
 {
 	for (unsigned int i = 0; i < LABHL_DEVICES; i++) {
@@ -72,7 +72,7 @@ static const struct dma_buf_attach_ops imp_ops = {
 	.move_notify = imp_moved,
 };
 
-/* As a device behind the same bridge would: by the addresses on the bus. */
+/* Copy to or from a dma-buf by bus addresses, as a device behind the same bridge does. */
 static int copy_dmabuf(const struct labhl_copy *q)
 {
 	struct dma_buf *b = dma_buf_get(q->fd);
@@ -221,7 +221,7 @@ static ssize_t device_type_show(struct device *dev, struct device_attribute *att
 	return sysfs_emit(buf, "%s\n", d->type);
 }
 
-/* For tests of devices that are too old. */
+/* Set the device type, for tests of unsupported, older devices. */
 static ssize_t device_type_store(struct device *dev, struct device_attribute *attr, const char *buf,
 				 size_t len)
 {
@@ -232,7 +232,7 @@ static ssize_t device_type_store(struct device *dev, struct device_attribute *at
 	return len;
 }
 
-/* The lab's PCI device is not Habana's, so the node tells the vendor. */
+/* Report Habana's vendor id, because the lab's PCI device has another one. */
 static ssize_t vendor_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	return sysfs_emit(buf, "0x1da3\n");

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * labhl: a driver that looks like habanalabs, on the BAR 2 of QEMU's ivshmem device, so that the
- * published libhl-thunk runs in a guest.  Two accelerators share the BAR, a half each.
+ * labhl: a driver that imitates habanalabs on BAR 2 of QEMU's ivshmem device, so that the published
+ * libhl-thunk runs in a guest.  Two accelerators each use half of the BAR.
  *
- * The answers follow drivers/accel/habanalabs of Linux 6.12 for a Gaudi 2: one open context for
- * each device; no unmap while a dma-buf is open, no free while mapped; a dma-buf keeps the device's
- * file open; importers reach the bytes by peer-to-peer only, and no CPU maps them.  Requests have
- * the numbers of both eras: 'H' before Linux 6.7, those of DRM since.
+ * The behaviour follows drivers/accel/habanalabs of Linux 6.12 for a Gaudi 2: one open context per
+ * device; no unmap while a dma-buf is open; no free while mapped; a dma-buf keeps the device's file
+ * open; importers access the bytes by peer-to-peer only, and no CPU maps them.  Ioctl numbers of
+ * both eras work: 'H' before Linux 6.7, those of DRM since.
  *
- * Not as the real driver: this module kills no process in a reset, maps memory once, refuses an
- * export whose offset and size overflow, and asks no pci_p2pdma_distance(), because the lab's
- * kernel has no CONFIG_PCI_P2PDMA.
+ * Differences from the real driver: this module kills no process during a reset, maps memory only
+ * once, refuses an export whose offset and size overflow, and does not call pci_p2pdma_distance(),
+ * because the lab's kernel has no CONFIG_PCI_P2PDMA.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
@@ -26,7 +26,7 @@
 #define OLD_INFO _IOWR('H', 0x01, struct hl_info_args)
 #define OLD_MEMORY _IOWR('H', 0x05, union hl_mem_args)
 
-/* A dma-buf's bytes, in its private pointer. */
+/* Bytes of a dma-buf, stored in its private pointer. */
 struct exported {
 	struct context *ctx;
 	struct memory *m;
@@ -41,7 +41,7 @@ struct labhl_fail labhl_fail;
 
 static u32 next_handle = 1;
 
-/* Count a call.  Return the errno that it fails with on demand, or 0. */
+/* Count a call.  Return the errno with which it must fail, or 0. */
 static int enter(u32 call)
 {
 	labhl_count.calls++;

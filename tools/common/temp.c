@@ -22,7 +22,7 @@
 enum {
 	BOOT_DIGITS = 12,
 	RANDOM_DIGITS = 8,
-	STEM_MAX = NAME_MAX - BOOT_DIGITS - RANDOM_DIGITS - 10, /* 10: ".penstock-" */
+	STEM_MAX = NAME_MAX - BOOT_DIGITS - RANDOM_DIGITS - 10, /* ".penstock-" */
 };
 
 /* Return false if the kernel's boot id is unknown. */
