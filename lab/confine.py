@@ -16,7 +16,7 @@ EPERM, ENOSYS = 1, 38
 # sys_chroot, mknod, audit_write, setfcap
 KEPT = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 
-# Numbers of x86-64.
+# System call numbers of x86-64.
 REFUSED = {
     425: EPERM, 426: EPERM, 427: EPERM,                    # io_uring_*
     272: EPERM, 308: EPERM, 165: EPERM, 166: EPERM,        # unshare, setns, mount, umount2
@@ -55,7 +55,8 @@ def main():
         for cap in range(int(last.read()) + 1):
             if cap not in KEPT:
                 must(LIBC.prctl(PR_CAPBSET_DROP, cap, 0, 0, 0), "dropping a capability")
-    # The filter first, while there is the right to it; exec leaves what the bounding set allows.
+    # Install the filter first, while that is permitted; exec keeps the capabilities of the bounding
+    # set.
     filter_calls()
     os.execvp(sys.argv[1], sys.argv[1:])
 

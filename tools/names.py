@@ -13,8 +13,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDERS = ["src", "kv", "serve", "usrbio", "compat", "cli", "tools", "bench"]
-# In kernel style, a function's name begins an unindented line that is followed by a body;
-# attributes and types come before the name.
+# In kernel style, a definition is an unindented line with attributes, types and the name, followed
+# by a body.
 DEFINITION = re.compile(
     r"^(?!static_assert|_Static_assert|typedef|struct \w+ \{|union|enum|#|extern)"
     r"[A-Za-z_][\w \t*]*?\b\*?(\w+)\([^;{}]*\)[^;{}=]*\n\{",

@@ -15,21 +15,21 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What stands for a value in the help, and what completes it.
+# Placeholders of values in the help, and what completes each.
 VALUES = {
     "DIR": "dir", "SOURCE": "dir", "FILE": "file", "FILE.svg": "file", "PATH": "file",
     "NEW": "file",
     "SRC": "file", "DST": "file", "DEVICE": "device", "DEV": "device", "COMMAND": "program",
-    # The help names the words: "read, write or both".
+    # The help lists the words: "read, write or both".
     "B": "words", "C": "words", "CLASS": "words", "P": "words", "NAME": "words", "OP": "words",
     "S": "words",
-    # Numbers and lists.
+    # Numbers and lists, which are not completed.
     "L": "none", "LIST": "none", "MIB": "none", "ADDRESS": "none", "N": "none", "SEC": "none",
     "SECONDS": "none",
     "SIZE": "none", "URL": "none", "ARGUMENT": "none", "SET": "none", "TEXT": "none",
 }
 DEVICE_OPTIONS = {"--device", "--via"}
-# Each command takes this one without saying so.
+# An option of every command that its help does not list.
 HELP = ("--help", None, "what it does and its options")
 
 HEAD = """SPDX-License-Identifier: MIT
@@ -45,7 +45,7 @@ def said(penstock, *words):
 
 
 class Value:
-    """What completes a value: a kind, and for "words" the words."""
+    """How a value is completed: a kind, and the words for "words"."""
 
     def __init__(self, kind, words=()):
         self.kind, self.words = kind, list(words)
@@ -60,7 +60,7 @@ def value_of(command, name, word, text):
     if kind != "words":
         return Value(kind)
     found = re.search(r"\b([a-z]\w*(?:, [a-z]\w*)* or [a-z]\w*)\b", text)
-    # Words without such a list are numbers and the like to us.
+    # Without such a list, the value is a number or the like.
     return Value("words", re.split(r", | or ", found.group(1))) if found else Value("none")
 
 
@@ -81,7 +81,7 @@ class Command:
         self.places = self.find_places(text)
 
     def find_options(self, text):
-        """Lines "  -d, --device DEV  text", each with the lines that go on below its text."""
+        """Find lines "  -d, --device DEV  text", each with the continuation lines of its text."""
         found = []
         for match in re.finditer(
                 r"^  ((?:-\w, )?--?[a-z][a-z-]*)(?: ([A-Z]\S*))?(?:  +(.*(?:\n {10,}.*)*))?$", text,
@@ -89,7 +89,7 @@ class Command:
             names = match.group(1).split(", ")
             words = " ".join((match.group(3) or "").split())
             found.append(Option(self.name, names, match.group(2), words))
-        # A choice that the usage alone names takes no value.
+        # A choice that appears only in the usage takes no value.
         usage = text[text.index("Usage:"):].split("\n\n")[0]
         listed = {name for option in found for name in option.names}
         for name in re.findall(r"(?<![\w-])--[a-z][a-z-]*", usage):
@@ -102,7 +102,7 @@ class Command:
         return found
 
     def find_places(self, text):
-        """The values of arguments without an option, of all "Usage:" lines."""
+        """Find the values of arguments without an option in all "Usage:" lines."""
         found = []
         usage = text[text.index("Usage:"):].split("\n\n")[0]
         usage = re.sub(r"\[OPTION\.\.\.\]|--?\w[\w-]* ?[A-Z]*", "", usage)
@@ -416,7 +416,7 @@ def fish(commands):
 # -------------------------------------------------------------------- main
 
 def short_text(text):
-    """Up to the default, and no longer than a line of a menu."""
+    """Cut the text at "(default", and to the length of a menu line."""
     text = re.split(r" \(|;", text)[0]
     return text if len(text) < 70 else text[:text.rindex(" ", 0, 67)] + " ..."
 

@@ -33,7 +33,7 @@ def main():
     want = {name: tensor.clone() for name, tensor in state.items()}
 
     if os.environ.get("RANK", "0") == "0":
-        # A folder of safetensors files, as others read them too.
+        # A folder of safetensors files, which other programs can read.
         begin = time.perf_counter()
         penstock.torch.save(state, f"{folder}/model", shard_bytes=32 << 20)
         print(f"saved {nbytes} bytes with {rate(begin, nbytes)}")
@@ -43,7 +43,7 @@ def main():
         if not all(torch.equal(loaded[name], tensor) for name, tensor in want.items()):
             sys.exit("the loaded tensors differ")
 
-    # A checkpoint with what is no tensor, too.
+    # A checkpoint that also contains values that are no tensors.
     path = f"{folder}/checkpoint"
     begin = time.perf_counter()
     dcp.save({"model": state, "step": 7}, storage_writer=penstock.torch.StorageWriter(path))

@@ -25,7 +25,7 @@ BLOCK = LAYERS * PIECE      # bytes of a block in the file
 
 
 def ranges(blocks, slots):
-    """Arguments of Queue.readv() and writev() for blocks of the cache and their slots."""
+    """Return the arguments of Queue.readv() and writev() for cache blocks and their slots."""
     in_file = array.array("Q", (BLOCK * slot for slot in slots))
     in_memory = array.array("Q", (PIECE * block for block in blocks))
     return {"offsets": in_file, "mem_offsets": in_memory, "nbytes": PIECE,
@@ -33,7 +33,7 @@ def ranges(blocks, slots):
 
 
 def take(queue):
-    """Submit, and wait for all: {tag: Result}.  Raises the error of the first that failed."""
+    """Submit, and wait for all: return {tag: Result}.  Raise the error of the first that failed."""
     queue.submit()
     return {completion.tag: completion.check() for completion in queue.reap(queue.in_flight)}
 
@@ -49,7 +49,7 @@ def offload_and_restore(device, path):
         filled = os.urandom(LAYERS * LAYER)
         cache.copy_in(filled)
 
-        # A checksum of each sequence comes with its write, and is kept beside its slots.
+        # Each write returns a checksum of its sequence, which is kept with the slots.
         for name, blocks in tables.items():
             queue.writev(file, cache, tag=name, crc32c=True, timeout=30,
                          **ranges(blocks, slots[name]))
@@ -57,7 +57,8 @@ def offload_and_restore(device, path):
         for name, result in written.items():
             print(f"offloaded {name}: {result.nbytes} bytes by {result.path}")
 
-        # The engine uses the memory for other sequences, then the old ones go on elsewhere.
+        # The engine reuses the memory for other sequences; then the old ones are restored to other
+        # blocks.
         cache.copy_in(bytes(LAYERS * LAYER))
         restored = {"first": [40, 41, 1, 0, 63, 33], "second": [8, 50, 51, 4, 20]}
         for name, blocks in restored.items():

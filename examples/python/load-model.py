@@ -19,7 +19,7 @@ from penstock.safetensors import SafetensorError, load_files, save_file
 
 
 def make(folder):
-    """Two files, as a model that is split has them."""
+    """Make two files, like a model with several shards."""
     import numpy
     paths = []
     for number in range(2):
@@ -37,7 +37,8 @@ def show(so_far, total):
 def load(files, device):
     framework = "pt" if device != "cpu" else "np"
     begun = time.perf_counter()
-    # raw=True: where numpy lacks a type, BF16 say, its bits come as unsigned integers.
+    # raw=True: types that numpy lacks, such as BF16, are loaded as unsigned integers with the same
+    # bits.
     tensors = load_files(files, device, framework=framework, raw=framework == "np",
                          progress=show if sys.stderr.isatty() else None)
     seconds = time.perf_counter() - begun
