@@ -17,14 +17,14 @@ libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def pages_of(path):
-    """Pages of a file that are in memory, and all of them."""
+    """Return the file's pages in memory, and all of its pages."""
     size = os.path.getsize(path)
     pages = (size + PAGE - 1) // PAGE
     if not pages:
         return 0, 0
     state = ctypes.create_string_buffer(pages)
     with open(path, "rb") as file:
-        # PROT_NONE is not among the constants of Python's own mmap before 3.13.
+        # Python's own mmap has no PROT_NONE before 3.13.
         at = libc.mmap(None, size, 0, mmap.MAP_SHARED, file.fileno(), 0)
     if at in (None, ctypes.c_void_p(-1).value):
         raise OSError(ctypes.get_errno(), f"cannot map {path}")
@@ -33,18 +33,18 @@ def pages_of(path):
     if failed:
         raise OSError(ctypes.get_errno(), f"mincore of {path}")
     raw = state.raw
-    # Only the lowest bit has a meaning; the others are 0 so far.
+    # Only the lowest bit has a meaning; the others are reserved.
     return pages - raw.count(b"\0"), pages
 
 
 def resident(files):
-    """The part of the files that is in memory, 0.0 to 1.0."""
+    """Return the part of the files that is in memory, 0.0 to 1.0."""
     found = [pages_of(path) for path in files]
     return sum(there for there, _ in found) / max(sum(pages for _, pages in found), 1)
 
 
 def warm(files):
-    """Read everything once, unless it is there."""
+    """Read everything once, unless it is in memory already."""
     buffer = bytearray(4 << 20)
     for path in files:
         there, pages = pages_of(path)
@@ -63,7 +63,7 @@ def drop(files):
 
 
 def prepare(state, files):
-    """Bring the files into a state.  The part that is in memory then."""
+    """Bring the files into a state.  Return the part that is in memory then."""
     if state == "memory":
         warm(files)
     else:
@@ -72,7 +72,7 @@ def prepare(state, files):
 
 
 def held(state, part):
-    """Are files of which this part is in memory in that state?"""
+    """Return true if files with this part in memory are in that state."""
     return part >= MOST if state == "memory" else part <= LEAST
 
 

@@ -37,13 +37,13 @@ COLORS = {True: "#1f78d1", False: "#aab1bd"}
 
 
 def cut(text, size, room):
-    """As much of a text as fits into so many pixels."""
+    """Cut a text to a width in pixels."""
     most = max(int(room / (size * LETTER)), 1)
     return text if len(text) <= most else text[:most - 1].rstrip() + "\u2026"
 
 
 def step_of(most):
-    """The smallest of 1, 2, 2.5, 5 times a power of ten that needs at most 5 steps."""
+    """Return the smallest of 1, 2, 2.5, 5 times a power of ten that needs at most 5 steps."""
     power = 10 ** math.floor(math.log10(most / 5))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * 5 >= most)
 

@@ -32,13 +32,13 @@ def module_of(path):
 
 
 def processor_seconds():
-    """Of this process and the children that it has waited for."""
+    """Return CPU seconds of this process and of the children that it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def resident(key):
-    """Resident bytes, files that are mapped among them: "VmRSS" of now, "VmHWM" since restart()."""
+    """Return resident bytes, including mapped files: "VmRSS" now, "VmHWM" since restart()."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         for line in status:
             if line.startswith(key + ":"):
@@ -47,7 +47,7 @@ def resident(key):
 
 
 def restart():
-    """False where the kernel cannot tell the most."""
+    """Reset the maximum; return False if the kernel cannot tell it."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")
@@ -57,8 +57,9 @@ def restart():
 
 
 def sum_of(tensor):
-    """[bytes, CRC-32] of plain bytes, or a tensor of torch, CuPy or NumPy, wherever it is, or of
-    Penstock's memory."""
+    """Return [bytes, CRC-32] of plain bytes, of a tensor of torch, CuPy or NumPy on any device, or
+    of Penstock's memory.
+    """
     if hasattr(tensor, "copy_out"):
         tensor = tensor.copy_out()
     if isinstance(tensor, (bytes, bytearray)):
@@ -81,7 +82,7 @@ def sums_of(tensors):
 
 
 class Tools:
-    """What a loader may use."""
+    """What loaders may use."""
 
     def __init__(self):
         self.begun = self.first_at = None
@@ -89,7 +90,7 @@ class Tools:
         self.contents = module_of(path).contents  # [(name, offset, bytes)] of a file
 
     def first(self):
-        """To be called when a tensor is handed out, by loaders that hand out one by one."""
+        """Called by loaders that return tensors one by one, at the first tensor."""
         if self.first_at is None:
             self.first_at = time.monotonic() - self.begun
 
@@ -107,7 +108,7 @@ def load_once(loader, files, tools, verify):
         answer["host_bytes"] = max(resident("VmHWM") - before, 0)
     if verify:
         answer["tensors"] = sums_of(tensors)
-    # The next load finds the memory free, in the cache of a framework if that keeps one.
+    # Free the memory for the next load, as far as the framework does not cache it.
     del tensors
     loader.drop()
     return answer
@@ -127,7 +128,7 @@ def first_line(error):
 
 
 def main():
-    # The parent waits for this process, which must end with it.
+    # Die with the parent, which waits for this process.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # Do not search this file's folder for modules that a peer imports.
     if sys.path[0] == os.path.dirname(os.path.abspath(__file__)):

@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Loader:
-    """A way to load a model, as a command that is asked for loads line by line."""
+    """A loader as a command that loads a model for each line it receives."""
 
     def __init__(self, name, command, ours=False, versions=None):
         self.name = name
@@ -20,7 +20,7 @@ class Loader:
 
 
 class Absent:
-    """A loader that takes no part: why, and what to install if that helps."""
+    """A loader that cannot take part, with the reason, and what to install if that helps."""
 
     def __init__(self, name, text, install=""):
         self.name = name
@@ -37,7 +37,7 @@ def module_of(path):
 
 
 def own(load, device, threads):
-    """Each of ours, and what anybody would write."""
+    """Return bench/load's loaders: Penstock's, and the plain loop."""
     steps = [load, "--steps", "--device", device]
     pinned = steps + ["--by", "pinned", "--threads", str(threads)]
     found = [Loader("penstock", steps, ours=True),
@@ -49,12 +49,12 @@ def own(load, device, threads):
 
 
 def missing(module, device):
-    """Modules that are not installed.  Nothing is imported for that."""
+    """Return the modules that are not installed, without importing any."""
     return [name for name in module.modules(device) if importlib.util.find_spec(name) is None]
 
 
 def versions(module, device):
-    """Of the packages that are installed; a module's may have several names."""
+    """Return the versions of the installed packages; a module's package may have several names."""
     found = {}
     for names in module.modules(device).values():
         for name in names:
@@ -67,7 +67,7 @@ def versions(module, device):
 
 
 def of_file(path, device):
-    """The loaders of one file of peers/, and those that take no part."""
+    """Return the loaders in one file of peers/, and those that cannot take part."""
     module = module_of(path)
     child = [sys.executable, os.path.join(HERE, "child.py"), path]
     found, absent = [], []
@@ -91,7 +91,7 @@ def peer_files(added):
 
 
 def use_library(load):
-    """Let the package for Python have the library that bench/load has, in a folder of a build."""
+    """Let the Python package use the library that bench/load uses, in a build folder."""
     library = os.path.join(os.path.dirname(load), "..", "src", "libpenstock.so.0")
     if os.path.isfile(library):
         os.environ.setdefault("PST_LIBPENSTOCK", os.path.realpath(library))

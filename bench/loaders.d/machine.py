@@ -24,14 +24,14 @@ def memory_bytes():
 
 
 def driver():
-    """NVIDIA's, as its kernel module names it."""
+    """Return NVIDIA's driver version, as its kernel module reports it."""
     words = line_of("/proc/driver/nvidia/version", "NVRM version").split()
     numbers = [word for word in words if word[:1].isdigit() and "." in word]
     return numbers[0] if numbers else ""
 
 
 def file_system(path):
-    """Its type, by the longest mount point that the path is below."""
+    """Return the file system type of the longest mount point above the path."""
     path, best, kind = os.path.realpath(path), "", "unknown"
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:

@@ -17,11 +17,11 @@ SIZES = {"U8": 1, "I8": 1, "BOOL": 1, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 
 
 class Failure(Exception):
-    """A sentence for people, with the cause and the cure."""
+    """An error whose sentence has cause and cure."""
 
 
 def place(entry):
-    """A tensor's begin and end behind the header, or ValueError."""
+    """Return a tensor's begin and end, relative to the data; raise ValueError."""
     begin, end = entry["data_offsets"]
     if type(begin) is not int or type(end) is not int or not 0 <= begin <= end < 1 << 62:
         raise ValueError("data_offsets are no begin and end")
@@ -29,7 +29,7 @@ def place(entry):
 
 
 def contents(path):
-    """Where a file's tensors are: [(name, offset in the file, bytes)]."""
+    """Return a file's tensors: [(name, offset in the file, bytes)]."""
     try:
         if not os.path.isfile(path):
             os.stat(path)  # its own error, if it is not there
@@ -50,15 +50,15 @@ def contents(path):
 
 
 def shapes(size, tensors):
-    """[(name, type, shape)] of so many tensors with about so many bytes."""
+    """Return [(name, type, shape)] of a number of tensors with about this many bytes."""
     layers = max((tensors - 4) // 9, 1)
     if tensors < 13 or size < 64 << 10:
         raise Failure("a model has at least 13 tensors and 64k bytes; see --size and --tensors")
-    # Weights in squares of the hidden size: 13 for each layer, and about 8 at each end.
+    # Weights per layer: 13 times the square of the hidden size; about 8 times it at each end.
     hidden = int((size / 2 / (13 * layers + 16)) ** 0.5)
     hidden = max(hidden // 64 * 64 if hidden >= 512 else hidden // 8 * 8, 8)
     wide = hidden * 7 // 2
-    # The number of words makes up for the rounding.
+    # Adjust the number of words to make up for the rounding.
     words = max(int(size / 2 - 13 * layers * hidden ** 2) // (2 * hidden) // 8 * 8, 8)
     found = [("model.embed_tokens.weight", "BF16", [words, hidden])]
     for layer in range(layers):
@@ -87,7 +87,7 @@ def bytes_of(kind, shape):
 
 
 def split(tensors, shards):
-    """The tensors in their order, in files of about the same size."""
+    """Divide the tensors, in their order, into files of about the same size."""
     total = sum(bytes_of(kind, shape) for _, kind, shape in tensors)
     files, done = [[] for _ in range(shards)], 0
     for tensor in tensors:
@@ -97,7 +97,7 @@ def split(tensors, shards):
 
 
 class Content:
-    """Bytes that are the same at each run, and nowhere the same twice."""
+    """Bytes that are equal in each run, but differ everywhere."""
 
     def __init__(self, size):
         length = min(POOL, size) + PIECE
@@ -156,7 +156,7 @@ def make(folder, size, tensors, shards):
 
 
 def sums_of(path):
-    """{name: [bytes, CRC-32]} of a file's tensors."""
+    """Return {name: [bytes, CRC-32]} of a file's tensors."""
     found, places = {}, contents(path)
     with open(path, "rb") as file:
         for name, offset, length in places:
@@ -173,7 +173,7 @@ def sums_of(path):
 
 
 def sums(files):
-    """The same of all files: what a loader must deliver."""
+    """Return the same for all files: what a loader must deliver."""
     found = {}
     with concurrent.futures.ThreadPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
         for path, part in zip(files, pool.map(sums_of, files)):

@@ -12,7 +12,7 @@ GRACE = 20  # seconds for a process to end in good order
 
 
 class Broken(Exception):
-    """What went wrong, in one line."""
+    """A failure, described in one line."""
 
 
 def signal_name(number):
@@ -27,7 +27,7 @@ class Process:
         self.patience = patience
         self.errors = tempfile.TemporaryFile()
         self.begun = time.monotonic()
-        # Start a new session, so that its children can be ended with it.
+        # Start a new session, so that its children can be killed with it.
         self.popen = subprocess.Popen(command + files, stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, stderr=self.errors,
                                       start_new_session=True)
@@ -49,7 +49,7 @@ class Process:
                 pass
 
     def line(self):
-        """The next line of its answers, or None at their end."""
+        """Return the next line of its answers, or None at their end."""
         until = time.monotonic() + self.patience
         while b"\n" not in self.rest:
             left = until - time.monotonic()
@@ -77,7 +77,8 @@ class Process:
         return found
 
     def ready(self):
-        """Wait until it is ready to load: what it says of itself, and how long that took."""
+        """Wait until it is ready to load.  Return its description, and the seconds that this took.
+        """
         found = self.answer("ready")
         found["start_s"] = time.monotonic() - self.begun
         return found
@@ -91,7 +92,7 @@ class Process:
         return self.answer("load")
 
     def end(self):
-        """No load comes any more: it may clear up."""
+        """Tell it that no more loads come, so that it can clean up."""
         try:
             self.popen.stdin.close()
             self.popen.wait(GRACE)
@@ -99,7 +100,7 @@ class Process:
             pass
 
     def last_words(self):
-        """How it ended, and the first line that it wrote about that."""
+        """Return how it ended, with the first line that it wrote about that."""
         try:
             status = self.popen.wait(GRACE)
         except subprocess.TimeoutExpired:

@@ -26,17 +26,17 @@ class Row:
 
     @property
     def held(self):
-        """Was it in that state before every load?"""
+        """Return true if the files were in the row's state before every load."""
         return all(cache.held(self.state, part) for part in self.parts)
 
     @property
     def name(self):
-        """The state in words.  One that was not held has not its name."""
+        """Return the state's name, or another one if the state was not held."""
         return self.state if self.held else "not " + self.state
 
     @property
     def why(self):
-        """What was wrong with the state, in words."""
+        """Return what was wrong with the state."""
         if self.held:
             return ""
         worst = min(self.parts) if self.state == "memory" else max(self.parts)
@@ -50,7 +50,7 @@ class Row:
 
 
 def compare(answer, sums):
-    """Nothing, or what is wrong about the bytes that were read back."""
+    """Return None, or what is wrong with the bytes that were read back."""
     got = answer.get("tensors", {})
     for name, (length, crc) in sums.items():
         if name not in got:
@@ -63,7 +63,7 @@ def compare(answer, sums):
 
 
 def one_process(row, plan):
-    """One loader's turn in one round."""
+    """Run one loader's turn in one round."""
     loads = []
     with Process(row.loader.command, plan.files, plan.patience) as process:
         row.about = process.ready()
@@ -86,7 +86,7 @@ def one_process(row, plan):
 
 
 def one_round(rows, turn, plan, say):
-    """Whoever failed in a state is not asked again in it."""
+    """Run one round; skip loaders that have failed in a state."""
     for state in dict.fromkeys(row.state for row in rows):
         order = [row for row in rows if row.state == state]
         order = order[turn % len(order):] + order[:turn % len(order)]
@@ -101,7 +101,7 @@ def one_round(rows, turn, plan, say):
 
 
 def take_turns(plan, rows, say):
-    """All rounds.  Who is stopped by a signal has what was measured until then."""
+    """Run all rounds.  After a signal, return what was measured until then."""
     try:
         for turn in range(plan.rounds):
             one_round(rows, turn, plan, say)
@@ -111,7 +111,7 @@ def take_turns(plan, rows, say):
 
 
 def spread(loads, length):
-    """Median, lowest and highest of some loads."""
+    """Return median, lowest and highest of some loads."""
     if not loads:
         return None
     seconds = [load["seconds"] for load in loads]
@@ -128,7 +128,7 @@ def spread(loads, length):
 
 
 def result(row, length):
-    """A row for JSON, the table and the chart."""
+    """Return a row's results for JSON, table and chart."""
     found = {"loader": row.loader.name, "ours": row.loader.ours, "state": row.name,
              "asked": row.state, "state_text": row.why,
              "status": "done" if row.done else "wrong" if row.wrong else "failed",

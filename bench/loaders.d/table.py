@@ -7,7 +7,7 @@ HEAD = (f"{'':24}{'new process':>19} {'warmed up':>19} {'CPU s/10 GB':>12} {'hos
 
 
 def rate(spread, length):
-    """GB/s: the median, and the lowest and highest behind it."""
+    """Write GB/s: the median, then the lowest and the highest."""
     if not spread:
         return ""
     lowest, highest = (length / spread[key] / 1e9 for key in ("highest_s", "lowest_s"))
@@ -49,7 +49,7 @@ def head(report):
 
 
 def groups(rows):
-    """The rows by state, in the order in which these were met."""
+    """Group the rows by state, in the order of first appearance."""
     found = {}
     for row in rows:
         found.setdefault(row["state"], []).append(row)
@@ -61,7 +61,7 @@ ABOUT = {"memory": "memory: the page cache holds the files before each load",
 
 
 def absent(items):
-    """A line for each reason, and what to install."""
+    """Write a line per reason, with what to install."""
     reasons = {}
     for item in items:
         cure = f"; {item['install']}" if item["install"] else ""

@@ -37,7 +37,7 @@ class Loader:
         loader = self.make(None, self.device, nogds=self.nogds)
         loader.add_filenames({0: files})
         buffer = loader.copy_files_to_device()
-        # Some versions end the life of tensors with their buffer.
+        # In some versions, tensors are only valid as long as their buffer.
         self.kept = (buffer, loader)
         tensors = {name: buffer.get_tensor(name) for name in loader.get_keys()}
         if self.cuda:

@@ -14,7 +14,7 @@ OURS = True
 NAMES = ("penstock-python", "penstock-python-file")
 INSTALL = "pip install the wheel that ./dev wheel makes, and numpy or torch"
 
-# The package's place in a checkout; an installed one comes first.
+# The package's folder in a checkout; an installed package takes precedence.
 _TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "python")
 if os.path.isdir(os.path.join(_TREE, "penstock")) and not importlib.util.find_spec("penstock"):
     sys.path.append(os.path.realpath(_TREE))
@@ -54,7 +54,7 @@ class Loader:
             torch.cuda.synchronize(device)
         elif name == "penstock-python":
             importlib.import_module("numpy")
-        # The device's context.
+        # Create the device's context.
         penstock.Memory.alloc(device, 4096).close()
 
     def load_tensors(self, files, _tools):

@@ -57,7 +57,7 @@ class Loader:
         return tensors
 
     def load_ahead(self, files, tools):
-        """All files are under way before the first tensor is taken."""
+        """Start to read all files before the first tensor is taken."""
         tensors, loaders = {}, []
         for path in files:
             self.open.append(self.safe_open(path, framework="pt", device=self.device))
