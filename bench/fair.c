@@ -3,14 +3,16 @@
  * fair [-n PAIRS] [-m MS] [-d DEPTH] MOUNT
  *
  * Measure how one user of a mount affects another: the first reads 4 KiB through a ring, DEPTH
- * reads in flight, while the other user's five threads run
+ * reads in flight, while the other user's five threads are
  *
- * good a ring each, always 16 random reads of 4 KiB in it hostile a ring that is always full of bad
- * and of huge requests; a semaphore that is posted in a loop; a ring whose memory is scribbled
- * over; memory that is published and withdrawn in a loop; files that are opened and closed in a
- * loop heavy a ring each, always 16 random reads of 1 MiB in it busy loops that compute and know
- * nothing of the mount busy3 the same, in three sessions, as if the hostile user's worker and the
- * server were also busy
+ *	good     each with a ring that always has 16 random reads of 4 KiB
+ *	hostile  filling a ring with bad and huge requests; posting a semaphore in a loop;
+ *	         overwriting a ring's memory; publishing and withdrawing memory in a loop;
+ *	         opening and closing files in a loop
+ *	heavy    each with a ring that always has 16 random reads of 1 MiB
+ *	busy     computing in loops, without using the mount
+ *	busy3    the same in three sessions, as if the hostile user's worker and the server were
+ *		 busy as well
  *
  * These loads take turns; each ratio is the median over adjacent turns.  Needs root.  The users are
  * plain numbers, without names.

@@ -3,12 +3,12 @@
  * mount [-n PAIRS] [-m MS] [-f MIB] MOUNT SOURCE
  *
  * Measure rings and files of a mount.  MOUNT is a mount of penstock-mount; SOURCE is its source,
- * also prepared as a plain directory (penstock mount --plain). A file of SOURCE is read from the
- * page cache
+ * also prepared as a plain directory (penstock mount --plain).  A file of SOURCE is read from the
+ * page cache in these ways:
  *
- * through a ring of MOUNT, through one of SOURCE, which this process serves by itself, and by
- * pread(2) on MOUNT: 4 KiB at random, several in flight; 1 MiB at random by read(2) of MOUNT and of
- * SOURCE, in order
+ *	through a ring of MOUNT, through a ring of SOURCE that this process serves itself, and by
+ *	pread(2) on MOUNT: 4 KiB at random, several in flight; 1 MiB at random
+ *	by read(2) of MOUNT and of SOURCE, in file order
  *
  * The ways take turns, in rotating order, so that other load affects all equally.  Adjacent turns
  * form pairs: the ratio is the median of the pairs' ratios, shown with the lowest and the highest.

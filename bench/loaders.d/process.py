@@ -77,8 +77,7 @@ class Process:
         return found
 
     def ready(self):
-        """Wait until it is ready to load.  Return its description, and the seconds that this took.
-        """
+        """Wait until it is ready to load.  Return its description, with start_s in seconds."""
         found = self.answer("ready")
         found["start_s"] = time.monotonic() - self.begun
         return found

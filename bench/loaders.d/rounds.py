@@ -50,7 +50,7 @@ class Row:
 
 
 def compare(answer, sums):
-    """Return None, or what is wrong with the bytes that were read back."""
+    """Return "", or what is wrong with the bytes that were read back."""
     got = answer.get("tensors", {})
     for name, (length, crc) in sums.items():
         if name not in got:

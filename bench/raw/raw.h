@@ -3,10 +3,12 @@
  * Baselines for Penstock: move bytes between a file and NVIDIA memory in a few plain lines, without
  * libpenstock and without NVIDIA's headers.
  *
- * plain pread into ordinary memory, cuMemcpyHtoD pinned two registered buffers per thread,
- * cuMemcpyHtoDAsync from one while the other is filled odirect O_DIRECT between the disk and host
- * memory: the disk's own rate gpu-write pinned in the other direction cufile cuFileRead or
- * cuFileWrite on registered buffers
+ *	plain		pread into ordinary memory, cuMemcpyHtoD
+ *	pinned		two registered buffers per thread, cuMemcpyHtoDAsync from one while the
+ *			other is filled
+ *	odirect		O_DIRECT between the disk and host memory: the disk's own rate
+ *	gpu-write	pinned in the other direction
+ *	cufile		cuFileRead or cuFileWrite on registered buffers
  *
  *	raw.c		the arguments
  *	file.c		the file, and the order of its pieces

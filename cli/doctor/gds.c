@@ -22,8 +22,8 @@
 /* Time limit for a mount to answer; a dead server's never does. */
 #define MOUNT_SECONDS 5
 
-/* A trial has hung.  Usually the machine is the cause, so skip further trials, which would take
- * long too. */
+/* A trial has hung.  Usually the machine is the cause, so skip further trials, which would
+ * also take long. */
 static bool hangs;
 
 const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *name)

@@ -12,7 +12,7 @@
 
 #define FILL 0xa5
 #define ROOM 8192u /* bytes of host buffers beyond the window's size, for offsets */
-#define NEAR 64u   /* bytes on either side of a random copy that are checked too */
+#define NEAR 64u   /* bytes on either side of a random copy that are also checked */
 
 static const unsigned extra[] = { 1, 2, 3, 4, 5, 6, 7, 11, 129, 1023 };
 

@@ -109,7 +109,7 @@ int win_pingpong(const struct win_set *set);
 
 #define WIN_CHECKS 9u /* number of checks; they are numbered from 1, as in gdrcopy */
 
-/* Where bytes differ. */
+/* Position of differing bytes. */
 struct win_diff {
 	uint64_t nr; /* number of wrong bytes */
 	uint64_t at; /* byte offset of the first one */

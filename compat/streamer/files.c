@@ -141,7 +141,7 @@ int files_get(struct files *f, const char *path, struct open_file **ret, char *t
 		free(file);
 		return r;
 	}
-	/* If another thread has opened the file too, it is open twice for a while. */
+	/* If another thread has also opened the file, it is open twice for a while. */
 	(void)pthread_mutex_lock(&f->lock);
 	file->next = f->first;
 	f->first = file;

@@ -38,7 +38,7 @@ static void open_job(struct streamer *st, struct job *job)
 	job_open(job, &st->files);
 	(void)pthread_mutex_lock(&st->lock);
 	job->state = JOB_OPEN;
-	/* Other readers may now read it too. */
+	/* Other readers may now read it. */
 	(void)pthread_cond_broadcast(&st->work);
 }
 

@@ -257,7 +257,7 @@ static inline bool io_op_advance(struct io_op *op, int64_t res)
 	return true;
 }
 
-/* What a back end must do when a file or buffer is freed that its I/O contexts have in tables
+/* Actions of a back end when a file or buffer is freed that its I/O contexts have in tables
  * (ctx.c). Such a context is on a list from ctx_new to ctx_free. */
 struct ctx_tables {
 	struct ctx_tables *next;

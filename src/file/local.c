@@ -307,9 +307,9 @@ static int no_direct(struct local_file *f, int err)
 }
 
 /*
- * Set fd_direct, or the reason why there is none.  Fail only for lack of a descriptor.  @direct: an
- * existing descriptor with O_DIRECT, which is taken over, or -1 @oflags: flags with which the plain
- * descriptor was opened
+ * Set fd_direct, or the reason why there is none.  Fail only for lack of a descriptor.
+ * @direct: an existing descriptor with O_DIRECT, which is taken over, or -1
+ * @oflags: flags with which the plain descriptor was opened
  */
 static int add_direct(struct local_file *f, int direct, const char *path, int oflags)
 {

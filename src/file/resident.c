@@ -2,7 +2,7 @@
 /*
  * Find out which bytes of a local file the page cache holds.
  *
- * cachestat(2), since Linux 6.5, tells without reading.  An RWF_NOWAIT read would tell too, but a
+ * cachestat(2), since Linux 6.5, tells without reading.  An RWF_NOWAIT read would also tell, but a
  * miss starts read-ahead, so the disk would read the same bytes twice.
  */
 #include <linux/magic.h>

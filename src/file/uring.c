@@ -243,7 +243,7 @@ static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t as
 {
 	struct io_uring_sqe *sqe = unlikely(ctx->threads) ? NULL : next_sqe(ctx);
 
-	/* The ring has an entry for every operation, but cancels use entries too. */
+	/* The ring has an entry for every operation, but cancels also use entries. */
 	if (unlikely(!sqe) && !ctx->threads && uring_submit(ctx) == 0)
 		sqe = next_sqe(ctx);
 	if (unlikely(!sqe)) {

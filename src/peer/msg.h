@@ -75,7 +75,7 @@ struct peer_key {
 #define PEER_NIC_KEY_LEN 64u
 #define PEER_BLOB_LEN 64u /* bytes; description of an RDMA endpoint, net/verbs/endpoint.h */
 
-/* What a peer's NIC needs to access a share. */
+/* Key by which a peer's NIC accesses a share. */
 struct peer_nic_key {
 	uint64_t share;
 	uint64_t addr; /* address of the share's first byte, for work requests */

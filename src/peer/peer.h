@@ -113,7 +113,7 @@ struct peer_task {
 	struct io_inbox *in;
 	uint64_t share;
 	uint64_t issued; /* bytes of the operation given to requests so far */
-	uint64_t end;    /* bytes of the operation that lie within the file */
+	uint64_t end;    /* bytes of the operation that are within the file */
 	unsigned nr_requests;
 	int err;
 	struct peer_tasks *queue; /* queue that holds the task, or NULL */

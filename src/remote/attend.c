@@ -10,7 +10,7 @@
 /* Milliseconds between two checks of all contexts.  If a user makes no call for that long while
  * bytes wait, assume that it computes. */
 #define LOOK_MS 10
-/* Nanoseconds between two turns, so that bytes accumulate: at 10 GB/s, 1 MiB arrives meanwhile. */
+/* Nanoseconds between two turns, so that bytes accumulate: 1 MiB at 10 GB/s. */
 #define PAUSE_NS 100000
 #define EVENTS 16
 

@@ -27,7 +27,7 @@
 struct reach;
 struct nic;
 
-/* What links need of a file, even after it is closed. */
+/* Facts about a file that links need even after it is closed. */
 struct remote_ref {
 	_Atomic unsigned refs;
 	_Atomic bool closed;

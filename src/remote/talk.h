@@ -46,7 +46,8 @@ void remote_writes_add(struct remote_writes *w, uint64_t boot);
 int remote_writes_sync(struct remote_writes *w, uint64_t boot, uint64_t nr);
 
 /*
- * Split a name, and find its server's address and key.  @may_be_root: the path may be empty
+ * Split a name, and find its server's address and key.
+ * @may_be_root: the path may be empty
  * @ret_path: the path in @name
  *
  * Return: 0; -errno with a sentence.
@@ -83,7 +84,9 @@ bool remote_talk_is_broken(const struct remote_talk *t);
 
 /*
  * Send a request and wait for the answer, at most REMOTE_CONNECT_NS, or twice that for the first
- * request.  @q: its length is filled in @bytes: payload of the request, @len <= WIRE_DATA_MAX bytes
+ * request.
+ * @q: its length is filled in
+ * @bytes: payload of the request, @len <= WIRE_DATA_MAX bytes
  * @payload: receives the answer's payload, at most @room bytes
  *
  * Return: 0; -errno with a sentence, from the server or the connection.  After an error of the
@@ -101,9 +104,10 @@ uint64_t remote_talk_features(const struct remote_talk *t);
 int remote_get_attr(const void *payload, const struct wire_reply *rep, struct wire_attr *ret);
 
 /*
- * Send one request on a new connection, and wait for its answer.  @name: payload of the request
- * @ret_attr: attributes in the answer's payload @ret_features: WIRE_FEATURE_* that the server
- * supports too; may be NULL
+ * Send one request on a new connection, and wait for its answer.
+ * @name: payload of the request
+ * @ret_attr: attributes in the answer's payload
+ * @ret_features: WIRE_FEATURE_* that the server also supports; may be NULL
  *
  * Return: 0; -errno with a sentence, after at most REMOTE_CONNECT_NS * 2.
  */

@@ -83,7 +83,7 @@ struct to_sign {
 #define SHA_HEX_LEN 65u
 #define UNSIGNED_PAYLOAD "UNSIGNED-PAYLOAD"
 
-/* Percent-encode all but unreserved characters; slash: keep slashes.  NULL if out of memory. */
+/* Percent-encode all except unreserved characters; slash: keep slashes.  NULL if out of memory. */
 char *encode_uri(const char *text, bool slash);
 /* Return the canonical form of a query: encoded, sorted by name and value.  NULL if out of
  * memory. */
@@ -111,7 +111,7 @@ void profile_value(const char *name, char *ret, size_t len);
 
 /* ------------------------------------------------------------------ name.c */
 
-/* Where an object is, and how to address it.  Only the thread pst-http changes it. */
+/* Location of an object, and how to address it.  Only the thread pst-http changes it. */
 struct where {
 	char *shown; /* for sentences; without query */
 	bool s3;     /* an S3 name: sign the requests, or at least address as S3 */
@@ -161,7 +161,7 @@ static inline struct s3_file *s3_file_of(const struct file *f)
 
 extern const struct io_backend s3_backend;
 
-/* Functions of upload.c; all but new and close run on the thread pst-http. */
+/* Functions of upload.c.  All except new and close run on the thread pst-http. */
 int upload_new(struct s3_file *f, bool excl, struct upload **ret);
 /* Wait at most CLOSE_NS for requests in flight, and at most ABORT_NS for the abort of an
  * unpublished upload. */

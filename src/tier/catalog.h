@@ -50,7 +50,7 @@ struct tier_move {
 	uint32_t crc;
 };
 
-/* What the mover's copies measured on one root. */
+/* Speeds of one root, measured by the mover's copies. */
 struct tier_measured {
 	uint64_t read_bytes, read_ns, write_bytes, write_ns;
 };

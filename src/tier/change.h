@@ -19,8 +19,10 @@ int change_find(struct tier_set *set, const char *name, struct tier_file *ret);
 int change_unlink(struct tier_set *set, const char *name, struct tier_file *ret);
 
 /*
- * Rename a file within its root.  @flags: 0 or RENAME_NOREPLACE @ret: the file @ret_old: the file
- * that had the new name; id 0 if there was none
+ * Rename a file within its root.
+ * @flags: 0 or RENAME_NOREPLACE
+ * @ret: the file
+ * @ret_old: the file that had the new name; id 0 if there was none
  *
  * Return: 0; -EXDEV if the file that had the new name lies in another root.
  */

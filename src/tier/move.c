@@ -140,7 +140,7 @@ static void give_way(struct moving *v)
 		v->job->chunk = yield_chunk(&v->yield);
 }
 
-/* Lock the source: until the move ends, nobody can open it through a mount. */
+/* Lock the source: until the move ends, no mount can open it. */
 static int lock_source(struct moving *v)
 {
 	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_MS * (long)NSEC_PER_MSEC };

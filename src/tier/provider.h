@@ -12,8 +12,9 @@
 struct names_ops;
 
 /*
- * Split a name into set and file.  @may_be_root: the file name may be empty; a trailing slash is
- * removed @ret_file: the name in the set, TIER_NAME_SIZE bytes
+ * Split a name into set and file.
+ * @may_be_root: the file name may be empty; a trailing slash is removed
+ * @ret_file: the name in the set, TIER_NAME_SIZE bytes
  *
  * Return: 0; -EINVAL with a sentence.
  */

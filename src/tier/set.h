@@ -2,10 +2,12 @@
 /*
  * A set: directories with classes that hold the files of one name space.
  *
- * Its state directory, <state>/NAME, contains set.conf identity, policy, limits and roots, as text;
- * written once by init catalog.db the catalogue and the journal (catalog.h) lock flock()ed while a
- * process moves, scans or recovers Each root has .tier/id, which names the set and the root.  If a
- * disk is not mounted, this file is missing, and nothing is written to the mount point.
+ * Its state directory, <state>/NAME, contains
+ *	set.conf     identity, policy, limits and roots, as text; written once by init
+ *	catalog.db   the catalogue and the journal (catalog.h)
+ *	lock         locked with flock() while a process moves, scans or recovers
+ * Each root has .tier/id, which names the set and the root.  If a disk is not mounted, this file is
+ * missing, and nothing is written to the mount point.
  */
 #ifndef PST_TIER_SET_H
 #define PST_TIER_SET_H

@@ -30,7 +30,7 @@
 #define NUL_ESCAPE "\\u0000"
 #define DEPTH_MAX 32 /* nested objects and arrays: header, tensor, array, and unknown members */
 
-/* Where a parser's sentence goes. */
+/* Buffer for a parser's sentence. */
 struct sink {
 	char *buf;
 	size_t len;

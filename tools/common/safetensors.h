@@ -30,9 +30,12 @@ struct safetensors {
 };
 
 /*
- * Parse the table from the first bytes of a file.  @buf: the first bytes of the file @len: bytes of
- * @buf, which must contain the whole header @file_size: bytes of the file @ret: to be freed with
- * safetensors_free() @why: on failure, a sentence without a full stop
+ * Parse the table from the first bytes of a file.
+ * @buf: the first bytes of the file
+ * @len: bytes of @buf, which must contain the whole header
+ * @file_size: bytes of the file
+ * @ret: to be freed with safetensors_free()
+ * @why: on failure, a sentence without a full stop
  *
  * Return: 0; -EINVAL for what the format forbids; -EMSGSIZE if @buf ends before the header does;
  * -ENOMEM.

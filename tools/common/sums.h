@@ -33,8 +33,10 @@ struct sums {
 struct sums *sums_new(const struct safetensors *st);
 
 /*
- * Parse a checksum file, which is hostile.  @size: bytes of the model @ret: to be freed with
- * sums_free() @why: on failure, a sentence without a full stop
+ * Parse a checksum file, which is hostile.
+ * @size: bytes of the model
+ * @ret: to be freed with sums_free()
+ * @why: on failure, a sentence without a full stop
  *
  * Return: 0; -EINVAL for malformed text, or for a model of another length; -ENOMEM.
  */

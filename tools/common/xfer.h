@@ -19,8 +19,10 @@ struct xfer_stats {
 };
 
 /*
- * Run the requests.  @ios: requests; only user_data is overwritten @stats: results are added; may
- * be NULL @dones: NULL, or an array for each request's completion
+ * Run the requests.
+ * @ios: requests; only user_data is overwritten
+ * @stats: results are added; may be NULL
+ * @dones: NULL, or an array for each request's completion
  *
  * A failed or short request ends the run.  Return: 0, or -errno with a sentence; -EINTR if
  * stop_signal was set.

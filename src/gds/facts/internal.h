@@ -27,7 +27,7 @@
 #define GDS_HOPS_MAX 32u    /* bridges above a PCI device */
 #define GDS_CONFIG_MAX 4096 /* bytes of a PCI device's configuration space */
 
-/* What cuFile can do with a file system. */
+/* How cuFile can access a file system. */
 enum gds_fs {
 	GDS_FS_UNTOLD, /* untested, or the mount is unknown */
 	GDS_FS_LOCAL,  /* direct by nvidia-fs or P2PDMA, if its disk allows it */

@@ -34,7 +34,7 @@ enum nic_gid_rank nic_gid_rank(const struct vb_gid_entry *e, bool ethernet)
 		return e->index == 0 ? NIC_GID_INFINIBAND : NIC_GID_NONE;
 	if (link_local || (ipv4 && nic_is_zero(raw + 12, 4)))
 		return NIC_GID_NONE;
-	/* iWARP is Ethernet too, but has GIDs of InfiniBand's type. */
+	/* iWARP is also Ethernet, but has GIDs of InfiniBand's type. */
 	if (e->type != VB_GID_ROCE_V2)
 		return e->type == VB_GID_ROCE_V1 ? NIC_GID_V1 : NIC_GID_NONE;
 	return ipv4 ? NIC_GID_V2_IPV4 : NIC_GID_V2_IPV6;
