@@ -16,7 +16,8 @@
 #include "net/wire.h"
 #include "serve/serve.h"
 
-#define IN_MAX KIB(64) /* bytes that the loop reads at once, payloads of writes excepted */
+/* Bytes that the loop reads at once; only payloads of writes may be longer. */
+#define IN_MAX KIB(64)
 /* Bytes reserved for each connection: one request of the largest size. */
 #define CONN_SURE (WIRE_DATA_MAX + WIRE_HEAD)
 
@@ -190,7 +191,7 @@ struct conn {
 	struct conn *next_waiting;
 	bool is_waiting;
 	struct jobs out;         /* replies to send */
-	uint64_t nr_out;         /* unsent bytes of these */
+	uint64_t nr_out;         /* unsent bytes of the replies in out */
 	uint64_t nr_taken;       /* requests taken since the start */
 	unsigned nr_now;         /* reads that the loop served in this turn */
 	struct handle **handles; /* o.files entries; NULL before the first OPEN */

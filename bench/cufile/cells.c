@@ -283,7 +283,7 @@ static int all_cells(const char *path, int fd, struct cell *c, struct answer *a)
 	return r;
 }
 
-/* Get the facts.  If cuFile hangs, keep those that the process sent before. */
+/* Get the facts.  If cuFile hangs, keep the facts that the process sent before. */
 static int find_facts(struct answer *a)
 {
 	const struct order o = { .what = ORDER_CELL };

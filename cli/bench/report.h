@@ -49,7 +49,7 @@ struct bench {
 	unsigned nr_rows;
 };
 
-/* Each returns 0, or -errno with a sentence. */
+/* These functions return 0, or -errno with a sentence. */
 int bench_print_table(const struct bench *b);
 int bench_plot(const struct bench *b);
 

@@ -42,7 +42,7 @@ enum lack {
 struct ratio {
 	struct spread v; /* spread over the pairs, if lack is NONE */
 	enum lack lack;
-	uint64_t have; /* what there was: requests or ns of the smallest turn, or turns */
+	uint64_t have; /* the insufficient amount: requests or ns of the smallest turn, or turns */
 };
 
 /* Return the ratio of our side to the plain side, pairing each of our turns with the adjacent plain

@@ -62,7 +62,7 @@ struct copy {
  */
 int cp_names_device(const char *s);
 
-/* Each returns 0, or -errno with a sentence. */
+/* These functions return 0, or -errno with a sentence. */
 int cp_open_source(struct copy *c);
 int cp_check_unchanged(const struct copy *c);
 /* Read these bytes by plain calls, for comparison. */
@@ -94,7 +94,7 @@ void cp_service_give_up(struct copy *c);
 
 /* Give a new, complete file its name. */
 int cp_publish(struct copy *c);
-/* Remove an incomplete target, which others could take for the complete one. */
+/* Remove an incomplete target, which programs could take for a complete one. */
 void cp_give_up(struct copy *c);
 
 #endif

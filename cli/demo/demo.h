@@ -25,7 +25,7 @@ struct demo_step {
 /* Counts of bytes and checksums that were compared and equal; a difference ends the command. */
 struct compared {
 	uint64_t device;    /* bytes read back from device memory, for both sides */
-	uint64_t untouched; /* the same for bytes next to the data, which must not change */
+	uint64_t untouched; /* bytes next to the data that stayed unchanged, for both sides */
 	uint64_t file;      /* bytes of written files, read by pread(2) */
 	uint64_t crcs;      /* checksums of completions that were compared */
 };

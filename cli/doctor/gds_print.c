@@ -65,7 +65,8 @@ static void add_names(char *buf, size_t len, const struct gds_checks *c, uint32_
 	}
 }
 
-/* Return the check whose cure comes first: those that all others depend on, and the trial last. */
+/* Return the check whose cure comes first: checks that others depend on before the rest, the trial
+ * last. */
 static const struct pst_check *first_cure(const struct gds_checks *c)
 {
 	static const char *const names[] = { "gpu", "library", "disk", "filesystem", "direct-io" };

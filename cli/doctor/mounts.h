@@ -9,8 +9,8 @@
 
 struct mount {
 	char path[4096];  /* mount point; any bytes except NUL */
-	char type[64];    /* such as "ext4" */
-	char source[256]; /* such as "/dev/nvme0n1p1" */
+	char type[64];    /* file system type, such as "ext4" */
+	char source[256]; /* source device, such as "/dev/nvme0n1p1" */
 	unsigned major, minor;
 };
 

@@ -24,7 +24,7 @@ enum topo_kind {
 
 /* Distances, nearest first, named as by nvidia-smi topo -m. */
 enum topo_distance {
-	TOPO_SELF, /* the same device */
+	TOPO_SELF, /* both are one device */
 	TOPO_PIX,  /* at most one PCIe switch */
 	TOPO_PXB,  /* several PCIe switches, but no host bridge */
 	TOPO_PHB,  /* across the host bridge above both */
@@ -36,7 +36,7 @@ enum topo_distance {
 struct topo_dev {
 	enum topo_kind kind;
 	unsigned num;           /* index among devices of its kind, from 0 */
-	char pci[TOPO_PCI_MAX]; /* such as "0000:17:00.0" */
+	char pci[TOPO_PCI_MAX]; /* PCI address, such as "0000:17:00.0" */
 	unsigned class, vendor, device;
 	int node;                /* NUMA node; -1: unknown */
 	char host[TOPO_PCI_MAX]; /* host bridge, such as "pci0000:16" */

@@ -289,7 +289,7 @@ static int topo_add(const char *sys, const char *pci, struct topo *t)
 		d->node = topo_node_of_cpus(sys, pci, t->nodes);
 	d->width = topo_lanes(sys, pci, "current_link_width");
 	d->width_max = topo_lanes(sys, pci, "max_link_width");
-	/* The line is such as "32.0 GT/s PCIe". */
+	/* The line has a form like "32.0 GT/s PCIe". */
 	if (topo_fact(sys, pci, "max_link_speed", d->speed, sizeof(d->speed)) < 0 ||
 	    !isdigit((unsigned char)*d->speed))
 		d->speed[0] = '\0';

@@ -16,7 +16,7 @@ int mount_dir(const char *given, char ret[PATH_MAX]);
 /* Set the sentence: why a call on a plain directory failed, and the cure.  Return -|err|. */
 int mount_fail(int err, const char *dir);
 
-/* Do the same for a directory in use. */
+/* Set the sentence for a directory in use, with the cure.  Return -errno. */
 int mount_busy(const char *dir);
 
 /* Check that programs can create shared memory here.  Return 0, or -errno with a sentence. */

@@ -107,7 +107,7 @@ struct found {
 	struct place *places;
 	unsigned nr;
 	unsigned nr_hidden;    /* mounts whose metrics this user may not read */
-	char hidden[PATH_MAX]; /* mount point of the last such mount */
+	char hidden[PATH_MAX]; /* mount point of the last of these mounts */
 };
 
 static bool is_known(const struct found *f, const struct place *p)

@@ -188,7 +188,7 @@ static int bw_measure(struct bw *b, const struct row *row, bool baseline, struct
 	return r;
 }
 
-/* Return an earlier kernel's equal row, whose baseline is reused. */
+/* Return the same row of an earlier kernel; its baseline is reused. */
 static const struct row *row_before(const struct bw *b, const struct row *row)
 {
 	for (const struct row *r = b->rows; r < row; r++)

@@ -53,7 +53,7 @@ void gdr_close(struct win *win);
 /* Return the rate in MB/s, with MB = 2^20 bytes. */
 double gdr_mb_per_s(uint64_t bytes, uint64_t ns);
 
-/* Each returns 0, or -errno with a sentence. */
+/* These functions return 0, or -errno with a sentence. */
 int gdr_copybw(int argc, char *argv[]);
 int gdr_copylat(int argc, char *argv[]);
 int gdr_apiperf(int argc, char *argv[]);

@@ -98,7 +98,7 @@ void win_json_sum(struct json_object *to, const char *key, const struct bucket_s
 
 /* ------------------------------------------------------------- subcommands */
 
-/* Each prints its results, and returns 0, or -errno with a sentence. */
+/* These functions print their results, and return 0, or -errno with a sentence. */
 int win_validate(const struct win_set *set);
 int win_copybw(const struct win_set *set);
 int win_copylat(const struct win_set *set);

@@ -62,7 +62,7 @@ struct engine_memory {
 	bool is_device;
 	bool copies_in; /* copy the bytes to the device before each write */
 	bool verifies;  /* overwrite before each read; copy from the device after it */
-	uint64_t scrub; /* state of the generator of those bytes */
+	uint64_t scrub; /* state of the random generator that overwrites buffers */
 };
 
 #define REPORT_ROWS 64
@@ -95,7 +95,7 @@ struct engine_job {
 int engine_fail(struct engine_job *job, int r, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Do the same for one request, and end it with an error. */
+/* Print a message for one request, and end the request with error @r. */
 enum fio_q_status engine_refuse(struct engine_job *job, struct io_u *io_u, int r, const char *why);
 
 /* Record that the first @nr waiting units have started. */

@@ -10,7 +10,7 @@
 
 #include "code.h"
 
-#define STRING_MAX KIB(64)        /* bytes of a path, pattern or credential */
+#define STRING_MAX KIB(64)        /* most bytes of a path, pattern or credential */
 #define STRINGS_MAX (1024 * 1024) /* strings in an array */
 
 /* Copy nr elements of size bytes; free the copy. */

@@ -19,7 +19,7 @@
 struct open_file {
 	struct pst_file *file;
 	struct open_file *next;
-	struct stat st; /* of the open file, to detect a replacement; 0 for objects */
+	struct stat st; /* stat of the open file, to detect a replacement; 0 for objects */
 	unsigned users;
 	uint64_t used;    /* value of files.uses at the last use */
 	uint64_t used_ns; /* objects: now_ns() when it was last put */

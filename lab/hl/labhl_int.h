@@ -17,7 +17,7 @@
 #define GAUDI2_ID 0x1020u /* PCI device id */
 
 struct memory {
-	struct list_head link; /* in the list of its context */
+	struct list_head link; /* in context's list of memory */
 	u32 handle;
 	u64 va; /* device address; 0: not mapped */
 	u64 size;

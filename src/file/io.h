@@ -245,7 +245,7 @@ static inline void io_op_begin(struct io_op *op)
 	op->in = NULL;
 }
 
-/* Do the same as io_op_advance() after a system call that did not move all remaining bytes. */
+/* Evaluate a system call that did not move all remaining bytes; otherwise as io_op_advance(). */
 bool io_op_advance_part(struct io_op *op, int64_t res);
 
 static inline bool io_op_advance(struct io_op *op, int64_t res)

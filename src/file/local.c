@@ -44,7 +44,7 @@ static struct index_table index_table = {
 #define FS_DIRECT (1u << 1) /* O_DIRECT is real, even if statx(2) does not report it */
 #define FS_LAYER (1u << 2)  /* passes O_DIRECT on to another file system, or refuses it */
 #define FS_STALE (1u << 3)  /* its page cache may lack what another machine wrote */
-#define FS_REMOTE (1u << 4) /* on servers, which may not answer */
+#define FS_REMOTE (1u << 4) /* on servers, which may stop answering */
 
 /* Magic numbers, from linux/magic.h or from the sources of file systems outside the kernel. */
 static const struct fs {
@@ -672,7 +672,7 @@ bool local_file_has_holes(const struct local_file *f)
 	       st.stx_blocks * 512 < st.stx_size;
 }
 
-/* Return false for major 0 (FUSE, NFS, overlay): the next mount may reuse such a number. */
+/* Return false for major 0 (FUSE, NFS, overlay): the next mount may reuse the device number. */
 static bool local_file_place(const struct file *file, char *buf, size_t size)
 {
 	const struct local_file *f = local_of(file);

@@ -17,7 +17,7 @@ static int err_cannot(const char *name, const char *what)
 		       (int)scheme_len(name), name, what);
 }
 
-/* Find the name calls of the provider that opens such names. */
+/* Find the calls on names of the provider that opens such a name. */
 static int find_ops(const char *name, const struct names_ops **ret)
 {
 	const struct file_ops *ops;

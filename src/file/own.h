@@ -35,7 +35,7 @@ void own_files_done(struct own_files *o);
 /* Return the thread's descriptor of the file, valid while the file is open; negative: none. */
 int own_files_get(struct own_files *o, const struct file *f);
 
-/* Read as file_read_now() does, through such a descriptor. */
+/* Read as file_read_now() does, through a descriptor of own_files_get(). */
 int64_t own_file_read(int fd, void *buf, uint64_t off, uint64_t len);
 
 #endif

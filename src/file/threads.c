@@ -32,7 +32,7 @@
 
 struct threads_ctx {
 	struct io_ctx base;
-	struct io_fifo queued; /* until flush(); only the context's user touches it */
+	struct io_fifo queued; /* operations before flush(); only the context's user touches it */
 
 	struct io_inbox inbox; /* pool threads push finished operations here */
 };

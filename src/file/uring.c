@@ -421,8 +421,8 @@ static unsigned reap_done(struct uring_ctx *ctx, struct io_op **ret, unsigned ma
 {
 	unsigned n = 0, todo = ctx->nr_done;
 
-	/* Handle only operations that are listed now: those requeued in this loop might keep it
-	 * running. */
+	/* Handle only operations that are listed now: this loop may requeue some of them, and might
+	 * not end. */
 	for (; todo && n < max; todo--) {
 		struct io_op *op = io_fifo_pop(&ctx->done);
 

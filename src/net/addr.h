@@ -40,7 +40,7 @@ static inline bool net_addr_is(const struct net_addr *a, const struct net_addr *
 
 /* Create a socket of that family, non-blocking and with the service's options; -errno. */
 int net_socket(const struct net_addr *a);
-/* Set the same options on a socket from accept4(2). */
+/* Set the options of net_socket() on a socket from accept4(2). */
 void net_socket_tune(int fd, int family);
 
 #endif

@@ -22,7 +22,7 @@
 struct rados_ctx {
 	struct io_ctx base; /* must be the first member */
 	struct io_inbox in;
-	struct io_fifo queued; /* until flush() */
+	struct io_fifo queued; /* operations before flush() */
 	pthread_mutex_t lock;  /* covers ctx_data of operations, which points to their tasks */
 };
 

@@ -77,7 +77,7 @@ struct head {
 	uint64_t want;  /* bytes: size that the covered tasks reach */
 	uint64_t made;  /* bytes: size that the operation writes */
 	uint64_t there; /* bytes: last known value of striper.size */
-	char text[24];  /* the same value as text */
+	char text[24];  /* the value of there as text */
 	unsigned tries;
 	/* Objects of the operation in flight. */
 	void *completion, *read, *write, *iter;

@@ -20,7 +20,7 @@
 #include "remote/remote.h"
 
 #define LINK_PIECES 1024u   /* most requests in flight of an I/O context */
-#define LINK_SENT 128u      /* most of a link, so that a hanging server leaves some to others */
+#define LINK_SENT 128u      /* most of one link: a hanging server leaves some to other links */
 #define LINK_BATCH 64u      /* payloads copied in one system call */
 #define LINK_IN_MAX KIB(64) /* bytes of a link's receive buffer */
 #define LINK_TRIES 3u       /* attempts after a wrong checksum or a refused handshake */
@@ -73,7 +73,8 @@ struct piece {
 	bool waits_again; /* in the list of->again */
 	bool rdma;        /* sent by RDMA: the reply is a message of the queue pair */
 	uint8_t head[WIRE_HEAD];
-	uint8_t payload[WIRE_HELLO_LEN]; /* of a hello, or of a request for or by RDMA */
+	/* Payload of a hello, or of a request for RDMA or by RDMA. */
+	uint8_t payload[WIRE_HELLO_LEN];
 };
 
 struct pieces {
@@ -125,7 +126,7 @@ struct link {
 	unsigned nr_tasks;
 	unsigned nr_sent; /* pieces being sent or waiting for their reply */
 	unsigned max_sent;
-	unsigned nr_long;       /* those with more than LINK_LONG bytes to receive */
+	unsigned nr_long;       /* pieces with more than LINK_LONG bytes to receive */
 	uint32_t data_max;      /* most bytes of a piece */
 	uint64_t features;      /* WIRE_FEATURE_* */
 	struct reach *reach;    /* RDMA state of the server; NULL: no file uses RDMA */

@@ -158,7 +158,7 @@ void answer_too_long(struct call *c);
 
 /* Set c->err and c->why from an answer; in why.c. */
 void why_status(struct call *c);
-/* Do the same for a failure of libcurl.  Return true if a retry may help. */
+/* Set c->err and c->why from a failure of libcurl.  Return true if a retry may help. */
 bool why_curl(struct call *c, CURLcode code);
 /* Return true if the answer's text has that S3 error code. */
 bool why_code_is(const struct call *c, const char *code);

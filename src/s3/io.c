@@ -17,7 +17,7 @@
 struct s3_ctx {
 	struct io_ctx base; /* must be the first member */
 	struct io_inbox in;
-	struct io_fifo queued; /* until flush() */
+	struct io_fifo queued; /* operations before flush() */
 };
 
 /* A read in progress on the thread pst-http. */

@@ -73,7 +73,7 @@ static bool decode(char *text)
 	return true;
 }
 
-/* Parse a time such as 2026-01-02T03:04:05.000Z.  Return false if the text is none. */
+/* Parse a time such as 2026-01-02T03:04:05.000Z.  Return false if the text is malformed. */
 static bool parse_time(const char *text, int64_t *ret_ns)
 {
 	struct tm tm = { 0 };

@@ -69,12 +69,12 @@ struct pair {
 /* The input of a signature. */
 struct to_sign {
 	const char *method;
-	const char *path;  /* from encode_uri() */
-	const char *query; /* from encode_query(), or "" */
+	const char *path;  /* encoded path, from encode_uri() */
+	const char *query; /* encoded query, from encode_query(), or "" */
 	const struct pair *headers;
 	size_t nr_headers;
 	const char *payload; /* SHA-256 in hex, or UNSIGNED-PAYLOAD */
-	const char *date;    /* such as 20130524T000000Z */
+	const char *date;    /* date, such as 20130524T000000Z */
 	const char *region, *service;
 };
 
@@ -113,7 +113,7 @@ void profile_value(const char *name, char *ret, size_t len);
 
 /* Location of an object, and how to address it.  Only the thread pst-http changes it. */
 struct where {
-	char *shown; /* for sentences; without query */
+	char *shown; /* name for sentences, without query */
 	bool s3;     /* an S3 name: sign the requests, or at least address as S3 */
 	bool sign;
 	bool path_style, custom; /* BUCKET is in the path; an endpoint was configured */

@@ -305,7 +305,8 @@ static void upload_looked_at(struct call *c)
 		upload_close_step(u);
 }
 
-/* Look at the object after such an error.  Return true if upload_looked_at() follows. */
+/* Look at the object after an error that may hide a success.  Return true if upload_looked_at()
+ * follows. */
 static bool upload_look_at(struct upload *u, int err, const struct call *c)
 {
 	if (u->closing ||

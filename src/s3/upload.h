@@ -65,7 +65,7 @@ void upload_fail(struct upload *u, int err, const char *why);
 /* Start a call on the upload itself, with the query pairs q. */
 void upload_call(struct upload *u, const char *method, const struct pair *q, size_t nr,
 		 call_fn done);
-/* End such a call.  Return 0, or the error that u->call.why explains. */
+/* End a call of upload_call().  Return 0, or the error that u->call.why explains. */
 int upload_call_end(struct upload *u);
 
 /* Abort an unpublished upload once nothing is in flight; in upload_life.c. */

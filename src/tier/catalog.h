@@ -101,7 +101,7 @@ int catalog_root_bytes(struct catalog *c, unsigned root, uint64_t *ret);
 
 /* Call fn for each file, in the order of names, until it returns nonzero. */
 int catalog_each(struct catalog *c, int (*fn)(const struct tier_file *file, void *arg), void *arg);
-/* Do the same for all files below a directory. */
+/* Call fn for each file below a directory, in the order of names, until it returns nonzero. */
 int catalog_each_below(struct catalog *c, const char *dir,
 		       int (*fn)(const struct tier_file *file, void *arg), void *arg);
 

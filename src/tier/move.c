@@ -283,7 +283,8 @@ static int make_copy(struct moving *v)
 	(void)snprintf(v->old_name, sizeof(v->old_name), "%lld.old", (long long)v->m.id);
 	v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
 	if (v->dst < 0 && errno == EEXIST) {
-		/* A leftover of the same number, if the catalogue was lost and rebuilt. */
+		/* Remove a file that an earlier move of this number left, if the catalogue was lost
+		 * and rebuilt. */
 		(void)unlinkat(v->dst_tmp, v->new_name, 0);
 		v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
 	}

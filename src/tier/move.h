@@ -30,7 +30,7 @@
 struct move_done {
 	uint64_t bytes; /* bytes of data, without holes */
 	uint64_t ns;
-	uint64_t waited_ns; /* ns of these, spent waiting for other programs' I/O */
+	uint64_t waited_ns; /* part of ns that was spent waiting for other programs' I/O */
 };
 
 /*

@@ -33,8 +33,8 @@ int name_open(int root_fd, const char *name, int flags, mode_t mode);
 int name_parent(int root_fd, const char *name, const char **ret_base);
 
 /*
- * Do the same at dst_fd, creating missing directories with mode and owner of those at src_fd.  Each
- * new directory is durable when this returns.
+ * Open the directory of a name below dst_fd, creating missing directories with mode and owner of
+ * those at src_fd.  Each new directory is durable when this returns.  Otherwise as name_parent().
  */
 int name_make_parent(int dst_fd, int src_fd, const char *name, const char **ret_base);
 

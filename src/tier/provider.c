@@ -108,7 +108,7 @@ static int provider_err_open(const struct open_set *s, const char *name, int err
 	return err_set(err, "cannot open %s of the set %s: %s", name, s->set->name, strerror(-err));
 }
 
-/* Create the library's file from such a descriptor. */
+/* Create the library's file from a descriptor of open_now(). */
 static int open_beneath(struct open_set *s, const char *name, uint32_t flags, struct pst_file **ret)
 {
 	int fd = open_now(s, name, flags), r;

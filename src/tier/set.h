@@ -103,8 +103,8 @@ void set_moved(const struct tier_set *set, const char *name);
 
 /* Become the set's only mover, waiting for another one.  Held until set_unlock() or set_close(). */
 int set_lock(struct tier_set *set);
-/* Do the same without waiting: return -EWOULDBLOCK, without a sentence, while another process holds
- * it. */
+/* Try to become the set's only mover: return -EWOULDBLOCK, without a sentence, while another
+ * process is. */
 int set_try_lock(struct tier_set *set);
 void set_unlock(struct tier_set *set);
 

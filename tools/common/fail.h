@@ -15,7 +15,8 @@
  */
 int fail(int err, const char *fmt, ...) _printf_(2, 3);
 
-/* Do the same with the library's sentence, after the failed action or its object. */
+/* Keep the library's sentence as that of a failure, after the failed action or its object.  Return
+ * -|err|. */
 int fail_pst(int err, const char *what);
 
 const char *fail_text(void);
@@ -29,15 +30,15 @@ int say_failure(int err, const char *what);
 /* Name of the running command: messages begin with "penstock: NAME: ". */
 extern const char *cmd_name;
 
-/* Print such a message to standard error. */
+/* Print a message in that form to standard error. */
 void say(const char *fmt, ...) _printf_(1, 2);
 
 /* Print a message about the command line, and a hint.  Return exit status 2. */
 int usage_error(const char *fmt, ...) _printf_(1, 2);
 
 /*
- * Do the same for an option that getopt_long() with a leading ':' rejected.  c: its result; longs:
- * the options that it knows.
+ * Print a message for an option that getopt_long() with a leading ':' rejected, and a hint.  c: its
+ * result; longs: the options that it knows.  Return exit status 2.
  */
 int option_error(char *const argv[], const struct option longs[], int c);
 

@@ -24,7 +24,7 @@ bool resident_restart(void);
 
 struct machine {
 	char cpu[128];    /* model name, or "unknown processor" */
-	char kernel[160]; /* such as "Linux 6.1.0 x86_64" */
+	char kernel[160]; /* kernel, such as "Linux 6.1.0 x86_64" */
 	unsigned cpus;    /* CPUs that this process may use */
 	unsigned online;
 	uint64_t memory;    /* bytes of memory, limited by the control group; 0: unknown */

@@ -17,7 +17,7 @@ struct pst_check backend_check(uint32_t backend);
 /* Parse "auto", "uring" or "threads" as PST_BACKEND_*.  Return 0 or -EINVAL. */
 int parse_store(const char *text, uint32_t *ret);
 
-struct text paths_text(uint32_t paths); /* such as "staged+direct"; "-" for none */
+struct text paths_text(uint32_t paths); /* Return names such as "staged+direct"; "-" for no path. */
 struct text why_text(uint32_t why, int32_t detail);
 
 /* How many requests had each reason. */

@@ -16,8 +16,8 @@
 #define SAFETENSORS_HEADER_MAX 100000000u /* bytes; the format's own limit */
 
 struct safetensor {
-	char *name;        /* with U+2400 for each NUL in the name */
-	const char *dtype; /* such as "BF16" */
+	char *name;        /* name of the tensor, with U+2400 for each NUL */
+	const char *dtype; /* type, such as "BF16" */
 	uint64_t off;      /* bytes from the start of the file */
 	uint64_t len;      /* bytes; 0 if a dimension is 0 */
 };
@@ -43,7 +43,7 @@ struct safetensors {
 int safetensors_parse(const void *buf, size_t len, uint64_t file_size, struct safetensors **ret,
 		      char *why, size_t why_len);
 
-/* Do the same for an open file.  Also returns errors of read(2). */
+/* Parse the table of an open file.  Returns as safetensors_parse(); also errors of read(2). */
 int safetensors_read(int fd, struct safetensors **ret, char *why, size_t why_len);
 
 struct safetensors *safetensors_free(struct safetensors *st);

@@ -10,7 +10,7 @@ int temp_name(const char *base, char **ret_name);
 
 /*
  * Lock a new file until it is closed, so that other processes' temp_clear() keeps it.  Return false
- * if such a process has already locked it.
+ * if another process has locked it already.
  */
 bool temp_lock(int dir_fd, const char *name, int fd);
 

@@ -31,8 +31,8 @@ int xfer_run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size_t
 	     struct xfer_stats *stats, struct pst_done *dones);
 
 /*
- * Cancel requests in flight, those with user_data below nr, and ignore their results.  Before they
- * end, the library may read their segment tables.
+ * Cancel requests in flight (user_data below nr) and wait for them, ignoring their results.  Until
+ * then, the library may read their segment tables.
  */
 void xfer_abandon(struct pst_queue *queue, size_t nr);
 

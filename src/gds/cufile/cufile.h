@@ -161,7 +161,7 @@ uint64_t cufile_mem_registered(unsigned device);
 
 /* ----------------------------------------------------------------- transfers */
 
-#define CUFILE_IO_WRITE (1u << 0) /* from memory to file */
+#define CUFILE_IO_WRITE (1u << 0) /* write from memory to the file; else read */
 /*
  * Let other transfers use the same slice at the same time.  P2PDMA and C2C allow this; nvidia-fs
  * takes one transfer per registration.

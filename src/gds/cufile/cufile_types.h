@@ -19,7 +19,7 @@ typedef void *cuf_handle; /* a registered file */
 
 /* Result of most calls, returned by value. */
 struct cuf_error {
-	int err;    /* CUF_*; newer libraries return codes that are missing there */
+	int err;    /* CUF_*; newer libraries have more codes */
 	int cu_err; /* CUresult, when err is CUF_CUDA_DRIVER_ERROR */
 };
 

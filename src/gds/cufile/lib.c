@@ -39,7 +39,7 @@ static const struct dl_sym syms[] = {
 struct opening {
 	int err;
 	char why[300]; /* sentence for err */
-	bool asked;    /* the library has answered, and would answer the same again */
+	bool asked;    /* the library has given an answer that will not change */
 	bool strict, shared;
 	struct cuf_props props;
 	int p2p; /* CUF_P2P_* for NVMe */
