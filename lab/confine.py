@@ -23,7 +23,7 @@ REFUSED = {
     155: EPERM, 428: EPERM, 429: EPERM, 430: EPERM,        # pivot_root and the new mounts
     237: EPERM, 238: EPERM, 239: EPERM, 279: EPERM,        # mbind, *_mempolicy, move_pages
     298: EPERM, 321: EPERM, 323: EPERM,                    # perf_event_open, bpf, userfaultfd
-    435: ENOSYS,                                           # clone3, so that clone is taken
+    435: ENOSYS,                                           # clone3, so that programs use clone
 }
 
 

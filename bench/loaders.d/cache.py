@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What of a file the page cache holds, and how to change that."""
+"""Find out which part of a file the page cache holds, and change it."""
 import ctypes
 import mmap
 import os
 
 PAGE = mmap.PAGESIZE
-MOST = 0.99  # of the bytes, for files that count as in memory
-LEAST = 0.01  # at most, for files that count as on the disk
+MOST = 0.99  # least part in memory of files that count as in memory
+LEAST = 0.01  # largest part in memory of files that count as on the disk
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -58,7 +58,7 @@ def warm(files):
 def drop(files):
     for path in files:
         with open(path, "rb") as file:
-            os.fsync(file.fileno())  # only clean pages are dropped
+            os.fsync(file.fileno())  # because only clean pages can be dropped
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Results as a picture: SVG with a bar for each loader, a group for each state."""
+"""Draw results as SVG, with one bar per loader and one group per state."""
 import html
 import math
 import textwrap
@@ -8,14 +8,14 @@ from table import groups
 
 WIDTH = 1080
 NAMES = 200  # pixels for the names of loaders
-GAP = 36  # between the two columns
+GAP = 36  # pixels between the two columns
 MARGIN = 24
-VALUE = 56  # behind the longest line, for its value
-PITCH = 26  # from bar to bar
+VALUE = 56  # pixels after the longest bar, for its value
+PITCH = 26  # pixels from bar to bar
 BAR = 16
 COLUMN = (WIDTH - NAMES - GAP - MARGIN) / 2
-LETTER = 0.56  # width of a letter, of the height of the font
-SUB_LETTERS = 145  # in a line of facts
+LETTER = 0.56  # average width of a letter, in font sizes
+SUB_LETTERS = 145  # letters per line of facts
 PLACES = (("new", "new process, first load", NAMES),
           ("warm", "warmed up, later loads", NAMES + COLUMN + GAP))
 
@@ -137,7 +137,7 @@ def draw_bars(picture, rows, length):
         for key, _, left in PLACES:
             draw_bar(picture, row, key, left, scale, length)
         picture.y += PITCH
-    picture.y += 20  # of the numbers below the grid
+    picture.y += 20  # height of the numbers below the grid
 
 
 def draw_failures(picture, rows):

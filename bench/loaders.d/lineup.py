@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Who is measured: Penstock and the loop by hand, which bench/load has, and the files in peers/,
-Penstock's package for Python among them."""
+"""The loaders that are measured: Penstock and the plain loop, both in bench/load, and the loaders in
+peers/, including Penstock's Python package."""
 import importlib.util
 import os
 import sys
@@ -16,7 +16,7 @@ class Loader:
         self.name = name
         self.command = command
         self.ours = ours
-        self.versions = versions or {}  # of packages
+        self.versions = versions or {}  # {package: version}
 
 
 class Absent:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was measured on."""
+"""Facts about the machine that is measured."""
 import os
 import platform
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The files that are loaded: made with shapes as a transformer has them, or given."""
+"""The files that are loaded: generated with the shapes of a transformer, or given."""
 import concurrent.futures
 import json
 import os
@@ -9,9 +9,9 @@ import struct
 import tempfile
 import zlib
 
-POOL = 64 << 20  # random bytes that all content is cut out of
-PIECE = 1 << 20  # cut out at a time
-STEP = 4099  # between the places of two pieces: no piece is like another
+POOL = 64 << 20  # bytes of random data, from which all content is cut
+PIECE = 1 << 20  # bytes cut at a time
+STEP = 4099  # bytes between two cuts, so that no two pieces are equal
 HEADER_MAX = 100_000_000  # the format's own limit
 SIZES = {"U8": 1, "I8": 1, "BOOL": 1, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 
@@ -32,7 +32,7 @@ def contents(path):
     """Return a file's tensors: [(name, offset in the file, bytes)]."""
     try:
         if not os.path.isfile(path):
-            os.stat(path)  # its own error, if it is not there
+            os.stat(path)  # raises the proper error for a missing file
             raise ValueError("no regular file")  # a pipe would be waited for
         with open(path, "rb") as file:
             length = struct.unpack("<Q", file.read(8))[0]
@@ -148,7 +148,7 @@ def make(folder, size, tensors, shards):
         for index, part in enumerate(wanted):
             name = f"model-{index + 1:05}-of-{len(wanted):05}.safetensors"
             write_shard(os.path.join(work, name), part, content)
-        os.rename(work, kept)  # a run that is interrupted leaves no half of it under this name
+        os.rename(work, kept)  # last, so that an interrupted run leaves nothing under this name
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise

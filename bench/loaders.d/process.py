@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A loader's process: asked and answering in lines, with a time limit, and never left behind."""
+"""A loader's process, which answers requests line by line, within a time limit."""
 import json
 import os
 import select
@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-GRACE = 20  # seconds for a process to end in good order
+GRACE = 20  # seconds for a process to end cleanly
 
 
 class Broken(Exception):
@@ -18,7 +18,7 @@ class Broken(Exception):
 def signal_name(number):
     try:
         return signal.Signals(number).name
-    except ValueError:  # most of those for real time have no name
+    except ValueError:  # most real-time signals have no name
         return f"signal {number}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rounds: each loader in a new process, in an order that changes, and what comes of them."""
+"""Run rounds, with each loader in a new process and in changing order, and collect the results."""
 import statistics
 
 import cache
@@ -11,12 +11,12 @@ class Row:
 
     def __init__(self, loader, state):
         self.loader = loader
-        self.state = state  # that was asked for
-        self.parts = []  # that was in memory before a load
-        self.loads = []  # of each process: the answers to its loads
+        self.state = state  # requested state
+        self.parts = []  # part in memory before each load
+        self.loads = []  # per process: the answers to its loads
         self.starts = []
-        self.about = {}  # the last process' words on itself
-        self.verified = 0  # loads
+        self.about = {}  # description by the last process
+        self.verified = 0  # number of verified loads
         self.wrong = False
         self.failure = ""
 

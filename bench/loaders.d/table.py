@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Results as text."""
+"""Print results as text."""
 
-TEXT_MAX = 200  # of what a loader says when it fails
+TEXT_MAX = 200  # characters of a loader's error message
 HEAD = (f"{'':24}{'new process':>19} {'warmed up':>19} {'CPU s/10 GB':>12} {'host MiB':>12} "
         f"{'start':>6}  path")
 

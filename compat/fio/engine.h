@@ -23,7 +23,7 @@ struct engine_opts {
 	char *path;
 	unsigned int strict;
 	unsigned int stable;
-	unsigned int deadline; /* milliseconds */
+	unsigned int deadline; /* milliseconds per request */
 	char *rings;
 	int ior_depth;
 	unsigned int ior_timeout; /* milliseconds */

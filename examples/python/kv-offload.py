@@ -18,7 +18,7 @@ import tempfile
 import penstock
 
 LAYERS = 16
-BLOCKS = 64                 # in device memory
+BLOCKS = 64                 # blocks in device memory
 PIECE = 16384               # bytes of a block in one layer
 LAYER = BLOCKS * PIECE
 BLOCK = LAYERS * PIECE      # bytes of a block in the file

@@ -28,9 +28,9 @@
 #define FILE_RESIDENT (1u << 2) /* all bytes are in memory that the CPU reads */
 /* Any call on the file may hang, even starting an operation and free(). */
 #define FILE_MAY_HANG (1u << 3)
-#define FILE_STALE (1u << 4)  /* its cache may lack what another machine wrote */
+#define FILE_STALE (1u << 4)  /* the file's cache may lack what another machine wrote */
 #define FILE_SHARED (1u << 5) /* a device that other machines may write without notice */
-#define FILE_AHEAD (1u << 6)  /* its cache reads ahead for sequential reads */
+#define FILE_AHEAD (1u << 6)  /* the file's cache reads ahead for sequential reads */
 /* Operations with IO_OP_RDMA may also have IO_OP_DEVICE, and so access device memory. */
 #define FILE_DEVICE (1u << 8)
 /* Has a cache that the CPU reads; resident() or IO_OP_NOWAIT tell which bytes are there. */

@@ -123,7 +123,7 @@ struct wire_attr {
 };
 
 struct wire_entry {
-	uint64_t next; /* cursor after this entry, to continue the list from */
+	uint64_t next; /* cursor from which a list continues after this entry */
 	uint16_t name_len;
 	uint8_t kind;
 	const char *name; /* name_len bytes, not NUL-terminated */

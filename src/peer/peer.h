@@ -353,7 +353,7 @@ struct peer_file {
 	uint64_t share, len;
 	struct import *import;    /* NULL: by RDMA or over the socket */
 	struct peer_reach *reach; /* NULL: RDMA is not used */
-	int rdma_err;             /* 0, or the positive errno why there is no reach */
+	int rdma_err;             /* 0, or the positive errno why reach is NULL */
 	struct item *close;       /* CLOSE message, sent when the file is closed */
 };
 

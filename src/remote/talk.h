@@ -17,7 +17,7 @@
 struct remote_server {
 	struct net_addr addr;
 	const struct net_tls_ops *tls; /* NULL: plain connection */
-	struct net_key key;            /* set if tls is */
+	struct net_key key;            /* valid if tls is set */
 };
 
 static inline bool remote_is_server(const struct remote_server *a, const struct remote_server *b)

@@ -29,7 +29,7 @@ class Loader:
         if device == "host":
             import ml_dtypes
             import safetensors.numpy
-            self.types = ml_dtypes  # that NumPy does not have: bfloat16
+            self.types = ml_dtypes  # types that NumPy lacks, such as bfloat16
             self.load_file = safetensors.numpy.load_file
             return
         import safetensors

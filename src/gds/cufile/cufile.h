@@ -201,8 +201,8 @@ int64_t cufile_io(const struct cufile_io *io);
 enum cufile_mode {
 	CUFILE_MODE_UNKNOWN,
 	CUFILE_MODE_COMPAT, /* copies through host memory; not worth using */
-	CUFILE_MODE_NVFS,   /* by the nvidia-fs module */
-	CUFILE_MODE_P2PDMA, /* by the kernel's P2PDMA */
+	CUFILE_MODE_NVFS,   /* moved by the nvidia-fs module */
+	CUFILE_MODE_P2PDMA, /* moved by the kernel's P2PDMA */
 	CUFILE_MODE_C2C,    /* over the CPU-GPU link of one package */
 };
 

@@ -23,17 +23,17 @@ SYM(ssize_t, cuFileRead, (cuf_handle file, void *base, size_t len, off_t file_of
 SYM(ssize_t, cuFileWrite,
     (cuf_handle file, const void *base, size_t len, off_t file_off, off_t base_off))
 
-/* 1.14 */
+/* since 1.14 */
 OPT(struct cuf_error, cuFileSetParameterBool, (int param, bool value))
 
-/* 1.15 */
+/* since 1.15 */
 OPT(struct cuf_error, cuFileSetStatsLevel, (int level))
 OPT(struct cuf_error, cuFileGetStatsLevel, (int *ret))
 OPT(struct cuf_error, cuFileStatsStart, (void))
 OPT(struct cuf_error, cuFileStatsStop, (void))
 OPT(struct cuf_error, cuFileGetStatsL3, (void *ret))
 
-/* 1.16 */
+/* since 1.16 */
 OPT(struct cuf_error, cuFileDriverGetP2PFlags, (int type, int *ret))
 
 #undef SYM

@@ -20,7 +20,7 @@
 struct kind {
 	const char *type; /* a type that ends in a dot is a prefix */
 	enum gds_fs fs;
-	const char *what, *cure; /* for GDS_FS_NEVER; NULL: use the default text */
+	const char *what, *cure; /* sentence and cure for GDS_FS_NEVER; NULL: the default text */
 };
 
 static const struct kind kinds[] = {

@@ -43,7 +43,7 @@ enum gds_state {
 	GDS_UNKNOWN,
 	GDS_ASKING, /* a thread is probing */
 	GDS_GOOD,
-	GDS_BAD, /* permanent */
+	GDS_BAD, /* unusable from now on */
 };
 
 /* The state of cuFile between a device and a file system.  Never freed. */

@@ -51,7 +51,7 @@ struct endpoint {
 	/* Counts of requests: posted; known to be over; reported to the caller. */
 	uint64_t posted, over, told;
 	uint64_t recv_posted, recv_told;
-	struct vb_send_wr *wrs; /* send_slots entries, like sges: */
+	struct vb_send_wr *wrs; /* send_slots entries; sges has as many */
 	struct vb_sge *sges;
 	struct endpoint_stats st;
 };
