@@ -10,7 +10,7 @@
 #define ME "read_direct"
 #include "direct.h"
 
-/* Return the number of bytes read, which begin at place(d, offset). Up to a page after them may be
+/* Return the number of bytes read, which begin at place(d, offset).  Up to a page after them may be
  * overwritten. */
 static int64_t read_direct(const struct direct *d, uint64_t offset, uint64_t length)
 {

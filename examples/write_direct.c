@@ -5,7 +5,7 @@
  *	write_direct [-s] DEVICE FILE OFFSET LENGTH [OFFSET LENGTH]...
  *
  * Stores a pattern that depends on the file offset in device memory and writes it; then reads the
- * file, compares, and prints the CRC-32C. A missing file is created.  An existing file keeps its
+ * file, compares, and prints the CRC-32C.  A missing file is created.  An existing file keeps its
  * other bytes, and is never shortened.  With -s, the bytes are on the disk when the program ends.
  */
 #define ME "write_direct"

@@ -278,7 +278,7 @@ void qp_say(const struct server *s);
 uint64_t qp_features(struct conn *c);
 /* Return false if the request needs RDMA and the connection does not have it. */
 bool qp_may(const struct conn *c, const struct wire_request *q);
-/* Handle a WIRE_RDMA. Return true if a worker must create the queue pair; false if the request was
+/* Handle a WIRE_RDMA.  Return true if a worker must create the queue pair; false if the request was
  * answered. */
 bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload);
 /* Create the queue pair, on any thread.  Return 0 or -errno. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The loaders that are measured: Penstock and the plain loop, both in bench/load, and the loaders in
+"""The loaders that are measured: Penstock and the plain loop, both in bench/load, and those in
 peers/, including Penstock's Python package."""
 import importlib.util
 import os

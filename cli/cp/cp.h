@@ -57,7 +57,7 @@ struct copy {
 
 /*
  * Return 1 if a target names a device as pst_device_find() accepts it (soft:0, host), existing or
- * not; a file of that name is written ./soft:0. Return 0 for a file, and -EINVAL with a sentence
+ * not; a file of that name is written ./soft:0.  Return 0 for a file, and -EINVAL with a sentence
  * for a text that looks like a device's name but is malformed.
  */
 int cp_names_device(const char *s);

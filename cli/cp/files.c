@@ -5,7 +5,7 @@
  * owner, ACL and hard links stay.  A new target gets the source's mode, reduced by the umask.
  *
  * A new target's bytes go to an unnamed file (O_TMPFILE) if the file system supports that, else to
- * a temporary file in the same directory (temp.c). It gets the target's name only after all bytes
+ * a temporary file in the same directory (temp.c).  It gets the target's name only after all bytes
  * are on the disk and checked, and only if nobody else has taken the name.
  */
 #include "cli/cp/cp.h"
@@ -235,7 +235,7 @@ static int begin_in_place(struct copy *c)
 
 /*
  * Create the target, and record the mode that the kernel gave it by the source's mode, the umask
- * and the directory's ACL. Until it is complete, the owner can read and write it.
+ * and the directory's ACL.  Until it is complete, the owner can read and write it.
  */
 static int files_create(struct copy *c, const char *name, int flags)
 {

@@ -55,7 +55,7 @@ struct topo {
 };
 
 /*
- * Find the devices below a sysfs, normally "/sys". Sort them by kind, then by address.
+ * Find the devices below a sysfs, normally "/sys".  Sort them by kind, then by address.
  *
  * Return: 0; -errno with a sentence, -E2BIG for more than TOPO_DEVS_MAX.
  */

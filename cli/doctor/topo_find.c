@@ -177,7 +177,7 @@ static bool topo_cpus(const char *path, uint8_t ret[CPUS_MAX / 4])
 	return n > 0;
 }
 
-/* Return the only NUMA node that has the CPUs near a device, or -1. For kernels without
+/* Return the only NUMA node that has the CPUs near a device, or -1.  For kernels without
  * numa_node. */
 static int topo_node_of_cpus(const char *sys, const char *pci, unsigned nodes)
 {

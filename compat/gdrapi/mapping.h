@@ -5,7 +5,7 @@
 
 #include "pin.h"
 
-/* Map size bytes from the range's va, with a caching (enum pst_caching; 0: any). The pin must be
+/* Map size bytes from the range's va, with a caching (enum pst_caching; 0: any).  The pin must be
  * locked and not mapped. */
 int mapping_begin(struct pin *p, uint64_t size, unsigned caching);
 /* Unmap, after waiting for copies.  The pin must be locked and mapped. */

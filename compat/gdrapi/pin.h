@@ -62,7 +62,7 @@ int session_end(unsigned long session);
 
 /* Create a pin of a range, without a handle yet; NULL if out of memory. */
 struct pin *pin_new(const struct range *range);
-/* Give a pin its handle.  Return 0; EINVAL if the session has ended; ENOMEM. After an error the
+/* Give a pin its handle.  Return 0; EINVAL if the session has ended; ENOMEM.  After an error the
  * caller still owns the pin. */
 int pin_publish(struct pin *p, unsigned long session, unsigned long *ret_handle);
 /* Return a pin to the free list; it must be unlocked and without a handle. */

@@ -54,7 +54,7 @@ struct answer {
 };
 
 /*
- * Take the next response within timeout_ms (0: wait for ever). Return its code, RUNAI_TIMED_OUT or
+ * Take the next response within timeout_ms (0: wait for ever).  Return its code, RUNAI_TIMED_OUT or
  * RUNAI_FINISHED.
  * @asked: also return RUNAI_FINISHED if no range is unanswered
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Find the whole disk below a device and count its hardware queues in sysfs: the folders mq/0, mq/1
- * and so on (the kernel's Documentation/ABI/stable/sysfs-block). A partition's folder lies in that
+ * and so on (the kernel's Documentation/ABI/stable/sysfs-block).  A partition's folder lies in that
  * of its disk.  A mapped volume (LVM, dm-crypt) and an MD array have no queues; slaves/ lists the
  * devices below them.
  */

@@ -51,7 +51,7 @@ struct file {
 	uint32_t off_align;
 	uint32_t why; /* enum pst_why: reason for no FILE_DIRECT; NONE: no cache or PLAIN */
 	int detail;   /* errno that belongs to why, or 0 */
-	/* Shared by all files open on the same bytes (writers.c). NULL: direct and cached writes
+	/* Shared by all files open on the same bytes (writers.c).  NULL: direct and cached writes
 	 * may be in flight at once. */
 	struct writers *writers;
 	_Atomic bool direct_bad; /* a file system refused IO_OP_DIRECT: never try it again */
@@ -189,7 +189,7 @@ struct file_ops {
 	/**
 	 * @read_now: read bytes of a cache that the CPU reads, or of memory
 	 *
-	 * Does not block.  Called for files with FILE_NOWAIT; @len is at most IO_LEN_MAX. NULL:
+	 * Does not block.  Called for files with FILE_NOWAIT; @len is at most IO_LEN_MAX.  NULL:
 	 * -EAGAIN.
 	 *
 	 * Return: bytes, which may be fewer than @len anywhere; -errno without a sentence.
@@ -208,7 +208,7 @@ struct file_ops {
 	/**
 	 * @ends_at: tell whether the file ends at @off or before it
 	 *
-	 * Called after a short IO_OP_NOWAIT. Does not block, but returns false instead.  NULL:
+	 * Called after a short IO_OP_NOWAIT.  Does not block, but returns false instead.  NULL:
 	 * false.
 	 */
 	bool (*ends_at)(const struct file *f, uint64_t off);
@@ -239,7 +239,7 @@ struct file_ops {
 	 * @ret_off: bytes from the start of the allocation to byte 0 of the file
 	 * @ret_len: bytes of the file
 	 *
-	 * A device that can access that memory copies by itself (core/ways/peer.c). The memory
+	 * A device that can access that memory copies by itself (core/ways/peer.c).  The memory
 	 * stays until memory_put(), which any thread may call.  Does not block.  NULL, like
 	 * @memory_put: no device memory holds the bytes.
 	 *

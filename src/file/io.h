@@ -258,7 +258,7 @@ static inline bool io_op_advance(struct io_op *op, int64_t res)
 }
 
 /* Actions of a back end when a file or buffer is freed that its I/O contexts have in tables
- * (ctx.c). Such a context is on a list from ctx_new to ctx_free. */
+ * (ctx.c).  Such a context is on a list from ctx_new to ctx_free. */
 struct ctx_tables {
 	struct ctx_tables *next;
 	void (*forget_file)(struct ctx_tables *t, uint32_t idx);

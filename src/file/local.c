@@ -687,7 +687,7 @@ static int64_t local_file_read_now(const struct file *f, void *buf, uint64_t off
 	const struct iovec v = { buf, len };
 	long n;
 
-	/* File systems in memory have all bytes resident, but lack RWF_NOWAIT. Use raw system
+	/* File systems in memory have all bytes resident, but lack RWF_NOWAIT.  Use raw system
 	 * calls: the C library's are cancellation points. */
 	if (f->caps & FILE_RESIDENT)
 		n = syscall(SYS_pread64, local_of(f)->fd, buf, len, off);

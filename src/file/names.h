@@ -17,9 +17,9 @@
 /**
  * struct names_ops - what a provider does with names
  *
- * Calls come from any thread, several at once, and may block as file_ops.open(). Names include
+ * Calls come from any thread, several at once, and may block as file_ops.open().  Names include
  * scheme://; only their length was checked.  Each -errno has a sentence.  A NULL member means
- * "cannot". The rules of each call, and its errors, are those of penstock/name.h.
+ * "cannot".  The rules of each call, and its errors, are those of penstock/name.h.
  */
 struct names_ops {
 	/** @stat: @ret is zero except for sz */

@@ -41,7 +41,7 @@ bool io_op_advance_part(struct io_op *op, int64_t res)
 	if (res > 0)
 		return advance_moved(op, (uint64_t)res);
 	if (res == 0) {
-		/* pwrite(2) should never return 0 for a length above 0. If it does, retrying might
+		/* pwrite(2) should never return 0 for a length above 0.  If it does, retrying might
 		 * loop for ever. */
 		if (op->kind == IO_WRITE)
 			return op_finish(op, -EIO);

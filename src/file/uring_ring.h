@@ -16,7 +16,7 @@ int uring_ring_err(int err);
 /* Check whether a ring can be created.  Return 0, or -errno with a sentence. */
 int uring_ring_check(void);
 
-/* Add an empty table of nr entries; opcode is IORING_REGISTER_FILES2 or _BUFFERS2. Return 0 or
+/* Add an empty table of nr entries; opcode is IORING_REGISTER_FILES2 or _BUFFERS2.  Return 0 or
  * -errno. */
 int uring_ring_sparse(const struct io_uring *ring, unsigned opcode, unsigned nr);
 

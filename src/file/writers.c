@@ -20,7 +20,7 @@
  *     __filemap_add_folio()).
  *
  * So a write uses O_DIRECT only if no page cache write is in flight; else it goes through the page
- * cache too, and its completion reports that (`mixed`). A page cache write waits for O_DIRECT
+ * cache too, and its completion reports that (`mixed`).  A page cache write waits for O_DIRECT
  * writes in flight, and no new O_DIRECT write begins while it waits.  A write that is strict or
  * lists only O_DIRECT waits as well, and no new page cache writes begin while it waits: otherwise
  * an endless succession of them could starve it.

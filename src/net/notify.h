@@ -3,7 +3,7 @@
 #ifndef PST_NET_NOTIFY_H
 #define PST_NET_NOTIFY_H
 
-/* Send state, such as "READY=1\nSTATUS=it serves". Return 0, also without systemd; -errno if it
+/* Send state, such as "READY=1\nSTATUS=it serves".  Return 0, also without systemd; -errno if it
  * could not be sent. */
 int notify_service(const char *state);
 

@@ -2,7 +2,7 @@
 /*
  * The wire format of the storage service, described in docs/PROTOCOL.md.
  *
- * Pure format code: nothing here allocates or does I/O. Each wire_get_*() checks what it reads, so
+ * Pure format code: nothing here allocates or does I/O.  Each wire_get_*() checks what it reads, so
  * its caller may trust the resulting struct.  All integers on the wire are little-endian.
  */
 #ifndef PST_NET_WIRE_H
@@ -172,7 +172,7 @@ uint32_t wire_put_entry(const struct wire_entry *e, uint8_t *to, uint32_t room);
  */
 int wire_get_entry(const uint8_t *from, uint32_t len, uint32_t *at, struct wire_entry *ret);
 
-/* Return true if a server may look up the name (len bytes, no NUL). A directory's name in a list
+/* Return true if a server may look up the name (len bytes, no NUL).  A directory's name in a list
  * may be empty: that is the root. */
 bool wire_name_ok(const char *name, uint32_t len, bool may_be_empty);
 

@@ -2,7 +2,7 @@
 /*
  * The wire format between peers, described in docs/PEERS.md.
  *
- * Pure format code: nothing here allocates or does I/O. Each peer_get_*() checks what it reads, so
+ * Pure format code: nothing here allocates or does I/O.  Each peer_get_*() checks what it reads, so
  * its caller may trust the resulting struct.  All integers on the wire are little-endian.
  */
 #ifndef PST_PEER_MSG_H

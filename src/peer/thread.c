@@ -385,7 +385,7 @@ static int thread_send_all(struct pst_peer *p)
 
 /* ------------------------------------------------------------------- thread */
 
-/* Handle pst_peer_close(). Set the milliseconds to wait; return -EPIPE when the connection is
+/* Handle pst_peer_close().  Set the milliseconds to wait; return -EPIPE when the connection is
  * over. */
 static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
 {

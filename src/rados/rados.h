@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects of Ceph as files: rados://POOL/OBJECT. A module, libpenstock-rados.so, which loads
+ * Objects of Ceph as files: rados://POOL/OBJECT.  A module, libpenstock-rados.so, which loads
  * librados at run time.
  *
  * An operation is split into pieces at object borders, and up to PIECES_MAX pieces are in flight.
@@ -9,10 +9,10 @@
  * module has no threads of its own.
  *
  * Memory of a request.  librados receives into its own memory, and copies into the request's memory
- * before it calls rados_done(). A canceled request (also one past its deadline) ends only when
+ * before it calls rados_done().  A canceled request (also one past its deadline) ends only when
  * rados_done() was called for each of its pieces.  rados_aio_cancel() removes a piece from
  * librados' table of operations, so that a late answer is dropped, and then calls rados_done() with
- * -ECANCELED. No answer of an OSD is needed, so deadlines hold while OSDs hang.  A canceled write
+ * -ECANCELED.  No answer of an OSD is needed, so deadlines hold while OSDs hang.  A canceled write
  * may still be carried out.  librados would crash if the program had unmapped the memory, so the
  * kernel is asked before the start whether it is mapped.
  *

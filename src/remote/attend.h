@@ -2,7 +2,7 @@
 /*
  * Progress while a program computes (attend.c).
  *
- * The user of an I/O context moves its operations in flush() and reap(). One thread of the process
+ * The user of an I/O context moves its operations in flush() and reap().  One thread of the process
  * watches all contexts: if bytes wait in a context's sockets while its user makes no call, the
  * thread does what reap() would do, until the user calls again.
  */

@@ -31,7 +31,7 @@ static inline bool remote_is_server(const struct remote_server *a, const struct 
  * Writes of a file since the last SYNC.
  *
  * A restarted server may have lost unsynced writes.  So a file remembers the boot id of the server
- * that took its writes since the last SYNC. A SYNC at a server with another boot id fails, and so
+ * that took its writes since the last SYNC.  A SYNC at a server with another boot id fails, and so
  * do all later ones.  The owner of the struct locks it.
  */
 struct remote_writes {
@@ -68,7 +68,7 @@ uint64_t remote_channel(void);
 struct remote_talk;
 
 /*
- * Connect within REMOTE_CONNECT_NS. Return 0, or -errno with a sentence.  Before it answers, the
+ * Connect within REMOTE_CONNECT_NS.  Return 0, or -errno with a sentence.  Before it answers, the
  * server ends older connections of the channel, which are those with a lower epoch.
  */
 int remote_talk_begin(const struct remote_server *server, uint64_t channel, uint64_t epoch,

@@ -26,7 +26,7 @@ struct listing {
 	uint64_t deadline_ns; /* of pages that bring nothing */
 };
 
-/* Return the contents of the next element of that name, or NULL. Its end is overwritten by a NUL
+/* Return the contents of the next element of that name, or NULL.  Its end is overwritten by a NUL
  * until the next call. */
 static char *next_element(char **at, const char *name)
 {

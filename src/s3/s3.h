@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH. A module,
+ * Objects as files: s3://BUCKET/KEY, https://HOST/PATH, http://HOST/PATH.  A module,
  * libpenstock-s3.so, because libcurl and OpenSSL are more than libc.
  *
- * One thread, pst-http, owns a curl multi handle and runs every HTTP exchange (struct call). Other
+ * One thread, pst-http, owns a curl multi handle and runs every HTTP exchange (struct call).  Other
  * threads pass calls and file operations to it (http.h), and it pushes finished operations into the
  * inbox of their I/O context.
  *
- * Requests are signed by sign.c (Signature Version 4) over OpenSSL's SHA-256. CURLOPT_AWS_SIGV4 of
+ * Requests are signed by sign.c (Signature Version 4) over OpenSSL's SHA-256.  CURLOPT_AWS_SIGV4 of
  * libcurl 7.88 does not send x-amz-content-sha256, signs queries and paths unencoded, and sorts
  * headers by the whole line; five later releases changed this behaviour.  sign.c gives the same
  * signature with every libcurl.

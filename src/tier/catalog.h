@@ -2,7 +2,7 @@
 /*
  * The catalogue of a set: facts about each file, and the journal of moves, in SQLite.
  *
- * The directories are authoritative; a scan can rebuild the catalogue from them (scan.h). Only
+ * The directories are authoritative; a scan can rebuild the catalogue from them (scan.h).  Only
  * checksums, pins, accesses and moves in progress exist nowhere else.  The database uses WAL mode
  * with synchronous=FULL: once a call that changes a move has returned 0, the change survives a
  * power loss.

@@ -3,7 +3,7 @@
 
 #define BUCKETS_MIN 64u
 #define ROOM_MIN 64u
-/* The array grows by 1 part in 8. Its unused part occupies only addresses, and the C library moves
+/* The array grows by 1 part in 8.  Its unused part occupies only addresses, and the C library moves
  * large arrays without copying. */
 #define GROWTH 8u
 /* Dropped entries that index_shrink() keeps beside half of all: copying a few would not pay. */

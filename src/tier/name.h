@@ -2,7 +2,7 @@
 /*
  * Names of files in a set, and opening files beneath a root.
  *
- * A name is a relative path such as "llama/part-1.safetensors". Every open uses openat2() with
+ * A name is a relative path such as "llama/part-1.safetensors".  Every open uses openat2() with
  * RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS and RESOLVE_NO_XDEV, so no name, symbolic link or mount
  * leads out of a root.
  */

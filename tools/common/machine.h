@@ -16,7 +16,7 @@ static inline void fclosep(FILE **f)
 /* Return user plus system seconds of the whole process, including library threads. */
 double cpu_seconds(void);
 
-/* Get the resident bytes of the process: now, and the maximum since resident_restart(). Mapped
+/* Get the resident bytes of the process: now, and the maximum since resident_restart().  Mapped
  * files count.  Return false if the kernel cannot tell the maximum. */
 uint64_t resident_now(void);
 uint64_t resident_most(void);

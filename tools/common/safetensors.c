@@ -144,7 +144,7 @@ static size_t safetensors_char_len(const char *p, size_t len)
 
 /*
  * Refuse text that json-c accepts and the format forbids: single quotes, control characters in
- * strings, escapes of half a surrogate pair, and malformed UTF-8. Also count members, because
+ * strings, escapes of half a surrogate pair, and malformed UTF-8.  Also count members, because
  * json-c drops the first of two equal names, and NULs in strings.
  */
 static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls, struct sink why)
@@ -185,7 +185,7 @@ static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls
 
 /*
  * Return a copy of the text with U+2400, the symbol for NUL, for each NUL in a string: names here
- * end at a NUL. Skips escaped backslashes; scan() has checked the text.
+ * end at a NUL.  Skips escaped backslashes; scan() has checked the text.
  */
 static char *show_nuls(const char *p, size_t len)
 {

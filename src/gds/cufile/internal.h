@@ -43,7 +43,7 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);
 
 /*
  * Write paths of files that may be the library, best first: near libraries that the process has
- * loaded, then below cuda ("/usr/local"). Return the number written.
+ * loaded, then below cuda ("/usr/local").  Return the number written.
  */
 unsigned cufile_places(const char *cuda, char (*ret)[PATH_MAX], unsigned max);
 

@@ -4,7 +4,7 @@
  *
  * libcufile silently falls back to copies through host memory, slower than staging here.  So a
  * route, from a device to a file system, is used only after another process has found it direct
- * (cufile_probe()). That process tells libcufile to refuse its own copies.
+ * (cufile_probe()).  That process tells libcufile to refuse its own copies.
  *
  * The probe takes seconds.  The first request that could use the route starts it, and requests are
  * staged until it has answered.  After that, this process compares the first transfers with plain

@@ -12,7 +12,7 @@
  *	endpoint_free(ep)
  *
  * The first request that fails ends the connection, as RDMA prescribes: it completes with its
- * reason, and later requests and receive buffers complete with -ECANCELED. A new connection needs
+ * reason, and later requests and receive buffers complete with -ECANCELED.  A new connection needs
  * new endpoints.  The memory of a request must stay registered and unchanged until it completes.
  *
  * An endpoint is used by one thread at a time.  No call here waits.

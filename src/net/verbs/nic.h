@@ -48,7 +48,7 @@ struct nic {
 #define NIC_NODE_RNIC 4 /* enum ibv_node_type of iWARP devices */
 
 /*
- * Read the device's events from the kernel, at most once per NIC_EVENTS_NS. A device failure sets
+ * Read the device's events from the kernel, at most once per NIC_EVENTS_NS.  A device failure sets
  * n->dead; a queue pair failure calls nic_queue_failed().
  */
 #define NIC_EVENTS_NS (2 * NSEC_PER_MSEC)
