@@ -74,7 +74,7 @@ void rate_sweep(struct server *s, uint64_t now)
 {
 	struct list *e, *n;
 
-	/* Keep clients with a negative budget, so that reconnecting does not reset it. */
+	/* Keep clients until their budget is full, so that reconnecting does not reset it. */
 	list_for_each_safe (e, n, &s->rates) {
 		struct rate *r = list_entry(e, struct rate, link);
 

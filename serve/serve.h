@@ -19,7 +19,7 @@
 struct serve_store {
 	void *arg;
 	const char *root; /* name by which clients recognise a store */
-	/* Open a block for reading.  *ret owns the descriptor; also returns the block's bytes. */
+	/* Open a block.  For reading, return its descriptor, which *ret owns, and its bytes. */
 	int (*open)(void *arg, const char *name, const char *key, const char *who, bool write,
 		    void **ret, int *ret_fd, uint64_t *ret_len);
 	int (*write)(void *file, const void *buf, uint32_t len, uint64_t off);

@@ -29,7 +29,7 @@ int tier_scrub(const char *name, const struct tier_opts *o);
 int tier_run(const char *name, const struct tier_opts *o);
 int tier_watch(const char *name, const struct tier_opts *o);
 
-/* Turn a failure's sentence from src/tier into the command's. */
+/* Keep the sentence of a failure in src/tier for the command.  Return -|err|. */
 int fail_tier(int err);
 
 /*

@@ -54,7 +54,7 @@ struct file {
 	/* Shared by all files open on the same bytes (writers.c).  NULL: direct and cached writes
 	 * may be in flight at once. */
 	struct writers *writers;
-	_Atomic bool direct_bad; /* a file system refused IO_OP_DIRECT: never try it again */
+	_Atomic bool direct_bad; /* IO_OP_DIRECT was refused for this file: never retry it */
 	_Atomic int warm;        /* core's count of CACHED hits; see cached.c */
 	uint8_t disk;            /* number of the disk below, see disk.h */
 	char name[16];           /* name of the file system or service, for messages */

@@ -178,7 +178,7 @@ static int got_reply(struct pst_peer *p, const struct peer_msg *m, const uint8_t
 	return 0;
 }
 
-/* Handle MESSAGE.  The lock is held. */
+/* Handle MESSAGE and OFFER.  The lock is held. */
 static int got_message(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payload)
 {
 	struct item *i;

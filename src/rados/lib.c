@@ -41,8 +41,8 @@ static struct {
 	unsigned users;
 } self = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Disconnect at exit.  Runs before librados' destructors, because librados was loaded before this
- * was registered. */
+/* Disconnect at exit, unless the connection is in use.  Runs before librados' destructors, because
+ * librados was loaded before this was registered. */
 static void lib_at_exit(void)
 {
 	void *cluster = NULL;
