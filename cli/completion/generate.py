@@ -327,7 +327,7 @@ def zsh_case(command):
     elif "device" in kinds:
         entries.append("'*:file or device:{ _files; _penstock_devices }'")
     elif kinds:
-        # A subcommand, and what it works on.
+        # A subcommand and its arguments.
         if "words" in kinds:
             kinds -= {"words"}
             entries.append(f"'1:{command.name}:({' '.join(command.words())})'")

@@ -175,7 +175,7 @@ int link_add_op(struct remote_ctx *c, struct io_op *op);
 void link_cancel_op(struct remote_ctx *c, struct io_op *op);
 /* Send and receive as much as possible, and handle timeouts. */
 void link_turn(struct link *l);
-/* Return the now_ns() at which link_turn() must run even without events; UINT64_MAX: never. */
+/* Return when link_turn() must run even without events, as of now_ns(); UINT64_MAX: never. */
 uint64_t link_next(const struct link *l);
 void link_free(struct link *l);
 /* Close files on the server that the program has closed.  Return false if some remain. */

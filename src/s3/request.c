@@ -100,7 +100,10 @@ static bool add_headers(struct call *c)
 		ok = ok && add_header(c, "If-Match", c->if_match);
 	if (c->if_none)
 		ok = ok && add_header(c, "If-None-Match", "*");
-	/* Suppress libcurl's own headers: it would wait for a 100 Continue, and send a type. */
+	/*
+	 * Suppress libcurl's own headers: it would wait for a 100 Continue, and send a
+	 * Content-Type.
+	 */
 	ok = ok && add_header(c, "Expect", "") && add_header(c, "Content-Type", "");
 	if (!c->where->s3)
 		return ok;
