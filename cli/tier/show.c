@@ -207,7 +207,7 @@ static int show_list_file(const struct tier_file *f, void *arg)
 
 	if (f->has_crc)
 		(void)snprintf(crc, sizeof(crc), "%08x", f->crc);
-	/* Replace bytes that are no UTF-8, which JSON does not allow. */
+	/* Replace bytes that are not UTF-8, which JSON does not allow. */
 	shown(name, sizeof(name), f->name);
 	if (l->json) {
 		struct json_object *j = json_object_new_object();

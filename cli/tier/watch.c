@@ -28,7 +28,7 @@ static void json_ended(const struct tier_set *set, const struct progress_move *m
 	_cleanup_(json_putp) struct json_object *o = json_object_new_object();
 	char name[2 * TIER_NAME_SIZE];
 
-	/* Replace bytes that are no UTF-8, which JSON does not allow. */
+	/* Replace bytes that are not UTF-8, which JSON does not allow. */
 	shown(name, sizeof(name), m->name);
 	json_text(o, "name", name);
 	json_text(o, "from", tier_root_class(set, m->src));

@@ -30,7 +30,7 @@ struct row {
 
 /* Workers wait here until all have started, or one could not be started. */
 struct gate {
-	pthread_mutex_t lock; /* held by the starter until then */
+	pthread_mutex_t lock; /* held until then by the thread that starts the workers */
 	bool failed;
 };
 

@@ -380,8 +380,8 @@ int uring_flush(struct io_ctx *base)
 static void restart(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
 	/*
-	 * The kernel returned EAGAIN instead of waiting (O_NONBLOCK, or a full device queue).  Its
-	 * own threads may wait.
+	 * The kernel returned EAGAIN instead of waiting (O_NONBLOCK, or a full device queue).  The
+	 * kernel's own threads may wait.
 	 */
 	if (uring_start(ctx, op, res == -EAGAIN) < 0)
 		uring_push_done(ctx, op, -EINTR); /* no room: retry at the next reap() */

@@ -275,8 +275,8 @@ static int client_failed(struct session *s, int reason)
 	}
 }
 
-/* Refuse a peer that does not speak TLS.  OpenSSL sends no alert then; one tells Penstock's own
- * clients to use TLS. */
+/* Refuse a peer that does not speak TLS.  OpenSSL sends no alert then, so send one: it tells
+ * Penstock's own clients to use TLS. */
 static void not_tls(struct session *s)
 {
 	static const uint8_t alert[] = { 21, 3, 3, 0, 2, SSL3_AL_FATAL, SSL_AD_PROTOCOL_VERSION };

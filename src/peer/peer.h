@@ -419,7 +419,7 @@ int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payloa
 /* Post waiting requests and reap completions.  Return the descriptor to poll, or -1 if nothing is
  * in flight. */
 int rdma_turn(struct pst_peer *p);
-/* The lock is held in these: */
+/* The caller of these holds the lock. */
 int rdma_unreach(struct pst_peer *p);
 int rdma_revoke(struct pst_peer *p, uint64_t share);
 void rdma_detach(struct pst_peer *p, struct peer_task *t);

@@ -189,7 +189,7 @@ static inline bool link_wants_out(const struct link *l)
 	return l->tx.head || (l->tls && net_tls_unsent(l->tls));
 }
 
-/* Poll the socket for replies, and if asked for room to send. */
+/* Poll the socket for replies, and if out is set, for room to send. */
 void link_poll(struct link *l, bool out);
 
 /* ---------------------------------------------------------------- pieces.c */

@@ -22,7 +22,7 @@ enum { ONCE, OFTEN, GONE_ONCE, GONE_OFTEN };
 struct arc {
 	struct tier_policy base;
 	uint64_t capacity;
-	uint64_t target; /* wanted bytes of ONCE */
+	uint64_t target; /* bytes that ONCE should hold */
 	struct index index;
 };
 
