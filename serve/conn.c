@@ -406,8 +406,8 @@ static ssize_t conn_receive(struct conn *c, void *buf, size_t len)
 	return -1;
 }
 
-/* Read the rest of a payload and, in the same call, the bytes after it.  Return as read_some()
- * does. */
+/* Read the rest of a payload and, in the same call, the bytes after it.  Return the same as
+ * read_some(). */
 static ssize_t read_payload(struct conn *c)
 {
 	struct job *j = c->payload;

@@ -151,7 +151,7 @@ static void *worker_lane_main(void *arg)
 	worker_keep(l, lane_init(l));
 	worker_gate_wait(); /* until all are set up */
 	for (;;) {
-		worker_gate_wait(); /* until a turn begins, or the end */
+		worker_gate_wait(); /* until the next turn, or the end of the work */
 		if (over)
 			break;
 		if (l->status == DONE)

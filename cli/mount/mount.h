@@ -9,7 +9,7 @@
 
 /*
  * Return the canonical name of a directory that is or was served.  Return 0, or -errno with a
- * sentence: it is no directory, is on a 3FS mount, or is too long for usrbio.
+ * sentence: it is not a directory, is on a 3FS mount, or is too long for usrbio.
  */
 int mount_dir(const char *given, char ret[PATH_MAX]);
 

@@ -18,7 +18,7 @@ struct served_store {
 
 /* Open the store and fill in ops.  Return 0, or -errno after printing why. */
 int store_begin(struct served_store *s);
-/* Check whether the store can be opened, without changing it.  Return as store_begin(). */
+/* Check whether the store can be opened, without changing it.  Return the same as store_begin(). */
 int store_check(const struct served_store *s);
 void store_end(struct served_store *s);
 

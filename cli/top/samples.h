@@ -21,8 +21,8 @@ struct sample {
 const char *sample_label(const struct sample *s, const char *key);
 
 /*
- * Call fn for each line that is no comment.  The text (len bytes and a NUL) is modified.  Return:
- * 0; fn's result, if nonzero; -EPROTO with the line's number in *ret_line.
+ * Call fn for each line that is not a comment.  The text (len bytes and a NUL) is modified.
+ * Return: 0; fn's result, if nonzero; -EPROTO with the line's number in *ret_line.
  */
 int samples_read(char *text, size_t len, int (*fn)(void *arg, const struct sample *s), void *arg,
 		 unsigned *ret_line);

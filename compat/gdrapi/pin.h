@@ -55,7 +55,7 @@ struct pin {
 unsigned long session_new(void);
 /* Return 0; EINVAL if there is no such session; EACCES if it belongs to the parent process. */
 int session_check(unsigned long session);
-/* End a session: no pin can be published in it any more.  Returns as session_check(). */
+/* End a session: no pin can be published in it any more.  Return the same as session_check(). */
 int session_end(unsigned long session);
 
 /* -------------------------------------------------------------------- pins */

@@ -106,7 +106,7 @@ static inline void writers_end(struct io_op *op)
 		writers_unclaim(op);
 }
 
-/* Claim a file for an O_DIRECT write that is no io_op, and release it. */
+/* Claim a file for an O_DIRECT write that is not an io_op, and release it. */
 struct writers;
 bool writers_direct(struct writers *w);
 void writers_direct_done(struct writers *w);

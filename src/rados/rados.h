@@ -193,7 +193,7 @@ int rados_ask_run(struct ask *a, const char *object);
 /* Get the facts of a file, from its first object if it is striped, else from its only one.  Return
  * 0; -ENOENT; -errno with a sentence. */
 int rados_ask_facts(void *io, const char *object, const char *shown, struct facts *ret);
-/* Parse the attributes of a first object.  Return false if it is none. */
+/* Parse the attributes of a first object.  Return false if the object is not one. */
 bool facts_parse(void *iter, struct facts *ret);
 
 /*

@@ -279,7 +279,7 @@ static bool recover(struct call *c)
 	}
 	if (c->moved && !c->nr_moves &&
 	    (status == 401 || status == 403 || status == 404 || status == 410)) {
-		/* The redirect may have expired; another call may have found a new one already. */
+		/* The redirect may have expired, and another call may have found a new one. */
 		c->nr_moves++;
 		if (c->where->moved && strcmp(c->where->moved, c->url) == 0) {
 			free(c->where->moved);

@@ -35,7 +35,7 @@ int change_find(struct tier_set *set, const char *name, struct tier_file *ret)
 
 /*
  * Lock a file against moves.  Return its descriptor; -EWOULDBLOCK while the mover renames the file;
- * -EEXIST for something that is no regular file; or -errno.
+ * -EEXIST for something that is not a regular file; or -errno.
  */
 static int hold_name(struct tier_set *set, const char *name, struct tier_file *ret)
 {

@@ -423,7 +423,7 @@ static int parse_json(const char *json, size_t len, struct safetensors *st, stru
 }
 
 /*
- * Name the format of a file that is no safetensors file, with a cure.  least: bytes that must
+ * Name the format of a file that is not a safetensors file, with a cure.  least: bytes that must
  * match; more, if the first 8 may well be a length.
  */
 static const char *other(const uint8_t *buf, size_t least, const char *otherwise)

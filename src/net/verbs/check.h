@@ -5,7 +5,7 @@
 #include <penstock.h>
 
 /*
- * Check this machine's needs for RDMA: the topic "rdma" of pst_check().  Devices are searched in
+ * Check what this machine needs for RDMA: the topic "rdma" of pst_check().  Devices are searched in
  * sysfs, even without libibverbs, and through the library.  root is "" normally; tests give a
  * folder that contains sys/.
  *
