@@ -16,7 +16,7 @@ void json_add(struct json_object *to, const char *key, struct json_object *value
 
 void json_text(struct json_object *to, const char *key, const char *value)
 {
-	/* Replace C1 control characters, and bytes that are not UTF-8, which JSON does not allow. */
+	/* Replace C1 control characters, and bytes that are not UTF-8: JSON forbids the latter. */
 	size_t len = 4 * strlen(value) + 5;
 	_cleanup_(freep) char *safe = malloc(len);
 

@@ -43,8 +43,8 @@ struct safetensors {
 int safetensors_parse(const void *buf, size_t len, uint64_t file_size, struct safetensors **ret,
 		      char *why, size_t why_len);
 
-/* Parse the table of an open file.  Return the same as safetensors_parse(),
- * or another -errno. */
+/* Parse the table of an open file.  Return the same as safetensors_parse(), or
+ * another -errno. */
 int safetensors_read(int fd, struct safetensors **ret, char *why, size_t why_len);
 
 struct safetensors *safetensors_free(struct safetensors *st);
