@@ -11,13 +11,14 @@
 
 #include "rig.h"
 
-#define MARK 4711 /* no errno of the system's */
+#define MARK 4711 /* a value that errno never has */
 
 static struct pst_file *rd, *wr, *rw;
 static struct pst_mem *mem;
 static struct pst_queue *q;
 
-/* The call fails with err, says something with word in it, and leaves errno alone. */
+/* Check that the call returns -err and leaves errno alone, and that the error text contains
+ * word. */
 #define FAILS(call, err, word)                                                        \
 	do {                                                                          \
 		const char *_text;                                                    \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A machine with eight CPUs, whatever this one has: linked into a test, every engine of the
- * library has seven workers, six of them for all kinds of requests, which meet over each request.
+ * Pretend that the machine has eight CPUs.  In a test that is linked with this file, every engine
+ * has seven workers.  Six of them serve all kinds of requests, so they share each request.
  */
 #include <sched.h>
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
 	(void)pid;

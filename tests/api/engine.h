@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests that meet in an engine: what the tests of that have in common. */
+/* Shared by the tests in which several requests use one engine at the same time. */
 #ifndef PST_TESTS_API_ENGINE_H
 #define PST_TESTS_API_ENGINE_H
 
@@ -13,7 +13,7 @@
 #define PIECES 24u
 #define FILE_LEN (PIECES * PIECE)
 
-/* Of the stand-in for the driver, see tests/stub/cuda_stub.h. */
+/* Functions of the CUDA stub (tests/stub/cuda_stub.h); NULL with a real driver. */
 static void (*delay_us)(unsigned us);
 static void (*stall)(const char *name);
 static void (*hold)(bool hold);
@@ -32,7 +32,7 @@ static inline void engine_find(void *lib, const char *name, void *ret)
 	memcpy(ret, &fn, sizeof(fn));
 }
 
-/* That stand-in, or the driver. */
+/* Load the CUDA stub that PST_LIBCUDA names, or the real driver. */
 static inline void *engine_stub(void)
 {
 	const char *name = getenv("PST_LIBCUDA");
@@ -57,7 +57,8 @@ static inline struct pst_file *engine_warm_file(uint32_t flags, uint64_t len)
 	return rig_open(rig_path("data"), PST_FILE_READ | flags);
 }
 
-/* A line of a file of one thread, from behind its key on; false where there is no such file. */
+/* Copy the rest of the line that begins with key from a thread's /proc file.  Return false if there
+ * is none. */
 static inline bool engine_thread_line(const char *tid, const char *file, const char *key, char *buf,
 				      int len)
 {
@@ -76,13 +77,14 @@ static inline bool engine_thread_line(const char *tid, const char *file, const c
 	return found;
 }
 
-/* Bytes that each worker of a CUDA device has read so far, in an order that stays. */
+/* Bytes that each worker of a CUDA device has read so far.  The order of workers is the same in
+ * every call. */
 struct engine_bytes_read {
 	uint64_t of[16];
 	unsigned nr;
 };
 
-/* Their sum. */
+/* Fill ret and return the sum of its numbers. */
 static inline uint64_t engine_bytes_read(struct engine_bytes_read *ret)
 {
 	DIR *dir = opendir("/proc/self/task");

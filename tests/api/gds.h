@@ -27,7 +27,7 @@ static struct {
 	void (*reset)(void);
 } x;
 
-static struct pst_mem *mem;   /* of LEN bytes and more */
+static struct pst_mem *mem;   /* LEN bytes or more */
 static struct pst_file *file; /* LEN bytes of the pattern */
 
 static inline struct stub_cufile_state state(void)
@@ -38,7 +38,8 @@ static inline struct stub_cufile_state state(void)
 	return s;
 }
 
-/* The libraries as text says, here and in the process that probes; a queue, memory, a file. */
+/* Load the stub libraries, with cuFile configured by text both here and in the process that probes.
+ * Open a queue, a file and device memory. */
 static inline void open_with(const char *text)
 {
 	const char *name = getenv("PST_LIBCUFILE");
@@ -76,7 +77,7 @@ static inline struct pst_path_info check(uint32_t op)
 	return info;
 }
 
-/* The result of the search for a direct way, once it has ended. */
+/* Wait for the end of the search for a direct path, and return its result. */
 static inline struct pst_path_info verdict(void)
 {
 	uint64_t until = t_hang();
@@ -89,7 +90,7 @@ static inline struct pst_path_info verdict(void)
 	return info;
 }
 
-/* The way is open. */
+/* Open everything and check that the cuFile path is usable. */
 static inline void open_direct(const char *text)
 {
 	struct pst_path_info info;
@@ -101,8 +102,8 @@ static inline void open_direct(const char *text)
 }
 
 /*
- * Close memory and file.  No registration may outlive them, and no byte may have gone by the
- * library's own copies.
+ * Close memory and file.  Check that cuFile has no registration left, and that it moved no byte by
+ * copies through host memory.
  */
 static inline void close_all(void)
 {
@@ -117,10 +118,10 @@ static inline void close_all(void)
 	T_EQ(s.moving, 0);
 	T_EQ(s.bounced, 0);
 	T_EQ(s.busy, 0);
-	x.reset(); /* its log */
+	x.reset(); /* clear the stub's log */
 }
 
-/* A read of what is not in the page cache, into other bytes. */
+/* Overwrite the memory, drop the file from the page cache, then read. */
 static inline struct pst_done cold_read(uint64_t file_off, uint64_t mem_off, uint64_t len,
 					uint64_t policy, uint32_t flags)
 {
@@ -141,7 +142,7 @@ static inline bool is_right(uint64_t file_off, uint64_t mem_off, uint64_t len)
 	return rig_mem_differs(mem, mem_off, len, SEED, file_off) == len;
 }
 
-/* Write a pattern of its own, and check that the file holds it. */
+/* Write a pattern with this seed, and check that the file holds it. */
 static inline struct pst_done pattern_write(uint64_t seed, uint64_t off, uint64_t len)
 {
 	struct pst_done d;
@@ -158,7 +159,7 @@ static inline struct pst_done pattern_write(uint64_t seed, uint64_t off, uint64_
 	return d;
 }
 
-/* In the words of people. */
+/* Check that the text of why and detail contains what. */
 static inline void says(const struct pst_path_info *info, const char *what)
 {
 	char text[400];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A module for test-module.c: sample://PATH is the local file PATH.  Built with other defines it
- * is a bad one.
+ * A module for test-module.c: sample://PATH is the local file PATH. Other defines build modules
+ * that the library must refuse.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 static const struct file_module_host *host;
 
 struct sample {
-	struct file file; /* first */
+	struct file file; /* must be the first member */
 	struct pst_file *beneath;
 };
 
@@ -98,7 +98,7 @@ static int sample_init(const struct file_module_host *h, const char *scheme,
 }
 
 #if defined(OTHER_TABLES) || defined(OTHER_VERSION)
-/* Changed as the module is loaded. */
+/* Spoiled by a constructor when the module is loaded. */
 extern struct file_module pst_file_module;
 __attribute__((visibility("default"))) struct file_module pst_file_module = { FILE_MODULE_OF(
 	sample_init) };

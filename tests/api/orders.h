@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The orders in which test-orders.c has events come, and in what else its runs differ.
- */
+/* The orders of events that test-orders.c runs, and the variants of each order. */
 #ifndef PST_TESTS_ORDERS_H
 #define PST_TESTS_ORDERS_H
 
@@ -26,7 +24,7 @@ enum event {
 #define BIT(ev) (1u << (ev))
 #define EV_OTHERS \
 	(BIT(EV_TIME) | BIT(EV_CANCEL) | BIT(EV_REAP) | BIT(EV_MEM) | BIT(EV_FILE) | BIT(EV_QUEUE))
-#define EV_OF_QUEUE (BIT(EV_TIME) | BIT(EV_CANCEL) | BIT(EV_REAP)) /* not once it is freed */
+#define EV_OF_QUEUE (BIT(EV_TIME) | BIT(EV_CANCEL) | BIT(EV_REAP)) /* impossible after EV_QUEUE */
 #define EV_APART (BIT(EV_READ) | BIT(EV_WRITE) | BIT(EV_SYNC))
 
 static const char letters[] = "GrwsTCRMFQ";
@@ -50,17 +48,18 @@ static inline void orders_add(const struct order *o)
 	orders[nr_orders++] = *o;
 }
 
-/* Does it make a difference here? */
+/* Return true if ev as the next event gives an order that is worth a run. */
 static inline bool matters(const struct order *o, unsigned came, unsigned must, enum event ev)
 {
 	enum event last = o->nr ? o->ev[o->nr - 1] : EV_NR;
 
-	/* A reap needs something to take, and T needs something with a deadline. */
+	/* A reap needs a request that can complete; a timeout needs a request that has not
+	 * completed. */
 	if (ev == EV_REAP && !(came & (must | BIT(EV_TIME) | BIT(EV_CANCEL))))
 		return false;
 	if (ev == EV_TIME && (came & must) == must)
 		return false;
-	/* Neighbours that have nothing to do with each other come in one order. */
+	/* Run independent neighbouring events in one order only. */
 	return !(last == EV_FILE && ev == EV_MEM) &&
 	       !(last == EV_REAP && (ev == EV_MEM || ev == EV_FILE));
 }
@@ -100,24 +99,25 @@ static inline bool comes_before(const struct order *o, enum event ev, enum event
 /* ---------------------------------------------------------------- variants */
 
 struct cast {
-	uint8_t nr, bar[TEST_BARS]; /* in the order in which they are prepared */
+	uint8_t nr,
+		bar[TEST_BARS]; /* bar[0..nr-1]: the operations in the order of their prep calls */
 };
 
 static const struct cast casts[] = {
 	{ 3, { TEST_BAR_SYNC, TEST_BAR_READ, TEST_BAR_WRITE } },
-	{ 3, { TEST_BAR_READ, TEST_BAR_WRITE, TEST_BAR_SYNC } }, /* the sync is held */
+	{ 3, { TEST_BAR_READ, TEST_BAR_WRITE, TEST_BAR_SYNC } }, /* the sync waits for the write */
 	{ 1, { TEST_BAR_READ } },
 	{ 1, { TEST_BAR_WRITE } },
 	{ 1, { TEST_BAR_SYNC } },
 	{ 2, { TEST_BAR_WRITE, TEST_BAR_SYNC } },
 };
 
-/* Other differences between runs of one order. */
+/* Differences between runs of the same order of events. */
 struct variant {
 	const struct cast *cast;
-	bool deaf; /* no cancel ends an operation at the gate */
+	bool deaf; /* operations at the gate ignore a cancel */
 	enum test_result result[TEST_BARS];
-	bool grace;  /* where C comes before T, only the grace ends what hangs */
+	bool grace;  /* if C comes before T, a hung operation ends by the grace period only */
 	bool sleeps; /* T and R are one pst_queue_reap(), which sleeps */
 	bool drains; /* another thread drains while the gate opens */
 	bool wrapped;

@@ -8,33 +8,33 @@
 
 #include "orders.h"
 
-#define LEN 4096u /* of the read, and of the write */
+#define LEN 4096u /* bytes of the read, and of the write */
 
-/* One request, by the rules. */
+/* The expected state of one request. */
 struct sub {
 	bool there;
-	bool held;    /* a sync behind the write */
-	bool at_gate; /* its operation is under way */
-	bool asked;   /* to end, by a cancel */
-	bool told;    /* a cancel has come to its operation at the gate, which is deaf */
+	bool held;    /* a sync that waits for the write */
+	bool at_gate; /* its operation waits at the gate */
+	bool asked;   /* cancelled by pst_queue_cancel() */
+	bool told;    /* the deaf operation at the gate got a cancel */
 	bool touches; /* the operation at the gate uses the memory */
 	bool completed, reaped;
-	bool busy;        /* its completion said PST_DONE_BUSY when it came */
-	bool may_be_busy; /* its completion may have said so, or not */
+	bool busy;        /* completed with PST_DONE_BUSY */
+	bool may_be_busy; /* PST_DONE_BUSY may or may not have been set */
 	int64_t res;
 	uint64_t prefix;
-	uint64_t moved; /* what the operation moved, whenever */
+	uint64_t moved; /* bytes that the operation moved, even after the completion */
 };
 
 struct rules {
 	struct variant v;
-	bool soft; /* an engine moves what is read and written */
+	bool soft; /* true for device memory: an engine moves the bytes */
 	bool open[TEST_BARS];
 	struct sub subs[TEST_BARS];
-	uint64_t requests, errors, timeouts, canceled; /* of the queue */
+	uint64_t requests, errors, timeouts, canceled; /* expected counters of the queue */
 };
 
-/* A cancel reaches the operation at the gate. */
+/* Cancel the operation at the gate. */
 static inline void stop(struct rules *r, enum test_bar bar)
 {
 	struct sub *s = &r->subs[bar];
@@ -43,7 +43,7 @@ static inline void stop(struct rules *r, enum test_bar bar)
 		s->told |= s->at_gate;
 		return;
 	}
-	/* An engine's worker cancels it, a moment later. */
+	/* The engine's worker cancels the write a moment later. */
 	s->may_be_busy = s->at_gate && r->soft && bar == TEST_BAR_WRITE;
 	s->at_gate = s->touches = false;
 }
@@ -70,7 +70,7 @@ static inline void completed(struct rules *r, enum test_bar bar, int64_t res, ui
 	}
 }
 
-/* The operation has its result. */
+/* Take the result of the operation at the gate. */
 static inline void answered(struct rules *r, enum test_bar bar)
 {
 	struct sub *s = &r->subs[bar];
@@ -87,21 +87,22 @@ static inline void answered(struct rules *r, enum test_bar bar)
 	} else if (result == TEST_SHORT && bar != TEST_BAR_SYNC) {
 		moved = LEN / 2;
 		res = bar == TEST_BAR_WRITE ? -ENOSPC : (int64_t)moved;
-		/* The second half is not begun after a cancel. */
+		/* A cancelled request does not start its second half. */
 		if (s->asked)
 			res = -ECANCELED;
 	}
 	s->moved = moved;
 	if (s->completed)
 		return;
-	/* Its own result if it was done; but an engine does not begin to copy what was read. */
+	/* A finished operation keeps its own result; but an engine does not copy what a cancelled
+	 * read has read. */
 	if (s->asked && r->soft && bar == TEST_BAR_READ)
 		completed(r, bar, -ECANCELED, 0);
 	else
 		completed(r, bar, res, moved);
 }
 
-/* Returns how many are asked to end. */
+/* Cancel all requests. Return their number, or -ENOENT. */
 static inline int canceled(struct rules *r)
 {
 	int nr = 0;
@@ -123,10 +124,10 @@ static inline int canceled(struct rules *r)
 	return nr ? nr : -ENOENT;
 }
 
-/* All complete now, whatever is under way. */
+/* Complete all requests, even those whose operation still waits at the gate. */
 static inline void ended(struct rules *r, int err)
 {
-	/* Operations that have not begun never begin. */
+	/* A sync that waits for the write is never started. */
 	if (r->subs[TEST_BAR_SYNC].held)
 		completed(r, TEST_BAR_SYNC, err, 0);
 	for (enum test_bar bar = 0; bar < TEST_BARS; bar++) {
@@ -167,7 +168,7 @@ static inline unsigned nr_unreaped(const struct rules *r)
 	return nr;
 }
 
-/* Does a drain of the memory wait? */
+/* Return true if a drain of the memory waits. */
 static inline bool uses_mem(const struct rules *r)
 {
 	for (unsigned i = 0; i < TEST_BARS; i++) {
@@ -179,7 +180,7 @@ static inline bool uses_mem(const struct rules *r)
 	return false;
 }
 
-/* Does a drain of the file wait? */
+/* Return true if a drain of the file waits. */
 static inline bool uses_file(const struct rules *r)
 {
 	return nr_inflight(r) || nr_busy(r);

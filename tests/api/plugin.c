@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test-plugin.c loads and unloads this: a plug-in that is linked with the static library. */
+/* A plug-in that is linked with the static library; test-plugin.c loads and unloads it. */
 #include <penstock.h>
 
 int plugin_read(const char *path, void *buf, unsigned len);

@@ -29,8 +29,8 @@ static struct pst_mem *mem;
 static inline void open_file(uint32_t flags)
 {
 	if (rig_soft() && rig_backend == PST_BACKEND_URING)
-		rig_needs_memlock();    /* of the staging pool */
-	(void)unlink(rig_path("file")); /* it may be another user's */
+		rig_needs_memlock();    /* for the staging pool */
+	(void)unlink(rig_path("file")); /* another user may own it */
 	rig_make(rig_path("file"), SEED, LEN);
 	rig_cold(rig_path("file"));
 	file = rig_open(rig_path("file"), flags);
@@ -63,7 +63,7 @@ static inline struct pst_done ask(uint32_t op, uint64_t policy, uint32_t flags, 
 	return rig_do(rig_q, &io);
 }
 
-/* Check that the request took these file hops and no others, for this reason. */
+/* Check that the request succeeded by exactly these file hops, and that its why is reason. */
 #define TOOK(d, hops, reason)                                                                \
 	do {                                                                                 \
 		if ((d).res < 0 || ((d).paths & FILE_HOPS) != (hops) || (d).why != (reason)) \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of proofs: O_DIRECT that lies, cases in processes of their own, an honest
- * request.  Reads and writes come here by calls.h.  Verdicts live as long as the process, so each
- * case is a process of its own, forked before the library was used.
+ * Shared by the tests of proofs: an O_DIRECT that spoils bytes, cases in processes of their own, an
+ * honest request.  The library's reads and writes pass through calls.h.  A verdict lasts as long as
+ * its process, so each case is a process of its own, forked before the library was used.
  */
 #ifndef PST_TEST_PROOF_H
 #define PST_TEST_PROOF_H
@@ -22,13 +22,13 @@
 /* ------------------------------------------------------------------- lies */
 
 static struct {
-	_Atomic bool reads, writes; /* O_DIRECT spoils these */
-	_Atomic unsigned direct;    /* O_DIRECT operations that moved anything */
+	_Atomic bool reads, writes; /* O_DIRECT reads or writes spoil bytes */
+	_Atomic unsigned direct;    /* number of O_DIRECT operations that moved bytes */
 } lie;
 
-/* Somebody else writes where O_DIRECT has just moved something. */
+/* A writer that changes bytes of the file right after O_DIRECT has moved them. */
 static struct {
-	_Atomic bool on, once; /* after each operation, after the next */
+	_Atomic bool on, once; /* on: after each operation; once: after the next one only */
 	_Atomic unsigned turn;
 } writer;
 
@@ -46,7 +46,7 @@ static inline void writer_writes(const struct call *c, size_t moved)
 	(void)close(fd);
 }
 
-/* The middle byte of what is written is another one in the file. */
+/* Flip a bit of the middle byte on its way into the file. */
 static inline ssize_t write_wrong(const struct call *c)
 {
 	struct call other = *c;
@@ -82,13 +82,10 @@ static inline ssize_t lying_call(const struct call *c)
 
 /* ------------------------------------------------------------- processes */
 
-/*
- * The cache's file system, which lies and hangs until the child has ended, with the cache's thread
- * in it.
- */
+/* The file system of the proof cache.  The cache's thread hangs in it until the child has ended. */
 static struct fusefs *hung;
 
-/* How a child ended; one that does not end is killed. */
+/* Wait for the child and return its status; kill it if it hangs. */
 static inline int wait_child(pid_t pid)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -97,7 +94,7 @@ static inline int wait_child(pid_t pid)
 	while (waitpid(pid, &status, WNOHANG) == 0) {
 		if (t_now() > end) {
 			(void)kill(pid, SIGKILL);
-			if (hung) /* or the kernel does not let go of the child */
+			if (hung) /* else the killed child cannot exit */
 				fusefs_stop(hung);
 		}
 		(void)usleep(1000);
@@ -115,14 +112,14 @@ static inline void child_main(void)
 	if (!hung)
 		rig_quiet();
 #ifdef __SANITIZE_ADDRESS__
-	/* The sanitizer's search for leaks waits for every thread. */
+	/* The leak checker would wait for the hung thread. */
 	if (hung)
 		_exit(0);
 #endif
 	exit(0);
 }
 
-/* Run fn in a child and take over how it ended. */
+/* Run fn in a child; fail or skip if the child does. */
 static inline void in_child(void (*fn)(void))
 {
 	struct child c;
@@ -156,7 +153,7 @@ static inline const char *cache_path(const char *name)
 	return p;
 }
 
-/* Run a case on both kinds of memory, each without earlier proofs. */
+/* Run a case on host and on device memory, each without earlier proofs. */
 static inline void both(const char *name, void (*fn)(void))
 {
 	static const char *const devs[] = { "host", "soft:0" };
@@ -194,7 +191,7 @@ static inline struct pst_path_info check(struct pst_file *f, struct pst_mem *m, 
 	return info;
 }
 
-/* The cache was read, if there is one. */
+/* Wait until the library has read its cache of proofs. */
 static inline void wait_cache(void)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -206,7 +203,7 @@ static inline void wait_cache(void)
 	}
 }
 
-/* A read whose first hop is O_DIRECT. */
+/* Read with O_DIRECT as the first hop. */
 static inline struct pst_done read_direct(struct pst_file *f, struct pst_mem *m, uint64_t off,
 					  uint64_t len)
 {
@@ -256,7 +253,7 @@ static inline void honest_child(void)
 	pst_mem_free(m);
 }
 
-/* The next process knows. */
+/* Check that the next process takes the proofs from the cache. */
 static inline void knows_child(void)
 {
 	struct pst_file *f = open_cold("honest", RIG_RW);

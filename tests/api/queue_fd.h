@@ -15,7 +15,7 @@
 #include "fusefs.h"
 
 #define LEN RIG_MIB(1)
-#define SLEEP_MS 10000 /* nothing here takes so long: then a wake-up was lost */
+#define SLEEP_MS 10000 /* no sleep here takes so long, unless a wake-up was lost */
 
 #if defined(__SANITIZE_THREAD__)
 #define STORM 6000u
@@ -30,7 +30,7 @@ static inline void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-/* Sleep until the descriptor is readable; false after ms. */
+/* Sleep until the descriptor is readable. Return false after ms milliseconds. */
 static inline bool sleep_on(int fd, int ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -43,7 +43,7 @@ static inline bool sleep_on(int fd, int ms)
 	return n > 0;
 }
 
-/* Armed for one sleep only? */
+/* use EPOLLONESHOT */
 static bool once;
 
 /*
@@ -84,7 +84,7 @@ static inline void random_batches(struct pst_queue *q, struct pst_file *f, struc
 		if (n == 0 && pst_queue_reap(q, d, 0, 1, 0) > 0)
 			T_FAIL("a wake-up got lost after %u of %u", got, nr);
 		T_EQ(n, 1);
-		/* Sometimes not all that is there: the rest must wake again. */
+		/* Sometimes leave completions in the queue: they must wake the next sleep. */
 		do {
 			unsigned max = 1 + (unsigned)(x >> 40) % RIG_NR(d);
 
@@ -99,7 +99,7 @@ static inline void random_batches(struct pst_queue *q, struct pst_file *f, struc
 		got += took;
 		spurious += !took;
 	}
-	T_CHECK(spurious <= nr / 4); /* one may find nothing, and that is rare */
+	T_CHECK(spurious <= nr / 4); /* A wake-up may find no completion, but rarely. */
 	(void)close(ep);
 }
 

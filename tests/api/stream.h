@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of requests with streams: the driver's double of tests/stub/, a stream, and
- * cases over both back ends.
+ * Shared by the tests of requests with streams: the CUDA stub of tests/stub/, a stream, and cases
+ * over both back ends.
  */
 #ifndef PST_TEST_STREAM_H
 #define PST_TEST_STREAM_H
@@ -19,8 +19,8 @@ static struct {
 	void (*poison)(int, cu_result);
 } stub;
 
-static const char *why; /* there is none */
-static cu_stream made;  /* non-blocking, as the library's own are */
+static const char *why; /* why there is no stream, or NULL */
+static cu_stream made;  /* a non-blocking stream, like the library's own */
 
 static inline void no_stub(void)
 {
@@ -51,7 +51,7 @@ static inline const char *stream_init(void)
 	return NULL;
 }
 
-/* Wait until the driver keeps a call; false: it keeps none at the end. */
+/* Wait until the stub stalls a call. Return false if it stalls none until end. */
 static inline bool stream_stalled(uint64_t end)
 {
 	struct stub_cuda_state now;
@@ -68,7 +68,7 @@ static inline void set(void *arg)
 	*(_Atomic int *)arg = 1;
 }
 
-/* The stream is free, and what comes on it works. */
+/* Check that the stream executes work queued now. */
 static inline void is_free(cu_stream st)
 {
 	_Atomic int there = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A provider adds three things from a file of its own: files whose hop it names, memory that no
+ * A provider in a file of its own adds three things: files with a hop of their own, memory that no
  * engine can copy but that can be exported, and a device path that moves bytes by that export.
  */
 #include <pthread.h>
@@ -20,16 +20,16 @@
 #include "mem/memfd.h"
 #include "provider.h"
 
-#define SHELF 15u    /* the file hop */
-#define EXPORTER 13u /* the device path */
-#define KIND 9u      /* of the memory */
+#define SHELF 15u    /* number of the file hop */
+#define EXPORTER 13u /* number of the device path */
+#define KIND 9u      /* number of the kind of memory */
 #define LEN RIG_MIB(4)
-#define PART RIG_MIB(1) /* of one transfer */
+#define PART RIG_MIB(1) /* bytes of one transfer */
 #define SEED 4
 
 /* ------------------------------------------------------------- files with a hop */
 
-static struct file_ops shelf_file_ops; /* as test_file_ops, with a hop */
+static struct file_ops shelf_file_ops; /* test_file_ops with a hop of its own */
 
 static enum pst_why shelf_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			      int *ret_detail)
@@ -50,7 +50,7 @@ static enum pst_why shelf_fit(struct part *p, int *ret_detail)
 static const struct path_ops shelf = {
 	.path = SHELF,
 	.name = "shelf",
-	.quiet = true, /* files of others have hops enough */
+	.quiet = true, /* do not offer this hop for files of other providers */
 	.why = shelf_why,
 	.fit = shelf_fit,
 };
@@ -67,7 +67,7 @@ static int shelf_open(const char *name, uint32_t flags, uint32_t mode, struct fi
 /* ---------------------------------------------------- memory that is exported only */
 
 struct exported {
-	struct mem_alloc a; /* first */
+	struct mem_alloc a; /* must be the first member */
 	int fd;
 };
 
@@ -110,7 +110,7 @@ static int exported_alloc(unsigned device, uint64_t len, uint32_t flags, struct 
 	T_CHECK(x);
 	len = (len + 4095) & ~UINT64_C(4095);
 	x->fd = memfd_new("exported", len);
-	/* Addresses that the CPU must not touch. */
+	/* Reserve addresses that the CPU cannot access. */
 	va = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	T_CHECK(x->fd >= 0 && va != MAP_FAILED);
 	x->a = (struct mem_alloc){
@@ -152,14 +152,15 @@ static const struct mem_ops exported_ops = {
 
 /* ----------------------------------------------------- the path, by that export */
 
-/* by_path[EXPORTER] of an allocation: what a network card calls a memory region. */
+/* The path's data in by_path[EXPORTER] of an allocation: what a network card calls a memory
+ * region. */
 struct mapping {
 	char *at;
 	uint64_t len;
 };
 
 struct move {
-	struct transfer t; /* first */
+	struct transfer t; /* must be the first member */
 	char *at;
 	pthread_t thread;
 };
@@ -244,7 +245,7 @@ static void exporter_stopped(const struct req *r)
 
 static void exporter_free(struct transfer *t)
 {
-	free(t); /* it is first */
+	free(t); /* t is the first member of struct move */
 }
 
 static const struct path_pieces exporter_pieces = {
@@ -282,7 +283,7 @@ static const struct path_ops exporter = {
 
 /* ----------------------------------------------------------------------- cases */
 
-/* A path that is opened would be a file of the test provider. */
+/* Wrap a descriptor: a file opened by path would belong to the test provider. */
 static struct pst_file *open_local(void)
 {
 	int fd = open(rig_path("data"), O_RDWR | O_CLOEXEC);
@@ -316,11 +317,11 @@ static void the_hop_is_named(void)
 	T_EQ(rig_stats(rig_q).bytes[SHELF], LEN);
 	T_OK(pst_path_check(f, m, PST_OP_READ, PST_PATH_BUFFERED, &info));
 	T_EQ(info.why, PST_WHY_NO_PROVIDER);
-	/* Strict: its hop is the one wanted. */
+	/* A strict request works, because the provider's hop is the preferred one. */
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
 	io.flags = PST_IO_STRICT;
 	T_EQ(rig_do(rig_q, &io).res, LEN);
-	/* Listed by its number, and refused for files of others. */
+	/* The hop can be listed by its number. A file of another provider must refuse it. */
 	io.flags = 0;
 	io.policy = host ? SHELF : PST_POLICY2(PST_PATH_STAGED, SHELF);
 	T_EQ(rig_do(rig_q, &io).res, LEN);
@@ -357,15 +358,15 @@ static void exported_memory_is_filled(void)
 	T_EQ(d.paths, PST_PATH_BIT(EXPORTER));
 	T_EQ(d.why, PST_WHY_NONE);
 	T_CHECK(!strcmp(pst_path_name(EXPORTER), "exporter"));
-	/* Back into the file behind what is there, and out of that into host memory. */
+	/* Write to the file behind the old bytes, then read those back into host memory. */
 	io = rig_io(PST_OP_WRITE, f, m, LEN, 0, LEN);
 	T_EQ(rig_do(rig_q, &io).res, LEN);
 	host = rig_alloc("host", LEN);
 	T_EQ(rig_read(f, host, LEN, 0, LEN).res, LEN);
 	T_EQ(rig_mem_differs(host, 0, LEN, SEED, 0), LEN);
 	/*
-	 * No request is staged for this memory, even if staging is listed, and none reads a file
-	 * that no path serves.
+	 * This memory cannot be staged, even if the policy lists staging; and a file that the path
+	 * does not serve cannot be read into it.
 	 */
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
 	io.policy = PST_PATH_STAGED;

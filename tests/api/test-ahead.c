@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small reads that go front to back are left to the kernel's read-ahead; what is not that stays
- * with O_DIRECT.
+ * Small reads in file order are left to the kernel's read-ahead.  Other reads stay with O_DIRECT.
  */
 #include <pthread.h>
 
@@ -10,7 +9,7 @@
 #define SEED 23
 #define LEN RIG_MIB(8)
 #define PIECE 4096u
-#define FEW 3 /* by O_DIRECT, before anything can be known */
+#define FEW 3 /* reads by O_DIRECT before the order can be known */
 
 #define BIT(name) PST_PATH_BIT(PST_PATH_##name)
 #define FILE_HOPS (BIT(DIRECT) | BIT(CACHED) | BIT(BUFFERED))
@@ -24,14 +23,16 @@ static void close_file(void)
 	mem = pst_mem_free(mem);
 }
 
-/* The kernel's read-ahead may still be under way, and does not give up pages: wait for it. */
+/* Drop the file from the page cache.  Read it first: pages of a read-ahead in flight cannot be
+ * dropped. */
 static void cold(void)
 {
 	rig_warm(rig_path("file"));
 	rig_cold(rig_path("file"));
 }
 
-/* A cold file on a mount where O_DIRECT is proven: the plain reads of a proof warm it up. */
+/* Open a file on a mount where O_DIRECT is proven, then drop it from the page cache: the plain
+ * reads of the proof filled it. */
 static void open_cold(uint64_t len)
 {
 	struct pst_file_info info;
@@ -52,7 +53,8 @@ static void open_cold(uint64_t len)
 }
 
 /*
- * Read once by the queue, and check the bytes and that there is no reason.  Return the file hops.
+ * Read once by the queue, and check that the bytes are right and that why is 0. Return the file
+ * hops.
  */
 static uint32_t ask_by(struct pst_queue *q, struct pst_mem *m, const struct pst_io *how,
 		       uint64_t off, uint64_t len)
@@ -80,7 +82,7 @@ static uint32_t ask(uint64_t off, uint64_t len)
 }
 
 /*
- * Once the reader's direction is known, nothing is read by O_DIRECT.  Whether a read then waits
+ * Check that reads in order stop using O_DIRECT once the order is known.  Whether a read then waits
  * (BUFFERED) or finds its bytes (CACHED) depends on the disk.
  */
 static void goes_ahead(const struct pst_io *how, uint64_t off, uint64_t len, unsigned nr)
@@ -123,7 +125,7 @@ static void checksums(void)
 	close_file();
 }
 
-/* By O_DIRECT the read would have edges, but O_DIRECT is not used here any more. */
+/* An unaligned read has no edges, because it no longer uses O_DIRECT. */
 static void unaligned(void)
 {
 	struct pst_done d;
@@ -150,7 +152,7 @@ static void interleaved(void)
 		struct pst_queue *q;
 
 		open_cold(LEN);
-		q = rig_queue(rig_backend, 0); /* that has seen no other reads */
+		q = rig_queue(rig_backend, 0); /* a new queue, which has seen no reads */
 		for (unsigned i = 0; i < 32; i++)
 			for (unsigned k = 0; k < regions[n]; k++) {
 				uint32_t hops = ask_by(q, mem, &(struct pst_io){ 0 },
@@ -213,7 +215,7 @@ static void threads(void)
 	close_file();
 }
 
-/* Requests of several pieces: of two regions, and of one whose pieces lie apart in memory. */
+/* Requests of several pieces: in two regions, or spread in one region. */
 static void segments(void)
 {
 	struct pst_seg segs[3];
@@ -263,7 +265,7 @@ static void backwards(void)
 	close_file();
 }
 
-/* Reads with gaps, as of one column of a table. */
+/* Read with gaps, like one column of a table. */
 static void strided(void)
 {
 	open_cold(LEN);
@@ -280,7 +282,7 @@ static void large(void)
 	close_file();
 }
 
-/* Reads elsewhere in between are not taken for a part of the sequence. */
+/* Reads elsewhere must not end or join the sequence. */
 static void astray(void)
 {
 	uint64_t off = 0;
@@ -294,9 +296,7 @@ static void astray(void)
 	close_file();
 }
 
-/*
- * While the file is in the page cache no order is looked for; then comes a part that is not cached.
- */
+/* Cached reads in random order are not judged.  Uncached reads in order, after them, go ahead. */
 static void half_warm(void)
 {
 	static char buf[RIG_MIB(1)];
@@ -319,7 +319,7 @@ static void half_warm(void)
 	close_file();
 }
 
-/* Many at once keep the disk busy without anybody's read-ahead. */
+/* Many concurrent reads stay with O_DIRECT: they keep the disk busy without read-ahead. */
 static void many_at_once(void)
 {
 	struct pst_done d[32];
@@ -340,7 +340,7 @@ static void many_at_once(void)
 		}
 	}
 	T_EQ(rig_mem_differs(mem, 0, RIG_MIB(4), SEED, 0), RIG_MIB(4));
-	/* Now the reader is slow.  Its disk counts as busy for some more reads. */
+	/* Now read one at a time. The disk counts as busy for some more reads. */
 	for (unsigned i = 0; i < 32; i++) {
 		uint32_t hops = ask(RIG_MIB(4) + i * UINT64_C(65536), 65536);
 
@@ -400,15 +400,15 @@ static void truncated(void)
 	T_EQ(truncate(rig_path("file"), 20 * PIECE), 0);
 	d = rig_read(file, mem, 33 * PIECE, 0, PIECE);
 	T_EQ(d.res, 0);
-	/* The bytes read ahead are no longer those of the file. */
+	/* The file gets new bytes where the kernel has read ahead: the reads must return them. */
 	rig_make(rig_path("file"), SEED, LEN);
 	for (unsigned i = 34; i < 64; i++)
 		(void)ask(i * PIECE, PIECE);
 	close_file();
 }
 
-/* Another writes in front of the reader, where the kernel has read already: through the page
- * cache and past it. */
+/* Another descriptor writes just ahead of the reader, where the kernel has already read: once
+ * through the page cache and once by O_DIRECT. */
 static void written(void)
 {
 	char *buf = NULL;

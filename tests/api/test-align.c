@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that ask for odd alignments of O_DIRECT, as some file systems and drivers do: requests
- * end, with the right bytes, and say why they took no O_DIRECT where they took none.
+ * Files that report odd O_DIRECT alignments, as some file systems and drivers do.  Every request
+ * ends with the right bytes, and says why it did not use O_DIRECT.
  */
 #include <sys/syscall.h>
 
@@ -9,13 +9,13 @@
 
 #define SEED 5
 #define LEN RIG_MIB(5)
-#define DIOALIGN 0x2000u /* STATX_DIOALIGN, and where its two numbers lie */
+#define DIOALIGN 0x2000u /* STATX_DIOALIGN; its two numbers are at DIOALIGN_AT */
 #define DIOALIGN_AT 0x98
 
-static bool told; /* by the stand-in below, instead of the kernel */
+static bool told; /* statx() below reports these alignments, not the kernel's */
 static uint32_t told_mem, told_off;
 
-/* The library's calls come here. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int statx(int dir, const char *path, int flags,
 						 unsigned mask, struct statx *stx)
 {
@@ -106,7 +106,7 @@ static void requests_end(void)
 	free(buf);
 }
 
-/* Without a number there is no O_DIRECT, and the sentence says what was wrong. */
+/* An unusable alignment turns O_DIRECT off, and the text says that the alignment is wrong. */
 static void in_words(void)
 {
 	struct pst_file_info info;
@@ -121,17 +121,17 @@ static void in_words(void)
 		T_EQ(info.off_align, 0);
 		T_CHECK(strstr(pst_why_text(info.why, info.detail, text, sizeof(text)), "aligned"));
 	} else {
-		/* A file system in memory is not asked. */
+		/* The library asks no file system in memory for its alignment. */
 		T_EQ(info.direct, 0);
 	}
 	pst_file_close(f);
 }
 
-/* More unaligned reads than there is room for parts of their own for all edges: a completion and
- * the counters still name every path, and the counters have every byte. */
+/* Submit more unaligned reads than the queue has parts for their edges.  Completions and counters
+ * must still name every path, and the counters must include every byte. */
 static void edges_without_room(void)
 {
-	enum { NR = 64, AT = 256, PIECE = 65536 - AT }; /* each ends on a block */
+	enum { NR = 64, AT = 256, PIECE = 65536 - AT }; /* each read ends on a block boundary */
 	struct pst_queue *q = rig_queue(rig_backend, NR);
 	struct pst_mem *m = rig_alloc("host", NR * 65536u);
 	struct pst_stats st;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads that share nothing do not wait for each other, and a thread that is cancelled leaves
- * nothing locked.
+ * Threads that share nothing do not wait for each other.  A cancelled thread leaves nothing locked.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,7 +38,8 @@ static void *free_it(void *arg)
 	return NULL;
 }
 
-/* Memory that another queue knows comes and goes while the queue with a hung read is freed. */
+/* Allocate, use and free memory with another queue while a queue with a hung read is freed.  Return
+ * the rounds that ended before the free did. */
 static unsigned rounds_meanwhile(struct hung *h, struct pst_file *f)
 {
 	unsigned n = 0;
@@ -47,7 +47,8 @@ static unsigned rounds_meanwhile(struct hung *h, struct pst_file *f)
 	T_EQ(pthread_create(&h->thread, NULL, free_it, h), 0);
 	while (!h->begun)
 		(void)usleep(100);
-	(void)usleep(10000); /* into the 100 ms that it takes; else another try is made */
+	(void)usleep(10000); /* start in the middle of the free, which takes 100 ms; the caller
+			      * retries if this comes too late */
 	while (!h->freed && n < ROUNDS) {
 		struct pst_mem *m = rig_alloc(rig_dev, LEN);
 
@@ -107,7 +108,7 @@ struct canceled {
 	atomic_bool came_back;
 };
 
-/* The cancellation is there when the call begins. */
+/* Make one call of the library in a thread that is already cancelled. */
 static void *call(void *arg)
 {
 	struct pst_stats st = { .sz = sizeof(st) };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wrong arguments of queues and requests: each gets an error and a sentence, and nothing is done.
+ * Wrong arguments of queues and requests: each call fails with an error and a text, and has no
+ * effect.
  */
 #include "args.h"
 
@@ -35,7 +36,8 @@ static void queues(void)
 	FAILS(pst_queue_reap(q, d, 0, UINT32_MAX, 0), EINVAL, "max");
 	errno = MARK;
 	T_EQ(pst_queue_reap(q, d, 0, 1, 0), 0);
-	T_EQ(pst_queue_reap(q, d, 1, 4, PST_NO_DEADLINE), 0); /* nothing is in flight */
+	T_EQ(pst_queue_reap(q, d, 1, 4, PST_NO_DEADLINE), 0); /* returns at once: nothing is in
+							       * flight */
 	T_EQ(pst_queue_submit(q), 0);
 	T_EQ(errno, MARK);
 	FAILS(pst_queue_cancel(q, 1), ENOENT, "1");
@@ -167,7 +169,7 @@ static void segments(void)
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, big, 0, 3 }), EOVERFLOW, "file");
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, 0, 2 }), EOVERFLOW, "file");
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, 0, UINT64_MAX }), EOVERFLOW, "file");
-	/* In range everywhere, but too many. */
+	/* Every piece is in range, but there are too many. */
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 10000, 0, 0, UINT64_MAX }), EINVAL, "pieces");
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 0, 0, (1u << 24) + 1 }), EINVAL, "pieces");
 	two[0] = two[1] = (struct pst_seg){ 0, 0, 1, 0, 0, 1u << 24 };

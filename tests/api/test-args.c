@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every error that the header promises: its number, a sentence that names the thing, and
- * errno as it was.
+ * Every error that the header promises: its number, a text that names the wrong argument, and an
+ * unchanged errno.
  */
 #include "args.h"
 
 /* ---------------------------------------------------------------- options */
 
-/* A caller's struct that is longer or shorter than the library's. */
+/* A struct that may be longer or shorter than the library's. */
 struct longer {
 	union {
 		size_t sz;
@@ -92,7 +92,7 @@ static void sizes_of_options(void)
 		WORKS(calls[i].fn(&o));
 		o.sz = calls[i].sz;
 		WORKS(calls[i].fn(&o));
-		o.sz = sizeof(o); /* a new one that uses nothing new */
+		o.sz = sizeof(o); /* a newer program that uses no new member */
 		WORKS(calls[i].fn(&o));
 		o.bytes[calls[i].sz] = 1;
 		FAILS(calls[i].fn(&o), E2BIG, "");
@@ -397,7 +397,7 @@ static void things_that_are_no_files(void)
 	(void)snprintf(loop, sizeof(loop), "%.200s/plain", rig_dir);
 	slash = strrchr(loop, '/');
 	memmove(slash + 2, slash + 1, strlen(slash));
-	slash[1] = '\n'; /* a name with a newline does not spoil the sentence */
+	slash[1] = '\n'; /* a name with a newline must not break the error text */
 	FAILS(try_open(loop, PST_FILE_READ), ENOENT, "");
 
 	FAILS(try_wrap(-1, 0), EBADF, "-1");
@@ -436,13 +436,13 @@ static void wrapped_descriptors(void)
 		struct pst_io io;
 
 		if (fd < 0)
-			continue; /* a file system without O_DIRECT */
+			continue; /* this file system has no O_DIRECT */
 		WORKS(pst_file_wrap(fd, 0, NULL, &f));
 		T_EQ(rig_file_info(f).flags & RIG_RW, acc == O_RDONLY   ? PST_FILE_READ
 						      : acc == O_WRONLY ? PST_FILE_WRITE
 									: RIG_RW);
 		T_EQ(fcntl(fd, F_GETFL) & (O_ACCMODE | O_DIRECT | O_NONBLOCK), modes[i]);
-		(void)close(fd); /* the library has its own */
+		(void)close(fd); /* the library has its own descriptor */
 		io = rig_io(PST_OP_READ, f, m, 10, 0, 1000);
 		if (acc == O_WRONLY) {
 			FAILS(pst_queue_prep(q, &io), EBADF, "reading");
@@ -462,7 +462,7 @@ static void wrapped_descriptors(void)
 	q = pst_queue_free(q);
 }
 
-/* As somebody who may not. */
+/* Open a file that the user may not read. */
 static void unreadable(void)
 {
 	int status;
@@ -475,7 +475,7 @@ static void unreadable(void)
 	if (pid == 0) {
 		if (getuid() == 0 && setuid(65534) < 0)
 			_exit(2);
-		/* The library was not used before the fork: this process may use it. */
+		/* Safe in the child: the parent never used the library. */
 		_exit(try_open(rig_path("secret"), PST_FILE_READ) == -EACCES &&
 				      strstr(pst_error_text(), "secret")
 			      ? 0
@@ -488,7 +488,7 @@ static void unreadable(void)
 int main(void)
 {
 	rig_init();
-	RIG_RUN1(unreadable); /* before the library is used here */
+	RIG_RUN1(unreadable); /* first, because it forks before the library is used */
 	RIG_RUN1(sizes_of_options);
 	RIG_RUN1(sizes_of_answers);
 	RIG_RUN1(device_names);

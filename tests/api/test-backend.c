@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_uring and threads keep tables of descriptors and of registered pages, and threads that wait
- * for file systems.  An entry is never used for another file or memory.  Where a table is full or
- * refused, requests go without.
+ * The back ends keep tables of file descriptors and of registered pages, and threads that wait for
+ * file systems.  A table entry must never be used for another file or memory.  If a table is full
+ * or the kernel refuses to register, requests work without.
  */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -36,7 +36,7 @@ static void *map(uint64_t len)
 	return p;
 }
 
-/* A read through the kernel's registration, if there is any. */
+/* Read once and check the bytes. */
 static struct pst_done read_once(struct pst_file *f, struct pst_mem *m, uint64_t off,
 				 uint64_t mem_off, uint64_t len)
 {
@@ -50,7 +50,8 @@ static struct pst_done read_once(struct pst_file *f, struct pst_mem *m, uint64_t
 	return d;
 }
 
-/* Until it was registered, or why not is known; io_uring alone does. */
+/* Read until the memory is registered, or until why says why it is not.  The back end threads
+ * registers nothing: one read. */
 static struct pst_done read_often(struct pst_file *f, struct pst_mem *m, uint64_t off,
 				  uint64_t mem_off, uint64_t len)
 {
@@ -67,7 +68,7 @@ static struct pst_done read_often(struct pst_file *f, struct pst_mem *m, uint64_
 
 /* ------------------------------------------------------------------- files */
 
-/* Close one file and open another, which takes the same place in every table. */
+/* Close one file and open another, which gets the same slot in every table. */
 static void another_file_in_its_place(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, 65536);
@@ -87,7 +88,7 @@ static void another_file_in_its_place(void)
 	pst_mem_free(m);
 }
 
-/* Opens, reads and closes; the other thread's queue forgets its file meanwhile. */
+/* Open, read and close in a loop, while another thread does the same with its own queue. */
 static void *come_and_go(void *arg)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .depth = 4 };
@@ -135,7 +136,8 @@ static void files_come_and_go_on_two_threads(void)
 	T_EQ((uintptr_t)r[1], 0);
 }
 
-/* A process may have few descriptors: more files than a table then holds, and the limit stays. */
+/* With few descriptors allowed, open more files than the table has room for.  All reads work, and
+ * the limit stays as it was. */
 static void few_descriptors(void)
 {
 	struct rlimit old, low, after;
@@ -162,7 +164,7 @@ static void few_descriptors(void)
 
 /* ------------------------------------------------------------------ memory */
 
-/* A registration ends with its memory: what comes next must not touch the pages. */
+/* A registration must end with its memory: later reads must not write to the old pages. */
 static void other_memory_in_its_place(void)
 {
 	struct pst_file *f = data_file();
@@ -172,7 +174,7 @@ static void other_memory_in_its_place(void)
 	m = wrap_pinned(p, LEN);
 	(void)read_often(f, m, 12345, 4096, 100000);
 	pst_mem_free(m);
-	/* Other pages at the same address: the old ones are nobody's. */
+	/* Map other pages at the same address. */
 	T_CHECK(mmap(p, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
 		     0) == p);
 	memset(p, 0x55, LEN);
@@ -190,7 +192,7 @@ static void other_memory_in_its_place(void)
 	(void)munmap(p, LEN);
 }
 
-/* Of much memory, in whatever pieces the kernel has it, each border is crossed. */
+/* Read across each boundary between registered pieces of a large allocation. */
 static void across_pieces(void)
 {
 	struct pst_file *f = data_file();
@@ -206,7 +208,7 @@ static void across_pieces(void)
 	(void)munmap(p, len);
 }
 
-/* More pieces of memory than can be registered: unregistered ones work as well. */
+/* Wrap more memory than the table has room for: reads into unregistered memory work as well. */
 static void more_memory_than_places(void)
 {
 	enum { NR = 8192 + 100 };
@@ -228,7 +230,7 @@ static void more_memory_than_places(void)
 	(void)munmap(p, 4096);
 }
 
-/* The kernel does not register: requests say why, sooner or later, and have their bytes. */
+/* The kernel refuses to register memory: reads still get their bytes, and why becomes MEMLOCK. */
 static void registering_fails(void)
 {
 	struct pst_file *f = data_file();
@@ -307,7 +309,8 @@ static const char *mount_fuse(const char *name)
 	return path;
 }
 
-/* All requests that a queue takes are submitted at once, and none waits for another. */
+/* Submit as many reads as the queue takes, on a file that hangs: all of them must reach the file
+ * system. */
 static void all_reach_the_file_system(void)
 {
 	enum { NR = 32 };
@@ -333,7 +336,7 @@ static void all_reach_the_file_system(void)
 	fusefs_stop(&fs);
 }
 
-/* A descriptor that must not block is read to the end like any other. */
+/* A file wrapped with O_NONBLOCK is read completely, like any other. */
 static void wrapped_with_o_nonblock(void)
 {
 	int fd = open(mount_fuse("slow"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);

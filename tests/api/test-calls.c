@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Results of system calls, and the results that the caller gets for them: the library continues
- * after short counts, EINTR and EAGAIN, and reports errors and the end of the file.  Counted bytes
- * are there.
+ * Results of system calls, and the results that the caller gets for them.  The library continues
+ * after short counts, EINTR and EAGAIN, and reports errors and the end of the file.  All bytes that
+ * a result counts must be there.
  */
 #include <pthread.h>
 
@@ -18,14 +18,14 @@
 #define DIRECT PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED)
 #define CACHED PST_POLICY2(PST_PATH_CACHED, PST_PATH_BUFFERED)
 
-#define ALL INT32_MAX /* as much as is asked for */
+#define ALL INT32_MAX /* all bytes that the call asks for */
 
-/* Results of calls on the file, one after the other; later calls move all bytes. */
+/* Scripted results of successive calls on the file; calls after the script move all bytes. */
 static struct {
-	ino_t ino;        /* of the file; 0: no script */
+	ino_t ino;        /* inode of the file; 0: no script */
 	int32_t gives[4]; /* the most bytes that the call moves, or -errno */
-	unsigned nr;      /* calls that were made */
-	unsigned direct;  /* of these by O_DIRECT */
+	unsigned nr;      /* number of calls made so far */
+	unsigned direct;  /* number of those by O_DIRECT */
 	struct call seen[8];
 } script;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -52,21 +52,21 @@ static ssize_t play(const struct call *c)
 	}
 	if (!give)
 		return 0;
-	/* O_DIRECT takes no odd length: moved is all, told is less. */
+	/* O_DIRECT cannot move an odd length: move all and return less. */
 	n = call_real(c, call_is_direct(c) || c->len < (size_t)give ? c->len : (size_t)give);
 	return n < give ? n : give;
 }
 
-/* One request and the script of its calls. */
+/* One request, the script of its calls, and the expected result. */
 static const struct row {
 	const char *name;
 	uint32_t op;
 	uint64_t policy;
 	int32_t gives[4];
 	int64_t res;
-	uint64_t prefix; /* at most, of an error */
+	uint64_t prefix; /* largest allowed prefix of a failed request, in bytes */
 	unsigned calls;
-	unsigned direct; /* of these by O_DIRECT, of a file that has it */
+	unsigned direct; /* number of those by O_DIRECT, if the file supports it */
 } rows[] = {
 	{ "whole read", PST_OP_READ, BUFFERED, { ALL, ALL, ALL, ALL }, LEN, 0, 1, 0 },
 	{ "short read", PST_OP_READ, BUFFERED, { 60, ALL, ALL, ALL }, LEN, 0, 2, 0 },
@@ -95,7 +95,8 @@ static const struct row {
 	{ "sync fails", PST_OP_SYNC, 0, { -EIO, ALL, ALL, ALL }, -EIO, 0, 1, 0 },
 	{ "direct", PST_OP_READ, DIRECT, { ALL, ALL, ALL, ALL }, LEN, 0, 1, 1 },
 	{ "direct, a few blocks", PST_OP_READ, DIRECT, { 8192, ALL, ALL, ALL }, LEN, 0, 2, 2 },
-	/* O_DIRECT stops inside a block where the file ends; is that so? */
+	/* A read by O_DIRECT that ends inside a block may be the end of the file, so the library
+	 * reads again to check. */
 	{ "direct, half a block", PST_OP_READ, DIRECT, { 5000, ALL, ALL, ALL }, LEN, 0, 2, 1 },
 	{ "direct write", PST_OP_WRITE, DIRECT, { 8192, -EINTR, ALL, ALL }, LEN, 0, 3, 3 },
 	{ "direct write, half a block",
@@ -113,7 +114,7 @@ static struct pst_file *file;
 static struct pst_mem *mem;
 static ino_t ino;
 
-/* A file whose paths are proven, so that a request makes the calls that it needs. */
+/* Open a file whose paths are proven, so that no calls for proofs are counted. */
 static void open_proven(void)
 {
 	struct stat st;
@@ -203,14 +204,14 @@ static void calls_and_results(void)
 		}
 		rig_make(rig_path("data"), SEED, FILE_LEN);
 		check_row(&rows[i]);
-		/* O_DIRECT that was refused once is not asked for again on this file. */
+		/* Open the file again: after a refusal the library never uses O_DIRECT on it. */
 		file = pst_file_close(file);
 		file = rig_open(rig_path("data"), RIG_RW);
 	}
 	close_proven();
 }
 
-/* The page cache has a part of it, or the file system cannot say. */
+/* Part of the bytes are in the page cache, or the file system cannot tell. */
 static void cached_and_results(void)
 {
 	static const struct {
@@ -264,7 +265,7 @@ static void run_on(const char *name, void (*fn)(void), const char *dev)
 
 int main(void)
 {
-	/* Staged requests must not go by a window here, however small they are. */
+	/* Small staged requests must not use a window here. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	call_hook = play;

@@ -13,7 +13,7 @@
 #define FEW 64u
 #define PIECE 4096u
 #define TRIES 5
-#define ENOUGH 3 /* twice the requests may take at most this many times the instructions */
+#define ENOUGH 3 /* twice the requests may take at most ENOUGH times the instructions */
 
 static struct fusefs fs;
 
@@ -42,7 +42,7 @@ static void prep(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uns
 	C_CHECK(pst_queue_prep(q, &io) == 0);
 }
 
-/* Reads that hang, and between two stops they are ended. */
+/* Submit hung reads, then end them between two SIGSTOPs; the parent counts the instructions. */
 static int child(char **argv)
 {
 	unsigned nr = (unsigned)atoi(argv[2]);
@@ -59,7 +59,8 @@ static int child(char **argv)
 	C_CHECK(d && pst_queue_new(&o, &q) == 0);
 	C_CHECK(pst_mem_alloc(argv[5], (nr + 1) * PIECE, NULL, &m) == 0);
 	C_CHECK(pst_file_open(argv[6], PST_FILE_READ | PST_FILE_PLAIN, NULL, &f) == 0);
-	/* Make the first calls before the count: the dynamic linker's work is not ours. */
+	/* Call each function once before the count: the first call includes the dynamic linker's
+	 * work. */
 	prep(q, f, m, nr, PST_NO_DEADLINE, 1);
 	C_CHECK(pst_queue_submit(q) == 1 && pst_queue_cancel(q, 1) == 1);
 	C_CHECK(pst_queue_reap(q, d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1);
@@ -82,9 +83,10 @@ static int child(char **argv)
 
 /* ------------------------------------------------------------- the parent */
 
-static const char *why; /* nobody may be traced here */
+static const char *why; /* why counting is impossible here, or NULL */
 
-/* Instructions of the calling thread; 0: why. */
+/* Return the number of instructions that the child's main thread executes between its stops.
+ * Return 0 and set why if it cannot be traced. */
 static uint64_t count(unsigned nr, const char *how)
 {
 	char number[16], backend[16], path[200];
@@ -115,7 +117,7 @@ static uint64_t count(unsigned nr, const char *how)
 	} while (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
 	if (WIFSTOPPED(status)) {
 		(void)kill(pid, SIGKILL);
-		/* The process stays until its reads are answered. */
+		/* The killed child exits only after its reads are answered. */
 		while (waitpid(pid, &status, WNOHANG) == 0) {
 			fusefs_release(&fs);
 			(void)usleep(1000);
@@ -134,7 +136,7 @@ static void ends(const char *how)
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
 	why = NULL;
-	/* Threads that are late take work off the one that is counted, but not time and again. */
+	/* Other threads of the child may do part of the counted work, so try several times. */
 	for (unsigned i = 0; i < TRIES; i++) {
 		few = count(FEW, how);
 		many = few ? count(2 * FEW, how) : 0;

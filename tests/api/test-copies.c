@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads of cached bytes are copies by the calling thread.  It makes many copies in small steps, so
- * that deadlines, cancelling and the limit of pst_queue_reap() work.
+ * The calling thread copies cached bytes itself.  It copies in small steps, so that deadlines,
+ * cancels and the limit of pst_queue_reap() still work.
  */
 #include <poll.h>
 #include <sys/mman.h>
@@ -42,7 +42,7 @@ static void submit(uint64_t deadline_ns, uint64_t policy)
 	T_EQ(pst_queue_submit(rig_q), NR);
 }
 
-/* One call of reap copies at most one piece of what waits, and in the end all are copied. */
+/* Each reap copies at most one waiting piece, and repeated reaps copy all. */
 static void bit_by_bit(void)
 {
 	static const uint64_t policies[] = { PST_POLICY1(PST_PATH_CACHED),
@@ -83,7 +83,7 @@ static void all_at_once(void)
 	close_file();
 }
 
-/* Copies that were not begun before the deadline never begin. */
+/* Copies that have not begun by the deadline never begin. */
 static void past_a_deadline(void)
 {
 	uint64_t deadline = t_in_ms(200);
@@ -117,7 +117,7 @@ static void canceled(void)
 	close_file();
 }
 
-/* The descriptor wakes its sleeper as long as there is more to do. */
+/* The queue's descriptor stays readable as long as there is more to copy. */
 static void by_descriptor(void)
 {
 	struct pst_done d[NR];
@@ -150,7 +150,7 @@ static struct pst_file *open_memory(uint64_t len)
 	return f;
 }
 
-/* A long read is one of many: a sync that may go has its turn before the read's next piece. */
+/* A long read must not delay a sync: the sync completes before the read's remaining pieces. */
 static void beside_a_sync(void)
 {
 	struct pst_seg seg = { .len = PIECE, .mem_stride = PIECE, .count = NR };
@@ -168,7 +168,7 @@ static void beside_a_sync(void)
 	io = rig_io(PST_OP_SYNC, to, NULL, 0, 0, 0);
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 3);
-	/* Each call copies one piece, while the files answer at once. */
+	/* Each reap copies one piece, long enough apart for the file operations to complete. */
 	for (unsigned n = 0; n < 3;) {
 		(void)usleep(20000);
 		if (pst_queue_reap(rig_q, &d, 0, 1, 0) != 1)
@@ -182,7 +182,7 @@ static void beside_a_sync(void)
 	mem = pst_mem_free(mem);
 }
 
-/* Small ones are there when pst_queue_submit() returns. */
+/* Small reads are complete when pst_queue_submit() returns. */
 static void small_ones(void)
 {
 	struct pst_done d[64];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* When libcuda is loaded: the library of tests/stub, which PST_LIBCUDA names. */
+/* Check when the library loads libcuda: the stub that PST_LIBCUDA names. */
 #include "rig.h"
 #include "symbol.h"
 
-static const char *path, *lib; /* of it, and without folders */
+static const char *path, *lib; /* path of the stub, and its name without folders */
 
 /* The driver's functions, as programs call them. */
 static struct {
@@ -30,7 +30,7 @@ static bool is_loaded(void)
 	return found;
 }
 
-/* Nothing of this has to do with a GPU. */
+/* Calls that involve no GPU must not load libcuda. */
 static void host_memory_loads_nothing(void)
 {
 	static char bytes[8192];
@@ -50,7 +50,8 @@ static void host_memory_loads_nothing(void)
 	T_CHECK(!is_loaded());
 }
 
-/* The program loads it, and has memory of it: whose that is has to be known. */
+/* The program loads libcuda itself and allocates from it: pst_mem_wrap() must recognise the
+ * memory. */
 static void the_programs_memory_is_found(void)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -75,7 +76,7 @@ static void the_programs_memory_is_found(void)
 	T_EQ(cu.free(p), 0);
 }
 
-/* In a process of its own: a device's name loads the driver too. */
+/* Check in a fresh process that looking up a device by name loads libcuda. */
 static int by_name(void)
 {
 	struct pst_device d = { .sz = sizeof(d) };
@@ -90,7 +91,7 @@ static void no_stub(void)
 	T_SKIP("needs the library of tests/stub");
 }
 
-/* Check what t_done() checks except for descriptors, because the driver keeps its own. */
+/* Do what t_done() does, without its check of descriptors: the driver keeps its own. */
 static int done(void)
 {
 	printf("1..%d\n", t_cases);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cudaDeviceReset() ends all that is in the device's context, the library's own things too, and the
- * next context has the same handle.  The stub ends the process that uses a stream or an event of
- * before; a real driver may crash.
+ * cudaDeviceReset() ends everything in the device's context, including what the library made there.
+ * The next context has the same handle.  The stub ends a process that uses a stream or an event
+ * from before the reset; a real driver may crash.
  */
 #include "rig.h"
 
@@ -12,7 +12,7 @@
 #define LEN (RIG_MIB(5) + 77)
 #define SMALL 4096u
 
-/* What the program itself calls. */
+/* Driver functions that the program itself calls. */
 static struct {
 	cu_result (*retain)(cu_ctx *, cu_device);
 	cu_result (*release)(cu_device);
@@ -78,13 +78,14 @@ static bool has_bytes(cu_ptr p, uint64_t len, uint64_t at)
 
 static void reads_all(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 {
-	static uint32_t small_paths; /* of the first one: a reset takes no path away */
+	static uint32_t small_paths; /* paths of the first small read: they must be the same after a
+				      * reset */
 	struct pst_done d = rig_read(f, m, 0, 0, LEN);
 
 	rig_show(&d);
 	T_EQ(d.res, LEN);
 	T_CHECK(has_bytes(p, LEN, 0));
-	/* The first ones are staged, and then a window pays. */
+	/* The first small reads are staged; later ones use a window. */
 	for (unsigned i = 0; i < 8; i++)
 		d = rig_read(f, m, 12345, 99, SMALL);
 	rig_show(&d);
@@ -110,8 +111,8 @@ static void many_pieces(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 		T_CHECK(has_bytes(p + i * 6000, 3000, i * 5000));
 }
 
-/* A stream of the program's waits for a read, and a read for a stream: both have events that are
- * kept for the next one. */
+/* Let a read wait for the program's stream, then the stream for a read: the library keeps the
+ * events of both for reuse. */
 static void in_order(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 4096, 0, RIG_MIB(1));
@@ -133,11 +134,11 @@ static void in_order(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 		T_EQ(d.res, (int64_t)RIG_MIB(1));
 		T_CHECK(has_bytes(p, RIG_MIB(1), 4096));
 	}
-	/* A reset ends the stream; the context stays the program's. */
+	/* Leave the stream to the reset. The primary context stays retained by the program. */
 	T_EQ(app.pop(&ctx), CU_OK);
 }
 
-/* The library has a use of the device before the program has. */
+/* Use the device after the reset, before the program does: the read fails. */
 static void sees_it_first(struct pst_file *f, struct pst_mem *own)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, own, 0, 0, LEN);
@@ -147,11 +148,11 @@ static void sees_it_first(struct pst_file *f, struct pst_mem *own)
 		T_EQ(pst_queue_submit(rig_q), 1);
 		r = (int)rig_reap1(rig_q).res;
 	}
-	T_EQ(r, -ENODEV); /* from prep() where the pool was just growing */
+	T_EQ(r, -ENODEV); /* prep() itself fails if the pool was just growing */
 }
 
-/* Memory of before gets an error that names the cause and the cure, and nobody frees what may be
- * somebody else's; memory of after is served by the same queue and the same file. */
+/* After a reset, memory from before gets an error with cause and cure, and freeing it frees nothing
+ * in the new context.  The same queue and file serve memory allocated after the reset. */
 static void served_again(void)
 {
 	struct pst_file *f = rig_open(rig_path("data"), RIG_R);
@@ -167,7 +168,7 @@ static void served_again(void)
 		reads_all(f, m[0], p[0]);
 		many_pieces(f, m[0], p[0]);
 		in_order(f, m[0], p[0]);
-		/* Pages of a stable file are pinned, and serve. */
+		/* Read until pages of the stable file are pinned and used. */
 		for (unsigned i = 0; i < 3; i++)
 			T_EQ(rig_read(stable, m[0], 0, 0, LEN).res, LEN);
 		T_EQ(rig_read(f, own, 0, 0, LEN).res, LEN);
@@ -206,7 +207,7 @@ static void served_again(void)
 	pst_file_close(f);
 }
 
-/* A kernel of the program has spoilt the context, which it resets: that is the way out of it. */
+/* A kernel of the program corrupts the context. A reset cures that, and reads work again. */
 static void served_after_an_error(void)
 {
 	struct pst_file *f = rig_open(rig_path("data"), RIG_R);
@@ -229,7 +230,8 @@ static void served_after_an_error(void)
 }
 
 /*
- * The library's own context was the last one: the program resets the device and uses CUDA no more.
+ * The program resets the device and uses CUDA no more: freeing what the library has must not make a
+ * new context.
  */
 static void nothing_is_made_by_an_end(void)
 {

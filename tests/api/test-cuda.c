@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CUDA memory as programs see it, on the library that PST_LIBCUDA names (tests/stub/) or the
- * machine's own: requests through queues, grants between processes, several devices.
+ * CUDA memory as programs see it: requests through queues, grants between processes, several
+ * devices.  Runs on the stub that PST_LIBCUDA names or on the machine's driver.
  */
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 #include "fusefs.h"
 #include "rig.h"
 
-#define PIECES 200u /* in one slot: more than are copied without a list */
+#define PIECES 200u /* pieces in one slot: too many to be copied one by one */
 #define FILE_LEN (RIG_MIB(9) + 77)
 
 static const char *self;
@@ -37,7 +37,7 @@ static void found(void)
 	T_EQ(pst_device_text("cuda:77", text, sizeof(text)), -ENODEV);
 }
 
-/* Write a file out of device memory, read it back into another piece, compare. */
+/* Write a file from device memory, read it back to another allocation, compare. */
 static void there_and_back(void)
 {
 	struct pst_mem *a = rig_alloc(rig_dev, FILE_LEN), *b = rig_alloc(rig_dev, FILE_LEN + 100);
@@ -68,7 +68,7 @@ static void there_and_back(void)
 	pst_mem_free(b);
 }
 
-/* A block table: thousands of pieces in reverse order, in one request, with a checksum. */
+/* Read thousands of pieces in reverse order by one request, with a checksum. */
 static void block_table(void)
 {
 	enum { NR = 1500, LEN = 4000 };
@@ -98,7 +98,7 @@ static void block_table(void)
 	pst_mem_free(m);
 }
 
-/* The program's own memory is wrapped by address, and may be freed after that. */
+/* Wrap the program's own memory by address. The program may free it afterwards. */
 static void wraps(void)
 {
 	struct pst_mem *a = rig_alloc(rig_dev, 100000), *w = NULL;
@@ -116,7 +116,7 @@ static void wraps(void)
 	pst_mem_free(a);
 }
 
-/* The other process reads a file into our memory. */
+/* In the other process, read a file into the parent's memory. */
 static int child(int sock, const char *path)
 {
 	struct pst_grant g = { .sz = sizeof(g) };
@@ -217,7 +217,7 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-/* A file answers after its reads were cancelled and the memory was freed. */
+/* Cancel reads and free their memory; the file system answers only afterwards. */
 static void freed_under_a_read(void)
 {
 	struct pst_seg segs[PIECES];
@@ -295,8 +295,8 @@ int main(int argc, char **argv)
 		return rig_done();
 	}
 	/*
-	 * A real driver has threads of its own while a context exists, and so has the thread
-	 * sanitizer after the first thread was started.
+	 * Start the threads that exist anyway before counting: those of a real driver with a
+	 * context, and those of the thread sanitizer.
 	 */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep[0]) == 0)
 		(void)pst_mem_copy_in(keep[0], 0, "", 1);

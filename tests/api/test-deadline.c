@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything ends: at its deadline or when it is cancelled, exactly once, also where the
- * file system never answers; and what is not quiet then is said to be busy.
+ * Every request ends exactly once, at its deadline or when it is cancelled, even if the file system
+ * never answers.  A request whose memory or file is still in use is reported as busy.
  */
 #include <poll.h>
 
@@ -10,7 +10,7 @@
 #include "fusefs.h"
 
 #define LEN 65536u
-#define DATA_AT RIG_MIB(2) /* in the memory */
+#define DATA_AT RIG_MIB(2) /* offset in mem for reads and writes of `data' */
 
 static struct fusefs fs;
 static struct pst_file *hang, *data;
@@ -31,7 +31,7 @@ static void waits(unsigned nr)
 	T_CHECK(fusefs_waiting(&fs) >= nr);
 }
 
-/* Let the file system answer until the memory is quiet; one read may be several to it. */
+/* Let the file system answer until the memory is quiet. It may split one read into several. */
 static void release(struct pst_mem *m)
 {
 	uint64_t end = t_hang();
@@ -42,7 +42,7 @@ static void release(struct pst_mem *m)
 	T_OK(pst_mem_drain(m, 0));
 }
 
-/* Likewise, until nothing of the process is busy. */
+/* Let the file system answer until no request of the process is busy. */
 static void release_all(struct pst_queue *q)
 {
 	uint64_t end = t_hang();
@@ -50,7 +50,7 @@ static void release_all(struct pst_queue *q)
 	while (rig_stats(NULL).busy > rig_before.busy && t_now() < end) {
 		fusefs_release(&fs);
 		(void)usleep(10000);
-		if (q) /* a queue sees that only when it is looked after */
+		if (q) /* a queue notices only when it is polled */
 			T_EQ(pst_queue_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
 	}
 	T_EQ(rig_stats(NULL).busy, rig_before.busy);
@@ -69,7 +69,7 @@ static void unmount_hang(void)
 static void start(struct pst_queue *q, uint32_t op, struct pst_file *f, uint64_t off, uint64_t len,
 		  uint64_t user_data, uint64_t deadline)
 {
-	/* Each request uses its own part of `hang' or of `data'. */
+	/* Reads of `hang' and of `data' use separate parts of mem. */
 	struct pst_io io = rig_io(op, f, mem, off, f == data ? DATA_AT : off, len);
 
 	io.user_data = user_data;
@@ -84,7 +84,7 @@ static void mount_hang(void)
 {
 	char path[200];
 
-	fusefs_stop(&fs); /* of a case that failed */
+	fusefs_stop(&fs); /* left by a failed case */
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
@@ -92,8 +92,8 @@ static void mount_hang(void)
 	rig_make(rig_path("data"), 3, RIG_MIB(1));
 	data = rig_open(rig_path("data"), RIG_RW);
 	mem = rig_alloc(rig_dev, RIG_MIB(3));
-	/* A device's engine starts with the first request, which may take longer than what a
-	 * case waits for. */
+	/* Start the device's engine with a first request: starting may take longer than the
+	 * deadlines below. */
 	start(rig_q, PST_OP_READ, data, 0, 4096, 0, t_in_ms(RIG_WAIT_MS));
 	T_EQ(rig_reap1(rig_q).res, 4096);
 }
@@ -128,7 +128,7 @@ static void hung_read(void)
 	T_EQ(rig_stats(rig_q).busy, 1);
 	T_EQ(!!(d.flags & PST_DONE_BUSY), !rig_soft());
 	if (rig_soft()) {
-		/* The file system may still write only to a staging slot. */
+		/* The hung read writes to a staging slot, never to the memory. */
 		T_OK(pst_mem_drain(mem, 0));
 	} else {
 		T_EQ(pst_mem_drain(mem, 0), -EBUSY);
@@ -150,11 +150,11 @@ static void hung_write(void)
 
 	mount_hang();
 	t0 = t_now();
-	/* Enough for the write to get to the file system. */
+	/* 500 ms are enough for the write to reach the file system. */
 	start(rig_q, PST_OP_WRITE, hang, 4096, LEN, 8, t_in_ms(500));
 	d = reap_by(rig_q, t0, 499);
 	T_EQ(d.res, -ETIMEDOUT);
-	/* The file may still be written. */
+	/* The hung write may still change the file. */
 	T_CHECK(d.flags & PST_DONE_BUSY);
 	T_EQ(pst_mem_drain(mem, 0), rig_soft() ? 0 : -EBUSY);
 	release_all(rig_q);
@@ -186,7 +186,7 @@ static void others_go_on(void)
 	T_EQ(pst_queue_cancel(rig_q, 1000), 20);
 	for (unsigned i = 0; i < 20; i++)
 		T_EQ(rig_reap1(rig_q).res, -ECANCELED);
-	/* Also while all requests still hold their resources. */
+	/* New requests work while the cancelled ones still hold their resources. */
 	for (unsigned i = 0; i < 20; i++) {
 		start(rig_q, PST_OP_READ, data, i, 30000, i, t_hang());
 		T_EQ(rig_reap1(rig_q).res, 30000);
@@ -196,7 +196,7 @@ static void others_go_on(void)
 	unmount_hang();
 }
 
-/* Large ones want all the room that a queue has. */
+/* Large reads that hang must leave room in the queue for others. */
 static void large_ones_leave_room(void)
 {
 	static struct pst_seg segs[6];
@@ -228,7 +228,7 @@ static void large_ones_leave_room(void)
 	T_EQ(pst_queue_cancel(q, 100), 6);
 	for (unsigned i = 0; i < 6; i++)
 		T_EQ(rig_reap1(q).res, -ECANCELED);
-	/* Also while all requests still hold their resources. */
+	/* New requests work while the cancelled ones still hold their resources. */
 	start(q, PST_OP_READ, data, 0, LEN, 1, t_in_ms(RIG_WAIT_MS));
 	T_EQ(rig_reap1(q).res, LEN);
 	release_all(q);
@@ -236,11 +236,10 @@ static void large_ones_leave_room(void)
 	unmount_hang();
 }
 
-#ifndef TEST_PLAN_TEXT /* those of a provider have room of their own */
+#ifndef TEST_PLAN_TEXT /* a provider's operations do not use up the worker's I/O context */
 /*
- * Many pieces that hang take all the operations that a worker's I/O context has room for, and a
- * write of another file finds none.  Once that has ended, nothing of it is started any more, and
- * its file is quiet.
+ * Hung reads of many pieces use up the operations of a worker's I/O context, so a write of another
+ * file cannot start.  After its deadline nothing of the write may start, and its file is quiet.
  */
 static void nothing_starts_behind_a_deadline(void)
 {
@@ -270,7 +269,7 @@ static void nothing_starts_behind_a_deadline(void)
 	rig_mem_fill(mem, DATA_AT, LEN, 8, 0);
 	io = rig_io(PST_OP_WRITE, data, mem, 0, DATA_AT, LEN);
 	io.deadline_ns = t_in_ms(500);
-	if (rig_soft()) /* and not by a window */
+	if (rig_soft()) /* no window */
 		io.policy = PST_POLICY2(PST_PATH_STAGED, PST_PATH_BUFFERED);
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
@@ -286,7 +285,7 @@ static void nothing_starts_behind_a_deadline(void)
 }
 #endif
 
-/* A request in two passes does not wait for one that hangs. */
+/* A write that needs two passes does not wait for a hung read. */
 static void waiting_for_two(void)
 {
 	struct pst_done d;
@@ -315,7 +314,7 @@ static void default_timeout(void)
 	t0 = t_now();
 	start(q, PST_OP_READ, hang, 0, LEN, 1, 0);
 	T_EQ(reap_by(q, t0, 119).res, -ETIMEDOUT);
-	/* A request's own deadline counts, and so does PST_NO_DEADLINE. */
+	/* A request's own deadline, or PST_NO_DEADLINE, overrides the default. */
 	t0 = t_now();
 	start(q, PST_OP_READ, hang, LEN, LEN, 1, t_in_ms(250));
 	T_EQ(reap_by(q, t0, 249).res, -ETIMEDOUT);
@@ -357,8 +356,9 @@ static void queue_freed(void)
 	mount_hang();
 	for (unsigned i = 0; i < 4; i++)
 		start(rig_q, i & 1 ? PST_OP_WRITE : PST_OP_READ, hang, i * LEN, LEN, 1, 0);
-	start(rig_q, PST_OP_SYNC, hang, 0, 0, 1, 0); /* behind the writes */
-	waits(1); /* what has not begun yet can be cancelled, and does not hang */
+	start(rig_q, PST_OP_SYNC, hang, 0, 0, 1, 0); /* held until the writes end */
+	waits(1); /* at least one must reach the file system: until then requests can be cancelled
+		   * and do not hang */
 	t0 = t_now();
 	rig_q = pst_queue_free(rig_q);
 	T_CHECK(t_now() - t0 < T_HANG_NS);
@@ -395,7 +395,7 @@ static void all_freed(void)
 	unmount_hang();
 }
 
-/* The file system is gone, and with it what hung. */
+/* The file system dies: hung requests end with an error. */
 static void file_system_dies(void)
 {
 	struct pst_done d;
@@ -448,7 +448,7 @@ static void cancel_hung(void)
 	T_EQ(pst_queue_cancel(rig_q, 4), -ENOENT);
 	t0 = t_now();
 	T_EQ(pst_queue_cancel(rig_q, 5), 2);
-	again = pst_queue_cancel(rig_q, 5); /* they may have ended by now, both or one */
+	again = pst_queue_cancel(rig_q, 5); /* none, one or both may have ended by now */
 	T_CHECK(again == 1 || again == 2 || again == -ENOENT);
 	T_EQ(pst_queue_reap(rig_q, d, 2, 4, t_in_ms(RIG_WAIT_MS)), 2);
 	T_CHECK(t_now() - t0 < T_HANG_NS);
@@ -491,7 +491,7 @@ static void cancel_held_sync(void)
 	unmount_hang();
 }
 
-/* Done already: its own result, and no match any more. */
+/* Cancel a read that is already done: it keeps its result, and a second cancel finds nothing. */
 static void cancel_too_late(void)
 {
 	struct pollfd p = { .events = POLLIN };
@@ -499,13 +499,14 @@ static void cancel_too_late(void)
 	int n;
 
 	mount_hang();
-	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 0); /* a proof, if there is one to be made */
+	start(rig_q, PST_OP_READ, data, 0, LEN, 1,
+	      0); /* let a proof, if one is needed, happen here */
 	T_EQ(rig_reap1(rig_q).res, LEN);
 	p.fd = pst_queue_fd(rig_q);
 	T_CHECK(p.fd >= 0);
 	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 0);
 	T_EQ(poll(&p, 1, RIG_WAIT_MS), 1);
-	n = pst_queue_cancel(rig_q, 1); /* nobody has taken it yet */
+	n = pst_queue_cancel(rig_q, 1); /* done, but not reaped */
 	T_CHECK(n == 1 || n == -ENOENT);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, LEN);
@@ -515,7 +516,8 @@ static void cancel_too_late(void)
 
 /* ---------------------------------------------------------- exactly once */
 
-/* Random requests with random ends; what says that it worked has the right bytes. */
+/* Random requests with random ends: each completes exactly once, and successful ones have the right
+ * bytes. */
 static void exactly_once(void)
 {
 	enum { NR = 4000, DEPTH = 32, PLACE = 70000, OWN = 32768 };
@@ -565,7 +567,7 @@ static void exactly_once(void)
 			if (rig_below(4) == 0)
 				io.deadline_ns = t_now() + rig_below(2000000);
 			r = pst_queue_prep(q, &io);
-			if (r == -EAGAIN) { /* some are not quiet */
+			if (r == -EAGAIN) { /* some requests are still busy */
 				nr_free++;
 				break;
 			}
@@ -598,7 +600,7 @@ static void exactly_once(void)
 				T_EQ(rig_mem_differs(m, (uint64_t)place[u] * PLACE, len[u], 4,
 						     off[u]),
 				     len[u]);
-			/* A busy one may still write to its place: leave it alone a while. */
+			/* A busy request may still write to its place: do not reuse it. */
 			if (d[i].flags & PST_DONE_BUSY)
 				busy_places[nr_busy++] = place[u];
 			else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bytes of a disk with one queue that an engine has read at a time (file/disk.h): enough, and
- * nobody else waits for them.
+ * An engine bounds the bytes that it reads at a time from a disk with one queue (file/disk.h):
+ * enough for the disk, and without delaying others.
  */
 #include "rig.h"
 
@@ -13,12 +13,12 @@
 #define SEED 8
 #define LEN RIG_MIB(64)
 
-/* Reads of files on the disk wait here. */
+/* Reads of files on the disk wait at this gate. */
 static struct test_gate gate = { .deaf = true };
 static struct pst_file *file;
 static struct pst_mem *mem;
 static uint64_t begun;
-static void (*delay_us)(unsigned us); /* of each operation of a stream */
+static void (*delay_us)(unsigned us); /* delay each operation of a stream, in us */
 
 static struct pst_file *open_as(uint32_t caps, unsigned disk, struct test_gate *at)
 {
@@ -34,7 +34,7 @@ static struct pst_file *open_as(uint32_t caps, unsigned disk, struct test_gate *
 	return f;
 }
 
-/* Of the stand-in for the driver. */
+/* Find the delay function of the CUDA stub. */
 static void find_delay(void)
 {
 	void *lib = dlopen(getenv("PST_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
@@ -43,7 +43,7 @@ static void find_delay(void)
 	T_CHECK(delay_us != NULL);
 }
 
-/* Read through the page cache, which holds all of it. */
+/* Open the file for reads through the page cache, which holds all of it. */
 static struct pst_file *open_on(unsigned disk, struct test_gate *at)
 {
 	return open_as(0, disk, at);
@@ -78,15 +78,15 @@ static void submit(struct pst_queue *q, struct pst_file *f, uint64_t len)
 	T_EQ(pst_queue_submit(q), 1);
 }
 
-/* Return the number of jobs for this many bytes. */
+/* Return the number of jobs for this number of bytes. */
 static unsigned jobs(uint64_t bytes)
 {
 	return (unsigned)(bytes / engine_slot_size());
 }
 
 /*
- * Check that this many reads wait at the gate, and no more.  The engine does not count reads that
- * have waited half a second, so a slow machine may have more.
+ * Check that exactly want reads wait at the gate.  The engine stops counting reads that have waited
+ * half a second, so on a slow machine there may be more.
  */
 static void expect_held(unsigned want)
 {
@@ -120,7 +120,7 @@ static void enough_at_a_time(void)
 	end();
 }
 
-/* Does O_DIRECT work there?  If so, that is proven, and so are the device's copies. */
+/* Return true if O_DIRECT works here. If so, prove it and the device's copies. */
 static bool can_direct(void)
 {
 	struct pst_file *f = open_as(FILE_DIRECT, DISK_NONE, NULL);
@@ -134,7 +134,8 @@ static bool can_direct(void)
 	return can;
 }
 
-/* The engine copies what the disk has read before it has more read, into the same slots. */
+/* The engine copies what the disk has read before it starts more reads, which use the same
+ * slots. */
 static void copies_come_first(void)
 {
 	unsigned nr = jobs(DISK_BYTES);
@@ -168,14 +169,14 @@ static void copies_come_first(void)
 	end();
 }
 
-/* While the device copies what memory held, is the disk read?  False, too, if that took so long
- * that the jobs would not be counted in any case. */
+/* Return true if the disk is read while the device still copies cached bytes.  Also return false if
+ * that took so long that the engine would not count those jobs anyway. */
 static bool read_meanwhile(void)
 {
 	struct pst_file *f = open_on(1, NULL);
 	uint64_t until = t_hang(), steps, took;
 
-	/* The device's copies are proven. */
+	/* Prove the device's copies first. */
 	submit(rig_q, f, LEN);
 	take(rig_q, LEN);
 	steps = test_provider_steps();
@@ -242,10 +243,10 @@ static void others_have_their_part(void)
 	other = open_on(DISK_NONE, NULL);
 	submit(rig_q, file, LEN);
 	expect_held(jobs(DISK_BYTES));
-	/* Of another disk. */
+	/* A read of another disk does not wait. */
 	submit(q, other, LEN);
 	take(q, LEN);
-	/* Of this one, in a queue that has nothing of it yet. */
+	/* A queue with no reads of this disk gets a share, too. */
 	submit(q, file, LEN);
 	expect_held(jobs(DISK_BYTES + DISK_BYTES / 2));
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
@@ -257,7 +258,8 @@ static void others_have_their_part(void)
 	end();
 }
 
-/* A queue that has much of one disk has nothing of another: true if it did not wait there. */
+/* Fill the bound of one disk, then read another by the same queue.  Return true if that read did
+ * not wait. */
 static bool reads_another_disk(struct pst_queue *q)
 {
 	struct pst_file *other, *good;
@@ -293,7 +295,7 @@ static void each_disk_has_its_part(void)
 	pst_queue_free(q);
 }
 
-/* Nothing waits for stopped reads, although they may hang. */
+/* Cancelled reads do not count, even if they hang. */
 static void what_was_stopped_counts_no_more(void)
 {
 	struct pst_done d;
@@ -314,7 +316,7 @@ static void what_was_stopped_counts_no_more(void)
 	end();
 }
 
-/* Other reads of the queue and of the disk wait for those that hang only for a while. */
+/* Hung reads delay other reads of their queue and disk only for a while. */
 static void what_hangs_counts_no_more(void)
 {
 	struct pst_queue *q = rig_queue(rig_backend, 0);
@@ -341,7 +343,7 @@ static void what_hangs_counts_no_more(void)
 #define NR_IN_ORDER 128u
 #define SMALL UINT64_C(65536)
 
-/* Reads in order of a file that no cache holds; how many of them went by O_DIRECT? */
+/* Read a file that is not cached, in order. Return how many reads used O_DIRECT. */
 static unsigned read_in_order(struct pst_queue *q, struct pst_file *f, unsigned at_a_time,
 			      uint64_t len)
 {
@@ -383,8 +385,8 @@ static unsigned direct_of(unsigned disk, unsigned at_a_time, uint64_t len)
 	return nr;
 }
 
-/* A machine that is busy may end all that are under way before the test's thread has its next
- * turn, so there are some tries. */
+/* Try several times: on a busy machine all reads in flight may end before the test's thread runs
+ * again, and then look like single reads. */
 static bool mostly_direct(unsigned disk, unsigned at_a_time, uint64_t len)
 {
 	unsigned nr = 0;
@@ -403,8 +405,8 @@ static void begin_direct(void)
 	T_SKIP("O_DIRECT");
 }
 
-/* Some small reads at a time, in order, are left to read-ahead on such a disk.  Other disks, more
- * reads and larger ones have O_DIRECT. */
+/* On such a disk, a few concurrent small reads in order are left to read-ahead.  Reads of other
+ * disks, more reads and larger reads use O_DIRECT. */
 static void small_reads_go_ahead(void)
 {
 	begin_direct();
@@ -429,7 +431,7 @@ static void submit_small(struct pst_queue *q, struct pst_file *f, unsigned nr)
 	T_EQ(pst_queue_submit(q), nr);
 }
 
-/* A queue that reads one by one goes ahead, though another has much that it did not reap. */
+/* Reads one by one go ahead even though another queue has many unreaped reads. */
 static void others_do_not_hinder(void)
 {
 	enum { NR = 32 };
@@ -448,7 +450,7 @@ static void others_do_not_hinder(void)
 	end();
 }
 
-/* Cancelled reads do not delay others either, although they hang. */
+/* Cancelled reads must not keep others from going ahead, even if they hang. */
 static void what_was_cancelled_does_not_hinder(void)
 {
 	enum { NR = 40 };
@@ -469,7 +471,7 @@ static void what_was_cancelled_does_not_hinder(void)
 	end();
 }
 
-/* Many requests that wait, some of which are stopped, and none is forgotten. */
+/* Many requests wait and some are cancelled: each completes. */
 static void many_wait(void)
 {
 	enum { NR = 400, PIECE = 131072 };
@@ -505,7 +507,7 @@ static void many_wait(void)
 int main(void)
 {
 	rig_init();
-	/* The double takes the environment's plan with the first file that is opened. */
+	/* The test provider reads its plan from the environment when the first file is opened. */
 	rig_make(rig_path("data"), SEED, LEN);
 	pst_file_close(rig_open(rig_path("data"), RIG_R));
 	RIG_RUN_BACKENDS(enough_at_a_time);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Times that workers are woken, counted in a test that includes this: who wakes one writes its
- * eventfd.
+ * Count wake-ups of workers.  A thread wakes a worker by eventfd_write(), which this file replaces.
  */
 #ifndef PST_TEST_WAKES_H
 #define PST_TEST_WAKES_H
@@ -15,8 +14,8 @@
 #include "symbol.h"
 #include "t.h"
 
-/* By another worker of a CUDA device, by the test's own thread, and by the clock: the most of these
- * within a millisecond. */
+/* Wake-ups by a worker of a CUDA device, and by the test's main thread; the most wake-ups by the
+ * clock thread within 1 ms. */
 static atomic_uint wakes, wakes_here, wakes_at_once;
 
 static void wake_by_clock(void)
@@ -31,7 +30,7 @@ static void wake_by_clock(void)
 		atomic_store(&wakes_at_once, nr);
 }
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
 {
 	int (*real)(int, eventfd_t);
