@@ -99,8 +99,7 @@ static inline bool comes_before(const struct order *o, enum event ev, enum event
 /* ---------------------------------------------------------------- variants */
 
 struct cast {
-	uint8_t nr,
-		bar[TEST_BARS]; /* bar[0..nr-1]: the operations in the order of their prep calls */
+	uint8_t nr, bar[TEST_BARS]; /* bar[0..nr-1]: in the order of their prep calls */
 };
 
 static const struct cast casts[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that another driver exports as a dma-buf: from a descriptor to a filled buffer and back,
- * in this process and in another one, and descriptors that are no such thing.
+ * Memory that another driver exports as a dma-buf: import a descriptor, fill the buffer and read
+ * it back, in this process and in another.  Descriptors that are no dma-buf are refused.
  */
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@
 #define SEED 7
 #define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
 
-static const struct dmabuf_exporter *exporter; /* of the case that runs */
+static const struct dmabuf_exporter *exporter; /* exporter of the running case */
 
 static struct pst_grant grant_of(int fd, uint64_t len)
 {
@@ -31,7 +31,7 @@ static struct pst_grant grant_of(int fd, uint64_t len)
 	};
 }
 
-/* The memory of a new buffer, whose descriptor is closed as programs may. */
+/* Import a new buffer, and close its descriptor as a program may. */
 static struct pst_mem *mem_new(uint64_t len)
 {
 	struct pst_mem *m = NULL;
@@ -70,7 +70,7 @@ static void copies(void)
 	T_EQ(rig_mem_differs(m, 12345, LEN - 23456, SEED, 12345), LEN - 23456);
 	told(DMA_BUF_SYNC_READ);
 	T_EQ(pst_mem_copy_in(m, LEN - 4, buf, 8), -ERANGE);
-	T_EQ(pst_mem_copy_in(m, 0, (void *)8, 8), -EFAULT); /* a program's pointer that is wrong */
+	T_EQ(pst_mem_copy_in(m, 0, (void *)8, 8), -EFAULT); /* an invalid pointer of the program */
 	dmabufs.sync_err = EIO;
 	T_EQ(pst_mem_copy_out(m, 0, buf, 8), -EIO);
 	T_CHECK(strstr(pst_error_text(), "exporter"));
@@ -166,15 +166,15 @@ static void many(void)
 	pst_mem_free(m);
 }
 
-/* Reads and writes at the same time: each tells the exporter separately. */
+/* Reads and writes of one buffer at the same time: each tells the exporter of its own use. */
 static void many_at_once(void)
 {
 	many();
 }
 
 /*
- * As on machines whose devices do not see the CPU's caches: reads wait for writes and writes for
- * reads, within one queue too.
+ * Pretend that devices do not see the CPU's caches: reads wait for writes and writes for reads,
+ * even within one queue.
  */
 static void many_exclude(void)
 {
@@ -185,7 +185,7 @@ static void many_exclude(void)
 	dmabuf_excludes = before;
 }
 
-/* A device uses the buffer: requests wait without a call that blocks, and their deadline holds. */
+/* A device uses the buffer: requests wait without blocking a thread, and end at their deadline. */
 static void busy_device(void)
 {
 	int fd = exporter->make(LEN);
@@ -216,7 +216,7 @@ static void busy_device(void)
 	pst_mem_free(m);
 }
 
-/* Uses that overlap, of one import and of two of the same buffer. */
+/* Overlapping uses by one import, and by two imports of the same buffer. */
 static void overlapping(void)
 {
 	struct pst_grant g = grant_of(exporter->make(LEN), LEN);
@@ -233,14 +233,15 @@ static void overlapping(void)
 	dmabufs.misused = dmabufs.mixed = false;
 	T_OK(mem_cpu_begin(a, PST_RIGHT_READ, true));
 	T_OK(mem_cpu_begin(b, PST_RIGHT_READ, true));
-	T_EQ(dmabufs.starts, 2); /* the second one sees what the device stored since the first */
+	T_EQ(dmabufs.starts, 2); /* the second start makes stores by the device since the first
+				  * one visible */
 	mem_cpu_end(a, PST_RIGHT_READ);
 	mem_cpu_end(b, PST_RIGHT_READ);
 	dmabuf_excludes = ~0u;
 	T_OK(mem_cpu_begin(a, PST_RIGHT_WRITE, true));
 	T_OK(mem_cpu_begin(b, PST_RIGHT_WRITE, true));
 	mem_cpu_end(a, PST_RIGHT_WRITE);
-	T_EQ(dmabufs.ends, 3); /* the completed store is written back now */
+	T_EQ(dmabufs.ends, 3); /* the first write is written back although the second goes on */
 	T_EQ(mem_cpu_begin(a, PST_RIGHT_READ, true), -EAGAIN);
 	mem_cpu_end(b, PST_RIGHT_WRITE);
 	T_OK(mem_cpu_begin(a, PST_RIGHT_READ, true));
@@ -274,13 +275,13 @@ static void windows(void)
 	T_EQ(t_differs(buf, SEED, 0, sizeof(buf)), sizeof(buf));
 	T_EQ(rig_mem_differs(m, 13900, 100, SEED, 0), 100);
 	pst_mem_free(m);
-	T_EQ(pst_window_load(w, 0, buf, 1), 0); /* it keeps the memory */
+	T_EQ(pst_window_load(w, 0, buf, 1), 0); /* the window keeps the memory alive */
 	pst_window_close(w);
 }
 
 /* ------------------------------------------------------------ other processes */
 
-/* The other process, started by executing the program again. */
+/* The other process, which runs this program again. */
 static int receives(int sock, bool stub)
 {
 	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
@@ -330,7 +331,7 @@ static void a_grant_goes_on(void)
 	T_EQ(g.size, LEN);
 	T_OK(pst_mem_import(&g, &back));
 	T_EQ(rig_mem_differs(back, 0, LEN / 2, SEED, LEN / 2), LEN / 2);
-	/* A right that was given up cannot be regained. */
+	/* A right that a grant leaves out cannot be regained. */
 	T_OK(pst_mem_export(back, 0, 4096, PST_RIGHT_READ, &less));
 	back = pst_mem_free(back);
 	T_OK(pst_mem_import(&less, &back));
@@ -382,7 +383,7 @@ static void bad_descriptors(void)
 	refused(bad, -EINVAL, "no descriptor");
 	bad = g, bad.ipc[3] = 1;
 	refused(bad, -EINVAL, "vendor's handle");
-	/* Closed, and then the number of another file. */
+	/* Close the descriptor, then open another file with the same number. */
 	other = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	(void)close(other);
 	bad = g, bad.fd = other;
@@ -397,7 +398,7 @@ static void bad_descriptors(void)
 	bad.fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
 	refused(bad, -EINVAL, "no dma-buf but /dev/zero");
 	(void)close(bad.fd);
-	/* The kind allocates no memory, and is not in the list of devices that do. */
+	/* This kind of memory cannot be allocated, and is not in the list of devices. */
 	T_EQ(pst_mem_alloc("dmabuf:0", 4096, NULL, &m), -EOPNOTSUPP);
 	T_OK(pst_device_find("dmabuf", &dev));
 	for (int i = 0, nr = pst_device_list(NULL, 0); i < nr; i++) {
@@ -409,7 +410,7 @@ static void bad_descriptors(void)
 		T_EQ(pst_device_list(all, RIG_NR(all)), nr);
 		T_CHECK(all[i].kind != PST_KIND_DMABUF);
 	}
-	/* And it was the grants. */
+	/* The unchanged grant is accepted. */
 	T_OK(pst_mem_import(&g, &m));
 	pst_mem_free(m);
 	(void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
@@ -417,7 +418,7 @@ static void bad_descriptors(void)
 	T_EQ(access(name, F_OK), -1);
 }
 
-/* Only devices reach such memory: it can be imported and granted, but not used by the CPU. */
+/* Memory that the CPU cannot map can be imported and granted, but not used by the CPU. */
 static void no_cpu_reaches_it(void)
 {
 	struct pst_grant g = grant_of(dmabuf_stub(LEN), LEN), out = { .sz = sizeof(out), .fd = -1 };
@@ -448,7 +449,7 @@ static void no_cpu_reaches_it(void)
 	pst_mem_free(m);
 }
 
-/* A buffer that its driver exports for reading only. */
+/* Import a buffer whose descriptor is read-only. */
 static void read_only(void)
 {
 	char name[64];
@@ -459,7 +460,7 @@ static void read_only(void)
 
 	(void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
 	ro = open(name, O_RDONLY | O_CLOEXEC);
-	T_CHECK(ro >= 0); /* only the stub's: a real dma-buf cannot be opened again */
+	T_CHECK(ro >= 0); /* works with the stub only: a real dma-buf cannot be opened again */
 	g = grant_of(ro, LEN);
 	refused(g, -EACCES, "read-only");
 	g.rights = PST_RIGHT_READ;
@@ -471,7 +472,7 @@ static void read_only(void)
 	(void)close(fd);
 }
 
-/* The exporter fails while requests are under way: they end, and nothing is left. */
+/* The exporter refuses access during a request: the request fails, and a later one succeeds. */
 static void the_exporter_fails(void)
 {
 	struct pst_mem *m = mem_new(LEN);
@@ -496,7 +497,7 @@ static void the_exporter_fails(void)
 	pst_mem_free(m);
 }
 
-/* A lack that passes: the next request has its window. */
+/* Memory or descriptors run out once: the next request gets its window. */
 static void a_lack_passes(void)
 {
 	static const int errs[] = { ENOMEM, EMFILE, ENFILE, EAGAIN };
@@ -517,7 +518,7 @@ static void a_lack_passes(void)
 	pst_file_close(f);
 }
 
-/* O_DIRECT does not reach a window: requests say so, and strict ones fail. */
+/* O_DIRECT cannot reach a window: completions say so, and strict requests fail. */
 static void direct_is_said(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -544,7 +545,7 @@ static void direct_is_said(void)
 	io = rig_io(PST_OP_WRITE, out, m, 0, 0, LEN);
 	io.flags = PST_IO_STRICT;
 	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
-	/* A list without O_DIRECT misses nothing. */
+	/* A strict request whose policy does not list O_DIRECT succeeds. */
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
 	io.flags = PST_IO_STRICT;
 	io.policy = PST_POLICY2(PST_PATH_WINDOW, PST_PATH_BUFFERED);
@@ -573,7 +574,7 @@ static void run_on_all(const char *name, void (*fn)(void), bool queue)
 #define RUN(fn) run_on_all(#fn, fn, true)
 #define RUN1(fn) run_on_all(#fn, fn, false)
 
-/* Memory that has to become a dma-buf, or must not. */
+/* Ask for memory that must become a dma-buf, or must not, by option and by PST_DMABUF. */
 static void wanted_or_not(void)
 {
 	struct pst_mem_opts yes = { .sz = sizeof(yes), .flags = PST_MEM_DMABUF };
@@ -601,7 +602,7 @@ static void wanted_or_not(void)
 	m = NULL;
 	T_EQ(pst_mem_alloc("soft", LEN, NULL, &m), can ? 0 : -EOPNOTSUPP);
 	pst_mem_free(m);
-	T_OK(pst_mem_alloc("soft", LEN, &no, &m)); /* the program knows better */
+	T_OK(pst_mem_alloc("soft", LEN, &no, &m)); /* the option overrides PST_DMABUF=yes */
 	pst_mem_free(m);
 	T_OK(pst_mem_alloc("host", LEN, NULL, &m));
 	pst_mem_free(m);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * While others want the CPUs of an engine's workers, fewer bytes of reads wait in slots for the
- * device.
+ * While other programs compete for the CPUs of an engine's workers, fewer bytes of reads wait in
+ * slots for the device.
  *
- * The limit holds only for reads of cached bytes, of a queue that has used its share.  A read past
- * the end of a file takes a slot and needs no device: while the device is slow, such a read meets
- * its deadline only if it may have a slot.
+ * The limit holds only for reads of cached bytes, of a queue that has used its share.  A read
+ * past the end of a file takes a slot and needs no device: while the device is slow, such a read
+ * meets its deadline only if it may have a slot.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,27 +17,28 @@
 #include "fusefs.h"
 #include "symbol.h"
 
-#define WORKERS_USUAL 12 /* of an engine that take requests of all kinds, at most */
+#define WORKERS_USUAL 12 /* the most workers of an engine that take requests of all kinds */
 #define QUARTER (RIG_MIB(1) / 4)
 #define MUCH RIG_MIB(64)
-#define MORE RIG_MIB(16) /* than may wait in a contention, of eight CPUs' workers */
+#define MORE RIG_MIB(16) /* more bytes than may wait under contention, with eight CPUs */
 #define SMALL 4096u
-#define NR_SMALL 128u   /* more than slots that hold as much as may wait */
-#define NR_MAPPED 48u   /* copies of the file's own pages: the most that are in flight at a time */
-#define SLOW_US 900000u /* for each copy: longer than these two together: */
+#define NR_SMALL 128u   /* more reads than the slots that hold all bytes that may wait */
+#define NR_MAPPED 48u   /* the most copies of pinned file pages that are in flight at a time */
+#define SLOW_US 900000u /* for each copy: longer than SETTLE_US and SOON_MS together */
 #define SETTLE_US 150000u
 #define SOON_MS 550u
-#define TRIES 4u /* a machine that is busy takes longer for them */
+#define TRIES 4u /* on a busy machine, settling may take longer than a copy */
 
 static const uint32_t of_memory = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
 static const uint32_t of_any = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
 
 static struct fusefs fs;
 
-/* Pretend that others want the CPUs: each thread is interrupted many times between two checks. */
+/* While true, getrusage() below reports many involuntary switches of each thread, as if other
+ * programs wanted its CPU. */
 static atomic_bool contention;
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *ret)
 {
 	static _Thread_local long nr;
@@ -67,11 +68,12 @@ static void read_much(struct pst_file *f, struct pst_mem *m)
 	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
-/* Submit enough reads that a worker checks for contention, whichever worker takes their jobs. */
+/* Submit enough reads that every worker checks for contention, whichever worker takes their
+ * jobs. */
 static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_contended_now)
 {
 	atomic_store(&contention, is_contended_now);
-	(void)usleep(150000); /* a contention is forgotten by then */
+	(void)usleep(150000); /* by then the workers have forgotten an earlier contention */
 	for (unsigned i = 0; i < 5; i++) {
 		read_much(f, m);
 		T_EQ(rig_reap1(rig_q).res, (int64_t)MUCH);
@@ -80,7 +82,7 @@ static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_con
 
 /* ------------------------------------------------------------------- bound */
 
-/* Bytes that workers read for a device that has ended nothing yet. */
+/* Return the bytes that workers read ahead while the device completes nothing. */
 static uint64_t read_ahead(struct pst_file *f, struct pst_mem *m)
 {
 	uint64_t end = t_hang(), first, last, now;
@@ -101,7 +103,7 @@ static uint64_t read_ahead(struct pst_file *f, struct pst_mem *m)
 	return now - first;
 }
 
-/* Half of a CPU's own cache. */
+/* Return the slot size in bytes: at most half of a CPU's L2 cache, within 256 KiB and 1 MiB. */
 static uint64_t slot_size(void)
 {
 	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -112,7 +114,7 @@ static uint64_t slot_size(void)
 	return size;
 }
 
-/* Slots that are used in turn stay in CPU caches. */
+/* Fewer slots in turn stay in CPU caches: under contention, fewer bytes must wait. */
 static void under_contention_fewer_bytes_wait_for_the_device(void)
 {
 	uint64_t alone, contended, few;
@@ -141,7 +143,7 @@ static void under_contention_fewer_bytes_wait_for_the_device(void)
 
 /* ------------------------------------------------------------------ others */
 
-/* A case reads this file into this memory by this queue. */
+/* The queue, file and device memory that a case reads with. */
 struct scene {
 	struct pst_queue *q;
 	struct pst_file *f;
@@ -171,7 +173,8 @@ static void submit_to_slow(struct pst_queue *q, unsigned nr)
 	(void)usleep(SETTLE_US);
 }
 
-/* Does a read of memory, behind the end of the file, get a slot while the device copies? */
+/* Return true if a read of cached bytes, past the end of the file, gets a slot while the device
+ * copies. */
 static bool may_read(const struct scene *s)
 {
 	struct pst_io io = rig_io(PST_OP_READ, s->f, s->m, MUCH, 0, SMALL);
@@ -196,7 +199,7 @@ static void reap_rest(struct pst_queue *q)
 		T_CHECK(rig_reap1(q).res > 0);
 }
 
-/* Their file keeps the slots that the queue is sure of. */
+/* Submit two reads of a file that hangs.  They keep the slots that the queue is guaranteed. */
 static void hang_two(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m)
 {
 	uint64_t end = t_hang();
@@ -211,7 +214,8 @@ static void hang_two(struct pst_queue *q, struct pst_file *hang, struct pst_mem 
 	}
 }
 
-/* Another queue has all that may wait at the device, and this one nothing. */
+/* Another queue has all the bytes that may wait for the device, and this queue has none: it
+ * still gets a slot. */
 static void a_queue_with_less_than_its_part_goes_on(void)
 {
 	struct pst_file *hang;
@@ -241,7 +245,7 @@ static void a_queue_with_less_than_its_part_goes_on(void)
 	scene_free(&s);
 }
 
-/* Its bytes wait, not its slots. */
+/* Small reads count by their bytes, not by their slots. */
 static void small_reads_are_not_whole_slots(void)
 {
 	struct scene s;
@@ -261,7 +265,8 @@ static void small_reads_are_not_whole_slots(void)
 	scene_free(&s);
 }
 
-/* The library pins its pages in the background, once it was read. */
+/* Wait until the library has pinned the file's pages, which it does in the background after a
+ * read. */
 static void wait_pinned(struct pst_file *f, struct pst_mem *m)
 {
 	uint64_t end = t_hang();
@@ -299,8 +304,8 @@ static void copies_that_need_no_slot_are_none(void)
 	scene_free(&s);
 }
 
-/* They do not wait for it, and would keep the queue's reads of memory waiting as long as they
- * last. */
+/* Reads that may go to the disk do not count: they do not wait for the limit, and would keep the
+ * queue's reads of cached bytes waiting until they end. */
 static void bytes_of_reads_of_other_kinds_do_not_count(void)
 {
 	struct scene s;
@@ -324,7 +329,8 @@ int main(void)
 	struct pst_mem *keep = NULL;
 
 	rig_init();
-	/* A real driver has threads of its own while a context exists. */
+	/* Create a context before counting threads: a real driver has threads as long as one
+	 * exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	(void)engine_stub();

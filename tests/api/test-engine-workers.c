@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The workers of an engine: which of them is awake, and which is woken for the next request.
+ * The workers of an engine: which of them are awake, and which one is woken for the next
+ * request.
  */
 #include <dirent.h>
 #include <poll.h>
@@ -16,13 +17,13 @@
 #include "wakes.h"
 
 #define SMALL 32768u
-#define WORKERS_USUAL 12 /* of an engine that take requests of all kinds, at most */
+#define WORKERS_USUAL 12 /* the most workers of an engine that take requests of all kinds */
 
 static struct fusefs fs;
 
 /*
- * No thread is ever interrupted, however few CPUs there are.  Visible, so that the library calls
- * this function and not libc's.
+ * Report no involuntary switches, so that no worker sees contention, however few CPUs there are.
+ * Replaces libc's function for the library.
  */
 __attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *ret)
 {
@@ -35,10 +36,10 @@ __attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct 
 	return r;
 }
 
-/* Times that a thread other than the test's has let others run. */
+/* sched_yield() calls by threads other than the test's */
 static atomic_uint yields;
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int sched_yield(void)
 {
 	int (*real)(void);
@@ -49,11 +50,11 @@ __attribute__((visibility("default"))) int sched_yield(void)
 	return real();
 }
 
-/* Sleeps of workers for a time, and the longest of them. */
+/* Timed sleeps of workers, and the longest of them. */
 static atomic_uint pauses;
 static _Atomic long longest_nap_ns;
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int ppoll(struct pollfd *fds, nfds_t nr,
 						 const struct timespec *timeout,
 						 const sigset_t *mask)
@@ -73,10 +74,11 @@ __attribute__((visibility("default"))) int ppoll(struct pollfd *fds, nfds_t nr,
 
 #define QUARTER (RIG_MIB(1) / 4)
 
-/* Times that workers look for the end of slow copies without sleep, for bytes of a file by path. */
+/* Read by path while copies are slow.  Return how often workers polled for the end of a copy
+ * without sleeping. */
 static unsigned looks(struct pst_file *f, struct pst_mem *m, uint32_t path)
 {
-	/* A job takes as many of these as its slot has room for. */
+	/* A job takes as many of these pieces as fit into its slot. */
 	static struct pst_seg segs[8];
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
 	struct pst_done d;
@@ -101,7 +103,7 @@ static unsigned looks(struct pst_file *f, struct pst_mem *m, uint32_t path)
 	return atomic_load(&yields);
 }
 
-/* Where a CPU's cache is smaller, slots are small; these cases count on few large ones. */
+/* Skip if slots are small because a CPU's cache is: these cases need a few large slots. */
 static void needs_large_slots(void)
 {
 	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -110,7 +112,7 @@ static void needs_large_slots(void)
 		T_SKIP("a cache of 1 MiB that a CPU has for itself");
 }
 
-/* Open a file that lies in memory, and that O_DIRECT reads as from its disk. */
+/* Open a cached file that O_DIRECT can read from its disk. */
 static struct pst_file *direct_file(uint64_t len)
 {
 	struct pst_file *f = engine_warm_file(0, len);
@@ -123,15 +125,15 @@ static struct pst_file *direct_file(uint64_t len)
 	return f;
 }
 
-/* A worker stays awake for bytes in its CPU's cache, and sleeps while those are copied that a disk
- * has put into memory. */
+/* A worker polls while a device copies bytes from its CPU's cache, and sleeps while it copies
+ * bytes that a disk has written to memory. */
 static void a_disks_bytes_do_not_keep_workers_awake(void)
 {
 	struct pst_file *f;
 	struct pst_mem *m;
 
 	engine_needs_stub();
-	needs_large_slots(); /* for so few bytes as others hold workers stay awake */
+	needs_large_slots(); /* for the few bytes of a small slot, workers poll in any case */
 	f = direct_file(RIG_MIB(4));
 	m = rig_alloc(rig_dev, RIG_MIB(2));
 	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
@@ -141,7 +143,7 @@ static void a_disks_bytes_do_not_keep_workers_awake(void)
 	pst_mem_free(m);
 }
 
-/* Until workers have slept_briefly so often; false where they do not. */
+/* Wait for nr more timed sleeps of workers.  Return false if they do not come. */
 static bool await_waits(unsigned nr)
 {
 	uint64_t end = t_hang();
@@ -151,11 +153,11 @@ static bool await_waits(unsigned nr)
 	return atomic_load(&pauses) >= nr;
 }
 
-#define COPIED 32768u /* so few bytes are worth spinning for */
+#define COPIED 32768u /* few enough bytes that workers poll for their copy */
 
 /*
- * The device does not finish the copies of one request.  Workers stop polling for them after some
- * sleeps, and their sleeps grow to the longest interval.
+ * The device never completes the copies of one request.  Workers must stop polling after some
+ * sleeps, and their sleeps must grow to the longest interval.
  */
 static void hangs(uint32_t op)
 {
@@ -168,7 +170,7 @@ static void hangs(uint32_t op)
 
 	io.policy = PST_POLICY2(op == PST_OP_READ ? PST_PATH_CACHED : PST_PATH_BUFFERED,
 				PST_PATH_STAGED);
-	T_EQ(rig_do(rig_q, &io).res, COPIED); /* all that it needs is there */
+	T_EQ(rig_do(rig_q, &io).res, COPIED); /* starts the engine */
 	atomic_store(&longest_nap_ns, 0);
 	hold(true);
 	T_OK(pst_queue_prep(rig_q, &io));
@@ -194,7 +196,7 @@ static void copies_that_hang_keep_no_worker_awake(void)
 	hangs(PST_OP_WRITE);
 }
 
-/* How many workers of an engine take requests of all kinds: several. */
+/* Return the number of workers that take requests of all kinds.  Skip if there are too few. */
 static unsigned needs_workers(void)
 {
 	unsigned nr;
@@ -207,7 +209,7 @@ static unsigned needs_workers(void)
 	return nr < WORKERS_USUAL ? nr : WORKERS_USUAL;
 }
 
-/* Times that workers wake another while a disk's bytes go through few slots. */
+/* Read from the disk through few slots.  Return how often a worker woke another. */
 static unsigned wakes_of_read(struct pst_file *f, struct pst_mem *m)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
@@ -222,8 +224,8 @@ static unsigned wakes_of_read(struct pst_file *f, struct pst_mem *m)
 	return atomic_load(&wakes);
 }
 
-/* The worker that sees copies end takes the next jobs itself.  While a disk is waited for, it wakes
- * no other for them. */
+/* The worker that sees copies end takes the next jobs itself.  While the engine waits for a
+ * disk, that worker must not wake others for them. */
 static void a_disk_is_waited_for_by_few(void)
 {
 	struct pst_file *f;
@@ -232,7 +234,7 @@ static void a_disk_is_waited_for_by_few(void)
 
 	engine_needs_stub();
 	(void)needs_workers();
-	needs_large_slots(); /* several others end at once */
+	needs_large_slots(); /* with small slots, several copies end at once */
 	f = direct_file(FILE_LEN);
 	T_OK(engine_set_pool(RIG_MIB(3)));
 	m = rig_alloc(rig_dev, FILE_LEN);
@@ -246,8 +248,8 @@ static void a_disk_is_waited_for_by_few(void)
 	T_OK(engine_set_pool(0));
 }
 
-#define READS 16u     /* of the file, at a time */
-#define SLOW_US 1000u /* for each copy of a slot: these reads take a second then */
+#define READS 16u     /* reads of the whole file, submitted together */
+#define SLOW_US 1000u /* for each copy of a slot, so that READS take about a second */
 
 static void submit_reads(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
@@ -265,7 +267,7 @@ static void reap_reads(struct pst_queue *q)
 		T_EQ(rig_reap1(q).res, (int64_t)FILE_LEN);
 }
 
-/* How many workers still read when half of all has been read. */
+/* Return how many workers still read after half of all bytes has been read. */
 static unsigned readers_of(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
 	struct engine_bytes_read half, all;
@@ -285,7 +287,8 @@ static unsigned readers_of(struct pst_queue *q, struct pst_file *f, struct pst_m
 	return nr;
 }
 
-/* A device that is behind has nothing from workers that fill more slots. */
+/* When a device cannot keep up, more than a few workers only fill more slots: the others must
+ * stop. */
 static void a_device_that_is_behind_needs_fewer(void)
 {
 	unsigned usual, nr;
@@ -307,7 +310,7 @@ static void a_device_that_is_behind_needs_fewer(void)
 	pst_mem_free(m);
 }
 
-/* Add one more request, of SMALL bytes, for the engine. */
+/* Prepare one read of SMALL bytes for the engine. */
 static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t at,
 		uint32_t path, uint64_t deadline_ns)
 {
@@ -318,7 +321,7 @@ static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint
 	T_OK(pst_queue_prep(q, &io));
 }
 
-/* Pieces in a row of the file, of two lengths by turns and apart in memory. */
+/* Prepare a read of adjacent file pieces, alternately 4 and 8 KiB, which are apart in memory. */
 static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
 	static struct pst_seg segs[128];
@@ -337,14 +340,15 @@ static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_me
 	T_OK(pst_queue_prep(q, &io));
 }
 
-/* While a disk is waited for, six workers take 96 slots of half a MiB together, or 48 of one.  The
- * other backend has 64 threads for its operations. */
+/* Return a number of hanging reads.  With io_uring: more than the slots that six workers take
+ * while the engine waits for a disk, which are 96 of 512 KiB or 48 of 1 MiB. With threads: fewer
+ * than its 64 threads. */
 static unsigned nr_hanging(void)
 {
 	return rig_backend == PST_BACKEND_URING ? 104 : 40;
 }
 
-/* Reads that hang, one after the other. */
+/* Submit reads that hang, one after the other. */
 static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m)
 {
 	uint64_t end = t_hang();
@@ -357,12 +361,13 @@ static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_me
 			(void)usleep(1000);
 		}
 	}
-	(void)usleep(20000); /* the workers sleep by then */
+	(void)usleep(20000); /* until the workers sleep */
 }
 
 /*
- * Add one more request that hangs, of scattered pieces, for a worker that takes nothing else, and
- * then a read.  The first two requests, of another engine, start at once, and the others together.
+ * Submit a hanging request of scattered pieces, which one worker serves and nothing else, and
+ * then a read, which must complete.  The first two requests use another engine and start at
+ * once; the last two start together.
  */
 static void behind_a_scattered_one(struct pst_file *f, struct pst_file *hang, struct pst_mem *m)
 {
@@ -379,7 +384,7 @@ static void behind_a_scattered_one(struct pst_file *f, struct pst_file *hang, st
 	pst_mem_free(other);
 }
 
-/* While a disk is waited for: others' reads behind many that hang. */
+/* While the engine waits for a disk, many reads hang: other reads must complete. */
 static void behind_those_that_hang(struct pst_file *f, struct pst_file *hang,
 				   struct pst_file *normal)
 {
@@ -387,7 +392,7 @@ static void behind_those_that_hang(struct pst_file *f, struct pst_file *hang,
 	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN), *other = rig_alloc("soft:1", SMALL);
 	uint64_t deadline_ns;
 
-	add(rig_q, f, other, 0, PST_PATH_DIRECT, t_in_ms(10000)); /* the other engine starts */
+	add(rig_q, f, other, 0, PST_PATH_DIRECT, t_in_ms(10000)); /* starts the other engine */
 	T_EQ(pst_queue_submit(rig_q), 1);
 	T_EQ(rig_reap1(rig_q).res, SMALL);
 	(void)wakes_of_read(f, m);
@@ -410,7 +415,7 @@ static void behind_those_that_hang(struct pst_file *f, struct pst_file *hang,
 	pst_mem_free(other);
 }
 
-/* Times that the thread has gone to sleep, if it is one of a software device, else 0. */
+/* Return how often the thread has gone to sleep, or 0 if it is not a thread of soft:0. */
 static unsigned long sleeps_of(const char *tid)
 {
 	char buf[128];
@@ -421,7 +426,8 @@ static unsigned long sleeps_of(const char *tid)
 	return strtoul(buf, NULL, 10);
 }
 
-/* How many of its threads, workers and the one that copies, have slept since the last call. */
+/* Return how many threads of soft:0 (workers and its copying thread) have gone to sleep since
+ * the last call, so were awake. */
 static unsigned threads_awake(void)
 {
 	static unsigned long before[16];
@@ -430,7 +436,7 @@ static unsigned threads_awake(void)
 	struct dirent *d;
 
 	T_CHECK(dir != NULL);
-	/* They are the same as before. */
+	/* The threads and their order are the same in each call. */
 	while ((d = readdir(dir))) {
 		unsigned long sleeps = sleeps_of(d->d_name);
 
@@ -444,20 +450,22 @@ static unsigned threads_awake(void)
 	return awake;
 }
 
-/* While a disk is waited for, others than the first would meet on the engine's lock. */
+/* While an engine waits for a disk, further workers would only contend for its lock: at most
+ * about half may wake. */
 static void few_workers_keep_up_with_a_disk(void)
 {
 	unsigned usual = needs_workers(), least = usual + 1;
 	struct pst_file *f = direct_file(FILE_LEN);
 	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN);
 
-	/* The first read has all of them, and others wake if the first is kept from its CPU. */
+	/* The first read wakes all workers.  Later ones may wake more if a worker does not get a
+	 * CPU: take the least of eight. */
 	for (unsigned i = 0; i < 8; i++) {
 		unsigned nr;
 
 		(void)threads_awake();
 		(void)wakes_of_read(f, m);
-		(void)usleep(20000); /* they sleep by then */
+		(void)usleep(20000); /* until the threads sleep */
 		nr = threads_awake();
 		least = nr < least ? nr : least;
 	}
@@ -466,13 +474,13 @@ static void few_workers_keep_up_with_a_disk(void)
 	pst_mem_free(m);
 }
 
-/* How many workers are woken at once for a read that has something for each. */
+/* Return how many workers are woken at once for a read that has a job for each. */
 static unsigned woken_for_read(struct pst_file *f, struct pst_mem *m)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
 	unsigned nr;
 
-	(void)usleep(20000); /* they sleep by then */
+	(void)usleep(20000); /* until the workers sleep */
 	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
 	T_OK(pst_queue_prep(rig_q, &io));
 	atomic_store(&wakes_here, 0);
@@ -482,7 +490,8 @@ static unsigned woken_for_read(struct pst_file *f, struct pst_mem *m)
 	return nr;
 }
 
-/* A worker copies pieces that need no disk by itself: no worker has to wait for one any more. */
+/* A request of cached pieces needs no disk: after it, the engine no longer waits for a disk, and
+ * a read wakes several workers at once. */
 static void scattered_pieces_of_memory_end_it(void)
 {
 	struct pst_file *f;
@@ -502,7 +511,7 @@ static void scattered_pieces_of_memory_end_it(void)
 	pst_mem_free(m);
 }
 
-/* Pieces of a file and of memory, apart in the file. */
+/* Fill segs with pieces that are apart in the file. */
 static void fill_apart(struct pst_seg *segs, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++)
@@ -511,7 +520,7 @@ static void fill_apart(struct pst_seg *segs, unsigned nr)
 					    .len = 4096 };
 }
 
-/* Others' reads, one at a time. */
+/* Submit reads one at a time: each must complete. */
 static void others_go_on(struct pst_file *f, struct pst_file *normal, struct pst_mem *m)
 {
 	for (unsigned i = 0; i < 6; i++) {
@@ -525,8 +534,8 @@ static void others_go_on(struct pst_file *f, struct pst_file *normal, struct pst
 }
 
 /*
- * Hanging reads of this many pieces.  Four of them have more operations than a worker's I/O context
- * takes, unless the backend has 64 threads for them.
+ * Pieces of a hanging read.  Four such reads have more operations than a worker's I/O context
+ * takes.  With threads, 10 pieces each: its 64 threads must not all hang.
  */
 #define PIECES_HANGING 256u
 
@@ -552,11 +561,11 @@ static void hang_pieces(struct pst_queue *q, struct pst_file *hang, struct pst_m
 			T_CHECK(t_now() < end);
 			(void)usleep(1000);
 		}
-		(void)usleep(20000); /* the worker sleeps by then */
+		(void)usleep(20000); /* until the worker sleeps */
 	}
 }
 
-/* While a disk is waited for. */
+/* While the engine waits for a disk, reads of many pieces hang: other reads must complete. */
 static void behind_pieces_that_hang(struct pst_file *f, struct pst_file *hang,
 				    struct pst_file *normal)
 {
@@ -573,7 +582,7 @@ static void behind_pieces_that_hang(struct pst_file *f, struct pst_file *hang,
 	pst_mem_free(m);
 }
 
-/* A file of the file system that misbehaves. */
+/* Open a file of the FUSE file system whose files misbehave. */
 static struct pst_file *fuse_file(const char *name)
 {
 	char path[200];
@@ -601,10 +610,11 @@ static void with_fuse(void (*behind)(struct pst_file *f, struct pst_file *hang,
 	pst_file_close(f);
 }
 
-#define PIECES_NOT_SCATTERED 63u /* at most in a request */
-#define REQUESTS_HANGING 10u     /* have more operations than a worker's I/O context takes */
+#define PIECES_NOT_SCATTERED 63u /* the most pieces of a request that does not count as scattered */
+#define REQUESTS_HANGING 10u     /* together more operations than a worker's I/O context takes */
 
-/* Add one more request.  Workers may read the list of pieces until all requests have ended. */
+/* Submit one more request.  segs must stay until all requests have ended, because workers may
+ * read it. */
 static void add_pieces(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
 		       const struct pst_seg *segs)
 {
@@ -619,8 +629,8 @@ static void add_pieces(struct pst_queue *q, struct pst_file *f, struct pst_mem *
 }
 
 /*
- * While few workers keep up with a device, hanging requests must neither hold all of them nor all
- * sit with one.  The backend of threads has 64 for its operations.
+ * While few workers keep up with a slow device, hanging requests must neither occupy all of them
+ * nor all be served by one.  With threads only one request hangs, for its 64 threads.
  */
 static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *hang,
 					   struct pst_file *normal)
@@ -634,7 +644,8 @@ static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *
 	delay_us(SLOW_US);
 	submit_reads(busy, f, m);
 	submit_reads(busy, f, m);
-	(void)usleep(400000); /* the others leave it one by one */
+	(void)usleep(400000); /* until the other workers have stopped serving the slow device,
+			       * one by one */
 	for (unsigned i = 0; i < nr; i++)
 		add_pieces(stuck, hang, m, segs);
 	others_go_on(f, normal, m);
@@ -677,7 +688,8 @@ int main(void)
 	fusefs_stop(&fs);
 	RIG_RUN_BACKENDS(few_workers_keep_up_with_a_disk);
 	RIG_RUN_BACKENDS(scattered_pieces_of_memory_end_it);
-	/* A real driver has threads of its own while a context exists. */
+	/* Create a context before counting threads: a real driver has threads as long as one
+	 * exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	(void)engine_stub();

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Requests that meet in an engine: whose turn it is, and what one does to another.
- */
+/* Several requests in one engine: whose turn it is, and what one request does to another. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -20,7 +18,8 @@
 
 static struct fusefs fs;
 
-/* Pieces all over a file that hangs take all slots that they may, and wait for more. */
+/* Submit a request of scattered pieces of a hanging file: it takes all slots that it may, and
+ * waits for more. */
 static void scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
 	static struct pst_seg segs[SEGS];
@@ -86,11 +85,12 @@ static void beside(uint64_t bound)
 	T_OK(engine_set_pool(0));
 }
 
-/* A queue's reserve is kept for it, whoever else waits, and the queue is woken for it. */
+/* A queue's reserved slots must stay available to it, whoever else waits, and must wake it. */
 static void a_reserve_beside_scattered_pieces(void)
 {
 	late = 0;
-	/* For one of these sizes, the worker with the fewest jobs serves scattered pieces only. */
+	/* With one of these pool sizes, the worker with the fewest jobs serves scattered pieces
+	 * only. */
 	for (unsigned mib = 12; mib < 20; mib++)
 		beside(RIG_MIB(mib));
 	T_EQ(late, 0);
@@ -98,8 +98,8 @@ static void a_reserve_beside_scattered_pieces(void)
 
 /* --------------------------------------------------- jobs at the same device */
 
-#define TAIL 12345u    /* bytes of the last piece that the file lacks */
-#define WORKERS_MAX 15 /* of an engine */
+#define TAIL 12345u    /* bytes of the last piece that are past the end of the file */
+#define WORKERS_MAX 15 /* the most workers of an engine */
 
 static int (*ctx_retain)(void **ctx, int dev), (*ctx_release)(int dev);
 static int (*ctx_push)(void *ctx), (*ctx_pop)(void **ctx);
@@ -126,7 +126,8 @@ static void prep(struct pst_file *f, struct pst_mem *m, unsigned piece, uint32_t
 	T_OK(pst_queue_prep(rig_q, &io));
 }
 
-/* While the device is busy the others' bytes gather; the memory of one of them has gone by then. */
+/* While the device is busy, jobs gather into one batch, and the memory of one of them is freed:
+ * only that job may fail. */
 static void one_of_a_batch_fails(void)
 {
 	struct pst_file *f;
@@ -180,7 +181,7 @@ static void one_of_a_batch_fails(void)
 	pst_file_close(f);
 }
 
-/* Blocks of it are as the file was before, or after. */
+/* Return true if each block has the bytes of the file before or after its change. */
 static bool old_or_new(struct pst_mem *m, uint64_t at)
 {
 	char *buf = malloc(PIECE);
@@ -194,8 +195,8 @@ static bool old_or_new(struct pst_mem *m, uint64_t at)
 }
 
 /*
- * The file changes before it is known that copies have ended: all of them are read again.  The
- * other slots were filled meanwhile, or are being read during the change, and complete too.
+ * Overwrite a stable file while the device copies its pinned pages: all copies must be discarded
+ * and the bytes read again.  Reads through slots at the time of the change complete, too.
  */
 static void changed_while_it_is_copied(void)
 {
@@ -249,7 +250,7 @@ static void changed_while_it_is_copied(void)
 #define MIX 32u
 #define MIX_SEGS 512u
 
-/* A request of the mix: one piece, or many of a few pages that are all over the file. */
+/* A request: one piece, or many pieces of a few pages all over the file. */
 struct mixed {
 	struct pst_mem *m;
 	struct pst_seg segs[MIX_SEGS];
@@ -272,7 +273,7 @@ static void mix_prep(struct mixed *x, struct pst_file *f, unsigned i)
 					       .len = len };
 		x->len += len;
 	}
-	/* One request meets the end of the file in the middle of a job. */
+	/* Let some requests meet the end of the file in the middle of a job. */
 	if (i % 8 == 2)
 		x->segs[0].file_off = FILE_LEN - TAIL - x->len / 2;
 	x->m = rig_alloc(rig_dev, x->len);
@@ -330,7 +331,8 @@ static void mixed_jobs(void)
 	free(x);
 }
 
-/* PST_FAULT: a worker has no I/O context.  If it is the first, the engine does not start. */
+/* PST_FAULT refuses an I/O context to one worker: the engine works without it.  If it is the
+ * first worker, the engine does not start. */
 static void a_worker_less(void)
 {
 	struct pst_file *f = engine_warm_file(0, FILE_LEN - TAIL);
@@ -350,10 +352,10 @@ static void a_worker_less(void)
 	mixed_jobs();
 }
 
-/* Threads that the process may still have, or that it has started since this was INT_MAX. */
+/* Threads that pthread_create() may still start; the test computes the number started from it. */
 static atomic_int threads_left = INT_MAX;
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
 							  const pthread_attr_t *attr,
 							  void *(*fn)(void *), void *arg)
@@ -368,8 +370,8 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
 }
 
 /*
- * Make a queue's first read into a device, with a limit on the engine's threads.  Return bytes, or
- * -errno of pst_queue_prep().
+ * Make a new queue's first read into a device, with at most this number of engine threads.
+ * Return bytes, or -errno of pst_queue_prep().
  */
 static int64_t first_read(struct pst_file *f, struct pst_mem *m, int threads, int *ret_started)
 {
@@ -390,7 +392,7 @@ static int64_t first_read(struct pst_file *f, struct pst_mem *m, int threads, in
 	return r < 0 ? r : d.res;
 }
 
-/* An engine is content with the workers that it gets, down to one. */
+/* An engine must work with as many workers as it gets, down to one. */
 static void threads_are_refused(void)
 {
 	struct pst_file *f = engine_warm_file(0, FILE_LEN - TAIL);
@@ -431,7 +433,8 @@ int main(int argc, char **argv)
 	RIG_RUN_BACKENDS(a_reserve_beside_scattered_pieces);
 	fusefs_stop(&fs);
 	RIG_RUN_SOFT(mixed_jobs);
-	/* A real driver has threads of its own while a context exists. */
+	/* Create a context before counting threads: a real driver has threads as long as one
+	 * exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	find_driver();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that fail: short counts, errors in the middle, no space, an end that moves.  Bytes that a
- * completion counts have moved, and an error is never a success.
+ * Files that fail: short counts, errors in the middle, no space, an end that moves.  All bytes
+ * that a completion counts have moved, and no error is reported as success.
  */
 #include "rig.h"
 
@@ -77,7 +77,7 @@ static void error_in_the_middle(void)
 	T_EQ(d.res, -EIO);
 	T_EQ(d.prefix, 0);
 	T_EQ(rig_stats(rig_q).errors, 3);
-	/* An error of one piece leaves those before it. */
+	/* An error of one piece keeps the count of the pieces before it. */
 	{
 		struct pst_seg segs[] = { { 0, 0, 10000, 0, 0, 1 },
 					  { RIG_MIB(1), 10000, 10000, 0, 0, 1 },
@@ -94,7 +94,7 @@ static void error_in_the_middle(void)
 	close_and_unmount(f);
 }
 
-/* A server that was restarted: -ESTALE comes through, and the file works when the server does. */
+/* The server of the file was restarted: requests end with -ESTALE until it answers again. */
 static void stale(void)
 {
 	struct pst_file *f = mount_and_open("stale", RIG_RW), *other;
@@ -124,7 +124,7 @@ static void stale(void)
 	close_and_unmount(f);
 }
 
-/* The file is shorter than it says. */
+/* The file has fewer bytes than its size: reads end there. */
 static void shorter_than_said(void)
 {
 	struct pst_file *f = mount_and_open("shrink", PST_FILE_READ);
@@ -142,7 +142,7 @@ static void no_space(void)
 
 	rig_mem_fill(mem, 0, LEN, FUSEFS_SEED, 0);
 	d = rig_write(f, mem, 0, 0, LEN);
-	if (d.res != -ENOSPC) /* what the kernel makes of an asynchronous write cut short */
+	if (d.res != -ENOSPC) /* the kernel's error for an asynchronous write that is cut short */
 		T_EQ(d.res, -EIO);
 	T_CHECK(d.prefix <= RIG_MIB(1));
 	d = rig_write(f, mem, 100, 100, 100000);
@@ -164,7 +164,7 @@ static void slow(void)
 	close_and_unmount(f);
 }
 
-/* The file loses its end while it is read. */
+/* Truncate the file during a read. */
 static void truncated(void)
 {
 	const uint64_t len = RIG_MIB(8);
@@ -188,8 +188,8 @@ static void truncated(void)
 		T_EQ(truncate(rig_path("file"), (off_t)left), 0);
 		d = rig_reap1(rig_q);
 		T_CHECK(d.res >= 0 && d.res <= (int64_t)len - 100);
-		/* Bytes from behind the new end are the old ones, or a hole's zeroes; those before
-		 * it are right. */
+		/* Bytes before the new end are right.  Those after it may be the old ones or
+		 * zeroes. */
 		T_CHECK(d.prefix == (uint64_t)d.res);
 		left = left > io.file_off ? left - io.file_off : 0;
 		left = left < d.prefix ? left : d.prefix;
@@ -199,7 +199,7 @@ static void truncated(void)
 	pst_mem_free(m);
 }
 
-/* A tmpfs of its own, and a limit on file sizes. */
+/* A write past the largest file offset fails, and the file stays empty. */
 static void file_size_limit(void)
 {
 	struct pst_file *f = rig_open(rig_path("file"), RIG_NEW);
@@ -209,7 +209,7 @@ static void file_size_limit(void)
 	T_CHECK(d.res == -EFBIG || d.res == -EINVAL);
 	T_EQ(d.prefix, 0);
 	T_EQ(rig_file_info(f).size, 0);
-	/* The request beside it works as usual. */
+	/* Later requests work, and O_DIRECT is not blamed for the failure. */
 	d = rig_read(f, m, INT64_MAX - 100, 0, 100);
 	T_CHECK(d.res == 0 || d.res == -EINVAL);
 	T_EQ(rig_write(f, m, 0, 0, 8192).res, 8192);

@@ -22,7 +22,7 @@ static struct pst_mem *mem;
 		}                                                                                  \
 	} while (0)
 
-/* Every call; what the exit status should be. */
+/* Make every call with the parent's objects.  Return an exit status: 0 if each was refused. */
 static int in_the_child(void)
 {
 	struct pst_device dev = { .sz = sizeof(dev) };
@@ -69,7 +69,7 @@ static int in_the_child(void)
 	if (m || f || q || pst_queue_free(rig_q) || pst_mem_free(mem) || pst_file_close(file))
 		return 2;
 	pst_grant_done(&g);
-	/* These touch no object. */
+	/* These calls use no object, so they work. */
 	if (!pst_version()[0] || !pst_path_name(1)[0])
 		return 3;
 	return 0;
@@ -89,7 +89,7 @@ static void child_is_told(void)
 		int status;
 		pid_t pid;
 
-		/* Fork with requests in flight and threads at work. */
+		/* Fork with requests in flight and workers running. */
 		T_OK(pst_queue_prep(rig_q, &io));
 		T_EQ(pst_queue_submit(rig_q), 1);
 		pid = fork();
@@ -109,7 +109,7 @@ static void child_is_told(void)
 	file = pst_file_close(file);
 }
 
-/* A child that ends, by exit() with its handlers, takes nothing of the parent's along. */
+/* A grandchild is refused as well.  The parent's objects work after both have ended. */
 static void child_exits(void)
 {
 	int status;
@@ -122,7 +122,7 @@ static void child_exits(void)
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		pid = fork(); /* and the child of the child is no better */
+		pid = fork(); /* the grandchild must be refused, too */
 		if (pid == 0)
 			_exit(in_the_child());
 		_exit(waitpid(pid, &status, 0) == pid ? WEXITSTATUS(status) : 9);
@@ -134,7 +134,7 @@ static void child_exits(void)
 	file = pst_file_close(file);
 }
 
-/* Descriptors of the library do not go through exec(). */
+/* exec() must not pass descriptors of the library to the new program. */
 static void exec_is_fine(void)
 {
 	static const char script[] = "for l in /proc/self/fd/*; do readlink $l; done | "
@@ -185,7 +185,7 @@ static void close_file(void)
 	file = pst_file_close(file);
 }
 
-/* Half of the requests under way and half only prepared, reads and writes, whole bytes. */
+/* Fork with half of the requests in flight and half only prepared: the parent gets all bytes. */
 static void requests_in_flight(void)
 {
 	enum { NR = 32, PIECE = 256 << 10 };
@@ -226,7 +226,7 @@ static void requests_in_flight(void)
 
 static struct fusefs fs;
 
-/* A request that hangs in the parent does not keep a child from its end. */
+/* A request that hangs in the parent must not keep a child from ending. */
 static void beside_a_request_that_hangs(void)
 {
 	struct pst_done d = { 0 };
@@ -262,7 +262,7 @@ static void beside_a_request_that_hangs(void)
 	fusefs_stop(&fs);
 }
 
-/* The child's copy still has objects that the parent has freed, and they are of no use. */
+/* The parent frees its objects while a child still has copies: the child's calls are refused. */
 static void freed_while_the_child_lives(void)
 {
 	int hold[2];
@@ -310,7 +310,7 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* One thread forks while another is inside the library and may hold any of its locks. */
+/* Fork while another thread is inside the library and may hold any of its locks. */
 static void beside_another_thread(void)
 {
 	struct worker w = { .q = rig_queue(rig_backend, 4) };
@@ -322,7 +322,7 @@ static void beside_another_thread(void)
 		pid_t pid = fork();
 
 		if (pid == 0) {
-			(void)alarm(20); /* a lock that nobody opens any more */
+			(void)alarm(20); /* a deadlock would end the child here */
 			_exit(in_the_child());
 		}
 		w.bad += wait_for(pid) != 0;
@@ -334,7 +334,7 @@ static void beside_another_thread(void)
 	close_file();
 }
 
-/* A line that stays on its way until it is let go. */
+/* A log line whose delivery lasts until go is set. */
 struct slow_line {
 	_Atomic bool begun, go;
 };
@@ -360,7 +360,7 @@ static void *make_queues(void *arg)
 	return NULL;
 }
 
-/* The thread that delivers a line at the fork is not there in the child. */
+/* Fork while another thread delivers a log line: the child does not have that thread. */
 static void beside_a_log_line(void)
 {
 	struct slow_line slow = { 0 };
@@ -368,7 +368,7 @@ static void beside_a_log_line(void)
 	pid_t pid;
 	int status;
 
-	/* Without io_uring, a new queue says nothing about it. */
+	/* Only with io_uring does each new queue log a line. */
 	if (rig_backend_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring, of which each queue logs a line");
 	open_cold(LEN);
@@ -379,7 +379,7 @@ static void beside_a_log_line(void)
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		(void)alarm(20); /* a lock that nobody opens any more */
+		(void)alarm(20); /* a deadlock would end the child here */
 		errno = 4711;
 		pst_log_set(NULL, NULL, 0);
 		pst_log_set(deliver_slowly, &slow, PST_LOG_DEBUG);
@@ -406,7 +406,7 @@ static void host_memory_is_the_parents(void)
 	rig_dev = "host";
 	open_cold(LEN);
 	p = pst_mem_ptr(mem);
-	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN); /* now it may be registered */
+	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN); /* the pages may be registered from now on */
 	rig_cold(rig_path("file"));
 	memset(p, 1, LEN);
 	pid = fork();
@@ -422,7 +422,7 @@ static void host_memory_is_the_parents(void)
 
 /* ------------------------------------------------------------- from anew */
 
-/* The work of this program when it is started with "work". */
+/* What the program does when it is started with "work". */
 static int work_anew(void)
 {
 	struct pst_queue *q = NULL;
@@ -451,8 +451,8 @@ static void count_lines(void *arg, int level, const char *line)
 }
 
 /*
- * With "first": a process that forks before its first call gets two processes that may use the
- * library.  Asking for log lines does not count as use, and both processes get theirs.
+ * With "first": fork before the first call.  Then both processes may use the library.  Asking
+ * for log lines does not count as use, and both processes get theirs.
  */
 static int fork_first(void)
 {

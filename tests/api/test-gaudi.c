@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gaudi memory through the public calls: files into and out of it, grants to another process, and a
- * network card that moves its bytes.  Memory of own mode is reached by devices alone; memory of
- * SynapseAI is staged.
+ * Gaudi memory through the public calls: files into and out of it, grants to another process,
+ * and RDMA. In own mode only devices reach the memory.  In SynapseAI mode requests are staged.
  */
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -72,7 +71,8 @@ static void nobody_copies_own_memory(void)
 	SAYS("PST_GAUDI_MODE=synapse");
 	T_EQ(pst_window_open(m, 0, 4096, NULL, &w), -EOPNOTSUPP);
 	SAYS("RDMA");
-	T_EQ(gaudi_state().exported, 0); /* no dma-buf was made for a CPU that may not map it */
+	T_EQ(gaudi_state().exported, 0); /* no dma-buf was exported for the CPU, which may not
+					  * map it */
 	pst_file_close(f);
 	pst_mem_free(m);
 	quiet();
@@ -105,7 +105,7 @@ static void synapse_stages(void)
 	pst_mem_free(m);
 }
 
-/* A reset while reads are under way: each completes once, with an error. */
+/* Reset the device during reads: each completes once, with an error. */
 static void a_reset_ends_requests(void)
 {
 	struct pst_mem *m = gaudi("synapse", LEN);
@@ -115,7 +115,7 @@ static void a_reset_ends_requests(void)
 
 	rig_make(rig_path("data"), SEED, LEN);
 	f = rig_open(rig_path("data"), RIG_R);
-	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096); /* the engine is there */
+	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096); /* starts the engine */
 	gs.hold(true);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
 	T_OK(pst_queue_prep(rig_q, &io));
@@ -129,7 +129,7 @@ static void a_reset_ends_requests(void)
 	T_EQ(pst_queue_prep(rig_q, &io), -ENODEV);
 	SAYS("was reset");
 	pst_mem_free(m);
-	m = gaudi("synapse", LEN); /* while the queue has streams of before */
+	m = gaudi("synapse", LEN); /* the queue still has streams from before the reset */
 	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	pst_file_close(f);
@@ -138,7 +138,7 @@ static void a_reset_ends_requests(void)
 
 /* ------------------------------------------------------------------ grants */
 
-/* The other process, which has no driver and no open device. */
+/* The other process, which opens no device. */
 static int receives(int sock)
 {
 	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
@@ -171,7 +171,7 @@ static int receives(int sock)
 		return 7;
 	pst_grant_done(&g);
 	pst_mem_free(m);
-	/* Memory that says so to the first process, which frees it meanwhile. */
+	/* Tell the first process to free its memory, and wait until that is done. */
 	if (write(sock, "x", 1) != 1 || read(sock, buf, 1) != 1)
 		return 8;
 	return gaudi_state().calls != 0;
@@ -244,7 +244,7 @@ static void rdma_end(void)
 	nic_close(rdma.nic);
 }
 
-/* Move len bytes between rdma.buf and the memory of a key, over a connection of its own. */
+/* Make a connection, and move len bytes between rdma.buf and the memory of a key. */
 static int rdma_do(enum endpoint_op op, uint64_t addr, uint32_t rkey, uint32_t len)
 {
 	struct endpoint_opts o = { .send_slots = 4, .recv_slots = 4 };
@@ -274,7 +274,7 @@ static int rdma_do(enum endpoint_op op, uint64_t addr, uint32_t rkey, uint32_t l
 	return d.res;
 }
 
-/* Write and read memory at va by its key. */
+/* Write memory at va by its key, and read it back. */
 static void rdma_moves(uint64_t va, uint64_t at, uint32_t rkey)
 {
 	char buf[8] = "";
@@ -305,12 +305,12 @@ static void a_network_card_reaches_it(void)
 		T_OK(registration_get(m->region, &rdma.domain->reg, off, 5000, rights, &u));
 		T_EQ(u.reg->how, MEM_REG_DMABUF);
 		at = u.reg->addr + (off - u.reg->off);
-		/* The double of libibverbs does not reach what /dev/udmabuf maps. */
+		/* The stub of libibverbs cannot reach memory of /dev/udmabuf. */
 		if (access("/dev/udmabuf", R_OK | W_OK) != 0)
 			rdma_moves(info.addr + off, at, u.reg->rkey);
-		/* The key covers the pages of the range: not the device's memory behind them. */
+		/* The key covers the pages of the range, not the device memory after them. */
 		T_EQ(rdma_do(ENDPOINT_READ, at + 8192, u.reg->rkey, 7), -EACCES);
-		/* The memory is freed while the card has it: the registration ends first. */
+		/* Freeing the memory must end the registration first. */
 		registration_put(&u);
 		pst_mem_free(m);
 		quiet();
@@ -318,7 +318,7 @@ static void a_network_card_reaches_it(void)
 	}
 }
 
-/* Memory that is registered cannot be unmapped: what the driver would say is never asked. */
+/* Freeing memory must end its registrations first: the driver cannot unmap registered memory. */
 static void registrations_end_before_the_memory(void)
 {
 	struct pst_mem *m = gaudi("own", LEN);
@@ -327,7 +327,7 @@ static void registrations_end_before_the_memory(void)
 
 	rdma_begin();
 	T_OK(registration_get(m->region, &rdma.domain->reg, 0, LEN, 0, &u));
-	registration_put(&u); /* it stays with the region */
+	registration_put(&u); /* the registration stays with the region */
 	T_EQ(gaudi_state().exports, 1);
 	pst_mem_free(m);
 	T_EQ(gaudi_state().held, held);
@@ -384,7 +384,7 @@ static void the_doctor_tells(void)
 	T_CHECK(strstr(c.text, "large BAR"));
 	T_CHECK(gs.fail(NULL));
 	m = gaudi("own", LEN);
-	T_EQ(pst_check("accel", &o, &c, 1), 1); /* in addition to memory of this process */
+	T_EQ(pst_check("accel", &o, &c, 1), 1); /* works while this process has memory */
 	T_EQ(c.state, PST_CHECK_OK);
 	pst_mem_free(m);
 	quiet();

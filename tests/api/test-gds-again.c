@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether there is a direct way by cuFile is found out once, and again where the answer was for
- * a reason that may pass; an answer that does not come is not waited for.
+ * The library searches for a direct path by cuFile once, and again if the reason for a refusal
+ * may pass.  No request waits for the result.
  */
 #include <pthread.h>
 
@@ -27,7 +27,7 @@ static void *ask_often(void *arg)
 	return NULL;
 }
 
-/* Many ask at once: one finds out, and the others hear that, or the answer. */
+/* Many threads ask at once: one search runs, and every thread gets EAGAIN or its result. */
 static void asked_once(void)
 {
 	unsigned odd[THREADS] = { 0 };
@@ -47,7 +47,7 @@ static void asked_once(void)
 	close_all();
 }
 
-/* The reason stays the answer until the path is tried again, after a while. */
+/* A refusal stays the answer until the library searches again, after 10 s. */
 static void passing(void)
 {
 	char *probe = strdup(getenv("PST_GDS_PROBE"));
@@ -68,8 +68,7 @@ static void passing(void)
 	(void)setenv("PST_GDS_PROBE", probe, 1);
 	free(probe);
 	T_EQ(check(PST_OP_READ).detail, EINVAL);
-	/* The first that asks after the while hears the old reason or that it is being found
-	 * out. */
+	/* The first call after that still gets the old reason, or EAGAIN during the search. */
 	clock_ahead_s = 11;
 	(void)check(PST_OP_READ);
 	info = verdict();
@@ -83,7 +82,7 @@ static void passing(void)
 	close_all();
 }
 
-/* The answer does not come: requests say so, and a late answer is dropped. */
+/* The search hangs: after a minute it is reported as hanging, and a late result is dropped. */
 static void hangs(void)
 {
 	uint64_t until = t_hang();
@@ -102,7 +101,7 @@ static void hangs(void)
 	while (state().hung && t_now() < until + UINT64_C(100000000000))
 		(void)usleep(1000);
 	T_EQ(state().hung, 0);
-	/* Its thread goes when it has answered. */
+	/* The thread of the search ends once cuFile has answered. */
 	while (rig_count_tasks() > rig_tasks && strstr(rig_task_names, "gds") &&
 	       t_now() < until + UINT64_C(100000000000))
 		(void)usleep(1000);

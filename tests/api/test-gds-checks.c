@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The needs of a direct path, as pst_check() tells them, on the libraries of tests/stub.  Each case
+ * The checks of pst_check() for a direct path, on the stub libraries of tests/stub.  Each case
  * runs in a process of its own (again.h), because it changes the environment.
  */
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 static struct pst_check checks[MAX];
 static int nr;
 
-/* The libraries as text says, and a file with bytes. */
+/* Use the stub libraries, configured by text, and make a file. */
 static void use_libraries(const char *text)
 {
 	if (!getenv("PST_LIBCUFILE") || !getenv("PST_LIBCUDA"))
@@ -72,7 +72,7 @@ static void is(const char *name, uint32_t state, int err, const char *says)
 		T_FAIL("\"%s\" has no \"%s\"", c->text, says);
 }
 
-/* A trial, after which this process has no cuFile and no child. */
+/* Run the checks with a trial.  Check that it leaves neither cuFile nor a child in this process. */
 static void tried(const char *text)
 {
 	char line[600];
@@ -136,7 +136,7 @@ static void claims(void)
 	T_CHECK(check("trial")->state != PST_CHECK_OK);
 }
 
-/* Every failure is followed by a cure. */
+/* The text of each failure must name a cure. */
 static void fails(void)
 {
 	static const int codes[] = { 5, 12, 13, 5001, 5009, 5011, 5030, 5036, 5099 };
@@ -151,7 +151,7 @@ static void fails(void)
 	}
 }
 
-/* The trial is given up in time; the fault leaves one second. */
+/* The trial hangs and is given up; PST_FAULT shortens its time to one second. */
 static void hangs(void)
 {
 	uint64_t began = t_now();
@@ -187,7 +187,7 @@ static void no_library(void)
 	is("library", PST_CHECK_MISSING, ENODEV, "; install it: ");
 	is("library", PST_CHECK_MISSING, ENODEV, "nvidia-cufile");
 	is("trial", PST_CHECK_MISSING, ENODEV, "no cuFile here");
-	/* Also where nobody asks for a trial. */
+	/* The same without a trial. */
 	T_CHECK(ask("cuda:0", rig_path("data"), 0) > 0);
 	is("library", PST_CHECK_MISSING, ENODEV, "/nowhere/libcufile.so.0");
 }
@@ -200,7 +200,7 @@ static void old_library(void)
 	is("trial", PST_CHECK_MISSING, ENOSYS, "1.6 is too old");
 }
 
-/* Libraries of Python's packages are in this process; the process of the trial has none of them. */
+/* This process has loaded libraries of Python's packages: the trial's process must find them. */
 static void python_library(void)
 {
 	const char *cuda = getenv("PST_LIBCUDA"), *cufile = getenv("PST_LIBCUFILE");
@@ -216,7 +216,7 @@ static void python_library(void)
 		       "cp '%s' '%s/cufile/lib/libcufile.so.0'",
 		       dir, dir, cuda, driver, cuda, dir, cufile, dir);
 	T_EQ(system(cmd), 0);
-	/* Without the driver's double. */
+	/* Use a copy of the driver's stub. */
 	(void)setenv("PST_LIBCUDA", driver, 1);
 	(void)unsetenv("PST_LIBCUFILE");
 	T_CHECK(ask("cuda:0", rig_path("data"), 0) > 0);
@@ -231,7 +231,7 @@ static void python_library(void)
 
 /* ------------------------------------------------------------------- order */
 
-/* The GPU, its library, the kernel's part, the file's, and the trial last. */
+/* The checks must come in this order: GPU, library, kernel, file, and the trial last. */
 static void order(void)
 {
 	static const char *const names[] = { "gpu",        "library", "nvidia-fs", "p2pdma",
@@ -247,11 +247,11 @@ static void order(void)
 		T_CHECK(checks[i].sz == sizeof(checks[i]) && checks[i].state <= PST_CHECK_UNNEEDED);
 		T_CHECK(checks[i].text[0]);
 	}
-	/* The file's side needs no device. */
+	/* Checks of the file need no device. */
 	T_CHECK(ask(NULL, rig_path("data"), 0) > 0);
 	T_EQ(place_of("library"), 0);
 	T_CHECK(place_of("gpu") < 0 && place_of("trial") < 0 && place_of("filesystem") > 0);
-	/* For a directory the answer is that of its files. */
+	/* A directory is checked like a file in it. */
 	T_CHECK(ask("cuda:0", rig_path("."), 0) > 0);
 	T_CHECK(place_of("filesystem") > 0 && place_of("trial") < 0);
 }
@@ -294,7 +294,7 @@ static void wrong_paths(void)
 	says(ask("cuda:0", rig_path("none"), 0), -ENOENT, "none");
 	says(ask("cuda:0", "/dev/null", 0), -ENXIO, "/dev/null");
 	T_EQ(mkfifo(rig_path("fifo"), 0600), 0);
-	/* Opening the FIFO would release a writer that waits for its reader. */
+	/* Opening the FIFO would release a writer that waits for a reader. */
 	opens = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	T_CHECK(inotify_add_watch(opens, rig_path("fifo"), IN_OPEN) >= 0);
 	says(ask("cuda:0", rig_path("fifo"), PST_CHECK_TRIAL), -ENXIO, "fifo");
@@ -324,12 +324,12 @@ static void room(void)
 	T_EQ(gds_checks("cuda:0", rig_path("data"), 0, few, 2), all);
 	T_CHECK(!memcmp(few, checks, 2 * sizeof(few[0])));
 	T_EQ(few[2].name[0], 0x55);
-	/* Nothing is written if one of the elements is too small. */
+	/* Nothing is written if any element is too small. */
 	few[1].sz--;
 	memset(few[0].name, 0x33, sizeof(few[0].name));
 	says(gds_checks("cuda:0", rig_path("data"), 0, few, 2), -EINVAL, "sz of element 1");
 	T_EQ(few[0].name[0], 0x33);
-	/* errno is the caller's. */
+	/* errno stays unchanged. */
 	errno = ENOTTY;
 	T_EQ(gds_checks("cuda:0", rig_path("none"), 0, NULL, 0), -ENOENT);
 	T_EQ(errno, ENOTTY);

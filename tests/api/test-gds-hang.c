@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuFile hangs: deadlines hold, memory that cuFile may still touch stays, other requests complete,
- * and programs can end.
+ * cuFile hangs: deadlines hold, memory that cuFile may still touch is kept, other requests
+ * complete, and the program can end.
  */
 #include "fusefs.h"
 #include "gds.h"
 
 #define SHORT_MS 1000
-#define BEGUN_MS 3000 /* until then the call that hangs has begun, also on a busy machine */
+#define BEGUN_MS 3000 /* the hanging call has begun by then, even on a busy machine */
 
 static struct pst_io io_at(uint64_t off, uint64_t len, uint64_t ms, uint64_t user_data)
 {
@@ -29,14 +29,14 @@ static void wait_hung(unsigned nr)
 {
 	uint64_t until = t_hang();
 
-	/* A thread that asks all the time keeps the stand-in's lock from those that are to hang. */
+	/* Sleep between polls: state() takes the stub's lock, which the hanging calls need. */
 	while (state().hung < nr) {
 		T_CHECK(t_now() < until);
 		(void)usleep(1000);
 	}
 }
 
-/* Nothing of it is under way any more. */
+/* Wait until nothing uses the memory.  Check that no request is busy. */
 static void drained(void)
 {
 	T_OK(pst_mem_drain(mem, t_hang()));
@@ -51,7 +51,7 @@ static void late(const struct pst_done *d, int err)
 	T_EQ(pst_mem_drain(mem, 0), -EBUSY);
 }
 
-/* The deadline holds, and when the call returns after all nothing is left of it. */
+/* The call hangs: the request ends at its deadline, and is no longer busy once the call returns. */
 static void hangs_in(const char *what)
 {
 	char text[60];
@@ -69,7 +69,7 @@ static void hangs_in(const char *what)
 	d = rig_reap1(rig_q);
 	T_CHECK(t_now() - t < T_HANG_NS);
 	late(&d, ETIMEDOUT);
-	/* Other requests are served meanwhile, by other registrations or slots. */
+	/* Other requests complete meanwhile. */
 	for (unsigned i = 0; i < 3; i++) {
 		io = io_at(RIG_MIB(16), RIG_MIB(2), 20000, 2);
 		d = rig_do(rig_q, &io);
@@ -118,7 +118,8 @@ static void in_write(void)
 	close_all();
 }
 
-/* The driver's open: the verdict never comes, and the own way is taken. */
+/* Opening the driver hangs: the result of the search never comes, and reads take the library's
+ * own path. */
 static void in_open(void)
 {
 	struct pst_done d;
@@ -159,7 +160,7 @@ static void cancelled(void)
 	close_all();
 }
 
-/* All of a device's threads hang: other requests wait a moment, then they are staged. */
+/* All threads of a device hang: another request waits a moment, then it is staged. */
 static void all_threads(void)
 {
 	struct pst_done d[5];
@@ -192,7 +193,7 @@ static void all_threads(void)
 	close_all();
 }
 
-/* Threads that were given up are replaced, but not without end. */
+/* The library replaces threads that hang, but only a limited number of times. */
 static void replaced(void)
 {
 	struct pst_done d[8];
@@ -210,7 +211,7 @@ static void replaced(void)
 		T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 		for (unsigned k = 0; k < 4; k++)
 			late(&d[k], ECANCELED);
-		(void)usleep(1200000); /* by then their threads are given up: GDS_LOST_NS */
+		(void)usleep(1200000); /* until their threads are given up (GDS_LOST_NS) */
 	}
 	io = io_at(RIG_MIB(16), RIG_MIB(1), 60000, 9);
 	d[0] = rig_do(rig_q, &io);
@@ -224,7 +225,7 @@ static void replaced(void)
 	close_all();
 }
 
-/* A queue is freed and its memory and file with it: they live until the call returns. */
+/* Free a queue, its memory and its file during a hanging call: they live until the call returns. */
 static void queue_freed(void)
 {
 	struct pst_stats st;
@@ -253,7 +254,7 @@ static void queue_freed(void)
 	close_all();
 }
 
-/* Releasing memory and file hangs: the program waits a moment and continues. */
+/* Deregistering memory and file hangs: the program waits a moment and continues. */
 static void at_the_end(void)
 {
 	struct pst_done d;
@@ -278,7 +279,7 @@ static void at_the_end(void)
 	close_all();
 }
 
-/* The program ends while cuFile hangs. */
+/* The program exits while cuFile hangs. */
 static void process_exits(void)
 {
 	struct pst_io io;
@@ -295,7 +296,7 @@ static void process_exits(void)
 	exit(0);
 }
 
-/* A child inherits nothing of it, and the parent continues. */
+/* Fork while cuFile hangs: the child is refused, and the parent's read completes. */
 static void forked(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -334,9 +335,9 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-#define NR 8u /* reads that hang: more than the case's pool has slots */
+#define NR 8u /* hanging reads: more than the pool has slots */
 
-/* Hanging files hold all slots of the pool; requests that need no slot complete. */
+/* Reads of a hanging file hold all slots of the pool: requests that need no slot still complete. */
 static void all_slots(void)
 {
 	uint64_t until = t_hang();
@@ -361,7 +362,7 @@ static void all_slots(void)
 		io.user_data = 1;
 		start(&io);
 	}
-	/* Repeat until no further request gets a slot. */
+	/* Wait until no further request gets a slot. */
 	do {
 		waiting = fusefs_waiting(&fs);
 		(void)usleep(200000);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Requests by cuFile that lies or fails: wrong bytes never arrive, and the own way is taken.
- */
+/* cuFile lies or fails: wrong bytes must never arrive, and requests take the library's own path. */
 #include <stdatomic.h>
 
 #include "gds.h"
 
 /* ------------------------------------------------------------------- lies */
 
-#define PATIENCE_NS UINT64_C(1000000000) /* pieces behind one that takes longer are staged */
+#define PATIENCE_NS UINT64_C(1000000000) /* ns: after that the next pieces are staged */
 
-/* Told the truth to the probe, and lies to us: found out with the first bytes. */
+/* cuFile is honest with the probe, then lies to the library: the first transfer reveals that. */
 static void lies(const char *lie, int detail)
 {
 	struct pst_done d;
@@ -22,13 +20,13 @@ static void lies(const char *lie, int detail)
 	d = cold_read(0, 0, RIG_MIB(6), 0, 0);
 	T_EQ(d.res, (int64_t)RIG_MIB(6));
 	T_EQ(d.why, PST_WHY_NO_GDS);
-	/* On a busy machine the first bytes may take as long as a transfer that hangs. */
+	/* On a busy machine the first transfer may take so long that it counts as hanging. */
 	if (d.detail != ETIMEDOUT || t_now() - start < PATIENCE_NS)
 		T_EQ(d.detail, detail);
 	T_CHECK(is_right(0, 0, RIG_MIB(6)));
 	T_CHECK(!(d.paths & GDS));
 	T_EQ(rig_stats(rig_q).fallbacks, 1);
-	/* For good, and not worth a word any more. */
+	/* The path stays off, and later requests give no reason. */
 	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
 	T_EQ(verdict().detail, detail);
 	x.set("lie=none");
@@ -49,7 +47,7 @@ static void lie_wrong(void)
 }
 
 /*
- * A single difference may come from another program's write: the bytes are not used, but the path
+ * A single difference may come from another program's write: the bytes are not used, but cuFile
  * does not count as lying.
  */
 static void other_bytes_once(void)
@@ -80,7 +78,7 @@ static void lie_more(void)
 	lies("lie=more", EIO);
 }
 
-/* The library's counters reveal the lie, where they are enabled. */
+/* cuFile's counters, if enabled, reveal that it copies through host memory. */
 static void lie_compat(void)
 {
 	struct pst_done d;
@@ -97,7 +95,7 @@ static void lie_compat(void)
 	close_all();
 }
 
-/* A short transfer is noticed after the proof too; later only the bytes themselves are trusted. */
+/* A short transfer is noticed even after the proof. */
 static void short_later(void)
 {
 	struct pst_done d;
@@ -114,7 +112,7 @@ static void short_later(void)
 
 /* ---------------------------------------------------------------- failures */
 
-/* Fail every call once, in turn: all bytes arrive, and the failed call is named. */
+/* Fail each call of cuFile once, in turn: all bytes must arrive, and some reasons name cuFile. */
 static void fails_in_turn(void)
 {
 	char text[60];
@@ -124,7 +122,7 @@ static void fails_in_turn(void)
 
 	open_direct("mode=p2pdma");
 	for (unsigned n = 1; met; n++) {
-		/* A new file and new memory, so that everything is registered again. */
+		/* Open a new file and allocate new memory, so that both are registered again. */
 		file = pst_file_close(file);
 		mem = pst_mem_free(mem);
 		mem = rig_alloc(rig_dev, RIG_MIB(40));
@@ -145,7 +143,7 @@ static void fails_in_turn(void)
 	close_all();
 }
 
-/* Full or busy says nothing of the next time; failing again and again does. */
+/* ENOMEM may pass, so cuFile stays possible.  EIO three times turns it off. */
 static void fails_again(void)
 {
 	struct pst_done d;
@@ -171,7 +169,7 @@ static void fails_again(void)
 	close_all();
 }
 
-/* A file that it does not take, among others that it does. */
+/* cuFile refuses one file: other files still use it. */
 static void one_file(void)
 {
 	struct pst_file *other;
@@ -198,7 +196,8 @@ static void one_file(void)
 	close_all();
 }
 
-/* Memory is not blamed either; a refused read is not the memory's fault. */
+/* cuFile refuses one allocation: other memory still uses it.  A single refused read does not
+ * count against the memory. */
 static void one_memory(void)
 {
 	struct pst_mem *other;
@@ -235,7 +234,7 @@ static void one_memory(void)
 static _Atomic int wrapped = -1, sync_errno;
 static atomic_uint nr_synced, nr_shared;
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int sync_file_range(int fd, off_t off, off_t len,
 							   unsigned flags)
 {
@@ -261,7 +260,7 @@ static void write_back_fails(void)
 	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
 	T_CHECK((d.paths & GDS) && is_right(0, 0, RIG_MIB(2)));
 	T_CHECK(nr_synced && !nr_shared);
-	/* That file takes another path from now on, the others as before. */
+	/* A failed write-back turns cuFile off for this open file; a new open of it uses cuFile. */
 	sync_errno = EIO;
 	for (unsigned i = 0; i < 4; i++) {
 		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
@@ -299,7 +298,7 @@ static void *grow(void *arg)
 	return NULL;
 }
 
-/* A read that was short because the file was is no failure of cuFile's. */
+/* A read is short because the file was shorter at that moment: cuFile must not be blamed. */
 static void grows_meanwhile(void)
 {
 	struct pst_done d;

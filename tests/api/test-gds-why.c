@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Why cuFile is not used, for a file, in a container, with other libraries in the process: the
- * reason is true, and passes with its cause.
+ * Reasons not to use cuFile, for a file, in a container, with other libraries in the process:
+ * each reason must be true, and must pass with its cause.
  */
 #include <linux/capability.h>
 #include <sys/syscall.h>
@@ -10,7 +10,8 @@
 
 #include "forbid.h"
 
-/* An errno that is 1 is an errno: the request ends, and says it. */
+/* The kernel forbids sync_file_range(), with EPERM, which is 1: the read succeeds by another
+ * path, and its detail is EPERM. */
 static void forbidden(void)
 {
 	struct pst_done d;
@@ -35,7 +36,7 @@ static void reopen(const char *name, uint32_t flags)
 	file = rig_open(rig_path(name), flags);
 }
 
-/* A file of no bytes has nothing to try with; once it has some it is asked about. */
+/* An empty file cannot be tried with cuFile.  Once it has bytes, it is. */
 static void empty_file(void)
 {
 	struct pst_path_info info;
@@ -55,14 +56,14 @@ static void empty_file(void)
 	T_EQ(d.res, (int64_t)RIG_MIB(1));
 	T_EQ(d.why, PST_WHY_NONE);
 	T_EQ(verdict().why, PST_WHY_NONE);
-	/* Of another one nothing needs to be asked. */
+	/* The result holds for another file that is still empty. */
 	reopen("other", RIG_NEW);
 	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
 	T_CHECK(rig_write(file, mem, 0, 0, RIG_MIB(1)).paths & GDS);
 	close_all();
 }
 
-/* Also where writes by O_DIRECT were proven before: then nobody else needs a reader. */
+/* A write-only file whose writes by O_DIRECT are proven: writes by cuFile become proven, too. */
 static void written_only(void)
 {
 	struct pst_done d;
@@ -80,7 +81,8 @@ static void written_only(void)
 }
 
 /*
- * A file that this user may not read: the missing right is named until others have proven writes.
+ * A file that the user may not read: the reason says so, until writes of another file are
+ * proven.
  */
 static void unreadable(void)
 {
@@ -92,7 +94,7 @@ static void unreadable(void)
 	open_with("mode=p2pdma");
 	rig_make(rig_path("sink"), 1, RIG_MIB(2));
 	T_EQ(chmod(rig_path("sink"), 0200), 0);
-	T_EQ(syscall(SYS_capset, &cap, none), 0); /* root reads everything */
+	T_EQ(syscall(SYS_capset, &cap, none), 0); /* else root could read it */
 	for (unsigned i = 0; i < 2; i++) {
 		reopen("sink", PST_FILE_WRITE);
 		info = check(PST_OP_WRITE);
@@ -109,7 +111,7 @@ static void unreadable(void)
 	close_all();
 }
 
-/* Before 1.19 reads of holes are no matter of P2PDMA, and cuFile would copy. */
+/* Before cuFile 1.19, P2PDMA cannot read holes, and cuFile would copy: such files are refused. */
 static void holes(const char *text, int detail)
 {
 	struct pst_path_info info;
@@ -145,7 +147,7 @@ static void holes_nvfs(void)
 	holes("mode=nvfs", 0);
 }
 
-/* A promise that is not kept: the reason is said, and it is looked at again after a while. */
+/* PST_GDS=exclusive, but the program opens the driver itself: the path is refused, with EUSERS. */
 static void not_exclusive(void)
 {
 	struct pst_path_info info;
@@ -155,7 +157,7 @@ static void not_exclusive(void)
 	(void)setenv("PST_GDS", "exclusive", 1);
 	open_with("mode=p2pdma");
 	symbol(dlopen(getenv("PST_LIBCUFILE"), RTLD_NOW), &open, "cuFileDriverOpen");
-	T_EQ(open(), 0); /* its struct of two int */
+	T_EQ(open(), 0); /* the result is a struct of two int */
 	info = verdict();
 	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
 	T_EQ(info.why, PST_WHY_NO_GDS);
@@ -167,8 +169,8 @@ static void not_exclusive(void)
 }
 
 /*
- * A container where no thread can have a directory of its own: the name of a log file is used
- * instead.
+ * In a container, no thread may have a working directory of its own: the library then needs
+ * CUFILE_LOGFILE_PATH.
  */
 static void no_unshare(void)
 {
@@ -194,7 +196,7 @@ static void no_unshare(void)
 	close_all();
 }
 
-/* Every reason has a text of its own, and no cause is mistaken for another. */
+/* The text of each reason must name its cause. */
 static void reasons(void)
 {
 	static const struct {
@@ -227,7 +229,7 @@ static void reasons(void)
 		     v[i].says);
 }
 
-/* Two devices are asked about at once: each has its answer, and none waits for long. */
+/* Ask about two devices at once: each gets its result, and neither waits for long. */
 static void two_devices(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };

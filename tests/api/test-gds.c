@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests by cuFile: where it is direct they take it and say so, and where it is not, lies or
- * fails, the same bytes come by the library's own way, with the reason.
+ * Requests use cuFile where it is direct, and say so.  Where it is not direct, lies or fails,
+ * the same bytes come by the library's own path, with the reason.
  */
 #include "gds.h"
 #include "stub/cuda_stub.h"
 
 /* ------------------------------------------------------------------ direct */
 
-/* Until it is known that there is a direct way, the own one is taken; then cuFile's. */
+/* Until the search for a direct path has ended, reads take the library's own path; then they use
+ * cuFile. */
 static void takes(const char *mode)
 {
 	char text[40];
@@ -32,10 +33,11 @@ static void takes(const char *mode)
 	T_EQ(verdict().state, PST_STATE_PROVEN);
 	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
 	st = rig_stats(rig_q);
-	/* All bytes but the unaligned edge and what was left in the last registration or chunk. */
+	/* At least 20 MiB: all but the unaligned edge and the rest of the last registration or
+	 * chunk. */
 	T_CHECK(st.bytes[PST_PATH_GDS] >= RIG_MIB(20));
 	T_EQ(st.bytes[PST_PATH_GDS] % 4096, 0);
-	/* With small slots one kernel copies several of them. */
+	/* GATHER: one kernel copies several small slots. */
 	T_EQ(st.bytes[PST_PATH_GDS] + st.bytes[PST_PATH_STAGED] + st.bytes[PST_PATH_GATHER],
 	     2 * LEN);
 
@@ -70,7 +72,8 @@ static void c2c(void)
 	close_all();
 }
 
-/* The driver is ours alone, or nobody's: it was told to refuse indirect transfers, and to count. */
+/* PST_GDS=exclusive: the library tells the driver to refuse indirect transfers and to count
+ * them. */
 static void exclusive(void)
 {
 	(void)setenv("PST_GDS", "exclusive", 1);
@@ -79,7 +82,7 @@ static void exclusive(void)
 	close_all();
 }
 
-/* Edges, short pieces and odd addresses go by slots, in the same request. */
+/* Edges, short pieces and unaligned addresses of a request are staged. */
 static void odd_pieces(void)
 {
 	static const struct {
@@ -118,7 +121,8 @@ static void odd_pieces(void)
 	close_all();
 }
 
-/* Requests that cuFile could never move, or that the page cache serves, are no fallback. */
+/* Unaligned reads from the page cache, or staged on request, give no reason.  Unaligned writes
+ * do. */
 static void odd_and_warm(void)
 {
 	struct pst_done d;
@@ -134,7 +138,7 @@ static void odd_and_warm(void)
 	close_all();
 }
 
-/* Short pieces first: the long ones behind them are seen, but not behind many. */
+/* A long piece behind one short piece uses cuFile; behind 79 short pieces it does not. */
 static void short_first(void)
 {
 	static struct pst_seg segs[80];
@@ -160,7 +164,7 @@ static void short_first(void)
 	close_all();
 }
 
-/* A read that meets the end of the file, one behind it, and a file that grows by writing. */
+/* Read across the end of the file, then past it; let the file grow by writes. */
 static void ends_of_files(void)
 {
 	struct pst_done d;
@@ -178,7 +182,7 @@ static void ends_of_files(void)
 	T_EQ(d.why, PST_WHY_NONE);
 	d = pattern_write(8, RIG_MIB(19), RIG_MIB(10));
 	T_CHECK(d.paths & GDS);
-	/* This is not part of a write that goes through the page cache elsewhere. */
+	/* An unaligned end goes through the page cache, so no part of the write uses cuFile. */
 	d = pattern_write(9, RIG_MIB(19), RIG_MIB(10) + 300);
 	T_CHECK(!(d.paths & GDS));
 	T_EQ(d.why, PST_WHY_UNALIGNED);
@@ -186,7 +190,7 @@ static void ends_of_files(void)
 	close_all();
 }
 
-/* Neither the trial nor a comparison leaves bytes in the page cache for the next read. */
+/* Neither the trial nor a comparison may leave bytes in the page cache for the next read. */
 static void stays_cold(void)
 {
 	struct pst_done d;
@@ -204,7 +208,7 @@ static void stays_cold(void)
 	close_all();
 }
 
-/* Bytes that the page cache holds come from there, and newer ones are not missed. */
+/* Cached bytes are read from the page cache, and newer ones are not missed. */
 static void page_cache(void)
 {
 	struct pst_io io;
@@ -231,7 +235,7 @@ static void page_cache(void)
 	close_all();
 }
 
-/* The device computes the checksum of bytes that no CPU has seen. */
+/* The device computes the checksum of bytes that the CPU never sees. */
 static void checksums(void)
 {
 	struct pst_path_info none = { .why = PST_WHY_NO_PROVIDER };
@@ -421,7 +425,8 @@ static void listed(void)
 	close_all();
 }
 
-/* Without a direct path the library uses its own, with no message, unless cuFile was listed. */
+/* Without a direct path, requests take the library's own and give no reason, unless the policy
+ * lists cuFile. */
 static void refused(int detail)
 {
 	const uint64_t only = PST_POLICY1(PST_PATH_GDS);
@@ -486,7 +491,8 @@ static void odd_setting(void)
 	refused(ECANCELED);
 }
 
-/* A kernel that has nothing for it: known at once, and nothing is loaded or started. */
+/* Without NVIDIA's kernel driver the answer comes at once, and cuFile is neither loaded nor
+ * started. */
 static void no_kernel(void)
 {
 	open_with("mode=nvfs");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that goes to another process: the bytes are the same on both sides, the rights
- * hold, and nothing that a grant says is believed.
+ * Grant memory to another process: both sides see the same bytes, the rights hold, and no field
+ * of a received grant is trusted.
  */
 #include "grant.h"
 
@@ -28,9 +28,9 @@ static void here(void)
 	f = rig_open(rig_path("file"), RIG_RW);
 	T_EQ(rig_read(f, again, 100, 7, 99000).res, 99000);
 	T_EQ(rig_mem_differs(m, 5007, 99000, 8, 100), 99000);
-	m = pst_mem_free(m); /* the other one lives on */
+	m = pst_mem_free(m); /* the imported memory stays */
 	T_EQ(rig_write(f, again, 0, 0, 100000).res, 100000);
-	/* Imported memory may be granted again, with at most the same rights. */
+	/* Imported memory can be granted again, with at most the same rights. */
 	g = grant_of(again, 1, 10, PST_RIGHT_READ);
 	T_OK(pst_mem_import(&g, &m));
 	pst_grant_done(&g);
@@ -61,12 +61,12 @@ static void exports_refused(void)
 	pst_mem_free(plain);
 }
 
-/* Descriptor 0 is a pipe's end that nobody else has: the program's own. */
+/* Make descriptor 0 a pipe's end of the test's own. */
 static void own_zero(int ret_saved[2])
 {
 	int p[2];
 
-	ret_saved[0] = fcntl(0, F_DUPFD_CLOEXEC, 3); /* -1: there is none */
+	ret_saved[0] = fcntl(0, F_DUPFD_CLOEXEC, 3); /* -1 if there is no descriptor 0 */
 	T_EQ(pipe2(p, O_CLOEXEC), 0);
 	if (p[0] != 0) {
 		T_EQ(dup3(p[0], 0, O_CLOEXEC), 0);
@@ -90,7 +90,8 @@ static void give_back_zero(const int saved[2])
 	}
 }
 
-/* A grant that no call filled in holds nothing: its 0 is the program's own descriptor. */
+/* A grant that no call has filled holds no descriptor: pst_grant_done() must not close
+ * descriptor 0. */
 static void what_holds_nothing_closes_nothing(void)
 {
 	struct pst_grant fresh = { .sz = sizeof(fresh) }, g = fresh;
@@ -112,7 +113,7 @@ static void what_holds_nothing_closes_nothing(void)
 	pst_grant_done(&g);
 	T_CHECK(zero_is_open());
 
-	/* One grant that never arrives, and one message that is no grant. */
+	/* A grant that never arrives, and a message that is no grant. */
 	T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
 	g = fresh;
 	T_EQ(pst_grant_recv(s[0], &g, 0), -ETIMEDOUT);
@@ -126,7 +127,7 @@ static void what_holds_nothing_closes_nothing(void)
 	(void)close(s[0]);
 	(void)close(s[1]);
 
-	/* A grant that holds a descriptor closes that exactly once. */
+	/* A grant that holds a descriptor closes it exactly once. */
 	g = grant_of(m, 0, LEN, PST_RIGHT_READ);
 	s[0] = g.fd;
 	pst_grant_done(&g);
@@ -134,7 +135,7 @@ static void what_holds_nothing_closes_nothing(void)
 	pst_grant_done(&g);
 	T_CHECK(zero_is_open());
 
-	/* Also where that is 0. */
+	/* A grant may hold descriptor 0. */
 	g = grant_of(m, 0, LEN, PST_RIGHT_READ);
 	T_EQ(dup3(g.fd, 0, O_CLOEXEC), 0);
 	(void)close(g.fd);
@@ -168,7 +169,7 @@ static void rights(void)
 	T_EQ(rig_mem_differs(m, 0, LEN, 4, 0), LEN);
 	pst_mem_free(ro);
 	ro = NULL;
-	g.rights |= PST_RIGHT_WRITE; /* a claim that the descriptor does not back */
+	g.rights |= PST_RIGHT_WRITE; /* a right that the descriptor does not have */
 	T_EQ(pst_mem_import(&g, &ro), -EACCES);
 	T_CHECK(!ro);
 	pst_grant_done(&g);
@@ -186,7 +187,7 @@ static int serve(int sock)
 	uint8_t *buf = malloc(LEN);
 	char c;
 
-	/* Send a grant, and read what the other side wrote. */
+	/* Send a grant, then check what the other side has written. */
 	t_fill(buf, 21, 0, LEN);
 	if (pst_mem_alloc(rig_dev, LEN, &o, &m) < 0 || pst_mem_copy_in(m, 0, buf, LEN) < 0 ||
 	    pst_mem_export(m, 4096, LEN - 4096, PST_RIGHT_READ | PST_RIGHT_WRITE, &g) < 0 ||
@@ -206,7 +207,8 @@ static int serve(int sock)
 
 static int sock_child;
 
-/* The owner of the memory is a new process, for which exec() is the clean way. */
+/* The owner of the memory is a new process, started by exec() because a fork of this one may not
+ * use the library. */
 static void between_processes(void)
 {
 	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
@@ -234,7 +236,7 @@ static void between_processes(void)
 	T_EQ(rig_read(f, m, 100, 0, 500000).res, 500000);
 	T_EQ(write(s[0], "x", 1), 1);
 	T_EQ(read(s[0], &c, 1), 1);
-	/* The process has ended; the memory it granted has not. */
+	/* The memory outlives the process that granted it. */
 	T_EQ(waitpid(pid, &status, 0), pid);
 	T_EQ(status, 0);
 	T_EQ(rig_write(f, m, 0, 0, LEN - 4096).res, LEN - 4096);
@@ -261,7 +263,7 @@ static void over_packets(void)
 
 #define OFF 70001u
 #define PART 1000003u
-/* The importer has no case to leave: the line number goes to the exit status. */
+/* The importer runs no test case: print the line, and exit with status 1. */
 #define C_CHECK(cond)                                                                      \
 	do {                                                                               \
 		if (!(cond)) {                                                             \
@@ -324,7 +326,7 @@ static void import_owner_frees(struct importer *i)
 
 	C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, 0, PART) == PART);
 	C_CHECK(write(i->sock, "x", 1) == 1);
-	C_CHECK(read(i->sock, &c, 1) == 1); /* now it is freed */
+	C_CHECK(read(i->sock, &c, 1) == 1); /* the owner has freed the memory */
 	C_CHECK(c_do(i->q, PST_OP_WRITE, i->out, i->m, 0, PART) == PART);
 	C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, 0, PART) == PART);
 }
@@ -358,7 +360,7 @@ static const struct {
 	{ "killed", import_killed },
 };
 
-/* importer HOW SOCKET STORE IN OUT */
+/* Run the importer.  Arguments: HOW SOCKET BACKEND IN OUT. */
 static int importer(char **argv)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = (uint32_t)atoi(argv[3]) };
@@ -384,7 +386,8 @@ static int importer(char **argv)
 	return 0;
 }
 
-/* Start one, with a grant for a part of the memory: its pid, and our end of the socket. */
+/* Start an importer, and send it a grant for a part of the memory.  Return its pid, and this
+ * side's socket. */
 static pid_t start(const char *how, struct pst_mem *m, uint32_t rights_given, int *ret_sock)
 {
 	struct pst_grant g = grant_of(m, OFF, PART, rights_given);
@@ -414,7 +417,7 @@ static pid_t start(const char *how, struct pst_mem *m, uint32_t rights_given, in
 	return pid;
 }
 
-/* Wait for it. */
+/* Wait for the importer, and check how it ended. */
 static void ended(pid_t pid, int sock, int want)
 {
 	int status = -1;
@@ -435,7 +438,7 @@ static void check_out(uint64_t seed, uint64_t at)
 	free(buf);
 }
 
-/* Around the part that was granted nothing changes. */
+/* Check that the memory around the granted part is unchanged. */
 static void check_rest(struct pst_mem *m)
 {
 	T_EQ(rig_mem_differs(m, 0, OFF, 1, 0), OFF);
@@ -491,7 +494,7 @@ static void owner_frees_first(void)
 	check_out(8, 0);
 }
 
-/* An importer that dies with requests in flight leaves the owner its memory. */
+/* Kill an importer with requests in flight: the owner's memory stays usable. */
 static void importer_is_killed(void)
 {
 	struct pst_mem *m = shared();
@@ -508,7 +511,7 @@ static void importer_is_killed(void)
 	pst_mem_free(m);
 }
 
-/* The importer works in its part, and the owner around it. */
+/* The importer uses its part while the owner uses the memory around it. */
 static void both_at_once(void)
 {
 	struct pst_mem *m = shared();
