@@ -78,8 +78,7 @@ static bool has_bytes(cu_ptr p, uint64_t len, uint64_t at)
 
 static void reads_all(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 {
-	static uint32_t small_paths; /* paths of the first small read: they must be the same after a
-				      * reset */
+	static uint32_t small_paths; /* of the first small read; the same after a reset */
 	struct pst_done d = rig_read(f, m, 0, 0, LEN);
 
 	rig_show(&d);

@@ -233,8 +233,7 @@ static void overlapping(void)
 	dmabufs.misused = dmabufs.mixed = false;
 	T_OK(mem_cpu_begin(a, PST_RIGHT_READ, true));
 	T_OK(mem_cpu_begin(b, PST_RIGHT_READ, true));
-	T_EQ(dmabufs.starts, 2); /* the second start makes stores by the device since the first
-				  * one visible */
+	T_EQ(dmabufs.starts, 2); /* the second start shows what the device stored since */
 	mem_cpu_end(a, PST_RIGHT_READ);
 	mem_cpu_end(b, PST_RIGHT_READ);
 	dmabuf_excludes = ~0u;
@@ -265,7 +264,7 @@ static void windows(void)
 	T_OK(pst_window_open(m, 4000, 10000, &o, &w));
 	T_OK(pst_window_info(w, &info));
 	T_CHECK(!strcmp(info.backend, "dmabuf"));
-	T_EQ(info.state, PST_STATE_POSSIBLE); /* there is nobody to compare with */
+	T_EQ(info.state, PST_STATE_POSSIBLE); /* no driver can copy the bytes for a comparison */
 	t_fill(buf, SEED, 0, sizeof(buf));
 	T_OK(pst_window_store(w, 9900, buf, sizeof(buf)));
 	told(DMA_BUF_SYNC_WRITE);

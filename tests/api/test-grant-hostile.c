@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Grants and descriptors that lie, peers that send what nobody asked for: nothing is believed.
+ * Grants and descriptors that lie, and peers that send unexpected messages: all of it is
+ * refused.
  */
 #include "grant.h"
 
@@ -32,9 +33,10 @@ static void hostile(void)
 		g = good;
 		bytes[at] ^= (uint8_t)(1 + rig_below(255));
 		if (at >= offsetof(struct pst_grant, fd) && at < offsetof(struct pst_grant, ipc))
-			continue; /* a number of a descriptor may by chance be one that fits */
+			continue; /* a random descriptor number may be a valid one */
 		if (pst_mem_import(&g, &ok) == 0) {
-			/* Only a smaller range or fewer rights are accepted. */
+			/* A changed grant is accepted only if its range is smaller or its rights
+			 * are fewer. */
 			struct pst_mem_info info = { .sz = sizeof(info) };
 
 			T_CHECK(g.off + g.len <= good.size && g.size == good.size);
@@ -81,7 +83,7 @@ static void hostile(void)
 	refused(&g);
 	(void)close(p[0]);
 	(void)close(p[1]);
-	/* A file whose end may move would be a SIGBUS later. */
+	/* The end of an unsealed file may move, which would raise SIGBUS later. */
 	fd = memfd_create("loose", MFD_CLOEXEC);
 	T_EQ(ftruncate(fd, (off_t)good.size), 0);
 	g = good, g.fd = fd;
@@ -105,7 +107,7 @@ static void hostile(void)
 	g = good, g.fd = fd;
 	refused(&g);
 	(void)close(fd);
-	T_OK(pst_mem_import(&good, &ok)); /* and it was the grant, not we */
+	T_OK(pst_mem_import(&good, &ok)); /* the unchanged grant is accepted */
 	pst_mem_free(ok);
 	pst_grant_done(&good);
 	pst_mem_free(m);
@@ -143,7 +145,7 @@ static void sockets(void)
 	T_EQ(write(s[0], junk, sizeof(junk)), sizeof(junk));
 	T_EQ(pst_grant_recv(s[1], &in, t_hang()), -EBADMSG);
 	(void)close(s[0]);
-	T_EQ(pst_grant_send(s[1], &g, 0), -EPIPE); /* and no SIGPIPE */
+	T_EQ(pst_grant_send(s[1], &g, 0), -EPIPE); /* without a SIGPIPE */
 	(void)close(s[1]);
 	pst_grant_done(&g);
 	pst_mem_free(m);
@@ -151,7 +153,8 @@ static void sockets(void)
 
 /* -------------------------------------------------------------- descriptors */
 
-/* Import of a grant whose descriptor is another one than it says; closed here. */
+/* Check that the grant is refused with this descriptor instead of its own.  Close the
+ * descriptor. */
 static void refused_fd(struct pst_grant g, int fd)
 {
 	T_CHECK(fd >= 0);
@@ -200,7 +203,7 @@ static void hostile_descriptors(void)
 	pst_mem_free(m);
 }
 
-/* Sealed, but its pages are reserved ones: a hole that is made later may find none. */
+/* A sealed file on reserved huge pages: a hole that is punched later may find no page. */
 static void huge_pages(void)
 {
 	struct pst_mem *m;

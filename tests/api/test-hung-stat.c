@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server that answers nothing at all, not even a question for the size of a file: submitting and
- * reaping come back, and the request ends at its deadline.
+ * A server answers nothing, not even a question for the size of a file: submit and reap return,
+ * and the request ends at its deadline.
  */
 #include <sys/mount.h>
 
@@ -10,10 +10,10 @@
 #include "fusefs.h"
 
 #define LEN 4096u
-#define TAIL (FUSEFS_SIZE - 1024u) /* the end of the file is looked for here */
+#define TAIL (FUSEFS_SIZE - 1024u) /* a read here makes the kernel ask for the file's size */
 
 static struct fusefs fs;
-static char over[512]; /* where the overlay is mounted, or "" */
+static char over[512]; /* mount point of the overlay, or "" */
 static pid_t watch;
 
 static void unmount(void)
@@ -35,14 +35,14 @@ static const char *mount_fuse(void)
 {
 	static char path[200];
 
-	unmount(); /* of a case that failed */
+	unmount(); /* left by a failed case */
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
 	(void)snprintf(path, sizeof(path), "%s/normal", fs.dir);
 	return path;
 }
 
-/* Its lower layer is FUSE. */
+/* Mount an overlay whose lower layer is FUSE. Return the path of a file in it. */
 static const char *mount_overlay(void)
 {
 	static char path[600];
@@ -59,7 +59,7 @@ static const char *mount_overlay(void)
 	return path;
 }
 
-/* Stop the server.  A child continues it after a minute, so that a call which waits for it ends. */
+/* Stop the server.  A child continues it after a minute, so that a call that waits for it ends. */
 static void server_stop(void)
 {
 	(void)fflush(stdout);
@@ -74,7 +74,7 @@ static void server_stop(void)
 	T_EQ(waitpid(fs.pid, NULL, WUNTRACED), fs.pid);
 }
 
-/* Check that the server was stopped all the time, then continue it. */
+/* Check that nothing has continued the server, then continue it. */
 static void server_go_on(void)
 {
 	bool still = waitpid(fs.pid, NULL, WCONTINUED | WNOHANG) == 0;
@@ -84,7 +84,7 @@ static void server_go_on(void)
 		T_FAIL("a call waited for the server");
 }
 
-/* A device's engine starts with the first request, which may take longer than a deadline. */
+/* Start the device's engine by a first request: starting may take longer than a deadline. */
 static void start_engine(struct pst_mem *m)
 {
 	struct pst_file *f;
@@ -103,7 +103,7 @@ static void read_ends(const char *path, uint32_t flags, uint64_t off, uint64_t l
 	struct pst_done d;
 
 	start_engine(m);
-	/* The kernel trusts the server's last answer until the next tick of its clock. */
+	/* Wait a tick: the kernel uses the server's last answer until then. */
 	(void)usleep(50000);
 	server_stop();
 	io.policy = policy;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Without requests everything sleeps: no thread runs and no descriptor is readable, even after the
- * deadlines of requests that ended long ago.
+ * Without requests everything sleeps: no thread runs and no descriptor is readable, even after
+ * the deadlines of requests that have ended.
  */
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -47,7 +47,7 @@ static struct pst_queue *queue(uint32_t flags)
 	return q;
 }
 
-/* Make one request and wait by the descriptor.  On a busy machine some end by their deadline. */
+/* Make one request and wait by the descriptor.  On a busy machine it may end by its deadline. */
 static void one(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint32_t op)
 {
 	struct pst_io io = rig_io(op, f, m, 0, 0, 65536);
@@ -99,7 +99,7 @@ static void queue_armed_once(void)
 	rests(PST_QUEUE_FD_ONCE);
 }
 
-/* A wake-up that comes when nothing is in flight any more wakes once. */
+/* A wake-up with nothing in flight wakes one sleep only. */
 static void late_wake_up(void)
 {
 	struct pst_queue *q = queue(PST_QUEUE_FD_ONCE);
@@ -115,7 +115,8 @@ static void late_wake_up(void)
 	pst_queue_free(q);
 }
 
-/* The timer of an ended request wakes nobody, and the next deadline is kept nevertheless. */
+/* The timer of an ended request must wake nobody, and must not replace the next request's
+ * deadline. */
 static void deadline_behind_another(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Instructions of user space that a 4 KiB read of a warm file into host memory takes, from
- * pst_queue_prep() to pst_queue_reap(), counted by a debugger's single steps:
- * docs/PERFORMANCE.md has what callgrind counts of a release build.
+ * Count the user-space instructions of a 4 KiB read of a cached file into host memory, from
+ * pst_queue_prep() to pst_queue_reap(), by single steps of a debugger.  docs/PERFORMANCE.md has
+ * the count of callgrind for a release build.
  */
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -13,14 +13,14 @@
 #define FILE_LEN RIG_MIB(1)
 #define PIECE 4096u
 #define DEPTH 32u
-#define FEW 1u /* rounds of DEPTH; what happens once does not count */
+#define FEW 1u /* rounds of DEPTH reads; MANY - FEW cancels one-time costs */
 #define MANY 2u
-#define MOST 1460u /* 1,327 in November 2026, and 10 % */
-#define TRIES 5u   /* a page that goes, or a look at the clock more, is no one's fault */
+#define MOST 1460u /* 10 % above the 1,327 of November 2026 */
+#define TRIES 5u   /* a page fault or one more look at the clock adds instructions */
 
-enum { NO_URING = 2, NO_PTRACE = 3 }; /* how the child ends */
+enum { NO_URING = 2, NO_PTRACE = 3 }; /* exit status of the child */
 
-static const char *why; /* it cannot be counted here */
+static const char *why; /* why counting is impossible here, or NULL */
 
 static void round_of_reads(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
@@ -41,7 +41,7 @@ static void round_of_reads(struct pst_queue *q, struct pst_file *f, struct pst_m
 			_exit(1);
 }
 
-/* Read this many rounds between two stops. */
+/* Read this many rounds between two SIGSTOPs, which limit the parent's count. */
 static void child(unsigned rounds)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING, .depth = DEPTH };
@@ -65,7 +65,8 @@ static void child(unsigned rounds)
 	_exit(0);
 }
 
-/* Instructions of the calling thread; 0: why. */
+/* Return the number of instructions between the child's stops.  Return 0 and set why if it
+ * cannot be traced. */
 static uint64_t count(unsigned rounds)
 {
 	uint64_t steps = 0;
@@ -98,7 +99,7 @@ static uint64_t count(unsigned rounds)
 	return steps;
 }
 
-/* Present where ./dev coverage counts branches. */
+/* Linked in only if ./dev coverage counts branches. */
 __attribute__((weak)) void __gcov_init(void *info);
 
 static void warm_read(void)
@@ -122,13 +123,13 @@ static void warm_read(void)
 		printf("# %" PRIu64 " instructions per operation\n", each);
 	}
 	T_CHECK(each <= MOST);
-	T_CHECK(each > MOST / 4); /* else something else was counted */
+	T_CHECK(each > MOST / 4); /* fewer would mean that something else was counted */
 }
 
 int main(void)
 {
 	rig_init();
-	/* The children use the library, so this process must not before. */
+	/* First, because the children use the library: this process must not have used it. */
 	t_run("warm_read", warm_read);
 	return rig_done();
 }

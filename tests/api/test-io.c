@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Bytes: what a request asks for arrives, nothing else changes, and the checksum is right.
- */
+/* All bytes of a request arrive, no others change, and the checksum is right. */
 #include "rig.h"
 
 #define SEED 7
@@ -10,7 +8,7 @@
 
 static char data_path[512];
 
-/* A copy of what should be in file and memory. */
+/* Expected contents of the file and of the memory. */
 static uint8_t *file_image, *mem_image, *scratch;
 
 static struct pst_seg seg_of(uint64_t file_off, uint64_t mem_off, uint64_t len)
@@ -18,7 +16,7 @@ static struct pst_seg seg_of(uint64_t file_off, uint64_t mem_off, uint64_t len)
 	return (struct pst_seg){ file_off, mem_off, len, 0, 0, 1 };
 }
 
-/* Do in the images what the request should do.  The bytes that should count. */
+/* Apply a request to the images.  Return the number of bytes that its completion must count. */
 static uint64_t model(uint32_t op, const struct pst_seg *segs, uint64_t nr, uint64_t file_len,
 		      uint32_t *ret_crc)
 {
@@ -44,7 +42,7 @@ static uint64_t model(uint32_t op, const struct pst_seg *segs, uint64_t nr, uint
 	return done;
 }
 
-/* The part of the memory that a request may change, and some around it. */
+/* Check the range that a request may change, and GUARD bytes on each side. */
 static void check_mem(struct pst_mem *m, uint64_t mem_len, uint64_t from, uint64_t to)
 {
 	from = from > GUARD ? from - GUARD : 0;
@@ -136,8 +134,8 @@ static void all_sizes(uint32_t op)
 	for (unsigned i = 0; i < RIG_NR(sizes); i++)
 		for (unsigned j = 0; j < RIG_NR(offs); j++)
 			for (unsigned k = 0; k < RIG_NR(moffs); k++) {
-				/* The long ones in every seventh combination only, and under the
-				 * thread sanitizer the short ones in every fifth. */
+				/* Take one in seven combinations of the long sizes and, under
+				 * the thread sanitizer, one in five of the short ones. */
 				if (sizes[i] > 100000 ? turn++ % 7 : RIG_TSAN && turn++ % 5)
 					continue;
 				if (op == PST_OP_READ && k % 3 == 0 && j % 4 == 0)
@@ -247,7 +245,7 @@ static void past_the_end(void)
 	}
 }
 
-/* The prefix ends at the first byte that is missing, in the order of the pieces. */
+/* The count ends at the first missing byte, in the order of the pieces. */
 static void segments_past_the_end(void)
 {
 	uint64_t len = 100000, mem_len = RIG_MIB(1);
@@ -275,7 +273,7 @@ static void segments_past_the_end(void)
 	pst_mem_free(m);
 }
 
-/* A write that begins behind the end leaves a hole of zeroes. */
+/* A write that begins past the end of the file leaves a hole of zeroes. */
 static void writes_extend(void)
 {
 	static const uint64_t at[] = { 0, 1, 4096, 5000, 100000, 1048576 + 17 };
@@ -337,7 +335,7 @@ static void strided(void)
 				    { 1000003, 500001, 777, 1000, 778, 500 } };
 	struct pst_seg apart[] = { { 1, 1, 4096, 65536, 4099, 64 } };
 	struct pst_seg touching[] = { { 77, 5, 1000, 1000, 1000, 3000 } };
-	/* Next to each other in the file, apart in memory, and the other way round. */
+	/* Adjacent in the file and apart in memory, and the reverse. */
 	struct pst_seg scatter[] = { { 4096, 0, 4096, 4096, 12288, 100 } };
 	struct pst_seg gather[] = { { 4096, 0, 4096, 12288, 4096, 100 } };
 	struct pst_seg backwards[] = { { 8192, 0, 4096, 0, 0, 1 },
@@ -354,7 +352,7 @@ static void strided(void)
 	both_ways(backwards, 3, RIG_MIB(1));
 }
 
-/* Pieces that overlap where they are only read. */
+/* Pieces may overlap where the request only reads. */
 static void overlapping_sources(void)
 {
 	struct pst_seg file_same[] = { { 4096, 0, 4096, 0, 4096, 50 } };
@@ -371,8 +369,8 @@ static void overlapping_sources(void)
 }
 
 /*
- * Pieces that overlap in the memory they are read into: which of them is left there is
- * not promised, but each byte is from one of them, and the path stays trusted.
+ * Pieces overlap in the memory that they are read into.  Which of them wins is not promised, but
+ * each byte is from one of them, and the path stays trusted.
  */
 static void overlapping_targets(void)
 {
@@ -436,7 +434,8 @@ static void random_segments(void)
 		uint64_t nr = 1 + rig_below(RIG_NR(segs)), file_off = rig_below(5000),
 			 mo = rig_below(100);
 
-		/* Disjoint on both sides: rises by gaps that are often 0. */
+		/* Keep pieces disjoint in file and memory: offsets rise by gaps, which are often
+		 * 0. */
 		for (uint64_t i = 0; i < nr; i++) {
 			uint64_t len = 1 + rig_below(rig_below(4) ? 600 : 20000);
 			uint64_t count = rig_below(5);
@@ -458,7 +457,7 @@ static void random_segments(void)
 
 /* ---------------------------------------------------------------- batches */
 
-/* Hundreds in flight; the queue is full, is emptied and filled again. */
+/* Hundreds of requests: the queue becomes full, is emptied and filled again. */
 static void batches(void)
 {
 	enum { NR = 600, LEN = 5000, DEPTH = 64 };
@@ -505,7 +504,8 @@ static void batches(void)
 	pst_queue_free(q);
 }
 
-/* The inline piece and the options are copied; segs are not needed after the completion. */
+/* The queue copies the inline piece and the options at prep.  segs may be freed after the
+ * completion. */
 static void requests_are_copied(void)
 {
 	struct pst_mem *m = mem_new(4096);

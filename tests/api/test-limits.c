@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bounds of pinned memory: the program's and the environment's, kept while requests run and
- * while the bounds change, and said when they are too small.
+ * Limits of pinned memory, set by the program or the environment: they hold while requests run
+ * and while they change, and an error names a limit that is too small.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,8 +15,8 @@
 #define FILE_LEN RIG_MIB(8)
 #define SLOT_MAX RIG_MIB(4)
 #define PIECE 4096u
-#define HANG_MS 60000u  /* a deadline that even a busy machine meets, in ms */
-#define HOG_DEPTH 1024u /* hanging requests: a slot each */
+#define HANG_MS 60000u  /* ms: even a busy machine takes less */
+#define HOG_DEPTH 1024u /* requests that hang, each in a slot */
 
 static const char *self;
 
@@ -89,7 +89,7 @@ static void child_says(const char *pool, const char *pages, char *buf, size_t le
 	T_EQ(status, 0);
 }
 
-/* Print the process' bounds, and whether it may set a gibibyte and one byte. */
+/* Print the limits, and whether they can be set to 1 GiB and to one byte. */
 static int child(void)
 {
 	struct pst_stats st = { .sz = sizeof(st) };
@@ -109,7 +109,7 @@ static void environment(void)
 {
 	static const struct {
 		const char *pool, *pages;
-		uint64_t want_pool, want_pages; /* 0: the library's own */
+		uint64_t want_pool, want_pages; /* 0: the default */
 		int large;
 		const char *said;
 	} cases[] = {
@@ -140,7 +140,7 @@ static void environment(void)
 		if (!cases[i].said)
 			T_CHECK(!strstr(buf, "penstock:"));
 	}
-	/* Zero is a number: nothing may be pinned. */
+	/* 0 is a valid limit: nothing may be pinned. */
 	{
 		char buf[1000];
 
@@ -151,7 +151,8 @@ static void environment(void)
 
 /* ----------------------------------------------------------------- sampler */
 
-/* Looks at the counters all the time: above is how far they were over a bound that stays. */
+/* Polls the counters.  most: the largest pool_bytes.  above: bytes by which it exceeded the
+ * limit, which must not change meanwhile. */
 static struct {
 	pthread_t thread;
 	atomic_bool stop;
@@ -192,7 +193,7 @@ static void sampler_end(void)
 
 #define LOADS 4u
 
-/* Queues of both back ends, each on a thread of its own. */
+/* Threads that read in a loop, each with a queue of its own, on both back ends. */
 static struct load {
 	pthread_t thread;
 	uint32_t backend;
@@ -267,7 +268,7 @@ static void loads_start(void)
 	}
 }
 
-/* Run this many more rounds on each queue. */
+/* Wait until each queue has done this many more rounds. */
 static void loads_run(uint64_t rounds)
 {
 	uint64_t end = t_in_ms(HANG_MS);
@@ -305,14 +306,14 @@ static void within(uint64_t bound)
 	T_OK(set(0, 0));
 }
 
-/* Just what the queues are sure of, and more than they can use. */
+/* Run with the minimum that the queues reserve, and with more than they can use. */
 static void stays_within(void)
 {
 	within(2 * LOADS * SLOT_MAX);
 	within(RIG_MIB(1024));
 }
 
-/* Up and down while everything runs. */
+/* Lower and raise the limit while the queues run. */
 static void lowered_while_running(void)
 {
 	uint64_t low = 2 * LOADS * SLOT_MAX, end;
@@ -353,7 +354,7 @@ static void too_small(void)
 	T_OK(set(2 * SLOT_MAX, 0));
 	T_EQ(rig_do(rig_q, &io).res, PIECE);
 	T_EQ(rig_mem_differs(m, 0, PIECE, SEED, 0), PIECE);
-	/* It is sure of its slots now. */
+	/* The queue now has reserved slots: the limit cannot go below them. */
 	T_EQ(set(100000, 0), -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "sure of"));
 	T_EQ(get().pool_bytes, 2 * SLOT_MAX);
@@ -366,7 +367,7 @@ static void too_small(void)
 	pst_mem_free(m);
 }
 
-/* All queues that the bound has room for exist, and each can move its bytes. */
+/* Make queues until the limit leaves no room: each that was accepted can move bytes. */
 static void a_queue_too_many(void)
 {
 	enum { MOST = 64 };
@@ -395,7 +396,7 @@ static void a_queue_too_many(void)
 		T_EQ(pst_queue_submit(q[i]), 1);
 		T_EQ(rig_reap1(q[i]).res, PIECE);
 	}
-	/* One queue ends, which makes room for the one that had none. */
+	/* Freeing one queue makes room for the one that was refused. */
 	if (r < 0) {
 		q[0] = pst_queue_free(q[0]);
 		T_EQ(rig_do(q[nr], &io).res, PIECE);
@@ -416,7 +417,7 @@ static struct pst_file *hang;
 static struct pst_mem *mem;
 static struct pst_queue *hog;
 
-/* The library says at its debug level how large the slots of an engine are. */
+/* Slot size in bytes, from the library's debug log. */
 static _Atomic uint64_t slot_bytes;
 
 static void see_slots(void *arg, int level, const char *line)
@@ -428,7 +429,7 @@ static void see_slots(void *arg, int level, const char *line)
 		slot_bytes = strtoull(at + strlen("slots of "), NULL, 10);
 }
 
-/* Requests that hold a slot each until they are released: the pool grows to its bound. */
+/* Submit requests that each hold a slot until they are released: the pool grows to its limit. */
 static void hog_start(uint64_t bound)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .depth = HOG_DEPTH };
@@ -460,8 +461,9 @@ static void hog_start(uint64_t bound)
 }
 
 /*
- * Until a request hangs in every slot: memory of the pool counts before it is there, and is there
- * before it is used.  For few slots: the threads of all queues are 64 at most.
+ * Wait until a request hangs in every slot: the pool counts memory before it exists, and memory
+ * exists before a request uses it.  Only for few slots, because all queues together have at most
+ * 64 threads.
  */
 static void hog_has_all(uint64_t bound)
 {
@@ -501,7 +503,7 @@ static void hog_end(void)
 	T_OK(set(0, 0));
 }
 
-/* A second queue while the first holds everything; then the bound is raised. */
+/* One queue holds the whole pool: a request of another is refused until the limit is raised. */
 static void grows_to_the_bound(void)
 {
 	struct pst_mem *m;
@@ -526,9 +528,7 @@ static void grows_to_the_bound(void)
 	hog_end();
 }
 
-/*
- * Lower the bound below what is in use: requests continue, and the memory is returned afterwards.
- */
+/* Lower the limit below what is in use: requests continue, and the memory is freed afterwards. */
 static void lowered_below_use(void)
 {
 	uint64_t low = 2 * SLOT_MAX, end;
@@ -537,7 +537,7 @@ static void lowered_below_use(void)
 	hog_has_all(RIG_MIB(16));
 	T_OK(set(low, 0));
 	T_EQ(rig_stats(NULL).pool_limit, low);
-	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(16)); /* every slot hangs */
+	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(16)); /* every slot is in use */
 	hog_release();
 	end = t_in_ms(HANG_MS);
 	while (rig_stats(NULL).pool_bytes > low && t_now() < end)
@@ -547,7 +547,7 @@ static void lowered_below_use(void)
 	hog_end();
 }
 
-/* An engine that has everything, idle by now, makes room for another. */
+/* An idle engine's slots make room for another engine. */
 static void another_engine(void)
 {
 	uint32_t other = rig_backend == PST_BACKEND_URING ? PST_BACKEND_THREADS : PST_BACKEND_URING;
@@ -559,7 +559,7 @@ static void another_engine(void)
 		T_SKIP("io_uring: %s", pst_error_text());
 	hog_start(RIG_MIB(64));
 	hog_release();
-	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(64)); /* it stays for the next time */
+	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(64)); /* kept for reuse */
 	q = rig_queue(other, 0);
 	io = rig_io(PST_OP_READ, hang, mem, 0, 0, PIECE);
 	T_OK(pst_queue_prep(q, &io));
@@ -577,10 +577,10 @@ static void another_engine(void)
 
 /* ---------------------------------------------------------- pinned page cache */
 
-/* Read all of it again and again until so much is pinned, and then it stays so. */
+/* Read the whole file until want bytes are pinned.  Check that this does not change. */
 static void pins(struct pst_file *f, struct pst_mem *m, uint64_t len, uint64_t want)
 {
-	/* Under the thread sanitizer these reads take longer than all else here. */
+	/* Under the thread sanitizer, these reads take longer than everything else here. */
 	uint64_t end = t_in_ms(HANG_MS), more = RIG_TSAN ? 1 : 3;
 	struct pst_stats st = { 0 };
 
@@ -596,7 +596,7 @@ static void pins(struct pst_file *f, struct pst_mem *m, uint64_t len, uint64_t w
 
 static void pages(void)
 {
-	const uint64_t len = RIG_MIB(160); /* units of 64 MiB: two and a half */
+	const uint64_t len = RIG_MIB(160); /* 2.5 units of 64 MiB */
 	struct pst_device d = { .sz = sizeof(d) };
 	struct pst_file *f;
 	struct pst_mem *m;
@@ -610,12 +610,12 @@ static void pages(void)
 	f = rig_open(rig_path("pages"), RIG_R | PST_FILE_STABLE);
 	m = rig_alloc("cuda:0", len);
 	T_OK(set(0, RIG_MIB(64) - 1));
-	pins(f, m, len, RIG_MIB(32)); /* the last unit is small enough */
+	pins(f, m, len, RIG_MIB(32)); /* only the last, half unit fits */
 	T_OK(set(0, RIG_MIB(96)));
 	pins(f, m, len, RIG_MIB(96));
 	T_OK(set(0, 0));
 	pins(f, m, len, len);
-	/* Lower: what is pinned stays until its file is closed. */
+	/* A lower limit does not unpin pages before their file is closed. */
 	T_OK(set(0, 1));
 	zero = calloc(1, len);
 	T_CHECK(zero);
@@ -626,7 +626,7 @@ static void pages(void)
 	pst_file_close(f);
 	end = t_in_ms(RIG_WAIT_MS);
 	while (rig_stats(NULL).pages_bytes && t_now() < end)
-		(void)usleep(1000); /* given back in the background */
+		(void)usleep(1000); /* unpinned in the background */
 	T_EQ(rig_stats(NULL).pages_bytes, 0);
 	f = rig_open(rig_path("pages"), RIG_R | PST_FILE_STABLE);
 	pins(f, m, len, 0);
@@ -643,7 +643,7 @@ int main(int argc, char **argv)
 		return child();
 	(void)unsetenv("PST_POOL");
 	(void)unsetenv("PST_PAGES");
-	/* Staged requests must not go by a window here, however small they are. */
+	/* Small staged requests must not use a window here. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	RIG_RUN1(set_and_get);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A provider that answers with one of two files beneath, and may change its mind at any time.
+ * A provider that forwards each request to one of two lower files, and may switch at any time.
  *
- * pair://A;B is the file A until pair_choose() says otherwise.
+ * pair://A;B is the file A until choose() selects B.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -21,9 +21,9 @@
 #define SWITCHES 10000
 #define SEED_A 4
 #define SEED_B 5
-#define LATER 30000 /* ms: a deadline that no case waits for */
+#define LATER 30000 /* ms: a deadline that no case reaches */
 
-/* A path stays one; the linker hands other calls to the test provider. */
+/* The library's own function.  The linker redirects pst_file_open() to the test provider. */
 int __real_pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 			 struct pst_file **ret_file);
 
@@ -36,12 +36,12 @@ static struct pst_file *open_real(const char *path, uint32_t flags)
 }
 
 struct pair {
-	struct file file; /* first */
+	struct file file; /* must be the first member */
 	struct pst_file *of[2];
 	atomic_uint now;
-	atomic_int refuses;  /* -errno for writes and syncs, 0: none */
+	atomic_int refuses;  /* -errno for writes and syncs, or 0 */
 	atomic_uint asked;   /* calls of lower() that were refused */
-	atomic_int holds[2]; /* requests on each of the files beneath */
+	atomic_int holds[2]; /* requests on each lower file */
 };
 
 static struct pair *pair_of(struct pst_file *f)
@@ -131,7 +131,7 @@ static int pair_open_with_ops(const char *name, uint32_t flags, uint32_t mode, s
 	return r;
 }
 
-/* A pair of files of LEN bytes.  Their patterns differ, or not. */
+/* Open a pair of files of LEN bytes: SEED_A, and a second with this seed. */
 static struct pst_file *open_pair(uint64_t seed_b, uint32_t flags)
 {
 	char name[1200];
@@ -164,11 +164,12 @@ static void each_request_is_on_the_file_beneath(void)
 		d = rig_read(f, m, 0, 0, LEN);
 		T_EQ(d.res, LEN);
 		T_EQ(rig_mem_differs(m, 0, LEN, seed, 0), LEN);
-		/* The smallest request, of which most are. */
+		/* Small requests take a shorter path in the library. */
 		T_EQ(rig_read(f, m, 8192, 0, 4096).res, 4096);
 		T_EQ(rig_mem_differs(m, 0, 4096, seed, 8192), 4096);
 		/*
-		 * Check the same without a request, as soon as the file is known to be in memory.
+		 * Read the same without a request, as soon as the library knows that the file is
+		 * cached.
 		 */
 		io = rig_io(PST_OP_READ, f, m, 4096, 0, 4096);
 		for (tries = 0; pst_queue_try(rig_q, &io, 1, &d) != 1; tries++) {
@@ -189,7 +190,7 @@ static void each_request_is_on_the_file_beneath(void)
 	pst_mem_free(m);
 }
 
-/* The second file is in memory, so nothing of it goes by O_DIRECT, whatever the first one can. */
+/* The second file is in memory and cannot use O_DIRECT: this must hold even if the first can. */
 static void facts_are_those_of_the_file_beneath(void)
 {
 	char shm[] = "/dev/shm/pst-lower-XXXXXX", name[1200];
@@ -230,7 +231,7 @@ static void facts_are_those_of_the_file_beneath(void)
 	pst_mem_free(m);
 }
 
-/* A plan that the queue keeps does not outlive the file beneath, whose address may come back. */
+/* A cached plan must not outlive the lower file, whose address may be reused. */
 static void plans_end_with_the_file_beneath(void)
 {
 	char shm[] = "/dev/shm/pst-lower-XXXXXX";
@@ -250,7 +251,7 @@ static void plans_end_with_the_file_beneath(void)
 		struct pair *p = pair_of(f);
 
 		T_EQ(rig_do(rig_q, &io).res, LEN);
-		/* The next file to be opened reuses the memory of the closed one. */
+		/* The next file that is opened reuses the memory of the closed one. */
 		pst_file_close(p->of[0]);
 		p->of[0] = open_real(shm, RIG_R);
 		T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
@@ -312,7 +313,7 @@ static void switches_under_reads_lose_nothing(void)
 	pst_mem_free(m);
 }
 
-/* The next completion of writes and syncs that the pair puts off. */
+/* Submit a write or sync that the pair refuses at first. */
 static void put_off(uint32_t op, struct pst_file *f, struct pst_mem *m, uint64_t deadline)
 {
 	struct pst_io io = rig_io(op, f, m, 0, 0, BLOCK);
@@ -326,7 +327,8 @@ static void put_off(uint32_t op, struct pst_file *f, struct pst_mem *m, uint64_t
 }
 
 /*
- * The question is repeated until it is answered, in a call that waits and for a caller that polls.
+ * The pair answers -EAGAIN: the library asks again until it may start, for a caller that waits
+ * and for one that polls.
  */
 static void not_now_is_asked_again(void)
 {
@@ -340,7 +342,7 @@ static void not_now_is_asked_again(void)
 		rig_mem_fill(m, 0, BLOCK, SEED_B, 0);
 		atomic_store(&p->refuses, -EAGAIN);
 		put_off(ops[i], f, m, t_in_ms(LATER));
-		/* A read completes meanwhile. */
+		/* A read completes although the write or sync waits. */
 		T_EQ(rig_read(f, m, BLOCK, BLOCK, BLOCK).res, BLOCK);
 		T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 		T_EQ(pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(20)), 0);
@@ -401,7 +403,7 @@ static void put_off_requests_end_early(void)
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, -ECANCELED);
 	T_EQ(d.flags & PST_DONE_BUSY, 0);
-	/* A sync after a deferred write waits for that write, and both end with their queue. */
+	/* A sync after a deferred write waits for it, and a cancel ends both. */
 	put_off(PST_OP_WRITE, f, m, t_in_ms(LATER));
 	put_off(PST_OP_SYNC, f, m, t_in_ms(LATER));
 	T_EQ(pst_queue_cancel(rig_q, 7), 2);
@@ -418,7 +420,8 @@ static void put_off_requests_end_early(void)
 	pst_mem_free(m);
 }
 
-/* The file beneath is another provider's, whose operations hang: it stays held until they end. */
+/* An operation on the lower file hangs: the file must stay held until it ends, even after a
+ * cancel. */
 static void hung_file_beneath_stays_held(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory: its description, wraps and what becomes of them when the memory goes, and that the CPU
- * cannot follow a device's address.
+ * Memory: its description, wraps whose memory is freed, and that the CPU cannot follow a
+ * device's address.
  */
 #include <signal.h>
 #include <sys/mman.h>
@@ -34,8 +34,9 @@ static struct pst_mem *wrap(uint64_t addr, uint64_t len, uint32_t flags, uint32_
 }
 
 /*
- * Memory where nothing else comes when it is unmapped: new mappings are put into the highest
- * gap that is large enough (mm/mmap.c, vm_unmapped_area()), and above this one is a larger.
+ * Map memory whose place stays empty after munmap(). The kernel puts new mappings into the
+ * highest gap that is large enough (mm/mmap.c, vm_unmapped_area()), and a larger gap is above
+ * this memory.
  */
 static char *map(size_t len)
 {
@@ -127,7 +128,7 @@ static void device_texts(void)
 	T_EQ(pst_device_text("host", text, 0), -ENOSPC);
 	T_EQ(pst_device_text("host", text, (size_t)n + 1), n);
 
-	/* The software device has nothing more to tell. */
+	/* The software device has no further text. */
 	T_EQ(pst_device_text("soft", text, 1), 0);
 	T_EQ(text[0], 0);
 	T_EQ(pst_device_text("soft:7", text, sizeof(text)), -ENODEV);
@@ -158,7 +159,7 @@ static void facts(void)
 		T_EQ((uintptr_t)pst_mem_ptr(a), i.addr);
 	pst_mem_free(b);
 
-	/* An id is never used again, whatever address comes back. */
+	/* An id is never used again, even for the same address. */
 	for (unsigned n = 0; n < 20; n++) {
 		b = rig_alloc(rig_dev, 1);
 		T_CHECK(info_of(b).buffer_id > k.buffer_id);
@@ -169,7 +170,7 @@ static void facts(void)
 	T_CHECK(!pst_mem_free(NULL));
 }
 
-/* Host memory is zero; a store is what a load finds, at any offset. */
+/* New host memory is zero.  Bytes that were copied in can be copied out, at any offset. */
 static void store_and_load(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN + 1);
@@ -200,7 +201,7 @@ static void store_and_load(void)
 
 /* -------------------------------------------------------------- soft wraps */
 
-/* A wrap of a part is a view of the same allocation. */
+/* A wrap of a part of an allocation shares its bytes. */
 static void soft_wraps_share(void)
 {
 	struct pst_mem *m = rig_alloc("soft:0", LEN), *w[3];
@@ -227,7 +228,7 @@ static void soft_wraps_share(void)
 	T_EQ(rig_mem_differs(m, 0, 4096, 1, 0), 4096);
 	T_EQ(rig_mem_differs(m, 12288, LEN - 12288, 1, 12288), LEN - 12288);
 
-	/* The range of the wrap ends the copy, not that of the allocation. */
+	/* A copy is limited to the range of the wrap. */
 	T_EQ(pst_mem_copy_out(w[1], 8192, &(char){ 0 }, 1), -ERANGE);
 	{
 		struct pst_io io = rig_io(PST_OP_READ, f, w[1], 0, 1, 8192);
@@ -264,13 +265,13 @@ static void bad_wraps(void)
 	T_EQ(pst_mem_wrap((uintptr_t)own, sizeof(own), &o, &w), -EINVAL);
 	T_CHECK(!w);
 
-	/* Freed: no device knows it any more. */
+	/* Freed memory is unknown to every device. */
 	pst_mem_free(m);
 	o = (struct pst_mem_opts){ .sz = sizeof(o), .kind = PST_KIND_SOFT };
 	T_EQ(pst_mem_wrap(addr, 10, &o, &w), -EFAULT);
 }
 
-/* The wrap of memory whose owner has freed it harms nobody. */
+/* Use a wrap of memory that its owner has freed: no other memory may change. */
 static void wrapped_and_freed(void)
 {
 	struct pst_mem *m = rig_alloc("soft:0", LEN), *w, *other;
@@ -296,7 +297,7 @@ static void touch(uint64_t addr, bool write)
 {
 	volatile char *p = (volatile char *)(uintptr_t)addr;
 
-	(void)signal(SIGSEGV, SIG_DFL); /* and not a sanitizer's report */
+	(void)signal(SIGSEGV, SIG_DFL); /* die by the signal, without a sanitizer's report */
 	(void)signal(SIGBUS, SIG_DFL);
 	if (write)
 		*p = 1;
@@ -329,7 +330,7 @@ static void the_cpu_crashes(void)
 
 /* -------------------------------------------------------------- host wraps */
 
-/* Used again and again, by the disk: registered in the end. */
+/* Read from the disk again and again.  Return true once the memory is registered. */
 static bool becomes_pinned(struct pst_file *f, struct pst_mem *m)
 {
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
@@ -367,7 +368,7 @@ static void host_wraps(void)
 			d = rig_read(f, m, 0, 0, LEN);
 			T_EQ(d.res, LEN);
 			T_EQ(t_differs(p, SEED, 0, LEN), LEN);
-			/* Only memory whose pages stay may be registered. */
+			/* Only memory that the caller declared pinned may be registered. */
 			if (!pinned)
 				T_EQ(d.flags & PST_DONE_PINNED, 0);
 		}
@@ -377,7 +378,7 @@ static void host_wraps(void)
 		pst_mem_free(m);
 	}
 	{
-		/* Memory of malloc(3), of no alignment. */
+		/* Memory of malloc(3), unaligned. */
 		struct pst_mem *m = wrap((uintptr_t)odd + 1, 100000, 0, 0);
 
 		T_EQ(rig_read(f, m, 77, 0, 100000).res, 100000);
@@ -389,7 +390,8 @@ static void host_wraps(void)
 	pst_file_close(f);
 }
 
-/* Freed too early: an error, on every path, and never the bytes of somebody else. */
+/* Unmap wrapped memory too early: requests fail on every path, and never use other memory's
+ * bytes. */
 static void host_wrap_unmapped(void)
 {
 	static const uint64_t policies[] = { 0, PST_PATH_BUFFERED, PST_PATH_DIRECT,
@@ -412,7 +414,8 @@ static void host_wrap_unmapped(void)
 			continue;
 		}
 		/*
-		 * Use the memory once while it is mapped, so that the library caches what it can.
+		 * Use the memory once while it is mapped, so that the library caches what it
+		 * can.
 		 */
 		memset(p, 0, LEN);
 		if (policy != PST_PATH_CACHED)
@@ -432,7 +435,7 @@ static void host_wrap_unmapped(void)
 	}
 	pst_file_close(f);
 
-	/* Nothing of it reached the file. */
+	/* Nothing was written to the file. */
 	f = rig_open(rig_path("data"), RIG_R);
 	{
 		struct pst_mem *m = rig_alloc("host", LEN);
@@ -444,7 +447,7 @@ static void host_wrap_unmapped(void)
 	pst_file_close(f);
 }
 
-/* Half of it is gone: an error, and at most the bytes before the hole. */
+/* Half of the memory is unmapped: an error, and the count ends before the hole at the latest. */
 static void host_wrap_with_a_hole(void)
 {
 	struct pst_file *f = data_file(LEN, false);
@@ -483,17 +486,14 @@ static void drain(void)
 	T_OK(pst_mem_drain(m, 0));
 	T_OK(pst_mem_drain(m, PST_NO_DEADLINE));
 
-	/* Prepared counts. */
+	/* A prepared request counts as in use. */
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_mem_drain(m, 0), -EBUSY);
 	T_EQ(pst_mem_drain(m, t_in_ms(60)), -EBUSY);
 	T_CHECK(t_now() - start >= UINT64_C(60000000));
 	T_EQ(pst_queue_submit(rig_q), 1);
 
-	/*
-	 * A request in flight that is never reaped: draining succeeds, and the completion is still
-	 * there.
-	 */
+	/* Draining waits for a request in flight, but not for its reaping. */
 	T_OK(pst_mem_drain(m, t_in_ms(RIG_WAIT_MS)));
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	T_EQ(rig_reap1(rig_q).res, LEN);
@@ -502,7 +502,8 @@ static void drain(void)
 	pst_file_close(f);
 }
 
-/* A completion says BUSY of memory that the kernel may still write to. */
+/* A hung read ends at its deadline: the completion says BUSY if the kernel may still write to
+ * the memory. */
 static void drain_of_what_hangs(void)
 {
 	struct pst_mem *m, *other;
@@ -528,22 +529,22 @@ static void drain_of_what_hangs(void)
 	T_EQ(d.res, -ETIMEDOUT);
 	T_OK(pst_mem_drain(other, 0));
 	if (rig_soft()) {
-		/* The kernel writes to a staging slot, which never gets to the device now. */
+		/* The kernel writes to a staging slot, which is never copied to the device. */
 		T_EQ(d.flags & PST_DONE_BUSY, 0);
 		T_OK(pst_mem_drain(m, 0));
-		/* On a machine that is very slow its worker may not have begun with it. */
+		/* On a very slow machine the worker may not have started the read. */
 		T_CHECK(rig_stats(rig_q).busy <= 1);
 	} else if (d.flags & PST_DONE_BUSY) {
 		T_EQ(pst_mem_drain(m, 0), -EBUSY);
 		T_EQ(pst_mem_drain(m, t_in_ms(50)), -EBUSY);
 		T_EQ(rig_stats(rig_q).busy, 1);
 	}
-	/* Freed while it is busy: it stays until it is quiet. */
+	/* Freed while busy: the memory stays until it is quiet. */
 	if (d.flags & PST_DONE_BUSY) {
 		char *p = pst_mem_ptr(m);
 
 		m = pst_mem_free(m);
-		T_EQ(mincore(p, 65536, resident), 0); /* not unmapped */
+		T_EQ(mincore(p, 65536, resident), 0); /* still mapped */
 	}
 	while (rig_stats(rig_q).busy && t_now() < end) {
 		fusefs_release(&fuse);
@@ -561,7 +562,7 @@ static void drain_of_what_hangs(void)
 	pst_file_close(f);
 }
 
-/* pst_mem_free() with requests prepared and in flight: the last of them frees it. */
+/* Free memory with requests prepared or in flight: the last of them frees it. */
 static void freed_in_flight(void)
 {
 	struct pst_file *f = data_file(LEN, true);
@@ -589,7 +590,7 @@ static void freed_in_flight(void)
 	pst_file_close(f);
 }
 
-/* Memory comes and goes while one queue stays: no registration outlives its memory. */
+/* Allocate and free memory while one queue stays: no registration may outlive its memory. */
 static void many_come_and_go(void)
 {
 	struct pst_file *f = data_file(65536, true);

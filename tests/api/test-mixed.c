@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes that O_DIRECT cannot move, with others that it can, and a reader of the file meanwhile:
- * only durable bytes are called durable, and readers see what was written.
+ * Writes that O_DIRECT cannot move, mixed with others that it can, while another process reads
+ * the file.  Only durable bytes are reported as durable, and readers see what was written.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ static void open_proven(void)
 		mem = pst_mem_free(mem);
 		T_SKIP("O_DIRECT on the file system of the test");
 	}
-	/* Proven, so that what follows is compared with nothing. */
+	/* Prove the path, so that later writes are not compared. */
 	for (unsigned i = 0; i < 4; i++)
 		T_EQ(rig_write(file, mem, 0, 0, 65536).res, 65536);
 }
@@ -58,7 +58,7 @@ static void took(const struct pst_done *d, uint32_t path, uint32_t why)
 	T_EQ(d->why, why);
 }
 
-/* All of a write or nothing of it. */
+/* A write uses O_DIRECT as a whole or not at all. */
 static void as_a_whole(void)
 {
 	struct pst_seg segs[] = { { 0, 0, 65536, 0, 0, 1 }, { 131072, 131072, 65537, 0, 0, 1 } };
@@ -84,8 +84,8 @@ static void as_a_whole(void)
 	close_file();
 }
 
-/* Started first, what needs the page cache has the aligned ones join it; not those that must
- * not, which go behind it. */
+/* An unaligned write comes first: aligned writes after it use the page cache, too.  Strict
+ * writes, and those that list only O_DIRECT, wait for it instead. */
 static void joined(void)
 {
 	const uint64_t only = PST_POLICY1(PST_PATH_DIRECT);
@@ -109,14 +109,15 @@ static void joined(void)
 		default:
 			took(&d[i], DIRECT, PST_WHY_NONE);
 		}
-	/* And that is over. */
+	/* Once all have ended, aligned writes use O_DIRECT again. */
 	d[0] = rig_write(file, mem, 65536, 65536, 65536);
 	took(&d[0], DIRECT, PST_WHY_NONE);
 	T_EQ(rig_stats(rig_q).why[PST_WHY_MIXED], 1);
 	close_file();
 }
 
-/* A write that waits for an O_DIRECT write of another queue, which nobody reaps, gets its turn. */
+/* A write waits for an O_DIRECT write of another queue, which nobody reaps: it must still get
+ * its turn. */
 static void behind_another_queue(void)
 {
 	struct pst_queue *other;
@@ -137,7 +138,7 @@ static void behind_another_queue(void)
 	close_file();
 }
 
-/* A write in a queue that nobody reaps keeps no other queue waiting for ever. */
+/* A write that waits in a queue which nobody reaps must not block another queue. */
 static void behind_one_that_waits(void)
 {
 	struct pst_queue *other;
@@ -172,7 +173,7 @@ static unsigned descriptors_of(const char *path)
 	return nr;
 }
 
-/* A closed file is released when its last write ends, whichever queue notices that. */
+/* A closed file is released when its last write ends, whichever queue notices. */
 static void ended_by_another_queue(void)
 {
 	struct pst_queue *first, *other;
@@ -205,7 +206,7 @@ static void ended_by_another_queue(void)
 	close_file();
 }
 
-/* Any mixture ends, and gives the right bytes. */
+/* Mix all kinds of writes: all end, and the bytes are right. */
 static void everything_at_once(void)
 {
 	uint8_t *buf = malloc(LEN);
@@ -262,8 +263,8 @@ static void stop_reader(void)
 	reader_pid = 0;
 }
 
-/* Another process reads the file again and again, out of a page cache that was dropped, so
- * that the kernel reads ahead, into folios as large as it likes. */
+/* Start a process that reads the file again and again, each time after dropping it from the page
+ * cache, so that the kernel reads ahead into large folios. */
 static void start_reader(void)
 {
 	reader_pid = fork();
@@ -272,7 +273,7 @@ static void start_reader(void)
 		static char buf[65536];
 		int fd = open(rig_path("file"), O_RDONLY | O_CLOEXEC);
 
-		(void)alarm(60); /* should the parent die */
+		(void)alarm(60); /* in case the parent dies */
 		for (;;) {
 			(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 			for (off_t at = 0; pread(fd, buf, sizeof(buf), at) > 0;)
@@ -281,7 +282,7 @@ static void start_reader(void)
 	}
 }
 
-/* Chunks that lie side by side, not in their order. */
+/* Write adjacent chunks out of order while the other process reads. */
 static void beside_reader(uint64_t chunk, uint64_t nr, unsigned rounds)
 {
 	uint8_t *buf = malloc(LEN);
@@ -330,10 +331,10 @@ int main(void)
 	rig_init();
 	(void)atexit(stop_reader);
 	RIG_RUN(as_a_whole);
-	RIG_RUN_BACKENDS(joined); /* a device's writes start in no known order */
+	RIG_RUN_BACKENDS(joined); /* device writes start in no known order */
 	RIG_RUN(behind_another_queue);
 	RIG_RUN(behind_one_that_waits);
-	RIG_RUN_BACKENDS(ended_by_another_queue); /* a device's engine ends its own */
+	RIG_RUN_BACKENDS(ended_by_another_queue); /* an engine completes its own writes */
 	RIG_RUN(everything_at_once);
 	RIG_RUN(unaligned_beside_reader);
 	RIG_RUN(aligned_beside_reader);

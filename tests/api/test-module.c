@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Providers in modules of the library, which is linked into this program. */
+/* Providers in modules, with the library linked into this program. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #define SEED 4
 #define THREADS 8
 
-/* In place of the library's own list. */
+/* Replaces the library's own list. */
 const struct file_module_entry file_modules[] = {
 	{ "sample", "module-sample.so" },   { "tables", "module-tables.so" },
 	{ "version", "module-version.so" }, { "none", "module-none.so" },
@@ -38,7 +38,7 @@ static void refused(const char *scheme, int err, const char *why)
 		T_FAIL("%s: '%s' is not in '%s'", scheme, why, pst_error_text());
 }
 
-/* First of all: nothing is loaded yet. */
+/* Must be the first case, while no module is loaded. */
 static void init_that_fails_is_called_again(void)
 {
 	T_EQ(setenv("PST_TEST_MODULE_FAILS", "1", 1), 0);
@@ -112,7 +112,7 @@ static void bad_modules_are_refused(void)
 	T_EQ(fclose(file), 0);
 	T_EQ(chmod(path, 0644), 0);
 	refused("text", ELIBACC, "cannot be loaded");
-	/* Anybody might have put it there. */
+	/* Anybody could have written this file. */
 	T_EQ(chmod(path, 0666), 0);
 	refused("text", EPERM, "may be changed by others");
 	(void)unlink(path);

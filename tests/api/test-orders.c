@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Events that meet requests, in every order, on real queues.
+ * Events during requests, in every order, on real queues.
  *
- * A run has a queue with a read, a write and a sync in it, or some of these.  Their operations wait
- * at a gate of the test provider (provider.h).  Then events come, in one order of many:
+ * A run has a queue with a read, a write and a sync, or some of these.  Their operations wait at
+ * a gate of the test provider (provider.h). Then events happen in one of many orders:
  *
- *	G	the gate lets all operations go, with a result each: done, short or an error
- *	r w s	it lets the operation of the read, the write, the sync go
- *	T	their time is over: the deadline, or the grace behind a cancel
- *	C	pst_queue_cancel()
- *	R	pst_queue_reap() takes what is there
- *	M	pst_mem_free()
- *	F	pst_file_close()
- *	Q	pst_queue_free()
+ *   G      the gate lets all operations end, each with a result: done, short or an error
+ *   r w s  the gate lets the operation of the read, the write, the sync end
+ *   T      time is over: the deadline, or the grace period after a cancel
+ *   C      pst_queue_cancel()
+ *   R      pst_queue_reap() takes the completions that are there
+ *   M      pst_mem_free()
+ *   F      pst_file_close()
+ *   Q      pst_queue_free()
  *
- * An operation that hangs is one whose G comes late.  orders_rules.h has what each event has to
- * bring about.  After each event the queue, its counters, the drains, the provider and the bytes
- * are compared with that.
+ * An operation hangs if its G comes late.  orders_rules.h has the expected effect of each event.
+ * After each event the queue, its counters, the drains, the provider and the bytes are compared
+ * with it.
  *
- * An order is void if the machine is so slow that time is over before its T.  It is tried again.
+ * If a slow machine lets time be over before its T, the run is void and is tried again.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -26,15 +26,15 @@
 
 #include "orders_rules.h"
 
-#define GRACE_NS UINT64_C(100000000) /* of pst_queue_cancel() */
+#define GRACE_NS UINT64_C(100000000) /* ns: grace period of pst_queue_cancel() */
 
 /*
- * The two back ends share the orders: what is under way at a gate is in neither of them.
- * PST_ORDERS=36 takes every order with each, in all variants.
+ * Each back end runs a part of the orders: an operation at the gate is in neither of them.
+ * PST_ORDERS=36 runs every order with both, in all variants.
  */
 #if defined(__SANITIZE_ADDRESS__) || T_TSAN
 #define STEP 6
-#define TIME_NS UINT64_C(60000000) /* deadline from the submit on, at the first try */
+#define TIME_NS UINT64_C(60000000) /* ns from submit to the deadline, at the first try */
 #else
 #define STEP 2
 #define TIME_NS UINT64_C(20000000)
@@ -47,24 +47,25 @@
 
 enum { SEED_FILE = 71, SEED_MEM, SEED_OLD, SEED_AFTER };
 
-/* A thread's objects; queue, memory and file stay from run to run unless an event ends them. */
+/* The objects of one thread.  Queue, memory and file are reused by the next run unless an event
+ * ends them. */
 struct run {
 	const struct order *order;
 	struct rules want;
 	uint64_t user_data;
 	uint64_t time_ns;
-	unsigned at; /* the event */
+	unsigned at; /* index of the current event in order */
 
 	struct pst_queue *q;
 	struct pst_mem *m;
 	struct pst_file *f, *anchor;
-	void *wrap; /* the memory, if it is wrapped */
+	void *wrap; /* the memory, if wrapped; else NULL */
 	char path[512];
 	int fd;
 	struct test_gate gate;
-	bool filled;    /* the memory was given other bytes, which have to stay */
-	uint64_t limit; /* the rules hold until then */
-	uint64_t over;  /* from then on time is over */
+	bool filled;    /* the test has overwritten the memory: nothing may change it */
+	uint64_t limit; /* ns: the expectations hold until then */
+	uint64_t over;  /* ns: from then on time is over */
 	atomic_bool opened;
 	char why[TEXT_MAX];
 };
@@ -116,15 +117,16 @@ __attribute__((format(printf, 3, 4))) static enum how broken(struct run *r, int 
 /* ------------------------------------------------------- what there is now */
 
 /*
- * A turn of the queue that takes no completion: a look whether a file is quiet is one after each
- * queue with requests on it.  The anchor is a request that was prepared and is never submitted.
+ * Let the queue make progress without taking a completion: pst_file_drain() does so for each
+ * queue with requests on the file.  The anchor is a file with a request that was prepared and is
+ * never submitted.
  */
 static int look(struct run *r)
 {
 	return pst_file_drain(r->f && uses_file(&r->want) ? r->f : r->anchor, 0);
 }
 
-/* Wait until the queue's counters show what they should. */
+/* Wait until the queue's counters have the expected values. */
 static enum how settle(struct run *r)
 {
 	uint64_t end = t_hang();
@@ -150,7 +152,7 @@ static enum how settle(struct run *r)
 	return GOOD;
 }
 
-/* Soon the provider has nr open files, and what is under way at the gate. */
+/* Wait until the provider has nr open files, and the expected operations at the gate. */
 static enum how provider_has(struct run *r, unsigned nr)
 {
 	struct pst_stats st = { .sz = sizeof(st) };
@@ -159,7 +161,7 @@ static enum how provider_has(struct run *r, unsigned nr)
 	while (atomic_load(&r->gate.files) != nr && t_now() < end) {
 		if (t_now() >= r->limit)
 			return LATE;
-		/* Somebody has to look after a queue that was freed. */
+		/* This lets a freed queue make progress. */
 		(void)pst_stats(NULL, &st);
 		(void)usleep(100);
 	}
@@ -171,7 +173,7 @@ static enum how provider_has(struct run *r, unsigned nr)
 			(void)usleep(100);
 		}
 		CHECK_EQ(r->gate.held[i], r->want.subs[i].at_gate);
-		/* An engine's worker tells it a moment later. */
+		/* An engine's worker passes the cancel on a moment later. */
 		while (r->want.subs[i].told && !atomic_load(&r->gate.told[i]) && t_now() < end) {
 			if (t_now() >= r->limit)
 				return LATE;
@@ -209,8 +211,8 @@ static enum how mem_fill(struct run *r, uint64_t seed)
 }
 
 /*
- * Check that the memory holds what was read.  Nothing may touch it any more, because it now belongs
- * to the test.
+ * Check that the memory holds what was read, then overwrite it: from now on nothing may change
+ * it.
  */
 static enum how take_mem(struct run *r)
 {
@@ -225,7 +227,7 @@ static enum how take_mem(struct run *r)
 	return mem_fill(r, SEED_AFTER);
 }
 
-/* Everything is as the rules have it. */
+/* Compare everything with the expectations. */
 static enum how look_at_all(struct run *r)
 {
 	if (r->q)
@@ -379,9 +381,9 @@ static enum how event(struct run *r, enum event ev)
 
 /* ------------------------------------------------------------ from end to end */
 
-static _Atomic uint64_t sum; /* of requests that completed */
+static _Atomic uint64_t sum; /* requests that have completed */
 
-/* Make the objects that the last run ended, and use the others again. */
+/* Make the objects that the last run ended; reuse the others. */
 static enum how make_things(struct run *r)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .depth = 4 };
@@ -428,7 +430,7 @@ static enum how prep(struct run *r, enum test_bar bar)
 	return GOOD;
 }
 
-/* The requests are at the gate. */
+/* Submit the requests, and wait until their operations are at the gate. */
 static enum how start(struct run *r)
 {
 	struct pst_io anchor = { .op = PST_OP_SYNC, .file = r->anchor, .user_data = ANCHOR };
@@ -455,12 +457,12 @@ static enum how start(struct run *r)
 	}
 	CHECK_EQ(pst_queue_submit(r->q), c->nr);
 	CHECK_EQ(pst_queue_prep(r->q, &anchor), 0);
-	/* A moment later they are at the gate, those of an engine too. */
+	/* The operations of an engine reach the gate a moment later. */
 	TRY(provider_has(r, 1));
 	return look_at_all(r);
 }
 
-/* Nothing is under way any more. */
+/* Check the end of a run: nothing is in flight, and the bytes are right. */
 static enum how finish(struct run *r)
 {
 	const struct sub *w = &r->want.subs[TEST_BAR_WRITE];
@@ -490,7 +492,7 @@ static enum how finish(struct run *r)
 	return GOOD;
 }
 
-/* End all that the run left: nothing may stay. */
+/* Free everything that a void or failed run has left. */
 static void give_up(struct run *r)
 {
 	struct pst_stats st = { .sz = sizeof(st) };
@@ -538,8 +540,8 @@ static enum how one(struct run *r)
 
 static struct {
 	bool apart;
-	unsigned step, per_order; /* steps between orders, and variants of each order */
-	unsigned number;          /* of the case: others have other variants */
+	unsigned step, per_order; /* run each step-th order, in per_order variants */
+	unsigned number;          /* of the case; another number selects other variants */
 	atomic_uint next, good, tries, given_up;
 	atomic_bool stop;
 	pthread_mutex_t lock;
@@ -598,7 +600,7 @@ static void *thread(void *arg)
 
 static void threads(void)
 {
-	/* Files can do nothing but move bytes, and each request takes one operation. */
+	/* Let each request take one operation on the file. */
 	const struct test_plan plan = { .seed = 1, .hang_off = UINT64_MAX };
 	static struct run runs[NR_THREADS];
 	pthread_t ids[NR_THREADS];
@@ -617,7 +619,7 @@ static void threads(void)
 		T_CHECK(r->fd >= 0);
 		T_OK(pst_file_open(r->path, RIG_RW | PST_FILE_PLAIN, NULL, &r->anchor));
 	}
-	test_provider_plan(&plan); /* the first open set another */
+	test_provider_plan(&plan); /* opening the anchors has set another plan */
 	for (; nr < NR_THREADS; nr++)
 		if (pthread_create(&ids[nr], NULL, thread, &runs[nr]) != 0)
 			fail("no thread");
@@ -648,7 +650,7 @@ static void walk(unsigned must, unsigned nr, unsigned step)
 	       work.good, nr_orders, work.tries, work.given_up, sum, (t_now() - start) / 1000000);
 	T_EQ(test_provider_ctxs(), ctxs);
 	T_EQ(test_provider_files(), files);
-	/* Each request completed once, also on queues that were freed. */
+	/* Each request has completed once, even those of freed queues. */
 	T_EQ(rig_stats(NULL).requests - requests, sum);
 	T_CHECK(work.good > 100);
 	T_CHECK(work.given_up * 50 < work.good);
@@ -670,7 +672,7 @@ int main(void)
 	struct pst_limits limits = { .sz = sizeof(limits), .pool_bytes = RIG_MIB(4096) };
 
 	rig_init();
-	(void)pst_limits_set(&limits); /* many queues have their share */
+	(void)pst_limits_set(&limits); /* each of the many queues gets its share */
 	RIG_RUN(every_order);
 	RIG_RUN(one_by_one);
 	free(orders);

@@ -2,11 +2,11 @@
 /*
  * The path p2p: O_DIRECT between a disk and memory that a PCI device lends.
  *
- * The device is a folder like the kernel's, whose file "allocate" is a file: the library, the
- * planner and the proofs are the real ones, and the kernel moves the bytes.  What a PCI bus may do
- * to them is planted by calls.h.  lab/guest-p2p runs this program on real devices:
+ * The device is a folder like the kernel's, whose file "allocate" is an ordinary file: the
+ * library, the planner and the proofs are the real ones, and the kernel moves the bytes.  Faults
+ * of a PCI bus are planted by calls.h.  lab/guest-p2p runs this program on real devices:
  *
- *	test-p2p reaches|refused
+ * test-p2p reaches|refused
  */
 #include <sys/mman.h>
 
@@ -21,7 +21,7 @@
 
 /* -------------------------------------------------------------- a PCI device */
 
-static const char *root; /* the folder of PCI devices */
+static const char *root; /* the folder that stands for the kernel's list of PCI devices */
 
 static void put(const char *pci, const char *name, const char *text)
 {
@@ -59,7 +59,7 @@ static void device_make(void)
 	(void)snprintf(path, sizeof(path), "%s/0000:00:06.0", root); /* one that lends nothing */
 	T_EQ(mkdir(path, 0700), 0);
 	lender_make("0000:00:07.0");
-	lender_make("10000:00:07.0"); /* domains of more digits */
+	lender_make("10000:00:07.0"); /* domains of more than four digits */
 	lender_make("10000:00:07.1");
 	lender_make("10000001:00:07.1");
 	p2pmem_root = root;
@@ -116,7 +116,7 @@ static void bytes_go_both_ways(void)
 	T_CHECK(pst_mem_ptr(m));
 	T_EQ(check(f, m, PST_OP_READ, PST_PATH_P2P).why, PST_WHY_NONE);
 	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).why, PST_WHY_NO_PROVIDER);
-	rig_mem_fill(m, 0, LEN, SEED + 2, 0); /* bytes that were there prove nothing */
+	rig_mem_fill(m, 0, LEN, SEED + 2, 0); /* other bytes, so that unchanged memory is noticed */
 	d = rig_read(f, m, 0, 0, LEN);
 	T_EQ(d.res, LEN);
 	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
@@ -136,14 +136,14 @@ static void bytes_go_both_ways(void)
 	d = rig_read(f, m, 4099, 3, 65536);
 	T_EQ(d.res, 65536);
 	T_EQ(t_differs((char *)pst_mem_ptr(m) + 3, SEED, 4099, 65536), 65536);
-	/* Copies and checksums are the CPU's. */
+	/* pst_mem_copy_out() is a copy by the CPU. */
 	T_EQ(rig_mem_differs(m, 3, 65536, SEED, 4099), 65536);
 	free(buf);
 	pst_file_close(f);
 	pst_mem_free(m);
 }
 
-/* Small reads from front to back keep the path: the kernel's read-ahead would copy by the CPU. */
+/* Small reads in order stay on this path: with read-ahead the CPU would copy. */
 static void sequential(void)
 {
 	struct pst_file *f = data_open("data", RIG_R);
@@ -151,7 +151,7 @@ static void sequential(void)
 	struct pst_done d;
 
 	for (uint64_t at = 0; at < 8 * 4096; at += 4096) {
-		rig_cold(rig_path("data")); /* a proof reads by the page cache */
+		rig_cold(rig_path("data")); /* the proof has read through the page cache */
 		d = rig_read(f, m, at, at, 4096);
 		T_EQ(d.res, 4096);
 		T_EQ(d.paths, PST_PATH_BIT(PST_PATH_P2P));
@@ -184,7 +184,8 @@ static void strict_and_listed(void)
 	pst_mem_free(m);
 }
 
-/* Addresses with a domain of more than four digits are whole, and no two devices are one. */
+/* Addresses with a domain of more than four digits are kept whole, and each device has its own
+ * uuid. */
 static void long_addresses(void)
 {
 	static const char *const pci[] = { "0000:00:07.0", "10000:00:07.0", "10000:00:07.1",
@@ -237,8 +238,8 @@ static ssize_t refuses(const struct call *c)
 }
 
 /*
- * The kernel refuses once.  Later requests of this file use the page cache; other memory still uses
- * O_DIRECT.
+ * The kernel refuses once: later requests of this file and memory use the page cache, and other
+ * memory still uses O_DIRECT.
  */
 static void refused_topology(int err)
 {
@@ -249,7 +250,7 @@ static void refused_topology(int err)
 	struct pst_done d;
 	char text[300];
 
-	rig_q = rig_queue(PST_BACKEND_THREADS, 0); /* io_uring makes no calls */
+	rig_q = rig_queue(PST_BACKEND_THREADS, 0); /* calls.h cannot see operations of io_uring */
 	refuse_with = err;
 	refused = 0;
 	call_hook = refuses;
@@ -268,7 +269,7 @@ static void refused_topology(int err)
 	d = rig_read(f, m, 131072, 131072, 65536);
 	T_EQ(d.res, 65536);
 	T_EQ(d.why, PST_WHY_NO_P2P);
-	T_EQ(refused, 1); /* it is not tried again */
+	T_EQ(refused, 1); /* the path was not tried again */
 	io.flags = PST_IO_STRICT;
 	T_EQ(rig_do(rig_q, &io).res, -EOPNOTSUPP);
 	refuse_with = 0;
@@ -281,7 +282,7 @@ static void refused_topology(int err)
 	pst_mem_free(m);
 }
 
-/* After bytes have moved, an error of one operation says nothing of the devices. */
+/* After bytes have moved, the error of one operation does not turn the path off. */
 static void one_is_refused(void)
 {
 	static const int errs[] = { EREMOTEIO, EINVAL };
@@ -319,7 +320,7 @@ static void refused_invalid(void)
 	refused_topology(EINVAL);
 }
 
-/* A disk that fails is no refusal. */
+/* An I/O error is not a refusal of the path. */
 static void errors_stay_errors(void)
 {
 	struct pst_file *f = data_open("data", RIG_R);
@@ -342,7 +343,7 @@ static void errors_stay_errors(void)
 static ssize_t (*lie)(const struct call *c);
 static _Atomic unsigned lies;
 
-/* Move bytes by O_DIRECT to a place 512 bytes off. */
+/* Move the bytes by O_DIRECT, but 512 bytes off. */
 static ssize_t shifted(const struct call *c)
 {
 	struct call other = *c;
@@ -377,13 +378,13 @@ static ssize_t zeros(const struct call *c)
 	return n;
 }
 
-/* Move nothing and leave what was there before. */
+/* Move nothing and report success. */
 static ssize_t stale(const struct call *c)
 {
 	return (ssize_t)c->len;
 }
 
-/* Is it memory of the PCI device?  Only the way there lies. */
+/* Return true for memory of the PCI device; only operations on it are spoiled. */
 static bool is_peer(const void *addr)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
@@ -440,7 +441,7 @@ static void lied_to(uint32_t op)
 		d = rig_do(rig_q, &io);
 		T_EQ(d.res, 65536);
 		T_EQ(d.why, PST_WHY_NOT_PROVEN);
-		T_CHECK(!took(&d, PST_PATH_P2P)); /* its bytes were not believed */
+		T_CHECK(!took(&d, PST_PATH_P2P)); /* its bytes were discarded */
 		T_EQ(d.flags & PST_DONE_PROOF, 0);
 		T_EQ(lies, 4 * (i + 1)); /* itself, and three more to be sure */
 		check_bytes(op, m, i * 65536, 65536);
@@ -448,7 +449,7 @@ static void lied_to(uint32_t op)
 	}
 	T_EQ(check(f, m, op, PST_PATH_P2P).state, PST_STATE_IMPOSSIBLE);
 	T_EQ(check(f, m, op, PST_PATH_P2P).why, PST_WHY_NOT_PROVEN);
-	/* It is not tried any more. */
+	/* The path is not tried again. */
 	before = lies;
 	{
 		struct pst_io io = rig_io(op, f, m, 1 << 20, 1 << 20, 65536);
@@ -477,7 +478,7 @@ static void lying_writes_child(void)
 	rig_q = pst_queue_free(rig_q);
 }
 
-/* Each lie in a process of its own, which knows nothing of the path yet. */
+/* Plant one lie, in processes that know nothing of the path. */
 static void lying(ssize_t (*how)(const struct call *c))
 {
 	lie = how;
@@ -500,8 +501,8 @@ static void stale_bytes_are_caught(void)
 	lying(stale);
 }
 
-/* The bytes are right by chance: they were there before, and the bus drops what the disk moves.
- * The path is not proven by them, and a later request on other memory is right. */
+/* The memory already has the right bytes, and the bus drops what the disk moves: this must not
+ * prove the path, and later requests with other bytes must be right. */
 static void right_by_chance(uint32_t op)
 {
 	struct pst_file *f = data_open("data", RIG_RW);
@@ -511,7 +512,7 @@ static void right_by_chance(uint32_t op)
 	lies = 0;
 	lie = stale;
 	call_hook = lies_to;
-	rig_mem_fill(m, 0, LEN, SEED, 0); /* as the file */
+	rig_mem_fill(m, 0, LEN, SEED, 0); /* the same bytes as the file */
 	for (unsigned i = 0; i < 2; i++) {
 		io = rig_io(op, f, m, i * 65536, i * 65536, 65536);
 		T_EQ(rig_do(rig_q, &io).res, 65536);
@@ -522,7 +523,7 @@ static void right_by_chance(uint32_t op)
 	rig_mem_fill(m, 1 << 20, 65536, SEED + 1, 1 << 20);
 	io = rig_io(op, f, m, 1 << 20, 1 << 20, 65536);
 	T_EQ(rig_do(rig_q, &io).res, 65536);
-	T_CHECK(lies > 2); /* it was tried */
+	T_CHECK(lies > 2); /* the path was tried again */
 	check_bytes(op, m, 1 << 20, 65536);
 	call_hook = NULL;
 	pst_file_close(f);
@@ -550,8 +551,8 @@ static void chance_proves_nothing(void)
 }
 
 /*
- * Writes by O_DIRECT are proven already, those of p2p are not: even a file that is open for writing
- * alone is read back.
+ * Writes by O_DIRECT are proven, writes by p2p are not: even a file open for writing only is
+ * read back.
  */
 static void write_only_child(void)
 {
@@ -628,7 +629,7 @@ int main(int argc, char **argv)
 		return rig_done();
 	}
 	T_RUN(device_make);
-	/* Their children are the first to use the library. */
+	/* First, because their children use the library: this process must not have used it. */
 	T_RUN(shifted_bytes_are_caught);
 	T_RUN(zeros_are_caught);
 	T_RUN(stale_bytes_are_caught);

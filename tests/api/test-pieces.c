@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests of many pieces on device memory.  Pieces of one length are claimed by workers, who look
- * at their segments later: bytes are right, and segments are the caller's once the completion is.
+ * Requests of many pieces on device memory.  Workers claim pieces of equal length, and look at
+ * their segments later.  The bytes must be right, and the segments belong to the caller again
+ * after the completion.
  */
 #include "rig.h"
 
@@ -18,8 +19,8 @@ static void open_data(void)
 	file = rig_open(rig_path("data"), RIG_RW);
 }
 
-/* NR pieces of that length, each from its own place in the file, to places in random order with a
- * gap behind each. */
+/* Make NR pieces of this length: disjoint in the file, and in random order in memory with a gap
+ * of one byte after each. */
 static struct pst_seg *pieces(uint64_t len, uint64_t align, uint64_t *ret_size)
 {
 	struct pst_seg *segs = calloc(NR, sizeof(*segs));
@@ -134,7 +135,7 @@ static void written(void)
 	file = pst_file_close(file);
 }
 
-/* The request is cancelled, or comes to its deadline, while workers look at the segments. */
+/* The request is cancelled, or its deadline passes, while workers look at the segments. */
 static void ended_early(void)
 {
 	struct pst_queue *q;
@@ -175,7 +176,8 @@ static void ended_early(void)
 	file = pst_file_close(file);
 }
 
-/* The file ends among the pieces: all before it, and those in front of its end, are there. */
+/* The file ends inside one of the pieces: the count includes the pieces before it, and its bytes
+ * before the end. */
 static void beyond_the_end(void)
 {
 	uint64_t size;
@@ -201,7 +203,8 @@ static void beyond_the_end(void)
 	file = pst_file_close(file);
 }
 
-/* A program that changes segments while they are the library's gets nonsense, but an end. */
+/* Change the segments while the library uses them: the bytes are undefined, but the request
+ * ends. */
 static void changed_meanwhile(void)
 {
 	static const uint64_t lens[] = { RIG_MIB(1), 0, 9 };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program may unload a plug-in that the static library is part of: a second after a call that
- * waits, threads of the library still end what the call left behind.
+ * Unload a plug-in that contains the static library.  Its code must stay mapped: for a second
+ * after a blocking call, threads of the library still clean up.
  */
 #include <dlfcn.h>
 
 #include "rig.h"
 
 #define LEN 65536
-#define IDLE_US 1300000 /* what a queue stays idle, and some more */
+#define IDLE_US 1300000 /* longer than an idle queue is kept */
 
 static char path[500];
 
@@ -26,7 +26,7 @@ static void unloaded(void)
 	T_EQ(plugin_read(rig_path("data"), buf, LEN), LEN);
 	T_EQ(t_differs(buf, 5, 0, LEN), LEN);
 	T_EQ(dlclose(plugin), 0);
-	/* Wait until its threads have ended: they would run code that is no longer mapped. */
+	/* Wait until the library's threads have ended. */
 	(void)usleep(IDLE_US);
 	plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 	T_CHECK(plugin);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The paths that requests take where a machine forbids something: io_uring, locked memory; and
- * memory that is registered where it may be.
+ * The paths of requests if the machine forbids io_uring or locked memory, and registered memory
+ * if it does not.
  */
 #include "policy.h"
 
@@ -10,7 +10,8 @@
 
 /* -------------------------------------------------- what a machine forbids */
 
-/* Cases that need a process in which the library was not used yet run themselves in one. */
+/* Back end of the child's queue.  Each case runs in a child that has not used the library
+ * before. */
 static uint32_t forbidden_backend;
 
 static void without_uring_here(void)
@@ -51,7 +52,8 @@ static void without_uring_here(void)
 	rig_quiet();
 }
 
-/* A sandbox that forbids what a queue already uses: requests end at once, and nobody spins. */
+/* A sandbox forbids io_uring_enter() after the queue was made: requests end at once, and no
+ * thread spins. */
 static void without_uring_later_here(void)
 {
 	struct pst_done d[8];
@@ -110,8 +112,9 @@ static void prep_at(struct pst_file *f, uint32_t op, uint64_t at, uint64_t user_
 }
 
 /*
- * The same if the library chooses: threads take over operations that the kernel has not taken, and
- * all later ones.  An operation that the kernel has taken completes by the ring.
+ * A sandbox forbids io_uring after a queue that may choose was made.  Threads take over
+ * operations that the kernel has not taken, and all later ones.  An operation that the kernel
+ * has taken completes through the ring.
  */
 static void threads_take_over_here(void)
 {
@@ -159,7 +162,7 @@ static void threads_take_over_here(void)
 	T_EQ(rig_stats(rig_q).inflight, 1);
 	T_EQ(fusefs_waiting(&fs), 1);
 
-	/* Later ones say so, a strict one is refused, and who insists on a ring hears why not. */
+	/* Later requests say so, a strict one is refused, and no queue of io_uring can be made. */
 	d[0] = ask(PST_OP_READ, 0, 0, 0, LEN);
 	T_EQ(d[0].res, LEN);
 	T_EQ(d[0].why, PST_WHY_NO_URING);
@@ -189,9 +192,9 @@ static void threads_take_over(void)
 	}
 }
 
-static bool made_before; /* the queue, and the engine */
+static bool made_before; /* make queue and engine before the sandbox */
 
-/* Create a queue, an engine and a waiting call after the sandbox. */
+/* Make a queue, an engine and a blocking call in a sandbox. */
 static void new_ones_after_a_sandbox_here(void)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING };
@@ -252,25 +255,25 @@ static void no_trouble(void *arg, int level, const char *line)
 
 static void without_memlock_here(void)
 {
-	/* Enough for rings, then for nothing. */
+	/* First enough for rings, later for nothing. */
 	struct rlimit rl = { 3 << 19, 3 << 19 };
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
 	struct pst_done d;
 
 	if (rig_backend_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring");
-	open_file(RIG_RW); /* while this user may */
+	open_file(RIG_RW); /* before the change of user */
 	needs_direct();
 	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
 		T_SKIP("another user: %s", strerror(errno));
 	rig_q = rig_queue(PST_BACKEND_URING, 8);
-	/* So few bytes that they fit the limit although they are read twice for the proof. */
+	/* Few enough bytes for the limit, even though the proof reads them twice. */
 	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN / 4);
 	TOOK(d, BIT(DIRECT), PST_WHY_NONE);
 	rl.rlim_cur = 4096;
 	T_EQ(setrlimit(RLIMIT_MEMLOCK, &rl), 0);
 	pst_log_set(no_trouble, NULL, PST_LOG_WARN);
-	/* The refusal is reported where registering would pay, that is for memory used again. */
+	/* Only memory that is used again is registered, so only then is the refusal reported. */
 	do
 		d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
 	while (d.why == PST_WHY_NONE && t_now() < until);
@@ -278,7 +281,7 @@ static void without_memlock_here(void)
 	T_EQ(d.detail, ENOMEM);
 	T_EQ(d.flags & PST_DONE_PINNED, 0);
 	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
-	/* That changes the price and not the path. */
+	/* A refused registration changes the cost, not the path. */
 	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), PST_IO_STRICT, 0, LEN);
 	TOOK(d, BIT(DIRECT), PST_WHY_MEMLOCK);
 	T_EQ(rig_stats(NULL).errors, 0);
@@ -309,10 +312,10 @@ static void small_writes_here(void)
 	for (uint64_t len = 4096; len <= 65536; len *= 2) {
 		d = ask(PST_OP_WRITE, 0, PST_IO_STRICT, 0, len);
 		TOOK(d, len <= max ? BIT(BUFFERED) : BIT(DIRECT), PST_WHY_NONE);
-		/* Of any alignment. */
+		/* The same for unaligned writes. */
 		d = ask(PST_OP_WRITE, 0, 0, 100, len);
 		TOOK(d, BIT(BUFFERED), len <= max ? PST_WHY_NONE : PST_WHY_UNALIGNED);
-		/* A policy that lists the path gets it. */
+		/* A policy that lists O_DIRECT gets it. */
 		d = ask(PST_OP_WRITE, PST_POLICY1(PST_PATH_DIRECT), 0, 0, len);
 		TOOK(d, BIT(DIRECT), PST_WHY_NONE);
 	}
@@ -321,7 +324,8 @@ static void small_writes_here(void)
 	rig_q = pst_queue_free(rig_q);
 }
 
-/* Through the page cache they are done sooner; PST_SMALL_WRITE says whether, and what is small. */
+/* PST_SMALL_WRITE is the size up to which writes go through the page cache, which is faster for
+ * them. */
 static void small_writes(void)
 {
 	static const char *const limits[] = { NULL, "16K", "32K" };
@@ -341,8 +345,8 @@ static bool read_pinned(struct pst_mem *m)
 	struct pst_io io = rig_io(PST_OP_READ, file, m, 0, 0, 65536);
 	struct pst_done d;
 
-	/* By O_DIRECT: a proof may have brought the bytes into the page cache, and from there
-	 * they are copied without the kernel's registration. */
+	/* Use O_DIRECT: a proof may have brought the bytes into the page cache, and cached bytes
+	 * are copied without a registration. */
 	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
 	d = rig_do(rig_q, &io);
 	T_EQ(d.res, 65536);
@@ -369,13 +373,11 @@ static void pinned(void)
 	T_CHECK(p != MAP_FAILED);
 	rig_needs_memlock();
 	open_file(PST_FILE_READ);
-	/* If everything is in memory, bytes are copied without a registration in the kernel. */
+	/* Files in memory are copied without a registration. */
 	pins = rig_backend == PST_BACKEND_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, NULL, &wrapped));
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, &o, &promised));
-	/*
-	 * One request registers nothing; memory that is used again is registered sooner or later.
-	 */
+	/* One request registers nothing.  Memory that is used again becomes registered. */
 	T_CHECK(!read_pinned(mem));
 	T_CHECK(!pins || becomes_pinned(mem));
 	for (unsigned i = 0; i < 1000; i++)
@@ -390,10 +392,10 @@ static void pinned(void)
 
 int main(void)
 {
-	/* Staged requests must not go by a window here, however small they are. */
+	/* Small staged requests must not use a window here. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
-	/* First, while the library was not used in this process: its children may use it. */
+	/* First, because their children use the library: this process must not have used it. */
 	t_run("without_uring", without_uring);
 	t_run("without_uring_later", without_uring_later);
 	t_run("threads_take_over", threads_take_over);

@@ -45,24 +45,21 @@ static void unaligned(void)
 	open_file(RIG_RW);
 	needs_direct();
 	d = ask(PST_OP_READ, PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED), 0, 100, 100000);
-	if (rig_soft()) { /* the blocks around it go into the slot */
+	if (rig_soft()) { /* the slot has room for the blocks around the range */
 		TOOK(d, BIT(DIRECT), PST_WHY_NONE);
 	} else {
 		TOOK(d, BIT(DIRECT) | BIT(BUFFERED), PST_WHY_UNALIGNED);
 		T_EQ(d.detail, rig_file_info(file).off_align);
 	}
 	T_EQ(rig_mem_differs(mem, 100, 100000, SEED, 100), 100000);
-	/* A write as a whole. */
+	/* An unaligned write uses the page cache as a whole. */
 	d = ask(PST_OP_WRITE, 0, 0, 100, 100000);
 	TOOK(d, BIT(BUFFERED), PST_WHY_UNALIGNED);
 	T_EQ(d.detail, 4096);
-	/*
-	 * The range has no aligned block.  The listed path takes it, because a small request has no
-	 * better one.
-	 */
+	/* The range has no aligned block, so the page cache takes all of it. */
 	d = ask(PST_OP_WRITE, PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED), 0, 100, 300);
 	TOOK(d, BIT(BUFFERED), PST_WHY_UNALIGNED);
-	/* O_DIRECT alone cannot. */
+	/* O_DIRECT alone cannot write it. */
 	d = ask(PST_OP_WRITE, PST_POLICY1(PST_PATH_DIRECT), 0, 100, 300);
 	REFUSED(d, PST_WHY_UNALIGNED);
 	d = ask(PST_OP_WRITE, 0, PST_IO_STRICT, 100, 100000);
@@ -71,7 +68,7 @@ static void unaligned(void)
 	close_file();
 }
 
-/* A list whose last hop is O_DIRECT does not spoil the file for it. */
+/* A policy that ends with O_DIRECT may fail, but must not turn O_DIRECT off for the file. */
 static void cached_then_direct(void)
 {
 	struct pst_done d;
@@ -100,7 +97,7 @@ static void listed_cached(void)
 	struct pst_done d;
 
 	open_file(PST_FILE_READ);
-	if (rig_file_info(file).direct) { /* a file system in memory is never cold */
+	if (rig_file_info(file).direct) { /* a file in memory is always cached */
 		for (unsigned i = 0; i < 5; i++) {
 			d = ask(PST_OP_READ, only, 0, 0, LEN);
 			REFUSED(d, PST_WHY_NOT_RESIDENT);
@@ -117,7 +114,7 @@ static void listed_cached(void)
 	d = ask(PST_OP_READ, only, PST_IO_STRICT, 0, LEN);
 	TOOK(d, BIT(CACHED), PST_WHY_NONE);
 	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
-	/* The end of the file is no miss. */
+	/* A read across the end of the file is no cache miss. */
 	d = ask(PST_OP_READ, only, PST_IO_STRICT, LEN - 5000, 100000);
 	TOOK(d, BIT(CACHED), PST_WHY_NONE);
 	T_EQ(d.res, 5000);
@@ -146,7 +143,7 @@ static void impossible_paths(void)
 		struct pst_path_info info = { .sz = sizeof(info) };
 
 		if (list[i].path == PST_PATH_WINDOW && rig_soft())
-			continue; /* possible there */
+			continue; /* possible for the software device */
 		d = ask(PST_OP_READ, PST_POLICY1(list[i].path), 0, 0, 8192);
 		REFUSED(d, list[i].why);
 		d = ask(PST_OP_WRITE, PST_POLICY1(list[i].path), PST_IO_STRICT, 0, 8192);
@@ -156,7 +153,7 @@ static void impossible_paths(void)
 		d = ask(PST_OP_READ, PST_POLICY2(list[i].path, PST_PATH_BUFFERED), PST_IO_STRICT, 0,
 			8192);
 		REFUSED(d, list[i].why);
-		/* Nothing has moved. */
+		/* No byte has moved. */
 		T_EQ(rig_mem_differs(mem, 0, 8192, 5, 0), 8192);
 		T_CHECK(rig_slurp(rig_path("file"), 0, &(char[1]){ 0 }, 1) == 1);
 		d = ask(PST_OP_READ,
@@ -184,7 +181,7 @@ static void impossible_paths(void)
 	close_file();
 }
 
-/* A device hop alone leaves the file hop to the library, without complaints. */
+/* A policy of a device hop alone leaves the file hop to the library, even for strict requests. */
 static void device_hop_alone(void)
 {
 	struct pst_done d;
@@ -359,7 +356,7 @@ static void counters(void)
 	T_EQ(b.timeouts | b.canceled, 0);
 	T_EQ(b.pool_bytes > rig_before.pool_bytes, rig_soft());
 	T_CHECK(b.pool_bytes <= b.pool_limit);
-	/* A queue's counts are not lost with it. */
+	/* The process' counters keep those of a freed queue. */
 	rig_q = pst_queue_free(rig_q);
 	b = rig_stats(NULL);
 	T_EQ(b.requests - all.requests, 3);
@@ -369,7 +366,7 @@ static void counters(void)
 
 int main(void)
 {
-	/* Staged requests must not go by a window here, however small they are. */
+	/* Small staged requests must not use a window here. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	RIG_RUN(automatic);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Proofs of earlier processes are kept in a private cache, and nothing is believed that somebody
- * else may have put there.
+ * A private cache keeps proofs for later processes.  A cache that another user may have written
+ * is ignored.
  */
 #include "proof.h"
 
@@ -14,7 +14,7 @@ static bool cache_is_empty(void)
 	return stat(cache_path("penstock/proofs"), &st) < 0 || st.st_size == 0;
 }
 
-/* A cache that says it all, made by an honest process. */
+/* Make a cache with all proofs, by an honest process. */
 static void cache_full(void)
 {
 	cache_new();
@@ -22,7 +22,7 @@ static void cache_full(void)
 	T_CHECK(!cache_is_empty());
 }
 
-/* Works, believes nothing of it, and writes nothing there. */
+/* Check that a process works, ignores the cache and leaves it unchanged. */
 static void untrusted(void)
 {
 	char before[4096], after[4096];
@@ -99,7 +99,7 @@ static void is_empty(const char *path)
 	(void)closedir(d);
 }
 
-/* sudo keeps HOME: root makes nothing in the places of a user. */
+/* sudo keeps HOME: root must create nothing below a user's home. */
 static void a_strangers_home(void)
 {
 	static const char *const subs[] = { "", "/", "/cache", "/cache//" };
@@ -122,7 +122,7 @@ static void a_strangers_home(void)
 	(void)setenv("HOME", home, 1);
 	in_child(honest_child);
 	is_empty(home);
-	/* The owner was the reason, not the path: with root as the owner, proofs are kept. */
+	/* The same path works once root owns it. */
 	T_EQ(chown(home, 0, 0), 0);
 	in_child(honest_child);
 	in_child(knows_child);
@@ -131,7 +131,7 @@ static void a_strangers_home(void)
 	free((char *)(uintptr_t)home);
 }
 
-/* Nothing waits for that home: no open, no request, no exit. */
+/* The cache's file system hangs: no open, request or exit may wait for it. */
 static void a_home_that_hangs(void)
 {
 	struct fusefs fs;
@@ -150,7 +150,7 @@ static void no_file(void)
 	cache_full();
 	T_EQ(unlink(cache_path("penstock/proofs")), 0);
 	T_EQ(mkfifo(cache_path("penstock/proofs"), 0600), 0);
-	in_child(honest_child); /* nor does a request wait for a writer */
+	in_child(honest_child); /* no request waits for a writer of the FIFO */
 	T_EQ(unlink(cache_path("penstock/proofs")), 0);
 	T_EQ(mkdir(cache_path("penstock/proofs"), 0700), 0);
 	in_child(honest_child);
@@ -163,7 +163,7 @@ static void no_file(void)
 	T_EQ(access("relative", F_OK), -1);
 }
 
-/* Bytes of any kind are no verdict, and do not stay in the way for ever. */
+/* Random bytes in the cache are no proof, and are replaced in the end. */
 static void rubbish(void)
 {
 	char *buf = malloc(1 << 20);
@@ -186,12 +186,12 @@ static void rubbish(void)
 		(void)close(fd);
 		in_child(honest_child);
 	}
-	/* The record was too long and was written anew. */
+	/* The last cache was too long, so a new one was written. */
 	in_child(knows_child);
 	free(buf);
 }
 
-/* A part of a key, or one with something behind it, is another key. */
+/* A truncated key, or one with a prefix or suffix, must not match. */
 static void other_keys(void)
 {
 	char buf[8192], line[8300];
