@@ -19,7 +19,7 @@ static pid_t watch;
 static void unmount(void)
 {
 	if (fs.pid)
-		(void)kill(fs.pid, SIGCONT); /* or nobody who has its files open could end */
+		(void)kill(fs.pid, SIGCONT); /* else processes with open files cannot exit */
 	if (watch > 0) {
 		(void)kill(watch, SIGKILL);
 		(void)waitpid(watch, NULL, 0);

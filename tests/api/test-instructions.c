@@ -54,7 +54,7 @@ static void child(unsigned rounds)
 	if (pst_queue_new(&o, &q) < 0 || pst_mem_alloc("host", DEPTH * PIECE, NULL, &m) < 0 ||
 	    pst_file_open(rig_path("data"), PST_FILE_READ, NULL, &f) < 0)
 		_exit(1);
-	for (unsigned i = 0; i < 100; i++) /* memory is registered, the file known to be warm */
+	for (unsigned i = 0; i < 100; i++) /* register memory; see that the file is cached */
 		round_of_reads(q, f, m);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
 		_exit(NO_PTRACE);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * No path is trusted before its bytes were compared.  Here O_DIRECT and the copies of a device lie,
- * and wrong bytes must never reach the caller.  Reads and writes come here by calls.h.  Verdicts
- * live as long as the process, so each case is a process of its own, forked before the library was
- * used.
+ * No path is trusted before its bytes were compared.  Here O_DIRECT and the copies of a device
+ * spoil bytes, which must never reach the caller.  The library's reads and writes pass through
+ * calls.h.  A verdict lasts as long as its process, so each case is a process of its own, forked
+ * before the library was used.
  */
 #include "proof.h"
 
@@ -19,7 +19,7 @@ static void a_proof_is_made_once(void)
 	check_mode(cache_path("penstock/proofs"), S_IFREG, 0600);
 }
 
-/* A file that is open for writing only is proven through another descriptor. */
+/* A file open for writing only is proven through another descriptor. */
 static void write_only_child(void)
 {
 	struct pst_file *f = open_cold("write-only", PST_FILE_WRITE);
@@ -42,7 +42,8 @@ static void write_only_files_are_proven(void)
 	in_child(write_only_child);
 }
 
-/* The end of the file, edges, several pieces: what an honest path gives is no wrong data. */
+/* Read across the end of the file, unaligned, and in several pieces: an honest path must not be
+ * taken for a liar. */
 static void odd_child(void)
 {
 	struct pst_file *f = open_cold("odd", RIG_RW);
@@ -78,7 +79,7 @@ static void odd_requests_are_no_lies(void)
 	in_child(odd_child);
 }
 
-/* The first operation on the mount finds the end of the file before what was asked for. */
+/* The first operation on a mount reads past the end of the file: it must return nothing. */
 static void behind_child(void)
 {
 	struct pst_file *f;
@@ -126,18 +127,16 @@ static void lying_reads_child(void)
 		T_EQ(d.res, 65536);
 		T_EQ(d.why, PST_WHY_NOT_PROVEN);
 		T_CHECK(took(&d, PST_PATH_BUFFERED));
-		T_CHECK(!took(&d, PST_PATH_DIRECT)); /* its bytes were not believed */
+		T_CHECK(!took(&d, PST_PATH_DIRECT)); /* its bytes were discarded */
 		T_EQ(d.flags & PST_DONE_PROOF, 0);
 		T_EQ(rig_mem_differs(m, i * 65536, 65536, SEED, i * 65536), 65536);
-		T_EQ(lie.direct, 4 * (i + 1)); /* itself, and three more to be sure */
+		T_EQ(lie.direct, 4 * (i + 1)); /* one read, and three more to confirm */
 	}
 	check_off(g, m, PST_OP_READ);
 	check_off(f, m, PST_OP_READ);
 	T_EQ(check(g, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
 
-	/*
-	 * The path is off for the whole mount: it is never used again, and every request says why.
-	 */
+	/* O_DIRECT is off for the whole mount, and every request says why. */
 	for (unsigned i = 0; i < 2; i++) {
 		d = rig_read(i ? g : f, m, 1 << 20, 1 << 20, 65536);
 		T_EQ(d.res, 65536);
@@ -152,7 +151,8 @@ static void lying_reads_child(void)
 }
 
 /*
- * O_DIRECT lies, and is refused after the first bytes: the first bytes are compared nevertheless.
+ * O_DIRECT spoils the first bytes and then refuses the rest: the first bytes must be compared
+ * nevertheless.
  */
 static int refused_with;
 
@@ -175,7 +175,7 @@ static void refused_child(void)
 {
 	struct pst_file *f = open_cold("refused", RIG_R);
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
-	const uint64_t len = 128 << 10; /* one slot takes all of it */
+	const uint64_t len = 128 << 10; /* fits into one slot */
 	struct pst_done d;
 
 	lie.reads = true;
@@ -201,7 +201,7 @@ static void wrong_reads_never_arrive(void)
 {
 	cache_new();
 	in_child(lying_reads_child);
-	/* A verdict of lying is neither kept for the next process nor mistaken for a proof. */
+	/* The cache keeps no verdict of lying, and does not take it for a proof. */
 	in_child(lying_reads_child);
 }
 
@@ -245,7 +245,7 @@ static void wrong_writes_are_written_again(void)
 	in_child(lying_writes_child);
 }
 
-/* A request that allows O_DIRECT alone gets an error and not the bytes. */
+/* A request that allows only O_DIRECT fails, instead of returning spoiled bytes. */
 static void strict_child(void)
 {
 	struct pst_file *f = open_cold("strict", RIG_RW);
@@ -281,9 +281,8 @@ static void strict_requests_fail(void)
 }
 
 /*
- * Another writer changes the file after each O_DIRECT operation, so that a plain read always
- * returns other bytes.  That does not count against O_DIRECT: another file of the mount still uses
- * it.
+ * Another writer changes the file after each O_DIRECT operation, so a comparison always differs.
+ * This must not turn O_DIRECT off: another file on the mount still uses it.
  */
 static void live_child(void)
 {
@@ -321,7 +320,8 @@ static void live_child(void)
 	pst_mem_free(m);
 }
 
-/* The file was written once, after the first operation, and did not change since. */
+/* Another writer changes the file once, after each first operation: the retry is right, so
+ * O_DIRECT stays possible. */
 static void once_child(void)
 {
 	struct pst_file *f = open_cold("once", RIG_RW);
@@ -334,7 +334,7 @@ static void once_child(void)
 		writer.once = true;
 		T_EQ(rig_write(f, m, i * 65536, i * 65536, 65536).why, PST_WHY_NOT_PROVEN);
 	}
-	T_EQ(lie.direct, 16); /* each was tried once more, and was right */
+	T_EQ(lie.direct, 16); /* each operation was retried once */
 	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
 	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
 	T_EQ(rig_write(f, m, 0, 0, 65536).why, 0);
@@ -355,7 +355,7 @@ static void a_file_that_others_write_to_is_no_lie(void)
 	in_child(live_child);
 }
 
-/* Many at once, of which the first proofs are still under way. */
+/* Spoil many requests at once, while the first comparisons are still running. */
 static void many_lies_child(void)
 {
 	struct pst_file *f = open_cold("contention", RIG_RW);
@@ -383,7 +383,7 @@ static void many_lies_child(void)
 		T_OK(pst_mem_copy_out(m, 0, buf, FILE_LEN));
 		for (unsigned i = 0; i < 32; i++) {
 			T_EQ(d[i].res, 65536);
-			/* Or the request joined those that were written again. */
+			/* MIXED: the write joined those that were written again. */
 			T_CHECK(d[i].why == PST_WHY_NOT_PROVEN ||
 				d[i].why == PST_WHY_DIRECT_ERROR ||
 				(write && d[i].why == PST_WHY_MIXED));
@@ -405,7 +405,7 @@ static void many_lies_at_once(void)
 	in_child(many_lies_child);
 }
 
-/* Several at once, of which O_DIRECT spoils a byte far behind the first. */
+/* Several requests at once, each with a spoiled byte far behind its start. */
 static void many_long_lies_child(void)
 {
 	struct pst_file *f = open_cold("long", RIG_R);
@@ -438,7 +438,8 @@ static void many_long_lies_at_once(void)
 	in_child(many_long_lies_child);
 }
 
-/* A queue's memory of its last request does not hide that a mount has become bad. */
+/* A queue has cached the plan of its last request: the plan must end when another queue finds
+ * that the mount lies. */
 static void memo_child(void)
 {
 	struct pst_file *f = open_cold("lies", RIG_R), *g = open_cold("other", RIG_R);
@@ -490,7 +491,7 @@ static void lying_device_child(void)
 	m = rig_alloc("cuda:0", 65536);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
 	for (unsigned i = 1; i < 4; i++) {
-		/* One byte may be right by chance, left from before. */
+		/* Spoil only some bytes: a single one may be right by chance. */
 		lose(i & 1 ? 8 : 0, i & 2 ? 8 : 0);
 		T_EQ(pst_queue_prep(rig_q, &io), -EIO);
 		T_CHECK(strstr(pst_error_text(), "cuda 0"));

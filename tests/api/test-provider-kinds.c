@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of providers with I/O contexts of their own: several kinds in one queue, what hangs, what
- * fails, and what such files do not offer.
+ * Files of providers with I/O contexts of their own: several kinds in one queue, operations that
+ * hang or fail, and what such files do not offer.
  */
 #include <poll.h>
 
@@ -12,9 +12,9 @@
 #define SEED 5
 #define LEN RIG_MIB(4)
 #define PIECE 65536u
-#define HANG 1048576u /* where operations hang */
-#define LONG 1048576u /* no caller moves so much to a device */
-#define HANGS_MS 1500 /* longer than they take to come there */
+#define HANG 1048576u /* file offset at which operations hang */
+#define LONG 1048576u /* bytes; too many for the caller to move to a device itself */
+#define HANGS_MS 1500 /* enough for the operations to reach the provider */
 
 static struct test_plan plan = TEST_PLAN;
 
@@ -50,7 +50,7 @@ static struct pst_file *open_local(uint32_t flags)
 	return f;
 }
 
-/* Leftovers of a case that failed before. */
+/* test files and I/O contexts that exist before the case */
 static unsigned files, ctxs;
 
 static void make(void)
@@ -105,7 +105,7 @@ static void reap_all(unsigned nr)
 	}
 }
 
-/* Three kinds of I/O contexts, in one queue. */
+/* Three kinds of I/O contexts in one queue. */
 static void kinds_side_by_side(void)
 {
 	struct pst_file *f[3];
@@ -122,7 +122,7 @@ static void kinds_side_by_side(void)
 	T_EQ(test_provider_ctxs(), ctxs);
 	for (unsigned i = 0; i < LEN / PIECE; i++)
 		prep_at(f[i % 3], m, PST_OP_READ, (uint64_t)i * PIECE, PIECE, i);
-	/* One context for each kind in the queue, in addition to those of workers. */
+	/* One context for each kind in the queue, besides those of workers. */
 	T_EQ(test_provider_ctxs(), ctxs + 2);
 	T_EQ(pst_queue_submit(rig_q), LEN / PIECE);
 	reap_all(LEN / PIECE);
@@ -155,7 +155,7 @@ static void wait_hanging(unsigned nr)
 	T_EQ(test_provider_hanging(), nr);
 }
 
-/* Operations at HANG hang, in files of both kinds.  deaf: a cancel does not reach them. */
+/* Let operations at HANG hang, in files of both kinds.  With deaf, a cancel does not reach them. */
 static void plan_hang(bool deaf, struct pst_file **ret_test, struct pst_file **ret_twin)
 {
 	make();
@@ -166,7 +166,7 @@ static void plan_hang(bool deaf, struct pst_file **ret_test, struct pst_file **r
 	*ret_twin = open_as("twin://", RIG_R);
 }
 
-/* A request that hangs in one kind keeps none of another from its end, and can be cancelled. */
+/* A request that hangs in one kind must not delay those of another kind, and can be cancelled. */
 static void a_cancel_among_kinds(void)
 {
 	struct pst_file *test, *twin, *local;
@@ -206,8 +206,8 @@ static void a_cancel_among_kinds(void)
 }
 
 /*
- * Nothing answers this request: the deadline ends it, and its memory is busy until the provider
- * answers.
+ * The provider never answers: the deadline ends the request, and its memory is busy until the
+ * provider does.
  */
 static void a_deadline_among_kinds(void)
 {
@@ -249,7 +249,7 @@ static void a_deadline_among_kinds(void)
 	quiet();
 }
 
-/* A service that does not answer keeps neither files nor memory nor slots after the deadline. */
+/* The provider does not answer: after the deadline nothing holds files, memory or slots. */
 static void a_deadline_cancels(void)
 {
 	const unsigned nr = 24;
@@ -282,7 +282,8 @@ static void a_deadline_cancels(void)
 	quiet();
 }
 
-/* The write's deadline lets the sync behind it go, and that fails at once, in the same call. */
+/* A sync waits for a write that hangs.  At the write's deadline the sync starts and fails at
+ * once, in the same call. */
 static void a_sync_refused_at_a_deadline(void)
 {
 	struct pst_file *f;
@@ -319,7 +320,7 @@ static void a_sync_refused_at_a_deadline(void)
 	quiet();
 }
 
-/* The queue goes while its operations hang; I/O context and file go once they went on. */
+/* Free a queue whose operation hangs: I/O context and file are freed once it has ended. */
 static void a_queue_freed_while_it_hangs(void)
 {
 	struct pst_file *f;
@@ -346,7 +347,7 @@ static void a_queue_freed_while_it_hangs(void)
 	quiet();
 }
 
-/* No I/O context can be created, neither for the queue nor for a worker. */
+/* No I/O context can be made, neither for the queue nor for a worker. */
 static void no_context(void)
 {
 	static const struct {
@@ -367,12 +368,12 @@ static void no_context(void)
 		plan_set();
 		T_EQ(pst_queue_prep(rig_q, &io), errs[i].prep);
 		T_CHECK(strstr(pst_error_text(), "no I/O context"));
-		/* Nothing is left of it, and other requests complete. */
+		/* The failure leaves nothing behind: other requests complete. */
 		T_EQ(rig_read(local, m, 0, 0, PIECE).res, PIECE);
 	}
 	plan_reset();
 	if (rig_soft()) {
-		/* By a window it would be the queue's. */
+		/* A window would use the queue's context: use a worker. */
 		io.policy = PST_POLICY2(PST_PATH_STAGED, PST_PATH_BUFFERED);
 		T_OK(pst_queue_prep(rig_q, &io));
 		plan.ctx_err = -ENOMEM;
@@ -393,7 +394,7 @@ static void no_context(void)
 	quiet();
 }
 
-/* Fail each step in turn until there is none left. */
+/* Fail each step of an operation in turn, until none is left. */
 static void every_step_fails(uint32_t op)
 {
 	unsigned failed = 0, n;
@@ -405,7 +406,7 @@ static void every_step_fails(uint32_t op)
 		struct pst_done d;
 		uint64_t told;
 
-		plan.caps = 0; /* one operation of many steps, and no other way */
+		plan.caps = 0; /* one operation of many steps, and no other path */
 		plan_set();
 		f = open_as("test://", RIG_RW);
 
@@ -451,7 +452,7 @@ static void writes_that_fail(void)
 	quiet();
 }
 
-/* The kind has O_DIRECT and refuses it when asked. */
+/* The provider claims O_DIRECT and refuses it. */
 static void direct_refused(void)
 {
 	struct pst_file_info info;
@@ -476,7 +477,7 @@ static void direct_refused(void)
 	d = rig_do(rig_q, &io);
 	T_EQ(d.res, (int64_t)LEN);
 	T_EQ(d.why, PST_WHY_DIRECT_ERROR);
-	/* A job that comes later does not ask any more. */
+	/* A job that starts after the refusal does not try, so it has no errno. */
 	T_CHECK(d.detail == EINVAL || (rig_soft() && !d.detail));
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	T_CHECK(!rig_file_info(f).direct);
@@ -485,7 +486,7 @@ static void direct_refused(void)
 	quiet();
 }
 
-/* Files of which nobody can tell anything but their bytes. */
+/* Files for which the provider offers nothing but reads and writes. */
 static void bare_files(void)
 {
 	const uint32_t dev = rig_soft() ? PST_PATH_BIT(PST_PATH_STAGED) : 0;
@@ -501,7 +502,7 @@ static void bare_files(void)
 	f = open_as("test://", RIG_RW | PST_FILE_STABLE);
 	m = rig_alloc(rig_dev, LEN);
 	T_CHECK(!rig_file_info(f).direct && rig_file_info(f).why == PST_WHY_NONE);
-	/* There is no better path, so strict requests are served by either back end. */
+	/* There is no better path, so strict requests succeed on either back end. */
 	for (unsigned i = 0; i < 20; i++) {
 		io = rig_io(PST_OP_READ, f, m, 7, 0, LEN - 7);
 		io.flags = PST_IO_STRICT;
@@ -532,7 +533,7 @@ static void bare_files(void)
 	quiet();
 }
 
-/* A program that sleeps on the descriptor; the second kind comes while it is armed. */
+/* Sleep on the descriptor; the second kind gets its I/O context while the queue is armed. */
 static void wakes_by_descriptor(void)
 {
 	struct pst_file *f[2];
@@ -563,8 +564,8 @@ static void wakes_by_descriptor(void)
 }
 
 /*
- * Files like those of the first kind.  O_DIRECT is proven again for each of them, and their stamp
- * can be withheld.
+ * Files of the test provider, with two differences: each open counts as a new mount, so O_DIRECT
+ * must be proven again; and keep_stamps blocks the comparison.
  */
 static struct file_ops slow_ops;
 static atomic_bool keep_stamps, kept;
@@ -617,8 +618,8 @@ static bool holds_a_read(const struct test_gate *g)
 }
 
 /*
- * A write is compared, but its bytes were overwritten meanwhile.  The user cancels it and frees the
- * memory.
+ * Cancel a write while it is compared, after another program has overwritten its bytes: the
+ * memory can be freed.
  */
 static void freed_under_a_comparison(void)
 {

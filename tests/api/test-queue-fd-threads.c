@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues that sleep at the same time: a thread for each, one queue handed from thread to thread, a
- * storm of requests, a descriptor that another thread drains.
+ * Sleeping queues and threads: a queue for each of many threads, a queue that moves between
+ * threads, many random requests, and a queue that another thread drains.
  */
 #include "queue_fd.h"
 
@@ -14,13 +14,13 @@ struct worker {
 	pthread_t thread;
 	unsigned idx;
 	uint32_t backend;
-	struct pst_mem *shared; /* of which each has a slice */
+	struct pst_mem *shared; /* each thread uses a slice of it */
 	struct pst_file *file;
 	char why[600];
 	bool good;
 };
 
-/* A failed check jumps; each thread has its own place to jump to. */
+/* Each thread leaves its work by a longjmp() of its own. */
 #define W_CHECK(w, cond)                                                                         \
 	do {                                                                                     \
 		if (!(cond)) {                                                                   \
@@ -81,7 +81,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Other threads read counters and wait for memory meanwhile. */
+/* Read counters and wait for memory from another thread. */
 static void *look(void *arg)
 {
 	atomic_bool *stop = arg;
@@ -133,7 +133,7 @@ static void eight_threads(void)
 	pst_mem_free(shared);
 }
 
-/* A queue may move to another thread between calls. */
+/* Reap in another thread than the one that submitted: a queue may move between calls. */
 static void *finish_elsewhere(void *arg)
 {
 	struct pst_done d = { 0 };
@@ -180,10 +180,10 @@ static void moves_between_threads(void)
 #define SLOT_LEN (256u << 10)
 #define IMAGE_LEN RIG_MIB(4)
 
-/* 64 requests in flight, each replaced as it completes. */
+/* Keep 64 requests in flight, each replaced when it completes. */
 struct storm {
 	struct pst_file *f;
-	struct pst_mem *src, *dst; /* the file's bytes; SLOTS places of SLOT_LEN */
+	struct pst_mem *src, *dst; /* src: the file's bytes; dst: SLOTS places of SLOT_LEN */
 	struct pst_io ios[SLOTS];
 	bool used[SLOTS];
 	unsigned nr_used;
@@ -192,11 +192,11 @@ struct storm {
 
 static void storm_prep(struct storm *s, unsigned slot)
 {
-	/* As many small ones as large ones. */
+	/* Choose lengths over all powers of two alike. */
 	uint64_t len = 1 + rig_below(1u << rig_below(19)), off = rig_below(IMAGE_LEN - len + 1);
 	bool write = rig_below(4) == 0;
 
-	if (write) { /* in a part of its own, because writes in flight must not overlap */
+	if (write) { /* in a range of the slot's own: writes in flight must not overlap */
 		len = len > IMAGE_LEN / SLOTS ? IMAGE_LEN / SLOTS : len;
 		off = slot * (IMAGE_LEN / SLOTS) + rig_below(IMAGE_LEN / SLOTS - len + 1);
 	} else if (rig_below(2)) {
@@ -271,7 +271,7 @@ static void storm(void)
 	free(s.buf);
 }
 
-/* Asleep at once after pst_queue_submit(), without a look in between. */
+/* Sleep right after pst_queue_submit(), without a reap in between. */
 static void no_look_before_sleep(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, 65536);
@@ -303,7 +303,8 @@ static void no_look_before_sleep(void)
 	pst_mem_free(m);
 }
 
-/* Another thread that drains does our queue's work, but what wakes us still comes. */
+/* Another thread drains the memory and so does the queue's work: the sleeper must still be
+ * woken. */
 struct drainer {
 	struct pst_mem *m;
 	atomic_bool stop;
@@ -364,12 +365,12 @@ static void drained_by_another(void)
 	pst_mem_free(dr.m);
 }
 
-/* An operation that ends during the sleep wakes the caller as well. */
+/* An operation that ends during the sleep must wake the sleeper. */
 static void *release_main(void *arg)
 {
 	(void)arg;
 	for (unsigned i = 0; i < 50; i++) {
-		(void)usleep(20000); /* into the sleep of the other */
+		(void)usleep(20000); /* until the other thread sleeps */
 		fusefs_release(&fs);
 	}
 	return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sleep on a queue's descriptor: every completion and every deadline wakes a sleeper by epoll, also
- * with many queues, threads and epoll sets.
+ * Sleep on a queue's descriptor: every completion and every deadline must wake a sleeper by
+ * epoll, even with many queues, threads and epoll sets.
  */
 #include "queue_fd.h"
 
@@ -14,7 +14,7 @@ static void no_lost_wake_up(void)
 
 	rig_make(rig_path("data"), 1, LEN);
 	f = rig_open(rig_path("data"), PST_FILE_READ);
-	random_batches(q, f, m, 4000, 1, DEPTH, PLACE); /* warm */
+	random_batches(q, f, m, 4000, 1, DEPTH, PLACE); /* the file is cached */
 	pst_file_close(f);
 	f = rig_open(rig_path("data"), PST_FILE_READ | PST_FILE_PLAIN);
 	random_batches(q, f, m, 1000, 2, DEPTH, PLACE);
@@ -30,7 +30,7 @@ static void no_lost_wake_up_once(void)
 	once = false;
 }
 
-/* Armed by the one call and until the next one, whatever became of the requests meanwhile. */
+/* PST_QUEUE_FD_ONCE: pst_queue_fd() arms the descriptor for one sleep. */
 static void once_is_once(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -49,7 +49,7 @@ static void once_is_once(void)
 	fd = pst_queue_fd(q);
 	T_CHECK(fd >= 0 && !sleep_on(fd, 0));
 	for (unsigned i = 0; i < 20; i++) {
-		/* The queue was not told of a sleep, so nothing wakes. */
+		/* The descriptor is not armed: a completion does not wake. */
 		T_OK(pst_queue_prep(q, &io));
 		T_EQ(pst_queue_submit(q), 1);
 		T_CHECK(!sleep_on(fd, 5));
@@ -67,7 +67,7 @@ static void once_is_once(void)
 	pst_mem_free(m);
 }
 
-/* By O_DIRECT, which takes its time. */
+/* Reads and writes by O_DIRECT, which take a while. */
 static void direct_wakes(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -97,7 +97,7 @@ static void direct_wakes(void)
 	pst_mem_free(m);
 }
 
-/* The descriptor is readable as long as completions are left, and not otherwise. */
+/* The descriptor is readable exactly while completions are left. */
 static void level_triggered(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -121,20 +121,19 @@ static void level_triggered(void)
 			T_CHECK(sleep_on(fd, 5000));
 	}
 	while (pst_queue_reap(rig_q, d, 0, 8, 0) == 0 && sleep_on(fd, 0))
-		; /* what woke for nothing */
+		; /* until spurious wake-ups end */
 	T_CHECK(!sleep_on(fd, 20));
-	/* A reap that waits does not disturb the descriptor. */
+	/* A reap that waits does not make the descriptor readable. */
 	for (unsigned i = 0; i < 20; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i, 0, 1000);
 
 		T_EQ(rig_do(rig_q, &io).res, 1000);
 	}
-	/* Asked for when something is done already. */
 	pst_file_close(f);
 	pst_mem_free(m);
 }
 
-/* Requests that end without any I/O wake, too. */
+/* Requests that end without any I/O wake the sleeper, too. */
 static void ends_wake(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -148,7 +147,7 @@ static void ends_wake(void)
 	f = rig_open(rig_path("data"), PST_FILE_READ);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, 1000);
 	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
-	io.policy = PST_POLICY1(PST_PATH_GDS); /* refused */
+	io.policy = PST_POLICY1(PST_PATH_GDS); /* refused: no path */
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
 	T_CHECK(sleep_on(fd, 2000));
@@ -156,14 +155,14 @@ static void ends_wake(void)
 	T_EQ(d.res, -EOPNOTSUPP);
 	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	io.policy = 0;
-	io.deadline_ns = 1; /* too late */
+	io.deadline_ns = 1; /* its deadline has passed */
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
 	T_CHECK(sleep_on(fd, 2000));
 	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 1);
 	T_EQ(d.res, -ETIMEDOUT);
 	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
-	io.deadline_ns = 0; /* cancelled */
+	io.deadline_ns = 0; /* will be cancelled */
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	T_CHECK(sleep_on(fd, 2000));
@@ -173,7 +172,7 @@ static void ends_wake(void)
 	pst_mem_free(m);
 }
 
-/* The sleeper is woken by the deadline of a request that never ends. */
+/* The deadline of a request that never ends wakes the sleeper. */
 static void deadline_wakes(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -194,7 +193,7 @@ static void deadline_wakes(void)
 	for (unsigned i = 0; i < 3; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 65536, i * 65536, 65536);
 
-		/* A later deadline first: the earlier one must not get lost behind it. */
+		/* Submit the later deadline first: the earlier one must still wake. */
 		io.deadline_ns = t_hang();
 		io.user_data = 1;
 		T_OK(pst_queue_prep(rig_q, &io));
@@ -209,7 +208,7 @@ static void deadline_wakes(void)
 		T_EQ(d.res, -ETIMEDOUT);
 		T_EQ(d.user_data, 2);
 		T_CHECK(t_now() >= deadline && t_now() < deadline + T_HANG_NS);
-		/* A cancelled request ends, and only the clock can report that. */
+		/* A cancelled request that hangs ends by the clock's wake-up only. */
 		T_EQ(pst_queue_cancel(rig_q, 1), 1);
 		end = t_hang();
 		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 0) {
@@ -229,8 +228,8 @@ static void deadline_wakes(void)
 }
 
 /*
- * Two reads have more pieces than the queue has parts.  At the deadline of one the other gets its
- * parts back and continues without any event.
+ * Two reads have more pieces than the queue has parts.  At the deadline of the one that hangs,
+ * the other gets its parts and continues without any other event.
  */
 static void deadline_of_another_wakes(void)
 {
@@ -267,7 +266,7 @@ static void deadline_of_another_wakes(void)
 	pst_mem_free(m);
 }
 
-/* Several queues of one thread in one epoll. */
+/* One thread sleeps on several queues by one epoll set. */
 static void many_in_one_epoll(void)
 {
 	enum { QUEUES = 6, EACH = 200 };

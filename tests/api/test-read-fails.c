@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting calls, each of whose steps fails in turn: the n-th call for a file's bytes, the n-th
- * allocation, the n-th passing of each site of PST_FAULT.  Each failure gives either -errno and a
- * sentence, or all the bytes by another path.  The call gives back what it took, and the next call
+ * Blocking calls, each of whose steps fails in turn: the n-th call for a file's bytes, the n-th
+ * allocation, the n-th pass of each site of PST_FAULT. Each failure gives either -errno and an
+ * error text, or all bytes by another path.  The call leaves nothing behind, and the next call
  * works.
  */
 #include <malloc.h>
@@ -30,10 +30,10 @@
 
 /* ---------------------------------------------------------------- what fails */
 
-static atomic_uint steps_left; /* the one that makes it 0 fails; 0: none does */
+static atomic_uint steps_left; /* steps until one fails; 0: none does */
 static atomic_bool has_failed;
 
-/* Is it this step that fails? */
+/* Count a step.  Return true if it must fail. */
 static bool step(void)
 {
 	unsigned left = atomic_load(&steps_left);
@@ -102,7 +102,7 @@ CALL_SEEN void *aligned_alloc(size_t align, size_t len)
 
 static struct pst_file *from, *to;
 static struct pst_mem *host, *soft;
-static uint8_t *own; /* memory that the library is not told of */
+static uint8_t *own; /* memory of the program, not wrapped */
 static struct pst_vec ranges[NR];
 
 static void begin(void)
@@ -135,7 +135,7 @@ static void end(void)
 	free(own);
 }
 
-/* Forget the bytes: none of what a call should read may be there before it. */
+/* Overwrite the destination, so that no old byte passes for a new one. */
 static void forget(void)
 {
 	static const uint8_t zero[EACH];
@@ -146,7 +146,7 @@ static void forget(void)
 			T_OK(pst_mem_copy_in(ranges[i].mem, ranges[i].mem_off, zero, EACH));
 }
 
-/* Put the bytes there that it should read or write. */
+/* Put the pattern into the memory, so that a write writes the right bytes. */
 static void fill(void)
 {
 	t_fill(own, SEED, 0, LEN);
@@ -154,7 +154,7 @@ static void fill(void)
 	rig_mem_fill(soft, 0, LEN, SEED, 0);
 }
 
-/* Check that the first so many bytes of the ranges have arrived. */
+/* Check that the first bytes of the ranges, in their order, have arrived. */
 static void came(uint64_t bytes)
 {
 	for (unsigned i = 0; i < NR && bytes; i++) {
@@ -240,7 +240,8 @@ static struct held held(void)
 	return h;
 }
 
-/* The queue that is kept for the next call ends after a while: the library's clock sees to it. */
+/* Wait until the clock thread has ended: it frees the queue that a call keeps for the next one.
+ * Return what is held then. */
 static struct held at_rest(void)
 {
 	uint64_t until = t_hang();
@@ -253,7 +254,7 @@ static struct held at_rest(void)
 	return held();
 }
 
-#define TIMES 24u /* that each failure is made in a round */
+#define TIMES 24u /* times that each failure is made in a round */
 
 #define ROUNDS 8u
 
@@ -263,20 +264,20 @@ static bool no_more(const struct held *before, const struct held *now)
 	       now->heap < before->heap + 16 * TIMES;
 }
 
-/* Fail the first step, the second, ... until the call has no more. */
+/* Fail the first step, then the second, and so on, until the call takes fewer steps. */
 static void each_step_of(enum what what, int err)
 {
 	unsigned n, told = 0;
 	struct pst_done d;
 
-	/* Proofs are made, engines started. */
+	/* Make proofs and start engines first. */
 	for (unsigned i = 0; i < 3; i++)
 		T_EQ(make(what, &d), whole(what));
 	for (n = 1; n < STEPS_MAX; n++) {
 		told += check(what, n, err) < 0;
 		if (!has_failed)
 			break;
-		/* With a queue that exists already, the same step fails. */
+		/* The same step fails again, now with an existing queue. */
 		for (unsigned i = 1; i < TIMES; i++) {
 			T_EQ(make(what, &d), whole(what));
 			(void)check(what, n, err);
@@ -289,8 +290,9 @@ static void each_step_of(enum what what, int err)
 }
 
 /*
- * Some round of all failures must leave nothing behind.  Not every round does: the allocator caches
- * memory for each thread, and rings end in the background.  A leak would show in each round.
+ * At least one round of all failures must leave nothing behind.  Other rounds may: the allocator
+ * caches memory for each thread, and rings end in the background.  A leak would show in every
+ * round.
  */
 static void leaves_nothing(enum what what, int err)
 {
@@ -319,7 +321,7 @@ static void each_step(int err)
 	end();
 }
 
-/* Under a PST_FAULT that forbids io_uring: of that there is no call to take over. */
+/* Run under a PST_FAULT that forbids io_uring, whose operations calls.h cannot see. */
 static void file_calls(void)
 {
 	call_hook = fails;
@@ -341,8 +343,8 @@ static void allocations(void)
 /* ------------------------------------------------------------------- PST_FAULT */
 
 /*
- * Sites of faults.  The caller gets the error unless there is another path: a proof that ends
- * without a verdict, O_DIRECT, io_uring and registered memory are dispensable.
+ * Sites of PST_FAULT. told: the caller gets the error, because there is no other path.  Proofs,
+ * O_DIRECT, io_uring and registered memory can be done without.
  */
 static const struct site {
 	const char *name;
@@ -356,7 +358,7 @@ static const struct site {
 
 static char fault_names[RIG_NR(sites)][40], faults[RIG_NR(sites)][80];
 
-/* The first passing fails, the third and the fifth, whatever call makes it. */
+/* Fail the passes that PST_FAULT lists, whichever call makes them. */
 static void passings(void)
 {
 	const char *fault = getenv("PST_FAULT");
@@ -384,7 +386,7 @@ static void passings(void)
 			told += r < 0;
 		}
 	T_EQ(told > 0, want);
-	/* From now on each works. */
+	/* The faults are used up: every call works. */
 	for (enum what what = 0; what < NR_CALLS; what++)
 		T_EQ(check(what, 0, -EDOM), whole(what));
 	end();
@@ -410,7 +412,7 @@ static void list_cases(void)
 
 int main(int argc, char **argv)
 {
-	/* Threads that come and go would each find another. */
+	/* One malloc() arena: with several, heap sizes depend on which thread gets which. */
 	(void)mallopt(M_ARENA_MAX, 1);
 	list_cases();
 	rig_init();

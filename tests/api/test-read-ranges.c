@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting calls with many ranges and with options: how they split them, in which order they fail,
- * and what is busy or kept afterwards.
+ * Blocking calls with many ranges and with options: how they split the ranges, in which order
+ * errors are reported, and what is busy or kept afterwards.
  */
 #include <sys/mman.h>
 
@@ -28,7 +28,7 @@ static struct pst_mem *mem_new(const char *device, uint64_t len)
 	return m;
 }
 
-/* Small pieces all over the heap, from the highest address to the lowest. */
+/* Small ranges all over the heap, from the highest address to the lowest. */
 static void many_addresses(void)
 {
 	struct pst_vec *v = calloc(MANY, sizeof(*v));
@@ -51,7 +51,7 @@ static void many_addresses(void)
 
 		bad += t_differs(at, SEED, v[i].file_off, SMALL) != SMALL;
 		for (unsigned k = SMALL; k < 2 * SMALL; k++)
-			bad += at[k] != 0x77; /* what lies between is not touched */
+			bad += at[k] != 0x77; /* nothing between the ranges changes */
 	}
 	T_EQ(bad, 0);
 	free(heap);
@@ -59,7 +59,7 @@ static void many_addresses(void)
 	pst_file_close(f);
 }
 
-/* Host memory around device memory around host memory. */
+/* Ranges of host memory before and after one of device memory. */
 static void memory_in_between(void)
 {
 	char *low = mmap(NULL, 3 * LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -95,7 +95,7 @@ static void memory_in_between(void)
 	(void)munmap(high, LEN);
 }
 
-/* Nothing is started if one range is wrong, and the first wrong one is named. */
+/* One wrong range: nothing is started, and the error names the first wrong range. */
 static void bad_ranges(void)
 {
 	struct pst_mem *a = mem_new("host", 8192), *b = mem_new("soft:0", 8192);
@@ -128,7 +128,7 @@ static void bad_ranges(void)
 	pst_file_close(f);
 }
 
-/* A missing right is noticed before anything moves. */
+/* A missing right is noticed before any byte moves. */
 static void no_right(void)
 {
 	struct pst_mem *shared = NULL, *other = mem_new("soft:0", 4096), *m = NULL;
@@ -139,7 +139,7 @@ static void no_right(void)
 
 	T_OK(pst_mem_alloc("host", 4096, &o, &shared));
 	T_OK(pst_mem_export(shared, 0, 4096, PST_RIGHT_READ, &g));
-	T_OK(pst_mem_import(&g, &m)); /* a read may not store there */
+	T_OK(pst_mem_import(&g, &m)); /* a read may not store here */
 	for (unsigned i = 0; i < 2; i++) {
 		const struct pst_vec v[] = {
 			{ .mem = i ? other : m, .len = 4096 },
@@ -162,7 +162,7 @@ static void no_right(void)
 	pst_file_close(f);
 }
 
-/* The range that failed or is short is named, where the memory of each is another's. */
+/* Each range is in another memory: the error names the one that failed or was short. */
 static void which_range(void)
 {
 	struct pst_mem *m = mem_new("host", 3 * 65536), *n = mem_new("soft:0", 65536);
@@ -203,7 +203,7 @@ static void which_range(void)
 	(void)munmap(gap, 65536);
 }
 
-/* More handles than a queue's table begins with, freed in another order than they came. */
+/* Use more handles than a queue's table has at first, and free them in another order. */
 static void many_handles(void)
 {
 	static struct pst_mem *m[HANDLES];
@@ -240,7 +240,7 @@ static void options(void)
 	T_EQ(pst_writev(to, &v, 1, &o, &d), LEN);
 	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_BUFFERED));
 
-	/* A path that this memory has not, and STRICT, which makes of that an error. */
+	/* List a path that this memory does not have: why says so, and STRICT makes it an error. */
 	o.policy = PST_POLICY2(PST_PATH_GDS, PST_PATH_STAGED);
 	T_EQ(pst_readv(f, &v, 1, &o, &d), LEN);
 	T_CHECK(d.why != PST_WHY_NONE);
@@ -286,7 +286,8 @@ static int bound(uint64_t bytes)
 	return pst_limits_set(&l);
 }
 
-/* The queue that a call leaves behind keeps staging memory only as long as nobody lacks it. */
+/* The queue that a call keeps for the next one gives up its staging memory when another queue
+ * needs it. */
 static void what_is_idle_gives_way(void)
 {
 	struct pst_mem *m = mem_new("soft:0", LEN), *n = mem_new("soft:1", LEN);
@@ -300,8 +301,8 @@ static void what_is_idle_gives_way(void)
 	T_CHECK(strstr(pst_error_text(), "pst_limits_set"));
 
 	/*
-	 * There is room for one queue of the largest slots: the other device's queue must go,
-	 * whichever call asks.
+	 * The limit has room for one queue of the largest slots: the kept queue of the other
+	 * device is freed, whichever call needs the room.
 	 */
 	T_OK(bound(RIG_MIB(8)));
 	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), LEN);
@@ -313,7 +314,7 @@ static void what_is_idle_gives_way(void)
 	T_EQ(pst_queue_submit(q), 1);
 	T_EQ(rig_reap1(q).res, LEN);
 
-	/* The program's own queue is not changed. */
+	/* The program's own queue keeps its slots. */
 	T_EQ(bound(1), -EBUSY);
 	q = pst_queue_free(q);
 	T_OK(bound(0));
@@ -323,7 +324,8 @@ static void what_is_idle_gives_way(void)
 	pst_file_close(f);
 }
 
-/* A staged write lets its memory go, and may change the file until the file system answers. */
+/* A staged write is cancelled by its deadline: its memory is quiet, but the file is busy until
+ * the file system answers. */
 static void busy_file(void)
 {
 	struct pst_call_opts o = { .sz = sizeof(o) };

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Calls that wait: pst_read(), pst_write(), pst_readv(), pst_writev(), pst_file_sync().
- */
+/* The blocking calls: pst_read(), pst_write(), pst_readv(), pst_writev(), pst_file_sync(). */
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -91,7 +89,8 @@ static void addresses(void)
 	free(buf);
 }
 
-/* Every third tensor in an allocation of the host's, of the device's, or in one that many share. */
+/* One third of the tensors is on the host, one third has device allocations of its own, and one
+ * third shares one. */
 static void tensors(void)
 {
 	static struct pst_vec v[NR];
@@ -105,7 +104,7 @@ static void tensors(void)
 	rig_make(rig_path("data"), SEED, (uint64_t)NR * EACH);
 	f = rig_open(rig_path("data"), RIG_R);
 	for (unsigned i = 0; i < NR; i++) {
-		/* Not in the order of the file. */
+		/* in another order than in the file */
 		unsigned at = i * 7 % NR;
 
 		v[i] = (struct pst_vec){ .file_off = (uint64_t)at * EACH, .len = EACH - at };
@@ -119,7 +118,7 @@ static void tensors(void)
 	before = requests();
 	T_EQ(pst_readv(f, v, NR, NULL, &d), (int64_t)NR * EACH - NR * (NR - 1) / 2);
 	T_EQ(d.prefix, (uint64_t)d.res);
-	/* One request for each allocation of the device, and one for the host. */
+	/* One request for each device allocation, and one for the host. */
 	T_EQ(requests() - before, NR / 3 + 2);
 	for (unsigned i = 0; i < NR; i++) {
 		if (i % 3 == 0)
@@ -132,7 +131,7 @@ static void tensors(void)
 			     v[i].len);
 	}
 
-	/* Write back, using handles where they exist. */
+	/* Write the bytes back, by handle where there is one. */
 	for (unsigned i = 0; i < NR; i++)
 		if (own[i])
 			v[i].mem = own[i], v[i].mem_off = 0;
@@ -168,7 +167,7 @@ static void end_of_file(void)
 
 	rig_make(rig_path("data"), SEED, 16384 + 100);
 	f = rig_open(rig_path("data"), RIG_R);
-	/* The third range has 100 bytes; the fourth is behind it in the caller's order. */
+	/* The third range gets 100 bytes; the fourth is past the end of the file. */
 	T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), 16384 + 100);
 	T_EQ(d.prefix, 16384 + 100);
 	T_EQ(rig_mem_differs(m, 0, 8192, SEED, 0), 8192);
@@ -195,8 +194,8 @@ static void bad_arguments(void)
 	struct pst_mem *m = mem_new("host", 8192);
 	struct pst_vec v[2] = { { m, 0, 0, 4096, 0 }, { m, 4096, 0, 4096, 0 } };
 	/*
-	 * Memory without access rights.  An unmapped address would not do, because another thread
-	 * may map it.
+	 * Use memory without access rights: an unmapped address could be mapped by another
+	 * thread.
 	 */
 	char *gone = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pst_file *f, *w;
@@ -222,7 +221,7 @@ static void bad_arguments(void)
 	T_CHECK(gone != MAP_FAILED);
 	SAYS(pst_read(f, 0, NULL, (uintptr_t)gone, 4096, NULL), EFAULT, "");
 	SAYS(pst_file_sync(NULL), EINVAL, "file");
-	/* The first range is good, and nothing of ours is left behind. */
+	/* The first range is good: its memory is not in use afterwards. */
 	v[0] = (struct pst_vec){ m, 0, 0, 4096, 0 };
 	v[1] = (struct pst_vec){ NULL, (uintptr_t)gone, 0, 4096, 0 };
 	SAYS(pst_readv(f, v, 2, NULL, &d), EFAULT, "");
@@ -233,7 +232,7 @@ static void bad_arguments(void)
 	pst_mem_free(m);
 }
 
-/* The second of three ranges fails: the result counts what arrived before it. */
+/* The second of three ranges fails: the count ends before it. */
 static void errors(void)
 {
 	struct pst_mem *m = mem_new("host", RIG_MIB(3)), *n = mem_new("host", RIG_MIB(1));
@@ -260,7 +259,7 @@ static void errors(void)
 	fusefs_stop(&fs);
 }
 
-/* The first range is short and the second has no memory: the call fails. */
+/* The first range is short, and the second has no memory: the call fails. */
 static void error_behind_the_end(void)
 {
 	const struct pst_mem_opts later = { .sz = sizeof(later),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Host memory is registered with the kernel when that pays: not for one request, never pages that
- * nobody touched, and never more than RLIMIT_MEMLOCK allows.
+ * Host memory is registered with the kernel only when that pays: not for a single request, never
+ * pages that nobody has touched, and never more than RLIMIT_MEMLOCK allows.
  */
 #include <sys/mman.h>
 
@@ -14,9 +14,9 @@
 #define LEN RIG_MIB(2048)
 #define FILE_LEN RIG_MIB(4)
 #define SMALL UINT64_C(4096)
-#define HUGE RIG_MIB(2) /* one touch may bring so much */
+#define HUGE RIG_MIB(2) /* one touch may bring in a huge page */
 
-/* A line of /proc/self/status, in bytes. */
+/* Return a value of /proc/self/status, in bytes. */
 static uint64_t status(const char *name)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -46,7 +46,7 @@ static uint64_t bytes_there(struct pst_mem *m)
 	return nr * page;
 }
 
-/* A queue's ring goes in the background. */
+/* Make and open the file, after earlier rings have been freed, which happens in the background. */
 static struct pst_file *data(void)
 {
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
@@ -71,7 +71,7 @@ static struct pst_done read_at(struct pst_file *f, struct pst_mem *m, uint64_t a
 	return d;
 }
 
-/* Reads all over a large buffer bring the pages that they name, and register none of it. */
+/* Reads all over a large buffer bring in only the pages that they name, and register nothing. */
 static void a_large_buffer_is_left_alone(void)
 {
 	struct pst_mem *m = rig_alloc("host", LEN);
@@ -89,7 +89,7 @@ static void a_large_buffer_is_left_alone(void)
 	pst_file_close(f);
 }
 
-/* Pages that are used again and again are registered, and no others. */
+/* Only pages that are used again and again are registered. */
 static void what_is_used_is_registered(void)
 {
 	struct pst_mem *m = rig_alloc("host", LEN);
@@ -103,7 +103,7 @@ static void what_is_used_is_registered(void)
 	       rig_backend == PST_BACKEND_URING);
 	if (rig_backend == PST_BACKEND_URING && d.why == PST_WHY_NONE)
 		T_CHECK(d.flags & PST_DONE_PINNED);
-	/* Of a huge page the kernel counts all. */
+	/* The kernel counts whole huge pages. */
 	T_CHECK(status("VmPin") <= HUGE);
 	T_EQ(!!status("VmPin"), !!(d.flags & PST_DONE_PINNED));
 	T_CHECK(bytes_there(m) <= HUGE);
@@ -116,11 +116,11 @@ static void what_is_used_is_registered(void)
 /* ----------------------------------------------- each registration is counted */
 
 #define PART (UINT64_C(64) << 10)
-#define LIMIT (UINT64_C(256) << 10) /* newer kernels count the ring too */
+#define LIMIT (UINT64_C(256) << 10) /* newer kernels count the ring, too */
 #define FIRST (UINT64_C(128) << 10)
 #define SECOND (UINT64_C(192) << 10)
 
-/* Memory in small pages, each of which is there because it was touched. */
+/* Memory in small pages, each present because it was touched. */
 struct small {
 	uint8_t *at;
 	uint64_t len;
@@ -159,7 +159,7 @@ static struct pst_done read_small(struct pst_file *f, const struct small *s, uin
 	return d;
 }
 
-/* Again and again, until it is registered. */
+/* Read again and again until the memory is registered. */
 static void until_pinned(struct pst_file *f, const struct small *s, uint64_t at, uint64_t len)
 {
 	uint64_t until = t_hang();
@@ -171,7 +171,8 @@ static void until_pinned(struct pst_file *f, const struct small *s, uint64_t at,
 	T_CHECK(d.flags & PST_DONE_PINNED);
 }
 
-/* Count in a process of its own, before the library is used in this one. */
+/* Count the library's registrations, in a process of its own that has not used the library
+ * before. */
 static struct pst_file *begin_counting(void)
 {
 	struct pst_file *f;
@@ -192,7 +193,7 @@ static void end_counting(struct pst_file *f)
 	pst_file_close(f);
 }
 
-/* If each byte moves once, registering would cost more than it saves. */
+/* Each byte moves once: registering would cost more than it saves. */
 static void nothing_read_once_here(void)
 {
 	struct pst_file *f = begin_counting();
@@ -214,7 +215,8 @@ static void nothing_that_is_read_once(void)
 	child_run(nothing_read_once_here);
 }
 
-/* Only the pages that requests name are registered, and none that were never touched. */
+/* A registration grows to the pages that requests name, and includes none that was never
+ * touched. */
 static void grows_here(void)
 {
 	const uint64_t far = RIG_MIB(7);
@@ -228,7 +230,7 @@ static void grows_here(void)
 	T_EQ(registrations, 0);
 	T_EQ(status("VmPin"), 0);
 
-	/* With the pages between the two it can be registered. */
+	/* Once the pages in between exist, the range is registered. */
 	memset(s.at + 4096, 1, far - 4096);
 	until_pinned(f, &s, 0, 4096);
 	T_EQ(registrations, 1);
@@ -249,7 +251,7 @@ static void grows_with_what_is_named(void)
 	child_run(grows_here);
 }
 
-/* Run as a user for whom RLIMIT_MEMLOCK counts: the limit is read, and the kernel is not called. */
+/* Run as a user who has to respect RLIMIT_MEMLOCK: above the limit the kernel is not called. */
 static void little_memlock_here(void)
 {
 	struct rlimit rl = { LIMIT, LIMIT };
@@ -284,7 +286,7 @@ static void little_memlock_here(void)
 	T_EQ(registrations, 2);
 	T_EQ(status("VmPin"), SECOND);
 
-	/* The room comes back with the queue, too. */
+	/* Freeing the queue frees the room. */
 	rig_q = pst_queue_free(rig_q);
 	for (uint64_t until = t_hang(); status("VmPin") && t_now() < until;)
 		(void)usleep(1000);
@@ -301,7 +303,7 @@ static void little_memlock(void)
 	child_run(little_memlock_here);
 }
 
-/* Registering is tried once and not for each request, and the bytes arrive nevertheless. */
+/* The kernel refuses to register: that is tried once, and all bytes arrive. */
 static void refused_here(void)
 {
 	struct pst_file *f = begin_counting();

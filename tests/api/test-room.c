@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A process with little address space (RLIMIT_AS): a call says -ENOMEM with a sentence, or
- * -EAGAIN and -EBUSY where a thread cannot be started, and nothing crashes or is lost.
+ * A process with little address space (RLIMIT_AS): a call fails with -ENOMEM, or with -EAGAIN or
+ * -EBUSY if a thread cannot be started, and an error text.  Nothing crashes or leaks.
  */
 #include "rig.h"
 
@@ -11,11 +11,11 @@
 
 #define SEED 3
 #define LEN RIG_MIB(1)
-#define MOST RIG_MIB(512) /* beyond what the process has; then all must succeed */
+#define MOST RIG_MIB(512) /* with this much more address space, every call must succeed */
 
 #define STACKS RIG_MIB(64)
 
-static unsigned refused[4]; /* by call: memory, queue, file, request */
+static unsigned refused[4]; /* refusals of each call: memory, queue, file, request */
 
 static uint64_t address_space(void)
 {
@@ -27,7 +27,7 @@ static uint64_t address_space(void)
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A refusal that may be. */
+/* Return true if the call was refused with an allowed error. */
 static bool refuses(unsigned call, int r)
 {
 	if (r >= 0)
@@ -39,10 +39,10 @@ static bool refuses(unsigned call, int r)
 	return true;
 }
 
-/* A read from the first call to the last; true: all of it worked. */
+/* Make a read from the first call to the last.  Return true if all calls worked. */
 static bool works(const char *dev)
 {
-	/* A user's rings depend on what all programs of the user lock, which changes meanwhile. */
+	/* A user's rings depend on what all programs of the user lock, so use them as root only. */
 	struct pst_queue_opts opts = { .sz = sizeof(opts),
 				       .backend = geteuid() != 0 ? PST_BACKEND_THREADS
 								 : PST_BACKEND_AUTO };
@@ -72,7 +72,7 @@ out:
 	return good;
 }
 
-/* From nothing to enough, a little more each time. */
+/* Raise the limit little by little until everything works. */
 static void grows(const char *dev)
 {
 	uint64_t now = address_space(), more = 0;
@@ -89,7 +89,7 @@ static void grows(const char *dev)
 	if (more >= MOST)
 		T_FAIL("%llu MiB more are not enough: %s", (unsigned long long)(more >> 20),
 		       pst_error_text());
-	/* Threads of before may still be ending, each with its stack. */
+	/* Threads of earlier tries may still be ending, each with its stack. */
 	rl.rlim_cur += STACKS;
 	T_EQ(setrlimit(RLIMIT_AS, &rl), 0);
 	if (!works(dev))
@@ -101,7 +101,7 @@ static void grows(const char *dev)
 
 static void grow_here(void)
 {
-	/* malloc() takes address space by the way in which threads meet. */
+	/* One malloc() arena: more would take address space at random. */
 	T_EQ(mallopt(M_ARENA_MAX, 1), 1);
 	grows(rig_dev);
 	T_CHECK(refused[0] + refused[1] + refused[2] + refused[3]);
@@ -118,7 +118,7 @@ static void little_room(void)
 	child_run(grow_here);
 }
 
-/* One call for more than there can be. */
+/* Ask for more memory than there can be. */
 static void too_much_at_once(void)
 {
 	struct pst_mem *m = NULL;
@@ -132,7 +132,7 @@ int main(void)
 	static const char *const devs[] = { "host", "soft:0" };
 
 	rig_init();
-	/* First: the library was not used in this process, so that its children may use it. */
+	/* First, because the children use the library: this process must not have used it. */
 	for (unsigned i = 0; i < RIG_NR(devs); i++) {
 		char name[40];
 

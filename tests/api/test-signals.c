@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A signal every millisecond while requests run: pst_queue_reap() waits on, each request completes
- * once, and its bytes are right; with SA_RESTART and without.
+ * A signal every millisecond, with SA_RESTART and without: pst_queue_reap() continues to wait,
+ * each request completes once, and its bytes are right.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 #define NR 2000u
 #define DEPTH 16u
 #define LEN 8192u
-#define SLOW 40u /* requests of 20 ms */
+#define SLOW 40u /* requests that take 20 ms each */
 
 static struct fusefs fs;
 static atomic_uint signals;
@@ -49,17 +49,17 @@ static void stop_signals(void)
 	(void)signal(SIGALRM, SIG_IGN);
 }
 
-/* Where in the file the request reads. */
+/* Return the file offset of a request. */
 static uint64_t place(unsigned nr)
 {
 	return nr % (RIG_MIB(1) / LEN) * LEN;
 }
 
-/* Many short ones: each completes once, with its bytes. */
+/* Many short requests: each completes once, with its bytes. */
 static void none_is_lost(int flags)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, DEPTH * LEN);
-	unsigned slots[DEPTH], nr_slots = 0; /* that no request uses */
+	unsigned slots[DEPTH], nr_slots = 0; /* free slots */
 	static unsigned slot_of[NR], times[NR];
 	unsigned next = 0, done = 0;
 	struct pst_done d[DEPTH];
@@ -113,7 +113,8 @@ static void without_restart(void)
 	none_is_lost(0);
 }
 
-/* Each read takes 20 ms, so each wait meets signals, and gets its completion nevertheless. */
+/* Each read takes 20 ms, so signals arrive during each wait, which must still return the
+ * completion. */
 static void waits_on(int flags)
 {
 	struct pst_mem *m;
@@ -138,7 +139,7 @@ static void waits_on(int flags)
 		T_EQ(rig_mem_differs(m, 0, LEN, FUSEFS_SEED, i * LEN), LEN);
 	}
 	stop_signals();
-	T_CHECK(atomic_load(&signals) >= SLOW); /* 20 of them each, where the machine is idle */
+	T_CHECK(atomic_load(&signals) >= SLOW); /* about 20 per request on an idle machine */
 	pst_file_close(f);
 	pst_mem_free(m);
 	fusefs_stop(&fs);
@@ -154,7 +155,7 @@ static void waits_on_without_restart(void)
 	waits_on(0);
 }
 
-/* A wait for something that never comes ends at its deadline, neither earlier nor later. */
+/* A wait for a request that never completes ends at its deadline, not earlier. */
 static void deadline_is_kept(void)
 {
 	uint64_t until;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small requests on device memory: by the CPU through a window where that is the better way,
- * and by the engine where it is not.
+ * Small requests on device memory: the CPU moves them through a window where that is faster, and
+ * the engine moves the others.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -60,7 +60,7 @@ static void warm_reads(void)
 	T_EQ(d.paths, BIT(WINDOW) | BIT(CACHED));
 	T_EQ(rig_mem_differs(mem, 10001, 333, SEED, 10001), 333);
 	T_EQ(rig_mem_differs(mem, 10001 + 333, 4096, 99, 10001 + 333), 4096);
-	/* Large ones are the engine's, and so are checksums. */
+	/* The engine moves large requests, and computes checksums. */
 	d = ask(PST_OP_READ, 0, 0, 0, LEN);
 	T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
 	d = ask(PST_OP_READ, 0, PST_IO_CRC32C, 0, 4096);
@@ -129,7 +129,7 @@ static void pieces(void)
 	for (unsigned i = 0; i < 8; i++)
 		T_EQ(rig_mem_differs(mem, 9 + 1111 * i, 1000, SEED, 4096 + 2000 * i), 1000);
 	T_EQ(rig_mem_differs(mem, LEN - 3000, 50, SEED, LEN - 50), 50);
-	/* Many pieces are for the engine, however small they are. */
+	/* The engine moves requests of many pieces, however small. */
 	segs[1].count = 40;
 	segs[1].len = 16;
 	d = rig_do(rig_q, &io);
@@ -183,7 +183,7 @@ static void listed(void)
 	struct pst_done d;
 
 	open_data(true);
-	/* A read of any length from the disk goes through the page cache. */
+	/* If only the window is listed, any read goes through the page cache. */
 	d = ask(PST_OP_READ, only, 0, 0, LEN);
 	T_EQ(d.res, (int64_t)LEN);
 	T_CHECK(d.paths & BIT(WINDOW) && !(d.paths & (BIT(STAGED) | BIT(DIRECT))));
@@ -207,7 +207,7 @@ static void listed(void)
 	close_data();
 }
 
-/* Windows are 64 MiB long; a piece may lie in two. */
+/* Windows are 64 MiB long: a piece may lie in two. */
 static void over_a_border(void)
 {
 	const uint64_t at = RIG_MIB(64) - 1000;
@@ -215,7 +215,8 @@ static void over_a_border(void)
 	struct pst_done d;
 
 	open_data(false);
-	/* Opening it takes as long as staging some requests, so the first ones are staged. */
+	/* The first requests are staged, because opening a window takes as long as several of
+	 * them. */
 	d = rig_read(file, big, 0, at, 4096);
 	T_EQ(d.paths, BIT(STAGED) | BIT(CACHED));
 	for (unsigned i = 0; i < 100 && d.paths & BIT(STAGED); i++)
@@ -228,7 +229,7 @@ static void over_a_border(void)
 	close_data();
 }
 
-/* Many threads, queues and pieces of memory at once: windows are opened once. */
+/* Many threads, queues and allocations at once: each window is opened once. */
 static void *thread(void *arg)
 {
 	struct pst_queue *q = NULL;
@@ -282,8 +283,9 @@ static void paths_are_told(void)
 }
 
 /*
- * Reads of what was resident a moment ago: some wait for a free part when the first misses, and
- * the engine, which another queue keeps busy, has to do them.  Each completes once.
+ * Reads that were cached a moment ago: when the first one misses, others still wait for a free
+ * part, and all of them go to the engine, which another queue keeps busy.  Each must complete
+ * once.
  */
 static void given_up_while_waiting(void)
 {
@@ -303,7 +305,7 @@ static void given_up_while_waiting(void)
 	far = rig_alloc("soft", half);
 	q = rig_queue(rig_backend, 32);
 	other = rig_queue(rig_backend, 32);
-	for (unsigned i = 0; i < 12; i++) { /* the file is known to be warm */
+	for (unsigned i = 0; i < 12; i++) { /* see that the file is cached */
 		io = rig_io(PST_OP_READ, file, mem, 4096 * i, 4096 * i, 4096);
 		T_EQ(rig_do(q, &io).res, 4096);
 	}
@@ -347,8 +349,8 @@ static void given_up_while_waiting(void)
 
 /* ------------------------------------------------------- beside others' work */
 
-/* Small reads in one submit, behind one that the engine has: how many went by a window, and did the
- * first?  The last must. */
+/* Submit small reads after one for the engine.  The last must use a window.  Return how many
+ * did, and whether the first did. */
 static unsigned by_window_behind_another(struct pst_mem *to, bool *ret_first)
 {
 	enum { NR = 64 };
@@ -380,7 +382,7 @@ static unsigned by_window_behind_another(struct pst_mem *to, bool *ret_first)
 	return nr;
 }
 
-/* A long window is not opened for a few small requests that go with others; a short one is. */
+/* A long window is not opened for a few small requests of one submit; a short one is. */
 static void windows_for_many(void)
 {
 	struct pst_mem *large = rig_alloc("soft", RIG_MIB(64));
@@ -397,7 +399,7 @@ static void windows_for_many(void)
 
 #define LONG (RIG_MIB(1) / 2)
 
-/* A request on a file that hangs: the engine has it, and a worker waits for it or not. */
+/* Submit a read of a file that hangs, for the engine. */
 static struct pst_queue *hung_read(struct pst_file *hang)
 {
 	struct pst_io io = rig_io(PST_OP_READ, hang, mem, 0, LEN - 4096, 4096);
@@ -420,7 +422,8 @@ static void reap_hung(const struct fusefs *fs, struct pst_queue *q)
 	pst_queue_free(q);
 }
 
-/* By a window, where the CPU is the faster one as far as that is measured. */
+/* Check whether a read of LONG bytes uses a window.  That also needs a window which is the
+ * faster path for 64 KiB. */
 static void single_read(bool by_window)
 {
 	struct pst_done d = ask(PST_OP_READ, 0, 0, 0, LONG);
@@ -436,7 +439,7 @@ static void single_read(bool by_window)
 	rig_mem_fill(mem, 0, LONG, 99, 0);
 }
 
-/* Two at once are no single ones. */
+/* Two reads in one submit: neither uses a window. */
 static void read_two(void)
 {
 	struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, LONG / 2);
@@ -455,8 +458,9 @@ static void read_two(void)
 }
 
 /*
- * The caller copies a read of some hundred KiB by itself while the workers serve others, unless as
- * many other requests as CPUs are in flight: then the device's copies are faster.
+ * The caller copies a single read of some hundred KiB by itself while workers serve others.  It
+ * does not if at least as many requests as CPUs are in flight: then the device's copies are
+ * faster.
  */
 static void single_reads(void)
 {
@@ -479,7 +483,7 @@ static void single_reads(void)
 		single_read(true);
 	read_two();
 	/*
-	 * With the caller's request there are as many requests as CPUs, of which an engine counts
+	 * With the caller's request, as many requests as CPUs are in flight.  An engine counts
 	 * at most sixteen.
 	 */
 	for (; nr + 1 < (unsigned)CPU_COUNT(&cpus) && nr + 1 < RIG_NR(busy); nr++)

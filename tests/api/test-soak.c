@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything at once and at random: threads with a queue each, reads and writes of all
- * sizes, cancels, deadlines, memory and files that go while requests are in flight, queues
- * that go with them, and in a second round failures of every kind.
+ * Everything at once and at random: threads with a queue each, reads and writes of all sizes,
+ * cancels, deadlines, and memory, files and queues that are freed with requests in flight.  A
+ * second round adds failures of every kind.
  *
- * A byte of a file is a function of its offset, and writes write just that, so whatever
- * order things happen in, it is known what a read must give.  (Only writes that overlap
- * are never in flight together: where one of two takes O_DIRECT, the kernel makes the next
- * fsync(2) fail.)  Faults of the library
- * are a wrong byte, a byte that arrives after its request was over, a completion that comes
- * twice or never, and anything that is left at the end.
+ * A byte of a file is a function of its offset, and writes write that byte, so the result of a
+ * read is known in any order of events.  (Writes in flight never overlap: if one of two
+ * overlapping writes uses O_DIRECT, the kernel makes the next fsync(2) fail.) Errors of the
+ * library are a wrong byte, a byte that arrives after its request has ended, a completion that
+ * comes twice or never, and anything that is left at the end.
  *
- * Three seconds, or with PST_SOAK=1 ten minutes; PST_SOAK=N means N seconds.  PST_SEED
- * repeats a run, as far as threads do.
+ * A round takes three seconds; with PST_SOAK=1 ten minutes, with PST_SOAK=N N seconds.  PST_SEED
+ * repeats a run, as far as thread scheduling allows.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -26,7 +25,7 @@
 #define STRIPE (256u << 10) /* each slot writes in its own: writes in flight never overlap */
 #define FILE_LEN (UINT64_C(1) * NR_THREADS * SLOTS * STRIPE + 777)
 #define SLOT_LEN (512u << 10)
-#define GAP 4096u /* between slots, never to be touched */
+#define GAP 4096u /* bytes between slots, never written */
 #define SRC_LEN ((FILE_LEN | 4095) + 1)
 #define POISON 0xa5
 
@@ -38,11 +37,11 @@ struct slot {
 	uint64_t serial;
 	struct pst_io io;
 	struct pst_seg segs[3];
-	struct pst_mem *own_mem; /* freed with the request in flight */
+	struct pst_mem *own_mem; /* freed while the request is in flight */
 	uint64_t want;
 	bool poisoned; /* ended without its bytes: the memory must not change any more */
-	bool busy;     /* the kernel has its memory still */
-	bool writing;  /* a write of it is still under way, or may be */
+	bool busy;     /* the kernel may still use its memory */
+	bool writing;  /* a write of the slot may still be in flight */
 };
 
 struct soak {
@@ -57,8 +56,8 @@ struct soak {
 
 	struct pst_queue *q;
 	struct pst_file *f, *hang;
-	struct pst_mem *src[2]; /* everybody's: the file's bytes, on host and device */
-	struct pst_mem *dst[2]; /* our own: slots */
+	struct pst_mem *src[2]; /* shared: the file's bytes, on host and device */
+	struct pst_mem *dst[2]; /* the thread's slots, on host and device */
 	struct slot slots[SLOTS];
 	unsigned nr_used;
 	uint64_t serial;
@@ -134,7 +133,7 @@ static uint64_t random_len(struct soak *s)
 	return len > SLOT_LEN ? SLOT_LEN : len;
 }
 
-/* Choose place and length within the file, at times past its end. */
+/* Choose a range in the file, sometimes across its end. */
 static void random_range(struct soak *s, const struct slot *sl, bool write, uint64_t *ret_off,
 			 uint64_t *ret_len)
 {
@@ -179,7 +178,7 @@ static void fill_rw(struct soak *s, struct slot *sl, bool write)
 	sl->want = want_of(off, len);
 	if (!one_in(s, 3) || len < 64 || off + len > FILE_LEN)
 		return;
-	/* Make the same request in pieces: one, eight equal adjacent ones, and the rest. */
+	/* Split the request into pieces: one, eight adjacent ones of equal length, and the rest. */
 	sl->segs[0] = (struct pst_seg){ off, io->mem_off, len / 8, 0, 0, 0 };
 	sl->segs[1] = (struct pst_seg){ off + len / 8, io->mem_off + len / 8,
 					len / 64,      len / 64,
@@ -193,7 +192,7 @@ static void fill_rw(struct soak *s, struct slot *sl, bool write)
 	io->file_off = io->mem_off = io->len = 0;
 }
 
-/* Use memory of its own, which is freed while the request uses it. */
+/* Use new memory, which is freed while the request uses it. */
 static void fill_own(struct soak *s, struct slot *sl)
 {
 	struct pst_io *io = &sl->io;
@@ -262,7 +261,7 @@ static bool prep_slot(struct soak *s, struct slot *sl)
 	} else if (r != -EAGAIN && !s->faults) {
 		S_FAIL(s, "pst_queue_prep gave %d: %s", r, pst_error_text());
 	}
-	/* The handle goes, the request keeps the memory. */
+	/* Free the handle: the request keeps the memory. */
 	sl->own_mem = pst_mem_free(sl->own_mem);
 	return r == 0;
 }
@@ -275,7 +274,7 @@ static void poison(struct soak *s, const struct slot *sl, struct pst_mem *m)
 	S_CHECK(s, pst_mem_copy_in(m, slot_off(s, sl), s->buf, SLOT_LEN) == 0 || s->faults);
 }
 
-/* A request that was over does not write any more. */
+/* Check that a request that has ended writes no more. */
 static void check_poison(struct soak *s, struct slot *sl)
 {
 	if (!sl->poisoned)
@@ -348,7 +347,7 @@ static void check_done(struct soak *s, const struct pst_done *d)
 	}
 }
 
-/* Slots that the kernel had still: free again once their memory is quiet. */
+/* Reuse slots that were busy, once their memory is quiet. */
 static void look_at_busy(struct soak *s)
 {
 	bool quiet[2] = { pst_mem_drain(s->dst[0], 0) == 0, pst_mem_drain(s->dst[1], 0) == 0 };
@@ -417,10 +416,10 @@ static void cancel_some(struct soak *s)
 		return;
 	sl->may_cancel = true;
 	r = pst_queue_cancel(s->q, sl->io.user_data);
-	S_CHECK(s, r == 1 || r == -ENOENT); /* done, and not reaped yet */
+	S_CHECK(s, r == 1 || r == -ENOENT); /* -ENOENT: done, and not reaped yet */
 }
 
-/* Free the queue with all its requests; their completions never come. */
+/* Free the queue with all its requests, whose completions never come. */
 static void new_queue(struct soak *s)
 {
 	uint64_t start = t_now();
@@ -439,7 +438,7 @@ static void new_queue(struct soak *s)
 	open_queue(s);
 }
 
-/* Between the slots nothing is ever written. */
+/* Check that nothing was written between the slots. */
 static void check_gaps(struct soak *s)
 {
 	for (unsigned dev = 0; dev < 2; dev++)
@@ -455,7 +454,7 @@ static void check_gaps(struct soak *s)
 		}
 }
 
-/* Out of the page cache with it, as far as it is clean. */
+/* Drop the file's clean pages from the page cache. */
 static void cold(struct soak *s)
 {
 	int fd = open(soak_path, O_RDONLY | O_CLOEXEC);
@@ -596,7 +595,7 @@ static void soak_all(bool faults, uint64_t ns)
 	const char *why = NULL;
 
 	printf("# PST_SEED=%" PRIu64 "\n", seed);
-	(void)rig_crc32c(0, buf, 0); /* its table is made by the first call */
+	(void)rig_crc32c(0, buf, 0); /* make its table before threads use it */
 	T_CHECK(buf);
 	(void)snprintf(soak_path, sizeof(soak_path), "%s", rig_path("soak"));
 	rig_make(soak_path, SEED, FILE_LEN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that are opened as stable: devices copy out of their pinned pages, long pieces several
- * at a time.  On the CUDA library that PST_LIBCUDA names, or the machine's own.
+ * Files opened as stable: devices copy from their pinned pages, long pieces several at a time.
+ * Runs on the CUDA library that PST_LIBCUDA names, or on the machine's own.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,16 +18,16 @@
 #define SEED 11
 #define GIVES_UP_NS UINT64_C(200000000) /* later than that a listed read may */
 
-/* Of the stand-in for the driver, see tests/stub/cuda_stub.h; NULL with a real one. */
+/* Functions of the CUDA stub (tests/stub/cuda_stub.h); NULL with a real driver. */
 static bool (*fail)(const char *spec);
 static void (*delay_us)(unsigned us);
 static void (*stall)(const char *name);
 static void (*state)(struct stub_cuda_state *ret);
 
-/* Times that a worker has waited for another thread that pins. */
+/* Number of times that a worker has waited for another thread's pinning. */
 static atomic_uint worker_waits;
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int pthread_cond_timedwait(pthread_cond_t *cond,
 								  pthread_mutex_t *lock,
 								  const struct timespec *until)
@@ -35,10 +35,10 @@ __attribute__((visibility("default"))) int pthread_cond_timedwait(pthread_cond_t
 	int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 	char name[16] = "";
 #ifdef __SANITIZE_THREAD__
-	/* The sanitizer's, which has no version. */
+	/* The sanitizer's function has no version. */
 	void *fn = NULL;
 #else
-	/* x86 has an older one too, of other conditions, and dlsym() may find that. */
+	/* On x86, dlsym() may find an older version, which has other condition variables. */
 	void *fn = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
 #endif
 
@@ -59,8 +59,8 @@ static struct pst_file *stable(void)
 }
 
 /*
- * Everything is read once, and then pinned in the background.  A page that the machine reclaims
- * before that would keep the file from being pinned, so the test reads all of it again.
+ * Read the file until it is pinned.  Pinning starts in the background after a first read of
+ * everything.  A page that the kernel reclaims before would prevent it, so read all of it again.
  */
 static void wait_pinned(struct pst_file *f, struct pst_mem *m)
 {
@@ -74,7 +74,8 @@ static void wait_pinned(struct pst_file *f, struct pst_mem *m)
 	}
 }
 
-/* Wait until a whole unit is filled, some time after its first bytes. */
+/* Wait until this number of bytes is pinned: a unit of pages fills some time after its first
+ * bytes. */
 static void wait_bytes(uint64_t bytes)
 {
 	uint64_t end = t_hang();
@@ -94,7 +95,7 @@ static void prep(struct pst_file *f, struct pst_mem *m, uint64_t at, unsigned pi
 	T_OK(pst_queue_prep(rig_q, &io));
 }
 
-/* All pieces at once: the right bytes, read from the page cache. */
+/* Read all pieces at once: the device copies them from the page cache, and the bytes are right. */
 static void pieces_go_together(void)
 {
 	struct pst_mem *m[PIECES], *all = rig_alloc(rig_dev, FILE_LEN);
@@ -120,7 +121,7 @@ static void pieces_go_together(void)
 	pst_mem_free(all);
 }
 
-/* Read all pieces while the driver's call fails once; was it called? */
+/* Read all pieces while one call of the driver fails.  Return true if the call was made. */
 static bool despite(const char *spec, struct pst_file *f, struct pst_mem *all)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, PIECE);
@@ -130,7 +131,7 @@ static bool despite(const char *spec, struct pst_file *f, struct pst_mem *all)
 	for (unsigned i = 0; i < PIECES; i++)
 		prep(f, i == 5 ? m : all, i == 5 ? 0 : i * PIECE, i, 0);
 	(void)fail(spec);
-	delay_us(20000); /* the device is busy with the first while the others come in */
+	delay_us(20000); /* the device is busy with the first piece when the others arrive */
 	T_EQ(pst_queue_submit(rig_q), PIECES);
 	T_EQ(pst_queue_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
 	delay_us(0);
@@ -142,7 +143,7 @@ static bool despite(const char *spec, struct pst_file *f, struct pst_mem *all)
 	return met;
 }
 
-/* A batch that fails is looked at piece by piece: nothing fails with its neighbours. */
+/* A failed batch is retried piece by piece: no piece fails because of another. */
 static void a_failed_batch_is_taken_apart(void)
 {
 	struct pst_mem *all;
@@ -154,7 +155,7 @@ static void a_failed_batch_is_taken_apart(void)
 	all = rig_alloc(rig_dev, FILE_LEN);
 	f = stable();
 	wait_pinned(f, all);
-	/* By the one or the other, as large as this machine's jobs are. */
+	/* The size of this machine's jobs decides which of the two is used. */
 	batched = despite("cuMemcpyBatchAsync_v2:1:1", f, all);
 	gathered = despite("cuLaunchKernel:1:1", f, all);
 	T_CHECK(batched || gathered);
@@ -162,7 +163,8 @@ static void a_failed_batch_is_taken_apart(void)
 	pst_mem_free(all);
 }
 
-/* Some are cancelled, some too late: each completes once, and the others have their bytes. */
+/* Cancel some reads, some of them too late: each completes once, and the others have their
+ * bytes. */
 static void some_end_early(void)
 {
 	struct pst_mem *m[PIECES], *all = rig_alloc(rig_dev, FILE_LEN);
@@ -200,7 +202,7 @@ static void some_end_early(void)
 	pst_mem_free(all);
 }
 
-/* If the promise is broken, reads give the new bytes, through the pool. */
+/* The file changes in spite of the promise: reads return the new bytes, through the pool. */
 static void a_changed_file_is_read_again(void)
 {
 	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
@@ -223,7 +225,7 @@ static void a_changed_file_is_read_again(void)
 	pst_mem_free(all);
 }
 
-/* Wait until the work queue's thread has ended, and so all its work is done. */
+/* Wait until the work queue's thread has ended, and with it all its work. */
 static void wait_work(void)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -234,14 +236,14 @@ static void wait_work(void)
 	T_CHECK(!strstr(rig_task_names, "pst-work"));
 }
 
-/* A file that is read once, its first bytes twice, is not pinned: only what comes again. */
+/* Bytes that are read once are not pinned; bytes that are read twice are. */
 static void read_once_is_not_pinned(void)
 {
 	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
 	struct pst_file *f = stable();
 	uint64_t before;
 
-	wait_work(); /* of the cases before */
+	wait_work(); /* from earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	T_EQ(rig_read(f, all, 0, 0, PIECE).res, (int64_t)PIECE);
 	for (unsigned i = 0; i < PIECES; i++)
@@ -254,7 +256,7 @@ static void read_once_is_not_pinned(void)
 	pst_mem_free(all);
 }
 
-/* Closing does not wait for the driver, and pinned pages count until they are unpinned. */
+/* Closing does not wait for the driver.  Pages count as pinned until they are unpinned. */
 static void close_does_not_unpin(void)
 {
 	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
@@ -263,7 +265,7 @@ static void close_does_not_unpin(void)
 
 	if (!stall)
 		T_SKIP("a CUDA library that stalls on demand");
-	wait_work(); /* of the cases before */
+	wait_work(); /* from earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	wait_pinned(f, all);
 	wait_bytes(before + FILE_LEN);
@@ -272,14 +274,14 @@ static void close_does_not_unpin(void)
 	pst_file_close(f);
 	(void)alarm(0);
 	T_EQ(rig_stats(NULL).pages_bytes, before + FILE_LEN);
-	/* The memory that was read into is no concern of the file. */
+	/* The memory that was read into can be drained: the pinned file does not use it. */
 	T_OK(pst_mem_drain(all, t_in_ms(RIG_WAIT_MS)));
 	stall(NULL);
 	wait_bytes(before);
 	pst_mem_free(all);
 }
 
-/* Closed again and again while units are being pinned: each comes to its end. */
+/* Close files while their units are being pinned: each unit is pinned and unpinned completely. */
 static void close_while_pinning(void)
 {
 	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
@@ -309,7 +311,7 @@ static void ends_here(void)
 	exit(0);
 }
 
-/* A process that ends right after it closed does not wait, and does not crash. */
+/* A process that exits right after closing neither waits nor crashes. */
 static int child(void)
 {
 	rig_init();
@@ -344,7 +346,7 @@ static void no_cuda(void)
 	T_SKIP("%s", pst_error_text());
 }
 
-/* The device copies pinned pages by itself, also while the engine works for another queue. */
+/* The device copies pinned pages directly, even while the engine works for another queue. */
 static void single_reads_take_pinned_pages(void)
 {
 	struct pst_file *f = stable(), *other;
@@ -364,7 +366,7 @@ static void single_reads_take_pinned_pages(void)
 	d = rig_read(f, m, 0, 0, PIECE);
 	delay_us(0);
 	rig_show(&d);
-	/* Pages that were pinned in several pieces may go by one kernel. */
+	/* GATHER: one kernel may copy pages that were pinned in several pieces. */
 	T_EQ(d.paths & ~PST_PATH_BIT(PST_PATH_GATHER), PST_PATH_BIT(PST_PATH_PAGECACHE));
 	T_EQ(rig_reap1(q).res, (int64_t)(2 * PIECE));
 	pst_queue_free(q);
@@ -373,7 +375,7 @@ static void single_reads_take_pinned_pages(void)
 	pst_mem_free(m);
 }
 
-/* Limit staging memory to bytes; 0 restores the old limit. */
+/* Limit staging memory to this number of bytes; 0 restores the default. */
 static void bound_pool(uint64_t bytes)
 {
 	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bytes };
@@ -387,15 +389,15 @@ static void let_go(void)
 	bound_pool(0);
 }
 
-static uint64_t stalled_at; /* the pinning that begin_pinning() began is younger than that, ns */
+static uint64_t stalled_at; /* ns: begin_pinning() started the pinning after this time */
 
-/* The driver keeps the thread that pins the file, and no thread that makes slots.  Returns the
- * bytes that were pinned before. */
+/* Start to pin the file, and let the driver stall that.  No thread that makes slots may stall,
+ * so the pool cannot grow.  Return the bytes that were pinned before. */
 static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 {
 	uint64_t before;
 
-	wait_work(); /* of the cases before */
+	wait_work(); /* from earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
 	bound_pool(rig_stats(NULL).pool_bytes);
@@ -407,7 +409,7 @@ static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 	return before;
 }
 
-/* Whoever waits for the pages waits for this count, and not for a time. */
+/* pages_waiting counts bytes that are going to be pinned, so that a program can wait for them. */
 static void what_is_about_to_be_pinned_is_counted(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -418,7 +420,7 @@ static void what_is_about_to_be_pinned_is_counted(void)
 		T_SKIP("needs the library of tests/stub");
 	before = begin_pinning(f, m);
 	T_EQ(rig_stats(NULL).pages_waiting, FILE_LEN);
-	/* A second file waits for the thread, and is closed before its turn. */
+	/* A second file waits to be pinned, and is closed before that begins. */
 	for (unsigned i = 0; i < 2; i++)
 		T_EQ(rig_read(closed, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
 	T_EQ(rig_stats(NULL).pages_waiting, 2 * FILE_LEN);
@@ -450,7 +452,8 @@ static void came_from_pages(struct pst_mem *m, const struct pst_done *d, uint64_
 	T_EQ(rig_mem_differs(m, 0, len, SEED, 0), len);
 }
 
-/* The file is not pinned yet, and several workers have a part of the read. */
+/* A listed read of a file that is not pinned pins it at once, although several workers read
+ * parts. */
 static void a_listed_read_pins_at_once(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -466,7 +469,8 @@ static void a_listed_read_pins_at_once(void)
 	pst_mem_free(m);
 }
 
-/* The file is being pinned in the background when the read comes.  False: that took too long. */
+/* A listed read arrives while the file is being pinned, and waits for that.  Return false if
+ * this test was too slow to see it wait. */
 static bool listed_read_waits(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -494,7 +498,7 @@ static bool listed_read_waits(void)
 	return took < GIVES_UP_NS;
 }
 
-/* The machine may be busy with something else. */
+/* A busy machine may need several tries. */
 static void a_listed_read_waits_for_the_pinning(void)
 {
 	unsigned tries = 0;
@@ -505,8 +509,8 @@ static void a_listed_read_waits_for_the_pinning(void)
 		T_CHECK(++tries < 20);
 }
 
-/* The driver keeps the thread that pins.  Workers with listed reads of the same file, or of others,
- * do not wait long for it. */
+/* The driver stalls a pinning.  Workers with listed reads of the same file, or of others, must
+ * not wait long for it. */
 static void pinning_is_kept(bool others)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN), *other = rig_alloc(rig_dev, FILE_LEN);
@@ -516,7 +520,7 @@ static void pinning_is_kept(bool others)
 	struct pst_file *read[PIECES];
 	uint64_t before;
 
-	T_EQ(rig_do(q, &io).res, (int64_t)FILE_LEN); /* slots for it are there */
+	T_EQ(rig_do(q, &io).res, (int64_t)FILE_LEN); /* allocates the slots that this read needs */
 	before = begin_pinning(f, m);
 	for (unsigned i = 0; i < PIECES; i++) {
 		struct pst_io one = rig_io(PST_OP_READ, f, m, i * PIECE, i * PIECE, PIECE);
@@ -527,7 +531,7 @@ static void pinning_is_kept(bool others)
 	}
 	T_EQ(pst_queue_submit(rig_q), PIECES);
 	T_EQ(rig_do(q, &io).res, (int64_t)FILE_LEN);
-	T_EQ(rig_stats(NULL).pages_bytes, before + FILE_LEN); /* it is still at it */
+	T_EQ(rig_stats(NULL).pages_bytes, before + FILE_LEN); /* the pinning is still stalled */
 	for (unsigned i = 0; i < PIECES; i++)
 		T_EQ(rig_reap1(rig_q).res, -EOPNOTSUPP);
 	let_go();
@@ -548,7 +552,7 @@ static void a_pinning_that_is_kept_keeps_no_workers(void)
 	pinning_is_kept(true);
 }
 
-/* Until a call of the driver is kept. */
+/* Wait until a call of the driver stalls. */
 static void wait_stalled(void)
 {
 	uint64_t end = t_hang();
@@ -561,7 +565,7 @@ static void wait_stalled(void)
 	T_EQ(s.stalled, 1);
 }
 
-/* Read all of a file so that nothing of it goes by a device kernel: in requests of one copy. */
+/* Read the whole file in requests of one copy each, which need no device kernel. */
 static void read_one_by_one(struct pst_file *f, struct pst_mem *m)
 {
 	uint64_t len = PIECE / 8;
@@ -570,7 +574,8 @@ static void read_one_by_one(struct pst_file *f, struct pst_mem *m)
 		T_EQ(rig_read(f, m, at, at, len).res, (int64_t)len);
 }
 
-/* Small pieces, which the device gathers if it can.  False: nothing came before the case hangs. */
+/* Read small pieces, which the device gathers if it can.  Return false if no completion came in
+ * time. */
 static bool read_small(struct pst_file *f, struct pst_mem *m, struct pst_done *ret)
 {
 	static struct pst_seg segs[8];
@@ -588,8 +593,8 @@ static bool read_small(struct pst_file *f, struct pst_mem *m, struct pst_done *r
 	return pst_queue_reap(rig_q, ret, 1, 1, t_hang()) == 1;
 }
 
-/* The driver keeps the thread that pins a file, and would keep others that pin.  A read whose small
- * pieces are the first on their stream does not wait for it; a later one has the kernel. */
+/* The driver stalls a pinning, and would stall others.  The first small pieces on a stream must
+ * not wait for it; later ones are gathered by a device kernel. */
 static void the_first_gather_does_not_wait_for_pinning(void)
 {
 	struct pst_mem *m;
@@ -602,7 +607,7 @@ static void the_first_gather_does_not_wait_for_pinning(void)
 	m = rig_alloc(rig_dev, FILE_LEN);
 	f = stable();
 	plain = rig_open(rig_path("data"), RIG_R);
-	wait_work(); /* of the cases before */
+	wait_work(); /* from earlier cases */
 	read_one_by_one(f, m);
 	bound_pool(rig_stats(NULL).pool_bytes);
 	wait_work();
@@ -634,8 +639,8 @@ static struct pst_file *stable_of(const char *name, unsigned pieces)
 	return rig_open(rig_path(name), PST_FILE_READ | PST_FILE_STABLE);
 }
 
-/* Pin one file in the background while another waits to be pinned, then send a listed read of a
- * third.  Return the bytes that the next pinning covers; 0 if the read may have given up before. */
+/* Pin one file while a second one waits to be pinned, then submit a listed read of a third.
+ * Return the bytes that the next pinning covers, or 0 if the read may have given up before. */
 static uint64_t pinned_next(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
@@ -646,7 +651,7 @@ static uint64_t pinned_next(void)
 
 	for (unsigned i = 0; i < 3; i++)
 		f[i] = stable_of(i == 0 ? "first" : i == 1 ? "second" : "third", i + 1);
-	wait_work(); /* of the cases before */
+	wait_work(); /* from earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	for (unsigned i = 0; i < 2; i++)
 		T_EQ(rig_read(f[i], m, 0, 0, (i + 1) * PIECE).res, (int64_t)((i + 1) * PIECE));
@@ -664,7 +669,7 @@ static uint64_t pinned_next(void)
 	while (atomic_load(&worker_waits) == waits && t_now() < end)
 		(void)usleep(100);
 	took = t_now() - start;
-	stall("file pages"); /* the first is over, the next one is not */
+	stall("file pages"); /* release the first pinning, and stall the next one */
 	do
 		bytes = rig_stats(NULL).pages_bytes - before - PIECE;
 	while (!bytes && t_now() < end);
@@ -677,7 +682,7 @@ static uint64_t pinned_next(void)
 	return took < GIVES_UP_NS ? bytes : 0;
 }
 
-/* The machine may be busy with something else. */
+/* A busy machine may need several tries. */
 static void a_listed_read_waits_for_one_pinning(void)
 {
 	uint64_t bytes;
@@ -707,7 +712,7 @@ static void run(const char *name, void (*fn)(void))
 
 #define RUN(fn) run(#fn, fn)
 
-/* Symbols that only the stand-in for the driver has. */
+/* Find the functions that only the CUDA stub has. */
 static void find_stub(void)
 {
 	const char *name = getenv("PST_LIBCUDA");
@@ -736,12 +741,13 @@ int main(int argc, char **argv)
 		T_RUN(no_cuda);
 		return rig_done();
 	}
-	/* A real driver has threads of its own while a context exists. */
+	/* Create a context before counting threads: a real driver has threads as long as one
+	 * exists. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	find_stub();
 	rig_tasks = rig_count_tasks();
-	/* Before the case after which the device has no kernel. */
+	/* Must come before the case that leaves the device without its kernel. */
 	RUN(the_first_gather_does_not_wait_for_pinning);
 	RUN(pieces_go_together);
 	RUN(a_failed_batch_is_taken_apart);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * However a request with a stream ends, the stream continues.  Run on the driver's double of
- * tests/stub/, with streams that come late, files that never answer and calls that fail.
+ * However a request with a stream ends, the stream must continue.  Runs on the CUDA stub of
+ * tests/stub/, with streams that are late, files that never answer and calls that fail.
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ static const char *self;
 struct setting {
 	struct order_mem m;
 	struct pst_file *f;
-	struct pst_queue *keep; /* of the engine: its end would wait for all streams */
+	struct pst_queue *keep; /* keeps the engine, whose end would wait for all streams */
 };
 
 static struct setting set_up(const char *path)
@@ -49,7 +49,7 @@ static bool is_filled(const struct order_mem *m, uint8_t value)
 	return is;
 }
 
-/* A stream that does not come to the mark: the request ends quiet, and has touched nothing. */
+/* The stream has not reached the request's mark: a cancel ends it quiet, and no byte was moved. */
 static void canceled_before_the_mark(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -68,7 +68,8 @@ static void canceled_before_the_mark(void)
 	take_down(&s);
 }
 
-/* A stream that waits has not come to the copies of its read: they move nothing any more. */
+/* The stream waits, and has not reached the copies of its read: once the request has ended, they
+ * move nothing. */
 static void ends_before_the_copies(bool cancel)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -80,7 +81,7 @@ static void ends_before_the_copies(bool cancel)
 	io.deadline_ns = cancel ? t_hang() : t_in_ms(80);
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
-	(void)usleep(20000); /* the bytes are sent by then, and both ways are right */
+	(void)usleep(20000); /* the copies are queued by then; if not, the results are the same */
 	if (cancel)
 		T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	d = rig_reap1(rig_q);
@@ -104,8 +105,8 @@ static void late_before_the_copies(void)
 	ends_before_the_copies(false);
 }
 
-/* A worker is in the stream's context meanwhile, which a program may end behind the completion.
- * False: it was there for long, although it should not have been. */
+/* Cancel while a worker is in a call on the stream's context, which the program may destroy
+ * after the completion.  Return false if the completion said BUSY although the call was short. */
 static bool canceled_while_a_worker_asks(bool for_long)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -137,7 +138,7 @@ static bool canceled_while_a_worker_asks(bool for_long)
 	return busy == for_long;
 }
 
-/* The worker is awaited for 100 ms, and a busy machine may let it run only then. */
+/* The cancel waits 100 ms for the worker.  A busy machine may take longer, so try several times. */
 static void canceled_while_a_worker_asks_briefly(void)
 {
 	unsigned tries = 0;
@@ -151,7 +152,7 @@ static void canceled_while_the_driver_keeps_a_worker(void)
 	(void)canceled_while_a_worker_asks(true);
 }
 
-/* Workers leave its stream alone from the cancel on, also while nobody reaps. */
+/* After a cancel no worker queries the stream, even if nobody reaps. */
 static void nobody_asks_for_a_canceled_one(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -161,7 +162,7 @@ static void nobody_asks_for_a_canceled_one(void)
 	order_start_behind(rig_q, PST_OP_READ, s.f, s.m.mem, LEN, made);
 	T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	stub.stall("cuEventQuery");
-	(void)usleep(20000); /* workers ask more often */
+	(void)usleep(20000); /* workers query more often than that */
 	stub.state(&now);
 	T_EQ(now.stalled, 0);
 	T_CHECK(!(rig_reap1(rig_q).flags & PST_DONE_BUSY));
@@ -193,7 +194,8 @@ static void late_before_the_mark(void)
 	take_down(&s);
 }
 
-/* Nobody reaps: the program waits for the stream, which waits for a file that never answers. */
+/* Nobody reaps: the program waits for the stream, which waits for a read of a file that never
+ * answers. */
 static void late_with_nobody_awake(void)
 {
 	struct fusefs fs;
@@ -228,8 +230,8 @@ static void late_with_nobody_awake(void)
 	take_down(&s);
 }
 
-/* Reads of a file that never answers have all slots.  Once they are stopped, a read that waits for
- * slots has others, although nobody submits one more. */
+/* Reads of a file that never answers hold all slots.  At their deadline, a read that waits for
+ * slots must get others, without another submit. */
 static void slots_of_hanging_reads_are_replaced(void)
 {
 	struct order_mem hung = order_mem_new(FUSEFS_SIZE), m = order_mem_new(LEN);
@@ -268,7 +270,7 @@ static void slots_of_hanging_reads_are_replaced(void)
 	order_mem_free(&m);
 }
 
-/* Copies are under way at the deadline: what the stream does next comes after them. */
+/* Copies are in flight at the deadline: later work on the stream must come after them. */
 static void late_with_copies(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -283,7 +285,7 @@ static void late_with_copies(void)
 		T_EQ(pst_queue_submit(rig_q), 1);
 		HW_CU(cuMemsetD8Async(s.m.ptr, 0x77, LEN, made));
 		d = rig_reap1(rig_q);
-		/* The deadline may not have been checked before all bytes had arrived. */
+		/* All bytes may have arrived before the deadline was checked. */
 		T_CHECK(d.res == -ETIMEDOUT || (!slow && d.res == LEN));
 		stub.delay_us(0);
 		HW_CU(cuStreamSynchronize(made));
@@ -293,8 +295,8 @@ static void late_with_copies(void)
 	take_down(&s);
 }
 
-/* pst_queue_submit() is over, and then the driver keeps every call of that name: the read needs
- * none.  Work behind the read has the driver keep calls, as a kernel's first launch does. */
+/* After pst_queue_submit() the read must need no driver call that other work on the stream may
+ * block, as the first launch of a kernel does.  Stall each of these calls in turn. */
 static void the_read_needs_no_driver(void)
 {
 	static const char *const names[] = {
@@ -319,7 +321,7 @@ static void the_read_needs_no_driver(void)
 		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_BYTES, made);
 		HW_CU(cuLaunchHostFunc(made, set, &there));
 		stub.stall(names[i]);
-		/* Workers are kept, too. */
+		/* Let workers call the driver, too. */
 		T_OK(pst_queue_prep(other, &io));
 		T_EQ(pst_queue_submit(other), 1);
 		(void)usleep(5000);
@@ -345,7 +347,8 @@ static void *submit_all(void *q)
 	return (void *)(intptr_t)pst_queue_submit(q);
 }
 
-/* The driver blocks pst_queue_submit() while copies are on one stream already: those continue. */
+/* The driver stalls pst_queue_submit() after it has queued copies on one stream: that stream
+ * must continue. */
 static void a_submit_that_is_kept(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -389,7 +392,7 @@ static void queue_is_freed(void)
 	order_block(made);
 	order_start(q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
 	order_start(q, PST_OP_WRITE, w, s.m.mem, 0, 0, LEN, made);
-	/* Prepared and never submitted: nothing is on the stream for it. */
+	/* Prepare without submitting: nothing is queued on the stream. */
 	order_name(&io, made);
 	T_OK(pst_queue_prep(q, &io));
 	pst_queue_free(q);
@@ -405,7 +408,8 @@ static void queue_is_freed(void)
 /* ---------------------------------------------------------------- failures */
 
 /*
- * Fail each call of a mark or a gate once: the request ends with an error, and the stream is free.
+ * Fail each call of a mark or a gate once: the request ends with an error, and the stream is
+ * free.
  */
 static void calls_fail(void)
 {
@@ -448,11 +452,11 @@ static void calls_fail(void)
 	order_mem_free(&m);
 }
 
-/* The context is spoilt while requests are held back, and while a submit waits for room on the
- * stream: all end with the error. */
+/* The context gets an error while requests wait for the stream, and while a submit waits for
+ * room on it: all of them end with the error. */
 static void lose_the_device(void)
 {
-	/* Far more copies than there is room for. */
+	/* More copies than the stream has room for. */
 	struct pst_seg many = { .len = 1, .file_stride = 128, .mem_stride = 1, .count = 40000 };
 	struct order_mem m = order_mem_new(LEN);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
@@ -494,7 +498,7 @@ static void lose_the_device(void)
 	pst_mem_free(m.mem);
 }
 
-/* Nothing works after a lost device, so run this in a process of its own. */
+/* Nothing works after a lost device, so use a process of its own. */
 static void device_is_lost(void)
 {
 	pid_t pid = fork();
@@ -510,8 +514,8 @@ static void device_is_lost(void)
 	T_EQ(status, 0);
 }
 
-/* The driver cannot make streams wait: reads say so from then on, writes are none the worse.  The
- * library keeps that in mind, so this is the last case. */
+/* The driver cannot make streams wait: later reads are refused, writes still work.  The last
+ * case, because the library remembers this. */
 static void no_barriers(void)
 {
 	static bool known;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first window of a process, wanted by a request that is submitted together with a read that
- * keeps a stream waiting: it is proven then, for which the driver waits until all streams are idle.
+ * A process needs its first window for a request that is submitted together with a read that a
+ * stream waits for.  Proving a window makes the driver wait until all streams are idle, so it
+ * must not block the read.
  */
 #include <sys/wait.h>
 
@@ -11,7 +12,7 @@
 
 static char *self;
 
-/* A read of 1 MiB that keeps the stream waiting, and behind it one of 4 KiB. */
+/* Submit a read of 1 MiB that the stream waits for, then one of 4 KiB. */
 static void behind_a_barrier(bool listed)
 {
 	struct pst_mem *m = rig_alloc("cuda:0", 2 * BIG);
@@ -19,7 +20,7 @@ static void behind_a_barrier(bool listed)
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, BIG);
 	struct pst_done d;
 
-	/* The engine begins, and no window is opened. */
+	/* Start the engine without opening a window. */
 	io.policy = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
 	T_EQ(rig_do(rig_q, &io).res, (int64_t)BIG);
 	rig_mem_fill(m, 0, 2 * BIG, ORDER_OLD, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that the library frees and unpins while a stream waits for a read, on the driver's double
- * of tests/stub/: the driver's calls for that would keep the read waiting, so the library puts them
- * off.  And streams where the library finds no thread.
+ * Memory that the library frees and unpins while a stream waits for a read: the driver's calls
+ * for that would block the read, so the library defers them.  Also streams while the library
+ * gets no thread.  Runs on the CUDA stub of tests/stub/.
  */
 #include <pthread.h>
 
@@ -21,8 +21,8 @@ static void frees(void)
 	}
 }
 
-/* A read that the stream waits for is under way, and memory that is given back is not freed.
- * False, and none is under way: this thread was kept from its CPU for longer than the read took. */
+/* Free memory during a read that a stream waits for.  Return true if the driver's free was
+ * deferred.  Return false, with the read completed, if the read may have ended before. */
 static bool put_off(struct pst_file *f, struct pst_mem *m, struct stub_cuda_state *ret)
 {
 	struct pst_mem *own = rig_alloc(rig_dev, ORDER_PIECE);
@@ -38,7 +38,7 @@ static bool put_off(struct pst_file *f, struct pst_mem *m, struct stub_cuda_stat
 	return false;
 }
 
-/* One request always waits, and what it defers gets its turn. */
+/* Some read always waits: the deferred free must still happen. */
 static void overlap_until_freed(unsigned us)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);
@@ -69,7 +69,7 @@ static void frees_beside_reads_without_end(void)
 	overlap_until_freed(20000);
 }
 
-/* Two of them take longer than the first turn. */
+/* Two of these reads take longer than the first deferral may. */
 static void frees_beside_long_reads_without_end(void)
 {
 	overlap_until_freed(60000);
@@ -103,7 +103,7 @@ static int other_reap(struct other_device *o)
 	return 0;
 }
 
-/* Two under way at any time. */
+/* Keep two reads in flight. */
 static void *other_reads(void *arg)
 {
 	struct other_device *o = arg;
@@ -115,7 +115,7 @@ static void *other_reads(void *arg)
 	return NULL;
 }
 
-/* The streams of two devices do not defer work in turn for ever either. */
+/* Streams of two devices must not defer the free for ever, either. */
 static void frees_beside_reads_of_two_devices(void)
 {
 	struct other_device o = { 0 };
@@ -147,7 +147,7 @@ static void frees_beside_reads_of_two_devices(void)
 
 static _Thread_local unsigned pauses;
 
-/* Seen by the library, too. */
+/* Replaces libc's function for the library, and counts sleeps of the thread. */
 __attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
 						     struct timespec *ret_left)
 {
@@ -158,7 +158,7 @@ __attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
 	return real(ts, ret_left);
 }
 
-/* If a submit blocks while a stream waits already, work is deferred until its turn. */
+/* Free memory while a submit stalls, wait longer than work is deferred, then release the submit. */
 static void *put_off_and_let_go(void *own)
 {
 	if (stream_stalled(t_hang()))
@@ -168,7 +168,7 @@ static void *put_off_and_let_go(void *own)
 	return own;
 }
 
-/* A submit does not wait for its own streams. */
+/* A submit must not wait for the streams that it has made wait itself. */
 static void a_submit_with_two_streams(void)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);
@@ -207,12 +207,12 @@ static void a_submit_with_two_streams(void)
 	HW_CU(cuStreamDestroy_v2(st));
 }
 
-static atomic_int refused = -1; /* threads; from 0 on pthread_create() starts none */
+static atomic_int refused = -1; /* refused threads; -1: pthread_create() works */
 
-/* Ask the test provider whether one of its threads runs fn. */
+/* Return true if a thread of the test provider runs fn. */
 bool test_provider_runs(void *(*fn)(void *)) __attribute__((weak));
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
 							  const pthread_attr_t *attr,
 							  void *(*fn)(void *), void *arg)
@@ -227,8 +227,8 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
 }
 
 /*
- * The library gets no thread for deferred work.  The caller's sentence must still name the caller's
- * failure.
+ * The library gets no thread for deferred work: the error text of the caller's own failure must
+ * stay.
  */
 static void a_failure_keeps_its_sentence(void)
 {
@@ -244,7 +244,7 @@ static void a_failure_keeps_its_sentence(void)
 	stub.state(&before);
 	order_block(made);
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN,
-		    made); /* start all threads of the engine: none can be created below */
+		    made); /* starts all threads of the engine */
 	pst_mem_free(own);
 	do /* wait until the thread for earlier deferred work has ended */
 		(void)usleep(1000);
@@ -262,7 +262,7 @@ static void a_failure_keeps_its_sentence(void)
 	T_CHECK(nr > 0);
 	T_EQ(reaped, 1);
 	T_EQ(d.res, LEN);
-	pst_mem_free(rig_alloc(rig_dev, 4096)); /* has a thread for all of them */
+	pst_mem_free(rig_alloc(rig_dev, 4096)); /* gets a thread for all deferred work */
 	do {
 		T_CHECK(t_now() < end);
 		(void)usleep(1000);
@@ -273,8 +273,8 @@ static void a_failure_keeps_its_sentence(void)
 }
 
 /*
- * No thread could be created for the clock when the first request with a stream came.  A later
- * attempt succeeds, and that thread ends a read that is too late.
+ * No thread for the clock could be started when the first request with a stream came.  A later
+ * attempt must succeed, and end a read at its deadline.
  */
 static void the_clock_begins_later(void)
 {
@@ -322,7 +322,7 @@ static void wait_for_pages(uint64_t bytes)
 	}
 }
 
-/* The driver takes the first 8 MiB and not the next.  False: something else was refused. */
+/* Pin until the driver refuses, after 8 MiB. Return false if something else was refused. */
 static bool pin_half(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t len)
 {
 	uint64_t want = rig_stats(NULL).pages_bytes + RIG_MIB(8), end = t_in_ms(1000);
@@ -349,7 +349,7 @@ static bool reads_pages(const char *path)
 	return info.state != PST_STATE_IMPOSSIBLE;
 }
 
-/* The driver pins a part of a file's pages, and that goes when no stream waits. */
+/* The driver pins only a part of the file's pages: they are unpinned once no stream waits. */
 static void pins_of_fail_half_way(const char *path)
 {
 	uint64_t pages = rig_stats(NULL).pages_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests that name a stream of the program, on the driver's double of tests/stub/: what comes
- * before what, and what is refused.  tests/hw/gpu-stream.c has the order on a real GPU.
+ * Requests that name a stream of the program: their order, and which are refused.  Runs on the
+ * CUDA stub of tests/stub/. tests/hw/gpu-stream.c checks the order on a real GPU.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -36,8 +36,8 @@ static bool has_workers(int nr)
 	return CPU_COUNT(&set) > nr;
 }
 
-/* The driver keeps a worker: others see to a stream's write meanwhile.  Or they slept already when
- * the worker that looks at the stream was given something else to do. */
+/* The driver stalls a worker: others must serve the stream's write.  With they_sleep, they
+ * already sleep when the worker that watches the stream gets other work. */
 static void write_beside_a_worker_that_is_kept(bool they_sleep)
 {
 	struct order_mem in = order_mem_new(LEN), out = order_mem_new(LEN);
@@ -83,7 +83,7 @@ static void writes_beside_a_worker_that_is_kept(void)
 	write_beside_a_worker_that_is_kept(true);
 }
 
-/* The driver keeps two of the workers right after a request with a stream came. */
+/* The driver stalls two workers right after a request with a stream was submitted. */
 static void read_beside_two_workers_that_are_kept(void)
 {
 	struct order_mem in = order_mem_new(LEN), out = order_mem_new(2 * LEN);
@@ -141,7 +141,7 @@ static void until_it_may_go(void *arg)
 		(void)usleep(100);
 }
 
-/* One of them has a completion. */
+/* Wait for a completion on any of these queues, and return its stream. */
 static struct late_stream *ended(struct late_stream *l, unsigned nr)
 {
 	struct pst_done d = { 0 };
@@ -156,11 +156,11 @@ static struct late_stream *ended(struct late_stream *l, unsigned nr)
 	return NULL;
 }
 
-#define STREAMS 6u /* and as many workers that take their requests */
+#define STREAMS 6u /* and as many workers to serve their requests */
 
 /*
- * The driver blocks the queries of all streams but one, each with another worker.  All reads
- * complete nevertheless.
+ * The driver stalls the queries of all streams but one, each in another worker: all reads must
+ * complete.
  */
 static void all_questions_but_one_are_kept(struct late_stream l[STREAMS])
 {
@@ -173,7 +173,7 @@ static void all_questions_but_one_are_kept(struct late_stream l[STREAMS])
 		l[i].go = 0;
 		HW_CU(cuLaunchHostFunc(l[i].st, until_it_may_go, &l[i]));
 	}
-	(void)usleep(100000); /* all workers sleep */
+	(void)usleep(100000); /* until all workers sleep */
 	for (unsigned i = 0; i < STREAMS; i++)
 		order_start(l[i].q, PST_OP_WRITE, w, m.mem, i * LEN, i * LEN, LEN, l[i].st);
 	(void)usleep(300);
@@ -211,8 +211,8 @@ static void write_beside_questions_that_are_kept(void)
 	}
 }
 
-/* Many streams at once, while the worker that is woken for the first is not awake yet.  If the
- * driver keeps its question, and others', the clock has one worker woken for each stream. */
+/* Requests on many streams arrive while the worker woken for the first one is not awake yet.  If
+ * the driver stalls queries, the clock must wake a worker for each stream. */
 static void each_stream_has_a_worker(void)
 {
 	struct late_stream l[STREAMS] = { 0 };
@@ -231,7 +231,7 @@ static void each_stream_has_a_worker(void)
 	}
 	atomic_store(&wakes_at_once, 0);
 	for (end = t_hang(); atomic_load(&wakes_at_once) < 2 && t_now() < end;) {
-		(void)usleep(20000); /* they sleep by then */
+		(void)usleep(20000); /* until the workers sleep */
 		stub.stall("cuEventQuery#5");
 		for (unsigned i = 0; i < STREAMS; i++) {
 			struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * LEN, i * LEN, LEN);
@@ -254,7 +254,7 @@ static void each_stream_has_a_worker(void)
 	order_mem_free(&m);
 }
 
-/* Nobody watches streams any more when the reads that waited for them are over. */
+/* No worker watches streams once the reads that waited for them have ended. */
 static void rests(void)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .timeout_ms = 2000 };
@@ -270,7 +270,7 @@ static void rests(void)
 	pst_queue_free(q);
 }
 
-/* Requests of one submit that wait for the same stream need one worker that asks for it. */
+/* Requests of one submit that wait for the same stream wake only one worker. */
 static void one_is_woken_for_a_stream(void)
 {
 	enum { NR = 16 };
@@ -286,12 +286,12 @@ static void one_is_woken_for_a_stream(void)
 		io.stream = made;
 		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	(void)usleep(20000); /* they sleep by then */
+	(void)usleep(20000); /* until the workers sleep */
 	atomic_store(&wakes_here, 0);
 	T_EQ(pst_queue_submit(rig_q), NR);
 	nr = atomic_load(&wakes_here);
 	order_unblock();
-	T_CHECK(nr <= 1); /* none, if one was awake */
+	T_CHECK(nr <= 1); /* 0 if a worker was awake */
 	order_reap(rig_q, NR, LEN);
 	HW_CU(cuStreamSynchronize(made));
 	pst_file_close(f);
@@ -309,8 +309,8 @@ static void many(void)
 	order_many((cu_stream)CU_LEGACY);
 }
 
-/* Two reads of one submit, the first small and the last large, and between them others that take
- * long to submit: the gate is not open when the first is through. */
+/* Submit a small read first and a large one last, with slow ones in between: the stream must not
+ * continue when the first one is done. */
 static void first_and_last(void)
 {
 	struct pst_mem *host = rig_alloc("host", 18 * ORDER_BYTES);
@@ -342,7 +342,7 @@ static void first_and_last(void)
 	order_mem_free(&m);
 }
 
-/* Memory of the primary context, streams of another; and memory of that. */
+/* Memory of the primary context with a stream of another context; then memory of that context. */
 static void of_another_context(void)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE), foreign;
@@ -365,7 +365,7 @@ static void of_another_context(void)
 	order_start_behind(rig_q, PST_OP_READ, f, foreign.mem, LEN, st);
 	order_reap(rig_q, 1, LEN);
 	order_mem_free(&foreign);
-	/* Named while another context is current. */
+	/* Name the stream while another context is current. */
 	HW_CU(cuCtxPopCurrent_v2(&ctx));
 	HW_CU(cuCtxPushCurrent_v2(hw_ctx));
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, st);
@@ -379,7 +379,7 @@ static void of_another_context(void)
 	order_mem_free(&m);
 }
 
-/* Work behind a write does not wait for it. */
+/* A write does not hold back later work on its stream. */
 static void write_holds_nothing_back(void)
 {
 	struct order_mem m = order_mem_new(LEN);
@@ -401,7 +401,7 @@ static void write_holds_nothing_back(void)
 	order_mem_free(&m);
 }
 
-/* Requests without a stream, or with another one, complete while one stream is waited for. */
+/* Requests without a stream, or on another stream, complete while one stream waits. */
 static void others_go_on(void)
 {
 	enum { NR = 100 };
@@ -424,8 +424,8 @@ static void others_go_on(void)
 		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, NULL);
 		order_reap(rig_q, 1, LEN);
 	}
-	/* These hold all staging memory of its kind, so the read of another stream waits, too,
-	 * until they are stopped and it has other memory. */
+	/* The requests that wait hold all staging memory, so the read on another stream waits,
+	 * too, until they are cancelled. */
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, other);
 	T_EQ(pst_queue_cancel(rig_q, 1), NR);
 	for (unsigned i = 0; i < NR + 1; i++) {
@@ -440,10 +440,10 @@ static void others_go_on(void)
 	order_mem_free(&m);
 }
 
-/* Pieces of one length: their copies are counted, and not bounded by what any pieces could need. */
+/* The copies of pieces of equal length are counted exactly, not by the worst case. */
 static void small_pieces_take_few_copies(void)
 {
-	enum { NR = 768, LEN_EACH = 4096, IN_SLOT = 64 }; /* of 256 KiB or more */
+	enum { NR = 768, LEN_EACH = 4096, IN_SLOT = 64 }; /* a slot has at least 256 KiB */
 	static struct pst_seg segs[NR];
 	struct order_mem m = order_mem_new((uint64_t)NR * LEN_EACH);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
@@ -471,7 +471,7 @@ static void small_pieces_take_few_copies(void)
 	order_mem_free(&m);
 }
 
-/* A queue of the other back end has an engine of its own on the device. */
+/* A queue of the other back end has an engine of its own on the same device. */
 static void streams_of_two_engines(void)
 {
 	bool uring = rig_backend == PST_BACKEND_URING;
@@ -495,7 +495,7 @@ static void streams_of_two_engines(void)
 	order_mem_free(&m);
 }
 
-/* The same handle is another stream there. */
+/* In another context the same handle is another stream. */
 static void default_stream_of_another_context(void)
 {
 	struct order_mem m = order_mem_new(LEN);
@@ -594,7 +594,8 @@ static void memory_without_streams(void)
 	pst_file_close(f);
 }
 
-/* A capture that holds a request's stream: refused, and the capture stays whole and empty. */
+/* A request on a stream that is being captured is refused, and does not end or change the
+ * capture. */
 static void refused_while_captured(struct order_mem *m, struct pst_file *f, uint32_t op,
 				   cu_stream captured, cu_stream named)
 {
@@ -611,7 +612,7 @@ static void refused_while_captured(struct order_mem *m, struct pst_file *f, uint
 	T_EQ(d.res, -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "captured into a graph"));
 	HW_CU(cuStreamEndCapture(captured, &graph));
-	T_CHECK(!graph); /* of the stub: no nodes */
+	T_CHECK(!graph); /* the stub's graph is NULL if it is empty */
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
 	order_reap(rig_q, 1, LEN);
@@ -632,7 +633,7 @@ static void captures(void)
 				       (cu_stream)CU_PER_THREAD);
 		refused_while_captured(&m, f, op, blocking, (cu_stream)CU_LEGACY);
 	}
-	/* A stream that is not captured is none of a capture's business. */
+	/* A stream that is not captured can be used during a capture. */
 	HW_CU(cuStreamBeginCapture_v2(blocking, CU_CAPTURE_GLOBAL));
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
 	order_reap(rig_q, 1, LEN);

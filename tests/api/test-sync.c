@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * SYNC: waits for the writes before it in its queue, says what the disk said, and stands in
- * nobody's way.
+ * A sync waits for the earlier writes of its queue, returns the disk's result, and delays no
+ * other request.
  */
 #include "again.h"
 #include "fusefs.h"
@@ -24,7 +24,7 @@ static void prep(struct pst_queue *q, uint32_t op, struct pst_file *f, struct ps
 	T_OK(pst_queue_prep(q, &io));
 }
 
-/* Submit all in one batch, and then each one alone. */
+/* Submit all requests in one batch, then each by itself. */
 static void after_earlier_writes(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, RIG_MIB(4));
@@ -56,7 +56,7 @@ static void after_earlier_writes(void)
 			T_EQ(d.res, 0);
 			T_EQ(d.prefix, 0);
 			T_EQ(d.flags, 0);
-			/* All writes in front of it are done. */
+			/* All earlier writes are done. */
 			for (unsigned k = 0; k < d.user_data; k++)
 				T_CHECK(k % 8 == 7 || seen & 1u << k);
 		}
@@ -67,7 +67,7 @@ static void after_earlier_writes(void)
 	pst_mem_free(m);
 }
 
-/* Reads do not hold it, and it holds no reads. */
+/* Reads do not delay a sync, and a sync delays no read. */
 static void beside_reads(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -115,7 +115,8 @@ static void kinds(void)
 		pst_file_close(files[i]);
 }
 
-/* A write that fails is no success of the sync, and does not stop it either. */
+/* A write fails: the sync after it still runs, and its result does not turn the write's into
+ * success. */
 static void after_a_failure(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, RIG_MIB(2));
@@ -138,7 +139,8 @@ static void after_a_failure(void)
 	for (unsigned i = 0; i < 3; i++) {
 		d = rig_reap1(rig_q);
 		if (d.user_data == 2) {
-			/* Of an asynchronous write that FUSE cut short the kernel makes EIO. */
+			/* The kernel's error for an asynchronous write that FUSE cuts short is
+			 * EIO. */
 			if (rig_backend == PST_BACKEND_THREADS || d.res != -EIO)
 				T_EQ(d.res, -ENOSPC);
 			T_CHECK(d.prefix <= 4096);
@@ -157,8 +159,7 @@ static void after_a_failure(void)
 	fusefs_stop(&fs);
 }
 
-/* Unaligned writes that lie side by side, then fsync: the kernel must find nothing to
- * complain about, and the bytes must be there. */
+/* Adjacent unaligned writes, then a sync: fsync(2) must succeed, and the bytes must be there. */
 static void neighbours(void)
 {
 	enum { NR = 60, PIECE = 100003 };
@@ -229,7 +230,7 @@ static int64_t res_of(const struct pst_done *d, unsigned nr, uint64_t user_data)
 	T_FAIL("no completion has user_data %" PRIu64, user_data);
 }
 
-/* Answer what hangs until nothing is under way any more. */
+/* Let the file system answer until no request is busy. */
 static void release_all(struct pst_queue *q)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -244,7 +245,7 @@ static void release_all(struct pst_queue *q)
 	T_CHECK(rig_stats(q).busy <= (q ? 0 : rig_before.busy));
 }
 
-/* A write that hangs holds the sync: nothing comes until the write does. */
+/* A write hangs: the sync after it waits until it ends. */
 static void held(void)
 {
 	struct pst_file *f = fuse_open("hang"), *other;
@@ -261,7 +262,8 @@ static void held(void)
 	T_EQ(pst_queue_submit(rig_q), 2);
 	while (fusefs_waiting(&fs) < 1 && t_now() < end)
 		(void)usleep(1000);
-	/* Reads of another file, each of which takes longer than a sync, come later and go past. */
+	/* Later reads of another file complete meanwhile, although each takes longer than a
+	 * sync. */
 	for (unsigned i = 0; i < 4; i++) {
 		d[0] = rig_read(other, m, 0, 8192, 4096);
 		T_EQ(d[0].user_data, 0);
@@ -285,7 +287,7 @@ static void held(void)
 	fusefs_stop(&fs);
 }
 
-/* A held sync ends by its own deadline or by a cancel, while the write continues. */
+/* A sync that waits for a write ends at its deadline or by a cancel, while the write continues. */
 static void held_no_longer(void)
 {
 	struct pst_file *f = fuse_open("hang");
@@ -304,7 +306,7 @@ static void held_no_longer(void)
 	T_EQ(rig_stats(rig_q).inflight, 1);
 	T_EQ(rig_stats(rig_q).busy, 0);
 
-	/* At once; the other one stays. */
+	/* A cancel ends one sync at once; the other still waits. */
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 3, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 4, 0);
 	T_EQ(pst_queue_submit(rig_q), 2);
@@ -315,7 +317,7 @@ static void held_no_longer(void)
 	T_EQ(pst_queue_cancel(rig_q, 3), -ENOENT);
 	T_EQ(rig_stats(rig_q).inflight, 2);
 
-	/* The write's early end lets that go. */
+	/* Cancelling the write starts the other sync. */
 	T_EQ(pst_queue_cancel(rig_q, 1), 1);
 	reap(&d, 1);
 	T_EQ(d.user_data, 1);
@@ -330,7 +332,7 @@ static void held_no_longer(void)
 	fusefs_stop(&fs);
 }
 
-/* A later write that hangs is none of its business, whatever else pst_queue_reap() waits for. */
+/* A sync does not wait for a later write that hangs, whatever else pst_queue_reap() waits for. */
 static void does_not_wait_for_later_writes(void)
 {
 	struct pst_file *h = fuse_open("hang");
@@ -355,7 +357,7 @@ static void does_not_wait_for_later_writes(void)
 	fusefs_stop(&fs);
 }
 
-/* The queue goes while a sync is held: nobody waits for it, and nothing is left. */
+/* Free the queue while a sync waits: that does not block, and leaves nothing. */
 static void queue_goes_while_held(void)
 {
 	struct pst_file *f = fuse_open("hang");
@@ -375,7 +377,7 @@ static void queue_goes_while_held(void)
 	fusefs_stop(&fs);
 }
 
-/* Writes that take 20 ms each, under way in the kernel; taken by looking only. */
+/* Writes that take 20 ms each; reap them by polling only. */
 static void after_slow_writes(void)
 {
 	struct pst_file *f = fuse_open("slow");
@@ -427,7 +429,7 @@ static void slow_writes(void)
 	pst_mem_free(m);
 }
 
-/* The write says that it failed; the sync is about what did not. */
+/* Writes fail, and their own completions say so; the sync succeeds. */
 static void failed_writes(void)
 {
 	struct pst_file *f = rig_open(rig_path("failed"), RIG_NEW);
@@ -468,19 +470,19 @@ static void fail_with(int err)
 	pst_mem_free(m);
 }
 
-/* A failed fsync is never success, for each of them. */
+/* A failed fsync is reported each time. */
 static void failed_syncs(void)
 {
 	fail_with(EIO);
 }
 
-/* A file system may say so, and nobody cancelled anything. */
+/* A file system may return ECANCELED without any cancel. */
 static void canceled_syncs(void)
 {
 	fail_with(ECANCELED);
 }
 
-/* An fsync that takes long meets its deadline, and has no memory to be busy with. */
+/* A slow fsync ends at its deadline, and is not busy because it uses no memory. */
 static void slow_sync(void)
 {
 	struct pst_file *f;
@@ -496,7 +498,7 @@ static void slow_sync(void)
 	T_EQ(d.flags & PST_DONE_BUSY, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
 	T_EQ(pst_queue_submit(rig_q), 1);
-	(void)usleep(5000); /* a thread has it by then, or it is canceled before: both are right */
+	(void)usleep(5000); /* a thread may have begun the sync by then, or not: both are right */
 	T_EQ(pst_queue_cancel(rig_q, 2), 1);
 	reap(&d, 1);
 	T_EQ(d.res, -ECANCELED);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pst_queue_try(): what memory holds is copied within the call, and anything else is refused
+ * pst_queue_try(): cached bytes are copied within the call, and any other request is refused
  * without a trace.
  */
 #include <poll.h>
@@ -13,7 +13,7 @@
 #define SEED 5
 #define FILE_LEN RIG_MIB(4)
 #define PIECE 4096u
-#define WARM 64u /* reads until everybody knows that the file is warm */
+#define WARM 64u /* reads until the library knows that the file is cached */
 
 static struct pst_file *file;
 static struct pst_mem *mem;
@@ -26,7 +26,7 @@ static int try(uint64_t file_off, uint64_t mem_off, uint64_t len, struct pst_don
 	return pst_queue_try(rig_q, &io, 1, ret);
 }
 
-/* Reads front to back say nothing of the rest of the file. */
+/* Return scattered offsets: reads in order would say nothing of the rest of the file. */
 static uint64_t scattered(unsigned i)
 {
 	return i * 37 % (FILE_LEN / PIECE) * PIECE;
@@ -49,7 +49,7 @@ static void end(void)
 	pst_file_close(file);
 }
 
-/* Does this machine's file system let a read ask for what is in memory only? */
+/* Skip if the file system cannot read cached bytes only (RWF_NOWAIT). */
 static void needs_try(void)
 {
 	struct pst_done d;
@@ -88,7 +88,7 @@ static void bytes_and_completion(void)
 	end();
 }
 
-/* Many at once, and among them some that are none for it. */
+/* Try many requests at once, some of which must be refused. */
 static void many(void)
 {
 	static struct pst_io io[200];
@@ -129,7 +129,7 @@ static void many(void)
 	end();
 }
 
-/* Requests in flight complete meanwhile and are not among the tried ones. */
+/* Requests in flight complete during the tries, but are not reported by them. */
 static void many_beside_requests(void)
 {
 	static struct pst_io io[64];
@@ -148,7 +148,7 @@ static void many_beside_requests(void)
 			left++;
 		}
 		T_EQ(pst_queue_submit(rig_q), 8);
-		/* The last plan is the automatic one. */
+		/* Make the automatic plan the last one. */
 		for (unsigned i = 0; i < 64; i++)
 			io[i] = rig_io(PST_OP_READ, file, mem, rig_below(FILE_LEN - PIECE),
 				       i * PIECE, PIECE);
@@ -166,8 +166,8 @@ static void many_beside_requests(void)
 }
 
 /*
- * Pieces of a request complete during the tries.  Pieces that had no room before start without
- * another call on the queue: its descriptor wakes the sleeping program.
+ * Pieces of a request complete during the tries.  Pieces that had no room before must then start
+ * without another call on the queue, whose descriptor wakes the sleeping program.
  */
 static void next_pieces_go(void)
 {
@@ -193,7 +193,7 @@ static void next_pieces_go(void)
 		pieces.nr_segs = 1;
 		pieces.policy = PST_POLICY1(PST_PATH_BUFFERED);
 		T_OK(pst_queue_prep(rig_q, &pieces));
-		T_OK(pst_queue_prep(rig_q, &hot)); /* the last plan is that of the tries */
+		T_OK(pst_queue_prep(rig_q, &hot)); /* makes the plan of the tries the last one */
 		T_EQ(pst_queue_submit(rig_q), 2);
 		T_EQ(rig_reap1(rig_q).res, PIECE);
 		for (unsigned i = 0; i < RIG_NR(io); i++)
@@ -207,7 +207,7 @@ static void next_pieces_go(void)
 	end();
 }
 
-/* Each of these belongs to pst_queue_prep(): nothing happens, and nothing is counted. */
+/* Requests that need pst_queue_prep() are refused: nothing happens, and nothing is counted. */
 static void refused(void)
 {
 	struct pst_seg seg = { .len = PIECE, .count = 1 };
@@ -247,8 +247,8 @@ static void refused(void)
 	end();
 }
 
-/* Bytes that the page cache lacks are left to a request, and so are files and memory that the queue
- * does not know yet. */
+/* Bytes that are not cached are refused, and so are files and memory that the queue has not used
+ * before. */
 static void not_in_memory(void)
 {
 	uint64_t until = t_hang();
@@ -258,7 +258,7 @@ static void not_in_memory(void)
 
 	begin();
 	needs_try();
-	/* Pages that another CPU has just put there stay for a moment. */
+	/* Drop again: pages that another CPU has just added stay for a moment. */
 	do
 		rig_cold(rig_path("data"));
 	while ((there = try(RIG_MIB(2), 0, PIECE, &d)) && t_now() < until);
@@ -279,7 +279,7 @@ static void not_in_memory(void)
 	end();
 }
 
-/* The second of two pages is not writable.  That says nothing about the page cache. */
+/* The second of two pages is not writable: that says nothing about the page cache. */
 static void half_of_it(void)
 {
 	char *p = mmap(NULL, 2 * PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -301,7 +301,7 @@ static void half_of_it(void)
 	T_EQ(munmap(p, 2 * PIECE), 0);
 }
 
-/* Memory that the kernel cannot write to is an error of the request, and no crash. */
+/* Memory that the kernel cannot write to is an error of the request, not a crash. */
 static void hostile_memory(void)
 {
 	char *p = mmap(NULL, PIECE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -318,7 +318,7 @@ static void hostile_memory(void)
 		T_EQ(pst_queue_try(rig_q, &io, 1, &d), 0);
 		T_EQ(rig_do(rig_q, &io).res, -EFAULT);
 	}
-	T_EQ(try(0, 0, PIECE, &d), 0); /* that memory was the last one */
+	T_EQ(try(0, 0, PIECE, &d), 0); /* the queue's last plan was for the other memory */
 	T_EQ(rig_read(file, mem, 0, 0, PIECE).res, PIECE);
 	T_EQ(try(0, 0, PIECE, &d), 1);
 	pst_mem_free(wrapped);
@@ -347,7 +347,7 @@ static void beside_requests(void)
 	end();
 }
 
-/* Files in memory know no RWF_NOWAIT, and all of their bytes are there. */
+/* Files in memory do not support RWF_NOWAIT, but all of their bytes are cached. */
 static void file_in_memory(void)
 {
 	int fd = memfd_create("try", MFD_CLOEXEC);
@@ -368,12 +368,12 @@ static void file_in_memory(void)
 	T_EQ(d.res, 2);
 	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_CACHED));
 	T_EQ(memcmp(pst_mem_ptr(mem), "ab", 2), 0);
-	T_EQ(try(2 * PIECE - 1, 0, 2, &d), 0); /* the end of the file */
+	T_EQ(try(2 * PIECE - 1, 0, 2, &d), 0); /* past the end of the file */
 	T_EQ(close(fd), 0);
 	end();
 }
 
-/* The calls that wait do the same, and say the same of it as for any other read. */
+/* Blocking calls use the same path, and report it like any other read. */
 static void by_calls_that_wait(void)
 {
 	struct pst_done first, d;
@@ -395,7 +395,7 @@ static void by_calls_that_wait(void)
 	end();
 }
 
-/* What a request tells of itself. */
+/* Check that two completions report the same. */
 static void same_result(const struct pst_done *a, const struct pst_done *b)
 {
 	T_EQ(a->res, b->res);
@@ -406,7 +406,7 @@ static void same_result(const struct pst_done *a, const struct pst_done *b)
 	T_EQ(a->flags, b->flags);
 }
 
-/* The CPU reaches a device's memory through a window. */
+/* The CPU reaches device memory through a window. */
 static void into_a_device(void)
 {
 	uint32_t paths = PST_PATH_BIT(PST_PATH_CACHED) | PST_PATH_BIT(PST_PATH_WINDOW);
@@ -420,7 +420,7 @@ static void into_a_device(void)
 	pst_mem_free(mem);
 	mem = rig_alloc("soft", FILE_LEN);
 	rig_mem_fill(mem, 0, FILE_LEN, 99, 0);
-	T_EQ(try(0, 0, PIECE, &d), 0); /* memory that the queue does not know yet */
+	T_EQ(try(0, 0, PIECE, &d), 0); /* memory that the queue has not used before */
 	request = rig_read(file, mem, 0, 0, PIECE);
 	T_EQ(request.paths, paths);
 	for (unsigned i = 0; i < WARM; i++)
@@ -442,15 +442,15 @@ static void into_a_device(void)
 	T_EQ(after.requests, before.requests + 1 + RIG_NR(io));
 	T_EQ(after.bytes[PST_PATH_CACHED] - before.bytes[PST_PATH_CACHED], 9 * PIECE);
 	T_EQ(after.bytes[PST_PATH_WINDOW] - before.bytes[PST_PATH_WINDOW], 9 * PIECE);
-	/* These are the engine's, or nobody's. */
+	/* The engine must move these, or they are wrong. */
 	T_EQ(try(0, 0, RIG_MIB(1), &d), 0);
 	T_EQ(try(FILE_LEN - 1, 0, 2, &d), 0);
 	T_EQ(try(0, FILE_LEN - 1, 2, &d), 0);
 	io[0].policy = PST_POLICY1(PST_PATH_STAGED);
 	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0);
 	T_EQ(rig_do(rig_q, &io[0]).res, PIECE);
-	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0); /* its plan is kept; a window is not listed */
-	/* Between the two calls of a request, too. */
+	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0); /* the plan that the queue kept lists no window */
+	/* A try between prep and submit of another request works. */
 	T_EQ(rig_read(file, mem, 0, 0, PIECE).res, PIECE);
 	T_OK(pst_queue_prep(rig_q, &io[1]));
 	T_EQ(try(PIECE, 10001, PIECE, &d), 1);
@@ -459,7 +459,7 @@ static void into_a_device(void)
 	end();
 }
 
-/* Does a call that waits give the same as a request, in the same memory? */
+/* Check that a blocking call reports the same as a request in the same memory. */
 static void device_by_calls_that_wait(void)
 {
 	struct pst_done request, d;
@@ -492,7 +492,8 @@ static void *try_cancelled(void *arg)
 	return NULL;
 }
 
-/* The call opens a window, which has locks of its own, so the call ends before its thread does. */
+/* Cancel a thread in the call that opens a window and takes its locks: the call must finish
+ * before the thread ends. */
 static void cancelled_at_the_first_window(void)
 {
 	struct pst_done d;
@@ -503,7 +504,7 @@ static void cancelled_at_the_first_window(void)
 	needs_try();
 	pst_mem_free(mem);
 	mem = rig_alloc("soft", FILE_LEN);
-	/* Too long for a window, which is not there yet. */
+	/* Too long for a window, so none is opened. */
 	T_EQ(rig_read(file, mem, 0, 0, FILE_LEN).res, FILE_LEN);
 	T_EQ(pthread_create(&t, NULL, try_cancelled, NULL), 0);
 	T_EQ(pthread_join(t, &how), 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that goes away under a request: its file is shrunk by who shares it, another thread
- * unmaps or protects it.  The request that meets it fails with EFAULT; no signal is raised,
- * nobody else notices, and no path is blamed for it.
+ * Memory vanishes during a request: another process truncates its file, or another thread unmaps
+ * or protects it.  The request fails with EFAULT. No signal is raised, no other request fails,
+ * and no path is blamed.
  */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 #define LEN 65536u
 #define SEED 61
 
-/* So far below the addresses that the kernel chooses, no other mapping appears in a hole. */
+/* So far below the addresses that the kernel chooses that no other mapping takes a hole. */
 #define FAR_BELOW (UINT64_C(64) << 30)
 
 enum how { SHRINK, PROTECT, UNMAP, HOW_NR };
@@ -61,7 +61,7 @@ static void *take(void *arg)
 	return NULL;
 }
 
-/* By another process, or by another thread. */
+/* Take the memory away: truncate in another process, else unmap or protect in another thread. */
 static void take_away(const struct shared *s, enum how how)
 {
 	struct taker t = { s, how, -1 };
@@ -95,8 +95,8 @@ static void start(struct pst_file *f, const struct shared *s, uint32_t op, uint6
 	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
-/* The bytes are in the memory, though nobody has reaped; seen through its file, since the
- * thread that writes there is in no order with this one. */
+/* Wait until the bytes are in the memory, without reaping.  Look through its file: the thread
+ * that writes the memory is not synchronised with this one. */
 static void wait_read(const struct shared *s)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -109,7 +109,7 @@ static void wait_read(const struct shared *s)
 	}
 }
 
-/* The bytes are in the file. */
+/* Wait until the bytes are in the file. */
 static void wait_written(const char *path)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -183,7 +183,8 @@ static void crc_of_a_write(void)
 	pst_file_close(f);
 }
 
-/* The comparison of O_DIRECT with a plain read: once it is proven, there is none. */
+/* Take the memory away before O_DIRECT is compared with a plain read.  Works only until O_DIRECT
+ * is proven. */
 static void proof(uint32_t op)
 {
 	struct pst_file *f = file_new("proof");
@@ -223,7 +224,7 @@ static void proof_of_a_write(void)
 	proof(PST_OP_WRITE);
 }
 
-/* Whose memory it is does not matter: the buffer of the call, or what was wrapped. */
+/* Take away the buffer of the call, or the wrapped memory. */
 static void loads_and_stores(void)
 {
 	static char buf[LEN];
@@ -253,8 +254,8 @@ static void loads_and_stores(void)
 	}
 }
 
-/* Unmapped before anything starts, and long enough for several threads at once, whose stacks the
- * kernel could put there: the addresses are out of its way. */
+/* Unmap before the request starts.  The memory is long enough for several threads, whose stacks
+ * the kernel must not place there: map it far below. */
 static void parts_on_threads(void)
 {
 	const uint64_t len = RIG_MIB(16);
@@ -290,7 +291,7 @@ static void parts_on_threads(void)
 int main(void)
 {
 	rig_init();
-	/* The proofs first: what is proven is proven for the process. */
+	/* The proofs come first, because a proof lasts for the whole process. */
 	RIG_RUN_BACKENDS(proof_of_a_read);
 	RIG_RUN_BACKENDS(proof_of_a_write);
 	RIG_RUN_BACKENDS(crc_of_a_read);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads that are compared with checksums where they land, and checksums of bytes that no CPU has
- * seen.  On host memory, the software device, and the CUDA library that PST_LIBCUDA names.
+ * Reads whose bytes are compared with checksums after they arrived, and checksums of bytes that
+ * the CPU never sees.  On host memory, on the software device, and on the CUDA library that
+ * PST_LIBCUDA names.
  */
 #include "again.h"
 #include "stub/cuda_stub.h"
@@ -11,12 +12,12 @@
 #define PIECE 40000u
 #define PIECES 64u
 #define LEN (PIECES * PIECE + 4321u)
-#define GAP 100u /* between pieces in memory */
+#define GAP 100u /* bytes between pieces in memory */
 
 static struct pst_seg segs[PIECES];
 static uint32_t want[PIECES];
 
-/* Pieces in reverse order of the file, with lengths around PIECE, and their checksums. */
+/* Make pieces in reverse file order, with lengths around PIECE, and their checksums. */
 static void make_pieces(const uint8_t *bytes)
 {
 	for (unsigned i = 0; i < PIECES; i++) {
@@ -60,7 +61,7 @@ static uint8_t *file_bytes(void)
 	return bytes;
 }
 
-/* Good checksums pass.  Each single one that is wrong is named, the first of two as well. */
+/* Good checksums pass.  A wrong one is named; of two wrong ones, the first is. */
 static void every_piece_is_compared(void)
 {
 	uint8_t *bytes = file_bytes();
@@ -96,7 +97,7 @@ static void every_piece_is_compared(void)
 	free(bytes);
 }
 
-/* One bit of the file differs from the expected checksum: only its piece is named. */
+/* Flip one bit of the file: only the piece with that bit is named. */
 static void flipped_bits_are_found(void)
 {
 	uint8_t *bytes = file_bytes();
@@ -125,7 +126,7 @@ static void flipped_bits_are_found(void)
 	free(bytes);
 }
 
-/* A file that ends early has not the bytes that were summed. */
+/* The file ends before a piece does: the piece fails. */
 static void a_short_file_fails(void)
 {
 	uint8_t *bytes = file_bytes();
@@ -134,7 +135,7 @@ static void a_short_file_fails(void)
 	uint64_t sizes[] = { 0, 1, PIECE, 5 * PIECE + 77 };
 
 	make_pieces(bytes);
-	/* In file order, so that the first missing piece is the first wrong one. */
+	/* Use file order, so that the first missing piece is the first wrong one. */
 	for (unsigned i = 0; i < PIECES; i++) {
 		segs[i].file_off = i * (uint64_t)PIECE;
 		want[i] = rig_crc32c(0, bytes + segs[i].file_off, segs[i].len);
@@ -158,7 +159,7 @@ static void a_short_file_fails(void)
 	free(bytes);
 }
 
-/* On each path of device memory, a wrong piece is found and a checksum is that of the file. */
+/* On each path to device memory, a wrong piece is found, and the checksum is right. */
 static void by_every_path(void)
 {
 	static const uint64_t policies[] = { 0, PST_PATH_STAGED, PST_PATH_PAGECACHE };
@@ -185,13 +186,13 @@ static void by_every_path(void)
 		T_EQ(pst_queue_submit(rig_q), 1);
 		d = rig_reap1(rig_q);
 		if (d.res == -EOPNOTSUPP)
-			continue; /* the memory has no such path */
+			continue; /* this memory does not have the path */
 		T_EQ(d.res, LEN);
 		T_CHECK(d.flags & PST_DONE_CRC32C);
 		T_EQ(d.crc32c, crc);
 		if (policies[i])
 			T_CHECK(d.paths & PST_PATH_BIT(policies[i]));
-		/* The second half before the first. */
+		/* The second half first. */
 		io.segs = halves;
 		io.nr_segs = 2;
 		d = rig_do(rig_q, &io);
@@ -212,7 +213,7 @@ static void by_every_path(void)
 	free(bytes);
 }
 
-/* The checksum of what lies in the memory, after reads and writes, whole and in pieces. */
+/* The checksum of the bytes in the memory, after reads and writes, as a whole and in pieces. */
 static void what_lies_in_memory(void)
 {
 	static const uint64_t policies[] = { 0, PST_PATH_STAGED, PST_PATH_PAGECACHE };
@@ -239,7 +240,7 @@ static void what_lies_in_memory(void)
 		T_EQ(pst_queue_submit(rig_q), 1);
 		d = rig_reap1(rig_q);
 		if (d.res == -EOPNOTSUPP)
-			continue; /* the memory has no such path */
+			continue; /* this memory does not have the path */
 		T_EQ(d.res, pos_of(PIECES));
 		T_CHECK(d.flags & PST_DONE_CRC32C);
 		T_EQ(d.crc32c, crc);
@@ -250,7 +251,7 @@ static void what_lies_in_memory(void)
 	free(bytes);
 }
 
-/* The end of the file, in a piece and before all of them. */
+/* The file ends inside a piece, or before all of them. */
 static void what_lies_in_memory_at_the_end(void)
 {
 	uint8_t *bytes = file_bytes();
@@ -275,9 +276,8 @@ static void what_lies_in_memory_at_the_end(void)
 }
 
 /*
- * Copies to and from the device are wrong by a bit, the tenth excepted; the first six prove the
- * device.  Requests that sum staging memory do not see it, and those that sum the device's memory
- * do.
+ * All copies to and from the device flip a bit, except the tenth; the first six are the device's
+ * proof.  Requests that sum staging memory do not notice, those that sum device memory do.
  */
 static void wrong_copies_are_seen(void)
 {
@@ -291,31 +291,31 @@ static void wrong_copies_are_seen(void)
 
 	io.policy = PST_PATH_STAGED;
 	io.flags = PST_IO_CRC32C;
-	d = rig_do(q, &io); /* 7 */
+	d = rig_do(q, &io); /* copy 7 */
 	T_EQ(d.res, PIECE);
 	T_EQ(d.crc32c, crc);
 	io.flags |= PST_IO_CRC32C_MEM;
-	d = rig_do(q, &io); /* 8 */
+	d = rig_do(q, &io); /* copy 8 */
 	T_EQ(d.res, PIECE);
 	T_CHECK(d.flags & PST_DONE_CRC32C);
 	T_CHECK(d.crc32c != crc);
 	io.op = PST_OP_WRITE;
-	d = rig_do(q, &io); /* 9: the bit is flipped back on its way to the file */
+	d = rig_do(q, &io); /* copy 9: flips the bit back on its way to the file */
 	T_EQ(d.res, -EBADMSG);
 	T_EQ(d.prefix, 0);
 	io.op = PST_OP_READ;
-	d = rig_do(q, &io); /* 10 */
+	d = rig_do(q, &io); /* copy 10 */
 	T_EQ(d.crc32c, crc);
 	io.flags = PST_IO_VERIFY;
 	io.crc32cs = &crc;
-	T_EQ(rig_do(q, &io).res, -EBADMSG); /* 11 */
+	T_EQ(rig_do(q, &io).res, -EBADMSG); /* copy 11 */
 	(void)pst_file_close(f);
 	pst_queue_free(q);
 	(void)pst_mem_free(m);
 	free(bytes);
 }
 
-/* Many requests at once, one in eight with a wrong checksum, some cancelled. */
+/* Many requests at once, one in eight with a wrong checksum, and some cancelled. */
 static void many_at_once(void)
 {
 	enum { NR = 256 };
@@ -330,7 +330,7 @@ static void many_at_once(void)
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 4096 + i, i * 4096, 4096);
 
 		sums[i] = rig_crc32c(0, bytes + i * 4096 + i, 4096);
-		/* A request that is cancelled in mid-way has compared nothing. */
+		/* Requests that are cancelled half-way compare nothing. */
 		sums[i] ^= i % 8 == 3 || i % 16 == 5;
 		io.flags = PST_IO_VERIFY;
 		io.crc32cs = &sums[i];
@@ -381,7 +381,7 @@ static unsigned held_sums(void)
 	return st.held_sums;
 }
 
-/* Wait until bytes of that many requests have arrived, and a worker has begun to check. */
+/* Wait until bytes of nr requests have arrived, and a worker has begun a check. */
 static void wait_for_bytes(struct pst_mem *m, unsigned nr)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -401,8 +401,8 @@ static void wait_for_bytes(struct pst_mem *m, unsigned nr)
 }
 
 /*
- * Each worker has a check that the device does not end, and the other requests wait for one.  They
- * complete when they are cancelled, and nothing touches their memory any more.
+ * Each worker waits for a check that the device does not end, and the other requests wait for a
+ * worker.  A cancel completes them, and nothing touches their memory any more.
  */
 static void waiting_checks_are_cancelled(void)
 {
@@ -454,7 +454,7 @@ static void waiting_checks_are_cancelled(void)
 	free(bytes);
 }
 
-/* Pieces of a segment that adjoin in file and memory have a checksum each. */
+/* Adjacent pieces of a segment have a checksum each. */
 static void pieces_that_adjoin(void)
 {
 	enum { SIZE = 1000, NR = 50 };
@@ -513,7 +513,7 @@ static void what_does_not_go_together(void)
 	free(bytes);
 }
 
-/* On the memory of a CUDA device, if there is one. */
+/* Run on a CUDA device, if there is one. */
 static void run_cuda(const char *name, void (*fn)(void))
 {
 	struct pst_device dev = { .sz = sizeof(dev) };

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Windows as programs see them, on the software device.
- */
+/* The window calls, on the software device. */
 #include <sys/wait.h>
 
 #include "rig.h"
@@ -24,7 +22,7 @@ static struct pst_window *open_at(struct pst_mem *m, uint64_t off, uint64_t len)
 	return w;
 }
 
-/* Copy in both directions at odd offsets: nothing outside the range changes. */
+/* Copy in both directions at odd offsets: nothing outside the range may change. */
 static void bytes_go_both_ways(void)
 {
 	struct pst_mem *m = soft(LEN);
@@ -76,7 +74,7 @@ static void refusals(void)
 	pst_mem_free(m);
 }
 
-/* Stores without a fence of their own, and one behind the last. */
+/* Make stores without a fence each, and one fence after the last. */
 static void unfenced(void)
 {
 	struct pst_window_opts o = { .sz = sizeof(o), .flags = PST_WINDOW_UNFENCED };
@@ -95,7 +93,7 @@ static void unfenced(void)
 	pst_mem_free(m);
 }
 
-/* By the kernel's own dma-bufs of host memory, where it makes some. */
+/* Use the kernel's dma-bufs of host memory, if it supports them. */
 static void by_dmabuf(void)
 {
 	struct pst_window_opts o = { .sz = sizeof(o), .backend = "dmabuf" };
@@ -200,7 +198,7 @@ static void facts(void)
 	pst_mem_free(m);
 }
 
-/* Each named kernel makes the copy, and no other is used instead. */
+/* Each named kernel makes the copy itself. */
 static void kernels_by_name(void)
 {
 	struct pst_window_opts o = { .sz = sizeof(o), .kernel = "none" };
