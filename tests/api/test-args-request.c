@@ -36,8 +36,7 @@ static void queues(void)
 	FAILS(pst_queue_reap(q, d, 0, UINT32_MAX, 0), EINVAL, "max");
 	errno = MARK;
 	T_EQ(pst_queue_reap(q, d, 0, 1, 0), 0);
-	T_EQ(pst_queue_reap(q, d, 1, 4, PST_NO_DEADLINE), 0); /* returns at once: nothing is in
-							       * flight */
+	T_EQ(pst_queue_reap(q, d, 1, 4, PST_NO_DEADLINE), 0); /* nothing is in flight */
 	T_EQ(pst_queue_submit(q), 0);
 	T_EQ(errno, MARK);
 	FAILS(pst_queue_cancel(q, 1), ENOENT, "1");

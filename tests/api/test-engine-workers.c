@@ -644,8 +644,7 @@ static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *
 	delay_us(SLOW_US);
 	submit_reads(busy, f, m);
 	submit_reads(busy, f, m);
-	(void)usleep(400000); /* until the other workers have stopped serving the slow device,
-			       * one by one */
+	(void)usleep(400000); /* until others have left the slow device */
 	for (unsigned i = 0; i < nr; i++)
 		add_pieces(stuck, hang, m, segs);
 	others_go_on(f, normal, m);

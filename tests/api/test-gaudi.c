@@ -71,8 +71,7 @@ static void nobody_copies_own_memory(void)
 	SAYS("PST_GAUDI_MODE=synapse");
 	T_EQ(pst_window_open(m, 0, 4096, NULL, &w), -EOPNOTSUPP);
 	SAYS("RDMA");
-	T_EQ(gaudi_state().exported, 0); /* no dma-buf was exported for the CPU, which may not
-					  * map it */
+	T_EQ(gaudi_state().exported, 0); /* no dma-buf for the CPU, which may not map it */
 	pst_file_close(f);
 	pst_mem_free(m);
 	quiet();

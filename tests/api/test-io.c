@@ -234,7 +234,7 @@ static void past_the_end(void)
 			d = rig_do(rig_q, &io);
 			check_done(&d, PST_OP_READ, want, crc);
 			T_EQ(rig_mem_differs(m, k % 3, want, SEED, off), want);
-			/* O_DIRECT may leave the rest of a block behind that, but nothing
+			/* O_DIRECT may change the rest of the last block, but nothing
 			 * outside the request's range. */
 			T_EQ(rig_mem_differs(m, 0, k % 3, 99, 0), k % 3);
 			T_EQ(rig_mem_differs(m, k % 3 + RIG_MIB(5), 9000, 99, k % 3 + RIG_MIB(5)),

@@ -691,7 +691,7 @@ int main(void)
 {
 	rig_init();
 	rig_make(rig_path("data"), SEED, LEN);
-	(void)pst_file_close(open_as("test://", RIG_R)); /* which makes the first known */
+	(void)pst_file_close(open_as("test://", RIG_R)); /* registers the test provider */
 	if (file_provider_add(&twin_file_ops) < 0)
 		return 1;
 	slow_ops = test_file_ops;

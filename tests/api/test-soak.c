@@ -22,7 +22,7 @@
 #define SEED 61
 #define NR_THREADS 4u
 #define SLOTS 24u
-#define STRIPE (256u << 10) /* each slot writes in its own: writes in flight never overlap */
+#define STRIPE (256u << 10) /* for each slot, so that writes in flight never overlap */
 #define FILE_LEN (UINT64_C(1) * NR_THREADS * SLOTS * STRIPE + 777)
 #define SLOT_LEN (512u << 10)
 #define GAP 4096u /* bytes between slots, never written */

@@ -16,7 +16,7 @@
 #define PIECES 24u
 #define FILE_LEN (PIECES * PIECE)
 #define SEED 11
-#define GIVES_UP_NS UINT64_C(200000000) /* later than that a listed read may */
+#define GIVES_UP_NS UINT64_C(200000000) /* then a listed read may give up */
 
 /* Functions of the CUDA stub (tests/stub/cuda_stub.h); NULL with a real driver. */
 static bool (*fail)(const char *spec);

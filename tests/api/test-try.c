@@ -237,7 +237,7 @@ static void refused(void)
 	REFUSED(io.mem = NULL);
 	REFUSED(io.mem_off = RIG_MIB(4) - PIECE + 1);
 	REFUSED(io.mem_off = UINT64_MAX);
-	REFUSED(io.file_off = FILE_LEN - 1); /* the end of the file: fewer bytes */
+	REFUSED(io.file_off = FILE_LEN - 1); /* fewer bytes than asked for */
 	REFUSED(io.file_off = FILE_LEN);
 	REFUSED(io.file_off = INT64_MAX);
 	REFUSED(io.policy = PST_POLICY1(PST_PATH_DIRECT));
