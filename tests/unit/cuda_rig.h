@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by tests of the CUDA provider.  They run on the library of tests/stub/, which
- * PST_LIBCUDA names.  Without that variable they run on the machine's driver; cases that
- * need the stub are then skipped.
+ * Shared by tests of the CUDA provider.  They run on the stub of tests/stub/ that PST_LIBCUDA
+ * names.  Without that variable they run on the machine's driver, and skip cases that need the
+ * stub.
  */
 #ifndef PST_CUDA_RIG_H
 #define PST_CUDA_RIG_H
@@ -21,7 +21,7 @@
 
 #define CHUNK STUB_CHUNK
 
-/* Calls of the driver that the provider does not make; NULL where the library lacks one. */
+/* Driver functions that the provider does not call; NULL if the library lacks one. */
 static struct {
 	cu_result (*ctx_create)(cu_ctx *, unsigned, cu_device);
 	cu_result (*ctx_destroy)(cu_ctx);
@@ -100,7 +100,7 @@ static inline struct stub_cuda_state state(void)
 	return s;
 }
 
-/* The calling thread's context, depth and mode are as they were. */
+/* Check that the calling thread's context, stack depth and capture mode are unchanged. */
 #define SAME_THREAD(before)                                \
 	do {                                               \
 		struct stub_cuda_state _now = state();     \
@@ -108,7 +108,7 @@ static inline struct stub_cuda_state state(void)
 		T_EQ(_now.depth, (before).depth);          \
 		T_EQ(_now.mode, (before).mode);            \
 	} while (0)
-/* And nothing more lives than did. */
+/* Check that no object was left in the driver. */
 #define SAME_OBJECTS(before)                                            \
 	do {                                                            \
 		struct stub_cuda_state _now = state();                  \
@@ -130,7 +130,7 @@ static inline const struct mem_ops *ops(void)
 	return mem_provider(PST_KIND_CUDA);
 }
 
-/* Pins all of it or nothing; from any thread. */
+/* Pin all of the memory or nothing. */
 static inline int pin_host(unsigned device, void *host, uint64_t len)
 {
 	uint64_t pinned;
@@ -167,7 +167,7 @@ static inline int wait_done(struct mem_stream *st, uint64_t ticket)
 	return r;
 }
 
-/* The program's own context: as the runtime API has it current, or another one. */
+/* Make the device's primary context current, as the runtime API does in a program. */
 static inline cu_ctx app_enter(unsigned device)
 {
 	cu_ctx ctx;
@@ -193,7 +193,7 @@ static inline void *map(uint64_t len)
 	return p;
 }
 
-/* Mapped memory as a growing allocator makes it: nr chunks side by side. */
+/* Memory mapped as a growing allocator does: nr adjacent chunks, with room for more. */
 struct mapped {
 	cu_ptr va;
 	unsigned nr, room;
@@ -238,7 +238,7 @@ static inline void no_cuda(void)
 	T_SKIP("%s", err_text());
 }
 
-/* True when there is a driver to test with; else a case that says so was run. */
+/* Return true if there is a driver to test with; else run a case that skips. */
 static inline bool cuda_begin(void)
 {
 	(void)setenv("STUB_CUDA_DEVICES", "2", 0);
@@ -248,7 +248,7 @@ static inline bool cuda_begin(void)
 	return false;
 }
 
-/* The last case of each. */
+/* The last case of each program: check that no object was left in the driver. */
 static inline void nothing_is_left(void)
 {
 	struct stub_cuda_state s = state();

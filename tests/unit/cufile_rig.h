@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by tests of cuFile.  They run on the libraries of tests/stub/, which PST_LIBCUDA and
- * PST_LIBCUFILE name; cases that do not need to play with these also run on real ones.
+ * Shared by tests of cuFile.  They run on the stubs of tests/stub/ that PST_LIBCUDA and
+ * PST_LIBCUFILE name.  Cases that need no fault also run on real libraries.
  *
- * The library keeps its state as long as the process lives, so each case has its own: forked
- * before anything was loaded, with its own count of descriptors, and of memory under the
- * sanitizer.
+ * cuFile keeps its state as long as the process lives, so each case is a process of its own:
+ * forked before any library was loaded, and checked for leaks of descriptors and, with the
+ * sanitizer, of memory.
  */
 #ifndef PST_CUFILE_RIG_H
 #define PST_CUFILE_RIG_H
@@ -33,7 +33,8 @@
 #define MEM_LEN MIB(64)
 #define SEED 7
 
-/* The stub, NULL on a real library; and another user of the library. */
+/* Functions of the stub, NULL with a real library; and cuFile's functions, to act as another
+ * user of it. */
 static struct {
 	void (*set)(const char *);
 	void (*state)(struct stub_cufile_state *);
@@ -49,7 +50,7 @@ static struct {
 	long (*uses)(void);
 } x;
 
-static char dir[PATH_MAX]; /* the case's own */
+static char dir[PATH_MAX]; /* the case's directory */
 static struct file *file;
 static struct mem_alloc *mem;
 
@@ -64,13 +65,13 @@ static inline int guarded(void (*fn)(void))
 	return how;
 }
 
-/* Run a case in a process of its own, which writes to the pipe why it failed. */
+/* Run a case in this process, and write to the pipe why it failed. */
 static inline int apart_child(void (*fn)(void), int out)
 {
 	unsigned fds = t_count_fds(), left;
 	int how = guarded(fn);
 
-	/* A real library keeps some. */
+	/* A real library keeps some descriptors. */
 	if (!how && x.set && (left = t_fds_left(fds)) > fds) {
 		(void)snprintf(t_why, sizeof(t_why), "%u descriptors at start, %u at end", fds,
 			       left);
@@ -82,7 +83,8 @@ static inline int apart_child(void (*fn)(void), int out)
 	return how;
 }
 
-/* The result of the process: 0, T_JUMP_SKIP, or something bad. */
+/* Run a case in a process of its own.  Return 0, T_JUMP_SKIP, or another status for a failure,
+ * with its reason in why. */
 static inline int apart_run(void (*fn)(void), char *why, size_t len)
 {
 	int ends[2], status = 0;
@@ -179,7 +181,7 @@ static inline void make_file(const char *path)
 	free(bytes);
 }
 
-/* Set the stub up as text says, with a file and device memory.  Leave the driver closed. */
+/* Configure the stub by text, make a file and device memory, and leave cuFile's driver closed. */
 static inline void use_library(const char *text)
 {
 	char path[PATH_MAX + 8];
@@ -209,18 +211,18 @@ static inline void nothing_is_left(void)
 	T_EQ(s.files, 0);
 	T_EQ(s.bufs, 0);
 	T_EQ(s.moving, 0);
-	T_EQ(s.bounced, 0); /* every transfer went to memory that is registered */
+	T_EQ(s.bounced, 0); /* every transfer used registered memory */
 	T_EQ(s.busy, 0);
 	if (x.reset)
-		x.reset(); /* the driver may be open, and its log with it */
+		x.reset(); /* clears the driver's state, and its log */
 	file_free(file);
 	mem_free(mem);
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	(void)unlink(path);
-	T_EQ(rmdir(dir), 0); /* nothing else was left there */
+	T_EQ(rmdir(dir), 0); /* empty: nothing else was left there */
 }
 
-/* For cases after which something is in use for good. */
+/* End the process of a case that leaves something in use for ever. */
 __attribute__((noreturn)) static inline void leave(void)
 {
 	char path[PATH_MAX + 8];
@@ -247,7 +249,7 @@ static inline int call_it(void *arg)
 	return 0;
 }
 
-/* In the context of the memory. */
+/* Call fn in the context of the memory. */
 static inline int64_t within(int64_t (*fn)(void *), void *arg)
 {
 	struct call c = { .fn = fn, .arg = arg };
@@ -279,7 +281,7 @@ static inline int64_t io(struct cufile_file *cf, struct cufile_mem *m, uint64_t 
 	return within(do_io, &v);
 }
 
-/* Device memory against what the file holds from an offset on. */
+/* Return true if device memory equals the file from file_off on. */
 static inline bool mem_is(uint64_t mem_off, uint64_t file_off, uint64_t len)
 {
 	uint8_t *buf = malloc(len);
@@ -300,7 +302,7 @@ static inline struct cufile_mem *mem_new(void)
 	return m;
 }
 
-/* A thread that may hang. */
+/* A thread in a call that hangs. */
 struct hung {
 	pthread_t thread;
 	void *(*fn)(void *);
@@ -318,7 +320,7 @@ static inline struct hung hang(void *(*fn)(void *), void *arg)
 	return h;
 }
 
-/* It returns after all. */
+/* Let the call return, and return its result. */
 static inline void *unhang(struct hung h)
 {
 	void *res = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of the back ends.  Every case runs on each of them: io_uring, where the
- * machine has it, and threads.
+ * Shared by the tests of the back ends.  Each case runs on both: io_uring, if the machine has
+ * it, and threads.
  */
 #ifndef PST_TEST_FILE_IO_RIG_H
 #define PST_TEST_FILE_IO_RIG_H
@@ -30,7 +30,7 @@
 #define SIZE MIB(4)
 #define SEED 7
 
-/* The cases below run on these. */
+/* What the running case uses. */
 static const struct io_backend *ops;
 static char dir[64], path[128];
 
@@ -67,7 +67,7 @@ static inline void scratch_file(void)
 static inline void set_up(unsigned depth)
 {
 	if (access(path, F_OK) < 0)
-		scratch_file(); /* a case that runs alone */
+		scratch_file(); /* for a case that runs alone */
 	mem = map(SIZE);
 	T_OK(file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
 	T_OK(io_ctx_new(ops, depth, &ctx));
@@ -81,7 +81,7 @@ static inline void tear_down(void)
 	(void)munmap(mem, SIZE);
 }
 
-/* A deadline that even a busy machine meets, in ms. */
+/* Deadline in ms that even a busy machine meets. */
 #define HANG_MS 60000u
 
 static inline struct io_op op_rw(enum io_op_kind kind, void *buf, uint64_t off, uint64_t len)
@@ -91,7 +91,7 @@ static inline struct io_op op_rw(enum io_op_kind kind, void *buf, uint64_t off, 
 	};
 }
 
-/* Wait for one operation, which must be the next. */
+/* Wait for the next completion, which must be this operation's. */
 static inline void finish(struct io_ctx *l, const struct io_op *want)
 {
 	uint64_t deadline = t_in_ms(HANG_MS);
@@ -136,9 +136,9 @@ static inline void need_fuse(void)
 
 /* ------------------------------------------------------------------ rounds */
 
-static const char *round_name;  /* behind each case's */
-static const char *round_lacks; /* the kernel has no such back end, or NULL */
-static bool round_in_memory;    /* its directory is on no disk */
+static const char *round_name;  /* appended to each case's name */
+static const char *round_lacks; /* why the back end is missing, or NULL */
+static bool round_in_memory;    /* the directory is in memory */
 static void (*round_fn)(void);
 
 static inline void in_round(void)
@@ -159,7 +159,7 @@ static inline void run_in_round(const char *name, void (*fn)(void))
 
 #define RUN(fn) run_in_round(#fn, fn)
 
-/* A case about disks has nothing to do in a round without one. */
+/* Run a case that needs a disk, unless this round's directory is in memory. */
 #define RUN_ON_DISK(fn)               \
 	do {                          \
 		if (!round_in_memory) \
@@ -190,7 +190,7 @@ static inline void on(const struct io_backend *o, const char *parent, const char
 	(void)rmdir(dir);
 }
 
-/* A program's cases over both back ends, in a directory on a disk and in one in memory. */
+/* Run the cases on both back ends, in a directory on a disk and in one in memory. */
 static inline int run_over_backends(void (*cases)(void))
 {
 	const char *parent = getenv("PST_TEST_DIR");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Machines that are made up: a folder that stands for the root, and what fstat(2), statx(2) and
- * an open with O_DIRECT say of the file.
+ * Fake machines: a folder that stands for /, and faked results of fstat(2), statx(2) and open
+ * with O_DIRECT for the file.
  */
 #ifndef PST_GDS_RIG_H
 #define PST_GDS_RIG_H
@@ -20,7 +20,7 @@
 #include "gds/facts/internal.h"
 
 #define GPU "0000:17:00.0"
-#define SWITCH "pci0000:16/0000:16:01.0/0000:17:00.0" /* its upstream port, in some machines */
+#define SWITCH "pci0000:16/0000:16:01.0/0000:17:00.0" /* a switch's upstream port */
 
 static struct {
 	char root[64];
@@ -28,7 +28,7 @@ static struct {
 	mode_t mode;
 	dev_t dev, rdev;
 	int fstat_err, open_err;
-	int dio; /* 0: aligned to 512; 1: no O_DIRECT; -1: not told */
+	int dio; /* O_DIRECT: 0 needs 512; 1 impossible; -1 unknown */
 	struct gds_fact list[GDS_FACTS_MAX];
 	int nr;
 } rig;
@@ -80,7 +80,7 @@ int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct sta
 
 /* ----------------------------------------------------------------- the folder */
 
-/* Path below the root, with the folders above it. */
+/* Write the path below the root to buf, and make its parent folders. */
 static inline void at(char buf[static 1024], const char *path)
 {
 	(void)snprintf(buf, 1024, "%s%s", rig.root, path);
@@ -123,7 +123,7 @@ static inline void put_dir(const char *path)
 	T_CHECK(mkdir(buf, 0700) == 0 || errno == EEXIST);
 }
 
-/* A link to another path below the root, relative as those of sysfs are. */
+/* Make a symbolic link to another path below the root, relative like those of sysfs. */
 static inline void put_link(const char *path, const char *to)
 {
 	char buf[1024], up[1024] = "";
@@ -144,7 +144,7 @@ static inline void forget(const char *path)
 	(void)scratch_remove(buf);
 }
 
-/* An empty machine. */
+/* Begin with an empty machine. */
 static inline void machine(void)
 {
 	if (*rig.root)
@@ -166,7 +166,7 @@ static inline void machine_gone(void)
 	(void)close(rig.fd);
 }
 
-/* The file lies on a mount with number 36. */
+/* Put the file on a mount of this type, with mount id 36. */
 static inline void on(const char *type, const char *source, const char *options)
 {
 	char path[64];
@@ -179,7 +179,7 @@ static inline void on(const char *type, const char *source, const char *options)
 	    major(rig.dev), minor(rig.dev), type, source, options);
 }
 
-/* A PCI device at the end of a way, as SWITCH "/0000:18:00.0". */
+/* Add a PCI device at the end of a path of bridges, such as SWITCH "/0000:18:00.0". */
 static inline void pci(const char *way, const char *vendor)
 {
 	const char *name = strrchr(way, '/') + 1;
@@ -192,16 +192,16 @@ static inline void pci(const char *way, const char *vendor)
 	put_link(path, to);
 }
 
-/* A bridge's or device's configuration, with these bits set in ACS' control register. */
+/* Write the configuration space of a device, with these bits in its ACS control register. */
 static inline void acs(const char *way, unsigned bits)
 {
 	uint8_t config[4096] = { 0 };
 	char path[600];
 
-	config[0x100] = 0x01; /* errors; the next one is at 0x148 */
+	config[0x100] = 0x01; /* AER, and the next capability at 0x148 */
 	config[0x102] = 0x81;
 	config[0x103] = 0x14;
-	config[0x148] = 0x0d; /* ACS, and there is no next */
+	config[0x148] = 0x0d; /* ACS, the last capability */
 	config[0x14a] = 0x01;
 	config[0x148 + 6] = (uint8_t)bits;
 	(void)snprintf(path, sizeof(path), "/sys/devices/%s/config", way);
@@ -225,7 +225,7 @@ static inline void gpu(const char *way)
 	acs(way, 0);
 }
 
-/* A block device that stands in a folder of sysfs. */
+/* Make a block device whose folder in sysfs is this one. */
 static inline void block(const char *folder, unsigned maj, unsigned min)
 {
 	char path[64];
@@ -235,7 +235,7 @@ static inline void block(const char *folder, unsigned maj, unsigned min)
 	put_link(path, folder);
 }
 
-/* An NVMe disk, and 259:min is it. */
+/* Add NVMe disk n, with the device number 259:min. */
 static inline void nvme(const char *way, unsigned n, unsigned min)
 {
 	char path[600];
@@ -300,7 +300,7 @@ static inline const struct gds_fact *fact(const char *name)
 	T_FAIL("there is no fact %s", name);
 }
 
-/* A fact is so, and its sentence begins and ends like this. */
+/* Check a fact's state, and how its text begins and ends. */
 static inline void says(const char *name, int state, const char *begin, const char *end)
 {
 	const struct gds_fact *f = fact(name);
@@ -311,7 +311,7 @@ static inline void says(const char *name, int state, const char *begin, const ch
 		T_FAIL("%s is %d: %.380s", name, f->state, f->text);
 	for (const char *p = f->text; *p; p++)
 		T_CHECK(*p >= ' ' && *p <= '~');
-	/* A missing thing has a cure. */
+	/* The text of a missing thing has a cure. */
 	T_CHECK(f->state != PST_CHECK_MISSING || strstr(f->text, "; "));
 }
 

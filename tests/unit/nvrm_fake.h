@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory for tests of the nvrm backend below the proofs: a provider whose parts are memfds that
- * the double of the driver takes for device memory.
+ * Memory for tests of the nvrm back end below the proofs: a provider whose parts are memfds,
+ * which the stub of the driver takes for device memory.
  */
 #ifndef PST_NVRM_FAKE_H
 #define PST_NVRM_FAKE_H
@@ -23,11 +23,11 @@
 
 /* ------------------------------------------------------------ fake memory */
 
-/* Memory of parts; each is a memfd with the pattern of the allocation's bytes. */
+/* An allocation of parts.  Each part is a memfd that holds the pattern of its bytes. */
 static struct fake {
 	struct mem_alloc a;
 	unsigned nr;
-	uint64_t lead; /* of a single part by IPC handle: bytes before its first */
+	uint64_t lead; /* bytes of the IPC object before the part */
 	bool ipc, imported;
 	uint32_t pid;
 	struct {
@@ -114,9 +114,7 @@ static inline void forget(void)
 	mem = (struct fake){ .a = { .ops = &fake_ops, .rights = RW }, .pid = (uint32_t)getpid() };
 }
 
-/*
- * Export nr parts of len bytes by descriptor, or one by a handle that begins at lead of its object.
- */
+/* Make an allocation of nr parts of len bytes, exported by descriptor. */
 static inline void by_fd(unsigned nr, uint64_t len)
 {
 	forget();
@@ -166,7 +164,8 @@ static inline bool says(const char *what)
 	return false;
 }
 
-/* Reads right, writes where it should, and nowhere else. */
+/* Check that the window reads the right bytes, and that its last byte is written to the right
+ * part. */
 static inline void check_window(struct window *w, uint64_t off)
 {
 	unsigned char was, back = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A little of everything, for tests that make the n-th call of something fail: each run
- * must end with the right bytes or an error and its sentence.
+ * A short run of all main calls, for tests that make the n-th call of something fail.  Each run
+ * must end with the right bytes, or with an error and its text.
  */
 #ifndef PST_SCENARIO_H
 #define PST_SCENARIO_H
@@ -80,7 +80,7 @@ static inline int scenario_steps(uint32_t backend, const char *dev, struct pst_q
 	return r;
 }
 
-/* 0, or the -errno of the step that failed; -ELIBBAD and -EBADE are bugs. */
+/* Return 0, or the -errno of the step that failed. -ELIBBAD, -EBADE and -ENOMSG mean a bug. */
 static inline int scenario(uint32_t backend, const char *dev)
 {
 	struct pst_queue *q = NULL;

@@ -44,6 +44,4 @@ static inline int wait_done(struct mem_stream *st, uint64_t ticket)
 	return r;
 }
 
-/* A joined thread stays visible in /proc for a moment, with PF_EXITING among its flags. */
-
 #endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What a machine offers for accelerator memory, read from trees of files that look like the
- * kernel's.
- */
+/* What a machine offers for accelerator memory, read from fake folders of the kernel. */
 #include "mem/accel.h"
 
 #include <linux/pci_regs.h>
@@ -13,7 +10,7 @@
 
 static char root[200];
 
-/* Make the folders of a file below the root, and the file; text NULL: a folder. */
+/* Make a file below the root, with its folders.  With text NULL, make a folder. */
 static void put(const char *name, const char *text)
 {
 	char path[600];
@@ -129,7 +126,7 @@ static void some_is_missing(void)
 
 enum acs { NO_ACS, IDLE_ACS, REDIRECTS, CUT, UNREADABLE };
 
-/* A device at the end of a way of bridges, as /sys/devices and /sys/bus/pci/devices have it. */
+/* Add a device at the end of a path of bridges, in /sys/devices and /sys/bus/pci/devices. */
 static void pci(const char *way, enum acs acs)
 {
 	const char *address = strrchr(way, '/') + 1;
@@ -158,7 +155,7 @@ static void pci(const char *way, enum acs acs)
 	T_EQ(symlink(target, link), 0);
 }
 
-/* A node of a class whose device is at the end of a way. */
+/* Add a device node of a class, for the device at the end of a path. */
 static void node(const char *class, const char *name, const char *way)
 {
 	char text[300], target[400], link[600];
@@ -175,11 +172,11 @@ static void node(const char *class, const char *name, const char *way)
 #define ACCEL UP "/0000:02:00.0/0000:03:00.0"
 #define NIC UP "/0000:02:01.0/0000:04:00.0"
 
-/* An accelerator and a network card behind the two lower ports of a switch. */
+/* An accelerator and a network card, each behind one downstream port of a switch. */
 static void a_switch(enum acs left, enum acs right)
 {
 	begin();
-	pci(ROOT_PORT, REDIRECTS); /* above the switch: nothing turns round there */
+	pci(ROOT_PORT, REDIRECTS); /* above the switch, so not between the two */
 	pci(UP, NO_ACS);
 	pci(UP "/0000:02:00.0", left);
 	pci(UP "/0000:02:01.0", right);
@@ -202,7 +199,7 @@ static void bridges_redirect(void)
 	pci(UP "/0000:02:02.0", NO_ACS);
 	pci(UP "/0000:02:02.0/0000:05:00.0", NO_ACS);
 	node("nvme", "nvme0",
-	     UP "/0000:02:02.0/0000:05:00.0"); /* the left bridge is on its way, too */
+	     UP "/0000:02:02.0/0000:05:00.0"); /* the left bridge is on its path, too */
 	T_EQ(accel_machine(root, "6.12.1", c), ACCEL_CHECKS);
 	says(c, "acs", PST_CHECK_MISSING, "ACS at 2 bridges");
 	says(c, "acs", PST_CHECK_MISSING, "disable_acs_redir=0000:02:00.0;0000:02:01.0 (in quotes");
@@ -228,7 +225,7 @@ static void configurations_are_roots(void)
 	says(c, "acs", PST_CHECK_UNKNOWN, "0000:02:01.0 cannot be read");
 	T_EQ(find(c, "acs")->err, ENOENT);
 	end();
-	/* One that redirects is told, whatever the other hides. */
+	/* A bridge that redirects is reported even if another cannot be read. */
 	a_switch(CUT, REDIRECTS);
 	T_EQ(accel_machine(root, "6.12.1", c), ACCEL_CHECKS);
 	says(c, "acs", PST_CHECK_MISSING, "disable_acs_redir=0000:02:01.0");
@@ -311,7 +308,7 @@ static void devices(void)
 	T_EQ(c.state, PST_CHECK_UNNEEDED);
 	T_EQ(accel_device("dmabuf", &c), 1);
 	T_EQ(c.state, PST_CHECK_OK);
-	/* As the kernel has /dev/udmabuf, or not. */
+	/* Depends on the machine's /dev/udmabuf. */
 	T_EQ(accel_device("soft:0", &c), 1);
 	T_EQ(c.state, access("/dev/udmabuf", R_OK | W_OK) == 0 ? PST_CHECK_OK : PST_CHECK_MISSING);
 	T_CHECK(c.text[0]);

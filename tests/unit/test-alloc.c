@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first, second, ... n-th call of malloc(), mmap(), eventfd(), pthread_create() and
- * so on fails, wherever in the library it stands, until a run meets no failure: each run
- * ends with the right bytes or an error and its sentence, and leaks nothing.
+ * Fail the first, second, ... n-th call of malloc(), mmap(), eventfd(), pthread_create() and so
+ * on, anywhere in the library, until a run makes fewer calls.  Each run must end with the right
+ * bytes, or with an error and its text, and must not leak.
  *
- * The linker's --wrap leads the calls here.
+ * The linker's --wrap redirects the calls here.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -33,11 +33,11 @@ static const char *const names[NR_CALLS] = { "malloc",       "calloc",         "
 					     "eventfd",      "pthread_create", "open",
 					     "memfd_create" };
 
-static atomic_int armed = NR_CALLS; /* which call */
-static atomic_uint left;            /* passings until it fails, then it is 0 */
+static atomic_int armed = NR_CALLS; /* the call to fail */
+static atomic_uint left;            /* its calls until one fails; then 0 */
 static atomic_uint hits;
 
-/* Is this the one that fails? */
+/* Count a call.  Return true if it must fail. */
 static bool fails(enum call call)
 {
 	if (atomic_load(&armed) != (int)call)
@@ -165,7 +165,7 @@ int __wrap_memfd_create(const char *name, unsigned flags)
 
 static unsigned runs, survived;
 
-/* True when the n-th call was not reached any more. */
+/* Fail the n-th call.  Return true if there were fewer calls. */
 static bool fail_nth(enum call call, unsigned n)
 {
 	unsigned fds = t_count_fds();
@@ -182,7 +182,7 @@ static bool fail_nth(enum call call, unsigned n)
 	survived += hit && r == 0;
 	if (r == -EBADE || r == -ELIBBAD || r == -ENOMSG || r == -ETIMEDOUT || (r < 0 && !hit))
 		T_FAIL("%s %u: %d (%s)", names[call], n, r, scenario_why);
-	/* pst_queue_prep() without a thread for an engine. */
+	/* -EBUSY: pst_queue_prep() got no thread for an engine. */
 	if (call == PTHREAD_CREATE && r == -EBUSY)
 		r = -EAGAIN;
 	if (hit && r < 0 && r != -ENOMEM && r != -EMFILE && r != -EAGAIN)

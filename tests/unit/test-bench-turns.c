@@ -11,7 +11,7 @@ static struct turn turn(uint64_t requests, uint64_t ns)
 	return (struct turn){ .bytes = requests * 1000000, .requests = requests, .ns = ns };
 }
 
-/* Values that a double has exactly are compared so. */
+/* Compare doubles for equality: these values are exact. */
 static void medians(void)
 {
 	double one[] = { 3 }, odd[] = { 5, 1, 4 }, even[] = { 8, 1, 2, 4 }, same[] = { 2, 2, 2, 2 };
@@ -38,9 +38,8 @@ static void rates(void)
 }
 
 /*
- * Pairs of 1 to 2, 2 to 1, 0.5 to 2 and 1 to 1 GB/s are 0.5, 2, 0.25 and 1, and their median is
- * between 0.5 and 1.  In the second set both sides have 1, 0.25, 4 and 1 GB/s, not in the same
- * turns: the medians of the sides are equal, and those of the pairs 4.
+ * A ratio is the median of the ratios of pairs of turns.  First: pairs of 1:2, 2:1, 0.5:2 and
+ * 1:1 GB/s have the ratios 0.5, 2, 0.25 and 1, so the median is 0.75. Second: every pair is 4:1.
  */
 static void ratios_are_of_pairs(void)
 {
@@ -59,11 +58,11 @@ static void ratios_are_of_pairs(void)
 	r = turns_ratio(up, down, 4);
 	T_EQ(r.lack, LACK_NOTHING);
 	T_CHECK(r.v.lowest == 4 && r.v.median == 4 && r.v.highest == 4);
-	/* Nothing is missing, so the sentence is empty. */
+	/* Nothing is missing, so the text is empty. */
 	T_CHECK(!strcmp(lack_sentence(&r).s, ""));
 }
 
-/* Six preads on a disk that stalled: whatever the other side did, there is no ratio. */
+/* A turn of only six requests, on a disk that stalled: there is no ratio. */
 static void few_requests(void)
 {
 	struct turn ours[6], plain[6];
@@ -122,12 +121,12 @@ static void few_turns(void)
 	r = turns_ratio(t, t, 1);
 	T_CHECK(!strcmp(lack_sentence(&r).s, "there was 1 turn, and a ratio takes 4"));
 	T_EQ(turns_ratio(t, t, 4).lack, LACK_NOTHING);
-	/* Of several reasons the requests are told. */
+	/* If several things are missing, the text names the requests. */
 	t[0].requests = 6;
 	T_EQ(turns_ratio(t, t, 1).lack, LACK_OPS);
 }
 
-/* Ten samples beyond it: 20 for the median, 1000 for p99. */
+/* A percentile needs ten samples beyond it: 20 for the median, 1000 for p99. */
 static void percentiles(void)
 {
 	T_CHECK(!percentile_known(0, 50));

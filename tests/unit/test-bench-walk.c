@@ -6,7 +6,7 @@
 
 #define PIECES_MAX 20000
 
-static unsigned seen[2][PIECES_MAX]; /* how often each side took a piece */
+static unsigned seen[2][PIECES_MAX]; /* times that each side took a piece */
 
 static struct bench_job job(uint64_t pieces, unsigned threads, unsigned turns, bool random)
 {
@@ -20,7 +20,7 @@ static struct bench_job job(uint64_t pieces, unsigned threads, unsigned turns, b
 	};
 }
 
-/* Mark all pieces of one side in one turn.  Return their number. */
+/* Mark the pieces that a side takes in one turn.  Return their number. */
 static uint64_t take(const struct bench_job *j, unsigned turn, bool other, bool once)
 {
 	uint64_t off, nr = 0;
@@ -39,7 +39,7 @@ static uint64_t take(const struct bench_job *j, unsigned turn, bool other, bool 
 	return nr;
 }
 
-/* Each side visits each piece once, whether or not the sizes divide evenly. */
+/* Each side takes each piece once, for sizes that divide evenly and others. */
 static void once_each(bool random)
 {
 	static const unsigned pieces[] = { 7, 100, 101, 1024, 19997 };
@@ -71,7 +71,7 @@ static void at_random_once_each(void)
 	once_each(true);
 }
 
-/* Neither side reads a byte twice before half of the turns is over. */
+/* In the first half of the turns, no byte is read twice, not even by different sides. */
 static void sides_read_different_bytes(void)
 {
 	for (unsigned random = 0; random < 2; random++) {
@@ -85,7 +85,7 @@ static void sides_read_different_bytes(void)
 	}
 }
 
-/* The part that a side takes in a turn. */
+/* Return the part of the file that a side reads in a turn. */
 static unsigned part(unsigned turns, unsigned turn, bool other)
 {
 	struct bench_job j = job(turns * 100, 1, turns, false);
@@ -98,7 +98,7 @@ static unsigned part(unsigned turns, unsigned turn, bool other)
 	return (unsigned)(off / (100 * 4096));
 }
 
-/* No turn reads what the kernel may have read ahead for the turn before it. */
+/* No turn reads the part after its predecessor's, which the kernel may have read ahead. */
 static void no_turn_follows_the_part_before_it(void)
 {
 	static const unsigned ours[] = { 5, 4, 3, 2, 1, 0 }, other[] = { 2, 1, 0, 5, 4, 3 };
@@ -110,7 +110,8 @@ static void no_turn_follows_the_part_before_it(void)
 			unsigned last = turns;
 
 			for (unsigned i = 0; i < 2 * turns; i++) {
-				/* The order of turns is A, B, B, A, A, B, B and so on. */
+				/* The sides take turns in the order A, B, B, A, A, B, B and so
+				 * on. */
 				bool second = first ^ (i % 4 == 1 || i % 4 == 2);
 				unsigned now = part(turns, i / 2, second);
 
@@ -120,7 +121,7 @@ static void no_turn_follows_the_part_before_it(void)
 		}
 }
 
-/* --bytes is what all turns of a side take together, also beyond the file's end. */
+/* --bytes limits all turns of a side together, and may exceed the file. */
 static void bytes_are_of_all_turns(void)
 {
 	static const uint64_t bytes[] = { 1, 5, 24, 333, 5000 };
@@ -137,7 +138,8 @@ static void bytes_are_of_all_turns(void)
 	}
 }
 
-/* Ten requests are parts of 2, 3, 2 and 3, taken from the last, whose last one has 2 pieces. */
+/* Ten requests of 7 pieces in 4 turns: the turns get 2, 3, 2 and 3 requests, in reverse order.
+ * The last request of the file has only 2 pieces. */
 static void requests_stay_whole(void)
 {
 	struct bench_job j = job(65, 1, 4, false);
@@ -148,7 +150,8 @@ static void requests_stay_whole(void)
 		T_EQ(take(&j, t, false, true), want[t]);
 }
 
-/* If only time ends a turn, each turn begins at another place and has no last piece. */
+/* If only the time ends a turn, pieces go round the file for ever, from another place in each
+ * turn. */
 static void time_alone(void)
 {
 	struct bench_job j = job(600, 1, 6, false);
@@ -160,11 +163,11 @@ static void time_alone(void)
 		for (unsigned i = 0; i < 5000; i++)
 			T_CHECK(walk_next(&w, 4096, &off));
 	}
-	/* The last one, after 5000 pieces from 0 on in 600. */
+	/* The last turn: 5000 pieces from 0 on, in a file of 600. */
 	T_EQ(off, 4999 % 600 * 4096);
 }
 
-/* There are as many turns as leave each at least 16 requests, and one for each thread. */
+/* There are as many turns as leave each 16 requests, and one for each thread. */
 static void as_many_turns_as_there_is_work_for(void)
 {
 	struct bench_job j = job(1000, 1, 1, false);
@@ -189,7 +192,7 @@ static void as_many_turns_as_there_is_work_for(void)
 	T_EQ(walk_turns(&j, false, 6), 6);
 }
 
-/* Sizes at which offsets overflow 64 bits if they are multiplied carelessly. */
+/* Sizes at which careless multiplication of offsets would overflow 64 bits. */
 static void huge_files(void)
 {
 	struct bench_job j = job(0, 3, 7, true);

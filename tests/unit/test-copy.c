@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Copy kernels against a model of every byte, between pages that nobody may touch.
- */
+/* Compare copy kernels with a model of every byte, in memory between inaccessible pages. */
 #include <penstock.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,9 +11,9 @@
 #include "t.h"
 
 #define SIDE_LEN (128u << 10)
-#define BESIDE 128u /* bytes looked at on either side of each copy; in the end all are */
+#define BESIDE 128u /* bytes checked on each side of a copy; at the end all are checked */
 
-/* Memory with PROT_NONE before and behind, and what must be in it. */
+/* Memory between PROT_NONE pages, and its expected bytes. */
 struct side {
 	uint8_t *p, *model;
 };
@@ -97,7 +95,7 @@ static void need_kernel(void)
 	fill(&host, 0, SIDE_LEN);
 }
 
-/* Copy to the front and to the back of a page, so that the bytes outside belong to another page. */
+/* Copy to the front and to the back of a page, so that bytes outside would fault. */
 static void every_short_copy(void)
 {
 	need_kernel();
@@ -113,7 +111,7 @@ static void every_short_copy(void)
 	check(&host, 0, SIDE_LEN);
 }
 
-/* Somewhere, and every fourth time at one of the ends. */
+/* Choose a random offset, every fourth time at one of the ends. */
 static size_t random_place(size_t len)
 {
 	size_t room = SIDE_LEN - len;
@@ -166,7 +164,7 @@ static void choice_by_caching(void)
 #endif
 }
 
-/* The chosen copy moves all of its 64 KiB and changes no byte outside. */
+/* Measuring takes little time, and stays in the 64 KiB that it is given. */
 static void choice_by_measurement(void)
 {
 	uint64_t best = UINT64_MAX, began;
@@ -216,7 +214,7 @@ static void forced(void)
 	}
 }
 
-/* With the flag AC set, the CPU refuses unaligned access: a wrong copy kills the test by SIGBUS. */
+/* Set the flag AC, so that the CPU raises SIGBUS for an unaligned access. */
 static void strict_is_aligned(void)
 {
 #if defined(__x86_64__)

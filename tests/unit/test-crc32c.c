@@ -15,7 +15,7 @@ static const crc_fn fns[] = { crc32c, crc32c_instruction, crc32c_table };
 
 #define NR_FNS (sizeof(fns) / sizeof(*fns))
 
-/* RFC 3720, appendix B.4. */
+/* Test vectors of RFC 3720, appendix B.4. */
 static void vectors_of_rfc_3720(void)
 {
 	static const uint8_t scsi_read[48] = {
@@ -42,7 +42,7 @@ static void vectors_of_rfc_3720(void)
 	}
 }
 
-/* The definition, one bit at a time. */
+/* The CRC by its definition, one bit at a time. */
 static uint32_t bitwise(const uint8_t *p, size_t len)
 {
 	uint32_t crc = ~0u;
@@ -57,7 +57,7 @@ static uint32_t bitwise(const uint8_t *p, size_t len)
 
 static void every_length_and_alignment(void)
 {
-	/* Around the lengths at which a version processes more at once. */
+	/* Lengths around those at which an implementation switches to larger steps. */
 	static const size_t lens[] = { 255,   256,   257,   511,   512,   767,   768,
 				       769,   1535,  1536,  6143,  6144,  6145,  6912,
 				       12288, 20001, 48127, 48128, 48129, 48384, 69999 };
@@ -110,7 +110,7 @@ static void combines(void)
 	T_EQ(crc32c_combine(0, whole, BUF_LEN), whole);
 }
 
-/* Lengths that no buffer has: n zero bytes twice must be 2n zero bytes. */
+/* Combine CRCs of lengths that no buffer has: n zero bytes twice equal 2n zero bytes. */
 static void combines_lengths_beyond_memory(void)
 {
 	uint8_t zeros[64] = { 0 };
@@ -122,7 +122,7 @@ static void combines_lengths_beyond_memory(void)
 		of_len[k] = crc;
 		crc = crc32c_combine(crc, crc, UINT64_C(1) << k);
 	}
-	/* 2^62 + 2^40 + 2^6 zeros behind "a", in one go and one after the other. */
+	/* "a" and 2^62 + 2^40 + 2^6 zeros, combined at once and step by step. */
 	direct = crc32c_combine(crc32c_combine(of_len[62], of_len[40], UINT64_C(1) << 40),
 				of_len[6], 64);
 	direct = crc32c_combine(crc_a, direct, (UINT64_C(1) << 62) + (UINT64_C(1) << 40) + 64);
@@ -152,7 +152,7 @@ static void first_use_by_many_threads(void)
 		T_EQ(got[i], bitwise(buf, BUF_LEN));
 }
 
-/* The message has zeros in front of it and behind it, which remainders leave out. */
+/* The message is padded with zeros, which remainders must ignore. */
 static void remainders(void)
 {
 	static uint8_t padded[200 + 16];
@@ -163,7 +163,7 @@ static void remainders(void)
 
 			memset(padded, 0, sizeof(padded));
 			t_fill(padded + 33, 5, 0, len);
-			/* A CRC that begins with 0, and its end taken back. */
+			/* Undo the initial value and the final inversion of the CRC. */
 			remainder = ~crc32c_table(UINT32_MAX, padded, 33 + len + zeros);
 			remainder = crc32c_drop_zeros(remainder, zeros);
 			T_EQ(crc32c_of_remainder(remainder, crc32c_factor(len)),
@@ -173,7 +173,7 @@ static void remainders(void)
 
 int main(void)
 {
-	T_RUN(first_use_by_many_threads); /* first: it means the tables' making */
+	T_RUN(first_use_by_many_threads); /* first, because it tests the making of the tables */
 	T_RUN(vectors_of_rfc_3720);
 	T_RUN(every_length_and_alignment);
 	T_RUN(in_pieces);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Compare our declarations of the CUDA driver API with the vendor's, where <cuda.h> is installed.
- * The compiler makes nearly all checks.
+ * Compare our declarations of the CUDA driver API with the vendor's, if <cuda.h> is installed.
+ * The compiler makes nearly all of the checks.
  */
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -136,8 +136,8 @@ FIELD(struct cu_batch_attr, dst_hint, CUmemcpyAttributes, dstLocHint);
 FIELD(struct cu_batch_attr, flags, CUmemcpyAttributes, flags);
 
 /*
- * Signatures.  Tags of structs become the vendor's for this; their layouts were compared
- * above.  <cuda.h> does not show the functions that newer versions have replaced.
+ * Signatures.  Tags of structs are mapped to the vendor's here; their layouts were compared
+ * above.  <cuda.h> does not declare functions that newer versions have replaced.
  */
 #define cu_uuid CUuuid_st
 #define cu_ipc CUipcMemHandle_st

@@ -22,7 +22,7 @@ static void bytes_come_back(void)
 	SAME_OBJECTS(before);
 }
 
-/* Otherwise the program's own copies could still be under way when ours begin. */
+/* Set SYNC_MEMOPS on memory: else the program's own copies could still run when ours begin. */
 static void the_drivers_copies_are_synchronous(void)
 {
 	struct mem_alloc *a, *w;
@@ -43,7 +43,7 @@ static void the_drivers_copies_are_synchronous(void)
 	T_EQ(state().sync_memops, 0);
 }
 
-/* Threads that start copies go first, but an allocation does not wait for ever. */
+/* An allocation waits for threads that start copies, but at most CUDA_LET_NS. */
 static void copies_start_first(void)
 {
 	struct cuda_dev *d = cuda_device(0);
@@ -76,7 +76,7 @@ static void wraps_know_their_allocation(void)
 	uint8_t buf[100];
 	cu_ptr p, q;
 
-	/* Of our own. */
+	/* Wrap a part of the library's memory. */
 	T_OK(mem_wrap(a->base.va + 1000, 100, 0, 0, &w));
 	T_EQ(w->base.va, a->base.va);
 	T_EQ(w->size, 5000);
@@ -87,7 +87,7 @@ static void wraps_know_their_allocation(void)
 	T_EQ(mem_wrap(a->base.va - 1, 2, 0, 0, &w), -ERANGE);
 	mem_free(a);
 
-	/* Of the program's. */
+	/* Wrap the program's memory. */
 	(void)app_enter(0);
 	CU(cu.cuMemAlloc_v2(&p, 9000));
 	T_OK(mem_wrap(p + 100, 100, 0, 0, &w));
@@ -101,7 +101,7 @@ static void wraps_know_their_allocation(void)
 	mem_free(v);
 	T_EQ(mem_wrap(p + 8000, UINT64_C(1) << 30, PST_KIND_CUDA, 0, &v), -ERANGE);
 
-	/* Freed under the wrap; and the address comes back as something else. */
+	/* Free the memory under its wrap, then get the same address for other memory. */
 	CU(cu.cuMemFree_v2(p));
 	T_EQ(mem_copy_sync(w, MEM_TO_DEVICE, 100, buf, 100), -EFAULT);
 	T_CHECK(strstr(err_text(), "freed by its owner"));
@@ -115,17 +115,14 @@ static void wraps_know_their_allocation(void)
 	mem_free(w);
 	CU(cu.cuMemFree_v2(q));
 	T_EQ(mem_wrap(q, 1, PST_KIND_CUDA, 0, &v), -EFAULT);
-	/*
-	 * The freed address is not taken for host memory either, although it belongs to the host
-	 * now.
-	 */
+	/* A freed address must not be taken for host memory, either. */
 	T_EQ(mem_wrap(q, 9000, 0, 0, &v), -EFAULT);
 	T_CHECK(strstr(err_text(), "no memory that the CPU may use"));
 	T_EQ(mem_wrap(q + 100, 1, PST_KIND_HOST, 0, &v), -EFAULT);
 	app_leave(0);
 }
 
-/* compute-sanitizer reports each call of the driver that has an error for an answer. */
+/* Wrapping must not make calls that the driver refuses: compute-sanitizer reports each. */
 static void wraps_ask_what_does_not_fail(void)
 {
 	struct mapped m;
@@ -187,7 +184,7 @@ static void strange_memory(void)
 	app_leave(0);
 }
 
-/* Memory of a context that is not the device's primary one: by copies, not by the kernel. */
+/* Memory of another context than the primary one is copied by the driver, not by our kernel. */
 static void other_contexts(void)
 {
 	struct stub_cuda_state before = state(), inside;
@@ -246,7 +243,7 @@ static int look(void *arg)
 	return -ENOTTY;
 }
 
-/* A library of the vendor's finds the context that the memory belongs to. */
+/* Call a vendor's library in the context that the memory belongs to. */
 static void calls_within_a_context(void)
 {
 	struct stub_cuda_state before = state();
@@ -269,7 +266,7 @@ static void calls_within_a_context(void)
 	T_CHECK(seen.ctx == ctx);
 	SAME_THREAD(before);
 
-	/* Without a context there is no call. */
+	/* Without the context, fn is not called. */
 	CU(cu.cuCtxPushCurrent_v2(ctx));
 	CU(cu.cuMemFree_v2(p));
 	CU(x.ctx_destroy(ctx));
@@ -278,7 +275,7 @@ static void calls_within_a_context(void)
 	T_CHECK(!seen.ctx);
 	mem_free(w);
 
-	/* Other kinds have none, and need none. */
+	/* Memory of other kinds needs no context. */
 	T_OK(mem_alloc(mem_provider(PST_KIND_HOST), 0, 4096, 0, &host));
 	T_EQ(mem_within(host, look, &seen), -ENOTTY);
 	mem_free(host);
@@ -296,7 +293,7 @@ static void ranges_span_chunks(void)
 	struct pst_grant g;
 	static uint8_t out[CHUNK + 2000], in[CHUNK + 2000];
 
-	/* From the middle of the first to the middle of the third. */
+	/* Wrap from the middle of the first chunk to the middle of the third. */
 	T_OK(mem_wrap(m.va + CHUNK - 1000, CHUNK + 2000, 0, 0, &w));
 	T_EQ(w->base.va, m.va);
 	T_EQ(w->size, 3 * CHUNK);
@@ -308,7 +305,7 @@ static void ranges_span_chunks(void)
 	T_EQ(mem_export(w, 3, &g), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "spans 3"));
 
-	/* The same range again gives the same allocation; another chunk gives another one. */
+	/* The same chunks give the same allocation; other chunks give another. */
 	T_OK(mem_wrap(m.va + 10, 2 * CHUNK, 0, 0, &v));
 	T_EQ(v->buffer_id, w->buffer_id);
 	mem_free(v);
@@ -318,11 +315,11 @@ static void ranges_span_chunks(void)
 	T_CHECK(v->buffer_id != w->buffer_id);
 	mem_free(v);
 
-	/* Past what is mapped. */
+	/* Past the mapped chunks. */
 	T_EQ(mem_wrap(m.va + 3 * CHUNK, CHUNK + 1, 0, 0, &v), -ERANGE);
 	T_CHECK(strstr(err_text(), "past what is mapped"));
 
-	/* A chunk that was exchanged makes it another range. */
+	/* Once a chunk is replaced, the range is another allocation. */
 	CU(cu.cuMemUnmap(m.va + 2 * CHUNK, CHUNK));
 	mapped_chunk(&m, 2, 0, CU_PROT_READ_WRITE);
 	T_OK(mem_wrap(m.va + CHUNK - 1000, CHUNK + 2000, 0, 0, &v));
@@ -330,7 +327,7 @@ static void ranges_span_chunks(void)
 	mem_free(v);
 	mem_free(w);
 
-	/* Memory that was not made for sharing, memory without access, and read-only memory. */
+	/* Memory that is not shareable, has no access, or is read-only. */
 	T_OK(mem_wrap(m.va + 2 * CHUNK, 10, 0, 0, &v));
 	T_EQ(mem_export(v, 3, &g), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "POSIX_FILE_DESCRIPTOR"));

@@ -4,7 +4,7 @@
 #include "base/fault.h"
 #include "cuda_rig.h"
 
-/* Each copy overwrites the one before, so only the right order leaves the right bytes. */
+/* Each copy overwrites the one before: the last bytes show that they ran in order. */
 static void copies_are_in_order(void)
 {
 	enum { LEN = 3000, ROUNDS = 300 };
@@ -91,7 +91,7 @@ static void tickets(void)
 	mem_free(a);
 }
 
-/* Large batches that were started together end one after the other. */
+/* Two large batches are started together: the first completes on its own. */
 static void a_large_batch_is_not_waited_for_with_the_next(void)
 {
 	enum { LEN = 3 << 20 };
@@ -118,7 +118,7 @@ static void a_large_batch_is_not_waited_for_with_the_next(void)
 	mem_free(a);
 }
 
-/* Copy between two allocations, to and from the stream's, and with host memory in one batch. */
+/* Copy between two allocations in both directions, alone and in one batch with host memory. */
 static void between_two_allocations(void)
 {
 	enum { LEN = 2 * CHUNK + 5 };
@@ -134,10 +134,10 @@ static void between_two_allocations(void)
 	T_OK(pin_host(0, host, LEN));
 	t_fill(host, 1, 0, LEN);
 	T_OK(mem_copy(st, MEM_TO_DEVICE, c, 1, &t));
-	T_OK(mem_copy(st, MEM_FROM_DEVICE, &c[1], 1, &t)); /* to b */
+	T_OK(mem_copy(st, MEM_FROM_DEVICE, &c[1], 1, &t)); /* from a to b */
 	T_EQ(wait_done(st, t), 1);
 	memset(host, 0, LEN);
-	T_OK(mem_copy(st, MEM_TO_DEVICE, c, 2, &t)); /* zeros, then b's bytes over them */
+	T_OK(mem_copy(st, MEM_TO_DEVICE, c, 2, &t)); /* zeros, then the bytes of b */
 	T_OK(mem_copy(st, MEM_FROM_DEVICE, c, 1, &t));
 	T_EQ(wait_done(st, t), 1);
 	T_EQ(t_differs(host, 1, 0, LEN), LEN);

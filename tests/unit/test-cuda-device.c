@@ -41,7 +41,7 @@ static void owning_makes_no_context(void)
 		T_CHECK(!ops()->owns((uintptr_t)here, 100));
 		T_CHECK(!ops()->owns(0x10000, 1));
 	}
-	/* The contract is one microsecond; a machine under test may be ten times slower. */
+	/* At most 10 us each: the contract is 1 us, and a busy machine may be ten times slower. */
 	T_CHECK(t_cpu() - start < 20000 * UINT64_C(10000));
 	now = state();
 	T_EQ(now.contexts_made, before.contexts_made);
@@ -97,7 +97,7 @@ static int child_why(int fd)
 	const char *text = o ? "it works" : err_text();
 	unsigned idx;
 
-	/* Host memory is not touched by any of this. */
+	/* Host memory must still work. */
 	if (mem_find("host", &o, &idx) < 0)
 		text = "no host memory";
 	return write(fd, text, strlen(text)) < 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Refusals of the driver, calls that others forbid, and a device that is gone. */
+/* Calls that the driver refuses or the program's capture forbids, and a lost device. */
 #include "base/log.h"
 #include "cuda_rig.h"
 
@@ -91,7 +91,7 @@ static int op_copy(struct failing *f)
 		r = mem_copy(st, MEM_TO_DEVICE, v, 6, &t);
 		if (r == 0)
 			while ((r = mem_poll(st, t)) == 0)
-				(void)usleep(200); /* few calls of the driver: they count */
+				(void)usleep(200); /* few polls: each is a call that could fail */
 		if (r >= 0) {
 			r = mem_copy(st, MEM_FROM_DEVICE, v, 2, &t);
 			if (r == 0)
@@ -110,7 +110,7 @@ static int op_copy(struct failing *f)
 	return r;
 }
 
-/* Fail the first, second, ... call of the driver until a run has no further call to fail. */
+/* Fail the first, second, ... call of the driver, until a run makes fewer calls. */
 static void every_call_may_fail(void)
 {
 	static int (*const op[])(struct failing *) = { op_alloc, op_wrap, op_wrap_chunks,
@@ -155,7 +155,7 @@ static void every_call_may_fail(void)
 		SAME_THREAD(before);
 		SAME_OBJECTS(before);
 	}
-	/* And it all still works. */
+	/* Everything works afterwards. */
 	t_fill(f.host, 8, 0, 6000);
 	T_OK(op_copy(&f));
 	for (unsigned i = 0; i < 6; i++)
@@ -167,7 +167,7 @@ static void every_call_may_fail(void)
 	(void)munmap(f.host, MIB(130));
 }
 
-/* I/O while another thread of the program captures a graph. */
+/* All operations work while the program captures a graph, and do not end the capture. */
 static void captures_are_not_disturbed(void)
 {
 	struct failing f = { 0 };
@@ -195,7 +195,8 @@ static void captures_are_not_disturbed(void)
 	mem_free(a);
 	CU(x.end_capture(st, &graph));
 	if (x.state) {
-		/* The check is one: the program's own thread would disturb it. */
+		/* Show that the check above can fail: a call by the program itself ends the
+		 * capture. */
 		CU(x.begin_capture(st, CU_CAPTURE_GLOBAL));
 		T_EQ(cu.cuMemAlloc_v2(&p, 100), CU_CAPTURE_UNSUPPORTED);
 		T_EQ(x.end_capture(st, &graph), CU_CAPTURE_INVALIDATED);
@@ -244,7 +245,7 @@ static void a_lost_device_leaves_the_others_alone(void)
 	T_CHECK(strstr(err_text(), "cuda:1 was lost to CUDA_ERROR_ILLEGAL_ADDRESS"));
 	x.delay_us(0);
 
-	/* Everything on it fails at once, and the driver is not asked. */
+	/* Operations on the lost device fail at once, without a call of the driver. */
 	x.state(&before);
 	T_EQ(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t), -EIO);
 	T_EQ(mem_copy(st, MEM_TO_DEVICE, many_of, 6, &t), -EIO);
@@ -256,12 +257,12 @@ static void a_lost_device_leaves_the_others_alone(void)
 	T_EQ(mem_stream_new(ops(), 1, &(struct mem_stream *){ NULL }), -EIO);
 	SAME_THREAD(before);
 
-	/* The other one works. */
+	/* The other device works. */
 	T_OK(mem_alloc(ops(), 0, 100, 0, &b));
 	T_OK(mem_copy_sync(b, MEM_TO_DEVICE, 0, host, 100));
 	mem_free(b);
 
-	/* Objects made before can be ended. */
+	/* Objects made before can be freed. */
 	ops()->unpin(1, host, 65536);
 	mem_stream_free(st);
 	mem_free(a);
@@ -272,8 +273,8 @@ static void a_lost_device_leaves_the_others_alone(void)
 }
 
 /*
- * A driver that does not number contexts, and a reset that nothing has told of yet: memory of the
- * library is freed, whose address is the program's by now.
+ * A driver without context numbers, after a reset that the library has not noticed: the address
+ * of the library's memory now belongs to the program, so freeing must not touch it.
  */
 static void frees_nothing_of_the_program(void)
 {

@@ -63,7 +63,7 @@ static void the_driver_has_a_version(void)
 
 static void the_largest_bar_counts(void)
 {
-	/* The BARs of one Hopper: registers, memory and a small one, then the ROM. */
+	/* The BARs of a Hopper GPU: registers, memory, a small one, then the ROM. */
 	static const char hopper[] = "0x0000380042000000 0x0000380042ffffff 0x000000000014220c\n"
 				     "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 				     "0x0000380000000000 0x000038003fffffff 0x000000000014220c\n"
@@ -82,7 +82,7 @@ static void the_largest_bar_counts(void)
 
 static char text[PST_DEVICE_TEXT_MAX];
 
-/* The value of a fact, which must be there once. */
+/* Return the value of a fact, which must occur once. */
 static const char *value(const char *name)
 {
 	static char copy[sizeof(text)];
@@ -147,7 +147,7 @@ static void the_drivers_answers(void)
 	VALUE("async engines", "3");
 	VALUE("files can be registered read-only", "yes");
 	VALUE("integrated", "no");
-	/* The PCI address is one that no machine has. */
+	/* The stub's PCI address exists on no machine. */
 	VALUE("bar1", "unknown");
 }
 
@@ -177,7 +177,7 @@ static void what_is_not_known_is_unknown(void)
 	for (unsigned i = 0; i < ARRAY_SIZE(names); i++)
 		VALUE(names[i], "unknown");
 
-	/* A library without the function cannot, whatever the device says. */
+	/* The fact is "no" if the library lacks the function, whatever the device says. */
 	cu.cuMemGetHandleForAddressRange = NULL;
 	T_CHECK(mem_device_text(ops(), 0, text, sizeof(text)) > 0);
 	cu.cuMemGetHandleForAddressRange = fn;

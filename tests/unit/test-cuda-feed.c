@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copies on the program's streams, on the library of tests/stub/ that PST_LIBCUDA names.
+ * Feeds: copies queued on the program's streams before their bytes are known.  Runs on the stub
+ * of tests/stub/ that PST_LIBCUDA names.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -52,11 +53,11 @@ static bool find_all(void)
 
 #define CU(call) T_EQ(call, CU_OK)
 
-/* The program: the primary context of device 0, current, a stream in it, and memory of ours. */
+/* The program's primary context of device 0, a stream in it, and memory of the library. */
 static cu_ctx ctx;
 static cu_stream st;
 static struct mem_alloc *mem;
-static uint8_t *host; /* LEN bytes, and behind them room for a list */
+static uint8_t *host; /* LEN bytes, then room for a list */
 static uint64_t pinned;
 
 #define HOST_BYTES (LEN + MEM_SGL_BYTES)
@@ -130,7 +131,7 @@ static bool has_passed(int nr)
 	return passed == nr;
 }
 
-/* The stream stands before a word: it has looked, and has to look again. */
+/* Check that the stream waits at a word: it polls the word at least twice. */
 static void is_held(void)
 {
 	uint64_t end = t_hang(), before = state().held;
@@ -157,7 +158,7 @@ static void put(struct mem_feed *f, unsigned nr)
 	T_OK(cuda_feed_seal(f));
 }
 
-/* Send len bytes of that value; the number of the copy. */
+/* Send len bytes of this value.  Return the number of the copy. */
 static uint64_t send(struct mem_feed *f, uint8_t value, uint64_t len)
 {
 	struct mem_copy v = { .alloc = mem, .host = host, .len = len };
@@ -177,7 +178,7 @@ static void await(const struct mem_feed *f, uint64_t nr)
 	T_EQ(cuda_feed_poll(f, nr), 1);
 }
 
-/* All of the memory has that value. */
+/* Return true if all len bytes of the memory have this value. */
 static bool holds(uint8_t value, uint64_t len)
 {
 	static uint8_t got[LEN];
@@ -195,7 +196,7 @@ static void over(struct mem_feed *f)
 	cuda_feed_free(f);
 }
 
-/* Each copy moves the bytes that were sent for it, in order, and later work of the stream waits. */
+/* Each copy moves the bytes sent for it, in order, and later work on the stream waits. */
 static void copies(void)
 {
 	struct stub_cuda_state before;
@@ -221,7 +222,7 @@ static void copies(void)
 	app_end();
 }
 
-/* Sent bytes wait for earlier work of the stream. */
+/* Bytes that were sent wait for earlier work on the stream. */
 static void stream_comes_late(void)
 {
 	struct mem_feed *f;
@@ -246,8 +247,8 @@ static void stream_comes_late(void)
 	app_end();
 }
 
-/* The copies that were not sent move nothing, and the feed may be over before the stream has come
- * to them; their words are used again only behind that. */
+/* End a feed before the stream has reached its copies: those move nothing, and their words are
+ * not reused before the stream has passed them. */
 static void ends_early(void)
 {
 	struct mem_feed *f, *other;
@@ -261,7 +262,7 @@ static void ends_early(void)
 	f = feed(st);
 	put(f, 4);
 	CU(x.call(st, pass, NULL));
-	(void)send(f, 2, KIB(1)); /* the stream does not come to it before the end */
+	(void)send(f, 2, KIB(1)); /* the stream has not reached this copy */
 	over(f);
 	other = feed(st);
 	T_CHECK(other != f);
@@ -273,7 +274,7 @@ static void ends_early(void)
 	go = 1;
 	T_CHECK(has_passed(1));
 	CU(cu.cuStreamSynchronize(st));
-	T_CHECK(holds(1, LEN)); /* nor do bytes that were sent too late */
+	T_CHECK(holds(1, LEN)); /* the late bytes were not copied */
 	f = feed(st);
 	put(f, 1);
 	await(f, send(f, 3, LEN));
@@ -281,7 +282,7 @@ static void ends_early(void)
 	app_end();
 }
 
-/* More copies than there are places: the stream makes room. */
+/* Queue more copies than there are places: the stream makes room. */
 static void many(void)
 {
 	enum { NR = 1000 };
@@ -313,7 +314,7 @@ static void many(void)
 	app_end();
 }
 
-/* A list that has too many tiles for the copy is refused. */
+/* Refuse a list with too many tiles for a copy. */
 static void too_long(void)
 {
 	struct mem_copy v[TILES + 1];
@@ -333,7 +334,7 @@ static void too_long(void)
 	app_end();
 }
 
-/* Registrations and events end with their context and are created again in the next one. */
+/* Registrations and events end with their context, and are made again in the next one. */
 static void context_ends_between(void)
 {
 	for (int turn = 0; turn < 3; turn++) {
@@ -352,7 +353,7 @@ static void context_ends_between(void)
 	}
 }
 
-/* For a stream of a context of the program's own, by a handle that means the current one's
+/* Use a stream of a context of the program's own, by a handle that means the current context's
  * stream. */
 static void foreign_stream(void)
 {
@@ -421,7 +422,7 @@ static void refusals(void)
 	app_end();
 }
 
-/* Fail each call of the driver once: the stream keeps working, and nothing is leaked. */
+/* Fail each call of the driver once: the stream works afterwards, and nothing leaks. */
 static void calls_fail(void)
 {
 	unsigned failed = 0;
@@ -456,7 +457,7 @@ static void calls_fail(void)
 	app_end();
 }
 
-/* A context that runs nothing any more: waiters get an error. */
+/* The context runs nothing any more: waiters get an error. */
 static void context_is_lost(void)
 {
 	struct mem_feed *f;
@@ -480,7 +481,7 @@ static void context_is_lost(void)
 	app_end();
 }
 
-/* The ring is full and the stream will never drain it: whoever adds copies gets an error. */
+/* The ring is full and the stream will never drain it: adding a copy fails. */
 static void context_is_lost_while_there_is_no_room(void)
 {
 	struct mem_feed *f;
@@ -506,7 +507,7 @@ static void context_is_lost_while_there_is_no_room(void)
 	app_end();
 }
 
-/* A read that has ended needs no further copies, even if there is no room for them. */
+/* After the end of a feed, adding copies does nothing, even without room. */
 static void ends_while_there_is_no_room(void)
 {
 	struct mem_feed *f;
@@ -527,8 +528,8 @@ static void ends_while_there_is_no_room(void)
 	app_end();
 }
 
-/* The kernel of a copy is on the stream, and the write of its word is not: its bytes may move
- * until the stream has run all that it was given. */
+/* Queueing the second copy fails after its kernel: its bytes count as in flight until the stream
+ * has run everything. */
 static void copy_in_part(void)
 {
 	struct mem_feed *f;

@@ -14,8 +14,8 @@ static uint64_t random_next(uint64_t *seed)
 enum { G_HOST = 2 << 20, G_DEV = 10 << 20, G_PIECES = 64 };
 
 /*
- * Fill v with random pieces that follow one another in host and device memory.  Fill the host's
- * bytes and record them in the model.
+ * Fill v with random pieces, one after another in host and device memory.  Write the host bytes,
+ * and record them in the model.
  */
 static unsigned random_pieces(struct mem_copy v[G_PIECES], struct mem_alloc *a, uint8_t *host,
 			      uint8_t *model, uint64_t *seed, uint64_t *at_ptr, uint64_t *dev_ptr)
@@ -27,7 +27,7 @@ static unsigned random_pieces(struct mem_copy v[G_PIECES], struct mem_alloc *a, 
 		uint64_t len = random_next(seed) % 3 ? 1 + random_next(seed) % 200
 						     : random_next(seed) % 15000;
 
-		/* Leave gaps in the device's memory, which must not change. */
+		/* Leave gaps in device memory, which must not change. */
 		dev += random_next(seed) % 40000;
 		at += random_next(seed) % 5 * (random_next(seed) % 17);
 		v[i] = (struct mem_copy){ .alloc = a, .off = dev, .host = host + at, .len = len };
@@ -42,7 +42,7 @@ static unsigned random_pieces(struct mem_copy v[G_PIECES], struct mem_alloc *a, 
 	return nr;
 }
 
-/* Copy there and back through one stream and check each byte. */
+/* Copy the pieces to the device and back on one stream.  Check each byte. */
 static void pieces(struct mem_stream *st, struct mem_alloc *a, uint8_t *host, uint8_t *model,
 		   uint64_t *seed, uint32_t path)
 {
@@ -95,7 +95,7 @@ static void many_pieces_by_the_kernel(void)
 		T_EQ(state().kernels - before.kernels, 120);
 }
 
-/* The list of tiles goes round and fills up. */
+/* The ring of tiles wraps around and becomes full. */
 static void the_ring_goes_round(void)
 {
 	struct mem_alloc *a = alloc(G_DEV);
@@ -112,7 +112,7 @@ static void the_ring_goes_round(void)
 	for (int round = 0; round < 100; round++) {
 		unsigned nr = 500 + (unsigned)(round * 37 % 500);
 
-		if (round % 50 == 0) /* nothing is under way */
+		if (round % 50 == 0) /* no copy is in flight */
 			t_fill(host, (uint64_t)round, 0, 4000);
 		for (unsigned i = 0; i < nr; i++)
 			v[i] = (struct mem_copy){ .alloc = a,
@@ -138,7 +138,7 @@ static void the_ring_goes_round(void)
 		x.delay_us(0);
 		T_CHECK(again > 0);
 	}
-	/* More tiles than the ring has: then without the kernel. */
+	/* More tiles than the ring has: the driver copies. */
 	static struct mem_copy big[9000];
 
 	for (unsigned i = 0; i < 9000; i++)
@@ -188,7 +188,7 @@ static void pieces_cross_registrations_and_chunks(void)
 	(void)munmap(host, len);
 }
 
-/* Lists of copies to a, with the memory that they are written in. */
+/* Lists of copies to a, and the memory that they are written to. */
 struct lists {
 	struct mem_alloc *a;
 	struct mem_stream *st;
@@ -239,7 +239,7 @@ static void lists_have_moved(const struct lists *l)
 	(void)munmap(in, G_DEV);
 }
 
-/* One launch takes the pieces of several lists, each of another length. */
+/* One launch copies the pieces of several lists of different lengths. */
 static void lists_go_together(void)
 {
 	struct stub_cuda_state before = state();
@@ -264,7 +264,7 @@ static void lists_go_together(void)
 		T_EQ(wait_done(l.st, t), 1);
 	}
 	lists_have_moved(&l);
-	/* Use as many lists as fit one launch, with one piece each. */
+	/* The most lists for one launch, with one piece each. */
 	for (unsigned i = 0; i < MEM_SGLS; i++) {
 		struct mem_copy v = {
 			.alloc = l.a, .off = i * 5000, .host = l.host + i * 4097, .len = 4097 - i
@@ -284,7 +284,7 @@ static void lists_go_together(void)
 	SAME_OBJECTS(before);
 }
 
-/* Memory of the program's that is freed while its list waits gets nothing, and spoils nothing. */
+/* Free the program's memory while its list waits: that list fails, and others work. */
 static void lists_of_freed_memory(void)
 {
 	struct lists l = lists_new();
@@ -320,7 +320,7 @@ static void *copy_first_list(void *arg)
 	return r == 1 ? NULL : arg;
 }
 
-/* The driver may compile the kernel for seconds.  Others allocate and pin meanwhile. */
+/* The driver compiles the kernel, which may take seconds: other threads can allocate and pin. */
 static void a_kernel_that_is_compiled_keeps_no_others(void)
 {
 	struct stub_cuda_state before = state();
@@ -341,7 +341,7 @@ static void a_kernel_that_is_compiled_keeps_no_others(void)
 	T_EQ(pthread_create(&thread, NULL, copy_first_list, &l), 0);
 	while (!state().stalled)
 		T_CHECK(t_now() < until);
-	(void)alarm(60); /* against a lock that is held */
+	(void)alarm(60); /* ends a deadlock */
 	mem_stream_free(stream(0));
 	mem_free(alloc(4096));
 	T_OK(pin_host(0, host, 4096));
@@ -373,11 +373,11 @@ static void lists_that_cannot_be(void)
 		};
 	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many)), 0);
 	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many) - 1), 1);
-	/* Of two allocations. */
+	/* Pieces of two allocations. */
 	many[1].alloc = other;
 	T_EQ(list_write(&l, 0, many, 2), 0);
 	mem_free(other);
-	/* Memory of the host that the device does not reach, of the pieces and of the list. */
+	/* Host memory that the device cannot reach, for pieces and for the list. */
 	v.host = out;
 	T_EQ(list_write(&l, 1, &v, 1), 0);
 	v.host = l.host;
@@ -387,9 +387,7 @@ static void lists_that_cannot_be(void)
 	v.len = 4096;
 	T_EQ(list_write(&l, 1, &v, 1), 1);
 	if (x.state) {
-		/*
-		 * The device does not run the kernel, neither for these lists nor for later ones.
-		 */
+		/* The device refuses the kernel: these lists and later ones fail. */
 		(void)x.fail("cuLaunchKernel:1:701");
 		T_EQ(mem_sgl_copy(l.st, &l.v[1], 1, &t), -EOPNOTSUPP);
 		T_CHECK(x.fail(NULL));
@@ -399,7 +397,8 @@ static void lists_that_cannot_be(void)
 	lists_free(&l);
 }
 
-/* Without the kernel the driver's batch is used, in both its forms, and without that a loop. */
+/* Without the kernel, pieces go by the driver's batch calls of both versions, and without those
+ * one by one. */
 static void many_pieces_otherwise(void)
 {
 	struct stub_cuda_state before = state(), now;
@@ -427,7 +426,7 @@ static void many_pieces_otherwise(void)
 	many(2, PST_PATH_STAGED);
 	T_CHECK(x.fail(NULL));
 
-	/* Host memory that nobody registered. */
+	/* Host memory that is not registered. */
 	{
 		struct mem_alloc *a = alloc(100000);
 		struct mem_stream *st = stream(0);
@@ -452,8 +451,8 @@ static void many_pieces_otherwise(void)
 		mem_free(a);
 	}
 
-	/* A driver that refuses batches is not asked again; the kernel stays away while somebody
-	 * holds the context that it could not be loaded into. */
+	/* The driver refuses batches: they are not tried again.  The kernel is not loaded again
+	 * while memory keeps the context. */
 	{
 		struct mem_alloc *keep = alloc(1);
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Marks on the program's streams, on the library of tests/stub/ that PST_LIBCUDA
- * names.
- */
+/* Marks on the program's streams.  Runs on the stub of tests/stub/ that PST_LIBCUDA names. */
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -43,7 +40,7 @@ static bool find_all(void)
 
 #define CU(call) T_EQ(call, CU_OK)
 
-/* The program: the primary context of device 0, current, and a stream in it. */
+/* The program's primary context of device 0, and a stream in it. */
 static cu_ctx ctx;
 static cu_stream st;
 
@@ -137,13 +134,14 @@ static void mark(void)
 	T_EQ(cuda_order_poll(o), 1);
 	cuda_order_free(o);
 	SAME_THREAD(before);
-	/* Events go with the last user of the device, which this was. */
+	/* The last user of the device is gone, and with it all events. */
 	T_EQ(state().events, before.events);
 	T_EQ(state().ctx_refs[0], before.ctx_refs[0]);
 	app_end();
 }
 
-/* Use a context that the program made, by a handle that means the current context's stream. */
+/* Mark a stream of the program's own context, by a handle that means the current context's
+ * stream. */
 static void foreign_context(void)
 {
 	struct stub_cuda_state before;
@@ -157,7 +155,7 @@ static void foreign_context(void)
 	CU(cu.cuCtxPopCurrent_v2(&top));
 	while (!cuda_order_poll(o))
 		(void)usleep(100);
-	/* The stream has come to it: nothing is left in its context. */
+	/* The stream has reached the mark: no event is left in its context. */
 	T_EQ(state().events, before.events);
 	CU(x.ctx_destroy(own));
 	T_EQ(cuda_order_poll(o), 1);
@@ -172,7 +170,7 @@ static void foreign_context(void)
 	app_end();
 }
 
-/* The end of that context does not harm our use of the device. */
+/* That context ends before its mark is reached: marks of the primary context still work. */
 static void foreign_context_ends_early(void)
 {
 	struct mem_order *o, *ours;
@@ -183,7 +181,7 @@ static void foreign_context_ends_early(void)
 	CU(x.ctx_create(&own, 0, 0));
 	T_OK(cuda_order_new(0, (void *)CU_PER_THREAD, &o));
 	CU(cu.cuCtxPopCurrent_v2(&top));
-	/* This is the driver's answer for an event whose context is gone. */
+	/* The driver's error for an event whose context has ended. */
 	(void)x.fail("cuEventQuery:1:709");
 	T_EQ(cuda_order_poll(o), -EIO);
 	(void)x.fail(NULL);
@@ -226,7 +224,7 @@ static void refusals(void)
 	app_end();
 }
 
-/* Fail each call of the driver once: nothing is leaked. */
+/* Fail each call of the driver once: nothing leaks. */
 static void calls_fail(void)
 {
 	unsigned failed = 0;
@@ -319,7 +317,7 @@ static void *syncer_main(void *arg)
 	return NULL;
 }
 
-/* Begin to wait for a device that has something to do until go. */
+/* Start a thread that waits for a device, which is busy until go is set. */
 static pthread_t syncer_start(struct syncer *s, const struct mem_alloc *a)
 {
 	pthread_t t;
@@ -335,7 +333,7 @@ static pthread_t syncer_start(struct syncer *s, const struct mem_alloc *a)
 	return t;
 }
 
-/* On whatever stream it is; another device's is of no interest. */
+/* mem_sync() waits for all streams of the device, and for no other device. */
 static void waits_for_all_work(void)
 {
 	struct mem_alloc *a, *other = NULL;
@@ -363,8 +361,7 @@ static void waits_for_all_work(void)
 	app_end();
 }
 
-/* For memory of the program's own context, work in that context counts, and the library's does
- * not. */
+/* For memory of another context, mem_sync() waits for work in that context only. */
 static void waits_in_the_context_of_the_memory(void)
 {
 	cu_stream there;
@@ -420,7 +417,7 @@ static void waiting_fails(void)
 	T_CHECK(x.fail(NULL));
 	T_CHECK(strstr(err_text(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
 	SAME_THREAD(before);
-	/* That spoils a context for good. */
+	/* This error loses the context for good. */
 	T_EQ(mem_sync(a), -EIO);
 	atomic_store(&cuda_device(0)->lost, CU_OK);
 	T_OK(mem_sync(a));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles of the parts of CUDA memory, and scratch memory of the same class, on the library of
- * tests/stub, which PST_LIBCUDA names.
+ * Handles of the parts of CUDA memory, and scratch memory of the same class.  Runs on the stub
+ * of tests/stub that PST_LIBCUDA names.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -142,7 +142,7 @@ static void parts_without_a_handle(void)
 	mem_free(a);
 }
 
-/* Written by the device's copies and read back: it is memory, and it goes away. */
+/* Check that scratch memory can be written and read by copies, and is freed. */
 static void check_scratch(const struct mem_alloc *like, bool mapped)
 {
 	struct mem_alloc *s = NULL;

@@ -23,11 +23,11 @@ static void pins_go_in_pieces(void)
 	T_EQ(cuda_pin_find(p + len - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
 	T_EQ(cuda_pin_find(p - 10, 100, MEM_TO_DEVICE, &dev, &n), 0);
 	T_EQ(n, 10);
-	/* Counted. */
+	/* Pins are counted. */
 	T_OK(pin_host(cuda_nr_devices() - 1, p, len));
 	ops()->unpin(0, p, len);
 	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 100);
-	/* A part of it is somebody else's. */
+	/* Pinning a part of pinned memory is refused. */
 	T_EQ(pin_host(0, p + 4096, 4096), -EBUSY);
 	ops()->unpin(0, p, len);
 	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 0);
@@ -39,7 +39,7 @@ static void pins_go_in_pieces(void)
 	(void)munmap(p, len);
 }
 
-/* The caller unpins what the driver took, when that may wait for streams. */
+/* The driver pins only a part: the caller must unpin that part. */
 static void pins_fail_half_way(void)
 {
 	struct stub_cuda_state before = state();
@@ -86,7 +86,8 @@ static void files_are_pinned_read_only(void)
 		struct mem_copy v[6];
 		uint64_t t;
 
-		/* Many small pieces straight out of the page cache; the other way is refused. */
+		/* The device gathers small pieces from the page cache; a copy to the file's
+		 * pages is refused. */
 		for (unsigned i = 0; i < 6; i++)
 			v[i] = (struct mem_copy){
 				.alloc = a, .off = i * 1000, .host = p + i * 1000, .len = 900
@@ -113,7 +114,7 @@ static void files_are_pinned_read_only(void)
 	SAME_OBJECTS(before);
 }
 
-/* A call that runs in a thread of its own. */
+/* A call in a thread of its own. */
 struct other {
 	pthread_t thread;
 	void *host;
@@ -182,8 +183,8 @@ static void unpin_late(struct mem_late *l)
 	ops()->unpin(0, p->host, p->len);
 }
 
-/* The driver keeps a thread that pins a file: others pin, unpin and have a stream wait meanwhile,
- * and what only spares time says so. */
+/* The driver stalls a thread that pins a file.  Other threads can pin, unpin and start a
+ * barrier, and cuda_pin_now() returns -EAGAIN. */
 static void a_kept_piece_keeps_no_others(void)
 {
 	struct stub_cuda_state before = state();
@@ -193,7 +194,7 @@ static void a_kept_piece_keeps_no_others(void)
 	struct other o;
 
 	NEED_STUB();
-	(void)alarm(60); /* against a lock that is held */
+	(void)alarm(60); /* ends a deadlock */
 	T_OK(pin_host(0, host, len));
 	x.stall("cuMemHostRegister_v2#1");
 	begin(&o, pin_file_in_thread, file, len);
@@ -217,7 +218,7 @@ static void a_kept_piece_keeps_no_others(void)
 	(void)munmap(host, 2 * len);
 }
 
-/* A thread that wants a piece which is being pinned or unpinned waits for that, then gets it. */
+/* A piece is being pinned or unpinned: another thread that pins it waits, and then succeeds. */
 static void the_same_piece_waits(void)
 {
 	struct stub_cuda_state before = state();
@@ -254,7 +255,7 @@ static void the_same_piece_waits(void)
 	(void)munmap(p, len);
 }
 
-/* Pinning for memory from before a reset creates no context. */
+/* Pinning for memory from before a reset must not make a context. */
 static void a_past_life_makes_no_context(void)
 {
 	struct stub_cuda_state before, now;
@@ -265,7 +266,7 @@ static void a_past_life_makes_no_context(void)
 	NEED_STUB();
 	CU(x.ctx_reset(0));
 	before = state();
-	for (unsigned i = 0; i < 2; i++) { /* the reset is seen by this, and was seen */
+	for (unsigned i = 0; i < 2; i++) { /* first without, then with the reset known */
 		T_EQ(ops()->pin(0, life, p, len, &pinned), -ENODEV);
 		T_EQ(pinned, 0);
 	}
@@ -279,8 +280,8 @@ static void a_past_life_makes_no_context(void)
 }
 
 /*
- * The program resets the device while the driver is about to pin.  The memory is then registered in
- * a context that the caller does not know, and must not stay so.
+ * The program resets the device while the driver pins.  The memory then gets registered in a
+ * context that the caller does not know, and must not stay so.
  */
 static void a_reset_meanwhile_leaves_nothing_pinned(void)
 {

@@ -9,8 +9,8 @@
 static const char *self;
 static const uint64_t grant_len = 100003;
 
-/* The handle is closed when no stream waits any more: to close it may wait for that stream.  Until
- * then it cannot be opened where it should. */
+/* Import a grant whose device is wrong while a stream waits.  Closing the handle may block, so
+ * it is deferred, and the right device is refused until then.  Return true if so. */
 static bool is_refused_while_a_stream_waits(const struct pst_grant *g)
 {
 	struct pst_grant right = *g;
@@ -18,7 +18,7 @@ static bool is_refused_while_a_stream_waits(const struct pst_grant *g)
 	uint64_t end = t_hang(), nr = cuda_barrier_begin(0);
 	bool is;
 
-	/* Twice: the driver does not open again what is open. */
+	/* twice: the handle is still open, so it is not opened again */
 	is = mem_import(g, &a) == -EINVAL && mem_import(g, &a) == -EINVAL;
 	is = is && strstr(err_text(), "other memory");
 	memcpy(right.uuid, cuda_device(0)->info.uuid, 16);
@@ -33,7 +33,7 @@ static bool is_refused_while_a_stream_waits(const struct pst_grant *g)
 	return is;
 }
 
-/* The other process: import twice, check, write, and say so. */
+/* The other process: import twice, check, write, and report the result. */
 static int child_import(int sock)
 {
 	struct pst_grant g = { .sz = sizeof(g) };
@@ -66,13 +66,13 @@ static int child_import(int sock)
 	mem_free(c);
 	if (again.fd > 2)
 		(void)close(again.fd);
-	/* More than the allocation has. */
+	/* A size beyond the allocation's. */
 	g.size = UINT64_C(64) << 20;
 	g.len = 1;
 	if (!result && mem_import(&g, &c) != -EINVAL)
 		result = 7;
 	mem_free(b);
-	/* The grant names a device other than the one whose memory its handle opens. */
+	/* A device other than that of the handle's memory. */
 	g.size = a ? a->size : 0;
 	mem_free(a);
 	if (!result && cuda_nr_devices() > 1) {
@@ -150,7 +150,7 @@ static void grants_by_handle(void)
 		share(a, rights);
 		mem_free(a);
 	}
-	/* Imports in our own process, of no device, and of no bytes are refused. */
+	/* Refuse imports in the exporting process, of no device, and of no bytes. */
 	T_OK(mem_alloc(ops(), 0, grant_len, PST_MEM_SHARED, &a));
 	T_OK(mem_export(a, 3, &g));
 	T_EQ(mem_import(&g, &b), -EINVAL);
@@ -176,8 +176,8 @@ static void *import_in_thread(void *arg)
 	return mem_import(arg, &a) == -EINVAL ? NULL : arg;
 }
 
-/* The driver takes long to open a handle: who imports another one does not wait for that, and who
- * imports the same one does. */
+/* The driver takes long to open a handle: an import of another handle does not wait, one of the
+ * same handle does. */
 static void a_handle_that_is_opened_keeps_no_others(void)
 {
 	struct stub_cuda_state before = state();
@@ -197,7 +197,7 @@ static void a_handle_that_is_opened_keeps_no_others(void)
 	while (!state().stalled)
 		T_CHECK(t_now() < until);
 	T_EQ(pthread_create(&same, NULL, import_in_thread, &g), 0);
-	(void)alarm(60); /* against a lock that is held */
+	(void)alarm(60); /* ends a deadlock */
 	T_EQ(mem_import(&other, &b), -EINVAL);
 	(void)alarm(0);
 	T_EQ(state().stalled, 1);
@@ -222,7 +222,7 @@ static void grants_by_descriptor(void)
 	T_OK(mem_wrap(m.va + CHUNK, CHUNK, 0, 0, &w));
 	share(w, 1);
 	share(w, 3);
-	/* The driver opens descriptors in any process, our own too. */
+	/* The driver opens descriptors even in the exporting process. */
 	T_OK(mem_export(w, 1, &g));
 	T_OK(mem_import(&g, &b));
 	T_EQ(b->rights, PST_RIGHT_READ);

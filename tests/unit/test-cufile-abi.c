@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Compare our declarations of the cuFile API with the vendor's, where <cufile.h> of version 1.15 or
- * newer is installed.  The compiler makes all checks.
+ * Compare our declarations of the cuFile API with the vendor's, if <cufile.h> of version 1.15 or
+ * newer is installed.  The compiler makes all of the checks.
  */
 #include <stdbool.h>
 
@@ -13,13 +13,13 @@
 
 #include "t.h"
 
-/* It came with 1.15. */
+/* Defined since 1.15. */
 #ifdef CUFILE_GPU_UUID_LEN
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)
 SAME(CUF_OK, CU_FILE_SUCCESS);
 SAME(CUF_BASE, CUFILEOP_BASE_ERR);
-/* Constants whose names differ in the prefix only. */
+/* Constants whose names differ only in the prefix. */
 #define ERR(name) SAME(CUF_##name, CU_FILE_##name)
 ERR(DRIVER_NOT_INITIALIZED);
 ERR(DRIVER_INVALID_PROPS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Device memory that is registered with cuFile: slices, bounds, and their ends. */
+/* Device memory registered with cuFile: slices, limits, and deregistration. */
 #include "cufile_rig.h"
 
 static struct cufile_file *cf;
@@ -32,7 +32,7 @@ static uint64_t room_of(uint64_t base, uint64_t size, uint64_t off)
 	return room;
 }
 
-/* Whole pages of the GPU, cut every 16 MiB. */
+/* Slices are whole pages of the GPU, cut every 16 MiB. */
 static void slices(void)
 {
 	const uint64_t at = UINT64_C(0x7f0000000000);
@@ -44,10 +44,10 @@ static void slices(void)
 	T_EQ(room_of(at, MIB(40), MIB(39)), MIB(1));
 	T_EQ(room_of(at, MIB(40), MIB(40)), 0);
 	T_EQ(room_of(at, MIB(40), UINT64_C(1) << 62), 0);
-	/* Addresses that are not aligned. */
+	/* Unaligned offsets. */
 	T_EQ(room_of(at, MIB(40), 100), 0);
 	T_EQ(room_of(at, MIB(40), 512), 0);
-	/* The ends of an allocation that do not fill a page. */
+	/* Ends of an allocation that do not fill a page. */
 	T_EQ(room_of(at + 4096, MIB(1), 0), 0);
 	T_EQ(room_of(at + 4096, MIB(1), 65536 - 4096), MIB(1) - 65536);
 	T_EQ(room_of(at, 1000000, 0), 983040);
@@ -89,11 +89,11 @@ static void the_bound_is_kept(void)
 		T_CHECK(mem_is(off, 0, 4096));
 	}
 	T_EQ(cufile_mem_registered(0), MIB(32));
-	/* Less than a slice: nothing goes this way. */
+	/* A limit below one slice: nothing can be registered. */
 	cufile_mem_limit(MIB(8));
 	T_EQ(io(cf, m, MIB(16), 0, 4096, 0), -ENOBUFS);
 	T_CHECK(strstr(err_text(), "bound"));
-	/* Both had to go for the attempt. */
+	/* The attempt has deregistered both slices. */
 	T_EQ(cufile_mem_registered(0), 0);
 	cufile_mem_limit(0);
 	T_EQ(io(cf, m, MIB(16), 0, 4096, 0), 4096);
@@ -117,7 +117,7 @@ static void the_oldest_goes_first(void)
 	over();
 }
 
-/* The device has less to give than the library says. */
+/* The device can register less than cuFile says. */
 static void less_than_it_was_said(void)
 {
 	ready("mode=nvfs,pin=37748736"); /* 36 MiB */
@@ -126,7 +126,7 @@ static void less_than_it_was_said(void)
 		T_EQ(io(cf, m, i % 4 * CUFILE_SLICE, 0, 4096, 0), 4096);
 	T_EQ(cufile_mem_registered(0), MIB(32));
 	T_EQ(within(do_mem_free, m), 0);
-	/* Later there may be more. */
+	/* The limit that was found ends with the memory. */
 	x.set("pin=0");
 	m = mem_new();
 	for (unsigned i = 0; i < 4; i++)
@@ -155,7 +155,7 @@ static int64_t foreign_unreg(void *arg)
 	return x.buf_unreg(arg).err;
 }
 
-/* Registrations of others are not ours to use: we know neither their length nor their end. */
+/* A registration by another user of cuFile must not be used: its length and end are unknown. */
 static void others_have_it(void)
 {
 	void *at;
@@ -209,7 +209,7 @@ static void many_when_all_say_so(void)
 	h = hang(io_thread, NULL);
 	T_EQ(io(cf, m, MIB(1), 0, 4096, CUFILE_IO_SHARE), 4096);
 	T_EQ(io(cf, m, MIB(1), 0, 4096, 0), -EAGAIN);
-	/* The buffer is not given up to make room either. */
+	/* The slice in use is not deregistered to make room. */
 	cufile_mem_limit(MIB(16));
 	T_EQ(io(cf, m, MIB(16), 0, 4096, 0), -ENOBUFS);
 	cufile_mem_limit(0);
@@ -219,7 +219,7 @@ static void many_when_all_say_so(void)
 
 static unsigned sharing;
 
-/* Threads, files and slices all over each other, with room for half of the slices. */
+/* Threads that read through random slices, with room for half of the slices. */
 static void *some_reads(void *arg)
 {
 	uint64_t seed = (uintptr_t)arg;
@@ -233,7 +233,8 @@ static void *some_reads(void *arg)
 
 		if (r == -EBUSY)
 			continue;
-		/* Each thread checks a place of its own in each slice at the end. */
+		/* Each thread writes to a place of its own in each slice, which is checked at
+		 * the end. */
 		v.mem_off = at * CUFILE_SLICE + seed * 65536;
 		v.file_off = seed * 65536;
 		v.flags = seed & sharing ? CUFILE_IO_SHARE : 0;
@@ -285,7 +286,7 @@ static void many_threads_nvfs(void)
 
 static void many_threads_p2pdma(void)
 {
-	sharing = 1; /* every other thread */
+	sharing = 1; /* for every other thread */
 	many_threads("mode=p2pdma");
 }
 
@@ -323,7 +324,7 @@ static void an_end_hangs(void)
 	x.set("hang=cuFileBufDeregister:1");
 	h = hang(free_thread, m);
 	T_EQ(cufile_mem_registered(0), MIB(16));
-	/* Other memory has its own. */
+	/* Other memory can be registered meanwhile. */
 	T_OK(cufile_mem_new(1, mem->base.va + MIB(32), MIB(16), &other));
 	T_EQ(io(cf, other, 0, 0, 4096, 0), 4096);
 	T_EQ(cufile_mem_registered(1), MIB(16));
@@ -334,7 +335,7 @@ static void an_end_hangs(void)
 	nothing_is_left();
 }
 
-/* One thread makes room in memory that another thread is freeing. */
+/* One thread deregisters a slice of memory to make room while another thread frees that memory. */
 static void making_room_hangs(void)
 {
 	struct cufile_mem *other;
@@ -356,7 +357,7 @@ static void making_room_hangs(void)
 	over();
 }
 
-/* A registration that cannot be ended is logged, and counted as ended. */
+/* A failed deregistration is logged, and counts as done. */
 static void an_end_fails(void)
 {
 	ready("mode=p2pdma");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first, second, ... n-th call fails: of the library, then of the system.  Each time all
- * that the provider does is done as far as it goes, and nothing must be left of it.
+ * Fail the first, second, ... n-th call of cuFile, then of the system.  Each run goes through
+ * all of the provider's work as far as it gets, and must leave nothing behind.
  */
 #include <sched.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 /* ------------------------------------------------- calls of the system */
 
 static unsigned nth, seen; /* 0: none fails */
-static bool counting;      /* only while the provider is at it */
+static bool counting;      /* only during the provider's calls */
 
 static bool fails(void)
 {
@@ -56,9 +56,9 @@ int __wrap_fcntl64(int fd, int cmd, ...)
 
 /* ------------------------------------------------------- all that it does */
 
-static char spec[64]; /* of the library's call that fails */
+static char spec[64]; /* the stub's setting that fails a call */
 
-/* An error has a sentence. */
+/* Check that an error has a text. */
 static int64_t said(int64_t r)
 {
 	if (r < 0)
@@ -110,7 +110,7 @@ static int64_t work(void)
 	return r;
 }
 
-/* Skipped when there was nothing left to fail. */
+/* Run all work once.  Skip if there were fewer calls. */
 static void run(void)
 {
 	bool met;
@@ -130,8 +130,8 @@ static void run(void)
 	T_EQ(state().bufs, 0);
 
 	/*
-	 * Run again without a fault: it must work, unless cuFile itself was found unusable, which
-	 * is remembered.
+	 * Run again without a fault: it must work, unless cuFile itself was found unusable,
+	 * which is remembered.
 	 */
 	x.set("fail=none:1:1");
 	nth = 0;
@@ -146,7 +146,7 @@ static void run(void)
 		T_SKIP("all went well");
 }
 
-/* Run once.  Return true while there was a call left to fail. */
+/* Run once, in a process of its own.  Return true while a call was failed. */
 static bool one(void)
 {
 	char why[sizeof(t_why)];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that are registered with cuFile: which it takes, and how long it has them. */
+/* Files registered with cuFile: which files it takes, and for how long. */
 #include <linux/fs.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
 
 #include "cufile_rig.h"
 
-static long attributes; /* of every file, if not 0 */
+static long attributes; /* of every file; 0: the real ones */
 
 int __real_ioctl(int fd, unsigned long nr, ...);
 int __wrap_ioctl(int fd, unsigned long nr, ...);
@@ -20,7 +20,7 @@ int __wrap_ioctl(int fd, unsigned long nr, ...)
 	va_end(ap);
 	if (nr != FS_IOC_GETFLAGS || !attributes)
 		return __real_ioctl(fd, nr, arg);
-	/* An int is what the kernel writes, whatever the number says. */
+	/* The kernel writes an int, whatever the ioctl's number says. */
 	*(int *)arg = (int)attributes;
 	return 0;
 }
@@ -42,13 +42,14 @@ static void one_registration_for_all(void)
 		T_EQ(state().files, 1);
 	cufile_file_put(b);
 	T_EQ(state().files, 0);
-	/* And again. */
+	/* Register again. */
 	T_OK(cufile_file_get(local_of(file), &a));
 	cufile_file_put(a);
 	nothing_is_left();
 }
 
-/* By the number of the descriptor, the library would take ours and theirs for one. */
+/* Another user registers the same file.  cuFile finds registrations by descriptor number, so
+ * ours must use another one. */
 static void others_may_register_the_same(void)
 {
 	struct cuf_descr d = { .type = CUF_FD };
@@ -69,7 +70,7 @@ static void others_may_register_the_same(void)
 	nothing_is_left();
 }
 
-/* cuFile would move such files through host memory, without a word where it may. */
+/* cuFile would copy such files through host memory without saying so. */
 static void odd_attributes_are_refused(void)
 {
 	static const long odd[] = { FS_COMPR_FL,      FS_ENCRYPT_FL, FS_APPEND_FL,
@@ -90,7 +91,7 @@ static void odd_attributes_are_refused(void)
 	nothing_is_left();
 }
 
-/* Somebody who has the same descriptor may take O_DIRECT off it. */
+/* Another owner of the descriptor may clear O_DIRECT. */
 static void o_direct_may_be_lost(void)
 {
 	struct cufile_file *cf;
@@ -108,11 +109,11 @@ static void o_direct_may_be_lost(void)
 	nothing_is_left();
 }
 
-/* A wrapped descriptor with O_DIRECT is used as it is. */
+/* Register a wrapped descriptor.  One with O_DIRECT is used itself, without a second open. */
 static int wrap(const char *path, int flags, struct cufile_file **ret)
 {
 	struct file *f;
-	int fd = open(path, flags, 0600), r; /* O_TMPFILE has a mode */
+	int fd = open(path, flags, 0600), r; /* the mode is for O_TMPFILE */
 
 	T_CHECK(fd >= 0);
 	T_OK(local_file_wrap(fd, 0, &f));
@@ -142,7 +143,7 @@ static void odd_flags_are_refused(void)
 	T_CHECK(strstr(err_text(), "O_NONBLOCK"));
 	T_EQ(wrap(path, O_RDWR | O_DIRECT | O_NOFOLLOW, &cf), -EOPNOTSUPP);
 	T_EQ(wrap(dir, O_RDWR | O_DIRECT | O_TMPFILE, &cf), -EOPNOTSUPP);
-	T_EQ(state().calls, calls); /* it was not even asked */
+	T_EQ(state().calls, calls); /* cuFile was not called */
 	nothing_is_left();
 }
 
@@ -228,14 +229,14 @@ static void a_registration_hangs(void)
 	T_EQ(cufile_file_get(local_of(file), &cf), -EBUSY);
 	T_EQ(cufile_close(), -EBUSY);
 
-	/* Another file has nothing to do with it. */
+	/* Another file can be registered meanwhile. */
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	T_OK(file_open(path, PST_FILE_READ, 0, &other));
 	T_OK(cufile_file_get(local_of(other), &cf));
 	cufile_file_put(cf);
 	file_free(other);
 
-	/* The file may go; the late answer is then nobody's, but can be given back. */
+	/* The file is closed.  The late registration can still be given back. */
 	file_free(file);
 	file = NULL;
 	T_EQ((intptr_t)unhang(h), 0);
@@ -271,7 +272,7 @@ static void an_end_hangs(void)
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(local_of(file), &cf));
 	h = hang(put_thread, cf);
-	/* The next registration is another. */
+	/* A new registration is made meanwhile. */
 	T_OK(cufile_file_get(local_of(file), &again));
 	T_EQ(state().files, 2);
 	cufile_file_put(again);
@@ -281,7 +282,7 @@ static void an_end_hangs(void)
 	nothing_is_left();
 }
 
-/* Everything that the transfer was given goes meanwhile, but for the memory. */
+/* Put the file and close it during a transfer: only the memory is busy. */
 static void a_transfer_hangs(void)
 {
 	struct cufile_file *again;
@@ -294,7 +295,7 @@ static void a_transfer_hangs(void)
 	hung_mem = mem_new();
 	h = hang(io_thread, NULL);
 
-	/* Same file, other memory; same slice, not now. */
+	/* The same file with another slice works; the same slice is busy. */
 	T_EQ(io(hung_file, hung_mem, CUFILE_SLICE, 0, 65536, 0), 65536);
 	T_EQ(io(hung_file, hung_mem, 0, 0, 65536, 0), -EAGAIN);
 	cufile_file_put(hung_file);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Transfers by cuFile: their bytes, their results, and which way they went. */
+/* Transfers by cuFile: their bytes, their results, and the path that they took. */
 #include "cufile_rig.h"
 
 static struct cufile_file *cf;
@@ -27,12 +27,12 @@ static void reads(void)
 	ready("");
 	T_EQ(io(cf, m, 0, 0, MIB(2), 0), MIB(2));
 	T_CHECK(mem_is(0, 0, MIB(2)));
-	/* At a distance from the base of its registration. */
+	/* Away from the start of the slice. */
 	T_EQ(io(cf, m, MIB(5) + 8192, 4096, 65536, 0), 65536);
 	T_CHECK(mem_is(MIB(5) + 8192, 4096, 65536));
 	T_EQ(io(cf, m, MIB(32) - 4096, 8192, 4096, 0), 4096);
 	T_CHECK(mem_is(MIB(32) - 4096, 8192, 4096));
-	/* Over the end of the file, and behind it. */
+	/* Across the end of the file, and past it. */
 	T_EQ(io(cf, m, 0, FILE_LEN - 4096, MIB(1), 0), 4096);
 	T_EQ(io(cf, m, 0, FILE_LEN, MIB(1), 0), 0);
 	T_EQ(io(cf, m, 0, FILE_LEN + MIB(9), MIB(1), 0), 0);
@@ -52,7 +52,7 @@ static void writes(void)
 	T_EQ(t_differs(buf, SEED + 1, 0, 8192), 8192);
 	T_EQ(pread(local_of(file)->fd, buf, 4096, 0), 4096);
 	T_EQ(t_differs(buf, SEED, 0, 4096), 4096);
-	/* It grows. */
+	/* The file grows. */
 	T_EQ(io(cf, m, 65536, FILE_LEN, 4096, CUFILE_IO_WRITE), 4096);
 	over();
 }
@@ -99,7 +99,7 @@ static void directions_are_checked(void)
 	over();
 }
 
-/* Without a context nothing is registered. */
+/* Without a context nothing can be registered. */
 static void a_context_is_needed(void)
 {
 	struct cufile_io v = { .len = 4096 };
@@ -129,20 +129,20 @@ static void results_are_folded(void)
 	T_EQ(result(0, 0, NULL), 0);
 	T_EQ(result(65536, 5, NULL), 65536);
 	T_EQ(result(100, 0, NULL), 100);
-	/* Too much to be true. */
+	/* More bytes than asked for. */
 	T_EQ(result(65537, 0, "65537 bytes of 65536"), -EIO);
 	T_EQ(result(INT64_MAX, 0, "nothing of it holds"), -EIO);
 	/* An errno of the system. */
 	T_EQ(result(-1, ENOSPC, "could not read: ENOSPC"), -ENOSPC);
 	T_EQ(result(-1, EINVAL, "EINVAL"), -EINVAL);
-	/* Its own -1 in the place of one. */
+	/* -1 with EPERM or 0: cuFile's own -1, not an errno. */
 	T_EQ(result(-1, EPERM, "no reason"), -EIO);
 	T_EQ(result(-1, 0, "no reason"), -EIO);
-	/* Its codes there. */
+	/* One of cuFile's codes in errno. */
 	T_EQ(result(-1, 5022, "INVALID_VALUE (5022)"), -EINVAL);
 	T_EQ(result(-1, 5017, "INVALID_MAPPING_RANGE"), -EINVAL);
 	T_EQ(result(-1, 5027, "/run/udev"), -EOPNOTSUPP);
-	/* And as the result. */
+	/* One of cuFile's codes as the result. */
 	T_EQ(result(-5030, 0, "INTERNAL_ERROR (5030)"), -EIO);
 	T_EQ(result(-5036, 0, "BAR1"), -ENOMEM);
 	T_EQ(result(-5008, 0, "no direct way"), -EOPNOTSUPP);
@@ -174,7 +174,7 @@ static void errors_are_folded(void)
 	T_EQ(folded(5043, 0, "NOMEM_ERROR (5043)"), -ENOMEM);
 	T_EQ(folded(5021, 0, "its error 5021"), -EIO);
 	T_EQ(folded(-7, 0, "its error -7"), -EIO);
-	/* All but the end mark have an answer. */
+	/* Each code has an errno, and all but two have a text. */
 	for (int code = 5001; code < CUF_LAST; code++)
 		T_CHECK(cufile_err((struct cuf_error){ code, 0 }, "x") < 0 &&
 			(code == 5021 || code == 5032 || !strstr(err_text(), "its error")));
@@ -191,7 +191,7 @@ static void lies(void)
 	T_CHECK(strstr(err_text(), "nothing of it holds"));
 	x.set("lie=short");
 	T_EQ(io(cf, m, 0, 0, 65536, 0), 32768);
-	/* These lies are for callers that compare bytes. */
+	/* Only comparing bytes reveals these lies. */
 	x.set("lie=wrong");
 	T_EQ(io(cf, m, 0, 0, 65536, 0), 65536);
 	T_CHECK(!mem_is(0, 0, 65536));
@@ -243,13 +243,13 @@ static void c2c(void)
 	mode_is("mode=c2c", CUFILE_MODE_C2C);
 }
 
-/* The library says its module did it, and that the module is not there. */
+/* cuFile claims that nvidia-fs moved the bytes, although it is not loaded. */
 static void claims(void)
 {
 	mode_is("mode=compat,lie=claims", CUFILE_MODE_UNKNOWN);
 }
 
-/* Nobody counts who has not to. */
+/* The counters are turned on only when they are asked for. */
 static void counts_only_when_asked(void)
 {
 	struct cufile_counts c;
@@ -264,7 +264,7 @@ static void counts_only_when_asked(void)
 	T_OK(cufile_counts(info.uuid, false, &c));
 	T_OK(cufile_counts(info.uuid, false, &c));
 	T_EQ(state().levels, 1);
-	/* The registration ends with the driver and is made again. */
+	/* Closing the driver turns the counters off; they are turned on again. */
 	T_EQ(within(do_mem_free, m), 0);
 	cufile_file_put(cf);
 	T_OK(cufile_close());

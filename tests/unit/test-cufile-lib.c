@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding cuFile, opening and closing its driver, and others who use it too. */
+/* Find cuFile, open and close its driver, and get along with other users of it. */
 #include <sched.h>
 #include <sys/auxv.h>
 
@@ -33,8 +33,8 @@ static void opens_and_stays_open(void)
 		T_EQ(state().opens, 1);
 		T_EQ(info.nvfs_major, 2);
 		/*
-		 * Opening reads no parameters and sets no log level: other users of cuFile may rely
-		 * on them.
+		 * Opening must not set parameters or the log level: other users of cuFile may
+		 * rely on them.
 		 */
 		T_EQ(state().params, 0);
 		T_EQ(state().levels, 0);
@@ -47,7 +47,7 @@ static void opens_and_stays_open(void)
 	nothing_is_left();
 }
 
-/* Count the files of a directory: of the current one, and of TMPDIR. */
+/* Return the number of files in a directory. */
 static unsigned entries(const char *path)
 {
 	DIR *d = opendir(path);
@@ -76,7 +76,7 @@ static void its_log_is_nowhere(void)
 	T_OK(cufile_open());
 	T_EQ(entries("."), n);
 	if (x.set)
-		T_CHECK(state().log_here); /* but it was the directory of a thread */
+		T_CHECK(state().log_here); /* cuFile wrote it to a thread's own directory */
 	T_EQ(chdir(here), 0);
 	nothing_is_left();
 }
@@ -111,7 +111,7 @@ static void exclusive_is_strict(void)
 	T_OK(cufile_close());
 	T_OK(cufile_open());
 	T_EQ(state().opens, 2);
-	T_CHECK(state().strict); /* the promise holds for one open, and is made again */
+	T_CHECK(state().strict); /* the promise is made again for each open */
 	T_OK(cufile_close());
 	nothing_is_left();
 }
@@ -123,7 +123,7 @@ static void strict_without_a_way(void)
 	(void)setenv("PST_GDS", "exclusive", 1);
 	T_EQ(cufile_open(), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "load the module nvidia-fs"));
-	/* The answer stays, and costs nothing. */
+	/* The refusal is remembered, so cuFile is not called again. */
 	T_EQ(cufile_open(), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "load the module nvidia-fs"));
 	T_EQ(state().opens, 0);
@@ -132,7 +132,7 @@ static void strict_without_a_way(void)
 }
 
 /*
- * An old library has no switch for strictness, so it is refused unless the environment made it
+ * An old cuFile has no switch for strictness: it is refused unless the environment makes it
  * strict.
  */
 static void strict_by_environment_only(void)
@@ -236,7 +236,7 @@ static void somebody_was_first(void)
 	T_EQ(x.uses(), 2);
 	T_EQ(state().params, 0);
 	T_EQ(state().levels, 0);
-	/* Ours ends, theirs does not. */
+	/* Closing ends only our use of the driver. */
 	T_OK(cufile_close());
 	T_EQ(x.uses(), 1);
 	T_OK(cufile_open());
@@ -257,14 +257,14 @@ static void somebody_was_first_and_we_want_all(void)
 	T_CHECK(strstr(err_text(), "somebody else"));
 	T_EQ(state().params, 0);
 	T_EQ(x.uses(), 1);
-	/* When they have gone it works. */
+	/* After the other user has closed, the driver can be opened. */
 	T_EQ(x.close().err, 0);
 	T_OK(cufile_open());
 	T_OK(cufile_close());
 	nothing_is_left();
 }
 
-/* A program that only registers files is not counted, and must not lose the driver. */
+/* A program that only registers files does not count as a user, and must not lose the driver. */
 static void somebody_comes_later(void)
 {
 	struct cuf_descr d = { .type = CUF_FD };
@@ -317,13 +317,13 @@ static void an_open_hangs(void)
 	cufile_info(&info);
 	T_CHECK(info.version && !info.open);
 	T_EQ(cufile_file_get(local_of(file), &cf), -ENODEV);
-	/* It may be slow, and not hang. */
+	/* The open was only slow: it succeeds in the end. */
 	T_EQ((intptr_t)unhang(h), 0);
 	T_OK(cufile_open());
 	nothing_is_left();
 }
 
-/* After a while it is called by its name. */
+/* After a while the hang is reported as -ETIMEDOUT. */
 static void an_open_is_given_up(void)
 {
 	struct hung h;
@@ -410,7 +410,7 @@ static void a_child_is_kept_out(void)
 	}
 	T_EQ(waitpid(pid, &status, 0), pid);
 	T_EQ(status, 0);
-	/* The child's calls released nothing of the parent's. */
+	/* The child's calls released nothing of the parent. */
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	cufile_file_put(cf);
 	T_EQ(within(do_mem_free, m), 0);
@@ -435,7 +435,7 @@ static void make_dirs(const char *path)
 	T_EQ(system(cmd), 0);
 }
 
-/* The place with this end; -1 for none. */
+/* Return the index of the place with this end, or -1. */
 static int place(char (*v)[PATH_MAX], unsigned nr, const char *tail)
 {
 	for (unsigned i = 0; i < nr; i++)
@@ -445,7 +445,7 @@ static int place(char (*v)[PATH_MAX], unsigned nr, const char *tail)
 	return -1;
 }
 
-/* Find Python's packages beside the loaded library, then CUDA's folders, newest first. */
+/* Search Python's packages next to a loaded library of CUDA, then CUDA's folders, newest first. */
 static void looks_where_it_may_lie(void)
 {
 	static const char *const at[] = {
@@ -466,12 +466,9 @@ static void looks_where_it_may_lie(void)
 	if (!cuda || !cufile)
 		T_SKIP("needs the libraries of tests/stub");
 	T_CHECK(v);
-	/* Load now what these copies need, the CUDA provider. */
+	/* Load the CUDA provider, which the copies below need. */
 	T_CHECK(mem_provider(PST_KIND_CUDA));
-	/*
-	 * A library in a folder that others may write is not taken, such as a build under umask
-	 * 002.
-	 */
+	/* Folders that others may write are not searched: make them by a strict umask. */
 	(void)umask(022);
 	(void)snprintf(dir, sizeof(dir), "/tmp/cufile-XXXXXX");
 	T_CHECK(mkdtemp(dir));
@@ -483,7 +480,7 @@ static void looks_where_it_may_lie(void)
 			copy_file(cufile, path);
 		}
 	}
-	/* Any library will do. */
+	/* Load some library from two of these folders. */
 	for (unsigned i = 0; i < 3; i += 2) {
 		(void)snprintf(path, sizeof(path), "%s%s/libcudart.so.12", dir, at[i]);
 		copy_file(cuda, path);
@@ -498,11 +495,12 @@ static void looks_where_it_may_lie(void)
 	T_CHECK(new > place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0"));
 	T_EQ(place(v, nr, "/cuda-12.9/targets/x86_64-linux/lib/libcufile.so.0"), new + 1);
 	T_EQ(place(v, nr, "/cuda-9.2/targets/x86_64-linux/lib/libcufile.so.0"), new + 2);
-	/* Return no more places than fit. */
+	/* No more places are returned than fit. */
 	T_EQ(cufile_places(root, v, 2), 2);
 	T_EQ(cufile_places("/nowhere", v, 0), 0);
 
-	/* For a set-uid program no place is guessed, nor one that others may write. */
+	/* A set-uid program searches no places, and nobody searches a folder that others may
+	 * write. */
 	privileged = true;
 	T_EQ(cufile_places(root, v, CUFILE_PLACES), 0);
 	privileged = false;
@@ -513,7 +511,7 @@ static void looks_where_it_may_lie(void)
 	T_CHECK(place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0") >= 0);
 	T_EQ(chmod(path, 0755), 0);
 
-	/* The library is found this way if neither the loader nor the user names one. */
+	/* The library is found there if neither the loader nor the user names one. */
 	T_OK(cufile_find(path));
 	T_CHECK(!strcmp(path, cufile));
 	(void)unsetenv("PST_LIBCUFILE");
@@ -538,7 +536,7 @@ static void put_file(const char *path, const void *text, size_t len)
 	T_CHECK(f && fwrite(text, 1, len, f) == len && fclose(f) == 0);
 }
 
-/* The loader's cache is taken as bytes that anybody may have written. */
+/* The loader's cache is parsed as untrusted bytes. */
 static void looks_into_the_cache(void)
 {
 	static const char name[] = "/libx.so.0";
@@ -554,20 +552,20 @@ static void looks_into_the_cache(void)
 	put_file(cache, "", 0);
 	T_CHECK(!cufile_cached(cache, name, found));
 
-	/* Gone since; not a whole path; a longer name; and there it is. */
+	/* Entries: a file that is gone, no absolute path, a longer name, and the right one. */
 	len = (size_t)snprintf(text, sizeof(text), "junk%c/gone%s%clib%s%c%s.1%c%s", 0, name, 0,
 			       name, 0, there, 0, there);
 	put_file(cache, text, len + 1);
 	T_CHECK(!cufile_cached(cache, name, found));
 	put_file(there, "x", 1);
 	T_CHECK(cufile_cached(cache, name, found) && !strcmp(found, there));
-	/* Cut off before its end. */
+	/* Without the terminating zero. */
 	put_file(cache, text, len);
 	T_CHECK(!cufile_cached(cache, name, found));
-	/* As the first and only bytes. */
+	/* A single entry. */
 	put_file(cache, there, strlen(there) + 1);
 	T_CHECK(cufile_cached(cache, name, found) && !strcmp(found, there));
-	/* Longer than any path. */
+	/* An entry longer than any path. */
 	memset(text, 'a', sizeof(text));
 	text[0] = '/';
 	memcpy(text + sizeof(text) - sizeof(name), name, sizeof(name));
@@ -579,7 +577,7 @@ static void looks_into_the_cache(void)
 	(void)rmdir(dir);
 }
 
-/* The folders of LD_LIBRARY_PATH, as they were when the process began; a name that is wrong. */
+/* A library is found as the loader finds it, and a wrong name is refused. */
 static void looks_as_the_loader(void)
 {
 	const char *cufile = getenv("PST_LIBCUFILE");
@@ -590,7 +588,7 @@ static void looks_as_the_loader(void)
 	(void)setenv("PST_LIBCUFILE", "libc.so.6", 1);
 	T_OK(cufile_find(path));
 	T_CHECK(path[0] == '/' && strstr(path, "/libc.so.6"));
-	/* Not loaded, and in none of our folders. */
+	/* Neither loaded nor in any folder. */
 	(void)setenv("PST_LIBCUFILE", "libnone-of-these.so.7", 1);
 	T_EQ(cufile_find(path), -ENODEV);
 	T_CHECK(strstr(err_text(), "libnone-of-these.so.7"));

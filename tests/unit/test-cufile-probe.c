@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Another process tries the way between a file and a device: the answer if the library tells the
- * truth, lies, hangs or dies.
+ * Another process tries the path between a file and a device: its answer when cuFile works,
+ * lies, hangs or dies.
  */
 #include <poll.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ unsigned long __wrap_getauxval(unsigned long type)
 
 static struct pst_device info = { .sz = sizeof(info) };
 
-/* The stub that is loaded here has nothing to do with the one there. */
+/* Configure the stub by text: the probe's process reads the same setting. */
 static void ready(const char *text)
 {
 	use_library(text);
@@ -51,7 +51,7 @@ static void good_is(const char *text, enum cufile_mode mode, int version, unsign
 	T_EQ(v.nvfs_major, nvfs);
 	T_EQ(v.bytes, MIB(1));
 	T_CHECK(!v.text[0]);
-	/* Nothing of it happened here. */
+	/* This process has not used cuFile. */
 	T_EQ(state().opens, 0);
 	T_EQ(state().calls, 0);
 	nothing_is_left();
@@ -72,7 +72,7 @@ static void c2c(void)
 	good_is("mode=c2c", CUFILE_MODE_C2C, 1150, 0);
 }
 
-/* The counters have a form that is not known yet; strictness alone is proof enough. */
+/* A future version has counters of unknown form: strictness alone is enough. */
 static void a_version_to_come(void)
 {
 	good_is("mode=nvfs,version=2000", CUFILE_MODE_NVFS, 2000, 2);
@@ -175,7 +175,7 @@ static void *write_on(void *arg)
 	uint64_t *bytes = malloc(MIB(1));
 
 	(void)arg;
-	/* Bytes that came again would look as if nobody had written. */
+	/* Always write new bytes: repeated ones would look like no write. */
 	for (uint64_t i = 0; bytes && !atomic_load(&written); i++) {
 		for (unsigned at = 0; at < MIB(1) / sizeof(*bytes); at++)
 			bytes[at] = i;
@@ -186,7 +186,7 @@ static void *write_on(void *arg)
 	return NULL;
 }
 
-/* Bytes that a program writes meanwhile are no lie of the library's. */
+/* Another program writes the file during the probe: cuFile is not blamed. */
 static void the_file_changes(void)
 {
 	struct cufile_verdict v;
@@ -221,7 +221,7 @@ static void *append(void *arg)
 	return NULL;
 }
 
-/* A file that has grown meanwhile is no lie either. */
+/* Another program appends to the file during the probe: cuFile is not blamed. */
 static void the_file_grows(void)
 {
 	struct cufile_verdict v;
@@ -245,7 +245,7 @@ static void the_file_grows(void)
 	nothing_is_left();
 }
 
-/* A fault takes the time for the answer, or is the answer. */
+/* PST_FAULT makes the probe fail, or shortens its time. */
 static void it_is_made_to_fail(void)
 {
 	struct cufile_verdict v;
@@ -288,7 +288,7 @@ static int ask_script(const char *text, struct cufile_verdict *v)
 	return r;
 }
 
-/* Run in a process whose library name is relative, as with a relative LD_LIBRARY_PATH. */
+/* Run in a process whose library name is relative, as by a relative LD_LIBRARY_PATH. */
 static int as_relative(void)
 {
 	struct cufile_verdict v;
@@ -302,7 +302,7 @@ static int as_relative(void)
 	return 0;
 }
 
-/* The folder of a relative name is another one after a chdir(): no program there is started. */
+/* After a chdir() a relative name means another folder: no program in it may be started. */
 static void a_relative_folder(void)
 {
 	char path[PATH_MAX + 32], text[PATH_MAX + 64];
@@ -332,7 +332,7 @@ static void a_relative_folder(void)
 	nothing_is_left();
 }
 
-/* Variables from the caller of a set-uid program reach no child that is an ordinary one again. */
+/* A set-uid program starts no probe, because the child would trust the caller's environment. */
 static void more_rights_than_the_caller(void)
 {
 	struct cufile_verdict v;
@@ -360,14 +360,14 @@ static void it_dies(void)
 	(void)setenv("PST_GDS_PROBE", "/nowhere/probe", 1);
 	T_EQ(ask(0, 1000, &v), -ENOENT);
 	T_CHECK(strstr(err_text(), "/nowhere/probe"));
-	/* A chdir() would make it another program. */
+	/* After a chdir() a relative name would be another program. */
 	(void)setenv("PST_GDS_PROBE", "bin/probe", 1);
 	T_EQ(ask(0, 1000, &v), -EINVAL);
 	T_CHECK(strstr(err_text(), "no absolute path"));
 	nothing_is_left();
 }
 
-/* Any answer is parsed with care, and nothing behind it is read. */
+/* Any output of the probe is parsed carefully, and nothing after the answer is read. */
 static void answers_are_read_with_care(void)
 {
 	struct cufile_verdict v;
@@ -383,7 +383,7 @@ static void answers_are_read_with_care(void)
 	T_CHECK(v.err == -5 && v.mode == CUFILE_MODE_NVFS && v.version == 1150 && v.bytes == 7 &&
 		v.nvfs_major == 2 && v.nvfs_minor == 28 && !strcmp(v.text, "a b = c"));
 	T_EQ(ask_script("#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' y\n", &v), -EIO);
-	/* The file as descriptor 3, no other but the usual ones, and the arguments. */
+	/* The probe has the file as descriptor 3, the standard ones, and its arguments. */
 	T_EQ(ask_script("#!/bin/sh\necho \"gds-probe 1 err=0 mode=nvfs text=$(echo "
 			"/proc/$$/fd/*) $*\"\n",
 			&v),
@@ -425,7 +425,7 @@ static void the_program_hears_nothing(void)
 	nothing_is_left();
 }
 
-/* A program may have closed or used up its lowest descriptors. */
+/* A program may have closed descriptors 0 to 2. */
 static void odd_descriptors(void)
 {
 	struct cufile_verdict v;
@@ -434,7 +434,7 @@ static void odd_descriptors(void)
 	FILE *f;
 
 	ready("mode=p2pdma");
-	T_EQ(pipe(pipe_end), 0); /* not to be seen there: its end would never come */
+	T_EQ(pipe(pipe_end), 0); /* the probe must not inherit the write end */
 	for (int i = 0; i < 3; i++) {
 		keep[i] = fcntl(i, F_DUPFD_CLOEXEC, 20);
 		(void)close(i);
@@ -461,7 +461,7 @@ static void odd_descriptors(void)
 	nothing_is_left();
 }
 
-/* Keys on the program's terminal neither end nor stop the probing process. */
+/* Signals from the program's terminal must not reach the probe. */
 static void its_own_session(void)
 {
 	struct cufile_verdict v;
@@ -491,7 +491,7 @@ static void *ask_slowly(void *arg)
 	return NULL;
 }
 
-/* A file that the program closes meanwhile is closed. */
+/* The probe must not keep a file open that the program closes. */
 static void nothing_is_kept_open(void)
 {
 	struct pollfd p = { .events = POLLIN };

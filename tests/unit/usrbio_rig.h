@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Scratch directories, processes that live as long as the test wants, and names as programs
- * publish them.
+ * Scratch directories, child processes that live until the test ends them, and names of
+ * published memory.
  */
 #ifndef USRBIO_RIG_H
 #define USRBIO_RIG_H
@@ -22,7 +22,7 @@
 
 #define NOBODY 65534
 
-/* A new directory, which everybody may enter. */
+/* Make a directory that everybody may enter. */
 static inline void rig_dir(char ret[PATH_MAX])
 {
 	T_EQ(scratch_new(NULL, ret, PATH_MAX), 0);
@@ -34,7 +34,7 @@ static inline void rig_remove(const char *dir)
 	T_EQ(scratch_remove(dir), 0);
 }
 
-/* How many entries a directory has. */
+/* Return the number of entries of a directory. */
 static inline unsigned rig_count(const char *dir)
 {
 	DIR *d = opendir(dir);
@@ -55,10 +55,10 @@ static inline void rig_path(char ret[PATH_MAX], const char *dir, const char *nam
 
 /* --------------------------------------------------------------- processes */
 
-/* The work of a child; its exit status. */
+/* What a child runs; returns its exit status. */
 typedef int (*rig_fn)(void *arg);
 
-/* Failed checks of a child cannot jump: it says so and ends. */
+/* Check in a child, which cannot jump: print the failure and exit. */
 #define RIG_MUST(cond)                                                                             \
 	do {                                                                                       \
 		if (!(cond)) {                                                                     \
@@ -94,7 +94,7 @@ static inline void rig_kill(pid_t pid)
 	T_EQ(rig_wait(pid), 128 + SIGKILL);
 }
 
-/* A child that says one byte when it is ready and then sleeps: fn runs in it before. */
+/* A child that runs fn, writes one byte to the pipe, and then sleeps. */
 struct rig_child {
 	rig_fn fn;
 	void *arg;
@@ -145,14 +145,14 @@ static inline char rig_state(pid_t pid)
 	return state;
 }
 
-/* For root: be another user for good, and in no group that root was in. */
+/* Change from root to another user for good, and leave all groups. */
 static inline int rig_become_nobody(void)
 {
 	return setgroups(0, NULL) || setresgid(NOBODY, NOBODY, NOBODY) ||
 	       setresuid(NOBODY, NOBODY, NOBODY);
 }
 
-/* Wait until it is in a state, such as 'Z'. */
+/* Wait until the process is in a state, such as 'Z'. */
 static inline void rig_until(pid_t pid, char state)
 {
 	while (rig_state(pid) != state)
@@ -164,10 +164,10 @@ static inline void rig_until(pid_t pid, char state)
 struct rig_pub {
 	char name[USRBIO_ID_TEXT];
 	char shm[USRBIO_SHM_NAME_MAX];
-	char path[USRBIO_SHM_NAME_MAX + 16]; /* of the memory */
+	char path[USRBIO_SHM_NAME_MAX + 16]; /* of the memory's file */
 };
 
-/* How it would be named. */
+/* Choose the names of a publication, without making it. */
 static inline void rig_pub_init(struct rig_pub *p, const struct usrbio_owner *owner)
 {
 	uint8_t id[USRBIO_ID_LEN];
@@ -198,7 +198,8 @@ static inline bool rig_has(int iovs, const char *name)
 	return fstatat(iovs, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Count, and perhaps remove, the files of /dev/shm that carry this process id. */
+/* Return the number of files in /dev/shm whose names have this process id.  Remove them if
+ * remove_it. */
 static inline unsigned rig_shm_of(pid_t pid, bool remove_it)
 {
 	DIR *d = opendir("/dev/shm");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of RDMA: a device, and the double's own calls where the device is the double.
+ * Shared by the tests of RDMA: a device, and the functions of the stub if the device is the
+ * stub's.
  */
 #ifndef PST_TESTS_VERBS_RIG_H
 #define PST_TESTS_VERBS_RIG_H
@@ -76,7 +77,7 @@ static inline void rig_open(void)
 	T_OK(nic_domain_new(rig.nic, &rig.domain));
 }
 
-/* Before rig_open(). */
+/* Skip the case unless the stub is used.  Call before rig_open(). */
 static inline void rig_needs_stub(void)
 {
 	if (verbs_load() == 0)
@@ -85,7 +86,7 @@ static inline void rig_needs_stub(void)
 		T_SKIP("faults on demand, which the double of libibverbs has");
 }
 
-/* Everything is gone, and no rule was broken. */
+/* Close everything.  Check that no object is left, and that no rule of libibverbs was broken. */
 static inline void rig_close(void)
 {
 	struct stub_ibverbs_state st;
@@ -103,7 +104,7 @@ static inline void rig_close(void)
 		T_FAIL("%s", st.broken);
 }
 
-/* Two endpoints of this process, joined. */
+/* Connect two endpoints of this process. */
 static inline void rig_join(struct endpoint *a, struct endpoint *b)
 {
 	uint8_t blob[2][ENDPOINT_BLOB];
@@ -114,7 +115,7 @@ static inline void rig_join(struct endpoint *a, struct endpoint *b)
 	T_OK(endpoint_connect(b, blob[0], ENDPOINT_BLOB));
 }
 
-/* Exactly nr completions. */
+/* Wait for nr completions. */
 static inline void rig_wait(struct endpoint *ep, struct endpoint_done *ret, unsigned nr)
 {
 	uint64_t until = t_hang();
