@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Segments: which ones a request refuses, and that a cursor gives out each byte once and in order
- * for any size of pieces.
+ * Segments: which ones a request refuses, and that a cursor returns each byte once and in order,
+ * for pieces of any size.
  */
 #include "rig.h"
 
@@ -25,7 +25,7 @@ static void sums(void)
 	T_OK(segs_check(v, 3, 100, &shape));
 	T_EQ(shape.total, 10 + 21 + 1);
 	T_EQ(segs_check(v, 3, 26, &shape), -ERANGE);
-	T_EQ(shape.total, 32); /* written on success only */
+	T_EQ(shape.total, 32); /* set only on success */
 	T_OK(segs_check(v, 3, 27, &shape));
 }
 
@@ -37,7 +37,7 @@ static void shapes(void)
 	T_OK(segs_check(v, 2, 100, &shape));
 	T_EQ(shape.even, 10);
 	T_EQ(shape.off_bits, 4096 | 8192);
-	v[1].file_off = 4106; /* where the one before ends */
+	v[1].file_off = 4106; /* adjacent to its predecessor */
 	T_OK(segs_check(v, 2, 100, &shape));
 	T_EQ(shape.even, 0);
 	v[1].len = 9;
@@ -72,7 +72,7 @@ static void limits(void)
 	T_CHECK(pst_error_text()[0]);
 }
 
-/* Walk by bites of at most max; compare with the plain loop over all bytes. */
+/* Walk the segments in pieces of at most max bytes.  Compare with a simple loop over all bytes. */
 static void walk(const struct pst_seg *v, uint64_t nr, uint64_t max)
 {
 	uint64_t seg = 0, rep = 0, at = 0, pos = 0;
@@ -131,7 +131,7 @@ static void walks(void)
 	}
 }
 
-/* Repetitions that touch on both sides are given out as one. */
+/* Adjacent repetitions are returned as one piece. */
 static void adjacent(void)
 {
 	struct pst_seg v = { 100, 200, 10, 10, 10, 1000 };

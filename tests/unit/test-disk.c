@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which disks have one hardware queue, by a sysfs of ours. */
+/* Which disks have a single hardware queue, read from a fake sysfs. */
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -40,8 +40,8 @@ static void make_link(const char *path, const char *to)
 	T_EQ(symlink(to, all), 0);
 }
 
-/* A disk vda with one queue and a partition, sdb with two, nvme0n1 of which nothing is known, and
- * volumes on them. */
+/* Make a disk vda with one queue and a partition, sdb with two queues, nvme0n1 with unknown
+ * queues, and volumes on them. */
 static void make_sysfs(void)
 {
 	make_dir("/sys/dev/block");
@@ -55,7 +55,7 @@ static void make_sysfs(void)
 	make_file("/sys/block/sdb/dev", "8:16\n");
 	make_dir("/sys/block/nvme0n1");
 	make_file("/sys/block/nvme0n1/dev", "259:0\n");
-	/* On the partition, on that volume, on two, on itself. */
+	/* dm-0 on the partition, dm-1 on dm-0, others on two disks or on themselves. */
 	make_dir("/sys/block/dm-0/slaves");
 	make_link("/sys/block/dm-0/slaves/vda1", "../../vda/vda1");
 	make_file("/sys/block/dm-0/dev", "253:0\n");
@@ -104,7 +104,7 @@ static void partitions_and_volumes_lead_to_the_disk(void)
 	T_CHECK(!disk_has_one_queue(root, makedev(253, 2), &disk));
 }
 
-/* Numbers of disks do not change, and file systems without a disk have none. */
+/* A disk keeps its number.  File systems without a disk have none. */
 static void numbers(void)
 {
 	T_EQ(disk_of(makedev(0, 30)), DISK_NONE);

@@ -37,7 +37,7 @@ static void long_sentences_are_cut(void)
 	T_EQ(strlen(err_text()), 511);
 }
 
-/* Characters that a terminal or a reader of lines would obey, and bytes that are no UTF-8. */
+/* Control characters and bytes that are not UTF-8 are escaped. */
 static void names_are_shown_and_not_obeyed(void)
 {
 	static const char safe[] = "open a\\012\\033[31mb\\233\\302\\205\\377\xc3\xa4\\177: x";

@@ -126,7 +126,7 @@ static void refuses_what_it_does_not_know(void)
 	for (int i = 0; i < 32; i++)
 		strcat(many, ",mem.copy:1:EIO");
 	T_EQ(fault_set(many), -EINVAL);
-	T_EQ(fault_hit(FAULT_MEM_ALLOC), ENOMEM); /* what was armed stays armed */
+	T_EQ(fault_hit(FAULT_MEM_ALLOC), ENOMEM); /* the earlier faults are still armed */
 	T_OK(fault_set(NULL));
 }
 
@@ -154,7 +154,7 @@ static void counts_over_all_threads(void)
 	T_OK(fault_set(NULL));
 }
 
-/* Run this program again with PST_FAULT set; it answers by its exit status. */
+/* Run this program again with PST_FAULT set.  Its exit status is the result. */
 static int run_with(const char *spec)
 {
 	pid_t pid = fork();

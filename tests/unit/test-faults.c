@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fail each site of base/fault.h at its first, second, ... n-th passing until a run has no fault
- * left.  Each run ends with the right bytes or a clear error, and leaks nothing.
+ * Fail each site of base/fault.h at its first, second, ... n-th pass, until a run makes fewer
+ * passes.  Each run must end with the right bytes or an error and its text, and must not leak.
  */
 #include "scenario.h"
 
@@ -60,7 +60,7 @@ static void works_with(const char *spec)
 	rig_quiet();
 }
 
-/* Short counts and delays make no errors. */
+/* Short counts and delays cause no errors. */
 static void short_and_slow(void)
 {
 	rig_q = pst_queue_free(rig_q);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of descriptors grows ahead of need, and no descriptor stays. */
+/* The process' descriptor table grows ahead of need, without leaving a descriptor open. */
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -12,7 +12,7 @@
 #define ROOM 512u
 #define PATIENCE 10000 /* ms */
 
-/* In the table. */
+/* Return the size of the descriptor table. */
 static unsigned places(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -41,7 +41,8 @@ static void enough_allowed(void)
 		T_SKIP("%u descriptors (ulimit -n)", ROOM);
 }
 
-/* Where the process has threads (a sanitizer's, for example), the table grows in the background. */
+/* If the process has other threads (a sanitizer's, for example), the table grows in the
+ * background. */
 static void grows(void)
 {
 	unsigned before = t_count_fds();
@@ -92,7 +93,8 @@ static void without_a_file_to_take(void)
 	grows();
 }
 
-/* Closing any descriptor of a file ends the process' record locks on it (fcntl(2)). */
+/* Growing must not close a descriptor of a locked file: that would end the process' record locks
+ * on it (fcntl(2)). */
 static void beside_a_lock(void)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Memory that io_uring registers when that pays.
- */
+/* Memory that io_uring registers when that pays. */
 #include "file_io_rig.h"
 
 #include "child.h"
 
-/* Again and again, until it was registered, or why it was not is known; io_uring alone does. */
+/* Repeat the operation until its memory is registered or the reason against it is known.  With
+ * threads, once. */
 static void run_registered(struct io_op *op)
 {
 	uint64_t end = t_hang();
@@ -33,7 +32,7 @@ static void registered_buffers(void)
 	op = op_rw(IO_READ, mem + 4096, 12345, 100000);
 	op.reg = b;
 	run(&op);
-	T_CHECK(!op.pinned && !op.pin_err); /* who knows whether it is used again */
+	T_CHECK(!op.pinned && !op.pin_err); /* a single use is not worth registering */
 	run_registered(&op);
 	for (int i = 0; i < 3; i++) {
 		memset(mem, 0, SIZE);
@@ -48,7 +47,7 @@ static void registered_buffers(void)
 	T_EQ(op.res, 4096);
 	io_buf_free(b);
 
-	/* The place has a new owner: other memory, and the old must not be touched. */
+	/* Other memory reuses the buffer's index: the old memory must not change. */
 	memset(mem, 0x55, SIZE);
 	T_OK(io_buf_new(mem + MIB(1), MIB(1), &b));
 	op = op_rw(IO_READ, mem + MIB(1), 777, 5000);
@@ -61,7 +60,7 @@ static void registered_buffers(void)
 	tear_down();
 }
 
-/* One operation uses one registered piece. */
+/* An operation can use only one registered piece of a buffer. */
 static void registered_buffers_beyond_a_piece(void)
 {
 	size_t len = IO_BUF_MAX + 65536;
@@ -74,7 +73,7 @@ static void registered_buffers_beyond_a_piece(void)
 	T_OK(io_buf_new(big, len, &b));
 	T_EQ(b->nr, 2);
 
-	/* Across the border: as if it were not registered, and nothing is pinned for it. */
+	/* Across the border between two pieces: no registration is used, and none is made. */
 	op = op_rw(IO_READ, big + IO_BUF_MAX - 4096, 100, 8192);
 	op.reg = b;
 	for (int i = 0; i < 5; i++) {
@@ -84,7 +83,7 @@ static void registered_buffers_beyond_a_piece(void)
 		T_EQ(t_differs(op.buf, SEED, 100, 8192), 8192);
 	}
 
-	/* In the second piece, which is small. */
+	/* In the second, small piece. */
 	op = op_rw(IO_READ, big + IO_BUF_MAX + 4096, 100, 8192);
 	op.reg = b;
 	run_registered(&op);
@@ -93,7 +92,7 @@ static void registered_buffers_beyond_a_piece(void)
 	tear_down();
 }
 
-/* Bytes of this process that the kernel keeps in place for io_uring. */
+/* Return the process' bytes that the kernel pins for io_uring. */
 static uint64_t pinned_bytes(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -122,7 +121,7 @@ static size_t pages_there(void *at, size_t len)
 	return nr;
 }
 
-/* Small pages, so that each is there because it was touched. */
+/* Map small pages, so that only touched pages are present. */
 static uint8_t *map_small(size_t len)
 {
 	uint8_t *p = map(len);
@@ -131,7 +130,7 @@ static uint8_t *map_small(size_t len)
 	return p;
 }
 
-/* Pages that nobody touched are not registered, and not there afterwards either. */
+/* Pages that nobody touched are neither registered nor brought in. */
 static void registers_what_is_there(void)
 {
 	const size_t len = GIB(2), far = MIB(7);
@@ -156,7 +155,8 @@ static void registers_what_is_there(void)
 	T_EQ(pinned_bytes(), before);
 
 	/*
-	 * With the pages between the two ranges the buffer can be registered, and with no others.
+	 * Once the pages between the two ranges exist, the buffer can be registered, up to those
+	 * ranges.
 	 */
 	memset(big + 4096, 1, far - 4096);
 	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
@@ -167,7 +167,7 @@ static void registers_what_is_there(void)
 	}
 	T_EQ(pages_there(big, len), far / 4096 + 1);
 
-	/* It grows with what is named. */
+	/* The registration grows with later operations. */
 	op = op_rw(IO_READ, big + far + 4096, 4096, 4096);
 	op.reg = b;
 	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
@@ -180,7 +180,7 @@ static void registers_what_is_there(void)
 	tear_down();
 }
 
-/* If each byte moves once, registering would cost more than it saves. */
+/* Each byte moves once: registering would cost more than it saves. */
 static void registers_nothing_that_is_read_once(void)
 {
 	uint64_t before = pinned_bytes();
@@ -201,17 +201,17 @@ static void registers_nothing_that_is_read_once(void)
 	tear_down();
 }
 
-#define LIMIT KIB(256) /* newer kernels count the ring too */
+#define LIMIT KIB(256) /* newer kernels count the ring, too */
 #define FIRST KIB(128)
 #define SECOND KIB(192)
 
-/* Memory that other programs of the user lock counts too, and comes and goes. */
+/* Other programs of the user lock memory, too, so its amount changes: skip. */
 static void others_lock(void)
 {
 	T_SKIP("this user has locked memory in other processes");
 }
 
-/* Run as a user for whom RLIMIT_MEMLOCK counts: the limit is read, and the kernel is not called. */
+/* Run as a user who has to respect RLIMIT_MEMLOCK: above the limit the kernel is not called. */
 static void little_memlock_here(void)
 {
 	struct rlimit rl = { LIMIT, LIMIT };
@@ -224,7 +224,7 @@ static void little_memlock_here(void)
 	set_up(8);
 	io_ctx_free(ctx);
 	(void)munmap(mem, SIZE);
-	mem = map_small(SIZE); /* of a huge page the kernel counts all */
+	mem = map_small(SIZE); /* the kernel counts whole huge pages */
 	memset(mem, 1, SIZE);
 	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (stranger && setuid(t_stranger()) < 0))
 		T_SKIP("another user: %s", strerror(errno));
@@ -233,7 +233,7 @@ static void little_memlock_here(void)
 		others_lock();
 	T_OK(r);
 	before = pinned_bytes();
-	T_OK(fault_set("file.pin:1000000:ENOMEM")); /* counts */
+	T_OK(fault_set("file.pin:1000000:ENOMEM")); /* only counts the passes */
 	for (int i = 0; i < 2; i++) {
 		T_OK(io_buf_new(mem + i * MIB(1), MIB(1), &b[i]));
 		op[i] = op_rw(IO_READ, mem + i * MIB(1), 4096, i ? SECOND : FIRST);
@@ -245,7 +245,7 @@ static void little_memlock_here(void)
 		others_lock();
 	}
 	T_EQ(pinned_bytes(), before + FIRST);
-	/* Registering takes a share of the time only, which was long if the machine was busy. */
+	/* Registering may use only a share of the time, so on a busy machine it takes longer. */
 	end = now_ns() + 20 * NSEC_PER_SEC;
 	for (int i = 0; i < 200 || (op[1].pin_err != ENOMEM && now_ns() < end); i++) {
 		run(&op[1]);
@@ -253,7 +253,7 @@ static void little_memlock_here(void)
 		T_CHECK(!op[1].pinned);
 	}
 	T_EQ(op[1].pin_err, ENOMEM);
-	T_EQ(fault_passed(FAULT_FILE_PIN), 1); /* the first buffer */
+	T_EQ(fault_passed(FAULT_FILE_PIN), 1); /* for the first buffer */
 	T_EQ(pinned_bytes(), before + FIRST);
 
 	/* With room under the limit the buffer is registered. */
@@ -267,7 +267,7 @@ static void little_memlock_here(void)
 	T_EQ(fault_passed(FAULT_FILE_PIN), 2);
 	T_EQ(pinned_bytes(), before + SECOND);
 
-	/* The room comes back with the ctx, too. */
+	/* Freeing the context frees the room. */
 	T_OK(fault_set(NULL));
 	io_ctx_free(ctx);
 	T_EQ(pinned_bytes(), before);
@@ -308,7 +308,7 @@ static void registration_that_fails(void)
 		if (i == 99)
 			T_EQ(op.pin_err, ops == &uring_backend ? ENOMEM : 0);
 	}
-	/* Tried once and not for each operation. */
+	/* Registering is tried once, not for each operation. */
 	T_EQ(fault_passed(FAULT_FILE_PIN), ops == &uring_backend);
 	io_buf_free(b);
 	tear_down();

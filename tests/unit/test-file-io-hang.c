@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Lanes on file systems that hang, are slow or fail.
- */
+/* I/O contexts on file systems that hang, are slow or fail. */
 #include "file_io_rig.h"
 
 static void odd_short_reads(void)
@@ -44,7 +42,7 @@ static void an_error_in_the_middle(void)
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, -ENOSPC);
-	/* Less where the kernel splits the write and the pieces end in any order. */
+	/* Less if the kernel splits the write, whose parts end in any order. */
 	T_CHECK(op.moved <= MIB(1));
 	file_free(f);
 
@@ -57,7 +55,7 @@ static void an_error_in_the_middle(void)
 	tear_down();
 }
 
-/* The answer is the same each time: nobody waits for another one. */
+/* A file system returns ECANCELED without a cancel: the result is reported, and not retried. */
 static void a_cancel_that_nobody_asked_for(void)
 {
 	static const uint8_t kinds[] = { IO_READ, IO_WRITE, IO_FSYNC };
@@ -126,11 +124,12 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-/* A signal interrupts a wait in the kernel; a condition variable waits until its deadline. */
+/* A signal interrupts a wait in the kernel, but not one on a condition variable, which ends at
+ * its deadline. */
 static void wait_is_interrupted(struct io_ctx *hung)
 {
 	struct sigaction sa = { .sa_handler = on_alarm }, old;
-	/* Again and again: the first may come before the wait has begun. */
+	/* Repeat the signal: the first may come before the wait has begun. */
 	struct itimerval it = { { .tv_usec = 20000 }, { .tv_usec = 20000 } }, off = { 0 };
 	bool sleeps_on = ops != &uring_backend;
 	int r;
@@ -158,7 +157,7 @@ static void a_file_system_that_hangs(void)
 	stuck.file = f;
 	T_OK(hung->ops->queue(hung, &stuck));
 	T_OK(hung->ops->flush(hung));
-	/* The file system has it before somebody answers: it would wait for the next one. */
+	/* Wait until the read is at the file system: a release before that would not answer it. */
 	hang_guard = t_in_ms(HANG_MS);
 	while (fusefs_waiting(&fuse) < 1 && t_now() < hang_guard)
 		(void)usleep(1000);
@@ -168,7 +167,7 @@ static void a_file_system_that_hangs(void)
 	T_CHECK(t_now() - start >= 50 * NSEC_PER_MSEC);
 	T_EQ(hung->ops->reap(hung, &got, 1), 0);
 
-	/* Another context and another file keep working. */
+	/* Another context, and another file, still work. */
 	op = op_rw(IO_READ, mem, 4096, 65536);
 	run(&op);
 	T_EQ(op.res, 65536);
@@ -180,7 +179,7 @@ static void a_file_system_that_hangs(void)
 	run(&op);
 	T_EQ(op.res, 65536);
 
-	/* The operation ends when the file system answers, unless it was cancelled before. */
+	/* The operation ends when the file system answers, or by the cancel. */
 	fusefs_release(&fuse);
 	finish(hung, &stuck);
 	T_CHECK(stuck.res == 4096 || stuck.res == -ECANCELED || stuck.res == -EINTR);
@@ -214,7 +213,7 @@ static unsigned nr_io_threads(void)
 
 static void no_thread_remains(void)
 {
-	/* A thread that was joined may show in /proc a moment longer. */
+	/* A joined thread may stay visible in /proc for a moment. */
 	for (int i = 0; i < 1000 && nr_io_threads() > 0; i++)
 		(void)usleep(1000);
 	T_EQ(nr_io_threads(), 0);
@@ -235,7 +234,7 @@ static void threads_grow_when_all_are_busy(void)
 		T_OK(ctx->ops->queue(ctx, &op[i]));
 	}
 	T_OK(ctx->ops->flush(ctx));
-	/* They take their names themselves, in their own time. */
+	/* Wait until the threads have set their names. */
 	for (int i = 0; i < 1000 && nr_io_threads() < 8; i++)
 		(void)usleep(1000);
 	T_EQ(nr_io_threads(), 8);

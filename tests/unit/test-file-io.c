@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Operations in an I/O context: bytes, short counts, errors, ends, cancelling, waking.
- */
+/* Operations of an I/O context: bytes, short counts, errors, ends of files, cancels, wake-ups. */
 #include "file_io_rig.h"
 
 static const uint64_t sizes[] = { 1, 511, 512, 4096, 4097, 65536, 1000000, MIB(1), MIB(2) };
@@ -67,7 +65,7 @@ static void writes(void)
 	tear_down();
 }
 
-/* A process may have few descriptors: the ring's table is then short, and the limit stays. */
+/* With few descriptors allowed, the ring's file table is short, and the limit stays as it was. */
 static void more_files_than_the_table_holds(void)
 {
 	struct rlimit old, rl, after;
@@ -111,7 +109,7 @@ static void nowait_hot_and_cold(void)
 		T_EQ(op.res, 4096);
 	} else if (op.res != -EAGAIN) {
 		tear_down();
-		/* The kernel begins to read ahead before it says that it would wait. */
+		/* The kernel starts to read ahead before it returns EAGAIN. */
 		T_SKIP("a cold page cache, or a disk that takes its time (the read gave %lld)",
 		       (long long)op.res);
 	}
@@ -213,7 +211,7 @@ static void errors_of_the_kernel(void)
 	void *hole;
 
 	set_up(8);
-	/* Memory that is not there. */
+	/* Memory that is not accessible. */
 	hole = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	T_CHECK(hole != MAP_FAILED);
 	op = op_rw(IO_READ, hole, 0, 4096);
@@ -221,7 +219,7 @@ static void errors_of_the_kernel(void)
 	T_EQ(op.res, -EFAULT);
 	(void)munmap(hole, 8192);
 	file_free(file);
-	/* A direction that the descriptor has not. */
+	/* The descriptor is not open for writing. */
 	T_OK(file_open(path, PST_FILE_READ, 0, &file));
 	op = op_rw(IO_WRITE, mem, 0, 4096);
 	run(&op);
@@ -334,7 +332,7 @@ static void cancel_before_the_start(void)
 		T_OK(ctx->ops->queue(ctx, &op[i]));
 	}
 	ctx->ops->cancel(ctx, &op[1]);
-	ctx->ops->cancel(ctx, &op[1]); /* once more does nothing */
+	ctx->ops->cancel(ctx, &op[1]); /* a second cancel does nothing */
 	T_OK(ctx->ops->flush(ctx));
 	for (int i = 0; i < 3; i++) {
 		while (!ctx->ops->reap(ctx, &got, 1))
@@ -382,11 +380,11 @@ static void the_eventfd(void)
 
 	T_CHECK(efd >= 0);
 	set_up(4);
-	T_OK(ctx->ops->arm(ctx, efd, false)); /* before the first true: nothing */
+	T_OK(ctx->ops->arm(ctx, efd, false)); /* no effect before the first true */
 	T_OK(ctx->ops->arm(ctx, efd, true));
 	T_CHECK(!readable(efd, 0));
 
-	/* Armed first. */
+	/* Arm first. */
 	op = op_rw(IO_READ, mem, 0, 4096);
 	T_OK(ctx->ops->queue(ctx, &op));
 	T_OK(ctx->ops->flush(ctx));
@@ -394,7 +392,7 @@ static void the_eventfd(void)
 	T_EQ(ctx->ops->reap(ctx, &got, 1), 1);
 	(void)eventfd_read(efd, &v);
 
-	/* Done before it was armed. */
+	/* The operation is done before the eventfd is armed. */
 	T_OK(ctx->ops->arm(ctx, efd, false));
 	T_OK(ctx->ops->queue(ctx, &op));
 	T_OK(ctx->ops->flush(ctx));
@@ -405,7 +403,7 @@ static void the_eventfd(void)
 	T_EQ(ctx->ops->reap(ctx, &got, 1), 1);
 	(void)eventfd_read(efd, &v);
 
-	/* Ended without the kernel. */
+	/* The operation ends without the kernel. */
 	T_OK(fault_set("file.read:1:EIO"));
 	T_OK(ctx->ops->queue(ctx, &op));
 	T_OK(ctx->ops->flush(ctx));
@@ -421,12 +419,12 @@ static void wait_ends_at_its_deadline(void)
 	struct io_op op = { 0 };
 
 	set_up(4);
-	T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS))); /* nothing to wait for */
+	T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS))); /* nothing to wait for: returns at once */
 	op = op_rw(IO_READ, mem, 0, 4096);
 	T_OK(ctx->ops->queue(ctx, &op));
 	T_OK(ctx->ops->flush(ctx));
 	finish(ctx, &op);
-	/* No further completion arrives. */
+	/* No operation is in flight, so the wait returns at once. */
 	T_OK(ctx->ops->wait(ctx, 1, PST_NO_DEADLINE));
 	tear_down();
 }
@@ -458,7 +456,7 @@ static void a_reused_place_never_reads_the_old_file(void)
 	tear_down();
 }
 
-/* One thread opens, reads and closes while the other context's tables are cleared. */
+/* Open, read and close in one thread, while another context's tables are cleared. */
 static void *churn(void *arg)
 {
 	uint8_t *buf = aligned_alloc(4096, 65536);
@@ -467,7 +465,7 @@ static void *churn(void *arg)
 	(void)arg;
 	if (!buf || io_ctx_new(ops, 4, &l) < 0)
 		return (void *)1;
-	memset(buf, 0, 65536); /* valgrind does not see what io_uring writes */
+	memset(buf, 0, 65536); /* valgrind does not see io_uring's writes */
 	for (int i = 0; i < 200; i++) {
 		struct file *f;
 		struct io_buf *b;
@@ -523,8 +521,8 @@ static void *start_one(void *arg)
 }
 
 /*
- * The kernel cancels what a thread started when it ends, or gives -EFAULT for what waited for the
- * page cache; the I/O context must start it again.
+ * When a thread ends, the kernel cancels its operations, or fails with -EFAULT those that wait
+ * for the page cache.  The context must start them again.
  */
 static void outlive(bool direct)
 {
@@ -561,7 +559,7 @@ static void a_context_outlives_the_thread_that_used_it(void)
 	tear_down();
 }
 
-/* Memory that is not mapped gives an error here too. */
+/* Unmapped memory is an error of an operation that another thread restarts, too. */
 static void bad_memory_is_an_error(void)
 {
 	struct io_op op, *got;

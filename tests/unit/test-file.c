@@ -29,7 +29,7 @@ static const char *in_dir(const char *name)
 	return buf;
 }
 
-/* An open that must fail, with a sentence that names the path. */
+/* Check that the open fails with err, and that the error text names the path. */
 static void refused(const char *p, uint32_t flags, int err)
 {
 	struct file *f = NULL;
@@ -68,7 +68,7 @@ static void what_is_no_file(void)
 	T_CHECK(strstr(err_text(), "character device"));
 
 	T_EQ(mkfifo(in_dir("fifo"), 0600), 0);
-	refused(in_dir("fifo"), PST_FILE_READ, -ENXIO); /* and does not wait for a writer */
+	refused(in_dir("fifo"), PST_FILE_READ, -ENXIO); /* does not wait for a writer */
 	T_CHECK(strstr(err_text(), "FIFO"));
 	refused(in_dir("fifo"), PST_FILE_WRITE, -ENXIO);
 	T_EQ(unlink(in_dir("fifo")), 0);
@@ -119,7 +119,7 @@ static void creating(void)
 	(void)umask(old);
 }
 
-/* Facts that must hold for any open file. */
+/* Check what must hold for every open file. */
 static void check_facts(const struct file *f)
 {
 	int fl = fcntl(local_of(f)->fd, F_GETFL);
@@ -243,7 +243,7 @@ static void out_of_descriptors(void)
 	T_CHECK(lowest >= 0);
 	(void)close(lowest);
 	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
-	/* None for the plain descriptor; one, but none for its twin. */
+	/* First no descriptor at all, then one, but none for O_DIRECT. */
 	for (int i = 0; i < 2; i++) {
 		rl = (struct rlimit){ .rlim_cur = (rlim_t)(lowest + i), .rlim_max = old.rlim_max };
 		T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);
@@ -253,7 +253,7 @@ static void out_of_descriptors(void)
 			T_CHECK(strstr(err_text(), "ulimit -n"));
 	}
 	T_EQ(r[0], -EMFILE);
-	if (r[1] == 0) /* the file system takes no O_DIRECT */
+	if (r[1] == 0) /* this file system has no O_DIRECT */
 		file_free(f);
 	else
 		T_EQ(r[1], -EMFILE);
@@ -315,7 +315,7 @@ static void wrapping(void)
 		T_CHECK(fd >= 0);
 		T_OK(local_file_wrap(fd, PST_FILE_STABLE, &f));
 		T_CHECK(local_of(f)->fd != fd);
-		/* The caller's may go; ours is another. */
+		/* The library has a descriptor of its own. */
 		(void)close(fd);
 		check_facts(f);
 		T_EQ(f->flags, how[i].flags | PST_FILE_STABLE);
@@ -339,8 +339,8 @@ static void wrapping_a_direct_descriptor(void)
 		T_SKIP("O_DIRECT on the file system of the test");
 	T_OK(local_file_wrap(fd, 0, &f));
 	check_facts(f);
-	T_CHECK(fcntl(fd, F_GETFL) & O_DIRECT);    /* the caller's is as it was */
-	T_EQ(pread(local_of(f)->fd, &c, 1, 1), 1); /* the twin takes any offset */
+	T_CHECK(fcntl(fd, F_GETFL) & O_DIRECT);    /* the caller's flags are unchanged */
+	T_EQ(pread(local_of(f)->fd, &c, 1, 1), 1); /* ours allows any offset */
 	T_EQ(c, (char)t_byte(1, 1));
 	file_free(f);
 	T_OK(local_file_wrap(fd, PST_FILE_PLAIN, &f));
@@ -389,7 +389,7 @@ static void places_are_used_again(void)
 	file_free(NULL);
 }
 
-/* Any block device that may be read, looked at and not touched. */
+/* Open any readable block device, without writing to it. */
 static void block_devices(void)
 {
 	static const char *const names[] = { "/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/loop0" };
@@ -409,7 +409,7 @@ static void block_devices(void)
 	file_free(f);
 }
 
-/* Pages of a file in the page cache, or -1 where that cannot be told. */
+/* Return how many pages of a range are in the page cache, or -1 if unknown. */
 static int resident(const struct file *f, uint64_t off, uint64_t len)
 {
 	unsigned char v[2048];
@@ -424,7 +424,7 @@ static int resident(const struct file *f, uint64_t off, uint64_t len)
 	return nr;
 }
 
-/* Looking reads nothing ahead: what was not in the page cache is not there afterwards. */
+/* file_peek() must not bring pages into the page cache. */
 static void a_look_leaves_no_trace(void)
 {
 	uint8_t *buf = malloc(MIB(8)), *back = malloc(MIB(8));
@@ -445,13 +445,13 @@ static void a_look_leaves_no_trace(void)
 	T_EQ(file_peek(f, back, MIB(2), MIB(1)), (int64_t)MIB(1));
 	T_CHECK(!memcmp(back, buf + MIB(2), MIB(1)));
 	T_EQ(resident(f, 0, MIB(8)), 0);
-	/* Of others it takes nothing away. */
+	/* Pages that others have cached stay. */
 	(void)posix_fadvise(local_of(f)->fd, 0, 0, POSIX_FADV_RANDOM);
 	T_EQ(pread(local_of(f)->fd, back, MIB(1), MIB(4)), (ssize_t)MIB(1));
 	T_EQ(file_peek(f, back, MIB(4), MIB(1)), (int64_t)MIB(1));
 	T_CHECK(!memcmp(back, buf + MIB(4), MIB(1)));
 	T_EQ(resident(f, MIB(4), MIB(1)), (int)(MIB(1) / 4096));
-	/* Up to the end of the file, and behind it. */
+	/* To the end of the file, and past it. */
 	T_EQ(file_peek(f, back, MIB(8) - 100, MIB(1)), 100);
 	T_EQ(file_peek(f, back, MIB(9), MIB(1)), 0);
 	file_free(f);

@@ -2,7 +2,7 @@
 /*
  * How often a batch of requests enters the kernel.
  *
- * The linker's --wrap leads io_uring_submit() here.
+ * The linker's --wrap redirects io_uring_submit() here.
  */
 #include <liburing.h>
 
@@ -11,7 +11,7 @@
 #define SEED 1
 #define PIECE 4096u
 #define BATCH 128u
-#define AT_ONCE 32u /* operations that one system call takes at least */
+#define AT_ONCE 32u /* least operations per system call */
 
 static unsigned nr_submits;
 
@@ -46,7 +46,8 @@ static void end(void)
 	f = pst_file_close(f);
 }
 
-/* System calls of a batch.  Plain reads take the ring on every file system. */
+/* Read a batch.  Return its number of system calls.  The path is listed so that all reads use
+ * the ring. */
 static unsigned read_batch(unsigned nr, enum pst_path path)
 {
 	struct pst_done d[BATCH];
@@ -76,7 +77,7 @@ static void a_batch_takes_few_calls(void)
 	end();
 }
 
-/* Each system call takes at least as many operations as were in flight: 1, 1, 2, 4 and so on. */
+/* Each system call submits as many operations as are in flight: 1, 1, 2, 4 and so on. */
 static void an_idle_device_does_not_wait(void)
 {
 	begin();
@@ -88,7 +89,7 @@ static void an_idle_device_does_not_wait(void)
 	T_EQ(read_batch(1, PST_PATH_DIRECT), 1);
 	T_EQ(read_batch(2, PST_PATH_DIRECT), 2);
 	T_EQ(read_batch(8, PST_PATH_DIRECT), 4);
-	T_EQ(read_batch(9, PST_PATH_DIRECT), 5); /* the last by the flush */
+	T_EQ(read_batch(9, PST_PATH_DIRECT), 5); /* the last one by the flush */
 	T_EQ(read_batch(BATCH, PST_PATH_DIRECT), 9);
 	end();
 }

@@ -8,7 +8,7 @@
 #define T_ERROR_TEXT() err_text()
 #include "t.h"
 
-/* Return what fork_guard() says in a child, or in the child's child. */
+/* Return the result of fork_guard() in a child, or in a child of it. */
 static int in_child(int generations)
 {
 	pid_t pid = fork();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gaudi memory in own mode: the kind against libhl-thunk.  Every error has its cause and its cure,
- * and nothing is left on the device.
+ * Gaudi memory in own mode, on the stub of libhl-thunk.  Each error has a cause and a cure, and
+ * nothing is left on the device.
  */
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -33,7 +33,7 @@ static struct mem_alloc *alloc(uint64_t len)
 			T_FAIL("\"%s\" lacks \"%s\"", err_text(), want); \
 	} while (0)
 
-/* Check that no memory is left on the devices, and that none was left for the end of a context. */
+/* Check that no memory is left on the devices, and that no context had to free any at its end. */
 static void quiet(void)
 {
 	struct stub_gaudi_state s = gaudi_state();
@@ -59,7 +59,7 @@ static void devices_are_found_without_a_library(void)
 	mem_device_info(ops, 1, &d);
 	T_EQ(d.kind, PST_KIND_GAUDI);
 	T_CHECK(!strcmp(d.model, "Habana GAUDI2"));
-	T_EQ(mem_find("gaudi:2", &o, &idx), -ENODEV); /* not an NPU or control node */
+	T_EQ(mem_find("gaudi:2", &o, &idx), -ENODEV); /* NPUs and control nodes do not count */
 	T_EQ(gaudi_state().calls, calls);
 	quiet();
 }
@@ -72,7 +72,7 @@ static void memory_is_opened_and_closed(void)
 	T_EQ(s.contexts, 1);
 	T_EQ(s.mappings, 2);
 	T_EQ(a->size, STUB_GAUDI_PAGE);
-	T_CHECK(a->base.va >> 48); /* no address that the CPU can follow */
+	T_CHECK(a->base.va >> 48); /* an address that the CPU cannot use */
 	T_CHECK(!mem_copies(a->ops));
 	mem_free(a);
 	T_EQ(gaudi_state().contexts, 1);
@@ -112,7 +112,7 @@ static void exports_are_pages_of_the_range(void)
 	gaudi_dmabuf_io(d.fd, d.off, (char[]){ "later" }, 5, true);
 	T_CHECK(gs.peek(a->base.va + 5000, buf, 5));
 	T_CHECK(!strcmp(buf, "later"));
-	/* Another dma-buf of the same pages, by another descriptor. */
+	/* Export the same pages again: another dma-buf and descriptor. */
 	fd = d.fd;
 	T_OK(mem_export_dmabuf(a, 4096, 4096, &d));
 	T_CHECK(d.fd != fd);
@@ -140,14 +140,15 @@ static void memory_is_held_by_its_dmabufs(void)
 	quiet();
 }
 
-/* Without another call of the library: another process may want the device. */
+/* Memory whose dma-bufs are closed is freed without another call of the library, because another
+ * process may want the device. */
 static void held_memory_is_freed_in_the_background(void)
 {
 	struct mem_alloc *a = alloc(LEN), *b = alloc(LEN);
 	uint64_t end = t_hang();
 	struct mem_dmabuf d, e;
 
-	for (int i = 0; i < 2; i++) { /* the thread begins anew */
+	for (int i = 0; i < 2; i++) { /* the thread is started again */
 		T_OK(mem_export_dmabuf(a, 0, 4096, &d));
 		T_OK(mem_export_dmabuf(b, 0, 4096, &e));
 		mem_free(a);
@@ -178,7 +179,7 @@ static void wraps_name_the_kind(void)
 	T_OK(mem_wrap(a->base.va + 100, 200, PST_KIND_GAUDI, 0, &w));
 	T_EQ(w->buffer_id, a->buffer_id);
 	T_EQ(w->base.va, a->base.va);
-	mem_free(a); /* the wrap keeps the bytes */
+	mem_free(a); /* the wrap keeps the memory */
 	T_EQ(gaudi_state().mappings, 1);
 	T_OK(mem_export_dmabuf(w, 100, 200, &d));
 	(void)close(d.fd);
@@ -221,14 +222,14 @@ static void a_pool_is_passed_by_its_descriptor(void)
 	T_EQ(mem_export_dmabuf(a, 0, a->size, &d), -EINVAL);
 	SAYS("not in one mapping");
 	mem_free(a);
-	/* In the middle of a page, and nowhere. */
+	/* In the middle of a page, and at address 0. */
 	va += 100;
 	memcpy(g.ipc, &va, sizeof(va));
 	T_EQ(mem_import(&g, &a), -EINVAL);
 	SAYS("whole pages");
 	memset(g.ipc, 0, sizeof(g.ipc));
 	T_EQ(mem_import(&g, &a), -EINVAL);
-	/* The program releases the device, and our reference keeps it open. */
+	/* The program closes the device; our descriptor keeps it open. */
 	va -= 100;
 	memcpy(g.ipc, &va, sizeof(va));
 	g.size = g.len = 4096;
@@ -284,7 +285,7 @@ static void grants_are_checked(void)
 	quiet();
 }
 
-/* What another process answers. */
+/* Run a child that makes this call.  Return 0 if its error text has this text. */
 static int child(const char *what, const char *want)
 {
 	int status;
@@ -316,7 +317,7 @@ static void one_process_has_the_device(void)
 	struct mem_alloc *a = alloc(LEN), *b = NULL;
 
 	T_EQ(child("alloc", "fuser /dev/accel/accel0"), 0);
-	T_OK(mem_alloc(ops, 1, LEN, 0, &b)); /* another device */
+	T_OK(mem_alloc(ops, 1, LEN, 0, &b)); /* another device is free */
 	mem_free(b);
 	mem_free(a);
 	quiet();
@@ -354,7 +355,7 @@ static void opens_fail_with_a_cure(void)
 	quiet();
 }
 
-/* Fail each call in turn until everything succeeds. */
+/* Fail each call in turn, until a run makes fewer calls. */
 static void every_call_fails_once(void)
 {
 	struct stub_gaudi_state s;
@@ -373,7 +374,7 @@ static void every_call_fails_once(void)
 			mem_free(a);
 		}
 		met = gs.fail(NULL);
-		/* What is not unmapped or freed ends with the context. */
+		/* What could not be unmapped or freed ends with the context. */
 		s = gaudi_state();
 		T_EQ(s.contexts, 0);
 		T_EQ(s.handles, 0);
@@ -381,7 +382,8 @@ static void every_call_fails_once(void)
 	}
 }
 
-/* A program that closes descriptors that are not its own, and whose next file gets the number. */
+/* The program closes the library's descriptor of the device, and opens another file with the
+ * same number. */
 static void the_program_closes_the_device(void)
 {
 	struct mem_alloc *a = alloc(LEN), *b = alloc(LEN), *c;
@@ -396,7 +398,7 @@ static void the_program_closes_the_device(void)
 	T_CHECK(mem_life(ops, 0) != life);
 	T_EQ(mem_alive(b), -ENODEV);
 	mem_free(a);
-	T_EQ(write(fd, "x", 1), 1); /* the file of the program is left alone */
+	T_EQ(write(fd, "x", 1), 1); /* the program's file is still open */
 	c = alloc(LEN);
 	T_CHECK(gaudi_device(0)->fd != fd);
 	mem_free(b);
@@ -405,7 +407,8 @@ static void the_program_closes_the_device(void)
 	mem_free(c);
 	(void)close(fd);
 	T_EQ(gaudi_state().contexts, 0);
-	/* Seen when memory is freed, and when some is allocated; and a number without a file. */
+	/* The library notices when memory is freed, or allocated; or the descriptor is just
+	 * closed. */
 	for (int i = 0; i < 3; i++) {
 		a = alloc(LEN);
 		fd = gaudi_device(0)->fd;
@@ -463,7 +466,7 @@ static void a_reset_ends_the_memory(void)
 
 	T_OK(mem_export_dmabuf(b, 0, 4096, &d));
 	gs.reset(0, true);
-	T_OK(mem_alive(a)); /* nobody has seen it yet */
+	T_OK(mem_alive(a)); /* not noticed yet */
 	T_EQ(mem_export_dmabuf(a, 0, 4096, &(struct mem_dmabuf){ 0 }), -ENODEV);
 	SAYS("was reset");
 	T_CHECK(mem_life(ops, 0) != life);
@@ -474,7 +477,7 @@ static void a_reset_ends_the_memory(void)
 	T_EQ(mem_alloc(ops, 0, LEN, 0, &c), -EBUSY); /* a dma-buf holds the old context */
 	SAYS("close the dma-bufs");
 	(void)close(d.fd);
-	c = alloc(LEN); /* not where the earlier memory is */
+	c = alloc(LEN); /* at another address than the earlier memory */
 	T_CHECK(c->life != a->life);
 	mem_free(a);
 	mem_free(b);
@@ -484,7 +487,7 @@ static void a_reset_ends_the_memory(void)
 	T_EQ(gaudi_state().leaked, leaked);
 	T_CHECK(list_empty(&gaudi_device(0)->held));
 	T_EQ(gaudi_device(0)->users, 0);
-	/* Freeing memory detects one reset, and an allocation detects another. */
+	/* Freeing memory notices one reset, an allocation the other. */
 	a = alloc(LEN);
 	gs.reset(0, true);
 	gs.reset(0, false);
@@ -501,8 +504,8 @@ static void a_reset_ends_the_memory(void)
 }
 
 /*
- * Libraries and devices that are too old: each in a process of its own, because a process loads
- * libraries once.
+ * Old libraries and devices, each in a process of its own, because a process loads libraries
+ * once.
  */
 static void what_is_too_old_says_so(void)
 {
@@ -580,7 +583,7 @@ static void many_threads(void)
 		T_EQ(pthread_join(t[i], &bad), 0);
 		T_CHECK(!bad);
 	}
-	mem_free(alloc(1)); /* and with it what was held */
+	mem_free(alloc(1)); /* frees the held memory, too */
 	quiet();
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gaudi memory in attach mode: the kind against libSynapse, libscal and libhl-thunk.  Copies are
- * asynchronous and in order, memory of the program is found, and everything is given back.
+ * Gaudi memory in attach mode, on the stubs of libSynapse, libscal and libhl-thunk.  Copies are
+ * asynchronous and in order, the program's memory is found, and nothing is left.
  */
 #include <sys/mman.h>
 
@@ -17,7 +17,7 @@
 
 static const struct mem_ops *ops;
 
-/* Calls of a program of SynapseAI. */
+/* Functions that a program of SynapseAI calls. */
 static struct {
 	syn_status (*init)(void);
 	syn_status (*acquire)(uint32_t *, const char *);
@@ -132,7 +132,7 @@ static void pinned_memory_needs_no_wait(void)
 	while (!(r = mem_poll(st, ticket)))
 		;
 	T_EQ(host[LEN - 1], (unsigned char)((LEN - 1) * 7 + 9 + ((LEN - 1) >> 12)));
-	/* A batch that fails, between two that do not. */
+	/* The second of three batches fails. */
 	T_OK(fault_set("mem.copy:2:EIO"));
 	for (int i = 0; i < 3; i++)
 		T_OK(mem_copy(st, MEM_FROM_DEVICE, &c, 1, &ticket));
@@ -168,7 +168,7 @@ static void programs_memory_is_wrapped(void)
 	T_OK(mem_copy_sync(w, MEM_TO_DEVICE, 10, (char[]){ "tensor" }, 6));
 	T_CHECK(gs.peek(va + 10, buf, 6));
 	T_CHECK(!strcmp(buf, "tensor"));
-	/* The pages of the range, by an offset into the mapping of the pool. */
+	/* Export the pages of the range, at an offset in the pool's mapping. */
 	T_OK(mem_export_dmabuf(w, 10, 6, &d));
 	T_EQ(d.off, (va + 10) % 4096);
 	T_EQ(d.size, 4096);
@@ -177,17 +177,17 @@ static void programs_memory_is_wrapped(void)
 	T_CHECK(!strcmp(buf, "tensor"));
 	(void)close(d.fd);
 	mem_free(w);
-	/* Beyond the end of the pool, and before it. */
+	/* Across the end of the pool, and before its start. */
 	T_EQ(mem_wrap(va, STUB_GAUDI_POOL, PST_KIND_GAUDI, 0, &w), -EFAULT);
 	T_EQ(mem_wrap(va - STUB_GAUDI_LEAD, 1, PST_KIND_GAUDI, 0, &w), -EFAULT);
-	/* Without libscal's answers. */
+	/* libscal does not answer. */
 	T_OK(mem_wrap(va, 10000, PST_KIND_GAUDI, 0, &w));
 	(void)gs.fail("scal_pool_get_infoV2:1:1");
 	T_EQ(mem_export_dmabuf(w, 0, 1, &d), -EIO);
 	SAYS("install the libscal");
 	T_CHECK(gs.fail(NULL));
 	mem_free(w);
-	/* The device stays the program's. */
+	/* The program keeps the device. */
 	T_EQ(gaudi_syn_state().acquired, 1);
 	calls = gaudi_state().calls;
 	T_EQ(prog.free(id, va, 0), SYN_OK);
@@ -224,7 +224,7 @@ static void a_reset_in_mid_transfer_ends_it(void)
 	gs.reset(0, false);
 	T_EQ(mem_copy_sync(a, MEM_TO_DEVICE, 0, one, 1), -ENODEV);
 	leaked = gaudi_state().leaked;
-	/* Memory that was pinned before is not valid for the device that was acquired again. */
+	/* Memory that was pinned before the reset is not pinned for the new device. */
 	b = alloc(LEN);
 	T_OK(mem_copy_sync(b, MEM_TO_DEVICE, 0, host, LEN));
 	mem_free(b);
@@ -245,7 +245,7 @@ static void a_reset_in_mid_transfer_ends_it(void)
 
 static _Atomic bool over;
 
-/* Copy until the end.  Each copy succeeds, or a reset ends it. */
+/* Copy until over is set.  Each copy must succeed or be ended by a reset. */
 static void *copies_through_resets(void *arg)
 {
 	unsigned char x[5000] = "", y[5000];
@@ -284,7 +284,7 @@ static void resets_under_many_threads(void)
 
 		gs.reset(0, true);
 		gs.reset(0, false);
-		while (gaudi_syn_state().copies < copies + 3) /* it works again */
+		while (gaudi_syn_state().copies < copies + 3) /* until it works again */
 			T_CHECK(t_now() < until);
 	}
 	over = true;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What libhl-thunk answers, call by call.  The same numbers come from the double in tests/stub and
- * from the real library above the lab's kernel module (lab/guest-gaudi): that is how the double is
- * judged.
+ * The results of libhl-thunk, call by call.  The stub in tests/stub must give the same as the
+ * real library on the lab's kernel module (lab/guest-gaudi).
  */
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -49,7 +48,7 @@ static int export(const struct open_memory *m, uint64_t va, uint64_t size, uint6
 	return hl.hlthunk_device_mapped_memory_export_dmabuf_fd(m->fd, va, size, off, FLAGS);
 }
 
-/* The errno of a call that gives a number, 0 for failure; 0 if it succeeds. */
+/* errno of a failed call, 0 if it succeeds.  For calls that return 0 on failure. */
 #define ERRNO_OF(call) (errno = 0, (call) ? 0 : errno)
 
 static void open_names_a_bus_address(void)
@@ -99,7 +98,7 @@ static void the_device_tells_its_pages(void)
 	T_CHECK(ip.alloc_page_size == STUB_GAUDI_PAGE);
 	T_CHECK(ip.dram_size >= STUB_GAUDI_PAGE && ip.dram_size <= STUB_GAUDI_TOTAL);
 	T_EQ(hl.hlthunk_get_hw_ip_info(fd, NULL), -EINVAL);
-	/* Not a byte beyond what the library of 2023 knows. */
+	/* Nothing is written past what the library of 2023 knows. */
 	for (unsigned i = 336; i < sizeof(ip); i++)
 		T_EQ(((unsigned char *)&ip)[i], 0xee);
 	T_EQ(hl.hlthunk_close(fd), 0);
@@ -123,7 +122,7 @@ static void the_order_of_the_end_is_enforced(void)
 {
 	struct open_memory m = open_and_map();
 
-	T_EQ(hl.hlthunk_device_memory_free(m.fd, m.handle), -EINVAL); /* mapped */
+	T_EQ(hl.hlthunk_device_memory_free(m.fd, m.handle), -EINVAL); /* still mapped */
 	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va + 4096), -EINVAL);
 	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), 0);
 	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), -EINVAL);
@@ -167,7 +166,7 @@ static void an_export_is_its_range(void)
 	gaudi_dmabuf_io(fd, 8192 - 5, (char[]){ "there" }, 5, true);
 	T_CHECK(gs.peek(m.va + 3 * 4096 - 5, buf, 5));
 	T_CHECK(!strcmp(buf, "there"));
-	/* The last page of all. */
+	/* The last page. */
 	last = export(&m, m.va, 4096, STUB_GAUDI_PAGE - 4096);
 	T_CHECK(last >= 0);
 	T_EQ(close(last), 0);
@@ -200,7 +199,7 @@ static void an_open_export_holds_the_device(void)
 	T_EQ(close(fd), 0);
 	again = hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_0);
 	T_CHECK(again >= 0);
-	/* What the end of a context left has been freed. */
+	/* Memory that the end of a context left is freed. */
 	T_EQ(hl.hlthunk_memory_unmap(again, m.va), -EINVAL);
 	T_EQ(hl.hlthunk_device_memory_free(again, m.handle), -EINVAL);
 	T_EQ(hl.hlthunk_close(again), 0);
@@ -240,13 +239,13 @@ static void a_reset_answers_in_two_steps(void)
 
 	gs.reset(0, true);
 	T_EQ(hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_0), -EAGAIN);
-	T_EQ(hl.hlthunk_get_hw_ip_info(m.fd, &ip), 0); /* told in a reset, too */
+	T_EQ(hl.hlthunk_get_hw_ip_info(m.fd, &ip), 0); /* works even during a reset */
 	T_EQ(hl.hlthunk_get_device_name_from_fd(m.fd), HL_GAUDI2);
 	T_EQ(ERRNO_OF(hl.hlthunk_device_memory_alloc(m.fd, LEN, 0, false, false)), EBUSY);
 	T_EQ(export(&m, m.va, 4096, 0), -EBUSY);
 	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), -EBUSY);
 	T_EQ(hl.hlthunk_device_memory_free(m.fd, m.handle), -EBUSY);
-	other = hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_1); /* which works on */
+	other = hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_1); /* is not affected */
 	T_CHECK(other >= 0);
 	T_EQ(hl.hlthunk_close(other), 0);
 	gs.reset(0, false);
@@ -272,7 +271,7 @@ static void an_export_wants_a_descriptor(void)
 	T_EQ(export(&m, m.va, 4096, 0), -EMFILE);
 	T_EQ(export(&m, m.va, 100, 0), -EINVAL);
 	T_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
-	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), 0); /* nothing holds it */
+	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), 0); /* no export holds it */
 	T_EQ(hl.hlthunk_device_memory_free(m.fd, m.handle), 0);
 	T_EQ(hl.hlthunk_close(m.fd), 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows by gdrdrv: a double of the module (tests/stub/gdrdrv.c) checks each call, on memory
- * of the stub of libcuda.
+ * Windows by gdrdrv: a stub of the module (tests/stub/gdrdrv.c) checks each call.  Runs on
+ * memory of the CUDA stub.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@
 #define LEN (1u << 20)
 
 static struct pst_mem *mem; /* LEN bytes and a page */
-static uint64_t first;      /* offset in it of its first whole page */
+static uint64_t first;      /* offset of its first whole page */
 
 static int open_on(struct pst_mem *m, uint64_t off, uint64_t len, uint32_t caching,
 		   struct pst_window **ret)
@@ -38,7 +38,7 @@ static void needs_cuda(void)
 	stub_gdrdrv_reset();
 }
 
-/* Check that nothing is pinned, mapped or open any more, and that no rule was broken. */
+/* Check that nothing is pinned, mapped or open, and that no rule of the module was broken. */
 static void is_over(void)
 {
 	T_EQ(stub_gdrdrv.files, 0);
@@ -92,7 +92,7 @@ static void bytes_at_odd_places(void)
 		T_EQ(info.len, places[i][1]);
 		check_bytes(mem, w, first + places[i][0], places[i][1]);
 		T_EQ(stub_gdrdrv.pins, 1);
-		/* The stream of the proof has one while a window is open. */
+		/* While a window is open, the proof's stream has a descriptor. */
 		T_CHECK(t_fds_left(fds + 1) <= fds + 1);
 		pst_window_close(w);
 		is_over();
@@ -175,7 +175,7 @@ static void older_versions(void)
 	}
 }
 
-/* The page that holds the first byte begins before the allocation. */
+/* The first GPU page of the memory is partly another allocation's. */
 static void pages_of_others(void)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -198,7 +198,7 @@ static void pages_of_others(void)
 		T_SKIP("every allocation begins with a page");
 	T_EQ(open_on(small, 0, 4096, 0, &w), -EOPNOTSUPP);
 	T_CHECK(strstr(pst_error_text(), "64 KiB page"));
-	/* Another way is taken then. */
+	/* Without a backend named, the library uses another one. */
 	T_OK(pst_window_open(small, 0, 4096, NULL, &w));
 	pst_window_close(w);
 	pst_mem_free(small);
@@ -225,7 +225,7 @@ static void kinds_of_mappings(void)
 	T_OK(pst_window_info(w, &info));
 	T_EQ(info.caching, PST_CACHING_DEVICE);
 	pst_window_close(w);
-	/* One that cannot be asked is looked at. */
+	/* An old module cannot tell the kind of mapping: it is deduced. */
 	stub_gdrdrv.version = 2 << 16 | 4;
 	T_OK(open_on(mem, first, 4096, PST_CACHING_WC, &w));
 	pst_window_close(w);
@@ -243,7 +243,7 @@ static void pinning_fails(void)
 	refused(ENOMEM, "no room");
 }
 
-/* Of memory that its owner may free at any time, a mapping must be one that stays. */
+/* The owner may free the memory at any time: only a persistent mapping is accepted. */
 static void memory_of_others(void)
 {
 	struct pst_mem *wrapped = NULL, *kept = mem;
@@ -279,7 +279,7 @@ static void memory_of_others(void)
 	is_over();
 }
 
-/* Every call of the module fails once. */
+/* Fail each call of the module once. */
 static void any_call_fails(void)
 {
 	struct pst_window *w = NULL;
@@ -330,7 +330,7 @@ static void a_child_has_no_mapping(void)
 	is_over();
 }
 
-/* The last case: nobody trusts the backend any more after it. */
+/* The last case: afterwards the back end counts as lying. */
 static void a_wrong_mapping_is_noticed(void)
 {
 	char *buf = malloc(LEN);

@@ -14,7 +14,7 @@ static void disk(int state, const char *begin, const char *end)
 	says("disk", state, begin, end);
 }
 
-/* The file lies on a device that is made of others. */
+/* Put the file on a device that consists of one or two others. */
 static void made_of(const char *name, const char *a, const char *b)
 {
 	char folder[128], link[256];
@@ -53,7 +53,7 @@ static void raid_of_two(void)
 	disk(PST_CHECK_OK, "md0, md raid0 of nvme0n1 (0000:41:00.0), nvme1n1 (0000:42:00.0)", "");
 	put(VIRTUAL "md0/md/level", "raid5\n");
 	disk(PST_CHECK_UNKNOWN, "md0 is md raid5 of nvme0n1", "tells");
-	/* One of them is none of NVMe. */
+	/* One of the two is not an NVMe disk. */
 	put_dir(VIRTUAL "sda");
 	made_of("md0", VIRTUAL "sda", NULL);
 	disk(PST_CHECK_MISSING, "sda is a SCSI or SATA disk, and cuFile", "NVMe disk");
@@ -130,7 +130,7 @@ static void nvme_of_other_kinds(void)
 	machine_gone();
 }
 
-/* A head has no PCI device above it, but one of its controllers has. */
+/* An NVMe multipath head has no PCI device above it, but one of its controllers has. */
 static void a_multipath_head(void)
 {
 	static const char head[] = "/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1";
@@ -164,7 +164,7 @@ static void no_disk_is_below(void)
 	machine_gone();
 }
 
-/* A device below itself, and more devices than anybody has. */
+/* A device that contains itself, and more devices than the search allows. */
 static void devices_in_circles(void)
 {
 	char folder[128], link[256];

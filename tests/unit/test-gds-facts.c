@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whole machines. */
+/* All facts of whole machines. */
 #include "gds_rig.h"
 
 static const char *const names[] = { "gpu",  "nvidia-fs", "p2pdma", "filesystem", "disk",
@@ -66,7 +66,7 @@ static void bare_metal_with_p2pdma(void)
 	machine_gone();
 }
 
-/* A guest without udev, whose disk is virtio's. */
+/* A guest without udev, on a virtio disk. */
 static void virtual_machine(void)
 {
 	machine();
@@ -139,7 +139,7 @@ static void no_gpu_is_named(void)
 	machine_gone();
 }
 
-/* With nothing mounted on /proc and /sys, no fact is claimed. */
+/* With nothing mounted on /proc and /sys, every fact is unknown or missing. */
 static void nothing_is_there(void)
 {
 	machine();
@@ -224,7 +224,7 @@ static void forged_files(void)
 	machine_gone();
 }
 
-/* A FIFO without a writer keeps nobody waiting, and a folder is not read as a file. */
+/* A FIFO without a writer does not block, and a folder is not read as a file. */
 static void what_is_no_file_is_not_read(void)
 {
 	char path[1024];
@@ -255,7 +255,7 @@ static void a_root_that_is_too_long(void)
 	machine_gone();
 }
 
-/* On the machine itself: whatever it is, there are ten sentences. */
+/* On any real machine there are ten facts. */
 static void this_machine(void)
 {
 	machine();

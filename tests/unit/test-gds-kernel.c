@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* nvidia-fs and P2PDMA, and that one is enough. */
+/* nvidia-fs and P2PDMA: what each needs, and that one of them is enough. */
 #include "gds_rig.h"
 
 #define VERSION "NVRM version: NVIDIA UNIX "
@@ -63,7 +63,7 @@ static void each_thing_that_p2pdma_wants(void)
 	put("/sys/devices/pci0000:16/0000:16:01.0/" GPU "/resource",
 	    "0x0 0x0 0x0\n0x0000380000000000 0x0000383fffffffff 0x000000000014220c\n");
 	has("kernel", "");
-	/* Beyond the sixth are those of virtual functions; what is no line counts for nothing. */
+	/* Lines after the sixth are BARs of virtual functions.  Malformed lines are ignored. */
 	put("/sys/devices/pci0000:16/0000:16:01.0/" GPU "/resource",
 	    "x\n0x10 0x1 0x0\n0x1 0xfffff 0x0\n\n\n\n0x10 0xffffffffffff 0x0\n");
 	lacks("the GPU shows 0 MiB of its memory", "");
@@ -81,7 +81,7 @@ static void all_that_p2pdma_wants(void)
 	      "boot a kernel with CONFIG_PCI_P2PDMA=y, install the open kernel modules, 565 or "
 	      "newer",
 	      SET_REGISTRY);
-	/* Missing things that do not fit are left out, with their cures. */
+	/* Missing things that do not fit into the text are left out, with their cures. */
 	put("/sys/devices/pci0000:16/0000:16:01.0/" GPU "/resource", "0x1000 0x1fff 0x0\n");
 	put("/proc/sys/kernel/osrelease", "6.8.0-%060d\n", 1);
 	block("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1", 259, 1);
@@ -92,7 +92,7 @@ static void all_that_p2pdma_wants(void)
 	machine_gone();
 }
 
-/* Without symbols, read the kernel's configuration file. */
+/* Without kernel symbols, the configuration file is read. */
 static void configurations_of_kernels(void)
 {
 	static const char *const files[] = { "/boot/config-6.8.0-71-generic",
@@ -115,7 +115,7 @@ static void configurations_of_kernels(void)
 	}
 	put("/proc/kallsyms", "nosymbol\n\n");
 	has("kernel", "");
-	/* A name that leads elsewhere is not followed. */
+	/* A release with a slash must not lead to another folder. */
 	put("/proc/sys/kernel/osrelease", "x/../config-6.8.0\n");
 	put("/boot/config-6.8.0", "# nothing\n");
 	put_dir("/boot/config-x");
@@ -124,7 +124,7 @@ static void configurations_of_kernels(void)
 	machine_gone();
 }
 
-/* A pool that the driver gave to P2PDMA proves more than the driver's parameters. */
+/* A pool that the driver gave to P2PDMA is better proof than its parameters. */
 static void a_pool_is_proof(void)
 {
 	machine();
@@ -147,7 +147,7 @@ static void a_pool_is_proof(void)
 	machine_gone();
 }
 
-/* P2PDMA does not reach files on other machines. */
+/* P2PDMA does not reach remote files. */
 static void remote_files(void)
 {
 	machine();
@@ -216,7 +216,7 @@ static void shared_memory_needs_neither(void)
 {
 	struct gds_fact a = { .state = PST_CHECK_MISSING }, b = { .state = PST_CHECK_MISSING };
 
-	memset(a.text, 'a', sizeof(a.text) - 1); /* as long as there is room for */
+	memset(a.text, 'a', sizeof(a.text) - 1); /* fills all the room */
 	gds_copy(b.text, sizeof(b.text), "there is none; get one");
 	gds_stand_in(&a, &b, true);
 	T_EQ(a.state, PST_CHECK_UNKNOWN);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines of mountinfo, what is said of file systems, and O_DIRECT. */
+/* Lines of mountinfo, facts about file systems, and O_DIRECT. */
 #include "gds_rig.h"
 
 static bool parse(const char *line, struct gds_mount *m)
@@ -39,7 +39,7 @@ static void lines_of_mountinfo(void)
 	T_CHECK(!strcmp(m.type, "ext4"));
 	T_CHECK(!strcmp(m.source, "/dev/x\\y"));
 	T_CHECK(!strcmp(m.options, "rw,data=ordered"));
-	/* Text that is no escape is not changed; an escaped NUL is not decoded. */
+	/* Invalid escapes stay as they are, and an escaped NUL is not decoded. */
 	T_CHECK(parse("36 35 8:17 / /a\\04\\9\\000\\ rw - xfs none rw", &m));
 	T_CHECK(!strcmp(m.where, "/a\\04\\9\\000\\"));
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
@@ -116,7 +116,7 @@ static void ext4_beside_nvidia_fs(void)
 	machine_gone();
 }
 
-/* By its number, though another mount has the same device and a later line. */
+/* The mount is found by its id, even if a later line has the same device. */
 static void the_mount_is_found_by_its_number(void)
 {
 	char path[64];
@@ -138,7 +138,7 @@ static void the_mount_is_found_by_its_number(void)
 	machine_gone();
 }
 
-/* A line that is longer than any buffer is left out, and its end is no line. */
+/* A line longer than the buffer is skipped as a whole. */
 static void lines_that_are_too_long(void)
 {
 	static char text[20000];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The GPU, and what lies on PCI between it and the disks. */
+/* The GPU, and the PCI bridges between it and the disks. */
 #include <linux/pci_regs.h>
 
 #include "gds_rig.h"
 
 #define PORT "pci0000:16/0000:16:01.0"
 
-/* A GPU and a disk behind one switch. */
+/* Make a GPU and a disk behind one switch, with these ACS bits at its ports. */
 static void one_switch(unsigned up, unsigned gpu_side, unsigned disk_side)
 {
 	machine();
@@ -159,10 +159,10 @@ static void bridges_that_redirect(void)
 	     "ACS sends what passes between GPU and disk up to the root, at 1 bridge; boot with "
 	     "pci=disable_acs_redir=" GPU " (in",
 	     "");
-	/* Checks of the source, and forwarding of what others redirect, turn nothing away. */
+	/* Source validation and upstream forwarding redirect nothing. */
 	one_switch(PCI_ACS_SV | PCI_ACS_UF, PCI_ACS_UF | PCI_ACS_TB, PCI_ACS_DT);
 	says("acs", PST_CHECK_OK, "no bridge between", "");
-	/* Transfers do not pass bridges above both devices. */
+	/* Bridges above both devices are not on the path. */
 	one_switch(0, 0, 0);
 	acs(PORT, PCI_ACS_RR);
 	T_EQ(ask("0000:1a:00.0"), 10);
@@ -170,7 +170,7 @@ static void bridges_that_redirect(void)
 	machine_gone();
 }
 
-/* Configuration space as the kernel shows it to a user who is not root, then an empty file. */
+/* Configuration space as a user without root sees it, then an empty file. */
 static void bridges_that_cannot_be_read(void)
 {
 	uint8_t config[64] = { 0 };
@@ -185,14 +185,14 @@ static void bridges_that_cannot_be_read(void)
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_CHECK_UNKNOWN, "the configuration of 0000:18:01.0 cannot be read, so ACS",
 	     ")");
-	/* A bridge that is known to redirect is named nevertheless. */
+	/* A bridge that is known to redirect is still reported. */
 	acs(SWITCH "/0000:18:00.0", PCI_ACS_RR);
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_CHECK_MISSING, "ACS sends", "each");
 	machine_gone();
 }
 
-/* More than fit into a sentence: the first of them, whole, and a word on the others. */
+/* More bridges than fit into the text: it names the first ones, and says that there are others. */
 static void many_bridges_that_redirect(void)
 {
 	char way[500] = SWITCH, disk[512];
@@ -229,22 +229,22 @@ static void lists_of_capabilities(void)
 
 	T_EQ(gds_acs_redirects(c, 0), -EACCES);
 	T_EQ(gds_acs_redirects(c, 64), -EACCES);
-	T_EQ(gds_acs_redirects(c, 256), 0); /* not of PCI Express */
+	T_EQ(gds_acs_redirects(c, 256), 0); /* without extended capabilities */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
 	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x200);
 	set_cap(c, 0x200, PCI_EXT_CAP_ID_ACS, 0);
 	c[0x206] = PCI_ACS_RR;
 	T_EQ(gds_acs_redirects(c, 4096), 1);
-	T_EQ(gds_acs_redirects(c, 0x207), 0); /* cut within */
+	T_EQ(gds_acs_redirects(c, 0x207), 0); /* truncated inside the capability */
 	T_EQ(gds_acs_redirects(c, 0x200), 0);
 	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x100); /* a loop */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
 	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x40); /* back before them */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
-	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0xffc); /* the last word */
+	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0xffc); /* at the last word */
 	set_cap(c, 0xffc, PCI_EXT_CAP_ID_ACS, 0);
 	T_EQ(gds_acs_redirects(c, 4096), 0);
-	memset(c, 0xff, sizeof(c)); /* a device that is gone */
+	memset(c, 0xff, sizeof(c)); /* a device that has been removed */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
 }
 
@@ -253,7 +253,7 @@ static void distances(void)
 	one_switch(0, 0, 0);
 	says("distance", PST_CHECK_OK, "GPU and nvme0n1 are both below the bridge " GPU ", 2 and 2",
 	     "");
-	T_EQ(ask("0000:1b:00.0"), 10); /* the same device: nothing between */
+	T_EQ(ask("0000:1b:00.0"), 10); /* the disk is the bridge's own device */
 	says("distance", PST_CHECK_OK, "GPU and nvme0n1 are both below the bridge 0000:1b:00.0, 0",
 	     "");
 
@@ -276,7 +276,7 @@ static void distances(void)
 	machine_gone();
 }
 
-/* A disk behind another host bridge, as Intel's VMD makes one: nothing above that is shared. */
+/* A disk behind another host bridge, such as Intel's VMD: bridges above it are not shared. */
 static void a_host_bridge_below_another(void)
 {
 	machine();
@@ -292,7 +292,7 @@ static void a_host_bridge_below_another(void)
 	machine_gone();
 }
 
-/* Of several disks, the one that is worst. */
+/* Of several disks, the worst one is reported. */
 static void several_disks(void)
 {
 	one_switch(0, 0, PCI_ACS_RR);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The states of a route by cuFile: which leads to which, and that threads which look, ask and
- * answer at once never see a state that nobody set.
+ * The states of a route by cuFile and their transitions.  Threads that look, ask and answer at
+ * the same time must see only these states.
  */
 #include <pthread.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void asked_once(void)
 	T_EQ(gds_route_err(&w), 0);
 }
 
-/* For the first reason, and for good. */
+/* A disabled route keeps its first reason for ever. */
 static void condemned(void)
 {
 	struct gds_route w = { .device = 0 };
@@ -50,7 +50,7 @@ static void condemned(void)
 	T_CHECK(!gds_route_ask(&w, T0 + 1000 * S));
 }
 
-/* The reason is seen until it is asked again, after a while. */
+/* A passing reason stays until the route is tried again, after 10 s. */
 static void passing(void)
 {
 	struct gds_route w = { .device = 0 };
@@ -66,13 +66,13 @@ static void passing(void)
 	T_EQ(gds_route_look(&w, T0 + 12 * S), 0);
 }
 
-/* An answer that does not come is not waited for, and when it does nobody wants it. */
+/* An answer that does not come within 60 s is given up, and a late one is ignored. */
 static void hangs(void)
 {
 	struct gds_route w = { .device = 0 };
 
 	T_CHECK(gds_route_ask(&w, T0));
-	T_EQ(gds_route_look(&w, T0 - 5 * S), EAGAIN); /* a look that was late */
+	T_EQ(gds_route_look(&w, T0 - 5 * S), EAGAIN); /* a thread with an older time */
 	T_EQ(gds_route_look(&w, T0 + 59 * S), EAGAIN);
 	T_EQ(gds_route_look(&w, T0 + 61 * S), ETIMEDOUT);
 	T_CHECK(!gds_route_answer(&w, GDS_GOOD, 0, T0 + 62 * S));
@@ -91,10 +91,7 @@ static struct race {
 	atomic_uint odd;
 } race;
 
-/*
- * The answer is either that the route is still being examined, or the reason from a finished
- * examination.
- */
+/* A look returns either EAGAIN, during a trial, or the reason of a finished one. */
 static void *look(void *arg)
 {
 	(void)arg;

@@ -17,7 +17,7 @@
 
 #define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
 
-/* The wire format once more, written from its description and not included. */
+/* The wire format, written again from its description instead of included. */
 struct wire {
 	uint32_t magic;
 	uint16_t version;
@@ -68,7 +68,7 @@ static struct pst_grant empty(void)
 	return (struct pst_grant){ .sz = sizeof(struct pst_grant), .fd = -1 };
 }
 
-/* Send any bytes with any number of descriptors. */
+/* Send any bytes, with any number of descriptors. */
 static void send_raw(int sock, const void *p, size_t len, const int *fds, unsigned nr_fds)
 {
 	union {
@@ -101,8 +101,8 @@ static struct mem_alloc *shared(uint32_t kind, uint64_t len)
 }
 
 /*
- * Run the other process: receive a grant, check that the range holds bytes of seed 1, and put bytes
- * of seed 2 there.  The exit status says which step failed.
+ * Run the other process: receive a grant, check that its range has the bytes of seed 1, and
+ * write those of seed 2. The exit status says which step failed.
  */
 static int peer(int sock, uint64_t off, uint64_t len)
 {
@@ -184,7 +184,7 @@ static void everything_arrives(void)
 	g.off = 10;
 	g.len = 20;
 	T_OK(grant_send(s[0], &g, 0));
-	T_OK(grant_send(s[0], &g, 0)); /* two in a row stay two */
+	T_OK(grant_send(s[0], &g, 0)); /* a second one stays separate */
 	for (int i = 0; i < 2; i++) {
 		T_OK(grant_recv(s[1], &h, 0));
 		T_CHECK(h.fd >= 0 && h.fd != g.fd);
@@ -198,7 +198,7 @@ static void everything_arrives(void)
 	mem_free(a);
 }
 
-/* Attacks of a sender who knows the format. */
+/* Messages of a sender who knows the format. */
 static void hostile(int type)
 {
 	struct mem_alloc *a = shared(PST_KIND_HOST, 4096);
@@ -242,7 +242,7 @@ static void hostile(int type)
 	REFUSED(&w, sizeof(w), 0);
 	REFUSED(&w, sizeof(w), 2);
 	REFUSED(&w, sizeof(w), 100);
-	REFUSED(&w, sizeof(w), 250); /* more than the control buffer takes */
+	REFUSED(&w, sizeof(w), 250); /* more than the control buffer holds */
 	for (size_t bit = 0; bit < 8 * sizeof(w); bit += 5) {
 		struct wire bad = w;
 
@@ -290,7 +290,7 @@ static void hostile_messages_in_packets(void)
 	close_pair(s);
 }
 
-/* The grant is well-formed, but the memory it carries cannot be mapped safely. */
+/* Well-formed grants whose memory cannot be mapped safely. */
 static void lying_grants_are_not_imported(void)
 {
 	struct pst_grant h = empty();
@@ -384,7 +384,7 @@ static void deadlines_hold(void)
 	T_EQ(grant_recv(s[1], &h, t_in_ms(30)), -ETIMEDOUT);
 	T_CHECK(t_now() - start >= 30 * 1000000u);
 
-	/* Nobody reads, so the socket becomes full. */
+	/* Nobody reads, so the socket gets full. */
 	T_OK(mem_export(a, RW, &g));
 	while ((r = grant_send(s[0], &g, t_in_ms(20))) == 0)
 		T_CHECK(++n < 100000);
@@ -411,7 +411,7 @@ static void a_late_peer_is_waited_for(void)
 	T_OK(mem_export(a, RW, &g));
 	pid = fork();
 	if (!pid) {
-		(void)usleep(30000); /* being late */
+		(void)usleep(30000); /* to be late */
 		_exit(-grant_send(s[0], &g, 0));
 	}
 	T_OK(grant_recv(s[1], &h, PST_NO_DEADLINE));
@@ -434,14 +434,14 @@ static void a_peer_that_is_gone(void)
 		pair(i ? SOCK_SEQPACKET : SOCK_STREAM, s);
 		(void)close(s[0]);
 		T_EQ(grant_recv(s[1], &h, t_hang()), -EPIPE);
-		T_EQ(grant_send(s[1], &g, t_hang()), -EPIPE); /* and no SIGPIPE */
+		T_EQ(grant_send(s[1], &g, t_hang()), -EPIPE); /* without a SIGPIPE */
 		(void)close(s[1]);
 	}
 	(void)close(g.fd);
 	mem_free(a);
 }
 
-/* The socket's owner may have enabled credentials on each message. */
+/* The socket's owner may have enabled credentials for each message. */
 static void credentials_beside_the_grant(void)
 {
 	struct mem_alloc *a = shared(PST_KIND_HOST, 1);
@@ -453,7 +453,7 @@ static void credentials_beside_the_grant(void)
 #ifdef SO_PASSPIDFD
 	(void)setsockopt(s[1], SOL_SOCKET, SO_PASSPIDFD, &on, sizeof(on));
 #else
-	(void)setsockopt(s[1], SOL_SOCKET, 76, &on, sizeof(on)); /* Linux 6.5 */
+	(void)setsockopt(s[1], SOL_SOCKET, 76, &on, sizeof(on)); /* SO_PASSPIDFD, of Linux 6.5 */
 #endif
 	T_OK(mem_export(a, RW, &g));
 	T_OK(grant_send(s[0], &g, 0));
@@ -486,7 +486,7 @@ static void without_descriptors(void)
 	mem_free(a);
 }
 
-/* The other end was made by another user; needs root to become one. */
+/* The peer is another user: each side refuses.  Needs root. */
 static void another_user_gets_nothing(void)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -513,10 +513,10 @@ static void another_user_gets_nothing(void)
 		if (setresuid(65533, 65533, 65533) < 0 ||
 		    connect(c, (struct sockaddr *)&addr, len) < 0)
 			_exit(1);
-		/* Root is another user for them, too. */
+		/* For that user, root is another user as well. */
 		if (grant_recv(c, &h, t_hang()) != -EACCES)
 			_exit(2);
-		_exit(read(c, &b, 1) == 0 ? 0 : 3); /* not a byte came */
+		_exit(read(c, &b, 1) == 0 ? 0 : 3); /* no byte was sent */
 	}
 	sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	T_EQ(grant_send(sock, &g, t_hang()), -EACCES);
@@ -531,7 +531,7 @@ static void another_user_gets_nothing(void)
 	T_EQ(status, 0);
 }
 
-/* All users without a number in a user namespace share one uid, so that uid proves nothing. */
+/* In a user namespace, all unmapped users share one uid: it must not count as the same user. */
 static void the_overflow_uid_is_nobodys(void)
 {
 	struct pst_grant g, h = empty();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles: none is given out twice, an old or invented one finds nothing, one thread of many gets
- * what a handle stood for, and the table says when it is full or there is no memory.
+ * Handles: none is used twice, an old or invented one finds nothing, only one of several threads
+ * takes an object, and a full table or missing memory is reported.
  */
 #include <pthread.h>
 
@@ -9,7 +9,7 @@
 
 #include "t.h"
 
-static atomic_uint nth, seen; /* calloc() fails then; 0: never */
+static atomic_uint nth, seen; /* calloc() fails at its nth call; 0: never */
 
 void *__real_calloc(size_t nr, size_t len);
 void *__wrap_calloc(size_t nr, size_t len);
@@ -63,7 +63,7 @@ static void invented_ones_find_nothing(void)
 	T_CHECK(handle_take(&table, a) == &x);
 }
 
-/* The index is used again at once; the number never is. */
+/* The index is reused at once, the handle never. */
 static void old_ones_find_nothing(void)
 {
 	uintptr_t first, now = 0, before;
@@ -91,7 +91,7 @@ static void a_hidden_one_comes_back(void)
 	T_CHECK(handle_hide(&table, a) == &x);
 	T_CHECK(!handle_get(&table, a) && !handle_hide(&table, a) && !handle_take(&table, a));
 	T_EQ(handle_new(&table, &y, &b), 0);
-	T_CHECK(b % HANDLES_MAX != a % HANDLES_MAX); /* it is nobody else's meanwhile */
+	T_CHECK(b % HANDLES_MAX != a % HANDLES_MAX); /* the index is not reused meanwhile */
 	handle_show(&table, a);
 	T_CHECK(handle_get(&table, a) == &x && handle_get(&table, b) == &y);
 	T_CHECK(handle_hide(&table, a) == &x);
@@ -121,7 +121,7 @@ static void full(void)
 	T_EQ(handle_new(&small, &x, &v[7]), -EMFILE);
 }
 
-/* The first, second, ... allocation fails: nothing changes, and the next call may go well. */
+/* Fail the first, second, ... allocation: nothing changes, and a later call may succeed. */
 static void out_of_memory(void)
 {
 	static struct handle_table t = HANDLE_TABLE(3 * HANDLE_CHUNK);
@@ -135,10 +135,7 @@ static void out_of_memory(void)
 			given++;
 		failed += r == -ENOMEM;
 		T_EQ(r, given == 3 * HANDLE_CHUNK ? -EMFILE : -ENOMEM);
-		/*
-		 * Each round has one chunk more, because the calls before the failing one
-		 * succeeded.
-		 */
+		/* Each round has one more chunk: the calls before the failing one succeeded. */
 		T_EQ(given % HANDLE_CHUNK, 0);
 	}
 	nth = 0;
@@ -153,10 +150,10 @@ static void out_of_memory(void)
 #define SHARED 16u
 
 static struct handle_table busy = HANDLE_TABLE(4 * HANDLE_CHUNK);
-static _Atomic uintptr_t shared[SHARED]; /* handles that everybody takes from */
+static _Atomic uintptr_t shared[SHARED]; /* handles that all threads take from */
 static atomic_uint made, taken, wrong;
 
-/* An object is the place of its handle; what is found must be the one that the handle is of. */
+/* An object that holds its own handle, to check that a lookup finds the right object. */
 struct thing {
 	_Atomic uintptr_t handle;
 };
@@ -179,7 +176,7 @@ static void *race(void *arg)
 		made++;
 		seed = seed * 1103515245u + 12345u;
 		other = atomic_exchange(&shared[seed / 65536 % SHARED], h);
-		/* Two may have it by now: this thread, and who looks below. */
+		/* another thread may look it up at the same time */
 		found = handle_take(&busy, other);
 		if (found) {
 			taken++;
@@ -214,7 +211,7 @@ static void each_is_taken_once(void)
 	T_EQ(taken + left, made);
 }
 
-/* All threads take and give back all handles at once: none is lost, and none is given out twice. */
+/* Threads take and return all handles at once: none is lost, and none is used twice. */
 static atomic_uint held[4 * HANDLE_CHUNK];
 
 static void *use_up(void *arg)

@@ -39,7 +39,7 @@ static void memory_is_zero_and_aligned(void)
 	}
 }
 
-/* Pages of the address space in use, from /proc/self/statm. */
+/* Return the process' address space in pages, from /proc/self/statm. */
 static long pages(void)
 {
 	FILE *f = fopen("/proc/self/statm", "re");
@@ -61,7 +61,7 @@ static void freeing_unmaps_all(void)
 	before = pages();
 	for (int i = 0; i < 50; i++)
 		mem_free(alloc(MIB(3) + 4097, i & 1 ? PST_MEM_SHARED : 0));
-	T_CHECK(pages() - before < 256); /* the allocator of the C library may move a little */
+	T_CHECK(pages() - before < 256); /* the C library's allocator may keep a little */
 }
 
 static void only_shared_memory_is_exported(void)
@@ -80,7 +80,7 @@ static void only_shared_memory_is_exported(void)
 	mem_free(w);
 }
 
-/* A peer can neither crash us by shrinking the memory nor write where it may only read. */
+/* A peer can neither crash the owner by shrinking the memory nor write without the right. */
 static void grants_are_sealed_and_limited(void)
 {
 	struct mem_alloc *a = alloc(5000, PST_MEM_SHARED);
@@ -140,7 +140,7 @@ static void hostile_descriptors_are_refused(void)
 	T_CHECK(!b);
 }
 
-/* Writing through a read-only import is a crash and not a change. */
+/* Writing through a read-only import crashes, and changes nothing. */
 static void read_only_imports_are_mapped_so(void)
 {
 	struct mem_alloc *a = alloc(4096, PST_MEM_SHARED), *b;

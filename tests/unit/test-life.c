@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The table of a request's life, walked in every order of events.
- */
+/* Walk the table of a request's states in every order of events. */
 #include "t.h"
 
 #include "core/queue/life.h"
 
-/* A request as the world around it sees it. */
+/* What the rest of the library knows of a request. */
 struct world {
 	enum req_state state;
 	bool submitted, under_way, reaped;
@@ -15,7 +13,7 @@ struct world {
 
 static unsigned seen[REQ_STATES], steps;
 
-/* Can the world bring this event about now?  It does not ask the table. */
+/* Return true if this event can happen now, without looking into the table. */
 static bool can_come(const struct world *w, enum req_event ev)
 {
 	bool there = w->state != REQ_FREE;
@@ -27,7 +25,7 @@ static bool can_come(const struct world *w, enum req_event ev)
 		return there && !w->submitted && !w->completed;
 	case REQ_START:
 		return there && !w->under_way && !w->completed;
-	case REQ_QUIET: /* the end of what is under way, or a failure before there is anything */
+	case REQ_QUIET: /* the operation has ended, or it failed before it began */
 		return there && (w->under_way || !w->completed);
 	case REQ_GIVE_UP:
 		return w->under_way && !w->completed;
@@ -64,7 +62,7 @@ static struct world next(struct world w, enum req_event ev, const struct life_st
 	return w;
 }
 
-/* What must hold whatever came before. */
+/* Check what must hold in every state. */
 static void look(const struct world *w, enum req_event ev, const struct life_step *s)
 {
 	T_CHECK(w->completed <= 1);
@@ -77,7 +75,7 @@ static void look(const struct world *w, enum req_event ev, const struct life_ste
 		T_CHECK(w->state != REQ_FREE);
 		return;
 	}
-	/* The end: once each, unless it was never submitted. */
+	/* At the end, released and reaped once each, unless it was never submitted. */
 	T_EQ(w->state, REQ_FREE);
 	T_EQ(w->released, 1);
 	T_EQ(w->completed, ev == REQ_DROP ? 0 : 1);
@@ -85,8 +83,8 @@ static void look(const struct world *w, enum req_event ev, const struct life_ste
 	T_CHECK(!w->under_way);
 }
 
-/* A held request may start late, a life has at most six steps: it is prepared, held, started,
- * given up, reaped, quiet. */
+/* Walk all events from here.  A life has at most six steps: prepared, held, started, given up,
+ * reaped, quiet. */
 static void walk(const struct world *w, unsigned depth)
 {
 	bool on = false;
@@ -107,7 +105,7 @@ static void walk(const struct world *w, unsigned depth)
 		if (n.state != REQ_FREE)
 			walk(&n, depth + 1);
 	}
-	T_CHECK(on); /* no request stays for ever */
+	T_CHECK(on); /* some event must be possible */
 }
 
 static void every_order(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lock of a queue: one thread holds it at a time, and a sleeper is woken. */
+/* The queue lock: one thread holds it at a time, and a sleeper is woken. */
 #include <pthread.h>
 
 #include "base/lock.h"
@@ -7,10 +7,10 @@
 
 #define THREADS 4u
 #define TURNS 20000u
-#define PAUSE_NS 10000000 /* a thread that wants the lock sleeps by then */
+#define PAUSE_NS 10000000 /* until a thread that waits for the lock sleeps */
 
 static struct lock lock;
-static unsigned turns; /* under the lock */
+static unsigned turns; /* written under the lock */
 
 static void *take_turns(void *arg)
 {

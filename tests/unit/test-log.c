@@ -20,7 +20,7 @@ static void keep(void *arg, int level, const char *line)
 	errno = 99;
 }
 
-/* Run this program again: it logs one line of each level to standard error. */
+/* Run this program again.  It logs one line of each level to standard error. */
 static int run_with(const char *level, char *out, size_t len)
 {
 	ssize_t n, got = 0;
@@ -141,7 +141,7 @@ static void *talk(void *arg)
 	return NULL;
 }
 
-/* After log_set() returned, the earlier callback is not entered any more. */
+/* After log_set() has returned, the earlier callback is not called any more. */
 static void changes_under_fire(void)
 {
 	struct sink sinks[2] = { 0 };

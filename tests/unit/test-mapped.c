@@ -10,7 +10,7 @@
 
 #define PAGES 8
 
-/* The kernel's way to tell about mappings: a call, a text or none. */
+/* How the kernel tells about mappings: by ioctl, by text, or not at all. */
 static enum { CALL, TEXT, NOTHING } kernel;
 static unsigned calls;
 
@@ -73,7 +73,7 @@ static void look(void)
 	T_OK(ask(0, PAGES * page));
 	T_OK(ask(5, 6));
 	T_OK(ask(page - 1, page + 1));
-	/* Read or write: one is enough.  Several mappings are one range. */
+	/* Read or write access is enough.  Several mappings form one range. */
 	T_EQ(mprotect(at + page, page, PROT_READ), 0);
 	T_EQ(mprotect(at + 2 * page, page, PROT_WRITE), 0);
 	T_OK(ask(0, PAGES * page));
@@ -91,7 +91,7 @@ static void look(void)
 	T_EQ(ask(6 * page - 1, PAGES * page), -EFAULT);
 	T_CHECK(strstr(err_text(), "no memory that the CPU may use"));
 
-	/* Addresses that are only reserved.  Without /proc this cannot be told. */
+	/* Reserved addresses without access.  Unknown without /proc. */
 	T_EQ(mprotect(at + 3 * page, page, PROT_NONE), 0);
 	T_EQ(ask(3 * page + 7, 3 * page + 8), kernel == NOTHING ? 0 : -EFAULT);
 	T_EQ(ask(0, 5 * page), kernel == NOTHING ? 0 : -EFAULT);
@@ -99,10 +99,10 @@ static void look(void)
 	T_OK(ask(4 * page, 5 * page));
 	T_EQ(munmap(at, PAGES * page), 0);
 
-	/* Nothing at all, below and above. */
+	/* No mapping at all, below and above all others. */
 	T_EQ(mapped_check(&(struct mapped){ 4096, 1 }, 1), -EFAULT);
 	T_EQ(mapped_check(&(struct mapped){ UINT64_C(1) << 62, 1 }, 1), -EFAULT);
-	/* Of any length. */
+	/* A long mapping. */
 	big = mmap(NULL, GIB(512), PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	T_CHECK(big != MAP_FAILED);
@@ -110,7 +110,7 @@ static void look(void)
 	T_EQ(munmap(big, GIB(512)), 0);
 }
 
-/* Many ranges at once, some of which overlap. */
+/* Several ranges at once, some of which overlap. */
 static void look_at_many(void)
 {
 	struct mapped list[5];

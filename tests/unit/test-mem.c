@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rules for every kind of memory: names, checks, round trips. */
+/* What holds for every kind of memory: names, checks, round trips. */
 #include <pthread.h>
 
 #include "base/err.h"
@@ -28,7 +28,7 @@ static void devices_are_listed(void)
 	T_EQ(n, 2);
 	memset(d, 0xff, sizeof(d));
 	T_EQ(mem_list(d, 1), 2);
-	T_EQ(d[1].sz, SIZE_MAX); /* untouched */
+	T_EQ(d[1].sz, SIZE_MAX); /* not written */
 	T_EQ(mem_list(d, 16), 2);
 	T_CHECK(!strcmp(d[0].name, "host"));
 	T_EQ(d[0].kind, PST_KIND_HOST);
@@ -172,7 +172,7 @@ static void wraps_are_checked(void)
 	T_EQ(mem_wrap(at, 1, PST_KIND_CUDA, 0, &a), -ENODEV);
 	T_EQ(mem_wrap(at, 1, 99, 0, &a), -ENODEV);
 	T_EQ(mem_wrap(at, 1, PST_KIND_SOFT, 0, &a), -EFAULT);
-	/* Device memory is never taken for memory that the CPU may touch. */
+	/* Device memory is never taken for memory of the CPU. */
 	T_OK(mem_alloc(ops_of(1), 0, 100, 0, &soft));
 	T_EQ(mem_wrap(soft->base.va, 1, PST_KIND_HOST, 0, &a), -EFAULT);
 	T_EQ(mem_wrap(soft->base.va, 101, 0, 0, &a), -ERANGE);
@@ -248,7 +248,7 @@ static void imports_are_checked(void)
 	}
 }
 
-/* Every odd place and length in memory of every size, and only there. */
+/* Copy at odd offsets and lengths in memory of all sizes.  No byte outside may change. */
 static void copies_round_trip(void)
 {
 	static const uint64_t lens[] = { 1, 4095, 4096, 4097, 100003, MIB(2), MIB(2) + 5 };
@@ -351,10 +351,7 @@ static void imports_share_the_bytes_as_far_as_rights_go(void)
 				T_CHECK(!memcmp(in, out, 3000));
 			}
 			(void)close(g.fd);
-			/*
-			 * An imported grant may be passed on with the rights it came with, and no
-			 * more.
-			 */
+			/* An imported grant can be passed on with at most its own rights. */
 			T_EQ(mem_export(b, PST_RIGHT_READ | PST_RIGHT_WRITE, &g),
 			     rights == 3 ? 0 : -EACCES);
 			if (rights == 3)

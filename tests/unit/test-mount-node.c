@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* While a file system takes its time to open or to close an inode, other inodes are found. */
+/* While a file system takes long to open or close one inode, other inodes can be looked up. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,11 +16,11 @@ static char dir[128];
 static atomic_int fds[FILES];
 static struct node *found[FILES];
 
-/* A call that hangs until it is let go. */
+/* Makes a call hang until it is released. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t change;
-	bool opens, closes; /* which calls hang */
+	bool opens, closes; /* open or close calls hang */
 	bool hangs;
 } gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER };
 
@@ -40,7 +40,7 @@ static void hang(const bool *armed)
 	(void)pthread_mutex_unlock(&gate.lock);
 }
 
-/* Calls that are passed to us create no file. */
+/* Replaces open64().  None of the calls here creates a file. */
 int __wrap_open64(const char *path, int flags, ...)
 {
 	if (strncmp(path, "/proc/self/fd/", sizeof("/proc/self/fd/") - 1) == 0)
@@ -87,7 +87,7 @@ static void hangs(void)
 	T_CHECK(is);
 }
 
-/* Look a file up.  The main thread's own. */
+/* Look up file i, in the main thread. */
 static int look_up(unsigned i)
 {
 	char name[200];
@@ -115,7 +115,7 @@ static void *hold_root(void *ret)
 	return NULL;
 }
 
-/* The thread ends while the call hangs; the call is let go in any case. */
+/* Check that the thread ends while the call hangs, then release the call. */
 static void ends(pthread_t thread, bool *armed)
 {
 	uint64_t until = t_hang();
@@ -155,7 +155,7 @@ static void end(void)
 	T_EQ(scratch_remove(dir), 0);
 }
 
-/* The first one who uses a directory of a mount opens it. */
+/* The first use of a mount opens its directory, which hangs. */
 static void opening_hangs(void)
 {
 	int held = -1, looked = 0;
@@ -174,14 +174,14 @@ static void opening_hangs(void)
 	end();
 }
 
-/* The last descriptor of a deleted file: its blocks are freed meanwhile. */
+/* Closing the last descriptor of a deleted file frees its blocks, which takes long. */
 static void closing_hangs(void)
 {
 	pthread_t looks;
 	int looked = 0;
 
 	begin(2);
-	/* The call that opens handles counts from here on. */
+	/* Open the mount's directory first, so that it does not count below. */
 	T_EQ(node_hold(&nodes, &nodes.root), 0);
 	node_release(&nodes, &nodes.root);
 	if (nodes.mounts[0].fd < 0) {
@@ -194,7 +194,7 @@ static void closing_hangs(void)
 	hangs();
 	ends(looks, &gate.closes);
 	T_EQ(looked, 0);
-	/* What was put away is opened again. */
+	/* Inodes that were closed for room are opened again. */
 	for (unsigned i = 0; i < FILES; i++) {
 		struct stat st;
 

@@ -40,7 +40,7 @@ static void long_words(void)
 	memset(word, 's', sizeof(word) - 1);
 	word[sizeof(word) - 1] = '\0';
 	T_CHECK(!of(word));
-	/* Only len bytes count. */
+	/* Only len bytes are compared. */
 	T_CHECK(!strcmp(nearest("depth=5", 5, &names[0].name, sizeof(names[0]), 2), "depth"));
 }
 

@@ -10,7 +10,7 @@
 #define T_ERROR_TEXT() err_text()
 #include "t.h"
 
-/* The set as a list again, without ranges. */
+/* Write the set as a list of single CPUs. */
 static const char *text_of(const cpu_set_t *set, char *buf, size_t len)
 {
 	size_t n = 0;
@@ -83,7 +83,7 @@ static void nonsense(void)
 	T_CHECK(CPU_EQUAL(&set, &before));
 }
 
-/* Lists with one byte changed are lists or are refused: nothing else happens. */
+/* Change one byte of a list: it must be parsed or refused, and nothing else. */
 static void spoilt_lists(void)
 {
 	static const char text[] = "0-3,8-11,16,1000-1023\n";
@@ -109,7 +109,7 @@ static void spoilt_lists(void)
 static void narrowed(void)
 {
 	static const struct {
-		const char *mine, *node, *want; /* NULL: leave it as it is */
+		const char *mine, *node, *want; /* want NULL: unchanged */
 	} cases[] = {
 		{ "0-7", "0-3", "0,1,2,3" }, { "2-5", "0-3", "2,3" }, { "0-3", "0-3", NULL },
 		{ "0-3", "0-7", NULL },      { "0-3", "4-7", NULL },  { "0-3", "", NULL },
@@ -127,14 +127,14 @@ static void narrowed(void)
 	}
 }
 
-/* On this machine: never onto a CPU that the thread might not use before. */
+/* On the real machine: a thread never gets a CPU that it could not use before. */
 static void a_thread_stays(void)
 {
 	cpu_set_t before, after, both;
 
 	T_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
 	numa_stay(-1);
-	numa_stay(100000); /* there is no such node */
+	numa_stay(100000); /* no such node */
 	T_EQ(sched_getaffinity(0, sizeof(after), &after), 0);
 	T_CHECK(CPU_EQUAL(&before, &after));
 	numa_stay(0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows on CUDA memory by the nvrm backend, under the public calls: the libcuda of
- * tests/stub, which PST_LIBCUDA names, and the driver's double beneath.
+ * Windows on CUDA memory by the nvrm back end, through the public calls, on the CUDA stub that
+ * PST_LIBCUDA names and the stub of the driver below it.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
 #define WAIT_MS 60000
 
-/* The driver's calls, as programs make them. */
+/* Driver functions that the program itself calls. */
 static struct {
 #define SYM(name, args) cu_result(*name) args;
 #define OPT SYM
@@ -35,7 +35,7 @@ static struct {
 	bool (*stub_cuda_fail)(const char *);
 } cu;
 
-/* False without the library of tests/stub; else its devices' contexts are there. */
+/* Load the CUDA stub and make contexts on its devices.  Return false without a stub. */
 static bool cuda(void)
 {
 	const char *file = getenv("PST_LIBCUDA");
@@ -87,8 +87,8 @@ static bool says(const char *what)
 }
 
 /*
- * Compare the range with the device's own copies in both directions, and check that no byte outside
- * changed.
+ * Compare the range with the device's own copies in both directions.  Check that no byte outside
+ * has changed.
  */
 static void check(struct pst_mem *m, uint64_t off, uint64_t len)
 {
@@ -108,12 +108,12 @@ static void check(struct pst_mem *m, uint64_t off, uint64_t len)
 	T_EQ(info.state, PST_STATE_PROVEN);
 	T_EQ(info.caching, PST_CACHING_WC);
 	T_EQ(info.len, len);
-	/* By the device, seen by the CPU. */
+	/* Written by the device, read by the CPU. */
 	t_fill(want, 3, 0, len + before + behind);
 	T_OK(pst_mem_copy_in(m, off - before, want, len + before + behind));
 	T_OK(pst_window_load(w, 0, got, len));
 	T_CHECK(!memcmp(got, want + before, len));
-	/* By the CPU, seen by the device. */
+	/* Written by the CPU, read by the device. */
 	t_fill(got, 4, 0, len);
 	T_OK(pst_window_store(w, 0, got, len));
 	memcpy(want + before, got, len);
@@ -135,7 +135,7 @@ static int refusal(struct pst_mem *m, uint64_t off, uint64_t len)
 	return r;
 }
 
-/* Chunks of cuMemCreate in a row of addresses. */
+/* Adjacent chunks of cuMemCreate(). */
 struct row {
 	cu_ptr va;
 	uint64_t len;
@@ -224,7 +224,7 @@ static void mapped_memory(void)
 	check(m, CHUNK, CHUNK);
 	check(m, CHUNK / 2 + 5, 3 * CHUNK);
 	pst_mem_free(m);
-	/* A tensor across two chunks; what was wrapped begins with the second. */
+	/* A range across two chunks, in a wrap that begins in the second one. */
 	m = wrap(row.va + CHUNK + 4097, CHUNK);
 	check(m, 0, CHUNK);
 	check(m, CHUNK - 4097, 4096);
@@ -346,7 +346,7 @@ static void backends(void)
 /* ---------------------------------------------------------- other processes */
 
 /*
- * Run a child with a socket: map what arrives, report whether the pattern is there, and write
+ * Run a child: map what arrives on the socket, report whether the pattern is there, and write
  * another pattern.  The child "grant" does not load CUDA, the child "import" does.
  */
 static int as_child(const char *how, int sock)
@@ -431,9 +431,7 @@ static void grants(void)
 
 /* ----------------------------------------------------------------- failures */
 
-/*
- * Fail each of CUDA's calls, then each of the driver's: nothing is leaked, and no window is wrong.
- */
+/* Fail each call of CUDA, then each of the driver: nothing leaks, and no window has wrong bytes. */
 static void calls_that_fail(bool driver, uint64_t off, struct pst_mem *m, const char *spoil)
 {
 	struct stub_cuda_state before, after;
@@ -499,7 +497,8 @@ static void a_wrong_mapping_is_no_window(void)
 	pst_mem_free(m);
 }
 
-/* Nothing is proven yet, so scratch memory reveals the lie, and this way is not taken again. */
+/* The mapping is wrong before anything is proven: the proof on scratch memory notices, and the
+ * back end is not used again. */
 static int as_misled(void)
 {
 	struct pst_window *w = NULL;

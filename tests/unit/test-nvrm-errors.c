@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The nvrm backend where it is not wanted, refused, or its calls fail, on the driver's double
- * of tests/stub.
+ * The nvrm back end when it is turned off or refused, or its calls fail.  Runs on the stub of
+ * the driver in tests/stub.
  */
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -57,7 +57,7 @@ static void refusals(void)
 	forget();
 }
 
-/* Refuse each step with each status: each gives an errno and a sentence, and leaks nothing. */
+/* Refuse each step with each status: each gives an errno and an error text, and leaks nothing. */
 static void statuses(void)
 {
 	static const uint32_t steps[] = {
@@ -93,7 +93,7 @@ static void statuses(void)
 	forget();
 }
 
-/* Failures of what ends things are survived, and do not hide why something ended. */
+/* Failures while freeing are ignored, and do not hide the first error. */
 static void ends_that_fail(void)
 {
 	struct window *w;
@@ -174,7 +174,7 @@ static void no_descriptors(void)
 
 /* ------------------------------------------------------------------- PST_NVRM */
 
-/* The work of this program when it is started as a child. */
+/* What the program does when it is started as a child. */
 static int as_child(const char *what)
 {
 	struct window_src src;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Decisions of the nvrm backend: which IPC handles it takes, and which drivers it talks to.
- */
+/* Which IPC handles the nvrm back end accepts, and which drivers it uses. */
 #include <stdio.h>
 
 #include "base/err.h"

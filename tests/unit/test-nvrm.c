@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The nvrm backend on the driver's double of tests/stub, below the proofs: what the backend asks of
- * the driver, for which bytes, and what remains of it.  test-nvrm-errors.c has the failures,
- * test-nvrm-cuda.c has all of it under the public calls.
+ * The nvrm back end on the stub of the driver in tests/stub, below the proofs: its calls of the
+ * driver, for which bytes, and what they leave.  test-nvrm-errors.c has the failures,
+ * test-nvrm-cuda.c has the public calls.
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ static void ranges_of_one_part(void)
 	forget();
 }
 
-/* Allocations as cudaMalloc() makes them: several share one block and begin at odd addresses. */
+/* Allocations like those of cudaMalloc(): several share a block, and begin at odd offsets. */
 static void small_allocations(void)
 {
 	for (unsigned i = 0; i < 64; i++) {
@@ -60,7 +60,7 @@ static void many_parts(void)
 
 	by_fd(300, KIB(64));
 	w = open_at(0, mem.a.size);
-	/* Control and GPU. */
+	/* The control device and the GPU. */
 	T_EQ(stub_nvrm_descriptors(), 2);
 	check_window(w, 0);
 	window_nvrm_ops.close(w);
@@ -247,7 +247,8 @@ static void grants(void)
 	forget();
 }
 
-/* The one that has the memory opens, others need not; and the driver's file spares opening. */
+/* Only the GPU with the memory must be openable.  The driver's files in /proc spare opening the
+ * others. */
 static void grants_open_few_gpus(void)
 {
 	struct pst_grant g;
@@ -272,7 +273,7 @@ static void grants_open_few_gpus(void)
 	forget();
 }
 
-/* A grant without a UUID means the only GPU; with two GPUs none is guessed. */
+/* A grant without a UUID means the only GPU. With two GPUs it is refused. */
 static void grants_of_the_only_gpu(void)
 {
 	struct pst_grant g;

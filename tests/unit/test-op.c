@@ -15,15 +15,15 @@ static struct local_file file = {
 	.fd_direct = 4,
 };
 
-/* One result of a system call, and the action that must follow. */
+/* A result of a system call, and what the operation must do next. */
 static const struct row {
 	const char *name;
 	uint8_t kind, flags;
 	bool canceled;
-	uint64_t off, len, moved; /* before */
-	int64_t res;              /* of the system call */
+	uint64_t off, len, moved; /* before the result */
+	int64_t res;              /* result of the system call */
 	bool finished;
-	int64_t want; /* op.res when finished */
+	int64_t want; /* op.res, if finished */
 	uint64_t moved_then;
 	uint8_t flags_then;
 } rows[] = {
@@ -134,7 +134,7 @@ static void faults(void)
 	T_OK(fault_set("file.read:0:short"));
 	op.kind = IO_READ;
 	op.len = 4096;
-	T_EQ(io_op_ask(&op), 4096); /* never nothing */
+	T_EQ(io_op_ask(&op), 4096); /* at least one block */
 	T_OK(fault_set(NULL));
 }
 

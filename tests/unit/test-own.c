@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Descriptors of a thread's own: each is closed when its file is freed, once, and until then it is
- * the file's.
+ * Descriptors of files that a thread opens for itself: each is closed once, when its file is
+ * freed, and refers to that file until then.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -57,7 +57,7 @@ static bool is_open(int fd)
 	return fcntl(fd, F_GETFD) >= 0;
 }
 
-/* The bytes of the i-th file, by that descriptor. */
+/* Check that the descriptor reads the bytes of file i. */
 static void check_bytes(int fd, unsigned i)
 {
 	uint8_t buf[4096];
@@ -93,7 +93,7 @@ static void one_for_each(void)
 	}
 }
 
-/* Afterwards the descriptor's number may belong to somebody else. */
+/* Once a descriptor is closed, its number may belong to another file, which must not be closed. */
 static void closed_once(void)
 {
 	struct file *f = open_file(0), *g[OWN_FILES];
@@ -106,7 +106,7 @@ static void closed_once(void)
 	T_CHECK(!is_open(fd));
 	stranger = fcntl(0, F_DUPFD_CLOEXEC, fd);
 	T_EQ(stranger, fd);
-	/* Another file takes the free place, and then the table is full. */
+	/* Other files fill the table. */
 	for (unsigned i = 0; i < OWN_FILES; i++) {
 		g[i] = open_file(i);
 		check_bytes(own_files_get(&own, g[i]), i);
@@ -119,7 +119,7 @@ static void closed_once(void)
 		file_free(g[i]);
 }
 
-/* Freed before the end: no second close there either. */
+/* The file is freed before the table: the table must not close the descriptor again. */
 static void closed_once_at_the_end(void)
 {
 	struct file *f = open_file(0);
@@ -136,7 +136,7 @@ static void closed_once_at_the_end(void)
 	(void)close(stranger);
 }
 
-/* The next file gets the place that the last one had in the tables of I/O contexts. */
+/* The next file gets the same index as the closed one. */
 static void another_file_at_its_place(void)
 {
 	struct file *f = open_file(0);
@@ -152,7 +152,8 @@ static void another_file_at_its_place(void)
 	own_files_done(&own);
 }
 
-/* More than have room: each is read right, and what is kept is bounded. */
+/* More files than the table has room for: each is read right, and the number of descriptors is
+ * bounded. */
 static void many(void)
 {
 	unsigned before, kept = 0;
@@ -180,7 +181,7 @@ static void many(void)
 }
 
 /*
- * A record lock of the process ends when any descriptor of its file is closed, so that none is
+ * Closing any descriptor of a file ends the process' record locks on it, so none may be closed
  * while the file is open.
  */
 static void record_locks_stay(void)
@@ -216,7 +217,7 @@ static void record_locks_stay(void)
 		file_free(f[i]);
 }
 
-/* A file whose name has gone, or names another file, is still the same. */
+/* A file whose name is gone, or names another file, is still read right. */
 static void unlinked(void)
 {
 	struct file *f = open_file(0), *g;
@@ -232,7 +233,7 @@ static void unlinked(void)
 	own_files_done(&own);
 }
 
-/* First no descriptor is free and the file gets none; later some are free and nothing was lost. */
+/* No descriptor is free, so the file gets none.  Later some are free. */
 static void no_descriptor(void)
 {
 	struct rlimit rl, none;
@@ -247,7 +248,7 @@ static void no_descriptor(void)
 	fd = own_files_get(&own, f);
 	T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);
 	T_CHECK(fd < 0);
-	T_CHECK(own_files_get(&own, f) < 0); /* it is not tried again for each read */
+	T_CHECK(own_files_get(&own, f) < 0); /* not tried again for each read */
 	check_bytes(own_files_get(&own, g), 1);
 	file_free(f);
 	file_free(g);
@@ -275,7 +276,7 @@ static void no_permission(void)
 	child_run(as_another);
 }
 
-/* Nobody would tell when it is freed. */
+/* A file without an index gets no descriptor: the table would not learn that it is freed. */
 static void without_a_place(void)
 {
 	struct file *f = open_file(0);
@@ -296,7 +297,7 @@ static char shared[160];
 static atomic_bool stop;
 static atomic_uint wrong;
 
-/* Open and free files all the time, and check what was opened. */
+/* Open and free files in a loop, and check each opened one. */
 static void *opens(void *arg)
 {
 	struct stat a, b;
@@ -340,7 +341,7 @@ static void freed_by_others(void)
 
 int main(void)
 {
-	/* Descriptors of this kind are for files in memory. */
+	/* Only files in memory use such descriptors. */
 	if (scratch_new("/dev/shm", dir, sizeof(dir)) < 0) {
 		printf("Bail out! no scratch directory in /dev/shm\n");
 		return 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Paths that only this file has.  The core keeps its promises for them without their doing:
- * deadlines, cancel, BUSY, drain, staging of pieces that they did not move, and the choice of the
- * next hop.
+ * Paths of this file's own.  The core provides for them what they do not do themselves:
+ * deadlines, cancels, BUSY, drains, staging of pieces that they did not move, and the choice of
+ * the next hop.
  */
 #include <pthread.h>
 
@@ -19,18 +19,18 @@
 #include "core/ways/way.h"
 #include "file/local.h"
 
-#define PICKY 14u   /* a file hop */
-#define COURIER 13u /* a device path */
-#define PORTER 15u  /* a device path of the caller's thread */
+#define PICKY 14u   /* number of a file hop */
+#define COURIER 13u /* number of a device path */
+#define PORTER 15u  /* a device path for the caller's thread */
 #define LEN RIG_MIB(1)
 #define STEP 16384u
 #define SEED 3
 
 /* ------------------------------------------------------------------ a hop */
 
-static uint64_t picky_from;   /* bytes before it are not for this hop */
-static bool picky_refuses;    /* its operations are taken for refused */
-static atomic_uint picky_ops; /* operations that it chose */
+static uint64_t picky_from;   /* the hop refuses bytes before this offset */
+static bool picky_refuses;    /* call its failed operations refused */
+static atomic_uint picky_ops; /* number of operations that it took */
 
 static enum pst_why picky_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			      int *ret_detail)
@@ -41,7 +41,7 @@ static enum pst_why picky_why(const struct pst_file *f, const struct pst_mem *m,
 	return op == PST_OP_READ ? PST_WHY_NONE : PST_WHY_DIRECTION;
 }
 
-/* At most STEP bytes at a time, and none before picky_from. */
+/* Take at most STEP bytes at a time, and none before picky_from. */
 static enum pst_why picky_fit(struct part *p, int *ret_detail)
 {
 	if (p->op.off < picky_from) {
@@ -77,9 +77,9 @@ static const struct path_ops picky = {
 
 enum mood {
 	WELL,
-	FAILS, /* each transfer */
-	HANGS, /* until courier_let_go */
-	BUSY,  /* once, and then well */
+	FAILS, /* each transfer fails */
+	HANGS, /* until courier_let_go is set */
+	BUSY,  /* once, then works */
 	STOPS, /* the second transfer cannot be started */
 };
 
@@ -88,7 +88,7 @@ static atomic_uint courier_started, courier_stopped;
 static atomic_bool courier_let_go;
 
 struct courier_job {
-	struct transfer t; /* first */
+	struct transfer t; /* must be the first member */
 	pthread_t thread;
 };
 
@@ -102,7 +102,7 @@ static enum pst_why courier_why(const struct pst_file *f, const struct pst_mem *
 	return mem_on_host(m) ? PST_WHY_NO_PROVIDER : PST_WHY_NONE;
 }
 
-/* Whole pages in the middle of a piece. */
+/* Take only the whole pages of a piece. */
 static uint64_t courier_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip)
 {
 	uint64_t start = (pc->file_off + 4095) & ~UINT64_C(4095);
@@ -169,7 +169,7 @@ static void courier_stop(const struct req *r)
 
 static void courier_free(struct transfer *t)
 {
-	free(t); /* it is first */
+	free(t); /* t is the first member */
 }
 
 static const struct path_pieces courier_pieces = {
@@ -181,7 +181,7 @@ static const struct path_pieces courier_pieces = {
 	.free = courier_free,
 };
 
-/* Keep one byte for each file and allocation that was seen. */
+/* Keep a byte for each file and each allocation, twice: the second is not kept. */
 static int courier_choose(struct req *r)
 {
 	if (req_plan(r)->dev != COURIER)
@@ -247,10 +247,10 @@ static const struct path_ops courier = {
 
 /* -------------------------------------- a device path of the caller's thread */
 
-#define PORTER_ROOM 5000u /* bytes that are contiguous */
+#define PORTER_ROOM 5000u /* contiguous bytes that it reaches */
 
-static char porter_buf[4 * PORTER_ROOM]; /* what its device memory is for the CPU */
-static uint64_t porter_none;             /* no byte from there on is reached; 0: all are */
+static char porter_buf[4 * PORTER_ROOM]; /* what the CPU sees of the device memory */
+static uint64_t porter_none;             /* first byte that it cannot reach; 0: reaches all */
 static unsigned porter_held, porter_put;
 
 static enum pst_why porter_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
@@ -334,7 +334,7 @@ static void hop_in_steps(void)
 	T_EQ(d.why, PST_WHY_NONE);
 	T_EQ(picky_ops, (LEN - 100 + STEP - 1) / STEP);
 	T_EQ(rig_mem_differs(m, 100, LEN - 100, SEED, 100), LEN - 100);
-	/* The end of the file ends it, without an operation behind that. */
+	/* A read at the end of the file ends without another operation. */
 	picky_ops = 0;
 	d = read_by(m, LEN - 100, 100, PICKY);
 	T_EQ(d.res, 100);
@@ -343,7 +343,7 @@ static void hop_in_steps(void)
 	pst_mem_free(m);
 }
 
-/* The next hop listed takes what this one leaves. */
+/* The next listed hop takes what this one refuses. */
 static void hop_passes_on(void)
 {
 	const uint64_t both = PICKY | PST_PATH_BUFFERED << 4;
@@ -358,10 +358,10 @@ static void hop_passes_on(void)
 	T_EQ(d.why, PST_WHY_NOT_STABLE);
 	T_EQ(d.detail, 77);
 	T_EQ(picky_ops, 0);
-	/* Nothing else is listed. */
+	/* No other hop is listed. */
 	d = read_by(m, 0, 8192, PICKY);
 	T_EQ(d.res, -EOPNOTSUPP);
-	/* An operation that is refused after some others: what has arrived stays. */
+	/* A later operation is refused: bytes that have arrived stay. */
 	picky_from = 0;
 	picky_refuses = true;
 	T_OK(fault_set("file.read:2:EINVAL"));
@@ -373,14 +373,14 @@ static void hop_passes_on(void)
 	T_EQ(d.detail, EINVAL);
 	T_EQ(picky_ops, 2);
 	T_EQ(rig_mem_differs(m, 0, 3 * STEP, SEED, 0), 3 * STEP);
-	/* The same answer is an error if the hop does not call it a refusal. */
+	/* The same failure is an error if the hop does not call it a refusal. */
 	picky_refuses = false;
 	T_OK(fault_set("file.read:2:EIO"));
 	d = read_by(m, 0, 3 * STEP, both);
 	T_OK(fault_set(NULL));
 	T_EQ(d.res, -EIO);
 	T_EQ(d.prefix, STEP);
-	/* A slot is filled by it like any other memory. */
+	/* The hop can fill a staging slot. */
 	pst_mem_free(m);
 	m = rig_alloc("soft:0", LEN);
 	d = read_by(m, 0, LEN, PICKY | PST_PATH_STAGED << 4);
@@ -405,7 +405,7 @@ static void courier_moves(void)
 	d = read_by(m, 100, LEN - 100, BOTH);
 	T_EQ(d.res, LEN - 100);
 	T_CHECK(d.paths & PST_PATH_BIT(COURIER));
-	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_STAGED)); /* the unaligned beginning */
+	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_STAGED)); /* for the unaligned start */
 	T_EQ(d.why, PST_WHY_NONE);
 	T_EQ(courier_started, (LEN - 4096) / STEP + 1);
 	T_EQ(rig_mem_differs(m, 100, LEN - 100, SEED, 100), LEN - 100);
@@ -430,7 +430,7 @@ static void courier_fails(void)
 	T_EQ(d.res, -EOPNOTSUPP);
 	T_EQ(d.prefix, 0);
 
-	/* One was started, and no other can be. */
+	/* The second transfer cannot be started. */
 	mood = STOPS;
 	courier_started = 0;
 	d = read_by(m, 0, LEN, BOTH);
@@ -447,7 +447,7 @@ static void courier_fails(void)
 	pst_mem_free(m);
 }
 
-/* The path does not know deadlines, but the request has one. */
+/* The path ignores deadlines, but the request ends at its own. */
 static void courier_hangs(void)
 {
 	struct pst_mem *m = rig_alloc("soft:0", LEN);
@@ -483,7 +483,7 @@ static void courier_hangs(void)
 	pst_mem_free(m);
 }
 
-/* Memory, file and queue are freed while it hangs. */
+/* Memory, file and queue are freed while a transfer hangs. */
 static void courier_outlives(void)
 {
 	struct pst_mem *m = rig_alloc("soft:0", LEN);
@@ -515,7 +515,7 @@ static void what_is_kept_ends(void)
 	(void)read_by(m, 0, LEN, BOTH);
 	pst_file_close(file);
 	T_EQ(files_ended, 1);
-	/* Memory that was freed stays while the path has it. */
+	/* Freed memory stays while the path keeps it. */
 	T_EQ(regions_ended, 0);
 	pst_mem_free(m);
 	T_EQ(regions_ended, 1);
@@ -525,7 +525,7 @@ static void what_is_kept_ends(void)
 	T_EQ(regions_ended, 1);
 	region_is_kept = false;
 
-	/* Nothing ends where nothing was kept. */
+	/* Nothing ends if nothing was kept. */
 	prepare();
 	m = rig_alloc("soft:0", LEN);
 	(void)read_by(m, 0, LEN, PST_PATH_STAGED);
@@ -580,7 +580,7 @@ static void porter_moves(void)
 	T_EQ(t_differs(porter_buf + 100, SEED, 100, 3 * PORTER_ROOM), 3 * PORTER_ROOM);
 	T_EQ(porter_held, 3);
 	T_EQ(porter_put, 3);
-	/* A part of it is not reached, and nobody else is listed. */
+	/* A part is not reached, and no other path is listed. */
 	porter_none = 2 * PORTER_ROOM;
 	d = read_by(m, 0, 3 * PORTER_ROOM, policy);
 	T_EQ(d.res, -EOPNOTSUPP);
@@ -588,7 +588,7 @@ static void porter_moves(void)
 	T_EQ(d.why, PST_WHY_NO_WINDOW);
 	T_EQ(d.detail, 7);
 	T_EQ(porter_put, porter_held);
-	/* The engine does all of it where STAGED is. */
+	/* If STAGED is listed, the engine moves everything. */
 	d = read_by(m, 0, 3 * PORTER_ROOM, policy | PST_PATH_STAGED << 8);
 	T_EQ(d.res, 3 * PORTER_ROOM);
 	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_BUFFERED));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The staging pool grows in the background.  Fail the first, second, ... n-th call that this takes
- * until a run has no failure: each request uses the slots that exist, nothing leaks, and the pool
- * grows later.  The linker's --wrap leads the calls here.
+ * The staging pool grows in the background.  Fail the first, second, ... n-th call of that,
+ * until a run makes fewer calls: requests use the slots that exist, nothing leaks, and the pool
+ * grows later.  The linker's --wrap redirects the calls here.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,18 +14,18 @@
 #include "base/fault.h"
 
 #define NR 24u    /* requests at once: more than the first slots */
-#define LEN 8192u /* of each */
+#define LEN 8192u /* bytes of each */
 #define SEED 11u
 
 enum call { ALIGNED_ALLOC, MALLOC, MMAP, PTHREAD_CREATE, NR_CALLS };
 
 static const char *const names[NR_CALLS] = { "aligned_alloc", "malloc", "mmap", "pthread_create" };
 
-static atomic_int armed = NR_CALLS; /* which call */
-static atomic_uint left;            /* passings until it fails */
+static atomic_int armed = NR_CALLS; /* the call to fail */
+static atomic_uint left;            /* its calls until one fails */
 static atomic_uint hits;
 
-static atomic_uint slow_ms; /* what an allocation of slots takes */
+static atomic_uint slow_ms; /* how long an allocation of slots takes */
 
 static bool fails(enum call call)
 {
@@ -86,7 +86,7 @@ static struct pst_mem *mem;
 static struct pst_file *file;
 static atomic_uint warnings;
 
-/* An engine with its first slots. */
+/* Start an engine with its first slots. */
 static void start_engine(void)
 {
 	struct pst_io io;
@@ -100,7 +100,7 @@ static void start_engine(void)
 	T_EQ(rig_do(q, &io).res, LEN);
 }
 
-/* Send slow requests, each in a slot of its own. */
+/* Submit slow requests, each in a slot of its own. */
 static void load(void)
 {
 	struct pst_done d[NR];
@@ -126,7 +126,7 @@ static void stop_engine(void)
 	rig_quiet();
 }
 
-/* Until the pool is larger than it was. */
+/* Make requests until the pool has more bytes than from. */
 static void load_until_grown(uint64_t from)
 {
 	uint64_t until = t_hang();
@@ -149,7 +149,7 @@ static void grows(void)
 	stop_engine();
 }
 
-static atomic_uint growths; /* that were made, or failed */
+static atomic_uint growths; /* attempts to grow, good or failed */
 
 static void note_growth(void *arg, int level, const char *line)
 {
@@ -158,7 +158,7 @@ static void note_growth(void *arg, int level, const char *line)
 	growths += strstr(line, "the pool has") != NULL;
 }
 
-/* True when the n-th call was not reached any more. */
+/* Fail the n-th call.  Return true if there were fewer calls. */
 static bool fail_nth(enum call call, unsigned n)
 {
 	unsigned fds = t_count_fds();
@@ -189,7 +189,7 @@ static void each_call_fails(void)
 		for (unsigned n = 1; n < 50 && !fail_nth((enum call)call, n); n++)
 			runs++;
 	printf("# %u runs met a failure\n", runs);
-	/* Of an arena its description, its io_buf and its memory, and the thread. */
+	/* At least four calls: an arena's struct, its io_buf, its memory, and the thread. */
 	T_CHECK(runs >= 4);
 }
 
@@ -225,7 +225,7 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-/* Hanging files hold all slots, and pinning failed once: it is retried without a request. */
+/* Hanging files hold all slots, and pinning fails once: it is retried without another request. */
 static void tries_again_by_itself(void)
 {
 	uint64_t until = t_hang();
@@ -271,7 +271,7 @@ static void tries_again_by_itself(void)
 	stop_engine();
 }
 
-/* The first slots cannot be allocated: the first request gets an error, and the next one works. */
+/* The first slots cannot be allocated: the first request fails, and the next one works. */
 static void no_first_slots(void)
 {
 	static const char *const specs[] = { "mem.pin:1:ENOMEM", "mem.pin:2:ENOMEM" };
@@ -292,7 +292,7 @@ static void no_first_slots(void)
 	}
 }
 
-/* There is room, but the slots take longer to arrive than requests wait for others. */
+/* The pool may grow, but that takes longer than requests wait for other slots. */
 static void slow_slots(void)
 {
 	slow_ms = 1200;
@@ -304,7 +304,7 @@ static void slow_slots(void)
 
 int main(void)
 {
-	/* Staged requests must not use a window here, however small they are. */
+	/* Small staged requests must not use a window here. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	(void)atexit(stop_fuse);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Providers of files: their table, the names that select them, and the members they may leave out.
+ * Providers of files: their table, the names that select them, and the members that they may
+ * lack.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static void refuses(const char *name, int err, const char *words)
 		T_FAIL("'%s' lacks '%s'", err_text(), words);
 }
 
-/* Before any provider is there. */
+/* Must run before any provider is added. */
 static void an_unknown_scheme(void)
 {
 	refuses("pst://host/x", -EPROTONOSUPPORT, "pst://");
@@ -129,7 +130,7 @@ static void names_that_do_not(void)
 	char name[PATH_MAX + 100];
 
 	refuses("bare://", -EINVAL, "names no file");
-	/* These are paths, of files that are not there. */
+	/* These are ordinary paths, of files that do not exist. */
 	refuses("Bare://x", -ENOENT, "Bare://x");
 	refuses("BARE://x", -ENOENT, "BARE://x");
 	refuses("bare:/x", -ENOENT, "bare:/x");
@@ -141,7 +142,7 @@ static void names_that_do_not(void)
 	refuses(" bare://x", -ENOENT, " bare://x");
 	refuses("b_re://x", -ENOENT, "b_re://x");
 	refuses("", -ENOENT, "");
-	/* A scheme is whole. */
+	/* A scheme must match as a whole. */
 	refuses("bar://x", -EPROTONOSUPPORT, "bar://");
 	refuses("bared://x", -EPROTONOSUPPORT, "bared://");
 	(void)memset(name, 'x', sizeof(name) - 1);
@@ -150,7 +151,7 @@ static void names_that_do_not(void)
 	refuses(name, -ENAMETOOLONG, "bare://xxx");
 	name[PATH_MAX] = '\0';
 	refuses(name, -ENAMETOOLONG, "too long");
-	/* A scheme that never ends. */
+	/* A name that consists of a long scheme. */
 	(void)memset(name, 'x', PATH_MAX);
 	(void)memcpy(name + PATH_MAX - 10, "://y", 5);
 	refuses(name, -EPROTONOSUPPORT, "xxxxxxxxxxxxxxxx...");

@@ -57,7 +57,7 @@ static inline void rig_stub(void)
 		(void)dlclose(lib);
 }
 
-/* A device and a protection domain, or the case is skipped. */
+/* Open a device and a protection domain, or skip the case. */
 static inline void rig_open(void)
 {
 	int r = verbs_load();
