@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernel refuses what wakes or works: the caller gets an error, and nothing sleeps for ever. */
+/* The kernel refuses eventfds, threads or windows: the caller gets an error, and no thread
+ * sleeps for ever. */
 #include <liburing.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -90,7 +91,7 @@ static void engine_without_eventfd(void)
 	T_EQ(pst_queue_prep(q, &io), -ENOMEM);
 	no_eventfd = false;
 	T_EQ(rig_do(q, &io).res, LEN);
-	/* The engine exists, but the queue's own descriptor cannot be created. */
+	/* The engine exists, but the queue's own eventfd cannot be made. */
 	pst_queue_free(q);
 	q = rig_queue(PST_BACKEND_URING, 4);
 	T_OK(pst_queue_prep(q, &io));
@@ -103,7 +104,7 @@ static void engine_without_eventfd(void)
 	pst_mem_free(m);
 }
 
-/* Reaping helps against a full queue, and not against a limit of threads. */
+/* Reaping helps if the queue is full (-EAGAIN), but not if threads are limited (-EBUSY). */
 static void full_is_not_without_threads(void)
 {
 	struct pst_mem *host = rig_alloc("host", LEN), *soft = rig_alloc("soft:0", LEN);
@@ -119,7 +120,7 @@ static void full_is_not_without_threads(void)
 	T_EQ(pst_queue_prep(q, &io), -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "RLIMIT_NPROC"));
 	T_CHECK(!strstr(pst_error_text(), "RLIMIT_AS"));
-	/* The kernel says the same where a stack finds no room. */
+	/* The kernel gives the same error if there is no address space for a thread's stack. */
 	T_EQ(getrlimit(RLIMIT_AS, &room), 0);
 	T_EQ(setrlimit(RLIMIT_AS, &(struct rlimit){ (rlim_t)1 << 46, room.rlim_max }), 0);
 	T_EQ(pst_queue_prep(q, &io), -EBUSY);
@@ -143,7 +144,7 @@ static void full_is_not_without_threads(void)
 	pst_mem_free(soft);
 }
 
-/* One allocation may have no window while another one of the same device has one. */
+/* One allocation may have no window while another on the same device has one. */
 static void window_of_one_memory(void)
 {
 	struct pst_mem *without = rig_alloc("soft:0", LEN), *with = rig_alloc("soft:0", LEN);

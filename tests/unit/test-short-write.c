@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * O_DIRECT writes that stop before their end.  They prove nothing, and strict ones fail for that,
- * also if their memory could not be registered.  The linker's --wrap leads io_uring_submit() here,
- * which replaces the result of a write.
+ * O_DIRECT writes that end short.  They prove nothing, and strict ones fail, even if their
+ * memory could not be registered.  The linker's --wrap redirects io_uring_submit() here, which
+ * replaces the result of a write.
  */
 #include <liburing.h>
 
@@ -11,9 +11,9 @@
 #include "rig.h"
 
 #define LEN 65536u
-#define AGAIN 40 /* times, until memory is registered or was refused */
+#define AGAIN 40 /* enough writes to have the memory registered, or refused */
 
-static int32_t told; /* instead of what the next O_DIRECT write gives; 0: nothing */
+static int32_t told; /* result of the next O_DIRECT write; 0: its own */
 
 int __real_io_uring_submit(struct io_uring *ring);
 int __wrap_io_uring_submit(struct io_uring *ring);
@@ -37,7 +37,7 @@ int __wrap_io_uring_submit(struct io_uring *ring)
 	return r;
 }
 
-/* A strict write into a file whose paths are proven, and which gives that. */
+/* Make a strict write on a proven path, with this result. */
 static struct pst_done write_strict(int32_t gives)
 {
 	struct pst_file *f = rig_open(rig_path("data"), RIG_RW);
@@ -84,7 +84,7 @@ static void fails(int32_t gives, uint32_t why)
 	T_EQ(d.why, why);
 }
 
-/* Check this in the first case, because a path is proven once for each process. */
+/* The first case, because a path is proven once for each process. */
 static void it_proves_nothing(void)
 {
 	struct pst_file *f;

@@ -46,7 +46,7 @@ static void batches_of_many_odd_pieces(void)
 		uint64_t step = LEN / nr;
 
 		for (int dir = 0; dir < 2; dir++) {
-			for (unsigned i = 0; i < nr; i++) /* from the end to the beginning */
+			for (unsigned i = 0; i < nr; i++) /* from the last to the first */
 				v[nr - 1 - i] = (struct mem_copy){
 					.alloc = a,
 					.off = i * step,
@@ -58,7 +58,7 @@ static void batches_of_many_odd_pieces(void)
 			else
 				t_fill(out, c, 0, LEN);
 			T_OK(mem_copy(st, dir ? MEM_FROM_DEVICE : MEM_TO_DEVICE, v, nr, &t));
-			memset(v, 0xff, sizeof(v)); /* the vector was copied */
+			memset(v, 0xff, sizeof(v)); /* mem_copy() has copied the list */
 			T_EQ(wait_done(st, t), 1);
 		}
 		T_EQ(t_differs(in, c, 0, LEN), LEN);
@@ -121,7 +121,7 @@ static void a_full_stream_says_so(void)
 	for (int i = 0; i < n; i++)
 		T_EQ(wait_done(st, t[i]), 1);
 
-	/* Full of pieces: a batch that needs more room than there is waits for all before. */
+	/* A batch with more pieces than there is room for waits for all earlier ones. */
 	T_OK(fault_set("mem.copy:1:50ms"));
 	T_OK(mem_copy(st, MEM_TO_DEVICE, many, 200, &t[0]));
 	T_EQ(mem_copy(st, MEM_TO_DEVICE, many, 100, &extra), -EAGAIN);
@@ -152,7 +152,7 @@ static void a_failed_batch_fails_alone(void)
 	}
 	T_EQ(wait_done(st, t[N - 1]), 1);
 	T_OK(fault_set(NULL));
-	for (int round = 0; round < 2; round++) /* the answer stays */
+	for (int round = 0; round < 2; round++) /* the result stays */
 		for (int i = 0; i < N; i++)
 			T_EQ(mem_poll(st, t[i]), i == 2 ? -EIO : i == 4 ? -ENODEV : 1);
 	T_CHECK(strstr(err_text(), "ENODEV"));

@@ -13,7 +13,7 @@ static bool is_exiting(const char *task)
 	f = fopen(path, "re");
 	if (!f)
 		return true;
-	/* Behind the name, which may have any character: state, 5 numbers, flags. */
+	/* After the name, which may have any character: state, 5 numbers, flags. */
 	if (fgets(line, sizeof(line), f) && (end = strrchr(line, ')')))
 		(void)sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags);
 	(void)fclose(f);
@@ -33,7 +33,7 @@ static unsigned threads(void)
 	return n;
 }
 
-/* How a child dies that follows a device address. */
+/* Return the signal that kills a child which uses the device address as a pointer. */
 static int death_by(uint64_t va, bool write)
 {
 	pid_t pid = fork();
@@ -72,7 +72,7 @@ static void addresses_are_owned_while_they_live(void)
 	for (int i = 0; i < 40; i++)
 		a[i] = alloc(1 + 5000 * (uint64_t)i);
 	for (int k = 0; k < 40; k++) {
-		int i = k * 7 % 40; /* not in order of address */
+		int i = k * 7 % 40; /* not in address order */
 
 		va = a[i]->base.va;
 		len = a[i]->size;
@@ -111,13 +111,13 @@ static void owning_is_quick(void)
 	start = t_cpu();
 	for (int i = 0; i < 10000; i++)
 		T_CHECK(mem_soft_ops.owns(a[i % 100]->base.va, 1));
-	/* The contract is one microsecond; a machine under test may be ten times slower. */
+	/* At most 10 us each: the contract is 1 us, and a busy machine may be ten times slower. */
 	T_CHECK(t_cpu() - start < 10000 * UINT64_C(10000));
 	for (int i = 0; i < 100; i++)
 		mem_free(a[i]);
 }
 
-/* Each copy overwrites the one before, so only the right order leaves the right bytes. */
+/* Each copy overwrites the one before: the last bytes show that they ran in order. */
 static void old_tickets_are_known_for_long(void)
 {
 	struct mem_alloc *a = alloc(1);
@@ -141,7 +141,7 @@ static void old_tickets_are_known_for_long(void)
 	mem_free(a);
 }
 
-/* The user's side of the agreement: read the descriptor, poll, sleep. */
+/* Sleep as a caller must: read the descriptor, poll for the ticket, then wait. */
 static void the_descriptor_wakes_sleepers(void)
 {
 	struct mem_alloc *a = alloc(100);
@@ -191,7 +191,7 @@ static void freeing_a_stream_waits_for_its_copies(void)
 
 static _Atomic bool stop_coming;
 
-/* A stream after the other, each with a copy. */
+/* Make streams in a loop, with one copy each. */
 static void *come_and_go(void *arg)
 {
 	struct mem_alloc *a = arg;
@@ -203,7 +203,7 @@ static void *come_and_go(void *arg)
 	return NULL;
 }
 
-/* For what was given before, on every stream; streams that end meanwhile do not confuse it. */
+/* mem_sync() waits for earlier copies on every stream, even while other streams end. */
 static void waiting_for_the_device(void)
 {
 	struct mem_alloc *a = alloc(100);
@@ -255,7 +255,7 @@ static void the_thread_is_there_while_it_is_needed(void)
 		st[i] = stream();
 	T_EQ(threads(), before + 1);
 
-	/* The thread may not have named itself yet: wait until a copy has run. */
+	/* Wait until a copy has run: then the thread has set its name. */
 	T_OK(mem_copy(st[0], MEM_FROM_DEVICE, &c, 1, &t));
 	T_EQ(wait_done(st[0], t), 1);
 	d = opendir("/proc/self/task");
@@ -268,7 +268,7 @@ static void the_thread_is_there_while_it_is_needed(void)
 		while (f && fgets(line, sizeof(line), f)) {
 			if (!strncmp(line, "Name:\tpst-soft-0\n", 17))
 				named = true;
-			/* all but SIGKILL, SIGSTOP and the two that the C library keeps */
+			/* all but SIGKILL, SIGSTOP and the two of the C library */
 			if (named && !strncmp(line, "SigBlk:\tfffffff", 15))
 				blocked = true;
 		}
@@ -300,14 +300,14 @@ static void idling_costs_nothing(void)
 	struct mem_stream *st = stream();
 	uint64_t start;
 
-	(void)usleep(20000); /* the threads have begun by then; it costs little if not */
+	(void)usleep(20000); /* until the threads have begun */
 	start = cpu_ns();
-	(void)usleep(200000); /* the while that is measured */
+	(void)usleep(200000); /* the time that is measured */
 	T_CHECK(cpu_ns() - start < 20000000u);
 	mem_stream_free(st);
 }
 
-/* Streams come and go while others copy; every byte is checked. */
+/* Streams come and go while other threads copy.  Every byte is checked. */
 static void *busy_user(void *arg)
 {
 	enum { LEN = 20000 };
@@ -395,7 +395,7 @@ static void without_descriptors(void)
 	T_EQ(r[1], -EMFILE);
 }
 
-/* Run this program again with PST_SOFT_DEVICES set; the child is main() below. */
+/* Run this program again with PST_SOFT_DEVICES set. child() below is what it runs. */
 static int devices_with(const char *value)
 {
 	struct pst_device d[2];
@@ -427,7 +427,7 @@ static void as_many_devices_as_asked_for(void)
 	T_EQ(devices_with("x"), 1);
 }
 
-/* Run the child: print how many devices there are if they can be told apart and used. */
+/* Exit with the number of devices, if each can be told apart and used. */
 static int child(const char *uuid)
 {
 	const struct mem_ops *ops;

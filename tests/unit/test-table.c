@@ -59,7 +59,7 @@ static void wide(void)
 			      "0.25            11.25\n"));
 }
 
-/* Heads that take several lines end in the same one. */
+/* The last lines of all heads are aligned. */
 static void narrow(void)
 {
 	_cleanup_(freep) char *text = print(45);
@@ -69,7 +69,7 @@ static void narrow(void)
 	T_CHECK(lines(text) > 3);
 }
 
-/* At every width each word is there, in lines that are no longer. */
+/* At every width, every word is printed, and no line is longer. */
 static void nothing_is_lost(void)
 {
 	static const char *const words[] = {
@@ -89,7 +89,7 @@ static void nothing_is_lost(void)
 	}
 }
 
-/* Too narrow for columns: a block of lines for each row. */
+/* If the width is too small for columns, each row is a block of lines. */
 static void blocks(void)
 {
 	_cleanup_(freep) char *text = print(20);
@@ -98,7 +98,7 @@ static void blocks(void)
 	T_CHECK(strstr(text, "path:\n  buffered\n"));
 }
 
-/* A character counts as one column, whatever its number of bytes. */
+/* A character counts as one column, however many bytes it has. */
 static void characters(void)
 {
 	static const char *const two[] = { "<name", "nr" };

@@ -16,7 +16,7 @@
 
 static char dir[PATH_MAX];
 
-/* Names are those in the case's own folder, which is below the sticky /tmp. */
+/* Names are relative to the case's folder, which is below the sticky /tmp. */
 static void make_dir(const char *name, mode_t mode)
 {
 	char path[PATH_MAX + 64];
@@ -43,7 +43,7 @@ static void make_link(const char *name, const char *target)
 	char path[PATH_MAX + 64], to[PATH_MAX + 64];
 
 	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-	/* "=x" is x in the folder, as an absolute path. */
+	/* "=x" means an absolute path of x in the folder. */
 	(void)snprintf(to, sizeof(to), "%s/%s", dir, target + 1);
 	T_EQ(symlink(target[0] == '=' ? to : target, path), 0);
 }
@@ -92,7 +92,7 @@ static int ask(const char *name, char *ret)
 	return trust_path(path, ret);
 }
 
-/* It resolves to want, in the folder. */
+/* Check that name resolves to want, both in the folder. */
 static void is(const char *name, const char *want)
 {
 	char got[PATH_MAX], path[PATH_MAX + 64];
@@ -123,11 +123,11 @@ static void who_may_write(void)
 	T_CHECK(strstr(err_text(), "group") && strstr(err_text(), "0775"));
 	is_not("good/by-all", EPERM);
 	is_not("good/by-group", EPERM);
-	/* In a sticky directory others may add files, but cannot replace ours. */
+	/* In a sticky directory others can add files, but not replace ours. */
 	is_not("sticky/lib", EPERM);
 	is("sticky/in/lib", "sticky/in/lib");
 	is_not("sticky/in/../lib", EPERM);
-	/* Where one passes through counts too. */
+	/* Folders that the path only passes through count, too. */
 	is_not("open/../good/lib", EPERM);
 	remove_tree();
 }
@@ -197,7 +197,7 @@ static void what_belongs_to_others(void)
 	is_not("to/lib", EPERM);
 	give_away("sticky/in");
 	is_not("sticky/in/lib", EPERM);
-	/* The caller's are good for the caller, root's for everybody. */
+	/* Files of the caller are good for the caller, those of root for everybody. */
 	T_EQ(chmod(dir, 0755), 0);
 	make_dir("theirs", 0755);
 	make_file("theirs/lib", 0644);
@@ -212,7 +212,7 @@ static void what_belongs_to_others(void)
 	remove_tree();
 }
 
-/* A FUSE server whose only file is its root, and says that it belongs to root. */
+/* Serve a FUSE file system with a single file, its root, which claims to belong to root. */
 static void serve(int fd)
 {
 	static union {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that was taken away is an error and no signal, by either way of copying.
+ * Memory that was taken away gives an error and no signal, by both ways of copying.
  *
- * Linked with --wrap=process_vm_readv and --wrap=process_vm_writev, to refuse them as a filter
- * for system calls does.
+ * The linker's --wrap redirects process_vm_readv() and process_vm_writev() here, which refuse as
+ * a filter for system calls would.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ typedef ssize_t vm_fn(pid_t pid, const struct iovec *local, unsigned long nr_loc
 vm_fn __real_process_vm_readv, __real_process_vm_writev;
 vm_fn __wrap_process_vm_readv, __wrap_process_vm_writev;
 
-static int refuse; /* with this errno */
+static int refuse; /* refuse with this errno; 0: do not */
 static unsigned nr_refused;
 
 static bool refused(void)
@@ -52,7 +52,7 @@ ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *local, unsigned 
 			 : __real_process_vm_writev(pid, local, nr_local, remote, nr_remote, flags);
 }
 
-/* Memory of a "program", whose file anybody can shrink. */
+/* Map memory of a "program", in a file that can be truncated. */
 static char *map_new(int *ret_fd)
 {
 	char *p;
@@ -66,7 +66,7 @@ static char *map_new(int *ret_fd)
 	return p;
 }
 
-/* Its second half goes. */
+/* Take the second half away. */
 static void take_away(char *p, int fd, unsigned how)
 {
 	if (how == 0)
@@ -115,7 +115,7 @@ static void copies(void)
 		T_EQ(t_differs(p + 3, SEED + 1, 3, n), n);
 		T_EQ(t_differs(p + 3 + n, SEED, 3 + n, LEN - 3 - n), LEN - 3 - n);
 		t_fill(p, SEED, 0, LEN);
-		/* Either way over itself. */
+		/* Overlapping, in both directions. */
 		T_EQ(uaccess_move(p, p + 5, n), 0);
 		T_EQ(t_differs(p, SEED, 5, n), n);
 		t_fill(p, SEED, 0, LEN);
@@ -148,7 +148,7 @@ static void what_is_gone_is_an_error(void)
 		T_EQ(uaccess_move(ours, p, LEN), -EFAULT);
 		T_EQ(uaccess_move(p, ours, LEN), -EFAULT);
 		T_EQ(errno, 77);
-		/* The rest is there. */
+		/* The first half is still there. */
 		T_EQ(uaccess_read(ours, p, LEN / 2), 0);
 		T_EQ(uaccess_same(p, ours, LEN / 2), 1);
 		map_free(p, fd);
@@ -165,7 +165,7 @@ static void the_kernel_refuses(void)
 	refuse = errs[getpid() % 2];
 	T_EQ(uaccess_read(ours, p, LEN), 0);
 	T_EQ(t_differs(ours, SEED, 0, LEN), LEN);
-	T_EQ(nr_refused, 1); /* and is not asked again */
+	T_EQ(nr_refused, 1); /* not tried again */
 	copies();
 	what_is_gone_is_an_error();
 	T_EQ(nr_refused, 1);
@@ -173,7 +173,7 @@ static void the_kernel_refuses(void)
 	map_free(p, fd);
 }
 
-/* Without a descriptor for a pipe no way is left, and the error says so. */
+/* No descriptors for a pipe are left: no way to copy remains, and the error says so. */
 static void nothing_is_left(void)
 {
 	struct rlimit was, none = { 0, 0 };

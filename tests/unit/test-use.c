@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and files that are freed in use end with their last request.  That may take long, and
- * nobody else waits for it, because no lock is held.
+ * Memory and files that are freed in use end with their last request.  Ending may take long, so
+ * no lock may be held.
  */
 #include "rig.h"
 
@@ -14,7 +14,7 @@
 
 static struct pst_file *file;
 static struct pst_mem *mem;
-static struct pst_queue *looked; /* whose lock must be free, or NULL */
+static struct pst_queue *looked; /* its lock must be free while an object ends; or NULL */
 static void (*release_mem)(struct object *obj), (*release_file)(struct object *obj);
 static unsigned released, locked;
 
@@ -28,7 +28,7 @@ static void look(void)
 		return;
 	if (looked)
 		lock_drop(&looked->lock);
-	(void)rig_stats(NULL); /* takes the registry's, and each queue's */
+	(void)rig_stats(NULL); /* takes the locks of the registry and of each queue */
 }
 
 static void on_mem(struct object *obj)
@@ -43,7 +43,7 @@ static void on_file(struct object *obj)
 	release_file(obj);
 }
 
-/* One read is in flight, and only its queue still holds file and memory. */
+/* Start a read, then free file and memory: only the queue still holds them. */
 static void freed_in_use(struct pst_queue *q)
 {
 	struct pst_io io;
@@ -73,7 +73,7 @@ static void ends_in_reap(void)
 	T_EQ(locked, 0);
 }
 
-/* A thread that waits for other memory of the same queue notices that the request is over. */
+/* A thread that drains other memory of the same queue ends the request. */
 static void ends_in_drain(void)
 {
 	struct pst_file *other_file;
@@ -105,7 +105,7 @@ static void ends_with_the_queue(void)
 	looked = NULL;
 	pst_queue_free(q);
 	while (released < 2) {
-		(void)rig_stats(NULL); /* sweeps */
+		(void)rig_stats(NULL); /* lets freed queues make progress */
 		(void)usleep(1000);
 	}
 	T_EQ(released, 2);
@@ -121,7 +121,7 @@ static void on_slow_file(struct object *obj)
 	atomic_store(&closed, true);
 }
 
-/* A close that hangs, as on a network file system, holds up nobody who reaps. */
+/* A close hangs, as on a network file system: other threads can reap. */
 static void close_hangs(void)
 {
 	struct pst_done d;
@@ -144,7 +144,7 @@ static void close_hangs(void)
 int main(void)
 {
 	rig_init();
-	(void)alarm(50); /* a lock that is held while it is waited for */
+	(void)alarm(50); /* ends a deadlock */
 	RIG_RUN_BACKENDS(ends_in_reap);
 	RIG_RUN_BACKENDS(ends_in_drain);
 	RIG_RUN_BACKENDS(ends_with_the_queue);

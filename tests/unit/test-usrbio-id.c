@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* UUIDs: their text, and what is none. */
+/* UUIDs: their text form, and invalid ones. */
 #include "t.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static void P2_id_is_written_and_read(void)
 	T_CHECK(!strcmp(text, TEXT));
 	T_OK(usrbio_id_parse(text, id));
 	T_CHECK(!memcmp(id, bytes, sizeof(id)));
-	/* Attributes follow in names. */
+	/* In names, attributes follow. */
 	T_OK(usrbio_id_parse(TEXT ".b4096", id));
 	T_OK(usrbio_id_parse(TEXT "0", id));
 }
@@ -55,7 +55,7 @@ static void P2_what_is_no_id(void)
 	}
 }
 
-/* Every length up to that of the whole, right before memory that cannot be read. */
+/* Parse every shorter length, right before inaccessible memory. */
 static void P2_no_byte_behind_the_end_is_read(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -87,7 +87,7 @@ static void new_ones_are_random(void)
 		for (size_t j = 0; j < sizeof(a); j++)
 			seen[j] |= (uint8_t)(a[j] ^ b[j]);
 	}
-	/* Every other bit was 0 and 1: not so in 1000 pairs is beyond chance. */
+	/* Every other bit must change in some of 1000 pairs; chance alone would not fail that. */
 	for (size_t j = 0; j < sizeof(seen); j++)
 		T_EQ(seen[j], j == 6 ? 0x0f : j == 8 ? 0x3f : 0xff);
 }

@@ -79,7 +79,7 @@ static void numbers_that_cannot_be(void)
 	T_EQ(close(fd), 0);
 }
 
-/* The word of CUDA's handle, whatever the others are. */
+/* The process id is one word of CUDA's handle, whatever the others are. */
 static void the_process_of_a_handle(void)
 {
 	uint8_t ipc[USRBIO_IPC_LEN];
@@ -121,7 +121,8 @@ static void opening(void)
 	T_EQ(usrbio_soft_open(&s, getpid()), -EINVAL);
 }
 
-/* Opening a FIFO would wait for a writer, and opening a device may have effects. */
+/* Only regular files are opened: a FIFO would wait for a writer, and opening a device may have
+ * effects. */
 static void only_files_are_opened(void)
 {
 	struct usrbio_soft s = { .pid = getpid(), .size = 1 };

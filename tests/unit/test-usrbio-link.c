@@ -10,8 +10,8 @@
 
 #define TEN "0123456789"
 #define FIFTY TEN TEN TEN TEN TEN
-#define LONGEST FIFTY FIFTY FIFTY FIFTY FIFTY "01234" /* 255 bytes, as NAME_MAX */
-#define LONGEST_SEM FIFTY FIFTY FIFTY FIFTY FIFTY "0" /* with "sem." the same */
+#define LONGEST FIFTY FIFTY FIFTY FIFTY FIFTY "01234" /* 255 bytes, which is NAME_MAX */
+#define LONGEST_SEM FIFTY FIFTY FIFTY FIFTY FIFTY "0" /* 255 bytes with "sem." */
 
 static void P2_shared_memory(void)
 {
@@ -169,7 +169,7 @@ static void P2_device_memory(void)
 		    (struct usrbio_gdr){ .allocation = 1, .size = 1 }, false);
 }
 
-/* No other process can use these sensibly. */
+/* Versions that no other process can use. */
 static void P2_other_versions(void)
 {
 	static const char *const other[] = {
@@ -207,7 +207,7 @@ static void P2_what_is_no_device_memory(void)
 		"gdr:/v2/device/0/allocation/1/offset/0/size/1/ipc/" HEX,
 		" gdr://v2/device/0/allocation/1/offset/0/size/1/ipc/" HEX,
 		"/dev/shm/gdr:",
-		/* the range */
+		/* wrong ranges */
 		V2("0", "0", "0", "0"),
 		V2("0", "0", "0", "1"),
 		V2("0", "4096", "0", "0"),
@@ -218,7 +218,7 @@ static void P2_what_is_no_device_memory(void)
 		V2("0", "4096", MAX, "2"),
 		V2("0", "4096", "18446744073709547521", "4096"),
 		V2("0", "4096", "1", MAX),
-		/* numbers */
+		/* wrong numbers */
 		V2("", "1", "0", "1"),
 		V2("-1", "1", "0", "1"),
 		V2("+0", "1", "0", "1"),
@@ -230,7 +230,7 @@ static void P2_what_is_no_device_memory(void)
 		V2("0", "1", "0", "18446744073709551617"),
 		V2("0", "1 ", "0", "1"),
 		V2("0", "1", "", "1"),
-		/* parts: missing, twice, in another order, with other names */
+		/* parts missing, twice, in another order, or with other names */
 		"gdr://v2/allocation/1/device/0/offset/0/size/1/ipc/" HEX,
 		"gdr://v2/device/0/allocation/1/size/1/offset/0/ipc/" HEX,
 		"gdr://v2/device/0/allocation/1/size/1/ipc/" HEX,
@@ -239,14 +239,14 @@ static void P2_what_is_no_device_memory(void)
 		"gdr://v2/Device/0/allocation/1/offset/0/size/1/ipc/" HEX,
 		"gdr://v2/device/0/allocation/1/offset/0/size/1/" HEX,
 		"gdr://v2//device/0/allocation/1/offset/0/size/1/ipc/" HEX,
-		/* the handle */
+		/* wrong handles */
 		"gdr://v2/device/0/allocation/1/offset/0/size/1/ipc/",
 		"gdr://v2/device/0/allocation/1/offset/0/size/1/ipc",
 		"gdr://v2/device/0/allocation/1/offset/0/size/1",
 		V2("0", "1", "0", "1") "0",
 		V2("0", "1", "0", "1") "/",
 		V2("0", "1", "0", "1") "\n",
-		/* longer than any */
+		/* too long */
 		V2("0", ZEROS ZEROS ZEROS ZEROS ZEROS "1", "0", "1"),
 	};
 
@@ -283,7 +283,7 @@ static void P2_targets_that_are_cut(void)
 	static const char whole[] = V2("0", "4096", "0", "4096");
 
 	for (size_t len = 0; len < sizeof(whole) - 1; len++) {
-		char *text = strndup(whole, len); /* its end is the allocation's, for ASan */
+		char *text = strndup(whole, len); /* ASan notices reads past the end */
 		struct usrbio_gdr g;
 		int r = usrbio_gdr_parse(text, &g);
 

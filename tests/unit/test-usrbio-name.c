@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names in 3fs-virt/iovs: what each means, how each is written, and what is no name. */
+/* Names in 3fs-virt/iovs: what each means, how each is written, and invalid ones. */
 #include "t.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ struct row {
 	struct usrbio_name name;
 };
 
-/* Clients write exactly these names, and reading gives back the values they were made from. */
+/* Clients write exactly these names, and parsing gives back the same values. */
 static const struct row golden[] = {
 	{ ID, BUFFER() },
 	{ ID ".b1", BUFFER(.block_size = 1) },
@@ -58,7 +58,7 @@ static const struct row golden[] = {
 	{ ID ".gdr.d2147483647", DEVICE(INT32_MAX) },
 };
 
-/* These are read as well, though nobody writes them. */
+/* These are accepted, although no client writes them. */
 static const struct row lax[] = {
 	{ ID ".r0", RING(.for_read = true, .priority = USRBIO_NORMAL) },
 	{ ID ".w-0", RING(.priority = USRBIO_NORMAL) },
@@ -73,7 +73,7 @@ static const struct row lax[] = {
 };
 
 static const char *const bad[] = {
-	/* no UUID */
+	/* without a UUID */
 	"",
 	".b4096",
 	"submit-ios",
@@ -83,7 +83,7 @@ static const char *const bad[] = {
 	"00112233-4455-6677-8899-aabbccddeef.b4096",
 	"." ID,
 	" " ID,
-	/* junk behind it */
+	/* junk after the UUID */
 	ID ".",
 	ID "..",
 	ID ".b4096.",
@@ -94,14 +94,14 @@ static const char *const bad[] = {
 	ID "/",
 	ID ".b4096/x",
 	ID "0",
-	/* unknown letters, those in capitals, more than a letter */
+	/* unknown or capital letters, or more than one */
 	ID ".x",
 	ID ".x1",
 	ID ".B4096",
 	ID ".R0.t0",
 	ID ".bb4096",
 	ID ".read0",
-	/* numbers */
+	/* wrong numbers */
 	ID ".b",
 	ID ".b0",
 	ID ".b00",
@@ -132,7 +132,7 @@ static const char *const bad[] = {
 	ID ".r0.f-1",
 	ID ".r0.f0b1",
 	ID ".r0.f10000000000000000000000000000000000000000000000000000000000000000",
-	/* priorities */
+	/* wrong priorities */
 	ID ".r0.px",
 	ID ".r0.phh",
 	ID ".r0.pH",
@@ -147,7 +147,7 @@ static const char *const bad[] = {
 	ID ".r0.t0.t0",
 	ID ".r0.t0.f1.f1",
 	ID ".gdr.d0.gdr.d0",
-	/* of another kind */
+	/* an attribute of another kind */
 	ID ".ph",
 	ID ".t0",
 	ID ".f1",
@@ -156,7 +156,7 @@ static const char *const bad[] = {
 	ID ".b4096.f1",
 	ID ".b4096.r0.t0",
 	ID ".r0.t0.b4096",
-	/* device memory */
+	/* wrong device memory */
 	ID ".gdr",
 	ID ".gdr.",
 	ID ".gdr.d",
@@ -180,7 +180,7 @@ static const char *const bad[] = {
 	ID ".gdr.d0.t0",
 	ID ".gdr.d0.f1",
 	ID ".gdr.d0.x",
-	/* longer than any */
+	/* too long */
 	ID ".b" FIFTY_ZEROS FIFTY_ZEROS FIFTY_ZEROS "1",
 };
 
@@ -231,7 +231,7 @@ static void P2_what_is_no_name(void)
 	}
 }
 
-/* The start of a good name is good only where a name may end. */
+/* A truncated good name is good only if it ends where a name may end. */
 static void P2_names_that_are_cut(void)
 {
 	static const char whole[] = ID ".r-16.ph.t25.f10";
@@ -249,7 +249,7 @@ static void P2_names_that_are_cut(void)
 	size_t at = 0;
 
 	for (size_t len = 0; len < sizeof(whole); len++) {
-		char *text = strndup(whole, len); /* its end is the allocation's, for ASan */
+		char *text = strndup(whole, len); /* ASan notices reads past the end */
 		struct usrbio_name n;
 		int r = usrbio_name_parse(text, &n);
 		bool is_good = at < ROWS(good) && !strcmp(text, good[at]);

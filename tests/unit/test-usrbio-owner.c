@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The identity of a process, and whether it lives: with real ones. */
+/* The identity of a process, and whether it is alive.  Uses real processes. */
 #include "usrbio_rig.h"
 
 #include <linux/sched.h>
@@ -132,7 +132,7 @@ static void P11_a_child_is_another(void)
 
 /* ---------------------------------------------------------------- do they live */
 
-/* The owner that a child of ours is, as it would say itself. */
+/* Return the identity of a child, as it would determine it itself. */
 static struct usrbio_owner owner_of(pid_t pid)
 {
 	char path[64], buf[512];
@@ -166,7 +166,7 @@ static void P11_a_killed_process_is_gone(void)
 	T_EQ(usrbio_owner_alive(&o), 1);
 	T_EQ(kill(pid, SIGKILL), 0);
 	rig_until(pid, 'Z');
-	/* Its parent may never wait for it, but its memory is gone nevertheless. */
+	/* Its parent may never wait for it, but its memory is gone. */
 	T_EQ(usrbio_owner_alive(&o), 0);
 	T_EQ(rig_wait(pid), 128 + SIGKILL);
 	T_EQ(usrbio_owner_alive(&o), 0);
@@ -228,7 +228,7 @@ static void P11_another_start_is_another_process(void)
 	T_EQ(usrbio_owner_alive(&o), 0);
 }
 
-/* The kernel gives a process the very number that another had. */
+/* Let the kernel reuse a process number. */
 static void P11_a_number_that_is_used_again(void)
 {
 	pid_t pid = rig_child(NULL, NULL), again;
@@ -239,7 +239,7 @@ static void P11_a_number_that_is_used_again(void)
 	int err, alive;
 
 	rig_kill(pid);
-	(void)usleep(20000); /* a tick is 10 ms */
+	(void)usleep(20000); /* more than a tick of 10 ms */
 	again = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 	err = errno;
 	if (again == 0)
@@ -264,13 +264,13 @@ static void P11_another_place_cannot_be_seen(void)
 	T_OK(usrbio_owner_self(&o));
 	o.place ^= 1;
 	T_EQ(usrbio_owner_alive(&o), -EXDEV);
-	o.pid = INT_MAX; /* dead for sure, if it were of this place */
+	o.pid = INT_MAX; /* would be dead, if it were of this namespace */
 	T_EQ(usrbio_owner_alive(&o), -EXDEV);
 	o.place ^= 1;
 	T_EQ(usrbio_owner_alive(&o), 0);
 }
 
-/* In a chroot "/" is no mount point: only tests/guard.c can do it there. */
+/* In a chroot "/" is no mount point: then only tests/guard.c can do this. */
 static int private_mounts(void)
 {
 	return unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0;
@@ -289,7 +289,7 @@ static void need_unshare(int what, const char *text)
 		T_SKIP("the right to make %s", text);
 }
 
-/* First with the /proc of outside, then with its own. */
+/* First with the outer /proc, then with its own. */
 static int in_pid_namespace(void *arg)
 {
 	struct usrbio_owner *outside = arg, self;
@@ -328,7 +328,7 @@ static void P11_pid_namespaces_are_other_places(void)
 	T_EQ(rig_wait(rig_fork(fork_into_pid_namespace, &self)), 0);
 }
 
-/* Start times are told in the time of who asks. */
+/* Start times are relative to the time namespace of the process that asks. */
 static int fork_into_time_namespace(void *arg)
 {
 	struct usrbio_owner *outside = arg, self;

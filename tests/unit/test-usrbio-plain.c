@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Plain directories: made, removed, opened and found, also by several at once and by others. */
+/* Plain directories: make, remove, open and find them, also at the same time, and those of other
+ * users. */
 #include <sched.h>
 
 #include "usrbio_rig.h"
@@ -10,7 +11,7 @@
 
 static char dir[PATH_MAX];
 
-/* Called just before a name is removed. */
+/* Called right before a name is removed. */
 static void (*before_unlink)(const char *name);
 
 int __real_unlinkat(int at, const char *name, int flags);
@@ -109,7 +110,7 @@ static void umask_takes_from_it(void)
 	rig_remove(dir);
 }
 
-/* The next maker or remover finishes whatever a killed one left behind. */
+/* A process is killed while it makes or removes the directory: the next one finishes that. */
 static void killed_halfway(void)
 {
 	for (int done = 1; done < 6; done++) {
@@ -151,7 +152,7 @@ static void no_directory(void)
 
 /* --------------------------------------------------------------- something else */
 
-/* Each of the calls must be refused, and the folder must not change. */
+/* Check that each call gives its error, and that the folder does not change. */
 static void must_be_refused(int make, int open_, int remove_)
 {
 	unsigned n;
@@ -174,7 +175,7 @@ static void something_else_is_refused(void)
 	make_file("3fs-virt", "");
 	must_be_refused(-EEXIST, -ENOENT, -ENOENT);
 
-	/* As a daemon's looks. */
+	/* Like a daemon's mount. */
 	rig_dir(dir);
 	make_folder("3fs-virt", 0555);
 	T_EQ(chmod((rig_path(path, dir, "3fs-virt"), path), 0755), 0);
@@ -183,7 +184,7 @@ static void something_else_is_refused(void)
 	make_folder("3fs-virt/rm-rf", 0777);
 	must_be_refused(-EEXIST, -ENOENT, -ENOENT);
 
-	/* Another version, and nonsense. */
+	/* Markers of another version, and nonsense. */
 	for (int i = 0; i < 4; i++) {
 		static const char *const texts[] = { "usrbio plain directory 2\n", TEXT "x",
 						     "usrbio plain directory 1", "\n" };
@@ -195,7 +196,7 @@ static void something_else_is_refused(void)
 		must_be_refused(-EEXIST, -ENOENT, -ENOENT);
 	}
 
-	/* A pipe or a folder in place of the marker must keep nobody waiting. */
+	/* A FIFO or a folder instead of the marker must not block. */
 	rig_dir(dir);
 	make_folder("3fs-virt", 0755);
 	T_EQ(mkfifo((rig_path(path, dir, USRBIO_PLAIN_MARKER), path), 0644), 0);
@@ -205,14 +206,14 @@ static void something_else_is_refused(void)
 	make_folder("3fs-virt/plain", 0755);
 	must_be_refused(-EEXIST, -ENOENT, -ENOENT);
 
-	/* A file in place of iovs. */
+	/* A file instead of iovs. */
 	rig_dir(dir);
 	make_folder("3fs-virt", 0755);
 	make_file("3fs-virt/iovs", "");
 	make_file("3fs-virt/plain", TEXT);
 	must_be_refused(-EEXIST, -ENOENT, -ENOENT);
 
-	/* What somebody put there besides. */
+	/* Another file in the folder. */
 	rig_dir(dir);
 	T_OK(usrbio_plain_make(dir));
 	make_file("3fs-virt/notes", "");
@@ -299,7 +300,7 @@ static int refused_as_nobody(void *arg)
 	RIG_MUST(usrbio_plain_open(dir) == -EPERM);
 	RIG_MUST(usrbio_plain_make(dir) == -EPERM);
 	RIG_MUST(usrbio_plain_remove(dir) == -EPERM);
-	/* The search reports that the folder is there. */
+	/* The search finds it, because root may be trusted. */
 	RIG_MUST(usrbio_plain_find(dir, found) == 0 && !strcmp(found, dir));
 	return 0;
 }
@@ -323,21 +324,21 @@ static void P9_another_users_is_refused(void)
 	T_OK(usrbio_plain_make(dir));
 	T_EQ(rig_wait(rig_fork(refused_as_nobody, NULL)), 0);
 	T_OK(usrbio_plain_remove(dir));
-	/* The reverse is refused too, although root could do it. */
+	/* Root may not use another user's, either. */
 	T_EQ(rig_wait(rig_fork(make_as_nobody, NULL)), 0);
 	T_EQ(usrbio_plain_open(dir), -EPERM);
 	T_EQ(usrbio_plain_make(dir), -EPERM);
 	T_EQ(usrbio_plain_remove(dir), -EPERM);
 	T_EQ(usrbio_plain_find(dir, path), -EPERM);
 	T_CHECK(!strcmp(path, dir));
-	/* Of all three the owner counts. */
+	/* The owners of all three folders count. */
 	T_EQ(chown((rig_path(path, dir, "3fs-virt"), path), 0, 0), 0);
 	T_EQ(usrbio_plain_open(dir), -EPERM);
 	T_EQ(usrbio_plain_make(dir), -EPERM);
 	rig_remove(dir);
 }
 
-/* A user who may write into a folder must not make it a mount point for others. */
+/* A user who can write to a folder must not make it a mount point for other users. */
 static void P9_what_was_planted_is_not_found(void)
 {
 	char path[PATH_MAX], found[PATH_MAX], outer[PATH_MAX];
@@ -352,7 +353,7 @@ static void P9_what_was_planted_is_not_found(void)
 	rig_path(path, dir, "file");
 	T_EQ(usrbio_plain_find(path, found), -EPERM);
 	T_CHECK(!strcmp(found, dir));
-	/* The new folder does not hide one above it either. */
+	/* The planted one does not hide a good one above it. */
 	T_OK(usrbio_plain_make(outer));
 	must_find(path, outer);
 	T_OK(usrbio_plain_remove(outer));
@@ -381,7 +382,7 @@ static void P9_what_others_could_have_written(void)
 	}
 }
 
-/* All users without a number in a user namespace share one uid, and so does this process. */
+/* In a user namespace, all unmapped users share one uid, and this process has it, too. */
 static int refused_without_a_number(void *arg)
 {
 	char found[PATH_MAX];
@@ -496,7 +497,7 @@ static void P11_in_use_it_stays(void)
 	T_EQ(usrbio_plain_remove(dir), -EBUSY);
 	T_EQ(unlinkat(iovs, "link", 0), 0);
 	T_OK(usrbio_plain_remove(dir));
-	/* A process that holds it open can publish no more. */
+	/* A process that still has it open cannot publish any more. */
 	T_EQ(symlinkat("/dev/shm/x", iovs, "link"), -1);
 	T_EQ(errno, ENOENT);
 	(void)close(iovs);
@@ -535,7 +536,7 @@ static void P11_the_dead_keep_nobody_from_removing_it(void)
 #define WORKERS 4
 #define ROUNDS 150
 
-/* A published name stays, whatever the other processes do. */
+/* A published name stays, whatever other processes do. */
 static void publish_once(const struct usrbio_owner *self)
 {
 	int iovs = usrbio_plain_open(dir);
@@ -597,7 +598,7 @@ static void P11_everything_at_once(void)
 	rig_remove(dir);
 }
 
-/* The maker finds everything there, and then the marker is removed. */
+/* The maker has found everything there when the marker is removed. */
 static void make_before_marker(const char *name)
 {
 	if (strcmp(name, "plain") != 0)

@@ -7,8 +7,8 @@
 #include "usrbio/proto/ring.h"
 
 /*
- * The first 336 bytes of a ring of two entries, three slots, as a client and a server leave
- * them that do what write_ring() says.
+ * The first 336 bytes of a ring with two entries and three slots, after the steps of
+ * write_ring().
  */
 static const char golden[] =
 	/* markers */
@@ -28,7 +28,7 @@ static const char golden[] =
 	"00000000 00000000 4847464544434241"
 	"01000000 00000000 efbeaddefecaadde"
 	"00000000 00000000 0000000000000000"
-	/* the semaphore's place */
+	/* room for the semaphore */
 	"a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5";
 
 #define GOLDEN_LEN (16 + 96 * 3 + 32)
@@ -127,7 +127,7 @@ static void P1_offsets(void)
 	T_EQ(offsetof(struct usrbio_sqe, user_data), 8);
 }
 
-/* Both sides round down, so memory of whole pages can be a ring too. */
+/* Both sides round down, so a ring can fill whole pages. */
 static void P1_entries_of_any_size(void)
 {
 	size_t one = usrbio_ring_size(1), top = usrbio_ring_size(USRBIO_RING_ENTRIES_MAX);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Polling memory before sleeping: what it finds, and when there is no polling. */
+/* Polling memory before sleeping: what it finds, and when it is skipped. */
 #include "t.h"
 
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ static bool came(const void *arg)
 	return there;
 }
 
-/* The machine may be contended: whether it is was found just now. */
+/* Make a spin state whose contention was determined just now. */
 static struct spin fresh(bool contended)
 {
 	return (struct spin){ .looked_ns = now_ns(), .contended = contended };
@@ -29,7 +29,7 @@ static bool look(struct spin *s, bool is_there)
 {
 	there = is_there;
 	atomic_store(&looks, 0);
-	/* Not found again meanwhile. */
+	/* Do not determine contention again. */
 	s->looked_ns = now_ns();
 	return spin_until(s, LOOK_NS, came, NULL);
 }
@@ -71,7 +71,7 @@ static void looks_in_vain_become_rare(void)
 		T_CHECK(++rounds < 20);
 	}
 	T_EQ(skipped, SPIN_SKIP_MAX);
-	/* And often again once they are worth it. */
+	/* Polling becomes frequent again once it finds something. */
 	for (unsigned i = 0; i < 8; i++)
 		T_CHECK(look(&s, true));
 	T_EQ(s.in_vain, 0);

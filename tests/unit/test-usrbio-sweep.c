@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Leftovers of processes in a plain directory, and the users who may remove them: with real
- * processes, killed at any time.
+ * Remove what dead processes have left in a plain directory, as the users who may.  Uses real
+ * processes, killed at random times.
  */
 #include "usrbio_rig.h"
 
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <sys/vfs.h>
 
-#define OLD 1000000000 /* seconds since 1970: before any machine that runs this was booted */
+#define OLD 1000000000 /* seconds since 1970: before the boot of any machine that runs this */
 
 static char dir[PATH_MAX];
 static int iovs = -1;
@@ -17,7 +17,7 @@ static struct usrbio_owner self, dead;
 
 /* ---------------------------------------------------------- calls taken over */
 
-/* The file system that the directory seems to be on. */
+/* The type of file system that fstatfs64() reports. */
 static uint32_t fs_type;
 
 int __wrap_fstatfs64(int fd, struct statfs *st);
@@ -28,7 +28,7 @@ int __wrap_fstatfs64(int fd, struct statfs *st)
 	return 0;
 }
 
-/* Called just before a name is taken away. */
+/* Called right before a name is removed. */
 static void (*before_rename)(const char *name);
 
 int __real_renameat(int from, const char *name, int to, const char *new_name);
@@ -43,7 +43,7 @@ int __wrap_renameat(int from, const char *name, int to, const char *new_name)
 	return __real_renameat(from, name, to, new_name);
 }
 
-/* Called just before the target of a link is read. */
+/* Called right before the target of a link is read. */
 static void (*before_readlink)(const char *name);
 
 ssize_t __real_readlinkat(int at, const char *name, char *buf, size_t len);
@@ -83,7 +83,7 @@ static unsigned nr_published(void)
 	return rig_count(path);
 }
 
-/* A link as other programs make it; the target's time and the link's are long ago for old ones. */
+/* Make a link like another program's.  If old, the times of link and target are before the boot. */
 static void foreign(const char *name, const char *target, bool old)
 {
 	const struct timespec times[2] = { { OLD, 0 }, { OLD, 0 } };
@@ -109,9 +109,9 @@ static void P11_the_dead_go_and_the_living_stay(void)
 	rig_pub_make(&mine, iovs, &self);
 	for (int i = 0; i < 3; i++)
 		rig_pub_make(&theirs[i], iovs, &dead);
-	/* A ring's memory has no name any more, once it is published. */
+	/* Once a ring is published, its memory has no name. */
 	T_EQ(unlink(theirs[1].path), 0);
-	/* The link's name does not matter. */
+	/* The name of the link does not matter. */
 	T_EQ(renameat(iovs, theirs[2].name, iovs, "no UUID"), 0);
 	T_EQ(usrbio_plain_sweep(iovs), 3);
 	T_EQ(nr_published(), 1);
@@ -122,7 +122,8 @@ static void P11_the_dead_go_and_the_living_stay(void)
 	close_dir();
 }
 
-/* Killed before it was published, or after it was withdrawn. */
+/* Memory without a link: its process was killed before it published the name, or after it
+ * removed it. */
 static void P11_memory_without_a_link_goes(void)
 {
 	struct rig_pub mine, theirs;
@@ -167,7 +168,7 @@ static void P11_killed_while_publishing(void)
 
 		(void)usleep(1000 + 53 * i);
 		T_EQ(kill(pid, SIGKILL), 0);
-		/* Every other time it is swept before its parent knows. */
+		/* Sweep every other one before its parent has waited for it. */
 		if (i % 2)
 			rig_until(pid, 'Z');
 		else
@@ -179,7 +180,7 @@ static void P11_killed_while_publishing(void)
 		if (i % 2)
 			T_EQ(rig_wait(pid), 128 + SIGKILL);
 	}
-	/* Else this test tests nothing. */
+	/* Some process must have been killed in between. */
 	T_CHECK(left > 0);
 	T_CHECK(rig_has(iovs, mine.name));
 	withdraw(&mine);
@@ -202,14 +203,14 @@ static int ready[2];
 
 static void *publish_and_stay(void *arg)
 {
-	rig_until(getpid(), 'Z'); /* the first thread */
+	rig_until(getpid(), 'Z'); /* the first thread has ended */
 	(void)publish_one(arg);
 	RIG_MUST(write(ready[1], "", 1) == 1);
 	for (;;)
 		(void)pause();
 }
 
-/* Three threads publish: one ends, one stays, one is the first, which ends too. */
+/* Three threads publish: one ends, one stays, and the first thread ends, too. */
 static int threads_publish(void *arg)
 {
 	pthread_t ends, stays;
@@ -254,7 +255,8 @@ static int publish_and_list(void *arg)
 	(void)arg;
 	RIG_MUST(usrbio_owner_self(&me) == 0);
 	rig_pub_make(&p, iovs, &me);
-	/* A daemon took them for dead because it listed them in the thread that published. */
+	/* Regression: a daemon listed the links in the thread that had published, and took them
+	 * for dead. */
 	(void)snprintf(path, sizeof(path), "%s/" USRBIO_IOVS, dir);
 	d = opendir(path);
 	RIG_MUST(d);
@@ -303,7 +305,7 @@ static void P11_what_cannot_be_seen_stays(void)
 	rig_pub_make(&p, iovs, &elsewhere);
 	T_EQ(usrbio_plain_sweep(iovs), 0);
 	T_CHECK(rig_has(iovs, p.name) && access(p.path, F_OK) == 0);
-	/* A ring's, as above. */
+	/* A ring's memory has no name. */
 	T_EQ(unlink(p.path), 0);
 	T_EQ(usrbio_plain_sweep(iovs), 0);
 	T_CHECK(rig_has(iovs, p.name));
@@ -321,10 +323,10 @@ static void P11_links_of_other_programs_stay(void)
 	open_dir();
 	foreign("there", memory, false);
 	foreign("there-old", memory, true);
-	/* Python removes the name of its memory as soon as it is published. */
+	/* Python removes the name of its memory right after it is published. */
 	foreign("gone", "/dev/shm/psm_no_such_memory", false);
 	foreign("nonsense", "no/such/file", false);
-	/* No links at all. */
+	/* Not a link. */
 	rig_path(path, dir, USRBIO_IOVS "/file");
 	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	T_CHECK(fd >= 0);
@@ -354,11 +356,11 @@ static void P11_what_is_older_than_the_boot_goes(void)
 	rig_pub_init(&p, &elsewhere);
 	(void)snprintf(target, sizeof(target), "%s", p.path);
 	foreign("elsewhere-old", target, true);
-	/* A living process' is not old, whatever time it has. */
+	/* A living process' link stays, whatever its time. */
 	rig_pub_init(&p, &self);
 	foreign("living-old", p.path, true);
 
-	/* Other machines may see these, and were booted at another time. */
+	/* Other machines may see these file systems, and were booted at another time. */
 	for (int i = 0; i < 3; i++) {
 		static const uint32_t shared[] = { NFS_SUPER_MAGIC, 0x65735546 /* FUSE */, 0 };
 
@@ -525,7 +527,8 @@ static void P11_users_are_told(void)
 	close_dir();
 }
 
-/* This memory has no owner; it was not left by a program that vanished without a trace. */
+/* The process ends while it is looked at.  Its memory must not be taken for memory without an
+ * owner. */
 static void P11_a_user_that_ends_meanwhile(void)
 {
 	struct usrbio_users users;
@@ -573,7 +576,7 @@ int main(void)
 		for (;;)
 			(void)pause();
 	}
-	/* Of this one everything is true but that it lives. */
+	/* The identity of this process, except for the number of a dead one. */
 	if (pid < 0 || usrbio_owner_self(&self) < 0)
 		return 1;
 	dead = self;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Buckets of latencies, and what a server believes of the numbers that a worker shares with it. */
+/* Buckets of latencies, and which numbers in shared memory a server accepts from a worker. */
 #include "t.h"
 
 #include "usrbio/proto/place.h"
@@ -43,7 +43,7 @@ static void lanes_are_added(void)
 	T_CHECK(usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 10 * TALLY_LANES);
 	T_EQ(usrbio_sum_timed(&sum), TALLY_LANES * (TALLY_LANES - 1) / 2);
-	/* They are sums and not increments. */
+	/* Reading twice gives the same sums. */
 	T_CHECK(usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 10 * TALLY_LANES);
 }
@@ -56,24 +56,24 @@ static void lies_are_not_believed(void)
 	set(0, TALLY_REQUESTS, 100);
 	set(1, TALLY_READ, 1000);
 	T_CHECK(usrbio_tally_read(&shared, &sum));
-	/* One counter falls: it keeps its value, and the others are updated. */
+	/* A counter that falls is ignored, and the others are updated. */
 	set(0, TALLY_REQUESTS, 99);
 	set(1, TALLY_READ, 2000);
 	T_CHECK(!usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 100);
 	T_EQ(sum.v[TALLY_READ], 2000);
-	/* Too large, alone and where the sum would begin again at 0. */
+	/* A counter is too large by itself, or makes the sum overflow. */
 	set(0, TALLY_REQUESTS, (UINT64_C(1) << 53) + 1);
 	T_CHECK(!usrbio_tally_read(&shared, &sum));
 	set(0, TALLY_REQUESTS, UINT64_MAX);
 	set(1, TALLY_REQUESTS, 102);
 	T_CHECK(!usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 100);
-	/* It comes to its senses. */
+	/* The worker's numbers are plausible again. */
 	set(0, TALLY_REQUESTS, 1);
 	T_CHECK(usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 103);
-	/* There are never more errors than requests. */
+	/* Errors are limited to the number of requests. */
 	set(0, TALLY_ERRORS, 1000);
 	T_CHECK(usrbio_tally_read(&shared, &sum));
 	T_EQ(sum.v[TALLY_ERRORS], 103);

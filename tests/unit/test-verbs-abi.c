@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Our own declarations of libibverbs against rdma-core's, where <infiniband/verbs.h> is installed:
- * the compiler makes nearly all checks.
+ * Compare our declarations of libibverbs with rdma-core's, if <infiniband/verbs.h> is installed.
+ * The compiler makes nearly all of the checks.
  */
 #if __has_include(<infiniband/verbs.h>)
 #include <infiniband/verbs.h>
@@ -92,7 +92,7 @@ SAME(VB_EVENT_GID_CHANGE, IBV_EVENT_GID_CHANGE);
 	_Static_assert(offsetof(ours, a) == offsetof(theirs, b) &&                 \
 			       sizeof(((ours *)0)->a) == sizeof(((theirs *)0)->b), \
 		       #ours "." #a)
-/* Of one name in both. */
+/* Members with the same name in both. */
 #define BOTH(name, member) FIELD(struct vb_##name, member, struct ibv_##name, member)
 SIZE(union vb_gid, union ibv_gid);
 SIZE(struct vb_gid_entry, struct ibv_gid_entry);
@@ -211,8 +211,8 @@ SIZE(struct vb_async_event, struct ibv_async_event);
 FIELD(struct vb_async_event, type, struct ibv_async_event, event_type);
 
 /*
- * Signatures.  Tags of structs become the vendor's for this; their layouts were compared above.  A
- * few of the vendor's names are macros in its header, and enums stand for its numbers.
+ * Signatures.  Tags of structs are mapped to the vendor's here; their layouts were compared
+ * above.  A few of the vendor's names are macros, and some of its numbers are enums.
  */
 #undef ibv_get_device_list
 #undef ibv_query_port

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What doctor --rdma finds in sysfs, on trees that look like those of machines. */
+/* What `doctor --rdma` finds in sysfs.  Runs on fake folders. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 static char root[256];
 
-/* Write a file below root, with the folders above it. */
+/* Write a file below root, with its folders. */
 _printf_(2, 3) static void put(const char *text, const char *fmt, ...)
 {
 	char path[512];
@@ -47,7 +47,7 @@ static void put_gid(const char *dev, unsigned idx, const char *gid, const char *
 	put(type, "/sys/class/infiniband/%s/ports/1/gid_attrs/types/%u", dev, idx);
 }
 
-/* The check of that name whose text begins so, or a failed case. */
+/* Return the check with this name whose text begins like this, or fail. */
 static struct pst_check find(const char *name, const char *begins)
 {
 	struct pst_check v[64];
@@ -88,7 +88,7 @@ static void ports_and_their_addresses(void)
 	c = find("port", "mlx5_3 port 1 is active, but none of its 2 GIDs");
 	T_EQ(c.state, PST_CHECK_MISSING);
 	T_CHECK(strstr(c.text, "IPv4 address"));
-	/* Devices without a way for programs to reach them. */
+	/* Without ib_uverbs, programs cannot use the devices. */
 	c = find("kernel", "programs do not reach");
 	T_CHECK(strstr(c.text, "ib_uverbs"));
 	put("x", "/sys/class/infiniband_verbs/abi_version");

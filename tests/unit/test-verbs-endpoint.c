@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Endpoints: one-sided reads and writes between two processes against a model, messages, what ends
- * a connection, and what each failure leaves behind.  On the double of libibverbs, or on a device.
+ * Endpoints: reads and writes between two processes, compared with a model; messages; what ends
+ * a connection; and what each failure leaves.  Runs on the stub of libibverbs, or on a device.
  */
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +21,7 @@
 
 /* -------------------------------------------------------------- two processes */
 
-/* What the serving process sends to the other one. */
+/* What the server sends to the client. */
 struct offer {
 	uint8_t blob[ENDPOINT_BLOB];
 	uint64_t addr;
@@ -34,7 +34,7 @@ static void talk(int sock, const void *out, size_t out_len, void *in, size_t in_
 	T_EQ(recv(sock, in, in_len, MSG_WAITALL), (ssize_t)in_len);
 }
 
-/* Sleep until the endpoint has a completion.  A minute is for what hangs. */
+/* Sleep until the endpoint has a completion, at most a minute. */
 static void sleep_for(struct endpoint *ep, struct endpoint_done *ret)
 {
 	struct pollfd p = { .fd = endpoint_fd(ep), .events = POLLIN };
@@ -50,7 +50,7 @@ static void sleep_for(struct endpoint *ep, struct endpoint_done *ret)
 	}
 }
 
-/* Offer memory, do nothing until a message says that the peer is through, and send its checksum. */
+/* Offer memory, wait for the client's last message, and send the checksum of the memory. */
 static void serve(int sock)
 {
 	struct reg_user use = { 0 };
@@ -94,7 +94,7 @@ static void serve(int sock)
 	     1);
 	sleep_for(ep, &d);
 	T_EQ(d.res, 4);
-	T_EQ(recv(sock, peer, 1, 0), 0); /* the other has read it and has gone */
+	T_EQ(recv(sock, peer, 1, 0), 0); /* the client has read it, and has ended */
 	endpoint_free(ep);
 	mr_dereg(rig.domain, note);
 	registration_put(&use);
@@ -142,7 +142,7 @@ struct client {
 	struct endpoint *ep;
 };
 
-/* Random reads and writes, posted together; each has its own place in buf. */
+/* Make random reads and writes to be posted together, each with its own place in buf. */
 static unsigned make_batch(struct client *c, struct endpoint_io io[BATCH], uint8_t *want[BATCH],
 			   unsigned left)
 {
@@ -196,7 +196,7 @@ static void run_batch(struct client *c, unsigned left, unsigned *ret_nr)
 	*ret_nr = nr;
 }
 
-/* Say that all is done, and compare the checksum of the server's memory. */
+/* Tell the server that all is done.  Compare the checksum of its memory with the model. */
 static void compare(struct client *c)
 {
 	struct endpoint_done d[2];
@@ -230,10 +230,10 @@ static void random_one_sided_against_a_model(void)
 	int sock, status;
 	pid_t server;
 
-	/* A skip after the fork would leave the server behind. */
+	/* Skip before the fork, else the server would stay. */
 	if (nic_list(names, 1) <= 0)
 		T_SKIP("no RDMA device: %s", err_text());
-	/* The server is a child from before this process opened a device. */
+	/* The server is forked before this process opens a device. */
 	server = start_server(&sock);
 	rig_open();
 	rng = 0x5eed;
@@ -289,7 +289,8 @@ static void pair_close(void)
 	rig_close();
 }
 
-/* The lower half of the memory is the local side, the upper one the peer's. */
+/* Make a request: its local side is in the lower half of the memory, its remote side in the
+ * upper half. */
 static struct endpoint_io io_of(enum endpoint_op op, uint32_t len, uint64_t id)
 {
 	return (struct endpoint_io){
@@ -324,7 +325,7 @@ static void a_wrong_key_ends_the_connection(void)
 	T_EQ(d[3].res, -ECANCELED);
 	T_EQ(endpoint_post(pair.a, io, 1), -ENOTCONN);
 	T_EQ(endpoint_recv(pair.a, pair.reg->addr, pair.reg->lkey, 64, 1), -ENOTCONN);
-	/* The other end is in the error state, too, and gives its buffer back. */
+	/* The other end is in the error state, too, and returns its buffer. */
 	rig_wait(pair.b, d, 1);
 	T_EQ(d[0].id, 77);
 	T_EQ(d[0].op, ENDPOINT_RECV);
@@ -442,7 +443,7 @@ static void stopping_completes_everything(void)
 	pair_close();
 }
 
-/* The device refuses in the middle of a post, behind requests that nobody signalled. */
+/* The device refuses in the middle of a post, after requests without a completion of their own. */
 static void a_refused_post_completes_what_was_taken(void)
 {
 	struct endpoint_opts o = { .send_slots = 64 };
@@ -484,7 +485,7 @@ static void a_port_that_goes_down_is_noticed(void)
 	pair_close();
 }
 
-/* Fail each call in turn once: nothing is leaked, and every failure has a sentence. */
+/* Fail each call once: nothing leaks, and each failure has an error text. */
 static void failures_leave_nothing(void)
 {
 	static const char *const calls[] = {
@@ -567,7 +568,7 @@ static void times_keep_the_deadline(void)
 	T_EQ(endpoint_times(10000).timeout, 16);
 }
 
-/* Every byte of a description is checked: any other value makes it invalid. */
+/* Change each byte of a blob: it must be refused. */
 static void damaged_blobs_are_refused(void)
 {
 	struct blob b = { .qpn = 17,
@@ -595,12 +596,12 @@ static void damaged_blobs_are_refused(void)
 	blob_put(&b, bad);
 	T_EQ(blob_get(bad, BLOB_LEN, &got), -EBADMSG);
 	b.qpn = 17;
-	b.link = VB_LINK_INFINIBAND; /* and no LID */
+	b.link = VB_LINK_INFINIBAND; /* without a LID */
 	blob_put(&b, bad);
 	T_EQ(blob_get(bad, BLOB_LEN, &got), -EBADMSG);
 }
 
-/* The fittest GID, wherever it stands; link-local ones never. */
+/* The best GID is chosen, wherever it is in the table, but never a link-local one. */
 static void the_gid_is_found_by_its_kind(void)
 {
 	struct vb_gid_entry v[5] = {
@@ -632,7 +633,7 @@ static void the_gid_is_found_by_its_kind(void)
 	T_CHECK(!nic_gid_choose(v, 2, 1, true));
 	T_CHECK(!nic_gid_choose(v, 5, 2, true));
 	e = nic_gid_choose(v, 5, 1, false);
-	T_CHECK(e && e->index == 0); /* InfiniBand: the subnet's prefix is link-local */
+	T_CHECK(e && e->index == 0); /* on InfiniBand, the subnet's prefix is link-local */
 }
 
 int main(void)
@@ -640,7 +641,7 @@ int main(void)
 	const char *dir = getenv("PST_TEST_DIR");
 	char path[512];
 
-	/* Both processes are on one fabric. */
+	/* Both processes use the same fabric of the stub. */
 	(void)snprintf(path, sizeof(path), "%s/fabric", dir ? dir : "/tmp");
 	if (getenv("PST_LIBIBVERBS"))
 		(void)setenv("STUB_IBVERBS_FABRIC", path, 1);

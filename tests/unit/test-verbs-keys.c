@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Registrations and keys when memory is freed, replaced or restricted: no device reaches memory
- * that its owner has back.
+ * Registrations and keys when memory is freed, replaced or restricted: no device may reach
+ * memory that its owner has back.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -36,8 +36,8 @@ static uint8_t *map_pages(void *at)
 
 /* ------------------------------------------------------ wrapped host memory */
 
-/* The program replaces the pages of wrapped memory between two requests.  The second one must not
- * use a registration of the old pages. */
+/* The program replaces the pages of wrapped memory between two requests: the second must not use
+ * the registration of the old pages. */
 static void replaced_pages_are_registered_again(void)
 {
 	struct registration_stats before;
@@ -65,8 +65,8 @@ static void replaced_pages_are_registered_again(void)
 }
 
 /*
- * Of memory whose pages may go, only the range is registered: the rest of it need not exist, nor be
- * writable for a request that sends.
+ * Of memory whose pages may vanish, only the range is registered.  The rest need not exist, and
+ * a request that sends does not need writable memory.
  */
 static void loose_memory_is_registered_by_range(void)
 {
@@ -91,7 +91,7 @@ static void loose_memory_is_registered_by_range(void)
 	rig_close();
 }
 
-/* A program that promised that the pages stay gets one registration of the whole. */
+/* A program that has promised stable pages gets one registration of all memory. */
 static void pinned_memory_is_registered_once(void)
 {
 	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_PINNED };
@@ -117,7 +117,7 @@ static void pinned_memory_is_registered_once(void)
 
 /* --------------------------------------------------------------------- keys */
 
-/* A program drains memory before it frees it: keys of peers count, those of other ranges do not. */
+/* Draining memory waits for keys of peers that cover it, but not for keys of other ranges. */
 static void drain_counts_keys(void)
 {
 	struct reg_user u = { 0 };
@@ -134,7 +134,7 @@ static void drain_counts_keys(void)
 	T_EQ(registration_keys(m->region, 2 * PAGE - 1, 1), 1);
 	registration_put(&u);
 	T_OK(pst_mem_drain(m, 0));
-	T_OK(get(m, 0, PAGE, 0, &u)); /* of no use to a peer */
+	T_OK(get(m, 0, PAGE, 0, &u)); /* a key without remote rights does not count */
 	T_OK(pst_mem_drain(m, 0));
 	registration_put(&u);
 	T_EQ(pst_mem_free(m), 0);
@@ -142,7 +142,7 @@ static void drain_counts_keys(void)
 	rig_close();
 }
 
-/* A peer gets no right that the memory does not have. */
+/* A peer's key has no right that the memory does not have. */
 static void keys_have_the_rights_of_the_memory(void)
 {
 	struct reg_user u = { 0 };
@@ -164,7 +164,7 @@ static void keys_have_the_rights_of_the_memory(void)
 
 /* ------------------------------------------------------- other threads' work */
 
-/* A registrar whose deregistration waits until the test lets it continue. */
+/* A registrar whose deregistration waits for go_on. */
 static struct {
 	struct mem_registrar reg;
 	sem_t begun, go_on;
@@ -219,7 +219,7 @@ static void *go_on_soon(void *arg)
 	return NULL;
 }
 
-static int toy_freed_before; /* the deregistration, when the memory was freed */
+static int toy_freed_before; /* deregistrations that had ended when the memory was freed */
 
 static void watched_free(struct mem_alloc *a)
 {
@@ -227,8 +227,8 @@ static void watched_free(struct mem_alloc *a)
 	mem_host_ops.free(a);
 }
 
-/* While a thread deregisters, another one frees the memory: it must stay until the device has let
- * go. */
+/* One thread deregisters memory while another frees it: the memory must stay until the device is
+ * done. */
 static void memory_stays_while_it_is_deregistered(void)
 {
 	static struct mem_ops watched;
@@ -253,8 +253,8 @@ static void memory_stays_while_it_is_deregistered(void)
 	T_OK(registrations_forget(&slow.reg));
 }
 
-/* A registration that has no user and is being ended is no reason to say that the registrar is in
- * use. */
+/* Forgetting a registrar waits for a registration without users that is being ended, instead of
+ * reporting that it is in use. */
 static void forget_waits_for_what_is_being_ended(void)
 {
 	struct reg_user u = { 0 };

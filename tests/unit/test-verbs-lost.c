@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Devices that fail, fall silent, or are not fit: each request ends once and in time, and nothing
- * of the device is left.
+ * Devices that fail, do not answer, or are not suitable: each request ends once and in time, and
+ * nothing leaks.
  */
 #include <sys/mman.h>
 
@@ -38,7 +38,7 @@ static void pair_close(void)
 	rig_close();
 }
 
-/* Post nr writes of the first half into the second. */
+/* Post nr writes from the first half of the memory to the second. */
 static void pair_post(unsigned nr)
 {
 	struct endpoint_io v[8];
@@ -68,7 +68,7 @@ static void each_ends_with(unsigned nr, int res)
 	T_EQ(endpoint_poll(pair.a, d, 8), 0);
 }
 
-/* The kernel tells that the device is gone: requests end, though no completion comes. */
+/* The kernel reports that the device is gone: requests end without completions. */
 static void a_device_that_fails_ends_requests(void)
 {
 	struct endpoint_io io = { .op = ENDPOINT_SEND };
@@ -95,7 +95,7 @@ static void a_device_that_fails_ends_requests(void)
 	pair_close();
 }
 
-/* Neither a completion nor an event arrives: the deadline of the options ends the wait. */
+/* Neither a completion nor an event arrives: the deadline ends the requests. */
 static void a_silent_device_is_given_up(void)
 {
 	rig_needs_stub();
@@ -107,7 +107,8 @@ static void a_silent_device_is_given_up(void)
 	pair_close();
 }
 
-/* The queue of completions breaks after some were there: these are told, the rest ends. */
+/* The completion queue breaks after it has returned some completions: those are reported, the
+ * other requests end. */
 static void no_completion_is_lost_with_its_queue(void)
 {
 	struct endpoint_done d[8];
@@ -128,7 +129,7 @@ static void no_completion_is_lost_with_its_queue(void)
 	pair_close();
 }
 
-/* A failed poll is an end of requests, and no error that hides completions. */
+/* A failed poll ends the requests; it does not hide completions. */
 static void a_queue_that_breaks_ends_requests(void)
 {
 	rig_needs_stub();
@@ -150,7 +151,7 @@ static bool device_opens(void)
 	return true;
 }
 
-/* The kernel gives a table whole or not at all. */
+/* The kernel returns a table as a whole or not at all. */
 static void a_long_table_of_gids_is_read(void)
 {
 	rig_needs_stub();
@@ -162,7 +163,7 @@ static void a_long_table_of_gids_is_read(void)
 	(void)unsetenv("STUB_IBVERBS_GIDS");
 }
 
-/* iWARP is on Ethernet, too, and its connections are made otherwise. */
+/* iWARP runs on Ethernet, too, but connects in another way. */
 static void iwarp_is_refused(void)
 {
 	struct vb_gid_entry e = { .type = VB_GID_IB, .gid.raw = { 1, 2, 3 } };
@@ -178,7 +179,7 @@ static void iwarp_is_refused(void)
 	T_CHECK(device_opens());
 }
 
-/* The double itself: what a program frees too early is seen. */
+/* Check the stub itself: it must notice memory that is reused too early. */
 static void memory_that_is_freed_early_is_found_out(void)
 {
 	struct stub_ibverbs_state st;
@@ -189,8 +190,8 @@ static void memory_that_is_freed_early_is_found_out(void)
 	rig.late(true);
 	memset(pair.mem, 1, 64);
 	pair_post(1);
-	T_EQ(pair.mem[LEN / 2], 0); /* not yet */
-	memset(pair.mem, 2, 64);    /* before the completion: the peer gets that */
+	T_EQ(pair.mem[LEN / 2], 0); /* not yet moved */
+	memset(pair.mem, 2, 64);    /* before the completion, so the peer gets these bytes */
 	rig_wait(pair.a, d, 1);
 	T_EQ(pair.mem[LEN / 2], 2);
 	pair_post(1);
@@ -214,7 +215,7 @@ int main(void)
 	T_RUN(a_queue_that_breaks_ends_requests);
 	T_RUN(a_long_table_of_gids_is_read);
 	T_RUN(iwarp_is_refused);
-	/* Last: a broken rule stays in the double's state. */
+	/* Last: the stub remembers that a rule was broken. */
 	T_RUN(memory_that_is_freed_early_is_found_out);
 	return t_done();
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random programs of verbs: reads, writes and messages between two queue pairs of one device, right
- * ones and wrong ones.  Their completions, with order and status, were recorded on the kernel's
- * software RDMA (rdma_rxe) and are compared with those of the double of libibverbs, so that the
- * double does not judge itself.
+ * Random programs of verbs: reads, writes and messages between two queue pairs of one device,
+ * with and without errors.  Their completions, in order and with status, were recorded on the
+ * kernel's software RDMA (rdma_rxe). The stub of libibverbs must give the same.
  *
- * PST_VERBS_RECORDED names the record, tests/unit/verbs-programs.rxe; lab/guest-rdma compares with
- * it on rdma_rxe itself.  PST_VERBS_RECORD=FILE records the device of this machine.
+ * PST_VERBS_RECORDED names the record, tests/unit/verbs-programs.rxe; lab/guest-rdma compares it
+ * with rdma_rxe itself.  PST_VERBS_RECORD=FILE makes a record of this machine's device.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,23 +16,23 @@
 #include "base/err.h"
 #include "t.h"
 
-#define PROGRAMS 10000u /* that were recorded */
-#define IN_WORDS 60u    /* of these, the record has more than a digest */
+#define PROGRAMS 10000u /* programs in the record */
+#define IN_WORDS 60u    /* of these, the first ones are recorded as text, not as a digest */
 #define DIGEST_EVERY 100u
 #define LEN 65536u
-#define PIECE_MAX 9000u /* several packets of any MTU */
+#define PIECE_MAX 9000u /* several packets at any MTU */
 #define CHAIN 4u
 #define RECVS 16u
 #define QUEUE 64u
 
-/* What memory regions allow. */
+/* What a memory region allows. */
 enum key {
-	KEY_LOCAL,   /* local writes */
-	KEY_CONST,   /* nothing but local reads */
+	KEY_LOCAL,   /* only local writes */
+	KEY_CONST,   /* only local reads */
 	KEY_BOTH,    /* remote reads and writes */
 	KEY_READ,    /* remote reads */
 	KEY_WRITE,   /* remote writes */
-	KEY_FOREIGN, /* as KEY_BOTH, of another protection domain */
+	KEY_FOREIGN, /* as KEY_BOTH, but in another protection domain */
 	KEYS
 };
 
@@ -45,13 +44,13 @@ static struct {
 	struct vb_mr *mr[KEYS];
 	struct vb_gid_entry gid;
 	struct vb_port_attr port;
-	uint32_t dead;       /* a key whose region is gone */
-	uint8_t *mem[2];     /* LEN bytes each, of the two sides */
-	unsigned recvs;      /* posted at side 1 and not completed */
-	uint64_t next_id;    /* of work requests */
+	uint32_t dead;       /* a key whose region has ended */
+	uint8_t *mem[2];     /* LEN bytes for each side */
+	unsigned recvs;      /* posted at side 1 and not yet completed */
+	uint64_t next_id;    /* of the next work request */
 	bool failed;         /* side 0 has seen a failure */
-	bool local;          /* the request under way is wrong on side 0 itself */
-	char words[2][4096]; /* completions of the program, of both sides */
+	bool local;          /* the request in flight has an error on side 0 itself */
+	char words[2][4096]; /* completions of the program as text, of both sides */
 } s;
 
 static uint64_t rng;
@@ -66,7 +65,7 @@ static uint32_t pick(uint32_t below)
 
 /* ------------------------------------------------------------------- set-up */
 
-/* The first device with an active port and an IPv4 GID. */
+/* Find the first device with an active port and an IPv4 GID. */
 static bool find_device(void)
 {
 	int nr = 0;
@@ -184,12 +183,12 @@ static int begin_pair(void)
 	return err ? err : vb.ibv_modify_qp(s.qp[1], &a, mask);
 }
 
-/* Patient, or so that a peer that does not answer is given up soon. */
+/* Connect the pair.  If not patient, a peer that does not answer is given up soon. */
 static void connect_pair(bool patient)
 {
 	if (begin_pair()) {
-		/* Work of rdma_rxe that was under way can put a queue pair that was just reset into
-		 * the error state again. */
+		/* rdma_rxe's pending work can put a queue pair that was just reset back into the
+		 * error state. */
 		destroy_pair();
 		create_pair();
 		T_EQ(begin_pair(), 0);
@@ -240,7 +239,7 @@ static void say(int side, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Take a completion of a side; false: there is none now. */
+/* Take a completion of a side.  Return false if there is none. */
 static bool take(int side, struct vb_wc *wc)
 {
 	int n = s.cq[side]->context->ops.poll_cq(s.cq[side], 1, wc);
@@ -249,8 +248,9 @@ static bool take(int side, struct vb_wc *wc)
 	if (n == 0)
 		return false;
 	T_EQ(wc->qp_num, s.qp[side]->qp_num);
-	/* Numbers of work requests from the program's begin, so that the order is in it.  A request
-	 * that is wrong on its own side is flushed by rdma_rxe in every third program or so. */
+	/* Write numbers of work requests relative to the program's start, so that their order is
+	 * compared.  rdma_rxe flushes about every third request that has an error on its own
+	 * side. */
 	if (side == 0 && s.local && !s.failed &&
 	    (wc->status == VB_WC_LOC_PROT_ERR || wc->status == VB_WC_WR_FLUSH_ERR))
 		say(side, " %llu:L", (unsigned long long)wc->wr_id);
@@ -293,16 +293,16 @@ static void wait_for_recvs(unsigned left)
 
 /* ----------------------------------------------------------------- programs */
 
-/* One way to be wrong, or none. */
+/* The error of a request, or none. */
 enum wrong {
 	RIGHT,
 	DEAD_KEY,
-	FORBIDDEN,   /* the region does not allow it */
-	FOREIGN,     /* the region belongs to another protection domain */
-	TOO_FAR,     /* the range ends behind the region */
-	BEFORE,      /* the range begins before it */
-	LOCAL_KEY,   /* a local key that is none; this and the next are wrong on side 0 */
-	LOCAL_FAR,   /* the local range ends behind its region */
+	FORBIDDEN,   /* the region does not allow the operation */
+	FOREIGN,     /* the region is in another protection domain */
+	TOO_FAR,     /* the range ends after the region */
+	BEFORE,      /* the range begins before the region */
+	LOCAL_KEY,   /* no valid local key; this and the next are errors on side 0 */
+	LOCAL_FAR,   /* the local range ends after its region */
 	LOCAL_CONST, /* a read into a region without local writes */
 	WRONGS
 };
@@ -337,7 +337,7 @@ static void make_sges(struct vb_send_wr *wr, struct vb_sge sges[2], uint32_t len
 	wr->num_sge = cut ? 2 : 1;
 }
 
-/* Post requests with one doorbell and wait for the last.  One of them is wrong, if any. */
+/* Post requests with one doorbell, at most one of them with an error, and wait for the last. */
 static void post_chain(unsigned nr, enum wrong wrong, bool messages)
 {
 	struct vb_send_wr wr[CHAIN] = { 0 }, *bad;
@@ -401,7 +401,7 @@ static void post_message(uint32_t len)
 	wait_for(wr.wr_id);
 }
 
-/* Something that fails, and after which nothing works. */
+/* Make an error after which the pair does not work. */
 static void go_wrong(void)
 {
 	switch (pick(5)) {
@@ -411,7 +411,7 @@ static void go_wrong(void)
 		else
 			post_chain(1 + pick(CHAIN), DEAD_KEY, false);
 		break;
-	case 1: /* a buffer that is too short, or not allowed */
+	case 1: /* a buffer that is too short or not allowed */
 		if (s.recvs == 0) {
 			bool shorter = pick(2);
 
@@ -457,7 +457,7 @@ static void run_program(void)
 		post_chain(1 + pick(CHAIN), RIGHT, false);
 }
 
-/* Stop both ends: posted requests come back, and the next program begins with new queue pairs. */
+/* Stop both ends: posted requests come back, and the next program gets new queue pairs. */
 static void end_program(unsigned nr)
 {
 	struct vb_wc wc;
@@ -482,7 +482,7 @@ static uint64_t digest(uint64_t h, const char *text)
 	return h;
 }
 
-/* Run a program and return its completions in words. */
+/* Run a program, and return its completions as text. */
 static void program(unsigned nr, char *ret, size_t room)
 {
 	rng = (nr + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -495,7 +495,7 @@ static void program(unsigned nr, char *ret, size_t room)
 	(void)snprintf(ret, room, "%u |%s |%s", nr, s.words[0], s.words[1]);
 }
 
-/* The line of the record that a program ends with, or an empty one. */
+/* Return the line of the record after this program, or an empty one. */
 static void line_of(unsigned nr, const char *words, uint64_t *sum, char *ret, size_t room)
 {
 	*sum = digest(*sum, words);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Registrations that allocations keep for RDMA devices: made once, by the first way that works,
- * gone before the memory is.  An address that comes back has none.
+ * Registrations that allocations keep for RDMA devices: made once, in the first way that works,
+ * and ended before the memory is freed.  A reused address has none.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,13 +17,13 @@
 
 /* ------------------------------------------- a device whose memory is exported */
 
-/* Device addresses that nobody else has, and which the CPU cannot use. */
+/* Next device address of the toy, unused by other memory and by the CPU. */
 static uint64_t toy_va;
 static struct {
-	bool dead;    /* its owner has freed the memory */
-	bool exports; /* by dma-bufs */
+	bool dead;    /* the owner has freed the memory */
+	bool exports; /* can be exported as a dma-buf */
 	unsigned frees;
-	uint64_t live_at_free; /* registrations of the process */
+	uint64_t live_at_free; /* registrations of the process when the memory was freed */
 } toy;
 
 struct toy_alloc {
@@ -50,7 +50,7 @@ static int toy_export(const struct mem_alloc *a, uint64_t off, uint64_t len, str
 	if (!toy.exports)
 		return err_set(EOPNOTSUPP, "the toy exports nothing");
 	(void)len;
-	/* The allocation begins a page and a bit behind the start of what is exported. */
+	/* The allocation begins a bit more than a page after the start of the dma-buf. */
 	*ret = (struct mem_dmabuf){ .fd = fcntl(t->fd, F_DUPFD_CLOEXEC, 0),
 				    .off = PAGE + a->base.va % PAGE + off,
 				    .size = LEN + 3 * PAGE };
@@ -82,7 +82,7 @@ static const struct mem_ops toy_ops = {
 	.free = toy_free,
 };
 
-/* LEN bytes at va, which may be in the middle of a page. */
+/* Make LEN bytes at va, which need not be aligned to a page. */
 static struct mem_alloc *toy_new(uint64_t va)
 {
 	struct toy_alloc *t = calloc(1, sizeof(*t));
@@ -120,7 +120,7 @@ static struct pst_mem *toy_mem(uint64_t va)
 	return m;
 }
 
-/* The first byte of the memory, for the CPU. */
+/* Return the first byte of the memory, for the CPU. */
 static uint8_t *toy_bytes(const struct pst_mem *m)
 {
 	const struct mem_alloc *a = m->region->alloc;
@@ -168,7 +168,7 @@ static void end(void)
 	rig_close();
 }
 
-/* Write by a key over a connection of its own.  Return the result of the request. */
+/* Write by a key, over a new connection.  Return the result of the request. */
 static int write_by(uint64_t addr, uint32_t rkey, uint32_t len)
 {
 	struct endpoint_opts o = { .send_slots = 4, .recv_slots = 4 };
@@ -234,14 +234,14 @@ static void made_once_and_kept(void)
 	T_EQ(stats().live - before.live, 1);
 	T_EQ(get(m, 0, LEN + 1, 0, &u[0]), -ERANGE);
 	T_EQ(get(m, 0, 0, 0, &u[0]), -ERANGE);
-	/* R5a: it ends before the memory does. */
+	/* R5a: the registration ends before the memory. */
 	T_EQ(pst_mem_free(m), 0);
 	T_EQ(stats().live, before.live);
 	T_EQ(stats().live_bytes, before.live_bytes);
 	end();
 }
 
-/* A key covers its range and no byte outside, and ends with its last user. */
+/* A key covers exactly its range, and ends with its last user. */
 static void a_key_covers_its_range_exactly(void)
 {
 	struct registration_stats before = stats();
@@ -281,7 +281,7 @@ static void device_memory_goes_by_dmabuf(void)
 
 	rig_needs_stub();
 	begin(true);
-	/* The allocation begins in the middle of a page: offset and address must be alike there. */
+	/* The allocation is not aligned: offset and address must be the same within a page. */
 	m = toy_mem(toy_va + 512);
 	T_OK(get(m, 10000, 20000, BOTH, &u));
 	T_EQ(u.reg->how, MEM_REG_DMABUF);
@@ -296,7 +296,7 @@ static void device_memory_goes_by_dmabuf(void)
 	end();
 }
 
-/* R4b: peer memory by its address, where there is no dma-buf. */
+/* R4b: without a dma-buf, peer memory is registered by address. */
 static void device_memory_goes_by_peer_memory(void)
 {
 	struct reg_user u = { 0 };
@@ -316,8 +316,8 @@ static void device_memory_goes_by_peer_memory(void)
 	end();
 }
 
-/* R4a, R4c: neither works.  The sentence has both reasons and a cure; nothing is kept, and nothing
- * goes through host memory instead.  So it is on rdma_rxe, too. */
+/* R4a, R4c: neither works, as on rdma_rxe.  The error names both reasons and a cure, nothing is
+ * kept, and no byte goes through host memory. */
 static void without_either_there_is_an_error(void)
 {
 	struct registration_stats before = stats();
@@ -353,8 +353,8 @@ static void a_device_that_registers_no_dmabuf_says_so(void)
 	end();
 }
 
-/* R5b: the address is the same, the pages are others.  The old key reaches nothing, the new one the
- * new pages. */
+/* R5b: the address is reused for other pages.  The old key reaches nothing, the new key the new
+ * pages. */
 static void an_address_that_comes_back_has_no_registration(void)
 {
 	struct registration_stats before = stats();
@@ -393,7 +393,7 @@ static void an_address_that_comes_back_has_no_registration(void)
 	end();
 }
 
-/* Device memory: an address that comes back must not find the old registration. */
+/* A reused device address must not find the old registration. */
 static void a_device_address_that_comes_back_has_none(void)
 {
 	struct registration_stats before = stats();
@@ -417,7 +417,8 @@ static void a_device_address_that_comes_back_has_none(void)
 	end();
 }
 
-/* The owner frees wrapped memory and tells nobody: the next use finds out and ends all. */
+/* The owner frees wrapped memory without telling the library: the next use notices, and ends all
+ * registrations of it. */
 static void freed_memory_is_found_out(void)
 {
 	struct registration_stats before = stats();
@@ -434,7 +435,7 @@ static void freed_memory_is_found_out(void)
 	toy.dead = true;
 	T_EQ(get(m, 0, 100, 0, &u), -EFAULT);
 	T_EQ(s.ended, 1);
-	T_EQ(stats().live - before.live, 1); /* only v's registration, whose end was announced */
+	T_EQ(stats().live - before.live, 1); /* v's registration, whose user was told to end */
 	T_EQ(get(m, 0, 100, 0, &u), -EFAULT);
 	T_EQ(s.ended, 1);
 	free_mem(m);
@@ -445,7 +446,8 @@ static void freed_memory_is_found_out(void)
 	end();
 }
 
-/* R5c: first nobody finds it and users are told, then it is deregistered, then the memory goes. */
+/* R5c: the registration can no longer be found, users are told, it is deregistered, and then the
+ * memory is freed. */
 static void memory_in_use_ends_with_its_last_user(void)
 {
 	struct registration_stats before = stats();
@@ -471,7 +473,7 @@ static void memory_in_use_ends_with_its_last_user(void)
 	end();
 }
 
-/* R5e: two handles on one allocation; ending one breaks nothing of the other. */
+/* R5e: two handles on one allocation: freeing one does not affect the other. */
 static void two_handles_share_a_registration(void)
 {
 	struct registration_stats before = stats();
@@ -547,8 +549,8 @@ static void idle_ones_make_room(void)
 }
 
 /*
- * A device that cannot pin more is not taken for one that cannot register dma-bufs: the caller gets
- * the error, and the address is not tried instead.
+ * A device that cannot pin more must not be taken for one that cannot register dma-bufs: the
+ * caller gets the error, and the address is not tried.
  */
 static void a_full_device_is_told_of(void)
 {
@@ -562,7 +564,7 @@ static void a_full_device_is_told_of(void)
 	rig.fail("ibv_reg_dmabuf_mr:1:12");
 	T_EQ(get(m, 0, LEN, BOTH, &u), -ENOMEM);
 	T_CHECK(strstr(err_text(), "cannot pin"));
-	/* The second attempt has room, because an idle registration can end for it. */
+	/* The second try succeeds, because an idle registration is ended for it. */
 	T_OK(pst_mem_alloc("host", LEN, NULL, &n));
 	T_OK(get(n, 0, 1, 0, &u));
 	registration_put(&u);
@@ -576,7 +578,7 @@ static void a_full_device_is_told_of(void)
 	end();
 }
 
-/* Test with bytes, in each direction, what a device reaches. */
+/* Test with real bytes, in both directions, what a device reaches. */
 static void a_loop_back_finds_what_fails(void)
 {
 	struct selftest st;

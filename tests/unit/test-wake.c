@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which worker may take a job while a device is behind, and which is woken while a disk is waited
- * for.
+ * Which workers may take a job while a device is behind, and which worker is woken while the
+ * engine waits for a disk.
  */
 #include <sys/eventfd.h>
 
@@ -14,12 +14,12 @@
 
 #define USUAL 6u
 #define NEEDED 2u
-#define LESS_MS 20u /* for so long a queue with less than its part counts as one that has it */
+#define LESS_MS 20u /* a queue with less than its part counts as one with its part for this time */
 
-/* The engine's clock stands still, so a test that gets no CPU for long meets no deadline. */
+/* The engine's clock, which stands still: a test that gets no CPU for long misses no deadline. */
 static int64_t stopped_s = 1000, stopped_ns;
 
-/* Seen by the library, which else would have libc's. */
+/* Replaces libc's function for the library. */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *ts)
 {
 	(void)id;
@@ -35,9 +35,9 @@ static void less_is_over(void)
 static struct engine e;
 static struct share busy, other;
 static struct engine_req
-	reqs[2]; /* not on a stack, where ASan of gcc gives no cache line's alignment */
+	reqs[2]; /* not on the stack, where gcc's ASan does not align to a cache line */
 
-/* Make one request of the case, which no worker has begun. */
+/* Make request i, which no worker has begun. */
 static struct req *request(unsigned i, struct share *s, enum pst_op op)
 {
 	struct req *r = &reqs[i].base.req;
@@ -49,7 +49,7 @@ static struct req *request(unsigned i, struct share *s, enum pst_op op)
 	return r;
 }
 
-/* Two queues with slots; all that waits for the device is of one of them. */
+/* Two queues have slots.  All jobs that wait for the device belong to one of them. */
 static void begin(void)
 {
 	e = (struct engine){ .nr_workers = USUAL, .nr_usual = USUAL };
@@ -68,7 +68,7 @@ static void begin(void)
 	other = (struct share){ .engine = &e, .nr_slots = 2 };
 }
 
-/* How many workers, the first ones, may take the request's next job. */
+/* Return how many workers, from the first on, may take the request's next job. */
 static unsigned takers(struct req *r)
 {
 	unsigned nr = 0;
@@ -93,7 +93,7 @@ static void reads_that_wait_for_the_device_have_few(void)
 	T_EQ(takers(read), USUAL);
 }
 
-/* Queues take turns, and between them each has nothing at the device for a moment. */
+/* Queues take turns, and between turns each has no job at the device for a moment. */
 static void a_queue_with_less_has_few_at_first_and_then_all(void)
 {
 	struct req *read = request(0, &other, PST_OP_READ);
@@ -116,7 +116,7 @@ static void queues_without_a_slot_have_no_part(void)
 	struct req *read = request(0, &busy, PST_OP_READ);
 
 	begin();
-	busy.nr_copying = 8; /* of 20: it shares with one, and not with all that there are */
+	busy.nr_copying = 8; /* of 20: it shares with one queue, not with all 16 */
 	e.pool.nr_shares = 16;
 	e.pool.nr_busy = 1;
 	(void)takers(read);
@@ -126,7 +126,8 @@ static void queues_without_a_slot_have_no_part(void)
 	T_EQ(takers(read), NEEDED);
 }
 
-/* Jobs that are taken one by one leave the device enough, and each queue has its first ones. */
+/* A queue without jobs gets its first job, however much waits for the device: single jobs do not
+ * overload it. */
 static void a_queue_without_jobs_takes_one_however_much_waits_for_the_device(void)
 {
 	struct req *much = request(0, &busy, PST_OP_READ);
@@ -141,7 +142,7 @@ static void a_queue_without_jobs_takes_one_however_much_waits_for_the_device(voi
 	T_CHECK(worker_may_take(&e.workers[0], first, true));
 }
 
-/* Each clogged worker is replaced by another, and so is each that never began. */
+/* Each clogged worker, and each that never started, is replaced by another. */
 static void clogged_workers_do_not_count(void)
 {
 	struct req *read = request(0, &busy, PST_OP_READ);
@@ -153,7 +154,7 @@ static void clogged_workers_do_not_count(void)
 	T_EQ(takers(read), USUAL);
 }
 
-/* A disk is waited for, and these workers sleep. */
+/* The engine waits for a disk, and this number of workers sleeps. */
 static void begin_cold(struct req *read, unsigned sleepers)
 {
 	begin();
@@ -168,8 +169,8 @@ static void begin_cold(struct req *read, unsigned sleepers)
 	e.pool.nr_free = 8;
 }
 
-/* A clogged worker takes no job that a clear one may take, also while a disk is waited for: the job
- * would wait for the operations that hang. */
+/* A clogged worker leaves a job to a clear worker even while the engine waits for a disk: behind
+ * hung operations the job would wait. */
 static void one_with_operations_that_hang_leaves_what_a_disk_has(void)
 {
 	struct req *read = request(0, &busy, PST_OP_READ);
@@ -177,13 +178,13 @@ static void one_with_operations_that_hang_leaves_what_a_disk_has(void)
 	begin_cold(read, 2);
 	e.workers[0].clogged = true;
 	e.nr_clogged = 1;
-	e.pool.nr_free = e.pool.unmet; /* there is nothing to share out */
+	e.pool.nr_free = e.pool.unmet; /* no slots to share */
 	T_CHECK(worker_leaves(&e.workers[0]));
 	T_CHECK(e.workers[0].sleeping && e.workers[1].woken);
 	/* No other worker sleeps: one that is awake looks later. */
 	engine_wake_one(&e);
 	T_CHECK(e.workers[0].sleeping);
-	/* If all are clogged, they keep looking themselves. */
+	/* If all workers are clogged, they must look themselves. */
 	e.workers[1].clogged = true;
 	e.nr_clogged = USUAL;
 	T_CHECK(!worker_leaves(&e.workers[0]));
@@ -200,7 +201,7 @@ static void one_that_was_woken_is_about_to_look(void)
 	begin_cold(read, 3);
 	T_CHECK(worker_leaves(&e.workers[4]));
 	T_CHECK(e.workers[0].woken && !e.workers[0].sleeping);
-	/* The others leave the work to that one and wake nobody. */
+	/* The others leave the work to that one, and wake nobody. */
 	T_CHECK(worker_leaves(&e.workers[3]));
 	engine_wake_one(&e);
 	T_CHECK(e.workers[1].sleeping && e.workers[2].sleeping);
@@ -208,7 +209,8 @@ static void one_that_was_woken_is_about_to_look(void)
 	e.workers[0].woken = false;
 	T_CHECK(worker_leaves(&e.workers[3]));
 	T_CHECK(e.workers[1].woken && e.workers[2].sleeping);
-	/* With orders that worker asks the driver first, so others do not rely on it. */
+	/* With stream dependencies that worker queries the driver first, so others do not rely
+	 * on it. */
 	atomic_store(&e.nr_orders, 1);
 	T_CHECK(worker_leaves(&e.workers[3]));
 	T_CHECK(e.workers[2].woken);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows for small requests: what is open is bounded, and what is used stays open.
+ * Windows for small requests: their number is bounded, and a window in use stays open.
  *
- * The linker's --wrap leads window_open() and window_close() here, and what times the first window.
+ * The linker's --wrap redirects window_open() and window_close() here, and the timing of the
+ * first window.
  */
 #include "rig.h"
 
@@ -18,7 +19,7 @@
 #define SEED 5
 #define WINDOW PST_PATH_BIT(PST_PATH_WINDOW)
 
-/* Of memory that a case has; proofs open some on other memory. */
+/* The case's memory; proofs open windows on other memory. */
 static const struct mem_alloc *alloc;
 static struct window *opened[NR];
 static unsigned nr_open, most_open, nr_opened;
@@ -54,7 +55,7 @@ void __wrap_window_close(struct window *w)
 	__real_window_close(w);
 }
 
-/* Copies of the device take so long while it is timed, as on a machine that others keep busy. */
+/* us that the device's copies take during the timing, as on a busy machine. */
 #define BUSY_US 5000u
 
 void __real_window_cost(struct window *w, const struct window_src *src, struct mem_stream *st);
@@ -64,7 +65,7 @@ int __real_mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum 
 int __wrap_mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir,
 			 uint64_t off, void *host, uint64_t len);
 
-static __thread bool timed; /* by this thread just now */
+static __thread bool timed; /* window_cost() runs in this thread */
 static uint64_t store_max, load_max;
 
 void __wrap_window_cost(struct window *w, const struct window_src *src, struct mem_stream *st)
@@ -114,8 +115,8 @@ static bool by_window(unsigned cached_window)
 	return d.paths & WINDOW;
 }
 
-/* Sooner or later: what was not used for a while makes room.  The kernel may have dropped the
- * file's page meanwhile, and reads by O_DIRECT do not bring it back. */
+/* Read until this window is used: an idle one makes room.  The kernel may have dropped the
+ * file's page, which reads by O_DIRECT do not bring back. */
 static void becomes(unsigned cached_window)
 {
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
@@ -126,10 +127,10 @@ static void becomes(unsigned cached_window)
 	}
 }
 
-/* Counted apart from the queue's requests. */
+/* A user that is not one of the queue's requests. */
 static const struct holder me = { .number = 100 };
 
-/* The search for the limits ended early, and requests of a few pages use windows nevertheless. */
+/* The timing ended early on a busy machine: requests of a few pages use windows nevertheless. */
 static void timed_beside_others(void)
 {
 	struct hold *hold = NULL;
@@ -145,7 +146,8 @@ static void timed_beside_others(void)
 	close_data();
 }
 
-/* Two are open at a time, and every read has its bytes; the oldest makes room. */
+/* Two windows can be open: a third one takes the place of the oldest, and every read has its
+ * bytes. */
 static void the_oldest_makes_room(void)
 {
 	open_data();
@@ -185,7 +187,7 @@ static void what_is_used_stays(void)
 	close_data();
 }
 
-/* The window space is full and no window may close, so requests are staged. */
+/* All windows are in use and none may be opened: requests are staged. */
 static void without_room(void)
 {
 	struct hold *hold[2] = { NULL, NULL };

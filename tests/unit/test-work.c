@@ -2,11 +2,11 @@
 /*
  * Work in the background.
  *
- * The work queue: order, work that queues itself, work that is ended while it waits or runs, no
- * thread available.
+ * The work queue: order, work that queues itself, work that is ended while it waits or runs, and
+ * no thread available.
  *
- * Work that may hang: up to the bound it delays nobody, and a waiter waits for its own timeout and
- * no longer.
+ * Spawned work, which may hang: up to the limit it delays nobody, and a waiter waits at most for
+ * its own timeout.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -21,8 +21,8 @@
 /* ------------------------------------------------- calls that fail */
 
 static atomic_bool no_threads;
-static atomic_uint nth, seen;  /* of both calls, 0: none fails */
-static atomic_uint nr_threads; /* started */
+static atomic_uint nth, seen;  /* calls of calloc() and pthread_create(); the nth fails, 0: none */
+static atomic_uint nr_threads; /* threads that were started */
 
 static bool fails(void)
 {
@@ -79,7 +79,7 @@ static void run_c(struct work *x)
 	ran('c');
 }
 
-/* Holds the thread until it is opened. */
+/* Block the thread until opened is set. */
 static void run_gate(struct work *x)
 {
 	(void)x;
@@ -117,9 +117,9 @@ static void first_before_last(void)
 	T_OK(work_queue(&b, WORK_LOW));
 	T_OK(work_queue(&c, WORK_HIGH));
 	T_OK(work_queue(&a, WORK_LOW));
-	T_OK(work_queue(&a, WORK_LOW)); /* counts once */
+	T_OK(work_queue(&a, WORK_LOW)); /* queueing twice counts once */
 	opened = true;
-	/* b asks for itself while it runs, and has its turn behind a; the rest is b alone. */
+	/* b queues itself while it runs, so a runs next; then only b is left. */
 	wait_for(6);
 	T_CHECK(!strcmp(order, "cbabbb"));
 	work_end(&a);
@@ -144,7 +144,7 @@ static void ended_while_it_waits(void)
 static void *open_later(void *arg)
 {
 	(void)arg;
-	(void)usleep(20000); /* work_end() is to find it running; else it waits less */
+	(void)usleep(20000); /* until work_end() waits for it */
 	opened = true;
 	return NULL;
 }
@@ -156,11 +156,11 @@ static void ended_while_it_runs(void)
 	ask_gate();
 	T_EQ(__real_pthread_create(&t, NULL, open_later, NULL), 0);
 	work_end(&gate);
-	T_CHECK(opened); /* so it waited */
+	T_CHECK(opened); /* work_end() has waited */
 	T_EQ(pthread_join(t, NULL), 0);
 }
 
-/* Ended out of the middle of asking for itself: it does not come back. */
+/* Work that queues itself is ended: it must not run again. */
 static void ended_for_good(void)
 {
 	unsigned before;
@@ -184,7 +184,7 @@ static void the_queue_without_a_thread(void)
 	work_init(&a, run_a);
 	nr_ran = 0;
 	no_threads = true;
-	/* The thread of the case before may be about to end. */
+	/* A thread of an earlier case may be about to end. */
 	do {
 		r = work_queue(&a, WORK_LOW);
 		(void)usleep(100);
@@ -199,7 +199,7 @@ static void the_queue_without_a_thread(void)
 	work_end(&a);
 }
 
-/* Another function: the old one ends first, and never runs again. */
+/* Change the function: the old one ends first, and never runs again. */
 static void changed_while_it_runs(void)
 {
 	ask_gate();
@@ -217,7 +217,7 @@ static void changed_while_it_runs(void)
 
 #define MANY (WORK_THREADS_MAX + 8)
 
-/* A piece that hangs until it is let go. */
+/* Work that hangs until let_go is set. */
 struct stuck {
 	struct work work;
 	atomic_bool runs, let_go, over;
@@ -252,7 +252,7 @@ static int stick(unsigned i, bool wait)
 		T_CHECK(cond);                    \
 	} while (0)
 
-/* Threads with that name, or all for NULL. */
+/* Return the number of threads with this name, or of all for NULL. */
 static unsigned nr_tasks(const char *name)
 {
 	DIR *d = opendir("/proc/self/task");
@@ -268,7 +268,7 @@ static unsigned nr_tasks(const char *name)
 		(void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm", e->d_name);
 		f = fopen(path, "re");
 		if (!f)
-			continue; /* it has just ended */
+			continue; /* the thread has ended */
 		if (fgets(comm, sizeof(comm), f))
 			comm[strcspn(comm, "\n")] = '\0';
 		(void)fclose(f);
@@ -284,7 +284,7 @@ static void run_nothing(struct work *w)
 	ran('n');
 }
 
-/* Work that hangs delays neither the other work nor the work queue. */
+/* Hanging work delays neither other work nor the work queue. */
 static void what_hangs_holds_up_nobody(void)
 {
 	T_OK(stick(0, false));
@@ -305,7 +305,7 @@ static void what_hangs_holds_up_nobody(void)
 	WAIT(stuck[0].over);
 }
 
-/* Work in sequence shares one thread, which ends when it is idle. */
+/* Work in sequence uses one thread, which ends when it is idle. */
 static void idle_threads_are_used_again_and_end(void)
 {
 	unsigned before;
@@ -314,7 +314,7 @@ static void idle_threads_are_used_again_and_end(void)
 	T_OK(stick(0, false));
 	stuck[0].let_go = true;
 	WAIT(stuck[0].over);
-	(void)usleep(20000); /* it is idle by then, or one more thread is started: not an error */
+	(void)usleep(20000); /* until the thread is idle; if not, one more is started */
 	nr_ran = 0;
 	before = nr_threads;
 	for (unsigned i = 1; i <= 50; i++) {
@@ -324,7 +324,7 @@ static void idle_threads_are_used_again_and_end(void)
 		(void)usleep(500);
 	}
 	T_CHECK(nr_threads - before < 25);
-	/* A wait that has begun is as long as it was; a new one is not. */
+	/* A thread that already waits does so for the old time, a new one does not. */
 	work_idle_ns = 0;
 	for (unsigned i = 0; i < WORK_THREADS_MAX && nr_tasks("quick"); i++) {
 		nr_ran = 0;
@@ -340,7 +340,8 @@ static void quick_call(void *arg)
 	*(int *)arg = 5;
 }
 
-/* The bound, with a sentence; what may wait does, and runs in order once there is room. */
+/* At the limit, work is refused with an error text.  Work that may wait runs in order once there
+ * is room. */
 static void as_many_as_the_bound(void)
 {
 	int got = 0;
@@ -367,7 +368,7 @@ static void as_many_as_the_bound(void)
 	for (unsigned i = 0; i < MANY; i++)
 		WAIT(stuck[i].over);
 	WAIT(nr_tasks("stuck") == 0);
-	/* Another thread may be spawned now. */
+	/* Another thread can be spawned now. */
 	T_OK(stick(0, false));
 	stuck[0].let_go = true;
 	WAIT(stuck[0].over);
@@ -396,10 +397,10 @@ static void who_waits_waits_so_long(void)
 	T_CHECK(!called);
 	may_return = true;
 	WAIT(called);
-	WAIT(nr_tasks("slow") == 0); /* what both had is freed */
+	WAIT(nr_tasks("slow") == 0); /* until the memory of both is freed */
 }
 
-/* The first, second, ... call of the system fails: all or nothing, and never a wait. */
+/* Fail the first, second, ... call of the system: all or nothing is done, without a wait. */
 static void calls_fail(void)
 {
 	unsigned failed = 0;
@@ -426,7 +427,7 @@ static void calls_fail(void)
 	}
 	nth = 0;
 	T_OK(r);
-	/* One allocation of the call, and for each of the two a thread and its allocation. */
+	/* One allocation of the call; a thread and its allocation for each of the two. */
 	T_CHECK(failed >= 3 && failed <= 5);
 }
 

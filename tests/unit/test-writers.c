@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * O_DIRECT writes and writes through the page cache of one file take turns.
- */
+/* O_DIRECT writes and page cache writes of one file take turns. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +14,7 @@
 #define RW (PST_FILE_READ | PST_FILE_WRITE)
 
 static char path[64], other[64];
-static struct file *f, *g, *h; /* twice the same file, and another one */
+static struct file *f, *g, *h; /* f and g are the same file, h is another */
 
 static struct io_op op_on(struct file *file, uint8_t flags)
 {
@@ -47,7 +45,7 @@ static void each_kind_beside_itself(void)
 		b = op_on(g, kind ? IO_OP_DIRECT : 0);
 		T_CHECK(writers_begin(&a));
 		T_CHECK(writers_begin(&b));
-		T_CHECK(writers_begin(&a)); /* asked again: counted once */
+		T_CHECK(writers_begin(&a)); /* asking again counts once */
 		writers_end(&a);
 		writers_end(&b);
 		writers_end(&b);
@@ -55,7 +53,7 @@ static void each_kind_beside_itself(void)
 	close_files();
 }
 
-/* The one that needs the page cache waits, and nothing new gets in its way. */
+/* A page cache write waits for O_DIRECT writes, and no new one may start before it. */
 static void plain_waits_for_direct(void)
 {
 	struct io_op d, p, late;
@@ -67,7 +65,7 @@ static void plain_waits_for_direct(void)
 	T_CHECK(writers_begin(&d));
 	T_CHECK(!writers_begin(&p));
 	T_CHECK(!writers_begin(&late));
-	writers_end(&late); /* it was never begun */
+	writers_end(&late); /* was not begun */
 	T_CHECK(!writers_begin(&p));
 	writers_end(&d);
 	T_CHECK(writers_begin(&p));
@@ -102,7 +100,7 @@ static void direct_joins_plain(void)
 	close_files();
 }
 
-/* A writer by O_DIRECT gets its turn, however many writers use the page cache. */
+/* An O_DIRECT write gets its turn, however many writers use the page cache. */
 static void direct_gets_its_turn(void)
 {
 	struct io_op d, first, late;
@@ -114,7 +112,7 @@ static void direct_gets_its_turn(void)
 	T_CHECK(writers_begin(&first));
 	T_CHECK(!writers_begin(&d));
 	writers_wait(&d);
-	writers_wait(&d); /* counted once */
+	writers_wait(&d); /* counts once */
 	T_CHECK(writers_begin(&first));
 	T_CHECK(!writers_begin(&late));
 	writers_end(&first);
@@ -123,13 +121,13 @@ static void direct_gets_its_turn(void)
 	T_CHECK(!writers_begin(&late));
 	writers_end(&d);
 	T_CHECK(writers_begin(&late));
-	/* Given up, it keeps nobody waiting. */
+	/* Once given up, the write does not hold back others. */
 	T_CHECK(!writers_begin(&d));
 	writers_wait(&d);
 	T_CHECK(!writers_begin(&first));
 	writers_end(&d);
 	T_CHECK(writers_begin(&first));
-	writers_wait(&first); /* nothing, for one of these */
+	writers_wait(&first); /* no effect on a write that has begun */
 	writers_end(&first);
 	writers_end(&late);
 	T_CHECK(writers_direct(f->writers));
@@ -137,7 +135,7 @@ static void direct_gets_its_turn(void)
 	close_files();
 }
 
-/* A writer that waited and gave up leaves no trace. */
+/* A writer that waited and gave up leaves nothing. */
 static void given_up(void)
 {
 	struct io_op d, p;
@@ -171,7 +169,7 @@ static void other_files_do_not_matter(void)
 
 /* ------------------------------------------------------------------ threads */
 
-static atomic_uint now[2], bad; /* under way: plain, direct */
+static atomic_uint now[2], bad; /* writes in flight: page cache, O_DIRECT */
 
 static void *writer(void *arg)
 {
