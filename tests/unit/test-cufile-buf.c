@@ -108,7 +108,7 @@ static void the_oldest_goes_first(void)
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	T_EQ(io(cf, m, MIB(16), 0, 4096, 0), 4096);
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
-	T_EQ(io(cf, m, MIB(32), 0, 4096, 0), 4096); /* in the place of the second */
+	T_EQ(io(cf, m, MIB(32), 0, 4096, 0), 4096); /* replaces the second, least recently used */
 	x.set("fail=cuFileBufRegister:1:5030");
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	T_CHECK(!x.met());

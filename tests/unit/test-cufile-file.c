@@ -137,7 +137,7 @@ static void odd_flags_are_refused(void)
 	T_EQ(wrap(path, O_RDWR | O_DIRECT, &cf), 0);
 	T_EQ(wrap(path, O_RDONLY | O_DIRECT | O_NOATIME, &cf), 0);
 	T_EQ(wrap(path, O_WRONLY | O_DIRECT | O_SYNC, &cf), 0);
-	T_EQ(wrap(path, O_RDWR | O_NOFOLLOW, &cf), 0); /* its twin has not that flag */
+	T_EQ(wrap(path, O_RDWR | O_NOFOLLOW, &cf), 0); /* the library opens without that flag */
 	calls = state().calls;
 	T_EQ(wrap(path, O_RDWR | O_DIRECT | O_NONBLOCK, &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "O_NONBLOCK"));

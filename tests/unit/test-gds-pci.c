@@ -239,7 +239,7 @@ static void lists_of_capabilities(void)
 	T_EQ(gds_acs_redirects(c, 0x200), 0);
 	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x100); /* a loop */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
-	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x40); /* back before them */
+	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0x40); /* before the first capability */
 	T_EQ(gds_acs_redirects(c, 4096), 0);
 	set_cap(c, 0x100, PCI_EXT_CAP_ID_ERR, 0xffc); /* at the last word */
 	set_cap(c, 0xffc, PCI_EXT_CAP_ID_ACS, 0);

@@ -231,7 +231,7 @@ static void hostile(int type)
 	seal(&w);
 	pair(type, s);
 	send_raw(s[0], &w, sizeof(w), fds, 1);
-	T_OK(grant_recv(s[1], &h, 0)); /* the rest fails for the reason meant */
+	T_OK(grant_recv(s[1], &h, 0)); /* good: the ones below differ by one fault */
 	(void)close(h.fd);
 	h = empty();
 	close_pair(s);
@@ -501,7 +501,7 @@ static void another_user_gets_nothing(void)
 	a = shared(PST_KIND_HOST, 1);
 	T_OK(mem_export(a, RW, &g));
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	T_EQ(bind(listener, (struct sockaddr *)&addr, len), 0); /* abstract, named by the kernel */
+	T_EQ(bind(listener, (struct sockaddr *)&addr, len), 0); /* the kernel picks a name */
 	T_EQ(listen(listener, 1), 0);
 	len = sizeof(addr);
 	T_EQ(getsockname(listener, (struct sockaddr *)&addr, &len), 0);

@@ -280,7 +280,7 @@ static void no_first_slots(void)
 	for (unsigned i = 0; i < RIG_NR(specs); i++) {
 		start_engine();
 		q = pst_queue_free(q);
-		q = rig_queue(PST_BACKEND_THREADS, 0); /* no other back end is tried */
+		q = rig_queue(PST_BACKEND_THREADS, 0); /* tries no other back end */
 		io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
 		T_EQ(fault_set(specs[i]), 0);
 		T_EQ(pst_queue_prep(q, &io), -ENOMEM);
