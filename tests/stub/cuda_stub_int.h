@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the files of the stub.  One lock, stub.lock, guards every table; it is not held
- * while a stream moves bytes.
+ * Declarations that the files of the libcuda double share.  One lock, stub.lock, guards all
+ * tables; streams drop it while they copy bytes.
  */
 #ifndef PST_CUDA_STUB_INT_H
 #define PST_CUDA_STUB_INT_H
@@ -14,12 +14,12 @@
 #include "cuda_stub.h"
 #include "mem/mem.h"
 
-/* Every function of the list under its own name, checked against its signature there. */
+/* Declare every function of the library's symbol list, to check the definitions against it. */
 #define SYM(name, args) cu_result name args;
 #define OPT SYM
 #include "mem/cuda/cuda_syms.h"
 
-/* And what only programs use. */
+/* Functions that only programs call, not the library. */
 cu_result cuCtxCreate_v2(cu_ctx *ret, unsigned flags, cu_device dev);
 cu_result cuCtxDestroy_v2(cu_ctx ctx);
 cu_result cuDevicePrimaryCtxReset_v2(cu_device dev);
@@ -43,10 +43,10 @@ struct CUctx_st {
 	bool gone;        /* a reset has ended it; the next one has the same handle */
 	unsigned reaches; /* a bit for each other device */
 	unsigned long long id;
-	unsigned streams, events, modules, ranges, registrations; /* that live in it */
+	unsigned streams, events, modules, ranges, registrations; /* live objects in it */
 };
 
-/* Bytes: a memfd and the mapping through which the stub reaches them. */
+/* Backing memory: a memfd and the stub's mapping of it. */
 struct obj {
 	unsigned refs;
 	int fd;
@@ -64,20 +64,20 @@ enum range_kind {
 	RANGE_POOL,
 };
 
-/* Addresses with bytes behind them. */
+/* Device addresses backed by an object. */
 struct range {
 	struct list link;
 	enum range_kind kind;
 	cu_ptr va;
-	uint64_t lead; /* bytes of the object before the first */
+	uint64_t lead; /* offset of the range in the object, bytes */
 	uint64_t size, map_len;
 	uint64_t id;
 	int dev;
-	cu_ctx ctx; /* NULL: of none */
+	cu_ctx ctx; /* NULL: no context */
 	unsigned long long prot;
 	struct obj *obj;
 	char ipc[64];
-	bool sync_memops; /* CU_PTR_SYNC_MEMOPS */
+	bool sync_memops; /* CU_PTR_SYNC_MEMOPS is set */
 };
 
 struct registration {
@@ -86,7 +86,7 @@ struct registration {
 	uint64_t len;
 	unsigned flags;
 	cu_ctx ctx;
-	bool words; /* streams wait for words in it: it may last as long as its context */
+	bool words; /* streams wait for words in it; it may live until its context ends */
 };
 
 enum op_kind {
@@ -94,11 +94,11 @@ enum op_kind {
 	OP_KERNEL,
 	OP_SET,
 	OP_EVENT,
-	OP_WAIT,       /* until a word has a value */
-	OP_WRITE,      /* a word gets a value */
-	OP_EVENT_WAIT, /* until a stream has come to an event */
-	OP_AFTER,      /* until another stream has come so far */
-	OP_CALL,       /* a function of the program */
+	OP_WAIT,       /* wait until a word reaches a value */
+	OP_WRITE,      /* set a word to a value */
+	OP_EVENT_WAIT, /* wait until an event has occurred */
+	OP_AFTER,      /* wait until another stream has done seq operations */
+	OP_CALL,       /* call a function of the program */
 };
 
 struct op {
@@ -107,15 +107,15 @@ struct op {
 	char *dst;
 	const char *src;
 	uint64_t len;
-	struct obj *obj;  /* held */
-	struct obj *from; /* of a copy between two allocations: the source, held; else NULL */
-	char *snapshot;   /* of host memory that is not registered */
+	struct obj *obj;  /* with a reference */
+	struct obj *from; /* source of a device-to-device copy, with a reference; else NULL */
+	char *snapshot;   /* copy of host memory that was not registered */
 	struct mem_sgl lists[MEM_SGLS];
 	unsigned nr_lists;
-	cu_ptr remainders; /* of the kernel for checksums, whose tiles are the first list; else 0 */
-	bool fed;          /* the first list is where a struct cuda_fed says when the kernel runs */
+	cu_ptr remainders; /* checksum kernel: results for the tiles of lists[0]; else 0 */
+	bool fed;          /* lists[0] is the address of a struct cuda_fed, read by the kernel */
 	struct CUevent_st *event;
-	struct CUstream_st *after; /* held */
+	struct CUstream_st *after; /* with a reference */
 	uint64_t seq;
 	_Atomic uint32_t *word;
 	uint32_t value;
@@ -127,19 +127,19 @@ struct CUstream_st {
 	struct list link;
 	cu_ctx ctx;
 	unsigned refs;
-	unsigned flags;   /* CU_NON_BLOCKING */
-	cu_stream handle; /* CU_LEGACY, CU_PER_THREAD, or NULL for one that was made */
-	pthread_t owner;  /* of one per thread */
+	unsigned flags;   /* 0 or CU_NON_BLOCKING */
+	cu_stream handle; /* CU_LEGACY, CU_PER_THREAD; NULL: an explicit stream */
+	pthread_t owner;  /* of a per-thread stream */
 	pthread_t thread;
-	pthread_cond_t work, idle; /* with stub.lock */
+	pthread_cond_t work, idle; /* used with stub.lock */
 	struct list ops;
-	uint64_t queued, done; /* operations */
+	uint64_t queued, done; /* numbers of operations */
 	bool busy, stop;
 	bool capturing;
-	unsigned nodes; /* of the graph that is captured */
+	unsigned nodes; /* nodes of the captured graph */
 };
 
-/* Registered host memory has another address for kernels, as on devices where
+/* Kernels see registered host memory at another address than the CPU, as on devices where
  * CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0. */
 #define HOST_BIT (UINT64_C(1) << 60)
 
@@ -149,36 +149,37 @@ extern struct stub {
 	int nr_devices;
 	unsigned delay_us, register_us;
 	bool hold, hold_sums;
-	pthread_cond_t let_go; /* one of hold, hold_sums has ended */
+	pthread_cond_t let_go; /* signaled when hold or hold_sums ends */
 	unsigned lose_to, lose_from;
 	cu_result poison[STUB_DEVICES_MAX];
 	struct CUctx_st primary[STUB_DEVICES_MAX];
 	struct list contexts, ranges, registrations, handles, reservations, streams, events;
 	uint64_t used[STUB_DEVICES_MAX];
 	uint64_t last_id, last_ctx_id;
-	unsigned captures; /* in global mode */
+	unsigned captures; /* captures in global mode */
 	bool capture_spoilt;
-	bool quiescing;          /* a call waits for streams, */
-	pthread_cond_t quiesced; /* and others for its end */
+	bool quiescing;          /* a call waits for all streams of a device */
+	pthread_cond_t quiesced; /* signaled when quiescing ends */
 	struct stub_cuda_state count;
 } stub;
 
-/* The needs of a call, and the places where it is allowed. */
+/* Flags of a call: its preconditions and its failures on demand. */
 enum {
-	IN_CTX = 1,   /* a current context */
-	UNSAFE = 2,   /* not while somebody captures, unless the thread is relaxed */
-	ANYTIME = 4,  /* before cuInit() too */
-	ENDS = 8,     /* ends something: does so, and gives the injected error afterwards */
+	IN_CTX = 1,   /* needs a current context */
+	UNSAFE = 2,   /* fails during a capture, unless the thread is in relaxed mode */
+	ANYTIME = 4,  /* allowed before cuInit() */
+	ENDS = 8,     /* frees something: always does so, then returns the injected error */
 	SURE = 16,    /* never fails on demand */
-	BY_NAME = 32, /* fails on demand only when it is named */
+	BY_NAME = 32, /* fails on demand by its name, not by "*" */
 };
 
-/* At the start of every call, with the lock not held; the code to return at once. */
+/* Check the call's preconditions and injected errors.  Return the code that the call has to
+ * return at once, or CU_OK.  Call it without the lock. */
 cu_result stub_enter(const char *name, unsigned flags);
-/* For calls with ENDS: what to return. */
+/* Return the result of a call with ENDS. */
 cu_result stub_late(void);
 
-/* Do not return while stub_cuda_stall() names this. */
+/* Block while stub_cuda_stall() names @name. */
 void stub_stall_at(const char *name);
 
 #define ENTER(flags)                                        \
@@ -188,55 +189,57 @@ void stub_stall_at(const char *name);
 			return _e;                          \
 	} while (0)
 
-/* The caller broke a rule that a real driver does not check: end the process. */
+/* End the process: the caller broke a rule that a real driver does not check. */
 __attribute__((noreturn, format(printf, 1, 2))) void stub_abort(const char *fmt, ...);
 
 cu_ctx stub_current(void);
 
-/* The lock is held. */
+/* Call it with the lock held. */
 struct range *stub_range_at(cu_ptr ptr);
 static inline char *stub_bytes(const struct range *r, cu_ptr ptr)
 {
 	return r->obj->bytes + r->lead + (ptr - r->va);
 }
-/* 1: inside one registration; 0: in none; -1: partly. */
+/* Return 1 if the bytes lie inside one registration, 0 if in none, -1 if partly in one. */
 int stub_registered(const void *host, uint64_t len, struct registration **ret);
 void stub_obj_unref(struct obj *o);
 
-/* Wait until nothing moves on a device.  All other calls wait for that, too. */
+/* Wait until all streams of a device are idle; all other calls block until then. */
 void stub_quiesce(int dev);
-/* In a context; the lock is held. */
+/* Wait until all streams of a context are idle.  Call it with the lock held. */
 void stub_wait_ctx(cu_ctx ctx);
 
-/* The lock is held.  The stream of a handle, which may be one that nobody made; NULL without a
- * context for it. */
+/* Return the stream of a handle, which may name an implicit stream; NULL: no context for it.
+ * Call it with the lock held. */
 struct CUstream_st *stub_stream(cu_stream handle);
 /*
- * The same for a call that gives the stream something to do.  *ret is NULL where it goes into a
- * graph that is captured and not to the stream.
+ * Like stub_stream(), for a call that queues an operation.  *ret is NULL if the stream is being
+ * captured: then the operation becomes a node of the graph instead.
  */
 cu_result stub_use(cu_stream handle, struct CUstream_st **ret);
 void stub_queue(struct CUstream_st *st, struct op op);
 void stub_append(struct CUstream_st *st, struct op op);
 void stub_wait_idle(struct CUstream_st *st);
 struct CUstream_st *stub_stream_new(cu_ctx ctx, unsigned flags);
-/* Waits for what it has to do; drops the lock meanwhile. */
+/* End a stream after its queued operations; drops the lock while it waits. */
 void stub_stream_end(struct CUstream_st *st);
-/* Until a word is what the stream waits for; drops the lock meanwhile. */
+/* Wait until a word reaches the operation's value; drops the lock while it waits. */
 void stub_wait_word(struct CUstream_st *st, const struct op *op);
-/* A moment without the lock. */
+/* Sleep for 20 us without the lock. */
 void stub_nap(void);
 void stub_write_word(struct CUstream_st *st, const struct op *op);
-/* How many streams programs have made and not ended. */
+/* Return the number of live explicit streams. */
 unsigned stub_streams_made(void);
-/* A context ends, and with it what nobody made or ended; drops the lock meanwhile. */
+/* End the implicit streams of an ending context and its registrations with words; drops the lock
+ * while it waits. */
 void stub_implicit_end(cu_ctx ctx);
-/* A reset ends it, and all that is in it; the lock is held, and dropped meanwhile. */
+/* End all objects of a context that a reset ends.  Call them with the lock held; they drop it
+ * while they wait. */
 void stub_reset_streams(cu_ctx ctx);
 void stub_reset_handles(cu_ctx ctx);
 void stub_reset_memory(cu_ctx ctx);
 
-/* libcuda_mem.c's */
+/* Defined in libcuda_mem.c. */
 struct obj *stub_obj_new(int fd, int dev, uint64_t size, uint32_t types);
 int stub_bytes_new(const char *kind, int dev, uint32_t types, uint64_t size);
 bool stub_name_of(const char *path, const char *format, int *dev, unsigned *types);

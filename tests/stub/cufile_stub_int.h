@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the files of the stub.  One lock guards every table; it is not held while bytes
- * move or a call hangs.
+ * Declarations that the files of the libcufile double share.  One lock guards all tables; it is
+ * dropped while bytes move or a call hangs.
  */
 #ifndef PST_CUFILE_STUB_INT_H
 #define PST_CUFILE_STUB_INT_H
@@ -15,7 +15,7 @@
 #include "cuda_stub.h"
 #include "cufile_stub.h"
 
-/* Every function of the list under its own name, checked against its signature there. */
+/* Declare every function of the library's symbol list, to check the definitions against it. */
 #define SYM(type, name, args) type name args;
 #define OPT SYM
 #include "gds/cufile/cufile_syms.h"
@@ -23,7 +23,7 @@
 #define OPT SYM
 #include "bench/cufile/batch_syms.h"
 
-/* And of libcuda. */
+/* Functions of the libcuda double. */
 #define SYM(name, args) cu_result name args;
 #define OPT SYM
 #include "mem/cuda/cuda_syms.h"
@@ -44,15 +44,15 @@ enum stub_lie {
 	LIE_SHORT,
 	LIE_MORE,
 	LIE_CLAIMS,
-	LIE_ONCE, /* wrong, and right from then on */
+	LIE_ONCE, /* wrong for one transfer, then right */
 };
 
 struct file {
 	struct list link;
-	uintptr_t id; /* the handle; not an address, as the real one's is not */
-	int fd;       /* the caller's */
-	int plain;    /* the same file without O_DIRECT */
-	int flags;    /* of fd */
+	uintptr_t id; /* the handle; not an address, as in the real library */
+	int fd;       /* the caller's descriptor */
+	int plain;    /* a descriptor of the same file without O_DIRECT */
+	int flags;    /* open flags of fd */
 	unsigned moving;
 };
 
@@ -76,11 +76,12 @@ extern struct cufile_stub {
 	int level;
 	bool started;
 	struct list files, bufs, batches;
-	struct counts counts[STUB_DEVICES_MAX][2]; /* reads and writes */
+	struct counts counts[STUB_DEVICES_MAX][2]; /* [0]: reads, [1]: writes */
 	struct stub_cufile_state state;
 } cf;
 
-/* At the start of a call, with the lock not held; the code to return at once. */
+/* Count the call, hang it if asked, and return the code that it has to fail with, or 0.  Call it
+ * without the lock. */
 int stub_call(const char *name);
 #define CALL() stub_call(__func__)
 
@@ -91,20 +92,20 @@ static inline struct cuf_error stub_error(int code)
 	return (struct cuf_error){ code, 0 };
 }
 
-/* The caller broke a rule that the real library does not check, and dies of. */
+/* End the process: the caller broke a rule that the real library does not check, but crashes on. */
 __attribute__((noreturn, format(printf, 1, 2))) void stub_cufile_abort(const char *fmt, ...);
 
-/* Open the driver if nobody has: as registering does. */
+/* Open the driver if it is closed, as a registration does. */
 int stub_implicit_open(void);
 bool stub_strict(void);
 
-/* The lock is held. */
+/* Call these with the lock held. */
 struct file *stub_file(cuf_handle handle);
 struct buf *stub_buf(uint64_t base);
 void stub_files_end(void);
 void stub_batches_end(void);
 
-/* One transfer: bytes, or -errno, or -code. */
+/* One transfer.  stub_move() returns bytes, -errno or a negative library code. */
 struct move {
 	cuf_handle file;
 	uint64_t base;

@@ -9,14 +9,15 @@
 #include <string.h>
 
 struct stub_fail {
-	char name[64]; /* "": none; "*": any */
+	char name[64]; /* "": no function; "*": every function */
 	uint64_t n, seen;
 	int code;
 	bool met;
 };
 
-/* "NAME:N:CODE": the N-th call of NAME from now on gives CODE, each one with N 0.  NAME "*" is any.
- * NULL: none.  True if an earlier one was met. */
+/* Make calls fail: "NAME:N:CODE" makes the N-th call of NAME from now on return CODE, or every
+ * call if N is 0.  NAME "*" stands for every function.  NULL ends the failures.  Return true if
+ * a call failed by the previous setting. */
 static inline bool stub_fail_set(struct stub_fail *f, const char *spec)
 {
 	unsigned long long n = 0;
@@ -29,7 +30,7 @@ static inline bool stub_fail_set(struct stub_fail *f, const char *spec)
 	return met;
 }
 
-/* The code that this call fails with, or 0. */
+/* Return the code that this call has to fail with, or 0. */
 static inline int stub_fail_hit(struct stub_fail *f, const char *name)
 {
 	if (!f->name[0] || (strcmp(f->name, "*") != 0 && strcmp(f->name, name) != 0))

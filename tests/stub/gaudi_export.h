@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Dma-bufs that the double of libhl-thunk gave out: is one still open, in any process?  One that is
- * a memfd is asked by a lock, which belongs to an open file and all its duplicates.  Devices are
- * locked against other processes in the same way.
+ * Dma-bufs that the libhl-thunk double exported: is a descriptor of one still open in any
+ * process?  For a dma-buf made of a memfd a flock() tells, as an open file shares it with its
+ * duplicates.  The same kind of lock reserves a device against other processes.
  */
 #ifndef PST_STUB_GAUDI_EXPORT_H
 #define PST_STUB_GAUDI_EXPORT_H
@@ -22,18 +22,18 @@
 
 #include "base/list.h"
 
-#define FDS 4096 /* descriptors that are looked at */
+#define FDS 4096 /* highest number of descriptors checked */
 
-/* A dma-buf that was given out. */
+/* An exported dma-buf. */
 struct export
 {
 	struct list link;
-	int memfd; /* a lock on it tells whether the dma-buf is open; -1: dev and inode tell */
-	dev_t dev; /* of a dma-buf that /dev/udmabuf made */
+	int memfd; /* its lock tells if the dma-buf is open; -1: check dev and inode */
+	dev_t dev; /* of a dma-buf from /dev/udmabuf */
 	ino_t inode;
 };
 
-/* Does this process have the file behind a dma-buf open or mapped?  Others are not asked. */
+/* Return true if this process has the inode open or mapped.  Other processes are not checked. */
 static inline bool inode_open(dev_t dev, ino_t inode)
 {
 	unsigned long long of;
@@ -55,7 +55,7 @@ static inline bool inode_open(dev_t dev, ino_t inode)
 	return is;
 }
 
-/* Another open file of a memfd; a lock belongs to an open file and all its duplicates. */
+/* Open a memfd again: flock() conflicts only between different open files. */
 static inline int open_again(int memfd)
 {
 	char path[64];
@@ -81,7 +81,7 @@ static inline bool export_is_open(const struct export *x)
 	return x->memfd >= 0 ? memfd_locked(x->memfd) : inode_open(x->dev, x->inode);
 }
 
-/* A dma-buf of a part of a memfd, by /dev/udmabuf; -1: the kernel has none. */
+/* Make a dma-buf of a part of a memfd by /dev/udmabuf; -1: the kernel has no such device. */
 static inline int export_udmabuf(int memfd, uint64_t off, uint64_t len, struct export *x)
 {
 	struct udmabuf_create c = {
@@ -105,7 +105,8 @@ static inline int export_udmabuf(int memfd, uint64_t off, uint64_t len, struct e
 	return fd;
 }
 
-/* A descriptor whose lock other processes see, or -1; -EBUSY. */
+/* Lock a device against other processes.  Return the descriptor with the lock, -1 without
+ * STUB_GAUDI_DIR, or -EBUSY. */
 static inline int lock_device(int dev)
 {
 	const char *dir = getenv("STUB_GAUDI_DIR");

@@ -18,9 +18,9 @@
 #define PAGE 4096u
 
 struct pin {
-	uint64_t handle; /* 0: free */
+	uint64_t handle; /* 0: free entry */
 	uint64_t va, size;
-	uint64_t offset; /* of what was asked for in its page */
+	uint64_t offset; /* of the requested address in its GPU page, bytes */
 	uint32_t want, type;
 	void *map;
 	size_t map_len;
@@ -39,7 +39,7 @@ struct stub_gdrdrv stub_gdrdrv;
 static struct file files[FILES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The names are the linker's. */
+/* Names that the linker's --wrap prescribes. */
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 int __real_open64(const char *path, int flags, ...);
@@ -96,7 +96,7 @@ static struct pin *pin_of(struct file *f, uint64_t handle)
 	return NULL;
 }
 
-/* The last reference is gone: what is still pinned is not any more. */
+/* End the file and its pins if no descriptor and no mapping refers to it. */
 static void file_end(struct file *f)
 {
 	for (unsigned i = 0; i < PINS; i++)
@@ -262,7 +262,7 @@ static int need(uint32_t minor)
 	return stub_gdrdrv.version >= (2 << 16 | minor) ? 0 : ENOTTY;
 }
 
-/* 0 or the errno. */
+/* Execute an ioctl; return 0 or the errno. */
 static int request(struct file *f, unsigned long nr, void *arg)
 {
 	uint64_t handle;
@@ -345,7 +345,7 @@ static int cuda_fd(uint64_t va, uint64_t *ret_off)
 	return get ? get(va, ret_off) : -1;
 }
 
-/* NULL with errno. */
+/* Map pinned memory; return NULL and set errno on failure. */
 static void *map_new(struct file *f, uint64_t handle, size_t len, int prot)
 {
 	struct pin *p = pin_of(f, handle);
@@ -373,7 +373,7 @@ static void *map_new(struct file *f, uint64_t handle, size_t len, int prot)
 	return map;
 }
 
-/* False: not one of ours. */
+/* Execute mmap() of a gdrdrv file; return false if fd is another file. */
 static bool do_mmap(size_t len, int prot, int flags, int fd, off_t off, void **ret)
 {
 	struct file *f;

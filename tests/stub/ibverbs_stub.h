@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls of tests to the libibverbs.so.1 that is built here, beyond the interface of rdma-core.
- * Tests find these functions by dlsym(); where there is none, the library is a real one.
+ * Functions of our libibverbs.so.1 double that rdma-core lacks.  Tests find them by dlsym(); if
+ * dlsym() finds none, the library is the real one.
  *
  * Environment:
  *	STUB_IBVERBS_DEVICES	devices, 1 without it, at most STUB_DEVICES_MAX
@@ -20,9 +20,9 @@
  *	STUB_IBVERBS_IWARP	the devices are iWARP
  *	STUB_IBVERBS_LATE	as stub_ibverbs_late(true)
  *
- * A dma-buf is a memfd or what /dev/udmabuf makes.  Time is real: a request that nobody answers
- * ends after (retry_cnt + 1) waits of the queue pair's timeout.  Nothing happens between calls: a
- * process whose requests wait for a peer has to poll.
+ * A dma-buf is a memfd or a file of /dev/udmabuf.  Timeouts take real time: a request without an
+ * answer fails after (retry_cnt + 1) timeouts of its queue pair.  No thread runs between calls:
+ * a process has to poll to make progress on its requests.
  */
 #ifndef PST_IBVERBS_STUB_H
 #define PST_IBVERBS_STUB_H
@@ -35,11 +35,11 @@
 struct stub_ibverbs_state {
 	/* Live objects of this process. */
 	unsigned contexts, pds, mrs, cqs, channels, qps;
-	/* Ever, in this process. */
+	/* Totals of this process. */
 	uint64_t registered, deregistered, dmabufs;
-	uint64_t writes, reads, sends; /* work requests that were executed */
+	uint64_t writes, reads, sends; /* work requests executed */
 	uint64_t doorbells;            /* calls of ibv_post_send */
-	uint64_t completions;          /* that ibv_poll_cq gave */
+	uint64_t completions;          /* completions returned by ibv_poll_cq */
 	char broken[200];              /* the first rule that the program broke, or "" */
 };
 
@@ -52,22 +52,22 @@ void stub_ibverbs_state(struct stub_ibverbs_state *ret);
  */
 void stub_ibverbs_fail(const char *spec);
 
-/* Peer memory, as nvidia-peermem gives it: ibv_reg_mr() of device addresses from va on, len bytes,
- * takes the host memory at @at for them.  NULL ends it. */
+/* Play nvidia-peermem: ibv_reg_mr() of the device addresses [va, va + len) registers the host
+ * memory at @at.  NULL ends that. */
 void stub_ibverbs_peermem(uint64_t va, uint64_t len, void *at);
 
 /*
- * Execute work requests not when they are posted but when completions are polled: so a program that
- * frees or changes memory of a request before its completion is found out, by wrong bytes or by the
- * rule that it broke.
+ * Execute work requests when completions are polled, not when they are posted.  Then a program
+ * that frees or changes a request's memory too early moves wrong bytes or breaks a rule.
  */
 void stub_ibverbs_late(bool on);
 
-/* Every device of this process fails: an event says so, and nothing completes any more.  Without
- * @tell the devices fall silent and no event comes.  false, false: they work again. */
+/* Make every device of this process fail: no request completes any more, and with @tell an event
+ * reports it.  (false, false) repairs the devices. */
 void stub_ibverbs_die(bool dead, bool tell);
 
-/* The port of each device goes down, or up again; requests are not answered meanwhile. */
+/* Take the port of each device down (false) or up (true); requests get no answer while it is
+ * down. */
 void stub_ibverbs_port(bool up);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A libcuda.so.1 without a driver, for tests: same calls, same rules.
+ * A double of libcuda.so.1 without a driver, for tests: the same calls and rules.
  *
- * Device memory lies behind addresses that the CPU cannot touch, contexts stand on a stack
- * per thread, streams run on threads of their own.  A call that the real driver answers
- * with an error gives that error here; one that it answers with undefined behaviour ends the
- * process with a message.
+ * Device memory has addresses that the CPU cannot access, each thread has a stack of contexts,
+ * and each stream is a thread.  A call that the real driver answers with an error gets that
+ * error; a call with undefined behaviour in the real driver ends the process with a message.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -34,16 +33,16 @@ static _Thread_local uint32_t capture_mode = CU_CAPTURE_GLOBAL;
 static _Thread_local cu_result late;
 
 static struct {
-	char name[64]; /* "" for none, "*" for any */
+	char name[64]; /* "": no function; "*": every function */
 	uint64_t n, seen;
 	cu_result code;
 	bool met;
 } fail;
 
-static char stalled[64];     /* "" for none, */
-static unsigned stall_later; /* but this many of its calls, */
-static unsigned stall_most;  /* and none behind so many more; 0 for all */
-static unsigned stall_gen;   /* of what is stalled */
+static char stalled[64];     /* name of the blocked function, or "" */
+static unsigned stall_later; /* calls to let through first */
+static unsigned stall_most;  /* calls to block at most; 0: all */
+static unsigned stall_gen;   /* changes with each stub_cuda_stall() */
 static pthread_cond_t stall_over = PTHREAD_COND_INITIALIZER;
 
 void stub_abort(const char *fmt, ...)
@@ -63,7 +62,7 @@ cu_ctx stub_current(void)
 	return depth ? stack[depth - 1] : NULL;
 }
 
-/* The code that this call has to fail with, or CU_OK; the lock is held. */
+/* Return the code that this call has to fail with, or CU_OK.  Call it with the lock held. */
 static cu_result injected(const char *name, bool by_name)
 {
 	bool any = !strcmp(fail.name, "*") && !by_name;
@@ -77,7 +76,7 @@ static cu_result injected(const char *name, bool by_name)
 	return fail.code;
 }
 
-/* The call has the name of those that do not return now. */
+/* Block this call, whose name is the stalled one, until the next stub_cuda_stall(). */
 static void stall(void)
 {
 	unsigned gen = stall_gen;
@@ -364,7 +363,7 @@ cu_result cuDeviceGetUuid_v2(struct cu_uuid *ret, cu_device dev)
 cu_result cuDeviceGetPCIBusId(char *ret, int len, cu_device dev)
 {
 	ENTER(0);
-	/* A domain that no machine has, so that nothing of sysfs is found by it. */
+	/* Report a PCI domain that no machine has, so that a search of sysfs finds no device. */
 	(void)snprintf(ret, (size_t)len, "FFF%X:%02X:00.0", (unsigned)dev, 0x17 + (unsigned)dev);
 	return CU_OK;
 }
@@ -447,7 +446,8 @@ cu_result cuDevicePrimaryCtxGetState(cu_device dev, unsigned *ret_flags, int *re
 	return CU_OK;
 }
 
-/* Threads keep it on their stacks, and who has retained it may release it. */
+/* The handle stays valid: threads keep it on their stacks, and callers still release their
+ * references. */
 cu_result cuDevicePrimaryCtxReset_v2(cu_device dev)
 {
 	struct CUctx_st *c = &stub.primary[dev];
@@ -513,7 +513,7 @@ static bool context_lives(cu_ctx ctx)
 	return found;
 }
 
-/* Named only, as what is to be ended needs its context. */
+/* Fail on demand only by name: cleanup code needs this call to enter its context. */
 cu_result cuCtxPushCurrent_v2(cu_ctx ctx)
 {
 	ENTER(BY_NAME);
@@ -525,7 +525,7 @@ cu_result cuCtxPushCurrent_v2(cu_ctx ctx)
 	return CU_OK;
 }
 
-/* An injected error here would leave the caller no way to restore anything. */
+/* Never fail on demand: the caller could not restore its stack. */
 cu_result cuCtxPopCurrent_v2(cu_ctx *ret)
 {
 	ENTER(SURE);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Copies of the stub, which streams make in order.
- */
+/* Copies of the libcuda double; each stream executes them in order. */
 #include <string.h>
 
 #include "cuda_stub_int.h"
 
-/* Queue a copy between device memory, which may span chunks, and host memory. */
+/* Queue a copy between host memory and device memory, which may span chunks. */
 static cu_result copy(cu_ptr dev, char *host, uint64_t len, bool to_device, cu_stream handle)
 {
 	struct registration *g;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that is mapped into reserved addresses, and the handles that go between processes. */
+/* Memory mapped into reserved addresses, and handles passed between processes. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 #define PAGE 4096u
 
-/* A handle of cuMemCreate: its number is its address. */
+/* A handle of cuMemCreate(); its value is its address. */
 struct handle {
 	struct list link;
 	unsigned refs;
@@ -27,7 +27,7 @@ struct reservation {
 	uint64_t len;
 };
 
-/* The lock is held. */
+/* Call it with the lock held. */
 static struct handle *handle_at(cu_handle number)
 {
 	struct list *e;
@@ -38,7 +38,7 @@ static struct handle *handle_at(cu_handle number)
 	return NULL;
 }
 
-/* Takes the object over; the lock is held. */
+/* Make a handle that takes over the reference to o.  Call it with the lock held. */
 static cu_handle handle_new(struct obj *o)
 {
 	struct handle *h = calloc(1, sizeof(*h));
@@ -187,7 +187,7 @@ cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *shareable, uint32
 	return CU_OK;
 }
 
-/* The lock is held. */
+/* Call it with the lock held. */
 static struct reservation *reservation_of(cu_ptr va, uint64_t len)
 {
 	struct list *e;
@@ -342,8 +342,8 @@ cu_result cuMemGetHandleForAddressRange(void *ret, cu_ptr ptr, size_t len, uint3
 		return CU_INVALID_VALUE;
 	(void)pthread_mutex_lock(&stub.lock);
 	r = stub_range_at(ptr);
-	/* A descriptor of these bytes begins with the first, which no memfd of more does: what
-	 * can be had is one that the CPU cannot map. */
+	/* The dma-buf has to begin at ptr.  A memfd can only do that for the beginning of its
+	 * object; else return a descriptor that the CPU cannot map. */
 	if (r && len <= r->map_len - (ptr - r->va))
 		fd = ptr == r->va && !r->lead ? fcntl(r->obj->fd, F_DUPFD, 0) : eventfd(0, 0);
 	(void)pthread_mutex_unlock(&stub.lock);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Memory of the stub: allocations, shared memory, registered host memory.
- */
+/* Memory of the libcuda double: allocations, shared memory, registered host memory. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +16,7 @@
 #define GPU_PAGE 65536u
 #define SMALL (UINT64_C(1) << 20)
 
-/* Addresses of freed allocations: the next of the same length gets the last one. */
+/* A freed address range; the next allocation of the same length gets the one freed last. */
 struct hole {
 	struct list link;
 	cu_ptr va;
@@ -39,7 +37,7 @@ void stub_obj_unref(struct obj *o)
 	free(o);
 }
 
-/* Takes fd over; the lock is held. */
+/* Make an object that takes over fd.  Call it with the lock held. */
 struct obj *stub_obj_new(int fd, int dev, uint64_t size, uint32_t types)
 {
 	struct obj *o = calloc(1, sizeof(*o));
@@ -60,7 +58,7 @@ struct obj *stub_obj_new(int fd, int dev, uint64_t size, uint32_t types)
 	return o;
 }
 
-/* The name says to those who get the descriptor what it is. */
+/* Make a memfd whose name tells a receiver its kind, device and handle types. */
 int stub_bytes_new(const char *kind, int dev, uint32_t types, uint64_t size)
 {
 	char name[64];
@@ -82,7 +80,7 @@ bool stub_name_of(const char *path, const char *format, int *dev, unsigned *type
 	return readlink(path, name, sizeof(name) - 1) > 0 && sscanf(name, format, dev, types) == 2;
 }
 
-/* Large allocations begin with a page of the GPU. */
+/* Reserve addresses; a large allocation begins at a GPU page. */
 static cu_ptr reserve(uint64_t len)
 {
 	uint64_t align = len < GPU_PAGE ? PAGE : GPU_PAGE, extra = align - PAGE;
@@ -147,7 +145,7 @@ struct range *stub_range_at(cu_ptr ptr)
 
 static cu_result range_new(enum range_kind kind, uint64_t len, cu_ctx ctx, int dev, cu_ptr *ret)
 {
-	/* Small allocations begin somewhere in what the driver has for them. */
+	/* A small allocation begins in the middle of a larger object, as the driver's do. */
 	uint64_t lead = kind == RANGE_PLAIN && len < SMALL ? len % 128 * 512 : 0;
 	uint64_t map_len = align_up(lead + len, PAGE);
 	struct range *r;
@@ -212,7 +210,7 @@ cu_result cuMemAllocAsync(cu_ptr *ret, size_t len, cu_stream st)
 	return range_new_locked(RANGE_POOL, len, ret);
 }
 
-/* The lock is held. */
+/* Call it with the lock held. */
 void stub_range_free(struct range *r)
 {
 	list_del(&r->link);
@@ -304,7 +302,7 @@ static cu_result range_attribute(const struct range *r, void *ret, uint32_t attr
 	}
 }
 
-/* The lock is held. */
+/* Call it with the lock held. */
 static cu_result attribute(void *ret, uint32_t attr, cu_ptr ptr)
 {
 	struct range *r = stub_range_at(ptr);
@@ -333,7 +331,7 @@ cu_result cuPointerGetAttribute(void *ret, uint32_t attr, cu_ptr ptr)
 	return e;
 }
 
-/* An attribute that the address lacks is 0. */
+/* An attribute that the address lacks reads as 0. */
 cu_result cuPointerGetAttributes(unsigned nr, uint32_t *attrs, void **ret, cu_ptr ptr)
 {
 	ENTER(0);
@@ -364,7 +362,7 @@ cu_result cuPointerSetAttribute(const void *value, uint32_t attr, cu_ptr ptr)
 	return good ? CU_OK : CU_INVALID_VALUE;
 }
 
-/* Between device memory, which may span chunks, and a buffer. */
+/* Copy between device memory, which may span chunks, and a buffer. */
 static bool touch(cu_ptr ptr, char *buf, size_t len, bool write)
 {
 	bool good = true;
@@ -399,8 +397,9 @@ bool stub_cuda_poke(cu_ptr ptr, const void *buf, size_t len)
 /* ------------------------------------------------------------- shared: IPC */
 
 /*
- * The driver's words, as far as they are known: process, size, where the allocation begins in
- * its object, client, object.  Here a client is a process and an object a descriptor of it.
+ * The known words of the driver's IPC handle: process, size, offset of the allocation in its
+ * object, client, object.  In the double a client is a process, and an object is a descriptor in
+ * it.
  */
 static uint32_t client_of(uint32_t pid)
 {
@@ -471,7 +470,7 @@ static cu_result ipc_open(cu_ptr *ret, const struct cu_ipc *ipc, cu_ctx ctx)
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return CU_MAP_FAILED;
-	/* Memory of another device, by peer access. */
+	/* Memory of another device is opened by peer access. */
 	o = stub_obj_new(fd, dev, align_up(lead + size, PAGE), 0);
 	r = calloc(1, sizeof(*r));
 	if (!o || !r)
@@ -539,7 +538,7 @@ int stub_registered(const void *host, uint64_t len, struct registration **ret)
 	return 0;
 }
 
-/* Is all of a range mapped, and writable where that is asked for? */
+/* Return true if all of the range is mapped, and writable if @writable. */
 static bool is_mapped_now(const char *host, uint64_t len, bool writable)
 {
 	uint64_t at = (uintptr_t)host, end = at + len, from, to;
@@ -556,7 +555,7 @@ static bool is_mapped_now(const char *host, uint64_t len, bool writable)
 	return at >= end;
 }
 
-/* The list may skip a mapping while other threads change theirs. */
+/* Try again: /proc/self/maps may skip a mapping while other threads change theirs. */
 static bool is_mapped(const char *host, uint64_t len, bool writable)
 {
 	for (unsigned i = 0; i < 4; i++)
@@ -576,7 +575,7 @@ cu_result cuMemHostRegister_v2(void *host, size_t len, unsigned flags)
 		return CU_INVALID_VALUE;
 	if (!is_mapped(host, len, !(flags & CU_REGISTER_READ_ONLY)))
 		return CU_INVALID_VALUE;
-	/* A test may stall these alone: slots of the staging pool are registered meanwhile. */
+	/* "file pages" stalls only these registrations, not those of staging slots. */
 	if (flags & CU_REGISTER_READ_ONLY)
 		stub_stall_at("file pages");
 	if (stub.register_us)

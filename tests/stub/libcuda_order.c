@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Streams of the stub in relation to others: those that nobody made, captures, words to wait
- * for, and functions of the program.
+ * Order between streams of the libcuda double: implicit streams, captures, waits for words, and
+ * calls of the program's functions.
  */
 #include <string.h>
 
@@ -66,7 +66,7 @@ again:
 
 		if (st->ctx == ctx && st->handle) {
 			stub_stream_end(st);
-			goto again; /* the list may have changed meanwhile */
+			goto again; /* the list may have changed during the wait */
 		}
 	}
 	list_for_each_safe (e, n, &stub.registrations) {
@@ -90,7 +90,7 @@ again:
 
 		if (st->ctx == ctx) {
 			stub_stream_end(st);
-			goto again; /* the list may have changed meanwhile */
+			goto again; /* the list may have changed during the wait */
 		}
 	}
 }
@@ -110,7 +110,7 @@ cu_result cuStreamGetCtx(cu_stream handle, cu_ctx *ret)
 
 /* ---------------------------------------------------------------- captures */
 
-/* Is it the legacy stream, and a stream captured that has order with it? */
+/* Return true if st is the legacy stream and a stream ordered with it is being captured. */
 static bool is_caught(const struct CUstream_st *st)
 {
 	struct list *e;
@@ -175,7 +175,7 @@ cu_result cuStreamBeginCapture_v2(cu_stream handle, uint32_t mode)
 	return CU_OK;
 }
 
-/* A graph is the number of its nodes. */
+/* A graph is only the number of its nodes. */
 cu_result cuStreamEndCapture(cu_stream handle, void **ret_graph)
 {
 	struct CUstream_st *st;
@@ -196,7 +196,7 @@ cu_result cuStreamEndCapture(cu_stream handle, void **ret_graph)
 
 /* ----------------------------------------------------------- the whole context */
 
-/* A capture of any of its streams is spoilt, whoever asks. */
+/* Called during a capture of any stream of the context, it spoils the capture. */
 cu_result cuCtxSynchronize(void)
 {
 	cu_ctx ctx = stub_current();
@@ -259,7 +259,7 @@ void stub_write_word(struct CUstream_st *st, const struct op *op)
 	atomic_store_explicit(op->word, op->value, memory_order_release);
 }
 
-/* Queue an operation on a word of registered memory. */
+/* Queue an operation on a word in registered memory. */
 static cu_result queue_word(cu_stream handle, cu_ptr addr, struct op op)
 {
 	struct CUstream_st *st;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Streams of the stub: each is a thread that does what is queued, in order.
- */
+/* Streams of the libcuda double: each is a thread that executes its queue in order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +17,7 @@ struct CUevent_st {
 struct CUmod_st {
 	struct list link;
 	cu_ctx ctx;
-	bool sums; /* it holds the kernel for checksums, else that for small pieces */
+	bool sums; /* with the checksum kernel; else the gather kernel */
 };
 
 static struct list modules = LIST_INIT(modules);
@@ -41,7 +39,8 @@ static void stream_unref(struct CUstream_st *st)
 	free(st);
 }
 
-/* Where a kernel finds an address; NULL where it would fault.  The lock is held. */
+/* Translate an address that a kernel uses; NULL: the kernel would fault.  Call it with the lock
+ * held. */
 static char *kernel_sees(cu_ptr ptr, uint64_t len, bool write)
 {
 	struct registration *g;
@@ -58,7 +57,7 @@ static char *kernel_sees(cu_ptr ptr, uint64_t len, bool write)
 	r = stub_range_at(ptr);
 	if (!r || !(r->prot & CU_PROT_READ) || (write && r->prot != CU_PROT_READ_WRITE))
 		return NULL;
-	/* Mapped chunks follow each other; a tile over their border goes chunk by chunk. */
+	/* The caller splits a tile that crosses the border of two mapped chunks. */
 	return len <= r->size - (ptr - r->va) ? stub_bytes(r, ptr) : NULL;
 }
 
@@ -68,7 +67,7 @@ static bool tile_copy(cu_ptr dst, cu_ptr src, uint64_t len)
 		uint64_t n = len;
 		char *d, *s;
 
-		/* The longest part that lies in one range on both sides. */
+		/* Halve n until both sides lie in one range each. */
 		while (n > 1 && (!kernel_sees(dst, n, true) || !kernel_sees(src, n, false)))
 			n = n / 2;
 		d = kernel_sees(dst, n, true);
@@ -98,7 +97,7 @@ static bool run_list(cu_ptr tiles, unsigned nr)
 	return true;
 }
 
-/* A list that was written after the launch, for which there are blocks enough. */
+/* Run a list that was filled in after the launch.  It must fit the launched blocks. */
 static bool run_fed(const struct mem_sgl *most)
 {
 	const struct cuda_fed *list = (void *)kernel_sees(most->dev, sizeof(struct cuda_fed),
@@ -107,14 +106,14 @@ static bool run_fed(const struct mem_sgl *most)
 
 	if (!list)
 		return false;
-	/* The library may take the list away meanwhile. */
+	/* The library may take the list back at the same time. */
 	nr = __atomic_load_n(&list->nr, __ATOMIC_RELAXED);
 	if (nr > most->nr)
 		stub_abort("a list has more tiles than its kernel has blocks");
 	return run_list(list->tiles, nr);
 }
 
-/* Go on with a remainder of CRC-32C (mem/cuda/ptx_sum.h). */
+/* Continue a CRC-32C remainder over p (mem/cuda/ptx_sum.h). */
 static uint32_t remainder_of(uint32_t r, const unsigned char *p, uint64_t len)
 {
 	static uint32_t table[256];
@@ -163,7 +162,7 @@ static bool run_sums(const struct op *op)
 	return true;
 }
 
-/* The kernels of mem/cuda/ptx.h and ptx_sum.h; the lock is held. */
+/* Run a kernel of mem/cuda/ptx.h or ptx_sum.h.  Call it with the lock held. */
 static bool run_kernel(const struct op *op)
 {
 	if (op->remainders)
@@ -176,7 +175,7 @@ static bool run_kernel(const struct op *op)
 	return true;
 }
 
-/* The lock is held, and dropped while bytes are copied. */
+/* Execute an operation.  Call it with the lock held; it drops the lock while it copies bytes. */
 static void job_part_op(struct CUstream_st *st, struct op *op)
 {
 	cu_result *poison = &stub.poison[st->ctx->dev];
@@ -281,7 +280,8 @@ void stub_append(struct CUstream_st *st, struct op op)
 	(void)pthread_cond_signal(&st->work);
 }
 
-/* Between the legacy stream and all but the non-blocking ones there is order both ways. */
+/* Queue an operation, ordered after the legacy stream and, on the legacy stream, after all
+ * streams that are not CU_NON_BLOCKING. */
 void stub_queue(struct CUstream_st *st, struct op op)
 {
 	bool legacy = (uintptr_t)st->handle == CU_LEGACY;
@@ -306,7 +306,7 @@ void stub_wait_idle(struct CUstream_st *st)
 		(void)pthread_cond_wait(&st->idle, &stub.lock);
 }
 
-/* Of one context, or of all on a device where that is NULL. */
+/* Wait for all streams of ctx or, if it is NULL, of the device. */
 static void wait_for_all(cu_ctx ctx, int dev)
 {
 	struct list *e;
@@ -318,7 +318,7 @@ again:
 		if ((ctx ? st->ctx == ctx : st->ctx->dev == dev) &&
 		    (st->busy || !list_empty(&st->ops))) {
 			(void)pthread_cond_wait(&st->idle, &stub.lock);
-			goto again; /* the list may have changed meanwhile */
+			goto again; /* the list may have changed during the wait */
 		}
 	}
 }
@@ -414,7 +414,7 @@ cu_result cuStreamSynchronize(cu_stream handle)
 	struct CUstream_st *st;
 	cu_result e;
 
-	/* Waits also when it then reports an earlier error. */
+	/* ENDS: wait for the stream even if an earlier error is reported then. */
 	ENTER(IN_CTX | UNSAFE | ENDS);
 	(void)pthread_mutex_lock(&stub.lock);
 	st = stub_stream(handle);
@@ -501,7 +501,7 @@ cu_result cuEventRecord(cu_event ev, cu_stream handle)
 	return e;
 }
 
-/* The events of all contexts will do. */
+/* An event of another context is allowed; the stream must be of the current one. */
 cu_result cuStreamWaitEvent(cu_stream handle, cu_event ev, unsigned flags)
 {
 	struct CUstream_st *st;
@@ -578,7 +578,7 @@ cu_result cuModuleUnload(cu_module m)
 	return stub_late();
 }
 
-/* A module of the double has one function, so the module's handle is the function's too. */
+/* A module has one function, so its handle serves as the function's handle. */
 cu_result cuModuleGetFunction(cu_func *ret, cu_module m, const char *name)
 {
 	ENTER(IN_CTX);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A libcufile.so.0 without nvidia-fs, for tests: the calls and the rules of the real one, over
- * the memory of the stub of libcuda.
+ * A double of libcufile.so.0 without nvidia-fs, for tests: the real library's calls and rules,
+ * over the memory of the libcuda double.
  *
- * The rules were seen with 1.15.1 in its compat mode; those of the direct modes are what
- * nvidia-fs and its documentation say.  A call that the real library does not survive ends the
- * process with a message.
+ * The rules of the compat mode were observed with 1.15.1; those of the direct modes come from
+ * nvidia-fs and its documentation.  A call on which the real library crashes ends the process
+ * with a message.
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ struct cufile_stub cf = {
 };
 
 static struct {
-	char name[64]; /* "" for none, "*" for any */
+	char name[64]; /* "": no function; "*": every function */
 	uint64_t n, seen;
 	int code;
 	bool met;
@@ -30,7 +30,7 @@ static struct {
 
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static uint64_t releases;
-static int staged_compat = -1; /* parameter; -1: not set */
+static int staged_compat = -1; /* staged parameter; -1: not set */
 static int log_fd = -1;
 
 void stub_cufile_abort(const char *fmt, ...)
@@ -228,7 +228,7 @@ bool stub_strict(void)
 	return cf.state.strict;
 }
 
-/* The log is opened as the environment says, and kept open until the driver is closed. */
+/* Open the log that the environment names; it stays open until the driver is closed. */
 static void log_open(void)
 {
 	const char *path = getenv("CUFILE_LOGFILE_PATH");
@@ -241,7 +241,8 @@ static void log_open(void)
 		(void)!write(log_fd, "opened\n", 7);
 }
 
-/* A staged parameter is used up, also by an open that fails.  The lock is held. */
+/* Return true if the next open may use the compat mode, and clear the staged parameter.  An open
+ * that fails has cleared it too.  Call it with the lock held. */
 static bool take_compat(void)
 {
 	const char *env = getenv("CUFILE_ALLOW_COMPAT_MODE");

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Batches.  Entries are done while somebody asks for them, the first of all last, as if it had
- * taken longest.
+ * Batches.  Entries are executed in cuFileBatchIOGetStatus(); the first entry completes last, as
+ * if it took longest.
  */
 #include <string.h>
 
 #include "cufile_stub_int.h"
 
 #define BATCH_MAX 128u
-#define SLABS 64u /* entries that the compat mode has room for: more wait */
+#define SLABS 64u /* entries in flight in the compat mode; a submit waits for room */
 
 struct entry {
 	struct cuf_io_params p;
-	bool lost; /* the library will lose track over it */
+	bool lost; /* the library will lose the batch at this entry */
 };
 
 struct batch {
@@ -53,7 +53,7 @@ struct cuf_error cuFileBatchIOSetUp(cuf_batch *ret, unsigned nr)
 	return stub_error(0);
 }
 
-/* The lock is held. */
+/* Add @step to the counts of transfers in progress.  Call it with the lock held. */
 static void move(const struct cuf_io_params *p, int step)
 {
 	struct buf *b = stub_buf((uintptr_t)p->batch.base);
@@ -66,7 +66,8 @@ static void move(const struct cuf_io_params *p, int step)
 	cf.state.moving += (unsigned)step;
 }
 
-/* Does the real one see that before anything runs?  The lock is held. */
+/* Return the code that the real library's submit gives for this entry, or 0.  Call it with the
+ * lock held. */
 static int check_entry(const struct cuf_io_params *p)
 {
 	struct buf *b = stub_buf((uintptr_t)p->batch.base);
@@ -79,7 +80,7 @@ static int check_entry(const struct cuf_io_params *p)
 	return 0;
 }
 
-/* It only finds out later, and then forgets the others. */
+/* Return true if the real library detects the error only later and then loses the other entries. */
 static bool is_lost(const struct cuf_io_params *p)
 {
 	struct buf *b = stub_buf((uintptr_t)p->batch.base);
@@ -99,7 +100,7 @@ struct cuf_error cuFileBatchIOSubmit(cuf_batch handle, unsigned nr, struct cuf_i
 		code = CUF_INTERNAL_BATCH_SUBMIT_ERROR;
 	for (unsigned i = 0; !code && i < nr; i++)
 		code = check_entry(&v[i]);
-	/* For ever, if nobody takes what is done meanwhile. */
+	/* Waits forever if no thread takes completed entries. */
 	while (!code && cf.mode == MODE_COMPAT && cf.state.moving + nr > SLABS)
 		(void)pthread_cond_wait(&room, &cf.lock);
 	for (unsigned i = 0; !code && i < nr; i++) {
@@ -110,7 +111,7 @@ struct cuf_error cuFileBatchIOSubmit(cuf_batch handle, unsigned nr, struct cuf_i
 	return stub_error(code);
 }
 
-/* The lock is held, and dropped while bytes move. */
+/* Execute an entry.  Call it with the lock held; it drops the lock while bytes move. */
 static void run_entry(const struct cuf_io_params *p, struct cuf_io_event *ret)
 {
 	struct move m = { p->file,           (uintptr_t)p->batch.base,
@@ -130,7 +131,7 @@ static void run_entry(const struct cuf_io_params *p, struct cuf_io_event *ret)
 				      .ret = (size_t)n };
 }
 
-/* An entry that can end now; a transfer of no bytes never does. */
+/* Return the index of an entry to complete, or -1; a transfer of 0 bytes never completes. */
 static int next_entry(const struct batch *b)
 {
 	for (unsigned i = 1; i <= b->nr; i++)
@@ -146,7 +147,7 @@ struct cuf_error cuFileBatchIOGetStatus(cuf_batch handle, unsigned min, unsigned
 	int code = CALL(), i;
 	struct batch *b;
 
-	(void)timeout; /* what ends here ends at once */
+	(void)timeout; /* entries complete at once */
 	(void)pthread_mutex_lock(&cf.lock);
 	b = find(handle);
 	if (!code && !b)
@@ -158,7 +159,7 @@ struct cuf_error cuFileBatchIOGetStatus(cuf_batch handle, unsigned min, unsigned
 
 		b->v[i] = b->v[--b->nr];
 		if (e.lost) {
-			/* *nr stays what it was, and nobody hears of the rest again. */
+			/* *nr keeps its value, and the remaining entries are never reported. */
 			move(&e.p, -1);
 			while (b->nr)
 				move(&b->v[--b->nr].p, -1);

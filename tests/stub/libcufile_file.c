@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Registrations of programs: files and memory. */
+/* Registrations of files and memory. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -59,7 +59,7 @@ void stub_files_end(void)
 
 /* ------------------------------------------------------------------- files */
 
-/* 0, or the code by which a descriptor is refused. */
+/* Return the code that refuses a descriptor, or 0. */
 static int check_fd(int fd, int *ret_flags)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -69,7 +69,7 @@ static int check_fd(int fd, int *ret_flags)
 		return CUF_INVALID_VALUE;
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
 		return CUF_INVALID_FILE_TYPE;
-	/* O_TMPFILE has the bit of O_DIRECTORY in it. */
+	/* O_TMPFILE includes the bit of O_DIRECTORY. */
 	if (flags & (O_APPEND | O_NONBLOCK | O_NOFOLLOW | O_DIRECTORY))
 		return CUF_INVALID_FILE_OPEN_FLAG;
 	if (!cf.udev)
@@ -140,7 +140,7 @@ void cuFileHandleDeregister(cuf_handle handle)
 
 /* ------------------------------------------------------------------ memory */
 
-/* 0, or the code by which memory is refused.  Memory of the host is taken as it is. */
+/* Return the code that refuses memory, or 0.  Host memory is always accepted. */
 static int check_memory(uint64_t base, uint64_t len)
 {
 	uint64_t used = 0;
@@ -174,7 +174,7 @@ struct cuf_error cuFileBufRegister(const void *base, size_t len, int flags)
 	struct buf *b = NULL;
 	cu_ctx ctx = NULL;
 
-	(void)flags; /* not looked at in the compat mode */
+	(void)flags; /* the compat mode ignores flags */
 	if (!code)
 		code = stub_implicit_open();
 	if (!code && (cuCtxGetCurrent(&ctx) != CU_OK || !ctx))
@@ -193,7 +193,8 @@ struct cuf_error cuFileBufRegister(const void *base, size_t len, int flags)
 	return stub_error(code);
 }
 
-/* Freed memory stays pinned by nvidia-fs, and the driver may wait for that for ever. */
+/* Abort if registered memory was freed: nvidia-fs keeps it pinned, and the driver may wait for
+ * it forever. */
 static void check_alive(const struct buf *b)
 {
 	unsigned type = 0;
@@ -211,7 +212,7 @@ struct cuf_error cuFileBufDeregister(const void *base)
 	b = stub_buf((uintptr_t)base);
 	if (b) {
 		check_alive(b);
-		buf_end(b); /* also where it fails on demand: the memory is about to go */
+		buf_end(b); /* even on an injected error, as the caller frees the memory next */
 	} else if (!code) {
 		code = CUF_MEMORY_NOT_REGISTERED;
 	}

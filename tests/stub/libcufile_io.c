@@ -18,7 +18,7 @@ static int device_of(uint64_t ptr)
 	return cuPointerGetAttribute(&dev, CU_PTR_DEVICE_ORDINAL, ptr) == CU_OK ? dev : -1;
 }
 
-/* The lock is held. */
+/* Count a transfer in the statistics.  Call it with the lock held. */
 static void count(const struct move *m, int dev, ssize_t moved)
 {
 	struct counts *c = &cf.counts[dev][m->write];
@@ -53,7 +53,7 @@ static ssize_t write_bytes(const struct file *f, const struct move *m, uint64_t 
 	return cf.lie == LIE_NODATA ? (ssize_t)m->len : pwrite(f->plain, host, m->len, m->file_off);
 }
 
-/* The real one leaves nothing in the page cache, but when it copies. */
+/* Read like the real library: only the compat mode leaves pages in the page cache. */
 static ssize_t read_bytes(const struct file *f, const struct move *m, char *host)
 {
 	ssize_t n = pread(f->plain, host, m->len, m->file_off);
@@ -79,7 +79,8 @@ static ssize_t move_bytes(const struct file *f, const struct move *m)
 			n = n / 2 & ~(ssize_t)(PAGE - 1);
 		if (n > 0 && is_wrong())
 			host[n / 2] ^= 0x10;
-		/* The real one says "not permitted" for a wrong address, and means nothing. */
+		/* The real library returns EPERM for a wrong address; it is no question of
+		 * permission. */
 		if (n > 0 && cf.lie != LIE_NODATA && !stub_cuda_poke(at, host, (size_t)n))
 			n = -EPERM;
 	}
@@ -89,7 +90,7 @@ static ssize_t move_bytes(const struct file *f, const struct move *m)
 	return n > 0 && cf.lie == LIE_MORE ? (ssize_t)m->len + PAGE : n;
 }
 
-/* 0, or what is wrong with a transfer, negative.  The lock is held. */
+/* Return 0 or the negative code that refuses a transfer.  Call it with the lock held. */
 static ssize_t check(const struct move *m, const struct file *f, const struct buf *b)
 {
 	cu_ctx ctx = NULL;
@@ -118,7 +119,7 @@ ssize_t stub_move(const struct move *m)
 	(void)pthread_mutex_lock(&cf.lock);
 	f = stub_file(m->file);
 	if (!f) {
-		cf.state.uses--; /* it really does */
+		cf.state.uses--; /* the real library drops a use here, too */
 		(void)pthread_mutex_unlock(&cf.lock);
 		return -CUF_HANDLE_NOT_REGISTERED;
 	}
@@ -138,7 +139,7 @@ ssize_t stub_move(const struct move *m)
 	f->moving++;
 	cf.state.moving++;
 	(void)pthread_mutex_unlock(&cf.lock);
-	n = stub_call(m->write ? "write" : "read"); /* in the middle of it */
+	n = stub_call(m->write ? "write" : "read"); /* a failure on demand during the transfer */
 	n = n ? -n : move_bytes(f, m);
 	(void)pthread_mutex_lock(&cf.lock);
 	cf.state.moving--;
@@ -153,7 +154,8 @@ out:
 	return n;
 }
 
-/* As the real one reports it: mostly -1 and errno, which has its own codes too. */
+/* Convert to the real library's result: -1 and errno, which may be a library code; only a
+ * context mismatch is returned as such. */
 static ssize_t result(ssize_t n)
 {
 	if (n >= 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics: in the form of the version that is played. */
+/* Statistics, in the layout of the configured version. */
 #include <string.h>
 
 #include "cufile_stub_int.h"
@@ -46,7 +46,7 @@ struct cuf_error cuFileStatsStop(void)
 	return stub_error(code);
 }
 
-/* All of the buffer is written, to the last byte that this version has. */
+/* Write the whole buffer, as long as it is in this version. */
 struct cuf_error cuFileGetStatsL3(void *ret)
 {
 	size_t at = cf.version < 1190 ? CUF_STATS_AT_1150 : CUF_STATS_AT_1190;

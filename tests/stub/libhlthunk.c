@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A libhl-thunk.so without a driver, for tests; gaudi_stub.h says how. */
+/* A double of libhl-thunk.so without a driver, for tests; see gaudi_stub.h. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -24,12 +24,12 @@
 
 #define PAGE 4096u
 #define FLAGS ((uint32_t)(O_RDWR | O_CLOEXEC))
-#define FIRST_VA (UINT64_C(0x1001) << 48) /* no address of a CPU */
-#define SIGNALS 30                        /* contexts that can be told apart */
+#define FIRST_VA (UINT64_C(0x1001) << 48) /* no CPU has such an address */
+#define SIGNALS 30                        /* contexts that can be distinguished */
 #define FIRST_SIGNAL 34
 #define HW_IP_LEN 336 /* bytes that the library fills */
 
-/* Bytes of a mapping that a memfd-backed dma-buf has as pages of its own. */
+/* A part of a mapping whose bytes are in a memfd of their own, as a dma-buf. */
 struct piece {
 	struct list link;
 	int memfd;
@@ -46,12 +46,12 @@ struct memory {
 	struct list exports;
 };
 
-/* A context is told from others by the signal that is set for its descriptor, which duplicates
+/* Contexts are distinguished by the signal set on their descriptor (F_SETSIG), which duplicates
  * share. */
 struct context {
 	bool used, dead;
 	int dev;
-	int lock_fd; /* keeps other processes out; -1 */
+	int lock_fd; /* excludes other processes; -1: none */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -84,7 +84,7 @@ static int env_int(const char *name, int other)
 	return s && *s ? atoi(s) : other;
 }
 
-/* The errno that a call fails with on demand, or 0.  The lock is held. */
+/* Return the errno that a call has to fail with, or 0.  Call it with the lock held. */
 static int enter(const char *name)
 {
 	count.calls++;
@@ -123,7 +123,7 @@ void stub_gaudi_forgive(void)
 
 /* ------------------------------------------------------------------ exports */
 
-/* Open dma-bufs of a memory; those that are closed are forgotten. */
+/* Return the number of open dma-bufs of a memory, and forget the closed ones. */
 static unsigned exports_open(struct memory *m)
 {
 	struct list *e, *n;
@@ -213,7 +213,7 @@ static bool context_has_fd(int ctx)
 	return false;
 }
 
-/* End a context without descriptors as far as its dma-bufs let it. */
+/* End a context that has no descriptors, unless a dma-buf of it is open. */
 static void context_settle(int ctx)
 {
 	struct context *c = &contexts[ctx];
@@ -315,7 +315,8 @@ int hlthunk_close(int fd)
 	return r;
 }
 
-/* Enter a call that works during a reset, too: the context, or -errno.  The lock is held. */
+/* Enter a call that is allowed during a reset: return the context or -errno.  Call it with the
+ * lock held. */
 static int enter_info(const char *name, int fd)
 {
 	int e = enter(name), ctx = context_of(fd);
@@ -327,7 +328,7 @@ static int enter_info(const char *name, int fd)
 	return contexts[ctx].dead && !resetting[contexts[ctx].dev] ? -ENODEV : ctx;
 }
 
-/* Enter a call on a descriptor: the context, or -errno.  The lock is held. */
+/* Enter a call on a descriptor: return the context or -errno.  Call it with the lock held. */
 static int enter_fd(const char *name, int fd)
 {
 	int e = enter(name), ctx = context_of(fd);
@@ -497,7 +498,7 @@ int hlthunk_memory_unmap(int fd, uint64_t va)
 
 /* ------------------------------------------------------------------ dma-bufs */
 
-/* Move the bytes that memory has at some offset to pages of their own. */
+/* Copy the existing bytes of the range from the memory to the piece. */
 static void piece_fill(const struct memory *m, struct piece *p)
 {
 	off_t end = (off_t)(p->off + p->len), at = lseek(m->memfd, (off_t)p->off, SEEK_DATA);
@@ -512,7 +513,7 @@ static void piece_fill(const struct memory *m, struct piece *p)
 	}
 }
 
-/* Move the bytes of pages that no dma-buf has any more back to the memory. */
+/* Move the bytes of a piece that no dma-buf uses any more back to the memory. */
 static void piece_fold(struct memory *m, struct piece *p)
 {
 	struct list *e;
@@ -529,7 +530,7 @@ static void piece_fold(struct memory *m, struct piece *p)
 	free(p);
 }
 
-/* The memfd with the bytes of a range, or -errno. */
+/* Return the memfd with exactly the bytes of a range, or -errno. */
 static int piece_of(struct memory *m, uint64_t off, uint64_t len)
 {
 	struct piece *p;

@@ -11,7 +11,7 @@
 #include "stub/ibverbs_stub_int.h"
 
 #define DEVICE_WRS 256
-#define GIDS 4u /* unless the environment has another number */
+#define GIDS 4u /* default size of a GID table */
 
 static unsigned gids(void)
 {
@@ -41,7 +41,7 @@ static struct {
 static struct {
 	pthread_mutex_t lock;
 	char spec[200];
-	bool read; /* the environment's was */
+	bool read; /* STUB_IBVERBS_FAIL was read */
 } faults = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------- fabric */
@@ -85,7 +85,7 @@ static struct stub_fabric *fabric_map(void)
 		abort();
 	if (!f->ready)
 		fabric_init(f);
-	if (fd >= 0) { /* the mapping keeps the lock otherwise */
+	if (fd >= 0) { /* the mapping would keep the lock after close() */
 		(void)flock(fd, LOCK_UN);
 		(void)close(fd);
 	}
@@ -118,7 +118,7 @@ bool stub_alive(pid_t pid)
 
 /* ------------------------------------------------------------------- faults */
 
-/* Count the call in each "NAME:N:CODE" of the list; N becomes 0 behind the last. */
+/* Count the call in each "NAME:N:CODE" of the list; an entry with N 1 is used up. */
 int stub_fault(const char *name)
 {
 	char left[sizeof(faults.spec)] = "", *save = NULL;
@@ -233,7 +233,7 @@ bool stub_is_ib(void)
 	return link && !strcmp(link, "ib");
 }
 
-/* Link-local ones, then 10.9.DEVICE.1, each as RoCE v1 and v2. */
+/* Get a GID: link-local ones first, then 10.9.DEVICE.1, each as RoCE v1 and v2. */
 bool stub_gid(unsigned device, unsigned idx, struct vb_gid_entry *ret)
 {
 	if (idx >= (stub_is_ib() ? 1 : gids()))
@@ -405,10 +405,10 @@ ssize_t _ibv_query_gid_table(struct vb_context *ctx, struct vb_gid_entry *ret, s
 
 	if (err || flags || size != sizeof(*ret))
 		return -(err ? err : EINVAL);
-	/* The length of an attribute has 16 bits in the kernel's interface. */
+	/* An attribute's length has 16 bits in the kernel's interface. */
 	if (max * size > UINT16_MAX)
 		return -EINVAL;
-	/* As the kernel does: all or nothing. */
+	/* Return all entries or none, as the kernel does. */
 	if (!stub_is_ib() && max < gids())
 		return -EINVAL;
 	while (nr < max && stub_gid(c->device, (unsigned)nr, &ret[nr]))

@@ -7,7 +7,7 @@
 
 #include "stub/ibverbs_stub_int.h"
 
-/* A name in the abstract name space that processes of one fabric alone share. */
+/* Make an abstract socket name that only processes of the same fabric share. */
 static socklen_t channel_name(int number, struct sockaddr_un *ret)
 {
 	const char *path = stub_fabric_path();
@@ -148,7 +148,7 @@ struct vb_cq *ibv_create_cq(struct vb_context *ctx, int nr, void *arg, struct vb
 	return &cq->cq;
 }
 
-/* The real one waits until every event was acknowledged; this one says that it would. */
+/* The real library would wait until every event was acknowledged; report that instead. */
 int ibv_destroy_cq(struct vb_cq *cq)
 {
 	struct stub_context *c = container_of(cq->context, struct stub_context, ctx);

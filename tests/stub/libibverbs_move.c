@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What work requests of the double of libibverbs do, and how they end. */
+/* Execution and completion of work requests of the libibverbs double. */
 #include <stdio.h>
 
 #include "stub/ibverbs_stub_int.h"
@@ -9,7 +9,7 @@ static uint64_t now(void)
 	return now_ns();
 }
 
-/* Nanoseconds of the codes of min_rnr_timer. */
+/* Translate a code of min_rnr_timer to nanoseconds. */
 static uint64_t rnr_ns(unsigned code)
 {
 	static const uint32_t us[32] = { 655360, 10,     20,     30,    40,    60,    80,
@@ -68,7 +68,7 @@ void stub_qp_error(struct stub_fabric *f, struct stub_fqp *q)
 			      false);
 }
 
-/* The queue pair at the other end, if it listens to this one. */
+/* Return the remote queue pair if it is connected to this one; else NULL. */
 static struct stub_fqp *peer_of(struct stub_fabric *f, const struct stub_fqp *q)
 {
 	uint32_t i = q->attr.dest_qp_num - STUB_QPN0;
@@ -93,7 +93,7 @@ static uint64_t bytes_of(const struct stub_wqe *e)
 	return sum;
 }
 
-/* Resolve the pieces of memory of a work request: false where a key does not fit. */
+/* Find the memory of a work request; return false if a key does not permit it. */
 static bool resolve(struct stub_fabric *f, const struct stub_fqp *q, const struct stub_wqe *e,
 		    uint32_t access, uint64_t at[STUB_SGES])
 {
@@ -105,7 +105,7 @@ static bool resolve(struct stub_fabric *f, const struct stub_fqp *q, const struc
 	return true;
 }
 
-/* Copy between the pieces of e, which q has, and one range of p. */
+/* Copy between the segments of e, a request of q, and one range of p. */
 static int copy_range(const struct stub_fqp *q, const struct stub_wqe *e, const uint64_t *at,
 		      const struct stub_fqp *p, uint64_t far, bool out)
 {
@@ -117,7 +117,7 @@ static int copy_range(const struct stub_fqp *q, const struct stub_wqe *e, const 
 	return r;
 }
 
-/* Copy a message from the pieces of one to those of the other. */
+/* Copy a message from the segments of e to those of the receive request. */
 static int copy_message(const struct stub_fqp *q, const struct stub_wqe *e, const uint64_t *at,
 			const struct stub_fqp *p, const struct stub_wqe *to, const uint64_t *to_at)
 {
@@ -140,7 +140,7 @@ static int copy_message(const struct stub_fqp *q, const struct stub_wqe *e, cons
 	return 0;
 }
 
-/* The request ends, and its queue pair with it. */
+/* Complete the request with an error, and its queue pair with it. */
 static void fail_request(struct stub_fabric *f, struct stub_fqp *q, uint32_t status)
 {
 	complete(f, q, &q->sq.of[q->sq.head++ % STUB_WRS], status, 0);
@@ -152,7 +152,8 @@ static void succeed(struct stub_fabric *f, struct stub_fqp *q, uint32_t len)
 	complete(f, q, &q->sq.of[q->sq.head++ % STUB_WRS], VB_WC_SUCCESS, len);
 }
 
-/* No answer: false until the time of all retries is over, then the request fails. */
+/* Note that a request got no answer: return false until all retries are over, then fail the
+ * request. */
 static bool unanswered(struct stub_fabric *f, struct stub_fqp *q, struct stub_wqe *e, uint64_t wait,
 		       unsigned retries, uint32_t status)
 {
@@ -223,8 +224,8 @@ static bool move_message(struct stub_fabric *f, struct stub_fqp *q, struct stub_
 	if (p->rq.head == p->rq.tail)
 		return unanswered(f, q, e, rnr_ns(p->attr.min_rnr_timer), q->attr.rnr_retry,
 				  VB_WC_RNR_RETRY_EXC_ERR);
-	/* As rdma_rxe has it.  Other devices say local length or protection error here, and remote
-	 * invalid request there. */
+	/* As rdma_rxe does.  Other devices report a local length or protection error to the
+	 * receiver and a remote invalid request to the sender. */
 	if (!resolve(f, p, to, (uint32_t)VB_ACCESS_LOCAL_WRITE, to_at) || len > bytes_of(to)) {
 		p->rq.head++;
 		complete_recv(f, p, to, VB_WC_LOC_QP_OP_ERR, 0, false);
@@ -241,7 +242,7 @@ static bool move_message(struct stub_fabric *f, struct stub_fqp *q, struct stub_
 	return true;
 }
 
-/* Execute the first request of a queue pair: true if it ended, well or not. */
+/* Execute the first request of a queue pair; return true if it completed, even with an error. */
 static bool move(struct stub_fabric *f, struct stub_fqp *q)
 {
 	struct stub_wqe *e = &q->sq.of[q->sq.head % STUB_WRS];
@@ -250,7 +251,7 @@ static bool move(struct stub_fabric *f, struct stub_fqp *q)
 	int status;
 
 	if (q->pid != getpid() && (!p || p->pid != getpid()))
-		return false; /* a request between two others */
+		return false; /* both ends are in other processes */
 	if (!e->since && (status = stub_fault("completion"))) {
 		fail_request(f, q, (uint32_t)status);
 		return true;

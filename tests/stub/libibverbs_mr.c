@@ -32,7 +32,7 @@ void stub_ibverbs_peermem(uint64_t va, uint64_t len, void *at)
 	stub_unlock(f);
 }
 
-/* Can the CPU read it, as the kernel's get_user_pages() finds out?  Each page is asked. */
+/* Return true if the CPU can read every page, as the kernel's get_user_pages() requires. */
 static bool mapped(uint64_t addr, uint64_t len)
 {
 	for (uint64_t at = align_down(addr, PAGE); at < addr + len; at += PAGE) {
@@ -72,7 +72,7 @@ static struct vb_mr *add(struct vb_pd *pd, const struct stub_fmr *what, struct s
 	f->mrs[i] = *what;
 	f->mrs[i].pid = getpid();
 	f->mrs[i].pd = pd->handle;
-	/* The low bits tell consecutive registrations in one place apart. */
+	/* The low bits differ between consecutive registrations in the same slot. */
 	f->mrs[i].key = (i + 1) << 16 | (f->next_key++ & 0xffff);
 	m->mr.context = pd->context;
 	m->mr.pd = pd;
@@ -84,7 +84,7 @@ static struct vb_mr *add(struct vb_pd *pd, const struct stub_fmr *what, struct s
 	stub_process.st.registered++;
 	stub_process.st.dmabufs += m->map != NULL;
 	stub_unlock(f);
-	/* Where the kernel has processes ask first, as Yama does, the peers may. */
+	/* Permit peers to access this process where Yama restricts it. */
 	(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	return &m->mr;
 }
@@ -123,7 +123,7 @@ static struct vb_mr *reg(struct vb_pd *pd, void *addr, size_t len, uint64_t iova
 struct vb_mr *ibv_reg_mr(struct vb_pd *pd, void *addr, size_t len, int access)
 {
 	errno = stub_fault("ibv_reg_mr");
-	/* This one passes unknown optional bits over. */
+	/* ibv_reg_mr() ignores unknown optional bits. */
 	return errno ? NULL : reg(pd, addr, len, (uintptr_t)addr, (uint32_t)access & ~OPTIONAL);
 }
 
@@ -140,7 +140,7 @@ struct vb_mr *ibv_reg_mr_iova2(struct vb_pd *pd, void *addr, size_t len, uint64_
 	return reg(pd, addr, len, iova, access);
 }
 
-/* The rules of 6.12's ib_uverbs, and what drivers say of them. */
+/* Apply the rules of ib_uverbs in 6.12, with the errnos that drivers return. */
 static int check_dmabuf(uint64_t off, size_t len, uint64_t iova, int fd, uint32_t access)
 {
 	const char *told = getenv("STUB_IBVERBS_DMABUF");
@@ -156,7 +156,7 @@ static int check_dmabuf(uint64_t off, size_t len, uint64_t iova, int fd, uint32_
 	if (fcntl(fd, F_GETFD) < 0)
 		return EBADF;
 	if (fstat(fd, &st) < 0 || (fcntl(fd, F_GET_SEALS) < 0 && st.st_mode & S_IFMT))
-		return EINVAL; /* no dma-buf */
+		return EINVAL; /* not a dma-buf */
 	if (!len || off + len < off || off + len > (uint64_t)lseek(fd, 0, SEEK_END))
 		return EINVAL;
 	return 0;
@@ -197,7 +197,7 @@ struct vb_mr *ibv_reg_dmabuf_mr(struct vb_pd *pd, uint64_t off, size_t len, uint
 	return ret;
 }
 
-/* No request of this process that waits names the region. */
+/* Report a pending request of this process that uses the region. */
 static void check_unused(const struct stub_fabric *f, const struct vb_mr *mr)
 {
 	for (const struct stub_fqp *q = f->qps; q < f->qps + STUB_QPS; q++) {
@@ -250,8 +250,8 @@ int stub_mr_find(struct stub_fabric *f, pid_t pid, uint32_t pd, uint32_t key, ui
 }
 
 /*
- * Bytes for memory that is not there any more vanish.  Hardware would move them to or from the
- * pages that were registered, which nobody sees.
+ * Copy between processes.  Bytes of unmapped memory vanish: hardware would move them to or from
+ * the registered pages, which no process sees.
  */
 int stub_copy(pid_t to, uint64_t to_at, pid_t from, uint64_t from_at, uint64_t len)
 {

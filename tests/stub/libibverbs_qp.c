@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Queue pairs of the double of libibverbs: their states, and posting. */
+/* Queue pairs of the libibverbs double: their states and posting. */
 #include <stdio.h>
 
 #include "stub/ibverbs_stub_int.h"
 
-/* The attributes that each step wants; all that are not named are refused. */
+/* Attributes that each transition requires and permits; all others are refused. */
 static const struct {
 	uint32_t from, to;
 	int must, may;
@@ -120,7 +120,7 @@ int ibv_destroy_qp(struct vb_qp *qp)
 	return 0;
 }
 
-/* Values out of what the device has. */
+/* Check that values are in the device's ranges. */
 static int check_values(const struct stub_fqp *q, const struct vb_qp_attr *a, int mask)
 {
 	struct vb_gid_entry e;

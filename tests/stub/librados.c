@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ceph's librados over objects in memory, as far as Penstock calls it.  Two threads execute
- * operations and call back, in any order.  Tests find the functions stub_rados_* by ctypes.
+ * A double of Ceph's librados over objects in memory, with the functions that Penstock calls.
+ * Two threads execute operations and call back in any order.  Tests find the functions
+ * stub_rados_* by ctypes.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,7 +15,7 @@
 #define SYM(result, name, args) result name args;
 #include "rados/rados_syms.h"
 
-/* For tests, by ctypes. */
+/* Functions for tests, called by ctypes. */
 void stub_rados_freeze(int frozen);
 void stub_rados_full(int full);
 int stub_rados_fail(const char *spec);
@@ -56,14 +57,14 @@ struct ioctx {
 	struct pool *pool;
 };
 
-/* From CREATE on: of writes. */
+/* Kinds from CREATE on write. */
 enum kind { ASSERT, STAT, ATTRS, READ, CREATE, DEMAND, WRITE, SET, COMPARE, TRUNCATE, REMOVE };
 
 struct action {
 	enum kind kind;
 	uint64_t off, *ret_size;
 	size_t len, *ret_got;
-	char *buf; /* the caller's; of a write ours */
+	char *buf; /* the caller's buffer; of a write a copy */
 	char name[64];
 	time_t *ret_mtime;
 	void **ret_iter;
@@ -82,7 +83,7 @@ struct completion {
 	int result;
 	uint64_t version;
 	unsigned refs;
-	/* The operation in flight. */
+	/* The queued operation. */
 	struct op op;
 	struct pool *pool;
 	char object[NAME_LEN];
@@ -103,7 +104,7 @@ static struct {
 	uint64_t version;
 	unsigned nr_queued, opening;
 	bool full, started;
-	int frozen; /* as stub_rados_freeze() */
+	int frozen; /* see stub_rados_freeze() */
 	struct stub_fail fail;
 } self = { .lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER };
 
@@ -225,7 +226,7 @@ static struct object *make(struct completion *c, struct object **at)
 	return o;
 }
 
-/* All of an operation, or nothing.  The lock is held. */
+/* Execute all of an operation or none of it.  Call it with the lock held. */
 static int execute(struct completion *c)
 {
 	struct object **at = find(c->pool, c->object), *o = *at;
@@ -255,7 +256,7 @@ static int execute(struct completion *c)
 	if (write && self.full && makes)
 		return c->flags & FULL_TRY ? -ENOSPC : -EAGAIN;
 	if (write && !o && !makes)
-		return 0; /* a truncate of what is not there */
+		return 0; /* a truncate of a missing object */
 	if (write && !o)
 		o = make(c, at);
 	for (unsigned i = 0; i < c->op.nr; i++)
@@ -289,7 +290,8 @@ static bool hangs(const struct completion *c)
 	       (self.frozen == 3 && first >= CREATE);
 }
 
-/* Take an operation that may be executed: a canceled one, or any while nothing is frozen. */
+/* Take the next operation that may run: any canceled one, or one that stub_rados_freeze() does
+ * not hold. */
 static struct completion *take(void)
 {
 	static unsigned turn;
@@ -665,7 +667,7 @@ void rados_ioctx_destroy(void *io)
 	free(io);
 }
 
-/* A list is the names at its beginning, in one block. */
+/* A list of object names, in one block. */
 struct list {
 	size_t nr, at;
 	char names[][NAME_LEN];
@@ -715,8 +717,8 @@ void rados_nobjects_list_close(void *list)
 
 /* -------------------------------------------------------------- for tests */
 
-/* What hangs.  1: all operations, and opens of the pool "slow"; 2: reads that demand a version
- * first; 3: writes; 0: nothing. */
+/* Hold up operations: 1: all, and opens of the pool "slow"; 2: reads that first demand a
+ * version; 3: writes; 0: none. */
 void stub_rados_freeze(int frozen)
 {
 	(void)pthread_mutex_lock(&self.lock);
@@ -730,7 +732,7 @@ void stub_rados_full(int full)
 	self.full = full;
 }
 
-/* As stub_fail_set(). */
+/* See stub_fail_set(). */
 int stub_rados_fail(const char *spec)
 {
 	bool met;
@@ -741,7 +743,7 @@ int stub_rados_fail(const char *spec)
 	return met;
 }
 
-/* Put an object there as another program does. */
+/* Write an object as another program would. */
 void stub_rados_put(const char *pool, const char *name, const char *data, size_t len)
 {
 	struct completion c = { 0 };
@@ -769,7 +771,7 @@ void stub_rados_set(const char *pool, const char *name, const char *attr, const 
 	(void)pthread_mutex_unlock(&self.lock);
 }
 
-/* The length of an object, and its bytes; -1: there is none. */
+/* Copy up to @len bytes of an object and return the object's length; -1: there is none. */
 long stub_rados_get(const char *pool, const char *name, char *ret, size_t len)
 {
 	struct object *o;
@@ -784,7 +786,7 @@ long stub_rados_get(const char *pool, const char *name, char *ret, size_t len)
 	return is;
 }
 
-/* Bytes of the operations in flight, and one for each of them. */
+/* Return the bytes of all queued operations, plus one for each operation. */
 unsigned long stub_rados_queued(void)
 {
 	unsigned long bytes = 0;
@@ -799,7 +801,7 @@ unsigned long stub_rados_queued(void)
 	return bytes;
 }
 
-/* How many opens of pools have begun and not ended. */
+/* Return the number of pool opens in progress. */
 unsigned stub_rados_opening(void)
 {
 	unsigned n;

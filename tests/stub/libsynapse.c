@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A libSynapse.so and libscal.so over the libhl-thunk.so that is built here, for tests;
- * gaudi_stub.h says how.  A thread plays the engine of each stream.
+ * Doubles of libSynapse.so and libscal.so over our libhl-thunk.so double, for tests; see
+ * gaudi_stub.h.  Each stream has a thread that plays its engine.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@
 #define OPT SYM
 #include "mem/gaudi/scal_syms.h"
 
-#define ALIGN 128u       /* of allocations, which may begin in the middle of a page */
+#define ALIGN 128u       /* of allocations, bytes; less than a page */
 #define INFO_LEN 72      /* bytes of synDeviceInfoV2 */
 #define POOL_INFO_LEN 72 /* bytes of scal_memory_pool_infoV2 */
 
@@ -49,7 +49,7 @@ struct stream {
 
 struct event {
 	struct list link;
-	struct stream *of; /* NULL: not recorded */
+	struct stream *of; /* NULL: the event was not recorded */
 	uint64_t seq;
 };
 
@@ -57,7 +57,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static _Atomic bool initialized;
 static bool hold;
-static _Atomic int fd = -1; /* of the device that is acquired */
+static _Atomic int fd = -1; /* of the acquired device */
 static char pci_of[16];
 static uint64_t pool_handle, pool_map;
 static struct list mallocs = LIST_INIT(mallocs), maps = LIST_INIT(maps);
@@ -76,7 +76,7 @@ static __attribute__((noreturn, format(printf, 1, 2))) void die(const char *fmt,
 	abort();
 }
 
-/* At the start of a call that needs the device; the code to return at once. */
+/* Check a call that needs the device; return the code that it has to return at once. */
 static syn_status enter(const char *name, uint32_t id)
 {
 	int e = stub_gaudi_injected(name);
@@ -110,7 +110,7 @@ static void range_add(struct list *l, uint64_t at, uint64_t len)
 	list_add_tail(l, &r->link);
 }
 
-/* The range that holds another one; the lock is held. */
+/* Return the range that contains [at, at + len).  Call it with the lock held. */
 static struct range *range_of(struct list *l, uint64_t at, uint64_t len)
 {
 	struct list *e;
@@ -190,7 +190,7 @@ syn_status synDeviceAcquire(uint32_t *ret_id, const char *busid)
 	pool_handle = hlthunk_device_memory_alloc(dev, STUB_GAUDI_POOL, 0, false, false);
 	pool_map = pool_handle ? hlthunk_device_memory_map(dev, pool_handle, 0) : 0;
 	if (!pool_map) {
-		bool dead = stub_gaudi_dead(dev); /* a reset came in between */
+		bool dead = stub_gaudi_dead(dev); /* a reset came after the open */
 
 		if (pool_handle)
 			(void)hlthunk_device_memory_free(dev, pool_handle);
@@ -208,7 +208,7 @@ syn_status synDeviceAcquire(uint32_t *ret_id, const char *busid)
 
 static void stream_end(struct stream *s);
 
-/* A release ends all that is on the device. */
+/* End all objects on a released device. */
 static void device_empty(void)
 {
 	bool dead = stub_gaudi_dead(fd);
@@ -216,7 +216,7 @@ static void device_empty(void)
 
 	(void)pthread_mutex_lock(&lock);
 	nr = ranges_end(&mallocs) + ranges_end(&maps) + count.streams + count.events;
-	/* After a reset nobody has to end things one by one. */
+	/* A reset ends them itself, so they are no leak. */
 	if (!dead)
 		count.leaked += nr;
 	while (!list_empty(&streams)) {
@@ -279,7 +279,7 @@ syn_status synDeviceGetPCIBusId(char *ret, int len, uint32_t id)
 
 syn_status synDeviceMalloc(uint32_t id, uint64_t size, uint64_t wish, uint32_t flags, uint64_t *ret)
 {
-	/* Never at the beginning of a page. */
+	/* Never place an allocation at the beginning of a page. */
 	uint64_t at = pool_map + STUB_GAUDI_LEAD + ALIGN;
 	uint64_t end = pool_map + STUB_GAUDI_POOL;
 	struct list *e;
@@ -346,7 +346,7 @@ syn_status synHostUnmap(uint32_t id, const void *host)
 
 /* ------------------------------------------------------------------ streams */
 
-/* False: a reset has ended the device. */
+/* Copy bytes; return false if a reset ended the device. */
 static bool move_bytes(const struct op *o)
 {
 	char *device;

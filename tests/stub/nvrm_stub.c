@@ -93,7 +93,7 @@ static void cards(struct nvrm_cards *ret)
 {
 	*ret = (struct nvrm_cards){ 0 };
 	for (unsigned i = 0; i < (stub_nvrm.cards ? stub_nvrm.cards : STUB_GPUS); i++)
-		/* In another order, and not from the first slot on. */
+		/* List the cards in reverse order, with the first slot empty. */
 		ret->card[5 - i] = (struct nvrm_card){ .valid = 1,
 						       .domain = 0xfff0 + i,
 						       .bus = (uint8_t)(0x17 + i),
@@ -142,7 +142,7 @@ static unsigned count_links(const char *prefix)
 	return n;
 }
 
-/* Has the process a descriptor of the device's file? */
+/* Return true if the process has a descriptor of the device's file. */
 bool stub_is_open(int device)
 {
 	char name[64];
@@ -151,7 +151,7 @@ bool stub_is_open(int device)
 	return count_links(name) > 0;
 }
 
-/* Does this call fail on demand? */
+/* Count the call and return true if it has to fail. */
 static bool fails(void)
 {
 	stub_nvrm.calls++;
@@ -191,7 +191,7 @@ static int file_open(int device, int flags)
 	return fd;
 }
 
-/* NOT_OURS, or 0 and a descriptor, or -errno. */
+/* Open a device file: return 0 and a descriptor, -errno, or NOT_OURS. */
 static int dev_open(const char *path, int flags, int *ret)
 {
 	int device = -1, e;
@@ -219,7 +219,7 @@ static int dev_open(const char *path, int flags, int *ret)
 
 /* ----------------------------------------------------------------- escapes */
 
-/* A call's arguments beyond the escape's number, for stub_nvrm.refuse. */
+/* Return true if stub_nvrm.refuse names this escape, class or control. */
 static bool refused(unsigned nr, const void *arg)
 {
 	uint32_t more = 0;
@@ -312,7 +312,7 @@ unsigned stub_nvrm_left(void)
 	return n;
 }
 
-/* 0 or -errno. */
+/* Map as the tied mapping says; return 0 or -errno. */
 static int dev_mmap(struct file *f, void *at, size_t len, int prot, int flags, off_t off,
 		    void **ret)
 {
@@ -333,7 +333,7 @@ static int dev_mmap(struct file *f, void *at, size_t len, int prot, int flags, o
 		*ret = __real_mmap(at, len, prot, flags, f->mem_fd, (off_t)f->off);
 	if (*ret == MAP_FAILED)
 		return -errno;
-	/* Where another one was that is not any more: addresses come back. */
+	/* A reused address is no longer that of an older, unmapped mapping. */
 	list_for_each (e, &stub_rm_state.mappings) {
 		struct mapping *o = list_entry(e, struct mapping, link);
 
@@ -400,7 +400,7 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
 	return r < 0 ? -1 : 0;
 }
 
-/* The dma-bufs of that libcuda are memfds; the CPU may not map them. */
+/* Return true for a dma-buf of the libcuda double, a memfd; the CPU may not map it. */
 static bool is_dmabuf(int fd)
 {
 	char path[64];

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A double of the NVIDIA driver's device files, for tests: /dev/nvidiactl, /dev/nvidiaN and
- * /proc/driver/nvidia.  A test links nvrm_stub.c and has open(), ioctl(), mmap() and fopen()
- * wrapped.  It keeps the driver's rules as far as they are known: what the driver answers
- * with an error gives that error; what it forgives, or answers with a wrong mapping, ends
- * the process with a message.
+ * A double of the NVIDIA driver's files /dev/nvidiactl, /dev/nvidiaN and /proc/driver/nvidia.  A
+ * test links nvrm_stub.c, with open(), ioctl(), mmap() and fopen() wrapped.  The double keeps
+ * the driver's known rules: a call that the driver refuses gets the driver's error; a call that
+ * the driver accepts although it is wrong ends the process with a message.
  *
- * Device memory is that of the libcuda of this folder: a memfd whose name says what it is,
- * "stub-cuda-plain-DEVICE-0" or "stub-cuda-vmm-DEVICE-TYPES".  A descriptor of the latter is
- * an exported object; the former is an object of the client that an IPC handle names.
+ * Device memory is the memory of the libcuda double: a memfd with a descriptive name,
+ * "stub-cuda-plain-DEVICE-0" or "stub-cuda-vmm-DEVICE-TYPES".  A descriptor of a "vmm" memfd is
+ * an exported object; a "plain" memfd is the client's object that an IPC handle names.
  *
- * CUDA's device i is neither card i, nor /dev/nvidia<i>, nor instance i.
+ * CUDA device i has other numbers as a card, as /dev/nvidiaN and as an instance.
  */
 #ifndef PST_NVRM_STUB_H
 #define PST_NVRM_STUB_H
@@ -20,45 +19,45 @@
 
 #include "window/nvrm/nvrm_types.h"
 
-#define STUB_OBJECT 0x5c000000u /* of a client of libcuda: and the descriptor's number */
+#define STUB_OBJECT 0x5c000000u /* object handle of a libcuda client: this | descriptor */
 #define STUB_GPUS 2u
 
 extern struct stub_nvrm {
-	/* Properties of the driver; to be set while nobody uses it. */
+	/* Properties of the driver; set them before its use. */
 	char version[64];
-	uint32_t reply;           /* to who asks for it */
-	int ctl_errno, gpu_errno; /* of open(); 0: it works */
-	unsigned gpu_closed;      /* bits of devices whose file alone does not open */
-	uint32_t refuse, status;  /* this escape, control or class always gives this status */
-	uint32_t partition;       /* of what is imported */
-	uint16_t max_objects;     /* a descriptor has room for */
-	unsigned objects;         /* a descriptor holds */
-	uint8_t type;             /* of what is imported */
-	bool read_only;           /* all memory */
-	bool other_uuid;          /* devices have others than libcuda says */
+	uint32_t reply;           /* of a version query */
+	int ctl_errno, gpu_errno; /* of open(); 0: it succeeds */
+	unsigned gpu_closed;      /* bit i: open() of GPU i's file fails with ENOENT */
+	uint32_t refuse, status;  /* the escape, control or class @refuse gets @status */
+	uint32_t partition;       /* of the imported object */
+	uint16_t max_objects;     /* most objects of an export descriptor */
+	unsigned objects;         /* objects in an export descriptor */
+	uint8_t type;             /* of the imported object */
+	bool read_only;           /* all memory is read-only */
+	bool other_uuid;          /* GPU UUIDs differ from libcuda's */
 	bool no_proc, proc_unknown;
-	unsigned cards; /* that are listed; 0: all */
+	unsigned cards; /* cards in the list; 0: STUB_GPUS */
 	uint32_t caching;
-	bool elsewhere; /* mappings show other memory */
+	bool elsewhere; /* mappings show unrelated memory */
 
-	/* The n-th call of open(), ioctl() and mmap() from now on fails: 0 for none. */
+	/* Make the n-th call of open(), ioctl() and mmap() from now on fail; 0: none. */
 	unsigned fail_at;
-	int fail_errno; /* 0: escapes fail by a status */
-	bool failed;    /* it was met */
+	int fail_errno; /* 0: escapes fail with a status instead */
+	bool failed;    /* a call failed by fail_at */
 
-	/* Ever. */
+	/* Totals since the reset. */
 	unsigned calls, gpu_opens, maps;
 } stub_nvrm;
 
-/* As it is at first. */
+/* Restore the initial state. */
 void stub_nvrm_reset(void);
 
-/* Clients, objects, mappings and descriptors that this process has. */
+/* Return the number of clients, objects, mappings and device descriptors that this process has. */
 unsigned stub_nvrm_left(void);
-/* Of device files; what the driver has besides is not counted. */
+/* Return the number of descriptors of device files only. */
 unsigned stub_nvrm_descriptors(void);
 
-/* Address and UUID of CUDA's device, as the libcuda of this folder has them. */
+/* Get the PCI address and UUID of a CUDA device, as the libcuda double reports them. */
 void stub_nvrm_device(unsigned device, char pci[16], uint8_t uuid[16]);
 
 #endif

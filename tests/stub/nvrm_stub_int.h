@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the files of the double.  One lock guards all of it, in nvrm_stub.c; the functions
- * declared here are called with the lock held.
+ * Declarations that the files of the NVIDIA driver's double share.  One lock in nvrm_stub.c
+ * guards all state; call the functions below with it held.
  *
- *	nvrm_stub.c	device files and what is wrapped
+ *	nvrm_stub.c	device files and wrapped calls
  *	nvrm_stub_rm.c	the resource manager: clients, objects, controls, mappings
  */
 #ifndef PST_NVRM_STUB_INT_H
@@ -15,14 +15,14 @@
 #include "base/list.h"
 #include "nvrm_stub.h"
 
-/* An open device file, known by its inode; descriptors come and go. */
+/* An open device file, identified by its inode, as descriptors may be duplicated. */
 struct file {
 	struct list link;
 	dev_t dev;
 	ino_t ino;
 	int device; /* -1: /dev/nvidiactl */
 	bool tied, used;
-	/* One mmap() may do this. */
+	/* The mapping that the next mmap() makes. */
 	int mem_fd;
 	uint64_t off, len;
 	uint32_t access;
@@ -33,7 +33,7 @@ struct mapping {
 	struct list link;
 	uint32_t object;
 	uint64_t linear, len;
-	uintptr_t at; /* 0 before mmap() */
+	uintptr_t at; /* address; 0: not mapped, or reused by another mapping */
 };
 
 struct object {
@@ -49,23 +49,23 @@ extern struct stub_rm {
 	uint64_t linear;
 } stub_rm_state;
 
-/* The caller broke a rule that the driver does not check: end the process. */
+/* End the process: the caller broke a rule that the driver does not check. */
 __attribute__((noreturn, format(printf, 1, 2))) void stub_wrong(const char *fmt, ...);
 
-/* Of CUDA's device. */
+/* Numbers of a CUDA device. */
 uint32_t stub_minor_of(int device);
 uint32_t stub_instance_of(int device);
 uint32_t stub_id_of(int device);
 
 struct file *stub_file_of(int fd);
-/* Has the process a descriptor of the device's file? */
+/* Return true if the process has a descriptor of the device's file. */
 bool stub_is_open(int device);
 
-/* The device whose memory a link of /proc leads to; -1: to something else. */
+/* Return the device whose memory a link of /proc names, or -1. */
 int stub_memory_at(const char *path, const char *kind);
 
-/* An escape of the resource manager: 0, or -EINVAL.  fail: the status to give instead; what
- * ends things does so nevertheless. */
+/* Execute an escape of the resource manager; return 0 or -EINVAL.  @fail: the status to return;
+ * frees and unmaps take place nevertheless. */
 int stub_rm(unsigned nr, void *arg, uint32_t fail);
 
 #endif

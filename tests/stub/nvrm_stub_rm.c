@@ -47,7 +47,7 @@ static uint32_t object_new(uint32_t client, uint32_t parent, uint32_t handle, ui
 	return NVRM_OK;
 }
 
-/* What kind of memory a link of /proc says that there is; -1: none. */
+/* Return the device of the memory that a link of /proc names; -1: it is not such memory. */
 int stub_memory_at(const char *path, const char *kind)
 {
 	char name[128] = "", format[64];
@@ -88,7 +88,7 @@ static uint32_t do_alloc(struct nvrm_alloc *a)
 		return NVRM_INVALID_CLASS;
 	if (a->params_size != sizeof(*dev) || dev->client_share != a->client)
 		return NVRM_INVALID_STRUCT;
-	/* The driver takes the first GPU for an instance that it does not have. */
+	/* Use the first GPU for an unknown instance, as the driver does. */
 	for (int i = 0; i < (int)STUB_GPUS; i++)
 		if (dev->instance == stub_instance_of(i))
 			device = i;
@@ -133,7 +133,8 @@ static uint32_t do_free(const struct nvrm_free *f)
 	return NVRM_OK;
 }
 
-/* The process of a client of libcuda: any whose pid ends like that and that has the memory. */
+/* Duplicate an object of a libcuda client.  Find the client's process by the low bits of its pid
+ * and by the memory. */
 static uint32_t do_dup(const struct nvrm_dup *d)
 {
 	struct object *parent = object_at(d->client, d->parent);
@@ -315,7 +316,7 @@ static uint32_t do_map(struct nvrm_map *m)
 	return NVRM_OK;
 }
 
-/* Does the CPU still see something of the drivers's memory there? */
+/* Return true if a mapping of driver memory is still at @at. */
 static bool is_mapped(uintptr_t at, uint64_t len)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
@@ -357,7 +358,7 @@ static uint32_t do_unmap(const struct nvrm_unmap *u)
 
 /* ----------------------------------------------------------------- escapes */
 
-/* fail: the status to give instead; what ends things does so nevertheless. */
+/* @fail: the status to return; frees and unmaps take place nevertheless. */
 int stub_rm(unsigned nr, void *arg, uint32_t fail)
 {
 	union {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For LD_PRELOAD: windows that are wrong by one byte, to see that what checks them notices.
- * WRONG_BYTES says how: "store" changes a byte that was stored, "before" the one in front of
- * it, "load" one that was loaded.
+ * For LD_PRELOAD: make windows wrong by one byte, to prove that the checks of a test notice.
+ * WRONG_BYTES selects the byte: "store" changes a stored byte, "before" the byte before the
+ * stored range, "load" a loaded byte.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
