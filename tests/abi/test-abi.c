@@ -2,9 +2,9 @@
 /*
  * A program and a library of different releases.
  *
- * This is compiled against the headers of the first release, and against headers in which every
- * structure and enumeration is larger; and it runs on today's library and on one that was built
- * with the larger headers.  Every call that takes a structure with sz is here.
+ * The test is compiled against the first release's headers, and against headers in which every
+ * structure and enumeration is larger.  Each program runs with today's library and with one
+ * built with the larger headers.  The cases call every function that takes a structure with sz.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #define NR(a) (sizeof(a) / sizeof((a)[0]))
 #define CANARY 0xa5
 
-/* A structure as a program has it, with something behind it that is not the library's. */
+/* A structure of the program's size, followed by bytes that the library must not touch. */
 #define FRAMED(type, name)                \
 	struct {                          \
 		struct type v;            \
@@ -44,7 +44,8 @@ static bool is_intact(const unsigned char *behind)
 	} while (0)
 
 #ifdef GROWN
-/* What the older library does not know is zero on return, and refused when it is set. */
+/* Fields that an older library does not know: it must zero them on return, and refuse them if
+ * they are set. */
 #define TAIL_IS_ZERO(s) T_CHECK(!(s).grown[0] && !(s).grown[1])
 #define UNKNOWN_IS_REFUSED(opts, call)        \
 	do {                                  \
@@ -81,7 +82,7 @@ static void devices(void)
 	}
 	T_EQ(strcmp(devs[0].name, "host"), 0);
 	T_EQ(devs[0].kind, PST_KIND_HOST);
-	/* Elements whose sizes differ have no common distance. */
+	/* An array whose elements differ in sz has no defined stride. */
 	devs[1].sz -= 8;
 	T_EQ(pst_device_list(devs, 2), -EINVAL);
 }
