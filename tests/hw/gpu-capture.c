@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests while the program captures a CUDA graph.
+ * Requests during a CUDA graph capture of the program.
  *
- * A capture in global mode forbids every thread of the process the driver's calls that
- * might disturb it, and one such call spoils the graph.  So the library must make none,
- * even when a queue, its threads and its memory are first made during the capture.
+ * During a capture in global mode no thread of the process may make certain driver calls; one
+ * such call spoils the graph.  The library must make none of them, not even when a queue, its
+ * threads and its memory are first made during the capture.
  *
- *	gpu-capture [-m DEVICE] [DIR]		cases, in TAP
+ *	gpu-capture [-m DEVICE] [DIR]	cases, in TAP
  */
 #include <pthread.h>
 
@@ -16,7 +16,7 @@
 
 static const char *device = "cuda:0";
 static cu_stream stream;
-static cu_ptr target; /* what the graph sets */
+static cu_ptr target; /* memory that the graph's memset writes */
 static struct pst_mem *target_mem;
 
 static bool capturing;
@@ -25,7 +25,7 @@ static void start_capture(void)
 {
 	void *left = NULL;
 
-	if (capturing) /* by a case that failed */
+	if (capturing) /* an earlier case failed during its capture */
 		(void)hw_cu.cuStreamEndCapture(stream, &left);
 	capturing = true;
 	HW_CU(cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL));
@@ -33,7 +33,7 @@ static void start_capture(void)
 		HW_CU(cuMemsetD8Async(target, 0x5c, 4096, stream));
 }
 
-/* End the capture, run the graph and see that it did what was captured. */
+/* End the capture, run the graph and check that its memset took place. */
 static void end_and_replay(void)
 {
 	void *graph = NULL, *exec = NULL;
@@ -88,7 +88,7 @@ static void queue_from_before(void)
 	pst_mem_free(m);
 }
 
-/* Everything is made and ended while the thread itself captures. */
+/* The capturing thread makes, uses and frees memory, file and queue during its capture. */
 static void queue_made_meanwhile(void)
 {
 	struct pst_mem *keep = rig_alloc(device, LEN), *m;
@@ -168,7 +168,8 @@ static void queue_of_another_thread(void)
 	pst_mem_free(o.m);
 }
 
-/* A file's pages are pinned during one capture, used in the next, unpinned in a third. */
+/* A file's pages are pinned during one capture, read during a second and unpinned during a
+ * third. */
 static void pages_pinned_meanwhile(void)
 {
 	struct pst_mem *m = rig_alloc(device, LEN);

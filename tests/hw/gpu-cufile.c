@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files to GPU memory where the real libcufile is: found and asked, refused where it is not
- * direct, taken where it is, and in nobody's way.
+ * Reads into GPU memory with the real libcufile: the probe finds it, the library refuses it if
+ * it is not direct and uses it if it is, and other users of cuFile notice nothing.
  *
  *	gpu-cufile [-m DEVICE] [DIR]	cases, in TAP; files go to DIR
  *
- * PST_LIBCUFILE names the library, else it is looked for.  GPU_CUFILE_UDEV says what a cuFile in
- * its compat mode finds about the disk: "none" or "made"; else what it finds is only told.  Each
- * case has a process of its own, for what was once found out lasts as long as that.
+ * PST_LIBCUFILE names the library; without it the usual places are searched.  GPU_CUFILE_UDEV
+ * names the expected udev record of the disk for cuFile's compat mode: "none" or "made"; without
+ * it the result is only printed.  Each case has its own process, because the library keeps a
+ * verdict as long as the process lives.
  */
 #include "hw_cufile.h"
 
 /* ------------------------------------------------------------------- probe */
 
-/* The probing process' answer about the file and the device. */
+/* The probe program's answer about the file and the device. */
 struct said {
 	int err, version;
 	char mode[16], text[300];
@@ -69,7 +70,7 @@ static bool is_direct(const struct said *s)
 	return !s->err && strcmp(s->mode, "compat") != 0 && strcmp(s->mode, "unknown") != 0;
 }
 
-/* What this case is about. */
+/* Skip unless the machine has a direct path (@wanted) or has none (!@wanted). */
 static void need_direct(bool wanted)
 {
 	struct said s;
@@ -82,7 +83,7 @@ static void need_direct(bool wanted)
 		T_SKIP("a machine without a direct way");
 }
 
-/* a. */
+/* The probe must load libcufile, and report its version and a reason for each error. */
 static void the_probe_loads_the_library(void)
 {
 	struct said s;
@@ -127,7 +128,7 @@ static void stop(void)
 	rig_q = pst_queue_free(rig_q);
 }
 
-/* Once it is known. */
+/* Wait for the verdict about the path. */
 static struct pst_path_info verdict(uint32_t op)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -175,7 +176,7 @@ static void is_refused(struct pst_path_info info)
 	T_CHECK(strstr(pst_why_text(info.why, info.detail, text, sizeof(text)), "cuFile"));
 }
 
-/* b.  Nothing in the kernel could make it direct: no process is started to find that out. */
+/* If the kernel has nothing for cuFile, the path is refused at once, without a probe process. */
 static void the_kernel_is_looked_at(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -208,12 +209,12 @@ static void default_policy_goes_on(void)
 	open_library();
 	need_direct(false);
 	start();
-	/* While it is asked, and when it is known. */
+	/* Read before the verdict and after it. */
 	for (unsigned i = 0; i < 2; i++) {
 		struct pst_done d = read_right(0);
 
 		T_CHECK(!(d.paths & GDS));
-		/* Where io_uring is forbidden, that is the first reason. */
+		/* Without io_uring that is the first reason of a slower path. */
 		T_CHECK(d.why == PST_WHY_NONE || d.why == PST_WHY_NO_URING);
 		is_refused(verdict(PST_OP_READ));
 	}
@@ -274,7 +275,8 @@ static void once(void)
 	rig_quiet();
 }
 
-/* The GPU's driver and a direct cuFile keep descriptors and threads from the first time on. */
+/* After the first use, no further descriptors or threads remain; the driver and a direct cuFile
+ * keep some. */
 static void nothing_is_left(void)
 {
 	unsigned fds, threads;
@@ -324,7 +326,7 @@ static void need_driver(void)
 	load_cufile();
 }
 
-/* c. */
+/* The program itself registers a file in the compat mode, to see if this needs a udev record. */
 static void compat_mode_by_itself(void)
 {
 	cuf_handle handle = NULL;
@@ -337,7 +339,7 @@ static void compat_mode_by_itself(void)
 	code = register_file(false, &handle, &call);
 	printf("# cuFile %d.%d, compat mode allowed: %s gave %d\n", version / 1000,
 	       version % 1000 / 10, call, code);
-	/* Later versions may have learnt to do without. */
+	/* Later versions may accept a file without a udev record. */
 	if (udev_is("none") && version < 1160)
 		T_EQ(code, CUF_HANDLE_NOT_REGISTERED);
 	if (udev_is("made"))
@@ -411,7 +413,7 @@ static void other_begins(struct other *o)
 	o->uses = cf.cuFileUseCount();
 }
 
-/* d. */
+/* Another user has cuFile open: its properties, its use count and its reads must not change. */
 static void beside_another_user(void)
 {
 	struct other o = { .uses = 0 };
@@ -431,7 +433,7 @@ static void beside_another_user(void)
 	now = properties();
 	T_CHECK(!memcmp(&now, &o.props, sizeof(now)));
 	printf("# %ld uses before, %ld after\n", o.uses, cf.cuFileUseCount());
-	/* If the path is direct, our library opens the driver too, and leaves it open. */
+	/* A direct path opens the driver, and the library keeps it open. */
 	if (info.state == PST_STATE_IMPOSSIBLE)
 		T_EQ(cf.cuFileUseCount(), o.uses);
 	else
@@ -445,7 +447,7 @@ static void beside_another_user(void)
 
 /* ------------------------------------------------------------------ direct */
 
-/* e. */
+/* A direct machine: the default policy must use cuFile, and the path becomes proven. */
 static void direct_reads(void)
 {
 	open_library();
@@ -553,7 +555,7 @@ static bool is_mapped(const char *name)
 	return found;
 }
 
-/* f. */
+/* Checks without a trial must not load libcufile; the udev check must match the record found. */
 static void checks_without_trial(void)
 {
 	int nr;
@@ -561,7 +563,7 @@ static void checks_without_trial(void)
 	open_library();
 	nr = run_checks(0);
 	T_CHECK(!is_mapped("libcufile"));
-	/* A disk that is part of another may have its record there. */
+	/* A partition's record may be that of its disk. */
 	if (has_udev_record())
 		T_CHECK(check_named("udev", nr)->state != PST_CHECK_MISSING);
 	else if (access("/run/udev", F_OK) < 0)
@@ -642,7 +644,7 @@ int main(int argc, char **argv)
 		(void)setenv("PST_TEST_DIR", argv[optind], 1);
 	(void)setenv("GPU_CUFILE_DEVICE", device, 1);
 	rig_init();
-	(void)find_cufile(); /* names it for those that are started now */
+	(void)find_cufile(); /* sets PST_LIBCUFILE for the cases' processes */
 	again_all(cases, RIG_NR(cases));
 	return hw_done();
 }

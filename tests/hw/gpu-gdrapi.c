@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libgdrapi on a real GPU, as programs written for gdrcopy use it: memory of the program's own,
- * checked by the driver's copies.
+ * libgdrapi on a real GPU, called as gdrcopy's users do: the program's own memory, checked by
+ * the driver's copies.
  *
- *	gpu-gdrapi [-m DEVICE] [--big BYTES]		cases, in TAP
+ *	gpu-gdrapi [-m DEVICE] [--big BYTES]	cases, in TAP
  *
- * It prints the time of calls and the rates of copies.
+ * Also prints the duration of calls and the rates of copies.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 #include "hw.h"
 
-#define SIZE 327680u /* of the checks, as the first program of gdrcopy had it */
+#define SIZE 327680u /* bytes; the size in gdrcopy's first example */
 #define BASE 0x3f4c5e6au
 #define PAGE GPU_PAGE_SIZE
 
@@ -51,12 +51,12 @@ static cu_ptr alloc(size_t len)
 	return ptr;
 }
 
-/* A mapping by the usual recipe. */
+/* A mapping made by pin, map and get_info, as gdrcopy's examples do. */
 struct map {
 	gdr_mh_t mh;
 	void *va;
 	size_t size;
-	char *ptr; /* of the byte at addr */
+	char *ptr; /* address of the byte at addr in the mapping */
 };
 
 static struct map map_at(cu_ptr pin, size_t size, cu_ptr addr)
@@ -87,7 +87,7 @@ static void pattern(uint32_t seed)
 	memset(back, 0, sizeof(back));
 }
 
-/* Both ways, and seen by the driver. */
+/* Copy both ways through the mapping and check each copy by the driver. */
 static void check(const struct map *m, const char *ptr, cu_ptr addr, size_t len)
 {
 	char *a = malloc(len), *b = malloc(len);
@@ -112,7 +112,7 @@ static void on_fault(int sig)
 	siglongjmp(fault_jump, sig);
 }
 
-/* Does a load from there end in a signal? */
+/* Return true if a load from p raises a signal. */
 static bool faults(const volatile char *p)
 {
 	struct sigaction sa = { .sa_handler = on_fault }, segv, bus;
@@ -193,7 +193,7 @@ static void copy_there_and_back(void)
 	HW_CU(cuMemFree_v2(d));
 }
 
-/* Off by a few words and bytes, on either side and on both. */
+/* Copies must be right with device and host addresses off by some bytes or words. */
 static void copies_with_extra_offsets(void)
 {
 	static const unsigned extra[] = { 1, 2, 3, 4, 5, 6, 7, 11, 129, 1023 };
@@ -225,7 +225,7 @@ static void copies_with_extra_offsets(void)
 
 /* ------------------------------------------------------------------- sanity */
 
-/* Small allocations share pages of the GPU; each is pinned as it is. */
+/* Small allocations that share GPU pages: each can be pinned and mapped separately. */
 static void small_buffers(void)
 {
 	enum { NR = 64 };
@@ -259,7 +259,8 @@ static void unaligned_starts(void)
 	HW_CU(cuMemFree_v2(d));
 }
 
-/* Whole pages: the size rounded (many), a page more allocated (NCCL), both ends (UCX). */
+/* Whole pages: a rounded-up size (as many programs), a page more allocated (as NCCL), both ends
+ * rounded (as UCX). */
 static void rounded_ranges(void)
 {
 	cu_ptr d = alloc(SIZE + 100), n = alloc(2 * PAGE - 1), at;
@@ -295,7 +296,7 @@ static void overlapping_pins(void)
 	HW_CU(cuMemFree_v2(d));
 }
 
-/* Memory of cuMemCreate, as NCCL and PyTorch's expandable segments have it. */
+/* Memory of cuMemCreate(), as NCCL and PyTorch's expandable segments use it. */
 static void mapped_memory(void)
 {
 	struct cu_prop prop = { .type = CU_ALLOC_PINNED,
@@ -354,7 +355,7 @@ static void access_after_close(void)
 	HW_CU(cuMemFree_v2(d));
 }
 
-/* Persistent mappings stay readable, even when the memory belongs to somebody else. */
+/* A persistent mapping stays readable after its memory is freed. */
 static void access_after_free(void)
 {
 	cu_ptr d = alloc(SIZE);
@@ -399,7 +400,7 @@ static void a_child_has_nothing(void)
 static cu_ptr threads_memory;
 static int threads_result;
 
-/* Pin in a thread that has no context. */
+/* A thread without a CUDA context must be able to pin, map and copy. */
 static void *pin_in_thread(void *arg)
 {
 	gdr_mh_t mh;
@@ -440,7 +441,7 @@ static void refusals(void)
 	T_EQ(gdr_pin_buffer(g, (unsigned long)(uintptr_t)init, sizeof(init), 0, 0, &mh), EINVAL);
 	T_EQ(gdr_pin_buffer_v2(g, d, PAGE, GDR_PIN_FLAG_FORCE_PCIE, &mh), EINVAL);
 	HW_CU(cuMemFree_v2(d));
-	/* Whole pages could be meant for what else lies in them. */
+	/* A range that is not of whole pages must be refused after its memory is freed. */
 	T_EQ(gdr_pin_buffer(g, d + 1, 1001, 0, 0, &mh), EINVAL);
 }
 
@@ -459,7 +460,7 @@ static double median_us(uint64_t *v, unsigned n)
 	return (double)v[n / 2] / 1e3;
 }
 
-/* Descriptors as before, after many times; and what each call took. */
+/* Pin and unpin 500 times: no descriptor may be left.  Print the median duration of each call. */
 static void many_cycles(void)
 {
 	enum { N = 500 };
@@ -500,7 +501,7 @@ static void many_cycles(void)
 	HW_CU(cuMemFree_v2(d));
 }
 
-/* ns of one copy, by the fastest of ten rounds. */
+/* Return the ns of one copy, in the fastest of ten rounds. */
 static double copy_ns(const struct map *m, bool write, size_t len, unsigned n)
 {
 	uint64_t best = UINT64_MAX;

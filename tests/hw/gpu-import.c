@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The other half of a program that lends its memory: receives a grant over the socket that
- * it inherits, imports it and reads a part of a file into it.  It knows nothing of CUDA or
- * of the framework that the memory belongs to.
+ * The receiver of lent memory: takes a grant from the socket that it inherits, imports it and
+ * reads a part of a file into it.  It knows nothing of CUDA or the lender's framework.
  *
  *	gpu-import FD FILE OFFSET LENGTH
  *

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A GPU's memory lent to another process, which maps it by the grant alone and has no CUDA, or
- * imports it by CUDA and maps that.
+ * GPU memory lent to another process, which maps it by the grant alone, without CUDA, or imports
+ * it by CUDA and maps that.
  *
  *	gpu-lend [-m DEVICE] [-b BACKEND] [DIRECTORY]
  *	gpu-lend ... --peer grant|import FD	the other process
- *	gpu-lend ... --map FD			maps the range of a grant that comes over FD,
- *						adds 1 to each byte of it, without CUDA
+ *	gpu-lend ... --map FD			receive a grant over FD, map it without CUDA,
+ *						add 1 to each byte
  *
- * Prints TAP, and the library's log after a case that failed.
+ * Prints TAP, and after a failed case the library's log.
  */
 #include <getopt.h>
 #include <sys/socket.h>
@@ -17,9 +17,9 @@
 #include "hw_window.h"
 
 #define RIGHTS (PST_RIGHT_READ | PST_RIGHT_WRITE)
-#define LENT 100003u /* bytes that another process gets */
+#define LENT 100003u /* bytes lent */
 
-/* In the other process: print the failure on standard output. */
+/* In the other process: fail with a message on standard output. */
 #define PEER_OK(call)                                                                          \
 	do {                                                                                   \
 		if ((call) < 0) {                                                              \
@@ -42,7 +42,8 @@ static bool has_libcuda(void)
 	return found;
 }
 
-/* "grant": no CUDA here; "import": by the importing side of CUDA. */
+/* The other process: load what the owner stored, store other bytes.  "grant" must not load
+ * libcuda; "import" imports the memory by CUDA first. */
 static int peer(const char *how, int sock)
 {
 	struct pst_grant g = { .sz = sizeof(g) };
@@ -139,7 +140,8 @@ static void lent_by_handle(void)
 	HW_CU(cuMemFree_v2(va[1]));
 }
 
-/* For programs in other languages: adds 1 to each byte, prints one JSON object. */
+/* Add 1 to each byte of a received grant and print one JSON object.  For programs in other
+ * languages. */
 static int map_only(int sock)
 {
 	struct pst_grant g = { .sz = sizeof(g) };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GPU memory in rings of a mount: the mount's worker is another process, to which the memory goes
- * by its IPC handle.  Bytes are checked by the driver's own copies, the worker by what it has
- * mapped, and requests are timed.
+ * GPU memory in rings of a mount.  The mount's worker, another process, gets the memory by its
+ * IPC handle.  The driver's copies check the bytes, the worker's mappings are checked, and
+ * requests are timed.
  *
- *	gpu-mount [-m DEVICE] [-t MS] [DIR]		cases, in TAP
+ *	gpu-mount [-m DEVICE] [-t MS] [DIR]	cases, in TAP
  *
- * DEVICE is cuda:N, or soft:N for a machine without a GPU; a figure is taken for MS milliseconds.
- * The mount is of a folder in DIR, or $PST_TEST_DIR, or /tmp.  PST_TEST_MOUNT names another
- * penstock-mount than the one that belongs to this program.  As root.
+ * DEVICE is cuda:N, or soft:N on a machine without a GPU.  Each rate is measured for MS ms.  The
+ * mount serves a folder in DIR, $PST_TEST_DIR or /tmp.  PST_TEST_MOUNT names the penstock-mount
+ * to use; default: the one next to this program.  Needs root.
  */
 #include <getopt.h>
 #include <grp.h>
@@ -23,12 +23,12 @@
 
 static const char *device = "cuda:0";
 static unsigned time_ms = 1500;
-static const char *why_none; /* no GPU */
+static const char *why_none; /* why there is no GPU; NULL: there is one */
 static char log_path[200];
 
 /* ------------------------------------------------------------------ the mount */
 
-/* Find the server of this build or bundle. */
+/* Find the penstock-mount of this build or bundle. */
 static void find_server(void)
 {
 	static const char *const places[] = { "../../libexec/penstock/penstock-mount",
@@ -53,7 +53,7 @@ static void needs_mount(void)
 		T_SKIP("the mount");
 }
 
-/* Print the warnings and errors of the server and its worker. */
+/* Print the warnings and errors of the mount server and its worker. */
 static void print_log(void)
 {
 	FILE *f = fopen(log_path, "re");
@@ -82,7 +82,8 @@ static void a_mount_is_made(void)
 	(void)setenv("PST_LOG", "debug", 1);
 	if (mount_rig_start(&mg, "penstock-mount", NULL) < 0) {
 		print_log();
-		/* Skip where a container forbids mounts; a GPU machine must allow them. */
+		/* A container may forbid mounts: skip there.  On a GPU machine the mount must
+		 * succeed. */
 		if (soft || getenv("PST_LIBCUDA"))
 			T_SKIP("a FUSE that can be mounted: %s", mg.why);
 		T_FAIL("penstock-mount makes no mount: %s", mg.why);
@@ -132,7 +133,7 @@ static void time_it(const char *what, const struct hf3fs_iov *iov, size_t piece,
 
 /* ------------------------------------------------------------------- by windows */
 
-/* Of the vendor's library that the process has loaded. */
+/* Return the number of mappings of the vendor's libraries in a process. */
 static unsigned vendor_maps(pid_t pid)
 {
 	return procs_maps(pid, "libcuda") + procs_maps(pid, "libnvidia");
@@ -176,7 +177,7 @@ static void small_pieces_without_the_vendors_library(void)
 	time_it("window", &iov, MIDDLE, 1);
 	time_it("window", &iov, MIDDLE, 16);
 	T_EQ(vendor_maps(procs_worker(&mg)), 0);
-	/* What was there last is right. */
+	/* Data must still be right after the timed requests. */
 	r = mg_ring(gpu_file("data"), 4, true);
 	T_EQ(io(&r, &iov, 100, 777, SMALL), SMALL);
 	T_EQ(differs(m.base + 100, 1, 777, SMALL), SMALL);
@@ -272,7 +273,7 @@ static void sizes_read_and_written(void)
 	same_context();
 }
 
-/* A hole of 100000 bytes, and one of 1000. */
+/* A file with a hole of 100000 bytes and one of 1000: both must read as zeros. */
 static void holes_become_zeros(void)
 {
 	static char buf[RIG_MIB(1)];
@@ -347,8 +348,8 @@ static void others_see_and_publish_nothing(void)
 	T_EQ(status_of(pid), 0);
 	hf3fs_iovdestroy(&iov);
 	/*
-	 * The memory is not published any more: another process of the same user may not publish it
-	 * either.
+	 * The memory is no longer published: another process of the same user must not publish
+	 * it again.
 	 */
 	pid = fork();
 	if (pid == 0)
@@ -411,7 +412,7 @@ static int child_reads(void)
 	}
 }
 
-/* Shared memory of a process that was killed has names still. */
+/* Remove the shared memory that a killed process left in /dev/shm. */
 static void remove_shm(pid_t pid)
 {
 	DIR *d = opendir("/dev/shm");
@@ -426,7 +427,8 @@ static void remove_shm(pid_t pid)
 		(void)closedir(d);
 }
 
-/* The owner is killed: its memory goes, and the worker keeps serving. */
+/* The owner of the memory is killed during reads: its links must vanish, and the worker keeps
+ * serving. */
 static void an_owner_that_is_killed(void)
 {
 	struct procs_counts before = { 0 };
@@ -464,7 +466,7 @@ static void an_owner_that_is_killed(void)
 		if (i != 1)
 			continue;
 		before = procs_counts_of(&mg, worker);
-		before.worker_fds += soft ? 0 : 16; /* the driver's own come and go */
+		before.worker_fds += soft ? 0 : 16; /* tolerance for descriptors of the driver */
 	}
 	T_EQ(procs_worker(&mg), worker);
 	procs_until_no_more(&mg, worker, &before);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long do thousands of small pieces take?  From pst_queue_submit() to the last completion,
- * for pieces from all over a file that is in memory to all over device memory.
+ * Duration of reads of thousands of small pieces, from pst_queue_submit() to the last
+ * completion.  The pieces come from random places of a cached file and go to random places in
+ * device memory.
  *
  *	gpu-pieces [-m DEVICE] [--stable] [--requests N] [--pieces N] [--size BYTES]
  *		   [--batches N] FILE
  *
- * Batches take turns among four tables of places.  After the last one each table's pieces
- * are compared with the file.  Prints one JSON object.
+ * Batches use four tables of segments in turn.  At the end each table's pieces are compared with
+ * the file.  Prints one JSON object.
  */
 #include <getopt.h>
 
@@ -27,8 +28,8 @@ static struct pst_seg *tables[TABLES];
 static uint64_t file_len;
 static uint32_t paths, whys;
 
-/* Every piece of the memory once, in random order; places in the file do not repeat in a
- * table where the file has enough of them. */
+/* Make a table: every piece of memory once, in random order.  File offsets are distinct if the
+ * file has enough pieces. */
 static struct pst_seg *table_new(void)
 {
 	struct pst_seg *segs = calloc(nr_pieces, sizeof(*segs));
@@ -67,7 +68,7 @@ static void prepare(struct pst_seg *segs)
 	}
 }
 
-/* One batch; its nanoseconds. */
+/* Run one batch and return its ns, from the submit on. */
 static uint64_t batch(struct pst_seg *segs, uint64_t *ret_prep, uint64_t *ret_submit)
 {
 	static struct pst_done done[REQUESTS_MAX];
@@ -137,7 +138,7 @@ static void run(void)
 	for (unsigned i = 0; i < TABLES; i++)
 		tables[i] = table_new();
 
-	/* The first one starts what there is to start. */
+	/* Not measured: the first batch starts threads and registers memory. */
 	first = batch(tables[0], &warm, &warm);
 	paths = whys = 0;
 	for (uint64_t i = 0; i < nr_batches; i++)

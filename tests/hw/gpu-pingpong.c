@@ -4,17 +4,17 @@
  *
  *	gpu-pingpong [-m DEVICE] [--backend NAME] [--trips N]
  *
- * The kernel polls a flag until it has the next number, and answers with it.  The ways:
+ * The kernel polls a flag until it has the next number, then answers with that number:
  *
- *	window		the flag lies in device memory, the CPU stores it through a window; the
- *			answer comes to host memory that is registered with the driver
- *	window data	the same, and before the flag a word of data is stored and fenced; the
- *			kernel sends back what it found there: how often that was old
- *	window both	the answer lies in device memory, too, and the CPU polls through the window
- *	host		the flag lies in registered host memory: the kernel polls over the bus
- *	memcpy		the flag lies in device memory, cuMemcpyHtoDAsync brings it
+ *	window		the CPU stores the flag in device memory through a window; the
+ *			answer arrives in host memory that is registered with the driver
+ *	window data	like window, but a word of data is stored and fenced before the
+ *			flag; the kernel sends the word back, to count stale ones
+ *	window both	the answer is in device memory too; the CPU polls it by the window
+ *	host		the flag is in registered host memory, polled over the bus
+ *	memcpy		cuMemcpyHtoDAsync copies the flag to device memory
  *
- * Prints one JSON object.  The kernel gives up after 20 s.
+ * Prints one JSON object.  The kernel ends after 20 s without progress.
  */
 #include <getopt.h>
 
@@ -24,15 +24,15 @@
 #define WARM_UP 100u
 #define WAIT_NS UINT64_C(2000000000)
 #define LEN 65536u
-#define FLAG 0u /* offsets in device memory and in host memory alike */
+#define FLAG 0u /* offsets in both device and host memory, bytes */
 #define ANSWER 4096u
 #define FOUND (ANSWER + 64u)
 #define DATA 8192u
 #define THE_END UINT64_MAX
 #define KERNEL "pst_pingpong"
 
-/* Loads that acquire and stores that release want sm_70.  A number that is larger than the
- * next one is the end. */
+/* sm_70 is the first with acquire loads and release stores.  A flag above the next number ends
+ * the kernel. */
 static const char ptx[] = ".version 6.0\n"
 			  ".target sm_70\n"
 			  ".address_size 64\n"
@@ -87,7 +87,7 @@ static const char *device = "cuda:0", *backend;
 static uint64_t trips = 10000;
 
 static struct pst_window *w;
-static cu_ptr gpu, host_at; /* host_at: the host memory as the device sees it */
+static cu_ptr gpu, host_at; /* host_at: the device's address of the host memory */
 static char *host, *map;
 static cu_func fn;
 static cu_stream run_on, copy_on;
@@ -116,7 +116,7 @@ static void put_flag(const struct way *how, uint64_t v)
 	uint64_t *from;
 
 	if (how->by_copy || v == THE_END) {
-		/* Each number has its own place, because the copy may still read the last one. */
+		/* Use a new slot each time, because the previous copy may still read its slot. */
 		from = (uint64_t *)(void *)(host + LEN / 2) + slot++ % 1024;
 		*from = v;
 		HW_CU(cuMemcpyHtoDAsync_v2(gpu + FLAG, from, sizeof(v), copy_on));
@@ -128,7 +128,7 @@ static void put_flag(const struct way *how, uint64_t v)
 		__atomic_store_n((uint64_t *)(void *)(host + FLAG), v, __ATOMIC_RELEASE);
 }
 
-/* Nanoseconds of one; the kernel is ended before a failure leaves. */
+/* Make one round trip and return its ns.  End the kernel before a failure. */
 static uint64_t trip(const struct way *how, uint64_t i, volatile uint64_t *answer)
 {
 	uint64_t begun = t_now(), ns, v;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Does the library get in others' way?
+ * How long does the library block other users of the driver?
  *
- *	gpu-stall [-m DEVICE] stall FILE	the longest time that a cheap call of the driver
- *						took in another thread while a queue started
- *						and while a file was pinned
- *	gpu-stall [-m DEVICE] large BOUND SIZE FILE	likewise, with both bounds of pinned memory
- *						set, and a file of SIZE that is made for it
- *	gpu-stall [-m DEVICE] pool N FILE	staging memory of N processes that load at once
+ *	gpu-stall [-m DEVICE] stall FILE	longest duration of a cheap driver call in
+ *						another thread, during a queue's start and
+ *						while a file is pinned
+ *	gpu-stall [-m DEVICE] large BOUND SIZE FILE	the same, with both bounds of pinned
+ *						memory set, and a new file of SIZE
+ *	gpu-stall [-m DEVICE] pool N FILE	staging memory of N processes that read at once
  *
- * Sizes are bytes.  Each prints one JSON object.
+ * Sizes are in bytes.  Each command prints one JSON object.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,7 +35,8 @@ static _Atomic uint64_t longest[PHASES], calls[PHASES];
 static uint64_t lasted[PHASES];
 static char prober_text[200];
 
-/* The smallest work of a framework's allocator that needs the driver's locks. */
+/* Allocate and free 1 MiB again and again: a framework allocator's smallest work under the
+ * driver's locks. */
 static void *prober(void *arg)
 {
 	cu_ptr p = 0;
@@ -57,7 +58,7 @@ static void *prober(void *arg)
 			(void)snprintf(prober_text, sizeof(prober_text), "the driver gave %u", e);
 			return NULL;
 		}
-		/* A call that reaches over the border of two phases counts in both. */
+		/* Count a call that spans two phases in both. */
 		end = phase;
 		for (int i = at; i <= end; i++) {
 			calls[i]++;
@@ -69,7 +70,7 @@ static void *prober(void *arg)
 	return NULL;
 }
 
-/* Until a call that was begun before has ended, so that its time goes where it belongs. */
+/* Wait until a call begun in the previous phase has ended, so that its time counts there. */
 static void settle(void)
 {
 	uint64_t seen = calls[phase], end = t_in_ms(2000);
@@ -126,17 +127,17 @@ static void stall(const char *path)
 
 	enter(IDLE);
 	T_EQ(pthread_create(&thread, NULL, prober, NULL), 0);
-	(void)usleep(1000000); /* the while that the others are compared with */
+	(void)usleep(1000000); /* the phase to compare the others with */
 
 	enter(START);
 	q = rig_queue(PST_BACKEND_AUTO, 0);
 	io = rig_io(PST_OP_READ, f, small, 0, 0, 4096);
 	T_EQ(rig_do(q, &io).res, 4096);
 
-	/* The copies alone, to tell their share; then with pinning at the same time. */
+	/* Reads without pinning first, to tell their share; then reads with pinning. */
 	enter(LOADING);
 	load_all(q, plain, m, len);
-	/* A file that is read once is not pinned. */
+	/* A file is pinned only when it is read a second time. */
 	enter(PINNING);
 	load_all(q, f, m, len);
 	load_all(q, f, m, len);
@@ -179,7 +180,7 @@ static void stall(const char *path)
 	printf("}\n");
 }
 
-static const char *made; /* a file to be removed at the end */
+static const char *made; /* file to remove at exit */
 
 static void unmake(void)
 {
@@ -196,7 +197,7 @@ static uint64_t bytes(const char *text)
 	return v;
 }
 
-/* The bytes are zeros: only their path and the time are of interest. */
+/* Allocated zeros suffice: only the duration is measured. */
 static void large(uint64_t bound, uint64_t len, const char *path)
 {
 	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bound, .pages_bytes = bound };
@@ -216,7 +217,7 @@ static void large(uint64_t bound, uint64_t len, const char *path)
 
 /* -------------------------------------------------------------------- pool */
 
-/* In memory that all processes share. */
+/* Shared by all processes. */
 struct shared {
 	_Atomic unsigned ready, go, ended;
 	struct {
@@ -256,7 +257,7 @@ static struct shared *shared_map(int fd)
 	return p;
 }
 
-/* Read the file again and again, 32 requests of 4 MiB in flight. */
+/* Read the file repeatedly for 1.5 s, with 32 requests of 4 MiB in flight. */
 static void load(const char *path, int fd, unsigned idx)
 {
 	enum { DEPTH = 32 };
@@ -293,7 +294,7 @@ static void load(const char *path, int fd, unsigned idx)
 			inflight--;
 		}
 	}
-	/* Hold on until all are through, so that the pools exist together. */
+	/* Keep the pool until every process is done, so that all pools exist together. */
 	s.sh->ended++;
 	while (s.sh->ended < s.sh->ready)
 		(void)usleep(200);
@@ -338,7 +339,8 @@ static void pool(const char *self, unsigned nr, const char *path)
 		while (left && waitpid(-1, &status, WNOHANG) > 0) {
 			left--;
 			failed += status != 0;
-			/* The others must not wait for one that is gone. */
+			/* Count a failed process as ended, so that the others do not wait for
+			 * it. */
 			if (status != 0)
 				sh->go = 1;
 			if (status != 0)

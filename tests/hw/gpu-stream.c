@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests that name a stream of the program, with real copies and kernels before and behind.
+ * Requests that name a stream of the program, with real copies and kernels before and after
+ * them.
  *
- *	gpu-stream [-m DEVICE] [DIR]		cases, in TAP, and what was measured as comments
+ *	gpu-stream [-m DEVICE] [DIR]		cases, in TAP, with measurements as comments
  *
- * A stream that waits for a read occupies a queue of the device, and a device has few: what
- * others put on the same queue waits too.  The case `queues' says how many streams that
- * concerns here, `crowd' whether requests get through all the same.
+ * A stream that waits for a read blocks one of the device's few hardware queues, and all streams
+ * on the same queue wait too.  The case `queues' counts the blocked streams; `crowd' checks that
+ * requests complete nevertheless.
  */
 #include "order.h"
 
-#define HOLD_MS 10000 /* deadline: what takes longer hangs */
+#define HOLD_MS 10000 /* deadline of requests that might hang, ms */
 #define LARGE RIG_MIB(512)
 #define QUEUES_NR 32u
 #define HANGS                                                                                      \
@@ -103,13 +104,13 @@ static void over_streams(const char *name, void (*fn)(struct pst_queue *q, cu_st
 		stream = st[i];
 		(void)snprintf(full, sizeof(full), "%s %s", name, kinds[i]);
 		t_run(full, order_case);
-		queue = pst_queue_free(queue); /* of a case that failed */
+		queue = pst_queue_free(queue); /* an earlier case failed */
 	}
 	HW_CU(cuStreamDestroy_v2(st[0]));
 	HW_CU(cuStreamDestroy_v2(st[1]));
 }
 
-/* Kernels and not only copies: a memset before a write, one behind a read. */
+/* Kernels instead of copies: memsets before a write, a memset after a read. */
 static void kernels(void)
 {
 	struct order_mem m = order_mem_new(RIG_MIB(8));
@@ -141,7 +142,7 @@ static void kernels(void)
 		for (uint64_t i = 0; i < io.len; i += 4093)
 			T_EQ(host[i], (uint8_t)(turn + 19));
 		finish(io.len);
-		/* A read that came late would have put its bytes over these. */
+		/* A late read would have overwritten these bytes. */
 		T_OK(pst_mem_copy_out(m.mem, 0, host, io.len));
 		for (uint64_t i = 0; i < io.len; i += 4093)
 			T_EQ(host[i], 0xee);
@@ -152,7 +153,7 @@ static void kernels(void)
 	order_mem_free(&m);
 }
 
-/* A read, with what looks at its bytes behind it on the stream. */
+/* Queue a read and, after it on the stream, a copy of its bytes to @out. */
 static struct pst_done read_and_look(const struct pst_io *io, struct order_mem *m, uint8_t *out,
 				     uint64_t len, cu_stream st)
 {
@@ -168,8 +169,8 @@ static struct pst_done read_and_look(const struct pst_io *io, struct order_mem *
 	return finish(len);
 }
 
-/* The first request of all, more than the pool holds at first: threads are started and memory
- * is registered while the stream waits. */
+/* The first request, larger than the pool's initial size: the library starts threads and
+ * registers memory while the stream waits. */
 static void from_nothing(void)
 {
 	struct order_mem m = order_mem_new(LARGE);
@@ -191,7 +192,7 @@ static void from_nothing(void)
 	order_mem_free(&m);
 }
 
-/* Thousands of small pieces, which a kernel of the library scatters. */
+/* Thousands of small pieces, scattered by the library's kernel. */
 static void pieces(void)
 {
 	enum { NR = 4000, EACH = 4096 };
@@ -222,7 +223,7 @@ static void pieces(void)
 	order_mem_free(&m);
 }
 
-/* Straight from the page cache. */
+/* Reads from pinned pages of the page cache. */
 static void stable_file(void)
 {
 	struct order_mem m = order_mem_new(RIG_MIB(128));
@@ -245,7 +246,8 @@ static void stable_file(void)
 	order_mem_free(&m);
 }
 
-/* While one stream waits no other may: two could keep each other waiting. */
+/* Four streams wait for reads: each read must complete or give EBUSY, as two waiting streams
+ * could block each other. */
 static void crowd(void)
 {
 	enum { NR = 4 };
@@ -279,7 +281,8 @@ static void crowd(void)
 	order_mem_free(&m);
 }
 
-/* Memory of the primary context, streams of another; reads into memory of that are refused. */
+/* Memory of the primary context with streams of another context.  Reads into the other context's
+ * memory must be refused. */
 static void another_context(void)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE), foreign;
@@ -313,8 +316,8 @@ static void another_context(void)
 /* -------------------------------------------------------------------- ends */
 
 /*
- * A deadline or a cancel does not wait for the stream, and the stream does not wait for the
- * request.
+ * A deadline or cancel must end a request at once, although its stream is blocked, and must not
+ * block the stream.
  */
 static void early_ends(void)
 {
@@ -338,7 +341,7 @@ static void early_ends(void)
 	for (unsigned i = 0; i < 2; i++) {
 		d = rig_reap1(queue);
 		T_EQ(d.res, d.user_data ? -ECANCELED : -ETIMEDOUT);
-		/* A copy that was sent may be run at any time. */
+		/* A copy that was queued on the device may still run. */
 		if (d.flags & PST_DONE_BUSY)
 			T_EQ(pst_mem_drain(m.mem, 0), -EBUSY);
 	}
@@ -351,7 +354,8 @@ static void early_ends(void)
 	order_mem_free(&m);
 }
 
-/* Refused for the stream of a capture, which stays whole; others are served meanwhile. */
+/* A request on a capturing stream must be refused without spoiling the capture; requests on
+ * other streams are served. */
 static void captured(void)
 {
 	struct order_mem m = order_mem_new(65536);
@@ -409,7 +413,7 @@ static cu_result probe(enum probe what, cu_ptr dev, uint8_t *host, cu_stream st)
 	}
 }
 
-/* Of NR streams with one thing to do each, how many do not get it done while another waits? */
+/* Queue one operation on each of nr streams.  Return how many do not complete in 200 ms. */
 static unsigned stuck(enum probe what, cu_ptr dev, uint8_t *host, const cu_stream *st, unsigned nr)
 {
 	uint64_t end = t_in_ms(200);
@@ -426,7 +430,8 @@ static unsigned stuck(enum probe what, cu_ptr dev, uint8_t *host, const cu_strea
 	return left;
 }
 
-/* One stream waits with work behind its wait; the others come after it. */
+/* Block one stream, with an operation queued after its wait; then count the stuck ones of the
+ * other streams. */
 static unsigned stuck_behind(enum probe behind, enum probe what, int priority, cu_ptr dev,
 			     uint8_t *host)
 {
@@ -453,7 +458,7 @@ static unsigned stuck_behind(enum probe behind, enum probe what, int priority, c
 	return left;
 }
 
-/* Facts of the driver, without the library. */
+/* Print facts about the driver; the library is not used. */
 static void queues(void)
 {
 	int least = 0, greatest = 0;
@@ -493,8 +498,9 @@ struct cost {
 	double submit_us, done_us, stream_us;
 };
 
-/* Medians of one request at a time on warm bytes: what pst_queue_prep() and
- * pst_queue_submit() take, until the completion, and until the stream is through. */
+/* Return the medians of 201 runs with one submit of @batch requests in flight, bytes in the page
+ * cache: time per request until pst_queue_submit() returned, until the completions, and until
+ * the stream was idle. */
 static struct cost cost_of(struct pst_io *io, cu_stream st, unsigned batch)
 {
 	enum { NR = 201 };
@@ -515,7 +521,7 @@ static struct cost cost_of(struct pst_io *io, cu_stream st, unsigned batch)
 			T_EQ(d[k].res, (int64_t)io->len);
 		if (st)
 			HW_CU(cuStreamSynchronize(st));
-		/* Measure again, now with only the stream to wait for. */
+		/* Run again without a wait for completions before the stream's. */
 		from = t_now();
 		for (unsigned k = 0; k < batch; k++)
 			T_OK(pst_queue_prep(queue, io));
@@ -546,7 +552,7 @@ static void cost(void)
 				struct cost plain, with;
 
 				if (op == PST_OP_WRITE && batches[b] > 1)
-					continue; /* they would overlap in the file */
+					continue; /* concurrent writes of the same bytes */
 				plain = cost_of(&io, NULL, batches[b]);
 				with = cost_of(&io, stream, batches[b]);
 				printf("# %s %7" PRIu64 " bytes, %2u in a submit: submit %.2f -> "
@@ -564,7 +570,7 @@ static void cost(void)
 
 /* -------------------------------------------------------------------- main */
 
-/* A case may leave its queue and a blocked stream behind when it fails. */
+/* Run a case; afterwards free the queue and release the stream that a failed case left. */
 static void run(const char *name, void (*fn)(void))
 {
 	t_run(name, fn);

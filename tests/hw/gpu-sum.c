@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Is the checksum of memory that of the bytes that lie there?  Compared with one that the CPU
- * computes bit by bit.
+ * pst_mem_crc32c() of device memory, compared with a checksum that the CPU computes bit by bit.
  *
  *	gpu-sum [-m DEVICE] [-n FLIPS] [-a] [-b GIB]
- *		cases, in TAP; -a: every length up to 4099 at every alignment; -b: how fast it is
+ *		cases, in TAP; -a: every length up to 4099 at every alignment; -b: measure the rate
  */
 #include <getopt.h>
 
@@ -21,12 +20,12 @@ static unsigned nr_flips = 200;
 static bool all_lengths;
 static unsigned bench_gib;
 
-/* Of the stand-in for the driver, NULL with a real one. */
+/* Functions of the libcuda double; NULL with a real driver. */
 static bool (*fail)(const char *spec);
 static void (*hold)(bool);
 static void (*state)(struct stub_cuda_state *ret);
 
-static uint8_t *bytes; /* what lies in memory */
+static uint8_t *bytes; /* the expected content of memory() */
 
 static struct pst_mem *memory(void)
 {
@@ -72,7 +71,7 @@ static void known_value(void)
 	struct pst_mem *m = rig_alloc(device, 100);
 
 	T_OK(pst_mem_copy_in(m, 3, "123456789", 9));
-	T_EQ(sum_of(m, 3, 9), 0xe3069283u); /* RFC 3720, B.4; the polynomial's check value */
+	T_EQ(sum_of(m, 3, 9), 0xe3069283u); /* RFC 3720, B.4: the polynomial's check value */
 	pst_mem_free(m);
 }
 
@@ -112,7 +111,7 @@ static void long_ranges(void)
 
 static void random_ranges(void)
 {
-	static struct pst_vec v[3000]; /* the device takes a part of them at a time */
+	static struct pst_vec v[3000]; /* more than the device takes in one launch */
 	struct pst_mem *m = memory();
 
 	for (unsigned i = 0; i < RIG_NR(v); i++) {
@@ -144,7 +143,7 @@ static void each_flip_is_found(void)
 	pst_mem_free(m);
 }
 
-/* Memory of several kinds, by handle and by address, in one call. */
+/* Ranges of device and host memory, by handle and by address, in one call. */
 static void mixed_memory(void)
 {
 	struct pst_mem *m = memory(), *host = rig_alloc("host", 5000);
@@ -190,14 +189,15 @@ static void bad_arguments(void)
 	T_EQ(sums(&v, 1, &crc), -EINVAL);
 	v.len = ROOM + 1;
 	T_EQ(sums(&v, 1, &crc), -ERANGE);
-	v = (struct pst_vec){ .mem_off = 4096, .len = 10 }; /* nothing is mapped there */
+	v = (struct pst_vec){ .mem_off = 4096, .len = 10 }; /* no memory is mapped there */
 	T_EQ(sums(&v, 1, &crc), -EFAULT);
 	pst_mem_free(m);
 }
 
 /* ----------------------------------------------------------------- the driver */
 
-/* Whichever call of the driver fails: the call says so or has the right value, nothing is left. */
+/* Each driver call fails once: pst_mem_crc32c() must return an error or the right value, and
+ * must leave no object. */
 static void each_call_may_fail(void)
 {
 	struct pst_mem *m;
@@ -225,7 +225,7 @@ static void each_call_may_fail(void)
 			T_EQ(crc, want);
 	}
 	T_CHECK(n > 5 && n < 200 && failed > 3);
-	/* A kernel that failed to start is not tried again while the context is in use. */
+	/* The context keeps the same number of objects as before. */
 	state(&after);
 	T_EQ(after.streams, before.streams);
 	T_EQ(after.events, before.events);
@@ -258,7 +258,7 @@ static void deadline_holds(void)
 	pst_mem_free(m);
 }
 
-/* The program's stream has work that writes the memory. */
+/* Work queued on the program's stream writes the memory first. */
 static void comes_after_the_stream(void)
 {
 	struct pst_call_opts o = { .sz = sizeof(o) };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device iovs of libhf3fs_api_shared on a real GPU, in rings of a plain directory: the program's
- * memory and the library's, checked by the driver's copies; and what a daemon would be told of
- * them, compared with what another process' driver sees.
+ * Device iovs of libhf3fs_api_shared on a real GPU, in rings of a plain directory.  The driver's
+ * copies check the program's and the library's memory; what is published for a daemon is
+ * compared with what another process' driver reports.
  *
- *	gpu-usrbio [-m DEVICE] [DIR]		cases, in TAP
+ *	gpu-usrbio [-m DEVICE] [DIR]	cases, in TAP
  *
- * Files are made in DIR, or $PST_TEST_DIR, or /tmp.
+ * Files are made in DIR, $PST_TEST_DIR or /tmp.
  */
 #include <getopt.h>
 
@@ -14,7 +14,7 @@
 #include "usrbio/gpu_rig.h"
 
 #define LARGEST RIG_MIB(16)
-#define SEGMENT RIG_MIB(20) /* of a framework's allocator */
+#define SEGMENT RIG_MIB(20) /* size of a framework allocator's segment */
 
 static const char *device = "cuda:0";
 static int number;
@@ -28,7 +28,7 @@ static cu_ptr address(const void *p)
 	return (uintptr_t)p;
 }
 
-/* By the driver alone. */
+/* Fill device memory by the driver alone. */
 static void put(const void *to, uint64_t seed, uint64_t at, size_t len)
 {
 	char *buf = malloc(len);
@@ -80,7 +80,7 @@ static void same_context(void)
 
 static double median_us(uint64_t *v, unsigned n)
 {
-	for (unsigned i = 1; i < n; i++) /* few */
+	for (unsigned i = 1; i < n; i++) /* insertion sort: n is small */
 		for (unsigned j = i; j && v[j - 1] > v[j]; j--) {
 			uint64_t x = v[j];
 
@@ -103,7 +103,7 @@ static void R1_there_is_a_device(void)
 	same_context();
 }
 
-/* The example of the calls' description, with a file of 4 MiB. */
+/* The example of the interface's description, with a 4 MiB file. */
 static void the_example(void)
 {
 	const size_t buffer_size = RIG_MIB(4);
@@ -186,7 +186,7 @@ static void R3a_host_and_device_in_one_batch(void)
 	T_EQ(unlink(gpu_file("both")), 0);
 }
 
-/* Tensors in one allocation, many at once, side by side and one over another. */
+/* Several tensors of one allocation wrapped at the same time, adjacent and overlapping. */
 static void R5_parts_of_a_segment(void)
 {
 	static const struct {
@@ -212,7 +212,7 @@ static void R5_parts_of_a_segment(void)
 	}
 	T_EQ(differs((void *)(uintptr_t)p, 6, 0, 512), 512);
 	T_EQ(differs((void *)(uintptr_t)(p + RIG_MIB(2)), 6, RIG_MIB(2), 512), 512);
-	hf3fs_iovdestroy(&iov[2]); /* the last one lies over it */
+	hf3fs_iovdestroy(&iov[2]); /* iov[5] overlaps it and must keep working */
 	put((void *)(uintptr_t)p, 6, 0, SEGMENT);
 	T_EQ(gpu_read(&iov[5], 0, gpu_file("model"), 9, 512), 512);
 	T_EQ(differs(iov[5].base, 5, 9, 512), 512);
@@ -261,7 +261,7 @@ static void sync_waits_for_kernels(void)
 	T_CHECK(buf);
 	T_OK(hf3fs_iovwrap_device(&iov, (void *)(uintptr_t)p, gpu_id(), gpu_plain, len, 0, number));
 	T_OK(hf3fs_iovsync(&iov, 0));
-	/* Some milliseconds of work on a stream that no other waits for. */
+	/* Queue several ms of work on a stream that no other stream waits for. */
 	for (unsigned i = 0; i < 200; i++)
 		HW_CU(cuMemsetD8Async(p, (unsigned char)i, len, stream));
 	e = hw_cu.cuStreamQuery(stream);
@@ -283,7 +283,8 @@ static void sync_waits_for_kernels(void)
 	same_context();
 }
 
-/* During a capture, which <penstock.h> starts, nobody may wait for a device. */
+/* A capture begun through <penstock.h> is in progress: sync must return EBUSY instead of
+ * waiting. */
 static void sync_during_a_capture(void)
 {
 	struct hf3fs_iov iov = create(4096);
@@ -303,7 +304,7 @@ static void sync_during_a_capture(void)
 
 /* --------------------------------------------------------- another process */
 
-/* Is what was published what the driver of another process finds? */
+/* The published offset and sizes must equal those that the driver reports in another process. */
 static int child_opens(const uint8_t id[16], size_t size)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };

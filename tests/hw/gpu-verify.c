@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Does every byte arrive?  Files of a pattern are read into device memory and written from
- * it in many ways, and all that should have moved, and what lies beside it, is compared.
+ * Reads and writes between pattern files and device memory, in many sizes and layouts.  All
+ * bytes that should have moved, and their neighbors, are compared.
  *
- *	gpu-verify [-m DEVICE] [DIR]		cases, in TAP; files go to DIR
- *	gpu-verify --make FILE BYTES [SEED]	only make a file of the pattern
+ *	gpu-verify [-m DEVICE] [DIR]	cases, in TAP; files go to DIR
+ *	gpu-verify --make FILE BYTES [SEED]	only make a pattern file
  */
 #include "hw_verify.h"
 
@@ -63,7 +63,7 @@ static void odd_lengths_and_offsets(void)
 	pst_mem_free(m);
 }
 
-/* Pieces of 4 KiB, from all over the file to all over the memory, gaps between them. */
+/* Make segments of 4 KiB from random places of the file to random places in memory, with gaps. */
 static struct pst_seg *scatter(uint64_t file_len, uint64_t step, unsigned odd)
 {
 	struct pst_seg *segs = calloc(PIECES, sizeof(*segs));
@@ -132,7 +132,7 @@ static void scattered_pieces(void)
 	pst_mem_free(m);
 }
 
-/* Strided runs and single pieces of odd lengths in one request. */
+/* Strided segments and single segments of odd lengths in one request. */
 static void strides_and_odd_segments(void)
 {
 	enum { NR = 600 };
@@ -183,7 +183,7 @@ static void end_of_the_file(void)
 
 /* ------------------------------------------------------------------- wraps */
 
-/* Parts of one allocation of the program, at odd addresses. */
+/* Reads into wrapped parts of one allocation, at odd addresses. */
 static void wrapped_parts(void)
 {
 	uint64_t room = RIG_MIB(48), at = 0;
@@ -217,7 +217,7 @@ static void wrapped_parts(void)
 	pst_file_close(f);
 }
 
-/* Memory mapped chunk by chunk, as frameworks with growing segments have it. */
+/* Reads into memory mapped in chunks, as frameworks with growing segments map it. */
 static void wrapped_chunks(void)
 {
 	enum { NR = 6 };
@@ -301,7 +301,7 @@ static void each_path(void)
 	pst_mem_free(m);
 }
 
-/* A stable file: staged first, then out of its pinned pages; the bytes are the same. */
+/* A stable file is read staged first, then from its pinned pages, with the same bytes. */
 static void stable_file(void)
 {
 	struct pst_mem *m = rig_alloc(device, BIG);
@@ -363,7 +363,7 @@ static void writes_back(void)
 	T_EQ(rig_sync(f).res, 0);
 	T_EQ(rig_file_info(f).size, BIG);
 	check_file(rig_path("out"), 20, 0, BIG, 0);
-	/* And from an odd place to an odd place. */
+	/* Also from an odd memory offset to an odd file offset. */
 	expect(rig_write(f, m, 4099, 7, RIG_MIB(33) + 1), RIG_MIB(33) + 1);
 	T_EQ(rig_sync(f).res, 0);
 	check_file(rig_path("out"), 20, 0, 4099, 0);
@@ -374,7 +374,7 @@ static void writes_back(void)
 	pst_mem_free(m);
 }
 
-/* Odd pieces into the middle of a file; what lies between them stays. */
+/* Odd pieces into the middle of a file; the bytes between them must not change. */
 static void writes_pieces(void)
 {
 	enum { NR = 3000 };
@@ -424,10 +424,10 @@ struct part {
 	struct pst_file *f;
 	struct pst_mem *m;
 	unsigned idx;
-	char text[300]; /* "" when all was well */
+	char text[300]; /* failure; "": none */
 };
 
-/* Send requests of many sizes on a queue of this thread, 16 at a time. */
+/* Submit requests of many sizes on this thread's queue, 16 at a time. */
 static void *part_main(void *arg)
 {
 	struct part *p = arg;
@@ -489,7 +489,7 @@ static void threads_with_queues(void)
 	pst_mem_free(m);
 }
 
-/* The other process: takes a grant, reads the file into it from byte 3. */
+/* The other process: receive a grant and read the file into its memory from byte 3 on. */
 static int importer(int sock, const char *path)
 {
 	struct pst_grant g = { .sz = sizeof(g) };
@@ -515,7 +515,7 @@ static int importer(int sock, const char *path)
 	return d.res == (int64_t)len ? 0 : 1;
 }
 
-/* Grant off..off+len of m to a new process, and check what it reads into the memory. */
+/* Grant [off, off + len) of m to a new process, and check the bytes that it reads into it. */
 static void grant_to_process(struct pst_mem *m, uint64_t off, uint64_t len, const char *path)
 {
 	struct pst_grant g = { .sz = sizeof(g) };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How fast is a window on GPU memory, beside what the driver offers for the same bytes?
+ * Latency and bandwidth of windows on GPU memory, compared with the driver's copies.
  *
  *	gpu-window-bench [-m DEVICE] [--backend NAME] [--seconds S]
  *
- * Latency: a store and a load of 4 bytes to 64 KiB, in buckets of up to 100 copies that
- * take turns with buckets of cuMemcpyHtoD or cuMemcpyDtoH of as many bytes, whose host memory
- * is registered with the driver.  Bandwidth: 1, 2, 4 and 8 threads, each with its own slice;
- * cuMemcpy with one.  Then each kernel that this CPU has, with one thread.  After each the bytes
- * are compared by cuMemcpy.  Prints one JSON object.
+ * Latency: stores and loads of 4 bytes to 64 KiB, in buckets of up to 100 copies, alternating
+ * with buckets of cuMemcpyHtoD or cuMemcpyDtoH of the same size on registered host memory.
+ * Bandwidth: 1, 2, 4 and 8 threads, each with its own slice; cuMemcpy with one thread.  Then
+ * each copy kernel that this CPU supports, with one thread.  Each measurement is followed by a
+ * comparison of the bytes by cuMemcpy.  Prints one JSON object.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -18,21 +18,21 @@
 #define LEN RIG_MIB(8)
 #define BUCKETS 100u
 #define BUCKET_OPS 100u
-#define BUCKET_NS UINT64_C(2000000) /* a bucket has fewer copies where it would take longer */
+#define BUCKET_NS UINT64_C(2000000) /* ns; bounds the copies of a bucket */
 #define THREADS_MAX 8u
 #define KERNELS_MAX 16u
-#define BATCH 16u /* copies between looks at the clock */
+#define BATCH 16u /* copies between reads of the clock */
 
 static const char *device = "cuda:0", *backend;
 static double seconds = 0.3;
 
 static struct pst_window *w, *unfenced;
 static cu_ptr gpu;
-static char *host, *seen; /* of LEN bytes each, registered with the driver */
+static char *host, *seen; /* LEN bytes each, registered with the driver */
 static cu_result (*memcpy_htod)(cu_ptr dst, const void *src, size_t len);
 static cu_result (*memcpy_dtoh)(void *dst, cu_ptr src, size_t len);
 
-/* One way to copy. */
+/* Ways to copy. */
 enum way { STORE, LOAD, HTOD, DTOH, UNFENCED };
 
 static void copy(enum way how, uint64_t off, uint64_t len)
@@ -60,7 +60,7 @@ static bool to_device(enum way how)
 	return how == STORE || how == UNFENCED || how == HTOD;
 }
 
-/* Other bytes where a copy brings its own. */
+/* Fill the source with the pattern and the target with other bytes. */
 static void prepare(enum way how, uint64_t off, uint64_t len, uint64_t seed)
 {
 	t_fill(seen + off, ~seed, 0, len);
@@ -88,14 +88,14 @@ static double bucket(enum way how, uint64_t len, uint32_t ops)
 	uint64_t begun = t_now();
 
 	/*
-	 * Use a place of its own for each store if none waits for the one before; a second store to
-	 * the same line would wait.
+	 * Unfenced stores go to separate lines: a second store to a line would wait for the
+	 * first.
 	 */
 	for (uint32_t i = 0; i < ops; i++)
 		copy(how, how == UNFENCED ? i * (len + 63) / 64 * 64 % (LEN - len) / 64 * 64 : 0,
 		     len);
 	if (how == UNFENCED)
-		pst_window_fence(); /* one for all of them */
+		pst_window_fence(); /* one fence for all stores */
 	return (double)(t_now() - begun) / ops;
 }
 
@@ -139,7 +139,7 @@ static void latency(enum way how, enum way plain, uint64_t len, bool last)
 		ours.ns[i] = bucket(how, len, ours.ops);
 		drivers.ns[i] = bucket(plain, len, drivers.ops);
 	}
-	/* Measure the window alone again: the driver's copies moved the same bytes. */
+	/* Compare a copy by the window alone, as the driver moved the same bytes. */
 	prepare(how, 0, len, len + 1);
 	copy(how, 0, len);
 	pst_window_fence();
@@ -176,7 +176,7 @@ struct worker {
 	char why[200];
 };
 
-/* A failed check leaves by longjmp(), which belongs to the first thread: not here. */
+/* Return the error: a failed check jumps by longjmp() to the first thread's stack. */
 static int copy_in_thread(const struct worker *t)
 {
 	switch (t->how) {
@@ -210,7 +210,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* GB/s of all threads together. */
+/* Return GB/s of all threads together. */
 static double bandwidth(enum way how, uint64_t len, unsigned threads)
 {
 	uint64_t first = UINT64_MAX, last = 0, bytes = 0;
@@ -289,8 +289,8 @@ static void one_kernel(const char *kernel, enum way how, const char **sep)
 }
 
 /*
- * A kernel that copies in one direction only leaves the other one unchanged.  Not every kernel
- * works with every mapping.
+ * Measure each kernel in the directions that it copies itself.  Skip kernels that the mapping
+ * does not support.
  */
 static void kernels(struct pst_mem *m)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows on a GPU's memory, every byte compared with what the device's own copies see.
+ * Windows on GPU memory; every byte is compared with the device's own copies.
  *
  *	gpu-window [-m DEVICE] [-b BACKEND] [-l MIB] [-n RANGES] [DIRECTORY]
  *
- * Prints TAP.  A case that fails is followed by what the library logged meanwhile: each call
- * of the driver with its status.  -l: the largest memory, a multiple of 16, 4096 without.  -n:
- * random ranges, 200 without.
+ * Prints TAP, and after a failed case the library's log: each driver call with its status.  -l:
+ * size of the largest memory, a multiple of 16 MiB, default 4096. -n: number of random ranges,
+ * default 200.
  */
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -84,7 +84,7 @@ static void small_odd_allocations(void)
 	}
 	for (unsigned i = 0; i < 64; i += 2)
 		both_ways(m[i], 1000 + 37 * i, i % 5, 900 + 37 * i);
-	/* Those between them are as they were. */
+	/* The allocations between them must be unchanged. */
 	for (unsigned i = 1; i < 64; i += 2)
 		device_has(m[i], 0, 1000 + 37 * i, i, 0);
 	for (unsigned i = 0; i < 64; i++) {
@@ -106,7 +106,8 @@ static void random_ranges(void)
 	pst_mem_free(m);
 }
 
-/* Store all of the memory in differing blocks, and read samples by the CPU. */
+/* Store blocks with different bytes to all of the memory; the device compares all of them, the
+ * CPU loads samples. */
 static void large(struct pst_mem *m, uint64_t len)
 {
 	const uint64_t block = RIG_MIB(16);
@@ -148,7 +149,7 @@ static void large_plain_memory(void)
 	pst_mem_free(m);
 }
 
-/* PyTorch's expandable segments look like this: 4 GiB are 205 chunks. */
+/* Memory in 20 MiB chunks, as PyTorch's expandable segments map it; 4 GiB are 205 chunks. */
 static void large_in_many_chunks(void)
 {
 	unsigned nr = (unsigned)(large_len / RIG_MIB(20)) + 1;
@@ -191,7 +192,7 @@ static void freed_while_mapped(void)
 	}
 }
 
-/* The window of ours keeps the region, so our own memory lives on. */
+/* A window refers to its region, so the library's memory outlives pst_mem_free(). */
 static void our_memory_freed_first(void)
 {
 	struct pst_mem *m = rig_alloc(device, RIG_MIB(1));

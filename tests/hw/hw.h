@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the programs of this folder: the driver's API beside the library's, as the
- * programs of users have it, and the end of a list of cases.  Patterns, files and
- * requests are those of rig.h.
+ * Shared by the programs of this folder: the driver's API, called next to the library as user
+ * programs do, and the end of a list of cases.  Patterns, files and requests come from rig.h.
  */
 #ifndef PST_HW_H
 #define PST_HW_H
@@ -13,7 +12,7 @@
 #include "mem/cuda/cuda_types.h"
 #include "rig.h"
 
-/* NULL where the driver lacks it. */
+/* Functions of the driver; NULL if it lacks one. */
 static struct {
 #define SYM(name, args) cu_result(*name) args;
 #define OPT SYM
@@ -33,9 +32,10 @@ static struct {
 	cu_result (*cuGraphDestroy)(void *graph);
 } hw_cu;
 
-static cu_ctx hw_ctx; /* the primary one */
+static cu_ctx hw_ctx; /* the device's primary context */
 
-/* The driver, and the device's primary context made current; NULL or what is missing. */
+/* Load the driver and make the device's primary context current.  Return NULL or the reason of
+ * the failure. */
 static inline const char *hw_cuda(int ordinal)
 {
 	const char *name = getenv("PST_LIBCUDA");
@@ -68,10 +68,10 @@ static inline const char *hw_cuda(int ordinal)
 	return NULL;
 }
 
-/* A driver's call that must succeed. */
+/* Check that a driver call succeeds. */
 #define HW_CU(call) T_EQ(hw_cu.call, CU_OK)
 
-/* "cuda:1" -> 1; -1 for memory of another kind. */
+/* Return the number of a "cuda:N" device; -1: another kind. */
 static inline int hw_ordinal(const char *device)
 {
 	return strncmp(device, "cuda", 4) != 0 ? -1 : device[4] == ':' ? atoi(device + 5) : 0;
@@ -85,7 +85,7 @@ static inline struct pst_mem *hw_wrap(uint64_t addr, uint64_t len)
 	return m;
 }
 
-/* "staged+cached" */
+/* Format path bits, like "staged+cached". */
 static inline const char *hw_paths(uint32_t paths, char *buf, size_t len)
 {
 	size_t n = 0;
@@ -98,8 +98,8 @@ static inline const char *hw_paths(uint32_t paths, char *buf, size_t len)
 	return buf;
 }
 
-/* Read a file of len bytes twice through a stable pst_file and wait until no page is about to be
- * pinned.  Returns the bytes that are. */
+/* Read a file of len bytes twice through a stable pst_file and wait until no page waits for
+ * pinning.  Return the bytes pinned. */
 static inline uint64_t hw_pin(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
 			      uint64_t mem_len, uint64_t len)
 {
@@ -118,14 +118,14 @@ static inline uint64_t hw_pin(struct pst_queue *q, struct pst_file *f, struct ps
 	return rig_stats(NULL).pages_bytes - before;
 }
 
-/* Check what t_done() checks except for descriptors, because a driver keeps its own. */
+/* End like t_done(), but without the check for open descriptors: a driver keeps some. */
 static inline int hw_done(void)
 {
 	printf("1..%d\n", t_cases);
 	return t_failed ? 1 : 0;
 }
 
-/* End a program whose output is read by another. */
+/* End the program with a message; for programs whose standard output is parsed. */
 #define HW_DIE(...)                           \
 	do {                                  \
 		fprintf(stderr, __VA_ARGS__); \

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the cases of gpu-cufile: the library as another user of it calls it, a file,
- * memory. */
+/* Shared by the cases of gpu-cufile: direct calls of libcufile, files and memory. */
 #ifndef PST_HW_CUFILE_H
 #define PST_HW_CUFILE_H
 
@@ -14,11 +13,11 @@
 #define LEN RIG_MIB(12)
 #define SEED 31
 #define GDS PST_PATH_BIT(PST_PATH_GDS)
-#define CASE_S 150 /* a case that takes longer hangs, and is killed */
+#define CASE_S 150 /* s; a case that takes longer is killed */
 
 static const char *device = "cuda:0";
 
-/* As another user of the library calls it. */
+/* The functions of libcufile, for direct calls. */
 static struct {
 #define SYM(type, name, args) type(*name) args;
 #define OPT SYM
@@ -34,7 +33,7 @@ static inline bool udev_is(const char *what)
 	return env && !strcmp(env, what);
 }
 
-/* The library's name is for us here and for the process that probes. */
+/* Load libcufile and set PST_LIBCUFILE for the probe process. */
 static inline void *find_cufile(void)
 {
 	static const char *const places[] = {
@@ -67,7 +66,7 @@ static inline void load_cufile(void)
 	T_CHECK(cf.cuFileGetVersion && cf.cuFileDriverOpen && cf.cuFileHandleRegister);
 }
 
-/* Use an empty directory, which must be empty at the end too. */
+/* Begin a case in a new empty directory, to check later that no file was left in it. */
 static inline void open_library(void)
 {
 	struct pst_device d = { .sz = sizeof(d) };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Of gpu-mount: memory of a GPU or of the software device, and requests that are timed. */
+/* Shared by the cases of gpu-mount: memory of a GPU or of the software device, and timed
+ * requests. */
 #ifndef PST_HW_MOUNT_H
 #define PST_HW_MOUNT_H
 
@@ -7,8 +8,8 @@
 #include "usrbio/mount_gpu_rig.h"
 
 #define FILE_SIZE RIG_MIB(256)
-#define WAIT_S 60     /* for one completion */
-#define SAMPLES 50000 /* latencies that are kept */
+#define WAIT_S 60     /* s, for one completion */
+#define SAMPLES 50000 /* most latencies kept */
 
 static int number; /* of the device */
 static bool soft;
@@ -16,7 +17,7 @@ static cu_stream stream;
 
 /* -------------------------------------------------------------- device memory */
 
-/* "soft:1" */
+/* Return the software device's name, like "soft:1". */
 static inline const char *soft_name(void)
 {
 	static char name[16];
@@ -25,7 +26,7 @@ static inline const char *soft_name(void)
 	return name;
 }
 
-/* Memory of the program's, by the driver alone; the software device has no other owner. */
+/* The program's memory: the driver's allocation, or a pst_mem of the software device. */
 struct memory {
 	uint8_t *base;
 	struct pst_mem *mem;
@@ -74,7 +75,7 @@ static inline void put(const uint8_t *to, uint64_t seed, uint64_t at, size_t len
 	free(buf);
 }
 
-/* How many bytes are right: len, or where the first wrong one is. */
+/* Return the offset of the first wrong byte, or len. */
 static inline size_t differs(const uint8_t *from, uint64_t seed, uint64_t at, size_t len)
 {
 	char *buf;
@@ -107,7 +108,7 @@ static inline void same_context(void)
 
 /* ----------------------------------------------------------------- requests */
 
-/* Wait as hf3fs_wait_for_ios() does; fail if nothing arrives. */
+/* Wait for completions by hf3fs_wait_for_ios(); fail if none arrives. */
 static inline int wait_some(const struct hf3fs_ior *ior, struct hf3fs_cqe *c, int max)
 {
 	struct timespec until;
@@ -144,13 +145,13 @@ static inline int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Return the offset of the n-th piece, in the file or the memory. */
+/* Return the offset of the n-th piece in the file or the memory. */
 static inline size_t place(uint64_t n, size_t piece, size_t size)
 {
 	return n * 7919 % (size / piece) * piece;
 }
 
-/* Batches of depth requests, each waited for as a whole, for so long. */
+/* Run batches of depth requests for ms milliseconds; each batch is awaited as a whole. */
 static inline struct figure run(const struct mg_ring *r, const struct hf3fs_iov *iov, size_t piece,
 				unsigned depth, unsigned ms)
 {

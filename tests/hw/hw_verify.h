@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the cases of gpu-verify: files of a pattern, and comparing moved bytes with it. */
+/* Shared by the cases of gpu-verify: pattern files, and comparisons with the pattern. */
 #ifndef PST_HW_VERIFY_H
 #define PST_HW_VERIFY_H
 
@@ -35,7 +35,7 @@ static inline void end_queue(void)
 	rig_q = pst_queue_free(rig_q);
 }
 
-/* Device memory against the pattern, in parts that the host can hold. */
+/* Compare device memory with the pattern, 64 MiB at a time. */
 static inline void check(struct pst_mem *m, uint64_t mem_off, uint64_t len, uint64_t seed,
 			 uint64_t file_off)
 {
@@ -49,7 +49,7 @@ static inline void check(struct pst_mem *m, uint64_t mem_off, uint64_t len, uint
 	}
 }
 
-/* A file against the pattern. */
+/* Compare a file with the pattern. */
 static inline void check_file(const char *path, uint64_t seed, uint64_t off, uint64_t len,
 			      uint64_t at)
 {

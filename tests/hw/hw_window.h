@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the programs on windows: cases that print the library's log when they fail,
- * ranges that are checked both ways, and memory of chunks.
+ * Shared by the window programs: cases that print the library's log when they fail, ranges
+ * checked in both directions, and memory of several chunks.
  */
 #ifndef PST_HW_WINDOW_H
 #define PST_HW_WINDOW_H
@@ -93,7 +93,7 @@ static inline int refused(struct pst_mem *m, uint64_t off, uint64_t len)
 	return r;
 }
 
-/* The device's bytes, compared with the pattern in steps. */
+/* Compare the device's bytes with the pattern, in steps. */
 static inline void device_has(struct pst_mem *m, uint64_t off, uint64_t len, uint64_t seed,
 			      uint64_t at)
 {
@@ -109,8 +109,8 @@ static inline void device_has(struct pst_mem *m, uint64_t off, uint64_t len, uin
 }
 
 /*
- * Store len bytes at off by the CPU and read them by the device, then the reverse.  Up to 64 bytes
- * on both sides must not change.
+ * Store len bytes at off by the CPU and read them by the device, then the reverse.  Up to 64
+ * bytes on each side must not change.
  */
 static inline void both_ways(struct pst_mem *m, uint64_t mem_len, uint64_t off, uint64_t len)
 {
@@ -140,7 +140,7 @@ static inline void both_ways(struct pst_mem *m, uint64_t mem_len, uint64_t off, 
 
 /* ------------------------------------------------------------------ memory */
 
-/* A range of addresses with chunks of cuMemCreate in it. */
+/* Reserved addresses with consecutive chunks of cuMemCreate(). */
 struct row {
 	cu_ptr va;
 	uint64_t len, chunk;
@@ -173,7 +173,7 @@ static inline void end_row(struct row row)
 	HW_CU(cuMemAddressFree(row.va, row.len));
 }
 
-/* Descriptors of the driver's files. */
+/* Count the open descriptors of the driver's files. */
 static inline unsigned nvidia_fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -207,7 +207,7 @@ static inline void print_line(const char *path)
 
 static unsigned fds_at_first;
 
-/* After this the drivers have opened their own descriptors. */
+/* Use a window once, so that the driver opens its descriptors before they are counted. */
 static inline void warms_up(void)
 {
 	struct pst_mem *m = rig_alloc(device, 1000);
@@ -229,7 +229,8 @@ static inline void no_driver(void)
 	T_SKIP("%s", no_windows);
 }
 
-/* The driver and the library's log; false, with a plan printed, where there is no GPU. */
+/* Load the driver and collect the library's log.  Without a GPU print a skipped case and return
+ * false. */
 static inline bool windows_start(void)
 {
 	rig_init();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program that works on a stream of its own and names it in requests: what is before them on
- * the stream, what comes behind, and cases that prove the order of both by their data.
+ * Requests that name a stream of the program.  The cases prove by their data that a request
+ * comes after the stream's earlier work and before its later work.
  */
 #ifndef PST_HW_ORDER_H
 #define PST_HW_ORDER_H
@@ -14,10 +14,10 @@
 #define ORDER_STEPS 24u
 #define ORDER_PIECE ((uint64_t)300001)
 #define ORDER_BYTES (ORDER_STEPS * ORDER_PIECE)
-#define ORDER_SEED 51u /* of the file "order" */
-#define ORDER_OLD 52u  /* of memory before a read, and of what is written */
+#define ORDER_SEED 51u /* pattern of the file "order" */
+#define ORDER_OLD 52u  /* pattern of memory before a read, or of bytes written */
 
-/* Order the request with a stream, which waits for what is read; NULL: with none. */
+/* Name the stream in the request; for a read the stream waits for it.  NULL: no stream. */
 static inline void order_name(struct pst_io *io, cu_stream st)
 {
 	io->stream = st;
@@ -25,7 +25,7 @@ static inline void order_name(struct pst_io *io, cu_stream st)
 		io->flags |= PST_IO_STREAM_WAIT;
 }
 
-/* Allocate host memory that the device copies from and to by itself. */
+/* Allocate host memory that the device can access. */
 static inline uint8_t *order_host(uint64_t len)
 {
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,7 +41,7 @@ static inline void order_host_free(uint8_t *p, uint64_t len)
 	(void)munmap(p, len);
 }
 
-/* Device memory of the program, known to the library. */
+/* Device memory allocated by the program and wrapped by the library. */
 struct order_mem {
 	cu_ptr ptr;
 	struct pst_mem *mem;
@@ -63,8 +63,8 @@ static inline void order_mem_free(struct order_mem *m)
 }
 
 /*
- * Work on a stream that lasts until it is let go; at most some seconds, so that nothing hangs.
- * One at a time, and not of a case's own: a case that fails leaves it behind.
+ * Work that blocks a stream until order_unblock(), at most t_hang().  Static, because a failed
+ * case leaves it running; one at a time.
  */
 static struct {
 	_Atomic int there, go;
@@ -104,8 +104,8 @@ static inline void order_block(cu_stream st)
 	order_wait_for(1);
 }
 
-/* The first request for a device starts the library's threads and registers memory, for which
- * a driver may wait until all streams are idle: that is over here. */
+/* Make the first request for a device.  It starts the library's threads and registers memory,
+ * for which a driver may wait until all streams are idle. */
 static inline void order_ready(struct pst_queue *q)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, 4096);
@@ -117,7 +117,7 @@ static inline void order_ready(struct pst_queue *q)
 	pst_mem_free(m);
 }
 
-/* One request that names the stream. */
+/* Start one request that names the stream. */
 static inline void order_start(struct pst_queue *q, uint32_t op, struct pst_file *f,
 			       struct pst_mem *m, uint64_t file_off, uint64_t mem_off, uint64_t len,
 			       cu_stream st)
@@ -131,8 +131,8 @@ static inline void order_start(struct pst_queue *q, uint32_t op, struct pst_file
 }
 
 /*
- * The same for a request whose stream does not wait: the read begins when the stream has come to
- * this point.
+ * Like order_start(), but the stream does not wait for a read: the request begins when the
+ * stream reaches it.
  */
 static inline void order_start_behind(struct pst_queue *q, uint32_t op, struct pst_file *f,
 				      struct pst_mem *m, uint64_t len, cu_stream st)
@@ -157,9 +157,9 @@ static inline void order_reap(struct pst_queue *q, unsigned nr, int64_t res)
 }
 
 /*
- * All pieces of the file go through the same piece of memory, each to be copied out of it by the
- * stream: a read too early spoils the piece before, a copy too early misses its own.  Nobody
- * looks at the queue until the stream is through.
+ * All pieces of the file are read through one piece of memory, and the stream copies each out.
+ * An early read spoils the previous piece, an early copy misses its piece.  No completion is
+ * reaped before the stream is idle.
  */
 static inline void order_reads(struct pst_queue *q, cu_stream st)
 {
@@ -184,7 +184,7 @@ static inline void order_reads(struct pst_queue *q, cu_stream st)
 	order_mem_free(&m);
 }
 
-/* What the stream had to do before comes first: here it takes the old bytes away. */
+/* A read must come after the stream's earlier work, which copies the old bytes out. */
 static inline void order_read_is_late(struct pst_queue *q, cu_stream st)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);
@@ -210,7 +210,7 @@ static inline void order_read_is_late(struct pst_queue *q, cu_stream st)
 
 #define ORDER_POOL RIG_MIB(32)
 
-/* More staging memory than it may have afterwards. */
+/* Make the pool grow above ORDER_POOL. */
 static inline void order_grow(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
 	for (unsigned i = 0; i < 16; i++) {
@@ -229,8 +229,8 @@ static inline void order_pool(uint64_t bytes)
 	T_OK(pst_limits_set(&l));
 }
 
-/* A driver waits for all streams when memory is freed or unpinned, and has others wait meanwhile,
- * so while a stream waits for a read the library does neither. */
+/* While a stream waits for a read, the library must neither free nor unpin memory: a driver
+ * would wait for all streams and block other calls.  Both must follow after the read. */
 static inline void order_frees(struct pst_queue *q, cu_stream st)
 {
 	struct pst_queue *other = rig_queue(rig_backend, 0);
@@ -249,13 +249,13 @@ static inline void order_frees(struct pst_queue *q, cu_stream st)
 	pst_mem_free(own);
 	pst_file_close(stable);
 	order_pool(ORDER_POOL);
-	(void)usleep(20000); /* what the library does in the background it does meanwhile */
+	(void)usleep(20000); /* time for the library's background work */
 	T_EQ(rig_do(other, &io).res, 4096);
 	order_unblock();
 	HW_CU(cuStreamSynchronize(st));
 	order_reap(q, 1, ORDER_PIECE);
 	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
-	/* Now it does. */
+	/* Now the memory must be freed. */
 	for (end = t_hang();
 	     rig_stats(NULL).pool_bytes > ORDER_POOL || rig_stats(NULL).pages_bytes > pages;) {
 		T_CHECK(t_now() < end);
@@ -268,7 +268,7 @@ static inline void order_frees(struct pst_queue *q, cu_stream st)
 	order_mem_free(&m);
 }
 
-/* The stream brings the bytes that are to be written, and takes its time. */
+/* The stream fills the memory late; a write must wait for it. */
 static inline void order_writes(struct pst_queue *q, cu_stream st)
 {
 	struct order_mem m = order_mem_new(ORDER_BYTES);
@@ -285,7 +285,7 @@ static inline void order_writes(struct pst_queue *q, cu_stream st)
 		HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + off, in + off, ORDER_PIECE, st));
 		order_start(q, PST_OP_WRITE, f, m.mem, off, off, ORDER_PIECE, st);
 	}
-	(void)usleep(20000); /* what does not wait for the stream would have begun */
+	(void)usleep(20000); /* time for a write that wrongly does not wait */
 	order_unblock();
 	order_reap(q, ORDER_STEPS, ORDER_PIECE);
 	T_EQ(rig_slurp(rig_path("order-written"), 0, in, ORDER_BYTES), ORDER_BYTES);
@@ -296,7 +296,8 @@ static inline void order_writes(struct pst_queue *q, cu_stream st)
 	order_mem_free(&m);
 }
 
-/* Requests of one submit share a mark: reads and writes, none before the stream is there. */
+/* Reads and writes of one submit share one mark on the stream; none may begin before the stream
+ * reaches it. */
 static inline void order_together(struct pst_queue *q, cu_stream st)
 {
 	enum { NR = 8 };
@@ -338,8 +339,8 @@ static inline void order_together(struct pst_queue *q, cu_stream st)
 	order_mem_free(&m);
 }
 
-/* Many at once on a stream that has nothing to do: the first may be through before the last is
- * begun, and the gate must not be open then. */
+/* Many reads on an idle stream: the first may complete before the last begins, and the stream's
+ * wait must not end then. */
 static inline void order_many(cu_stream st)
 {
 	enum { NR = 1000, EACH = 300 };
@@ -369,8 +370,8 @@ static inline void order_many(cu_stream st)
 	order_mem_free(&m);
 }
 
-/* A read and a write by a stream of another context than the memory's, each behind earlier work of
- * that stream. */
+/* A read and a write on a stream of another context than the memory's, each after earlier work
+ * of that stream. */
 static inline void order_by_foreign_stream(struct pst_queue *q, const struct order_mem *m,
 					   struct pst_file *f, struct pst_file *w, cu_stream st)
 {
