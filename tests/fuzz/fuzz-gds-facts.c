@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as lines of mountinfo, as lines of a udev record and as the configuration space of a
- * PCI device.  The facts are text that ends, and asking twice gives the same.
+ * Arbitrary bytes as lines of mountinfo, as lines of a udev record and as a PCI device's
+ * configuration space.  Parsed texts must be terminated, and a second parse of the configuration
+ * space must give the same.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -62,7 +63,7 @@ static void try_config(const uint8_t *data, size_t len)
 	must(r == gds_acs_redirects(data, len));
 }
 
-/* Line by line, each with its end at the allocation's. */
+/* Parse each line in its own allocation, so that a sanitizer sees reads past its end. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	size_t from = 0;

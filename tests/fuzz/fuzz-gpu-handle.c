@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any 80 bytes as a handle of hf3fs_iov_export_gpu(): what is taken is what packing gives.  And
- * any grant as something to pack: what is packed comes out.
+ * Arbitrary 80 bytes as a handle of hf3fs_iov_export_gpu(): packing an accepted handle again
+ * must give the same handle.  And arbitrary fields as a grant to pack: unpacking must return
+ * them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -31,7 +32,7 @@ static void as_handle(const uint8_t *data)
 	}
 	must(g.len && g.size == g.off + g.len && g.fd == -1 && g.kind == PST_KIND_CUDA);
 	must(!memcmp(g.ipc, h.data, 64));
-	/* But for the device, of which only a hash is known. */
+	/* All bytes but the device's hash, from which no uuid follows. */
 	must(gpu_handle_pack(&g, &again) == 0 && !memcmp(again.data, h.data, 64 + 5));
 }
 

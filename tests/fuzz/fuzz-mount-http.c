@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as a request for a mount's numbers.  What is answered is one of the statuses, and the
- * same however the bytes come in pieces: what was no whole request stays none until more comes.
+ * Arbitrary bytes as an HTTP request for a mount's statistics.  The parser must return a known
+ * status, and the same one for the shortest complete prefix of the request.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -20,7 +20,7 @@ static void must(int ok)
 
 static int parse(const uint8_t *data, size_t len, bool *ret_head)
 {
-	/* Its end is the allocation's. */
+	/* An exact allocation, so that a sanitizer sees reads past its end. */
 	char *buf = malloc(len ? len : 1);
 	int status;
 
@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	must(len < HTTP_MAX || status != HTTP_MORE);
 	if (status == HTTP_OK)
 		must(len >= 15 && (!memcmp(data, "GET ", 4) || !memcmp(data, "HEAD ", 5)));
-	/* A request that is whole is answered the same, whatever comes behind it. */
+	/* Bytes after a complete request must not change its status. */
 	for (size_t n = 0; n < len; n++) {
 		first = parse(data, n, &again);
 		if (first == HTTP_MORE)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as messages of the storage service, as each side reads them.  What is taken reads the
- * same after it was written, and nothing is read beyond the message.
+ * Arbitrary bytes as messages of the storage service, parsed as both the client and the server
+ * do.  An accepted message must be the same after it is written and read again, and the parsers
+ * must not read beyond the message.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -87,14 +88,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (len < WIRE_HEAD || len > WIRE_HEAD + WIRE_DATA_MAX)
 		return 0;
 	left = (uint32_t)(len - WIRE_HEAD);
-	/* Its end is the allocation's. */
+	/* An exact allocation, so that a sanitizer sees reads past its end. */
 	body = malloc(left ? left : 1);
 	must(body != NULL);
 	memcpy(head, data, WIRE_HEAD);
 	memcpy(body, data + WIRE_HEAD, left);
 	try_request(head, body, left);
 	try_reply(head, body, left);
-	/* With the right checksum, which is never guessed. */
+	/* Repeat with a right checksum, which random bytes do not have. */
 	crc = crc32c(0, head, 44);
 	for (unsigned i = 0; i < 4; i++)
 		head[44 + i] = (uint8_t)(crc >> 8 * i);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as an IPC handle: 64 of it, 8 of the allocation's size, then pids of the owner.
- * An accepted handle must be of that size and owner, and name something that can be.
+ * Arbitrary bytes as a CUDA IPC handle: 64 bytes of handle, 8 of the allocation's size, the rest
+ * are pids of the owner.  An accepted handle must match the size and an owner, and name a
+ * possible client and object.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as options and requests.  The input is a list of steps: a byte says which call,
- * the bytes behind it are its structures.  Pointers are ours, and so are the bounds of what
- * would be too large or take too long; all other fields are what the input says.
+ * Arbitrary bytes as options and requests.  The input is a list of steps: one byte selects a
+ * call, the following bytes are its structures.  Pointers are replaced by valid ones, and sizes
+ * and counts that would take too long are bounded; all other fields come from the input.
  *
- * What must hold: a refusal is an errno with a sentence, every request that was taken
- * completes once, and no completion claims more than was asked for.
+ * A refused call must return an errno and set a sentence, every accepted request must complete
+ * once, and no completion may report more bytes than requested.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 #define DEPTH 8u
 #define SEGS 8u
 #define COUNT_MAX 64u
-#define BIG (UINT64_C(1) << 50) /* surely refused, so need not be made smaller */
+#define BIG (UINT64_C(1) << 50) /* certainly refused, so it is not bounded */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -36,24 +36,24 @@ struct input {
 	size_t left;
 };
 
-/* Lives as long as the process. */
+/* Objects that live as long as the process. */
 static struct {
 	struct pst_queue *q[2];
 	struct pst_mem *mem[4];
 	struct pst_file *file[3];
 	struct pst_grant grant;
 	int fd;
-	uint64_t addr[2]; /* of memory that may be wrapped */
+	uint64_t addr[2]; /* of memory to wrap */
 } my;
 
-/* Of one input. */
+/* State of one input. */
 static struct {
 	struct pst_seg *segs[STEPS_MAX];
 	unsigned nr_segs;
 	unsigned prepared[2], inflight[2];
 } run;
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(bool ok)
 {
 	if (!ok)
@@ -79,7 +79,7 @@ static uint8_t take_byte(struct input *in)
 	return b;
 }
 
-/* A size-first struct whose size is a lie at times, but never one beyond the room it has. */
+/* Take a size-first structure.  Its sz may be wrong, but is never larger than the room. */
 static void take_sized(struct input *in, void *ret, size_t len, size_t room)
 {
 	size_t *sz = ret;
@@ -92,7 +92,7 @@ static void take_sized(struct input *in, void *ret, size_t len, size_t room)
 		take(in, (char *)ret + len, *sz - len);
 }
 
-/* Check that a call which failed has set a sentence, and return its result. */
+/* Check that a failed call has set a sentence, and return its result. */
 static int checked(int r)
 {
 	must(r >= 0 || (r > -4096 && pst_error_text()[0]));
@@ -268,7 +268,7 @@ static void step_facts(struct input *in)
 
 /* ---------------------------------------------------------------- requests */
 
-/* Short enough to be done soon, and a write never beyond a small file. */
+/* Bound a segment: its count, so that it ends soon, and a write to the length of the file. */
 static void bound_seg(struct pst_seg *s, bool write)
 {
 	if (s->count > COUNT_MAX && s->count < BIG)
@@ -287,7 +287,7 @@ static void take_segs(struct input *in, struct pst_io *io, uint8_t which)
 	must(v);
 	for (uint64_t i = 0; i < nr; i++) {
 		take(in, &v[i], sizeof(v[i]));
-		if (!(which & 32)) { /* likely to be taken */
+		if (!(which & 32)) { /* offsets in range, so that most requests are accepted */
 			v[i].mem_off %= MEM_LEN / 2;
 			v[i].len %= 4096;
 			v[i].mem_stride %= 512;
@@ -298,7 +298,7 @@ static void take_segs(struct input *in, struct pst_io *io, uint8_t which)
 	}
 	run.segs[run.nr_segs++] = v;
 	io->segs = v;
-	/* What the caller says there is, must be there. */
+	/* The caller must not claim more segments than there are. */
 	if (io->nr_segs <= PST_SEGS_MAX && (io->nr_segs > nr || (which & 64)))
 		io->nr_segs = nr;
 }
@@ -383,7 +383,7 @@ static void step_cancel(struct input *in)
 	must(r == -ENOENT || (r > 0 && (unsigned)r <= run.prepared[k] + run.inflight[k]));
 	if (r < 0)
 		return;
-	/* Those that were only prepared count as submitted now. */
+	/* Canceled requests that were only prepared complete without a submit. */
 	submitted = checked(pst_queue_submit(my.q[k]));
 	must(submitted >= 0 && (unsigned)submitted <= run.prepared[k] &&
 	     run.prepared[k] - (unsigned)submitted <= (unsigned)r);
@@ -476,7 +476,7 @@ static void set_up(void)
 		my.addr[i] = info.addr;
 	}
 
-	/* On a disk, where O_DIRECT is, and in memory. */
+	/* One file on a disk, for O_DIRECT, and one in memory. */
 	t_fill(data, 1, 0, sizeof(data));
 	(void)snprintf(path, sizeof(path), "%s/pst-fuzz-XXXXXX", dir ? dir : "/tmp");
 	my.fd = mkostemp(path, O_CLOEXEC);

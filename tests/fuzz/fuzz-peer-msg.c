@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as messages of a peer, hellos and keys.  What is taken is in its bounds and reads the
- * same after it was written, and nothing is read beyond the bytes.
+ * Arbitrary bytes as peer messages, hellos and keys.  Accepted values must be within their
+ * bounds and the same after they are written and read again; the parsers must not read beyond
+ * the bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -60,7 +61,7 @@ static void try_payloads(uint8_t *body, size_t len)
 	must(r < 0 || (h.data_max && h.inline_max && h.requests_max && h.messages_max));
 	try_key(body, len);
 	if (len >= PEER_KEY_LEN && len <= PST_KEY_MAX) {
-		/* With the right length and checksum, which are never guessed. */
+		/* Repeat with the right length and checksum, which random bytes do not have. */
 		put16(body + 6, (uint16_t)len);
 		put32(body + len - 4, crc32c(0, body, len - 4));
 		try_key(body, len);
@@ -80,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (len < PEER_HEAD || len > PEER_HEAD + 4096)
 		return 0;
 	left = len - PEER_HEAD;
-	/* Its end is the allocation's. */
+	/* An exact allocation, so that a sanitizer sees reads past its end. */
 	body = malloc(left ? left : 1);
 	must(body != NULL);
 	memcpy(head, data, PEER_HEAD);

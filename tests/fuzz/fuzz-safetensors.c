@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as a safetensors file.  An accepted file must hold what its header
- * promises: tensors inside the file, in order, without gaps, as long as their shape says.
+ * Arbitrary bytes as a safetensors file.  The tensors of an accepted file must lie inside the
+ * file, in order, without gaps, with the lengths of their shapes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)

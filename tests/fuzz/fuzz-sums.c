@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as checksums beside a model, whose length is the number that the text begins with: the
- * ranges that are taken must cover the model in order, and the text that they give must be read
- * again as the same.
+ * Arbitrary bytes as a model's checksum file; the number in its first line is taken as the
+ * model's size.  Accepted ranges must cover the model in order, and must be the same after they
+ * are printed and parsed again.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)

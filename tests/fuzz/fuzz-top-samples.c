@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as the numbers that a mount tells.  Names and labels that are taken are texts that end
- * within the input; everything else is refused with the number of a line of it.
+ * Arbitrary bytes as the statistics that a mount reports.  Accepted names and labels must be
+ * texts inside the input; a refusal must name a line of the input.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as the target of a link.  Names that are taken lead nowhere but beneath /dev/shm;
- * device memory that is taken lies in its allocation, and reads the same after it was written.
+ * Arbitrary bytes as the target of a link.  Accepted names must lie directly in /dev/shm;
+ * accepted device memory must lie inside its allocation, and be the same after it is written and
+ * read again.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -73,7 +74,7 @@ static void try_gdr(const char *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	/* Its end is the allocation's. */
+	/* An exact allocation, so that a sanitizer sees reads past its end. */
 	char *text = malloc(len + 1);
 
 	must(text != NULL);

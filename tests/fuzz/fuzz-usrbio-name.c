@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as a name in 3fs-virt/iovs and as the name of shared memory with an owner.  What is
- * taken is in range, and reads the same after it was written.
+ * Arbitrary bytes as a name in 3fs-virt/iovs and as a name of shared memory with an owner.
+ * Accepted values must be in range, and the same after they are written and read again.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -69,7 +69,7 @@ static void try_owner(const char *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	/* Its end is the allocation's. */
+	/* An exact allocation, so that a sanitizer sees reads past its end. */
 	char *text = malloc(len + 1);
 
 	must(text != NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Any bytes as what an RDMA endpoint tells its peer: what is taken is in its bounds, and is written
- * as the same bytes again. */
+/* Arbitrary bytes as an RDMA endpoint's description for its peer.  Accepted values must be
+ * within their bounds, and written again must give the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep. */
+/* An assertion that release builds keep, too. */
 static void must(int ok)
 {
 	if (!ok)
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	try_bytes(data, len);
 	if (len != BLOB_LEN)
 		return 0;
-	/* A right checksum is not found by chance. */
+	/* Repeat with a right checksum, which random bytes do not have. */
 	memcpy(fixed, data, BLOB_LEN);
 	crc = crc32c(0, fixed, 60);
 	for (unsigned i = 0; i < 4; i++)
