@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A thread: its memory, files and queue come and go while requests have them.
- */
+/* An actor: a thread that replaces its memory, files and queue while its requests use them. */
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,7 +22,7 @@ static void *map_host(struct bank *b, bool shared)
 	return p;
 }
 
-/* Until it is there: an injected failure is met once. */
+/* Open memory of a random kind; retry after an injected failure. */
 static void bank_open(struct actor *a, struct bank *b)
 {
 	struct pst_mem_opts o = { .sz = sizeof(o) };
@@ -123,7 +121,7 @@ static void deed_reap(struct actor *a)
 		slot_done(a, &d[i]);
 }
 
-/* As the header has it: submit, reap what is there, sleep on the descriptor. */
+/* Wait as the header describes: submit, reap what has completed, sleep on the descriptor. */
 static void deed_sleep(struct actor *a)
 {
 	struct pollfd p = { .events = POLLIN };
@@ -158,7 +156,7 @@ static void deed_cancel(struct actor *a)
 		return;
 	sl->cancelled = true;
 	r = pst_queue_cancel(a->q, sl->io.user_data);
-	if (r != 1 && r != -ENOENT) /* done, and not reaped yet */
+	if (r != 1 && r != -ENOENT) /* completed but not reaped yet */
 		soak_fail("actor %u: pst_queue_cancel() gave %d", a->plan.nr, r);
 }
 
@@ -170,7 +168,7 @@ static void deed_reopen(struct actor *a)
 	file_open(a, i);
 }
 
-/* Memory goes while requests have it: ours at once, wrapped memory after a drain. */
+/* Replace memory in use: library memory at once, wrapped memory after a drain. */
 static void deed_replace_bank(struct actor *a)
 {
 	struct bank *b = &a->banks[below(&a->dice, NR_BANKS)];
@@ -210,7 +208,7 @@ static void deed_shrink(struct actor *a)
 		soak_fail("memory cannot shrink: %s", strerror(errno));
 }
 
-/* Through a window, where nothing is under way. */
+/* Store through a window to a free slot, and read the bytes back. */
 static void deed_window(struct actor *a)
 {
 	struct slot *sl = &a->slots[below(&a->dice, NR_SLOTS)];
@@ -252,7 +250,8 @@ static void deed_fork(struct actor *a)
 		soak_fail("actor %u: a forked child ended with 0x%x", a->plan.nr, (unsigned)status);
 }
 
-/* Queues of all actors stay sure of their slots: one that is not waits a second each time. */
+/* Set random limits.  They stay large enough for one slot per queue: a queue without one waits a
+ * second each time. */
 static void deed_limits(struct actor *a)
 {
 	struct pst_limits l = { .sz = sizeof(l) };
@@ -298,7 +297,7 @@ static void turn(struct actor *a)
 	atomic_fetch_add(&a->deeds, 1);
 }
 
-/* Every request that was started completes, and everything becomes quiet. */
+/* Wait until every request has completed and all memory is quiet. */
 static void wind_up(struct actor *a)
 {
 	bool busy = true;
@@ -374,7 +373,7 @@ uint64_t actor_requests(const struct actor *a)
 	return atomic_load(&a->requests);
 }
 
-/* Looked at while it runs or hangs, so only to help. */
+/* Print an actor's state without a lock: the actor may run or hang. */
 void actor_show(const struct actor *a)
 {
 	printf("# actor %u is %s, %" PRIu64 " deeds, %" PRIu64 " requests, %u in flight\n",

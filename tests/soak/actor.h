@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by actor.c and slot.c: an actor's memory, and the requests on it.
+ * Shared by actor.c and slot.c: an actor's memory and the requests on it.
  *
- * An actor has banks of memory, cut into slots.  A slot has one request at a time.  Its
- * memory is filled with a canary first, so that what the request may not touch is known
- * afterwards; and once a request is over and quiet, all of the slot must stay as it is until
- * the next one.
+ * An actor has banks of memory, cut into slots.  A slot has one request at a time.  Its memory
+ * is first filled with a canary, to detect writes outside the request's pieces.  After the
+ * request has completed and its memory is quiet, the slot must not change until its next
+ * request.
  */
 #ifndef PST_SOAK_ACTOR_H
 #define PST_SOAK_ACTOR_H
@@ -17,7 +17,7 @@
 #define NR_FILES 4u
 #define NR_SEGS 4u
 #define REPS_MAX 12u
-/* The thread sanitizer looks at every byte that is filled, copied or compared. */
+/* Small under the thread sanitizer, which checks every byte filled, copied or compared. */
 #define PIECE_BITS (RIG_TSAN ? 15u : 17u)
 #define SLOT_LEN (3u << (PIECE_BITS - 1))
 #define BANK_LEN ((uint64_t)NR_SLOTS * SLOT_LEN)
@@ -30,34 +30,34 @@ enum bank_kind { BANK_ALLOC, BANK_WRAP, BANK_PINNED, BANK_BORROWED, BANK_SHRINKS
 struct bank {
 	enum bank_kind kind;
 	struct pst_mem *mem;
-	void *host;   /* what is wrapped: ours to unmap */
-	int fd;       /* BANK_SHRINKS: of its pages */
-	bool windows; /* are to be had */
+	void *host;   /* wrapped memory, to unmap; else NULL */
+	int fd;       /* BANK_SHRINKS: memfd with its pages */
+	bool windows; /* the memory supports windows */
 	bool read_only;
-	unsigned life; /* slots of an earlier one are not looked at */
+	unsigned life; /* counts replacements; slots of an earlier life are not checked */
 };
 
 enum slot_state {
 	SLOT_FREE,
-	SLOT_FLYING, /* prepared, and not completed */
-	SLOT_BUSY,   /* over, and not quiet */
+	SLOT_FLYING, /* prepared, not completed */
+	SLOT_BUSY,   /* completed, memory not quiet */
 };
 
 struct slot {
 	enum slot_state state;
 	struct pst_io io;
 	struct pst_seg segs[NR_SEGS];
-	struct bank *bank; /* NULL for a sync */
-	unsigned life;     /* of the bank at that time: later it may be another */
+	struct bank *bank; /* NULL: a sync */
+	unsigned life;     /* the bank's life when the request was made */
 	bool shrinks;
 	struct ground *ground;
-	int claim; /* of a write, or -1 */
+	int claim; /* claim of a write; -1: none */
 	bool cancelled;
 	uint64_t serial, since, total;
-	bool orphan; /* its queue is gone */
+	bool orphan; /* its queue was freed */
 	struct ground_past *past;
-	uint64_t filled; /* the sum of its memory at the beginning */
-	uint64_t sum;    /* since it was quiet; 0: not known */
+	uint64_t filled; /* checksum of the slot when its request was made */
+	uint64_t sum;    /* checksum of the slot since it is quiet; 0: unknown */
 };
 
 struct actor {
@@ -74,7 +74,7 @@ struct actor {
 	_Atomic(const char *) doing;
 };
 
-/* A call of the library may fail by an injected fault only. */
+/* End the round if a call failed for another reason than an injected fault. */
 void must(const struct actor *a, int r, const char *what);
 
 static inline uint64_t slot_off(const struct actor *a, const struct slot *sl)
@@ -82,20 +82,21 @@ static inline uint64_t slot_off(const struct actor *a, const struct slot *sl)
 	return (uint64_t)(sl - a->slots) * SLOT_LEN;
 }
 
-/* Before any thread, and after all. */
+/* Call them before the actor's thread starts, and after it has ended. */
 void slots_init(struct actor *a);
 void slots_done(struct actor *a);
 
-/* Put a random request into a free slot and the queue. */
+/* Prepare a random request for a free slot on the actor's queue. */
 void slot_prepare(struct actor *a, struct slot *sl);
 
-/* A completion came. */
+/* Check a completion. */
 void slot_done(struct actor *a, const struct pst_done *d);
 
-/* Which slots have become quiet?  None may stay in flight or busy for too long. */
+/* Check slots whose memory has become quiet.  End the round if one stays in flight or busy too
+ * long. */
 void slots_look(struct actor *a);
 
-/* Has the memory of a free slot changed since its request?  From now on it may. */
+/* Check that a free slot has not changed since its last request; forget the checksum. */
 void slot_check_sum(struct actor *a, struct slot *sl);
 
 #endif

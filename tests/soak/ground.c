@@ -2,23 +2,22 @@
 /*
  * The contents of the files.
  *
- * A byte of a file is a pattern of its place, plus a multiple of its generation: how often it
- * was written.  For each byte the oldest and the newest generation are kept that it may
- * have.  A write that begins makes the newest one newer, a write that arrived makes the
- * oldest as new as that.  So a reader can tell whether each byte is one that was there
- * between the begin of the read and its end, whoever wrote meanwhile; generation 0 is a
- * hole, which reads as 0.
+ * A byte of a file is a pattern byte of its offset plus a multiple of its generation, the number
+ * of writes to it.  For each byte the oldest and newest possible generation are kept.  A write's
+ * start increments the newest, and its end sets the oldest to the newest.  So a reader can check
+ * that each byte was in the file at some time during the read, no matter who wrote.  Generation
+ * 0 is a hole, which reads as 0.
  */
 #include <sched.h>
 #include <sys/mman.h>
 
 #include "soak.h"
 
-#define GENERATION 83u    /* what a generation adds to a byte */
-#define UNGENERATION 219u /* 83 * 219 = 1, modulo 256 */
+#define GENERATION 83u    /* added to a byte per generation */
+#define UNGENERATION 219u /* 83 * 219 = 1 modulo 256 */
 #define CLAIMS 512
 #define PAGE_LEN 4096u
-#define FOREIGN_MAX (128u << 10) /* bytes of one read or write of the neighbour's */
+#define FOREIGN_MAX (128u << 10) /* most bytes of one read or write by the neighbour */
 
 struct claim {
 	uint64_t off, len;
@@ -26,7 +25,7 @@ struct claim {
 
 struct ground_state {
 	pthread_mutex_t lock;
-	uint64_t end_oldest, end_newest; /* of the file */
+	uint64_t end_oldest, end_newest; /* file length, bytes */
 	struct claim claims[CLAIMS];
 	uint16_t oldest[GROUND_LEN], newest[GROUND_LEN];
 };
@@ -46,7 +45,7 @@ static uint8_t byte_of(const struct ground *g, uint64_t off, uint16_t generation
 	return generation ? (uint8_t)(g->base[off] + GENERATION * generation) : 0;
 }
 
-/* As it is at first, and after it was cut. */
+/* Write all of the file with generation 1, at the start and after a cut. */
 static void make_whole(struct ground *g)
 {
 	uint8_t *buf = malloc(GROUND_LEN);
@@ -223,7 +222,8 @@ static void foreign_read(struct ground *g, struct dice *d)
 			  off + (uint64_t)n);
 }
 
-/* Whole pages: what shares a page with O_DIRECT of others is lost, by the kernel's rules. */
+/* Write whole pages only: a buffered write may lose bytes that share a page with another's
+ * O_DIRECT write. */
 static void foreign_write(struct ground *g, struct dice *d)
 {
 	static uint8_t buf[FOREIGN_MAX];

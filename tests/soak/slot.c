@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * One request: laid out at random, and what its completion may say.
- */
+/* One request: a random layout, and the checks of its completion. */
 #include <stdarg.h>
 
 #include "actor.h"
 
 /* ----------------------------------------------------------------- pieces */
 
-/* A piece of a slot's request; pos: bytes of the request before it. */
+/* A piece of a slot's request; pos: bytes of the request before this piece. */
 struct piece {
 	unsigned seg;
 	uint64_t rep, file_off, mem_off, len, pos;
@@ -37,7 +35,7 @@ static void piece_next(const struct slot *sl, struct piece *p)
 
 #define for_each_piece(sl, p) for (struct piece p = { 0 }; piece_at(sl, &(p)); piece_next(sl, &(p)))
 
-/* Where a piece's bytes are in the copy of its slot. */
+/* Return the bytes of a piece in the slot's copy, a->buf. */
 static uint8_t *piece_bytes(const struct actor *a, const struct slot *sl, const struct piece *p)
 {
 	return a->buf + (p->mem_off - slot_off(a, sl));
@@ -76,7 +74,7 @@ static bool may_end_with(const struct slot *sl, int err)
 	case EFAULT:
 		return sl->shrinks;
 	case EIO:
-		/* The neighbour writes through the page cache, beside our O_DIRECT: see
+		/* Buffered writes of the neighbour may conflict with O_DIRECT: see
 		 * src/file/writers.c. */
 		return sl->io.op == PST_OP_SYNC;
 	default:
@@ -114,7 +112,8 @@ slot_fail_(const struct actor *a, const struct slot *sl, const struct pst_done *
 
 /* --------------------------------------------------------- memory of a slot */
 
-/* May its memory be looked at?  Not without the handle, nor where it may be gone. */
+/* Return true if the slot's memory may be read: the handle is the same, and its pages cannot
+ * vanish. */
 static bool slot_visible(const struct slot *sl)
 {
 	return sl->bank && sl->life == sl->bank->life && !sl->shrinks;
@@ -159,7 +158,7 @@ static void check_canaries(struct actor *a, const struct slot *sl, const struct 
 	slot_fail(a, sl, d, "byte %" PRIu64 " of its slot is in no piece, and was written", at);
 }
 
-/* The first prefix bytes of a read, and where it ended. */
+/* Check the first d->prefix bytes of a read, and that a short read met the file's end. */
 static void check_read(struct actor *a, const struct slot *sl, const struct pst_done *d)
 {
 	uint32_t crc = 0;
@@ -187,7 +186,7 @@ static void check_read(struct actor *a, const struct slot *sl, const struct pst_
 		slot_fail(a, sl, d, "the checksum is %08x, not %08x", d->crc32c, crc);
 }
 
-/* A write leaves its memory alone. */
+/* Check that a write did not change its memory. */
 static void check_write(struct actor *a, const struct slot *sl, const struct pst_done *d)
 {
 	uint32_t crc = 0;
@@ -202,7 +201,7 @@ static void check_write(struct actor *a, const struct slot *sl, const struct pst
 
 /* ---------------------------------------------------------------- requests */
 
-/* Pieces that follow one another in file and memory, with gaps in both. */
+/* Lay out pieces in ascending order in file and memory, with random gaps in both. */
 static void lay_out(struct actor *a, struct slot *sl, bool write)
 {
 	struct dice *d = &a->dice;
@@ -226,18 +225,18 @@ static void lay_out(struct actor *a, struct slot *sl, bool write)
 			break;
 		*s = (struct pst_seg){ file, mem, len, len + file_gap, len + mem_gap, count };
 		if (!write && one_in(d, 8))
-			s->file_stride = below(d, len); /* the same bytes again */
+			s->file_stride = below(d, len); /* overlapping pieces of the file */
 		mem += count * (len + mem_gap);
 		file += count * (len + file_gap);
 		sl->total += count * len;
 	}
-	if (!sl->total) { /* no room there */
+	if (!sl->total) { /* no piece fitted */
 		sl->segs[0] = (struct pst_seg){ 4096, slot_off(a, sl) + 512, 777, 0, 0, 1 };
 		sl->total = 777;
 	}
 }
 
-/* Its pieces: those of a write from the first byte to the last are claimed. */
+/* Claim the file's range from the first to the last byte of a write. */
 static bool slot_claim(struct slot *sl)
 {
 	uint64_t start = UINT64_MAX, end = 0;
@@ -299,7 +298,7 @@ static void choose_how(struct actor *a, struct slot *sl)
 		sl->io.deadline_ns = one_in(d, 8) ? 1 : t_now() + any_size(d, 22);
 }
 
-/* Nothing is read into memory that was lent for reading. */
+/* Prepare a read into memory that was lent for reading: it must be refused. */
 static void refused(struct actor *a, struct slot *sl)
 {
 	int r;
@@ -328,7 +327,7 @@ void slot_prepare(struct actor *a, struct slot *sl)
 	sl->ground = &a->plan.grounds[i];
 	if (!sync)
 		sl->bank = &a->banks[below(d, NR_BANKS)];
-	/* A bank that shrinks has no bytes that could be written. */
+	/* A write needs known bytes, and a bank that shrinks may lose its own. */
 	write = !sync && sl->ground->kind == GROUND_LIVE && sl->bank->kind != BANK_SHRINKS &&
 		one_in(d, 2);
 	sl->io.op = sync ? PST_OP_SYNC : write ? PST_OP_WRITE : PST_OP_READ;
@@ -366,7 +365,7 @@ undo:
 		ground_release(sl->ground, sl->claim);
 }
 
-/* Over and quiet: nobody has its memory or its part of the file any more. */
+/* Free a slot whose request is completed and quiet, and check its memory. */
 static void slot_quiet(struct actor *a, struct slot *sl, const struct pst_done *d)
 {
 	sl->state = SLOT_FREE;
@@ -439,7 +438,7 @@ void slots_look(struct actor *a)
 
 void slots_init(struct actor *a)
 {
-	(void)rig_crc32c(0, "", 0); /* its table is made by the first call */
+	(void)rig_crc32c(0, "", 0); /* builds the table in the first call, before threads do */
 	for (unsigned i = 0; i < NR_SLOTS; i++)
 		a->slots[i].past = malloc(sizeof(struct ground_past) + SLOT_LEN * sizeof(uint16_t));
 }

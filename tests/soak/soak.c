@@ -4,10 +4,10 @@
  *
  *	soak [--seed N] [--seconds S]
  *
- * Round k has the seed N + k and a process of its own, so that --seed with the seed of a
- * round that failed begins with that round.  Threads and the kernel take turns as they like: a
- * seed repeats the decisions and not their order in time.  Without --seconds there are two
- * short rounds, one of a fixed seed and one of a random one.
+ * Round k has the seed N + k and its own process, so --seed with a failed round's seed begins
+ * with that round.  A seed repeats the decisions, but not their timing, which depends on threads
+ * and the kernel.  Without --seconds there are two short rounds, one with a fixed seed and one
+ * with a random seed.
  */
 #include <signal.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 
 #define NR_GROUNDS 4u
 #define NR_LENT 8u
-#define LENT_LEN (3u << 20) /* as long as a bank at least */
+#define LENT_LEN (3u << 20) /* at least the length of a bank */
 #define ROUND_S 15u
 #define SHORT_DEEDS 1500u
 #define FAULTS_MAX 20u
@@ -80,8 +80,8 @@ _Noreturn void soak_fail(const char *fmt, ...)
 
 static int lender_sock = -1;
 
-/* Another process that allocates memory and hands it out: 'h' and 's' ask for it, capitals
- * for reading only. */
+/* Lend memory to the round: 'h' requests host memory, 's' memory of the software device;
+ * capitals request read-only grants. */
 static int lender_main(int sock)
 {
 	struct pst_mem *lent[NR_LENT] = { NULL };
@@ -154,7 +154,7 @@ static pid_t lender_start(void)
 
 /* ------------------------------------------------------------------ counts */
 
-/* Resources that a process holds. */
+/* Resources that the process holds. */
 struct holdings {
 	unsigned fds, tasks, maps;
 	unsigned long locked_kb;
@@ -214,7 +214,8 @@ static void check_child(pid_t pid, const char *name, int flags)
 		soak_fail("the %s ended with 0x%x", name, (unsigned)status);
 }
 
-/* Until all have ended; an actor that does nothing for a while hangs. */
+/* Wait until all actors have ended.  Fail if an actor makes no progress, or a helper process
+ * ends. */
 static void watch(const pthread_t *threads, pid_t neighbour, pid_t lender)
 {
 	uint64_t last[RIG_NR(actors)] = { 0 }, since[RIG_NR(actors)];
@@ -236,7 +237,7 @@ static void watch(const pthread_t *threads, pid_t neighbour, pid_t lender)
 			if (deeds != last[k])
 				since[k] = t_now();
 			last[k] = deeds;
-			/* One that has ended waits to be joined. */
+			/* Check only the next one to join; later ones may have ended. */
 			if (k == i && t_now() - since[k] > soak_patience_ns()) {
 				soak_show_stacks();
 				soak_fail("actor %u hangs", k);
@@ -266,7 +267,7 @@ static int round_main(uint64_t seconds, const char *dir)
 	ground_init(&grounds[3], GROUND_SHRINKS, one_in(&d, 2) ? dir : NULL, seed);
 	stop = mmap(NULL, sizeof(*stop), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	/* Before the library has done anything here. */
+	/* fork before the library is used in this process */
 	neighbour = fork();
 	if (neighbour == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -306,7 +307,7 @@ static int round_main(uint64_t seconds, const char *dir)
 
 /* ----------------------------------------------------------------- driver */
 
-/* A PST_FAULT from the seed, or "" for a round without failures. */
+/* Choose a PST_FAULT from the seed; "": a round without failures. */
 static const char *choose_faults(struct dice *d)
 {
 	static const struct {
