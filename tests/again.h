@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases that need PST_FAULT.  The library reads it when it is loaded, so each of them runs
- * in a new process: this program started again, whose lines of TAP become ours.
+ * Cases that need PST_FAULT.  The library reads it when it is loaded, so each case runs in a new
+ * process: this program, started again.  The child's TAP lines are renumbered and printed.
  *
  *	static const struct again cases[] = {
  *		{ "slow_writes", slow_writes, AGAIN_RUN, "file.write:0:50ms" },
@@ -22,14 +22,14 @@
 
 #include "rig.h"
 
-/* Over what a case runs: see rig.h. */
+/* How a case runs: rig_run() with all memory, rig_run() with host memory, rig_run1(). */
 enum again_how { AGAIN_RUN, AGAIN_BACKENDS, AGAIN_ONCE };
 
 struct again {
 	const char *name;
 	void (*fn)(void);
 	enum again_how how;
-	const char *fault; /* PST_FAULT */
+	const char *fault; /* value of PST_FAULT */
 };
 
 static inline int again_child(const struct again *cases, size_t nr, const char *name)
@@ -46,7 +46,7 @@ static inline int again_child(const struct again *cases, size_t nr, const char *
 	return rig_done();
 }
 
-/* One line of the child's. */
+/* Renumber and print one line of the child's TAP. */
 static inline void again_line(const char *line)
 {
 	bool bad = strncmp(line, "not ok ", 7) == 0;

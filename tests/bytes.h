@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The bytes of test data: different in every page and line, and told by seed and offset. */
+/* Test data: bytes that differ in every page and line and follow from a seed and an offset. */
 #ifndef PST_TESTS_BYTES_H
 #define PST_TESTS_BYTES_H
 
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * The thread sanitizer takes each word of such loops for an access that may race, and that for ten
- * times as long as the loop takes.  It is told of all of them at once, and sees the same races.
+ * The thread sanitizer would check each word of these loops separately, which takes ten times as
+ * long as the loop.  Report the whole range at once instead; the detected races are the same.
  */
 #if defined(__SANITIZE_THREAD__)
 #define T_TSAN 1
@@ -31,7 +31,7 @@ void __tsan_write_range(void *at, long len);
 #define T_AT_ONCE
 #endif
 
-/* Eight of them, from an offset that is a multiple of eight on. */
+/* Return the eight bytes at off, a multiple of eight. */
 T_AT_ONCE static inline uint64_t t_word(uint64_t seed, uint64_t off)
 {
 	uint64_t x = (off >> 3) * 0x9e3779b97f4a7c15u + seed;
@@ -63,7 +63,7 @@ T_AT_ONCE static inline void t_fill(void *buf, uint64_t seed, uint64_t off, size
 		*p++ = t_byte(seed, off);
 }
 
-/* The first byte that differs from t_fill(), or len. */
+/* Return the index of the first byte that differs from t_fill(), or len. */
 T_AT_ONCE static inline size_t t_differs(const void *buf, uint64_t seed, uint64_t off, size_t len)
 {
 	const uint8_t *p = buf;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls for the bytes of files, taken over from libc: the loader looks for a symbol in the
- * program first, so that libpenstock.so calls these.  io_uring makes none of them; cases run on
- * queues of PST_BACKEND_THREADS.  One file of a program includes this.
+ * Interposed libc calls for file data: the loader searches the program for a symbol first, so
+ * libpenstock.so calls these functions.  io_uring bypasses them, so cases use queues of
+ * PST_BACKEND_THREADS.  Include this in one file of a program.
  *
  *	static ssize_t half(const struct call *c)
  *	{
@@ -28,12 +28,12 @@ enum call_kind { CALL_READ, CALL_READ_NOWAIT, CALL_WRITE, CALL_FSYNC, CALL_FDATA
 struct call {
 	enum call_kind kind;
 	int fd;
-	void *buf; /* for reads and writes */
+	void *buf; /* of reads and writes */
 	size_t len;
 	off_t off;
 };
 
-/* Does what the call should: a count, or -1 and errno.  NULL: libc's own.  Any thread calls it. */
+/* Replaces the call: return a count, or -1 and errno.  NULL: call libc.  May run in any thread. */
 static ssize_t (*_Atomic call_hook)(const struct call *c);
 
 static inline void *call_libc(const char *name)
@@ -41,7 +41,7 @@ static inline void *call_libc(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
-/* Call libc's function with len of the bytes. */
+/* Call libc's function with the first len bytes. */
 static ssize_t call_real(const struct call *c, size_t len)
 {
 	ssize_t (*reads)(int, void *, size_t, off_t);
@@ -86,7 +86,7 @@ static inline bool call_is_direct(const struct call *c)
 
 #define CALL_SEEN __attribute__((visibility("default")))
 
-/* By the names that the library has them under: off_t has 64 bits. */
+/* The symbols that the library uses with a 64-bit off_t. */
 CALL_SEEN ssize_t pread64(int fd, void *buf, size_t len, off_t off);
 CALL_SEEN ssize_t preadv64v2(int fd, const struct iovec *v, int nr, off_t off, int flags);
 CALL_SEEN ssize_t pwrite64(int fd, const void *buf, size_t len, off_t off);

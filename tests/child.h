@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Run a case, or a part of one, in a process of its own; its failure or skip becomes that of this
- * process.
- */
+/* Run a case or a part of one in a child process; this process takes over its failure or skip. */
 #ifndef PST_TESTS_CHILD_H
 #define PST_TESTS_CHILD_H
 
@@ -15,10 +12,10 @@
 
 struct child {
 	pid_t pid;
-	int from; /* what the child says before it ends */
+	int from; /* pipe with the child's t_why */
 };
 
-/* It runs fn and ends. */
+/* Start a child that runs fn and exits. */
 static inline struct child child_start(void (*fn)(void))
 {
 	struct child c;
@@ -28,7 +25,7 @@ static inline struct child child_start(void (*fn)(void))
 	T_EQ(pipe2(out, O_CLOEXEC), 0);
 	c.pid = fork();
 	if (c.pid == 0) {
-		/* A test that failed or was killed leaves no child that runs on. */
+		/* Kill the child if this test ends first. */
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		how = setjmp(t_jump);
 		if (!how)
@@ -43,7 +40,7 @@ static inline struct child child_start(void (*fn)(void))
 	return c;
 }
 
-/* It has ended with that status. */
+/* Take over the result of a child that ended with this wait status. */
 static inline void child_ended(struct child *c, int status)
 {
 	char text[sizeof(t_why)] = "";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The monotonic clock, taken over from libc as calls.h does it: a test that would wait for
- * minutes puts it forward.  Sleeps that have begun do not notice.
+ * An interposed monotonic clock (see calls.h): a test sets it ahead instead of waiting for
+ * minutes.  Sleeps in progress do not notice.
  */
 #ifndef PST_TESTS_CLOCK_H
 #define PST_TESTS_CLOCK_H
@@ -17,7 +17,7 @@
 
 static _Atomic int64_t clock_ahead_s;
 
-/* Seen by the library, which else would have libc's. */
+/* Visible to the library, which would call libc's otherwise. */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *ts)
 {
 	int r = (int)syscall(SYS_clock_gettime, id, ts);
@@ -27,7 +27,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct ti
 	return r;
 }
 
-/* The library's conditions are of that clock. */
+/* The library's condition variables use CLOCK_MONOTONIC, so translate the deadline back. */
 __attribute__((visibility("default"))) int pthread_cond_timedwait(pthread_cond_t *cond,
 								  pthread_mutex_t *lock,
 								  const struct timespec *until)
@@ -37,7 +37,7 @@ __attribute__((visibility("default"))) int pthread_cond_timedwait(pthread_cond_t
 	/* The sanitizer's function has no symbol version. */
 	void *fn = NULL;
 #else
-	/* x86 has an older one too, of other conditions, and dlsym() may find that. */
+	/* x86 also has an older, incompatible version that dlsym() may return. */
 	void *fn = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
 #endif
 	struct timespec ts = *until;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Exporters of dma-bufs for tests: the kernel's own where it has them, and a stub that runs
- * anywhere.
+ * Exporters of dma-bufs for tests: the kernel's, if it has them, and a stub that works anywhere.
  *
- * The stub's buffer is a memfd.  It is taken for a dma-buf because the loader looks for fstatfs(),
- * ioctl() and mmap() in the program first, so that the library calls those below.  They also watch
- * DMA_BUF_IOCTL_SYNC on buffers of every exporter: each end has a start of its kind.
- * One file of a program includes this.
+ * The stub's buffer is a memfd.  The program defines fstatfs(), ioctl() and mmap(), which the
+ * loader finds before libc's, so the library takes the memfd for a dma-buf.  They also check
+ * DMA_BUF_IOCTL_SYNC on the buffers of every exporter: each end must have a start of its kind.
+ * Include this in one file of a program.
  */
 #ifndef PST_TESTS_DMABUF_H
 #define PST_TESTS_DMABUF_H
@@ -33,26 +32,26 @@
 #include "t.h"
 
 #define DMABUF_MAGIC 0x444d4142
-#define DMABUF_MAX 16 /* buffers that are watched */
+#define DMABUF_MAX 16 /* most buffers watched at a time */
 
-/* Buffers by inode. */
+/* Watched buffers, identified by inode. */
 static struct {
 	pthread_mutex_t lock;
 	unsigned nr;
 	struct {
 		dev_t dev;
 		ino_t ino;
-		bool stub;              /* a memfd */
-		bool no_mmap;           /* a stub that the CPU may not map */
-		_Atomic unsigned busy;  /* polls that say that a device uses it */
+		bool stub;              /* a memfd that plays a dma-buf */
+		bool no_mmap;           /* mmap() fails with EINVAL */
+		_Atomic unsigned busy;  /* next polls that report a device's access in progress */
 		unsigned loads, stores; /* starts without an end */
 	} of[DMABUF_MAX];
 	unsigned starts, ends;
-	uint64_t flags; /* of all starts */
+	uint64_t flags; /* all start flags, or-ed */
 	bool misused;
-	bool mixed;   /* loads began during stores, or stores during loads */
-	int mmap_err; /* that the next mmap() gives, or 0 */
-	int sync_err; /* that the next start gives, or 0 */
+	bool mixed;   /* loads and stores overlapped */
+	int mmap_err; /* errno of mmap() calls; 0: none */
+	int sync_err; /* errno of start calls; 0: none */
 } dmabufs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static int dmabuf_index(int fd)
@@ -76,9 +75,9 @@ static int dmabuf_add(int fd, bool stub)
 		return fd;
 	T_EQ(fstat(fd, &st), 0);
 	(void)pthread_mutex_lock(&dmabufs.lock);
-	i = dmabuf_index(fd); /* of a buffer that is gone, whose number came back */
+	i = dmabuf_index(fd); /* a closed buffer may have had the same inode */
 	if (i < 0 && dmabufs.nr == DMABUF_MAX)
-		dmabufs.nr = 0; /* those of earlier cases are gone */
+		dmabufs.nr = 0; /* drop the buffers of earlier cases */
 	if (i < 0)
 		i = (int)dmabufs.nr++;
 	dmabufs.of[i].dev = st.st_dev;
@@ -113,7 +112,7 @@ DMABUF_SEEN int fstatfs(int fd, struct statfs *ret)
 	return r;
 }
 
-/* Watch a start or an end.  0, or the errno that it is to give. */
+/* Count a start or an end; return 0 or the errno that the call has to fail with. */
 static int dmabuf_watch(unsigned i, uint64_t flags)
 {
 	uint64_t rw = flags & DMA_BUF_SYNC_RW;
@@ -158,7 +157,7 @@ DMABUF_SEEN int ioctl(int fd, unsigned long request, ...)
 	return i >= 0 && dmabufs.of[i].stub ? 0 : real(fd, request, arg);
 }
 
-/* libc declares that poll() only writes to p. */
+/* libc declares poll()'s p as only written, so gcc warns that reading it is uninitialized. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 DMABUF_SEEN int poll(struct pollfd *p, nfds_t nr, int timeout)
@@ -175,7 +174,7 @@ DMABUF_SEEN int poll(struct pollfd *p, nfds_t nr, int timeout)
 }
 #pragma GCC diagnostic pop
 
-/* Before main() nobody has a buffer, and looking for the next mmap() may need one. */
+/* NULL before the constructor: the search for libc's mmap() may itself call mmap(). */
 static void *(*dmabuf_mmap)(void *, size_t, int, int, int, off_t);
 
 static __attribute__((constructor)) void dmabuf_find_mmap(void)
@@ -194,7 +193,7 @@ DMABUF_SEEN void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t 
 		return MAP_FAILED;
 	}
 	if (i >= 0 && dmabufs.of[i].no_mmap) {
-		errno = EINVAL; /* as the kernel says for an exporter without mmap() */
+		errno = EINVAL; /* as the kernel returns for an exporter without mmap() */
 		return MAP_FAILED;
 	}
 	if (dmabuf_mmap)
@@ -248,7 +247,7 @@ static inline int dmabuf_heap(uint64_t len)
 	return dmabuf_add((int)a.fd, false);
 }
 
-/* Of a PCI BAR: all buffers are the same bytes. */
+/* Export a PCI BAR; all such buffers have the same bytes. */
 static inline int dmabuf_bar(uint64_t len)
 {
 	struct labhl_bar b = { .len = len };
@@ -265,7 +264,7 @@ static inline int dmabuf_bar(uint64_t len)
 static const struct dmabuf_exporter {
 	const char *name;
 	int (*make)(
-		uint64_t len); /* a descriptor; skips the case where there is no such exporter */
+		uint64_t len); /* return a descriptor; skip the case if there is no such exporter */
 } dmabuf_exporters[] = {
 	{ "stub", dmabuf_stub },
 	{ "udmabuf", dmabuf_udmabuf },

@@ -13,8 +13,8 @@
 
 #include "t.h"
 
-/* From now on the system call gives EPERM in all threads of this process, as in a container that
- * forbids it. */
+/* Make a system call fail with EPERM in all threads of this process from now on, as a container
+ * that forbids it does. */
 static inline void forbid(unsigned nr)
 {
 	struct sock_filter code[] = {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fusefs DIR [NAME]: mounts the file system that fusefs.h describes on DIR, prints "ready" and
- * serves until it is unmounted or gets SIGTERM.  Its type is fuse, or fuse.NAME.
+ * fusefs DIR [NAME]: mount the file system that fusefs.h describes on DIR, print "ready" and
+ * serve until it is unmounted or SIGTERM arrives.  The file system's type is fuse, or fuse.NAME.
  *
- * The low-level interface of libfuse lets a request wait without keeping a thread.
+ * It uses libfuse's low-level interface, in which a waiting request needs no thread.
  */
 #define FUSE_USE_VERSION 312
 
@@ -21,10 +21,10 @@
 #include "fusefs.h"
 #include "t.h"
 
-#define ROOM (1u << 20) /* where eio, shrink and full stop */
+#define ROOM (1u << 20) /* offset at which eio, shrink and full end, bytes */
 #define READ_MAX (1u << 20)
 
-/* In the order of their inode numbers, from 2. */
+/* In the order of their inode numbers, which begin at 2. */
 enum file {
 	NORMAL,
 	HANG,
@@ -62,7 +62,7 @@ static const struct {
 
 #define INO(file) ((fuse_ino_t)(file) + 2) /* 1 is the root */
 
-/* A request that waits. */
+/* A request to answer at the next release. */
 struct waiting {
 	struct waiting *next;
 	fuse_req_t req;
@@ -76,8 +76,8 @@ static struct waiting *waiting;
 static uint8_t full_data[ROOM];
 static size_t full_size;
 static unsigned nr_short;
-static bool fresh; /* stale is not any more */
-static bool held;  /* the root's attributes */
+static bool fresh; /* `stale' works: a release has happened */
+static bool held;  /* requests for the root's attributes wait */
 
 static void fill_stat(fuse_ino_t ino, struct stat *st)
 {
@@ -98,7 +98,7 @@ static void fill_stat(fuse_ino_t ino, struct stat *st)
 	}
 }
 
-/* Requests of `hang' are many at a time; without this the kernel sends twelve. */
+/* Let many requests of `hang' wait at the same time; the kernel's default is 12. */
 static void fs_init(void *user, struct fuse_conn_info *conn)
 {
 	(void)user;
@@ -189,7 +189,7 @@ static void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 static void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	/* The page cache would hide how each read ends. */
+	/* The page cache would hide the results of single reads. */
 	fi->direct_io = ino != INO(NORMAL);
 	(void)fuse_reply_open(req, fi);
 }
@@ -215,7 +215,7 @@ static void reply_full(fuse_req_t req, uint64_t off, size_t len)
 	(void)pthread_mutex_unlock(&lock);
 }
 
-/* How many wait, as text. */
+/* Reply the number of waiting requests, as text. */
 static void reply_waiting(fuse_req_t req)
 {
 	char text[16];
@@ -250,7 +250,7 @@ static void release_all(void)
 	}
 }
 
-/* True: the request has its answer. */
+/* Reply the file's error, if it has one; return true if a reply was sent. */
 static bool fails(fuse_req_t req, fuse_ino_t ino)
 {
 	int err = ino == INO(ABORTS) ? ECANCELED : 0;
@@ -271,7 +271,7 @@ static void be_slow(void)
 	(void)nanosleep(&ts, NULL);
 }
 
-/* Odd, and different each time. */
+/* Return an odd length that differs at each call, at most len. */
 static size_t shorten(size_t len)
 {
 	size_t n;
@@ -420,7 +420,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)snprintf(type, sizeof(type), "-osubtype=%s", argc == 3 ? argv[2] : "");
-	/* Unmount if the test ends without stopping the server. */
+	/* Unmount if the test ends without stopping this server. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
 	if (!se)

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A file system that misbehaves on purpose, for tests: the program `fusefs' (fusefs.c),
- * mounted on a directory of its own while a test runs.  Its files, FUSEFS_SIZE bytes of
- * t_fill(FUSEFS_SEED) unless said otherwise:
+ * A misbehaving file system for tests: the program `fusefs' (fusefs.c), mounted on a new
+ * directory while a test runs.  Its files have FUSEFS_SIZE bytes of t_fill(FUSEFS_SEED), except
+ * as noted:
  *
- *	normal	reads as files do
+ *	normal	reads succeed
  *	hang	reads and writes are answered at the next fusefs_release()
- *	eio	reads that reach past 1 MiB stop there, from 1 MiB on they give EIO
- *	short	reads give odd counts, less than asked
+ *	eio	reads end at 1 MiB; reads from 1 MiB on give EIO
+ *	short	reads return odd counts, less than requested
  *	slow	reads and writes take 20 ms each
- *	shrink	says it has 4 MiB, and ends at 1 MiB
- *	stale	reads, writes and syncs give ESTALE, after the next fusefs_release() they work
+ *	shrink	reports 4 MiB, but reads end at 1 MiB
+ *	stale	reads, writes and syncs give ESTALE until the next fusefs_release()
  *	aborts	reads, writes and syncs give ECANCELED
- *	quota	reads as files do; writes give EDQUOT
- *	full	empty; takes 1 MiB, then gives ENOSPC; reads back what was written
- *	hold	after a write the root's attributes are answered at the next fusefs_release()
+ *	quota	reads succeed; writes give EDQUOT
+ *	full	empty; accepts 1 MiB, then gives ENOSPC; reads return the bytes written
+ *	hold	a write makes requests for the root's attributes wait for fusefs_release()
  *
- * As root it mounts by itself, else by fusermount3.
+ * Root mounts it by mount(2), other users by fusermount3.
  */
 #ifndef PST_FUSEFS_H
 #define PST_FUSEFS_H
@@ -36,12 +36,12 @@
 #define FUSEFS_SIZE (8u << 20)
 
 struct fusefs {
-	pid_t pid;     /* 0: there is none, and why says what is missing */
-	char dir[128]; /* where it is mounted */
+	pid_t pid;     /* 0: not mounted, see why */
+	char dir[128]; /* mount point */
 	char why[256];
 };
 
-/* PST_FUSEFS, or next to the test's own directory, where the build puts it. */
+/* Return PST_FUSEFS, or the program in the build folder next to the test's. */
 static inline const char *fusefs_program(char *buf, size_t len)
 {
 	static const char *const places[] = { "../fusefs", "fusefs" };
@@ -77,7 +77,7 @@ static inline void fusefs_child(const char *program, const char *dir, const int 
 	_exit(127);
 }
 
-/* "ready" from the program, or its complaint into why. */
+/* Wait for "ready" from the program; otherwise put its message into f->why. */
 static inline int fusefs_ready(struct fusefs *f, int fd)
 {
 	size_t have = 0;
@@ -97,8 +97,8 @@ static inline int fusefs_ready(struct fusefs *f, int fd)
 }
 
 /*
- * Mount it in a new directory under parent.  0, or -1 with f->why: the machine lacks
- * something; f may be given to fusefs_stop() all the same.
+ * Mount the file system in a new directory under parent.  Return 0, or -1 and f->why if the
+ * machine lacks something; fusefs_stop() is allowed in both cases.
  */
 static inline int fusefs_start(struct fusefs *f, const char *parent)
 {
@@ -151,19 +151,19 @@ static inline void fusefs_tell(const struct fusefs *f, const char *name)
 	(void)close(fd);
 }
 
-/* Answer the reads and writes of `hang' that wait now, and who asks for the root's attributes. */
+/* Answer all waiting requests: those of `hang' and those for the root's attributes. */
 static inline void fusefs_release(const struct fusefs *f)
 {
 	fusefs_tell(f, "release");
 }
 
-/* From now on a call that asks for the root's attributes waits, until fusefs_release(). */
+/* Let requests for the root's attributes wait until fusefs_release(). */
 static inline void fusefs_hold_root(const struct fusefs *f)
 {
 	fusefs_tell(f, "hold");
 }
 
-/* Return the number of requests that wait now. */
+/* Return the number of waiting requests. */
 static inline unsigned fusefs_waiting(const struct fusefs *f)
 {
 	char path[160], text[16] = "";
@@ -179,8 +179,8 @@ static inline unsigned fusefs_waiting(const struct fusefs *f)
 }
 
 /*
- * The end, also when something hangs: with the program its descriptor of /dev/fuse goes,
- * and the kernel then fails every request that waits.
+ * Kill the server and unmount.  Its /dev/fuse is closed, so the kernel fails every waiting
+ * request.
  */
 static inline void fusefs_stop(struct fusefs *f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The functions of tests/stub/gaudi_stub.h where libhl-thunk is the real one, in a guest whose
- * kernel has the module labhl.
+ * The functions of tests/stub/gaudi_stub.h for the real libhl-thunk, in a guest whose kernel has
+ * the module labhl.
  */
 #ifndef PST_GAUDI_LAB_H
 #define PST_GAUDI_LAB_H
@@ -19,7 +19,7 @@
 
 static int lab_fd = -1;
 
-/* Use the module if PST_GAUDI_LAB asks for it. */
+/* Open the module's device if PST_GAUDI_LAB is set. */
 static inline void gaudi_lab_open(void)
 {
 	if (!getenv("PST_GAUDI_LAB"))
@@ -52,13 +52,13 @@ static inline void lab_state(struct stub_gaudi_state *ret)
 	};
 }
 
-/* As stub_gaudi_fail(), by the request that a function makes. */
+/* Like stub_gaudi_fail(): translate a function's name to the request that it makes. */
 static inline bool lab_fail(const char *spec)
 {
 	static const struct {
 		const char *name;
 		unsigned call,
-			skip; /* skip: requests of that kind that other functions make first */
+			skip; /* skip: requests of this kind that the function makes before it */
 	} calls[] = {
 		{ "*", LABHL_ANY, 0 },
 		{ "hlthunk_open", LABHL_OPEN, 0 },
@@ -111,7 +111,7 @@ static inline bool lab_poke(uint64_t va, const void *buf, size_t len)
 	return lab_copy(-1, va, buf, len, true);
 }
 
-/* What the device tells of itself, as enum hlthunk_device_name has it. */
+/* Set the device id: Gaudi 2 by default, "2" for a Gaudi, else an unknown one. */
 static inline void lab_name(const char *name)
 {
 	uint32_t id = !name ? 0x1020u : !strcmp(name, "2") ? 0x1000u : 0x1fffu;

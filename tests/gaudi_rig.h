@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by tests of Gaudi memory.  They run on the libraries of tests/stub/, which PST_LIBHLTHUNK,
- * PST_LIBSYNAPSE and PST_LIBSCAL name, and on a folder that looks like the kernel's sysfs.
+ * Shared by tests of Gaudi memory.  They use the libraries of tests/stub/, which PST_LIBHLTHUNK,
+ * PST_LIBSYNAPSE and PST_LIBSCAL name, and a folder that imitates the kernel's sysfs.
  *
- * Where PST_LIBHLTHUNK is the real library, tests of own mode run on the lab's kernel module and
- * the kernel's own sysfs: lab/guest-gaudi.
+ * If PST_LIBHLTHUNK is the real library, they use the lab's kernel module and the real sysfs
+ * instead: lab/guest-gaudi.
  */
 #ifndef PST_GAUDI_RIG_H
 #define PST_GAUDI_RIG_H
@@ -55,7 +55,8 @@ static inline void gaudi_put(const char *dir, const char *name, const char *text
 	(void)fclose(f);
 }
 
-/* A device as the kernel shows it, whose open node has the number of /dev/null or /dev/zero. */
+/* Add a device to the sysfs folder.  Its device number is that of /dev/null or /dev/zero, which
+ * tests open in its place. */
 static inline void gaudi_add(int dev, const char *type)
 {
 	static const char *const pci[] = { STUB_GAUDI_PCI_0, STUB_GAUDI_PCI_1 };
@@ -64,13 +65,13 @@ static inline void gaudi_add(int dev, const char *type)
 	(void)snprintf(dir, sizeof(dir), "class/accel/accel%d", dev);
 	gaudi_put(dir, "pci_addr", pci[dev]);
 	gaudi_put(dir, "device_type", type);
-	gaudi_put(dir, "status", "Operational\n"); /* the driver makes the first letter great */
+	gaudi_put(dir, "status", "Operational\n"); /* the driver capitalizes the status */
 	gaudi_put(dir, "device/vendor", "0x1da3\n");
 	(void)snprintf(dir, sizeof(dir), "dev/char/1:%d", dev ? 5 : 3);
 	gaudi_put(dir, "pci_addr", pci[dev]);
 }
 
-/* Make a folder for sysfs, which PST_GAUDI_ROOT names, with the Gaudis and an Intel NPU. */
+/* Make the sysfs folder with two Gaudis and an Intel NPU, and set PST_GAUDI_ROOT to it. */
 static inline void gaudi_sys_new(const char *type)
 {
 	T_EQ(scratch_new(NULL, gaudi_sys, sizeof(gaudi_sys)), 0);
@@ -90,7 +91,8 @@ static inline void gaudi_sys_done(void)
 	gaudi_lab_close();
 }
 
-/* What the library calls the devices, a number of enum hlthunk_device_name; NULL: Gaudi 2. */
+/* Set the device name that the library reports, a number of enum hlthunk_device_name; NULL:
+ * Gaudi 2. */
 static inline void gaudi_name(const char *name)
 {
 	if (lab_fd >= 0)
@@ -127,14 +129,14 @@ static inline void gaudi_stub_find(void)
 	symbol(lib, &gs.forgive, "stub_gaudi_forgive");
 }
 
-/* Wrong calls get the driver's errno, and do not end the process. */
+/* Let wrong calls return the driver's errno instead of ending the process. */
 static inline void gaudi_forgive(void)
 {
 	if (gs.forgive)
 		gs.forgive();
 }
 
-/* After this, SynapseAI is in the process. */
+/* Load SynapseAI into the process. */
 static inline void *gaudi_synapse_find(void)
 {
 	const char *synapse = getenv("PST_LIBSYNAPSE");
@@ -146,7 +148,7 @@ static inline void *gaudi_synapse_find(void)
 	return lib;
 }
 
-/* Bytes of a dma-buf, by a mapping: one by /dev/udmabuf has no read(2). */
+/* Copy bytes of a dma-buf through a mapping: one from /dev/udmabuf has no read(2). */
 static inline void gaudi_dmabuf_io(int fd, uint64_t off, void *buf, size_t len, bool store)
 {
 	size_t size = (size_t)lseek(fd, 0, SEEK_END);

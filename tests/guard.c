@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * guard [--shared] COMMAND [ARGUMENT...]: runs a test, and whatever the test started, mounted or
- * left behind is gone afterwards, however it ended.
+ * guard [--shared] COMMAND [ARGUMENT...]: run a test, then remove all that it started, mounted
+ * or left behind, no matter how it ended.
  *
- * The command gets a directory of its own (TMPDIR, PST_TEST_DIR, and its cache below) and, where
- * the right to that is there, its own mounts and its own /dev/shm and /run/penstock; --shared goes
- * without these.
- * PST_TEST_ID is a word that no other test has, for names in places that are shared.
+ * The command gets a scratch directory (TMPDIR, PST_TEST_DIR, and its cache below it) and, if
+ * permitted, private mounts and a private /dev/shm and /run/penstock; with --shared it gets no
+ * private mounts.  PST_TEST_ID is a word that no other test has, for names in shared places.
  *
- * Three processes.  The one that was called waits and passes signals on.  The keeper is its child
- * in a session of its own, so that it outlives a SIGKILL to the caller's process group, and the
- * parent of every orphan below it.  The third becomes the command.
+ * There are three processes.  The first waits and passes signals on.  Its child, the keeper, has
+ * its own session, so that it survives a SIGKILL to the caller's process group; it is the parent
+ * of every orphan below it.  The third becomes the command.
  *
- * The status is the command's, or 128 and the signal's number.  Processes and mounts that were
- * left are named on stderr, and make 1 of the status 0.
+ * The exit status is the command's, or 128 plus the signal's number.  Processes and mounts left
+ * behind are printed on stderr and turn status 0 into 1.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -38,15 +37,15 @@
 
 #include <linux/mount.h>
 
-#define GRACE_MS 10000 /* time for processes that are ending by themselves */
-#define END_MS 60000   /* for what was killed */
+#define GRACE_MS 10000 /* for processes to end by themselves */
+#define END_MS 60000   /* for killed processes to end */
 #define SHM "/dev/shm"
 #define PLACE "/run/penstock"
 
 static char scratch[PATH_MAX];
-static const char *id; /* its last word */
+static const char *id; /* last component of scratch */
 
-/* Of a shared /dev/shm, before the test. */
+/* Names in a shared /dev/shm before the test. */
 static char **shm_before;
 static size_t nr_shm_before;
 
@@ -70,7 +69,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Run a program and wait for it.  Did it end well? */
+/* Run a program and wait for it; return true if its status was 0. */
 static bool run(const char *const argv[])
 {
 	pid_t pid = fork();
@@ -87,7 +86,8 @@ static bool run(const char *const argv[])
 
 static void remove_tree(const char *path)
 {
-	/* Directories may have been left read-only.  A file may have another name elsewhere. */
+	/* A test may leave read-only directories.  Files are not made writable: they may have
+	 * links elsewhere. */
 	(void)run((const char *const[]){
 		"sh", "-c",
 		"find \"$0\" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \\; 2>/dev/null; "
@@ -98,10 +98,9 @@ static void remove_tree(const char *path)
 /* ------------------------------------------------------------------ mounts */
 
 /*
- * Make mounts of our own that nobody else sees.  In a chroot "/" is no mount point, and its
- * propagation cannot be changed from inside: setns() leads out to the namespace's root, where it
- * can.  Then the chroot's root is made a mount point, because tests remount "/" private after
- * unshare().
+ * Make a private mount namespace.  In a chroot "/" is no mount point, and its propagation cannot
+ * be changed there: setns() enters the namespace's real root, where it can.  Then make the
+ * chroot's root a mount point, because tests remount "/" private after unshare().
  */
 static bool unshare_mounts(void)
 {
@@ -140,7 +139,7 @@ static bool unshare_mounts(void)
 	return true;
 }
 
-/* mountinfo escapes names: \040 is a space. */
+/* Decode the octal escapes of mountinfo, like \040 for a space. */
 static void unescape(char *s)
 {
 	char *to = s;
@@ -156,7 +155,7 @@ static void unescape(char *s)
 	*to = '\0';
 }
 
-/* The last mount below the scratch directory; false when there is none. */
+/* Find the last mount below the scratch directory; return false if there is none. */
 static bool last_mount(char ret[PATH_MAX])
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -184,7 +183,8 @@ static bool last_mount(char ret[PATH_MAX])
 	return found;
 }
 
-/* MNT_FORCE ends what waits for a FUSE server, also one that is stopped.  How many there were. */
+/* Unmount all mounts below the scratch directory and return their number.  MNT_FORCE aborts
+ * requests that wait for a FUSE server, even a stopped one. */
 static unsigned unmount_all(bool aloud)
 {
 	char path[PATH_MAX];
@@ -201,7 +201,7 @@ static unsigned unmount_all(bool aloud)
 	return nr;
 }
 
-/* Loop devices stay after their mount has gone. */
+/* Detach loop devices of files in the scratch directory; they outlive their mounts. */
 static void detach_loops(void)
 {
 	(void)run(
@@ -214,7 +214,7 @@ static void detach_loops(void)
 
 /* --------------------------------------------------------------- processes */
 
-/* Each number in /proc. */
+/* Return the next number in /proc; 0: none. */
 static pid_t next_pid(DIR *d)
 {
 	struct dirent *e;
@@ -263,7 +263,7 @@ static void kill_children(bool aloud)
 		(void)closedir(d);
 }
 
-/* Bury the dead.  Is anybody left? */
+/* Reap ended children; return true if there are others. */
 static bool have_children(void)
 {
 	pid_t pid;
@@ -283,8 +283,8 @@ static void wait_children(uint64_t ms)
 }
 
 /*
- * Children of killed processes become ours, so this goes round until there are none.  A process
- * under a mount that hangs ends when that is gone.
+ * Kill all children.  Children of a killed process become ours, so repeat until there are none.
+ * A process that hangs in a mount ends after the mount was aborted.
  */
 static void kill_all(bool aloud)
 {
@@ -384,8 +384,8 @@ static bool in_use(const char *path)
 }
 
 /*
- * If /dev/shm is shared with the machine, remove names with this test's word, and names of usrbio
- * that were made meanwhile and belong to no process.
+ * If /dev/shm is shared with the machine, remove this test's names, and the library's names that
+ * appeared during the test and that no process uses.
  */
 static void shm_clean(void)
 {
@@ -426,8 +426,9 @@ static void command(char **argv)
 	(void)setsid();
 #ifdef NO_RANDOMIZE
 	/*
-	 * gcc 12's thread sanitizer knows the usual layout of an address space only; newer kernels
-	 * spread it wider.  Containers may forbid to switch that off: then try as it is.
+	 * gcc 12's thread sanitizer supports only the usual address space layout, and newer
+	 * kernels randomize more bits.  A container may forbid this call; then try with
+	 * randomization.
 	 */
 	(void)personality(ADDR_NO_RANDOMIZE);
 #endif
@@ -441,7 +442,7 @@ static void make_scratch(void)
 	const char *parent = getenv("PST_TEST_DIR"), *tmp = getenv("TMPDIR");
 	char real[PATH_MAX], cache[PATH_MAX + 8];
 
-	/* The path that mountinfo has, and good in every directory. */
+	/* Resolve the path: mountinfo shows it so, and it is valid in every directory. */
 	parent = parent ? parent : tmp ? tmp : "/var/tmp";
 	if (!realpath(parent, real) ||
 	    (size_t)snprintf(scratch, sizeof(scratch), "%s/pst-XXXXXX", real) >= sizeof(scratch) ||
@@ -450,7 +451,7 @@ static void make_scratch(void)
 		exit(125);
 	}
 	id = strrchr(scratch, '/') + 1;
-	/* Tests become other users. */
+	/* Tests run as other users, too. */
 	(void)chmod(scratch, 0711);
 	(void)snprintf(cache, sizeof(cache), "%s/cache", scratch);
 	(void)mkdir(cache, 0700);
@@ -458,11 +459,11 @@ static void make_scratch(void)
 	(void)setenv("PST_TEST_DIR", scratch, 1);
 	(void)setenv("PST_TEST_ID", id, 1);
 	(void)setenv("XDG_CACHE_HOME", cache, 1);
-	/* Otherwise Python writes the compiled form of each imported module into the checkout. */
+	/* Otherwise Python writes compiled modules into the checkout. */
 	(void)setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
 }
 
-/* Until the command ends, or somebody wants the end. */
+/* Wait until the command ends or a signal ends the test; return the status. */
 static int wait_command(pid_t pid, const sigset_t *signals)
 {
 	int sig, status;
@@ -489,11 +490,11 @@ static int keeper(char **argv, bool shared, const sigset_t *signals)
 	pid_t pid;
 
 	make_scratch();
-	/* A mount there would hide the scratch directory. */
+	/* A mount on /dev/shm would hide a scratch directory in it. */
 	own_mounts = !shared && unshare_mounts();
 	own_shm = own_mounts && strncmp(scratch, SHM "/", sizeof(SHM)) != 0 &&
 		  mount("none", SHM, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") == 0;
-	/* Servers remove there what dead ones of other tests have left. */
+	/* Private, because servers remove leftovers of other tests' ended servers there. */
 	if (own_mounts && (mkdir(PLACE, 0700) == 0 || errno == EEXIST))
 		(void)mount("none", PLACE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=700");
 	if (!own_shm)
@@ -503,7 +504,7 @@ static int keeper(char **argv, bool shared, const sigset_t *signals)
 		command(argv);
 	status = pid < 0 ? 125 : wait_command(pid, signals);
 
-	/* From one that was ended itself nobody expects order. */
+	/* Do not report leftovers of a test that failed or was killed. */
 	aloud = status == 0;
 	if (aloud)
 		wait_children(GRACE_MS);
@@ -515,10 +516,10 @@ static int keeper(char **argv, bool shared, const sigset_t *signals)
 	detach_loops();
 	if (!own_shm)
 		shm_clean();
-	/* Nobody works in there. */
+	/* Leave the scratch directory. */
 	if (chdir("/") < 0)
 		say("/ cannot be entered: %s", strerror(errno));
-	/* A mount shows files of others, on the same file system perhaps. */
+	/* Remove nothing below a remaining mount: its files may be others'. */
 	if (last_mount(path)) {
 		say("%s stays: %s cannot be unmounted", scratch, path);
 		return status ? status : 1;
@@ -543,13 +544,14 @@ int main(int argc, char **argv)
 	(void)sigemptyset(&signals);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
 		(void)sigaddset(&signals, ends[i]);
-		/* Shells ignore some signals in the background, and ignored ones are not seen. */
+		/* A shell may have started this with signals ignored, which would never arrive. */
 		(void)signal(ends[i], SIG_DFL);
 	}
 	(void)sigprocmask(SIG_BLOCK, &signals, NULL);
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 
-	/* This keeps cuFile's log out of the current directory; a container may forbid it. */
+	/* The library needs this call to keep cuFile's log out of the current directory.  Where
+	 * it is forbidden, name a log file, so that the library uses cuFile nevertheless. */
 	if (unshare(CLONE_FS) < 0)
 		(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 

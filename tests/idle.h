@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Do the library's threads sleep?  Told by the CPU time that each has had: a thread that sleeps
- * has the same at the end of a while as at its beginning.
- */
+/* Check that the library's threads sleep: a sleeping thread's CPU time does not grow. */
 #ifndef PST_TEST_IDLE_H
 #define PST_TEST_IDLE_H
 
@@ -10,7 +7,7 @@
 
 #define IDLE_WHILE_MS 200u
 
-/* The CPU time of a thread of this process; 0: it is gone. */
+/* Return the CPU time of a thread of this process, ns; 0: it has ended. */
 static inline uint64_t idle_of(int tid)
 {
 	clockid_t clock = (clockid_t)(~(unsigned)tid << 3 | 6u); /* CPUCLOCK_PERTHREAD, _SCHED */
@@ -21,7 +18,7 @@ static inline uint64_t idle_of(int tid)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Of all threads that run under such a name, together. */
+/* Return the total CPU time of all threads whose names begin with @name, ns. */
 static inline uint64_t idle_spent(const char *name)
 {
 	DIR *d = opendir("/proc/self/task");
@@ -45,7 +42,7 @@ static inline uint64_t idle_spent(const char *name)
 	return sum;
 }
 
-/* They come to rest: there is a while in which none of them runs. */
+/* Wait until these threads use no CPU time for IDLE_WHILE_MS. */
 static inline void idle_rests(const char *name)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS), before, now = idle_spent(name);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * See provider.h.
+ * Implementation of provider.h.
  *
- * An I/O context has a list of operations that wait for their time, and threads that take from it
- * what is due.  A step of an operation is one system call; whether more is to come io_op_advance()
- * says, and then the operation goes back to the list with a new time.
+ * An I/O context has a list of waiting operations and threads that execute the due ones.  A step
+ * of an operation is one system call; if io_op_advance() says that more is to come, the
+ * operation returns to the list with a new time.
  *
- * An operation at a gate is never due.  Changing the gate wakes the threads to look again.
+ * An operation held by a gate is never due.  A change of the gate wakes the threads.
  *
- * A file is a local file with other operations.  So tests find their own
- * bytes on the disk, and a file system that hangs hangs here too.
+ * A file is a local file with other operations, so tests find their bytes on the disk, and
+ * operations on a hanging file system hang here, too.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -27,44 +27,44 @@
 #include "file/op.h"
 #include "provider.h"
 
-#define NR_THREADS_MAX 160u /* each may hang in the kernel, by one operation */
+#define NR_THREADS_MAX 160u /* an operation may block each of them in the kernel */
 #define HANG_LOOK_NS NSEC_PER_MSEC
 
 struct test_file {
 	struct file file;
 	struct file *below;
-	struct test_gate *gate; /* or NULL */
+	struct test_gate *gate; /* NULL: none */
 };
 
-/* The I/O context's record of an operation, from queue() to the end. */
+/* The I/O context's state of an operation, from queue() to its completion. */
 struct step {
 	uint64_t due;
 	bool hangs;
-	bool at_gate; /* counted in held[] */
+	bool at_gate; /* counted in gate->held[] */
 };
 
 struct test_ctx {
 	struct io_ctx base;
-	struct list link;      /* with all others, for gates */
-	struct io_fifo queued; /* the owner's: until flush() */
+	struct list link;      /* in all.list, for gates */
+	struct io_fifo queued; /* not flushed yet; used by the owner only */
 
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* guards the members below */
 	pthread_cond_t work;
 	struct io_fifo waiting;
 	uint64_t random;
 	pthread_t threads[NR_THREADS_MAX];
 	unsigned nr_threads, nr_idle;
 	bool stop;
-	struct io_inbox inbox; /* the inbox has a lock of its own, taken after that one */
+	struct io_inbox inbox; /* its lock is taken after this one */
 };
 
 static struct {
 	pthread_mutex_t lock;
 	struct test_plan plan;
-	unsigned nr_ctxs; /* ever */
+	unsigned nr_ctxs; /* contexts made so far */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .plan = TEST_PLAN };
 
-/* Before the lock of a context. */
+/* Its lock is taken before a context's. */
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
@@ -136,7 +136,7 @@ static enum test_result gate_result(const struct io_op *op)
 	return g ? atomic_load(&g->result[bar_of(op)]) : TEST_DONE;
 }
 
-/* With the lock: does it wait at a gate? */
+/* Return true if a gate holds the operation, and update held[].  Call it with the lock held. */
 static bool gate_keeps(struct io_op *op)
 {
 	struct test_gate *g = file_of(op->file)->gate;
@@ -173,7 +173,7 @@ void test_gate_set(struct test_gate *gate, enum test_bar bar, enum test_result r
 
 /* ------------------------------------------------------------------- steps */
 
-/* With the lock. */
+/* Call it with the lock held. */
 static uint64_t below(struct test_ctx *ctx, uint64_t n)
 {
 	uint64_t x = ctx->random;
@@ -213,7 +213,8 @@ static int64_t call(const struct io_op *op, uint64_t ask)
 	return n < 0 ? -errno : n;
 }
 
-/* Move one step, of a 16th of the rest or more if the plan wants short steps. */
+/* Make one step.  If the plan splits operations, move between 1/16 and all of the remaining
+ * bytes. */
 static int64_t take_step(const struct io_op *op, const struct test_plan *p, uint64_t sixteenths)
 {
 	int64_t ask = io_op_ask(op);
@@ -248,10 +249,10 @@ bool test_provider_runs(void *(*fn)(void *))
 	return fn == work;
 }
 
-/* Create a thread if an operation waits that this thread may not reach; with the lock. */
+/* Wake or create a thread for a waiting operation.  Call it with the lock held. */
 static void have_thread(struct test_ctx *ctx)
 {
-	/* Wake all: glibc may lose a signal to one of several threads (bug 25847). */
+	/* Wake all threads: glibc may lose a signal to one of several (bug 25847). */
 	if (ctx->nr_idle)
 		(void)pthread_cond_broadcast(&ctx->work);
 	else if (ctx->nr_threads < NR_THREADS_MAX &&
@@ -259,7 +260,7 @@ static void have_thread(struct test_ctx *ctx)
 		ctx->nr_threads++;
 }
 
-/* Queue an operation that may continue at that time; with the lock. */
+/* Queue an operation whose next step is due at @due.  Call it with the lock held. */
 static void put(struct test_ctx *ctx, struct io_op *op, uint64_t due)
 {
 	struct step *s = op->ctx_data;
@@ -269,7 +270,7 @@ static void put(struct test_ctx *ctx, struct io_op *op, uint64_t due)
 	have_thread(ctx);
 }
 
-/* With the lock. */
+/* Complete an operation.  Call it with the lock held. */
 static void end(struct test_ctx *ctx, struct io_op *op)
 {
 	struct step *s = op->ctx_data;
@@ -283,7 +284,8 @@ static void end(struct test_ctx *ctx, struct io_op *op)
 	io_inbox_push(&ctx->inbox, op);
 }
 
-/* Return the first operation that is due, or when that will be; with the lock. */
+/* Return the first operation that is due; else NULL and the time of the next one.  Call it with
+ * the lock held. */
 static struct io_op *next(struct test_ctx *ctx, uint64_t *ret_at)
 {
 	struct io_op *first = NULL;
@@ -314,7 +316,7 @@ static uint64_t delay_of(struct test_ctx *ctx, const struct test_plan *p)
 	return p->delay_us ? below(ctx, p->delay_us * UINT64_C(1000)) : 0;
 }
 
-/* Does it hang by this plan?  It is looked at again later. */
+/* Return true if the operation hangs by this plan; then queue it again, to be checked later. */
 static bool still_hangs(struct test_ctx *ctx, struct io_op *op, const struct test_plan *p)
 {
 	struct step *s = op->ctx_data;
@@ -350,7 +352,7 @@ static void *work(void *arg)
 		(void)io_fifo_remove(&ctx->waiting, op);
 		if (still_hangs(ctx, op, &p))
 			continue;
-		/* This one may hang in the kernel. */
+		/* This step may block in the kernel: have a thread for the other operations. */
 		if (ctx->waiting.head)
 			have_thread(ctx);
 		(void)pthread_mutex_unlock(&ctx->lock);
@@ -433,7 +435,7 @@ static int ctx_queue(struct io_ctx *base, struct io_op *op)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	/* Each operation has the deadline of its request. */
+	/* The library must give each operation the deadline of its request. */
 	if (!op->deadline_ns)
 		abort();
 	io_op_begin(op);
@@ -454,7 +456,7 @@ static int ctx_flush(struct io_ctx *base)
 	(void)pthread_mutex_lock(&ctx->lock);
 	while ((op = io_fifo_pop(&ctx->queued)))
 		put(ctx, op, now_ns() + delay_of(ctx, &p));
-	/* Without a thread nothing would ever continue. */
+	/* Without a thread no operation would ever complete. */
 	op = ctx->nr_threads ? NULL : ctx->waiting.head;
 	while (op) {
 		(void)io_fifo_remove(&ctx->waiting, op);
@@ -474,7 +476,7 @@ static unsigned ctx_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 	return n;
 }
 
-/* Return true if the operation waits where a cancel does not reach it; under the lock. */
+/* Return true if a cancel does not reach the waiting operation.  Call it with the lock held. */
 static bool is_deaf(const struct test_ctx *ctx, struct io_op *op)
 {
 	const struct step *s = op->ctx_data;
@@ -490,8 +492,8 @@ static void ctx_cancel(struct io_ctx *base, struct io_op *op)
 
 	(void)pthread_mutex_lock(&ctx->lock);
 	/*
-	 * With the lock, so that no thread takes it as an operation that no longer hangs before it
-	 * ends.
+	 * Under the lock: otherwise a thread could execute the canceled operation, which no
+	 * longer hangs, before it is completed here.
 	 */
 	io_op_set_canceled(op);
 	if (io_fifo_remove(&ctx->queued, op) ||
@@ -534,7 +536,7 @@ static int twin_ctx_new(unsigned depth, struct io_ctx **ret)
 
 /* -------------------------------------------------------------------- files */
 
-/* Takes what is below over, also on failure. */
+/* Make a file over @lower; it takes @lower over, even on failure. */
 static int new_file(const struct file_ops *ops, struct file *lower, struct file **ret)
 {
 	struct test_plan p = plan_now();
@@ -647,7 +649,8 @@ const struct file_ops twin_file_ops = OPS("twin", twin_open, &twin_backend);
 
 /* ----------------------------------------------------------- tests of the API */
 
-/* seed=N,delay=US,split,bare: bare files have nothing but bytes. */
+/* Set the plan from PST_TEST_PLAN: "seed=N,delay=US,split,bare".  "bare" takes all optional
+ * capabilities from files. */
 static void plan_env(void)
 {
 	const char *text = getenv("PST_TEST_PLAN");
@@ -673,7 +676,7 @@ int __real_pst_file_open(const char *path, uint32_t flags, const struct pst_file
 int __wrap_pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 			 struct pst_file **ret_file);
 
-/* Every test calls this, so make the provider known here. */
+/* All tests open files, so add the provider in the first call. */
 int __wrap_pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 			 struct pst_file **ret_file)
 {

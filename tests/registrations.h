@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How often memory is registered with io_uring: the kernel tells a thread of ours before it does
- * it (seccomp_unotify(2)), which counts, and lets it go on or fail.  Memory that is let go of is
+ * Count registrations of memory with io_uring: the kernel reports each one to a thread of ours
+ * first (seccomp_unotify(2)), which counts it and lets it continue or fail.  Unregistrations are
  * not counted.
  */
 #ifndef PST_TESTS_REGISTRATIONS_H
@@ -20,11 +20,11 @@
 
 #include "t.h"
 
-static atomic_uint registrations;     /* since registrations_count() */
-static _Atomic int registrations_err; /* the result of registrations; 0: the kernel's */
+static atomic_uint registrations;     /* count since registrations_count() */
+static _Atomic int registrations_err; /* errno of registrations; 0: let them continue */
 
-/* The caller's stack may be read: it waits in the kernel for the answer, of which the thread
- * sanitizer knows nothing. */
+/* Return true for a registration.  The caller waits in the kernel, so its stack may be read; the
+ * thread sanitizer does not know that it waits. */
 __attribute__((noinline, no_sanitize("thread"))) static bool registrations_is(
 	const struct seccomp_data *d)
 {
@@ -58,10 +58,10 @@ static void *registrations_main(void *arg)
 	}
 }
 
-/* From now on, for this thread and those that it starts, to the end of the process. */
+/* Count registrations of this thread and of those that it starts, until the process ends. */
 static inline void registrations_count(void)
 {
-	/* The highest bit says that the ring's number is an index of registered rings. */
+	/* Mask the highest bit, which says that the ring is given by its registered index. */
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_register, 0, 4),

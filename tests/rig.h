@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of the library: a scratch directory, files with a pattern, a queue,
- * one request and its completion, and a matrix of back ends and kinds of memory that a case
- * runs over.
+ * Shared by the tests of the library: a scratch directory, pattern files, a queue, one request
+ * and its completion, and a matrix of back ends and kinds of memory to run a case with.
  *
  *	static void reads(void)
  *	{
@@ -17,8 +16,8 @@
  *		return rig_done();
  *	}
  *
- * After each case everything must be quiet again: nothing in flight, no staging memory, no
- * thread of the library's.
+ * After each case everything must be quiet again: no request in flight, no staging memory, no
+ * thread of the library.
  */
 #ifndef PST_RIG_H
 #define PST_RIG_H
@@ -39,7 +38,7 @@
 #define RIG_R PST_FILE_READ
 #define RIG_RW (PST_FILE_READ | PST_FILE_WRITE)
 #define RIG_NEW (RIG_RW | PST_FILE_CREATE | PST_FILE_TRUNC)
-#define RIG_TSAN T_TSAN /* under the thread sanitizer? */
+#define RIG_TSAN T_TSAN /* 1 under the thread sanitizer */
 
 #define RIG_WAIT_MS 60000
 
@@ -48,11 +47,11 @@
 
 static char rig_dir[100];
 
-/* Threads from before the case, and leftovers of failed cases. */
+/* Threads and statistics before the case, including leftovers of failed cases. */
 static unsigned rig_tasks;
 static struct pst_stats rig_before;
 
-/* Of the case that runs. */
+/* Parameters of the running case. */
 static struct pst_queue *rig_q;
 static const char *rig_dev;
 static uint32_t rig_backend;
@@ -63,12 +62,12 @@ static pid_t rig_pid;
 
 static inline void rig_clean(void)
 {
-	if (getpid() == rig_pid) /* and not a child that came to its end by exit() */
+	if (getpid() == rig_pid) /* not in a child that ended by exit() */
 		(void)scratch_remove(rig_dir);
 }
 
-/* The library's threads; their names are left in rig_task_names.  Others may be the test's, a
- * sanitizer's, or the kernel's own workers for io_uring. */
+/* Names of the library's threads, set by rig_count_tasks().  Other threads may belong to the
+ * test, a sanitizer, or the kernel's io_uring. */
 static char rig_task_names[256];
 
 static inline bool rig_is_task(const char *task)
@@ -81,7 +80,7 @@ static inline bool rig_is_task(const char *task)
 	(void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm", task);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return false; /* gone meanwhile */
+		return false; /* the thread has ended */
 	n = read(fd, comm, sizeof(comm) - 1);
 	(void)close(fd);
 	if (n <= 0 || strncmp(comm, "pst-", 4) != 0)
@@ -105,7 +104,8 @@ static inline unsigned rig_count_tasks(void)
 	return n;
 }
 
-/* A scratch directory under PST_TEST_DIR; no verdicts from earlier processes. */
+/* Make a scratch directory under PST_TEST_DIR and use it as the cache, so that no verdicts of
+ * earlier processes are found. */
 static inline void rig_init(void)
 {
 	int r = scratch_new(NULL, rig_dir, sizeof(rig_dir));
@@ -144,13 +144,13 @@ static inline uint64_t rig_random(void)
 	return rig_random_state = x;
 }
 
-/* 0 .. n - 1 */
+/* Return a number from 0 to n - 1. */
 static inline uint64_t rig_below(uint64_t n)
 {
 	return rig_random() % n;
 }
 
-/* Bit by bit, as RFC 3720 has it: what the library's checksum is compared with. */
+/* Compute CRC-32C by RFC 3720's definition, to compare the library's with. */
 T_AT_ONCE static inline uint32_t rig_crc32c(uint32_t crc, const void *buf, size_t len)
 {
 	static uint32_t table[256];
@@ -172,7 +172,7 @@ T_AT_ONCE static inline uint32_t rig_crc32c(uint32_t crc, const void *buf, size_
 
 /* ------------------------------------------------------------------ files */
 
-/* Write len bytes of the pattern to path, on the disk and not only in the cache. */
+/* Write len bytes of the pattern to path and sync them to the disk. */
 static inline void rig_make(const char *path, uint64_t seed, uint64_t len)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -207,7 +207,7 @@ static inline void rig_cold(const char *path)
 	(void)close(fd);
 }
 
-/* All of it into the page cache. */
+/* Read all of the file into the page cache. */
 static inline void rig_warm(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -220,7 +220,7 @@ static inline void rig_warm(const char *path)
 	(void)close(fd);
 }
 
-/* Read the file's present bytes; how many there were. */
+/* Read bytes of the file without the library; return their number. */
 static inline size_t rig_slurp(const char *path, uint64_t off, void *buf, size_t len)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -261,7 +261,7 @@ static inline struct pst_mem *rig_alloc(const char *dev, uint64_t len)
 	return m;
 }
 
-/* Put the pattern, or see where it ends. */
+/* Fill memory with the pattern, or return the offset of the first byte that differs. */
 static inline void rig_mem_fill(struct pst_mem *m, uint64_t off, uint64_t len, uint64_t seed,
 				uint64_t at)
 {
@@ -297,7 +297,7 @@ static inline struct pst_queue *rig_queue(uint32_t backend, uint32_t depth)
 	return q;
 }
 
-/* 0, or why file operations cannot be done by PST_BACKEND_URING or _THREADS here. */
+/* Return 0 if PST_BACKEND_URING or _THREADS works here, or the -errno that prevents it. */
 static inline int rig_backend_check(uint32_t backend)
 {
 	struct pst_check c[4] = { { .sz = sizeof(*c) },
@@ -314,8 +314,8 @@ static inline int rig_backend_check(uint32_t backend)
 }
 
 /*
- * Return an available back end.  If io_uring is missing, requests of a queue that may choose say
- * so.
+ * Return the best available back end, to request it by name: completions of a queue with
+ * PST_BACKEND_AUTO would report a missing io_uring.
  */
 static inline uint32_t rig_best_backend(void)
 {
@@ -330,7 +330,7 @@ static inline struct pst_stats rig_stats(struct pst_queue *q)
 	return st;
 }
 
-/* The same request in words, for failures. */
+/* Print a completion in words, for failures. */
 static inline void rig_show(const struct pst_done *d)
 {
 	char text[400];
@@ -338,7 +338,7 @@ static inline void rig_show(const struct pst_done *d)
 	printf("# %s\n", pst_done_text(d, text, sizeof(text)));
 }
 
-/* Exactly one completion, soon. */
+/* Wait for exactly one completion. */
 static inline struct pst_done rig_reap1(struct pst_queue *q)
 {
 	struct pst_done d = { 0 };
@@ -391,8 +391,9 @@ static inline bool rig_soft(void)
 }
 
 /*
- * The kernel counts what all programs of a user lock, rings and registered memory too.  With
- * little of it a request may say MEMLOCK, rightly, where a case expects another reason or none.
+ * Skip without much RLIMIT_MEMLOCK.  The kernel counts locked memory per user, including rings
+ * and registered memory of other programs, so a request may rightly report MEMLOCK when a case
+ * expects another reason.
  */
 static inline void rig_needs_memlock(void)
 {
@@ -405,7 +406,7 @@ static inline void rig_needs_memlock(void)
 
 /* --------------------------------------------------------------- the cases */
 
-/* Check that no queue is left; threads need a moment to end. */
+/* Check that all queues are freed and the library's threads have ended, which may take a moment. */
 static inline void rig_quiet(void)
 {
 	uint64_t end = t_hang();
@@ -429,11 +430,11 @@ static inline void rig_quiet(void)
 }
 
 static void (*rig_fn)(void);
-static struct pst_queue *rig_last; /* of the case before, which left it behind */
+static struct pst_queue *rig_last; /* queue that the previous case left */
 
 static inline void rig_case(void)
 {
-	/* A case that failed or was skipped did not clean up. */
+	/* A failed or skipped case did not clean up. */
 	rig_last = pst_queue_free(rig_last);
 	if (t_failed) {
 		rig_before = rig_stats(NULL);
@@ -454,7 +455,7 @@ static inline void rig_case(void)
 	rig_quiet();
 }
 
-/* Run one case, which makes its own queues. */
+/* Run one case that makes its own queues. */
 static inline void rig_run1(const char *name, void (*fn)(void))
 {
 	rig_backend = 0;
@@ -469,7 +470,8 @@ static inline void rig_run1(const char *name, void (*fn)(void))
 
 enum { RIG_HOST = 1, RIG_SOFT = 2 };
 
-/* A case over back ends and kinds of memory (RIG_*), with rig_q, rig_dev and rig_backend set. */
+/* Run a case for each back end and each kind of memory in @mem (RIG_*), with rig_q, rig_dev and
+ * rig_backend set. */
 static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 {
 	static const char *const devs[] = { "host", "soft:0" };
@@ -497,7 +499,7 @@ static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 static inline int rig_done(void)
 {
 	rig_last = pst_queue_free(rig_last);
-	rig_q = pst_queue_free(rig_q); /* of a last case that was skipped */
+	rig_q = pst_queue_free(rig_q); /* left by a skipped last case */
 	return t_done();
 }
 

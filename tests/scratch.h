@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Scratch folders.  They lie in the directory that tests/guard gives each test, so that what a
- * test leaves there when it dies, is skipped or forgets goes with that.
+ * Scratch folders.  They are in the directory that tests/guard gives each test and removes after
+ * it, so a crashed or skipped test leaves none.
  */
 #ifndef PST_TESTS_SCRATCH_H
 #define PST_TESTS_SCRATCH_H
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* A new one in parent, or in the test's own where that is NULL.  0 or -errno. */
+/* Make a folder in parent; NULL: in the test's directory.  Return 0 or -errno. */
 static inline int scratch_new(const char *parent, char *ret, size_t size)
 {
 	parent = parent ? parent : getenv("PST_TEST_DIR");
@@ -31,7 +31,7 @@ static inline int scratch_unlink(const char *at, const struct stat *st, int type
 	return remove(at);
 }
 
-/* Remove a folder with its contents, but not what is mounted there.  Return 0, or -1 and errno. */
+/* Remove a folder with its contents, except mounts in it.  Return 0, or -1 and errno. */
 static inline int scratch_remove(const char *dir_path)
 {
 	return nftw(dir_path, scratch_unlink, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);

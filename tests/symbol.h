@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A function of a library that was opened at run time; slot is a pointer to it, NULL without. */
+/* Store a function of an opened library in the pointer at slot; NULL if the library lacks it. */
 #ifndef PST_TESTS_SYMBOL_H
 #define PST_TESTS_SYMBOL_H
 

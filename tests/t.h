@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The test harness: cases that print TAP, checks that survive release builds, and a count
- * of descriptors and mappings at the end, so that a test which leaks fails.
+ * The test harness: cases that print TAP, checks that work in release builds, and a count of
+ * open descriptors at the end, which fails a leaking test.
  *
  *	static void reads_past_the_end(void)
  *	{
@@ -14,12 +14,12 @@
  *		return t_done();
  *	}
  *
- * A failed check is reported and ends the case; a case that lacks something calls
- * T_SKIP("what is missing").  Exit status: 0, 1 when a case failed.
+ * A failed check is printed and ends the case; a case that needs something missing calls
+ * T_SKIP("what is missing").  The exit status is 1 if a case failed, else 0.
  *
- * PST_TEST_CASE, names with commas between them, leaves the other cases out:
- * ./dev test NAME -- CASE...  PST_TEST_SKIP is a file with a line "PROGRAM CASE: REASON" for
- * each case that is skipped, or with * as CASE for all of a program.
+ * PST_TEST_CASE, a comma-separated list of names, selects cases: ./dev test NAME -- CASE...
+ * PST_TEST_SKIP is a file with a line "PROGRAM CASE: REASON" for each case to skip; CASE *
+ * stands for all cases of a program.
  */
 #ifndef PST_T_H
 #define PST_T_H
@@ -40,7 +40,7 @@
 
 static jmp_buf t_jump;
 static int t_cases, t_failed;
-static const char *t_only, *t_skips; /* PST_TEST_CASE and PST_TEST_SKIP when main() began */
+static const char *t_only, *t_skips; /* PST_TEST_CASE, PST_TEST_SKIP */
 
 enum { T_JUMP_FAIL = 1, T_JUMP_SKIP };
 static char t_why[512];
@@ -61,14 +61,14 @@ static char t_why[512];
 		if (!(cond))                 \
 			T_FAIL("%s", #cond); \
 	} while (0)
-/* Integers of any type. */
+/* Compare integers of any type. */
 #define T_EQ(a, b)                                                           \
 	do {                                                                 \
 		long long _a = (long long)(a), _b = (long long)(b);          \
 		if (_a != _b)                                                \
 			T_FAIL("%s is %lld, not %s = %lld", #a, _a, #b, _b); \
 	} while (0)
-/* A result that must be 0, with the library's sentence when it is not. */
+/* Check that a result is 0; otherwise print the library's error text. */
 #define T_OK(call)                                                           \
 	do {                                                                 \
 		int _r = (call);                                             \
@@ -79,10 +79,11 @@ static char t_why[512];
 #define T_ERROR_TEXT() ""
 #endif
 
-/* Cases are functions without arguments; on success they free what they allocate. */
+/* Run a case: a function without arguments that frees what it allocated if it succeeds. */
 #define T_RUN(fn) t_run(#fn, fn)
 
-/* Is it a name of the list, or does it begin with one as "reads uring host" does with "reads"? */
+/* Return true if PST_TEST_CASE lists the name or its first words, as "reads" for "reads uring
+ * host". */
 static inline bool t_wanted(const char *name)
 {
 	const char *at = t_only;
@@ -99,7 +100,7 @@ static inline bool t_wanted(const char *name)
 	}
 }
 
-/* The reason why a case is skipped, into t_why. */
+/* Return true if PST_TEST_SKIP lists the case, and put the reason into t_why. */
 static inline bool t_left_out(const char *name)
 {
 	FILE *f = t_skips ? fopen(t_skips, "re") : NULL;
@@ -158,7 +159,7 @@ static inline unsigned t_count_fds(void)
 	return n;
 }
 
-/* Name open descriptors, to find the one that is left. */
+/* Print the open descriptors, to find the leaked one. */
 static inline void t_show_fds(void)
 {
 	for (int fd = 0; fd < 100; fd++) {
@@ -172,7 +173,7 @@ static inline void t_show_fds(void)
 	}
 }
 
-/* Descriptors open when main() began; t_done() compares. */
+/* Descriptors open before main(); t_done() compares. */
 static unsigned t_fds_at_start;
 
 __attribute__((constructor)) static void t_start(void)
@@ -191,21 +192,18 @@ static inline uint64_t t_now(void)
 }
 
 /*
- * An ordinary user that no other process is: the kernel sums up locked memory by user, and
- * tests run side by side.
+ * Return a user id of no other process: the kernel sums up locked memory per user, and tests run
+ * in parallel.
  */
 static inline uid_t t_stranger(void)
 {
 	return 1000000 + (uid_t)getpid();
 }
 
-/*
- * Time limit of tests that wait for a condition, in ns: only a hang takes longer, however busy the
- * machine is.
- */
+/* Longest wait for a condition, ns.  Only a hang takes longer, however busy the machine is. */
 #define T_HANG_NS UINT64_C(60000000000)
 
-/* Processor time of this thread, in ns: what others do on the machine is not in it. */
+/* Return the CPU time of this thread, ns; other load on the machine does not count. */
 static inline uint64_t t_cpu(void)
 {
 	struct timespec ts;
@@ -214,7 +212,7 @@ static inline uint64_t t_cpu(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Return the deadline that many milliseconds from now. */
+/* Return the deadline @ms milliseconds from now. */
 static inline uint64_t t_in_ms(uint64_t ms)
 {
 	return t_now() + ms * 1000000u;
@@ -226,9 +224,9 @@ static inline uint64_t t_hang(void)
 }
 
 /*
- * The number of descriptors, once there are no more than so many.  The library keeps a queue for
- * calls that wait, for some time.  A queue's ring goes in the background, and the table of
- * descriptors grows there: each holds some for a moment.
+ * Wait until at most @most descriptors are open, and return their number.  The library keeps a
+ * queue for blocking calls for some time, and its background work holds descriptors for a
+ * moment.
  */
 static inline unsigned t_fds_left(unsigned most)
 {
@@ -252,7 +250,7 @@ static inline int t_done(void)
 	}
 	if (!t_failed && t_left_out("no_descriptor_leaks")) {
 		printf("ok %d no_descriptor_leaks # SKIP %s\n", ++t_cases, t_why);
-	} else if (!t_failed) { /* a failed case leaves through longjmp and may leak */
+	} else if (!t_failed) { /* a failed case leaves by longjmp() and may leak */
 		bool same;
 
 		fds = t_fds_left(t_fds_at_start);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pst_mem_crc32c() of device memory, compared with a checksum that the CPU computes bit by bit.
+ * pst_mem_crc32c() of device memory, compared with a checksum that the CPU computes by RFC
+ * 3720's definition.
  *
  *	gpu-sum [-m DEVICE] [-n FLIPS] [-a] [-b GIB]
  *		cases, in TAP; -a: every length up to 4099 at every alignment; -b: measure the rate
