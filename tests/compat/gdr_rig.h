@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of libgdrapi: memory of a device that the test can look at by other
- * means, and the recipe of a client.
+ * Shared by the tests of libgdrapi: device memory that the test can also access by other means,
+ * and a client's usual calls.
  */
 #ifndef PST_GDR_RIG_H
 #define PST_GDR_RIG_H
@@ -22,7 +22,7 @@
 
 static gdr_t g;
 
-/* Device memory and its address. */
+/* Allocate device memory and return its address. */
 static inline struct pst_mem *rig_mem(const char *device, uint64_t len, unsigned long *ret_addr)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -43,7 +43,7 @@ static inline gdr_mh_t rig_pin(unsigned long addr, size_t size)
 	return mh;
 }
 
-/* Pin, map all, and the place of the byte at addr as clients find it. */
+/* Pin and map a range; return the mapped byte of address @at, as clients find it. */
 static inline char *rig_map(unsigned long addr, size_t size, unsigned long at, gdr_mh_t *ret_mh,
 			    void **ret_va)
 {
@@ -62,7 +62,7 @@ static inline void rig_unmap(gdr_mh_t mh, void *va, size_t size)
 	T_EQ(gdr_unpin_buffer(g, mh), 0);
 }
 
-/* Both ways through a mapping, seen from the device's side. */
+/* Copy both ways through a mapping and check each copy from the device's side. */
 static inline void rig_bytes(gdr_mh_t mh, char *ptr, struct pst_mem *m, uint64_t off, size_t len)
 {
 	char *a = malloc(len), *b = malloc(len);
@@ -80,7 +80,7 @@ static inline void rig_bytes(gdr_mh_t mh, char *ptr, struct pst_mem *m, uint64_t
 	free(b);
 }
 
-/* Mappings of the process, which a test that leaks none has as many of as before. */
+/* Return the number of the process's mappings, to find leaks. */
 static inline unsigned rig_maps(void)
 {
 	FILE *f = fopen("/proc/self/maps", "re");

@@ -33,7 +33,7 @@ static inline const char *in_dir(const char *name)
 	return path[at];
 }
 
-/* A file of so many bytes, t_fill()'s from 0 on. */
+/* Make a file of len bytes of t_fill(). */
 static inline const char *rig_file(const char *name, size_t len)
 {
 	const char *path = in_dir(name);
@@ -57,7 +57,7 @@ static inline void *rig_start(void)
 	return s;
 }
 
-/* One file with up to 8 ranges. */
+/* Request ranges of one file. */
 static inline int rig_request(void *s, const char *path, uint32_t nr, const size_t *offs,
 			      const size_t *sizes, void *const *dsts, uint64_t *ret)
 {
@@ -85,7 +85,7 @@ static inline struct response rig_response(void *s)
 	return r;
 }
 
-/* The one response of a request with one range. */
+/* Request one range and return the code of its response. */
 static inline int rig_only(void *s, const char *path, size_t off, size_t size, void *dst)
 {
 	struct response r;
@@ -98,7 +98,7 @@ static inline int rig_only(void *s, const char *path, size_t off, size_t size, v
 	return r.code;
 }
 
-/* Nothing more comes. */
+/* Check that no further response arrives. */
 static inline void rig_quiet(void *s)
 {
 	struct response r = { 1, 1, 1, 1, 1 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program that knows libgdrapi from its documentation only: own declarations, dlopen(), and
- * the checks that big clients make before they trust it.  NCCL loads "libgdrapi.so", wants
- * eleven symbols and a library and a driver of 2.1; NVSHMEM loads "libgdrapi.so.2" and wants the
- * major version that it was built with and no lower minor one.
+ * A program that knows libgdrapi from its documentation only: its own declarations, dlopen(),
+ * and the checks that large clients make before they use the library.  NCCL loads "libgdrapi.so"
+ * and requires eleven symbols and library and driver version 2.1; NVSHMEM loads "libgdrapi.so.2"
+ * and requires the major version that it was built with and at least its minor version.
  *
- * Each client is a process of its own, because a library reads its environment once.
+ * Each client is a separate process, because the library reads its environment once.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -40,14 +40,14 @@ static struct {
 	int (*gdr_driver_get_version)(struct gdr *, int *, int *);
 	int (*gdr_copy_to_mapping)(struct mh, void *, const void *, size_t);
 	int (*gdr_copy_from_mapping)(struct mh, void *, const void *, size_t);
-	/* These may be missing in older ones. */
+	/* Optional: older libraries lack them. */
 	int (*gdr_pin_buffer_v2)(struct gdr *, unsigned long, size_t, uint32_t, struct mh *);
 	int (*gdr_get_info_v2)(struct gdr *, struct mh, void *);
 	int (*gdr_map_v2)(struct gdr *, struct mh, void **, size_t, int);
 	int (*gdr_get_attribute)(struct gdr *, int, int *);
 } api;
 
-/* The loader finds it by this program's own path or LD_LIBRARY_PATH. */
+/* The loader finds the library by this program's path or LD_LIBRARY_PATH. */
 static void load(const char *name)
 {
 	void *lib = dlopen(name, RTLD_NOW);
@@ -78,7 +78,7 @@ static void load(const char *name)
 	SYM(gdr_get_attribute);
 }
 
-/* A client's use of a buffer, NCCL's way. */
+/* Use a buffer as NCCL does. */
 static void use(struct gdr *g, bool v2)
 {
 	const size_t page = 65536, size = 2 * page;
@@ -138,7 +138,7 @@ static void nvshmem(void)
 	g = api.gdr_open();
 	T_CHECK(g);
 	T_EQ(api.gdr_get_attribute(g, 3, &dmabuf), 0);
-	/* Without it the module's version is asked for. */
+	/* Without dma-buf support NVSHMEM asks for the module's version. */
 	T_EQ(dmabuf, 0);
 	T_EQ(api.gdr_driver_get_version(g, &driver[0], &driver[1]), 0);
 	T_CHECK(driver[0] == 2 && driver[1] >= 0);
@@ -158,7 +158,8 @@ static void fails_a_little(void)
 	T_EQ(api.gdr_pin_buffer(g, 4096, 4096, 0, 0, &mh), EINVAL);
 }
 
-/* One refusal of a device is one error, and the handle is as it was. */
+/* A device refuses the first mappings: each gdr_map() must give ENOMEM, and a later one must
+ * work. */
 static void no_memory_at_first(void)
 {
 	struct pst_mem_info m = { .sz = sizeof(m) };
@@ -209,9 +210,9 @@ static int client_main(const char *name)
 }
 
 static const char *self;
-static char text[20000]; /* what the client printed */
+static char text[20000]; /* output of the client */
 
-/* Run a client with up to two variables, "NAME=value". */
+/* Run a client with up to two variables, each "NAME=value" or NULL. */
 static void run(const char *name, const char *var, const char *var2)
 {
 	int status = -1, fd[2];
@@ -268,7 +269,7 @@ static void log_lines(void)
 {
 	run("fails-a-little", "GDRCOPY_LOG_LEVEL=1", NULL);
 	T_CHECK(!text[0]);
-	run("fails-a-little", "GDRCOPY_ENABLE_LOGGING=0", NULL); /* any value */
+	run("fails-a-little", "GDRCOPY_ENABLE_LOGGING=0", NULL); /* any value enables it */
 	says("ERR:  cannot pin 4096 bytes at 0x1000: ");
 	says_not("INFO: ");
 	run("fails-a-little", "GDRCOPY_ENABLE_LOGGING=", "GDRCOPY_LOG_LEVEL=2");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdr_open() in a program that uses CUDA, on the library that PST_LIBCUDA names: where no
- * mapping can be had, the program learns it there, and where there is no context none is made.
+ * gdr_open() in a program that uses CUDA, with the library that PST_LIBCUDA names.  It must fail
+ * if no mapping is possible, and must not make a context if there is none.
  */
 #include <dlfcn.h>
 
@@ -32,7 +32,7 @@ static void load(void)
 	symbol(lib, &cuda.pop, "cuCtxPopCurrent_v2");
 }
 
-/* The driver is in the process, but nobody has made a context: none is made here. */
+/* The driver is loaded, but has no context: gdr_open() must not make one. */
 static void without_a_context(void)
 {
 	struct stub_cuda_state s;
@@ -47,7 +47,7 @@ static void without_a_context(void)
 	T_EQ(gdr_close(a), 0);
 }
 
-/* The second device: what is tried is the current one. */
+/* Make a device's context current: gdr_open() must check that device. */
 static void push_context(int dev)
 {
 	cu_ctx ctx;
@@ -96,7 +96,8 @@ static void where_nothing_can_be_mapped(void)
 	T_CHECK(strstr(pst_error_text(), "no window can be had"));
 	T_CHECK(cuda.fail(NULL));
 	pop_context(0);
-	/* Without a context it is not known here, and memory of other kinds works. */
+	/* Without a context CUDA cannot be checked yet, and other memory works: gdr_open() must
+	 * succeed. */
 	g = gdr_open();
 	T_CHECK(g);
 	T_EQ(gdr_close(g), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What clients round, and what of it is mapped: on the software device and, where PST_LIBCUDA
- * names the stub of libcuda, on memory of CUDA.
+ * Ranges as clients round them, and the bytes that are mapped: on the software device and, if
+ * PST_LIBCUDA names the double of libcuda, on CUDA memory.
  */
 #include "gdr_rig.h"
 
@@ -17,7 +17,7 @@ static unsigned long up(unsigned long x)
 	return down(x + GPU_PAGE_OFFSET);
 }
 
-/* Any address and any length, as they are. */
+/* Any address and length must be mapped as given. */
 static void nothing_rounded(void)
 {
 	static const unsigned long offs[] = { 0, 1, 255, 4095, PAGE - 1, PAGE, PAGE + 3, 3 * PAGE };
@@ -25,7 +25,7 @@ static void nothing_rounded(void)
 	unsigned long addr;
 	struct pst_mem *m = rig_mem(device, 8 * PAGE, &addr);
 
-	/* The stub's dma-buf of a part, from a later page on, cannot be mapped. */
+	/* The double cannot map a dma-buf that begins at a later page. */
 	for (unsigned i = 0; i < sizeof(offs) / sizeof(offs[0]); i++)
 		for (unsigned k = 0; k < sizeof(lens) / sizeof(lens[0]); k++) {
 			gdr_mh_t mh;
@@ -42,7 +42,7 @@ static void nothing_rounded(void)
 	pst_mem_free(m);
 }
 
-/* The recipe of copybw: allocate a page more, round the size, find the offset by info.va. */
+/* As gdrcopy's copybw: allocate a page more, round the size up, find the offset by info.va. */
 static void recipe_of_copybw(void)
 {
 	size_t size = 4096, rounded = up(size);
@@ -60,7 +60,7 @@ static void recipe_of_copybw(void)
 	pst_mem_free(m);
 }
 
-/* That of NCCL: no byte more than needed. */
+/* As NCCL: align the address in a larger allocation and pin whole pages. */
 static void recipe_of_nccl(void)
 {
 	for (size_t size = 8; size < 4 * PAGE; size = size * 3 + 5) {
@@ -83,7 +83,7 @@ static void recipe_of_nccl(void)
 	}
 }
 
-/* Memory whose last page of the GPU has nothing of other allocations, which may lie anywhere. */
+/* Allocate memory whose last GPU page has no other allocation in it. */
 static struct pst_mem *alone(uint64_t len, unsigned long *ret_addr)
 {
 	struct pst_mem *held[32], *m = NULL;
@@ -106,7 +106,7 @@ static struct pst_mem *alone(uint64_t len, unsigned long *ret_addr)
 	return m;
 }
 
-/* Only the size is rounded, and the allocation ends before. */
+/* The size is rounded up beyond the end of the allocation. */
 static void end_past_the_allocation(void)
 {
 	static const size_t sizes[] = { 1, 4096, PAGE - 1, PAGE + 1, 100000, 5 * PAGE - 77 };
@@ -123,18 +123,18 @@ static void end_past_the_allocation(void)
 		T_EQ(gdr_get_info(g, mh, &info), 0);
 		T_EQ(info.mapped_size, rounded);
 		rig_bytes(mh, p, m, 0, size);
-		/* What is behind belongs to somebody else. */
+		/* Bytes after the allocation belong to others: copies must fail. */
 		T_EQ(gdr_copy_to_mapping(mh, p + size, &c, 1), EINVAL);
 		T_EQ(gdr_copy_from_mapping(mh, &c, p + size - 1, 2), EINVAL);
 		rig_unmap(mh, va, rounded);
-		/* No rounding takes it a page too far. */
+		/* A range that ends a page later is more than rounding. */
 		T_EQ(gdr_pin_buffer(g, addr, rounded + PAGE, 0, 0, &no), EINVAL);
 		T_EQ(gdr_pin_buffer(g, addr, rounded + 1, 0, 0, &no), EINVAL);
 		pst_mem_free(m);
 	}
 }
 
-/* Memory whose first byte lies inside a page of the GPU. */
+/* Allocate memory that begins inside a GPU page. */
 static struct pst_mem *mid_page(uint64_t len, unsigned long *ret_addr)
 {
 	struct pst_mem *held[32], *m = NULL;
@@ -154,7 +154,7 @@ static struct pst_mem *mid_page(uint64_t len, unsigned long *ret_addr)
 	return m;
 }
 
-/* That of UCX: both ends. */
+/* As UCX: both ends are rounded. */
 static void both_ends(void)
 {
 	unsigned long addr, start, end;
@@ -178,18 +178,18 @@ static void both_ends(void)
 	T_EQ(gdr_copy_from_mapping(mh, &c, p + len, 1), EINVAL);
 	T_EQ(gdr_copy_from_mapping(mh, &c, va, 1), EINVAL);
 	rig_unmap(mh, va, end - start);
-	/* A mapping of nothing but what was rounded. */
+	/* Map only bytes before the allocation. */
 	mh = rig_pin(start, end - start);
 	T_EQ(gdr_map(g, mh, &va, 1), (addr - start) >= 4096 ? EINVAL : 0);
 	T_EQ(gdr_unpin_buffer(g, mh), 0);
-	/* A page too early is no rounding. */
+	/* A range that begins a page earlier is more than rounding. */
 	T_EQ(gdr_pin_buffer(g, start - PAGE, end - start, 0, 0, &no), EINVAL);
 	pst_mem_free(m);
 }
 
 /*
- * Two allocations inside one page of the GPU; false where that does not come about.  All are held
- * until then: where one was freed, the next one would lie.
+ * Find two allocations in one GPU page; return false if there are none.  Keep all allocations
+ * until then, as a freed address is used again.
  */
 static bool neighbours(struct pst_mem *m[2], unsigned long addr[2])
 {
@@ -217,7 +217,8 @@ static bool neighbours(struct pst_mem *m[2], unsigned long addr[2])
 	return found;
 }
 
-/* Whose bytes are meant cannot be told from the page, but from the address. */
+/* Two allocations share a page: the page's address is ambiguous and must be refused, the
+ * allocations' addresses must work. */
 static void shared_pages(void)
 {
 	unsigned long addr[2];
@@ -235,7 +236,7 @@ static void shared_pages(void)
 		rig_unmap(mh, va, 4096);
 	}
 	pst_mem_free(m[0]);
-	/* Alone in its page it is found. */
+	/* Alone in its page, the second allocation may be found by the page's address. */
 	if (gdr_pin_buffer(g, down(addr[1]), PAGE, 0, 0, &mh) == 0) {
 		T_EQ(gdr_map(g, mh, &va, PAGE), 0);
 		rig_bytes(mh, (char *)va + (addr[1] - down(addr[1])), m[1], 0, 4096);
@@ -269,7 +270,7 @@ int main(void)
 	g = gdr_open();
 	if (!g)
 		return 1;
-	/* What the first of a device begins stays while there is one. */
+	/* Keep a device allocation, so that device state stays alive between the cases. */
 	(void)pst_mem_alloc("cuda:0", 1, NULL, &keep);
 	run_all("soft:0");
 	run_all("cuda:0");

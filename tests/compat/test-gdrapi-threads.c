@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any call from any thread at any time: each has its result, and nothing crashes, also where
- * threads end what others are using.
+ * Calls of many threads at the same time: each must return a valid result and nothing may crash,
+ * even if threads end objects that others use.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,7 +39,7 @@ static void *run(void *(*fn)(void *))
 			wrong++; \
 	} while (0)
 
-/* Everybody has buffers of his own, of one session. */
+/* Each thread pins buffers in the same session. */
 static void *own_buffers(void *arg)
 {
 	unsigned long at = addr + *(unsigned *)arg * (LEN / THREADS);
@@ -73,7 +73,7 @@ static void buffers_of_many_threads(void)
 	run(own_buffers);
 }
 
-/* Sessions of their own, that end with what is in them. */
+/* Each thread opens sessions and closes them with buffers and mappings in them. */
 static void *own_sessions(void *arg)
 {
 	unsigned long at = addr + *(unsigned *)arg * (LEN / THREADS);
@@ -102,7 +102,7 @@ static void sessions_of_many_threads(void)
 static gdr_mh_t shared;
 static void *_Atomic shared_va;
 
-/* One thread maps and unmaps what the others copy through all the time. */
+/* Thread 0 maps and unmaps a buffer while the other threads copy through the mapping. */
 static void *copy_or_unmap(void *arg)
 {
 	unsigned id = *(unsigned *)arg, off = 16384 * id;
@@ -140,7 +140,7 @@ static void copies_while_the_mapping_ends(void)
 
 static gdr_t _Atomic session;
 
-/* One thread closes the session in which the others pin and map. */
+/* Thread 0 closes the session in which the other threads pin and map. */
 static void *use_or_close(void *arg)
 {
 	unsigned id = *(unsigned *)arg;
@@ -182,7 +182,7 @@ static void pins_while_the_session_ends(void)
 	T_EQ(gdr_close(session), 0);
 }
 
-/* Everybody ends everything: each end happens once. */
+/* All threads unpin the same buffers: each unpin must succeed once. */
 static gdr_mh_t many[64];
 static _Atomic unsigned ended;
 
@@ -219,7 +219,7 @@ int main(void)
 	if (!g)
 		return 1;
 	mem = rig_mem("soft", LEN, &addr);
-	/* One mapping keeps what the first of a device begins. */
+	/* Keep one mapping, so that device state stays alive between the cases. */
 	(void)rig_map(addr, 1, addr, &keep, &va);
 	T_RUN(buffers_of_many_threads);
 	T_RUN(sessions_of_many_threads);

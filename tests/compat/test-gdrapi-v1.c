@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program written for gdrcopy 1.x: its handle is a number, it copies without one, and its
- * info has five members.  The four checks are those of the first program that came with it.
+ * A program written for gdrcopy 1.x: its handle is a number, it copies without one, and its info
+ * has five members.  The four checks are those of gdrcopy's first example.
  */
 #define GDRAPI_V1
 #include <errno.h>

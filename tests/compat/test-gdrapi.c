@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Every call of <gdrapi.h> and every error of each, on the software device.
- */
+/* Every function of <gdrapi.h> and every error of each, on the software device. */
 #include "gdr_rig.h"
 
 #define LEN (1u << 20)
 
-/* Sizes and values that binaries rely on. */
+/* Sizes and values that are part of the ABI. */
 #define SAME(a, b) _Static_assert((long)(a) == (long)(b), #a)
 SAME(sizeof(gdr_mh_t), 8);
 SAME(sizeof(gdr_t), 8);
@@ -50,7 +48,7 @@ SAME(GDR_ATTR_MAX, 4);
 static struct pst_mem *mem;
 static unsigned long addr;
 
-/* errno stays the caller's. */
+/* The calls must not change errno. */
 #define ERRNO 77
 #define GIVES(call, want)           \
 	do {                        \
@@ -122,7 +120,7 @@ static void open_and_close(void)
 	GIVES(gdr_close(a), 0);
 	GIVES(gdr_close(a), EINVAL);
 	GIVES(gdr_get_attribute(a, GDR_ATTR_USE_PERSISTENT_MAPPING, &v), EINVAL);
-	/* The same place, another number. */
+	/* A closed session's value is not used again. */
 	T_CHECK(gdr_open() != a);
 	GIVES(gdr_close(b), 0);
 	GIVES(gdr_close(NULL), EINVAL);
@@ -161,7 +159,7 @@ static void pins(void)
 	GIVES(gdr_pin_buffer(g, addr, SIZE_MAX, 0, 0, &mh), EINVAL);
 	GIVES(gdr_pin_buffer(g, ULONG_MAX - 10, 20, 0, 0, &mh), EINVAL);
 	GIVES(gdr_pin_buffer(g, addr, LEN + 2 * PAGE, 0, 0, &mh), EINVAL);
-	/* Memory of the host, on the stack and nowhere. */
+	/* Host memory: the stack, and unmapped addresses. */
 	GIVES(gdr_pin_buffer(g, (unsigned long)(uintptr_t)&mh, sizeof(mh), 0, 0, &mh), EINVAL);
 	GIVES(gdr_pin_buffer(g, PAGE, PAGE, 0, 0, &mh), EINVAL);
 	GIVES(gdr_pin_buffer(g, PAGE, 10 * PAGE, 0, 0, &mh), EINVAL);
@@ -208,7 +206,7 @@ static void facts(void)
 	GIVES(gdr_get_info_v2(g, mh, &info), EINVAL);
 }
 
-/* The two bits lie at byte 36. */
+/* Both bits are in the word at byte 36. */
 static void places_of_bits(void)
 {
 	union {
@@ -225,7 +223,7 @@ static void places_of_bits(void)
 	T_CHECK(x.v1.mapped && x.v1.wc_mapping);
 }
 
-/* The call of programs built before 2.4: it fills 40 bytes and not one more. */
+/* The function of programs built before 2.4 must fill exactly 40 bytes. */
 static void facts_of_old(void)
 {
 #undef gdr_get_info
@@ -279,11 +277,11 @@ static void maps(void)
 	GIVES(gdr_unmap(NULL, mh, va, 2 * PAGE), EINVAL);
 	GIVES(gdr_unmap(g, mh, va, 2 * PAGE), 0);
 	GIVES(gdr_unmap(g, mh, va, 2 * PAGE), EINVAL);
-	/* And again, a part of it. */
+	/* Map a part of the buffer again. */
 	GIVES(gdr_map(g, mh, &va, 5000), 0);
 	rig_bytes(mh, va, mem, 0, 8192);
 	GIVES(gdr_copy_to_mapping(mh, (char *)va + 8192, &mh, 1), EINVAL);
-	/* A mapping ends with its buffer. */
+	/* Unpinning a buffer ends its mapping. */
 	GIVES(gdr_unpin_buffer(g, mh), 0);
 	GIVES(gdr_unmap(g, mh, va, 5000), EINVAL);
 }
@@ -306,7 +304,7 @@ static void copies(void)
 		GIVES(gdr_copy_from_mapping(mh, out + i % 9, p + off, len), 0);
 		T_EQ(t_differs(out + i % 9, i, 0, len), len);
 	}
-	/* The last byte, and one more: 70,000 are two pages of the GPU, both are there. */
+	/* The last byte, and bytes outside: 70,000 bytes are two GPU pages, and both are mapped. */
 	GIVES(gdr_copy_to_mapping(mh, p + 70000 - 1, in, 1), 0);
 	GIVES(gdr_copy_to_mapping(mh, p - 1, in, 1), EINVAL);
 	GIVES(gdr_copy_to_mapping(mh, p + 2 * PAGE, in, 1), EINVAL);
@@ -326,7 +324,7 @@ static void copies(void)
 	GIVES(gdr_copy_to_mapping(mh, p, in, 1), EINVAL);
 }
 
-/* A number that was given back stays void, whatever takes its place. */
+/* An old handle must stay invalid when a new buffer takes its slot. */
 static void old_handles(void)
 {
 	gdr_mh_t old = rig_pin(addr, 4096), mh;
@@ -348,7 +346,7 @@ static void old_handles(void)
 	}
 }
 
-/* A session sees its own buffers and not those of another. */
+/* A session must not accept handles of another session. */
 static void sessions_are_apart(void)
 {
 	gdr_t other = gdr_open();
@@ -372,7 +370,7 @@ static void two_handles_on_one_range(void)
 	T_EQ(gdr_copy_to_mapping(a, pa, "x", 1), 0);
 	T_EQ(gdr_copy_from_mapping(b, &c, pb, 1), 0);
 	T_EQ(c, 'x');
-	/* Each in its own mapping only. */
+	/* A handle must not copy through another handle's mapping. */
 	T_EQ(gdr_copy_from_mapping(b, &c, pa, 1), EINVAL);
 	rig_unmap(a, va, LEN);
 	T_EQ(gdr_copy_from_mapping(b, &c, pb, 1), 0);
@@ -382,7 +380,7 @@ static void two_handles_on_one_range(void)
 	rig_unmap(b, vb, 2 * PAGE);
 }
 
-/* Is there anything at the address? */
+/* Return true if the address can be read. */
 static bool readable(const void *p)
 {
 	int status = 0;
@@ -425,7 +423,7 @@ static void closing_ends_all(void)
 	T_CHECK(t_fds_left(fds) <= fds);
 }
 
-/* Persistent: the mapping holds what it shows. */
+/* A mapping keeps the memory that it shows, as a persistent one. */
 static void freed_under_a_mapping(void)
 {
 	unsigned long at;
@@ -478,7 +476,7 @@ static void a_child_has_nothing(void)
 	rig_unmap(mh, va, PAGE);
 }
 
-/* No descriptor and no mapping is left, over many times. */
+/* Pin, copy and unpin many times: no descriptor and no mapping may be left. */
 static void many_cycles(void)
 {
 	unsigned maps, fds, cycles = RIG_SLOW ? 500 : 10000;
@@ -486,7 +484,7 @@ static void many_cycles(void)
 	void *va, *vk;
 	char *p;
 
-	/* One mapping keeps what the first of a device begins. */
+	/* Keep one mapping, so that device state stays alive between the cycles. */
 	(void)rig_map(addr, 4096, addr, &keep, &vk);
 	maps = rig_maps();
 	fds = t_count_fds();
@@ -500,7 +498,7 @@ static void many_cycles(void)
 		rig_unmap(mh, va, 1000);
 	}
 	T_CHECK(t_fds_left(fds) <= fds);
-	/* The allocator may have taken some. */
+	/* malloc() may have made some mappings. */
 	T_CHECK(rig_maps() <= maps + 8);
 	rig_unmap(keep, vk, 4096);
 }

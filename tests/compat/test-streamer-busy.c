@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads that end while their memory may still be written to, as those of a file system that hangs:
- * their ranges have RUNAI_UNKNOWN, and the end of the streamer waits for them.  Threads that are
- * refused.  The library's objects are linked in, with calls of libpenstock that this file stands
- * before.
+ * Reads that end while their memory may still be written to, as on a hanging file system: their
+ * ranges must give RUNAI_UNKNOWN, and the streamer's end must wait for them.  Also refused
+ * threads.  The library's objects are linked in, with some calls of libpenstock wrapped by this
+ * file.
  */
 #include <stdatomic.h>
 
@@ -11,8 +11,8 @@
 
 #include "streamer_rig.h"
 
-static atomic_uint busy;   /* so many completions from now on are made busy */
-static atomic_uint drains; /* calls that waited with a bound, and then for ever */
+static atomic_uint busy;   /* number of next completions to make busy */
+static atomic_uint drains; /* number of drains with a deadline; for_ever: without */
 static atomic_uint for_ever;
 static atomic_bool no_threads;
 
@@ -23,7 +23,7 @@ int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, un
 int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
 int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
 			  void *arg);
-/* Seen by the linker, which looks for it on behalf of libraries too. */
+/* Visible, because the linker resolves calls of shared libraries with it, too. */
 __attribute__((visibility("default"))) int __wrap_pthread_create(pthread_t *ret,
 								 const pthread_attr_t *attr,
 								 void *(*fn)(void *), void *arg);
@@ -76,13 +76,13 @@ static void a_hanging_read(void)
 	for (int i = 0; i < 3; i++) {
 		struct response r = rig_response(s);
 
-		/* Any of the pieces was the one, and the first holds two ranges. */
+		/* Any piece may be the busy one, and the first piece holds two ranges. */
 		T_EQ(r.done, i == 2);
 		T_CHECK(r.code == RUNAI_UNKNOWN || (r.code == 0 && r.range != 1));
 		T_CHECK(r.range != 1 || r.code == RUNAI_UNKNOWN);
 	}
 	T_EQ(busy, 0);
-	/* Others go on, and nothing waits for the one that hangs. */
+	/* Further reads must work without waiting for the busy one. */
 	T_EQ(rig_only(s, path, 0, 5000, memory), 0);
 	T_EQ(drains, 0);
 	runai_file_streamer_end(s);
@@ -90,7 +90,7 @@ static void a_hanging_read(void)
 	T_EQ(for_ever, 1);
 }
 
-/* Nobody has taken the responses. */
+/* The streamer ends before its responses are taken. */
 static void an_end_without_answers(void)
 {
 	void *s = rig_start();
@@ -112,7 +112,8 @@ static void note_line(void *ret, int level, const char *line)
 	(void)snprintf(ret, 256, "%s", line);
 }
 
-/* The request says so, with the limits that may be the cause, and a later one works. */
+/* Threads cannot be created: the request must fail and log the limits that may cause it.  A
+ * later request must work. */
 static void threads_that_are_refused(void)
 {
 	const char *path = rig_file("thread", 100);

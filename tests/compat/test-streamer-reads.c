@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes: long ranges, many small ones, files that fail or change, device memory, processes. */
+/* Reads: long ranges, many small ones, files that fail or change, device memory, and processes. */
 #include "streamer_rig.h"
 
 #define BIG (37u << 20)
 
-static char *big; /* memory, on a page */
+static char *big; /* page-aligned memory */
 
 static void long_ranges(void)
 {
-	/* Across pieces, unaligned in the file and in memory, and next to each other. */
+	/* Ranges across pieces, unaligned in file and memory, and adjacent. */
 	static const size_t offs[] = { 12345, 4 << 20, (9 << 20) + 1, 30 << 20 };
 	static const size_t sizes[] = { (4 << 20) - 12345, 5 << 20, 20 << 20, 7 << 20 };
 	const char *path = rig_file("long", BIG);
@@ -46,7 +46,8 @@ static void many_small_ranges(void)
 	uint64_t id;
 
 	T_CHECK(offs && sizes && dsts && seen);
-	/* Runs of 100 touch each other in file and memory; every tenth has no bytes. */
+	/* In each run of 100, ranges are adjacent in file and memory; every tenth range is
+	 * empty. */
 	for (size_t i = 0; i < MANY; i++) {
 		size_t run = i / 100;
 
@@ -73,7 +74,7 @@ static void many_small_ranges(void)
 	free(seen);
 }
 
-/* A name that means another file from one request to the next. */
+/* A path is replaced by another file between two requests: the second must read the new file. */
 static void files_that_are_replaced(void)
 {
 	const char *path = rig_file("changing", 4096);
@@ -95,7 +96,7 @@ static void files_that_are_replaced(void)
 	runai_file_streamer_end(s);
 }
 
-/* More files than stay open, and none of them after the end: t_done() counts. */
+/* More files than the library keeps open; t_done() checks that none stays open. */
 static void many_files(void)
 {
 	void *s = rig_start();
@@ -113,7 +114,7 @@ static void many_files(void)
 	runai_file_streamer_end(s);
 }
 
-/* Responses are dropped, reads under way are waited for. */
+/* The streamer ends with work left: it must drop responses and wait for reads in progress. */
 static void ends_with_work_left(void)
 {
 	const char *path = rig_file("left", BIG);
@@ -128,7 +129,7 @@ static void ends_with_work_left(void)
 		if (i % 2)
 			(void)rig_response(s);
 		runai_file_streamer_end(s);
-		/* Nothing writes there any more. */
+		/* No read may write to the memory any more. */
 		memset(big, i, BIG);
 		for (size_t at = 0; at < BIG; at += 4096)
 			T_CHECK(big[at] == (char)i);
@@ -166,7 +167,8 @@ static void with_fault(void)
 	runai_file_streamer_end(s);
 }
 
-/* A process of its own with variables of its own: the library reads them when it is loaded. */
+/* Run a function of this program in a new process, as the library reads its variables when
+ * loaded. */
 static const char *self;
 
 static void in_process(const char *what, const char *variable, const char *value, int code)
@@ -211,7 +213,7 @@ static void faults(void)
 	in_child("file.read:3:20ms", 0);
 }
 
-/* One bad read of many: one range fails, the other is whole. */
+/* One read of many fails: one range must fail, the other must be complete. */
 static void one_fault(void)
 {
 	unsigned good = 0, bad = 0;
@@ -266,7 +268,7 @@ static void in_fork(void)
 	T_EQ(rig_read(parents, in_dir("long"), 0, 10, big), RUNAI_UNKNOWN);
 	T_EQ(runai_file_streamer_response(parents, &id, &file, &range, &done, 0), RUNAI_UNKNOWN);
 	runai_file_streamer_end(parents);
-	/* Listing is for everybody. */
+	/* A child of a process that has read can start a streamer, but not read. */
 	s = rig_start();
 	T_EQ(rig_read(s, in_dir("long"), 0, 10, big), RUNAI_UNKNOWN);
 	runai_file_streamer_end(s);
@@ -278,7 +280,7 @@ static void forks(void)
 	parents = rig_start();
 	T_EQ(rig_read(parents, in_dir("long"), 0, BIG, big), 0);
 	child_run(in_fork);
-	/* The parent does not notice. */
+	/* The child must not affect the parent. */
 	T_EQ(rig_response(parents).code, 0);
 	T_EQ(t_differs(big, SEED, 0, BIG), BIG);
 	runai_file_streamer_end(parents);
@@ -291,7 +293,7 @@ static void reads_one(void)
 	runai_file_streamer_end(parents);
 }
 
-/* A parent that has only listed or asked may fork readers. */
+/* A parent that has only listed files or probed may fork children that read. */
 static void a_parent_that_reads_nothing(void)
 {
 	const char *path = rig_file("long", BIG);
@@ -334,14 +336,14 @@ static void device_memory(void)
 	T_EQ(cuda_read(s, 0, path, 3, (20 << 20) + 5, info.addr + 11), 0);
 	T_EQ(pst_mem_copy_out(mem, 11, big, (20 << 20) + 5), 0);
 	T_EQ(t_differs(big, SEED, 3, (20 << 20) + 5), (20 << 20) + 5);
-	/* Past the allocation, nobody's, the host's, and on another device. */
+	/* Beyond the allocation, unmapped, host memory, and memory of another device. */
 	T_EQ(cuda_read(s, 0, path, 0, BIG, info.addr + 4096 + BIG), RUNAI_INVALID);
 	T_EQ(cuda_read(s, 0, path, 0, 4096, 4096), RUNAI_INVALID);
 	T_EQ(cuda_read(s, 0, path, 0, 4096, (uintptr_t)big), RUNAI_INVALID);
 	other = cuda_read(s, 1, path, 0, 4096, info.addr);
 	T_CHECK(other == (getenv("PST_LIBCUDA") ? RUNAI_INVALID : RUNAI_NO_DEVICE) ||
 		other == RUNAI_INVALID);
-	/* Each range of them is refused, not the first alone. */
+	/* Each range with an error must be refused, not only the first. */
 	dsts[0] = dsts[1] = (void *)(uintptr_t)info.addr;
 	other = runai_file_streamer_request(s, NULL, 1, &path, &two, sizes, sizes, dsts,
 					    (struct runai_device){ RUNAI_DEVICE_CUDA, 1 });
@@ -350,7 +352,7 @@ static void device_memory(void)
 	T_CHECK(rig_response(s).code != 0);
 	T_EQ(cuda_read(s, 99, path, 0, 4096, info.addr), RUNAI_NO_DEVICE);
 	T_EQ(cuda_read(s, 0, path, BIG - 1, 2, info.addr), RUNAI_EOF);
-	/* All of that has not harmed it. */
+	/* The streamer must still work. */
 	T_EQ(cuda_read(s, 0, path, 1 << 20, 1 << 20, info.addr), 0);
 	T_EQ(pst_mem_copy_out(mem, 0, big, 1 << 20), 0);
 	T_EQ(t_differs(big, SEED, 1 << 20, 1 << 20), 1 << 20);
@@ -376,7 +378,7 @@ static void without_devices(void)
 	in_process("no_cuda", "STUB_CUDA_DEVICES", "0", 0);
 }
 
-/* What in_process() starts. */
+/* Run the function that in_process() names. */
 static int process(const char *what)
 {
 	static const struct {
@@ -414,7 +416,7 @@ int main(int argc, char *argv[])
 	}
 	if (scratch_new(NULL, dir, sizeof(dir)) < 0)
 		return 1;
-	/* Children of a process that used the library may not: those first. */
+	/* Run first: after a read, children of this process could not read. */
 	T_RUN(faults);
 	T_RUN(a_fault_of_one_read);
 	T_RUN(without_devices);

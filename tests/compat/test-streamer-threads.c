@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Many threads ask and answer on one streamer, and it ends under them. */
+/* Many threads request and take responses on one streamer, and it ends while they do. */
 #include <stdatomic.h>
 
 #include "streamer_rig.h"
@@ -14,7 +14,7 @@ static void *s;
 static const char *path;
 static char *memory;
 static atomic_uint taken[ASKERS * 200][RANGES], answers, done, wrong, refused;
-static atomic_int base; /* of what a thread asked: the number of its request is its round */
+static atomic_int base; /* number of accepted requests */
 static atomic_bool finishing;
 
 static void *ask(void *arg)
@@ -100,7 +100,7 @@ static void ends_under_its_callers(void)
 		for (int i = 0; i < ASKERS + TAKERS; i++)
 			T_EQ(pthread_join(t[i], NULL), 0);
 		T_EQ(wrong, 0);
-		/* No read is under way. */
+		/* No read is in progress any more. */
 		memset(memory, round, (size_t)ASKERS * RANGES * LEN);
 	}
 }
@@ -153,7 +153,8 @@ static void *turn(void *arg)
 	return NULL;
 }
 
-/* A link is replaced while files are opened behind it: no later request gets the other file. */
+/* A link is replaced while files are opened through it: a later request must read the file that
+ * the link then names. */
 static void links_that_turn(void)
 {
 	char xs[64], link[PATH_MAX];
@@ -230,7 +231,8 @@ static void four_at_once(void *(*fn)(void *))
 		T_EQ(pthread_join(t[i], NULL), 0);
 }
 
-/* Of requests that come at once one is taken, and who waits for no response is told so. */
+/* Of simultaneous requests only one must be accepted; a thread that has no response left must
+ * get RUNAI_FINISHED. */
 static void old_calls_at_once(void)
 {
 	path = rig_file("threads", 60000);

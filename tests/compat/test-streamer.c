@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Every call of <streamer.h>, and what each refuses. */
+/* Every function of <streamer.h>, and the arguments that each refuses. */
 #include "streamer_rig.h"
 
 #define SAME(a, b) _Static_assert((long)(a) == (long)(b), #a)
@@ -42,13 +42,13 @@ static void reads_ranges_in_any_order(void)
 	T_EQ(t_differs(buf, SEED, 900, 100), 100);
 	T_EQ(t_differs(buf + 200, SEED, 0, 5), 5);
 	T_EQ(t_differs(buf + 300, SEED, 500, 40), 40);
-	/* And nothing else is written to. */
+	/* No other bytes may be written. */
 	for (int i = 0; i < 500; i++)
 		T_CHECK(i < 100 || (i >= 200 && i < 205) || (i >= 300 && i < 340) || buf[i] == 1);
 	runai_file_streamer_end(s);
 }
 
-/* The others are read, also if the bad one is far away. */
+/* One valid range between two bad addresses: only the bad ones must fail. */
 static void one_bad_address(void *s, const char *path)
 {
 	const size_t offs[] = { 0, 10, 20 }, sizes[] = { 10, 10, 10 };
@@ -81,10 +81,10 @@ static void what_a_range_gets(void)
 	T_EQ(rig_only(s, "http://a/b", 0, 1, buf), RUNAI_FILE_ACCESS);
 	T_EQ(rig_only(s, "gs://a/b", 0, 1, buf), RUNAI_NO_GCS);
 	T_EQ(rig_only(s, "az://a/b", 0, 1, buf), RUNAI_NO_AZURE);
-	/* Memory that is not there. */
+	/* Unmapped memory. */
 	T_EQ(rig_only(s, path, 0, 10, (void *)4096), RUNAI_INVALID);
 	one_bad_address(s, path);
-	/* All of that has not harmed it. */
+	/* The streamer must still work. */
 	T_EQ(rig_only(s, path, 0, 1000, buf), 0);
 	T_EQ(t_differs(buf, SEED, 0, 1000), 1000);
 	runai_file_streamer_end(s);
@@ -121,7 +121,7 @@ static void what_a_request_refuses(void)
 	T_EQ(REQ(1, &path, one, &off, &size, &dst, ((struct runai_device){ 1, -1 })),
 	     RUNAI_NO_DEVICE);
 	T_EQ(id, 5);
-	/* No files, and a file without ranges: done at once, without a response. */
+	/* No files, or a file without ranges: the request is done without a response. */
 	T_EQ(REQ(0, NULL, NULL, NULL, NULL, NULL, HOST), 0);
 	T_EQ(id, 1);
 	T_EQ(REQ(1, &path, (const uint32_t[]){ 0 }, NULL, NULL, NULL, HOST), 0);
@@ -185,7 +185,7 @@ static void credentials_are_set_once(void)
 	runai_file_streamer_end(s);
 }
 
-/* How often the heap has these bytes. */
+/* Return how often the bytes occur in the heap. */
 static unsigned in_heap(const char *what, size_t len)
 {
 	static char maps[1 << 16];
@@ -205,14 +205,15 @@ static unsigned in_heap(const char *what, size_t len)
 	return nr;
 }
 
-/* So long that a buffer that grows would leave parts of them where it was. */
+/* Credentials must be wiped from the heap.  They are long, so that a growing buffer would leave
+ * copies behind. */
 static void credentials_are_wiped(void)
 {
 	static char token[6000];
 	const char *k[] = { "first", "second", "third" }, *v[] = { token, token, token };
 	void *s = rig_start();
 
-	/* No byte that malloc() may fill all of its memory with: MALLOC_PERTURB_, mallopt(3). */
+	/* Avoid bytes that malloc() may fill memory with: MALLOC_PERTURB_, mallopt(3). */
 	for (size_t i = 0; i < sizeof(token) - 1; i++)
 		token[i] = (char)('a' + i % 26);
 	T_EQ(runai_file_streamer_set_credentials(s, k, v, 3), 0);
@@ -255,7 +256,7 @@ static void the_block_is_never_0(void)
 
 /* ----------------------------------------------------------------- listing */
 
-static unsigned listed; /* a bit for each name */
+static unsigned listed; /* bit per name */
 static void *listing;
 
 static void note(const char *path, size_t size, void *user_data)
@@ -310,7 +311,7 @@ static void lists_files(void)
 	T_EQ(listed, 27);
 	T_EQ(list(1, "*.txt", NULL), 0);
 	T_EQ(listed, 5);
-	/* Patterns are for whole paths. */
+	/* Patterns match whole paths. */
 	T_EQ(list(1, "a.txt", NULL), 0);
 	T_EQ(listed, 0);
 	T_EQ(list(1, "*", "*/sub/*"), 0);
@@ -330,7 +331,7 @@ static void lists_files(void)
 	T_EQ(LIST("gs://a/", &null, note), RUNAI_NO_GCS);
 	T_EQ(LIST("gs://a/", &null, note), RUNAI_NO_GCS);
 	T_EQ(LIST("az://a/", &null, note), RUNAI_NO_AZURE);
-	/* The function may end the streamer. */
+	/* The callback may end the streamer. */
 	listed = 0;
 	T_EQ(LIST(in_dir("list"), &null, list_end), 0);
 	T_EQ(listed, 5);
@@ -362,14 +363,14 @@ static void calls_of_0_16(void)
 	T_EQ(runai_response(s, &file, &part), RUNAI_FINISHED);
 	T_EQ(runai_request(s, 2, paths, offs, sizes, &dst, nrs, parts, "k", "s", "t", "r", "e"), 0);
 	for (int i = 0; i < 4; i++) {
-		/* The next request is refused until all is answered. */
+		/* The next request must be refused until all responses are taken. */
 		T_EQ(old_request(s, path, 0, 10, a, 1), RUNAI_BUSY);
 		T_EQ(runai_response(s, &file, &part), 0);
 		T_CHECK(file < 2 && part < nrs[file]);
 	}
 	T_EQ(runai_response(s, &file, &part), RUNAI_FINISHED);
 	T_EQ(t_differs(buf, SEED, 100, 30), 30);
-	/* The second file is behind the first one's run, which is longer than its parts. */
+	/* The second file's bytes follow the first file's size, which is longer than its parts. */
 	T_EQ(t_differs(buf + 40, SEED, 700, 50), 50);
 	T_EQ(old_request(s, path, 0, 29, a, 3), RUNAI_INVALID);
 	T_EQ(old_request(s, path, 0, 10, a, 0), RUNAI_EMPTY);
@@ -397,7 +398,7 @@ static void calls_of_0_16(void)
 	T_EQ(runai_response(s, &file, &part), RUNAI_INVALID);
 }
 
-/* The last bytes before memory that is not there. */
+/* Place bytes directly before an inaccessible page. */
 static void *at_the_edge(char *page, const void *from, size_t len)
 {
 	return memcpy(page + 4096 - len, from, len);
@@ -435,7 +436,8 @@ static void never(const char *path, size_t size, void *user_data)
 	T_FAIL("%s is listed", path);
 }
 
-/* Every call that takes strings gets an array of three, of which the last cannot be used. */
+/* Pass an array of three strings, of which the last is unusable, to every function that takes
+ * strings: each must refuse it. */
 static void bad_strings(void *s, const char *const *three)
 {
 	const char *const good[] = { "a", "b", "c" };
@@ -474,12 +476,12 @@ static void strings_and_arrays_that_are_not_there(void)
 	T_CHECK(page != MAP_FAILED);
 	T_EQ(mprotect(page + 4096, 4096, PROT_NONE), 0);
 	bad_strings(s, three);
-	bad_strings(s, at_the_edge(page, three, 16)); /* two of three */
+	bad_strings(s, at_the_edge(page, three, 16)); /* two of the three are accessible */
 	three[2] = (const char *)8;
 	bad_strings(s, three);
 	three[2] = page + 4096;
 	bad_strings(s, three);
-	/* Its end is missing. */
+	/* A string without an end before the inaccessible page. */
 	memset(page, 'a', 4096);
 	three[2] = page + 4090;
 	bad_strings(s, three);
@@ -491,7 +493,7 @@ static void strings_and_arrays_that_are_not_there(void)
 	T_EQ(runai_list_files((const char *)8, 0, NULL, 0, NULL, 0, never, NULL, NULL, NULL, 0),
 	     RUNAI_INVALID);
 
-	/* What ends with its page is a string, and so is one that crosses pages. */
+	/* A string may end with its page, or cross pages. */
 	page[4095] = '\0';
 	T_EQ(rig_only(s, page + 4090, 0, 1, buf), RUNAI_FILE_ACCESS);
 	endless[5000] = '\0';
