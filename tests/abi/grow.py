@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""grow.py STAMP OUT HEADER...: the public headers as those of a later release.
+"""grow.py STAMP OUT HEADER...: write the public headers as a later release would have them.
 
-Each structure that begins with sz has 16 bytes more at its end, each enumeration one value
-more.  Headers keep their places below OUT; STAMP is a header that says when they were made.
+Each structure that begins with sz gets 16 more bytes at its end, each enumeration one more value.
+Headers keep their relative paths below OUT.  STAMP is a header that is written last, for meson.
 """
 import os
 import re
@@ -16,7 +16,7 @@ def grow_struct(match):
 
 def grow_enum(match):
     body = match.group(2)
-    # The largest value that a number can ever have is no value in use.
+    # *_MAX is the largest value that may ever be used, not a used one.
     used = [int(n) for name, n in re.findall(r"(\w+) = (\d+)", body) if not name.endswith("_MAX")]
     line = "\t{}_GROWN = {},\n".format(match.group(1).upper(), max(used) + 1)
     if not body.rstrip().endswith(","):
@@ -30,7 +30,7 @@ def main():
     for path in sys.argv[3:]:
         with open(path, encoding="utf-8") as f:
             text = f.read()
-        # Comments may have braces and commas.
+        # Remove comments, which may contain braces and commas.
         text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
         text, n = re.subn(r"(struct \w+ \{\n\tsize_t sz;[^}]*)\};\n", grow_struct, text)
         structs += n

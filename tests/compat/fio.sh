@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The engine for fio: bytes that it moves are those that fio wrote, its errors end a job with their
-# sentence, and it says which paths bytes took.
+# The engine for fio: it must move the bytes that fio writes, end a job on an error with the error's
+# text, and report the paths of the bytes.
 #
 # lib.sh sets base.
 # shellcheck disable=SC2154
@@ -9,7 +9,7 @@
 build=${BUILD_DIR:?is the build of Penstock}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
-# $engine is compiled by the first case; fio itself knows nothing of the sanitizers.
+# The first case compiles $engine.  fio itself is built without sanitizers.
 make_engine() {
 	need fio
 	"$root/tools/fio-source" -n >source 2>why || skip "the source of the installed fio (./dev fio)"
@@ -27,8 +27,7 @@ make_engine() {
 	[ -f "$engine" ] || "$root/tools/fio-engine" -b "$build" -s "$(cat source)" -o "$engine"
 }
 
-# job OPTION...: run a job of the engine on ./data, or on ./$file; its output goes to ./out and
-# ./err.
+# job OPTION...: run a job of the engine on ./data or ./$file, with the output in ./out and ./err.
 job() {
 	LD_PRELOAD=$preload timeout 60 fio --name=job --ioengine="external:$engine" \
 		--filename="$PWD/${file:-data}" --size=2m --randrepeat=1 \
@@ -38,7 +37,7 @@ job() {
 	}
 }
 
-# fails SENTENCE OPTION...: such a job ends, and says why.
+# fails SENTENCE OPTION...: run a job that must fail and print SENTENCE.
 fails() {
 	sentence=$1
 	shift
@@ -60,7 +59,7 @@ host() {
 	make_engine
 	verified --fsync=8
 	says " syncs" out
-	# Contents of the file are those that fio has in mind, as another engine reads them.
+	# The file must have the content that fio expects, read by another engine.
 	job --rw=write --bs=64k --verify=crc32c --do_verify=0
 	fio --name=job --ioengine=psync --filename="$PWD/data" --size=2m --rw=read --bs=64k \
 		--verify=crc32c --verify_fatal=1 >out 2>&1 || {
@@ -75,12 +74,12 @@ soft() {
 	says "soft:0, " out
 	verified --device=soft:0 --verify_async=2 --iodepth_batch=8 --iodepth_batch_complete_min=4 \
 		--iodepth_batch_complete_max=8
-	# Without verify, the bytes of each write come from the device too.
+	# Also without verify the written bytes must come from the device.
 	job --rw=write --bs=64k --iodepth=4 --device=soft:0 --buffer_pattern=0x5a
 	head -c 2097152 /dev/zero | tr '\0' 'Z' | cmp - data
 }
 
-# A file that changed is found: what is compared came from the file, and not from fio's own buffer.
+# A changed file must be detected: the compared bytes must come from the file, not fio's buffer.
 differs() {
 	make_engine
 	for device in host soft:0; do
@@ -90,7 +89,7 @@ differs() {
 	done
 }
 
-# A device that brings reads elsewhere is found, whatever bytes fio looks for.
+# A read into the wrong place of the device must be detected with every pattern.
 lies() {
 	make_engine
 	cat >lie.c <<-'END'
@@ -118,7 +117,7 @@ lies() {
 		-Wl,-rpath,"$build/src"
 	for device in host soft:0; do
 		for pattern in 0x5a 0xa5 0x00; do
-			# The verification expects what the buffers wrote.
+			# Write without the fault, verify with it.
 			job --rw=write --bs=4k --verify=pattern --verify_pattern=$pattern --device=$device
 			preload="$preload $PWD/lie.so"
 			fails "verify failed" --rw=write --bs=4k --verify=pattern --verify_fatal=1 \
@@ -142,7 +141,7 @@ threads_and_processes() {
 		verified --device=soft:0 --numjobs=3 --size=1m --offset_increment=1m --thread=$how
 		[ "$(grep -c "penstock: job.*writes" out)" -ge 3 ]
 	done
-	# A child of a process that has used the library must not use it.
+	# A child of a process that has used the library cannot use it.
 	fails "to all jobs, or to none" --rw=read --bs=4k --thread=1 --name=forked \
 		--ioengine="external:$engine" --filename="$PWD/data" --size=1m --rw=read --stonewall
 }
@@ -197,7 +196,7 @@ errors() {
 	fails "at most 4096 requests" --rw=read --iodepth=5000
 	fails "path=, strict=, stable= and deadline= do not go with rings=" --rw=read --rings=. --path=direct
 	fails "no ring on $PWD/nowhere" --rw=read --rings="$PWD/nowhere"
-	# fio's own sizes are those of the beginning; a log of requests is not bound by them.
+	# A log of requests may read beyond the size that the file had when fio started.
 	printf 'fio version 2 iolog\n%s add\n%s open\n%s read 0 4096\n%s read 8388608 4096\n%s close\n' \
 		"$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" >log
 	fails "a file ends before" --rw=read --read_iolog="$PWD/log"
@@ -229,7 +228,7 @@ plain_directory() {
 	"$PENSTOCK" umount dir
 }
 
-# A sync comes behind the writes that fio has handed out before it, also where it hands out many.
+# A sync must come after all writes that fio queued before it, even in a large batch.
 syncs_of_rings() {
 	make_engine
 	mkdir dir

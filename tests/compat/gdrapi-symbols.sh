@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# gdrapi-symbols.sh LIBRARY: check libgdrapi as a loader sees it: names, symbols and needed
-# libraries.
+# gdrapi-symbols.sh LIBRARY: check libgdrapi's names, symbols and needed libraries.
 set -u
 lib=$1
 n=0
@@ -57,7 +56,7 @@ gdr_unmap
 gdr_unpin_buffer" "$(nm -D --defined-only "$lib" | sed -n 's/.* [A-Z] //p' | LC_ALL=C sort)"
 result no_versions "$(nm -D --defined-only "$lib" | grep @)"
 
-# Sanitizers bring libraries of their own.
+# Ignore the libraries of sanitizers.
 same needed "libc.so.6
 libpenstock.so.0" "$(dynamic NEEDED | grep -v -E '^lib([atu]bsan|asan|tsan|ubsan|gcov|m|gcc_s)\.so|^ld-linux' | LC_ALL=C sort)"
 case $(dynamic RUNPATH) in

@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# streamer-symbols.sh LIBRARY: check libpenstock_streamer as a loader sees it: symbols and needed
-# libraries.
+# streamer-symbols.sh LIBRARY: check libpenstock_streamer's symbols and needed libraries.
 set -u
 lib=$1
 n=0
@@ -38,7 +37,7 @@ runai_response@@PENSTOCK_STREAMER_OLD
 runai_response_str@@PENSTOCK_STREAMER_OLD
 runai_start@@PENSTOCK_STREAMER_OLD" \
 	"$(nm -D --defined-only --with-symbol-versions "$lib" | sed -n 's/.* [T] //p' | LC_ALL=C sort)"
-# Sanitizers bring libraries of their own.
+# Ignore the libraries of sanitizers.
 same needed "libc.so.6
 libpenstock.so.0" "$(dynamic NEEDED | grep -v -E '^lib([atu]bsan|asan|tsan|ubsan|gcov|m|gcc_s)\.so|^ld-linux' | LC_ALL=C sort)"
 readelf -d "$lib" | grep -q NODELETE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the sections of gpu-all stand on: the report, the programs and how they are run, files."""
+"""Base of gpu-all's sections: the report, the programs and their runs, and files."""
 import atexit
 import glob
 import json
@@ -14,13 +14,13 @@ import time
 
 MIB = 1 << 20
 GIB = 1 << 30
-REFUSED = 3  # exit status of raw
+REFUSED = 3  # exit status of raw: the machine lacks something
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 
 class Late(Exception):
-    """The time that was given is over."""
+    """The time limit has passed."""
 
 
 def why_failed(status, err):
@@ -32,7 +32,7 @@ def why_failed(status, err):
 
 
 class Report:
-    """Cases, tables and what was measured; on the disk after each section."""
+    """Cases, tables and measurements; written to the disk after each section."""
 
     def __init__(self, out):
         self.path = os.path.join(out, "gpu-all.json")
@@ -46,7 +46,7 @@ class Report:
         print(f"\n{key}. {title}", flush=True)
 
     def case(self, name, what, note=""):
-        """what: passed, failed or skipped."""
+        """Count and report a case; what: passed, failed or skipped."""
         self.count[what] += 1
         case = {"section": self.section, "case": name, "result": what}
         if note:
@@ -94,7 +94,7 @@ def median(values):
 
 
 def percentile(runs, key):
-    """The median of those runs that had requests enough for it."""
+    """Return the median of the runs that had enough requests for this percentile."""
     known = [r[key] for r in runs if r[key] is not None]
     return median(known) if known else "-"
 
@@ -122,7 +122,7 @@ def memory_available():
 
 
 class Tools:
-    """Where the binaries are."""
+    """Paths of the binaries."""
 
     def __init__(self):
         self.penstock, self.programs, self.raw, self.lib = self.find()
@@ -160,13 +160,13 @@ class Tools:
         return os.path.join(self.programs, name)
 
     def one_of(self, *names):
-        """The first that is there, of a bundle or of a build."""
+        """Return the first program that exists; its path differs between bundle and build."""
         paths = [self.program(name) for name in names]
         return next((path for path in paths if os.path.exists(path)), paths[0])
 
 
 class Runner:
-    """One run of everything."""
+    """One run of gpu-all."""
 
     def __init__(self, args):
         self.args = args
@@ -174,7 +174,7 @@ class Runner:
         self.report = Report(args.out)
         self.started = time.monotonic()
         self.work = tempfile.mkdtemp(prefix="gpu-all-", dir=args.disk)
-        os.chmod(self.work, 0o711)  # other users look at a mount in it
+        os.chmod(self.work, 0o711)  # for other users, who access a mount in it
         self.shm = tempfile.mkdtemp(prefix="gpu-all-", dir=args.shm)
         atexit.register(self.clean)
         self.device = args.device
@@ -201,11 +201,11 @@ class Runner:
     # ------------------------------------------------------------ commands
 
     def run(self, cmd, timeout=120, env=None):
-        """(status, stdout, stderr); status None: it did not end in time."""
+        """Run a command; return (status, stdout, stderr), with status None after a timeout."""
         if self.left() <= 0:
             raise Late()
         full = dict(os.environ, XDG_CACHE_HOME=self.work, **(env or {}))
-        # Run it in its own directory, because other libraries leave logs in the current one.
+        # Run it in the work folder, because other libraries leave logs in the current one.
         with subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               errors="replace", cwd=self.work, env=full,
                               start_new_session=True) as p:
@@ -221,7 +221,7 @@ class Runner:
         return status, out, err
 
     def json_of(self, name, cmd, timeout=120, env=None):
-        """The JSON object that a command prints, or None and a case that failed."""
+        """Return the JSON object that a command prints; None: report a failed case."""
         status, out, err = self.run(cmd, timeout, env)
         if status == 0:
             try:
@@ -263,7 +263,7 @@ class Runner:
         self.report.note(prefix, lines)
 
     def penstock(self, name, file, *more, sizes, seconds=0.8, timeout=120):
-        """penstock bench, one row for each pass."""
+        """Run penstock bench; it prints one row per pass."""
         cmd = [self.tools.penstock, "bench", "-f", file, "-m", self.device, "--baseline", "none",
                "--json", "--sizes", ",".join(sizes), "--runtime", str(seconds), *more]
         return self.json_of(name, cmd, timeout)
@@ -310,7 +310,7 @@ class Runner:
         return path
 
     def fit(self, path, parts, what):
-        """The size for a file, less than was wanted where space is short."""
+        """Return the size for a file: --size, or less if space is short."""
         size = min(self.args.size, free_bytes(path) // parts)
         if path == self.shm:
             size = min(size, memory_available() // 4)
@@ -336,7 +336,7 @@ class Runner:
     # ------------------------------------------------------------ sections
 
     def rates(self, label, threads, doc, piece):
-        """A row of a table and its numbers, from what raw or penstock bench printed."""
+        """Return a row of a table from the JSON of raw or penstock bench."""
         if "rows" in doc:
             runs = [row["penstock"] for row in doc["rows"]]
             paths = "+".join(sorted({p for r in runs for p in r["paths"]}))

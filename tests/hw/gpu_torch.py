@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Memory of PyTorch's allocators through libpenstock, by ctypes.
+"""Use memory of PyTorch's allocators with libpenstock, by ctypes.
 
 gpu_torch.py --lib LIB --importer GPU-IMPORT --lender GPU-LEND --file FILE --scratch DIR
              memory|capture|window
 
-Prints a line of JSON for each case: {"case", "result": passed, failed or skipped, "note"}.
-PYTORCH_CUDA_ALLOC_CONF in the environment chooses the allocator.
+Prints a line of JSON per case: {"case", "result": passed, failed or skipped, "note"}.
+PYTORCH_CUDA_ALLOC_CONF in the environment selects the allocator.
 """
 import argparse
 import ctypes as C
@@ -64,11 +64,11 @@ assert C.sizeof(Io) == 128 and C.sizeof(Done) == 64
 
 
 class Skip(Exception):
-    """A case that lacks something."""
+    """The machine lacks something that a case needs."""
 
 
 class PenstockError(Exception):
-    """What the library said."""
+    """An error of the library, with its text."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -76,7 +76,7 @@ class PenstockError(Exception):
 
 
 class Penstock:
-    """The calls that are needed here; failures become exceptions with the sentence."""
+    """Functions of libpenstock; an error raises PenstockError."""
 
     P = C.POINTER
     CALLS = {
@@ -123,9 +123,9 @@ class Penstock:
         return self.make("pst_mem_wrap", addr, length, None)
 
     def move(self, op, path, mem, file_off, mem_off, length):
-        """One request on a queue of its own; the paths it took."""
+        """Execute one request on a new queue; return its paths."""
         queue = self.make("pst_queue_new", None)
-        # Writing: READ | WRITE | CREATE.
+        # 7: PST_FILE_READ | WRITE | CREATE.
         file = self.make("pst_file_open", path.encode(), 1 if op == READ else 7, None)
         try:
             io = Io(op=op, file=file, mem=mem, file_off=file_off, mem_off=mem_off, len=length)
@@ -146,7 +146,7 @@ class Penstock:
 
 
 class Cases:
-    """What is tried with tensors."""
+    """Cases with tensors."""
 
     def __init__(self, args, torch):
         self.args = args
@@ -156,7 +156,7 @@ class Cases:
         self.failed = False
 
     def file(self, off, length):
-        """A part of the file as a tensor on the GPU."""
+        """Return a part of the file as a tensor on the GPU."""
         with open(self.args.file, "rb") as f:
             f.seek(off)
             data = bytearray(f.read(length))
@@ -189,7 +189,7 @@ class Cases:
     # ---------------------------------------------------------------- cases
 
     def allocator(self):
-        """Is it the one that the environment asks for?"""
+        """Check that the allocator is the one that the environment selects."""
         t = self.filled(30 * MIB, 1)
         grows = any(s.get("is_expandable") for s in self.torch.cuda.memory_snapshot())
         wanted = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
@@ -252,7 +252,7 @@ class Cases:
         return f"{len(data) >> 20} MiB by {paths}"
 
     def lend(self, mem, mem_off, length, file_off):
-        """Send a grant to the importer, which reads the file into it."""
+        """Send a grant to the importer, which reads the file into the memory; return its paths."""
         grant = Grant(sz=C.sizeof(Grant))
         self.pst.call("pst_mem_export", mem, mem_off, length, RIGHTS, C.byref(grant))
         ours, theirs = socket.socketpair()
@@ -273,7 +273,7 @@ class Cases:
             ours.close()
 
     def lend_part(self):
-        """An odd part of a tensor, inside one chunk where memory is mapped by chunks."""
+        """Lend an odd part of a tensor, inside one chunk if memory is mapped in chunks."""
         t = self.filled(48 * MIB, 10)
         off, length = 123457, 1000001
         mem = self.pst.wrap(t.data_ptr() + off, length)
@@ -294,7 +294,7 @@ class Cases:
         return f"by {paths}, allocation of {info.size / MIB:g} MiB"
 
     def lend_whole(self):
-        """All of a tensor; mapped memory of several chunks may be refused, in words."""
+        """Lend all of a tensor; EOPNOTSUPP for memory of several chunks skips the case."""
         t = self.filled(48 * MIB + 5, 11)
         mem = self.pst.wrap(t.data_ptr(), t.numel())
         try:
@@ -309,7 +309,7 @@ class Cases:
         return f"{t.numel() >> 20} MiB by {paths}"
 
     def graph_on_another_thread(self):
-        """A capture while another thread, with a queue of its own, reads a file."""
+        """Capture a graph while another thread reads a file on its own queue."""
         torch = self.torch
         target = self.filled(96 * MIB, 12)
         x = torch.arange(4096, dtype=torch.float32, device=self.device)
@@ -319,7 +319,7 @@ class Cases:
         def reader():
             try:
                 self.read(target.data_ptr(), target.numel(), 17)
-            except Exception as e:  # reported by the thread that waits
+            except Exception as e:  # raised again by the waiting thread
                 errors.append(e)
 
         warm = torch.cuda.Stream(self.device)
@@ -346,7 +346,7 @@ class Cases:
         return f"{target.numel() >> 20} MiB read while capturing"
 
     def window_both_ways(self, t, off, length):
-        """Store by the CPU and look by PyTorch, then the other way round."""
+        """Store by the CPU and compare by PyTorch, then the reverse."""
         torch = self.torch
         mem = self.pst.wrap(t.data_ptr() + off, length)
         window = None
@@ -397,7 +397,7 @@ class Cases:
         return "32 of 64"
 
     def window_by_grant(self):
-        """A process without CUDA adds 1 to each byte of a part inside one chunk."""
+        """A process without CUDA must add 1 to each byte of a part inside one chunk."""
         t = self.filled(48 * MIB, 10)
         off, length = 123457, 1000001
         mem = self.pst.wrap(t.data_ptr() + off, length)
@@ -441,7 +441,7 @@ class Cases:
                 say(name, "passed", case(self))
             except Skip as e:
                 say(name, "skipped", str(e))
-            except Exception as e:  # the next case may still tell something
+            except Exception as e:  # run the next cases nevertheless
                 self.failed = True
                 say(name, "failed", f"{type(e).__name__}: {e}"[:500])
 
@@ -471,7 +471,7 @@ def main():
     torch.cuda.set_device(args.gpu)
     cases = {"memory": Cases.MEMORY, "capture": Cases.CAPTURE, "window": Cases.WINDOW}
     Cases(args, torch).run(cases[args.what])
-    # Failures were reported case by case.
+    # Each case has reported its failure.
     return 0
 
 

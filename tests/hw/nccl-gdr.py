@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""NCCL with our libgdrapi: sums of two ranks, and proof that its GPU mappings are ours.
+"""Run NCCL with our libgdrapi: check sums of the ranks, and that its GPU mappings are ours.
 
 nccl-gdr.py --penstock PENSTOCK --scratch DIR [--ranks N]
 
-Each rank is a process on a GPU of its own, started by `penstock run`.  NCCL loads
-"libgdrapi.so" when NCCL_GDRCOPY_ENABLE is 1, and maps GPU memory by it for the queue of work
-that it hands to kernels and, between ranks that talk over a network, for flow control; so the
-first case takes NVLink and shared memory away.  Prints a line of JSON for each case:
-{"case", "result": passed, failed or skipped, "note"}.
+Each rank is a process with its own GPU, started by `penstock run`.  With NCCL_GDRCOPY_ENABLE=1
+NCCL loads "libgdrapi.so" and maps GPU memory by it: for the queue of work for its kernels and,
+between ranks on a network, for flow control.  So the first case disables NVLink and shared memory.
+Prints a line of JSON per case: {"case", "result": passed, failed or skipped, "note"}.
 """
 import argparse
 import json
@@ -21,9 +20,9 @@ import tempfile
 
 COUNTS = (1, 1000, 1 << 16, (1 << 20) + 3, 1 << 24)
 ROUNDS = 5
-LIMIT = 150  # seconds for a case
+LIMIT = 150  # of a case, s
 
-# NVLink multicast stays off: it is shared with others.
+# Leave NVLink multicast off: other users of the machine share it.
 COMMON = {
     "NCCL_GDRCOPY_ENABLE": "1", "NCCL_GDRCOPY_FIFO_ENABLE": "1", "NCCL_GDRCOPY_SYNC_ENABLE": "1",
     "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET", "NCCL_NVLS_ENABLE": "0",
@@ -52,7 +51,7 @@ def rank_main(rank, ranks, store):
     right = 0
     for count in COUNTS:
         for turn in range(ROUNDS):
-            # Small whole numbers: their sums are exact in float32.
+            # Small integers, whose sums are exact in float32.
             x = (torch.arange(count, device="cuda", dtype=torch.float32) % 1000) + rank * 7 + turn
             dist.all_reduce(x)
             want = (torch.arange(count, device="cuda", dtype=torch.float32) % 1000) * ranks + \
@@ -73,7 +72,7 @@ def rank_main(rank, ranks, store):
 # ---------------------------------------------------------------- the parent
 
 def run_ranks(args, env):
-    """The output of each rank and its status; None for one that did not end."""
+    """Return the output and the status of each rank; status None: it did not end in time."""
     store = os.path.join(tempfile.mkdtemp(dir=args.scratch), "store")
     full = dict(os.environ, **COMMON, **env)
     children = []
@@ -90,7 +89,7 @@ def run_ranks(args, env):
             status = child.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             status = None
-        # If one process fails, the others would wait for it.
+        # The other ranks would wait for a failed one.
         if status != 0:
             for other, _ in children:
                 try:
@@ -108,7 +107,7 @@ def run_ranks(args, env):
 
 
 def interesting(text):
-    """The lines that tell what happened to GDRCopy and to the ranks."""
+    """Return the lines about GDRCopy and about failures."""
     words = ("gdr", "libgdrapi", "ERR:", "WARN", "rror", "WRONG")
     return [line for line in text.splitlines() if any(w in line for w in words)][:12]
 
@@ -119,7 +118,7 @@ def why_not(texts, ends):
 
 
 def check_rank(text, folder):
-    """What one rank proves, or an AssertionError that says what is missing."""
+    """Return what one rank reports; raise an AssertionError that names a missing proof."""
     found = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("RANK {")]
     assert found, "it did not come to its end"
     doc = found[0]
@@ -173,7 +172,7 @@ def main():
                             capture_output=True, text=True).stdout.strip().split(":")[0]
     case(args, "sums over sockets, flow control in GPU memory", SOCKETS, folder)
     case(args, "sums by NCCL's own choice of ways", {}, folder)
-    # Failures were reported case by case.
+    # Each case has reported its failure.
     return 0
 
 

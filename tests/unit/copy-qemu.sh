@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# copy-qemu.sh SOURCE_ROOT TEST_COPY: the copy kernels on CPUs that are not this machine's, by
-# QEMU's user mode: x86-64 without SSE4.1, without AVX2 and with it, and arm64, which is cross
-# compiled.  QEMU knows neither AVX-512 nor MOVDIR64B.
+# copy-qemu.sh SOURCE_ROOT TEST_COPY: run test-copy on other CPUs by QEMU's user mode: x86-64
+# without SSE4.1, without AVX2 and with AVX2, and a cross-compiled arm64 program.  QEMU supports
+# neither AVX-512 nor MOVDIR64B.
 set -u
 root=$1
 exe=$2
@@ -27,14 +27,14 @@ skip() { # NAME WHAT_IS_MISSING
 	echo "ok $n $1 # SKIP $2 is not installed"
 }
 
-# The first of the commands that is there.
+# Print the path of the first command that is installed.
 first() {
 	for c; do
 		command -v "$c" && return
 	done
 }
 
-# KERNEL must have been tested, or skipped where a minus stands before it.
+# ran KERNEL...: check that each kernel was tested or, with a minus before it, skipped.
 ran() {
 	for k; do
 		case $k in
