@@ -25,7 +25,7 @@ static struct {
 	ino_t ino;        /* inode of the file; 0: no script */
 	int32_t gives[4]; /* the most bytes that the call moves, or -errno */
 	unsigned nr;      /* number of calls made so far */
-	unsigned direct;  /* number of those by O_DIRECT */
+	unsigned direct;  /* number of calls with O_DIRECT */
 	struct call seen[8];
 } script;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -229,8 +229,8 @@ static void served_after_an_error(void)
 }
 
 /*
- * The program resets the device and uses CUDA no more: freeing what the library has must not make a
- * new context.
+ * The program resets the device and uses CUDA no more: freeing the library's objects must not
+ * make a new context.
  */
 static void nothing_is_made_by_an_end(void)
 {

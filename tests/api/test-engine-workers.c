@@ -133,7 +133,7 @@ static void a_disks_bytes_do_not_keep_workers_awake(void)
 	struct pst_mem *m;
 
 	engine_needs_stub();
-	needs_large_slots(); /* for the few bytes of a small slot, workers poll in any case */
+	needs_large_slots(); /* workers always poll for a small slot's few bytes */
 	f = direct_file(RIG_MIB(4));
 	m = rig_alloc(rig_dev, RIG_MIB(2));
 	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);

@@ -383,7 +383,7 @@ static void the_doctor_tells(void)
 	T_CHECK(strstr(c.text, "large BAR"));
 	T_CHECK(gs.fail(NULL));
 	m = gaudi("own", LEN);
-	T_EQ(pst_check("accel", &o, &c, 1), 1); /* works while this process has memory */
+	T_EQ(pst_check("accel", &o, &c, 1), 1); /* must also work while this process has memory */
 	T_EQ(c.state, PST_CHECK_OK);
 	pst_mem_free(m);
 	quiet();

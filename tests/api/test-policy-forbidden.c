@@ -255,7 +255,7 @@ static void no_trouble(void *arg, int level, const char *line)
 
 static void without_memlock_here(void)
 {
-	/* First enough for rings, later for nothing. */
+	/* At first enough for rings; below, the limit becomes too small for any registration. */
 	struct rlimit rl = { 3 << 19, 3 << 19 };
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
 	struct pst_done d;

@@ -127,7 +127,7 @@ static void lying_reads_child(void)
 		T_EQ(d.res, 65536);
 		T_EQ(d.why, PST_WHY_NOT_PROVEN);
 		T_CHECK(took(&d, PST_PATH_BUFFERED));
-		T_CHECK(!took(&d, PST_PATH_DIRECT)); /* its bytes were discarded */
+		T_CHECK(!took(&d, PST_PATH_DIRECT)); /* the wrong O_DIRECT bytes were discarded */
 		T_EQ(d.flags & PST_DONE_PROOF, 0);
 		T_EQ(rig_mem_differs(m, i * 65536, 65536, SEED, i * 65536), 65536);
 		T_EQ(lie.direct, 4 * (i + 1)); /* one read, and three more to confirm */

@@ -254,7 +254,7 @@ static struct held at_rest(void)
 	return held();
 }
 
-#define TIMES 24u /* times that each failure is made in a round */
+#define TIMES 24u /* failures of each kind in a round */
 
 #define ROUNDS 8u
 

@@ -303,7 +303,7 @@ static void little_memlock(void)
 	child_run(little_memlock_here);
 }
 
-/* The kernel refuses to register: that is tried once, and all bytes arrive. */
+/* The kernel refuses a registration: the library tries once, and all bytes arrive. */
 static void refused_here(void)
 {
 	struct pst_file *f = begin_counting();

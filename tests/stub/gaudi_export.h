@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Dma-bufs that the libhl-thunk double exported: is a descriptor of one still open in any
- * process?  For a dma-buf made of a memfd a flock() tells, as an open file shares it with its
- * duplicates.  The same kind of lock reserves a device against other processes.
+ * Tell if a dma-buf that the libhl-thunk double exported is still open in any process.  An
+ * exported memfd has a flock(), which all descriptors of the same open file share.  The same
+ * kind of lock reserves a device against other processes.
  */
 #ifndef PST_STUB_GAUDI_EXPORT_H
 #define PST_STUB_GAUDI_EXPORT_H

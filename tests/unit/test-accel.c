@@ -248,7 +248,8 @@ static void root_ports_are_apart(void)
 	     "1 of 1 pairs share no bridge, such as renderD128 (0000:01:00.0) and nvme0");
 	says(c, "acs", PST_CHECK_OK, "no bridge is above both");
 	end();
-	/* A host bridge below another one, such as Intel's VMD: what is above is no common way. */
+	/* One host bridge below another, such as Intel's VMD: a bridge above both is no common
+	 * path. */
 	begin();
 	pci("pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:01.0/10000:e1:00.0", NO_ACS);
 	pci("pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:02.0/10000:e2:00.0", NO_ACS);

@@ -48,7 +48,7 @@ static bool fails(enum call call)
 	return true;
 }
 
-/* The names are the linker's. */
+/* Names that the linker's --wrap prescribes. */
 #define WRAP(ret, name, params)   \
 	ret __real_##name params; \
 	ret __wrap_##name params

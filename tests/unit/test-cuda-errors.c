@@ -257,7 +257,7 @@ static void a_lost_device_leaves_the_others_alone(void)
 	T_EQ(mem_stream_new(ops(), 1, &(struct mem_stream *){ NULL }), -EIO);
 	SAME_THREAD(before);
 
-	/* The other device works. */
+	/* The other device must still work. */
 	T_OK(mem_alloc(ops(), 0, 100, 0, &b));
 	T_OK(mem_copy_sync(b, MEM_TO_DEVICE, 0, host, 100));
 	mem_free(b);

@@ -146,7 +146,7 @@ static void run(void)
 		T_SKIP("all went well");
 }
 
-/* Run once, in a process of its own.  Return true while a call was failed. */
+/* Run once, in a separate process.  Return true if a call was made to fail. */
 static bool one(void)
 {
 	char why[sizeof(t_why)];

@@ -383,7 +383,8 @@ static void answers_are_read_with_care(void)
 	T_CHECK(v.err == -5 && v.mode == CUFILE_MODE_NVFS && v.version == 1150 && v.bytes == 7 &&
 		v.nvfs_major == 2 && v.nvfs_minor == 28 && !strcmp(v.text, "a b = c"));
 	T_EQ(ask_script("#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' y\n", &v), -EIO);
-	/* The probe has the file as descriptor 3, the standard ones, and its arguments. */
+	/* The probe inherits only descriptors 0 to 3, of which 3 is the file, and gets its
+	 * arguments. */
 	T_EQ(ask_script("#!/bin/sh\necho \"gds-probe 1 err=0 mode=nvfs text=$(echo "
 			"/proc/$$/fd/*) $*\"\n",
 			&v),

@@ -89,7 +89,7 @@ static void an_idle_device_does_not_wait(void)
 	T_EQ(read_batch(1, PST_PATH_DIRECT), 1);
 	T_EQ(read_batch(2, PST_PATH_DIRECT), 2);
 	T_EQ(read_batch(8, PST_PATH_DIRECT), 4);
-	T_EQ(read_batch(9, PST_PATH_DIRECT), 5); /* the last one by the flush */
+	T_EQ(read_batch(9, PST_PATH_DIRECT), 5); /* the flush submits the ninth operation */
 	T_EQ(read_batch(BATCH, PST_PATH_DIRECT), 9);
 	end();
 }

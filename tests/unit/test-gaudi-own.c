@@ -374,7 +374,7 @@ static void every_call_fails_once(void)
 			mem_free(a);
 		}
 		met = gs.fail(NULL);
-		/* What could not be unmapped or freed ends with the context. */
+		/* Memory that could not be unmapped or freed must end with the context. */
 		s = gaudi_state();
 		T_EQ(s.contexts, 0);
 		T_EQ(s.handles, 0);

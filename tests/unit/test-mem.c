@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What holds for every kind of memory: names, checks, round trips. */
+/* Properties of every kind of memory: names, checks, round trips. */
 #include <pthread.h>
 
 #include "base/err.h"

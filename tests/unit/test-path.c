@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Paths of this file's own.  The core provides for them what they do not do themselves:
- * deadlines, cancels, BUSY, drains, staging of pieces that they did not move, and the choice of
- * the next hop.
+ * Device paths defined by this test.  They leave deadlines, cancels, BUSY, drains, staging of
+ * pieces that they did not move, and the choice of the next hop to the core.
  */
 #include <pthread.h>
 

@@ -21,8 +21,8 @@ enum call { ALIGNED_ALLOC, MALLOC, MMAP, PTHREAD_CREATE, NR_CALLS };
 
 static const char *const names[NR_CALLS] = { "aligned_alloc", "malloc", "mmap", "pthread_create" };
 
-static atomic_int armed = NR_CALLS; /* the call to fail */
-static atomic_uint left;            /* its calls until one fails */
+static atomic_int armed = NR_CALLS; /* the function to fail */
+static atomic_uint left;            /* its calls up to the failing one */
 static atomic_uint hits;
 
 static atomic_uint slow_ms; /* how long an allocation of slots takes */
@@ -35,7 +35,7 @@ static bool fails(enum call call)
 	return true;
 }
 
-/* The names are the linker's. */
+/* Names that the linker's --wrap prescribes. */
 #define WRAP(ret, name, params)   \
 	ret __real_##name params; \
 	ret __wrap_##name params

@@ -70,7 +70,7 @@ static void numbers_that_cannot_be(void)
 	BAD(s.size = 0);
 	BAD(s.size = UINT64_MAX);
 #undef BAD
-	/* Change the bytes after the last number, and the first ones. */
+	/* Flip a bit in each byte after the last number, and in the first bytes. */
 	for (unsigned i = 56; i < USRBIO_IPC_LEN + 8; i++) {
 		memcpy(ipc, good, sizeof(ipc));
 		ipc[i % USRBIO_IPC_LEN] ^= 1;

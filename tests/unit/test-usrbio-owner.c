@@ -166,7 +166,7 @@ static void P11_a_killed_process_is_gone(void)
 	T_EQ(usrbio_owner_alive(&o), 1);
 	T_EQ(kill(pid, SIGKILL), 0);
 	rig_until(pid, 'Z');
-	/* Its parent may never wait for it, but its memory is gone. */
+	/* A zombie's parent may never wait for it, but its memory is gone. */
 	T_EQ(usrbio_owner_alive(&o), 0);
 	T_EQ(rig_wait(pid), 128 + SIGKILL);
 	T_EQ(usrbio_owner_alive(&o), 0);

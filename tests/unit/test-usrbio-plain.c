@@ -324,7 +324,7 @@ static void P9_another_users_is_refused(void)
 	T_OK(usrbio_plain_make(dir));
 	T_EQ(rig_wait(rig_fork(refused_as_nobody, NULL)), 0);
 	T_OK(usrbio_plain_remove(dir));
-	/* Root may not use another user's, either. */
+	/* Root must not use another user's directory, either. */
 	T_EQ(rig_wait(rig_fork(make_as_nobody, NULL)), 0);
 	T_EQ(usrbio_plain_open(dir), -EPERM);
 	T_EQ(usrbio_plain_make(dir), -EPERM);

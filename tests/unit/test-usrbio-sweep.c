@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Remove what dead processes have left in a plain directory, as the users who may.  Uses real
- * processes, killed at random times.
+ * Sweep a plain directory: remove what ended processes have left, as a user who is allowed to.
+ * Uses real processes, killed at random times.
  */
 #include "usrbio_rig.h"
 

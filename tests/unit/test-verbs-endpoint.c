@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Endpoints: reads and writes between two processes, compared with a model; messages; what ends
- * a connection; and what each failure leaves.  Runs on the stub of libibverbs, or on a device.
+ * Endpoints: reads and writes between two processes, compared with a model; messages; ends of a
+ * connection; and leaks after each failure.  Runs on the libibverbs double or on a device.
  */
 #include <poll.h>
 #include <signal.h>

@@ -14,7 +14,7 @@
 
 #define USUAL 6u
 #define NEEDED 2u
-#define LESS_MS 20u /* a queue with less than its part counts as one with its part for this time */
+#define LESS_MS 20u /* ms; a queue below its part counts as using less only after this time */
 
 /* The engine's clock, which stands still: a test that gets no CPU for long misses no deadline. */
 static int64_t stopped_s = 1000, stopped_ns;
@@ -116,7 +116,7 @@ static void queues_without_a_slot_have_no_part(void)
 	struct req *read = request(0, &busy, PST_OP_READ);
 
 	begin();
-	busy.nr_copying = 8; /* of 20: it shares with one queue, not with all 16 */
+	busy.nr_copying = 8; /* of 20 slots; only one queue shares them, not all 16 */
 	e.pool.nr_shares = 16;
 	e.pool.nr_busy = 1;
 	(void)takers(read);
@@ -181,7 +181,7 @@ static void one_with_operations_that_hang_leaves_what_a_disk_has(void)
 	e.pool.nr_free = e.pool.unmet; /* no slots to share */
 	T_CHECK(worker_leaves(&e.workers[0]));
 	T_CHECK(e.workers[0].sleeping && e.workers[1].woken);
-	/* No other worker sleeps: one that is awake looks later. */
+	/* A worker that is awake will look for work itself, so none must be woken. */
 	engine_wake_one(&e);
 	T_CHECK(e.workers[0].sleeping);
 	/* If all workers are clogged, they must look themselves. */
@@ -201,7 +201,7 @@ static void one_that_was_woken_is_about_to_look(void)
 	begin_cold(read, 3);
 	T_CHECK(worker_leaves(&e.workers[4]));
 	T_CHECK(e.workers[0].woken && !e.workers[0].sleeping);
-	/* The others leave the work to that one, and wake nobody. */
+	/* Other workers rely on that one and wake nobody. */
 	T_CHECK(worker_leaves(&e.workers[3]));
 	engine_wake_one(&e);
 	T_CHECK(e.workers[1].sleeping && e.workers[2].sleeping);

@@ -162,7 +162,7 @@ static void the_oldest_makes_room(void)
 	close_data();
 }
 
-/* A window in use stays open for any time. */
+/* A window in use stays open, however long it is used. */
 static void what_is_used_stays(void)
 {
 	const struct window *w;

@@ -324,7 +324,7 @@ static void idle_threads_are_used_again_and_end(void)
 		(void)usleep(500);
 	}
 	T_CHECK(nr_threads - before < 25);
-	/* A thread that already waits does so for the old time, a new one does not. */
+	/* A thread that already waits keeps its old idle time; a new thread uses the new one. */
 	work_idle_ns = 0;
 	for (unsigned i = 0; i < WORK_THREADS_MAX && nr_tasks("quick"); i++) {
 		nr_ran = 0;
