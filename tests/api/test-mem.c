@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory: its description, wraps whose memory is freed, and that the CPU cannot follow a
- * device's address.
+ * Memory: its description, wraps of freed memory, and device addresses, which the CPU must not
+ * be able to access.
  */
 #include <signal.h>
 #include <sys/mman.h>

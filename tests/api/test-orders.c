@@ -29,8 +29,8 @@
 #define GRACE_NS UINT64_C(100000000) /* ns: grace period of pst_queue_cancel() */
 
 /*
- * Each back end runs a part of the orders: an operation at the gate is in neither of them.
- * PST_ORDERS=36 runs every order with both, in all variants.
+ * Each back end runs a part of the orders, because an operation at the gate is in no back end.
+ * PST_ORDERS=36 runs every order with both back ends, in all variants.
  */
 #if defined(__SANITIZE_ADDRESS__) || T_TSAN
 #define STEP 6
@@ -65,7 +65,7 @@ struct run {
 	struct test_gate gate;
 	bool filled;    /* the test has overwritten the memory: nothing may change it */
 	uint64_t limit; /* ns: the expectations hold until then */
-	uint64_t over;  /* ns: from then on time is over */
+	uint64_t over;  /* ns: the deadline has passed by then */
 	atomic_bool opened;
 	char why[TEXT_MAX];
 };

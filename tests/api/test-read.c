@@ -89,8 +89,8 @@ static void addresses(void)
 	free(buf);
 }
 
-/* One third of the tensors is on the host, one third has device allocations of its own, and one
- * third shares one. */
+/* One third of the tensors is on the host, one third has a device allocation each, and one third
+ * shares one device allocation. */
 static void tensors(void)
 {
 	static struct pst_vec v[NR];

@@ -6,7 +6,7 @@
 
 #include "cufile_rig.h"
 
-static long attributes; /* of every file; 0: the real ones */
+static long attributes; /* inode attributes of every file; 0: the real ones */
 
 int __real_ioctl(int fd, unsigned long nr, ...);
 int __wrap_ioctl(int fd, unsigned long nr, ...);

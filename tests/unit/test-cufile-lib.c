@@ -76,7 +76,7 @@ static void its_log_is_nowhere(void)
 	T_OK(cufile_open());
 	T_EQ(entries("."), n);
 	if (x.set)
-		T_CHECK(state().log_here); /* cuFile wrote it to a thread's own directory */
+		T_CHECK(state().log_here); /* in a thread's private directory */
 	T_EQ(chdir(here), 0);
 	nothing_is_left();
 }
@@ -111,7 +111,7 @@ static void exclusive_is_strict(void)
 	T_OK(cufile_close());
 	T_OK(cufile_open());
 	T_EQ(state().opens, 2);
-	T_CHECK(state().strict); /* the promise is made again for each open */
+	T_CHECK(state().strict); /* each open sets the strict mode again */
 	T_OK(cufile_close());
 	nothing_is_left();
 }

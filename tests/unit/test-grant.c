@@ -411,7 +411,7 @@ static void a_late_peer_is_waited_for(void)
 	T_OK(mem_export(a, RW, &g));
 	pid = fork();
 	if (!pid) {
-		(void)usleep(30000); /* to be late */
+		(void)usleep(30000); /* let the receiver wait */
 		_exit(-grant_send(s[0], &g, 0));
 	}
 	T_OK(grant_recv(s[1], &h, PST_NO_DEADLINE));

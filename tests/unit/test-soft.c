@@ -117,7 +117,7 @@ static void owning_is_quick(void)
 		mem_free(a[i]);
 }
 
-/* Each copy overwrites the one before: the last bytes show that they ran in order. */
+/* The results of the last 1024 copies are known, errors included; an older ticket is refused. */
 static void old_tickets_are_known_for_long(void)
 {
 	struct mem_alloc *a = alloc(1);

@@ -14,7 +14,7 @@
 
 static struct pst_file *file;
 static struct pst_mem *mem;
-static struct pst_queue *looked; /* its lock must be free while an object ends; or NULL */
+static struct pst_queue *looked; /* queue whose lock must be free while an object ends, or NULL */
 static void (*release_mem)(struct object *obj), (*release_file)(struct object *obj);
 static unsigned released, locked;
 

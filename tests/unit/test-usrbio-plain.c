@@ -175,7 +175,7 @@ static void something_else_is_refused(void)
 	make_file("3fs-virt", "");
 	must_be_refused(-EEXIST, -ENOENT, -ENOENT);
 
-	/* Like a daemon's mount. */
+	/* A read-only folder, as a daemon's mount has. */
 	rig_dir(dir);
 	make_folder("3fs-virt", 0555);
 	T_EQ(chmod((rig_path(path, dir, "3fs-virt"), path), 0755), 0);

@@ -184,7 +184,7 @@ static void one_with_operations_that_hang_leaves_what_a_disk_has(void)
 	/* A worker that is awake will look for work itself, so none must be woken. */
 	engine_wake_one(&e);
 	T_CHECK(e.workers[0].sleeping);
-	/* If all workers are clogged, they must look themselves. */
+	/* If all workers are clogged, they must look for work themselves. */
 	e.workers[1].clogged = true;
 	e.nr_clogged = USUAL;
 	T_CHECK(!worker_leaves(&e.workers[0]));
