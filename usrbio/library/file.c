@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls on files besides requests: by ioctl(2) of a daemon, by the system's own calls in a plain
- * directory.
+ * The file calls of the API that are not ring requests: by ioctl(2) on a daemon's mount, by the
+ * system's own calls in a plain directory.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 /* ---------------------------------------------------------------- hard links */
 
-/* A new name: the directory that gets it, open, and the last part. */
+/* The place of a new name.  dir: the open parent directory; last: the last part of the path. */
 struct new_name {
 	int dir;
 	const char *last;
@@ -65,7 +65,7 @@ static int link_here(int fd, const char *plain, const struct new_name *to)
 		return kind;
 	if (kind != MOUNT_PLAIN || strcmp(plain, other) != 0)
 		return -EXDEV;
-	/* The file that was looked at, whatever its name leads to by now. */
+	/* Link the open file itself: its name may lead to another file by now. */
 	(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 	return linkat(AT_FDCWD, self, to->dir, to->last, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
@@ -92,7 +92,7 @@ int hf3fs_hardlink(const char *target, const char *link_name)
 
 	if (!target || !link_name)
 		return EINVAL;
-	/* Opening a FIFO or a device must not wait either. */
+	/* Do not block on a FIFO or a device. */
 	fd = open(target, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -log_fail(errno, "%s: %m", target);
@@ -153,7 +153,7 @@ int hf3fs_punchhole(int fd, int n, const size_t *start, const size_t *end, size_
 
 	if (n < 1 || n > USRBIO_PUNCH_RANGES || !start || !end)
 		return EINVAL;
-	/* All before any. */
+	/* Check every range before freeing the first. */
 	for (int i = 0; i < n; i++)
 		if (start[i] > end[i] || end[i] > INT64_MAX)
 			return -log_fail(EINVAL, "range %d of a hole is from %zu to %zu", i,

@@ -3,10 +3,10 @@
  * Device memory in rings: the calls of <hf3fs_usrbio.h> that end in _device, and those of
  * <hf3fs_usrbio_gdr.h>.
  *
- * An iov of device memory is one like any other, with a device and libpenstock's pst_mem.  On a
- * plain directory this process' server learns of it and nothing is published.  For a daemon it is
- * published by a link.  The result of making that is the daemon's answer, and only then is the
- * caller's structure filled in.  There is no fallback to host memory anywhere.
+ * An iov of device memory is an ordinary iov with a device and libpenstock's pst_mem.  In a plain
+ * directory only this process' server learns of the memory.  On a daemon's mount the memory is
+ * published by a symbolic link; the result of symlink(2) is the daemon's answer, and the caller's
+ * structure is filled in only if it is 0. Nothing here falls back to host memory.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,19 +23,19 @@
 #include "usrbio/proto/id.h"
 
 /*
- * A daemon opens an allocation as a whole block, and the driver puts small allocations into one
- * block of this size: memory for a daemon has its blocks to itself.
+ * Allocation granularity for a daemon: it opens an allocation as whole driver blocks of this size,
+ * and the driver packs small allocations into one block.
  */
 #define BLOCK MIB(2)
 
-/* The arguments of a call. */
+/* The arguments of a call, checked. */
 struct want {
-	struct hf3fs_iov out; /* for the caller, base and handle apart */
+	struct hf3fs_iov out; /* filled in, except for base and iovh */
 	int number;
-	struct pst_device device; /* of this number */
+	struct pst_device device; /* the device of this number */
 };
 
-/* Arguments first, so that wrong ones fail on every machine; then the device. */
+/* Check the arguments, then find the device: wrong arguments then fail on machines without one. */
 static int want(struct want *w, const struct hf3fs_iov *iov, const char *mount_point, size_t size,
 		size_t block_size, int number)
 {
@@ -48,7 +48,7 @@ static int want(struct want *w, const struct hf3fs_iov *iov, const char *mount_p
 	return gpu_device_find(number, &w->device);
 }
 
-/* A handle without memory. */
+/* Make an iov that has no memory yet. */
 static int gpu_begin(const struct want *w, enum iov_origin origin, struct iov **ret)
 {
 	int r = iov_begin(w->out.mount_point, origin, ret);
@@ -60,7 +60,7 @@ static int gpu_begin(const struct want *w, enum iov_origin origin, struct iov **
 	return 0;
 }
 
-/* libpenstock's result as programs know it, with its sentence. */
+/* Log libpenstock's error text.  Return its error as programs of 3FS know it. */
 static int gpu_failed(int r, const char *what)
 {
 	return log_fail(r == -EFAULT || r == -ERANGE ? EINVAL : r, "%s: %s", what,
@@ -246,7 +246,7 @@ int hf3fs_iov_export_gpu(const struct hf3fs_iov *iov, hf3fs_gpu_ipc_handle_t *ha
 	return r < 0 ? log_fail(r, "this memory has no CUDA IPC handle") : 0;
 }
 
-/* Numbers of devices are each process' own: find the handle's. */
+/* Import the memory on the handle's device.  Device numbers differ per process; UUIDs do not. */
 static int import_memory(const hf3fs_gpu_ipc_handle_t *handle, struct want *w, struct pst_mem **ret)
 {
 	_cleanup_(pst_grant_done) struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
@@ -277,14 +277,14 @@ int hf3fs_iov_import_gpu(struct hf3fs_iov *iov, const hf3fs_gpu_ipc_handle_t *ha
 	_cleanup_(iov_freep) struct iov *it = NULL;
 	struct pst_mem *mem = NULL;
 	struct want w;
-	/* Its size is in the handle. */
+	/* The handle has the size. */
 	int r = handle ? want(&w, iov, hf3fs_mount_point, 1, 0, 0) : -EINVAL;
 
 	if (r == 0)
 		r = usrbio_id_new((uint8_t *)w.out.id);
 	if (r == 0)
 		r = import_memory(handle, &w, &mem);
-	/* The memory is another process', and its publication here is ours. */
+	/* The memory belongs to another process; the publication here is this process' own. */
 	if (r == 0)
 		r = gpu_begin(&w, IOV_WRAPPED, &it);
 	if (r < 0) {

@@ -7,9 +7,9 @@
 #include "gpu_device.h"
 #include "log.h"
 
-#define NUMBER_MAX 99999 /* a name has room for */
+#define NUMBER_MAX 99999 /* a device name has room for 5 digits */
 
-/* NULL where the environment names something else. */
+/* Return the kind of memory to use; NULL if PST_USRBIO_DEVICE names an unknown one. */
 static const char *kind_name(void)
 {
 	const char *env = secure_getenv("PST_USRBIO_DEVICE");
@@ -19,7 +19,7 @@ static const char *kind_name(void)
 	return strcmp(env, "soft") ? NULL : "soft";
 }
 
-/* 0; -ENODEV when there is none of this number. */
+/* Find device @number of a kind.  Return 0, or -ENODEV if it does not exist. */
 static int library_gpu_device_find(const char *kind, int number, struct pst_device *ret)
 {
 	char name[PST_DEVICE_NAME_MAX];

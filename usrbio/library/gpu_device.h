@@ -8,15 +8,15 @@
 #include <penstock.h>
 
 /*
- * One of them; ret->sz must be set.  Their numbers are those of CUDA, or of libpenstock's
- * software devices where PST_USRBIO_DEVICE in the environment says "soft".
+ * Find a device by its number: CUDA's number, or the number of a software device of libpenstock if
+ * PST_USRBIO_DEVICE is "soft" in the environment.  ret->sz must be set.
  *
- * Return: 0; -ENOTSUP when there are none at all; -ENODEV when there is none of this number;
+ * Return: 0; -ENOTSUP if the machine has no such devices; -ENODEV if it has none of this number;
  * -EOWNERDEAD in a forked child.
  */
 int gpu_device_find(int number, struct pst_device *ret);
 
-/* How many there are. */
+/* Return the number of devices. */
 int gpu_device_count(void);
 
 #endif

@@ -10,13 +10,13 @@
 /* The layout of a handle. */
 struct words {
 	uint8_t ipc[64];
-	uint64_t len; /* and the device */
-	uint64_t off; /* and the check */
+	uint64_t len; /* length and hash of the device */
+	uint64_t off; /* offset and check hash */
 };
 
 _Static_assert(sizeof(struct words) == sizeof(hf3fs_gpu_ipc_handle_t), "80 bytes for ever");
 
-/* FNV-1a. */
+/* Hash by FNV-1a. */
 static uint64_t hash(uint64_t h, const void *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -26,7 +26,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t len)
 	return h;
 }
 
-/* In the place of 20 bits above a number. */
+/* Fold a hash into the 20 bits above a 44-bit number. */
 static uint64_t above(uint64_t h)
 {
 	return (h ^ h >> 22 ^ h >> 44) << NUMBER_BITS;
@@ -86,7 +86,7 @@ int gpu_handle_unpack(const hf3fs_gpu_ipc_handle_t *handle, struct pst_grant *re
 			.len = w.len & NUMBER_MAX,
 			.fd = -1,
 		};
-		/* Only the owner knows how much lies behind the range. */
+		/* Only the owner knows the allocation's size beyond the range. */
 		ret->size = ret->off + ret->len;
 		memcpy(ret->ipc, w.ipc, sizeof(ret->ipc));
 	}

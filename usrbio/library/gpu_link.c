@@ -22,8 +22,8 @@ static struct usrbio_name gpu_link_name_of(const struct iov *iov, const uint8_t 
 }
 
 /*
- * The allocation as the driver counts it; the daemon's own driver will tell the daemon the same.
- * An imported grant knows only how much of it was granted.
+ * Measure the allocation as the driver does, because the daemon compares with its own driver.  An
+ * imported grant knows only the size that was granted.
  */
 static int gpu_link_measure(struct pst_mem *mem, struct usrbio_gdr *ret)
 {
@@ -42,7 +42,7 @@ static int gpu_link_measure(struct pst_mem *mem, struct usrbio_gdr *ret)
 	return r;
 }
 
-/* The published description, with the secret. */
+/* Make the published description, which contains the secret IPC handle. */
 static int describe(struct iov *iov, struct usrbio_gdr *ret)
 {
 	_cleanup_(pst_grant_done) struct pst_grant g = { .sz = sizeof(g), .fd = -1 };

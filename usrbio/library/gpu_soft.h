@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of the software device for other processes.  It is a descriptor, and links and handles
- * have room for 64 bytes: these name a descriptor that this process keeps open as long as the iov
- * lives, and whoever may look at the process opens it anew (usrbio/proto/ipc.h).
+ * Memory of the software device for other processes.
+ *
+ * Links and handles have room for 64 bytes, but this memory is a descriptor.  So the 64 bytes name
+ * a descriptor that this process keeps open while the iov lives.  A process that may inspect this
+ * one opens the descriptor again (usrbio/proto/ipc.h).
  */
 #ifndef USRBIO_GPU_SOFT_H
 #define USRBIO_GPU_SOFT_H
@@ -12,16 +14,16 @@
 struct iov;
 
 /*
- * Fill in grant->ipc of a grant that pst_mem_export() made of iov->mem, and keep its descriptor.
- * Grants of other kinds stay as they are.  0; -EMFILE, -ENFILE.
+ * Fill in grant->ipc of a grant that pst_mem_export() made of iov->mem, and keep its descriptor
+ * open.  Grants of other kinds do not change.  Return 0, -EMFILE or -ENFILE.
  */
 int gpu_soft_show(struct iov *iov, struct pst_grant *grant);
 
 /*
- * Open what grant->ipc names: kind, uuid, size and fd are set, ipc is wiped.  Grants of other
- * kinds stay as they are.
+ * Open the memory that grant->ipc names: set kind, uuid, size and fd, and wipe ipc.  Grants of
+ * other kinds do not change.
  *
- * Return: 0; -EINVAL when memory or process are gone; -EPERM or -EACCES; -EMFILE, -ENFILE.
+ * Return: 0; -EINVAL if the memory or its process is gone; -EPERM or -EACCES; -EMFILE, -ENFILE.
  */
 int gpu_soft_find(struct pst_grant *grant);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Requests: prepare, submit, wait.  None of it takes a lock or allocates.
- */
+/* Prepare, submit and wait for requests, without locks or allocations. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
@@ -16,15 +14,15 @@
 #include "usrbio/server/server.h"
 
 #define JITTER_MS_MAX 60000
-#define ASK_NS (100 * NSEC_PER_MSEC) /* time without a completion before the daemon is checked */
-#define WATCH_NS 50000u              /* time to poll for a completion without sleeping */
-/* The same if a daemon moves the bytes: 20 us, and twice the time of copying them. */
+#define ASK_NS (100 * NSEC_PER_MSEC) /* ask the daemon after this time without a completion */
+#define WATCH_NS 50000u              /* longest poll while another thread moves bytes */
+/* Longest poll for a daemon's completion: SPIN_NS, plus about twice the time of copying. */
 #define SPIN_NS 20000u
 #define SPIN_ENTRY_NS 2000u
 #define SPIN_BYTES_PER_NS 4u
 #define SPIN_MAX_NS 500000u
 
-static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between two checks */
+static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between two checks, ns */
 
 static void read_environment(void)
 {
@@ -46,7 +44,7 @@ static void read_environment(void)
 
 /* ------------------------------------------------------------------ prepare */
 
-/* Does the request's memory lie within the iov, and its file range within what files have? */
+/* Return true if the memory lies in the iov and the file range within the largest file. */
 static bool in_range(const struct hf3fs_iov *iov, const void *ptr, size_t off, uint64_t len)
 {
 	uintptr_t base = (uintptr_t)iov->base, at = (uintptr_t)ptr;
@@ -55,7 +53,7 @@ static bool in_range(const struct hf3fs_iov *iov, const void *ptr, size_t off, u
 	       len <= INT64_MAX && off <= INT64_MAX - len;
 }
 
-/* A free slot; there is one. */
+/* Find a free slot; the caller has checked that one exists. */
 static uint32_t find_slot(struct ring *r)
 {
 	uint32_t i = r->next;
@@ -67,13 +65,13 @@ static uint32_t find_slot(struct ring *r)
 }
 
 /*
- * Say why a request is refused.  One cause often refuses thousands of requests, so only the first
- * since the last wait is logged as a warning.
+ * Log why a request is refused.  One cause often refuses thousands of requests, so only the first
+ * after each wait is logged as a warning.
  */
 #define refuse(r, err, ...) \
 	(log_line(atomic_exchange(&(r)->refused, true) ? LOG_DEBUG : LOG_WARN, __VA_ARGS__), -(err))
 
-/* A registration that may be used in the ring, with a reference. */
+/* Get the registration of a descriptor if requests of this ring may use it.  Takes a reference. */
 static int find_file(struct ring *r, int fd, struct reg **ret)
 {
 	struct reg *reg = reg_get(fd);
@@ -81,7 +79,7 @@ static int find_file(struct ring *r, int fd, struct reg **ret)
 
 	if (!reg)
 		return refuse(r, EBADF, "descriptor %d is not registered", fd);
-	/* Numbers of files mean something else there. */
+	/* File numbers differ between a daemon and this process' server. */
 	if (reg->plain != !!r->server)
 		err = refuse(r, EBADF, "descriptor %d is registered on another kind of mount", fd);
 	else if (r->for_read ? !reg->reads : !reg->writes)
@@ -100,18 +98,19 @@ static void io_push(struct ring *r, uint32_t slot, const struct usrbio_args *arg
 	r->at.sqes[r->sq_head] = (struct usrbio_sqe){ .index = (int32_t)slot,
 						      .user_data = args->user_data };
 	r->sq_head = usrbio_ring_next(&r->at, r->sq_head);
-	/* Submitting orders this store before its own loads. */
+	/* Release is enough: submitting has a fence before its loads. */
 	__atomic_store_n(r->at.sq_head, (int32_t)r->sq_head, __ATOMIC_RELEASE);
 }
 
-/* By requests.  Each of the two numbers wraps around, and is written by one thread. */
+/* Return the number of requests in flight.  Each of the two counters wraps, and has one writer. */
 static inline uint32_t slots_used(const struct ring *r)
 {
 	return atomic_load_explicit(&r->nr_sent, memory_order_relaxed) -
 	       atomic_load_explicit(&r->nr_ended, memory_order_acquire);
 }
 
-/* The server takes entries in order, so its queue may be full while slots are free. */
+/* Return true if no request fits.  The server takes entries in order, so its queue may be full
+ * while slots are free. */
 static bool io_is_full(const struct ring *r)
 {
 	return slots_used(r) == r->entries ||
@@ -169,11 +168,11 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	return (int)slot;
 }
 
-/* Tell the server.  False when a daemon took its semaphore away. */
+/* Tell the server about new requests.  Return false if the daemon truncated its semaphore. */
 static bool io_post(struct ring *r)
 {
 	if (r->server) {
-		/* The stores of prepared requests come before the loads of the kick. */
+		/* Order the stores of prepared requests before the loads of the kick. */
 		atomic_thread_fence(memory_order_seq_cst);
 		server_ring_kick(r->server);
 		return true;
@@ -202,10 +201,7 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior)
 
 /* --------------------------------------------------------------------- take */
 
-/*
- * Make the caller's completion of the one in the ring.  False when it was none: a slot without a
- * request.
- */
+/* Make the caller's completion from the ring's.  Return false if its slot has no request. */
 static bool io_settle(struct ring *r, struct hf3fs_cqe *cqe)
 {
 	struct slot *slot = (uint32_t)cqe->index < r->entries ? &r->slots[cqe->index] : NULL;
@@ -248,7 +244,8 @@ static int copy_out(struct ring *r, struct hf3fs_cqe *cqes, int room)
 _Static_assert(sizeof(struct hf3fs_cqe) == sizeof(struct usrbio_cqe), "one form");
 _Static_assert(offsetof(struct hf3fs_cqe, result) == offsetof(struct usrbio_cqe, result), "");
 
-/* Slots become free after the tail moved: else there could be more requests than room. */
+/* Take completions, then free their slots.  The tail moves first: otherwise more requests could be
+ * prepared than the ring has completions. */
 static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n = copy_out(r, cqes, room), good = 0;
@@ -263,7 +260,8 @@ static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 				 "ignoring",
 				 cqes[good].index);
 	}
-	/* The caller must not take a server's mark in these for a request's. */
+	/* The unused entries hold bytes of the server, which the caller must not take for
+	 * completions. */
 	if (unlikely(good < n))
 		memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
 	return good;
@@ -274,7 +272,7 @@ static bool in_flight(const struct ring *r)
 	return slots_used(r);
 }
 
-/* End requests that nobody will complete. */
+/* End all requests of a dead ring with -EREMOTEIO. */
 static int io_end_all(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n = 0;
@@ -291,7 +289,7 @@ static int library_io_take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 {
 	int n;
 
-	/* Reset before looking, so that no later one is missed. */
+	/* Reset before looking, so that no later post is lost. */
 	usrbio_sem_reset(r->at.sem);
 	n = harvest(r, cqes, room);
 	if (ring_is_dead(r))
@@ -301,7 +299,7 @@ static int library_io_take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 
 /* --------------------------------------------------------------------- wait */
 
-/* Saturated, so that any numbers give a time. */
+/* Convert to nanoseconds; saturate instead of overflowing. */
 static int64_t to_ns(const struct timespec *ts)
 {
 	__int128 ns = (__int128)ts->tv_sec * (int64_t)NSEC_PER_SEC + ts->tv_nsec;
@@ -311,7 +309,7 @@ static int64_t to_ns(const struct timespec *ts)
 	return ns < INT64_MIN ? INT64_MIN : (int64_t)ns;
 }
 
-/* Nanoseconds until then, 0 when it has passed. */
+/* Return the nanoseconds until that time; 0 if it has passed. */
 static uint64_t left(const struct timespec *until)
 {
 	struct timespec now;
@@ -325,7 +323,7 @@ static uint64_t left(const struct timespec *until)
 	return then > at ? (uint64_t)then - (uint64_t)at : 0;
 }
 
-/* Sleep by the clock that nobody sets. */
+/* Sleep by CLOCK_MONOTONIC, which nobody sets. */
 static void sleep_for(struct ring *r, uint64_t ns)
 {
 	pthread_testcancel();
@@ -339,7 +337,7 @@ static bool came(const void *arg)
 	return (uint32_t)usrbio_marker(r->at.cq_head) != r->cq_tail;
 }
 
-/* Another thread moves bytes for the ring now.  Return true when a completion came. */
+/* Poll while another thread moves bytes for the ring.  Return true if a completion came. */
 static bool io_watch(const struct ring *r)
 {
 	uint64_t until = now_ns() + WATCH_NS;
@@ -352,8 +350,8 @@ static bool io_watch(const struct ring *r)
 }
 
 /*
- * A daemon may complete something before we could sleep, if it only has to copy what is in flight.
- * True when it has.  How much that is is a hint: another thread may prepare more.
+ * Poll for as long as a daemon may need to copy the bytes in flight.  Return true if a completion
+ * came.  The byte count is a hint: another thread may prepare more.
  */
 static bool io_spin(struct ring *r, uint64_t ns)
 {
@@ -368,7 +366,7 @@ static bool io_spin(struct ring *r, uint64_t ns)
 	return spin_until(&r->spin, MIN(ns, most), came, r);
 }
 
-/* Nothing came.  A daemon that leaves requests for a second may have ended. */
+/* Nothing came.  A daemon that completes nothing for ASK_NS may have ended. */
 static void note_idle(struct ring *r)
 {
 	uint64_t now;
@@ -386,7 +384,7 @@ static void note_idle(struct ring *r)
 	}
 }
 
-/* A thread that is cancelled in there would leave others' executor locked. */
+/* Do a share of the server's work.  A thread cancelled in there would leave the executor locked. */
 static enum server_help io_help(struct ring *r)
 {
 	enum server_help did;
@@ -434,7 +432,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		return -EOWNERDEAD;
 	(void)pthread_once(&once, read_environment);
 	for (;;) {
-		/* Check before looking: then nothing comes after the look. */
+		/* Check for death before looking: no completion comes after that look. */
 		dead = ring_is_dead(r);
 		n += io_look(r, cqes + n, cqec - n, min - n, &did);
 		if (n >= min || dead)
@@ -447,7 +445,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 			sleep_for(r, ns);
 	}
 	atomic_store(&r->refused, false);
-	/* There is room for completions now. */
+	/* The completion queue has room again: wake the server. */
 	if (n && r->submit && in_flight(r) && !ring_is_dead(r))
 		(void)io_post(r);
 	return n;

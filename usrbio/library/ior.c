@@ -25,7 +25,7 @@
 
 _Static_assert(SERVER_RING_FORBID_HOLES == HF3FS_IOR_FORBID_READ_HOLES, "one number for both");
 
-/* The arguments of a caller. */
+/* The arguments of hf3fs_iorcreate and its variants. */
 struct wish {
 	const char *mount_point;
 	void *base; /* memory of the caller; NULL: allocate it */
@@ -79,7 +79,7 @@ static void ring_freep(struct ring **r)
 	(void)ior_ring_free(*r);
 }
 
-/* Takes the reference over. */
+/* Make a ring.  Takes over the reference to the mount. */
 static struct ring *ior_ring_new(struct mount *mount, const struct wish *wish)
 {
 	uint32_t entries = (uint32_t)usrbio_ring_entries(wish->size);
@@ -112,7 +112,7 @@ static bool may_own_sem(const struct mount *m, uid_t uid)
 	return uid == 0 || user_is_own(uid) || (uid == m->user && user_is_mapped(uid));
 }
 
-/* A daemon names the semaphore, so the opened file is checked before it is mapped. */
+/* Map a daemon's semaphore.  The daemon chooses the name, so check the opened file first. */
 static int map_sem(const struct mount *m, const char *name, sem_t **ret)
 {
 	char path[sizeof("/sem.") + USRBIO_SHM_NAME_MAX];
@@ -139,7 +139,7 @@ static int map_sem(const struct mount *m, const char *name, sem_t **ret)
 	return 0;
 }
 
-/* The semaphore that tells the daemon of requests. */
+/* Map the semaphore that tells the daemon about requests. */
 static int open_submit(struct ring *r, int priority)
 {
 	static const char *const links[] = USRBIO_SEM_NAMES;
@@ -157,7 +157,7 @@ static int open_submit(struct ring *r, int priority)
 	return map_sem(m, name, &r->submit);
 }
 
-/* This process serves it. */
+/* Let this process' server serve the ring. */
 static int ior_serve(struct ring *r, void *base, const struct wish *wish)
 {
 	struct server_ring_opts opts = {
@@ -198,13 +198,13 @@ static int ior_publish(struct ring *r, const struct wish *wish, const uint8_t id
 	err = iov_link(r->iov, &name, target);
 	if (err < 0)
 		return err;
-	/* Its server has mapped it by now, and nobody else needs the name. */
+	/* The server has mapped the memory by now, and nobody else needs the name. */
 	shm_remove(r->iov->shm);
 	r->iov->shm[0] = '\0';
 	return 0;
 }
 
-/* Get the memory, and the positions of an old ring in it. */
+/* Get the memory, and take over the positions of an old ring in it. */
 static int ior_place(struct ring *r, const struct wish *wish, void **ret_base)
 {
 	void *base = wish->base;
@@ -234,7 +234,7 @@ static int ior_make(struct ring *r, const struct wish *wish, struct hf3fs_ior *o
 	void *base = NULL;
 	int err;
 
-	/* Begin with the step that fails without a daemon, so that little must be undone. */
+	/* Begin with the step that fails without a daemon: little must be undone then. */
 	err = plain ? 0 : open_submit(r, wish->priority);
 	if (err == 0)
 		err = ior_place(r, wish, &base);
@@ -380,7 +380,7 @@ int hf3fs_iorwrap(struct hf3fs_ior *ior, void *buf, const char *hf3fs_mount_poin
 
 /* ---------------------------------------------------------------------- end */
 
-/* "direct, cached" */
+/* Write the names of a set of paths: "direct, cached". */
 static void name_paths(uint32_t paths, char *text, size_t room)
 {
 	size_t at = 0;

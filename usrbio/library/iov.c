@@ -16,7 +16,7 @@
 #include "shm.h"
 #include "usrbio/server/server.h"
 
-#define DRAIN_NS (5 * NSEC_PER_SEC) /* how long requests that should not be there may take */
+#define DRAIN_NS (5 * NSEC_PER_SEC) /* longest wait for requests that should have ended */
 
 /* ----------------------------------------------------------------- handles */
 
@@ -64,13 +64,13 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 	return 0;
 }
 
-/* A wrap is bookkeeping: the block size that it is published with counts. */
+/* Return the block size.  A wrap has the block size of the publication, not the caller's. */
 static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
 {
 	return iov->wraps ? iov->block : filled->block_size;
 }
 
-/* Of two threads with device memory of one UUID, one gets it. */
+/* Add the memory to this process' server.  Only one device buffer may have a UUID. */
 static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 {
 	const uint8_t *id = (const uint8_t *)filled->id;
@@ -109,19 +109,19 @@ int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *
 }
 
 /*
- * Programs wrap a region anew for each transfer, and never destroy the wraps, which hold nothing in
- * 3FS's own library.  So there is one object for the same memory under the same UUID.
+ * Programs wrap a region again for each transfer and never destroy the wraps, which own nothing in
+ * 3FS's library.  So wraps of the same memory under the same UUID share one object.
  */
 #define WRAP_BUCKETS 256u
 
-static struct iov *wraps[WRAP_BUCKETS]; /* the newest of a UUID first; under LOCK_WRAPS */
+static struct iov *wraps[WRAP_BUCKETS]; /* newest first; under LOCK_WRAPS */
 
 static struct iov **wrap_bucket(const struct hf3fs_iov *iov)
 {
 	return &wraps[(uint8_t)iov->id[0] ^ (uint8_t)iov->id[15]];
 }
 
-/* If the UUID already stands for this memory, return the same handle once more. */
+/* If this memory is already wrapped under this UUID, return the same handle and true. */
 static bool wrap_again(const struct mount *mount, size_t block, const struct hf3fs_iov *filled,
 		       struct hf3fs_iov *ret)
 {
@@ -155,7 +155,8 @@ static void wrap_add(struct iov *it, const struct hf3fs_iov *like)
 	lock_drop(LOCK_WRAPS);
 }
 
-/* True when others are left.  Else the handle is void, and *ret the iov behind it, or NULL. */
+/* Drop one wrap of a handle.  Return true if others remain; otherwise the handle becomes invalid
+ * and *ret is its iov, or NULL. */
 static bool wrap_drop(uintptr_t handle, struct iov **ret)
 {
 	struct iov *it, **at;
@@ -187,7 +188,7 @@ struct iov *iov_get(const struct hf3fs_iov *iov)
 
 int iov_withdraw(struct iov *iov)
 {
-	/* A daemon that has ended has forgotten it. */
+	/* A daemon that has ended has no link any more. */
 	if (iov->link[0] && unlinkat(iov->mount->iovs, iov->link, 0) < 0 && errno != ENOENT &&
 	    errno != ENOTCONN)
 		return log_fail(errno, "cannot withdraw %s from %s: %m", iov->link,
@@ -215,7 +216,7 @@ void iov_end(struct hf3fs_iov *iov)
 	(void)iov_free(it);
 }
 
-/* Remove the memory from the server; false if something may still touch it. */
+/* Remove the memory from the server.  Return false if a request may still touch it. */
 static bool iov_forget(struct iov *iov)
 {
 	bool quiet = true;
@@ -278,14 +279,14 @@ int iov_fill(struct hf3fs_iov *ret, const char *mount_point, size_t size, size_t
 	return 0;
 }
 
-/* A server of this process reads and writes it through libpenstock. */
+/* Let this process' server use the memory through libpenstock. */
 static int use_host(struct iov *iov, void *base, size_t size)
 {
 	struct pst_mem_opts opts = {
 		.sz = sizeof(opts),
 		.kind = PST_KIND_HOST,
-		/* Memory that we mapped stays.  A program's may go too early: then unpinned
-		 * memory gives an error, not silence.  It may also come later. */
+		/* Our mapping stays until the iov ends.  A program may unmap its own memory too
+		 * early, which gives an error if it is unpinned; or map it only after this call. */
 		.flags = iov->origin == IOV_WRAPPED ? PST_MEM_LATER : PST_MEM_PINNED,
 	};
 	int r;
@@ -351,7 +352,7 @@ int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t
 
 /* -------------------------------------------------------------------- open */
 
-/* The shared memory that a link leads to. */
+/* Find the name of the shared memory that a link leads to. */
 static int iov_follow(const struct mount *mount, const struct hf3fs_iov *out,
 		      char ret_shm[USRBIO_SHM_NAME_MAX])
 {
@@ -410,7 +411,8 @@ int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16], const char *hf3fs
 
 /* -------------------------------------------------------------------- wrap */
 
-/* Is it published with the block size of the wrap?  Then no request crosses one. */
+/* Return the block size under which the memory is published, which no request may cross; 0 for
+ * none. */
 static size_t published_block(const struct mount *mount, const struct hf3fs_iov *out)
 {
 	struct usrbio_name name = iov_name_of(out);

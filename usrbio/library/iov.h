@@ -2,8 +2,8 @@
 /*
  * The library's object for an iov: hf3fs_iov.iovh is its handle.
  *
- * A handle is valid from iov_publish() until iov_end(), and is looked up before anything is
- * followed: programs copy the public structure, and destroy copies.
+ * A handle is valid from iov_publish() until iov_end().  Every call looks it up first, because
+ * programs copy the public structure and destroy the copies.
  */
 #ifndef USRBIO_IOV_H
 #define USRBIO_IOV_H
@@ -22,66 +22,66 @@ struct pst_mem;
 struct server_buffer;
 
 enum iov_origin {
-	IOV_CREATED, /* memory and publication are ours */
-	IOV_OPENED,  /* a mapping is ours, neither memory nor publication */
-	IOV_WRAPPED, /* host: nothing is ours.  Device: the publication is */
+	IOV_CREATED, /* this library made memory and publication */
+	IOV_OPENED,  /* only the mapping is this library's */
+	IOV_WRAPPED, /* host: nothing is this library's; device: the publication */
 };
 
 struct iov {
 	enum iov_origin origin;
-	unsigned forks;      /* lock_forks() when it was made: a child ends only its mapping */
-	int device;          /* CUDA's number; -1 for host memory */
-	struct mount *mount; /* where it is published; a reference */
-	char link[USRBIO_NAME_MAX];    /* its name there, when we put it there; else "" */
-	char shm[USRBIO_SHM_NAME_MAX]; /* POSIX name that is ours to remove; else "" */
-	void *base;                    /* of the mapping that is ours, or NULL */
+	unsigned forks;             /* lock_forks() at creation: a child frees only the mapping */
+	int device;                 /* CUDA's number; -1 for host memory */
+	struct mount *mount;        /* the mount of the publication; a reference */
+	char link[USRBIO_NAME_MAX]; /* the name that we published; else "" */
+	char shm[USRBIO_SHM_NAME_MAX]; /* POSIX name that we must remove; else "" */
+	void *base;                    /* our mapping, or NULL */
 	size_t size;
-	struct pst_mem *mem;          /* ours; NULL for host memory on a daemon's mount */
-	struct server_buffer *buffer; /* known to this process' server; NULL on a daemon's mount */
-	_Atomic int fd; /* by which others open memory of the software device; or -1 */
+	struct pst_mem *mem;          /* NULL for host memory on a daemon's mount */
+	struct server_buffer *buffer; /* in this process' server; NULL on a daemon's mount */
+	_Atomic int fd;               /* the software device's memory for other processes; or -1 */
 
-	/* Host memory that was wrapped: iov.c, under LOCK_WRAPS. */
+	/* Of wrapped host memory; used by iov.c with LOCK_WRAPS. */
 	struct iov *next;
-	unsigned wraps; /* how often, the same under the same UUID */
+	unsigned wraps; /* number of wraps under the same UUID */
 	struct hf3fs_iov like;
-	size_t block; /* that requests may not cross: the publication's; 0: none */
+	size_t block; /* no request may cross a multiple of this many bytes; 0: no limit */
 };
 
-/* A handle with nothing in it, device -1; NULL without memory.  Takes the reference over. */
+/* Make an empty iov, device -1.  Takes over the reference to the mount.  NULL if out of memory. */
 struct iov *iov_new(struct mount *mount, enum iov_origin origin);
 
-/* iov_new() for the mount point of that path.  0, or the error of mount_get(). */
+/* Make an empty iov for a mount point's path.  Return 0, or the error of mount_get(). */
 int iov_begin(const char *mount_point, enum iov_origin origin, struct iov **ret);
 
 /*
- * Put a link into its mount, which goes with the handle.
+ * Publish the iov by a link on its mount, which iov_end() removes.
  *
- * Return: 0, or the error of symlink(2), which with a daemon is its answer about the memory.
+ * Return: 0, or the error of symlink(2): on a daemon's mount its answer about the memory.
  */
 int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target);
 
 /*
- * It becomes public: the caller's structure is filled in, and, on a plain directory, rings of
- * this process find mem by its UUID.  0; -EEXIST when it is device memory and the UUID is in use
- * there; -errno.  Nothing changed then.
+ * Make the iov public: fill in the caller's structure and, in a plain directory, let the rings of
+ * this process find the memory by its UUID.  Return 0; -EEXIST for device memory whose UUID is in
+ * use there; -errno.  Nothing has changed after an error.
  */
 int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled);
 
-/* The object of a public structure, while it lives; or NULL. */
+/* Return the object of a public structure, or NULL if it has ended. */
 struct iov *iov_get(const struct hf3fs_iov *iov);
 
 /*
- * Memory that was wrapped more often stays for the others.  Else the handle is void, and
- * everything that is ours goes out of the world: publication, buffer, memory, in this order.  The
- * structure's iovh becomes NULL.  Device memory whose publication stays would be a daemon's to
- * write to after it was freed: then nothing changes.
+ * End one wrap of memory that was wrapped several times.  Otherwise end the iov: remove
+ * publication, buffer and memory, in this order.  Sets the structure's iovh to NULL.  Nothing
+ * changes if the publication of device memory cannot be removed: the daemon could still write to
+ * the freed memory.
  */
 void iov_end(struct hf3fs_iov *iov);
 
-/* Remove only the publication.  0, also when it is gone already; -errno when it stays. */
+/* Remove only the publication.  Return 0, even if it is already gone; -errno if it remains. */
 int iov_withdraw(struct iov *iov);
 
-/* Free an iov that never became public, with everything that it holds.  Returns NULL. */
+/* Free an iov that never became public, with everything it owns.  Return NULL. */
 struct iov *iov_free(struct iov *iov);
 static inline void iov_freep(struct iov **iov)
 {
@@ -89,10 +89,10 @@ static inline void iov_freep(struct iov **iov)
 }
 
 /*
- * The checks and fields that all calls share which fill in an iov.
+ * Check and fill in the fields that all kinds of iov have.
  *
- * Return: 0; -EINVAL for NULL, a size of 0, a block size above it, a mount point that is empty or
- * too long.
+ * Return: 0; -EINVAL for NULL, a size of 0, a block size above the size, or a mount point that is
+ * empty or too long.
  */
 int iov_fill(struct hf3fs_iov *ret, const char *mount_point, size_t size, size_t block_size,
 	     int numa);

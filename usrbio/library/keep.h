@@ -9,7 +9,7 @@ static inline void keep_restore(const int *saved)
 	errno = *saved;
 }
 
-/* At the top of a public call: at its end, errno has its old value again. */
+/* Restore errno at the end of a public call.  Stands among the call's first declarations. */
 #define KEEP_ERRNO _cleanup_(keep_restore) const int kept_errno = errno
 
 #endif

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Locks of the tables, which a forked child finds free, and whose process this is.
- */
+/* Locks of the library's tables, which are free in a forked child, and a count of fork()s. */
 #ifndef USRBIO_LOCK_H
 #define USRBIO_LOCK_H
 
 #include <stdbool.h>
 
-/* In this order. */
+/* Locks are taken in this order. */
 enum lock {
 	LOCK_MOUNTS,
 	LOCK_FDS,
@@ -20,8 +18,8 @@ void lock_take(enum lock which);
 void lock_drop(enum lock which);
 
 /*
- * How many forks lie between the process that loaded the library and this one: an object made at
- * another count belongs to a parent.  Costs one load.
+ * Return the number of fork()s between the process that loaded the library and this one.  An object
+ * that was made at another count belongs to a parent process.  Costs one load.
  */
 unsigned lock_forks(void);
 

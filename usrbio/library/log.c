@@ -14,7 +14,7 @@
 static int most = LOG_WARN; /* the most detailed level that is printed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The words of 3FS, whose debug level may carry a number: DBG, DBG3. */
+/* Return the level of a word of 3FS, whose debug level may have a digit: DBG, DBG3. */
 static int level_of(const char *word)
 {
 	static const struct {
@@ -55,21 +55,22 @@ static void log_read_environment(void)
 			      word);
 }
 
-/* Lines of one text, by its format. */
+/* The rate limit of one message; its format identifies it. */
 struct site {
 	const char *fmt;
-	uint64_t since; /* when its window began */
-	unsigned nr;    /* lines in it */
+	uint64_t since; /* begin of the current window, ns */
+	unsigned nr;    /* lines in the current window */
 	unsigned suppressed;
 };
 
 #define SITES 64u
-#define BURST 20u /* lines of one text in a window; HF3FS_USRBIO_LIB_LOG=DBG has no limit */
+#define BURST 20u /* lines of one format per window; HF3FS_USRBIO_LIB_LOG=DBG has no limit */
 #define WINDOW_NS (10 * NSEC_PER_SEC)
 
 /*
- * A program tries again and again, or somebody else's nonsense is in its ring: each text has a
- * limit.  False: the line is not printed.  *ret_suppressed: lines that were not, before this one.
+ * Return true if the line may be printed.  Each format has a limit, because a program may retry
+ * endlessly, or another process may write nonsense into its ring.  *ret_suppressed counts the lines
+ * of this format that were dropped since the last printed one.
  */
 static bool may_print(const char *fmt, unsigned *ret_suppressed)
 {
@@ -80,7 +81,7 @@ static bool may_print(const char *fmt, unsigned *ret_suppressed)
 	bool ret;
 
 	*ret_suppressed = 0;
-	/* A thread that forked has it perhaps. */
+	/* No limit if the lock is taken: a forked child may have inherited it locked. */
 	if (most >= LOG_DEBUG || pthread_mutex_trylock(&lock) != 0)
 		return true;
 	while (s < sites + SITES - 1 && s->fmt && s->fmt != fmt)
@@ -115,7 +116,7 @@ static void log_print(enum log_level level, const char *fmt, va_list ap)
 	if (suppressed)
 		(void)snprintf(text + len, sizeof(text) - len, " (%u such lines were suppressed)",
 			       suppressed);
-	/* In one piece, so that lines of several threads do not mix. */
+	/* Print by one call, so that lines of several threads do not mix. */
 	(void)fprintf(stderr, "usrbio %s: %s\n", names[level], text);
 }
 

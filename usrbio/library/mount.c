@@ -17,9 +17,9 @@
 #include "usrbio/proto/ioctl.h"
 #include "usrbio/proto/plain.h"
 
-#define SUBMIT_LINK "submit-ios" /* the one of normal priority */
+#define SUBMIT_LINK "submit-ios" /* semaphore of normal priority */
 
-static struct mount *mounts; /* LOCK_MOUNTS */
+static struct mount *mounts; /* under LOCK_MOUNTS */
 
 /* ---------------------------------------------------------------- opening */
 
@@ -125,7 +125,7 @@ static int mount_new(const char *path, struct mount **ret)
 
 /* ------------------------------------------------------------------ table */
 
-/* Without opening it: a daemon would take the closing for the end of this process. */
+/* Look at a mount without opening it: a daemon takes the closing for the end of this process. */
 static int mount_look(const char *path, struct stat *ret)
 {
 	char iovs[MOUNT_PATH_MAX + sizeof("/" USRBIO_IOVS)];
@@ -147,7 +147,7 @@ static bool mount_is_same(const struct mount *m, const struct stat *st)
 	       !atomic_load(&m->gone);
 }
 
-/* Remove a mount that nobody uses or will use, because its path has another directory now. */
+/* Remove an unused mount from the list if its path now leads to another directory. */
 static struct mount *take_stale(const char *path, const struct stat *st)
 {
 	struct mount *m;
@@ -195,8 +195,8 @@ int mount_get(const char *path, struct mount **ret)
 		return r;
 	m = known(dir, &st);
 	if (!m) {
-		/* Opened without the lock, because a daemon may take its time.  Two threads
-		 * may open it twice, which does no harm. */
+		/* Open without the lock, because a daemon may be slow.  Two threads may both open
+		 * it, which is harmless. */
 		r = mount_new(dir, &m);
 		if (r < 0)
 			return r;
@@ -221,7 +221,7 @@ struct mount *mount_put(struct mount *m)
 
 /* --------------------------------------------------- is the daemon there? */
 
-/* A file system whose daemon has ended gives these errors. */
+/* Return true for the errors of a file system whose daemon has ended. */
 static bool mount_is_end(int err)
 {
 	return err == ENOTCONN || err == ECONNABORTED;
@@ -233,7 +233,7 @@ static bool find_gone(const struct mount *m)
 	struct statx sx;
 	ssize_t n;
 
-	/* Ask the daemon, past the kernel's cached attributes. */
+	/* Ask the daemon itself, not the kernel's attribute cache. */
 	if (statx(m->iovs, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_TYPE, &sx) < 0)
 		return mount_is_end(errno);
 	if (!m->submit[0])
@@ -262,7 +262,7 @@ static void *library_mount_ask(void *arg)
 	return NULL;
 }
 
-/* Detached, and no handler of the program runs on it. */
+/* Start a detached thread with all signals blocked: no handler of the program runs on it. */
 static int mount_start(void *(*fn)(void *), void *arg)
 {
 	sigset_t all, old;
@@ -286,14 +286,14 @@ void mount_ask(struct mount *m)
 {
 	unsigned me = lock_forks() + 1, was = atomic_load(&m->asking);
 
-	/* A parent's thread does not answer here. */
+	/* After a fork, the parent's thread does not answer here: ask again. */
 	if (m->kind != MOUNT_DAEMON || atomic_load(&m->gone) || was == me ||
 	    !atomic_compare_exchange_strong(&m->asking, &was, me))
 		return;
 	lock_take(LOCK_MOUNTS);
 	m->refs++;
 	lock_drop(LOCK_MOUNTS);
-	if (mount_start(library_mount_ask, m) < 0) { /* next time, then */
+	if (mount_start(library_mount_ask, m) < 0) { /* failed; the next call retries */
 		atomic_store(&m->asking, 0);
 		(void)mount_put(m);
 	}
@@ -301,7 +301,8 @@ void mount_ask(struct mount *m)
 
 /* ------------------------------------------------------------ open files */
 
-/* The path of an open file as the kernel tells it now; 0 for a file without one here. */
+/* Find the current path of an open file.  Return 0 for a file without a path in this mount
+ * namespace. */
 static int path_of_fd(int fd, char ret_path[PATH_MAX])
 {
 	char link[40];
@@ -326,7 +327,7 @@ int mount_of_fd(int fd, char ret_plain[PATH_MAX])
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	/* Other drivers give the ioctl's number another meaning. */
+	/* The ioctl's number means something else to device drivers. */
 	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
 		return 0;
 	if (ioctl(fd, USRBIO_IOC_MAGIC, &magic) == 0)

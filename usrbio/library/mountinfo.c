@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which mount point a path lies beneath, by /proc/self/mountinfo, proc(5):
+ * Find the mount point above a path in /proc/self/mountinfo, proc(5):
  *
- *	36 35 98:0 /root /mount\040point rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue
+ * 36 35 98:0 /root /mount\040point rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue
  *
- * The fields between the sixth and the dash are any number.  Blanks, backslashes and newlines in
- * names are three octal digits behind a backslash.
+ * Any number of fields may stand between the sixth and the dash.  Spaces, tabs, newlines and
+ * backslashes in names are written as a backslash and three octal digits.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,7 +44,7 @@ bool mount_any_type(void)
 	return any_type;
 }
 
-/* Does a path lie at or beneath a directory?  Both are canonical. */
+/* Return true if a path lies at or below a directory.  Both are canonical. */
 static bool mountinfo_beneath(const char *path, const char *dir)
 {
 	size_t len = strlen(dir);
@@ -59,7 +59,7 @@ static bool is_octal(char c)
 	return c >= '0' && c <= '7';
 }
 
-/* In place. */
+/* Unescape a name in place. */
 static void mountinfo_unescape(char *s)
 {
 	char *to = s;
@@ -75,7 +75,7 @@ static void mountinfo_unescape(char *s)
 	*to = '\0';
 }
 
-/* Cut a line: where it is mounted, and the type.  False for a line that is none. */
+/* Split a line: find mount point and type.  Return false for a line of another form. */
 static bool mountinfo_split(char *line, char **ret_mount, char **ret_type)
 {
 	char *dash = strstr(line, " - "), *save, *field = NULL;
@@ -95,8 +95,8 @@ static bool mountinfo_split(char *line, char **ret_mount, char **ret_type)
 }
 
 /*
- * The mount point for programs: 3fs-virt may be mounted by itself, beside directories of the
- * file system that are mounted one by one.
+ * Return true for a mount point that serves this path.  3fs-virt may be mounted separately from the
+ * directories of the file system: then its parent counts as the mount point.
  */
 static bool is_candidate(char *mount, const char *path)
 {
@@ -114,7 +114,7 @@ static bool is_candidate(char *mount, const char *path)
 	return stat(virt, &st) == 0;
 }
 
-/* Keep the deeper one. */
+/* Keep the deeper directory. */
 static void deeper(char best[PATH_MAX], const char *dir)
 {
 	if (strlen(dir) > strlen(best))
@@ -138,7 +138,7 @@ static int find_mounted(const char *path, char best[PATH_MAX])
 	return 0;
 }
 
-/* "36 35 0:52 ... - fuse.hf3fs SOURCE rw,user_id=1000,group_id=1000" */
+/* Read the user of a line: "36 35 0:52 ... - fuse.hf3fs SOURCE rw,user_id=1000,group_id=1000". */
 static bool read_user(char *line, dev_t dev, uid_t *ret)
 {
 	char *dash = strstr(line, " - "), *save, *options;
@@ -167,7 +167,7 @@ uid_t mount_user(dev_t dev)
 	return user;
 }
 
-/* 0 with the mount point, or -errno. */
+/* Find the mount point above a path.  Return 0 or -errno. */
 static int mountinfo_find(const char *path, char ret[PATH_MAX])
 {
 	char real[PATH_MAX], plain[PATH_MAX];
@@ -190,8 +190,8 @@ static int mountinfo_find(const char *path, char ret[PATH_MAX])
 }
 
 /*
- * A program that gets no mount point ends as a rule, and does not say why.  Some try many
- * paths: once is enough.
+ * Log a missing mount point, because programs usually exit without saying so.  Once is enough: some
+ * programs try many paths.
  */
 static void tell_none(const char *path)
 {

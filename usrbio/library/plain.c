@@ -7,8 +7,8 @@
 #include "plain.h"
 #include "usrbio/server/server.h"
 
-static struct server *server; /* LOCK_SERVER, as the next */
-static unsigned forks;        /* when it was made */
+static struct server *server; /* under LOCK_SERVER */
+static unsigned forks;        /* lock_forks() at its creation; under LOCK_SERVER */
 
 struct server *plain_server(int *ret_err)
 {

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The server of this process, which serves the rings of every plain directory.
- */
+/* This process' server, which serves its rings in all plain directories. */
 #ifndef USRBIO_PLAIN_H
 #define USRBIO_PLAIN_H
 
 struct server;
 
 /*
- * The server, made at the first call and kept: files and buffers are added to it before rings
- * are.  NULL with -errno in *ret_err without memory, and -EOWNERDEAD in a child of the process
- * that made it.
+ * Return the server.  The first call makes it, and it stays.  Add files and buffers before rings.
+ * NULL with -errno in *ret_err if out of memory, with -EOWNERDEAD in a child of the process that
+ * made it.
  */
 struct server *plain_server(int *ret_err);
 

@@ -16,7 +16,7 @@
 #include "reg.h"
 #include "usrbio/server/server.h"
 
-/* By descriptor: pages of places, made where one is needed and kept. */
+/* A table by descriptor number, in pages that are allocated when first used and never freed. */
 #define PAGE_BITS 12
 #define PAGE_PLACES (1u << PAGE_BITS)
 #define PAGES (1u << (31 - PAGE_BITS))
@@ -24,8 +24,8 @@
 typedef struct reg *_Atomic place_t;
 
 static place_t *_Atomic pages[PAGES]; /* written with LOCK_FDS */
-static struct reg *free_regs;         /* LOCK_FDS, as the next */
-static uint64_t last_number;
+static struct reg *free_regs;         /* under LOCK_FDS */
+static uint64_t last_number;          /* under LOCK_FDS */
 
 /* ------------------------------------------------------------------- table */
 
@@ -56,7 +56,8 @@ static int make_place(int fd)
 	return 0;
 }
 
-/* The number that a program gives: a descriptor, or the negative one that it got. */
+/* Return the table index of a number that a program passes: a descriptor, or hf3fs_reg_fd()'s
+ * negative result. */
 static int reg_number_of(int fd)
 {
 	return fd >= 0 || fd == INT32_MIN ? fd : -fd;
@@ -75,8 +76,8 @@ struct reg *reg_get(int fd)
 		refs = atomic_load(&r->refs);
 		while (refs && !atomic_compare_exchange_weak(&r->refs, &refs, refs + 1))
 			;
-		/* The registration may have been reused meanwhile; one without references has left
-		 * its place already. */
+		/* The registration may have been reused for another file since; one without
+		 * references has left its place already. */
 		if (refs && atomic_load(place) == r)
 			return r;
 		if (refs)
@@ -114,14 +115,14 @@ static bool same_file(int a, int b)
 
 	if (r >= 0)
 		return r == 0;
-	/* Forbidden in some containers.  Then two files are one if nothing visible differs. */
+	/* kcmp(2) is forbidden in some containers: then compare everything that is visible. */
 	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
 	       sa.st_ino == sb.st_ino && fcntl(a, F_GETFL) == fcntl(b, F_GETFL);
 }
 
 /*
- * A duplicate whose number names no file here: that of a registered descriptor which was closed
- * may come again, and still means that file.
+ * Duplicate a descriptor under a number that is not in the table.  The number of a registered
+ * descriptor that was closed still means that file, so it must not be used.
  */
 static int duplicate(int fd)
 {
@@ -132,7 +133,7 @@ static int duplicate(int fd)
 		dup = fcntl(fd, F_DUPFD_CLOEXEC, least);
 		least = dup + 1;
 	} while (dup >= 0 && occupant(dup));
-	if (dup < 0 && errno == EINVAL) /* fcntl(2): the least is beyond RLIMIT_NOFILE */
+	if (dup < 0 && errno == EINVAL) /* least is above RLIMIT_NOFILE */
 		errno = EMFILE;
 	return dup >= 0 ? dup : log_fail(errno, "cannot duplicate descriptor %d: %m", fd);
 }
@@ -148,8 +149,8 @@ static int inode_number(int fd, uint64_t *ret)
 }
 
 /*
- * The server keeps libpenstock's sentence where libpenstock refused, and has none of its own: the
- * thread's last may be of any earlier call.  Asked once more, libpenstock refuses again.
+ * Return the error text of a refused file.  pst_error_text() is the thread's last error, which may
+ * be from an earlier call, so ask libpenstock again: if it refused the file, it refuses again.
  */
 static const char *why_not(int dup, int err)
 {
@@ -174,7 +175,7 @@ static int add_to_server(struct reg *r)
 		       : 0;
 }
 
-/* Fill in facts about the file, before it is public.  With LOCK_FDS. */
+/* Fill in facts about the file, before the registration is public.  With LOCK_FDS. */
 static int reg_look_at(struct reg *r, int kind)
 {
 	int flags = fcntl(r->fd, F_GETFL);
@@ -199,7 +200,7 @@ static struct reg *take_free(void)
 	return r;
 }
 
-/* With LOCK_FDS.  Make it ready to become public; after a failure the caller undoes the half. */
+/* Prepare a registration to become public.  After an error the caller cleans up.  With LOCK_FDS. */
 static int reg_prepare(struct reg *r, int fd, int kind)
 {
 	int err = make_place(fd);
@@ -217,7 +218,7 @@ static int reg_prepare(struct reg *r, int fd, int kind)
 	return err < 0 ? err : reg_look_at(r, kind);
 }
 
-/* With LOCK_FDS. */
+/* Register a descriptor.  With LOCK_FDS. */
 static int reg_add(int fd, int kind, int *ret_dup)
 {
 	struct reg *old = occupant(fd), *r;
@@ -236,7 +237,8 @@ static int reg_add(int fd, int kind, int *ret_dup)
 		return err;
 	}
 	atomic_store(&r->refs, 1);
-	/* Where a registered descriptor was closed, its number means this file from now on. */
+	/* If a registered descriptor was closed and its number reused, the number now means this
+	 * file. */
 	atomic_store(place_at(fd), r);
 	atomic_store(place_at(r->dup), r);
 	*ret_dup = r->dup;

@@ -2,10 +2,9 @@
 /*
  * Registered files: rings know a file by its descriptor's number.
  *
- * A registration is found by two numbers, the program's descriptor and the library's duplicate of
- * it, and keeps the duplicate: a daemon knows the inode while the file is open.  Each
- * request holds a reference, so that a file which is deregistered meanwhile stays until the
- * last of them completed.
+ * A registration is found by two numbers: the program's descriptor and the library's duplicate.
+ * The open duplicate makes a daemon keep the inode.  Each request holds a reference, so that a file
+ * deregistered with requests in flight stays until the last one completes.
  */
 #ifndef USRBIO_REG_H
 #define USRBIO_REG_H
@@ -16,25 +15,26 @@
 
 struct server_file;
 
-/* Never freed but used again, so that looking for one needs no lock. */
+/* A registration.  Never freed, only reused, so that readers need no lock. */
 struct reg {
-	_Atomic unsigned refs; /* 0: none */
+	_Atomic unsigned refs; /* 0: unused */
 
-	/* Constant while there are references. */
+	/* Constant while refs is not 0. */
 	bool plain;               /* served by this process */
 	bool reads, writes;       /* directions for which it is open */
-	uint64_t number;          /* in requests: an inode's, or the library's */
-	int fd;                   /* the program's */
-	int dup;                  /* ours */
-	unsigned forks;           /* of the process that registered it */
-	struct server_file *file; /* plain */
+	uint64_t number;          /* the file's number in requests: its inode number, or the
+				   * server's number */
+	int fd;                   /* the program's descriptor */
+	int dup;                  /* our duplicate */
+	unsigned forks;           /* lock_forks() of the process that registered it */
+	struct server_file *file; /* only if plain */
 
-	struct reg *next_free; /* LOCK_FDS */
+	struct reg *next_free; /* under LOCK_FDS */
 };
 
 /*
- * The registration of a descriptor, or of hf3fs_reg_fd()'s result, with a reference; NULL for
- * none.  Without a lock.
+ * Get the registration of a descriptor or of hf3fs_reg_fd()'s result, with a reference; NULL if
+ * there is none.  Takes no lock.
  */
 struct reg *reg_get(int fd);
 void reg_put(struct reg *reg);

@@ -2,9 +2,9 @@
 /*
  * The library's object for a ring: hf3fs_ior.iorh is its handle.
  *
- * One thread prepares and one waits.  They share the slots: one that has a registration is in use.
- * Slots are in our own memory, because the ring's belongs to its server as much as to us, and a
- * daemon is trusted only for a request's result.
+ * One thread prepares and one waits.  They share the slots: a slot with a registration is in use.
+ * Slots are in private memory, because the server can write to the ring's memory, and a daemon is
+ * trusted only for a request's result.
  */
 #ifndef USRBIO_RING_H
 #define USRBIO_RING_H
@@ -34,23 +34,23 @@ struct ring {
 	struct iov *iov; /* memory and publication of the ring */
 	bool for_read;
 	unsigned forks;             /* lock_forks() of the process that created it */
-	sem_t *submit;              /* daemon: its semaphore, which only the kernel touches */
+	sem_t *submit;              /* daemon: its semaphore; posted only by the kernel */
 	struct server_ring *server; /* on a plain directory: the ring in the server */
 
 	/* Used by the thread that prepares. */
 	uint32_t sq_head;
-	uint32_t next; /* slot to look at first */
+	uint32_t next; /* first slot to look at */
 
 	/* Used by the thread that waits. */
 	uint32_t cq_tail;
-	struct spin spin;    /* with a daemon: how long to poll for it */
+	struct spin spin;    /* daemon: how long to poll for it */
 	uint64_t idle_since; /* since when nothing came although requests are in flight, in ns;
 			      * 0: not so */
 
 	_Atomic uint32_t nr_sent;                 /* requests ever, by the thread that prepares */
 	_Atomic uint32_t nr_ended;                /* requests ended since the beginning, by the
 						   * thread that waits */
-	_Atomic uint64_t bytes_sent, bytes_ended; /* likewise */
+	_Atomic uint64_t bytes_sent, bytes_ended; /* bytes of the requests sent and ended */
 	_Atomic bool broken;                      /* its memory is inconsistent */
 	_Atomic bool refused; /* a request was refused since the last wait, so it never completes */
 	uint32_t entries;     /* number of slots */

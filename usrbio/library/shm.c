@@ -18,7 +18,7 @@
 
 #define NODES_MAX 1024u
 #define ULONG_BITS (8 * sizeof(unsigned long))
-#define PIECE (UINT64_C(64) << 20) /* bytes allocated by one call: a signal discards no more */
+#define PIECE (UINT64_C(64) << 20) /* bytes per call: a signal makes one call start again */
 
 struct posix_name {
 	char text[USRBIO_SHM_NAME_MAX + 1];
@@ -51,7 +51,7 @@ void shm_bind(void *base, size_t size, int numa)
 		return;
 	if (node < NODES_MAX) {
 		mask[node / ULONG_BITS] |= 1ul << node % ULONG_BITS;
-		/* One more than there are bits: the kernel takes one off. */
+		/* Pass one more than the number of bits: the kernel subtracts one. */
 		if (syscall(SYS_mbind, base, size, MPOL_BIND, mask, NODES_MAX + 1, 0) == 0)
 			return;
 	} else {
@@ -62,9 +62,9 @@ void shm_bind(void *base, size_t size, int numa)
 
 /* ------------------------------------------------------------- allocation */
 
-static _Atomic bool told_full; /* since shared memory was made last */
+static _Atomic bool told_full; /* reset when shared memory was allocated */
 
-/* Programs try again and again: once is enough. */
+/* Log only once that memory is full, because programs retry.  Return -ENOSPC. */
 static int shm_full(uint64_t size)
 {
 	log_line(atomic_exchange(&told_full, true) ? LOG_DEBUG : LOG_WARN,
@@ -74,7 +74,7 @@ static int shm_full(uint64_t size)
 	return -ENOSPC;
 }
 
-/* Before much is allocated in vain.  A limit of 0 is none. */
+/* Check for room before allocating most of it in vain.  A limit of 0 means no limit. */
 static int shm_check_room(int fd, uint64_t size)
 {
 	struct statfs fs;

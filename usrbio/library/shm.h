@@ -2,8 +2,8 @@
 /*
  * POSIX shared memory.  Names are without their slash.
  *
- * It is only its user's, mode 0600: a server of a plain directory and a daemon that runs as root
- * or as that user can open it, and nobody else.
+ * Mode 0600: only servers of the same user, and daemons that run as that user or as root, can open
+ * it.
  */
 #ifndef USRBIO_SHM_H
 #define USRBIO_SHM_H
@@ -13,24 +13,24 @@
 #include "usrbio/proto/link.h"
 
 /*
- * New memory, all of whose pages are there, bound to a NUMA node where numa is not below 0.  The
- * name says whose it is.
+ * Make shared memory, allocate all of its pages, and bind it to NUMA node numa unless that is
+ * negative.  The name has the owner in it.
  *
- * Return: 0; -ENOSPC, -ENOMEM; what shm_open(3) and mmap(2) say else.
+ * Return: 0; -ENOSPC, -ENOMEM; the errors of shm_open(3) and mmap(2).
  */
 int shm_create(size_t size, int numa, char ret_name[USRBIO_SHM_NAME_MAX], void **ret_base);
 
 /*
- * The first bytes of memory that is there.
+ * Map the first bytes of existing memory.
  *
- * Return: 0; -ENOENT; -EPERM when it is another user's; -EINVAL when it is smaller, or no
- * regular file; what shm_open(3) and mmap(2) say else.
+ * Return: 0; -ENOENT; -EPERM if it belongs to another user; -EINVAL if it is smaller than size, or
+ * no regular file; the errors of shm_open(3) and mmap(2).
  */
 int shm_attach(const char *name, size_t size, void **ret_base);
 
 void shm_remove(const char *name);
 
-/* Bind memory to a node.  If that fails, it is logged and the memory used all the same. */
+/* Bind memory to a node.  If that fails, log it; the memory stays usable. */
 void shm_bind(void *base, size_t size, int numa);
 
 #endif
