@@ -11,7 +11,7 @@ int usrbio_id_new(uint8_t ret_id[USRBIO_ID_LEN])
 	uint8_t id[USRBIO_ID_LEN];
 	ssize_t n;
 
-	/* So few bytes are read completely or not at all. */
+	/* 16 bytes are never read in part. */
 	do
 		n = getrandom(id, sizeof(id), 0);
 	while (n < 0 && errno == EINTR);

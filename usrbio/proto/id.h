@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The UUIDs by which shared memory is known: 16 bytes in memory, in names
- * 8-4-4-4-12 lower-case hexadecimal digits.
+ * UUIDs of published memory: 16 bytes in memory, 8-4-4-4-12 lower-case hexadecimal digits in names.
  */
 #ifndef PST_USRBIO_ID_H
 #define PST_USRBIO_ID_H
@@ -17,8 +16,8 @@ int usrbio_id_new(uint8_t ret_id[USRBIO_ID_LEN]);
 void usrbio_id_format(const uint8_t id[USRBIO_ID_LEN], char ret_text[USRBIO_ID_TEXT]);
 
 /*
- * Parse exactly the first 36 bytes of the text, whatever follows.  Reads no byte after a
- * terminating 0.  Return 0, or -EINVAL for anything but a lower-case UUID.
+ * Parse a UUID from the first 36 bytes of a text; what follows is not checked.  Reads no byte after
+ * a terminating 0.  Return 0, or -EINVAL for anything but a lower-case UUID.
  */
 int usrbio_id_parse(const char *text, uint8_t ret_id[USRBIO_ID_LEN]);
 

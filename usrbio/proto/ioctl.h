@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of a usrbio file system by ioctl(2).  Sizes are part of the numbers.
+ * The ioctl(2) calls of a usrbio file system.  The number of a call contains the size of its
+ * argument.
  */
 #ifndef PST_USRBIO_IOCTL_H
 #define PST_USRBIO_IOCTL_H
@@ -13,7 +14,7 @@
 #define USRBIO_IOCTL_VERSION 1u
 #define USRBIO_FSTYPE "fuse.hf3fs" /* the file system type in mountinfo */
 
-#define USRBIO_LINK_NAME_MAX 255 /* hard link: bytes of the name with its terminating 0 */
+#define USRBIO_LINK_NAME_MAX 255 /* bytes of a hard link's name, with its terminating 0 */
 #define USRBIO_PUNCH_RANGES 1000
 
 struct usrbio_hardlink {
@@ -28,7 +29,7 @@ struct usrbio_punch {
 	uint64_t end[USRBIO_PUNCH_RANGES];
 };
 
-/* Bytes of the name for move and remove, with its terminating 0. */
+/* bytes of a name to move or remove, with its terminating 0 */
 #define USRBIO_ENTRY_NAME_MAX 256
 
 struct usrbio_move {
@@ -36,7 +37,7 @@ struct usrbio_move {
 	char name[USRBIO_ENTRY_NAME_MAX];
 	uint64_t to; /* inode number of the directory that gets the name */
 	char to_name[USRBIO_ENTRY_NAME_MAX];
-	uint8_t to_trash; /* defined by 3FS; a byte and no bool, because any value may arrive */
+	uint8_t to_trash; /* not a bool, because any value may arrive */
 };
 
 struct usrbio_remove {
@@ -49,7 +50,7 @@ struct usrbio_remove {
 #define USRBIO_IOC_PATH_OFFSET _IOR('h', 1, uint32_t)
 #define USRBIO_IOC_MAGIC _IOR('h', 2, uint32_t)
 #define USRBIO_IOC_VERSION _IOR('h', 3, uint32_t)
-#define USRBIO_IOC_REMOVE_TREE _IOR('h', 10, uint32_t) /* removes the open directory itself */
+#define USRBIO_IOC_REMOVE_TREE _IOR('h', 10, uint32_t) /* the open directory itself */
 #define USRBIO_IOC_FSYNC _IOR('h', 11, uint32_t)
 #define USRBIO_IOC_HARDLINK _IOW('h', 12, struct usrbio_hardlink)
 #define USRBIO_IOC_PUNCH _IOW('h', 13, struct usrbio_punch)

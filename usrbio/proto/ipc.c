@@ -11,7 +11,7 @@
 
 #define PID_LIMIT (UINT32_C(1) << 22) /* PID_MAX_LIMIT of the kernel */
 
-/* The layout of the software device's handle.  CUDA's handle has the process at the same place. */
+/* The layout of the software device's handle.  CUDA's handle has the PID at the same offset. */
 struct words {
 	char magic[8];
 	uint32_t pid;
@@ -74,7 +74,7 @@ void usrbio_soft_format(const struct usrbio_soft *soft, uint8_t ret_ipc[USRBIO_I
 	memcpy(ret_ipc, &w, sizeof(w));
 }
 
-/* Return true for that file, if opening its kind has no side effects. */
+/* Return true for the handle's file, if opening a file of that type has no side effects. */
 static bool is_it(const struct usrbio_soft *soft, const struct stat *st)
 {
 	return S_ISREG(st->st_mode) && st->st_dev == soft->dev && st->st_ino == soft->ino;

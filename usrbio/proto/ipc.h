@@ -2,13 +2,12 @@
 /*
  * The 64 bytes in a gdr:// target by which another process opens device memory.
  *
- * They are CUDA's IPC handle, of which only one word is known here: the process that created it.
- * Memory of libpenstock's software device has bytes of the same form, with that word at the same
- * place.  They name a descriptor of that process, which anyone can open who may inspect the
- * process.
+ * For CUDA memory they are CUDA's IPC handle; only its PID word is interpreted here.  For memory of
+ * libpenstock's software device they have the PID at the same offset, and name a descriptor of that
+ * process.  Any process that may inspect it can open the descriptor again.
  *
- * Whoever knows a CUDA handle can open the memory.  So these bytes are never logged, and copies of
- * them are wiped.
+ * Whoever knows a CUDA handle can open the memory.  So these bytes are never logged, and copies are
+ * wiped.
  */
 #ifndef PST_USRBIO_IPC_H
 #define PST_USRBIO_IPC_H
@@ -28,8 +27,8 @@ struct usrbio_soft {
 	uint64_t dev, ino;
 };
 
-/* Return the process that created the bytes, as seen in its own or another PID namespace; 0 if they
- * name none. */
+/* Return the PID of the process that created the bytes, as it sees itself; it may live in
+ * another PID namespace.  0 if the bytes have none. */
 pid_t usrbio_ipc_pid(const uint8_t ipc[USRBIO_IPC_LEN]);
 
 /* Return true for bytes of the software device. */
@@ -41,14 +40,14 @@ int usrbio_soft_parse(const uint8_t ipc[USRBIO_IPC_LEN], struct usrbio_soft *ret
 void usrbio_soft_format(const struct usrbio_soft *soft, uint8_t ret_ipc[USRBIO_IPC_LEN]);
 
 /*
- * Open the descriptor again. pid is the process as seen here, which may differ from what it sees
- * itself.  The caller's credentials decide, and a descriptor of another file is not opened.
- * Return: a descriptor for reading and writing, which the caller closes; -EINVAL if it is not of
- * that file; -EPERM or -EACCES; -EMFILE, -ENFILE.
+ * Open the descriptor again.  pid is the process' PID in this namespace, which may differ from
+ * soft->pid.  The kernel checks the caller's credentials.  A descriptor of another file is not
+ * opened.  Return: a descriptor for reading and writing, which the caller closes; -EINVAL if the
+ * descriptor is of another file; -EPERM or -EACCES; -EMFILE, -ENFILE.
  */
 int usrbio_soft_open(const struct usrbio_soft *soft, pid_t pid);
 
-/* Return true if an open descriptor is of that file. */
+/* Return true if an open descriptor is of the handle's file. */
 bool usrbio_soft_is(const struct usrbio_soft *soft, int fd);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Latencies are counted in buckets; each bucket ends at twice the end of the previous one. */
+/* Latency histogram: each bucket's upper end is twice that of the previous bucket. */
 #ifndef PST_USRBIO_LATENCY_H
 #define PST_USRBIO_LATENCY_H
 
 #include <stdint.h>
 
-#define LATENCY_BUCKETS 25u /* the last one has no end */
-#define LATENCY_SHIFT 10u   /* the first one ends at 2^10 ns */
+#define LATENCY_BUCKETS 25u /* the last bucket has no upper end */
+#define LATENCY_SHIFT 10u   /* the first bucket ends at 2^10 ns */
 
 static inline unsigned latency_bucket(uint64_t ns)
 {
@@ -18,7 +18,7 @@ static inline unsigned latency_bucket(uint64_t ns)
 	return i < LATENCY_BUCKETS ? i : LATENCY_BUCKETS - 1;
 }
 
-/* Return the end of a bucket in nanoseconds, which belongs to the bucket. */
+/* Return a bucket's inclusive upper end in nanoseconds. */
 static inline uint64_t latency_end(unsigned bucket)
 {
 	return UINT64_C(1) << (LATENCY_SHIFT + bucket);

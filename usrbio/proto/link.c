@@ -11,7 +11,7 @@
 #define SEM_PREFIX "sem."
 #define GDR_PREFIX "gdr://"
 
-/* Skip the text if it is next; else return false. */
+/* Skip a text if the input continues with it; otherwise return false. */
 static bool link_skip(const char **p, const char *text)
 {
 	size_t len = strlen(text);
@@ -46,7 +46,7 @@ int usrbio_link_sem(const char *target, char ret_name[USRBIO_SHM_NAME_MAX])
 		return r;
 	if (!link_skip(&p, SEM_PREFIX) || !*p)
 		return -EINVAL;
-	/* Always fits: the name is shorter than the file's name. */
+	/* This fits: the shared memory's name is shorter than NAME_MAX. */
 	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, "/%s", p);
 	return 0;
 }
@@ -56,7 +56,7 @@ bool usrbio_link_is_gdr(const char *target)
 	return link_skip(&target, GDR_PREFIX);
 }
 
-/* Return true if the text after the prefix has the form of another version. */
+/* Return true for a gdr:// target of another version. */
 static bool is_other_version(const char *p)
 {
 	uint64_t version;
@@ -78,7 +78,7 @@ static int link_hex_digit(char c)
 	return -1;
 }
 
-/* Parse digits of either case, with nothing after them. */
+/* Parse hexadecimal digits of either case up to the end of the text. */
 static int parse_ipc(const char *p, uint8_t ret[USRBIO_IPC_LEN])
 {
 	if (strlen(p) != (size_t)2 * USRBIO_IPC_LEN)
@@ -94,7 +94,7 @@ static int parse_ipc(const char *p, uint8_t ret[USRBIO_IPC_LEN])
 	return 0;
 }
 
-/* "NAME/NUMBER/" */
+/* Parse "NAME/NUMBER/". */
 static int parse_part(const char **p, const char *name, uint64_t max, uint64_t *ret)
 {
 	if (!link_skip(p, name) || !link_skip(p, "/") || usrbio_number(p, 10, max, ret) < 0 ||

@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #define USRBIO_SHM_DIR "/dev/shm/"
-#define USRBIO_SHM_NAME_MAX 256 /* bytes that a name fits into, with its terminating 0 */
-#define USRBIO_GDR_MAX 384      /* bytes that a gdr:// target fits into, with its terminating 0 */
+#define USRBIO_SHM_NAME_MAX 256 /* bytes of a name, with its terminating 0 */
+#define USRBIO_GDR_MAX 384      /* bytes of a gdr:// target, with its terminating 0 */
 #define USRBIO_IPC_LEN 64
 
 struct usrbio_gdr {

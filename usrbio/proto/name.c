@@ -9,7 +9,7 @@
 
 #include "usrbio/proto/number.h"
 
-/* Bits of the attributes that a name has. */
+/* Bits for the attributes that were found in a name. */
 enum {
 	BLOCK = 1,
 	DIRECTION = 2,
@@ -52,7 +52,7 @@ static int parse_priority(const char **p, struct usrbio_name *n)
 	case 'n':
 		n->priority = USRBIO_NORMAL;
 		break;
-	default: /* no letter is normal too; the caller refuses any other letter */
+	default: /* normal; the caller refuses any other letter */
 		n->priority = USRBIO_NORMAL;
 		return 0;
 	}
@@ -104,7 +104,7 @@ static int parse_attr(const char **p, struct usrbio_name *n)
 	}
 }
 
-/* Return the kind of a name with these attributes; 0 for none. */
+/* Return the kind of a name with these attributes; 0 for a combination that no kind has. */
 static enum usrbio_kind name_kind_of(int has)
 {
 	if (has & GDR)

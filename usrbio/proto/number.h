@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers in text that another process wrote. */
+/* Parse numbers in text of another process. */
 #ifndef PST_USRBIO_NUMBER_H
 #define PST_USRBIO_NUMBER_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * Parse at least one digit at *text, in a base from 2 to 10: no sign, no space. *text is advanced.
- * Return 0, or -EINVAL if there is no digit, or the number is above @max.
+ * Parse a number in a base from 2 to 10, without sign or space, and advance *text behind it.
+ * Return 0, or -EINVAL if there is no digit or the number is above @max.
  */
 static inline int usrbio_number(const char **text, unsigned base, uint64_t max, uint64_t *ret)
 {

@@ -15,9 +15,9 @@
 
 #define PREFIX "hf3fs-iov-"
 #define SEM_PREFIX "hf3fs-submit-ios."
-#define SEM_FILE "sem." /* what sem_open(3) puts before a name */
+#define SEM_FILE "sem." /* prefix of sem_open(3)'s files */
 
-/* Read a small file of /proc as text, as far as it fits.  Return its length or -errno. */
+/* Read a small file of /proc as text; cut what does not fit.  Return its length or -errno. */
 static int owner_read_text(const char *path, char *buf, size_t len)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -65,16 +65,16 @@ static void owner_mix(uint64_t *hash, const void *data, size_t len)
 }
 
 /*
- * Return true if this machine lacks the file, as older kernels lack time namespaces and some
- * sandboxes lack boot_id: then all of its processes lack it.  Any other failure must not look like
- * another place.
+ * Return true if this machine lacks the file: old kernels have no time namespaces, some sandboxes
+ * no boot_id.  No process of the machine has it then, so all still agree on the place.  After any
+ * other error this process could look like one of another place.
  */
 static bool is_missing(int r)
 {
 	return r == -ENOENT || r == -EACCES || r == -EPERM;
 }
 
-/* Read the namespace of this thread: the first thread may have ended, and then has no namespace. */
+/* Read a namespace from thread-self, because the first thread may have ended and has none then. */
 static int find_namespace(const char *name, ino_t *ret)
 {
 	char path[64];
@@ -149,7 +149,7 @@ void usrbio_owner_sem(const struct usrbio_owner *owner, const uint8_t id[USRBIO_
 	format(SEM_PREFIX, owner, id, ret_name);
 }
 
-/* Skip the text if it is next; else return false. */
+/* Skip a text if the input continues with it; otherwise return false. */
 static bool owner_skip(const char **p, const char *text)
 {
 	size_t len = strlen(text);
@@ -199,6 +199,6 @@ int usrbio_owner_alive(const struct usrbio_owner *owner)
 	}
 	if (p.start != owner->start)
 		return 0;
-	/* A thread leader that ended is a zombie as long as other threads live. */
+	/* A first thread that ended is a zombie while other threads live. */
 	return p.state != 'X' && (p.state != 'Z' || p.threads > 1);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whose shared memory it is, written into its name:
+ * The owner of shared memory, which is written into the memory's name:
  *
- *	hf3fs-iov-UUID.pPID.sSTART.nPLACE
- *	sem.hf3fs-submit-ios.UUID.pPID.sSTART.nPLACE	a server's semaphore
+ * hf3fs-iov-UUID.pPID.sSTART.nPLACE
+ * sem.hf3fs-submit-ios.UUID.pPID.sSTART.nPLACE	a server's semaphore
  *
- * PID with its start time in clock ticks since boot, so that a number that was used again is
- * not taken for the old process.  Both mean something only where they come from: PLACE stands for
- * the machine's boot, the PID namespace and the time namespace.  All numbers are decimal.
+ * START is the process' start time in clock ticks since boot: it differs if the PID was reused.
+ * PLACE is a hash of the machine's boot, the PID namespace and the time namespace, because PID and
+ * START are valid only there.  All numbers are decimal.
  */
 #ifndef PST_USRBIO_OWNER_H
 #define PST_USRBIO_OWNER_H
@@ -21,12 +21,12 @@
 struct usrbio_owner {
 	pid_t pid;
 	uint64_t start; /* start time: field 22 of /proc/PID/stat */
-	uint64_t place; /* a number that is equal only in the same boot and namespaces */
+	uint64_t place; /* hash that is equal only in the same boot and namespaces */
 };
 
 /*
- * Describe this process; call it again after fork().  Return: 0; -EXDEV if /proc belongs to another
- * PID namespace; -errno without /proc.  After an error processes cannot be told apart.
+ * Describe this process; call this again after fork().  Return: 0; -EXDEV if /proc belongs to
+ * another PID namespace; -errno without /proc.  After an error processes cannot be told apart.
  */
 int usrbio_owner_self(struct usrbio_owner *ret);
 
@@ -38,12 +38,12 @@ void usrbio_owner_shm(const struct usrbio_owner *owner, const uint8_t id[USRBIO_
 void usrbio_owner_sem(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
 		      char ret_name[USRBIO_SHM_NAME_MAX]);
 
-/* Parse the owner in such a name; -EINVAL if it has none. */
+/* Parse the owner in such a name.  Return 0, or -EINVAL if it has none. */
 int usrbio_owner_parse(const char *shm_name, struct usrbio_owner *ret);
 
 /*
  * Find out whether the owner lives.  A zombie counts as gone; exec(2) keeps the owner.  Return: 1;
- * 0 if it is gone; -EXDEV if it is of another place; -EACCES if the kernel hides it.
+ * 0 if it is gone; -EXDEV if it belongs to another place; -EACCES if the kernel hides it.
  */
 int usrbio_owner_alive(const struct usrbio_owner *owner);
 

@@ -24,8 +24,8 @@ int usrbio_place_dir(uid_t uid, char *ret, size_t len)
 	return (size_t)n < len ? 0 : -ENAMETOOLONG;
 }
 
-/* FNV-1a of 64 bits: two mount points of a machine do not collide, and if they did, the second
- * server would report it. */
+/* Hash by FNV-1a, 64 bits: mount points of one machine do not collide in practice.  After a
+ * collision the second server would fail with an error. */
 void usrbio_place_name(const char *dir, char ret[USRBIO_PLACE_NAME])
 {
 	uint64_t n = UINT64_C(0xcbf29ce484222325);

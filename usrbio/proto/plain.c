@@ -15,12 +15,12 @@
 #define MARKER_TEXT "usrbio plain directory 1\n"
 #define MARKER_LEN (sizeof(MARKER_TEXT) - 1)
 
-/* How often another process may remove a directory while it is made. */
+/* attempts to make a directory that other processes keep removing */
 #define MAKE_TRIES 64
 
 /* ------------------------------------------------------------------ checks */
 
-/* Open by O_PATH, so that the owner is found even if the directory may not be read. */
+/* Open by O_PATH: the owner can then be checked even if the directory is not readable. */
 static int open_any(int at, const char *name)
 {
 	int fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -28,8 +28,8 @@ static int open_any(int at, const char *name)
 	return fd >= 0 ? fd : errno == ELOOP ? -ENOTDIR : -errno;
 }
 
-/* Check that it belongs to this user and gives others none of these rights.  Return 0, -EPERM or
- * -errno. */
+/* Check that the directory belongs to this user and grants others none of these rights.  Return
+ * 0, -EPERM or -errno. */
 static int check_own(int fd, mode_t forbidden)
 {
 	struct stat st;
@@ -40,7 +40,7 @@ static int check_own(int fd, mode_t forbidden)
 }
 
 /*
- * Open a directory of this user that gives others none of these rights.  Return the descriptor;
+ * Open a directory of this user that grants others none of these rights.  Return the descriptor;
  * -ENOENT; -ENOTDIR, also for a symbolic link; -EPERM.
  */
 static int plain_open_own(int at, const char *name, mode_t forbidden)
@@ -79,16 +79,16 @@ static int plain_open_dir(const char *dir)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Return true if it belongs to root or this user and nobody else may write to it, so that its text
- * can be trusted. */
+/* Return true if the marker's text can be trusted: the file belongs to root or this user, and
+ * nobody else may write to it. */
 static bool is_trusted(const struct stat *st)
 {
 	return (st->st_uid == 0 || user_is_own(st->st_uid)) && !(st->st_mode & 022);
 }
 
 /*
- * Check for the marker.  Return 1; 0 if there is none, or an empty one whose maker was killed;
- * -EEXIST for no marker of this version; -EPERM for one that anybody may have put there; -errno.
+ * Check the marker.  Return 1; 0 if it is missing, or empty because its maker was killed; -EEXIST
+ * for a file with another text; -EPERM for a file that others may have written; -errno.
  */
 static int has_marker(int virt)
 {
@@ -115,7 +115,7 @@ static int has_marker(int virt)
 	return is_trusted(&st) ? 1 : -EPERM;
 }
 
-/* Return 1 if it contains only what belongs there, 0 if not, or -errno. */
+/* Return 1 if the directory contains only files of a plain directory, 0 if not, or -errno. */
 static int is_pure(int virt)
 {
 	int fd = openat(virt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), pure = 1;
@@ -137,8 +137,8 @@ static int is_pure(int virt)
 }
 
 /*
- * Check 3fs-virt of a plain directory, complete, half made or half removed.  Return 1 with the
- * marker, 0 without; -EEXIST for something else.
+ * Check 3fs-virt of a plain directory that is complete, half made or half removed.  Return 1 with
+ * the marker, 0 without it; -EEXIST for anything else.
  */
 static int check_virt(int virt)
 {
@@ -150,8 +150,8 @@ static int check_virt(int virt)
 	return pure < 0 ? pure : pure ? 0 : -EEXIST;
 }
 
-/* Open a complete plain directory, else -ENOENT.  That of a daemon has no marker, and another
- * owner. */
+/* Open 3fs-virt of a complete plain directory, else -ENOENT.  A daemon's 3fs-virt has no marker
+ * and another owner. */
 static int open_complete(int dir)
 {
 	_cleanup_(closep) int virt = open_any(dir, USRBIO_VIRT);
@@ -179,8 +179,8 @@ int usrbio_plain_open(const char *dir)
 /* -------------------------------------------------------------------- make */
 
 /*
- * Make a directory without a chmod(2) afterwards: if everybody may write to DIR, another directory
- * of this user may have been put in its place.
+ * Make a directory with its final mode.  A chmod(2) afterwards would be unsafe: if anybody may
+ * write to DIR, it could change another directory of this user.
  */
 static int plain_make_dir(int at, const char *name, mode_t mode)
 {
@@ -200,7 +200,7 @@ static int make_marker(int virt)
 	return n == MARKER_LEN ? 0 : n < 0 ? -errno : -ENOSPC;
 }
 
-/* Make all parts once; -ENOENT if another process removes them meanwhile. */
+/* Make all parts once.  -ENOENT if another process removes them at the same time. */
 static int make_once(int dir)
 {
 	_cleanup_(closep) int virt = -1, iovs = -1;
@@ -255,7 +255,7 @@ static int remove_iovs(int virt)
 	r = usrbio_plain_sweep(iovs);
 	if (r < 0)
 		return r;
-	/* From here on nobody can publish, because publishing needs a name in the directory. */
+	/* Nobody can publish any more after this: publishing needs a name in the directory. */
 	if (unlinkat(virt, IOVS, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return errno == ENOTEMPTY || errno == EEXIST ? -EBUSY : -errno;
 	return 0;
@@ -281,7 +281,8 @@ static int plain_remove_at(int dir)
 		return -errno;
 	if (unlinkat(dir, USRBIO_VIRT, AT_REMOVEDIR) == 0 || errno == ENOENT)
 		return 0;
-	/* Another process makes it again, and may have seen the marker before it was removed. */
+	/* Another process is making it again, and may have seen the marker before it was
+	 * removed. */
 	return errno == ENOTEMPTY || errno == EEXIST ? make_at(dir) : -errno;
 }
 
@@ -298,13 +299,13 @@ int usrbio_plain_remove(const char *dir)
 
 /* -------------------------------------------------------------------- find */
 
-/* Return true for errors that concern the process and not the directory. */
+/* Return true for errors of the process, which say nothing about the directory. */
 static bool is_want(int r)
 {
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
 }
 
-/* Return 1 if it is a plain directory, 0 if not, -EPERM if anybody may have made it, or -errno. */
+/* Return 1 for a plain directory, 0 for any other, -EPERM if others may have made it, or -errno. */
 static int plain_is_plain(const char *dir)
 {
 	_cleanup_(closep) int fd = plain_open_dir(dir), virt = -1;
@@ -330,11 +331,11 @@ int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
 		return -ENAMETOOLONG;
 	while ((r = plain_is_plain(dir)) == 0 || r == -EPERM) {
-		/* A directory that others planted must not hide a valid one above it. */
+		/* A directory planted by others must not hide a valid one above it. */
 		if (r == -EPERM && !refused[0])
 			strcpy(refused, dir);
 		slash = strrchr(dir, '/');
-		if (!slash[1]) /* that was the root */
+		if (!slash[1]) /* dir was the root */
 			break;
 		slash[slash == dir] = '\0';
 	}

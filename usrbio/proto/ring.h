@@ -2,19 +2,20 @@
 /*
  * A ring in shared memory, N = entries + 1:
  *
- *	0		int32 sq_head	the client's: where it puts the next entry
- *	4		int32 sq_tail	the server's: entries before it were taken
- *	8		int32 cq_head	the server's: where it puts the next completion
- *	12		int32 cq_tail	the client's: completions before it were taken
- *	16		N requests of 56 bytes, by slot
- *	16 + 56 N	N completions of 24 bytes
- *	16 + 80 N	N entries of 16 bytes, each naming a slot
- *	16 + 96 N	sem_t, posted when there are completions; the server's to initialise
- *	...		at least 4096 bytes
+ * 0		int32 sq_head	written by the client: position of the next entry
+ * 4		int32 sq_tail	written by the server: entries before it were taken
+ * 8		int32 cq_head	written by the server: position of the next completion
+ * 12		int32 cq_tail	written by the client: completions before it were taken
+ * 16		N requests of 56 bytes, by slot
+ * 16 + 56 N	N completions of 24 bytes
+ * 16 + 80 N	N entries of 16 bytes, each naming a slot
+ * 16 + 96 N	sem_t, initialised by the server, posted when there are completions
+ * ...		at least 4096 bytes
  *
- * Positions count modulo N; a queue is full when head + 1 is tail, so that it holds N - 1.  The
- * four markers are accessed in sequential order, everything else plainly before the marker
- * that hands it over.  Both sides derive N from the size of the memory.
+ * Positions count modulo N.  A queue is full if head + 1 is tail, so it holds at most N - 1.  The
+ * four markers are accessed with sequential consistency.  Everything else is accessed plainly, and
+ * handed over by the marker that is written after it.  Both sides compute N from the size of the
+ * memory.
  */
 #ifndef PST_USRBIO_RING_H
 #define PST_USRBIO_RING_H
@@ -29,21 +30,21 @@
 struct usrbio_args {
 	uint8_t buf_id[USRBIO_ID_LEN];
 	uint64_t buf_off;
-	uint64_t file; /* inode number, or what else the two sides agreed on */
+	uint64_t file; /* inode number, or a number that both sides agreed on */
 	uint64_t file_off;
 	uint64_t len;
 	uint64_t user_data;
 };
 
 struct usrbio_cqe {
-	int32_t index; /* slot */
+	int32_t index; /* slot of the request */
 	int32_t reserved;
 	int64_t result;
 	uint64_t user_data;
 };
 
 struct usrbio_sqe {
-	int32_t index; /* slot */
+	int32_t index; /* slot of the request */
 	int32_t reserved;
 	uint64_t user_data;
 };
@@ -56,10 +57,10 @@ _Static_assert(sizeof(sem_t) == 32, "usrbio: semaphore");
 #define USRBIO_RING_SLACK 4096u
 #define USRBIO_RING_FIXED (16u + sizeof(sem_t) + USRBIO_RING_SLACK)
 #define USRBIO_RING_PER_SLOT 96u
-/* Entries that N and every size computed from it fit into int32_t with. */
+/* Limit of entries: N and every size computed from it fit into int32_t. */
 #define USRBIO_RING_ENTRIES_MAX (INT32_MAX / (int)USRBIO_RING_PER_SLOT - 64)
 
-/* Where things are in somebody's mapping of a ring. */
+/* The parts of a ring, as pointers into one process' mapping. */
 struct usrbio_ring {
 	int32_t *sq_head, *sq_tail, *cq_head, *cq_tail;
 	struct usrbio_args *args;
@@ -69,15 +70,15 @@ struct usrbio_ring {
 	uint32_t slots; /* N */
 };
 
-/* Bytes for so many entries; 0 when there are none, or more than USRBIO_RING_ENTRIES_MAX. */
+/* Return the bytes of a ring with that many entries; 0 below 1 or above USRBIO_RING_ENTRIES_MAX. */
 size_t usrbio_ring_size(int entries);
 
-/* Entries of a ring of so many bytes; 0 when it is too small or too large to be one. */
+/* Return the entries of a ring of that many bytes; 0 if it is too small or too large. */
 int usrbio_ring_entries(size_t size);
 
 /*
- * Looks at no byte of the memory.  0; -EINVAL when it is not aligned to 8 bytes, or not of a size
- * that rings have.
+ * Compute the parts of a ring; reads no byte of it.  Return 0; -EINVAL if base is not aligned to 8
+ * bytes, or no ring has that size.
  */
 int usrbio_ring_at(void *base, size_t size, struct usrbio_ring *ret);
 
@@ -91,7 +92,7 @@ static inline void usrbio_marker_set(int32_t *marker, uint32_t value)
 	__atomic_store_n(marker, (int32_t)value, __ATOMIC_SEQ_CST);
 }
 
-/* How many entries lie between two positions, both below N. */
+/* Return the number of entries between two positions below N. */
 static inline uint32_t usrbio_ring_held(const struct usrbio_ring *r, uint32_t head, uint32_t tail)
 {
 	return head >= tail ? head - tail : head + r->slots - tail;

@@ -22,7 +22,7 @@ void usrbio_sem_post(sem_t *sem)
 {
 	uint64_t *word = sem_word_of(sem);
 
-	/* A full semaphore counts as posted. */
+	/* A full semaphore is already posted. */
 	if ((uint32_t)__atomic_load_n(word, __ATOMIC_RELAXED) >= SEM_VALUE_MAX)
 		return;
 	if (__atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST) >= WAITER)
@@ -30,8 +30,8 @@ void usrbio_sem_post(sem_t *sem)
 }
 
 /*
- * FUTEX_WAKE_OP adds and wakes.  Its second wake-up, for which it compares, is not wanted: the
- * value was never -1.
+ * Use FUTEX_WAKE_OP because it adds and wakes in the kernel.  Its second wake is conditional; the
+ * condition, an old value of -1, is never true.
  */
 int usrbio_sem_post_by_kernel(sem_t *sem)
 {
@@ -55,7 +55,7 @@ void usrbio_sem_wait(sem_t *sem, uint64_t until_ns)
 	struct timespec ts = { .tv_sec = (time_t)(until_ns / NSEC_PER_SEC),
 			       .tv_nsec = (long)(until_ns % NSEC_PER_SEC) };
 
-	/* Without a waiter count the other side wakes nobody. */
+	/* Count as a waiter: otherwise the other side does not wake anybody. */
 	(void)__atomic_fetch_add(word, WAITER, __ATOMIC_SEQ_CST);
 	(void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, 0, &ts, NULL, FUTEX_BITSET_MATCH_ANY);
 	(void)__atomic_fetch_sub(word, WAITER, __ATOMIC_SEQ_CST);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Semaphores in memory that another process writes to.
+ * Semaphores in memory that another process can write to.
  *
- * glibc's calls take the operation of their futex call from the semaphore, and end the process
- * when the kernel does not know what somebody put there.  These use the same memory, so that
- * either side may be glibc's, and nothing of it but its first word: the value in the lower half,
- * the number of waiters in the upper, as glibc has it on 64-bit little-endian machines since 2.21.
+ * glibc's calls read the futex operation from the semaphore, and end the process if the kernel
+ * refuses an invalid one.  These functions use the same memory, so either side may be glibc's, but
+ * only its first word: the value in the lower half and the number of waiters in the upper half,
+ * glibc's layout on 64-bit little-endian machines since 2.21.
  */
 #ifndef PST_USRBIO_SEM_H
 #define PST_USRBIO_SEM_H
@@ -14,13 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Increment the semaphore and wake a waiter.  The memory must stay mapped, or the access be
- * guarded. */
+/* Increment the semaphore and wake a waiter.  The memory must stay mapped, or a fault be handled
+ * by the caller. */
 void usrbio_sem_post(sem_t *sem);
 
 /*
- * Post so that only the kernel touches the memory.  Return 0, or -EFAULT if the memory is gone
- * because its file was truncated.
+ * Post in such a way that only the kernel touches the memory.  Return 0, or -EFAULT if the memory's
+ * file was truncated.
  */
 int usrbio_sem_post_by_kernel(sem_t *sem);
 
@@ -35,8 +35,8 @@ static inline bool usrbio_sem_is_posted(const sem_t *sem)
 void usrbio_sem_reset(sem_t *sem);
 
 /*
- * Sleep until the semaphore is not 0, or until that time of CLOCK_MONOTONIC; a signal may end the
- * sleep too.  The memory must stay mapped.
+ * Sleep until the semaphore is not 0, a signal arrives, or CLOCK_MONOTONIC reaches until_ns.  The
+ * memory must stay mapped.
  */
 void usrbio_sem_wait(sem_t *sem, uint64_t until_ns);
 

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* between two checks of how busy the machine is */
+#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* interval between two checks of the machine's load */
 #define LOOKS 16u                          /* polls between two readings of the clock */
 
 bool spin_is_contended(void)
@@ -22,7 +22,7 @@ bool spin_is_contended(void)
 	return (long)running > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Return true on one CPU, where the other side would wait until this one stops polling. */
+/* Return true on a single CPU, where polling only delays the other side. */
 static bool spin_is_alone(void)
 {
 	cpu_set_t set;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Polling memory for a while before sleeping.
+ * Poll memory for a short time before sleeping.
  *
- * A sleeping thread answers later than a polling one, by more than a small request takes.  So each
- * side of a ring polls for a few microseconds if the other side has answered that fast recently.
- * After polls that found nothing, polling becomes rarer, down to one in SPIN_SKIP_MAX.  Nobody
- * polls while more threads run than the machine has CPUs.
+ * Waking a sleeping thread takes longer than a small request.  So each side of a ring polls for
+ * some microseconds while the other side answers that fast.  After polls that found nothing, polls
+ * are skipped, at last all but one in SPIN_SKIP_MAX.  Nobody polls while more threads run than the
+ * machine has CPUs.
  */
 #ifndef PST_USRBIO_SPIN_H
 #define PST_USRBIO_SPIN_H
@@ -15,16 +15,16 @@
 
 #define SPIN_SKIP_MAX 255u
 
-/* What a side remembers of its polls; all zero at first.  One thread at a time. */
+/* Recent results of polling; all zero at first.  Used by one thread at a time. */
 struct spin {
 	uint32_t in_vain;   /* about the number of consecutive polls that found nothing: this
 			     * many are skipped next */
 	uint32_t skip;      /* polls still to be skipped */
-	uint64_t looked_ns; /* when contention was last measured */
-	bool contended;     /* contention at that time */
+	uint64_t looked_ns; /* time of the last measurement of contention, ns */
+	bool contended;     /* its result */
 };
 
-/* Poll once, or for at most ns.  Return false if it has not come. */
+/* Poll at least once and for at most ns nanoseconds.  Return true if came() did. */
 bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const void *arg);
 
 /* Return true if more threads run than there are CPUs; false if unknown. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The links of an iovs directory and their owners.  A name is removed by renaming it and checking
- * it again first, because a program may put another link under the same name at any time.
+ * List the links of an iovs directory and their owners, and remove dead ones.  A program may
+ * replace a link at any time, so a name is renamed and checked again before it is removed.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static void sweep_closedirp(DIR **d)
 		(void)closedir(*d);
 }
 
-/* Open the directory with a position of its own. */
+/* Open the directory again, so that the position in it is our own. */
 static DIR *open_list(int dir)
 {
 	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -80,7 +80,7 @@ static time_t boot_time(void)
 	return now.tv_sec - up.tv_sec;
 }
 
-/* Return true if the name is older than the machine's boot, so its memory is gone. */
+/* Return true if the name is older than the machine's boot and its memory is gone. */
 static bool is_stale(int iovs, const char *name, const struct stat *st)
 {
 	struct stat target;
@@ -140,8 +140,8 @@ static const char *next_name(DIR *d)
 /* ------------------------------------------------------------------- sweep */
 
 /*
- * Remove a name whose owner is gone.  Another link may have been put there since, so the renamed
- * entry is checked again where nobody looks for it.
+ * Remove a name whose owner is gone.  Another link may have replaced it since, so rename it to a
+ * name that nobody uses and check it again.
  */
 static bool take_away(int iovs, const char *name, struct entry *ret)
 {
@@ -156,7 +156,7 @@ static bool take_away(int iovs, const char *name, struct entry *ret)
 		return false;
 	if (ret->whose == DEAD)
 		return unlinkat(iovs, aside, 0) == 0;
-	/* Rename it back, unless another one came meanwhile; not every file system can tell. */
+	/* Rename it back unless the name exists again; some file systems lack RENAME_NOREPLACE. */
 	if (renameat2(iovs, aside, iovs, name, RENAME_NOREPLACE) < 0 && errno != EEXIST)
 		(void)renameat(iovs, aside, iovs, name);
 	(void)unlinkat(iovs, aside, 0);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "usrbio/proto/tally.h"
 
-#define MOST (UINT64_C(1) << 53) /* doubles, with which readers compute, have no more digits */
+#define MOST (UINT64_C(1) << 53) /* doubles are exact up to here */
 
 static uint64_t tally_add(uint64_t a, uint64_t b)
 {
 	return a + b < a ? UINT64_MAX : a + b;
 }
 
-/* Return the sum of a number over all lanes, not verified yet. */
+/* Return the sum of a number over all lanes.  Another process wrote it; the caller checks it. */
 static uint64_t lanes(const struct usrbio_tally *t, unsigned what)
 {
 	uint64_t sum = 0;
@@ -31,8 +31,8 @@ bool usrbio_tally_read(const struct usrbio_tally *t, struct usrbio_sum *sum)
 		else
 			sum->v[i] = now;
 	}
-	/* The numbers are read one after the other.  Neither decreases, so the smaller one does not
-	 * either. */
+	/* The two counters are read at different times, so errors may exceed requests.  Lowering
+	 * errors to requests never decreases it, because neither counter decreases. */
 	if (sum->v[TALLY_ERRORS] > sum->v[TALLY_REQUESTS])
 		sum->v[TALLY_ERRORS] = sum->v[TALLY_REQUESTS];
 	return good;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a mount's worker counts of its user's rings, in memory that it shares with the server.
+ * Counters of a mount's worker about its user's rings, in memory shared with the server.
  *
  * The worker is a process of the user, who may make it write anything there.  So the server reads
- * each number once, into its own memory (usrbio_tally_read()), and accepts only possible values:
- * numbers that do not decrease and are not absurdly large.  What a worker writes appears only in
- * its user's metrics.
+ * each number once, into its own memory (usrbio_tally_read()), and accepts only numbers that do not
+ * decrease and are not absurdly large.  A worker's numbers appear only in its user's metrics.
  */
 #ifndef PST_USRBIO_TALLY_H
 #define PST_USRBIO_TALLY_H
@@ -16,7 +15,7 @@
 
 #include "usrbio/proto/latency.h"
 
-#define TALLY_LANES 8u /* executors, each of which counts in its own lane */
+#define TALLY_LANES 8u /* an executor counts in a lane of its own */
 #define TALLY_PATHS 16u
 
 enum tally {
@@ -24,8 +23,8 @@ enum tally {
 	TALLY_ERRORS,   /* completed requests with an error */
 	TALLY_READ,     /* bytes read */
 	TALLY_WRITTEN,
-	TALLY_NS,     /* sum of the times from taking a request to completing it */
-	TALLY_BUCKET, /* completed requests by that time */
+	TALLY_NS,     /* sum of the times from taking a request to completing it, ns */
+	TALLY_BUCKET, /* completed requests by bucket of that time */
 	TALLY_PATH = TALLY_BUCKET + LATENCY_BUCKETS, /* completed requests by path, PST_PATH_* */
 	TALLY_NR = TALLY_PATH + TALLY_PATHS,
 };
@@ -51,15 +50,15 @@ static inline void usrbio_lane_add(struct usrbio_lane *l, unsigned what, uint64_
 }
 
 /*
- * Update the sums of all lanes.  A number that decreased, or is absurdly large, keeps its old
- * value; return false if there was one.
+ * Read the sums of all lanes.  A number that decreased, or is absurdly large, keeps its old value;
+ * return false if there was one.
  */
 bool usrbio_tally_read(const struct usrbio_tally *t, struct usrbio_sum *sum);
 
-/* Add the sums of another worker. */
+/* Add the sums of another worker to @to. */
 void usrbio_sum_add(struct usrbio_sum *to, const struct usrbio_sum *from);
 
-/* Return the requests of all buckets; TALLY_REQUESTS may have been read a moment earlier. */
+/* Return the sum of all buckets.  TALLY_REQUESTS may differ, because it is read at another time. */
 uint64_t usrbio_sum_timed(const struct usrbio_sum *s);
 
 #endif
