@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The passes of an executor, by its thread and by clients that help.
- */
+/* The passes of an executor, made by its thread or by clients that help. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -11,9 +9,9 @@
 #include "usrbio/server/executor.h"
 
 #define TRUST_MAX 16u
-#define HELP_PASSES 4u /* passes that a client makes at once */
+#define HELP_PASSES 4u /* most passes of a client in one call */
 #define SERVE_PASSES 4u
-#define TRY_NS 10000u /* nanoseconds for which a client tries to take the lock */
+#define TRY_NS 10000u /* longest time that a client tries to take the lock, ns */
 
 /* ------------------------------------------------------------------- rings */
 
@@ -52,7 +50,7 @@ void executor_stall(struct executor *ex, struct server_ring *r)
 	list_add_tail(&ex->stalled, &r->run);
 }
 
-/* Give one ring its turn, and put it on the list for its next one. */
+/* Serve a ring once, then put it on the list for its next turn. */
 static bool executor_turn(struct executor *ex, struct runner *h, struct server_ring *r,
 			  unsigned quantum)
 {
@@ -69,7 +67,7 @@ static bool executor_turn(struct executor *ex, struct runner *h, struct server_r
 	return did;
 }
 
-/* Run the rings whose partial batches have waited long enough. */
+/* Run the rings whose partial batch is due. */
 static void run_due(struct executor *ex)
 {
 	struct list *e, *n;
@@ -86,7 +84,7 @@ static void run_due(struct executor *ex)
 	}
 }
 
-/* Run every ring of one priority that may have something to do, once. */
+/* Serve every ring of one priority that may have work, once. */
 static bool run_priority(struct executor *ex, struct runner *h, struct list *list, unsigned quantum)
 {
 	struct list todo;
@@ -143,8 +141,8 @@ bool executor_is_shared(const struct executor *ex, const struct server_ring *r)
 	       (ex->runner.taken && r->runner.taken);
 }
 
-/* Return false if the runner had to give back all requests that it was to start, because they wait
- * for room. */
+/* Move the bytes of started requests.  Return false if the runner had to give all of them back
+ * because they wait for room. */
 static bool move_started(struct executor *ex, struct runner *h, bool did)
 {
 	bool any = h->first;
@@ -193,20 +191,20 @@ static bool help_passes(struct executor *ex, struct server_ring *r)
 	return more || n;
 }
 
-/* Return true if something waits for which no request's end wakes the thread. */
+/* Return true if a ring is stalled and no request is in flight whose end would wake the thread. */
 static bool waits_alone(const struct executor *ex)
 {
 	return !list_empty(&ex->stalled) && runners_are_idle(ex);
 }
 
-/* Leave the rest of the work to the thread, and wake it if it sleeps. */
+/* Leave the remaining work to the thread, and wake it if needed. */
 static void executor_hand_over(struct executor *ex, struct server_ring *r)
 {
 	bool left;
 
 	if (ex->call_thread) {
 		executor_take_stalled(ex);
-		/* The thread's own queue keeps the engine for rings that come later. */
+		/* Use the thread's own queue: a ring's queue, and its engine, end with the ring. */
 		if (runner_knows(&ex->runner, ex->call_device))
 			ex->lender = r;
 	}
@@ -218,7 +216,7 @@ static void executor_hand_over(struct executor *ex, struct server_ring *r)
 	ex->call_thread = false;
 }
 
-/* Try to take the lock for a short time, because others hold it briefly as a rule. */
+/* Try to take the lock for up to TRY_NS: the holder usually releases it soon. */
 static bool executor_try_lock(struct executor *ex)
 {
 	uint64_t until = 0;
@@ -232,7 +230,7 @@ static bool executor_try_lock(struct executor *ex)
 	return false;
 }
 
-/* Return true if a thread moves bytes for the ring now. */
+/* Return true if a thread is moving bytes for the ring. */
 static bool is_moved(const struct executor *ex, const struct server_ring *r)
 {
 	return r->nr_requests && (ex->runner.taken || r->runner.taken);
@@ -261,14 +259,14 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 	if (!--r->nr_helpers && unlikely(r->ending))
 		(void)pthread_cond_broadcast(&ex->quiet);
 	(void)pthread_mutex_unlock(&ex->lock);
-	/* A client that found the lock taken sleeps and relies on this thread: the executor's
-	 * thread may be in a short sleep. */
+	/* A client that found the lock taken sleeps and relies on this thread, because the
+	 * executor's thread may be in a short sleep: wake that. */
 	if (unlikely(atomic_load(&ex->kicked) && atomic_load(&ex->state) != EXECUTOR_AWAKE))
 		executor_wake(ex);
 	return did;
 }
 
-/* Make passes until nothing is left, or other threads want a turn. */
+/* Make passes until no work is left or other threads wait for the lock. */
 static void serve_passes(struct executor *ex, struct server_ring *r)
 {
 	unsigned n = 0;
@@ -306,8 +304,8 @@ void executor_serve(struct executor *ex, struct server_ring *r)
 		executor_wake(ex);
 }
 
-/* Check requests again that name a removed object and that no runner holds: they find another
- * object, or fail. */
+/* Check requests again that name a removed object and that no runner holds: each then finds
+ * another object or fails.  Return true if there was one. */
 static bool check_again(struct executor *ex, const struct server_file *f,
 			const struct server_buffer *b)
 {
@@ -331,21 +329,21 @@ static bool check_again(struct executor *ex, const struct server_file *f,
 void executor_forget(struct executor *ex, const struct server_file *f,
 		     const struct server_buffer *b)
 {
-	/* Check first, so that runners no longer find it, and again for requests that they give
-	 * back. */
+	/* Check requests twice: first so that no runner starts them, then those that runners
+	 * gave back. */
 	bool any = check_again(ex, f, b);
 
 	runners_await(ex);
 	any |= check_again(ex, f, b);
 	executor_publish(ex);
-	/* Later requests may start now, and this one too by another file. */
+	/* Requests that waited for these may start now, and these with another file. */
 	if (any)
 		executor_wake(ex);
 }
 
 /* ------------------------------------------------------------------ thread */
 
-/* Continue requests that clients left in flight with their runners. */
+/* Continue requests that clients left in flight on their runners. */
 static bool work_for_clients(struct executor *ex)
 {
 	struct list *e, *n;
@@ -376,8 +374,8 @@ static bool work_with(struct executor *ex, struct runner *h, struct server_ring 
 }
 
 /*
- * Use a client's runner first, for requests that may block when they start; only those of its own
- * ring, because the runner ends with the ring.  Then use the thread's own runner.
+ * Make passes with the lender's runner, for requests that may block when they start; only for its
+ * own ring, because the runner ends with the ring.  Then make passes with the thread's own runner.
  */
 bool executor_work(struct executor *ex)
 {
@@ -396,7 +394,7 @@ bool executor_work(struct executor *ex)
 
 void executor_enter(struct executor *ex)
 {
-	/* A thread that takes the lock again at once would starve the others. */
+	/* Count as waiting: a thread that retakes the lock at once would starve this one. */
 	(void)atomic_fetch_add(&ex->wanted, 1);
 	(void)pthread_mutex_lock(&ex->lock);
 	(void)atomic_fetch_sub(&ex->wanted, 1);
@@ -407,7 +405,7 @@ void executor_leave(struct executor *ex)
 	(void)pthread_mutex_unlock(&ex->lock);
 }
 
-/* Start the thread.  No handler of the program runs on it, but the guard's signal must arrive. */
+/* Start the thread with the program's signals blocked; the guard's SIGBUS must arrive. */
 static int executor_start(struct executor *ex)
 {
 	sigset_t set, old;
@@ -471,7 +469,7 @@ static struct executor *executor_destroy(struct executor *ex)
 	return NULL;
 }
 
-/* Open the descriptors that the thread sleeps on. */
+/* Open the descriptors that wake the thread. */
 static int open_fds(struct executor *ex)
 {
 	struct epoll_event ev = { .events = EPOLLIN };

@@ -2,20 +2,20 @@
 /*
  * Executors, the rings that they serve, and the requests of those rings.
  *
- * An executor has a thread with a queue, and each ring has a queue for its client, which helps.
- * Work is done in passes, each with one of the queues (struct runner).  Everything here is under
- * the executor's lock unless it is atomic or never changes.
+ * An executor has a thread with a queue, and each ring has a queue for its client, which may help.
+ * Work is done in passes, each with one of these queues (struct runner).  Everything here is
+ * protected by the executor's lock unless it is atomic or constant.
  *
- * A pass gives each ring that has something to do a turn, highest priority first, submits once,
- * takes completions, and wakes the clients.  A turn is limited in entries and bytes, and shorter
+ * A pass gives each ring that has work a turn, highest priority first, submits once, takes
+ * completions and wakes the clients.  A turn is limited in entries and bytes; the limits are lower
  * while rings of a higher priority are busy, or while two runners work on a ring.  Submitting and
- * reaping move bytes without the lock, so that the thread and the clients work in parallel.  Each
- * accepted entry becomes an item, each transfer a request.  A result that waits for the order of
- * its batch does not block a request.  A thread that leaves an executor arms its queue's descriptor
+ * reaping move bytes without the lock, so that thread and clients work in parallel.  Each accepted
+ * entry becomes an item, each transfer a request.  A request is free for reuse while its item still
+ * waits for the order of its batch.  A thread that leaves an executor arms its queue's descriptor
  * only if requests are in flight (PST_QUEUE_FD_ONCE).
  *
- * 	kicked rings -> run[priority] -> a turn each -> items, requests -> queue
- * 	queue -> items, in the order of their batch -> completions
+ * kicked rings -> run[priority] -> a turn each -> items, requests -> queue  queue -> items, in the
+ * order of their batch -> completions
  */
 #ifndef SERVER_EXECUTOR_H
 #define SERVER_EXECUTOR_H
@@ -36,56 +36,57 @@
 #include "usrbio/server/server.h"
 
 #define EXECUTORS_MAX 64u
-#define CTX_DEPTH 256u                /* requests that an executor has in flight */
+#define CTX_DEPTH 256u                /* most requests in flight per executor */
 #define EXECUTOR_RESERVE 8u           /* requests reserved for each of the two lower priorities */
-#define QUANTUM 32u                   /* most entries of a ring in one pass */
-#define QUANTUM_FEW 4u                /* the same while rings of a higher priority are busy */
-#define QUANTUM_BYTES MIB(4)          /* most bytes of requests started for a ring in one pass */
-#define RETRY_NS (10 * NSEC_PER_MSEC) /* time between retries, if nothing wakes the thread */
+#define QUANTUM 32u                   /* most entries taken from a ring per turn */
+#define QUANTUM_FEW 4u                /* QUANTUM while rings of a higher priority are busy */
+#define QUANTUM_BYTES MIB(4)          /* most bytes of requests started per turn */
+#define RETRY_NS (10 * NSEC_PER_MSEC) /* retry interval if nothing wakes the thread */
 
 #define NO_ITEM UINT32_MAX
 
 /*
- * An item is a copied entry until its completion is published.  Items of a batch are chained: only
- * the first may be published, and then makes the next one the first.
+ * An entry, from copying it until its completion is published.  The items of a batch are chained:
+ * only the first is published, and the next one then becomes first.
  */
 struct item {
 	uint64_t user_data;
 	int64_t result;
 	int32_t index;
 	uint32_t next;       /* next item of the batch, or next free item */
-	uint64_t taken : 62; /* executor->clock when it was taken */
+	uint64_t taken : 62; /* executor->clock when the entry was taken, ns */
 	uint64_t first : 1, done : 1;
 };
 
-/* How far a runner has come with a request. */
+/* Progress of a request in a runner. */
 enum request_step {
-	REQUEST_AGAIN,    /* the queue has no room, so the request waits */
-	REQUEST_PREPARED, /* the queue has it */
-	REQUEST_OVER,     /* it has a result */
+	REQUEST_AGAIN,    /* no room in the queue: the request waits */
+	REQUEST_PREPARED, /* in the queue */
+	REQUEST_OVER,     /* has a result */
 };
 
-/* A transfer.  It waits, then a runner has it, and then perhaps the runner's queue. */
+/* A transfer.  It waits on its ring, then belongs to a runner, then usually to the runner's
+ * queue. */
 struct request {
 	struct list link; /* on executor->free, ring->waiting or ring->started */
 	struct server_ring *ring;
-	struct runner *runner; /* its runner, once it is started */
-	bool out;              /* the runner has it */
-	struct request *next;  /* next in the runner */
+	struct runner *runner; /* runner that started it; NULL before */
+	bool out;              /* the runner is moving it without the lock */
+	struct request *next;  /* next request of the runner */
 	uint32_t item;
 	struct usrbio_args args;
-	struct server_file *file;     /* its file, until the queue has it; else NULL */
-	struct server_buffer *buffer; /* its buffer, until the queue has it; else NULL */
-	struct pst_mem *mem;          /* memory of the buffer; NULL: not available yet */
+	struct server_file *file;     /* NULL once the queue has the request */
+	struct server_buffer *buffer; /* NULL once the queue has the request */
+	struct pst_mem *mem;          /* NULL: not available yet */
 	uint64_t mem_off;
-	struct slot slot;       /* slot between file and window */
-	struct import *import;  /* import of the window, referenced while slot is used */
-	enum request_step step; /* set by the runner, as the rest */
+	struct slot slot;       /* staging for a window; slot.stage NULL: none */
+	struct import *import;  /* import of the window; a reference while slot is used */
+	enum request_step step; /* set by the runner, as are the members up to detail */
 	int64_t result;
 	uint32_t paths, why;
 	int32_t detail;
-	bool told; /* server_opts.writes is told of what it writes */
-	dev_t dev; /* dev and ino, to find writes that overlap */
+	bool told; /* server_opts.writes is called for its writes */
+	dev_t dev; /* dev and ino identify the file, to find overlapping writes */
 	ino_t ino;
 };
 
@@ -95,35 +96,34 @@ struct server_ring {
 	bool for_read, forbid_holes;
 	enum usrbio_priority priority;
 
-	/* Written by the client: a cache line of its own. */
+	/* Written by clients, so on a cache line of its own. */
 	_Alignas(64) atomic_bool kicked; /* on executor->kicked */
 	struct server_ring *next_kicked;
 
 	_Alignas(64) struct list link; /* on executor->rings */
-	struct list run;               /* on executor->run[priority] if it may have work; or on
-					* stalled */
+	struct list run;               /* on executor->run[priority] or executor->stalled */
 	struct list timed;             /* on executor->timed if batch.due is set */
 	struct list touched;           /* on executor->touched if completions must be published */
 	bool stalled;                  /* on executor->stalled: has work but no room */
 	bool ending, broken;
-	bool more; /* there were entries for another batch at the last look */
+	bool more; /* another batch was present at the last look */
 
-	uint32_t sq_tail, cq_head; /* the server's own copies of its markers */
+	uint32_t sq_tail, cq_head; /* own copies of the server's markers */
 	struct batch batch;
-	uint32_t batch_left; /* entries of the current batch that were not taken yet */
-	uint32_t batch_last; /* the last item of that batch, or NO_ITEM */
+	uint32_t batch_left; /* entries of the current batch not taken yet */
+	uint32_t batch_last; /* last item of that batch, or NO_ITEM */
 
-	struct item *items;  /* slots - 1 */
+	struct item *items;  /* slots - 1 of them */
 	uint32_t nr_items;   /* items in use */
-	uint32_t free_item;  /* chain of free items, or NO_ITEM */
-	uint32_t fresh_item; /* items from here on were never used */
+	uint32_t free_item;  /* first of the chain of free items, or NO_ITEM */
+	uint32_t fresh_item; /* first item that was never used */
 
-	struct list waiting; /* requests in their order */
+	struct list waiting; /* requests to be started, in order */
 	struct list started;
-	unsigned nr_requests;      /* requests on waiting and started */
-	_Atomic uint32_t entry_ns; /* nanoseconds that one of its requests takes on average */
-	unsigned nr_helpers;       /* clients that are making a pass for it */
-	struct runner runner;      /* runner of the clients */
+	unsigned nr_requests;      /* length of waiting and started */
+	_Atomic uint32_t entry_ns; /* average time per request, estimated from sizes, ns */
+	unsigned nr_helpers;       /* clients that are making a pass for the ring */
+	struct runner runner;      /* the clients' runner */
 	struct server_ring_stats st;
 };
 
@@ -135,42 +135,42 @@ enum executor_state {
 
 struct executor {
 	/* Used by any thread. */
-	_Atomic(struct server_ring *) kicked; /* kicked rings, latest first */
+	_Atomic(struct server_ring *) kicked; /* stack of kicked rings, newest first */
 	_Atomic int state;                    /* enum executor_state */
 	atomic_uint wanted;                   /* threads that wait in executor_enter() */
 	atomic_bool stop;
-	atomic_bool came;       /* a client has helped recently */
+	atomic_bool came;       /* a client took entries recently */
 	atomic_bool left;       /* a client left work for the thread */
-	atomic_bool called;     /* the thread was called because there is work for both */
+	atomic_bool called;     /* the thread was called to share the work */
 	atomic_uint skip_calls; /* calls to skip: recent ones found no work */
-	bool alone;             /* one CPU: the thread does not work in parallel with clients */
+	bool alone;             /* single CPU: thread and clients do not work in parallel */
 	int efd;
 
 	_Alignas(64) pthread_mutex_t lock;
-	pthread_cond_t quiet; /* signalled when a runner comes back, or an ending ring has
-			       * nothing in flight */
+	pthread_cond_t quiet; /* signalled when a runner returns, or an ending ring has no
+			       * request left */
 	struct server *w;
 	unsigned idx;
 	unsigned nr_rings; /* under the server's lock */
 	unsigned nr_ending;
-	unsigned nr_waits; /* threads that wait for runners to come back */
+	unsigned nr_waits; /* threads in runners_await() */
 	uint64_t nr_forgets;
 	pthread_t thread;
-	struct runner runner; /* runner of the thread */
+	struct runner runner; /* the thread's own runner */
 	struct list runners;
-	int epfd; /* epoll descriptor of the runners' queues */
+	int epfd; /* epoll descriptor with the runners' queues */
 	struct table_cache cache;
 	struct list rings, run[USRBIO_PRIORITIES], stalled, timed, touched;
 	struct list free;
 	unsigned nr_free;
 	bool call_thread;           /* the thread must continue a client's work */
-	uint64_t call_device;       /* that device's engine must be started by the thread */
-	struct server_ring *lender; /* ring to serve first, with its own runner; or NULL */
-	bool shares;                /* the thread was called and has not finished */
-	unsigned trust;             /* how likely clients are to help */
-	uint64_t wake_at;           /* when the thread wakes by itself */
-	struct usrbio_lane *lane;   /* its lane of the tally, or NULL */
-	uint64_t clock;             /* the clock's last reading, if the executor counts */
+	uint64_t call_device;       /* device whose engine the thread must start */
+	struct server_ring *lender; /* ring to serve first, with its runner; or NULL */
+	bool shares;                /* the thread was called and still works */
+	unsigned trust;             /* 0 to TRUST_MAX: how often clients help */
+	uint64_t wake_at;           /* when the sleeping thread wakes by itself, ns */
+	struct usrbio_lane *lane;   /* counters of this executor, or NULL */
+	uint64_t clock;             /* last reading of the clock, ns; only if lane is set */
 	struct request reqs[CTX_DEPTH];
 };
 
@@ -180,7 +180,7 @@ struct server {
 	unsigned max_executors, nr_executors;
 	bool guard;
 	void (*writes)(const struct server_range *ranges, unsigned nr);
-	struct usrbio_tally *tally; /* the tally, or NULL */
+	struct usrbio_tally *tally; /* counters, or NULL */
 	struct executor *executors[EXECUTORS_MAX];
 };
 
@@ -189,18 +189,18 @@ struct server {
 int executor_new(struct server *w, unsigned idx, struct executor **ret);
 struct executor *executor_free(struct executor *ex);
 
-/* Take the lock, for all but those who make passes. */
+/* Take the lock, except in helping passes: waits with priority over those. */
 void executor_enter(struct executor *ex);
 void executor_leave(struct executor *ex);
 
-/* Read the clock if the executor counts: when entries are taken, and when bytes were moved. */
+/* Read the clock if the executor counts: when entries are taken and when bytes were moved. */
 static inline void executor_clock(struct executor *ex)
 {
 	if (ex->lane)
 		ex->clock = now_ns();
 }
 
-/* Make the thread check everything soon. */
+/* Wake the thread, and make it check everything. */
 void executor_wake(struct executor *ex);
 
 /* Tell the executor that the ring may have work. */
@@ -212,24 +212,25 @@ void executor_stall(struct executor *ex, struct server_ring *r);
 /* Run stalled rings again, because there may be room now. */
 void executor_take_stalled(struct executor *ex);
 
-/* Make passes on the executor's thread; true if anything happened. */
+/* Make passes on the executor's thread.  Return true if anything happened. */
 bool executor_work(struct executor *ex);
 /* The executor's thread. */
 void *executor_main(void *arg);
 
 /*
- * Do everything that needs no waiting, for all rings or for one, with the caller's runner.
- * Releases the lock meanwhile.  Return true if anything happened.
+ * Make a pass for all rings, or for one, with the caller's runner.  Never blocks on requests.
+ * Releases the lock while bytes move.  Return true if anything happened.
  */
 bool executor_pass(struct executor *ex, struct runner *h, struct server_ring *only);
-/* Make a pass as a client. */
+/* Help as a client: make passes for its ring. */
 enum server_help executor_help(struct executor *ex, struct server_ring *r);
-/* Make a pass as a thread that was told of entries: what it cannot do, others will. */
+/* Serve a ring on a thread of the owner that was told of entries; leave what would block to
+ * others. */
 void executor_serve(struct executor *ex, struct server_ring *r);
 /* Return true if two runners work on the ring, or are about to. */
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r);
 
-/* Forget a file or buffer: requests that wait for it find another, or fail. */
+/* Forget a file or buffer: requests that wait for it find another one, or fail. */
 void executor_forget(struct executor *ex, const struct server_file *f,
 		     const struct server_buffer *b);
 
@@ -239,31 +240,32 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 int ring_new(const struct server_ring_opts *o, bool guard, struct server_ring **ret);
 void ring_free(struct server_ring *r);
 
-/* Take up to quantum entries and start as many requests as possible; true if anything happened. */
+/* Take up to quantum entries and start as many requests as possible.  Return true if anything
+ * happened. */
 bool ring_turn(struct server_ring *r, struct runner *h, unsigned quantum);
-/* Estimate how long the entries that were not taken yet may need, without the lock. */
+/* Estimate the time that entries not taken yet need, in ns.  Needs no lock. */
 uint64_t ring_work(const struct server_ring *r);
 /* Return true if the ring has work that needs no further kick. */
 bool ring_hungry(const struct server_ring *r);
-/* Record the result of a request, which is published in the order of its batch. */
+/* Record a request's result; it is published in the order of its batch. */
 void ring_settle(struct request *q, int64_t result);
 /* Publish completions, and wake the client. */
 void ring_publish(struct server_ring *r);
 /* Drop entries that were taken but not started. */
 void ring_drop(struct server_ring *r);
-/* Cancel requests that were started with the runner, which nobody else has taken. */
+/* Cancel requests that were started with a runner that nobody has taken. */
 void ring_cancel(struct server_ring *r, const struct runner *h);
 
 /* ---------------------------------------------------------------- requests */
 
-/* Find and check the file and buffer of the request's arguments.  Return 0, or the -errno that is
- * its result. */
+/* Find and check the file and buffer of the request's arguments.  Return 0, or the -errno to
+ * complete it with. */
 int request_check(struct request *q);
 
-/* Give the request to the runner; false if it must wait. */
+/* Give the request to the runner.  Return false if it must wait. */
 bool request_start(struct request *q, struct runner *h);
-/* The runner's calls, without the lock.  The runner tries the request first, and prepares it if
- * that fails (REQUEST_AGAIN). */
+/* The calls of the runner, made without the lock.  The runner first tries requests that may be
+ * tried; it prepares those for which that fails (REQUEST_AGAIN). */
 static inline bool request_may_try(const struct request *q)
 {
 	return q->ring->for_read && !q->ring->forbid_holes && !q->file->named &&
@@ -282,31 +284,31 @@ static inline struct pst_io request_io(const struct request *q)
 	};
 }
 /*
- * For a file that is opened by its name: have it opened.  Return true once it is open; otherwise
- * the request has no memory, and the step is REQUEST_OVER if it cannot be opened.  Called first.
+ * Open the request's file if it is opened by name.  Return true once it is open; otherwise the
+ * request has no memory, and its step is REQUEST_OVER if opening failed.  Call this first.
  */
 bool request_open(struct request *q);
 /*
- * For memory of another process: find the memory that the bytes move to or from, which may be a
- * slot.  The step is REQUEST_OVER if there is none; there is no memory if it is not available yet.
- * Called after request_open().
+ * Find the memory to use for memory of another process: a slot, or the imported memory.  Without
+ * memory, the step is REQUEST_OVER after an error, and unchanged while it is not available yet.
+ * Call this after request_open().
  */
 void request_place(struct request *q);
-/* Undo request_place(): the request must wait, or has ended. */
+/* Undo request_place() for a request that must wait or has ended. */
 void request_unplace(struct request *q);
-/* Move bytes through the window that libpenstock has put into a slot. */
+/* Move bytes between a slot and its window after the file operation. */
 void request_land(struct request *q, struct pst_done *d);
 void request_tried(struct request *q, struct pst_done *d);
 void request_prep(struct request *q);
-/* Handle a request that the runner gives back. */
+/* Handle a request that the runner returns. */
 void request_moved(struct request *q);
-/* Handle a started request that must wait after all. */
+/* Handle a started request that must wait again. */
 void request_back(struct request *q);
 
-/* Handle the completion of the queue. */
+/* Handle a completion of the queue. */
 void request_done(struct request *q, const struct pst_done *d);
 
-/* Convert a result of libpenstock to the client's. */
+/* Convert a result of libpenstock to one for the client. */
 int64_t request_result(int64_t res);
 
 #endif

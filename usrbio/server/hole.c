@@ -4,10 +4,7 @@
 
 #include "usrbio/server/hole.h"
 
-/*
- * Open the file again for lseek(2), which finds holes but moves the position that the open file
- * shares with the caller's descriptor.
- */
+/* Open the file again for lseek(2): the file position is shared with the caller's descriptor. */
 static int seek_fd(struct server_file *f)
 {
 	int fd = atomic_load(&f->seek_fd), none = -1;
@@ -34,7 +31,7 @@ int64_t hole_cut(struct server_file *f, uint64_t off, uint64_t len)
 		return fd;
 	hole = lseek(fd, (off_t)off, SEEK_HOLE);
 	if (hole < 0)
-		/* After the end of the file: the read reports it. */
+		/* The offset is beyond the end of the file: let the read report it. */
 		return errno == ENXIO ? (int64_t)len : -errno;
 	if ((uint64_t)hole - off >= len)
 		return (int64_t)len;

@@ -5,10 +5,10 @@
 #include "usrbio/server/table.h"
 
 /*
- * The part of a file's range that may be read where holes are forbidden.  A hole up to the end of
- * the range cuts it short, as the end of the file would.
+ * Find how much of a range may be read where holes are forbidden.  A hole that extends to the end
+ * of the range cuts it short, like the end of the file.
  *
- * Return: bytes, 0 to @len; -ENODATA for a hole with data behind it in the range; -errno.
+ * Return: 0 to @len bytes; -ENODATA for a hole with data after it in the range; -errno.
  */
 int64_t hole_cut(struct server_file *f, uint64_t off, uint64_t len);
 

@@ -9,9 +9,9 @@
 
 #include "base/thread.h"
 
-#define AGAIN_NS NSEC_PER_SEC /* time until a failed import is tried again */
+#define AGAIN_NS NSEC_PER_SEC /* time until a failed import is retried */
 #define DEVICES_MAX 64u       /* devices of one kind */
-#define LOOK_NS NSEC_PER_MSEC /* time between two checks whether requests have ended */
+#define LOOK_NS NSEC_PER_MSEC /* interval for checking whether requests have ended */
 
 struct import {
 	pthread_mutex_t lock;
@@ -19,16 +19,16 @@ struct import {
 	unsigned refs;
 	struct pst_grant grant; /* secret; this object owns its descriptor */
 	unsigned number;
-	struct pst_window *window; /* or NULL; never changes */
+	struct pst_window *window; /* or NULL; constant */
 	struct pst_mem *mem;       /* NULL: not imported yet */
-	bool opening;              /* a thread is importing it */
-	int err;                   /* result of the last attempt, valid */
-	uint64_t until;            /* until this time */
+	bool opening;              /* a thread is importing the memory */
+	int err;                   /* result of the last attempt; valid before until */
+	uint64_t until;            /* time of the next attempt, ns */
 };
 
 /* -------------------------------------------------------------------- open */
 
-/* Import on that CUDA device, if it exists: the handle opens only on the memory's own device. */
+/* Import on CUDA device @number, if it exists.  A handle opens only on the memory's own device. */
 static int open_on(const struct import *im, unsigned number, struct pst_mem **ret)
 {
 	struct pst_device d = { .sz = sizeof(d) };
@@ -47,8 +47,8 @@ static int open_on(const struct import *im, unsigned number, struct pst_mem **re
 }
 
 /*
- * Import a grant without a UUID: CUDA memory of a process that numbers the device.  Its numbers may
- * differ from those here, so the other devices are tried too.
+ * Import CUDA memory without a device UUID.  The owner's device number may differ from the number
+ * here, so try that one first and then all others.
  */
 static int open_somewhere(const struct import *im, struct pst_mem **ret)
 {
@@ -91,7 +91,7 @@ static void *open_it(void *arg)
 	return NULL;
 }
 
-/* Start the importing thread, under the lock.  No handler of the program runs on it. */
+/* Start the importing thread, with signals blocked.  Caller holds the lock. */
 static int import_start(struct import *im)
 {
 	pthread_attr_t attr;
@@ -207,7 +207,7 @@ static int take_grant(struct import *im, const struct pst_grant *grant)
 	return 0;
 }
 
-/* Check the device: a window needs none, but an import does. */
+/* Check that the software device exists: an import needs it, a window does not. */
 static int check_soft(const struct pst_grant *grant)
 {
 	struct pst_device d = { .sz = sizeof(d) };
@@ -244,7 +244,7 @@ int import_new(const struct pst_grant *grant, unsigned number, struct import **r
 }
 
 /* Return true if no request uses the memory.  Requests through the window hold references;
- * libpenstock counts the others. */
+ * libpenstock counts all others. */
 static bool is_quiet(const struct import *im)
 {
 	return im->refs == (im->opening ? 2 : 1) && (!im->mem || pst_mem_drain(im->mem, 0) == 0);

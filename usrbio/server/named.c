@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define AGAIN_NS NSEC_PER_SEC /* time until a failed open is tried again */
-#define THREADS_MAX 16u       /* threads that open files at a time */
+#define AGAIN_NS NSEC_PER_SEC /* time until a failed open is retried */
+#define THREADS_MAX 16u       /* most threads that open files at once */
 
 struct named {
 	pthread_mutex_t lock;
@@ -15,8 +15,8 @@ struct named {
 	uint32_t flags;
 	struct pst_file *file; /* NULL: not opened yet */
 	bool opening;          /* a thread is opening it */
-	int err;               /* result of the last attempt */
-	uint64_t until;        /* err is the answer until then; afterwards a thread tries again */
+	int err;               /* result of the last attempt; valid before until */
+	uint64_t until;        /* time of the next attempt, ns */
 	char name[];
 };
 
@@ -41,7 +41,7 @@ static void *named_open(void *arg)
 	return NULL;
 }
 
-/* Start the thread, under the lock.  No handler of the program runs on it. */
+/* Start the opening thread, with signals blocked.  Caller holds the lock. */
 static int named_start(struct named *nd)
 {
 	pthread_attr_t attr;

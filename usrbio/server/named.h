@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A file that is opened by its name when the first request needs it.
+ * A file that is opened by its name at the first request.
  *
- * Opening a file of a storage service waits for the network, so a thread of its own does that.  The
- * request and those after it in its ring wait meanwhile; other rings do not.
+ * Opening a file of a storage service waits for the network, so a spawned thread does it.  The
+ * request and later ones of its ring wait until then; other rings do not.
  *
- * Any thread may make every call.
+ * All calls may be made from any thread.
  */
 #ifndef SERVER_NAMED_H
 #define SERVER_NAMED_H
@@ -16,15 +16,15 @@
 
 struct named;
 
-/* Create one with one reference, the owner's.  Return 0 or -ENOMEM. */
+/* Create an object with the owner's reference.  Return 0 or -ENOMEM. */
 int named_new(const char *name, uint32_t flags, struct named **ret);
 
 /* Drop a reference; the last one closes the file. */
 void named_unref(struct named *nd);
 
 /*
- * Return the file, valid while the caller holds a reference.  Return: 0; -EAGAIN while a thread
- * opens it; -errno if that failed, which is tried again a second later.
+ * Get the file; valid while the caller holds a reference.  Return: 0; -EAGAIN while a thread opens
+ * it; -errno if that failed, for a second, after which the next call opens again.
  */
 int named_file(struct named *nd, struct pst_file **ret);
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * One request: checking the copy of an entry, queueing it, and its result.
- */
+/* One request: check the copy of an entry, queue it, and record its result. */
 #include "usrbio/server/hole.h"
 #include "usrbio/server/executor.h"
 #include "usrbio/server/named.h"
 
-/* Time limit of requests on files of a storage service, whose server may hang: 30 s, as plain calls
- * of a mount have. */
+/* Time limit of requests on files of a storage service, whose server may hang: 30 s, the same as
+ * for system calls on a mount. */
 #define NAMED_NS (30 * NSEC_PER_SEC)
 
 /* ------------------------------------------------------------------ checks */
@@ -53,7 +51,7 @@ int request_check(struct request *q)
 
 /* ------------------------------------------------------------------- start */
 
-/* Return true if an earlier write overlaps, because libpenstock allows no two writes in flight to
+/* Return true if an earlier write overlaps: libpenstock does not allow two concurrent writes to
  * the same bytes of a file. */
 static bool overlaps(const struct request *q)
 {
@@ -71,8 +69,8 @@ static bool overlaps(const struct request *q)
 }
 
 /*
- * Return true if starting the request may block.  A queue's first request for a device starts the
- * device's engine, which takes time; looking for holes may block too.  A request through a window
+ * Return true if starting the request may block: the first request of a queue for a device starts
+ * the device's engine, and lseek(2) may block when it looks for holes.  A request through a window
  * needs no engine.
  */
 static bool may_block(const struct request *q, const struct runner *h)
@@ -122,7 +120,7 @@ static void over_by(struct request *q, const struct pst_done *d)
 	q->detail = d->detail;
 }
 
-/* Take a slot for a small request through a window. */
+/* Take a slot for a small request through a window; for a write, load the bytes into it. */
 static int take_slot(struct request *q)
 {
 	struct import *im = q->buffer->import;
@@ -148,7 +146,7 @@ bool request_open(struct request *q)
 		over(q, request_result(err));
 	if (err < 0)
 		return false;
-	/* Several threads may store it: the same. */
+	/* Several threads may store this, always the same value. */
 	q->file->file = file;
 	q->mem = q->buffer->mem;
 	return true;
@@ -236,7 +234,7 @@ static void prepared(struct request *q)
 
 	if (q->buffer->device && !q->slot.stage && !runner_knows(h, q->buffer->device))
 		h->devices[h->nr_devices++ % RUNNER_DEVICES] = q->buffer->device;
-	/* From here on libpenstock holds them. */
+	/* libpenstock holds references to file and memory from here on. */
 	q->file = NULL;
 	q->buffer = NULL;
 	h->nr_prepared++;
@@ -297,7 +295,7 @@ int64_t request_result(int64_t res)
 	case ENOSYS:
 	case EREMOTEIO:
 	case EIO:
-	/* Not in 3FS's list of errors, but correct. */
+	/* 3FS's list of errors lacks these, but clients can handle them. */
 	case EBUSY:
 	case EDQUOT:
 	case EFAULT:

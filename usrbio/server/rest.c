@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How an executor's thread sleeps, and how it is called.
+ * When an executor's thread sleeps, and when it is woken.
  *
- * Waking a thread costs more than a read of a few KiB from the page cache.  So a client that waits
- * does such work itself (executor_help()), and the kick that precedes it should cost nothing.  So
- * while clients help soon after their kicks, the thread does not wait for kicks: it sleeps briefly
- * and checks for work after each sleep.  If a client does not help, its requests start one short
- * sleep later, and the thread expects help less.
+ * Waking a thread costs more than a read of a few KiB from the page cache.  A client that waits
+ * does such work itself (executor_help()), and its kick before that should be free.  So while
+ * clients help soon after their kicks, kicks do not wake the thread: it sleeps briefly and checks
+ * for work after each short sleep.  If a client does not help, its requests start one short sleep
+ * late, and ex->trust decreases.
  *
- * A kick with enough work for two calls the thread out of a short sleep.  If calls follow each
- * other closely, the thread stays awake between them.  Calls for which it comes too late become
- * rarer, because other threads need the CPUs then.
+ * A kick with enough work for two threads ends a short sleep: this is a call.  If calls follow each
+ * other closely, the thread stays awake between them.  After calls that found no work left, calls
+ * are skipped, because other threads need the CPUs then.
  */
 #include <poll.h>
 #include <sched.h>
@@ -19,28 +19,27 @@
 #include "usrbio/proto/spin.h"
 #include "usrbio/server/executor.h"
 
-/* The first short sleep; each further one is twice as long. */
+/* First short sleep, ns.  Each further one is twice as long. */
 #define PAUSE_NS (200 * UINT64_C(1000))
-#define PAUSE_DOUBLINGS 3u /* doublings of the short sleep at most */
-#define TRUST_SLEEP 8u     /* trust from which the thread sleeps briefly */
-#define TRUST_LOST 4u      /* trust lost when a short sleep delayed entries */
+#define PAUSE_DOUBLINGS 3u /* most doublings of the short sleep */
+#define TRUST_SLEEP 8u     /* least trust for short sleeps */
+#define TRUST_LOST 4u      /* trust lost after a short sleep that delayed entries */
 
-#define CALL_NS 60000u /* nanoseconds of work that are worth a call */
-#define UP_NS 50000u   /* nanoseconds for which the thread stays awake for the next call */
+#define CALL_NS 60000u /* least work that is worth a call, ns */
+#define UP_NS 50000u   /* time for which the thread stays awake for the next call, ns */
 #define CREDIT_MAX 4u
 #define SKIP_MAX 255u
-#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* time between two checks of how busy the machine is */
+#define CONTENTION_NS (20 * NSEC_PER_MSEC) /* interval between two measurements of contention */
 
-/* What the thread remembers of its sleeps. */
+/* History of the thread's sleeps and calls. */
 struct rest {
 	bool slept_briefly; /* the last sleep was a short one */
-	bool rang;          /* a queue's descriptor ended the sleep */
-	uint64_t since;     /* when the thread had nothing left to do */
-	unsigned credit;    /* recent calls that arrived while the thread was still awake, or
-			     * soon after */
-	unsigned in_vain;   /* consecutive calls that were not worth it: this many are skipped */
-	bool contended;     /* other threads use the CPUs */
-	uint64_t looked;    /* when contended was last measured */
+	bool rang;          /* a queue's descriptor ended the last sleep */
+	uint64_t since;     /* when the work ended, ns; 0: there is work */
+	unsigned credit;    /* recent calls that came less than 2 * UP_NS after the work ended */
+	unsigned in_vain;   /* grows with each call that found no work; this many are skipped */
+	bool contended;     /* other threads need the CPUs */
+	uint64_t looked;    /* time of the last measurement of contention, ns */
 };
 
 /* ------------------------------------------------------------------- kicks */
@@ -59,8 +58,8 @@ void executor_wake(struct executor *ex)
 	rest_wake(ex);
 }
 
-/* Return true if there is work for a client and the thread.  The client's markers are only a
- * hint. */
+/* Return true if there is enough work for a client and the thread.  The client's markers are not
+ * checked: this is a hint. */
 static bool is_much(const struct executor *ex, const struct server_ring *r)
 {
 	const struct usrbio_ring *at = &r->shm.at;
@@ -84,7 +83,7 @@ static void rest_call(struct executor *ex)
 		atomic_store_explicit(&ex->skip_calls, skip - 1, memory_order_relaxed);
 		return;
 	}
-	/* Pairs with the thread, which checks called after it announced a short sleep. */
+	/* Pairs with lie_down(), which checks called after it announced a short sleep. */
 	atomic_store(&ex->called, true);
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS_BRIEFLY &&
 	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS_BRIEFLY)
@@ -102,7 +101,7 @@ void executor_kick(struct executor *ex, struct server_ring *r)
 			r->next_kicked = head;
 		while (!atomic_compare_exchange_weak(&ex->kicked, &head, r));
 	}
-	/* Pairs with the thread, which checks ex->kicked after it announced that it sleeps. */
+	/* Pairs with lie_down(), which checks ex->kicked after it announced the sleep. */
 	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS) {
 		if (atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS)
 			rest_wake(ex);
@@ -123,7 +122,7 @@ static bool any_prepared(const struct executor *ex)
 	return false;
 }
 
-/* Return when the thread must check again even if nothing wakes it. */
+/* Return the time at which the thread must check again even if nothing wakes it, ns. */
 static uint64_t next_look(const struct executor *ex)
 {
 	uint64_t at = BATCH_NEVER;
@@ -131,18 +130,18 @@ static uint64_t next_look(const struct executor *ex)
 
 	list_for_each (e, &ex->timed)
 		at = MIN(at, list_entry(e, struct server_ring, timed)->batch.due);
-	/* The end of requests in flight wakes the thread. */
+	/* Requests in flight wake the thread when they end; without any, retry by time. */
 	if ((any_prepared(ex) || !list_empty(&ex->stalled)) && runners_are_idle(ex))
 		at = MIN(at, now_ns() + RETRY_NS);
 	return at;
 }
 
-/* Announce that the thread sleeps; false if work came meanwhile. */
+/* Announce that the thread sleeps.  Return false if work came before that. */
 static bool lie_down(struct executor *ex)
 {
 	bool pause;
 
-	/* Left by a client while this thread did not hold the lock. */
+	/* A client left work while this thread did not hold the lock. */
 	if (atomic_load(&ex->left))
 		return false;
 	pause = ex->trust >= TRUST_SLEEP && atomic_exchange(&ex->came, false);
@@ -156,7 +155,8 @@ static bool lie_down(struct executor *ex)
 	return true;
 }
 
-/* Sleep; false after the time without a wake-up. *ret_rang: a queue's descriptor was readable. */
+/* Sleep until a wake-up or that time.  Return false after the time; *ret_rang: a queue's
+ * descriptor was readable. */
 static bool sleep_until(struct executor *ex, uint64_t at, bool *ret_rang)
 {
 	struct pollfd fd = { ex->epfd, POLLIN, 0 };
@@ -177,8 +177,8 @@ static bool sleep_until(struct executor *ex, uint64_t at, bool *ret_rang)
 }
 
 /*
- * Sleep until there is work, or clients no longer help.  Checks without the lock, which clients
- * mostly hold.  Return true if a queue's descriptor woke the thread.
+ * Sleep until there is work or clients stop helping.  Checks need no lock, because clients hold it
+ * most of the time.  Return true if a queue's descriptor woke the thread.
  */
 static bool lie(struct executor *ex, uint64_t wake_at)
 {
@@ -206,7 +206,7 @@ static bool is_stirred(const struct executor *ex, bool trusts)
 	       (!trusts && atomic_load_explicit(&ex->kicked, memory_order_relaxed));
 }
 
-/* Stay awake for the next call; false if none came. */
+/* Poll for the next call for UP_NS.  Return false if none came. */
 static bool stay_up(const struct executor *ex, bool trusts)
 {
 	uint64_t until = now_ns() + UP_NS;
@@ -218,7 +218,7 @@ static bool stay_up(const struct executor *ex, bool trusts)
 	return false;
 }
 
-/* Judge whether the call at that time was worth it: was there still work? */
+/* Judge a call made at that time: it was worth it if it still found requests to start (took). */
 static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool took)
 {
 	bool soon = !rest->since || at - rest->since < 2 * (uint64_t)UP_NS;
@@ -242,8 +242,8 @@ static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool
 
 /* ------------------------------------------------------------------ thread */
 
-/* Clear a late wake-up: passes do not reap if nothing is in flight, and the descriptor would stay
- * readable. */
+/* Clear a late event of a queue without requests in flight: passes do not reap it, so its
+ * descriptor would stay readable. */
 static void hush(struct executor *ex)
 {
 	struct pst_done none;
@@ -257,7 +257,7 @@ static void hush(struct executor *ex)
 	}
 }
 
-/* Check everything once; false if there is nothing to do. */
+/* Check everything once.  Return false if there is nothing to do. */
 static bool rest_look(struct executor *ex, struct rest *rest)
 {
 	struct runner *h = &ex->runner;

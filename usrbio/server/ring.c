@@ -2,20 +2,22 @@
 /*
  * One ring: its client's entries, which are copied once and checked, and their completions.
  *
- * Completions never lack room: an entry is taken only if the ring can hold one more completion than
- * those that are there or owed.  The client's own rules guarantee that too, so a ring that violates
- * it is broken.
+ * A completion always has room: an entry is taken only if the ring can hold one more completion,
+ * counting those present and those owed.  A client that follows the protocol never has more
+ * entries, so a ring with more is broken.
  */
 #include <string.h>
 
 #include "base/probe.h"
 #include "usrbio/server/executor.h"
 
-/* Estimated time of an empty cached read, and the speed of the CPU's copy. */
+/* Estimated time of a cached read without bytes, in ns, and the CPU's copy speed in bytes per
+ * ns. */
 #define ENTRY_NS 1000u
 #define BYTES_PER_NS 8u
 
-/* Least entries for each of two runners, which take half of the entries each. */
+/* Limits of one runner while two share a ring: each starts half of the entries, but at least 4
+ * of them, and at most SHARE_BYTES per turn. */
 #define SHARE_ENTRIES 4u
 #define SHARE_BYTES KIB(256)
 
@@ -67,7 +69,7 @@ static void ring_count(struct server_ring_stats *st, int64_t result)
 		st->bytes += (uint64_t)result;
 }
 
-/* Count for all rings of the thread, if another process reads the counters. */
+/* Count an item in the executor's lane, which another process reads. */
 static void tally(const struct server_ring *r, const struct item *it)
 {
 	const struct executor *ex = r->executor;
@@ -83,7 +85,7 @@ static void tally(const struct server_ring *r, const struct item *it)
 	usrbio_lane_add(l, TALLY_BUCKET + latency_bucket(ns), 1);
 }
 
-/* Mark the ring as broken: its memory is inconsistent, or gone. */
+/* Mark the ring as broken: its memory is inconsistent or gone. */
 static void ring_break(struct server_ring *r)
 {
 	if (r->broken)
@@ -116,7 +118,7 @@ static void emit(struct server_ring *r, const struct item *it)
 		list_add_tail(&r->executor->touched, &r->touched);
 }
 
-/* Record an item's result; publish it in the order of its batch. */
+/* Record an item's result, and publish it in the order of its batch. */
 static void item_done(struct server_ring *r, uint32_t i, int64_t result)
 {
 	struct item *it = &r->items[i];
@@ -168,7 +170,7 @@ void ring_settle(struct request *q, int64_t result)
 	q->file = NULL;
 	q->buffer = NULL;
 	list_del(&q->link);
-	/* The most recently used request is still cached. */
+	/* Free it where request_new() takes one: the latest request is still cached. */
 	list_add_tail(&ex->free, &q->link);
 	ex->nr_free++;
 	if (!--r->nr_requests && r->ending)
@@ -195,7 +197,7 @@ void ring_cancel(struct server_ring *r, const struct runner *h)
 	}
 }
 
-/* Start waiting requests in order, until one must continue to wait. */
+/* Start waiting requests in order, until one must wait longer. */
 static bool start_waiting(struct server_ring *r, struct runner *h)
 {
 	uint64_t most = executor_is_shared(r->executor, r) ? SHARE_BYTES : QUANTUM_BYTES, bytes = 0;
@@ -214,8 +216,8 @@ static bool start_waiting(struct server_ring *r, struct runner *h)
 void request_back(struct request *q)
 {
 	struct server_ring *r = q->ring;
-	/* executor_forget() skips requests that a runner has.  So check this one here, before
-	 * another runner may take it. */
+	/* executor_forget() skips requests that a runner has, so check this one here, before
+	 * another runner takes it. */
 	int err = r->ending || r->broken ? -EINTR : request_check(q);
 
 	if (err < 0) {
@@ -229,7 +231,7 @@ void request_back(struct request *q)
 
 /* ------------------------------------------------------------------ entries */
 
-/* Turn the copy of an entry into an item, and into a request if it is valid. */
+/* Make an item of a copied entry, and a request if the entry is valid. */
 static void ring_take(struct server_ring *r, const struct shm_entry *e)
 {
 	uint32_t i = item_add(r, &e->sqe);
@@ -251,8 +253,8 @@ static void ring_take(struct server_ring *r, const struct shm_entry *e)
 }
 
 /*
- * Return the number of entries, and how many more completions could be owed.  False for a ring with
- * inconsistent markers.
+ * Find the number of entries, and how many more completions the ring can hold.  Return false if the
+ * markers are inconsistent.
  */
 static bool survey(struct server_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
 {
@@ -273,8 +275,8 @@ static bool survey(struct server_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
 }
 
 /*
- * Return how many more requests the ring may have: the last ones are reserved for lower priorities,
- * and half of all for other rings.
+ * Return how many more requests the ring may have.  The last ones are reserved for lower
+ * priorities; with other rings on the executor, one ring may have half of all.
  */
 static uint32_t requests_left(const struct server_ring *r)
 {
@@ -287,7 +289,7 @@ static uint32_t requests_left(const struct server_ring *r)
 	return MIN(ex->nr_free - keep, most - r->nr_requests);
 }
 
-/* Estimate how long the requests take, from their sizes. */
+/* Update the estimated time per request from a request's size. */
 static void gauge_entries(struct server_ring *r, const struct shm_entry *e)
 {
 	uint64_t len = MIN(e->args.len, (uint64_t)QUANTUM_BYTES);
@@ -352,14 +354,14 @@ bool ring_hungry(const struct server_ring *r)
 	return !r->broken && !r->ending && (r->more || r->batch_left || !list_empty(&r->waiting));
 }
 
-/* Read both of the client's markers; survey() checks them later. */
+/* Read both of the client's markers unchecked; survey() checks them later. */
 uint64_t ring_work(const struct server_ring *r)
 {
 	const struct usrbio_ring *at = &r->shm.at;
 	uint32_t ns = atomic_load_explicit(&r->entry_ns, memory_order_relaxed), nr;
 	struct shm_entries e;
 
-	/* The thread that serves the ring will find the memory gone. */
+	/* The memory is gone; the thread that serves the ring will find out. */
 	if (!shm_entries(&r->shm, &e))
 		return ENTRY_NS;
 	nr = usrbio_ring_held(at, (uint32_t)e.sq_head, (uint32_t)e.sq_tail);
@@ -378,7 +380,7 @@ static int ring_check_opts(const struct server_ring_opts *o, const struct usrbio
 	return 0;
 }
 
-/* Start at the positions in the ring's memory. */
+/* Start at the positions that are in the ring's memory. */
 static int ring_begin(struct server_ring *r)
 {
 	int32_t sq_tail, cq_head;

@@ -19,14 +19,14 @@ void runner_drop(struct executor *ex, struct runner *h)
 	h->taken = false;
 	if (likely(!ex->nr_ending))
 		return;
-	/* The thread that ends a ring could not cancel this runner's requests. */
+	/* The thread that ends a ring could not cancel requests of a taken runner: do it now. */
 	list_for_each (e, &ex->rings)
 		if (list_entry(e, struct server_ring, link)->ending)
 			ring_cancel(list_entry(e, struct server_ring, link), h);
 	(void)pthread_cond_broadcast(&ex->quiet);
 }
 
-/* Release the lock while the runner moves bytes, and take it again. */
+/* Release the lock while the runner moves bytes. */
 static void runner_unlock(struct executor *ex, struct runner *h)
 {
 	h->out = true;
@@ -71,7 +71,7 @@ static bool runner_may_try(const struct request *q)
 	return likely(q->mem) && request_may_try(q);
 }
 
-/* Try the next requests, as many as may be tried.  Return the first one after them. */
+/* Try as many of the next requests as may be tried.  Return the first request after them. */
 static struct request *try_some(struct runner *h, struct request *first)
 {
 	struct pst_done d[TRY_BATCH];
@@ -90,7 +90,7 @@ static struct request *try_some(struct runner *h, struct request *first)
 	return q;
 }
 
-/* Start requests.  Return how many the queue accepted; *ret_full: it has no room. */
+/* Start requests.  Return the number that the queue accepted.  *ret_full: it has no room. */
 static unsigned runner_move_all(struct runner *h, struct request *first, bool *ret_full)
 {
 	unsigned prepared = 0;
@@ -118,8 +118,8 @@ static unsigned runner_move_all(struct runner *h, struct request *first, bool *r
 	return prepared;
 }
 
-/* Put requests that must wait back, last one first, so that they keep their order.  Return how many
- * need not wait. */
+/* Take back requests after moving bytes.  Those that must wait are put back last one first,
+ * which keeps their order.  Return the number of the others. */
 static unsigned moved_all(struct request *first)
 {
 	struct request *q, *next, *again = NULL;
@@ -142,7 +142,7 @@ static unsigned moved_all(struct request *first)
 	return nr;
 }
 
-/* Ranges that server_opts.writes is told of. */
+/* Ranges for one call of server_opts.writes. */
 struct told {
 	struct server_range ranges[REAP_BATCH];
 	unsigned nr;
@@ -182,7 +182,7 @@ static void tell_begin(const struct executor *ex, const struct request *first)
 	runner_tell(ex, &t);
 }
 
-/* Include failed requests, which may have written some of their bytes. */
+/* Include failed requests: they may have written some of their bytes. */
 static void tell_end(const struct executor *ex, const struct pst_done *d, int nr)
 {
 	struct told t;
@@ -195,7 +195,7 @@ static void tell_end(const struct executor *ex, const struct pst_done *d, int nr
 	runner_tell(ex, &t);
 }
 
-/* Move bytes from slots to their windows. */
+/* Move bytes between slots and windows. */
 static void land(struct pst_done *d, int nr)
 {
 	for (int i = 0; i < nr; i++) {
@@ -220,7 +220,7 @@ bool runner_move(struct executor *ex, struct runner *h)
 		tell_begin(ex, first);
 		waits = runner_move_all(h, first, &full) + h->nr_prepared;
 		sent = waits ? pst_queue_submit(h->q) : 0;
-		/* Requests that were abandoned fill the queue too: reaping makes room. */
+		/* Abandoned requests also fill the queue: reap to make room. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
 		land(d, n);
 		tell_end(ex, d, n);
@@ -292,8 +292,8 @@ int runner_new(struct executor *ex, struct runner *h)
 
 	list_init(&h->link);
 	err = runner_init(ex, h);
-	/* Without a queue the executor's thread does everything: the client of a guarded server is
-	 * another process, which does not notice. */
+	/* Without a queue only the executor's thread works for the ring.  A guarded server's
+	 * clients are other processes and never use this queue. */
 	if (err < 0)
 		return ex->w->guard ? 0 : err;
 	executor_enter(ex);

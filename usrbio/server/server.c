@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The owner's calls: creating and removing server, files, buffers and rings.
+ * The owner's calls: create and remove the server, files, buffers and rings.
  *
- * In a forked child there are no threads, and locks may be held by threads that do not exist.  So
- * every call checks for that first, and does nothing then.  Removals wait with an executor's lock:
- * a thread that was cancelled there would keep the lock.
+ * A forked child has no threads, and its locks may be held forever.  So every call first checks for
+ * a fork, and does nothing then.  Removals wait with an executor's lock held, so they disable
+ * cancellation: a cancelled thread would keep the lock.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -18,7 +18,7 @@
 #define EXECUTORS_DEFAULT 8u
 #define IMPORT_END_NS NSEC_PER_SEC
 
-static atomic_bool made; /* this process or its parent has created a server */
+static atomic_bool made; /* this process or an ancestor has created a server */
 static bool is_child;
 
 static void server_in_child(void)
@@ -26,7 +26,7 @@ static void server_in_child(void)
 	is_child |= made;
 }
 
-/* Register at load time, because later another thread may be inside fork(). */
+/* Register at load time: later, another thread may already be inside fork(). */
 __attribute__((constructor)) static void watch_fork(void)
 {
 	(void)pthread_atfork(NULL, NULL, server_in_child);
@@ -92,8 +92,8 @@ struct server *server_free(struct server *w)
 }
 
 /*
- * Nobody finds the object any more: wait until every executor was outside of a pass.  An executor
- * that is added meanwhile has not found it.
+ * Wait until every executor was outside of a pass, after an object was removed from the table.  An
+ * executor that is added later cannot find it.
  */
 static void server_forget(struct server *w, const struct server_file *f,
 			  const struct server_buffer *b)
@@ -218,8 +218,7 @@ void server_file_remove(struct server *w, struct server_file *f)
 
 /* ----------------------------------------------------------------- buffers */
 
-/* Return a number for the device, by its name; two devices with the same number cost at most a
- * wait. */
+/* Return a hash of the device's name.  A collision of two devices costs at most a wait. */
 static uint64_t device_number(struct pst_mem *mem)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -316,8 +315,8 @@ void server_buffer_remove(struct server *w, struct server_buffer *b)
 
 /* ------------------------------------------------------------------- rings */
 
-/* Return the executor with the fewest rings, or a new one if more are allowed; under the server's
- * lock. */
+/* Find the executor with the fewest rings, or add one if more are allowed.  Caller holds the
+ * server's lock. */
 static int executor_pick(struct server *w, struct executor **ret)
 {
 	struct executor *best = NULL;
@@ -390,7 +389,7 @@ void server_ring_remove(struct server *w, struct server_ring *r)
 	ex->nr_ending++;
 	ring_drop(r);
 	executor_take_kicked(ex);
-	/* A thread that has taken the runner does this after its pass. */
+	/* If a thread has taken the runner, come_back() cancels after its pass. */
 	if (!ex->runner.taken)
 		ring_cancel(r, &ex->runner);
 	if (!r->runner.taken)

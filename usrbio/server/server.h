@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Executes the requests of usrbio rings with libpenstock, on threads of its own.
+ * Execute the requests of usrbio rings with libpenstock, on spawned threads.
  *
- * A server serves one user: the process itself, or one uid of a mount.  It believes nothing that
- * stands in a ring's memory: markers, indices and entries are read once, into memory of its own,
- * and checked there; an entry can name only files and buffers that were added here.  A ring whose
- * markers make no sense is broken: its requests under way end, it gets no more, and the other rings
- * notice nothing.
+ * A server serves one user: the process itself, or one uid of a mount.  It trusts nothing in a
+ * ring's memory: markers, indices and entries are read once into private memory and checked there;
+ * an entry can only name files and buffers that were added here.  A ring with impossible markers is
+ * broken: its requests in flight end, no entry is taken any more, and other rings are not affected.
  *
- * Requests of one ring are started in their order.  Those of a batch complete in it; those of
- * different batches may overtake each other.  Writes of one ring that overlap are done one after
- * the other.
+ * The requests of a ring start in order.  Requests of one batch complete in order; different
+ * batches may overtake each other.  Overlapping writes of one ring are done one after the other.
  *
- * A completion carries the bytes that were moved, fewer only at the end of the file, or
+ * The result of a completion is the number of bytes moved, which is short only at the end of the
+ * file, or
  *
- *	-EBADF		no file has the number
- *	-EACCES		none of that number is open for the ring's direction
- *	-EINVAL		no buffer has the UUID; the range leaves it, or a block of it; no length;
- *			an end in the file beyond INT64_MAX; a slot that is none
- *	-ENODATA	a hole, where they are forbidden
- *	-EINTR		the request was cancelled
- *	-errno		as libpenstock has it, where it is an error of 3FS's list or one of EBUSY
- *			EDQUOT EFAULT ENODEV EOPNOTSUPP ESTALE ETIMEDOUT; -EIO for any other
+ * -EBADF	no file has the number
+ * -EACCES	no file of that number is open for the ring's direction
+ * -EINVAL	no buffer has the UUID; the range exceeds the buffer or crosses a block;
+ * 	a length of 0; the file range ends above INT64_MAX; an invalid slot
+ * -ENODATA	a hole, where holes are forbidden
+ * -EINTR	the request was cancelled
+ * -errno	of libpenstock, if it is in 3FS's list of errors or one of EBUSY EDQUOT
+ * 	EFAULT ENODEV EOPNOTSUPP ESTALE ETIMEDOUT; -EIO for any other
  *
- * Every call may be made from any thread, and by the server's owner only: none of them is a
- * client's.  int results are 0 or -errno, with the sentence in pst_error_text() where libpenstock
- * gave one.  After fork() they are -EOWNERDEAD in the child, and the other calls do nothing there.
+ * Only the server's owner makes these calls, from any thread; clients do not.  int results are 0 or
+ * -errno, with the text of pst_error_text() if libpenstock gave one.  In a forked child they are
+ * -EOWNERDEAD, and the other calls do nothing.
  */
 #ifndef PST_SERVER_H
 #define PST_SERVER_H
@@ -44,88 +43,88 @@ struct server_buffer;
 struct server_file;
 struct server_ring;
 
-/* A range of a file, which is given by the number of the request. */
+/* A range of the file that requests name by number; off and len in bytes. */
 struct server_range {
 	uint64_t number, off, len;
-	bool ends; /* it was written, or the request failed; false: it is about to be */
+	bool ends; /* false: before the write; true: it has ended, perhaps with an error */
 };
 
 struct server_opts {
 	unsigned threads; /* threads that execute, up to 64; 0: the library chooses */
 	/*
-	 * Told of ranges that requests write to, of files that were added by
-	 * server_file_add_told(): before they begin, and again before their completions go out.
-	 * Any of the server's threads; may wait, and must make no call of the server.  NULL: nobody
-	 * wants to know.
+	 * Called with ranges that requests write to, of files added by server_file_add_told():
+	 * before the writes begin, and again before their completions are published.  Runs on any
+	 * thread of the server; may block, but must not call the server.  May be NULL.
 	 */
 	void (*writes)(const struct server_range *ranges, unsigned nr);
-	bool guard; /* survive that ring memory goes away under a mapping (a client shrank
-			   * it).  Takes SIGBUS for the process, so it is for processes that
-			   * are nothing but a server */
-	struct usrbio_tally *tally; /* memory for counters, or NULL; with it, at most TALLY_LANES
-				     * threads execute */
+	bool guard; /* survive SIGBUS when a client shrinks ring memory.  Installs a process-wide
+		     * handler, so use it only in processes that only serve */
+	struct usrbio_tally *tally; /* memory for counters, or NULL; limits the threads to
+				     * TALLY_LANES */
 };
 
-/* opts may be NULL.  Threads start with rings, and stay.  0; -EINVAL, -ENOMEM. */
+/* Create a server.  opts may be NULL.  Threads start with rings, and stay.  Return 0, -EINVAL or
+ * -ENOMEM. */
 int server_new(const struct server_opts *opts, struct server **ret);
 
-/* All its rings, buffers and files were removed.  NULL is accepted.  Returns NULL. */
+/* Free a server after all its rings, buffers and files were removed.  NULL is accepted.  Return
+ * NULL. */
 struct server *server_free(struct server *w);
 
 /* ------------------------------------------------------------------- files */
 
 /*
- * Let entries name an open file by a number.  The descriptor is duplicated, and its access mode
- * tells which rings may use it.  One number may be added several times: a request takes one that is
- * open for its direction.
+ * Let entries name an open file by a number.  The descriptor is duplicated; its access mode
+ * determines which rings may use it.  A number may be added several times: a request uses a file of
+ * that number that is open for its direction.
  *
  * Return: 0; -EBADF, -EINVAL, -ENXIO, -EMFILE as pst_file_wrap(); -ENOMEM.
  */
 int server_file_add(struct server *w, uint64_t number, int fd, struct server_file **ret);
 
-/* As server_file_add(), and server_opts.writes is told of what is written to it. */
+/* As server_file_add(), and server_opts.writes is called for writes to the file. */
 int server_file_add_told(struct server *w, uint64_t number, int fd, struct server_file **ret);
 
 /*
- * Let entries name a file by a number that libpenstock opens by its name, at the first request.
- * Requests wait for that in their ring.
- * @flags: PST_FILE_READ, PST_FILE_WRITE: how it is opened, and which rings may use it
- * @told:  server_opts.writes is told of what is written to it
+ * Let entries name a file by a number; libpenstock opens it by its name at the first request.
+ * Requests wait in their ring until it is open.  @flags: PST_FILE_READ, PST_FILE_WRITE: how to open
+ * it, and which rings may use it @told:  server_opts.writes is called for writes to the file
  */
 int server_file_add_name(struct server *w, uint64_t number, const char *name, uint32_t flags,
 			 bool told, struct server_file **ret);
 
 /*
- * Requests that were started end as they would have; the others as if it had never been there.
+ * Remove a file.  Requests that were already started continue with it; for the others it does not
+ * exist.
  */
 void server_file_remove(struct server *w, struct server_file *file);
 
 /* ----------------------------------------------------------------- buffers */
 
 /*
- * Let entries name memory by its UUID.  @mem stays the caller's, and valid until
- * server_buffer_remove().  Of several with one UUID the latest is meant.  No request may cross a
- * multiple of @block_size; 0: no such rule.
+ * Let entries name memory by its UUID.  @mem belongs to the caller, and must stay valid until
+ * server_buffer_remove().  If several have one UUID, the latest is used.  No request may cross a
+ * multiple of @block_size bytes; 0: no limit.
  *
- * Return: 0; -EINVAL for a block size above @len or no length; -ENOMEM.
+ * Return: 0; -EINVAL for a block size above @len or a length of 0; -ENOMEM.
  */
 int server_buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 		      uint64_t len, uint64_t block_size, struct server_buffer **ret);
 
 /*
- * As server_buffer_add(), but this process may already have mappings of the memory with the same
+ * As server_buffer_add(), for memory of which this process may already have mappings under the same
  * UUID; the longest one is used.
  */
 int server_buffer_add_view(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 			   uint64_t len, uint64_t block_size, struct server_buffer **ret);
 
 /*
- * Let entries name device memory of another process.  @grant stays the caller's.  One of CUDA
- * memory may lack the device's UUID; then @number is the device's at its owner.  Small requests
- * go through a window where there can be one, so that the vendor's library is loaded only for
- * others (import.h).
+ * Let entries name device memory of another process.  @grant belongs to the caller.  A grant of
+ * CUDA memory may lack the device's UUID; @number is then the device's number at its owner.  Small
+ * requests go through a window if possible, so that the vendor's library is loaded only for larger
+ * ones (import.h).
  *
- * Return: 0; as pst_window_open_grant() and pst_mem_import(); -ENOMEM, -EMFILE.
+ * Return: 0; errors of pst_window_open_grant() and pst_mem_import(); -ENOMEM, -EMFILE.
  */
 int server_buffer_add_grant(struct server *w, const uint8_t id[USRBIO_ID_LEN],
 			    const struct pst_grant *grant, unsigned number,
@@ -135,18 +134,18 @@ int server_buffer_add_grant(struct server *w, const uint8_t id[USRBIO_ID_LEN],
 bool server_buffer_known(struct server *w, const uint8_t id[USRBIO_ID_LEN]);
 
 /*
- * As server_file_remove(); pst_mem_drain() tells when those requests are through.  For memory of a
- * grant this waits for them, for a second at most.
+ * Remove a buffer.  Requests that were already started continue with it; wait for them by
+ * pst_mem_drain().  For memory of a grant this call waits for them itself, for up to a second.
  */
 void server_buffer_remove(struct server *w, struct server_buffer *buffer);
 
 /* ------------------------------------------------------------------- rings */
 
 #define SERVER_RING_READ_UNCOMMITTED 1u /* ignored here */
-#define SERVER_RING_FORBID_HOLES 2u     /* a hole before data in its range: -ENODATA */
+#define SERVER_RING_FORBID_HOLES 2u     /* -ENODATA for a hole before data in the range */
 
 struct server_ring_opts {
-	void *base;  /* stays mapped until server_ring_remove() */
+	void *base;  /* must stay mapped until server_ring_remove() */
 	size_t size; /* bytes of the mapping */
 	bool for_read;
 	int32_t io_depth;
@@ -156,59 +155,56 @@ struct server_ring_opts {
 };
 
 /*
- * Serve a ring.  Its semaphore is initialised, the rest of its memory is as the client left it,
- * zeros as a rule: its entries are taken from sq_tail on, its completions put from cq_head on.
+ * Serve a ring.  The call initialises the semaphore.  The rest of the memory is as the client left
+ * it, usually zeros: entries are taken from sq_tail on, completions are put from cq_head on.
  *
- * Return: 0; -EINVAL when the memory is no ring, or io_depth is more than its entries, or a flag
- * is unknown; -ENOMEM, -EMFILE; -EAGAIN when no thread can be started.
+ * Return: 0; -EINVAL if the memory is no ring, or io_depth is above its entries, or a flag is
+ * unknown; -ENOMEM, -EMFILE; -EAGAIN if no thread could be started.
  */
 int server_ring_add(struct server *w, const struct server_ring_opts *opts,
 		    struct server_ring **ret);
 
 /*
- * Cancel the ring's requests, and wait until they have ended: nothing touches the ring's memory
- * any more, and requests that had not completed before never do.  At most a tenth of a second;
- * other rings go on.  A request that the kernel did not let go of may still touch its buffer:
- * pst_mem_drain() tells.
+ * Cancel the ring's requests and wait until they have ended, for a tenth of a second at most.
+ * Nothing touches the ring's memory afterwards, and no further completion is published.  Other
+ * rings are not delayed.  A request that the kernel still executes may touch its buffer: see
+ * pst_mem_drain().
  */
 void server_ring_remove(struct server *w, struct server_ring *ring);
 
-/* The ring has entries, or room for completions.  Async-signal-safe. */
+/* Tell the server that the ring has entries, or room for completions.  Async-signal-safe. */
 void server_ring_kick(struct server_ring *ring);
 
 enum server_help {
-	SERVER_RESTS,  /* there is nothing to do just now, or nobody may do it here */
-	SERVER_MOVED,  /* this call did something; the next one may find more */
-	SERVER_MOVING, /* other threads move bytes for the ring */
+	SERVER_RESTS,  /* nothing to do now, or this thread may not do it */
+	SERVER_MOVED,  /* this call did something; the next one may do more */
+	SERVER_MOVING, /* other threads are moving bytes for the ring */
 };
 
 /*
- * Do some of the ring's work on the calling thread, beside the server's own: bytes in memory move
- * without a change of threads.  For clients that wait.  Never blocks.
+ * Do some of the ring's work on the calling thread, in parallel with the server's threads: bytes in
+ * memory then move without a thread switch.  For clients that wait.  Never blocks.
  */
 enum server_help server_ring_help(struct server_ring *ring);
 
 /*
- * For a thread of the server's owner that was told of new entries, in place of server_ring_kick():
- * do the work on this thread, as far as it can be done now, and leave the rest to the server's own.
- * Blocks for no more than the copying of some MiB.
+ * Do the ring's work on this thread of the owner, instead of server_ring_kick(), when told of new
+ * entries.  Work that would block is left to the server's threads.  Blocks at most for copying some
+ * MiB.
  */
 void server_ring_serve(struct server_ring *ring);
 
-/*
- * How long that may take, in nanoseconds, as far as entries tell that were not taken yet; 0: there
- * are none.  Only a hint.  Any thread.
- */
+/* Estimate how long server_ring_serve() takes, in ns; 0: no entries.  Only a hint.  Any thread. */
 uint64_t server_ring_work(const struct server_ring *ring);
 
 struct server_ring_stats {
-	uint64_t requests; /* completed */
-	uint64_t errors;   /* of these */
+	uint64_t requests; /* completed requests */
+	uint64_t errors;   /* completed requests with an error */
 	uint64_t bytes;
-	uint32_t paths; /* set of PST_PATH_BIT(), of all requests together */
+	uint32_t paths; /* set of PST_PATH_BIT() that requests took */
 	uint32_t why;   /* enum pst_why of the latest request that had one */
 	int32_t detail; /* depends on why */
-	bool broken;    /* its markers made no sense */
+	bool broken;    /* its markers were impossible, or its memory is gone */
 };
 
 void server_ring_stats(struct server_ring *ring, struct server_ring_stats *ret);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Each access is a function, so that all of it lies behind one sigsetjmp().  Words are read by
- * atomic loads: the compiler must not read one again that was checked meanwhile.
+ * Accesses to ring memory that another process may truncate.
+ *
+ * Each access is a function, so that all of it runs after one sigsetjmp().  Words are read by
+ * atomic loads, which keeps the compiler from reading a word again after it was checked.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -13,14 +15,14 @@
 
 /* ------------------------------------------------------------------- guard */
 
-/* The access that this thread makes now. */
+/* The access that this thread is making. */
 struct access {
 	sigjmp_buf out;
 	const char *base;
 	size_t size;
 };
 
-/* Not allocated at the first touch, which may be in the handler. */
+/* initial-exec: otherwise the first use, perhaps in the handler, could allocate. */
 static __thread struct access *_Atomic current __attribute__((tls_model("initial-exec")));
 
 static struct {
@@ -41,7 +43,7 @@ static void chain(int sig, siginfo_t *info, void *ctx)
 		b->sa_handler(sig);
 		return;
 	}
-	/* The access is made again, and ends the process as it would have without us. */
+	/* The access is repeated and ends the process, as it would without this handler. */
 	(void)signal(sig, SIG_DFL);
 }
 
@@ -57,7 +59,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *ctx)
 
 void shm_guard(void)
 {
-	/* The handler is left by a jump: the signal must not stay blocked then. */
+	/* SA_NODEFER: the handler leaves by a jump, and the signal must not stay blocked. */
 	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER };
 
 	(void)pthread_mutex_lock(&guard.lock);
@@ -102,10 +104,10 @@ static inline bool access_run(const struct shm *s, access_fn fn, void *arg)
 
 /* ---------------------------------------------------------------- accesses */
 
-/* Eight bytes of any structure. */
+/* Eight bytes of any type. */
 typedef uint64_t word __attribute__((may_alias));
 
-/* len is a multiple of 8, and so are the addresses. */
+/* Copy by words: len and both addresses are multiples of 8. */
 static inline void copy_in(void *to, const void *from, size_t len)
 {
 	word *t = to;

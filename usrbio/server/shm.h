@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A ring's memory.  Its client may write to any byte of it at any time, and take it away:
- * this is the only place that touches it.  Each call reads once and gives a copy; nobody may trust
- * anything else of it.  Positions given to these calls are ours, and below N.
+ * A ring's memory.  Its client may write to any byte at any time, and truncate it, so no other file
+ * touches it.  Each call reads once and returns a copy.  Positions passed to these calls are the
+ * server's and below N.
  *
- * bool results are false when the memory is gone, which only a guard notices.
+ * bool results are false if the memory is gone, which is only detected with a guard.
  */
 #ifndef SERVER_SHM_H
 #define SERVER_SHM_H
@@ -19,42 +19,42 @@ struct shm {
 	bool guard; /* survive SIGBUS; see shm_guard() */
 };
 
-/* Where the client stands, unchecked. */
+/* The client's markers, unchecked. */
 struct shm_markers {
 	int32_t sq_head, cq_tail;
 };
 
-/* An entry: the index is unchecked, and args are zeros when it names no slot. */
+/* A copied entry.  sqe.index is unchecked; args are zeros if it names no slot. */
 struct shm_entry {
 	struct usrbio_sqe sqe;
 	struct usrbio_args args;
 };
 
-/* Our own markers as they stand there now, for a ring that is not new, and the semaphore made. */
+/* Read the server's own markers, which are not 0 in a ring that was used before, and initialise
+ * the semaphore. */
 bool shm_begin(const struct shm *s, int32_t *ret_sq_tail, int32_t *ret_cq_head);
 
 bool shm_look(const struct shm *s, struct shm_markers *ret);
 
-/* Where client and server stand by the memory, unchecked: for hints. */
+/* Both positions of the submission queue, unchecked: for hints. */
 struct shm_entries {
 	int32_t sq_head, sq_tail;
 };
 
 bool shm_entries(const struct shm *s, struct shm_entries *ret);
 
-/* Copy nr entries from a position on, and tell the client that there is room for as many. */
+/* Copy nr entries from position pos on, and tell the client that their places are free. */
 bool shm_take(const struct shm *s, uint32_t pos, unsigned nr, struct shm_entry *ret);
 
-/* Fill in a completion.  Nobody sees it before shm_publish(). */
+/* Fill in a completion.  The client sees it after shm_publish(). */
 bool shm_put(const struct shm *s, uint32_t pos, const struct usrbio_cqe *cqe);
 
-/* Completions before that position are the client's; wake it. */
+/* Hand completions before that position to the client, and wake it. */
 bool shm_publish(const struct shm *s, uint32_t cq_head);
 
 /*
- * From now on, a fault in the memory of a ring with a guard is an error and not the end.  The
- * handler of SIGBUS is the process': faults elsewhere go to the one that was there before.
- * Calls nest.
+ * Turn faults in the memory of guarded rings into errors.  Installs a process-wide SIGBUS handler;
+ * faults elsewhere go to the previous handler.  Calls nest.
  */
 void shm_guard(void);
 void shm_unguard(void);

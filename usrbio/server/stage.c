@@ -8,13 +8,13 @@
 struct stage {
 	struct pst_mem *mem;
 	char *ptr;
-	uint64_t taken; /* a bit for each slot */
-	bool ends;      /* with its last slot */
+	uint64_t taken; /* one bit per slot */
+	bool ends;      /* to be freed with its last slot */
 };
 
 static void stage_destroy(struct stage *s)
 {
-	/* The last request that may touch it takes the memory along. */
+	/* A request in flight may still touch the memory; it is freed when that ends. */
 	(void)pst_mem_free(s->mem);
 	free(s);
 }
@@ -43,7 +43,7 @@ int stage_take(struct stage **stage, struct slot *ret)
 	s = *stage;
 	if (!~s->taken)
 		return -EAGAIN;
-	/* The lowest is the one that the CPU's cache has. */
+	/* Use the lowest slot, which is most likely in the CPU's cache. */
 	*ret = (struct slot){ s, (unsigned)__builtin_ctzll(~s->taken) };
 	s->taken |= UINT64_C(1) << ret->idx;
 	return 0;

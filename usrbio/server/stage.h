@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Host memory in which small requests to device memory stay between the file and the window.
+ * Host memory for small requests to device memory, between the file and the window.
  *
- * Each runner has one, made when it is first needed.  It is the runner's: under nobody's lock while
- * the runner is taken.
+ * Each runner has a stage, allocated at its first use.  Only the thread that has taken the runner
+ * uses it.
  */
 #ifndef SERVER_STAGE_H
 #define SERVER_STAGE_H
@@ -14,22 +14,22 @@
 
 struct stage;
 
-/* One piece of it. */
+/* A piece of a stage: IMPORT_PIECE bytes. */
 struct slot {
-	struct stage *stage; /* NULL: there is none */
+	struct stage *stage; /* NULL: no slot */
 	unsigned idx;
 };
 
 /*
- * A free slot of *stage, which is made if it is NULL.
+ * Take a free slot of *stage; allocate the stage if it is NULL.
  *
- * Return: 0; -EAGAIN: all are in use; -ENOMEM.
+ * Return: 0; -EAGAIN: all slots are in use; -ENOMEM.
  */
 int stage_take(struct stage **stage, struct slot *ret);
 
 /*
- * It is free again.  busy: the kernel may still write there, so that all of *stage is given up
- * and another is made for what comes.
+ * Free a slot.  busy: the kernel may still write to it; then *stage is abandoned, and the next
+ * stage_take() allocates another.
  */
 void stage_put(struct stage **stage, struct slot *slot, bool busy);
 
@@ -37,7 +37,8 @@ struct pst_mem *slot_mem(const struct slot *slot);
 uint64_t slot_off(const struct slot *slot);
 char *slot_ptr(const struct slot *slot);
 
-/* Its last slot ends it, if there are some in use.  NULL is accepted.  Returns NULL. */
+/* Free a stage; slots in use delay this until the last one is freed.  NULL is accepted.  Return
+ * NULL. */
 struct stage *stage_free(struct stage *stage);
 
 #endif

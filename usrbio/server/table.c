@@ -17,7 +17,7 @@ static inline uint32_t hash_id(const uint8_t id[USRBIO_ID_LEN])
 	return spread(a ^ b * 3);
 }
 
-/* Under the lock: make all entries of caches void. */
+/* Invalidate all entries of caches.  Caller holds the lock. */
 static void changed(struct table *t)
 {
 	(void)atomic_fetch_add(&t->version, 1);
