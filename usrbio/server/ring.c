@@ -170,7 +170,7 @@ void ring_settle(struct request *q, int64_t result)
 	q->file = NULL;
 	q->buffer = NULL;
 	list_del(&q->link);
-	/* Free it where request_new() takes one: the latest request is still cached. */
+	/* Free it where request_get() takes one: the latest request is still cached. */
 	list_add_tail(&ex->free, &q->link);
 	ex->nr_free++;
 	if (!--r->nr_requests && r->ending)

@@ -82,8 +82,8 @@ struct server_file *table_file(struct table *t, struct table_cache *c, uint64_t 
 			       int *ret_err);
 
 /*
- * Find the latest buffer with that UUID, or NULL.  A view is only used if no other buffer is at
- * least as long.
+ * Find the latest buffer with that UUID, or NULL.  Views are searched after buffers that are
+ * at least as long.
  */
 struct server_buffer *table_buffer(struct table *t, struct table_cache *c,
 				   const uint8_t id[USRBIO_ID_LEN]);
