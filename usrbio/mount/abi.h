@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernel's side of FUSE (include/uapi/linux/fuse.h), as far as libfuse 3.14 or the header of
- * Linux 6.1 have no names for it.
+ * The part of the kernel's FUSE interface (include/uapi/linux/fuse.h) for which libfuse 3.14 and
+ * the headers of Linux 6.1 have no names.
  */
 #ifndef MOUNT_ABI_H
 #define MOUNT_ABI_H
@@ -11,12 +11,12 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-#define ABI_PASSTHROUGH (1u << 5) /* of flags2 */
+#define ABI_PASSTHROUGH (1u << 5) /* bit in flags2 of FUSE_INIT */
 #define ABI_FOPEN_PASSTHROUGH (1u << 7)
 
-/* struct fuse_init_out: max_stack_depth follows flags2. */
+/* struct fuse_init_out: the kernel's max_stack_depth is here in older headers. */
 #define ABI_DEPTH(out) ((out)->unused[0])
-/* struct fuse_open_out: backing_id takes the place of the padding. */
+/* struct fuse_open_out: the kernel's backing_id is padding in older headers. */
 #define ABI_BACKING(out) ((out)->padding)
 
 struct abi_backing {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attributes: those of stat(2), extended ones, and those of the file system. */
+/* Attributes: stat(2) and changes of it, extended attributes, statfs(2). */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,8 +104,8 @@ static int set_all(struct fs *fs, struct node *n, const struct stat *st, int set
 }
 
 /*
- * As op_begin_as(); the source also keeps the file as it is until *ret_held is closed.
- * -EWOULDBLOCK: loop_again().
+ * As op_begin_as(); for a regular file the source also keeps the file unchanged until *ret_held is
+ * closed.  Return -EWOULDBLOCK if a lease prevents that: call loop_again().
  */
 static int begin_change(struct op *op, fuse_req_t req, fuse_ino_t ino, int *ret_held)
 {
@@ -132,7 +132,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		err = set_all(op.fs, op.n, st, set, fi);
 	if (err == 0 && op.fs->source->dir_changed && op.n->type == S_IFDIR)
 		op.fs->source->dir_changed(op.fs, op.n);
-	/* A change of size may have to wait for a lease. */
+	/* A change of size may have to wait for another process' lease. */
 	if (err == -EWOULDBLOCK) {
 		loop_again(req);
 		return;
@@ -145,7 +145,8 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 
 /* ------------------------------------------------------ extended attributes */
 
-/* The calls take only paths, and follow the last link: the one in /proc. */
+/* Extended attribute calls take only paths and follow the last link.  This path is a link to the
+ * inode. */
 struct proc_path {
 	char s[32];
 };
@@ -158,7 +159,7 @@ static struct proc_path attr_proc_path(const struct node *n)
 	return ret;
 }
 
-/* Reply with the value that a call returned, or with its length if the caller gave no room. */
+/* Reply with a call's value, or with its length if the caller gave a size of 0. */
 static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t size)
 {
 	if (n < 0)
@@ -181,7 +182,7 @@ static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 		reply_value(req, getxattr(attr_proc_path(op.n).s, name, value, size), value, size);
 }
 
-/* Remove names that only privileged processes see, as file systems do themselves. */
+/* Remove names that only privileged processes may see, as file systems do. */
 static ssize_t without_trusted(char *names, ssize_t len)
 {
 	static const char prefix[] = "trusted.";
@@ -239,8 +240,8 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	_cleanup_(fs_op_end) struct op op;
 	int err;
 
-	/* Every write clears the capabilities of a file, and the kernel asks the server to do
-	 * so. */
+	/* The kernel asks for this before each write: use the server's rights, and do not wait
+	 * for a lease. */
 	if (strcmp(name, "security.capability") == 0)
 		err = op_begin(&op, req, ino, 0);
 	else

@@ -10,8 +10,8 @@
 #include "usrbio/mount/log.h"
 
 /*
- * Let the kernel pass on the bytes of a file.  The kernel moves them with the rights of the thread
- * that asks, here nobody's, so that a write clears the set-user-ID bit as it does elsewhere.
+ * Ask the kernel to read and write a file itself.  The kernel moves the bytes with the rights of
+ * the thread that asks.  These are nobody's, so that a write clears the set-user-ID bit as usual.
  * Return the kernel's number of the backing file, or -errno.
  */
 static int32_t backing_ask(struct fs *fs, int fd)
@@ -26,9 +26,9 @@ static int32_t backing_ask(struct fs *fs, int fd)
 }
 
 /*
- * Decide at the first open whether the kernel passes the bytes on.  By the node's descriptor, which
- * is O_PATH, the answer holds for as long as the node has that descriptor.  Kernels before Linux
- * 6.16 refuse it (EBADF) and need an open file that stays open.
+ * Decide at the first open whether the kernel moves the bytes itself.  With the node's O_PATH
+ * descriptor the backing file stays valid while the node has that descriptor.  Kernels before Linux
+ * 6.16 refuse O_PATH (EBADF), and need an open file that stays open.
  */
 static void decide(struct fs *fs, struct node *n, int fd)
 {
@@ -51,7 +51,7 @@ static void decide(struct fs *fs, struct node *n, int fd)
 		 "error=%s dev=%u:%u", log_errno(id), major(n->dev), minor(n->dev));
 }
 
-/* Count how the bytes of an open file move. */
+/* Count an open by the path that its bytes take. */
 static void count_open(const struct fs *fs, const struct node *n)
 {
 	if (n->backing)
@@ -77,7 +77,7 @@ static bool is_writer(int fd)
 	return (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
 }
 
-/* Note that rings may write to the file from now on. */
+/* Count open files through which rings may write. */
 static void add_writer(struct node *n, int fd)
 {
 	if (is_writer(fd))
@@ -104,9 +104,9 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 
 	add_writer(n, fd);
 	/*
-	 * A program that opens the file must see its current size, even if the source was changed.
-	 * What the kernel knows of a file that rings may write to is valid for no time.  Otherwise
-	 * the kernel keeps its attributes, so that it need not ask again before the next open.
+	 * A program that opens the file must see its current size, even if another process changed
+	 * the source.  The kernel must not cache attributes of a file that rings may write to.  For
+	 * other files it keeps them, and need not ask again before the next open.
 	 */
 	if (node_untell(n, !is_writer(fd) && fstat(fd, &st) == 0 ? &st : NULL))
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
@@ -130,8 +130,7 @@ void backing_close(struct fs *fs, struct node *n, int fd)
 
 	drop_writer(n, fd);
 	(void)pthread_mutex_lock(&n->lock);
-	/* Once the file is closed, another thread may close the node's descriptor
-	 * (backing_drop()). */
+	/* After nr_open is 0, another thread may close the node's descriptor (backing_drop()). */
 	keeps = n->backing && n->keeps_backing;
 	if (!--n->nr_open && !keeps) {
 		if (n->backing) {

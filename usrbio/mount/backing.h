@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Passthrough: the kernel reads, writes and maps an open file of the source by itself (FUSE
- * passthrough, Linux 6.9).
+ * Passthrough: the kernel itself reads, writes and maps an open file of the source (Linux 6.9).
  *
- * Then the mount has no page cache of its own: what anybody writes to the source is visible at
- * once.  Only root may ask for passthrough.  All open files of an inode must use the same way, so
- * the first one decides.  If the kernel cannot pass bytes on, they go through the server and the
- * kernel's cache of the mount.
+ * The mount then has no page cache, so changes of the source are visible at once.  Only root's
+ * server may ask for passthrough.  All open files of an inode must use the same path, so the first
+ * open decides.  Without passthrough, bytes go through the server and the kernel's page cache of
+ * the mount.
  */
 #ifndef MOUNT_BACKING_H
 #define MOUNT_BACKING_H
@@ -15,13 +14,14 @@
 
 #include "usrbio/mount/fs.h"
 
-/* Fill in what the kernel must know of a regular file that was opened by that descriptor. */
+/* Fill in the kernel's answer for a regular file that was opened as fd. */
 void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *ret);
 
-/* Call when an open file ends, before fd is closed. */
+/* Call this when an open file ends, before closing fd. */
 void backing_close(struct fs *fs, struct node *n, int fd);
 
-/* The node's descriptor is about to be closed (node_drop); arg is the struct fs. */
+/* End the node's passthrough because its descriptor is about to be closed (a node_drop).  arg is
+ * the struct fs. */
 void backing_drop(void *arg, struct node *n);
 
 #endif

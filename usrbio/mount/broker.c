@@ -8,32 +8,31 @@
 
 #include "base/base.h"
 
-#define END_NS (3 * NSEC_PER_SEC) /* time that workers have to end */
+#define END_NS (3 * NSEC_PER_SEC) /* time for workers to end */
 
-/* An open file, and a user who may use its number. */
+/* An open file and one user whose rings may name it. */
 struct broker_file {
 	struct list link;         /* on user->told or user->untold */
-	struct broker_file *next; /* the same file for other users */
+	struct broker_file *next; /* the same file, for the next user */
 	struct user *user;
 	struct list in_cache; /* user->cached */
 	uint64_t number, handle;
-	uint64_t cached; /* the kernel's number of the file; 0: writes of rings need not be
-			  * reported */
+	uint64_t cached; /* the kernel's number of the file; 0: the worker does not report writes */
 	int fd;
-	char *name; /* in place of fd; or NULL */
+	char *name; /* opened by the worker, instead of fd; or NULL */
 	uint32_t how;
 	struct worker *worker; /* worker that knows the file, or NULL */
 };
 
 /* ------------------------------------------------------------------- files */
 
-/* A message about a file, which may be closed meanwhile, and a descriptor of its own. */
+/* A message about a file, with a duplicate descriptor: the file may be closed before it is sent. */
 struct telling {
 	struct link_msg msg;
 	int fd;
 };
 
-/* Memory with a name, or -1. */
+/* Make a memfd that contains a name.  Return -1 with errno on failure. */
 static int name_fd(const char *name)
 {
 	int fd = memfd_create("penstock-name", MFD_CLOEXEC);
@@ -52,7 +51,7 @@ static void broker_file_free(struct broker_file *f)
 	free(f);
 }
 
-/* Find a file that the worker does not know yet; false if there is none. */
+/* Take a file that the worker does not know yet.  Return false if there is none. */
 static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 {
 	struct broker_file *f = NULL;
@@ -75,8 +74,8 @@ static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 	return f;
 }
 
-/* The worker died before it knew the file, and may have been forgotten before it was given the
- * file. */
+/* Move a file back to untold.  Its worker died before it knew the file, and files_worker_gone()
+ * may have run before the file had this worker. */
 static void take_back(struct user *u, struct worker *w, uint64_t handle)
 {
 	struct list *e, *n;
@@ -87,7 +86,7 @@ static void take_back(struct user *u, struct worker *w, uint64_t handle)
 
 		if (f->handle != handle || f->worker != w)
 			continue;
-		worker_unref(w); /* not the last */
+		worker_unref(w); /* not the last reference */
 		f->worker = NULL;
 		list_move_tail(&u->untold, &f->link);
 	}
@@ -99,7 +98,8 @@ static struct list *broker_bucket(struct user *u, uint64_t number)
 	return &u->cached[(number * UINT64_C(0x9e3779b97f4a7c15) >> 32) % USER_CACHED];
 }
 
-/* Return the number by which the kernel caches a file that the user may write to, or 0. */
+/* Return the kernel's number of a file if the kernel caches it and the user's rings may write to
+ * it; otherwise 0. */
 static uint64_t find_cached(struct user *u, uint64_t number)
 {
 	struct list *e, *in = broker_bucket(u, number);
@@ -130,7 +130,7 @@ struct hearing {
 	int fd;
 };
 
-/* Receive reports until the worker has ended. */
+/* Receive reports about writes until the worker ends. */
 static void *broker_hear(void *arg)
 {
 	struct hearing h = *(struct hearing *)arg;
@@ -143,12 +143,12 @@ static void *broker_hear(void *arg)
 		if (link_answer(h.fd) < 0)
 			break;
 	}
-	/* A worker that reports nonsense gets no more answers. */
+	/* A worker that sends invalid reports gets no more answers. */
 	(void)shutdown(h.fd, SHUT_RDWR);
 	return NULL;
 }
 
-/* Under user->start. */
+/* Start the thread for reports, once.  With user->start. */
 static int listen_to(struct user *u, struct worker *w)
 {
 	struct hearing *h;
@@ -172,7 +172,7 @@ int files_tell(struct user *u, struct worker *w)
 	int err = 0;
 
 	while (err != -EREMOTEIO && next_untold(u, w, &t)) {
-		/* One that the worker cannot use is a bad number to rings. */
+		/* Ignore a file that the worker cannot use: rings get EBADF. */
 		err = t.fd < 0 ? -errno : t.msg.cached ? listen_to(u, w) : 0;
 		if (err == 0)
 			err = worker_ask(w, &t.msg, t.fd);
@@ -183,7 +183,8 @@ int files_tell(struct user *u, struct worker *w)
 	return err == -EREMOTEIO ? err : 0;
 }
 
-/* The worker must know the files first: under user->start it is told. */
+/* Tell the worker about closed files.  With user->start: the worker has learned of the files
+ * then. */
 void files_closed(struct user *u)
 {
 	(void)pthread_mutex_lock(&u->start);
@@ -217,7 +218,7 @@ void files_worker_gone(struct user *u, const struct worker *w)
 
 		if (f->worker != w)
 			continue;
-		worker_unref(f->worker); /* not the last */
+		worker_unref(f->worker); /* not the last reference */
 		f->worker = NULL;
 		list_move_tail(&u->untold, &f->link);
 	}
@@ -238,7 +239,7 @@ static bool is_written(int fd)
 	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* A thread that waits for the worker tells it of the files, or this thread does. */
+/* Tell the worker about new files, unless another thread already does. */
 void broker_tell(struct broker *b, uid_t uid)
 {
 	struct worker *w;
@@ -249,7 +250,7 @@ void broker_tell(struct broker *b, uid_t uid)
 	(void)pthread_mutex_lock(&u->start);
 	w = user_worker(u);
 	if (w) {
-		/* This may start a thread. */
+		/* files_tell() may start a thread, which inherits the rights of this one. */
 		caller_end();
 		(void)files_tell(u, w);
 	}
@@ -296,7 +297,7 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 	return 0;
 }
 
-/* The user's thread tells the worker, so that nobody waits. */
+/* Remove a file.  The user's thread tells the worker, so that the caller does not wait. */
 static void remove_file(struct broker *b, struct broker_file *f)
 {
 	struct user *u = f->user;
@@ -372,7 +373,7 @@ void broker_free(struct broker *b)
 	uint64_t until = now_ns() + END_NS;
 	struct list *e, *n;
 
-	/* All of them end at the same time. */
+	/* End all workers at once, then wait for each. */
 	list_for_each (e, &b->users)
 		user_end(list_entry(e, struct user, link), until);
 	list_for_each (e, &b->users)

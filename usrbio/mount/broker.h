@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The workers of a mount, one for each user with rings, and what is published.
+ * The workers of a mount, one per user with rings, and everything published.
  *
  * A publication is a name in 3fs-virt/iovs.  It belongs to the user and the process that made it,
- * and ends with that process, or with the worker that serves it.  No other user may see it.
+ * and ends with that process or with the worker that serves it.  Other users cannot see it.
  *
- * Any thread may make every call. int results are 0 or -errno.
+ * All calls may be made from any thread.  int results are 0 or -errno.
  */
 #ifndef MOUNT_BROKER_H
 #define MOUNT_BROKER_H
@@ -21,48 +21,48 @@
 
 struct broker;
 
-/* Limits: of workers at once, except root's, and of one user's publications. */
+/* Limits.  users: most workers at once, without root's. */
 struct broker_quota {
 	unsigned users;
 	unsigned links; /* most buffers and rings of a user */
 	unsigned rings;
-	uint64_t bytes; /* most bytes of shared memory of a user; 0: no limit */
+	uint64_t bytes; /* most bytes of a user's shared memory; 0: no limit */
 };
 
 /* A user's metrics. */
 struct broker_user {
 	uid_t uid;
-	pid_t pid;         /* PID of the worker, or 0 */
-	const char *state; /* state of the worker: running, stopped by a signal, dead, or none */
+	pid_t pid;         /* of the worker, or 0 */
+	const char *state; /* of the worker: running, stopped by a signal, dead, or none */
 	unsigned nr_rings, nr_buffers;
 	uint64_t bytes;                  /* bytes of published shared memory */
-	uint64_t nr_starts, nr_failures; /* attempts to start a worker */
-	uint64_t nr_lies;                /* readings of its counters that were inconsistent */
-	struct usrbio_sum sum;           /* sum over all workers of the user */
+	uint64_t nr_starts, nr_failures; /* workers started, and failed attempts to start one */
+	uint64_t nr_lies;                /* readings of the worker's counters that were invalid */
+	struct usrbio_sum sum;           /* over all workers of the user, dead ones too */
 };
 
 #define BROKER_USERS 4096u
 
-/* Return the first BROKER_USERS users, to be freed, and the number of further ones.  Return 0 or
- * -ENOMEM. */
+/* Get the first BROKER_USERS users; the caller frees *ret.  *ret_hidden is the number of further
+ * users.  Return 0 or -ENOMEM. */
 int broker_look(struct broker *b, struct broker_user **ret, size_t *ret_nr, size_t *ret_hidden);
 
 /*
- * Let the kernel drop its cache of a range, because rings are about to write there, or have written
- * (ends).
+ * Make the kernel write back and drop its cache of a range, because rings are about to write there,
+ * or have written there (ends).
  */
 typedef void (*broker_forget)(void *arg, uint64_t ino, uint64_t off, uint64_t len, bool ends);
 
 int broker_new(const struct broker_quota *quota, broker_forget forget, void *arg,
 	       struct broker **ret);
-/* End the workers and free the broker; no other call may run. */
+/* End the workers and free the broker.  No other call may be in progress. */
 void broker_free(struct broker *b);
 
 #define BROKER_TARGET_MAX USRBIO_GDR_MAX
 
-/* A publication at one moment. */
+/* A copy of a publication's public part. */
 struct broker_link {
-	uint64_t index; /* not reused before all others were used */
+	uint64_t index; /* number of the publication; reused only after all others */
 	char name[USRBIO_NAME_MAX];
 	char target[BROKER_TARGET_MAX];
 	uid_t uid;
@@ -70,45 +70,46 @@ struct broker_link {
 };
 
 /*
- * Publish shared memory; fd is the memory that the target names, and stays the caller's.  Return:
- * 0; -EINVAL for a name; -EEXIST for a name or UUID in use; -EDQUOT; -EMFILE if the user has as
- * many links or rings as allowed; -ESRCH if the process has ended; an -errno of the worker.
+ * Publish shared memory.  fd is the memory that the target names; the caller closes it.  Return: 0;
+ * -EINVAL for an invalid name; -EEXIST for a name or UUID in use; -EDQUOT above the bytes of a
+ * user; -EMFILE above the links or rings of a user; -ESRCH if the process has ended; -errno of the
+ * worker.
  */
 int broker_publish(struct broker *b, const struct caller *c, const char *name, const char *target,
 		   int fd, uint64_t size, struct broker_link *ret);
 
 /*
- * As broker_publish(), of device memory, which the target describes.  It must be the calling
- * process', or published here by a process of the same user that lives.
+ * Publish device memory, which the target describes.  The memory must belong to the calling
+ * process, or be published here by a living process of the same user.
  *
- * Return: as there; -EINVAL and -EPROTONOSUPPORT for a target; -EPERM for memory of another
- * process, and for a process that cannot be seen.
+ * Return: errors of broker_publish(); -EINVAL and -EPROTONOSUPPORT for the target; -EPERM for
+ * memory of another process, and for a calling process that cannot be seen.
  */
 int broker_publish_device(struct broker *b, const struct caller *c, const char *name,
 			  const char *target, struct broker_link *ret);
 
-/* -ENOENT; -EPERM for that of another user. */
+/* Find or remove a publication.  Return 0; -ENOENT; -EPERM if it belongs to another user. */
 int broker_find(struct broker *b, uid_t uid, const char *name, struct broker_link *ret);
 int broker_find_index(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret);
 int broker_unpublish(struct broker *b, uid_t uid, const char *name);
 
-/* Return the user's first link with at least that index; -ENOENT if there is none. */
+/* Find the user's first publication with at least that index.  Return 0 or -ENOENT. */
 int broker_next(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret);
 
-/* Return the name, without a slash, of the semaphore that clients of that user post. */
+/* Find the name, without its slash, of the semaphore that clients of that user post. */
 int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority priority,
 	       char ret_name[USRBIO_SHM_NAME_MAX]);
 
-/* The users whose rings may name an open file by its number; NULL: nobody. */
+/* An open file with the users whose rings may name it by its number; NULL: no users. */
 struct broker_file;
 
-/* An open file. */
+/* The facts about an open file that workers need. */
 struct broker_open {
 	uint64_t number;
-	uint64_t cached;  /* the kernel's number for its cache of the file, or 0 if it has none */
-	int fd;           /* its descriptor, which the caller keeps open; -1: name */
-	const char *name; /* by which the worker opens the file itself, copied */
-	uint32_t how;     /* for name: LINK_FILE_* */
+	uint64_t cached;  /* the kernel's number for its cache of the file; 0: not cached */
+	int fd;           /* descriptor, which the caller keeps open; -1: use name */
+	const char *name; /* the worker opens the file by this name; copied */
+	uint32_t how;     /* LINK_FILE_* for name */
 };
 
 /* Let the user's rings name the file, until broker_file_remove().  Call broker_tell() next. */
@@ -116,8 +117,8 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 		    const struct broker_open *o);
 
 /*
- * Tell the user's worker, if there is one, of files that it does not know.  The user may keep the
- * worker from answering for a few seconds, so hold nothing that another thread waits for.
+ * Tell the user's worker about files that it does not know yet, if there is a worker.  The user can
+ * delay its answer for some seconds, so hold no lock that other threads need.
  */
 void broker_tell(struct broker *b, uid_t uid);
 void broker_file_remove(struct broker *b, struct broker_file **file);

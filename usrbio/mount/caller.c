@@ -13,15 +13,15 @@
 #include "base/base.h"
 
 #define NOBODY 65534u
-#define GROUPS_MAX 65536u /* NGROUPS_MAX */
+#define GROUPS_MAX 65536u /* the kernel's NGROUPS_MAX */
 #define GROUPS_NS NSEC_PER_SEC
-#define KNOWN 16u /* threads of programs whose groups a server thread remembers */
-/* groups that are kept for each caller; longer lists are read every time */
+#define KNOWN 16u /* threads whose groups each server thread caches */
+/* Longest list of groups that is cached; longer lists are read each time. */
 #define KNOWN_GROUPS 64u
 
 static bool is_root;
 
-/* The groups of a caller, valid until a time. */
+/* A cached list of groups; valid until a time, ns. */
 struct known {
 	struct caller caller;
 	uint64_t until;
@@ -29,14 +29,14 @@ struct known {
 	gid_t groups[KNOWN_GROUPS];
 };
 
-/* The state of this thread. */
+/* State of this thread. */
 static __thread struct {
-	bool apart;   /* the thread has its own umask */
-	mode_t umask; /* the umask, if apart */
-	uid_t uid;    /* user by which the kernel checks the thread's rights */
+	bool apart;   /* has its own umask */
+	mode_t umask; /* valid if apart */
+	uid_t uid;    /* effective for permission checks */
 	gid_t gid;
-	struct caller groups; /* caller whose groups it has */
-	uint64_t until;       /* when the groups are read again */
+	struct caller groups; /* the caller whose groups this thread has */
+	uint64_t until;       /* time at which to read the groups again, ns */
 	struct known known[KNOWN];
 } self;
 
@@ -45,7 +45,7 @@ void caller_init(void)
 	is_root = geteuid() == 0;
 }
 
-/* glibc's calls change the whole process. */
+/* Use the system call: glibc's function changes all threads. */
 static int set_groups(size_t nr, const gid_t *groups)
 {
 	return syscall(SYS_setgroups, nr, groups) == 0 ? 0 : -errno;
@@ -80,7 +80,7 @@ static int parse_groups(const char *line, gid_t **ret, size_t *ret_nr)
 	return 0;
 }
 
-/* Return the line of /proc/PID/status that begins with key, or NULL with the cause in *ret_err. */
+/* Return the line of /proc/PID/status that begins with key; NULL with the error in *ret_err. */
 static char *status_line(pid_t pid, const char *key, int *ret_err)
 {
 	char *line = NULL, path[64];
@@ -149,7 +149,7 @@ bool caller_is(const struct caller *c, pid_t process, pid_t pid)
 	       line_has(process, "Uid:", c->uid);
 }
 
-/* Return the set of signals in a line such as "SigPnd:\t0000000000000100\n". */
+/* Return the signals of a line such as "SigPnd:\t0000000000000100\n" as a bit mask. */
 static uint64_t signals_of(pid_t pid, const char *key, int *err)
 {
 	_cleanup_(freep) char *line = status_line(pid, key, err);
@@ -187,7 +187,7 @@ static void learn(const struct caller *c, uint64_t until, const gid_t *groups, s
 		memcpy(k->groups, groups, nr * sizeof(*groups));
 }
 
-/* Take the caller's groups; each thread of a program is a caller of its own. */
+/* Take the caller's groups.  Each thread of a program counts as a caller. */
 static int take_groups(const struct caller *c)
 {
 	const struct known *k = &self.known[(unsigned)c->pid % KNOWN];
@@ -216,7 +216,8 @@ static int take_groups(const struct caller *c)
 	return 0;
 }
 
-/* Take the caller's ids; neither call reports whether it worked. */
+/* Take the caller's user and group.  The system calls do not report failures, so check the
+ * result. */
 static int take_ids(uid_t uid, gid_t gid)
 {
 	if (self.uid == uid && self.gid == gid)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Settings of 3FS that programs read as links in 3fs-virt/get-conf, and set by links that they make
- * in 3fs-virt/set-conf.  Here are those that mean something on this mount, as they are.
+ * Settings of 3FS.  Programs read them as links in 3fs-virt/get-conf, and set them by making links
+ * in 3fs-virt/set-conf.  This mount has those that apply to it, with fixed values.
  */
 #ifndef MOUNT_CONF_H
 #define MOUNT_CONF_H
@@ -10,20 +10,20 @@
 
 #define CONF_VALUE_MAX 32
 
-/* The name of the one of this place, or NULL behind the last. */
+/* Return the name of setting @index; NULL after the last one. */
 const char *conf_name(uint64_t index);
 
-/* 0 with its place, or -ENOENT. */
+/* Find the index of a setting.  Return 0 or -ENOENT. */
 int conf_find(const char *name, uint64_t *ret_index);
 
-/* What it is now. */
+/* Write the current value. */
 void conf_value(const struct fs *fs, uint64_t index, char ret[CONF_VALUE_MAX]);
 
 /*
- * None can be changed while the mount serves: they are not one user's alone.
+ * Accept the current value and no other: all users of a mount share its settings.
  *
- * Return: 0 for what it is already; -EOPNOTSUPP for another value; -ENOENT for one that 3FS has and
- * this mount has not, or nobody.
+ * Return: 0 for the current value; -EOPNOTSUPP for another; -ENOENT for a name that this mount does
+ * not have.
  */
 int conf_set(const struct fs *fs, const char *name, const char *value);
 

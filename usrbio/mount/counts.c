@@ -8,7 +8,7 @@
 
 struct counts counts;
 
-/* The operation of the thread: libfuse has it answered by the thread that took it. */
+/* The request of this thread.  libfuse answers a request on the thread that read it. */
 static _Thread_local struct {
 	uint64_t unique, since;
 	uint32_t op;
@@ -34,7 +34,7 @@ void counts_end(int err, uint64_t bytes)
 		return;
 	my.runs = false;
 	ns = now_ns() - my.since;
-	/* Tracers know registers, and no addresses of threads. */
+	/* Probes need values in registers: tracers cannot find thread-local variables. */
 	__asm__("" : "+r"(unique), "+r"(op));
 	PROBE4(fuse__end, unique, op, err, bytes);
 	count_add(&o->nr, 1);

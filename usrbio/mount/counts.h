@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the server counts of itself.  There is one mount in a process, so there is one of these.
- * Counting is one relaxed addition: the numbers say how much, and order nothing.
+ * Counters of the server.  A process has one mount, so they exist once.  Counting is a relaxed
+ * addition: it does not order other memory accesses.
  */
 #ifndef MOUNT_COUNTS_H
 #define MOUNT_COUNTS_H
@@ -12,35 +12,35 @@
 #include "usrbio/mount/link.h"
 #include "usrbio/proto/latency.h"
 
-#define COUNTS_OPS 64u     /* opcodes of FUSE; those beyond are counted as 0 */
-#define COUNTS_ERRNOS 134u /* of Linux */
+#define COUNTS_OPS 64u     /* opcodes of FUSE; larger ones count as 0 */
+#define COUNTS_ERRNOS 134u /* one more than Linux' largest errno */
 
 struct counts_op {
 	_Atomic uint64_t nr, ns;
-	_Atomic uint64_t bytes; /* that reads and writes moved */
+	_Atomic uint64_t bytes; /* moved by reads and writes */
 	_Atomic uint64_t bucket[LATENCY_BUCKETS];
 	_Atomic uint64_t error[COUNTS_ERRNOS];
 };
 
-/* Why bytes of an open file go through the kernel's cache of the mount. */
+/* Why bytes of an open file go through the mount's page cache. */
 enum counts_cause {
 	CAUSE_OPTION,  /* --kernel-cache */
-	CAUSE_USER,    /* only root's server may ask the kernel to pass bytes on */
-	CAUSE_KERNEL,  /* the kernel does not offer it */
-	CAUSE_SHARED,  /* the inode was open already, by the cache */
-	CAUSE_REFUSED, /* the kernel refused this file */
+	CAUSE_USER,    /* the server does not run as root */
+	CAUSE_KERNEL,  /* no passthrough in this kernel */
+	CAUSE_SHARED,  /* the inode was already open through the cache */
+	CAUSE_REFUSED, /* the kernel refused passthrough for this file */
 	NR_CAUSES,
 };
 
 struct counts {
 	struct counts_op op[COUNTS_OPS];
-	_Atomic uint64_t passed;            /* opens whose bytes the kernel passes on */
-	_Atomic uint64_t cached[NR_CAUSES]; /* and others */
+	_Atomic uint64_t passed;            /* opens with passthrough */
+	_Atomic uint64_t cached[NR_CAUSES]; /* opens without, by cause */
 	_Atomic uint64_t refused[COUNTS_ERRNOS];
-	_Atomic uint64_t asked[LINK_OPS]; /* messages to workers */
+	_Atomic uint64_t asked[LINK_OPS]; /* messages sent to workers */
 	_Atomic uint64_t failed[LINK_OPS];
 	_Atomic uint64_t unanswered[LINK_OPS];
-	_Atomic uint64_t clients, turned_away, cut_off; /* of the socket for numbers */
+	_Atomic uint64_t clients, turned_away, cut_off; /* of the socket for metrics */
 };
 
 extern struct counts counts;
@@ -55,7 +55,7 @@ static inline uint64_t count_get(_Atomic uint64_t *from)
 	return atomic_load_explicit(from, memory_order_relaxed);
 }
 
-/* err: 0 or -errno, with which an operation ended. */
+/* Count an operation's result: 0 or -errno. */
 static inline void count_error(_Atomic uint64_t table[COUNTS_ERRNOS], int err)
 {
 	unsigned e = (unsigned)-err;
@@ -65,19 +65,19 @@ static inline void count_error(_Atomic uint64_t table[COUNTS_ERRNOS], int err)
 }
 
 /*
- * An operation of the kernel's begins on this thread, and ends when it is answered.  One that has
- * no answer ends with counts_next().
+ * Measure a request of the kernel on this thread: counts_begin() to counts_end(), when it is
+ * answered.  counts_next() ends requests that have no answer.
  */
 struct fuse_in_header;
 void counts_begin(const struct fuse_in_header *in);
 void counts_end(int err, uint64_t bytes);
 void counts_next(void);
-/* It is not answered: it begins anew, later. */
+/* Do not count this request now: it will be answered again later. */
 void counts_drop(void);
-/* Its opcode. */
+/* Return the opcode of this thread's request; 0 for none. */
 uint32_t counts_op(void);
 
-/* "lookup"; NULL for an opcode that is not known. */
+/* Return a name such as "lookup"; NULL for an unknown opcode. */
 const char *counts_op_name(unsigned op);
 
 const char *counts_cause_name(enum counts_cause cause);

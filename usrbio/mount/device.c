@@ -21,15 +21,15 @@ int device_check(const struct usrbio_gdr *gdr, const struct caller *c, pid_t pro
 
 	if (!pid)
 		return -EINVAL;
-	/* The PID may belong to another process, if this one has ended, so check that last. */
+	/* Check the PID after all else: if the process has ended, another one may have it. */
 	if (!caller_is(c, process, pid))
 		return -EPERM;
 	return device_owner_lives(pidfd) ? 0 : -ESRCH;
 }
 
 /*
- * Take the descriptor of the process itself, which needs root and keeps its mode; else open the
- * file again, which a process that has changed its user refuses to its user.
+ * Take the process' own descriptor, which needs root and keeps its access mode.  Otherwise open the
+ * file again; the kernel refuses that for a process that has changed its user.
  */
 static int open_soft(const struct usrbio_soft *s, const struct caller *c, pid_t process, int pidfd)
 {

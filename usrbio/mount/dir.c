@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading directories. */
+/* Read directories. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 
 struct open_dir {
 	struct list link;          /* on fs->dirs */
-	uid_t uid;                 /* user whose share of descriptors it uses */
-	DIR *dir;                  /* NULL: a source without descriptors */
-	struct dirent *entry;      /* entry that was read and is not in an answer yet */
-	struct source_entry *list; /* all entries, by source_ops.list(); NULL: those of dir */
+	uid_t uid;                 /* user whose share of descriptors counts it */
+	DIR *dir;                  /* NULL: the source has no descriptors */
+	struct dirent *entry;      /* read, but not in an answer yet */
+	struct source_entry *list; /* all entries, by source_ops.list(); NULL: dir has them */
 	size_t nr, next;
 	struct dirent one; /* the current entry of list */
-	off_t at;          /* offset of the next entry, for the kernel */
+	off_t at;          /* the kernel's offset of the next entry */
 };
 
 static struct open_dir *mount_dir_of(const struct fuse_file_info *fi)
@@ -115,7 +115,7 @@ static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 	(void)fuse_reply_err(req, dir && (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
 }
 
-/* Hide 3fs-virt of a source that is a plain directory. */
+/* Return true for 3fs-virt of a source that is a plain directory: it is hidden. */
 static bool dir_is_hidden(const struct fs *fs, const struct node *dir, const char *name)
 {
 	return dir == &fs->nodes.root && !strcmp(name, USRBIO_VIRT);
@@ -126,7 +126,7 @@ static bool dir_is_dots(const char *name)
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
-/* The next entry of an open directory, or NULL. */
+/* Return the next entry of an open directory, or NULL. */
 static struct dirent *next_entry(struct open_dir *d)
 {
 	const struct source_entry *e = d->list + d->next;
@@ -148,7 +148,7 @@ static void seek_entry(struct fs *fs, struct node *n, struct open_dir *d, off_t 
 		seekdir(d->dir, off);
 		return;
 	}
-	/* Start again at the beginning, with the directory's current content. */
+	/* Offset 0: read the directory's current content. */
 	if (off == 0) {
 		struct source_entry *list;
 		size_t nr;
@@ -162,7 +162,7 @@ static void seek_entry(struct fs *fs, struct node *n, struct open_dir *d, off_t 
 	d->next = MIN((size_t)off, d->nr);
 }
 
-/* Its type and number, which is all that the entry itself says. */
+/* Return the entry's type and inode number, which need no look-up. */
 static struct stat entry_stat(struct fs *fs, const struct node *dir, const struct dirent *e)
 {
 	return (struct stat){
@@ -176,7 +176,7 @@ struct answer {
 	size_t size, len;
 };
 
-/* Add the entry, with its attributes if the kernel wants them; false without room. */
+/* Add an entry, with its attributes if the kernel wants them.  Return false if there is no room. */
 static bool dir_add(fuse_req_t req, struct answer *a, struct node *dir, const struct dirent *e,
 		    bool plus)
 {
@@ -187,7 +187,7 @@ static bool dir_add(fuse_req_t req, struct answer *a, struct node *dir, const st
 	if (!plus) {
 		len = fuse_add_direntry(req, a->buf + a->len, left, e->d_name, &p.attr, e->d_off);
 	} else {
-		/* An entry that has disappeared is added without its attributes. */
+		/* Add an entry that has disappeared without its attributes. */
 		if (!dir_is_dots(e->d_name) && fs_lookup(fs, dir, e->d_name, &p) < 0)
 			p = (struct fuse_entry_param){ .attr = entry_stat(fs, dir, e) };
 		len = fuse_add_direntry_plus(req, a->buf + a->len, left, e->d_name, &p, e->d_off);
@@ -202,7 +202,7 @@ static bool dir_add(fuse_req_t req, struct answer *a, struct node *dir, const st
 	return true;
 }
 
-/* Fill in as many entries as there is room for.  Return 0, or -errno if there is none. */
+/* Fill in as many entries as fit.  Return 0, or -errno if no entry could be added. */
 static int dir_fill(fuse_req_t req, struct answer *a, struct node *n, struct open_dir *d, bool plus)
 {
 	for (;;) {

@@ -7,7 +7,7 @@
 #include "base/list.h"
 #include "usrbio/mount/loop.h"
 
-#define OF_THREAD 3u /* that a thread of the server may use for the request that it answers */
+#define OF_THREAD 3u /* descriptors that a server thread may need for one request */
 #define NR_BUCKETS 256u
 
 struct share {
@@ -28,7 +28,7 @@ void fds_init(unsigned files, unsigned inodes, bool alone)
 	unsigned left = files - MIN(OF_THREAD * LOOP_THREADS, files / 8), max;
 
 	all.alone = alone;
-	/* The inode of an open file is open, too. */
+	/* An open file also has an inode that is open. */
 	max = inodes < left / 2 ? left / 2 : left - MIN(inodes, left);
 	all.max = MAX(max, files / 8);
 	for (unsigned b = 0; b < NR_BUCKETS; b++)

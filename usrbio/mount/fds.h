@@ -2,11 +2,11 @@
 /*
  * Shares of the server's descriptors.
  *
- * Open files and directories, publications and workers of users use descriptors of the server.  A
- * user may use half as many as are free.  So a user who takes as many as possible gets a third of
- * them, and the next user still finds some.  A sixteenth is reserved for root.
+ * Open files, open directories, publications and workers of a user need descriptors of the server.
+ * A user may take half of those that are free: the first user gets at most a third, and later users
+ * still find some.  A sixteenth is reserved for root.
  *
- * There is one mount in a process, so this state exists once.  Any thread may make every call.
+ * A process has one mount, so this state exists once.  All calls may be made from any thread.
  */
 #ifndef MOUNT_FDS_H
 #define MOUNT_FDS_H
@@ -15,13 +15,14 @@
 #include <sys/types.h>
 
 /*
- * Initialize, once, before there are other threads. files is what RLIMIT_NOFILE allows; inodes are
- * those kept open that count for no user. alone: there are no other users, and nothing is shared.
+ * Initialize, once, before starting threads.  files is the limit RLIMIT_NOFILE; inodes is the
+ * number of inodes kept open, which count for no user.  alone: there is one user, so nothing is
+ * shared.
  */
 void fds_init(unsigned files, unsigned inodes, bool alone);
 
-/* Take nr descriptors from the user's share.  Return 0, and call fds_give() later; -EMFILE if the
- * share is used up. */
+/* Take nr descriptors from the user's share.  Return 0, and later call fds_give(); -EMFILE if
+ * the share is used up. */
 int fds_take(uid_t uid, unsigned nr);
 void fds_give(uid_t uid, unsigned nr);
 

@@ -20,7 +20,8 @@ static int fd_of(const struct fuse_file_info *fi)
 	return file_of(fi)->fd;
 }
 
-/* Create an open file; takes over the descriptor, which the user's share counts, or closes it. */
+/* Create an open file.  Takes over the descriptor, which counts in the user's share; closes it
+ * on failure. */
 static struct open_file *new_open(struct fs *fs, uid_t uid, int fd)
 {
 	struct open_file *f = malloc(sizeof(*f));
@@ -64,7 +65,7 @@ void files_done(struct fs *fs)
 
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f)
 {
-	/* While the file is open, the way of its bytes does not change. */
+	/* The path of the bytes, passthrough or cache, is fixed while the file is open. */
 	const struct broker_open o = {
 		.number = n->number,
 		.cached = n->backing ? 0 : fs_ino(fs, n),
@@ -90,8 +91,8 @@ int file_sync_plain(struct fs *fs, struct node *n, const struct fuse_file_info *
 	return (data ? fdatasync(fd_of(fi)) : fsync(fd_of(fi))) < 0 ? -errno : 0;
 }
 
-/* Drop O_APPEND, because pages of mappings may be written by any descriptor; file_write() applies
- * it. */
+/* Remove O_APPEND: the kernel may write pages of mappings through any descriptor, so
+ * file_write() appends itself. */
 static int flags_of(int flags)
 {
 	return (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL | O_DIRECT | O_APPEND)) | O_CLOEXEC |
@@ -99,9 +100,9 @@ static int flags_of(int flags)
 }
 
 /*
- * Return true if do_flush() has nothing to do for a file.  These file systems have no operation of
- * their own for close(2), so the source's close(2) never fails there.  A file that the kernel
- * caches is flushed, since its flush writes pages of mappings, too.
+ * Return true if do_flush() would do nothing for a file: on these file systems close(2) never
+ * fails, because they have no operation for it.  Files in the kernel's cache are flushed, because
+ * that also writes back pages of mappings.
  */
 static bool needs_no_flush(const struct node *n, int fd)
 {
@@ -123,8 +124,8 @@ static bool needs_no_flush(const struct node *n, int fd)
 }
 
 /*
- * Tell the kernel what it must know of a file that was opened and counted.  Return 0; -errno, and
- * the file is closed.
+ * Fill in the kernel's answer for an open file that was counted.  Return 0; -errno: the file is
+ * closed.
  */
 static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_open_out *ret)
 {
@@ -135,7 +136,7 @@ static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_
 		return -ENOMEM;
 	*ret = (struct fuse_open_out){ .fh = (uintptr_t)f };
 	backing_open(fs, n, fd, ret);
-	/* The kernel then saves a round trip in close(2); before Linux 5.16 it still asks. */
+	/* Spare the kernel a request at close(2); kernels before Linux 5.16 still send it. */
 	if (needs_no_flush(n, fd))
 		ret->open_flags |= FOPEN_NOFLUSH;
 	err = file_announce(fs, uid, n, f);
@@ -185,7 +186,7 @@ static void mount_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_inf
 
 /* ------------------------------------------------------------------ create */
 
-/* Fill in the entry of a regular file, which may have existed.  Return 0 or -errno. */
+/* Fill in the entry of a regular file that was created or existed.  Return 0 or -errno. */
 static int mount_file_created(struct fs *fs, int fd, struct node *dir, const char *name,
 			      struct fuse_entry_param *e)
 {
@@ -236,7 +237,7 @@ int file_create_plain(struct fs *fs, const struct node *dir, const struct new_fi
 	(void)fs;
 	if (err < 0)
 		return err;
-	/* It may exist and be a FIFO, which must not block. */
+	/* O_NONBLOCK: the name may be a FIFO. */
 	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
 		    f->mode);
 	return fd < 0 ? -errno : fd;
@@ -274,7 +275,7 @@ int file_create(struct fs *fs, struct node *dir, const struct new_file *f, struc
 	ret->entry = (struct fuse_entry_out){
 		.nodeid = e.ino,
 		.entry_valid = fs->opts->timeout_s,
-		/* Rings may write to it from now on. */
+		/* No caching if rings may write to the file. */
 		.attr_valid = (uint64_t)fs_attr_timeout(fs, n),
 	};
 	fill_attr(&ret->entry.attr, &e.attr);
@@ -307,7 +308,7 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 	if (err == 0)
 		err = file_create(op.fs, op.n, &f, &c);
-	/* A ring may use the file as soon as the program has it. */
+	/* Tell the worker now: a ring may use the file as soon as the program has it. */
 	if (err == 0)
 		broker_tell(op.fs->broker, f.caller.uid);
 	if (err < 0)
@@ -324,7 +325,7 @@ static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	(void)fuse_reply_err(req, 0);
 }
 
-/* A descriptor was closed: file systems report now which writes failed. */
+/* Close a duplicate descriptor: file systems then report failed writes. */
 static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	int fd = fcntl(fd_of(fi), F_DUPFD_CLOEXEC, 0);
@@ -350,16 +351,18 @@ static void file_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	(void)fuse_reply_data(req, &buf, FUSE_BUF_SPLICE_MOVE);
 }
 
-/* Write with the caller's rights: a write clears the set-user-ID bit of other users' files. */
+/* Write with the caller's rights, so that a write clears the set-user-ID bit of another user's
+ * file. */
 static void file_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 		       struct fuse_file_info *fi)
 {
 	union {
 		const char *from;
-		void *to; /* what struct iovec asks for and does not change */
+		void *to; /* struct iovec lacks const */
 	} bytes = { buf };
 	struct iovec iov = { bytes.to, size };
-	/* Others may write to the source, so the kernel may not know its end. */
+	/* O_APPEND: the kernel may not know the file's end, because others may write to the
+	 * source. */
 	bool append = fi->flags & O_APPEND && !fi->writepage;
 	_cleanup_(fs_op_end) struct op op;
 	int err = op_begin_as(&op, req, ino, 0);

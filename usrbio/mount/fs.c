@@ -96,7 +96,7 @@ static int open_within(int dir, const char *name)
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
 }
 
-/* Return true for the device of a mount of this type, this one or another. */
+/* Return true for the device of a mount of this type, whichever server has it. */
 static bool is_mount_of_ours(dev_t dev)
 {
 	_cleanup_(freep) char *line = NULL;
@@ -115,8 +115,9 @@ static bool is_mount_of_ours(dev_t dev)
 }
 
 /*
- * Open a name on another file system than its directory.  On the mount itself this would never end,
- * and if two mounts lead to each other, each server would wait for the other one.
+ * Open a name that is on another file system than its directory.  Refuse mounts of this type:
+ * opening a name on this mount would wait for itself, and two mounts that lead to each other for
+ * each other.
  */
 static int open_across(int dir, const char *name)
 {
@@ -125,7 +126,7 @@ static int open_across(int dir, const char *name)
 
 	if (fd < 0)
 		return -errno;
-	/* Do not ask the file system, which might be this server. */
+	/* Do not send a request to the file system, which might be this server's. */
 	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) < 0 ||
 	    is_mount_of_ours(makedev(st.stx_dev_major, st.stx_dev_minor))) {
 		(void)close(fd);
@@ -135,8 +136,8 @@ static int open_across(int dir, const char *name)
 }
 
 /*
- * A name of one part, without following a link.  The descriptor (O_PATH), and the mount that it is
- * of; or -errno.
+ * Open a single name by O_PATH without following a link.  Return the descriptor, with its mount in
+ * *ret_mnt; or -errno.
  */
 static int open_name(const struct node *dir, const char *name, uint64_t *ret_mnt)
 {
@@ -145,7 +146,7 @@ static int open_name(const struct node *dir, const char *name, uint64_t *ret_mnt
 	*ret_mnt = dir->mnt;
 	if (fd >= 0)
 		return fd;
-	/* ENOSYS, EPERM: without openat2(2). */
+	/* ENOSYS, EPERM: openat2(2) is missing or forbidden. */
 	if (errno != EXDEV && errno != ENOSYS && errno != EPERM)
 		return -errno;
 	fd = open_across(dir->fd, name);
@@ -154,7 +155,7 @@ static int open_name(const struct node *dir, const char *name, uint64_t *ret_mnt
 	return fd;
 }
 
-/* The entry of a descriptor, which is taken, with those attributes. */
+/* Fill in the entry of a descriptor, which is taken over, with those attributes. */
 static int mount_fs_entry(struct fs *fs, int fd, uint64_t mnt, const struct stat *st,
 			  struct fuse_entry_param *ret)
 {
@@ -186,7 +187,8 @@ int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
 	return mount_fs_entry(fs, fd, mnt, &st, ret);
 }
 
-/* Return what this machine knows of an inode, without asking the server of its file system. */
+/* Get the attributes of an inode that this machine has cached, without a request to its file
+ * server. */
 static int known_stat(int fd, struct stat *ret)
 {
 	struct statx st;
@@ -213,8 +215,9 @@ static int known_stat(int fd, struct stat *ret)
 }
 
 /*
- * The root of another file system.  Its server may hang, and the kernel holds the directory of the
- * name during a lookup, for all users.  So the kernel asks for the attributes afterwards.
+ * Fill in the entry of another file system's root, with cached attributes.  Its server may hang,
+ * and the kernel locks the parent directory for all users during a lookup.  The kernel asks for the
+ * attributes later.
  */
 static int root_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
 {
@@ -263,7 +266,7 @@ void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
 		(void)fuse_reply_err(req, -err);
 		return;
 	}
-	/* Before the answer, because the kernel may forget the node after it. */
+	/* Do this before the answer: the kernel may forget the node right after it. */
 	node_tell(fs_node_of_entry(fs, e), &e->attr);
 	if (fuse_reply_entry(req, e) < 0) {
 		node_tell_failed(fs_node_of_entry(fs, e));

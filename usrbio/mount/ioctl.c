@@ -24,7 +24,8 @@ static void reply_u32(fuse_req_t req, uint32_t value)
 	ioctl_reply(req, &value, sizeof(value));
 }
 
-/* The file may have come from a program of another user, and is about to be used in a ring. */
+/* Announce the file for this user's rings: another user's program may have opened it and passed
+ * it on. */
 static void on_magic(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi,
 		     unsigned flags)
 {
@@ -54,7 +55,7 @@ static void on_fsync(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 		reply_u32(req, 0);
 }
 
-/* Check for whole chunks, as 3FS does; here a chunk is a block of the source. */
+/* Check that ranges cover whole chunks, as 3FS does.  A chunk here is a block of the source. */
 static int check_holes(const struct usrbio_punch *p, const struct open_file *f)
 {
 	struct stat st;
@@ -82,8 +83,8 @@ static int ioctl_punch(const struct usrbio_punch *p, const struct open_file *f)
 }
 
 /*
- * Check that the caller, whose rights the thread has, may reach the directory by its path: a number
- * alone says nothing about the directories above it.
+ * Check that the caller may reach the directory by its path; the thread has the caller's rights.
+ * The inode number that named it proves nothing about the directories above it.
  */
 static int check_way(const struct fs *fs, int dir)
 {
@@ -118,7 +119,7 @@ static int link_in(fuse_req_t req, fuse_ino_t ino, const struct node *dir, const
 	return err;
 }
 
-/* The directory is named by its number on the mount. */
+/* Make a hard link in the directory with that inode number on the mount. */
 static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlink *l)
 {
 	struct nodes *ns = &fs_of(req)->nodes;
@@ -145,8 +146,8 @@ static bool ioctl_is_name(const char *name, size_t size)
 	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* Find a directory by its number.  Return 0, and call node_put() later.  The name must not be
- * 3fs-virt. */
+/* Find a directory by its inode number, for a name that is not 3fs-virt.  Return 0, and later
+ * call node_put(). */
 static int find_dir(struct fs *fs, uint64_t number, const char *name, struct node **ret)
 {
 	*ret = node_by_number(&fs->nodes, number);
@@ -207,7 +208,7 @@ static int move_entry(fuse_req_t req, const struct usrbio_move *m)
 	if (!ioctl_is_name(m->name, sizeof(m->name)) ||
 	    !ioctl_is_name(m->to_name, sizeof(m->to_name)))
 		return -EINVAL;
-	/* There is no trash that would be emptied. */
+	/* This mount has no trash. */
 	if (m->to_trash)
 		return -EOPNOTSUPP;
 	err = find_dir(fs, m->from, m->name, &from);
@@ -258,7 +259,7 @@ static void on_name(fuse_req_t req, fuse_ino_t ino, unsigned cmd, unsigned flags
 
 /* -------------------------------------------------------------------- files */
 
-/* The two calls that change a regular file. */
+/* Do one of the two calls that change a regular file. */
 static int change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct fuse_file_info *fi,
 		  const void *in)
 {

@@ -25,7 +25,7 @@ void leftover_of(const struct caller *c, pid_t process, const char *target, int 
 	ret->ino = st.st_ino;
 }
 
-/* A name of that file.  As its user, who may remove no other's there. */
+/* Remove a name of that file with its user's rights, which forbid removing other users' files. */
 static bool remove_as(int dir, const char *name, const struct stat *is, uid_t uid, gid_t gid)
 {
 	const struct caller c = { .uid = uid, .gid = gid };

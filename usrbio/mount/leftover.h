@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared memory in /dev/shm that nobody else removes: that of clients that were killed, and
- * semaphores of a killed server.  Only names that carry their owner (usrbio/proto/owner.h) are
- * removed, with the rights of the user whose file it is.
+ * Remove shared memory that its owner left in /dev/shm: memory of killed clients, semaphores of
+ * killed servers.  Only names that contain an owner (usrbio/proto/owner.h) are removed, with the
+ * rights of the file's user.
  */
 #ifndef MOUNT_LEFTOVER_H
 #define MOUNT_LEFTOVER_H
@@ -12,28 +12,28 @@
 
 #include "usrbio/mount/caller.h"
 
-/* Memory of a client: its name in /dev/shm, and the file that had it when it was published. */
+/* A client's memory: its name in /dev/shm, and the file that had the name at publication. */
 struct leftover {
-	char name[256]; /* "": not to be removed */
+	char name[256]; /* "": do not remove */
 	dev_t dev;
 	ino_t ino;
 };
 
 /*
- * Note what to remove if the process ends without removing its link: the target of the link, and a
- * descriptor of it.  Nothing for memory that another process or program named.
+ * Note what to remove if the process ends without removing its link.  target is the link's target,
+ * fd a descriptor of the memory.  Memory that another process or program named is not removed.
  */
 void leftover_of(const struct caller *c, pid_t process, const char *target, int fd,
 		 struct leftover *ret);
 
-/* The process has ended. */
+/* Remove the memory, after the process has ended. */
 void leftover_remove(const struct leftover *l, uid_t uid, gid_t gid);
 
 #define LEFTOVER_ALL ((uid_t)-1)
 
 /*
- * Remove what ended processes of a user have left, or of all users, published or not.  Processes
- * that cannot be seen from here count as alive.  Return how many files were removed.
+ * Remove memory of ended processes of a user or of all users, published or not.  Processes that
+ * cannot be seen count as living.  Return the number of removed files.
  */
 unsigned leftover_sweep(uid_t of);
 

@@ -37,7 +37,8 @@ int mount_link_send(int sock, const struct link_msg *msg, int fd)
 	return n < 0 ? -errno : 0;
 }
 
-/* The descriptor of a message; of several, none.  The room for one has room for two. */
+/* Return the descriptor of a message; close all if there are several.  Alignment makes the
+ * buffer for one descriptor large enough for two. */
 static int take_fd(struct msghdr *h)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(h);
@@ -63,7 +64,7 @@ int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd)
 	struct msghdr h = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
-		/* Without room for them the kernel closes descriptors itself. */
+		/* Without a buffer the kernel closes the descriptors. */
 		.msg_control = ret_fd ? control.buf : NULL,
 		.msg_controllen = ret_fd ? sizeof(control.buf) : 0,
 	};

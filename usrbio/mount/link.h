@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The broker of a mount and the worker of a user talk to each other over a socket of
- * SOCK_SEQPACKET: the broker asks, one question at a time, and the worker answers each.  The end of
- * the socket is the end of the worker.
+ * Messages between the broker of a mount and the worker of a user, over a SOCK_SEQPACKET socket.
+ * The broker asks one question at a time, and the worker answers each.  The socket closes when the
+ * worker ends.
  *
- * The worker believes the broker.  The broker believes no more of an answer than its result.
- * Whoever has had a message about device memory wipes it.
+ * The worker trusts the broker.  The broker uses only an answer's result.  Both wipe messages about
+ * device memory after use.
  */
 #ifndef MOUNT_LINK_H
 #define MOUNT_LINK_H
@@ -17,12 +17,11 @@
 #include "usrbio/proto/name.h"
 
 enum link_op {
-	LINK_HELLO = 1,  /* the first answer, without a question: the semaphores are there */
+	LINK_HELLO = 1,  /* first answer, without a question: the semaphores exist */
 	LINK_FILE_ADD,   /* adds a file; a descriptor comes with it */
 	LINK_BUFFER_ADD, /* adds a buffer; a descriptor of shared memory comes with it */
 	LINK_RING_ADD,   /* adds a ring; a descriptor comes with it */
-	LINK_DEVICE_ADD, /* adds device memory; a descriptor comes with it for the software
-			  * device, none for CUDA */
+	LINK_DEVICE_ADD, /* adds device memory; with a descriptor if it is the software device's */
 	LINK_FILE_REMOVE,
 	LINK_BUFFER_REMOVE,
 	LINK_RING_REMOVE,
@@ -35,43 +34,44 @@ enum link_op {
 
 struct link_msg {
 	uint32_t op;
-	int32_t result;          /* result of an answer: 0 or -errno */
-	uint64_t handle;         /* the broker's number of the file, buffer or ring */
-	uint64_t number;         /* for a file: its inode number on the mount */
+	int32_t result;          /* in an answer: 0 or -errno */
+	uint64_t handle;         /* the broker's number for the file, buffer or ring */
+	uint64_t number;         /* file: inode number on the mount */
 	uint64_t size;           /* bytes of the shared memory */
-	bool cached;             /* for a file: the kernel caches it; see link_tell() */
-	uint32_t how;            /* for a file without a descriptor: LINK_FILE_*; the descriptor
-				  * that comes with the message is memory with its name */
-	struct usrbio_name name; /* for a buffer or a ring */
-	struct usrbio_gdr gdr;   /* for device memory; secret */
+	bool cached;             /* file: the kernel caches it; see link_tell() */
+	uint32_t how;            /* LINK_FILE_* for a file that the worker opens; the descriptor
+				  * is then a memfd with its name */
+	struct usrbio_name name; /* buffer or ring */
+	struct usrbio_gdr gdr;   /* device memory; secret */
 };
 
-/* fd: goes with it, or -1.  0 or -errno. */
+/* Send a message, with a descriptor unless fd is -1.  Return 0 or -errno. */
 int mount_link_send(int sock, const struct link_msg *msg, int fd);
 
 /*
- * *ret_fd: the descriptor that came with it, or -1; NULL: none may come.  1; 0 at the end; -errno;
- * -EPROTO.
+ * Receive a message.  *ret_fd: its descriptor, or -1; ret_fd NULL: accept none.  Return 1; 0 at the
+ * end; -errno; -EPROTO.
  */
 int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd);
 
 /*
  * Ranges of cached files that rings write.  The worker reports them before and after the write,
- * over a socket of its own, and waits until the kernel has written and dropped its cache of them.
+ * over a separate socket, and waits until the kernel has written back and dropped its cache of
+ * them.
  */
 struct link_range {
 	uint64_t number, off, len;
-	uint64_t ends; /* 1: written; 0: about to be */
+	uint64_t ends; /* 1: after the write; 0: before */
 };
 
 #define LINK_RANGES_MAX 64u
 
-/* Report at most LINK_RANGES_MAX ranges, and wait for the answer.  Return 0; -errno; -EPIPE at the
+/* Report up to LINK_RANGES_MAX ranges, and wait for the answer.  Return 0; -errno; -EPIPE at the
  * end. */
 int link_tell(int sock, const struct link_range *ranges, unsigned nr);
 
-/* Receive the worker's report.  Return the number of ranges; 0 at the end; -errno; -EPROTO.  Call
- * link_answer() next. */
+/* Receive a report.  Return the number of ranges; 0 at the end; -errno; -EPROTO.  Then call
+ * link_answer(). */
 int link_listen(int sock, struct link_range ret[LINK_RANGES_MAX]);
 int link_answer(int sock);
 

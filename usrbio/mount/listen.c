@@ -16,11 +16,12 @@
 #include "usrbio/proto/place.h"
 
 #define BACKLOG 64
-#define SWEEP_MAX 1000u /* names that are looked at */
+#define SWEEP_MAX 1000u /* most names to check */
 #define LOCK_TRIES 200
 #define LOCK_PAUSE_US 10000
 
-/* By the folder's descriptor: paths of any length fit, and the folder stays the same. */
+/* Make an address below the directory's descriptor: it fits for paths of any length, and the
+ * directory cannot be exchanged. */
 static bool address(const struct listen *l, const char *name, struct sockaddr_un *ret)
 {
 	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -28,7 +29,7 @@ static bool address(const struct listen *l, const char *name, struct sockaddr_un
 				name) < sizeof(ret->sun_path);
 }
 
-/* Ask whether a server listens at a name.  Return -ECONNREFUSED if none does. */
+/* Try to connect to a name.  Return -ECONNREFUSED if no server listens there. */
 static int listen_ask(const struct listen *l, const char *name)
 {
 	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -41,7 +42,8 @@ static int listen_ask(const struct listen *l, const char *name)
 	return connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
 }
 
-/* Remove what a dead server of ours has left under that name.  0 when it is free. */
+/* Remove the socket that a dead server of this user left under a name.  Return 0 if the name is
+ * free. */
 static int listen_make_room(const struct listen *l, const char *name)
 {
 	struct stat st;
@@ -75,7 +77,7 @@ static void listen_sweep(const struct listen *l)
 	(void)closedir(d);
 }
 
-/* Others who may read the folder may lock it, too: nobody waits for ever. */
+/* Lock the directory.  Any user who may read it can lock it too, so the wait is limited. */
 static int listen_lock(const struct listen *l)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
@@ -88,7 +90,7 @@ static int listen_lock(const struct listen *l)
 	return -EBUSY;
 }
 
-/* May nobody but us and root rename or remove our name there? */
+/* Check that only this user and root can rename or remove names in the directory. */
 static int check_dir(int dir)
 {
 	struct stat st;
@@ -128,7 +130,7 @@ static int find_place(struct listen *l, const char *path, const char *mount)
 	return l->dir < 0 ? -errno : check_dir(l->dir);
 }
 
-/* Under the lock. */
+/* Bind the name, with the directory's lock held. */
 static int listen_bind_name(struct listen *l)
 {
 	struct sockaddr_un a;
@@ -137,7 +139,7 @@ static int listen_bind_name(struct listen *l)
 	if (!address(l, l->name, &a))
 		return -ENAMETOOLONG;
 	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	/* The name gets the mode that the socket has. */
+	/* The name gets the mode of the socket. */
 	if (l->fd < 0 || fchmod(l->fd, 0600) < 0 ||
 	    bind(l->fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
 		return -errno;
@@ -150,7 +152,7 @@ static int listen_bind_name(struct listen *l)
 	return listen(l->fd, BACKLOG) < 0 ? -errno : 0;
 }
 
-/* Write the address that the socket has: the kernel chooses a port in place of 0. */
+/* Write the actual address: the kernel chooses a port if it was 0. */
 static int write_address(struct listen *l)
 {
 	char host[INET6_ADDRSTRLEN];
@@ -174,7 +176,7 @@ static int write_address(struct listen *l)
 	return 0;
 }
 
-/* Connections of a server that has ended keep the port for a minute, but not from the next one. */
+/* Listen on a port.  SO_REUSEADDR: connections of an ended server occupy the port for a minute. */
 static int open_port(struct listen *l, const struct sockaddr_storage *a, int len)
 {
 	const int one = 1;
@@ -187,7 +189,7 @@ static int open_port(struct listen *l, const struct sockaddr_storage *a, int len
 	return write_address(l);
 }
 
-/* 1: path is a name. */
+/* Listen on the port that path names.  Return 1 if path is a file name. */
 static int try_port(struct listen *l, const char *path)
 {
 	struct sockaddr_storage a;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A socket with a name, for its owner and root alone; or a port of the loopback, for all of this
- * machine, where somebody asks for that.
+ * A UNIX socket for its owner and root, or, if requested, a port of the loopback interface for all
+ * users of the machine.
  *
- * The name is made with its mode and owner, never changed afterwards, in a folder where nobody else
- * may put anything in its place.  A name that a dead server has left is replaced; that of one that
- * lives is not.  Servers that look for that at the same time take turns, by a lock of the folder.
+ * The name is created with its final mode and owner, in a directory where nobody else can replace
+ * it.  A name left by a dead server is replaced; a living server's is not.  A lock of the directory
+ * serialises servers that check this.
  */
 #ifndef MOUNT_LISTEN_H
 #define MOUNT_LISTEN_H
@@ -14,24 +14,25 @@
 #include <sys/types.h>
 
 struct listen {
-	int fd;  /* that accept(2) takes */
-	int dir; /* of the name; -1: a port */
+	int fd;  /* for accept(2) */
+	int dir; /* directory of the name; -1: a port */
 	char name[NAME_MAX + 1];
 	char path[PATH_MAX];
-	dev_t dev; /* of the name, to know it again */
+	dev_t dev; /* dev and ino of the name, to recognise it */
 	ino_t ino;
 };
 
 /*
- * path: where, a name or what usrbio_place_tcp() reads; NULL: in the folder of usrbio_place_dir(),
- * by the mount point.  Dead ones there are removed.
+ * Open the socket.  path: a name, or an address for usrbio_place_tcp(); NULL: a name for the mount
+ * point in usrbio_place_dir(), where dead servers' names are removed.
  *
- * Return: 0; -EADDRINUSE: a server that lives has the name or port; -EEXIST: it is something
- * else's; -EPERM: others may write to the folder; -EBUSY: somebody keeps the folder's lock; -errno.
+ * Return: 0; -EADDRINUSE: a living server has the name or port; -EEXIST: the name is not a socket
+ * of ours; -EPERM: others may write to the directory; -EBUSY: another process holds the directory's
+ * lock; -errno.
  */
 int listen_open(struct listen *l, const char *path, const char *mount);
 
-/* Takes the name away, unless it is another's by now. */
+/* Close the socket and remove its name, unless another server has it now. */
 void listen_close(struct listen *l);
 
 #endif

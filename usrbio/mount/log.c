@@ -14,7 +14,7 @@
 
 static const char *const names[] = { "off", "error", "warn", "info", "debug" };
 
-/* syslog(3): LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG. */
+/* syslog(3) priorities: LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG. */
 static const int priorities[] = { 3, 3, 4, 6, 7 };
 
 static struct {
@@ -23,7 +23,8 @@ static struct {
 	_Atomic uint64_t suppressed;
 } my = { .level = LOG_WARN };
 
-/* JOURNAL_STREAM has device and inode of the journal's stream, which may be somebody else's. */
+/* Return true if standard error is the journal.  JOURNAL_STREAM holds device and inode of the
+ * journal's stream, but may have been set for another process. */
 static bool find_journal(void)
 {
 	const char *env = secure_getenv("JOURNAL_STREAM");
@@ -105,8 +106,8 @@ static void not_said(struct log_site *site)
 	(void)atomic_fetch_add_explicit(&my.suppressed, 1, memory_order_relaxed);
 }
 
-/* Return true if the site may log another line.  Threads that begin a window at once may log one
- * too many. */
+/* Return true if the site may log another line.  Threads that begin a window at the same time
+ * may log one line too many. */
 static bool may_say(struct log_site *site)
 {
 	uint64_t now = now_ns();
@@ -124,7 +125,7 @@ static bool may_say(struct log_site *site)
 	return false;
 }
 
-/* A reader that hangs must not block the server, be it a socket, a pipe or a terminal. */
+/* Write a line without blocking, because the reader of a socket, pipe or terminal may hang. */
 static bool log_put(const char *line, size_t len)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };

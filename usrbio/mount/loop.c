@@ -14,36 +14,36 @@
 #include "usrbio/mount/counts.h"
 #include "usrbio/mount/source.h"
 
-#define MAX_IDLE 8u /* idle threads that are kept */
+#define MAX_IDLE 8u /* idle threads to keep */
 
 #define NR_BUCKETS 64u
-#define SPARE_LINES 64u /* empty lines that are kept for later requests of their users */
+#define SPARE_LINES 64u /* empty lines to keep for their users' next requests */
 
-/* Opens that wait for leases: time between retries, and retries of one user at a time. */
+/* Retries of opens that wait for leases: interval in ms, and most retries per user and interval. */
 #define AGAIN_MS 10
 #define AGAIN_USER 16u
 
 enum kind { KIND_NAME, KIND_FILE, NR_KINDS, KIND_FREE = NR_KINDS };
 
-/* A request that waits, as the kernel sent it. */
+/* A waiting request, as the kernel sent it. */
 struct request {
 	struct list link; /* on line->waiting or line->again */
 	enum kind kind;
-	bool interrupted; /* the kernel has interrupted it, which it says once */
+	bool interrupted; /* the kernel sent FUSE_INTERRUPT, which it does once */
 	size_t len;
-	struct fuse_in_header in[]; /* and what follows it */
+	struct fuse_in_header in[]; /* followed by the rest of the request */
 };
 
 /* The requests of one user. */
 struct line {
 	struct list link; /* in its bucket */
-	struct list turn; /* pool.turns, while requests wait */
+	struct list turn; /* on pool.turns while requests wait */
 	uid_t uid;
 	unsigned nr[NR_KINDS]; /* requests in flight */
 	struct list waiting[NR_KINDS];
-	struct list again; /* requests that wait for leases */
-	bool tries;        /* a thread retries them */
-	size_t bytes;      /* bytes of waiting requests */
+	struct list again; /* wait for leases */
+	bool tries;        /* a thread retries again */
+	size_t bytes;      /* of waiting requests */
 };
 
 struct thread {
@@ -56,19 +56,19 @@ static struct {
 	struct fs *fs;
 	loop_answer answer;
 	pthread_mutex_t lock;
-	pthread_cond_t leases; /* one of these threads has ended */
+	pthread_cond_t leases; /* signalled when a thread of try_leases() ends */
 	struct list threads;
 	unsigned nr_threads, nr_idle;
 	bool ends;
-	int ended; /* an eventfd: a thread found the end of the session */
+	int ended; /* eventfd: a thread found that the session has ended */
 	struct list buckets[NR_BUCKETS];
 	unsigned nr_lines;
-	unsigned nr_leases; /* threads that wait for leases */
+	unsigned nr_leases; /* threads in try_leases() */
 	unsigned nr[NR_KINDS];
 	struct list turns;
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .leases = PTHREAD_COND_INITIALIZER };
 
-/* The current request of this thread must be answered again; the kernel interrupted it. */
+/* State of this thread's request: it must be answered again; the kernel interrupted it. */
 static __thread bool again, interrupted;
 
 static void loop_lock(void)
@@ -84,7 +84,7 @@ static void unlock(void)
 static enum kind loop_kind_of(const struct fuse_in_header *in)
 {
 	switch (in->opcode) {
-	/* The kernel's own, and such as nobody waits for. */
+	/* Requests without a user, or for which no user waits. */
 	case FUSE_INIT:
 	case FUSE_DESTROY:
 	case FUSE_INTERRUPT:
@@ -94,7 +94,7 @@ static enum kind loop_kind_of(const struct fuse_in_header *in)
 	case FUSE_RELEASEDIR:
 	case FUSE_NOTIFY_REPLY:
 		return KIND_FREE;
-	/* The kernel holds no directory meanwhile. */
+	/* The kernel holds no directory lock during these. */
 	case FUSE_SETATTR:
 	case FUSE_READ:
 	case FUSE_WRITE:
@@ -190,7 +190,7 @@ static void loop_refuse(const struct fuse_in_header *in, int err)
 	(void)!write(fuse_session_fd(pool.fs->se), &out, sizeof(out));
 }
 
-/* Append a request to a list of its line.  Return 0 or -errno. */
+/* Append a copy of a request to a list of its line.  Return 0 or -errno. */
 static int loop_keep(struct line *l, struct list *at, enum kind k, const struct fuse_in_header *in,
 		     size_t len)
 {
@@ -214,7 +214,8 @@ static void take_off(struct line *l, struct request *r)
 	l->bytes -= r->len;
 }
 
-/* Take the oldest request of the user whose turn it is, and begin it.  NULL: none may begin. */
+/* Take the oldest request of the user whose turn it is, and count it as in flight.  NULL: none
+ * may begin. */
 static struct request *loop_next_waiting(struct line **ret)
 {
 	struct list *e;
@@ -262,9 +263,9 @@ static struct request *find_in_line(struct line *l, uint64_t unique)
 }
 
 /*
- * Interrupt a waiting request.  It ends if its caller takes a signal or dies; a signal that stops
- * the caller, or that it ignores, would restart the call.  Return false if the request is not
- * waiting.
+ * Interrupt a waiting request.  It ends if its caller has a signal pending or is dying.  Otherwise
+ * it keeps waiting, because a stop signal or an ignored signal would only restart the call.  Return
+ * false if no such request waits.
  */
 static bool interrupt(const struct fuse_in_header *in, size_t len)
 {
@@ -305,7 +306,7 @@ static bool interrupt(const struct fuse_in_header *in, size_t len)
 static void mount_loop_answer(struct line *l, enum kind k, const struct fuse_in_header *in,
 			      size_t len, bool was_interrupted);
 
-/* Retry the first requests of a line, under the lock, which is dropped meanwhile. */
+/* Retry the first requests of a line.  With the lock, which is dropped during the retries. */
 static void try_line(struct line *l)
 {
 	for (unsigned left = AGAIN_USER; left && !list_empty(&l->again) && !pool.ends;) {
@@ -319,13 +320,15 @@ static void try_line(struct line *l)
 			mount_loop_answer(l, r->kind, r->in, r->len, r->interrupted);
 		free(r);
 		loop_lock();
-		/* One that got its file makes room for another try. */
+		/* Count only requests that still wait: those that were answered make room for
+		 * more tries. */
 		left -= again;
 		again = false;
 	}
 }
 
-/* Retry until no request of the user waits for a lease.  Nothing reports the end of a lease. */
+/* Retry until no request of the user waits for a lease.  Polling, because nothing reports a
+ * lease's end. */
 static void *try_leases(void *arg)
 {
 	struct line *l = arg;
@@ -345,7 +348,7 @@ static void *try_leases(void *arg)
 	return NULL;
 }
 
-/* Keep a request until the lease ends, under the lock.  Return 0 or -errno. */
+/* Keep a request until the lease ends, with the lock held.  Return 0 or -errno. */
 static int await_lease(struct line *l, enum kind k, const struct fuse_in_header *in, size_t len)
 {
 	pthread_attr_t attr;
@@ -374,13 +377,14 @@ static int await_lease(struct line *l, enum kind k, const struct fuse_in_header 
 
 static void loop_start_thread(void);
 
-/* Answer a request, without the lock.  If it waits for a lease, it is kept to be answered again. */
+/* Answer a request, without the lock.  A request that waits for a lease is kept and answered
+ * again. */
 static void mount_loop_answer(struct line *l, enum kind k, const struct fuse_in_header *in,
 			      size_t len, bool was_interrupted)
 {
 	union {
 		const void *from;
-		void *to; /* what struct fuse_buf asks for and nobody changes */
+		void *to; /* struct fuse_buf lacks const */
 	} bytes = { in };
 	const struct fuse_buf buf = { .size = len, .mem = bytes.to };
 	int err = 0;
@@ -405,8 +409,8 @@ void loop_again(fuse_req_t req)
 	fuse_reply_none(req);
 }
 
-/* Requests that may begin since another one has ended.  Under the lock, which it drops
- * meanwhile. */
+/* Answer waiting requests that may begin after another one ended.  With the lock, which is
+ * dropped during the answers. */
 static void answer_waiting(void)
 {
 	struct request *r;
@@ -422,7 +426,7 @@ static void answer_waiting(void)
 	}
 }
 
-/* Answer the request that was read, or let it wait. */
+/* Answer the request that was read, or queue it. */
 static void loop_take(const struct fuse_in_header *in, size_t len)
 {
 	enum kind k = loop_kind_of(in);
@@ -439,7 +443,7 @@ static void loop_take(const struct fuse_in_header *in, size_t len)
 	}
 	if (l && (!list_empty(&l->waiting[k]) || !may_begin(l, k))) {
 		err = loop_keep(l, &l->waiting[k], k, in, len);
-		/* A user who has a turn keeps it. */
+		/* A user already on the list keeps the position. */
 		if (err == 0 && list_empty(&l->turn))
 			list_add_tail(&pool.turns, &l->turn);
 		unlock();
@@ -449,7 +453,7 @@ static void loop_take(const struct fuse_in_header *in, size_t len)
 	}
 	if (l)
 		loop_begin(l, k);
-	/* FUSE_FORGET comes in large numbers and ends quickly. */
+	/* FUSE_FORGET comes in bursts and ends quickly: no further thread for it. */
 	if (!--pool.nr_idle && in->opcode != FUSE_FORGET && in->opcode != FUSE_BATCH_FORGET)
 		loop_start_thread();
 	unlock();
@@ -469,7 +473,7 @@ static void loop_take(const struct fuse_in_header *in, size_t len)
 
 /* ----------------------------------------------------------------- threads */
 
-/* Read a request.  False: the session has ended. */
+/* Read a request.  Return false if the session has ended. */
 static bool loop_receive(struct thread *t)
 {
 	int n;
@@ -482,7 +486,7 @@ static bool loop_receive(struct thread *t)
 	return n >= (int)sizeof(struct fuse_in_header);
 }
 
-/* Return true if there are enough other threads, so that this one ends; under the lock. */
+/* Return true if this idle thread should end because there are enough others.  With the lock. */
 static bool is_one_too_many(void)
 {
 	return !pool.ends && pool.nr_idle > MAX_IDLE;
@@ -509,14 +513,14 @@ static void *mount_loop_run(void *arg)
 	if (more) {
 		fuse_session_exit(pool.fs->se);
 		(void)eventfd_write(pool.ended, 1);
-		return NULL; /* loop_run() has the rest */
+		return NULL; /* loop_run() joins and frees it */
 	}
 	free(t->buf.mem);
 	free(t);
 	return NULL;
 }
 
-/* Start another thread, under the lock.  If that fails, the others continue. */
+/* Start another thread, with the lock held.  If that fails, the existing threads continue. */
 static void loop_start_thread(void)
 {
 	struct thread *t;
@@ -542,7 +546,7 @@ static void end_threads(void)
 	while (pool.nr_leases)
 		(void)pthread_cond_wait(&pool.leases, &pool.lock);
 	unlock();
-	/* None begins or ends by itself any more. */
+	/* No thread begins or ends by itself any more. */
 	while (!list_empty(&pool.threads)) {
 		struct thread *t = list_first(&pool.threads, struct thread, link);
 
@@ -578,7 +582,7 @@ static void free_lines(void)
 	}
 }
 
-/* Wait until a signal handler or a thread reports the end of the session. */
+/* Wait until a signal handler or a thread reports the session's end. */
 static void wait_for_end(const sigset_t *signals)
 {
 	struct pollfd p = { .fd = pool.ended, .events = POLLIN };
@@ -603,7 +607,7 @@ int loop_run(struct fs *fs, loop_answer fn)
 	list_init(&pool.turns);
 	for (unsigned b = 0; b < NR_BUCKETS; b++)
 		list_init(&pool.buckets[b]);
-	/* Signals are for this thread, while it waits. */
+	/* Only this thread takes signals, while it waits. */
 	(void)sigemptyset(&blocked);
 	for (unsigned i = 0; i < ARRAY_SIZE(ends); i++)
 		(void)sigaddset(&blocked, ends[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The server of a mount; 'penstock mount' starts it.  It prints a line when DIR is there, and
- * unless it is to stay in the foreground, whoever started it can go on then.
+ * The server of a mount, which 'penstock mount' starts.  When DIR is mounted, it prints a line;
+ * unless it runs in the foreground, the starting process then exits.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 #include "usrbio/mount/source.h"
 #include "usrbio/proto/place.h"
 
-#define TRIES 300 /* to get the name of the socket, and the time between them */
+#define TRIES 300 /* tries to bind the socket's name, and the interval between them */
 #define TRY_AGAIN_US 10000
 
 static const char usage[] =
@@ -37,7 +37,7 @@ static const char usage[] =
 	"                      [--metrics PATH|ADDRESS:PORT|none]\n"
 	"                      --source SOURCE DIR\n";
 
-/* The value of an option.  'penstock mount' has looked at it. */
+/* Parse the value of an option that 'penstock mount' has checked. */
 static uint64_t mount_number(uint64_t max)
 {
 	unsigned long long n;
@@ -59,10 +59,11 @@ static int main_fail(int err, const char *what)
 	return 1;
 }
 
-/* Inodes that the kernel knows are open descriptors.  As many as there may be. */
+/* Raise the limit of descriptors as far as possible, because each inode that the kernel knows is
+ * an open descriptor. */
 static unsigned raise_files(void)
 {
-	static const rlim_t wanted = 1u << 20; /* fs.nr_open, as a rule */
+	static const rlim_t wanted = 1u << 20; /* the usual fs.nr_open */
 	struct rlimit l = { wanted, wanted };
 
 	if (setrlimit(RLIMIT_NOFILE, &l) < 0 && getrlimit(RLIMIT_NOFILE, &l) == 0) {
@@ -72,7 +73,7 @@ static unsigned raise_files(void)
 	return (unsigned)MIN(l.rlim_cur, wanted);
 }
 
-/* It must not use reserved blocks or exceed quotas for ordinary users. */
+/* Drop CAP_SYS_RESOURCE: the server must not use reserved blocks or exceed quotas for its users. */
 static void drop_resource(void)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -85,7 +86,7 @@ static void drop_resource(void)
 	(void)syscall(SYS_capset, &h, caps);
 }
 
-/* Descriptors 0 to 2 are there, whoever started it. */
+/* Make sure that descriptors 0 to 2 are open. */
 static void open_stdio(void)
 {
 	int fd;
@@ -96,7 +97,7 @@ static void open_stdio(void)
 	closep(&fd);
 }
 
-/* Nothing that whoever started it left open is for workers. */
+/* Set close-on-exec on inherited descriptors, so that workers do not get them. */
 static void close_in_workers(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -109,7 +110,7 @@ static void close_in_workers(void)
 		(void)closedir(d);
 }
 
-/* systemd, or whoever else started it and said how to be told. */
+/* Notify the service manager, if one asked for that. */
 static void tell_service(const char *state)
 {
 	int err = notify_service(state);
@@ -119,7 +120,7 @@ static void tell_service(const char *state)
 			 "state=%s error=%s", state, log_errno(err));
 }
 
-/* Numbers are told where that is possible, and must be where somebody chose the place. */
+/* Start serving metrics.  A failure is fatal only if the user chose the address. */
 static int start_scrape(struct fs *fs, struct scrape **ret)
 {
 	const char *path = fs->opts->metrics;
@@ -127,7 +128,7 @@ static int start_scrape(struct fs *fs, struct scrape **ret)
 
 	if (path && !*path)
 		return 0;
-	/* The server of a mount that was here before may be about to end. */
+	/* A previous server of this mount may be about to end: try again. */
 	for (int i = 0; err == -EADDRINUSE && i < TRIES; i++) {
 		if (i)
 			(void)usleep(TRY_AGAIN_US);
@@ -164,8 +165,8 @@ static int mount_open_source(struct fs *fs)
 	return r;
 }
 
-/* Lines of the log go on to the journal and to files.  Whoever waits for the end of a pipe, or has
- * the terminal, gets nothing more. */
+/* Return true if log lines can continue on standard error: the journal or a file.  A terminal
+ * must be released, and so must a pipe, whose reader may wait for its end. */
 static bool keeps_stderr(void)
 {
 	struct stat st;
@@ -173,7 +174,7 @@ static bool keeps_stderr(void)
 	return log_is_journal() || (fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode));
 }
 
-/* Tell that it is there.  In the background nothing keeps the terminal from here on. */
+/* Report that the mount is ready.  In the background, release the terminal. */
 static void mount_ready(const struct fs_opts *o, int ready_fd)
 {
 	int null;
@@ -241,7 +242,7 @@ static int mount_serve(const struct fs_opts *o, int ready_fd)
 	return err < 0 ? main_fail(err, o->dir) : status;
 }
 
-/* The parent ends when the child is ready, or with its status. */
+/* Run in a child; the parent exits when the child is ready, or with the child's status. */
 static int in_background(const struct fs_opts *o)
 {
 	int fds[2], status;
@@ -266,7 +267,7 @@ static int in_background(const struct fs_opts *o)
 	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* A whole path, a port of the loopback, "" or NULL. */
+/* Return true for an absolute path, a loopback address, "" or NULL. */
 static bool is_place(const char *metrics)
 {
 	struct sockaddr_storage a;
@@ -309,7 +310,7 @@ int main(int argc, char *argv[])
 	open_stdio();
 	close_in_workers();
 	log_init();
-	(void)signal(SIGPIPE, SIG_IGN); /* whoever reads what it says may be gone */
+	(void)signal(SIGPIPE, SIG_IGN); /* the reader of standard output may have exited */
 	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'f':
@@ -380,7 +381,7 @@ int main(int argc, char *argv[])
 	o.dir = dir;
 	files = raise_files();
 	if (!o.inodes)
-		o.inodes = files / 2; /* open files want theirs, too */
+		o.inodes = files / 2; /* the other half is for open files */
 	fds_init(files, o.inodes, geteuid() != 0);
 	drop_resource();
 	caller_init();

@@ -14,16 +14,16 @@
 
 #define SECONDS(ns) ((double)(ns) / 1e9)
 
-/* The users as they were at one moment, and where the text goes. */
+/* A snapshot of the users, and the text being written. */
 struct page {
 	FILE *f;
 	struct fs *fs;
 	struct broker_user *users;
 	size_t nr_users, nr_hidden;
-	const char *name; /* of the family */
+	const char *name; /* of the current family */
 };
 
-/* What follows are numbers of one name. */
+/* Begin a family: numbers of one name. */
 static void mount_metrics_family(struct page *p, const char *name, const char *type,
 				 const char *help)
 {
@@ -41,7 +41,7 @@ static void metrics_gauge(struct page *p, const char *name, const char *help)
 	mount_metrics_family(p, name, "gauge", help);
 }
 
-/* labels: NULL, or like "uid=\"%u\"". */
+/* Write a number.  labels: NULL, or a format such as "uid=\"%u\"". */
 static void metrics_put(struct page *p, uint64_t value, const char *labels, ...) _printf_(3, 4);
 static void metrics_put(struct page *p, uint64_t value, const char *labels, ...)
 {
@@ -58,7 +58,7 @@ static void metrics_put(struct page *p, uint64_t value, const char *labels, ...)
 	(void)fprintf(p->f, " %" PRIu64 "\n", value);
 }
 
-/* A text as the value of a label. */
+/* Escape a text as the value of a label. */
 struct label {
 	char s[8192];
 };
@@ -79,7 +79,7 @@ static struct label metrics_label(const char *text)
 	return ret;
 }
 
-/* A histogram of seconds, whose buckets were counted each for itself. */
+/* Write a histogram in seconds.  Prometheus' buckets are cumulative; these are not. */
 static void histogram(struct page *p, const char *key, const char *value,
 		      const uint64_t bucket[LATENCY_BUCKETS], uint64_t ns)
 {
@@ -209,7 +209,7 @@ static void broker_numbers(struct page *p)
 
 /* -------------------------------------------------------------------- users */
 
-/* The limits of each user; "+Inf" is what Prometheus has for none. */
+/* Write the limits of each user.  "+Inf" is Prometheus' value for no limit. */
 static void quota_numbers(struct page *p)
 {
 	const struct broker_quota *q = &p->fs->opts->quota;
@@ -235,7 +235,7 @@ static void worker_numbers(struct page *p)
 {
 	static const struct {
 		const char *name, *help;
-		size_t at; /* in struct broker_user */
+		size_t at; /* offset in struct broker_user */
 		bool wide, counts;
 	} all[] = {
 		{ "penstock_rings", "Rings that the user has published.",

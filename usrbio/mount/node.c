@@ -10,8 +10,8 @@
 #include "usrbio/mount/caller.h"
 
 #define BUCKETS_MIN 1024u
-#define MAKE_ROOM 64u /* nodes that are looked at when there are too many */
-#define INO_BITS 56   /* of a number; those above tell the file system */
+#define MAKE_ROOM 64u /* nodes to check if too many are open */
+#define INO_BITS 56   /* bits of the inode number; those above number the file system */
 
 static size_t node_bucket(const struct nodes *ns, dev_t dev, ino_t ino)
 {
@@ -20,7 +20,7 @@ static size_t node_bucket(const struct nodes *ns, dev_t dev, ino_t ino)
 	return (h ^ h >> 32) & (ns->nr_buckets - 1);
 }
 
-/* Twice the buckets.  Without memory the chains get longer. */
+/* Double the buckets.  If out of memory, chains get longer. */
 static void node_grow(struct nodes *ns)
 {
 	struct node **old = ns->buckets, **more = calloc(2 * ns->nr_buckets, sizeof(struct node *));
@@ -44,7 +44,7 @@ static void node_grow(struct nodes *ns)
 	free(old);
 }
 
-/* mnt 0: as any mount has it. */
+/* Find a node.  mnt 0: of any mount. */
 static struct node *node_find(struct nodes *ns, uint64_t mnt, const struct stat *st)
 {
 	struct node *n = ns->buckets[node_bucket(ns, st->st_dev, st->st_ino)];
@@ -58,14 +58,14 @@ uint64_t node_mount(int fd)
 {
 	struct statx st;
 
-	/* Without asking the file system: it might be us. */
+	/* No request to the file system: it might be this server's. */
 	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &st) == 0 &&
 			       st.stx_mask & STATX_MNT_ID
 		       ? st.stx_mnt_id
 		       : 0;
 }
 
-/* The number of a file system; NODE_DEVS when there are too many. */
+/* Return a number for a file system; NODE_DEVS if there are too many. */
 static unsigned dev_number(struct nodes *ns, dev_t dev)
 {
 	unsigned i = 0;
@@ -82,7 +82,8 @@ static uint64_t node_mix(dev_t dev, ino_t ino)
 	return ((uint64_t)ino ^ (uint64_t)dev << 32) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Where a number has no room for both, it is a hash: equal ones are as good as impossible. */
+/* Make an inode number for the mount.  If both parts do not fit, hash them: a collision is
+ * practically impossible. */
 static uint64_t mount_node_number(struct nodes *ns, dev_t dev, ino_t ino)
 {
 	unsigned i = dev_number(ns, dev);
@@ -104,7 +105,7 @@ uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino)
 
 /* ----------------------------------------------------------------- handles */
 
-/* The handle of an inode in its file system, or NULL. */
+/* Return an inode's handle in its file system, or NULL. */
 static struct file_handle *node_handle_of(int fd)
 {
 	struct file_handle *h = malloc(sizeof(*h) + MAX_HANDLE_SZ);
@@ -127,8 +128,8 @@ static bool same_handle(const struct file_handle *a, const struct file_handle *b
 }
 
 /*
- * Can handles of a mount be opened by that descriptor of a directory?  It is as good as one of the
- * root.  Else it is closed: -1.
+ * Check whether handles can be opened with this directory's descriptor; any directory of the mount
+ * will do.  Return the descriptor, or close it and return -1.
  */
 static int try_handles(int fd)
 {
@@ -143,7 +144,7 @@ static int try_handles(int fd)
 	return -1;
 }
 
-/* The entry of that mount, or NULL. */
+/* Return the entry of that mount, or NULL. */
 static struct node_mount *find_mount(struct nodes *ns, uint64_t mnt)
 {
 	for (unsigned i = 0; i < ns->nr_mounts; i++)
@@ -153,8 +154,8 @@ static struct node_mount *find_mount(struct nodes *ns, uint64_t mnt)
 }
 
 /*
- * Under the lock: an entry for the mount of a directory, which does not open handles yet; or NULL
- * where there is one already, or no room.  It stays where it is.
+ * Add an entry for the mount of a directory, which does not open handles yet.  NULL if the mount
+ * has one or there is no room.  Entries never move.  With the lock.
  */
 static struct node_mount *new_mount(struct nodes *ns, const struct node *n)
 {
@@ -165,8 +166,8 @@ static struct node_mount *new_mount(struct nodes *ns, const struct node *n)
 }
 
 /*
- * Get to know the mount of a directory that is held.  Without the lock, since its file system may
- * hang.  Ends with the server's own rights.
+ * Find out whether handles of a directory's mount can be opened.  The caller holds the node and not
+ * the lock, because the file system may hang.  Ends with the server's own rights.
  */
 static void know_mount(struct nodes *ns, const struct node *n, struct node_mount *m)
 {
@@ -183,7 +184,7 @@ static void know_mount(struct nodes *ns, const struct node *n, struct node_mount
 	(void)pthread_mutex_unlock(&ns->lock);
 }
 
-/* The descriptor by which handles of its mount are opened, or -1. */
+/* Return the descriptor for opening handles of the node's mount, or -1. */
 static int mount_fd(struct nodes *ns, const struct node *n)
 {
 	const struct node_mount *m = find_mount(ns, n->mnt);
@@ -192,9 +193,9 @@ static int mount_fd(struct nodes *ns, const struct node *n)
 }
 
 /*
- * Close the descriptors that were put away.  The last one of a deleted file takes as long as
- * freeing its blocks, so that neither a request nor the lock waits for that.  Nothing here depends
- * on the rights of the thread, which are those of whoever started it.
+ * Thread: close the descriptors on the unused list.  The last close of a deleted file frees its
+ * blocks, which is slow, so no request and no lock should wait for it.  The thread's rights do not
+ * matter.
  */
 static void *close_unused(void *arg)
 {
@@ -217,7 +218,7 @@ static void *close_unused(void *arg)
 	return NULL;
 }
 
-/* Under the lock: is there room for one more descriptor to close, and a thread that does? */
+/* Return true if the unused list has room and a thread closes its descriptors.  With the lock. */
 static bool may_put(struct nodes *ns)
 {
 	sigset_t all, before;
@@ -226,7 +227,7 @@ static bool may_put(struct nodes *ns)
 		return false;
 	if (ns->closes)
 		return true;
-	/* Signals are for the thread that waits for them. */
+	/* The main thread waits for signals; block them here. */
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	ns->closes = pthread_create(&ns->closer, NULL, close_unused, ns) == 0;
@@ -234,14 +235,14 @@ static bool may_put(struct nodes *ns)
 	return ns->closes;
 }
 
-/* The kernel passes its bytes on no longer. */
+/* End the node's passthrough, if it has one. */
 static void drop_backing(struct nodes *ns, struct node *n)
 {
 	if (n->backing && ns->drop)
 		ns->drop(ns->drop_arg, n);
 }
 
-/* Close its descriptor, of which the kernel may know. */
+/* Close the node's descriptor, and end passthrough before that. */
 static void close_fd(struct nodes *ns, struct node *n)
 {
 	drop_backing(ns, n);
@@ -249,7 +250,8 @@ static void close_fd(struct nodes *ns, struct node *n)
 	n->fd = -1;
 }
 
-/* Under the lock: have it closed, if it can be opened again.  False: it cannot. */
+/* Have a node's descriptor closed if it can be opened again by handle; otherwise return false.
+ * With the lock. */
 static bool put_away(struct nodes *ns, struct node *n)
 {
 	int fd = mount_fd(ns, n);
@@ -267,7 +269,7 @@ static bool put_away(struct nodes *ns, struct node *n)
 	return true;
 }
 
-/* Under the lock, when there are too many: those that were not used for longest. */
+/* Close descriptors of the nodes that were not used for longest.  With the lock. */
 static void node_make_room(struct nodes *ns)
 {
 	unsigned left = MAKE_ROOM;
@@ -278,7 +280,7 @@ static void node_make_room(struct nodes *ns)
 
 		if (!left--)
 			return;
-		/* Other nodes have their turn next time. */
+		/* Move it to the end, so that other nodes are checked next time. */
 		if (n->nr_holds || n->nr_open || n->path || !put_away(ns, n))
 			list_move_tail(&ns->used, &n->used);
 	}
@@ -295,8 +297,7 @@ static void now_open(struct nodes *ns, struct node *n, int fd)
 }
 
 /*
- * Open the file of a node whose descriptor was put away.  Call without ns->lock, because opening
- * may take a while.
+ * Open a node's file again by its handle.  Call this without ns->lock, because opening may be slow.
  */
 static int open_again(struct nodes *ns, struct node *n)
 {
@@ -365,7 +366,7 @@ static void node_destroy(struct nodes *ns, struct node *n)
 	(void)pthread_mutex_destroy(&n->lock);
 }
 
-/* Under the lock, which it drops: the end of a node that nobody knows or holds. */
+/* Unlock, and free the node if nobody knows or holds it.  With the lock. */
 static void unlock_put(struct nodes *ns, struct node *n)
 {
 	bool last = !n->lookups && !n->nr_holds && n != &ns->root;
@@ -418,8 +419,9 @@ static void insert(struct nodes *ns, struct node *n)
 }
 
 /*
- * Under the lock: is the node that was found the inode of that descriptor?  One that is closed may
- * be gone, and its number another's.  It takes the descriptor, or is lost.
+ * Return true if a found node still is the inode of the descriptor, which the node then takes.  The
+ * inode of a node without a descriptor may be gone and its number reused: such a node is lost.
+ * With the lock.
  */
 static bool is_still(struct nodes *ns, struct node *n, int fd)
 {
@@ -472,7 +474,7 @@ static bool same_time(struct timespec a, struct timespec b)
 	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-/* All that an answer tells of one inode. */
+/* Compare all attributes that an answer contains. */
 static bool same_attr(const struct stat *a, const struct stat *b)
 {
 	return a->st_mode == b->st_mode && a->st_nlink == b->st_nlink && a->st_uid == b->st_uid &&

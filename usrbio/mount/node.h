@@ -2,10 +2,10 @@
 /*
  * The inodes of the source that the kernel knows.
  *
- * A node keeps its inode open (O_PATH), so that it stays the same whatever happens to its names,
- * and its number is not used again meanwhile.  Where there are too many, those that were not used
- * for longest are closed and known by a handle of their file system (open_by_handle_at(2)), as far
- * as this works: root's server, and a file system that can be exported.
+ * A node keeps its inode open (O_PATH): the inode stays the same when its names change, and its
+ * number is not reused.  If too many are open, those not used for longest are closed, and opened
+ * again by their handle (open_by_handle_at(2)).  This needs root and a file system that can be
+ * exported.
  */
 #ifndef MOUNT_NODE_H
 #define MOUNT_NODE_H
@@ -23,118 +23,118 @@ struct service_node;
 
 /* What the kernel knows of a node's attributes. */
 enum node_told {
-	TOLD_NOTHING, /* nothing since it was told to forget them */
+	TOLD_NOTHING, /* nothing since node_untell() */
 	TOLD_SURELY,  /* the attributes of the last answer */
-	TOLD_PERHAPS, /* the kernel may have taken an earlier one of two different answers */
+	TOLD_PERHAPS, /* two different answers were sent, and the kernel may have kept either */
 };
 
 struct node {
 	struct node *next; /* in its bucket */
-	dev_t dev;         /* of the source */
+	dev_t dev;         /* of the file system in the source */
 	ino_t ino;
-	uint64_t mnt; /* mount of the inode: one may be read-only and another not */
-	mode_t type;  /* S_IFMT of its mode */
-	int fd;       /* O_PATH descriptor; -1: closed, and no operation holds the node */
+	uint64_t mnt; /* mount of the inode: two mounts may differ in rights */
+	mode_t type;  /* S_IFMT bits of the mode */
+	int fd;       /* O_PATH; -1: closed, and no operation holds the node */
 	unsigned nr_holds;
 	struct list used;           /* on nodes->used */
-	struct file_handle *handle; /* its handle, once it was closed */
-	bool lost;                  /* its number belongs to another inode now, so it is in no
-				     * bucket */
+	struct file_handle *handle; /* set when fd was closed */
+	bool lost;                  /* the inode's number was reused, so the node is in no bucket */
 	uint64_t lookups;
-	uint64_t number; /* st_ino on the mount */
-	/* Its name in the source: of a set's file (set.h), under the set's lock; of a service,
-	 * under the lock. */
+	uint64_t number; /* inode number on the mount */
+	/* Name in the source: of a file of a set (set.h), under the set's lock; of a file of a
+	 * service, under lock. */
 	char *path;
-	struct service_node *remote; /* of a storage service (service.h) */
+	struct service_node *remote; /* only for a storage service (service.h) */
 
-	/* For regular files: how they are open (backing.h). */
+	/* Protects the members below; they are for regular files (backing.h). */
 	pthread_mutex_t lock;
-	struct stat told;        /* attributes that the kernel was told last; under the lock */
-	enum node_told how_told; /* how the kernel was told; under the lock */
-	atomic_uint nr_open;     /* changed under the lock */
-	atomic_uint nr_writers;  /* open files to which rings may write */
-	int32_t backing;         /* the kernel's name of it while it passes bytes on; 0: none */
-	bool keeps_backing;      /* backing was made by fd, so it lasts as long as fd */
-	struct timespec written; /* change time at the last close, for the kernel's cache */
+	struct stat told;        /* attributes in the last answer to the kernel; under lock */
+	enum node_told how_told; /* under lock */
+	atomic_uint nr_open;     /* changed under lock */
+	atomic_uint nr_writers;  /* open files through which rings may write */
+	int32_t backing;         /* the kernel's number of the backing file; 0: no passthrough */
+	bool keeps_backing;      /* backing was made with fd, and lasts as long as fd */
+	struct timespec written; /* change time at the last close, to keep the kernel's cache */
 	off_t size;
 };
 
-#define NODE_DEVS 63u /* file systems whose numbers are a pure function of theirs */
+#define NODE_DEVS 63u /* file systems whose inode numbers are mapped without hashing */
 
-#define NODE_MOUNTS 64u /* mounts whose nodes may be closed */
+#define NODE_MOUNTS 64u /* mounts whose nodes can be closed */
 
-/* A descriptor by which handles of a mount are opened; -1: they cannot be, or not yet. */
+/* A descriptor for opening handles of a mount; -1: impossible, or not known yet. */
 struct node_mount {
 	uint64_t mnt;
 	int fd;
 };
 
-#define NODE_UNUSED 1024u /* descriptors that wait to be closed; then no more are put away */
+#define NODE_UNUSED 1024u /* room of the list of descriptors to close */
 
-/* The node's descriptor is about to be closed: the kernel passes its bytes on no longer. */
+/* Called before the node's descriptor is closed: ends passthrough. */
 typedef void (*node_drop)(void *arg, struct node *n);
 
 struct nodes {
 	pthread_mutex_t lock;
-	node_drop drop; /* of nodes with a backing */
+	node_drop drop; /* called for nodes with a backing */
 	void *drop_arg;
 	struct node root;
 	struct node **buckets;
-	size_t nr_buckets, nr; /* a power of two */
-	dev_t devs[NODE_DEVS]; /* the first is the source's */
+	size_t nr_buckets, nr; /* nr_buckets is a power of two */
+	dev_t devs[NODE_DEVS]; /* devs[0] is the source's */
 	unsigned nr_devs;
 
-	struct list used; /* nodes that are open, the one that was used last at the end */
-	bool no_fds;      /* no node has a descriptor: those of a storage service */
+	struct list used; /* open nodes, the most recently used last */
+	bool no_fds;      /* nodes have no descriptors: a storage service */
 	unsigned nr_fds, max_fds;
 	struct node_mount mounts[NODE_MOUNTS];
 	unsigned nr_mounts;
 
-	/* Descriptors that were put away, and the thread that closes them. */
+	/* Descriptors to be closed by the thread closer. */
 	int unused[NODE_UNUSED];
 	unsigned nr_unused;
-	pthread_cond_t put; /* there is one more, or the end */
+	pthread_cond_t put; /* signalled for a new descriptor, or the end */
 	pthread_t closer;
 	bool closes, ends;
 };
 
 /*
- * Take over the descriptor of the root.  If it is -1, root has the attributes of the root, and no
- * node has a descriptor.  Return 0 or -errno; then the descriptor is closed.
+ * Initialize, taking over the root's descriptor, which is closed on failure.  If root_fd is -1, no
+ * node has a descriptor, and root has the root's attributes.  Return 0 or -errno.
  */
 int nodes_init(struct nodes *ns, int root_fd, const struct stat *root, unsigned max_fds);
 void nodes_done(struct nodes *ns);
 
 /*
- * Return the node of an inode on that mount, with one more lookup.  Takes over its O_PATH
- * descriptor, or closes it; -1 if nodes have none.  Return 0 or -ENOMEM.
+ * Get the node of an inode on that mount, with one more lookup.  Takes over its O_PATH descriptor;
+ * -1 if nodes have none.  Return 0 or -ENOMEM.
  */
 int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret);
 
 /*
- * Hold a node and its descriptor until node_release(), even if the kernel forgets it meanwhile.
- * The thread may lose a caller's rights, so take them afterwards.  Return 0; -ESTALE if the inode
+ * Hold a node and its descriptor until node_release(), even if the kernel forgets the node.  The
+ * thread may lose a caller's rights here, so take them afterwards.  Return 0; -ESTALE if the inode
  * is gone; -errno.
  */
 int node_hold(struct nodes *ns, struct node *n);
 void node_release(struct nodes *ns, struct node *n);
 
-/* Record that the kernel is told these attributes. */
+/* Record that these attributes are sent to the kernel. */
 void node_tell(struct node *n, const struct stat *st);
 
-/* The answer with attributes did not reach the kernel. */
+/* Record that the answer with attributes did not reach the kernel. */
 void node_tell_failed(struct node *n);
 
 /*
- * Return true if the kernel may know other attributes of the node than these, or, without st, any:
- * it is to forget them, and from now on counts as told nothing.
+ * Return true if the kernel must forget the node's attributes: it may have others than *st, or, if
+ * st is NULL, any.  After that the node counts as TOLD_NOTHING.
  */
 bool node_untell(struct node *n, const struct stat *st);
 
 /* Return the mount of a descriptor; 0 if the kernel does not report it (before Linux 5.8). */
 uint64_t node_mount(int fd);
 
-/* The node with that number on the mount, looked up once more; NULL: the kernel knows none. */
+/* Return the node with that inode number on the mount, with one more lookup; NULL if the kernel
+ * knows none. */
 struct node *node_by_number(struct nodes *ns, uint64_t number);
 
 /* Drop lookups; the last one frees the node. */

@@ -15,9 +15,9 @@ struct publication {
 	struct list link;
 	struct broker_link shown;
 	struct usrbio_name name;
-	struct usrbio_gdr gdr; /* of device memory; secret */
+	struct usrbio_gdr gdr; /* device memory; secret */
 	uint64_t size;
-	bool ready;  /* the worker knows it */
+	bool ready;  /* the worker has it */
 	int process; /* pidfd of the publishing process, or -1 */
 	struct leftover memory;
 	struct user *user;

@@ -26,10 +26,10 @@ void service_changed(struct node *n, uint64_t boot)
 }
 
 /*
- * A worker writes by a connection of its own, so the mount does not see by which start of the
- * server.  The start that is asked for before the write is the same or an earlier one, so a sync by
- * a later start fails.  A write that ended while the file was synced counts for the start that
- * synced it.
+ * Note for which start of the server a ring writes.  The worker has its own connection, so the
+ * mount asks for the server's current start before the write.  That is the start of the write or an
+ * earlier one, so a sync by a later start fails, as it must.  A write that ended during a sync
+ * counts for the start that synced it.
  */
 void service_ring_writes(struct fs *fs, struct node *n, bool ends)
 {
@@ -47,7 +47,7 @@ void service_ring_writes(struct fs *fs, struct node *n, bool ends)
 	(void)pthread_mutex_unlock(&n->lock);
 	if (!clean || ends)
 		return;
-	/* A server that does not answer has no start: every sync fails. */
+	/* Without an answer use start 0, which makes every sync fail. */
 	if (service_path(n, path) < 0 ||
 	    service_stat(fs->service, fs_caller(), path, &a, &boot) < 0)
 		boot = 0;
@@ -56,7 +56,7 @@ void service_ring_writes(struct fs *fs, struct node *n, bool ends)
 
 /* ----------------------------------------------------------------- handles */
 
-/* An operation on an open file. */
+/* A request on an open file. */
 struct file_op {
 	struct node *n;
 	struct service_file *f;
@@ -96,7 +96,7 @@ static int service_close_on(struct service_line *l, uint32_t handle)
 	return remote_talk_ask(l->talk, &q, "", 0, &rep, NULL, 0);
 }
 
-/* Have a handle of the file on the line. */
+/* Get a handle of the file on the line; open it there if needed. */
 static int file_on(struct service_line *l, struct node *n, struct service_file *f,
 		   uint32_t *ret_handle)
 {
@@ -113,7 +113,7 @@ static int file_on(struct service_line *l, struct node *n, struct service_file *
 		err = service_open_on(l, path, f->how, 0, &a, &handle);
 	if (err < 0)
 		return err;
-	/* Facts of the first open tell which file it is. */
+	/* The attributes of the first open identify the file. */
 	if (f->attr.kind && !service_is_same(&a, &f->attr)) {
 		err = service_close_on(l, handle);
 		return err < 0 ? err : -ESTALE;
@@ -141,7 +141,7 @@ static unsigned home_of(const struct node *n)
 	return service_home(n->ino);
 }
 
-/* The line on which the file is open although it has no name any more; SERVICE_LINES: none. */
+/* Return a line with a handle of a file whose name is gone; SERVICE_LINES if there is none. */
 static unsigned line_with(struct service *s, const struct service_file *f)
 {
 	unsigned i;
@@ -155,7 +155,7 @@ static unsigned line_with(struct service *s, const struct service_file *f)
 	return i;
 }
 
-/* A change of the file, on its home. */
+/* Change the file, on its home line. */
 static int file_change(struct fs *fs, uid_t uid, struct file_op *o)
 {
 	int err = service_run(fs->service, uid, home_of(o->n), false, file_ask, o);
@@ -163,7 +163,7 @@ static int file_change(struct fs *fs, uid_t uid, struct file_op *o)
 	return err == -ENOENT ? -ESTALE : err;
 }
 
-/* A read, on any line. */
+/* Read from the file, on any line. */
 static int file_get(struct fs *fs, uid_t uid, struct file_op *o)
 {
 	int err = service_run_near(fs->service, uid, home_of(o->n), file_ask, o);
@@ -223,14 +223,15 @@ static uint32_t service_how(int flags)
 	case O_RDONLY:
 		return WIRE_O_READ;
 	case O_WRONLY:
-		/* The kernel may read the rest of a page that a mapping writes. */
+		/* Reading is needed too: the kernel reads a page before a mapping writes part of
+		 * it. */
 		return WIRE_O_WRITE;
 	default:
 		return WIRE_O_READ | WIRE_O_WRITE;
 	}
 }
 
-/* Let rings of the user use the file. */
+/* Let rings of the user name the file. */
 static int service_tell_rings(struct fs *fs, uid_t uid, struct node *n, struct service_file *f)
 {
 	char path[WIRE_NAME_MAX + 1], name[LINK_NAME_MAX];
@@ -259,7 +260,7 @@ int service_announce(struct fs *fs, uid_t uid, struct node *n, const struct fuse
 	return service_tell_rings(fs, uid, n, service_file_of(fi));
 }
 
-/* What the kernel must know of the open file; the file is counted. */
+/* Fill in the kernel's answer for an open file that was counted. */
 static void tell_open(struct fs *fs, struct node *n, struct service_file *f,
 		      struct fuse_open_out *ret)
 {
@@ -276,7 +277,7 @@ static void tell_open(struct fs *fs, struct node *n, struct service_file *f,
 	(void)pthread_mutex_lock(&n->lock);
 	n->nr_open++;
 	count_add(&counts.cached[fs->cause], 1);
-	/* A file that has not changed since it was opened last keeps its pages. */
+	/* Keep the kernel's cache if the file has not changed since it was last opened. */
 	if (n->size == (off_t)f->attr.size && n->written.tv_sec == written.tv_sec &&
 	    n->written.tv_nsec == written.tv_nsec)
 		ret->open_flags |= FOPEN_KEEP_CACHE;
@@ -291,7 +292,7 @@ static void service_forget_open(struct node *n, const struct service_file *f)
 		(void)atomic_fetch_sub(&n->nr_writers, 1);
 	(void)pthread_mutex_lock(&n->lock);
 	n->nr_open--;
-	/* What it wrote has another time, which nobody asked for. */
+	/* The file's time after its writes is unknown, so drop the cache at the next open. */
 	if (f->how & WIRE_O_WRITE)
 		n->size = -1;
 	(void)pthread_mutex_unlock(&n->lock);
@@ -330,7 +331,7 @@ static int file_truncate(struct fs *fs, uid_t uid, struct node *n, struct servic
 	return err;
 }
 
-/* Open the node's file, on its home.  Return 0, or -errno with *ret unchanged. */
+/* Open the node's file on its home line.  Return 0; -errno with *ret unchanged. */
 static int service_open_node(struct fs *fs, uid_t uid, struct node *n, int flags,
 			     struct service_file **ret)
 {
@@ -406,7 +407,8 @@ struct creating {
 	struct wire_attr attr;
 };
 
-/* The file is opened again on its home, which its number tells. */
+/* Create a file on any line, and open it again on its home line, which depends on its inode
+ * number. */
 static int create_on(struct service *s, struct service_line *l, void *arg)
 {
 	struct creating *c = arg;
@@ -469,7 +471,7 @@ static void service_do_create(fuse_req_t req, fuse_ino_t parent, const char *nam
 	}
 	broker_tell(op.fs->broker, ctx->uid);
 	fi->fh = out.fh;
-	/* Rings may write to it from now on. */
+	/* No caching if rings may write to the file. */
 	e.attr_timeout = fs_attr_timeout(op.fs, n);
 	node_tell(n, &e.attr);
 	if (fuse_reply_create(req, &e, fi) < 0) {
@@ -486,7 +488,7 @@ static void service_do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_
 	(void)fuse_reply_err(req, 0);
 }
 
-/* Every write has been answered by the server. */
+/* Do nothing: the server has answered every write. */
 static void service_do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
@@ -494,7 +496,7 @@ static void service_do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_in
 	(void)fuse_reply_err(req, 0);
 }
 
-/* TLS checks its bytes, and those that never leave the machine need no checksum. */
+/* TLS protects the bytes, and bytes that stay on the machine need no checksum. */
 static bool needs_crc(const struct service *s)
 {
 	return !s->server.tls && !net_addr_is_local(&s->server.addr);

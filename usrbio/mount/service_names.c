@@ -8,8 +8,8 @@
 #include "base/scheme.h"
 #include "usrbio/mount/service.h"
 
-#define PAGE KIB(64)      /* bytes of entries that are asked for at a time */
-#define LIST_MAX 1000000u /* entries of a directory */
+#define PAGE KIB(64)      /* bytes of entries per request */
+#define LIST_MAX 1000000u /* most entries of a directory */
 #define NUMBER_MASK (UINT64_MAX >> 8)
 
 static bool service_owns(const char *name)
@@ -64,7 +64,7 @@ static mode_t type_of(uint32_t kind)
 	case WIRE_KIND_DIR:
 		return S_IFDIR;
 	default:
-		/* The kernel opens no socket. */
+		/* S_IFSOCK, because the kernel opens no socket */
 		return S_IFSOCK;
 	}
 }
@@ -89,7 +89,7 @@ struct stat service_attr(struct fs *fs, const struct wire_attr *a)
 	};
 }
 
-/* A node is known by another path, or was another file. */
+/* Set a node's path and attributes, which may be another file's. */
 static int set_node(struct node *n, const char *path, const struct wire_attr *a)
 {
 	int err = 0;
@@ -142,7 +142,7 @@ static int service_lookup(struct fs *fs, struct node *dir, const char *name,
 
 	if (err == 0)
 		err = service_stat(fs->service, fs_caller(), path, &a, NULL);
-	/* A link that leads out of what the server serves. */
+	/* The name is a link that leads out of the served directory. */
 	if (err == -EXDEV)
 		err = -ENOENT;
 	return err < 0 ? err : service_entry(fs, path, &a, ret);
@@ -159,7 +159,7 @@ static bool is_node(struct node *n, const struct wire_attr *a)
 	return same;
 }
 
-/* A handle of the file, by which it has attributes although it has no name any more. */
+/* A handle of a file whose name is gone: its attributes are still available by the handle. */
 struct handle_stat {
 	unsigned line;
 	uint64_t epoch;
@@ -239,14 +239,14 @@ static int service_remove(struct fs *fs, struct node *dir, const char *name, int
 		return err;
 	if (fs->service->read_only)
 		return -EROFS;
-	/* The protocol has no directories that are made or removed. */
+	/* The protocol cannot make or remove directories. */
 	if (flags & AT_REMOVEDIR)
 		return -EPERM;
 	a.len = strlen(path);
 	return service_ask(fs->service, fs_caller(), true, &a);
 }
 
-/* The kernel does not say which node it was. */
+/* Move a node's path; the kernel does not tell which node was renamed. */
 static void move_path(struct fs *fs, const char *path)
 {
 	struct wire_attr a;
@@ -318,7 +318,8 @@ static int listing_add(struct service_listing *l, const char *name, size_t len, 
 	return 0;
 }
 
-/* Entries have no number until they are looked up.  This one stays the same. */
+/* Hash an inode number from directory and name: entries have none before a look-up, but it must
+ * not change. */
 static uint64_t entry_number(const struct service_listing *l, const char *name, size_t len)
 {
 	uint64_t h = l->dir->number;
@@ -383,7 +384,7 @@ static int service_list(struct fs *fs, struct node *dir, struct source_entry **r
 	return 0;
 }
 
-/* The protocol does not tell how much room there is. */
+/* Return sizes of 0: the protocol does not have them. */
 static int service_statfs(struct fs *fs, const struct node *n, struct statvfs *ret)
 {
 	(void)fs;
@@ -404,7 +405,7 @@ static void service_close(struct fs *fs)
 	free(s);
 }
 
-/* The path of the source on the server, and what precedes it in names. */
+/* Split a source into its path on the server and the text before the path. */
 static int service_parse(struct service *s, const char *source)
 {
 	const char *path;

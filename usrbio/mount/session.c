@@ -21,7 +21,7 @@
 
 /* -------------------------------------------------------------- in between */
 
-/* The kernel begins: what it can do. */
+/* Note the kernel's abilities from FUSE_INIT. */
 static void saw_init(struct fs *fs, const struct fuse_in_header *in, const void *arg, size_t len)
 {
 	const struct fuse_init_in *init = arg;
@@ -35,11 +35,11 @@ static void saw_init(struct fs *fs, const struct fuse_in_header *in, const void 
 		fs->flags[1] = init->flags2;
 }
 
-/* Our answer to that, which libfuse has written. */
+/* Add to libfuse's answer to FUSE_INIT. */
 static void extend_init(struct fs *fs, struct fuse_init_out *out)
 {
 	out->flags |= fs->flags[0] & FUSE_HANDLE_KILLPRIV_V2;
-	/* Only root may ask the kernel to pass bytes on. */
+	/* The kernel allows passthrough only to root. */
 	if (fs->opts->kernel_cache)
 		fs->cause = CAUSE_OPTION;
 	else if (geteuid() != 0)
@@ -70,7 +70,7 @@ static ssize_t session_reply(int fd, uint64_t unique, int err, void *arg, size_t
 	return n;
 }
 
-/* open(2) with O_TMPFILE. */
+/* Answer FUSE_TMPFILE: open(2) with O_TMPFILE. */
 static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in, const void *arg,
 			 size_t len)
 {
@@ -94,7 +94,7 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 		err = file_create(fs, dir, &f, &c);
 		node_release(&fs->nodes, dir);
 	}
-	/* A ring may use the file as soon as the program has it. */
+	/* Tell the worker now: a ring may use the file as soon as the program has it. */
 	if (err == 0)
 		broker_tell(fs->broker, f.caller.uid);
 	if (err < 0)
@@ -110,8 +110,8 @@ static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 }
 
 /*
- * Return true if the rights of the thread do not matter when the operation begins.  Either it takes
- * those of its caller first (op_begin_as()), or no rights are asked for.
+ * Return true if the thread's current rights do not matter at the operation's begin: it takes the
+ * caller's first (op_begin_as()), or needs none.
  */
 static bool begins_with_any_rights(const struct fuse_in_header *in)
 {
@@ -150,7 +150,7 @@ static void session_answer(struct fs *fs, const struct fuse_buf *request)
 	size_t len = request->size - sizeof(*in);
 
 	counts_begin(in);
-	/* The last request may have left this thread its caller's rights. */
+	/* The thread may still have the rights of the previous request's caller. */
 	if (!begins_with_any_rights(in))
 		caller_end();
 	if (in->opcode == FUSE_INIT)
@@ -162,7 +162,7 @@ static void session_answer(struct fs *fs, const struct fuse_buf *request)
 	counts_next();
 }
 
-/* Bytes of a file in an answer: those that were read, or the number of those written. */
+/* Return the bytes of a file in an answer: bytes read, or the number of bytes written. */
 static uint64_t bytes_of(const struct fuse_out_header *out, const struct iovec *iov, int count)
 {
 	const struct fuse_write_out *w = count > 1 ? iov[1].iov_base : NULL;
@@ -191,7 +191,7 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 		if (count > 1 && iov[1].iov_len >= sizeof(struct fuse_init_out) && !out->error)
 			extend_init(fs, iov[1].iov_base);
 	}
-	/* What the kernel is told without having asked answers nothing. */
+	/* Notifications are no answer to a request. */
 	if (!out->unique)
 		return writev(fd, iov, count);
 	bytes = bytes_of(out, iov, count);
@@ -206,7 +206,8 @@ static ssize_t io_splice_send(int fdin, off_t *offin, int fdout, off_t *offout, 
 	ssize_t n = splice(fdin, offin, fdout, offout, len, flags);
 
 	(void)userdata;
-	/* Only answers without an error go this way; a second answer follows one that did not. */
+	/* Only answers without an error come here; if this write fails, libfuse sends an error
+	 * by the other call. */
 	if (n > 0)
 		counts_end(0, (uint64_t)n - sizeof(struct fuse_out_header));
 	return n;
@@ -218,12 +219,12 @@ static void do_init(void *userdata, struct fuse_conn_info *conn)
 {
 	(void)userdata;
 	/*
-	 * The kernel has that many reads under way that it begins by itself.  They are everybody's:
-	 * a slow file of one user must not have them all.
+	 * Limit of the kernel's own concurrent reads, such as read-ahead, for all users together:
+	 * with a low limit, one user's slow file could occupy all of them.
 	 */
 	conn->max_background = UINT16_MAX;
 	conn->congestion_threshold = UINT16_MAX;
-	/* Requests come through io_read(); locks are the kernel's own. */
+	/* Requests come through io_read(); the kernel handles locks. */
 	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_HANDLE_KILLPRIV);
 	conn->want |= conn->capable &
 		      (FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK | FUSE_CAP_SPLICE_WRITE |
@@ -232,7 +233,7 @@ static void do_init(void *userdata, struct fuse_conn_info *conn)
 		       FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_DIO);
 }
 
-/* How many file systems are stacked where the source is, and ours on them. */
+/* Return the number of stacked file systems, with this one. */
 static unsigned depth_of(int fd)
 {
 	struct statfs st;
@@ -255,7 +256,7 @@ static struct fuse_session *new_session(struct fs *fs)
 	if (fs->source->replace)
 		fs->source->replace(&ops);
 	virt_ops(&ops);
-	/* A comma would begin another option. */
+	/* Escape commas, which separate mount options. */
 	for (const char *s = fs->opts->source; *s; s++) {
 		if (*s == ',' || *s == '\\')
 			*to++ = '\\';
@@ -319,7 +320,7 @@ void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len, bool wr
 		return;
 	if (fs->source->written)
 		fs->source->written(fs, (struct node *)(uintptr_t)ino, written);
-	/* It may write pages first, which other threads answer. */
+	/* The kernel may write back pages first; other threads answer that. */
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, ino, (off_t)off, (off_t)len);
 	(void)pthread_mutex_lock(&fs->lock);
 	fs->forgetting--;
@@ -337,7 +338,7 @@ static bool forgets(struct fs *fs)
 	return any;
 }
 
-/* Answer what the kernel asks while it forgets: nobody else does any more. */
+/* Answer the kernel's requests while session_forget() runs: the other threads have ended. */
 static void end_forgetting(struct fs *fs)
 {
 	struct fuse_buf buf = { 0 };
@@ -354,7 +355,7 @@ static void end_forgetting(struct fs *fs)
 void session_close(struct fs *fs)
 {
 	end_forgetting(fs);
-	/* The kernel forgets all backings with the session. */
+	/* The kernel drops all backing files with the session. */
 	fs->nodes.drop = NULL;
 	fuse_remove_signal_handlers(fs->se);
 	fuse_session_unmount(fs->se);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The conversation with the kernel.  libfuse has most of it; what its version 3.14 does not know
- * of is put in between: files without a name, FUSE passthrough, and set-user-ID bits that the
- * source takes away by itself.
+ * The session with the kernel.  libfuse does most of it.  This adds what its version 3.14 lacks:
+ * O_TMPFILE, FUSE passthrough, and set-user-ID bits that the source clears itself.
  */
 #ifndef MOUNT_SESSION_H
 #define MOUNT_SESSION_H
@@ -15,10 +14,11 @@ int session_open(struct fs *fs);
 /* Serve until the mount is unmounted, or SIGINT, SIGTERM or SIGHUP arrives.  Return 0 or -errno. */
 int session_run(struct fs *fs);
 
-/* Make the kernel drop its cache of a range.  Any thread except those that answer the kernel. */
+/* Make the kernel drop its cache of a range.  Call this from any thread that does not answer the
+ * kernel. */
 void session_forget(void *fs, uint64_t ino, uint64_t off, uint64_t len, bool ends);
 
-/* Unmount the file system, unless it is unmounted already. */
+/* Unmount the file system if it is still mounted. */
 void session_close(struct fs *fs);
 
 #endif

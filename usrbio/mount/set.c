@@ -20,7 +20,7 @@
 #include "usrbio/mount/set_private.h"
 
 #define AGAIN_MS 10u
-#define STAT_TRIES 4u /* moves of a file that a call for its attributes may meet */
+#define STAT_TRIES 4u /* tries of a stat call that finds the file moved */
 
 static bool set_owns(const char *source)
 {
@@ -69,7 +69,7 @@ static int mirror_entry(struct set_source *s, unsigned root, int dir, const char
 	if (len)
 		path[len++] = '/';
 	memcpy(path + len, name, name_len);
-	/* A name in it, so that the directory itself is made. */
+	/* Append a name, because name_make_parent() makes only the directories above it. */
 	memcpy(path + len + name_len, "/x", 3);
 	fd = name_make_parent(s->set->roots[s->tree].fd, s->set->roots[root].fd, path, &base);
 	path[len + name_len] = '\0';
@@ -85,7 +85,7 @@ static int mirror_entry(struct set_source *s, unsigned root, int dir, const char
 	return mirror(s, root, fd, path, len + name_len);
 }
 
-/* Make the directories below one at the tree.  Takes fd. */
+/* Make the subdirectories of a directory in the tree.  Takes over fd. */
 static int mirror(struct set_source *s, unsigned root, int fd, char *path, size_t len)
 {
 	DIR *d = fdopendir(fd);
@@ -149,7 +149,7 @@ static int set_begin(const char *name, struct set_source *s)
 	if (r == 0)
 		r = make_tree(s);
 	set_unlock(s->set);
-	/* From here on s->lock is held while the catalogue is used. */
+	/* From here on, use the catalogue only with s->lock held. */
 	catalog_hurry(s->set->catalog);
 	return r;
 }
@@ -204,7 +204,8 @@ static int set_source_open(struct fs *fs, int *ret_root_fd, struct stat *ret_roo
 
 static void set_source_begin(struct fs *fs)
 {
-	/* The first file system of which a number is asked for has the same numbers always. */
+	/* Ask for a number first: the first file system's inode numbers are mapped without
+	 * hashing. */
 	(void)node_number(&fs->nodes, SET_DEV, 1);
 }
 
@@ -233,19 +234,20 @@ int set_path(const struct set_source *s, const struct node *dir, const char *nam
 	return *ret && name_check(ret) < 0 ? -ENOENT : 0;
 }
 
-/* The node's descriptor shall be that inode's.  Takes fd. */
+/* Point the node's descriptor at another inode.  Takes over fd. */
 static void point(struct node *n, int fd)
 {
 	struct stat now, st;
 
 	if (fstat(n->fd, &now) < 0 || fstat(fd, &st) < 0 || now.st_ino != st.st_ino ||
 	    now.st_dev != st.st_dev)
-		/* Who uses the number meanwhile has one file or the other, with the same bytes. */
+		/* Concurrent users of the descriptor get one file or the other; both have the
+		 * same bytes. */
 		(void)dup3(fd, n->fd, O_CLOEXEC);
 	(void)close(fd);
 }
 
-/* Under the lock. */
+/* Look up a file.  With set->lock. */
 static int file_entry(struct fs *fs, const char *path, struct fuse_entry_param *ret)
 {
 	struct set_source *s = fs->set;
@@ -257,7 +259,7 @@ static int file_entry(struct fs *fs, const char *path, struct fuse_entry_param *
 	if (fd < 0)
 		return fd;
 	err = fstat(fd, &st) < 0 ? -errno : 0;
-	/* The mover has removed it since it was found. */
+	/* The mover has removed the file since it was found. */
 	if (err == 0 && !st.st_nlink)
 		err = -EWOULDBLOCK;
 	if (err < 0) {
@@ -323,8 +325,8 @@ static int set_created(struct fs *fs, int fd, struct node *dir, const char *name
 /* ------------------------------------------------------------------- nodes */
 
 /*
- * Under the lock: look where the file is.  Return 0, also for a file that has no name, or -errno if
- * that could not be found out.
+ * Find the file's current place.  Return 0, also for a file without a name; -errno if the search
+ * failed.  With set->lock.
  */
 static int find_node(struct fs *fs, struct node *n)
 {
@@ -343,7 +345,7 @@ static int find_node(struct fs *fs, struct node *n)
 	}
 	if (fd < 0)
 		return 0;
-	/* Another file of that name leaves the node what it was: a file that has no name. */
+	/* A different file now has the name: the node stays a file without a name. */
 	if ((ino_t)f.id == n->ino)
 		point(n, fd);
 	else
@@ -351,7 +353,7 @@ static int find_node(struct fs *fs, struct node *n)
 	return 0;
 }
 
-/* Point a file's node at where the file lies now, if it has moved. */
+/* Point a file's node at the file's current place, if it has moved. */
 static void set_refresh(struct fs *fs, struct node *n)
 {
 	struct stat st;
@@ -364,7 +366,7 @@ static void set_refresh(struct fs *fs, struct node *n)
 	(void)pthread_mutex_unlock(&fs->set->lock);
 }
 
-/* A file may move between set_refresh() and the call. */
+/* Stat again if the file moved between set_refresh() and the call. */
 static int set_stat(struct fs *fs, struct node *n, struct stat *ret)
 {
 	int err = fs_stat_plain(fs, n, ret);
@@ -384,7 +386,7 @@ static bool set_same_file(int a, int b)
 	       sa.st_dev == sb.st_dev;
 }
 
-/* Hold the current file of a node; under set->lock. */
+/* Lock the current file of a node.  With set->lock. */
 static int hold_locked(struct fs *fs, struct node *n)
 {
 	int fd, err = find_node(fs, n);
@@ -399,7 +401,7 @@ static int hold_locked(struct fs *fs, struct node *n)
 		(void)close(fd);
 		return err;
 	}
-	/* The file may have moved before the lock was there. */
+	/* Check again: the file may have moved before it was locked. */
 	err = find_node(fs, n);
 	if (err == 0 && set_same_file(fd, n->fd))
 		return fd;
@@ -408,8 +410,8 @@ static int hold_locked(struct fs *fs, struct node *n)
 }
 
 /*
- * Keep a file where it is: a descriptor with a shared lock, or -EWOULDBLOCK while the mover changes
- * its names, or -errno.
+ * Keep a file from moving.  Return a descriptor with a shared lock; -EWOULDBLOCK while the mover
+ * renames it; -errno.
  */
 static int set_hold(struct fs *fs, struct node *n)
 {
@@ -422,7 +424,7 @@ static int set_hold(struct fs *fs, struct node *n)
 	return r;
 }
 
-/* As file_open(), with the file kept where it is until the descriptor is closed. */
+/* Open a file as file_open(), and keep it from moving until the descriptor is closed. */
 static int set_open_file(struct fs *fs, struct node *n, int flags)
 {
 	int held = set_hold(fs, n), fd;
@@ -430,7 +432,8 @@ static int set_open_file(struct fs *fs, struct node *n, int flags)
 	if (held < 0)
 		return held;
 	fd = file_open(fs, n, flags);
-	/* While held is open nobody has the exclusive lock, so this one is to be had. */
+	/* Cannot fail because of the mover: held has a shared lock, so nobody has the exclusive
+	 * one. */
 	if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0) {
 		int err = -errno;
 
@@ -442,7 +445,8 @@ static int set_open_file(struct fs *fs, struct node *n, int flags)
 		return fd;
 	(void)pthread_mutex_lock(&fs->set->lock);
 	if (n->path) {
-		/* A mover that was killed may not have told readers where the file is now. */
+		/* Tell readers the file's place before a write: a killed mover may not have done
+		 * so. */
 		if ((flags & O_ACCMODE) != O_RDONLY)
 			set_moved(fs->set->set, n->path);
 		set_note_access(fs->set, n->path);
@@ -454,7 +458,7 @@ static int set_open_file(struct fs *fs, struct node *n, int flags)
 const struct source_ops source_set = {
 	.owns = set_owns,
 	.has_fds = true,
-	/* Which kernel passes which bytes on would have to be told of each move. */
+	/* No passthrough: the kernel cannot be told that a file has moved. */
 	.only_cache = true,
 	.open = set_source_open,
 	.begin = set_source_begin,

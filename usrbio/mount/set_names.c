@@ -18,7 +18,7 @@
 
 /* ---------------------------------------------------------------- accesses */
 
-/* -EWOULDBLOCK: another process changes the catalogue. */
+/* Write counted opens to the catalogue.  Return -EWOULDBLOCK if another process is changing it. */
 static int write_accesses(struct set_source *s)
 {
 	int r = catalog_begin(s->set->catalog);
@@ -27,7 +27,7 @@ static int write_accesses(struct set_source *s)
 		return r;
 	for (unsigned i = 0; i < s->nr_accesses && r == 0; i++) {
 		r = catalog_access(s->set->catalog, s->accesses[i].path, s->accesses[i].nr);
-		/* It may be deleted by now. */
+		/* The file may be deleted by now. */
 		if (r == -ENOENT)
 			r = 0;
 	}
@@ -42,7 +42,7 @@ void set_flush_accesses(struct set_source *s)
 	int r = s->nr_accesses ? write_accesses(s) : 0;
 
 	s->flushed_ns = now_ns();
-	/* Later, with those of the next opens, while there is room for them. */
+	/* The catalogue is in use: write them with later ones, if there is room. */
 	if (r == -EWOULDBLOCK && s->nr_accesses < SET_ACCESSES)
 		return;
 	if (r < 0)
@@ -69,7 +69,7 @@ void set_note_access(struct set_source *s, const char *path)
 
 /* ------------------------------------------------------------------- nodes */
 
-/* Under the lock: give a file's node another path, or none. */
+/* Give a file's node another path, or none.  With set->lock. */
 static void move_node(struct fs *fs, int64_t id, const char *path)
 {
 	struct node *n = node_by_number(&fs->nodes, node_number(&fs->nodes, SET_DEV, (ino_t)id));
@@ -81,7 +81,7 @@ static void move_node(struct fs *fs, int64_t id, const char *path)
 	node_put(&fs->nodes, n, 1);
 }
 
-/* A directory has changed, whichever root the file is on: tell it in the tree as well. */
+/* Update a directory's time in the tree, because the changed file may be on another root. */
 static void set_touch_dir(const struct fs *fs, const struct node *dir)
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
@@ -192,7 +192,7 @@ int set_create(struct fs *fs, const struct node *dir, const struct new_file *f)
 
 /* ------------------------------------------------------------------ remove */
 
-/* Under the lock.  -EWOULDBLOCK: again later. */
+/* Unlink a file.  -EWOULDBLOCK: try again later.  With set->lock. */
 static int unlink_file(struct fs *fs, const char *path)
 {
 	struct tier_file f;
@@ -235,7 +235,7 @@ static int set_rmdir(struct fs *fs, const struct node *dir, const char *name)
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&s->lock);
-	/* Other roots make it again for the next file that needs it. */
+	/* Other roots get the directory again when a file needs it. */
 	err = change_unlink_all(s->set, path, AT_REMOVEDIR, s->tree);
 	if (err == 0 && unlinkat(dir->fd, name, AT_REMOVEDIR) < 0)
 		err = -errno;
@@ -282,7 +282,7 @@ static int rename_dir(struct set_source *s, const struct node *dir, const char *
 	return r;
 }
 
-/* Under the lock.  -EWOULDBLOCK: again later. */
+/* Rename a file.  -EWOULDBLOCK: try again later.  With set->lock. */
 static int rename_file(struct fs *fs, const char *path, const char *to_path, unsigned flags)
 {
 	struct tier_file f, old;
@@ -296,7 +296,7 @@ static int rename_file(struct fs *fs, const char *path, const char *to_path, uns
 	return 0;
 }
 
-/* Under the lock.  -EWOULDBLOCK: again later. */
+/* Rename a file or an empty directory.  -EWOULDBLOCK: try again later.  With set->lock. */
 static int rename_any(struct fs *fs, const struct node *dir, const char *name, const char *path,
 		      const struct node *to, const char *to_name, const char *to_path,
 		      unsigned flags)
@@ -374,7 +374,7 @@ void set_dir_attr(struct fs *fs, const struct node *dir)
 
 struct listing {
 	struct fs *fs;
-	const char *path; /* of the directory */
+	const char *path; /* path of the directory */
 	struct source_entry *at;
 	size_t nr, room;
 };
@@ -395,7 +395,7 @@ static int add_entry(struct listing *l, const char *name, uint64_t number, mode_
 	return 0;
 }
 
-/* A file, if the set has it.  Its number is the catalogue's. */
+/* Add a file with its number in the catalogue, if the set has it. */
 static int add_file(struct listing *l, const char *name)
 {
 	uint64_t until = set_deadline();
@@ -457,7 +457,7 @@ static int list_root(struct listing *l, const struct node *dir, unsigned root)
 	return err;
 }
 
-/* A file that moved meanwhile may have been on neither root when it was looked at. */
+/* Add a file that moved during the listing: neither root may have had it when it was read. */
 static int add_moved(struct listing *l, const struct progress_move *m)
 {
 	size_t len = strlen(l->path);

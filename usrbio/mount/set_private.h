@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What set.c and set_names.c share. */
+/* Declarations that set.c and set_names.c share. */
 #ifndef MOUNT_SET_PRIVATE_H
 #define MOUNT_SET_PRIVATE_H
 
@@ -9,7 +9,7 @@
 #include "tier/set.h"
 #include "usrbio/mount/set.h"
 
-/* Of nodes of files: no file system of the machine has this number. */
+/* Device number of nodes of files; no file system of the machine has it. */
 #define SET_DEV makedev(0xfff, 0xfffff)
 
 #define SET_ACCESSES 256u
@@ -22,23 +22,24 @@ struct set_access {
 struct set_source {
 	struct tier_set *set;
 	pthread_mutex_t lock;
-	unsigned tree; /* number of the root that has the directories */
+	unsigned tree; /* number of the root that is the tree */
 	char tree_path[PATH_MAX];
 	size_t tree_len;
-	/* Opens that are not in the catalogue yet, under the lock. */
+	/* Opens that are not in the catalogue yet; under lock. */
 	struct set_access accesses[SET_ACCESSES];
 	unsigned nr_accesses;
 	uint64_t flushed_ns;
 };
 
-/* The path in the set of a name in a directory ("": of the directory itself).  0 or -errno. */
+/* Make the path in the set of a name in a directory; "": of the directory itself.  Return 0 or
+ * -errno. */
 int set_path(const struct set_source *s, const struct node *dir, const char *name,
 	     char ret[TIER_NAME_SIZE]);
 
 /*
- * Operations that meet the mover, or a change of the catalogue by another process, fail with
- * -EWOULDBLOCK.  Those on names are tried again, without the lock in between, until SET_WAIT_NS is
- * over, and then fail with -EBUSY: the kernel holds the directory meanwhile.
+ * Operations that meet the mover, or another process' change of the catalogue, fail with
+ * -EWOULDBLOCK.  Operations on names are then tried again, with the lock dropped in between.  After
+ * SET_WAIT_NS they fail with -EBUSY, because the kernel keeps the directory locked.
  *
  *	uint64_t until = set_deadline();
  *
@@ -58,10 +59,10 @@ int set_rename(struct fs *fs, struct node *dir, const char *name, struct node *t
 	       const char *to_name, unsigned flags);
 int set_list(struct fs *fs, struct node *dir, struct source_entry **ret, size_t *ret_nr);
 int set_statfs(struct fs *fs, const struct node *n, struct statvfs *ret);
-/* For owner and mode of the directory on the other roots. */
+/* Copy owner and mode of a directory to the other roots. */
 void set_dir_attr(struct fs *fs, const struct node *dir);
 
-/* Under the lock: count an open, for the policy. */
+/* Count an open, for the policy.  With the lock. */
 void set_note_access(struct set_source *s, const char *path);
 void set_flush_accesses(struct set_source *s);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The kinds of sources, and the first of them: a directory. */
+/* The table of sources, and the first kind: a directory. */
 #include "usrbio/mount/source.h"
 
 #include <fcntl.h>
@@ -15,8 +15,8 @@ static bool dir_owns(const char *name)
 }
 
 /*
- * Open the root of the source.  Read-only and without times of access it is a clone of the mounts
- * there: DIR itself stays writable, since programs publish their rings in it.
+ * Open the root of the source.  For read-only or no-atime, clone the mounts below it with these
+ * flags; DIR itself stays writable, because programs publish their rings in it.
  */
 static int dir_open_root(struct fs *fs, int *ret_root_fd, struct stat *ret_root)
 {
@@ -82,7 +82,7 @@ const struct source_ops source_dir = {
 
 const struct source_ops *source_of(const char *name)
 {
-	/* A directory last: every other name is one. */
+	/* The directory comes last, because it accepts every name. */
 	static const struct source_ops *const kinds[] = { &source_set, &source_service,
 							  &source_dir };
 	size_t i = 0;

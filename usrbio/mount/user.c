@@ -12,7 +12,7 @@
 
 #define SAYS_LEN 4096u
 #define SAYS_PAUSE_US 1000
-#define USER_END_NS (3 * NSEC_PER_SEC) /* time that an idle worker has to end */
+#define USER_END_NS (3 * NSEC_PER_SEC) /* time for an idle worker to end */
 #define SWEEP_NS NSEC_PER_SEC          /* time from the end of a client to the sweep */
 
 static int watch_fd(const struct user *u, int fd, uint64_t what)
@@ -22,7 +22,7 @@ static int watch_fd(const struct user *u, int fd, uint64_t what)
 	return epoll_ctl(u->epfd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-/* Events that wake the thread: a call, the end of a worker or of a client, words of a worker. */
+/* Events that wake the thread: a call, the end of a worker or of a client, output of a worker. */
 enum { OF_CALL, OF_WORKER, OF_CLIENT, OF_WORDS };
 
 static uint64_t event_of(unsigned kind, uint64_t number)
@@ -63,7 +63,7 @@ void user_waited(struct user *u)
 
 /* ----------------------------------------------------------------- workers */
 
-/* Return a reference to the user's worker, dead or alive; or NULL. */
+/* Return a reference to the user's worker, even if it is dead; or NULL. */
 static struct worker *any_worker(struct user *u)
 {
 	struct worker *w = NULL;
@@ -85,14 +85,14 @@ struct worker *user_worker(struct user *u)
 	return NULL;
 }
 
-/* Update what is known of the worker's rings, under the lock. */
+/* Update the sums of the worker's counters.  With the broker's lock. */
 static void read_tally(struct user *u, struct worker *w)
 {
 	if (!usrbio_tally_read(w->tally, &w->sum))
 		u->nr_lies++;
 }
 
-/* Its rings have ended, and what was published for it serves nobody any more. */
+/* Drop a worker that ended, with everything published for it. */
 static void forget_worker(struct user *u, struct worker *w)
 {
 	bool mine;
@@ -117,7 +117,7 @@ static void forget_worker(struct user *u, struct worker *w)
 		worker_unref(w);
 }
 
-/* Log some of what the worker wrote, which may be anything; false if there was nothing. */
+/* Log some output of the worker, which may be any bytes.  Return false if there was none. */
 static bool user_hear(struct user *u, const struct worker *w)
 {
 	char text[SAYS_LEN], *rest = text, *line;
@@ -135,11 +135,11 @@ static void worker_speaks(struct user *u, pid_t pid)
 {
 	struct worker *w = any_worker(u);
 
-	/* Nothing: that was the end of it. */
+	/* End of file: the worker has closed its output. */
 	if (w && w->pid == pid && !user_hear(u, w))
 		user_unwatch(u, w->says);
 	worker_unref(w);
-	/* Limit the CPU time of a worker that writes all the time. */
+	/* Pause, to limit the CPU time that a worker with endless output can use. */
 	(void)usleep(SAYS_PAUSE_US);
 }
 
@@ -163,7 +163,8 @@ static void worker_gone(struct user *u, pid_t pid)
 
 /* ------------------------------------------------------------------ thread */
 
-/* When the worker has been idle for long enough, if nobody wants it before; 0: it is not idle. */
+/* Return the time at which the worker will have been idle for long enough, ns; 0: it is not
+ * idle. */
 static uint64_t idle_at(struct user *u)
 {
 	struct worker *w;
@@ -178,7 +179,7 @@ static uint64_t idle_at(struct user *u)
 	return at;
 }
 
-/* Milliseconds until the worker was idle for long enough or the sweep is due; -1 for neither. */
+/* Return milliseconds until the worker must end or the sweep is due; -1 for neither. */
 static int user_wait_ms(struct user *u, uint64_t sweep_at)
 {
 	uint64_t at = idle_at(u), now = now_ns();
@@ -190,7 +191,7 @@ static int user_wait_ms(struct user *u, uint64_t sweep_at)
 	return at > now ? (int)((at - now) / NSEC_PER_MSEC) + 1 : 0;
 }
 
-/* End the worker, and keep the names of its semaphores for the next one; under user->start. */
+/* End the worker; the next one gets the names of its semaphores.  With user->start. */
 static void end_idle_worker(struct user *u)
 {
 	struct worker *w = any_worker(u);
@@ -201,11 +202,11 @@ static void end_idle_worker(struct user *u)
 	memcpy(u->sem, w->sem, sizeof(u->sem));
 	forget_worker(u, w);
 	worker_end(w, now_ns() + USER_END_NS);
-	/* The next worker creates the semaphores after this one has removed them. */
+	/* Reuse the names only if this was the last reference: the semaphores are removed then. */
 	u->has_sems = worker_unref(w);
 }
 
-/* The thread does nothing more, under the broker's lock. */
+/* Mark the thread as ended.  With the broker's lock. */
 static void thread_ends(struct user *u)
 {
 	closep(&u->epfd);
@@ -215,8 +216,8 @@ static void thread_ends(struct user *u)
 	(void)pthread_cond_signal(&u->b->thread_end);
 }
 
-/* End a worker that nobody has used for a while.  Return true if it has ended; the thread then ends
- * too. */
+/* End a worker that has been idle for long enough.  Return true if it ended; the thread then
+ * ends too. */
 static bool end_idle(struct user *u)
 {
 	uint64_t at;
@@ -229,7 +230,7 @@ static bool end_idle(struct user *u)
 	}
 	end_idle_worker(u);
 	broker_lock(u->b);
-	/* From here on the user may be freed. */
+	/* The user may be freed after broker_unlock(). */
 	(void)pthread_mutex_unlock(&u->start);
 	thread_ends(u);
 	broker_unlock(u->b);
@@ -239,7 +240,7 @@ static bool end_idle(struct user *u)
 static void *user_run(void *arg)
 {
 	struct user *u = arg;
-	uint64_t sweep_at = 0; /* 0: no client has ended */
+	uint64_t sweep_at = 0; /* ns; 0: no client has ended */
 	struct epoll_event ev;
 	eventfd_t calls;
 
@@ -247,8 +248,9 @@ static void *user_run(void *arg)
 		int n = epoll_wait(u->epfd, &ev, 1, user_wait_ms(u, sweep_at));
 
 		/*
-		 * A client that is killed leaves memory that it has not published yet, or not any
-		 * more.  Others of the user may be killed before they publish anything.
+		 * A killed client leaves memory that it had not published yet, or had withdrawn.
+		 * Idle ends are also a time to sweep: some clients publish nothing before they are
+		 * killed.
 		 */
 		if (n == 0 || (sweep_at && sweep_at <= now_ns())) {
 			(void)leftover_sweep(u->uid);
@@ -282,7 +284,7 @@ static void *user_run(void *arg)
 	}
 }
 
-/* Under the broker's lock. */
+/* Open the thread's descriptors and start it.  With the broker's lock. */
 static int open_thread(struct user *u)
 {
 	pthread_attr_t attr;
@@ -308,7 +310,8 @@ static int open_thread(struct user *u)
 	return err;
 }
 
-/* Have a thread, and room for one more worker.  Under user->start. */
+/* Reserve descriptors for a worker, and start the user's thread if there is none.  With
+ * user->start. */
 static int begin_worker(struct user *u)
 {
 	struct broker *b = u->b;
@@ -333,13 +336,13 @@ static int begin_worker(struct user *u)
 	return err;
 }
 
-/* Start one, and tell it what the user has open.  Under user->start. */
+/* Start a worker, and tell it about the user's open files.  With user->start. */
 static int new_worker(struct user *u, const struct caller *c, struct worker **ret)
 {
 	struct worker *w = any_worker(u);
 	int err;
 
-	/* The worker does not answer, and its end may not have been noticed yet. */
+	/* The worker does not answer, but its end may not have been noticed yet. */
 	if (w) {
 		forget_worker(u, w);
 		worker_unref(w);
@@ -348,7 +351,7 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 	if (err < 0)
 		return err;
 	err = worker_start(c, u->has_sems ? u->sem : NULL, &w);
-	/* Everybody sees the names, and may take them while no worker has them. */
+	/* The old names are taken: anybody can see them and use them while no worker has them. */
 	if (err == -EEXIST && u->has_sems)
 		err = worker_start(c, NULL, &w);
 	u->has_sems = false;
@@ -447,7 +450,7 @@ int user_get(struct broker *b, uid_t uid, struct user **ret)
 	return err;
 }
 
-/* Describe a user; under the broker's lock. */
+/* Describe a user for metrics.  With the broker's lock. */
 static struct broker_user user_look_at(struct user *u)
 {
 	struct worker *w = u->worker;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parts of the broker: users and their workers (user.c), publications (publish.c), open files
+ * Internals of the broker: users and their workers (user.c), publications (publish.c), open files
  * (broker.c).
  */
 #ifndef MOUNT_USER_H
@@ -15,47 +15,49 @@
 #include "usrbio/mount/worker_proc.h"
 
 #define USER_CACHED 256u
-#define USER_FDS 6u /* descriptors of a user with a worker */
+#define USER_FDS 6u /* descriptors that a user with a worker needs */
 
-/* After which a worker ends for which nothing is published and no file open. */
+/* A worker without publications and open files ends after this time. */
 #define USER_IDLE_NS (5 * NSEC_PER_SEC)
 
 /*
- * A user who has published something, or used a file's number.  While the user has a worker, a
- * thread waits for the end of the worker and of the user's programs: a user who blocks that worker
- * blocks nobody else.
+ * A user who has published something or used a file's number.  While the user has a worker, a
+ * thread waits for the end of the worker and of the user's programs.  The thread is per user, so a
+ * user who blocks the worker blocks nobody else.
  */
 struct user {
 	struct list link, in_bucket;
 	uid_t uid;
 	struct broker *b;
-	pthread_mutex_t start;    /* held while a worker starts, and while it is told of files; the
-				* first lock */
-	atomic_uint nr_waits;     /* threads that wait for the worker, or are about to */
-	struct worker *worker;    /* the worker, or NULL; under the broker's lock */
+	pthread_mutex_t start;    /* held while a worker starts, and while it learns of files;
+				   * the first lock */
+	atomic_uint nr_waits;     /* server threads that wait for the worker */
+	struct worker *worker;    /* or NULL; under the broker's lock */
 	struct list told, untold; /* files that the worker knows, and others */
-	struct list cached[USER_CACHED]; /* files of told, by number, that the kernel caches */
-	struct list closed;              /* files that the worker is to forget */
-	/* Of the thread; under the broker's lock, -1 while there is none. */
+	struct list cached[USER_CACHED]; /* hash by number: files of told that the kernel caches */
+	struct list closed;              /* files of which the worker must be told that they are
+					  * closed */
+	/* The thread's epoll descriptor and eventfd, -1 without a thread; under the broker's
+	 * lock. */
 	int epfd, wake;
-	atomic_bool ends; /* the thread must end */
-	uint64_t used;    /* when the worker was last used */
+	atomic_bool ends; /* tells the thread to end */
+	uint64_t used;    /* last use of the worker, ns */
 
-	/* Names of semaphores of a worker that ended because it was idle: those of the next one, so
-	 * that a program sees no other server.  Under start. */
+	/* The next worker gets the semaphore names of one that ended because it was idle, so
+	 * that programs do not notice.  Under start. */
 	bool has_sems;
 	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
-	struct log_site says; /* log site of what the workers write */
+	struct log_site says; /* rate limit for the workers' output */
 
-	/* For numbers; under the broker's lock. */
-	struct usrbio_sum past; /* of workers that have ended */
+	/* For metrics; under the broker's lock. */
+	struct usrbio_sum past; /* sums of workers that have ended */
 	uint64_t nr_starts, nr_failures;
-	uint64_t nr_lies; /* readings of tallies that were inconsistent */
+	uint64_t nr_lies; /* readings of counters that were invalid */
 };
 
 /*
- * So many of the server's threads may wait for one user's worker, which he may stop.  More of his
- * calls fail, or leave it to those that wait.
+ * Most threads of the server that wait for one user's worker, which the user may stop.  Further
+ * calls fail, or leave the work to the waiting threads.
  */
 #define USER_WAITS 32u
 
@@ -65,13 +67,13 @@ struct broker {
 	struct broker_quota quota;
 	broker_forget forget;
 	void *forget_arg;
-	pthread_mutex_t lock; /* covers all lists */
+	pthread_mutex_t lock; /* protects all lists */
 	struct list users, publications;
-	struct list buckets[BROKER_BUCKETS]; /* users by uid */
+	struct list buckets[BROKER_BUCKETS]; /* users, by uid */
 	unsigned nr_workers;
-	unsigned nr_threads;       /* threads of users */
-	pthread_cond_t thread_end; /* signalled when such a thread has ended */
-	uint64_t next;             /* index of a publication, handle of a file */
+	unsigned nr_threads;       /* running threads of users */
+	pthread_cond_t thread_end; /* signalled when one ends */
+	uint64_t next;             /* index of the next publication, handle of the next file */
 };
 
 static inline void broker_lock(struct broker *b)
@@ -87,45 +89,46 @@ static inline void broker_unlock(struct broker *b)
 /* ------------------------------------------------------------------ user.c */
 
 int user_get(struct broker *b, uid_t uid, struct user **ret);
-/* The end of the worker has begun; the user makes no calls any more. */
+/* Begin to end the worker; the user makes no further calls. */
 void user_end(struct user *u, uint64_t until_ns);
-/* The thread ends. */
+/* Make the thread end. */
 void user_end_thread(struct user *u);
-/* Worker and thread have ended. */
+/* Free a user whose worker and thread have ended. */
 void user_free(struct user *u);
 
-/* A reference of the user's worker, or NULL. */
+/* Return a reference to the user's worker, or NULL. */
 struct worker *user_worker(struct user *u);
-/* Return a reference to the user's worker, and start one if there is none. */
+/* Get a reference to the user's worker; start one if there is none. */
 int user_need_worker(struct user *u, const struct caller *c, struct worker **ret);
 
 /* Return true if another thread may wait; call user_waited() later. */
 bool user_may_wait(struct user *u);
 void user_waited(struct user *u);
 
-/* Make the thread handle closed files. */
+/* Make the thread tell the worker about closed files. */
 void user_wake(struct user *u);
 
-/* Wake the thread when that process ends, so that it removes the publication. */
+/* Let the thread remove the publication when that process ends. */
 int user_watch_client(const struct user *u, int pidfd, uint64_t index);
 void user_unwatch(const struct user *u, int pidfd);
 
 /* --------------------------------------------------------------- publish.c */
 
-/* The process that published it has ended. */
+/* Remove the publication of a process that has ended. */
 void publish_client_gone(struct broker *b, uint64_t index);
-/* The worker that served them has ended. */
+/* Remove the publications of a worker that has ended. */
 void publish_worker_gone(struct user *u, const struct worker *w);
 
 /* ---------------------------------------------------------------- broker.c */
 
-/* Tell the worker of files that it does not know.  Under user->start, so that none goes. */
+/* Tell the worker about files that it does not know yet.  With user->start, so that none is
+ * removed. */
 int files_tell(struct user *u, struct worker *w);
-/* The kernel forgets ranges of files that the user may write to. */
+/* Make the kernel drop its cache of ranges of files that the user may write to. */
 void files_written(struct user *u, const struct link_range *ranges, unsigned nr);
-/* Tell the worker of files that were closed. */
+/* Tell the worker about closed files. */
 void files_closed(struct user *u);
-/* The worker that knew them has ended. */
+/* Mark the files of a worker that has ended as unknown to the next one. */
 void files_worker_gone(struct user *u, const struct worker *w);
 
 #endif

@@ -2,15 +2,15 @@
 /*
  * The virtual tree of 3FS: directories by which programs talk to the server.
  *
- *	3fs-virt/		found by name in the root, not listed there
- *	3fs-virt/iovs/		publications, each a link to shared memory, and links to the
- *				semaphores by which the server is told of requests
- *	3fs-virt/rm-rf/		making a link here to a path removes that, with all in it
- *	3fs-virt/get-conf/	settings, each a link to its value
- *	3fs-virt/set-conf/	making a link here sets the one of its name
+ * 3fs-virt/		found by name in the root, not listed there
+ * 3fs-virt/iovs/		publications, each a link to shared memory, and links to the
+ *			semaphores by which clients tell the server about requests
+ * 3fs-virt/rm-rf/		making a link here removes the link's target, recursively
+ * 3fs-virt/get-conf/	settings, each a link to its value
+ * 3fs-virt/set-conf/	making a link here sets the setting of that name
  *
- * Whatever else is tried there gives EPERM.  Inode numbers are 3FS's: negative.  Those of settings
- * are not: publications, which are counted on and on, would come to 3FS's.
+ * Any other change gives EPERM.  Inode numbers are 3FS's, which are negative, except those of
+ * settings: 3FS's numbers for these could collide with the growing numbers of publications.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -30,7 +30,7 @@
 
 #define VIRT ((fuse_ino_t)-2)
 #define RMRF ((fuse_ino_t)-3)
-#define DONE ((fuse_ino_t)-4) /* what a link in rm-rf or set-conf is: nothing */
+#define DONE ((fuse_ino_t)-4) /* of a link in rm-rf or set-conf, which does not persist */
 #define GET_CONF ((fuse_ino_t)-5)
 #define SET_CONF ((fuse_ino_t)-6)
 #define CONF(index) ((fuse_ino_t)-16 - (index))
@@ -40,9 +40,9 @@
 #define LINK(index) (LINKS - (index))
 
 /*
- * The kernel locks a directory while a link is made there, and that may take long: a worker starts,
- * a tree is removed.  So each user has an inode of his own of these directories, and waits for
- * nobody else.  Names are looked up each time, so that each user finds his.
+ * Per-user inodes of directories in which making a link may be slow, because a worker starts or a
+ * tree is removed: the kernel locks the directory until then, so another user must have another
+ * inode.  Names are looked up each time, so each user finds the own inode.
  */
 #define USER_DIRS (UINT64_C(1) << 63)
 static const fuse_ino_t user_dirs[] = { IOVS, RMRF };
@@ -60,7 +60,7 @@ static const struct {
 	{ "set-conf", SET_CONF },
 };
 
-/* The operations of what is not virtual. */
+/* The operations for all other inodes. */
 static struct fuse_lowlevel_ops real;
 
 static struct caller caller_of(fuse_req_t req)
@@ -75,7 +75,7 @@ static uid_t uid_of(fuse_req_t req)
 	return fuse_req_ctx(req)->uid;
 }
 
-/* The user's own inode of a directory, or that of all. */
+/* Return the user's inode of a directory, or the inode that all users share. */
 static fuse_ino_t inode_for(fuse_ino_t ino, uid_t uid)
 {
 	for (fuse_ino_t i = 0; i < ARRAY_SIZE(user_dirs); i++)
@@ -84,7 +84,7 @@ static fuse_ino_t inode_for(fuse_ino_t ino, uid_t uid)
 	return ino;
 }
 
-/* The directory of which that is some user's inode, or the inode itself. */
+/* Return the shared inode of a user's directory; any other inode is returned unchanged. */
 static fuse_ino_t common(fuse_ino_t ino)
 {
 	fuse_ino_t i = (ino ^ USER_DIRS) >> 32;
@@ -116,7 +116,7 @@ static bool virt_is_dir(fuse_ino_t ino)
 	return ino == VIRT;
 }
 
-/* Which setting is it? */
+/* Return true for a setting's inode, with the setting's index. */
 static bool conf_of(fuse_ino_t ino, uint64_t *ret_index)
 {
 	*ret_index = CONF(0) - ino;
@@ -193,7 +193,7 @@ static void virt_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *
 
 /* ------------------------------------------------------------------- names */
 
-/* Links are looked up each time: each user sees his own. */
+/* Reply with an entry.  The kernel does not cache it, because each user sees other links. */
 static void reply_entry(fuse_req_t req, int err, const struct stat *st)
 {
 	struct fuse_entry_param e = { .ino = inode_for(st->st_ino, uid_of(req)), .attr = *st };
@@ -236,7 +236,7 @@ static int virt_find(fuse_req_t req, fuse_ino_t parent, const char *name, struct
 	return err;
 }
 
-/* The one name in the root that is ours. */
+/* Return true for 3fs-virt in the root. */
 static bool virt_is_ours(fuse_ino_t parent, const char *name)
 {
 	return parent == FUSE_ROOT_ID && !strcmp(name, USRBIO_VIRT);
@@ -289,7 +289,7 @@ static void virt_readlink(fuse_req_t req, fuse_ino_t ino)
 		(void)fuse_reply_readlink(req, target);
 		return;
 	}
-	/* Neither a semaphore nor a publication. */
+	/* The inode is neither a semaphore nor a publication. */
 	if (ino > LINKS && (ino > SEM(0) || ino <= SEM(USRBIO_PRIORITIES))) {
 		(void)fuse_reply_err(req, ENOENT);
 		return;
@@ -305,13 +305,13 @@ static void virt_readlink(fuse_req_t req, fuse_ino_t ino)
 		(void)fuse_reply_err(req, -err);
 	else
 		(void)fuse_reply_readlink(req, ino > LINKS ? target : l.target);
-	/* Of device memory it is a secret. */
+	/* A target of device memory contains a secret. */
 	explicit_bzero(l.target, sizeof(l.target));
 }
 
 /* ----------------------------------------------------------------- publish */
 
-/* Shared memory of the caller, by its name in /dev/shm and no link there. */
+/* Open the caller's shared memory by its name in /dev/shm, which must not be a link. */
 static int open_shm(const struct caller *c, const char *name, struct stat *ret_st)
 {
 	struct open_how how = {
@@ -331,7 +331,7 @@ static int open_shm(const struct caller *c, const char *name, struct stat *ret_s
 	err = -errno;
 	caller_end();
 	(void)close(dir);
-	/* ENOENT would say that the mount is none of 3FS. */
+	/* Not ENOENT: clients take that for a mount that is not 3FS's. */
 	if (fd < 0)
 		return err == -EACCES || err == -EMFILE || err == -ENFILE ? err : -EINVAL;
 	if (fstat(fd, ret_st) < 0)
@@ -396,7 +396,7 @@ static int virt_remove_tree(fuse_req_t req, const char *target)
 
 static void virt_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-	/* The kernel wants a link where one was made; of a command there is none afterwards. */
+	/* The kernel needs an entry for the new link.  A command leaves no link. */
 	struct stat st = { .st_ino = DONE, .st_mode = S_IFLNK | 0777, .st_nlink = 1 };
 
 	parent = common(parent);
@@ -453,7 +453,7 @@ static void virt_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct f
 		real.fsyncdir(req, ino, datasync, fi);
 }
 
-/* The entry behind an offset, and the offset behind it.  False: there is none. */
+/* Get the entry at an offset and advance the offset.  Return false after the last entry. */
 static bool virt_next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char name[USRBIO_NAME_MAX],
 			    struct stat *ret)
 {

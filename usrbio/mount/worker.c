@@ -2,12 +2,13 @@
 /*
  * penstock-worker SOCKET SOCKET TALLY SEMAPHORE SEMAPHORE SEMAPHORE UID
  *
- * Executes the rings of one user of a mount, as that user.  The broker starts it, and hands it
- * files, shared memory and rings (link.h).  It counts in the memory of the descriptor TALLY.
+ * Executes the rings of one user of a mount, as that user.  The broker starts it and sends it
+ * files, shared memory and rings (link.h).  Its counters are in the memory of descriptor TALLY.
  *
- * Each priority has watchers, one of which waits for the semaphore that clients post.  It executes
- * the requests itself: waking another thread for that takes longer than a small one.  Where clients
- * post while it is at work, it lets another watcher wait before it begins with much.
+ * Each priority has watchers.  One of them waits for the semaphore that clients post.  It then
+ * executes the requests itself, because waking another thread takes longer than a small request.
+ * If posts recently came while it was working, it lets another watcher wait before it begins longer
+ * work.
  */
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -34,22 +35,22 @@
 
 #define DRAIN_NS NSEC_PER_SEC
 #define SEM_MODE 0600
-#define SPIN_NS 20000u /* time that a watcher polls a semaphore before it sleeps */
-#define MUCH_NS 30000u /* amount of work whose end other posts should not wait for */
+#define SPIN_NS 20000u /* time for which a watcher polls before it sleeps, ns */
+#define MUCH_NS 30000u /* amount of work before which another watcher takes over waiting, ns */
 #define WATCHERS_MAX 4u
 #define CROSSED_MAX 16u
 
-/* A file, a buffer or a ring that the broker handed over. */
+/* A file, buffer or ring that the broker sent. */
 struct thing {
 	struct list link;
-	struct list watched; /* a ring: watch->rings */
+	struct list watched; /* a ring: on watch->rings */
 	uint64_t handle;
-	enum link_op op; /* operation by which it came */
+	enum link_op op; /* LINK_*_ADD */
 	struct server_file *file;
 	struct server_buffer *buffer;
 	struct pst_mem *mem;
 	struct server_ring *ring;
-	struct watch *watch; /* watch of a ring */
+	struct watch *watch; /* a ring's */
 	void *map;
 	size_t size;
 };
@@ -59,19 +60,18 @@ struct watch {
 	const char *name;
 	sem_t *sem;
 	pthread_mutex_t wait; /* held by the watcher that waits; the first lock */
-	struct spin spin;     /* state of the waiting watcher's polls */
-	unsigned crossed;     /* posts that recently came while another watcher was at work; of
-			       * the waiting watcher */
-	atomic_uint at_work;  /* watchers that are executing requests */
+	struct spin spin;     /* under wait */
+	unsigned crossed;     /* under wait: grows when posts come while another watcher works */
+	atomic_uint at_work;  /* watchers that execute requests */
 	pthread_rwlock_t lock;
 	struct list rings;
 };
 
 static struct {
 	struct server *server;
-	struct list things; /* of the thread that the broker talks to */
+	struct list things; /* used by the thread that answers the broker */
 	struct watch watches[USRBIO_PRIORITIES];
-	int tell; /* link_tell() */
+	int tell; /* socket for link_tell(); under telling */
 	pthread_mutex_t telling;
 } my = { .telling = PTHREAD_MUTEX_INITIALIZER };
 
@@ -98,13 +98,13 @@ static void worker_await(struct watch *w)
 
 	if (!spin_until(&w->spin, SPIN_NS, is_posted, w))
 		usrbio_sem_wait(w->sem, UINT64_MAX);
-	/* Reset the semaphore before reading the rings, so that no later entry is missed. */
+	/* Reset before reading the rings, so that no later entry is missed. */
 	usrbio_sem_reset(w->sem);
 	crossed |= atomic_load(&w->at_work);
 	w->crossed = crossed ? MIN(w->crossed + 2, CROSSED_MAX) : w->crossed - !!w->crossed;
 }
 
-/* Serve rings that may have entries.  Return true if the caller is still the waiting watcher. */
+/* Serve rings that may have entries.  Return true if the caller still is the waiting watcher. */
 static bool serve_rings(struct watch *w)
 {
 	bool waits = true, alone = !w->crossed;
@@ -113,7 +113,7 @@ static bool serve_rings(struct watch *w)
 
 	(void)atomic_fetch_add(&w->at_work, 1);
 	(void)pthread_rwlock_rdlock(&w->lock);
-	/* Later entries of the only ring are found by the thread that serves it. */
+	/* If there is only one ring, the thread that serves it finds later entries. */
 	alone |= w->rings.next == w->rings.prev;
 	list_for_each (e, &w->rings) {
 		struct server_ring *r = list_entry(e, struct thing, watched)->ring;
@@ -159,7 +159,7 @@ static int open_sem(const char *name, sem_t **ret)
 	*ret = mmap(NULL, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (*ret == MAP_FAILED)
 		return -errno;
-	/* glibc's clients read there that others wait for it. */
+	/* Initialise: glibc's clients read in there that the semaphore is shared. */
 	return sem_init(*ret, 1, 0) < 0 ? -errno : 0;
 }
 
@@ -176,7 +176,7 @@ static int start_watcher(struct watch *w)
 	return -err;
 }
 
-/* Start as many watchers as could work in parallel; one is enough. */
+/* Start a watcher per CPU, up to WATCHERS_MAX; one is enough to work. */
 static int start_watchers(struct watch *w)
 {
 	cpu_set_t set;
@@ -192,7 +192,7 @@ static int start_watchers(struct watch *w)
 	return err;
 }
 
-/* Clients must not wait behind others that come again and again. */
+/* Prefer writers, which readers that come again and again would starve. */
 static int init_lock(pthread_rwlock_t *lock)
 {
 	pthread_rwlockattr_t attr;
@@ -241,7 +241,7 @@ static int worker_map(struct thing *t, uint64_t size, int fd)
 	return 0;
 }
 
-/* A file that this process opens by its name, as its user. */
+/* Add a file that this process opens by its name, with the user's rights. */
 static int worker_add_name(struct thing *t, const struct link_msg *msg, int fd)
 {
 	uint32_t flags = (msg->how & LINK_FILE_READ ? PST_FILE_READ : 0) |
@@ -299,7 +299,7 @@ static int add_ring(struct thing *t, const struct link_msg *msg, int fd)
 	return err;
 }
 
-/* The software device's: the broker has opened it. */
+/* Fill in a grant of the software device, whose memory the broker has opened. */
 static int soft_grant(struct pst_grant *g, int fd)
 {
 	struct usrbio_soft s;
@@ -315,7 +315,7 @@ static int soft_grant(struct pst_grant *g, int fd)
 	return 0;
 }
 
-/* Which GPU a number means only CUDA knows: the grant has no UUID. */
+/* Add device memory.  Only CUDA knows which GPU the number means, so its grant has no UUID. */
 static int add_device(struct thing *t, const struct link_msg *msg, int fd)
 {
 	struct pst_grant g = {
@@ -339,7 +339,7 @@ static int add_device(struct thing *t, const struct link_msg *msg, int fd)
 	return err;
 }
 
-/* Memory that requests may touch still stays mapped until the end. */
+/* Free a thing.  Memory that requests may still touch stays mapped until the process ends. */
 static void worker_destroy(struct thing *t)
 {
 	bool quiet = true;
@@ -439,8 +439,9 @@ static int worker_serve(int sock)
 }
 
 /*
- * Make the kernel drop its cache of these ranges: it must not be written over them later, nor hide
- * them from a reader who sees the completion.  Without a broker this returns soon.
+ * Make the kernel write back and drop its cache of these ranges.  Otherwise old pages could
+ * overwrite them later, or hide them from a reader that sees the completion.  Returns soon if the
+ * broker is gone.
  */
 static void writes(const struct server_range *ranges, unsigned nr)
 {
@@ -486,7 +487,7 @@ static int mount_worker_begin(int tally, char *const sems[])
 	return err;
 }
 
-/* Rings first, so that nothing is under way. */
+/* Free everything, rings first, so that no requests are in flight. */
 static void mount_worker_end(void)
 {
 	static const enum link_op order[] = { LINK_RING_ADD, LINK_BUFFER_ADD, LINK_DEVICE_ADD,
@@ -503,7 +504,7 @@ static void mount_worker_end(void)
 	(void)server_free(my.server);
 }
 
-/* What is left of root's rights: securebits(7) may keep capabilities when users change. */
+/* Drop all capabilities: securebits(7) may keep some when the user changes. */
 static int drop_capabilities(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -513,17 +514,17 @@ static int drop_capabilities(void)
 }
 
 /*
- * Become the user's process, which no other process of the user may trace or inspect: it may have
- * files that one of them opened and others may not open.  Before this nobody could: a process that
- * was root's and has not called exec since cannot be traced.  If the server belongs to the user, it
- * could be traced instead, so nothing needs protection.
+ * Become the user's process.  No other process of the user may trace or inspect it, because it may
+ * have files that one of them opened and others may not open.  Before this nobody can trace it,
+ * because it was root's and has not called exec since.  If the server runs as the user, the user
+ * could trace the server instead, so nothing needs protection.
  */
 static int become_user(const char *text)
 {
 	uid_t uid = (uid_t)strtoul(text, NULL, 10);
 	int err = 0;
 
-	/* The effective user counts, as for the broker. */
+	/* Check the effective user, as the broker does. */
 	if (geteuid() != 0)
 		return 0;
 	if (uid && setresuid(uid, uid, uid) < 0)
@@ -545,7 +546,7 @@ int main(int argc, char *argv[])
 	}
 	sock = atoi(argv[1]);
 	my.tell = atoi(argv[2]);
-	/* The broker ends it; what a terminal sends is for the broker. */
+	/* Ignore a terminal's signals, which are for the broker; the broker ends the worker. */
 	(void)signal(SIGINT, SIG_IGN);
 	(void)signal(SIGHUP, SIG_IGN);
 	err = become_user(argv[4 + USRBIO_PRIORITIES]);
@@ -555,7 +556,7 @@ int main(int argc, char *argv[])
 		return 1;
 	}
 	err = mount_worker_begin(atoi(argv[3]), argv + 4);
-	/* One that is stopped when the server is killed goes on, and ends. */
+	/* SIGCONT: when the server is killed, a stopped worker continues, and then ends. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGCONT);
 	if (err == 0)
 		err = worker_serve(sock);

@@ -24,24 +24,24 @@
 
 #define PROGRAM "penstock-worker"
 #define ANSWER_MS 3000
-#define DEVICE_MS 30000 /* time for loading a vendor's library and creating a context */
+#define DEVICE_MS 30000 /* time for loading a vendor's library and creating a context, ms */
 #define END_MS 3000
-#define STOPPED_MS 5 /* between checks whether a silent worker is stopped by a signal */
+#define STOPPED_MS 5 /* interval for checking whether a silent worker is stopped, ms */
 #define ENV_MAX 64u
 
 #define ERRNO_MAX 4095
 #define SAYS_MAX 512u
-#define END_TEXT_MS 1000 /* time from the end of its socket to the end of the process */
+#define END_TEXT_MS 1000 /* time from the socket's end to the end of the process, ms */
 
-/* Steps on the way to a worker, as the log names them. */
+/* Steps of starting a worker; the log has their names. */
 enum step { STEP_PREPARE, STEP_FORK, STEP_GROUPS, STEP_EXEC, STEP_HELLO };
 
-/* What a child reports that did not become a worker. */
+/* The report of a child that could not become a worker. */
 struct failure {
 	int32_t step, err;
 };
 
-/* What the child needs to become the worker, created before fork(). */
+/* Everything that the child needs, prepared before fork(). */
 struct start {
 	char path[PATH_MAX];
 	char uid_text[16], sock_text[2][16], tally_text[16];
@@ -50,14 +50,14 @@ struct start {
 	gid_t gid;
 	gid_t *groups;
 	size_t nr_groups;
-	int socks[2]; /* sockets for answers and for reports */
+	int socks[2]; /* for answers and for reports */
 	int tally;
 	int null;             /* /dev/null */
-	int says[2], fail[2]; /* pipes: standard error, and a struct failure */
+	int says[2], fail[2]; /* pipes: standard error; a struct failure */
 	struct failure why;
 };
 
-/* The worker lies beside the broker. */
+/* Find the worker's program in the broker's directory. */
 static int worker_proc_find_program(char ret[PATH_MAX])
 {
 	ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - sizeof(PROGRAM));
@@ -73,8 +73,7 @@ static int worker_proc_find_program(char ret[PATH_MAX])
 	return access(ret, X_OK) < 0 ? -errno : 0;
 }
 
-/* Pick the variables of the broker's environment that concern the library, its loader, and
- * sanitizers. */
+/* Pick the environment variables that concern the library, its loader and sanitizers. */
 static void pick_env(const char *ret[ENV_MAX + 1])
 {
 	static const char *const keep[] = { "PST", "LD_", "PATH=", "ASAN_", "TSAN_", "UBSAN_" };
@@ -87,7 +86,7 @@ static void pick_env(const char *ret[ENV_MAX + 1])
 	ret[nr] = NULL;
 }
 
-/* In the child. */
+/* Report the failed step to the broker and exit.  Runs in the child. */
 static _Noreturn void worker_proc_give_up(const struct start *s, enum step step)
 {
 	struct failure f = { step, errno };
@@ -96,12 +95,12 @@ static _Noreturn void worker_proc_give_up(const struct start *s, enum step step)
 	_exit(126);
 }
 
-/* In the child: only calls that are safe after fork() of a process with threads. */
+/* Become the worker.  Runs in the child, so only async-signal-safe calls. */
 static void worker_proc_become(const struct start *s)
 {
 	union {
 		const char *const *from;
-		char *const *to; /* what exec asks for and does not change */
+		char *const *to; /* execve() lacks const */
 	} argv = { s->argv }, env = { s->env };
 	static const struct rlimit none_of;
 	sigset_t none;
@@ -109,20 +108,19 @@ static void worker_proc_become(const struct start *s)
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	/*
-	 * The raw calls: glibc's want the other threads to follow.  The worker becomes the user's
-	 * by itself, behind exec(), so that no process of his can trace it from its first moment.
+	 * Raw system calls: glibc's functions would change all threads.  The worker itself changes
+	 * its user after exec(), so that the user can never trace it.
 	 */
 	if (geteuid() == 0 && (syscall(SYS_setgroups, s->nr_groups, s->groups) < 0 ||
 			       syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0))
 		worker_proc_give_up(s, STEP_GROUPS);
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	/* Nothing of a terminal or of a log: whoever can trace the worker could read or write
-	 * there. */
+	/* Detach from the terminal and the log: whoever can trace the worker could use them. */
 	(void)setsid();
 	(void)dup2(s->null, STDIN_FILENO);
 	(void)dup2(s->null, STDOUT_FILENO);
 	(void)dup2(s->says[1], STDERR_FILENO);
-	/* It is another program's memory that a core would show. */
+	/* No core file: it would contain other programs' memory. */
 	(void)setrlimit(RLIMIT_CORE, &none_of);
 	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++)
 		(void)fcntl(s->socks[i], F_SETFD, 0);
@@ -152,7 +150,7 @@ static int name_sems(struct worker *w)
 	return 0;
 }
 
-/* Memory in which the worker counts.  Its size cannot change any more. */
+/* Make the memory for counters, whose size is sealed. */
 static int make_tally(struct worker *w, int *ret_fd)
 {
 	static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -191,7 +189,7 @@ static int worker_proc_prepare(struct start *s, struct worker *w, const struct c
 		s->argv[4 + p] = w->sem[p];
 	pick_env(s->env);
 	s->null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	/* Neither end waits for the other. */
+	/* Non-blocking: neither end may wait for the other. */
 	if (s->null < 0 || pipe2(s->says, O_CLOEXEC | O_NONBLOCK) < 0 ||
 	    pipe2(s->fail, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
@@ -200,8 +198,8 @@ static int worker_proc_prepare(struct start *s, struct worker *w, const struct c
 }
 
 /*
- * Wait ms for a descriptor of the worker to be readable.  Kill a worker that its user has stopped:
- * it would never answer.  1; 0 after ms; -EREMOTEIO for a stopped worker.
+ * Wait until a descriptor of the worker is readable, for up to ms.  Kill a worker that a signal has
+ * stopped, because it would never answer.  Return 1; 0 after ms; -EREMOTEIO for a stopped worker.
  */
 static int wait_readable(const struct worker *w, int fd, int ms)
 {
@@ -223,8 +221,7 @@ static int wait_readable(const struct worker *w, int fd, int ms)
 	return poll(&pfd, 1, 0) > 0;
 }
 
-/* Receive an answer.  Return 0; -EREMOTEIO if the worker has ended; -ETIMEDOUT if it takes too
- * long. */
+/* Receive an answer.  Return 0; -EREMOTEIO if the worker has ended; -ETIMEDOUT. */
 static int worker_proc_receive(struct worker *w, int ms, struct link_msg *ret)
 {
 	int r = wait_readable(w, w->sock, ms);
@@ -234,7 +231,7 @@ static int worker_proc_receive(struct worker *w, int ms, struct link_msg *ret)
 	return link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
-/* Return the result of an answer: 0 or -errno, whatever the worker sent. */
+/* Return an answer's result as 0 or -errno, whatever number the worker sent. */
 static int result_of(const struct link_msg *answer)
 {
 	if (answer->result > 0)
@@ -271,7 +268,7 @@ size_t worker_said(const struct worker *w, char *ret, size_t len)
 	return (size_t)MAX(n, 0);
 }
 
-/* What is missing for a worker that could not be started, as far as that is known. */
+/* Return a cure for a worker that could not be started; "none known" otherwise. */
 static const char *cure(const struct failure *f)
 {
 	if (f->step == STEP_PREPARE && (f->err == ENOENT || f->err == EACCES))
@@ -289,7 +286,7 @@ static const char *cure(const struct failure *f)
 	return "none known";
 }
 
-/* It is not there, and its user sees EREMOTEIO at most. */
+/* Log why a worker could not be started; its user only sees EREMOTEIO. */
 static void say_why(const struct worker *w, const struct start *s, int err)
 {
 	static const char *const steps[] = { "prepare", "fork", "setgroups", "exec", "hello" };
@@ -343,7 +340,7 @@ static int worker_proc_spawn(struct worker *w, struct start *s)
 	return result_of(&hello);
 }
 
-/* A worker that reads nothing must not block the server. */
+/* Make a socket pair.  Sending has a timeout, because a worker may stop reading. */
 static int pair(int *ret_ours, int *ret_its)
 {
 	const struct timeval timeout = { .tv_sec = ANSWER_MS / 1000 };
@@ -390,7 +387,7 @@ static int worker_proc_start(struct worker *w, const struct caller *c)
 	return err;
 }
 
-/* Its process has ended or is going to. */
+/* Wait for the end of the worker's process; kill it after a time. */
 static void worker_proc_reap(struct worker *w)
 {
 	uint64_t now = now_ns();
@@ -410,7 +407,7 @@ static void worker_proc_destroy(struct worker *w)
 {
 	char path[USRBIO_SHM_NAME_MAX + 8];
 
-	closep(&w->sock); /* for the worker the end */
+	closep(&w->sock); /* makes the worker end */
 	worker_proc_reap(w);
 	if (w->listens) {
 		(void)shutdown(w->heard, SHUT_RDWR);
@@ -422,12 +419,12 @@ static void worker_proc_destroy(struct worker *w)
 	if (w->tally) {
 		union {
 			const void *from;
-			void *to; /* what munmap() asks for */
+			void *to; /* munmap() lacks volatile and const */
 		} tally = { w->tally };
 
 		(void)munmap(tally.to, sizeof(*w->tally));
 	}
-	/* One that was killed has left them. */
+	/* Remove the semaphores, which a killed worker leaves. */
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
 		(void)snprintf(path, sizeof(path), "/sem.%s", w->sem[p]);
 		(void)shm_unlink(path);
@@ -475,7 +472,8 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 		if (err == 0)
 			err = worker_proc_receive(
 				w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS, &answer);
-		/* A worker that was ended by worker_end(), or ended by itself, did not hang. */
+		/* Report only a worker that hangs: not one that ended by itself or by
+		 * worker_end(). */
 		if (err < 0 && !atomic_exchange(&w->dead, true)) {
 			count_add(&counts.unanswered[msg->op], 1);
 			if (err == -ETIMEDOUT)

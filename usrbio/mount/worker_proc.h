@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A worker, as the broker sees it: a process of a user, and a socket to it. */
+/* A user's worker, as the broker uses it: the process and the sockets to it. */
 #ifndef MOUNT_WORKER_PROC_H
 #define MOUNT_WORKER_PROC_H
 
@@ -18,46 +18,47 @@ struct worker {
 	int pidfd;
 	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
 
-	pthread_mutex_t lock; /* covers a question and its answer */
+	pthread_mutex_t lock; /* held for a question and its answer */
 	int sock;
-	atomic_bool dead; /* the worker does not answer */
-	int heard;        /* socket on which it reports: link_listen() */
-	bool listens;     /* a thread listens on heard */
+	atomic_bool dead; /* does not answer */
+	int heard;        /* socket for reports: link_listen() */
+	bool listens;     /* a thread receives reports */
 	pthread_t listener;
-	uint64_t until; /* worker_end() */
-	int says;       /* pipe of its standard error */
+	uint64_t until; /* deadline of worker_end(), ns */
+	int says;       /* read end of its standard error */
 	const struct usrbio_tally *tally;
 
 	/* Under the broker's lock. */
 	unsigned nr_links, nr_rings;
 	uint64_t bytes;
-	struct usrbio_sum sum; /* sums of the tally that were accepted */
+	struct usrbio_sum sum; /* accepted sums of its counters */
 };
 
 /*
- * Start a worker for the caller's user, with these names of its semaphores, or NULL for new ones.
- * Return 0 with a reference, or -errno, and the log says why.
+ * Start a worker for the caller's user.  sems: names of its semaphores; NULL: make new names.
+ * Return 0 with a reference in *ret; -errno, with the cause in the log.
  */
 int worker_start(const struct caller *c, char (*sems)[USRBIO_SHM_NAME_MAX], struct worker **ret);
 
-/* Ask the worker, and return its result; -EREMOTEIO without an answer, and then the worker is
- * ended. */
+/* Ask the worker.  Return its result; -EREMOTEIO if it did not answer: then it is ended. */
 int worker_ask(struct worker *w, const struct link_msg *msg, int fd);
 
-/* Start a thread that receives its reports; once, and not before anybody else knows the worker. */
+/* Start a thread that receives the worker's reports.  Call this once, while no other thread
+ * knows the worker. */
 int worker_listen(struct worker *w, void *(*thread)(void *), void *arg);
 
-/* Begin to end the worker; the last reference waits for its end until then (now_ns()). */
+/* Begin to end the worker.  Dropping the last reference waits for the end of its process until
+ * that time of now_ns(). */
 void worker_end(struct worker *w, uint64_t until_ns);
 
-/* Return true if a signal keeps it from running (SIGSTOP). */
+/* Return true if the worker is stopped by a signal (SIGSTOP). */
 bool worker_is_stopped(const struct worker *w);
 
-/* Describe how the process ended, for the log: "exit=1", "signal=KILL".  Return false if it has not
- * ended. */
+/* Write how the process ended, for the log: "exit=1", "signal=KILL".  Return false while it
+ * runs. */
 bool worker_status(const struct worker *w, char ret[32]);
 
-/* Read some of what it wrote to standard error, and return the length. */
+/* Read some of the worker's standard error.  Return the number of bytes. */
 size_t worker_said(const struct worker *w, char *ret, size_t len);
 
 struct worker *worker_ref(struct worker *w);

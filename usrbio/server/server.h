@@ -16,11 +16,11 @@
  * -EBADF	no file has the number
  * -EACCES	no file of that number is open for the ring's direction
  * -EINVAL	no buffer has the UUID; the range exceeds the buffer or crosses a block;
- * 	a length of 0; the file range ends above INT64_MAX; an invalid slot
+ *	a length of 0; the file range ends above INT64_MAX; an invalid slot
  * -ENODATA	a hole, where holes are forbidden
  * -EINTR	the request was cancelled
  * -errno	of libpenstock, if it is in 3FS's list of errors or one of EBUSY EDQUOT
- * 	EFAULT ENODEV EOPNOTSUPP ESTALE ETIMEDOUT; -EIO for any other
+ *	EFAULT ENODEV EOPNOTSUPP ESTALE ETIMEDOUT; -EIO for any other
  *
  * Only the server's owner makes these calls, from any thread; clients do not.  int results are 0 or
  * -errno, with the text of pst_error_text() if libpenstock gave one.  In a forked child they are
