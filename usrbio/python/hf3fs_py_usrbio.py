@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Rings of file requests over shared memory, for programs written for 3FS's usrbio.
 
-Calls, classes and their arguments are those of 3FS's module of this name.  It is a thin layer
-over libhf3fs_api_shared.so: <hf3fs_usrbio.h> says what the calls do and which errors they
-give.  HF3FS_LIBRARY_PATH, the library or its folder, comes before the loader's own choice.
+Calls, classes and their arguments are those of 3FS's module of this name.  The module is a thin
+layer over libhf3fs_api_shared.so; <hf3fs_usrbio.h> documents the calls and their errors.
+HF3FS_LIBRARY_PATH, the path of the library or of its directory, overrides the loader's search.
 
     ring = ioring("/mnt", entries=64, for_read=True)
     ring.prepare(iov[0:4096], True, fd, 0, userdata="first")
     for done in ring.submit().wait(min_results=1):
         print(done.userdata, done.result)      # bytes, or -errno
 
-Any thread may use any object: requests of one ring are prepared by one thread at a time, and
-their completions taken by one at a time; others wait their turn.  Calls that fail raise OSError.
+Any thread may use any object.  One thread at a time prepares requests of a ring, and one takes
+completions; other threads wait.  Calls that fail raise OSError.
 """
 import atexit
 import contextlib
@@ -37,8 +37,8 @@ _IOC_FSYNC = 0x8004680B
 _PUNCH_RANGES = 1000
 _MOUNT_MAX = 4096
 _CQES = 1024  # completions taken by one call
-_SLICE = 0.1  # seconds that a thread is out of Python: signals are handled in between
-_EARLY = 0.001  # seconds by which a call that did not wait to its end ends before it, at least
+_SLICE = 0.1  # longest single wait, s: Python handles signals between two waits
+_EARLY = 0.001  # a wait that ends at least this much before its deadline, s, was cut short
 
 
 # ------------------------------------------------------------------- library
@@ -131,7 +131,7 @@ def _error(err, text):
 
 
 def _path(value):
-    """What C gets for a path.  It would take a 0 for its end."""
+    """Encode a path for C.  ValueError for a null byte, which C takes for the end."""
     data = os.fsencode(value)
     if b"\0" in data:
         raise ValueError(f"{value!r} contains a null byte")
@@ -139,7 +139,7 @@ def _path(value):
 
 
 def _number(value, low, high, name):
-    """An integer of any type, in a range: C would cut it silently."""
+    """Return an integer of any type.  ValueError out of range: ctypes would truncate it."""
     n = operator.index(value)
     if not low <= n <= high:
         raise ValueError(f"{name} {n} is not in {low}..{high}")
@@ -155,7 +155,7 @@ def _unsigned(value, name):
 
 
 def _address(view):
-    """Where a buffer begins; it must be writable and in one piece."""
+    """Return the address of a buffer, which must be writable and contiguous."""
     return ctypes.addressof((ctypes.c_char * 0).from_buffer(view))
 
 
@@ -163,7 +163,7 @@ def _address(view):
 
 
 def extract_mount_point(path):
-    """The mount point that an existing path lies beneath, or None."""
+    """Return the mount point of an existing path, or None if it is not on a mount of 3FS."""
     name = ctypes.create_string_buffer(_MOUNT_MAX)
     length = _lib.hf3fs_extract_mount_point(name, _MOUNT_MAX, _path(path))
     if length > _MOUNT_MAX:
@@ -172,7 +172,7 @@ def extract_mount_point(path):
 
 
 def register_fd(fd, flags=0):
-    """Let rings use an open file, as it is open now, until deregister_fd()."""
+    """Let rings use an open file until deregister_fd(), in the mode that it is open in now."""
     err = _lib.hf3fs_reg_fd(_int(fd, "fd"), _unsigned(flags, "flags"))
     if err == errno.EBADF:
         raise _error(err, f"fd {fd} is not open on a mount of 3FS or in a directory that was "
@@ -184,14 +184,14 @@ def register_fd(fd, flags=0):
 
 
 def deregister_fd(fd):
-    """End a registration; requests that were prepared end as they would have."""
+    """End a registration.  Requests that were already prepared complete normally."""
     _lib.hf3fs_dereg_fd(_int(fd, "fd"))
 
 
 def force_fsync(fd):
-    """Have stat() tell the length that writes of rings made.  0, or -1; it does not raise.
+    """Make stat() show the file size that writes of rings made.  Return 0 or -1; never raise.
 
-    In a plain directory it always does.
+    Nothing to do in a plain directory, where stat() always shows it.
     """
     fd = _int(fd, "fd")
     try:
@@ -211,7 +211,7 @@ def hardlink(target, link_name):
 
 
 def punch_hole(filename=None, start=(), end=(), flags=0, *, fd=None):
-    """Free the ranges start[i]..end[i] of a file, given by name or by descriptor."""
+    """Free the byte ranges start[i]..end[i] of a file, given by name or by descriptor."""
     if len(start) != len(end) or len(start) > _PUNCH_RANGES:
         raise RuntimeError(f"{len(start)} starts and {len(end)} ends: as many of each, "
                            f"at most {_PUNCH_RANGES}")
@@ -236,8 +236,8 @@ def punch_hole(filename=None, start=(), end=(), flags=0, *, fd=None):
 
 
 class _Byte(ctypes.Union):
-    """What an array of bytes is made of whose buffer has the format "B": that of c_uint8 has
-    "<B", which memoryview neither indexes nor copies to."""
+    """An array element whose buffer has format "B".  An array of c_uint8 has "<B", which
+    memoryview can neither index nor copy to."""
     _fields_ = [("value", ctypes.c_uint8)]
 
 
@@ -245,12 +245,12 @@ class iovec(ctypes.Array):
     """Shared memory that requests read into and write from, or a slice of it.
 
     iovec(base, id, hf3fs_mount_point, block_size=0, numa=-1) wraps a writable buffer that is
-    published under the UUID id.  It exports the buffer protocol: memoryview(iov),
+    published under the UUID id.  The iovec supports the buffer protocol: memoryview(iov),
     numpy.frombuffer(iov) and bytes(iov) are its bytes.  iov[a:b] is a slice.
 
-    The memory stays the buffer's owner's.  Requests in flight keep it: closing a SharedMemory
-    then raises BufferError.  It may be closed at other times; later requests raise ValueError, and
-    the bytes of the iovec must not be touched any more.
+    The memory belongs to the buffer's owner.  A SharedMemory cannot be closed while requests are
+    in flight (BufferError).  After it was closed, requests raise ValueError, and the bytes of the
+    iovec must not be accessed.
     """
     _type_ = _Byte
     _length_ = 0
@@ -265,7 +265,7 @@ class iovec(ctypes.Array):
         if str(name) != id.lower():
             raise ValueError(f"{id!r} is not a UUID with its hyphens")
         self._iov = _Iov()
-        # Not another view: it would keep the owner from closing it.
+        # Keep the caller's view: a view of our own would prevent the owner from closing it.
         self._slice(None, base if isinstance(base, memoryview) else memoryview(base), 0)
         err = _lib.hf3fs_iovwrap(self._iov, ctypes.addressof(self), name.bytes,
                                  _path(hf3fs_mount_point), ctypes.sizeof(self),
@@ -273,7 +273,7 @@ class iovec(ctypes.Array):
         if err < 0:
             raise _error(-err, f"{ctypes.sizeof(self)} bytes with a block size of {block_size} "
                          f"on {hf3fs_mount_point!r} cannot be used")
-        # At exit there is nothing to give back.
+        # No need to unwrap at exit.
         weakref.finalize(self, _unwrap, self._iov).atexit = False
 
     def _slice(self, root, view, start):
@@ -302,7 +302,7 @@ class iovec(ctypes.Array):
         view[self._start:self._start + ctypes.sizeof(self)][index] = value
 
     def slice_by(self, buf):
-        """The slice that has the addresses of a writable buffer within this memory."""
+        """Return the slice with the same addresses as a writable buffer within this memory."""
         view = memoryview(buf)
         start = _address(view) - ctypes.addressof(self)
         if start < 0 or start + view.nbytes > ctypes.sizeof(self):
@@ -312,17 +312,17 @@ class iovec(ctypes.Array):
 
     @property
     def result(self):
-        """Bytes that the request moved, or -errno; wait() sets it."""
+        """Bytes that the slice's request moved, or -errno; set by wait()."""
         return self._result
 
     @property
     def base_off(self):
-        """Where in the whole memory it begins."""
+        """Offset of the slice in the whole memory, in bytes."""
         return self._start
 
     @property
     def userdata(self):
-        """As given to prepare(); wait() sets it."""
+        """The userdata passed to prepare(); set by wait()."""
         return self._userdata
 
     __hash__ = object.__hash__
@@ -338,7 +338,7 @@ def _unwrap(iov):
 
 @functools.lru_cache(maxsize=256)
 def _of_size(size):
-    """The class of slices of a size: ctypes has the length of an array in its class."""
+    """Return the class for slices of a size: in ctypes an array's length belongs to its class."""
     return type(iovec)("iovec", (iovec,), {"_length_": size, "__slots__": ()})
 
 
@@ -349,12 +349,12 @@ class ioring:
     """A ring of requests that read, or write, files of a mount.
 
     entries   requests in flight
-    io_depth  above 0: requests start in batches of exactly so many; 0: as they come; below 0:
-              in batches of at most -io_depth
+    io_depth  above 0: requests start in batches of exactly io_depth; 0: when they are submitted;
+              below 0: in batches of at most -io_depth
     priority  below 0 high, 0 or None normal, above 0 low
-    timeout   milliseconds that a batch which is not full waits, where io_depth is below 0
-    numa      node of the ring's own memory; below 0: none
-    flags     1 to read what is not committed, 2 for -ENODATA instead of zeros from a hole
+    timeout   milliseconds that a partial batch waits for more requests, if io_depth is below 0
+    numa      NUMA node of the ring's memory; below 0: any
+    flags     1: read uncommitted data; 2: -ENODATA instead of zeros for a hole
     """
 
     _alive = False
@@ -364,8 +364,8 @@ class ioring:
         self._ior = _Ior()
         self._keys = itertools.count(1)
         self._pending = {}  # key: the slice, its userdata, and a view that holds the memory
-        self._ready = {}  # key: the slice; taken from the ring, and not yet returned
-        # In this order where both are taken.
+        self._ready = {}  # key: the slice; completed, not yet returned by wait()
+        # destroy() takes both, in this order.
         self._preparing = threading.RLock()
         self._waiting = threading.RLock()
         self._pid = os.getpid()
@@ -380,7 +380,7 @@ class ioring:
         self._cqes = (_Cqe * min(self._entries, _CQES))()
 
     def _create(self, mount, entries, for_read, io_depth, priority, timeout, numa, flags):
-        """Returns the link and the memory, where they are ours."""
+        """Make the C ring.  Return its link and memory, or None for each that C owns."""
         link = memory = None
         if priority and flags:
             if numa >= 0 or not hasattr(_lib, "hf3fs_iorwrap"):
@@ -411,26 +411,26 @@ class ioring:
 
     @staticmethod
     def size_for_entries(entries):
-        """Bytes of shared memory that a ring takes."""
+        """Return the bytes of shared memory that a ring of that many entries needs."""
         return _lib.hf3fs_ior_size(_int(entries, "entries"))
 
     @property
     def entries(self):
-        """Requests that it takes."""
+        """Number of requests that can be in flight."""
         return self._entries
 
     def prepare(self, iov, read, fd, off, userdata=None):
-        """Put a request for all of a slice into the ring; it may start at once.
+        """Put a request for all bytes of a slice into the ring; it may start at once.
 
-        fd is registered, off the offset in the file.  Slice and userdata are kept until
-        wait() returns them.  BlockingIOError when the ring is full.  Returns the ring.
+        fd must be registered; off is the file offset in bytes.  The ring keeps slice and userdata
+        until wait() returns the slice.  BlockingIOError if the ring is full.  Return the ring.
         """
         if not isinstance(iov, iovec):
             raise TypeError(f"prepare() takes an iovec, not {type(iov).__name__}")
         fd, off = _int(fd, "fd"), _unsigned(off, "off")
         root = iov if iov._root is None else iov._root
         with self._preparing:
-            # It may complete, and be asked for by another thread, before the call returns.
+            # Add it first: another thread may take its completion before the call returns.
             key = next(self._keys)
             self._pending[key] = iov, userdata, memoryview(iov._view)
             index = _lib.hf3fs_prep_io(self._ior, root._iov, bool(read), ctypes.addressof(iov),
@@ -442,11 +442,11 @@ class ioring:
         return self
 
     def _ended(self, err):
-        """The error of a ring that was destroyed, or is the parent's."""
+        """Return the error for a ring that was destroyed, or belongs to the parent process."""
         if err == errno.EOWNERDEAD:
             return _error(err, "the ring is of the process that this one was forked from")
         if _exiting and threading.current_thread() is not threading.main_thread():
-            # At exit that is no mistake of a thread's.  It goes with the process.
+            # _exit() destroyed the ring under a running thread: block until the process ends.
             threading.Event().wait()
         return _error(err, "the ring was destroyed")
 
@@ -465,7 +465,7 @@ class ioring:
         }.get(err, f"a request on fd {fd} cannot be prepared"))
 
     def submit(self):
-        """Have what was prepared started.  Returns the ring."""
+        """Start the prepared requests.  Return the ring."""
         with self._preparing:
             err = _lib.hf3fs_submit_ios(self._ior)
         if err < 0:
@@ -473,11 +473,11 @@ class ioring:
         return self
 
     def wait(self, *, max_results=0, min_results=0, timeout=None):
-        """Take completions: slices whose result and userdata are set.
+        """Take completions.  Return slices whose result and userdata are set.
 
-        Waits until there are min_results, or for timeout, a datetime.timedelta or seconds, and
-        then takes what is there up to max_results.  With both 0 it looks for one.  There are fewer,
-        or none, at once when the daemon has ended and nothing is in flight any more.
+        Wait until there are min_results completions, or for timeout, a datetime.timedelta or
+        seconds.  Then take up to max_results.  If both are 0, take at most one without waiting.
+        If the daemon has ended and nothing is in flight, return fewer, or none, at once.
         """
         least = _int(min_results, "min_results")
         most = max(_int(max_results, "max_results"), least) or 1
@@ -485,7 +485,7 @@ class ioring:
         if not _acquire(self._waiting, least > 0, end):
             return []
         try:
-            # The next call gets completions that an exception leaves there.
+            # Completions left in _ready by an exception are returned by the next call.
             err = self._harvest(least, most, end)
             done = list(self._ready.values())
             self._ready = dict(itertools.islice(self._ready.items(), most, None))
@@ -496,7 +496,7 @@ class ioring:
         return done[:most]
 
     def _harvest(self, least, most, end):
-        """Returns the errno of a ring that was destroyed meanwhile or is the parent's, or 0."""
+        """Fill _ready.  Return 0, or the errno for a ring that was destroyed or is the parent's."""
         self._settle()
         while len(self._ready) < most:
             missing = least - len(self._ready)
@@ -508,8 +508,8 @@ class ioring:
         return 0
 
     def _take(self, room, missing, end):
-        """One call.  How many completions there were, or -errno; and whether it ended before its
-        time.  With none, that is a ring to which nothing comes any more: signals end no call."""
+        """Call C once.  Return the number of completions or -errno, and whether the call ended
+        before its deadline.  Without completions only a dead ring ends early: signals do not."""
         if not self._alive:
             return -errno.EINVAL, True
         room = min(room, len(self._cqes))
@@ -518,15 +518,15 @@ class ioring:
         try:
             got = _lib.hf3fs_wait_for_ios(self._ior, self._cqes, room, min(missing, room),
                                           _Timespec(int(until), int(until % 1 * 1e9)))
-            # By the clock that the call goes by, which may have been set.
+            # The call uses this clock, which may have been set during the wait.
             return got, time.time() < until - _EARLY
         finally:
-            # The handler of a signal that came meanwhile may raise before got is known.
+            # A signal handler may have raised before got was assigned.
             self._settle()
 
     def _settle(self):
-        """Move what the last call left in self._cqes to self._ready.  Wherever an exception ends
-        it, the next time does what is left to do, and nothing twice."""
+        """Move completions from self._cqes to self._ready.  If an exception interrupts this, the
+        next call continues, and no completion is moved twice."""
         for cqe in self._cqes:
             key = cqe.userdata
             if not key:
@@ -540,12 +540,12 @@ class ioring:
             ctypes.memset(self._cqes, 0, ctypes.sizeof(self._cqes))
 
     def destroy(self):
-        """End the ring; again does nothing.  With a daemon, wait for its requests first."""
+        """End the ring, once.  On a daemon's mount, wait() for all requests before."""
         if not self._alive:
             return
         self._alive = False
         if os.getpid() != self._pid:
-            # Locks may be held by threads that are not in this process.
+            # Take no lock: threads of the parent may have held it at the fork.
             _lib.hf3fs_iordestroy(self._ior)
             return
         with self._preparing, self._waiting:
@@ -565,7 +565,7 @@ _exiting = False
 
 @atexit.register
 def _exit():
-    """Requests must not meet memory that the interpreter takes down."""
+    """Destroy all rings at exit: requests must not access memory that the interpreter frees."""
     global _exiting
     _exiting = True
     for ring in list(_rings):
@@ -573,7 +573,7 @@ def _exit():
 
 
 def _publish_ring(mount, entries, for_read, io_depth, priority, timeout, flags):
-    """Memory for a ring, under the name from which a daemon learns what ring it is."""
+    """Publish memory for a ring by a name that describes it.  Return link and memory."""
     size = _lib.hf3fs_ior_size(entries)
     if size == 0 or timeout < 0:
         raise _error(errno.EINVAL, f"a ring of {entries} entries with a timeout of {timeout} ms")

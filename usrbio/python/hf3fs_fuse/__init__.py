@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What programs import of 3FS's package of this name: hf3fs_fuse.io.
+"""A stand-in for 3FS's package of this name, with the module hf3fs_fuse.io.
 
-The other modules of a package of 3FS that is installed, such as hf3fs_fuse.fuse, stay reachable.
+If 3FS's own package is installed, its other modules, such as hf3fs_fuse.fuse, remain importable.
 """
 import pkgutil
 

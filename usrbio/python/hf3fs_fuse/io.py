@@ -29,10 +29,10 @@ class IorPriority:
 
 
 class iovec:
-    """Published memory: iov is hf3fs_py_usrbio's, link what publishes it.
+    """Published memory: iov is hf3fs_py_usrbio's object, link the path of the link.
 
-    The link goes with the last of this object, iov and its slices, and at exit.  So long shm,
-    the memory's owner where there is one, is kept too.
+    The link is removed at exit, or before, with the last of this object, iov and its slices.
+    shm, the memory's owner if any, is kept until then.
     """
 
     def __init__(self, iov, link, shm=None):
@@ -48,14 +48,14 @@ class iovec:
 
 
 def _withdraw(link, pid, shm):
-    # In a child it is the parent's.
+    # After a fork the link belongs to the parent process.
     if os.getpid() == pid:
         with contextlib.suppress(OSError):
             os.unlink(link)
 
 
 class ioring:
-    """hf3fs_py_usrbio's ring, ior, that takes iovecs of this module too."""
+    """A wrapper of hf3fs_py_usrbio's ring ior that also accepts iovecs of this module."""
 
     def __init__(self, ior):
         self.ior = ior
@@ -80,10 +80,9 @@ class ioring:
 def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     """Publish the memory of a multiprocessing.shared_memory.SharedMemory.
 
-    shm.unlink() may follow at once.  All pages are allocated: where shared
-    memory has no room for them this is an OSError, and no later access ends
-    the process.  It may be closed too, but for requests in flight; the iovec
-    is of no use any more then.
+    All pages are allocated: without room in shared memory this call raises OSError, and
+    later accesses cannot raise SIGBUS.  The caller may call shm.unlink() right after this.
+    It may call shm.close() when no requests are in flight; the iovec is unusable after that.
     """
     _allocate(shm)
     name = str(uuid.uuid4())
@@ -100,17 +99,17 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
 
 def make_ioring(hf3fs_mount_point, entries, for_read=True, io_depth=0, priority=None,
                 timeout=None, numa=-1, flags=0):
-    """A ring; the arguments are hf3fs_py_usrbio.ioring's."""
+    """Make a ring, with the arguments of hf3fs_py_usrbio.ioring."""
     return ioring(h3fio.ioring(hf3fs_mount_point, entries, for_read, io_depth, priority, timeout,
                                numa, flags))
 
 
 def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=None, cb=None):
-    """Read a file from an offset to its end, by blocks.
+    """Read a file from an offset to its end, in blocks of block_size bytes.
 
-    Without cb it returns the bytes.  Else cb(view, offset) is called for each block, with a
-    memoryview that is valid during the call: an int that it returns is the offset to go on at,
-    anything else that is true ends the reading.
+    Without cb, return the bytes.  Otherwise call cb(view, offset) for each block; the memoryview
+    is valid during the call.  If cb returns an int, reading continues at that offset; any other
+    true value ends the reading.
     """
     with contextlib.ExitStack() as last:
         fd = os.open(fn, os.O_RDONLY | os.O_CLOEXEC)
@@ -119,7 +118,7 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
         last.callback(deregister_fd, fd)
         if hf3fs_mount_point is None:
             hf3fs_mount_point = extract_mount_point(fn)
-        # Memory beyond the file's size would never be filled.
+        # No more memory than the file has bytes.
         shm = multiprocessing.shared_memory.SharedMemory(
             create=True, size=min(block_size, max(os.fstat(fd).st_size, 1)))
         last.callback(shm.close)
@@ -156,7 +155,7 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
 def _allocate(shm):
     try:
         fd = os.open(f"/dev/shm/{shm.name}", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # it was unlinked before: nobody but this process can have it
+    except FileNotFoundError:  # already unlinked: no other process can open it
         return
     size = len(shm.buf)
     try:
