@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by the tests of libhf3fs_api_shared: a mount of each kind, files with a pattern, a ring,
- * and what must be left when a case is through.
+ * and checks at the end of each case that nothing is left over.
  *
- *	static void reads(void)
- *	{
- *		int fd = api_file("data", 4096);
- *		...
- *	}
- *	int main(void)
- *	{
- *		api_init();
- *		API_RUN(reads);		// reads_plain and reads_daemon
- *		return api_done();
- *	}
+ * 	static void reads(void)
+ * 	{
+ * 		int fd = api_file("data", 4096);
+ * 		...
+ * 	}
+ * 	int main(void)
+ * 	{
+ * 		api_init();
+ * 		API_RUN(reads);		// reads_plain and reads_daemon
+ * 		return api_done();
+ * 	}
  *
- * The plain directory is one that usrbio_plain_make() prepared; the daemon is
- * usrbio-foreign-daemon, where it can mount.
+ * The plain directory is made by usrbio_plain_make(); the daemon is usrbio-foreign-daemon, if it
+ * can mount.
  */
 #ifndef PST_TESTS_API_RIG_H
 #define PST_TESTS_API_RIG_H
@@ -54,14 +54,14 @@
 #endif
 
 #define API_DAEMON "usrbio-foreign-daemon"
-#define API_CHUNK 65536u /* of its files: what a hole is made of */
+#define API_CHUNK 65536u /* of its files: the unit of holes, bytes */
 #define API_SEED 7
 
-static char api_dir[100];        /* scratch */
+static char api_dir[100];        /* scratch directory */
 static char api_plain[120];      /* the plain directory in it */
 static struct mount_rig api_rig; /* the daemon's */
 
-/* Of the case that runs. */
+/* Of the current case. */
 static const char *mnt;
 static bool on_daemon;
 
@@ -83,7 +83,7 @@ static inline void api_init(void)
 	}
 }
 
-/* Once; T_SKIPs where there can be none. */
+/* Start the daemon once; T_SKIP if it cannot mount. */
 static inline void api_daemon(void)
 {
 	static const char *const options[] = { "--chunk", "65536", NULL };
@@ -95,8 +95,8 @@ static inline void api_daemon(void)
 }
 
 /*
- * Descriptors that stay for the next ring: those that the threads of plain directories sleep on,
- * and 3fs-virt/iovs of each mount, once.
+ * Count descriptors that stay open between rings: those that the threads of plain directories sleep
+ * on, and 3fs-virt/iovs of each mount, once.
  */
 static inline unsigned api_fds_that_stay(void)
 {
@@ -115,12 +115,12 @@ static inline unsigned api_fds_that_stay(void)
 		to[len] = '\0';
 		if (!strncmp(to, "anon_inode:", 11))
 			n++;
-		/* A mount's is another directory to another user, and has no name then. */
+		/* A directory of another user's mount is shown as deleted. */
 		if (len > (ssize_t)strlen(gone) && !strcmp(to + len - strlen(gone), gone))
 			to[len -= (ssize_t)strlen(gone)] = '\0';
 		if (len <= (ssize_t)tail || strcmp(to + len - tail, USRBIO_IOVS) != 0)
 			continue;
-		/* A daemon's may be several: each mount of a test that starts some. */
+		/* A daemon may have several: one per mount of a test that starts some. */
 		if (strncmp(to, api_plain, strlen(api_plain)) != 0)
 			n++;
 		else
@@ -145,7 +145,7 @@ static inline int api_done(void)
 
 /* ---------------------------------------------------------- what is left */
 
-/* Entries of a directory whose names begin with that and hold that. */
+/* Count entries of a directory whose names begin with one text and contain the other. */
 static inline unsigned api_count(const char *dir, const char *begins, const char *holds)
 {
 	DIR *d = opendir(dir);
@@ -160,7 +160,7 @@ static inline unsigned api_count(const char *dir, const char *begins, const char
 	return n;
 }
 
-/* Shared memory of this process that has a name. */
+/* Count this process' shared memory in /dev/shm. */
 static inline unsigned api_shm(void)
 {
 	char pid[32];
@@ -186,8 +186,8 @@ static void *api_list(void *arg)
 
 /*
  * Count published links.  A daemon may take the closing of the directory for the end of a thread's
- * publications, and the kernel may tell it of that when the thread has published again.  So a
- * thread without publications looks.
+ * publications, and may learn of it after the thread has published again.  So a thread without
+ * publications counts.
  */
 static inline unsigned api_links(const char *begins)
 {
@@ -260,13 +260,13 @@ static inline int api_file(const char *name, size_t size)
 	T_CHECK(fd >= 0 && buf);
 	t_fill(buf, API_SEED, 0, size);
 	T_EQ(pwrite(fd, buf, size, 0), (ssize_t)size);
-	/* Sync, so that a daemon which caches nothing, and direct reads, see the bytes. */
+	/* Sync: a daemon that caches nothing, and direct reads, must see the bytes. */
 	T_EQ(fsync(fd), 0);
 	free(buf);
 	return fd;
 }
 
-/* Registered; api_close() ends it. */
+/* Create and register a file; api_close() ends both. */
 static inline int api_open(const char *name, size_t size)
 {
 	int fd = api_file(name, size), r = hf3fs_reg_fd(fd, 0);
@@ -314,7 +314,7 @@ static inline struct timespec api_in_ms(int ms)
 
 #define API_WAIT_MS 60000
 
-/* One completion, which must come. */
+/* Wait for one completion, which must come. */
 static inline struct hf3fs_cqe api_wait(const struct hf3fs_ior *ior)
 {
 	struct timespec until = api_in_ms(API_WAIT_MS);
@@ -325,7 +325,7 @@ static inline struct hf3fs_cqe api_wait(const struct hf3fs_ior *ior)
 	return cqe;
 }
 
-/* One request from begin to end. */
+/* Execute one request and return its result. */
 static inline int64_t api_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, size_t at,
 			     int fd, size_t off, size_t len)
 {
@@ -351,7 +351,7 @@ static inline int api_child(int (*fn)(void))
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		/* A check that fails there ends the child alone. */
+		/* A failed check in the child ends only the child. */
 		if (setjmp(t_jump)) {
 			(void)fprintf(stderr, "# in a child: %s\n", t_why);
 			_exit(255);

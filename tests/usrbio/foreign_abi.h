@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The structures of 3FS's usrbio library as a program that loads it by name declares them for
- * itself, x86-64: what is asserted here has to hold for every such program.
+ * The structures of 3FS's usrbio library, x86-64, as a program declares them that loads the library
+ * by name.  The assertions must hold for every such program.
  */
 #ifndef PST_TESTS_FOREIGN_ABI_H
 #define PST_TESTS_FOREIGN_ABI_H

@@ -2,8 +2,8 @@
 /*
  * usrbio-foreign-client MOUNTPOINT FILE
  *
- * Properties that a client of 3FS relies on when it reads and writes through rings, asked of any
- * daemon by hand: TAP.  FILE.more is made and removed too.
+ * Test properties of rings that a client of 3FS relies on, against any daemon, without the library.
+ * Prints TAP.  FILE.more is made and removed too.
  */
 #include <sys/ioctl.h>
 
@@ -18,7 +18,7 @@ static void ring_up(struct peer_ring *r, struct peer_ring_opts opts)
 	T_EQ(peer_ring_init(r, mnt, &opts), 0);
 }
 
-/* Numbers as they are published, because client and daemon here take theirs from one header. */
+/* Expect published numbers as literals, because client and daemon here use one header. */
 static void rings_are_laid_out_as_published(void)
 {
 	struct wire_ring r;
@@ -35,7 +35,7 @@ static void rings_are_laid_out_as_published(void)
 	T_EQ((uint8_t *)r.cqes - base, 16 + 56 * 1025);
 	T_EQ((uint8_t *)r.sqes - base, 16 + 80 * 1025);
 	T_EQ((uint8_t *)r.done - base, 16 + 96 * 1025);
-	/* Bytes too few for a whole slot are left over. */
+	/* Bytes that are too few for another slot stay unused. */
 	T_CHECK(wire_ring_at(base, 102544 + 95, &r));
 	T_EQ(r.n, 1025);
 	T_CHECK(!wire_ring_at(base, 16 + 32 + 96 * 2 + 4095, &r));
@@ -60,7 +60,8 @@ static void one_at_a_time(void)
 	peer_ring_done(&r);
 }
 
-/* Fill a ring, hand it over at once, take all: results and the client's own bookkeeping. */
+/* Fill a ring, submit once, take all completions; check results and the client's own
+ * bookkeeping. */
 static void fill_ring(bool for_read)
 {
 	const int entries = 64;
@@ -106,7 +107,8 @@ static void indices_wrap_many_times(void)
 	fill_file(64 * KIB);
 	ring_up(&r, (struct peer_ring_opts){ .entries = ENTRIES, .for_read = true });
 	while (got < IOS) {
-		/* 1 to 6 more each time, so that every position is met with every distance. */
+		/* Add 1 to 6 requests each time, so that every position occurs with every
+		 * distance. */
 		for (int i = 0; i <= got % ENTRIES && put < IOS; i++) {
 			uint64_t at = (uint64_t)(put % 128) * LEN;
 			struct peer_io io = io_at(at, at, LEN);
@@ -128,7 +130,7 @@ static void indices_wrap_many_times(void)
 	peer_ring_done(&r);
 }
 
-/* Ring and mount show the same file, at any offset and length. */
+/* A ring and system calls see the same file, at any offset and length. */
 static void mount_and_ring_agree(void)
 {
 	static const struct {
@@ -200,7 +202,8 @@ static void memory_without_a_name(void)
 	peer_iov_done(&iov);
 }
 
-/* The duplicate keeps an inode alive that has neither a name nor its first descriptor. */
+/* The duplicate descriptor keeps an inode alive that has no name and whose first descriptor is
+ * closed. */
 static void a_file_without_a_name(void)
 {
 	struct peer_ring w, r;
@@ -275,7 +278,7 @@ static void batches_of_up_to_four_wait_no_longer_than_said(void)
 			    .entries = 8, .for_read = true, .depth = -4, .timeout_ms = 200 });
 	start = t_now();
 	prep_reads(&r, 0, 3);
-	/* Post once only: the daemon must watch its clock. */
+	/* Post only once: the daemon must start the rest by its clock. */
 	T_EQ(peer_reap(&r, c, 8, 3, WAIT_MS), 3);
 	T_CHECK(t_now() - start >= 150 * 1000000ull);
 	expect_in_order(c, 3);
@@ -351,7 +354,7 @@ static void one_thread_posts_another_waits(void)
 		while (n--)
 			good += c[n].result == 256;
 	}
-	if (got < THREAD_IOS) /* the poster would wait for room for ever */
+	if (got < THREAD_IOS) /* the poster would wait for ever */
 		abort();
 	T_EQ(pthread_join(poster, NULL), 0);
 	T_EQ(good, THREAD_IOS);
@@ -375,9 +378,9 @@ static void reads_end_with_the_file(void)
 	peer_ring_done(&r);
 }
 
-#define FAR (8 * MIB) /* behind a hole that is larger than any chunk */
+#define FAR (8 * MIB) /* after a hole that is larger than any chunk */
 
-/* FILE.more: 64 KiB of pattern at 0, at FAR and, if asked for, between. */
+/* Make FILE.more: 64 KiB of pattern at 0, at FAR and, if between is set, in between. */
 static void make_holes(struct peer_file *f, bool between)
 {
 	T_EQ(peer_open(f, more, O_RDWR | O_CREAT | O_TRUNC), 0);
@@ -388,7 +391,7 @@ static void make_holes(struct peer_file *f, bool between)
 	T_EQ(fsync(f->fd), 0);
 }
 
-/* Read off, len of f into the start of iov, which is overwritten first. */
+/* Overwrite the start of iov, then read off, len of f into it. */
 static int64_t read_into(struct peer_ring *r, const struct peer_iov *iov, const struct peer_file *f,
 			 uint64_t off, uint64_t len)
 {
@@ -419,13 +422,13 @@ static void holes_are_zeros_or_an_error(void)
 	T_EQ(t_differs(big.base + FAR, SEED, FAR, 64 * KIB), 64 * KIB);
 	T_EQ(big.base[FAR + 64 * KIB], 0xaa);
 
-	/* A hole in one io says nothing about the next one. */
+	/* A hole in one request must not affect the next one. */
 	T_EQ(read_into(&forbid, &big, &f, 0, 64 * KIB), 64 * KIB);
 	T_EQ(read_into(&forbid, &big, &f, 0, FAR + 64 * KIB), -ENODATA);
 	T_EQ(read_into(&forbid, &big, &f, FAR, 64 * KIB), 64 * KIB);
 	T_EQ(t_differs(big.base, SEED, FAR, 64 * KIB), 64 * KIB);
 
-	/* A hole at the end of an io may look like the end of the file, or be zeros. */
+	/* A hole at the end of a request may count as the end of the file or as zeros. */
 	n = read_into(&zero, &big, &f, 32 * KIB, 128 * KIB);
 	T_CHECK(n >= (int64_t)(32 * KIB) && n <= (int64_t)(128 * KIB));
 	T_EQ(t_differs(big.base, SEED, 32 * KIB, 32 * KIB), 32 * KIB);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the programs that ask a daemon by hand: a published buffer, a file, an io.
- * They are called with MOUNTPOINT FILE; FILE, beneath it, is made and removed.
+ * Shared by the programs that talk to a daemon without the library: a published buffer, a file, a
+ * request.  Arguments are MOUNTPOINT FILE; FILE, on the mount, is made and removed.
  */
 #ifndef PST_TESTS_FOREIGN_CLIENT_H
 #define PST_TESTS_FOREIGN_CLIENT_H
@@ -16,12 +16,12 @@
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
-#define WAIT_MS 60000 /* until an answer that must come is said to be missing */
+#define WAIT_MS 60000 /* limit for answers that must come, ms */
 #define BUF_SIZE (1 * MIB)
 #define SEED 7
 
 static char mnt[256], path[320];
-/* Most cases use these: published memory, and FILE. */
+/* Used by most cases: published memory, and FILE. */
 static struct peer_iov buf;
 static struct peer_file file;
 
@@ -37,7 +37,7 @@ static inline struct peer_io io_at(uint64_t buf_off, uint64_t file_off, uint64_t
 				 .userdata = userdata++ };
 }
 
-/* One io from start to end: its result. */
+/* Execute one request and return its result. */
 static inline int64_t run(struct peer_ring *r, struct peer_io io)
 {
 	struct wire_cqe c;
@@ -51,7 +51,7 @@ static inline int64_t run(struct peer_ring *r, struct peer_io io)
 	return c.result;
 }
 
-/* Give FILE that many bytes of the pattern, through the mount. */
+/* Write size bytes of the pattern to FILE through the mount. */
 static inline void fill_file(uint64_t size)
 {
 	T_CHECK(size <= BUF_SIZE);
@@ -71,7 +71,7 @@ static inline bool is_all(const uint8_t *p, uint8_t byte, uint64_t len)
 	return !len || (p[0] == byte && memcmp(p, p + 1, len - 1) == 0);
 }
 
-/* Make file and buffer, or say why not. */
+/* Make file and buffer.  Print the cause and return false if that fails. */
 static inline bool set_up(const char *mountpoint, const char *name)
 {
 	char *real = realpath(mountpoint, NULL);

@@ -2,15 +2,15 @@
 /*
  * usrbio-foreign-daemon BACKING MOUNTPOINT [--OPTION VALUE]...
  *
- * Mounts BACKING on MOUNTPOINT as the daemon of 3FS would mount a cluster, prints "ready" and
- * serves files and rings until it is unmounted or gets SIGTERM.
+ * Mounts BACKING on MOUNTPOINT as 3FS's daemon mounts a cluster, prints "ready" and serves files
+ * and rings until it is unmounted or gets SIGTERM.
  *
- *	--name NAME		name of the mount (foreign)
- *	--chunk BYTES		of files (1048576)
- *	--max-iovs N		links at most (1048576)
- *	--slow MS		each io takes that long at least
- *	--die-after N		_exit() without a word when that many ios were done
- *	--readonly 1		writes through rings give EROFS
+ * --name NAME		name of the mount (foreign)
+ * --chunk BYTES		chunk size of files (1048576)
+ * --max-iovs N		most links (1048576)
+ * --slow MS		shortest duration of each request
+ * --die-after N		call _exit() after that many requests
+ * --readonly 1		writes through rings give EROFS
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 
 #include "foreign_daemon.h"
 
-#define CACHE_S 5.0 /* for which the kernel may keep names and attributes of files */
+#define CACHE_S 5.0 /* cache time of the kernel for names and attributes of files, s */
 
 struct options options = { .name = "foreign", .chunk = 1 << 20, .max_iovs = 1 << 20 };
 
@@ -47,7 +47,7 @@ static void sem_link(enum prio prio, struct vfs_link *l)
 	l->size = strlen(executor_target(prio));
 }
 
-/* The priority whose semaphore has that name, or -1. */
+/* Return the priority whose semaphore has that name, or -1. */
 static int sem_by_name(const char *name)
 {
 	for (int i = 0; i < NR_PRIOS; i++)
@@ -64,8 +64,8 @@ static int sem_by_ino(uint64_t ino)
 	return -1;
 }
 
-/* Answers for a link, whose reference it drops.  The kernel must ask each time, because only the
- * owner may see it. */
+/* Fill in a link and drop its reference.  No caching by the kernel: only the owner may see the
+ * link. */
 static int iov_link(struct iov *iov, const struct vfs_caller *who, struct vfs_link *l)
 {
 	int r = 0;
@@ -172,8 +172,9 @@ static int on_list(void *owner, const struct vfs_caller *who, uint64_t id, struc
 }
 
 /*
- * This is how the daemon learns that a client is gone.  As in the reference, it also removes the
- * links of a thread that only listed the directory, and none of its other threads' links.
+ * Remove the links of a client that ended, noticed when its descriptor of the directory closes.  As
+ * in 3FS's daemon, this also removes links of a thread that only listed the directory, but not its
+ * other threads'.
  */
 static void on_releasedir(void *owner, const struct vfs_caller *opener, uint64_t id)
 {
@@ -190,7 +191,7 @@ static int answer_u32(uint32_t value, void *out)
 	return 0;
 }
 
-/* The name of a file in a new directory; whose rights are needed is not asked. */
+/* Make another name of a file in a directory; checks no rights. */
 static int hardlink(const struct vfs_file *file, const struct wire_hardlink *to)
 {
 	char from[40];
@@ -229,7 +230,7 @@ static int on_ioctl(void *owner, const struct vfs_caller *who, const struct vfs_
 {
 	(void)owner;
 	(void)who;
-	(void)in_len; /* the number of the ioctl determines its meaning */
+	(void)in_len; /* the ioctl's number determines the length */
 	switch (cmd) {
 	case WIRE_GET_MOUNT_NAME:
 		(void)snprintf(out, out_len, "%s", options.name);

@@ -2,11 +2,11 @@
 /*
  * usrbio-foreign-dlopen MOUNTPOINT FILE [LIBRARY [ROUNDS]]
  *
- * Loads the usrbio library by name, writes to FILE and reads it back through rings, and unloads
- * it, as a client does that was built without its header.  With ROUNDS it does so that often, and
- * threads, descriptors and mappings must not have become more since the first few.
+ * Loads the usrbio library by name, writes to FILE and reads it back through rings, and unloads the
+ * library, like a client that was built without the header.  With ROUNDS it repeats this; threads,
+ * descriptors and mappings must not grow after the first rounds.
  *
- * Status 0, 1 when something is wrong, 2 when the library cannot be loaded.
+ * Status: 0; 1 after a failure; 2 if the library cannot be loaded.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -24,7 +24,7 @@
 #define SIZE ((size_t)1 << 20)
 #define PIECE ((size_t)64 << 10)
 #define ENTRIES 16
-#define WARM_UP 10 /* rounds after which nothing grows */
+#define WARM_UP 10 /* rounds before counts must not grow */
 
 static const char *mnt, *path;
 
@@ -57,7 +57,7 @@ static const struct {
 	{ "hf3fs_wait_for_ios", offsetof(struct abi, wait_for_ios) },
 };
 
-/* The library's handle, or NULL after a complaint. */
+/* Load the library.  Return its handle; NULL after printing the error. */
 static void *load(const char *library, struct abi *ret_abi)
 {
 	void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -86,10 +86,7 @@ static uint8_t byte_at(size_t off, unsigned round)
 	return (uint8_t)(off * 7 + off / 4096 + round);
 }
 
-/*
- * Transfer the whole iov to or from the start of the file, in pieces.  Do not wait for single
- * pieces.
- */
+/* Transfer the whole iov to or from the start of the file in pieces, all in flight at once. */
 static int transfer(const struct abi *a, const struct abi_ior *ior, const struct abi_iov *iov,
 		    bool read, int fd)
 {
@@ -197,7 +194,7 @@ struct usage {
 	unsigned threads, fds, maps;
 };
 
-/* Entries with a number, without the descriptor that lists them. */
+/* Count entries whose name is a number, without the descriptor used for listing. */
 static unsigned count_entries(const char *dir)
 {
 	DIR *d = opendir(dir);
@@ -212,7 +209,7 @@ static unsigned count_entries(const char *dir)
 	return n;
 }
 
-/* The kernel's own servers for io_uring come and go; the process has no hand in it. */
+/* Return true for a kernel thread of io_uring, which starts and ends at any time. */
 static bool is_kernels(const char *task)
 {
 	char file[64], comm[17] = "";
@@ -255,7 +252,7 @@ static struct usage measure(void)
 
 static int compare(const struct usage *before, const struct usage *after)
 {
-	/* A thread that allocates for the first time has the C library make a heap, of two. */
+	/* glibc makes an arena of two mappings for a thread's first allocation. */
 	if (after->threads <= before->threads && after->fds <= before->fds &&
 	    after->maps <= before->maps + 2 * after->threads)
 		return 0;
@@ -269,7 +266,8 @@ static void *nothing(void *arg)
 	return arg;
 }
 
-/* The thread sanitizer's own thread begins with the first one, which the library may need late. */
+/* Start a thread first: the thread sanitizer then starts its own, which would otherwise count
+ * later. */
 static void first_thread(void)
 {
 	pthread_t thread;

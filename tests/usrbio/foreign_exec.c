@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A batch is executed, by plain pread and pwrite.
+ * Execute a batch by pread and pwrite.
  *
- * Files have chunks that exist up to the last byte that was written to them, or do not exist. What
- * the backing file system says of its extents stands in for that: a chunk ends where its last
- * extent does.  So zeros that nobody wrote are a hole to those who read on, and the end to
- * those who do not, whatever the size of the file is.
+ * A chunk of a file exists up to the last byte written to it, or does not exist.  Here the extents
+ * of the backing file stand in for that: a chunk ends where its last extent ends.  Zeros that
+ * nobody wrote are a hole if the read continues after them, and the end of the file otherwise,
+ * whatever the file's size.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +19,9 @@
 
 struct vfs *exec_vfs;
 
-static atomic_uint_fast64_t nr_ios; /* executed */
+static atomic_uint_fast64_t nr_ios; /* executed requests */
 
-/* Clients know these; any other trouble is EIO to them. */
+/* Map an error to those that clients know; EIO for any other. */
 static int64_t client_error(int err)
 {
 	static const int known[] = { EINVAL, EBADF,  EPERM, EROFS,  ENOSPC, ENOENT, ENODATA,
@@ -67,7 +67,7 @@ static int64_t read_within_chunk(int fd, uint8_t *buf, uint64_t off, uint64_t le
 		if (n < 0)
 			return client_error(errno);
 		if (!n)
-			break; /* truncated meanwhile */
+			break; /* the file was truncated in parallel */
 		done += (uint64_t)n;
 	}
 	return (int64_t)done;
@@ -75,7 +75,7 @@ static int64_t read_within_chunk(int fd, uint8_t *buf, uint64_t off, uint64_t le
 
 static int64_t read_all(int fd, uint8_t *buf, uint64_t off, uint64_t len, uint64_t flags)
 {
-	uint64_t done = 0; /* bytes that count */
+	uint64_t done = 0; /* bytes that the result counts */
 
 	for (uint64_t at = 0, n; at < len; at += n) {
 		uint64_t left = options.chunk - (off + at) % options.chunk;
@@ -87,7 +87,7 @@ static int64_t read_all(int fd, uint8_t *buf, uint64_t off, uint64_t len, uint64
 			return got;
 		if (!got)
 			continue;
-		/* Missing bytes before this chunk are a hole, because something follows. */
+		/* More data follows, so missing bytes before it are a hole. */
 		if (done < at && flags & WIRE_FORBID_HOLES)
 			return -ENODATA;
 		memset(buf + done, 0, at - done);
@@ -119,7 +119,7 @@ static bool is_within_block(const struct iov *buf, const struct wire_args *a)
 	return !a->len || a->buf_off / block == (a->buf_off + a->len - 1) / block;
 }
 
-/* Find file and memory of an io; result stays 0 if it can be executed. */
+/* Find file and memory of a request.  Return 0 if it can be executed. */
 static int64_t prepare(const struct key *ring, struct io *io)
 {
 	const struct wire_args *a = &io->args;
@@ -143,7 +143,8 @@ static int64_t prepare(const struct key *ring, struct io *io)
 	return 0;
 }
 
-/* A single overlap of destinations fails all ios of a batch of reads that have no error yet. */
+/* If any destinations of a batch of reads overlap, fail all of its requests that have no error
+ * yet. */
 static void refuse_overlaps(struct batch *b)
 {
 	bool overlap = false;
@@ -166,7 +167,7 @@ static void refuse_overlaps(struct batch *b)
 			b->io[i].result = -EIO;
 }
 
-/* The options that make trouble. */
+/* Apply the options --slow and --die-after. */
 static void misbehave(void)
 {
 	const struct timespec ts = { .tv_sec = (time_t)(options.slow_ms / 1000),
@@ -175,7 +176,8 @@ static void misbehave(void)
 	if (options.slow_ms)
 		(void)nanosleep(&ts, NULL);
 	if (options.die_after && atomic_fetch_add(&nr_ios, 1) >= options.die_after) {
-		/* Clients hear nothing of it; only names would stay behind for good. */
+		/* Clients get no message.  Remove the semaphores' names, which nobody else
+		 * would. */
 		executors_unlink();
 		_exit(0);
 	}

@@ -15,7 +15,7 @@
 
 static struct {
 	pthread_mutex_t lock;
-	struct iov **slots; /* an index is a number of an inode */
+	struct iov **slots; /* inode numbers are computed from the index */
 	size_t nr_slots;
 	uint64_t generation;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -88,7 +88,7 @@ static int iov_new(const char *name, const char *target, const struct vfs_caller
 	return 0;
 }
 
-/* A free slot, with the lock held. */
+/* Find a free slot.  With the lock. */
 static int free_slot(size_t *ret_idx)
 {
 	size_t i, room;
@@ -138,7 +138,7 @@ int iov_publish(const char *name, const char *target, const struct vfs_caller *w
 	return 0;
 }
 
-/* The newest that fits, with a reference; with the lock held. */
+/* Return a reference to the newest iov that fits.  With the lock. */
 static struct iov *find(bool (*fits)(const struct iov *iov, const void *what), const void *what)
 {
 	struct iov *best = NULL;
@@ -210,12 +210,12 @@ int iov_unpublish(const char *name, uid_t uid)
 		table.slots[INO_IOV(0) - iov->ino] = NULL;
 	(void)pthread_mutex_unlock(&table.lock);
 	if (r == 0)
-		iov_unref(iov); /* the table's */
+		iov_unref(iov); /* the table's reference */
 	iov_unref(iov);
 	return r;
 }
 
-/* Remove all links, or those of one thread.  Ios in flight hold references of their own. */
+/* Remove all links, or those of one thread.  Requests in flight hold their own references. */
 static void unpublish(bool all, pid_t tid)
 {
 	(void)pthread_mutex_lock(&table.lock);

@@ -34,7 +34,7 @@ static int nibble(char c)
 	return at ? (int)(at - digits) : -1;
 }
 
-/* The text behind the UUID, or NULL. */
+/* Parse a UUID.  Return the text after it, or NULL. */
 static const char *parse_uuid(const char *s, uint8_t id[16])
 {
 	for (int i = 0; i < 16; i++) {
@@ -57,7 +57,7 @@ static bool parse_number(const char *s, int base, long long min, long long max, 
 	char *end;
 	long long n;
 
-	/* Refuse blanks and a plus sign, which strtoll() would take. */
+	/* strtoll() would accept blanks and a plus sign: refuse them. */
 	if (nibble(*s == '-' ? s[1] : *s) < 0)
 		return false;
 	errno = 0;

@@ -2,8 +2,8 @@
 /*
  * Names of links in 3fs-virt/iovs:
  *
- *	UUID[.bBLOCK]				a buffer
- *	UUID.(r|w)DEPTH[.pPRIO][.tMS][.fBITS]	a ring; BITS in base 2
+ * UUID[.bBLOCK]					a buffer
+ * UUID.(r|w)DEPTH[.pPRIO][.tMS][.fBITS]		a ring; BITS in base 2
  */
 #ifndef PST_TESTS_FOREIGN_KEY_H
 #define PST_TESTS_FOREIGN_KEY_H
@@ -25,7 +25,7 @@ struct key {
 	uint64_t flags;
 };
 
-/* 0 or -EINVAL. */
+/* Parse a name.  Return 0 or -EINVAL. */
 int key_parse(const char *name, struct key *ret_key);
 
 void key_new_uuid(uint8_t id[16]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An executor per priority: the semaphore that clients post, a watcher that looks for work in the
- * rings of its priority when one did or when an incomplete batch is due, a bounded queue, servers.
+ * One executor per priority: the semaphore that clients post; a watcher that looks for work in the
+ * rings of its priority after a post or when a partial batch is due; a bounded queue; servers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,22 +15,22 @@
 #include "foreign_daemon.h"
 
 #define NR_WORKERS 4
-#define MAX_BATCHES_PER_RING 32 /* in one round */
+#define MAX_BATCHES_PER_RING 32 /* per round */
 
 struct executor {
 	enum prio prio;
-	unsigned limit; /* of the queue */
+	unsigned limit; /* most batches in the queue */
 	sem_t *posted;
-	char name[80];   /* of the semaphore */
-	char target[96]; /* the same, as a link shows it */
+	char name[80];   /* name of the semaphore */
+	char target[96]; /* path of the semaphore, for links */
 	pthread_t watcher, workers[NR_WORKERS];
-	atomic_bool stopping; /* nothing more is claimed */
+	atomic_bool stopping; /* claim no more batches */
 
-	pthread_mutex_t lock; /* what is below */
+	pthread_mutex_t lock; /* protects the members below */
 	pthread_cond_t changed;
 	struct batches queue;
 	unsigned nr_queued;
-	bool closed; /* nothing more is queued */
+	bool closed; /* queue no more batches */
 };
 
 static struct executor executors[NR_PRIOS] = {
@@ -60,7 +60,7 @@ static void push(struct executor *l, struct batch *b)
 	(void)pthread_mutex_unlock(&l->lock);
 }
 
-/* NULL when nothing is left and nothing will come. */
+/* Take a batch.  Return NULL if the queue is empty and closed. */
 static struct batch *pop(struct executor *l)
 {
 	struct batch *b;
@@ -81,10 +81,11 @@ static void *work(void *arg)
 {
 	struct executor *l = arg;
 	struct batch *b, *next;
-	uint64_t unused = 0; /* clients that prepared ios post, and the watcher looks by itself */
+	uint64_t unused = 0; /* for ring_claim(): a server ignores due times, because the watcher
+			      * checks them */
 
 	while ((b = pop(l))) {
-		/* After a batch the same ring is asked for one more. */
+		/* After each batch, try to claim another one of the same ring. */
 		for (; b; b = next) {
 			struct iov *iov = b->iov;
 
@@ -123,7 +124,8 @@ static int claim_some(struct iov *iov, void *arg)
 	return 0;
 }
 
-/* Queue what can be claimed.  When to look again unasked; 0: never. */
+/* Queue all batches that can be claimed.  Return when to look again without a post, ns; 0:
+ * never. */
 static uint64_t look(struct executor *l)
 {
 	struct round round = { .prio = l->prio };
@@ -137,7 +139,8 @@ static uint64_t look(struct executor *l)
 		(void)iov_each(claim_some, &round);
 		more = !STAILQ_EMPTY(&round.found);
 		/*
-		 * Without the table's lock: a full queue waits for servers, which take that lock.
+		 * Drop the table's lock: push() waits for servers if the queue is full, and servers
+		 * take that lock.
 		 */
 		while ((b = STAILQ_FIRST(&round.found))) {
 			STAILQ_REMOVE_HEAD(&round.found, link);
@@ -186,7 +189,7 @@ static int open_semaphore(struct executor *l)
 		l->posted = NULL;
 		return -errno;
 	}
-	return chmod(l->target, 0666) < 0 ? -errno : 0; /* whatever the umask was */
+	return chmod(l->target, 0666) < 0 ? -errno : 0; /* independent of the umask */
 }
 
 static int start(struct executor *l)
@@ -209,7 +212,7 @@ int executors_start(void)
 	sigset_t all, before;
 	int r = 0;
 
-	/* Signals are for the thread that serves the file system. */
+	/* Only the thread that serves the file system takes signals. */
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_BLOCK, &all, &before);
 	for (int i = 0; r == 0 && i < NR_PRIOS; i++)
@@ -220,7 +223,7 @@ int executors_start(void)
 
 static void stop(struct executor *l)
 {
-	/* The watcher first: it may still have batches for the servers. */
+	/* Stop the watcher first: it may still queue batches for the servers. */
 	atomic_store(&l->stopping, true);
 	(void)sem_post(l->posted);
 	(void)pthread_join(l->watcher, NULL);

@@ -2,8 +2,8 @@
 /*
  * usrbio-foreign-links MOUNTPOINT FILE
  *
- * Properties of the virtual tree and of ioctls that a client of 3FS relies on, asked of any daemon
- * by hand: TAP.
+ * Test properties of the virtual tree and of ioctls that a client of 3FS relies on, against any
+ * daemon, without the library.  Prints TAP.
  */
 #include <dirent.h>
 #include <grp.h>
@@ -36,7 +36,8 @@ static bool is_listed(const char *name)
 	return found;
 }
 
-/* Run in a process of its own, because a process that closes the directory is taken for dead. */
+/* Run a case in a child: the daemon takes a process that closes the directory for one that
+ * ended. */
 static int in_child(int (*fn)(const char *name), const char *name)
 {
 	int status = 0;
@@ -146,7 +147,7 @@ static void links_come_and_go(void)
 	T_EQ(in_child(child_lists, name), 0);
 }
 
-/* Append each of these attributes to a UUID. */
+/* Publish under a UUID followed by each of these attributes. */
 static void names_are_parsed(void)
 {
 	static const char *const good[] = { "",        ".b1",      ".b65536",   ".r0.t0",
@@ -160,7 +161,7 @@ static void names_are_parsed(void)
 	char uuid[KEY_UUID_LEN + 1], name[128], target[128];
 	struct peer_iov iov;
 
-	/* Room for a ring of some 640 entries. */
+	/* large enough for a ring of about 640 entries */
 	T_EQ(peer_memory(&iov, mnt, 64 * KIB), 0);
 	key_uuid_text(iov.id, uuid);
 	(void)snprintf(target, sizeof(target), "/dev/shm%s", iov.shm);
@@ -193,14 +194,14 @@ static void targets_are_checked(void)
 	T_EQ(peer_memory(&empty, mnt, 0), 0);
 	T_EQ(peer_publish(&empty, ""), -EINVAL);
 	peer_iov_done(&empty);
-	/* Memory, but not for a ring. */
+	/* Memory that is one byte too small for a ring. */
 	T_EQ(peer_memory(&tiny, mnt, wire_ring_size(1) - 1), 0);
 	T_EQ(peer_publish(&tiny, ".r0.t0"), -EINVAL);
 	T_EQ(peer_publish(&tiny, ""), 0);
 	peer_iov_done(&tiny);
 }
 
-/* Rights of user nobody: bit 0 is a directory that cannot be reached, the others are wrong. */
+/* As user nobody: return bit 0 if a directory is unreachable, other bits for wrong results. */
 static int child_is_nobody(const char *name)
 {
 	const struct peer_path link = peer_path(mnt, name);
@@ -257,7 +258,7 @@ static void hard_links(void)
 	T_EQ(unlink(hard), 0);
 }
 
-/* Publish under the name that is asked for, open the directory, and go without a word. */
+/* Publish under a given UUID, open the directory, and end without removing anything. */
 static int child_dies(const char *uuid)
 {
 	char target[128];
@@ -284,9 +285,7 @@ static void the_dead_leave_nothing(void)
 	while (lstat(link.text, &st) == 0 && t_now() < until)
 		(void)usleep(5000);
 	T_CHECK(lstat(link.text, &st) < 0 && errno == ENOENT);
-	/*
-	 * Other threads keep theirs, and a process that only lists the directory changes nothing.
-	 */
+	/* Links of other threads stay.  A process that only lists the directory changes nothing. */
 	T_EQ(in_child(child_lists, buf.name), 1);
 	T_EQ(lstat(peer_path(mnt, buf.name).text, &st), 0);
 }

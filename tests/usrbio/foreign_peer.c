@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A client without the library, see foreign_peer.h. */
+/* A client without the library; see foreign_peer.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ int peer_memory(struct peer_iov *iov, const char *mnt, size_t size)
 	*iov = (struct peer_iov){ .size = size };
 	(void)snprintf(iov->mnt, sizeof(iov->mnt), "%s", mnt);
 	key_new_uuid(iov->id);
-	/* The memory's name has nothing to do with that of the link. */
+	/* The memory's name is independent of the link's. */
 	key_new_uuid(shm_id);
 	key_uuid_text(shm_id, uuid);
 	(void)snprintf(iov->shm, sizeof(iov->shm), "/foreign-iov-%s", uuid);
@@ -119,7 +119,7 @@ int peer_fsync(const struct peer_file *f)
 
 /* ---------------------------------------------------------------------- rings */
 
-/* The semaphore to post for rings of a priority, as the daemon that runs now names it. */
+/* Open the semaphore of a priority; its name is chosen by the running daemon. */
 static int open_submit(const char *mnt, char prio, sem_t **ret_sem)
 {
 	static const char prefix[] = "/dev/shm/sem.";
@@ -173,7 +173,7 @@ int peer_ring_init(struct peer_ring *r, const char *mnt, const struct peer_ring_
 		peer_ring_done(r);
 		return res;
 	}
-	/* The daemon has initialised the semaphore in it by now. */
+	/* The daemon has initialised the ring's semaphore by now. */
 	if (!wire_ring_at(r->iov.base, r->iov.size, &r->wire))
 		abort();
 	for (r->nr_free = 0; r->nr_free < opts->entries; r->nr_free++)
@@ -202,7 +202,7 @@ static int32_t take_slot(struct peer_ring *r)
 	return slot;
 }
 
-/* False if it was free already. */
+/* Free a slot.  Return false if it was free already. */
 static bool give_slot(struct peer_ring *r, int32_t slot)
 {
 	bool ok = slot >= 0 && slot < r->wire.n - 1;
@@ -236,7 +236,7 @@ int peer_prep(struct peer_ring *r, const struct peer_io *io)
 	args->len = io->len;
 	args->userdata = io->userdata;
 	r->wire.sqes[head] = (struct wire_sqe){ .index = slot, .userdata = io->userdata };
-	/* From here on the daemon may take it. */
+	/* The daemon may take the entry from here on. */
 	atomic_store(&m->sqe_head, (head + 1) % r->wire.n);
 	return slot;
 }
@@ -253,7 +253,7 @@ static int harvest(struct peer_ring *r, struct wire_cqe *cqes, int max)
 	int n = 0;
 
 	while (n < max && tail != atomic_load(&m->cqe_head)) {
-		/* Copied before the daemon may write there again. */
+		/* Copy before advancing the tail: then the daemon may overwrite the entry. */
 		cqes[n] = r->wire.cqes[tail];
 		tail = (tail + 1) % r->wire.n;
 		atomic_store(&m->cqe_tail, tail);
@@ -262,7 +262,7 @@ static int harvest(struct peer_ring *r, struct wire_cqe *cqes, int max)
 		n++;
 	}
 	if (n)
-		(void)sem_post(r->submit); /* there is room for completions again */
+		(void)sem_post(r->submit); /* the ring has room for completions again */
 	return n;
 }
 
@@ -285,7 +285,7 @@ int peer_reap(struct peer_ring *r, struct wire_cqe *cqes, int max, int min, int 
 		n += got;
 		if (n >= min)
 			return n;
-		/* The semaphore says that there may be more completions, not how many. */
+		/* A post means that there may be more completions, not how many. */
 		if (sem_clockwait(r->wire.done, CLOCK_MONOTONIC, &end) < 0 && errno == ETIMEDOUT)
 			return n;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A usrbio client that uses no library, only system calls and shared memory.  Functions return 0 or
- * what their comment says, and -errno.  One thread prepares on a ring, and one thread, the same or
- * another, reaps; one thread does everything else.
+ * -errno unless their comment says otherwise.  One thread may prepare on a ring while one reaps;
+ * all other calls are for one thread.
  */
 #ifndef PST_TESTS_FOREIGN_PEER_H
 #define PST_TESTS_FOREIGN_PEER_H
@@ -13,39 +13,39 @@
 #include "foreign_key.h"
 #include "foreign_wire.h"
 
-/* MOUNTPOINT/3fs-virt/iovs/NAME */
+/* The path MOUNTPOINT/3fs-virt/iovs/NAME. */
 struct peer_path {
 	char text[512];
 };
 struct peer_path peer_path(const char *mnt, const char *name);
 
-/* Shared memory that was published, or is to be. */
+/* Shared memory, published or not. */
 struct peer_iov {
 	char mnt[256];
-	char name[128]; /* of the link; empty: not published */
-	char shm[80];   /* of the memory, with its slash; empty: has none any more */
+	char name[128]; /* name of the link; "": not published */
+	char shm[80];   /* name of the memory, with its slash; "": unlinked */
 	uint8_t id[16];
 	uint8_t *base;
 	size_t size;
 };
 
-/* Memory with a new UUID as its id, not yet published. */
+/* Make memory with a new UUID, not published yet. */
 int peer_memory(struct peer_iov *iov, const char *mnt, size_t size);
-/* Publish it under its UUID and attrs, such as ".b4096". */
+/* Publish memory under its UUID and attrs, such as ".b4096". */
 int peer_publish(struct peer_iov *iov, const char *attrs);
-/* Remove the name of the memory, as clients do straight after publishing. */
+/* Unlink the memory's name, as clients do right after publishing. */
 void peer_shm_unlink(struct peer_iov *iov);
-/* Remove whatever is left of it; may be called again. */
+/* Free everything that is left; may be called again. */
 void peer_iov_done(struct peer_iov *iov);
 
-/* A file as it is registered: its number, and a duplicate that keeps it known. */
+/* A registered file: its inode number, and a duplicate that keeps the inode known. */
 struct peer_file {
 	int fd, dupfd;
 	uint64_t ino;
 };
 int peer_open(struct peer_file *f, const char *path, int flags);
 void peer_close(struct peer_file *f);
-/* The ioctl that makes sizes and bytes visible to others. */
+/* Make sizes and bytes visible to others, by ioctl(2). */
 int peer_fsync(const struct peer_file *f);
 
 struct peer_ring {
@@ -54,7 +54,7 @@ struct peer_ring {
 	sem_t *submit;
 	bool for_read;
 
-	pthread_mutex_t lock; /* of what is below: who prepares and who reaps share it */
+	pthread_mutex_t lock; /* protects the free slots, which both threads use */
 	int32_t *free_slots;
 	int32_t nr_free;
 };
@@ -67,7 +67,7 @@ struct peer_ring_opts {
 	const char *flags; /* base 2, or NULL */
 };
 
-/* Make a ring, publish it and unlink its memory's name. */
+/* Make a ring, publish it, and unlink its memory's name. */
 int peer_ring_init(struct peer_ring *r, const char *mnt, const struct peer_ring_opts *opts);
 void peer_ring_done(struct peer_ring *r);
 
@@ -76,12 +76,12 @@ struct peer_io {
 	uint64_t buf_off, file_ino, file_off, len, userdata;
 };
 
-/* The slot, -EAGAIN when the ring is full. */
+/* Prepare a request.  Return its slot; -EAGAIN if the ring is full. */
 int peer_prep(struct peer_ring *r, const struct peer_io *io);
 void peer_submit(struct peer_ring *r);
 /*
- * Take up to max completions, and wait until there are min, for timeout_ms at most.  How many;
- * -EPROTO if one is not of an io that is under way.
+ * Wait until there are min completions, for up to timeout_ms, and take up to max.  Return their
+ * number; -EPROTO if one belongs to no request in flight.
  */
 int peer_reap(struct peer_ring *r, struct wire_cqe *cqes, int max, int min, int timeout_ms);
 

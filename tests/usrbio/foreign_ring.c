@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One ring.  The daemon's own position is private; what it tells the client is written to the
- * markers in order, in whatever order batches end.
+ * One ring.  The position up to which entries are claimed is private.  The markers advance in
+ * order, even if batches end in another order.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@ struct ring {
 	int depth;
 	uint64_t timeout_ns;
 
-	int32_t claimed;  /* submissions before it are in batches */
-	int32_t sqe_tail; /* as the markers say */
+	int32_t claimed;  /* position: entries before it are in batches or done */
+	int32_t sqe_tail; /* as in the marker */
 	int32_t cqe_head;
-	int32_t nr_running; /* ios in batches */
-	bool *done;         /* submissions behind sqe_tail that are done with */
-	uint64_t due_ns;    /* when an incomplete batch is to run; 0: there is none */
+	int32_t nr_running; /* requests in batches */
+	bool *done;         /* completed entries after sqe_tail */
+	uint64_t due_ns;    /* start time of a partial batch; 0: none */
 };
 
 int ring_new(struct iov *iov, struct ring **ret_ring)
@@ -55,7 +55,7 @@ void ring_free(struct ring *r)
 	free(r);
 }
 
-/* Slots from one position to another. */
+/* Return the number of slots between two positions. */
 static int32_t distance(const struct ring *r, int32_t from, int32_t to)
 {
 	return (to - from + r->wire.n) % r->wire.n;
@@ -66,7 +66,7 @@ static int32_t advance(const struct ring *r, int32_t at, int32_t by)
 	return (int32_t)(((int64_t)at + by) % r->wire.n);
 }
 
-/* Return how many of the queued ios form a batch now, with room for this many completions. */
+/* Return how many queued requests form a batch now, with room for that many completions. */
 static int32_t batch_size(struct ring *r, int32_t queued, int32_t room, uint64_t now_ns)
 {
 	int32_t most = queued < room ? queued : room;
@@ -77,7 +77,7 @@ static int32_t batch_size(struct ring *r, int32_t queued, int32_t room, uint64_t
 		return most;
 	if (queued >= -r->depth || !r->timeout_ns)
 		return most < -r->depth ? most : -r->depth;
-	/* Incomplete: it waits for more, but not for longer than the timeout. */
+	/* A partial batch waits for more entries, but not longer than the timeout. */
 	if (!queued)
 		r->due_ns = 0;
 	else if (!r->due_ns)
@@ -134,7 +134,7 @@ struct batch *ring_claim(struct iov *iov, uint64_t now_ns, uint64_t *wake_ns)
 	return b;
 }
 
-/* Submissions are given back in order, even if a later batch ends first. */
+/* Return slots to the client in order, even if a later batch ends first. */
 static void give_back(struct ring *r, const struct batch *b)
 {
 	for (int32_t i = 0; i < b->n; i++)

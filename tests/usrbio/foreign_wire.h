@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The protocol between a usrbio client and a 3FS daemon: ring memory and ioctls.  Written from the
- * published protocol alone and used by the foreign client and daemon only, so that a mistake that
- * the library and its daemon share is noticed.
+ * published protocol alone, and used only by the foreign client and daemon, to detect mistakes that
+ * the library and its daemon share.
  *
- * A ring of N slots, one of them always empty, is one piece of shared memory:
+ * A ring of N slots, one of which is always empty, is one piece of shared memory:
  *
- *	four markers | N arguments | N completions | N submissions | sem_t | 4 KiB to spare
+ * four markers | N arguments | N completions | N submissions | sem_t | 4 KiB to spare
  *
- * All markers are read and written sequentially consistent, and count modulo N.
+ * All markers are accessed with sequential consistency, and count modulo N.
  */
 #ifndef PST_TESTS_FOREIGN_WIRE_H
 #define PST_TESTS_FOREIGN_WIRE_H
@@ -23,10 +23,10 @@
 #include <sys/types.h>
 
 struct wire_marks {
-	_Atomic int32_t sqe_head; /* the client's: next submission to fill */
-	_Atomic int32_t sqe_tail; /* the daemon's: those before it are done with */
-	_Atomic int32_t cqe_head; /* the daemon's: next completion to fill */
-	_Atomic int32_t cqe_tail; /* the client's: next completion to take */
+	_Atomic int32_t sqe_head; /* written by the client: next submission to fill */
+	_Atomic int32_t sqe_tail; /* written by the daemon: submissions before it are done */
+	_Atomic int32_t cqe_head; /* written by the daemon: next completion to fill */
+	_Atomic int32_t cqe_tail; /* written by the client: next completion to take */
 };
 
 struct wire_args {
@@ -55,13 +55,13 @@ static_assert(sizeof(struct wire_sqe) == 16, "submission");
 static_assert(offsetof(struct wire_sqe, userdata) == 8, "submission");
 static_assert(sizeof(sem_t) == 32, "semaphore of glibc");
 
-/* Where the parts of a ring are. */
+/* Pointers to the parts of a ring. */
 struct wire_ring {
 	struct wire_marks *marks;
 	struct wire_args *args;
 	struct wire_cqe *cqes;
 	struct wire_sqe *sqes;
-	sem_t *done; /* posted by the daemon, which initialises it */
+	sem_t *done; /* initialised and posted by the daemon */
 	int32_t n;
 };
 
@@ -74,7 +74,8 @@ static inline size_t wire_ring_size(int entries)
 	return WIRE_FIXED + WIRE_SLOT * ((size_t)entries + 1);
 }
 
-/* False if the memory is too small for one entry, or absurdly large. */
+/* Compute the parts of a ring.  Return false if the memory is too small for one entry or
+ * absurdly large. */
 static inline bool wire_ring_at(void *base, size_t size, struct wire_ring *ret_ring)
 {
 	size_t n = size < WIRE_FIXED ? 0 : (size - WIRE_FIXED) / WIRE_SLOT;
@@ -90,7 +91,7 @@ static inline bool wire_ring_at(void *base, size_t size, struct wire_ring *ret_r
 	return true;
 }
 
-/* ioctls; the sizes are part of the numbers. */
+/* Numbers of ioctls; they contain the sizes of the arguments. */
 #define WIRE_GET_MOUNT_NAME 0x80206800u
 #define WIRE_GET_PATH_OFFSET 0x80046801u
 #define WIRE_GET_MAGIC 0x80046802u

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by the tests of device iovs: a plain directory, a directory that looks like a daemon's
- * mount but takes links and does nothing with them, rings, and the bytes of device memory
- * past the library under test.
+ * mount but only stores links, rings, and access to the bytes of device memory without the library
+ * under test.
  */
 #ifndef PST_TESTS_GPU_RIG_H
 #define PST_TESTS_GPU_RIG_H
@@ -36,7 +36,7 @@ static inline void gpu_rig_dir(char *ret, const char *name, const char *below)
 static inline void gpu_rig_init(void)
 {
 	rig_init();
-	/* The directory is on a file system of another type. */
+	/* Accept a file system of any type as a mount. */
 	(void)setenv("HF3FS_USRBIO_DONT_CHECKFS_FOR_MP", "yes", 1);
 	gpu_rig_dir(gpu_plain, "plain", NULL);
 	gpu_rig_dir(gpu_daemon, "daemon", "3fs-virt/iovs");
@@ -46,17 +46,14 @@ static inline void gpu_rig_init(void)
 	}
 }
 
-/*
- * Check what t_done() checks except for descriptors: the server keeps its own until the process
- * ends.
- */
+/* Check what t_done() checks, except descriptors: the server keeps some until the process ends. */
 static inline int gpu_rig_done(void)
 {
 	printf("1..%d\n", t_cases);
 	return t_failed ? 1 : 0;
 }
 
-/* The links in a directory: how many, and the name of one of them. */
+/* Count the links in a directory, and return the name of one. */
 static inline unsigned gpu_links(const char *mount, char ret_name[256])
 {
 	char path[192];
@@ -86,7 +83,7 @@ static inline const char *gpu_file(const char *name)
 	return path;
 }
 
-/* Read the link of published memory and its target. */
+/* Return the path of an iov's link. */
 static inline void gpu_path_of(const struct hf3fs_iov *iov, int device, char ret[400])
 {
 	struct usrbio_name name = { .kind = USRBIO_DEVICE, .device = device };
@@ -108,7 +105,7 @@ static inline struct usrbio_gdr gpu_published(const struct hf3fs_iov *iov, int d
 	return g;
 }
 
-/* An id for a wrap, a new one each time. */
+/* Return a new id for each wrap. */
 static inline const uint8_t *gpu_id(void)
 {
 	static uint8_t id[16];
@@ -150,12 +147,12 @@ static inline size_t gpu_differs(const void *addr, size_t len, uint64_t seed, ui
 
 struct gpu_req {
 	const struct hf3fs_iov *iov;
-	uint64_t at; /* in it */
+	uint64_t at; /* offset in the memory */
 	uint64_t off, len;
 	int64_t result;
 };
 
-/* Send all of them in one batch, on a ring of its own and a file of the plain directory. */
+/* Send all requests in one batch, on a new ring and a file of the plain directory. */
 static inline void gpu_batch(const char *path, bool read, struct gpu_req *v, int nr, uint64_t flags)
 {
 	struct hf3fs_cqe cqes[64];
@@ -206,7 +203,7 @@ static inline int64_t gpu_write(const struct hf3fs_iov *iov, uint64_t at, const 
 
 static const char *gpu_self;
 
-/* Start this program again, and pass on what it prints on standard error. */
+/* Run this program again, and pass on its standard error. */
 static inline int gpu_other(const char *what, const struct hf3fs_iov *iov, const void *bytes,
 			    size_t len)
 {
@@ -215,7 +212,7 @@ static inline int gpu_other(const char *what, const struct hf3fs_iov *iov, const
 	pid_t pid;
 
 	usrbio_id_format((const uint8_t *)iov->id, id);
-	/* So few bytes fit into the pipe. */
+	/* Fits into the pipe's buffer. */
 	T_EQ(pipe(p), 0);
 	T_CHECK(write(p[1], bytes, len) == (ssize_t)len);
 	(void)close(p[1]);

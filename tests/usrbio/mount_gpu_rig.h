@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by the tests of device memory on a mount of penstock-mount, which PST_TEST_MOUNT names:
- * a mount for each case, and in gpu_plain of gpu_rig.h the directory that it is at.
+ * one mount per case, whose path is gpu_plain of gpu_rig.h.
  */
 #ifndef PST_TESTS_MOUNT_GPU_RIG_H
 #define PST_TESTS_MOUNT_GPU_RIG_H
@@ -17,7 +17,8 @@
 static struct mount_rig mg;
 
 /*
- * Start a mount whose worker has this number of software devices.  This process keeps its number.
+ * Start a mount whose worker has that number of software devices.  This process keeps its own
+ * number.
  */
 static inline void mg_begin_with(const char *devices)
 {
@@ -40,7 +41,7 @@ static inline void mg_begin(void)
 	mg_begin_with("2");
 }
 
-/* Check that nothing is published any more, and that no process is left. */
+/* Check that nothing is published and no process is left, and end the mount. */
 static inline void mg_end(void)
 {
 	T_EQ(gpu_links(gpu_plain, NULL), USRBIO_PRIORITIES);
@@ -55,7 +56,7 @@ static inline struct hf3fs_iov mg_create(size_t size)
 	return iov;
 }
 
-/* A ring and an open file for it. */
+/* A ring and an open, registered file. */
 struct mg_ring {
 	struct hf3fs_ior ior;
 	int fd;
@@ -78,7 +79,7 @@ static inline void mg_ring_end(struct mg_ring *r)
 	T_EQ(close(r->fd), 0);
 }
 
-/* One request from begin to end. */
+/* Execute one request and return its result. */
 static inline int64_t mg_io(const struct mg_ring *r, const struct hf3fs_iov *iov, size_t at,
 			    size_t off, size_t len)
 {
@@ -93,7 +94,7 @@ static inline int64_t mg_io(const struct mg_ring *r, const struct hf3fs_iov *iov
 	return c.result;
 }
 
-/* The link of published memory, and its text. */
+/* Read the target of an iov's link. */
 static inline void mg_target(const struct hf3fs_iov *iov, int device, char ret[USRBIO_GDR_MAX])
 {
 	char path[400];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The processes of penstock-mount on a rig's mount, and the resources they hold. */
+/* Find the processes of penstock-mount on a rig's mount, and count their resources. */
 #ifndef PST_TESTS_MOUNT_PROCS_H
 #define PST_TESTS_MOUNT_PROCS_H
 
@@ -14,7 +14,7 @@
 #include "mount_rig.h"
 #include "t.h"
 
-/* The children of the server, at most max. */
+/* List the children of the server, up to max. */
 static inline unsigned procs_workers(const struct mount_rig *rig, pid_t *ret, unsigned max)
 {
 	char path[64], *line = NULL, *next;
@@ -56,7 +56,7 @@ static inline pid_t procs_worker(const struct mount_rig *rig)
 	return pid;
 }
 
-/* Stop a process; it stands when this returns. */
+/* Stop a process, and wait until it is stopped. */
 static inline void procs_stop(pid_t pid)
 {
 	uint64_t end_at = t_hang();
@@ -64,7 +64,7 @@ static inline void procs_stop(pid_t pid)
 
 	T_EQ(kill(pid, SIGSTOP), 0);
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	/* The signal is sent, not obeyed, when kill() returns. */
+	/* kill() returns before the process stops. */
 	while (state != 'T' && t_now() < end_at) {
 		FILE *f = fopen(path, "re");
 		size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
@@ -78,8 +78,8 @@ static inline void procs_stop(pid_t pid)
 }
 
 /*
- * Is it a descriptor of O_PATH on something within that directory?  A server has one for each file
- * of its source that the kernel knows, and the kernel forgets one whenever it is short of memory.
+ * Return true for an O_PATH descriptor within that directory.  A server has one per source file
+ * that the kernel knows, and the kernel may forget files at any time.
  */
 static inline bool procs_is_node(int fds, const char *name, const char *within)
 {
@@ -87,14 +87,14 @@ static inline bool procs_is_node(int fds, const char *name, const char *within)
 	char to[PATH_MAX] = "";
 	struct stat st;
 
-	/* A link's permissions are how the file is open; with O_PATH there are none. */
+	/* The mode of the link in /proc is the file's access mode; none with O_PATH. */
 	return fstatat(fds, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       !(st.st_mode & (S_IRUSR | S_IWUSR)) &&
 	       readlinkat(fds, name, to, sizeof(to) - 1) > 0 && strncmp(to, within, len) == 0 &&
 	       to[len] == '/';
 }
 
-/* The descriptors of that process, but those of files that the kernel knows. */
+/* Count a process' descriptors, except those of files that the kernel knows. */
 static inline unsigned procs_fds(const struct mount_rig *rig, pid_t pid)
 {
 	char path[64];
@@ -104,14 +104,14 @@ static inline unsigned procs_fds(const struct mount_rig *rig, pid_t pid)
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
 	d = opendir(path);
-	T_CHECK(d); /* none at all would be less than ever */
+	T_CHECK(d); /* a count of 0 would always pass */
 	while ((e = readdir(d)))
 		nr += e->d_name[0] != '.' && !procs_is_node(dirfd(d), e->d_name, rig->back);
 	(void)closedir(d);
 	return nr;
 }
 
-/* Mappings whose line in /proc/PID/maps holds that. */
+/* Count lines of /proc/PID/maps that contain a text. */
 static inline unsigned procs_maps(pid_t pid, const char *holds)
 {
 	char path[64], *line = NULL;
@@ -129,7 +129,7 @@ static inline unsigned procs_maps(pid_t pid, const char *holds)
 	return nr;
 }
 
-/* Traces of clients: in the virtual directory, in the server and in the worker. */
+/* Resources of clients: links, and descriptors and mappings in server and worker. */
 struct procs_counts {
 	unsigned links, server_fds, worker_fds, maps;
 };
@@ -167,7 +167,7 @@ static inline bool procs_is_no_more(const struct procs_counts *a, const struct p
 	       a->worker_fds <= b->worker_fds && a->maps <= b->maps;
 }
 
-/* It is as little as it was, soon. */
+/* Wait until no resource is above the earlier count. */
 static inline void procs_until_no_more(const struct mount_rig *rig, pid_t worker,
 				       const struct procs_counts *than)
 {
@@ -183,7 +183,7 @@ static inline void procs_until_no_more(const struct mount_rig *rig, pid_t worker
 		       than->worker_fds, now.maps, than->maps);
 }
 
-/* The memory of clients that were killed has names in /dev/shm: nobody else would unlink it. */
+/* Remove the memory of killed clients from /dev/shm. */
 static inline void procs_remove_shm(void)
 {
 	DIR *d = opendir("/dev/shm");

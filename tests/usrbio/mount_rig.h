@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A daemon on a mount of its own while a test runs.  The daemon is a program of the folder that
- * the test's program is in, called as PROGRAM BACKING MOUNTPOINT [OPTION...]; it prints "ready"
- * when it is mounted, and SIGTERM ends it.  PST_TEST_MOUNT in the environment names the program
- * penstock-mount, which takes its place.  PST_TEST_MOUNT_LOG names a file for what it complains of.
- * PST_TEST_MOUNT_SERVICE names the command penstock, which serves the directory then: the source is
- * that storage service.
+ * A daemon with a mount during a test.  The daemon is a program in the directory of the test
+ * program, run as PROGRAM BACKING MOUNTPOINT [OPTION...].  It prints "ready" when it is mounted,
+ * and ends on SIGTERM.
+ *
+ * Environment: PST_TEST_MOUNT is the path of penstock-mount, to be used as the daemon.
+ * PST_TEST_MOUNT_LOG is a file for its standard error.  PST_TEST_MOUNT_SERVICE is the path of the
+ * command penstock: it serves the directory, and the mount's source is that storage service.
  */
 #ifndef PST_TESTS_MOUNT_RIG_H
 #define PST_TESTS_MOUNT_RIG_H
@@ -29,16 +30,17 @@
 #define MOUNT_RIG_MAX_ARGS 16
 
 struct mount_rig {
-	pid_t pid;      /* 0: there is none, and why says what is missing */
-	char dir[128];  /* what everything is in; root's and others' to enter */
+	pid_t pid;      /* 0: not running, see why */
+	char dir[128];  /* directory for everything; root owns it, others may enter */
 	char back[160]; /* the backing directory */
 	char mnt[160];
-	char source[200]; /* of the mount: the backing directory, or a service that serves it */
-	pid_t server;     /* of that service, or 0 */
+	char source[200]; /* source of the mount: back, or the service */
+	pid_t server;     /* PID of the service, or 0 */
 	char why[256];
 };
 
-/* If not NULL: before the daemon starts; 0, or the machine lacks something.  And after its end. */
+/* May be NULL: called before the daemon starts, non-zero if the machine lacks something; and
+ * after its end. */
 static int (*mount_rig_prepare)(const struct mount_rig *m);
 static void (*mount_rig_undo)(const struct mount_rig *m);
 
@@ -52,7 +54,7 @@ static inline int mount_rig_beside(const char *program, char *ret_path, size_t s
 	if (n <= 0)
 		return -1;
 	ret_path[n] = '\0';
-	/* In a chroot this path is invalid after unshare(CLONE_NEWNS). */
+	/* In a chroot /proc/self/exe is invalid after unshare(CLONE_NEWNS). */
 	if (access(ret_path, X_OK) < 0 && name && strlen(name) < size)
 		(void)strcpy(ret_path, name);
 	slash = strrchr(ret_path, '/');
@@ -72,7 +74,7 @@ static inline int mount_rig_dirs(struct mount_rig *m)
 											      : 0;
 }
 
-/* PENSTOCK_MOUNT_OPTIONS: of penstock-mount, with blanks between them. */
+/* Append PENSTOCK_MOUNT_OPTIONS, options of penstock-mount separated by blanks. */
 static inline int mount_rig_options(const char **argv, int n)
 {
 	const char *options = getenv("PENSTOCK_MOUNT_OPTIONS");
@@ -89,7 +91,7 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 	const char *argv[MOUNT_RIG_MAX_ARGS] = { exe, m->back, m->mnt };
 	union {
 		const char **from;
-		char *const *to; /* what exec asks for and does not change */
+		char *const *to; /* execv() lacks const */
 	} args = { argv };
 	int n = 3;
 
@@ -114,7 +116,7 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 	_exit(127);
 }
 
-/* Serve the backing directory, if the environment asks for that. */
+/* Serve the backing directory if PST_TEST_MOUNT_SERVICE is set. */
 static inline void mount_rig_serve(struct mount_rig *m)
 {
 	static const struct timespec tick = { .tv_nsec = 10000000 };
@@ -135,12 +137,12 @@ static inline void mount_rig_serve(struct mount_rig *m)
 			    "--write", "--metrics", metrics, (char *)NULL);
 		_exit(127);
 	}
-	/* Other users of the mount connect, too. */
+	/* Other users of the mount must be able to connect. */
 	for (int i = 0; i < 1000 && chmod(listen + 5, 0666) < 0; i++)
 		(void)nanosleep(&tick, NULL);
 }
 
-/* "ready" from the program, or its complaint into why. */
+/* Wait for "ready" from the program; otherwise put its error into why. */
 static inline int mount_rig_ready(struct mount_rig *m, int fd)
 {
 	size_t have = 0;
@@ -168,7 +170,7 @@ static inline void mount_rig_remove(struct mount_rig *m)
 		(void)waitpid(m->server, NULL, 0);
 		m->server = 0;
 	}
-	/* A dead daemon leaves a mount that only answers to this. */
+	/* A dead daemon leaves a mount that must be detached. */
 	(void)umount2(m->mnt, MNT_DETACH);
 	if (mount_rig_undo)
 		mount_rig_undo(m);
@@ -178,7 +180,8 @@ static inline void mount_rig_remove(struct mount_rig *m)
 }
 
 /*
- * 0, or -1 with m->why: the machine lacks something.  options end with NULL, and may be NULL.
+ * Start the daemon.  options end with NULL, and may be NULL.  Return 0; -1 if the machine lacks
+ * something, named in m->why.
  */
 static inline int mount_rig_start(struct mount_rig *m, const char *program,
 				  const char *const *options)
@@ -198,7 +201,8 @@ static inline int mount_rig_start(struct mount_rig *m, const char *program,
 		(void)snprintf(m->why, sizeof(m->why), "/dev/fuse");
 		return -1;
 	}
-	/* Names in /dev/shm are counted and removed: the guard gives root a private /dev/shm. */
+	/* Names in /dev/shm are counted and removed, so it must be private; the guard makes it
+	 * so for root. */
 	if (geteuid() != 0) {
 		(void)snprintf(m->why, sizeof(m->why), "root, to have a /dev/shm of its own");
 		return -1;
@@ -232,7 +236,7 @@ static inline int mount_rig_start(struct mount_rig *m, const char *program,
 	return -1;
 }
 
-/* How the daemon ended, as waitpid() says it; -1 if there was none. */
+/* Wait for the daemon.  Return its status of waitpid(); -1 if there was none. */
 static inline int mount_rig_wait(struct mount_rig *m)
 {
 	int status = -1;
@@ -243,7 +247,7 @@ static inline int mount_rig_wait(struct mount_rig *m)
 	return status;
 }
 
-/* End it.  0 if it ended well, else as waitpid() says it. */
+/* End the daemon.  Return 0 if it ended well, else its status of waitpid(). */
 static inline int mount_rig_end(struct mount_rig *m)
 {
 	if (!m->pid)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A /mnt of nobody but this process: an empty tmpfs in a mount namespace, as root or as the root
- * of a user namespace.  Before there are threads, which would stay in the old one.
+ * Mount an empty tmpfs on /mnt in a private mount namespace, as root or as root of a new user
+ * namespace.  Call this before starting threads, which would keep the old namespace.
  */
 #ifndef PST_TESTS_OWN_MNT_H
 #define PST_TESTS_OWN_MNT_H
@@ -26,7 +26,7 @@ static inline bool own_mnt_write(const char *file, const char *text)
 	return good;
 }
 
-/* The same numbers inside as outside. */
+/* Map the user and group to themselves. */
 static inline bool own_mnt_users(uid_t uid, gid_t gid)
 {
 	char users[64], groups[64];

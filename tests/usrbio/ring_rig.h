@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The client's side of a ring, as the format has it, for tests of the server: slots, entries,
- * completions, and a wait that helps the server before it sleeps.  Not thread-safe but for one
- * thread that prepares and another that waits.
+ * The client's side of a ring, for tests of the server: slots, entries, completions, and a wait
+ * that first helps the server, then sleeps.  Thread-safe only for one thread that prepares and one
+ * that waits.
  */
 #ifndef PST_RING_RIG_H
 #define PST_RING_RIG_H
@@ -20,15 +20,15 @@ struct client {
 	size_t size;
 	struct usrbio_ring at;
 	struct server *w;
-	struct server_ring *ring; /* NULL: the server does not serve it */
-	bool never_help;          /* always sleep */
+	struct server_ring *ring; /* NULL: not served */
+	bool never_help;          /* sleep without helping */
 	uint32_t sq_head, cq_tail;
-	atomic_char *busy; /* by slot */
+	atomic_char *busy; /* per slot */
 	uint32_t next_slot;
 	uint64_t sent, got;
 };
 
-/* Memory for a ring, zeroed. */
+/* Allocate zeroed memory for a ring. */
 static inline void client_map(struct client *c, int entries)
 {
 	*c = (struct client){ .size = usrbio_ring_size(entries) };
@@ -90,7 +90,7 @@ static inline int client_slot(struct client *c)
 	return -EAGAIN;
 }
 
-/* The slot, or -EAGAIN. */
+/* Prepare a request.  Return its slot, or -EAGAIN. */
 static inline int client_prep(struct client *c, const struct usrbio_args *a)
 {
 	uint32_t head = c->sq_head, next = usrbio_ring_next(&c->at, head);
@@ -126,8 +126,8 @@ static inline unsigned client_harvest(struct client *c, struct usrbio_cqe *ret, 
 }
 
 /*
- * Sleep on the semaphore, at most until end.  It may have been posted for completions that were
- * taken already.
+ * Sleep on the semaphore until end at most.  May return early: it may have been posted for
+ * completions that were already taken.
  */
 static inline void client_sleep(struct client *c, uint64_t end)
 {
@@ -142,8 +142,8 @@ static inline void client_sleep(struct client *c, uint64_t end)
 }
 
 /*
- * Wait for min completions, at most this many milliseconds.  A client whose help found no work
- * sleeps until a completion arrives, and does not help again.
+ * Wait for min completions, for up to ms milliseconds.  After help that found no work, sleep until
+ * a completion arrives instead of helping again.
  */
 static inline unsigned client_wait(struct client *c, struct usrbio_cqe *ret, unsigned min,
 				   unsigned max, uint64_t ms)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* U1, and sizes that programs compute for themselves. */
+/* U1: the ABI, with sizes that programs compute themselves. */
 #include <stddef.h>
 
 #include <hf3fs_usrbio.h>

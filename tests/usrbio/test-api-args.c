@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* U4, U5, U6: wrong arguments, each with the error that the header promises. */
+/* U4, U5, U6: each wrong argument gives the error that the header documents. */
 #include <stddef.h>
 #include <sys/resource.h>
 
@@ -18,7 +18,7 @@ static void U4_iovcreate_arguments(void)
 	T_EQ(hf3fs_iovcreate(&iov, api_dir, 4096, 0, -1), -ENOENT);
 	T_EQ(hf3fs_iovcreate(&iov, "/", 4096, 0, -1), -ENOENT);
 	T_EQ(hf3fs_iovcreate(&iov, api_path("none"), 4096, 0, -1), -ENOENT);
-	/* Nothing is written on failure. */
+	/* A failed call writes nothing. */
 	T_CHECK(iov.iovh == &iov);
 }
 
@@ -38,7 +38,7 @@ static void U4_other_iov_arguments(void)
 	T_EQ(hf3fs_iovwrap(&iov, &iov, some_id, api_dir, 4096, 0, -1), -ENOENT);
 	hf3fs_iovunlink(NULL);
 	hf3fs_iovdestroy(NULL);
-	/* Never filled in. */
+	/* Structures that were never filled in. */
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovdestroy(&iov);
 	iov.iovh = &iov;
@@ -91,7 +91,7 @@ static void U6_long_mount_points(void)
 	T_EQ(hf3fs_iorcreate3(&ior, name, 8, true, 0, 0, 0, -1), -EINVAL);
 	T_EQ(hf3fs_iorcreate4(&ior, name, 8, true, 0, 0, -1, 0), -EINVAL);
 	T_EQ(hf3fs_iorwrap(&ior, ring, name, hf3fs_ior_size(8), true, 0, 0, 0, 0), -EINVAL);
-	/* One less is looked for. */
+	/* One byte less is accepted, and then not found. */
 	name[255] = '\0';
 	T_EQ(hf3fs_iovcreate(&iov, name, 4096, 0, -1), -ENOENT);
 	T_EQ(hf3fs_iorcreate(&ior, name, 8, true, 0, -1), -ENOENT);
@@ -151,7 +151,7 @@ static void U4_iorwrap_arguments(void)
 	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 9, 0, 0, 0), -EINVAL);
 	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 0, 0, -1, 0), -EINVAL);
 	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 0, 0, 0, 4), -EINVAL);
-	buf[3] = 1; /* a head far behind the end */
+	buf[3] = 1; /* a head far beyond the ring */
 	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 0, 0, 0, 0), -EINVAL);
 	buf[3] = 0;
 }
@@ -182,7 +182,7 @@ static void U4_calls_on_rings(void)
 	T_EQ(hf3fs_wait_for_ios(&ior, &cqe, -1, 0, NULL), -EINVAL);
 	T_EQ(hf3fs_wait_for_ios(&ior, &cqe, 1, 0, NULL), 0);
 
-	/* A copy of what was destroyed, also when there is a new one. */
+	/* A copy of a destroyed ring stays invalid when a new ring exists. */
 	hf3fs_iordestroy(&ior);
 	ior = api_ior(2, true);
 	T_EQ(hf3fs_prep_io(&copy, &iov, true, iov.base, fd, 0, 1, NULL), -EINVAL);
@@ -217,7 +217,7 @@ static void U4_directions_of_files(void)
 	hf3fs_iovdestroy(&iov);
 }
 
-/* Numbers of files are inodes' there and the library's here: they never meet. */
+/* A daemon's mount numbers files by inode, a plain directory by registration: they must not mix. */
 static void U4_kinds_of_mounts_do_not_mix(void)
 {
 	struct hf3fs_iov iov = api_iov(4096);

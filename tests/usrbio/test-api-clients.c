@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * C1, C2, C5: the library as big programs use it, call by call with their arguments, habits and
- * mistakes: a plug-in of NIXL, the I/O engine of fio, the store of Mooncake.
+ * C1, C2, C5: use the library as large programs do, with their arguments, habits and mistakes:
+ * NIXL's plug-in, fio's I/O engine, Mooncake's store.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,8 +15,8 @@
 /* ---------------------------------------------------------------------- NIXL */
 
 /*
- * NIXL finds the mount point itself, and has a ring and memory for each transfer.  It prepares on
- * one thread and waits on another, with deadlines of CLOCK_MONOTONIC, which have long passed by
+ * NIXL finds the mount point itself, and makes a ring and memory for each transfer.  It prepares on
+ * one thread and waits on another, with deadlines of CLOCK_MONOTONIC, which are long past by
  * CLOCK_REALTIME.
  */
 #define NIXL_IOS 12u
@@ -32,7 +32,7 @@ static struct {
 
 struct nixl_io {
 	struct hf3fs_iov iov;
-	uint8_t *addr; /* the user's memory */
+	uint8_t *addr; /* memory of NIXL's user */
 	size_t offset;
 	_Atomic bool done;
 };
@@ -110,7 +110,7 @@ static void nixl_end(void)
 	(void)close(nixl.fd);
 }
 
-/* Memory as it comes: copied through shared memory that is made for each transfer. */
+/* Unregistered memory: copied through shared memory that is made for each transfer. */
 static void C1_nixl_dram(void)
 {
 	static uint8_t user[NIXL_IOS * NIXL_PIECE];
@@ -142,7 +142,7 @@ static void C1_nixl_dram(void)
 	nixl_end();
 }
 
-/* The user's memory becomes shared memory where it is, and is published under a UUID. */
+/* Registered memory: it becomes shared memory at the same address, published under a UUID. */
 static void nixl_zero_copy(struct nixl_io *io, uint8_t *user, char link[PATH_MAX])
 {
 	char shm[64], target[80], id[USRBIO_ID_TEXT];
@@ -199,8 +199,9 @@ static void C1_nixl_dram_zc(void)
 /* ----------------------------------------------------------------------- fio */
 
 /*
- * A ring for each direction, batches by timeout, memory of one piece, page alignment taken for
- * granted, descriptors registered as they are opened; each commit waits for all without an end.
+ * fio has a ring per direction, batches with a timeout and one piece of memory.  It assumes page
+ * alignment, registers each descriptor when it is opened, and waits in each commit for all requests
+ * without a deadline.
  */
 #define FIO_DEPTH 16
 #define FIO_BS (64u * KIB)
@@ -227,7 +228,7 @@ static void fio_commit(bool read, unsigned first, unsigned nr)
 		T_EQ(cqes[i].result, FIO_BS);
 }
 
-/* ior_depth as the job file says: 0, or negative for batches. */
+/* Run a job.  ior_depth: 0, or negative for batches. */
 static void fio_job(int ior_depth)
 {
 	T_EQ(hf3fs_iorcreate3(&fio.read, mnt, FIO_DEPTH, true, ior_depth, 0, 1, -1), 0);
@@ -238,7 +239,7 @@ static void fio_job(int ior_depth)
 	T_CHECK(fio.fd >= 0);
 	(void)hf3fs_reg_fd(fio.fd, 0);
 
-	/* Writes, then reads that are verified, the last commit not full. */
+	/* Write, then read and verify; the last commit is partial. */
 	for (unsigned at = 0; at < 40; at += FIO_DEPTH) {
 		unsigned nr = 40 - at < FIO_DEPTH ? 40 - at : FIO_DEPTH;
 
@@ -253,13 +254,13 @@ static void fio_job(int ior_depth)
 		T_EQ(t_differs(fio.mem.base, 6, (uint64_t)at * FIO_BS, (size_t)nr * FIO_BS),
 		     nr * FIO_BS);
 	}
-	/* One request at a time, as its synchronous workloads do. */
+	/* One request at a time, as in fio's synchronous workloads. */
 	for (unsigned i = 0; i < 20; i++)
 		fio_commit(i % 2, i, 1);
 	hf3fs_dereg_fd(fio.fd);
 	(void)close(fio.fd);
 	hf3fs_iovdestroy(&fio.mem);
-	/* fio itself never does this. */
+	/* fio itself never destroys its rings. */
 	hf3fs_iordestroy(&fio.read);
 	hf3fs_iordestroy(&fio.write);
 }
@@ -276,7 +277,8 @@ static void C2_fio_batches(void)
 
 /* ------------------------------------------------------------------ Mooncake */
 
-/* Each thread has its own memory and two rings, with one request at a time and no deadline. */
+/* Mooncake's threads have their own memory and two rings each, one request at a time, and no
+ * deadline. */
 #define MOON_THREADS 3
 #define MOON_MEM (32u * MIB)
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * U16, C5: a program that loads the library by name, uses it and unloads it: 200 times, and with
- * PST_SOAK a thousand.
- * usrbio-foreign-dlopen does so, and counts threads, descriptors and mappings.
+ * U16, C5: load the library by name, use it and unload it: 200 times, with PST_SOAK a thousand
+ * times.  usrbio-foreign-dlopen does this, and counts threads, descriptors and mappings.
  */
 #include <dlfcn.h>
 
@@ -48,7 +47,7 @@ static void U16_loaded_and_unloaded(void)
 
 int main(void)
 {
-	/* Use memory if possible: a disk is slow for thousands of links. */
+	/* Use memory if possible: thousands of links are slow on a disk. */
 	if (access("/dev/shm", W_OK) == 0)
 		(void)setenv("PST_TEST_DIR", "/dev/shm", 1);
 	api_init();

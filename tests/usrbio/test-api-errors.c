@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* U4, U5, U6, U9: each error that the header promises, and what a failure leaves. */
+/* U4, U5, U6, U9: each error that the header documents, and the state after it. */
 #include <stddef.h>
 #include <sys/resource.h>
 
@@ -24,7 +24,7 @@ static const uint8_t some_id[16] = { 1, 2, 3 };
 #endif
 
 #if ALLOCATES
-static _Thread_local unsigned callocs_left; /* until the one that fails; 0: none does */
+static _Thread_local unsigned callocs_left; /* calls until the one that fails; 0: no call fails */
 
 void *__libc_calloc(size_t nr, size_t size);
 
@@ -40,7 +40,7 @@ __attribute__((visibility("default"))) void *calloc(size_t nr, size_t size)
 
 /* --------------------------------------------------------------------- log */
 
-/* A program that tries for ever fills no disk: each text has a limit, and the next says so. */
+/* Log lines are rate-limited by their text, and the next printed line counts the dropped ones. */
 static void each_text_is_said_some_times(void)
 {
 	int log = memfd_create("log", MFD_CLOEXEC), was = dup(STDERR_FILENO);
@@ -62,7 +62,7 @@ static void each_text_is_said_some_times(void)
 	T_CHECK(n > 0 && n < (ssize_t)sizeof(text) - 1);
 	for (ssize_t i = 0; i < n; i++)
 		lines += text[i] == '\n';
-	/* A minute at most: seven windows. */
+	/* A minute at most, so up to seven windows. */
 	T_CHECK(lines >= 1 && lines <= 20 * 7);
 }
 
@@ -104,7 +104,7 @@ static void U4_extract_mount_point(void)
 	buf[0] = '\0';
 	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), api_path("a b/../a b/data")), len);
 	T_CHECK(!strcmp(buf, mnt));
-	/* By a link from outside. */
+	/* By a link from outside the mount. */
 	(void)snprintf(link, sizeof(link), "%s/link", api_dir);
 	T_EQ(symlink(mnt, link), 0);
 	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), link), len);
@@ -124,7 +124,7 @@ static void U4_extract_mount_point(void)
 	(void)rmdir(api_path("a b"));
 }
 
-/* The deepest counts, and a name that only begins alike does not. */
+/* The deepest mount point wins, and a path that merely has the same prefix does not count. */
 static void U4_extract_mount_point_of_nested(void)
 {
 	char inner[200], beside[200], buf[256];
@@ -144,9 +144,10 @@ static void U4_extract_mount_point_of_nested(void)
 
 /* ------------------------------------------------------------------- causes */
 
-static char said[8192]; /* to standard error, by hear() */
+static char said[8192]; /* standard error of hear() */
 
-/* Keep in said[] what the call logs.  The thread's last sentence before it is another one. */
+/* Collect in said[] what the call logs.  Before it, set the thread's last error text to another
+ * one. */
 static int hear(int (*call)(int), int arg)
 {
 	struct pst_device none = { .sz = sizeof(none) };
@@ -168,7 +169,7 @@ static int hear(int (*call)(int), int arg)
 	return r;
 }
 
-/* Registering with so few descriptors more than there are. */
+/* Register with a limit of descriptors slightly above those in use. */
 static int reg_with_few(int fd)
 {
 	struct rlimit old, low;
@@ -188,7 +189,7 @@ static int reg_with_few(int fd)
 	return r;
 }
 
-/* Twice: the second time the sentence is the same as before. */
+/* Register twice: the second call must log the same text. */
 static int reg_twice(int fd)
 {
 	return hf3fs_reg_fd(fd, 0) == EISDIR ? hf3fs_reg_fd(fd, 0) : -1;
@@ -205,7 +206,7 @@ static bool each_line_says(const char *what)
 	return lines > 0;
 }
 
-/* Each of the descriptors in turn is not available. */
+/* Let each of the needed descriptors in turn be unavailable. */
 static void U4_a_lack_of_descriptors_is_named(void)
 {
 	int fd = api_file("data", 1);
@@ -215,7 +216,7 @@ static void U4_a_lack_of_descriptors_is_named(void)
 	api_close(fd);
 }
 
-/* A sentence of libpenstock's is said, and no other. */
+/* An error of libpenstock is logged with its text only. */
 static void U4_a_cause_that_libpenstock_found(void)
 {
 	int fd = open(mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -236,7 +237,7 @@ static int reg_without_memory(int fd)
 	callocs_left = nth_calloc;
 	r = hf3fs_reg_fd(fd, 0);
 	if (callocs_left)
-		r = 0; /* there was no nth */
+		r = 0; /* fewer calls than n were made */
 	callocs_left = 0;
 	return r;
 }
@@ -253,12 +254,12 @@ static int fail_nth_calloc(void)
 		return WENT_THROUGH;
 	if (strstr(said, "cannot make a worker: Cannot allocate memory"))
 		return NAMED_BY_WORKER;
-	/* Some end without a word. */
+	/* Some failures log nothing. */
 	return !said[0] || each_line_says("Cannot allocate memory") ? NAMED : NOT_NAMED;
 }
 #endif
 
-/* In children of a process that has not used a plain directory. */
+/* Run in children of a process that has not used a plain directory. */
 static void U4_a_lack_of_memory_is_named(void)
 {
 #if ALLOCATES
@@ -307,7 +308,7 @@ static void U4_reg_fd_without_descriptors(void)
 	low = old;
 	/*
 	 * Allow one descriptor more each time, until the call succeeds.  Begin with none: a number
-	 * below the lowest free one may be taken in the background for a moment.
+	 * below the lowest free one may be in use in the background.
 	 */
 	for (low.rlim_cur = 0;; low.rlim_cur++) {
 		T_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
@@ -473,7 +474,7 @@ static int make_ior(void)
 
 static void U9_a_failed_iovcreate_leaves_nothing(void)
 {
-	/* A first use leaves things that stay: make them before failures are counted. */
+	/* Warm up: a first use allocates what stays. */
 	T_EQ(make_iov(), 0);
 	T_CHECK(fail_each(make_iov, EIO) >= 4);
 	T_CHECK(fail_each(make_iov, EACCES) >= 4);
@@ -501,7 +502,7 @@ static void U9_errors_of_symlink_come_through(void)
 	T_EQ(api_shm(), 0);
 }
 
-/* A program that ignores results ends nevertheless: a wait for refused requests fails. */
+/* A program that ignores results must still end: a wait for refused requests fails. */
 static void U9_a_wait_for_what_was_refused(void)
 {
 	int fd = api_open("data", 4096);
@@ -513,7 +514,7 @@ static void U9_a_wait_for_what_was_refused(void)
 		T_EQ(hf3fs_prep_io(&ior, &none, true, none.base, fd, 0, 4096, NULL), -EINVAL);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 16, 16, NULL), 0);
-	/* With what was not. */
+	/* Refused requests together with an accepted one. */
 	T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 4096, NULL) >= 0);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd + 1000, 0, 4096, NULL), -EBADF);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
@@ -524,7 +525,7 @@ static void U9_a_wait_for_what_was_refused(void)
 	api_close(fd);
 }
 
-/* A full /dev/shm is an error when the memory is made and no signal when it is used. */
+/* A full /dev/shm is an error when memory is made, not a signal when it is used. */
 static void U9_no_room_in_shared_memory(void)
 {
 	struct hf3fs_iov iov;
@@ -533,11 +534,11 @@ static void U9_no_room_in_shared_memory(void)
 	trip_arm(1, ENOSPC);
 	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), -ENOSPC);
 	T_CHECK(trip_off());
-	/* In the middle. */
+	/* In the middle of the allocation. */
 	trip_arm(3, ENOSPC);
 	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), -ENOSPC);
 	T_CHECK(trip_off());
-	/* A signal is none of its business. */
+	/* A signal during the allocation does no harm. */
 	trip_arm(2, EINTR);
 	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), 0);
 	T_CHECK(trip_off());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* U10: which descriptors mean which files, from registration to its end. */
+/* U10: which file a descriptor's number means, from registration to its end. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -20,7 +20,7 @@ static void destroy_ring(void)
 	hf3fs_iovdestroy(&iov);
 }
 
-/* A file whose bytes are all that one. */
+/* Make a file that has one byte repeated. */
 static int file_of(const char *name, char byte)
 {
 	char buf[4096];
@@ -34,8 +34,8 @@ static int file_of(const char *name, char byte)
 }
 
 /*
- * Another thread may reuse a number for its own file as soon as it is free, so fstat() would be a
- * race.
+ * Return true if the number still refers to the file.  Another thread may reuse a number as soon as
+ * it is free, so fstat() would be a race.
  */
 static bool still_names(int number, const struct stat *file)
 {
@@ -46,7 +46,7 @@ static bool still_names(int number, const struct stat *file)
 	return stat(path, &st) == 0 && st.st_ino == file->st_ino && st.st_dev == file->st_dev;
 }
 
-/* The file that a descriptor stands for: the byte in it, or -errno. */
+/* Return the byte of the file that a descriptor's number means to rings, or -errno. */
 static int means(int fd)
 {
 	int64_t n;
@@ -76,7 +76,7 @@ static void U10_both_numbers_name_the_file(void)
 	T_EQ(means(fd), -EBADF);
 	T_EQ(means(h), -EBADF);
 	T_CHECK(!still_names(-h, &file));
-	/* And again. */
+	/* Register again. */
 	h = hf3fs_reg_fd(fd, 0);
 	T_CHECK(h <= 0);
 	hf3fs_dereg_fd(h);
@@ -100,14 +100,14 @@ static void U10_usable_after_close(void)
 	T_EQ(means(h), 'a');
 	T_EQ(unlink(api_path("a")), 0);
 	T_EQ(means(h), 'a');
-	/* Closed, and still it can be ended. */
+	/* A closed descriptor can still be deregistered. */
 	hf3fs_dereg_fd(fd);
 	T_EQ(means(fd), -EBADF);
 	T_EQ(means(h), -EBADF);
 	destroy_ring();
 }
 
-/* The number of a descriptor that was closed comes again for another file. */
+/* The number of a closed descriptor is reused for another file. */
 static void U10_a_number_that_comes_again(void)
 {
 	int fd, h, again, h2;
@@ -119,7 +119,7 @@ static void U10_a_number_that_comes_again(void)
 	T_EQ(close(fd), 0);
 	again = file_of("b", 'b');
 	T_EQ(again, fd);
-	/* Not registered again, the number means the same file as before. */
+	/* Until it is registered again, the number means the old file. */
 	T_EQ(means(fd), 'a');
 	h2 = hf3fs_reg_fd(again, 0);
 	T_CHECK(h2 <= 0 && h2 != h);
@@ -134,7 +134,7 @@ static void U10_a_number_that_comes_again(void)
 	destroy_ring();
 }
 
-/* A second open of the same file is another open file; a duplicate is the same one. */
+/* Another open of the same file is another registration; a duplicate is the same. */
 static void U10_the_same_file_again(void)
 {
 	int fd, other, h, h2;
@@ -163,7 +163,7 @@ static void U10_the_same_file_again(void)
 }
 
 /*
- * A registered descriptor was closed, and its number is the lowest that is free: the library's next
+ * A registered descriptor is closed, so its number is the lowest free one: the library's next
  * duplicate must not take it.
  */
 static void U10_duplicates_take_no_registered_number(void)
@@ -210,7 +210,7 @@ static void U10_high_numbers(void)
 	destroy_ring();
 }
 
-/* The mode counts that the descriptor had when it was registered. */
+/* Rings use the access mode that the descriptor had at registration. */
 static void U10_modes(void)
 {
 	struct hf3fs_ior writes;
@@ -222,7 +222,7 @@ static void U10_modes(void)
 	ro = open(api_path("a"), O_RDONLY | O_CLOEXEC);
 	h = hf3fs_reg_fd(ro, 0);
 	T_CHECK(h <= 0);
-	/* Now its number is one that may write, and the registration is not. */
+	/* The number now is writable, but the registration is not. */
 	T_EQ(dup3(fd, ro, O_CLOEXEC), ro);
 	T_EQ(api_io(&writes, &iov, 0, ro, 0, 4096), -EACCES);
 	T_EQ(means(ro), 'a');
@@ -269,12 +269,12 @@ static void U10_deregistered_with_requests_in_flight(void)
 		T_EQ(cqe[i].result, 1024);
 		T_EQ(iov.base[i * 1024 + 1023], 'a');
 	}
-	/* The last of them took the descriptor along. */
+	/* The end of the last request closed the duplicate. */
 	T_CHECK(!still_names(-h, &file));
 	destroy_ring();
 }
 
-/* Many threads register and use: a lookup finds the thread's file or none. */
+/* Many threads register and use files: a lookup finds the thread's own file or none. */
 #define THREADS 4
 #define ROUNDS 200
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* U15: what a child of fork() may do with what its parent made. */
+/* U15: what a child may do with its parent's objects. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -7,8 +7,8 @@
 #include "api_rig.h"
 
 /*
- * A child in another PID namespace may have its parent's number.  The loader gives this getpid() to
- * every library of the program.
+ * getpid() for all libraries of the program: a child in another PID namespace may have its parent's
+ * number.
  */
 static pid_t same_pid;
 
@@ -74,7 +74,7 @@ static int child_is_refused(void)
 	FAIL_UNLESS(hf3fs_iorcreate(&ring, mnt, 4, true, 0, -1) == -EOWNERDEAD);
 	FAIL_UNLESS(hf3fs_reg_fd(dup(fd), 0) == EOWNERDEAD);
 	FAIL_UNLESS(hf3fs_is_hf3fs(fd));
-	/* These end its own view and nothing of the parent's. */
+	/* These calls only end the child's view. */
 	hf3fs_iovunlink(&iov);
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&iov);
@@ -94,8 +94,7 @@ static void U15_plain_rings_stay_the_parents(void)
 }
 
 /*
- * The child destroys only its own objects: the parent's ring, which the child did not use, still
- * works.
+ * Destroy the child's own objects; the parent's ring, which the child did not use, must still work.
  */
 static int child_makes_its_own(void)
 {
@@ -110,7 +109,7 @@ static int child_makes_its_own(void)
 		return r;
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&mine);
-	/* Drop what was inherited. */
+	/* Destroy inherited objects. */
 	hf3fs_iordestroy(&ring);
 	hf3fs_iovdestroy(&iov);
 	return 0;
@@ -125,7 +124,7 @@ static void U15_a_daemons_child_makes_its_own(void)
 	destroy_ring();
 }
 
-/* A wrap of the parent's is not found again either. */
+/* The parent's wrap must not be found again. */
 static int ends_what_it_inherited(void)
 {
 	struct hf3fs_iov mine = { 0 };
@@ -155,7 +154,7 @@ static void U15_a_child_of_the_same_pid(void)
 	destroy_ring();
 }
 
-/* The parent does not use the ring from here on. */
+/* The parent does not use the ring any more. */
 static void U15_a_daemons_child_uses_the_ring(void)
 {
 	make_ring();
@@ -164,7 +163,7 @@ static void U15_a_daemons_child_uses_the_ring(void)
 	destroy_ring();
 }
 
-/* Threads that make and end things while this one forks: no lock stays taken in a child. */
+/* Threads make and end objects while this one forks: no lock may stay taken in a child. */
 static _Atomic bool stop;
 
 static void *busy(void *arg)
@@ -192,7 +191,7 @@ static int locks_are_free(void)
 	int h;
 
 	/*
-	 * Each call takes its lock; a lock that stays locked would hang, and alarm() ends the
+	 * Each call takes its lock.  If one stays locked, the call hangs until alarm() ends the
 	 * child.
 	 */
 	(void)alarm(20);
@@ -218,7 +217,7 @@ static void U15_fork_while_threads_are_busy(void)
 	destroy_ring();
 }
 
-/* A child of a process that has not used a plain directory uses one as any process. */
+/* A child of a process that has not used a plain directory can use one. */
 static int uses_plain(void)
 {
 	int r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory in rings on CUDA, by the library of tests/stub/ that PST_LIBCUDA names: what
- * daemons see of it, who owns what, what another process can open, and that the calling thread's
- * context does not change.
+ * Device memory in rings on CUDA, with the library of tests/stub/ that PST_LIBCUDA names: what
+ * daemons see of the memory, who owns it, what another process can open, and that the calling
+ * thread's context stays.
  */
 #include <pthread.h>
 
@@ -11,7 +11,7 @@
 #include "stub/cuda_stub.h"
 
 #define LEN 100000u
-#define BLOCK (UINT64_C(2) << 20) /* that small allocations share */
+#define BLOCK (UINT64_C(2) << 20) /* block that small allocations share, bytes */
 
 static struct {
 	void (*state)(struct stub_cuda_state *);
@@ -29,7 +29,8 @@ static struct stub_cuda_state state(void)
 	return s;
 }
 
-/* The calling thread's context and mode are as they were, and nothing more lives. */
+/* Check that the calling thread's context and mode are unchanged, and that nothing is left
+ * allocated. */
 static void same(const struct stub_cuda_state *before)
 {
 	struct stub_cuda_state now = state();
@@ -45,7 +46,7 @@ static void same(const struct stub_cuda_state *before)
 
 /* ------------------------------------------------------------------- links */
 
-/* Allocate whole blocks: the handle opens the entire block. */
+/* Creating memory allocates whole blocks, because the handle opens the entire block. */
 static void create_publishes(void)
 {
 	struct stub_cuda_state before = state();
@@ -116,7 +117,7 @@ static void *destroyer(void *arg)
 	return NULL;
 }
 
-/* The link goes while the memory is still there. */
+/* The link is removed before the memory is freed. */
 static void R5c_publication_goes_first(void)
 {
 	struct stub_cuda_state before = state();
@@ -137,7 +138,7 @@ static void R5c_publication_goes_first(void)
 	same(&before);
 }
 
-/* A link that cannot be withdrawn leaves the iov whole, and the call can be made again. */
+/* If the link cannot be removed, the iov stays valid, and the call can be repeated. */
 static void a_link_that_does_not_go(void)
 {
 	struct stub_cuda_state before = state();
@@ -164,7 +165,7 @@ static void a_link_that_does_not_go(void)
 	T_CHECK(!iov.iovh && !hf3fs_iov_is_gpu(&copy));
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 
-	/* One that is gone already is no reason. */
+	/* A link that is already gone is no error. */
 	T_OK(hf3fs_iovcreate_device(&iov, gpu_daemon, LEN, 0, 0));
 	gpu_path_of(&iov, 0, path);
 	T_EQ(unlink(path), 0);
@@ -173,7 +174,7 @@ static void a_link_that_does_not_go(void)
 	same(&before);
 }
 
-/* A daemon that refuses: its errno is the result, and nothing is left. */
+/* If the daemon refuses, its errno is the result, and nothing is left. */
 static void a_daemon_that_refuses(void)
 {
 	struct stub_cuda_state before = state();
@@ -187,7 +188,7 @@ static void a_daemon_that_refuses(void)
 	T_OK(hf3fs_iovcreate_device(&iov, gpu_daemon, LEN, 0, 0)); /* the mount is known */
 	hf3fs_iovdestroy(&iov);
 	iov = untouched;
-	T_EQ(rmdir(path), 0); /* and takes no links any more */
+	T_EQ(rmdir(path), 0); /* now the daemon takes no links */
 	T_EQ(mkdir(aside, 0755), 0);
 	T_CHECK(hf3fs_iovcreate_device(&iov, gpu_daemon, LEN, 0, 0) < 0);
 	T_CHECK(!memcmp(&iov, &untouched, sizeof(iov)));
@@ -213,7 +214,7 @@ static void wrap_both(cu_ptr p, size_t len, int plain)
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 }
 
-/* Pools, mapped and managed memory have no CUDA IPC handle; within a process it matters not. */
+/* Pools, mapped and managed memory have no CUDA IPC handle, but work within the process. */
 static void memory_without_a_handle(void)
 {
 	struct cu_prop prop = {
@@ -247,7 +248,8 @@ static void memory_without_a_handle(void)
 }
 
 /*
- * The program has a context of its own beside the primary one; no thread's current context changes.
+ * The program's own context is current, not the primary one.  No thread's current context may
+ * change.
  */
 static void contexts_stay(void)
 {
@@ -273,7 +275,7 @@ static void contexts_stay(void)
 	HW_CU(cuMemFree_v2(p));
 	HW_CU(cuCtxDestroy_v2(own));
 	T_CHECK(state().current == hw_ctx);
-	/* No context is made current where none was. */
+	/* No context becomes current if none was. */
 	HW_CU(cuCtxPopCurrent_v2(&popped));
 	T_OK(hf3fs_iovcreate_device(&iov, gpu_plain, LEN, 0, 1));
 	T_OK(hf3fs_iovsync(&iov, 0));
@@ -298,7 +300,8 @@ static void wait_for_go(void *arg)
 
 static void *opener(void *arg)
 {
-	(void)usleep(30000); /* the other is to wait already; if it does not, it waits less */
+	(void)usleep(30000); /* let the other thread begin to wait first; the test is valid
+			      * without that */
 	go = 1;
 	return arg;
 }
@@ -340,7 +343,7 @@ static int child_opens(const uint8_t id[16])
 	GPU_CHILD(hf3fs_iov_device_id(&iov) == 0 && iov.size == LEN && !memcmp(iov.id, id, 16));
 	GPU_CHILD(gpu_differs(iov.base, LEN, 21, 0) == LEN);
 	gpu_fill(iov.base, LEN, 22, 0);
-	/* The publication is the other's. */
+	/* The publication belongs to the other process. */
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovunlink_gpu(&iov);
 	GPU_CHILD(gpu_links(gpu_daemon, NULL) == 1);
@@ -365,10 +368,11 @@ static int child_imports(const hf3fs_gpu_ipc_handle_t *h)
 	GPU_CHILD(memcmp(a.id, b.id, 16) && b.base == a.base);
 	GPU_CHILD(gpu_differs(a.base, LEN, 31, 0) == LEN);
 	GPU_CHILD(gpu_read(&a, 0, gpu_file("import"), 0, LEN) == LEN);
-	/* A daemon compares with the allocation that it opens, not with what we were given. */
+	/* The daemon compares with the whole allocation that it opens, not with the granted
+	 * range. */
 	g = gpu_published(&b, 1);
 	GPU_CHILD(g.off == 1234 && g.size == LEN && g.allocation == 2 * LEN);
-	/* A received handle can be passed on. */
+	/* A received handle can be exported again. */
 	GPU_CHILD(hf3fs_iov_export_gpu(&b, &bad) == 0);
 	GPU_CHILD(!memcmp(&bad, h, sizeof(bad)));
 	hf3fs_iovdestroy_gpu(&b);
@@ -408,7 +412,7 @@ static void R2b_import_by_another_process(void)
 			       1));
 	gpu_fill(iov.base, LEN, 31, 0);
 	T_OK(hf3fs_iov_export_gpu(&iov, &h));
-	/* CUDA opens no handle in the process that made it. */
+	/* CUDA does not open a handle in the process that made it. */
 	T_EQ(hf3fs_iov_import_gpu(&no, &h, gpu_plain), -EINVAL);
 	T_EQ(gpu_other("import", &iov, &h, sizeof(h)), 0);
 	T_EQ(gpu_differs(iov.base, LEN, 32, 0), LEN);
@@ -421,7 +425,7 @@ static void R2b_import_by_another_process(void)
 	HW_CU(cuCtxPushCurrent_v2(hw_ctx));
 }
 
-/* Links of other forms, and of nobody. */
+/* Links with other targets, and of processes that do not exist. */
 static void open_believes_nothing(void)
 {
 	static const char *const targets[] = {
@@ -458,7 +462,7 @@ static void open_believes_nothing(void)
 
 /* ------------------------------------------------------- half of a driver */
 
-/* The library's first look at CUDA fails, and it stays so: there is no device, and no crash. */
+/* Loading CUDA fails once, and stays failed: no devices, and no crash. */
 static int child_has_none(void)
 {
 	struct hf3fs_iov iov;
@@ -508,7 +512,7 @@ static int wrap_here(struct hf3fs_iov *iov, cu_ptr p)
 	return hf3fs_iovwrap_device(iov, (void *)(uintptr_t)p, gpu_id(), gpu_plain, LEN, 0, 0);
 }
 
-/* The 1st, 2nd, ... call of the driver fails, until there is none of that number. */
+/* Let the 1st, 2nd, ... call of the driver fail, until all calls were made. */
 static void failures_leave_nothing(void)
 {
 	static int (*const calls[])(struct hf3fs_iov *, cu_ptr) = { create_there, wrap_there,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every call on device memory on a machine without CUDA: arguments are wrong as everywhere, and
- * what is right is -ENOTSUP.  PST_LIBCUDA leads to a library that is not there.
+ * All calls on device memory on a machine without CUDA: wrong arguments give the usual errors,
+ * valid calls -ENOTSUP.  PST_LIBCUDA names a library that does not exist.
  */
 #include "gpu_rig.h"
 
@@ -17,7 +17,7 @@ static void R1a_there_is_none(void)
 	T_EQ(hf3fs_gdr_device_count(), 0);
 }
 
-/* Make every call, and check what it leaves of its arguments. */
+/* Make every call, and check that its arguments are unchanged. */
 static void every_call(void)
 {
 	static char memory[64];
@@ -34,7 +34,7 @@ static void every_call(void)
 		T_EQ(hf3fs_iovwrap_device(&iov, memory, id, mp, 64, 0, 0), -ENOTSUP);
 		T_EQ(hf3fs_iov_import_gpu(&iov, &handle, mp), -ENOTSUP);
 	}
-	/* Arguments come first. */
+	/* Arguments are checked first. */
 	T_EQ(hf3fs_iovcreate_gpu(&iov, "/unused", 0, 0, 0), -EINVAL);
 	T_EQ(hf3fs_iovcreate_gpu(&iov, "/unused", 4096, 4097, 0), -EINVAL);
 	T_EQ(hf3fs_iovcreate_gpu(NULL, "/unused", 4096, 0, 0), -EINVAL);
@@ -66,7 +66,7 @@ static void R1a_every_call_says_so(void)
 	unsigned fds = t_count_fds();
 
 	memcpy(id, gpu_id(), 16);
-	before.base = (uint8_t *)(uintptr_t)0x1000; /* nobody's handle, but not empty */
+	before.base = (uint8_t *)(uintptr_t)0x1000; /* not a handle of the library, but not NULL */
 	before.size = 4096;
 	iov = before;
 	memset(&handle, 0x77, sizeof(handle));
@@ -78,7 +78,7 @@ static void R1a_every_call_says_so(void)
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 }
 
-/* Host memory is not concerned. */
+/* Host memory still works. */
 static void R1a_host_rings_work(void)
 {
 	struct hf3fs_iov host;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory in rings of a plain directory, on the software device.  Its memory is PROT_NONE at
- * the addresses that programs hold, so any access by the CPU ends the process.
+ * Device memory in rings of a plain directory, on the software device.  Programs hold PROT_NONE
+ * addresses of its memory, so any access by the CPU ends the process.
  */
 #include <signal.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ static struct hf3fs_iov create(size_t size)
 	return iov;
 }
 
-/* Memory of the program's own, which it gives to the library in parts. */
+/* Allocate memory that the test gives to the library in parts. */
 static struct pst_mem *own(const char *device, size_t len, uint8_t **ret_addr)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -47,7 +47,7 @@ static void create_and_destroy(void)
 	T_EQ(hf3fs_iov_device_id(&iov), 0);
 	T_CHECK(hf3fs_iov_is_gpu(&iov));
 	T_EQ(hf3fs_iov_gpu_device(&iov), 0);
-	/* It stays in the process. */
+	/* The memory is not published. */
 	T_EQ(gpu_links(gpu_plain, NULL), 0);
 
 	T_OK(hf3fs_iovcreate_device(&other, gpu_plain, 1, 0, 1));
@@ -116,7 +116,7 @@ static void R1_devices_are_counted(void)
 	T_EQ(hf3fs_gdr_device_count(), 2); /* PST_SOFT_DEVICES */
 }
 
-/* If the environment names no device that exists, no other one is taken. */
+/* If the environment names no existing device, no other one is used. */
 static void R1_a_wrong_kind_is_none(void)
 {
 	struct hf3fs_iov iov;
@@ -129,7 +129,7 @@ static void R1_a_wrong_kind_is_none(void)
 	T_CHECK(hf3fs_gdr_available());
 }
 
-/* The link names a descriptor of this process, which exists as long as the memory. */
+/* The link names a descriptor of this process that is open as long as the memory exists. */
 static void R2a_a_handle_as_long_as_the_memory(void)
 {
 	struct hf3fs_iov iov = create(5000), other, before;
@@ -211,7 +211,7 @@ static int death_by_touching(const uint8_t *p)
 	return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-/* A batch of both kinds; the CPU would crash at the first byte of the device's. */
+/* One batch with host and device memory; the CPU would crash at the first device byte. */
 static void R3a_host_and_device_in_one_batch(void)
 {
 	struct hf3fs_iov dev = create(LEN), host;
@@ -244,7 +244,7 @@ static void R3a_host_and_device_in_one_batch(void)
 				     v[i].len);
 		}
 	}
-	/* Write back, each kind in turn into its own part. */
+	/* Write back alternately from host and device memory. */
 	for (unsigned i = 0; i < 32; i++)
 		v[i].len = 32768;
 	t_fill(host.base, 3, 0, LEN);
@@ -261,7 +261,7 @@ static void R3a_host_and_device_in_one_batch(void)
 	T_EQ(unlink(gpu_file("copy")), 0);
 }
 
-/* Zeros are the device's to write. */
+/* The device itself must write zeros of holes. */
 static void R3d_holes_and_ends(void)
 {
 	struct hf3fs_iov dev = create(300000);
@@ -284,7 +284,7 @@ static void R3d_holes_and_ends(void)
 	T_EQ(t_differs(buf, 99, 0, 10), 10);
 	T_EQ(gpu_read(&dev, 0, gpu_file("sparse"), 200000, 100), 0);
 
-	/* A hole with data behind it. */
+	/* A hole with data after it. */
 	T_EQ(truncate(gpu_file("sparse"), 0), 0);
 	T_EQ(truncate(gpu_file("sparse"), 131072), 0);
 	gpu_fill(dev.base, 300000, 5, 0);
@@ -318,7 +318,7 @@ static void blocks(void)
 	T_EQ(unlink(gpu_file("blocks")), 0);
 }
 
-/* Parts of device memory are device memory. */
+/* Parts of device memory count as device memory. */
 static void R6a_ranges_of_opaque_pointers(void)
 {
 	struct hf3fs_iov iov = create(4096);
@@ -345,7 +345,7 @@ static void R6a_ranges_of_opaque_pointers(void)
 
 /* -------------------------------------------------------------------- wrap */
 
-/* A part of what a framework's allocator holds, at any offset. */
+/* Wrap parts of an allocation at any offset, as for a framework's allocator. */
 static void R5d_wraps_of_parts(void)
 {
 	uint8_t *p;
@@ -363,13 +363,13 @@ static void R5d_wraps_of_parts(void)
 	T_EQ(gpu_differs(p + 12345, 100000, 7, 0), 100000);
 	T_EQ(gpu_differs(p + 112345, LEN - 112345, 8, 112345), LEN - 112345);
 	hf3fs_iovdestroy_gpu(&iov);
-	/* The memory is as it was. */
+	/* The memory is unchanged. */
 	T_EQ(gpu_differs(p + 12345, 100000, 7, 0), 100000);
 	(void)pst_mem_free(m);
 	T_EQ(unlink(gpu_file("part")), 0);
 }
 
-/* Two over one piece of memory know nothing of each other. */
+/* Two wraps of one piece of memory are independent. */
 static void R5e_two_over_the_same(void)
 {
 	uint8_t *p;
@@ -387,7 +387,7 @@ static void R5e_two_over_the_same(void)
 	T_EQ(unlink(gpu_file("twice")), 0);
 }
 
-/* New memory at the address of freed memory is other memory. */
+/* New memory at the address of freed memory is different memory. */
 static void R5b_addresses_come_again(void)
 {
 	uint8_t *p, *last = NULL;
@@ -402,7 +402,7 @@ static void R5b_addresses_come_again(void)
 		last = p;
 		T_OK(hf3fs_iovwrap_gpu(&iov, p, gpu_id(), gpu_plain, RIG_MIB(1), 0, 0));
 		T_EQ(gpu_read(&iov, 0, gpu_file("again"), i, 100000), 100000);
-		/* Past the wrap, by the memory's owner. */
+		/* Check the memory through its owner, without the wrap. */
 		T_EQ(rig_mem_differs(m, 0, 100000, 7, i), 100000);
 		hf3fs_iovdestroy_gpu(&iov);
 		(void)pst_mem_free(m);
@@ -447,7 +447,7 @@ static void one_uuid_once(void)
 	hf3fs_iovdestroy(&a);
 	T_OK(hf3fs_iovwrap_device(&b, p + 4096, id, gpu_plain, 4096, 0, 0));
 	hf3fs_iovdestroy(&b);
-	/* A host buffer's is in use, too. */
+	/* The UUID of a host buffer is in use, too. */
 	T_OK(hf3fs_iovcreate(&a, gpu_plain, 4096, 0, -1));
 	memcpy(id, a.id, 16);
 	T_EQ(hf3fs_iovwrap_device(&b, p, id, gpu_plain, 4096, 0, 0), -EEXIST);
@@ -510,7 +510,7 @@ static void wrong_arguments(void)
 	hf3fs_iovdestroy(NULL);
 }
 
-/* Memory of another process cannot be in a plain directory, whatever was published. */
+/* Another process' memory cannot be opened in a plain directory, whatever links exist. */
 static void plain_directories_carry_none(void)
 {
 	struct hf3fs_iov iov = create(4096), other;
@@ -527,7 +527,7 @@ static void plain_directories_carry_none(void)
 				  gpu_plain, 1, 0, 0),
 	     -ENOENT);
 	T_EQ(unlink(path), 0);
-	/* Nothing is published, so nothing is removed. */
+	/* Nothing is published, so unlinking removes nothing. */
 	rig_make(gpu_file("kept"), 2, 4096);
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovunlink_gpu(&iov);
@@ -537,7 +537,7 @@ static void plain_directories_carry_none(void)
 	T_EQ(unlink(gpu_file("kept")), 0);
 }
 
-/* Publish for a daemon in a directory where none answers. */
+/* Publish on a daemon's mount whose daemon does not answer. */
 static void a_daemon_is_told_of_it(void)
 {
 	uint8_t *p;
@@ -567,7 +567,7 @@ static void a_daemon_is_told_of_it(void)
 	hf3fs_iovdestroy(&iov);
 	T_EQ(hf3fs_iovopen_device(&again, gpu_id(), gpu_daemon, 8192, 0, 0), -ENOENT);
 	T_CHECK(!memcmp(&again, &before, sizeof(again)));
-	T_EQ(t_count_fds(), fds - 2); /* the memory's own, and the one that others open */
+	T_EQ(t_count_fds(), fds - 2); /* one of the memory, and one for other processes */
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 	(void)pst_mem_free(m);
 }
@@ -603,7 +603,7 @@ static void a_child_gets_errors(void)
 	hf3fs_iovdestroy(&iov);
 }
 
-/* errno is the caller's, on success and on failure. */
+/* Calls keep errno, on success and on failure. */
 static void errno_stays(void)
 {
 	struct hf3fs_iov iov;

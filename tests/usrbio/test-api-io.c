@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* U11, U12, U13, U14, P6, P7, P8: requests from their preparation to their completion. */
+/* U11, U12, U13, U14, P6, P7, P8: requests from preparation to completion. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -53,15 +53,15 @@ static void U11_ranges_that_overflow(void)
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base + SIZE - 1, fd, 0, 2, NULL), -EINVAL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, (void *)UINTPTR_MAX, fd, 0, 2, NULL), -EINVAL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, (void *)1, fd, 0, 2, NULL), -EINVAL);
-	/* Behind what a file can have. */
+	/* Beyond the largest file. */
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, SIZE_MAX, 1, NULL), -EINVAL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, (size_t)INT64_MAX, 1, NULL), -EINVAL);
-	/* A structure that lies about its size: the server of the ring does not believe it. */
+	/* The structure claims a larger size than the server knows. */
 	copy = iov;
 	copy.size = SIZE_MAX;
 	T_EQ(api_io(&ior, &copy, SIZE - 4, fd, 0, 8), -EINVAL);
 	T_EQ(api_io(&ior, &copy, 0, fd, 0, SIZE + 1), -EINVAL);
-	/* To the last byte. */
+	/* The last byte. */
 	T_EQ(api_io(&ior, &iov, SIZE - 1, fd, SIZE - 1, 1), 1);
 	T_EQ(iov.base[SIZE - 1], t_byte(API_SEED, SIZE - 1));
 	hf3fs_iordestroy(&ior);
@@ -100,7 +100,7 @@ static void U12_full_rings(void)
 	close_memory();
 }
 
-/* Slots are neither lost nor given out twice. */
+/* Slots are neither lost nor used twice. */
 static void U12_slots_after_many(void)
 {
 	const unsigned total = getenv("PST_SOAK") ? 1000000 : API_TSAN ? 5000 : 50000;
@@ -162,17 +162,17 @@ static void U13_nothing_to_wait_for(void)
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 4, &(struct timespec){ 0 }), 0);
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 4, &(struct timespec){ .tv_sec = -5 }), 0);
 	T_CHECK(since_ms(began) < 1000);
-	/* CLOCK_MONOTONIC by mistake is long ago. */
+	/* A deadline of CLOCK_MONOTONIC by mistake: long past. */
 	(void)clock_gettime(CLOCK_MONOTONIC, &soon);
 	soon.tv_sec += 3;
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 1, &soon), 0);
 	T_CHECK(since_ms(began) < 2000);
-	/* In time and not before. */
+	/* Return at the deadline, not before. */
 	began = t_now();
 	soon = api_in_ms(120);
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 1, &soon), 0);
 	T_CHECK(since_ms(began) >= 119 && since_ms(began) < 10000);
-	/* Nanoseconds that were not carried over. */
+	/* Nanoseconds above a second. */
 	began = t_now();
 	bent = api_in_ms(0);
 	bent.tv_sec -= 1;
@@ -193,7 +193,7 @@ static void U13_an_expired_deadline_still_harvests(void)
 	for (int i = 0; i < 3; i++)
 		T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 512, NULL) >= 0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
-	/* A waiter with the wrong clock polls. */
+	/* A waiter with the wrong clock effectively polls. */
 	until = api_in_ms(API_WAIT_MS);
 	while (n < 3) {
 		struct timespec now;
@@ -223,11 +223,11 @@ static void U13_min_and_max(void)
 	for (int i = 0; i < 6; i++)
 		T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 512, NULL) >= 0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
-	/* More than there is room for means the room. */
+	/* min_results above the room means the room. */
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 2, 100, &until), 2);
 	n = hf3fs_wait_for_ios(&ior, c, 8, 1, &until);
 	T_CHECK(n >= 1 && n <= 4);
-	/* Fewer than wanted, and in time. */
+	/* Fewer than requested at the deadline. */
 	soon = api_in_ms(300);
 	n += hf3fs_wait_for_ios(&ior, c, 8, 8, &soon);
 	T_EQ(n, 4);
@@ -268,7 +268,7 @@ static void U13_signals_do_not_end_it(void)
 	T_EQ(sigaction(SIGUSR1, &act, &old), 0);
 	enough = false;
 	T_EQ(pthread_create(&t, NULL, sends_signals, &me), 0);
-	/* On a busy machine none may come in the middle of a wait. */
+	/* On a busy machine, a wait may pass without a signal: retry. */
 	for (unsigned tries = 0; signals == before; tries++) {
 		uint64_t began = t_now();
 
@@ -284,13 +284,13 @@ static void U13_signals_do_not_end_it(void)
 	hf3fs_iordestroy(&ior);
 }
 
-/* Another thread submits while this one waits without an end. */
+/* Another thread submits while this one waits without a deadline. */
 static struct hf3fs_ior late_ring;
 
 static void *submits_late(void *arg)
 {
 	(void)arg;
-	(void)usleep(30000); /* the other is to wait already; if it does not, it waits later */
+	(void)usleep(30000); /* let the other thread wait first; the test is valid without that */
 	(void)hf3fs_prep_io(&late_ring, &iov, true, iov.base, fd, 0, 4096, NULL);
 	(void)hf3fs_submit_ios(&late_ring);
 	return NULL;
@@ -311,7 +311,7 @@ static void U13_no_deadline(void)
 	close_memory();
 }
 
-/* Submitting is for signal handlers too. */
+/* hf3fs_submit_ios() is allowed in signal handlers. */
 static void submit_in_handler(int sig)
 {
 	(void)sig;
@@ -408,7 +408,7 @@ static void U14_one_prepares_and_one_waits(void)
 	close_memory();
 }
 
-/* Many rings of many threads share memory and file. */
+/* Rings of several threads share memory and file. */
 #define RINGS 4
 
 static _Atomic unsigned ring_wrong;
@@ -462,15 +462,15 @@ static void P6_results(void)
 	/* Memory and offset of any alignment. */
 	T_EQ(api_io(&reads, &iov, 13, fd, 7777, 10001), 10001);
 	T_EQ(t_differs(iov.base + 13, API_SEED, 7777, 10001), 10001);
-	/* The end of the file. */
+	/* At and beyond the end of the file. */
 	T_EQ(api_io(&reads, &iov, 0, fd, SIZE - 100, 4096), 100);
 	T_EQ(api_io(&reads, &iov, 0, fd, SIZE, 4096), 0);
 	T_EQ(api_io(&reads, &iov, 0, fd, (size_t)SIZE * 10, 4096), 0);
-	/* Memory that is not published any more. */
+	/* Memory with an unknown UUID. */
 	gone = iov;
 	gone.id[0] ^= 1;
 	T_EQ(api_io(&reads, &gone, 0, fd, 0, 10), -EINVAL);
-	/* Writes, also behind the end. */
+	/* Writes, also beyond the end. */
 	t_fill(iov.base, 5, 0, 5000);
 	T_EQ(api_io(&writes, &iov, 0, fd, SIZE + 3, 5000), 5000);
 	memset(iov.base, 0, 5000);
@@ -499,7 +499,7 @@ static void P7_holes(void)
 	for (size_t i = chunk; i < chunk * 3; i++)
 		T_CHECK(!iov.base[i]);
 	T_EQ(api_io(&strict, &iov, 0, sparse, 0, SIZE), -ENODATA);
-	/* Nothing stays of it for the next. */
+	/* A refused read does not affect the next one. */
 	T_EQ(api_io(&strict, &iov, 0, sparse, 0, 5), 5);
 	T_EQ(api_io(&strict, &iov, 0, sparse, chunk * 3, 4), 4);
 	T_EQ(api_io(&strict, &iov, 0, fd, 0, SIZE), SIZE);
@@ -533,7 +533,7 @@ static void P4_io_depth(void)
 	struct hf3fs_cqe c[8];
 
 	open_memory();
-	/* Above 0 the batch waits until that many requests are prepared. */
+	/* Depth above 0: a batch waits until that many requests are prepared. */
 	T_EQ(hf3fs_iorcreate(&exact, mnt, 8, true, 3, -1), 0);
 	for (int i = 0; i < 2; i++)
 		T_CHECK(hf3fs_prep_io(&exact, &iov, true, iov.base, fd, 0, 64, NULL) >= 0);
@@ -544,7 +544,7 @@ static void P4_io_depth(void)
 	T_EQ(hf3fs_submit_ios(&exact), 0);
 	take(&exact, c, 3);
 	hf3fs_iordestroy(&exact);
-	/* A negative depth with a timeout: a partial batch starts after the timeout, without
+	/* Negative depth with a timeout: a partial batch starts after the timeout, without
 	 * another submit. */
 	T_EQ(hf3fs_iorcreate3(&timed, mnt, 8, true, -4, 0, 60, -1), 0);
 	T_CHECK(hf3fs_prep_io(&timed, &iov, true, iov.base, fd, 0, 64, NULL) >= 0);
@@ -552,7 +552,7 @@ static void P4_io_depth(void)
 	until = api_in_ms(API_WAIT_MS);
 	T_EQ(hf3fs_wait_for_ios(&timed, c, 8, 1, &until), 1);
 	hf3fs_iordestroy(&timed);
-	/* Below 0 without one: at once. */
+	/* Negative depth without a timeout: batches start at once. */
 	T_EQ(hf3fs_iorcreate3(&at_most, mnt, 8, true, -4, 0, 0, -1), 0);
 	for (int i = 0; i < 6; i++)
 		T_CHECK(hf3fs_prep_io(&at_most, &iov, true, iov.base, fd, 0, 64, NULL) >= 0);
@@ -575,7 +575,7 @@ static void P5_priorities(void)
 	close_memory();
 }
 
-/* A ring that the program made the memory of. */
+/* A ring in memory that the program allocated. */
 static void a_wrapped_ring(void)
 {
 	size_t size = hf3fs_ior_size(8);
@@ -589,7 +589,7 @@ static void a_wrapped_ring(void)
 	for (int i = 0; i < 20; i++)
 		T_EQ(api_io(&ior, &iov, 0, fd, 0, 4096), 4096);
 	hf3fs_iordestroy(&ior);
-	/* In the same memory again. */
+	/* A new ring in the same memory. */
 	T_EQ(hf3fs_iorwrap(&ior, p, mnt, size, true, 0, 0, 0, 0), 0);
 	T_EQ(api_io(&ior, &iov, 0, fd, 0, 4096), 4096);
 	hf3fs_iordestroy(&ior);
@@ -597,7 +597,7 @@ static void a_wrapped_ring(void)
 	close_memory();
 }
 
-/* Destroying a ring under requests, and its registrations with it. */
+/* Destroy a ring with requests in flight, and deregister its file. */
 static void destroyed_with_requests_in_flight(void)
 {
 	struct hf3fs_ior ior = api_ior(16, true);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* U7, U8, P3: who publishes, who removes, and memory that others share. */
+/* U7, U8, P3: who publishes and removes memory, and memory that processes share. */
 #include "api_rig.h"
 #include "usrbio/proto/id.h"
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/name.h"
 
-/* The name that an iov is published by. */
+/* Return the path of an iov's link. */
 static const char *link_of(const struct hf3fs_iov *iov)
 {
 	struct usrbio_name name = { .kind = USRBIO_BUFFER, .block_size = iov->block_size };
@@ -30,7 +30,7 @@ static const uint8_t *id_of(const struct hf3fs_iov *iov)
 	return (const uint8_t *)iov->id;
 }
 
-/* Bytes that are written here are read there through a file. */
+/* Check that bytes written from one iov to a file arrive in the other. */
 static void moves(const struct hf3fs_iov *from, const struct hf3fs_iov *to)
 {
 	struct hf3fs_ior reads = api_ior(4, true), writes = api_ior(4, false);
@@ -65,7 +65,7 @@ static void U7_created_memory_is_published(void)
 	T_EQ(stat(target, &st), 0);
 	T_EQ(st.st_mode & 0777, 0600);
 	T_EQ(st.st_size, 100000);
-	/* Every page is there. */
+	/* All pages are allocated. */
 	T_CHECK(st.st_blocks * 512 >= 100000);
 	moves(&a, &b);
 	hf3fs_iovdestroy(&b);
@@ -78,7 +78,7 @@ static void U7_numa(void)
 {
 	struct hf3fs_iov iov;
 
-	/* Node 0 is everywhere; nodes that are not are no error. */
+	/* Node 0 exists everywhere; a missing node is no error. */
 	T_EQ(hf3fs_iovcreate(&iov, mnt, 4096, 0, 0), 0);
 	T_EQ(iov.numa, 0);
 	iov.base[0] = 1;
@@ -98,7 +98,7 @@ static void U7_copies_and_second_destroys(void)
 	hf3fs_iovdestroy(&copy);
 	T_CHECK(!copy.iovh && a.iovh);
 	hf3fs_iovdestroy(&copy);
-	/* The handle of what is gone is not another's. */
+	/* The handle of a destroyed iov does not mean a new one. */
 	b = api_iov(4096);
 	hf3fs_iovdestroy(&a);
 	hf3fs_iovunlink(&again);
@@ -113,7 +113,7 @@ static void U7_unlink_keeps_the_memory(void)
 	struct hf3fs_iov a = api_iov(8192), b, c;
 
 	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, 8192, 0, -1), 0);
-	/* Not its creator's: nothing happens. */
+	/* Only the creator can unlink: nothing happens. */
 	hf3fs_iovunlink(&b);
 	T_EQ(api_shm(), 1);
 	hf3fs_iovunlink(&a);
@@ -136,7 +136,7 @@ static void U7_open_checks_the_size(void)
 	T_EQ(hf3fs_iovcreate(&a, mnt, 8192, 4096, -1), 0);
 	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, 8193, 4096, -1), -EINVAL);
 	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, (size_t)1 << 40, 4096, -1), -EINVAL);
-	/* The name has the block size. */
+	/* The link's name contains the block size. */
 	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, 8192, 0, -1), -ENOENT);
 	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, 8192, 2048, -1), -ENOENT);
 	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, 4096, 4096, 3), 0);
@@ -162,7 +162,7 @@ static void U7_destroying_what_was_opened_keeps_the_publication(void)
 	hf3fs_iovdestroy(&a);
 }
 
-/* The creator's own process may open less of it, and the rest stays in reach. */
+/* The creating process may open a part of the memory; the rest stays usable. */
 static void U7_opened_in_its_own_process(void)
 {
 	int fd = api_open("data", 4096);
@@ -174,7 +174,7 @@ static void U7_opened_in_its_own_process(void)
 	T_EQ(api_io(&ior, &a, 100, fd, 0, 4096), 4096);
 	T_EQ(api_io(&ior, &b, 0, fd, 0, 4096), 4096);
 	T_EQ(hf3fs_iovopen(&c, id_of(&a), mnt, 8192, 0, -1), 0);
-	/* Of what was opened the longest counts, whichever came first. */
+	/* The longest view is used, in whichever order they were opened. */
 	if (!on_daemon) {
 		hf3fs_iovdestroy(&a);
 		T_EQ(api_io(&ior, &c, 4096, fd, 0, 4096), 4096);
@@ -190,7 +190,7 @@ static void U7_opened_in_its_own_process(void)
 	api_close(fd);
 }
 
-/* Targets that must not be taken for shared memory. */
+/* Link targets that are not shared memory must be refused. */
 static void U7_open_follows_only_shared_memory(void)
 {
 	static const char *const targets[] = {
@@ -221,7 +221,7 @@ static void U7_open_follows_only_shared_memory(void)
 	T_EQ(rmdir("/dev/shm/pst-test-dir"), 0);
 }
 
-/* Another process of the user, which does not share this one's tables. */
+/* Another process of the same user, which does not share this process' tables. */
 static struct hf3fs_iov parents;
 static const char *exe;
 
@@ -247,7 +247,7 @@ static void U7_another_process_opens_it(void)
 	hf3fs_iovdestroy(&parents);
 }
 
-/* The other side of it. */
+/* The other process' part. */
 static int peer(const char *where, const char *id)
 {
 	uint8_t bytes[USRBIO_ID_LEN];
@@ -264,7 +264,7 @@ static int peer(const char *where, const char *id)
 
 /* ------------------------------------------------------------------ wrapped */
 
-/* Memory that the program makes and publishes itself. */
+/* Make and publish memory without the library. */
 static void *publish(const char *shm, size_t size, struct hf3fs_iov *ret_like)
 {
 	char target[64];
@@ -295,14 +295,14 @@ static void P3_shm_unlink_straight_after_symlink(void)
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovdestroy(&iov);
 	T_CHECK(!iov.iovh);
-	/* A link that the program made is the program's. */
+	/* The library does not remove a link that the program made. */
 	T_CHECK(is_published(&like));
 	T_EQ(unlink(link_of(&like)), 0);
 	memset(p, 1, 65536);
 	T_EQ(munmap(p, 65536), 0);
 }
 
-/* The block size of the wrapping and of the name may differ: that of the name counts. */
+/* The block sizes of wrap and link may differ: the link's is used. */
 static void P3_wrapping_is_bookkeeping(void)
 {
 	struct hf3fs_iov iov, like;
@@ -314,13 +314,13 @@ static void P3_wrapping_is_bookkeeping(void)
 	hf3fs_iovdestroy(&iov);
 	T_EQ(unlink(link_of(&like)), 0);
 	T_EQ(shm_unlink("/pst-test-wrap"), 0);
-	/* Nothing is published and nothing mapped, and the call succeeds nevertheless. */
+	/* Wrapping succeeds without a publication or a mapping. */
 	T_EQ(munmap(p, 65536), 0);
 	T_EQ(hf3fs_iovwrap(&iov, p, id_of(&like), mnt, 65536, 0, -1), 0);
 	hf3fs_iovdestroy(&iov);
 }
 
-/* Allocators reserve addresses first and give them memory as it is needed. */
+/* Wrapped memory may be mapped after the wrap: allocators reserve addresses first. */
 static void P3_wrapped_memory_may_come_later(void)
 {
 	struct hf3fs_ior reads = api_ior(2, true);
@@ -345,8 +345,8 @@ static void P3_wrapped_memory_may_come_later(void)
 }
 
 /*
- * NIXL publishes a region once, wraps it for each descriptor with that one's length as the block
- * size, and destroys no wrap.
+ * NIXL publishes a region once, wraps it for each descriptor with the descriptor's length as the
+ * block size, and destroys no wrap.
  */
 static void P3_wraps_of_one_region(void)
 {
@@ -365,20 +365,20 @@ static void P3_wraps_of_one_region(void)
 		if (!i)
 			first = iov;
 		T_CHECK(iov.iovh == first.iovh);
-		if (i % 501) /* of each length */
+		if (i % 501) /* one of each length */
 			continue;
 		memset(p + off, 0, len);
 		T_EQ(api_io(&reads, &iov, off, fd, 0, len), len);
 		T_EQ(t_differs(p + off, API_SEED, 0, len), len);
 	}
-	/* Destroying one leaves the others; after all are destroyed the memory is unknown. */
+	/* Destroying some wraps leaves the others; after the last one the memory is unknown. */
 	for (unsigned i = 0; i < 3999; i++) {
 		iov = first;
 		hf3fs_iovdestroy(&iov);
 	}
 	T_EQ(api_io(&reads, &first, 0, fd, 0, 4096), 4096);
 	T_EQ(unlink(link_of(&like)), 0);
-	/* Requests on memory published with a block size are held to it. */
+	/* The block size of the publication limits requests. */
 	blocks = like;
 	blocks.block_size = 65536;
 	T_EQ(symlink("/dev/shm/pst-test-wrap", link_of(&blocks)), 0);
@@ -410,7 +410,7 @@ static void P3_wrapping_again_replaces(void)
 	T_EQ(hf3fs_iovwrap(&b, two, id, mnt, sizeof(two), 0, -1), 0);
 	T_EQ(api_io(&ior, &b, 0, fd, 0, 4096), 4096);
 	T_EQ(t_differs(two, API_SEED, 0, 4096), 4096);
-	/* Without the second one, the address means the first one again. */
+	/* Without the second wrap, the address means the first one again. */
 	hf3fs_iovdestroy(&b);
 	memset(one, 0, sizeof(one));
 	T_EQ(api_io(&ior, &a, 0, fd, 0, 4096), 4096);
@@ -481,7 +481,7 @@ static void P3_names_of_rings(void)
 	}
 }
 
-/* Links and memory of a killed process go when the directory is used next. */
+/* Links and memory of a killed process are removed when the directory is used next. */
 static int leave_something(void)
 {
 	struct hf3fs_iov iov;
@@ -513,7 +513,7 @@ static void P11_plain_directories_are_swept(void)
 
 	leave_in_another_process();
 	T_EQ(api_links(""), 2);
-	/* The next one removes what that one left, and nothing of a living process. */
+	/* This use removes what that process left, and nothing of a living process. */
 	leave_in_another_process();
 	T_EQ(api_links(""), 2);
 	T_CHECK(is_published(&iov));
@@ -525,7 +525,7 @@ static void P11_plain_directories_are_swept(void)
 	(void)close(fd);
 }
 
-/* A plain directory that is removed and prepared again is another one with the same name. */
+/* A plain directory that is removed and made again is a different directory with the same name. */
 static void a_plain_directory_that_is_made_again(void)
 {
 	struct hf3fs_iov a = api_iov(4096), b;

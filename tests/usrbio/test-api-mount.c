@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mount points of all sorts in a mount namespace of this test, where a file system of any type
- * is taken (HF3FS_USRBIO_DONT_CHECKFS_FOR_MP), what a daemon's links may say, and the
- * environment.  tmpfs plays the daemon: it takes links as one does, and asks for nothing.
+ * Mount points of all kinds, in a mount namespace of this test in which any file system type is
+ * accepted (HF3FS_USRBIO_DONT_CHECKFS_FOR_MP); link targets of a daemon; and environment variables.
+ * A tmpfs plays the daemon: it stores links and ignores them.
  */
 #include <semaphore.h>
 
@@ -52,7 +52,7 @@ static void U4_names_with_anything_in_them(void)
 	T_EQ(rmdir(dir), 0);
 }
 
-/* A mount without it is none, and the deepest of several counts. */
+/* A mount without 3fs-virt is none, and the deepest of several is used. */
 static void U4_the_deepest_mount(void)
 {
 	need_mnt();
@@ -72,7 +72,7 @@ static void U4_the_deepest_mount(void)
 	T_EQ(rmdir("/mnt/fs"), 0);
 }
 
-/* If directories of the file system are mounted singly, 3fs-virt is one of them. */
+/* If directories of the file system are mounted separately, 3fs-virt is one of these mounts. */
 static void U4_directories_that_are_mounted_alone(void)
 {
 	need_mnt();
@@ -144,7 +144,7 @@ static void U9_links_that_lead_to_no_semaphore(void)
 	}
 	points_to("/dev/shm/sem.pst-test-none");
 	T_EQ(try_ring(), -ENOENT);
-	/* Too small to be one, and none at all. */
+	/* A file too small for a semaphore, and a missing one. */
 	fd = open("/dev/shm/sem.pst-test", O_RDWR | O_CREAT | O_EXCL, 0600);
 	T_CHECK(fd >= 0 && write(fd, "1234567", 7) == 7 && close(fd) == 0);
 	points_to("/dev/shm/sem.pst-test");
@@ -153,7 +153,7 @@ static void U9_links_that_lead_to_no_semaphore(void)
 	T_EQ(symlink("/etc/passwd", "/dev/shm/sem.pst-test"), 0);
 	T_EQ(try_ring(), -EIO);
 	T_EQ(unlink("/dev/shm/sem.pst-test"), 0);
-	/* And a good one. */
+	/* A valid semaphore. */
 	sem = sem_open("/pst-test", O_CREAT | O_EXCL, 0600, 0);
 	T_CHECK(sem != SEM_FAILED);
 	T_EQ(try_ring(), 0);
@@ -197,7 +197,7 @@ static void P5_the_semaphore_of_the_priority(void)
 	fake_end();
 }
 
-/* A daemon that was restarted on the same mount has another semaphore. */
+/* A restarted daemon on the same mount has other semaphores. */
 static void P12_the_link_leads_elsewhere(void)
 {
 	struct hf3fs_iov iov;
@@ -208,7 +208,7 @@ static void P12_the_link_leads_elsewhere(void)
 	int fd;
 
 	need_mnt();
-	/* For a file whose number is an inode's; who executes nothing is the other one. */
+	/* The daemon provides a file with an inode number; the tmpfs provides the rings. */
 	api_daemon();
 	mnt = api_rig.mnt;
 	fd = api_open("data", 4096);
@@ -237,7 +237,7 @@ static void P12_the_link_leads_elsewhere(void)
 
 /* -------------------------------------------------------------- environment */
 
-/* Run this program again as MODE with a variable set.  Return what it prints on standard error. */
+/* Run this program again as MODE with a variable set.  Return its standard error. */
 static const char *again(const char *mode, const char *name, const char *value)
 {
 	static char said[4096];
@@ -300,7 +300,7 @@ static int use(const char *where)
 	return 0;
 }
 
-/* Does this program find a mount of any type? */
+/* Return whether this program finds a mount of any type. */
 static int finds(const char *where)
 {
 	char buf[256];
@@ -327,7 +327,7 @@ static void levels_of_the_log(void)
 		said = again("use", "HF3FS_USRBIO_LIB_LOG", info[i]);
 		T_CHECK(says(said, "usrbio INFO: ring that reads at ") && says(said, api_plain));
 		T_CHECK(says(said, "1 requests, 0 of them failed, 4096 bytes by "));
-		/* The path is libpenstock's. */
+		/* The path has libpenstock's name. */
 		T_CHECK(says(said, pst_path_name(PST_PATH_CACHED)) ||
 			says(said, pst_path_name(PST_PATH_DIRECT)) ||
 			says(said, pst_path_name(PST_PATH_BUFFERED)));
@@ -341,7 +341,7 @@ static void levels_of_the_log(void)
 		T_CHECK(!*again("use", "HF3FS_USRBIO_LIB_LOG", silent[i]));
 }
 
-/* None of these can work, and the program sees no error.  Each is logged once. */
+/* Calls that cannot work, but return no error to the program.  Each is logged once. */
 static int tries_in_vain(const char *where)
 {
 	struct hf3fs_iov iov = { 0 };
@@ -378,7 +378,7 @@ static void what_fails_often_is_said_once(void)
 	T_EQ(lines_with(said, "did creating it fail"), 1);
 }
 
-/* They are said once, and the program runs. */
+/* Bad values are logged once, and the program continues. */
 static void bad_values_are_not_fatal(void)
 {
 	const char *said;

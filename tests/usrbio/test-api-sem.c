@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Semaphores that a daemon shares with its clients and may do anything to.  tmpfs plays the
- * daemon: the test itself completes requests.
+ * Semaphores that a hostile daemon shares with its clients.  A tmpfs plays the daemon, and the test
+ * itself completes requests.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -19,7 +19,7 @@
 static bool have_mnt;
 static char sem_name[2][64];
 static sem_t *sems[2]; /* of normal and high priority */
-static int data;       /* a registered file of the other daemon's mount */
+static int data;       /* a registered file on the other daemon's mount */
 
 static void sem_path(char ret[100], unsigned i)
 {
@@ -33,9 +33,7 @@ static void fake_begin(void)
 
 	if (!have_mnt)
 		T_SKIP(OWN_MNT_LACKS);
-	/*
-	 * The daemon provides a file with an inode number; the fake directory below has no server.
-	 */
+	/* A real daemon provides a file with an inode number, because the tmpfs has no server. */
 	api_daemon();
 	mnt = api_rig.mnt;
 	data = api_open("data", 4096);
@@ -74,7 +72,7 @@ static struct usrbio_ring ring_at(const struct hf3fs_ior *ior)
 	return at;
 }
 
-/* Publish a ring as a daemon does. */
+/* Make a ring and initialise it as a daemon does. */
 static struct hf3fs_ior ring_new(int priority)
 {
 	struct hf3fs_ior ior;
@@ -111,7 +109,8 @@ static int value_of(sem_t *sem)
 	return value;
 }
 
-/* Operations that the kernel does not know, and some that have no deadline: glibc takes them. */
+/* Futex flags that glibc would pass on: operations that the kernel does not know, or without
+ * deadline. */
 static const uint32_t privates[] = { 7, 137, 1, 6, 0x7f, 0x80, 0xff, 0x100, 0xffffffff };
 #define NR_PRIVATES (sizeof(privates) / sizeof(privates[0]))
 
@@ -133,7 +132,7 @@ static void P10_forged_in_the_ring(void)
 		forge(at.sem, 0, i & 1 ? 0xffffffff : 0, privates[i]);
 		soon = api_in_ms(SOON_MS);
 		T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, &soon), 0);
-		/* More than there is room for. */
+		/* A value above the number of completions that fit. */
 		forge(at.sem, 0xffffffff, 0, privates[i]);
 		soon = api_in_ms(SOON_MS);
 		T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, &soon), 0);
@@ -160,14 +159,14 @@ static void P10_forged_in_the_daemons(void)
 		T_EQ(hf3fs_submit_ios(&ior), 0);
 		T_EQ(value_of(sems[0]), (int)i + 1);
 	}
-	/* Full. */
+	/* A full semaphore. */
 	forge(sems[0], 0xffffffff, 0, 0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 	hf3fs_iordestroy(&ior);
 	fake_end();
 }
 
-/* That ring fails with its requests; other rings are not affected. */
+/* If the daemon truncates a submit semaphore, its rings fail; other rings are not affected. */
 static void P10_the_daemons_is_cut(void)
 {
 	struct hf3fs_ior ior, other;
@@ -206,7 +205,7 @@ static void P10_the_daemons_is_cut(void)
 	fake_end();
 }
 
-/* Also when it is cut while completions are taken, which posts once more. */
+/* The semaphore is cut while completions are taken, which posts once more. */
 static void P10_cut_before_completions(void)
 {
 	struct hf3fs_iov iov;
@@ -300,7 +299,7 @@ static void *complete_late(void *arg)
 	return NULL;
 }
 
-/* The program sleeps up to a minute between two looks: without the wake-up this takes that. */
+/* With a sleep of a minute between two checks, only a wake-up lets this end in time. */
 static void completions_wake_who_waits(void)
 {
 	struct hf3fs_iov iov;
@@ -323,7 +322,7 @@ static void completions_wake_who_waits(void)
 		T_EQ(c.result, 4096);
 		T_EQ(pthread_join(thread, NULL), 0);
 	}
-	/* Nobody is counted who does not wait. */
+	/* No waiter is counted when nobody waits. */
 	T_EQ(__atomic_load_n((uint64_t *)late_ring.sem, __ATOMIC_SEQ_CST) >> 32, 0);
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&iov);

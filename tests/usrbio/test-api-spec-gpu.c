@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The examples that the calls on device memory came with, as they stand in their description but
- * for the mount point, the file, and what is left to the reader there: on the software device, or
- * on CUDA with PST_TEST_DEVICE=cuda, in a plain directory or on the mount of PST_TEST_MOUNT.
+ * The examples in the documentation of the calls on device memory, unchanged except for the mount
+ * point, the file, and parts left to the reader: on the software device, or on CUDA with
+ * PST_TEST_DEVICE=cuda; in a plain directory, or on the mount of PST_TEST_MOUNT.
  */
 #include "gpu_rig.h"
 #include "mount_rig.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The example of the API's own documentation, with host memory in the place of a GPU's and
- * otherwise to the letter: also where it says /mnt/hf3fs, which is a plain directory in a mount
- * namespace of this test.
+ * The example of the API's documentation, with host memory instead of a GPU's, and otherwise
+ * unchanged: even the path /mnt/hf3fs, a plain directory in a mount namespace of this test.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -103,13 +102,13 @@ static void the_example_of_the_specification(void)
 		memset(buf, 0, buffer_size);
 		T_EQ(spec_creating_an_iov(buf), buffer_size);
 		T_EQ(t_differs(buf, SEED, 0, buffer_size), buffer_size);
-		/* The threads that do the work stay for the next ring. */
+		/* Threads that execute stay for the next ring. */
 		if (i == 0)
 			t_fds_at_start = t_count_fds();
 	}
 	free(buf);
 	T_EQ(entries("/mnt/hf3fs/3fs-virt/iovs", ""), 0);
-	/* Others may have theirs at the same time. */
+	/* Count only this process' memory. */
 	(void)snprintf(pid, sizeof(pid), ".p%d.", (int)getpid());
 	T_EQ(entries("/dev/shm", pid), 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How the foreign daemon ends, and its options that make trouble. */
+/* How the foreign daemon ends, and its options for failures. */
 #include <dirent.h>
 
 #include "foreign_client.h"
@@ -8,7 +8,7 @@
 #define DAEMON "usrbio-foreign-daemon"
 
 static struct mount_rig rig;
-static char sem_path[256]; /* of the semaphore for normal rings */
+static char sem_path[256]; /* semaphore of normal priority */
 
 static void start(const char *option, const char *value)
 {
@@ -125,7 +125,7 @@ static void a_full_table_refuses(void)
 {
 	struct peer_iov iov[3];
 
-	start("--max-iovs", "3"); /* one of them is there already */
+	start("--max-iovs", "3"); /* submit-ios takes one of them */
 	for (int i = 0; i < 3; i++) {
 		T_EQ(peer_memory(&iov[i], mnt, 4 * KIB), 0);
 		T_EQ(peer_publish(&iov[i], ""), i < 2 ? 0 : -EMFILE);
@@ -138,7 +138,7 @@ static void a_full_table_refuses(void)
 	T_EQ(mount_rig_stop(&rig), 0);
 }
 
-/* The last slot of a table that has just doubled is empty, and not beyond it. */
+/* After the table doubled, its last slot is empty and must stay within the table. */
 static void many_links(void)
 {
 	struct peer_iov iov[100];
@@ -157,7 +157,7 @@ static void many_links(void)
 	T_EQ(mount_rig_stop(&rig), 0);
 }
 
-/* Reads of one batch that share bytes fail together, as the storage client of 3FS has it. */
+/* Reads of one batch with overlapping destinations fail together, as in 3FS's storage client. */
 static void overlapping_reads_fail(void)
 {
 	struct peer_ring r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The 80 bytes of hf3fs_iov_export_gpu(): what is packed comes out, and nothing else is taken.
+ * The 80 bytes of hf3fs_iov_export_gpu(): unpacking returns what was packed, and refuses all else.
  */
 #include <errno.h>
 
@@ -65,7 +65,7 @@ static void there_and_back(void)
 	}
 }
 
-/* A device is named by its UUID, whatever number it has. */
+/* The UUID identifies a device, whatever its number. */
 static void devices(void)
 {
 	hf3fs_gpu_ipc_handle_t h = handle(0, 1);
@@ -103,7 +103,7 @@ static void R2c_garbage(void)
 	T_EQ(unpack(bytes), -EINVAL);
 	memset(bytes, 0xff, sizeof(bytes));
 	T_EQ(unpack(bytes), -EINVAL);
-	/* The first form of the interface: a handle, the size, and the device's number. */
+	/* A handle in the first version of the interface: handle, size and device number. */
 	t_fill(bytes, 5, 0, 64);
 	for (words[1] = 0; words[1] < 16; words[1]++) {
 		memcpy(bytes + 64, words, 16);
@@ -131,7 +131,7 @@ static void R2c_truncated_and_changed(void)
 		T_EQ(unpack(&cut), -EINVAL);
 	}
 	T_OK(unpack(&h));
-	/* Good by its sum, and of no bytes. */
+	/* A handle with a valid hash and a length of 0. */
 	h = handle(0, 1);
 	cut = handle(0, 0);
 	T_OK(unpack(&h));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Workers, servers and clients of a mount end while others use it: penstock-mount, by
- * PST_TEST_MOUNT.
+ * Workers, servers and clients of a mount end while others use it.  The mount is PST_TEST_MOUNT's
+ * penstock-mount.
  */
 #include <grp.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include "usrbio/proto/owner.h"
 
 #define NOBODY 65534u
-#define SOON_NS UINT64_C(5000000000) /* for 200 ms, where the machine is busy */
+#define SOON_NS UINT64_C(5000000000) /* limit for events that take 200 ms on an idle machine */
 
 static struct mount_rig rig;
 static struct hf3fs_iov iov;
@@ -58,7 +58,7 @@ static pid_t the_worker(void)
 	return procs_worker(&rig);
 }
 
-/* Requests that nobody executes yet. */
+/* Prepare requests without submitting them. */
 static void prepare(unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++)
@@ -110,7 +110,7 @@ static void worker_killed(void)
 	all_end(3, false);
 	end_ring();
 	T_EQ(api_links(""), 0);
-	/* Another one serves what is made now. */
+	/* Another worker serves new objects. */
 	iov = api_iov(65536);
 	ior = api_ior(4, true);
 	fd = api_open("data", 65536);
@@ -134,7 +134,7 @@ static void server_killed(void)
 	T_EQ(kill(rig.pid, SIGKILL), 0);
 	(void)mount_rig_wait(&rig);
 	all_end(3, true); /* the worker continues when the server dies */
-	/* The worker finds out, and goes, although it was stopped. */
+	/* The worker notices and ends, although it was stopped. */
 	for (uint64_t until = t_hang(); kill(worker, 0) == 0 && t_now() < until;)
 		(void)usleep(1000);
 	T_CHECK(kill(worker, 0) < 0);
@@ -156,7 +156,7 @@ static void publish_once(void)
 	hf3fs_iovdestroy(&mine);
 }
 
-/* Another user, whose worker runs when he says so; told to, he publishes once more, in time. */
+/* As another user: report when the worker runs; then, when told, publish once more, in time. */
 static void be_another(int say, int told)
 {
 	uint64_t from;
@@ -173,7 +173,7 @@ static void be_another(int say, int told)
 	_exit(t_now() - from < SOON_NS / 2 ? 0 : 3);
 }
 
-/* A user that stops its own worker waits for it; other users do not. */
+/* A user that stops its own worker is delayed; other users are not. */
 static void worker_stopped(void)
 {
 	struct hf3fs_iov other = { 0 };
@@ -227,7 +227,7 @@ static void uses_everything(void)
 	}
 }
 
-/* One that is killed after a while. */
+/* Start a client and kill it after that time. */
 static void lives_for(unsigned us)
 {
 	pid_t child = fork();
@@ -257,7 +257,7 @@ static void clients_killed(void)
 	begin_ring();
 	works();
 	worker = the_worker();
-	/* The threads that execute start with the first rings. */
+	/* Executing threads start with the first rings: warm up. */
 	lives_for(200000);
 	procs_until_no_more(&rig, worker, &ours);
 	ours = procs_counts_of(&rig, worker);
@@ -271,7 +271,7 @@ static void clients_killed(void)
 	end();
 }
 
-/* A client that has published memory, and made some that it has not published yet. */
+/* A client with published memory, and memory that it has not published yet. */
 static void publishes_half(int say)
 {
 	char name[USRBIO_SHM_NAME_MAX], path[USRBIO_SHM_NAME_MAX + 1];
@@ -300,7 +300,7 @@ static bool shm_is_there(const char *path)
 	return shm >= 0;
 }
 
-/* Run in a private /dev/shm, which no other program can sweep. */
+/* Run in a private /dev/shm, which no other program sweeps. */
 static int unpublished_memory(void)
 {
 	char path[USRBIO_SHM_NAME_MAX + 1];
@@ -329,7 +329,7 @@ static int unpublished_memory(void)
 	return 0;
 }
 
-/* Memory goes, too, whose client was killed before it was published. */
+/* Memory is also removed if its client was killed before publishing it. */
 static void unpublished_memory_goes(void)
 {
 	int r;
@@ -359,7 +359,7 @@ static void end_client(pid_t child)
 	T_EQ(waitpid(child, NULL, 0), child);
 }
 
-/* Kill workers at any point: their memory goes, and the next worker serves. */
+/* Kill workers at any point: their resources are freed, and the next worker serves. */
 static void workers_killed(void)
 {
 	unsigned nr = rounds(), fds;
@@ -380,7 +380,7 @@ static void workers_killed(void)
 		}
 		end_client(child);
 	}
-	/* The server has reaped the last one, so it knows that it needs another. */
+	/* The server has reaped the last worker, so it knows that it needs another. */
 	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000))
 		if (!api_links("") && procs_fds(&rig, rig.pid) <= fds && kill(killed, 0) < 0)
 			break;
@@ -402,7 +402,7 @@ static unsigned sems(void)
 	return api_count("/dev/shm", "sem.hf3fs-submit-ios.", "");
 }
 
-/* Whatever a server is at: its workers go, with their semaphores. */
+/* Kill the server at any point: its workers end, and their semaphores are removed. */
 static void servers_killed(void)
 {
 	unsigned nr = rounds();
@@ -422,7 +422,7 @@ static void servers_killed(void)
 		for (uint64_t until = t_hang(); n && t_now() < until; (void)usleep(1000))
 			n -= kill(worker[n - 1], 0) < 0;
 		T_EQ(n, 0);
-		/* A process that was only starting when the server was killed. */
+		/* Wait for a worker that was still starting when the server was killed. */
 		for (uint64_t until = t_hang(); sems() && t_now() < until;)
 			(void)usleep(1000);
 		T_EQ(sems(), 0);
@@ -431,7 +431,7 @@ static void servers_killed(void)
 	}
 }
 
-/* Where the memory of an iov or ring is. */
+/* Find the path of the memory of an iov or ring. */
 static void shm_of(const struct hf3fs_iov *of, char ret[PATH_MAX])
 {
 	char dir[PATH_MAX], id[USRBIO_ID_TEXT];
@@ -442,7 +442,7 @@ static void shm_of(const struct hf3fs_iov *of, char ret[PATH_MAX])
 	usrbio_id_format((const uint8_t *)of->id, id);
 	(void)snprintf(dir, sizeof(dir), "%s/" USRBIO_IOVS, mnt);
 	d = opendir(dir);
-	/* A ring's name ends with its settings. */
+	/* The name of a ring's link continues after the UUID. */
 	while (d && n < 0 && (e = readdir(d)))
 		if (!strncmp(e->d_name, id, strlen(id)))
 			n = readlinkat(dirfd(d), e->d_name, ret, PATH_MAX - 1);
@@ -452,7 +452,7 @@ static void shm_of(const struct hf3fs_iov *of, char ret[PATH_MAX])
 	ret[n] = '\0';
 }
 
-/* Open that memory; a ring's memory has no name any more. */
+/* Open a ring's memory through /proc: it has no name any more. */
 static int open_map(const struct hf3fs_iov *of)
 {
 	uintptr_t at = (uintptr_t)of->base, end = (at + of->size + 4095) & ~(uintptr_t)4095;
@@ -469,7 +469,7 @@ static int open_map(const struct hf3fs_iov *of)
 
 static unsigned cut_how;
 
-/* The ring has entries when its memory is cut, and the worker is woken. */
+/* Truncate a ring's memory while it has entries, and wake the worker. */
 static int cut_ring(void)
 {
 	struct hf3fs_iov mine = api_iov(65536);
@@ -488,7 +488,7 @@ static int cut_ring(void)
 	_exit(0);
 }
 
-/* The length of shared memory is its owner's; nobody else is harmed. */
+/* A client may truncate shared memory at any time; no other client is harmed. */
 static void memory_cut(void)
 {
 	unsigned nr = rounds();
@@ -509,7 +509,7 @@ static void memory_cut(void)
 	end();
 }
 
-/* The owner cuts its memory: its requests fail, and the worker continues. */
+/* The client truncates an iov: its requests fail, and the worker continues. */
 static void memory_shrunk(void)
 {
 	struct hf3fs_iov cut;
@@ -525,7 +525,7 @@ static void memory_shrunk(void)
 	T_EQ(api_io(&ior, &cut, 0, fd, 0, 4096), -EFAULT);
 	works();
 	hf3fs_iovdestroy(&cut);
-	/* A ring without its memory never answers, and harms no other. */
+	/* A ring whose memory is gone never answers; other rings work. */
 	ring = api_ior(4, true);
 	T_EQ(madvise(ring.iov.base, ring.iov.size, MADV_REMOVE), 0);
 	(void)hf3fs_submit_ios(&ring);

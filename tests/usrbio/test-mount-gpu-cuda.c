@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * CUDA memory in rings of a mount, with the library of tests/stub that PST_LIBCUDA names: what the
- * worker loads and when, handles of other processes, and that the caller's context stays.  There
- * is no driver here that windows go through, so that the worker imports all memory.
+ * worker loads and when, handles of other processes, and that the caller's context stays.  Without
+ * a driver for windows here, the worker imports all memory.
  */
 #include <grp.h>
 
@@ -13,7 +13,7 @@
 #define LEN 300000u
 
 static void (*stub_state)(struct stub_cuda_state *);
-static const char *stub_name; /* of its file, without folders */
+static const char *stub_name; /* file name of the stub */
 
 static struct stub_cuda_state state(void)
 {
@@ -41,7 +41,7 @@ static struct hf3fs_iov wrap(cu_ptr p, size_t len)
 	return iov;
 }
 
-/* A link of that text under a new name.  0 or -errno. */
+/* Make a link with that target under a new name.  Return 0 or -errno. */
 static int publish(const struct usrbio_gdr *gdr)
 {
 	struct usrbio_name name = { .kind = USRBIO_DEVICE };
@@ -96,7 +96,7 @@ static void R7_there_and_back(void)
 	mg_end();
 }
 
-/* Rings and host memory alone load nothing of the vendor's. */
+/* Rings and host memory alone load no vendor's library. */
 static void the_library_is_loaded_when_it_is_needed(void)
 {
 	struct hf3fs_iov host, dev;
@@ -118,7 +118,7 @@ static void the_library_is_loaded_when_it_is_needed(void)
 	mg_end();
 }
 
-/* The worker cannot open the memory: its errno is the result, and nothing is left over. */
+/* If the worker cannot open the memory, its errno is the result, and nothing is left over. */
 static void R1_a_worker_that_cannot(void)
 {
 	char *lib = strdup(getenv("PST_LIBCUDA"));
@@ -129,7 +129,7 @@ static void R1_a_worker_that_cannot(void)
 	memset(&untouched, 0x77, sizeof(untouched));
 	iov = untouched;
 	mg_begin();
-	/* Of two devices, the worker's double has the first. */
+	/* The worker's stub has only the first of two devices. */
 	T_EQ(hf3fs_iovcreate_device(&iov, gpu_plain, LEN, 0, 1), -ENODEV);
 	same(&before);
 	mg_end();
@@ -152,10 +152,7 @@ static void be_nobody(void)
 		_exit(100);
 }
 
-/*
- * Another process has the handle.  It may publish the handle too while the owner exists, as
- * importing does.
- */
+/* Another process has the handle and may publish it while the owner lives, which importing does. */
 static void a_handle_of_another_process(void)
 {
 	struct usrbio_gdr g;
@@ -182,7 +179,7 @@ static void a_handle_of_another_process(void)
 	if (pid == 0)
 		_exit(publish(&g) == -EPERM ? 0 : 1);
 	T_EQ(status_of(pid), 0);
-	/* Words of the handle that name other things, or nothing. */
+	/* Handles with one changed word. */
 	T_EQ(publish(&g), 0);
 	for (unsigned word = 0; word < USRBIO_IPC_LEN / 4; word++) {
 		struct usrbio_gdr bad = g;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory on a mount, and those who mean no good or die: other users and processes, forged
- * links, owners and workers that end in the middle.  On the software device.
+ * Device memory on a mount under attacks and deaths: other users and processes, forged links,
+ * owners and workers that end at any time.  On the software device.
  */
 #include <grp.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ static void be_nobody(void)
 		_exit(100);
 }
 
-/* Return 0 if each call gives EPERM, or else the number of the first that does not. */
+/* Return 0 if each call gives EPERM; otherwise the number of the first that does not. */
 static int all_refused(const char *path)
 {
 	char text[USRBIO_GDR_MAX], other[440];
@@ -59,13 +59,13 @@ static int all_refused(const char *path)
 	return 0;
 }
 
-/* The names in iovs: how many, as who asks. */
+/* Count the names in iovs that this process can see. */
 static unsigned listed(void)
 {
 	return procs_links(&mg);
 }
 
-/* As the user nobody, try to touch what belongs to the owner. */
+/* As user nobody, try to access what belongs to the owner. */
 static int intrudes(const char *path, const char *ring, const char *text, const uint8_t id[16])
 {
 	struct usrbio_name name = { .kind = USRBIO_DEVICE };
@@ -81,13 +81,13 @@ static int intrudes(const char *path, const char *ring, const char *text, const 
 		return 1;
 	if (listed() != 0)
 		return 2;
-	/* The owner's handle, had it come to this user, under a name of his own. */
+	/* Publish the owner's handle, in case this user got it, under another name. */
 	memset(name.id, 7, sizeof(name.id));
 	usrbio_name_format(&name, uuid);
 	(void)snprintf(mine, sizeof(mine), "%s/3fs-virt/iovs/%s", gpu_plain, uuid);
 	if (symlink(text, mine) == 0 || errno != EPERM)
 		return 3;
-	/* A ring of his own that names the owner's memory. */
+	/* Name the owner's memory in this user's own ring. */
 	if (hf3fs_iovcreate(&iov, gpu_plain, 4096, 0, -1) != 0)
 		return 4;
 	r = mg_ring(gpu_file("data"), 4, true);
@@ -103,7 +103,7 @@ static int intrudes(const char *path, const char *ring, const char *text, const 
 	return 0;
 }
 
-/* What a child gives back. */
+/* Return a child's exit status. */
 static int status_of(pid_t pid)
 {
 	int status = -1;
@@ -112,7 +112,7 @@ static int status_of(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + status;
 }
 
-/* The name of the ring's link: the one that is no device's. */
+/* Find the ring's link: the only one that is not a device's. */
 static void ring_path(char ret[400])
 {
 	char dir[200];
@@ -147,7 +147,7 @@ static void another_user(void)
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		/* The library belongs to the parent, so start the child anew. */
+		/* The library belongs to the parent process, so exec this program again. */
 		(void)execl(gpu_self, gpu_self, "intrude", path, ring, text, gpu_plain,
 			    (char *)NULL);
 		_exit(127);
@@ -179,7 +179,7 @@ static int publish(const struct usrbio_gdr *gdr, int device)
 	return 0;
 }
 
-/* A process of the same user with what another one has published, or has not yet. */
+/* Publish, in another process of the user, a handle that its owner has or has not published. */
 static void a_handle_of_another_process(void)
 {
 	struct usrbio_gdr g;
@@ -197,13 +197,13 @@ static void a_handle_of_another_process(void)
 		T_EQ(status_of(pid), 0);
 		hf3fs_iovunlink(&iov);
 	}
-	/* Its owner may, once more. */
+	/* The owner may publish the handle again. */
 	T_EQ(publish(&g, 0), 0);
 	hf3fs_iovdestroy(&iov);
 	mg_end();
 }
 
-/* The owner is gone: its number is nobody's. */
+/* The owner's PID belongs to no process. */
 static void a_handle_of_nobody(void)
 {
 	struct usrbio_gdr g = { .allocation = 4096, .size = 4096 };
@@ -221,7 +221,7 @@ static void a_handle_of_nobody(void)
 	mg_end();
 }
 
-/* Descriptors of this process that are not the memory, and numbers that are none. */
+/* Handles that name other descriptors of this process, or have invalid numbers. */
 static void forged_handles(void)
 {
 	const char *path;
@@ -258,7 +258,7 @@ static void forged_handles(void)
 	FORGED((f.size *= 2, g.allocation *= 2), -EINVAL);
 	FORGED((f.size /= 2, g.allocation /= 2, g.size = g.allocation), -EINVAL);
 	FORGED(memset(f.uuid, 9, sizeof(f.uuid)), -ENODEV);
-	/* A file that can be cut, a pipe and a terminal's like. */
+	/* A file without seals, a pipe and a device. */
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	T_CHECK(fd >= 0 && fstat(fd, &st) == 0);
 	FORGED((f.fd = fd, f.ino = st.st_ino, f.dev = st.st_dev, f.size = g.allocation = 65536,
@@ -276,7 +276,7 @@ static void forged_handles(void)
 	FORGED((f.fd = fd, f.ino = st.st_ino, f.dev = st.st_dev), -EINVAL);
 	T_EQ(close(fd), 0);
 #undef FORGED
-	/* Claims that may be CUDA's: this process' number, and a driver that has never seen it. */
+	/* Bytes that look like CUDA's: they contain this PID, but no driver made them. */
 	g = good;
 	t_fill(g.ipc, 5, 0, sizeof(g.ipc));
 	g.ipc[8] = (uint8_t)getpid();
@@ -299,7 +299,7 @@ static void malformed_links(void)
 		const char *name, *target;
 		int err;
 	} bad[] = {
-		/* Names: %s is the UUID.  Targets: %s is the handle. */
+		/* %s in a name is the UUID; in a target, the handle. */
 		{ "%s.gdr", "gdr://v2/device/0/allocation/4096/offset/0/size/4096/ipc/%s", EINVAL },
 		{ "%s.gdr.d", "gdr://v2/device/0/allocation/4096/offset/0/size/4096/ipc/%s",
 		  EINVAL },
@@ -363,7 +363,7 @@ static void malformed_links(void)
 	for (unsigned i = 0; i < RIG_NR(bad); i++) {
 		int err;
 
-		/* Of tables alone: there is no other %. */
+		/* The format strings come only from this table. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 		(void)snprintf(name, sizeof(name), bad[i].name, id);
@@ -374,7 +374,7 @@ static void malformed_links(void)
 		if (err != bad[i].err)
 			T_FAIL("%s -> %s gives %s", name, bad[i].target, strerror(err));
 	}
-	/* Too long, not ended, and a handle of nobody. */
+	/* Too long, not terminated, and a handle of no process. */
 	(void)snprintf(path, sizeof(path), "%s/3fs-virt/iovs/%s.gdr.d0", gpu_plain, id);
 	memset(target, 'a', sizeof(target));
 	memcpy(target, good, sizeof(good) - 1);
@@ -398,7 +398,7 @@ static void names_that_are_taken(void)
 	gpu_path_of(&iov, 0, path);
 	mg_target(&iov, 0, text);
 	T_CHECK(symlink(text, path) < 0 && errno == EEXIST);
-	/* The same UUID, for another device or for a buffer. */
+	/* The same UUID for another device, or for a buffer. */
 	(void)snprintf(other, sizeof(other), "%s", path);
 	*strstr(other, ".gdr") = '\0';
 	T_CHECK(symlink("/dev/shm/x", other) < 0 && errno == EINVAL);
@@ -414,9 +414,7 @@ static void names_that_are_taken(void)
 
 /* ------------------------------------------------------------------ secrets */
 
-/*
- * Neither the server's and worker's log lines nor their environment contain a part of the handle.
- */
+/* Neither log lines of server and worker nor their environment contain a part of the handle. */
 static void handles_are_not_told(void)
 {
 	static const char *const places[] = { "cmdline", "environ", "comm", "status", "mountinfo" };
@@ -464,7 +462,7 @@ static void handles_are_not_told(void)
 		for (unsigned at = 0; at + 16 <= 2 * USRBIO_IPC_LEN; at += 8) {
 			char part[17];
 
-			/* The device's UUID is no secret. */
+			/* The device's UUID is not secret. */
 			if (at >= 80 && at < 112)
 				continue;
 			memcpy(part, hex + at, 16);
@@ -473,7 +471,7 @@ static void handles_are_not_told(void)
 				T_FAIL("%s tells %s of the handle", from, part);
 		}
 	}
-	/* The debug log was written at all. */
+	/* The debug log is not empty. */
 	T_CHECK(n > 0);
 	free(buf);
 	hf3fs_iovdestroy(&iov);
@@ -482,7 +480,7 @@ static void handles_are_not_told(void)
 
 /* ------------------------------------------------------------------- deaths */
 
-/* A client that reads into its memory for ever, small and large. */
+/* A client that reads into its memory for ever, with small and large requests. */
 static int reads_for_ever(void)
 {
 	struct hf3fs_iov iov;
@@ -528,7 +526,7 @@ static void owners_die_in_the_middle(void)
 	r = mg_ring(gpu_file("data"), 4, true);
 	T_EQ(mg_io(&r, &iov, 0, 0, 4096), 4096);
 	worker = procs_worker(&mg);
-	/* The threads that execute start with the first rings. */
+	/* Executing threads start with the first rings: warm up. */
 	lives_for(300000);
 	procs_until_no_more(&mg, worker, &ours);
 	ours = procs_counts_of(&mg, worker);
@@ -575,7 +573,7 @@ static void the_worker_dies_in_the_middle(void)
 		got += n;
 	}
 	T_CHECK(t_now() - from < SOON_NS);
-	/* The memory is its owner's as before. */
+	/* The owner's memory is unchanged. */
 	T_EQ(gpu_differs(iov.base, LEN, 3, 0), LEN);
 	mg_ring_end(&r);
 	hf3fs_iovdestroy(&iov);
@@ -607,7 +605,7 @@ static void *reader(void *arg)
 		uint64_t len = i % 2 ? LEN : 4096;
 		int64_t n = mg_io(&d->r, &d->iov, 0, 0, len);
 
-		/* A request that names the memory after its end gets EINVAL. */
+		/* A request gets EINVAL after its memory was removed. */
 		d->bad += n != (int64_t)len && n != -EINVAL;
 		d->done++;
 	}
@@ -616,7 +614,7 @@ static void *reader(void *arg)
 
 static void a_link_goes_under_requests(void)
 {
-	static struct reader d; /* of a thread that may outlive a failure */
+	static struct reader d; /* used by a thread that may outlive a failure */
 	struct procs_counts before = { 0 };
 	uint64_t until;
 	pthread_t t;
@@ -633,7 +631,7 @@ static void a_link_goes_under_requests(void)
 		while (d.done < 3 + i && t_now() < until)
 			(void)usleep(100);
 		hf3fs_iovunlink(&d.iov);
-		/* Nobody writes there any more. */
+		/* Nothing writes to the memory any more. */
 		gpu_fill(d.iov.base, LEN, 77, 0);
 		(void)usleep(2000);
 		T_EQ(gpu_differs(d.iov.base, LEN, 77, 0), LEN);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory in rings of a mount, on the software device: the worker of the mount is another
- * process, to which the memory comes by a link.  The R of names are findings of the review of the
- * calls that it came with.
+ * Device memory in rings of a mount, on the software device: the mount's worker is another process,
+ * which gets the memory by a link.  R1, R2, ... in names are findings of the review of these calls.
  */
 #include <grp.h>
 
@@ -27,7 +26,7 @@ static void R1_devices_are_there_or_not(void)
 	mg_end();
 }
 
-/* A device that the worker has not: its errno is the result, and nothing is left. */
+/* If the worker lacks the device, its errno is the result, and nothing is left. */
 static void R1_a_worker_without_the_device(void)
 {
 	struct hf3fs_iov iov, untouched;
@@ -56,7 +55,7 @@ static int child_opens(const uint8_t id[16])
 	GPU_CHILD(hf3fs_iovopen_device(&iov, id, gpu_plain, LEN, 0, 0) == 0);
 	GPU_CHILD(gpu_differs(iov.base, LEN, 21, 0) == LEN);
 	GPU_CHILD(gpu_read(&iov, 0, gpu_file("data"), 0, LEN) == LEN);
-	/* The publication is the other's. */
+	/* The publication belongs to the other process. */
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovdestroy(&iov);
 	return 0;
@@ -72,7 +71,7 @@ static void R2b_another_process_opens_and_reads(void)
 	gpu_fill(iov.base, LEN, 21, 0);
 	T_EQ(gpu_other("open", &iov, "", 0), 0);
 	T_EQ(gpu_differs(iov.base, LEN, 22, 0), LEN);
-	/* Its end has taken nothing away. */
+	/* The other process' end has removed nothing. */
 	T_EQ(gpu_links(gpu_plain, NULL), USRBIO_PRIORITIES + 1);
 	T_EQ(gpu_read(&iov, 0, gpu_file("data"), 1, 4096), 4096);
 	T_EQ(gpu_differs(iov.base, 4096, 22, 1), 4096);
@@ -109,7 +108,7 @@ static void R2c_garbage_is_no_handle(void)
 
 static const uint64_t lens[] = { 1, 7, 4095, 4096, 4097, 65535, 65536, 65537, 1000003, LEN };
 
-/* First by the window alone, and then by what large requests have brought. */
+/* Move bytes first through the window alone, then after a large request has imported the memory. */
 static void there_and_back(void)
 {
 	struct hf3fs_iov a, b;
@@ -135,7 +134,8 @@ static void there_and_back(void)
 	mg_end();
 }
 
-/* The worker has the window alone until a large request comes, and writes of some size. */
+/* The worker uses only the window until a large read, or a write above the window's limit,
+ * comes. */
 static void small_pieces_import_nothing(void)
 {
 	static const char name[] = "memfd:penstock-soft";
@@ -163,7 +163,7 @@ static void small_pieces_import_nothing(void)
 	mg_end();
 }
 
-/* A batch of both kinds; the CPU would crash at the first byte of the device's. */
+/* One batch with host and device memory; the CPU would crash at the first device byte. */
 static void R3a_host_and_device_in_one_batch(void)
 {
 	static const uint64_t sizes[] = { 100, 4096, 32768 };
@@ -190,8 +190,8 @@ static void R3a_host_and_device_in_one_batch(void)
 			     v[i].len);
 		}
 		/*
-		 * Too long for the window, so the worker imports the memory; the second round goes
-		 * by libpenstock.
+		 * Too long for the window, so the worker imports the memory; the second round uses
+		 * the import.
 		 */
 		T_EQ(gpu_read(&dev, 0, gpu_file("both"), 0, RIG_MIB(1)), RIG_MIB(1));
 	}
@@ -210,7 +210,7 @@ static void R3a_host_and_device_in_one_batch(void)
 	mg_end();
 }
 
-/* More small ones than there are places between file and window, in rings of some depth. */
+/* More small requests than staging has slots, in rings of some depth. */
 static void R3b_many_small_pieces(void)
 {
 	enum { N = 256, PIECE = 4096 };
@@ -228,7 +228,7 @@ static void R3b_many_small_pieces(void)
 		gpu_fill(iov.base, iov.size, 99, 0);
 		if (turn % 2)
 			rig_cold(gpu_file("many"));
-		/* The pieces change their places. */
+		/* Each turn uses other places. */
 		for (unsigned i = 0; i < N; i++)
 			T_CHECK(hf3fs_prep_io(&r.ior, &iov, true,
 					      iov.base + (size_t)((i + turn) % N) * PIECE, r.fd,
@@ -252,7 +252,7 @@ static void R3b_many_small_pieces(void)
 	mg_end();
 }
 
-/* Zeros come by the window or by the device, never by an address. */
+/* Zeros are written by the window or by the device, never by the CPU's address. */
 static void R3d_holes_and_ends(void)
 {
 	static const char zeros[100000];
@@ -282,7 +282,7 @@ static void R3d_holes_and_ends(void)
 		T_EQ(t_differs(buf + 10 + end, 99, 10 + end, 20000), 20000);
 		T_EQ(gpu_read(&dev, 0, gpu_file("sparse"), end, 100), 0);
 	}
-	/* A hole with data behind it, where holes are forbidden. */
+	/* A hole with data after it, where holes are forbidden. */
 	for (int large = 0; large < 2; large++) {
 		uint64_t hole = large ? 131072 : 16384;
 
@@ -292,7 +292,7 @@ static void R3d_holes_and_ends(void)
 		T_EQ(gpu_write(&dev, 0, gpu_file("sparse"), hole, 100), 100);
 		v = (struct gpu_req){ .iov = &dev, .off = 0, .len = hole + 100 };
 		gpu_batch(gpu_file("sparse"), true, &v, 1, HF3FS_IOR_FORBID_READ_HOLES);
-		/* The protocol of a storage service does not tell holes from zeros. */
+		/* A storage service's protocol cannot tell holes from zeros. */
 		T_EQ(v.result, getenv("PST_TEST_MOUNT_SERVICE") ? -EOPNOTSUPP : -ENODATA);
 		T_EQ(gpu_differs(dev.base, 100, 5, 0), 100);
 	}
@@ -330,7 +330,7 @@ static void R5a_nothing_is_left(void)
 	mg_end();
 }
 
-/* New memory at the address of freed memory is other memory. */
+/* New memory at the address of freed memory is different memory. */
 static void R5b_addresses_come_again(void)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -350,7 +350,7 @@ static void R5b_addresses_come_again(void)
 		T_OK(hf3fs_iovwrap_gpu(&iov, (void *)(uintptr_t)info.addr, gpu_id(), gpu_plain,
 				       RIG_MIB(1), 0, 0));
 		T_EQ(gpu_read(&iov, 0, gpu_file("again"), i, n), (int64_t)n);
-		/* Past the wrap, by the memory's owner. */
+		/* Check the memory through its owner, without the wrap. */
 		T_EQ(rig_mem_differs(m, 0, n, 7, i), n);
 		hf3fs_iovdestroy_gpu(&iov);
 		(void)pst_mem_free(m);
@@ -359,7 +359,7 @@ static void R5b_addresses_come_again(void)
 	mg_end();
 }
 
-/* Parts of what a framework's allocator holds, at any offset, and one over another. */
+/* Wrap parts of an allocation at any offset, with overlaps, as for a framework's allocator. */
 static void R5e_parts_of_one_allocation(void)
 {
 	static const struct {
@@ -394,7 +394,7 @@ static void R5e_parts_of_one_allocation(void)
 	mg_end();
 }
 
-/* Send one request whose words in the ring were changed without the library. */
+/* Send a request whose words in the ring were changed without the library. */
 static int64_t forged(const struct mg_ring *r, const struct hf3fs_iov *iov, uint64_t at,
 		      uint64_t len)
 {
@@ -411,7 +411,7 @@ static int64_t forged(const struct mg_ring *r, const struct hf3fs_iov *iov, uint
 	return c.result;
 }
 
-/* A view is of its part of the allocation, whatever an entry says. */
+/* An entry cannot reach beyond the wrapped part of the allocation. */
 static void R6a_nothing_beyond_the_range(void)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -447,7 +447,7 @@ static void R6a_nothing_beyond_the_range(void)
 
 /* -------------------------------------------------------------- other users */
 
-/* As nobody, with a worker of nobody's. */
+/* As user nobody, with nobody's worker. */
 static int child_has_its_own(void)
 {
 	struct hf3fs_iov iov = { 0 };
@@ -481,7 +481,7 @@ static void another_user_has_his_own(void)
 
 /* ----------------------------------------------------------------- R4 to R8 */
 
-/* Memory regions of network cards: what mounts of ours do not have yet. */
+/* Memory regions of network cards, which these mounts do not support yet. */
 static void R4_R8_network_cards_register_it(void)
 {
 	T_SKIP("a network card with RDMA, and rings that use it");

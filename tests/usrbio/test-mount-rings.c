@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings of a mount while programs use its files in other ways too: penstock-mount, by
- * PST_TEST_MOUNT.
+ * Rings of a mount while programs also use its files in other ways.  The mount is PST_TEST_MOUNT's
+ * penstock-mount.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -62,7 +62,7 @@ static uint8_t *map(int of)
 	return p;
 }
 
-/* Any range of the file. */
+/* Pick a random range of the file. */
 static size_t some_range(size_t *ret_len)
 {
 	size_t off = dice(LEN - 1);
@@ -93,7 +93,7 @@ static void mappings_see_ring_writes(void)
 	for (unsigned i = 0; i < 400; i++) {
 		size_t len, off = some_range(&len);
 
-		/* The pages are there, each time. */
+		/* Both pages are mapped in before each write. */
 		T_CHECK(p[off] == p[off] && p[off + len - 1] == p[off + len - 1]);
 		T_EQ(pread(other, buf, len, (off_t)off), len);
 		t_fill(iov.base, i, off, len);
@@ -139,7 +139,7 @@ static void rings_see_writes(void)
 	end();
 }
 
-/* Dirty pages of a mapping around a ring's write stay. */
+/* Dirty pages of a mapping around a ring's write are kept. */
 static void pages_around_stay(void)
 {
 	uint8_t *p;
@@ -161,7 +161,7 @@ static void pages_around_stay(void)
 	end();
 }
 
-/* Bytes behind the end: the size is right at once. */
+/* Writes beyond the end: the new size is visible at once. */
 static void files_grow(void)
 {
 	static uint8_t buf[PAGE];
@@ -190,7 +190,7 @@ static void files_grow(void)
 
 #define THREADS_MAX 64u
 
-/* Of a process' threads: time on a CPU, and how often they came there. */
+/* CPU time and number of wake-ups, per thread of a process. */
 struct usage {
 	unsigned nr;
 	struct {
@@ -226,7 +226,7 @@ static struct usage usage_of(pid_t pid)
 	return u;
 }
 
-/* Threads come and go: those of the kernel's for io_uring, too. */
+/* Add up increases; kernel threads of io_uring may start and end in between. */
 static void add_used(const struct usage *a, const struct usage *b, unsigned long long *ret_ns,
 		     unsigned long long *ret_times)
 {
@@ -240,8 +240,8 @@ static void add_used(const struct usage *a, const struct usage *b, unsigned long
 }
 
 /*
- * An idle mount polls nothing: at most a hundredth of two seconds is used.  A poll each millisecond
- * would wake 2,000 times; the kernel of a busy machine sends some calls to every mount.
+ * An idle mount does not poll: at most a hundredth of two seconds is used.  Polling each
+ * millisecond would wake 2,000 times; the kernel of a busy machine sends some calls to every mount.
  */
 static void idle_costs_nothing(void)
 {
@@ -311,7 +311,7 @@ static int in_pid_namespace(void)
 	return unshare_pids() ? api_child(with_proc) : 77;
 }
 
-/* The process publishes and ends without removing anything. */
+/* Publish and end without removing anything. */
 static int publish_and_go(void)
 {
 	if (mount("none", "/proc", "proc", 0, NULL) < 0)
@@ -325,7 +325,7 @@ static int ends_in_pid_namespace(void)
 	return unshare_pids() ? api_child(publish_and_go) : 77;
 }
 
-/* By a /proc that is others' nobody can tell who lives. */
+/* Use another PID namespace's /proc, which does not show who lives. */
 static int with_proc_of_others(void)
 {
 	struct hf3fs_iov mine = { 0 };
@@ -355,7 +355,7 @@ static void needs(int status)
 	T_EQ(status, 0);
 }
 
-/* Clients in namespaces of their own are served, and their ends are seen. */
+/* Clients in other PID namespaces are served, and the server notices their end. */
 static void other_namespaces(void)
 {
 	begin();
@@ -380,7 +380,8 @@ static int with_another_shm(void)
 	return 0;
 }
 
-/* The server would not find the memory of such a program, or find another's: an error. */
+/* A program with another /dev/shm gets an error: the server would find no memory, or another
+ * program's. */
 static void another_shm(void)
 {
 	begin();
@@ -420,7 +421,7 @@ static void *read_much(void *arg)
 	return NULL;
 }
 
-/* Small and large requests of several rings at the same time: their watchers change places. */
+/* Small and large requests of several rings at once, so that watchers take turns. */
 static void several_rings(void)
 {
 	static const size_t lens[] = { PAGE, LEN, 1, LEN / 2, PAGE, LEN };

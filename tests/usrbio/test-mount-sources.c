@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A mount whose source runs full, denies more space, or is taken away: penstock-mount, by
- * PST_TEST_MOUNT.
+ * A mount whose source runs full, denies more space, or is unmounted.  The mount is
+ * PST_TEST_MOUNT's penstock-mount.
  */
 #include <grp.h>
 
@@ -27,7 +27,7 @@ static int run(const char *fmt, const char *a, const char *b)
 	return system(cmd);
 }
 
-/* Make a separate file system where the source shall be. */
+/* Mount a separate file system at the source's path. */
 static int make_source(const struct mount_rig *m)
 {
 	char image[200];
@@ -76,7 +76,7 @@ static void end(void)
 	T_EQ(mount_rig_stop(&rig), 0);
 }
 
-/* Pieces by a ring until one fails; its result. */
+/* Write pieces through a ring until one fails; return its result. */
 static int64_t fill(const struct hf3fs_ior *by, const struct hf3fs_iov *from, int to)
 {
 	for (unsigned i = 0; i < 4 * IMAGE_MIB * 16; i++) {
@@ -134,7 +134,7 @@ static void disk_full(void)
 		T_EQ(fill(&writes, &iov, file), -ENOSPC);
 		reads_well();
 		T_EQ(api_child(another_reads), 0);
-		/* What was written before that is right. */
+		/* Bytes written before are intact. */
 		T_EQ(api_io(&reads, &iov, 0, file, PIECE, PIECE), PIECE);
 		T_EQ(t_differs(iov.base, 3, 0, PIECE), PIECE);
 		T_EQ(ftruncate(file, 0), 0);
@@ -147,7 +147,7 @@ static void disk_full(void)
 
 /* ------------------------------------------------------------------- quota */
 
-/* By a file system beneath the source, because few kernels that tests run on have quotas. */
+/* A FUSE file system below the source gives EDQUOT, because few test kernels have quotas. */
 static void quota_exceeded(void)
 {
 	struct fusefs fs;
@@ -179,7 +179,7 @@ static void quota_exceeded(void)
 
 /* -------------------------------------------------------------- taken away */
 
-/* A process with an open file can go on using it, and the last one to close releases the source. */
+/* A process can continue to use an open file; the last close releases the source. */
 static void source_unmounted_lazily(void)
 {
 	int file;
@@ -188,7 +188,7 @@ static void source_unmounted_lazily(void)
 	T_EQ(umount2(rig.back, MNT_DETACH), 0);
 	reads_well();
 	T_EQ(api_child(another_reads), 0);
-	/* The mount's own view stays, for new names too. */
+	/* The mount still sees the source, even for new names. */
 	file = api_open("new", PIECE);
 	T_EQ(api_io(&reads, &iov, 0, file, 0, PIECE), PIECE);
 	T_EQ(t_differs(iov.base, API_SEED, 0, PIECE), PIECE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What 3FS's tools need of a mount: remove and move by ioctl(2), and settings; and that a worker is
- * protected from its user's other processes.  penstock-mount, by PST_TEST_MOUNT.
+ * A mount for 3FS's tools: remove and move by ioctl(2), and settings.  Also: a worker is protected
+ * from other processes of its user.  The mount is PST_TEST_MOUNT's penstock-mount.
  */
 #include <grp.h>
 #include <linux/securebits.h>
@@ -34,7 +34,7 @@ static void end(void)
 	T_EQ(mount_rig_stop(&rig), 0);
 }
 
-/* A path on the mount, one of a few at a time. */
+/* Return a path on the mount; valid until four more calls. */
 static const char *at(const char *name)
 {
 	static char ring[4][300];
@@ -89,7 +89,7 @@ static void need_root(void)
 	}
 }
 
-/* By any descriptor of the mount; 0 or -errno. */
+/* Call ioctl(2) on a descriptor of the mount.  Return 0 or -errno. */
 static int ask(unsigned cmd, const void *arg, const char *by)
 {
 	int fd = open(at(by), O_RDONLY | O_CLOEXEC), r;
@@ -140,7 +140,7 @@ static void one_entry_is_removed(void)
 	make_file("kept");
 	T_EQ(symlink("../kept", at("dir/link")), 0);
 	dir = number("dir");
-	/* Looked up by the kernel, which forgets them. */
+	/* Let the kernel look these up: it must forget them later. */
 	T_CHECK(is_there("dir/file") && is_there("dir/empty") && is_there("dir/full/file"));
 	T_EQ(take(dir, "file", 0), 0);
 	T_CHECK(!is_there("dir/file"));
@@ -151,7 +151,7 @@ static void one_entry_is_removed(void)
 	T_CHECK(is_there("kept"));
 	T_EQ(take(dir, "full", 0), -ENOTEMPTY);
 	T_CHECK(is_there("dir/full/file"));
-	/* Any byte but 0 is a yes. */
+	/* Any byte but 0 means true. */
 	T_EQ(take(dir, "full", 0x80), 0);
 	T_CHECK(!is_there("dir/full") && !is_there("dir/full/file"));
 
@@ -190,7 +190,7 @@ static void a_tree_goes_by_its_descriptor(void)
 	T_EQ(take_tree("3fs-virt"), -EPERM);
 	T_EQ(take_tree("3fs-virt/rm-rf"), -EPERM);
 	T_CHECK(is_there("kept/file"));
-	/* Wherever it is by now; and what is in its old place stays. */
+	/* The directory is found wherever it was moved; a new one at its old place stays. */
 	make_dir("old", 0755);
 	make_file("old/file");
 	fd = open(at("old"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -247,10 +247,10 @@ static void as_nobody(void)
 	make_file("shared/mine");
 	T_EQ(move(shared_dir, "mine", private_dir, "new", 0), -EACCES);
 	T_EQ(take_tree("private"), -EACCES);
-	/* His own number says nothing of the directories above it. */
+	/* A directory's number grants no rights to the directories above it. */
 	T_EQ(take(inner_dir, "file", 1), -EACCES);
 	T_EQ(move(inner_dir, "file", shared_dir, "x", 0), -EACCES);
-	/* Sticky: what is there is root's. */
+	/* Sticky bit: the entries are root's. */
 	T_EQ(take(shared_dir, "file", 0), -EPERM);
 	T_EQ(take(shared_dir, "file", 1), -EPERM);
 	T_EQ(move(shared_dir, "file", shared_dir, "x", 0), -EPERM);
@@ -284,7 +284,7 @@ static void rights_are_the_callers(void)
 	end();
 }
 
-/* Calls without end, in directories where others make names; each ends. */
+/* Call endlessly in directories where other processes make names; each call must end. */
 static void one_of_many(void)
 {
 	uint64_t dir = number("dir"), until = t_now() + UINT64_C(500000000), hang = t_hang();
@@ -322,7 +322,7 @@ static void many_at_once(void)
 		T_EQ(waitpid(c[i].pid, &status, 0), c[i].pid);
 		child_ended(&c[i], status);
 	}
-	/* None of the places is lost. */
+	/* No place for a remover was lost. */
 	for (unsigned i = 0; i < 100; i++)
 		T_EQ(take(number("dir"), "missing", 0), -ENOENT);
 	end();
@@ -417,7 +417,7 @@ static void a_process_of_its_user(void)
 	int pidfd;
 
 	become_nobody();
-	/* It is his: he may end it. */
+	/* The user may still kill the worker. */
 	T_EQ(kill(worker, 0), 0);
 	T_EQ(opens("/proc/%d/fd", O_RDONLY | O_DIRECTORY), -EACCES);
 	T_EQ(opens("/proc/%d/mem", O_RDWR), -EACCES);
@@ -433,7 +433,7 @@ static void a_process_of_its_user(void)
 
 static int say[2], told[2];
 
-/* Publish, so that the user has a worker, and stay until told to end. */
+/* Publish, so that the user has a worker, and wait to be ended. */
 static void publisher(void)
 {
 	struct hf3fs_iov i = { 0 };
@@ -446,7 +446,7 @@ static void publisher(void)
 	hf3fs_iovdestroy(&i);
 }
 
-/* The server is started with these securebits(7). */
+/* Start the server with these securebits(7). */
 static void look_into_a_worker(unsigned long securebits)
 {
 	struct child c;
@@ -478,7 +478,7 @@ static void look_into_a_worker(unsigned long securebits)
 			for (unsigned i = 1; i < 4; i++)
 				T_EQ(ids[i], uid);
 		}
-		/* The worker has none of the rights that it started with. */
+		/* The worker has none of the capabilities that it started with. */
 		if (!strncmp(line, "CapPrm:", 7) || !strncmp(line, "CapEff:", 7))
 			T_EQ(strtoull(line + 7, NULL, 16), 0);
 	}
@@ -499,7 +499,7 @@ static void nobody_looks_into_a_worker(void)
 	look_into_a_worker(0);
 }
 
-/* A service may be told that capabilities stay where a process becomes another user's. */
+/* securebits(7) may keep capabilities when a process changes its user. */
 static void capabilities_go_whatever_securebits_say(void)
 {
 	look_into_a_worker(SECBIT_NO_SETUID_FIXUP);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The small file system under the daemons, with an owner that only takes notes. */
+/* Tests of vfs.h, with an owner that only records calls. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,9 +25,9 @@
 static char base[64], back[80], mnt[80];
 static struct vfs *vfs;
 static pthread_t server;
-static int served = 1; /* what serving ended with */
+static int served = 1; /* result of vfs_serve() */
 
-/* The owner's state: one link, if any, and the calls that it got. */
+/* The owner's state: one link, if any, and the recorded calls. */
 static struct notes {
 	char name[64], target[64]; /* empty: no link */
 	struct vfs_caller who;     /* the last caller */
@@ -124,7 +124,7 @@ static int on_list(void *arg, const struct vfs_caller *who, uint64_t id, struct 
 	(void)who;
 	(void)pthread_mutex_lock(&lock);
 	owner.listed_id = id;
-	/* More than fits into one answer. */
+	/* More entries than fit into one answer. */
 	for (int i = 0; r == 0 && i < 1000; i++) {
 		char name[32];
 
@@ -145,7 +145,7 @@ static void on_releasedir(void *arg, const struct vfs_caller *opener, uint64_t i
 	(void)pthread_mutex_unlock(&lock);
 }
 
-/* Add one to the argument; for 0, invalidate the file. */
+/* Adds one to its argument; 0 invalidates the file instead. */
 #define ADD_ONE _IOWR('t', 1, uint64_t)
 
 static int on_ioctl(void *arg, const struct vfs_caller *who, const struct vfs_file *f, unsigned cmd,
@@ -187,7 +187,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* The owner's state now. */
+/* Return a copy of the owner's state. */
 static struct notes notes(void)
 {
 	struct notes n;
@@ -298,7 +298,7 @@ static void directories_pass_through(void)
 	T_EQ(rename(at(mnt, "d/x"), at(mnt, "y")), 0);
 	expect_text(at(back, "y"), "x");
 	T_EQ(count_entries(at(mnt, "d")), 2);
-	T_EQ(count_entries(mnt), 4); /* and what is virtual is not listed */
+	T_EQ(count_entries(mnt), 4); /* the virtual directory is not listed */
 	T_CHECK(unlink(at(mnt, "d")) < 0);
 	T_EQ(rmdir(at(mnt, "d")), 0);
 	T_CHECK(access(at(back, "d"), F_OK) < 0);
@@ -402,7 +402,7 @@ static void the_owner_sees_who_opens_its_directory(void)
 	T_CHECK(fd >= 0 && copy >= 0);
 	T_EQ(notes().who.tid, syscall(SYS_gettid));
 	(void)close(fd);
-	/* The kernel reports ends one after the other: only another file's end has arrived. */
+	/* The kernel reports closes in order: so far only the other file's has arrived. */
 	other = open(at(mnt, "v/links"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	T_CHECK(other >= 0);
 	(void)close(other);
@@ -446,7 +446,7 @@ static void changes_behind_the_kernel_are_shown_when_told(void)
 	fd = open(at(mnt, "f"), O_RDONLY | O_CLOEXEC);
 	T_CHECK(fd >= 0);
 	T_EQ(pread(fd, text, sizeof(text), 0), 3);
-	T_EQ(fstat(fd, &st), 0); /* reading made it forget the time of the last access */
+	T_EQ(fstat(fd, &st), 0); /* reading invalidated the access time */
 	put(at(back, "f"), "newer");
 	T_EQ(fstat(fd, &st), 0);
 	T_EQ(st.st_size, 3);
@@ -491,7 +491,8 @@ static void opened_files_are_found_by_number(void)
 	(void)close(r);
 	(void)close(w);
 	T_EQ(unlink(at(mnt, "f")), 0);
-	/* Open still, by the duplicate, and not for writing any more once the kernel said so. */
+	/* The file is still open by the duplicate, but not for writing once the kernel reported
+	 * the close. */
 	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000)) {
 		w = vfs_dup_opened(vfs, st.st_ino, me, O_WRONLY);
 		if (w < 0)
@@ -560,7 +561,7 @@ static const char *missing(void)
 		return "/dev/fuse";
 	if (scratch_new(NULL, base, sizeof(base)) < 0)
 		return "a scratch directory";
-	/* If a private mount namespace is allowed, the mount ends even if the test crashes. */
+	/* In a private mount namespace, the mount ends even if the test crashes. */
 	if (unshare(CLONE_NEWNS) == 0)
 		(void)mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
 	(void)snprintf(back, sizeof(back), "%s/back", base);
@@ -571,7 +572,7 @@ static const char *missing(void)
 	return vfs_mount(&config, &ops, NULL, &vfs) < 0 ? "a FUSE that can be mounted" : NULL;
 }
 
-/* An ordinary user's was mounted by fusermount3, and only that may unmount it. */
+/* Unmount: fusermount3 must unmount what it mounted for an ordinary user. */
 static int unmount(void)
 {
 	int status = -1;
@@ -623,7 +624,7 @@ int main(void)
 	T_RUN(changes_behind_the_kernel_are_shown_when_told);
 	T_RUN(opened_files_are_found_by_number);
 	T_RUN(known_inodes_can_be_reopened);
-	if (t_failed) { /* and left files open, which keep the file system alive */
+	if (t_failed) { /* files left open would keep the file system alive */
 		(void)unmount();
 		_exit(t_done());
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that break every rule of the ring: whatever stands in its memory, whenever that changes,
- * and if the client vanishes.  The server and its other rings keep working, and no byte outside of
- * the client's buffers and files is touched.  Write junk for five seconds, with PST_SOAK=1 for ten
- * minutes, with PST_SOAK=N for N seconds.
+ * Clients that break every rule of the ring, with any content of its memory, changed at any time,
+ * and clients that vanish.  The server and its other rings keep working, and no byte outside of the
+ * client's buffers and files is touched.  Writes junk for five seconds; with PST_SOAK=1 for ten
+ * minutes, with PST_SOAK=N for N s.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -13,9 +13,9 @@
 
 #define PAGE 4096u
 #define ENTRIES 32
-#define BAD_LEN RIG_MIB(1) /* of the bad client's own buffer and file */
+#define BAD_LEN RIG_MIB(1) /* bytes of the bad client's buffer and file */
 
-/* A ring between pages that nobody may touch. */
+/* Map a ring between inaccessible pages. */
 static void bad_map(struct client *c)
 {
 	size_t len;
@@ -52,7 +52,7 @@ static struct {
 	char *map; /* fence, buffer, fence */
 	struct server_buffer *buffer;
 	bool plausible;
-	struct server_ring_stats sum; /* of all its rings */
+	struct server_ring_stats sum; /* over all its rings */
 	unsigned nr_broken;
 } bad;
 
@@ -64,7 +64,7 @@ static uint64_t bad_random(void)
 	return bad.random;
 }
 
-/* Numbers that are at the edge of what is right, more often than not. */
+/* Return a number that is usually at the edge of the valid range. */
 static uint64_t bad_number(uint64_t limit)
 {
 	static const uint64_t edges[] = { 0,         1,          INT32_MAX,         UINT32_MAX,
@@ -114,7 +114,7 @@ static void scribble_args(void)
 	}
 }
 
-/* Write values that the server mostly takes for a ring at work. */
+/* Write values that the server usually takes for a working ring. */
 static void scribble_plausibly(void)
 {
 	const struct usrbio_ring *at = &bad.c.at;
@@ -124,7 +124,7 @@ static void scribble_plausibly(void)
 		usrbio_marker_set(at->sq_head, (uint32_t)(bad_random() % at->slots));
 		break;
 	case 1:
-		/* The place of completions: pretend that all were taken. */
+		/* Pretend that all completions were taken. */
 		usrbio_marker_set(at->cq_tail, (uint32_t)usrbio_marker(at->cq_head));
 		break;
 	case 2:
@@ -157,14 +157,14 @@ static void *scribbler(void *arg)
 			else
 				words[bad_random() % nr] = bad_random() % 4 ? bad_random() % 40
 									    : bad_random();
-		/* Slow enough that the server sees the same ring twice at times. */
+		/* Sometimes yield, so that the server may see one state twice. */
 		if (bad_random() % 4 == 0)
 			(void)sched_yield();
 	}
 	return NULL;
 }
 
-/* One ring's life under it. */
+/* Serve a ring while another thread scribbles on it. */
 static void scribble_round(struct client *good, unsigned round)
 {
 	struct server_ring_stats st;
@@ -237,7 +237,7 @@ static void bad_end(void)
 		T_EQ((uint8_t)bad.map[i], CANARY);
 		T_EQ((uint8_t)bad.map[FENCE + BAD_LEN + i], CANARY);
 	}
-	/* The file that it could not write is as it was. */
+	/* The file that the client cannot write is unchanged. */
 	T_CHECK(buf);
 	T_EQ(rig_slurp(rig_path("file3"), 0, buf, BAD_LEN), BAD_LEN);
 	T_EQ(t_differs(buf, 3, 0, BAD_LEN), BAD_LEN);
@@ -265,11 +265,11 @@ static void P10_scribble(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&good, 16, true, 0, 0);
 	for (unsigned round = 0; t_now() < end; round++) {
-		/* In turn on the executor of the good ring, and alone on another one. */
+		/* Alternate between the good ring's executor and another one. */
 		good.never_help = round & 4;
 		scribble_round(&good, round);
 	}
-	/* It was taken for a ring at work, too. */
+	/* Many requests succeeded: the ring was also taken for a working one. */
 	printf("# %" PRIu64 " requests, %" PRIu64 " errors, %" PRIu64 " bytes, %u rings broken\n",
 	       bad.sum.requests, bad.sum.errors, bad.sum.bytes, bad.nr_broken);
 	T_CHECK(bad.sum.errors > 100 && bad.sum.errors + 100 < bad.sum.requests);
@@ -296,7 +296,7 @@ static void wait_broken(struct client *c, struct server_ring_stats *ret)
 	T_CHECK(ret->broken);
 }
 
-/* The broken ring reports its error; another one keeps working. */
+/* A ring with forged markers is reported as broken; another ring works. */
 static void P10_forged_markers(void)
 {
 	static const int32_t values[] = { -1, ENTRIES + 1, ENTRIES + 2, INT32_MIN, INT32_MAX };
@@ -319,7 +319,7 @@ static void P10_forged_markers(void)
 		expect(&good, 5, false);
 		wait_broken(&c, &st);
 		T_EQ(st.requests, 5);
-		/* It stays so. */
+		/* Valid markers do not repair the ring. */
 		*c.at.sq_head = 6;
 		*c.at.cq_tail = 5;
 		server_ring_kick(c.ring);
@@ -332,7 +332,7 @@ static void P10_forged_markers(void)
 	env_end();
 }
 
-/* A client that says it took less than it did: there would be more completions than room. */
+/* The client moves the tail back: completions present and owed would exceed the room. */
 static void P10_tail_moved_back(void)
 {
 	struct server_ring_stats st;
@@ -346,7 +346,7 @@ static void P10_tail_moved_back(void)
 	prep(&c, 6);
 	server_ring_kick(c.ring);
 	expect(&c, 6, false);
-	/* Eight are held: nothing more is taken, and nothing is wrong. */
+	/* Eight completions are present: nothing more is taken, and the ring is not broken. */
 	*c.at.cq_tail = 7;
 	prep(&c, 2);
 	server_ring_kick(c.ring);
@@ -357,7 +357,7 @@ static void P10_tail_moved_back(void)
 	T_EQ(usrbio_marker(c.at.cq_head), 6);
 	client_free(&c);
 
-	/* While some are owed it is. */
+	/* With completions owed, the ring is broken. */
 	fuse_file(2, "hang");
 	env_ring(&c, 8, true, 0, 0);
 	for (unsigned i = 0; i < 4; i++) {
@@ -400,7 +400,7 @@ static void on_bus(int sig, siginfo_t *info, void *ctx)
 	siglongjmp(elsewhere, 1);
 }
 
-/* A ring in a file that can be cut off; only its markers are in the first page. */
+/* Map a ring in a file that can be truncated; only its markers are in the first page. */
 static int shm_map(struct client *c)
 {
 	int fd = memfd_create("ring", MFD_CLOEXEC);
@@ -416,7 +416,7 @@ static int shm_map(struct client *c)
 	return fd;
 }
 
-/* Touch memory that is gone. */
+/* Return true if reading the byte faults. */
 static bool faults(volatile char *p)
 {
 	if (sigsetjmp(elsewhere, 1))
@@ -455,7 +455,7 @@ static void P10_memory_goes_away(void)
 		if (i & 1)
 			for (uint64_t when = t_now() + rig_below(100000); t_now() < when;)
 				;
-		/* Cut all of it, or all but the first page. */
+		/* Truncate to 0, or to the first page. */
 		T_EQ(ftruncate(fd, i & 2 ? 0 : PAGE), 0);
 		if (!(i & 2))
 			usrbio_marker_set(c.at.sq_head, ENTRIES + 1);
@@ -467,7 +467,7 @@ static void P10_memory_goes_away(void)
 			server_ring_stats(c.ring, &st);
 		} while (!st.broken && t_now() < end);
 		T_CHECK(st.broken);
-		/* A fault that is none of the server's goes where it always went. */
+		/* A fault outside of the server reaches the previous handler. */
 		T_CHECK(faults((char *)c.base + c.size - 1));
 		(void)close(fd);
 		client_free(&c);
@@ -484,7 +484,7 @@ static void P10_memory_goes_away(void)
 #define MANY_FILES 10000u
 #define FDS_PER_FILE 3u
 
-/* Return how many files there may be descriptors for. */
+/* Return how many files the descriptor limit allows. */
 static unsigned files_possible(void)
 {
 	rlim_t want = FDS_PER_FILE * MANY_FILES + 200;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Rings without requests cost nothing, also when the deadlines of those that they had have passed.
- */
+/* Rings without requests use no CPU, even after the deadlines of earlier requests. */
 #include <stddef.h>
 
 #include "worker_rig.h"
@@ -13,7 +11,7 @@
 int __real_pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret);
 int __wrap_pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret);
 
-/* Executors leave the deadline to the library, whose is five minutes. */
+/* Shorten the library's default deadline of five minutes, which executors use. */
 int __wrap_pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret)
 {
 	struct pst_queue_opts o = *opts;

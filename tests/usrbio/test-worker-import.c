@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory of another process in a server's rings: by a window alone, then imported.  CUDA's
- * is that of tests/stub, behind the driver's double, so that windows go by CUDA's handle without
- * libcuda.
+ * Device memory of another process in a server's rings: first through a window, then imported.
+ * CUDA is the stub of tests/stub with its driver stub, so that windows open by CUDA's handle
+ * without libcuda.
  *
- *	test-usrbio-worker-import owner FD DEVICE	the other process
+ * test-usrbio-worker-import owner FD DEVICE	the other process
  */
 #include "worker_rig.h"
 
@@ -23,9 +23,9 @@ static const char *self, *stub_name;
 
 /* ---------------------------------------------------------------- the owner */
 
-/* A question to the owner, and its answer: the bytes that are right. */
+/* A request to the owner process; the answer is the number of correct bytes. */
 struct ask {
-	char what; /* f: fill, d: where it differs, e: end */
+	char what; /* f: fill, d: compare, e: end */
 	uint64_t at, len, seed, from;
 };
 
@@ -102,7 +102,7 @@ static void own_end(void)
 	pst_grant_done(&own.grant);
 }
 
-/* The memory is the buffer of a server. */
+/* Add the owner's memory to a new server. */
 static void begin_on(const char *device, const struct server_opts *o)
 {
 	memset(&my, 0, sizeof(my));
@@ -202,7 +202,7 @@ static void soft_device(void)
 	end();
 }
 
-/* The handle is enough for small pieces; and who makes it does not say which GPU it is on. */
+/* A CUDA handle alone suffices for small requests; it does not name the GPU. */
 static void cuda_by_its_handle(void)
 {
 	bool first;
@@ -227,7 +227,7 @@ static void cuda_by_its_handle(void)
 	T_EQ(stub_nvrm_left(), 0);
 }
 
-/* With two GPUs, CUDA has to tell at once which one is meant. */
+/* With two GPUs, CUDA must be loaded at once to find the memory's GPU. */
 static void cuda_of_one_of_two(void)
 {
 	if (!stub_name)
@@ -239,7 +239,7 @@ static void cuda_of_one_of_two(void)
 		memset(&my, 0, sizeof(my));
 		T_OK(server_new(NULL, &my.w));
 		T_EQ(usrbio_id_new(my.id), 0);
-		/* The owner's number is not always ours. */
+		/* The owner's device number may differ from ours. */
 		T_OK(server_buffer_add_grant(my.w, my.id, &own.grant, 1, &my.buffer));
 		T_CHECK(is_loaded());
 		small_pieces();
@@ -248,7 +248,7 @@ static void cuda_of_one_of_two(void)
 	}
 }
 
-/* Requests that wait behind one that has to wait for the import, and small ones of other rings. */
+/* Requests behind one that waits for the import, and small requests of other rings. */
 static void many_at_once(void)
 {
 	enum { N = 200 };
@@ -282,7 +282,7 @@ static void many_at_once(void)
 	end();
 }
 
-/* Serve as env_do() does, on this thread as far as possible. */
+/* Serve as env_do() does, on this thread if possible. */
 static int64_t serve(struct client *c, const struct usrbio_args *a)
 {
 	struct usrbio_cqe q;
@@ -293,7 +293,7 @@ static int64_t serve(struct client *c, const struct usrbio_args *a)
 	return q.result;
 }
 
-/* A request that waits for an import reaches the server's thread, whichever thread began it. */
+/* A request that waits for an import reaches the server's thread, whichever thread started it. */
 static void imports_for_who_serves(void)
 {
 	struct usrbio_args a;
@@ -306,7 +306,7 @@ static void imports_for_who_serves(void)
 		a = env_args(1, i, 0, LARGE);
 		T_EQ(serve(&r, &a), (int64_t)LARGE);
 		T_EQ(ask('d', 0, LARGE, 1, i), LARGE);
-		/* The next one knows nothing of this import. */
+		/* Make a new buffer, which is not imported yet. */
 		server_buffer_remove(my.w, my.buffer);
 		T_OK(server_buffer_add_grant(my.w, my.id, &own.grant, 0, &my.buffer));
 	}
@@ -315,7 +315,8 @@ static void imports_for_who_serves(void)
 }
 
 static struct {
-	atomic_uint nr, mine; /* of these, firsts on the thread of the test */
+	atomic_uint nr, mine; /* nr: all calls; mine: first calls of a request, on the test's
+			       * thread */
 	struct server_range last;
 	pthread_t thread;
 } told;
@@ -323,14 +324,14 @@ static struct {
 static void writes(const struct server_range *ranges, unsigned nr)
 {
 	told.last = ranges[nr - 1];
-	/* The first of two is before the bytes move. */
+	/* The first of two calls comes before the bytes move. */
 	if (atomic_fetch_add(&told.nr, nr) % 2 == 0 && pthread_equal(pthread_self(), told.thread))
 		(void)atomic_fetch_add(&told.mine, 1);
 }
 
 static struct usrbio_tally tally;
 
-/* A transfer by a window needs no other thread, and is traced and counted like the others. */
+/* A transfer through a window needs no other thread, and is reported and counted like others. */
 static void told_and_counted(void)
 {
 	const struct server_opts o = { .threads = 1, .writes = writes, .tally = &tally };
@@ -359,7 +360,7 @@ static void told_and_counted(void)
 		T_EQ(told.last.off, 4096);
 		T_EQ(told.last.len, 4096);
 	}
-	/* Another thread may have had the lock just when this one wanted it. */
+	/* Not all: another thread may have held the lock. */
 	T_CHECK(told.mine > 0);
 	T_CHECK(usrbio_tally_read(&tally, &sum));
 	T_EQ(sum.v[TALLY_REQUESTS], 1 + nr);
@@ -367,7 +368,7 @@ static void told_and_counted(void)
 	T_EQ(sum.v[TALLY_READ], 65536);
 	T_EQ(sum.v[TALLY_WRITTEN], 4096 * nr);
 	T_EQ(sum.v[TALLY_PATH + PST_PATH_WINDOW], 1 + nr);
-	/* A request that waits for the import is traced at each attempt. */
+	/* A request that waits for the import is reported at each attempt. */
 	a = env_args(2, 8192, 0, LARGE);
 	T_EQ(serve(&w, &a), (int64_t)LARGE);
 	T_CHECK(told.nr >= 2 * (nr + 1) && told.last.len == LARGE);
@@ -383,8 +384,8 @@ static void told_and_counted(void)
 }
 
 /*
- * The file of a small read hangs: its ring goes, and the kernel may write the bytes later.  The
- * late bytes reach neither that memory nor its successor.
+ * The file of a small read hangs while its ring is removed; the kernel may write the bytes later.
+ * Late bytes must reach neither the removed memory nor memory that replaced it.
  */
 static void a_ring_goes_while_its_file_hangs(void)
 {
@@ -421,7 +422,7 @@ static void a_ring_goes_while_its_file_hangs(void)
 	end();
 }
 
-/* A slot that the kernel may still write to is not given out, and neither are its neighbours. */
+/* A slot that the kernel may still write to is not reused, nor are the other slots of its stage. */
 static void slots_that_are_busy(void)
 {
 	struct stage *stage = NULL, *first;
@@ -444,7 +445,7 @@ static void slots_that_are_busy(void)
 	T_OK(stage_take(&stage, &more));
 	for (unsigned i = 0; i < 64; i++)
 		T_CHECK(slot_ptr(&more) != old[i]);
-	/* The others of the old one are good until they end. */
+	/* The other slots of the old stage stay valid until they are freed. */
 	for (unsigned i = 0; i < 64; i++) {
 		if (i == 9)
 			continue;
@@ -456,7 +457,7 @@ static void slots_that_are_busy(void)
 	T_CHECK(!stage_free(stage) && !stage_free(NULL));
 }
 
-/* A descriptor that is none, sizes that are not, and a device that is not here. */
+/* An invalid descriptor, invalid sizes, and a device that does not exist here. */
 static void grants_that_are_wrong(void)
 {
 	struct pst_grant g;

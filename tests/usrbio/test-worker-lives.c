@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Rings, files and buffers that come and go, whatever is under way; signals and forks.
- */
+/* Rings, files and buffers are added and removed with requests in flight; signals and forks. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -108,7 +106,7 @@ static void options_that_make_no_sense(void)
 	env_end();
 }
 
-/* By PST_FAULT no queue can be created, or no second one. */
+/* With PST_FAULT, no queue can be created, or no second one. */
 static void no_executor_at_all(void)
 {
 	struct server_ring_opts o;
@@ -158,7 +156,8 @@ static void rings_come_back(void)
 		expect(&c, 5, false);
 		server_ring_remove(my.w, c.ring);
 		c.ring = NULL;
-		/* The server finds entries put there meanwhile without a kick. */
+		/* The server finds entries that were added while it did not serve the ring,
+		 * without a kick. */
 		prep(&c, 2);
 		T_OK(server_ring_add(my.w, &o, &c.ring));
 		expect(&c, 2, false);
@@ -167,7 +166,7 @@ static void rings_come_back(void)
 	env_end();
 }
 
-/* Rings and buffers go while requests of theirs are under way. */
+/* Remove rings and buffers with requests in flight. */
 static void removal_while_busy(void)
 {
 	struct client good;
@@ -193,7 +192,7 @@ static void removal_while_busy(void)
 	env_end();
 }
 
-/* Nothing there ends by itself: removal cancels requests, and others need not wait for that. */
+/* The requests never end by themselves: removal cancels them, and does not delay other rings. */
 static void removal_while_hanging(void)
 {
 	struct client c, good;
@@ -244,8 +243,8 @@ static struct server_file *fuse_number(uint64_t number, const char *name)
 }
 
 /*
- * A write hangs, and another one to the same place waits for it: both are in flight when their file
- * and buffer are removed.
+ * Let one write hang and another one to the same range wait for it, then remove their file and
+ * buffer.
  */
 static void hang_and_wait(struct client *c, const uint8_t id[USRBIO_ID_LEN])
 {
@@ -262,12 +261,12 @@ static void hang_and_wait(struct client *c, const uint8_t id[USRBIO_ID_LEN])
 		if (!c->never_help)
 			(void)server_ring_help(c->ring);
 		taken(c);
-		/* By a pass that is over: it is started, or waits. */
+		/* Wait for a pass to end: the write is then started, or waits. */
 		server_ring_stats(c->ring, &st);
 	}
 }
 
-/* The one that waited, and then the one that hung. */
+/* Expect the waiting write's completion first, then the hanging one's. */
 static void expect_both(struct client *c, int64_t second, int64_t first)
 {
 	struct usrbio_cqe q;
@@ -282,9 +281,9 @@ static void expect_both(struct client *c, int64_t second, int64_t first)
 }
 
 /*
- * The file of a number is removed under a write that waits, and there is another of that number:
- * the write goes to that.  False where the kernel held it up: io-wq does one buffered write at a
- * time of all files whose inodes have the same hash, of which there are 64.
+ * Remove the file of a number while a write waits, with another file of the same number: the write
+ * goes to that file.  Return false if the kernel delayed the write: io-wq serialises buffered
+ * writes to inodes with the same hash, of which there are 64.
  */
 static bool goes_to_the_other(void)
 {
@@ -347,7 +346,7 @@ struct storm {
 	bool good;
 };
 
-/* Eight reads at random. */
+/* Prepare eight random reads. */
 static void storm_prep(struct storm *s, struct client *c)
 {
 	for (unsigned k = 0; k < 8; k++) {
@@ -363,7 +362,7 @@ static void storm_prep(struct storm *s, struct client *c)
 	server_ring_kick(c->ring);
 }
 
-/* A ring's life. */
+/* Create, use and remove a ring. */
 static bool storm_ring(struct storm *s, struct client *c, unsigned round)
 {
 	struct server_ring_opts o;
@@ -388,14 +387,14 @@ static bool storm_ring(struct storm *s, struct client *c, unsigned round)
 		if (n != 8)
 			return false;
 	}
-	/* Some of it is under way when it goes. */
+	/* Remove it with some requests in flight. */
 	if (round % 4 == 0)
 		storm_prep(s, c);
 	client_free(c);
 	return true;
 }
 
-/* Create and remove rings, files and a buffer of its own all the time. */
+/* Thread: create and remove rings, files and a buffer all the time. */
 static void *storm(void *arg)
 {
 	struct storm *s = arg;
@@ -444,7 +443,7 @@ static void everything_comes_and_goes(void)
 	env_end();
 }
 
-/* Start cold reads by helping, and end. */
+/* Thread: start cold reads by helping, and end. */
 static void *start_and_end(void *arg)
 {
 	struct client *c = arg;
@@ -453,7 +452,7 @@ static void *start_and_end(void *arg)
 	return NULL;
 }
 
-/* Requests that a client's thread started do not end with it. */
+/* Requests that a client's thread started continue after the thread's end. */
 static void clients_end_before_their_requests(void)
 {
 	struct client c;
@@ -490,7 +489,7 @@ static void on_alarm(int sig)
 	errno = saved;
 }
 
-/* Kicks by a signal handler, which comes in the middle of anything. */
+/* A signal handler kicks in the middle of any call. */
 static void kicks_by_a_handler(void)
 {
 	struct itimerval every = { { 0, 300 }, { 0, 300 } }, never = { { 0, 0 }, { 0, 0 } };

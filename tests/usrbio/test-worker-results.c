@@ -53,7 +53,7 @@ static void P6_results(void)
 	TRY(r, file_off, FILE_LEN + 123456, 0);
 	TRY(r, file_off, INT64_MAX - 4999, -EINVAL);
 	TRY(r, file_off, UINT64_MAX, -EINVAL);
-	/* The end of what a file may be is asked of the file system. */
+	/* The file system decides about the largest offset. */
 	a = good;
 	a.file_off = INT64_MAX - 5000;
 	T_EQ(env_do(&w, &a), -EFBIG);
@@ -88,7 +88,7 @@ static void P6_statistics(void)
 	env_end();
 }
 
-/* An index that names no slot comes back as it was, with an error. */
+/* An invalid slot index is returned unchanged, with an error. */
 static void P6_slots_that_are_none(void)
 {
 	static const int32_t bad[] = { -1, INT32_MIN, INT32_MAX, 9, 10 };
@@ -115,7 +115,7 @@ static void P6_slots_that_are_none(void)
 	env_end();
 }
 
-/* PST_FAULT: EIO, then something that is not in the list, then ENOSPC. */
+/* PST_FAULT: EIO, then an error outside of 3FS's list, then ENOSPC. */
 static void P6_errors_of_the_disk(void)
 {
 	struct usrbio_args a;
@@ -138,7 +138,7 @@ static void P6_errors_of_the_disk(void)
 
 #define HOLE_LEN 262144u
 
-/* Data in the first and the third quarter of what is 1 MiB long. */
+/* Make a file of 1 MiB with data in the first and the third quarter. */
 static int make_holes(const char *path)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -206,18 +206,18 @@ static void P7_forbidden(void)
 	env_begin(NULL);
 	env_number(1, fd);
 	hole_ring(&c, SERVER_RING_FORBID_HOLES | SERVER_RING_READ_UNCOMMITTED);
-	/* Everybody knows then that the page cache holds it. */
+	/* Repeat until the page cache is known to hold the file. */
 	for (unsigned i = 0; i < 64; i++)
 		T_EQ(hole_read(&c, i * 37 % 64 * 16, 16), 16);
 	for (unsigned i = 0; i < 3; i++) {
 		T_EQ(hole_read(&c, 0, HOLE_LEN), HOLE_LEN);
 		env_check(1, 0, 64, HOLE_LEN);
 		T_EQ(hole_read(&c, 0, 2 * HOLE_LEN + 1), -ENODATA);
-		/* Nothing of it stays with the ring. */
+		/* The error does not affect later reads. */
 		T_EQ(hole_read(&c, 2 * HOLE_LEN + 7, 1000), 1000);
 		env_check(1, 2 * HOLE_LEN + 7, 64, 1000);
 		T_EQ(hole_read(&c, HOLE_LEN, HOLE_LEN + 1), -ENODATA);
-		/* A hole at the end: as if the file ended there. */
+		/* A hole at the end of the range counts as the end of the file. */
 		T_EQ(hole_read(&c, 0, 2 * HOLE_LEN), HOLE_LEN);
 		T_EQ(hole_read(&c, HOLE_LEN - 10, 1000), 10);
 		T_EQ(hole_read(&c, HOLE_LEN, 1000), 0);
@@ -227,14 +227,14 @@ static void P7_forbidden(void)
 		T_EQ(hole_read(&c, 4 * HOLE_LEN, 10), 0);
 		T_EQ(hole_read(&c, 40 * HOLE_LEN, 10), 0);
 	}
-	/* The caller's descriptor stands where it stood. */
+	/* The position of the caller's descriptor is unchanged. */
 	T_EQ(lseek(fd, 0, SEEK_CUR), 4711);
 	client_free(&c);
 	env_end();
 	(void)close(fd);
 }
 
-/* Good and bad ones in one batch. */
+/* Valid and invalid requests in one batch. */
 static void P7_side_by_side(void)
 {
 	static const struct {
@@ -286,7 +286,7 @@ static void P8_blocks(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	T_EQ(server_buffer_add(my.w, my.id, my.mem, BUF_LEN, BUF_LEN + 1, &blocks), -EINVAL);
 	T_EQ(server_buffer_add(my.w, my.id, my.mem, 0, 0, &blocks), -EINVAL);
-	/* It stands for the UUID now. */
+	/* The newest buffer is used for the UUID. */
 	T_OK(server_buffer_add(my.w, my.id, my.mem, BUF_LEN - 1000, 10000, &blocks));
 	T_CHECK(server_buffer_known(my.w, my.id));
 	T_CHECK(!server_buffer_known(my.w, other));
@@ -309,7 +309,7 @@ static void P8_blocks(void)
 	T_EQ(env_do(&c, &a), 1);
 	a = env_args(1, 0, BUF_LEN - 1000, 1);
 	T_EQ(env_do(&c, &a), -EINVAL);
-	/* And the one before it now. */
+	/* After its removal, the buffer before it is used. */
 	server_buffer_remove(my.w, blocks);
 	T_CHECK(server_buffer_known(my.w, my.id));
 	a = env_args(1, 0, 9999, 2);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Rings that are full, wrap around and hold everything at once, on host and device memory.
- */
+/* Rings that are full, wrap around, and hold as much as possible, on host and device memory. */
 #include <pthread.h>
 
 #include "worker_rig.h"
@@ -10,7 +8,7 @@
 
 /* -------------------------------------------------------------- full rings */
 
-/* Every slot is used, and none for two at once; nothing is left in the end. */
+/* Every slot is used, none twice at the same time, and no item is left at the end. */
 static void accounting(int entries, unsigned batch)
 {
 	struct usrbio_cqe q[64];
@@ -61,7 +59,7 @@ static void U12_a_million(void)
 	env_end();
 }
 
-/* A client that does not take its completions: none is lost, and none is put over another. */
+/* A client that takes no completions: none is lost or overwritten. */
 static void full_ring(void)
 {
 	struct usrbio_cqe q[16];
@@ -156,7 +154,7 @@ static void moves_bytes_of_a_device(void)
 	env_dev = "host";
 }
 
-/* A file cold on its disk. */
+/* Read a file that is not cached. */
 static void reads_what_is_cold(void)
 {
 	struct client c;
@@ -174,7 +172,7 @@ static void reads_what_is_cold(void)
 	env_end();
 }
 
-/* Writes to the same place: one after the other, and the last one stays. */
+/* Overlapping writes are done in order, and the last one's bytes stay. */
 static void writes_that_overlap(void)
 {
 	enum { NR = 60 };
@@ -249,7 +247,7 @@ static void two_threads_on_a_ring(void)
 	while (got < nr) {
 		unsigned n = client_wait(&shared, q, 1, RIG_NR(q), 1000);
 
-		/* A wait may find nothing only before the poster's last wake-up. */
+		/* Only after the poster's last wake-up may a wait find nothing. */
 		T_CHECK(n || !posted_all);
 		for (unsigned i = 0; i < n; i++) {
 			T_EQ(q[i].result, 64);

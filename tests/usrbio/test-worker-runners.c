@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runners that return requests which could not start, that a client uses, or that return while
- * their executor's thread goes to sleep.
+ * Runners that return requests that could not start, that a client uses, or that return while their
+ * executor's thread goes to sleep.
  */
 #include <pthread.h>
 
@@ -9,9 +9,9 @@
 
 #include "idle.h"
 
-#define SOON_MS 5000u /* for what takes a millisecond or two */
+#define SOON_MS 5000u /* limit for events that take 1 or 2 ms */
 
-/* Entries that read the file that hangs. */
+/* Prepare reads of the hanging file. */
 static void prep_hanging(struct client *c, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++) {
@@ -31,7 +31,7 @@ static void until_hanging(unsigned nr)
 	T_EQ(fusefs_waiting(&fs), nr);
 }
 
-/* The kernel releases the buffer when the file system answers. */
+/* Wait until the kernel releases the buffer, after the file system's answer. */
 static void drain(void)
 {
 	uint64_t end = t_hang();
@@ -53,8 +53,8 @@ static void env_ring_without_holes(struct client *c, int entries)
 }
 
 /*
- * A client must not start requests that may block: the thread starts them with that client's
- * runner.  Requests of other rings continue when that ring ends.
+ * A client must not start requests that may block: the thread starts them with the client's runner.
+ * Requests of other rings continue when the client's ring ends.
  */
 static void client_uses_a_runner(void)
 {
@@ -79,7 +79,7 @@ static void client_uses_a_runner(void)
 		prep_hanging(&c, 4);
 		server_ring_kick(c.ring);
 		(void)server_ring_help(lender.ring);
-		server_ring_kick(lender.ring); /* the thread may have had the lock */
+		server_ring_kick(lender.ring); /* kick: the thread may have held the lock */
 		lender.never_help = true;
 		T_EQ(client_wait(&lender, q, 1, 1, SOON_MS), 1);
 		T_EQ(q[0].result, PIECE);
@@ -99,7 +99,7 @@ static void client_uses_a_runner(void)
 	fusefs_stop(&fs);
 }
 
-/* A client leaves rings of others to the thread, while that lies down. */
+/* A client leaves other rings' work to the thread while the thread goes to sleep. */
 static void left_while_lying_down(void)
 {
 	struct client hangs[12], other, mine;
@@ -114,7 +114,7 @@ static void left_while_lying_down(void)
 		env_ring(&hangs[i], 8, true, 0, 0);
 		prep_hanging(&hangs[i], 1);
 		(void)server_ring_help(hangs[i].ring);
-		server_ring_kick(hangs[i].ring); /* the thread may have had the lock */
+		server_ring_kick(hangs[i].ring); /* kick: the thread may have held the lock */
 	}
 	until_hanging(RIG_NR(hangs));
 	env_ring(&other, 8, true, 0, 0);
@@ -125,7 +125,7 @@ static void left_while_lying_down(void)
 
 		prep(&other, 1);
 		prep(&mine, 1);
-		/* The thread wakes, and looks. */
+		/* Let the thread wake and check. */
 		server_ring_kick(hangs[i % RIG_NR(hangs)].ring);
 		for (until = t_now() + rig_below(150000); t_now() < until;)
 			;
@@ -145,9 +145,7 @@ static void left_while_lying_down(void)
 	fusefs_stop(&fs);
 }
 
-/*
- * Call often enough for the client and the thread; the client leaves requests that it has not done.
- */
+/* Submit enough work for client and thread, repeatedly, and leave requests undone. */
 static void call_and_leave(struct client *c)
 {
 	struct usrbio_cqe q[64];
@@ -166,7 +164,7 @@ static void call_and_leave(struct client *c)
 	T_EQ(n, RIG_NR(q));
 }
 
-/* The thread rests after it did what clients left, also while it expects calls. */
+/* The thread sleeps after it did the work that clients left, even while it expects calls. */
 static void rests_after_calls(void)
 {
 	struct client c;
@@ -190,7 +188,7 @@ static void rests_after_calls(void)
 	env_end();
 }
 
-/* Requests that the kernel does not let go of fill the queue of the executor's thread. */
+/* Fill the queue of the executor's thread with requests that the kernel keeps. */
 static void fill_the_queue(void)
 {
 	struct client c;
@@ -206,7 +204,7 @@ static void fill_the_queue(void)
 	T_EQ(fusefs_waiting(&fs), 256);
 }
 
-/* A request that finds no room is retried, and starts when there is room. */
+/* A request without room in the queue waits, and starts when there is room. */
 static void queue_is_full(void)
 {
 	struct usrbio_cqe q[8];
@@ -233,7 +231,7 @@ static void queue_is_full(void)
 	fusefs_stop(&fs);
 }
 
-/* A buffer is removed while a runner brings back what names it, again and again. */
+/* Repeatedly remove a buffer while a runner returns requests that name it. */
 static void removed_while_coming_back(void)
 {
 	uint8_t id[USRBIO_ID_LEN] = { 7 };
@@ -300,7 +298,8 @@ static void join(void *(*fn)(void *), void *arg)
 	T_EQ(pthread_join(thread, NULL), 0);
 }
 
-/* A thread that is to end removes something: it does that, and leaves no lock taken. */
+/* A thread with a pending cancellation removes something: the removal completes and leaves no
+ * lock taken. */
 static void removal_is_not_cancelled(void)
 {
 	uint8_t id[USRBIO_ID_LEN] = { 7 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings that threads of the server's owner serve, as a mount's worker does: clients are told of
- * nothing but completions, and do not help.
+ * Rings served by threads of the server's owner, as in a mount's worker: clients only get
+ * completions, and do not help.
  */
 #include <pthread.h>
 
@@ -11,10 +11,10 @@
 
 static const struct server_opts guarded = { .guard = true };
 
-/* The clients' semaphore, and threads that wait for it. */
+/* The clients' semaphore, and the threads that wait for it. */
 static struct {
 	sem_t sem;
-	pthread_mutex_t lock; /* of the rings */
+	pthread_mutex_t lock; /* protects rings and nr */
 	struct server_ring *rings[8];
 	unsigned nr;
 	atomic_bool ends;
@@ -75,7 +75,7 @@ static void begin(void)
 
 /* ------------------------------------------------------------------ cases */
 
-/* Without entries there is no work, and the call reports how much is left. */
+/* server_ring_work() is 0 without entries, and estimates the remaining work otherwise. */
 static void work_is_told(void)
 {
 	struct client c;
@@ -96,7 +96,7 @@ static void work_is_told(void)
 	env_end();
 }
 
-/* A thread that serves leaves nothing in memory undone when it is through. */
+/* A serving thread completes all requests on cached bytes before it returns. */
 static void served_on_this_thread(void)
 {
 	struct usrbio_cqe q[32];
@@ -117,7 +117,7 @@ static void served_on_this_thread(void)
 	env_end();
 }
 
-/* Several clients that post, and several threads that serve them all. */
+/* Several clients post, and several threads serve all of their rings. */
 static void many_clients(void)
 {
 	struct client c[4], *all[4];
@@ -137,7 +137,7 @@ static void many_clients(void)
 		for (unsigned i = 0; i < 4; i++) {
 			nr[i] = 1 + (unsigned)(done + 7 * i) % 48;
 			first[i] = c[i].got;
-			/* Posted twice: entries come while a thread serves the ring. */
+			/* Post twice, so that entries arrive while a thread serves the ring. */
 			prep(&c[i], nr[i] - nr[i] / 2);
 			T_EQ(sem_post(&side.sem), 0);
 			prep(&c[i], nr[i] / 2);
@@ -176,7 +176,7 @@ static void slow_files(void)
 	T_EQ(release_until(&c, q, 4), 4);
 	for (unsigned i = 0; i < 4; i++)
 		T_EQ(q[i].result, 512);
-	/* The ring is served as before. */
+	/* The ring can still be served. */
 	prep(&c, 4);
 	server_ring_serve(c.ring);
 	T_EQ(client_wait(&c, q, 4, 4, RIG_WAIT_MS), 4);
@@ -189,7 +189,7 @@ static void slow_files(void)
 	fusefs_stop(&fs);
 }
 
-/* A batch that is not full goes out at its time though nobody posts again. */
+/* A partial batch starts at its timeout without another post. */
 static void batches_have_their_time(void)
 {
 	struct client c;
@@ -208,7 +208,7 @@ static void batches_have_their_time(void)
 static struct {
 	atomic_uint nr;
 	struct server_range last;
-	struct client *client; /* whose completions are not shown yet */
+	struct client *client; /* client without visible completions yet */
 	atomic_bool early;
 } told;
 
@@ -218,7 +218,7 @@ static void writes(const struct server_range *ranges, unsigned nr)
 		told.last = ranges[i];
 	if (told.client && cq_held(told.client))
 		atomic_store(&told.early, true);
-	/* A thread that looks meanwhile sees no completion. */
+	/* No completion may be visible to another thread before this returns. */
 	(void)usleep(1000);
 	if (told.client && cq_held(told.client))
 		atomic_store(&told.early, true);
@@ -228,8 +228,8 @@ static void writes(const struct server_range *ranges, unsigned nr)
 static const struct server_opts telling = { .guard = true, .writes = writes };
 
 /*
- * For files that were added this way, each write is reported before it begins and again before its
- * completion is shown; reads are not.
+ * Writes to files added by server_file_add_told() are reported before they begin and again before
+ * their completion is visible; reads are not.
  */
 static void writes_are_told_first(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When the server takes what stands in a ring, and whose turn it is.  Most cases run twice: with
- * clients that sleep until the server's threads are through, and with clients that help them.
+ * When the server takes entries of a ring, and in which order rings are served.  Most cases run
+ * twice: with clients that sleep until the server's threads are done, and with clients that help.
  */
 #include "worker_rig.h"
 
@@ -32,7 +32,7 @@ static void P4_depth_exact(void)
 	env_end();
 }
 
-/* A batch of all entries, which are more than are started at once. */
+/* Depth 0: a batch has all entries, which are more than can start at once. */
 static void P4_depth_is_all(void)
 {
 	struct client c;
@@ -84,7 +84,7 @@ static void P4_depth_below_zero_at_once(void)
 	env_end();
 }
 
-/* A partial batch goes after its time, though nobody kicks again. */
+/* A partial batch starts at its timeout without another kick. */
 static void P4_timeout_fires(void)
 {
 	uint64_t start;
@@ -92,7 +92,7 @@ static void P4_timeout_fires(void)
 
 	env_begin(NULL);
 	env_file(1, FILE_LEN, O_RDONLY);
-	/* A batch does not wait for the time. */
+	/* A full batch does not wait for the timeout. */
 	env_ring(&c, 100, true, -8, 600000);
 	prep(&c, 8);
 	server_ring_kick(c.ring);
@@ -111,7 +111,7 @@ static void P4_timeout_fires(void)
 	env_end();
 }
 
-/* The same if a client took the ring's only look, and that client then waits for nothing. */
+/* The same, if a client's help was the ring's last look and that client does not wait. */
 static void P4_timeout_after_help(void)
 {
 	struct usrbio_cqe q;
@@ -124,7 +124,7 @@ static void P4_timeout_after_help(void)
 	for (unsigned i = 0; i < 40; i++) {
 		prep(&c, 1 + i % 7);
 		/*
-		 * The client sees nothing if the thread holds the ring at that moment, which is
+		 * The client gets nothing if the thread holds the ring at that moment, which is
 		 * rare.
 		 */
 		for (unsigned tries = 0; c.got < c.sent && tries < 4; tries++) {
@@ -170,7 +170,7 @@ static void P4_order_within_batches(void)
 		if (q[i].user_data)
 			T_EQ(q[i].user_data, 3 + nr++);
 	T_EQ(nr, 3);
-	/* A batch that comes later goes out, and that one still does not. */
+	/* A later batch completes, while the first still does not. */
 	for (unsigned i = 6; i < 9; i++) {
 		quick.user_data = i;
 		T_CHECK(client_prep(&c, &quick) >= 0);
@@ -205,7 +205,7 @@ static void side_by_side(struct client *c, const enum usrbio_priority *priority,
 		client_add(&c[i], my.w, &o);
 		c[i].never_help = true;
 	}
-	/* The first read takes long: all that follows is there when it is through. */
+	/* The first read takes long: when it ends, all later entries are present. */
 	prep(&c[0], 1);
 	server_ring_kick(c[0].ring);
 	taken(&c[0]);
@@ -243,9 +243,9 @@ static void P5_priorities(void)
 		normal = cq_held(&c[1]);
 		low = cq_held(&c[2]);
 	} while (high < 256);
-	/* Each read takes a millisecond: this many may have arrived since the last check. */
+	/* A read takes a millisecond, so this many may have completed since the last check. */
 	late = (unsigned)((t_now() - last) / 1000000);
-	/* The low ones came late and did not starve. */
+	/* Low priority is later, but does not starve. */
 	T_CHECK(normal >= 8 && normal < 96 + late);
 	T_CHECK(low >= 8 && low < 96 + late);
 	do {
@@ -267,7 +267,7 @@ static void fair_to_small_rings(void)
 	struct client c[3];
 
 	side_by_side(c, priority, 3, 256);
-	/* One more small request follows all these. */
+	/* Another small request comes after all these. */
 	{
 		struct usrbio_cqe q[8];
 		struct client late;
@@ -283,7 +283,7 @@ static void fair_to_small_rings(void)
 	finish(c, 3);
 }
 
-/* A file that hangs keeps its ring, and half of the executor at most. */
+/* A hanging file blocks its ring, and at most half of the executor's requests. */
 static void others_go_on_beside_one_that_hangs(void)
 {
 	static struct usrbio_cqe q[600];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * System calls of the library that fail on demand: a program that includes this has its own of
- * each, and the loader gives them to every library in it.
+ * Let the library's system calls fail on demand.  The program defines these calls itself, so the
+ * loader binds all of its libraries to them.
  *
- *	for (unsigned nth = 1;; nth++) {
- *		trip_arm(nth, EIO);
- *		r = call();
- *		if (!trip_off())
- *			break;		// there was no nth call: it went through
- *		...			// it failed, and what must be left is looked at
- *	}
+ * 	for (unsigned nth = 1;; nth++) {
+ * 		trip_arm(nth, EIO);
+ * 		r = call();
+ * 		if (!trip_off())
+ * 			break;		// fewer than nth calls: it succeeded
+ * 		...			// it failed: check the state
+ * 	}
  */
 #ifndef PST_TESTS_TRIP_H
 #define PST_TESTS_TRIP_H
@@ -26,13 +26,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static _Atomic unsigned trip_left; /* calls until the one that fails; 0: none does */
+static _Atomic unsigned trip_left; /* calls until the one that fails; 0: off */
 static _Atomic bool trip_hit;
 static int trip_errno;
-static const char *trip_name; /* of the call that failed */
-static const char *trip_only; /* count calls of this name alone; NULL: all */
+static const char *trip_name; /* name of the call that failed */
+static const char *trip_only; /* count only calls of this name; NULL: all */
 
-/* The nth call from now on fails so. */
+/* Let the nth call from now on fail with err. */
 static inline void trip_arm(unsigned nth, int err)
 {
 	trip_errno = err;
@@ -58,7 +58,7 @@ static bool trip(const char *name)
 	return true;
 }
 
-/* The libc's own, looked for once each. */
+/* Look up libc's function once. */
 #define TRIP_REAL(name)                              \
 	static __typeof__(&name) real;               \
 	if (!real) {                                 \
@@ -66,7 +66,7 @@ static bool trip(const char *name)
 		memcpy(&real, &sym, sizeof(real));   \
 	}
 
-/* Visible, so that the loader prefers it. */
+/* Export the function, so that the loader prefers it. */
 #define TRIP(ret, failure, name, args, use)                  \
 	__attribute__((visibility("default"))) ret name args \
 	{                                                    \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The small file system of vfs.h: its life, its names, its directories. */
+/* The file system of vfs.h: mounting, names, directories. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,21 +11,21 @@
 
 #include "vfs_int.h"
 
-/* A directory that a client has open. */
+/* An open directory of a client. */
 struct dir {
 	uint64_t ino, id;
 	struct vfs_caller opener;
 	struct vfs_list list;
 };
 
-/* Is name in that directory not a matter of the backing directory? */
+/* Return true if name in that directory does not belong to the backing directory. */
 static bool is_virtual(const struct vfs *v, uint64_t parent, const char *name)
 {
 	return parent == v->config.outer_ino || parent == v->config.inner_ino ||
 	       (parent == FUSE_ROOT_ID && strcmp(name, v->config.outer) == 0);
 }
 
-/* The descriptor of a directory in which name may be made or removed. */
+/* Return the descriptor of a directory in which name may be made or removed, or -errno. */
 static int backing_parent(struct vfs *v, uint64_t parent, const char *name)
 {
 	return is_virtual(v, parent, name) ? -EPERM : vfs_inode_fd(v, parent);
@@ -83,7 +83,7 @@ static void lookup_virtual(fuse_req_t req, fuse_ino_t parent, const char *name)
 	(void)fuse_reply_entry(req, &e);
 }
 
-/* Reply with what is there under name now; the kernel knows it from here on. */
+/* Look up name and reply with it; the kernel then knows it. */
 static int reply_backing(fuse_req_t req, int parent_fd, const char *name)
 {
 	struct vfs *v = vfs_of(req);
@@ -474,7 +474,7 @@ static int mount_session(struct vfs *v)
 	char opts[512];
 	int r = -EIO;
 
-	/* Only root may let others in unasked. */
+	/* Only root may use allow_other. */
 	(void)snprintf(opts, sizeof(opts), "-odefault_permissions,fsname=%s,subtype=%s%s",
 		       v->config.fsname, v->config.subtype, geteuid() == 0 ? ",allow_other" : "");
 	if (fuse_opt_add_arg(&args, v->config.fsname) == 0 && fuse_opt_add_arg(&args, opts) == 0)
@@ -525,7 +525,7 @@ int vfs_serve(struct vfs *v)
 	if (!config)
 		return -ENOMEM;
 	fuse_loop_cfg_set_idle_threads(config, 16);
-	/* The loop ends with the number of the signal, if one ended it. */
+	/* The loop returns a signal's number if a signal ended it. */
 	r = fuse_session_loop_mt(v->se, config);
 	fuse_loop_cfg_destroy(config);
 	fuse_session_unmount(v->se);

@@ -13,7 +13,7 @@ void vfs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct vfs_opened *o;
 	int fd;
 
-	/* The kernel appends, and hands aligned and unaligned requests on alike. */
+	/* The kernel handles O_APPEND, and passes on unaligned requests too. */
 	fd = vfs_reopen(v, ino, fi->flags & ~(O_NOFOLLOW | O_APPEND | O_DIRECT));
 	if (fd < 0) {
 		vfs_reply(req, fd);
@@ -83,7 +83,7 @@ static int set_times(int fd, const struct stat *attr, int to_set)
 	return utimensat(AT_FDCWD, vfs_path(fd).text, ts, 0);
 }
 
-/* fd is O_PATH.  If the change came through an open file, o has that file's rights. */
+/* Set attributes.  fd is O_PATH.  o: the open file whose rights to use, or NULL. */
 static int set(int fd, const struct vfs_opened *o, const struct stat *attr, int to_set)
 {
 	struct vfs_path path = vfs_path(fd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The backing files that the kernel knows, and those that clients have open. */
+/* Backing files that the kernel knows, and those that clients have open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static struct vfs_inodes *bucket(struct vfs *v, uint64_t ino)
 	return &v->inodes[ino % VFS_BUCKETS];
 }
 
-/* With the lock held. */
+/* Find an inode.  With the lock. */
 static struct vfs_inode *find(struct vfs *v, uint64_t ino)
 {
 	struct vfs_inode *i;
@@ -41,19 +41,19 @@ int vfs_inode_stat(struct vfs *v, int fd, struct stat *ret_st)
 	if (st.st_dev == v->root.st_dev && st.st_ino == v->root.st_ino)
 		st.st_ino = FUSE_ROOT_ID;
 	else if (st.st_ino == FUSE_ROOT_ID)
-		return -EIO; /* the root of a file system mounted beneath ours */
+		return -EIO; /* root of a file system mounted below */
 	*ret_st = st;
 	return 0;
 }
 
-/* Count a lookup of what fd, O_PATH, stands for; fd is taken on success. */
+/* Count a lookup of the inode of fd, O_PATH, which is taken over on success. */
 static int know(struct vfs *v, int fd, const struct stat *st)
 {
 	struct vfs_inode *i = find(v, st->st_ino);
 
 	if (i) {
 		if (i->dev != st->st_dev)
-			return -EIO; /* two files of one number */
+			return -EIO; /* two files with one number */
 		i->nr_lookups++;
 		(void)close(fd);
 		return 0;
@@ -139,7 +139,7 @@ int vfs_reopen(struct vfs *v, uint64_t ino, int flags)
 	struct vfs_inode *i;
 	int fd = -ENOENT;
 
-	/* The lock keeps the kernel's forgetting from closing the descriptor meanwhile. */
+	/* With the lock, so that the kernel's FORGET cannot close the descriptor now. */
 	(void)pthread_mutex_lock(&v->lock);
 	i = find(v, ino);
 	if (i || ino == FUSE_ROOT_ID) {

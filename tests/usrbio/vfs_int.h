@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Between the files of the small file system: see vfs.h. */
+/* Internals of the file system of vfs.h. */
 #ifndef PST_TESTS_VFS_INT_H
 #define PST_TESTS_VFS_INT_H
 
@@ -15,7 +15,7 @@
 
 #define VFS_BUCKETS 1024
 
-/* A backing file that the kernel knows.  The descriptor keeps its number from being reused. */
+/* A backing file that the kernel knows.  The open descriptor prevents reuse of its number. */
 struct vfs_inode {
 	LIST_ENTRY(vfs_inode) link;
 	uint64_t ino;
@@ -45,9 +45,9 @@ struct vfs {
 
 	struct stat root; /* the backing directory */
 	int root_fd;
-	atomic_uint_fast64_t next_dir; /* ids of openings */
+	atomic_uint_fast64_t next_dir; /* id of the next opening */
 
-	pthread_mutex_t lock; /* what is below */
+	pthread_mutex_t lock; /* protects the members below */
 	struct vfs_inodes inodes[VFS_BUCKETS];
 	struct vfs_openeds opened;
 };
@@ -58,33 +58,33 @@ struct vfs_dirent {
 	char name[256];
 };
 
-/* A directory as it was when its listing began. */
+/* A snapshot of a directory, taken when its listing began. */
 struct vfs_list {
 	struct vfs_dirent *ents;
 	size_t nr, room;
 };
 
-/* For system calls that want a path to an O_PATH descriptor. */
+/* A path for system calls that do not accept an O_PATH descriptor. */
 struct vfs_path {
 	char text[40];
 };
 struct vfs_path vfs_path(int fd);
 
-/* stat of a backing file, with the number that clients see. */
+/* Stat a backing file, with the number that clients see. */
 int vfs_inode_stat(struct vfs *v, int fd, struct stat *ret_st);
-/* Find name, count a lookup; *ret_st is its stat. */
+/* Find a name and count a lookup; *ret_st is its stat. */
 int vfs_inode_lookup(struct vfs *v, int parent_fd, const char *name, struct stat *ret_st);
 void vfs_inode_forget(struct vfs *v, uint64_t ino, uint64_t nr_lookups);
-/* The O_PATH descriptor, valid while the kernel knows the inode; -ENOENT when it does not. */
+/* Return the inode's O_PATH descriptor, valid while the kernel knows the inode; -ENOENT. */
 int vfs_inode_fd(struct vfs *v, uint64_t ino);
 void vfs_inodes_free(struct vfs *v);
 
-/* Takes the descriptor, on success only; NULL without memory. */
+/* Add an open file.  Takes over the descriptor on success only; NULL if out of memory. */
 struct vfs_opened *vfs_opened_new(struct vfs *v, uint64_t ino, int fd, int flags,
 				  const struct vfs_caller *who);
 void vfs_opened_free(struct vfs *v, struct vfs_opened *o);
 
-/* vfs_file.c: the part of the operations that concerns files alone. */
+/* vfs_file.c: operations on files. */
 void vfs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void vfs_file_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void vfs_file_read(fuse_req_t req, fuse_ino_t ino, size_t len, off_t off,
@@ -112,7 +112,7 @@ static inline struct vfs_opened *vfs_opened_of(const struct fuse_file_info *fi)
 	return (struct vfs_opened *)(uintptr_t)fi->fh;
 }
 
-/* 0 or -errno. */
+/* Reply with 0 or -errno. */
 static inline void vfs_reply(fuse_req_t req, int r)
 {
 	(void)fuse_reply_err(req, -r);

@@ -3,8 +3,8 @@
  * usrbio-with-mount DAEMON CLIENT [ARG...]
  *
  * Mounts a directory by DAEMON, runs CLIENT MOUNTPOINT MOUNTPOINT/file ARG... and ends the daemon.
- * Both are programs of the folder that this one is in.  Output and status are those of the
- * client; the status is 1 too if the daemon did not end well.
+ * Both programs are in the directory of this one.  Output and status are the client's; the status
+ * is 1 too if the daemon did not end well.
  */
 #include "mount_rig.h"
 
@@ -31,8 +31,8 @@ int main(int argc, char **argv)
 	pid = fork();
 	if (pid == 0) {
 		/*
-		 * Replace our name and the daemon's; the arguments after the client's name are its
-		 * own.
+		 * Replace this program's name and the daemon's; the other arguments are the
+		 * client's own.
 		 */
 		argv[0] = client;
 		argv[1] = m.mnt;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of the server: a server with one buffer, whose neighbourhood is watched,
- * and files with a pattern.
+ * Shared by the tests of the server: a server with one buffer, canaries around the buffer, and
+ * files with a pattern.
  */
 #ifndef PST_SERVER_RIG_H
 #define PST_SERVER_RIG_H
@@ -17,7 +17,7 @@
 #define FILE_LEN RIG_MIB(8)
 #define PIECE 4096u
 
-/* Requests of one case; a million where there is time. */
+/* Requests of a case; a million with PST_SOAK. */
 #define MANY (RIG_TSAN ? 60000u : getenv("PST_SOAK") ? 1000000u : 200000u)
 
 static const struct server_opts one_thread = { .threads = 1 };
@@ -25,7 +25,7 @@ static const struct server_opts one_thread = { .threads = 1 };
 static struct {
 	struct server *w;
 	struct pst_mem *mem;
-	char *host; /* the buffer, or NULL: it is a device's */
+	char *host; /* the buffer, or NULL for device memory */
 	char *map;
 	uint8_t id[USRBIO_ID_LEN];
 	struct server_buffer *buffer;
@@ -34,7 +34,7 @@ static struct {
 } my;
 
 static bool env_help = true;         /* clients help before they sleep */
-static const char *env_dev = "host"; /* of the buffer */
+static const char *env_dev = "host"; /* kind of the buffer's memory */
 
 static inline void env_buffer_host(void)
 {
@@ -101,7 +101,7 @@ static inline void env_end(void)
 		(void)munmap(my.map, BUF_LEN + 2 * FENCE);
 }
 
-/* Give an open file a number. */
+/* Add an open file to the server under a number. */
 static inline void env_number(uint64_t number, int fd)
 {
 	T_CHECK(fd >= 0 && my.nr_files < FILES_MAX);
@@ -118,7 +118,7 @@ static inline void env_open(uint64_t number, const char *path, int flags)
 	(void)close(fd);
 }
 
-/* A file with the pattern of its number as seed. */
+/* Make a file whose pattern has its number as seed. */
 static inline void env_file(uint64_t number, uint64_t len, int flags)
 {
 	char name[32];
@@ -143,7 +143,7 @@ static inline struct usrbio_args env_args(uint64_t number, uint64_t file_off, ui
 	return a;
 }
 
-/* The buffer holds len bytes of the file's pattern. */
+/* Check that the buffer holds len bytes of the file's pattern. */
 static inline void env_check(uint64_t number, uint64_t file_off, uint64_t buf_off, uint64_t len)
 {
 	T_EQ(rig_mem_differs(my.mem, buf_off, len, number, file_off), len);
@@ -155,7 +155,7 @@ static inline void env_ring(struct client *c, int entries, bool for_read, int de
 	c->never_help = !env_help;
 }
 
-/* One request and its result. */
+/* Execute one request and return its result. */
 static inline int64_t env_do(struct client *c, const struct usrbio_args *a)
 {
 	struct usrbio_cqe q;
@@ -171,7 +171,7 @@ static inline int64_t env_do(struct client *c, const struct usrbio_args *a)
 	return q.result;
 }
 
-/* Entries of PIECE bytes each, in order, without a kick. */
+/* Prepare nr entries of PIECE bytes each, in order, without a kick. */
 static inline void prep(struct client *c, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++) {
@@ -183,7 +183,8 @@ static inline void prep(struct client *c, unsigned nr)
 	}
 }
 
-/* The server has taken all entries.  Those that it finds together may be one batch. */
+/* Wait until the server has taken all entries.  Entries that it finds together may form one
+ * batch. */
 static inline void taken(struct client *c)
 {
 	uint64_t end = t_hang();
@@ -193,7 +194,7 @@ static inline void taken(struct client *c)
 	T_EQ((uint32_t)usrbio_marker(c->at.sq_tail), c->sq_head);
 }
 
-/* Check that each of these arrived once.  Batches may overtake each other. */
+/* Check that each of nr completions arrived once.  Batches may overtake each other. */
 static inline void each_once(const struct usrbio_cqe *q, unsigned nr, uint64_t first)
 {
 	bool seen[256] = { false };
@@ -207,8 +208,8 @@ static inline void each_once(const struct usrbio_cqe *q, unsigned nr, uint64_t f
 }
 
 /*
- * Check that this many completions arrive, and no more for a while: longer than the time limits of
- * these rings, which are a few milliseconds.
+ * Check that this many completions arrive, and no more for a while, which is longer than the
+ * timeouts of these rings: some milliseconds.
  */
 static inline void expect(struct client *c, unsigned nr, bool and_no_more)
 {
@@ -224,8 +225,8 @@ static inline void expect(struct client *c, unsigned nr, bool and_no_more)
 }
 
 /*
- * A ring that was kicked has had its turn: another one of the same thread was kicked later, is not
- * helped, and has its answer.
+ * Wait until a kicked ring has had its turn: kick another ring of the same thread later, without
+ * helping, and wait for its answer.
  */
 static inline void turned(struct client *c, struct client *other, struct server_ring_stats *ret)
 {
@@ -283,7 +284,7 @@ static inline unsigned release_until(struct client *c, struct usrbio_cqe *q, uns
 
 /* ------------------------------------------------------------------ cases */
 
-/* Run the case with clients that sleep, and again with clients that help first. */
+/* Run the case with clients that sleep, then with clients that help first. */
 static inline void both(const char *name, void (*fn)(void))
 {
 	char full[100];
