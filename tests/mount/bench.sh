@@ -36,7 +36,7 @@ fair() {
 			return 1
 		}
 	done
-	# Killed processes leave their memory.
+	# Remove memory that killed processes leave.
 	rm -f /dev/shm/hf3fs-iov-*
 }
 
@@ -54,12 +54,12 @@ names() {
 	done
 }
 
-# The comparison names what it lacks.
+# Without bindfs the comparison names what is missing.
 names_without_bindfs() {
 	mkdir -p empty/bench
 	: >empty/bench/names
 	chmod 755 empty/bench/names
-	# dirname is all that it needs before it looks for bindfs.
+	# The script needs only dirname before it looks for bindfs.
 	mkdir bin
 	ln -s "$(command -v dirname)" bin/dirname
 	! PATH=$PWD/bin "$MOUNT_NAMES" -b "$PWD/empty" >out 2>&1 || return 1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# fio.sh DIR SRC PID: random writes and reads through a mount, by every engine, each block with a
+# fio.sh DIR SRC PID: random writes and reads through a mount, by each engine; each block has a
 # checksum.
 #
 # lib.sh sets base.
@@ -13,7 +13,8 @@ PENSTOCK=${PENSTOCK:-/nonexistent}
 size=32m
 [ -z "${PST_SOAK:-}" ] || size=1g
 
-# job ENGINE [OPTION...]: blocks of 4k to 64k are written, read while they are written, and read.
+# job ENGINE [OPTION...]: write blocks of 4k to 64k, read some while others are written, then read
+# all.
 job() {
 	engine=$1
 	shift

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The numbers that a mount tells: that they are right, that their text is, and that nobody who asks
-for them, well or badly, keeps anybody else waiting."""
+"""Metrics of a mount: numbers and text are right, and no client, well-behaved or not, delays
+others."""
 import os
 import re
 import signal
@@ -45,7 +45,7 @@ def check_histogram(name, samples):
 
 
 def strict(text):
-    """The families of a text of version 0.0.4, of which every line is looked at."""
+    """Parse a text of version 0.0.4 strictly, each line of it.  Return its families."""
     true(text.endswith("\n"))
     families, name = {}, None
     seen = set()
@@ -151,7 +151,7 @@ def operations_are_counted():
         reads = 'penstock_fuse_bytes_total{op="read"}'
         writes = 'penstock_fuse_bytes_total{op="write"}'
 
-        # An operation is counted when it has been answered, which its caller may see before.
+        # An operation is counted after its answer, so its caller may be faster than the counter.
         def counted():
             numbers = mount.numbers()
             return numbers if all(map(numbers.get, (lookups, reads, writes))) else None
@@ -172,8 +172,8 @@ def operations_are_counted():
 
 
 def asks(mount, ops, call, want):
-    """The kernel asks for each operation so often while that, which opens a file, is called 10
-    times.  Operations are counted after they have been answered: those of before may come late."""
+    """Call a function that opens a file 10 times.  The kernel must ask for each operation want
+    times.  Operations are counted after their answers, so earlier ones may be counted late."""
     keys = [f'penstock_fuse_operations_total{{op="{op}"}}' for op in ops]
     opens = 'penstock_fuse_operations_total{op="open"}'
 
@@ -196,7 +196,7 @@ def opening_a_file_again_asks_for_nothing_more():
         look()
         os.stat(path)
         asks(mount, ("open", "lookup", "getattr", "flush"), look, [10, 0, 0, 0])
-        # A program that opens it sees its size, also where the source was changed.
+        # A program that opens the file sees its size, even after a change of the source.
         os.truncate(f"{mount.source}/data", 3)
         with open(path, "rb") as f:
             eq(os.fstat(f.fileno()).st_size, 3)
@@ -230,7 +230,7 @@ def passthrough_is_counted():
 
 @case
 def refused_passthrough_is_told():
-    """An overlay on an overlay is one file system too many to pass on to."""
+    """An overlay on an overlay is one level too deep for passthrough."""
     need_root()
     with Served(env={"PST_LOG": "warn"}) as mount:
         if not mount.numbers()["penstock_passthrough"]:
@@ -265,7 +265,7 @@ def refused_passthrough_is_told():
         finally:
             for at in (deep, f"{mount.source}/tmp/d", f"{mount.source}/tmp"):
                 subprocess.run(["umount", "-l", at], check=False, capture_output=True)
-        # The kernel says later that a file is closed: then the next one shares its way.
+        # The kernel reports a close late: until then the next open shares the file's path.
         refused = n['penstock_opens_total{way="cache",reason="refused"}']
         shared = n['penstock_opens_total{way="cache",reason="shared"}']
         eq(refused + shared, 52)
@@ -313,7 +313,7 @@ def worker_of(mount, uid):
 
 @case
 def a_worker_that_ends_is_followed():
-    """Sums go on where they were; states are told."""
+    """Counters continue after the worker's end; its state is reported."""
     with Served() as mount:
         with Ringer(mount, 50):
             pid, state = worker_of(mount, 0)
@@ -364,7 +364,7 @@ def check_answers_by_request(port):
         head, body = mount.ask(b"HEAD /metrics HTTP/1.1\r\n\r\n").split(b"\r\n\r\n", 1)
         eq(body, b"")
         true(b"text/plain; version=0.0.4" in head, head)
-        # A request in pieces and two requests at once: the first one is answered.
+        # A request in pieces, and two requests at once: only the first is answered.
         with mount.connect() as s:
             for i in range(len(ASK)):
                 s.send(ASK[i:i + 1])
@@ -384,7 +384,7 @@ def answers_by_request_of_a_port():
 
 
 def check_nobody_holds_others_up(port):
-    """Clients that say nothing, say a part, take nothing, or come in crowds."""
+    """Clients that send nothing or a part, read nothing, or come in large numbers."""
     with Served(port=port) as mount:
         silent = [mount.connect() for _ in range(6)]
         half = mount.connect()
@@ -398,7 +398,7 @@ def check_nobody_holds_others_up(port):
             strict(mount.text())
             true(time.monotonic() - start < 4, "it took as long as a time limit")
         os.listdir(mount.dir)
-        # A client that says nothing gets an error, or was disconnected.
+        # A silent client gets an error, or was disconnected.
         ends = [read_all_or_reset(s) for s in silent + [half]]
         true(all(e in (b"", None) or e.startswith(b"HTTP/1.1 408") for e in ends), ends)
         for s in silent + [half] + deaf:
@@ -434,7 +434,7 @@ def read_all_or_reset(s):
 
 
 def check_noise_is_answered(port):
-    """Random bytes of all lengths: an error, never a hang or the end of the server."""
+    """Random bytes of any length give an error, never a hang or the server's end."""
     with Served(port=port) as mount:
         for i in range(200):
             answer = mount.ask(os.urandom(i * 7) + b"\n\n")
@@ -470,7 +470,7 @@ def socket_is_private():
 
 
 def fails(mount, *options):
-    """What a second server says that cannot start."""
+    """Start a second server, which must fail.  Return its message."""
     other = f"{mount.base}/other"
     os.makedirs(other, exist_ok=True)
     done = subprocess.run([os.environ["PENSTOCK_MOUNT"], "--foreground", *options, "--source",
@@ -484,11 +484,11 @@ def fails(mount, *options):
 def ports_of_the_loopback():
     with Served(port="127.0.0.1:0") as mount:
         strict(mount.text())
-        # Of this machine alone.
+        # Addresses of this machine only.
         hosts = {line.split()[1].split(":")[0] for line in listening(mount.process.pid, "tcp")}
         eq(hosts, {"0100007F"})
         eq(listening(mount.process.pid, "tcp6"), [])
-        # A used port is refused; a port that was just released is available, as after a restart.
+        # A port in use is refused; a port that was just released is available, as after a restart.
         place = "%s:%d" % mount.socket
         true("in use" in fails(mount, "--metrics", place))
         strict(mount.text())
@@ -504,7 +504,7 @@ def ports_of_the_loopback():
 
 
 def listening(pid, kind):
-    """Lines of /proc/net/tcp of ports that a process listens at."""
+    """Return the lines of /proc/net/tcp for ports on which a process listens."""
     fds = f"/proc/{pid}/fd"
     mine = {os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)}
     with open(f"/proc/net/{kind}", encoding="ascii") as f:
@@ -514,7 +514,7 @@ def listening(pid, kind):
 
 @case
 def other_addresses_are_refused():
-    """By the server, which may be started without the command."""
+    """The server itself refuses them: it may be started without the command."""
     with Served() as mount:
         for place in ("0.0.0.0:9000", "[::]:9000", "localhost:9000", "127.0.0.1:65536", ":9000",
                       "127.0.0.1:", "[::1:9000", "::1:9000", "1.2.3.4:9000", "127.1:9000"):
@@ -528,16 +528,16 @@ def other_addresses_are_refused():
 @case
 def names_are_taken_with_care():
     with Served() as mount:
-        # One that lives keeps its name.
+        # A living server keeps its name.
         true("in use" in fails(mount, "--metrics", mount.socket))
         strict(mount.text())
-        # A file is no socket, and neither is the target of a link.
+        # A regular file or a link is not replaced.
         with open(f"{mount.base}/file", "w", encoding="ascii") as f:
             f.write("mine")
         true("exists" in fails(mount, "--metrics", f"{mount.base}/file"))
         os.symlink(mount.socket, f"{mount.base}/link")
         true("exists" in fails(mount, "--metrics", f"{mount.base}/link"))
-        # A folder in which others could replace the socket.
+        # A directory in which others could replace the socket is refused.
         os.mkdir(f"{mount.base}/open")
         os.chmod(f"{mount.base}/open", 0o777)
         true("not permitted" in fails(mount, "--metrics", f"{mount.base}/open/socket"))
@@ -566,7 +566,7 @@ def names_of_the_dead_are_replaced():
 
 @case
 def many_begin_at_once():
-    """Of servers that want one name at the same time, one gets it."""
+    """If several servers want one name at once, one gets it."""
     with Served() as mount:
         path = f"{mount.base}/one"
         dead = socket.socket(socket.AF_UNIX)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Mounts for tests in Python that look at the server itself.
+"""Mounts for tests in Python that check the server itself.
 
     with Served() as mount:
         eq(os.listdir(mount.dir), [])
 
-PENSTOCK_MOUNT is the server to test, MOUNT_RINGER the program with a ring.
+PENSTOCK_MOUNT is the path of the server to test, MOUNT_RINGER of the program with a ring.
 """
 import errno
 import os
@@ -27,11 +27,11 @@ __all__ = ["PROGRAM", "RINGER", "Process", "Ringer", "Served", "Skip", "as_user"
 
 PROGRAM = os.environ.get("PENSTOCK_MOUNT", "")
 RINGER = os.environ.get("MOUNT_RINGER", "")
-SOON = 60  # for what hangs
+SOON = 60  # longest wait, s
 
 
 def until(condition, what="it does not happen"):
-    """Its value, as soon as that is true."""
+    """Wait until condition() is true and return its value."""
     end = time.monotonic() + SOON
     while time.monotonic() < end:
         value = condition()
@@ -47,7 +47,7 @@ def need_root():
 
 
 def program_with(worker, mode=0o755):
-    """A copy of the server, beside which that worker lies: a script, or None for none."""
+    """Copy the server to a directory whose worker is that script; None: no worker."""
     need_root()
     base = subprocess.run(["mktemp", "-d", "-p", os.environ.get("TMPDIR", "/var/tmp"),
                            "penstock-test-XXXXXX"], check=True, capture_output=True,
@@ -62,7 +62,7 @@ def program_with(worker, mode=0o755):
 
 
 class Served:
-    """A mount, its source, its server (process), and what that says (words())."""
+    """A mount: its source, its server (process), and the server's log (words())."""
 
     def __init__(self, *options, env=None, program=None, stderr=None, metrics=True, port=None,
                  before=None, close_fds=True):
@@ -77,10 +77,10 @@ class Served:
         os.chmod(self.source, 0o777)
         words = {k: v for k, v in os.environ.items() if k not in ("PST_LOG", "JOURNAL_STREAM")}
         if port:
-            words["PST_LOG"] = "info"  # which names it
+            words["PST_LOG"] = "info"  # its log has the socket's name
         words.update(env or {})
         place = ["--metrics", port or self.socket] if metrics else []
-        # Shared with the test: the server does not take the position of another.
+        # Append: the server shares the file, and must not overwrite from its own position.
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [program or PROGRAM, "--foreground", *place, *options, "--source",
@@ -100,7 +100,7 @@ class Served:
             if "usermount" in text or "fuse:" in text:
                 raise Skip("a FUSE that can be mounted")
             raise AssertionError(f"the server ended: {text}")
-        os.stat(self.dir)  # from here on the kernel has said what it can do
+        os.stat(self.dir)  # after this FUSE_INIT is done
         if self.port:
             self.use_port()
         return self
@@ -129,13 +129,13 @@ class Served:
         return [line for line in self.words().splitlines() if text in line]
 
     def ask(self, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
-        """The whole answer, as bytes."""
+        """Send a request for metrics.  Return the whole answer as bytes."""
         with self.connect() as s:
             s.sendall(request)
             return read_all(s)
 
     def use_port(self):
-        """Ask at the port that the log names from now on."""
+        """Send later requests to the port that the log names."""
         line = until(lambda: self.lines("numbers are told"), self.words())[0]
         host, port = re.search(r'socket="?\[?([0-9.:]+?)\]?:(\d+)"?(?: |$)', line).groups()
         self.socket = (host, int(port))
@@ -154,7 +154,7 @@ class Served:
         return answer.split(b"\r\n\r\n", 1)[1].decode("utf-8")
 
     def numbers(self):
-        """{'name{label="value"}': number}"""
+        """Return the metrics: {'name{label="value"}': number}."""
         return {key: float(value) for key, value in
                 (line.rsplit(" ", 1) for line in self.text().splitlines()
                  if not line.startswith("#"))}
@@ -167,9 +167,9 @@ class Served:
 
 
 class Process:
-    """A process of a user that has called a function, and goes on until end().
+    """A process of a user that calls a function, then lives until end().
 
-    function(say, wait): say(text) is what hear() returns, wait() returns when go() was called.
+    function(say, wait): say(text) sends a line to hear(); wait() returns after go().
     """
 
     def __init__(self, uid, function):
@@ -197,7 +197,7 @@ class Process:
         self.out = out
 
     def hear(self):
-        """A line, which must come."""
+        """Return the next line, which must come."""
         line = b""
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([self.out], [], [], SOON)
@@ -208,7 +208,7 @@ class Process:
         return line[:-1].decode()
 
     def says(self):
-        """Is there a line to hear?"""
+        """Return True if a line is available."""
         return bool(select.select([self.out], [], [], 0)[0])
 
     def go(self):
@@ -219,7 +219,7 @@ class Process:
             os.kill(self.pid, signal.SIGKILL)
 
     def status(self):
-        """It ends: how, as os.waitstatus_to_exitcode() has it."""
+        """Wait for the end.  Return the exit code of os.waitstatus_to_exitcode()."""
         def ended():
             pid, how = os.waitpid(self.pid, os.WNOHANG)
             self.how = how if pid else None
@@ -243,7 +243,8 @@ class Process:
 
 
 def as_user(uid, function, *args):
-    """What function(*args) returns as that user, as text: also an exception, by its errno."""
+    """Call function(*args) as that user.  Return its result, or an exception's errno name, as text.
+    """
     def call(say, _):
         try:
             say(str(function(*args)))
@@ -263,7 +264,7 @@ def read_all(s):
 
 
 class Ringer:
-    """A program of a user that has made some reads, and keeps its ring."""
+    """A program of a user that makes some reads, and keeps its ring."""
 
     def __init__(self, mount, reads, uid=0):
         mount.file(f"data{uid}", 65536)
@@ -286,7 +287,7 @@ class Ringer:
 
 
 def keys_of(line):
-    """A line of the log as a dictionary; it must be one."""
+    """Parse a line of the log, which must be valid.  Return it as a dictionary."""
     line = re.sub(r"^<\d>", "", line)
     found = re.findall(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^ "]+)(?: |$)', line)
     rebuilt = " ".join(f"{key}={value}" for key, value in found)

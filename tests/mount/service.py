@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Mounts of a directory of a storage service, with servers that stop, hang and start again.
+"""Mounts of a directory of a storage service whose servers stop, hang and restart.
 
-PENSTOCK is the command.
+PENSTOCK is the path of the command.
 """
 import errno
 import mmap
@@ -17,12 +17,12 @@ import time
 from served import RINGER, Process, Served, as_user, case, eq, run, true, until
 
 PENSTOCK = os.environ.get("PENSTOCK", "")
-BOUND = 45  # seconds within which every call must have ended: 10 for each of its waits
+BOUND = 45  # s within which each call must end: 10 for each of its waits
 MIB = 1 << 20
 
 
 class Service:
-    """A server of a directory of its own, at the same address each time it is started."""
+    """A server of a new directory, which has the same address at each start."""
 
     def __init__(self, root, address="127.0.0.1:0", options=("--write",), env=None):
         self.root, self.address, self.options, self.env = root, address, options, env
@@ -52,7 +52,7 @@ class Service:
 
 
 class Mount(Served):
-    """A mount of a service; its source is the folder that the server serves."""
+    """A mount of a service; its source is the directory that the server serves."""
 
     def __init__(self, *options, scheme="pst://", address="127.0.0.1:0", path="", more=("--write",),
                  **how):
@@ -76,7 +76,7 @@ class Mount(Served):
 
 
 def gives(number, function, *args):
-    """It must fail with that errno."""
+    """Check that the call fails with that errno."""
     try:
         function(*args)
     except OSError as e:
@@ -99,7 +99,7 @@ def read(path):
 
 
 def ends(function):
-    """Run it in a thread; its result: a value or an errno.  It must end."""
+    """Run a function in a thread, which must end.  Return its result, or an errno."""
     result = []
 
     def call():
@@ -219,7 +219,7 @@ def another_file_of_the_name_is_noticed():
         gives(errno.ESTALE, os.pwrite, fd, b"xxx", 0)
         os.close(fd)
         eq(read(f"{m.source}/f"), b"new file")
-        time.sleep(1.1)  # the kernel trusts names for a second
+        time.sleep(1.1)  # the kernel caches names for a second
         eq(read(f"{m.dir}/f"), b"new file")
 
 
@@ -270,7 +270,7 @@ def mappings_are_written():
 # --------------------------------------------------------------------- faults
 
 def reader_of(m, name="big", size=64 * MIB):
-    """A thread that reads a large file again and again, without the kernel's cache of it."""
+    """Start a thread that reads a large file repeatedly, without the kernel's cache."""
     with open(f"{m.source}/{name}", "wb") as f:
         f.truncate(size)
     seen = []
@@ -282,7 +282,7 @@ def reader_of(m, name="big", size=64 * MIB):
                 data = os.pread(f.fileno(), MIB, i * MIB % size)
                 if data.strip(b"\0"):
                     return "wrong bytes"
-                # The kernel tells of a failure after the first bytes by a short read.
+                # After the first bytes the kernel reports an error as a short read.
                 if len(data) != MIB:
                     data = os.pread(f.fileno(), MIB, i * MIB % size + len(data))
                     return f"a short read of {len(data)} bytes"
@@ -326,7 +326,7 @@ def a_frozen_server_in_mid_read():
         write(f"{beside.source}/f", b"beside")
         value = reader_of(m)
         m.server.freeze()
-        # Other sources still work.
+        # Mounts of other sources still work.
         for _ in range(50):
             eq(read(f"{beside.dir}/f"), b"beside")
         eq(value(), errno.ETIMEDOUT)
@@ -358,7 +358,7 @@ def a_sync_fails_after_a_restart():
         gives(errno.EIO, os.fsync, fd)
         gives(errno.EIO, os.fsync, fd)
         os.close(fd)
-        # Bytes that were synced, or written to the running server, can be synced.
+        # Bytes that were synced before the restart, or written after it, can be synced.
         fd = os.open(f"{m.dir}/g", os.O_RDWR | os.O_CREAT, 0o644)
         os.write(fd, b"1")
         os.fsync(fd)
@@ -372,7 +372,7 @@ def a_sync_fails_after_a_restart():
 
 @case
 def one_user_does_not_stop_another():
-    """Reads of one user wait for a server that is slow with them."""
+    """Reads of one user wait for a slow server; another user's reads do not."""
     with Mount(more=("--write", "--rate", "2m")) as m:
         with open(f"{m.source}/big", "wb") as f:
             f.truncate(64 * MIB)
@@ -419,7 +419,7 @@ def rings_read_by_the_service():
 
 @case
 def a_ring_of_a_user_without_the_key():
-    """The worker connects as its user."""
+    """The worker connects with its user's rights."""
     with Mount(address="unix") as m:
         write(f"{m.source}/f", os.urandom(65536))
         os.chmod(f"{m.base}/sock", 0o600)
@@ -458,7 +458,7 @@ def rings_go_on_after_a_restart():
 
 @case
 def a_sync_fails_after_ring_writes_and_a_restart():
-    """The ring's worker writes by a connection of its own, and the mount syncs by another."""
+    """The ring's worker writes over its own connection, and the mount syncs over another."""
     with Mount() as m:
         for name in ("f", "g", "h"):
             write(f"{m.source}/{name}", bytes(65536))
@@ -472,7 +472,7 @@ def a_sync_fails_after_ring_writes_and_a_restart():
         gives(errno.EIO, os.fsync, fd)
         gives(errno.EIO, os.fsync, fd)
         os.close(fd)
-        # The ring is still there, and wrote before the restart.
+        # The ring still exists, and wrote before the restart.
         fd = os.open(f"{m.dir}/g", os.O_RDWR)
         with subprocess.Popen([RINGER, m.dir, "g", "3", "0", "write"], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE) as process:
@@ -481,7 +481,7 @@ def a_sync_fails_after_ring_writes_and_a_restart():
             m.server.start()
             gives(errno.EIO, os.fsync, fd)
         os.close(fd)
-        # What was synced, or written to the server that runs, can be.
+        # Bytes that were synced before the restart, or written after it, can be synced.
         fd = os.open(f"{m.dir}/h", os.O_RDWR)
         eq(ring(m, "h", "3", how="write"), "done")
         os.fsync(fd)
@@ -495,7 +495,7 @@ def a_sync_fails_after_ring_writes_and_a_restart():
 
 @case
 def a_ring_write_that_ends_after_a_sync():
-    """A write takes the ring's user into debt, so the next one waits; the mount's has none."""
+    """The rate limit delays the ring user's second write, but not the mount's sync."""
     with Mount(address="unix", more=("--write", "--rate", "1k")) as m:
         write(f"{m.source}/f", bytes(65536))
         os.chmod(f"{m.source}/f", 0o666)
@@ -505,9 +505,9 @@ def a_ring_write_that_ends_after_a_sync():
                               stdout=subprocess.PIPE) as process:
             until(lambda: read(f"{m.source}/f")[:1] == b"r")
             write(f"{m.source}/f", b"first", os.O_WRONLY)
-            time.sleep(1)  # the second one has begun
+            time.sleep(1)  # the second write has begun
             os.fsync(fd)
-            # A machine so slow that the write had ended: then the sync was right to succeed.
+            # On a slow machine the write has already ended: then the sync rightly succeeded.
             late = select.select([process.stdout], [], [], 0)[0]
             eq(process.stdout.readline(), b"done\n")
             eq(read(f"{m.source}/f")[:5], b"rrrrr")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What each user of a mount may have, and that who takes all he can leaves something to others."""
+"""Shares of each user of a mount: a user who takes as much as possible leaves enough to others."""
 import ctypes
 import errno
 import os
@@ -15,13 +15,14 @@ CAP_SYS_RESOURCE, PR_CAPBSET_DROP = 24, 24
 
 
 def few_files():
-    """A server that may not raise its limit."""
+    """Start a server that cannot raise its limit of descriptors."""
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
 
 
 def open_all(path, say, wait):
-    """Open it until that fails, tell how often and why, and once more after one was closed."""
+    """Open a file until that fails, report how often and why, and open once more after closing one.
+    """
     fds = []
 
     def fill():
@@ -40,7 +41,7 @@ def open_all(path, say, wait):
 
 
 def live(mount):
-    """What everybody may do."""
+    """Do what each user must be able to do."""
     name = f"{mount.dir}/file{os.geteuid()}"
     for _ in range(20):
         fds = [os.open(name, os.O_RDWR | os.O_CREAT, 0o600), os.open(mount.dir, os.O_RDONLY),
@@ -69,7 +70,7 @@ def takes_all(what):
                 greedy.go()
                 eq(greedy.hear(), "EMFILE")
                 greedy.go()
-            # The user's share is available to everybody again.
+            # The user's share is available to others again.
             with Process(VICTIM, lambda say, wait: open_all(path, say, wait)) as other:
                 again, why = other.hear().split()
                 eq(why, "EMFILE")
@@ -93,7 +94,7 @@ def open_directories():
 
 @case
 def deep_removals():
-    """A tree that is removed takes a descriptor for each level, which are the user's, too."""
+    """Removing a tree takes a descriptor per level, of the user's share."""
     with Served(before=few_files) as mount:
         def make():
             os.mkdir(f"{mount.source}/deep", 0o700)
@@ -111,7 +112,7 @@ def deep_removals():
         eq(as_user(GREEDY, make), "made")
         eq(as_user(GREEDY, remove), "EMFILE")
         eq(as_user(VICTIM, live, mount), "lives")
-        # Root's share is all that is left.
+        # Only root's share remains.
         eq(as_user(0, remove), "None")
         eq(os.path.exists(f"{mount.source}/deep"), False)
 
@@ -139,7 +140,8 @@ def semaphore(mount):
 
 @case
 def idle_workers_end():
-    """With all that the server has for them; the next one has the same semaphores, by name."""
+    """An idle worker ends with all of its resources; the next one has semaphores of the same names.
+    """
     with Served() as mount:
         before = descriptors(mount)
         for uid in (0, GREEDY, VICTIM):
@@ -147,12 +149,12 @@ def idle_workers_end():
                 pass
         first = semaphore(mount)
         until(lambda: not workers(mount))
-        until(lambda: descriptors(mount) <= before + 8)  # what its threads begin with
+        until(lambda: descriptors(mount) <= before + 8)  # descriptors of the server's threads
         eq(os.path.exists(first), False)
         eq(semaphore(mount), first)
         with Ringer(mount, 5):
             os.kill(int(workers(mount)[0]), signal.SIGKILL)
-        # The programs of a killed worker notice it.
+        # The programs of a killed worker notice its end.
         until(lambda: semaphore(mount) != first)
 
 
@@ -193,7 +195,7 @@ def as_many_workers_as_may_be():
         with Ringer(mount, 5, GREEDY):
             eq(as_user(VICTIM, semaphore, mount), "EUSERS")
             true(mount.lines("a user gets no worker"), mount.words())
-            # Root is not counted out.
+            # Root does not count in the limit.
             with Ringer(mount, 5):
                 pass
         until(lambda: as_user(VICTIM, semaphore, mount) != "EUSERS")
@@ -241,7 +243,7 @@ def killed_clients_leave_no_memory():
 
 @case
 def other_memory_stays():
-    """Another file of that name, and memory with a name that the program chose."""
+    """Neither another file of that name nor memory that a program named itself is removed."""
     with Served() as mount:
         def publishes(say, wait):
             own = f"/dev/shm/penstock-test-{os.getpid()}"
@@ -281,7 +283,7 @@ def next_server_removes_what_was_left():
         os.kill(worker, signal.SIGSTOP)
         mount.process.kill()
         mount.process.wait()
-        # A stopped worker continues and ends, and removes its semaphores.
+        # A stopped worker continues, ends, and removes its semaphores.
         until(lambda: not os.path.exists(f"/proc/{worker}") or is_zombie(worker))
         eq(os.path.exists(first), False)
         ringer.process.kill()

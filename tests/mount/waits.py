@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Users of a mount whose calls take long, and others who do not wait for them.
+"""Users whose calls take long do not delay other users.
 
-That somebody does not wait is seen by order: his call ends while the other one has not.  A machine
-may be so slow that the other one ends first all the same, so there are several tries.
+A case checks order, not time: the victim's call ends while the greedy user's has not.  A slow
+machine may end the greedy one first, so cases try several times.
 """
 import os
 import shutil
@@ -16,7 +16,7 @@ GREEDY, VICTIM = 1000, 1001
 WORKER = os.path.join(os.path.dirname(PROGRAM), "penstock-worker")
 TRIES = 5
 
-# The greedy user's answers nothing, and makes a file when it was asked something.
+# The greedy user's worker: answers nothing, and makes a file when it is asked.
 SILENT = """#!/usr/bin/env python3
 import os, socket, sys, time
 if sys.argv[-1] != "@GREEDY@":
@@ -41,7 +41,7 @@ while True:
 
 
 def publish(mount, nr):
-    """Shared memory of the caller's, by a link that stays."""
+    """Publish shared memory of the caller by a link that stays."""
     name = f"/dev/shm/penstock-test-{os.getpid()}"
     link = f"{mount.dir}/3fs-virt/iovs/{os.geteuid():08x}-0000-0000-0000-{nr:012x}"
     fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -55,7 +55,7 @@ def publish(mount, nr):
 
 
 def uses_links(mount):
-    """All that one does in 3fs-virt."""
+    """Do everything that a program does in 3fs-virt."""
     iovs = f"{mount.dir}/3fs-virt/iovs"
     link = publish(mount, 0)
     true(os.path.basename(link) in os.listdir(iovs), "a link is not listed")
@@ -70,7 +70,7 @@ def uses_links(mount):
 
 
 def ends(path):
-    """Wait until the process that the file names has ended, which is nobody's child here."""
+    """Wait for the end of a process that the file names; it is not this process' child."""
     if os.path.exists(path):
         with open(path, encoding="ascii") as f:
             exe = f"/proc/{f.read()}/exe"
@@ -79,7 +79,8 @@ def ends(path):
 
 
 def does_not_wait(victim, greedy):
-    """Is the victim done while the greedy user's worker, which was asked, has not been ended?"""
+    """Return True if the victim is done while the greedy user's worker, which was asked, still
+    lives."""
     folder = tempfile.mkdtemp(prefix="penstock-test-")
     asked = f"{folder}/asked"
     program = program_with(SILENT.replace("@WORKER@", WORKER).replace("@GREEDY@", str(GREEDY))
@@ -89,7 +90,7 @@ def does_not_wait(victim, greedy):
         for _ in range(TRIES):
             with Served(program=program) as mount:
                 os.chmod(mount.source, 0o777)
-                # The worker of the victim is there.
+                # The victim's worker is running now.
                 eq(as_user(VICTIM, victim, mount), "done")
 
                 def call(say, _, mount=mount):
@@ -102,7 +103,7 @@ def does_not_wait(victim, greedy):
                 with Process(GREEDY, call) as p:
                     until(lambda p=p: os.path.exists(asked) or p.says())
                     if not os.path.exists(asked):
-                        # His worker took too long to start.
+                        # The greedy user's worker took too long to start.
                         continue
                     os.unlink(asked)
                     eq(as_user(VICTIM, victim, mount), "done")
@@ -121,7 +122,7 @@ def worker_does_not_answer_to_a_link():
 
 
 def fill(say, source):
-    """Makes files as fast as somebody removes them."""
+    """Make files as fast as another process removes them."""
     os.makedirs(f"{source}/filled", 0o700, exist_ok=True)
     for i in range(30000):
         os.close(os.open(f"{source}/filled/{i}", os.O_CREAT | os.O_WRONLY, 0o600))
@@ -167,7 +168,7 @@ def removal_takes_long():
 
 @case
 def stopped_worker_is_ended():
-    """It serves nobody: what is asked next finds a new one."""
+    """A stopped worker is ended; the next request gets a new one."""
     with Served(env={"PST_LOG": "info"}) as mount:
         with Ringer(mount, 5, GREEDY):
             n = mount.numbers()

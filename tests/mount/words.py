@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What a mount's server says: lines of key=value, why a worker does not start or ends, what comes
-of a worker that is hostile, and what systemd is told."""
+"""What a mount's server logs: lines of key=value, why a worker does not start or ends, what a
+hostile worker causes, and notifications to systemd."""
 import os
 import re
 import resource
@@ -20,7 +20,7 @@ WORKER = os.path.join(os.path.dirname(PROGRAM), "penstock-worker")
 
 
 def start_worker(mount, uid=0):
-    """The errno that the user's call gets, by its name, or nothing."""
+    """Make a user's call that needs a worker.  Return the errno's name, or ""."""
     code = ("import errno, os, sys\n"
             f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})\n"
             f"try:\n    os.readlink({mount.dir + '/3fs-virt/iovs/submit-ios'!r})\n"
@@ -84,7 +84,7 @@ def worker_may_not_be_executed():
 
 @case
 def worker_is_roots_until_it_runs():
-    """A process that was root's and has executed nothing since cannot be traced."""
+    """A process that was root's and has called no exec since cannot be traced."""
     why = why_of(f"#!/bin/sh\nid -u >&2\nexec {WORKER} \"$@\" 1\n", uid=NOBODY, mode=0o700)
     true(why["says"].startswith("0"), why)
     true("is started by penstock-mount" in why["says"], why)
@@ -158,7 +158,7 @@ def a_worker_that_lies():
             key = 'penstock_ring_requests_total{uid="0"}'
             eq(start_worker(mount), "")
             until(lambda: mount.lines("five"))
-            # 8 lanes of 5 each: more than there was, so it is the user's word.
+            # The worker wrote 5 into each of 8 lanes: false but plausible, so it is accepted.
             eq(mount.numbers()[key], 40)
             with open(go, "wb"):
                 pass
@@ -176,7 +176,7 @@ def a_worker_that_lies():
                 keys = keys_of(line)
                 true(keys["msg"] in ("a worker says", "a worker ended"), line)
             true(len(words.splitlines()) < 100, len(words.splitlines()))
-            # Meanwhile others are served.
+            # Other users are served at the same time.
             with Ringer(mount, 20, NOBODY):
                 pass
     finally:
@@ -210,7 +210,7 @@ def a_worker_answers_nonsense():
 
 @case
 def a_worker_has_no_way_to_the_log():
-    """Its standard error is a pipe of its own, and nothing of the server's is open in it."""
+    """The worker's standard error is a pipe, and no descriptor of the server is open in it."""
     with Served() as mount:
         with Ringer(mount, 1):
             key = next(k for k in mount.numbers() if k.startswith("penstock_worker_info"))
@@ -228,7 +228,7 @@ def lines_have_keys():
     with Served(env={"PST_LOG": "debug"}) as mount:
         with Ringer(mount, 5):
             pass
-    # The log is removed with the folder, so read it while it exists.
+    # Read the log before it is removed with its directory.
     with Served(env={"PST_LOG": "info"}) as mount:
         with Ringer(mount, 5):
             pid = int(re.search(r"pid=(\d+)", mount.lines("a worker started")[0])[1])
@@ -274,7 +274,8 @@ def journal_gets_priorities():
 
 @case
 def in_the_background():
-    """A pipe is let go of, so that who waits for its end goes on; a file is written on."""
+    """In the background, a pipe is closed, so that its reader's wait ends; a file is kept for the
+    log."""
     program = program_with("#!/bin/sh\nexit 3\n")
     base = os.path.dirname(program)
     os.mkdir(f"{base}/src")
@@ -304,7 +305,7 @@ def in_the_background():
 
 @case
 def nobody_reads_the_log():
-    """A log whose reader hangs: lines are lost, and counted; the mount goes on."""
+    """If the log's reader hangs, lines are lost and counted, and the mount continues."""
     program = program_with("#!/bin/sh\nexit 3\n")
     read, write = os.pipe()
     try:
@@ -367,7 +368,7 @@ def systemd_is_told():
 
 @case
 def nobody_to_tell():
-    """Not an address, nobody there, or nobody who listens: it is said, and the mount serves."""
+    """An invalid address, or one without a listener, is logged, and the mount serves."""
     need_root()
     address = f"\0penstock-test-full-{os.getpid()}"
     with told(address) as s:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# foreign-dlopen.sh PROGRAM: what a client that loads the library by name says without it.
+# foreign-dlopen.sh PROGRAM: errors of a client that loads the library by name, if the library is
+# missing.
 set -u
 program=$1
 n=0
@@ -22,7 +23,7 @@ out=$("$program" / /nonexistent/file /nonexistent/libhf3fs_api_shared.so 2>&1)
 open shared object file: No such file or directory" ]
 result names_the_missing_library $?
 
-# A library, but not this one.
+# A library without the functions.
 out=$("$program" / /nonexistent/file libm.so.6 2>&1)
 [ $? = 2 ] && echo "$out" | grep -q 'undefined symbol: hf3fs_reg_fd'
 result names_the_missing_symbol $?

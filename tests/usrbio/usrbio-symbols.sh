@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usrbio-symbols.sh LIBRARY HEADERS: U2 and U3, what compilers see of the headers and what a
-# loader sees of the library.
+# usrbio-symbols.sh LIBRARY HEADERS: U2 and U3, the headers as compilers see them, and the library's
+# exports.
 set -u
 lib=$1
 headers=$2
@@ -32,7 +32,7 @@ same() { # NAME WANT GOT
 	fi
 }
 
-# A header alone, by each of its names, as a program of that language includes it.
+# Compile each header alone, by each of its names, as C and as C++.
 compiles() { # NAME COMPILER ARG...
 	name=$1
 	shift
@@ -46,7 +46,7 @@ compiles() { # NAME COMPILER ARG...
 		said="$said$(echo "#include \"$h.h\"" |
 			"$@" -Wall -Wextra -Werror -pedantic -I"$headers" -fsyntax-only - 2>&1)"
 	done
-	# And all of them in one program.
+	# Compile all of them in one program.
 	said="$said$(printf '#include <%s>\n' lib/api/hf3fs_usrbio_gdr.h hf3fs/hf3fs_usrbio.h \
 		hf3fs_usrbio.h hf3fs_usrbio_gdr.h |
 		"$@" -Wall -Wextra -Werror -pedantic -I"$headers" -fsyntax-only - 2>&1)"
@@ -72,7 +72,7 @@ declared=$(cat "$headers/hf3fs_usrbio.h" "$headers/hf3fs_usrbio_gdr.h" | tr '\n'
 same U3_symbols "$declared" "$(nm -D --defined-only "$lib" | sed -n 's/.* [A-Z] //p' | LC_ALL=C sort)"
 result U3_no_versions "$(nm -D --defined-only "$lib" | grep @)"
 
-# The names of 3FS that programs ask for, whatever the headers say.
+# Names of 3FS that programs look up, whatever the headers declare.
 missing=$(for name in is_hf3fs extract_mount_point iovcreate iovopen iovunlink iovdestroy iovwrap ior_size \
 	iorcreate iorcreate2 iorcreate3 iorcreate4 iordestroy reg_fd dereg_fd io_entries prep_io \
 	submit_ios wait_for_ios hardlink punchhole iorwrap \
@@ -83,7 +83,7 @@ missing=$(for name in is_hf3fs extract_mount_point iovcreate iovopen iovunlink i
 done)
 result U3_names_of_3fs "$missing"
 
-# Sanitizers bring libraries of their own.
+# Sanitizers add libraries.
 same U3_needed "libc.so.6
 libpenstock.so.0" "$(dynamic NEEDED | grep -v -E '^lib([atu]bsan|asan|tsan|ubsan|gcov|m|gcc_s)\.so|^ld-linux' | LC_ALL=C sort)"
 case $(dynamic RUNPATH) in
@@ -91,7 +91,8 @@ case $(dynamic RUNPATH) in
 *) result U3_runpath "it is '$(dynamic RUNPATH)'" ;;
 esac
 
-# Loaded by a link in another folder, it finds libpenstock too.  A bundle has no place of its own.
+# Loaded through a link in another folder, the library still finds libpenstock, as a bundle needs,
+# which may be anywhere.
 dir=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM

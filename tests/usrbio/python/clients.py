@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The ways in which programs use the modules: each case is one program's sequence of calls."""
+"""Sequences of calls by which programs use the modules; each case is one program."""
 import array
 import concurrent.futures
 import datetime
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @case
 def C3_smoke():
-    """3FS's own: a file read whole; a write ring whose length stat() sees; force_fsync()."""
+    """3FS's own tests: a file read whole; a write ring whose size stat() shows; force_fsync()."""
     path = f"{tap.work}/smoke"
     doubles = array.array("d", range(MIB // 2))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
@@ -65,11 +65,11 @@ def C3_smoke():
 
 
 class PageStore:
-    """SGLang's HiCache and vLLM's connector: pages of one large file, two rings, two memories
-    whose names go at once."""
+    """SGLang's HiCache and vLLM's connector: pages of one large file, two rings, and two memories
+    whose names are unlinked at once."""
 
     def __init__(self, path, size, page, entries):
-        # As they do, by what hf3fs_fuse.io has imported.
+        # These programs use the module that hf3fs_fuse.io has imported.
         shared = importlib.import_module("multiprocessing").shared_memory.SharedMemory
         self.page = page
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -130,7 +130,7 @@ def C4_sglang_pages():
         results, content = store.read([i * page for i in some])
         eq(results, [page] * len(some))
         eq(content == b"".join(wanted[i] for i in some), True)
-    # One page beyond the end, among others.
+    # One page beyond the end of the file, in a batch with others.
     eq(store.read([0, pages * page, page])[0], [page, 0, page])
     store.close()
 
@@ -155,7 +155,7 @@ def C4_sglang_threads():
 
 
 class ThreadClient:
-    """LMCache's: a client for each thread, named memory, one request at a time."""
+    """LMCache: a client per thread, named memory, one request at a time."""
 
     def __init__(self, size):
         name = f"3FSClient_{os.getpid()}_{threading.get_ident()}"
@@ -168,7 +168,7 @@ class ThreadClient:
         self.ior_w = make_ioring(MOUNT, 256, for_read=False, timeout=200, numa=-1)
 
     def move(self, fd, length, write):
-        """All of it, in pieces of at most the memory; yields where the next one goes."""
+        """Move all bytes in pieces of at most the memory's size; yield the next piece's offset."""
         iov, ior = (self.iov_w, self.ior_w) if write else (self.iov_r, self.ior_r)
         for off in range(0, length, self.size):
             n = min(self.size, length - off)
@@ -224,7 +224,7 @@ def C4_lmcache_client_per_thread():
 
 @case
 def C4_vllm_release():
-    """vLLM gives memory back before rings, by names set to None, and twice."""
+    """vLLM frees memory before rings, by setting names to None, and twice."""
     store = PageStore(f"{tap.work}/release", MIB, 4096, 8)
     store.write([0], [data(4096)])
     for name in ("iov_r", "iov_w", "ior_r", "ior_w"):
@@ -239,7 +239,7 @@ def C4_vllm_release():
 
 @case
 def C4_checkpoint_writer():
-    """A writer of tensors: memoryview(iov.iov) to write through, userdata of each piece, polling,
+    """A writer of tensors: memoryview(iov.iov) to write through, userdata for each piece, polling,
     a large ring of depth -1, memory that is never closed."""
     pieces = [data(3000 + i * 7, i) for i in range(50)]
     path = f"{tap.work}/tensors"
@@ -273,7 +273,7 @@ def C4_checkpoint_writer():
 
 @case
 def script_that_closes_nothing():
-    """3FS's example: at its end everything is left to the interpreter, which says nothing."""
+    """3FS's example leaves everything to the interpreter's exit, which must print nothing."""
     path = file("script", data(1024))
     script = """
 from hf3fs_fuse.io import make_iovec, make_ioring, register_fd, deregister_fd

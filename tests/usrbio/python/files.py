@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Mount points, registered files, lengths, links, holes, read_file()."""
+"""Mount points, registered files, file sizes, links, holes, read_file()."""
 import errno
 import os
 import tempfile

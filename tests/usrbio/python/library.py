@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which library is loaded, and what is said when there is none."""
+"""Which library is loaded, and the error if there is none."""
 import os
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def load(modules=MODULES, **settings):
 
 
 def copied(root):
-    """The modules alone, as installed: in a folder beneath the library's."""
+    """Copy the installed modules, without the library, to a directory below the library's."""
     os.mkdir(f"{root}/python")
     for name in ("hf3fs_py_usrbio.py", "hf3fs_fuse"):
         copy = shutil.copytree if os.path.isdir(f"{MODULES}/{name}") else shutil.copy
@@ -64,7 +64,7 @@ def by_its_place():
 
 @case
 def beside_the_package_of_3fs():
-    """The other modules of a package of that name stay reachable."""
+    """If 3FS's package is installed, its other modules remain importable."""
     with tempfile.TemporaryDirectory() as root:
         os.mkdir(f"{root}/hf3fs_fuse")
         for name in ("__init__", "io", "fuse"):
@@ -82,7 +82,7 @@ def beside_the_package_of_3fs():
 def none():
     need_no_other()
     with tempfile.TemporaryDirectory() as empty:
-        # A setting that leads nowhere is not passed over.
+        # A setting that names no library must not be ignored.
         for settings in ({}, {"HF3FS_LIBRARY_PATH": empty, "LD_LIBRARY_PATH": MODULES},
                          {"HF3FS_LIBRARY_PATH": f"{empty}/other.so",
                           "LD_LIBRARY_PATH": os.path.dirname(LIBRARY)}):

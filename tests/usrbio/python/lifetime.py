@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What lives how long: references, cycles, threads, children, exit."""
+"""Lifetimes: references, cycles, threads, children, exit."""
 import errno
 import gc
 import os
@@ -21,7 +21,7 @@ PAGE = 4096
 
 
 class Tag:
-    """Userdata that can be watched."""
+    """Userdata whose lifetime the test can observe."""
 
 
 @case
@@ -150,7 +150,7 @@ def thousand_cycles_hold_nothing():
         gc.collect()
         after = _held()
         eq(after[0], before[0])
-        # The allocator and threads may map some, but not one for each cycle.
+        # Some mappings of allocator and threads are allowed, but not one per cycle.
         eq(after[1] <= before[1] + 20, True)
 
 
@@ -196,7 +196,8 @@ def one_thread_prepares_another_waits():
 
 
 def prepare_when_there_is_room(ring, part, fd, userdata):
-    """A daemon frees entries in their order, so one that takes long keeps later ones in use."""
+    """Prepare a request, waiting for room: a daemon frees entries in order, so a slow one keeps
+    later ones in use."""
     while True:
         try:
             return ring.prepare(part, True, fd, 0, userdata=userdata)
@@ -269,7 +270,7 @@ def others_run_while_one_waits():
     eq(ring.wait(min_results=1, timeout=2), [])
     counter.join()
     eq(len([t for t in ticks if t < begun + 2]), 50)
-    # A look does not wait for who waits.
+    # A wait without min_results does not wait for a thread in wait().
     waiter = threading.Thread(target=lambda: ring.wait(min_results=1, timeout=1))
     waiter.start()
     time.sleep(0.1)
@@ -327,14 +328,15 @@ def children_are_told_whose_ring_it_is():
         eq(os.waitpid(pid, 0)[1], 0)
 
 
-# Of a plain directory alone a ring is the parent's alone.
+# Only in a plain directory does a ring belong to the parent alone.
 if not DAEMON:
     case(children_are_told_whose_ring_it_is)
 
 
 @case
 def forked_workers():
-    """multiprocessing's: a worker of a process that used a plain directory gets none of its own."""
+    """multiprocessing by fork: a worker cannot make rings if its parent has used a plain directory.
+    """
     path = file("worker", data(PAGE))
     script = """
 import errno, multiprocessing, sys
@@ -384,7 +386,8 @@ def children_do_not_wait_for_threads_that_stay_behind():
 
 @case
 def exit_with_everything_alive():
-    """Rings under way, a thread that waits, cycles: silent, and nothing stays published."""
+    """Exit with requests in flight, a waiting thread and cycles: prints nothing and leaves nothing
+    published."""
     path = file("exit", data(PAGE))
     script = """
 import os, sys, threading

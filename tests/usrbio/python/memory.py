@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""iovec: slices, the buffer protocol, what it refuses."""
+"""iovec: slices, the buffer protocol, and errors."""
 import copy
 import ctypes
 import errno
@@ -34,7 +34,7 @@ def slices():
 
 @case
 def no_room_for_its_pages():
-    """More than /dev/shm has: an error when it is published, and nothing stays."""
+    """More than /dev/shm has: an error when it is published, and nothing is left."""
     fs = os.statvfs("/dev/shm")
     if not fs.f_blocks:
         raise Skip("a /dev/shm with a limit")
@@ -119,7 +119,7 @@ def other_owners_of_memory():
     iov = wrap(owner)
     memoryview(iov)[0] = 1
     eq(owner[0], 1)
-    # It would move the memory away.
+    # Growing would move the memory.
     gives(BufferError, owner.extend, bytes(1000))
     doubles = (ctypes.c_double * 4)()
     eq(len(wrap(doubles)), 32)

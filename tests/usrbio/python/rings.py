@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""ioring: requests, completions, time, errors."""
+"""ioring: requests, completions, timeouts, errors."""
 import contextlib
 import ctypes
 import datetime
@@ -79,7 +79,7 @@ def the_slice_itself_comes_back():
         part = iov[:100]
         eq(ring.prepare(part, True, fd, 0).submit().wait(min_results=1)[0] is part, True)
         eq(part.userdata, None)
-        # The whole, as an object of either module.
+        # prepare() accepts a whole iovec of either module.
         eq(ring.prepare(iov, True, fd, 0).submit().wait(min_results=1)[0] is iov.iov, True)
         eq(ring.prepare(iov.iov, True, fd, 0, None).submit().wait(min_results=1)[0].result, PAGE)
 
@@ -110,7 +110,7 @@ def how_many_wait_returns():
 def ring_full():
     with registered(file("full", data(PAGE))) as fd, memory(PAGE) as shm:
         iov = io.make_iovec(shm, MOUNT)
-        # Nothing starts before there are 4.
+        # No request starts before there are 4.
         ring = io.make_ioring(MOUNT, 4, io_depth=4)
         for i in range(4):
             ring.prepare(iov[i:i + 1], True, fd, i)
@@ -134,7 +134,7 @@ def timeouts():
 
 
 class Raised(Exception):
-    """What handlers raise here."""
+    """Raised by signal handlers."""
 
 
 @case
@@ -158,7 +158,7 @@ def signals_end_a_wait():
                 pass
         finally:
             signal.signal(signal.SIGALRM, old)
-        # The next call gets completions that it had taken.
+        # The next call returns the completions that the interrupted call had taken.
         got = [ring.wait(min_results=n, timeout=5) for n in (1, 2)]
         eq([len(g) for g in got], [1, 2])
         eq(sorted(d.userdata for g in got for d in g), [0, 1, 2])
@@ -166,8 +166,8 @@ def signals_end_a_wait():
 
 @contextlib.contextmanager
 def interrupted_where_requests_end():
-    """A signal whose handler raises comes in the first call that takes a completion: Python runs
-    the handler after the call, and before its result is anybody's."""
+    """Let a signal whose handler raises arrive in the first call that takes a completion: Python
+    runs the handler after the call, before its result is stored."""
     def raises(signum, frame):
         raise Raised
 
@@ -202,7 +202,7 @@ def signals_lose_no_completion():
         done = ring.wait(min_results=2, timeout=5)
         eq([(d.userdata, d.result) for d in done], [(0, 1), (1, 2)])
         eq(ring.wait(max_results=4), [])
-    # It was closed: no request holds it.
+    # The memory was closed: no request holds it.
 
 
 @case
@@ -212,7 +212,7 @@ def signals_that_come_in_a_slice():
 
     with memory(PAGE) as shm, registered(file("slice", data(PAGE))) as fd:
         iov = io.make_iovec(shm, MOUNT)
-        # A batch that is not full starts after 60 ms, when the signal is 40 ms old.
+        # A partial batch starts after 60 ms, 40 ms after the signal.
         ring = io.make_ioring(MOUNT, 16, io_depth=-8, timeout=60)
         old = signal.signal(signal.SIGALRM, raises)
         try:
@@ -269,7 +269,7 @@ def completions_are_taken_once_wherever_it_ends():
 
 @contextlib.contextmanager
 def errors_of_c():
-    """A list of what goes to standard error, complete at the end."""
+    """Collect lines of standard error in a list, complete at the end of the block."""
     lines, kept = [], os.dup(2)
     with tempfile.TemporaryFile() as f:
         os.dup2(f.fileno(), 2)
@@ -289,7 +289,7 @@ def ring_to_which_nothing_comes():
         ring = io.make_ioring(MOUNT, 4, io_depth=4)
         ring.prepare(iov[:], True, fd, 0, userdata="one")
         with errors_of_c() as lines:
-            # Where its server says how far completions go.
+            # Forge the marker that the server writes for completions.
             ctypes.c_int32.from_address(ring.ior._ior.iov.base + 8).value = -1
             done = ring.wait(min_results=2)
             eq([(d.userdata, d.result) for d in done], [("one", -errno.EREMOTEIO)])

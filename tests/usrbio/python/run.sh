@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# run.sh plain|daemon TEST.py: a test in Python, with the modules of MODULES and the library in
+# run.sh plain|daemon TEST.py: run a test in Python, with the modules of MODULES and the library in
 # USRBIO_DIR, in a directory that PENSTOCK prepares or that the program FOREIGN mounts.
 set -u
 kind=$1
@@ -37,7 +37,7 @@ plain)
 daemon)
 	[ -x "${FOREIGN:-}" ] || skip "the daemon (libfuse3-dev)"
 	[ -w /dev/fuse ] || skip "/dev/fuse"
-	# As in mount_rig.h.
+	# mount_rig.h needs the same.
 	[ "$(id -u)" = 0 ] || skip "root, to have a /dev/shm of its own"
 	"$FOREIGN" "$dir/back" "$MOUNT" >"$dir/log" 2>&1 &
 	daemon=$!
@@ -53,11 +53,11 @@ daemon)
 	;;
 esac
 
-# The library of a sanitizer has to come before the program's own.
+# A sanitizer's library must be loaded before all others.
 if nm -D "$USRBIO_DIR/libhf3fs_api_shared.so" | grep -q __asan_init; then
 	SANITIZER=$(gcc -print-file-name=libasan.so)
 	export SANITIZER
-	# The interpreter frees little of its own at exit.
+	# The interpreter leaves most of its memory at exit.
 	ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 	export ASAN_OPTIONS
 fi

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of the modules for Python share.
+"""Shared by the tests of the Python modules.
 
-MOUNT is the directory under test, a mount of a daemon where DAEMON is set, else a plain one. What a
-case publishes there must be gone when it has ended.
+MOUNT is the directory under test: a daemon's mount if DAEMON is set, otherwise a plain directory.
+What a case publishes there must be gone at its end.
 """
 import atexit
 import contextlib
@@ -27,8 +27,8 @@ IOVS = f"{MOUNT}/3fs-virt/iovs"
 
 
 def published():
-    """Names of memory and rings; those of the daemon itself are others."""
-    # By another process: daemons take the end of a listing for the end of who made it.
+    """Return names of published memory and rings, without the daemon's own links."""
+    # List in another process: daemons take the end of a listing for the end of its process.
     names = subprocess.run(["ls", IOVS], check=True, capture_output=True, text=True).stdout
     return [name for name in names.split() if not name.startswith("submit-ios")]
 
@@ -38,7 +38,7 @@ def published_memory():
 
 
 def file(name, content=b""):
-    """A new file on the mount."""
+    """Make a file on the mount.  Return its path."""
     path = f"{work}/{name}"
     with open(path, "wb") as f:
         f.write(content)
