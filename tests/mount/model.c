@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A random checker of a file system: operations on a directory, and a model in memory of what
- * must come of them.
+ * A random checker of a file system: runs operations on a directory, and compares it with a model
+ * in memory.
  *
- *	mount-model [--seed N] [--ops N] [--trace] [--patient] [--tiers] DIR [SRC [PID]]
+ * mount-model [--seed N] [--ops N] [--trace] [--patient] [--tiers] DIR [SRC [PID]]
  *
- * With SRC, the directory that DIR passes on, all is looked at there too, and now and then a
- * burst of operations goes through SRC.  Bytes must be right when a file is opened through DIR
- * the next time; attributes and names may be STALE_MS old, which is waited for.  With --patient
- * bytes may be so, too.  With --tiers DIR is a set of tiers, which has no links, and whose files
- * may move meanwhile.
+ * SRC is the directory that the mount DIR shows.  With SRC, everything is also checked there, and
+ * sometimes a burst of operations goes through SRC.  After a burst, bytes must be right when a file
+ * is next opened through DIR; attributes and names may be STALE_MS old, so the checker waits.  With
+ * --patient it also waits for bytes.  With --tiers DIR is a set of tiers, which has no links, and
+ * whose files may move at any time.
  *
- * A seed gives the same operations each time.  The dice and the model alone choose them: the
- * clock has no part in it.  Without --seed there are two rounds, one of a fixed seed and one of
- * a random one.  PST_SOAK=1 makes them long.
+ * A seed gives the same operations each time: only the random numbers and the model choose them,
+ * not the clock.  Without --seed there are two rounds, one with a fixed seed and one with a random
+ * one.  PST_SOAK=1 makes them long.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -28,8 +28,8 @@
 
 #define OPS 2000u
 #define OPS_SOAK 100000u
-#define LOOK_EVERY 400u  /* operations: all is looked at */
-#define BURST_EVERY 500u /* operations; at most BURSTS of them, for each is waited */
+#define LOOK_EVERY 400u  /* operations between two checks of everything */
+#define BURST_EVERY 500u /* operations between two bursts */
 #define BURSTS 16u
 #define BURST_LEN 25u
 #define STALE_MS 1200u
@@ -89,7 +89,7 @@ bool one_in(unsigned n)
 
 /* --------------------------------------------------------------- verdicts */
 
-/* Names are told as C has them, and a long row of one letter by its length. */
+/* Print a name with C's escapes; abbreviate a long run of one letter by its length. */
 static void print_plain(const char *s)
 {
 	for (; *s; s++) {
@@ -164,7 +164,7 @@ const char *full(enum view view, const char *path)
 	return p;
 }
 
-/* A row of names, which may lead through files and links, or nowhere. */
+/* Make a path of several names, which may lead through files and links, or nowhere. */
 static void any_path(char ret[TREE_PATH])
 {
 	unsigned parts = 1 + below(4), at = 0;
@@ -222,7 +222,7 @@ bool some_file(char ret[TREE_PATH])
 
 /* ------------------------------------------------------------------ times */
 
-/* File systems take the time of the last tick. */
+/* Return the kernel's coarse clock, which file systems use. */
 struct timespec time_before(void)
 {
 	struct timespec ts;
@@ -257,7 +257,8 @@ static void do_deed(unsigned kinds)
 	}
 }
 
-/* Operations through the source, and what the mount may know of them at once and a while later. */
+/* Run operations through the source; then check what the mount must know at once and after a
+ * wait. */
 static void burst(void)
 {
 	unsigned kinds = one_in(2) ? DEED_BYTES : DEED_NAMES | DEED_ATTRS;
@@ -285,7 +286,7 @@ static void look(void)
 		check_all(VIEW_SOURCE);
 }
 
-/* Operations that the file system does not have are left out. */
+/* Find out which operations the file system lacks, to leave them out. */
 static void probe(void)
 {
 	int fd = open(full(VIEW_SOURCE, "probe"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -313,13 +314,13 @@ static void begin(void)
 	model.base[VIEW_MOUNT] = bases[VIEW_MOUNT];
 	model.base[VIEW_SOURCE] = bases[VIEW_SOURCE];
 	probe();
-	rings_end(); /* of a round that failed */
+	rings_end(); /* after a failed round */
 	if (rings_begin(bases[VIEW_MOUNT]) && !had_rings) {
 		had_rings = true;
-		/* The library keeps the mount's folder of links open. */
+		/* The library keeps 3fs-virt/iovs of the mount open. */
 		t_fds_at_start++;
 	}
-	tree_done(); /* likewise */
+	tree_done(); /* after a failed round */
 	tree_init();
 }
 

@@ -9,7 +9,7 @@
 
 #define MODEL_HANDLES 12u
 
-/* Kinds of operations: those of a burst through the source are of one kind. */
+/* Kinds of operations.  A burst through the source has only one kind. */
 enum { DEED_NAMES = 1, DEED_BYTES = 2, DEED_ATTRS = 4, DEED_LOOKS = 8 };
 
 enum view { VIEW_MOUNT, VIEW_SOURCE };
@@ -18,14 +18,14 @@ struct handle {
 	int fd; /* -1: unused */
 	int flags;
 	struct node *node;
-	uint8_t *map; /* TREE_FILE bytes of it, or NULL */
+	uint8_t *map; /* a mapping of TREE_FILE bytes, or NULL */
 };
 
 struct model {
-	const char *base[2]; /* the tree's root through mount and source; the same without source */
+	const char *base[2]; /* the tree's root through mount and source; equal without a source */
 	bool has_source;
-	enum view view; /* what operations go through */
-	unsigned burst; /* DEED_*, or 0: operations go through the mount */
+	enum view view; /* where operations go */
+	unsigned burst; /* DEED_* during a burst through the source; else 0 */
 	bool has_xattrs, has_zero_range, has_punch;
 	bool tiers; /* the directory is a set of tiers: see refuses() in model_names.c */
 	struct handle handles[MODEL_HANDLES];
@@ -36,28 +36,29 @@ extern struct model model;
 /* ------------------------------------------------------------------- dice */
 
 uint64_t dice(void);
-/* 0 .. n - 1 */
+/* Return a random number from 0 to n - 1. */
 unsigned below(size_t n);
 bool one_in(unsigned n);
 
 /* --------------------------------------------------------------- verdicts */
 
-/* The operation under way, for the report. */
+/* Note the current operation for the report. */
 void deed_is(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Something is not as it should be: report and end. */
+/* Report a difference and end. */
 _Noreturn void differs(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Did it succeed?  It must have ended with that errno, or 0. */
+/* Check that a call ended with the errno should, or succeeded for 0.  Return true if it
+ * succeeded. */
 bool ended(long result, int should);
-/* Check the result, where the order of the kernel's checks decides between two errors. */
+/* As ended(), for two possible errors: the order of the kernel's checks may differ. */
 bool ended_either(long result, int should, int or_else);
 
 /* ------------------------------------------------------------------ paths */
 
-/* The path in a view; good until the third call after it. */
+/* Return the path in a view; valid until three more calls. */
 const char *full(enum view view, const char *path);
-/* Some path: mostly of something that is there. */
+/* Pick a path, usually of something that exists. */
 void some_path(bool there, char ret[TREE_PATH]);
-/* The path of some file that has a name; false if there is none. */
+/* Pick the path of a file that has a name.  Return false if there is none. */
 bool some_file(char ret[TREE_PATH]);
 
 /* ------------------------------------------------------------------ files */
@@ -66,21 +67,21 @@ struct range {
 	size_t off, len;
 };
 
-/* Around what is there, most of them short; off + len <= TREE_FILE. */
+/* Pick a range in or around the file's bytes, usually a short one; off + len <= TREE_FILE. */
 struct range some_range(const struct node *node);
-/* So much of it is there. */
+/* Return how many bytes of the range the file has. */
 size_t range_have(const struct node *node, struct range r);
 
-/* The bytes that were read must be those of the model, from off on. */
+/* Compare bytes that were read at off with the model. */
 void compare(const struct node *node, size_t off, const uint8_t *got, size_t len);
-/* These bytes are in the file now. */
+/* Put written bytes into the model. */
 void written(struct node *node, struct range r, const uint8_t *bytes, struct timespec before);
 
-/* Return an open file; open one if none is open.  Return NULL if there is no file. */
+/* Pick an open file; open one if none is open.  Return NULL if there is no file. */
 struct handle *some_handle(void);
 bool handle_reads(const struct handle *h);
 bool handle_writes(const struct handle *h);
-/* An operation on an open file, with what led to the model's expectation. */
+/* Note an operation on an open file for the report, with the model's state of the file. */
 void deed_on(const char *verb, const struct handle *h, struct range r);
 
 struct handle *handle_add(int fd, int flags, struct node *node);
@@ -89,7 +90,7 @@ void handles_close(void);
 
 /* ------------------------------------------------------------------ times */
 
-/* From now on; before the operation. */
+/* Return the earliest modification time of an operation; call this before it. */
 struct timespec time_before(void);
 void time_since(struct node *node, struct timespec before);
 
@@ -98,7 +99,7 @@ void time_since(struct node *node, struct timespec before);
 void check_stat(const struct stat *st, struct node *node, enum view view);
 /* Check all bytes of a file, from its beginning to past its end. */
 void check_bytes(int fd, const struct node *node);
-/* Names, attributes and bytes of the whole tree. */
+/* Check names, attributes and bytes of the whole tree. */
 void check_all(enum view view);
 /* Open each file again and check its bytes. */
 void check_files(enum view view);
@@ -130,7 +131,7 @@ void deed_map_read(void);
 void deed_direct(void);
 void deed_source_read(void);
 
-/* Rings of the mount that dir lies on, if it has some. */
+/* Set up rings of the mount on which dir lies.  Return false if it has none. */
 bool rings_begin(const char *dir);
 void rings_end(void);
 void deed_ring_read(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on attributes, and those that only look. */
+/* Operations on attributes, and operations that change nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "bytes.h"
 #include "model.h"
 
-/* Some path and where it leads, links followed or not; false if the operation is left out. */
+/* Pick a path and find where it leads, with or without following links.  Return false to leave
+ * the operation out. */
 static bool somewhere(char path[TREE_PATH], bool follow, struct place *at, int *ret_error)
 {
 	some_path(true, path);
@@ -22,7 +23,7 @@ static bool somewhere(char path[TREE_PATH], bool follow, struct place *at, int *
 
 /* -------------------------------------------------------- mode and times */
 
-/* A file that is its user's to read and write, so that others than root may run this. */
+/* Pick a mode that lets the owner read and write, so that users other than root can run this. */
 static mode_t some_mode(const struct node *node)
 {
 	return node->kind == NODE_DIR ? 0700 | (mode_t)below(0100) : 0600 | (mode_t)below(0200);
@@ -63,7 +64,7 @@ void deed_utimens(void)
 		return;
 	if (!omit) {
 		at.node->mtime = t[1];
-		/* A move of a file changes its directory. */
+		/* In a set of tiers, the move of a file changes its directory's time. */
 		at.node->time = model.tiers && at.node->kind == NODE_DIR ? TIME_ANY : TIME_SET;
 	}
 	if (!ended(stat(full(model.view, path), &st), 0))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on the bytes of files, most of them through files that stay open for a while. */
+/* Operations on bytes of files, usually through files that stay open for several operations. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -13,7 +13,7 @@
 #include "model.h"
 
 #define PAGE 4096u
-#define SECTOR 4096u /* an alignment that O_DIRECT accepts everywhere */
+#define SECTOR 4096u /* an alignment that O_DIRECT accepts on each file system */
 
 static uint8_t buf[TREE_FILE + PAGE] __attribute__((aligned(SECTOR)));
 
@@ -57,7 +57,7 @@ struct handle *handle_add(int fd, int flags, struct node *node)
 	return h;
 }
 
-/* Unmap first: some file systems write mapped bytes when the file is closed. */
+/* Close a file.  Unmap it first: some file systems write mapped bytes when the file is closed. */
 void handle_close(struct handle *h)
 {
 	if (h->map)
@@ -110,7 +110,7 @@ bool handle_writes(const struct handle *h)
 	return (h->flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* Which file it is, for the report. */
+/* Return a file's path for the report. */
 static const char *name_of(const struct node *node)
 {
 	static char path[TREE_PATH];
@@ -131,7 +131,7 @@ void deed_on(const char *verb, const struct handle *h, struct range r)
 		h->map ? ", mapped" : "");
 }
 
-/* Leave out O_TRUNC and O_APPEND at times: then any open file will do. */
+/* Open a file again, sometimes with O_TRUNC or O_APPEND; without these, any open file will do. */
 void deed_reopen(void)
 {
 	int flags = O_RDWR | (one_in(3) ? O_TRUNC : 0) | (one_in(3) ? O_APPEND : 0), fd;
@@ -186,7 +186,7 @@ size_t range_have(const struct node *node, struct range r)
 	return r.off >= node->size ? 0 : node->size - r.off < r.len ? node->size - r.off : r.len;
 }
 
-/* Sharpens its eye by what the buffer held before. */
+/* Read and compare; fill the buffer with other bytes first. */
 static void read_and_compare(int fd, const struct node *node, struct range r)
 {
 	ssize_t n;
@@ -239,7 +239,7 @@ static void write_range(struct handle *h, struct range r)
 		return;
 	if ((size_t)n != r.len)
 		differs("%zd bytes were written and not %zu", n, r.len);
-	/* Linux appends then, whatever the offset. */
+	/* Linux appends even with pwrite(2). */
 	if (h->flags & O_APPEND)
 		r.off = h->node->size;
 	written(h->node, r, buf, before);
@@ -259,7 +259,7 @@ void deed_pwrite(void)
 	write_range(h, r);
 }
 
-/* By write(2) of a file that is opened to append. */
+/* Append by write(2) to a file that was opened with O_APPEND. */
 void deed_append(void)
 {
 	struct timespec before;
@@ -362,7 +362,7 @@ void deed_fallocate(void)
 	if (!handle_writes(h))
 		should = EBADF;
 	else if (h->flags & O_APPEND && mode & ~FALLOC_FL_KEEP_SIZE)
-		should = 0; /* only files that are marked so refuse it */
+		should = 0; /* only immutable and append-only files refuse it */
 	if (!ended(fallocate(h->fd, mode, (off_t)r.off, (off_t)r.len), should))
 		return;
 	if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
@@ -391,7 +391,7 @@ void deed_copy(void)
 	int should;
 	ssize_t n;
 
-	/* The second may have been opened in the place of the first. */
+	/* Opening the second file may have closed the first. */
 	if (!out || in->fd < 0 || !handle_reads(in) || !handle_writes(out) || out->flags & O_APPEND)
 		return;
 	r = some_range(in->node);
@@ -432,7 +432,8 @@ static bool is_zero(const struct node *node, size_t from, size_t to)
 	return true;
 }
 
-/* Holes are where the file system says; all that is known is that they read as zeros. */
+/* Check SEEK_DATA and SEEK_HOLE.  The file system chooses the holes; the model only knows that
+ * they read as zeros. */
 void deed_seek(void)
 {
 	struct handle *h = some_handle();
@@ -459,7 +460,7 @@ void deed_seek(void)
 
 /* ----------------------------------------------------------- mapped files */
 
-/* Map as much as the file may grow to; touch only bytes within the file. */
+/* Map as much as the file may grow to, and touch only bytes within the file. */
 void deed_map(void)
 {
 	struct handle *h = some_handle();
@@ -496,8 +497,8 @@ static struct range some_part(const struct node *node)
 }
 
 /*
- * Seen by pread() at once; by others when it is written back.  msync() does that and waits for the
- * disk too, which takes milliseconds there.
+ * Write to a mapping.  pread() sees the bytes at once, other views after writeback.  msync() would
+ * also wait for the disk, which takes milliseconds.
  */
 void deed_map_write(void)
 {
@@ -523,7 +524,7 @@ void deed_map_write(void)
 	read_and_compare(h->fd, h->node, some_part(h->node));
 }
 
-/* Every byte, and the zeros from the end to the end of its page. */
+/* Compare every mapped byte, and expect zeros from the file's end to the end of its page. */
 void deed_map_read(void)
 {
 	struct handle *h = some_mapped();
@@ -556,14 +557,14 @@ void deed_direct(void)
 		at.node->size);
 	fd = open(full(model.view, path), O_RDONLY | O_DIRECT | O_CLOEXEC);
 	if (fd < 0 && errno == EINVAL)
-		return; /* there is none here */
+		return; /* the file system lacks O_DIRECT */
 	if (!ended(fd, 0))
 		return;
 	read_and_compare(fd, at.node, r);
 	(void)close(fd);
 }
 
-/* Bytes that were written through the mount are in the source at once. */
+/* Check that bytes written through the mount are in the source at once. */
 void deed_source_read(void)
 {
 	char path[TREE_PATH];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Is everything as the model has it? */
+/* Compare everything with the model. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -156,7 +156,7 @@ static const char *word(enum view view)
 				    : " in the source";
 }
 
-/* A directory and what is in it, or files alone. */
+/* Compare a directory and its contents, or only files. */
 static void check_dir(struct node *dir, const char *path, enum view view, bool files_only)
 {
 	char below_path[TREE_PATH];

@@ -8,7 +8,7 @@
 
 #include "model.h"
 
-#define UMASK 022u /* model.c sets it */
+#define UMASK 022u /* set by model.c */
 
 static bool is_full(void)
 {
@@ -26,14 +26,14 @@ static int some_flags(void)
 		flags |= O_CREAT | (one_in(3) ? O_EXCL : 0);
 	else if (one_in(20))
 		flags |= O_DIRECTORY;
-	/* Leave out O_TRUNC without the right to write, whose effect is not specified. */
+	/* O_TRUNC only with the right to write: otherwise its effect is unspecified. */
 	if (one_in(4) && flags & O_ACCMODE)
 		flags |= O_TRUNC;
 	if (one_in(5))
 		flags |= O_APPEND;
 	if (one_in(10) && !(flags & O_DIRECTORY))
 		flags |= O_NOFOLLOW;
-	if (model.burst) /* of names: no bytes are changed */
+	if (model.burst) /* a burst of operations on names must not change bytes */
 		flags = (flags & ~(O_TRUNC | O_DIRECTORY)) | O_CREAT | O_EXCL;
 	if (is_full())
 		flags &= ~(O_CREAT | O_EXCL);
@@ -104,7 +104,7 @@ void deed_open(void)
 
 /* -------------------------------------------------------- one name */
 
-/* Find the node that path leads to.  Return false to leave the operation out. */
+/* Find the node that a path leads to.  Return false to leave the operation out. */
 static bool find(const char *path, struct place *at, int *ret_error)
 {
 	*ret_error = tree_walk(path, false, at);
@@ -252,7 +252,8 @@ void deed_link(void)
 	time_since(new.dir, before);
 }
 
-/* Of two places whose folders are there; *or_else where the order of checks may differ. */
+/* Return the error of renaming between two places in existing directories.  *or_else: another
+ * error, if the order of checks may differ. */
 static int rename_error(const struct place *old, const struct place *new, unsigned flags,
 			int *or_else)
 {
@@ -279,8 +280,8 @@ static int rename_error(const struct place *old, const struct place *new, unsign
 }
 
 /*
- * What a set of tiers says to a rename that other file systems do; *or_else where files that move
- * decide between two.
+ * Return the error of a set of tiers, which refuses some renames.  *or_else: another result, if it
+ * depends on where files have moved.
  */
 static int refuses(const struct place *old, const struct place *new, unsigned flags, int r,
 		   int *or_else)
@@ -293,7 +294,7 @@ static int refuses(const struct place *old, const struct place *new, unsigned fl
 		*or_else = r ? r : EXDEV;
 		return EXDEV;
 	}
-	/* The two files may lie on different roots. */
+	/* The two files may be on different roots. */
 	if (!r && new->node &&new->node->kind == NODE_FILE)
 		*or_else = EXDEV;
 	return r;
@@ -305,7 +306,7 @@ static void renamed(struct place *old, struct place *new, unsigned flags)
 
 	if (a == b)
 		return;
-	/* Neither may go meanwhile. */
+	/* Keep both nodes during the exchange. */
 	a->handles++;
 	if (b)
 		b->handles++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on the bytes of files by rings, where the directory has them. */
+/* Operations on bytes of files by rings, if the directory has them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 static struct {
 	bool there;
-	struct hf3fs_iov iov; /* TREE_FILE bytes for each request of a batch */
+	struct hf3fs_iov iov; /* TREE_FILE bytes per request of a batch */
 	struct hf3fs_ior ior[2];
 } rings;
 
@@ -57,7 +57,7 @@ static uint8_t *place(unsigned i)
 	return rings.iov.base + (size_t)i * TREE_FILE;
 }
 
-/* Some of the requests of a batch, and what came of them. */
+/* Requests of a batch, and their results. */
 struct requests {
 	unsigned nr;
 	struct range r[BATCH];
@@ -71,7 +71,8 @@ static void some_requests(struct requests *b, const struct node *node)
 		b->r[i] = some_range(node);
 }
 
-/* False when the first is refused: the descriptor is not open for that. */
+/* Submit a batch.  Return false if the first request is refused because of the descriptor's
+ * mode. */
 static bool submit(struct requests *b, unsigned way, int fd)
 {
 	struct timespec until = { .tv_sec = time(NULL) + WAIT_S };
@@ -137,7 +138,7 @@ void deed_ring_read(void)
 	}
 }
 
-/* At their offsets, whatever O_APPEND says; those that overlap, in their order. */
+/* Write at given offsets, which O_APPEND does not change; overlapping writes in order. */
 void deed_ring_write(void)
 {
 	struct handle *h = some_handle();
@@ -162,7 +163,7 @@ void deed_ring_write(void)
 				b.r[i].len, b.r[i].off, (long long)b.result[i]);
 		written(h->node, b.r[i], place(i), before);
 	}
-	/* If the kernel caches bytes, mappings know of a new end from here on. */
+	/* If the kernel caches bytes, stat() and mappings know the new size from here on. */
 	if (fstat(h->fd, &st) < 0 || (size_t)st.st_size != h->node->size)
 		differs("the size is %lld and should be %zu", (long long)st.st_size, h->node->size);
 }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the cases of a mount share.  A program of them is called as
+ * Shared by the cases of a mount.  A program of cases is run as
  *
- *	test-NAME DIR [SRC [PID]]
+ * test-NAME DIR [SRC [PID]]
  *
- * DIR is the mount, SRC the directory that it passes on and PID its daemon.  Without SRC, or with
- * the same directory as both, the cases are about the file system itself: they must pass there.
+ * DIR is the mount, SRC the directory that it shows, and PID its daemon.  Without SRC, or with one
+ * directory as both, the cases test the file system itself, and must pass there too.
  *
- *	static void unlinked(void)
- *	{
- *		int fd = case_file("name", 0644, "text");
- *		...
- *		case_close(fd);
- *	}
- *	int main(int argc, char **argv)
- *	{
- *		case_init(argc, argv);
- *		CASE(unlinked);
- *		return case_done();
- *	}
+ * 	static void unlinked(void)
+ * 	{
+ * 		int fd = case_file("name", 0644, "text");
+ * 		...
+ * 		case_close(fd);
+ * 	}
+ * 	int main(int argc, char **argv)
+ * 	{
+ * 		case_init(argc, argv);
+ * 		CASE(unlinked);
+ * 		return case_done();
+ * 	}
  *
- * Each case has a directory of its own, empty and open to every user.
+ * Each case has a new directory, empty and open to every user.
  */
 #ifndef PST_TESTS_MOUNT_CASE_H
 #define PST_TESTS_MOUNT_CASE_H
@@ -40,19 +40,19 @@
 #define CASE_NOBODY 65534
 #define CASE_GROUP 12345
 
-/* Descriptors that a daemon may open for itself meanwhile. */
-#define CASE_FDS_MORE 40u /* pipes of its threads, and what else it begins with */
+/* Descriptors that a daemon may open itself during the cases. */
+#define CASE_FDS_MORE 40u /* pipes of its threads, among others */
 
 static const char *case_dir, *case_src;
 static pid_t case_pid;
-static unsigned case_fds; /* of the daemon, before the cases */
+static unsigned case_fds; /* descriptors of the daemon before the cases */
 
-/* Of the case that runs. */
+/* Directory of the current case, through mount and source. */
 static char case_here[PATH_MAX], case_there[PATH_MAX];
 
 #define CASE(fn) case_run(#fn, fn)
 
-/* A call that must succeed; its result. */
+/* Make a call that must succeed; the value is its result. */
 #define CASE_OK(call)                                                        \
 	({                                                                   \
 		__auto_type _r = (call);                                     \
@@ -60,7 +60,7 @@ static char case_here[PATH_MAX], case_there[PATH_MAX];
 			T_FAIL("%s gave %s", #call, strerrorname_np(errno)); \
 		_r;                                                          \
 	})
-/* The call must fail with this errno, or succeed if it is 0. */
+/* Make a call that must fail with this errno, or succeed if that is 0. */
 #define CASE_GIVES(call, error)                                                      \
 	do {                                                                         \
 		long _is = (long)(call) < 0 ? errno : 0;                             \
@@ -71,7 +71,7 @@ static char case_here[PATH_MAX], case_there[PATH_MAX];
 
 /* ------------------------------------------------------------------ paths */
 
-/* Through the mount, and in the source; good until the fourth call after it. */
+/* Return the path through mount or source; valid until four more calls. */
 static inline const char *case_path(const char *dir, const char *name)
 {
 	static char path[4][PATH_MAX];
@@ -99,7 +99,7 @@ static inline void case_close(int fd)
 	CASE_OK(close(fd));
 }
 
-/* A new one, open to read and write, with that mode and text. */
+/* Make a new file with that mode and text, open for reading and writing. */
 static inline int case_file(const char *name, mode_t mode, const char *text)
 {
 	int fd = CASE_OK(open(at(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
@@ -114,7 +114,7 @@ static inline void case_make(const char *name, mode_t mode, const char *text)
 	case_close(case_file(name, mode, text));
 }
 
-/* It must hold the text. */
+/* Check that a file holds the text. */
 static inline void case_holds(const char *path, const char *text)
 {
 	char is[4096];
@@ -156,7 +156,7 @@ static inline void need_root(void)
 		T_SKIP("root, to become another user");
 }
 
-/* In a child: become another user, with one more group. */
+/* In a child: become another user with one supplementary group. */
 static inline void become(uid_t uid, gid_t gid, gid_t more)
 {
 	gid_t groups[1] = { more };
@@ -164,7 +164,7 @@ static inline void become(uid_t uid, gid_t gid, gid_t more)
 	T_EQ(setgroups(more ? 1 : 0, groups), 0);
 	T_EQ(setresgid(gid, gid, gid), 0);
 	T_EQ(setresuid(uid, uid, uid), 0);
-	/* The kernel clears it when the user changes. */
+	/* Set it again: the kernel clears it when the user changes. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
@@ -175,7 +175,7 @@ static inline void become_nobody(void)
 
 /* -------------------------------------------------------------- two at once */
 
-/* A gate between processes: one waits at it until the other has opened it. */
+/* A gate between processes: one waits at it until another opens it. */
 struct gate {
 	int fd[2];
 };
@@ -235,8 +235,8 @@ static inline unsigned case_daemon_fds(void)
 }
 
 /*
- * The kernel, and the daemon with it, forgets removed files and unused names after some time.
- * Files with cached bytes are kept.
+ * Check that the daemon has closed its descriptors.  The kernel forgets removed files and unused
+ * names after some time, but keeps files with cached bytes.
  */
 static void daemon_keeps_no_descriptors(void)
 {
@@ -275,11 +275,11 @@ static inline void case_init(int argc, char **argv)
 	case_pid = argc > 3 ? (pid_t)atoi(argv[3]) : 0;
 	case_fds = case_pid ? case_daemon_fds() : 0;
 	(void)umask(022);
-	/* A case that waits for ever fails. */
+	/* A write to a closed pipe must fail, not kill. */
 	(void)signal(SIGPIPE, SIG_IGN);
 }
 
-/* With the mode of /tmp, except for the bit that protects names. */
+/* Run a case in a new directory with mode 0777. */
 static inline void case_run(const char *name, void (*fn)(void))
 {
 	(void)snprintf(case_here, sizeof(case_here), "%s/%s", case_dir, name);

@@ -2,10 +2,10 @@
 /*
  * mount-ringer DIR NAME READS [UID [write]]
  *
- * A program with a ring on a mount, as that user: READS reads of the first 4096 bytes of NAME, or
- * writes of the letter r, and one more of a file that it has not opened, which must fail.  It says
- * "done" and keeps ring and buffer until its standard input ends.  A failure is a sentence on
- * standard output, and status 1.
+ * A program with a ring on a mount, as that user: makes READS reads of the first 4096 bytes of
+ * NAME, or writes of the letter r, and one more request on a file that it has not opened, which
+ * must fail.  It prints "done" and keeps ring and buffer until its standard input ends.  A failure
+ * is printed to standard output, with status 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static void become(uid_t uid)
 		fail("setuid", errno);
 }
 
-/* What the request ended with. */
+/* Execute a request and return its result. */
 static int64_t request(int fd, bool strange)
 {
 	struct usrbio_ring at;
@@ -47,7 +47,7 @@ static int64_t request(int fd, bool strange)
 
 	if (r < 0)
 		fail("prep", r);
-	/* The library would not put that there. */
+	/* Change the file's number in the ring: the library would refuse it. */
 	if (strange && usrbio_ring_at(ior.iov.base, ior.iov.size, &at) == 0)
 		at.args[r].file ^= UINT64_C(1) << 40;
 	r = hf3fs_submit_ios(&ior);

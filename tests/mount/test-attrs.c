@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attributes: modes, times, extended ones and access control lists. */
+/* Attributes: modes, times, extended attributes and access control lists. */
 #include <endian.h>
 #include <linux/limits.h>
 #include <sys/sysmacros.h>
@@ -55,7 +55,7 @@ static void all_bits(void)
 	case_close(fd);
 }
 
-/* A file that nobody may read is its maker's, who has it open. */
+/* The creator of a file with mode 0 can use the open descriptor. */
 static void made_without_rights(void)
 {
 	int fd = CASE_OK(open(at("file"), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0));
@@ -150,7 +150,7 @@ static void writing_sets_times(void)
 	T_EQ(pwrite(fd, "x", 1, 0), 1);
 	T_CHECK(case_fstat(fd).st_mtim.tv_sec > 1000000000);
 	T_CHECK(case_stat(at_source("file")).st_mtim.tv_sec > 1000000000);
-	/* Times that are set while the file is open survive its closing. */
+	/* Times set while the file is open survive its close. */
 	T_EQ(futimens(fd, (struct timespec[]){ { 1, 2 }, { 3, 4 } }), 0);
 	case_close(fd);
 	times_are("file", 1, 2, 3, 4);
@@ -172,7 +172,7 @@ static void statx_says_the_same(void)
 	T_EQ(x.stx_ino, st.st_ino);
 	T_EQ(makedev(x.stx_dev_major, x.stx_dev_minor), st.st_dev);
 	T_EQ(statx(AT_FDCWD, at_source("file"), 0, STATX_BTIME, &y), 0);
-	/* When it was made need not be told. */
+	/* The birth time may be missing. */
 	if (x.stx_mask & y.stx_mask & STATX_BTIME) {
 		T_EQ(x.stx_btime.tv_sec, y.stx_btime.tv_sec);
 		T_EQ(x.stx_btime.tv_nsec, y.stx_btime.tv_nsec);
@@ -199,7 +199,7 @@ static void xattr_values(void)
 	T_EQ(getxattr(at("file"), "user.a", buf, sizeof(buf)), 7);
 	T_EQ(memcmp(buf, "one\0two", 7), 0);
 	T_EQ(getxattr(at_source("file"), "user.a", buf, sizeof(buf)), 7);
-	/* First with too little room, then with enough. */
+	/* A buffer that is too small, then one that fits. */
 	CASE_GIVES(getxattr(at("file"), "user.a", buf, 6), ERANGE);
 	T_EQ(getxattr(at("file"), "user.a", NULL, 0), 7);
 	T_EQ(setxattr(at("file"), "user.empty", "", 0, 0), 0);
@@ -219,7 +219,7 @@ static void xattr_values(void)
 	case_close(fd);
 }
 
-/* Is the name in a list of names? */
+/* Return true if a list of names contains the name. */
 static bool lists(const char *list, ssize_t len, const char *name)
 {
 	for (const char *p = list; p < list + len; p += strlen(p) + 1)
@@ -251,7 +251,7 @@ static void xattr_lists(void)
 	T_CHECK(lists(list, CASE_OK(listxattr(at("dir"), list, sizeof(list))), "user.a"));
 }
 
-/* The errno of a call, or 0. */
+/* Return the errno of a call, or 0. */
 static int error_of(int r)
 {
 	return r < 0 ? errno : 0;
@@ -264,7 +264,7 @@ static void xattr_limits(void)
 
 	need_xattrs();
 	CASE_GIVES(setxattr(at("file"), "user.a", value, XATTR_SIZE_MAX + 1, 0), E2BIG);
-	/* ext4 has a block for all of them, xfs takes the largest. */
+	/* ext4 has one block for all values; xfs accepts the largest value. */
 	should = error_of(setxattr(at_source("file"), "user.a", value, XATTR_SIZE_MAX, 0));
 	T_EQ(error_of(setxattr(at("file"), "user.b", value, XATTR_SIZE_MAX, 0)), should);
 	T_EQ(setxattr(at("file"), "user.c", value, 2000, 0), 0);
@@ -364,7 +364,7 @@ static void acls_are_kept(void)
 	T_EQ(getxattr(at("file"), ACCESS_ACL, &b, sizeof(b)), sizeof(b));
 	T_EQ(memcmp(&a, &b, sizeof(a)), 0);
 	T_EQ(getxattr(at_source("file"), ACCESS_ACL, &b, sizeof(b)), sizeof(b));
-	/* The group's bits are the mask, in both directions. */
+	/* The group's bits of the mode are the mask, in both directions. */
 	T_EQ(case_mode(at("file")), 0760);
 	T_EQ(chmod(at("file"), 0740), 0);
 	T_EQ(getxattr(at("file"), ACCESS_ACL, &b, sizeof(b)), sizeof(b));
@@ -409,14 +409,14 @@ static void acls_are_inherited(void)
 	T_EQ(mkdir(at("dir"), 0755), 0);
 	T_EQ(setxattr(at("dir"), DEFAULT_ACL, &a, sizeof(a), 0), 0);
 	(void)umask(077);
-	/* If there is a default ACL, the umask is not used. */
+	/* With a default ACL, the umask is not applied. */
 	case_close(CASE_OK(open(at("dir/file"), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)));
 	T_EQ(case_mode(at("dir/file")), 0660);
 	T_EQ(getxattr(at("dir/file"), ACCESS_ACL, &b, sizeof(b)), sizeof(b));
 	T_EQ(le16toh(b.e[1].perm), 6);
 	T_EQ(le32toh(b.e[1].id), CASE_NOBODY);
 	T_EQ(le16toh(b.e[3].perm), 6);
-	/* What is asked for is the most. */
+	/* The requested mode limits the rights. */
 	case_close(CASE_OK(open(at("dir/private"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)));
 	T_EQ(case_mode(at("dir/private")), 0600);
 	T_EQ(mkdir(at("dir/dir"), 0777), 0);
@@ -425,7 +425,7 @@ static void acls_are_inherited(void)
 	T_EQ(memcmp(&a, &b, sizeof(a)), 0);
 	T_EQ(mkfifo(at("dir/fifo"), 0666), 0);
 	T_EQ(case_mode(at("dir/fifo")), 0660);
-	/* And elsewhere it has. */
+	/* Without a default ACL, the umask is applied. */
 	case_close(CASE_OK(open(at("file"), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)));
 	T_EQ(case_mode(at("file")), 0600);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Directories: large ones, places in them, and how they are moved. */
+/* Directories: large ones, positions, and moves. */
 #include "mount_case.h"
 
 #define MANY (getenv("PST_SOAK") ? 100000u : 10000u)
 #define SOME 5000u
 
-/* Files of these numbers as names, through the mount or in the source. */
+/* Make files whose names are numbers, through mount or source. */
 static void make_files(const char *dir, unsigned nr)
 {
 	char name[16];
@@ -39,7 +39,7 @@ static DIR *open_dir(const char *dir)
 	return d;
 }
 
-/* The number of a name, or -1 for the dots. */
+/* Return the number of a name; -1 for "." and "..". */
 static long number_of(const struct dirent *e)
 {
 	char *end;
@@ -52,7 +52,7 @@ static long number_of(const struct dirent *e)
 	return n;
 }
 
-/* Read on; marks what is seen, which must not have been. */
+/* Read further entries and mark each as seen; none may be seen twice. */
 static unsigned list(DIR *d, uint8_t *seen, unsigned nr, unsigned at_most)
 {
 	struct dirent *e;
@@ -79,11 +79,11 @@ static void many_entries(void)
 	DIR *d;
 
 	T_CHECK(seen);
-	/* Made by the source: it is reading that is looked at. */
+	/* Make the files in the source: this case tests reading. */
 	make_files(case_there, MANY);
 	d = open_dir(case_here);
 	T_EQ(list(d, seen, MANY, MANY + 1), MANY);
-	/* Once more, from the beginning. */
+	/* Read again from the beginning. */
 	rewinddir(d);
 	memset(seen, 0, MANY);
 	T_EQ(list(d, seen, MANY, MANY + 1), MANY);
@@ -100,7 +100,7 @@ static void entries_are_seen_when_made(void)
 	make_files(case_here, SOME);
 	d = open_dir(case_here);
 	T_EQ(list(d, seen, SOME, SOME + 1), SOME);
-	/* What rewinddir() is for. */
+	/* After rewinddir(), removed names must not be listed. */
 	remove_files(case_here, 10, 20);
 	rewinddir(d);
 	memset(seen, 0, sizeof(seen));
@@ -113,7 +113,7 @@ static void entries_are_seen_when_made(void)
 	(void)closedir(d);
 }
 
-/* Back to each of some places, in no order: the same names follow. */
+/* Seek to positions in random order: the same names must follow. */
 static void places(void)
 {
 	static char names[SOME + 2][16];
@@ -146,7 +146,7 @@ static void places(void)
 	(void)closedir(d);
 }
 
-/* Names that are removed meanwhile may be listed or not; every other name is listed once. */
+/* Names removed during a listing may be listed or not; each other name is listed once. */
 static void removed_while_listed(void)
 {
 	static uint8_t seen[SOME], gone[SOME];
@@ -162,7 +162,7 @@ static void removed_while_listed(void)
 		if (!now)
 			break;
 		got += now;
-		/* Some that were listed, and some that were not. */
+		/* Remove some that were listed, and some that were not. */
 		for (unsigned i = 0; i < SOME && (nr_old < 20 || nr_new < 5); i++) {
 			if (gone[i] || (seen[i] ? nr_old >= 20 : nr_new >= 5))
 				continue;
@@ -179,7 +179,7 @@ static void removed_while_listed(void)
 			T_FAIL("%u is not listed", i);
 }
 
-/* As rm -r does it: nothing is left over. */
+/* Remove entries while listing, like rm -r: none must be left. */
 static void removed_as_it_is_listed(void)
 {
 	struct dirent *e;
@@ -195,7 +195,7 @@ static void removed_as_it_is_listed(void)
 	T_EQ(rmdir(at("dir")), 0);
 }
 
-/* As find -inum and getcwd() need it. */
+/* Inode numbers and types of entries, as find -inum and getcwd() need them. */
 static void numbers_and_types(void)
 {
 	unsigned nr = 0;
@@ -250,7 +250,7 @@ static void directories_are_moved(void)
 	T_EQ(rename(at("a/b"), at("b")), 0);
 	case_holds(at("b/c/file"), "text");
 	CASE_GIVES(access(at("a/b"), F_OK), ENOENT);
-	/* Its parent is the new one. */
+	/* Its parent is the new directory. */
 	T_EQ(fstatat(d, "..", &st, 0), 0);
 	T_EQ(st.st_ino, case_stat(case_here).st_ino);
 	T_EQ(fstatat(d, "c/file", &st, 0), 0);
@@ -280,7 +280,7 @@ static void removed_while_open(void)
 	T_EQ(st.st_nlink, 0);
 	CASE_GIVES(openat(d, "file", O_RDWR | O_CREAT | O_CLOEXEC, 0644), ENOENT);
 	CASE_GIVES(mkdirat(d, "dir", 0755), ENOENT);
-	/* A new one of the name is another. */
+	/* A new directory of the same name is different. */
 	T_EQ(mkdir(at("dir"), 0755), 0);
 	CASE_GIVES(openat(d, "file", O_RDWR | O_CREAT | O_CLOEXEC, 0644), ENOENT);
 	case_close(d);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files: those without names, with several, of every kind, and ways to open them. */
+/* Files: without a name, with several names, of each type; and ways to open them. */
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -95,7 +95,7 @@ static void unlinked_while_open(void)
 	T_EQ(fchmod(fd, 0600), 0);
 	T_EQ(ftruncate(fd, 4), 0);
 	T_EQ(case_fstat(fd).st_size, 4);
-	/* A new file of the name is another. */
+	/* A new file of the same name is different. */
 	case_make("name", 0644, "another");
 	T_EQ(pread(fd, buf, 8, 0), 4);
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -103,7 +103,7 @@ static void unlinked_while_open(void)
 	T_EQ(pread(again, buf, 8, 0), 4);
 	case_close(again);
 	case_close(fd);
-	/* Nothing is left of it, under no name. */
+	/* No hidden name of the file is left. */
 	T_EQ(unlink(at("name")), 0);
 	T_EQ(rmdir(case_here), 0);
 	T_EQ(mkdir(case_here, 0777), 0);
@@ -157,7 +157,7 @@ static void made_and_not_made(void)
 	CASE_GIVES(open(at("file/none"), O_RDWR | O_CLOEXEC), ENOTDIR);
 	CASE_GIVES(open(at("file"), O_RDONLY | O_DIRECTORY | O_CLOEXEC), ENOTDIR);
 	CASE_GIVES(open(case_here, O_RDWR | O_CLOEXEC), EISDIR);
-	/* Known to be missing, and then there. */
+	/* A name known to be missing, which is created later. */
 	T_EQ(symlink("none", at("link")), 0);
 	case_close(CASE_OK(open(at("link"), O_RDWR | O_CREAT | O_CLOEXEC, 0644)));
 	T_EQ(access(at("none"), F_OK), 0);
@@ -287,7 +287,7 @@ static void direct(void)
 	memset(buf, 0, sizeof(buf));
 	T_EQ(pread(fd, buf, sizeof(buf), 0), sizeof(buf));
 	T_EQ(t_differs(buf, 1, 0, sizeof(buf)), sizeof(buf));
-	/* The page cache and O_DIRECT see what the other wrote. */
+	/* The page cache and O_DIRECT see each other's writes. */
 	memset(buf, 0, sizeof(buf));
 	T_EQ(pread(other, buf, sizeof(buf), 0), sizeof(buf));
 	T_EQ(t_differs(buf, 1, 0, sizeof(buf)), sizeof(buf));
@@ -301,7 +301,7 @@ static void direct(void)
 	T_EQ(pread(fd, buf, BLOCK, 5 * BLOCK), BLOCK);
 	T_EQ(t_differs(buf + 10, 3, 0, 100), 100);
 	T_EQ(buf[9], t_byte(1, 5 * BLOCK + 9));
-	/* At the end, and past it. */
+	/* At and past the end of the file. */
 	T_EQ(ftruncate(other, BLOCK + 1000), 0);
 	T_EQ(pread(fd, buf, 4 * BLOCK, BLOCK), 1000);
 	T_EQ(pread(fd, buf, BLOCK, 2 * BLOCK), 0);
@@ -358,7 +358,7 @@ static void appends_1(void)
 	appends(1);
 }
 
-/* Each line must be there in one piece, and the lines of one process in their order. */
+/* Two processes append: each line must be whole, and each process' lines in order. */
 static void appended_by_two_processes(void)
 {
 	unsigned next[2] = { 0, 0 };
@@ -401,7 +401,8 @@ static void fifo_writer(void)
 	case_close(fd);
 }
 
-/* The server may keep its inode, but nobody has it open: a lease for writing says so. */
+/* After the last close nobody has the file open, even if the server keeps the inode: a write
+ * lease is granted. */
 static void closed_is_closed(void)
 {
 	uint64_t until = t_hang();
@@ -412,7 +413,7 @@ static void closed_is_closed(void)
 	case_close(fd);
 	T_CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR);
 	fd = CASE_OK(open(at_source("file"), O_RDWR | O_CLOEXEC));
-	/* The kernel tells the server of the last close(2) afterwards. */
+	/* The kernel tells the server of the last close(2) after it returned. */
 	while (fcntl(fd, F_SETLEASE, F_WRLCK) < 0) {
 		T_EQ(errno, EAGAIN);
 		T_CHECK(t_now() < until);
@@ -446,7 +447,7 @@ static void sockets(void)
 	int server = CASE_OK(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	int client = CASE_OK(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), peer, cwd;
 
-	/* Its path has room for 107 bytes. */
+	/* sun_path has room for 107 bytes. */
 	cwd = CASE_OK(open(".", O_PATH | O_CLOEXEC));
 	T_EQ(chdir(case_here), 0);
 	(void)strcpy(a.sun_path, "socket");
@@ -490,7 +491,7 @@ static void statfs_is_the_sources(void)
 	T_EQ(a.f_frsize, b.f_frsize);
 	T_EQ(a.f_blocks, b.f_blocks);
 	T_EQ(a.f_namemax, b.f_namemax);
-	/* Others write meanwhile. */
+	/* Other processes may write at the same time. */
 	T_CHECK(a.f_bavail <= a.f_blocks);
 	T_CHECK((a.f_bavail > b.f_bavail ? a.f_bavail - b.f_bavail : b.f_bavail - a.f_bavail) <=
 		b.f_blocks / 20);

@@ -39,7 +39,7 @@ static int posix_lock(int file, short type, off_t from, off_t len)
 	return lock(file, F_SETLK, type, from, len);
 }
 
-/* Linux says EAGAIN where POSIX leaves the choice. */
+/* Check for EAGAIN, which Linux returns where POSIX allows two errors. */
 static void is_refused(int r)
 {
 	CASE_GIVES(r, EAGAIN);
@@ -76,14 +76,14 @@ static void ranges_of_two_processes(void)
 
 	begin();
 	T_EQ(posix_lock(fd, F_WRLCK, 100, 100), 0);
-	/* A process is not in its own way. */
+	/* A process' own locks do not conflict. */
 	other = open_again();
 	T_EQ(posix_lock(other, F_WRLCK, 150, 10), 0);
 	c = child_start(meets_a_range);
 	gate_pass(answer);
 	is_refused(posix_lock(fd, F_WRLCK, 0, 10));
 	is_refused(posix_lock(fd, F_RDLCK, 200, 10));
-	/* Whatever is closed of the file, its locks are gone. */
+	/* Closing any descriptor of the file frees all of the process' locks on it. */
 	case_close(other);
 	gate_open(ask);
 	gate_pass(answer);
@@ -103,7 +103,7 @@ static void holds_and_dies(void)
 	_exit(0);
 }
 
-/* By SIGKILL, and by exit(). */
+/* The end of a process, by SIGKILL or exit(), frees its locks. */
 static void the_end_of_a_process_frees(void)
 {
 	struct child c;
@@ -119,7 +119,7 @@ static void the_end_of_a_process_frees(void)
 			gate_open(ask);
 		T_EQ(waitpid(c.pid, NULL, 0), c.pid);
 		case_close(c.from);
-		/* A daemon may learn of it a moment later. */
+		/* A daemon may learn of the end a moment later. */
 		for (uint64_t until = t_in_ms(5000);
 		     posix_lock(fd, F_WRLCK, 0, 1) < 0 && t_now() < until;)
 			(void)usleep(1000);
@@ -158,7 +158,7 @@ static void waits_for_a_range(void)
 	case_close(mine);
 }
 
-/* Is nothing there for so long? */
+/* Return true if the gate stays shut for that time. */
 static bool stays_shut(struct gate g, int ms)
 {
 	struct pollfd p = { .fd = g.fd[0], .events = POLLIN };
@@ -188,7 +188,7 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-/* An alarm each 50 ms, so that none can come too early. */
+/* Start or stop an alarm each 50 ms.  Repeat, because one could come before the wait. */
 static void alarms(bool on)
 {
 	struct sigaction sa = { .sa_handler = on ? on_alarm : SIG_IGN };
@@ -231,7 +231,7 @@ static void interrupted(void)
 	T_EQ(error[2], EINTR);
 	gate_open(ask);
 	case_wait(&c);
-	/* Nothing of what was given up is left. */
+	/* Nothing of the interrupted requests is left. */
 	T_EQ(posix_lock(fd, F_WRLCK, 0, 0), 0);
 	T_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
 	c = child_start(waits_for_a_range);
@@ -250,7 +250,7 @@ static void waits_and_dies(void)
 	T_FAIL("it came that far");
 }
 
-/* A process that waits for a lock can be killed, and its request is then gone. */
+/* A process that waits for a lock can be killed; its request is then gone. */
 static void killed_while_it_waits(void)
 {
 	struct child c;
@@ -288,7 +288,7 @@ static void locks_of_open_files(void)
 	T_EQ(l.l_type, F_WRLCK);
 	T_EQ(l.l_len, 100);
 	T_EQ(l.l_pid, -1);
-	/* A copy of the descriptor is the same open file, and closing it frees nothing. */
+	/* A duplicate descriptor is the same open file, so closing it frees no lock. */
 	copied = CASE_OK(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 	T_EQ(lock(copied, F_OFD_SETLK, F_WRLCK, 0, 200), 0);
 	case_close(copied);
@@ -319,7 +319,7 @@ static void whole_files(void)
 
 	begin();
 	T_EQ(flock(fd, LOCK_EX), 0);
-	/* Other than those of fcntl(2), they are of open files. */
+	/* Unlike fcntl(2)'s, these locks belong to open files. */
 	other = open_again();
 	CASE_GIVES(flock(other, LOCK_EX | LOCK_NB), EAGAIN);
 	c = child_start(locks_whole);
@@ -338,7 +338,7 @@ static void whole_files(void)
 	end();
 }
 
-/* The lock belongs to both, until both have closed the file. */
+/* After fork(), the lock belongs to both processes, until both have closed the file. */
 static void has_inherited(void)
 {
 	gate_pass(ask);

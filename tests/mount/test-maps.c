@@ -38,7 +38,7 @@ static void mapping_and_calls(void)
 	uint8_t *p = map(fd, PROT_READ | PROT_WRITE, MAP_SHARED), buf[100];
 
 	T_EQ(t_differs(p, 1, 0, LEN), LEN);
-	/* Each sees what the other does at once. */
+	/* Mapping and descriptor see each other's writes at once. */
 	t_fill(buf, 2, 0, sizeof(buf));
 	T_EQ(pwrite(fd, buf, sizeof(buf), PAGE - 50), sizeof(buf));
 	T_EQ(t_differs(p + PAGE - 50, 2, 0, sizeof(buf)), sizeof(buf));
@@ -60,7 +60,7 @@ static void mapping_and_source(void)
 	T_EQ(pread(source, buf, sizeof(buf), PAGE - 50), sizeof(buf));
 	T_EQ(t_differs(buf, 2, 0, sizeof(buf)), sizeof(buf));
 	T_EQ(case_stat(at_source("file")).st_size, LEN);
-	/* Without msync() the bytes are written when the file is closed, at the latest. */
+	/* Without msync(), mapped bytes are written when the file is closed, at the latest. */
 	t_fill(p + 5 * PAGE, 3, 0, sizeof(buf));
 	unmap(p);
 	case_close(fd);
@@ -70,8 +70,8 @@ static void mapping_and_source(void)
 }
 
 /*
- * Pages are written back through any of the files that are open for writing, at their own places:
- * O_APPEND does not concern them.
+ * Mapped pages are written back through any descriptor that is open for writing, at their own
+ * offsets even with O_APPEND.
  */
 static void mapping_and_append(void)
 {
@@ -141,7 +141,7 @@ static void mapped_by_two_processes(void)
 	gate_done(answer);
 }
 
-/* The mapping keeps the file. */
+/* A mapping keeps the file after its close. */
 static void mapped_and_closed(void)
 {
 	int fd = pattern_file("file"), source;
@@ -184,7 +184,7 @@ static void private_mappings(void)
 /* ------------------------------------------------------------ what is cut off */
 
 static sigjmp_buf bus;
-static uint8_t seen; /* what is read is used */
+static uint8_t seen; /* keeps the compiler from removing the read */
 
 static void on_bus(int sig)
 {
@@ -192,7 +192,7 @@ static void on_bus(int sig)
 	siglongjmp(bus, 1);
 }
 
-/* Is the byte there? */
+/* Return true if reading the byte raises no SIGBUS. */
 static bool touches(const uint8_t *p)
 {
 	struct sigaction sa = { .sa_handler = on_bus }, before;
@@ -221,7 +221,7 @@ static void cut_off_while_mapped(void)
 	T_EQ(t_differs(p, 1, 0, 2 * PAGE + 100), 2 * PAGE + 100);
 	for (size_t i = 2 * PAGE + 100; i < 3 * PAGE; i++)
 		T_EQ(p[i], 0);
-	/* And so there are when it grows. */
+	/* Growth also shows zeros. */
 	T_EQ(ftruncate(fd, LEN), 0);
 	T_CHECK(touches(p + LEN - 1));
 	for (size_t i = 2 * PAGE + 100; i < LEN; i++)

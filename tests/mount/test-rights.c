@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Rights: each caller has its own, whatever others have looked up before. */
+/* Rights: each caller has its own rights, whatever other users have looked up before. */
 #include "mount_case.h"
 
-#define OTHER 12346 /* a user who is nobody else here */
+#define OTHER 12346 /* a user without files or groups */
 
-/* An open file that is closed again. */
+/* Open and close a file; return open()'s result. */
 static int tries_open(const char *path, int flags)
 {
 	int fd = open(path, flags | O_CLOEXEC, 0666);
@@ -45,7 +45,7 @@ static void makers_own_what_they_make(void)
 	T_EQ(case_stat(at("roots")).st_gid, getegid());
 }
 
-/* New files get the directory's group, and new directories the bit too. */
+/* In a set-group-ID directory, new files get its group, new directories also the bit. */
 static void setgid_directories(void)
 {
 	struct stat st;
@@ -86,15 +86,15 @@ static void nobody_is_refused(void)
 	CASE_GIVES(mkdir(at("fixed/dir"), 0755), EACCES);
 	CASE_GIVES(symlink("x", at("fixed/link")), EACCES);
 	CASE_GIVES(link(at("shared"), at("fixed/hard")), EACCES);
-	/* The directory may be passed but not listed. */
+	/* The directory can be passed through but not listed. */
 	CASE_GIVES(tries_open(at("dark/file"), O_RDONLY), 0);
 	CASE_GIVES(tries_open(at("dark"), O_RDONLY | O_DIRECTORY), EACCES);
-	/* And the other way round. */
+	/* The directory can be listed but not passed through. */
 	CASE_GIVES(tries_open(at("seen"), O_RDONLY | O_DIRECTORY), 0);
 	CASE_GIVES(tries_open(at("seen/file"), O_RDONLY), EACCES);
 }
 
-/* Root has looked all of it up just before. */
+/* Modes refuse a user, even after root has looked everything up. */
 static void modes_refuse(void)
 {
 	static const char *const dirs[] = { "closed", "fixed", "dark", "seen" };
@@ -106,7 +106,7 @@ static void modes_refuse(void)
 	case_make("readable", 0644, "text");
 	case_make("writable", 0622, "text");
 	case_make("shared", 0666,
-		  "text"); /* others' files may be linked where they are like that */
+		  "text"); /* protected_hardlinks allows links only to such files of others */
 	for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
 		T_EQ(mkdir(at(dirs[i]), 0777), 0);
 		(void)snprintf(name, sizeof(name), "%s/file", dirs[i]);
@@ -115,7 +115,7 @@ static void modes_refuse(void)
 		T_EQ(chmod(at(dirs[i]), modes[i]), 0);
 	}
 	child_run(nobody_is_refused);
-	/* Root may. */
+	/* Root has access. */
 	case_holds(at("private"), "text");
 	T_EQ(chmod(at("private"), 0), 0);
 	CASE_GIVES(tries_open(at("private"), O_RDWR), 0);
@@ -132,7 +132,7 @@ static void access_as_nobody(void)
 	CASE_GIVES(access(at("none"), F_OK), ENOENT);
 }
 
-/* By real ids: a set-user-ID program asks for its caller. */
+/* access(2) uses real ids: a set-user-ID program asks for its caller. */
 static void access_for_the_caller(void)
 {
 	T_EQ(setresgid(CASE_NOBODY, 0, 0), 0);
@@ -164,7 +164,7 @@ static void meets_the_change(void)
 	gate_open(answer);
 	gate_pass(ask);
 	CASE_GIVES(tries_open(at("dir/file"), O_RDWR), EACCES);
-	/* A file that is open stays open for writing. */
+	/* An open file stays writable after a chmod(). */
 	T_EQ(pwrite(fd, "x", 1, 0), 1);
 	gate_open(answer);
 	gate_pass(ask);
@@ -177,7 +177,7 @@ static void meets_the_change(void)
 	case_close(fd);
 }
 
-/* Rights that root takes away are gone at once. */
+/* Rights that root removes are gone at once. */
 static void rights_that_change(void)
 {
 	struct child c;
@@ -210,9 +210,9 @@ static void one_of_the_group(void)
 	become(CASE_NOBODY, CASE_NOBODY, CASE_GROUP);
 	CASE_GIVES(tries_open(at("groups"), O_RDWR), 0);
 	CASE_GIVES(tries_open(at("dir/new"), O_WRONLY | O_CREAT), 0);
-	/* A member of the group has only the group's rights, even if others have more. */
+	/* A member of the group gets only the group's rights, even if others have more. */
 	CASE_GIVES(tries_open(at("not the groups"), O_RDONLY), EACCES);
-	/* A user may give its own file to its own groups, and to no other group. */
+	/* A user may give its file to its own groups only. */
 	case_make("mine", 0644, "text");
 	T_EQ(chown(at("mine"), (uid_t)-1, CASE_GROUP), 0);
 	CASE_GIVES(chown(at("mine"), (uid_t)-1, 54321), EPERM);
@@ -251,7 +251,7 @@ static void no_owner(void)
 	CASE_GIVES(chmod(at("file"), 0777), EPERM);
 	CASE_GIVES(chown(at("file"), CASE_NOBODY, CASE_NOBODY), EPERM);
 	CASE_GIVES(utimensat(AT_FDCWD, at("file"), past, 0), EPERM);
-	/* Who may write may say that it is now. */
+	/* Write permission allows setting times to now, and no other time. */
 	T_EQ(utimensat(AT_FDCWD, at("file"), NULL, 0), 0);
 	CASE_GIVES(utimensat(AT_FDCWD, at("read-only"), NULL, 0), EACCES);
 	case_make("mine", 0600, "text");
@@ -333,7 +333,7 @@ static void gives_it_away(void)
 	T_EQ(chown(at("program"), (uid_t)-1, CASE_GROUP), 0);
 }
 
-/* A user who writes to it must not make it do things as its owner. */
+/* A write clears the set-user-ID bit: otherwise a user could run code as the file's owner. */
 static void is_cleared_by(void (*fn)(void), uid_t owner)
 {
 	T_EQ(chown(at("program"), owner, owner), 0);
@@ -355,7 +355,7 @@ static void setuid_is_cleared(void)
 	is_cleared_by(cuts_it, OTHER);
 	is_cleared_by(opens_it_empty, OTHER);
 	is_cleared_by(gives_it_away, CASE_NOBODY);
-	/* Root may write to it; where the kernel passes bytes on, that clears them too. */
+	/* With passthrough, even root's write clears the bits. */
 	T_EQ(chmod(at("program"), 06777), 0);
 	fd = CASE_OK(open(at("program"), O_WRONLY | O_CLOEXEC));
 	T_EQ(pwrite(fd, "x", 1, 0), 1);
@@ -372,8 +372,8 @@ static void sets_a_foreign_group(void)
 	T_EQ(chmod(at("mine"), 02755), 0);
 }
 
-/* A user cannot have programs run as a group of which it is no member. */
-#define MEMBERS 40u /* more callers than the server knows groups of */
+/* A user must not get programs to run as a group that it is not in. */
+#define MEMBERS 40u /* more callers than the server caches groups of */
 #define TURNS 50u
 
 static unsigned member;
@@ -391,7 +391,7 @@ static void opens_the_groups(void)
 	}
 }
 
-/* Of one user, and each with a group of his own. */
+/* Callers of one user, each with another supplementary group. */
 static void members_take_turns(void)
 {
 	struct child c[MEMBERS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which ranges of a file have bytes, and which are holes. */
+/* Data and holes of files. */
 #include <linux/falloc.h>
 #include <sys/statvfs.h>
 
@@ -8,7 +8,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-#define BLOCK 65536u /* of bytes that are there; no file system has larger ones */
+#define BLOCK 65536u /* unit of data and holes; at least as large as any file system's block */
 
 static uint8_t buf[4 * BLOCK];
 
@@ -17,7 +17,7 @@ static int new_file(const char *name)
 	return CASE_OK(open(at(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
 }
 
-/* Bytes of a pattern, told by their offset. */
+/* Write the pattern's bytes for that offset. */
 static void put(int fd, uint64_t off, size_t len)
 {
 	t_fill(buf, 1, off, len);
@@ -40,7 +40,7 @@ static void has_zeros(int fd, uint64_t off, size_t len)
 			T_FAIL("byte %" PRIu64 " is 0x%02x and should be 0", off + i, buf[i]);
 }
 
-/* The same file in the source. */
+/* Open the same file in the source. */
 static int source_of(const char *name)
 {
 	return CASE_OK(open(at_source(name), O_RDWR | O_CLOEXEC));
@@ -66,7 +66,7 @@ static void sparse_files(void)
 	case_close(fd);
 }
 
-/* For each offset the mount and the source give the same answer. */
+/* Check that lseek(2) gives the same result on mount and source. */
 static void same_answer(int fd, int source, uint64_t off, int whence)
 {
 	off_t a, b;
@@ -99,7 +99,7 @@ static void seeks(void)
 	}
 	T_EQ(lseek(fd, 0, SEEK_HOLE), lseek(source, 0, SEEK_HOLE));
 	CASE_GIVES(lseek(fd, 8 * MIB, SEEK_DATA), ENXIO);
-	/* The others work as ever, and the position is the file's. */
+	/* Other values of whence still work on the file's position. */
 	T_EQ(lseek(fd, 0, SEEK_END), 8 * MIB);
 	T_EQ(lseek(fd, -5, SEEK_CUR), 8 * MIB - 5);
 	T_EQ(lseek(fd, MIB + 5, SEEK_SET), MIB + 5);
@@ -112,7 +112,7 @@ static void seeks(void)
 
 /* --------------------------------------------------------------- fallocate */
 
-/* As the source has it. */
+/* Check that fallocate(2) has the same result as on the source. */
 static void fallocated(int fd, int mode, uint64_t off, uint64_t len)
 {
 	int r = fallocate(fd, mode, (off_t)off, (off_t)len), is = r < 0 ? errno : 0, other;
@@ -175,12 +175,12 @@ static void holes_are_punched(void)
 	has_zeros(fd, MIB, BLOCK);
 	has_zeros(fd, 3 * MIB - BLOCK, BLOCK);
 	has_pattern(fd, 3 * MIB, BLOCK);
-	/* Parts of pages, which the page cache has. */
+	/* Parts of pages that are in the page cache. */
 	fallocated(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1001, 5000);
 	has_pattern(fd, 0, 1001);
 	has_zeros(fd, 1001, 5000);
 	has_pattern(fd, 6001, 5000);
-	/* The size stays, whatever is asked for. */
+	/* The size never changes. */
 	CASE_GIVES(fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, 4096), EOPNOTSUPP);
 	fallocated(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4 * MIB - 10, MIB);
 	T_EQ(case_fstat(fd).st_size, 4 * MIB);
@@ -219,7 +219,7 @@ static void what_fallocate_refuses(void)
 
 /* ------------------------------------------------------------------ copies */
 
-/* Copy all bytes; the kernel may do so in parts. */
+/* Copy all bytes; the kernel may copy in parts. */
 static void copy(int in, uint64_t from, int out, uint64_t to, size_t len)
 {
 	loff_t a = (loff_t)from, b = (loff_t)to;
@@ -241,12 +241,12 @@ static void copies(void)
 	T_EQ(case_fstat(out).st_size, 151000);
 	has_zeros(out, 0, 1000);
 	has_pattern(out, 1000, 150000);
-	/* Over what the page cache has, to the end of the source and not past it. */
+	/* Onto cached pages, and up to the end of the source file, not past it. */
 	T_EQ(pwrite(out, "xxxxxxxxxx", 10, 200), 10);
 	copy(in, 200, out, 200, 5);
 	has_pattern(out, 200, 5);
 	T_EQ(copy_file_range(in, &(loff_t){ sizeof(buf) }, out, NULL, 100, 0), 0);
-	/* What was written just now is copied. */
+	/* Bytes that were just written are copied. */
 	T_EQ(pwrite(in, "yyyyyyyyyy", 10, 0), 10);
 	copy(in, 0, out, 300000, 10);
 	T_EQ(pread(out, buf, 10, 300000), 10);
@@ -268,7 +268,7 @@ static void copies_within_a_file(void)
 	case_close(fd);
 }
 
-/* From one kind of file system to another the kernel copies nothing, and nothing is changed. */
+/* Between different file system types the kernel copies nothing, and changes nothing. */
 static void copies_from_the_source(void)
 {
 	int in, out = new_file("out");

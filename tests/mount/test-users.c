@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One user does not stop another, whatever it makes the server wait for. */
+/* A user cannot block other users, whatever the server must wait for. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 #define GREEDY 1000u
 #define VICTIM 1001u
-#define CALLS 600u /* more than the server would have threads for */
+#define CALLS 600u /* more than the server has threads for one user */
 
 /* State that the processes of a case share. */
 static struct shared {
@@ -38,7 +38,7 @@ static void end(void)
 	T_EQ(munmap(shared, sizeof(*shared)), 0);
 }
 
-/* The state of a thread of this process, as /proc tells it: 'S' and 'D' wait. */
+/* Return the state of a thread of this process in /proc: 'S' and 'D' wait. */
 static char state_of(int tid)
 {
 	char name[64], text[400] = "", *end_of_name;
@@ -59,7 +59,7 @@ static bool waits(char state)
 	return state == 'S' || state == 'D';
 }
 
-/* Have threads make a call, and wait until each waits in it. */
+/* Start threads that make a call, and wait until each blocks in it. */
 static void start_calls(void *(*call)(void *), pthread_t threads[CALLS])
 {
 	uint64_t until = t_hang();
@@ -99,7 +99,7 @@ static void returned(bool well)
 		(void)atomic_fetch_add(&shared->failed, 1);
 }
 
-/* Do what every user may do at any time, in the case's directory with files of its own. */
+/* Do what each user must be able to do at any time, with new files in the case's directory. */
 static void lives(void)
 {
 	struct stat st;
@@ -125,7 +125,7 @@ static void lives(void)
 	free(page);
 }
 
-/* A child ends, or the case fails. */
+/* Wait for a child's end, which must come. */
 static void ends(struct child *c)
 {
 	uint64_t until = t_hang();
@@ -141,7 +141,7 @@ static void ends(struct child *c)
 	child_ended(c, status);
 }
 
-/* Another user works while none of the calls returns. */
+/* Check that another user can work while none of the calls returns. */
 static void victim_lives(void)
 {
 	struct child c;
@@ -222,7 +222,7 @@ static void waits_for(pid_t pid)
 	char name[64], text[400] = "";
 
 	(void)snprintf(name, sizeof(name), "/proc/%d/syscall", (int)pid);
-	/* "257 0x...": in a call; "running" and "-1" are not. */
+	/* "257 0x..." means in a system call; "running" and "-1" do not. */
 	while (text[0] < '1' || text[0] > '9') {
 		int fd = open(name, O_RDONLY | O_CLOEXEC);
 		ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
@@ -235,7 +235,8 @@ static void waits_for(pid_t pid)
 	}
 }
 
-/* A caller that waits for a lease can be killed or use O_NONBLOCK, and gets the file in the end. */
+/* A caller that waits for a lease can be killed or use O_NONBLOCK; otherwise it finally gets the
+ * file. */
 static void leases_are_waited_for(void)
 {
 	struct child dies, cuts;
@@ -288,7 +289,7 @@ static void reads_a_slow_file(void)
 	static pthread_t threads[CALLS];
 
 	become(GREEDY, GREEDY, 0);
-	/* An open() after the first reads could wait behind them, for it is the same user's. */
+	/* Open all files first: an open() of the same user could wait behind its reads. */
 	for (unsigned i = 0; i < CALLS; i++)
 		slow_fd[i] = CASE_OK(open(path, O_RDONLY | O_DIRECT | O_CLOEXEC));
 	start_calls(read_slowly, threads);
@@ -296,7 +297,8 @@ static void reads_a_slow_file(void)
 	join_calls(threads);
 }
 
-/* A slow file of one user takes a part of the server's threads, and the rest waits in line. */
+/* A user's slow file occupies only some of the server's threads; further requests wait without a
+ * thread. */
 static void slow_files_stop_nobody_else(void)
 {
 	struct fusefs fs;
@@ -329,7 +331,7 @@ static void stats_a_file_system(void)
 	returned(lstat(path, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-/* Has the child ended, soon? */
+/* Return true if the child ends soon. */
 static bool ends_soon(const struct child *c)
 {
 	siginfo_t si = { 0 };
@@ -339,7 +341,7 @@ static bool ends_soon(const struct child *c)
 	return si.si_pid;
 }
 
-/* A lookup of the root of a hanging file system delays only its caller. */
+/* A lookup of a hanging file system's root delays only its caller. */
 static void hanging_file_systems_stop_nobody_else(void)
 {
 	struct child c, victim;
@@ -359,7 +361,7 @@ static void hanging_file_systems_stop_nobody_else(void)
 	victim = child_start(lives);
 	lived = ends_soon(&victim);
 	returned = atomic_load(&shared->returned);
-	/* Also where the victim hangs: nobody could remove the directory. */
+	/* Release it even if the victim hangs: otherwise nobody could remove the directory. */
 	fusefs_release(&fs);
 	ends(&victim);
 	ends(&c);

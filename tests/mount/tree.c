@@ -12,7 +12,7 @@ unsigned tree_nr, tree_nr_dirs;
 
 static char longest[256], long_name[101];
 
-/* Short ones and what a name may hold. */
+/* Short names, and names with unusual bytes and lengths. */
 static const char *const names[TREE_NAMES] = {
 	"a",
 	"b",
@@ -149,7 +149,7 @@ void tree_take(const struct place *at)
 static int walk(struct node *dir, const char *path, bool follow, unsigned *links,
 		struct place *ret);
 
-/* Walk one part of a path; *dir becomes the directory that it leads to. */
+/* Walk one part of a path; *dir becomes the directory to which the part leads. */
 static int step(struct node **dir, const char *part, bool follow, unsigned *links,
 		struct place *ret)
 {
@@ -164,7 +164,7 @@ static int step(struct node **dir, const char *part, bool follow, unsigned *link
 	} else {
 		slot = tree_slot(part);
 		if (slot < 0)
-			abort(); /* nothing makes such a path */
+			abort(); /* no test makes such a path */
 		*ret = (struct place){ *dir, (unsigned)slot, (*dir)->slot[slot] };
 		if (ret->node && ret->node->kind == NODE_LINK && follow) {
 			if ((*links)++ >= TREE_LINKS)
@@ -211,7 +211,7 @@ void tree_path(const struct node *dir, unsigned slot, char ret[TREE_PATH])
 	char *at = ret + TREE_PATH - 1;
 	const char *name = names[slot];
 
-	/* From its end to its beginning. */
+	/* Build the path from its end to its beginning. */
 	*at = '\0';
 	for (;;) {
 		size_t len = strlen(name);

@@ -2,13 +2,12 @@
 /*
  * mount-with-daemon COMMAND [ARGUMENT...]
  *
- * Has PENSTOCK_MOUNT pass on a new directory and runs COMMAND ARGUMENT... DIR SRC PID: the mount,
- * the directory and the daemon.  COMMAND is a path, or a program of the folder that this one is
- * in.  Output and status are those of the command; the status is 1 too if the daemon did not end
- * well.  However it ends, by a signal too, the mount goes; what this process can do nothing about
- * any more, tests/guard does.
+ * Starts PENSTOCK_MOUNT on a new directory, and runs COMMAND ARGUMENT... DIR SRC PID: the mount,
+ * its source and the daemon.  COMMAND is a path, or a program in the directory of this one.  Output
+ * and status are the command's; the status is 1 too if the daemon did not end well.  The mount is
+ * removed at the end, even after a signal; what this process cannot remove, tests/guard does.
  *
- * PENSTOCK_MOUNT_OPTIONS are options of the daemon's, with blanks between them.
+ * PENSTOCK_MOUNT_OPTIONS has options for the daemon, separated by blanks.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +23,8 @@
 
 #include "scratch.h"
 
-#define START_MS 30000 /* until the daemon says that it serves */
-#define END_MS 30000   /* from SIGTERM until it has ended */
+#define START_MS 30000 /* time for the daemon to start */
+#define END_MS 30000   /* time from SIGTERM to the daemon's end */
 #define OPTIONS_MAX 16
 
 static char base[PATH_MAX - 16], dir[PATH_MAX], src[PATH_MAX];
@@ -61,11 +60,11 @@ static bool is_mounted(void)
 {
 	struct stat a, b;
 
-	/* A place that hangs or is dead is a mount. */
+	/* If stat() fails, the mount hangs or is dead: it is still there. */
 	return stat(base, &a) < 0 || stat(dir, &b) < 0 || a.st_dev != b.st_dev;
 }
 
-/* Wait for it, but not for ever; its status, or -1. */
+/* Wait for a process' end, up to ms.  Return its status, or -1. */
 static int wait_for(pid_t pid, int ms)
 {
 	static const struct timespec tick = { .tv_nsec = 10000000 };
@@ -79,7 +78,7 @@ static int wait_for(pid_t pid, int ms)
 	return -1;
 }
 
-/* 0, or what the daemon did not do well; said aloud. */
+/* End the daemon.  Print what went wrong; return 0 if nothing did. */
 static int end_daemon(void)
 {
 	int status;
@@ -132,12 +131,12 @@ static void make_folders(void)
 		bail_out("a scratch directory");
 	(void)snprintf(dir, sizeof(dir), "%s/dir", base);
 	(void)snprintf(src, sizeof(src), "%s/src", base);
-	/* Cases become other users. */
+	/* Cases run as other users, too. */
 	if (chmod(base, 0755) < 0 || mkdir(dir, 0755) < 0 || mkdir(src, 0755) < 0)
 		bail_out("a scratch directory");
 }
 
-/* In a child: it becomes the daemon. */
+/* In a child: become the daemon. */
 static _Noreturn void become_daemon(const char *program, int out)
 {
 	static char serve[] = "--foreground", source[] = "--source";
@@ -159,7 +158,7 @@ static _Noreturn void become_daemon(const char *program, int out)
 	_exit(127);
 }
 
-/* Its line, on stdout. */
+/* Read the daemon's line on its standard output. */
 static void wait_line(int from)
 {
 	char line[2 * PATH_MAX + 20], want[2 * PATH_MAX + 20];
@@ -177,7 +176,7 @@ static void wait_line(int from)
 	line[have] = '\0';
 	if (strcmp(line, want) == 0)
 		return;
-	/* tests/skips allows that where nobody can mount. */
+	/* tests/skips allows this skip on machines where nobody can mount. */
 	if (n == 0 && !have) {
 		clean();
 		skip("a FUSE that can be mounted");
