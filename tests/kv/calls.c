@@ -24,7 +24,7 @@ static int hook(const char *call)
 	return err;
 }
 
-/* Libraries of sanitizers refer to them, too. */
+/* Sanitizers' libraries call these, too, so they are exported. */
 #define WRAP(type, fails, name, params, ...)                              \
 	type __real_##name params;                                        \
 	__attribute__((visibility("default"))) type __wrap_##name params; \
@@ -37,7 +37,7 @@ static int hook(const char *call)
 
 WRAP(ssize_t, -1, pread64, (int fd, void *buf, size_t len, off_t off), fd, buf, len, off)
 WRAP(ssize_t, -1, pwrite64, (int fd, const void *buf, size_t len, off_t off), fd, buf, len, off)
-/* The form that checks the buffer's size. */
+/* The fortified form, which checks the buffer's size. */
 WRAP(ssize_t, -1, __pread64_chk, (int fd, void *buf, size_t len, off_t off, size_t room), fd, buf,
      len, off, room)
 WRAP(int, -1, fsync, (int fd), fd)
@@ -91,5 +91,5 @@ int __wrap_warm_open(int dir, const char *path)
 	return err ? -err : __real_warm_open(dir, path);
 }
 
-/* Closing never fails. */
+/* The call before closing can fail, but the file is closed anyway. */
 WRAP(struct pst_file *, __real_pst_file_close(file), pst_file_close, (struct pst_file * file), file)

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of a store that may fail, in the order in which they are made: what is linked with the
- * wraps of meson.build asks calls_hook() before each. A result other than 0 is a positive errno
- * with which the call fails instead. Any thread.
+ * Calls of a store that can fail, in the order in which they are made.  A program linked with the
+ * wraps of meson.build calls calls_hook() before each.  A non-zero result is a positive errno with
+ * which the call then fails.  May be called from any thread.
  */
 #ifndef PST_TESTS_KV_CALLS_H
 #define PST_TESTS_KV_CALLS_H
 
 #include <stdatomic.h>
 
-extern int (*calls_hook)(const char *call); /* NULL: none */
+extern int (*calls_hook)(const char *call); /* NULL: no hook */
 
-/* Bytes of each file that calls which do not wait find in memory; 0 in the beginning. */
+/* Bytes of each file that non-blocking reads find in memory; 0 at first. */
 extern atomic_ullong calls_warm;
-/* Most bytes that such a call reads at once; 0: as many as it wants. */
+/* Most bytes of one such read; 0: no limit. */
 extern atomic_ullong calls_most;
 
 #endif

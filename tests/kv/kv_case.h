@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the tests of a store: a root, blocks of known bytes, calls for one block. */
+/* Shared by the tests of a store: a root directory, blocks of known bytes, calls for one block. */
 #ifndef PST_TESTS_KV_CASE_H
 #define PST_TESTS_KV_CASE_H
 
@@ -17,7 +17,7 @@ static char k_root[PATH_MAX];
 
 static inline void k_new_root(void)
 {
-	/* In memory: each new root syncs. */
+	/* Prefer memory: each new root is synced. */
 	T_EQ(scratch_new(getenv("PST_TEST_DIR") ?: "/dev/shm", k_root, sizeof(k_root)), 0);
 }
 
@@ -51,7 +51,7 @@ static inline uint32_t k_space(struct pst_kv *kv, const char *identity, const ch
 	return space;
 }
 
-/* A batch of one block of host memory, by its result. */
+/* Run a batch of one block in host memory.  Return its result. */
 static inline int64_t k_do(struct pst_kv *kv, uint32_t op, uint32_t space, const char *key,
 			   void *buf, uint64_t len)
 {
@@ -75,7 +75,7 @@ static inline int64_t k_do(struct pst_kv *kv, uint32_t op, uint32_t space, const
 	return r < 0 ? r : result;
 }
 
-/* The seed of a key's bytes. */
+/* Return the seed of a key's bytes. */
 static inline uint64_t k_seed(const char *key)
 {
 	uint64_t h = 1469598103934665603u;
@@ -87,7 +87,7 @@ static inline uint64_t k_seed(const char *key)
 
 static inline int64_t k_set(struct pst_kv *kv, uint32_t space, const char *key, uint64_t len)
 {
-	char *buf = aligned_alloc(64, (len + 63) / 64 * 64); /* no call that tests let fail */
+	char *buf = aligned_alloc(64, (len + 63) / 64 * 64); /* a call that no test lets fail */
 	int64_t r;
 
 	t_fill(buf, k_seed(key), 0, len);
@@ -96,7 +96,8 @@ static inline int64_t k_set(struct pst_kv *kv, uint32_t space, const char *key, 
 	return r;
 }
 
-/* Bytes of a right block, or what the get gave, or -1000 for wrong bytes. */
+/* Get a block and check its bytes.  Return its length, the get's error, or -1000 for wrong
+ * bytes. */
 static inline int64_t k_get(struct pst_kv *kv, uint32_t space, const char *key, uint64_t room)
 {
 	char *buf = aligned_alloc(64, (room + 63) / 64 * 64);
@@ -123,9 +124,10 @@ static inline struct pst_kv_stat k_stat(struct pst_kv *kv)
 	return st;
 }
 
-/* Bytes and number of files of blocks and temporary files, each rounded up as the budget counts. */
+/* Bytes and number of files of blocks and temporary files; each size is rounded up as for the
+ * budget. */
 static uint64_t k_bytes, k_files;
-static char k_last[PATH_MAX]; /* the path of one block */
+static char k_last[PATH_MAX]; /* path of some block */
 
 static inline int k_count(const char *at, const struct stat *st, int type, struct FTW *ftw)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A store whose calls fail, one at a time, or hang; and what happens to a block that is read then.
- * */
+/* A store whose calls fail one at a time or hang, and reads of a block during that. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -31,7 +30,7 @@ static int fail_nth(const char *call)
 	return strstr(call, "alloc") ? ENOMEM : calls_err;
 }
 
-/* All that a store does; no step may give wrong bytes, or more than the budget. */
+/* Make every call of a store; no step may give wrong bytes or exceed the budget. */
 static void use_all(void)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BUDGET, .threads = 1, .reserve = 1 };
@@ -98,7 +97,7 @@ static void any_call_may_fail(void)
 			k_remove_root();
 			if (calls_made < n)
 				break;
-			/* Each call is reached once; the second time, every third suffices. */
+			/* The first round fails each call; in the others every third suffices. */
 			n += e ? 2 : 0;
 		}
 		T_CHECK(n > 100);
@@ -141,11 +140,11 @@ static void a_file_system_without_inodes(void)
 		}
 		before = k_stat(kv).evicted;
 		full_for = 2;
-		/* The first block of its space makes directories. */
+		/* The first block of a space makes directories. */
 		T_EQ(k_set(kv, first, "new", 5000), 0);
 		T_EQ(k_stat(kv).evicted, before + 8);
 		T_EQ(full_for, 0);
-		/* To empty the store would not help either. */
+		/* Emptying the store would not help, so a set does not try it. */
 		before = k_stat(kv).evicted;
 		full_for = UINT_MAX;
 		T_EQ(k_set(kv, second, "new", 5000), -ENOSPC);
@@ -162,7 +161,8 @@ static void a_file_system_without_inodes(void)
 
 static unsigned preps;
 
-/* As a device whose memory computes no checksums: without that flag the request is good. */
+/* Refuse the checksum flag, like a device whose memory computes none: without the flag the
+ * request is accepted. */
 static int refuse_odd_preps(const char *call)
 {
 	return strstr(call, "pst_queue_prep") && ++preps % 2 ? EOPNOTSUPP : 0;
@@ -197,7 +197,7 @@ static void memory_without_checksums(void)
 /* ------------------------------------------------------------- hanging */
 
 static struct {
-	const char *call; /* this one hangs, the skip-th time */
+	const char *call; /* call that hangs at the skip-th time */
 	atomic_int skip;
 	atomic_bool armed;
 	sem_t there, go;
@@ -223,7 +223,7 @@ static void hang_at(const char *call, int skip)
 	calls_hook = hang_in;
 }
 
-/* Has the call been reached, now or within some time? */
+/* Return true if the call is reached within that time. */
 static bool hung_within(uint64_t ms)
 {
 	struct timespec ts;
@@ -269,7 +269,8 @@ static void submit(struct pst_kv *kv, uint32_t op, uint32_t space, struct one *o
 	T_OK(pst_kv_submit(kv, &b));
 }
 
-/* Wherever a disk hangs, the batch ends, and its memory is left alone afterwards. */
+/* Wherever a disk hangs, the batch ends at its deadline, and the caller's memory is not touched
+ * after that. */
 static void a_hang_is_a_miss(void)
 {
 	static const struct {
@@ -295,7 +296,8 @@ static void a_hang_is_a_miss(void)
 		T_EQ(k_set(kv, space, "k", 5000), 0);
 		hang_at(where[i].call, 0);
 		memset(one->buf, 0x33, sizeof(one->buf));
-		/* On a machine that is busy, the time may be over before the call is reached. */
+		/* On a busy machine, the deadline may pass before the call is reached: retry
+		 * with a longer one. */
 		for (uint64_t ms = 50;; ms *= 2) {
 			T_CHECK(ms < 120000);
 			submit(kv, where[i].op, space, one, t_in_ms(ms));
@@ -307,12 +309,12 @@ static void a_hang_is_a_miss(void)
 		T_EQ(one->result, -ETIMEDOUT);
 		T_EQ(done.err, -ETIMEDOUT);
 		T_EQ(done.flags, 0);
-		/* Others wait for the thread that hangs, and end in time as well. */
+		/* Other batches wait for the hanging thread, and end at their deadlines, too. */
 		submit(kv, PST_KV_SET, space, one, t_in_ms(50));
 		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
 		T_EQ(one->result, -ETIMEDOUT);
 		(void)sem_post(&hang.go);
-		/* The thread works again, and has not touched what it no longer had. */
+		/* The thread works again, and has not touched memory that it no longer had. */
 		T_EQ(k_set(kv, space, "l", 70), 0);
 		for (size_t k = 0; k < sizeof(one->buf); k++)
 			T_EQ(one->buf[k], 0x33);
@@ -325,7 +327,7 @@ static void a_hang_is_a_miss(void)
 	free(one);
 }
 
-/* A get that hangs when the caller's memory is no longer used ends at its deadline. */
+/* A get that hangs after its last access to the caller's memory ends at its deadline. */
 static void a_hang_after_the_read_ends(void)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BUDGET, .threads = 1 };
@@ -359,7 +361,7 @@ static void a_hang_after_the_read_ends(void)
 	free(one);
 }
 
-/* A request that ends after the deadline, and a hang behind it. */
+/* The request ends after the deadline, and the next call hangs. */
 static int late_in(const char *call)
 {
 	(void)hang_in(call);
@@ -388,7 +390,7 @@ static void a_hang_after_a_late_request_ends(void)
 			break;
 		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
 	}
-	/* The owner thread looks at the deadline, while the request has the memory. */
+	/* The owner thread checks the deadline while the request uses the memory. */
 	while (t_now() < deadline + 100000000)
 		(void)usleep(10000);
 	T_EQ(pst_kv_reap(kv, &done, 1, 0), 0);
@@ -423,7 +425,7 @@ static void a_close_ends_beside_a_hang(void)
 	T_CHECK(hung_within(60000));
 	pst_kv_close(kv);
 	T_EQ(one->result, -ETIMEDOUT);
-	/* Its bytes may still change: nobody else may own them. */
+	/* The bytes may still change, so no other store may open the root. */
 	T_EQ(k_open_with(&o, &again), -EBUSY);
 	(void)sem_post(&hang.go);
 	for (end = t_hang(); k_open_with(&o, &again) < 0; (void)usleep(1000))
@@ -435,7 +437,7 @@ static void a_close_ends_beside_a_hang(void)
 	k_remove_root();
 }
 
-/* Two threads name one new space, while the first one's file of words is about to get its name. */
+/* Two threads name one new space, while the first one's file of words is about to be renamed. */
 struct naming {
 	struct pst_kv *kv;
 	pthread_t thread;
@@ -464,7 +466,7 @@ static void two_threads_name_one_space(void)
 	T_EQ(pthread_create(&n[0].thread, NULL, name_it, &n[0]), 0);
 	T_CHECK(hung_within(60000));
 	T_EQ(pthread_create(&n[1].thread, NULL, name_it, &n[1]), 0);
-	/* Time for the second one to run; it waits for the first one. */
+	/* Let the second thread run; it waits for the first one. */
 	for (unsigned i = 0; i < 50 && !n[1].done; i++)
 		(void)usleep(2000);
 	(void)sem_post(&hang.go);
@@ -493,7 +495,7 @@ static int count_syncs(const char *call)
 	return 0;
 }
 
-/* A removed file that came back after a power loss would not be in the index. */
+/* A removed file that reappears after a power loss must not be missing in the index. */
 static void the_index_comes_after_a_sync(void)
 {
 	struct pst_kv *kv;
@@ -508,7 +510,7 @@ static void the_index_comes_after_a_sync(void)
 	k_remove_root();
 }
 
-/* Change the first record of the index file of one space and two blocks. */
+/* Change the first record in the index of a root with one space and two blocks. */
 static void forge_record(unsigned how)
 {
 	struct {
@@ -580,7 +582,7 @@ static void who_reads_keeps_the_block(void)
 		kv = k_open(BUDGET, 0);
 		space = k_space(kv, "m", NULL);
 		T_EQ(k_set(kv, space, "k", 90000), 0);
-		/* The file is open, and its foot is about to be read. */
+		/* The file is open, and its end is read next. */
 		hang_at("pread64", 0);
 		submit(kv, PST_KV_GET, space, one, PST_NO_DEADLINE);
 		T_CHECK(hung_within(60000));
@@ -595,7 +597,7 @@ static void who_reads_keeps_the_block(void)
 			T_EQ(k_set(kv, space, key, 100000), 0);
 			T_CHECK(n < 1000);
 		}
-		/* The old file's bytes are on the disk as long as it is read. */
+		/* The old file's bytes occupy the disk while it is read. */
 		if (i < 3)
 			T_EQ(k_stat(kv).used, k_disk() + 90112);
 		T_CHECK(k_stat(kv).used <= BUDGET);
@@ -635,7 +637,7 @@ static void *run_get(void *arg)
 	return pst_kv_run(one->kv, &b, NULL) < 0 ? one : NULL;
 }
 
-/* The same for a caller that reads by itself. */
+/* The same for a caller that reads the file itself. */
 static void a_caller_that_reads_keeps_the_block(void)
 {
 	struct one *one = calloc(1, sizeof(*one));
@@ -666,7 +668,7 @@ static void a_caller_that_reads_keeps_the_block(void)
 	k_remove_root();
 }
 
-/* Some of a block is in memory, and a request reads the rest, into one range and into pieces. */
+/* A part of a block is in memory, and a request reads the rest, into one range and into pieces. */
 static void a_part_in_memory_is_joined(void)
 {
 	static const unsigned long long warm[] = { 1,      4096,   65537,  262144,
@@ -722,7 +724,7 @@ static void a_part_in_memory_is_joined(void)
 	free(room);
 }
 
-/* All of the budget is being written: a further set fails, and evicts nothing in vain. */
+/* All of the budget is being written: a further set fails, and evicts nothing. */
 static void writes_in_flight_are_counted(void)
 {
 	struct one *one = calloc(1, sizeof(*one));
@@ -754,7 +756,7 @@ static void writes_in_flight_are_counted(void)
 	k_remove_root();
 }
 
-/* Two keys of one hash would have one file: the key in it tells. */
+/* Two keys with one hash would share a file: the key in the file differs. */
 static void a_collision_is_a_miss(void)
 {
 	struct block_id a = { .space = 1, .hash = 2, .key = "a", .key_len = 1 }, b = a;
@@ -776,9 +778,9 @@ static void a_collision_is_a_miss(void)
 	b = a;
 	b.hash = 9;
 	T_EQ(block_check(tail, n, 100 + n, &b, &len, &crc, NULL, NULL), -EBADMSG);
-	/* Zeroes at the end are part of a key. */
+	/* Zeros at the end of a key count. */
 	T_CHECK(kv_hash(&hash_key, &one, 1) != kv_hash(&hash_key, &two, 1));
-	/* A byte too many before the foot. */
+	/* One byte too many before the foot. */
 	T_EQ(block_check(tail, n, 101 + n, &a, &len, &crc, NULL, NULL), -EBADMSG);
 }
 

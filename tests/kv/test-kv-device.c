@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks in memory of a device, whose checksums the device computes.  The staging copies of some
- * cases are wrong: PST_FAULT, which the library reads when it is loaded, so each of these runs in a
+ * Blocks in device memory, whose checksums the device computes.  In some cases staging copies are
+ * wrong (PST_FAULT).  The library reads that when it is loaded, so each of these cases runs in a
  * new process.
  */
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ static struct pst_mem *dev;
 static struct pst_kv *kv;
 static uint32_t space;
 
-/* Pieces of the block, in an order that is not that of the memory. */
+/* Pieces of the block, in another order than in memory. */
 static const struct pst_seg pieces[NR_PIECES] = {
 	{ .mem_off = 200000, .len = 100000 },
 	{ .mem_off = 1, .len = 30000, .mem_stride = 40000, .count = 5 },
@@ -32,7 +32,7 @@ static void begin(void)
 	space = k_space(kv, "m", NULL);
 	T_OK(pst_mem_alloc("soft:0", 1u << 20, NULL, &dev));
 	t_fill(buf, 5, 0, 1u << 20);
-	/* The first copy; the next six prove the device before its first request. */
+	/* This is the first copy; the next six verify the device before its first request. */
 	T_OK(pst_mem_copy_in(dev, 0, buf, 1u << 20));
 	free(buf);
 }
@@ -44,7 +44,7 @@ static void end(void)
 	k_remove_root();
 }
 
-/* One block in memory of the device, by its result. */
+/* Run a batch of one block in device memory.  Return its result. */
 static int64_t on_device(uint32_t op, bool in_pieces)
 {
 	struct pst_kv_item item = {
@@ -69,7 +69,7 @@ static int64_t on_device(uint32_t op, bool in_pieces)
 	return result;
 }
 
-/* The block failed its check, is counted, and is no more. */
+/* Check that the block failed its check, was counted, and is deleted. */
 static void is_gone(uint64_t corrupt)
 {
 	T_EQ(k_stat(kv).corrupt, corrupt);
@@ -78,7 +78,7 @@ static void is_gone(uint64_t corrupt)
 	T_EQ(k_files, 0);
 }
 
-/* Flip a bit of the block's bytes in its file. */
+/* Flip a bit of the block in its file. */
 static void flip(uint64_t bit)
 {
 	char byte;
@@ -110,7 +110,7 @@ static void flipped_bits_are_misses(void)
 	end();
 }
 
-/* The eighth copy: what was written is not what lies in the device, so nothing is stored. */
+/* The eighth copy is wrong: the written bytes differ from the device's, so nothing is stored. */
 static void a_wrong_copy_of_a_set_is_found(void)
 {
 	begin();
@@ -130,7 +130,7 @@ static void a_wrong_copy_of_pieces_is_found(void)
 	end();
 }
 
-/* The ninth copy: the file is as it was, and what arrived is not. */
+/* The ninth copy is wrong: the file is right, and the bytes in the device are not. */
 static void a_wrong_copy_of_a_get_is_a_miss(void)
 {
 	begin();
@@ -151,7 +151,7 @@ static const struct {
 	{ "a_wrong_copy_of_a_get_is_a_miss", a_wrong_copy_of_a_get_is_a_miss, "mem.copy:9:wrong" },
 };
 
-/* Run the case in a new process with its fault; the process answers by its status. */
+/* Run the case in a new process with its fault; the exit status is the result. */
 static unsigned again_idx;
 
 static void again(void)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Owners of a root that are killed while they set, get and delete. Each time the next owner finds
- * no wrong byte, nothing that is not accounted for, and each block whose set was acknowledged.
+ * Kill owners of a root while they set, get and delete.  Each time, the next owner must find no
+ * wrong byte, nothing that is not accounted for, and each block whose set was acknowledged.
  *
- * A block says which version of its key it is; what was acknowledged is kept in memory that is
- * shared with the processes that die.  1,000 are killed; with PST_SOAK=1 10,000; with PST_KILLS=N,
- * N.
+ * A block contains its key's version.  Acknowledged versions are kept in memory shared with the
+ * processes that are killed.  1,000 are killed; with PST_SOAK=1 10,000; with PST_KILLS=N, N.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,11 +16,11 @@
 
 #define KEYS 64u
 #define LEN 20000u
-#define SMALL (1u << 20) /* evicts, with keys of 20,000 bytes and more */
+#define SMALL (1u << 20) /* small enough to evict; keys of 20,000 bytes and more */
 
 struct shared {
-	/* Versions of each key: of the last set or delete that was acknowledged, and of the one
-	 * under way. Odd ones are deletes. */
+	/* Versions of each key: of the last acknowledged set or delete, and of the one in
+	 * progress.  Odd versions are deletes. */
 	_Atomic uint32_t acked[KEYS], begun[KEYS];
 	_Atomic uint32_t ops;
 	uint64_t budget;
@@ -39,7 +38,7 @@ static uint64_t seed_of(unsigned k, uint32_t version)
 	return (uint64_t)version << 8 | k;
 }
 
-/* In a process of its own: work until it is killed. */
+/* In a child: work until it is killed. */
 static void storm(unsigned seed)
 {
 	struct pst_kv *kv = k_open(sh->budget, 0);
@@ -67,7 +66,7 @@ static void storm(unsigned seed)
 	}
 }
 
-/* In a process of its own: the next owner.  Each failed check ends it with a status. */
+/* In a child: be the next owner.  A failed check ends it with a status. */
 static void judge(void)
 {
 	struct pst_kv *kv = k_open(sh->budget, 0);
@@ -85,23 +84,23 @@ static void judge(void)
 		(void)snprintf(key, sizeof(key), "%u", k);
 		r = k_do(kv, PST_KV_GET, space, key, buf, 2 * LEN + KEYS * 111);
 		if (r == -ENOENT) {
-			/* Gone by a delete, or evicted, or never there. */
+			/* Deleted, evicted, or never set. */
 			T_CHECK(sh->budget == SMALL || !acked || acked & 1 || begun & 1);
-			/* From here on it is known to be gone, also by a delete that was killed. */
+			/* A key found missing must stay missing, even if its delete was killed. */
 			sh->acked[k] = 1;
 			continue;
 		}
 		T_EQ(r, len_of(k));
 		old = t_differs(buf, seed_of(k, acked), 0, len_of(k)) == len_of(k);
 		new = t_differs(buf, seed_of(k, begun), 0, len_of(k)) == len_of(k);
-		/* A set that was killed may be there or not; what was replaced or deleted is not.
-		 * */
+		/* A killed set may have happened or not; a replaced or deleted version must be
+		 * gone. */
 		T_CHECK((old && !(acked & 1)) || (new && !(begun & 1)));
 		sh->acked[k] = new ? begun : acked;
 	}
 	T_EQ(k_stat(kv).corrupt, 0);
 	free(buf);
-	/* Half of the owners die without a close. */
+	/* Half of the owners end without closing. */
 	if (sh->ops & 1)
 		pst_kv_close(kv);
 }
@@ -139,7 +138,7 @@ static void storm_and_kill(unsigned seed)
 		storm(seed);
 	}
 	T_CHECK(pid > 0);
-	/* Some die before their first operation is done. */
+	/* Some are killed before their first operation is done. */
 	while (sh->ops < want && t_now() < end)
 		(void)usleep(200);
 	(void)usleep(seed * 131 % 1500);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of blocks, and files that a store lends to the clients of its server. */
+/* Names of blocks, and files that a store lends to clients of its server. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -49,7 +49,7 @@ static int lent_read(struct pst_kv *kv, const char *key, struct lend **ret, int 
 	return lend_open(kv, lent_name(key, 0, name), &client, 0, false, ret, ret_fd, ret_len);
 }
 
-/* Set a block of LEN bytes as a client does.  Any thread. */
+/* Set a block of LEN bytes as a client does, from any thread. */
 static int lent_set(struct pst_kv *kv, const char *key)
 {
 	char *file = malloc(LEN + TAIL_MAX);
@@ -93,7 +93,7 @@ static void names(void)
 		T_EQ(n->key_len, len);
 		T_EQ(memcmp(n->key, key, len), 0);
 		T_EQ(n->len, len % 2 ? PST_KV_BLOCK_MAX : 0);
-		/* Every shorter name, and one with another byte, is another name or none. */
+		/* Each shorter name, and each with another byte, is a different name or invalid. */
 		for (size_t cut = strlen(name); cut-- > 0;) {
 			char old = name[cut];
 
@@ -134,7 +134,7 @@ static void clients_that_hold_files(void)
 		lend_close(held[i]);
 	}
 	T_EQ(k_stat(kv).used, k_disk());
-	/* A drop cuts them, too. */
+	/* pst_kv_drop() cuts lent files, too. */
 	T_EQ(lent_set(kv, "dropped"), 0);
 	T_EQ(lent_read(kv, "dropped", &held[0], &fd[0], &len), 0);
 	T_EQ(pst_kv_drop(kv, "m", NULL), 1);
@@ -156,7 +156,7 @@ static void blocks_that_are_never_written(void)
 	T_EQ(lent_new(kv, "a", KIB(200), &l[0]), 0);
 	T_EQ(lend_write(l[0], "x", 1, 0), 0);
 	(void)usleep(2000);
-	/* The time of the first one is over, but nobody needs its room. */
+	/* The first loan has expired, but nobody needs its room. */
 	T_EQ(lent_new(kv, "b", KIB(20), &l[1]), 0);
 	T_EQ(k_stat(kv).used, KIB(204) + KIB(24));
 	T_EQ(lend_write(l[0], "x", 1, 0), 0);
@@ -175,7 +175,7 @@ static void blocks_that_are_never_written(void)
 	k_remove_root();
 }
 
-/* Each client has half of what the others leave of half of the budget. */
+/* Each client may use half of what the others leave of half of the budget. */
 static void clients_that_take_all_they_can(void)
 {
 	const char *const who[] = { "one", "two", "three" };
@@ -192,7 +192,7 @@ static void clients_that_take_all_they_can(void)
 		T_EQ(lent_new_of(kv, who[i], "k", 1, &l[7]), -ENOSPC);
 	}
 	T_EQ(n, 7);
-	/* What one of them gives back is shared again. */
+	/* Room that one client returns is available to all. */
 	for (unsigned i = 0; i < 4; i++)
 		lend_close(l[i]);
 	T_EQ(lent_new_of(kv, "three", "k", MIB(1) - 4096, &l[0]), 0);
@@ -308,7 +308,7 @@ static bool sleeps(int tid)
 	return end && !strncmp(end, ") S", 3);
 }
 
-/* Who waits while a block is published opens the new file, and must not cut it. */
+/* A reader that waits during a publication opens the new file, and must not cut it. */
 static void a_reader_that_waits_for_a_publication(void)
 {
 	uint64_t hash, space;
@@ -325,7 +325,7 @@ static void a_reader_that_waits_for_a_publication(void)
 	T_EQ(pthread_create(&thread, NULL, late_reader, (void *)(uintptr_t) "k"), 0);
 	while (k_stat(shared).gets < 1 || !sleeps(late_tid))
 		(void)usleep(100);
-	/* What cache_publish() does once the new file has its name. */
+	/* The next step of cache_publish() after the rename. */
 	lend_revoke(shared, space, &hash);
 	(void)pthread_mutex_unlock(cache_stripe(shared, hash));
 	T_EQ(pthread_join(thread, NULL), 0);
@@ -351,7 +351,8 @@ int __wrap_ftruncate64(int fd, off_t len)
 	return __real_ftruncate64(fd, len);
 }
 
-/* A file that is lent twice is cut when both know, else one of them calls it damaged. */
+/* A file lent to two readers is cut when both know; otherwise one of them would report it as
+ * damaged. */
 static void a_file_that_is_lent_twice(void)
 {
 	char name[NAME_MAX_LEN + 1];
@@ -399,7 +400,7 @@ static void *client(void *arg)
 		wrong += r != 0 && r != -ENOENT;
 		if (r == 0) {
 			n = pread(fd, buf, LEN, 0);
-			/* A file that is cut while it is read gives fewer bytes. */
+			/* A file that is cut during the read gives fewer bytes. */
 			wrong += n < 0;
 			if (n == (ssize_t)LEN) {
 				wrong += t_differs(buf, k_seed(key), 0, LEN) != LEN;

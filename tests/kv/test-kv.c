@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A store as a program sees it: blocks, spaces, budget, recovery, and what is wrong on the disk. */
+/* A store through the public API: blocks, spaces, budget, recovery, and damage on the disk. */
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -63,7 +63,7 @@ static void a_set_replaces(void)
 	k_remove_root();
 }
 
-/* Pieces that are apart in memory, and a block that ends within one. */
+/* Pieces apart in memory, and a block that ends within a piece. */
 static void takes_pieces(void)
 {
 	struct pst_seg segs[2] = {
@@ -117,7 +117,7 @@ static void takes_pieces(void)
 	k_remove_root();
 }
 
-/* Memory behind the end of a handle is not written. */
+/* Memory beyond the end of a handle is not written. */
 static void a_handle_has_an_end(void)
 {
 	struct pst_kv *kv;
@@ -153,7 +153,7 @@ static void a_handle_has_an_end(void)
 	k_remove_root();
 }
 
-/* Into and out of memory of a device. */
+/* Into and out of device memory. */
 static void takes_device_memory(void)
 {
 	struct pst_kv_item item = { .key = "k", .key_len = 1, .len = 300000 };
@@ -200,7 +200,7 @@ static void spaces_never_meet(void)
 	T_OK(pst_kv_space(kv, &o, &s[1]));
 	o.salt = "secret";
 	T_OK(pst_kv_space(kv, &o, &s[2]));
-	o.identity = "ma"; /* as "m" and "a" together */
+	o.identity = "ma"; /* the bytes of "m" and "a", concatenated */
 	o.tenant = o.salt = NULL;
 	T_OK(pst_kv_space(kv, &o, &s[3]));
 	o.identity = "n";
@@ -215,7 +215,7 @@ static void spaces_never_meet(void)
 		T_EQ(k_do(kv, PST_KV_GET, s[i], "k", text, 2), 2);
 		T_EQ(text[0], '0' + i);
 	}
-	/* A tenant's spaces go, whatever their salt, and nobody else's. */
+	/* Dropping a tenant drops its spaces with every salt, and no other tenant's. */
 	T_EQ(pst_kv_drop(kv, NULL, "a"), 2);
 	for (int i = 0; i < 5; i++)
 		T_EQ(k_exists(kv, s[i], "k"), i == 1 || i == 2 ? -ENOENT : 2);
@@ -228,7 +228,7 @@ static void spaces_never_meet(void)
 	k_remove_root();
 }
 
-/* What is one too many is refused before anything is written. */
+/* A space beyond the limit is refused before anything is written. */
 static void a_store_is_full_of_spaces(void)
 {
 	struct pst_kv_space_opts o = { .sz = sizeof(o), .identity = "m" };
@@ -251,14 +251,14 @@ static void a_store_is_full_of_spaces(void)
 	T_EQ(pst_kv_space(kv, &o, &space), -ENOSPC);
 	T_EQ(pst_kv_drop(kv, NULL, "7"), 1);
 	pst_kv_close(kv);
-	/* Spaces without blocks have made room for others. */
+	/* Empty spaces have made room for others. */
 	kv = k_open(BIG, 0);
 	T_EQ(k_stat(kv).scanned, 0);
 	T_EQ(k_stat(kv).loaded, 1);
 	T_OK(pst_kv_space(kv, &o, &space));
 	space = k_space(kv, "m", "5");
 	T_EQ(k_get(kv, space, "k", 5000), 5000);
-	/* A quota may be another one then, and holds. */
+	/* A quota may be changed then, and is enforced. */
 	(void)snprintf(tenant, sizeof(tenant), "6");
 	o.quota = 2u << 20;
 	T_OK(pst_kv_space(kv, &o, &space));
@@ -298,7 +298,7 @@ static void the_budget_holds(void)
 		T_EQ(k_set(kv, space, "huge", 3u << 20), -ENOSPC);
 		pst_kv_close(kv);
 	}
-	/* A smaller one holds from the beginning. */
+	/* A smaller budget is enforced from the start. */
 	kv = k_open(1u << 20, 0);
 	T_CHECK(k_disk() <= 1u << 20);
 	T_EQ(k_stat(kv).used, k_bytes);
@@ -460,12 +460,12 @@ static void a_quota_holds(void)
 		T_EQ(k_set(kv, small, key, 100000), 0);
 		T_CHECK(k_stat(kv).used <= 10 * 102400 + (1u << 20));
 	}
-	/* What one tenant sets does not evict another one's. */
+	/* A tenant's sets do not evict another tenant's blocks. */
 	for (unsigned i = 0; i < 10; i++) {
 		(void)snprintf(key, sizeof(key), "%u", i);
 		T_EQ(k_get(kv, other, key, 100000), 100000);
 	}
-	/* Both together keep the budget. */
+	/* Both tenants together stay within the budget. */
 	for (unsigned i = 10; i < 60; i++) {
 		(void)snprintf(key, sizeof(key), "%u", i);
 		T_EQ(k_set(kv, i & 1 && i < 30 ? small : other, key, 100000), 0);
@@ -497,7 +497,7 @@ static void the_reserve_holds(void)
 	T_EQ(k_disk(), 0);
 	T_EQ(k_stat(kv).used, 0);
 	pst_kv_close(kv);
-	/* What fills the disk may be no blocks: one set does not evict all of them. */
+	/* Other files may fill the disk: one set must not evict all blocks. */
 	kv = k_open(BIG, 0);
 	space = k_space(kv, "m", NULL);
 	for (unsigned i = 0; i < 20; i++) {
@@ -539,7 +539,7 @@ static void index_and_scan_agree(void)
 		if (scan == 1) {
 			T_EQ(unlink(path), 0);
 		} else if (scan == 2) {
-			/* One that is damaged is not believed. */
+			/* A damaged index is not used. */
 			f = fopen(path, "r+e");
 			T_CHECK(f);
 			T_EQ(fseek(f, 300, SEEK_SET), 0);
@@ -564,7 +564,7 @@ static void index_and_scan_agree(void)
 	k_remove_root();
 }
 
-/* Who was used last stays, after a close and after a death. */
+/* Recently used blocks stay, after a close and after a kill. */
 static void recency_is_kept(void)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG, .policy = "lru", .touch_s = 1 };
@@ -584,7 +584,7 @@ static void recency_is_kept(void)
 				(void)snprintf(first, sizeof(first), "%s", k_last);
 			}
 		}
-		/* As if all were set long ago, the first one before the others.  It is used now. */
+		/* Set all times long ago, the first block's before the others'.  It is used now. */
 		(void)snprintf(path, sizeof(path),
 			       "find %s/b -type f -exec touch -d @2000 {} + && touch -d @1000 %s",
 			       k_root, first);
@@ -637,20 +637,20 @@ static void one_process_owns(void)
 	T_EQ(k_set(other, there, "l", 5000), -EROFS);
 	T_EQ(k_do(other, PST_KV_DELETE, there, "k", NULL, 0), -EROFS);
 	T_EQ(pst_kv_drop(other, "m", NULL), -EROFS);
-	/* A new block and a deleted one are seen at once. */
+	/* A reader sees a new block and a deleted one at once. */
 	T_EQ(k_set(kv, space, "l", 700), 0);
 	T_EQ(k_get(other, there, "l", 5000), 700);
 	T_EQ(k_do(kv, PST_KV_DELETE, space, "k", NULL, 0), 0);
 	T_EQ(k_get(other, there, "k", 5000), -ENOENT);
 	pst_kv_close(other);
 	pst_kv_close(kv);
-	/* The owner has gone. */
+	/* After the close, another owner can open the root. */
 	kv = k_open(BIG, 0);
 	pst_kv_close(kv);
 	k_remove_root();
 }
 
-/* A child of the owner holds its descriptors, and no lock. */
+/* A child of the owner inherits its descriptors, but not its lock. */
 static void a_forked_child_keeps_no_lock(void)
 {
 	struct pst_kv *kv;
@@ -698,7 +698,7 @@ static void several_directories(void)
 	}
 	T_OK(pst_kv_open(in, 3, &o, &kv));
 	pst_kv_close(kv);
-	/* As when the making was cut short before the first directory. */
+	/* The state of a creation that was interrupted before the first directory. */
 	for (int i = 0; i < 3; i++)
 		for (size_t k = 0; k < sizeof(made) / sizeof(made[0]); k++)
 			T_EQ(remove_in(dirs[i], made[k]), 0);
@@ -810,7 +810,7 @@ static void wrong_blocks_are_misses(void)
 			memset(buf, 0x77, 5000);
 			T_EQ(k_do(kv, PST_KV_GET, space, "key", buf, 5000), -EBADMSG);
 			T_EQ(k_stat(kv).corrupt, corrupt + 1);
-			/* Nothing that was not checked is in the caller's memory. */
+			/* Unchecked bytes never reach the caller's memory. */
 			if (flags)
 				for (size_t k = 0; k < 5000; k++)
 					T_EQ(buf[k], 0x77);
@@ -824,7 +824,7 @@ static void wrong_blocks_are_misses(void)
 	k_remove_root();
 }
 
-/* A whole and right block, but under the name of another key or space. */
+/* A valid block under the name of another key or space. */
 static void swapped_blocks_are_misses(void)
 {
 	char one[PATH_MAX], other[PATH_MAX];
@@ -936,7 +936,7 @@ static void completes_each_batch_once(void)
 				T_EQ(results[2][i], 3000);
 	}
 	T_EQ(k_stat(kv).blocks, 0);
-	/* What makes no sense completes nothing. */
+	/* An invalid batch completes nothing. */
 	struct pst_kv_batch bad = {
 		.sz = sizeof(bad), .op = 9, .items = items, .nr = 1, .results = results[0]
 	};
@@ -973,7 +973,7 @@ struct racer {
 	unsigned wrong, failed;
 };
 
-/* A block is filled with its key's number and with whose it is, so that a mix would be seen. */
+/* Fill a block with its key's number and its owner, so that a mixture is detected. */
 static void *race(void *arg)
 {
 	struct racer *r = arg;
@@ -1024,7 +1024,7 @@ static void threads_race(void)
 
 	k_new_root();
 	T_OK(k_open_with(&o, &kv));
-	/* What others use of the budget makes that keys are evicted. */
+	/* Another tenant's use of the budget makes keys be evicted. */
 	T_EQ(k_set(kv, k_space(kv, "other", NULL), "big", 900000), 0);
 	for (unsigned i = 0; i < THREADS; i++) {
 		racers[i] = (struct racer){

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The other process of a test of peers: this program once more, which listens, and does what it is
- * told by messages.  Each command is answered by a message that begins with its result.
+ * The other process in tests of peers: this program started again, which listens and executes
+ * commands sent as messages.  It answers each command with a message that begins with the result.
  */
 #ifndef PST_TESTS_AGENT_H
 #define PST_TESTS_AGENT_H
@@ -14,11 +14,12 @@
 #include "rig.h"
 
 enum agent_do {
-	AGENT_SHARE,   /* its memory off..len, by rights and flags: answers a key */
-	AGENT_CLOSE,   /* share at */
-	AGENT_DUMP,    /* off..len of its memory: answers, then sends these bytes */
-	AGENT_RECEIVE, /* a message into its memory at off: then answers */
-	AGENT_SUM,     /* answers agent_sum() of off..len of its memory */
+	AGENT_SHARE,   /* share off..len of its memory with rights and flags; the answer has the
+		        * key */
+	AGENT_CLOSE,   /* close the share with number at */
+	AGENT_DUMP,    /* answer, then send off..len of its memory as a message */
+	AGENT_RECEIVE, /* receive a message into its memory at off, then answer */
+	AGENT_SUM,     /* the answer has agent_sum() of off..len of its memory */
 	AGENT_QUIT,
 };
 
@@ -42,8 +43,8 @@ static struct {
 	struct pst_peer *peer;
 } agent;
 
-/* PST_TEST_AGENT is the address of an agent on another machine, which starts anew after each
- * connection.  The agent itself has it, too. */
+/* Return PST_TEST_AGENT: the address of an agent on another machine, which restarts after each
+ * connection.  The agent itself also has the variable. */
 static inline const char *agent_elsewhere(void)
 {
 	return getenv("PST_TEST_AGENT");
@@ -51,7 +52,7 @@ static inline const char *agent_elsewhere(void)
 
 /* ---------------------------------------------------------------- the agent */
 
-static int (*agent_check)(void); /* the agent's status at its end */
+static int (*agent_check)(void); /* returns the agent's exit status */
 static struct pst_share *agent_shares[AGENT_SHARES];
 
 static int64_t agent_share(struct pst_peer *p, struct pst_mem *m, const struct agent_ask *q,
@@ -76,7 +77,7 @@ static int64_t agent_close(uint32_t at)
 	return r;
 }
 
-/* Without the way that is tested. */
+/* Sum the bytes without using the tested path. */
 static int64_t agent_sum(struct pst_mem *m, uint64_t off, uint64_t len)
 {
 	uint8_t *buf = malloc(len);
@@ -107,7 +108,7 @@ static int64_t agent_act(struct pst_peer *p, struct pst_mem *m, const struct age
 	}
 }
 
-/* 0: it was asked to end, or the connection has ended. */
+/* Execute commands.  Return 0 when asked to end, or when the connection has ended. */
 static void agent_serve(struct pst_peer *p, struct pst_mem *m)
 {
 	struct agent_ask q;
@@ -124,7 +125,7 @@ static void agent_serve(struct pst_peer *p, struct pst_mem *m)
 	}
 }
 
-/* --agent ADDR DEVICE [KEYS] */
+/* Run the agent: --agent ADDR DEVICE [KEYS]. */
 static inline int agent_main(int argc, char **argv)
 {
 	struct pst_peer_opts o = { .sz = sizeof(o),
@@ -172,7 +173,7 @@ static inline void agent_end(int status)
 	T_EQ(is, status);
 }
 
-/* Start it, and connect. */
+/* Start the agent and connect to it. */
 static inline void agent_start(const char *addr, const char *device, const char *keys)
 {
 	struct pst_peer_opts o = { .sz = sizeof(o), .keys = keys };
@@ -185,7 +186,7 @@ static inline void agent_start(const char *addr, const char *device, const char 
 
 	if (agent_elsewhere()) {
 		o.flags = PST_PEER_PLAIN;
-		/* That of a case that failed: the agent serves one at a time. */
+		/* Close the connection of a failed case: the agent serves one at a time. */
 		agent.peer = pst_peer_close(agent.peer);
 		while (r < 0 && t_now() < until) {
 			r = pst_peer_connect(agent_elsewhere(), &o, until, &agent.peer);
@@ -195,7 +196,7 @@ static inline void agent_start(const char *addr, const char *device, const char 
 		T_OK(r);
 		return;
 	}
-	/* That of a case that failed. */
+	/* Kill the agent of a failed case. */
 	if (agent.pid > 0) {
 		(void)kill(agent.pid, SIGKILL);
 		(void)waitpid(agent.pid, NULL, 0);
@@ -241,7 +242,7 @@ static inline struct agent_answer agent_ask(struct agent_ask q)
 	return agent_hear();
 }
 
-/* Its share number at. */
+/* Let the agent share memory as share number at. */
 static inline struct agent_answer agent_shares_it(uint32_t at, uint64_t off, uint64_t len,
 						  uint32_t rights, uint32_t flags)
 {

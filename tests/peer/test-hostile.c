@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A peer that speaks the protocol by itself, and breaks it: what it must not get it does not get,
- * it is disconnected, and another peer goes on.
+ * A peer of the test that breaks the protocol: it must not reach anything unshared, it is
+ * disconnected, and other peers continue.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -21,10 +21,10 @@
 static struct pst_listener *listener;
 static struct pst_peer *peer; /* the library's side */
 static struct pst_mem *mem;
-static int sock; /* ours */
+static int sock; /* the test's side */
 static unsigned nr_started;
 
-/* Each listener has its own: that of a case that failed is left behind. */
+/* Make a new path for each listener, because a failed case leaves its socket behind. */
 static const char *sock_path(void)
 {
 	char name[32];
@@ -57,7 +57,7 @@ static void send_all(const void *buf, size_t len)
 	}
 }
 
-/* False: the other side has ended the connection. */
+/* Receive len bytes.  Return false if the other side has ended the connection. */
 static bool get_all(void *buf, size_t len)
 {
 	char *at = buf;
@@ -127,7 +127,7 @@ static void put(struct peer_msg m, const void *payload)
 
 static uint8_t payload[PEER_DATA_MAX];
 
-/* The next message, which is of that type. */
+/* Receive the next message, which must have that type. */
 static struct peer_msg get(uint16_t type)
 {
 	uint8_t head[PEER_HEAD];
@@ -140,7 +140,7 @@ static struct peer_msg get(uint16_t type)
 	return m;
 }
 
-/* Share and show the key: the share's number. */
+/* Share memory and show the key.  Return the share's number. */
 static uint64_t show_key(struct pst_share *s, uint32_t err)
 {
 	uint8_t key[PST_KEY_MAX];
@@ -190,7 +190,7 @@ static uint32_t try_put(uint64_t id, uint64_t off, uint32_t count)
 	return get(PEER_DONE).err;
 }
 
-/* The library ended the connection, and not because we did. */
+/* Check that the library ended the connection because of a protocol violation. */
 static void is_disconnected(void)
 {
 	struct pst_peer_info info = { .sz = sizeof(info) };
@@ -247,7 +247,7 @@ static void rights(void)
 	end();
 }
 
-/* The number of a share that is closed finds nothing, also once its place has another share. */
+/* The number of a closed share finds nothing, even when another share has its place. */
 static void old_number(void)
 {
 	struct pst_share *s;
@@ -269,7 +269,7 @@ static void old_number(void)
 	end();
 }
 
-/* A number alone gives no rights, nor does a key whose nonce, length or rights were made up. */
+/* A number alone gives no rights, nor does a key with a forged nonce, length or rights. */
 static void made_up_key(void)
 {
 	uint8_t key[PST_KEY_MAX], forged[PEER_KEY_LEN];
@@ -303,7 +303,7 @@ static void made_up_key(void)
 	end();
 }
 
-/* A key is of use on its connection alone. */
+/* A key is valid only on its own connection. */
 static void key_of_another(void)
 {
 	struct pst_peer *first;
@@ -330,7 +330,7 @@ static void key_of_another(void)
 	end();
 }
 
-/* More requests or messages than were agreed, and replies to nothing. */
+/* More requests or messages than agreed, and replies to nothing. */
 static void floods(void)
 {
 	static const uint8_t body[64];
@@ -340,14 +340,14 @@ static void floods(void)
 		put((struct peer_msg){ .len = PEER_HEAD + 64, .type = PEER_MESSAGE, .id = i + 1 },
 		    body);
 	is_disconnected();
-	/* Those that came in order are there. */
+	/* Messages before that are received. */
 	for (unsigned i = 0; i < 64; i++)
 		T_EQ(pst_peer_recv(peer, mem, 0, LEN, 0), 64);
 	T_EQ(pst_peer_recv(peer, mem, 0, LEN, 0), -EPIPE);
 	end();
 }
 
-/* Gets whose replies are not read: they stop at a bound. */
+/* Gets whose replies are not read: the library stops at a limit. */
 static void replies_not_read(void)
 {
 	struct pst_share *s;
@@ -386,12 +386,12 @@ static void replies_not_read(void)
 static void broken_messages(void)
 {
 	static const struct peer_msg wrong[] = {
-		{ .type = PEER_HELLO, .len = PEER_HEAD + PEER_HELLO_LEN }, /* a second one */
-		{ .type = PEER_DATA, .id = 0, .err = EIO },                /* to no request */
+		{ .type = PEER_HELLO, .len = PEER_HEAD + PEER_HELLO_LEN }, /* a second hello */
+		{ .type = PEER_DATA, .id = 0, .err = EIO },                /* reply to no request */
 		{ .type = PEER_DONE, .id = 5 },
 		{ .type = PEER_OPENED, .id = 1ull << 32, .err = EIO },
 		{ .type = PEER_OPENED, .id = 1, .len = PEER_HEAD + PEER_GRANT_LEN },
-		{ .type = PEER_TAKEN, .id = 1 }, /* of no message */
+		{ .type = PEER_TAKEN, .id = 1 }, /* for no message */
 		{ .type = PEER_TYPE_MAX + 1 },
 		{ .type = PEER_GET, .count = 0 },
 		{ .type = PEER_GET, .count = PEER_DATA_MAX + 1 },
@@ -418,7 +418,7 @@ static void broken_messages(void)
 		is_disconnected();
 		end();
 	}
-	/* And one whose checksum is wrong. */
+	/* A message with a wrong checksum. */
 	start();
 	memset(payload, 0, PEER_HEAD);
 	send_all(payload, PEER_HEAD);
@@ -426,7 +426,7 @@ static void broken_messages(void)
 	end();
 }
 
-/* Descriptors that nobody asked for are closed. */
+/* Unrequested descriptors are closed. */
 static void unwanted_descriptors(void)
 {
 	union {
@@ -453,7 +453,7 @@ static void unwanted_descriptors(void)
 	end();
 }
 
-/* A peer that has a grant and does not let go keeps the share in use; one that says so does not. */
+/* While a peer keeps a grant, the share stays in use; it is free after the peer's REVOKED. */
 static void revoked_grant(void)
 {
 	struct pst_share *s;
@@ -465,13 +465,13 @@ static void revoked_grant(void)
 	T_EQ(pst_share_close(s, t_in_ms(20)), -EBUSY);
 	T_EQ(get(PEER_REVOKE).share, id);
 	T_EQ(try_get(id, 0, 1), ESTALE);
-	/* Of another share. */
+	/* A REVOKED for another share does not count. */
 	put((struct peer_msg){ .type = PEER_REVOKED, .share = id ^ 1 }, NULL);
 	T_EQ(try_get(id, 0, 1), ESTALE);
 	T_EQ(pst_share_close(s, t_in_ms(20)), -EBUSY);
 	put((struct peer_msg){ .type = PEER_REVOKED, .share = id }, NULL);
 	T_OK(pst_share_close(s, t_hang()));
-	/* One whose peer is gone. */
+	/* The end of the peer's connection ends the grant. */
 	T_OK(pst_peer_share(peer, mem, 0, 4096, RW, PST_SHARE_GRANT, &s));
 	(void)show_key(s, 0);
 	T_EQ(pst_share_close(s, t_in_ms(1)), -EBUSY);
@@ -480,7 +480,8 @@ static void revoked_grant(void)
 	end();
 }
 
-/* The other side's own close, or its end for a fault of ours, is no proof that we let go. */
+/* A close by the library, or after a violation, does not prove that the peer unmapped the
+ * memory. */
 static void grant_after_close(void)
 {
 	struct pst_share *s;
@@ -508,7 +509,7 @@ static void grant_after_close(void)
 	end();
 }
 
-/* Memory that cannot be exported is granted to nobody, so its share closes without an answer. */
+/* Memory that cannot be exported has no grant, so its share closes without an answer. */
 static void grant_not_given(void)
 {
 	static char bytes[4096];
@@ -526,7 +527,7 @@ static void grant_not_given(void)
 
 /* -------------------------------------------------------- full of replies */
 
-#define FLOOD 40u /* gets that are always pending */
+#define FLOOD 40u /* gets always pending */
 #define FLOOD_MAX 400u
 
 static struct {
@@ -550,7 +551,7 @@ static void flood_start(void)
 	flood.id = show_key(flood.share, 0);
 }
 
-/* Take replies, and ask once more for each, until a message of that type comes. */
+/* Take replies and send a new get for each, until a message of that type arrives. */
 static struct peer_msg flood_until(uint16_t type)
 {
 	for (unsigned i = 0; i < FLOOD_MAX; i++) {
@@ -569,7 +570,7 @@ static struct peer_msg flood_until(uint16_t type)
 	return (struct peer_msg){ 0 };
 }
 
-/* Take the replies that are left. */
+/* Take the remaining replies. */
 static void flood_end(unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++)
@@ -578,7 +579,7 @@ static void flood_end(unsigned nr)
 	flood.mem = pst_mem_free(flood.mem);
 }
 
-/* A reply with a descriptor has its turn while gets of full length are always pending. */
+/* A reply with a descriptor is sent even while gets of full length are always pending. */
 static void grant_in_a_flood(void)
 {
 	uint8_t key[PST_KEY_MAX];
@@ -610,7 +611,7 @@ static void *open_made_up(void *arg)
 	return NULL;
 }
 
-/* Memory of ours as a file of the library's side. */
+/* Open the test's memory as a file of the library. */
 static struct pst_file *open_ours(void)
 {
 	struct pst_file *f = NULL;
@@ -624,7 +625,7 @@ static struct pst_file *open_ours(void)
 	return f;
 }
 
-/* The library's own requests have their turn while the peer's gets are always pending. */
+/* The library's own requests are sent even while the peer's gets are always pending. */
 static void requests_in_a_flood(void)
 {
 	struct pst_queue *q = rig_queue(rig_best_backend(), 4);
@@ -657,7 +658,7 @@ static void requests_in_a_flood(void)
 	end();
 }
 
-/* A small request is not sent behind all of a large one, and an open has a place. */
+/* A small request is not delayed by all of a large one, nor is an open. */
 static void turns(void)
 {
 	struct pst_queue *q = rig_queue(rig_best_backend(), 4);
@@ -697,7 +698,7 @@ static void turns(void)
 	(void)pst_mem_free(big);
 }
 
-/* An offer of memory of ours, then a short message. */
+/* Offer the test's memory, then send a short message. */
 static void put_offer(uint32_t rights)
 {
 	struct peer_key k = { .share = 5, .len = LEN, .rights = rights, .kind = PST_KIND_HOST };
@@ -722,7 +723,7 @@ static void *receive(void *arg)
 	return NULL;
 }
 
-/* A message that its sender does not let be fetched keeps no later one from being received. */
+/* A message whose bytes the sender does not let be read must not block later messages. */
 static void bad_offers(void)
 {
 	start();
@@ -754,7 +755,7 @@ static void bad_offers(void)
 		T_EQ(pst_peer_recv(peer, mem, 0, LEN, t_hang()), 64);
 		end();
 	}
-	/* Its sender is gone. */
+	/* The sender has gone. */
 	start();
 	put_offer(PST_RIGHT_READ);
 	T_EQ(close(sock), 0);
@@ -764,7 +765,7 @@ static void bad_offers(void)
 	end();
 }
 
-/* More connections at once than the listener keeps: none that said who it is is dropped. */
+/* More connections at once than the listener keeps: those that sent a hello are not dropped. */
 static void many_at_once(void)
 {
 	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
@@ -786,7 +787,7 @@ static void many_at_once(void)
 	end();
 }
 
-/* Another process listens at the path, takes no connection, and its queue is full. */
+/* Another process listens at the path, accepts no connection, and its queue is full. */
 static void stuck_listener(void)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -809,17 +810,17 @@ static void stuck_listener(void)
 	while (nr)
 		T_EQ(close(clients[--nr]), 0);
 	T_EQ(close(fd), 0);
-	/* Nobody listens there any more. */
+	/* No process listens there any more. */
 	T_OK(pst_listener_open(addr, NULL, &l));
 	(void)pst_listener_close(l);
 }
 
-/* Connections that say nothing, or nonsense, keep no peer waiting. */
+/* Connections that send nothing, or junk, do not delay peers. */
 static void silent_connections(void)
 {
 	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
 	struct pst_peer *p;
-	int silent[160]; /* half of them say nonsense */
+	int silent[160]; /* every second one sends junk */
 
 	start();
 	for (unsigned i = 0; i < RIG_NR(silent); i++) {
@@ -828,7 +829,7 @@ static void silent_connections(void)
 			(void)send(silent[i],
 				   "GET / HTTP/1.1\r\nHost: here.example.net\r\n\r\n.......", 48,
 				   MSG_NOSIGNAL);
-		/* Its backlog is not for ever. */
+		/* The listener drops old ones. */
 		T_EQ(pst_listener_accept(listener, 0, &p), -ETIMEDOUT);
 	}
 	(void)close(sock);
@@ -851,7 +852,7 @@ static void *send_all_of_mem(void *arg)
 	return NULL;
 }
 
-/* A long message: its receiver reads it and says so, refuses it, or is gone. */
+/* A long message: the receiver reads it and answers, refuses it, or has gone. */
 static void offers(void)
 {
 	static const int want[] = { 0, -ENOMEM, -EPIPE };
@@ -888,14 +889,14 @@ static void offers(void)
 			(void)shutdown(sock, SHUT_RDWR);
 		T_EQ(pthread_join(thread, NULL), 0);
 		T_EQ(r, want[i]);
-		/* The share has gone with the call. */
+		/* The share has ended with the call. */
 		if (i < 2)
 			T_EQ(try_get(k.share, 0, 1), ESTALE);
 		end();
 	}
 }
 
-/* A peer that reads nothing keeps its own thread, and no other peer's. */
+/* A peer that reads nothing blocks only its own thread. */
 static void another_peer_goes_on(void)
 {
 	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
@@ -924,14 +925,14 @@ static void another_peer_goes_on(void)
 	T_OK(pst_share_close(s2, t_hang()));
 	(void)close(sock);
 	(void)pst_peer_close(peer);
-	/* Its share is closed although its replies are stuck. */
+	/* The share closes although replies are stuck. */
 	T_OK(pst_share_close(s, t_hang()));
 	peer = first;
 	sock = old;
 	end();
 }
 
-/* Addresses, options and keys that make no sense. */
+/* Invalid addresses, options and keys. */
 static void arguments(void)
 {
 	struct pst_peer_opts o = { .sz = sizeof(o), .flags = 8 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Peers, by the public calls: two processes, over AF_UNIX with and without grants, TCP and TLS. */
+/* Peers through the public API: two processes, over AF_UNIX with and without grants, TCP and
+ * TLS. */
 #include <sys/mman.h>
 
 #include "agent.h"
@@ -8,11 +9,11 @@
 #define TCP PST_PATH_BIT(PST_PATH_TCP)
 #define PEER PST_PATH_BIT(PST_PATH_PEER)
 
-/* How the cases reach the agent, and what it has. */
+/* The transport of the cases, and the agent's memory. */
 static struct {
 	const char *name;
 	bool tcp, tls;
-	uint32_t flags; /* of shares */
+	uint32_t flags; /* flags of shares */
 	const char *device;
 } how;
 
@@ -44,8 +45,8 @@ static void quit(void)
 	agent_end(0);
 }
 
-/* Did bytes move the way they should, and what device hop there was?  A device copies between its
- * own memory and a peer's without a hop. */
+/* Return true if bytes took the expected path, with the expected device hop.  Between a device's
+ * own memory and a peer's, the device copies without a hop. */
 static bool moved_well(const struct pst_done *d)
 {
 	uint32_t device = PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_WINDOW);
@@ -72,7 +73,7 @@ static void model(void)
 	a = agent_shares_it(0, 0, AGENT_LEN, RW, how.flags);
 	f = agent_open(&a, RIG_RW);
 	T_EQ(rig_file_info(f).size, AGENT_LEN);
-	/* Device memory is as the device gives it. */
+	/* Initialise: new device memory has undefined bytes. */
 	T_OK(pst_mem_copy_in(m, 0, want, AGENT_LEN));
 	T_EQ(pst_write(f, 0, m, 0, AGENT_LEN, NULL), AGENT_LEN);
 	for (unsigned i = 0; i < nr; i++) {
@@ -121,7 +122,7 @@ static void model(void)
 	free(buf);
 }
 
-/* What lies beside a share cannot be reached, nor can more than was given. */
+/* Bytes outside of a share, or with rights that were not given, cannot be reached. */
 static void bounds_and_rights(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, 8192);
@@ -145,7 +146,7 @@ static void bounds_and_rights(void)
 	(void)pst_mem_free(m);
 }
 
-/* An old key, and an open file, find nothing of what took the share's place. */
+/* An old key and an open file must not reach a new share in the old one's place. */
 static void closed_share(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, 8192);
@@ -170,7 +171,7 @@ static void closed_share(void)
 	(void)pst_mem_free(m);
 }
 
-/* Every changed bit of a key is found. */
+/* Each flipped bit of a key is detected. */
 static void changed_key(void)
 {
 	struct agent_answer a;
@@ -190,7 +191,7 @@ static void changed_key(void)
 	quit();
 }
 
-/* Messages of all lengths keep their order; one that is too long stays. */
+/* Messages of all lengths stay in order; one that is too long for the buffer stays queued. */
 static void messages(void)
 {
 	static const uint64_t lens[] = { 0, 1, 4096, 16384, 16385, 100000, RIG_MIB(3) };
@@ -224,7 +225,7 @@ static void messages(void)
 	(void)pst_mem_free(m);
 }
 
-/* A peer that is stopped: calls end by their deadline, memory is the caller's again. */
+/* With a stopped peer, calls end at their deadline, and the memory is free again. */
 static void stopped_peer(void)
 {
 	struct pst_call_opts o = { .sz = sizeof(o) };
@@ -245,7 +246,7 @@ static void stopped_peer(void)
 	o.deadline_ns = t_in_ms(50);
 	T_EQ(pst_readv(f, &v, 1, &o, &d), -ETIMEDOUT);
 	T_OK(pst_mem_drain(m, t_hang()));
-	/* It keeps 64 messages, and no more are taken. */
+	/* The peer queues 64 messages; the next one is not sent. */
 	for (unsigned i = 0; i < 65 && r == 0; i++)
 		r = pst_peer_send(agent.peer, m, 0, 16384, 0, i < 64 ? t_hang() : t_in_ms(50));
 	T_EQ(r, -ETIMEDOUT);
@@ -256,7 +257,7 @@ static void stopped_peer(void)
 	(void)pst_mem_free(m);
 }
 
-/* A peer that is killed while bytes move: every request ends, and nothing is left. */
+/* A peer is killed while bytes move: each request ends, and nothing is left. */
 static void killed_peer(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, AGENT_LEN);
@@ -279,7 +280,7 @@ static void killed_peer(void)
 	for (unsigned i = 0; i < 32; i++)
 		failed += rig_reap1(q).res < 0;
 	T_CHECK(failed <= 32);
-	/* The end of the connection may come after that of the requests. */
+	/* The connection's end may be noticed after the requests' ends. */
 	while (pst_read(f, 0, m, 0, 4096, NULL) != -EPIPE)
 		;
 	T_EQ(pst_peer_recv(agent.peer, m, 0, 1, t_hang()), -EPIPE);
@@ -293,7 +294,7 @@ static void killed_peer(void)
 	(void)pst_mem_free(m);
 }
 
-/* A share that is closed while bytes move: whole bytes, or -ESTALE. */
+/* A share is closed while bytes move: all bytes, or -ESTALE. */
 static void closed_in_transfer(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, AGENT_LEN);
@@ -325,8 +326,8 @@ static void closed_in_transfer(void)
 	(void)pst_mem_free(m);
 }
 
-/* Nothing is written to memory once its share is closed, also by copies that were under way.  With
- * copies that take time. */
+/* Nothing is written to memory after its share is closed, even by copies in flight; copies take
+ * long here. */
 static void closed_in_copy(void)
 {
 	uint8_t *one = malloc(AGENT_LEN), *two = malloc(AGENT_LEN);
@@ -371,7 +372,7 @@ static void closed_in_copy(void)
 	free(two);
 }
 
-/* Without a free descriptor for a grant, bytes go over the socket. */
+/* Without a free descriptor for a grant, bytes take the socket. */
 static void no_descriptor(void)
 {
 	struct pst_mem *m = rig_alloc("host", 8192);
@@ -402,7 +403,7 @@ static void no_descriptor(void)
 	(void)pst_mem_free(m);
 }
 
-/* A put out of memory that is gone fails. */
+/* A put from unmapped memory fails. */
 static void unmapped_source(void)
 {
 	char *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -506,7 +507,7 @@ static void unmapped(void)
 	unmapped_source();
 }
 
-/* With memory of that device in this process. */
+/* Run a case with memory of that device in this process. */
 static void run_on(const char *name, void (*fn)(void), const char *device)
 {
 	char full[80];
@@ -540,7 +541,7 @@ int main(int argc, char **argv)
 	}
 	RUN(unix_host);
 	RUN(grant_host);
-	/* The other process' memory alone is a device's. */
+	/* Only the other process' memory is on a device. */
 	run_on("unix_soft", unix_soft, "host");
 	run_on("grant_soft", grant_soft, "soft:0");
 	run_on("tcp_host", tcp_host, "soft:0");

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A peer of the test's own with a queue pair of its own, which breaks the rules of RDMA: it reaches
- * nothing that it was not given, and the library gets its bytes over the socket.  libibverbs is the
- * double, within one process.
+ * A hostile peer of the test with a queue pair: it must reach only what it was given, and the
+ * library gets its bytes over the socket.  libibverbs is the stub, within one process.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -28,7 +27,7 @@
 
 static __typeof__(stub_ibverbs_state) *stub_state;
 
-/* This side. */
+/* The test's side. */
 static struct {
 	struct nic *nic;
 	struct nic_domain *domain;
@@ -38,7 +37,7 @@ static struct {
 	int sock;
 } own = { .sock = -1 };
 
-/* The library's. */
+/* The library's side. */
 static struct pst_listener *listener;
 static struct pst_peer *peer;
 static struct pst_mem *mem;
@@ -93,7 +92,7 @@ static bool put(struct peer_msg m, const void *payload, uint32_t len)
 
 static uint8_t payload[PEER_DATA_MAX];
 
-/* False: the library has ended the connection. */
+/* Receive a message.  Return false if the library has ended the connection. */
 static bool get(struct peer_msg *ret)
 {
 	uint8_t head[PEER_HEAD];
@@ -157,7 +156,7 @@ static void make_end(uint8_t blob[ENDPOINT_BLOB])
 
 /* ------------------------------------------- it asks, for the library's memory */
 
-/* Open a share of the library's, and learn how to reach it. */
+/* Open a share of the library, and learn its RDMA key. */
 static struct peer_nic_key reach(uint64_t off, uint64_t len, uint32_t rights,
 				 struct pst_share **ret)
 {
@@ -206,7 +205,7 @@ static int move(enum endpoint_op op, uint64_t addr, uint32_t rkey, uint32_t len)
 	return d.res;
 }
 
-/* The last attempt was refused: nothing changed, and the socket goes on. */
+/* Check that the last attempt was refused: nothing changed, and the socket works. */
 static void was_refused(uint64_t share)
 {
 	struct peer_msg m;
@@ -222,7 +221,7 @@ static void was_refused(uint64_t share)
 }
 
 static struct {
-	int64_t addr; /* beside the share's first byte */
+	int64_t addr; /* relative to the share's first byte */
 	uint32_t key, len, rights;
 	enum endpoint_op op;
 } attempt;
@@ -234,7 +233,7 @@ static void reaches_too_far(void)
 
 	start();
 	n = reach(LEN, LEN, attempt.rights, &s);
-	/* What it may: the right bytes. */
+	/* Within the rights: the right bytes. */
 	T_EQ(move(ENDPOINT_READ, n.addr, n.rkey, LEN), (int)LEN);
 	T_EQ(t_differs((char *)own.mem, 1, LEN, LEN), LEN);
 	T_CHECK(move(attempt.op, n.addr + (uint64_t)attempt.addr, n.rkey ^ attempt.key,
@@ -244,7 +243,7 @@ static void reaches_too_far(void)
 	end();
 }
 
-/* The key of a share that was closed, and of memory that was freed and came back. */
+/* The key of a closed share, also after its memory was freed and allocated again. */
 static void a_closed_share(void)
 {
 	struct peer_nic_key n, other;
@@ -255,7 +254,7 @@ static void a_closed_share(void)
 	n = reach(0, LEN, RW, &s);
 	other = reach(2 * LEN, LEN, PST_RIGHT_READ, &t);
 	T_CHECK(n.epoch != other.epoch && n.rkey != other.rkey);
-	/* It is asked to stop, and does not answer: the key ends nevertheless. */
+	/* The test does not answer the request to stop; the key ends anyway. */
 	(void)pst_share_close(s, t_in_ms(50));
 	get_type(PEER_REVOKE, &m);
 	T_CHECK(move(ENDPOINT_WRITE, n.addr, n.rkey, 64) < 0);
@@ -272,7 +271,7 @@ enum lie {
 	END_ERROR,
 	END_NOBODY,
 	END_OTHER_GID,
-	END_AND_GO, /* it ends the connection in the middle */
+	END_AND_GO, /* end the connection in the middle */
 	END_TWICE,
 	KEY_GARBAGE,
 	KEY_OF_ANOTHER,
@@ -338,7 +337,7 @@ static bool tell_key(uint64_t id)
 	return put((struct peer_msg){ .type = PEER_REACHED, .id = id }, out, sizeof(out));
 }
 
-/* True: the connection goes on. */
+/* Answer a message.  Return true if the connection continues. */
 static bool answer(const struct peer_msg *m)
 {
 	struct peer_msg r = { .id = m->id };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Peers by RDMA, by the public calls: two processes, joined by the double of libibverbs or by a
+ * Peers by RDMA through the public API: two processes, connected by the stub of libibverbs or by a
  * device of the machine.
  */
 #include <dlfcn.h>
@@ -45,8 +45,8 @@ static void needs_stub(void)
 		T_SKIP("faults on demand, which the double of libibverbs has");
 }
 
-/* 0; 1: objects of the device are left; 2: a rule was broken.  The device closes with the last
- * connection. */
+/* Return 0; 1 if objects of the device are left; 2 if a rule was broken.  The device closes with
+ * the last connection. */
 static int left_over(void)
 {
 	struct stub_ibverbs_state st;
@@ -75,7 +75,7 @@ static int left_over(void)
 
 static struct {
 	bool tcp;
-	const char *device; /* of the agent */
+	const char *device; /* kind of the agent's memory */
 } how = { .device = "host" };
 
 static struct pst_mem *mem;
@@ -95,7 +95,7 @@ static void start(void)
 	mem = rig_alloc(rig_dev, AGENT_LEN);
 }
 
-/* All of the agent's memory as a file. */
+/* Open all of the agent's memory as a file. */
 static void start_file(void)
 {
 	struct agent_answer a;
@@ -105,7 +105,7 @@ static void start_file(void)
 	file = agent_open(&a, RIG_RW);
 }
 
-/* Nothing of a device is left at either side. */
+/* End the agent; check that neither side has objects of a device left. */
 static void quit(void)
 {
 	file = pst_file_close(file);
@@ -131,7 +131,7 @@ static uint32_t file_paths(const struct pst_done *d)
 	return d->paths & ~(PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_WINDOW));
 }
 
-/* Put and get, without a wish for a path; how they went, and the bytes are right. */
+/* Put and get, by any path, and check the bytes.  Return how the get went. */
 static struct pst_done both_ways(uint64_t len)
 {
 	struct pst_done d, e;
@@ -147,7 +147,7 @@ static struct pst_done both_ways(uint64_t len)
 
 /* -------------------------------------------------------------------- cases */
 
-/* Random puts and gets against a model; the agent adds up its own bytes now and then. */
+/* Random puts and gets against a model; sometimes the agent sums its bytes. */
 static void model(void)
 {
 	uint8_t *want = calloc(1, AGENT_LEN), *buf = malloc(AGENT_LEN);
@@ -188,7 +188,7 @@ static void model(void)
 	free(buf);
 }
 
-/* Messages that are too long for the connection's buffers go by RDMA, too, each way. */
+/* Messages too long for the connection's buffers also go by RDMA, in both directions. */
 static void long_messages(void)
 {
 	start();
@@ -207,7 +207,7 @@ static void long_messages(void)
 	quit();
 }
 
-/* The first opens of both sides at the same time: one connection by RDMA comes of it. */
+/* Both sides open their first share at once: they end up with one RDMA connection. */
 static void both_ask_at_once(void)
 {
 	struct agent_answer a;
@@ -215,7 +215,7 @@ static void both_ask_at_once(void)
 	for (unsigned i = 0; i < 10; i++) {
 		start();
 		a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
-		/* The agent opens this process's share while this process opens the agent's. */
+		/* The agent opens this process' share while this process opens the agent's. */
 		agent_tell(&(struct agent_ask){ .what = AGENT_DUMP, .len = 100000 });
 		file = agent_open(&a, RIG_RW);
 		T_EQ(agent_hear().res, 0);
@@ -238,7 +238,8 @@ static void policy_decides(void)
 	quit();
 }
 
-/* Strict RDMA without RDMA is an error with the cause; else the socket serves, and silently. */
+/* Without RDMA, a strict policy is an error with the cause; otherwise the socket is used
+ * silently. */
 static void without_rdma(void)
 {
 	struct pst_done d;
@@ -257,7 +258,7 @@ static void without_rdma(void)
 	(void)unsetenv("PST_RDMA");
 }
 
-/* Memory that the agent's device does not reach: the socket, with the reason. */
+/* Memory that the agent's device does not reach: the socket is used, with the reason. */
 static void memory_without_a_way(void)
 {
 	char text[300];
@@ -281,8 +282,8 @@ static void memory_without_a_way(void)
 
 /* ------------------------------------------------------------------ memory that nothing copies */
 
-/* Whether files of a shared memory file system are dma-bufs: the double of libhl-thunk makes its
- * dma-bufs of these. */
+/* If true, files on tmpfs look like dma-bufs: the stub of libhl-thunk makes its dma-bufs from
+ * these. */
 static bool are_dmabufs;
 
 __attribute__((visibility("default"))) int fstatfs(int fd, struct statfs *ret)
@@ -309,7 +310,7 @@ static void gaudi_end(void)
 	T_EQ(unsetenv("PST_GAUDI_ROOT"), 0);
 }
 
-/* Network cards read and write a Gaudi's memory, with or without a grant to this process. */
+/* Network cards access a Gaudi's memory, with or without a grant to this process. */
 static void a_gaudi_owns_the_memory(void)
 {
 	struct agent_answer a;
@@ -327,9 +328,9 @@ static void a_gaudi_owns_the_memory(void)
 		T_EQ(d.why, PST_WHY_NONE);
 		d = both_ways(77);
 		T_EQ(file_paths(&d), RDMA);
-		/* The key is for these bytes, and no more. */
+		/* The key covers these bytes only. */
 		T_EQ(pst_write(file, 999999, mem, 0, 2, NULL), -ERANGE);
-		/* No processor reaches them. */
+		/* The CPU does not reach them. */
 		T_EQ(strictly(false, 0, 4096, PST_PATH_TCP, 0, &d), -EOPNOTSUPP);
 		T_EQ(strictly(true, 0, 4096, PST_PATH_TCP, 0, &d), -EOPNOTSUPP);
 		quit();
@@ -356,7 +357,7 @@ static void a_gaudis_share_is_closed(void)
 	gaudi_end();
 }
 
-/* Without RDMA, requests fail; without dma-bufs, the share does. */
+/* Without RDMA, requests fail; without dma-bufs, sharing fails. */
 static void a_gaudi_without_a_way(void)
 {
 	struct agent_ask ask = { .what = AGENT_SHARE, .len = 4096, .rights = RW };
@@ -377,7 +378,7 @@ static void a_gaudi_without_a_way(void)
 	gaudi_end();
 }
 
-/* A closed share: its key ends, what is open is stale, and other shares go on. */
+/* After a share is closed, its key has ended, its open file is stale, and other shares work. */
 static void closed_share(void)
 {
 	struct agent_answer a, b;
@@ -400,7 +401,7 @@ static void closed_share(void)
 	quit();
 }
 
-/* A key does not give what its share does not: the device refuses by itself. */
+/* An RDMA key has only the rights of its share: the device itself refuses. */
 static void a_key_has_the_rights_of_its_share(void)
 {
 	struct agent_answer a;
@@ -413,7 +414,7 @@ static void a_key_has_the_rights_of_its_share(void)
 	quit();
 }
 
-/* A share that is closed while requests are under way: all right, or stale; none broken. */
+/* Close a share while requests are in flight: each is right or stale. */
 static void *close_it(void *arg)
 {
 	(void)arg;
@@ -441,7 +442,7 @@ static void closed_under_way(void)
 		T_EQ(pthread_join(t, NULL), 0);
 		file = pst_file_close(file);
 	}
-	/* RDMA has survived that, unless the device took longer than a closing share waits. */
+	/* RDMA still works, unless the device took longer than closing a share waits. */
 	a = agent_shares_it(0, 0, AGENT_LEN, RW, 0);
 	file = agent_open(&a, RIG_RW);
 	d = both_ways(4096);
@@ -454,7 +455,8 @@ static void closed_under_way(void)
 	quit();
 }
 
-/* The peer's device refuses a key.  Strict: that error.  Else the socket serves, and it is told. */
+/* The peer's device refuses a key.  With a strict policy that is the error; otherwise the socket
+ * is used, with the reason. */
 static void a_refused_key(void)
 {
 	struct pst_done d;
@@ -496,7 +498,7 @@ static void a_device_dies(void)
 	quit();
 }
 
-/* A device that says nothing: the deadline ends the request, and the memory is free. */
+/* A device that never completes: the deadline ends the request, and the memory is free. */
 static void a_silent_device(void)
 {
 	struct pst_done d;
@@ -521,7 +523,7 @@ static void *kill_it(void *arg)
 	return NULL;
 }
 
-/* A peer that is killed in the middle, again and again. */
+/* Kill a peer in the middle, repeatedly. */
 static void a_killed_peer(void)
 {
 	unsigned nr = getenv("PST_SOAK") ? 1000 : 20;
@@ -546,7 +548,7 @@ static void a_killed_peer(void)
 	}
 }
 
-/* Bytes move later than they are posted: no slot is used again too early. */
+/* Bytes move later than they are posted: no slot may be reused too early. */
 static void late_requests(void)
 {
 	needs_stub();
@@ -557,7 +559,7 @@ static void late_requests(void)
 	quit();
 }
 
-/* The n-th call of the library fails: the bytes come by another way, or RDMA is unharmed. */
+/* The nth call of the library fails: the bytes take another path, or RDMA works. */
 static void nth_call_fails(void)
 {
 	static const char *const calls[] = {

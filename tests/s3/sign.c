@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For sign.py: sign the requests on stdin.  Fields are lines in hex, so that they may hold
- * anything: id, secret, token, method, path, payload, date, region, number of query pairs, the
- * pairs, number of headers, the pairs.  The answer is the encoded path, the query and the
- * Authorization, a line each.
+ * For sign.py: sign requests from standard input.  Fields are lines of hex digits, so they may
+ * contain any bytes: id, secret, token, method, path, payload, date, region, number of query pairs,
+ * the pairs, number of headers, the pairs.  The answer has three lines: the encoded path, the query
+ * and the Authorization header.
  */
 #include <stdio.h>
 

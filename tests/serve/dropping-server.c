@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dropping-server ROOT PORT COPY [KEYS]: the server of ROOT at a port of 127.0.0.1, which writes
- * what is durable of the file that was synced last into the file COPY.  Whoever kills the server
- * can then put the file back to what a loss of power would have left.
+ * dropping-server ROOT PORT COPY [KEYS]: serve ROOT at a port of 127.0.0.1.  At each sync, write
+ * the durable bytes of the synced file to the file COPY.  After killing the server, a test can
+ * restore the file to what a power loss would have left.
  */
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of a storage service, by the public calls.  PENSTOCK is the command.  With PST_TEST_TLS all
- * is done by TLS.
+ * Files of a storage service through the public API.  PENSTOCK is the path of the command.  With
+ * PST_TEST_TLS all cases use TLS.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -24,7 +24,7 @@ static struct {
 } server;
 static bool tls;
 
-/* The keys of server and client. */
+/* Make the keys' file of server and client. */
 static const char *keys_file(void)
 {
 	static char path[600];
@@ -44,7 +44,7 @@ static const char *keys_file(void)
 	return path;
 }
 
-/* A port that nobody has just now. */
+/* Return a port that is free now. */
 static int free_port(void)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET,
@@ -59,7 +59,7 @@ static int free_port(void)
 	return ntohs(in.sin_port);
 }
 
-/* Returns once it listens. */
+/* Start the server; return when it listens. */
 static void server_start(const char *more)
 {
 	char listen[64], sock[600], buf[512] = "";
@@ -75,7 +75,7 @@ static void server_start(const char *more)
 		args[nr++] = "--keys";
 		args[nr++] = keys_file();
 	}
-	/* That of a case that failed, which may be stopped. */
+	/* The server of a failed case, perhaps stopped. */
 	if (server.pid > 0) {
 		(void)kill(server.pid, SIGKILL);
 		(void)waitpid(server.pid, NULL, 0);
@@ -140,12 +140,12 @@ static void reads(void)
 	T_EQ(d.why, PST_WHY_NONE);
 	T_EQ(d.paths, TCP | (!strcmp(rig_dev, "host") ? 0 : PST_PATH_BIT(PST_PATH_STAGED)));
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
-	/* The end of the file, and behind it. */
+	/* At and beyond the end of the file. */
 	T_EQ(rig_read(f, m, LEN - 100, 0, 4096).res, 100);
 	T_EQ(rig_mem_differs(m, 0, 100, SEED, LEN - 100), 100);
 	T_EQ(rig_read(f, m, LEN, 0, 4096).res, 0);
 	T_EQ(rig_read(f, m, LEN + 5, 0, RIG_MIB(3)).res, 0);
-	/* Not open for writing. */
+	/* A file that is only open for reading. */
 	T_EQ(rig_read(f, m, 1, 0, RIG_MIB(2)).res, RIG_MIB(2));
 	pst_file_close(f);
 	(void)snprintf(unix_url, sizeof(unix_url), "pst+unix://%s:/data", rig_path("sock"));
@@ -181,13 +181,13 @@ static void writes(void)
 	free(got);
 	pst_mem_free(m);
 	server_end(SIGTERM);
-	/* For reading only, without the option. */
+	/* Without the option the server is read-only. */
 	server_start(NULL);
 	T_EQ(pst_file_open(url("new"), RIG_RW, NULL, &f), -EROFS);
 	server_end(SIGTERM);
 }
 
-/* Another number for each set of sockets that this process has. */
+/* Return a hash of the sockets that this process has open. */
 static uint64_t sockets(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -237,15 +237,15 @@ static void many_at_once(void)
 		T_EQ(rig_reap1(rig_q).res, 4096);
 	for (unsigned i = 0; i < NR; i++)
 		T_EQ(rig_mem_differs(m, i * 4096, 4096, SEED, i * 8192 + i), 4096);
-	/* On one connection: nothing was asked for a second time. */
+	/* The connection is the same, so no request was repeated. */
 	T_EQ(sockets(), before);
 	pst_file_close(f);
 	pst_mem_free(m);
 	server_end(SIGTERM);
 }
 
-/* All bytes of a read come although nobody reaps, and its write reaches the server.  More of them
- * than sockets keep. */
+/* All bytes of a read arrive without reaping, and a write reaches the server.  Both are larger
+ * than the sockets' buffers. */
 static void bytes_come_while_the_program_computes(void)
 {
 	enum { BIG = RIG_MIB(24) };
@@ -268,7 +268,8 @@ static void bytes_come_while_the_program_computes(void)
 	T_EQ(pst_queue_submit(q), 1);
 	do {
 		(void)usleep(1000);
-		/* By the kernel: the memory is the request's until its completion. */
+		/* Read through the kernel: the memory belongs to the request until its
+		 * completion. */
 		T_EQ(process_vm_readv(getpid(), &to_end, 1, &from_end, 1, 0), sizeof(end));
 	} while (t_differs(end, SEED, BIG - sizeof(end), sizeof(end)) != sizeof(end) &&
 		 t_now() < hang);
@@ -291,7 +292,7 @@ static void bytes_come_while_the_program_computes(void)
 	pst_queue_free(q);
 }
 
-/* A read goes on by itself once a server is there again. */
+/* A read continues by itself when the server runs again. */
 static void a_restart_is_survived(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -333,11 +334,11 @@ static void a_sync_after_a_restart_fails(void)
 	server_end(SIGKILL);
 	server_start("--write");
 	T_EQ(rig_sync(third).res, -EIO);
-	/* What was written since then does not help. */
+	/* Later writes do not make the lost one durable. */
 	T_EQ(rig_write(f, m, 4096, 0, 4096).res, 4096);
 	T_EQ(rig_sync(f).res, -EIO);
 	T_EQ(rig_sync(f).res, -EIO);
-	/* It was synced before. */
+	/* The other file was synced before the restart. */
 	T_EQ(rig_sync(other).res, 0);
 	T_EQ(rig_write(other, m, 8192, 0, 4096).res, 4096);
 	T_EQ(rig_sync(other).res, 0);
@@ -367,7 +368,7 @@ static void another_file_of_that_name_is_noticed(void)
 	server_end(SIGTERM);
 }
 
-/* Some of the requests have memory that is unmapped; all others have their bytes. */
+/* Some requests have unmapped memory and fail; all others get their bytes. */
 static void memory_that_is_gone(void)
 {
 	enum { NR = 64, PAGE = 4096, GONE = 5 };
@@ -408,7 +409,7 @@ static void memory_that_is_gone(void)
 	server_end(SIGTERM);
 }
 
-/* The deadline passes, and then the request uses neither memory nor file. */
+/* Check that the deadline ends a request, and that it then uses neither memory nor file. */
 static void gives_up(uint32_t op, struct pst_file *f, struct pst_mem *m, unsigned ms)
 {
 	struct pst_io io = rig_io(op, f, m, 0, 0, LEN);
@@ -419,7 +420,7 @@ static void gives_up(uint32_t op, struct pst_file *f, struct pst_mem *m, unsigne
 	T_OK(pst_file_drain(f, t_in_ms(RIG_WAIT_MS)));
 }
 
-/* Deadlines hold, and neither memory nor file stays in use. */
+/* With a stopped server, deadlines hold, and neither memory nor file stays in use. */
 static void a_stopped_server_keeps_nothing(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -434,14 +435,14 @@ static void a_stopped_server_keeps_nothing(void)
 	before = sockets();
 	gives_up(PST_OP_READ, f, m, 100);
 	T_EQ(sockets(), before);
-	/* A write that is given up ends its connection: the server must not run it after what the
-	 * next one brings.  On a busy machine it may be given up before it was sent. */
+	/* A write given up ends its connection: the server must not run it after the next one's.
+	 * On a busy machine it may be given up before it was sent, so retry. */
 	for (unsigned ms = 100; sockets() == before; ms *= 2) {
 		T_CHECK(ms < RIG_WAIT_MS);
 		gives_up(PST_OP_WRITE, f, m, ms);
 	}
 	T_CHECK(kill(server.pid, SIGCONT) == 0);
-	/* The write that was given up does not come later: this one is the last. */
+	/* The write given up does not arrive later: this one is the last. */
 	rig_mem_fill(m, 0, LEN, SEED, 0);
 	T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
 	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
@@ -451,7 +452,7 @@ static void a_stopped_server_keeps_nothing(void)
 	server_end(SIGTERM);
 }
 
-/* Descriptors of files that the server has open. */
+/* Count the server's open descriptors of a file. */
 static unsigned server_files(const char *name)
 {
 	char path[64], to[PATH_MAX], want[PATH_MAX];
@@ -473,7 +474,7 @@ static unsigned server_files(const char *name)
 	return nr;
 }
 
-/* Each name of the socket is another server to the library, with a connection of its own. */
+/* Open a file through another name of the socket, which is another server to the library. */
 static struct pst_file *open_by_link(unsigned nr, const char *name)
 {
 	char link[PATH_MAX], text[2 * PATH_MAX];
@@ -491,7 +492,7 @@ static void read_byte(struct pst_queue *q, struct pst_file *f, struct pst_mem *m
 	T_EQ(rig_do(q, &io).res, 1);
 }
 
-/* A file is closed on the server too, also when no more requests fit onto the wire just then. */
+/* A close reaches the server, even if the send buffer is full at that moment. */
 static void a_close_waits_for_room(void)
 {
 	enum { LINKS = 8, EACH = 200, NR = LINKS * EACH };
@@ -520,7 +521,7 @@ static void a_close_waits_for_room(void)
 	}
 	T_EQ(pst_queue_submit(q), NR);
 	pst_file_close(other);
-	/* The queue looks for closed files. */
+	/* Reaping handles closed files. */
 	T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
 	T_CHECK(kill(server.pid, SIGCONT) == 0);
 	for (unsigned i = 0; i < NR; i++)
@@ -537,7 +538,7 @@ static void a_close_waits_for_room(void)
 	server_end(SIGTERM);
 }
 
-/* Random reads and writes against a model, while the server is killed and starts again. */
+/* Random reads and writes against a model, while the server is killed and restarted. */
 static void a_model_holds_through_restarts(void)
 {
 	enum { SIZE = 1 << 20, STEPS = 400, KILLS = 8 };
@@ -581,9 +582,9 @@ static void a_model_holds_through_restarts(void)
 }
 
 /*
- * The eighth and the ninth copy are wrong, on the way from the device to staging memory; those
- * before fill the memory and prove the device.  The service takes what arrives as it was sent, and
- * only the device knows better.
+ * The eighth and ninth copy from device to staging memory are wrong; earlier copies fill the memory
+ * and verify the device.  The service accepts the bytes as sent; only the device's checksum
+ * differs.
  */
 static void wrong_copies_are_not_written(void)
 {

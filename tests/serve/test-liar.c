@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The client against a server that breaks the protocol.  What is asked of it must end in an error,
- * and never touch memory that was not asked to be filled.
+ * The client against a server that breaks the protocol.  Requests must end in an error, and no
+ * memory outside of the requests may be touched.
  */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -14,24 +14,24 @@
 
 #define LEN RIG_MIB(2)
 #define SEED 7
-#define SOON_MS 300 /* the deadline of what cannot succeed */
+#define SOON_MS 300 /* deadline of requests that cannot succeed, ms */
 
-/* What it does to a request on a file. */
+/* Ways to break the protocol at a request on a file. */
 enum lie {
 	LIE_NONE,
-	READ_IS_WRITTEN, /* a READ is answered as a WRITE: no bytes come */
-	READ_IS_SYNCED,  /* or as a SYNC */
-	WRITE_IS_READ,   /* a WRITE is answered with bytes, for the memory that is written */
-	WRITE_IS_SYNCED, /* or as a SYNC */
-	SYNC_IS_WRITTEN, /* a SYNC is answered as a WRITE */
-	EARLY_ERROR,     /* a WRITE fails before its bytes were taken */
-	EARLY_SUCCESS,   /* or succeeds */
-	TWICE,           /* the same answer again */
-	NEVER_ASKED,     /* an answer to an id that nobody used */
-	TOO_MANY,        /* more bytes than were asked for */
-	BAD_HEADER,      /* the header's checksum is wrong */
-	HALF_HEADER,     /* the connection ends within a header */
-	HALF_PAYLOAD,    /* or within a payload */
+	READ_IS_WRITTEN, /* answer a READ as a WRITE, without bytes */
+	READ_IS_SYNCED,  /* answer a READ as a SYNC */
+	WRITE_IS_READ,   /* answer a WRITE with bytes, for the memory being written */
+	WRITE_IS_SYNCED, /* answer a WRITE as a SYNC */
+	SYNC_IS_WRITTEN, /* answer a SYNC as a WRITE */
+	EARLY_ERROR,     /* answer a WRITE with an error before taking its bytes */
+	EARLY_SUCCESS,   /* answer a WRITE with success before taking its bytes */
+	TWICE,           /* repeat an answer */
+	NEVER_ASKED,     /* answer an id that no request has */
+	TOO_MANY,        /* send more bytes than requested */
+	BAD_HEADER,      /* send a wrong checksum of the header */
+	HALF_HEADER,     /* end the connection within a header */
+	HALF_PAYLOAD,    /* end the connection within a payload */
 	LIES,
 };
 
@@ -40,7 +40,7 @@ static struct {
 	pthread_t thread;
 	atomic_int lie;
 	atomic_bool end;
-	atomic_uint told; /* lies */
+	atomic_uint told; /* number of lies told */
 	char data[LEN];
 } liar;
 
@@ -108,7 +108,7 @@ static bool honest(int fd, const struct wire_request *q)
 	       reply(fd, q, WIRE_READ, 0, q->count, liar.data + q->off, q->count);
 }
 
-/* True: the connection may go on. */
+/* Break the protocol.  Return true if the connection may continue. */
 static bool lies(int fd, const struct wire_request *q, enum lie lie)
 {
 	static const char bytes[WIRE_DATA_MAX]; /* zeros, which no pattern has */
@@ -161,7 +161,7 @@ static bool is_about_files(const struct wire_request *q)
 	return q->op == WIRE_READ || q->op == WIRE_WRITE || q->op == WIRE_SYNC;
 }
 
-/* One message of the client's.  False: the connection ends. */
+/* Handle one message of the client.  Return false if the connection ends. */
 static bool serve_one(int fd)
 {
 	static _Thread_local char payload[WIRE_DATA_MAX];
@@ -176,7 +176,7 @@ static bool serve_one(int fd)
 	early = lie == EARLY_ERROR || lie == EARLY_SUCCESS;
 	if (early && q.op == WIRE_WRITE && !lies(fd, &q, lie))
 		return false;
-	/* With so small buffers most of the payload is still to be sent then. */
+	/* With buffers this small, most of the payload is not sent yet. */
 	if (early && q.op == WIRE_WRITE)
 		(void)usleep(20000);
 	if (!recv_bytes(fd, payload, wire_payload(q.len)))
@@ -209,7 +209,7 @@ static void *serve(void *arg)
 
 		if (atomic_load(&liar.end) || fd < 0)
 			return NULL;
-		/* One connection at a time asks for anything. */
+		/* The client uses one connection at a time. */
 		if (pthread_create(&one, NULL, serve_client, (void *)(intptr_t)fd) == 0)
 			(void)pthread_detach(one);
 		else
@@ -269,7 +269,7 @@ static int64_t result_in(unsigned ms, uint32_t op, struct pst_file *f, struct ps
 	return rig_do(rig_q, &io).res;
 }
 
-/* On a busy machine a deadline may pass before the liar has said a word. */
+/* Execute a request, again if its deadline passed before the server lied, as on a busy machine. */
 static int64_t result_of(uint32_t op, struct pst_file *f, struct pst_mem *m)
 {
 	int64_t res;
@@ -295,14 +295,14 @@ static void believed_never(const enum lie *which, unsigned nr, uint32_t op)
 		f = open_there(RIG_RW);
 		rig_mem_fill(m, 0, LEN, SEED + 1, 0);
 		liar_tells(which[i]);
-		/* The kernel may have taken all of a write that is answered too early. */
+		/* The kernel may have accepted all bytes of a write that is answered too early. */
 		if (result_of(op, f, m) >= 0 && which[i] != EARLY_SUCCESS)
 			T_FAIL("lie %d is believed", which[i]);
-		/* What a write reads from stays as it is, and so does what no read asked for. */
+		/* The source of a write, and memory outside of a read, are unchanged. */
 		if (op != PST_OP_READ)
 			T_EQ(rig_mem_differs(m, 0, LEN, SEED + 1, 0), LEN);
 		T_EQ(rig_mem_differs(m, RIG_MIB(1), RIG_MIB(1), SEED + 1, RIG_MIB(1)), RIG_MIB(1));
-		/* The same queue goes on with a server that is honest. */
+		/* The same queue works with an honest server. */
 		liar_tells(LIE_NONE);
 		T_OK(pst_file_drain(f, t_in_ms(RIG_WAIT_MS)));
 		T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
@@ -336,7 +336,7 @@ static void no_lie_about_syncs_is_believed(void)
 	believed_never(of, RIG_NR(of), PST_OP_SYNC);
 }
 
-/* The second answer ends the connection; the first one counts. */
+/* The first answer counts; the second one ends the connection. */
 static void answers_come_once(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Random reads, writes and syncs against a model, through a bad network and restarts of the server
- * that lose what was not synced.  SERVER is dropping-server, PROXY is proxy.py.
+ * that lose unsynced bytes.  SERVER is dropping-server, PROXY is proxy.py.
  *
- * Each page has a number that grows with each write.  The model knows the numbers that a page may
- * have now and those that it may have after a loss of power.  PST_SOAK makes it 100,000 requests.
+ * Each page contains a number that grows with each write.  The model has the numbers that a page
+ * may have now and after a power loss.  PST_SOAK makes 100,000 requests.
  */
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,14 +15,14 @@
 
 #define PAGE 4096u
 #define PAGES 64u
-#define AT_ONCE 4u /* requests, each on its own part of the pages */
+#define AT_ONCE 4u /* concurrent requests, each on its own part of the pages */
 #define PART (PAGES / AT_ONCE)
 #define SIZE ((size_t)PAGE * PAGES)
 
 static struct {
-	uint64_t now;    /* the lowest number that a read may find */
-	uint64_t synced; /* the lowest number after a loss of power */
-	uint64_t high;   /* the highest version that is possible */
+	uint64_t now;    /* lowest number that a read may find */
+	uint64_t synced; /* lowest number after a power loss */
+	uint64_t high;   /* highest possible number */
 } page[PAGES];
 
 static struct {
@@ -32,12 +32,12 @@ static struct {
 static pid_t server, proxy;
 static int port, proxy_port;
 static const char *keys;
-/* A write is complete and no sync came after it; a restart came since; and may have come since. */
+/* A completed write is not synced; a restart followed it; a restart may have followed it. */
 static bool unsynced, lost, may_be_lost;
 
 /* ------------------------------------------------------------------ processes */
 
-/* Start a program, and return what it prints first. */
+/* Start a program.  Return the first line that it prints. */
 static pid_t start(const char *const args[], int out, char *line, size_t size)
 {
 	size_t got = 0;
@@ -99,7 +99,7 @@ static void end(pid_t pid)
 	T_EQ(waitpid(pid, NULL, 0), pid);
 }
 
-/* The power fails: what was not synced is as it was. */
+/* Simulate a power loss: unsynced pages get old bytes. */
 static void lose_power(void)
 {
 	static char bytes[SIZE];
@@ -134,7 +134,7 @@ static void fill(struct pst_mem *m, uint64_t off, unsigned first, unsigned count
 	}
 }
 
-/* Return the number of the page, which is one that the model allows. */
+/* Return the number of the page; check that the model allows it. */
 static uint64_t check(struct pst_mem *m, uint64_t off, unsigned idx)
 {
 	uint64_t words[PAGE / 8], number;
@@ -153,7 +153,7 @@ static uint64_t check(struct pst_mem *m, uint64_t off, unsigned idx)
 
 /* ----------------------------------------------------------------------- steps */
 
-/* An open asks once, and the network may end its connection. */
+/* Open the file.  Retry: an open sends one request, and the network may end its connection. */
 static struct pst_file *open_again(void)
 {
 	struct pst_file *f = NULL;
@@ -212,13 +212,14 @@ static void some_requests(struct pst_file *f, struct pst_mem *m, bool kill_it)
 
 			if (!req[i].write)
 				(void)check(m, (i * PART + p) * PAGE, idx);
-			else if (!kill_it) /* else it may have been lost after its reply */
+			else if (!kill_it) /* after a kill, the write may have been lost after
+					    * its reply */
 				page[idx].now = req[i].number;
 		}
 	}
 }
 
-/* From here on each page must keep its current content. */
+/* Read all pages: each must keep its current number from here on. */
 static void look_at_all(struct pst_file *f, struct pst_mem *m)
 {
 	T_EQ(rig_read(f, m, 0, 0, SIZE).res, (int64_t)SIZE);
@@ -232,7 +233,7 @@ static struct pst_file *sync_it(struct pst_file *f, struct pst_mem *m)
 
 	nr.syncs++;
 	if (r == 0) {
-		/* Or it is a false success. */
+		/* After a lost write, success would be wrong. */
 		T_CHECK(!lost);
 		for (unsigned i = 0; i < PAGES; i++)
 			page[i].now = page[i].synced = page[i].high;

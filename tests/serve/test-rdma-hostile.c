@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The storage service by RDMA against others that break its rules: clients of the test's own
- * against the server, and a server of the test's own against the client.  All of it ends in
- * errors, touches no memory but what a key allows, and leaves nothing behind.  PENSTOCK is the
- * command, and libibverbs is the double.
+ * The storage service by RDMA against hostile peers: the test's clients against the server, and the
+ * test's server against the client.  All attacks must end in errors, touch only memory that a key
+ * allows, and leave nothing behind.  PENSTOCK is the path of the command; libibverbs is the stub.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -32,11 +31,11 @@
 static __typeof__(stub_ibverbs_state) *stub_state;
 static __typeof__(stub_ibverbs_port) *stub_port;
 
-/* This side's device and memory. */
+/* The test's device and memory. */
 static struct {
 	struct nic *nic;
 	struct nic_domain *domain;
-	uint8_t *mem; /* 3 * LEN bytes, of which the middle has a key */
+	uint8_t *mem; /* 3 * LEN bytes; the middle part has a key */
 	struct mem_reg *reg, *read_only, *local;
 } own;
 
@@ -69,7 +68,7 @@ static void own_end(void)
 	free(own.mem);
 }
 
-/* Connections that the other threads still close take a moment. */
+/* Check that nothing is left; connections that other threads are closing need a moment. */
 static void nothing_is_left(void)
 {
 	struct stub_ibverbs_state st;
@@ -158,7 +157,7 @@ static void server_start(void)
 		T_CHECK(n > 0);
 		got += (size_t)n;
 	}
-	/* What it says later is for nobody: it must not die of that. */
+	/* The server must survive later output without a reader. */
 	(void)close(out[0]);
 }
 
@@ -199,7 +198,7 @@ static int64_t number(const char *name)
 #define CONNECTIONS "penstock_serve_rdma_connections"
 #define JOINS "penstock_serve_requests_total{op=\"rdma\"}"
 
-/* One client. */
+/* A client of the test. */
 struct caller {
 	int fd;
 	struct endpoint *ep;
@@ -219,7 +218,7 @@ static void ask(struct caller *c, struct wire_request q, const void *payload, ui
 		(void)send_bytes(c->fd, payload, len);
 }
 
-/* False: the server has closed the connection. */
+/* Receive a reply.  Return false if the server has closed the connection. */
 static bool hear(struct caller *c)
 {
 	uint8_t head[WIRE_HEAD];
@@ -260,7 +259,7 @@ static void caller_end(struct caller *c)
 	(void)close(c->fd);
 }
 
-/* Ask for a queue pair by this blob.  False: no answer. */
+/* Ask for a queue pair with this blob.  Return false if there is no answer. */
 static bool join_by(struct caller *c, const uint8_t blob[ENDPOINT_BLOB])
 {
 	ask(c, (struct wire_request){ .op = WIRE_RDMA, .id = 3 }, blob, ENDPOINT_BLOB);
@@ -290,7 +289,7 @@ static void ask_by_rdma(struct caller *c, uint16_t op, uint64_t addr, uint32_t r
 	    payload, sizeof(payload));
 }
 
-/* The next message on the queue pair. */
+/* Receive the next message on the queue pair. */
 static void hear_message(struct caller *c)
 {
 	struct endpoint_done d = end_wait(c->ep);
@@ -348,9 +347,9 @@ static void garbage_for_an_end(struct caller *c)
 		blob[i] = (uint8_t)rig_random();
 	T_CHECK(join_by(c, blob));
 	T_EQ(c->rep.err, EBADMSG);
-	/* Others may have its place at once. */
+	/* The place is free at once. */
 	T_EQ(number(CONNECTIONS), 0);
-	/* The connection goes on without. */
+	/* The connection continues without RDMA. */
 	ask(c, (struct wire_request){ .op = WIRE_STAT, .id = 5, .handle = c->handle }, NULL, 0);
 	T_CHECK(hear(c));
 	T_EQ(c->rep.err, 0);
@@ -370,7 +369,7 @@ static void end_that_is_none(struct caller *c, bool gid)
 		b.qpn = 0xabcdef;
 	blob_put(&b, raw);
 	T_CHECK(join_by(c, raw));
-	if (c->rep.err) /* its device found out */
+	if (c->rep.err) /* the server's device found out */
 		return;
 	ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, LEN);
 	is_dropped(c);
@@ -386,7 +385,7 @@ static void wrong_gid(struct caller *c)
 	end_that_is_none(c, true);
 }
 
-/* The server's device is refused: the client's connection ends, and no byte beyond has changed. */
+/* The server's device is refused: the client's connection ends, and no byte outside has changed. */
 static void refused(struct caller *c, uint16_t op, uint64_t addr, uint32_t rkey, uint32_t count)
 {
 	join(c, 8);
@@ -442,7 +441,7 @@ static void end_of_the_address_space(struct caller *c)
 	T_EQ(c->rep.err, EINVAL);
 }
 
-/* The handle's number is another file's when the bytes are there; they are the first one's. */
+/* The handle is reused for another file before the bytes arrive; they belong to the first file. */
 static void another_file_meanwhile(struct caller *c)
 {
 	char *got = malloc(LEN);
@@ -469,7 +468,7 @@ static void another_file_meanwhile(struct caller *c)
 	T_EQ(rig_slurp(rig_path("data"), 0, got, LEN), LEN);
 	T_EQ(t_differs(got, SEED + 2, 0, LEN), LEN);
 	rig_make(rig_path("data"), SEED, LEN);
-	/* And a client that leaves in the middle leaves no file open. */
+	/* A client that leaves in the middle leaves no file open. */
 	stub_port(false);
 	ask_by_rdma(c, WIRE_WRITE_RDMA, own.reg->addr, own.reg->rkey, LEN);
 	ask(c, (struct wire_request){ .op = WIRE_STAT, .id = 5, .handle = c->handle }, NULL, 0);
@@ -488,7 +487,7 @@ static void handle_that_is_none(struct caller *c)
 	T_EQ(c->rep.err, EBADF);
 }
 
-/* More requests than there are slots, and no buffer for a reply. */
+/* More requests than slots, without a buffer for replies. */
 static void no_buffers(struct caller *c)
 {
 	join(c, 0);
@@ -497,7 +496,7 @@ static void no_buffers(struct caller *c)
 	is_dropped(c);
 }
 
-/* The server has no memory for this side, whatever the key. */
+/* No key gives access to the server's memory. */
 static void reaches_for_the_server(struct caller *c)
 {
 	for (uint32_t key = 1; key < 4; key++) {
@@ -605,7 +604,7 @@ static void hostile_client(void)
 
 	caller_begin(&c, WIRE_FEATURE_RDMA);
 	client(&c);
-	/* Others are served meanwhile, and afterwards nothing of it is there. */
+	/* Other clients are served, and nothing is left afterwards. */
 	caller_begin(&other, WIRE_FEATURE_RDMA);
 	if (others_join)
 		honest(&other);
@@ -626,7 +625,7 @@ enum lie {
 	JOIN_GARBAGE,
 	JOIN_ERROR,
 	JOIN_SHORT,
-	JOIN_NOBODY, /* the number of a queue pair that is not there */
+	JOIN_NOBODY, /* number of a queue pair that does not exist */
 	JOIN_SILENCE,
 	JOIN_AND_GO,
 	WRONG_ID,
@@ -635,11 +634,11 @@ enum lie {
 	WRONG_OP,
 	SHORT_MESSAGE,
 	BY_STREAM,
-	BEFORE,  /* writes begin before the memory of the request */
-	BEHIND,  /* or end behind it */
-	LOADS,   /* reads where it may only write */
-	LATE,    /* writes once more after the reply */
-	STALE,   /* writes by the key of an earlier request */
+	BEFORE,  /* write begins before the request's memory */
+	BEHIND,  /* write ends after the request's memory */
+	LOADS,   /* read where only writing is allowed */
+	LATE,    /* write again after the reply */
+	STALE,   /* write with the key of an earlier request */
 	SILENCE, /* no reply */
 	LIES,
 };
@@ -649,15 +648,15 @@ static struct {
 	pthread_t thread;
 	atomic_int lie;
 	atomic_bool end;
-	atomic_uint told, late; /* lies; attempts after a reply */
+	atomic_uint told, late; /* told: lies; late: attempts after a reply */
 	struct wire_rdma_key old;
-	pthread_mutex_t lock; /* one connection at a time uses the device */
+	pthread_mutex_t lock; /* only one connection at a time uses the device */
 } liar = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 struct liar_conn {
 	int fd;
 	struct endpoint *ep;
-	uint8_t *buf; /* LEN bytes of the file, and a reply */
+	uint8_t *buf; /* LEN bytes of the file, then a reply */
 	struct mem_reg *reg;
 };
 
@@ -716,7 +715,7 @@ static bool posts(struct liar_conn *c, enum endpoint_op op, uint64_t remote, uin
 	return endpoint_post(c->ep, &io, 1) == 1 && end_wait(c->ep).res >= 0;
 }
 
-/* True: the connection goes on. */
+/* Answer a read.  Return true if the connection continues. */
 static bool liar_reads(struct liar_conn *c, const struct wire_request *q,
 		       const struct wire_rdma_key *k)
 {
@@ -754,7 +753,7 @@ static bool liar_reads(struct liar_conn *c, const struct wire_request *q,
 	if (lie == TWICE)
 		good = good && posts(c, ENDPOINT_SEND, 0, 0, LEN, WIRE_HEAD);
 	if (lie == LATE) {
-		/* The program has its completion by then, and ends the registration with it. */
+		/* Wait until the program has its completion, which ended the registration. */
 		while (!atomic_load(&liar.late) && !atomic_load(&liar.end))
 			(void)usleep(100);
 		good = posts(c, ENDPOINT_WRITE, k->addr, k->rkey, 0, q->count);
@@ -837,7 +836,7 @@ static void *liar_listens(void *arg)
 
 static enum lie lie_now;
 
-/* The memory around the request's stays as it is, and the bytes come another way if they can. */
+/* Memory around the request's is unchanged, and the bytes arrive by another path if possible. */
 static void hostile_server(void)
 {
 	bool may_serve = lie_now == LIE_NONE || lie_now == TWICE || lie_now == LATE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of a storage service by RDMA, by the public calls.  PENSTOCK is the command, which serves.
- * The double of libibverbs joins the two processes; without PST_LIBIBVERBS it is the device that
- * PST_TEST_RDMA names, in loopback.
+ * Files of a storage service by RDMA, through the public API.  PENSTOCK is the path of the command,
+ * which serves.  The stub of libibverbs connects the two processes; without PST_LIBIBVERBS the
+ * tests use the device that PST_TEST_RDMA names, in loopback.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,9 +18,9 @@
 
 #define SEED 7
 #define LEN (RIG_MIB(5) + 4321)
-#define CHUNK 262144u    /* bytes of one RDMA WRITE or READ of the server */
-#define PIECE RIG_MIB(1) /* bytes of a request on the wire, */
-#define PART RIG_MIB(4)  /* and of an operation of the client */
+#define CHUNK 262144u    /* bytes of one RDMA operation of the server */
+#define PIECE RIG_MIB(1) /* bytes of a request on the wire */
+#define PART RIG_MIB(4)  /* bytes of an operation of the client */
 #define TCP PST_PATH_BIT(PST_PATH_TCP)
 #define RDMA PST_PATH_BIT(PST_PATH_RDMA)
 #define DEVICE_HOPS                                                      \
@@ -34,7 +34,7 @@ static struct {
 	__typeof__(stub_ibverbs_peermem) *peermem;
 } stub;
 
-static const char *device; /* of both processes */
+static const char *device; /* name, of both processes */
 
 static void stub_find(void)
 {
@@ -59,7 +59,7 @@ static void needs_stub(void)
 		T_SKIP("faults on demand, which the double of libibverbs has");
 }
 
-/* As rig_alloc(), where the network card reaches the memory: by the double alone for a device. */
+/* Allocate memory that the network card reaches; for device memory only with the stub. */
 static struct pst_mem *alloc_reached(uint64_t len)
 {
 	if (rig_soft())
@@ -67,14 +67,14 @@ static struct pst_mem *alloc_reached(uint64_t len)
 	return rig_alloc(rig_dev, len);
 }
 
-/* Memory of a case that only the double can play. */
+/* Allocate memory for a case that needs the stub. */
 static struct pst_mem *alloc_by_stub(void)
 {
 	needs_stub();
 	return rig_alloc(rig_dev, LEN);
 }
 
-/* Of a real library, zeros. */
+/* Return the stub's counters; zeros with a real library. */
 static struct stub_ibverbs_state stub_now(void)
 {
 	struct stub_ibverbs_state st = { 0 };
@@ -87,7 +87,7 @@ static struct stub_ibverbs_state stub_now(void)
 	return st;
 }
 
-/* No registration and no queue pair of this process is left. */
+/* Check that this process has no registration and no queue pair left. */
 static void nothing_is_reached(void)
 {
 	struct stub_ibverbs_state st = stub_now();
@@ -96,7 +96,7 @@ static void nothing_is_reached(void)
 	T_EQ(st.qps, 0);
 }
 
-/* Have the network card reach memory of the software device, as nvidia-peermem does for GPUs. */
+/* Let the network card reach memory of the software device, as nvidia-peermem does for GPUs. */
 static void *reach_begin(struct pst_mem *m, uint64_t len)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -139,7 +139,7 @@ static void server_start(const char *more, const char *and_more)
 		stub.fail(NULL);
 		stub.die(false, false);
 	}
-	if (server > 0) { /* of a case that failed */
+	if (server > 0) { /* left by a failed case */
 		(void)kill(server, SIGKILL);
 		(void)waitpid(server, NULL, 0);
 	}
@@ -180,7 +180,7 @@ static void server_end(int sig)
 	server = 0;
 }
 
-/* One of the server's numbers. */
+/* Read one of the server's metrics. */
 static int64_t number(const char *name)
 {
 	static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
@@ -241,7 +241,7 @@ static const char *url(const char *name)
 	return text;
 }
 
-/* Without how the bytes come to a device from host memory, which it reads. */
+/* Return the paths without the hop from host memory to a device. */
 static uint32_t paths_of(const struct pst_done *d)
 {
 	return d->paths & ~DEVICE_HOPS;
@@ -260,7 +260,7 @@ static int64_t strictly(struct pst_file *f, struct pst_mem *m, bool write, uint6
 
 /* -------------------------------------------------------------------- cases */
 
-/* The server moves ceil(len / chunk) pieces for each request, and answers with one message. */
+/* The server moves ceil(len / chunk) pieces per request, and answers with one message. */
 static void moves(void)
 {
 	static const uint64_t lens[] = { 1, 100, CHUNK, CHUNK + 1, PIECE, PIECE + 1, PART, LEN };
@@ -277,7 +277,7 @@ static void moves(void)
 	for (unsigned i = 0; i < RIG_NR(lens); i++) {
 		uint64_t len = lens[i], chunks = 0, requests = 0;
 		int64_t writes = number(WRITES), reads = number(READS), sends = number(SENDS);
-		bool direct = !rig_soft() || len >= 65536; /* less is staged */
+		bool direct = !rig_soft() || len >= 65536; /* smaller ones are staged */
 		char *got = malloc(len);
 
 		T_CHECK(got);
@@ -289,7 +289,7 @@ static void moves(void)
 		T_EQ(direct ? d.paths : paths_of(&d), RDMA);
 		T_EQ(d.why, PST_WHY_NONE);
 		T_EQ(rig_mem_differs(m, 0, len, SEED, LEN - len), len);
-		/* Nothing beyond the request was touched. */
+		/* Memory outside of the request is unchanged. */
 		if (len < LEN)
 			T_EQ(rig_mem_differs(m, len, LEN - len, 1, len), LEN - len);
 		if (direct)
@@ -314,7 +314,7 @@ static void moves(void)
 		free(got);
 	}
 	T_EQ(rig_sync(g).res, 0);
-	/* The end of the file, and behind it. */
+	/* At and beyond the end of the file. */
 	d = rig_read(f, m, LEN - 100, 0, 4096);
 	T_EQ(d.res, 100);
 	T_EQ(rig_mem_differs(m, 0, 100, SEED, LEN - 100), 100);
@@ -322,7 +322,7 @@ static void moves(void)
 	T_EQ(number(REQUESTS("read")), 0);
 	T_EQ(number(REQUESTS("write")), 0);
 	T_CHECK(stub_now().mrs <=
-		(rig_soft() ? 2 : 1)); /* of buffers for replies: all others ended */
+		(rig_soft() ? 2 : 1)); /* of reply buffers; all others have ended */
 	(void)pst_file_close(f);
 	(void)pst_file_close(g);
 	if (reached)
@@ -331,7 +331,7 @@ static void moves(void)
 	server_end(SIGTERM);
 }
 
-/* Memory of a device that no card reaches is staged, and says so; the card reaches the slots. */
+/* Device memory that no card reaches is staged, with the reason; the card reaches the slots. */
 static void memory_without_a_way(void)
 {
 	struct pst_mem *m;
@@ -356,10 +356,10 @@ static void memory_without_a_way(void)
 		T_EQ(d.res, LEN);
 		T_EQ(paths_of(&d), RDMA);
 	}
-	/* Who lists the hop alone is content with that. */
+	/* A policy with only the RDMA hop accepts staging. */
 	T_EQ(strictly(f, m, false, LEN, PST_PATH_RDMA, &d), LEN);
 	T_EQ(d.why, PST_WHY_NONE);
-	/* And who wants slots gets them. */
+	/* A policy that lists staging gets it. */
 	d.res = strictly(f, m, false, LEN, PST_PATH_RDMA | PST_PATH_STAGED << 4, &d);
 	T_EQ(d.res, LEN);
 	(void)pst_file_close(f);
@@ -367,7 +367,7 @@ static void memory_without_a_way(void)
 	server_end(SIGTERM);
 }
 
-/* Random reads and writes, several at a time, against a model. */
+/* Concurrent random reads and writes against a model. */
 static void a_model_holds(void)
 {
 	enum { SIZE = RIG_MIB(3), AT_ONCE = 8, MOST = 400000 };
@@ -386,7 +386,7 @@ static void a_model_holds(void)
 		struct pst_io io[AT_ONCE];
 		bool write = rig_below(2);
 
-		/* Writes of one round have ranges of their own. */
+		/* Concurrent writes have disjoint ranges. */
 		for (unsigned j = 0; j < AT_ONCE; j++) {
 			uint64_t len = 1 + rig_below(rig_below(4) ? 9000 : SIZE / AT_ONCE - 1);
 			uint64_t off = j * (SIZE / AT_ONCE) + rig_below(SIZE / AT_ONCE - len);
@@ -424,7 +424,7 @@ static void a_model_holds(void)
 	server_end(SIGTERM);
 }
 
-/* Who may not use RDMA is served by TCP, and learns why if he wants nothing else. */
+/* Without RDMA, requests use TCP; a policy with only RDMA fails with the reason. */
 static void serves_without(const char *more, const char *env, int detail)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -458,11 +458,11 @@ static void serves_without(const char *more, const char *env, int detail)
 static void without_rdma(void)
 {
 	serves_without("--rdma", "off", ECANCELED);
-	serves_without("--rdma", NULL, EPERM); /* a server of this machine */
+	serves_without("--rdma", NULL, EPERM); /* the server runs on this machine */
 	serves_without("--rdma=no", device, EPROTONOSUPPORT);
 }
 
-/* The last case: that there is no device is believed for some seconds. */
+/* Run this case last: the library caches a missing device for some seconds. */
 static void without_a_device(void)
 {
 	serves_without("--rdma", "nix0", ENODEV);
@@ -490,7 +490,7 @@ static void policy_decides(void)
 	server_end(SIGTERM);
 }
 
-/* A request that is given up: at once nothing reaches its memory, whatever the server does then. */
+/* After a request is given up, nothing may reach its memory, whatever the server does later. */
 static void late_bytes_do_not_arrive(void)
 {
 	struct pst_mem *m = alloc_reached(PIECE);
@@ -517,13 +517,14 @@ static void late_bytes_do_not_arrive(void)
 		T_EQ(rig_reap1(rig_q).res, cancel ? -ECANCELED : -ETIMEDOUT);
 		T_OK(pst_mem_drain(m, t_hang()));
 		nothing_is_reached();
-		/* Another use of the same memory. */
+		/* Reuse the memory. */
 		rig_mem_fill(m, 0, PIECE, 2, 0);
 		T_CHECK(kill(server, SIGCONT) == 0);
-		/* On a connection of its own, whose hello is answered after all of the old one. */
+		/* Wait for a new connection, whose hello is answered after all requests of the
+		 * old one. */
 		T_EQ(rig_read(f, m, 0, 0, 65536).res, 65536);
 		T_EQ(rig_mem_differs(m, 65536, PIECE - 65536, 2, 65536), PIECE - 65536);
-		if (write) { /* nothing of it, or what it was */
+		if (write) { /* either old bytes or the write's */
 			char byte = 0;
 
 			T_EQ(rig_slurp(rig_path("data"), 4096, &byte, 1), 1);
@@ -537,7 +538,7 @@ static void late_bytes_do_not_arrive(void)
 	(void)pst_mem_free(m);
 }
 
-/* The program's memory, read-only for writes; and memory that comes and goes at one address. */
+/* The program's own memory, read-only for writes, and memory that is remapped at one address. */
 static void memory_of_the_program(void)
 {
 	struct pst_mem_opts o = { .sz = sizeof(o) }, ro = { .sz = sizeof(ro) };
@@ -576,7 +577,7 @@ static void memory_of_the_program(void)
 	server_end(SIGTERM);
 }
 
-/* No more clients than the server was told get a queue pair; the next one is served by TCP. */
+/* Only as many clients as configured get a queue pair; the next one uses TCP. */
 static void clients_are_counted(void)
 {
 	struct pst_queue *q = rig_queue(rig_backend, 8);
@@ -598,7 +599,7 @@ static void clients_are_counted(void)
 	T_EQ(d.detail, EBUSY);
 	T_EQ(number("penstock_serve_rdma_refused_total"), 1);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
-	/* Who has one keeps it, and who was refused does not ask again. */
+	/* A client with a queue pair keeps it, and a refused one does not ask again. */
 	T_EQ(rig_read(f, m, 0, 0, LEN).paths, RDMA);
 	d = rig_do(q, &io);
 	T_EQ(d.paths, TCP);
@@ -611,7 +612,7 @@ static void clients_are_counted(void)
 	server_end(SIGTERM);
 }
 
-/* A write over the socket whose memory is gone ends the connection, but no request by RDMA. */
+/* A write over the socket with unmapped memory ends the connection, but no request by RDMA. */
 static void memory_that_is_gone(void)
 {
 	struct pst_mem *m = alloc_reached(LEN), *h = rig_alloc("host", LEN), *gone = NULL;
@@ -629,7 +630,7 @@ static void memory_that_is_gone(void)
 	f = rig_open(url("data"), RIG_RW);
 	T_EQ(rig_read(f, m, 0, 0, LEN).paths, RDMA);
 	T_EQ(mprotect(p, PIECE, PROT_NONE), 0);
-	/* More than the socket holds, and so the others wait behind it. */
+	/* More than the socket's buffer, so that other requests wait. */
 	T_CHECK(kill(server, SIGSTOP) == 0);
 	io[0] = rig_io(PST_OP_WRITE, f, h, 0, 0, LEN);
 	io[1] = rig_io(PST_OP_WRITE, f, m, LEN, 0, PIECE);
@@ -660,7 +661,7 @@ static void memory_that_is_gone(void)
 	server_end(SIGTERM);
 }
 
-/* That the server had no room is no fact about the memory. */
+/* A refusal for lack of room must not be remembered as a property of the memory. */
 static void memory_outlives_a_refusal(void)
 {
 	/* First what skips the case. */
@@ -699,7 +700,7 @@ static void memory_outlives_a_refusal(void)
 	server_end(SIGTERM);
 }
 
-/* A server that is killed again and again, at any point. */
+/* Kill the server repeatedly, at any point. */
 static void *kill_it(void *arg)
 {
 	struct timespec ts = { .tv_nsec = (long)rig_below(4000000) };
@@ -863,7 +864,7 @@ static void nth_call_fails(void)
 	server_end(SIGTERM);
 }
 
-/* And in the server: of each process the n-th. */
+/* The nth call fails in each of the server's processes. */
 static void nth_call_fails_there(void)
 {
 	static const char *const calls[] = {
@@ -895,7 +896,7 @@ static void nth_call_fails_there(void)
 	(void)pst_mem_free(m);
 }
 
-/* A device that dies, with and without a word. */
+/* A device fails, with and without an event. */
 static void a_device_dies(void)
 {
 	struct pst_mem *m = alloc_by_stub();

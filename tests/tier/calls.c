@@ -60,7 +60,7 @@ int __wrap_openat64(int fd, const char *name, int flags, mode_t mode)
 	return hook("openat") ? -1 : __real_openat64(fd, name, flags, mode);
 }
 
-/* Of SQLite, a step that writes or ends a transaction fails as on a bad disk. */
+/* A step of SQLite that writes or ends a transaction fails as on a bad disk. */
 int __real_sqlite3_step(sqlite3_stmt *s);
 int __wrap_sqlite3_step(sqlite3_stmt *s);
 int __wrap_sqlite3_step(sqlite3_stmt *s)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a move looks at, keeps and refuses. */
+/* Checks of a move, and what it preserves and refuses. */
 #include "calls.h"
 #include "move_rig.h"
 
@@ -15,7 +15,7 @@ static unsigned calls, nr_writes;
 
 static int count_writes(const char *call)
 {
-	/* Room is reserved before the first byte is written. */
+	/* All room is reserved before the first write. */
 	if (!strcmp(call, "fallocate64"))
 		T_EQ(nr_writes, 0);
 	calls += !strcmp(call, "fallocate64");
@@ -80,7 +80,7 @@ void copy_is_read_back(void)
 	calls_corrupt = true;
 	T_EQ(move_file(set, NAME, 0, &done), -EIO);
 	calls_corrupt = false;
-	/* A copy that is no use takes no room until the next recovery. */
+	/* The useless copy is removed at once, not by the next recovery. */
 	T_EQ(files_in(path_of(TIER_NVME, TIER_TMP)), 0);
 	T_CHECK(!set_close(set));
 	wrote = false;
@@ -108,7 +108,7 @@ void room_is_reserved_first(void)
 	tear_down();
 }
 
-/* A root that is not what the set knows is not used. */
+/* A root whose marker does not match the set is not used. */
 void roots_are_checked(void)
 {
 	char marker[512], kept[512], other[512];
@@ -124,7 +124,7 @@ void roots_are_checked(void)
 	T_EQ(set_whole(set), -ENODEV);
 	T_CHECK(strstr(err_text(), "mounted"));
 	T_CHECK(!set_close(set));
-	/* Two disks in each other's place. */
+	/* Two disks are swapped. */
 	T_EQ(link(other, marker), 0);
 	T_OK(set_open("m", &set));
 	T_EQ(set_whole(set), -ENODEV);
@@ -140,7 +140,7 @@ void roots_are_checked(void)
 	T_CHECK(strstr(err_text(), "another set"));
 	T_CHECK(!set_close(set));
 	T_EQ(rename(kept, marker), 0);
-	/* On one file system, which this set allows and another one does not. */
+	/* Roots on one file system, which this set allows and another one does not. */
 	(void)snprintf(other, sizeof(other), "sed -i /same-filesystem/d '%s/state/m/set.conf'",
 		       base);
 	T_EQ(system(other), 0);
@@ -175,7 +175,7 @@ void keeps_attributes(void)
 	if (geteuid() == 0)
 		T_CHECK(st.st_uid == 1234 && st.st_gid == 4321);
 	T_EQ(st.st_size, 50u << 20);
-	/* A hole stays one. */
+	/* A hole stays a hole. */
 	T_CHECK(st.st_blocks * 512 < 1 << 20);
 	T_EQ(st.st_mode & 07777, 0640);
 	T_EQ(st.st_mtim.tv_sec, 2000);
@@ -204,7 +204,8 @@ void refuses(void)
 	nr_writes = 0;
 	T_EQ(move_file(set, "none", 0, &done), -ENOENT);
 	T_EQ(move_file(set, "../x", 0, &done), -EINVAL);
-	/* No file of the system: a mover with a planted fault would move it. */
+	/* These names must be invalid, not system files: a mover with a planted fault would move
+	 * them. */
 	T_EQ(move_file(set, "/nonexistent/file", 0, &done), -EINVAL);
 	T_EQ(move_file(set, "", 0, &done), -EINVAL);
 	T_EQ(move_file(set, "d//file", 0, &done), -EINVAL);
@@ -229,12 +230,13 @@ void refuses(void)
 	set->roots[0].read_only = true;
 	T_EQ(move_file(set, NAME, 0, &done), -EROFS);
 	set->roots[0].read_only = false;
-	/* Changed just now, and without a lease nothing would tell of one more change. */
+	/* A file that changed just now is not moved without a lease: another change could go
+	 * unnoticed. */
 	no_lease = young = true;
 	T_EQ(chmod(path_of(TIER_HDD, NAME), 0600), 0);
 	T_EQ(move_file(set, NAME, 0, &done), -EAGAIN);
 	no_lease = young = false;
-	/* None of these copied a byte. */
+	/* None of these attempts copied a byte. */
 	T_EQ(nr_writes, 0);
 	calls_hook = NULL;
 	T_CHECK(!set_close(set));
@@ -243,7 +245,7 @@ void refuses(void)
 	tear_down();
 }
 
-/* A directory that is swapped for a link must not lead out of the root. */
+/* A directory replaced by a link must not lead out of the root. */
 void stays_beneath(void)
 {
 	struct recover_counts counts;
@@ -280,8 +282,7 @@ static void bad(const char *name, const char *why, void *arg)
 }
 
 /*
- * Bytes that change without a write: scrub tells, and the mover does not make a second wrong
- * copy.
+ * Bytes that change without a write: scrub reports them, and the mover makes no second wrong copy.
  */
 void wrong_bytes(void)
 {
@@ -299,8 +300,7 @@ void wrong_bytes(void)
 	T_EQ(scrubbed.checked, 1);
 	T_EQ(nr_bad, 0);
 	/*
-	 * The checksum is made wrong instead: the bytes of a disk cannot be changed without a
-	 * stamp.
+	 * Change the stored checksum: bytes of a file cannot be changed without changing its times.
 	 */
 	T_OK(catalog_find(set->catalog, NAME, &f));
 	f.crc ^= 1;

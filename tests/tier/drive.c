@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * drive init SET DIR DIR DIR | move SET NAME CLASS | recover SET: calls of src/tier for crash.py,
- * which runs them thousands of times and on builds with planted faults.  recover prints a line
- * "CLASS NAME" for each file.  With DRIVE_DIE_AT=N in the environment the process ends before the
- * N-th file call; with DRIVE_WRITE_AT=N and DRIVE_WRITE=PATH somebody appends a byte to that file
- * then.  With DRIVE_MOVE_ALONE the calls of the move alone count, and not those of recovery and
- * scan before it.  With DRIVE_MARK=PATH the writer syncs the byte, and writes the text
- * DRIVE_MARK_TEXT to PATH.
+ * which runs them thousands of times and on builds with planted faults.  recover prints "CLASS
+ * NAME" for each file.
+ *
+ * Environment: DRIVE_DIE_AT=N ends the process before the Nth file call.  DRIVE_WRITE_AT=N with
+ * DRIVE_WRITE=PATH appends a byte to that file there.  DRIVE_MOVE_ALONE counts only the move's
+ * calls, not those of recovery and scan before it.  DRIVE_MARK=PATH syncs the byte and writes the
+ * text DRIVE_MARK_TEXT to PATH.
  */
 #include <stdio.h>
 
@@ -25,7 +26,7 @@ static void append(const char *path)
 
 	if (fd < 0)
 		return;
-	/* Who syncs is told that his byte stays, and the log has when. */
+	/* The mark records when the writer knew that the byte is durable. */
 	if (write(fd, "!", 1) == 1 && mark && fsync(fd) == 0) {
 		int log = open(mark, O_WRONLY | O_CLOEXEC);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lazyfs DIR LOG: mounts an empty file system in memory on DIR, prints "ready" and serves until it
- * is unmounted or gets SIGTERM.  Each change and each sync is written to LOG in its order, so that
- * crash.py can build what a power loss after any of them may leave.  What is written to the file
- * /mark is a record of its own: the test's acknowledgements stand in the same order.
+ * lazyfs DIR LOG: mount an empty file system in memory on DIR, print "ready", and serve until it is
+ * unmounted or gets SIGTERM.  Each change and each sync is logged in order, so that crash.py can
+ * build the states that a power loss may leave.  A write to the file /mark is logged as a MARK,
+ * which puts the test's acknowledgements into the same order.
  *
- * A record: type (1 byte), two inode numbers, an offset, the length of what follows (8 bytes each,
- * little endian), and that.
+ * A record: type (1 byte); two inode numbers, an offset and the length of the rest (8 bytes each,
+ * little endian); the rest.
  */
 #define FUSE_USE_VERSION 312
 
@@ -24,12 +24,12 @@
 
 enum record {
 	CREATE = 1, /* directory, inode, mode; name */
-	MKDIR,      /* the same */
+	MKDIR,      /* as CREATE */
 	WRITE,      /* inode, 0, offset; bytes */
 	TRUNCATE,   /* inode, 0, size */
 	RENAME,     /* directories; both names, each with a NUL */
 	UNLINK,     /* directory, inode; name */
-	RMDIR,      /* the same */
+	RMDIR,      /* as UNLINK */
 	LINK,       /* directory, inode; name */
 	FSYNC,      /* inode */
 	FSYNCDIR,   /* inode */
@@ -44,7 +44,7 @@ struct node {
 	struct stat st;
 	char *data;
 	size_t room;
-	/* Of a directory. */
+	/* An entry of a directory. */
 	struct entry {
 		char *name;
 		struct node *node;
@@ -134,7 +134,7 @@ static void entry_del(struct node *dir, struct entry *e)
 	touch(dir, true);
 }
 
-/* Nodes stay until the end: tests are short, and open files need them. */
+/* Reply with a node.  Nodes are never freed: tests are short, and open files need them. */
 static void reply_entry(fuse_req_t req, struct node *n)
 {
 	struct fuse_entry_param e = { .ino = n->st.st_ino, .attr = n->st };
@@ -243,7 +243,7 @@ static void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 static void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	/* Pages of mark would be read before they are written. */
+	/* Otherwise the kernel would read pages of /mark before it writes them. */
 	fi->direct_io = ino == MARK_INO;
 	(void)fuse_reply_open(req, fi);
 }
@@ -427,7 +427,7 @@ int main(int argc, char *argv[])
 		perror(argv[2]);
 		return 1;
 	}
-	/* The test that started it may die. */
+	/* End when the test that started this ends. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	root = node_new(NULL, S_IFDIR | 0755, FUSE_ROOT_ID);
 	entry_add(root, "mark", node_new(NULL, S_IFREG | 0666, MARK_INO));

@@ -34,7 +34,7 @@ void put(const char *path, size_t size)
 	(void)close(fd);
 }
 
-/* A set of three directories with one file on hdd. */
+/* Make a set of three directories with one file on hdd. */
 void set_up(void)
 {
 	struct tier_set *set = calloc(1, sizeof(*set));
@@ -127,7 +127,7 @@ void check_set(int result)
 	T_CHECK(!set_close(set));
 }
 
-/* Leases are not to be had on every file system. */
+/* Refuse leases if no_lease is set: not every file system has them. */
 int __real_fcntl64(int fd, int cmd, long arg);
 int __wrap_fcntl64(int fd, int cmd, long arg);
 int __wrap_fcntl64(int fd, int cmd, long arg)
@@ -139,7 +139,7 @@ int __wrap_fcntl64(int fd, int cmd, long arg)
 	return __real_fcntl64(fd, cmd, arg);
 }
 
-/* A file that was made just now is as if it was a second old. */
+/* Shift the clock by a second unless young is set: a file just made then looks a second old. */
 int __real_clock_gettime(clockid_t clock, struct timespec *ret);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)

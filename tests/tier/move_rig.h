@@ -12,12 +12,13 @@
 #define SIZE 5000u
 #define NAME "d/file"
 
-extern char base[256];       /* the directory of all */
-extern uint64_t jump_ns;     /* each look at the monotonic clock adds this to it */
-extern bool no_lease, young; /* nobody gets a lease; a new file is not a second old */
-extern bool wrote;           /* somebody appended a byte to the file, and was told so */
+extern char base[256];       /* directory for everything */
+extern uint64_t jump_ns;     /* added to this by each reading of the monotonic clock */
+extern bool no_lease, young; /* no_lease: leases are refused; young: new files are younger than a
+			      * second */
+extern bool wrote;           /* another process appended a byte to the file, successfully */
 
-/* In a buffer that the next call uses again. */
+/* Return the path of a name on the class' root; valid until the next call. */
 const char *path_of(enum tier_class class, const char *name);
 void put(const char *path, size_t size);
 
@@ -28,7 +29,8 @@ void tear_down(void);
 struct tier_set *open_set(struct recover_counts *counts);
 unsigned files_in(const char *dir);
 
-/* The set has the file once, whole, and nothing of the move is left; result is move_file()'s. */
+/* Check that the set has the file once, whole, and nothing else of the move; result is
+ * move_file()'s. */
 void check_set(int result);
 
 /* Cases of checks.c. */

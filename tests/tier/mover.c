@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mover SET [SEED]: move random files of a set to random classes without rest, until SIGTERM, and
- * print how many moves were done and how many were refused.
+ * mover SET [SEED]: move random files of a set to random classes without pause, until SIGTERM; then
+ * print how many moves were done and refused.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static bool move_some(struct tier_set *set, struct names *n)
 	if (root < 0)
 		return false;
 	r = move_file(set, n->name[(unsigned)rand() % n->nr], (unsigned)root, &done);
-	/* The journal must never be what stops a move. */
+	/* A move must never fail because of the journal. */
 	if (r == -EALREADY || r == -EUCLEAN || r == -EIO) {
 		(void)fprintf(stderr, "mover: %s\n", err_text());
 		exit(1);

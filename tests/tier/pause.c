@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * To be preloaded into programs that reopen their file all the time, such as fsx: wait PAUSE_MS
- * milliseconds before a file below PAUSE_DIR is opened, so that a mover finds it closed.  And keep
- * fsx from dropping the caches of the whole machine each time.
+ * LD_PRELOAD library for programs that often reopen their file, such as fsx: wait PAUSE_MS
+ * milliseconds before opening a file below PAUSE_DIR, so that a mover finds it closed.  Also keeps
+ * fsx from dropping the machine's page cache each time.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -29,12 +29,12 @@ static int open_as(const char *name, const char *path, int flags, mode_t mode)
 	return fn(path, flags, mode);
 }
 
-/* Named so that no declaration of the C library's stands in the way. */
+/* The C names differ, to avoid conflicts with the C library's declarations. */
 #define EXPORT __attribute__((visibility("default")))
 EXPORT int pause_open(const char *path, int flags, mode_t mode) __asm__("open");
 EXPORT int pause_open64(const char *path, int flags, mode_t mode) __asm__("open64");
 
-/* A caller that gives no mode has flags without O_CREAT, with which nobody looks at it. */
+/* Without O_CREAT the caller passes no mode, and the mode is ignored. */
 int pause_open(const char *path, int flags, mode_t mode)
 {
 	return open_as("open", path, flags, mode);

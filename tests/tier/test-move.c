@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A move of which the n-th call fails, before whose n-th call somebody writes to the file, or that
- * is killed there, for each n.  Whatever happens, the set has the file once, with all bytes that
- * somebody wrote.
+ * For each n, the nth call of a move fails, or another process writes to the file before it, or the
+ * mover is killed there.  In every case the set must have the file once, with all bytes that were
+ * written.
  */
 #include "calls.h"
 #include "child.h"
@@ -22,11 +22,11 @@
 #include "tier/move.h"
 #include "tier/scan.h"
 
-static unsigned at, calls; /* the call that is meant, and calls so far */
+static unsigned at, calls; /* at: call to disturb; calls: calls so far */
 static int fails_with;     /* errno */
-static bool early;         /* somebody wrote before the copy had its name */
+static bool early;         /* the write came before the copy had its name */
 static unsigned nr_renames;
-static pid_t mover; /* who has a hook */
+static pid_t mover; /* process whose calls are hooked */
 
 static int try_move(int (*hook)(const char *call))
 {
@@ -46,7 +46,7 @@ static int try_move(int (*hook)(const char *call))
 
 static void writer_ends(void);
 
-/* Run a move with a hook for its n-th call, for each n. */
+/* For each n, run a move with a hook for its nth call. */
 static void each_call(int (*fn)(const char *call), unsigned at_least)
 {
 	bool more = true;
@@ -88,8 +88,8 @@ static int fail_it(const char *call)
 }
 
 /*
- * Somebody writes by the path that he knows, unless he would have to wait for the mover's lease.
- * Who wrote before the copy had its name must not find an old copy under it.
+ * Write to the file by its path, unless that would wait for the mover's lease.  After a write
+ * before the copy had its name, that name must not have the old bytes.
  */
 static int write_it(const char *call)
 {
@@ -101,7 +101,7 @@ static int write_it(const char *call)
 	nr_renames += !strcmp(call, "renameat2");
 	if (++calls != at)
 		return 0;
-	/* File systems stamp files by a clock that ticks some hundred times a second. */
+	/* Wait for the file system's coarse clock to tick. */
 	(void)usleep(20000);
 	fd = open(path_of(TIER_HDD, NAME), O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
@@ -113,8 +113,8 @@ static int write_it(const char *call)
 }
 
 /*
- * Somebody who has the file open since before the move changes a byte by its descriptor, or by a
- * mapping of it, and sets the times back.
+ * A process with the file open since before the move changes a byte by its descriptor or by a
+ * mapping, and restores the times.
  */
 static int keeper = -1;
 static volatile char *keeper_map;
@@ -125,7 +125,7 @@ static int write_and_hide(const char *call)
 	struct timespec times[2];
 	struct stat st;
 
-	/* From there on the write is one to a deleted file. */
+	/* After unlinkat() the write goes to a deleted file. */
 	if (++calls != at || !strcmp(call, "unlinkat") || fstat(keeper, &st) < 0 || !st.st_nlink)
 		return 0;
 	times[0] = st.st_atim;
@@ -142,7 +142,7 @@ static int write_and_hide(const char *call)
 static pid_t writer;
 static int writer_says;
 
-/* R, S, Z and so on of a process. */
+/* Return a process' state in /proc: R, S, Z and so on. */
 static char state_of(pid_t pid)
 {
 	char path[64], text[256] = "";
@@ -159,7 +159,7 @@ static char state_of(pid_t pid)
 	return paren && paren[1] ? paren[2] : '?';
 }
 
-/* Another process opens the file to write, and waits for the mover's lease where there is one. */
+/* Another process opens the file for writing, and waits for the mover's lease if there is one. */
 static int wait_and_write(const char *call)
 {
 	const char *path = path_of(TIER_HDD, NAME);
@@ -174,7 +174,7 @@ static int wait_and_write(const char *call)
 	writer = fork();
 	if (writer == 0) {
 		(void)dup2(says[1], STDOUT_FILENO);
-		/* The mover's descriptors, and with them its lease, must not be the writer's. */
+		/* exec: the writer must not inherit the mover's descriptors with the lease. */
 		(void)execl("/proc/self/exe", program_invocation_short_name, "--write", path,
 			    (char *)NULL);
 		_exit(127);
@@ -182,7 +182,7 @@ static int wait_and_write(const char *call)
 	(void)close(says[1]);
 	writer_says = says[0];
 	T_EQ(read(says[0], &c, 1), 1);
-	/* It sleeps in open(), or has ended. */
+	/* Wait until it sleeps in open(), or has ended. */
 	for (uint64_t end = t_hang(); !strchr("SZ", state_of(writer)) && t_now() < end;)
 		(void)usleep(1000);
 	return 0;
@@ -214,7 +214,7 @@ static void writer_ends(void)
 	wrote = c == '!';
 }
 
-/* Somebody makes a file of the same name on the target. */
+/* Another process makes a file of the same name on the target. */
 static int create_it(const char *call)
 {
 	(void)call;
@@ -239,7 +239,7 @@ static int count_calls(const char *call)
 
 static int lock_fd;
 
-/* A mount opens the file while it is copied, and has it open for long. */
+/* A mount opens the file during the copy and keeps it open for long. */
 static int lock_it(const char *call)
 {
 	if (!strcmp(call, "pwrite64") && lock_fd < 0) {
@@ -251,7 +251,8 @@ static int lock_it(const char *call)
 
 static unsigned both_there;
 
-/* While both have the name, a mount may hold neither: it would unlink or rename one of them. */
+/* While both files have the name, a mount must not be able to lock either: it would unlink or
+ * rename one of them. */
 static int lock_copy(const char *call)
 {
 	int fd = open(path_of(TIER_NVME, NAME), O_RDONLY | O_CLOEXEC);
@@ -300,9 +301,9 @@ static void somebody_writes_without_lease(void)
 }
 
 /*
- * Without leases, each write by a descriptor that is older than the move is noticed, although size
- * and time of modification are what they were, while the source has a name.  Each write by a
- * mapping is not: where none is noticed here, docs/TIERS.md is to be changed.
+ * Without leases, a write by a descriptor from before the move is noticed while the source has a
+ * name, even if size and mtime are restored.  A write by a mapping may go unnoticed; if all are
+ * noticed here, update docs/TIERS.md.
  */
 static unsigned lost_writes(bool mapped)
 {
@@ -323,7 +324,8 @@ static unsigned lost_writes(bool mapped)
 		map = mapped ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, keeper, 0)
 			     : NULL;
 		T_CHECK(map != MAP_FAILED);
-		/* The page is writable: the next write through it does not stamp the file. */
+		/* Make the page writable: then the next write by the mapping does not change the
+		 * file's times. */
 		if (map)
 			map[SIZE - 1] ^= 0;
 		keeper_map = map;
@@ -424,7 +426,7 @@ static void somebody_waits_to_write(void)
 	each_call(wait_and_write, 25);
 }
 
-/* What others make on the target is neither overwritten nor removed. */
+/* Files that others make on the target are neither overwritten nor removed. */
 static void somebody_creates(void)
 {
 	bool more = true;
@@ -593,7 +595,7 @@ static void read_all(int fd)
 	T_EQ(t_differs(buf, 1, 0, SIZE), SIZE);
 }
 
-/* Whoever opens the file now has all of it, and so has who opened it before. */
+/* A program that opens the file now, or opened it before, reads all of it. */
 static int look_up(const char *call)
 {
 	struct tier_file f;
@@ -621,7 +623,7 @@ static void mount_has_it_open(void)
 	r = try_move(lock_it);
 	T_EQ(r, -EBUSY);
 	check_set(r);
-	/* Before the copy, too. */
+	/* A lock before the copy also refuses the move. */
 	r = try_move(count_calls);
 	T_EQ(r, -EBUSY);
 	T_EQ(calls, 0);
@@ -695,13 +697,13 @@ static void killed_at_every_call(void)
 		pid = fork();
 		if (pid == 0) {
 			(void)try_move(die_here);
-			/* It was not killed. */
+			/* the process was not killed */
 			_exit(1);
 		}
 		T_EQ(waitpid(pid, &status, 0), pid);
 		T_CHECK(WIFEXITED(status));
 		wrote = false;
-		/* Once the commit is journaled, the file is on the target. */
+		/* Once the commit is in the journal, the file is on the target. */
 		check_set(WEXITSTATUS(status) || is_committed() ? 0 : -EINTR);
 		tear_down();
 		if (WEXITSTATUS(status))
@@ -710,7 +712,7 @@ static void killed_at_every_call(void)
 	T_CHECK(at > 25 && at < 1000);
 }
 
-/* A move is killed, somebody writes to the source: his file is the one that stays. */
+/* A move is killed, then another process writes to the source: the written file is kept. */
 static void written_after_a_crash(void)
 {
 	int status = 0;
@@ -745,7 +747,7 @@ static void written_after_a_crash(void)
 		T_EQ(counts.conflicts, 0);
 		T_EQ(scanned.twice, 0);
 		T_OK(catalog_find(set->catalog, NAME, &f));
-		/* His file is the set's. */
+		/* The written file is the set's. */
 		if (wrote)
 			T_EQ(set->roots[f.root].class, TIER_HDD);
 		T_EQ(fstatat(set->roots[f.root].fd, NAME, &st, 0), 0);
@@ -759,8 +761,8 @@ static void written_after_a_crash(void)
 }
 
 /*
- * A move is killed after its commit, and a program that looks the file up opens the copy and writes
- * to it: the source, which nobody wrote, goes.
+ * A move is killed after its commit, and a program then writes to the copy: the source, which is
+ * unchanged, is removed.
  */
 static void copy_is_written_after_the_commit(void)
 {
@@ -804,8 +806,8 @@ static void copy_is_written_after_the_commit(void)
 }
 
 /*
- * A mover is killed while the source is aside, and somebody makes a file of that name anew: his
- * file is not replaced, and the other ones stay.
+ * A mover is killed while the source is renamed aside, and another process makes a file of that
+ * name: neither that file nor the others are lost.
  */
 static void new_file_where_the_source_was(void)
 {
@@ -844,7 +846,7 @@ static void new_file_where_the_source_was(void)
 			(void)close(fd);
 			T_EQ(access(path_of(TIER_NVME, NAME), F_OK), 0);
 			T_EQ(files_in(path_of(TIER_HDD, TIER_TMP)), 1);
-			/* Without it, the move ends. */
+			/* When that file is removed, the move completes. */
 			T_EQ(unlink(path_of(TIER_HDD, NAME)), 0);
 			wrote = false;
 			check_set(0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What each policy and the watermarks want to move, from counted accesses to a plan. */
+/* Plans of each policy and of the watermarks, made from counted accesses. */
 #include "scratch.h"
 #include "t.h"
 #undef T_ERROR_TEXT
@@ -25,7 +25,7 @@ static const char *path_of(enum tier_class class, const char *name)
 	return path;
 }
 
-/* f0, f1, ... of a block each, all of one class.  Each class may hold so many blocks. */
+/* Make files f0, f1, ... of one block each, all of one class.  blocks: quota of each class. */
 static struct tier_set *set_up(const char *policy, enum tier_class where, unsigned blocks)
 {
 	struct tier_set *set = calloc(1, sizeof(*set));
@@ -45,7 +45,7 @@ static struct tier_set *set_up(const char *policy, enum tier_class where, unsign
 
 		set->limits[i] = (struct tier_limits){ .low = 50, .high = 100 };
 		if (i != TIER_HDD)
-			/* A watermark is in whole per cent of the size. */
+			/* Watermarks are whole per cent of the quota. */
 			set->limits[i].quota = (blocks * BLOCK + 99) / 100 * 100;
 		root->class = (enum tier_class)i;
 		root->fd = -1;
@@ -65,7 +65,7 @@ static struct tier_set *set_up(const char *policy, enum tier_class where, unsign
 		fd = open(path_of(where, name), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 		t_fill(buf, i, 0, BLOCK);
 		T_EQ(write(fd, buf, BLOCK), BLOCK);
-		T_EQ(fsync(fd), 0); /* which gives it its blocks */
+		T_EQ(fsync(fd), 0); /* allocates its blocks */
 		(void)close(fd);
 	}
 	T_OK(set_open("m", &set));
@@ -81,7 +81,7 @@ static void tear_down(struct tier_set *set)
 	T_EQ(scratch_remove(base), 0);
 }
 
-/* The class that a plan has for a file, or -1: it stays. */
+/* Return the class to which a plan moves a file, or -1 if the file stays. */
 static int to(const struct plan *plan, const char *name)
 {
 	for (size_t i = 0; i < plan->nr; i++)
@@ -107,7 +107,7 @@ static void literal_is_the_thresholds(void)
 	T_EQ(plan.nr, 3);
 	plan_done(&plan);
 	tear_down(set);
-	/* And the other way: what is cold leaves the fast tiers, without any need for room. */
+	/* The other direction: cold files leave fast tiers, even if room is left. */
 	set = set_up("literal", TIER_NVME, FILES);
 	T_OK(catalog_access(set->catalog, "f1", 10));
 	T_OK(catalog_access(set->catalog, "f3", 100));
@@ -120,7 +120,7 @@ static void literal_is_the_thresholds(void)
 	tear_down(set);
 }
 
-/* A scan of everything moves nothing; what is used again moves. */
+/* A single scan of all files promotes nothing; files used again are promoted. */
 static void one_read_promotes_nothing(void)
 {
 	for (unsigned i = 0; tier_policies[i]; i++) {
@@ -145,7 +145,8 @@ static void one_read_promotes_nothing(void)
 	}
 }
 
-/* Above the high watermark the coldest leave, down to the low one; hot and pinned files stay. */
+/* Above the high watermark the coldest files leave, down to the low one; hot and pinned files
+ * stay. */
 static void watermarks_take_the_coldest(void)
 {
 	struct tier_set *set = set_up("arc", TIER_NVME, 10);
@@ -156,12 +157,12 @@ static void watermarks_take_the_coldest(void)
 	T_OK(catalog_access(set->catalog, "f5", 1));
 	T_OK(catalog_pin(set->catalog, "f0", true));
 	T_OK(plan_make(set, &plan));
-	/* 20 blocks are there, 5 may stay. */
+	/* Of 20 blocks, 5 may stay. */
 	T_EQ(plan.nr, FILES - 5);
 	T_EQ(to(&plan, "f0"), -1);
 	T_EQ(to(&plan, "f4"), -1);
 	T_EQ(to(&plan, "f5"), -1);
-	/* The next class takes what it has room for, the last one the rest. */
+	/* The next class takes as many as fit, the last one the rest. */
 	for (size_t i = 0; i < plan.nr; i++)
 		T_EQ(plan.moves[i].to, i < 10 ? TIER_SSD : TIER_HDD);
 	plan_done(&plan);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a mover tells other processes, and when it lets their I/O go first. */
+/* A mover's progress file, and when the mover yields to other I/O. */
 #include "scratch.h"
 #include "t.h"
 #undef T_ERROR_TEXT
@@ -70,7 +70,7 @@ static void keeps_the_last_moves(void)
 
 static atomic_bool ends;
 
-/* Names and numbers that belong together. */
+/* Thread: publish moves whose names and numbers belong together. */
 static void *moves(void *arg)
 {
 	struct progress *p = arg;
@@ -140,7 +140,7 @@ static void sees_io_of_others(void)
 	put_count("8:2", "       0        1\n");
 	T_CHECK(yield_busy(&y));
 	yield_end(&y);
-	/* A file system without a disk. */
+	/* A file system without a disk is never busy. */
 	yield_begin(&y, base, makedev(0, 40), makedev(0, 40));
 	T_CHECK(!yield_busy(&y));
 	yield_end(&y);

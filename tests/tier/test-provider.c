@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * tier://SET/NAME by the public API, while the command of another process moves the files.
- */
+/* tier://SET/NAME through the public API, while the command in another process moves files. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,7 +15,7 @@
 
 static char nvme[300], hdd[300];
 
-/* The command's exit status. */
+/* Run penstock tier.  Return its exit status. */
 static int tier(const char *words)
 {
 	char line[2000];
@@ -70,7 +68,7 @@ static bool is_there(const char *path)
 	return access(path, F_OK) == 0;
 }
 
-/* A file of LEN bytes in the fast root. */
+/* Make a file of LEN bytes in the fast root. */
 static void make(const char *name)
 {
 	char path[500], words[500];
@@ -158,7 +156,7 @@ static void readers_go_on_while_it_moves(void)
 	pst_mem_free(m);
 }
 
-/* What is written where it lies now is what a reader of before gets. */
+/* A reader that opened the file before a move sees bytes written after the move. */
 static void reader_of_before_sees_what_is_written_after(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -193,7 +191,7 @@ static void open_writer_keeps_it_where_it_is(void)
 	T_CHECK(tier("migrate s a --to hdd") != 0);
 	T_CHECK(is_there(at(nvme, "a")) && !is_there(at(hdd, "a")));
 	pst_file_close(writer);
-	/* Its end may come a moment later. */
+	/* The previous process may end a moment later. */
 	for (uint64_t end = t_hang(); tier("migrate s a --to hdd") != 0;)
 		T_CHECK(t_now() < end);
 	T_CHECK(is_there(at(hdd, "a")) && !is_there(at(nvme, "a")));
@@ -207,14 +205,14 @@ static void deleted_file_keeps_its_bytes(void)
 	make("a");
 	f = open_ok("tier://s/a", RIG_R);
 	T_EQ(unlink(at(nvme, "a")), 0);
-	/* Somebody makes another one meanwhile, which is not this file. */
+	/* Another file of the name appears, which is not this file. */
 	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	pst_file_close(f);
 	pst_mem_free(m);
 }
 
-/* As the command says them; -1: it says nothing of the file. */
+/* Return the accesses that the command counts for a file; -1 if it does not list the file. */
 static int accesses_of(const char *name)
 {
 	char text[8192], key[100], *in;
@@ -238,7 +236,7 @@ static void opens_are_counted(void)
 		f[i] = open_ok("tier://s/counted", RIG_R);
 	for (unsigned i = 0; i < 3; i++)
 		pst_file_close(f[i]);
-	/* Files that may hang are closed beside the call. */
+	/* Closing runs on another thread, because it may hang. */
 	for (uint64_t end = t_hang(); accesses_of("counted") != 3;) {
 		T_CHECK(t_now() < end);
 		(void)usleep(10000);

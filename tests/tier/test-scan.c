@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A scan lets others change the set between its parts, and forgets only what is gone. */
+/* A scan lets other processes change the set between its parts, and forgets only files that are
+ * gone. */
 #include "move_rig.h"
 
 #include <fcntl.h>
@@ -12,10 +13,10 @@
 
 #define FILES 6u
 
-static void (*in_pause)(void); /* what another process does between two parts */
+static void (*in_pause)(void); /* another process' action between two parts */
 static unsigned pauses, at;
 static struct tier_set *other;
-static int64_t id; /* of the file that is renamed, or added */
+static int64_t id; /* number of the file that is renamed or added */
 
 int __real_nanosleep(const struct timespec *ts, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *ts, struct timespec *left);
@@ -28,7 +29,7 @@ int __wrap_nanosleep(const struct timespec *ts, struct timespec *left)
 	return 0;
 }
 
-/* Scan in parts of one name each. */
+/* Scan in parts of one name. */
 static void scan(struct tier_set *set, void (*fn)(void))
 {
 	struct scan_counts counts;
@@ -92,14 +93,14 @@ static void is_waited_for(void)
 	T_OK(catalog_begin(set->catalog));
 	T_EQ(catalog_begin(other->catalog), -EWOULDBLOCK);
 	T_EQ(catalog_put(other->catalog, &f), -EWOULDBLOCK);
-	/* Who only looks does not wait. */
+	/* Reading does not wait. */
 	T_OK(catalog_find(other->catalog, NAME, &g));
 	T_OK(catalog_commit(set->catalog));
 	T_OK(catalog_put(other->catalog, &f));
 	end(set);
 }
 
-/* To the other directory, in the at-th pause. */
+/* Rename the file to the other directory, in the at-th pause. */
 static void rename_it(void)
 {
 	struct tier_file f, old;
@@ -119,7 +120,7 @@ static void renamed_meanwhile(void)
 		T_OK(catalog_find(set->catalog, NAME, &f));
 		id = f.id;
 		scan(set, rename_it);
-		/* It is met twice, once or not at all, so the numbers of pauses differ. */
+		/* The file is met twice, once or never, so the number of pauses varies. */
 		nr = pauses;
 		if (pauses < at) {
 			end(set);
@@ -133,7 +134,7 @@ static void renamed_meanwhile(void)
 	T_CHECK(at > FILES);
 }
 
-/* As create_file() of a mount. */
+/* Add a file like create_file() of a mount. */
 static void add_it(void)
 {
 	struct tier_file f = { .name = "d/added", .root = TIER_HDD };
