@@ -15,7 +15,7 @@ import planted
 
 SOURCE, CC, ARCHIVE, LIBRARY, *WRAPS = sys.argv[1:]
 
-# What the fault takes away, file, text, text instead.
+# (name, file, text, replacement); the name says what the fault removes.
 FAULTS = [
     ("CRC-32C of the foot", "block.c", "offsetof(struct foot, foot_crc)) != le32toh(f.foot_crc))",
      "offsetof(struct foot, foot_crc)) == 0x12345)"),

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""model.py PENSTOCK: random operations on a store beside a model of it, and the command.
+"""model.py PENSTOCK: random operations on a store, compared with a model; and the command.
 
-The model holds what was set.  A block of the store is the model's or a miss; without evictions it
-is there.  The bytes that the store counts are those on the disk, and never above the budget.
+The model has everything that was set.  A block of the store equals the model's or is a miss;
+without evictions it is never a miss.  The bytes that the store counts are those on the disk, and
+never above the budget.
 """
 import errno
 import os
@@ -56,7 +57,7 @@ class Machine:
         assert stat["used"] <= self.budget and stat["corrupt"] == 0, stat
 
     def kept(self, got, want, there):
-        """Is it right that a get gave this?  With a small budget, all may be a miss."""
+        """Return True if a get may return this.  With a small budget, any block may be a miss."""
         if want is None or got < 0:
             assert got == MISS and (want is None or self.budget < 1 << 26 or not there), got
             return False
@@ -105,7 +106,7 @@ class Machine:
         self.open()
 
     def crash(self, _which):
-        """The index is lost: what a dead owner leaves."""
+        """Lose the index, as when the owner is killed."""
         self.store.close()
         os.unlink(os.path.join(self.root, "index"))
         self.open()
@@ -196,7 +197,7 @@ def busy_buffers_are_held():
             assert store.drain() and not is_held(rooms[0]) and not is_held(rooms[1])
             late.quiet = False
             store.get(space, [b"k"], rooms[2:])
-        # Nobody can ask any more.
+        # The memory stays in use although nobody can ask for it any more.
         assert is_held(rooms[2])
     finally:
         kv._kv = late.library   # pylint: disable=protected-access
@@ -236,7 +237,7 @@ def the_command_looks():
             space, other = store.space("m", "t"), store.space("n")
             store.set(space, [b"a", b"b\0"], [b"12345", b"1"])
             store.set(other, [b"c"], [b"1" * 5000])
-            # Beside an owner.
+            # The command also works while the store has an owner.
             status, out, _ = command("stat", root)
             assert status == 0 and "3 blocks" in out and "tenant 't'  identity 'm'" in out, out
             status, out, err = command("drop", root, "--tenant", "t")

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """power.py LAZYFS: what a power loss leaves of a store of blocks, and a disk that hangs.
 
-A store works on lazyfs, which writes each change and each sync to a log.  Directories that a power
-loss may leave are built for points of the log, and opened: each block is right or a miss, the
-budget holds, and the bytes that are counted are those on the disk.  PST_SOAK=1 looks at all points.
+A store works on lazyfs, which logs each change and each sync.  For points of the log, directories
+that a power loss may leave are built and opened: each block is right or a miss, the budget holds,
+and the bytes that are counted are those on the disk.  PST_SOAK=1 checks all points.
 """
 import errno
 import os
@@ -33,7 +33,7 @@ class Skip(Exception):
 
 
 def block(key):
-    """The bytes of a key; a key has no others."""
+    """Return the bytes of a key, which never change."""
     return random.Random(key).randbytes(30000 + 777 * KEYS.index(key))
 
 
@@ -59,7 +59,7 @@ class Mount:
 
 
 def on_disk(root):
-    """Bytes of the files of blocks, as the budget counts them."""
+    """Return the bytes of the files of blocks, as the budget counts them."""
     total = 0
     for at, _, names in os.walk(root):
         if "/b/" in at[len(root):] + "/" or "/tmp" in at[len(root):]:
@@ -69,7 +69,7 @@ def on_disk(root):
 
 
 def judge(root):
-    """Open what is left; the number of blocks that are still there."""
+    """Open what is left.  Return the number of blocks that still exist."""
     there = 0
     with kv.Store([root], BUDGET, threads=1) as store:
         space = store.space("m", "t")
@@ -133,13 +133,13 @@ def after_a_power_loss(scratch):
             if os.path.isdir(os.path.join(to, "root")):
                 kept += judge(os.path.join(to, "root"))
             shutil.rmtree(to)
-    # Not all that was there may be lost, or nothing was tested.
+    # Some blocks must survive: otherwise nothing was tested.
     assert len(seen) > 50 and kept > len(seen), (len(seen), kept)
     print(f"# {len(seen)} states, {kept} blocks of them found whole")
 
 
 def a_disk_that_hangs(scratch):
-    """The file system's server is stopped: batches end, and go on when it does."""
+    """While the file system's server is stopped, batches end; they work again when it continues."""
     mount = Mount(scratch)
     try:
         root = os.path.join(mount.dir, "root")
@@ -148,7 +148,7 @@ def a_disk_that_hangs(scratch):
         space = store.space("m")
         assert store.set(space, KEYS[:2], [block(key) for key in KEYS[:2]]) == [0, 0]
         mount.process.send_signal(signal.SIGSTOP)
-        # A thread that ends what would hang for ever.
+        # End the test if it hangs.
         end = threading.Timer(60, mount.process.kill)
         end.start()
         room = [bytearray(80000), bytearray(80000)]

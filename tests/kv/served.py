@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A store that a server has: clients of the library, hostile clients, and hostile servers."""
+"""A store behind a server: clients of the library, hostile clients, and hostile servers."""
 import ctypes
 import errno
 import fcntl
@@ -139,7 +139,7 @@ def a_quota_of_spaces_that_are_there():
                 eq(store.set(store.space("one"), [b"%d" % i], [data(100000)]), [0])
             eq([there(store, "one"), there(store, "two")], [list(range(10, 20)), [0]])
             eq(len(server.files()), 11)
-        # The quota was that of the server.
+        # The next server has no quota.
         with Server("--policy", "lru") as server, server.store() as store:
             eq([there(store, "one"), there(store, "two")], [list(range(10, 20)), [0]])
             for i in range(40):
@@ -195,7 +195,7 @@ def a_killed_server_is_misses_and_then_hits():
         eq(one.set(a, [b"other"], [b"bytes"]), [-errno.ECONNREFUSED])
         with server.again():
             eq(get(one, a, b"k", 2 << 20), data(2 << 20))
-            # Its connection is of the server that was killed.
+            # This connection is to the server that was killed.
             eq(get(two, b, b"k", 2 << 20), data(2 << 20))
             eq(two.lookup(b, [b"other"]), [MISS])
             eq(two.set(b, [b"other"], [b"bytes"]), [0])
@@ -325,7 +325,7 @@ def lmcache_over_a_server():
         eq(bytes(room), block)
         eq(wait(client.submit_batch_delete(["a@1"])), (True, "", [True]))
         client.close()
-    # Without a budget, a store of directories would be open for reading alone.
+    # Without a budget, a store of directories would be read-only.
     gives(ValueError, lmcache.Client, [server.root], None, "m")
 
 
@@ -346,14 +346,14 @@ def a_request_that_hangs_beyond_the_drain():
             eq(server.process.wait(60), 1)
             true("did not end" in server.process.stderr.read())
             server.process.stderr.close()
-    # Its store was not closed under a thread that used it.
+    # The server did not close its store while a thread used it.
     eq([os.path.exists(f"{server.root}/index"), len(server.files())], [False, 2])
     with server.again(), server.store() as store:
         eq(get(store, store.space("m"), b"l", 2000), data(2000))
 
 
 class Pages:
-    """A host pool of one piece a page; only what is asked of SGLang's."""
+    """A host pool with one piece per page; only the parts of SGLang's that are needed."""
 
     def __init__(self, count):
         self.memory = ctypes.create_string_buffer(data(count * 4096), count * 4096)
@@ -470,7 +470,7 @@ def writes_that_are_none():
         fails(errno.ESTALE, client, c.WRITE, b"x", handle=handle, count=1)
         fails(errno.ESTALE, client, c.SYNC, handle=handle)
         eq(get(store, store.space("m"), b"k", 1000), block)
-        # Bytes that are not those of their CRC: every client finds out.
+        # Bytes that do not match their CRC: every client detects that.
         handle = client.open(name(b"lie", 9), NEW)
         lie = b"wrongones" + tail(b"lie", b"ninebytes")
         client.ask(c.WRITE, lie, handle=handle, count=len(lie))
@@ -500,7 +500,7 @@ def open_files_hold_no_room():
             eq(store.set(space, [key], [data(500000, i)]), [0])
             handles.append((client.open(name(key), c.O_READ), i))
             true(server.disk() <= 2 << 20, server.disk())
-        # Those of evicted blocks are empty; the last one is whole.
+        # Handles of evicted blocks read no bytes; the last one reads the whole block.
         eq(client.ask(c.READ, handle=handles[0][0], count=4096).payload, b"")
         eq(client.ask(c.READ, handle=handles[-1][0], count=4096).payload, data(500000, 19)[:4096])
         for how in ("set", "delete"):
@@ -514,7 +514,7 @@ def open_files_hold_no_room():
 @case
 def reservations_leave_room_for_others():
     with Server(budget="8m") as server, server.store() as store:
-        # Connections of one address are one client, which has a quarter of the budget.
+        # Connections from one address are one client, which may use a quarter of the budget.
         clients, space = [c.Client(server.address) for _ in range(2)], store.space("m")
         eq(store.set(space, [b"k"], [data(1 << 20)]), [0])
         size = (1 << 20) - 4096
@@ -587,7 +587,7 @@ def an_open_without_a_handle_changes_nothing():
         eq([len(server.files()), server.files("tmp")], [8, []])
         client.ask(c.CLOSE, handle=handles[0])
         eq(put(client, b"n", data(size)), 0)
-        # Those that began at once, and found no handle when they ended.
+        # Requests that began at the same time end without a handle.
         client.ask(c.CLOSE, handle=handles[1])
         for i in range(20):
             client.send(c.request(c.OPEN, name(b"m%d" % i, 100).encode(), how=NEW, ident=100 + i))
@@ -610,7 +610,7 @@ def spaces_that_a_tenant_may_have():
 # ------------------------------------------------------------------- hostile servers
 
 class Liar:
-    """A server with one block; file is what it says that the block's file is."""
+    """A server with one block; file is the path that it gives for the block."""
 
     def __init__(self, size, file):
         self.size, self.file = size, file

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Shared by the tests of a store that a server has: the server, and a client by hand."""
+"""Shared by the tests of a store behind a server: the server, and a client without the library."""
 import base64
 import errno
 import glob
@@ -57,15 +57,15 @@ class Server:
         self.process.stderr.close()
 
     def again(self):
-        """Another server at the same address."""
+        """Start another server at the same address."""
         return Server(listen=":".join(map(str, self.address)))
 
     def store(self, scheme="pst", who="", **options):
         return kv.Store(f"{scheme}://{who}{self.address[0]}:{self.address[1]}", **options)
 
     def disk(self, removed=True):
-        """Bytes of blocks and of temporary files.  removed: also of those that only the server has
-        open; not while others change that."""
+        """Return the bytes of blocks and temporary files.  removed: include deleted files that the
+        server still has open; only valid while nothing changes them."""
         total = 0
         for fd in glob.glob(f"/proc/{self.process.pid}/fd/*") if removed else ():
             try:
@@ -87,7 +87,7 @@ class Server:
 
 
 def get(store, space, key, size, timeout=None):
-    """The block's bytes, or a negative errno."""
+    """Return the block's bytes, or a negative errno."""
     room = bytearray(size)
     result = store.get(space, [key], [room], timeout)[0]
     if result < 0:
@@ -113,7 +113,7 @@ def name(key, size=None, identity=b"m", tenant=b"", salt=b""):
 
 
 def tail(key, block, space=0, hashed=0, crc=None):
-    """Key and foot, from docs/KV.md."""
+    """Make a block's end, key and foot, as in docs/KV.md."""
     foot = struct.pack("<QQQQIII36s8sI", len(block), space, hashed, 0,
                        c.crc32c(block) if crc is None else crc, len(key), 1, b"", b"PSTKVB\r\n", 0)
     return key + foot + struct.pack("<I", c.crc32c(key + foot))
@@ -124,7 +124,7 @@ def fails(number, client, op, payload=b"", **fields):
 
 
 def put(client, key, block, **fields):
-    """A block by the second client; the error number of its publication."""
+    """Publish a block with the second client.  Return the error number of the publication."""
     handle = client.open(name(key, len(block), **fields), NEW)
     whole = block + tail(key, block)
     eq(client.ask(c.WRITE, whole, handle=handle, count=len(whole)).err, 0)

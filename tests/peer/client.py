@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A second peer, written from docs/PEERS.md.  It speaks TCP and AF_UNIX, without grants and RDMA.
+"""A second implementation of a peer, written from docs/PEERS.md.  It speaks TCP and AF_UNIX,
+without grants and RDMA.
 
     p = connect(("127.0.0.1", port))
     key = p.share(bytearray(4096), READ | WRITE)
     p.get(p.open(their_key), 0, 4096)
 
-One thread.  While a call waits for its reply, it answers what the other side asks.
+For one thread.  While a call waits for its reply, it answers requests of the other side.
 """
 import collections
 import os
@@ -14,7 +15,7 @@ import struct
 
 HEAD = struct.Struct("<IHHQQQIII")  # without crc
 HELLO_BODY = struct.Struct("<8sIIIIIII28x")
-KEY = struct.Struct("<4sHHQQII16s12x")  # likewise
+KEY = struct.Struct("<4sHHQQII16s12x")  # without crc
 (HELLO, OPEN, OPENED, CLOSE, GET, DATA, PUT, DONE, MESSAGE, OFFER, TAKEN, REVOKE, REVOKED, RDMA,
  REACH, REACHED, UNREACH) = range(1, 18)
 READ, WRITE = 1, 2
@@ -22,9 +23,9 @@ ESTALE, EACCES, ERANGE = 116, 13, 34
 DATA_MAX = 131072
 INLINE_MAX = 16384
 OFF_MAX = 2**63 - 1 - 131072
-WAIT_S = float(os.environ.get("PST_TEST_WAIT", "60"))  # for what hangs
+WAIT_S = float(os.environ.get("PST_TEST_WAIT", "60"))  # limit for waits, s
 
-# Fields that a type uses, and the least and longest payload.
+# Type: fields that it uses, least and largest payload.
 TYPES = {
     HELLO: ("", 64, 256),
     OPEN: ("id", 64, 256),
@@ -66,7 +67,7 @@ def crc32c(data):
 
 
 def signed(data):
-    """With its checksum after it."""
+    """Append the checksum of the data."""
     return data + struct.pack("<I", crc32c(data))
 
 
@@ -88,7 +89,7 @@ def pack_key(share, length, rights, nonce, *, magic=b"PSTK", version=1, size=64,
 
 
 class Broken(Exception):
-    """The other side sent what the page does not allow."""
+    """The other side violated the protocol."""
 
 
 class Gone(Exception):
@@ -116,7 +117,8 @@ def unpack_key(data):
 
 
 class Peer:
-    """The limits are what this side says of itself, and holds the other one to."""
+    """A connection.  The limits are those that this side announces, and enforces on the other side.
+    """
 
     def __init__(self, sock, greet=True, **limits):
         self.sock = sock
@@ -125,11 +127,11 @@ class Peer:
                        "messages_max": 64, **limits}
         self.last = 0
         self.shares, self.shown, self.epoch = {}, set(), 0
-        self.asked = set()         # requests of theirs in flight: id
-        self.untaken = set()       # their messages
+        self.asked = set()         # ids of the other side's requests in flight
+        self.untaken = set()       # the other side's messages not taken yet
         self.inbox = collections.deque()
-        self.revoked = []          # shares of theirs that they closed
-        self.gave_back = []        # REVOKED that came
+        self.revoked = []          # shares that the other side closed
+        self.gave_back = []        # shares of REVOKED messages received
         self.taken = {}
         self.counts = collections.Counter()
         self.theirs = None
@@ -167,7 +169,7 @@ class Peer:
         return bytes(data)
 
     def receive(self):
-        """The next message, which is as the page has it."""
+        """Receive a message, which must follow the protocol."""
         head = self._get(48)
         must(signed(head[:44]) == head, "crc")
         length, kind, zero, ident, share, off, count, err, zero2 = HEAD.unpack(head[:44])
@@ -204,7 +206,7 @@ class Peer:
         must(len(self.asked) <= self.limits["requests_max"], "more than requests_max")
 
     def _find(self, m, right):
-        """The share of a GET or PUT, or an errno."""
+        """Return the share of a GET or PUT, or an errno."""
         found = self.shares.get(m.share)
         if not found or m.share not in self.shown:
             return ESTALE
@@ -217,7 +219,7 @@ class Peer:
         self.send_raw(message(kind, payload, ident=m.id, **fields))
 
     def answer(self, m):
-        """Do what a message of theirs asks for."""
+        """Execute a request of the other side, and reply."""
         if m.kind == OPEN:
             self._their_request(m)
             key = unpack_key(m.payload)
@@ -261,7 +263,7 @@ class Peer:
             raise Broken(f"type {m.kind}")
 
     def until(self, done):
-        """Answer until done() is true."""
+        """Answer requests until done() is true."""
         while not done():
             self.answer(self.receive())
 
@@ -272,7 +274,7 @@ class Peer:
         return self.last
 
     def wait(self, kind, ident):
-        """The reply to a request of ours."""
+        """Return the reply to a request of this side."""
         while True:
             m = self.receive()
             if m.kind in (OPENED, DATA, DONE, REACHED):
@@ -286,14 +288,14 @@ class Peer:
         return self.wait(reply, ident)
 
     def open(self, key):
-        """The errno, or 0."""
+        """Open a share.  Return the errno, or 0."""
         return self.ask(OPEN, key, reply=OPENED).err
 
     def shut(self, share):
         self.send_raw(message(CLOSE, share=share))
 
     def get(self, share, off, count):
-        """The bytes, or an errno."""
+        """Return the bytes, or an errno."""
         data = b""
         while len(data) < count:
             part = min(count - len(data), DATA_MAX, self.theirs["data_max"])
@@ -305,7 +307,7 @@ class Peer:
         return data
 
     def put(self, share, off, data):
-        """The errno, or 0."""
+        """Write bytes.  Return the errno, or 0."""
         most = min(DATA_MAX, self.theirs["data_max"])
         for at in range(0, len(data), most):
             part = data[at:at + most]
@@ -315,7 +317,7 @@ class Peer:
         return 0
 
     def share(self, memory, rights):
-        """Let them use a bytearray; the key."""
+        """Share a bytearray with the other side.  Return the key."""
         self.epoch += 1
         number = self.epoch << 32 | 7
         key = pack_key(number, len(memory), rights, os.urandom(16))
@@ -333,7 +335,7 @@ class Peer:
     # ---------------------------------------------------------------- messages
 
     def send(self, data):
-        """Send a message, and wait until it was received; the errno, or 0."""
+        """Send a message and wait until it was received.  Return the errno, or 0."""
         ident = self.ident()
         self.taken[ident] = None
         key = None
@@ -348,7 +350,7 @@ class Peer:
         return self.taken.pop(ident)
 
     def recv(self):
-        """The next message."""
+        """Return the next message."""
         self.until(lambda: self.inbox)
         m = self.inbox.popleft()
         data = m.payload

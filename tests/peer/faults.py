@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""faults.py SOURCE CC OBJECTS HOSTILE: plant faults in what the library takes from a peer, one at a
-time.
+"""faults.py SOURCE CC OBJECTS HOSTILE: plant faults in how the library handles a peer's messages,
+one at a time.
 
 Each fault removes one check.  The library is linked from OBJECTS and the changed file, and
 protocol.py or HOSTILE, test-peer-hostile, must then fail: tests/planted.py.  If two checks refuse
@@ -18,7 +18,7 @@ import planted
 
 SOURCE, CC, OBJECTS, HOSTILE = sys.argv[1:]
 
-# What the fault takes away, file, text, text instead.
+# (name, file, text, replacement); the name says what the fault removes.
 FAULTS = [
     ("CRC of the header", "msg.c",
      "if (get32(from + 44) != crc32c(0, from, 44) || get16(from + 6)",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The library as a peer by docs/PEERS.md: a second peer in Python is at the other end, by TCP."""
+"""The library as a peer by docs/PEERS.md: the second implementation in Python is at the other end,
+by TCP."""
 import errno
 import os
 import random
@@ -21,7 +22,7 @@ CONTENT = data(300000)
 
 
 class Thread(threading.Thread):
-    """A call of the library, while the second peer answers it."""
+    """A call of the library on a thread, while the second peer answers it."""
 
     def __init__(self, function, *args, **how):
         super().__init__(daemon=True)
@@ -49,7 +50,7 @@ def place(listener):
 
 
 class Pair:
-    """ours is the second peer and theirs the library's; either of them listens."""
+    """A connection: ours is the second peer, theirs the library's; either one listens."""
 
     def __init__(self, we_listen=False, unix=False, **how):
         if unix:
@@ -78,7 +79,8 @@ class Pair:
         self.theirs.close()
 
     def ended(self):
-        """The library has ended the connection, and says that this side broke the protocol."""
+        """Check that the library has ended the connection because this side violated the protocol.
+        """
         try:
             while True:
                 self.ours.receive()
@@ -89,7 +91,7 @@ class Pair:
 
 
 def in_use(ours, call, *args):
-    """The result of a call of the library; the second peer answers until it has ended."""
+    """Return the result of a call of the library, during which the second peer answers."""
     return while_alive(ours, Thread(call, *args))
 
 
@@ -131,7 +133,7 @@ def memory_of_the_library():
                 eq(ours.get(key.share, c.OFF_MAX, 1), c.ERANGE)
                 eq(memory.copy_out()[150998:201002],
                    CONTENT[150998:151000] + b"x" * 50000 + CONTENT[201000:201002])
-                Thread(share.close).result()                # no grant: this side is not asked
+                Thread(share.close).result()                # without a grant this side is not asked
                 eq(ours.get(key.share, 0, 1), c.ESTALE)
                 eq(ours.put(key.share, 0, b"x"), c.ESTALE)
                 eq(ours.open(share.key), c.ESTALE)
@@ -171,15 +173,15 @@ def keys_that_are_not_those():
             eq(ours.get(wrong[0], 0, 1), c.ESTALE)
         for what, text in no_keys(share.key):
             eq((what, ours.open(text)), (what, errno.EBADMSG))
-        # A later version's is longer, and what it adds is passed over.
+        # A later version's key is longer, and the additional bytes are ignored.
         eq(ours.open(c.pack_key(*key[:3], key.nonce, version=2, size=256)), 0)
         eq(ours.get(key.share, 0, 100), CONTENT[:100])
         ours.shut(key.share)
-        # What is not there may be closed.
+        # Closing a share that does not exist is allowed.
         for text in (c.message(c.CLOSE, share=99), c.message(c.REVOKED, share=99)):
             ours.send_raw(text)
         eq(ours.open(share.key), 0)
-        # Those of one connection are of no use to another.
+        # Keys of one connection are invalid on another.
         with Pair() as (other, _):
             eq(other.open(share.key), c.ESTALE)
 
@@ -216,7 +218,7 @@ def a_share_that_is_closed():
         gives(errno.ESTALE, in_use, ours, lambda: f.read(bytearray(10)))
         gives(errno.ESTALE, in_use, ours, lambda: theirs.open(key))
         f.close()
-        # Nobody knows that one; the answer comes all the same.
+        # The share is unknown, but the request is answered.
         ours.send_raw(c.message(c.REVOKE, share=99))
         ours.until(lambda: 99 in ours.gave_back)
 
@@ -237,7 +239,7 @@ def messages():
 
 @case
 def limits_of_ours_hold():
-    """The second peer raises Broken for more than it takes."""
+    """The second peer raises Broken if the library exceeds its limits."""
     with Pair(data_max=1000, inline_max=100, requests_max=3, messages_max=2) as (ours, theirs):
         memory = bytearray(CONTENT)
         key = ours.share(memory, c.READ | c.WRITE)
@@ -257,7 +259,7 @@ def limits_of_ours_hold():
         eq(ours.recv(), CONTENT[:101])
         eq(ours.counts[c.OFFER], 1)
         while_alive(ours, thread)
-        # A third one waits until one of two was received.
+        # A third message waits until one of the first two was received.
         sent = [Thread(theirs.send, b"x") for _ in range(5)]
         ours.until(lambda: len(ours.inbox) == 2)
         for _ in sent:
@@ -314,7 +316,7 @@ def hostile_hellos():
                         eq((what, ours.receive().kind), (what, c.HELLO))
                 except (c.Gone, ConnectionError):
                     pass
-            # The next one is taken.
+            # The next connection is accepted.
             ours = c.connect(place(listener))
             theirs = thread.result()
             ours.close()
@@ -333,7 +335,7 @@ def hostile_hellos():
 
 
 def bad_messages(share, key):
-    """What ends a connection on which that share was opened."""
+    """Messages that end a connection, on which that share was opened."""
     good = c.message(c.GET, ident=5, share=share, count=1)
     for at in (0, 4, 6, 8, 16, 24, 32, 36, 40, 44):
         yield f"bit of byte {at}", good[:at] + bytes([good[at] ^ 1]) + good[at + 1:]
@@ -426,7 +428,7 @@ def hostile_messages():
 
 
 def replies(kind):
-    """What ends a connection as the reply to the library's request."""
+    """Replies to the library's request that end the connection."""
     other = {c.OPENED: c.DONE, c.DATA: c.OPENED, c.DONE: c.DATA}[kind]
     yield "another type", lambda m: c.message(other, b"x" if other == c.DATA else b"", ident=m.id,
                                               count=other == c.DATA)
@@ -435,7 +437,7 @@ def replies(kind):
     if kind == c.DATA:
         yield "less", lambda m: c.message(kind, bytes(m.count - 1), ident=m.id, count=m.count - 1)
         yield "more", lambda m: c.message(kind, bytes(m.count + 1), ident=m.id, count=m.count + 1)
-        # It is received into its place before all of it has come.
+        # The reply is received into its place before it is complete.
         yield "long: less", lambda m: c.message(kind, length=48 + m.count - 1, ident=m.id,
                                                 count=m.count - 1)
         yield "long: more", lambda m: c.message(kind, length=48 + m.count + 1, ident=m.id,
@@ -481,7 +483,8 @@ def hostile_replies():
 
 @case
 def cut_anywhere():
-    """Each part of a stream, and then the end: the library has the whole messages and no more."""
+    """Send each prefix of a stream, then end: the library must have the complete messages and no
+    more."""
     with Listener("127.0.0.1:0") as listener:
         sent = HELLO + c.message(c.MESSAGE, b"first", ident=1) + c.message(c.MESSAGE, b"2", ident=2)
         first = len(HELLO) + 48 + 5
@@ -516,7 +519,8 @@ def byte_by_byte():
 
 @case
 def random_bytes_in_a_good_stream():
-    """Any change of a header ends the connection; the memory has only what a PUT may write."""
+    """Any change of a header ends the connection, and memory has only bytes that a PUT may write.
+    """
     rand = random.Random(7)
     for _ in range(60):
         with Pair() as (ours, theirs):

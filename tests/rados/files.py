@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rados://, with a librados over memory that freezes, fails and is full on demand."""
+"""rados://, with a fake librados in memory that freezes, fails and is full on demand."""
 import ctypes
 import errno
 import os
@@ -37,7 +37,7 @@ def put(name, content):
 
 
 def held(name):
-    """What the object has, or None."""
+    """Return the object's bytes, or None."""
     size = stub.stub_rados_get(b"pool", name.encode(), None, 0)
     if size < 0:
         return None
@@ -80,10 +80,10 @@ def the_format_is_that_of_libradosstriper():
     eq(held("dir/f"), None)
     eq(read("dir/f"), BIG)
     eq(read("dir/f", 100), BIG[:100])
-    # What another program wrote, in one object.
+    # Written by another program into one object.
     put("plain", BIG)
     eq(read("plain"), BIG)
-    write("plain", BIG[:70000])     # it stays so
+    write("plain", BIG[:70000])     # the file stays one object
     eq(held("plain"), BIG[:70000])
     wipe()
 
@@ -163,7 +163,7 @@ def a_change_since_the_open_is_found():
             change("f")
             if change is not patch:
                 change("p")
-            # In the first object, elsewhere, and in both.
+            # Change the first object, another one, and both.
             for at in (0, 2 * OBJECT, OBJECT - 5):
                 gives(errno.ESTALE, f.read, got, at)
             if change is not patch:
@@ -173,7 +173,7 @@ def a_change_since_the_open_is_found():
 
 @case
 def a_change_while_bytes_are_read_is_found():
-    # The head is replaced after the bytes of the other objects have come.
+    # The first object is replaced after the bytes of the others were read.
     write("f", BIG)
     with File(ROOT + "f") as f, Queue(8) as q:
         got = bytearray(OBJECT)
@@ -213,7 +213,7 @@ def deadlines_hold_while_osds_hang():
 
 @case
 def a_hang_at_the_check_ends_too():
-    # The bytes have come, and the first object does not answer: nothing is left in flight.
+    # The bytes were read, and the first object does not answer: nothing may be left in flight.
     write("f", BIG)
     with Queue(8) as q:
         f = File(ROOT + "f")
@@ -340,7 +340,7 @@ def sizes_of_two_writers_meet():
 
 
 def beside(what, other):
-    """Begin what() and let other() go between what it learnt and what it changes."""
+    """Call what() and run other() between its reading and its changing of the object."""
     ended = []
     stub.stub_rados_freeze(3)
     thread = threading.Thread(target=lambda: ended.append(what()))
@@ -365,7 +365,7 @@ def an_open_for_writing_keeps_what_others_write():
         stub.stub_rados_set(b"pool", part("f", 0).encode(), b"striper.size", b"300000")
     beside(lambda: File(ROOT + "f", "r+").close(), grow)
     true(read("f") == SMALL)
-    # Made anew with another layout.
+    # Made again with another layout.
     layout("g", 10)
     beside(lambda: File(ROOT + "g", "r+").close(),
            lambda: layout("g", 5 * MIB, object_size=2 * OBJECT, head=BIG[:5 * MIB]))
@@ -402,7 +402,7 @@ def a_sync_keeps_what_others_cut():
         a.write(b"3")
         a.sync()
         eq(read("f"), b"3" + b"2" * 9)
-        # What was written beyond is not lost, though.
+        # Bytes written beyond the end are kept.
         a.write(b"4", 99)
         a.sync()
         eq(read("f"), b"3" + b"2" * 9 + bytes(89) + b"4")
@@ -450,7 +450,7 @@ def a_sync_that_failed_is_made_up_for():
             true(stub.stub_rados_fail(None))
             a.sync()
             gives(errno.ESTALE, r.read, bytearray(3), OBJECT)
-        # Canceled.
+        # The request is cancelled.
         with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r, Queue() as q:
             a.write(b"more", OBJECT)
             stub.stub_rados_freeze(1)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Random operations against a real Ceph, compared with a model; no test of CI.
+"""Random operations on a real Ceph cluster, compared with a model; not run by CI.
 
     live.py POOL [OPERATIONS]
 
-CEPH_CONF names the cluster, and the command rados is there, which reads and writes what we wrote
-and read.  Where CEPH_RUN names a program that freezes osd.0 (freeze, thaw), deadlines are tried
-against a cluster that hangs.  Prints what was counted, and fails at the first wrong byte.
+CEPH_CONF names the cluster.  The command rados must exist: it reads and writes the same files.  If
+CEPH_RUN names a program that freezes osd.0 (freeze, thaw), deadlines are tested on a cluster that
+hangs.  Prints the counts, and fails at the first wrong byte.
 """
 import errno
 import os
@@ -23,7 +23,7 @@ TAKE = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
 ROOT = f"rados://{POOL}/"
 choose = random.Random(int(os.environ.get("SEED", "11")))
 counts = {}
-plain = set()       # names that are one object
+plain = set()       # names of files that are one object
 
 
 def count(what):
@@ -33,7 +33,7 @@ def count(what):
 def rados(*words):
     r = subprocess.run(["rados", "-p", POOL, *words], stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, check=False).returncode
-    # rados --striper of 16.2 crashes now and then at its end, after its work.
+    # rados --striper of 16.2 sometimes crashes at its end, after its work.
     if r < 0 or r > 128:
         count("rados that crashed at its end")
     else:
@@ -66,7 +66,7 @@ def one(model):
     what = choose.choice(["new", "patch", "read", "read", "read", "cut", "list", "remove",
                           "foreign", "foreign read"])
     if choose.random() < 0.7 and what in ("list", "foreign", "foreign read", "remove", "new"):
-        what = "read"       # those take longest
+        what = "read"       # these take longest
     if what == "new":
         model[name] = bytes_of(a_size())
         with File(ROOT + name, "w") as f:
@@ -135,7 +135,7 @@ def one(model):
 
 
 def torn(name, replace):
-    """Readers of 20 MiB beside a writer; each object is one byte value."""
+    """Read 20 MiB during writes; each object has one byte value."""
     end = threading.Event()
 
     def write():
@@ -179,7 +179,8 @@ def by_put(name, value):
 
 
 def frozen():
-    """Requests end at their deadline while the OSD hangs, and their memory is not written again."""
+    """While the OSD hangs, requests end at their deadline, and their memory is not written later.
+    """
     ceph = os.environ["CEPH_RUN"]
     content = bytes_of(8 * MIB)
     with File(ROOT + "frozen", "w") as f:
@@ -201,7 +202,7 @@ def frozen():
             count("late while the OSD hung" if d.error else "served by another OSD")
         for b in buffers:
             b[:] = b"\x77" * MIB
-        # Closing takes no answer of an OSD.
+        # Closing needs no answer of an OSD.
         w.close()
     finally:
         subprocess.run([ceph, "thaw", "osd.0"], check=True)

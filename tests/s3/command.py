@@ -77,7 +77,7 @@ def copies_that_fail():
 
 
 def rows_of(*words):
-    """[size, time, name] of each line of a list."""
+    """Return [size, time, name] of each line of a listing."""
     return [line.split(None, 2) for line in penstock("ls", *words).splitlines()]
 
 
@@ -90,7 +90,7 @@ def listings():
     for page in (1000, 2):
         server.page = page
         rows = rows_of("s3://bucket")
-        eq(len(rows), 5)    # objects stand before, between and behind prefixes
+        eq(len(rows), 5)    # objects come before, between and after prefixes
         eq([r[0] for r in rows if r[2] in ("dir/", "\u00e9/")], ["-", "-"])
         eq([r[2] for r in rows if r[0] == "1"], ["a"])
         for name in ("s3://bucket/dir", "s3://bucket/dir/"):
@@ -106,7 +106,7 @@ def listings():
     has(penstock("ls", "s3://bucket/none", status=1), "no key of the bucket begins so")
     has(penstock("ls", "s3://bucket/di", status=1), "no key of the bucket begins so")
     has(penstock("ls", "s3://nowhere/x", status=1), "no such bucket")
-    # The endpoint has a path of its own that contains the bucket's name.
+    # The endpoint's path contains the bucket's name.
     server.base = "/a-bucket/x"
     rows = penstock("ls", "s3://bucket/dir/", AWS_ENDPOINT_URL=f"{server.url}/a-bucket/x")
     eq(len(rows.splitlines()), 4)

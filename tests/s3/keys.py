@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where keys come from, and that each place is believed only as far as it should be."""
+"""Sources of keys, and which of them are trusted."""
 import os
 import subprocess
 import sys
@@ -24,7 +24,7 @@ except OSError as e:
 
 
 class Service(BaseHTTPRequestHandler):
-    """Of a container, of the machine, and STS."""
+    """A key service: of a container, of the machine, and STS."""
     expires = datetime.now(timezone.utc) + timedelta(hours=1)
     asked = []
     token = "tok"
@@ -69,7 +69,7 @@ THERE = f"http://127.0.0.1:{service.server_address[1]}"
 
 
 def opens(token=None, **variables):
-    """What a process says that has only these variables."""
+    """Run a process with only these environment variables.  Return its output."""
     server.reset()
     server.token = token
     server.put("bucket", "key", b"ok")
@@ -139,7 +139,7 @@ def of_a_container():
 
 @case
 def keys_that_expire():
-    """They are fetched once for all ranges and files whose requests they have signed."""
+    """Keys are fetched once for all ranges and files that they sign."""
     code = """
 import sys, penstock
 files = [penstock.File("s3://bucket/key") for _ in range(3)]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Random operations against a real server, compared with a model; no test of CI.
+"""Random operations on a real S3 server, compared with a model; not run by CI.
 
     live.py [OPERATIONS]
 
-The server is what AWS_ENDPOINT_URL and the other variables name; botocore makes the bucket, and
-replaces objects beside our readers.  Prints what was counted, and fails at the first wrong byte.
+AWS_ENDPOINT_URL and the other AWS variables name the server.  botocore makes the bucket, and
+replaces objects while they are read.  Prints the counts, and fails at the first wrong byte.
 """
 import errno
 import os
@@ -74,7 +74,7 @@ def one(model):
 
 
 def torn():
-    """Readers of 20 MiB beside a writer; each object is one byte value."""
+    """Read 20 MiB during writes; each object has one byte value."""
     end = threading.Event()
 
     def write():

@@ -26,7 +26,7 @@ BIG = data(20 * MIB + 12345)
 
 
 def fresh(key="key", content=b"0123456789", **more):
-    """A server without faults, that has one object."""
+    """Reset the server's faults, and give it one object.  Return the object's name."""
     server.reset()
     server.put("bucket", key, content, **more)
     return f"s3://bucket/{key}"
@@ -40,7 +40,7 @@ def read(name, size, offset=0, **options):
 
 
 def fails(number, words, function, *args, **kwargs):
-    """It raises that errno, and the sentence has those words."""
+    """Check that the call raises that errno with those words in its text."""
     e = gives(number, function, *args, **kwargs)
     for word in words if isinstance(words, tuple) else (words,):
         true(word in str(e), f"'{word}' is not in '{e}'")
@@ -119,11 +119,11 @@ def wrong_keys_and_clock():
     fresh()
     server.clock = 7200
     fails(errno.EACCES, ("403 RequestTimeTooSkewed", "clock"), File, name)
-    # A server's clock is learnt from its answer.
+    # The client learns the server's clock from an answer.
     for server.clock in (7200, -7200, 0):
         server.tells_clock = True
         eq(read(name, 10), b"0123456789")
-    # A request is never signed with an impossible date, nor with that of another server.
+    # No request is signed with an invalid date, nor by the clock of another server.
     far = b"HTTP/1.1 403 no\r\nDate: Thu, 31 Dec 99999 00:00:00 GMT\r\nContent-Length: 56\r\n\r\n"
     for date in (b"31 Dec 99999", b"31 Dec 9999", b"31 Dec 1980"):
         fresh()
@@ -145,7 +145,7 @@ def wrong_keys_and_clock():
 
 @case
 def secrets_stay_hidden():
-    """No sentence and no log line has a key, a token or the query of a presigned URL."""
+    """No error text and no log line contains a key, a token or the query of a presigned URL."""
     code = """
 import sys, penstock
 for name in sys.argv[1:]:
@@ -157,7 +157,7 @@ for name in sys.argv[1:]:
 """
     name = fresh()
     hidden = ["hiddensecret", "hiddentoken", "hiddenquery", "hiddenuser", "hiddenanswer"]
-    # Servers repeat what they were sent.
+    # Servers may repeat what they received.
     server.message = "hiddenanswer hiddensecret"
     names = [name, f"{server.url}/bucket/key?X-Amz-Signature=hiddenquery",
              f"{server.url}/bucket/key?X-Amz-Signature=hiddenquery" + "x" * 5000,
@@ -176,7 +176,7 @@ for name in sys.argv[1:]:
 
 @case
 def secrets_of_wrong_flags():
-    """The sentences of pst_file_open() show a URL without its query."""
+    """Error texts of pst_file_open() show a URL without its query."""
     read_only, write, create, excl = (getattr(_abi, f"PST_FILE_{word}")
                                       for word in ("READ", "WRITE", "CREATE", "EXCL"))
     for flags in (1 << 31, 0, read_only | create, write | excl):
@@ -195,7 +195,7 @@ def replaced_objects():
             server.put("bucket", "key", BIG[::-1])
             gives(errno.ESTALE, f.read, bytearray(1000))
         eq(read(name, 10), BIG[::-1][:10])
-        # Of the same tag, and shorter.
+        # The same tag, but fewer bytes.
         name = fresh("key", BIG, etag='"same"')
         server.if_match = honours
         with File(name) as f:
@@ -410,7 +410,7 @@ def slow_servers_leave_room_for_others():
             while len(slow.requests) < 1 + 32:
                 time.sleep(0.01)
             eq(read(name, 10), b"0123456789")
-            # None of them ended to make room.
+            # No request ended to make room for another.
             eq((len(slow.requests), q.in_flight), (1 + 32, 100))
             slow.faults.clear()
             until.set()
@@ -423,7 +423,7 @@ def slow_servers_leave_room_for_others():
 
 @case
 def no_proxy_for_this_machine():
-    """Keys and bytes in clear text stay on it, whatever proxy the environment names."""
+    """Keys and plain-text bytes never leave the machine, whatever proxy the environment names."""
     code = "import sys, penstock; print(penstock.File(sys.argv[1]).size)"
     proxy = Server()
     name = fresh()
@@ -442,7 +442,7 @@ def plain_https_names():
     eq(read(f"{name}?X-Amz-Signature=abc&b=c", 10), BIG[:10])
     true(all("Authorization" not in h for _, _, h in server.requests))
     true("X-Amz-Signature=abc&b=c" in server.requests[-1][1])
-    # Weak tags tell nothing; the time of change does.
+    # Weak tags do not identify bytes; the modification time is used.
     server.put("bucket", "key", BIG, etag='W/"1"')
     with File(name) as f:
         eq(f.read(bytearray(10)).nbytes, 10)
@@ -463,13 +463,13 @@ def redirects():
     other.put("bucket", "moved", BIG)
     other.anonymous = True
     to = [("Location", f"{other.url}/bucket/moved")]
-    # Requests with keys stay where they are.
+    # Signed requests do not follow a redirect to another host.
     server.fault("GET", "status", status=307, code="TemporaryRedirect", headers=to, times=0)
     fails(errno.EREMCHG, "keys are not sent", File, "s3://bucket/key")
     eq(other.requests, [])
     eq(read(f"{server.url}/bucket/key", 100), BIG[:100])
     true(all("Authorization" not in h for _, _, h in other.requests))
-    # The place may expire while the file is open.
+    # The redirect's target may expire while the file is open.
     with File(f"{server.url}/bucket/key") as f:
         other.fault("GET", "status", status=403, code="Expired")
         eq(f.read(bytearray(10)).nbytes, 10)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""An S3 server with faults on demand, in a thread of the test.
+"""An S3 server with faults on demand, on a thread of the test.
 
     server = Server()
     server.put("bucket", "key", b"bytes")
     server.fault("GET", "cut", after=1000)      # once; times=0: always
     environ.update(server.environ())
 
-It verifies each signature by itself, and refuses what real servers refuse.
+The server verifies each signature itself, and refuses what real servers refuse.
 """
 import calendar
 import hashlib
@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
     # ------------------------------------------------------------ signature
 
     def allowed(self):
-        """The name of the error, or None."""
+        """Check the signature.  Return the error's name, or None."""
         s3, auth = self.server.s3, self.headers.get("Authorization", "")
         if s3.anonymous:
             return None
@@ -115,7 +115,8 @@ class Handler(BaseHTTPRequestHandler):
     # --------------------------------------------------------------- faults
 
     def faulty(self):
-        """True: a fault has answered.  Those of bodies are left for send_data()."""
+        """Return True if a fault answered the request.  Faults of bodies are left to send_data().
+        """
         self.body_fault = None
         f = self.server.s3.next_fault(self.command, self.path)
         if not f:
@@ -213,7 +214,7 @@ class Handler(BaseHTTPRequestHandler):
     do_head = do_get
 
     def publish(self, bucket, key, o):
-        """False: an error was answered."""
+        """Make an object visible.  Return False after answering with an error."""
         if self.headers.get("If-None-Match") == "*" and key in bucket:
             self.error(412, "PreconditionFailed")
             return False
@@ -319,7 +320,7 @@ class Server:
         self.reset()
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
-        self.http.handle_error = lambda *_: None     # clients may go away
+        self.http.handle_error = lambda *_: None     # clients may disconnect at any time
         self.http.s3 = self
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()

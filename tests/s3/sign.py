@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Signatures: those of Amazon's own examples, and those of botocore for random requests."""
+"""Signatures: of Amazon's examples, and compared with botocore for random requests."""
 import os
 import subprocess
 
@@ -12,7 +12,7 @@ EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 def sign(method, path, query, headers, payload, date, region="us-east-1",
          key="AKIAIOSFODNN7EXAMPLE", secret=SECRET):
-    """The encoded path, the query, and the Authorization."""
+    """Return the encoded path, the query, and the Authorization header."""
     fields = [key, secret, method, path, payload, date, region, str(len(query))]
     fields += [text for pair in query for text in pair] + [str(len(headers))]
     fields += [text for pair in headers for text in pair]
@@ -23,7 +23,8 @@ def sign(method, path, query, headers, payload, date, region="us-east-1",
 
 @case
 def examples_of_amazon():
-    """From "Signature calculations for the Authorization header" in the documentation of S3."""
+    """Examples of "Signature calculations for the Authorization header" in the documentation of S3.
+    """
     host, date = ("Host", "examplebucket.s3.amazonaws.com"), "20130524T000000Z"
     common = [host, ("x-amz-content-sha256", EMPTY), ("x-amz-date", date)]
     rows = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Objects through libpenstock_streamer.so, as vLLM and SGLang load them by Run:ai's package."""
+"""Objects through libpenstock_streamer.so, which vLLM and SGLang load by Run:ai's package."""
 import ctypes
 import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
@@ -43,7 +43,8 @@ class Streamer:
         lib.runai_file_streamer_end(self.handle)
 
     def load(self, files):
-        """{name: [(offset, size)]} -> {(name, offset): bytes or the code of a range}"""
+        """Load {name: [(offset, size)]}.  Return {(name, offset): bytes or the range's error code}.
+        """
         paths = [name.encode() for name in files]
         ranges = [r for each in files.values() for r in each]
         keys = [(name, off) for name, each in files.items() for off, _ in each]
@@ -95,7 +96,7 @@ def a_replaced_object_is_no_mixture():
         eq(s.load({"s3://bucket/m": [(0, 10)]}), {("s3://bucket/m", 0): b"a" * 10})
         server.put("bucket", "m", b"b" * 1000)
         got = s.load({"s3://bucket/m": [(10, 10)]})
-        # Within a second the old one is still open, and its bytes are gone.
+        # The old file may be kept open for a second, but its bytes are gone.
         eq(got[("s3://bucket/m", 10)] in (FILE_ACCESS, b"b" * 10), True)
 
 

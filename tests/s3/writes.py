@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes of s3://: whole objects, parts, and that nothing becomes visible by halves."""
+"""Writes of s3://: whole objects and parts; incomplete objects never become visible."""
 import errno
 import os
 import random
@@ -47,7 +47,7 @@ def small_objects():
         fresh()
         write(BIG[:size])
         true(held() == BIG[:size], size)
-        # One request shows it, and no upload was started for less than a part.
+        # One request writes the object: bytes of less than a part need no upload.
         puts = [p for m, p, _ in server.requests if m != "GET"]
         true(len(puts) == 1 or size == PART, puts)
         eq(server.uploads, {})
@@ -78,13 +78,13 @@ def nothing_without_sync():
         with File(NAME, "w") as f:
             f.write(BIG[:size])
         eq(bucket["dir/a key"].data, b"old")
-        # The parts are gone too.
+        # The parts are deleted, too.
         eq(server.uploads, {})
 
 
 @case
 def a_close_right_after_the_open():
-    """The upload may not have begun yet."""
+    """Close before the upload may have begun."""
     bucket = fresh()
     for _ in range(300):
         File(NAME, "w").close()
@@ -120,7 +120,7 @@ def failures_that_pass():
         server.fault(method, "drop", match=match, skip=2)
         write(TWO)
         true(held() == TWO)
-    # 200, and an error in the text, or nothing that says success.
+    # Status 200 with an error in the body, or without a result.
     for body in (server.complete_body, b"", b"<Error xmlns='x'><Code>SlowDown</Code></Error>",
                  b"<html>welcome</html>"):
         fresh()
@@ -159,7 +159,7 @@ def objects_have_no_holes():
         f.write(BIG[:PART])
         f.write(b"x", 2 * PART)
         gives(errno.EINVAL, f.sync)
-    # More unfinished parts than there are buffers.
+    # More unfinished parts than buffers.
     with File(NAME, "w") as f:
         for i in range(8):
             f.write(b"x", i * PART)
@@ -183,7 +183,7 @@ def after_a_sync():
 
 @case
 def writes_after_a_canceled_sync():
-    """The request of the sync still reads the buffers, so a later write is refused and not lost."""
+    """The canceled sync's request still reads the buffers, so a later write is refused."""
     for content, match in ((BIG[:4 * MIB], "key"), (TWO, "partNumber=2"), (TWO, "?uploadId")):
         fresh()
         asked, go = threading.Event(), threading.Event()
@@ -212,7 +212,7 @@ def writes_after_a_canceled_sync():
 
 @case
 def answers_that_are_lost():
-    """The object is there, and the next try is told that it is, or that its upload is not."""
+    """The object exists, and the retry learns that, or that its upload does not exist."""
     for content, method, match in ((BIG[:10], "PUT", ""), (b"", "PUT", ""),
                                    (TWO, "POST", "uploadId")):
         for mode in "xw":
@@ -221,7 +221,7 @@ def answers_that_are_lost():
             write(content, mode=mode)
             true(held() == content, (mode, match))
             eq(server.uploads, {})
-        # That of another writer is not ours.
+        # Another writer's object must not count as ours.
         fresh()
         server.fault(method, "lost", match=match)
         server.fault(method, "call", match=match,
@@ -276,7 +276,7 @@ def modes():
 
 @case
 def readers_beside_a_writer():
-    """Each sees the old object or the new one."""
+    """Each reader sees the old object or the new one."""
     fresh()
     contents = [bytes([i]) * (17 * MIB) for i in range(3)]
     server.put("bucket", "dir/a key", contents[0])

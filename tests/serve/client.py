@@ -5,11 +5,11 @@ import socket
 import struct
 
 REQUEST = struct.Struct("<IHHQQIIIII")  # without header_crc
-REPLY = struct.Struct("<IHHQQIIQI")     # likewise
+REPLY = struct.Struct("<IHHQQIIQI")     # without header_crc
 ATTR = struct.Struct("<QQQQQQII8x")
 HELLO, OPEN, CLOSE, READ, WRITE, SYNC, TRUNCATE, STAT, LIST, UNLINK, RENAME = range(1, 12)
 CRC, DATA = 1, 2
-WAIT_S = float(os.environ.get("PST_TEST_WAIT", "60"))  # for what hangs
+WAIT_S = float(os.environ.get("PST_TEST_WAIT", "60"))  # limit for waits, s
 O_READ, O_WRITE, O_CREATE, O_EXCL, O_TRUNC = 1, 2, 4, 8, 16
 
 
@@ -118,11 +118,11 @@ class Client:
         return reply.count
 
     def rename(self, name, new):
-        """The error number, or 0."""
+        """Rename a file.  Return the error number, or 0."""
         return self.ask(RENAME, name.encode() + new.encode(), count=len(name.encode())).err
 
     def unlink(self, name):
-        """The error number, or 0."""
+        """Unlink a file.  Return the error number, or 0."""
         return self.ask(UNLINK, name.encode()).err
 
     def list(self, name="", count=4096):

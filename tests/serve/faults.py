@@ -6,9 +6,9 @@ service, one at a time.
 Each fault removes one check.  A program that serves is linked with the changed file in front of the
 archive, and a test must then fail: tests/planted.py.
 
-Some checks have no fault here: the second of two that refuse the same thing, such as the least len
-of a request, RESOLVE_NO_MAGICLINKS beside RESOLVE_BENEATH, and a handle's right to write beside its
-descriptor's; and those for a machine without memory.
+Some checks have no fault here: a second check that refuses the same thing as a first, such as the
+least len of a request, RESOLVE_NO_MAGICLINKS with RESOLVE_BENEATH, or a handle's write permission
+with its descriptor's; and checks for a machine without memory.
 """
 import os
 import subprocess
@@ -25,7 +25,7 @@ HELLO = "serve/hello.c"
 SERVER, KEYS, METRICS, CLI, HTTP = ("serve/server.c", "src/net/keys.c", "serve/metrics.c",
                                     "cli/serve/serve.c", "src/net/http.c")
 
-# What the fault takes away, file, text, text instead, the test that is run first.
+# (name, file, text, replacement, test to run first); the name says what the fault removes.
 FAULTS = [
     # ------------------------------------------------------------ headers of requests
     ("CRC of the header", WIRE,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an administrator has of the server: numbers, limits of rates, and --check."""
+"""Operating the server: metrics, rate limits, and --check."""
 import ctypes
 import errno
 import fcntl
@@ -43,7 +43,7 @@ def scrape(request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
 
 
 def numbers():
-    """Each sample, and the check that each has a HELP and a TYPE before it."""
+    """Read all metrics; check that each sample has a HELP and a TYPE before it."""
     head, body = scrape()
     true(head.startswith("HTTP/1.1 200 "), head)
     true("text/plain; version=0.0.4" in head, head)
@@ -76,7 +76,7 @@ def sleeps_of_workers(server):
 
 @case
 def files_in_memory_wake_no_worker():
-    """The loop reads small pieces by itself, also where RWF_NOWAIT does not work."""
+    """The loop reads small pieces itself, even if RWF_NOWAIT does not work."""
     with open("/proc/meminfo", encoding="ascii") as f:
         if not re.search(r"^SwapTotal:\s+0 kB", f.read(), re.M):
             raise Skip("a machine without swap")
@@ -97,7 +97,7 @@ def files_in_memory_wake_no_worker():
                    content[i * 4096:(i + 1) * 4096])
             after = sum(sleeps_of_workers(server))
             true(after - before < 50, f"workers slept {after - before} times")
-            # The end of the file, and a piece that a worker copies.
+            # At the end of the file, and a piece that a worker copies.
             eq(one.ask(c.READ, handle=handle, off=(1 << 20) - 5, count=4096).payload, content[-5:])
             eq(one.ask(c.READ, handle=handle, off=7, count=1 << 19).payload,
                content[7:7 + (1 << 19)])
@@ -124,7 +124,7 @@ def leases_of_others():
 
 @case
 def no_more_requests_than_are_allowed():
-    """Those that wait for the lease are all that the server takes."""
+    """Requests that wait for the lease use up the server's limit."""
     file("leased", b"bytes")
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     with Server("--requests", "4") as server, open(f"{root}/leased", "r+b") as holder:
@@ -152,7 +152,7 @@ def one_connection_leaves_workers_to_others():
         greedy.send(b"".join(c.request(c.OPEN, b"leased", ident=i, how=c.O_READ)
                              for i in range(8)))
         soon(lambda: max(sleeps_of_workers(server)) > before + 5)
-        other.sock.settimeout(30)  # less than the kernel gives to the holder
+        other.sock.settimeout(30)  # less than the kernel gives the holder of a lease
         other.open("f")
         fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         eq(sorted((r.ident, r.err) for r in (greedy.receive() for _ in range(8))),
@@ -161,7 +161,7 @@ def one_connection_leaves_workers_to_others():
 
 @case
 def who_takes_no_replies_is_dropped():
-    """Also who goes on sending."""
+    """Even a client that continues to send."""
     file("f", data(1 << 20))
     with Server("--stall", "1") as server:
         silent, busy = server.client(), server.client()
@@ -177,7 +177,7 @@ def who_takes_no_replies_is_dropped():
 
 
 def drips(one):
-    """Send a request; False where the server has closed the connection."""
+    """Send a request.  Return False if the server has closed the connection."""
     time.sleep(0.25)
     try:
         one.sock.sendall(c.request(c.CLOSE, handle=99))
@@ -202,7 +202,7 @@ def memory_is_given_back():
 
 @case
 def a_place_that_is_taken():
-    """A socket that another server has, and what is no socket, stay as they are."""
+    """Another server's socket, and a file that is no socket, are not replaced."""
     def fails():
         done = subprocess.run(
             [os.environ["PENSTOCK"], "serve", "--root", root, "--listen", f"unix:{work}/taken"],
@@ -222,7 +222,7 @@ def a_place_that_is_taken():
 
 
 def without_fdatasync():
-    """In a process that is about to execute a program: fdatasync(2) fails there, by EIO."""
+    """Before exec in a child: make fdatasync(2) fail with EIO."""
     number = {"x86_64": 75, "aarch64": 83}[os.uname().machine]
     code = b"".join(struct.pack("<HBBI", *i) for i in (
         (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EIO),
@@ -236,11 +236,11 @@ def without_fdatasync():
 
 @case
 def writes_that_are_lost_at_the_end():
-    """A file that cannot be written back counts as a restart, once it is closed."""
+    """If a file cannot be written back when it is closed, that counts as a restart."""
     with metrics("--write", before=without_fdatasync) as server:
         one = server.client()
         boot = one.welcome.boot
-        # What was synced by fsync(2) is not at stake, nor what was only read.
+        # Bytes synced by fsync(2), and files that were only read, are not affected.
         handle = one.open("f", c.O_READ | c.O_WRITE | c.O_CREATE)
         eq(one.ask(c.WRITE, b"x", handle=handle, count=1).err, 0)
         eq(one.ask(c.SYNC, handle=handle).err, 0)
@@ -258,7 +258,7 @@ def writes_that_are_lost_at_the_end():
 
 @case
 def an_older_connection_that_is_busy():
-    """The hello of the newer one waits for the request that a thread has begun."""
+    """The newer connection's hello waits for the request that a thread is executing."""
     file("leased", b"bytes")
     me = os.urandom(16)
     signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -266,7 +266,7 @@ def an_older_connection_that_is_busy():
         fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         older = server.client(client=me, channel=1, epoch=1)
         older.send(c.request(c.OPEN, b"leased", ident=77, how=c.O_WRITE | c.O_TRUNC))
-        # A second thread would have answered this one, had the first not begun.
+        # A second thread would have answered this request if the first were free.
         eq(older.ask(c.STAT, b"leased").err, 0)
         newer = c.Client(server.address, greet=False)
         newer.send(c.request(c.HELLO, c.hello(client=me, channel=1, epoch=2)))
@@ -282,7 +282,7 @@ def an_older_connection_that_is_busy():
 
 @case
 def no_descriptors_left():
-    """The server waits for the next tick, and does not look at its listeners again and again."""
+    """Without descriptors, the server waits for its next tick instead of polling its listeners."""
     def sleeps():
         with open(f"/proc/{server.process.pid}/status", encoding="ascii") as f:
             return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", f.read(), re.M)[1])
@@ -347,7 +347,7 @@ def who_asks_for_numbers_may_send_anything():
             head, body = scrape(request)
             true(head.startswith(f"HTTP/1.1 {status} "), (request[:20], head))
             eq(body, "")
-        # Any number of those who say nothing, or take nothing.
+        # Many clients that send nothing, or read nothing.
         kept = []
         for i in range(20):
             kept.append(socket.socket(socket.AF_UNIX))
@@ -379,7 +379,7 @@ def numbers_at_a_port_of_this_machine_alone():
 
 
 def client_from(server, address):
-    """A client whose address is another one of this machine."""
+    """Connect from another address of this machine."""
     with socket.socket() as s:
         s.bind((address, 0))
         port = s.getsockname()[1]
@@ -405,9 +405,9 @@ def one_client_has_no_more_than_its_rate():
     file("f", data(1 << 20))
     with metrics("--rate", "32k") as server:
         fast = server.client()
-        # The first request may run into debt, here of 32 seconds.
+        # The first request may exceed the rate, here by 32 seconds.
         eq(fast.ask(c.READ, handle=fast.open("f"), count=1 << 20).count, 1 << 20)
-        # To end all connections and to come again pays nothing.
+        # Reconnecting does not reset the debt.
         fast.close()
         soon(lambda: numbers()["connections"] == 0)
         then = numbers()["uptime_seconds"]
@@ -415,12 +415,13 @@ def one_client_has_no_more_than_its_rate():
         again = server.client()
         again.send(c.request(c.READ, count=1))
         soon(lambda: numbers()["slowed_total"] > 0)
-        # Another client is served meanwhile.
+        # Another client is served at the same time.
         other = client_from(server, "127.0.0.2")
         eq(other.ask(c.READ, handle=other.open("f"), count=100).count, 100)
         again.sock.setblocking(False)
         gives(BlockingIOError, again.sock.recv, 1)
-    # An older connection of a client in debt ends, though a slowed one stands before it in line.
+    # A new connection of a client in debt replaces its older one, even if a slowed one is first in
+    # line.
     with metrics("--rate", "32k") as server:
         older = c.Client(server.address, greet=False)
         newer = c.Client(server.address, client=b"k" * 16, channel=1, epoch=1)
@@ -431,7 +432,7 @@ def one_client_has_no_more_than_its_rate():
         eq(older.receive().err, 0)
         gives(c.Gone, newer.receive)
         eq(numbers()["connections"], 1)
-    # Strangers give their places to those who say who they are.
+    # Connections without a hello give way to clients with one.
     with Server("--clients", "3") as server:
         strangers = [c.Client(server.address, greet=False) for _ in range(3)]
 
@@ -442,9 +443,9 @@ def one_client_has_no_more_than_its_rate():
                 return False
             return True
         soon(gets_in)
-        # The oldest of them has.
+        # The oldest of them was closed.
         eq([is_gone(one) for one in strangers], [True, False, False])
-    # Those that waited go on.
+    # Waiting requests continue.
     with metrics("--rate", "4m") as server:
         one = server.client()
         handle = one.open("f")

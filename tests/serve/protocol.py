@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The server by docs/PROTOCOL.md: what it must do, must refuse, and must survive."""
+"""The server by docs/PROTOCOL.md: what it must do, refuse and survive."""
 import errno
 import os
 import random
@@ -58,7 +58,7 @@ def every_operation():
         for nr in (0, 99, 256, 257, 1 << 16, 0xFFFFFFFF):
             for op in (c.READ, c.SYNC, c.CLOSE):
                 eq((nr, one.ask(op, handle=nr, count=op == c.READ).err), (nr, errno.EBADF))
-        # The permissions are those of a file alone.
+        # Only permission bits are used, not the set-user-ID bit.
         one.open("set-uid", c.O_WRITE | c.O_CREATE, 0o7755)
         eq(os.stat(f"{root}/set-uid").st_mode & 0o7077, 0o055 & ~umask())
         one.close()
@@ -84,7 +84,7 @@ def names_are_removed_and_changed():
     os.makedirs(f"{root}/n/sub")
     for name in ("n/a", "n/b", "n/sub/c"):
         file(name, name.encode())
-    # Files of the test's own: a server with a planted fault reaches them.
+    # Files outside of the served directory, for servers with a planted fault.
     os.mkdir(f"{work}/beside")
     for name in ("passwd", "x"):
         with open(f"{work}/beside/{name}", "wb") as f:
@@ -101,7 +101,7 @@ def names_are_removed_and_changed():
         eq(one.rename("n/a", "n/sub/b"), 0)
         eq(one.rename("n/sub/b", "n/b"), 0)
         eq(open(f"{root}/n/b", "rb").read(), b"n/a")
-        # Who has it open reads the bytes that it had.
+        # An open handle reads the old file's bytes.
         eq(one.ask(c.READ, handle=handle, count=10).payload, b"n/b")
         eq([one.unlink(n) for n in ("n/a", "n/sub", "nix/x", "n", ".", "n/..", "n/b/")],
            [errno.ENOENT, errno.EISDIR, errno.ENOENT] + [errno.EISDIR] * 4)
@@ -222,7 +222,7 @@ def hostile_bytes_end_their_connection():
                 raise AssertionError(f"{what}: the connection stays") from None
             one.close()
             eq(calm.ask(c.READ, handle=handle, count=100).count, 100)
-        # Cut anywhere.
+        # Cut the stream at any byte.
         whole = greeting + c.request(c.OPEN, b"f", ident=1, how=3) + \
             c.request(c.WRITE, b"y" * 5000, ident=2, handle=1, count=5000)
         for n in range(0, len(whole) - 1, 37):
@@ -230,9 +230,9 @@ def hostile_bytes_end_their_connection():
             one.send(whole[:n])
             one.close()
         eq(calm.ask(c.READ, handle=handle, count=100).payload, data(10000)[:100])
-        # Byte by byte it is all the same.
+        # Sent byte by byte, the stream works.
         one = c.Client(server.address, greet=False)
-        # The handle is there when OPEN is answered.
+        # The handle exists when OPEN is answered.
         first = len(whole) - 48 - 5000
         for i in range(first):
             one.send(whole[i:i + 1])
@@ -249,7 +249,7 @@ def versions_without_a_common_one():
         eq(one.welcome.err, errno.EPROTONOSUPPORT)
         gives(c.Gone, one.receive)
         eq(server.client(version=0, oldest=0).welcome.err, errno.EPROTONOSUPPORT)
-        # A second hello comes too late.
+        # A second hello is refused.
         one = c.Client(server.address, greet=False)
         one.send(c.request(c.HELLO, c.hello(version=9, oldest=2)) + c.request(c.HELLO, c.hello()))
         eq(one.receive().err, errno.EPROTONOSUPPORT)
@@ -327,7 +327,7 @@ def limits_hold():
                 return False
             return True
         soon(again)
-        before = server.descriptors()   # that of the client before it may still be open
+        before = server.descriptors()   # an earlier client's descriptor may still be open
         one.close()
         soon(lambda: server.descriptors() in (before - 4, before - 5))
 
@@ -344,7 +344,7 @@ def a_client_that_takes_nothing_holds_up_nobody():
             batch = b"".join(c.request(c.READ, ident=i, handle=handle, off=i % 16 << 20,
                                        count=1 << 20) for i in range(500))
             greedy.send(batch)
-            # And one with half a write.
+            # A client with half a write.
             half = server.client()
             handle = half.open("big", c.O_WRITE)
             half.send(c.header(c.WRITE, length=48 + (1 << 20), handle=handle, count=1 << 20) +
@@ -355,7 +355,8 @@ def a_client_that_takes_nothing_holds_up_nobody():
             for i in range(8):
                 eq(calm.ask(c.READ, handle=handle, off=i << 20, count=1 << 20).payload,
                    data(1 << 20))
-        # 12 clients, 1 MiB each, and the 4 MiB; the program itself, its threads, and malloc().
+        # 12 clients with 1 MiB each, the 4 MiB, and the program itself with its threads and
+        # malloc().
         if not sanitized:
             true(server.memory() < 64 << 20, server.memory())
 
@@ -419,7 +420,7 @@ def a_signal_drains():
     server.end(signal.SIGTERM)
     eq(server.process.returncode, 0)
     true(not os.path.exists(f"{work}/sock"))
-    # The socket of one that was killed is in nobody's way.
+    # The socket of a killed server is replaced.
     server = Server(listen=f"unix:{work}/sock")
     server.end(signal.SIGKILL)
     true(os.path.exists(f"{work}/sock"))

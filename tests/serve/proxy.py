@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """proxy.py PORT SEED [wrong]: a bad network to PORT of 127.0.0.1.
 
-Prints its own port.  Bytes come late and in pieces of any size, connections end anywhere, and with
-"wrong" bits are turned over, which a checksum or TLS has to notice.
+Prints its own port.  Bytes come late and in pieces of any size, and connections end anywhere.  With
+"wrong", bits are flipped, which a checksum or TLS must detect.
 """
 import asyncio
 import random
@@ -25,7 +25,8 @@ async def carry(reader, writer, both):
             elif wrong and what < 0.12:
                 at = chance.randrange(len(data))
                 data = data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1:]
-                # A record whose length grew waits for bytes that nobody sends.
+                # After a flip in a length, a side may wait for bytes that never come: end the
+                # connection.
                 asyncio.get_running_loop().call_later(
                     0.5, lambda: [one.transport.abort() for one in both])
             writer.write(data)

@@ -14,7 +14,7 @@ from cases import eq, run_cases, true
 
 work = tempfile.mkdtemp(prefix="serve-")
 root = f"{work}/root"
-sanitized = os.environ.get("PST_TEST_SANITIZED")  # freed memory is kept for a while
+sanitized = os.environ.get("PST_TEST_SANITIZED")  # sanitizers keep freed memory for a while
 
 
 class Server:
@@ -42,7 +42,7 @@ class Server:
         self.process.stderr.close()
 
     def says(self, text):
-        """Wait for a line of the server."""
+        """Wait until the server prints a line with that text."""
         while not any(text in line for line in self.lines):
             line = self.process.stderr.readline()
             true(line, f"{text} is not in {self.lines}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""TLS of the service: other implementations, wrong keys, and peers that do not speak it."""
+"""TLS of the service: other implementations, wrong keys, and peers that do not speak TLS."""
 import os
 import shutil
 import signal
@@ -34,7 +34,7 @@ def serve(*options, text=f"alice:{KEY}\n"):
 
 
 def copy(server, key_file, scheme="psts", who=""):
-    """What penstock cp says of a file "f", or the bytes that it copied."""
+    """Copy a file "f" by penstock cp.  Return its bytes, or the command's error."""
     host, port = server.address
     to = f"{work}/copy"
     done = subprocess.run(
@@ -56,7 +56,7 @@ def program(name):
 
 
 def greets(process):
-    """A hello through a program that does TLS on its standard input and output."""
+    """Send a hello through a program that does TLS on its standard input and output."""
     process.stdin.write(c.request(c.HELLO, c.hello()))
     process.stdin.flush()
     head = process.stdout.read(48)
@@ -84,8 +84,9 @@ def openssl_s_client_is_served():
 
 @case
 def a_long_batch_is_answered_to_its_end():
-    """The last requests are in the server's own buffers, and no byte comes after them."""
-    number = ((4 << 20) + (20 << 10)) // 48  # one turn of a connection has 4 MiB
+    """The last requests are in the server's buffers when no more bytes arrive: they must be
+    answered."""
+    number = ((4 << 20) + (20 << 10)) // 48  # a connection's turn has 4 MiB
     with serve("--requests", "65536") as server:
         one = s_client(server, "-tls1_3", "-psk", KEY, "-psk_identity", "alice")
         one.stdin.write(c.request(c.HELLO, c.hello()))
@@ -96,7 +97,7 @@ def a_long_batch_is_answered_to_its_end():
             one.stdin.write(c.header(c.CLOSE, handle=9) * number)
             one.stdin.flush()
         sender = threading.Thread(target=send)
-        # All of it is to be there when the server goes on, where the kernel has room for it.
+        # Send everything before the server continues, if the kernel's buffers have room.
         server.process.send_signal(signal.SIGSTOP)
         sender.start()
         sender.join(2)
@@ -123,7 +124,7 @@ def gnutls_cli(server, exchange):
 def gnutls_cli_is_served():
     with serve() as server:
         greets(gnutls_cli(server, "+DHE-PSK:+ECDHE-PSK"))
-        # psk_ke has no forward secrecy.
+        # psk_ke has no forward secrecy, so it is refused.
         one = gnutls_cli(server, "+PSK")
         one.communicate(timeout=60)
         true(one.returncode)
@@ -203,7 +204,7 @@ def key_files_of_others_and_lines_that_are_no_keys():
                  "--keys", path, "--check"], capture_output=True, text=True, check=False)
             eq(done.returncode, 1)
             true(says in done.stderr, done.stderr)
-        # systemd's credentials have this mode, and the longest key.
+        # Files of systemd's credentials have this mode; and the longest key.
         eq(copy(server, keys("group", f"alice:{KEY}", 0o440)), b"abc")
     with serve(text=f"alice:{KEY * 4}\n") as server:
         eq(copy(server, keys("long", f"alice:{KEY * 4}")), b"abc")
@@ -226,7 +227,7 @@ def a_socket_in_the_file_system_is_plain():
 
 @case
 def a_certificate_is_no_key():
-    """A server that ignores the key and shows a certificate is not believed."""
+    """A server that ignores the key and shows a certificate is not trusted."""
     file("f", b"abc")
     subprocess.run([program("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt",
                     "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=x", "-keyout",
@@ -250,7 +251,7 @@ def a_certificate_is_no_key():
 
 @case
 def half_a_handshake_holds_up_nobody():
-    """Neither silence nor a byte now and then keeps a connection."""
+    """Neither silence nor an occasional byte keeps a connection open."""
     file("f", b"abc")
     good = keys("good", f"alice:{KEY}\n")
     with serve() as server, Server() as plain:
@@ -263,7 +264,7 @@ def half_a_handshake_holds_up_nobody():
         end = time.monotonic() + 60
 
         def all_gone():
-            """Drip, and look whether the server has closed every one."""
+            """Send a byte on each connection.  Return True if the server has closed all of them."""
             nonlocal at
             time.sleep(0.4)
             left = 0
@@ -299,7 +300,7 @@ def many_that_begin_and_go():
             for _ in range(15):
                 with socket.create_connection(server.address) as s:
                     s.send(bytes.fromhex("1603010200010001fc0303")[:size])
-        # At first the server may not have accepted those that have gone.
+        # At first the server may still have connections that have ended.
         soon(lambda: copy(server, good) == b"abc")
         soon(lambda: server.descriptors() == before)
         one = c.Client(server.address, greet=False)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""crash.py DRIVE LAZYFS [--quick]: what a power loss leaves of a set, judged by a model.
+"""crash.py DRIVE LAZYFS [--quick]: what a power loss leaves of a set, compared with a model.
 
-A workload runs on lazyfs, which writes each change and each sync to a log.  For each point of the
-log this builds directories that a power loss there may leave: what was synced is there, and of the
-rest nothing, all, the names without the bytes, or a random part with torn writes.  The driver
-recovers each of them, and the model judges it by the operations that were acknowledged before that
-point: each file is there, once, whole, and where it was or where it was going.
+A workload runs on lazyfs, which logs each change and each sync.  For each point of the log, this
+builds directories that a power loss there may leave: synced changes are present; of the others
+none, all, names without bytes, or a random part with torn writes.  The driver recovers each
+directory.  By the operations acknowledged before that point, each file must exist, once, whole, and
+where it was or where it was being moved.
 
 PST_SOAK=1 tries longer sequences and more random states.
 """
@@ -81,7 +81,7 @@ class Mount:
         self.mark("end", "init")
 
     def put(self, name, where, data):
-        """Replace a file durably, as programs that care do."""
+        """Replace a file durably, as careful programs do."""
         path = os.path.join(self.dir, where, name)
         digest = hashlib.sha256(data).hexdigest()
         self.mark("begin", "put", name, where, digest)
@@ -112,10 +112,9 @@ class Mount:
         self.model[name] = where
 
     def disturbed_move(self, name, where, data, **env):
-        """A move that is killed, or during which somebody appends a byte; then a recovery."""
-        # A byte that somebody appends without a sync is his to lose, on any file system: it may be
-        # there, not be there, or be a 0.  From the moment in which he was told that it is synced,
-        # it is there.
+        """Kill a move, or append a byte to the file during it; then recover."""
+        # A byte appended without a sync may be lost on any file system: it may be there, be
+        # missing, or be 0.  Once its writer was told that it is synced, it must be there.
         digests = [hashlib.sha256(d).hexdigest() for d in (data, data + b"!", data + b"\0")]
         here = self.model[name]
         how = "written" if "DRIVE_WRITE_AT" in env else "killed"
@@ -129,7 +128,7 @@ class Mount:
         there = [c for c in CLASSES if os.path.exists(os.path.join(self.dir, c, name))]
         if len(there) != 1:
             raise Lost(f"{name} is on {there} after a recovery with {env}")
-        # What was moved is synced: it is what it is now.
+        # A moved file is synced: its content is fixed now.
         with open(os.path.join(self.dir, there[0], name), "rb") as f:
             now = hashlib.sha256(f.read()).hexdigest()
         if now not in digests:
@@ -151,7 +150,7 @@ class Mount:
 # -------------------------------------------------------------- the judge
 
 class Model:
-    """What a file may be, by the acknowledged operations; None: it is not there."""
+    """The possible content of each file, by the acknowledged operations; None: no file."""
 
     def __init__(self):
         self.files = {}   # name -> set of (class, digest) or None
@@ -170,7 +169,7 @@ class Model:
         elif what == "any":
             new = set(itertools.product(args[1].split(","), args[2].split(",")))
         elif what == "unsynced":
-            # Whatever it is until a copy of it is whole.
+            # Any content until a copy of it is whole.
             self.unsynced[name] = args[2]
             return
         elif what == "move" and name in self.unsynced:
@@ -198,7 +197,7 @@ def has_whole(path, name, digest):
 
 
 def judge(model, path):
-    """Recover what is at path, and compare it with the model."""
+    """Recover the set at path, and compare it with the model."""
     whole = [n for n, d in model.unsynced.items() if has_whole(path, n, d)]
     env = dict(os.environ, PST_TIER_DIR=os.path.join(path, "state"))
     run = subprocess.run([DRIVE, "recover", "m"], env=env, capture_output=True, text=True,
@@ -236,14 +235,14 @@ def judge(model, path):
 
 
 def crash_everywhere(log, mount_dir, scratch, rng, nr_random):
-    """Judge each point of a log; the number of different states."""
+    """Check each point of a log.  Return the number of different states."""
     disk, model, seen = Disk(), Model(), set()
     for at, rec in enumerate(log):
         if rec[0] == MARK:
             model.mark(rec[4].decode())
         else:
             disk.apply(rec)
-        # Before the set is there nothing was promised.
+        # Nothing was promised before the set exists.
         if not model.ready:
             continue
         legal = repr(sorted((n, sorted(map(str, l))) for n, l in model.files.items()))
@@ -266,7 +265,7 @@ def crash_everywhere(log, mount_dir, scratch, rng, nr_random):
 
 BYTES = random.Random(7).randbytes(9000)
 
-# Each changes the set of a and d/b, which are on hdd at first.
+# Operations on the set of files a and d/b, which are on hdd at first.
 OPERATIONS = {
     "a_to_nvme": lambda m: "a" in m.model and m.move("a", "nvme"),
     "a_to_ssd": lambda m: "a" in m.model and m.move("a", "ssd"),
@@ -277,7 +276,7 @@ OPERATIONS = {
 
 
 def sequence(names, rng, nr_random):
-    # Recovery syncs, which takes no time in memory.
+    # Use memory: recovery syncs, which takes no time there.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
         mount = Mount(scratch)
@@ -318,14 +317,14 @@ def directory_move():
 
 
 def disturbed(variable, step, synced=False):
-    """Disturb a move at each step-th of its calls, and judge each point of the whole log."""
+    """Disturb a move at each step-th of its calls, and check each point of the whole log."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
         mount = Mount(scratch)
         try:
             mount.init()
             for n in range(1, 1000, step):
-                # Another file each time, and no more than one: a scan makes calls for each.
+                # Use a new file each time, and only one: a scan makes calls for each file.
                 name, data = f"f{n}", BYTES[n:5000 + n]
                 mount.put(name, "hdd", data)
                 path = os.path.join(mount.dir, "hdd", name)
@@ -360,7 +359,8 @@ def synced_meanwhile():
 
 
 def moved_before_it_is_synced():
-    """A file that nobody synced: once its copy is whole on a disk, it does not become older."""
+    """A file that was never synced: once its copy is whole on a disk, older content must not
+    return."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
         mount = Mount(scratch)

@@ -17,7 +17,7 @@ SOURCE, CC, ARCHIVE, LAZYFS, *WRAPS = sys.argv[1:]
 # Far more than a test takes on a busy machine.
 HANGS_S = 3000 if planted.SOAK else 500
 
-# What the fault takes away, file, text, text instead.
+# (name, file, text, replacement); the name says what the fault removes.
 FAULTS = [
     ("sync of the copy", "copy.c", "if (fsync(job->dst) < 0)", "if (0)"),
     ("sync of the copy's directory", "move.c", "if (fsync(v->dst_dir) < 0)", "if (0)"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The log of lazyfs, and what a power loss at any point of it may leave on a disk."""
+"""The log of lazyfs, and the states that a power loss at any point of it may leave on a disk."""
 import hashlib
 import os
 import struct
@@ -25,14 +25,14 @@ def read_log(path):
 # -------------------------------------------------------------- the disk
 
 class Disk:
-    """What is durable, and what waits for a sync, at one point of the log."""
+    """Durable state and pending changes at one point of the log."""
 
     def __init__(self):
         self.dirs = {ROOT: {}}     # durable: directory -> name -> inode
         self.kind = {ROOT: MKDIR}
-        self.names = []            # changes of names that wait, in their order
+        self.names = []            # pending changes of names, in order
         self.data = {}             # inode -> durable bytes
-        self.writes = {}           # inode -> writes and truncations that wait
+        self.writes = {}           # inode -> pending writes and truncations
         self.mtime, self.mode = {}, {}
 
     def apply(self, rec):
@@ -64,10 +64,10 @@ class Disk:
             self.sync_dir(a)
 
     def sync_dir(self, a):
-        """Changes in a directory become durable, with what they depend on.
+        """Make changes in a directory durable, with those that they depend on.
 
-        Of a rename, the new name may be durable before the old one is gone, and never the other way
-        round.  A change of a name depends on those of the same name before it.
+        After a rename, the new name may be durable before the old one is gone, never the reverse.
+        A change of a name depends on earlier changes of the same name.
         """
         split = []
         for c in self.names:
@@ -87,12 +87,12 @@ class Disk:
         self.names = [c for i, c in enumerate(self.names) if i not in set(chosen)]
 
     def states(self, rng, nr_random):
-        """(directories, data) that a power loss may leave."""
+        """Yield (directories, data) that a power loss may leave."""
         everything = {i: dict(d) for i, d in self.dirs.items()}
         for c in self.names:
             change(everything, c)
         full = {i: play(d, self.writes[i]) for i, d in self.data.items()}
-        # Delayed allocation: sizes are there, bytes are not.
+        # Delayed allocation: sizes are durable, bytes are not.
         holes = {i: self.data[i] + bytes(max(0, len(full[i]) - len(self.data[i]))) for i in full}
         yield self.dirs, self.data
         yield everything, full
@@ -107,7 +107,7 @@ class Disk:
         dropped = set()
         for c in self.names:
             keys = {(d, n) for d, n, _ in c}
-            # A name's change waits for those before it.
+            # A name's change depends on earlier ones.
             if keys & dropped or rng.random() < 0.4:
                 dropped |= keys
             else:
@@ -125,7 +125,7 @@ class Disk:
         return dirs, data
 
     def key(self, state):
-        """Equal for states that cannot be told from each other."""
+        """Return a key that is equal for states that cannot be told apart."""
         dirs, data = state
         h = hashlib.sha256()
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""many.py PENSTOCK DRIVE: a set of many small files, and recovery of a move that was killed in it.
+"""many.py PENSTOCK DRIVE: a set of many small files, and recovery after a move in it was killed.
 
-2,000 files, with PST_SOAK=1 1,000,000, or PST_FILES of them.  Prints what each step took.
+2,000 files, with PST_SOAK=1 1,000,000, or PST_FILES.  Prints the duration of each step.
 """
 import os
 import resource
@@ -44,7 +44,7 @@ def main():
         listed, ls = run([PENSTOCK, "tier", "ls", "m"], env)
         ok = listed.returncode == 0 and listed.stdout.count("\n") == FILES + 1
         print(f"{'ok' if ok else 'not ok'} 2 ls\n# {listed.stderr}", flush=True)
-        # Killed in the middle of a move, which makes more calls than 25.
+        # Kill it in the middle of a move, which makes more than 25 calls.
         killed = subprocess.run([DRIVE, "move", "m", "d0/f0", "nvme"], check=False,
                                 env=dict(env, DRIVE_DIE_AT="25", DRIVE_MOVE_ALONE="1"))
         again, recovered = run([PENSTOCK, "tier", "status", "m"], env)

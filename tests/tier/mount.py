@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""mount.py PENSTOCK: a set of tiers as a file system, while its files move without rest.
+"""mount.py PENSTOCK: a set of tiers as a file system, while its files move without pause.
 
 A random checker works on the mount and compares names, bytes, sizes and inode numbers with a model;
-PST_SOAK=1 makes 100,000 operations of it.
+PST_SOAK=1 makes 100,000 operations.
 """
 import errno
 import fcntl
@@ -45,7 +45,7 @@ def fails(err, fn, *args, **kwargs):
 
 
 class Set:
-    """A set of three directories, mounted."""
+    """A mounted set of three directories."""
 
     def __init__(self, scratch):
         self.base = scratch
@@ -70,7 +70,8 @@ class Set:
         self.run("umount", self.dir)
 
     def move(self, name, to):
-        """Some moves are refused, such as those of open files; the number of those done counts."""
+        """Move a file.  Some moves are refused, such as those of open files; only successful ones
+        count."""
         run = self.run("tier", "migrate", "m", name, "--to", to, may_fail=True)
         self.moves += run.returncode == 0 and bool(run.stdout)
         return run
@@ -108,7 +109,7 @@ def shows_all_roots(s):
     check(sorted(os.listdir(s.dir)) == ["d", "e", "three"], os.listdir(s.dir))
     check(read(s.path("d/one")) == b"1" * 5000, "bytes")
     check(read(s.path("e/two")) == b"2" and os.listdir(s.path("e")) == ["two"], "e")
-    # Made beneath the mount, in a directory that it has.
+    # Made below the mount, in a directory that the mount shows.
     s.put_at("ssd", "d/later", b"x")
     check(sorted(os.listdir(s.path("d"))) == ["later", "one"], os.listdir(s.path("d")))
 
@@ -170,7 +171,7 @@ def names(s):
     os.rename(s.path("d"), s.path("e"))
     os.rmdir(s.path("e"))
     check(s.where("d") == [] and s.where("e") == [], "directories on roots")
-    # Onto another file: on the same root, and on another one.
+    # Rename onto a file of the same root, and of another root.
     write(s.path("h"), b"h")
     os.replace(s.path("g"), s.path("h"))
     check(read(s.path("h")) == b"f" and len(s.where("h")) == 1, "replaced")
@@ -194,10 +195,10 @@ def names(s):
 
 
 def a_lock_stops_nobody_else(s):
-    """Who cannot get at a file waits alone, and what is no file is refused at once."""
+    """Only callers that need the locked file wait; other file types are refused at once."""
     s.mount()
     write(s.path("g"), b"g")
-    # The kernel locks the directory of a file that is unlinked.
+    # The kernel locks the directory of a file that is being unlinked.
     os.mkdir(s.path("d"))
     os.mkfifo(os.path.join(s.base, "ssd", "pipe"))
     fails(errno.EEXIST, os.rename, s.path("g"), s.path("pipe"))
@@ -222,7 +223,7 @@ def a_lock_stops_nobody_else(s):
         thread.join()
         if not waits:
             break
-    # On a machine that is busy, the lock may have been held for longer than the mount waits.
+    # On a busy machine, the lock may have been held for longer than the mount waits.
     check(not waits, "unlink failed with", *waits)
     check(s.where("f") == [], "f is on", s.where("f"))
 
@@ -270,7 +271,7 @@ def catalogue(s):
 
 
 def a_held_catalogue_stops_nobody_else(s):
-    """Who creates a file waits while another process changes the catalogue; others do not."""
+    """While another process changes the catalogue, only callers that create files wait."""
     for i in range(4):
         s.put_at(CLASSES[i % 3], f"e/f{i}", b"e")
     os.makedirs(os.path.join(s.base, "hdd", "d"))
@@ -289,7 +290,7 @@ def a_held_catalogue_stops_nobody_else(s):
         held.execute("BEGIN IMMEDIATE")
         thread = threading.Thread(target=create)
         thread.start()
-        # Opens are counted in the catalogue, which waits.
+        # Opens are counted in the catalogue, but do not wait for it.
         for k in range(4):
             check(read(s.path(f"e/f{k}")) == b"e", "bytes meanwhile")
         check(len(os.listdir(s.path("e"))) == 4, "names meanwhile")
@@ -298,13 +299,13 @@ def a_held_catalogue_stops_nobody_else(s):
         held.execute("COMMIT")
         held.close()
         thread.join()
-        # On a machine that is busy, it may have been held for longer than the mount waits.
+        # On a busy machine, it may have been held for longer than the mount waits.
         if waits and says == [0]:
             break
     check(waits, "others waited for the one who creates", *says)
     check(says == [0], "create failed with", *says)
     check(read(s.path(f"d/new{i}")) == b"n", "what was created")
-    # The opens are counted in the end, by the server, which ends after the mount.
+    # The server, which ends after the mount, finally counts the opens.
     s.umount()
     end, nr = time.monotonic() + 60, 0
     while nr < 5 and time.monotonic() < end:
@@ -314,7 +315,7 @@ def a_held_catalogue_stops_nobody_else(s):
 
 
 def attributes_wait(s):
-    """A change of attributes waits for the mover without a thread, and nobody waits for it."""
+    """A change of attributes waits for the mover without a thread, and delays nobody else."""
     s.mount()
     write(s.path("f"), b"f")
     write(s.path("g"), b"g")
@@ -345,7 +346,7 @@ def attributes_wait(s):
 
 
 def directories_have_times(s):
-    """A file that comes to or leaves another root than the tree changes its directory."""
+    """A file made or removed on a root other than the tree changes its directory's times."""
     s.mount()
     os.mkdir(s.path("d"))
     os.mkdir(s.path("e"))
@@ -364,7 +365,7 @@ def directories_have_times(s):
 
 
 class Checker:
-    """Random operations beside a model of bytes and numbers."""
+    """Random operations, compared with a model of bytes and inode numbers."""
 
     def __init__(self, s, seed):
         self.s, self.rng = s, random.Random(seed)
@@ -412,7 +413,7 @@ class Checker:
         try:
             os.rename(self.s.path(name), self.s.path(to))
         except OSError as e:
-            # Onto a file on another root.
+            # Renames onto a file on another root are refused.
             check(e.errno == errno.EXDEV and to in self.files, "rename", name, to, e)
             return
         self.files[to] = self.files.pop(name)
@@ -458,7 +459,7 @@ def random_while_moving(s):
     thread.start()
     nr, most = 0, 100000 if SOAK else 1500
     try:
-        # At least so many operations, and until files did move meanwhile.
+        # Make at least most operations, and continue until some files have moved.
         while not wrong and (nr < most or s.moves < 10):
             c.step()
             nr += 1

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""policies.py TIERS: compare each policy, hit by hit, with a model of it in Python.
+"""policies.py TIERS: compare each policy, hit by hit, with a model in Python.
 
-The models are lists that are searched from one end to the other: slow, and short enough to be
-checked by reading.
+The models search lists from end to end: slow, but short enough to be verified by reading.
 """
 import os
 import random
@@ -51,7 +50,7 @@ def lru(trace, capacity):
 
 
 def arc(trace, capacity, early=False):
-    """early: files make room before it is known whether the new one was there before."""
+    """Model ARC.  early: evict before looking the new file up."""
     once, often, gone_once, gone_often = Queue(), Queue(), Queue(), Queue()
     queues, target, hits = (once, often, gone_once, gone_often), capacity // 2, []
     for key, size in trace:
@@ -101,7 +100,7 @@ def s3fifo(trace, capacity):
         was_ghost = key in ghost
         for q in small, main, ghost:
             q.remove(key)
-        # A file of another size is another file.
+        # A file with another size counts as another file.
         hits.append(size > capacity and here is not None)
         if size > capacity:
             continue
@@ -148,7 +147,7 @@ def traces():
 
 
 def evicted_first(name, trace, path):
-    """Policies that are told to evict: LRU does not differ from itself, ARC from its model."""
+    """Policies that are told to evict: LRU matches itself, ARC matches its model."""
     sizes = {}
     trace = [(key, sizes.setdefault(key, size)) for key, size in trace]
     with open(path, "w", encoding="ascii") as f:

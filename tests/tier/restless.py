@@ -46,7 +46,7 @@ class Mover:
 
 
 def run(s, command, **env):
-    # The checker has cases of its own, by other names.
+    # The checker's cases have other names.
     env = {k: v for k, v in {**s.env, **env}.items() if k != "PST_TEST_CASE"}
     try:
         done = subprocess.run(command, env=env, cwd=s.base, capture_output=True,
@@ -58,7 +58,7 @@ def run(s, command, **env):
 
 
 def restless(s, what, round_):
-    """Run rounds until files moved meanwhile; then no checksum may differ."""
+    """Repeat round_ until files moved during it; then check all checksums."""
     s.mount()
     moved = rounds = 0
     while moved < LEAST:
@@ -74,7 +74,7 @@ def restless(s, what, round_):
 
 
 def random_checker(s):
-    """The checker of mounts, with rings and mappings."""
+    """Run the random checker of mounts, with rings and mappings."""
     ops = 100000 if SOAK else 600
 
     def round_(i):
@@ -84,7 +84,7 @@ def random_checker(s):
 
 
 def fio_verify(s):
-    """Files that are written, closed, and read again in another order, each block with a CRC."""
+    """Write files, close them, and read them in another order; each block has a CRC."""
     if not shutil.which("fio"):
         raise Skip("there is no program fio")
     size = "64m" if SOAK else "1m"
@@ -97,7 +97,7 @@ def fio_verify(s):
                    "--allow_file_create=1",
                    "--fallocate=none", "--file_service_type=roundrobin"]
             run(s, [*job, "--rw=randwrite", "--do_verify=1"])
-            # Written a while ago, and moved since.
+            # Files written a while ago, which have moved since.
             run(s, [*job, "--rw=randwrite", "--verify_only=1"])
             for name in os.listdir(s.dir):
                 os.unlink(s.path(name))
@@ -106,7 +106,7 @@ def fio_verify(s):
 
 
 def fsx(s):
-    """Its file is closed and opened again all the time, and moves in between."""
+    """Run fsx, which often closes and reopens its file; the file moves in between."""
     program = os.environ.get("FSX") or shutil.which("fsx")
     if not program:
         raise Skip("there is no program fsx")
