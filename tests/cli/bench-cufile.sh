@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench/cufile on the doubles of both vendor libraries: whatever cuFile does, it ends, says so,
-# and measures the rest.  CUFILE_BENCH is the program.
+# bench/cufile on the stubs of both vendor libraries: whatever cuFile does, the program ends,
+# reports it, and measures the rest.  CUFILE_BENCH is the program.
 . "$(dirname "$0")/lib.sh"
 
 quick="--size 8m --seconds 0.03 --depth 4 --batch 4 --threads 1,2"
 
-# bench STATUS STUB ARGUMENT...: on a cuFile that is set up so.
+# bench STATUS STUB ARGUMENT...: run it on a cuFile stub with those settings.
 bench() {
 	status=$1
 	STUB_CUFILE=$2
@@ -21,12 +21,12 @@ bench() {
 	[ ! -e cufile.log ]
 }
 
-# all KEY PYTHON: PYTHON must hold for each measured cell, where v is the cell's value of KEY.
+# all KEY PYTHON: PYTHON must be true for each measured cell, where v is the cell's value of KEY.
 all() {
 	json out "all($2 for c in d['cells'] if not c['text'] for v in [c['$1']])"
 }
 
-# There are fewer states where the tests' file system cannot be cold or has no O_DIRECT.
+# There are fewer states if the file system cannot be cold or lacks O_DIRECT.
 json_output() {
 	bench 0 mode=compat --json --blocks 4k,64k,1m
 	json out 'len(d["cells"]) == 12 and sum(not c["text"] for c in d["cells"]) >= 6'
@@ -105,7 +105,7 @@ hanging_batch() {
 	for key in cufile penstock plain; do
 		all $key "v['status'] == 'done' and v['gb_per_s'] > 0"
 	done
-	# A way that does nothing else is not waited for in every cell.
+	# A path that hangs is given up once, not in every cell.
 	bench 0 hang=cuFileBatchIOGetStatus:0 --warm --blocks 4k,8k,16k --patience 1 --json
 	json out '"not asked again" in d["cells"][-1]["cufile_batch"]["text"]'
 }

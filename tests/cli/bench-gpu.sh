@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench/gpu on the driver's double: each section measures what it names, in as many rounds as it is
-# told, and a program that fails is not a figure.  GPU_BENCH is the command, BUILD the build's
+# bench/gpu on the stub of the driver: each section measures what it names, in the requested number
+# of rounds, and a program that fails gives no figure.  GPU_BENCH is the command, BUILD the build
 # folder.
 . "$(dirname "$0")/lib.sh"
 
-# rounds STATUS ARGUMENT...: with a file of 16 MiB.
+# rounds STATUS ARGUMENT...: run it with a file of 16 MiB.
 rounds() {
 	status=$1
 	shift
@@ -38,7 +38,7 @@ beside() {
 	json json 'all(0 < v[0]["left"] for r in d["rows"] for v in r["by"].values())'
 }
 
-# A signal ends the run, and what was measured until then is printed.
+# After a signal, the results so far are printed.
 signal() {
 	use_stub 1
 	need python3
@@ -69,7 +69,7 @@ mistakes() {
 	says "cli/penstock is missing" err
 }
 
-# A program that fails, and a machine without a GPU, give no figure.
+# A program that fails, or a machine without a GPU, gives no figure.
 failures() {
 	use_stub 1
 	random 16777216 file

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench/loaders on a small model, with the loaders that are installed and with fakes that fail. A
-# loader that fails has its reason in the results and no number.  LOADERS is the script, LOAD_BENCH
+# bench/loaders on a small model, with the installed loaders and with fakes that fail.  The results
+# have a failed loader's reason and no number for it.  LOADERS is the script, LOAD_BENCH is
 # bench/load.
 . "$(dirname "$0")/lib.sh"
 
@@ -14,7 +14,7 @@ here() {
 	export TMPDIR
 }
 
-# loaders STATUS ARGUMENT...: a model of a few MB, two rounds.
+# loaders STATUS ARGUMENT...: run it on a model of a few MB, two rounds.
 loaders() {
 	here
 	status=$1
@@ -24,7 +24,8 @@ loaders() {
 	[ -z "$(find . -name 'loaders.*' -o -name 'model-*')" ]
 }
 
-# of "NAME..." PYTHON: v is each row of these loaders, and each of them has one.
+# of "NAME..." PYTHON: PYTHON must be true for each row v of these loaders, each of which must have
+# one.
 of() {
 	json json "set('$1'.split()) <= {v['loader'] for v in d['rows']} and
 		all($2 for v in d['rows'] if v['loader'] in '$1'.split())"
@@ -36,7 +37,7 @@ measured() { # NAME...
 			and s['gb_per_s'] > 0 and s['cpu_s'] > 0 for s in (v['new'], v['warm']))"
 }
 
-# failed LINE...: "NAME STATUS TEXT" of rows, in which there is no number.
+# failed LINE...: rows without a number must match these lines, "NAME STATUS TEXT".
 failed() {
 	lines=$(printf '%s\n' "$@")
 	json json "all(any(v['loader'] == name and v['status'] == status and text in v['text']
@@ -45,7 +46,7 @@ failed() {
 		for name, status, text in (line.split(None, 2) for line in '''$lines'''.splitlines()))"
 }
 
-# There is one state only where the tests' file system cannot be dropped from memory.
+# Only one state is measured if the file system cannot be dropped from memory.
 states() {
 	json json '[i["state"] for i in d["left_out"]] in ([], ["disk"]) and
 		{r["state"] for r in d["rows"] + d["left_out"]} == {"memory", "disk"}'
@@ -86,7 +87,7 @@ soft() {
 	of penstock "'staged' in v['path'] or 'window' in v['path']"
 }
 
-# The first load of the first process alone has its bytes compared.
+# Only the first load of the first process has its bytes compared.
 verify_once() {
 	loaders 0 --device soft:0 --state memory --verify once --only penstock,by-hand
 	of "penstock by-hand" "v['status'] == 'done' and v['verified_loads'] == 1 and
@@ -100,7 +101,7 @@ cuda() {
 	says "cuda:0: Stub device 0" out
 }
 
-# The package for Python, with the library that bench/load has.
+# The Python package, with the library of bench/load.
 python() {
 	nm -D "$BUILD/src/libpenstock.so.0" | grep -q '__[at]san_init' && skip "a sanitizer's library"
 	loaders 0 --device soft:0 --state memory --only penstock-python,penstock-python-file
@@ -133,8 +134,8 @@ hangs_and_absent() {
 	says "absent: not installed: no_module_has_this_name; pip install absent-loader" out
 }
 
-# The model stays where --dir says, in a folder that is made for it, and is found there again;
-# files of others are taken as well.
+# The model stays in a new folder below --dir and is found there again; a model of the user's is
+# used as well.
 files() {
 	here
 	set -- --device host --only by-hand --state memory
@@ -150,7 +151,7 @@ files() {
 	says "tensors have different names" err
 }
 
-# Files in memory alone are not called disk.
+# A file system in memory is not called disk.
 not_disk() {
 	[ "$(stat -f -c %T /dev/shm)" = tmpfs ] || skip "a file system in memory"
 	shm=$(mktemp -d "/dev/shm/${PST_TEST_ID:-penstock-test}-XXXXXX")
@@ -161,8 +162,8 @@ not_disk() {
 	says "left out  disk: 100% of the files was in memory" out
 }
 
-# ends_by_signal COMMAND...: a run whose loader hangs is sent SIGTERM, tells what was measured until
-# then, and leaves nothing behind.
+# ends_by_signal COMMAND...: a run whose loader hangs gets SIGTERM, prints the results so far, and
+# leaves nothing.
 ends_by_signal() {
 	here
 	"$@" --load "$LOAD_BENCH" --size 3m --tensors 24 --device host --add "$fakes/fakes.py" \
@@ -187,7 +188,8 @@ interrupted() {
 	ends_by_signal "$LOADERS"
 }
 
-# timeout(1) sends its signal twice: here the second one comes when the model is to be removed.
+# timeout(1) sends its signal twice; here the second one arrives when the model is about to be
+# removed.
 interrupted_twice() {
 	ends_by_signal python3 -c 'import os, runpy, shutil, signal, sys
 remove = shutil.rmtree
@@ -199,7 +201,7 @@ sys.argv.pop(0)
 runpy.run_path(sys.argv[0], run_name="__main__")' "$LOADERS"
 }
 
-# Each of these files gives one sentence.
+# Each of these files gives one line of error.
 hostile_files() {
 	here
 	python3 -c 'import struct

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench/raw on the doubles of both vendor libraries: each mode moves and compares the bytes it is
-# asked for, or says what is missing.  RAW_BENCH is the program.
+# bench/raw on the stubs of both vendor libraries: each mode moves and compares the requested bytes,
+# or prints what is missing.  RAW_BENCH is the program.
 . "$(dirname "$0")/lib.sh"
 
-# raw STATUS ARGUMENT...: with a file of 4 MiB.
+# raw STATUS ARGUMENT...: run it with a file of 4 MiB.
 raw() {
 	status=$1
 	shift
@@ -13,7 +13,7 @@ raw() {
 	gives "$status" "$RAW_BENCH" "$@"
 }
 
-# direct_or_skip: the file system of the tests may have no O_DIRECT.
+# Skip if the file system lacks O_DIRECT.
 direct_or_skip() {
 	[ -e file ] || random 4194304 file
 	dd if=file of=/dev/null bs=1M iflag=direct 2>err || skip "O_DIRECT on this file system"
@@ -23,7 +23,7 @@ pinned() {
 	raw 0 pinned file --size 64k --threads 2 --passes 3 --offsets random --json
 	json out 'd["tool"] == "raw" and d["mode"] == "pinned" and len(d["passes"]) == 3'
 	json out 'all(p["bytes"] == 4194304 and p["gb_per_s"] > 0 for p in d["passes"])'
-	# Two slots of each thread are compared after each pass.
+	# Each thread compares two slots after each pass.
 	json out '0 < d["verified_bytes"] <= 3 * 2 * 2 * 65536'
 	json out '0 < d["p50_us"] <= d["p99_us"] and d["gb_per_s"] > 0'
 	[ ! -s err ]

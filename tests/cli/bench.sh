@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench measures what it says, leaves nothing behind and destroys nothing.
+# bench measures what it reports, leaves nothing behind, and destroys nothing.
 . "$(dirname "$0")/lib.sh"
 
 quick="--dir . --size 16m --runtime 0.2"

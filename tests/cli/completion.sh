@@ -10,7 +10,7 @@ need_tree() {
 	[ -f "$folder/generate.py" ] || skip "the source of the completions"
 }
 
-# Options of a command as its help names them, and the one that each command takes.
+# List a command's options, as its help names them.
 helped() { # COMMAND
 	{
 		"$PENSTOCK" help "$1" | sed -n 's/^\(Usage:\|      \) penstock//p; s/^  -/ -/p' |
@@ -27,7 +27,7 @@ files_are_as_the_help_says() {
 	need_tree
 	need python3
 	gives 0 python3 "$folder/generate.py" "$PENSTOCK"
-	# The check finds completions that differ from the help, and values that no list has.
+	# The check detects completions that differ from the help, and values that are in no list.
 	cp -r "$folder" drifted
 	sed -i 's/ --verify//' drifted/penstock.bash
 	gives 1 python3 drifted/generate.py "$PENSTOCK"
@@ -38,8 +38,8 @@ files_are_as_the_help_says() {
 	says "'KNOTS' in the help of cp" err
 }
 
-# complete WORD...: what bash offers for the last word, sorted, in ./got.  Bash splits a line at
-# colons and equal signs before it asks.
+# complete WORD...: write bash's suggestions for the last word, sorted, to ./got.  Bash first splits
+# the line at colons and equal signs.
 suggest() {
 	bash -c '
 		. "$0/penstock.bash"
@@ -83,7 +83,7 @@ bash_options() {
 	suggest window val
 	offers validate
 	suggest "" && lacks "cuda" got
-	# The options that no help names are there.
+	# Options that the help omits are offered, too.
 	gives 0 "$PENSTOCK" --help
 	gives 0 "$PENSTOCK" --version
 }
@@ -127,7 +127,7 @@ bash_devices() {
 	offers soft:0
 	suggest cp --via = so
 	offers soft:0
-	# Bash replaces what stands behind the colon.
+	# Bash replaces only the text after the colon.
 	suggest cp file soft :
 	offers 0
 	suggest cp file soft : 0
@@ -140,7 +140,7 @@ bash_devices() {
 	[ "$(grep -c '^cuda:' got)" = "$nr" ]
 }
 
-# Options that a file of another shell has for a command.
+# List the options of a command in the file for zsh or fish.
 in_zsh() { # COMMAND
 	awk -v c="$1" '$0 == "\t\t" c ")" { on = 1 } /^\t\t\t;;/ { on = 0 } on' "$folder/_penstock" |
 		sed "s/'\\\\''//g; s/\[[^]]*\][^' ]*//g; s/:[a-zA-Z ]*:.*//" |

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cp: what cannot work ends with a sentence and leaves nothing behind.
+# cp: a copy that cannot work prints an error and leaves nothing behind.
 . "$(dirname "$0")/lib.sh"
 
 missing_source() {
@@ -8,7 +8,7 @@ missing_source() {
 	[ ! -e dst ]
 }
 
-# The command refuses names that the library refuses.
+# The command refuses the names that the library refuses.
 names_with_a_scheme() {
 	random 100 src
 	mkdir a:
@@ -46,7 +46,7 @@ fifo_as_source() {
 	fails "fifo is neither a regular file nor a block device" timeout 10 "$PENSTOCK" cp fifo dst
 }
 
-# Such a source claims to have no bytes; an empty copy would lose them.
+# Such a source has a size of 0; an empty copy would lose its bytes.
 source_without_a_length() {
 	[ "$(stat -c %s /proc/self/status)" = 0 ] || skip "the kernel says how long it is"
 	fails "/proc/self/status has more than the 0 bytes that it says; take cp(1)" \
@@ -110,7 +110,7 @@ full_disk() {
 	random 4000000 src
 	fails "No space left on device" "$PENSTOCK" cp src mnt/dst
 	[ -z "$(ls -A mnt)" ]
-	# Where the file system cannot reserve room, the disk becomes full in mid-copy.
+	# If the file system cannot reserve room, the disk fills up during the copy.
 	random 100000 mnt/dst
 	cp mnt/dst copy
 	PST_FAULT=file.write:3:ENOSPC fails "ENOSPC" "$PENSTOCK" cp --block 64k src dst
@@ -145,7 +145,7 @@ failed_operations() {
 			PST_FAULT=$site:1:EIO fails "EIO" "$PENSTOCK" cp --block 64k --store $store \
 				src new
 			[ ! -e new ]
-			# A part of the bytes could have the size of the whole.
+			# A partial copy could have the right size.
 			PST_FAULT=$site:1:EIO fails "EIO" "$PENSTOCK" cp --block 64k --store $store \
 				src dst
 			[ -f dst ] && [ ! -s dst ]
@@ -159,13 +159,14 @@ failed_operations() {
 
 failed_reread() {
 	random 2000000 src
-	# 31 blocks are read from the source and then 31 of the target; proofs add reads at the start.
+	# 31 blocks of the source are read, then 31 of the target; verification of paths adds reads
+	# at the start.
 	PST_FAULT=file.read:60:EIO fails "EIO" "$PENSTOCK" cp --verify --block 64k src dst
 	[ ! -e dst ]
 	no_leftovers .
 }
 
-# Wait until that process has opened its target, and so knows the source.
+# Wait until the process has opened its target, so it knows the source.
 is_copying() {
 	until find "/proc/$1/fd" -printf '%l\n' 2>/dev/null |
 		grep -q -e "^$PWD/.*(deleted)\$" -e "^$PWD/dst\.penstock-"; do

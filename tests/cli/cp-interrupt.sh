@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cp: whatever ends it, a new target is there as a whole or not at all.
+# cp: however it ends, a new target exists completely or not at all.
 . "$(dirname "$0")/lib.sh"
 
-# Start a copy that takes eight seconds, and end it by a signal after one second, or $after.
+# Start a copy that takes eight seconds, and send a signal after $after seconds.
 after=1
 interrupted() { # STATUS SIGNAL OPTION...
 	want=$1
@@ -33,7 +33,7 @@ with_threads() {
 }
 
 old_target_is_emptied() {
-	# A busy machine may not have begun by then.
+	# On a busy machine the copy may not have begun: wait longer.
 	for after in 1 2 4; do
 		random 3000 dst
 		interrupted 130 INT
@@ -54,7 +54,7 @@ while_loading() {
 		"$PENSTOCK" cp --block 64k --depth 1 src soft:0
 }
 
-# Without /proc a file without a name could not get one later: the copy begins with a name.
+# Without /proc a nameless file could not be named later, so the copy begins with a name.
 no_proc() {
 	unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"
 }
@@ -81,12 +81,12 @@ named_from_the_beginning() {
 		done
 		[ $signal = KILL:137 ] || no_leftovers .
 	done
-	# A file that SIGKILL left must not be taken for the target.
+	# A temporary file left by SIGKILL must not look like the target.
 	left=$(echo dst.penstock-*)
 	[ -f "$left" ]
 }
 
-# ./without COMMAND...: the same, but the boot id is there.
+# ./without COMMAND...: run without /proc, except for the boot id.
 make_without() {
 	cat >without <<-'END'
 		#!/bin/sh
@@ -99,7 +99,7 @@ make_without() {
 	./without "$PENSTOCK" --version 2>/dev/null || skip "this needs to hide /proc"
 }
 
-# The next copy to that name removes what a killed one left, and nothing else.
+# The next copy to that name removes what a killed copy left, and nothing else.
 cleared() {
 	dir=$(dirname "$PENSTOCK")
 	export LD_LIBRARY_PATH="$dir/../src:$dir/../lib"
@@ -113,8 +113,8 @@ cleared() {
 		sleep 0.02
 	done
 	writes=$(echo dst.penstock-*)
-	# Files that are being written stay, and so do those of another kernel, another name or a
-	# person.
+	# Files being written are kept, and so are those of another boot, of another name, or made
+	# by a user.
 	other=dst.penstock-$(echo "$boot" | tr 0-9a-f 1-9a-f0)00000000
 	touch "$other" "dst.penstock-${boot}0000000" "dst2.penstock-${boot}00000000" \
 		"dst.penstock-${boot}0000000X"

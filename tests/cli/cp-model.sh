@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cp leaves a target as cp(1) does.
+# cp leaves a target in the same state as cp(1).
 . "$(dirname "$0")/lib.sh"
 
-# Whom the copies run as; root follows links and opens files that others may not.
+# Run copies as an ordinary user: root may follow links and open files that others may not.
 as_user() {
 	if [ "$(id -u)" = 0 ]; then
 		as_other "$@"
@@ -12,7 +12,7 @@ as_user() {
 	fi
 }
 
-# Print all visible facts of the folder except times and inodes.
+# Print all visible attributes and contents of the folder, except times and inode numbers.
 state() { # FOLDER
 	(
 		cd "$1" || exit 1
@@ -24,8 +24,8 @@ state() { # FOLDER
 	)
 }
 
-# same STATUS SRC DST [RUN...]: the same as cp(1) in a folder of the same contents, which "put"
-# makes; its exit status is the one that is wanted here.
+# same STATUS SRC DST [RUN...]: the result must be cp(1)'s in an equal folder, which "put" makes;
+# STATUS is the expected exit status.
 same() {
 	want=$1 src=$2 dst=$3
 	shift 3
@@ -87,10 +87,10 @@ an_existing_file() {
 	)
 	put() { old 640 && chmod 755 src; }
 	same 0 src dst as_user
-	# The target may be written but not read.
+	# The target is writable but not readable.
 	put() { old 200; }
 	same 0 src dst as_user
-	# A file of another user that everybody may write keeps its owner.
+	# A world-writable file of another user keeps its owner.
 	[ "$(id -u)" = 0 ] || skip "this needs root, to give files away"
 	put() { old 666 && chown 54321:54321 dst; }
 	same 0 src dst
@@ -141,7 +141,7 @@ symbolic_links() {
 	same 1 src dir
 }
 
-# fs.protected_symlinks: others' links in a sticky folder are not followed, by root neither.
+# fs.protected_symlinks: others' links in a sticky folder are not followed, even by root.
 a_link_that_is_protected() {
 	[ "$(cat /proc/sys/fs/protected_symlinks)" = 1 ] || skip "fs.protected_symlinks is off"
 	[ "$(id -u)" = 0 ] || skip "this needs root, to give a link away"
@@ -179,13 +179,13 @@ source_is_target() {
 	same 1 src .
 }
 
-# A file that a shell has opened, by the name /dev/stdout: a file is a file.
+# A file that the shell opened, through the name /dev/stdout, counts as a regular file.
 standard_output() {
 	random_but_same >src
 	echo "longer than nothing" >ours
 	gives 0 sh -c '"$0" cp --quiet src /dev/stdout >>ours' "$PENSTOCK"
 	cmp src ours
-	# cp(1) writes to pipes; this does not, and says so.
+	# cp(1) writes to pipes; penstock cp refuses.
 	# shellcheck disable=SC2016
 	gives 0 sh -c '{ "$0" cp --quiet src /dev/stdout; echo $? >&3; } 3>status | cat >piped' "$PENSTOCK"
 	[ "$(cat status)" = 1 ] && [ ! -s piped ]
@@ -197,12 +197,12 @@ no_space() {
 	mount -t tmpfs -o size=1m none mnt 2>/dev/null || skip "this needs to mount a tmpfs"
 	random 800000 src
 	random 700000 mnt/dst
-	# There is room for one of the two files, so the copy goes in place.
+	# There is room for only one of the two files, so the copy goes in place.
 	gives 0 "$PENSTOCK" cp --verify src mnt/dst
 	cmp src mnt/dst
 	random 4000000 big
 	fails "No space left on device" "$PENSTOCK" cp big mnt/dst
-	# Other than cp(1): the old bytes are there, and of a new file nothing.
+	# Unlike cp(1), a failed copy keeps the old bytes, and leaves no part of a new file.
 	cmp src mnt/dst
 	fails "No space left on device" "$PENSTOCK" cp big mnt/new
 	[ ! -e mnt/new ]

@@ -3,7 +3,7 @@
 # cp copies every byte.
 . "$(dirname "$0")/lib.sh"
 
-# Sizes around pages, blocks and nothing at all.
+# Sizes around pages and blocks, and 0.
 sizes="0 1 511 4095 4096 4097 65536 4194303 4194305 10485767"
 
 round_trip() {
@@ -85,7 +85,7 @@ a_file_may_have_a_device_name() {
 	cmp src dst
 }
 
-# A name that should be a device's is no file's by mistake.
+# A mistyped device must not become a file name.
 a_mistyped_device_is_no_file() {
 	random 5000 src
 	for pair in cuda0=cuda:0 CUDA:0=cuda:0 gpu:0=cuda:0 gpu=cuda:0 cdua:1=cuda:1 soft0=soft:0 \
@@ -109,12 +109,12 @@ a_mistyped_device_is_no_file() {
 	done
 }
 
-# An unaligned end of the file is no reason for a complaint.
+# An unaligned file end is not reported as a reason.
 an_odd_end_is_no_reason() {
 	random 3000001 src
 	gives 0 "$PENSTOCK" cp --verify src dst
 	lacks "why unaligned" out
-	# Read and written bytes are told apart.
+	# Paths of reads and writes are printed separately.
 	grep -Eq '^3000001 bytes in .* GB/s; read by [a-z+]+; written by [a-z+]+; read back by [a-z+]+ and compared in [0-9.]+ s$' out
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# demo runs on every machine, says what it did, and trusts no file.
+# demo runs on every machine, reports what it did, and trusts no file.
 . "$(dirname "$0")/lib.sh"
 
 table_has_all_rows() {
@@ -78,7 +78,7 @@ dirty_files_become_cold() {
 	json out 'd["cold_possible"] and d["steps"][0]["state"] == "cold"'
 }
 
-# The software device is an emulator: the output says so and shows no ratio.
+# The software device is an emulator: the output says so and has no ratio.
 no_ratio_of_an_emulator() {
 	gives 0 "$PENSTOCK" demo --size 2 --dir .
 	says "soft:0 is an emulator" out
@@ -119,7 +119,7 @@ only_empty_tensors() {
 	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model
 }
 
-# Headers that the package safetensors reads; it also writes some of them.
+# Valid headers: the package safetensors reads them, and writes some of them.
 legal_headers() {
 	reads() { # JSON
 		tensor_file "$1" 4 >model
@@ -137,7 +137,7 @@ legal_headers() {
 	reads '{"a":{"dtype":"F8_E5M2FNUZ","shape":[4],"data_offsets":[0,4]}}'
 }
 
-# Each file is named for what it is.
+# The error names the type of a file that is not safetensors.
 other_files() {
 	refuses() { # SENTENCE, of the file ./bad
 		fails "$1" "$PENSTOCK" demo --size 2 --dir . --file bad
@@ -224,7 +224,7 @@ bad_files() {
 		named "$name" >bad
 		refuses "the header is not valid JSON at byte 2"
 	done
-	# Of no character; too long; a half; past the last.
+	# Invalid UTF-8: no lead byte, overlong, a surrogate, above U+10FFFF.
 	for name in '\200' '\303' '\300\257' '\340\200\257' '\355\240\200' '\364\220\200\200' '\370\210\200\200\200'; do
 		# shellcheck disable=SC2059
 		named "$(printf "$name")" >bad
@@ -246,7 +246,7 @@ bad_files() {
 	no_leftovers .
 }
 
-# The memory that a header may take is counted before it is read.
+# The memory that a header may need is estimated before parsing it.
 too_many_values() {
 	need python3
 	for value in '{}' '[]' 1; do
@@ -255,7 +255,7 @@ h = b"{" + b",".join(b"\"%x\":%s" % (i, sys.argv[1].encode()) for i in range(250
 sys.stdout.buffer.write(struct.pack("<Q", len(h)) + h)' "$value" >bad
 		fails "bad: the header holds too many values" "$PENSTOCK" demo --size 2 --dir . --file bad
 	done
-	# A long text takes its part of that memory.
+	# A long text counts in that memory.
 	python3 -c 'import struct, sys
 h = (b"{\"__metadata__\":{\"a\":\"\\u0000" + b"x" * 97000000 + b"\"},\"b\":[" +
      b",".join([b"[]"] * 700000) + b"]}")
@@ -284,7 +284,8 @@ interrupted() {
 
 failing_device() {
 	mkdir files
-	# If several reads are copied together and that fails, each is copied alone: so all copies fail here.
+	# If several reads are copied together and that fails, each is copied alone: let all copies
+	# fail.
 	PST_FAULT=mem.copy:0:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
 	PST_FAULT=file.read:9:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
 	[ -z "$(ls -A files)" ]

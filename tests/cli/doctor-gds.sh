@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor --gds: what a direct way needs, on the doubles of NVIDIA's driver and cuFile.
+# doctor --gds: the requirements of direct paths, on the stubs of NVIDIA's driver and cuFile.
 . "$(dirname "$0")/lib.sh"
 
-# Where a CPU's cache is small, slots are small, and a kernel makes several copies.
+# With a small CPU cache, slots are small, and a GPU kernel makes several copies.
 own_way='\(staged+\)\?\(gather+\)\?direct'
 
 verdict() { # FIRST_LINE_BEGINS
@@ -40,7 +40,7 @@ refused() {
 	says "trial: cuFile could not open its driver: DRIVER_NOT_INITIALIZED (5001)" line
 	grep -q '^  trial       missing     cuFile could not open' out
 	grep -q '^                          -> load the module nvidia-fs or' out
-	# In the words of a completion.
+	# The path is named as in a completion.
 	grep -q "^  requests    impossible  a read went $own_way" out
 	tr -s ' \n' ' ' <out >flat
 	says "cuFile was not used: it has no direct way" flat
@@ -82,10 +82,10 @@ lies() {
 	says "-> keep it off with PST_GDS=off" out
 }
 
-# A trial that hangs is given up, and no second one is begun.
+# A trial that hangs is given up, and no second one is started.
 hangs() {
 	use_cufile hang=cuFileDriverOpen:1
-	# The trial has one second instead of 25.
+	# Give the trial one second instead of 25.
 	PST_FAULT=gds.probe:0:short gives 0 "$PENSTOCK" doctor --gds --dir .
 	verdict "NO: cuFile has no direct way"
 	grep -q '^  trial       missing     penstock-gds-probe did not answer in time' out
@@ -116,7 +116,7 @@ no_library() {
 	grep -q '^NEXT: \(gpu\|library\): ' line
 }
 
-# The direct path exists, but a setting forbids it.
+# The direct path works, but a setting forbids it.
 switched_off() {
 	use_cufile mode=p2pdma 1
 	PST_GDS=off gives 0 "$PENSTOCK" doctor --gds --dir .
@@ -156,7 +156,7 @@ a_file() {
 	cmp data before
 	gives 0 "$PENSTOCK" doctor --gds --file data --json
 	json out 'd["file"] == "data" and d["dir"] == "" and d["mounts"] == [] and d["ok"]'
-	# Too short for requests to go by cuFile, but not for the trial.
+	# Too short for requests by cuFile, but long enough for the trial.
 	random 5000 data
 	gives 0 "$PENSTOCK" doctor --gds --file data
 	says "5000 bytes came directly" out
@@ -186,7 +186,7 @@ wrong_words() {
 	says "unexpected argument" err
 }
 
-# Names are shown, and do nothing.
+# Hostile names are shown, without effect on the terminal.
 odd_names() {
 	use_cufile mode=p2pdma 1
 	esc=$(printf '\033')
@@ -198,7 +198,7 @@ odd_names() {
 	harmless
 	gives 0 "$PENSTOCK" doctor --gds --file "$name" --json
 	json out 'd["file"].startswith("a b\\012c\\011d") and d["ok"]'
-	# Letters of people's languages are left as they are.
+	# Letters outside of ASCII are printed unchanged.
 	name=$(printf 'm\303\266del')
 	random 200000 "$name"
 	gives 0 "$PENSTOCK" doctor --gds --file "$name"
@@ -207,14 +207,14 @@ odd_names() {
 	lacks "$esc" err
 }
 
-# Before with_mounts().
+# Call this before with_mounts().
 need_mounts() {
 	[ "$(id -u)" = 0 ] || skip "root, to lay a file over the kernel's"
 	need unshare
 	unshare -m true 2>err || skip "mounts of its own: $(cat err)"
 }
 
-# with_mounts TEXT ARGUMENT...: doctor where the kernel says that these are the mounts.
+# with_mounts TEXT ARGUMENT...: run doctor with TEXT as the kernel's list of mounts.
 with_mounts() {
 	need_mounts
 	printf '%b' "$1" >mountinfo
@@ -274,12 +274,12 @@ many_mounts() {
 	json out 'd["mounts"] == [] and d["mounts_error"] == ""'
 }
 
-# A server that does not answer any more costs some seconds.
+# A file server that does not answer costs some seconds.
 dead_mounts() {
 	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
 	[ -c /dev/fuse ] || skip "/dev/fuse"
 	need_mounts
-	# At the end it would wait for the thread that waits for the server.
+	# A sanitizer would wait at exit for the thread that waits for the server.
 	lib=$(dirname "$PENSTOCK")/../src/libpenstock.so
 	! nm -D "$lib" 2>/dev/null | grep -q '__[at]san_init' || skip "a library without a sanitizer"
 	mkdir mnt
@@ -298,7 +298,7 @@ dead_mounts() {
 	sed -n '/server:.here/,$p' out | grep -q 'as for the file above'
 }
 
-# The other report names the same reason.
+# Plain doctor gives the same reason.
 the_other_doctor() {
 	use_cufile mode=compat 1
 	gives 0 "$PENSTOCK" doctor --dir .

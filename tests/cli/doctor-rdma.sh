@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor --rdma: what RDMA needs, on the double of libibverbs and without one.
+# doctor --rdma: the requirements of RDMA, with the stub of libibverbs and without one.
 . "$(dirname "$0")/lib.sh"
 
 verdict() { # FIRST_LINE_BEGINS
@@ -9,7 +9,7 @@ verdict() { # FIRST_LINE_BEGINS
 	[ "$(sed -n 3p out | cut -c 1-6)" = "NEXT: " ]
 }
 
-# The double's devices are in no sysfs, so it is the library that tells of them.
+# The stub's devices are not in sysfs, so the library alone reports them.
 use_verbs() { # NAME=VALUE...
 	for set; do
 		export "STUB_IBVERBS_$set"
@@ -22,7 +22,7 @@ ready() {
 	use_verbs DEVICES=2
 	gives 0 env COLUMNS=200 "$PENSTOCK" doctor --rdma
 	verdict "OK: "
-	# The address is chosen by kind, not by order, and is never a link-local one.
+	# The address is chosen by type, not by order, and is never link-local.
 	says "stub0 port 1 is active, Ethernet" out
 	says "GID 3 of 4: 10.9.0.1, RoCE v2, IPv4" out
 	says "stub1 registers dma-bufs" out
@@ -50,7 +50,7 @@ no_dmabuf() {
 	json out '"/dev/infiniband" in [c["cure"] for c in d["checks"] if c["check"] == "dma-buf"][0]'
 }
 
-# A way that is registered and does not work is found by its bytes.
+# A path whose registration works but whose bytes are wrong is detected.
 loop_fails() {
 	use_verbs FAIL=completion:2:10
 	gives 0 "$PENSTOCK" doctor --rdma --json

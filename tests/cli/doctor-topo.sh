@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor --topo: distances on the PCI bus, judged by libhwloc; the table, the picture.
+# doctor --topo: distances on the PCI bus, compared with libhwloc; the table; the picture.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/lib.sh"
 
@@ -10,13 +10,14 @@ need_hwloc() {
 		skip "libhwloc.so.15 (libhwloc15), the judge"
 }
 
-# Every pair of devices of every machine that the script describes; ./dev topo judges more.
+# Compare every pair of devices of every machine that the script describes; ./dev topo compares
+# more.
 machines() {
 	need_hwloc
 	python3 "$here/topo_judge.py" "$PENSTOCK" machines
 }
 
-# device HOST/BRIDGE/.../ADDRESS CLASS VENDOR NODE: one device of the sysfs in ./sys.
+# device HOST/BRIDGE/.../ADDRESS CLASS VENDOR NODE: add a device to the sysfs in ./sys.
 device() {
 	at=sys/devices
 	for part in $(echo "$1" | tr / ' '); do
@@ -30,13 +31,13 @@ device() {
 	ln -s "../../../devices/$1" sys/bus/pci/devices/
 }
 
-# name CLASS NAME HOST/.../ADDRESS
+# name CLASS NAME HOST/.../ADDRESS: add a device's name in a class of the kernel.
 name() {
 	mkdir -p "sys/class/$1" "sys/devices/$3/$1/$2"
 	ln -s "../../devices/$3/$1/$2" "sys/class/$1/"
 }
 
-# A GPU and a NIC behind one switch, a disk beside them, another on the other node.
+# A GPU and a NIC behind one switch, a disk next to the switch, another disk on the other node.
 small() {
 	mkdir -p sys/devices/system/node/node0 sys/devices/system/node/node1
 	up=pci0000:00/0000:00:01.0/0000:01:00.0
@@ -50,7 +51,7 @@ small() {
 	name block nvme0n1 pci0000:00/0000:00:02.0/0000:05:00.0
 	name block nvme0n1p1 pci0000:00/0000:00:02.0/0000:05:00.0
 	: >sys/class/block/nvme0n1p1/partition
-	# Some accelerators' drivers have a network device, too.
+	# Some accelerators' drivers also have a network device.
 	name net gpu0 $up/0000:02:00.0/0000:03:00.0
 }
 
@@ -65,7 +66,7 @@ table() {
 	grep -q '^A0  *-  *PIX  *PHB  *SYS$' out
 	grep -q '^D1  *SYS  *SYS  *SYS  *-$' out
 	grep -q '^A0 0000:03:00.0  *PIX: mlx5_0  *PHB: nvme0n1$' out
-	# The columns of a narrow terminal are fewer, and nothing is left out.
+	# A narrow terminal gets fewer columns at once, and nothing is left out.
 	COLUMNS=20 gives 0 "$PENSTOCK" doctor --topo --sysfs sys
 	[ "$(grep -c '^A0  *\(-\|SYS\)' out)" = 2 ]
 }
@@ -83,7 +84,7 @@ as_json() {
 		"disk": {"distance": "PHB", "ids": ["D0"]}}]'
 }
 
-# A text for each device, a box for each thing that two devices share.
+# A text for each device, and a box for each bridge that devices share.
 picture() {
 	small
 	name net 'a&<b>"c' pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0
@@ -109,7 +110,7 @@ picture() {
 	fails "cannot write" "$PENSTOCK" doctor --topo --sysfs sys --svg missing/machine.svg
 }
 
-# What a folder says that is no sysfs is not believed, and is an error or nothing.
+# Hostile contents of a fake sysfs are ignored, or give an error.
 hostile() {
 	fails "mount sysfs, or name a sysfs with --sysfs" "$PENSTOCK" doctor --topo --sysfs missing
 	device pci0000:00/0000:01:00.0 0x020000 0x15b3 99999
@@ -140,7 +141,7 @@ nothing() {
 	json out 'not d["ok"] and d["devices"] == [] and d["distances"] == []'
 }
 
-# A port that trained with fewer lanes than both sides have is named.
+# A port with fewer active lanes than both sides support is reported.
 narrow() {
 	small
 	echo 8 >sys/bus/pci/devices/0000:05:00.0/current_link_width

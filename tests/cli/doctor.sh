@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# doctor: a verdict in three lines, wherever it runs.
+# doctor: a verdict in three lines, on every machine.
 . "$(dirname "$0")/lib.sh"
 
 verdict() { # FIRST_LINE_BEGINS
@@ -19,7 +19,7 @@ three_lines_first() {
 	[ -z "$(find . -type d -name 'penstock-*')" ]
 }
 
-# Which memory other devices reach, as ucx_info prints it.
+# Which memory other devices can reach, in the format of ucx_info.
 accelerators() {
 	gives 0 "$PENSTOCK" doctor --accel
 	grep -q '^# Memory domain: soft$' out
@@ -98,7 +98,7 @@ gpu_facts() {
 	json out '[x["facts"]["dma-buf"] for x in d["devices"] if x["name"] == "cuda:1"] == ["yes"]'
 	json out '[x["facts"]["page size"][-5:] for x in d["devices"] if x["name"] == "host"] == ["bytes"]'
 	json out 'd["missing"]["cuda"] == ""'
-	# A kernel for small pieces is seen by a request that used it.
+	# The kernel for small pieces is detected by a request that used it.
 	json out '[x["paths"]["gather"]["read"]["state"] for x in d["devices"]] ==
 		["impossible", "proven", "proven", "impossible"]'
 	json out '[x["paths"]["gather"]["write"]["state"] for x in d["devices"]] ==
@@ -113,7 +113,7 @@ what_the_driver_does_not_tell() {
 	json out '{x["facts"]["async engines"] for x in d["devices"] if x["name"] == "cuda:0"} == {"unknown"}'
 }
 
-# as_machine SCRIPT ARGUMENT...: doctor where the script has laid over files of the kernel.
+# as_machine SCRIPT ARGUMENT...: run doctor after the script replaced files of the kernel.
 as_machine() {
 	[ "$(id -u)" = 0 ] || skip "root, to lay files over the kernel's"
 	need unshare

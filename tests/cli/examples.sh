@@ -3,7 +3,7 @@
 # The programs of examples/ do what their comments say.
 . "$(dirname "$0")/lib.sh"
 
-# In a build folder the examples lie beside the command; they are installed nowhere.
+# Examples are in the build folder, next to the command; they are never installed.
 example() {
 	path=$(dirname "$PENSTOCK")/../examples/$1
 	[ -x "$path" ] || skip "there is no $1 here"
@@ -36,7 +36,7 @@ kv_offload() {
 cancel_reads() {
 	example cancel-reads
 	random 20000000 file
-	# Slow enough for the cancel to come before most of them.
+	# Slow reads, so that the cancel comes before most of them complete.
 	for device in host soft; do
 		PST_FAULT=file.read:0:20ms gives 0 "$path" -d $device file
 		grep -q "^[1-9][0-9]* arrived, [1-9][0-9]* were cancelled, 0 failed; 0 may" out
@@ -51,7 +51,7 @@ cancel_reads() {
 	gives 2 "$path"
 }
 
-# A hanging request completes nevertheless, and says that its memory is busy.
+# A hanging request completes anyway, and reports that its memory is busy.
 cancel_what_hangs() {
 	example cancel-reads
 	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
@@ -66,7 +66,8 @@ cancel_what_hangs() {
 	gives 1 "$path" -d host mnt/hang
 	kill $server
 	wait $server || :
-	# Half of the reads lie behind the end of the file, and may be there before they are cancelled.
+	# Half of the reads are beyond the end of the file, and may complete before they are
+	# cancelled.
 	says " were cancelled, 16 failed" out
 	lacks " 0 were cancelled" out
 	lacks " 0 may still touch" out
@@ -88,7 +89,7 @@ wrap_cuda() {
 	says "read of 1048576 bytes by gather" out
 	gives 0 "$path" short
 	says "read of 12345 bytes" out
-	# Work on the stream does not run ahead of a slow read.
+	# Work on the stream does not start before a slow read ends.
 	PST_FAULT=file.read:0:200ms gives 0 "$path" file
 	PST_FAULT=file.read:0:EIO gives 1 "$path" file
 	says "read failed: EIO" err
@@ -114,7 +115,7 @@ read_tensors() {
 	gives 2 "$path" file 0
 }
 
-# The lines that read_direct must print of these parts of a file, by arithmetic of our own.
+# Compute the lines that read_direct must print for these parts of a file.
 checksums() { # FILE OFFSET LENGTH [OFFSET LENGTH]...
 	need python3
 	python3 -c 'import sys
@@ -133,7 +134,7 @@ for off, length in zip(*[map(int, sys.argv[2:])] * 2):
     print("crc32c %08x" % (crc ^ 0xFFFFFFFF))' "$@"
 }
 
-# The bytes that write_direct must make of a file.
+# Compute the bytes that write_direct must write to a file.
 written() { # FILE OFFSET LENGTH [OFFSET LENGTH]...
 	need python3
 	python3 -c 'import sys
@@ -173,7 +174,7 @@ writes() { # DEVICE FILE OFFSET LENGTH [OFFSET LENGTH]...
 	cmp want "$file"
 }
 
-# Whole pages; odd ends; across the end of the file, at it, behind it; a byte.
+# Whole pages; odd ends; across, at and after the end of the file; one byte.
 some="0 1048576 4096 4096 4095 1000003 1500000 600000 2000300 1 2000301 1 4611686018427387904 5 77 1"
 
 read_direct() {
@@ -192,7 +193,7 @@ write_direct() {
 	for device in host soft:0; do
 		random 2000301 file
 		writes $device file 0 1048576 4095 100003
-		# Keep the file's size, then let it grow by a part of a page, then leave a hole.
+		# Keep the file's size, then grow the file by part of a page, then leave a hole.
 		writes $device file 2000000 301 2000300 10000 3000000 5
 		rm -f new
 		writes $device new 0 70001
@@ -257,8 +258,8 @@ read_only_file() {
 	cmp file want
 }
 
-# Bytes behind a hole that is longer than what the kernel reads ahead when the way is looked for:
-# cuFile is used for what the page cache has not.
+# Bytes after a hole that is longer than the kernel's read-ahead during the trial: cuFile is used
+# for uncached bytes.
 HOLE=40000000
 behind_hole() { # BYTES FILE
 	[ "$(stat -f -c %T .)" != tmpfs ] || skip "a directory on a disk"
@@ -284,7 +285,8 @@ direct_by_gds() {
 	done
 }
 
-# Edges and ends that it cannot move go otherwise; a write with such edges does as a whole.
+# Edges and ends that cuFile cannot move take another path; a write with such edges does so as a
+# whole.
 direct_odd_ends() {
 	use_cufile mode=p2pdma,version=1190
 	behind_hole 3000301 file
@@ -298,7 +300,7 @@ direct_odd_ends() {
 	writes cuda:0 tail 4095 1000003 2900000 300000 4096 1048576
 	says "write of 1000003 bytes by staged+buffered" out
 	says "write of 1048576 bytes by gds" out
-	# A new file system is unknown until the file has bytes.
+	# A new file system is unverified until the file has bytes.
 	writes cuda:0 new 0 1048576 1048576 1048576
 	says "write of 1048576 bytes by gds" out
 }
@@ -312,8 +314,8 @@ no_gds() { # TEXT
 	lacks "by gds" out
 	says "gds no: cuFile was not used: $1" out
 	example write_direct
-	# The ends of a write go by another path meanwhile.  Where they change the file while its
-	# bytes are compared, nothing is said against cuFile, and another process compares again.
+	# The ends of a write take another path at the same time.  If they change the file while its
+	# bytes are compared, cuFile is not rejected, and another process compares again.
 	for _ in 1 2 3 4 5 6 7 8 9; do
 		writes cuda:0 tail 4096 901120 4095 900003 1000300 1000
 		lacks "+gds" out
@@ -336,7 +338,7 @@ direct_without_gds() {
 	PST_GDS=off no_gds "PST_GDS=off in the environment forbids it"
 }
 
-# The library moved the right bytes in the trial and moves wrong ones now.
+# The library moved the right bytes in the trial, and moves wrong ones now.
 direct_by_liar() {
 	use_cufile mode=p2pdma,version=1190
 	cat >probe <<-EOF
@@ -350,7 +352,7 @@ direct_by_liar() {
 		no_gds "it moved wrong bytes"
 		example read_direct
 		reads cuda:0 file $((HOLE + 100)) 1000000
-		# Where io_uring is forbidden, that is the first reason.
+		# If io_uring is forbidden, that is the first reason.
 		grep -q "not better because io_uring" out ||
 			says "not better because cuFile was not used: it moved wrong bytes" out
 	done

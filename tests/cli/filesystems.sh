@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The tests of the library's data on file systems that this machine can make in images, with
-# sectors of 512 and of 4096 bytes.  They need root, and loop devices.
+# The library's tests of data, on file systems that this machine can make in images, with sectors of
+# 512 and 4096 bytes.  They need root and loop devices.
 #
-# TEST_DIR has the programs test-io and so on, with or without "api-" in their names.
-# lib.sh sets base.
+# TEST_DIR has the programs test-io and so on, with or without "api-" in their names.  lib.sh sets
+# base.
 # shellcheck disable=SC2154
 TMPDIR=${FS_TMPDIR:-/dev/shm}
 export TMPDIR
@@ -12,7 +12,7 @@ export TMPDIR
 : "${TEST_DIR:=$(cd "$(dirname "$0")/.." && pwd)}"
 . "$(dirname "$0")/lib.sh"
 
-# The test programs of O_DIRECT and the page cache; PST_SOAK=1 runs all of them everywhere.
+# The tests of O_DIRECT and the page cache; PST_SOAK=1 runs all tests on each file system.
 programs=policy
 [ -z "${PST_SOAK:-}" ] || programs="io sync policy"
 
@@ -25,7 +25,7 @@ program() {
 	done
 }
 
-# run_in DIR: the file system there.
+# run_in DIR: run the tests on the file system there.
 run_in() {
 	for name in $programs; do
 		p=$(program "$name")
@@ -38,7 +38,7 @@ run_in() {
 	done
 }
 
-# on_image SECTOR MKFS...: a file system on a loop device.
+# on_image SECTOR MKFS...: run them on a file system on a loop device.
 on_image() {
 	sector=$1
 	shift
@@ -89,7 +89,8 @@ tmpfs() {
 	leave mnt
 }
 
-# overlay_on MKFS...: upper and lower layer on one image, files copied up among them.
+# overlay_on MKFS...: run them on an overlay whose layers are on one image; some files are copied
+# up.
 overlay_on() {
 	[ "$(id -u)" = 0 ] || skip "root, to mount images"
 	need losetup

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The command with Gaudi memory, on doubles of the vendor's libraries: what doctor says, copies in
-# attach mode, the refusal in own mode, and puts, gets and messages between two processes.
+# The command with Gaudi memory, on stubs of the vendor's libraries: doctor, copies in attach mode,
+# the refusal in own mode, and puts, gets and messages between two processes.
 . "$(dirname "$0")/lib.sh"
 
 attr() { # NODE NAME TEXT
@@ -9,7 +9,7 @@ attr() { # NODE NAME TEXT
 	echo "$3" >"sysroot/sys/$1/$2"
 }
 
-# A folder that looks like the kernel's sysfs with one Gaudi 2.
+# Make a fake sysfs with one Gaudi 2.
 use_gaudi() { # MODE
 	attr class/accel/accel0 pci_addr 0000:1d:00.0
 	attr class/accel/accel0 device_type GAUDI2
@@ -37,7 +37,7 @@ doctor() {
 	says "dmabuf: yes: its memory became a dma-buf of 65536 bytes" out
 	gives 0 "$PENSTOCK" doctor --accel --json
 	row 'd["dmabuf"] and d["pci"] == "0000:1d:00.0" and d["domain"] == "gaudi"'
-	# Another process has the device: that is said, and who it is can be found.
+	# Another process has the device: the error says so, and how to find that process.
 	(
 		exec 8>stub-gaudi-0
 		flock 8

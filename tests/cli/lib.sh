@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
-# Helpers of every test of the command.  A script sources this, defines a function for each
-# case and ends with:	run_cases first_case second_case ...
+# Helpers of all tests of the command.  A script sources this, defines a function for each case and
+# ends with: run_cases first_case second_case ...
 #
-# A case runs in a subshell under set -e, in a private empty directory.  Its first failing command
-# fails it.  Call "skip REASON" if something is missing.
+# A case runs in a subshell with set -e, in a private empty directory.  Its first failing command
+# fails the case.  Call "skip REASON" if something is missing.
 
 case ${PENSTOCK:?is the penstock binary to test} in
 /*) ;;
 *) PENSTOCK=$PWD/$PENSTOCK ;;
 esac
-# Use no real GPU, so that the cases are the same on every machine; tests/hw uses them.
+# Use no real GPU, so that cases are the same on every machine; tests/hw uses real ones.
 PST_LIBCUDA=/nonexistent/libcuda.so.1
 export PST_LIBCUDA
-# A sentence is one line, so that a case finds it.
+# Make each message one line, so that cases can find it.
 COLUMNS=1000
 export COLUMNS
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/penstock-test-XXXXXX") || exit 1
@@ -29,20 +29,20 @@ need() {
 	command -v "$1" >/dev/null 2>&1 || skip "$1 is not installed"
 }
 
-# as_other COMMAND...: run it as an ordinary user without other rights; call need_other before.
+# as_other COMMAND...: run it as an ordinary user without other rights.  Call need_other before.
 as_other() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 }
 
-# From here on PENSTOCK is a copy in $base that every user may run: the folder of the checkout may
-# be closed to others, as /root is.
+# Replace PENSTOCK by a copy in $base that every user may run: other users may have no access to the
+# checkout, for example below /root.
 need_other() {
 	[ "$(id -u)" = 0 ] || skip "root, to become another user"
 	need setpriv
 	as_other true || skip "the right to become another user"
 	chmod o+x "$base" .
 	as_other test -x "$base" || skip "a TMPDIR that other users can reach"
-	# The command finds its library beside its own folder: in src/ of a build, in lib/ of a
+	# The command finds its library next to its own folder: in src/ of a build, in lib/ of a
 	# bundle.
 	beside=$(dirname "$(dirname "$PENSTOCK")")
 	for lib in src lib; do
@@ -55,7 +55,7 @@ need_other() {
 	PENSTOCK=$base/others/bin/penstock
 }
 
-# The case may mount by FUSE; it has a source and a place for it.
+# Skip unless the case can mount by FUSE; make a source and a mount point.
 need_mount() {
 	program=$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount
 	[ -x "$program" ] || program=$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount
@@ -68,7 +68,7 @@ need_mount() {
 	skip "the right to mount by FUSE"
 }
 
-# From here on the case has GPUs, 2 or the given number, by a double of the driver.
+# Give the case GPUs, 2 or the given number, by the stub of the driver.
 use_stub() {
 	[ -n "${STUB_LIBCUDA:-}" ] || skip "STUB_LIBCUDA, which names the driver's double"
 	PST_LIBCUDA=$STUB_LIBCUDA
@@ -76,7 +76,7 @@ use_stub() {
 	export STUB_CUDA_DEVICES
 }
 
-# The same with a double of NVIDIA's cuFile, set up as the text says (tests/stub/cufile_stub.h).
+# As use_stub, with the stub of NVIDIA's cuFile, set up by the text (tests/stub/cufile_stub.h).
 use_cufile() { # TEXT [GPUS]
 	use_stub "${2:-2}"
 	[ -n "${STUB_LIBCUFILE:-}" ] || skip "STUB_LIBCUFILE, which names the double of cuFile"
@@ -88,7 +88,7 @@ use_cufile() { # TEXT [GPUS]
 	export PST_LIBCUFILE STUB_CUFILE
 }
 
-# gives STATUS COMMAND...: its exit status must be that one; its output is in ./out and ./err.
+# gives STATUS COMMAND...: the exit status must be STATUS; output is in ./out and ./err.
 gives() {
 	want=$1
 	shift
@@ -110,7 +110,7 @@ says() {
 	}
 }
 
-# lacks TEXT FILE: the file must not contain it.  "! grep" would not end a case under set -e.
+# lacks TEXT FILE: the file must not contain the text.  "! grep" would not end a case under set -e.
 lacks() {
 	if grep -qF -e "$1" "$2"; then
 		echo "there is '$1' in $2:"
@@ -119,12 +119,12 @@ lacks() {
 	fi
 }
 
-# A name may hold these: a newline, an escape sequence, C1 controls and bytes that are no UTF-8.
+# Bytes that a file name may have: a newline, an escape sequence, C1 controls, invalid UTF-8.
 odd_name() {
 	printf 'a\n\033[31mb\233\302\205\377c'
 }
 
-# plain FILE...: lines of text alone, nothing that a terminal obeys.
+# plain_text FILE...: there must be only text, without terminal control.
 plain_text() {
 	for file; do
 		[ "$(LC_ALL=C tr -d '\n\t\040-\176' <"$file" | wc -c)" = 0 ] || {
@@ -135,8 +135,8 @@ plain_text() {
 	done
 }
 
-# fails TEXT COMMAND...: it must exit with 1, print nothing on standard output and one line
-# that begins as messages do and contains the text.
+# fails TEXT COMMAND...: the command must exit with 1, print nothing to standard output, and print
+# one line of error that contains the text.
 fails() {
 	text=$1
 	shift
@@ -154,12 +154,12 @@ fails() {
 	}
 }
 
-# random BYTES FILE
+# random BYTES FILE: write random bytes.
 random() {
 	head -c "$1" /dev/urandom >"$2"
 }
 
-# No temporary file of a copy may be left in the directory.
+# The directory must have no temporary file of a copy.
 no_leftovers() {
 	left=$(find "$1" -name '*penstock-*' | head -n 5)
 	[ -z "$left" ] || {
@@ -168,7 +168,7 @@ no_leftovers() {
 	}
 }
 
-# json FILE PYTHON: the file must be one JSON object, d, of which the expression is true.
+# json FILE PYTHON: the file must be one JSON object d for which the expression is true.
 json() {
 	need python3
 	python3 -c 'import json, sys
@@ -177,7 +177,7 @@ assert isinstance(d, dict)
 assert eval("(" + sys.argv[2] + ")"), sys.argv[2]' "$1" "$2"
 }
 
-# leave DIR: unmount it.  Nothing of a process that has ended may keep it busy for long.
+# leave DIR: unmount it.  Processes that have ended may keep it busy for a short time.
 leave() {
 	for _ in $(seq 300); do
 		umount "$1" 2>/dev/null && return
@@ -186,7 +186,7 @@ leave() {
 	umount "$1"
 }
 
-# When a case ends, end what it started in the background and unmount ./mnt.
+# At the end of a case, end background processes and unmount ./mnt.
 end_case() {
 	# shellcheck disable=SC2046
 	kill -KILL $(jobs -p) 2>/dev/null && wait 2>/dev/null

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The manual: its examples compile and run, it knows every option, every word is defined.
+# The manual: examples compile and run, every option is documented, every word is defined.
 . "$(dirname "$0")/lib.sh"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
@@ -9,7 +9,7 @@ need_tree() {
 		skip "there is no source tree here"
 }
 
-# Programs among the examples of a page, each to a file; \e is the manual's backslash.
+# Extract the programs of a page, each to a file; \e is the manual's backslash.
 programs() { # PAGE
 	awk -v name="$(basename "$1" .3)" '
 		/^\.Sh / { examples = $2 == "EXAMPLES" }
@@ -26,7 +26,7 @@ programs() { # PAGE
 		inside { gsub(/\\e/, "\\"); text = text $0 "\n" }' "$1"
 }
 
-# Each example compiles and works; those that take a file get one as their argument.
+# Each example compiles and works; those that take a file get one as an argument.
 examples_of_the_library() {
 	need_tree
 	need cc

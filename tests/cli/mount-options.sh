@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Options of a mount as fstab has them: each does what it says, what every mount does is accepted, and
-# the others are refused by name; and lines of fstab that mount(8) takes.
+# Options of a mount in fstab: each has its effect; those that hold for every mount are accepted;
+# others are refused by name.  Also lines of fstab with mount(8).
 #
 # lib.sh sets base.
 # shellcheck disable=SC2154
@@ -16,7 +16,7 @@ stop() {
 	gives 0 "$PENSTOCK" umount mnt
 }
 
-# COMMAND...: it must fail for this reason.
+# is_read_only COMMAND...: it must fail with EROFS.
 is_read_only() {
 	"$@" >out 2>err && return 1
 	says "Read-only file system" err
@@ -29,7 +29,7 @@ read_only() {
 	echo text >src/file
 	head -c 65536 /dev/urandom >src/data
 	mkdir src/below
-	# A file system beneath the source is read-only too.
+	# A file system mounted below the source is read-only too.
 	# shellcheck disable=SC2016
 	unshare -m sh -c 'mount -t tmpfs none src/below && echo below >src/below/file &&
 		"$1" mount mnt --source src -o ro && cat mnt/below/file || exit 1
@@ -49,7 +49,7 @@ read_only() {
 	is_read_only rm mnt/file
 	is_read_only ln -s "$PWD/mnt/file" mnt/3fs-virt/rm-rf/x
 	[ "$(readlink mnt/3fs-virt/get-conf/usr.readonly)" = true ]
-	# The source itself is as it was.
+	# The source itself is unchanged.
 	touch src/new
 	[ -e mnt/new ]
 	# Rings may read.
@@ -65,7 +65,7 @@ read_only() {
 
 times_of_access() {
 	need_mount
-	# A source that keeps these times.
+	# A source that updates access times.
 	mount -t tmpfs -o strictatime none src
 	serve -o noatime
 	echo text >src/file
@@ -102,7 +102,7 @@ what_every_mount_does() {
 	stop
 }
 
-# Options of the command may also stand in a list after -o.
+# Options of the command are also accepted in a list after -o.
 those_of_the_command() {
 	serve -o kernel-cache,memory=1m,metrics=none,users -o timeout=0,users=7
 	tr '\0' '\n' <"/proc/$(server)/cmdline" >words
@@ -114,7 +114,7 @@ those_of_the_command() {
 	stop
 }
 
-# The process whose command line names this place.
+# Find the process whose command line contains this mount point.
 server() {
 	for p in /proc/[0-9]*; do
 		if tr '\0' '\n' 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
@@ -155,7 +155,7 @@ what_only_root_does() {
 	fails "-o noatime takes a server of root's" as_other "$PENSTOCK" mount mnt --source src -o noatime
 }
 
-# in_fstab LINE COMMANDS: with this line as fstab, where mount(8) finds our helpers.
+# in_fstab LINE COMMANDS: run them with this line as fstab and our helpers in mount(8)'s path.
 in_fstab() {
 	printf "%s\n" "$1" >fstab
 	# shellcheck disable=SC2016
@@ -189,7 +189,7 @@ lines_of_fstab() {
 		says "Read-only file system" err
 	done
 	in_fstab "$PWD/with\\040blank $PWD/mnt penstock defaults 0 0" 'mount -T fstab mnt; [ -e mnt/file ]; umount mnt'
-	# A mistake: nothing is mounted.
+	# With an error in the line, nothing is mounted.
 	in_fstab "$PWD/src $PWD/mnt penstock wrong 0 0" 'mount -T fstab mnt' 2>err && return 1
 	says "unknown option -o wrong" err
 	in_fstab "$PWD/src $PWD/mnt penstock wrong 0 0" 'mount -T fstab -s mnt; cat mnt/file; umount mnt' >out

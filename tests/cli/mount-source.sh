@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# mount --source and umount: a directory appears elsewhere and goes again, its virtual tree does what
-# it is for, and what cannot work ends with its cause and its cure.
+# mount --source and umount: a directory is mounted elsewhere and unmounted, its virtual tree works,
+# and errors name their cause and cure.
 #
 # lib.sh sets base and program.
 # shellcheck disable=SC2154
@@ -13,7 +13,7 @@ serve() { # OPTION...
 	says "$PWD/mnt serves $PWD/src" out
 }
 
-# The server's end is not waited for.
+# umount does not wait for the server's end.
 gone() {
 	for _ in $(seq 500); do
 		grep -qF " $PWD/mnt " /proc/self/mountinfo || return 0
@@ -22,8 +22,8 @@ gone() {
 	return 1
 }
 
-# published NAME SIZE...: print the target of each publication of a program that publishes this much
-# memory under UUIDs of its own, with NAME appended.  The program stays until it is killed.
+# published NAME SIZE...: print the link targets of a program that publishes that much memory, each
+# under a new UUID with NAME appended.  The program runs until it is killed.
 published() {
 	: >answers # the program may begin late, and an earlier one's end is in there
 	python3 - "$@" >answers <<'EOF' &
@@ -49,7 +49,7 @@ EOF
 	return 1
 }
 
-# The program that published ends, and the server sees it: the next one's memory is counted alone.
+# After the publishing program's end, the server counts only later publications.
 forgotten() {
 	kill -KILL $pid
 	wait $pid 2>/dev/null || :
@@ -90,7 +90,7 @@ in_the_foreground() {
 	[ -e src/file ]
 }
 
-# The process whose command line names this place.
+# Find the process whose command line contains this mount point.
 server() {
 	for p in /proc/[0-9]*; do
 		if tr '\0' '\n' 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
@@ -99,7 +99,7 @@ server() {
 	done
 }
 
-# More inodes than it may have open: it closes some, and finds them again.
+# With more inodes than it may have open, the server closes some, and opens them again.
 few_descriptors() {
 	need_mount
 	for i in $(seq 100); do
@@ -118,7 +118,7 @@ few_descriptors() {
 its_server_is_killed() {
 	serve
 	kill -KILL "$(server)"
-	# The request that the server was about to answer is aborted.
+	# The request that the server was answering is aborted.
 	for _ in $(seq 500); do
 		ls mnt >/dev/null 2>err || ! grep -q "not connected" err || break
 		sleep 0.01
@@ -152,7 +152,7 @@ wrong_places() {
 	fails "file is not a directory" "$PENSTOCK" mount mnt --source file
 }
 
-# Below the source, nobody answers: the command ends, names the source, and leaves nothing.
+# If a file system below the source hangs, the command ends, names the source, and leaves nothing.
 a_source_that_hangs() {
 	need_mount
 	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
@@ -171,7 +171,7 @@ a_source_that_hangs() {
 	for p in /proc/[0-9]*; do
 		tr '\0' ' ' 2>/dev/null <"$p/cmdline" || :
 	done >commands
-	# From here on it answers, so that a case that fails leaves nothing.
+	# Let it answer now, so that a failing case leaves nothing.
 	kill -CONT $fusefs
 	[ $got = 1 ]
 	says "$PWD/hung does not answer for 10 s" err
@@ -252,7 +252,7 @@ not_empty() {
 	rm mnt/hidden
 }
 
-# Wrong publications, each with what symlink(2) says.
+# Invalid publications, each with the error of symlink(2).
 refused() {
 	serve
 	id=01234567-89ab-cdef-0123-456789abcdef

@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# mount --plain and umount: a directory is prepared and left as it was, and what cannot work
-# ends with its cause and its cure.
+# mount --plain and umount: a directory is prepared and restored, and errors name their cause and
+# cure.
 #
 # lib.sh sets base.
 # shellcheck disable=SC2154
 . "$(dirname "$0")/lib.sh"
 : "${FUSEFS:=$(cd "$(dirname "$0")/.." && pwd)/fusefs}"
 
-# Programs as usrbio has them, in the background: publish DIR...; $pid is its number.
+# publish DIR...: start a program that publishes memory in the background; $pid is its PID.
 publish() {
 	[ -x "${PUBLISH:-}" ] || skip "PUBLISH, which names the program tests/cli/publish"
 	rm -f ready
@@ -26,7 +26,7 @@ wait_ready() {
 	return 1
 }
 
-# Without a word of the shell's.
+# End it, without the shell's message.
 end() {
 	kill -KILL "$1"
 	wait "$1" 2>/dev/null || :
@@ -36,7 +36,7 @@ shm_of() {
 	find /dev/shm -maxdepth 1 -name "hf3fs-iov-*.p$1.s*"
 }
 
-# private SCRIPT [ARGUMENT...]: run it in a mount namespace of its own; call need_private before.
+# private SCRIPT [ARGUMENT...]: run it in a private mount namespace.  Call need_private before.
 private() {
 	unshare -m --propagation private sh -ec "$@"
 }
@@ -44,7 +44,7 @@ private() {
 need_private() {
 	need unshare
 	private true 2>/dev/null || skip "the right to make a mount namespace"
-	# Cases put something in the place of /dev/shm.
+	# Cases replace /dev/shm.
 	case $PWD in
 	/dev/*) skip "a TMPDIR that is not beneath /dev" ;;
 	esac
@@ -112,7 +112,7 @@ leftovers_are_removed() {
 	[ -z "$(ls -A dir)" ]
 }
 
-# The library of rings, as a program that was written for 3FS calls it.
+# Use the library of rings like a program written for 3FS.
 a_program_that_is_killed() {
 	need python3
 	libs=$("$PENSTOCK" run printenv LD_LIBRARY_PATH)
@@ -169,7 +169,7 @@ again() {
 	done
 }
 
-# After mount the directory is prepared, even if others undo it meanwhile.
+# After mount the directory is prepared, even if others undo it at the same time.
 made_and_undone_at_once() {
 	mkdir dir
 	for _ in 1 2; do
@@ -182,7 +182,7 @@ made_and_undone_at_once() {
 	: >over
 	wait
 	[ -e said ]
-	# One that is at work uses it.
+	# Expected: a running program uses the directory.
 	grep -v -e '^penstock: umount: .* is in use' -e '^penstock: umount: a program has just used ' \
 		-e '^penstock: umount: .* there is nothing to undo$' said >wrong || :
 	[ ! -s wrong ] || {
@@ -232,7 +232,7 @@ in_use_by_other_programs() {
 	[ -z "$(ls dir/3fs-virt/iovs)" ]
 	ln -s /dev/shm/hf3fs-iov-00112233-4455-6677-8899-aabbccddeeff.p1.s1.n1 dir/3fs-virt/iovs/x
 	fails "another container or machine, 1 name:" "$PENSTOCK" umount dir
-	# Of an earlier boot, in a place that no other machine sees.
+	# A name from an earlier boot, on a file system that no other machine has.
 	touch -h -d 2001-01-01 dir/3fs-virt/iovs/x
 	case $(stat -f -c %T dir) in
 	ext2/ext3 | xfs | btrfs | f2fs | tmpfs | overlayfs | zfs) gives 0 "$PENSTOCK" umount dir ;;
@@ -395,7 +395,8 @@ no_proc() {
 	nm "$PENSTOCK" 2>/dev/null | grep -q '__[at]san_init' && skip "a sanitizer's program"
 	need_private
 	mkdir dir
-	# The loader asks /proc where a program lies; its library is in src/ of a build, lib/ of a bundle.
+	# The loader finds a program's folder in /proc; its library is in src/ of a build, lib/ of a
+	# bundle.
 	bin=$(dirname "$PENSTOCK")
 	LD_LIBRARY_PATH=$bin/../src:$bin/../lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	export LD_LIBRARY_PATH

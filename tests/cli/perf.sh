@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# perf: bytes between two processes, by every operation; the paths that the rows name.
+# perf: bytes between two processes, by every operation; rows name the paths.
 . "$(dirname "$0")/lib.sh"
 
-# server ADDRESS OPTION...: returns once it listens.
+# server ADDRESS OPTION...: start it; return when it listens.
 server() {
 	addr=$1
 	shift
@@ -19,7 +19,7 @@ server() {
 	addr=$(sed -n 's/.*listening on //p' server)
 }
 
-# A signal ends it in good order.
+# A signal ends the server cleanly.
 end_server() {
 	kill -TERM $server
 	gives 0 wait $server
@@ -30,7 +30,7 @@ rows() { # PATHS
 		r['paths'] == $1 for r in d['rows'])"
 }
 
-# every_op PATHS OPTION...
+# every_op PATHS OPTION...: run each operation; it must take these paths.
 every_op() {
 	paths=$1
 	shift

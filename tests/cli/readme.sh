@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The README: its example compiles and says what is printed there, its commands run.
+# The README: its example compiles and prints what the README shows, and its commands run.
 . "$(dirname "$0")/lib.sh"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
@@ -27,7 +27,7 @@ commands() {
 	gives 0 "$PENSTOCK" bench --dir . --size 16m -m soft --runtime 0.2
 }
 
-# The five commands of the README's section on tiers, as they stand there.
+# The five commands of the README's section on tiers.
 tiers() {
 	[ -f "$root/README.md" ] || skip "there is no source tree here"
 	random 3000000 model.safetensors

@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# run: the loader of the program finds our libraries first, and nothing else is changed.
+# run: the loader of the program finds our libraries first, and nothing else changes.
 . "$(dirname "$0")/lib.sh"
-# The runner of tests may have set it.
+# The test runner may have set it.
 unset LD_LIBRARY_PATH
 
 finds_the_folder() {
 	gives 0 "$PENSTOCK" run printenv LD_LIBRARY_PATH
 	found=' '
-	# Together in one folder, or each in its own of a build.
+	# All in one folder, or each in its own folder of a build.
 	for dir in $(tr ':' ' ' <out); do
 		[ "${dir#/}" != "$dir" ]
 		for lib in libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so libpenstock_streamer.so; do
@@ -49,7 +49,7 @@ a_program_loads_it() {
 102544" ]
 }
 
-# An installation: the libraries beside libpenstock, Python's modules below them.
+# An installation: the libraries next to libpenstock, Python's modules below them.
 python_finds_its_modules() {
 	lib=$(dirname "$PENSTOCK")/../src/libpenstock.so.0
 	[ -e "$lib" ] || lib=$(dirname "$PENSTOCK")/../lib/libpenstock.so.0
@@ -68,7 +68,7 @@ python_finds_its_modules() {
 	need python3
 	gives 0 "$PENSTOCK" run python3 -c 'import hf3fs_py_usrbio'
 	[ "$(cat out)" = ours ]
-	# None to find, none to set.
+	# Without modules, no path is set.
 	rm -r lib/penstock/compat/python
 	gives 0 env -u PYTHONPATH "$PENSTOCK" run sh -c 'echo "${PYTHONPATH-none}"'
 	[ "$(cat out)" = none ]

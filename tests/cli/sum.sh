@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# penstock sum: checksums beside safetensors files.
+# penstock sum: checksum files for safetensors files.
 . "$(dirname "$0")/lib.sh"
 
-# model FILE HEADER BYTES: a file with that header, and bytes of x behind it.
+# model FILE HEADER BYTES: make a file with that header, followed by bytes of x.
 model() {
 	len=$(printf %s "$2" | wc -c)
 	{
@@ -88,7 +88,7 @@ refuses_bad_headers() {
 	[ -z "$(ls ./*.crc32c 2>/dev/null)" ]
 }
 
-# Whatever is wrong with the checksums, the sentence names their file and nothing is read by them.
+# Any error in a checksum file names that file, and its checksums are not used.
 refuses_bad_checksums() {
 	good m
 	gives 0 "$PENSTOCK" sum m
@@ -115,7 +115,7 @@ refuses_bad_checksums() {
 	rm m.crc32c
 	mkfifo m.crc32c
 	fails "m.crc32c: these are no checksums" "$PENSTOCK" sum --check m
-	# A range that no memory has room for.
+	# A range larger than any memory.
 	truncate -s 20M big
 	printf 'penstock-crc32c 1 20971520\n00000000 0 20971520\n' >big.crc32c
 	fails "big.crc32c: line 2 is no checksum" "$PENSTOCK" sum --check big

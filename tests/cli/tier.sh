@@ -3,7 +3,7 @@
 # Sets of tiers: what each subcommand does and refuses.
 . "$(dirname "$0")/lib.sh"
 
-# Three directories on one file system, and a set m over them.
+# Make three directories on one file system, and a set m of them.
 need_set() {
 	PST_TIER_DIR=$PWD/state
 	export PST_TIER_DIR
@@ -16,7 +16,7 @@ need_set() {
 	rm -r copy/.tier
 }
 
-# where NAME CLASS: it is there, only there, and whole.
+# where NAME CLASS: the file must be there, only there, and whole.
 where() {
 	for class in nvme ssd hdd; do
 		if [ "$class" = "$2" ]; then
@@ -56,7 +56,7 @@ pins() {
 	fails "there is no file none in the set m" "$PENSTOCK" tier pin m none
 }
 
-# Watermarks: what is above the quota's high one leaves, pinned files do not.
+# Watermarks: above the quota's high watermark files leave, except pinned ones.
 watermarks() {
 	need_set --quota nvme:200k --water nvme:90-50
 	for i in 1 2 3 4 5 6; do

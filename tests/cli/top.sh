@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# top: what a mount does, as a table and as JSON, of one directory or of all mounts; and a sentence
-# where there is nothing to show.
+# top: activity of a mount, as a table and as JSON, of one directory or of all mounts; an error if
+# there is nothing to show.
 . "$(dirname "$0")/lib.sh"
 
 serve() { # OPTION...
@@ -9,7 +9,7 @@ serve() { # OPTION...
 	gives 0 "$PENSTOCK" mount mnt --source src "$@"
 }
 
-# The server's end is not waited for.
+# umount does not wait for the server's end.
 gone() {
 	gives 0 "$PENSTOCK" umount mnt
 	for _ in $(seq 500); do
@@ -19,7 +19,7 @@ gone() {
 	return 1
 }
 
-# Somebody with a ring: RINGER is there in a build, and not in a bundle.
+# Run a program with a ring: a build has RINGER, a bundle does not.
 ring() { # READS UID
 	[ -x "${RINGER:-}" ] || skip "the program mount-ringer"
 	head -c 65536 /dev/urandom >src/data
@@ -54,7 +54,7 @@ shows_users() {
 	grep -Eq '^USER +REQ/S +READ +WRITTEN +P50 +P99 +ERR/S +MEM +PATH$' out
 	[ "$(grep -cE '^(root|nobody) +[0-9]' out)" = 2 ]
 	COLUMNS=80 gives 0 "$PENSTOCK" top mnt --once --interval 0.1
-	# A directory's name is not broken.
+	# Directory names are not wrapped.
 	[ "$(awk 'length > 80 && !/(mnt|src)$/' out | wc -l)" = 0 ]
 	says "$PWD/mnt" out
 	gives 0 "$PENSTOCK" top mnt --once --json --interval 0.1

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""topo_judge.py PENSTOCK machines
-topo_judge.py PENSTOCK hwloc DIR
-topo_judge.py write NAME DIR
+"""topo_judge.py PENSTOCK machines topo_judge.py PENSTOCK hwloc DIR topo_judge.py write NAME DIR
 
-Compare penstock doctor --topo with libhwloc.
+  Compare penstock doctor --topo with libhwloc.
 
-machines: descriptions below become an XML topology, which libhwloc reads, and a sysfs, which
-penstock reads.  hwloc: the same for every XML topology with PCI devices below DIR; archives of a
-sysfs below DIR are read by both.  write: leave the sysfs of one machine in DIR."""
+machines: make an XML topology for libhwloc and a sysfs for penstock from each description below.
+hwloc: do so for each XML topology with PCI devices below DIR; archives of a sysfs below DIR are
+read by both.  write: write the sysfs of one machine to DIR.
+"""
 
 import ctypes as c
 import glob
@@ -25,7 +24,7 @@ PCI_TYPES = {"gpu": "0302 [10de:2330]", "npu": "1200 [1da3:1020]", "nic": "0207 
              "quickassist": "0b40 [8086:37c8]"}
 
 # A machine: NUMA nodes, then host bridges (node or None, trees).  A tree is a device, or the list
-# of what is behind a bridge.  A switch is an upstream bridge with a bridge for each device.
+# of what is behind a bridge.  A switch is an upstream bridge with one bridge per device.
 
 
 def switch(*below):
@@ -33,21 +32,21 @@ def switch(*below):
 
 
 MACHINES = {
-    # Two sockets with two switches each; two GPUs, two NICs and two disks behind every switch.
+    # Two sockets with two switches each; two GPUs, two NICs and two disks behind each switch.
     "eight-gpus": (2, [(0, [[switch(*["gpu", "gpu", "nic", "nic", "nvme", "nvme"])]]),
                        (0, [[switch(*["gpu", "gpu", "nic", "nic", "nvme", "nvme"])]]),
                        (0, [["eth"], "vga", ["nvme"]]),
                        (1, [[switch(*["gpu", "gpu", "nic", "nic", "nvme", "nvme"])]]),
                        (1, [[switch(*["gpu", "gpu", "nic", "nic", "nvme", "nvme"])]])]),
-    # One host bridge a socket, below it switches behind a switch.
+    # One host bridge per socket, with switches behind a switch.
     "two-levels": (2, [(n, [[switch([switch("gpu", "gpu", "nic")], [switch("gpu", "gpu", "nic")],
                                     "nvme")], ["nic"]]) for n in (0, 1)]),
-    # Eight accelerators with a root port each, four NUMA nodes a socket.
+    # Eight accelerators with one root port each, four NUMA nodes per socket.
     "no-switch": (8, [(n, [["amd"], ["nic"]]) for n in range(8)]),
-    # A host bridge for every device, as on some ARM and AMD machines.
+    # One host bridge per device, as on some ARM and AMD machines.
     "host-each": (2, [(n // 6, [[kind]]) for n, kind in
                       enumerate(["npu", "npu", "nic", "nvme", "npu", "npu"] * 2)]),
-    # A virtual machine: all on the root bus, and no node is told.
+    # A virtual machine: all devices on the root bus, with unknown nodes.
     "flat": (1, [(None, ["gpu", "gpu", "eth", "nvme", "nvme", "vector", "quickassist"])]),
     "one-node": (1, [(None, [["gpu"]]), (None, [["nic"]])]),
     "unknown-nodes": (2, [(None, [["gpu"], ["nic"]]), (None, [["gpu"], ["nvme"]])]),
@@ -103,12 +102,12 @@ def same(a, b):
 
 
 class Hwloc:
-    """A topology: of an XML file, or of the copy of a machine's files."""
+    """A topology, loaded by libhwloc from an XML file or from a copy of a machine's sysfs."""
 
     def __init__(self, lib, xml=None, root=None):
         self.lib, self.t = lib, c.c_void_p()
         os.environ.pop("HWLOC_FSROOT", None)
-        os.environ["HWLOC_HIDE_ERRORS"] = "2"  # what machines tell wrongly of themselves
+        os.environ["HWLOC_HIDE_ERRORS"] = "2"  # hide warnings about wrong data of machines
         if root:
             os.environ["HWLOC_FSROOT"] = root
             os.environ["HWLOC_COMPONENTS"] = "linux,stop"
@@ -146,7 +145,7 @@ class Hwloc:
 
     @staticmethod
     def parents(o):
-        """Parents from the root down."""
+        """Return the parents from the root down."""
         up = []
         while o.contents.parent:
             o = o.contents.parent
@@ -154,11 +153,11 @@ class Hwloc:
         return up[::-1]
 
     def place(self, o):
-        """The nodes of what is no part of the PCI bus above a device."""
+        """Return the object above a device that is not part of the PCI bus."""
         return [p for p in self.parents(o) if p.contents.type not in IO][-1].contents.nodeset
 
     def node(self, o):
-        """The NUMA node; -1 where it is not told."""
+        """Return the NUMA node; -1 if unknown."""
         nodes = self.place(o)
         if len(self.nodes) > 1 and self.lib.hwloc_bitmap_weight(nodes) != 1:
             return -1
@@ -181,7 +180,7 @@ class Hwloc:
             else "SYS"
 
     def names(self, o):
-        """Names of the devices in the kernel's classes, as (class, name)."""
+        """Return the device's names in classes of the kernel, as (class, name)."""
         found, child = [], o.contents.io_first_child
         while child:
             kind = c.cast(child.contents.attr, c.POINTER(c.c_int)).contents.value
@@ -191,7 +190,7 @@ class Hwloc:
         return found
 
     def sysfs(self, root):
-        """Write what the kernel would show of the PCI bus of this machine."""
+        """Write the files that the kernel would show for the PCI bus of this machine."""
         sysfs = Sysfs(root, len(self.nodes))
         for pci, o in self.devs.items():
             above = [p for p in self.parents(o) if p.contents.type == BRIDGE]
@@ -201,7 +200,7 @@ class Hwloc:
             else:
                 host = "pci" + pci[:7]
             a = self.pci(o)
-            # The kernel does not number the node of a machine that has one.
+            # On a machine with one node the kernel reports node -1.
             node = self.node(o) if len(self.nodes) > 1 else -1
             sysfs.device(host, [self.address(p) for p in above[1:]], pci, a.cls, a.vendor,
                          a.device, node, self.names(o))
@@ -241,7 +240,7 @@ class Sysfs:
 
 
 class Machine:
-    """A description: its XML, in the order in which buses are numbered."""
+    """A description; makes its XML, in the order in which buses are numbered."""
 
     def __init__(self, nodes, hosts):
         self.nodes, self.bus, self.count = nodes, 0, {}
@@ -295,7 +294,8 @@ def is_wanted(cls, vendor):
 
 
 def compare(what, hw, got, exact=True):
-    """Every pair of devices, their nodes and their names.  Returns how many pairs of each."""
+    """Compare every pair of devices, their nodes and their names.  Return the number of pairs of
+    each relation."""
     wanted = {pci for pci, o in hw.devs.items() if is_wanted(hw.pci(o).cls, hw.pci(o).vendor)}
     mine = [d["pci"] for d in got["devices"]]
     assert not exact or set(mine) == wanted, f"{what}: devices {set(mine) ^ wanted}"
@@ -304,7 +304,7 @@ def compare(what, hw, got, exact=True):
         if a["pci"] not in hw.devs:
             continue
         node = hw.node(hw.devs[a["pci"]])
-        # The kernel may tell a node and nevertheless call all CPUs near, by which libhwloc goes.
+        # The kernel may report a node but all CPUs as local, and libhwloc uses the CPUs.
         if len(hw.nodes) > 1 and (exact or node >= 0):
             assert a["numa_node"] == node, f"{what}: node of {a['pci']} is {node}, not {a}"
         names = {name for _, name in hw.names(hw.devs[a["pci"]])}
@@ -352,7 +352,8 @@ def judge_text(lib, penstock, what, text):
 
 
 def complete(sysfs):
-    """Old archives lack these files, which every kernel has; libhwloc reads config instead."""
+    """Add files that old archives lack, though every kernel has them; libhwloc reads config
+    instead."""
     for folder in glob.glob(f"{sysfs}/bus/pci/devices/*"):
         if not os.path.exists(f"{folder}/config"):
             continue
@@ -365,7 +366,7 @@ def complete(sysfs):
 
 
 def judge_archive(lib, penstock, path):
-    """A copy of a machine's own sysfs.  False where there are no PCI devices in it."""
+    """Compare on a copy of a machine's sysfs.  Return False if it has no PCI devices."""
     what = os.path.basename(path)
     with tarfile.open(path) as tar, tempfile.TemporaryDirectory() as root:
         names = [n for n in tar.getnames() if "/bus/pci/devices/" in n]
@@ -398,7 +399,7 @@ def judge_hwloc(penstock, folder):
             text = f.read()
         if 'type="PCIDev"' not in text:
             continue
-        # Debian's libhwloc reads no comments.
+        # Debian's libhwloc cannot parse comments.
         n = judge_text(lib, penstock, os.path.basename(path),
                        re.sub("<!--.*?-->\n?", "", text, flags=re.S))
         xmls += n is not None

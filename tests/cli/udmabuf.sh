@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# udmabuf: windows on dma-bufs that the kernel makes of the software device's memory, where it
-# has /dev/udmabuf.  ./dev vm has a kernel that does.
+# udmabuf: windows on dma-bufs that the kernel makes of the software device's memory, if it has
+# /dev/udmabuf.  The kernel of ./dev vm has it.
 . "$(dirname "$0")/lib.sh"
 
 need_udmabuf() {
@@ -31,7 +31,7 @@ doctor_proves_it() {
 	json out '[b["state"] for x in d["devices"] if x["name"] == "soft:0" for b in x["windows"]["backends"]] == ["proven", "proven"]'
 }
 
-# The descriptor that a grant sends is the memory's own.
+# The descriptor sent with a grant is the memory's own.
 a_grant_opens_none() {
 	need_udmabuf
 	gives 1 "$PENSTOCK" window pingpong -d soft --backend dmabuf -n 10

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The command line: help where it is asked for, status 2 and a hint where it is wrong.
+# The command line: help on request; status 2 and a hint for errors.
 . "$(dirname "$0")/lib.sh"
 
 version() {

@@ -3,7 +3,7 @@
 # Every line that a command prints fits the terminal.
 . "$(dirname "$0")/lib.sh"
 
-# fits COLUMNS FILE: no line is longer, unless for a name that is, such as a path.
+# fits COLUMNS FILE: no line is longer, except for a long name such as a path.
 fits() {
 	awk -v most="$1" 'length > most' "$2" | grep -v '[^ ]\{40\}' >long || :
 	[ ! -s long ] || {
@@ -37,7 +37,7 @@ demonstration() {
 	at 80 demo --size 2 --dir .
 }
 
-# Rows of both paths, the ratio, and the reason where there is no ratio.
+# Rows of both paths, the ratio, and the reason if there is no ratio.
 measurements() {
 	at 80 bench --dir . --size 16m --warm --runtime 600 --bytes 1g --sizes 4k
 	says "  ratio" out
@@ -91,7 +91,7 @@ prepared() {
 	at 80 umount d
 }
 
-# Without COLUMNS the terminal's width is used, and without a terminal 80.
+# Without COLUMNS the terminal's width is used; without a terminal, 80.
 no_columns() {
 	unset COLUMNS
 	gives 0 "$PENSTOCK" doctor --dir .
@@ -118,7 +118,7 @@ no_columns() {
 		[ "$(awk 'length > 80' out | wc -l)" = 0 ] || [ $columns = 132 ]
 	done
 	[ "$(awk 'length > 80' out | wc -l)" -gt 0 ]
-	# A message is broken for a terminal, and one line for a log.
+	# A message is wrapped for a terminal, and one line in a log.
 	python3 terminal.py 60 "$PENSTOCK" cp cuda0 src/none/cuda0 >out
 	fits 60 out
 	python3 terminal.py 60 "$PENSTOCK" cp terminal.py cuda0 >out

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# window: the software device's windows work, errors are noticed, and the tools of gdrcopy print
-# what gdrcopy's print.
+# window: the software device's windows work, errors are detected, and the tools of gdrcopy print
+# what the original tools print.
 #
-# WRONG_BYTES_SO makes windows wrong by a byte; the case that needs it is skipped without.
+# WRONG_BYTES_SO makes one byte of windows wrong; without it the case is skipped.
 . "$(dirname "$0")/lib.sh"
 
 window() {
@@ -36,7 +36,7 @@ wrong() { # HOW COMMAND...
 wrong_bytes_are_noticed() {
 	[ -n "${WRONG_BYTES_SO-}" ] || skip "windows that are wrong"
 	wrong store "$PENSTOCK" window validate -d soft
-	# Through the pointer nothing is wrong.
+	# Accesses through the pointer are right.
 	says "checks found wrong bytes" err
 	grep -q '^check 1: .*: ok' out
 	for i in 2 3 4 5 6 7 8 9 10; do

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is generated is what the headers and the compiler say."""
+"""The generated module matches the headers and the compiler."""
 import ctypes
 import os
 import shlex

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""bench/tensors beside a package safetensors that is ours under another name."""
+"""bench/tensors compared with a package safetensors, here a copy of ours."""
 import json
 import os
 import subprocess
@@ -22,7 +22,7 @@ PACKAGE = {
 
 
 def bench(*arguments, status=0, **env):
-    """What the command says, and what it writes as JSON."""
+    """Run the command.  Return its output and its JSON."""
     os.makedirs(f"{work}/path/safetensors", exist_ok=True)
     for name, text in PACKAGE.items():
         with open(f"{work}/path/safetensors/{name}.py", "w", encoding="utf-8") as f:
@@ -51,7 +51,7 @@ def all_operations():
         for who in ("penstock", "package"):
             runs = row[who]
             true(0 < runs["lowest_s"] <= runs["median_s"] <= runs["highest_s"], row)
-            # Four runs have no such percentile; 1,200 calls do.
+            # Four runs have no p99; 1,200 calls have one.
             eq((runs["runs"], runs["p99_s"]), (4, None))
             eq("each" in runs, row["operation"] in ("get_tensor", "get_slice"))
             if "each" in runs:

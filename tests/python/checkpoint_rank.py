@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Processes of the test checkpoints.  Each begins as a copy of this one, which has only imported.
+"""Processes of the test checkpoints.  Each is forked from this one, which has only imported
+modules.
 
-ranks WORLD STORE {save PATH | load PATH | theirs PATH | lose PATH | swap}...   so many ranks
-die PATH        save over a checkpoint, killed at the first call by which that goes on, the second..
-full DIR        a disk that becomes full
+ranks WORLD STORE {save PATH | load PATH | theirs PATH | lose PATH | swap}...   run that many ranks
+die PATH        save over a checkpoint; killed at the first call that changes it, then at the
+second..  full DIR        a disk that becomes full
 """
 import os
 import signal
@@ -59,7 +60,8 @@ def rank(number, world, store, *steps):
 
 
 def lose(number, path, got):
-    """A file of the last rank's is missing: each rank is told, and none leaves the others."""
+    """The last rank's file is missing: each rank gets an error, and none leaves the others waiting.
+    """
     torch.distributed.barrier()
     lost = [name for name in os.listdir(path) if name.startswith("__1_")]
     torch.distributed.barrier()
@@ -78,7 +80,7 @@ def lose(number, path, got):
 
 
 def forked(function, *args):
-    """Call it in a child; its pid."""
+    """Call a function in a child.  Return its PID."""
     pid = os.fork()
     if pid:
         return pid
@@ -97,7 +99,7 @@ def ended(pid):
 
 
 def ranks(world, store, *steps):
-    # Before the copies are made: it takes seconds.
+    # Import before the forks, because it takes seconds.
     global init_device_mesh, Replicate, Shard, distribute_tensor
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -136,7 +138,7 @@ def die(path):
         check(ended(forked(is_whole, path, f"{path}.seen")) == 0)
         if status == 0:
             break
-    # The save that came to its end has cleared away what the others left.
+    # The complete save has removed what the killed ones left.
     check(len(os.listdir(path)) == 2, f"{os.listdir(path)}")
     with open(f"{path}.seen", encoding="ascii") as file:
         seen = file.read().split()
@@ -159,7 +161,7 @@ def full(folder):
     dcp.load(got, storage_reader=StorageReader(path))
     check(got["step"] == 1 and bool((got["a"] == 3.0).all()))
     dcp.save({"a": torch.zeros(1 << 19), "step": 3}, storage_writer=StorageWriter(path))
-    # With some of these sizes there is room for the tensors but not for the table of contents.
+    # Some of these sizes have room for the tensors but not for the table of contents.
     for pages in range(512, 525):
         before, left = sorted(os.listdir(path)), os.statvfs(folder)
         with open(f"{folder}/filler", "wb") as file:

@@ -20,7 +20,7 @@ RANK = f"{os.path.dirname(os.path.abspath(__file__))}/checkpoint_rank.py"
 
 
 class Parts:
-    """torch, its checkpoints, and ours."""
+    """torch, its checkpoints, and our classes."""
 
     def __init__(self):
         self.t = torch()
@@ -38,7 +38,7 @@ class Parts:
         try:
             return call(*args, **options)
         except self.dcp.api.CheckpointException as e:
-            # Which is no Exception.
+            # CheckpointException is a BaseException; raise an Exception.
             raise Failed(e) from None
 
     def save(self, *args, **options):
@@ -49,7 +49,7 @@ class Parts:
 
 
 class Failed(Exception):
-    """A rank failed; errors has what it raised."""
+    """A rank failed; errors has the exceptions."""
 
     def __init__(self, error):
         super().__init__(str(error))
@@ -95,7 +95,7 @@ def load(p, reader, want):
 
 
 def logged(function, *args, **options):
-    """What it returns, and what our log is warned of."""
+    """Call a function.  Return its result and the warnings in our log."""
     lines, log = [], logging.getLogger("penstock")
     log.warning = lambda text, *values: lines.append(text % values)
     try:
@@ -105,7 +105,7 @@ def logged(function, *args, **options):
 
 
 def refused(p, path, target, word):
-    """Loading fails with this word, or the log has it where torch keeps the error to itself."""
+    """Loading must fail with this word; if torch hides the error, our log must have it."""
     e, lines = logged(gives, Failed, p.load, target, storage_reader=p.R(path))
     true(word in str(e) or "metadata is None" in str(e) and word in "\n".join(lines), str(e))
 
@@ -122,7 +122,7 @@ def ours_and_torchs_read_each_other():
         same(p.t, load(p, p.dcp.FileSystemReader(path), want), want)
         same(p.t, load(p, p.R(path, trusted=True), want), want)
     same(p.t, load(p, p.R(ours), {"step": 0, "a": want["a"]}), {"step": 1, "a": want["a"]})
-    # Save over an earlier checkpoint, twice: files of the earlier one are removed too.
+    # Save over an earlier checkpoint, twice: the earlier one's files are removed.
     for seed in (2, 3):
         p.save(state(p.t, seed), storage_writer=p.W(theirs))
         same(p.t, load(p, p.R(theirs), want), state(p.t, seed))
@@ -134,7 +134,7 @@ def ours_and_torchs_read_each_other():
     true(not os.path.exists(f"{work}/not-this"))
     gives(93, p.W, "s3://bucket/name")      # EPROTONOSUPPORT
     gives(93, p.R, "s3://bucket/name")
-    # Many, of which nothing takes time that grows with all the others.
+    # Many tensors: no step may take time that grows with the square of their number.
     many = {f"t{n}": p.t.full((n % 30,), float(n)) for n in range(2000)}
     p.save(many, storage_writer=p.W(f"{work}/many"))
     same(p.t, load(p, p.R(f"{work}/many"), many), many)
@@ -167,7 +167,7 @@ def tensors_of_gpus():
     want = state(t)
     on_gpu = {name: value.cuda() if isinstance(value, t.Tensor) else value
               for name, value in want.items()}
-    # Work that was given to the GPU last is in the checkpoint too.
+    # Work that was submitted to the GPU last is in the checkpoint too.
     on_gpu["late"] = t.zeros(1 << 24, device="cuda")
     want["late"] = t.zeros(1 << 24) + 100
     for _ in range(100):
@@ -223,7 +223,7 @@ def kinds_of_tensors_that_torch_alone_describes():
     p.save({**want, "sub": sub.as_subclass(t.Tensor)}, storage_writer=p.W(path))
     same(t, load(p, p.R(path), want), {"conj": want["conj"].resolve_conj(), "part": want["part"]})
     eq(load(p, p.dcp.FileSystemReader(path), want)["part"].tolist(), list(range(10, 20)))
-    # A checkpoint of torch's in which a tensor lies transposed.
+    # A checkpoint by torch with a transposed tensor.
     p.save({"x": t.arange(12).reshape(3, 4).t()}, storage_writer=p.dcp.FileSystemWriter(path))
     eq(load(p, p.R(path), {"x": t.zeros(4, 3, dtype=t.int64)})["x"].tolist(),
        t.arange(12).reshape(3, 4).t().tolist())
@@ -242,15 +242,15 @@ def what_no_reader_could_read_is_not_saved():
         e = gives(Failed, p.save, {"good": t.ones(3), "x": tensor}, storage_writer=p.W(path))
         true(word in str(e), str(e))
         eq(os.listdir(path), [])
-    # Tensors that torch itself refuses before a writer sees them.
+    # torch itself refuses these tensors before a writer sees them.
     for tensor in (t.eye(3).to_sparse_csr(), t.ones(3).to_mkldnn(),
                    t.nested.nested_tensor([t.ones(2), t.ones(3)])):
         gives(Failed, p.save, {"x": tensor}, storage_writer=p.W(path))
         eq(os.listdir(path) if os.path.exists(path) else [], [])
-    # An object that is no tensor is named in the error too.
+    # The error also names an object that is not a tensor.
     e = gives(Failed, p.save, {"x": lambda: 0}, storage_writer=p.W(path))
     true("'x'" in str(e), str(e))
-    # Views, and tensors that only look like these.
+    # Views, and tensors that only look like views.
     want = {"expand": t.ones(1).expand(5), "overlap": t.arange(6.).as_strided((3, 3), (1, 1)),
             "none": t.zeros(0, 3), "one": t.tensor(1.), "c": t.ones(2, dtype=t.complex128),
             "dims": t.ones([1] * 65), "param": t.nn.Parameter(t.ones(2)), "\ud800": t.ones(1),
@@ -281,7 +281,7 @@ def bytes_that_are_conjugates():
     p = Parts()
     t, path = p.t, f"{work}/conjugates"
     x = t.randn(3, dtype=t.complex64)
-    # torch's writer stores the bytes unchanged and notes their kind.
+    # torch's writer stores the bytes unchanged and records their kind.
     p.save({"c": x.conj()}, storage_writer=p.dcp.FileSystemWriter(path))
     got = {"c": t.zeros_like(x)}
     p.load(got, storage_reader=p.R(path))
@@ -435,7 +435,7 @@ def folders_of_safetensors_files():
     want = {"w": t.randn(40, 30), "b": t.arange(10, dtype=t.bfloat16), "u": t.arange(3).byte()}
     p.pt.save(want, path, shard_bytes=1000)
     same(t, load(p, p.R(path), want), want)
-    # Parts of one tensor in several files, as torch's writer of such files notes them.
+    # Parts of one tensor in several files, as torch's writer of such files records them.
     from penstock.safetensors import save_file
     shutil.rmtree(path)
     os.mkdir(path)
@@ -452,7 +452,7 @@ def folders_of_safetensors_files():
     shutil.rmtree(path)
     os.mkdir(path)
     refused(p, path, {"w": t.zeros(1)}, "no whole checkpoint")
-    # A part that is missing between others, and parts that overlap.
+    # A missing part between others, and overlapping parts.
     for at, word in (((0, 40), "elements"), ((0, 10), "elements"), ((0, 10, 40), "overlap")):
         for n, first in enumerate(at):
             save_file({"w": want["w"][:20]},
@@ -497,12 +497,12 @@ def another_table_of_contents_is_not_taken_for_a_damaged_one():
     gives(p.pt.CheckpointError, reader.read_metadata)
     e, lines = logged(gives, p.pt.CheckpointError, reader.read_metadata, rank=0)
     true(lines == [str(e)] and f"{path}/.metadata: " in lines[0], lines)
-    # A rank's own file wins over a model beside it.
+    # A rank's own file has precedence over a model in the same folder.
     shutil.rmtree(path)
     try:
         p.save({"w": t.ones(10)}, storage_writer=p.W(path), use_collectives=False)
     except TypeError:
-        return      # this torch has no checkpoints of each rank's own
+        return      # this torch has no per-rank checkpoints
     p.pt.save({"w": t.zeros(10)}, f"{path}/model.safetensors")
     same(t, load(p, p.R(path), {"w": t.zeros(10)}), {"w": t.ones(10)})
 
@@ -536,7 +536,7 @@ def a_file_that_is_replaced_while_it_is_read():
 
 
 def damaged(p, path, want):
-    """Loading it is refused, or gives what was saved; it does nothing else."""
+    """Loading is refused, or gives what was saved, and has no other effect."""
     got = empty(p.t, want)
     try:
         p.load(got, storage_reader=p.R(path))
@@ -584,7 +584,7 @@ class Evil:
 
 
 class Python3110(pickle._Pickler):
-    """Writes enumerations as Python 3.11.0 to 3.11.3 do."""
+    """Pickles enumerations like Python 3.11.0 to 3.11.3."""
 
     def reducer_override(self, value):
         if isinstance(value, enum.Enum):
@@ -593,7 +593,7 @@ class Python3110(pickle._Pickler):
 
 
 class Asks:
-    """What getattr() gives of something, in a pickle."""
+    """Pickles the result of a getattr()."""
 
     def __init__(self, of, name):
         self.wanted = of, name
@@ -619,7 +619,7 @@ def enumerations_as_early_versions_of_python_3_11_write_them():
         p.load(found, storage_reader=p.R(path))
         eq(found["b"].tolist(), [0, 1, 2, 3, 4])
     encoding = importlib.import_module("torch.distributed.checkpoint.metadata")._MEM_FORMAT_ENCODING
-    # Nothing else of a class.
+    # No other attribute of a class.
     for of, name in ((encoding, "__init__"), (encoding, "mro"), (encoding, "NOTHING"),
                      (type(good), "__init__"), (set, "pop"), (encoding, 1)):
         good.planner_data = Asks(of, name)
@@ -658,11 +658,11 @@ def tables_of_contents_that_do_things():
     refused(storage_data={"b": info})
     refused(state_dict_metadata=[])
     refused(state_dict_metadata={"b": 1})
-    # A place in the memo that a program in C would make room for.
+    # A memo index for which a C unpickler would allocate memory.
     with open(f"{path}/.metadata", "wb") as file:
         file.write(b"\x80\x02Nr\xff\xff\xff\x7f.")
     gives(p.pt.CheckpointError, p.R(path).read_metadata)
-    # A class of the program's that would be another one from then on.
+    # Classes of the program that the pickle would change.
     for made in (b"cpathlib\nPosixPath\n", b"ctorch.serialization\n_get_layout\n",
                  b"ctorch.distributed.checkpoint.metadata\nMetadata\n"):
         with open(f"{path}/.metadata", "wb") as file:
@@ -676,7 +676,7 @@ def tables_of_contents_that_do_things():
     except (_archive.Foreign, p.pt.CheckpointError):
         pass
     true(not hasattr(_archive._rebuilt, "evil"))
-    # Something that is no file and has no end.
+    # Endless input that is not a file.
     for target in ("/dev/zero", None):
         os.unlink(f"{path}/.metadata")
         if target:
@@ -697,7 +697,7 @@ def tables_of_contents_that_do_things():
         pickle.dump(good, file)
     gives(Failed, p.load, {"b": t.arange(5)}, storage_reader=p.R(path))
     true(not os.path.exists(f"{work}/evil"))
-    # A small file that would become a large one.
+    # A small file that would expand to a large one.
     bomb = io.BytesIO()
     t.save(t.zeros(5, dtype=t.int64), bomb)
     packed = io.BytesIO()
@@ -711,7 +711,7 @@ def tables_of_contents_that_do_things():
         pickle.dump(good, file)
     e = gives(Failed, p.load, {"b": t.arange(5)}, storage_reader=p.R(path))
     true("compressed" in str(e), str(e))
-    # An object that is no tensor: torch's planner would unpickle it.
+    # An object that is not a tensor: torch's planner would unpickle it.
     p.save({"x": Evil()}, storage_writer=p.W(path))
     e = gives(Failed, p.load, {"x": None}, storage_reader=p.R(path))
     true("trusted=True" in str(e) and not os.path.exists(f"{work}/evil"), str(e))
@@ -756,7 +756,7 @@ def two_saves_at_once():
         true("another save into this folder" in str(e), str(e))
         same(t, load(p, p.R(path), {"w": t.zeros(10)}), {"w": t.full((10,), 2.0)})
         eq(len(os.listdir(path)), 2)
-    # Many, of which some fail, and what is left is one of them.
+    # Many saves, some of which fail; one of the successful ones remains.
     futures = [p.dcp.async_save({"w": t.full((10,), float(n)), "n": n}, storage_writer=p.W(path))
                for n in range(8)]
     saved = []
@@ -768,7 +768,7 @@ def two_saves_at_once():
             true("another save into this folder" in str(e), repr(e))
     got = load(p, p.R(path), {"w": t.zeros(10), "n": 0})
     true(got["n"] in saved and (got["w"] == got["n"]).all(), (got, saved))
-    # A reader that is at its end but never reaches it.
+    # A reader that is at its end but never returns it.
     from penstock.torch import _models
     with _models.ending(path):
         most, _models._ENDING_MAX = _models._ENDING_MAX, 0.1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""python -m penstock, and the wheel's command beside libpenstock's own."""
+"""python -m penstock, and the wheel's command when libpenstock's own is installed."""
 import json
 import os
 import shutil
@@ -65,7 +65,7 @@ def cp():
             true(content(name) == want, "the bytes differ")
             eq(os.stat(name).st_mode & 0o777, 0o640)
     eq(sorted(os.listdir(f"{work}/folder")), ["from"])
-    # A link is kept, and so is the mode of its target.
+    # A link stays, and its target keeps its mode.
     os.symlink("to", f"{work}/link")
     os.chmod(f"{work}/to", 0o600)
     command("cp", file("other", b"other"), f"{work}/link")
@@ -82,7 +82,7 @@ def cp_that_fails_leaves_what_was():
                                  (path, f"{work}/nowhere/x", "nowhere")):
         said = command("cp", source, target, status=1)
         true(said.startswith("penstock: ") and text in said and "Traceback" not in said, said)
-    # Writing fails when memory and both files are there already.
+    # Writing fails after memory was allocated and both files were opened.
     env = {**os.environ, "TEXT": "no room"}
     text = ("import os, sys, penstock.__main__ as m\n"
             "def fail(*_): raise OSError(28, os.environ['TEXT'])\n"
@@ -117,7 +117,7 @@ def wrong_use():
 
 @case
 def script_leaves_the_name_to_the_installed_command():
-    """PATH has the wheel's script first, and after it a script and a program of that name."""
+    """PATH has the wheel's script first, then a script and a program of the same name."""
     folders = [f"{work}/{name}" for name in ("venv", "scripts", "programs")]
     for folder in folders:
         os.mkdir(folder)

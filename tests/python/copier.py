@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The copier for fastsafetensors, and the reads below it, which need nothing."""
+"""The copier for fastsafetensors, and its reads, which need no other package."""
 import errno
 import importlib
 import itertools
@@ -79,10 +79,10 @@ def failures_name_the_file_and_let_go_of_the_memory():
     true(path in str(gives(penstock.ShortRead, reads.finish, job)))
     true(memory.closed)
     gives(penstock.ShortRead, reads.finish, job)
-    # The next file does not suffer.
+    # The next file is read correctly.
     memory, job = start(reads, path, "host", 5000, 1000)
     reads.finish(job)
-    # A memory that is too small is refused at the start.
+    # Too small a memory is refused at the start.
     memory = penstock.Memory.alloc("host", 100)
     gives((penstock.Error, ValueError), reads.start, penstock.File(path), memory, [(0, 200)], 0)
     true(memory.closed)
@@ -118,7 +118,7 @@ def package():
 
 
 def model():
-    """({name: tensor}, paths): two files with all kinds of tensors."""
+    """Make two files with all types of tensors.  Return ({name: tensor}, paths)."""
     t = torch()
     t.manual_seed(1)
     paths, tensors = [], {}
@@ -243,7 +243,7 @@ def memory_of_a_device():
     true(got[:1001] == content[header + 1000:header + 2001])
     true(got[8000:49_000] == content[header + 9000:header + 50_000])
     framework.free_tensor_memory(buffer, None)
-    # An address that the device does not know is refused, and the file is named.
+    # An address that the device does not know is refused; the error names the file.
     class Lies(Framework):
         def alloc_tensor_memory(self, nbytes, device):
             from fastsafetensors import cpp
@@ -321,7 +321,7 @@ def mistyped_arguments_are_named():
         e = gives(TypeError, ours.FileLoader, None, "cpu", **{wrong: 1})
         true(f"'{wrong}'" in str(e) and (not meant or f"did you mean '{meant}'?" in str(e)), str(e))
     ours.FileLoader(None, "cpu", strict=False, set_numa=False, timeout=5, max_threads=3).close()
-    # Options of other copiers are ignored, unless they are spelled like one of ours.
+    # Options of other copiers are ignored, unless they look like a misspelled one of ours.
     ours.new_copier("cpu", bbuf_size_kb=5, set_numa=True, framework=None, cache_dir="x")
     e = gives(TypeError, ours.new_copier, "cpu", polcy=None)
     true("did you mean 'policy'?" in str(e) and fst is not None, str(e))

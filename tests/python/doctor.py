@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the machine can do."""
+"""The report about the machine."""
 import json
 
 from tap import case, data, eq, file, gives, run, true

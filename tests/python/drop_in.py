@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What stands in for the package safetensors: bytes, addresses, models, prefetch, patched()."""
+"""The replacement for the package safetensors: bytes, addresses, models, prefetch, patched()."""
 import os
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def bytes_are_those_of_a_file():
     for name, array in want.items():
         eq((got[name].dtype, got[name].shape), (array.dtype, array.shape))
         true((got[name] == array).all())
-    got["b"] += 1   # it has memory of its own
+    got["b"] += 1   # the tensor has its own memory
     eq(st.load(memoryview(raw))["b"].tolist(), want["b"].tolist())
     found = dict(st.deserialize(raw))
     eq(found["b"]["shape"], [2, 3])
@@ -124,7 +124,7 @@ def big_file(t, count=6):
 def tensors_in_the_background():
     t = torch()
     path, want = big_file(t)
-    loader = st.safe_open(path, "pt").prefetch()    # which outlives its handle
+    loader = st.safe_open(path, "pt").prefetch()    # the loader outlives its handle
     eq((len(loader), sorted(loader.names())), (8, sorted(want)))
     true((loader.take("t3") == 3).all())
     gives(SafetensorError, loader.take, "t3")
@@ -161,7 +161,7 @@ def a_loader_that_nobody_empties_ends():
         thread = loader._thread
         del loader
         thread.join()
-    # Many that take, and one that closes.
+    # Many threads take tensors, and one closes the loader.
     loader = st.safe_open(path, "pt").prefetch()
     seen, lock = [], threading.Lock()
 
@@ -212,7 +212,7 @@ def a_file_that_shrinks_while_it_is_prefetched():
 
 
 class Model:
-    """Made on demand: torch is not imported by tests that skip."""
+    """Made on demand: tests that skip must not import torch."""
 
     def __new__(cls, t, shared=True):
         class Net(t.nn.Module):
@@ -277,7 +277,7 @@ def programs_of_the_package():
     st.save_file({"a": np.arange(3)}, path)
     gone = {name: sys.modules.pop(name) for name in list(sys.modules)
             if name.partition(".")[0] == "safetensors"}
-    # A package of that name, as the real one is laid out, and a program that has imported it.
+    # A package of that name with the real one's layout, and a program that has imported it.
     package, for_numpy = types.ModuleType("safetensors"), types.ModuleType("safetensors.numpy")
 
     class safe_open:
@@ -293,7 +293,7 @@ def programs_of_the_package():
     package.__path__ = []
     program = types.ModuleType("program")
     program.opens, program.loads = safe_open, theirs
-    # Another one, that uses ours by its own will, before and afterwards.
+    # Another program, which itself uses our package, before and afterwards.
     from penstock.safetensors.numpy import save_file
     program.ours = (st.SafetensorError, st.safe_open, save_file)
     program.error, program.our_opens, program.our_saves = program.ours

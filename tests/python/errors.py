@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Errors, and where the library is found."""
+"""Errors, and how the library is found."""
 import asyncio
 import errno
 import os
@@ -77,7 +77,7 @@ def hints_can_be_read():
     calls += [penstock.Memory.of, penstock.Memory.alloc, penstock.Memory.copy_out]
     for call in calls:
         if call is not safetensors.safe_open.read_part:
-            # Which asyncio is, is known only where it is imported.
+            # The annotation's asyncio is only resolved where asyncio is imported.
             true("return" in typing.get_type_hints(call, localns={"asyncio": asyncio}),
                  call.__qualname__)
             true(call.__doc__, call.__qualname__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The programs in examples/python run, and say what they did."""
+"""The programs in examples/python run, and print what they did."""
 import importlib
 import os
 import socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Memory as other code gets it: views, the buffer protocol, DLPack; and how long it stays."""
+"""Memory in other code: views, the buffer protocol, DLPack; and its lifetime there."""
 import ctypes
 import gc
 import subprocess
@@ -39,7 +39,7 @@ class Versioned(ctypes.Structure):
 
 
 class Consumer:
-    """Takes the tensor out of a capsule, as the standard says."""
+    """Consumes a capsule's tensor as the DLPack standard requires."""
 
     def __init__(self, capsule, versioned=False):
         kind, name, used = ((Versioned, b"dltensor_versioned", USED_VERSIONED) if versioned else
@@ -55,7 +55,7 @@ class Consumer:
             self.flags = self.managed.flags
 
     def delete(self):
-        # By a call without the interpreter's lock.
+        # Called without the interpreter's lock.
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.managed.deleter)(self.address)
 
 
@@ -87,7 +87,7 @@ def views_hold_off_close():
     del part
     memory.close()
     true(memory.closed)
-    # The end of the last reference is no close(): the view has the memory.
+    # Dropping the last reference does not close the memory: the view keeps it.
     memory = Memory.alloc("host", 100)
     view, gone = memory.view(), weakref.ref(memory)
     del memory
@@ -106,7 +106,7 @@ def a_view_in_a_cycle_with_its_memory():
             self.view[0] = 1
             told.append(bytes(self.view))
     for _ in range(20):
-        # Finalizers run in the order in which objects were made, mostly.
+        # Finalizers usually run in the order in which objects were made.
         memory, last = Memory.alloc("host", 1 << 20), Last()
         last.memory, last.view, last.self, memory.last = memory, memory.view(), last, last
         del memory, last
@@ -172,7 +172,7 @@ def copies_and_read_only_memory():
         eq(consumer.flags, 1)
         consumer.delete()
         consumer = Consumer(memory.__dlpack__(copy=True))
-        # The copy does not need the memory any more.
+        # The copy does not depend on the memory.
     true(consumer.data != 0)
     eq(ctypes.string_at(consumer.data, 100), bytes(range(100)))
     consumer.delete()
@@ -198,14 +198,14 @@ def what_keeps_memory_and_how_long():
     ctypes.memset(consumer.data, 1, 4096)
     true(gone() is not None)
     consumer.delete()
-    Memory.alloc("host", 1).close()     # this looks for it
+    Memory.alloc("host", 1).close()     # collects handles of unused capsules
     true(gone() is None)
-    # Nobody took the tensor, as with numpy, which looks at the device first.
+    # No consumer took the tensor, as when numpy refuses the device.
     gone, capsule = exported()
     del capsule
     _exports.sweep()
     true(gone() is None)
-    # A consumer may keep the capsule as it is, as Memory.of() does.
+    # A consumer may keep the capsule itself, as Memory.of() does.
     gone, capsule = exported()
     keeper = [capsule]
     del capsule
@@ -300,7 +300,7 @@ def streams_of_the_host():
 
 
 class Other:
-    """An object with DLPack alone."""
+    """An object with DLPack only."""
 
     def __init__(self, capsule, device):
         self.capsule, self.device = capsule, device
@@ -355,7 +355,7 @@ def tensors_of_cuda():
         eq((consumer.device, consumer.flags), ((1, 0), 2))
         eq(ctypes.string_at(consumer.data, 10000), data(10000))
         consumer.delete()
-        # An object of another library, which Memory.of() accepts.
+        # An object of another library, accepted by Memory.of().
         with Memory.of(Other(memory.__dlpack__(copy=True, **VERSIONED), (2, number))) as copy:
             true(copy.address != memory.address)
             eq((copy.device, copy.copy_out()), (memory.device, data(10000)))
@@ -380,7 +380,7 @@ def arrays_of_numpy():
     del floats
     _exports.sweep()
     true(gone() is None)
-    # numpy refuses after it has taken the capsule; its message is kept.
+    # numpy refuses after taking the capsule; its message must be kept.
     memory = Memory.alloc("soft:0", 100)
     e = gives((BufferError, RuntimeError), np.from_dlpack, memory)
     true("soft:0" in str(e), str(e))
@@ -408,7 +408,7 @@ def tensors_of_torch():
     eq(memory.copy_out(2), b"\x80\x3f")
     gives(BufferError, memory.close)
     try:
-        # The temporary tensor goes while the exception is on its way.
+        # The temporary tensor is freed while the exception propagates.
         t.from_dlpack(memory) + gone  # noqa: F821 # pylint: disable=undefined-variable
     except NameError as e:
         true("gone" in str(e), str(e))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reads and writes that wait."""
+"""Blocking reads and writes."""
 import array
 import errno
 import os
@@ -59,7 +59,7 @@ def objects():
         target = bytearray(100)
         f.read(target, 10)
         eq(target, CONTENT[10:110])
-        # It is not locked any more.
+        # The buffer is no longer locked.
         target.extend(b"x")
         eq(f.write(b"constant").nbytes, 8)
         f.read(target, 0, 8, mem_offset=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Folders with models: which files count; and what is said of files that are none."""
+"""Folders with models: which files count, and errors about other files."""
 import json
 import os
 
@@ -10,7 +10,7 @@ from penstock.safetensors import (SafetensorError, _frames, load_file, load_file
                                   save_file)
 
 ONE = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
-APPLE = bytes.fromhex("0005160700020000") + bytes(4088)     # of macOS, beside each file
+APPLE = bytes.fromhex("0005160700020000") + bytes(4088)     # macOS' metadata file for another file
 
 
 def raw_file(name, header, data=b"abcd"):
@@ -50,7 +50,7 @@ def hidden_names_and_what_is_no_file_do_not_count():
     os.symlink("more.safetensors", f"{path}/link.safetensors")
     eq(list(load_file(path)), ["t0"])
     eq(list(load_files([path.encode()])), ["t0"])
-    # A missing part of the model is noticed.
+    # A missing part of the model is detected.
     os.symlink("../blobs/gone", f"{path}/dead.safetensors")
     refused(path, "dead.safetensors", "model.safetensors")
     os.unlink(f"{path}/model.safetensors")
@@ -72,7 +72,7 @@ def folders_of_several_models_are_refused():
         refused(path, "no index", "load_files()", *(words or files))
         e = gives(SafetensorError, load_file, path, names=["t0"])
         true("no index" in str(e), str(e))
-        # The message says that each file can be named, and all of them together.
+        # The message says that files can be named, and naming all of them works.
         eq(len(load_files([f"{path}/{name}" for name in files])), len(files))
         eq(list(load_file(f"{path}/{files[0]}")), ["t0"])
         index(path, {"t0": files[0]})
@@ -90,12 +90,12 @@ def folders_of_one_model():
     true(path in str(e) and "'x'" in str(e), str(e))
     os.unlink(f"{path}/model-00002-of-00002.safetensors")
     refused(path, "did not come to its end")
-    # torch's writer numbers the ranks too.
+    # torch's writer also numbers the ranks.
     path = folder("ranks", "shard-00001-model-00001-of-00002.safetensors",
                   "shard-00002-model-00001-of-00002.safetensors",
                   "shard-00002-model-00002-of-00002.safetensors")
     eq(sorted(load_file(path)), ["t0", "t1", "t2"])
-    # Folders, indexes and files side by side.
+    # Folders, indexes and files in one call.
     np = numpy()
     save_file({"more": np.ones(3)}, f"{work}/more")
     eq(sorted(load_files([path, f"{work}/more"])), ["more", "t0", "t1", "t2"])
@@ -174,7 +174,7 @@ def types_that_numpy_lacks_get_a_cure_that_works():
         true("'x'" in str(e) and words in str(e) and "ml_dtypes" not in str(e), str(e))
         eq(load_file(path, raw=True)["x"].nbytes, nbytes)
     path = raw_file("f8", {"x": {**ONE, "dtype": "F8_E8M0"}})
-    # The package is not installed, or is too old.
+    # The package is missing, or too old.
     for found, words in ((ImportError, "; install ml_dtypes"), (AttributeError, "a newer one")):
         def missing(name, found=found, real=_frames.importlib.import_module):
             if name == "ml_dtypes":

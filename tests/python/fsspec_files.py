@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The file system for fsspec, over a directory that is served and over a set of tiers."""
+"""The file system for fsspec, on a storage service and on a set of tiers."""
 import os
 import subprocess
 
@@ -19,7 +19,7 @@ def module():
 
 
 def whole(fsspec, root):
-    """What programs do with a file system, below the directory that root names."""
+    """Do what programs do with a file system, below the directory root."""
     fs, top = fsspec.core.url_to_fs(root)
     content = data(3_000_000)
     with fsspec.open(f"{root}/a", "wb") as f:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Headers of safetensors files: what is accepted, and what hostile ones get."""
+"""Headers of safetensors files: valid ones, and errors for hostile ones."""
 import json
 import os
 import resource
@@ -135,7 +135,7 @@ print((peak() - before) << 10, result)
 
 
 def peak(raw, nbytes):
-    """Bytes of memory that reading a header took, in a process of its own, and what came of it."""
+    """Read a header in a new process.  Return the bytes of memory that it took, and its result."""
     path = file("peak", struct.pack("<Q", len(raw)) + raw)
     os.truncate(path, 8 + len(raw) + nbytes)
     took, _, result = subprocess.run([sys.executable, "-c", READER, path], check=True, text=True,
@@ -144,7 +144,7 @@ def peak(raw, nbytes):
 
 
 def most(make, least):
-    """The longest header of a kind, make(count), that is not refused for its memory."""
+    """Find the longest header make(count) that is not refused for its memory."""
     fixed = _header._COST_FIXED
     count = int(least * (_header._COST_MAX - fixed) / (_header._cost(make(least)) - fixed))
     while _header._cost(make(count)) > _header._COST_MAX:

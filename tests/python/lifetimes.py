@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Reference counting alone frees what a call was given and what it returned, also where it fails.
+"""Reference counting alone frees the arguments and results of a call, even if it fails.
 
-The collector of cycles is off while a call runs.  What it finds afterwards may be no exception, no
-frame of the package and no object of the package's.
+The cyclic garbage collector is off during a call.  What it finds afterwards must include no
+exception, no frame of the package and no object of the package.
 """
 import asyncio
 import gc
@@ -26,16 +26,16 @@ PACKAGE = os.path.dirname(penstock.__file__)
 
 
 class Bytearray(bytearray):
-    """Of these there are weak references, unlike of bytearray itself."""
+    """A bytearray that supports weak references."""
 
 
 def read_only():
-    """Bytes have no weak references, and a view of them has."""
+    """Return a view of bytes: views support weak references, bytes do not."""
     return memoryview(bytes(SIZE))
 
 
 class DLPack:
-    """Has DLPack alone."""
+    """An object with DLPack only."""
 
     def __init__(self):
         self.array = numpy().zeros(SIZE, numpy().uint8)
@@ -60,7 +60,7 @@ class CudaArray:
 
 
 class Unclear(Bytearray):
-    """A buffer whose other way raises."""
+    """A buffer whose other interface raises."""
 
     @property
     def __cuda_array_interface__(self):
@@ -68,7 +68,7 @@ class Unclear(Bytearray):
 
 
 def kinds(also_read_only=False):
-    """{name: what makes an object of SIZE bytes}, of what is there."""
+    """Return {name: function that makes an object of SIZE bytes} for all installed packages."""
     found = {"bytearray": lambda: Bytearray(SIZE), "unclear": lambda: Unclear(SIZE),
              "memoryview": lambda: memoryview(bytearray(SIZE)),
              "ctypes": lambda: (importlib.import_module("ctypes").c_char * SIZE)()}
@@ -108,7 +108,7 @@ def _values(result):
 
 
 def _once(call, makes, gone):
-    """Returns what was raised, by name."""
+    """Call once.  Return the name of the exception, or None."""
     given = [make() for make in makes]
     gone += [(type(thing).__name__, weakref.ref(thing)) for thing in given]
     try:
@@ -120,10 +120,10 @@ def _once(call, makes, gone):
 
 
 def frees(name, call, *makes, fails=False):
-    """call, with what makes make, leaves nothing for the collector."""
-    _once(call, makes, [])      # what is imported and cached at the first call
+    """Calling call with objects made by makes must leave nothing for the collector."""
+    _once(call, makes, [])      # warm up: imports and caches
     gc.disable()
-    gc.freeze()     # what is there already is not looked at
+    gc.freeze()     # ignore existing objects
     gone = []
     try:
         raised = _once(call, makes, gone)
@@ -141,7 +141,7 @@ def frees(name, call, *makes, fails=False):
 
 
 def each_kind(calls, also_read_only=False, fails=False):
-    """calls: {name: function of an object}"""
+    """Test each kind of object with calls, {name: function of an object}."""
     found = kinds(also_read_only)
     true(len(found) >= 3)
     for name, call in calls.items():
@@ -260,7 +260,7 @@ def tasks():
     loop = asyncio.new_event_loop()
 
     async def raised_by(call):
-        # An exception that leaves a task is kept by the frame of run_until_complete().
+        # The frame of run_until_complete() keeps an exception that leaves a task.
         try:
             await call
         except Exception as e:
@@ -291,7 +291,7 @@ def tasks():
 
 @case
 def reads_of_a_loader():
-    """What a copier for fastsafetensors does."""
+    """Read like a copier for fastsafetensors."""
     def load(obj, size):
         f, reads = File(PATH), _reads.Reads()
         job = reads.start(f, Memory.of(obj), [(0, 99), (99, size)], 0)
@@ -309,7 +309,7 @@ def reads_of_a_loader():
 # ----------------------------------------------------------------------------- models
 
 def broken(path):
-    """A file that becomes shorter after it was opened."""
+    """Truncate a file after it was opened."""
     save_file({"a": numpy().zeros(SIZE, "u1"), "b": numpy().zeros(SIZE, "u1")}, path, sync=False)
     return path
 
@@ -454,7 +454,7 @@ def state_dicts():
 
     def futures(obj, offset):
         with pt.File(PATH) as f:
-            # A future of Python's keeps its exception, and so does the frame that asks for it.
+            # Python's futures keep their exceptions, and so does the frame that asks for one.
             waiting = [f.pread_future(obj, offset)]
             try:
                 return waiting.pop().result()
@@ -499,7 +499,7 @@ def checkpoints():
     folder = f"{work}/checkpoint"
 
     def write(obj, where):
-        """What dcp.save() does in one process; its own frames have cycles."""
+        """Do what dcp.save() does in one process; its own frames have cycles."""
         writer, plans = pt.StorageWriter(where, sync=False), planner.DefaultSavePlanner()
         writer.reset()
         plans.set_up_planner({"a": obj}, writer.storage_meta(), True)
@@ -530,7 +530,7 @@ def checkpoints():
 
 @case
 def the_test_itself():
-    """It tells what is kept."""
+    """The test detects kept objects."""
     kept = []
 
     def keeps(obj):

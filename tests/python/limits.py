@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is larger than one request may be, or takes longer than one usually may."""
+"""Transfers larger than one request may be, or longer than one usually takes."""
 import importlib
 import io
 import os
@@ -26,7 +26,7 @@ assert all(np.array_equal(got[name], want[name]) for name in want)
 
 
 class Calls:
-    """In the place of a queue and of a file: notes what is asked for."""
+    """Stands in for a queue and a file, and records requests."""
 
     def __init__(self):
         self.calls = []
@@ -44,7 +44,7 @@ class Calls:
 
 
 def reader():
-    """torch, and our module of checkpoints."""
+    """Return torch and our module of checkpoints."""
     module = torch()
     try:
         return module, importlib.import_module("penstock.torch._reader")
@@ -96,12 +96,12 @@ def a_file_of_a_checkpoint_may_have_very_many_tensors():
 
 
 def requests(shape, lengths):
-    """(bytes, pieces) of each request for the first part of a tensor."""
+    """Return (bytes, pieces) of each request for the first part of a tensor."""
     t, _reader = reader()
     batch = _reader._Batch(None, None, False)
     batch.queue.close()
     batch.queue = Calls()
-    # Memory that nothing is written to takes none.
+    # Memory that is never written takes no pages.
     batch._read(_reader.Stored(t.uint8, shape, 0), (0,) * len(shape), lengths,
                 t.empty(lengths, dtype=t.uint8))
     found = []

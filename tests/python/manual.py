@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The examples in docs/PYTHON.md and README.md run, in their order, and as they are printed."""
+"""The examples in docs/PYTHON.md and README.md run in order, as printed."""
 import importlib
 import os
 import re
@@ -39,7 +39,7 @@ def make(number):
     return function
 
 
-# Of torch there are two, and before them is what makes the model that the last ones look at.
+# Two need torch; they come before the last six, with one that makes the model for these.
 for place in range(len(EXAMPLES) - 6):
     case(make(place))
 

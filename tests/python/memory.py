@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Memory of other libraries' objects, and what keeps it."""
+"""Memory of other libraries' objects, and what keeps it alive."""
 import array
 import ctypes
 import errno
@@ -131,12 +131,12 @@ def objects_are_kept_while_memory_is_open():
     memory.close()
     gc.collect()
     true(gone() is None)
-    # Without close(), memory is freed with its last reference.
+    # Without close(), the last reference frees the memory.
     obj = Bytes(100)
     Memory.of(obj)
     gc.collect()
     obj.extend(b"x")
-    # A failure keeps nothing.
+    # A failed call keeps nothing.
     empty = Bytes()
     gives(ValueError, Memory.of, empty)
     empty.extend(b"x")
@@ -144,7 +144,7 @@ def objects_are_kept_while_memory_is_open():
 
 @case
 def memory_in_use_lingers():
-    """What a request may still touch is kept after close()."""
+    """Memory that a request may still touch is kept after close()."""
     fifo_free = penstock.Queue()
     with penstock.File(file("lingers", data(1000))) as f:
         obj = bytearray(1000)
@@ -186,7 +186,7 @@ NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctyp
 
 
 class Tensor:
-    """An object with DLPack alone."""
+    """An object with DLPack only."""
 
     def __init__(self, addr, shape, strides=None, device=1, versioned=None, bits=16, offset=0,
                  major=1):
@@ -225,7 +225,7 @@ def objects_with_dlpack():
     with Memory.of(Tensor(addr, [2, 8], [8, 1], offset=32)) as memory:
         memory.copy_in(b"there")
         eq(block[32:37], b"there")
-    # A dimension of one has any stride.
+    # A dimension of size 1 may have any stride.
     Memory.of(Tensor(addr, [1, 8], [77, 1])).close()
     tensor = Tensor(addr, [32], versioned=1)
     with Memory.of(tensor) as memory:
@@ -272,7 +272,7 @@ def objects_of_cuda():
     gives(ValueError, Memory.of, CudaArray(addr, (4,), mask=1))
     gives(ValueError, Memory.of, CudaArray(addr, (0,)))
     gives(OSError, Memory.of, CudaArray(addr + (1 << 40), (4,)))
-    # The CPU cannot be used: a host address is not a device's.
+    # The CPU is refused: a host address is not a device's.
     host = bytearray(64)
     e = gives(OSError, Memory.of, CudaArray(ctypes.addressof(
         (ctypes.c_char * 64).from_buffer(host)), (4,)))

@@ -13,7 +13,7 @@ PENSTOCK = os.environ["PENSTOCK"]
 
 
 class Service:
-    """A directory that is served; name is how it is called."""
+    """A served directory; name is its address."""
 
     def __init__(self, root):
         os.mkdir(root)
@@ -44,7 +44,7 @@ def listed(name, **options):
 
 
 def look(root, name):
-    """What is the same for a path and for a service."""
+    """Checks that hold for a path and for a service."""
     put(f"{root}/a", 3)
     put(f"{root}/d/b", 5)
     put(f"{root}/d/deep/er/c", 7)
@@ -109,7 +109,7 @@ def a_service():
     with Service(root) as name:
         look(root, name)
         change(root, name)
-        # More entries than one answer has room for.
+        # More entries than fit into one answer.
         for i in range(3000):
             put(f"{root}/many/{'n' * 40}{i}", 0)
         eq(len({e.name for e in names.entries(name + "many")}), 3000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Both ends of connections, in one process."""
+"""Both ends of a connection, in one process."""
 import errno
 import os
 import struct
@@ -8,7 +8,7 @@ import threading
 
 from tap import case, data, eq, file, gives, run, true, work
 
-# Set before the library reads it, which may find a network card or its double.
+# Set before the library reads it: the machine may have a network card or its stub.
 os.environ["PST_RDMA"] = "off"
 
 # pylint: disable-next=wrong-import-position
@@ -91,7 +91,7 @@ def messages():
             ours.send(CONTENT[:size])
         eq(theirs.info()["error"], 0)
         eq([theirs.recv() for _ in range(3)], [b"", CONTENT[:1], CONTENT[:16384]])
-        # A longer one waits until it is received.
+        # A longer message waits until it is received.
         sender = threading.Thread(target=ours.send, args=(CONTENT,))
         sender.start()
         eq(theirs.next(), 300000)
@@ -132,7 +132,7 @@ def tls():
 
 @case
 def the_server_of_perf():
-    """A client may ask the server to check memory that it could not be given."""
+    """A client may ask the server to check memory that the server could not allocate."""
     server = subprocess.Popen([os.environ["PENSTOCK"], "perf", "--listen", f"unix:{work}/perf",
                                "-m", "soft:99"], stderr=subprocess.PIPE)
     try:

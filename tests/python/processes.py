@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Forks, workers of multiprocessing and of torch's DataLoader, subinterpreters, and the end."""
+"""Forks, workers of multiprocessing and of torch's DataLoader, subinterpreters, and exit."""
 import asyncio
 import copy
 import errno
@@ -25,7 +25,7 @@ PATH = file("content", CONTENT)
 
 
 def in_child(function):
-    """Run it in a fork; what it raises is told here."""
+    """Run a function in a fork; raise its exception here."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -69,7 +69,7 @@ def a_child_is_refused():
             for thing in (f, memory, queue, wrapped):
                 repr(thing)
         in_child(child)
-        # The parent's are as they were.
+        # The parent's objects are unchanged.
         queue.submit()
         eq([c.check().nbytes for c in queue.reap(1)], [100])
         eq((memory.copy_out(), f.size), (CONTENT[:100], size))
@@ -91,7 +91,8 @@ def finalisers_in_a_child_do_no_harm():
             box.pop("file").close()
             box.pop("memory")
         in_child(child)
-        # The loop's epoll is shared with the child, which must not have taken ours out of it.
+        # Parent and child share the loop's epoll: the child must not have removed our descriptor
+        # from it.
         eq(await asyncio.wait_for(future, 30), future.result())
         true(watched in (None, loop))
         for _ in range(20):
@@ -182,7 +183,7 @@ def read_too_much(path):
 
 
 def facts(value):
-    """What must be equal after a copy; of a Result its attributes."""
+    """Return what must be equal after a copy; for a Result, its attributes."""
     if isinstance(value, penstock.Result):
         return {name: getattr(value, name) for name in value.__slots__}
     result = getattr(value, "result", None)
@@ -192,7 +193,7 @@ def facts(value):
 
 
 def classes():
-    """All exceptions of the package's modules; some modules want packages that are not here."""
+    """Return all exceptions of the package's modules, except those that need missing packages."""
     found = set()
     for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
         try:
@@ -205,7 +206,7 @@ def classes():
 
 
 def errors():
-    """Exceptions of each class, with all that they can have."""
+    """Return exceptions of each class with all of their attributes."""
     with File(PATH) as f, Queue() as queue:
         queue.read(f, bytearray(100), crc32c=True)
         queue.submit()
@@ -230,7 +231,7 @@ def errors():
 
 
 class Odd:
-    """A name that no other process can have."""
+    """A name that cannot exist in another process."""
 
     def __reduce__(self):
         raise TypeError("not to be pickled")
@@ -240,7 +241,7 @@ class Odd:
 def exceptions_are_copied():
     kinds = classes()
     bases = {type(OSError(number, "")) for number in errno.errorcode}
-    # Ours for each of Python's, ShortRead and SafetensorError at least.
+    # We have one for each of Python's, and at least ShortRead and SafetensorError.
     true(len(kinds) >= len(bases) + 2 and len(bases) > 10, kinds)
     count = 0
     for error in errors():
@@ -293,7 +294,7 @@ def exceptions_of_a_data_loader():
 
 
 class Rows:
-    """A data set as torch's DataLoader takes it; each worker opens the model itself."""
+    """A data set for torch's DataLoader; each worker opens the model itself."""
 
     def __init__(self, path):
         self.path, self.model = path, None
@@ -407,7 +408,7 @@ def subinterpreters():
         except ImportError:
             raise Skip("subinterpreters") from None
     del interpreters
-    # Modules that share the lock.  For the others Python itself tells which modules they have.
+    # Modules that share the lock.  For other modules, Python itself reports that.
     told = program("""
         import sys, penstock
         try:

@@ -29,7 +29,7 @@ def model(name="model"):
 
 
 def load(text, path, stderr=subprocess.PIPE, **env):
-    """In a Python that finds no tqdm but ours."""
+    """Run code in a Python that finds no tqdm but ours."""
     text = (f"import sys; sys.modules.update(dict.fromkeys({env.pop('hide', ())!r}))\n"
             f"from penstock.safetensors import load_file, load_files; path = {path!r}\n{text}")
     return subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=stderr,
@@ -59,7 +59,7 @@ def tqdm_where_it_is_installed():
     done = load("load_file(path, progress=True)", path, PYTHONPATH=there)
     eq((done.returncode, done.stderr), (0, ""))
     eq(done.stdout.splitlines(), ["made 805 B", "update 805", "close"])
-    # The bar ends with an exception too.
+    # The bar also ends with an exception.
     text = ("import penstock.safetensors._load as l\n"
             "class Reads(l.Reads):\n    def finish(self): raise ZeroDivisionError\n"
             "l.Reads = Reads\nload_file(path, progress=True)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Queues, by hand and by asyncio."""
+"""Queues, with and without asyncio."""
 import array
 import asyncio
 import errno
@@ -204,7 +204,7 @@ def one_thread_at_a_time():
         def other():
             told.append(gives(RuntimeError, queue.submit))
             told.append(gives(RuntimeError, queue.close))
-        # As in a call.
+        # As during a call.
         turn = queue._turn
         queue._turn = []
         thread = threading.Thread(target=other)
@@ -213,7 +213,7 @@ def one_thread_at_a_time():
         gives(RuntimeError, queue.read, f, bytearray(5))
         queue._turn = turn
         eq(len(told), 2)
-        # After one another is fine.
+        # Sequential use by several threads is allowed.
         thread = threading.Thread(target=lambda: queue.read(f, bytearray(5)))
         thread.start()
         thread.join()
@@ -223,7 +223,8 @@ def one_thread_at_a_time():
 
 @case
 def interpreter_goes_on_while_a_call_waits():
-    """Without a switch by force, another thread runs only when a call releases the lock."""
+    """Without forced switches, another thread runs only if a call releases the interpreter's lock.
+    """
     go, ran = threading.Event(), []
 
     def other():
@@ -258,7 +259,7 @@ def by_asyncio():
                 return result.nbytes
             eq(await asyncio.gather(*(one(n) for n in range(100))), [10000] * 100)
             eq(b"".join(targets), CONTENT[:1000000])
-            # Futures may be awaited in any order, together with completions of reap().
+            # Futures may be awaited in any order, mixed with reap().
             a = queue.read(f, targets[0])
             b = queue.read(f, targets[1], len(CONTENT) - 5)
             c = queue.read(f, targets[2], tag="left")
@@ -272,7 +273,7 @@ def by_asyncio():
             eq([x.tag for x in queue.reap(1)], ["left"])
             gives(ValueError, queue.future, c)
             eq(await queue.wait(), [])
-            # Waiting may be given up.
+            # A wait may be cancelled.
             d = queue.read(f, targets[3])
             task = asyncio.ensure_future(queue.wait(d))
             await asyncio.sleep(0)
@@ -281,7 +282,7 @@ def by_asyncio():
             await asyncio.sleep(0.05)
             queue.reap(queue.in_flight)
             eq(queue.in_flight, 0)
-            # Of a completion that reap() takes the future learns too.
+            # A completion taken by reap() also completes its future.
             future = queue.future(queue.read(f, targets[4]))
             while not future.done():
                 queue.reap(1)
@@ -306,7 +307,7 @@ def more_tasks_than_the_queue_has_room():
         with Queue(depth) as queue, File(PATH) as f:
             before = time.process_time()
             eq(asyncio.run(many(queue, f, 1000, targets)), [1000] * 1000)
-            # A task that waits for room asks again only for a reason.
+            # A task that waits for room does not poll.
             true(time.process_time() - before < 20)
             eq((queue.in_flight, queue._loop, len(queue._waiters)), (0, None, 0))
     eq(b"".join(targets), CONTENT[:1000000])
@@ -315,7 +316,8 @@ def more_tasks_than_the_queue_has_room():
 
 @case
 def a_thousand_outstanding():
-    """On one queue, from several files; some fail, some are cancelled, of some nobody waits."""
+    """1,000 requests on one queue, from several files; some fail, some are cancelled, some have no
+    waiter."""
     size, count = 50000, 1000
     kinds = ("whole", "short", "error", "cancelled", "left")
 
@@ -354,7 +356,7 @@ def a_thousand_outstanding():
                 await asyncio.sleep(0.001)
                 queue.reap()
             true(time.process_time() - before < 20)
-            # One wake-up for each future, and one for completed requests.
+            # One wake-up per future, and one for completed requests.
             true(pumps < 3 * count, pumps)
             cancelled = 0
             for n, end in enumerate(ends):
@@ -367,7 +369,7 @@ def a_thousand_outstanding():
                 elif kind == "error":
                     eq(end.errno, errno.EOPNOTSUPP)
                 elif kind == "left":
-                    # It may have been done before.
+                    # The request may have completed before.
                     true(isinstance(end, (asyncio.CancelledError, penstock.Result)), end)
                 elif isinstance(end, OSError):
                     cancelled += end.errno == errno.ECANCELED
@@ -381,9 +383,9 @@ def a_thousand_outstanding():
 
 @case
 def waiting_for_room_is_no_busy_loop():
-    """Nothing completes, since nothing is submitted: the loop sleeps."""
+    """Nothing completes, because nothing is submitted: the loop must sleep."""
     class Idle:
-        """The library, which starts nothing."""
+        """The library, but submits nothing."""
 
         def __getattr__(self, name):
             return (lambda handle: 0) if name == "pst_queue_submit" else getattr(lib, name)
@@ -419,7 +421,7 @@ def waiting_for_room_is_no_busy_loop():
 @case
 def tasks_are_cancelled():
     async def main():
-        # A device's copies use another thread, so some are in flight.
+        # Copies of a device use another thread, so some are in flight.
         targets = [Memory.alloc("soft:0", 100000) for _ in range(100)]
         with Queue(8) as queue, File(PATH) as f:
             tasks = [asyncio.ensure_future(queue.run(queue.read, f, targets[n], n * 1000))
@@ -431,14 +433,14 @@ def tasks_are_cancelled():
             cancelled = [n for n in range(100) if isinstance(ends[n], asyncio.CancelledError)]
             true(len(cancelled) > 30 and not any(n % 2 for n in cancelled), cancelled)
             for end, target, n in zip(ends, targets, range(100)):
-                # When the await has ended, the memory is the program's.
+                # After the await, the memory belongs to the program.
                 if n not in cancelled:
                     eq((end.nbytes, end.busy), (100000, False))
                     eq(target.copy_out(), CONTENT[n * 1000:][:100000])
                 target.close()
             eq(_memory.sweep(), 0)
             eq((queue.in_flight, queue._futures, len(queue._waiters)), (0, {}, 0))
-            # Of all at once, by the end of a time.
+            # All at once, by a timeout.
             try:
                 await asyncio.wait_for(many(queue, f, 100, [bytearray(1000)] * 100), 0)
             except asyncio.TimeoutError:

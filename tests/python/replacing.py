@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Files that take the place of others: what they keep of these, and what a killed save leaves."""
+"""Files that replace others: attributes that they keep, and what a killed save leaves."""
 import contextlib
 import errno
 import fcntl
@@ -19,7 +19,7 @@ from penstock import _replace
 from penstock.safetensors import load_file, save_file
 
 ACL = "system.posix_acl_access"
-# Rights of the owner, of user 1234, of the group, the most for the last two, of others.
+# ACL: owner, user 1234, group, mask, others.
 ENTRIES = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in (
     (0x01, 6, 0xffffffff), (0x02, 6, 1234), (0x04, 4, 0xffffffff), (0x10, 6, 0xffffffff),
     (0x20, 0, 0xffffffff)))
@@ -31,7 +31,7 @@ def mode(path):
 
 @contextlib.contextmanager
 def without_nameless_files():
-    """As on NFS."""
+    """Simulate a file system without O_TMPFILE, such as NFS."""
     flag, os.O_TMPFILE = os.O_TMPFILE, 0
     try:
         yield
@@ -40,7 +40,7 @@ def without_nameless_files():
 
 
 def both_ways(function):
-    """A case that is run with nameless files, if there are such, and without."""
+    """Run a case without nameless files, and with them if they exist."""
     def ways():
         function()
         with without_nameless_files():
@@ -68,7 +68,7 @@ def the_mode_is_kept():
             os.chmod(path, bits)
             save_file({"a": np.ones(3)}, path)
             eq(oct(mode(path)), oct(bits))
-        # The set-id bits belonged to the earlier file.
+        # Set-id bits belonged to the old file.
         os.chmod(path, 0o6755)
         save_file({"a": np.ones(3)}, path)
         eq(oct(mode(path)), "0o755")
@@ -155,7 +155,7 @@ def an_ordinary_user_keeps_what_he_may():
     path = f"{folder('user')}/m"
     os.chmod(os.path.dirname(path), 0o777)
     for groups, bits, want in (([4321, 23456], 0o640, (4321, 23456, "0o640")),
-                               # Rights of one group are not given to another one.
+                               # Rights of one group are not given to another.
                                ([4321], 0o640, (4321, 4321, "0o600")),
                                ([4321], 0o664, (4321, 4321, "0o644")),
                                ([4321], 0o604, (4321, 4321, "0o604"))):
@@ -182,7 +182,7 @@ def the_acl_is_kept():
     save_file({"a": np.ones(3)}, path)
     eq((os.getxattr(path, ACL), oct(mode(path))), (ENTRIES, "0o660"))
     if not os.geteuid():
-        # In another group, the entry for the file's group gets the rights of others.
+        # With another group, the ACL entry of the file's group gets the rights of others.
         os.chmod(work, 0o755)
         os.chmod(os.path.dirname(path), 0o777)
         os.chown(path, 12345, 23456)
@@ -242,7 +242,7 @@ def links_that_another_user_planted_are_not_followed():
 
 
 def dies(path, nameless, name="sync"):
-    """Save in a process that is killed when the bytes are there."""
+    """Save in a process that is killed after writing the bytes."""
     code = ("import os, signal, sys, numpy, penstock, penstock.safetensors as st\n"
             "if not int(sys.argv[2]): os.O_TMPFILE = 0\n"
             f"setattr({'os' if name == 'replace' else 'penstock.File'}, {name!r},"
@@ -274,7 +274,7 @@ def a_save_that_is_killed_leaves_nothing():
 def the_next_save_clears_what_a_killed_one_left():
     np = numpy()
     path = folder("cleared")
-    # The first one dies before it writes a byte.
+    # The first one is killed before it writes a byte.
     for nameless, name in ((False, "write"), (False, "sync"), (False, "replace"),
                            (True, "replace")):
         if nameless and not has_nameless_files(path):
@@ -282,7 +282,7 @@ def the_next_save_clears_what_a_killed_one_left():
         dies(f"{path}/m", nameless, name)
         left, = os.listdir(path)
         true(left.startswith("m.") and left.endswith(".tmp"), left)
-        # Another name's saves leave it, and those of a kernel that did not make it do too.
+        # Saves of another name leave the file, and so do saves under another kernel boot.
         save_file({"a": np.ones(3)}, f"{path}/n")
         save_file({"a": np.ones(3)}, f"{path}/m.m")
         real, _replace._boot = _replace._boot, lambda: "0" * 12
@@ -291,7 +291,7 @@ def the_next_save_clears_what_a_killed_one_left():
         finally:
             _replace._boot = real
         eq(sorted(os.listdir(path)), sorted(["m", "m.m", left, "n"]))
-        # The kernel ends an io_uring of a dead process, and its locks, in the background.
+        # The kernel frees a dead process' io_uring, with its locks, in the background.
         end = time.monotonic() + 60
         while left in os.listdir(path) and time.monotonic() < end:
             save_file({"a": np.ones(3)}, f"{path}/m")
@@ -304,8 +304,7 @@ def the_next_save_clears_what_a_killed_one_left():
 def saves_under_way_are_not_cleared():
     np = numpy()
     path = f"{folder('under-way')}/m"
-    # Two more writers, one in another process and one in another thread, which wait before they
-    # publish.
+    # Two more writers, in another process and another thread, which wait before they publish.
     code = ("import os, sys, numpy, penstock, penstock.safetensors as st\n"
             "os.O_TMPFILE, real = 0, penstock.File.sync\n"
             "def sync(self):\n"
@@ -351,7 +350,7 @@ def a_file_that_was_cleared_before_its_lock_is_made_anew():
     path, real, cleared = f"{folder('early')}/m", _replace._lock, []
 
     def late(fd):
-        # Another process looks between the two steps: before it has its lock and behind that.
+        # Another process looks between the two steps, before and after it has its lock.
         other = os.readlink(f"/proc/self/fd/{fd}")
         if len(cleared) == 0:
             _replace._clear(os.path.dirname(path), "m", _replace._boot())

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# run.sh TEST.py: a test of the package, with the library that PST_LIBPENSTOCK names.
+# run.sh TEST.py: run a test of the package, with the library PST_LIBPENSTOCK.
 set -u
-# PYTHON, or the first Python that has torch, or numpy, or the first.
+# Use PYTHON, or the first Python with torch, or with numpy, or the first one.
 has() {
 	"$1" -c 'import importlib.util as u, sys; sys.exit(u.find_spec(sys.argv[1]) is None)' "$2" \
 		2>/dev/null
@@ -19,11 +19,11 @@ command -v "$python" >/dev/null || {
 	exit 0
 }
 
-# The library of a sanitizer has to come before the program's own.
+# A sanitizer's library must be loaded before all others.
 if nm -D "$PST_LIBPENSTOCK" | grep -q __asan_init; then
 	SANITIZER=$(gcc -print-file-name=libasan.so)
 	export PST_TEST_SANITIZED=1
-	# The interpreter frees little of its memory at exit.
+	# The interpreter leaves most of its memory at exit.
 	export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 fi
 export PYTHONPATH="$MODULES" PYTHONDONTWRITEBYTECODE=1

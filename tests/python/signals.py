@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Handlers of signals raise at any moment: nothing is left behind, and objects can still be used.
+"""Signal handlers raise at any moment: nothing is left behind, and objects remain usable.
 
-Cases "at each step" raise KeyboardInterrupt, as the handler of Ctrl-C does, at the first place
-where Python looks for signals, then at the second, and so on.  The others do one thing again and
-again while a timer's handler raises it.
+Cases "at each step" raise KeyboardInterrupt, like the handler of Ctrl-C, at the first place where
+Python checks for signals, then at the second, and so on.  Other cases repeat one operation while a
+timer's handler raises it.
 """
 import _thread
 import asyncio
@@ -42,8 +42,8 @@ signal.signal(signal.SIGALRM, on_alarm)
 
 
 def left():
-    """Descriptors of files of ours, all descriptors, threads, memory, handles."""
-    File(PATH).close()      # takes over what an interrupted finalizer left
+    """Return counts: descriptors of our files, all descriptors, threads, memory, handles."""
+    File(PATH).close()      # handles what an interrupted finalizer left
     gc.collect()
     links = []
     for number in os.listdir("/proc/self/fd"):
@@ -56,10 +56,10 @@ def left():
 
 
 class Step:
-    """Raises at the number-th place of the package where Python looks for signals.
+    """Raises at the given place of the package where Python checks for signals.
 
-    That is as a function begins, after a call and at the end of a loop's turn.  After one of a
-    function of Python's it does not look, unless arguments came by * or **.
+    Python checks at the begin of a function, after a call and at the end of a loop's turn; after a
+    call of a Python function only if arguments were passed by * or **.
     """
 
     def __init__(self, number):
@@ -87,9 +87,10 @@ class Step:
 
 
 def steps(least=20):
-    """Gives functions that call a function and interrupt it at one step.
+    """Yield functions that call a function and interrupt it at one step.
 
-    The first and the last do not.  After that there is no more than there was after the first.
+    The first and last are not interrupted.  At the end there must be no more objects than after the
+    first.
     """
     number, before = -1, None
     while True:
@@ -104,7 +105,7 @@ def steps(least=20):
                 pass
             finally:
                 sys.settrace(None)
-                step.last, step.back = {}, set()    # of frames, which have their variables
+                step.last, step.back = {}, set()    # drops frames with their variables
         yield call
         if step.left > 0:
             break
@@ -115,20 +116,21 @@ def steps(least=20):
 
 def no_more_than(before):
     deadline = time.monotonic() + 10
-    # Descriptors that the library keeps for its next queue may have gone before.
+    # Descriptors that the library keeps for its next queue may be gone already.
     while any(now > then for now, then in zip(left(), before)):
         true(time.monotonic() < deadline, f"left {left()}, before it was {before}")
         time.sleep(0.01)
 
 
 def interrupted(function, longest=0.002):
-    """How often it was: function() is begun again and again, and interrupted at random moments."""
+    """Call function() repeatedly and interrupt it at random moments.  Return the number of
+    interruptions."""
     global armed
     count = 0
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         try:
-            # Again and again: one that comes while a finalizer runs is swallowed by Python.
+            # Repeat the signal: Python swallows one that comes during a finalizer.
             signal.setitimer(signal.ITIMER_REAL, RANDOM.uniform(1e-6, longest), 0.005)
             armed = True
             while True:
@@ -151,7 +153,7 @@ def nothing_left(function, **how):
 
 
 def in_a_thread(function):
-    """What it returns; there is none that it waits for."""
+    """Call a function in a new thread and wait for it.  Return its result."""
     told = []
     thread = threading.Thread(target=lambda: told.append(function()))
     thread.start()
@@ -161,7 +163,7 @@ def in_a_thread(function):
 
 
 def drained(queue):
-    """The completions of all that is in the queue."""
+    """Return the completions of all requests in the queue."""
     queue.submit()
     found = queue.reap()
     deadline = time.monotonic() + 10
@@ -173,7 +175,7 @@ def drained(queue):
 
 @case
 def a_read_at_each_step():
-    """Completions come once; of a read() that was interrupted no bytes come."""
+    """Each completion comes once; an interrupted read() returns no bytes."""
     with File(PATH) as f:
         for call in steps(100):
             target, ids, taken = bytearray(100), [], []
@@ -251,7 +253,7 @@ def tasks_at_each_step():
                 for target in targets:
                     eq(target, CONTENT[10:110] if target in ended or any(target) else bytes(100))
                 eq(asyncio.run(asyncio.wait_for(several(queue, f), 60)), 40)
-            gc.collect()    # tasks that failed, and their frames
+            gc.collect()    # failed tasks with their frames
             for target in targets:
                 target.extend(b"not locked")
 
@@ -262,7 +264,7 @@ async def several(queue, f):
 
 
 def threads_end(count):
-    """Those that were told to."""
+    """Wait for the end of threads that were told to end."""
     deadline = time.monotonic() + 60
     while _thread._count() > count:
         true(time.monotonic() < deadline, "a thread does not end")
@@ -409,7 +411,7 @@ def queues_are_made_and_closed():
 
 @case
 def a_queue_goes_on():
-    """Whatever was interrupted: each request comes back once, its bytes are there."""
+    """Whatever was interrupted, each request completes once, with its bytes."""
     targets = [bytearray(1000) for _ in range(8)]
     seen, given = {}, {}
     with Queue(8) as queue, File(PATH) as f:
@@ -421,7 +423,7 @@ def a_queue_goes_on():
                 except BlockingIOError:
                     break
             queue.submit()
-            # The list is taken over in steps that can be interrupted, too.
+            # The list is taken over in steps that can also be interrupted.
             for completion in queue.reap(1):
                 seen[completion.id] = seen.get(completion.id, 0) + 1
                 eq(completion.check().nbytes, 1000)
@@ -434,7 +436,7 @@ def a_queue_goes_on():
                 seen[completion.id] = 1
         eq(queue._finished, {})
         eq(set(seen.values()), {1})
-        # At most one completion for each interruption was announced and never returned.
+        # At most one completion per interruption was announced and never returned.
         eq((queue.in_flight, queue.reap()), (0, []))
         again = threading.Thread(target=lambda: queue.read(f, targets[0]))
         again.start()
@@ -469,8 +471,8 @@ def event_loops():
         async def several():
             await asyncio.gather(*(queue.run(queue.read, f, target if n == 3 else bytearray(100), n)
                                    for n in range(8)))
-        # Ending a loop takes handlers away that were interrupted half way: descriptors of it may
-        # stay until the next collection, which is Python's.
+        # Ending a loop removes handlers that were half made: their descriptors may stay until
+        # Python's next collection.
         interrupted(lambda: asyncio.run(several()), longest=0.02)
         queue.submit()
         while queue.in_flight:
@@ -485,7 +487,8 @@ warnings.simplefilter("ignore")
 
 
 def unraisable(told):
-    """What finalizers swallow, and event loops that were interrupted while they were made."""
+    """Record what finalizers swallow, and event loops that were interrupted during their creation.
+    """
     if told.exc_type is not KeyboardInterrupt and "EventLoop" not in repr(told.object):
         sys.__unraisablehook__(told)
         os._exit(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Files of many small tensors: what is done for each, and that each has memory of its own."""
+"""Files of many small tensors: the work per tensor, and that each has its own memory."""
 import importlib
 import json
 import os
@@ -21,7 +21,7 @@ _DTYPES = {"BOOL": "bool", "U8": "uint8", "I16": "int16", "F16": "float16", "F32
 
 
 def frames():
-    """(framework, what makes one of its arrays out of numpy's)."""
+    """Return (framework, function that converts numpy's arrays to its own)."""
     found = [("np", lambda array: array)]
     numpy()
     try:
@@ -38,7 +38,7 @@ def many(of):
 
 
 class Calls:
-    """How often the library was asked."""
+    """Counts calls of the library."""
 
     def __enter__(self):
         self.count, self.before = 0, (Memory.of, File._move)
@@ -91,7 +91,7 @@ def calls_do_not_grow_with_tensors():
 
 
 def mixed():
-    """Arrays of all types and sizes, empty ones and large ones too."""
+    """Return arrays of all types and sizes, with empty and large ones."""
     np, rng = numpy(), random.Random(3)
     found = {}
     for number in range(300):
@@ -107,14 +107,14 @@ def mixed():
 
 
 def same(a, b):
-    """With their bits: some are no numbers."""
+    """Compare bits, because some values are NaN."""
     np = numpy()
     a, b = np.asarray(a), np.asarray(b)
     return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
 
 
 def foreign(arrays, rng):
-    """The bytes of a file in which tensors begin anywhere, in no order of types."""
+    """Return the bytes of a file whose tensors begin anywhere and are not sorted by type."""
     names = list(arrays)
     rng.shuffle(names)
     header, data = {}, b""
@@ -196,7 +196,7 @@ def what_a_handle_keeps():
         f.close()
         eq(f._window.views, {})
     with safe_open(path, "np") as f:
-        # A reader that jumps gets only the requested tensor.
+        # A reader that does not go in order gets only the requested tensor.
         for name in f.keys()[::-7]:
             f.get_tensor(name)
             eq(sum(view.nbytes for view in f._window.views.values()), 4000)
@@ -258,7 +258,7 @@ def outcome(raw, size):
 
 
 def plain_or_not(raw, size):
-    """The Header as both ways give it, which must agree; was it plain?"""
+    """Parse a header by both parsers, which must agree.  Return it, and whether it was plain."""
     found = outcome(raw, size)
     plain = _header._parse_plain
     _header._parse_plain = lambda raw, size: None
@@ -290,7 +290,7 @@ def both_ways_of_headers_agree():
 
 @case
 def headers_that_are_plain():
-    """What writers of the format leave; the other way would be right too, and slower."""
+    """Headers as writers make them are plain; the other parser would be right but slower."""
     np = numpy()
     arrays = {"a:b.{weight}": np.zeros((2, 3), np.float32), "\u00e9 \u4e2d": np.zeros(3, np.uint8),
               "empty": np.zeros((0, 4), np.uint8), "single": np.zeros((), np.int64)}

@@ -53,7 +53,7 @@ def files_and_folders():
     eq(pt.load(folder, names=[]), {})
     with open(index, encoding="utf-8") as file:
         eq(json.load(file)["metadata"], {"total_size": 8017})
-    # A second save leaves nothing of the first, and others' files.
+    # A second save removes the first one's files, and keeps foreign ones.
     with open(f"{folder}/config.json", "w", encoding="ascii"):
         pass
     pt.save({"z": want["a"]}, folder, shard_bytes=1)
@@ -83,7 +83,7 @@ def shards_of_a_save_that_did_not_end():
     e = gives(st.SafetensorError, pt.load, folder)
     true("did not come to its end" in str(e), str(e))
     eq(list(pt.load(folder, names=["a"])), ["a"])
-    # Another one in the same folder, with other names.
+    # Another save in the same folder, with other names.
     pt.save({"z": t.ones(3)}, f"{work}/partly-two", shard_bytes=400)
     name, = [name for name in os.listdir(f"{work}/partly-two") if name.endswith("rs")]
     os.rename(f"{work}/partly-two/{name}", f"{folder}/{name}")
@@ -319,7 +319,8 @@ def tensors_and_files():
         eq(f.pwrite_future(data, 8000).result(), 4000)
         pid = os.fork()
         if not pid:
-            # The library is the parent's; what counts is that nothing waits for its threads.
+            # The library belongs to the parent; the test is that nothing waits for the parent's
+            # threads.
             try:
                 f.pread_future(t.zeros(10)).result(100)
             except penstock.Error:
@@ -350,7 +351,7 @@ def tensors_of_gpus_and_files():
         a = t.zeros(1 << 24, device="cuda")
         for _ in range(300):
             a += 1
-        future = f.pwrite_future(a)     # after what the stream was given
+        future = f.pwrite_future(a)     # after the work on the stream
         eq(future.result(), 4 << 24)
         b = t.empty_like(a)
         eq(f.pread(b), 4 << 24)

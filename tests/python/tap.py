@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the package's tests share: their folder, and the packages that may be there."""
+"""Shared by the package's tests: their folder, and optional packages."""
 import gc
 import os
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loading and saving tensors: numpy's, and torch's where it is."""
+"""Load and save tensors of numpy and, if it is installed, torch."""
 import contextlib
 import errno
 import gc
@@ -22,7 +22,7 @@ SHAPES = [(), (1,), (3,), (0,), (2, 0, 3), (1, 1, 1), (5, 7), (2, 3, 4, 5), (700
 
 
 def raw_file(name, tensors, align=True):
-    """By hand: tensors is {name: (dtype, shape, bytes)}."""
+    """Write a file without the package: tensors is {name: (dtype, shape, bytes)}."""
     header, data = {}, b""
     for key, (dtype, shape, content) in tensors.items():
         header[key] = {"dtype": dtype, "shape": shape,
@@ -63,7 +63,7 @@ def round_trip():
         eq(offsets, sorted(offsets))
     eq(os.listdir(work).count("round"), 1)
     true(not [name for name in os.listdir(work) if name.endswith(".tmp")])
-    # The arrays are the caller's: writable, and without the others' memory.
+    # The arrays belong to the caller: writable, and with memory of their own.
     array = load_file(path)["float32/[5, 7]"]
     array += 1
     save_file({}, path)
@@ -205,7 +205,7 @@ def progress_is_told():
 
 @contextlib.contextmanager
 def small_limits():
-    """Files of some KiB are read as those of many GiB are."""
+    """Lower the limits, so that files of some KiB are read like files of many GiB."""
     names = {"_OVERLAPS": 1, "_LARGE": 4096, "_GO": 20000, "_BATCH": 60000, "_PROGRESS": 30000,
              "_DEPTH": 4, "SMALL": 4096, "_PACK": 20000}
     before = {name: getattr(_into, name) for name in names}
@@ -243,7 +243,7 @@ def large_tensors_are_read_while_others_are_allocated():
         def stop(so_far, total):
             raise ZeroDivisionError
         gives(ZeroDivisionError, load_files, paths, progress=stop)
-        # The second file loses its end while memory for the first one's tensors is allocated.
+        # The second file is truncated while memory for the first one's tensors is allocated.
         empty, calls = _frames.Numpy.empty, []
 
         def cut(*args):
@@ -405,7 +405,7 @@ def strict():
 def tensors_of_torch():
     t = torch()
     kinds = [t.bfloat16, t.float32, t.uint8, t.bool, t.int64]
-    kinds += [t.float8_e4m3fn] if hasattr(t, "float8_e4m3fn") else []   # 2.1
+    kinds += [t.float8_e4m3fn] if hasattr(t, "float8_e4m3fn") else []   # torch 2.1
     want = {f"{kind}/{shape}": t.arange(24).reshape(2, 3, 4).to(kind)
             for kind in kinds for shape in ("a", "b")}
     want.update(one=t.tensor(3.0), empty=t.empty(0, 4), large=t.arange(100000))

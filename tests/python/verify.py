@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checksums beside models, and tensors that are compared with them in memory."""
+"""Checksum files of models, and comparison of tensors in memory with them."""
 import json
 import os
 import random
@@ -17,7 +17,7 @@ from penstock.safetensors._sums import read_sums
 
 
 def slow_crc(data):
-    """Bit by bit, as RFC 3720 has it."""
+    """Compute a CRC-32C bit by bit, as RFC 3720 defines it."""
     crc = 0xffffffff
     for byte in data:
         crc ^= byte
@@ -81,7 +81,7 @@ def each_wrong_byte_is_found():
         data = bytearray(file.read())
     header, = struct.unpack_from("<Q", data)
     rng = random.Random(3)
-    # Each file is wrong in one more place than the one before.
+    # Each file has one more wrong byte than the previous one.
     for at in [header + 8, len(data) - 1] + [rng.randrange(header + 8, len(data))
                                              for _ in range(40)]:
         data[at] ^= 1 << rng.randrange(8)
@@ -90,13 +90,13 @@ def each_wrong_byte_is_found():
         error = gives(SafetensorError, load_file, path, verify=True)
         true("tensor '" in str(error) and "expected" in str(error), str(error))
         gives(SafetensorError, check_sums, path)
-        load_file(path)     # which compares nothing
+        load_file(path)     # no comparison
     true(main(arguments=["sum", "--check", path]) == 1)
 
 
 @case
 def wrong_bytes_of_queued_reads_are_found():
-    """With a queue, as models of 256 MiB and more are read, and parts of 16 MiB."""
+    """Read with a queue, like models of 256 MiB and more, and parts of 16 MiB."""
     np = numpy()
     path, tensors = model("large.safetensors", big=np.frombuffer(
         random.Random(8).randbytes((32 << 20) + 99), np.uint8), small=np.zeros(900, np.uint8))
@@ -148,11 +148,11 @@ def checksums_that_do_not_fit():
             file.writelines(bad)
         gives(SafetensorError, load_file, path, verify=True)
         gives(SafetensorError, check_sums, path)
-    # A range that no memory has room for.
+    # A range larger than any memory.
     with open(sums, "w", encoding="ascii") as file:
         file.write(f"penstock-crc32c 1 {1 << 50}\n00000000 0 {1 << 50}\n")
     gives(SafetensorError, read_sums, path, 1 << 50)
-    # Checksums of another file of the same length, whose tensors have other places.
+    # Checksums of another file of the same length, with other places of tensors.
     np = numpy()
     other, _ = model("other.safetensors")
     size = os.path.getsize(path)
@@ -208,7 +208,7 @@ def the_command_agrees():
 
 @case
 def both_refuse_the_same():
-    """Edits of single bytes, in the text and in the header of the model."""
+    """Change single bytes of the text, and of the model's header."""
     path, _ = model("refused.safetensors")
     sums, rng = path + ".crc32c", random.Random(11)
     write_sums(path)
@@ -224,7 +224,7 @@ def both_refuse_the_same():
         with open(sums, "wb") as file:
             file.write(bad)
         try:
-            check_sums(path)    # a 0 more before a number means nothing
+            check_sums(path)    # an additional leading 0 is harmless
             command("--check", path)
         except SafetensorError:
             command("--check", path, status=1)

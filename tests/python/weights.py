@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""vLLM's load format, and the reading ahead below it.
+"""vLLM's load format, and the read-ahead that it uses.
 
-VLLM_FILES names a folder with vLLM's own files, as tests/upstream/vllm unpacks them: then the
-loader runs on these, and only what they import besides is put in their place.  Without it vLLM is
-a few lines here, which have what the loader calls.
+If VLLM_FILES names a folder with vLLM's own files, as tests/upstream/vllm unpacks them, the loader
+runs on these, and only their other imports are replaced.  Otherwise a few lines here stand in for
+vLLM, with what the loader calls.
 """
 import _thread
 import contextlib
@@ -73,7 +73,7 @@ def budgets_hold():
                 eq(nbytes, array.nbytes)
                 got[name] = array
                 if len(got) % 7 == 0:
-                    time.sleep(0.005)      # the thread gets ahead as far as it may
+                    time.sleep(0.005)      # let the thread get ahead as far as it may
                 most = max(most, reading._reader.held)
         true(most <= max(reading.budget, 8000), f"{most} bytes of {budget}")
         eq(list(got), [name for path in paths for name in safe_open(path, "np").offset_keys()])
@@ -118,7 +118,7 @@ def errors_come_to_the_caller_and_name_the_file():
         got = []
         e = gives(SafetensorError, lambda: [got.append(name) for name, _, _ in reading])
         true(paths[1] in str(e), str(e))
-        # Tensors that arrived before the error were handed out.
+        # Tensors that arrived before the error were returned.
         true(21 <= len(got) < 42, f"{len(got)} tensors")
     e = gives(SafetensorError, Ahead, paths, "cpu", framework="np")
     true(paths[1] in str(e), str(e))
@@ -203,7 +203,7 @@ def the_interpreters_end():
     t = torch()
     path = f"{work}/end.safetensors"
     save_file({f"t{n}": t.zeros(2000) for n in range(5000)}, path, sync=False)
-    # An iterator that something still references at exit, as after a loader failed.
+    # An iterator that is still referenced at exit, as after a failed load.
     code = ("import builtins, sys; from penstock._ahead import Ahead\n"
             "builtins.going = iter(Ahead([sys.argv[1]] * 9, 'cpu', 1 << 22).__enter__())\n"
             "for _ in range(int(sys.argv[2])): next(builtins.going)")
@@ -247,8 +247,8 @@ def unavailable(*_, **__):
 
 
 def theirs():
-    """vLLM's own files over what they import from elsewhere, by name."""
-    importlib.import_module("safetensors")  # theirs reads headers by it
+    """Import vLLM's own files, with stand-ins for their other imports."""
+    importlib.import_module("safetensors")  # vLLM reads headers with it
     nothing = dict.fromkeys
     module("transformers", package=True)
     module("transformers.utils", SAFE_WEIGHTS_INDEX_NAME="model.safetensors.index.json")
@@ -283,7 +283,7 @@ def theirs():
         def placeholder_attr(self, name):
             return unavailable
     module("vllm.utils.import_utils", PlaceholderModule=PlaceholderModule)
-    # Other loaders, which are imported for their names.
+    # Other loaders, needed only by name.
     loaders = "vllm.model_executor.model_loader"
     kept = importlib.util.spec_from_file_location(
         loaders, f"{FILES}/vllm/model_executor/model_loader/__init__.py",
@@ -307,7 +307,7 @@ def theirs():
 
 
 def few_lines():
-    """What the loader needs of vLLM, and no more."""
+    """Make a minimal vLLM for the loader."""
     for name in ("vllm", "vllm.model_executor", "vllm.model_executor.model_loader"):
         module(name, package=True)
     loaders = "vllm.model_executor.model_loader"
@@ -384,7 +384,7 @@ _vllm = []
 
 
 def vllm():
-    """(LoadConfig, get_model_loader), the format registered."""
+    """Return (LoadConfig, get_model_loader) with the format registered."""
     torch()
     try:
         importlib.import_module("tqdm")
@@ -401,7 +401,7 @@ def vllm():
 
 
 class Bar:
-    """A bar of tqdm's, as far as it is used."""
+    """A minimal bar of tqdm's."""
 
     def __init__(self, total=0, desc="", disable=False, **_):
         self.disable, self.total, self.desc, self.done = disable, total, desc, 0
@@ -424,7 +424,8 @@ def loader(strategy=None, tqdm=False, **extra):
 
 
 def model(name="model"):
-    """A folder with three files of a mixture of experts with a part that sees; its tensors."""
+    """Make a folder with three files of a multimodal mixture-of-experts model.  Return it with its
+    tensors."""
     t = torch()
     folder = f"{work}/{name}"
     os.makedirs(folder, exist_ok=True)
@@ -464,7 +465,7 @@ def loads_a_model():
                   {"enable_weights_track": True}):
         same(weights(loader(**extra), folder), want)
     if FILES:
-        # The whole of it, into a model.
+        # Load everything into a model.
         class Model:
             def load_weights(self, tensors):
                 self.got = dict(tensors)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The wheel: made of this build's library, installed where nothing else is."""
+"""The wheel, made of this build's library and installed in an empty environment."""
 import email
 import hashlib
 import os
@@ -21,7 +21,7 @@ BINARIES = [os.environ[name] for name in ("PST_LIBPENSTOCK", "PROBE", "STREAMER"
 
 
 def environment():
-    """Without what leads to the tree."""
+    """Return the environment without variables that lead to the source tree."""
     return {name: value for name, value in os.environ.items()
             if name not in ("PYTHONPATH", "PST_LIBPENSTOCK", "LD_PRELOAD", "LD_LIBRARY_PATH")}
 
@@ -117,7 +117,7 @@ def metadata_is_complete():
     with open(f"{ROOT}/python/README.md", encoding="utf-8") as file:
         text = file.read()
     eq(said.get_payload(), text)
-    # On PyPI no other files exist that a link could lead to.
+    # PyPI has no other files to which a link could lead.
     true("](" not in text, "a link to a file")
     with zipfile.ZipFile(make()) as archive:
         for name in os.listdir(f"{work}/metadata/{folder}"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A loader that nobody has installed."""
+"""A loader that is not installed."""
 
 NAMES = ("absent",)
 INSTALL = "pip install absent-loader"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loaders that do what loaders may do: one is right, the others fail, each in its own way."""
+"""Fake loaders: one is right, the others fail in different ways."""
 import os
 import time
 
