@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""For pip and build (PEP 517): the wheel of ./dev wheel, and a source archive that makes the same.
+"""Build backend for pip and build (PEP 517): makes the wheel of ./dev wheel, and a source archive
+that makes the same wheel.
 
-What the build needs is not on PyPI: ./dev names the packages that are missing, and installs none.
+The build needs packages that are not on PyPI: ./dev names missing ones, and installs none.
 """
 import gzip
 import io
@@ -21,11 +22,11 @@ def _stop(what):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Make the wheel; return its name."""
+    """Make the wheel.  Return its name."""
     if not os.access(ROOT, os.W_OK):
         _stop(f"{ROOT} cannot be written, and the build is made in it: copy it to a folder of "
               "yours")
-    # pip hides the system's packages from Python by PYTHONPATH, and meson is one.
+    # pip hides the system's packages from Python by PYTHONPATH; meson is one of them.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([f"{ROOT}/dev", "wheel"], env={**env, "PST_DEV_INSTALL": "no"},
                           stdout=subprocess.PIPE, text=True, check=False)
@@ -38,7 +39,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    """Write what the wheel says of itself, without building it; return the folder's name."""
+    """Write the wheel's metadata without building it.  Return the folder's name."""
     folder = None
     for name, content in wheel.information():
         path = os.path.join(metadata_directory, name)
@@ -50,14 +51,15 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """Refuse: the library of a checkout is where its builds are."""
+    """Refuse editable installs: a checkout has several builds of the library."""
     _stop("an editable install is not served, as the library has to be built; for work on the "
           f"package run ./dev build, then set PYTHONPATH={ROOT}/python and "
           f"PST_LIBPENSTOCK={ROOT}/build/default/src/libpenstock.so.0")
 
 
 def _tree():
-    """Files of the source: those that git knows, or all of an unpacked archive but the built."""
+    """Return the source files: those known to git, or all files of an unpacked archive except built
+    ones."""
     if os.path.exists(f"{ROOT}/.git"):
         try:
             done = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True,
@@ -78,7 +80,7 @@ def _tree():
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Make the source archive, of the same bytes for the same files; return its name."""
+    """Make a source archive with reproducible bytes.  Return its name."""
     base = f"penstock-{wheel.version()}"
     path = os.path.join(sdist_directory, f"{base}.tar.gz")
     names = _tree()

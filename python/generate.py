@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The public headers as ctypes: python/penstock/_abi.py, and a C program that prints what the
-compiler makes of the same names.
+"""Convert the public headers to ctypes: python/penstock/_abi.py, and a C program that prints the
+compiler's values of the same names.
 
     generate.py INCLUDE             print _abi.py
     generate.py INCLUDE --write     write it
     generate.py INCLUDE --c         print the C program
 
-Only what the headers say in the forms below is understood.  Everything else ends the run, so that
-nothing of a header is left out in silence.
+Only the forms below are understood.  Anything else in a header is an error, so that nothing is
+silently left out.
 """
 import os
 import re
@@ -35,7 +35,7 @@ def stop(what):
 
 
 def headers(include):
-    """The text of all of them in the order in which they need one another, without comments."""
+    """Return the text of all headers without comments, in the order of their dependencies."""
     names = ["penstock/types.h"]
     names += sorted(f"penstock/{name}" for name in os.listdir(f"{include}/penstock")
                     if name.endswith(".h") and name != "types.h")
@@ -47,7 +47,7 @@ def headers(include):
 
 
 def number(text, known):
-    """A constant expression of numbers, +, | and <<."""
+    """Evaluate a constant expression of numbers, +, | and <<."""
     plain = re.sub(r"\bUINT64_C\((\w+)\)", r"\1", text)
     plain = plain.replace("UINT64_MAX", str(2**64 - 1))
     plain = re.sub(r"\b(0x[0-9a-fA-F]+|\d+)[uUlL]*\b", r"\1", plain)
@@ -58,7 +58,7 @@ def number(text, known):
 
 
 def constants(text):
-    """Names and values of #define and of enumerations, in their order."""
+    """Return names and values of #define and of enumerations, in order."""
     known = {}
     found = re.finditer(r"^#define (PST_\w+)(\(?)[ \t]*([^\n]*)$|\benum \w+ \{([^}]*)\}", text,
                         re.M)

@@ -2,12 +2,12 @@
 """Move bytes between files and host or accelerator memory by the shortest path.
 
     with penstock.File("model.bin") as file:
-        result = file.read(tensor)          # whatever has DLPack, a buffer, ...
+        result = file.read(tensor)          # any object with DLPack, a buffer, ...
         print(result.nbytes, result.path, result.why)
 
-File reads and writes, Queue overlaps requests, Memory is what both take, doctor() tells what this
-machine can do.  penstock.safetensors loads and saves models.  Offsets and lengths are bytes,
-times are seconds.  Nothing but Python's own library is imported.
+File reads and writes, Queue overlaps requests, Memory represents memory of either kind, and
+doctor() reports what this machine can do.  penstock.safetensors loads and saves models.  Offsets
+and lengths are in bytes, times in seconds.  Only Python's standard library is imported.
 """
 from ._doctor import devices, doctor
 from ._file import File, ShortRead

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""python -m penstock: what this machine can do, copies of files, and checksums.
+"""python -m penstock: a report about this machine, copies of files, and checksums.
 
     python -m penstock info
     python -m penstock doctor [--json] [FILE]
@@ -19,7 +19,7 @@ from ._progress import reports
 from ._replace import Replacement
 from .safetensors import check_sums, write_sums
 
-_BLOCK = 64 << 20   # bytes of one read, and of the memory that a copy uses
+_BLOCK = 64 << 20   # bytes of a read, and of the memory for a copy
 
 
 def _info(_: argparse.Namespace) -> None:
@@ -52,7 +52,7 @@ def _doctor(args: argparse.Namespace) -> None:
 
 
 def _pieces(file: File, size: int, memory: Memory, paths: Set[str]) -> Iterator[int]:
-    """Read a file into memory piece by piece; give the bytes of each."""
+    """Read a file into memory piece by piece.  Yield the bytes of each piece."""
     offset = 0
     while offset < size:
         result = file.read(memory, offset, min(size - offset, memory.nbytes))
@@ -151,7 +151,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 
 def main(program: str = "python -m penstock", arguments: Optional[List[str]] = None) -> int:
-    """Run one command; return the status of the process."""
+    """Run one command.  Return the exit status."""
     args = _parser(program).parse_args(arguments)
     try:
         args.run(args)
@@ -167,7 +167,8 @@ def main(program: str = "python -m penstock", arguments: Optional[List[str]] = N
 
 
 def _installed_command() -> Optional[str]:
-    """The command penstock of libpenstock, a program and no script, where PATH leads to one."""
+    """Return the path of libpenstock's own command penstock, if PATH has it and it is a program,
+    not a script."""
     for folder in os.get_exec_path():
         path = os.path.join(folder, "penstock")
         if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -178,7 +179,7 @@ def _installed_command() -> Optional[str]:
 
 
 def script() -> NoReturn:
-    """The command penstock of the wheel, which never stands in the way of libpenstock's own."""
+    """Run the wheel's command penstock; give precedence to libpenstock's own command."""
     try:
         path = _installed_command()
         if path is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tensors of a model's files one after the other, read ahead by a thread within a budget."""
+"""Tensors of a model's files in order, read ahead by a thread within a budget."""
 import atexit
 import contextlib
 import os
@@ -13,19 +13,19 @@ from ._lib import again, plain_name
 from ._worker import Worker
 from .safetensors import SafetensorError, safe_open
 
-_BATCH = 256 << 20      # bytes that are read by one call at most
-_OPEN_MAX = 64          # files; of more each is opened again when it is read
+_BATCH = 256 << 20      # most bytes of one call
+_OPEN_MAX = 64          # files kept open; with more, each is opened again when it is read
 
 
 def natural(path: Any) -> List[Union[int, str]]:
-    """A key that sorts model-2 before model-10."""
+    """Return a sort key that puts model-2 before model-10."""
     parts: List[Union[int, str]] = list(re.split(r"([0-9]+)", os.path.basename(path)))
     parts[1::2] = [int(part) for part in parts[1::2]]
     return parts
 
 
 def size_of(part: Any) -> int:
-    """Bytes of a tensor, of what get_slice() gives."""
+    """Return the bytes of a tensor, given as the result of get_slice()."""
     bits = re.search("[0-9]+", part.get_dtype())
     size = int(bits.group()) if bits else 8     # BOOL
     for length in part.get_shape():
@@ -34,9 +34,9 @@ def size_of(part: Any) -> int:
 
 
 class Plan:
-    """What is read of one file: names and their bytes in the order of the file.
+    """What to read from one file: names and bytes of tensors, in the order of the file.
 
-    reopen: opens it
+    reopen: function that opens the file
     """
 
     def __init__(self, path: str, reopen: Callable[[], Any], skip: Callable[[str], bool]) -> None:
@@ -50,7 +50,8 @@ class Plan:
             raise SafetensorError(f"{plain_name(path)}: {error}") from None
 
     def opened(self) -> Any:
-        """The file, closed or not, as it was when its header was read."""
+        """Return the open file; if it was closed, open it again and check that its header is
+        unchanged."""
         before, self.model = self.model, None
         if not before.closed:
             return before
@@ -61,7 +62,7 @@ class Plan:
         return model
 
     def batches(self, most: int) -> Iterator[Tuple[List[str], int]]:
-        """([names], bytes): at most that many bytes, or one tensor."""
+        """Yield ([names], bytes) of at most that many bytes, or of one larger tensor."""
         names: List[str] = []
         nbytes = 0
         for name, size in zip(self.names, self.sizes):
@@ -75,21 +76,22 @@ class Plan:
 
 
 class _Reader:
-    """What the thread has to do; it does not hold the Ahead, whose end is its own."""
+    """State of the reading thread.  Does not reference the Ahead, so that dropping that ends the
+    thread."""
 
     def __init__(self, plans: List[Plan], budget: int,
                  context: Callable[[], ContextManager[Any]]) -> None:
         self.plans, self.budget, self.context = plans, budget, context
-        # (name, tensor, bytes), and at the end (None, an error or None, 0).
+        # (name, tensor, bytes); at the end (None, an error or None, 0).
         self.found: "SimpleQueue[Tuple[Optional[str], Any, int]]" = SimpleQueue()
-        # Numbers of bytes that the caller has used.  Anything but a number ends the reading.
+        # Numbers of bytes that the caller has used.  Any other object ends the reading.
         self.used: "SimpleQueue[Any]" = SimpleQueue()
-        self.held = 0           # bytes that count
+        self.held = 0           # bytes read and not used yet
         self.stop = False
-        self.ahead: Any = None  # a reference
+        self.ahead: Any = None  # weak reference to the Ahead
 
     def _room(self, nbytes: int) -> bool:
-        """Wait until so many bytes may be read.  False: nobody wants them any more."""
+        """Wait until that many bytes may be read.  Return False if nobody wants them any more."""
         while self.held and self.held + nbytes > self.budget and not self.stop:
             used = self.used.get()
             if isinstance(used, int):
@@ -100,7 +102,7 @@ class _Reader:
         return not self.stop
 
     def _read(self) -> None:
-        # Half of the budget is read while the other half is used.
+        # Read half of the budget while the other half is used.
         most = max(min(_BATCH, self.budget // 2), 1)
         for plan in self.plans:
             sizes = dict(zip(plan.names, plan.sizes))
@@ -129,18 +131,19 @@ class _Reader:
         _readers.pop(self, None)
 
     def end(self) -> None:
-        """Nobody wants more."""
+        """Tell the thread to end."""
         self.stop = True
         self.used.put(None)
 
 
-_readers: Dict[_Reader, Worker] = {}    # that are at work
-_ended: List[bool] = []                 # the interpreter's end has begun
+_readers: Dict[_Reader, Worker] = {}    # readers whose threads run
+_ended: List[bool] = []                 # not empty once the interpreter is ending
 
 
 @atexit.register
 def _end_all() -> None:
-    """A thread that the interpreter ends inside of torch ends the process with SIGABRT."""
+    """End all threads: if the interpreter ends one inside of torch, the process ends with SIGABRT.
+    """
     _ended.append(True)
     for reader, worker in list(_readers.items()):
         reader.end()
@@ -148,18 +151,18 @@ def _end_all() -> None:
 
 
 class Ahead:
-    """Reads tensors on a thread of its own while others are used; a context manager.
+    """Reads tensors on a thread while earlier ones are used; a context manager.
 
-    paths:    files, which are read in this order; the headers of all are checked first
-    device:   as safe_open() takes it
-    budget:   bytes of tensors that are read or being read and that the caller did not come to yet.
-              A tensor that is larger is read when there is none.  None: the largest file's bytes.
-    skip:     of a name: is the tensor not wanted?
+    paths:    files, read in this order; all headers are checked first
+    device:   as safe_open()
+    budget:   most bytes of tensors that are read or being read and were not taken by the caller.
+              A larger tensor is read alone.  None: the bytes of the largest file.
+    skip:     function of a name: True if the tensor is not wanted
     strict:   as safe_open()
-    context:  makes a context manager that the thread works in
-    framework: as safe_open() takes it
+    context:  function that makes a context manager for the thread's work
+    framework: as safe_open()
 
-    Iterating gives (name, tensor, bytes).  A tensor counts as used when the next one is asked for.
+    Iterating yields (name, tensor, bytes).  A tensor counts as used when the next one is requested.
     """
 
     def __init__(self, paths: Iterable[str], device: str, budget: Optional[int] = None,
@@ -184,10 +187,9 @@ class Ahead:
         self.total = sum(files)
         self.budget = max(files, default=0) if budget is None else budget
         self._reader = reader = _Reader(plans, self.budget, context)
-        # If the caller is interrupted on the way to __exit__(), dropping the reference stops the
-        # thread.
+        # If the caller is interrupted before __exit__(), dropping this object stops the thread.
         reader.ahead = weakref.ref(self, reader.used.put)
-        # Which knows the reader; the other way round it would be a cycle.
+        # The worker references the reader; the reverse would be a cycle.
         self._worker = Worker(reader.work)
 
     def __enter__(self) -> "Ahead":
@@ -208,7 +210,7 @@ class Ahead:
                                       "here")
             name, found, nbytes = reader.found.get()
             if name is None:
-                reader.found.put((None, found, 0))      # for who iterates once more
+                reader.found.put((None, found, 0))      # for another iteration
                 break
             yield name, found, nbytes
             del found
@@ -217,7 +219,7 @@ class Ahead:
             raise again(found)
 
     def __exit__(self, *_: Any) -> None:
-        """Waits for the read that is under way, if there is one."""
+        """Wait for the read in flight, if any."""
         reader = self._reader
         reader.end()
         self._worker.join()

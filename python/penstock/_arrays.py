@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Arrays of offsets as arrays of C structures, without an object for each element."""
+"""Convert arrays of offsets to arrays of C structures, without an object per element."""
 import array
 from typing import Any, Optional, Sequence
 
@@ -8,10 +8,11 @@ Rows = Any    # an array.array of "Q"
 
 
 def uint64s(values: Any, count: Optional[int] = None) -> Rows:
-    """An array of uint64_t.
+    """Return an array of uint64_t.
 
-    values: a buffer of 64-bit integers (array.array, numpy, ...), a sequence, or one for all
-    count:  how many there are to be; None for any number
+    values: a buffer of 64-bit integers (array.array, numpy, ...), a sequence, or one number for
+            all elements
+    count:  expected number of elements; None: any
     """
     if hasattr(values, "__index__") and not hasattr(values, "__len__"):
         one = values.__index__()
@@ -30,7 +31,7 @@ def uint64s(values: Any, count: Optional[int] = None) -> Rows:
                                 f"integers, not of format '{view.format}' with {view.ndim} "
                                 "dimensions")
             result = array.array("Q")
-            # Negative ones become numbers that the library refuses.
+            # Negative numbers become numbers that the library refuses.
             result.frombytes(view.tobytes())
     if count is not None and len(result) != count:
         raise ValueError(f"{len(result)} numbers where {count} are needed")
@@ -38,13 +39,14 @@ def uint64s(values: Any, count: Optional[int] = None) -> Rows:
 
 
 def longest(*values: Any) -> int:
-    """How many elements arrays have of which single numbers are repeated."""
+    """Return the largest length of arrays; single numbers are repeated."""
     lengths = [len(v) for v in values if hasattr(v, "__len__")]
     return max(lengths) if lengths else 1
 
 
 def interleave(count: int, columns: Sequence[Any]) -> Rows:
-    """An array of count structures whose members are all uint64_t: columns has each, or None."""
+    """Return an array of count structures of uint64_t members; columns has the values of each
+    member, or None."""
     width = len(columns)
     rows = array.array("Q", bytes(8 * width * count))
     for place, column in enumerate(columns):
@@ -54,5 +56,5 @@ def interleave(count: int, columns: Sequence[Any]) -> Rows:
 
 
 def address(rows: Rows) -> int:
-    """Of the first element."""
+    """Return the address of the first element."""
     return int(rows.buffer_info()[0])

@@ -31,10 +31,10 @@ def _text(raw: bytes) -> str:
 
 
 def devices() -> List[Dict[str, Any]]:
-    """The devices whose memory is served, the host first.
+    """Return the devices whose memory is supported, the host first.
 
-    A list of {"name": what Memory.alloc() takes, "kind": "host", "soft" or "cuda", "model", "pci",
-    "uuid": 32 hex digits, "numa_node": -1 if unknown, "total": bytes, 0 if unknown}.
+    A list of {"name": argument for Memory.alloc(), "kind": "host", "soft" or "cuda", "model",
+    "pci", "uuid": 32 hex digits, "numa_node": -1 if unknown, "total": bytes, 0 if unknown}.
     """
     rows = _room(_abi.pst_device)
     count = check(lib.pst_device_list(rows, len(rows)))
@@ -64,15 +64,14 @@ def _paths(file: File, device: str) -> List[Dict[str, Any]]:
 
 
 def doctor(path: Optional[Path] = None) -> Dict[str, Any]:
-    """What this machine can do, and what is missing.
+    """Return what this machine can do, and what is missing.
 
-    path: a file that reads would be of; it is not read
+    path: a file for which to report the paths of reads; it is not read
 
     Returns {"version", "library": its path, "devices": as devices(), "io": checks of the back ends}
     and with a path {"file": as File.info(), "paths": {device: [{"path", "state", "why"}]}, "gds":
-    checks of a direct way to GPUs}.  A check is {"name", "state": "ok", "missing", "unneeded" or
-    "unknown", "errno", "text": what was found, and the cure}.  `penstock doctor` tries more, with
-    real bytes.
+    checks of direct paths to GPUs}.  A check is {"name", "state": "ok", "missing", "unneeded" or
+    "unknown", "errno", "text": finding and cure}.  `penstock doctor` tests more, with real bytes.
     """
     report: Dict[str, Any] = {"version": version(), "library": library_path, "devices": devices(),
               "io": _checks(b"io")}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Views and DLPack tensors of memory that other code holds.
+"""Views and DLPack tensors of memory, held by other code.
 
-A consumer of DLPack calls the deleter from any thread, maybe without the interpreter's lock, with
-an exception pending, or after the interpreter's end.  No callback of ctypes may run then: it would
-lose the exception, or crash.  The deleter is therefore sigemptyset() of libc, which clears the
-first word of the structure that it gets.  That word is never 0 before: it is the address of the
-bytes, or the version.  sweep() looks for cleared words.
+A consumer of DLPack may call the deleter from any thread, without the interpreter's lock, with an
+exception pending, or after the interpreter's end.  A ctypes callback would then lose the exception,
+or crash.  So the deleter is libc's sigemptyset(), which clears the first word of the structure
+passed to it.  That word is the address of the bytes, or the version, so it is never 0 before.
+sweep() looks for cleared words.
 
-Exports have no finalizers either.  An export is over when nobody but its Lease refers to a thing:
-a token that a view keeps, or a capsule that no consumer has taken.
+Exports have no finalizers either.  An export is over when only its Lease references an object: a
+token that a view keeps, or a capsule that no consumer has taken.
 """
 import ctypes
 import gc
@@ -18,7 +18,7 @@ from ctypes import c_uint64, c_void_p, py_object, pythonapi
 from sys import getrefcount
 from typing import Any, Dict, Optional, Tuple
 
-# Prototypes of our own: others may set pythonapi's.
+# Separate prototypes: other code may change those of pythonapi.
 capsule_is = ctypes.PYFUNCTYPE(ctypes.c_int, py_object, c_char_p)(
     ("PyCapsule_IsValid", pythonapi))
 capsule_get = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(
@@ -35,18 +35,18 @@ class DLTensor(Structure):
                 ("byte_offset", c_uint64)]
 
 
-# sigemptyset() of older versions of glibc clears all of a sigset_t.
+# Older versions of glibc clear all of a sigset_t.
 _SIGSET = 128
 
 
 class _Unversioned(Structure):
-    """DLManagedTensor, and what it points to."""
+    """DLManagedTensor, and the objects to which it points."""
     _fields_ = [("tensor", DLTensor), ("context", c_void_p), ("deleter", c_void_p),
                 ("room", c_uint8 * _SIGSET), ("shape", c_int64), ("stride", c_int64)]
 
 
 class DLVersioned(Structure):
-    """DLManagedTensorVersioned, and what ours points to."""
+    """DLManagedTensorVersioned, and the objects to which ours points."""
     _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p),
                 ("deleter", c_void_p), ("flags", c_uint64), ("tensor", DLTensor),
                 ("room", c_uint8 * _SIGSET), ("shape", c_int64), ("stride", c_int64)]
@@ -66,8 +66,8 @@ class Lease:
     """An export of memory.
 
     thing: a token that a view keeps, or the capsule of a tensor
-    name:  of the capsule as long as nobody has taken the tensor; None for a view
-    tensor: the structure that the capsule points to
+    name:  the capsule's name while no consumer has taken the tensor; None for a view
+    tensor: the structure to which the capsule points
     """
 
     __slots__ = ("thing", "name", "tensor")
@@ -76,7 +76,7 @@ class Lease:
         self.thing, self.name, self.tensor = thing, name, tensor
 
     def live(self) -> bool:
-        """Return true if somebody may still use the memory.  Once false, it stays false."""
+        """Return true if the memory may still be used.  Once false, it stays false."""
         if self.tensor is not None:
             if not c_uint64.from_address(ctypes.addressof(self.tensor)).value:
                 return False    # the consumer called the deleter
@@ -92,22 +92,23 @@ def _references(lease: Lease) -> int:
 _ALONE = _references(Lease(object()))
 
 _numbers = itertools.count()
-# Leases by number: of one piece of memory.
+# Leases of one piece of memory, by number.
 Leases = Dict[int, Lease]
-# Tensors that were handed out, and the Memory that each keeps.  Not even the end of the interpreter
-# frees these: a consumer may live longer.
+# Exported tensors with their Memory.  Never freed, not even at the interpreter's end, because a
+# consumer may live longer.
 _tensors: Dict[int, Tuple[Lease, Any]] = {}
 for _kept in (_tensors, NAME, NAME_VERSIONED):
     pythonapi.Py_IncRef(py_object(_kept))
 
 
 def _crowded(table: Dict[int, Any]) -> bool:
-    """Return true for 64, 128, 256, ... entries: looking at all of them then costs little each."""
+    """Return true for 64, 128, 256, ... entries: checking all entries then costs little per entry.
+    """
     return len(table) >= 64 and not len(table) & (len(table) - 1)
 
 
 def outstanding(leases: Leases) -> int:
-    """Forget exports that are over; return how many are left."""
+    """Drop exports that are over.  Return the number of the others."""
     for number, lease in leases.copy().items():
         if not lease.live():
             leases.pop(number, None)
@@ -115,20 +116,20 @@ def outstanding(leases: Leases) -> int:
 
 
 def sweep() -> None:
-    """Let go of memory that tensors kept which are gone."""
+    """Release memory whose exported tensors are gone."""
     for number, (lease, _) in _tensors.copy().items():
         if not lease.live():
             _tensors.pop(number, None)
 
 
 def _collected(phase: str, info: Dict[str, int]) -> None:
-    """Sweep when Python collects garbage, but not each time that it looks at the youngest."""
+    """Sweep at garbage collections, except those of the youngest generation."""
     if phase == "stop" and info["generation"]:
         sweep()
 
 
 def token(leases: Leases) -> Any:
-    """A new object; the memory counts as exported while somebody refers to it."""
+    """Return a new object; while it is referenced, the memory counts as exported."""
     if _crowded(leases):
         outstanding(leases)
     thing = object()
@@ -138,7 +139,7 @@ def token(leases: Leases) -> Any:
 
 def capsule(memory: Any, leases: Leases, device: Tuple[int, int], *, versioned: bool,
             copied: bool) -> Any:
-    """A capsule with a DLPack tensor of the memory's bytes, which keeps the memory."""
+    """Return a capsule with a DLPack tensor of the memory's bytes, which keeps the memory."""
     if _crowded(_tensors):
         sweep()
     if _crowded(leases):

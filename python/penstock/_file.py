@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Open files, and reads and writes that wait."""
+"""Open files, and blocking reads and writes."""
 import os
 from ctypes import byref, c_void_p
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -26,15 +26,16 @@ _MODES = {
 }
 
 
-# Options of all calls that move bytes, and one that only reads have.
+# Options of all calls that move bytes, and one of reads only.
 _OPTIONS = ("strict", "policy", "timeout", "stream")
 _SHORT: Dict[bool, Tuple[str, ...]] = {False: ("short",), True: ()}
 
 
 class ShortRead(EOFError):
-    """The file ended before the bytes did.  ``result`` is the Result, with how many there were."""
+    """The file ended before all bytes were read.  ``result`` is the Result with the number of
+    bytes."""
 
-    # The only argument is the text, as pickle and multiprocessing want it.
+    # pickle and multiprocessing require the text to be the only argument.
     result: Optional[Result] = None
 
 
@@ -68,14 +69,14 @@ class File(Owner):
     """An open regular file or block device; a context manager.
 
     path:   a path
-    mode:   "r" read, "r+" read and write, "w" and "w+" create or empty, "x" and "x+" create, "u"
-            and "u+" create if missing and keep what is there; those with + read too
+    mode:   "r" read, "r+" read and write, "w" and "w+" create or truncate, "x" and "x+" create, "u"
+            and "u+" create if missing and keep existing bytes; those with + also read
     stable: nobody changes the file while it is open, so devices may read its page cache
-    plain:  never O_DIRECT
-    permissions: of a new file; 0 is 0666 less umask
+    plain:  never use O_DIRECT
+    permissions: mode of a new file; 0 means 0666 less umask
 
-    Any thread may use it.  Raises Error: FileNotFoundError, PermissionError, IsADirectoryError and
-    so on, which it is then too.
+    Any thread may use it.  Raises Error, which is also a FileNotFoundError, PermissionError,
+    IsADirectoryError and so on where one fits.
     """
 
     _noun = "file"
@@ -93,7 +94,8 @@ class File(Owner):
 
     @classmethod
     def wrap(cls, fd: Any, *, stable: bool = False, plain: bool = False) -> "File":
-        """The file of a descriptor, or of an object with fileno().  It is duplicated."""
+        """Return the file of a descriptor, or of an object with fileno().  The descriptor is
+        duplicated."""
         number = fd if isinstance(fd, int) else fd.fileno()
         file = cls.__new__(cls)
         Owner.__init__(file, [c_void_p()], _close)
@@ -106,7 +108,8 @@ class File(Owner):
         return ((_abi.PST_FILE_STABLE if stable else 0) | (_abi.PST_FILE_PLAIN if plain else 0))
 
     def info(self) -> Dict[str, Any]:
-        """{"size": bytes, "direct": bool, "mem_align": bytes, "off_align": bytes, "fs": name}"""
+        """Return {"size": bytes, "direct": bool, "mem_align": bytes, "off_align": bytes, "fs":
+        name}."""
         info = sized(_abi.pst_file_info)
         check(lib.pst_file_info(self.handle, byref(info)), self.name)
         return {"size": info.size, "direct": bool(info.direct), "mem_align": info.mem_align,
@@ -114,7 +117,7 @@ class File(Owner):
 
     @property
     def size(self) -> int:
-        """Bytes now."""
+        """The current size in bytes."""
         return int(self.info()["size"])
 
     # ------------------------------------------------------------------ one range
@@ -123,20 +126,21 @@ class File(Owner):
              mem_offset: int = 0, short: bool = False, **options: Any) -> Result:
         """Read from the file into memory, and wait.
 
-        memory:     a Memory, or an object as Memory.of() takes it
+        memory:     a Memory, or an object that Memory.of() accepts
         offset:     first byte in the file
-        nbytes:     how many; None: to the end of the memory
+        nbytes:     number of bytes; None: to the end of the memory
         mem_offset: first byte in the memory
-        short:      is it fine if the file ends before?  Else that is a ShortRead.
+        short:      accept that the file ends earlier, instead of raising ShortRead
         strict, policy, timeout, stream: as readv()
 
-        Returns a Result; raises Error, ShortRead, ValueError for read-only memory.
+        Returns a Result.  Raises Error, ShortRead, and ValueError for read-only memory.
         """
         return self._one(False, memory, offset, nbytes, mem_offset, short, options)
 
     def write(self, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
               mem_offset: int = 0, **options: Any) -> Result:
-        """Write from memory to the file, and wait; durable only after sync().  As read()."""
+        """Write from memory to the file, and wait; durable only after sync().  Arguments as read().
+        """
         return self._one(True, memory, offset, nbytes, mem_offset, True, options)
 
     def _one(self, write: bool, obj: Any, offset: int, nbytes: Optional[int], mem_offset: int,
@@ -158,24 +162,25 @@ class File(Owner):
               short: bool = False, **options: Any) -> Result:
         """Read many ranges of the file into many ranges of one memory, and wait.
 
-        offsets:     in the file: an array of 64-bit integers, a sequence, or a number
-        mem_offsets: in the memory: the same
-        nbytes:      of each range: the same
-        short:       may ranges reach past the end of the file?
-        strict:      fail with EOPNOTSUPP where a better path exists and is not taken
+        offsets:     file offsets: an array of 64-bit integers, a sequence, or a number
+        mem_offsets: memory offsets, in the same forms
+        nbytes:      bytes of each range, in the same forms
+        short:       ranges may extend beyond the end of the file
+        strict:      fail with EOPNOTSUPP if a better path exists and is not taken
         policy:      names of paths in order of preference, ("staged", "direct"); no others are
                      tried
         timeout:     seconds; None: 300 and one more for each 10 MB
-        stream:      a CUstream of the device, as a number, to be ordered with
+        stream:      a CUstream of the device, as a number: the transfer is ordered with its work
 
-        At most 1,048,576 ranges.  Returns a Result; its index is that of the first range that is
-        not whole.
+        At most 1,048,576 ranges.  Returns a Result; its index is that of the first incomplete
+        range.
         """
         return self._many(False, memory, offsets, mem_offsets, nbytes, short, options)
 
     def writev(self, memory: Any, offsets: Offsets, mem_offsets: Offsets, nbytes: Offsets,
                **options: Any) -> Result:
-        """Write many ranges of one memory to many ranges of the file, and wait.  As readv()."""
+        """Write many ranges of one memory to many ranges of the file, and wait.  Arguments as
+        readv()."""
         return self._many(True, memory, offsets, mem_offsets, nbytes, True, options)
 
     def _many(self, write: bool, obj: Any, offsets: Offsets, mem_offsets: Offsets,
@@ -195,8 +200,8 @@ class File(Owner):
                   **options: Any) -> Result:
         """Read one range of the file into each of many objects, and wait.
 
-        objects: a sequence of what Memory.of() takes
-        offsets: where the bytes of each begin in the file
+        objects: a sequence of objects that Memory.of() accepts
+        offsets: file offset of each object's bytes
 
         Options as readv().  Ranges in one allocation of a device become one request.
         """
@@ -258,11 +263,12 @@ class File(Owner):
     # ------------------------------------------------------------------------ end
 
     def sync(self) -> None:
-        """Make durable what was written; waits for the disk.  Raises Error."""
+        """Make written bytes durable; waits for the disk.  Raises Error."""
         check(lib.pst_file_sync(self.handle), self.name)
 
     def close(self) -> None:
-        """Close it; requests under way end first.  May be called again.  Does not sync."""
+        """Close the file after its requests in flight have ended.  May be called again.  Does not
+        sync."""
         super().close()
 
     def __enter__(self) -> "File":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What Python's objects hold of the library's.
+"""Ownership of the library's handles by Python's objects.
 
-A handler of signals, that of Ctrl-C first of all, may raise where Python looks for signals: as a
-function begins, at the end of each turn of a loop and after each call.  What the library gave must
-then be neither lost nor given back twice.  Hence two rules:
+A signal handler, such as that of Ctrl-C, may raise wherever Python checks for signals: at the begin
+of a function, at the end of each turn of a loop, and after each call.  A handle must then be
+neither lost nor freed twice.  Hence two rules:
 
-  - The box that takes a handle is made, and known to an Owner, before the call that fills it.
-  - What leaves a box does so within one call of C, which also takes it to where it goes.
+  - The box for a handle is made, and known to an Owner, before the call that fills it.
+  - A handle leaves its box within one call of C, which also puts it where it goes.
 """
 import weakref
 from collections import deque
@@ -14,11 +14,11 @@ from itertools import starmap
 from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Tuple, TypeVar
 
 T = TypeVar("T")
-ONCE = ((),)    # for starmap(): the arguments of one call, none
+ONCE = ((),)    # for starmap(): one call without arguments
 
 
 def spend(box: List[T], function: Callable[[T], Any]) -> bool:
-    """Call function, which is one of C, with what is in a box; False if the box is empty."""
+    """Call a C function with the content of a box.  Return False if the box is empty."""
     if not box:
         return False
     try:
@@ -29,10 +29,9 @@ def spend(box: List[T], function: Callable[[T], Any]) -> bool:
 
 
 def settle(pop: Callable[[], T], done: Callable[[T], bool], rest: Any) -> bool:
-    """Take a thing by pop() and call done with it.  False if there is none.
+    """Take an object by pop() and call done with it.  Return False if there is none.
 
-    If done returns False, or is interrupted and then once more, the thing comes into rest, a list
-    or deque.
+    If done returns False, or is interrupted twice, the object is appended to rest, a list or deque.
     """
     mine: List[T] = []
     try:
@@ -51,7 +50,7 @@ def settle(pop: Callable[[], T], done: Callable[[T], bool], rest: Any) -> bool:
 
 
 def each(work: Deque[T], done: Callable[[T], bool]) -> None:
-    """Call done with each of a deque; those of which it returns False, or raises, stay."""
+    """Call done with each element of a deque; those for which it returns False or raises stay."""
     for _ in range(len(work)):
         if not settle(work.popleft, done, work):
             break   # another thread was faster
@@ -60,14 +59,14 @@ def each(work: Deque[T], done: Callable[[T], bool]) -> None:
 _Box = List[Any]
 _GiveBack = Callable[[_Box], Any]
 
-# Boxes that are not empty, by the id of the reference to their owner.
+# Non-empty boxes, by the id of the weak reference to their owner.
 _boxes: "Dict[int, Tuple[weakref.ref[Any], _Box, _GiveBack]]" = {}
-# References to owners that have gone while they had a box.
+# Weak references to owners that ended while they had a full box.
 _orphans: "Deque[weakref.ref[Any]]" = deque()
 
 
 def _adopt(owner: "weakref.ref[Any]") -> bool:
-    if id(owner) in _boxes:     # else its __del__() came to an end
+    if id(owner) in _boxes:     # otherwise its __del__() completed
         _, box, give_back = _boxes[id(owner)]
         give_back(box)
         _boxes.pop(id(owner), None)
@@ -75,16 +74,16 @@ def _adopt(owner: "weakref.ref[Any]") -> bool:
 
 
 class Owner:
-    """An object with a handle of the library's, in a box that is empty after close().
+    """An object with a handle of the library, in a box that is empty after close().
 
     box:       a list of one c_void_p
-    give_back: empties the box; where that is interrupted, or was done, it may be called again
+    give_back: function that empties the box; may be called again after an interruption or its end
     """
 
     _noun = "object"
 
     def __init__(self, box: _Box, give_back: _GiveBack) -> None:
-        # Should __del__() be interrupted: the reference comes into _orphans without Python's code.
+        # If __del__() is interrupted, C code alone appends the reference to _orphans.
         ref = weakref.ref(self, _orphans.append)
         _boxes[id(ref)] = (ref, box, give_back)
         self._ref: "Optional[weakref.ref[Owner]]" = ref
@@ -94,7 +93,7 @@ class Owner:
 
     @property
     def handle(self) -> int:
-        """The library's pointer; ValueError after close()."""
+        """The library's pointer.  Raises ValueError after close()."""
         try:
             value: int = self._box[0].value
         except IndexError:
@@ -103,17 +102,17 @@ class Owner:
 
     @property
     def closed(self) -> bool:
-        """Was it closed?"""
+        """True after close()."""
         return not self._box
 
     def close(self) -> None:
-        """Give it back.  May be called again."""
+        """Release the handle.  May be called again."""
         self._end(self._box)
         _boxes.pop(id(self._ref), None)
         self._ref = None
 
     def __del__(self) -> None:
-        # Of what failed in __init__() there may be nothing.
+        # __init__() may have failed before it made the box.
         if getattr(self, "_box", None):
             self.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The library, found and bound; its errors as exceptions; its structures as values."""
+"""Find and bind the library; its errors as exceptions; its structures as values."""
 import copy
 import ctypes
 import errno
@@ -17,17 +17,17 @@ VARIABLE = "PST_LIBPENSTOCK"
 
 
 class Error(OSError):
-    """What the library refuses or what fails under it.
+    """An error of the library.
 
-    ``errno`` is positive, ``strerror`` is the library's sentence with cause and cure.  Where Python
-    has a class for the errno (FileNotFoundError, TimeoutError, ...) the exception is of that class
-    too.  ``result`` is the Result of a request that failed, or None.
+    ``errno`` is positive, ``strerror`` is the library's text with cause and cure.  If Python has a
+    class for the errno (FileNotFoundError, TimeoutError, ...), the exception is also of that class.
+    ``result`` is the Result of a failed request, or None.
     """
 
     result: "Optional[Result]" = None
 
 
-# {class of Python's: class of ours}.  Each is an attribute of this module, where pickle finds it.
+# {Python's class: our class}.  Each class is an attribute of this module, where pickle finds it.
 _KINDS: Dict[Type[OSError], Type[Error]] = {OSError: Error}
 for _base in {type(OSError(number, "")) for number in errno.errorcode} - {OSError}:
     _name = f"Error{_base.__name__}"
@@ -35,10 +35,10 @@ for _base in {type(OSError(number, "")) for number in errno.errorcode} - {OSErro
 
 
 def plain_name(name: Any) -> Any:
-    """The name of a file as an exception keeps it: what other processes can read.
+    """Return the name of a file for an exception, which other processes may read.
 
-    It lacks the query of a URL, which may hold the right to read the file, and what stands before
-    an @, which may be a password.
+    Removes the query of a URL, which may grant the right to read the file, and the text before an
+    @, which may be a password.
     """
     if isinstance(name, os.PathLike):
         return os.fspath(name)
@@ -49,7 +49,7 @@ def plain_name(name: Any) -> Any:
 
 def failure(number: int, sentence: str, filename: Any = None,
             result: "Optional[Result]" = None) -> Error:
-    """The exception for a negative or positive errno."""
+    """Return the exception for a negative or positive errno."""
     number = abs(int(number))
     text = sentence or os.strerror(number)
     if number == errno.EOWNERDEAD:
@@ -61,10 +61,10 @@ def failure(number: int, sentence: str, filename: Any = None,
 
 
 def again(error: BaseException) -> BaseException:
-    """A copy, without a traceback, of an exception that is kept: raise the copy.
+    """Return a copy, without a traceback, of an exception that is kept: raise the copy.
 
-    A traceback holds the frames that the exception went through, and what the program has in them.
-    An exception that one of these frames leads to would keep all of that in a cycle.
+    A traceback references all frames that the exception passed, with the program's objects in them.
+    If one of these frames references the exception, that is a cycle.
     """
     try:
         twin = copy.copy(error)
@@ -76,7 +76,7 @@ def again(error: BaseException) -> BaseException:
 
 
 def _places() -> Tuple[str, str]:
-    """Where the library may be, and why there; the first that is named is the one."""
+    """Return where the library may be, and why there; the first place that is set is used."""
     named = os.environ.get(VARIABLE)
     if named:
         return named, f"the environment variable {VARIABLE} names it"
@@ -108,24 +108,24 @@ lib, library_path = _load()
 
 
 def version() -> str:
-    """The version of the library that is loaded, "major.minor.patch"."""
+    """Return the version of the loaded library, "major.minor.patch"."""
     return cast(bytes, lib.pst_version()).decode()
 
 
 def check(status: int, filename: Any = None) -> int:
-    """status, or an Error with the library's sentence if it is negative."""
+    """Return status; raise Error with the library's text if it is negative."""
     if status < 0:
         raise failure(status, lib.pst_error_text().decode("utf-8", "replace"), filename)
     return status
 
 
 def sized(kind: Any, /, **members: Any) -> Any:
-    """A structure that begins with sz."""
+    """Return a structure that begins with sz."""
     return kind(sz=ctypes.sizeof(kind), **members)
 
 
 def near(name: Any, names: Iterable[str]) -> str:
-    """"; did you mean 'strict'?" for a name that is nearly one of these, else ""."""
+    """Return "; did you mean 'strict'?" if a name is similar to one of these, else ""."""
     import difflib
     found = difflib.get_close_matches(str(name), list(names), 1)
     return f"; did you mean '{found[0]}'?" if found else ""
@@ -133,9 +133,9 @@ def near(name: Any, names: Iterable[str]) -> str:
 
 def keywords(call: str, options: Iterable[str], names: Iterable[str],
              others: Iterable[str] = ()) -> None:
-    """TypeError where one of options is none of names.
+    """Raise TypeError for an option that is not one of names.
 
-    others: arguments of the call that have names too, which may be meant
+    others: other arguments of the call, for suggestions
     """
     for name in options:
         if name not in names:
@@ -144,7 +144,7 @@ def keywords(call: str, options: Iterable[str], names: Iterable[str],
 
 
 def name_of(text: Path) -> bytes:
-    """A path or a name as bytes for C."""
+    """Return a path or a name as bytes for C."""
     raw = os.fsencode(text)
     if b"\0" in raw:
         raise ValueError("embedded null byte")
@@ -152,7 +152,7 @@ def name_of(text: Path) -> bytes:
 
 
 def deadline(timeout: Optional[float], default: int = 0) -> int:
-    """Seconds from now, or None, as an absolute time in nanoseconds."""
+    """Return an absolute time in nanoseconds for seconds from now; default for None."""
     if timeout is None:
         return default
     if timeout < 0:
@@ -162,7 +162,7 @@ def deadline(timeout: Optional[float], default: int = 0) -> int:
 
 
 def patience(nbytes: int) -> float:
-    """Seconds that so many bytes may take, as calls of the library that wait allow them."""
+    """Return the default timeout of blocking calls for that many bytes, in seconds."""
     return 300 + nbytes / 10_000_000
 
 
@@ -178,7 +178,7 @@ _WHY_NAMES: Dict[int, str] = {}
 
 
 def paths_text(paths: int) -> str:
-    """"staged+direct" for a set of path bits."""
+    """Return the names of a set of path bits: "staged+direct"."""
     if paths not in _PATHS:
         _PATHS[paths] = text_of(lib.pst_paths_text, paths)
     return _PATHS[paths]
@@ -201,16 +201,16 @@ def why_name(why: int) -> str:
 
 
 class Result:
-    """How a request went.
+    """The result of a request.
 
     nbytes: bytes that were moved
     prefix: bytes that are complete from the first piece on, also after a failure
     path:   the paths that ran, the device's hop first: "staged+direct"
-    why:    why a better path was not taken, as a sentence; "" if there is none
-    why_name: the same in a word, "none" if there is none
-    crc32c: of the bytes in the order of the pieces, or None where it was not asked for
+    why:    why a better path was not taken, as text; "" if there is no reason
+    why_name: the reason's name, "none" if there is none
+    crc32c: CRC-32C of the bytes in the order of the pieces, or None if it was not requested
     busy:   hardware or kernel may still touch the memory
-    wrong_piece: index of the first piece that is not as verify says, or None
+    wrong_piece: index of the first piece that does not match verify, or None
     """
 
     __slots__ = ("nbytes", "prefix", "path", "why", "why_name", "crc32c", "busy", "wrong_piece",
@@ -242,7 +242,7 @@ class Result:
 
 
 def _result_of(*values: Any) -> Result:
-    """The Result with these attributes, for pickle and copy."""
+    """Return the Result with these attributes, for pickle and copy."""
     result = Result.__new__(Result)
     for name, value in zip(Result.__slots__, values):
         setattr(result, name, value)
@@ -250,7 +250,8 @@ def _result_of(*values: Any) -> Result:
 
 
 def stream_of(stream: Optional[int]) -> Optional[int]:
-    """A stream's number; 0 would be none, where the program means the legacy default one."""
+    """Return a stream's number.  Raises ValueError for 0: CUDA's legacy default stream also has the
+    number 1."""
     if stream is None:
         return None
     if not stream:
@@ -259,7 +260,7 @@ def stream_of(stream: Optional[int]) -> Optional[int]:
 
 
 def unsigned(value: Any) -> int:
-    """An integer that fits uint64_t: ctypes would cut it."""
+    """Return an integer that fits uint64_t; ctypes would truncate others."""
     number: int = operator.index(value)
     if not 0 <= number < 2**64:
         raise ValueError(f"{number} is no offset or length")
@@ -272,7 +273,8 @@ _NAMES = {lib.pst_path_name(number).decode(): number
 
 
 def policy_of(policy: Policy) -> int:
-    """None or a sequence of at most eight names of paths, in order of preference."""
+    """Return the library's policy for None or up to eight names of paths, in order of preference.
+    """
     if policy is None:
         return _abi.PST_POLICY_AUTO
     if isinstance(policy, str):

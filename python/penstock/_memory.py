@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Memory of the host and of devices, of Penstock's own or of other libraries' objects."""
+"""Memory of the host and of devices, allocated by Penstock or owned by other libraries' objects."""
 import ctypes
 import errno
 import os
@@ -23,7 +23,7 @@ class _Buffer(Structure):
                 ("suboffsets", c_void_p), ("internal", c_void_p)]
 
 
-# Prototypes of our own: others may set pythonapi's.
+# Separate prototypes: other code may change those of pythonapi.
 _get_buffer = ctypes.PYFUNCTYPE(ctypes.c_int, py_object, POINTER(_Buffer), ctypes.c_int)(
     ("PyObject_GetBuffer", pythonapi))
 _release_buffer = ctypes.PYFUNCTYPE(None, POINTER(_Buffer))(("PyBuffer_Release", pythonapi))
@@ -33,18 +33,18 @@ _DL_HOST = (1, 3)    # kDLCPU, kDLCUDAHost
 _DL_CUDA = (2, 13)   # kDLCUDA, kDLCUDAManaged
 
 
-# Where an object's bytes are: address, size, whether they are writable, whether they are on a
+# The place of an object's bytes: address, size, whether they are writable, whether they are on a
 # device, and the object that keeps them.
 _Place = Tuple[int, int, bool, bool, Any]
 
 
 class _Held:
-    """Memory of the library's, and the object below it.
+    """The library's memory, and the object that owns the bytes.
 
-    cell:   the library's handle, in a list that is empty when it was given back
-    buffer: what the object has exported, if it has the buffer protocol
-    keep:   what must stay as long as the memory
-    leases: exports of the memory that others may hold
+    cell:   the library's handle, in a list that is empty after its release
+    buffer: the object's export, if it has the buffer protocol
+    keep:   objects that must live as long as the memory
+    leases: exports of the memory to other code
     """
 
     __slots__ = ("cell", "buffer", "keep", "leases")
@@ -56,7 +56,8 @@ class _Held:
         self.leases: _exports.Leases = {}
 
     def quiet(self) -> bool:
-        """Give it back; False if a request or a view may still touch it.  May be called again."""
+        """Release the memory.  Return False if a request or a view may still use it.  May be called
+        again."""
         if self.leases and _exports.outstanding(self.leases):
             return False
         for cell in self.cell:
@@ -64,12 +65,12 @@ class _Held:
                 return False
             spend(self.cell, lib.pst_mem_free)
         if self.buffer is not None:
-            _release_buffer(byref(self.buffer))     # a second time does nothing
+            _release_buffer(byref(self.buffer))     # a second release does nothing
         return True
 
 
 def _contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Do strides, in elements, describe an array without gaps in C's order?"""
+    """Return whether strides, in elements, describe an array in C order without gaps."""
     step = 1
     if 0 in shape:
         return True
@@ -101,14 +102,14 @@ def _of_cuda_array(obj: Any, facts: Any) -> _Place:
     if facts.get("mask") is not None:
         raise ValueError("an array with a mask is not served")
     addr, read_only = facts["data"]
-    # The dictionary may be what keeps a temporary alive.
+    # The dictionary itself may keep a temporary alive.
     return addr or 0, _elements(shape) * itemsize, not read_only, True, (obj, facts)
 
 
 def _of_buffer(obj: Any, held: _Held) -> _Place:
-    """Locks the object's bytes until held.quiet()."""
+    """Lock the object's bytes until held.quiet()."""
     held.buffer = buffer = _Buffer()
-    # PyBUF_SIMPLE: bytes in C's order, read-only ones too.
+    # PyBUF_SIMPLE: bytes in C order, also read-only ones.
     _get_buffer(obj, byref(buffer), 0)
     return buffer.buf or 0, buffer.len, not buffer.readonly, False, obj
 
@@ -125,7 +126,7 @@ def _of_dlpack(obj: Any) -> _Place:
     if device not in _DL_HOST + _DL_CUDA:
         raise ValueError(f"DLPack's device type {device} is not served; the host's (1, 3) and "
                          "CUDA's (2, 13) are")
-    # -1: no order of streams.  Memory.of() waits for the device instead.
+    # -1: no stream order.  Memory.of() waits for the device instead.
     capsule = _capsule(obj, **({"stream": -1} if device in _DL_CUDA else {}))
     writable = True
     if capsule_is(capsule, b"dltensor_versioned"):
@@ -142,21 +143,21 @@ def _of_dlpack(obj: Any) -> _Place:
     shape = tensor.shape[:tensor.ndim]
     if tensor.strides and not _contiguous(shape, tensor.strides[:tensor.ndim]):
         raise _gap("tensor")
-    # Leave the capsule unused: its destructor gives the tensor back.
+    # Do not consume the capsule: its destructor frees the tensor.
     return ((tensor.data or 0) + tensor.byte_offset,
             _elements(shape) * (tensor.bits * tensor.lanes // 8), writable,
             tensor.device_type in _DL_CUDA, (obj, capsule))
 
 
 def _find(obj: Any, held: _Held) -> _Place:
-    """By the first way that the object has."""
+    """Use the first interface that the object has."""
     try:
         facts = getattr(obj, "__cuda_array_interface__", None)
     except Exception:  # pylint: disable=broad-except # some types have no typestr there
         facts = None
     if facts is not None:
         return _of_cuda_array(obj, facts)
-    # A file's bytes as pointers would end the process.
+    # Bytes of a file read as pointers would crash the process.
     if getattr(getattr(obj, "dtype", None), "hasobject", False):
         raise ValueError("an array of Python's objects has pointers and no bytes for files")
     try:
@@ -173,15 +174,15 @@ def _find(obj: Any, held: _Held) -> _Place:
 
 # --------------------------------------------------------------------- what lingers
 
-# Memory that a request or a view may still touch although its owner is done with it.  A deque and
-# no lock: a finalizer may run inside any of these lines.
+# Released memory that a request or a view may still use.  A deque without a lock, because a
+# finalizer may run within any of these lines.
 _lingering: Deque[_Held] = deque()
-# Not even the interpreter's end may free memory that hardware may write to.
+# Never free it, even at the interpreter's end: hardware may still write to it.
 ctypes.pythonapi.Py_IncRef(py_object(_lingering))
 
 
 def sweep() -> int:
-    """Give back what is quiet by now; return how much is not."""
+    """Free memory that is quiet by now.  Return the number of others."""
     if _lingering:
         each(_lingering, _Held.quiet)
     return len(_lingering)
@@ -193,7 +194,7 @@ def _give_back(box: List[_Held]) -> None:
 
 # --------------------------------------------------------------------------- memory
 
-# Of pst_mem_wrap(): by what Memory.of() was promised, and whether a device has the bytes.
+# Options of pst_mem_wrap(), by (pinned, device).
 _OPTIONS = {(pinned, device): byref(sized(_abi.pst_mem_opts,
                                           flags=_abi.PST_MEM_PINNED if pinned else 0,
                                           kind=_abi.PST_KIND_CUDA if device else 0))
@@ -201,7 +202,8 @@ _OPTIONS = {(pinned, device): byref(sized(_abi.pst_mem_opts,
 
 
 def _dmabuf_size(fd: int) -> int:
-    """The size of a dma-buf; OSError, or 1, for another file, whose position stays."""
+    """Return the size of a dma-buf; OSError, or 1, for another file, whose position is unchanged.
+    """
     try:
         os.lseek(fd, 0, os.SEEK_CUR)
     except OSError:
@@ -209,7 +211,7 @@ def _dmabuf_size(fd: int) -> int:
     return 1
 
 
-_COPY = 64 << 20    # bytes of host memory by which a device's memory is copied
+_COPY = 64 << 20    # bytes of host memory for copying a device's memory
 
 
 class Idle:
@@ -224,15 +226,15 @@ class Idle:
 class Memory(Owner):
     """A range of bytes on one device.
 
-    Made by Memory.of(), Memory.alloc() or Memory.of_dmabuf().  It is a context manager; close()
-    gives it back, and so does the end of its last reference.  May be used from any thread.
+    Made by Memory.of(), Memory.alloc() or Memory.of_dmabuf().  A context manager; close() or
+    dropping the last reference releases it.  May be used from any thread.
 
-    Host memory has the buffer protocol by view(), and from Python 3.12 on by itself.  Memory of the
-    host and of CUDA has DLPack: torch.from_dlpack(memory) is a tensor of its bytes.  Views and
-    tensors keep the memory.
+    Host memory supports the buffer protocol through view(), and with Python 3.12 or newer itself.
+    Memory of the host and of CUDA supports DLPack: torch.from_dlpack(memory) is a tensor of its
+    bytes.  Views and tensors keep the memory.
 
-    nbytes:   bytes
-    writable: may requests read from files into it?
+    nbytes:   size in bytes
+    writable: requests may read from files into it
     """
 
     _noun = "memory"
@@ -240,13 +242,13 @@ class Memory(Owner):
     def __init__(self, held: _Held, size: int = 0, writable: bool = True) -> None:
         self.nbytes = size
         self.writable = writable
-        self.wrapped = False    # is it of a device, and another library's?
+        self.wrapped = False    # True for another library's device memory
         super().__init__([held], _give_back)
 
     @classmethod
     def of_each(cls, objects: Sequence[Any], into: "List[Memory]", sync: bool) -> None:
-        """Append the memory of each object to into.  As of(), but each device is waited for once:
-        that takes as long as what the program has given to it."""
+        """Append the memory of each object to into.  As of(), but wait for each device only once:
+        waiting takes as long as the program's work on the device."""
         devices = set()
         new = []
         for obj in objects:
@@ -262,19 +264,19 @@ class Memory(Owner):
 
     @classmethod
     def of(cls, obj: Any, *, sync: bool = True, pinned: bool = False) -> "Memory":
-        """The memory of another library's object, which is kept alive.
+        """Return the memory of another library's object, which is kept alive.
 
-        obj:    anything with __cuda_array_interface__, the buffer protocol or DLPack (tensors of
+        obj:    any object with __cuda_array_interface__, the buffer protocol or DLPack (tensors of
                 torch, arrays of numpy, cupy and jax, bytearray, mmap, ctypes, ...), contiguous in
-                C's order and not empty
-        sync:   for a device's memory: wait until the device has done what it was given, so that no
-                kernel uses the memory any more
-        pinned: you promise that pages of host memory stay, which makes requests cheaper
+                C order and not empty
+        sync:   for device memory: wait until the device has finished its work, so that no kernel
+                uses the memory any more
+        pinned: the caller promises not to unmap host memory, which makes requests cheaper
 
-        A buffer is locked as long as the memory is open: a bytearray cannot be resized.
+        A buffer is locked while the memory is open: a bytearray cannot be resized.
 
-        Raises TypeError for an object of no such kind, ValueError for one with gaps or without
-        bytes, Error with EFAULT for an address that no device knows.
+        Raises TypeError for an object without such an interface, ValueError for one with gaps or
+        without bytes, Error with EFAULT for an address that no device knows.
         """
         if isinstance(obj, Memory):
             return obj
@@ -299,11 +301,11 @@ class Memory(Owner):
 
     @classmethod
     def alloc(cls, device: str, size: int, *, shared: bool = False) -> "Memory":
-        """New memory.
+        """Allocate memory.
 
         device: "host", "soft:0", "cuda:0", a PCI address or a UUID
         size:   bytes, at least 1
-        shared: it may be exported to other processes
+        shared: the memory can be exported to other processes
 
         Host memory is zeroed and page aligned.
 
@@ -321,19 +323,19 @@ class Memory(Owner):
     @classmethod
     def of_dmabuf(cls, fd: Any, *, offset: int = 0, length: Optional[int] = None,
                   writable: bool = True) -> "Memory":
-        """The memory of a dma-buf that another driver exports: of an AMD, Intel or Gaudi
+        """Return the memory of a dma-buf that another driver exports: of an AMD, Intel or Gaudi
         accelerator, of /dev/udmabuf or /dev/dma_heap.
 
         fd:       the dma-buf's descriptor, or an object with fileno(); may be closed afterwards
-        offset:   where the memory begins in the buffer
-        length:   bytes; to the buffer's end without
-        writable: False for a buffer that was exported for reading only
+        offset:   first byte of the memory in the buffer
+        length:   bytes; None: to the end of the buffer
+        writable: False for a buffer that was exported read-only
 
-        Files are read into it and written out of it through a CPU mapping.  Where the exporter
-        allows none, they raise Error with EOPNOTSUPP, and only devices reach the memory.
+        Files are read into it and written from it through a CPU mapping.  If the exporter allows
+        none, that raises Error with EOPNOTSUPP, and only devices can access the memory.
 
         Raises Error: EINVAL for a descriptor of another kind or a range outside the buffer, EBADF
-        for one that is not open, EACCES for a right that the buffer lacks.
+        for a closed descriptor, EACCES for a right that the buffer lacks.
         """
         fd = fd if isinstance(fd, int) else fd.fileno()
         grant = sized(_abi.pst_grant)
@@ -342,7 +344,7 @@ class Memory(Owner):
         try:
             grant.size = _dmabuf_size(fd)
         except OSError:
-            grant.size = 1    # no dma-buf, and the library says so
+            grant.size = 1    # not a dma-buf; the library reports that
         grant.off = unsigned(offset)
         grant.len = unsigned(max(grant.size - grant.off, 1) if length is None else length)
         held = _Held()
@@ -352,7 +354,7 @@ class Memory(Owner):
 
     @property
     def handle(self) -> int:
-        """The library's pointer; ValueError after close()."""
+        """The library's pointer.  Raises ValueError after close()."""
         try:
             value: int = self._box[0].cell[0].value
         except IndexError:
@@ -361,7 +363,7 @@ class Memory(Owner):
 
     @property
     def held(self) -> _Held:
-        """What stays until no request may touch it; ValueError after close()."""
+        """The object that lives until no request uses it.  Raises ValueError after close()."""
         try:
             found: _Held = self._box[0]
         except IndexError:
@@ -375,18 +377,18 @@ class Memory(Owner):
 
     @property
     def device(self) -> str:
-        """The name of its device: "host", "soft:0", "cuda:0"."""
+        """The name of the memory's device: "host", "soft:0", "cuda:0"."""
         return str(self._info().device.decode())
 
     @property
     def address(self) -> int:
-        """Of the first byte, as the device's API knows it."""
+        """The address of the first byte, in the device's API."""
         return int(self._info().addr)
 
     def view(self) -> memoryview:
-        """A memoryview of host memory, of nbytes bytes; read-only where the memory is.
+        """Return a memoryview of host memory with nbytes bytes; read-only if the memory is.
 
-        Until it is released, close() raises BufferError.  Raises ValueError for memory of a device.
+        Until it is released, close() raises BufferError.  Raises ValueError for device memory.
         """
         pointer = lib.pst_mem_ptr(self.handle)
         if not pointer:
@@ -397,14 +399,14 @@ class Memory(Owner):
         return view if self.writable else view.toreadonly()
 
     def __buffer__(self, flags: int) -> memoryview:
-        # Python 3.12 and newer call it; the memoryview refuses flags that do not fit.
+        # Called by Python 3.12 and newer; the memoryview refuses flags that do not fit.
         try:
             return self.view()
         except ValueError as e:
             raise BufferError(str(e)) from None
 
     def _dlpack_device(self) -> Optional[Tuple[int, int]]:
-        """DLPack's device, or None where frameworks must not touch the memory's addresses."""
+        """Return DLPack's device; None if frameworks must not access the memory's addresses."""
         info = self._info()
         if info.kind == _abi.PST_KIND_HOST:
             return DL_CPU
@@ -417,7 +419,7 @@ class Memory(Owner):
                            "copy_out() it, or pass dl_device=(1, 0) for a copy in host memory")
 
     def __dlpack_device__(self) -> Tuple[int, int]:
-        """DLPack's type and number of the memory's device; BufferError for soft:0."""
+        """Return DLPack's type and number of the memory's device; BufferError for soft:0."""
         device = self._dlpack_device()
         if device is None:
             raise self._not_exported()
@@ -427,15 +429,15 @@ class Memory(Owner):
                    max_version: Optional[Tuple[int, int]] = None,
                    dl_device: Optional[Tuple[int, int]] = None,
                    copy: Optional[bool] = None) -> Any:
-        """A capsule with a DLPack tensor of the bytes: uint8, one dimension.
+        """Return a capsule with a DLPack tensor of the bytes: uint8, one dimension.
 
-        stream:      of the consumer, for memory of CUDA: None, or 1 or more.  The call waits until
-                     the device has done what it was given; with -1 that is up to you.
-        max_version: from (1, 0) on a versioned capsule, which read-only memory needs
+        stream:      the consumer's, for CUDA memory: None, or 1 or more.  The call waits until the
+                     device has finished its work; with -1 the caller must do that.
+        max_version: from (1, 0) on, return a versioned capsule; read-only memory needs one
         dl_device:   the memory's own device, or (1, 0) for a copy in host memory
-        copy:        True for new memory on the device, False for an error where a copy is needed
+        copy:        True: always copy, on the device; False: error if a copy is needed
 
-        The tensor keeps the memory.  Raises BufferError for what cannot be exported so.
+        The tensor keeps the memory.  Raises BufferError if such an export is impossible.
         """
         own = self._dlpack_device()
         device = own if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
@@ -464,7 +466,7 @@ class Memory(Owner):
                                 copied=copied)
 
     def _copy(self, device: str) -> "Memory":
-        """New memory on a device, the host or this memory's own, with the same bytes."""
+        """Return new memory with the same bytes, on the host or this memory's device."""
         memory = Memory.alloc(device, self.nbytes)
         to = lib.pst_mem_ptr(memory.handle)
         if to:
@@ -475,7 +477,7 @@ class Memory(Owner):
         return memory
 
     def copy_in(self, data: Any, offset: int = 0) -> None:
-        """Copy bytes of host memory (a buffer, contiguous) to offset, and wait."""
+        """Copy host memory (a contiguous buffer) to offset, and wait."""
         if not self.writable:
             raise ValueError("the memory is read-only")
         held = _Held()
@@ -488,7 +490,7 @@ class Memory(Owner):
             source.close()
 
     def copy_out(self, size: Optional[int] = None, offset: int = 0) -> bytearray:
-        """A bytearray with size bytes from offset on, or all from there to the end."""
+        """Return a bytearray with size bytes from offset on; None: to the end."""
         offset = unsigned(offset)
         size = max(self.nbytes - offset, 0) if size is None else unsigned(size)
         if offset + size > self.nbytes:
@@ -500,13 +502,14 @@ class Memory(Owner):
         return data
 
     def sync(self) -> None:
-        """Wait for what the memory's device was given to do."""
+        """Wait until the memory's device has finished its work."""
         check(lib.pst_mem_sync(self.handle))
 
     def close(self) -> None:
-        """Give it back.  A request under way keeps it, and the object below it, until it is quiet.
+        """Release the memory.  A request in flight keeps it, with the object that owns the bytes,
+        until it ends.
 
-        May be called again.  Raises BufferError while a view or a DLPack tensor of it is there.
+        May be called again.  Raises BufferError while a view or a DLPack tensor of it exists.
         """
         exported = sum(_exports.outstanding(held.leases) for held in self._box)
         if exported:
@@ -520,7 +523,7 @@ class Memory(Owner):
             sweep()
 
     def __del__(self) -> None:
-        # Views that die with the memory, in one cycle, may still be used: then it lingers.
+        # Views that die in the same cycle may still be used: then the memory is freed later.
         if getattr(self, "_box", None):
             self._release()
 

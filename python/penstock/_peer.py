@@ -16,7 +16,7 @@ from ._types import Path
 _MODES = {"r": _abi.PST_FILE_READ, "w": _abi.PST_FILE_WRITE,
           "r+": _abi.PST_FILE_READ | _abi.PST_FILE_WRITE}
 _WAIT = 60.0    # seconds
-_LIMIT = 1 << 26    # bytes of a message: its sender says how many there are
+_LIMIT = 1 << 26    # most bytes of a message for recv(): the sender chooses its length
 
 
 def _until(timeout: Optional[float]) -> int:
@@ -43,7 +43,7 @@ def _listener_close(box: List[c_void_p]) -> None:
 
 # ------------------------------------------------------------------------- shares
 
-# Shares that a peer still used when their owner was gone, each with what keeps its memory.
+# Shares that a peer still used when they were dropped, each with the object that keeps its memory.
 _lingering: Deque[Tuple[c_void_p, Any]] = deque()
 _Shared = Tuple[c_void_p, Any]
 
@@ -59,7 +59,7 @@ def _share_close(box: List[_Shared]) -> None:
 class Share(Owner):
     """Memory that a peer may use; a context manager.  Made by Peer.share().
 
-    key: bytes for the peer, who opens the memory by them; a secret
+    key: bytes with which the peer opens the memory; a secret
     """
 
     _noun = "share"
@@ -67,7 +67,7 @@ class Share(Owner):
     def __init__(self, memory: Memory) -> None:
         if _lingering:
             each(_lingering, _over)
-        # The memory counts as in use, so that closing it does not free it.
+        # The memory counts as exported, so closing it fails.
         super().__init__([(c_void_p(), (memory, _exports.token(memory.held.leases)))],
                          _share_close)
         self.key = b""
@@ -78,8 +78,8 @@ class Share(Owner):
         self.key = room.raw[:size]
 
     def close(self, timeout: Optional[float] = _WAIT) -> None:
-        """Take the right back.  Raises Error with EBUSY if the peer may still touch the memory at
-        the end of the timeout: call again.
+        """End the share.  Raises Error with EBUSY if the peer may still use the memory after the
+        timeout: call again.
         """
         until = _until(timeout)
         status = [0]
@@ -107,11 +107,11 @@ class Peer(Owner):
 
     address: "unix:PATH", "HOST:PORT" or "[IPV6]:PORT" of a Listener
     keys:    a file of keys for TLS, lines NAME:HEX
-    key:     the name of one of them; None: the only one
-    plain:   bytes may travel in the clear to another machine
+    key:     name of the key to use; None: the only one
+    plain:   allow unencrypted bytes to another machine
     timeout: seconds
 
-    Calls may be made by any thread, and close() when no other one is under way.
+    Any thread may make calls; close() only while no other call is in progress.
     """
 
     _noun = "peer"
@@ -124,8 +124,8 @@ class Peer(Owner):
                                    byref(self._box[0])))
 
     def info(self) -> Dict[str, Any]:
-        """{"local": bool, "tls": bool, "error": errno or 0, "uid", "pid": number or None,
-        "messages": number}
+        """Return {"local": bool, "tls": bool, "error": errno or 0, "uid", "pid": number or None,
+        "messages": number}.
         """
         info = sized(_abi.pst_peer_info)
         check(lib.pst_peer_info(self.handle, byref(info)))
@@ -141,11 +141,11 @@ class Peer(Owner):
               write: bool = False, read: bool = True, grant: bool = False) -> Share:
         """Let the peer use a range of memory.
 
-        memory: a Memory, or an object as Memory.of() takes it, which is kept
-        nbytes: how many; None: to the end of the memory
-        write:  may it put bytes there?
-        read:   may it get them?
-        grant:  may it map the whole allocation, if it runs under this user on this machine?
+        memory: a Memory, or an object that Memory.of() accepts; it is kept
+        nbytes: number of bytes; None: to the end of the memory
+        write:  the peer may put bytes there
+        read:   the peer may get bytes from there
+        grant:  the peer may map the whole allocation, if it runs under this user on this machine
         """
         held = Memory.of(memory)
         offset, nbytes = span(held, offset, nbytes)
@@ -159,7 +159,7 @@ class Peer(Owner):
         return share
 
     def open(self, key: bytes, mode: str = "r", *, timeout: Optional[float] = _WAIT) -> File:
-        """The peer's memory as a File: read() gets bytes and write() puts them.
+        """Open the peer's memory as a File: read() gets bytes and write() puts bytes.
 
         mode: "r", "w" or "r+"
         """
@@ -177,7 +177,7 @@ class Peer(Owner):
 
     def send(self, message: Any, offset: int = 0, nbytes: Optional[int] = None, *,
              grant: bool = False, timeout: Optional[float] = _WAIT) -> None:
-        """Send a message: bytes, a Memory, or an object as Memory.of() takes it."""
+        """Send a message: bytes, a Memory, or an object that Memory.of() accepts."""
         flags = _abi.PST_SHARE_GRANT if grant else 0
         if isinstance(message, (bytes, bytearray)) and not message:
             check(lib.pst_peer_send(self.handle, None, 0, 0, flags, _until(timeout)))
@@ -192,8 +192,8 @@ class Peer(Owner):
                 memory.close()
 
     def recv(self, timeout: Optional[float] = _WAIT, *, limit: int = _LIMIT) -> bytes:
-        """The next message.  Raises Error with EMSGSIZE if it is longer than limit, and leaves it
-        there: recv_into() takes messages of any length.
+        """Return the next message.  If it is longer than limit, raises Error with EMSGSIZE and
+        keeps it: recv_into() accepts any length.
         """
         until = _until(timeout)
         size = check(lib.pst_peer_next(self.handle, until))
@@ -204,7 +204,7 @@ class Peer(Owner):
 
     def recv_into(self, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
                   timeout: Optional[float] = _WAIT) -> int:
-        """Receive the next message into memory; how many bytes it had."""
+        """Receive the next message into memory.  Return its bytes."""
         room = Memory.of(memory)
         try:
             readable(room)
@@ -216,7 +216,7 @@ class Peer(Owner):
                 room.close()
 
     def next(self, timeout: Optional[float] = _WAIT) -> int:
-        """Wait for a message and leave it there; its bytes."""
+        """Wait for a message and keep it.  Return its bytes."""
         return check(lib.pst_peer_next(self.handle, _until(timeout)))
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Peer(Owner):
 
 
 class Listener(Owner):
-    """Where peers connect; a context manager.  Arguments are those of Peer."""
+    """An address to which peers connect; a context manager.  Arguments as Peer."""
 
     _noun = "listener"
 
@@ -242,20 +242,20 @@ class Listener(Owner):
 
     @property
     def address(self) -> str:
-        """Where it listens: with the port that was taken."""
+        """The address with the actual port."""
         room = ctypes.create_string_buffer(256)
         lib.pst_listener_address(self.handle, room, len(room))
         return room.value.decode("utf-8", "replace")
 
     def accept(self, timeout: Optional[float] = _WAIT) -> Peer:
-        """The next peer.  Raises Error with ETIMEDOUT."""
+        """Return the next peer.  Raises Error with ETIMEDOUT."""
         peer = Peer.__new__(Peer)
         Owner.__init__(peer, [c_void_p()], _peer_close)
         check(lib.pst_listener_accept(self.handle, _until(timeout), byref(peer._box[0])))
         return peer
 
     def close(self) -> None:
-        """Listen no more; peers stay connected.  May be called again."""
+        """Stop listening; peers stay connected.  May be called again."""
         super().close()
 
     def __enter__(self) -> "Listener":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Progress of long calls: a function of the program's, tqdm, or a line on standard error."""
+"""Progress of long calls: a function of the program, tqdm, or a line on standard error."""
 import contextlib
 import importlib
 import sys
@@ -16,7 +16,7 @@ def _text(nbytes: int) -> str:
 
 
 class _Line:
-    """One line: rewritten on a terminal, else printed once, at the end."""
+    """One line: rewritten on a terminal, otherwise printed once at the end."""
 
     def __init__(self, total: int) -> None:
         self._stream, self._total, self._so_far = sys.stderr, total, 0
@@ -45,7 +45,7 @@ def _bar(total: int) -> Any:
 
 
 def checked(progress: Progress) -> Progress:
-    """Return the argument progress= of a call; TypeError for what cannot be one."""
+    """Return the argument progress= of a call; TypeError for an invalid one."""
     if progress is None or isinstance(progress, bool) or callable(progress):
         return progress
     raise TypeError("progress is True, False, None or a function of (bytes so far, bytes in all), "
@@ -54,10 +54,10 @@ def checked(progress: Progress) -> Progress:
 
 @contextlib.contextmanager
 def reports(progress: Progress, total: int) -> Iterator[Optional[Callable[[int], Any]]]:
-    """What to call with each number of bytes that were moved, or None.
+    """Yield a function to call with each number of moved bytes, or None.
 
-    progress: a function of (bytes so far, bytes in all); True for tqdm, or a line on standard error
-              where tqdm is not installed; False or None for nothing
+    progress: a function of (bytes so far, total bytes); True for tqdm, or a line on standard error
+              if tqdm is not installed; False or None for nothing
     """
     if not progress:
         yield None

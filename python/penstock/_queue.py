@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Queues: many requests that overlap, waited for by hand or by asyncio.
+"""Queues: many overlapping requests, awaited with or without asyncio.
 
-A handler of signals may raise in here as _handle.py says.  So what is known of a request is written
-down before the library is told, what the library tells is taken over in steps that can be done
-again, and each call ends in steps between which Python does not look for signals.
+A signal handler may raise in here as _handle.py describes.  So a request is recorded before the
+library is told, completions are taken over in steps that can be repeated, and each call ends in
+steps between which Python does not check for signals.
 """
 import errno
 import operator
@@ -26,9 +26,9 @@ from ._memory import Memory
 from ._types import Offsets, Policy
 
 if TYPE_CHECKING:
-    import asyncio  # which takes as long as the rest; who has an event loop has it
+    import asyncio  # slow; a program with an event loop has imported it
 
-_SLICE = 100_000_000    # ns of waiting without a look at signals
+_SLICE = 100_000_000    # longest wait without handling signals, ns
 
 _BACKENDS = {"auto": _abi.PST_BACKEND_AUTO, "uring": _abi.PST_BACKEND_URING,
              "threads": _abi.PST_BACKEND_THREADS}
@@ -41,7 +41,7 @@ _READ_ONLY: Dict[int, Tuple[str, ...]] = {_abi.PST_OP_READ: ("short", "verify"),
 
 
 def _sums(verify: Any, count: int) -> "Optional[array[int]]":
-    """The checksums of a request's pieces as the library takes them."""
+    """Return the checksums of a request's pieces for the library."""
     if verify is None:
         return None
     try:
@@ -56,8 +56,8 @@ def _sums(verify: Any, count: int) -> "Optional[array[int]]":
 class Completion:
     """The end of one request.
 
-    id:     the number that read(), write() and so on gave
-    tag:    what was handed to them
+    id:     the number that read(), write() and so on returned
+    tag:    the tag passed to them
     result: a Result
     error:  an Error, a ShortRead, or None
     """
@@ -69,7 +69,7 @@ class Completion:
         self.id, self.tag, self.result, self.error = number, tag, result, error
 
     def check(self) -> Result:
-        """The result; raises the error if there is one."""
+        """Return the result; raise the error if there is one."""
         if self.error is not None:
             raise again(self.error)
         return self.result
@@ -79,7 +79,7 @@ class Completion:
 
 
 class _Request:
-    """What must stay until a request has completed."""
+    """Objects that must live until a request has completed."""
 
     __slots__ = ("file", "memory", "own", "rows", "sums", "wanted", "tag", "short", "unknown")
 
@@ -87,10 +87,11 @@ class _Request:
                  sums: "Optional[array[int]]", wanted: int, tag: Any, short: bool) -> None:
         self.file, self.memory, self.own, self.rows = file, memory, own, rows
         self.sums, self.wanted, self.tag, self.short = sums, wanted, tag, short
-        self.unknown = False    # nobody was given its id
+        self.unknown = False    # the program never got its id
 
     def let_go(self) -> None:
-        """The queue has ended: what the request needs stays until nothing touches its memory."""
+        """Called when the queue has ended: keep the request's objects until nothing uses its
+        memory."""
         memory = self.memory
         if memory is None:
             return
@@ -109,13 +110,13 @@ def _free(box: List[c_void_p]) -> None:
 class Queue(Owner):
     """Requests in flight; a context manager.
 
-    depth:   requests in flight, 1 to 4096
+    depth:   most requests in flight, 1 to 4096
     backend: "auto", "uring" or "threads", for file operations
     timeout: seconds until a request ends with ETIMEDOUT; None: 300
 
-    One thread at a time may be in a call of a queue: another gets a RuntimeError.  Calls release
-    the interpreter's lock.  Files, memory and offsets of requests are kept until they complete.
-    Raises Error, ValueError for an option out of range.
+    Only one thread at a time may call a queue: another one gets a RuntimeError.  Calls release the
+    interpreter's lock.  Files, memory and offsets of requests are kept until they complete.  Raises
+    Error, and ValueError for an option out of range.
     """
 
     _noun = "queue"
@@ -123,21 +124,21 @@ class Queue(Owner):
     def __init__(self, depth: int = 128, *, backend: str = "auto",
                  timeout: Optional[float] = None) -> None:
         self._requests: Dict[int, _Request] = {}
-        self._finished: Dict[int, Completion] = {}  # that nobody has taken yet
+        self._finished: Dict[int, Completion] = {}  # completions that were not returned yet
         self._futures: "Dict[int, asyncio.Future[Result]]" = {}
-        self._waiters: "Deque[asyncio.Future[None]]" = deque()     # for room
-        self._loop: "Optional[asyncio.AbstractEventLoop]" = None    # whose reader calls _pump()
-        self._fd = -1           # that it watches
-        self._late = False      # is _pump() to be called by a timer?
+        self._waiters: "Deque[asyncio.Future[None]]" = deque()     # tasks that wait for room
+        self._loop: "Optional[asyncio.AbstractEventLoop]" = None    # the loop that calls _pump()
+        self._fd = -1           # the descriptor that it watches
+        self._late = False      # a timer will call _pump()
         self._last = 0
-        self._doubt = 0         # the id of a request that may or may not have been prepared
-        self._dirty = False     # completions may be left in _done
-        self._turn = [None]     # empty while a call is under way
+        self._doubt = 0         # id of a request that may or may not have been prepared
+        self._dirty = False     # _done may contain completions
+        self._turn = [None]     # empty during a call
         self._pid = os.getpid()
         if backend not in _BACKENDS:
             raise ValueError(f"'{backend}' is no back end; there are {', '.join(_BACKENDS)}")
         depth = unsigned(depth)
-        # A depth that does not fit the library's structure is refused by the library.
+        # The library refuses a depth that does not fit its structure.
         options = sized(_abi.pst_queue_opts, depth=min(depth, 2**32 - 1),
                         backend=_BACKENDS[backend])
         if timeout is not None:
@@ -151,24 +152,25 @@ class Queue(Owner):
 
     @property
     def in_flight(self) -> int:
-        """Requests that have not completed, those that are not submitted yet too."""
+        """Number of requests that have not completed, including those that are not submitted."""
         return len(self._requests)
 
     @property
     def _foreign(self) -> bool:
-        """Was it made by a process that this one is a fork of?"""
+        """True in a fork of the process that made the queue."""
         return self._pid != os.getpid()
 
     def _begin(self, turn: List[None]) -> None:
-        """Take the turn.  Who calls gives it back by self._turn += turn, whatever happens.
+        """Take the turn.  The caller returns it by self._turn += turn in all cases.
 
-        That is no call, so that no handler runs after it before the program has the result.
+        This is not a call, so no signal handler runs between it and the program's use of the
+        result.
         """
         try:
             turn += starmap(self._turn.pop, ONCE)
         except IndexError:
             if self._foreign:
-                check(lib.pst_queue_submit(self.handle))    # says that this is a fork
+                check(lib.pst_queue_submit(self.handle))    # reports the fork
             raise RuntimeError("another call of this queue is under way, in another thread or in "
                                "what a handler of a signal has interrupted") from None
 
@@ -179,22 +181,22 @@ class Queue(Owner):
              verify: Optional[int] = None, **options: Any) -> int:
         """Prepare a read; arguments as File.read().
 
-        tag: anything; comes back in the completion
-        verify: CRC-32C that the bytes must have where they land; the completion has an Error with
-                EBADMSG if they have another one
+        tag: any object; returned in the completion
+        verify: expected CRC-32C of the bytes in memory; if they differ, the completion has an Error
+                with EBADMSG
         strict, policy, timeout, stream: as File.readv()
-        crc32c:      give the CRC-32C of the bytes in the result
+        crc32c:      put the CRC-32C of the bytes into the result
         stream_wait: later work on the stream waits for the bytes
 
-        Returns the request's id.  Raises BlockingIOError where the queue holds its depth of
-        requests (submit, reap and try again), else Error and ValueError.
+        Returns the request's id.  Raises BlockingIOError if the queue is full (submit, reap and try
+        again), otherwise Error and ValueError.
         """
         return self._one(_abi.PST_OP_READ, file, memory, offset, nbytes, mem_offset, short, tag,
                          verify, options)
 
     def write(self, file: File, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
               mem_offset: int = 0, tag: Any = None, **options: Any) -> int:
-        """Prepare a write, as read()."""
+        """Prepare a write; arguments as read()."""
         return self._one(_abi.PST_OP_WRITE, file, memory, offset, nbytes, mem_offset, True, tag,
                          None, options)
 
@@ -204,12 +206,13 @@ class Queue(Owner):
         """Prepare one request for many ranges.
 
         offsets, mem_offsets, nbytes: arrays of 64-bit integers, sequences, or numbers
-        strides: (file_stride, mem_stride, count), each as those: a range is count pieces of nbytes
+        strides: (file_stride, mem_stride, count), in the same forms: a range has count pieces of
+                 nbytes
 
-        verify: a CRC-32C for each piece, in their order: a sequence or array of integers; the
-                Error with EBADMSG says in result.wrong_piece which is the first that differs
+        verify: a CRC-32C per piece, in order: a sequence or array of integers; on EBADMSG,
+                result.wrong_piece is the first piece that differs
 
-        At most 1,048,576 ranges of 16,777,216 pieces.  The rest is as in read().
+        At most 1,048,576 ranges of 16,777,216 pieces.  Other arguments as read().
         """
         return self._many(_abi.PST_OP_READ, file, memory, offsets, mem_offsets, nbytes, strides,
                           short, tag, verify, options)
@@ -217,13 +220,13 @@ class Queue(Owner):
     def writev(self, file: File, memory: Any, offsets: Offsets, mem_offsets: Offsets,
                nbytes: Offsets, *, strides: Optional[Tuple[Offsets, Offsets, Offsets]] = None,
                tag: Any = None, **options: Any) -> int:
-        """Prepare one request for many ranges, as readv()."""
+        """Prepare one request for many ranges; arguments as readv()."""
         return self._many(_abi.PST_OP_WRITE, file, memory, offsets, mem_offsets, nbytes, strides,
                           True, tag, None, options)
 
     def sync(self, file: File, *, data: bool = False, tag: Any = None,
              timeout: Optional[float] = None) -> int:
-        """Prepare: make earlier writes of this queue to the file durable; data: by fdatasync."""
+        """Prepare a sync of this queue's earlier writes to the file; data: by fdatasync."""
         io = _abi.pst_io(op=_abi.PST_OP_SYNC, flags=_abi.PST_IO_DATASYNC if data else 0,
                          deadline_ns=deadline(timeout))
         return self._prepare(io, _Request(file, None, False, None, None, 0, tag, True))
@@ -320,7 +323,7 @@ class Queue(Owner):
             self._turn += turn
 
     def _settle_doubt(self, handle: int) -> None:
-        """Of a prepare that was interrupted nobody knows the id: it is to end."""
+        """Let an interrupted prepare, whose id nobody knows, end."""
         if not self._doubt:
             return
         if lib.pst_queue_cancel(handle, self._doubt) < 0:
@@ -332,7 +335,8 @@ class Queue(Owner):
     # ------------------------------------------------------------- submit and reap
 
     def submit(self) -> int:
-        """Start what was prepared; never waits for a disk.  Returns how many were started."""
+        """Start prepared requests; never waits for a disk.  Returns the number of started requests.
+        """
         turn: List[None] = []
         try:
             self._begin(turn)
@@ -344,16 +348,16 @@ class Queue(Owner):
 
     def reap(self, min: int = 0, max: Optional[int] = None,
              timeout: Optional[float] = None) -> List[Completion]:
-        """Take completions, and wait until there are at least min or nothing is in flight.
+        """Take completions; wait until there are at least min, or nothing is in flight.
 
-        min:     completions; less come when the time is over or nothing more is in flight
-        max:     completions; None: the queue's depth
-        timeout: seconds; None: for ever, which ends, because every request does
+        min:     completions; fewer are returned at the timeout or if nothing more is in flight
+        max:     most completions; None: the queue's depth
+        timeout: seconds; None: no limit, but every request ends
 
-        Returns a list of at most max Completions.  A completion that a future waits for is the
-        future's too.  In the main thread a signal's handler runs within 0.1 s; where it raises,
-        as that of Ctrl-C does, no completion is lost: the next call has it.  Raises RuntimeError
-        where another thread is in a call, ValueError after close().
+        Returns a list of at most max Completions.  A completion with a future also completes the
+        future.  In the main thread signal handlers run within 0.1 s; if one raises, such as that of
+        Ctrl-C, the next call returns the completions.  Raises RuntimeError while another thread is
+        in a call, ValueError after close().
         """
         min = operator.index(min)
         most = self.depth if max is None else operator.index(max)
@@ -368,7 +372,7 @@ class Queue(Owner):
             for completion in taken:
                 future = self._futures.pop(completion.id, None)
                 if future is not None:
-                    # This may be another thread than the event loop's.
+                    # This thread may not be the event loop's.
                     self._soon(future.get_loop(), self._tell, future, completion)
             loop = self._loop
             if self._waiters and loop is not None:
@@ -380,7 +384,7 @@ class Queue(Owner):
             self._turn += turn
 
     def _collect(self, handle: int, least: int, most: int, until: int) -> None:
-        """Move completions to _finished until it has least of them, or the time is over."""
+        """Move completions to _finished until it has least of them, or until the deadline."""
         if self._dirty:
             self._harvest(self.depth)
         self._settle_doubt(handle)
@@ -393,12 +397,12 @@ class Queue(Owner):
             self._harvest(count)
             if count < want:
                 if limit == until or time.monotonic_ns() < limit:
-                    break   # the time is over, or nothing is in flight
+                    break   # deadline, or nothing is in flight
             elif count < room or len(self._finished) >= least:
                 break
 
     def _harvest(self, count: int) -> None:
-        """Take over the first slots of _done.  When that is interrupted it is begun anew."""
+        """Take over the first slots of _done.  After an interruption, start again."""
         for slot in islice(self._done, count):
             number = slot.user_data
             request = self._requests.get(number)
@@ -423,12 +427,11 @@ class Queue(Owner):
         return Completion(done.user_data, request.tag, result, error)
 
     def cancel(self, number: int) -> bool:
-        """End a request early: it completes with ECANCELED, or with its result if it was done.
+        """End a request early: it completes with ECANCELED, or normally if it was done.
 
         number: its id
 
-        It has completed 100 ms later at the latest.  Returns False if there is no such request
-        any more.
+        It completes within 100 ms.  Returns False if the request does not exist any more.
         """
         turn: List[None] = []
         try:
@@ -441,7 +444,7 @@ class Queue(Owner):
     # --------------------------------------------------------------------- asyncio
 
     def fileno(self) -> int:
-        """A descriptor that is readable when reap() has something to do; never read or close it."""
+        """Return a descriptor that is readable when reap() has work; never read or close it."""
         turn: List[None] = []
         try:
             self._begin(turn)
@@ -455,16 +458,16 @@ class Queue(Owner):
         prepare: read, write, readv, writev or sync of this queue
         args, options: its arguments
 
-        Any number of tasks may be in here: while the queue holds its depth of requests, the others
-        wait for room in their order.  Cancelling the task cancels the request, and the await ends
-        when that has completed, 100 ms later at the latest: its memory is then the program's again.
+        Any number of tasks may call this: while the queue is full, further tasks wait for room, in
+        order.  Cancelling the task cancels the request; the await ends when that has completed,
+        within 100 ms, and the memory is then the program's again.
 
-        Returns a Result.  Raises what prepare raises, the request's Error or ShortRead, and
-        CancelledError when the queue is closed meanwhile.
+        Returns a Result.  Raises the exceptions of prepare, the request's Error or ShortRead, and
+        CancelledError if the queue is closed.
         """
         import asyncio
         call = partial(prepare, **options)
-        numbers: List[int] = []     # its id, which comes here within one call of C
+        numbers: List[int] = []     # its id, stored by one call of C
         first = False
         while True:
             try:
@@ -487,24 +490,24 @@ class Queue(Owner):
                 except asyncio.CancelledError:
                     pass
             if not futures[0].cancelled():
-                futures[0].exception()  # is known of by now
+                futures[0].exception()  # marks its exception as retrieved
             raise
         except BaseException:
             self._give_up(number)
             raise
         finally:
-            futures.clear()     # the exception of one has this frame in its traceback
+            futures.clear()     # its exception's traceback references this frame
 
     def _hurry(self, number: int) -> None:
-        """Cancel a request if it is under way."""
+        """Cancel a request if it is in flight."""
         try:
             if number in self._requests:
                 self.cancel(number)
         except RuntimeError:
-            pass    # a thread is in a call: the request takes as long as it takes
+            pass    # a thread is in a call: the request ends by itself
 
     def _give_up(self, number: int) -> None:
-        """Nobody asks for the completion of a request any more."""
+        """Mark a request whose completion nobody wants."""
         self._futures.pop(number, None)
         self._finished.pop(number, None)
         request = self._requests.get(number)
@@ -513,7 +516,7 @@ class Queue(Owner):
             self._hurry(number)
 
     async def _room(self, first: bool) -> None:
-        """Wait until the queue takes one more request.  Who came back goes first."""
+        """Wait until the queue has room for a request.  A task that waited before goes first."""
         loop = self._watch()
         waiter: "asyncio.Future[None]" = loop.create_future()
         (self._waiters.appendleft if first else self._waiters.append)(waiter)
@@ -528,7 +531,7 @@ class Queue(Owner):
             self._unwatch()
 
     def _wake(self) -> None:
-        """Let as many go on as there is room for."""
+        """Wake as many tasks as there is room for."""
         free = self.depth - len(self._requests)
         for waiter in list(self._waiters):
             if free < 1:
@@ -539,12 +542,12 @@ class Queue(Owner):
             self._waiters.remove(waiter)
 
     def future(self, number: int) -> "asyncio.Future[Result]":
-        """An asyncio.Future with the Result of a request, or with its error.
+        """Return an asyncio.Future for a request's Result or error.
 
-        number: the id, of a request whose completion was not taken yet
+        number: id of a request whose completion was not taken yet
 
-        From the running event loop, which must be the same for all futures of a queue that are not
-        done.  What is prepared is submitted.  A future that is cancelled cancels no request.
+        Call this in the running event loop, which must be the same for all pending futures of a
+        queue.  Submits prepared requests.  Cancelling a future does not cancel its request.
 
         Raises ValueError for another id, RuntimeError without a running loop.
         """
@@ -562,21 +565,22 @@ class Queue(Owner):
             self._unwatch()
 
     async def wait(self, *numbers: int) -> List[Result]:
-        """Wait for requests; a list of their Results.  Raises the error of the first that failed.
+        """Wait for requests.  Return a list of their Results.  Raises the error of the first that
+        failed.
 
-        numbers: their ids; without any it waits for all that are in flight
+        numbers: their ids; none: all requests in flight
 
-        A task that is cancelled here cancels no request.
+        Cancelling the task does not cancel the requests.
         """
         import asyncio
         futures = [self.future(number) for number in numbers or list(self._requests)]
         try:
             return list(await asyncio.gather(*[asyncio.shield(f) for f in futures]))
         finally:
-            futures.clear()     # the exception of one has this frame in its traceback
+            futures.clear()     # its exception's traceback references this frame
 
     def _watch(self) -> "asyncio.AbstractEventLoop":
-        """Have the running loop call _pump()."""
+        """Let the running loop call _pump()."""
         import asyncio
         loop = asyncio.get_running_loop()
         if self._loop is loop:
@@ -591,7 +595,7 @@ class Queue(Owner):
         return loop
 
     def _leave_loop(self, loop: "asyncio.AbstractEventLoop") -> None:
-        """It has ended, or does not run, because Ctrl-C came at its end: waiters are cancelled."""
+        """Leave a loop that has ended, or was stopped by Ctrl-C at its end: cancel its waiters."""
         self._loop = None
         waiting: "List[asyncio.Future[Any]]" = [*self._futures.values(), *self._waiters]
         for number in list(self._futures):
@@ -603,7 +607,7 @@ class Queue(Owner):
                 self._soon(loop, future.cancel)
 
     def _unwatch(self) -> None:
-        """Where nobody waits any more: let the loop go."""
+        """Stop watching if nobody waits any more."""
         if self._futures or self._waiters or self._foreign:
             return
         loop, self._loop = self._loop, None
@@ -635,7 +639,8 @@ class Queue(Owner):
         self._unwatch()
 
     def _pump_later(self) -> None:
-        """A thread is in a call: once more in 10 ms, though reap() would tell the futures too."""
+        """Call _pump() again in 10 ms, because a thread is in a call, although reap() also
+        completes futures."""
         def again() -> None:
             self._late = False
             if self._loop is not None:
@@ -655,15 +660,15 @@ class Queue(Owner):
         try:
             loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            pass    # it was closed: nobody waits there
+            pass    # it was closed, so nobody waits there
 
     # ------------------------------------------------------------------------- end
 
     def close(self) -> None:
-        """End it: requests in flight are cancelled, which takes 100 ms at most.
+        """Close the queue: cancel requests in flight, which takes up to 100 ms.
 
-        Memory that one of them may still touch is kept until it does not.  Futures and tasks that
-        wait are cancelled.  May be called again; RuntimeError where another thread is in a call.
+        Memory that one of them may still use is kept until it ends.  Waiting futures and tasks are
+        cancelled.  May be called again.  Raises RuntimeError while another thread is in a call.
         """
         if self._foreign:
             # The loop and the requests belong to the parent process.

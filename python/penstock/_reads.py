@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reads of many files on one queue, waited for by any thread, piece by piece."""
+"""Reads of many files on one queue, piece by piece; any thread may wait for them."""
 import bisect
 import threading
 from collections import deque
@@ -14,7 +14,7 @@ from ._lib import Error, again, deadline, lib, patience
 from ._memory import Memory
 from ._queue import Completion, Queue
 
-_LOOK = 1.0            # seconds after which a wait lets signals in
+_LOOK = 1.0            # longest wait without handling signals, s
 
 
 Range = Tuple[int, int]     # begin, end
@@ -25,7 +25,7 @@ class Restless(RuntimeError):
 
 
 def split(runs: Iterable[Range], piece: int) -> List[Range]:
-    """(begin, end) of at most piece bytes each, of runs that are sorted and do not overlap."""
+    """Return (begin, end) of pieces of at most piece bytes, for sorted disjoint runs."""
     pieces = []
     for begin, end in runs:
         for at in range(begin, end, piece):
@@ -34,11 +34,11 @@ def split(runs: Iterable[Range], piece: int) -> List[Range]:
 
 
 class Job:
-    """What is read of one file.
+    """The reads of one file.
 
     pieces: (begin, end) in the file, sorted
-    left:   how many have not completed
-    error:  the first that failed, or None
+    left:   number of pieces that have not completed
+    error:  the first error, or None
     """
 
     def __init__(self, file: File, memory: Memory, pieces: Sequence[Range]) -> None:
@@ -47,12 +47,12 @@ class Job:
         self.ends = [end for _, end in pieces]
         self.done = bytearray(len(pieces))
         self.left = 0
-        self.quiet = True       # is there nothing that may still touch the memory?
+        self.quiet = True       # True if nothing may touch the memory any more
         self.error: Optional[Exception] = None
         self.ending = threading.Lock()
 
     def covering(self, begin: int, end: int) -> Optional[List[int]]:
-        """The pieces that have the bytes from begin to end; None if some of these are not read."""
+        """Return the pieces that cover begin to end; None if some bytes are not read."""
         places: List[int] = []
         at = begin
         for place in range(bisect.bisect_right(self.ends, begin), len(self.pieces)):
@@ -66,10 +66,10 @@ class Job:
 
 
 class Reads:
-    """One queue for the reads of many files.  Any thread may call.
+    """One queue for reads of many files.  Any thread may call it.
 
-    timeout: seconds for each request; None: 300, and one more for each 10 MB that are under way
-    options: strict and policy, as File.readv() takes them
+    timeout: seconds per request; None: 300, and one more for each 10 MB in flight
+    options: strict and policy, as File.readv()
     """
 
     def __init__(self, depth: int = 1024, timeout: Optional[float] = None,
@@ -77,13 +77,13 @@ class Reads:
         self._queue = Queue(depth)
         self._lock = threading.Lock()
         self._timeout, self._options = timeout, options
-        self._bytes = 0     # under way
-        self._found: Deque[Completion] = deque()    # completions that no job knows of
+        self._bytes = 0     # bytes in flight
+        self._found: Deque[Completion] = deque()    # completions that belong to no job yet
 
     def start(self, file: File, memory: Memory, pieces: Sequence[Range], base: int) -> Job:
-        """Read pieces of file to where their offsets less base are in memory; returns a Job.
+        """Read pieces of a file to their offsets less base in memory.  Return a Job.
 
-        If that fails nothing is under way any more, as after finish().
+        After a failure nothing is in flight, as after finish().
         """
         job = Job(file, memory, pieces)
         try:
@@ -109,10 +109,10 @@ class Reads:
                                **self._options)
                 ids: List[int] = []
                 try:
-                    # From here until it is counted Python does not look for signals.
+                    # Python does not check for signals between this and the counting.
                     ids += starmap(read, ONCE)
                 except BlockingIOError:
-                    # The queue is full, of other files' reads too.
+                    # The queue is full, with other files' reads too.
                     self._queue.submit()
                     self._take()
                     continue
@@ -121,14 +121,14 @@ class Reads:
                 return
 
     def _take(self) -> None:
-        """With the lock: at least one completion, or as many as came within a second."""
+        """Take at least one completion, or those that come within a second.  With the lock."""
         if not self._found:
             self._found += self._queue.reap(1, timeout=_LOOK)
         if not self._found and not self._queue.in_flight:
             raise RuntimeError("a request of the queue got lost")
         while self._found:
-            # An interruption here repeats at the next call: Python checks for signals nowhere
-            # before popleft().
+            # After an interruption here, the next call repeats this: Python does not check for
+            # signals before popleft().
             completion = self._found[0]
             job, place = completion.tag
             if not job.done[place]:
@@ -141,7 +141,7 @@ class Reads:
             self._found.popleft()
 
     def wait(self, job: Job, places: Iterable[int]) -> None:
-        """Until these pieces are in memory.  Raises the job's first error."""
+        """Wait until these pieces are in memory.  Raises the job's first error."""
         for place in places:
             while not job.done[place] and job.error is None:
                 with self._lock:
@@ -151,9 +151,9 @@ class Reads:
             raise again(job.error)
 
     def finish(self, job: Job, patience: Optional[float] = None) -> None:
-        """Until nothing of the job touches its memory any more, which is closed then like the file.
+        """Wait until nothing of the job touches its memory; then close memory and file.
 
-        patience: seconds for that after the last read ended; None: for ever
+        patience: seconds for that after the end of the last read; None: no limit
 
         Raises the first error, or Restless.  May be called again.
         """

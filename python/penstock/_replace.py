@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Files that replace others when they are complete, and not before."""
+"""Files that replace others only when they are complete."""
 import errno
 import fcntl
 import io
@@ -14,20 +14,20 @@ from ._file import File
 from ._lib import failure
 from ._types import Path
 
-_NAME_MAX = 255     # bytes of a name in a folder
+_NAME_MAX = 255     # most bytes of a file name
 _ACL = "system.posix_acl_access"
-_GROUP, _OTHER = 0x04, 0x20         # kinds of entries in an ACL: the file's group, and others
-# Errors which mean that this process or file system cannot keep an owner, a mode or an ACL.
+_GROUP, _OTHER = 0x04, 0x20         # types of ACL entries: the file's group, others
+# Errors that mean: this process or file system cannot keep an owner, a mode or an ACL.
 _REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
-# Digits of the kernel's boot and random ones: see _clear().
+# Digits of the kernel's boot, then random digits: see _clear().
 _SUFFIX = re.compile(r"\.([0-9a-f]{12})[0-9a-f]{16}\.tmp")
-LEFT_OVER = r"\.[0-9a-f]{28}\.tmp"  # what is behind the name of a file that was not completed
+LEFT_OVER = r"\.[0-9a-f]{28}\.tmp"  # suffix of the name of an incomplete file
 
 _Access = Tuple[os.stat_result, Optional[bytes]]
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder."""
+    """Make the names in a folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -36,11 +36,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def _target(path: Path) -> str:
-    """The file that is to be there; Error for what no file may take the place of."""
+    """Return the path to replace; Error for an object that no file can replace."""
     if not path:
         raise failure(errno.ENOENT, "a file's name is empty", path)
     try:
-        # Follows links by the kernel's rules, which keep those of other users in /tmp out.
+        # stat() follows links by the kernel's rules, which refuse other users' links in /tmp.
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = stat.S_IFREG
@@ -57,7 +57,7 @@ def _target(path: Path) -> str:
 # ------------------------------------------------------------------- mode, owner, ACL
 
 def _access_of(path: str) -> Optional[_Access]:
-    """The facts and the ACL, or None, of a file; None where there is no such file."""
+    """Return stat() and ACL (or None) of a file; None if there is no such file."""
     try:
         facts = os.stat(path)
     except OSError:
@@ -65,11 +65,11 @@ def _access_of(path: str) -> Optional[_Access]:
     try:
         return facts, os.getxattr(path, _ACL)
     except OSError:
-        return facts, None      # it has none, or the file system knows none
+        return facts, None      # no ACL, or the file system has none
 
 
 def _may(call: Callable[..., Any], *args: Any) -> bool:
-    """Call something; return False where this process may not do it."""
+    """Call a function.  Return False if this process may not do that."""
     try:
         call(*args)
     except OSError as e:
@@ -80,7 +80,7 @@ def _may(call: Callable[..., Any], *args: Any) -> bool:
 
 
 def _no_more_than_others(acl: bytes) -> bytes:
-    """The ACL with no more rights for the file's group than others have."""
+    """Return the ACL with the rights of the file's group reduced to those of others."""
     entries = list(struct.iter_unpack("<HHI", acl[4:]))
     others = next((rights for kind, rights, _ in entries if kind == _OTHER), 0)
     return acl[:4] + b"".join(
@@ -91,23 +91,23 @@ def _no_more_than_others(acl: bytes) -> bytes:
 def _give(fd: int, access: _Access) -> None:
     """Give a file the owner, mode and ACL of another one, as far as this process may.
 
-    The set-user-ID and set-group-ID bits are for the bytes that were there, and are not copied.
+    The set-user-ID and set-group-ID bits belonged to the old bytes, and are not copied.
     """
     facts, acl = access
     mine, mode = os.fstat(fd), facts.st_mode & 0o777
     if (mine.st_uid, mine.st_gid) != (facts.st_uid, facts.st_gid) and \
             not _may(os.fchown, fd, facts.st_uid, facts.st_gid) and \
             mine.st_gid != facts.st_gid and not _may(os.fchown, fd, -1, facts.st_gid):
-        # The group is another one: what was for the old one alone is not for it.
+        # The group differs, so rights of the old group are not given to it.
         mode &= ~0o070 | (mode & 0o007) << 3
         acl = acl and _no_more_than_others(acl)
     if acl is not None:
-        # Brings the mode, too.  Without it the group's bits would mean something else.
+        # The ACL also sets the mode.  Without the ACL, the group's bits would mean something else.
         if _may(os.setxattr, fd, _ACL, acl):
             return
         mode &= 0o700
     try:
-        os.removexattr(fd, _ACL)    # the folder's default
+        os.removexattr(fd, _ACL)    # the folder's default ACL
     except OSError:
         pass                        # there is none
     if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
@@ -117,7 +117,7 @@ def _give(fd: int, access: _Access) -> None:
 # ---------------------------------------------------------------------- other names
 
 def _boot() -> str:
-    """Digits that no other running kernel has; "" where it does not tell."""
+    """Return digits that identify this boot of the kernel; "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().replace("-", "")[:12]
@@ -126,17 +126,17 @@ def _boot() -> str:
 
 
 def _stem(name: str) -> str:
-    """The begin of a name that leaves room for a suffix."""
+    """Return the begin of a name, short enough for a suffix."""
     while len(os.fsencode(name)) > _NAME_MAX - 33:
         name = name[:-1]
     return name
 
 
 def _clear(folder: str, stem: str, boot: str) -> None:
-    """Remove what processes left that ended while they wrote a file of this name.
+    """Remove files of ended processes that were writing a file of this name.
 
-    A file that is being written is locked.  Locks of other machines are not always seen, so that
-    only files count that this kernel has made since its start.
+    A file that is being written is locked.  Locks of other machines are not always visible, so only
+    files made since this machine's boot are removed.
     """
     try:
         found = [entry.path for entry in os.scandir(folder) if entry.name.startswith(f"{stem}.")]
@@ -154,13 +154,13 @@ def _clear(folder: str, stem: str, boot: str) -> None:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.unlink(path)
         except OSError:
-            pass        # somebody writes it, or it is another user's
+            pass        # it is being written, or belongs to another user
         finally:
             os.close(fd)
 
 
 def _lock(fd: int) -> bool:
-    """Lock a file that was just made; return False if _clear() of another process has a lock."""
+    """Lock a new file.  Return False if _clear() of another process has locked it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -171,16 +171,16 @@ def _lock(fd: int) -> bool:
 
 
 class Replacement:
-    """A new file, which takes a name when it is complete; a context manager.
+    """A new file that gets its name when it is complete; a context manager.
 
-    path: the name.  Of a symbolic link what it leads to is replaced, and hard links of the old file
-          keep that.
-    like: a file whose mode, owner and ACL it gets, as far as this process may; without it the one
-          that it replaces
+    path: the name.  If it is a symbolic link, the link's target is replaced.  Hard links of the old
+          file keep the old bytes.
+    like: a file whose mode, owner and ACL are copied, as far as this process may; None: the
+          replaced file
     permissions: the mode, less umask, if there is no such file
 
-    Until then the file has no name, or on file systems without such files another one in the same
-    folder, which the next Replacement of the same path removes if this process is killed.
+    Until then the file has no name, or, on file systems without nameless files, a temporary name in
+    the same folder.  If this process is killed, the next Replacement of the same path removes that.
     """
 
     def __init__(self, path: Path, like: Optional[str] = None, permissions: int = 0o666) -> None:
@@ -211,28 +211,28 @@ class Replacement:
         def named(path: str, _: int) -> int:
             self._named = True
             return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode)
-        # The file gets its name by way of /proc.
+        # The file gets its name through /proc.
         if os.path.isdir("/proc/self/fd"):
             try:
                 raw = io.FileIO(folder, "r+", opener=nameless)
                 _lock(raw.fileno())     # before publish() gives it a name
                 return raw
             except OSError:
-                pass    # not every file system has such files
+                pass    # the file system lacks nameless files
         while True:
             try:
                 raw = io.FileIO(self._other, "r+", opener=named)
             except OSError as e:
                 raise failure(e.errno or errno.EIO, f"no file can be made in the folder {folder}: "
                               f"{e.strerror}", self._path) from None
-            # Before it had its lock, _clear() of another process may have removed it.
+            # _clear() of another process may have removed the file before it was locked.
             if _lock(raw.fileno()) and os.path.lexists(self._other):
                 return raw
             raw.close()
             self._other = self._another()
 
     def publish(self, sync: bool) -> None:
-        """Take the name, with what was written; with sync the disk has both then."""
+        """Give the file its name; with sync, bytes and name are durable afterwards."""
         access = _access_of(self._like) or self._access
         if access is not None:
             _give(self._raw.fileno(), access)
@@ -242,7 +242,7 @@ class Replacement:
         if not self._named:
             fd = self._raw.fileno()
             self._named = True
-            # A descriptor of a folder makes Python follow the link that /proc has; none is used.
+            # Passing src_dir_fd makes Python follow the link in /proc; its value is not used.
             os.link(f"/proc/self/fd/{fd}", self._other, src_dir_fd=fd)
         os.replace(self._other, self._target)
         self._named = False
@@ -258,5 +258,5 @@ class Replacement:
             try:
                 os.unlink(self._other)
             except OSError:
-                pass    # it has its name, or what is raised says why
+                pass    # it has its name, or an exception is propagating
         self._raw.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checksums of memory, where it lies."""
+"""Checksums of memory, computed where the memory is."""
 from ctypes import byref, c_uint32
 from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
@@ -8,13 +8,13 @@ from ._arrays import address, interleave
 from ._lib import check, deadline, lib, sized, stream_of
 from ._memory import Memory
 
-# A memory's handle and the offset of the first byte in it, or None and its address; and bytes.
+# A memory's handle and an offset in it, or None and an address; and the number of bytes.
 Range = Tuple[Optional[int], int, int]
 
 
 def sums(ranges: Sequence[Range], *, stream: Optional[int] = None,
          timeout: Optional[float] = None) -> List[int]:
-    """The CRC-32C of each range."""
+    """Return the CRC-32C of each range."""
     found: List[int] = []
     for first in range(0, len(ranges), _abi.PST_VECS_MAX):
         part = ranges[first:first + _abi.PST_VECS_MAX]
@@ -32,15 +32,15 @@ def sums(ranges: Sequence[Range], *, stream: Optional[int] = None,
 
 def crc32c(objects: Iterable[Any], *, stream: Optional[int] = None,
            timeout: Optional[float] = None) -> List[int]:
-    """The CRC-32C of each object's bytes, which the device that has them computes.
+    """Return the CRC-32C of each object's bytes, computed by the device that has them.
 
-    objects: what Memory.of() takes, none without bytes
-    stream:  of the program, by the device's own handle: the bytes are those that are there when its
-             work is done; all objects are of that device
+    objects: objects that Memory.of() accepts, each with at least one byte
+    stream:  a stream of the program, by the device's handle: the checksums are of the bytes after
+             its work; all objects must be on that device
     timeout: seconds; None: 300, and one more for each 10 MB
 
-    Returns a list of numbers, those of RFC 3720.  Raises Error: EOPNOTSUPP for a device that
-    computes none, ETIMEDOUT.
+    Returns a list of numbers as defined by RFC 3720.  Raises Error: EOPNOTSUPP for a device that
+    cannot compute them, ETIMEDOUT.
     """
     memories: List[Memory] = []
     objects = list(objects)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Threads that read ahead, and bells that wake who waits for them.
+"""Threads that read ahead, and bells that wake waiting threads.
 
-threading's Thread, Condition and Event are written in Python: a handler of a signal that raises
-within one leaves its lock taken, and somebody waits for ever.  Here each step is one of C.
+threading's Thread, Condition and Event are written in Python: a signal handler that raises within
+one leaves its lock taken, and another thread waits for ever.  Here each step is one call of C.
 """
 import _thread
 import operator
@@ -15,7 +15,7 @@ _release = operator.methodcaller("release")
 
 
 class Worker:
-    """A thread for one function, which should let nothing be raised; the process may end before."""
+    """A thread for one function, which should not raise; the process may end before the thread."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function, self._pid = function, os.getpid()
@@ -34,29 +34,30 @@ class Worker:
 
     @property
     def started(self) -> bool:
-        """Was it?"""
+        """Return whether the thread was started."""
         return bool(self._started)
 
     @property
     def here(self) -> bool:
-        """Is this the process that made it?"""
+        """Return whether this process started it."""
         return self._pid == os.getpid()
 
     def join(self) -> None:
-        """Wait for its end, if it was started and by this process.  May be called again."""
+        """Wait for the thread's end, if this process started it.  May be called again."""
         if self._started and self.here:
             with self._running:
                 pass
 
 
 class Bell:
-    """Wakes all that wait; sleeper() and ring() want a lock that is the same for all."""
+    """Wakes all waiting threads.  All calls of sleeper() and ring() must hold one common lock."""
 
     def __init__(self) -> None:
         self._sleepers: List[Any] = []
 
     def sleeper(self) -> Any:
-        """A lock that is taken until the next ring(): acquire() it without the other one."""
+        """Return a lock that is taken until the next ring(); acquire() it without the common lock.
+        """
         sleeper = _thread.allocate_lock()
         sleeper.acquire()
         self._sleepers.append(sleeper)

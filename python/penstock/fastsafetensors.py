@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A copier for the package fastsafetensors (0.5 or newer), which reads by Penstock.
+"""A copier for the package fastsafetensors (0.5 or newer) that reads with Penstock.
 
     import penstock.fastsafetensors
     loader = penstock.fastsafetensors.FileLoader(None, "cuda:0")
@@ -30,12 +30,12 @@ from .safetensors import safe_open
 __all__ = ["COPIER_TYPE", "Copier", "FileLoader"]
 
 COPIER_TYPE = "penstock"
-PIECE = 64 << 20    # bytes of a request, and what a tensor waits for
-_QUIET = 60         # seconds for memory that hardware may still touch
+PIECE = 64 << 20    # bytes of a request; a tensor waits for whole requests
+_QUIET = 60         # seconds to wait for memory that hardware may still touch
 
 
 class _Device:
-    """Device memory by address, as Memory.of() takes it."""
+    """Device memory by address, for Memory.of()."""
 
     def __init__(self, address, nbytes):
         self.__cuda_array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,),
@@ -46,15 +46,15 @@ def _memory(gbuf, device):
     address, nbytes = gbuf.get_base_address(), gbuf.get_length()
     if device.type == DeviceType.CPU:
         return Memory.of((ctypes.c_char * nbytes).from_address(address))
-    # Waits for the device: the allocator may hand out what a kernel still uses.
+    # This waits for the device: a kernel may still use memory that the allocator returned.
     return Memory.of(_Device(address, nbytes))
 
 
 class Copier(CopierInterface):
-    """Reads one file into one buffer of the framework's, by pieces that overlap.
+    """Reads one file into a buffer of the framework, in overlapping pieces.
 
-    Ranges of bytes, chunks of files and waiting for single tensors are served.  Errors name the
-    file, and come when nothing touches the buffer any more.
+    Supports ranges of bytes, chunks of files and waiting for single tensors.  Errors name the file,
+    and are raised when nothing touches the buffer any more.
     """
 
     def __init__(self, metadata, device, framework, reads):
@@ -79,7 +79,7 @@ class Copier(CopierInterface):
 
     @classmethod
     def chunk_transient_multiplier(cls, paths):
-        """Bytes go into the chunk's buffer; what is staged is staged in the host's memory."""
+        """Return 1: bytes go directly into the chunk's buffer; staging uses host memory."""
         return 1
 
     @classmethod
@@ -115,7 +115,7 @@ class Copier(CopierInterface):
         return gbuf
 
     def _views(self, gbuf, dtype, owner):
-        # The call that fastsafetensors' own copiers use: get_tensors() knows no chunks.
+        # The function that fastsafetensors' own copiers use; get_tensors() does not know chunks.
         return self.metadata._get_tensors(  # pylint: disable=protected-access
             gbuf, self.device, self._base, dtype=dtype, names=self._names, owner=owner)
 
@@ -129,7 +129,7 @@ class Copier(CopierInterface):
             try:
                 self._reads.finish(self._job, _QUIET if self._owner else None)
             except Restless:
-                # The buffer is never given back: what comes there must hit nobody else.
+                # Never free the buffer: later writes must not hit reused memory.
                 self._owner.acquire()
                 raise
         self._file.close()
@@ -158,7 +158,7 @@ _OPTIONS = ("strict", "policy", "timeout")
 
 
 def _theirs():
-    """Names of what fastsafetensors' own loaders take."""
+    """Return the names of options of fastsafetensors' own loaders."""
     return {name for kind in (BaseSafeTensorsFileLoader, SafeTensorsFileLoader)
             for name in inspect.signature(kind.__init__).parameters
             if name not in ("self", "pg", "device", "copier_type", "framework", "kwargs")}
@@ -166,12 +166,12 @@ def _theirs():
 
 @register_copier_constructor(COPIER_TYPE, Copier)
 def new_copier(device, strict=False, policy=None, timeout=None, **others):
-    """A function that makes copiers, which share one queue.
+    """Return a function that makes copiers, which share one queue.
 
     strict, policy: as File.readv()
-    timeout: seconds for each request; None: 300, and one more for each 10 MB under way
+    timeout: seconds per request; None: 300, and one more for each 10 MB in flight
 
-    What is for other copiers (bbuf_size_kb, max_threads, set_numa, ...) is left alone.
+    Options of other copiers (bbuf_size_kb, max_threads, set_numa, ...) are ignored.
     """
     for name in others:
         if near(name, _OPTIONS) and name not in _theirs():
@@ -190,7 +190,7 @@ class FileLoader(BaseSafeTensorsFileLoader):
 
     pg:      a process group, or None
     device:  "cpu", "cuda:0", ...
-    options: strict, policy and timeout, and what BaseSafeTensorsFileLoader has
+    options: strict, policy and timeout, and the options of BaseSafeTensorsFileLoader
     """
 
     def __init__(self, pg, device="cpu", framework="pytorch", **options):
@@ -200,7 +200,7 @@ class FileLoader(BaseSafeTensorsFileLoader):
         super().__init__(pg, place, COPIER_TYPE, framework=framework, **options)
 
     def add_filenames(self, filenames):
-        """{rank: paths}.  What is wrong with a file is told as by safe_open()."""
+        """Add {rank: paths}.  Raises the errors of safe_open() for a bad file."""
         try:
             super().add_filenames(filenames)
         except Exception as e:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A file system for fsspec: pandas, torch and datasets open pst://, tier:// and s3:// by it.
+"""A file system for fsspec: pandas, torch and datasets can open pst://, tier:// and s3:// with it.
 
     import penstock.fsspec
     penstock.fsspec.register()
     with fsspec.open("pst://host:7900/model.bin") as f:
         f.read(100)
 
-register() takes pst://, psts://, pst+unix:// and tier://.  It leaves s3:// to whom fsspec knows for
-that; S3FileSystem() is ours.  Needs fsspec 2022.11 or newer.
+register() takes pst://, psts://, pst+unix:// and tier://.  For s3:// fsspec keeps its own
+implementation; ours is S3FileSystem().  Needs fsspec 2022.11 or newer.
 """
 import errno
 import io
@@ -30,7 +30,8 @@ def _facts(name: str, entry: names.Entry) -> Dict[str, Any]:
 
 
 class PenstockFileSystem(AbstractFileSystem):
-    """Files of pst://, by names without it or with it; the classes below are of other schemes."""
+    """Files of pst://, by names with or without the scheme; the classes below are for other
+    schemes."""
 
     protocol = "pst"
 
@@ -43,20 +44,21 @@ class PenstockFileSystem(AbstractFileSystem):
         return (path[len(start):] if path.startswith(start) else path).rstrip("/")
 
     def unstrip_protocol(self, name: str) -> str:
-        """The name with its scheme."""
+        """Return the name with its scheme."""
         return f"{self.protocol}://{self._strip_protocol(name)}"
 
     def _full(self, path: str) -> str:
         name = self.unstrip_protocol(path)
-        # A server or a bucket alone is its root.
+        # The name of a server or bucket alone means its root.
         return name if "/" in self._strip_protocol(path) else name + "/"
 
     def info(self, path: str, **_: Any) -> Dict[str, Any]:
-        """{"name", "type": "file" or "directory", "size": bytes, "mtime": seconds since 1970}"""
+        """Return {"name", "type": "file" or "directory", "size": bytes, "mtime": seconds since
+        1970}."""
         return _facts(self._strip_protocol(path), names.stat(self._full(path)))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> List[Any]:
-        """The entries of a directory: what info() gives of each, or their names."""
+        """Return the entries of a directory: their info(), or their names."""
         path = self._strip_protocol(path)
         try:
             found = [_facts(f"{path}/{e.name}", e) for e in names.entries(self._full(path))]
@@ -65,7 +67,7 @@ class PenstockFileSystem(AbstractFileSystem):
         return found if detail else [f["name"] for f in found]
 
     def modified(self, path: str) -> Any:
-        """The time of the last change, as a datetime in UTC."""
+        """Return the modification time as a datetime in UTC."""
         import datetime
         entry = names.stat(self._full(path))
         if entry.mtime_ns is None:
@@ -77,7 +79,7 @@ class PenstockFileSystem(AbstractFileSystem):
         names.unlink(self._full(path))
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
-        """Remove files; with recursive those of directories too, which stay themselves."""
+        """Remove files; with recursive also those in directories.  Directories are not removed."""
         for one in path if isinstance(path, list) else [path]:
             if recursive and self.isdir(one):
                 for file in self.find(one, maxdepth=maxdepth):
@@ -87,7 +89,7 @@ class PenstockFileSystem(AbstractFileSystem):
 
     def find(self, path: str, maxdepth: Optional[int] = None, withdirs: bool = False,
              detail: bool = False, **options: Any) -> Any:
-        """All files beneath: their names, or {name: what info() gives}."""
+        """Return all files below: their names, or {name: info()}."""
         path = self._strip_protocol(path)
         if maxdepth is not None or withdirs:
             return super().find(path, maxdepth, withdirs, detail=detail, **options)
@@ -103,7 +105,7 @@ class PenstockFileSystem(AbstractFileSystem):
         return found if detail else list(found)
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
-        """Rename a file in one step; where the service has none, copy it and remove the old one."""
+        """Rename a file in one step; if the service cannot, copy it and remove the old one."""
         try:
             names.rename(self._full(path1), self._full(path2))
         except OSError as e:
@@ -118,10 +120,10 @@ class PenstockFileSystem(AbstractFileSystem):
                 target.write(block)
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
-        """Do nothing: a file makes its directories where the service has none."""
+        """Do nothing: creating a file also makes missing directories."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Do nothing, as mkdir()."""
+        """Do nothing, like mkdir()."""
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True,
               cache_options: Any = None, **options: Any) -> Any:
@@ -135,7 +137,7 @@ class PenstockFileSystem(AbstractFileSystem):
 
 
 class _Reader(AbstractBufferedFile):
-    """Reads ahead as fsspec's caches do, from one open file."""
+    """Reads ahead like fsspec's caches, from one open file."""
 
     def __init__(self, fs: PenstockFileSystem, path: str, *arguments: Any, **options: Any) -> None:
         self._file: Optional[File] = File(fs._full(path))
@@ -151,7 +153,7 @@ class _Reader(AbstractBufferedFile):
         return bytes(target[:got])
 
     def readinto(self, buffer: Any) -> int:
-        """Read into memory without a cache between."""
+        """Read into memory without a cache."""
         if self._file is None:
             raise ValueError("the file is closed")
         view = memoryview(buffer).cast("B")
@@ -170,7 +172,7 @@ class _Reader(AbstractBufferedFile):
 
 
 class _Writer(io.RawIOBase):
-    """Writes from front to back; closing it makes the bytes durable, and an object visible."""
+    """Writes sequentially; closing makes the bytes durable, and an object visible."""
 
     def __init__(self, name: str, mode: str) -> None:
         super().__init__()
@@ -196,7 +198,7 @@ class _Writer(io.RawIOBase):
         return len(view)
 
     def discard(self) -> None:
-        """Close it without a sync: an object stays what it was."""
+        """Close without a sync: an object stays unchanged."""
         self._failed = True
         self.close()
 
@@ -216,12 +218,12 @@ class _Writer(io.RawIOBase):
 
 
 class PstsFileSystem(PenstockFileSystem):
-    """Files of psts://, the service by TLS."""
+    """Files of psts://, the service with TLS."""
     protocol = "psts"
 
 
 class PstUnixFileSystem(PenstockFileSystem):
-    """Files of pst+unix://, the service at a socket of this machine."""
+    """Files of pst+unix://, the service on a socket of this machine."""
     protocol = "pst+unix"
 
 
@@ -236,6 +238,6 @@ class S3FileSystem(PenstockFileSystem):
 
 
 def register() -> None:
-    """Make fsspec open pst://, psts://, pst+unix:// and tier:// by this package."""
+    """Make fsspec open pst://, psts://, pst+unix:// and tier:// with this package."""
     for kind in (PenstockFileSystem, PstsFileSystem, PstUnixFileSystem, TierFileSystem):
         fsspec.register_implementation(kind.protocol, kind, clobber=True)

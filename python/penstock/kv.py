@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""A store of blocks by key on disks: libpenstock-kv.  docs/KV.md has the ideas.
+"""A store of blocks by key on disks: libpenstock-kv.  docs/KV.md explains it.
 
     with Store(["/nvme/kv"], budget=1 << 40) as store:
         space = store.space("llama-3 r7 bf16 layout=NHD block=16 tp=0/4")
         store.set(space, [b"key"], [memoryview(block)])
         store.get(space, [b"key"], [memoryview(room)])      # [bytes], -errno for a miss
 
-Every call may be made by any thread.  A buffer is a contiguous object with the buffer protocol, a
-pair (address, bytes), or a list of such pairs, which follow each other in the block.  Results are
-bytes, 0, or a negative errno; misses are no exceptions.
+Any thread may make any call.  A buffer is a contiguous object with the buffer protocol, a pair
+(address, bytes), or a list of such pairs, which are consecutive in the block.  Results are bytes,
+0, or a negative errno; a miss raises no exception.
 """
 import ctypes
 import errno
@@ -116,7 +116,7 @@ def _load() -> Any:
     beside = os.path.join(os.path.dirname(_lib.library_path), NAME)
     path = os.environ.get(VARIABLE) or (beside if os.path.exists(beside) else NAME)
     try:
-        # The libpenstock that this library needs is loaded already.
+        # The libpenstock that this library needs is already loaded.
         library = ctypes.CDLL(path)
     except OSError as e:
         raise ImportError(f"penstock.kv: {path} cannot be loaded: {e}; install Penstock, or name "
@@ -128,7 +128,7 @@ def _load() -> Any:
 
 
 _kv = _load()
-# Batches of stores that were closed while the kernel might still use their buffers: kept for good.
+# Batches of closed stores while the kernel might use their buffers: never freed.
 _kept: "List[_Call]" = []
 
 
@@ -139,8 +139,8 @@ def _check(status: int) -> int:
 
 
 class Completion(NamedTuple):
-    """How a batch ended.  results: for each block, as Store.run() returns them; lengths: of its
-    buffer."""
+    """The end of a batch.  results: for each block, as Store.run() returns them; lengths: of each
+    block's buffer."""
 
     number: int
     op: int
@@ -201,7 +201,7 @@ class Events:
 
 
 class _Call:
-    """A batch with what must stay alive for it."""
+    """A batch with the objects that must live during it."""
 
     __slots__ = ("items", "results", "batch", "held", "views")
 
@@ -245,7 +245,7 @@ class _Call:
             where, size = buffer
             return int(where), int(size)
         view = _Buffer()
-        # PyBUF_WRITABLE 1: a get into bytes is refused.
+        # PyBUF_WRITABLE is 1: a get into bytes is refused.
         _get_buffer(buffer, byref(view), 1 if writable else 0)
         self.views.append(view)
         self.held.append(buffer)
@@ -273,10 +273,10 @@ def _is_served(names: Sequence[bytes]) -> bool:
 class Store:
     """An open store.
 
-    dirs:    the root: directories, one or more; or the address of a server that has the store
+    dirs:    the root: one or more directories; or the address of a server that has the store
              (penstock serve --kv): pst://HOST:PORT, psts://[KEY@]HOST:PORT, pst+unix://SOCKET:
-    budget:  bytes of all its files; None: open for reading a root that another process owns, or
-             a server's
+    budget:  most bytes of all files; None: open a root of another process read-only, or a server's
+             store
     reserve: bytes to leave free on the file systems
     max_blocks: most blocks, each of which takes at most 160 bytes of memory; 0: one for each 64 KiB
              of budget, at least 65,536
@@ -325,7 +325,7 @@ class Store:
         return handle
 
     def _end(self, call: _Call, busy: bool) -> None:
-        """Give the buffers of a completed batch back, once the kernel is done with them."""
+        """Release the buffers of a completed batch when the kernel does not use them any more."""
         if not busy:
             call.release()
         if busy or self._busy:
@@ -349,8 +349,8 @@ class Store:
             self._calls.clear()
 
     def space(self, identity: str, tenant: str = "", salt: str = "", quota: int = 0) -> int:
-        """The number of a name space.  identity: weights, layout, dtype and all else that makes
-        blocks fit."""
+        """Return the number of a name space.  identity: weights, layout, dtype and everything else
+        that must match before blocks fit."""
         number = c_uint32()
         opts = sized(_SpaceOpts, identity=identity.encode(), tenant=tenant.encode(),
                      salt=salt.encode(), quota=quota)
@@ -358,14 +358,15 @@ class Store:
         return number.value
 
     def drop(self, identity: Optional[str] = None, tenant: Optional[str] = None) -> int:
-        """Remove all blocks of a tenant, or of an identity; how many spaces were emptied."""
+        """Remove all blocks of a tenant, or of an identity.  Return the number of emptied spaces.
+        """
         return _check(_kv.pst_kv_drop(self._open(), None if identity is None else identity.encode(),
                                       None if tenant is None else tenant.encode()))
 
     def submit(self, op: int, space: int, keys: Sequence[bytes],
                buffers: Optional[Sequence[Buffer]] = None,
                timeout: Optional[float] = None) -> int:
-        """Start a batch; its number, which reap() gives back with the results."""
+        """Start a batch.  Return its number, which reap() returns with the results."""
         call = _Call(op, space, keys, buffers, timeout)
         number = next(self._numbers)
         call.batch.user_data = number
@@ -381,7 +382,7 @@ class Store:
         return number
 
     def reap(self, most: int = 64, timeout: Optional[float] = 0) -> List[Completion]:
-        """Completions, waiting for the first one; timeout None waits for ever."""
+        """Return completions; wait for the first one up to timeout, None: no limit."""
         done = (_Done * most)()
         nr = _check(_kv.pst_kv_reap(self._open(), done, most, deadline(timeout, NO_DEADLINE)))
         found = []
@@ -395,13 +396,13 @@ class Store:
         return found
 
     def fileno(self) -> int:
-        """A descriptor that is readable while there are completions to reap."""
+        """Return a descriptor that is readable while there are completions to reap."""
         return int(_kv.pst_kv_fd(self._open()))
 
     def run(self, op: int, space: int, keys: Sequence[bytes],
             buffers: Optional[Sequence[Buffer]] = None,
             timeout: Optional[float] = None) -> List[int]:
-        """Do a batch and wait for it; a result for each block."""
+        """Run a batch and wait for it.  Return a result for each block."""
         call, done = _Call(op, space, keys, buffers, timeout), _Done()
         try:
             _check(_kv.pst_kv_run(self._open(), byref(call.batch), byref(done)))
@@ -421,7 +422,7 @@ class Store:
         return self.run(DELETE, space, keys)
 
     def lookup(self, space: int, keys: Sequence[bytes]) -> List[int]:
-        """Bytes of each block, or a negative errno, from the index."""
+        """Return the bytes of each block, or a negative errno, from the index."""
         call = _Call(EXISTS, space, keys, None, None)
         found = _kv.pst_kv_lookup(self._open(), space, call.items, len(keys), call.results)
         _check(0 if found >= 0 else found)
@@ -437,7 +438,8 @@ class Store:
         return events
 
     def drain(self, timeout: Optional[float] = 0) -> bool:
-        """Is all memory of completed batches quiet?  Until then the store holds their buffers."""
+        """Return whether the kernel uses no buffer of completed batches any more.  Until then the
+        store keeps them."""
         with self._lock:
             busy, self._busy = self._busy, []
         quiet = bool(_kv.pst_kv_drain(self._open(), deadline(timeout, NO_DEADLINE)) == 0)
@@ -455,7 +457,7 @@ class Store:
         return {name: getattr(st, name) for name in _NUMBERS}
 
     def metrics(self) -> str:
-        """The numbers of stat() in the text format of Prometheus: for an engine's own exporter."""
+        """Return the numbers of stat() in Prometheus' text format, for an engine's exporter."""
         lines = []
         for name, value in self.stat().items():
             gauge = name in _GAUGES
@@ -465,7 +467,7 @@ class Store:
 
 
 def engine_store(dirs: Sequence[Path], budget: Optional[int], **options: Any) -> Store:
-    """A store that an engine fills: one that it owns, or a server's."""
+    """Open a store for an engine: its own one, or a server's."""
     if budget is None and not _is_served([name_of(d) for d in dirs]):
         raise ValueError("give the budget of the store in bytes; only a server's has its own")
     return Store(dirs, budget, **options)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""topo_judge.py PENSTOCK machines topo_judge.py PENSTOCK hwloc DIR topo_judge.py write NAME DIR
+"""topo_judge.py PENSTOCK machines
+topo_judge.py PENSTOCK hwloc DIR
+topo_judge.py write NAME DIR
 
-  Compare penstock doctor --topo with libhwloc.
+Compare penstock doctor --topo with libhwloc.
 
 machines: make an XML topology for libhwloc and a sysfs for penstock from each description below.
 hwloc: do so for each XML topology with PCI devices below DIR; archives of a sysfs below DIR are

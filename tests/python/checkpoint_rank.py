@@ -3,8 +3,8 @@
 modules.
 
 ranks WORLD STORE {save PATH | load PATH | theirs PATH | lose PATH | swap}...   run that many ranks
-die PATH        save over a checkpoint; killed at the first call that changes it, then at the
-second..  full DIR        a disk that becomes full
+die PATH        save over a checkpoint; killed at the first call that changes it, the second, ...
+full DIR        a disk that becomes full
 """
 import os
 import signal
