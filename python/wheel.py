@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""wheel.py LIBRARY PROBE STREAMER OUT: a wheel with the package, which needs no compiler.
+"""wheel.py LIBRARY PROBE STREAMER OUT: make a wheel with the package, which needs no compiler.
 
-It carries libpenstock.so.0, penstock-gds-probe and libpenstock_streamer.so as they were built for
-release.  Refused is a file that needs more than libc and libpenstock, a libc newer than MOST, or
-a library from a fixed folder.  The bytes of the wheel depend on those of its files alone.
+It contains libpenstock.so.0, penstock-gds-probe and libpenstock_streamer.so as built for release.
+Refuses a file that needs more than libc and libpenstock, a glibc newer than MOST, or a library from
+a fixed folder.  The wheel's bytes depend only on the bytes of its files.
 """
 import base64
 import hashlib
@@ -17,9 +17,9 @@ import zipfile
 MOST = (2, 34)
 LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
 PLACES = ("penstock/lib/libpenstock.so.0",
-          "penstock/lib/penstock-gds-probe",  # the library looks beside itself
+          "penstock/lib/penstock-gds-probe",  # the library looks for it in its own folder
           "penstock/lib/penstock/compat/libpenstock_streamer.so")
-SYMBOLS = ("pst_version", "dlopen", "runai_file_streamer_start")  # that tell them from others
+SYMBOLS = ("pst_version", "dlopen", "runai_file_streamer_start")  # symbols that identify each file
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
@@ -34,7 +34,7 @@ def readelf(option, path):
 
 
 def too_new(symbols):
-    """Of lines of readelf --dyn-syms, the symbols that want a newer glibc than MOST."""
+    """Return the symbols in lines of readelf --dyn-syms that need a newer glibc than MOST."""
     found = []
     for name, version in re.findall(r"\b(\w+)@+GLIBC_([0-9.]+)", symbols):
         if tuple(map(int, version.split("."))) > MOST:
@@ -43,7 +43,7 @@ def too_new(symbols):
 
 
 def fixed(dynamic):
-    """Of readelf -d, the folders of a run path that are not relative to the file itself."""
+    """Return the absolute folders of run paths in the output of readelf -d."""
     paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic)
     return [path for line in paths for path in line.split(":") if not path.startswith("$ORIGIN/")]
 
@@ -99,7 +99,7 @@ Root-Is-Purelib: false
 Tag: {tag}
 """
 
-# The commands that pip installs, and the entry points that other packages search for.
+# Commands that pip installs, and entry points that other packages look up.
 ENTRY_POINTS = """[console_scripts]
 penstock = penstock.__main__:script
 
@@ -114,7 +114,7 @@ def metadata():
 
 
 def information():
-    """(name in the wheel, bytes) of what the wheel says of itself."""
+    """Return (name in the wheel, bytes) of the wheel's metadata."""
     info = f"penstock-{version()}.dist-info"
     yield f"{info}/METADATA", metadata()
     yield f"{info}/WHEEL", WHEEL.format(version=version(), tag=TAG).encode()
@@ -124,7 +124,7 @@ def information():
 
 
 def files(binaries):
-    """(name in the wheel, bytes, may it be executed?)"""
+    """Return (name in the wheel, bytes, executable)."""
     for place, folders, names in os.walk(f"{HERE}/penstock"):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", "lib"))
         for name in sorted(names):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""SGLang's HiCache storage over penstock.kv, as its back end "dynamic" takes it:
+"""SGLang's HiCache storage on penstock.kv, for its back end "dynamic":
 
     --enable-hierarchical-cache --hicache-storage-backend dynamic
     --hicache-mem-layout page_first_direct --hicache-io-backend direct
@@ -7,11 +7,11 @@
         "module_path": "penstock.sglang_hicache", "class_name": "PenstockStorage",
         "penstock": {"dirs": ["/nvme/kv-{rank}"], "budget": 1000000000000, "identity": "r7"}}'
 
-Each rank is a process and has a store of its own: {rank} in a directory is replaced, and the
-directory is made.  Ranks, and hosts, share the store of a server: "dirs": ["pst+unix:///run/kv:"],
-no budget.  SGLang's configuration names the model and its ranks, and the host pools dtype and
-layout; what else makes pages fit, such as the weights' revision, is identity.  Whatever fails is a
-miss.
+Each rank is a process with its own store: {rank} in a directory is replaced, and the directory is
+made.  Ranks and hosts can share the store of a server: "dirs": ["pst+unix:///run/kv:"], without a
+budget.  SGLang's configuration has the model and its ranks, and the host pools have dtype and
+layout; identity is for everything else that must match, such as the weights' revision.  Any failure
+is a miss.
 """
 import hashlib
 import json
@@ -26,7 +26,7 @@ from . import kv
 
 _log = logging.getLogger(__name__)
 
-_Page = Tuple[Any, int]     # memory of a page as kv.Store takes it, and its bytes
+_Page = Tuple[Any, int]     # a page's memory as kv.Store accepts it, and its bytes
 
 
 def _rank(config: Any) -> str:
@@ -35,7 +35,7 @@ def _rank(config: Any) -> str:
 
 
 def _memory(tensor: Any) -> _Page:
-    """A tensor of host memory."""
+    """Return the memory of a host tensor."""
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise ValueError("a page is a contiguous tensor of host memory")
     size = tensor.numel() * tensor.element_size()
@@ -47,10 +47,10 @@ def _leading(found: Sequence[bool]) -> int:
 
 
 class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
-    """See HiCacheStorage of SGLang: the calls that it makes.
+    """Implements SGLang's HiCacheStorage.
 
-    Pages of the interface v1 are stored as the pieces of the host pool follow each other, and
-    others flat.  The two may differ in their order, so they are in different spaces.
+    Pages of the interface v1 are stored in the order of the host pool's pieces, other pages flat.
+    The orders may differ, so these pages are in different spaces.
     """
 
     def __init__(self, storage_config: Any, kwargs: Optional[Dict[str, Any]] = None) -> None:
@@ -81,13 +81,14 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         self._pools[str(host_pool_name)] = host_pool
 
     def _space_name(self, name: str, pieces: bool) -> str:
-        """All that must agree before a page fits, in at most 512 bytes."""
+        """Return a text with everything that must match before a page fits, in at most 512 bytes.
+        """
         config, pool = self._config, self._pools.get(name)
         fields = {field: getattr(config, field) for field in (
             "model_name", "tp_size", "pp_rank", "pp_size", "attn_cp_rank", "attn_cp_size",
             "is_mla_model", "tp_lcm_size", "should_split_heads", "dcp_rank", "dcp_size",
             "logical_page_size")}
-        # KV of MLA is the same on all ranks; the state of Mamba is split.
+        # KV of MLA is the same on all ranks; Mamba's state is split.
         if not config.is_mla_model or name == str(PoolName.MAMBA):
             fields["tp_rank"] = config.tp_rank
         fields.update(pool=name, pieces=pieces, identity=self._identity)
@@ -99,7 +100,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         return f"sglang {model} {name} {hashlib.sha256(text.encode()).hexdigest()}"
 
     def _space(self, name: str, pieces: bool) -> Optional[int]:
-        """None if the store gives none, which makes every page a miss."""
+        """Return a space; None if the store has none, so that every page is a miss."""
         at = (name, pieces)
         if at not in self._spaces:
             words = self._space_name(name, pieces)
@@ -135,7 +136,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         except (OSError, ValueError) as error:
             _log.warning("penstock: a batch of %d pages failed: %s", len(keys), error)
             return [False] * len(keys)
-        # A page of another length than its memory is none of ours.
+        # A page whose length differs from its memory is not ours.
         good = [result == (size if op == kv.GET else 0)
                 for result, (_, size) in zip(results, pages)]
         bad = [result for result in results if result < 0 and result not in kv.MISSES]
@@ -146,7 +147,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
 
     def _write(self, space: Optional[int], keys: Sequence[str],
                pages: Sequence[_Page]) -> List[bool]:
-        """Set those that are not there, and the first of those with the same key."""
+        """Set pages that are missing, and of equal keys the first."""
         there = self._lookup(space, keys)
         new: Dict[str, int] = {}
         for i, key in enumerate(keys):
@@ -157,7 +158,7 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
         return [found or good[key] for key, found in zip(keys, there)]
 
     def _pages(self, keys: Sequence[str], host_indices: Any) -> List[_Page]:
-        """Memory of pages in the host pool of KV."""
+        """Return the memory of pages in the host pool of KV."""
         where, sizes = self.mem_pool_host.get_page_buffer_meta(host_indices)
         each = len(where) // len(keys)
         if not each or each * len(keys) != len(where):
@@ -270,7 +271,8 @@ class PenstockStorage(HiCacheStorage):  # type: ignore[misc]
     # ------------------------------------------------------------------ the rest
 
     def clear(self) -> bool:
-        """Remove the pages of this model and rank; a server's are removed on the server."""
+        """Remove the pages of this model and rank; with a server, they are removed on the server.
+        """
         try:
             for words in self._names:
                 self._store.drop(words)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""vLLM's weights by Penstock:
+"""Load vLLM's weights with Penstock:
 
     vllm serve M --load-format penstock --model-loader-extra-config '{"bytes_ahead": 4000000000}'
 
-vLLM finds register() by the entry point that the wheel brings, and calls it in every process.
+vLLM finds register() by an entry point of the wheel, and calls it in every process.
 """
 import contextlib
 import logging
@@ -15,7 +15,7 @@ __all__ = ["LOAD_FORMAT", "register"]
 
 LOAD_FORMAT = "penstock"
 
-# The keys that model_loader_extra_config may have: type, description.
+# Valid keys of model_loader_extra_config: type, description.
 _KEYS = {
     "bytes_ahead": (int, "a whole number of bytes, at least 1"),
     "strict": (bool, "true or false"),
@@ -26,7 +26,7 @@ _KEYS = {
 
 
 def extra(config):
-    """The checked model_loader_extra_config.  Raises ValueError."""
+    """Return the checked model_loader_extra_config.  Raises ValueError."""
     if not isinstance(config, dict):
         raise ValueError("load format penstock: model_loader_extra_config is an object of JSON, "
                          f"not of type {type(config).__name__}")
@@ -42,7 +42,7 @@ def extra(config):
 
 
 def _loader():
-    """The class, which is made where vLLM is there."""
+    """Return the loader's class, which needs vLLM."""
     import dataclasses
 
     import torch
@@ -55,10 +55,11 @@ def _loader():
     from vllm.platforms import current_platform
 
     def on_stream(device):
-        """Makes a context in which a thread works on the stream that this one works on.
+        """Return a function that makes a context in which a thread uses this thread's current
+        stream.
 
-        Memory that torch takes back from this one is read into only when this one's kernels are
-        done with it.
+        torch may reuse memory freed by this thread; reads into it then wait for this thread's
+        kernels.
         """
         if device.type != "cuda":
             return contextlib.nullcontext
@@ -66,7 +67,7 @@ def _loader():
         return lambda: torch.cuda.stream(stream)
 
     class PenstockModelLoader(DefaultModelLoader):
-        """Reads safetensors files into device memory, some bytes ahead of what vLLM consumes."""
+        """Reads safetensors files into device memory, some bytes ahead of vLLM."""
 
         def __init__(self, load_config):
             self.settings = extra(load_config.model_loader_extra_config)
@@ -74,7 +75,7 @@ def _loader():
                 raise ValueError("load format penstock: safetensors_load_strategy "
                                  f"'{load_config.safetensors_load_strategy}' is for other formats; "
                                  "leave it out")
-            # vLLM's own steps, which find the files, know its own formats only.
+            # vLLM's code that finds the files accepts only its own formats.
             theirs = {key: value for key, value in self.settings.items()
                       if key == "enable_weights_track"}
             super().__init__(dataclasses.replace(
@@ -142,7 +143,7 @@ _registered = []
 def register():
     """Register the load format "penstock" in this process.  May be called again.
 
-    A vLLM that lacks what the format needs starts all the same, with a warning: it may be there for
+    With a vLLM that lacks what the format needs, this only prints a warning: the program may use
     other formats.
     """
     if _registered:

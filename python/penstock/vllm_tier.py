@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""vLLM's secondary tier of KV offloading over penstock.kv, as its TieringOffloadingSpec takes it:
+"""vLLM's secondary tier of KV offloading on penstock.kv, for its TieringOffloadingSpec:
 
     --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
         "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec",
@@ -7,10 +7,10 @@
         "module_path": "penstock.vllm_tier", "dirs": ["/nvme/kv"], "budget": 1000000000000,
         "identity": "r7"}]}}'
 
-vLLM's configuration names the model, its dtype, layout and rank; what else makes blocks fit, such
-as the weights' revision, is identity.  Look-ups ask the index in memory, so none is answered later;
-if a server has the store ("dirs": ["psts://HOST:PORT"], and no budget), they ask it in the
-background.  Whatever fails is a miss, and each job completes once.
+vLLM's configuration has the model, its dtype, layout and rank; identity is for everything else that
+must match, such as the weights' revision.  Look-ups use the index in memory and are answered at
+once.  With a server's store ("dirs": ["psts://HOST:PORT"], and no budget) they ask the server in
+the background.  Any failure is a miss, and each job completes once.
 """
 import hashlib
 import json
@@ -28,7 +28,7 @@ from . import kv
 
 _log = logging.getLogger(__name__)
 
-# Seconds for which a block whose load timed out or failed is a miss: its disk may still hang.
+# Seconds for which a block is a miss after its load timed out or failed: its disk may still hang.
 SUSPECT_S = 60.0
 # Memory for events of the store until vLLM takes them.
 EVENT_BYTES = 4 << 20
@@ -37,7 +37,7 @@ BATCH = 4096
 
 
 class _Job:
-    """A load or store that the store works on."""
+    """A load or store in progress."""
 
     __slots__ = ("number", "keys", "load", "began")
 
@@ -46,7 +46,7 @@ class _Job:
 
 
 def space_name(spec: Any, block_bytes: int, identity: str) -> str:
-    """All that must agree before a block fits, in at most 512 bytes."""
+    """Return a text with everything that must match before a block fits, in at most 512 bytes."""
     mapper = FileMapper.from_offloading_spec(root_dir="", offloading_spec=spec,
                                              blocks_per_file=spec.blocks_per_chunk,
                                              parallel_agnostic=True)
@@ -58,7 +58,7 @@ def space_name(spec: Any, block_bytes: int, identity: str) -> str:
 
 
 class _Lookups(AsyncLookupManager):  # type: ignore[misc]
-    """Look-ups that ask a server, in vLLM's thread for them."""
+    """Look-ups that ask a server, on vLLM's thread for them."""
 
     def __init__(self, tier_type: str, store: kv.Store, space: int, size: int) -> None:
         self._store, self._space, self._size = store, space, size
@@ -70,10 +70,10 @@ class _Lookups(AsyncLookupManager):  # type: ignore[misc]
 
 
 class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
-    """See SecondaryTierManager of vLLM: the calls that it makes.
+    """Implements vLLM's SecondaryTierManager.
 
-    dirs, budget, reserve, policy, threads, sync: as penstock.kv.Store has them
-    timeout: seconds until what is not done is a miss
+    dirs, budget, reserve, policy, threads, sync: as penstock.kv.Store
+    timeout: seconds until an unfinished job is a miss
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -151,7 +151,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
 
     def _submit(self, job: Any, load: bool) -> None:
         pairs = list(zip(job.keys, job.chunk_ids))
-        # A look-up at a server would keep vLLM's scheduler waiting.
+        # A look-up at a server would block vLLM's scheduler.
         if not load and pairs and not self._store.served:
             known = self._store.lookup(self._space, [key for key, _ in pairs])
             pairs = [pair for pair, size in zip(pairs, known) if size != self._size]
@@ -260,7 +260,7 @@ class PenstockTier(SecondaryTierManager):  # type: ignore[misc]
         return events
 
     def drain_jobs(self) -> None:
-        """Wait for each job; each ends by its time."""
+        """Wait for each job; each ends by its timeout."""
         while self._jobs:
             for done in self._store.reap(256, None):
                 self._complete(done)

@@ -3,9 +3,9 @@
 
     tensors = penstock.safetensors.load_file("model.safetensors", "cuda:0", framework="pt")
 
-The calls have the arguments of the package safetensors where it has them, and the modules
-penstock.safetensors.numpy and penstock.safetensors.torch are as those of that package.  In a block
-of patched() programs that use that package use this one.
+Calls have the same arguments as in the package safetensors where that has them; the modules
+penstock.safetensors.numpy and penstock.safetensors.torch correspond to that package's modules.  In
+a block of patched(), programs that use that package use this one.
 """
 from ._bytes import TensorSpec, deserialize, load, save, serialize, serialize_file
 from ._header import SafetensorError
@@ -16,7 +16,7 @@ from ._prefetch import PrefetchLoader
 from ._save import save_file
 from ._sums import check_sums, write_sums
 
-# As that package calls it.
+# The package safetensors has this name.
 _safe_open_handle = safe_open.of_handle
 
 __all__ = ["PrefetchLoader", "PySafeSlice", "SafetensorError", "TensorMeta", "TensorSpec",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Models of several files: which files of a folder they are, and what an index says."""
+"""Models of several files: which files of a folder belong to a model, and the content of an index.
+"""
 import json
 import os
 import re
@@ -11,7 +12,7 @@ _INDEX_MAX = 256 << 20
 
 
 def encodable(name):
-    """Can a file be called so?  Not with half of a character."""
+    """Return whether name can be a file name; lone surrogates cannot."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
@@ -27,7 +28,7 @@ def _once(pairs):
 
 
 def shards_of(path):
-    """{name of a tensor: name of its file} from an index, which is hostile until checked."""
+    """Return {name of a tensor: name of its file} from an index, which is hostile until checked."""
     facts = os.stat(path)
     if not stat.S_ISREG(facts.st_mode):
         raise SafetensorError(f"{path}: this is no regular file")
@@ -49,7 +50,8 @@ def shards_of(path):
 
 
 def _may_be_a_model(path):
-    """Is it a file, or a link that leads nowhere, which is an error and not to be overlooked?"""
+    """Return True for a file, and for a dangling link, which is an error and must not be ignored.
+    """
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
@@ -57,19 +59,19 @@ def _may_be_a_model(path):
 
 
 def _candidates(folder, files, complete):
-    """{what it is called: its files} of models, each a file or numbered files."""
+    """Return {description: files} of models, each of one file or of numbered files."""
     found, sets = {}, {}
     for name in files:
         shard = re.fullmatch(r"(.*)-(\d{5,12})-of-(\d{5,12})\.safetensors", name)
         if not shard:
             found[name] = [name]
             continue
-        # Files of the ranks of torch's writer, shard-N-..., are parts of one model.
+        # Files of different ranks of torch's writer, shard-N-..., are parts of one model.
         begin, count = re.sub(r"^shard-\d+-", "", shard[1]), int(shard[3])
         found.setdefault(f"{begin}-*-of-{shard[3]}.safetensors", []).append(name)
         sets.setdefault((shard[1], count), set()).add(int(shard[2]))
     for (begin, count), numbers in sets.items():
-        # A rank may have nothing for some of the files.
+        # A rank may have no tensors for some of the files.
         if complete and len(numbers) < count and not begin.startswith("shard-"):
             raise SafetensorError(f"{folder}: there is no index, and of the {count} files of "
                                   f"{begin} there are {len(numbers)}: a save or copy of them did "
@@ -78,12 +80,12 @@ def _candidates(folder, files, complete):
 
 
 def models_of(folder, complete):
-    """(name of the index or None, names of safetensors files if there is none) in a folder.
+    """Return (name of the index or None, names of safetensors files if there is none) in a folder.
 
-    complete: without an index, refuse shards of which some are missing
+    complete: without an index, refuse incomplete sets of shards
 
-    Hidden names do not count, and neither do folders, pipes and the like.  Raises SafetensorError,
-    also for several indexes, and without one where the files are not those of one model.
+    Ignores hidden names, folders, pipes and other types.  Raises SafetensorError, also for several
+    indexes, and, without an index, for files of more than one model.
     """
     found = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     indexes = [name for name in found if name.endswith(".safetensors.index.json")]
@@ -125,10 +127,10 @@ def _of_index(path, names):
 
 
 def files_of(path, names):
-    """A list of (path of a file, names of tensors that an index says it has, or None).
+    """Return a list of (path of a file, names of its tensors in the index, or None).
 
-    path:  of a file, a folder with a model, or an index
-    names: tensors that are wanted, None for all; of an index only the files that have such
+    path:  a file, a folder with a model, or an index
+    names: wanted tensors, None for all; with an index, only files that have some of them
     """
     text = os.fsdecode(path)
     if os.path.isdir(text):
@@ -139,9 +141,9 @@ def files_of(path, names):
 
 
 def check_index(path, tensors, wanted, names):
-    """Does a file have the tensors that an index says, and no others?  SafetensorError if not.
+    """Raise SafetensorError unless a file has exactly the tensors that an index says.
 
-    tensors: those of the file; wanted: of the index, None without one; names: as files_of()
+    tensors: those of the file; wanted: those of the index, None without one; names: as files_of()
     """
     if wanted is None:
         return

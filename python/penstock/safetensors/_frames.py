@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Arrays of numpy and tensors of torch: their types, and memory for them.
 
-Neither is imported before somebody asks for it.
+Neither package is imported before its first use.
 """
 import importlib
 import operator
@@ -10,10 +10,10 @@ from itertools import groupby
 
 from ._header import BITS, SafetensorError
 
-BLOCK = 4096          # what O_DIRECT may want memory and file to agree in
-_CONGRUENT = 64 << 10  # smaller tensors are not worth the room
-_ALIGNED = 16         # bytes, whose multiples are those of each element
-SMALL = 64 << 10      # smaller tensors are read many at once and then copied
+BLOCK = 4096          # alignment in which memory and file offset must agree for O_DIRECT
+_CONGRUENT = 64 << 10  # smaller tensors are not worth the extra memory
+_ALIGNED = 16         # alignment in bytes; a multiple of each element's
+SMALL = 64 << 10      # smaller tensors are read together, then copied
 
 _NUMPY = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "F16": "float16",
@@ -31,12 +31,12 @@ _RAW = {8: "uint8", 16: "uint16"}
 
 
 def raw_shape(entry):
-    """The shape of an entry as bytes, for elements that are no whole ones."""
+    """Return the shape of an entry as bytes, for elements that are not whole bytes."""
     return (entry.nbytes,) if BITS[entry.dtype] % 8 else entry.shape
 
 
 def _meant(device):
-    """The name of torch's for a device that is called otherwise; None for what is no such."""
+    """Return torch's name for a misnamed device; None if there is no such device."""
     if isinstance(device, int):
         device = f"cuda:{device}"
     found = re.fullmatch(r"(?i)(cpu|host)|(?:gpu|cuda|nvidia)(?::?(\d*))", str(device).strip())
@@ -62,7 +62,7 @@ class Numpy:
         self.raw = raw
         self.dims = 64 if int(self.np.__version__.partition(".")[0]) >= 2 else 32
         self._dtypes = {}
-        self.copies = True      # are small tensors read many at once?
+        self.copies = True      # True if small tensors are read together
 
     def dtype(self, entry):
         found = self._dtypes.get(entry.dtype)
@@ -77,7 +77,7 @@ class Numpy:
             return self.np.dtype(_RAW.get(BITS[entry.dtype], "uint8"))
         text = f"tensor '{entry.name}': numpy has no {entry.dtype}"
         if entry.dtype not in _ML_DTYPES:
-            # Two elements are one of torch's type for F4; that of ml_dtypes has a byte for each.
+            # torch's F4 type holds two elements; that of ml_dtypes uses a byte for each.
             pt = "take framework='pt', or " if entry.dtype in _TORCH else ""
             raise SafetensorError(f"{text}, whose elements are no whole bytes; {pt}take raw=True "
                                   "for the bytes")
@@ -99,15 +99,15 @@ class Numpy:
         return shape
 
     def check(self, entry):
-        """SafetensorError for a tensor of which there is no array."""
+        """Raise SafetensorError for a tensor that cannot be an array."""
         self.dtype(entry)
         self.shape(entry)
 
     def empty(self, shape, dtype, file_offset=None):
-        """An array, and what Memory.of() takes for its bytes; None if it has none.
+        """Return an array, and an object for Memory.of() with its bytes; None if it has none.
 
-        file_offset: where its bytes lie in the file: memory that agrees with it in the last bits
-                     can be read by O_DIRECT
+        file_offset: file offset of its bytes: the memory's address gets the same low bits, as
+                     O_DIRECT needs
         """
         np = self.np
         nbytes = dtype.itemsize
@@ -127,11 +127,11 @@ class Numpy:
             raise SafetensorError(f"numpy has no array of shape {list(shape)}: {e}") from e
 
     def block(self, nbytes):
-        """Bytes that views() takes."""
+        """Return memory for views()."""
         return self.np.empty(nbytes, self.np.uint8)
 
     def views(self, block, begin, entries):
-        """A list of arrays whose bytes lie in block from begin on; copy() gives one its own."""
+        """Return arrays whose bytes are in block from begin on; copy() gives one its own memory."""
         array, kinds, result = self.np.ndarray, {}, []
         try:
             for entry in entries:
@@ -148,19 +148,19 @@ class Numpy:
     copy = operator.methodcaller("copy")
 
     def part(self, array, index):
-        """array[index] in memory of its own."""
+        """Return array[index] in separate memory."""
         return self.np.array(array[index], order="C")
 
     def address(self, array):
-        """Of the array's first byte."""
+        """Return the address of the array's first byte."""
         return array.__array_interface__["data"][0]
 
     def wait(self):
-        """Nothing else uses the memory."""
+        """Do nothing: no other code uses the memory."""
 
 
 class Torch:
-    """Tensors of torch, on any device that it and the library know."""
+    """Tensors of torch, on any device that torch and the library support."""
 
     name = "pt"
 
@@ -212,7 +212,7 @@ class Torch:
         return raw_shape(entry)
 
     def check(self, entry):
-        """SafetensorError for a tensor that torch has no type for."""
+        """Raise SafetensorError for a tensor whose type torch lacks."""
         self.dtype(entry)
         self.shape(entry)
 
@@ -228,7 +228,7 @@ class Torch:
                 file_offset % itemsize:
             block = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         else:
-            # Name the device, because the program may have set another default.
+            # Name the device: the program may have set another default.
             block = torch.empty(nbytes + BLOCK, dtype=torch.uint8, device=self.device)
             skip = (file_offset - block.data_ptr()) % BLOCK
             block = block[skip:skip + nbytes]
@@ -258,11 +258,11 @@ class Torch:
         return tensor[index].clone(memory_format=self.torch.contiguous_format)
 
     def address(self, tensor):
-        """Of the tensor's first byte."""
+        """Return the address of the tensor's first byte."""
         return tensor.data_ptr()
 
     def wait(self):
-        """Until nothing that the program gave to the device still uses memory that is new to us."""
+        """Wait until the device's earlier work no longer uses memory that was allocated again."""
         if self.device.type == "cuda":
             self.torch.cuda.current_stream(self.device).synchronize()
 
@@ -271,7 +271,7 @@ _FRAMES = {"np": Numpy, "numpy": Numpy, "pt": Torch, "torch": Torch, "pytorch": 
 
 
 def served(framework, device):
-    """Is it a framework, and a device, that frame_of() takes?"""
+    """Return whether frame_of() accepts the framework and the device."""
     if framework not in _FRAMES:
         return False
     name = str(getattr(device, "type", device)).partition(":")[0]
@@ -285,7 +285,7 @@ def frame_of(framework, device, raw):
 
 
 def dtype_names():
-    """{name in numpy or torch: name in the format}, for saving."""
+    """Return {name in numpy or torch: name in the format}, for saving."""
     names = {name: dtype for dtype, name in _NUMPY.items()}
     names.update({name: dtype for dtype, name in _ML_DTYPES.items()})
     names["float4_e2m1fn_x2"] = "F4"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The table of contents of a safetensors file, which is hostile until it has been checked.
+"""The header of a safetensors file, which is hostile until it has been checked.
 
-A file begins with 8 bytes, the length of a JSON object, little endian; then come the object and the
-tensors' bytes, without a gap from the first to the end of the file.
+A file begins with 8 bytes, the length of a JSON object, little endian.  The object follows, then
+the tensors' bytes, without a gap up to the end of the file.
 """
 import json
 import operator
@@ -10,11 +10,11 @@ import re
 from itertools import accumulate
 
 HEADER_MAX = 100_000_000  # bytes, the format's own limit
-# Headers of more bytes, or with tensors of more dimensions, are parsed by json alone: the faster
-# way takes memory for every piece of the text at once.
+# Limit of the fast parser, in bytes of the header: it takes memory for every piece of the text at
+# once.  Longer headers, or those with tensors of more dimensions, are parsed by json.
 _PLAIN_MAX = 16 << 20
 _DIMS_PLAIN = 64
-_COST_MAX = 512 << 20     # bytes of memory that reading a header may take
+_COST_MAX = 512 << 20     # most bytes of memory for reading a header
 
 # Bits of an element.
 BITS = {
@@ -24,7 +24,7 @@ BITS = {
 }
 
 
-# The first bytes of other formats: (bytes, the format and what to do about it).
+# Magic bytes of other formats: (bytes, the format and a cure).
 _OTHERS = (
     (b"version ", "this is the pointer that Git LFS leaves in place of the file: run 'git lfs "
                   "pull' in the repository"),
@@ -46,20 +46,20 @@ _OTHERS = (
 
 
 class AnySafetensorError(ValueError):
-    """What SafetensorError is in programs in a block of patched(): another class, which only these
-    programs have, so that the block's end can tell who is to get theirs back."""
+    """The class that replaces the package's SafetensorError in programs in a block of patched().  A
+    separate class, so that the end of the block can tell which programs get theirs back."""
 
 
 class SafetensorError(AnySafetensorError):
-    """The file is no safetensors file, or does not have what was asked for."""
+    """The file is not a safetensors file, or lacks what was requested."""
 
 
 class Entry:
     """One tensor of a file.
 
-    name, dtype: of the format, "BF16"
+    name, dtype: in the format, such as "BF16"
     shape:  a tuple; () is a single value
-    begin:  its first byte, counted from the first of all tensors
+    begin:  its first byte, counted from the first byte of all tensors
     nbytes: bytes
     """
 
@@ -71,13 +71,13 @@ class Entry:
 
 
 class Header:
-    """What a file has.
+    """The content of a header.
 
-    names:    of tensors, in the order of their bytes
+    names:    names of tensors, in the order of their bytes
     metadata: a dict or None
     data:     the file offset of the first tensor's first byte
     end:      bytes of all tensors
-    tensors:  {name: Entry} in the same order, made when somebody asks for it
+    tensors:  {name: Entry} in the same order, made at the first use
     """
 
     __slots__ = ("names", "metadata", "data", "end", "tensors", "_make")
@@ -87,7 +87,7 @@ class Header:
         self._make = make
 
     def __getattr__(self, name):
-        # Python comes here only while tensors is not set.
+        # Python calls this only while tensors is not set.
         if name != "tensors":
             raise AttributeError(name)
         self.tensors = self._make()
@@ -99,7 +99,7 @@ def _short(name):
 
 
 def _once(pairs):
-    """An object of JSON, in which no name comes twice."""
+    """Return a JSON object; refuse duplicate names."""
     result = dict(pairs)
     if len(result) != len(pairs):
         seen = set()
@@ -111,7 +111,7 @@ def _once(pairs):
 
 
 def _integer(text):
-    # No size has so many digits, and Python is slow at converting them.
+    # No valid size has more digits, and Python converts long numbers slowly.
     return int(text) if len(text) <= 20 else float("inf")
 
 
@@ -120,7 +120,7 @@ def _no_number(text):
 
 
 def _size(value, most=2**63 - 1):
-    """Is it a whole number that is not negative?  True is not 1 here."""
+    """Return whether value is a non-negative integer; bool does not count."""
     return type(value) is int and 0 <= value <= most
 
 
@@ -133,9 +133,9 @@ def _text(name):
 
 
 def _other(first, least=1, otherwise="this is no safetensors file"):
-    """What a file is that begins so and is no safetensors file.
+    """Describe a file that begins with these bytes and is not a safetensors file.
 
-    least: bytes that must tell it, where the first 8 may well be a length
+    least: bytes of a magic number that suffice, because the first 8 bytes may be a valid length
     """
     if not any(first):
         return "it begins with zeros: its download or copy did not come to its end"
@@ -144,7 +144,7 @@ def _other(first, least=1, otherwise="this is no safetensors file"):
 
 
 def header_length(first, file_size):
-    """The length of the header from the first 8 bytes of a file."""
+    """Return the length of the header from the first 8 bytes of a file."""
     if not file_size:
         raise SafetensorError("the file is empty: its download or copy did not come to its end")
     if len(first) < 8:
@@ -162,18 +162,18 @@ def header_length(first, file_size):
     return length
 
 
-# Bytes of memory for a character of UTF-8 in a text of Python: 4 where one begins with this.
+# A text of Python needs 4 bytes per character if one of its UTF-8 characters begins with these.
 _WIDE = re.compile(rb"[\xf0-\xff]")
 _COST_FIXED = 4 << 20   # bytes, of the parser itself
-# Names that every tensor has: the parser keeps one of each.
+# Names that every tensor has: the parser keeps one copy of each.
 _COMMON = (b'"dtype":', b'"shape":', b'"data_offsets":')
 
 
 def _cost(raw):
-    """The most bytes of memory that reading a header takes, measured on what is dearest: the bytes,
-    their text, the texts in it, and what describes each value."""
+    """Return an upper bound of the memory for reading a header, in bytes, measured for the most
+    expensive content: the bytes, their text, the texts in it, and the object for each value."""
     text = 1 if raw.isascii() else 4 if _WIDE.search(raw) else 2
-    # An escape makes a text wide, which is copied then, and grows in steps.
+    # An escape makes a text wide; it is then copied, and grows in steps.
     texts = 6 if b"\\u" in raw else 2 * text if b"\\" in raw else text
     names = raw.count(b":")
     common = sum(map(raw.count, _COMMON))
@@ -184,7 +184,7 @@ def _cost(raw):
 def _cheap(raw):
     """Refuse a header that would take too much memory."""
     if _COST_FIXED + 300 * len(raw) <= _COST_MAX:
-        return      # the dearest byte is a ":"
+        return      # the most expensive byte is a ":"
     if _cost(raw) > _COST_MAX:
         raise SafetensorError("the header holds too many values, or too long texts: to read it "
                               f"would take more than {_COST_MAX >> 20} MiB")
@@ -194,7 +194,7 @@ _BEGIN = re.compile(rb"[ \t\r\n]*\{")
 
 
 def _values(raw):
-    """The header's JSON; what its values would take in memory is counted first."""
+    """Parse the header's JSON, after bounding the memory for its values."""
     if not _BEGIN.match(raw):
         raise SafetensorError("the header does not begin with '{': this is no safetensors file")
     _cheap(raw)
@@ -258,15 +258,15 @@ def _metadata(values):
     return values
 
 
-# The text between the quotation marks of a tensor's description, where writers leave no blanks:
-# place and text.  Names, types, shapes and offsets are at the places 1, 5, 8 and 10.
+# Text between the quotation marks of a tensor's description, if written without blanks: (place,
+# text).  Names, types, shapes and offsets are at places 1, 5, 8 and 10.
 _PLAIN = ((2, ":{"), (3, "dtype"), (4, ":"), (6, ","), (7, "shape"), (9, "data_offsets"))
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer, parse_float=_no_number,
                             parse_constant=_no_number)
 
 
 def _kind(fact):
-    """(dtype, shape, bytes) out of a text such as "F32:[2,3],"; None for another one."""
+    """Return (dtype, shape, bytes) for a text such as "F32:[2,3],"; None for others."""
     dtype, _, text = fact.partition(":")
     lengths = text[1:-2].split(",") if len(text) > 3 else []
     if dtype not in BITS or len(lengths) > _DIMS_PLAIN or not all(map(str.isdecimal, lengths)):
@@ -284,12 +284,12 @@ def _kind(fact):
 
 
 def _parse_plain(raw, file_size):
-    """The same Header as parse() gives, without a call of Python for each tensor.
+    """Return the same Header as parse(), without a Python call per tensor.
 
-    Returns None for what is not as the usual writers leave it, right or wrong.
+    Returns None for a header that is not written as usual, valid or not.
     """
-    # Each piece between quotation marks becomes objects of its own.  The metadata's objects are
-    # made before they are checked.
+    # Each piece between quotation marks becomes objects.  The metadata's objects are made before
+    # they are checked.
     if len(raw) > _PLAIN_MAX or 120 * raw.count(b'"') + 100 * raw.count(b"[") + \
             150 * raw.count(b"{") + 12 * len(raw) > _COST_MAX:
         return None
@@ -314,7 +314,7 @@ def _parse_plain(raw, file_size):
     if len(unique) != count or "__metadata__" in unique or "\\" in joined or \
             not joined.isprintable():
         return None
-    # Use strings, because the collector of cycles would visit tuples.
+    # Use strings: the garbage collector would visit tuples.
     facts = list(map(operator.add, tokens[5::10], tokens[8::10]))
     kinds = {fact: _kind(fact) for fact in set(facts)}
     if None in kinds.values():
@@ -333,7 +333,8 @@ def _parse_plain(raw, file_size):
 
 
 def parse(raw, file_size):
-    """The Header out of its JSON, raw, of a file of file_size bytes.  Raises SafetensorError."""
+    """Parse raw, the JSON of a file of file_size bytes.  Return the Header.  Raises
+    SafetensorError."""
     plain = _parse_plain(raw, file_size)
     if plain is not None:
         return plain
@@ -344,7 +345,7 @@ def parse(raw, file_size):
         metadata = _metadata(values["__metadata__"])
     values.pop("__metadata__", None)
     entries = [_entry(name, facts, file_size - data) for name, facts in values.items()]
-    # An empty tensor lies before the one that begins at the same place.
+    # An empty tensor comes before the one that begins at the same place.
     entries.sort(key=lambda entry: (entry.begin, entry.nbytes))
     at, last = 0, ""
     for entry in entries:
@@ -362,7 +363,7 @@ def parse(raw, file_size):
 
 
 def read(file):
-    """The Header of an open File."""
+    """Read the Header of an open File."""
     size = file.size
     first = bytearray(min(size, 8))
     if first:
@@ -377,9 +378,9 @@ _quoted = json.encoder.encode_basestring
 
 
 def build(entries, metadata):
-    """The bytes of a file up to the first tensor's first byte.
+    """Return the bytes of a file up to the first tensor's first byte.
 
-    entries: of Entry, in the order of their bytes, which their begins and lengths tell
+    entries: Entries in the order of their bytes, with begin and nbytes set
     """
     parts, kinds = [], {}
     if metadata is not None:
@@ -407,5 +408,5 @@ def build(entries, metadata):
     if len(raw) > HEADER_MAX:
         raise SafetensorError(f"the header would be {len(raw)} bytes long, the limit is "
                               f"{HEADER_MAX}")
-    _cheap(raw)     # what is written can be read
+    _cheap(raw)     # the result must be readable
     return len(raw).to_bytes(8, "little") + raw

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reads of files into blocks of memory."""
+"""Read files into blocks of memory."""
 import contextlib
 
 from .._file import ShortRead
@@ -9,13 +9,13 @@ from .._queue import Queue
 from ._frames import SMALL
 from ._header import SafetensorError
 
-_BATCH = 1 << 30            # bytes that are under way
+_BATCH = 1 << 30            # most bytes in flight
 _BATCH_TENSORS = 65536
-_PACK = 4 << 20             # bytes of small tensors that are read by one call
-_PROGRESS = 128 << 20       # bytes that somebody is told of
-_LARGE = 1 << 20            # blocks that are requests of their own
+_PACK = 4 << 20             # bytes of small tensors read by one call
+_PROGRESS = 128 << 20       # bytes between two reports of progress
+_LARGE = 1 << 20            # blocks from this size on are separate requests
 _GO = 16 << 20              # bytes of these that are submitted together
-_OVERLAPS = 256 << 20       # bytes that a queue is worth
+_OVERLAPS = 256 << 20       # bytes for which a queue is worth its setup
 _DEPTH = 1024
 
 
@@ -24,12 +24,12 @@ def shorter(name, error):
 
 
 class Reads(contextlib.ExitStack):
-    """A context manager, whose end also ends what is under way.
+    """Reads of several files; a context manager, whose end also ends requests in flight.
 
-    frame:  of the memory
-    total:  bytes, about: with many of them large blocks are read while the next ones are allocated
+    frame:  framework of the memory
+    total:  estimated bytes: if there are many, large blocks are read while the next are allocated
     strict: as load_file()
-    done:   called with bytes that have come, about every 128 MiB; None: nobody wants to know
+    done:   called with numbers of bytes read, about every 128 MiB; or None
     """
 
     def __init__(self, frame, total, strict, done=None):
@@ -40,9 +40,9 @@ class Reads(contextlib.ExitStack):
         self.prepared = self.under_way = self.told = 0
 
     def add(self, file, data, entries, result):
-        """Put tensors into result, a dict; all have their bytes after finish().
+        """Add tensors to result, a dict; their bytes are complete after finish().
 
-        file: where they are, from the offset data on
+        file: the file with the tensors, from offset data on
         """
         frame = self.frame
         result.update((entry.name, None) for entry in entries)      # in this order
@@ -63,7 +63,7 @@ class Reads(contextlib.ExitStack):
             self._pack(file, data, small, nbytes, result)
 
     def _pack(self, file, data, entries, nbytes, result):
-        """Read small tensors by one call, and copy each: that takes less than a call for each."""
+        """Read small tensors by one call, then copy each: faster than one call for each."""
         block = self.frame.block(nbytes)
         offsets, places, sizes = [], [], []
         place, end = 0, None
@@ -88,7 +88,7 @@ class Reads(contextlib.ExitStack):
         self._tell(nbytes, _PROGRESS)
 
     def _add(self, file, block, offset, nbytes):
-        """Read a block at some time until finish()."""
+        """Read a block, at any time before finish() returns."""
         if self.queue is not None and nbytes >= _LARGE:
             self._start(file, block, offset, nbytes)
             return
@@ -103,7 +103,7 @@ class Reads(contextlib.ExitStack):
             self._flush()
 
     def finish(self):
-        """All blocks have their bytes."""
+        """Wait until all blocks have their bytes."""
         self._flush()
         self._go()
         self._take(0)
@@ -131,18 +131,18 @@ class Reads(contextlib.ExitStack):
         self._tell(nbytes, 1)
 
     def _start(self, file, block, offset, nbytes):
-        # Transfers in flight come first.
+        # Transfers in flight come first, so allow time for them.
         timeout = patience(self.under_way + self.prepared + nbytes)
         while True:
             try:
-                # _go() waits for what uses the block's memory.
+                # _go() waits for earlier users of the block's memory.
                 self.queue.read(file, Idle(block), offset, strict=self.strict, timeout=timeout,
                                 tag=(file.name, nbytes))
                 break
             except BlockingIOError:
                 self._go()
                 if not self.under_way:
-                    raise  # nothing's end would make room
+                    raise  # no completion could make room
                 self._take(self.under_way - 1)
         self.prepared += nbytes
         if self.prepared >= _GO:
@@ -157,7 +157,7 @@ class Reads(contextlib.ExitStack):
             self.prepared = 0
 
     def _take(self, most):
-        """Wait until no more than most bytes are under way."""
+        """Wait until at most most bytes are in flight."""
         while self.under_way > most:
             for completion in self.queue.reap(1):
                 name, nbytes = completion.tag

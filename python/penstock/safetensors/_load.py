@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loading: whole files, tensors, slices."""
+"""Load whole files, tensors, and slices."""
 import bisect
 import os
 import threading
@@ -18,8 +18,8 @@ from ._prefetch import Plan, PrefetchLoader, rows_of
 from ._slices import dims_of, pieces
 from ._sums import Verified
 
-_WINDOW_MAX = 1 << 20   # bytes that small tensors are read ahead
-_OPEN_MAX = 64      # files; of more each is opened again when it is read
+_WINDOW_MAX = 1 << 20   # most bytes of small tensors that are read ahead
+_OPEN_MAX = 64      # files kept open; with more, each is opened again when it is read
 
 
 BACKENDS = ("mmap", "pread", "penstock")
@@ -56,7 +56,7 @@ def _facts(header):
 
 
 def _again(path, header):
-    """The file of a path whose header is known."""
+    """Open a file again whose header is known."""
     file, now = _open(path)
     if _facts(now) != _facts(header):
         file.close()
@@ -70,11 +70,11 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                progress: Progress = None, verify: bool = False) -> Dict[str, Any]:
     """Load the tensors of several files, whose names must differ; arguments as load_file().
 
-    filenames: paths of files, of folders, and of indexes, *.index.json.  The files of a folder are
-               those of its index.  Without one they must be those of one model: one file, or
-               numbered ones, NAME-00001-of-00002; others are refused.  Hidden names do not count.
+    filenames: paths of files, of folders, and of indexes, *.index.json.  A folder's files are those
+               of its index.  Without an index they must belong to one model: one file, or numbered
+               ones, NAME-00001-of-00002; others are refused.  Hidden names are ignored.
 
-    All headers are read and checked before the first tensor is.
+    All headers are read and checked before the first tensor is read.
     """
     if isinstance(filenames, (str, bytes, os.PathLike)):
         raise TypeError("load_files() takes paths in a list; for one there is load_file()")
@@ -113,7 +113,7 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
             for path, file, header, entries in plan:
                 if not file.closed:
                     reads.add(file, header.data, entries, result)
-                    if verify:      # while the bytes are under way
+                    if verify:      # while the bytes are in flight
                         verified.add(path, file, header.data, entries)
                     continue
                 with _again(path, header) as again:
@@ -135,24 +135,24 @@ def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
               verify: bool = False) -> Dict[str, Any]:
     """Load a safetensors file, or the files of a model.
 
-    filename:  a path of a file, a folder or an index, as load_files()
+    filename:  path of a file, a folder or an index, as load_files()
     device:    "cpu"; with framework="pt" also "cuda:0" or 0
     framework: "np" for arrays of numpy, "pt" for tensors of torch
-    names:     only these tensors
-    strict:    fail with EOPNOTSUPP where a better path exists and is not taken
-    raw:       types that the framework lacks come as unsigned integers of their bits, those of
-               less than a byte as a row of bytes
-    progress:  called with (bytes so far, bytes in all) about every 128 MiB; True for a bar of tqdm,
-               or a line on standard error where tqdm is not installed
-    backend:   of the package safetensors: "mmap" or "pread".  Bytes go the same way with either.
-    verify:    compare what lies in the tensors' memory with the checksums beside each file, which
-               write_sums() or "python3 -m penstock sum" wrote; the device computes its own
+    names:     load only these tensors
+    strict:    fail with EOPNOTSUPP if a better path exists and is not taken
+    raw:       types that the framework lacks are returned as unsigned integers of the same bits;
+               those of less than a byte as a row of bytes
+    progress:  called with (bytes so far, total bytes) about every 128 MiB; True for a bar of tqdm,
+               or a line on standard error if tqdm is not installed
+    backend:   an argument of the package safetensors: "mmap" or "pread", without effect here
+    verify:    compare the bytes in the tensors' memory with the file's checksums, written by
+               write_sums() or "python3 -m penstock sum"; a device computes its own
 
-    Bytes go from the file into the tensors: no other host memory grows with the file.  Tensors are
-    ready when the call returns, on any stream.
+    Bytes go from the file directly into the tensors: no other host memory grows with the file.
+    Tensors are ready on any stream when the call returns.
 
-    Returns {name: array or tensor} in the order of their bytes.  Raises SafetensorError for a file
-    that is not as it should be or a type that the framework lacks, Error for what fails below.
+    Returns {name: array or tensor} in the order of their bytes.  Raises SafetensorError for an
+    invalid file or a type that the framework lacks, Error for failures of the library.
     """
     _known(backend)
     return load_files([filename], device, framework=framework, names=names, strict=strict, raw=raw,
@@ -166,15 +166,15 @@ class Slice:
         self._opened, self._entry = opened, entry
 
     def get_shape(self) -> List[int]:
-        """A list of lengths."""
+        """Return a list of lengths."""
         return list(self._entry.shape)
 
     def get_dtype(self) -> str:
-        """The type's name in the format, "BF16"."""
+        """Return the type's name in the format, such as "BF16"."""
         return self._entry.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        """Read a part: whole numbers, slices with steps of at least 1, and one "..."."""
+        """Read a part: integers, slices with steps of at least 1, and one "..."."""
         return self._opened.read_part(self._entry, index)
 
 
@@ -182,8 +182,8 @@ class _Window:
     """Small tensors of an open file that were read together.
 
     views: {name: view}
-    next:  the place of the entry behind them; None before the first
-    size:  bytes that were asked for
+    next:  position of the entry after them; None before the first
+    size:  bytes that were requested
     """
 
     def __init__(self, views, place, size):
@@ -191,10 +191,10 @@ class _Window:
 
 
 class TensorMeta(NamedTuple):
-    """What the header says of a tensor.
+    """A tensor's description in the header.
 
     dtype: the type's name in the format; shape: lengths; data_offsets: (begin, end) of its bytes,
-    counted from the first of all tensors
+    counted from the first byte of all tensors
     """
     dtype: str
     shape: List[int]
@@ -202,7 +202,7 @@ class TensorMeta(NamedTuple):
 
 
 class _Shared:
-    """A File that a handle and its loaders use; the last of them closes it."""
+    """A File that a handle and its loaders share; the last of them closes it."""
 
     def __init__(self, file):
         self.file, self._users, self._lock = file, 1, threading.Lock()
@@ -221,20 +221,21 @@ class _Shared:
 
 
 def _taken(tensor, dims, frame, view=False):
-    """What dims say of a tensor that was read as they say; in memory of its own if it is a view."""
+    """Apply the rest of dims to a tensor that was read; give a view memory of its own."""
     rest = tuple(dim.rest() for dim in dims)
     if view:
         return frame.part(tensor, rest)
     if all(item == slice(0, dim.count, 1) for item, dim in zip(rest, dims)):
         return tensor
     if all(dim.count == 1 if dim.one else dim.rest() == slice(0, dim.count, 1) for dim in dims):
-        # Only dimensions of one are dropped.
+        # Only dimensions of one element are dropped.
         return tensor.reshape([dim.count for dim in dims if not dim.one])
     return frame.part(tensor, rest)
 
 
 def _only_slices(index, shape):
-    """Is it of slices without steps?  These mean the same to numpy and torch."""
+    """Return whether index has only slices without steps, which mean the same in numpy and torch.
+    """
     index = index if type(index) is tuple else (index,)
     return len(index) <= len(shape) and all(type(item) is slice and item.step is None
                                             for item in index)
@@ -267,7 +268,7 @@ class safe_open:  # pylint: disable=invalid-name
     @classmethod
     def of_handle(cls, handle: Any, framework: str, device: Device = "cpu", *,
                   strict: bool = False, raw: bool = False) -> "safe_open":
-        """The same of an open file: a descriptor, or an object with fileno()."""
+        """Return a safe_open of an open file: a descriptor, or an object with fileno()."""
         self = cls.__new__(cls)
         self._begin(framework, device, strict, raw,
                     lambda: _checked(File.wrap(handle), getattr(handle, "name", handle)))
@@ -280,28 +281,28 @@ class safe_open:  # pylint: disable=invalid-name
 
     @property
     def closed(self) -> bool:
-        """Was it closed?"""
+        """True after close()."""
         return self._file is None
 
     def check_types(self, names: Iterable[str]) -> None:
-        """Raise SafetensorError where the framework lacks the type of one of these."""
+        """Raise SafetensorError if the framework lacks the type of one of these."""
         for name in names:
             self._frame.check(self._entry(name))
 
     def same_header(self, other: "safe_open") -> bool:
-        """Does the other one, closed or not, have the same tensors at the same places?"""
+        """Return whether the other one, closed or not, has the same tensors at the same places."""
         return _facts(self._header) == _facts(other._header)
 
     def keys(self) -> List[str]:
-        """Names, sorted."""
+        """Return the names, sorted."""
         return sorted(self._use().names)
 
     def offset_keys(self) -> List[str]:
-        """Names in the order of their bytes."""
+        """Return the names in the order of their bytes."""
         return list(self._use().names)
 
     def metadata(self) -> Optional[Dict[str, str]]:
-        """A dict of texts, or None."""
+        """Return a dict of texts, or None."""
         metadata = self._use().metadata
         return None if metadata is None else dict(metadata)
 
@@ -312,10 +313,10 @@ class safe_open:  # pylint: disable=invalid-name
             raise SafetensorError(f"the file does not contain a tensor '{name}'") from None
 
     def get_tensor(self, name: str) -> Any:
-        """One tensor, whole.
+        """Return one whole tensor.
 
-        In the host's memory, those of less than 64 KiB that are asked for in the order of their
-        bytes are read together, up to 1 MiB, which the handle keeps until the next ones.
+        In host memory, tensors of less than 64 KiB that are requested in the order of their bytes
+        are read together, up to 1 MiB, which the handle keeps until the next ones.
         """
         entry = self._entry(name)
         if self._frame.copies and 0 < entry.nbytes < SMALL:
@@ -323,7 +324,7 @@ class safe_open:  # pylint: disable=invalid-name
         return self.get_tensors([name])[name]
 
     def _small(self, entry):
-        """A view of a small tensor."""
+        """Return a view of a small tensor."""
         window = self._window
         view = window.views.get(entry.name)
         if view is not None:
@@ -333,7 +334,7 @@ class safe_open:  # pylint: disable=invalid-name
             self._order = entries, [each.begin for each in entries]
         entries, begins = self._order
         first = place = bisect.bisect_left(begins, entry.begin)
-        # A caller that takes tensors in their order gets more of them each time.
+        # The read-ahead doubles for a caller that takes tensors in order.
         size = min(max(2 * window.size, SMALL), _WINDOW_MAX) if first == window.next else 0
         begin, end = entry.begin, entry.begin + entry.nbytes
         while place < len(entries) and entries[place].nbytes < SMALL and \
@@ -345,15 +346,15 @@ class safe_open:  # pylint: disable=invalid-name
         if got.nbytes < entry.nbytes:
             shorter(self._file.name, None)
         while begins[place - 1] + entries[place - 1].nbytes - begin > got.nbytes:
-            place -= 1      # the file ends here by now
+            place -= 1      # the file now ends here
         found = entries[first:place]
         views = dict(zip([each.name for each in found], self._frame.views(block, 0, found)))
-        # Another thread may set another one at the same time: each takes its own.
+        # Another thread may set another window at the same time: each uses its own.
         self._window = _Window(views, place, size)
         return views[entry.name]
 
     def get_tensors(self, names: Optional[Iterable[str]] = None) -> Dict[str, Any]:
-        """{name: tensor}, of all tensors without names."""
+        """Return {name: tensor}; names None: all tensors."""
         header = self._use()
         entries = [self._entry(name) for name in (header.tensors if names is None else names)]
         result = {}
@@ -363,18 +364,18 @@ class safe_open:  # pylint: disable=invalid-name
         return result
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
-        """What the header says of a tensor; reads nothing."""
+        """Return a tensor's description in the header; reads nothing."""
         entry = self._entry(name)
         return TensorMeta(entry.dtype, list(entry.shape),
                           (entry.begin, entry.begin + entry.nbytes))
 
     def prefetch(self, plan: Optional[Plan] = None, *, device: Optional[Device] = None,
                  threads: int = 8) -> PrefetchLoader:
-        """Begin to load tensors; a PrefetchLoader hands each out once, as soon as it is there.
+        """Start loading tensors; the PrefetchLoader returns each one once, as soon as it is loaded.
 
         plan:    {name: None for all of it, or a slice of its first dimension}; None: all, whole
-        device:  "cuda:0", 0 or "cpu"; None: that of this handle
-        threads: of the package safetensors; the library decides by itself
+        device:  "cuda:0", 0 or "cpu"; None: the handle's device
+        threads: an argument of the package safetensors, without effect here
 
         The handle may be closed before the loader.  Only for framework="pt".
         """
@@ -394,7 +395,7 @@ class safe_open:  # pylint: disable=invalid-name
         return PrefetchLoader(self._shared.hold(), header, parts, frame, self._strict)
 
     def get_slice(self, name: str) -> Slice:
-        """A Slice, of which parts can be read."""
+        """Return a Slice, of which parts can be read."""
         return Slice(self, self._entry(name))
 
     def read_part(self, entry, index):
@@ -423,7 +424,7 @@ class safe_open:  # pylint: disable=invalid-name
                 raise SafetensorError(f"{self._file.name}: the file became shorter while it was "
                                       "read") from e
         if len(tensor.shape) != len(dims) or tuple(tensor.shape) != tuple(read_dims):
-            # Elements that are no whole bytes.
+            # Elements that are not whole bytes.
             if any(dim.rest() != slice(0, dim.length, 1) for dim in dims):
                 raise SafetensorError(f"tensor '{entry.name}': parts of {entry.dtype} cannot be "
                                       "taken")
@@ -431,7 +432,7 @@ class safe_open:  # pylint: disable=invalid-name
         return _taken(tensor, dims, frame)
 
     def close(self) -> None:
-        """May be called again; what was read stays."""
+        """Close the file.  May be called again; tensors stay valid."""
         self._file = None
         self._window = _Window({}, None, 0)
         shared, self._shared = self._shared, None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Programs that use the package safetensors, in a block, use this one."""
+"""Let programs that use the package safetensors use this one, within a block."""
 import contextlib
 import functools
 import importlib
@@ -12,21 +12,22 @@ from ._frames import served
 from ._header import AnySafetensorError
 from ._load import safe_open
 
-# Of each module, what is rebound: {name: the device's place among its arguments or None}
+# For each module, the names to replace: {name: position of the argument device, or None}.
 _NAMES = {
     "safetensors.torch": {"load_file": 1, "save_file": None, "load_model": 3, "save_model": None},
     "safetensors.numpy": {"load_file": None, "save_file": None},
 }
 _lock = threading.Lock()
 _depth = 0
-_ours = []  # pairs of theirs and ours
+_ours = []  # pairs of the package's object and ours
 
 
-# Only these blocks use the replacement, which is how it is recognised at the end.
+# A new class per block, so that the end of the block recognises its replacements.
 
 def _opens(theirs):
     class Choice(type):
-        """A class, as safe_open is one: programs say isinstance(), or name it in their hints."""
+        """Return a class, because safe_open is one: programs use it in isinstance() and in hints.
+        """
 
         def __call__(cls, filename, framework, device="cpu", **options):
             call = safe_open if served(framework, device) else theirs
@@ -38,7 +39,8 @@ def _opens(theirs):
 
 
 def _calls(theirs, ours, place):
-    """place: of the device among the arguments, None without one"""
+    """Return a function that chooses.  place: position of the device among the arguments, or None.
+    """
     @functools.wraps(ours)
     def call(*args, **options):
         device = options.get("device", args[place] if place and len(args) > place else "cpu")
@@ -67,7 +69,7 @@ def _pairs():
 
 
 def _rebind(pairs):
-    """In every module: what is the first of a pair becomes the second."""
+    """In every module, replace the first object of each pair by the second."""
     wanted = {id(old): (old, new) for old, new in pairs}
     here = __name__.partition(".")[0]
     for name, module in list(sys.modules.items()):
@@ -81,15 +83,16 @@ def _rebind(pairs):
 
 @contextlib.contextmanager
 def patched() -> Iterator[None]:
-    """In this block, programs that use the package safetensors use penstock.safetensors.
+    """Within this block, programs that use the package safetensors use penstock.safetensors.
 
         with penstock.safetensors.patched():
             model = transformers.AutoModel.from_pretrained(...)
 
-    safe_open() and the calls of safetensors.torch and safetensors.numpy for files are rebound in
-    that package and in every module that has imported them, transformers and accelerate say; after
-    the block they are as before.  So is SafetensorError, for those who catch it.  Frameworks and
-    devices that are not served here go to the package, which raises its own.  All threads see it.
+    Replaces safe_open() and the file functions of safetensors.torch and safetensors.numpy, in that
+    package and in every module that has imported them, such as transformers and accelerate, until
+    the end of the block.  Also replaces SafetensorError, for programs that catch it.  Calls for
+    unsupported frameworks and devices go to the package, which raises its own errors.  The block
+    affects all threads.
     """
     global _depth, _ours
     with _lock:

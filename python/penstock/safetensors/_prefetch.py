@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tensors of a file that are read in the background, and handed out as they come."""
+"""Tensors of a file that are read in the background, and returned as they arrive."""
 import atexit
 import functools
 import os
@@ -18,7 +18,8 @@ _BATCH = 128 << 20  # bytes of one call
 
 
 def rows_of(entry, rows):
-    """(begin, end) of the first dimension, None for all, of a plan's value.  SafetensorError."""
+    """Return (begin, end) of the first dimension for a plan's value, None for all.  Raises
+    SafetensorError."""
     if rows is None:
         return None
     name_is = f"tensor '{entry.name}'"
@@ -32,7 +33,7 @@ def rows_of(entry, rows):
         raise SafetensorError(f"a plan's slices have step 1; that of {name_is} has {rows.step}")
     length = entry.shape[0]
     for end in (rows.start, rows.stop):
-        # A part that is not there is a mistake here and no shorter part.
+        # A range outside of the tensor is an error here, not a shorter range.
         if end is not None and not -length <= end <= length:
             raise SafetensorError(f"{end} is out of range for the {length} rows of {name_is}")
     begin, end, _ = rows.indices(length)
@@ -40,7 +41,7 @@ def rows_of(entry, rows):
 
 
 def _part(entry, rows):
-    """The Entry of some rows; its begin is where they begin."""
+    """Return an Entry for some rows of a tensor."""
     if rows is None:
         return entry
     begin, end = rows
@@ -54,12 +55,13 @@ def _part(entry, rows):
 
 
 class _State:
-    """What the reading thread and the loader share; the thread does not hold the loader."""
+    """State shared by the reading thread and the loader; the thread does not reference the loader.
+    """
 
     def __init__(self, shared, names):
         self.shared, self.lock, self.change = shared, threading.RLock(), Bell()
-        self.ready = {}                      # tensors that nobody took yet
-        self.left = dict.fromkeys(names)     # names that nobody took yet
+        self.ready = {}                      # loaded tensors that were not taken
+        self.left = dict.fromkeys(names)     # names that were not taken
         self.error, self.closed = None, False
 
     def put(self, tensors):
@@ -105,19 +107,20 @@ def _load(state, data, parts, frame, strict):
         _threads.pop(state, None)
 
 
-_threads = {}   # state: thread, of loaders that read
+_threads = {}   # state: thread, for loaders that read
 
 
 @atexit.register
 def _stop_all():
-    """A thread that the interpreter ends inside of torch ends the process with SIGABRT."""
+    """End all threads: if the interpreter ends one inside of torch, the process ends with SIGABRT.
+    """
     for state, thread in list(_threads.items()):
         _stop(state)
         thread.join()
 
 
 def _after_fork():
-    # The threads are not in the child, and one of them may have held the lock.
+    # The child does not have the threads, one of which may have held the lock.
     for state in _threads:
         state.lock = threading.RLock()
         state.change = Bell()
@@ -136,10 +139,10 @@ def _stop(state):
 
 
 class PrefetchLoader:
-    """Tensors of one file on their way; what safe_open.prefetch() returns, a context manager.
+    """Tensors of one file that are being read, made by safe_open.prefetch(); a context manager.
 
-    Each is handed out once, by take() or by iterating.  They have memory of their own and are ready
-    on any stream.  Any thread may use it.
+    Each tensor is returned once, by take() or by iterating.  It has its own memory and is ready on
+    any stream.  Any thread may use the loader.
     """
 
     def __init__(self, shared, header, parts, frame, strict):
@@ -169,14 +172,14 @@ class PrefetchLoader:
             raise
 
     def names(self) -> List[str]:
-        """All names of the plan, in the order of their bytes."""
+        """Return all names of the plan, in the order of their bytes."""
         return list(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
 
     def _taken(self, which):
-        """(name, tensor) of the name that which gives, when it gives one; None if none is left."""
+        """Wait until which() returns a name, and return (name, tensor); None if none is left."""
         state = self._state
         while True:
             with state.lock:
@@ -194,7 +197,7 @@ class PrefetchLoader:
             sleeper.acquire()
 
     def take(self, name: str) -> Any:
-        """One tensor, waiting for it.  SafetensorError for one that was taken."""
+        """Wait for one tensor and return it.  Raises SafetensorError if it was already taken."""
         state = self._state
 
         def there():
@@ -206,7 +209,7 @@ class PrefetchLoader:
         return self._taken(there)[1]
 
     def __iter__(self) -> Iterator[Tuple[str, Any]]:
-        """(name, tensor) of those that were not taken, as they come."""
+        """Yield (name, tensor) of those not taken yet, as they arrive."""
         state = self._state
         while True:
             found = self._taken(lambda: next(iter(state.ready), None))
@@ -216,7 +219,7 @@ class PrefetchLoader:
             del found
 
     def close(self) -> None:
-        """Stop, and give back what was not taken.  Waits for at most one call of 128 MiB."""
+        """Stop, and free tensors that were not taken.  Waits for at most one call of 128 MiB."""
         self._stop()
         if self._thread is not None:
             self._thread.join()

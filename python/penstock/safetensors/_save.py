@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Saving."""
+"""Save tensors."""
 import math
 import sys
 from typing import Any, Mapping, Optional
@@ -17,7 +17,7 @@ def _of_numpy(name, array, names):
     np = sys.modules["numpy"]
     dtype = names.get(array.dtype)
     if dtype is None:
-        # Of each type the name is looked up once.
+        # Look up each type's name once.
         dtype = names[array.dtype] = names.get(array.dtype.name)
     if dtype is None:
         raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}; " +
@@ -25,9 +25,9 @@ def _of_numpy(name, array, names):
     shape = array.shape
     if type(array) is np.ndarray and array.dtype.isbuiltin == 1 and array.flags.c_contiguous and \
             array.nbytes < SMALL and sys.byteorder == "little":
-        # Joining takes it as it is.
+        # A small contiguous array can be joined as it is.
         return dtype, shape, array if array.size else None
-    # Subclasses such as matrix treat their shape in their own way.
+    # Subclasses such as matrix interpret their shape in their own way.
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise SafetensorError(f"tensor '{name}' is masked; call its filled() first")
     array = array.view(np.ndarray)
@@ -45,7 +45,8 @@ def _cure(dtype):
 
 
 def _has_storage(tensor):
-    """Is it in memory by itself, and not put together out of other tensors?"""
+    """Return whether the tensor has its own storage, rather than being composed of other tensors.
+    """
     try:
         return bool(tensor.data_ptr() or not tensor.numel())
     except RuntimeError:
@@ -53,11 +54,11 @@ def _has_storage(tensor):
 
 
 def refuse_without_bytes(name_is, tensor, error):
-    """Raise error for a tensor of torch that is not an array of its elements in memory."""
+    """Raise error for a torch tensor that is not an array of elements in memory."""
     torch = sys.modules["torch"]
     if tensor.device.type == "meta":
         raise error(f"{name_is} is on the device 'meta' and has no bytes; load the model first")
-    # A nested one says that it is strided.
+    # A nested tensor claims to be strided.
     if tensor.is_nested:
         raise error(f"{name_is} is nested; save what its unbind() gives, or call its "
                     "to_padded_tensor() first")
@@ -69,7 +70,7 @@ def refuse_without_bytes(name_is, tensor, error):
 def _of_torch(name, tensor, names):
     torch = sys.modules["torch"]
     if not tensor.is_cpu and tensor.device.type == "meta":
-        # torch's own class and words, which callers of the package safetensors get.
+        # The package safetensors lets torch raise this; use the same class and words.
         raise RuntimeError(f"Cannot copy out of meta tensor; tensor '{name}' has no bytes")
     if not tensor.is_cpu or tensor.layout != torch.strided or tensor.is_nested:
         refuse_without_bytes(f"tensor '{name}'", tensor, SafetensorError)
@@ -92,27 +93,27 @@ def _of_torch(name, tensor, names):
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     if not tensor.is_cpu and tensor.device.type != "cuda":
-        # Memory that only torch reaches.
+        # Only torch can access this memory.
         tensor = tensor.cpu()
     shape = tuple(tensor.shape)
     if dtype == "F4":
         if not shape:
             raise SafetensorError(f"tensor '{name}' is 0-d and has two elements; reshape it to "
                                   "one dimension")
-        # One element of torch's is two.
+        # One element of torch's type is two of the format's.
         shape = shape[:-1] + (shape[-1] * 2,)
     return dtype, shape, tensor.reshape(-1).view(torch.uint8) if tensor.numel() else None
 
 
 def _kinds():
-    """(class, function that describes a tensor of it) of the frameworks that are in use."""
+    """Return (class, function that describes its tensors) for each imported framework."""
     known = ("numpy", "ndarray", _of_numpy), ("torch", "Tensor", _of_torch)
     return [(getattr(sys.modules[module], kind), of) for module, kind, of in known
             if module in sys.modules]
 
 
 def tensors_of(tensors):
-    """A list of (Entry, bytes) of {name: array or tensor}; the bytes are None where there are none.
+    """Return a list of (Entry, bytes) for {name: array or tensor}; bytes is None for an empty one.
     """
     if not isinstance(tensors, Mapping):
         raise SafetensorError(f"tensors are a dict of names, not of '{type(tensors).__name__}'")
@@ -133,9 +134,9 @@ def tensors_of(tensors):
 
 
 def arrange(found, metadata):
-    """Give (Entry, bytes) pairs their order and places; returns (what comes before them, pairs).
+    """Sort (Entry, bytes) pairs and assign offsets.  Return (bytes before them, pairs).
 
-    Sorted by the size of elements, largest first, then by name.
+    Order: size of elements, largest first, then name.
     """
     found = sorted(found, key=lambda pair: (-BITS[pair[0].dtype], pair[0].name))
     at = 0
@@ -146,16 +147,17 @@ def arrange(found, metadata):
 
 
 def _join_of(block):
-    """What joins small blocks of the host, which takes less than a piece of a write for each."""
+    """Return the function that joins small host blocks: cheaper than one piece of a write for each.
+    """
     if not hasattr(block, "is_cpu"):
         return b"".join
     return sys.modules["torch"].cat if block.is_cpu else None
 
 
 def packed(found, base):
-    """(block, offset in the file, bytes that joining took) of what arrange() gave."""
+    """Yield (block, file offset, bytes copied by joining) for the result of arrange()."""
     blocks, begin, nbytes, join = [], 0, 0, None
-    kind = None     # of the blocks that join joins
+    kind = None     # type of the joined blocks
     for entry, block in found:
         if block is None:
             continue
@@ -177,7 +179,8 @@ def packed(found, base):
 
 
 def batches(found, base):
-    """(blocks, offsets) of what arrange() gave, for one call of File.write_from() each."""
+    """Yield (blocks, offsets) for the result of arrange(), for one call of File.write_from() each.
+    """
     blocks, offsets, held = [], [], 0
     for block, offset, nbytes in packed(found, base):
         blocks.append(block)
@@ -191,7 +194,7 @@ def batches(found, base):
 
 
 def write(filename, head, found, sync=True, like=None):
-    """Write beside filename, then take its place; like: as Replacement()."""
+    """Write a new file, then rename it to filename; like: as Replacement()."""
     with Replacement(filename, like) as new:
         new.file.write(head)
         for blocks, offsets in batches(found, len(head)):
@@ -201,16 +204,16 @@ def write(filename, head, found, sync=True, like=None):
 
 def save_file(tensors: Mapping[str, Any], filename: Path,
               metadata: Optional[Mapping[str, str]] = None, *, sync: bool = True) -> None:
-    """Save tensors as a safetensors file, which appears whole or not at all.
+    """Save tensors as a safetensors file, which becomes visible only when it is complete.
 
     tensors:  {name: array of numpy or tensor of torch, on any device}.  Arrays with gaps are
-              copied, tensors with gaps are refused.  Those that share memory are written as often.
+              copied, tensors with gaps are refused.  Shared memory is written once per tensor.
     metadata: a dict of texts by texts, or None
-    sync:     wait until the disk has it
+    sync:     wait until the file is durable
 
-    Tensors are sorted by the size of their elements, largest first, then by name.  A new file is
-    written in the same folder, which then takes the place, the mode, the owner and the ACL of the
-    old one.  Raises SafetensorError, Error.
+    Tensors are sorted by the size of their elements, largest first, then by name.  The new file is
+    written in the same folder, and replaces the old one, whose mode, owner and ACL it gets.  Raises
+    SafetensorError, Error.
     """
     head, found = arrange(tensors_of(tensors), metadata)
     write(filename, head, found, sync)

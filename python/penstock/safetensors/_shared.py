@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tensors of torch that share memory: which they are, and models that have such."""
+"""Tensors of torch that share memory: find them, and save and load models that have some."""
 import os
 import sys
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
@@ -15,20 +15,20 @@ class SharedError(SafetensorError, RuntimeError):
 
 
 def storage_ptr(tensor: Any) -> int:
-    """The address of the memory that the tensor is part of; 0 without any."""
+    """Return the address of the tensor's storage; 0 if it has none."""
     return tensor.untyped_storage().data_ptr() if hasattr(tensor, "untyped_storage") else \
         tensor.storage().data_ptr()
 
 
 def storage_size(tensor: Any) -> int:
-    """Bytes of the memory that the tensor is part of."""
+    """Return the bytes of the tensor's storage."""
     if hasattr(tensor, "untyped_storage"):
         return tensor.untyped_storage().nbytes()
     return tensor.storage().nbytes()
 
 
 def end_ptr(tensor: Any) -> int:
-    """The address behind the last byte of a tensor, which may have gaps."""
+    """Return the address after the last byte of a tensor, which may have gaps."""
     if not tensor.numel():
         return tensor.data_ptr()
     last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride()))
@@ -36,15 +36,15 @@ def end_ptr(tensor: Any) -> int:
 
 
 def is_complete(tensor: Any) -> bool:
-    """Does the tensor cover its memory, from the first byte to the last?"""
+    """Return whether the tensor covers its storage, from the first byte to the last."""
     return (tensor.data_ptr() == storage_ptr(tensor) and
             tensor.numel() * tensor.element_size() == storage_size(tensor))
 
 
 def find_shared_tensors(tensors: Mapping[str, Any]) -> List[Set[str]]:
-    """Sets of names: tensors of one set overlap each other, those of different ones do not.
+    """Return sets of names: tensors of one set overlap, tensors of different sets do not.
 
-    Tensors without memory are in none.
+    Tensors without memory are in no set.
     """
     storages: Dict[Any, List[str]] = {}
     for name, tensor in tensors.items():
@@ -74,10 +74,10 @@ def find_shared_tensors(tensors: Mapping[str, Any]) -> List[Set[str]]:
 def remove_duplicate_names(tensors: Mapping[str, Any], *,
                            preferred_names: Optional[Iterable[str]] = None,
                            discard_names: Optional[Iterable[str]] = None) -> Dict[str, List[str]]:
-    """{name to keep: names to leave out}, of tensors that share memory.
+    """Return {name to keep: names to leave out} for tensors that share memory.
 
-    The kept one covers the memory; preferred_names are taken rather than others, discard_names less
-    than others.  SharedError where none covers it.
+    A kept tensor covers the memory; preferred_names are kept first, discard_names last.  Raises
+    SharedError if none covers it.
     """
     preferred, discarded = set(preferred_names or ()), set(discard_names or ())
     result = {}
@@ -93,7 +93,7 @@ def remove_duplicate_names(tensors: Mapping[str, Any], *,
 
 
 def refuse_shared(tensors: Mapping[str, Any]) -> None:
-    """SharedError where tensors share memory."""
+    """Raise SharedError if tensors share memory."""
     if not isinstance(tensors, Mapping):
         raise SafetensorError(f"tensors are a dict of names, not of '{type(tensors).__name__}'")
     layout = getattr(sys.modules.get("torch"), "strided", None)
@@ -109,8 +109,8 @@ def save_model(model: Any, filename: Path, metadata: Optional[Mapping[str, str]]
                force_contiguous: bool = True) -> None:
     """Save the tensors of a torch.nn.Module.
 
-    Of those that share memory one is saved, and the file's metadata say by which name the others
-    are to be found.  force_contiguous: copy tensors with gaps, which are refused otherwise
+    Of tensors that share memory, one is saved; the file's metadata map the other names to it.
+    force_contiguous: copy tensors with gaps, which are otherwise refused
     """
     tensors = dict(model.state_dict())
     metadata = dict(metadata or {})
@@ -134,7 +134,7 @@ def load_model(model: Any, filename: Path, strict: bool = True, device: Device =
     """Load a file into a torch.nn.Module.
 
     Returns (names of the model that the file lacks, names of the file that the model lacks); with
-    strict a RuntimeError names them.
+    strict, raises RuntimeError with these names.
     """
     tensors = load_file(os.fspath(filename), device, framework="pt", backend=backend)
     duplicates = remove_duplicate_names(model.state_dict(), preferred_names=tensors.keys())

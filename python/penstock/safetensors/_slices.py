@@ -8,13 +8,13 @@ _PIECES_MAX = 65536
 
 
 class Dim:
-    """What is taken of one dimension: from begin on, before end, each step-th; or one element."""
+    """The part of one dimension: from begin on, before end, each step-th; or one element."""
 
     __slots__ = ("length", "begin", "end", "step", "one", "read")
 
     def __init__(self, length, begin, end, step, one):
         self.length, self.begin, self.end, self.step, self.one = length, begin, end, step, one
-        self.read = (begin, end)    # what is read of it
+        self.read = (begin, end)    # the range that is read
 
     def widen(self):
         self.read = (0, self.length)
@@ -28,13 +28,13 @@ class Dim:
         return self.read[1] - self.read[0]
 
     def rest(self):
-        """The index that is left to do of what was read."""
+        """Return the index to apply to the elements that were read."""
         begin, end = self.begin - self.read[0], self.end - self.read[0]
         return begin if self.one else slice(begin, end, self.step)
 
 
 def dims_of(shape, index):
-    """A Dim for each dimension.  Raises SafetensorError for an index that does not fit."""
+    """Return a Dim for each dimension.  Raises SafetensorError for an index that does not fit."""
     index = index if isinstance(index, tuple) else (index,)
     dots = sum(item is Ellipsis for item in index)
     if dots > 1:
@@ -73,9 +73,9 @@ def dims_of(shape, index):
 
 
 def pieces(entry, dims):
-    """(offsets from the tensor's first byte, bytes of each) of the pieces that are to be read.
+    """Return (offsets from the tensor's first byte, bytes of each) of the pieces to read.
 
-    Pieces come in the order of memory.  Where there would be too many, more is read: dims say what.
+    Pieces are in memory order.  If there would be too many, larger ones are read: see Dim.read.
     """
     bits = BITS[entry.dtype]
     if bits % 8:

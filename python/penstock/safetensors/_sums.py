@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Checksums beside a file: written once, and compared with what arrived in memory.
+"""Checksum files of models: written once, and compared with the bytes that arrived in memory.
 
 MODEL.safetensors.crc32c is text.  Its first line is "penstock-crc32c 1 BYTES", with the length of
 the file.  Each other line is "CRC OFFSET BYTES": the CRC-32C of a range, as eight hexadecimal
-digits.  The ranges cover the file without a gap, in order, none is longer than 16 MiB, and none
-reaches into two tensors.
+digits.  The ranges cover the file without a gap, in order; no range is longer than 16 MiB or
+extends into two tensors.
 """
 import os
 import re
@@ -26,13 +26,13 @@ _LINES = re.compile(rb"(?:[0-9a-f]{8} [0-9]{1,19} [0-9]{1,19}\n)*")
 
 
 class Sums(NamedTuple):
-    """Ranges of a file, in bytes, and their checksums: a column for each."""
+    """Ranges of a file, in bytes, and their checksums: one column each."""
     crcs: List[int]
     offsets: List[int]
     sizes: List[int]
 
     def part(self, first: int, end: int) -> "Sums":
-        """Those of the ranges first to end."""
+        """Return the ranges from first to end."""
         return Sums(self.crcs[first:end], self.offsets[first:end], self.sizes[first:end])
 
 
@@ -42,7 +42,7 @@ def _cut(begin: int, end: int) -> Iterator[Tuple[int, int]]:
 
 
 def _ranges(file: File) -> List[Tuple[int, int]]:
-    """(offset, bytes) of the header, of parts of each tensor, and of what lies between."""
+    """Return (offset, bytes) of the header, of parts of each tensor, and of gaps between them."""
     header = read(file)
     ranges, at = list(_cut(0, header.data)), header.data
     for entry in header.tensors.values():
@@ -61,7 +61,8 @@ def _of_file(file: File, ranges: Sequence[Tuple[int, int]]) -> Iterator[int]:
 
 
 def write_sums(filename: Any) -> str:
-    """Compute the checksums of a safetensors file and write them beside it; return their path."""
+    """Compute the checksums of a safetensors file and write them to a file next to it.  Return its
+    path."""
     path = os.fspath(filename) + SUFFIX
     with File(filename) as file:
         size, ranges = file.size, _ranges(file)
@@ -77,7 +78,8 @@ def write_sums(filename: Any) -> str:
 
 
 def _first_wrong(lines: Sequence[bytes]) -> int:
-    """The number of the first line that is no checksum of what follows, from 2 on."""
+    """Return the number of the first line, from 2 on, that is not a valid checksum of the next
+    range."""
     at = 0
     for number, line in enumerate(lines, 2):
         match = _LINE.fullmatch(line)
@@ -88,7 +90,7 @@ def _first_wrong(lines: Sequence[bytes]) -> int:
 
 
 def read_sums(filename: Any, size: int) -> Sums:
-    """The checksums beside a file of size bytes.  Raises SafetensorError."""
+    """Read the checksums of a file of size bytes.  Raises SafetensorError."""
     path = os.fspath(filename) + SUFFIX
     try:
         with open(path, "rb") as file:
@@ -102,7 +104,7 @@ def read_sums(filename: Any, size: int) -> Sums:
     if int(head[1]) != size:
         raise SafetensorError(f"{path}: the checksums are of a file of {int(head[1])} bytes, and "
                               f"this one has {size}")
-    # All lines at once: one by one takes longer than the device needs for a model.
+    # Match all lines at once: one by one takes longer than a device needs for the model.
     fits = _LINES.fullmatch(text, head.end()) is not None
     words = text[head.end():].split() if fits else []
     offsets, sizes = list(map(int, words[1::3])), list(map(int, words[2::3]))
@@ -116,7 +118,7 @@ def read_sums(filename: Any, size: int) -> Sums:
 
 
 def check_sums(filename: Any) -> None:
-    """Read a file and compare it with the checksums beside it.  Raises SafetensorError."""
+    """Read a file and compare it with its checksums.  Raises SafetensorError."""
     with File(filename) as file:
         expected = read_sums(filename, file.size)
         ranges = list(zip(expected.offsets, expected.sizes))
@@ -128,13 +130,13 @@ def check_sums(filename: Any) -> None:
 
 
 class Verified:
-    """The tensors of a call that loads them, and the checksums that they must have."""
+    """Tensors of a loading call, with their expected checksums."""
 
     def __init__(self) -> None:
         self._wanted: Dict[str, Tuple[str, Sums]] = {}
 
     def add(self, path: Any, file: File, data: int, entries: Sequence[Entry]) -> None:
-        """Read the checksums of a file's tensors; data: where the first begins."""
+        """Read the checksums of a file's tensors; data: file offset of the first one."""
         expected = read_sums(path, file.size)
         place = {offset: index for index, offset in enumerate(expected.offsets)}
         place[file.size] = len(expected.offsets)
@@ -148,16 +150,16 @@ class Verified:
             self._wanted[entry.name] = os.fspath(path), expected.part(first, end)
 
     def check(self, tensors: Dict[str, Any], frame: Any) -> None:
-        """Compare what lies in memory, once it is there.  Raises SafetensorError.
+        """Compare the loaded bytes in memory.  Raises SafetensorError.
 
         One call for all tensors: a device then computes all checksums by one kernel.
 
-        frame: which made the tensors
+        frame: the framework of the tensors
         """
         ranges: List[Range] = []
         owners: List[Tuple[str, str, int, int]] = []
         for name, (path, parts) in self._wanted.items():
-            # A Memory for each would take longer than the device does.
+            # A Memory object per tensor would take longer than the device.
             address = frame.address(tensors[name]) - parts.offsets[0]
             for crc, offset, nbytes in zip(*parts):
                 ranges.append((None, address + offset, nbytes))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loading and saving arrays of numpy, with the calls of safetensors.numpy."""
+"""Load and save arrays of numpy, with the calls of safetensors.numpy."""
 from typing import Any, Dict
 
 from .._types import Path
@@ -12,10 +12,10 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 
 def load_file(filename: Path, **options: Any) -> Dict[str, Any]:
-    """{name: array}; options as penstock.safetensors.load_file()."""
+    """Return {name: array}; options as penstock.safetensors.load_file()."""
     return _load_file(filename, framework="np", **options)
 
 
 def load(data: Any, *, raw: bool = False) -> Dict[str, Any]:
-    """{name: array} from the bytes of a safetensors file."""
+    """Return {name: array} from the bytes of a safetensors file."""
     return _load(data, framework="np", raw=raw)

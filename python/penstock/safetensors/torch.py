@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loading and saving tensors and models of torch, with the calls of safetensors.torch."""
+"""Load and save tensors and models of torch, with the calls of safetensors.torch."""
 from typing import Any, Dict, Mapping, Optional
 
 from .._types import Device, Path
@@ -18,23 +18,23 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model",
 
 
 def load_file(filename: Path, device: Device = "cpu", **options: Any) -> Dict[str, Any]:
-    """{name: tensor}; options as penstock.safetensors.load_file()."""
+    """Return {name: tensor}; options as penstock.safetensors.load_file()."""
     return _load_file(filename, device, framework="pt", **options)
 
 
 def load(data: Any, *, raw: bool = False) -> Dict[str, Any]:
-    """{name: tensor} from the bytes of a safetensors file."""
+    """Return {name: tensor} from the bytes of a safetensors file."""
     return _bytes.load(data, framework="pt", raw=raw)
 
 
 def save(tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None) -> bytes:
-    """The bytes of a safetensors file; as save_file()."""
+    """Return the bytes of a safetensors file; arguments as save_file()."""
     refuse_shared(tensors)
     return _bytes.save(tensors, metadata)
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path,
               metadata: Optional[Mapping[str, str]] = None, *, sync: bool = True) -> None:
-    """As penstock.safetensors.save_file(); tensors that share memory are a RuntimeError here."""
+    """As penstock.safetensors.save_file(), but raise RuntimeError for tensors that share memory."""
     refuse_shared(tensors)
     _save_file(tensors, filename, metadata, sync=sync)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Tensors of torch and files.
+"""Tensors of torch in files.
 
-load() and save() are for state dicts in safetensors files, one or a folder of shards.  File reads
-and writes any contiguous tensor, of the host or a device.  StorageReader and StorageWriter are for
-torch.distributed.checkpoint:
+load() and save() are for state dicts in safetensors files, one file or a folder of shards.  File
+reads and writes any contiguous tensor, on the host or a device.  StorageReader and StorageWriter
+are for torch.distributed.checkpoint:
 
     dcp.save(state_dict, storage_writer=penstock.torch.StorageWriter("checkpoint"))
     dcp.load(state_dict, storage_reader=penstock.torch.StorageReader("checkpoint"))
 
-Nothing of torch is imported before something of this module is used.
+torch is not imported before the first use of this module.
 """
 import importlib
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""One tensor as torch.save() writes it, without torch.save(): where its bytes are in such a thing,
-and what is before and behind them.
+"""The format of torch.save() for one tensor, without torch.save(): find its bytes, and make the
+bytes before and after them.
 
-It is a zip file with uncompressed members: data.pkl, a pickle that describes the tensor, and
-data/0, its bytes.  What is read is hostile until it has been checked: a pickle is a program, and
-this one may call nothing.
+The format is a zip file with uncompressed members: data.pkl, a pickle that describes the tensor,
+and data/0, its bytes.
+Input is hostile until it has been checked: a pickle is a program, and this one may call nothing.
 """
 import functools
 import io
@@ -29,17 +29,17 @@ _STORAGES = {
 
 
 class CheckpointError(RuntimeError):
-    """The checkpoint is not whole, not as it should be, or does not fit what is to be loaded."""
+    """The checkpoint is incomplete or invalid, or does not fit the tensors to load."""
 
 
 class Foreign(Exception):
-    """Not a plain tensor as this module knows it; torch.load() may read it."""
+    """Not a plain tensor of a form known here; torch.load() may be able to read it."""
 
 
 class Stored:
     """A tensor in a file.
 
-    dtype, shape: of torch; the elements lie in C's order
+    dtype, shape: of torch; the elements are in C order
     begin: the first byte, counted from the begin of the file
     """
 
@@ -59,7 +59,7 @@ class Stored:
 # ---------------------------------------------------------------------------- writing
 
 class _Storage:
-    """Is pickled as the storage with the key 0."""
+    """Pickled as the storage with the key 0."""
 
     def __init__(self, nbytes):
         self.nbytes = nbytes
@@ -100,10 +100,10 @@ def _central(name, data, at, nbytes=None):
 
 
 def build(dtype, shape, nbytes, at, align):
-    """(what comes before, what comes behind) the bytes of a tensor whose archive begins at "at".
+    """Return (bytes before, bytes after) a tensor's bytes in an archive that begins at "at".
 
-    The bytes begin at a multiple of align, a power of two, in the file.  There is no CRC of them,
-    which torch does not ask for.
+    The tensor's bytes begin at a multiple of align, a power of two, in the file.  The archive has
+    no CRC of them; torch does not need it.
     """
     described = io.BytesIO()
     _Pickler(described, 2).dump(_Tensor(dtype, shape, nbytes))
@@ -129,7 +129,7 @@ def build(dtype, shape, nbytes, at, align):
 # ---------------------------------------------------------------------------- reading
 
 def _rebuilt(storage, offset, shape, strides, _grad=False, _hooks=None, metadata=None):
-    # Metadata say that the bytes are the conjugate or the negative, say.
+    # Metadata can say, for example, that the bytes are the conjugate or the negative.
     if metadata or storage[0] is None:
         raise Foreign
     return storage[0], storage[1], offset, shape, strides
@@ -142,7 +142,7 @@ def _rebuilt_untyped(storage, offset, shape, strides, _grad, _hooks, dtype, meta
 
 
 def bounded(unpickler):
-    """Of Python's unpickler: take no more memory than the pickle has bytes for."""
+    """Return Python's unpickler, limited to allocations that the pickle's bytes justify."""
     def load_bytearray8(self):
         size, = struct.unpack("<Q", self.read(8))
         data = self.read(size)
@@ -154,8 +154,8 @@ def bounded(unpickler):
 
 
 @bounded
-class _Unpickler(pickle._Unpickler):  # in Python: the one in C trusts places in its memo
-    """Knows what describes a plain tensor, and calls nothing of torch's."""
+class _Unpickler(pickle._Unpickler):  # in Python, because the C one trusts memo indexes
+    """Understands descriptions of plain tensors, and calls nothing of torch."""
 
     dispatch = dict(pickle._Unpickler.dispatch)
 
@@ -200,7 +200,7 @@ def _sizes(values):
 
 
 def _zip64(extra, size, packed, at):
-    """Sizes and place of a member, out of its extra field where they are too large."""
+    """Return sizes and place of a member; large values are in its extra field."""
     while len(extra) >= 4:
         kind, length = struct.unpack_from("<2H", extra)
         field, extra = extra[4:4 + length], extra[4 + length:]
@@ -218,7 +218,7 @@ def _zip64(extra, size, packed, at):
 
 
 def _members(at, length):
-    """{name: (first byte, bytes)} of an archive of which at(offset, nbytes) gives bytes."""
+    """Return {name: (first byte, bytes)} of an archive; at(offset, nbytes) returns its bytes."""
     if length < 22:
         raise CheckpointError("it is shorter than any archive")
     end = at(length - 22, 22)
@@ -243,7 +243,7 @@ def _members(at, length):
         size, packed, begin = _zip64(table[46 + named:46 + named + extra], size, packed, begin)
         table = table[46 + named + extra + comment:]
         if method or size != packed:
-            # torch writes none, and a small one may become as large as memory is.
+            # torch does not compress, and a small member could expand to any size.
             raise CheckpointError("its archive is compressed")
         if begin + 30 > length:
             raise CheckpointError("its archive's table of contents is damaged")
@@ -259,7 +259,8 @@ def _members(at, length):
 
 @functools.lru_cache(1024)
 def _described(raw):
-    """(dtype, bytes, offset, shape, strides) out of a pickle; many tensors have the same."""
+    """Return (dtype, bytes, offset, shape, strides) from a pickle; cached, because many tensors
+    have the same."""
     try:
         found = _Unpickler(io.BytesIO(raw)).load()
     except Foreign:
@@ -276,12 +277,12 @@ def _described(raw):
 
 
 def parse(at, begin, length):
-    """The Stored of an archive, of which at(offset, nbytes) gives bytes.
+    """Return the Stored of an archive; at(offset, nbytes) returns its bytes.
 
     begin: where it begins in the file
     length: its bytes
 
-    Raises CheckpointError for one that is damaged, Foreign for one that torch.load() may know.
+    Raises CheckpointError for a damaged one, Foreign for one that torch.load() may know.
     """
     members = _members(at, length)
     if b"data.pkl" not in members or members[b"data.pkl"][1] > _PICKLE_MAX:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A file, and tensors that are read from it and written to it."""
+"""A file from which tensors are read, and to which they are written."""
 import concurrent.futures
 import importlib
 import os
@@ -16,7 +16,7 @@ _NAME = "penstock-file"
 
 
 def bytes_of(tensor):
-    """The bytes of a contiguous tensor, as a tensor that shares its memory."""
+    """Return the bytes of a contiguous tensor, as a tensor that shares its memory."""
     torch = importlib.import_module("torch")
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a tensor of torch is wanted, not '{type(tensor).__name__}'")
@@ -32,7 +32,8 @@ def bytes_of(tensor):
 
 
 def stream_for(tensor, stream):
-    """The number of a stream, given as torch's or as a number; without one the current one's."""
+    """Return the number of a stream, given as torch's object or as a number; None: the current one.
+    """
     torch = importlib.import_module("torch")
     if tensor.device.type != "cuda":
         if stream is not None:
@@ -40,7 +41,7 @@ def stream_for(tensor, stream):
         return None
     if stream is None:
         stream = torch.cuda.current_stream(tensor.device)
-    # The legacy default stream has the number 0 with torch and 1 with CUDA.
+    # The legacy default stream has the number 0 in torch and 1 in CUDA.
     return int(getattr(stream, "cuda_stream", stream)) or 1
 
 
@@ -49,8 +50,8 @@ class File:
 
     path: a path; mode, stable, plain, permissions: as penstock.File
 
-    Reads and writes come after what the current stream of the tensor's device was given, or
-    stream=, and have ended when the call returns or the future is done.
+    Reads and writes are ordered after earlier work of stream=, by default the current stream of the
+    tensor's device.  They are complete when the call returns or the future is done.
     """
 
     def __init__(self, path: Path, mode: str = "r", **options: Any) -> None:
@@ -64,24 +65,24 @@ class File:
         """Read into a contiguous tensor, and wait.
 
         offset:        first byte in the file
-        nbytes:        how many; None: to the end of the tensor
+        nbytes:        number of bytes; None: to the end of the tensor
         tensor_offset: first byte in the tensor
         stream:        a torch.cuda.Stream or its number; None: the current one
         short, strict, policy, timeout: as penstock.File.read()
 
-        Returns how many bytes there were.  Raises ValueError for a tensor with gaps, Error, and
-        ShortRead where the file ends before.
+        Returns the number of bytes.  Raises ValueError for a tensor with gaps, Error, and ShortRead
+        if the file ends earlier.
         """
         return self._move("read", tensor, offset, nbytes, tensor_offset, stream, options)()
 
     def pwrite(self, tensor: Any, offset: int = 0, nbytes: Optional[int] = None, *,
                tensor_offset: int = 0, stream: Any = None, **options: Any) -> int:
-        """Write a contiguous tensor, and wait; durable only after sync().  As pread()."""
+        """Write a contiguous tensor, and wait; durable only after sync().  Arguments as pread()."""
         return self._move("write", tensor, offset, nbytes, tensor_offset, stream, options)()
 
     def pread_future(self, tensor: Any, offset: int = 0, nbytes: Optional[int] = None,
                      **options: Any) -> "concurrent.futures.Future[int]":
-        """As pread(), but returns a future of the number of bytes at once.
+        """As pread(), but return a future of the number of bytes at once.
 
         The stream is the one that is current at this call.  The tensor is kept until the end.
         """
@@ -89,7 +90,7 @@ class File:
 
     def pwrite_future(self, tensor: Any, offset: int = 0, nbytes: Optional[int] = None,
                       **options: Any) -> "concurrent.futures.Future[int]":
-        """As pwrite(), but returns a future.  The tensor must not change before that is done."""
+        """As pwrite(), but return a future.  The tensor must not change before that is done."""
         return self._later("write", tensor, offset, nbytes, **options)
 
     def _later(self, what, tensor, offset, nbytes, tensor_offset=0, stream=None, **options):
@@ -97,7 +98,7 @@ class File:
         with self._lock:
             self._use()
             if self._workers is None or self._pid != os.getpid():
-                # Threads are not in a child, where nothing would end.
+                # A child of a fork has no threads, so it must not wait for any.
                 self._pid = os.getpid()
                 self._workers = concurrent.futures.ThreadPoolExecutor(
                     _WORKERS, thread_name_prefix=_NAME)
@@ -131,17 +132,18 @@ class File:
 
     @property
     def size(self) -> int:
-        """Bytes now."""
+        """Return the current size in bytes."""
         return self._use().size
 
     def sync(self) -> None:
-        """Make durable what was written.  Futures that are not done are not waited for."""
+        """Make written bytes durable.  Does not wait for pending futures."""
         self._use().sync()
 
     def close(self) -> None:
         """Wait for futures and close.  May be called again.
 
-        A future's callback does not wait: the file is closed soon after the other futures are done.
+        Called in a future's callback, it does not wait: the file is closed soon after the other
+        futures are done.
         """
         with self._lock:
             file, self._file = self._file, None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The table of contents of a checkpoint of torch.distributed.checkpoint: a pickle, .metadata.
 
-Plain unpickling runs what the file says.  Here it may make the classes of such a table and nothing
-else, and what comes out is checked.
+Plain unpickling executes what the file says.  Here it may only make the classes of such a table,
+and the result is checked.
 """
 import dataclasses
 import enum
@@ -34,14 +34,14 @@ _CLASSES = {
 
 
 def _bytearray(*values):
-    """A number would be of bytes that the file does not have."""
+    """Refuse a number: it would allocate bytes that the file does not have."""
     if values and isinstance(values[0], int):
         raise CheckpointError("its table of contents wants memory that it has no bytes for")
     return bytearray(*values)
 
 
 def _member(kind, name):
-    """What Python 3.11.0 to 3.11.3, Debian 12's among them, call getattr() for in a pickle."""
+    """Replaces getattr(), which pickles of Python 3.11.0 to 3.11.3 (Debian 12's is one) call."""
     if not (isinstance(kind, type) and issubclass(kind, enum.Enum) and isinstance(name, str) and
             name in kind.__members__):
         raise CheckpointError(f"its table of contents wants '{str(name)[:80]}' of {str(kind)[:80]}")
@@ -49,11 +49,11 @@ def _member(kind, name):
 
 
 @bounded
-class _Unpickler(pickle._Unpickler):  # in Python: the one in C trusts places in its memo
+class _Unpickler(pickle._Unpickler):  # in Python, because the C one trusts memo indexes
     dispatch = dict(pickle._Unpickler.dispatch)
 
     def load_build(self):
-        # Attributes of a class, or of a function, would stay when this is over.
+        # Attributes of a class or a function would outlive this call.
         if not dataclasses.is_dataclass(self.stack[-2]) or isinstance(self.stack[-2], type):
             raise CheckpointError("its table of contents wants to change "
                                   f"{str(self.stack[-2])[:80]}")
@@ -78,11 +78,11 @@ class _Unpickler(pickle._Unpickler):  # in Python: the one in C trusts places in
 
 @dataclasses.dataclass
 class Place:
-    """Where an item is in a file of the checkpoint.
+    """The place of an item in a file of the checkpoint.
 
-    name, begin, nbytes: the file's name; the item's first byte and bytes
-    stored: what is there if that is known, else None: an archive or bytes
-    seen: of the file when that became known
+    name, begin, nbytes: the file's name; the item's first byte and number of bytes
+    stored: its content if known, else None: an archive or bytes
+    seen: state of the file when stored became known
     """
     name: str
     begin: int
@@ -120,7 +120,7 @@ def _check_facts(facts):
 
 
 def place_of(index, info):
-    """A Place out of what torch's writer and ours note for an item."""
+    """Return a Place from the record of torch's writer or ours for an item."""
     if isinstance(info, Place):
         return info
     name, begin, nbytes = (getattr(info, key, None) for key in ("relative_path", "offset",
@@ -140,8 +140,8 @@ def place_of(index, info):
 
 
 def read(path, trusted=False):
-    """The checked Metadata of a file.  Raises CheckpointError, FileNotFoundError."""
-    # A pipe is not waited for.
+    """Return the checked Metadata of a file.  Raises CheckpointError, FileNotFoundError."""
+    # Do not block on a pipe.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         facts = os.fstat(file.fileno())
         size = facts.st_size

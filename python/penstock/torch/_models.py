@@ -17,13 +17,14 @@ from ..safetensors._folder import shards_of
 from ..safetensors._save import arrange, tensors_of, write
 
 INDEX = "model.safetensors.index.json"
-# Names of ours, of saves that did not come to their end.
+# Our file names from saves that did not complete.
 _LEFT_OVER = (rf"model-[0-9a-f]{{8}}-\d{{5,}}-of-\d{{5,}}\.safetensors({LEFT_OVER})?|"
               rf"{re.escape(INDEX)}{LEFT_OVER}")
 
 
 def folder_of(path):
-    """A path as text.  Names of services are none: folders would be made that are called so."""
+    """Return a path as text.  Refuse names of services, because folders with these names would be
+    made."""
     path = os.fsdecode(path)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise OSError(errno.EPROTONOSUPPORT, "names of services are not served; a folder that is "
@@ -36,15 +37,15 @@ def load(path: Path, device: Device = "cpu", *, names: Optional[Iterable[str]] =
          progress: Progress = None) -> Dict[str, Any]:
     """Load a state dict.
 
-    path:     a safetensors file, a folder with such files, or an index of one (*.index.json)
+    path:     a safetensors file, a folder with such files, or an index (*.index.json)
     device:   "cpu", "cuda:0" or 0
-    names:    only these tensors; only the files that they are in are opened
-    strict, raw, progress: as penstock.safetensors.load_file(); strict is about paths of bytes
+    names:    load only these tensors, and open only their files
+    strict, raw, progress: as penstock.safetensors.load_file(); strict concerns paths of bytes
 
-    The files of a folder are those of its index, else those of the one model that it has, as
-    load_files() says.  The index and all headers are checked before the first tensor is read: files
-    must have the tensors that the index says, and no others, and no name twice.  Bytes go from the
-    files into the tensors, so that no other host memory grows with the model.
+    A folder's files are those of its index, otherwise those of its only model, as load_files()
+    describes.  The index and all headers are checked before the first tensor is read: files must
+    have exactly the tensors that the index says, and no name twice.  Bytes go from the files
+    directly into the tensors, so no other host memory grows with the model.
 
     Returns {name: tensor}.  Raises SafetensorError, FileNotFoundError and other Errors.
     """
@@ -53,7 +54,7 @@ def load(path: Path, device: Device = "cpu", *, names: Optional[Iterable[str]] =
 
 
 def _split(found, most):
-    """Lists of (Entry, bytes) of at most so many bytes, or of one."""
+    """Yield lists of (Entry, bytes) of at most that many bytes, or of one larger tensor."""
     shards, nbytes = [[]], 0
     for entry, block in found:
         if shards[-1] and nbytes + entry.nbytes > most:
@@ -69,15 +70,15 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
     """Save a state dict.
 
     tensors:     {name: tensor}, on any device; refused are tensors with gaps and, as by
-                 penstock.safetensors.torch.save_file(), such as share memory
-    path:        of a file; with shard_bytes of a folder, which is made if it is missing
-    metadata:    texts by texts; without it {"format": "pt"}
-    shard_bytes: begin a new file before one has more bytes of tensors than this
-    sync:        wait until the disk has it
+                 penstock.safetensors.torch.save_file(), those that share memory
+    path:        a file; with shard_bytes a folder, which is made if it is missing
+    metadata:    texts by texts; None: {"format": "pt"}
+    shard_bytes: most bytes of tensors per file, after which a new file begins
+    sync:        wait until the files are durable
 
-    A file appears whole or not at all.  In a folder the index comes last, and the shards of a save
-    have names of their own, so that until then the old index leads to the old shards.  These are
-    removed afterwards; the new ones have their modes, owners and ACLs.
+    A file becomes visible only when it is complete.  In a folder the index is replaced last, and
+    shards of each save have unique names, so until then the old index leads to the old shards.
+    These are removed afterwards; the new files have their modes, owners and ACLs.
     """
     from ..safetensors._shared import refuse_shared  # pylint: disable=import-outside-toplevel
     refuse_shared(tensors)
@@ -122,32 +123,33 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
 
 
 def _leads_to(index, names):
-    """Does an index need these files?  It may be in its place although what came next failed."""
+    """Return whether an index needs these files: it may be in place although a later step failed.
+    """
     try:
         return not set(names).isdisjoint(shards_of(index).values())
     except FileNotFoundError:
         return False
     except (OSError, SafetensorError):
-        return True     # nobody knows
+        return True     # unknown
 
 
 def _old_shards(index):
-    """Files that an index leads to and that a new one makes needless."""
+    """Return the files of an index that a new index makes useless."""
     try:
         return {name for name in shards_of(index).values() if name.endswith(".safetensors")}
     except (OSError, SafetensorError):
         return set()
 
 
-# Two saves into one folder: the first that ends clears away what the other wrote, as it would what
-# a killed one left.
+# With two saves into one folder, the first to complete removes the files of the other, like those
+# of a killed save.
 OVERTAKEN = ("another save into this folder came to its end meanwhile and removed what this one "
              "had written; what that one saved is whole: wait for one save before the next")
 _ENDING_MAX = 60    # seconds
 
 
 def state_of(path: str) -> Any:
-    """What another file, or none, of this name has different."""
+    """Return a value that differs for another file, or none, of this name."""
     try:
         facts = os.stat(path)
     except FileNotFoundError:
@@ -156,9 +158,11 @@ def state_of(path: str) -> Any:
 
 
 def still_there(contents: str, begun: Any, names: Iterable[str]) -> bool:
-    """Has no other save replaced a table of contents, and removed files beside it, since then?
+    """Return whether no other save has replaced the table of contents and removed these files since
+    then.
 
-    A disk of a node's own never had the files of other nodes: they alone say nothing.
+    On a disk of its own a node never has the files of other nodes, so missing files alone prove
+    nothing.
     """
     return state_of(contents) == begun or all(
         os.path.exists(os.path.join(os.path.dirname(contents), name)) for name in names)
@@ -166,7 +170,7 @@ def still_there(contents: str, begun: Any, names: Iterable[str]) -> bool:
 
 @contextlib.contextmanager
 def ending(folder: str) -> Iterator[None]:
-    """Saves come to their end one after the other, on file systems that have locks."""
+    """Serialise the ends of saves, on file systems with locks."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         until = time.monotonic() + _ENDING_MAX
@@ -180,7 +184,7 @@ def ending(folder: str) -> Iterator[None]:
                                   f"{_ENDING_MAX} s; is its process stopped?", folder) from None
                 time.sleep(0.01)
             except OSError:
-                break       # NFS has none for folders, say
+                break       # for example NFS has no locks for folders
         yield
     finally:
         os.close(fd)
@@ -195,7 +199,7 @@ def remove(folder, names):
 
 
 def replace(path, data, sync):
-    """A small file appears whole, after what is in its folder already."""
+    """Replace a small file, after making the other files of its folder durable."""
     with Replacement(path) as new:
         new.file.write(data)
         if sync:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Reading checkpoints of torch.distributed.checkpoint, and folders of safetensors files as such."""
+"""Read checkpoints of torch.distributed.checkpoint, and folders of safetensors files as
+checkpoints."""
 import io
 import json
 import logging
@@ -29,15 +30,15 @@ from ._archive import CheckpointError, Foreign, Stored, parse
 from ._metadata import Place, place_of
 from ._models import folder_of
 
-_WINDOW = 1024         # of an archive's begin and end are read at once with those of the others
-_BATCH = 1 << 30       # bytes under way
+_WINDOW = 1024         # bytes at an archive's begin and end, read with those of others
+_BATCH = 1 << 30       # most bytes in flight
 _BATCH_COPIES = 256 << 20
 _DEPTH = 256
 _RANGES_MAX, _PIECES_MAX = PST_SEGS_MAX, PST_PIECES_MAX
-# A run of at least _RUN_MIN pieces below _PIECE_MIN bytes that are close together is read with the
-# gaps between them, _STEP_MAX bytes at a time.
+# A run of at least _RUN_MIN pieces of less than _PIECE_MIN bytes that are close together is read
+# with the gaps between them, _STEP_MAX bytes at a time.
 _RUN_MIN, _PIECE_MIN, _STEP_MAX, _GAPS = 256, 512, 2048, 16 << 20
-_SHARDING = "DCP_SHARDING_INFO"     # what torch's writer of safetensors files notes
+_SHARDING = "DCP_SHARDING_INFO"     # key of torch's writer of safetensors files
 
 
 class _Windows:
@@ -60,7 +61,7 @@ class _Windows:
                        [self.at[pair] for pair in part], [size for _, size in part])
 
     def of(self, place):
-        """at(offset, nbytes) of an item."""
+        """Return the function at(offset, nbytes) for an item."""
         size = min(place.nbytes, _WINDOW)
         head = self.at[place.begin, size]
         tail = self.at[place.begin + place.nbytes - size, size]
@@ -79,7 +80,7 @@ class _Windows:
 
 
 def _merged(shape, offsets, lengths):
-    """The same part with fewer dimensions: one that is read whole is part of the one before it."""
+    """Merge dimensions: one that is read completely is merged into the one before it."""
     merged = []
     for length, offset, count in zip(shape, offsets, lengths):
         if merged and count == length:
@@ -90,9 +91,9 @@ def _merged(shape, offsets, lengths):
 
 
 def ranges(stored, offsets, lengths):
-    """Where a part of a tensor lies: (file offsets, memory offsets, bytes, strides or None).
+    """Return the place of a tensor's part: (file offsets, memory offsets, bytes, strides or None).
 
-    A range is count pieces with strides (in the file, in memory, count).
+    A range has count pieces with strides (in the file, in memory, count).
     """
     shape, itemsize = stored.shape, stored.dtype.itemsize
     shape, offsets, lengths = _merged(shape, offsets, lengths)
@@ -119,7 +120,7 @@ def ranges(stored, offsets, lengths):
 
 
 class _Batch:
-    """Reads into tensors that are under way together."""
+    """Reads into tensors that are in flight together."""
 
     def __init__(self, file, planner, strict):
         self.file, self.planner, self.strict = file, planner, strict
@@ -129,7 +130,7 @@ class _Batch:
 
     def add(self, item, stored, target):
         lengths = tuple(item.lengths)
-        # A kind of tensor of the program's own may have its bytes elsewhere.
+        # A subclass of tensor in the program may keep its bytes elsewhere.
         plain = type(target) in (torch.Tensor, torch.nn.Parameter)
         direct = (plain and target.dtype == stored.dtype and target.is_contiguous() and
                   target.layout == torch.strided and target.device.type in ("cpu", "cuda") and
@@ -156,7 +157,7 @@ class _Batch:
         return torch.empty(lengths, dtype=stored.dtype, device=device)
 
     def _by_rows(self, stored, offsets, lengths, target):
-        """A tensor that is too large to be copied at once."""
+        """Read a tensor that is too large to be copied at once."""
         self.flush()
         nbytes = target[0].numel() * stored.dtype.itemsize
         most = max(_BATCH_COPIES // nbytes, 1)
@@ -190,7 +191,7 @@ class _Batch:
             self._ask(memory, found[part], places[part], nbytes, strides)
 
     def _ask(self, memory, found, places, nbytes, strides):
-        """One request."""
+        """Submit one request."""
         if self.requests == _DEPTH:
             self._wait()
         self.asked += len(found) * nbytes * (strides[2] if strides else 1)
@@ -199,13 +200,13 @@ class _Batch:
         self.requests += 1
 
     def _read_with_gaps(self, offset, step, rows):
-        """Small pieces take longer one by one than with what is between them."""
+        """Read small pieces with the gaps between them, which is faster than one by one."""
         count, nbytes = rows.shape
         most = max(min(_GAPS // step, count), 1)
         block = torch.empty(most * step, dtype=torch.uint8, device=rows.device)
         for first in range(0, count, most):
             part = rows[first:first + most]
-            size = (len(part) - 1) * step + nbytes      # the file may end behind the last piece
+            size = (len(part) - 1) * step + nbytes      # the file may end after the last piece
             self.file.read(block, offset + first * step, size, strict=self.strict)
             part.copy_(block[:len(part) * step].view(-1, step)[:, :nbytes])
 
@@ -228,15 +229,15 @@ class _Batch:
 class StorageReader(FileSystemReader):
     """Reads a checkpoint from a folder, for dcp.load().
 
-    path:    a folder that StorageWriter, torch's FileSystemWriter or its HuggingFaceStorageWriter
-             wrote, or any folder of safetensors files
-    trusted: objects and the table of contents may call what they like, as torch's own reader lets
-             them; without that they are plain values, tensors, and classes of
-             torch.distributed.checkpoint
-    strict:  fail with EOPNOTSUPP where a better path exists and is not taken
+    path:    a folder written by StorageWriter, torch's FileSystemWriter or its
+             HuggingFaceStorageWriter, or any folder of safetensors files
+    trusted: objects and the table of contents may execute anything, as with torch's own reader;
+             otherwise only plain values, tensors, and classes of torch.distributed.checkpoint are
+             accepted
+    strict:  fail with EOPNOTSUPP if a better path exists and is not taken
 
-    The parts that a rank needs go from the files into the tensors that they are for, also parts of
-    parts.  Only for tensors with gaps or of another type are they copied in between.
+    The parts that a rank needs, also parts of parts, go from the files directly into the tensors.
+    Only tensors with gaps or of another type need a copy.
     """
 
     def __init__(self, path: Path, *, trusted: bool = False, strict: bool = False) -> None:
@@ -264,8 +265,8 @@ class StorageReader(FileSystemReader):
     def _of_rank(self, rank):
         path = os.path.join(os.fspath(self.path), f"__{rank}.metadata")
         refused = self._refused
-        # torch asks for this file if the other one cannot be read, even if that one is damaged:
-        # then what is here is of another save.
+        # torch falls back to this file if the other one is damaged; it may then belong to another
+        # save.
         if refused and (os.path.exists(os.path.join(os.fspath(self.path), ".metadata")) or
                         not os.path.exists(path)):
             raise CheckpointError(refused)
@@ -279,7 +280,7 @@ class StorageReader(FileSystemReader):
             if rank is None:
                 self._refused = str(e)
             else:
-                # Some versions of torch tell the program only "metadata is None".
+                # Some versions of torch only report "metadata is None".
                 logging.getLogger("penstock").warning("%s", e)
             raise
         self._refused = ""
@@ -369,7 +370,8 @@ def _bytes(file, place):
 
 
 def _harmless(name, data):
-    """torch's planner unpickles what is no tensor, and a pickle may call anything."""
+    """Refuse objects unless trusted: torch's planner unpickles them, and a pickle may execute
+    anything."""
     try:
         torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as e:
@@ -379,7 +381,7 @@ def _harmless(name, data):
 
 
 def _foreign(file, name, place):
-    """A tensor that only torch can describe."""
+    """Read a tensor that only torch can describe."""
     try:
         found = torch.load(io.BytesIO(_bytes(file, place)), map_location="cpu", weights_only=True)
     except Exception as e:
@@ -393,7 +395,7 @@ def _foreign(file, name, place):
 # ----------------------------------------------------------------- safetensors files
 
 def _offsets(path, metadata, entries):
-    """{name: offsets} of parts of tensors, as torch's writer notes them."""
+    """Return {name: offsets} of parts of tensors, as torch's writer records them."""
     if not (metadata or {}).get(_SHARDING):
         return {name: (0,) * len(entry.shape) for name, entry in entries.items()}
     found = {}
@@ -410,13 +412,14 @@ def _offsets(path, metadata, entries):
 
 
 def _seen(path):
-    """What another file, or another state of this one, has different."""
+    """Return a value that differs for another file or another state of this file."""
     facts = os.stat(path)
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _names_of_models(folder):
-    """(names of files, {name of a tensor: its file} or None), of which an index decides."""
+    """Return (names of files, {name of a tensor: its file} or None); the latter if there is an
+    index."""
     try:
         index, names = models_of(folder, False)
         if index is None:
@@ -428,7 +431,7 @@ def _names_of_models(folder):
 
 
 def _check_tiles(name, fact):
-    """Parts of a tensor must cover it: what none of them has would stay as it was, unnoticed."""
+    """Check that parts cover a tensor: other elements would silently keep their values."""
     parts = sorted((tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in fact.chunks)
     covered = sum(torch.Size(sizes).numel() for _, sizes in parts)
     if covered != fact.size.numel():
@@ -446,7 +449,7 @@ def _check_tiles(name, fact):
 
 
 def _of_models(folder, names, wanted):
-    """The Metadata of a folder of safetensors files."""
+    """Return the Metadata of a folder of safetensors files."""
     frame = Torch("cpu", False)
     facts, places = {}, {}
     for file_name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writing checkpoints of torch.distributed.checkpoint."""
+"""Write checkpoints of torch.distributed.checkpoint."""
 import dataclasses
 import io
 import os
@@ -21,15 +21,15 @@ from . import _metadata
 from ._archive import CheckpointError, build
 from ._models import OVERTAKEN, ending, folder_of, remove, replace, state_of, still_there
 
-_BATCH = 256 << 20      # bytes of one call, and of copies that are held
+_BATCH = 256 << 20      # bytes of one call, and of copies in memory
 _BATCH_PIECES = 4096
-_LARGE = 64 << 10       # from here on O_DIRECT is worth its alignment
-_DATA = r"__\d+_\d+(\.[0-9a-f]{8})?\.distcp"   # names of files, of torch's writer and ours
+_LARGE = 64 << 10       # from this size on O_DIRECT is worth its alignment
+_DATA = r"__\d+_\d+(\.[0-9a-f]{8})?\.distcp"   # file names of torch's writer and ours
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class _Items:
-    """Items of one file, one behind the other."""
+    """Items of one file, one after the other."""
 
     def __init__(self, file):
         self.file, self.at = file, 0
@@ -49,7 +49,7 @@ class _Items:
             self.blocks, self.offsets, self.nbytes = [], [], 0
 
     def tensor(self, tensor):
-        """Returns (offset, bytes) of the item."""
+        """Add a tensor.  Return (offset, bytes) of the item."""
         begin = self.at
         tensor = tensor.detach().resolve_conj().resolve_neg()
         if tensor.device.type not in ("cpu", "cuda"):
@@ -79,16 +79,16 @@ class StorageWriter(FileSystemWriter):
     """Writes a checkpoint into a folder, for dcp.save() and dcp.async_save().
 
     path:      the folder; made if it is missing
-    sync:      wait until the disk has it
-    overwrite: may there be a checkpoint already?  It stays whole until the new one is.
+    sync:      wait until the files are durable
+    overwrite: accept an existing checkpoint, which stays complete until the new one is
 
-    Bytes go from tensors, of the host or a device, into a file for each rank.  torch's
-    FileSystemReader and StorageReader read it.  The table of contents comes last and replaces the
-    old one at once; the old one's files are removed afterwards.  Of two saves into one folder at
-    once the one that ends last may fail; what the other saved is whole.
+    Bytes go from tensors, on the host or a device, into one file per rank.  torch's
+    FileSystemReader and StorageReader can read it.  The table of contents is replaced last, in one
+    step; then the old one's files are removed.  Of two concurrent saves into one folder, the one
+    that ends last may fail; the other's checkpoint is complete.
     """
 
-    _begun: Any = ()    # what state_of() said of the table of contents then
+    _begun: Any = ()    # state_of() of the table of contents at the begin
 
     def __init__(self, path: Path, *, sync: bool = True, overwrite: bool = True) -> None:
         super().__init__(folder_of(path), sync_files=sync, overwrite=overwrite)
@@ -97,7 +97,7 @@ class StorageWriter(FileSystemWriter):
         super().reset(checkpoint_id and folder_of(checkpoint_id))
 
     def _alone(self):
-        """Does each rank write a checkpoint of its own?"""
+        """Return whether each rank writes a separate checkpoint."""
         return (getattr(self, "rank", None) is not None and
                 not getattr(self, "use_collectives", True))
 
@@ -138,7 +138,7 @@ class StorageWriter(FileSystemWriter):
         return future
 
     def _like(self, prefix):
-        """A file of the checkpoint that is there, of this rank if it has one."""
+        """Return a file of the existing checkpoint, this rank's if it has one."""
         files = sorted(name for name in os.listdir(self.path) if re.fullmatch(_DATA, name))
         own = [name for name in files if name.startswith(prefix)]
         return os.path.join(os.fspath(self.path), (own or files or [self._contents()])[0])
@@ -157,7 +157,7 @@ class StorageWriter(FileSystemWriter):
         refuse_without_bytes(f"'{name}'", data, CheckpointError)
         if _is_plain(data):
             return items.tensor(data)
-        # Kinds of tensors of which only torch knows how they are described.
+        # Only torch can describe these types of tensors.
         saved = io.BytesIO()
         try:
             torch.save(data, saved)
@@ -183,7 +183,7 @@ class StorageWriter(FileSystemWriter):
             try:
                 replace(path, pickle.dumps(metadata), self.sync_files)
             except BaseException:
-                # Else each try on a full disk would leave more.
+                # Otherwise each retry on a full disk would leave more files.
                 if not self._needs(path, new):
                     remove(os.fspath(self.path), new)
                 raise
@@ -191,18 +191,18 @@ class StorageWriter(FileSystemWriter):
 
     @staticmethod
     def _needs(path, names):
-        """Does a table of contents lead to these files?"""
+        """Return whether a table of contents needs these files."""
         try:
             found = _metadata.read(path)
         except FileNotFoundError:
             return False
         except (OSError, CheckpointError):
-            return True     # nobody knows
+            return True     # unknown
         return any(info.relative_path in names for info in found.storage_data.values())
 
     @staticmethod
     def _files_of(path):
-        """Names of files of the checkpoint that is being replaced."""
+        """Return the file names of the checkpoint that is being replaced."""
         try:
             found = _metadata.read(path)
         except (OSError, CheckpointError):
@@ -211,7 +211,7 @@ class StorageWriter(FileSystemWriter):
                 if re.fullmatch(_DATA, info.relative_path)}
 
     def _left_over(self):
-        """Files that a save of ours left which did not come to its end."""
+        """Return our files from saves that did not complete."""
         rank = str(self.rank) if self._alone() else r"\d+"
         own = os.path.basename(self._contents())
         return {name for name in os.listdir(self.path)
