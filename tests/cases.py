@@ -7,7 +7,7 @@
 
     run()
 
-PST_TEST_CASE names the only cases to run, with commas between them.
+PST_TEST_CASE has the names of the only cases to run, separated by commas.
 """
 import errno
 import os
@@ -18,7 +18,7 @@ _cases = []
 
 
 class Skip(Exception):
-    """What is missing."""
+    """Something that the case needs is missing."""
 
 
 def case(function):
@@ -42,7 +42,7 @@ def true(what, text=""):
 
 
 def gives(kind, function, *args, **kwargs):
-    """It raises that class, or an OSError with that errno; the exception is returned."""
+    """Check that a call raises that class, or an OSError with that errno.  Return the exception."""
     try:
         result = function(*args, **kwargs)
     except Exception as e:
@@ -57,7 +57,7 @@ def gives(kind, function, *args, **kwargs):
 
 
 def data(size, seed=1):
-    """Bytes without a short period."""
+    """Return bytes without a short period."""
     return b"".join((seed * 1000003 + i * 2654435761).to_bytes(8, "little")
                     for i in range((size + 7) // 8))[:size]
 
@@ -74,10 +74,10 @@ def _run(function, after):
 
 
 def run_cases(after=lambda: None, without=""):
-    """Run all; whether none failed.
+    """Run all cases.  Return whether none failed.
 
-    after:   called at the end of each case, of which it may raise
-    without: what is missing for all of them, or nothing
+    after:   called at the end of each case; may raise
+    without: what is missing for all of them, or ""
     """
     only = os.environ.get("PST_TEST_CASE", "")
     chosen = [c for c in _cases if not only or c.__name__ in only.split(",")]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""coverage.py SUMMARY.json PERCENT FOLDER...: lines covered per folder of gcovr's summary.
+"""coverage.py SUMMARY.json PERCENT FOLDER...: print covered lines per folder of gcovr's summary.
 
-Fails when a named folder is below the percentage or has no lines at all.
+Fails if a named folder is below the percentage or has no lines at all.
 """
 import collections
 import json
@@ -23,7 +23,7 @@ def main():
         print("{:6.1f} %  {:5} of {:5}  {}".format(
             100.0 * file["line_covered"] / max(file["line_total"], 1),
             file["line_covered"], file["line_total"], name))
-        # Each folder counts what is below it too.
+        # A folder includes everything below it.
         folder = os.path.dirname(name)
         while folder:
             covered[folder] += file["line_covered"]

@@ -3,7 +3,7 @@
 # guard.sh GUARD: whatever a test does and however it ends, nothing of it is left.  FUSEFS is the
 # program fusefs.
 #
-# Each case runs with mounts of the test's own and without, where the machine allows both.
+# Each case runs with private mounts and without, if the machine allows both.
 set -u
 guard=$(realpath "$1")
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/guard-XXXXXX") || exit 1
@@ -13,8 +13,8 @@ mkdir dirs
 PST_TEST_DIR=$base/dirs
 export PST_TEST_DIR
 
-# A test that leaves what it can: a daemon, a child that is stopped, a FUSE server that is stopped
-# and mounted, shared memory, files in a directory that may not be written to.  $how is its end.
+# A test that leaves everything possible: a daemon, a stopped child, a stopped FUSE server with its
+# mount, shared memory, files in a read-only directory.  $how is its end.
 cat >messy.sh <<'END'
 cd "$TMPDIR"
 setsid sh -c 'echo $$ >>"$1/pids"; exec sleep 1000' sh "$base" >/dev/null 2>&1 &
@@ -45,7 +45,7 @@ lives() {
 	esac
 }
 
-# Nothing of it: neither processes nor mounts nor files.
+# Check that no process, mount or file of it is left.
 gone() {
 	while read -r pid; do
 		! lives "$pid" || return 1
@@ -54,7 +54,7 @@ gone() {
 		[ -z "$(find /dev/shm -name "*${base##*/}*" -o -name "*$(basename "$(cat where)")*" 2>/dev/null)" ]
 }
 
-# However long it takes; a machine that has much to do gives no wrong answer.
+# Wait for a condition, however long: a busy machine must not give a wrong result.
 becomes() {
 	for _ in $(seq 600); do
 		! "$@" || return 0
@@ -64,7 +64,7 @@ becomes() {
 	return 1
 }
 
-# ends HOW STATUS [SIGNAL]: the test ends so, or guard gets the signal.
+# ends HOW STATUS [SIGNAL]: the test ends that way, or guard gets the signal.
 ends() {
 	how=$1
 	rm -f pids where
@@ -83,7 +83,7 @@ ends() {
 		sed 's/^/# /' err
 		return 1
 	}
-	# The keeper of one that was killed by SIGKILL goes on for a moment.
+	# After guard was killed by SIGKILL, its helper runs for a moment.
 	becomes gone
 }
 
@@ -118,8 +118,8 @@ is_killed() {
 	ends wait 137 KILL
 }
 
-# Others' files that a test mounts or links stay as they are, also when PST_TEST_DIR is a symbolic
-# link or a relative path.  Without the right to mount, the case is about the link alone.
+# Other files that a test mounts or links are not removed, even if PST_TEST_DIR is a symbolic link
+# or a relative path.  Without the right to mount, only the link is tested.
 leaves_others_alone() {
 	rm -rf theirs link
 	mkdir theirs

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""missing.py WHAT: succeeds where this machine lacks WHAT, for the conditions in tests/skips."""
+"""missing.py WHAT: succeed if this machine lacks WHAT, for the conditions in tests/skips."""
 import ctypes
 import errno
 import os
@@ -15,7 +15,7 @@ CLONE_FS = 0x200
 
 
 def refused(number, *args):
-    """Does the kernel, or a filter of its calls, not know this one?"""
+    """Return whether the kernel, or a filter of system calls, refuses this call."""
     return (LIBC.syscall(number, *args) == -1 and
             ctypes.get_errno() in (errno.EPERM, errno.ENOSYS, errno.EACCES))
 
@@ -27,7 +27,7 @@ def has_right(bit, of="CapEff"):
 
 
 def in_scratch(how):
-    """Does it fail with a file where tests have theirs?"""
+    """Return whether how fails with a file in the tests' directory."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as place:
         try:
             return not how(place)
@@ -37,7 +37,7 @@ def in_scratch(how):
 
 def direct(place):
     os.close(os.open(place + "/file", os.O_RDWR | os.O_CREAT | os.O_DIRECT))
-    # File systems in memory take the flag, since 6.6, and have no disk to go to.
+    # File systems in memory accept the flag since Linux 6.6, but have no disk.
     return os.popen(f"stat -f -c %T {place}").read().strip() not in ("tmpfs", "ramfs")
 
 
@@ -47,7 +47,7 @@ def unnamed(place):
 
 
 def acl(place):
-    # Its owner reads and writes, nobody else.
+    # An ACL: only the owner reads and writes.
     entries = (1, 6, 0xffffffff, 4, 0, 0xffffffff, 0x20, 0, 0xffffffff)
     os.setxattr(place, "system.posix_acl_default", struct.pack("<I" + "HHI" * 3, 2, *entries))
     return True
@@ -69,12 +69,12 @@ def ptrace():
 def fuse():
     if not os.access("/dev/fuse", os.W_OK):
         return True
-    # A set-uid program gets no right that the bounding set lacks, as in a container.
+    # A set-uid program gets no capability that the bounding set lacks, as in a container.
     return not (has_right(CAP_SYS_ADMIN) or
                 (shutil.which("fusermount3") and has_right(CAP_SYS_ADMIN, "CapBnd")))
 
 
-# The numbers are the same on all machines, but for mbind's.
+# Numbers of system calls are the same on all machines, except mbind's.
 WHAT = {
     "io_uring": lambda: refused(425, 0, None),
     "mbind": lambda: os.uname().machine != "x86_64" or refused(237, None, 0, 0, None, 0, 0),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""progress.py LOG WHAT COMMAND...: runs COMMAND with its output in LOG, and shows how far it is.
+"""progress.py LOG WHAT COMMAND...: run COMMAND with its output in LOG, and show its progress.
 
-COMMAND is ninja or meson test, which begin lines with [3/120] or 3/120.  On a terminal, standard
-error has one line that is rewritten and erased in the end; elsewhere it gets a line a minute.
-Nothing is printed on standard output.  The status is that of COMMAND.
+COMMAND is ninja or meson test, whose lines begin with [3/120] or 3/120.  On a terminal, standard
+error has one line that is rewritten and finally erased; otherwise it gets a line per minute.
+Nothing is printed on standard output.  The exit status is COMMAND's.
 """
 import os
 import re
@@ -23,7 +23,7 @@ def main():
     said = time.monotonic()
     with open(log, "wb") as out, subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        # Ctrl-C reaches the command as well, which then says what it has to.
+        # Ctrl-C reaches the command as well, which then prints its results.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for line in process.stdout:
             out.write(line)

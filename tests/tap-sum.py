@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Sum the TAP cases of all programs that meson ran.
 
-tap-sum.py [--elsewhere] TESTLOG.json... prints the cases that failed with what they said, the
-cases that were skipped with their reason, and as its last line "N passed, N failed, N skipped".
-A program that crashed, timed out or ended before its plan counts as one failure more, and so does
-a skip that tests/skips does not allow.  Its conditions are asked for here; --elsewhere: the logs
-are another machine's, so that a reason has to be listed and no more.  Of several logs each one's
-name stands before its cases.
+tap-sum.py [--elsewhere] TESTLOG.json... prints failed cases with their output, skipped cases with
+their reason, and as its last line "N passed, N failed, N skipped".  A program that crashed, timed
+out or ended before its plan counts as one more failure, and so does a skip that tests/skips does
+not allow.  The conditions in tests/skips are evaluated on this machine; with --elsewhere the logs
+are another machine's, and a reason only has to be listed.  With several logs, each log's name
+precedes its cases.
 """
 import fnmatch
 import json
@@ -21,7 +21,7 @@ PLAN = re.compile(r"1\.\.(\d+)\s*(?:#\s*SKIP\S*\s*(.*))?$", re.I)
 
 
 class Skips:
-    """What tests/skips allows."""
+    """The skips that tests/skips allows."""
 
     def __init__(self, path, elsewhere):
         self.root = os.path.dirname(os.path.dirname(os.path.abspath(path)))
@@ -44,7 +44,7 @@ class Skips:
                     sys.exit(f"{path}:{nr}: neither a condition nor a skip under one: {line}")
 
     def holds(self, name, reason, log):
-        """Is missing what the condition says?"""
+        """Return whether the condition holds: something is missing."""
         command = self.commands[name]
         env = dict(os.environ, REASON=reason, LOG=log)
         key = (command, reason if "REASON" in command else "", log if "LOG" in command else "")
@@ -56,7 +56,7 @@ class Skips:
         return self.answers[key]
 
     def objection(self, case, reason, log):
-        """None, or why the skip must not be."""
+        """Return None, or why the skip is not allowed."""
         named = [name for name, pattern, cases in self.rules
                  if fnmatch.fnmatchcase(reason, pattern) and fnmatch.fnmatchcase(case, cases)]
         if not named:
@@ -112,7 +112,7 @@ def program(run):
 
 
 def cases(path):
-    """Yield what program() does, of all programs in one log."""
+    """Yield the results of program() for all programs in a log."""
     with open(path, encoding="utf-8", errors="replace") as log:
         for line in log:
             yield from program(json.loads(line))

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What ninja has to build for some tests.
+"""Print what ninja must build for some tests.
 
 targets.py BUILD [--suite SUITE]... [--no-suite SUITE]... [TEST...] prints the files in the build
-folder that these tests use.  A test or a suite that is not there is an error, which names those
-that are spelled alike.
+folder that these tests use.  An unknown test or suite is an error, which suggests similar names.
 """
 import difflib
 import json
@@ -53,7 +52,7 @@ def main():
     wanted = {"always"}
     for test in chosen:
         wanted.update(test["depends"])
-        # Some are named by an argument or a variable only.
+        # Some files are only named in an argument or a variable.
         for word in test["cmd"] + list(test["env"].values()):
             wanted.update(files[os.path.realpath(path)] for path in word.split(":")
                           if os.path.realpath(path) in files)

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# lmcache.sh [VERSION]: LMCache's own tests of native L2 adapters over penstock.lmcache, and counts of
-# what passed, failed and was skipped, each with its reason.  Outside CI: it fetches LMCache's wheel, its
-# source archive and what these import from PyPI, into build/upstream.  PYTHON names an interpreter with
-# torch, numpy, pytest and pip, whose packages are used.
+# lmcache.sh [VERSION]: run LMCache's own tests of native L2 adapters on penstock.lmcache, and count
+# passed, failed and skipped ones, each with its reason.  Not run by CI: it fetches LMCache's wheel,
+# its source archive and their dependencies from PyPI, into build/upstream.  PYTHON names an
+# interpreter with torch, numpy, pytest and pip, whose packages are used.
 #
-# The tests are as they are, but for one line: behind their mock of a connector, its name is given to
-# our client.
+# The tests are unchanged, except for one line that replaces their mock of a connector by our
+# client.
 set -eu
 cd "$(dirname "$0")/../.."
 version=${1:-0.5.7rc2}
@@ -24,7 +24,8 @@ if [ ! -f "$top/ready" ]; then
 	pip="$top/venv/bin/python -m pip"
 	$pip install 'setuptools>=77' setuptools_scm wheel ninja packaging pytest
 	$pip install --pre --no-deps "lmcache==$version"
-	# What the modules under test import.  LMCache's other back ends need more, and torch anew.
+	# Dependencies of the modules under test.  LMCache's other back ends need more, and another
+	# torch.
 	$pip install sortedcontainers prometheus_client pyyaml aiofile aiofiles aiohttp httpx msgspec pyzmq \
 		xxhash opentelemetry-api opentelemetry-sdk opentelemetry-exporter-prometheus psutil \
 		cachetools py-cpuinfo blake3 fastapi uvicorn numba nvtx requests cryptography
@@ -34,7 +35,7 @@ if [ ! -f "$top/ready" ]; then
 	: >"$top/ready"
 fi
 tests=$top/lmcache-$version/tests/v1/distributed
-# Beside the source archive, whose package is not built.
+# Outside of the source archive, whose package is not built.
 cp "$tests/test_fault_inject_l2_adapter.py" "$top/run"
 sed 's/^# Test Fixtures$/from ours import MockNativeConnector  # noqa/' \
 	"$tests/test_native_connector_l2_adapter.py" >"$top/run/test_native_connector_l2_adapter.py"

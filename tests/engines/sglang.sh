@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# sglang.sh [VERSION]: what SGLang asks of a HiCache storage back end, of penstock.sglang_hicache, by
-# SGLang's own factory, base class, failure injector and file back end.  Outside CI: it fetches SGLang's
-# wheel, torch and what the modules under test import from PyPI, 5 GB, into build/upstream.
+# sglang.sh [VERSION]: test penstock.sglang_hicache with SGLang's own factory, base class, failure
+# injector and file back end for HiCache storage.  Not run by CI: it fetches SGLang's wheel, torch
+# and other dependencies of the modules under test from PyPI, 5 GB, into build/upstream.
 #
-# SGLang's own tests of storage back ends start a server with a model on a GPU, and its wheel has none.
+# SGLang's own tests of storage back ends start a server with a model on a GPU, and its wheel does
+# not contain them.
 set -eu
 cd "$(dirname "$0")/../.."
 version=${1:-0.5.23}
@@ -19,7 +20,7 @@ if [ ! -f "$top/ready" ]; then
 		exit 77
 	fi
 	"$python" -m venv "$top/venv"
-	# SGLang itself asks for kernels of CUDA, which these modules do not import.
+	# SGLang itself requires CUDA kernels, which these modules do not import.
 	"$top/venv/bin/python" -m pip install torch numpy pytest orjson psutil pybase64 requests pillow \
 		starlette msgspec pydantic pyzmq tqdm ipython aiohttp transformers
 	"$top/venv/bin/python" -m pip install --no-deps "$top"/wheel/sglang-*.whl

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What SGLang asks of a HiCache storage back end, by its own classes: its factory loads ours, and
-its file back end gives the same answers to the same calls."""
+"""Test our HiCache storage back end with SGLang's own classes: SGLang's factory loads it, and
+SGLang's file back end returns the same results for the same calls."""
 import os
 import random
 import shutil
@@ -14,12 +14,12 @@ from sglang.srt.mem_cache.hicache_storage import (HiCacheFile, HiCacheStorageCon
                                                   PoolName, PoolTransfer)
 from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
 
-PAGES, LAYERS, PAGE = 16, 3, 4      # pages of the host pool, its layers, tokens of a page
-HEAD = 8                            # elements of a token in a layer
+PAGES, LAYERS, PAGE = 16, 3, 4      # pages of the host pool, its layers, tokens per page
+HEAD = 8                            # elements per token and layer
 
 
 class Pool:
-    """A host pool of the layouts that SGLang has, with its methods for storage."""
+    """A host pool in SGLang's layouts, with its methods for storage."""
 
     def __init__(self, layout, seed=0):
         torch.manual_seed(seed)
@@ -108,7 +108,7 @@ def test_v1_gives_back_each_page(root, layout):
     assert storage.batch_set_v1(keys[:6], indices(range(6))) == [True] * 6
     assert storage.batch_exists(keys) == 6
     pool.wipe()
-    # Into other pages, in another order, and two that are not there.
+    # Into other pages, in another order, with two missing ones.
     assert storage.batch_get_v1(["k2", "x", "k0", "y"], indices([9, 10, 11, 12])) == [
         True, False, True, False]
     assert torch.equal(pool.page(9), pages[2]) and torch.equal(pool.page(11), pages[0])

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# vllm.sh [VERSION]: vLLM's own tests of the tiers of KV offloading, first as they are, then those of its
-# file system tier over penstock.vllm_tier, and counts of what passed, failed and was skipped.  Outside CI:
-# it fetches vLLM, torch and what these import from PyPI, 4 GB, into build/upstream.
+# vllm.sh [VERSION]: run vLLM's own tests of the tiers of KV offloading, first unchanged, then those
+# of its file system tier on penstock.vllm_tier; count passed, failed and skipped ones, each with
+# its reason.  Not run by CI: it fetches vLLM, torch and their dependencies from PyPI, 4 GB, into
+# build/upstream.
 #
-# Tests of the file system tier that look into its files, thread pool or look-up thread are left out:
-# WHY names each with the reason.
+# Tests that examine the file system tier's files, thread pool or look-up thread are left out: WHY
+# gives the reason for each.
 set -eu
 cd "$(dirname "$0")/../.."
 version=${1:-0.33.0}
@@ -24,8 +25,8 @@ if [ ! -f "$top/ready" ]; then
 	"$python" -m venv "$top/venv"
 	pip="$top/venv/bin/python -m pip"
 	$pip install "vllm==$version" pytest pytest-asyncio
-	# The step that reads the metadata of the source archive needs a compiler of CUDA, and fails; the archive
-	# is unpacked by then.
+	# Reading the source archive's metadata needs a CUDA compiler and fails, but the archive is
+	# unpacked by then.
 	TMPDIR=$top/sdist $pip download --no-clean --no-deps --no-build-isolation --no-binary vllm --dest "$top/sdist" \
 		"vllm==$version" >"$top/sdist.log" 2>&1 || true
 	: >"$top/ready"

@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items):
 
 
 class _NoWait:
-    """Look-ups of ours are answered at once."""
+    """Our look-ups are answered at once."""
 
     @staticmethod
     def empty():
@@ -81,7 +81,7 @@ class _Lookups:
 
 
 class _Files:
-    """Finds the file of a block by the key in front of its foot of 96 bytes."""
+    """Finds a block's file by the key, which is before the foot of 96 bytes."""
 
     def __init__(self, root):
         self.root = root
@@ -96,7 +96,7 @@ class _Files:
 
 
 class FileSystemTierManager(PenstockTier):
-    """The name and the arguments that the tests use."""
+    """Our tier under the name and with the arguments that the tests use."""
 
     _lookup_manager = property(lambda self: self._lookups) if SERVED else _Lookups
     _use_o_direct = False

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# dlopen-note.sh LIBRARY SRC [OPTION_OF_GREP...]: libraries that are loaded at run time are named by
+# dlopen-note.sh LIBRARY SRC [OPTION_OF_GREP...]: libraries that are loaded at run time are named in
 # notes for packagers, in the form of https://systemd.io/ELF_DLOPEN_METADATA/.
 set -u
 lib=$1
@@ -32,7 +32,7 @@ case $section in
 *) result section "no such section: '$section'" ;;
 esac
 
-# Older readelf does not know the type's name, and then puts all notes on one line.
+# Older readelf does not know the type's name, and prints all notes on one line.
 notes=$(readelf -nW "$lib" | grep -oE 'FDO +0x[0-9a-f]+[^(]*(\(0x407c0c0a|DLOPEN)' | wc -l)
 sonames=$(grep "$@" -rhoE '"lib[A-Za-z0-9_-]+\.so(\.[0-9]+)?"' "$src" | tr -d '"' | grep -v '^libpenstock-' | sort -u)
 want=$(echo "$sonames" | grep -c .)

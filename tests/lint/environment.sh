@@ -24,7 +24,7 @@ files() {
 	find src compat usrbio -name '*.[ch]' | sort
 }
 
-# Our own by their form, wherever they stand; others' where they are asked for.
+# Find our variables by their form, others by the calls that read them.
 files | xargs sed -n 's/[^"]*"\(PST_[A-Z_]*\)"[^"]*/\1\n/gp' | sed -n '/^PST_[A-Z_]*$/p' >"$tmp/names"
 files | xargs grep -ohE '(getenv|[^a-z]env|env_is)\("[A-Z0-9_]*"' | sed 's/.*"\(.*\)".*/\1/' >>"$tmp/names"
 sort -u "$tmp/names" >"$tmp/read"

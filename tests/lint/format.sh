@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# format.sh [--fix]: say where the C files differ from what .clang-format wants, or rewrite them.
-# Where a file turns the formatter off, it says above why.
+# format.sh [--fix]: print where C files differ from .clang-format, or rewrite them.  A file that
+# turns the formatter off gives the reason above.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -11,7 +11,7 @@ status=0
 if [ "${1-}" = --fix ]; then
 	echo "$files" | xargs clang-format -i
 elif ! echo "$files" | xargs -n 100 -P 2 clang-format --dry-run --Werror 2>/dev/null; then
-	# A process for each takes much longer, and is there for who has to see the difference.
+	# Checking files one by one is much slower, and only needed to print the difference.
 	status=1
 	for f in $files; do
 		clang-format "$f" | diff --label "$f" --label "$f as .clang-format wants it" -u "$f" - || :

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""include-circles.py ROOT: no pair of files NAME.c and NAME.h below src/ includes itself by way of
-other pairs.  The last case plants a circle to see that this test can fail."""
+"""include-circles.py ROOT: no pair of files NAME.c and NAME.h below src/ includes itself through
+other pairs.  The last case plants a circle to prove that this test can fail."""
 import os
 import re
 import sys
@@ -49,7 +49,7 @@ def circles(graph):
 
 
 def planted():
-    """Return what is found in three files of which two include each other."""
+    """Return the circles in three files, two of which include each other."""
     with tempfile.TemporaryDirectory() as src:
         for name, text in (("a.c", '#include "b.h"\n'), ("a.h", ""), ("b.h", '# include "c.h"\n'),
                            ("c.c", '#include "a.h"\n'), ("c.h", ""), ("d.c", '#include "a.h"\n')):

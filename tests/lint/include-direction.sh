@@ -1,21 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# include-direction.sh [ROOT]: a room includes only itself and what stands to its left in
+# include-direction.sh [ROOT]: a folder includes only itself and folders to its left in
 #
-#	base  <  topo, mem, file, net  <  window, remote, peer, gds  <  core, gds/path  <  api
+# 	base  <  topo, mem, file, net  <  window, remote, peer, gds  <  core, gds/path  <  api
 #
 # and within core in
 #
-#	queue  <  ways  <  sched  <  stream  <  carry
+# 	queue  <  ways  <  sched  <  stream  <  carry
 #
-# Providers of one room do not know those of another.  Code outside the library sees <penstock.h>,
-# shared formats (usrbio/proto) and helpers (tools/common).  The last case plants violations to see
-# that this test can fail.
+# Providers in one folder do not know each other.  Code outside the library sees <penstock.h>,
+# shared formats (usrbio/proto) and helpers (tools/common).  The last case plants violations to
+# prove that this test can fail.
 set -eu
 root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
 
-# Folders that a file of this path may include from, those below them too; "public" is
+# Print the folders from which a file may include, with everything below them; "public" is
 # <penstock.h>.
 allowed() {
 	case $1 in
@@ -24,13 +24,13 @@ allowed() {
 	src/mem/*) echo "base mem public" ;;
 	src/window/*) echo "base window mem topo public" ;;
 	src/file/*) echo "base file public" ;;
-	# Paths include the core; the core's foundations do not.
+	# Paths include the core; the core's lower layers do not include paths.
 	src/gds/path/*) echo "base gds core mem topo window file public" ;;
 	src/gds/*) echo "base gds/cufile gds/facts mem topo file public" ;;
-	# RDMA devices register memory, of any kind.
+	# RDMA devices register memory of any kind.
 	src/net/verbs/*) echo "base net/verbs mem public" ;;
 	src/net/*) echo "base net public" ;;
-	# Its server's device reaches the memory of a request.
+	# The RDMA device of the server accesses a request's memory.
 	src/remote/*) echo "base remote mem net file public" ;;
 	src/peer/*) echo "base mem net file peer public" ;;
 	src/core/queue/*) echo "base mem file core/queue public" ;;
@@ -38,7 +38,7 @@ allowed() {
 	src/core/sched/*) echo "base mem topo file core/queue core/ways core/sched public" ;;
 	src/core/stream/*) echo "base core/queue core/ways core/sched core/stream public" ;;
 	src/core/carry/*) echo "base mem topo window file core public" ;;
-	# The module alone knows what a provider is.
+	# Only the module knows providers.
 	src/tier/provider.c) echo "base tier file public" ;;
 	src/tier/provider_names.c) echo "base tier file public" ;;
 	src/tier/*) echo "base tier public" ;;
@@ -46,22 +46,23 @@ allowed() {
 	src/s3/*) echo "base file s3 public" ;;
 	src/api/*) echo "base mem net topo window file remote peer gds core api public" ;;
 	serve/*) echo "base net serve" ;;
-	# The client of a served store: of the storage service's, what needs no libpenstock.
+	# The client of a served store includes the parts of the storage service's client that do
+	# not need libpenstock.
 	kv/remote.c|kv/remote.h)
 		echo "base net remote kv public"
 		;;
-	# Of tiers, the policies alone.
+	# Of tiers, only the policies.
 	kv/*) echo "base tier kv public" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
-	# The broker and the worker of a mount share their messages; the worker alone executes.
+	# Broker and worker of a mount share their messages; only the worker executes requests.
 	usrbio/mount/worker.c) echo "base usrbio/mount usrbio/proto usrbio/server public" ;;
-	# Names of paths, which src/base/names.c has.
+	# src/base/names.c has names of paths.
 	usrbio/mount/metrics.c) echo "base net usrbio/mount usrbio/proto public" ;;
 	usrbio/mount/set.c|usrbio/mount/set_names.c|usrbio/mount/set_private.h)
 		echo "base tier usrbio/mount usrbio/proto"
 		;;
-	# The client of the storage service, as far as it needs no libpenstock.
+	# The parts of the storage service's client that do not need libpenstock.
 	usrbio/mount/service.h|usrbio/mount/service.c|usrbio/mount/service_attr.c|usrbio/mount/service_file.c|usrbio/mount/service_names.c)
 		echo "base net remote usrbio/mount usrbio/proto"
 		;;
@@ -70,11 +71,11 @@ allowed() {
 	compat/gdrapi/*) echo "base public" ;;
 	compat/fio/*) echo "public" ;;
 	compat/streamer/*) echo "base public" ;;
-	# A command does not know another one; all know the list of commands.
+	# Commands do not know each other; all know the list of commands.
 	cli/tier/*) echo "base tier cli/tier cli/commands.h tools/common public" ;;
 	# Targets of cp that are files of a set.
 	cli/cp/tier.c) echo "base tier cli/cp tools/common public" ;;
-	# The store that is served.
+	# The store behind the server.
 	cli/serve/store.c|cli/serve/store.h)
 		echo "cli/serve kv base serve tools/common public"
 		;;
@@ -92,7 +93,7 @@ allowed() {
 	esac
 }
 
-# Is FOLDER one of ALLOWED, or below one?
+# Return true if FOLDER is one of ALLOWED or below one.
 within() { # FOLDER ALLOWED
 	for have in $2; do
 		case $1/ in
@@ -102,7 +103,7 @@ within() { # FOLDER ALLOWED
 	return 1
 }
 
-# Print one line for each #include that a file must not have.
+# Print a line for each forbidden #include of a file.
 check() { # ROOT FILE
 	may=$(allowed "$2")
 	sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*\([<"][^>"]*[>"]\).*/\1/p' "$1/$2" |
@@ -114,7 +115,7 @@ check() { # ROOT FILE
 		'<penstock.h>') from=public ;;
 		'"cli/commands.h"' | '"file/module.h"') from=$name ;;
 		'<'*)
-			# <net/if.h> is the system's; <net/...> of ours would exist.
+			# <net/if.h> belongs to the system; our <net/...> would exist.
 			[ -f "$1/src/$name" ] || [ -f "$1/$name" ] || continue
 			;;
 		'"'*..*) ;;
@@ -130,7 +131,7 @@ check() { # ROOT FILE
 	done
 }
 
-# C files of these folders.
+# List the C files of these folders.
 files() { # ROOT FOLDER...
 	(
 		cd "$1"
@@ -152,7 +153,7 @@ result() { # NAME TEXT
 	fi
 }
 
-# Folders that this test does not know would go unchecked.
+# A folder unknown to this test would go unchecked.
 unknown=
 rooms=$(cd "$root" &&
 	ls -d src/*/ src/core/*/ usrbio/*/ compat/*/ serve kv cli tools/*/ bench examples)
@@ -168,7 +169,7 @@ for room in $rooms; do
 done
 result every_folder_is_listed "$unknown"
 
-# The rooms that allowed() names, in its labels and in its answers.
+# List the folders in allowed(), in its labels and its answers.
 missing=
 named=$(sed -n 's/^	\([a-z][^)]*\)) echo "\(.*\)" ;;$/\1 \2/p' "$0" | tr ' ' '\n' | sort -u)
 # Keep a label such as bench/*, whatever files the current directory has.

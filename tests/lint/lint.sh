@@ -3,8 +3,8 @@
 # lint.sh [--deep]: run every check of ./dev lint.  Each check prints its findings, and all checks
 # run even if one fails.
 set -u
-# Paths that clang's analyzer follows through a function, in nodes of its graph.  Its own bound is
-# 225000, where it takes thirty times as long: for ./dev nightly.
+# Most nodes that clang's analyzer explores per function.  Its default, 225000, takes thirty times
+# as long: used by ./dev nightly.
 nodes=4000
 deep=
 case ${1-} in
@@ -33,7 +33,7 @@ check() { # NAME FUNCTION
 	fi
 }
 
-# Files that somebody wrote.
+# List hand-written files.
 sources() { # FIND_ARG...
 	find . \( -path ./.git -o -path './build*' -o -name 'corpus-*' -o -name __pycache__ \) -prune \
 		-o -type f \( "$@" \) -print | sed 's|^\./||' | sort
@@ -58,7 +58,7 @@ format() {
 }
 
 columns() {
-	# The formatter leaves long comments alone.
+	# The formatter does not wrap long comments.
 	sources -name '*.[ch]' | xargs awk '{
 		line = $0
 		col = 0
@@ -90,23 +90,23 @@ werror() { # NAME COMPILER [MESON_OPTION...]
 	ninja -C "$dir" --quiet
 }
 
-# werror_release() checks what only the optimizer sees.
+# werror_release() checks warnings that only the optimizer finds.
 werror_gcc() {
 	werror gcc gcc -Ddebug=false -Doptimization=0
 }
 
-# Of the tests gcc's warnings have to do.  clang takes as long again for them.
+# Tests are compiled with gcc's warnings only: clang would take as long again.
 werror_clang() {
 	werror clang clang -Ddebug=false -Doptimization=0 -Dtests=false
 }
 
-# The optimizer sees other paths through the code and warns of other things.
+# The optimizer sees other paths through the code and finds other problems.
 werror_release() {
 	werror release gcc --buildtype=release -Dtests=false
 }
 
 tidy() {
-	# Only files in the compilation database have flags for clang-tidy.
+	# clang-tidy only has flags for files in the compilation database.
 	sed -n 's|.*"file": "\.\./\.\./\(.*\)".*|\1|p' build/clang-werror/compile_commands.json |
 		grep -E '^(src|usrbio|serve|kv|cli|tools|compat)/' | sort -u >"$out/files"
 	[ -s "$out/files" ] || return 1
@@ -136,8 +136,8 @@ header_alone() {
 				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -Iinclude \
 					-fsyntax-only -x c "$file" || status=1
 			done
-			# Include the header instead of compiling it as the main file, as programs
-			# do.
+			# Include the header as programs do, instead of compiling it as the main
+			# file.
 			echo "#include \"$header\"" >"$out/h.cc"
 			clang -std=c++17 -pedantic -Wall -Wextra -Werror $option -Iinclude \
 				-Iinclude/compat -fsyntax-only -x c++ "$out/h.cc" || status=1
@@ -146,10 +146,10 @@ header_alone() {
 	return $status
 }
 
-# The public header in all its parts.
+# All parts of the public header.
 public="include/penstock.h include/penstock/*.h"
 
-# Functions that it declares, without comments.
+# List the functions that it declares, without comments.
 header_functions() {
 	cat $public | sed -e ':join' -e '/^PST_API[^;]*$/{N;bjoin' -e '}' |
 		tr '\n' ' ' | grep -o 'PST_API [^;]*;' | sed -n 's/[^(]*[ *]\(pst_[a-z0-9_]*\)(.*/\1/p' | sort
@@ -168,7 +168,7 @@ symbols() {
 }
 
 needed() {
-	# libc and nothing else; libgcc_s and the like would be a surprise too.
+	# Needed libraries: libc and nothing else; even libgcc_s would be an error.
 	[ -f build/gcc-werror/src/libpenstock.so ] || return 1
 	readelf -d build/gcc-werror/src/libpenstock.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
 		grep -v -E '^(libc\.so\.6|ld-linux-x86-64\.so\.2)$' >"$out/needed"
@@ -184,7 +184,7 @@ kernel_doc() {
 			status=1
 		}
 	done
-	# The first form of gdr_get_info() is there for old programs only.
+	# The first version of gdr_get_info() exists only for old programs.
 	for fn in $(sed -n 's/^[[:space:]]*\(gdr_[a-z0-9_]*\);.*/\1/p' compat/gdrapi/gdrapi.map); do
 		[ $fn = gdr_get_info ] || grep -q "^ \* $fn() - " include/compat/gdrapi.h || {
 			echo "$fn() has no comment that begins with its name"
@@ -227,7 +227,7 @@ shell() {
 	return $status
 }
 
-# Python that the oldest version we name reads too.
+# Check that the oldest supported Python can parse the code.
 python() {
 	status=0
 	for f in $(pythons); do
@@ -247,14 +247,14 @@ hints() {
 manual() {
 	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
 	# Allow 100 columns as elsewhere, and links to pages that are not installed.  mandoc writes
-	# to both outputs, and their lines may be mixed.
+	# to both outputs, whose lines may be mixed.
 	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W style >"$out/said" 2>"$out/errors"
 	cat "$out/said" "$out/errors" |
 		grep -v -e 'input text line longer than 80 bytes' -e 'referenced manual not found' \
 			-e 'outdated mandoc.db lacks' >"$out/manual"
 	cat "$out/manual"
 	[ ! -s "$out/manual" ] || return 1
-	# Each page is rendered whole.
+	# Each page is rendered completely.
 	for f in $(sources -path './man/*.[1-8]'); do
 		mandoc -T markdown "$f" >"$out/page" && grep -q "^# SEE ALSO" "$out/page" || {
 			echo "$f is not rendered up to SEE ALSO"
@@ -263,8 +263,8 @@ manual() {
 	done
 }
 
-# On the first line, or below that which names the interpreter, in the one form that the
-# language's comments allow.
+# The licence is on the first line, or after the interpreter's, in the form of the language's
+# comments.
 licence() {
 	sources -type f ! -name '*.md' ! -name '*.abi' ! -name LICENSE ! -name words ! -name installed ! -path './.*' \
 		! -path './packaging/debian/*' >"$out/sources"
@@ -289,8 +289,8 @@ licence() {
 		END { exit bad }' <"$out/sources"
 }
 
-# Notes to oneself, paths of one machine and numbers of some tracker have no place here.
-# The brackets keep this file from finding itself.
+# Find notes to oneself, machine paths and issue numbers.  The brackets keep this file from matching
+# itself.
 leftovers() {
 	sources -type f | xargs grep -n -I -E \
 		'\b(TO[D]O|FIX[M]E|XX[X])\b|/(wor[k]|roo[t])/|/hom[e]/[a-z]|issues?/[0-9]|[Ii]ssue #?[0-9]' &&
@@ -323,7 +323,7 @@ listed() {
 		dir=${f%/*}
 		name=${f##*/}
 		! grep -q "'$name'" "$dir/meson.build" 2>/dev/null || continue
-		# Another room's library may have it by its path.
+		# Another folder's list may have it with its path.
 		! grep -q -r --include=meson.build "'[./]*/$f'" . || continue
 		case $f in
 		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
@@ -336,7 +336,7 @@ listed() {
 			;;
 		examples/*) name=${name%.c} ;;
 		esac
-		# The list of a folder above may name it too.
+		# The list of a parent folder may name it too.
 		until grep -q "'$name\(\.c\)\{0,1\}'" "$dir/meson.build" 2>/dev/null; do
 			case $dir in
 			*/*) ;;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""manual.py ROOT [CC]: manual pages, headers and documents say the same.
+"""manual.py ROOT [CC]: manual pages, headers and documents agree.
 
-Each check takes a tree and returns what is wrong there.  The last case plants a drift for each of
-them into a copy of the tree, to see that it can fail.
+Each check takes a tree and returns its errors.  The last case plants an error for each check into a
+copy of the tree, to prove that the check can fail.
 """
 import os
 import re
@@ -18,7 +18,7 @@ NAME = r"\b(?:pst|PST)_[A-Za-z0-9_]+"
 ERRNO = r"-E[A-Z0-9]{2,}\b"
 TESTS_READ = {"PST_FILES", "PST_KILLS", "PST_SOAK", "PST_TEST_AGENT", "PST_TEST_CASE"}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
-# The word of a function that passes a reason on, in place of the reason's name.
+# Functions that pass on a reason use this member instead of the reason's name.
 CARRIED = {"->backend_reason": "PST_WHY_NO_URING"}
 
 
@@ -35,7 +35,7 @@ def below(root, folder, ends):
 
 
 def plain(code):
-    """One form for all ways of breaking and spacing a declaration."""
+    """Return a declaration in a normal form, without its line breaks and spacing."""
     return re.sub(r"\* ", "*", re.sub(r"\s*([(),;*])\s*", r" \1 ", code).replace("  ", " ")).strip()
 
 
@@ -71,7 +71,7 @@ class Page:
         self.sections = dict(zip(parts[1::2], parts[2::2]))
 
     def blocks(self, section):
-        """Heading and text of each .Ss, the text before the first with an empty heading."""
+        """Return heading and text of each .Ss; the text before the first has an empty heading."""
         parts = re.split(r"^\.Ss (.*)$", self.sections.get(section, ""), flags=re.M)
         return [("", parts[0])] + list(zip(parts[1::2], parts[2::2]))
 
@@ -124,7 +124,7 @@ def constants_are_named(root):
 
 
 def members_are_described(root):
-    """A struct has a subsection, whose list names each member and nothing else."""
+    """A struct has a subsection, whose list names exactly its members."""
     said = {}
     for page in pages(root):
         for head, text in page.blocks("DESCRIPTION"):
@@ -197,7 +197,7 @@ def references_lead_somewhere(root):
 
 
 def page_of(root, name):
-    """The page in whose SYNOPSIS a function is."""
+    """Return the page whose SYNOPSIS has the function."""
     for page in pages(root):
         if name in dict(page.prototypes()):
             return page.name[:-2]
@@ -205,7 +205,7 @@ def page_of(root, name):
 
 
 def reasons_name_their_place(root):
-    """pst_why.3 has each reason's short name, and file and function where it is decided."""
+    """pst_why.3 has each reason's short name, and the file and function that decide it."""
     page = Page(root, "man/pst_why.3")
     short = dict(re.findall(r"\[(PST_WHY_\w+)\] = \"([^\"]+)\"", read(root, "src/base/names.c")))
     real = {}
@@ -244,7 +244,7 @@ def reasons_name_their_place(root):
 
 
 def documents_are_true(root):
-    """Names of ours in documents exist, and what is exported is not called planned."""
+    """Our names in documents exist, and exported functions are not called planned."""
     known = Headers(root).names | {page.name[:-2] for page in pages(root)}
     known |= set(re.findall(r"^\| `([A-Z0-9_]+)` \|", read(root, "SECURITY.md"), re.M))
     known |= TESTS_READ
@@ -298,7 +298,7 @@ def examples_compile(root):
 # ------------------------------------------------------------------ planted
 
 PLANTED = [
-    # check, file, text, its replacement, what must be said of it
+    # check, file, text, its replacement, expected error
     (functions_are_in_one_synopsis, "include/penstock/mem.h",
      "pst_mem_drain(struct pst_mem *mem, uint64_t", "pst_mem_drain(struct pst_mem *mem, uint32_t",
      "pst_mem.3 has int pst_mem_drain"),

@@ -1,27 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# path-names.sh [ROOT]: the queue, the engines, the planner, the parts and the public calls know no
-# path by name.  They ask the table (src/core/ways/path.h).  The last case plants names to see that
-# this test can fail.
+# path-names.sh [ROOT]: the queue, the engines, the planner, the parts and the public calls name no
+# path.  They use the table (src/core/ways/path.h).  The last case plants names to prove that this
+# test can fail.
 set -eu
 root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
 
-# Files that name no path, and the table, which has to name all.
+# Files that must not name a path; and the table, which names all.
 rooms='src/core/queue/*.[ch] src/core/sched/*.[ch] src/core/stream/*.[ch] src/core/carry/*.[ch]
 	src/core/ways/plan.[ch] src/core/ways/part.[ch] src/core/ways/part_proof.c src/api/*.[ch]'
 table='src/core/ways/path.c src/core/ways/path.h'
 
-# Headers of src/core/ways that are no path's own.
+# Headers of src/core/ways that belong to no path.
 shared='(part|path|pieces|plan|proof|region|registration|source|trial|way)'
 
-# Further words by which paths name their functions.  The prefixes window_ and peer_ do not count:
-# the folders src/window and src/peer have these names, and api/ calls their functions.
+# Further prefixes of paths' functions.  window_ and peer_ do not count: the folders src/window and
+# src/peer have these prefixes, and api/ calls their functions.
 others='ahead|cached_window|cufile|mappings?|small|warm|window_cache'
 
-# Print FILE:LINE: TEXT for each line that names a path: its number (PST_PATH_MAX and PST_PATH_BIT()
-# are none), its table, its header, its functions and types.  Comments do not count, nor do members
-# (f->direct_bad), which are the struct's.
+# Print FILE:LINE: TEXT for each line that names a path: its number (except PST_PATH_MAX and
+# PST_PATH_BIT()), its table, its header, its functions and types.  Comments and members of structs
+# (f->direct_bad) do not count.
 names() { # ROOT
 	cd "$1"
 	paths=$(sed -n 's/^[[:space:]]*\[PST_PATH_.*=/&/p' src/core/ways/path.c |
@@ -30,7 +30,7 @@ names() { # ROOT
 	own=$(printf '%s' "$paths" | tr '|' '\n' | grep -vx -e window -e peer | tr '\n' '|')$others
 	# shellcheck disable=SC2086 # patterns
 	awk -v paths="$paths" -v own="$own" -v shared="$shared" -v table="$table" '
-	# The line without its comments.
+	# Return the line without its comments.
 	function code(line,    out, at) {
 		out = ""
 		while (line != "") {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """probes.py ROOT FILE...: the probes in the notes of these ELF files are those of docs/PROBES.md,
-with as many arguments; each is a nop, has no semaphore, and its arguments are where tracers can
-read them."""
+with the same number of arguments; each is a nop without a semaphore, and tracers can read its
+arguments."""
 import os
 import re
 import shutil
@@ -15,7 +15,7 @@ if not shutil.which("readelf") or not shutil.which("objdump"):
     sys.exit(0)
 
 NOPS = {"x86-64": bytes([0x90]), "AArch64": bytes([0x1f, 0x20, 0x03, 0xd5])}
-# Registers, constants, and memory at a distance from a register.
+# Registers, constants, and memory at an offset from a register.
 PLACES = {
     "x86-64": r"%\w+|\$-?\d+|-?\d*\(%\w+(,%\w+(,\d)?)?\)|-?\d*\(,%\w+,\d\)",
     "AArch64": r"[wx]\d+|wzr|xzr|sp|-?\d+|\[(x\d+|sp)(, ?-?\d+)?\]",
@@ -39,7 +39,7 @@ def tool(*args):
 
 
 def notes(path):
-    """(name, address, semaphore, arguments) of each place."""
+    """Return (name, address, semaphore, arguments) of each probe."""
     found = re.findall(r"Provider: (\S+)\s+Name: (\S+)\s+Location: (\w+), Base: \w+, "
                        r"Semaphore: (\w+)\s+Arguments:[ ]?(.*)", tool("readelf", "-nW", path))
     return [(f"{provider}:{name}", int(at, 16), int(semaphore, 16), args.strip())
@@ -63,7 +63,7 @@ def problems_of(path, want):
     have = {}
     for name, address, semaphore, args in notes(path):
         provider, name = name.split(":")
-        # Blanks stand between arguments, and after the comma of an address of arm64.
+        # Blanks separate arguments, and follow the comma in an address of arm64.
         args = re.findall(r"-?\d+@(?:\[[^]]*\]|\S+)", args)
         have.setdefault(name, set()).add(len(args))
         if provider != "penstock":
@@ -99,12 +99,12 @@ def result(name, problems):
     failed |= bool(problems)
 
 
-# libpenstock.so.0.2.0 is libpenstock.so there.
+# libpenstock.so.0.2.0 is documented as libpenstock.so.
 BY_NAME = {re.sub(r"(\.so)(\.\d+)+$", r"\1", os.path.basename(path)): path for path in FILES}
 for name, path in BY_NAME.items():
     result(name, problems_of(path, TABLE.get(name, {})))
 result("each_file_is_there", [f"{name} was not looked at" for name in TABLE if name not in BY_NAME])
-# A missing probe, and one with other arguments, is found.
+# A missing probe, and one with other arguments, must be detected.
 name, path = next(iter(BY_NAME.items()))
 wrong = {probe: args + ["more"] for probe, args in TABLE[name].items()} | {"none__such": ["a"]}
 result("differences_are_found",

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# skips.sh ROOT: what ./dev arm64 and ./dev valgrind skip is there, and tests/skips allows the
-# reasons.
+# skips.sh ROOT: the tests that ./dev arm64 and ./dev valgrind skip exist, and tests/skips allows
+# the reasons.
 set -u
 cd "$1" || exit 1
 conditions=$(sed -n 's/^\(emulated\|valgrind\): //p' tests/skips)

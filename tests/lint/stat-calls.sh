@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# stat-calls.sh [ROOT]: submitting, reaping and workers never ask a file system for what a server
-# has to answer.  A stat call waits for the server, unless it is statx(2) with AT_STATX_DONT_SYNC,
-# which file_stamp() is, and so does opening a file again.  The table below has each function of src that makes a call which may wait,
-# with the thread that it runs on.  The last case plants calls to see that this test can fail.
+# stat-calls.sh [ROOT]: submitting, reaping and workers never wait for a file server.  A stat call
+# waits, unless it is statx(2) with AT_STATX_DONT_SYNC, as in file_stamp(); so does opening a file
+# again.  The table below has each function of src that makes a call which may wait, with its
+# thread.  The last case plants calls to prove that this test can fail.
 set -eu
 root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
@@ -63,7 +63,7 @@ END
 # Print "FILE FUNCTION" for each call that may wait.  A function begins in the first column.
 calls() { # ROOT
 	cd "$1"
-	# The mover of tiers is no part of the library and may wait; the provider is.
+	# The mover of tiers is not part of the library and may wait; the provider is.
 	find src -path 'src/tier/[!p]*' -prune -o -name '*.[ch]' -print | sort | xargs awk '
 	FNR == 1 { fn = "-"; inside = 0 }
 	{

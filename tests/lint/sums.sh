@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The sums of all cases fail on what failed, on what never ended and on a skip that tests/skips
-# does not allow.  tests/skips itself has no line that says nothing.
+# The sums of all cases fail for failed cases, for programs that never ended, and for skips that
+# tests/skips does not allow.  Each line of tests/skips is needed.
 set -u
 root=$1
 tmp=$(mktemp -d "${TMPDIR:-/var/tmp}/pst-sums-XXXXXX") || exit 1
@@ -21,7 +21,7 @@ END
 failed=0
 n=0
 
-# sums NAME STATUS LAST_LINE RESULT STDOUT [OPTION]
+# sums NAME STATUS LAST_LINE RESULT STDOUT [OPTION]: sum one log and compare.
 sums() {
 	n=$((n + 1))
 	printf '{"name": "a / t", "stdout": "%s", "result": "%s", "returncode": 0}\n' "$5" "$4" \

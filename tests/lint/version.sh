@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# version.sh [ROOT]: the version is the same wherever it is written, and NEWS.md has it.
+# version.sh [ROOT]: all files contain the same version, and NEWS.md has an entry for it.
 set -u
 cd "${1:-$(dirname "$0")/../..}" || exit 1
 
@@ -20,7 +20,7 @@ part() {
 	sed -n "s/^#define PST_VERSION_$1 \([0-9]*\)$/\1/p" include/penstock.h
 }
 
-# The package's __version__ is of these.
+# The package computes __version__ from these.
 constant() {
 	sed -n "s/^PST_VERSION_$1 = \([0-9]*\)$/\1/p" python/penstock/_abi.py
 }

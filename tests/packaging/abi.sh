@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# abi.sh ROOT: ./dev abi finds what breaks programs, and lets pass what does not.  On a library
-# of a few lines under our libraries' names.
+# abi.sh ROOT: ./dev abi detects changes that break programs, and accepts others.  Uses a small
+# library under our libraries' names.
 set -u
 root=$1
 base=$(mktemp -d) || exit 1
@@ -42,7 +42,7 @@ build() { # SONAME
 
 n=0
 failed=0
-# outcome STATUS TEXT: what check gives and says of the library as it is now.
+# outcome STATUS TEXT: the check's status and output for the library in its current state.
 outcome() { # NAME STATUS TEXT [SONAME]
 	n=$((n + 1))
 	build "${4:-1}"

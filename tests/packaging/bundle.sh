@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bundle.sh ROOT: what ./dev bundle makes runs from another folder, with nothing of the build.
+# bundle.sh ROOT: the result of ./dev bundle runs from another folder, without files of the build.
 set -u
 root=$1
 base=$(mktemp -d) || exit 1
@@ -26,8 +26,8 @@ made() {
 	"$root/dev" bundle && cp -a "$root/build/bundle" moved
 }
 
-# The bundle uses no library of the checkout, no path of the checkout is in what the loader reads,
-# and an installed program does not come before the bundle's own.
+# The bundle uses no library of the checkout, nothing that the loader reads contains a path of the
+# checkout, and an installed program does not replace the bundle's own.
 stands_alone() {
 	strings moved/lib/libpenstock.so.0 | grep libexec >programs || return 1
 	! grep "^/usr/" programs || return 1

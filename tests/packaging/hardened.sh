@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # hardened.sh FILE|FOLDER...: check that programs and libraries, also those below folders, are
-# hardened as the top meson.build says.  Each is a case; other files are ignored.  Each member of an
-# archive must have been compiled for CET: linking with one object that was not drops it for the
+# hardened as the top meson.build says.  Each file is a case; other files are ignored.  Each member
+# of an archive must have been compiled for CET: linking one object without it turns CET off for the
 # whole program.
 set -u
 LC_ALL=C
@@ -19,7 +19,7 @@ is_elf() {
 	[ "$(head -c 4 "$1" | tail -c 3)" = ELF ]
 }
 
-# Print what a file lacks.
+# Print the missing properties of a file.
 faults() { # FILE
 	readelf -hW "$1" >"$base/header" && readelf -lW "$1" >"$base/segments" &&
 		readelf -dW "$1" >"$base/dynamic" && readelf -W --dyn-syms "$1" >"$base/symbols" ||
@@ -32,7 +32,7 @@ faults() { # FILE
 	grep -Eq 'BIND_NOW|FLAGS_1.* NOW' "$base/dynamic" || echo "no BIND_NOW"
 	! grep -q TEXTREL "$base/dynamic" || echo "TEXTREL: code is written to"
 	grep -q ' __stack_chk_fail' "$base/symbols" || echo "no __stack_chk_fail: no stack protector"
-	# The compiler calls the checked form wherever it knows the size of the buffer.
+	# The compiler calls the checked form where it knows the size of the buffer.
 	! grep -q ' UND .*printf' "$base/symbols" || grep -q ' UND __.*printf_chk' "$base/symbols" ||
 		echo "_FORTIFY_SOURCE is off: no call of printf() and its kind is checked"
 	case ${1##*/} in
@@ -53,7 +53,7 @@ members() { # ARCHIVE
 n=0
 failed=0
 for file in $(find "$@" -type f | sort); do
-	# Libraries that a bundle takes from the machine are built by others.
+	# Libraries that a bundle copies from the machine were built by others.
 	case ${file##*/} in
 	*.o | *.pc | *.cmake) continue ;;
 	libpenstock_int.a) missing=$(members "$file") ;;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# install.sh ROOT: ./dev install puts there what tests/packaging/installed lists and no more,
-# programs can be built against it as pkg-config, CMake and Meson say, so can the examples, and
-# ./dev uninstall leaves nothing.
+# install.sh ROOT: ./dev install installs exactly the files in tests/packaging/installed; programs
+# and the examples can be built against them with pkg-config, CMake and Meson; ./dev uninstall
+# leaves nothing.
 set -u
 root=$1
 base=$(mktemp -d) || exit 1
@@ -24,7 +24,7 @@ check() { # NAME COMMAND...
 	fi
 }
 
-# A case that wants a program.
+# A case that needs a program.
 check_with() { # PROGRAM NAME COMMAND...
 	if command -v "$1" >/dev/null; then
 		shift
@@ -39,7 +39,7 @@ files() { # DIR
 	(cd "$1" && find . ! -type d | sed 's|^\./||' | LC_ALL=C sort)
 }
 
-# The version's own names, and Debian's folder for libraries, stand for all.
+# The list uses fixed placeholders for the version and for Debian's library folder.
 installs() {
 	"$root/dev" install --prefix="$prefix" || return 1
 	files "$prefix" | sed -E 's|\.so\.[0-9]+\.[0-9]+\.[0-9]+$|.so.VERSION|' >have
@@ -62,8 +62,8 @@ shared() {
 	LD_LIBRARY_PATH=$prefix/lib ./shared
 }
 
-# Without the shared object the linker takes the archive, and pkg-config names all that the archive
-# needs.
+# Without the shared object, the linker uses the archive, and pkg-config names everything that the
+# archive needs.
 static() {
 	mkdir only && cp "$prefix/lib/libpenstock.a" only/ || return 1
 	# shellcheck disable=SC2046
@@ -80,7 +80,7 @@ dropins() {
 	done
 }
 
-# Run each example where it is installed, with host memory and with the software device.
+# Run each installed example, with host memory and with the software device.
 examples() {
 	nr=0
 	random 3000000 data
@@ -112,7 +112,7 @@ random() { # BYTES FILE
 	head -c "$1" /dev/urandom >"$2"
 }
 
-# By CMake against an installation that was moved, of the versions that it can be.
+# With CMake, against an installation that was moved, for each version that matches.
 cmake_consumer() {
 	cp -a "$prefix" moved || return 1
 	cmake -S cmake -B cmake-build -DCMAKE_PREFIX_PATH="$base/moved" || return 1
@@ -128,7 +128,7 @@ cmake_consumer() {
 	for wanted in 9 "${version%.*}.99" "0.0.1 EXACT" 0.0.1...0.0.2; do
 		! finds "$wanted" || return 1
 	done
-	# What is not there is named.
+	# The error names a missing file.
 	rm moved/lib/libpenstock.so
 	! finds "" || return 1
 	grep -q "there is no.*/moved/lib/libpenstock.so: install" found.log
@@ -149,19 +149,19 @@ meson_consumer() {
 		-Dpenstock:cli=false || return 1
 	ninja -C meson-build consumer || return 1
 	meson-build/consumer || return 1
-	# The headers that bear the names of others are not offered.
+	# Headers with other projects' names are not exposed.
 	ninja -C meson-build -t commands consumer | grep -- '-o consumer.p/' >commands || return 1
 	! grep 'include/compat' commands
 }
 
-# Files of others in the same folders stay.
+# Foreign files in the same folders are kept.
 uninstalls() {
 	echo mine >"$prefix/lib/mine"
 	"$root/dev" uninstall || return 1
 	[ "$(cd "$prefix" && find . ! -type d)" = ./lib/mine ] && ! [ -d "$prefix/lib/penstock" ]
 }
 
-# As packagers do it.
+# With DESTDIR, as packagers do.
 destdir() {
 	"$root/dev" install --prefix=/opt/penstock --destdir="$base/stage" || return 1
 	[ -x stage/opt/penstock/bin/penstock ] || return 1

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # libdir.sh ROOT: packaging/libdir picks the folder that the loader searches, on machines like those
-# of several distributions.  ldconfig and gcc are replaced by programs that print what they print
-# there.
+# of several distributions.  ldconfig and gcc are replaced by programs with the output of these
+# distributions.
 set -u
 libdir=$1/packaging/libdir
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/libdir-XXXXXX") || exit 1
@@ -12,8 +12,8 @@ base=$(pwd -P)
 mkdir bin
 PATH=$base/bin:$PATH
 
-# machine [TRIPLET]: its compiler's name for processor and system; its ldconfig prints the rest,
-# with the machine's folders in $base.
+# machine [TRIPLET]: the compiler's name for the machine; standard input is ldconfig's output, with
+# the machine's folders in $base.
 machine() {
 	rm -rf usr opt lib lib64
 	mkdir -p usr/local opt

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""listed.py ROOT BUILD: what the build installs is what tests/packaging/installed lists, and each
-of these files goes into one Debian package, or is named in not-installed.  Nothing is installed:
-the build folder says what would be."""
+"""listed.py ROOT BUILD: the build installs exactly the files in tests/packaging/installed, and each
+file goes into one Debian package or is named in not-installed.  Nothing is installed: meson lists
+what would be."""
 import fnmatch
 import glob
 import json
@@ -25,7 +25,8 @@ def lines(path):
 
 
 def installed():
-    """As the list has them: below the prefix, Debian's folder for libraries as lib."""
+    """Return the files in the form of the list: below the prefix, with Debian's library folder as
+    lib."""
     options = {option["name"]: option["value"] for option in told("buildoptions")}
     for path in told("installed").values():
         path = os.path.relpath(path, options["prefix"])
@@ -35,7 +36,7 @@ def installed():
 
 
 def patterns():
-    """The first word of a line is what is taken; a second one is another folder for it."""
+    """Return (pattern, target folder or None) for each line."""
     for path in glob.glob(f"{ROOT}/packaging/debian/*install*"):
         package = os.path.basename(path).removesuffix(".install")
         for line in lines(path):
@@ -43,7 +44,8 @@ def patterns():
 
 
 def goes(path, pattern):
-    """dh_install takes a folder with all that is below."""
+    """Return whether a pattern takes the file; dh_install takes a folder with everything below it.
+    """
     parts = pattern.count("/") + 1
     return fnmatch.fnmatchcase("/".join(path.split("/")[:parts]), pattern)
 

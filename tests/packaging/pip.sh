@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # pip.sh ROOT: pip installs the package from a source archive, without git and as an ordinary user;
-# its wheel is that of ./dev wheel.  Impossible requests get an error that says so.
+# its wheel equals that of ./dev wheel.  Impossible requests get a clear error.
 set -u
 root=$1
 base=$(mktemp -d) || exit 1
@@ -23,7 +23,7 @@ check() { # NAME COMMAND...
 	fi
 }
 
-# Root's tests are an ordinary user's, too.
+# Tests that run as root use an ordinary user.
 user() {
 	if [ "$(id -u)" = 0 ]; then
 		setpriv --reuid 65534 --regid 65534 --clear-groups env HOME="$base/home" TMPDIR="$base" "$@"
@@ -32,7 +32,7 @@ user() {
 	fi
 }
 
-# Other users may not reach the first Python.
+# Other users may lack access to the first Python.
 chmod 755 "$base"
 python=
 for candidate in python3 /usr/bin/python3; do
@@ -74,7 +74,7 @@ editable() {
 	grep -q "an editable install is not served" out
 }
 
-# Programs of the system but meson and ninja.
+# The system's programs, without meson and ninja.
 missing() {
 	mkdir bin
 	for program in /usr/bin/* /bin/*; do
@@ -88,7 +88,7 @@ missing() {
 	grep -q "missing.* meson ninja-build" out && grep -q "the wheel was not built" out
 }
 
-# Root asks pip for the package, and not apt for others.
+# Root, too, gets packages from pip, not from apt.
 missing_for_root() {
 	[ "$(id -u)" = 0 ] || return 0
 	! PATH=$base/bin v/bin/python -m pip wheel --no-index --no-deps -w none ./penstock-*/ >out 2>&1 || return 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""progress.py ROOT: tests/progress.py keeps the output and the status of a command, and shows on a
-terminal alone how far it is."""
+"""progress.py ROOT: tests/progress.py keeps a command's output and status, and shows its progress
+only on a terminal."""
 import os
 import pty
 import subprocess
@@ -12,7 +12,7 @@ LINES = "ninja: Entering directory\n[1/20] Compiling a.c\n 2/20 some test  OK\nw
 
 
 def run(status, terminal):
-    """(status, what is in the log, standard output, standard error)"""
+    """Run a command.  Return (status, log, standard output, standard error)."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, PROGRAM, f"{folder}/log", "build/x", "sh", "-c",
                    f"printf '%s' \"$0\" && echo >&2 error && {status}", LINES]
@@ -27,7 +27,7 @@ def run(status, terminal):
             while part := os.read(ours, 4096):
                 said += part
         except OSError:
-            pass  # a terminal without anybody at its other end
+            pass  # the terminal's other end is closed
         os.close(ours)
         with open(f"{folder}/log", encoding="utf-8") as log:
             return done.returncode, log.read(), done.stdout.decode(), said.decode()

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# release.sh ROOT: ./dev release refuses what is not ready, says why, and changes nothing.
+# release.sh ROOT: ./dev release refuses a tree that is not ready, gives the reason, and changes
+# nothing.
 set -u
 root=$1
 base=$(mktemp -d) || exit 1
@@ -29,7 +30,7 @@ check() { # NAME COMMAND...
 	fi
 }
 
-# The command prints the sentence, and makes neither a commit nor a file.
+# The command must print the text, and make neither a commit nor a file.
 refuses() { # TEXT ARGUMENT...
 	text=$1
 	shift

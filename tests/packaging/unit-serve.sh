@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# unit-serve.sh UNIT PENSTOCK: systemd finds nothing wrong with the service of penstock serve, it is
-# hardened, the command has its options, and tells systemd when it serves and when it stops.
+# unit-serve.sh UNIT PENSTOCK: systemd accepts the unit of penstock serve, the service is hardened,
+# the command has the unit's options, and it notifies systemd when it serves and when it stops.
 set -u
 unit=$1
 penstock=$2
@@ -25,7 +25,7 @@ if command -v systemd-analyze >/dev/null 2>&1; then
 	sed "s|^ExecStart=[^ ]*|ExecStart=/bin/true|" "$unit" >"$base/penstock-serve@models.service"
 	result verified "$(SYSTEMD_LOG_LEVEL=warning systemd-analyze verify --man=no \
 		"$base/penstock-serve@models.service" 2>&1 | grep -F penstock)"
-	# A mistake is found.
+	# An error in the unit is detected.
 	sed 's/^ProtectSystem=full/ProtectSystem=nonsense/' "$base/penstock-serve@models.service" \
 		>"$base/wrong.service"
 	result mistakes_are_found "$(systemd-analyze verify --man=no "$base/wrong.service" 2>&1 |
@@ -48,7 +48,7 @@ done)"
 
 result it_waits_for_the_service "$(grep -q '^Type=notify$' "$unit" || echo "it is not of Type=notify")"
 
-# The two messages, in the place of systemd.
+# Receive the two messages instead of systemd.
 mkdir "$base/root"
 result states_are_told "$(python3 - "$penstock" "$base" <<'END' 2>&1
 import os, signal, socket, subprocess, sys

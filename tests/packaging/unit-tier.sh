@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# unit-tier.sh UNIT PENSTOCK: systemd finds nothing wrong with the service of penstock tier run, it
-# is hardened, its capabilities are enough to move a file with all that it has, and its command ends
-# well when systemd stops it.
+# unit-tier.sh UNIT PENSTOCK: systemd accepts the unit of penstock tier run, the service is
+# hardened, its capabilities suffice to move a file with all attributes, and its command ends
+# cleanly when systemd stops it.
 set -u
 unit=$1
 penstock=$2
@@ -42,7 +42,7 @@ result it_is_hardened "$(for line in NoNewPrivileges=yes ProtectSystem=full Priv
 	grep -qx "$line" "$unit" || echo "there is no $line"
 done)"
 
-# The command as the unit has it, with the capabilities that the unit leaves.
+# Run the unit's command with the capabilities that the unit leaves.
 for class in nvme ssd hdd; do
 	mkdir "$base/$class"
 done
@@ -53,7 +53,7 @@ set -- $(sed -n 's/^ExecStart=[^ ]* //p' "$unit" | sed 's/%i/models/; s/\$OPTION
 capabilities=$(sed -n 's/^CapabilityBoundingSet=//p' "$unit" | tr ' ' '\n' |
 	sed 's/^CAP_//' | tr 'A-Z\n' 'a-z,' | sed 's/,$//; s/,/,+/g')
 
-# To be called in the background: its process becomes the command.
+# Call this in the background: its process becomes the command.
 command_line() {
 	if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null 2>&1; then
 		exec setpriv --inh-caps=-all --bounding-set="-all,+$capabilities" "$@"

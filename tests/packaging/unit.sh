@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# unit.sh UNIT PENSTOCK: systemd finds nothing wrong with the service, the command has its options,
-# and it gives the service no mount namespace, in which nobody would see the mount.
+# unit.sh UNIT PENSTOCK: systemd accepts the unit, the command has the unit's options, and the unit
+# creates no mount namespace, which would hide the mount from other processes.
 set -u
 unit=$1
 penstock=$2
@@ -21,18 +21,18 @@ result() { # NAME TEXT
 	fi
 }
 
-# The programs that it starts, where they are not installed.
+# Replace programs of the unit that are not installed.
 verify() {
 	sed "s|^ExecStart=[^ ]*|ExecStart=/bin/true|" "$unit" >"$base/penstock-mount@.service"
 	cp "$base/penstock-mount@.service" "$base/penstock-mount@3fs-kv.service"
-	# Of this unit alone: others of the machine are not ours.
+	# Only errors about this unit count, not about others of the machine.
 	SYSTEMD_LOG_LEVEL=warning systemd-analyze verify --man=no "$base/penstock-mount@3fs-kv.service" \
 		2>&1 | grep -F penstock
 }
 
 if command -v systemd-analyze >/dev/null 2>&1; then
 	result verified "$(verify)"
-	# A mistake is found.
+	# An error in the unit is detected.
 	sed 's/^KillMode=mixed/KillMode=nonsense/' "$unit" >"$base/wrong.service"
 	if systemd-analyze verify --man=no "$base/wrong.service" 2>&1 | grep -q "wrong.service.*nonsense"; then
 		result mistakes_are_found ""
@@ -44,7 +44,7 @@ else
 	echo "ok $n verified # SKIP systemd-analyze is not installed"
 fi
 
-# The unit that the manual suggests for a source that systemd mounts later.
+# The unit in the manual, for a source that systemd mounts later.
 page=$(dirname "$0")/../../man/penstock-mount.8
 dropin() {
 	sed -n '/^\[Unit\]$/,/^\.Ed$/p' "$page" | grep -v '^\.Ed$'
@@ -81,12 +81,12 @@ else
 	echo "ok $n line_of_fstab_waits_for_the_source # SKIP systemd-fstab-generator is not installed"
 fi
 
-# systemd.exec(5): these give a mount namespace.
+# systemd.exec(5): these options create a mount namespace.
 own="Private[A-Z][a-z]*|Protect[A-Za-z]*|MountFlags|MountAPIVFS|Root[A-Z][A-Za-z]*|Bind[A-Za-z]*Paths"
 own="$own|Read(Only|Write)Paths|InaccessiblePaths|TemporaryFileSystem|DynamicUser"
 result mount_is_seen "$(grep -nE "^($own)=" "$unit")"
 
-# Options of the command that the unit uses are there.
+# The command has the options that the unit uses.
 options=$(sed -n 's/^ExecStart=//p' "$unit" | grep -o -e '--[a-z-][a-z-]*')
 result options_are_there "$(for option in $options; do
 	"$penstock" help mount | grep -q -e "$option" || echo "$option is no option of penstock mount"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# upstream.sh ROOT: tests/upstream/environment.sh says what it fetches and how much room that takes,
-# and fetches nothing if the disk has less.  df and python3 are replaced, so this test never fetches
+# upstream.sh ROOT: tests/upstream/environment.sh prints what it will fetch and the room for it, and
+# fetches nothing if the disk has less.  df and python3 are replaced, so this test never fetches
 # anything.
 set -u
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/upstream-XXXXXX") || exit 1
@@ -16,7 +16,7 @@ disk() { # KIB
 	printf '#!/bin/sh\necho Available\necho "x x x %s x"\n' "$1" >bin/df
 }
 
-# Make a folder as venv does, with a pip that records its arguments.
+# Make a folder like venv, with a pip that records its arguments.
 cat >bin/python3 <<'END'
 #!/bin/sh
 echo "python3 $*" >>"$BASE/called"
@@ -76,7 +76,7 @@ room() {
 	[ "$(cat out)" = "$base/build/upstream/python/bin/python" ]
 	[ "$(grep -c '^pip install ' called)" = 1 ]
 	[ ! -e build/upstream/python/tmp ]
-	# It is there now.
+	# It exists now.
 	ends 0
 	[ "$(grep -c '^pip install ' called)" = 1 ]
 	[ ! -s err ]

@@ -1,12 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# environment.sh [VENV PACKAGE]: prints the Python interpreter that upstream's tests run with.  That
-# is $PYTHON, or else the one of build/upstream/python, a virtual environment with torch that all
-# tests share.  With arguments VENV is made anew: it has that PACKAGE from PyPI, and all packages of
-# the other interpreter.
+# environment.sh [VENV PACKAGE]: print the Python interpreter for upstream's tests: $PYTHON, or that
+# of build/upstream/python, a virtual environment with torch that all tests share.  With arguments,
+# make VENV again: it has that PACKAGE from PyPI, and all packages of the other interpreter.
 #
-# Before build/upstream/python is made, two lines say what is fetched and how much room it takes.
-# Where the disk has less, nothing is fetched.  The sizes are in MB, measured with torch 2.15.0 on
+# Before build/upstream/python is made, two lines tell what is fetched and how much room it needs.
+# If the disk has less, nothing is fetched.  The sizes are in MB, measured with torch 2.15.0 on
 # x86-64.
 set -eu
 packages="torch numpy safetensors pytest fsspec ml_dtypes tqdm pydantic regex filelock huggingface_hub humanize"
@@ -20,7 +19,7 @@ say() {
 	printf '%s\n' "upstream: $*" >&2
 }
 
-# Nothing stays elsewhere, and nobody is asked.
+# pip keeps no cache elsewhere, and asks no questions.
 export PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 if [ -z "${PYTHON:-}" ] && [ ! -f "$venv/complete" ]; then
@@ -38,7 +37,7 @@ if [ -z "${PYTHON:-}" ] && [ ! -f "$venv/complete" ]; then
 	trap 'exit 143' TERM HUP
 	python3 -m venv "$venv" >&2
 	mkdir "$venv/tmp"
-	# On a terminal pip shows how far it is.
+	# On a terminal pip shows its progress.
 	quiet=-q
 	[ ! -t 2 ] || quiet=
 	# shellcheck disable=SC2086

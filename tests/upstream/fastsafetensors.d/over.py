@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A plug-in of pytest: where fastsafetensors' tests ask for its copier nogds they get ours."""
+"""A pytest plug-in that gives fastsafetensors' tests our copier instead of nogds."""
 from fastsafetensors.copier.registry import register_copier_constructor
 
 import penstock.fastsafetensors as ours

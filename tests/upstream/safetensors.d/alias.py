@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A plug-in for pytest: the package safetensors is ours, and how each test went is written down."""
+"""A pytest plug-in: the name safetensors means our package, and each test's result is recorded."""
 import importlib
 import json
 import os

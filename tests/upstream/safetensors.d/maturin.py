@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Stands in for the build backend of the package safetensors: it hands out the facts that the
-source archive brings.  ../safetensors says why."""
+"""Replaces the build backend of the package safetensors: returns the metadata in the source
+archive.  ../safetensors gives the reason."""
 import os
 import shutil
 
