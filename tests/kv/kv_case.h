@@ -96,7 +96,7 @@ static inline int64_t k_set(struct pst_kv *kv, uint32_t space, const char *key, 
 	return r;
 }
 
-/* Get a block and check its bytes.  Return its length, the get's error, or -1000 for wrong
+/* Get a block and check its bytes.  Return its length, the error of the get, or -1000 for wrong
  * bytes. */
 static inline int64_t k_get(struct pst_kv *kv, uint32_t space, const char *key, uint64_t room)
 {
