@@ -10,6 +10,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -27,6 +28,7 @@
 
 #define DEPTH_MAX 256u
 #define TURNS_MAX 101u
+#define QUEUES_MAX 64u
 
 static const char usage[] =
 	"Usage: serve [OPTION...] DIR\n"
@@ -40,14 +42,22 @@ static const char usage[] =
 	"  -n TURNS   of each way (default 9)\n"
 	"  -m MS      of a turn (default 500)\n"
 	"  -k KIND    memory of the reads from the service, host or soft:0 (default host)\n"
+	"  -q QUEUES  queues that read from the service, each with a thread, a connection and\n"
+	"             DEPTH reads in flight (default 1)\n"
 	"  -t         read by psts:// as well, from a service with --keys\n";
 
 static struct {
 	const char *dir, *kind;
 	uint64_t size, file;
-	unsigned depth, turns, ms;
+	unsigned depth, turns, ms, queues;
 	bool tls;
-} set = { .kind = "host", .size = 1 << 20, .file = 128u << 20, .depth = 8, .turns = 9, .ms = 500 };
+} set = { .kind = "host",
+	  .size = 1 << 20,
+	  .file = 128u << 20,
+	  .depth = 8,
+	  .turns = 9,
+	  .ms = 500,
+	  .queues = 1 };
 
 struct ask {
 	uint64_t off, len;
@@ -58,12 +68,20 @@ struct sample {
 	uint64_t ops;
 };
 
-/* A server, and a client of it. */
+/* A queue that reads, and its turn. */
+struct client {
+	struct pst_queue *queue;
+	struct pst_mem *mem; /* depth * size bytes */
+	const struct service *of;
+	pthread_t thread;
+	uint64_t end_ns, ops;
+};
+
+/* A server, and what reads from it. */
 struct service {
 	pid_t pid;
-	struct pst_queue *queue;
 	struct pst_file *file;
-	struct pst_mem *mem;
+	struct client clients[QUEUES_MAX];
 };
 
 static char file_path[4096], key_path[4100];
@@ -74,7 +92,7 @@ static struct service plain, tls;
 
 static uint64_t next_off(void)
 {
-	static uint64_t x = 88172645463325252u;
+	static _Thread_local uint64_t x = 88172645463325252u;
 
 	x ^= x << 13;
 	x ^= x >> 7;
@@ -238,57 +256,83 @@ static void serve_service_start(struct service *s, bool keys)
 	at[strcspn(at, "\n")] = '\0';
 	(void)snprintf(url, sizeof(url), "%s://%s/%s", keys ? "psts" : "pst", at,
 		       strrchr(file_path, '/') + 1);
-	must(pst_queue_new(&qo, &s->queue), "queue");
 	must(pst_file_open(url, PST_FILE_READ, NULL, &s->file), url);
-	must(pst_mem_alloc(set.kind, set.depth * set.size, NULL, &s->mem), set.kind);
+	for (unsigned i = 0; i < set.queues; i++) {
+		struct client *c = &s->clients[i];
+
+		c->of = s;
+		must(pst_queue_new(&qo, &c->queue), "queue");
+		must(pst_mem_alloc(set.kind, set.depth * set.size, NULL, &c->mem), set.kind);
+	}
 }
 
 static void serve_service_end(struct service *s)
 {
+	for (unsigned i = 0; i < set.queues; i++) {
+		(void)pst_queue_free(s->clients[i].queue);
+		(void)pst_mem_free(s->clients[i].mem);
+	}
 	(void)pst_file_close(s->file);
-	(void)pst_mem_free(s->mem);
-	(void)pst_queue_free(s->queue);
 	(void)kill(s->pid, SIGTERM);
 	(void)waitpid(s->pid, NULL, 0);
 }
 
-static void serve_prep(struct service *s, uint64_t slot)
+static void serve_prep(struct client *c, uint64_t slot)
 {
 	struct pst_io io = { .op = PST_OP_READ,
-			     .file = s->file,
-			     .mem = s->mem,
+			     .file = c->of->file,
+			     .mem = c->mem,
 			     .file_off = next_off(),
 			     .mem_off = slot * set.size,
 			     .len = set.size,
 			     .user_data = slot };
 
-	must(pst_queue_prep(s->queue, &io), "prep");
+	must(pst_queue_prep(c->queue, &io), "prep");
 }
 
-static uint64_t service_turn(struct service *s, uint64_t end)
+static void *client_turn(void *arg)
 {
+	struct client *c = arg;
 	struct pst_done d[DEPTH_MAX];
-	uint64_t ops = 0;
-	unsigned under_way = set.depth;
+	unsigned in_flight = set.depth;
 
+	c->ops = 0;
 	for (unsigned i = 0; i < set.depth; i++)
-		serve_prep(s, i);
-	while (under_way) {
-		bool more = now_ns() < end;
+		serve_prep(c, i);
+	while (in_flight) {
+		bool more = now_ns() < c->end_ns;
 		int n;
 
-		must(pst_queue_submit(s->queue), "submit");
-		n = pst_queue_reap(s->queue, d, 1, DEPTH_MAX, PST_NO_DEADLINE);
+		must(pst_queue_submit(c->queue), "submit");
+		n = pst_queue_reap(c->queue, d, 1, DEPTH_MAX, PST_NO_DEADLINE);
 		must(n, "reap");
 		for (int i = 0; i < n; i++) {
 			if (d[i].res != (int64_t)set.size)
 				die("a read gave %" PRId64, d[i].res);
 			if (more)
-				serve_prep(s, d[i].user_data);
+				serve_prep(c, d[i].user_data);
 			else
-				under_way--;
-			ops++;
+				in_flight--;
+			c->ops++;
 		}
+	}
+	return NULL;
+}
+
+static uint64_t service_turn(struct service *s, uint64_t end)
+{
+	uint64_t ops;
+
+	for (unsigned i = 0; i < set.queues; i++)
+		s->clients[i].end_ns = end;
+	for (unsigned i = 1; i < set.queues; i++)
+		if (pthread_create(&s->clients[i].thread, NULL, client_turn, &s->clients[i]) != 0)
+			die("no thread");
+	(void)client_turn(&s->clients[0]);
+	ops = s->clients[0].ops;
+	for (unsigned i = 1; i < set.queues; i++) {
+		(void)pthread_join(s->clients[i].thread, NULL);
+		ops += s->clients[i].ops;
 	}
 	return ops;
 }
@@ -389,7 +433,7 @@ int main(int argc, char *argv[])
 	static double ratio[TURNS_MAX], tls_ratio[TURNS_MAX];
 	int opt;
 
-	while ((opt = getopt(argc, argv, "s:d:f:n:m:k:t")) != -1) {
+	while ((opt = getopt(argc, argv, "s:d:f:n:m:k:q:t")) != -1) {
 		uint64_t v = opt == 'k' || opt == 't' || opt == '?' ? 1 : strtoull(optarg, NULL, 0);
 
 		if (!v || opt == '?') {
@@ -411,6 +455,9 @@ int main(int argc, char *argv[])
 			break;
 		case 'm':
 			set.ms = (unsigned)v;
+			break;
+		case 'q':
+			set.queues = (unsigned)MIN(v, (uint64_t)QUEUES_MAX);
 			break;
 		case 't':
 			set.tls = true;

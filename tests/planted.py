@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Plant faults in the sources, one at a time: a test that passes although a check is gone is no test.
+"""Plant faults in the sources, one at a time: a test must fail if the check that it tests is gone.
 
-A fault is (name, file, text, replacement, ...): the name says what the fault removes, the text occurs
-once in the file, and what follows is the caller's.  PST_SOAK=1 plants all faults, otherwise only the
-first.  FAULT=TEXT plants those with that text in their names.  A fault whose text does not occur once
-is an error, also if it is not planted.
+A fault is (name, file, text, replacement, ...): the name says what the fault removes, the text
+occurs once in the file, and what follows is the caller's.  PST_SOAK=1 plants all faults, otherwise
+only the first.  FAULT=TEXT plants those with that text in their names.  A fault whose text does not
+occur once is an error, also if it is not planted.
 """
 import os
 import signal
@@ -52,8 +52,8 @@ def first_failure(command, env, hangs_s=None):
     env:     its environment
     hangs_s: seconds after which the test is killed; None: never
 
-    Return the failed case, "crashed", or None if the test passed or was killed after hangs_s: on a busy
-    machine, time proves nothing.
+    Return the failed case, "crashed", or None if the test passed or was killed after hangs_s: on a
+    busy machine, time proves nothing.
     """
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           text=True, start_new_session=True) as test:
@@ -84,8 +84,8 @@ def run(faults, folder, found_by):
 
     faults:   list of faults
     folder:   the files of the faults are below it
-    found_by: called with the fault, the path of the changed file and an empty folder; returns the name
-              of the test that failed, or None
+    found_by: called with the fault, the path of the changed file and an empty folder; returns the
+              name of the test that failed, or None
 
     Return whether a fault was not found.
     """

@@ -36,7 +36,7 @@ const char demo_usage[] =
 	"  --dir DIR      make a private directory in DIR (default: $TMPDIR, /var/tmp\n"
 	"                 or .)\n"
 	"  --file FILE    load this safetensors file instead; may be given again, and may\n"
-	"                 be an object (s3://BUCKET/KEY), of which DIR gets a copy for pread\n"
+	"                 be an object: s3://BUCKET/KEY is copied to DIR for pread\n"
 	"  --size MIB     size of all shards together (default 1024; smaller where disk\n"
 	"                 or memory are short or slow)\n"
 	"  --device NAME  cuda:0, soft:0, host, ... (default: the first accelerator,\n"

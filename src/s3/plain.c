@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/auxv.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -165,8 +164,9 @@ static struct plain *plain_new(struct call *c, CURLM *multi)
 /* libcurl would heed these variables; a proxy wants requests of another form. */
 static bool plain_has_proxy(const struct where *w)
 {
-	return !is_loopback_url(w->origin) && !getauxval(AT_SECURE) &&
-	       (getenv("http_proxy") || getenv("all_proxy") || getenv("ALL_PROXY"));
+	return !is_loopback_url(w->origin) &&
+	       (secure_getenv("http_proxy") || secure_getenv("all_proxy") ||
+		secure_getenv("ALL_PROXY"));
 }
 
 bool plain_wants(const struct call *c)

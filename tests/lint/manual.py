@@ -316,7 +316,7 @@ PLANTED = [
      "uint64_t requests;", "uint64_t requests; uint64_t lost[2];", "lost of struct pst_stats"),
     (members_are_described, "man/pst_grant.3", ".It Fa rights", ".It Fa wrongs",
      "wrongs of struct pst_grant is in the pst_grant.3 alone"),
-    (names_exist, "man/pst_mem.3", ".Fn pst_mem_info\ntells", ".Fn pst_mem_facts\ntells",
+    (names_exist, "man/pst_mem.3", ".Fn pst_mem_info\nreturns", ".Fn pst_mem_facts\nreturns",
      "pst_mem_facts, which"),
     (names_exist, "man/libpenstock.3", ".It Ev PST_POOL", ".It Ev PST_POND", "PST_POND, which"),
     (errors_are_there, "include/penstock/grant.h", "-EPROTOTYPE if", "-ENOTCONN when",
