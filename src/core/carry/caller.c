@@ -100,7 +100,8 @@ static void caller_part_done(struct part *p)
 	struct req *r = p->req;
 
 	if (unlikely(req_is_late(r))) {
-		/* The request completed before.  Its state changes once its last part has ended. */
+		/* The request completed before this part ended.  The request's state changes when
+		 * its last part has ended. */
 		part_free(p);
 		req_caller(r)->left = false;
 		if (!r->nr_parts)
@@ -116,7 +117,7 @@ static void caller_part_done(struct part *p)
 	}
 	part_results(r, p);
 	req_settle(r, p->pos, p->len, p->got, p->left ? no_hop(r) : p->err);
-	/* Nothing follows the end of the file, so a request of one piece reads no further. */
+	/* Nothing follows the end of the file, so read no further if the request has one piece. */
 	if (p->eof && r->one_piece)
 		r->cur.seg = r->cur.nr;
 	part_free(p);
@@ -222,7 +223,7 @@ static bool start_next(struct req *r)
 	(void)cursor_peek(&r->cur, &pc);
 	p->data = piece_addr(r, &pc, &p->hold);
 	if (unlikely(!p->data && req_way(r)->later)) {
-		/* Poll: no event reports when the memory is free. */
+		/* Poll, because no event reports that the memory is free. */
 		req_way(r)->later = false;
 		r->q->more = true;
 		part_free(p);
@@ -253,7 +254,7 @@ static bool start_only(struct req *r)
 	return start_part(r, p);
 }
 
-/* Put the request on q->started: other requests go first, or a part must become free. */
+/* Put the request on q->started: other requests go first, or no part is free now. */
 static void go_on_later(struct req *r)
 {
 	if (list_empty(&r->waits))

@@ -11,7 +11,7 @@
 /* The data of a request that the caller's thread moves in parts.  The queue's lock covers it. */
 struct req_caller {
 	bool starting;   /* parts_start() may start more parts, so no part may end the request */
-	bool left;       /* the engine must move the request; see restage() */
+	bool left;       /* the engine must move the whole request; see restage() */
 	bool first_used; /* the member first is in use */
 	struct part first;
 	struct list more;

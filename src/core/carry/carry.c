@@ -108,7 +108,8 @@ static int prep_stream(const struct pst_io *io, struct share *share)
 		return err;
 	if (wait)
 		return feed_prepare(share);
-	/* Ignore an error: without the clock, only workers that the driver blocks cause a delay. */
+	/* Ignore an error: without the clock, requests are only late while the driver blocks
+	 * workers. */
 	(void)engine_clock(share->engine);
 	return 0;
 }

@@ -21,7 +21,7 @@ struct check {
 	struct mem_sums *sums; /* created on first use */
 	bool no_sums;          /* the device cannot compute checksums */
 	bool by_copy;          /* compute the request's checksums on the host */
-	char *copy;            /* buffer of COPY_BYTES to compute checksums on the host, or NULL */
+	char *copy;            /* buffer of COPY_BYTES for checksums on the host, or NULL */
 
 	struct req *req;
 	struct cursor at;  /* pieces whose checksums were not started */
@@ -29,7 +29,8 @@ struct check {
 	uint64_t nr_ended; /* pieces whose checksums were compared or combined */
 	uint32_t crc;      /* checksum of all bytes so far */
 
-	/* A write's runs of staged bytes (crcs of req_engine()), whose checksums are compared. */
+	/* Runs of bytes that a write staged (crcs of req_engine()): their checksums are
+	 * compared. */
 	bool compares; /* the request has such runs */
 	bool differs;  /* one of them differs from the memory */
 	unsigned cut;  /* index of the first run that does not end before the cursor */
@@ -122,8 +123,8 @@ static bool check_cut(struct check *c, struct piece *p)
 	return true;
 }
 
-/* Add a range of a run, and compare the run at its end: did the write take these bytes out of the
- * device's memory? */
+/* Add a range to the checksum of its run.  At the run's end, compare the checksum with that of the
+ * staged bytes: did the write take these bytes out of the device's memory? */
 static void check_run(struct check *c, uint32_t crc, uint64_t len)
 {
 	const struct crc_range *v = &req_engine(c->req)->crcs[c->run];
@@ -238,8 +239,8 @@ static unsigned check_ranges(struct worker *w)
 		len += p.len;
 		cursor_skip(&c->at, p.len);
 	}
-	/* The file ends in this piece.  For a checksum of all bytes, use its bytes that
-	 * arrived. */
+	/* The file ends in this piece.  A checksum of all bytes covers those bytes of the piece
+	 * that arrived. */
 	if (!r->stop && !c->nr && !(r->io.flags & PST_IO_VERIFY) && cursor_peek(&c->at, &p) &&
 	    p.pos < r->res.limit) {
 		c->v[c->nr++] = (struct mem_range){ .alloc = m->region->alloc,

@@ -16,7 +16,7 @@ int copier_init(struct engine *e)
 	for (unsigned i = 0; i < COPIER_BATCHES; i++)
 		list_init(&c->batches[i].jobs);
 	if (!mem_copies(e->ops))
-		return 0; /* the device has other paths, which move all bytes */
+		return 0; /* the device's requests use other paths, without a copier */
 	return mem_stream_new(e->ops, e->device, &c->stream);
 }
 
@@ -56,7 +56,7 @@ struct next {
 };
 
 /* Return true if the job may join the batch.  A job that must be alone joins only an empty batch.
- * Jobs with lists and jobs without are not mixed. */
+ * A batch has only jobs with lists, or only jobs without. */
 static bool copier_fits(const struct next *n, const struct job *j)
 {
 	if (list_empty(&n->jobs))
@@ -205,8 +205,8 @@ static bool copier_batch_end(struct engine *e, struct list *ret_ended)
 	return true;
 }
 
-/* End finished batches and start new ones, under the copier's lock.  Return true if there were
- * any. */
+/* End finished batches and start new ones, under the copier's lock.  Return true if a batch ended
+ * or started. */
 static bool batches_move(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
@@ -234,7 +234,7 @@ bool copier_progress(struct worker *w)
 		return false;
 	do {
 		if (pthread_mutex_trylock(&c->lock) != 0)
-			break; /* the thread that holds the lock looks at the waiting jobs again */
+			break; /* the thread with the lock will check for waiting jobs again */
 		moved |= batches_move(e, &ended);
 		again = copier_has_room(c);
 		pthread_mutex_unlock(&c->lock);

@@ -86,13 +86,12 @@ static int engine_start(struct engine *e)
 	uint64_t start = now_ns(), has_stream, proven;
 	int r;
 
-	e->nr_clogged = e->nr_usual; /* a worker counts as clogged until it is ready, which it may
-				      * never be */
+	e->nr_clogged = e->nr_usual; /* a worker counts as clogged until it is ready (it may never
+				      * be) */
 	e->slot_size = engine_slot_size();
 	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
 	e->look = UINT64_MAX;
-	mutex_init_brief(&e->lock); /* a brief mutex: all workers that are woken for one request
-				     * want this lock */
+	mutex_init_brief(&e->lock); /* brief, because many woken workers want this lock at once */
 	(void)pthread_cond_init(&e->has_begun, NULL);
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
@@ -261,8 +260,8 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	return r;
 }
 
-/* Find the queue's share of the device's engine: of the current life of the device (current), or of
- * one that a reset has ended. */
+/* Find the queue's share of the device's engine.  If current is true, the engine of the device's
+ * current life; else an engine of a life that a reset has ended. */
 static struct share *share_find(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 				bool current)
 {

@@ -23,7 +23,8 @@
 #include "core/sched/turns.h"
 
 #define SPIN_NS 60000u /* ns after sending a copy during which the thread spins for it */
-/* After SPIN_NS, the pause between two polls of a copy is its age divided by this. */
+/* After SPIN_NS, the time since a copy was sent is divided by this to get the pause between two
+ * polls. */
 #define POLL_PART 16u
 #define POLL_MIN_NS 20000u  /* shortest pause, ns */
 #define POLL_MAX_NS 500000u /* longest pause, ns */

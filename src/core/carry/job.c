@@ -51,8 +51,8 @@ static void job_settle(struct job *j, uint64_t pos, int err)
 /* ----------------------------------------------------------------- copies */
 
 /* Compute the job's checksum of the bytes in the slot, in piece order, up to the first missing
- * byte.  PST_IO_CRC32C_MEM: for a read the check computes it from memory instead; for a write both
- * are computed and compared. */
+ * byte.  With PST_IO_CRC32C_MEM, a read's checksum is computed later from memory (check.c) and not
+ * here; for a write both are computed and compared. */
 static void job_crc(struct job *j)
 {
 	const struct pst_io *io = &j->req->io;
@@ -184,7 +184,7 @@ static bool has_sgl(struct job *j)
 }
 
 /* Return true if a CPU copied most of the job's bytes, or the device copies them from their source.
- * Most, because O_DIRECT leaves the edges of a piece to other hops. */
+ * "Most", because O_DIRECT leaves the edges of a piece to other hops. */
 static bool is_warm(const struct job *j)
 {
 	const struct plan *p = req_plan(j->req);
@@ -369,7 +369,7 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 		err = EOPNOTSUPP;
 	else if (unlikely(j->beyond_slot)) /* source_ops.job_max promises that this cannot happen */
 		err = EIO;
-	else if (unlikely(j->touches)) /* so far its copies came from the source */
+	else if (unlikely(j->touches)) /* part of the job was already copied from the source */
 		err = -engine_job_touches(j, false);
 	if (unlikely(err))
 		job_copy_failed(j, err);
@@ -406,7 +406,7 @@ static void job_fetched(struct worker *w, struct job *j, int err)
 static bool read_copied(struct job *j, int err)
 {
 	if (!err && j->mapped && !source_still(j->req))
-		return false; /* the pages may belong to another file now */
+		return false; /* the copied bytes may not be the file's any more */
 	if (err) {
 		job_settle(j, j->pos, err);
 		j->crc_len = 0;
@@ -516,8 +516,8 @@ bool jobs_progress(struct worker *w)
 		j = list_first(&w->to_copy, struct job, link);
 		list_del(&j->link);
 		job_copy(w, j);
-		/* If j is at the end of the list again, the stream is still full.  Compare only its
-		 * address: if its copy failed, j may already serve another request. */
+		/* If j is at the end of the list again, the stream is still full.  Compare only the
+		 * address of j: if its copy failed, j may already serve another request. */
 		if (w->to_copy.prev == &j->link)
 			break;
 	}

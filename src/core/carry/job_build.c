@@ -85,7 +85,7 @@ static void build_redo(struct job *j)
 	transfers_redo_skip(r, j->len);
 }
 
-/* Put up to max bytes of pieces into the job.  Return how many bytes fit. */
+/* Put up to max bytes of the pieces at the cursor into the job. Return how many bytes fit. */
 static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 {
 	const struct req *r = j->req;

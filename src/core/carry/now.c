@@ -132,7 +132,7 @@ static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
 	struct pst_io below = *io;
 	bool done;
 
-	NO_CANCEL(); /* pst_queue_try() leaves it to us */
+	NO_CANCEL(); /* pst_queue_try() itself has no NO_CANCEL() */
 	if (lower_look(io->file, io->op, &below.file) < 0) {
 		not_moved(io, ret);
 		return false;
@@ -164,8 +164,8 @@ static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op 
 	return q->backend->queue(q->ctx, op) == 0;
 }
 
-/* Wait until all operations have ended, which usually takes no time.  Requests may make progress
- * during the wait. */
+/* Wait until all operations have ended, usually without delay.  Requests may make progress during
+ * the wait. */
 static void now_finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
 {
 	uintptr_t first = (uintptr_t)ops, size = BATCH * sizeof(*ops);

@@ -78,8 +78,8 @@ static int prove_whole(struct pattern *c)
 
 /*
  * Prove copies of many small pieces, which a device may make by other means, such as a kernel.
- * Compare each direction with a copy in one piece: scatter, then fetch whole; send whole, then
- * gather.
+ * Each direction is compared with a copy in one piece: scatter pieces and fetch them whole, then
+ * send the whole and gather its pieces.
  */
 static int prove_pieces(struct pattern *c)
 {
@@ -182,8 +182,8 @@ int engine_prove(struct engine *e)
 		return r;
 	r = mem_stream_new(e->ops, e->device, &c->stream);
 	if (r == 0 && mem_alloc(e->ops, e->device, PROVE_LEN, 0, &c->scratch) < 0)
-		/* A full device is common, so continue: its copies remain unproven unless they were
-		 * proven before. */
+		/* Continue if the device's memory is full, which is common: its copies stay
+		 * unproven, unless they were proven before. */
 		log_info("no scratch memory on %s %u, its copies are not proven: %s", e->ops->name,
 			 e->device, err_text());
 	else if (r == 0)

@@ -25,7 +25,7 @@
 #define SPIN_MAX MIB(1) /* most bytes of a copy for which spinning pays */
 /* ns to spin, counted from the start of a copy; longer than a short copy takes. */
 #define SPIN_NS 60000u
-#define SPIN_COLD KIB(256) /* the same for copies of bytes that are in no CPU's cache */
+#define SPIN_COLD KIB(256) /* bytes; SPIN_MAX for copies of bytes that are in no CPU's cache */
 #define SLOW 16u           /* bytes that even a slow device copies per ns */
 #define POLL_NS 20000u     /* ns between two polls if no event reports an end */
 /* If a copy is late, the pause is its lateness divided by this, at most PAUSE_NS. */
@@ -37,8 +37,8 @@
 
 /*
  * Spin for a short copy on a stream without events: the copy ends sooner than a sleep would.  The
- * limit counts from the start of the copy, so a worker does not spin again after each sleep for a
- * copy that hangs.
+ * time limit begins when the copy starts, so that a worker does not spin again after each sleep for
+ * a copy that hangs.
  */
 static bool spin_for_copy(struct worker *w)
 {
@@ -81,9 +81,9 @@ static bool enough_are_awake(const struct engine *e)
 	return nr >= ENOUGH;
 }
 
-/* Return true if spinning pays.  If a worker sleeps, copies of bytes in its CPU's cache become
- * slower, but not copies of bytes that a disk wrote to memory.  So spinning for the latter pays
- * only if they are few. */
+/* Return true if spinning is worthwhile.  While a worker sleeps, the device copies bytes in that
+ * CPU's cache more slowly, but not bytes that a disk wrote to memory.  So for bytes from a disk,
+ * spin only if they are few. */
 static bool worth_spinning(const struct worker *w, bool watches)
 {
 	const struct copier *c = &w->engine->copier;
@@ -109,7 +109,7 @@ static bool spin_for_batch(struct worker *w, bool watches)
 {
 	uint64_t end = batch_due(&w->engine->copier);
 
-	/* File operations would not be polled while the worker spins. */
+	/* Do not spin: file operations would not be polled meanwhile. */
 	if (w->ctx->nr_ops || io_others_nr_ops(&w->others))
 		return false;
 	while (now_ns() < end && worth_spinning(w, watches)) {
@@ -238,15 +238,16 @@ int worker_ctx(struct worker *w)
 	int r = io_ctx_new(e->backend, CTX_DEPTH, &w->ctx);
 
 	if (r == 0)
-		r = e->backend->arm(w->ctx, w->efd, true); /* cannot fail later if it succeeds
-							    * here */
+		r = e->backend->arm(w->ctx, w->efd, true); /* arm() cannot fail later if this first
+							    * call succeeds */
 	w->mover = (struct mover){
 		.backend = e->backend, .ctx = w->ctx, .others = &w->others, .efd = w->efd
 	};
 	return r;
 }
 
-/* Make a worker ready.  An engine cannot work without its first worker, but without any other. */
+/* Make a worker ready.  An engine cannot work without its first worker, but can without the
+ * others. */
 static bool worker_begin(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -346,7 +347,7 @@ void *worker_main(void *arg)
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
-	/* Sleeps are short; by default the kernel makes each up to 50 us longer. */
+	/* Avoid the 50 us by which the kernel may lengthen each sleep: sleeps are short. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	go_on = worker_begin(w);
 	w->begun = go_on;

@@ -48,7 +48,7 @@ int carry_order(struct req *r);
 void carry_flush(struct pst_queue *q);
 /* Finish pst_queue_submit(), which has started every request. */
 void carry_submitted(struct pst_queue *q);
-/* Release a request with nothing in flight that has completed or never began. */
+/* Release a request that has completed or never began. Nothing of the request is in flight. */
 void carry_release(struct req *r);
 /* Set r->res.crc.  Return false if the request has no checksum. */
 bool carry_crc(struct req *r);

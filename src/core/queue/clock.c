@@ -75,8 +75,8 @@ int clock_add(struct alarm *a)
 	pthread_mutex_lock(&clk.lock);
 	if (list_empty(&a->link)) {
 		list_add_tail(&clk.alarms, &a->link);
-		/* Wake the thread: a->at may have been set before clock_add(), and earlier than the
-		 * time until which the thread sleeps. */
+		/* Wake the thread: a->at may be earlier than the time until which the thread
+		 * sleeps. */
 		pthread_cond_signal(&clk.wake);
 	}
 	if (!clk.running) {
@@ -99,7 +99,7 @@ void clock_del(struct alarm *a)
 		list_del(&a->link);
 		/* Clear the deadline, so that adding the alarm again starts fresh. */
 		a->at = PST_NO_DEADLINE;
-		/* Without alarms the thread ends. */
+		/* Wake the thread, which ends when no alarm is left. */
 		pthread_cond_signal(&clk.wake);
 	}
 	pthread_mutex_unlock(&clk.lock);

@@ -16,7 +16,7 @@ struct alarm {
 	struct list link;              /* on the clock's list */
 	_Atomic uint64_t at;           /* CLOCK_MONOTONIC ns, or PST_NO_DEADLINE; written under the
 				        * clock's lock */
-	void (*ring)(struct alarm *a); /* called under the clock's lock; may set at */
+	void (*ring)(struct alarm *a); /* called under the clock's lock; may change @at */
 };
 
 static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
@@ -31,8 +31,8 @@ static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
 int clock_add(struct alarm *a);
 /* Remove an alarm: ring() is not called afterwards. */
 void clock_del(struct alarm *a);
-/* Ring at that time, or at an earlier time that was set before.  Acts as a full memory barrier
- * before a->at is read. */
+/* Ring at the given time, or earlier if the alarm was set to an earlier time before.  Acts as a
+ * full memory barrier before a->at is read. */
 void clock_set(struct alarm *a, uint64_t at);
 
 #endif

@@ -12,7 +12,7 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-/* Tell the paths that counted the request that it is over. */
+/* Report the end of the request to the paths in r->tell. */
 static inline void tell_over(struct req *r)
 {
 	if (likely(!r->tell))
@@ -112,7 +112,7 @@ static _cold_ void late_no_more(struct req *r)
 {
 	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
 	gauge(&r->q->nr_busy, -1);
-	r->res.flags &= ~PST_DONE_BUSY; /* for a completion that was not reaped yet */
+	r->res.flags &= ~PST_DONE_BUSY; /* matters only if the completion is not yet reaped */
 }
 
 /* Run the unusual actions of a step. */
@@ -123,7 +123,7 @@ static _cold_ void act(struct req *r, unsigned acts)
 		late_no_more(r);
 	if (acts & LIFE_COMPLETE) {
 		queue_complete(r);
-		tell_over(r); /* do not wait for a file that hangs */
+		tell_over(r); /* now: operations on a file that hangs may never end */
 	}
 	if (acts & LIFE_RELEASE)
 		release(r);

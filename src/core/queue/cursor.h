@@ -22,9 +22,9 @@ struct piece {
 /* Facts about all pieces of a request, as segs_check() finds them. */
 struct segs_shape {
 	uint64_t total;    /* bytes */
-	uint64_t even;     /* bytes of each piece if all have the same length; 0 if a segment has
-			    * several pieces, or more than 1 in 8 is adjacent to its predecessor in
-			    * the file */
+	uint64_t even;     /* bytes of each piece; 0 if lengths differ, if a segment has several
+			    * pieces, or if over 1/8 of the pieces begin where their predecessor
+			    * ends in the file */
 	uint64_t off_bits; /* bitwise OR of all file offsets */
 };
 

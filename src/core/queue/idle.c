@@ -24,8 +24,8 @@ static struct {
 	struct work end;
 } idle = { .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
 
-/* Take the queue that has been idle longest, if it has been idle since @before; NULL if none
- * has. */
+/* Take the queue that has been idle longest.  Return NULL if even this queue became idle after
+ * @before. */
 static struct pst_queue *oldest(uint64_t before)
 {
 	struct pst_queue *q = NULL;

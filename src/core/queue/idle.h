@@ -14,7 +14,7 @@
 int idle_take(struct pst_queue **ret);
 /* Take a queue that was used before, or return NULL. */
 struct pst_queue *idle_take_used(void);
-/* Give a queue back; NULL is ignored.  A queue with requests in flight is freed now. */
+/* Give a queue back, or free the queue if requests are in flight. NULL is ignored. */
 void idle_give(struct pst_queue *q);
 /* Free all idle queues, and wait for those that are being freed.  The caller may hold the lock of
  * one queue and no other. */

@@ -36,7 +36,7 @@ enum req_event {
 	REQ_GIVE_UP,    /* the request completes now, while operations are in flight */
 	REQ_REAP,       /* pst_queue_reap() returns its completion */
 	REQ_DROP,       /* its queue is freed before the request was submitted */
-	REQ_EVENTS = 8, /* a power of two, for the index */
+	REQ_EVENTS = 8, /* number of events, rounded up to a power of two */
 };
 
 /* Actions of a step, in the order in which they run. */

@@ -3,8 +3,8 @@
  * Files that stand for another file, the lower one (file_ops.lower in file/file.h).
  *
  * When a request on such a file starts, it asks for the lower file and becomes a request on it.
- * Plans, paths, proofs and reasons are those of the lower file.  The use of the file that the
- * program named is kept, so that pst_file_drain() works.
+ * Plans, paths, proofs and reasons are those of the lower file.  The request stays counted for the
+ * file that the program named, so that pst_file_drain() works.
  */
 #ifndef PST_LOWER_H
 #define PST_LOWER_H

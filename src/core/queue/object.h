@@ -119,8 +119,8 @@ bool object_unref(struct object *obj);
 /* Allocate the hash table of a new queue; the caller frees q->uses with free(). Return false
  * without memory. */
 bool uses_init(struct pst_queue *q);
-/* Find the use of an object that is not *last, or create it, and set *last to it.  Return NULL
- * without memory. */
+/* Find or create the queue's use of an object, and set *last to it.  On entry *last is the use of
+ * another object.  Return NULL without memory. */
 struct use *use_find(struct pst_queue *q, struct object *obj, struct use **last);
 
 /* Count one more request of the queue on an object, under the queue's lock. *last is the use of the

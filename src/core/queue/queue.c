@@ -236,8 +236,7 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 	uint64_t next = PST_NO_DEADLINE;
 	bool stopped = false;
 
-	/* Cancel before looking: a request whose operations could be cancelled completes without
-	 * BUSY. */
+	/* Cancel first: a request whose operations could be cancelled completes without BUSY. */
 	list_for_each_safe (e, n, &q->inflight) {
 		struct req *r = list_entry(e, struct req, link);
 
@@ -325,8 +324,8 @@ static _inline_ void queue_make_progress(struct pst_queue *q)
 	if (!list_empty(&q->started)) {
 		q->copy_left = PART_MAX;
 		q->holder.now = now_ns();
-		/* Requests that cannot continue append themselves to q->started.  Requests without
-		 * a turn stay before them. */
+		/* Requests that cannot continue append themselves to q->started.  Requests that had
+		 * no turn stay before them. */
 		list_init(&again);
 		queue_move_all(&again, &q->started);
 		while (!list_empty(&again) && !q->more) {

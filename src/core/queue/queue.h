@@ -31,7 +31,7 @@
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* longest wait of pst_queue_cancel() */
 /* Most bytes that one pst_queue_submit() copies from the page cache. */
 #define SUBMIT_COPY_MAX MIB(1)
-/* Longest sleep, in ns, when no event reports some of the progress. */
+/* Longest sleep, in ns, of a queue some of whose progress causes no event. */
 #define PAUSE_NS NSEC_PER_MSEC
 
 struct counters {
@@ -69,12 +69,12 @@ struct pst_queue {
 	uint64_t seq;
 	struct holder holder;
 	bool waiting;
-	unsigned spin_skip; /* number of waits for an engine that skip spinning */
+	unsigned spin_skip; /* how many of the next waits for an engine do not spin */
 
 	void *reqs;                                       /* array of depth requests, allocated by
 							   * carry_init() */
 	struct list free, prepared, inflight, done, busy; /* requests by state, see life.h */
-	struct list held, started; /* in flight: held wait for writes, started can continue */
+	struct list held, started; /* held: waits for writes; started: can make progress */
 	unsigned nr_prepared, nr_done;
 	_Atomic unsigned nr_inflight, nr_busy; /* changed by gauge() only */
 	uint64_t copy_left; /* bytes that may be copied before other requests get a turn */
@@ -154,7 +154,7 @@ static inline void req_step(struct req *r, enum req_event event)
 	}
 }
 
-/* Return true if no event would report some progress of the queue, so it must poll. */
+/* Return true if the queue must poll, because some of its progress causes no event. */
 static inline bool queue_polls(const struct pst_queue *q)
 {
 	return q->mover.parked || q->asks;

@@ -65,9 +65,9 @@ struct req {
 	bool can_judge; /* pieces do not overlap, so wrong data in a proof disproves the path */
 	bool on_device; /* the memory is a device's, so carry_release() must be called */
 	const struct req_ops *ops;
-	const _Atomic int *ring_err; /* for device memory: the engine's ring_err, which is 0 or the
-				      * positive errno because of which threads replaced its
-				      * io_uring */
+	const _Atomic int *ring_err; /* for device memory: the engine's ring_err. 0, or the
+				      * positive errno that made threads replace the engine's
+				      * io_uring. */
 	struct cursor cur;           /* the pieces that were not started yet */
 	struct segs_shape shape;     /* shape of a request with segments */
 	_Atomic int end_err;         /* the errno of an early end: ETIMEDOUT or ECANCELED */
@@ -120,8 +120,8 @@ static inline void req_settle(struct req *r, uint64_t pos, uint64_t len, uint64_
 	}
 }
 
-/* Return true if a new reason replaces the recorded one: the first reason is kept, but any other
- * replaces PST_WHY_MEMLOCK, which tells of the cost and not of the path. */
+/* Return true if a new reason replaces the recorded one.  PST_WHY_MEMLOCK is replaced, because it
+ * only concerns the cost of the path; any other recorded reason stays. */
 static inline bool reason_wanted(uint32_t has)
 {
 	return has == PST_WHY_NONE || has == PST_WHY_MEMLOCK;

@@ -96,7 +96,7 @@ void use_drop(struct pst_queue *q, struct use *u)
 		q->last_file = NULL;
 	if (q->last_lower == u)
 		q->last_lower = NULL;
-	ways_forget(q); /* another file may get the same address */
+	ways_forget(q); /* the plan names its file by address, which another may get */
 	/* Dropping the last reference closes a file or frees memory, so no lock is held. */
 	u->next = q->dropped;
 	q->dropped = u;

@@ -18,8 +18,8 @@ bool order_hold(struct req *r);
 void order_stopped(struct req *r);
 /* order.c, under the lock: return true if a worker is querying the request's stream. */
 bool order_asks(const struct req *r);
-/* order.c, under the lock: return true as order_asks() does.  The stopped request, which must be on
- * no list, is then returned to its queue after the query. */
+/* order.c, under the lock: return true if a worker is querying the request's stream.  The stopped
+ * request is then returned to its queue after the query.  The request must be on no list. */
 bool order_keeps(struct req *r);
 /* order.c, under the lock: stop querying the stream for a request that is returned to its queue. */
 void order_leave(struct req *r);

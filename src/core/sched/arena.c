@@ -17,8 +17,8 @@ unsigned arena_slots(const struct engine *e)
 	return (unsigned)MAX(ARENA_MIN / e->slot_size, (uint64_t)SLOT_RESERVED);
 }
 
-/* Map memory that begins at a huge page.  The kernel aligns a mapping so only if its length is a
- * multiple of a huge page. */
+/* Map memory that begins at a huge page.  The kernel only does this if the length is a multiple of
+ * a huge page. */
 static char *map_huge(uint64_t len)
 {
 	uint64_t all = len + HUGE_PAGE, head;

@@ -17,7 +17,7 @@
 #define INTERRUPTED_PER_S 200u
 /* Bytes per worker that may wait in slots for the device under contention. */
 #define CONTENTION_BYTES MIB(1)
-/* If there are fewer workers, the limit is that for this many. */
+/* The limit is never below that of this many workers. */
 #define CONTENTION_WORKERS 4u
 /* Nanoseconds for which contention is assumed after a check saw it. */
 #define CONTENTION_NS (100 * NSEC_PER_MSEC)

@@ -6,8 +6,8 @@
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
-/* Return the disk that the request will probably read, or DISK_NONE for a write or for a file whose
- * last bytes were in memory. */
+/* Return the disk that the request will probably read.  Return DISK_NONE for a write, or if the
+ * page cache held the bytes of the file's latest reads. */
 static unsigned disk_read_by(const struct req *r)
 {
 	const struct path_ops *ops = path_ops_of(req_plan(r)->hop[0]);

@@ -44,10 +44,11 @@
 #define FEEDERS 4u          /* threads for reads that a stream waits for */
 #define SHARED_MIN KIB(256) /* a longer read is divided among workers: engine_part() */
 #define PART_MIN KIB(128)   /* least bytes of a job of a divided read */
-#define PART_COLD KIB(512)  /* least bytes of such a job while reads wait for a disk */
-/* Pieces at least this long that need no slot wait until they are copied together, bytes. */
+#define PART_COLD KIB(512)  /* PART_MIN while reads wait for a disk, bytes */
+/* Bytes from which a piece that needs no slot waits, so that one batch copies several such
+ * pieces. */
 #define LONG_PIECE KIB(256)
-#define LONG_JOBS 48u /* most jobs at the copier with which another LONG_PIECE is taken */
+#define LONG_JOBS 48u /* jobs at the copier above which no further LONG_PIECE is taken */
 /* After this many consecutive jobs that waited for a disk, reads are assumed to wait for disks and
  * not for CPUs. */
 #define COLD_JOBS 8u
@@ -100,7 +101,7 @@ struct job {
 	uint64_t crc_len;
 	struct worker *worker;
 	bool mapped;         /* the device copies from or to req_plan(req)->from, not the slot */
-	bool source_used;    /* source begin() was called, so end() must be */
+	bool source_used;    /* the source's begin() was called, so end() must be called */
 	bool beyond_slot;    /* the only piece, mapped, may be longer than the slot */
 	bool alone;          /* copy the job alone, because a batch with it failed */
 	bool at_copier;      /* the job is counted in worker->nr_copying */
@@ -157,11 +158,11 @@ struct worker {
 	unsigned nr_row;
 	bool clogged;           /* too many operations in its I/O contexts, or its thread is not
 				 * ready yet */
-	atomic_uint nr_copying; /* its jobs at the copier; written under the lock */
+	atomic_uint nr_copying; /* the worker's jobs at the copier; written under the lock */
 	atomic_uint nr_warm;    /* jobs of nr_copying that are warm */
-	bool spare;             /* worker_is_spare() was true when it went to sleep */
-	bool gets_slots;        /* it went to sleep while the pool was growing and requests were
-				 * active */
+	bool spare;             /* worker_is_spare() was true when the worker went to sleep */
+	bool gets_slots;        /* the worker went to sleep while the pool was growing and requests
+				 * were active */
 	bool flush_again;       /* the kernel did not accept all operations, so flush again */
 	bool feeds;             /* the worker is one of engine->feeders; fixed */
 	struct mover mover;     /* moves the parts of its jobs */
@@ -169,8 +170,8 @@ struct worker {
 	atomic_bool has_lost;   /* lost is not empty; readable without the lock */
 	struct list to_copy;    /* jobs whose copies found the stream full */
 	struct list copying;    /* jobs whose copies are on the stream, in the order of tickets */
-	uint64_t copying_since; /* CLOCK_MONOTONIC ns when the current first job of copying became
-				 * the first */
+	uint64_t copying_since; /* CLOCK_MONOTONIC ns since when the first job of @copying is the
+				 * first */
 	struct contention_check look; /* used only by the worker's thread */
 	struct check *check;          /* created on first use; only the worker's thread uses check
 				       * and check_runs */
@@ -183,7 +184,7 @@ struct worker {
 /* The slots of an engine; pool.h. */
 struct pool {
 	struct list link; /* on the list of all pools */
-	/* The pools' lock covers these. */
+	/* The pools' lock covers nr_shares and reserve. */
 	unsigned nr_shares; /* number of shares; changed under both locks */
 	uint64_t reserve;   /* bytes reserved for shares */
 
@@ -242,8 +243,8 @@ struct engine {
 	struct list link;
 	const struct mem_ops *ops;
 	unsigned device;
-	uint64_t life; /* the device's life (mem_ops) that the engine serves; a reset of the device
-		        * begins another */
+	uint64_t life; /* mem_life() of the device that the engine serves; a reset of the device
+		        * begins another life */
 	int node;      /* NUMA node of the device, -1 if unknown */
 	const struct io_backend *backend;
 	_Atomic int ring_err; /* 0, or the positive errno because of which threads replaced a
@@ -255,8 +256,8 @@ struct engine {
 			       * names */
 	struct list active;   /* requests with something to start; they take turns */
 	struct list held;     /* requests whose stream has not reached their event */
-	struct list orders;   /* struct order: events that no stream has reached, except those being
-			       * queried */
+	struct list orders;   /* list of struct order: events that no stream has reached.  Orders
+			       * that a worker is querying are not on the list. */
 	unsigned nr_asked;    /* orders that a worker is querying now */
 	/* The worker that sleeps until streams must be queried again, or was just woken to query
 	 * them; or NULL. */
@@ -281,7 +282,7 @@ struct engine {
 	unsigned nr_cold;     /* consecutive jobs that waited only for a disk; at most COLD_JOBS */
 	struct {
 		uint64_t bytes;   /* bytes that jobs read from the disk, or copy after that */
-		struct list jobs; /* jobs of bytes, oldest first */
+		struct list jobs; /* jobs counted in @bytes, oldest first */
 	} disks[DISKS];           /* index: number of the disk as in disk.h */
 	struct list parking;      /* shares that may have parked requests, served in turn */
 	atomic_uint nr_stopping;  /* threads that wait until all segments of a stopped request were
@@ -330,9 +331,9 @@ struct engine {
 };
 
 /*
- * Return true if reads wait for a disk.  Then only the first workers take jobs, as many workers as
- * are kept busy.  If every worker had a few jobs, a disk that completes many reads at once would
- * wake them all, and they would contend for the engine's lock.
+ * Return true if reads wait for a disk.  Then only as many workers take jobs as are kept busy, the
+ * first ones.  If every worker had a few jobs, a disk that completes many reads at once would wake
+ * them all, and they would contend for the engine's lock.
  */
 static inline bool engine_waits_for_disk(const struct engine *e)
 {

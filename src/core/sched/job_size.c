@@ -14,7 +14,8 @@
 #define EVEN_MAX KIB(64) /* bytes of the longest piece that counts as small */
 #define SMALL_PIECE KIB(64)
 #define SCATTERED_PIECES 64u
-/* Least workers for short jobs: one worker is slower with short jobs, fourteen are faster. */
+/* Short jobs are used from this number of workers on: one worker is slower with short jobs,
+ * fourteen are faster. */
 #define SCATTERED_WORKERS 8u
 /* Pieces in each of the first and last jobs of a request with scattered pieces. */
 #define EDGE_PIECES 32u
@@ -125,7 +126,7 @@ uint64_t engine_part(const struct req *r)
 	return MIN(e->slot_size, MAX(least, align_up(left / idle, KIB(64))));
 }
 
-/* Return the most bytes of a slot that each piece takes. */
+/* Return how many bytes of a slot each piece takes at most. */
 static uint64_t even_room(const struct req *r)
 {
 	uint64_t blk = req_block(r), lead = r->shape.off_bits & (blk - 1) ? blk - 1 : 0;

@@ -31,8 +31,9 @@ bool req_is_scattered(const struct req *r);
 /* Return true if the device can copy the next piece from its source, without a slot. */
 bool req_is_ready(const struct req *r);
 /*
- * Return true if the next piece is long and needs no slot.  Such a copy costs no CPU time, and
- * costs the least device time together with others, so one worker takes such pieces for all.
+ * Return true if the next piece is long and needs no slot.  A copy of such a piece costs no CPU
+ * time, and the least device time in a batch with others.  So one worker takes these pieces for all
+ * workers.
  */
 bool req_is_long(const struct req *r);
 

@@ -18,7 +18,7 @@
 #define GROW_AGAIN_NS NSEC_PER_SEC
 #define OWN_SLOTS 4u      /* most free slots that a worker keeps */
 #define FEED_BYTES MIB(8) /* bytes of slots for reads that a stream waits for */
-#define FEED_MAX MIB(64)  /* most such bytes, with the slots of hanging reads */
+#define FEED_MAX MIB(64)  /* most bytes of slots for feeds, hanging reads included */
 
 /* Lock order: pools, engine.  pinned_bytes, the bytes of all pools, grows only under pools.lock. */
 static struct {
@@ -30,8 +30,8 @@ static struct {
 
 /* -------------------------------------------------------------- the bound */
 
-/* Return the default limit in bytes.  Never below what queues have reserved, even after engines
- * ended. */
+/* Return the default limit in bytes.  The limit is never below what queues have reserved, even
+ * after engines ended. */
 static uint64_t builtin(void)
 {
 	uint64_t reserve = pools.reserve, all = pools.nr * BUILTIN_PER_ENGINE;
@@ -210,7 +210,7 @@ static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 
 	pools.reserve -= p->reserve;
 	pthread_mutex_lock(&e->lock);
-	p->nr_shares = nr; /* workers read nr_shares */
+	p->nr_shares = nr; /* under the lock, because workers read nr_shares */
 	pthread_mutex_unlock(&e->lock);
 	p->reserve = reserve_of(e, nr) + p->feed_bytes;
 	pools.reserve += p->reserve;
@@ -269,7 +269,7 @@ int pool_reserve(struct engine *e)
 	int r;
 
 	if (!mem_copies(e->ops))
-		return 0; /* the device is not staged */
+		return 0; /* the device's requests use no slots */
 	r = share_add(e);
 	if (r < 0) {
 		idle_free();

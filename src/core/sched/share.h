@@ -19,7 +19,7 @@ struct req_engine {
 	struct share *share;
 	struct list active;  /* on the engine's list of requests with something to start */
 	struct order *order; /* waits for the stream that the request names, or NULL */
-	struct feed *feed;   /* of a read that the stream waits for, or NULL */
+	struct feed *feed;   /* the feed of a read that a stream waits for, or NULL */
 	struct list feeds;   /* on engine->feeds */
 	bool handed_back;
 	bool counted;            /* counted in engine->nr_reqs */
@@ -32,7 +32,7 @@ struct req_engine {
 	struct transfer *redo;   /* transfers that moved no byte, whose pieces must be staged */
 	struct crc_range *crcs;  /* checksums of the request's jobs, in any order */
 	unsigned nr_crcs, max_crcs;
-	bool crcs_lost;    /* there was no memory for one of them */
+	bool crcs_lost;    /* no memory for an element of crcs: one is missing */
 	struct list check; /* on the engine's list of requests that wait for a check */
 	bool checked;      /* a check has begun, or the request waits for one */
 	bool verified;     /* the check has compared all pieces and found no difference */

@@ -18,7 +18,7 @@
 #include "core/sched/share.h"
 #include "core/ways/way.h"
 
-/* With fewer callers that copy, a lack of CPUs is not remembered. */
+/* A lack of CPUs is remembered only if at least this many callers copy. */
 #define MANY 8u
 #define MANY_NS (20 * NSEC_PER_MSEC) /* ns for which a lack of CPUs is remembered */
 

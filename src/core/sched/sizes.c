@@ -10,10 +10,10 @@
 #define SLOT_MAX MIB(1)
 
 /*
- * Return the number of workers: all CPUs of this process but one, which small scattered pieces keep
- * busy because they wait for memory all the time.  *ret_usual is three quarters of the CPUs: they
- * saturate the bus even if CPUs are slow.  With large pieces more workers slow each other down, and
- * the program needs the other CPUs.
+ * Return the number of workers: the CPUs of this process minus one.  Small scattered pieces keep
+ * that many workers busy, because each waits for memory most of the time.  *ret_usual is three
+ * quarters of the CPUs: they saturate the bus even if CPUs are slow.  With large pieces more
+ * workers slow each other down, and the program needs the other CPUs.
  */
 unsigned engine_width(unsigned *ret_usual)
 {
@@ -26,8 +26,8 @@ unsigned engine_width(unsigned *ret_usual)
 }
 
 /*
- * Return half of a CPU's L2 cache: a slot's bytes are still cached when the device reads them,
- * together with those of the next slot.
+ * Return half the size of a CPU's L2 cache, so that the cache holds two slots: one that the device
+ * reads, and the next one, which the CPU fills.
  */
 uint64_t engine_slot_size(void)
 {

@@ -66,7 +66,7 @@ static inline void return_if_idle(struct req *r)
 		transfers_redo_drop(r);
 	if (r->stop && !req_engine(r)->dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
-	/* What nobody has compared is not good. */
+	/* Fail the stopped request: its bytes were not compared. */
 	if (r->stop && !req_engine(r)->dead && wants_compare(r) && !r->res.err &&
 	    !req_engine(r)->verified)
 		req_settle(r, 0, r->total, 0, r->end_err);
@@ -383,7 +383,7 @@ static void crc_keep(struct req *r, const struct job *j)
 		struct crc_range *v = reallocarray(req_engine(r)->crcs, max, sizeof(*v));
 
 		if (!v) {
-			/* The completion then has no checksum. */
+			/* The completion will have no checksum. */
 			req_engine(r)->crcs_lost = true;
 			return;
 		}

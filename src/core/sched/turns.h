@@ -33,8 +33,8 @@ int engine_job_sent(struct job *j);
 void engine_job_move(struct worker *w, struct job *j);
 
 /*
- * Note that the job goes from file operations to copies (touches), or back.  Return 0, or the
- * -errno with which the request was stopped; the job must not continue then.
+ * Note that the job goes from file operations to copies (touches is true), or back.  Return 0, or
+ * the -errno with which the request was stopped; the job must not continue then.
  */
 int engine_job_touches(struct job *j, bool touches);
 
@@ -44,7 +44,7 @@ void engine_transfer_done(struct req *r);
 /* Put the request on the engine's list of active ones, under the lock. */
 void engine_activate(struct req *r);
 
-/* Return a stopped request with nothing in flight to its queue, under the lock. */
+/* Return a stopped request to its queue; nothing is in flight. Under the lock. */
 void engine_return(struct req *r);
 
 /* Stop the request, under the lock: start nothing more, and cancel its operations; err is

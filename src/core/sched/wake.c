@@ -15,7 +15,7 @@
 #define COLD_PARTS 4u /* a job with this many reads counts as COLD_ROW jobs */
 #define COLD_MOST 48u /* a worker with this many jobs is full */
 
-#define CLOGGED 128u /* a worker is clogged from this many operations in flight on */
+#define CLOGGED 128u /* operations in flight from which on a worker is clogged */
 
 #define BEHIND_NS 300000u /* ns of device backlog that make one worker unnecessary */
 #define BEHIND_MIN MIB(4) /* drop no worker while fewer bytes wait for the device */
@@ -93,7 +93,7 @@ static void window_end(struct engine *e)
 	uint64_t idle = e->nr_usual - e->nr_needed;
 
 	if (behind >= (idle + 1) * BEHIND_NS && bytes >= BEHIND_MIN && e->nr_needed > 1)
-		worker_wake(&e->workers[--e->nr_needed]); /* so that it notices worker_is_spare() */
+		worker_wake(&e->workers[--e->nr_needed]); /* wake the worker, which is now spare */
 	else if (behind < idle * BEHIND_NS / 2)
 		e->nr_needed = e->nr_usual - (unsigned)(2 * behind / BEHIND_NS);
 	window_begin(e);
@@ -148,9 +148,9 @@ static bool wake_is_full(const struct worker *w)
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
-/* Return the first of the first nr workers that may take more jobs and is asleep, or was just woken
- * and has not looked yet; or NULL.  Used while reads wait for a disk.  If there are orders, a woken
- * worker does not count: it first queries the driver, and others may start jobs before it. */
+/* Return the first of the first nr workers that may take more jobs and sleeps, or was woken and has
+ * not looked for a job yet; or NULL. Used while reads wait for a disk.  If there are orders, a
+ * woken worker does not count: it first queries the driver, and others may start jobs before it. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	bool looks = !atomic_load(&e->nr_orders);

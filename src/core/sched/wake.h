@@ -48,9 +48,9 @@ void engine_wake_of(struct engine *e, unsigned nr);
 /* Wake one of the workers that may take the first request with something to start. */
 void engine_wake_one(struct engine *e);
 /*
- * Wake another worker if requests may have jobs for it.  While reads wait for a disk, none is woken
- * unless this worker is busy or full, or may not take all kinds: it looks for a job itself before
- * it sleeps.
+ * Wake another worker if requests may have jobs for it.  While reads wait for a disk, wake none
+ * unless this worker is busy or full, or may not take all kinds of jobs: this worker looks for a
+ * job itself before it sleeps.
  */
 void worker_wake_another(const struct worker *w);
 /* Wake an earlier worker that may take the jobs: this one was woken, but must not take them. */

@@ -9,9 +9,10 @@
  * no copy that the device would run after the stream's later work, no call that the driver delays
  * until streams are idle, no slot that such a copy holds.
  *
- * A read gets as many copies as it can have jobs; unneeded copies move nothing.  The file is read
- * before the stream reaches the copies, but memory is touched only then.  So a stopped read stops
- * touching memory with the next copy, and never overwrites what the stream's later work writes.
+ * A read gets as many copies as it can have jobs; unneeded copies move nothing.  Feeders read the
+ * file before the stream reaches the copies, but memory is touched only when it does.  So a stopped
+ * read stops touching memory with the next copy, and never overwrites what the stream's later work
+ * writes.
  *
  * Two streams may share a hardware queue of the device, which runs its work in order.  Reads must
  * get slots in that order, or a read would hold slots that an earlier one needs.  So a lock of the
@@ -90,7 +91,8 @@ static uint64_t part_of(const struct req *r)
 {
 	const struct engine *e = req_engine(r)->share->engine;
 
-	/* Fill whole slots with small pieces, because few full slots are better than many. */
+	/* Fill whole slots if the pieces are small: a few full slots are faster than many that are
+	 * not full. */
 	if (!r->one_piece)
 		return e->slot_size;
 	return MIN(e->slot_size, MAX(PART_MIN, align_up(r->total / FEEDERS, KIB(64))));
@@ -125,7 +127,8 @@ static uint64_t nr_jobs(const struct req *r, uint64_t part)
 		nr = nr_pieces(r);
 		jobs = (r->total + 2 * blk * nr) / (part - blk) + nr / (JOB_PIECES / 2) + 2;
 	}
-	/* If the file changes, bytes that were copied from its pages are staged again. */
+	/* Allow each job a second copy: if the file changes, bytes that were copied from its pages
+	 * are staged again. */
 	return req_plan(r)->from ? 2 * jobs : jobs;
 }
 
@@ -211,7 +214,8 @@ static int feed_put_all(struct feed *f)
 		if (r != -EAGAIN)
 			break;
 		(void)nanosleep(&(struct timespec){ .tv_nsec = PUT_NAP_NS }, NULL);
-		/* Ask the driver: a stream that no longer runs never makes room. */
+		/* Ask the driver whether the stream still runs.  If it does not, there will never
+		 * be room for another copy. */
 		if (now_ns() >= check) {
 			ops->feed_check_lost(f->mem);
 			check = now_ns() + CHECK_NS;
@@ -259,7 +263,7 @@ int feed_begin(struct req *r)
 	}
 	feed_start(r, f);
 	err = feed_put_all(f);
-	/* After the seal, jobs without copies end, and then the read ends. */
+	/* Seal the feed: jobs without copies end, and then the read ends. */
 	if (err < 0)
 		feed_failed(r, -err);
 	sealed = f->mem->ops->feed_seal(f->mem);
@@ -306,8 +310,8 @@ int feed_poll(struct job *j)
 	struct feed *f = req_engine(j->req)->feed;
 	int r = f->mem->ops->feed_poll(f->mem, j->ticket);
 
-	/* feed_poll() reported the copy before cut was read: if cut is set, the copy may have moved
-	 * nothing, so fail the job. */
+	/* feed_poll() reported the copy before cut was read.  So if cut is set, the copy may have
+	 * moved nothing: fail the job. */
 	if (r && unlikely(atomic_load(&f->cut)))
 		return -j->req->end_err;
 	if (r || now_ns() - j->sent_at < LOST_NS || now_ns() < atomic_load(&f->next_check) ||

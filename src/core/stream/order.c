@@ -48,8 +48,8 @@ struct order {
 	uint64_t since;
 	unsigned refs;       /* held by requests, the current submit, a querying worker */
 	unsigned live;       /* requests that are not returned yet; 0: no query is needed */
-	int state;           /* 0: not reached; 1: reached; -errno: the stream never will */
-	bool asked;          /* a worker is querying, in the stream's context */
+	int state;           /* 0: not reached; 1: reached; -errno: will never be reached */
+	bool asked;          /* a worker is querying; the stream's context is in use */
 	bool slow;           /* the query takes longer than ASKED_MAX_NS, so stopped requests do not
 			      * wait for it */
 	struct list leaving; /* requests to be returned after the query */
@@ -130,7 +130,8 @@ int order_begin(struct req *r)
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);
-	if (list_empty(&e->orders) && !e->nr_asked) { /* let the clock check from now on */
+	if (list_empty(&e->orders) && !e->nr_asked) { /* until now there was no order for the clock
+						       * to check */
 		e->ask_at = ring = now_ns() + ASKED_MAX_NS;
 		e->seen_asks = e->nr_asks;
 	}
@@ -196,7 +197,7 @@ bool order_keeps(struct req *r)
 	return true;
 }
 
-/* Wait until no worker queries the stopped request's stream, but at most ASKED_MAX_NS. */
+/* Wait until no worker queries the stopped request's stream, up to ASKED_MAX_NS. */
 static _cold_ void wait_asked(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
@@ -343,7 +344,7 @@ bool order_watch(struct engine *e)
 	list_for_each (el, &e->orders)
 		nr++;
 	asked = nr > 0;
-	/* Query each order once: orders that are not reached go to the end of the list. */
+	/* Query each order once. Orders that are not reached go to the end of the list. */
 	for (; nr && !list_empty(&e->orders); nr--)
 		moved |= order_ask(e, list_first(&e->orders, struct order, link));
 	e->nr_asks += asked;
@@ -371,7 +372,7 @@ void order_wake(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
 
-	/* In all other cases a worker queries the order already, or will soon. */
+	/* In all other cases a worker already queries the order, or will soon. */
 	if (req_engine(r)->order->live == 1 && (!e->stream_watcher || e->stream_watcher->sleeping))
 		(void)wake_watcher(e);
 }

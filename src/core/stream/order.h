@@ -19,7 +19,7 @@ bool order_watch(struct engine *e);
 /* Return the ns that the worker may sleep before the next query; UINT64_MAX: no query is needed. */
 uint64_t order_wait(struct worker *w);
 
-/* Tell that the worker is awake again, under the lock. */
+/* Note that the worker is awake again, under the lock. */
 void order_awake(struct worker *w);
 
 /*

@@ -6,10 +6,10 @@
  * read-ahead fetches the next bytes in the background.  So these reads take the hops CACHED and
  * BUFFERED.
  *
- * Read-ahead pays only while few bytes are in flight.  Many O_DIRECT reads at once keep a disk
- * busy, and no CPU copies their bytes.  A disk with one hardware queue was slow with small O_DIRECT
- * reads, so on such a disk more reads may use read-ahead: up to SMALL_ALL bytes of all queues that
- * have many reads in flight.
+ * Read-ahead is worthwhile only while few bytes are in flight.  Many O_DIRECT reads at once keep a
+ * disk busy, and no CPU copies their bytes.  A disk with one hardware queue was slow with small
+ * O_DIRECT reads.  So on such a disk more reads may use read-ahead: up to SMALL_ALL bytes of all
+ * queues that have many reads in flight.
  *
  * The page cache is the better path here and not a fallback.  So the completion has no reason, and
  * even strict requests take the page cache.
@@ -27,16 +27,16 @@
 #include "core/ways/way.h"
 #include "file/disk.h"
 
-#define AHEAD_MIN 4 /* with the current read, consecutive reads that make read-ahead pay */
+#define AHEAD_MIN 4 /* consecutive reads, the current one included, that use read-ahead */
 /* Most bytes of one read, and of all reads in flight: the kernel's usual read-ahead. */
 #define AHEAD_MAX KIB(128)
 #define SMALL_MAX KIB(64) /* most bytes of one small read, for a disk with one hardware queue */
 #define SMALL_ALL MIB(1)  /* most bytes of small reads in flight on such a disk */
-#define HOLD_MAX 32u      /* most reads for which the disk counts as busy after it was busy */
+#define HOLD_MAX 32u      /* most reads for which a disk still counts as busy afterwards */
 #define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
-/* For each disk with one hardware queue: bytes of small reads in flight, of queues with more than
- * AHEAD_MAX bytes in flight.  A read counts until its queue completes it. */
+/* Bytes of small reads in flight, for each disk with one hardware queue.  Only queues with more
+ * than AHEAD_MAX bytes in flight count.  A read counts until its queue completes it. */
 static struct {
 	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
 } small[DISKS];
@@ -64,8 +64,8 @@ static struct run *ahead_find(struct way_queue *w, uint64_t key)
 	return NULL;
 }
 
-/* Return the entry to replace.  Entries take turns; one that was found since its last turn is
- * skipped. */
+/* Return the entry to replace.  Entries take turns; an entry that a read has continued since its
+ * last turn is skipped. */
 static struct run *replace(struct way_queue *w)
 {
 	struct run *a;
@@ -110,15 +110,15 @@ static bool ahead_is_busy(const struct req *r)
 		       SMALL_ALL;
 }
 
-/* Return for how many more reads the disk counts as busy: between two batches few reads are in
+/* Return for how many more reads the disk counts as busy.  Between two batches few reads are in
  * flight. */
 static int ahead_hold(const struct req *r)
 {
 	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);
 }
 
-/* Return how many consecutive reads, with this one, make read-ahead pay.  More are needed if many
- * are in flight, because these may be one growing batch. */
+/* Return how many consecutive reads, this one included, are needed to use read-ahead.  More are
+ * needed if many are in flight, because these may be one growing batch. */
 static int long_enough(const struct req *r)
 {
 	return AHEAD_MIN + (own(r) > AHEAD_MAX ? (int)r->q->nr_inflight : 0);

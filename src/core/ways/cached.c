@@ -21,7 +21,7 @@
 /* The bytes of file.warm; the first member is the lowest byte. */
 struct warm {
 	uint8_t hits;    /* consecutive hits; from WARM_SURE on, file_resident() is not called */
-	uint8_t skip;    /* requests that do not call file_resident() */
+	uint8_t skip;    /* next requests that do not call file_resident() */
 	uint8_t backoff; /* value of skip after the last miss */
 };
 
@@ -43,7 +43,7 @@ static void cached_told(const struct req *r, bool hit)
 	struct file *file = req_file(r);
 	struct warm w = warm_get(file);
 
-	/* Bytes that were read ahead do not tell whether the rest of the file is resident. */
+	/* Bytes that were read ahead do not show whether the rest of the file is resident. */
 	if (req_plan(r)->ahead || (hit && w.hits >= WARM_SURE))
 		return;
 	if (hit) {
@@ -65,12 +65,12 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 
 	if ((file->caps & FILE_RESIDENT) || w.hits >= WARM_SURE)
 		return true;
-	/* Read-ahead is wanted here, so NOWAIT need not be avoided; but if the file system may
-	 * hang, ask first. */
+	/* Try NOWAIT at once: that it may start read-ahead does no harm here.  But ask first if the
+	 * file system may hang. */
 	if (req_plan(r)->ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
-	/* For many bytes do not skip the call: it is cheap compared with copying them, and the file
-	 * may have become warm. */
+	/* Never skip the call for many bytes: it is cheap compared with copying them, and the page
+	 * cache may hold the file by now. */
 	res = skip && len < WARM_ASK_LEN ? -1 : file_resident(file, off, len);
 	if (res < 0 && skip) {
 		w.skip--;
@@ -107,7 +107,7 @@ static enum pst_why cached_fit(struct part *p, int *ret_detail)
 	const struct file *file = req_file(p->req);
 
 	(void)ret_detail;
-	/* If NOWAIT does not work, resident bytes are read without it. */
+	/* Read resident bytes without NOWAIT if the file does not support it. */
 	if (likely(file->caps & FILE_NOWAIT))
 		p->op.flags = IO_OP_NOWAIT;
 	return likely(cached_is_warm(file)) ? PST_WHY_NONE : cached_ask(p);
@@ -131,12 +131,12 @@ static enum pst_why cached_miss(const struct part *p, int err, int *ret_detail)
 	bool at_end;
 
 	(void)ret_detail;
-	/* Other errors, and cancellation, do not tell whether the bytes were resident. */
+	/* Other errors, and cancellation, do not show whether the bytes were resident. */
 	if (!(op->flags & IO_OP_NOWAIT) || (err && err != EAGAIN && err != EOPNOTSUPP))
 		return PST_WHY_NONE;
 	at_end = !err && file_ends_at(op->file, op->off + op->moved);
-	/* The read may have ended early because the kernel cannot write to the memory, so check
-	 * that bytes are missing from the page cache. */
+	/* The read may have been short because the kernel cannot write to the memory, so check that
+	 * bytes are missing from the page cache. */
 	if (err || at_end || file_resident(op->file, op->off + op->moved, op->len - op->moved) != 1)
 		cached_told(p->req, at_end);
 	return at_end ? PST_WHY_NONE : PST_WHY_NOT_RESIDENT;

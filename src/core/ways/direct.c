@@ -67,7 +67,7 @@ static bool direct_proven(const struct pst_file *f, const struct pst_mem *m, uin
 	return proof_state(proof_of(f, op)) == PST_STATE_PROVEN;
 }
 
-/* Request a reader if writes are not proven yet: they are proven by reading back. */
+/* Request a reader if writes are not proven yet: a proof reads the written bytes back. */
 static int direct_file_begin(struct pst_file *f, bool *ret_reader)
 {
 	f->direct[PROOF_READ] = proof_direct(f->file, PROOF_READ);
@@ -126,7 +126,8 @@ static bool direct_wanted(const struct req *r)
 	       !is_small_write(r) && !is_peer(req_mem(r));
 }
 
-/* Cut the rest of a part to its middle, whose ends are aligned in the file and in memory. */
+/* Cut the rest of a part to its middle: the range whose ends are aligned in the file and in
+ * memory. */
 static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
 {
 	struct io_op *op = &p->op;

@@ -5,10 +5,10 @@
  *
  * Only a transfer shows whether two devices reach each other.  The kernel refuses the pages if it
  * knows no route between the devices.  EREMOTEIO: the disk's driver or file system does not support
- * such pages, or the devices are under different host bridges.  EINVAL: newer kernels return
- * it for different host bridges.  A refusal is remembered for the file, the memory's device and the
- * direction, unless bytes have moved between the two before.  The CPU then moves the bytes through
- * the page cache.
+ * such pages, or the devices are under different host bridges.  EINVAL: newer kernels return it for
+ * different host bridges.  A refusal is remembered for the file, the memory's device and the
+ * direction, unless an earlier transfer between file and device succeeded.  The CPU then moves the
+ * bytes through the page cache.
  *
  * A bridge may also drop or misplace transfers that the kernel allows.  So the path is proven for
  * each mount and memory device, in each direction, like O_DIRECT.
@@ -141,14 +141,15 @@ static void p2p_hit(const struct part *p)
 
 static enum pst_why p2p_miss(const struct part *p, int err, int *ret_detail)
 {
-	struct p2p_pair *pair = pair_of(p->req->io.file, req_mem(p->req)); /* not NULL: fit() has
-									    * created it */
+	struct p2p_pair *pair = pair_of(p->req->io.file, req_mem(p->req)); /* not NULL, because
+									    * fit() has created the
+									    * pair */
 
 	if (err != EREMOTEIO && err != EINVAL && err != EOPNOTSUPP && err != EFAULT)
 		return PST_WHY_NONE;
 	*ret_detail = err;
-	/* Bytes have moved before, so the error concerns this operation only: EREMOTEIO may also
-	 * come from an NVMe target, and EINVAL may mean a misaligned operation.  The next hop
+	/* The error concerns only this operation, because bytes have moved before: EREMOTEIO may
+	 * also come from an NVMe target, and EINVAL may mean a misaligned operation.  The next hop
 	 * repeats the operation. */
 	if (atomic_load_explicit(&pair->reached, memory_order_relaxed))
 		return PST_WHY_NO_P2P;

@@ -35,7 +35,7 @@
 #include "file/local.h"
 
 #define UNIT MIB(64)
-#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* ns that a thread waits for another pinner */
+#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* most ns that a thread waits for another pinner */
 
 enum unit_state {
 	UNIT_COLD,
@@ -65,7 +65,7 @@ struct mapping {
 	struct work work; /* pins waiting units; after the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
-	atomic_uint refs;     /* held by the file, and by each struct half */
+	atomic_uint refs;     /* the file holds one, and so does each struct half */
 	bool closed;          /* the file was closed; under the lock */
 	unsigned nr_unpinned; /* units before this index are not pinned any more */
 	unsigned nr_units;
@@ -92,9 +92,9 @@ struct mappings {
  * The pinner: the only thread of the process that pins units now, because the driver serves one
  * thread at a time.
  *
- * A worker that waits to become the pinner serves no requests, so it gives up if a pinner takes
- * long.  Threads become the pinner in the order of their arrival, so each waits only for the
- * current pinning and those of earlier threads.
+ * A worker that waits to become the pinner serves no requests, so it gives up if the current pinner
+ * takes long.  Threads become the pinner in the order of their arrival, so each waits only for the
+ * current pinning and for threads that arrived earlier.
  */
 static struct {
 	pthread_mutex_t lock;
@@ -285,7 +285,7 @@ static void half_end(struct mem_late *l)
 }
 
 /* Unpin the beginning of a unit whose rest the driver refused.  Unpinning may wait for a stream, so
- * it is deferred, unless there is no memory for that. */
+ * the work queue does it; without memory for the work, unpin here. */
 static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 {
 	struct half *h = calloc(1, sizeof(*h));
@@ -308,7 +308,7 @@ static enum unit_state unit_try(struct mapping *m, unsigned idx)
 
 	if (!pin_charge(len)) {
 		log_debug("the bound of pinned page cache is reached");
-		return UNIT_COLD; /* the limit may be raised later */
+		return UNIT_COLD; /* stay cold: the limit may be raised later */
 	}
 	if (!unit_resident(m, idx)) {
 		state = UNIT_COLD;
@@ -357,8 +357,8 @@ static void unit_pin(struct mapping *m, unsigned idx)
 		atomic_fetch_sub(&waiting_bytes, unit_len(m, idx));
 }
 
-/* Pin a unit now, even if another thread has just failed to: the page cache and the limit may have
- * changed.  Return true if the unit is pinned. */
+/* Pin a unit now, even if another thread has just failed to pin it: the page cache and the limit
+ * may have changed.  Return true if the unit is pinned. */
 static bool unit_pin_now(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
@@ -580,8 +580,8 @@ static bool pagecache_still(struct source *s)
 	return !m->stale;
 }
 
-/* Return true if the unit was read more than once.  The margin of one eighth ignores headers and
- * edges that are read twice in one pass. */
+/* Return true if the unit was read more than once.  The excess must be over 1/8 of its length:
+ * headers and edges are read twice even in one pass. */
 static bool worth_pinning(const struct mapping *m, unsigned idx, uint64_t seen)
 {
 	return seen > unit_len(m, idx) + unit_len(m, idx) / 8;
@@ -644,8 +644,8 @@ static bool pagecache_proven(const struct pst_file *f, const struct pst_mem *m, 
 }
 
 /*
- * Plan to copy from pages of a stable file.  Without a list of paths, the pages are used once they
- * are pinned.  If the path is listed, they are pinned at once.
+ * Plan to copy from pages of a stable file.  If the caller listed the path, the pages are pinned at
+ * once.  If the caller listed no paths, only pages that are already pinned are used.
  */
 static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
 {

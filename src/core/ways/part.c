@@ -222,7 +222,7 @@ void part_continue(struct part *p)
 
 /* --------------------------------------------------------------------- end */
 
-/* Return how many bytes of the part have arrived, with those of the current operation. */
+/* Return how many bytes of the part have arrived, those of the current operation included. */
 static uint64_t part_arrived(const struct part *p)
 {
 	uint64_t end = p->op.off + p->op.moved;

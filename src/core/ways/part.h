@@ -32,12 +32,13 @@ enum part_step {
 	PART_SYNC,
 };
 
-/* Callbacks of the code that uses parts. */
+/* Callbacks of the part's user: the code that starts parts. */
 struct part_user {
 	/* Return 0, or the -errno with which the part's request was stopped.  After that no further
 	 * operation starts. */
 	int (*stopped)(const struct part *p);
-	/* Take the part back: it has ended, with p->got bytes arrived and then p->err. */
+	/* Take back the part, which has ended: p->got bytes arrived, and p->err is the error of the
+	 * next byte. */
 	void (*done)(struct part *p);
 	/* Return a free part of the same request, for the bytes before or after a middle that a hop
 	 * can move; NULL if none is free.  May be NULL. */
@@ -75,7 +76,7 @@ struct part {
 	bool in_flight;  /* the I/O context has op */
 	struct job *job; /* for the part's user; part.c does not use job, link and hold */
 
-	struct io_op op;            /* the current operation */
+	struct io_op op;            /* the current operation on the file */
 	struct proof *unproven;     /* the proof that the current hop still needs, or NULL */
 	struct part_proof *proof;   /* the comparison that is running, or NULL */
 	struct part_before *before; /* bytes that the unproven operation replaces, or NULL */

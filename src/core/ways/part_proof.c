@@ -59,7 +59,7 @@ static void part_forget(struct part *p)
 	memset(p->bytes, 0, sizeof(p->bytes));
 }
 
-/* End a part that was stopped before its bytes could be compared: discard them. */
+/* End a part that was stopped before its bytes could be compared, and discard the bytes. */
 static void part_unbelieved(struct part *p, int err)
 {
 	part_forget(p);
@@ -84,8 +84,8 @@ static bool moves_peer_memory(const struct part *p)
 	return mem_ops_of(req_mem(p->req))->caps & MEM_CAP_PEER;
 }
 
-/* Return true if the operation certainly moved the bytes: they differ from the old ones, and are
- * not one repeated byte, which a bus may return for dropped bytes. */
+/* Return true if the operation certainly moved the bytes: the new bytes differ from the old ones,
+ * and are not one repeated byte, which a bus may return for dropped bytes. */
 static bool has_moved(const struct part_proof *v)
 {
 	const struct part_before *b = v->before;
@@ -106,9 +106,9 @@ static void part_proven(struct part *p)
 	part_continue(p);
 }
 
-/* Return how many bytes to compare.  The first part of a request compares up to PROOF_MAX.  A
- * request on host memory may have hundreds of parts, so its other parts compare fewer bytes while a
- * proof is in flight; these prove nothing. */
+/* Return how many bytes to compare: up to PROOF_MAX for the first part of a request.  A request on
+ * host memory may have hundreds of parts.  So its other parts compare fewer bytes while a proof is
+ * in flight, and these comparisons prove nothing. */
 static uint64_t proof_len(struct part *p)
 {
 	bool first = !atomic_exchange(&req_way(p->req)->compared, true);
@@ -223,7 +223,7 @@ void part_before_keep(struct part *p)
 		return;
 	b = malloc(sizeof(*b) + len);
 	if (!b)
-		return; /* the operation cannot prove anything then */
+		return; /* the operation's proof is not possible */
 	b->op = p->op;
 	b->known = false;
 	p->before = b;
@@ -263,8 +263,7 @@ static void part_compared(struct part *p)
 	int same;
 
 	if (p->op.res != (int64_t)v->len) {
-		/* A plain read that failed, or met a shrunk file, does not tell anything about
-		 * O_DIRECT. */
+		/* A plain read that failed, or met a shrunk file, shows nothing about O_DIRECT. */
 		part_again(p);
 		return;
 	}

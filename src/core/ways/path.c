@@ -41,7 +41,7 @@ int path_add(const struct path_ops *ops)
 		nr++;
 	path_table[ops->path] = ops;
 	names_path_add(ops->path, ops->name);
-	path_list[nr] = ops; /* has room for every path number and the final NULL */
+	path_list[nr] = ops; /* NULL at the end: the array has room for every path and a NULL */
 	return 0;
 }
 

@@ -66,8 +66,8 @@ struct path_ops {
 	 * may.  May be NULL.
 	 */
 	int (*choose)(struct req *r);
-	/* Note the completion of a request whose r->tell has this path's number, which choose()
-	 * sets.  Operations of a stopped request may still be in flight.  May be NULL. */
+	/* Note the completion of a request that choose() has marked with this path's number in
+	 * r->tell.  Operations of a stopped request may still be in flight.  May be NULL. */
 	void (*over)(struct req *r);
 	/* Return true if the path was proven with data.  NULL: the path needs no proof, because
 	 * other paths are compared with it. */
@@ -188,8 +188,8 @@ void path_region_end(struct region *r);
 /* Add the statistics that only individual paths have. */
 void path_stats(struct pst_stats *ret);
 
-/* How often the result of any path's why() got worse.  Queues discard plans made before the last
- * change. */
+/* Number of times that the result of any path's why() got worse.  Queues discard plans made before
+ * the last change. */
 extern _Atomic uint32_t path_epoch;
 void path_changed(void);
 

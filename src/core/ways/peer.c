@@ -3,8 +3,8 @@
  * PEER: memory of another process, which is mapped into this one.  The file hop of pst_peer_open().
  *
  * If both sides are device memory of one kind, the file is a source (source.h): the device copies
- * from memory to memory, without a slot and without a CPU.  Reads for which a stream waits are
- * staged, and so are requests whose caller lists another device path.
+ * from memory to memory, without a slot and without a CPU. Two kinds of requests are staged all the
+ * same: reads for which a stream waits, and requests whose caller lists another device path.
  */
 #include "core/queue/object.h"
 #include "core/queue/req.h"
@@ -14,7 +14,7 @@
 #include "core/ways/way.h"
 
 /* Most bytes of a job.  Large, because a device copies a MiB in less time than a job takes to begin
- * and end.  Bounded, because closing a share waits for one job. */
+ * and end.  Limited, because closing a share waits until a job ends. */
 #define JOB_MAX MIB(16)
 
 /* Device memory of another process, opened as a file. */
@@ -142,7 +142,7 @@ static enum pst_why peer_why(const struct pst_file *f, const struct pst_mem *m, 
 	(void)ret_detail;
 	if (f->file->ops->hop == PST_PATH_PEER)
 		return PST_WHY_NONE;
-	/* A peer's memory that is not mapped is reached only over the connection, by the file's
+	/* Without a mapping, a peer's memory is reached only over the connection, by the file's own
 	 * hop. */
 	return f->file->ops->hop ? PST_WHY_NO_PEER : PST_WHY_NO_PROVIDER;
 }

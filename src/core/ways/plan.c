@@ -48,7 +48,8 @@ void plan_reason(struct plan *p, uint32_t why, int detail)
 	}
 }
 
-/* Add the hop of the file's provider, and the hop that replaces it if it cannot serve. */
+/* Add the hop of the file's provider, and the hop that replaces it when it cannot serve a
+ * request. */
 static void plan_own_hops(struct req *r, struct plan *p)
 {
 	const struct file_ops *ops = req_file(r)->ops;
@@ -129,9 +130,9 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 	return listed;
 }
 
-/* Return the first device path that can serve the request, or 0.  Look only at paths whose bytes
- * the CPU moves (cpu), or only at the others.  *ret_why gets the reason of the first path that
- * serves this kind of memory. */
+/* Return the first device path that can serve the request, or 0. If cpu is true, consider only
+ * paths whose bytes the CPU moves, else only the others.  *ret_why gets the reason of the first
+ * path that serves this kind of memory. */
 static uint8_t plan_first(const struct req *r, bool cpu, uint32_t *ret_why, int *ret_detail)
 {
 	enum pst_why why;
@@ -198,9 +199,9 @@ static void plan_without_uring(const struct req *r, struct plan *p)
 		plan_reason(p, PST_WHY_NO_URING, err);
 }
 
-/* Set the alignment that the request must have because its first hop must move all bytes: for a
- * write, a strict request, or a plan with one hop.  A read into device memory uses a slot, which
- * has room for whole blocks, so it needs no alignment. */
+/* Set the alignment that the request must have if its first hop must move all bytes: for a write, a
+ * strict request, or a plan with one hop.  A read into device memory needs no alignment, because
+ * its slot has room for whole blocks. */
 static void plan_masks(const struct req *r, struct plan *p)
 {
 	const struct file *file = req_file(r);

@@ -47,7 +47,7 @@
 
 /*
  * Entries are never freed: files point to them, and their number is limited by the number of mounts
- * and devices.  The lock is never held while a file is accessed, because requests take it.
+ * and devices.  No file is accessed under the lock, because requests take the lock.
  */
 static struct {
 	pthread_mutex_t lock;

@@ -94,7 +94,8 @@ static void rdma_region_refused(const struct req *r, int err)
 {
 	struct rdma_region *kept = rdma_region_get(r);
 
-	/* Do not remember errors that may pass: a lack of room, or the loss of one connection. */
+	/* Do not remember errors that may be temporary: a lack of room, or the loss of one
+	 * connection. */
 	if (kept && err != ENOMEM && err != EAGAIN && err != EIO && err != ENODEV)
 		atomic_store(&kept->err, err);
 }
@@ -139,8 +140,8 @@ static int rdma_choose(struct req *r)
 	err = kept ? atomic_load_explicit(&kept->err, memory_order_relaxed) : ENOMEM;
 	if (err && !r->io.policy)
 		req_reason(r, PST_WHY_NO_RDMA, err);
-	/* Use slots if only this hop is listed and the memory cannot be reached.  A strict request
-	 * has one attempt, so it uses slots until a card has reached the memory. */
+	/* Use slots if only this hop is listed and the card cannot reach the memory.  A strict
+	 * request has only one attempt, so it uses slots until a card has reached the memory. */
 	if (err || (strict && !atomic_load_explicit(&kept->reached, memory_order_relaxed)))
 		return 0;
 	p->dev = PST_PATH_RDMA;

@@ -127,7 +127,7 @@ static bool region_unref(struct region *r, bool *ret_ends)
 	if (*ret_ends) {
 		region_del(r);
 		r->ends = true;
-		r->users = 1; /* the caller's reference, while paths drop their references */
+		r->users = 1; /* the caller's reference stays until the paths have dropped theirs */
 	}
 	pthread_mutex_unlock(&regions.lock);
 	return last && !*ret_ends;

@@ -149,8 +149,8 @@ static struct registration *registration_find(struct region *r, const struct mem
 	return NULL;
 }
 
-/* Make room for one more registration.  Return 0 or -ENOSPC.  A registration that must end for it
- * goes onto @out. */
+/* Make room for one more registration.  Return 0 or -ENOSPC. If a registration must end to make
+ * room, it goes onto @out. */
 static int registration_make_room(struct list *out)
 {
 	unsigned limit = regs.limit ? regs.limit : REGISTRATIONS_MAX;
@@ -267,8 +267,8 @@ static struct registration *add(struct region *r, struct mem_registrar *by, uint
 }
 
 /*
- * Find or make a registration, under the lock.  A thread that waited for another thread's failed
- * attempt makes its own attempt.
+ * Find or make a registration, under the lock.  If a thread has waited for another thread's attempt
+ * and this failed, it makes an attempt itself.
  */
 static int registration_get_locked(struct region *r, struct mem_registrar *by, uint64_t off,
 				   uint64_t len, uint32_t rights, struct reg_user *u,
@@ -308,8 +308,8 @@ int registration_get(struct region *r, struct mem_registrar *by, uint64_t off, u
 			       "%" PRIu64 " bytes at offset %" PRIu64 " are none or reach past "
 			       "the end of the memory",
 			       len, off);
-	/* If wrapped memory was freed without telling the library, all of its registrations are
-	 * wrong. */
+	/* If the program freed wrapped memory without telling the library, all registrations of the
+	 * memory are wrong. */
 	err = mem_alive(r->alloc);
 	if (err < 0) {
 		invalidate(r);

@@ -17,17 +17,18 @@ struct source;
 struct source_ops {
 	uint32_t path;
 	/* Most bytes of one piece that a job copies if they are ready; 0: as many as a slot holds.
-	 * If not 0, ready bytes must stay ready, because more than a slot cannot be staged. */
+	 * If not 0, bytes that were ready must stay ready, because staging is impossible for more
+	 * bytes than a slot holds. */
 	uint64_t job_max;
-	/* Return true if the device can reach these bytes.  If now is true, the caller listed the
+	/* Return true if the device can reach these bytes.  now is true if the caller listed the
 	 * path: make the bytes reachable if possible. */
 	bool (*ready)(struct source *s, uint64_t off, uint64_t len, bool now);
 	/* Set the source's side of a copy, c->host or c->other, to the byte at off.  The CPU must
 	 * not use the address. */
 	void (*aim)(const struct source *s, uint64_t off, struct mem_copy *c);
-	/* Keep the bytes reachable until end(), for a job that begins.  Return 0, or -errno with
-	 * which the job fails.  If begin and end are NULL, the bytes stay reachable as long as the
-	 * request. */
+	/* Keep the bytes reachable until end(); called when a job begins.  Return 0, or -errno with
+	 * which the job fails.  If begin and end are NULL, the bytes stay reachable until the
+	 * request ends. */
 	int (*begin)(struct source *s);
 	void (*end)(struct source *s);
 	/* Return true if the bytes are still those of the file.  Called before and after each

@@ -37,7 +37,8 @@ const struct path_ops path_staged = {
 	.proven = staged_proven,
 };
 
-/* Refuse: only the device's stream chooses GATHER, for a batch of small copies; callers cannot. */
+/* Always refuse, because callers cannot choose GATHER: the device's stream chooses GATHER for a
+ * batch of small copies. */
 static enum pst_why gather_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			       int *ret_detail)
 {

@@ -44,8 +44,8 @@ void trial_free(struct trial *t)
 	free(t);
 }
 
-/* Allocate the buffers.  direct is memory of the request's kind: a disk that reaches host memory
- * may fail to reach another device's. */
+/* Allocate the buffers.  @direct is memory of the request's kind: a disk that reaches host memory
+ * may fail to reach the memory of another device. */
 static bool buffers_new(struct trial *t, const struct mem_alloc *like, uint64_t align)
 {
 	t->plain = malloc(t->room);
@@ -65,8 +65,8 @@ struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const v
 	uint64_t align = MAX(unit, (uint64_t)file->mem_align);
 	struct trial *t;
 
-	/* If bytes of another machine may be on the disk and not in the page cache, a difference
-	 * proves nothing. */
+	/* A difference proves nothing if bytes that another machine wrote may be on the disk and
+	 * not in the page cache. */
 	if (!r->can_judge || file->caps & FILE_STALE || (write && room != len) ||
 	    off + room > INT64_MAX)
 		return NULL;
@@ -109,7 +109,7 @@ enum trial_end trial_step(struct trial *t, int64_t res)
 		return TRIAL_OPEN; /* the operation failed, or the file shrank */
 	t->look = !t->look;
 	if (t->look) {
-		/* Take the stamp again: the trial's own write must not count as a change. */
+		/* Take the stamp again: a change by the trial's own write must not count. */
 		if (t->write && file_stamp(t->file, &t->stamp) < 0)
 			return TRIAL_OPEN;
 		return TRIAL_ON;

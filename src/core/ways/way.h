@@ -26,14 +26,14 @@ struct plan {
 			      * must move all bytes in whole blocks */
 	uint32_t mem_mask;   /* bits that must be 0 in host addresses, for the same reason */
 	bool restage;        /* if the caller's thread cannot move all bytes, the engine moves the
-			      * request */
+			      * request instead */
 	bool listed;         /* the caller listed file hops, so skipping CACHED is a reason */
 	bool ahead;          /* use the kernel's read-ahead, and not O_DIRECT */
 	bool source_now;     /* the caller listed the path of from: make its bytes ready at once */
 	bool staged;         /* slots may be used; false if the caller lists device paths without
 			      * STAGED */
 	struct source *from; /* bytes that the device copies without a slot, or NULL; source.h */
-	bool left;           /* pieces moves nothing more of the request */
+	bool left;           /* the path of @pieces moves nothing more of the request */
 	const struct path_pieces *pieces; /* a path that moves some pieces without slots, or NULL */
 	void *pieces_by;                  /* data of that path for this request */
 	uint32_t why;                     /* PST_WHY_* if known before the first byte moves */
@@ -71,7 +71,7 @@ struct way_req {
 
 /* A run of reads that may be sequential in a file. */
 struct run {
-	uint64_t key; /* address of the file plus the end offset of the last read */
+	uint64_t key; /* address of the file plus the end offset of the run's last read */
 	int nr;       /* consecutive reads, up to RUN_MAX; below 0: too many bytes were in flight */
 	bool found;   /* a read continued this run since its last turn for replacement */
 };

@@ -3,12 +3,12 @@
  * Small requests on device memory, moved by the CPU.
  *
  * For a few KiB, the CPU is faster than an engine that gets the request and starts a device copy.
- * So the caller's thread moves them itself, through a window on the memory.
+ * So the caller's thread moves the bytes itself, through a window on the memory.
  *
  * A read of bytes that the page cache holds goes straight into the window, with a single copy by
- * the kernel.  A write is loaded through the window into a buffer, and then continues like a write
- * from host memory.  caller.c does the file operations of both.  If a read turns out not to be
- * resident, the engine moves all of it.
+ * the kernel.  For a write, the CPU loads the bytes through the window into a buffer; the request
+ * then continues like a write from host memory.  caller.c does the file operations of both.  If a
+ * read turns out not to be resident, the engine moves all of it.
  *
  * While an engine works for the queue, a window is opened only after many requests for it.
  *
@@ -38,7 +38,7 @@
 #define LISTED_WRITE_MAX KIB(64) /* loads are slow, and pst_queue_submit() must return soon */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool off; /* PST_WINDOW=off */
+static bool off; /* true if PST_WINDOW=off */
 
 static void window_read_env(void)
 {
@@ -62,7 +62,7 @@ static uint64_t bounce_lead(const struct req *r)
 	return r->cur.segs[0].file_off & (PAGE - 1);
 }
 
-/* Release the window of a request that does not use it any more, or never did. */
+/* Release the window of a request that no longer uses it, or never did. */
 static void window_release(struct req *r)
 {
 	hold_put(&r->q->holder, &req_way(r)->hold);
@@ -86,9 +86,9 @@ static void told_put(const struct holder *by, struct hold *h)
 	free(t);
 }
 
-/* Tell the memory's provider that the CPU uses the window.  *hold is the cached window's hold, and
- * is replaced by one that ends the use when it is put.  Return 0 or an errno; EAGAIN: try again
- * later. */
+/* Tell the memory's provider that the CPU uses the window.  On entry, *hold is the cached window's
+ * hold.  It is replaced by a hold that ends the use when it is put.  Return 0 or an errno; EAGAIN:
+ * try again later. */
 static _cold_ int tell(const struct window *w, uint32_t op, struct hold **hold)
 {
 	struct told *t = malloc(sizeof(*t));
@@ -180,8 +180,8 @@ static bool few_pieces(const struct req *r)
 	return true;
 }
 
-/* Return true if the read is alone in its queue, so that its caller waits for it.  Return false if
- * the device reads the file's bytes directly: such a read waits for no copy. */
+/* Return true if the read is alone in its queue, so that its caller waits for the copy.  Return
+ * false if the device reads the file's bytes directly, because no CPU copies then. */
 static bool is_awaited(const struct req *r)
 {
 	const struct pst_queue *q = r->q;
@@ -251,7 +251,7 @@ static void choose_small(struct req *r)
 		return;
 	err = small_fits(r);
 	if (err == 0 && mem_alive(req_mem(r)->region->alloc) < 0)
-		err = -1; /* the engine will find the same error and report it */
+		err = -1; /* stage the request: the engine will find and report the error */
 	if (err == 0 && r->io.op == PST_OP_WRITE)
 		err = small_load(r);
 	if (err > 0)
@@ -289,7 +289,7 @@ static bool plan_has_direct(const struct plan *p)
 }
 
 /* Prepare a write of more bytes than pst_queue_submit() may load: the kernel loads them during the
- * write.  Only for memory that no device copies.  Return 0 or an errno. */
+ * write.  Used only for memory that no device copies.  Return 0 or an errno. */
 static int write_from_window(struct req *r)
 {
 	unsigned nr;
@@ -319,8 +319,8 @@ static int choose_listed(struct req *r)
 		return -EFAULT;
 	if (load && now)
 		err = small_load(r);
-	if (load && (!now || err == EAGAIN)) /* EAGAIN: the memory is in use, so let the kernel load
-					      * later */
+	if (load && (!now || err == EAGAIN)) /* EAGAIN: the memory is in use now, so let the kernel
+					      * load the bytes later */
 		err = write_from_window(r);
 	if (!err)
 		return 0;

@@ -22,7 +22,7 @@
 #include "core/ways/window_cache.h"
 
 #define CACHED_LEN MIB(64)
-/* Bytes that can be mapped and unmapped in the time of staging one small request. */
+/* Mapping and unmapping this many bytes takes as long as staging one small request. */
 #define ASKED_LEN MIB(4)
 #define IDLE_NS (100 * NSEC_PER_MSEC)
 #define USED_NS (5 * NSEC_PER_MSEC) /* resolution of cached_window.used, ns */
@@ -114,8 +114,8 @@ static struct window *cached_window_window(struct cached_window *v)
 	struct window *w = atomic_load(&v->window);
 
 	if (unlikely(!w)) {
-		/* Wait for a thread that tried to close the window, found this user, and restores
-		 * it. */
+		/* Wait for the thread that tried to close the window: it found this user, and
+		 * restores the window. */
 		pthread_mutex_lock(&lock);
 		w = atomic_load(&v->window);
 		pthread_mutex_unlock(&lock);
@@ -196,7 +196,7 @@ static bool make_room(const struct mem_alloc *a, uint64_t len)
 
 /* ------------------------------------------------------------------- cached windows */
 
-/* Return true for a lack of resources that may pass. */
+/* Return true for a lack of resources that may be temporary. */
 static bool is_passing(int err)
 {
 	return err == ENOMEM || err == EMFILE || err == ENFILE || err == EAGAIN;

@@ -11,8 +11,8 @@ struct window;
 
 /*
  * Return the window that contains byte off of an allocation; the byte is at *ret_at in the window.
- * The window stays open until hold_put(hold). *hold may hold another window on entry, which is put.
- * Return NULL if there is no window, and set *ret_err; ENOSPC: too many are open now.
+ * The window stays open until hold_put(hold). If *hold holds another window on entry, that hold is
+ * put.  Return NULL if there is no window, and set *ret_err; ENOSPC: too many are open now.
  */
 const struct window *window_cache_get(const struct holder *by, struct region *r, uint64_t off,
 				      uint64_t *ret_at, struct hold **hold, int *ret_err);
