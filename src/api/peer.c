@@ -69,7 +69,7 @@ int pst_peer_info(struct pst_peer *peer, struct pst_peer_info *ret)
 
 /* ------------------------------------------------------------------ shares */
 
-/* The memory of a share, and the registration of it for the peer's device. */
+/* The memory of a share, and its registration for the peer's device. */
 struct share_memory {
 	struct pst_mem *mem;
 	uint64_t off, len; /* range of the allocation, bytes */

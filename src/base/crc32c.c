@@ -179,8 +179,8 @@ TARGET static uint32_t by_instruction(uint32_t crc, const unsigned char *p, size
 #define BLOCK_FOLDS 128u
 #define BLOCK_LEN (BLOCK_FOLDS * (FOLD_LEN + 3 * BESIDE_LEN))
 
-/* Factors that shift 16 bytes of a message by a number of bytes: for the first and the last 8
- * bytes. */
+/* Factors that shift 16 bytes of a message by a fixed number of bytes: one factor for the first 8
+ * bytes, one for the last 8. */
 struct fold {
 	uint64_t first, last;
 };

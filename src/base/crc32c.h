@@ -22,9 +22,9 @@ uint32_t crc32c_times(uint32_t crc, uint32_t factor);
  * A remainder is a CRC that begins with 0 and is not complemented at its end.  Zeros before a
  * message do not change its remainder.  crc32c_combine() also combines two remainders.
  *
- * crc32c_of_remainder() returns the CRC of a message; factor is that of the message's length.
- * crc32c_drop_zeros() returns the remainder of a message without its last nr bytes, which must be
- * zeros.
+ * crc32c_of_remainder() returns the CRC of a message; factor is crc32c_factor() of the message's
+ * length.  crc32c_drop_zeros() returns the remainder of a message without its last nr bytes, which
+ * must be zeros.
  */
 uint32_t crc32c_of_remainder(uint32_t remainder, uint32_t factor);
 uint32_t crc32c_drop_zeros(uint32_t remainder, unsigned nr);

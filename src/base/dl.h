@@ -25,7 +25,7 @@
 struct dl_sym {
 	const char *name;
 	size_t off;    /* offset of the pointer in the table */
-	bool required; /* if false, the pointer is NULL if the library lacks the function */
+	bool required; /* false: the pointer is NULL if the library lacks the function */
 };
 
 #define DL_SYM(type, sym, need)                                              \

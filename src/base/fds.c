@@ -16,8 +16,9 @@ static struct work work;
 
 /*
  * Open a descriptor with the last number of the room, and close it.  It must not be a duplicate of
- * the program's file: closing that would release the process' record locks on the file and flush it
- * on a network file system, and a child forked before the close would keep it open.
+ * a descriptor of the program.  Closing a duplicate would release the process' record locks on its
+ * file, and flush the file on a network file system.  A child forked before the close would keep
+ * the file open.
  */
 static void base_fds_grow(struct work *w)
 {

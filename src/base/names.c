@@ -64,7 +64,7 @@ static const char *because(int err, char *buf, size_t len)
 	return buf;
 }
 
-/* Return why cuFile was not used, by the errno; "" if the errno's own name is enough. */
+/* Translate the errno with which cuFile was not used; "" if the errno's own name is enough. */
 static const char *names_no_gds(int err)
 {
 	switch (err) {
@@ -122,7 +122,7 @@ static const char *names_no_gds(int err)
 	}
 }
 
-/* Return what the kernel means by an errno for pages of a PCI device. */
+/* Translate the kernel's errno for pages of a PCI device. */
 static const char *names_no_p2p(int err)
 {
 	switch (err) {
@@ -139,7 +139,7 @@ static const char *names_no_p2p(int err)
 	}
 }
 
-/* Return why RDMA was not used, by the errno. */
+/* Translate the errno with which RDMA was not used. */
 static const char *names_no_rdma(int err)
 {
 	switch (err) {

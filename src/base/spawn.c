@@ -26,8 +26,8 @@
 #define END_NS (50 * NSEC_PER_MSEC)
 #define FDS_MAX 65536u
 
-/* In functions that do not return, sanitizers look for the end of the stack, and do not know this
- * one. */
+/* In functions that do not return, sanitizers look for the end of the stack, but they do not know
+ * this stack. */
 #define OWN_STACK __attribute__((no_sanitize("address")))
 
 /*
@@ -57,8 +57,8 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
 /*
- * Warden and program make direct system calls where a sanitizer would record the call: their
- * descriptors are separate, and their exit does not end this memory.  gcov would also write its
+ * Warden and program make direct system calls where a sanitizer would record the call, because it
+ * would take their descriptors and their exit for those of this process.  gcov would also write its
  * counts before an execv(), and stop counting.
  */
 static int move_up(int fd)
@@ -187,8 +187,8 @@ static int start_program(struct asked *a, pid_t *ret_pid)
 	*ret_pid = clone(program_main, a->stack + STACK, CLONE_VM | CLONE_VFORK, a);
 	if (*ret_pid < 0)
 		return errno;
-	/* Close the copies of descriptors in the warden's own table: they would keep the pipe open,
-	 * and files that other threads close. */
+	/* Close the copies of descriptors in the warden's own table.  Otherwise the pipe would stay
+	 * open, and so would files that other threads close. */
 	if (spawn_become(a->ends[0], 0) < 0)
 		return errno;
 	a->ends[0] = 0;

@@ -35,7 +35,8 @@ void io_ctx_free(struct io_ctx *ctx)
 	ctx->ops->ctx_free(ctx);
 }
 
-/* Covers the list.  Held while its members clear entries, so that none of them is freed then. */
+/* Covers the list of I/O contexts.  Held while they clear entries, so that none of them is freed at
+ * that time. */
 static pthread_mutex_t tables_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ctx_tables *tables;
 

@@ -26,7 +26,7 @@ static struct {
 	} known[KNOWN];
 	unsigned nr_known;
 	dev_t disks[DISKS]; /* whole disks, by number; entry 0 is unused */
-	unsigned nr_disks;  /* including DISK_NONE */
+	unsigned nr_disks;  /* entries in use, entry 0 (DISK_NONE) included */
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .nr_disks = 1 };
 
 static bool disk_exists(const char *at, const char *name)
@@ -50,7 +50,7 @@ static bool read_dev(const char *at, const char *name, dev_t *ret)
 	return true;
 }
 
-/* Find the device below a volume; return false unless there is exactly one. */
+/* Find the device below a volume. Return false if there is none, or more than one. */
 static bool only_slave(const char *at, dev_t *ret)
 {
 	char path[PATH_LEN], name[300];

@@ -19,7 +19,7 @@
 #include "base/base.h"
 
 #define FILE_PROVIDERS_MAX 12u
-#define FILE_SCHEME_MAX 16u /* characters; longest scheme */
+#define FILE_SCHEME_MAX 16u /* most characters of a scheme */
 #define FILE_PLACE_MAX 48u
 
 /* Properties that core may count on. */
@@ -49,7 +49,7 @@ struct file {
 	uint32_t caps;      /* FILE_* */
 	uint32_t mem_align; /* required by IO_OP_DIRECT: bytes, a power of two; 0 without it */
 	uint32_t off_align;
-	uint32_t why; /* enum pst_why: reason for no FILE_DIRECT; NONE: no cache or PLAIN */
+	uint32_t why; /* enum pst_why: why FILE_DIRECT is not set; NONE: no cache, or PLAIN */
 	int detail;   /* errno that belongs to why, or 0 */
 	/* Shared by all files open on the same bytes (writers.c).  NULL: direct and cached writes
 	 * may be in flight at once. */
@@ -126,8 +126,8 @@ struct file_ops {
 	 * same mode as @f, and its provider has no @lower.  A table with @lower has neither
 	 * @backend nor @hop, and its files have no FILE_* flag except FILE_MAY_HANG.
 	 *
-	 * Does not block: a lock of the queue is held.  NULL, like @lower_put: files hold their own
-	 * bytes.
+	 * Does not block: a lock of the queue is held.  If files hold their own bytes, @lower and
+	 * @lower_put are NULL.
 	 *
 	 * Return: 0; -EAGAIN: not yet; the request retries each millisecond until its deadline.
 	 * Any other -errno has a sentence and fails the request.
@@ -240,8 +240,8 @@ struct file_ops {
 	 * @ret_len: bytes of the file
 	 *
 	 * A device that can access that memory copies by itself (core/ways/peer.c).  The memory
-	 * stays until memory_put(), which any thread may call.  Does not block.  NULL, like
-	 * @memory_put: no device memory holds the bytes.
+	 * stays until memory_put(), which any thread may call.  Does not block.  If no
+	 * device memory holds the bytes, @memory and @memory_put are NULL.
 	 *
 	 * Return: 0; -EOPNOTSUPP; -ESTALE if the file has lost its memory; -EPIPE.  No sentence.
 	 */

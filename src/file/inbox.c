@@ -24,7 +24,8 @@ void io_inbox_push(struct io_inbox *b, struct io_op *op)
 	(void)pthread_mutex_lock(&b->lock);
 	io_fifo_push(&b->done, op);
 	b->nr_done++;
-	/* Write only for the first: the eventfd stays readable until the user reads it. */
+	/* Write only for the first operation: the eventfd stays readable until the user reads
+	 * it. */
 	if (b->armed && b->nr_done == 1)
 		(void)eventfd_write(b->efd, 1);
 	if (b->wait_for && b->nr_done >= b->wait_for)

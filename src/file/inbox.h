@@ -22,7 +22,7 @@ struct io_inbox {
 
 void io_inbox_init(struct io_inbox *b);
 
-/* Destroy the inbox, after waiting for a push() that another thread is in.  No further push() may
+/* Wait until no thread is inside io_inbox_push(), then destroy the inbox.  No further push may
  * begin. */
 void io_inbox_done(struct io_inbox *b);
 

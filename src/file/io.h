@@ -13,7 +13,7 @@
 #include "file/file.h"
 
 #define IO_NR_FILES 4096  /* files that an I/O context registers; more work unregistered */
-#define IO_NR_BUFS 8192   /* pieces of host memory that it registers */
+#define IO_NR_BUFS 8192   /* pieces of host memory that an I/O context registers */
 #define IO_BUF_MAX MIB(8) /* bytes per piece; pinning a piece of small pages takes 0.3 ms */
 #define IO_LEN_MAX GIB(1) /* most bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define IO_NO_IDX UINT32_MAX
@@ -77,7 +77,7 @@ struct io_op {
 	int64_t res;      /* bytes, or -errno */
 	uint64_t moved;   /* bytes moved before an error; = res on success */
 	int pin_err;      /* 0, or the errno of registering the memory; it was used unregistered */
-	int ring_err;     /* positive errno of io_uring that made threads do it; 0: none */
+	int ring_err;     /* positive errno of io_uring if threads did it instead; 0: none */
 	bool pinned;      /* the operation used registered memory */
 	int rdma_err;     /* positive errno: RDMA cannot serve it, another hop may; 0: none */
 	int rdma_mem_err; /* 0, or the errno of registering the memory for RDMA */
@@ -169,8 +169,8 @@ struct io_backend {
 	 * cancels cost few system calls. */
 	void (*cancel)(struct io_ctx *ctx, struct io_op *op);
 
-	/* While armed, write to efd when reap() gets work; arm() itself writes if there is some
-	 * already.  efd is an eventfd, the same in each call.  Only the first call can fail. */
+	/* While armed, write to efd when an operation can be reaped; arm() itself writes if one
+	 * already can.  efd is an eventfd, the same in each call.  Only the first call can fail. */
 	int (*arm)(struct io_ctx *ctx, int efd, bool armed);
 };
 
@@ -257,8 +257,8 @@ static inline bool io_op_advance(struct io_op *op, int64_t res)
 	return true;
 }
 
-/* Actions of a back end when a file or buffer is freed that its I/O contexts have in tables
- * (ctx.c).  Such a context is on a list from ctx_new to ctx_free. */
+/* What a back end does when a file or buffer in its I/O contexts' tables is freed (ctx.c). An I/O
+ * context with tables is on a list from ctx_new to ctx_free. */
 struct ctx_tables {
 	struct ctx_tables *next;
 	void (*forget_file)(struct ctx_tables *t, uint32_t idx);

@@ -30,7 +30,7 @@
 #include "file/index.h"
 #include "file/local.h"
 
-/* Alignment if the kernel reports none: a whole page suits all file systems below. */
+/* Alignment, in bytes, if the kernel reports none: a whole page suits all file systems below. */
 #define ALIGN_UNTOLD 4096
 
 static uint64_t bits[IO_NR_FILES / 64];
@@ -44,7 +44,7 @@ static struct index_table index_table = {
 #define FS_DIRECT (1u << 1) /* O_DIRECT is real, even if statx(2) does not report it */
 #define FS_LAYER (1u << 2)  /* passes O_DIRECT on to another file system, or refuses it */
 #define FS_STALE (1u << 3)  /* its page cache may lack what another machine wrote */
-#define FS_REMOTE (1u << 4) /* on servers, which may stop answering */
+#define FS_REMOTE (1u << 4) /* the bytes are on servers, which may stop answering */
 
 /* Magic numbers, from linux/magic.h or from the sources of file systems outside the kernel. */
 static const struct fs {
@@ -452,7 +452,8 @@ static int local_complete(struct local_file *f, const struct stat *st, int direc
 
 	if (r == 0)
 		r = add_direct(f, TAKE_FD(twin), path, oflags);
-	/* A block device may have several nodes with different inode numbers: use 0. */
+	/* A block device may have several nodes with different inode numbers, so use 0 as the
+	 * number. */
 	if (r == 0)
 		r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->file.writers);
 	if (r == 0)

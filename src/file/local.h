@@ -11,7 +11,7 @@
 #include "file/file.h"
 #include "file/io.h"
 
-/* Only cufile and forget change after open. */
+/* After open, only the members cufile and forget change. */
 struct local_file {
 	struct file file;
 	int fd;            /* descriptor without O_DIRECT; always open */

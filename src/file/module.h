@@ -26,11 +26,11 @@ extern const struct file_module_entry file_modules[];
  * module_shim.c, which defines the functions of err.h and log.h by this table.
  */
 struct file_module_host {
-	/* base/err.h, base/log.h */
+	/* Functions of base/err.h and base/log.h. */
 	int (*err_set)(int err, const char *fmt, ...) _printf_(2, 3);
 	const char *(*err_text)(void);
 	void (*log_line)(int level, const char *fmt, ...) _printf_(2, 3);
-	/* penstock.h; files that lower() returns */
+	/* Functions of penstock.h, for providers whose lower() returns files. */
 	int (*open)(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 		    struct pst_file **ret_file);
 	int (*wrap)(int fd, uint32_t flags, const struct pst_file_opts *opts,

@@ -29,8 +29,8 @@ static bool advance_moved(struct io_op *op, uint64_t moved)
 		 * claim. */
 		if (op->kind == IO_WRITE)
 			return op_finish(op, (int64_t)op->moved);
-		/* A direct read stops inside a block only at the end of the file.  Read on
-		 * buffered, which may start at any byte, in case the file has grown. */
+		/* A direct read stops inside a block only at the end of the file.  Continue without
+		 * O_DIRECT, where a read may start at any byte, in case the file has grown. */
 		op->flags &= (uint8_t)~IO_OP_DIRECT;
 	}
 	return go_on(op);

@@ -29,7 +29,7 @@ int io_others_add(struct io_others *o, const struct io_backend *kind, unsigned d
 	}
 	if (r < 0) {
 		io_ctx_free(ctx);
-		/* The caller reads -EAGAIN as "reap first" or, in a worker, as "later". */
+		/* Callers take -EAGAIN for "reap first" or, in a worker, for "retry later". */
 		return r == -EAGAIN ? -EBUSY : r;
 	}
 	o->ctx[o->nr++] = ctx;

@@ -62,7 +62,8 @@ int own_files_get(struct own_files *o, const struct file *file)
 	struct own_file *own, *room = NULL;
 	int fd = -1;
 
-	/* A file without an index gives no notice when it is freed. */
+	/* A file without an index gets no private descriptor: forget_file() would not be called
+	 * when the file is freed. */
 	if (!f || f->idx == IO_NO_IDX)
 		return -1;
 	(void)pthread_mutex_lock(&o->lock);
@@ -74,7 +75,7 @@ int own_files_get(struct own_files *o, const struct file *file)
 	(void)pthread_mutex_unlock(&o->lock);
 	if (!room)
 		return fd;
-	/* Safe without the lock: only this thread adds entries.  Opening may block. */
+	/* Open without the lock, because opening may block. Only this thread adds entries. */
 	fd = local_file_reopen(f);
 	(void)pthread_mutex_lock(&o->lock);
 	*room = (struct own_file){ f->idx, f->gen, fd };

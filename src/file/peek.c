@@ -3,8 +3,8 @@
  * Read without changing the page cache.  Otherwise the next request would find the bytes cached,
  * and could not measure which path from the disk is better.
  *
- * Read-ahead state belongs to the open file description, so open a new one; the file's own may also
- * be shared with the program.
+ * Read-ahead state belongs to the open file description, so open a new one.  The file's own
+ * description may also be shared with the program.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -55,7 +55,7 @@ static int err_scheme(const char *name, size_t len)
 		       known, MIN(64, shown), name, strlen(name) > 64 ? "..." : "");
 }
 
-/* Bound the alignment: core computes with it, and a slot must hold a block of the file. */
+/* Limit the alignment: core computes with it, and a slot must hold a block of the file. */
 static int check_alignment(const struct file *f)
 {
 	if (!(f->caps & FILE_DIRECT) || dio_check(f->mem_align, f->off_align) == 0)

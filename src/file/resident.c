@@ -40,8 +40,8 @@ bool local_file_ends_at(const struct file *f, uint64_t off)
 }
 
 /*
- * An overlay file's pages belong to the file below, where cachestat(2) does not look; mincore() of
- * a mapping does.  The mapping is never accessed.
+ * An overlay file's pages belong to the file below.  cachestat(2) does not look there, but
+ * mincore() of a mapping does.  The mapping is never accessed.
  */
 static int resident_below(const struct file *f, uint64_t off, uint64_t len)
 {

@@ -105,7 +105,7 @@ static int64_t threads_call(const struct io_op *op)
 
 static void perform(struct io_op *op)
 {
-	/* EAGAIN from a blocking call: some resource is short for a moment. */
+	/* Pause after EAGAIN from a blocking call: some resource is short for a moment. */
 	static const struct timespec moment = { .tv_nsec = (long)NSEC_PER_MSEC };
 	int64_t res = threads_call(op);
 
@@ -131,7 +131,7 @@ static bool threads_wake_one(void)
 	return true;
 }
 
-/* Wait until the thread is woken or until that time.  Return 0 or ETIMEDOUT.  pool.lock is held. */
+/* Wait until the thread is woken or the given time. Return 0 or ETIMEDOUT. pool.lock is held. */
 static int threads_wait_idle(struct pool_thread *w, uint64_t until)
 {
 	struct pool_thread **at = &pool.asleep;
@@ -178,7 +178,7 @@ static void *threads_work(void *arg)
 
 	(void)pthread_setname_np(pthread_self(), "pst-io");
 	(void)pthread_mutex_lock(&pool.lock);
-	pool.nr_idle--; /* counted as idle by threads_spawn() */
+	pool.nr_idle--; /* threads_spawn() has counted this thread as idle */
 	while ((op = next_op(w))) {
 		struct threads_ctx *ctx = op->ctx_data;
 

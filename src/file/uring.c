@@ -18,8 +18,9 @@
  *     single NOWAIT read also bypasses the ring: one preadv2(2) costs less than a ring
  *     operation.  With several reads, a shared io_uring_enter(2) costs less.
  *   - O_DIRECT operations do not wait for the end of a batch.  An idle device gets the first at
- *     once, then each time as many as it already has.  Eight operations take four system
- *     calls, 128 take nine; while the device is busy, only flush() makes one.
+ *     once, and then the next group when the group is as large as what the device has: eight
+ *     operations take four system calls, 128 take nine.  While the device is busy, only
+ *     flush() makes system calls.
  *   - If a sandbox starts after the ring was created, threads take over, provided the user let
  *     the library choose (uring_or_threads).  Operations that the kernel has taken complete
  *     through the ring, which is memory and needs no system call; all others move to the

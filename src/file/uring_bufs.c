@@ -22,7 +22,7 @@ static _Atomic uint64_t locked_bytes;
 
 /* ---------------------------------------------------------------- the limit */
 
-/* Return true with CAP_IPC_LOCK: the kernel checks it when the ring is created. */
+/* Return true if the process has CAP_IPC_LOCK: the kernel checks it when a ring is created. */
 static bool may_lock(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };

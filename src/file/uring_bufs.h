@@ -2,14 +2,14 @@
 /*
  * Host memory registered with a ring, piece by piece.
  *
- * A piece is registered once operations have moved twice the bytes of it that they use: pinning its
- * pages per operation has then cost at least as much as registering does.  Only used pages are
- * registered, and only if all are present, so that nothing is faulted in.  An I/O context spends at
- * most one part in REGISTER_SHARE of its time on registering.
+ * A piece is registered once operations have moved twice as many bytes as they use of the piece.
+ * Then pinning its pages for each operation has cost at least as much as registering does.  Only
+ * used pages are registered, and only if all are present, so that nothing is faulted in.  An I/O
+ * context spends at most one part in REGISTER_SHARE of its time on registering.
  *
  * If RLIMIT_MEMLOCK has no room, the kernel is not asked.  If the kernel still runs out of memory,
  * the I/O context registers nothing more.  Operations on memory that is unregistered for one of
- * these reasons report that in pin_err; nothing else changes for them.
+ * these reasons report the reason in pin_err; nothing else changes for them.
  */
 #ifndef PST_URING_BUFS_H
 #define PST_URING_BUFS_H

@@ -110,7 +110,7 @@ static void uring_ctx_free(struct io_ctx *base)
 
 /* -------------------------------------------------------------------- wait */
 
-/* Poll in short sleeps: after threads took over, nothing wakes for completions in the ring. */
+/* Poll in short sleeps: after threads took over, no event reports completions in the ring. */
 static int wait_for_threads(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 {
 	uint64_t soon = now_ns() + NSEC_PER_MSEC;
@@ -152,8 +152,8 @@ static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 
 /*
  * Spin briefly for completions.  Sleeping and waking cost more than a fast device takes, most of
- * all in a virtual machine, and completions are cheaper without a sleeper to wake.  After a spin in
- * vain, the next waits sleep at once.
+ * all in a virtual machine, and completions are cheaper without a sleeper to wake.  After a spin
+ * that found nothing, the next waits sleep at once.
  */
 static bool uring_ctx_spin(struct uring_ctx *ctx, unsigned min)
 {
@@ -186,7 +186,7 @@ static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 	min = min ? min : 1;
 	if (io_uring_cq_ready(&ctx->ring) >= min)
 		return 0;
-	/* Submit first what reap() could not submit: it would never complete. */
+	/* Submit operations that reap() could not submit: otherwise they would never complete. */
 	if (unlikely(ctx->owe_submit) && uring_flush(base) < 0) {
 		soon = now_ns() + NSEC_PER_MSEC;
 		r = enter_wait(ctx, 1, MIN(soon, deadline_ns));
@@ -220,8 +220,8 @@ static bool has_work(struct uring_ctx *ctx)
 	       __atomic_load_n(ctx->ring.cq.ktail, __ATOMIC_SEQ_CST) != *ctx->ring.cq.khead;
 }
 
-/* After the ring refused the eventfd: let threads take over, and return true if they alone will
- * wake, because the kernel has no operations left. */
+/* Let threads take over after the ring refused the eventfd.  Return true if only threads will write
+ * the eventfd, because the kernel has no operations left. */
 static bool threads_wake(struct uring_ctx *ctx, int err)
 {
 	if (!uring_is_forbidden(err) || !uring_take_over(ctx, err))

@@ -45,7 +45,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t limit; /* bytes per device, set by the user; 0: default */
 static struct {
 	uint64_t used;
-	uint64_t found;   /* bytes after which registering failed; 0: unknown */
+	uint64_t found;   /* bytes registered when registering more failed; 0: unknown */
 	struct list idle; /* idle slices, oldest first */
 } devices[CUFILE_DEVICES];
 

@@ -64,7 +64,7 @@ int cufile_check(void);
  *
  * Return 0, also if the driver is already open;
  * -ENODEV	no library
- * -ENOSYS	the library is too old, or too old to be strict
+ * -ENOSYS	too old, or may fall back to copies (strict)
  * -EOPNOTSUPP	there is no direct path at all (strict)
  * -EBUSY	another thread is opening or closing the driver
  * -EUSERS	PST_GDS=exclusive is set, but other code has opened the driver
@@ -168,7 +168,8 @@ uint64_t cufile_mem_registered(unsigned device);
  */
 #define CUFILE_IO_SHARE (1u << 1)
 
-/* file_off, len and the address of mem_off are multiples of CUFILE_ALIGN; 0 < len <= room. */
+/* file_off, len and the address of mem_off are multiples of CUFILE_ALIGN; 0 < len <=
+ * cufile_mem_room(). */
 struct cufile_io {
 	struct cufile_file *file;
 	struct cufile_mem *mem;
@@ -238,7 +239,7 @@ struct cufile_verdict {
 
 /*
  * Find out whether a direct path leads from this offset of the file to a device.  Another process,
- * penstock-gds-probe, reads up to 1 MiB and compares; it writes nothing.  A process of its own may
+ * penstock-gds-probe, reads up to 1 MiB and compares; it writes nothing.  A separate process may
  * be strict without regard to other code, and may hang or crash.  Wait until it ends or the
  * deadline (CLOCK_MONOTONIC) passes; it needs some seconds.
  *

@@ -84,7 +84,7 @@ static const struct said table[] = {
 	{ CUF_NVFS_INTERNAL_DRIVER_ERROR, EIO, "NVFS_INTERNAL_DRIVER_ERROR", NULL },
 };
 
-/* Return an errno of its own for each CUDA error with a specific cure. */
+/* Return a distinct errno for each CUDA error that has a specific cure. */
 static int said_by_cuda(int cu_err, const char *what)
 {
 	enum { OUT_OF_MEMORY = 2 };

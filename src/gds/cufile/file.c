@@ -21,7 +21,7 @@
 
 struct cufile_file {
 	struct local_file *owner; /* the file that points here; NULL after it was freed */
-	unsigned gets, moving;    /* the registration ends when both are 0 */
+	unsigned gets, moving;    /* uses and transfers; both 0: the registration ends */
 	bool ready;
 	int fd;
 	int access; /* O_ACCMODE of fd */

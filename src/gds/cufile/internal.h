@@ -72,7 +72,7 @@ void cufile_file_untake(struct cufile_file *cf);
 int cufile_mem_take(struct cufile_mem *m, uint64_t off, bool share, struct cufile_taken *ret);
 void cufile_mem_untake(struct cufile_mem *m, unsigned slice);
 
-/* [hangs] Stop counting, if this process started it. */
+/* [hangs] Stop libcufile from counting, if this process had it count. */
 void cufile_counts_end(void);
 
 #endif

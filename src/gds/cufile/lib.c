@@ -58,10 +58,10 @@ enum state { UNKNOWN, LOADING, CLOSED, OPENING, OPEN, CLOSING };
 static struct {
 	pthread_mutex_t lock; /* covers all members; never held while the library is called */
 	enum state state;
-	struct loading load; /* valid from CLOSED on; an err in it is final */
-	uint64_t since;      /* OPENING: when that began, now_ns() */
+	struct loading load; /* valid from state CLOSED on; if load.err is set, it is final */
+	uint64_t since;      /* in state OPENING: when opening began, now_ns() */
 	unsigned users;
-	struct opening open; /* OPEN: what was found; CLOSED: err is final if not 0 */
+	struct opening open; /* in state OPEN: what was found; in CLOSED: err is final if not 0 */
 } lib = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ----------------------------------------------------------------- loading */

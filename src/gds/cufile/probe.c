@@ -21,7 +21,7 @@
 
 #define PROGRAM "penstock-gds-probe"
 #define ANSWER "gds-probe 1 "
-#define FAULT_NS NSEC_PER_SEC /* time left to the probe by an injected fault */
+#define FAULT_NS NSEC_PER_SEC /* ns until the probe's deadline if a fault is injected */
 
 /* ------------------------------------------------------------- the program */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Find a file's mount and judge what cuFile can do with its file system; judge O_DIRECT.
+ * Judge what cuFile can do with the file system of a file's mount, and judge O_DIRECT on the file.
  *
  * The mount is found by its id from /proc/self/fdinfo: several mounts may share a device, and a
  * path may be hidden by another mount.

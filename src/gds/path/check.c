@@ -31,7 +31,7 @@ _Static_assert(sizeof(((struct pst_check *)0)->text) == sizeof(((struct gds_fact
 /* Result of the trial. */
 struct tried {
 	bool was;
-	int err; /* -errno: there is no verdict, and why holds the cause */
+	int err; /* -errno: no verdict; the member why has the cause */
 	char why[300];
 	struct cufile_verdict v;
 };
@@ -107,7 +107,7 @@ static void check_bad(struct gds_fact *f, int state, int err, const char *text)
 		has_cure ? "" : check_cure_of(err));
 }
 
-/* Tell errors caused by the machine from trials that could not run. */
+/* Distinguish errors caused by the machine from trials that could not run. */
 static int check_state_of(int err)
 {
 	return err == -ETIMEDOUT || err == -EIO ? PST_CHECK_MISSING : PST_CHECK_UNKNOWN;

@@ -242,8 +242,8 @@ static int move_again(struct gds_job *j, struct cufile_file *cf)
 }
 
 /*
- * Read libcufile's counters.  Return false if it does not count, or must not be told to: before
- * 1.16, a process that counts cannot exit safely, so strict mode has to suffice there.
+ * Read libcufile's counters.  Return false if libcufile does not count and must not be told to:
+ * before 1.16, a process that counts cannot exit safely, so strict mode has to suffice.
  */
 static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 {
