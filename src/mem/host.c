@@ -58,7 +58,7 @@ static void host_device_text(unsigned idx, struct facts *f)
 	facts_add(f, "transparent huge pages", "%s", chosen(line));
 	if (sysfs_line("/sys/devices/system/node/online", line, sizeof(line)) < 0)
 		(void)snprintf(line, sizeof(line), "unknown");
-	/* "number 0", because "0" would look like no node. */
+	/* Write "number 0", because "0" alone would look like no node. */
 	facts_add(f, "NUMA nodes", "%s%s", line[0] >= '0' && line[0] <= '9' ? "number " : "", line);
 }
 

@@ -62,7 +62,7 @@ static int by_query(int fd, const struct mapped *m)
 /* A range of adjacent mappings that the CPU may use. */
 struct stretch {
 	uint64_t start, end;
-	uint64_t next, next_end; /* the first mapping after them */
+	uint64_t next, next_end; /* the first mapping after the range */
 };
 
 static bool next_mapping(FILE *f, struct stretch *s)

@@ -384,8 +384,8 @@ struct mem_ops {
 	 * the caller holds a lock for both. */
 	uint64_t (*feed_send)(struct mem_feed *f, const struct mem_sgl *list);
 
-	/* Let copies move nothing that were not sent, or that the stream has not reached.  A second
-	 * call does nothing. */
+	/* Disable the copies that were not sent, or that the stream has not reached: they move
+	 * nothing.  A second call does nothing. */
 	void (*feed_end)(struct mem_feed *f);
 
 	/* Return 1 if the copy is done; 0 if not yet; -errno if it never will be. */
@@ -425,7 +425,7 @@ void mem_device_info(const struct mem_ops *ops, unsigned device, struct pst_devi
  * the number of devices. */
 int mem_list(struct pst_device *ret, unsigned max);
 
-/* pst_device_find() that returns provider and index. */
+/* pst_device_find(), but with provider and index as results. */
 int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_device);
 
 /* Return a new number for mem_alloc.buffer_id. */

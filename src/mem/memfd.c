@@ -100,8 +100,8 @@ int memfd_check(int fd, uint64_t size, uint32_t rights)
 		return err_set(EINVAL,
 			       "the grant's descriptor is not sealed against shrinking; its "
 			       "owner could crash this process");
-	/* A hole that is punched later is filled again when it is touched, if there are pages.
-	 * There may be no free huge pages, and then touching the hole raises SIGBUS. */
+	/* Refuse huge pages: a hole that is punched later needs a free page when it is touched, and
+	 * without a free huge page the touch raises SIGBUS. */
 	if (fstatfs(fd, &fs) < 0 || fs.f_type == HUGETLBFS_MAGIC)
 		return err_set(EINVAL, "the grant's descriptor is memory of reserved huge pages, "
 				       "which its owner could take away");

@@ -482,7 +482,7 @@ const struct mem_ops mem_soft_ops = {
 	.sync = soft_sync,
 	.lands = soft_lands,
 	.free = soft_free,
-	/* No pin: the device's threads copy as the CPU does. */
+	/* No .pin: CPU threads make the copies, and need no pinned memory. */
 	.stream_new = soft_stream_new,
 	.stream_free = soft_stream_free,
 	.copy = soft_copy,

@@ -74,7 +74,7 @@ struct soft_device {
 	pthread_t thread;
 	pthread_mutex_t lock; /* covers streams, serial and stop */
 	pthread_cond_t quiet; /* signalled when a batch ended */
-	struct list streams;  /* in the order of turns: the one served last is last */
+	struct list streams;  /* in the order of turns: the stream served last is at the end */
 	uint64_t serial;      /* number of the latest stream */
 	bool stop;
 	_Atomic uint32_t work; /* futex: incremented for every queued batch */
@@ -408,8 +408,8 @@ int soft_stream_fd(struct mem_stream *base)
 	return ((struct soft_stream *)base)->efd;
 }
 
-/* A ticket that a stream must reach.  By serial, because streams may end and their addresses be
- * reused. */
+/* A ticket that a stream must reach.  The serial names the stream, because streams may end and
+ * their addresses be reused. */
 struct point {
 	uint64_t serial;
 	uint64_t ticket;

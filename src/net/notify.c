@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* Never wait: the listener may be anybody, and may hang. */
+/* Never wait: any program may listen there, and may hang. */
 int notify_service(const char *state)
 {
 	const char *env = secure_getenv("NOTIFY_SOCKET");

@@ -78,7 +78,7 @@ int net_tls_handshake(struct net_tls *t)
 	return r;
 }
 
-/* Bytes to send, and how many of them are taken. */
+/* Bytes to send, and the position up to which records have taken them. */
 struct outgoing {
 	const struct iovec *iov;
 	size_t nr;

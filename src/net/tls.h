@@ -54,7 +54,7 @@ struct net_tls {
 	bool ready;                      /* the handshake is complete */
 	char peer[NET_KEY_NAME_MAX + 1]; /* name of the peer's key, once ready */
 	uint8_t *out;                    /* encrypted output; NET_TLS_OUT_MAX bytes */
-	size_t out_at, out_len;          /* bytes of out: sent already; in total */
+	size_t out_at, out_len;          /* bytes of out that were sent; all bytes of out */
 	char why[160];                   /* the sentence of a failed handshake */
 };
 

@@ -26,10 +26,10 @@ struct session {
 	const struct net_key *key;   /* the client's key; NULL on a server */
 	const struct net_keys *keys; /* the server's keys; NULL on a client */
 	bool asked;                  /* the client named a key */
-	bool found;                  /* keys has one of that name */
+	bool found;                  /* keys has the key that the client named */
 	bool closed;                 /* the peer closed the connection */
 	int err;                     /* positive errno of the socket, or 0 */
-	uint8_t *in;                 /* received bytes; NET_TLS_IN_MAX */
+	uint8_t *in;                 /* received bytes; room for NET_TLS_IN_MAX */
 	size_t in_at, in_len;
 };
 

@@ -130,7 +130,7 @@ static int greet_begin(struct greet *g, int fd, bool accepted, struct peer_keys 
 	return r < 0 ? err_set(r, "no TLS session: %s", err_name(r)) : 0;
 }
 
-/* A new socket always has room for a hello. */
+/* Send the hello, for which a new socket always has room. */
 static int greet_send(struct greet *g)
 {
 	uint8_t buf[PEER_HEAD + PEER_HELLO_LEN];
@@ -621,8 +621,8 @@ int peer_accept(struct pst_listener *l, uint64_t deadline_ns, struct pst_peer **
 	uint64_t pause = l->left ? now_ns() - l->left : 0;
 	int r;
 
-	/* Extend their time limits by the time since the last call, because handshakes only proceed
-	 * within this call. */
+	/* Extend the time limits of handshakes by the time since the last call, because handshakes
+	 * proceed only within calls. */
 	for (unsigned i = 0; i < l->nr; i++)
 		l->greets[i]->until += pause;
 	r = accept_until(l, deadline_ns, ret);

@@ -79,7 +79,7 @@ static const struct file_ops by_socket_ops = OPS(PST_PATH_TCP, 0);
 static const struct file_ops by_memory_ops = OPS(PST_PATH_PEER, 0);
 static const struct file_ops by_rdma_ops = OPS(PST_PATH_RDMA, PST_PATH_TCP);
 
-/* Return false if a side has no NIC or forbids RDMA: then completions need not mention it each
+/* Return false if a side has no NIC or forbids RDMA: completions then do not report that each
  * time. */
 static bool rdma_is_possible(int err)
 {

@@ -19,8 +19,8 @@
 #define PEER_HELLO_MAX 256u /* most payload bytes of any version's hello */
 #define PEER_GRANT_LEN 128u
 #define PEER_KEY_LEN 64u      /* bytes; a key of this version */
-#define PEER_REQUESTS_MAX 64u /* requests of one side without a reply */
-#define PEER_MESSAGES_MAX 64u /* messages of one side that were sent but not received */
+#define PEER_REQUESTS_MAX 64u /* most requests of one side without a reply */
+#define PEER_MESSAGES_MAX 64u /* most messages of one side that were sent but not received */
 
 enum peer_type {
 	PEER_HELLO = 1,

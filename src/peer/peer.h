@@ -117,7 +117,7 @@ struct peer_task {
 	unsigned nr_requests;
 	int err;
 	struct peer_tasks *queue; /* queue that holds the task, or NULL */
-	struct peer_reach *reach; /* by RDMA; NULL: over the socket */
+	struct peer_reach *reach; /* access by RDMA; NULL: over the socket */
 };
 
 struct peer_tasks {
@@ -129,7 +129,7 @@ struct peer_request {
 	bool used;
 	uint8_t type;           /* enum peer_type */
 	uint32_t turn;          /* slot's use count, part of the id: stale replies do not match */
-	struct peer_task *task; /* NULL: cancelled, or not of a task */
+	struct peer_task *task; /* NULL: cancelled, or the request belongs to no task */
 	struct peer_opening *opening;
 	uint64_t share; /* share that an OPEN asks for */
 	uint64_t off;   /* bytes; range in the operation */
@@ -189,7 +189,7 @@ struct peer_rdma {
 	bool told;       /* a PEER_RDMA message was received */
 	bool ended;      /* a PEER_UNREACH message was received */
 	struct nic *nic;
-	struct nic_domain *domain; /* until the peer is freed: shares register with it */
+	struct nic_domain *domain; /* kept until the peer is freed: shares register with it */
 	struct endpoint *ep;
 	uint8_t *mem; /* memory of the slots; NULL until the first use */
 	struct mem_reg *reg;
@@ -252,7 +252,7 @@ struct pst_peer {
 	struct served served[PEER_REQUESTS_MAX];
 	unsigned served_at, nr_served;
 	unsigned nr_owed;      /* replies still to send, including OPENED in out */
-	int fds[PEER_FDS_MAX]; /* -1: the kernel dropped it, because this process had no room */
+	int fds[PEER_FDS_MAX]; /* received; -1: the kernel dropped it for lack of room */
 	unsigned nr_fds;
 	bool shut;
 	uint8_t *rx; /* receive buffer of PEER_RX_MAX bytes */
@@ -389,7 +389,8 @@ void peer_tasks_fail(struct pst_peer *p, int err);
 int peer_got(struct pst_peer *p, const struct peer_msg *m, uint8_t *payload);
 /* Return where byte @at of a reply goes; NULL: skip it.  The lock is held. */
 char *peer_place_of(const struct peer_request *q, uint32_t at);
-/* Store bytes of a reply there.  Return 0 or -EFAULT.  The lock is held. */
+/* Store bytes of a reply, from its byte @at on, at their place.  Return 0 or -EFAULT. The lock is
+ * held. */
 int peer_store(const struct peer_request *q, uint32_t at, const void *from, uint32_t len);
 
 /* Functions of memory.c for imports; the lock is held in these: */
@@ -419,7 +420,7 @@ int rdma_got(struct pst_peer *p, const struct peer_msg *m, const uint8_t *payloa
 /* Post waiting requests and reap completions.  Return the descriptor to poll, or -1 if nothing is
  * in flight. */
 int rdma_turn(struct pst_peer *p);
-/* The caller of these holds the lock. */
+/* The lock is held in the next functions. */
 int rdma_unreach(struct pst_peer *p);
 int rdma_revoke(struct pst_peer *p, uint64_t share);
 void rdma_detach(struct pst_peer *p, struct peer_task *t);
@@ -438,7 +439,8 @@ int peer_send_offer(struct pst_peer *p, const uint8_t *key, uint64_t len, uint64
 /* Return the first message, to one thread at a time.  Return 0, after which peer_recv_end() must be
  * called, or -errno. */
 int peer_recv_begin(struct pst_peer *p, uint64_t deadline_ns, struct item **ret);
-/* @taken: remove the message, and answer the sender with err; else it stays the first. */
+/* End peer_recv_begin(). If taken is true, remove the message and answer its sender with err; else
+ * the message stays the first. */
 void peer_recv_end(struct pst_peer *p, struct item *i, bool taken, int err);
 int64_t peer_recv_len(struct pst_peer *p, uint64_t deadline_ns);
 

@@ -69,7 +69,7 @@ static void rdma_tell(struct pst_peer *p, uint16_t type, int err, const uint8_t 
 {
 	struct item *i = peer_item_new(type, blob ? ENDPOINT_BLOB : 0);
 
-	if (!i) { /* the peer waits until its deadline */
+	if (!i) { /* out of memory: the peer waits until its deadline */
 		log_warn("out of memory: a peer is not told about RDMA");
 		return;
 	}

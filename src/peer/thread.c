@@ -401,8 +401,8 @@ static int close_slowly(struct pst_peer *p, bool sent, int *ret_timeout_ms)
 		return 0;
 	if (now >= until)
 		return -EPIPE;
-	/* Closing the sending side tells the other side that none of its memory is in use here.  It
-	 * ends the connection when it has read everything. */
+	/* Closing the sending side tells the other side that none of its memory is in use here.
+	 * The other side then reads everything and ends the connection. */
 	if (idle && !p->shut) {
 		(void)pthread_mutex_lock(&p->lock);
 		imports_end(p);

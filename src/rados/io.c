@@ -369,7 +369,8 @@ static int piece_result(struct piece *p, int r, bool write)
 	return 0;
 }
 
-/* Was the object written since the file's first read of it?  0, -ESTALE or -ENOMEM. */
+/* Check that the object was not written since the file's first read of it.  Return 0, -ESTALE or
+ * -ENOMEM. */
 static int piece_seen(const struct piece *p, void *completion, int r)
 {
 	struct rados_file *f = p->task->file;
@@ -380,7 +381,7 @@ static int piece_seen(const struct piece *p, void *completion, int r)
 			  r == -ENOENT ? SEEN_HOLE : lib.rados_aio_get_version(completion));
 }
 
-/* On a thread of librados, which may run several at once. */
+/* Completion callback, on a thread of librados; several may run at once. */
 static void rados_done(void *completion, void *arg)
 {
 	struct piece *p = arg;

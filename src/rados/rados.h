@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects of Ceph as files: rados://POOL/OBJECT.  A module, libpenstock-rados.so, which loads
+ * Objects of Ceph as files: rados://POOL/OBJECT. A module, libpenstock-rados.so, which loads
  * librados at run time.
  *
  * An operation is split into pieces at object borders, and up to PIECES_MAX pieces are in flight.
@@ -9,24 +9,25 @@
  * module has no threads of its own.
  *
  * Memory of a request.  librados receives into its own memory, and copies into the request's memory
- * before it calls rados_done().  A canceled request (also one past its deadline) ends only when
+ * before it calls rados_done(). A canceled request (also one past its deadline) ends only when
  * rados_done() was called for each of its pieces.  rados_aio_cancel() removes a piece from
  * librados' table of operations, so that a late answer is dropped, and then calls rados_done() with
- * -ECANCELED.  No answer of an OSD is needed, so deadlines hold while OSDs hang.  A canceled write
+ * -ECANCELED. No answer of an OSD is needed, so deadlines hold while OSDs hang.  A canceled write
  * may still be carried out.  librados would crash if the program had unmapped the memory, so the
- * kernel is asked before the start whether it is mapped.
+ * kernel is asked before the start whether the memory is mapped.
  *
- * No torn reads.  One operation of RADOS is atomic, and gives the version of its object.  The open
- * remembers the version of the only object, or of the first one of a striped file; reads of that
- * object demand it.  An operation that took bytes from other objects demands it once more after
- * they have come (head.c), which finds all that a writer changes who opened after: who writes a
- * striped file changes its first object before others.  libradosstriper does so by its lock, and we
- * do by writing an attribute of it at open, sync, truncate and unlink.  What a writer that was open
- * already changes inside the size, in other objects than the first, changes that version only at
- * its next sync.  So a reader also notes the version of each object that it reads, and finds that
- * one is written between two of its reads, or two pieces of one (seen.h).  An object that it reads
- * for the first time may be newer than those that it has read.  Files that are open for writing
- * are not guarded.
+ * No torn reads.  One operation of RADOS is atomic, and returns the version of its object.  The
+ * open remembers the version of the only object, or of the first object of a striped file, and
+ * reads of that object demand this version.  An operation that took bytes from other objects
+ * demands the version once more after the bytes have arrived (head.c). This detects every writer
+ * that opened the file later, because a writer of a striped file changes the first object before
+ * others: libradosstriper by its lock, and this module by writing an attribute at open, sync,
+ * truncate and unlink.  A writer that had the file open before may change other objects inside the
+ * file's size, and then changes the version of the first object only at its next sync.  So a reader
+ * also records the version of each object that it reads, and detects that an object was written
+ * between two of its reads, or between two pieces of one read (seen.h). An object that is read for
+ * the first time may be newer than those read before.  Files that are open for writing are not
+ * guarded.
  *
  * Limits per process: BUDGET_BYTES and BUDGET_PIECES in flight.
  */
@@ -93,8 +94,8 @@ struct rados_file {
 	void *io;
 	struct layout layout;
 	bool guard;       /* reads demand the version */
-	uint64_t version; /* of the first object, at the open */
-	struct seen seen; /* of the others; unused without guard, or of one object */
+	uint64_t version; /* version of the first object at the open */
+	struct seen seen; /* versions of other objects; unused without guard or if single */
 	_Atomic uint64_t size;
 	_Atomic bool wrote; /* there were writes since the last sync */
 	/* End, in bytes, of writes since the last sync that did not grow the file; another program
@@ -119,7 +120,7 @@ struct piece {
 	struct task *task;
 	void *completion, *op; /* NULL: never used */
 	bool running;
-	bool first;      /* in the first object */
+	bool first;      /* the piece is in the first object */
 	uint64_t object; /* the number of its object */
 	char *buf;
 	uint64_t len;

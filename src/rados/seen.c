@@ -39,7 +39,7 @@ int seen_check(struct seen *s, uint64_t object, uint64_t version)
 	_Atomic uint64_t *chunk;
 
 	if (object / SEEN_CHUNK >= s->nr)
-		return -ESTALE; /* beyond the size of the open */
+		return -ESTALE; /* the object is beyond the file's size at the open */
 	chunk = seen_chunk(s, object / SEEN_CHUNK);
 	if (!chunk)
 		return -ENOMEM;

@@ -22,7 +22,7 @@ static struct {
 	int epfd; /* polls the epfds of the contexts that the thread serves */
 	bool running;
 	uint64_t round;
-	atomic_bool asleep; /* because no context has operations; pairs with attend_work() */
+	atomic_bool asleep; /* asleep, as no context has operations; pairs with attend_work() */
 } attend = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.work = PTHREAD_COND_INITIALIZER,
@@ -97,7 +97,7 @@ static void attend_turn(struct attended *a)
 
 	if (atomic_load_explicit(&a->called, memory_order_relaxed) ||
 	    pthread_mutex_trylock(&a->lock) != 0)
-		return; /* the next look leaves it */
+		return; /* the next attend_look() gives the context back to its user */
 	a->turning++;
 	(void)pthread_mutex_unlock(&attend.lock);
 	works = a->turn(a);
@@ -217,7 +217,7 @@ void attend_end(struct attended *a)
 	(void)pthread_mutex_destroy(&a->lock);
 }
 
-/* With the lock: the next context whose turn of this round has not come. */
+/* Return the next context that had no turn in this round, with the lock held. */
 static struct attended *attend_next(uint64_t round)
 {
 	struct list *e;

@@ -27,10 +27,10 @@ struct attended {
 	atomic_bool called; /* the user made a call since the thread's last check */
 	/* Members below belong to the thread. */
 	struct list link;
-	bool was_ready;   /* at the last look, and no call since */
+	bool was_ready;   /* at the last check, and no call since */
 	bool alone;       /* the thread moves the operations */
-	unsigned turning; /* threads inside turn(), without the lock of all: attend_end() waits */
-	uint64_t round;   /* of attend_turn_all() */
+	unsigned turning; /* threads inside turn(), for which attend_end() waits */
+	uint64_t round;   /* last round of attend_turn_all() that included the context */
 };
 
 /* Initialise @a, whose functions and epfd are already set. */
@@ -41,7 +41,7 @@ void attend_begin(struct attended *a);
 void attend_end(struct attended *a);
 /* Do what reap() would for each context, once.  Waits for users that are in a call. */
 void attend_turn_all(void);
-/* An operation was queued: the thread may sleep because there was none. */
+/* Wake the thread if it sleeps because no operation was in flight: one was queued now. */
 void attend_work(void);
 
 static inline void attend_lock(struct attended *a)

@@ -64,7 +64,7 @@ struct piece {
 	struct piece *next;
 	struct link *link;
 	struct opened *of;
-	struct task *task; /* NULL: cancelled, or not of a task */
+	struct task *task; /* NULL: cancelled, or the piece belongs to no task */
 	uint64_t off, len; /* bytes; range in the operation */
 	uint32_t handle;   /* CLOSE: handle on the server */
 	uint32_t turn;     /* use count of the slot, part of the id: stale replies do not match */

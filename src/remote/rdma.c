@@ -28,9 +28,9 @@ struct link_rdma {
 	struct endpoint *ep;
 	uint8_t *in; /* NR buffers of IN_LEN bytes for replies */
 	struct mem_reg *in_reg;
-	bool ready;     /* connected, and the server is */
+	bool ready;     /* both this side and the server are connected */
 	bool armed;     /* an event may come */
-	uint64_t since; /* when it was begun */
+	uint64_t since; /* now_ns() when the queue pair was begun */
 	unsigned nr_sent;
 };
 
@@ -123,7 +123,7 @@ void link_rdma_joined(struct link *l)
 		return;
 	}
 	reach_failed(l->reach, -r, now_ns());
-	/* A server whose end is of no use keeps it until the connection ends. */
+	/* End the connection: the server keeps its useless end of the queue pair until then. */
 	link_drop(l, -r);
 }
 

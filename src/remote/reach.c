@@ -2,14 +2,14 @@
 /*
  * Servers that this process accesses by RDMA.
  *
- * The process keeps one struct reach for each server while a file of the server is open, so that a
- * failure that one queue finds holds for all of them.  After a failure there is no RDMA with the
- * server for a while: each attempt can cost requests the deadline of a connection, so each further
- * failure doubles the pause.  A server with failures is remembered when its last file is closed,
- * because a program that opens a file for each request would else try RDMA each time.
+ * The process keeps one struct reach for each server while a file of the server is open, so that
+ * all queues know of a failure that one queue finds.  After a failure RDMA with the server is
+ * paused.  Each attempt can cost requests the deadline of a connection, so each further failure
+ * doubles the pause.  A server with failures is remembered when its last file is closed, because a
+ * program that opens a file for each request would otherwise try RDMA each time.
  *
- * A thread waits for the end of the device, because idle queues do not look at it.  The thread then
- * gives back the device, and has all links give back what they have of it.
+ * A thread waits until the device fails, because idle queues do not check it.  The thread then
+ * releases the device, and makes all links release what they have of it.
  */
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -23,20 +23,20 @@
 #include "remote/attend.h"
 #include "remote/remote.h"
 
-#define PAUSE_NS (5 * NSEC_PER_SEC) /* after the first failure */
-#define PAUSE_DOUBLES 7u            /* at most: 640 s */
-#define REMEMBERED_MAX 64u          /* servers without an open file */
+#define PAUSE_NS (5 * NSEC_PER_SEC) /* pause after the first failure */
+#define PAUSE_DOUBLES 7u            /* most doublings of the pause: up to 640 s */
+#define REMEMBERED_MAX 64u          /* most servers without an open file */
 
 struct reach {
 	struct list link;
 	struct net_addr addr;
-	/* Under the lock: */
+	/* The lock covers the members below. */
 	unsigned refs;
 	struct nic *nic; /* stays open, so that links find it open; NULL: no file, or it failed */
-	unsigned nr_failed; /* failures without a success since */
-	uint64_t failed_at; /* time of the last one */
+	unsigned nr_failed; /* failures since the last success */
+	uint64_t failed_at; /* now_ns() of the last failure */
 
-	_Atomic int err; /* of the last failure; 0: none since a success */
+	_Atomic int err; /* errno of the last failure; 0: none since a success */
 	_Atomic uint64_t until;
 };
 
@@ -44,7 +44,7 @@ static struct {
 	pthread_mutex_t lock;
 	struct list list;
 	unsigned nr_remembered;
-	struct watch *watch; /* of the thread that waits for the end of the device, or NULL */
+	struct watch *watch; /* the thread that waits for the end of the device, or NULL */
 } reaches = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(reaches.list) };
 
 /* Find the server's entry.  The lock is held. */
@@ -61,8 +61,8 @@ static struct reach *reach_find(const struct net_addr *addr)
 	return NULL;
 }
 
-/* With the lock: remember a failure.  Several queues find one and the same failure, so only the
- * first one within the pause counts. */
+/* Record a failure, under the lock.  Several queues may find the same failure, so only the first
+ * report within the pause counts. */
 static void reach_note(struct reach *r, int err, uint64_t now)
 {
 	r->failed_at = now;
@@ -127,11 +127,11 @@ static void *reach_watches(void *arg)
 			reach_device_failed(w);
 			break;
 		}
-		/* The kernel is asked no more often. */
+		/* Limit how often the kernel is asked. */
 		(void)nanosleep(&pause, NULL);
 	}
 	nics_put(w->nic);
-	/* Who has told it to stop still has the lock. */
+	/* Wait for the thread that requested the stop: it may still hold the lock. */
 	(void)pthread_mutex_lock(&reaches.lock);
 	(void)close(w->stop);
 	(void)pthread_mutex_unlock(&reaches.lock);
@@ -139,7 +139,7 @@ static void *reach_watches(void *arg)
 	return NULL;
 }
 
-/* With the lock. */
+/* Start the thread that waits for the end of the device, under the lock. */
 static void reach_watch(void)
 {
 	struct watch *w = reaches.watch ? NULL : calloc(1, sizeof(*w));
@@ -169,7 +169,7 @@ static void reach_watch(void)
 	free(w);
 }
 
-/* With the lock: end the thread if no server has the device. */
+/* End the thread if no server has the device; under the lock. */
 static void reach_watch_end(void)
 {
 	struct list *e;
@@ -185,7 +185,7 @@ static void reach_watch_end(void)
 
 /* ------------------------------------------------------------------- servers */
 
-/* 0; -errno with a sentence: RDMA is not possible or not wanted. */
+/* Return 0, or -errno with a sentence if RDMA is not possible or not wanted. */
 static int reach_check(const struct remote_server *server, uint64_t features)
 {
 	const char *env = secure_getenv("PST_RDMA");
@@ -204,7 +204,7 @@ static int reach_check(const struct remote_server *server, uint64_t features)
 	return 0;
 }
 
-/* With the lock: forget servers without an open file that can be tried again, or are too many. */
+/* Forget servers without an open file that can be tried again, or are too many; under the lock. */
 static void reach_forget(uint64_t now)
 {
 	struct list *e, *n;
@@ -221,7 +221,7 @@ static void reach_forget(uint64_t now)
 	}
 }
 
-/* With the lock. */
+/* Create a server's entry, under the lock. */
 static int reach_new(const struct net_addr *addr, struct reach **ret)
 {
 	struct reach *r = calloc(1, sizeof(*r));
@@ -230,7 +230,7 @@ static int reach_new(const struct net_addr *addr, struct reach **ret)
 		return err_set(ENOMEM, "out of memory");
 	r->addr = *addr;
 	list_add_tail(&reaches.list, &r->link);
-	reaches.nr_remembered++; /* until its reference is taken */
+	reaches.nr_remembered++; /* counts as remembered until its reference is taken */
 	*ret = r;
 	return 0;
 }
@@ -271,7 +271,7 @@ int reach_nic(struct reach *r, struct nic **ret)
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&reaches.lock);
-	/* The device has failed since the file was opened, and another one is there. */
+	/* Take the new device if the old one has failed since the file was opened. */
 	if (!r->nic && nics_get(NULL, &r->nic) == 0)
 		reach_watch();
 	(void)pthread_mutex_unlock(&reaches.lock);
@@ -328,7 +328,7 @@ void reach_worked(struct reach *r, uint64_t since)
 	if (likely(!atomic_load_explicit(&r->err, memory_order_relaxed)))
 		return;
 	(void)pthread_mutex_lock(&reaches.lock);
-	/* A queue pair of before says nothing about the next one. */
+	/* Ignore a queue pair from before the failure: it says nothing about the next one. */
 	if (since > r->failed_at) {
 		r->nr_failed = 0;
 		atomic_store(&r->err, 0);

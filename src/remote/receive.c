@@ -227,8 +227,8 @@ static void body_fault(struct link *l)
 	task_check(t);
 }
 
-/* Copy payload bytes of an operation: 0; -EFAULT.  Registered memory stays mapped; the kernel copies
- * to other memory of the program. */
+/* Copy payload bytes of an operation.  Return 0 or -EFAULT. Registered memory stays mapped; the
+ * kernel copies to other memory of the program. */
 static int receive_write(const struct io_op *op, void *to, const void *from, size_t n)
 {
 	if (!op->reg)

@@ -81,13 +81,16 @@ static inline bool remote_is_same(const struct wire_attr *a, const struct wire_a
 int reach_get(const struct remote_server *server, uint64_t features, struct reach **ret);
 struct reach *reach_again(struct reach *r);
 void reach_put(struct reach *r); /* NULL is allowed */
-/* Take a reference to the device, for nics_put().  0; -errno with a sentence. */
+/* Take a reference to the device; nics_put() drops it. Return 0, or -errno with a sentence. */
 int reach_nic(struct reach *r, struct nic **ret);
-/* 0, or the positive errno because of which there is no RDMA now.  Times are those of now_ns(). */
+/* Return 0, or the positive errno because of which RDMA is paused at time now, a time of
+ * now_ns(). */
 int reach_err(const struct reach *r, uint64_t now);
-/* RDMA failed: pause it for 5 s, and twice as long after each further failure, up to 640 s. */
+/* Record that RDMA failed: pause RDMA for 5 s, and twice as long after each further failure, up to
+ * 640 s. */
 void reach_failed(struct reach *r, int err, uint64_t now);
-/* RDMA moved bytes by a queue pair that was begun at that time: the next pause is short again. */
+/* Record that RDMA moved bytes by a queue pair that was begun at the time since: the next pause is
+ * short again. */
 void reach_worked(struct reach *r, uint64_t since);
 
 extern const struct io_backend remote_backend;

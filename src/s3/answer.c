@@ -20,7 +20,7 @@ static bool header_is(const char *line, size_t len, const char *name, char *ret,
 	while (len > from && (unsigned char)line[len - 1] <= ' ')
 		len--;
 	if (len - from >= room)
-		ret[0] = '\0'; /* as if missing: a truncated value would be another one */
+		ret[0] = '\0'; /* treat as missing: a truncated value is a wrong value */
 	else
 		(void)snprintf(ret, room, "%.*s", (int)(len - from), line + from);
 	return true;

@@ -114,7 +114,8 @@ void creds_expire(const struct keys *k);
 
 #define MARK_HEADER "x-amz-meta-penstock-upload"
 
-/* http.c: an exchange has ended with that code of libcurl; or it has to be begun again at once. */
+/* http.c: handle the end of an exchange, with libcurl's code.  http_resend() begins the exchange
+ * again at once. */
 void http_finished(struct call *c, CURLcode code);
 void http_resend(struct call *c);
 
@@ -141,7 +142,7 @@ void plain_take(const struct curl_waitfd *fds, unsigned nr);
 
 /* Prepare URL, headers and signature of a call.  Return as request_make().  In request.c. */
 bool request_head(struct call *c);
-/* Milliseconds until its deadline, at least 1; 0: it has none. */
+/* Return the milliseconds until the call's deadline, at least 1; 0: the call has none. */
 long request_left_ms(const struct call *c);
 /* request.c: write URL, headers and signature of a call, and set all options of its handle.
  * Return false if there is no memory, or with c->err and c->why. */

@@ -130,7 +130,8 @@ static void io_range_done(struct call *c)
 		if (t->calls[i] == c)
 			t->calls[i] = NULL;
 	t->nr_calls--;
-	/* Ranges lie inside the size of the open: a server that ignores If-Match says this. */
+	/* Ranges lie inside the object's size at the open, so this error comes from a server that
+	 * ignores If-Match. */
 	if (c->err == -ERANGE) {
 		c->err = err_object_replaced(t->file);
 		(void)snprintf(c->why, sizeof(c->why), "%s", err_text());

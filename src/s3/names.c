@@ -21,9 +21,9 @@ struct listing {
 	pst_name_fn fn;
 	void *arg;
 	int stop;             /* what fn returned */
-	bool found, any;      /* a key begins with prefix: on this page, on any */
+	bool found, any;      /* a key begins with prefix: on this page; on any page */
 	bool encoded;         /* keys of this page are percent-encoded */
-	uint64_t deadline_ns; /* of pages that bring nothing */
+	uint64_t deadline_ns; /* time limit for consecutive pages without a key */
 };
 
 /* Return the contents of the next element of that name, or NULL.  Its end is overwritten by a NUL
@@ -54,8 +54,8 @@ static int names_hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Undo the encoding of a key in place; false: a NUL is in it.  As in a query, and unlike in a path,
- * a plus stands for a space. */
+/* Undo the encoding of a key in place.  Return false if the key contains a NUL. As in a query, and
+ * unlike in a path, a plus stands for a space. */
 static bool decode(char *text)
 {
 	char *to = text;

@@ -4,11 +4,11 @@
  * request.
  *
  * libcurl connects: it looks up the name and tries the addresses.  The connected socket is
- * duplicated, and libcurl's own is closed.  An answer that is not simple is asked for again
+ * duplicated, and libcurl's own is closed.  If an answer is not simple, the request is sent again
  * through libcurl: a redirect, an answer without a length or with a Transfer-Encoding, headers of
  * more than HEAD_MAX bytes.
  *
- * All of this is the thread pst-http's.
+ * All functions run on the thread pst-http.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@
 #include "s3/http.h"
 
 #define HEAD_MAX KIB(16)
-#define WAKE_BYTES KIB(256) /* a wake-up and a system call for so many bytes of a body */
-#define TURN_BYTES MIB(2)   /* received from a connection before others have their turn */
+#define WAKE_BYTES KIB(256) /* bytes of a body for each wake-up and system call */
+#define TURN_BYTES MIB(2)   /* bytes received from a connection before others get a turn */
 
 /* A connection. */
 struct plain {
@@ -33,18 +33,18 @@ struct plain {
 	int fd;            /* -1: not connected yet */
 	char *origin;
 	char *request;
-	size_t len, sent; /* of the request */
-	bool used;        /* has given an answer */
+	size_t len, sent; /* bytes of the request's text: all; already sent */
+	bool used;        /* the connection has given an answer */
 	bool in_body, last;
 	bool dead;               /* to be freed by plain_sweep() */
 	uint64_t left;           /* bytes of the body that are still to come */
-	uint64_t seen_ns;        /* when the last byte came */
+	uint64_t seen_ns;        /* now_ns() when the last byte arrived */
 	size_t head_len;         /* bytes in head */
 	int low;                 /* SO_RCVLOWAT */
 	char head[HEAD_MAX + 1]; /* its last byte stays 0 */
 };
 
-static struct plain *lines; /* the one that was used last comes first */
+static struct plain *lines; /* the most recently used connection comes first */
 
 /* ------------------------------------------------------------- connections */
 
@@ -92,7 +92,7 @@ void plain_end(CURLM *multi)
 	plain_sweep(multi);
 }
 
-/* Is the server still there, and silent? */
+/* Return true if the server keeps the connection open, and has sent nothing. */
 static bool plain_is_alive(const struct plain *p)
 {
 	char byte;
@@ -101,7 +101,7 @@ static bool plain_is_alive(const struct plain *p)
 	       (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-/* Find an idle connection.  Too many idle ones are closed, the oldest first. */
+/* Find an idle connection to an origin. Of too many idle ones, close the oldest first. */
 static struct plain *plain_find(const char *origin)
 {
 	struct plain *oldest = NULL;
@@ -161,7 +161,8 @@ static struct plain *plain_new(struct call *c, CURLM *multi)
 
 /* ---------------------------------------------------------------- requests */
 
-/* libcurl would heed these variables; a proxy wants requests of another form. */
+/* Return true if libcurl may use a proxy, which these variables name: a proxy needs requests of
+ * another form. */
 static bool plain_has_proxy(const struct where *w)
 {
 	return !is_loopback_url(w->origin) &&
@@ -177,7 +178,7 @@ bool plain_wants(const struct call *c)
 	       strncmp(w->origin, "http://", 7) == 0 && !plain_has_proxy(w);
 }
 
-/* The text of a request, from its URL and headers. */
+/* Make the text of a request from its URL and headers. */
 static char *plain_text(const struct call *c, size_t *ret_len)
 {
 	const char *host = c->where->origin + strlen("http://");
@@ -191,7 +192,7 @@ static char *plain_text(const struct call *c, size_t *ret_len)
 	for (const struct curl_slist *h = c->headers; h; h = h->next) {
 		size_t len = strlen(h->data);
 
-		/* Those without a value tell libcurl to send none. */
+		/* Skip headers without a value, which tell libcurl to send none of this name. */
 		if (len >= 2 && strcmp(h->data + len - 2, ": ") == 0)
 			continue;
 		named |= strncasecmp(h->data, "host:", 5) == 0;
@@ -247,7 +248,7 @@ void plain_cancel(struct call *c)
 	c->line = NULL;
 }
 
-/* The exchange has ended well: the connection may serve another one. */
+/* Release a connection whose exchange has ended well: it may serve another one. */
 static void plain_release(struct plain *p)
 {
 	p->call->line = NULL;
@@ -272,7 +273,7 @@ static void plain_fail(struct plain *p, CURLcode code)
 
 /* ----------------------------------------------------------------- answers */
 
-/* Wake when that many bytes have come. */
+/* Set how many bytes must arrive before a wait ends. */
 static void plain_set_low(struct plain *p, uint64_t bytes)
 {
 	int low = (int)MIN(MAX(bytes, 1u), WAKE_BYTES);
@@ -283,7 +284,7 @@ static void plain_set_low(struct plain *p, uint64_t bytes)
 		p->low = low;
 }
 
-/* Ask again through libcurl. */
+/* Send the request again through libcurl. */
 static void plain_refuse(struct plain *p)
 {
 	struct call *c = p->call;
@@ -300,7 +301,7 @@ static bool plain_is(const char *line, size_t len, const char *name)
 	return len > n && line[n] == ':' && strncasecmp(line, name, n) == 0;
 }
 
-/* Parse the length of a body: digits alone. */
+/* Parse the length of a body: only digits are accepted. */
 static bool plain_length(const char *line, size_t len, uint64_t *ret)
 {
 	const char *at = memchr(line, ':', len) + 1, *end = line + len;
@@ -323,7 +324,7 @@ static bool plain_length(const char *line, size_t len, uint64_t *ret)
 	return true;
 }
 
-/* Does a value have that word? */
+/* Return true if a value contains the word. */
 static bool plain_says(const char *line, size_t len, const char *word)
 {
 	size_t n = strlen(word);
@@ -334,7 +335,8 @@ static bool plain_says(const char *line, size_t len, const char *word)
 	return false;
 }
 
-/* Parse headers of len bytes, which end with an empty line.  False: libcurl has to ask. */
+/* Parse headers of len bytes, which end with an empty line.  Return false if the request must be
+ * sent again through libcurl. */
 static bool plain_parse(struct plain *p, size_t len)
 {
 	struct call *c = p->call;
@@ -361,7 +363,8 @@ static bool plain_parse(struct plain *p, size_t len)
 	return p->left != UINT64_MAX && (status < 300 || status > 399) && status != 204;
 }
 
-/* Store bytes that came with the headers, or are an error's text.  False: the call has ended. */
+/* Store bytes that came with the headers, or are an error's text.  Return false if the call has
+ * ended. */
 static bool plain_store(struct plain *p, char *data, size_t len)
 {
 	p->left -= len;
@@ -371,7 +374,7 @@ static bool plain_store(struct plain *p, char *data, size_t len)
 	return false;
 }
 
-/* The headers are whole.  False: nothing more is to be received for now. */
+/* Handle complete headers. Return false if nothing more is to be received for now. */
 static bool plain_begin_body(struct plain *p, size_t len)
 {
 	struct call *c = p->call;
@@ -397,7 +400,7 @@ static bool plain_begin_body(struct plain *p, size_t len)
 	return !more || plain_store(p, p->head + len, more);
 }
 
-/* Receive headers.  False: nothing more is to be received for now. */
+/* Receive headers. Return false if nothing more is to be received for now. */
 static bool plain_read_head(struct plain *p)
 {
 	ssize_t n = recv(p->fd, p->head + p->head_len, HEAD_MAX - p->head_len, MSG_DONTWAIT);
@@ -416,7 +419,7 @@ static bool plain_read_head(struct plain *p)
 
 		if (len < 12 || strncmp(p->head, "HTTP/1.1 1", 10) != 0)
 			return plain_begin_body(p, len);
-		/* Such as 100 Continue: the answer follows. */
+		/* Skip a preliminary answer such as 100 Continue. */
 		p->head_len -= len;
 		memmove(p->head, p->head + len, p->head_len);
 	}
@@ -426,7 +429,7 @@ static bool plain_read_head(struct plain *p)
 	return false;
 }
 
-/* Receive a piece of the body.  False: nothing more is to be received for now. */
+/* Receive a piece of the body. Return false if nothing more is to be received for now. */
 static bool plain_read_body(struct plain *p)
 {
 	struct call *c = p->call;
@@ -435,7 +438,7 @@ static bool plain_read_body(struct plain *p)
 	ssize_t n = recv(p->fd, good ? (char *)c->to + c->got : p->head, want, MSG_DONTWAIT);
 
 	if (n < 0 && errno == EFAULT && good) {
-		/* The sentence for memory that is gone. */
+		/* Let plain_store() fail with the sentence for memory that is gone. */
 		n = recv(p->fd, p->head, 1, MSG_DONTWAIT);
 		good = false;
 	}
@@ -453,7 +456,7 @@ static bool plain_read_body(struct plain *p)
 	return (size_t)n == want; /* less: the socket is empty */
 }
 
-/* Send and receive what can be without waiting. */
+/* Send and receive as much as possible without waiting. */
 static void plain_step(struct plain *p)
 {
 	struct call *c = p->call;
@@ -547,7 +550,8 @@ void plain_take(const struct curl_waitfd *fds, unsigned nr)
 			i++;
 		if (!p->call) {
 			if (i < nr && fds[i].revents)
-				plain_close(p); /* the server closed it, or speaks unasked */
+				plain_close(p); /* the server closed it, or sent bytes that nobody
+						 * requested */
 			continue;
 		}
 		late = now >= plain_until(p);

@@ -11,10 +11,11 @@ struct range {
 };
 bool range_parse(const char *text, struct range *ret);
 
-/* Set the sentence of -ESTALE, and return that. */
+/* Set the sentence for an object that was replaced. Return -ESTALE. */
 int err_object_replaced(const struct s3_file *f);
 
-/* Is that the range of the same object?  0, or -errno with a sentence. */
+/* Check that the answer is the requested range of the same object.  Return 0, or -errno with a
+ * sentence. */
 int answer_check(const struct s3_file *f, const struct call *c);
 
 /* Request the first byte.  Return 0; -ERANGE with status 416 if the object is empty; another error.

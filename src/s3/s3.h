@@ -52,7 +52,7 @@
 #define COMPLETE_SILENCE_S 300L     /* seconds; a server may join thousands of parts */
 #define OPEN_NS (60 * NSEC_PER_SEC) /* time limit of an open's request, with its retries */
 #define ABORT_NS (5 * NSEC_PER_SEC) /* time limit of the DELETE of an unfinished upload, at close */
-#define CLOSE_NS (5 * NSEC_PER_SEC) /* time limit of requests in flight at close, before that */
+#define CLOSE_NS (5 * NSEC_PER_SEC) /* time limit of requests in flight at close, before DELETE */
 
 /* ------------------------------------------------------------------ sign.c */
 

@@ -108,7 +108,7 @@ static int prepare_kept(struct catalog *c, const char *sql, sqlite3_stmt **kept,
 static void reset_stmtp(sqlite3_stmt **stmt)
 {
 	if (!*stmt)
-		return; /* it could not be compiled */
+		return; /* the statement could not be compiled */
 	(void)sqlite3_reset(*stmt);
 	(void)sqlite3_clear_bindings(*stmt);
 }

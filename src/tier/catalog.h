@@ -36,7 +36,7 @@ struct tier_file {
 	uint32_t crc; /* CRC-32C of the content that stamp describes */
 	bool pinned;
 	uint64_t accesses;
-	uint64_t last; /* virtual time of the last access: the set's total of accesses then */
+	uint64_t last; /* virtual time of the last access: the set's number of accesses */
 };
 
 /* A move that has begun but not ended. */
@@ -83,15 +83,16 @@ int catalog_find(struct catalog *c, const char *name, struct tier_file *ret);
 /* Add a file, or update its root, gen, bytes, stamp and CRC.  Sets file->id. */
 int catalog_put(struct catalog *c, struct tier_file *file);
 /*
- * Add a file that was found where the catalogue did not have it a moment ago.  A mover may have
- * told the catalogue since then: what it told of this root stays.  *file is what the catalogue has
- * then.  -ENOENT without a sentence if the file was dropped at this moment.
+ * Add a file that was found on disk, although the catalogue did not have it a moment ago.  If a
+ * mover has recorded the file in this root since then, keep that record.  Set *file to what the
+ * catalogue has now.  Return -ENOENT without a sentence if the file was dropped in between.
  */
 int catalog_note(struct catalog *c, struct tier_file *file);
 int catalog_drop(struct catalog *c, const char *name);
 /*
  * Rename a file in the catalogue, within a transaction; a file that had the new name is dropped.
- * Also rename the file on disk within the transaction, or a scan would take it for a new file.
+ * The caller renames the file on disk within the same transaction: otherwise a scan would take it
+ * for a new file.
  */
 int catalog_rename(struct catalog *c, const char *name, const char *to);
 int catalog_pin(struct catalog *c, const char *name, bool pinned);

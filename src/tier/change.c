@@ -21,8 +21,8 @@ int change_find(struct tier_set *set, const char *name, struct tier_file *ret)
 	}
 	if (ret->id)
 		return fd;
-	/* Somebody made it beneath the set, and it needs a number; or it moved since lookup_open()
-	 * asked the catalogue. */
+	/* A file without a number was created without the set's knowledge, or has moved since
+	 * lookup_open() asked the catalogue. */
 	ret->stamp = stamp_of(&st);
 	ret->bytes = (uint64_t)st.st_blocks * 512;
 	r = catalog_note(set->catalog, ret);

@@ -97,9 +97,9 @@ static uint32_t crc_zeros(uint32_t crc, uint64_t len)
 }
 
 /*
- * Wait until the rate allows more than the chunk of that many bytes.  *due is when it allowed this
- * chunk.  Time that was lost, for instance to other programs' I/O, is not made up for: that would
- * be a burst, which delays reads of all programs.
+ * Wait until the rate allows another chunk after one of that many bytes.  *due is the time at which
+ * the rate allowed that chunk.  Lost time, for instance during other programs' I/O, is not made up
+ * for: the burst would delay reads of all programs.
  */
 static void pace(uint64_t rate, uint64_t bytes, uint64_t *due)
 {

@@ -6,7 +6,7 @@
 /* The array grows by 1 part in 8.  Its unused part occupies only addresses, and the C library moves
  * large arrays without copying. */
 #define GROWTH 8u
-/* Dropped entries that index_shrink() keeps beside half of all: copying a few would not pay. */
+/* index_shrink() copies only if the dropped entries exceed the others by more than this number. */
 #define UNUSED_MAX 64u
 
 static size_t index_bucket(size_t nr_buckets, uint64_t id)

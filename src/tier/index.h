@@ -64,7 +64,7 @@ int index_reserve(struct index *ix, size_t nr);
  * queue; pointers to them are invalid afterwards. */
 void index_shrink(struct index *ix);
 
-/* Put an entry that is in no queue behind the newest of one. */
+/* Append an entry, which is in no queue, to a queue as the newest one. */
 void index_enter(struct index *ix, struct entry *e, unsigned queue);
 /* Remove an entry from its queue. */
 void index_leave(struct index *ix, struct entry *e);

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 
-#define TRIES 16u /* lookups of one file that keeps moving */
+#define TRIES 16u /* attempts to look up a file that keeps moving */
 
 static int open_at(const struct tier_set *set, unsigned root, const char *name, int flags)
 {

@@ -25,7 +25,8 @@
 #define LOCK_MS 1000u
 #define LOCK_PAUSE_MS 10u
 
-/* A background move waits this long for other I/O before each chunk, so that it ends some day. */
+/* Most milliseconds that a background move waits for other I/O before each chunk.  Bounded, so that
+ * the move ends at some time. */
 #define YIELD_MS 10u
 #define YIELD_PAUSE_MS 1u
 
@@ -67,7 +68,7 @@ static int fail_move(const struct moving *v, int err, const char *what)
 	return err_set(err, "%s: %s: %s", v->m.name, what, strerror(err < 0 ? -err : err));
 }
 
-/* Add the file's name to the current sentence. */
+/* Prefix the error text with the file's name. */
 static int fail_named(const struct moving *v, int err)
 {
 	return err_set(err, "%s: %s", v->m.name, err_text());
@@ -80,7 +81,8 @@ static int take_lease(struct moving *v)
 	struct timespec now;
 	int64_t age;
 
-	/* SIGURG is ignored by default; SIGIO, the default signal, would end the process. */
+	/* Choose SIGURG, which is ignored by default.  SIGIO, the usual signal for a lease, would
+	 * end the process. */
 	(void)fcntl(v->src, F_SETSIG, SIGURG);
 	if (fcntl(v->src, F_SETLEASE, F_RDLCK) == 0) {
 		v->leased = true;
@@ -91,8 +93,8 @@ static int take_lease(struct moving *v)
 	/* Leases need ownership or CAP_LEASE, and some file systems have none: use a watch and
 	 * stamps instead. */
 	v->watch = watch_begin(v->src);
-	/* The kernel stamps the file at the first write to a clean page of a mapping: clean those
-	 * that are dirty, or it stamps no later write to them. */
+	/* Clean the dirty pages of mappings: the kernel stamps a file only at the first write to a
+	 * clean page, so later writes to a dirty page would not change the stamp. */
 	if (fsync(v->src) != 0)
 		return fail_move(v, errno, "cannot sync it");
 	if (fstat(v->src, &v->st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
@@ -377,8 +379,8 @@ static int make_parent(struct moving *v)
 	return 0;
 }
 
-/* Rename the copy to the file's name; commit() makes that durable.  The lock makes a mount that
- * opens it wait. */
+/* Rename the copy to the file's name; commit() makes the rename durable.  A mount that opens the
+ * copy waits for its lock. */
 static int name_copy(struct moving *v)
 {
 	if (flock(v->dst, LOCK_EX | LOCK_NB) < 0)
@@ -447,8 +449,8 @@ static int remove_source(struct moving *v)
 	struct tier_stamp stamp;
 	struct stat st;
 
-	/* Rename it first, so that a program which opens the name from now on cannot write to the
-	 * file that is about to be removed. */
+	/* Rename the source first, so that a program which opens the name from now on cannot write
+	 * to the file that is about to be removed. */
 	if (renameat2(v->src_dir, v->src_base, v->src_tmp, v->old_name, RENAME_NOREPLACE) < 0)
 		return fail_move(v, errno, "it is moved, but its old copy cannot be removed");
 	if (fstat(v->src, &st) < 0)
@@ -497,8 +499,9 @@ static int move_run(struct moving *v, struct move_done *done)
 		r = move_copy(v, done);
 	if (r == 0)
 		r = lock_source(v);
-	/* A file that has its name and this lock keeps them, and so the directory.  One made for a
-	 * file that is gone would stay after a mount removed the directory. */
+	/* While this lock is held, a file that has its name keeps the name and the directory.  So
+	 * check the source before a directory is made at the target: for a file that is gone, the
+	 * new directory would stay. */
 	if (r == 0)
 		r = check_source(v);
 	if (r == 0)

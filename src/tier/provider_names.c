@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls on names of a set's files.  A set has the directories that contain its files. */
+/* Calls on names of a set's files. A directory exists while a file is beneath it. */
 #include <stdio.h>
 #include <time.h>
 

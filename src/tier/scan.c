@@ -107,7 +107,8 @@ static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len,
 
 	if (depth == 0 && !strcmp(entry, TIER_DIR))
 		return 0;
-	/* Do this only here: within a part nobody can rename the files found so far. */
+	/* Let others use the catalogue only here: within a part nobody can rename the files found
+	 * so far. */
 	r = take_turns(s);
 	if (r < 0)
 		return r;

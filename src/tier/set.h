@@ -35,7 +35,7 @@ struct tier_root {
 	enum tier_class class;
 	char path[PATH_MAX];
 	char id[TIER_ID_SIZE];
-	int fd; /* -1: the root cannot be used, and why holds the cause */
+	int fd; /* -1: the root cannot be used; the cause is in @why */
 	dev_t dev;
 	bool read_only;
 	char why[256];

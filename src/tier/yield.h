@@ -16,16 +16,17 @@
 #define YIELD_SYS "/sys/dev/block"
 
 /*
- * A request of another program that comes during a chunk waits for that.  Chunks are short while
- * others use the disks, and longer, since each is a write to the disk, while nobody does.
+ * A request of another program that arrives during a chunk waits until the chunk ends.  So chunks
+ * are short while others use the disks.  Otherwise they are longer, because each chunk is a
+ * separate write to the disk.
  */
 #define YIELD_CHUNK ((size_t)256 << 10)
 #define YIELD_CHUNK_BUSY ((size_t)64 << 10)
-#define YIELD_BUSY_NS NSEC_PER_SEC /* for so long after others' last request */
+#define YIELD_BUSY_NS NSEC_PER_SEC /* chunks are short for this time after others' last request */
 
 struct yield {
 	int fd[2];        /* descriptors of the disks' counts; -1: none */
-	uint64_t busy_ns; /* when a disk was last busy, of now_ns(); 0: not yet */
+	uint64_t busy_ns; /* now_ns() when a disk was last busy; 0: never */
 };
 
 /* Open the counts of two disks; sys is YIELD_SYS. */
@@ -35,7 +36,7 @@ void yield_end(struct yield *y);
 /* Return true if one of the disks has requests in flight. */
 bool yield_busy(struct yield *y);
 
-/* Bytes of the next chunk. */
+/* Return the bytes of the next chunk. */
 size_t yield_chunk(const struct yield *y);
 
 #endif

@@ -146,7 +146,7 @@ void copy_choose(struct copy_choice *ret, uint32_t caching)
 /*
  * A copy to be timed.  The small load is a part of a line, because kernels differ there; a whole
  * line takes one round trip with every kernel.  If loads do not stream, the large load takes 16 KiB
- * / 16 B * 2 us = 2 ms, and at most one more starts before MEASURE_NS end.
+ * / 16 B * 2 us = 2 ms, and at most one more starts before MEASURE_NS have passed.
  */
 struct trial {
 	enum dir dir;

@@ -26,9 +26,9 @@
 #define MARK_BYTES MIB(2)    /* bytes after which an event is recorded in any case */
 #define RESULTS_KEPT 1024u   /* last tickets whose result is kept for poll(); power of two */
 #define PIECES_MAX 65536u    /* most pieces of one batch */
-#define TILES 8192u          /* room in the ring */
-#define MANY_PIECES 4u       /* from here on the kernel pays off ... */
-#define SMALL_PIECE KIB(256) /* ... for pieces up to this, on average */
+#define TILES 8192u          /* tiles in the ring */
+#define MANY_PIECES 4u       /* pieces of a batch, from which on the kernel is faster */
+#define SMALL_PIECE KIB(256) /* bytes of an average piece, up to which the kernel is faster */
 #define REACHED_MAX 8u       /* other devices that a stream remembers */
 
 struct cuda_stream {
@@ -42,7 +42,7 @@ struct cuda_stream {
 	uint64_t marks[BATCHES_MAX];  /* ring of tickets in flight that have an event */
 	unsigned mark_first, mark_end;
 	uint64_t marked;   /* latest ticket that has an event */
-	uint64_t unmarked; /* bytes of the batches after it */
+	uint64_t unmarked; /* bytes of the batches after @marked */
 	uint64_t head;     /* latest ticket that was returned */
 	uint64_t done;     /* latest ticket that is known to be done */
 	int results[RESULTS_KEPT];
@@ -51,14 +51,14 @@ struct cuda_stream {
 	/* Other devices, at idx % REACHED_MAX, for which reach_device_of() was called. */
 	struct {
 		unsigned idx;
-		uint64_t life_plus_1; /* of their contexts; 0: unused */
+		uint64_t life_plus_1; /* 1 + life of the device's context; 0: unused */
 	} reached[REACHED_MAX];
 
 	struct cuda_tile *tiles;        /* NULL until the first gather */
 	uint64_t tiles_pinned;          /* bytes */
 	cu_ptr tiles_dev;               /* 0 until they are pinned */
 	bool no_tiles;                  /* the ring cannot be used */
-	uint64_t tile_head;             /* tiles used since the start, with skipped ones */
+	uint64_t tile_head;             /* tiles used since the start, including skipped ones */
 	uint64_t tile_tail;             /* value of tile_head after the last batch that is done */
 	uint64_t tile_end[BATCHES_MAX]; /* value of tile_head after each batch, by ticket */
 
@@ -293,9 +293,10 @@ static cu_result contexts_reach(const struct cuda_stream *st, const struct cuda_
 
 /*
  * Let the stream's device and another one read and write each other's memory directly, by NVLink or
- * PCIe.  The driver copies between two devices by way of host memory, at a tenth of the rate, unless
- * both contexts have access (two H200, driver 580: 36 GB/s, and 36 GB/s with access of one, and
- * 316 to 367 GB/s).  Where the devices cannot reach each other it still copies so.
+ * PCIe.  Unless both contexts have access, the driver copies between two devices through host
+ * memory, at a tenth of the rate (two H200, driver 580: 36 GB/s if no context or only one has
+ * access, 316 to 367 GB/s if both have). If the devices cannot reach each other, it always copies
+ * through host memory.
  *
  * The access stays enabled: the program, or a library in it, may rely on it by now.
  */

@@ -239,7 +239,8 @@ int cuda_import(const struct pst_grant *grant, struct mem_alloc **ret);
 int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
 int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		       struct mem_dmabuf *ret);
-/* Close an import.  lives: the context is current.  Otherwise a reset has ended the memory. */
+/* Close an import.  If lives is true, the context is current; if false, a reset has ended the
+ * memory. */
 void cuda_ipc_close(struct cuda_alloc *c, bool lives);
 
 /* -------------------------------------------------------------------- late */

@@ -28,8 +28,8 @@
 
 /* What stream and kernel read for one copy; one cache line. */
 struct place {
-	_Atomic uint32_t go;   /* the stream waits until go >= value_of() the copy */
-	_Atomic uint32_t done; /* the stream writes value_of() the copy here */
+	_Atomic uint32_t go;   /* the stream waits until go >= the copy's value_of() */
+	_Atomic uint32_t done; /* the stream writes the copy's value_of() here */
 	struct cuda_fed list;
 	uint64_t unused[5];
 };
@@ -207,8 +207,8 @@ static int places_find(struct cuda_feed *f)
 
 	if (f->registered && cu.cuMemHostGetDevicePointer_v2(&f->at, f->places, 0) == CU_OK)
 		return 0;
-	/* Register them on first use.  Also if the context has ended, with all streams that might
-	 * wait. */
+	/* Register the places on first use, and again if the context has ended with all streams
+	 * that might wait. */
 	r = places_register(f);
 	if (r < 0)
 		return r;

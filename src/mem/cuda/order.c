@@ -20,7 +20,7 @@ struct cuda_order {
 	uint64_t life;         /* life of the primary context when this use began */
 	cu_ctx ctx;            /* context of the program's stream */
 	cu_event stream_event; /* the recorded event: event, or one in the stream's context */
-	bool reached;          /* the stream has reached the event; one in its context was
+	bool reached;          /* the stream has reached the event; an event in its context was
 			        * destroyed */
 };
 
@@ -242,7 +242,7 @@ int cuda_order_poll(struct mem_order *base)
 	if (r < 0)
 		return r;
 	e = cu.cuEventQuery(o->stream_event);
-	/* Destroy it now, because the program may end its context before the order ends. */
+	/* Destroy the event now, because the program may end its context before the order ends. */
 	if (e == CU_OK && has_own_event(o))
 		(void)cu.cuEventDestroy_v2(o->stream_event);
 	o->reached = e == CU_OK;

@@ -305,7 +305,7 @@ static int piece_pin(struct cuda_dev *d, uint64_t life, uint64_t host, uint64_t 
 		r = cuda_check_life(d, life);
 		p.life = atomic_load(&d->life);
 		p.doubtful = r < 0;
-		table_add(&p); /* the next reset finds it there */
+		table_add(&p); /* the next reset finds the piece in the table */
 	}
 	move_end(&m);
 	(void)pthread_mutex_unlock(&ctl);

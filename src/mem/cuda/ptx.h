@@ -10,11 +10,12 @@
  * for that: after a load that is volatile or of system scope, the device reads host memory at 1
  * GB/s (H200).
  *
- * If source and target are equal modulo 16, the block moves single bytes up to the target's next
- * multiple of 16, then 16 bytes per thread, with four loads before their stores so that many reads
- * are on the bus at once, then the rest as single bytes.  If they are equal modulo 4, words of 4
- * bytes are moved in the same way; otherwise bytes.  Plain loads see the host's writes from before
- * the launch.  Volatile loads (.cv) would not be combined into wide reads of the bus.
+ * If source and target are equal modulo 16, the block first moves single bytes up to the target's
+ * next multiple of 16. Then its threads move 16 bytes each, with four loads before their stores, so
+ * that many reads are on the bus at once.  The rest is moved as single bytes.  If source and target
+ * are equal only modulo 4, words of 4 bytes are moved in the same way; otherwise bytes.  Plain
+ * loads see the host's writes from before the launch.  Volatile loads (.cv) would not be combined
+ * into wide reads of the bus.
  */
 #ifndef PST_CUDA_PTX_H
 #define PST_CUDA_PTX_H

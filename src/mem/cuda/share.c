@@ -349,7 +349,8 @@ static int map_handle(struct cuda_alloc *c, cu_handle handle, const struct pst_g
 		return err_set(EINVAL, "the grant says %s, its descriptor is for other memory",
 			       c->d->info.name);
 	r = cuda_map(c, handle, g->size, g->rights);
-	/* The grant names more bytes than there are, or no multiple of the driver's page size. */
+	/* The grant names more bytes than the memory has, or no multiple of the driver's page
+	 * size. */
 	if (r == -EINVAL)
 		return err_set(EINVAL,
 			       "the grant says %" PRIu64 " bytes, which its descriptor has not",

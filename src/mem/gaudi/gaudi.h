@@ -69,21 +69,21 @@ struct gaudi_dev {
 	/* Covers the members below.  Held during calls of libhl-thunk. */
 	pthread_mutex_t lock;
 	int fd;           /* primary node in own mode; -1: closed */
-	dev_t rdev;       /* of the node */
-	pid_t owner;      /* of the open file, by which it is known again; 0: none */
+	dev_t rdev;       /* device number of the node */
+	pid_t owner;      /* F_GETOWN of the open file, which identifies it; 0: none */
 	unsigned users;   /* buffers of own mode, also held ones */
 	struct list held; /* buffers that were freed while a dma-buf of them was open */
-	uint64_t page;    /* bytes that allocations are a multiple of */
+	uint64_t page;    /* bytes; allocations are multiples of this */
 	uint64_t total;   /* bytes of memory; 0: not known yet */
 
 	/* Read-locked during calls of SynapseAI that name an object on the device.  After a reset,
 	 * the release of the device waits for them. */
 	pthread_rwlock_t syn_calls;
 
-	/* syn_lock of synapse.c covers these. */
+	/* syn_lock of synapse.c covers the next four members. */
 	unsigned syn_users; /* users of SynapseAI's device: buffers, streams, pinned memory */
 	uint32_t syn_id;    /* SynapseAI's number of the device, while syn_users > 0 */
-	uint64_t syn_life;  /* value of life when syn_users became 1 */
+	uint64_t syn_life;  /* @life at the time when syn_users became 1 */
 	bool syn_ours;      /* the library itself called synDeviceAcquire() */
 };
 

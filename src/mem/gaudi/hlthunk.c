@@ -143,8 +143,8 @@ static int gaudi_open(struct gaudi_dev *d)
 	(void)fstat(fd, &st);
 	d->fd = fd;
 	d->rdev = st.st_rdev;
-	/* A mark of this open file, which another open of the node has not.  The owner gets signals
-	 * only with O_ASYNC. */
+	/* Set an owner as a mark of this open file: another open of the node has none.  The owner
+	 * gets signals only with O_ASYNC. */
 	d->owner = fcntl(fd, F_SETOWN, getpid()) == 0 ? getpid() : 0;
 	d->page = info.alloc_page_size ? info.alloc_page_size : info.dram_page_size;
 	if (!d->page)

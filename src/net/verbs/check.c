@@ -322,7 +322,7 @@ static void say_peer_memory(struct checks *c)
 		    "network drivers (DOCA, MLNX_OFED)");
 }
 
-/* Return true with CAP_IPC_LOCK, which exempts from RLIMIT_MEMLOCK. */
+/* Return true if the process has CAP_IPC_LOCK, which exempts it from RLIMIT_MEMLOCK. */
 static bool locks_anything(void)
 {
 	_cleanup_(closep) int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);

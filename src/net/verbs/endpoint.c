@@ -43,7 +43,7 @@ struct endpoint {
 	bool connected, stopped;
 	bool lost;            /* the queue pair is destroyed, and all requests have results */
 	_Atomic bool failed;  /* the kernel reported that the queue pair failed */
-	uint64_t deadline_ns; /* twice the option's deadline: some devices never fail */
+	uint64_t deadline_ns; /* twice the option's deadline: some devices report no failure */
 	uint64_t waits;       /* now_ns() of the last progress while requests are posted */
 	unsigned unacked;     /* events not yet acknowledged */
 	unsigned unsignalled;
@@ -452,8 +452,9 @@ int endpoint_recv(struct endpoint *ep, uint64_t local, uint32_t lkey, uint32_t l
 }
 
 /*
- * Post a request after all others.  In the error state the device flushes it at once, which tells
- * that all earlier requests are over.  Otherwise unsignalled successes would never be known.
+ * Post a request after all others.  In the error state the device flushes it at once, and its
+ * completion shows that all earlier requests are over.  Otherwise nobody would know of unsignalled
+ * requests that succeeded.
  */
 static void endpoint_drain(struct endpoint *ep)
 {

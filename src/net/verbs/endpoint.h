@@ -38,7 +38,7 @@ enum endpoint_op {
 	ENDPOINT_WRITE, /* write to the peer's memory */
 	ENDPOINT_READ,  /* read from the peer's memory */
 	ENDPOINT_SEND,  /* send a message into the peer's first receive buffer */
-	ENDPOINT_RECV,  /* appears in completions only: of endpoint_recv() */
+	ENDPOINT_RECV,  /* only in completions: of endpoint_recv() */
 };
 
 /* One transfer between contiguous ranges. */

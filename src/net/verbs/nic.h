@@ -38,7 +38,7 @@ struct nic {
 	uint32_t max_cqe;
 	uint64_t max_mr_len;
 	uint32_t max_msg_len;
-	int dmabuf_err;         /* 0: registers dma-bufs; else the errno with which it does not */
+	int dmabuf_err;         /* 0: the device registers dma-bufs; else its errno */
 	bool relaxed;           /* knows optional access bits: relaxed ordering */
 	_Atomic bool dead;      /* the device failed, or was taken away: it completes nothing */
 	int dead_fd;            /* eventfd, readable once dead */
