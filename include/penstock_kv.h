@@ -91,8 +91,8 @@ struct pst_kv; /* an open store; any thread */
 #define PST_KV_SPACES_MAX 4096u        /* spaces of a store */
 #define PST_KV_THREADS_MAX 64u         /* threads that do I/O */
 #define PST_KV_BLOCKS_MAX (1ull << 30) /* blocks of a store */
-#define PST_KV_BLOCKS_MIN 16u          /* the least bound on the number of blocks */
-#define PST_KV_INDEX_BYTES 160u        /* of memory, for each block of the bound on their number */
+#define PST_KV_BLOCKS_MIN 16u          /* least max_blocks of a store */
+#define PST_KV_INDEX_BYTES 160u /* bytes of memory for each block of max_blocks, with quotas */
 
 /**
  * pst_kv_error_text() - return the sentence for the calling thread's last failure of a pst_kv call
@@ -135,7 +135,7 @@ struct pst_kv_opts {
 /**
  * pst_kv_open() - open or create a store
  * @dirs:   the root: existing directories, on one or more disks, always the same ones in the same
- *          order.  The hash of its key decides the directory of a block.  Or a remote root, by one
+ *          order.  The hash of a block's key decides its directory.  Or a remote root, by one
  *          name: pst://HOST:PORT, psts://[KEY@]HOST:PORT or pst+unix://SOCKET:
  * @nr:     number of directories, 1 to PST_KV_DIRS_MAX; 1 for a remote root
  * @opts:   the options; budget must be set, unless the root is remote
@@ -239,7 +239,7 @@ struct pst_kv_item {
 	 * mapped and readable until the completion: the store computes the CRC-32C there.  For
 	 * memory of a device, the device computes it there, if it can. */
 	uint64_t mem_off;
-	uint64_t len;               /* SET: bytes of the block.  GET: room for it, or -EMSGSIZE */
+	uint64_t len;               /* SET: bytes of the block. GET: room; -EMSGSIZE if too small */
 	const struct pst_seg *segs; /* pieces whose sum is len, valid until completion; or NULL */
 	uint64_t nr_segs;           /* number of segs; 0 if segs is NULL */
 	uint64_t reserved;          /* 0 */
@@ -351,7 +351,7 @@ PST_API int pst_kv_drain(struct pst_kv *kv, uint64_t deadline_ns);
 struct pst_kv_events; /* a queue of events; one thread at a time */
 
 #define PST_KV_EVENTS_MAX 16u               /* queues of a store */
-#define PST_KV_EVENTS_BYTES_MIN (64u << 10) /* memory of a queue */
+#define PST_KV_EVENTS_BYTES_MIN (64u << 10) /* least bytes of memory of a queue */
 #define PST_KV_EVENTS_BYTES_MAX (1ull << 30)
 #define PST_KV_ANY_SPACE UINT32_MAX /* events of all spaces */
 
@@ -363,7 +363,7 @@ struct pst_kv_events_opts {
 };
 
 enum pst_kv_event_type {
-	PST_KV_STORED = 1, /* the block was stored; again, if it was stored before */
+	PST_KV_STORED = 1, /* the block was stored, for the first time or again */
 	PST_KV_REMOVED =
 		2, /* the block was evicted or deleted, or its file is damaged or missing */
 	PST_KV_DROPPED = 3, /* all blocks of the space were removed by pst_kv_drop(); has no key */
@@ -386,10 +386,10 @@ struct pst_kv_event {
  * @ret:  the queue, to be freed with pst_kv_events_free() before the store is closed
  *
  * Events of one block are in the order of its changes.  If the queue is full, or if the key of an
- * evicted block cannot be read from its file, that event is lost, and so are all others until the
- * reader has taken those before them.
+ * evicted block cannot be read from its file, that event is lost, and so are all later ones until
+ * the reader has taken the events before them.
  *
- * All changes of a store are changes of its owner, so the queue has those of every process,
+ * All changes of a store are changes of its owner, so the queue has the changes of every process,
  * including the clients of a served store, which is owned by its server.  Files that another
  * program changes or removes are found by the next get, and are events then.  A reader and a client
  * have no events.
@@ -420,8 +420,9 @@ PST_API struct pst_kv_events *pst_kv_events_free(struct pst_kv_events *events);
  * @ret_lost:    number of events that were lost so far, before those of this call; may be NULL
  *
  * If the number of lost events has grown, first look all blocks up again (pst_kv_lookup(),
- * pst_kv_walk()), then continue with the events of this call: each says what is true after it, so
- * those that are older than the look-up do no harm.  The call does not wait if that number grows.
+ * pst_kv_walk()), then continue with the events of this call.  Each event says what is true after
+ * it, so events that are older than the look-up do no harm.  The call does not wait if the number
+ * of lost events grows.
  *
  * Return: number of events, 0 to @max; -EINVAL.
  */
@@ -432,8 +433,9 @@ PST_API int pst_kv_events_take(struct pst_kv_events *events, struct pst_kv_event
 
 struct pst_kv_stat {
 	size_t sz;            /* sizeof(struct pst_kv_stat) */
-	uint64_t budget;      /* the store's budget in bytes; a reader has that of the process that
-			       * opened the store last as its owner, as also max_blocks */
+	uint64_t budget;      /* The store's budget in bytes.  For a reader, budget and max_blocks
+			       * are those of the process that last opened the store as its
+			       * owner. */
 	uint64_t used;        /* bytes of files, including those in flight; at most budget */
 	uint64_t blocks;      /* blocks in the index */
 	uint64_t index_bytes; /* memory of the index, including the history of evicted blocks */

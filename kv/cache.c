@@ -452,7 +452,7 @@ void cache_shrink(struct pst_kv *kv)
 		more = evict_one(kv, largest(kv));
 	while (more && kv->files > kv->max_blocks)
 		more = evict_one(kv, fullest(kv));
-	/* The index file may remember more evicted keys. */
+	/* Forget evicted keys, because the index file may remember too many. */
 	for (unsigned i = 0; i < kv->nr_spaces; i++)
 		cache_trim(kv, kv->spaces[i]->cache);
 	cache_trim(kv, &kv->common);

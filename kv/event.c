@@ -2,8 +2,8 @@
 /*
  * Queues of events.  A queue has two halves of its memory: the store appends events to one, and the
  * reader takes them from the other.  When the reader has taken all, the halves change places.
- * After a lost event the store appends no more to that half, so the gap is at its end, and the
- * reader learns of the lost events after those before them.
+ * After a lost event the store appends nothing more to its half.  So the gap is at the end of that
+ * half, and the reader first takes the events before the gap, and then learns how many were lost.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ struct record {
 struct half {
 	char *at;
 	uint64_t len;
-	uint64_t lost; /* events after those in it */
+	uint64_t lost; /* number of events that were lost after those in the half */
 };
 
 struct pst_kv_events {
@@ -36,11 +36,11 @@ struct pst_kv_events {
 	struct pst_kv *kv;
 	pthread_cond_t filled;
 	uint32_t space;
-	uint64_t room;    /* of a half */
-	uint64_t nr;      /* events so far */
-	uint64_t lost;    /* those that the reader knows were lost */
-	struct half fill; /* belongs to the store's lock */
-	struct half read; /* belongs to the reader, with what it has taken of that */
+	uint64_t room;    /* bytes of a half */
+	uint64_t nr;      /* number of events so far, lost ones included */
+	uint64_t lost;    /* number of lost events that the reader knows of */
+	struct half fill; /* the store appends here, under its lock */
+	struct half read; /* the reader takes from here, without the lock */
 	uint64_t taken;
 };
 
@@ -113,7 +113,7 @@ static void events_destroy(struct pst_kv_events *q)
 	free(q);
 }
 
-/* Called with the lock. */
+/* Check that another queue for events of that space is possible. Called with the lock. */
 static int events_check(const struct pst_kv *kv, uint32_t space)
 {
 	unsigned nr = 0;

@@ -6,7 +6,7 @@
 #include "kv/store.h"
 
 /* Called with the lock: append an event to each queue of that space.  id names the block, or is
- * NULL for an event of the space.  Where the key is not known, the queues count a lost event. */
+ * NULL for an event of the space.  If the key is not known, the queues count a lost event. */
 void event_add(struct pst_kv *kv, uint32_t type, uint32_t space, const struct block_id *id,
 	       uint64_t len);
 

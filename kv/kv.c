@@ -17,7 +17,7 @@
 #define THREADS_DEFAULT 4u
 #define TIMEOUT_DEFAULT_MS 30000u
 #define TOUCH_DEFAULT_S 60u
-/* Bytes of budget for each block of the bound of their number, and the least bound. */
+/* Default of max_blocks: one block for this many bytes of the budget, at least BLOCKS_LEAST. */
 #define BLOCK_DEFAULT KIB(64)
 #define BLOCKS_LEAST 65536u
 /* How long a close waits for requests in flight, and then again for threads that hang. */
@@ -171,7 +171,7 @@ static int kv_load(struct pst_kv *kv, const char *const *dirs, unsigned nr, bool
 	if (r < 0)
 		return r;
 	cache_shrink(kv);
-	/* penstock kv drop has no bounds of its own. */
+	/* Keep the owner's bounds in penstock kv drop, which opens the store without a budget. */
 	if (kv->budget < INT64_MAX)
 		root_put_bounds(&kv->root, kv->budget, kv->max_blocks);
 	return 0;

@@ -25,16 +25,16 @@ struct lend {
 	struct pst_kv *kv;
 	unsigned refs;
 	bool write;
-	bool gone; /* for reading: the file was truncated, or must be after it is opened */
+	bool gone; /* for reading: the file was truncated, or must be once it is open */
 	struct block_id id;
 	uint32_t space;
 	int fd;
-	uint64_t len; /* of the block */
+	uint64_t len; /* length of the block, bytes */
 
-	/* Of a new block. */
+	/* Members for a new block. */
 	pthread_mutex_t io; /* taken before the store's lock: fd and the file's bytes */
 	uint64_t file_len, size, until_ns;
-	struct share *share; /* that of size; belongs to the store's lock */
+	struct share *share; /* the share that counts size; under the store's lock */
 	char temp[TEMP_LEN];
 
 	uint8_t key[]; /* storage for id.key */
@@ -278,7 +278,7 @@ void lend_revoke(struct pst_kv *kv, uint64_t space, const uint64_t *hash)
 	struct list cut = LIST_INIT(cut), *at, *n;
 
 	(void)pthread_mutex_lock(&kv->lock);
-	/* Mark all of them first, because several may refer to the same file. */
+	/* Mark all files first, because several entries may refer to the same file. */
 	list_for_each_safe (at, n, &kv->lent) {
 		struct lend *l = list_entry(at, struct lend, link);
 
@@ -325,9 +325,9 @@ static void lend_share_put(struct share *s)
 }
 
 /*
- * Count a new block among those of its client.  All clients have half of the budget and of the
- * number of blocks, and each of them half of what the others leave of that, so that no client takes
- * all.
+ * Count a new block among those of its client.  All clients together may use half of the budget and
+ * of the number of blocks.  One client may use half of what the others leave of that half, so that
+ * no client takes all.
  */
 static int lend_take_share(struct lend *l, const char *who)
 {

@@ -41,8 +41,8 @@ enum root_use {
 int root_open(struct root *r, const char *const *dirs, unsigned nr, enum root_use use);
 void root_close(struct root *r);
 
-/* As the owner: write down budget and bound of blocks for other processes, next to the number of
- * this process.  A failure is ignored: only statistics read them. */
+/* As the owner: record budget, bound of blocks and this process' number for other processes.  A
+ * failure is ignored: only statistics read them. */
 void root_put_bounds(const struct root *r, uint64_t budget, uint64_t max_blocks);
 /* Read the bounds that the last owner wrote.  Both are 0 if there are none. */
 void root_get_bounds(const struct root *r, uint64_t *ret_budget, uint64_t *ret_max_blocks);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An open store.  One lock protects all of it; no call that may wait for a disk is made with it.
- * Whoever changes both the file of a block and the index (rename, unlink) takes a stripe before the
- * lock.  Bytes: used includes each file from its reservation until it is unlinked and nobody reads
- * it, and files is the number of those.  The policies hold only published blocks, so the sum of
- * their bytes never exceeds used.
+ * An open store.  One lock protects all of it, and is not held during calls that may wait for a
+ * disk.  A thread that changes both the file of a block and the index (rename, unlink) takes the
+ * block's stripe, which is another lock, before the store's lock.  used counts the bytes of each
+ * file from their reservation until the file is unlinked and nobody reads it; files is the number
+ * of these files.  The policies hold only published blocks, so the sum of their bytes never exceeds
+ * used.
  */
 #ifndef KV_STORE_H
 #define KV_STORE_H
@@ -113,10 +114,9 @@ struct pst_kv {
 	struct remote_server *server;              /* NULL unless the store is served */
 	bool reader, sync, bounce, ending, broken; /* broken: used may be wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
-	uint64_t max_blocks,
-		files;       /* bound of the number of files that used includes; that number */
-	uint64_t remembered; /* sum of all caches; at most max_blocks */
-	uint64_t quota;      /* that holds for spaces of the disk instead of their own; 0: theirs */
+	uint64_t max_blocks, files; /* most files that used may include; their number now */
+	uint64_t remembered;        /* sum of all caches; at most max_blocks */
+	uint64_t quota; /* quota for spaces on disk instead of their own; 0: their own */
 	const struct tier_policy_ops *ops;
 	struct cache common;
 	struct space *spaces[PST_KV_SPACES_MAX];
@@ -141,9 +141,9 @@ struct pst_kv {
 	uint64_t use; /* logical clock of the policies */
 
 	struct list lent;    /* files of blocks that a server lends: lend.c */
-	uint64_t lent_bytes; /* reserved for those that clients write */
-	uint64_t lent_files; /* number of those */
-	struct list shares;  /* of each client in that */
+	uint64_t lent_bytes; /* bytes reserved for files that clients write */
+	uint64_t lent_files; /* number of files that clients write */
+	struct list shares;  /* struct share: the part of each client in lent_bytes */
 
 	struct list events; /* queues of events: event.c */
 
@@ -213,7 +213,7 @@ int cache_publish(struct pst_kv *kv, uint32_t space, const struct block_id *id, 
 
 /* Remove a block and its file.  Return 1 if it was in the index, 0 if not, or -errno. */
 int cache_remove(struct pst_kv *kv, uint32_t space, const struct block_id *id);
-/* Remove it because its user asked for that, and count it. */
+/* Remove a block because its user asked for that, and count it. */
 int cache_delete(struct pst_kv *kv, uint32_t space, const struct block_id *id);
 
 /* Add a block that is on disk, without eviction.  Called with the lock.  Return 0 or -ENOMEM. */
@@ -281,8 +281,8 @@ void batch_unref(struct batch *b);
 void front_cancel(struct pst_kv *kv);
 /* Keep memory that the kernel may still use, and free it later. */
 void busy_keep(struct pst_kv *kv, struct pst_mem *mem);
-/* Give all such memory to the library, which frees it when the kernel does not use it any more.
- * Called when there are no threads. */
+/* Give all memory that the kernel may still use to the library, which frees it when the kernel does
+ * not use it any more.  Called when there are no threads. */
 void busy_free_all(struct pst_kv *kv);
 
 /* Drop a reference.  The last one frees the store. */

@@ -117,12 +117,12 @@ void conn_send_by_worker(struct job *j)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return; /* the loop finds the error, too */
+			return; /* the loop will find the same error */
 		j->sent += (uint32_t)n;
 	}
 }
 
-/* The sender is the loop: return false if the client is gone. */
+/* Send replies; the loop is the sender. Return false if the client is gone. */
 static bool conn_send_out(struct conn *c)
 {
 	if (c->tls && net_tls_unsent(c->tls)) {
@@ -174,7 +174,7 @@ static bool conn_send_some(struct conn *c)
 	if ((!c->out.head && !c->tls) || !conn_loop_sends(c))
 		return true;
 	lives = conn_send_out(c);
-	if (!c->tls) /* with TLS, at the end of the turn, which receives as well */
+	if (!c->tls) /* with TLS, the end of the turn does this, as it also receives */
 		conn_end_sending(c);
 	return lives;
 }
@@ -583,7 +583,7 @@ static void conn_open_done(struct job *j)
 	}
 }
 
-/* A worker has sent a reply, or a part of it: the loop becomes the sender, and sends the rest before
+/* A worker has sent a reply, or a part of it: make the loop the sender, which sends the rest before
  * all other replies. */
 static void conn_take_over(struct job *j)
 {
@@ -685,7 +685,7 @@ static void conn_forget(struct conn *c, struct job *j)
 	}
 }
 
-/* No worker has a request of the connection. */
+/* Close a connection of which no worker has a request. */
 static void conn_close(struct conn *c)
 {
 	if (c->sock < 0)
@@ -757,7 +757,7 @@ void conn_sweep(struct server *s)
 		if (c->nr_pool != c->nr_ends)
 			continue;
 		conn_close(c);
-		/* No request of it runs, and a hello may be answered. */
+		/* No request of the connection runs now, so a hello may be answered. */
 		freed = true;
 		if (c->nr_pool || !qp_end(c))
 			continue;

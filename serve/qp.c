@@ -35,7 +35,7 @@
 #define CHUNKS (WIRE_DATA_MAX / WIRE_RDMA_CHUNK)
 #define DEADLINE_MS 10000u /* milliseconds until an unresponsive client NIC is given up */
 #define POLL_MAX 16
-/* A client may fail FAULTS_MAX times at once, and then once in FAULT_NS. */
+/* A client may fail FAULTS_MAX times at once, and then once per FAULT_NS. */
 #define FAULTS_MAX 32u
 #define FAULT_NS NSEC_PER_SEC
 
@@ -47,10 +47,10 @@ struct rdma {
 	struct mem_reg *reg;
 	struct job *jobs[SLOTS]; /* the user of each slot */
 	unsigned nr_posted;      /* operations that the device has not completed */
-	bool armed;              /* an event may come */
-	int failed;              /* errno */
-	bool all;                /* the worker frees all, and not the queue pair alone */
-	struct job end;          /* for the worker */
+	bool armed;              /* the device may send an event */
+	int failed;              /* errno of the first failure, or 0 */
+	bool all;                /* the worker frees everything, and not only the queue pair */
+	struct job end;          /* the job of the worker that ends the queue pair */
 	uint8_t blob[ENDPOINT_BLOB];
 };
 
@@ -114,7 +114,8 @@ static struct fault *fault_of(struct conn *c)
 	return NULL;
 }
 
-/* A queue pair of the client failed.  Failures of too many clients displace the oldest ones. */
+/* Record that a queue pair of the client failed.  Failures of too many clients displace the oldest
+ * ones. */
 static void fault_add(struct conn *c)
 {
 	struct fault *f = fault_of(c);
@@ -142,7 +143,7 @@ bool qp_ask(struct conn *c, struct job *j, const uint8_t *payload)
 {
 	struct server *s = c->s;
 
-	c->rdma_agreed = false; /* once for each connection */
+	c->rdma_agreed = false; /* a connection may ask only once */
 	if (s->nr_rdma >= s->o.rdma_clients || fault_is_too_many(c)) {
 		s->counts.rdma_refused++;
 		conn_reply_err(j, EBUSY);
@@ -228,7 +229,7 @@ void qp_join(struct job *j)
 	}
 }
 
-/* Have a worker do it; without workers, here. */
+/* Let a worker end the queue pair; without workers, end it here. */
 static void qp_put(struct rdma *r)
 {
 	struct conn *c = r->end.conn;
@@ -268,7 +269,7 @@ void qp_ended(struct rdma *r)
 
 	c->nr_ends--;
 	if (!r->all)
-		return; /* until no worker uses a slot */
+		return; /* qp_end() frees the rest once no worker uses a slot */
 	if (c->rdma == r) {
 		c->rdma = NULL;
 		c->s->nr_rdma--;
@@ -312,7 +313,7 @@ bool qp_end(struct conn *c)
 		qp_put(c->rdma);
 		return !c->rdma;
 	}
-	/* It was asked for, and not made. */
+	/* The queue pair was requested, but not created. */
 	if (c->rdma_counted)
 		c->s->nr_rdma--;
 	c->rdma_counted = false;

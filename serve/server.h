@@ -2,7 +2,8 @@
 /*
  * One thread, the loop, owns all connections: it receives requests, answers short reads from the
  * page cache, and sends replies.  Anything that may wait for a disk or that copies many bytes is a
- * job for a worker thread of the pool, which also sends the reply of a long read.  A job belongs to the loop, except between pool_put() and exec_pool_take().
+ * job for a worker thread of the pool, which also sends the reply of a long read.  A job belongs
+ * to the loop, except between pool_put() and exec_pool_take().
  */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H
@@ -84,7 +85,7 @@ struct job {
 	uint32_t size;
 	uint32_t len;   /* bytes of the reply */
 	uint32_t sent;  /* bytes of the reply already sent */
-	bool by_worker; /* a worker sent them, and is the connection's sender */
+	bool by_worker; /* a worker sent them, and is the connection's sender now */
 
 	uint32_t err;
 	uint32_t count;
@@ -97,11 +98,11 @@ struct job {
 	struct rdma *joined;
 	/* Members for requests that move bytes by RDMA. */
 	struct wire_rdma_key key;
-	uint8_t slot;    /* whose memory buf is in */
+	uint8_t slot;    /* index of the slot whose memory buf is in */
 	uint8_t left;    /* operations that the device has not completed */
 	bool pulls;      /* the device reads the bytes of a WRITE_RDMA, which has its handle */
 	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
-	/* Not a client's request: */
+	/* Members for jobs that are not a client's request. */
 	bool closes;       /* close the handle's descriptor */
 	struct rdma *ends; /* end this queue pair; or NULL */
 };
@@ -150,7 +151,7 @@ static inline struct job *jobs_pop(struct jobs *q)
 enum conn_sender {
 	SENDER_NONE,
 	SENDER_LOOP,
-	SENDER_WORKER, /* until its job is back with the loop */
+	SENDER_WORKER, /* a worker, until its job is back with the loop */
 };
 
 struct conn {
@@ -174,7 +175,7 @@ struct conn {
 	char who[RATE_NAME_MAX]; /* identifies the client; "" before the TLS handshake ends */
 	struct net_tls *tls;     /* TLS session; NULL: plain TCP.  Belongs to the sender */
 	struct rdma *rdma;       /* RDMA connection, or NULL */
-	bool rdma_agreed;        /* the welcome offered RDMA, and it was not asked for yet */
+	bool rdma_agreed;        /* the welcome offered RDMA, and the client may still ask for it */
 	bool rdma_counted;       /* counted in server.nr_rdma */
 
 	uint8_t *kept; /* bytes that were read but could not be processed yet */
@@ -186,7 +187,7 @@ struct conn {
 	unsigned nr_jobs;    /* requests whose reply is not sent */
 	unsigned nr_pool;    /* jobs that the pool has */
 	unsigned nr_running; /* jobs that workers have; under the lock of the pool */
-	unsigned nr_ends;    /* of nr_pool: those that end its queue pair */
+	unsigned nr_ends;    /* jobs of nr_pool that end the queue pair */
 	struct jobs waiting; /* jobs for workers; under the lock of the pool */
 	struct conn *next_waiting;
 	bool is_waiting;
@@ -230,7 +231,7 @@ struct server {
 		struct conn *first, *last; /* connections with waiting jobs, served in turn */
 		struct jobs done;
 		struct jobs ends; /* jobs that end queue pairs */
-		unsigned nr_ends; /* workers that have one of them */
+		unsigned nr_ends; /* workers that have a job of ends */
 		unsigned share;   /* most workers that one connection has at a time, or all ends */
 		bool stop;
 		unsigned nr_threads;
@@ -296,16 +297,16 @@ void qp_answer(struct job *j);
 bool qp_turn(struct conn *c);
 /* Return true if the device has something to complete, or has failed. */
 bool qp_is_busy(const struct conn *c);
-/* Have a worker end the queue pair, and forget the jobs that the device had. */
+/* Let a worker end the queue pair, and forget the jobs that the device had. */
 void qp_stop(struct conn *c);
-/* Have a worker free the rest, when no worker has a job of the connection.  Return true if nothing
- * of it is left. */
+/* Let a worker free the connection's RDMA state, when no worker has a job of the connection.
+ * Return true if no such state is left. */
 bool qp_end(struct conn *c);
-/* Have a worker free one that was made and that no connection took. */
+/* Let a worker free an RDMA connection that was created, but that no connection took. */
 void qp_forget(struct conn *c, struct rdma *r);
-/* What the worker does, which can take long. */
+/* End a queue pair, or free all of an RDMA connection; on a worker, because this can take long. */
 void qp_work(struct rdma *r);
-/* The worker has done it. */
+/* Account for an RDMA connection whose qp_work() has ended. */
 void qp_ended(struct rdma *r);
 
 /* ----------------------------------------------------------------- hello.c */

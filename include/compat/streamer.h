@@ -29,7 +29,7 @@ extern "C" {
 
 enum runai_code {
 	RUNAI_SUCCESS = 0,
-	RUNAI_FINISHED = 1,       /* the streamer ended; old calls: nothing is outstanding */
+	RUNAI_FINISHED = 1,       /* the streamer ended; old calls also: no range is left */
 	RUNAI_FILE_ACCESS = 2,    /* a file cannot be opened or read */
 	RUNAI_EOF = 3,            /* a range reaches past the end of its file */
 	RUNAI_NO_S3 = 4,          /* the module for objects of S3 is missing */

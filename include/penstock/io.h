@@ -41,13 +41,14 @@ struct pst_seg {
 /* For PST_OP_READ with a stream: later work on the stream waits for the bytes. */
 #define PST_IO_STREAM_WAIT (1u << 3)
 /* For PST_OP_READ: compare the bytes of each piece in memory with the caller's checksum (crc32cs).
- * If a piece differs, or the file ends before its end, the request fails with -EBADMSG, and
+ * If a piece differs, or the file ends within a piece, the request fails with -EBADMSG, and
  * wrong_piece and prefix tell which piece.  Not with PST_IO_STREAM_WAIT. */
 #define PST_IO_VERIFY (1u << 4)
-/* With PST_IO_CRC32C: of the bytes that lie in the memory once a read or write has moved them, and
- * a device computes it of its own memory.  Without this flag the checksum may be of bytes that
- * passed through staging memory.  If these differ, a write fails with -EBADMSG: what it wrote is
- * wrong; a write that ends before it is compared fails as well.  Not with PST_IO_STREAM_WAIT. */
+/* With PST_IO_CRC32C: compute the checksum of the bytes that are in the memory once a read or write
+ * has moved them; a device computes the checksum of its own memory.  Without this flag, the
+ * checksum may be of bytes that passed through staging memory.  If a write's staged bytes differ
+ * from those in the memory, the write fails with -EBADMSG, because it wrote wrong bytes.  A write
+ * that ends before the comparison fails as well.  Not with PST_IO_STREAM_WAIT. */
 #define PST_IO_CRC32C_MEM (1u << 5)
 
 /* No deadline. */
@@ -94,8 +95,8 @@ struct pst_io {
 	uint64_t reserved[3]; /* 0 */
 };
 
-/* Hardware or kernel may still touch the memory or, for a write, the file.  Wait for them with
- * pst_mem_drain() and pst_file_drain(). */
+/* Hardware or kernel may still touch the memory or, for a write, the file.  Wait until they do not,
+ * with pst_mem_drain() and pst_file_drain(). */
 #define PST_DONE_BUSY (1u << 0)
 /* pst_done.crc32c is valid. */
 #define PST_DONE_CRC32C (1u << 1)

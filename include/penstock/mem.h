@@ -16,7 +16,7 @@ extern "C" {
 /* pst_mem_wrap() of PST_KIND_HOST: the addresses are reserved, and mapped later. */
 #define PST_MEM_LATER (1u << 2)
 /* Fail with -EOPNOTSUPP unless the memory can become a dma-buf, by which other devices reach it.
- * Without this flag and the next, PST_DMABUF decides. */
+ * If neither this flag nor PST_MEM_NO_DMABUF is set, the variable PST_DMABUF decides. */
 #define PST_MEM_DMABUF (1u << 3)
 /* The memory never becomes a dma-buf. */
 #define PST_MEM_NO_DMABUF (1u << 4)
