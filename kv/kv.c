@@ -171,7 +171,8 @@ static int kv_load(struct pst_kv *kv, const char *const *dirs, unsigned nr, bool
 	if (r < 0)
 		return r;
 	cache_shrink(kv);
-	/* Keep the owner's bounds in penstock kv drop, which opens the store without a budget. */
+	/* penstock kv drop opens the store without a budget: keep the bounds that the owner
+	 * recorded. */
 	if (kv->budget < INT64_MAX)
 		root_put_bounds(&kv->root, kv->budget, kv->max_blocks);
 	return 0;

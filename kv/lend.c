@@ -201,7 +201,7 @@ static bool lend_use(struct lend *l)
 }
 
 /* Count the result r of reading a file's foot.  Return r, or -ESTALE if the file was truncated
- * during that. */
+ * while it was read. */
 static int lend_count(struct lend *l, int r)
 {
 	struct pst_kv *kv = l->kv;

@@ -52,7 +52,7 @@ enum job_state {
 	JOB_QUEUED,
 	JOB_PATH, /* a thread executes it, without using the caller's memory */
 	JOB_IO,   /* a request uses the caller's memory, and ends at the deadline */
-	JOB_DONE, /* it has its result; a thread may still be in a call that began in JOB_PATH */
+	JOB_DONE, /* the job has a result; a thread may still be in a call begun in JOB_PATH */
 };
 
 struct batch;
@@ -75,7 +75,7 @@ struct batch {
 	int64_t *results;
 	unsigned left; /* number of jobs without a result */
 	unsigned refs; /* held by the store, and by threads that execute its jobs */
-	bool waited;   /* pst_kv_run() takes its completion */
+	bool waited;   /* pst_kv_run() takes the batch's completion */
 	bool ended;
 	struct pst_kv_done done;
 	struct job *jobs;
@@ -86,7 +86,7 @@ struct batch {
 struct worker {
 	struct pst_kv *kv;
 	bool is_caller; /* must not wait for a disk, and has no queue */
-	bool taken;     /* for a caller: in use */
+	bool taken;     /* for a caller: the entry is in use */
 	pthread_t thread;
 	bool started;
 	bool running; /* the thread has not ended */
@@ -96,8 +96,8 @@ struct worker {
 	uint64_t bounce_len;
 	uint64_t reading; /* if is_reading: hash of the block whose file is open */
 	bool is_reading;
-	uint64_t zombie;  /* if that file was unlinked meanwhile: its bytes, and its cache */
-	uint64_t zombies; /* number of such files: a block may be set again more than once */
+	uint64_t zombie;  /* bytes and cache of the open file if it was unlinked meanwhile */
+	uint64_t zombies; /* number of unlinked files: a block may be set again more than once */
 	struct cache *zombie_cache;
 };
 

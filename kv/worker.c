@@ -256,7 +256,7 @@ static int64_t read_bytes(struct worker *w, struct job *job, struct source *src)
 		src->at = warm_read(src->fd, src->fs, base + (t.segs ? 0 : t.off), t.segs,
 				    t.nr_segs, src->len, &src->sum);
 	leave_io(job);
-	/* Outside of JOB_IO, because preparing a request may hang. */
+	/* Prepare outside of JOB_IO, because preparing a request may hang. */
 	if (r == 0)
 		r = read_prepare(w, src);
 	if (r == 0 && !src->file)

@@ -34,7 +34,7 @@ static int end_older(struct conn *c)
 	list_for_each (e, &s->dead) {
 		const struct conn *other = list_entry(e, struct conn, link);
 
-		/* No request runs while a worker ends a queue pair. */
+		/* A worker that ends a queue pair runs no request. */
 		if (other->nr_pool != other->nr_ends && same_channel(c, other))
 			r = -EAGAIN;
 	}

@@ -29,7 +29,7 @@ struct handle {
 	unsigned refs;
 	bool write;
 	bool in_memory; /* all bytes are in memory, so no read waits for a disk */
-	uint64_t paid;  /* bytes of a new block that were charged at its OPEN */
+	uint64_t paid;  /* bytes of a new block that were charged at the OPEN */
 	uint64_t nr_writes,
 		nr_synced; /* equal if a SYNC followed every write; used by the loop only */
 };
@@ -58,7 +58,7 @@ struct counts {
 /* A client whose queue pairs have failed. */
 struct fault {
 	char who[RATE_NAME_MAX];
-	uint64_t paid_ns; /* when its failures are forgotten */
+	uint64_t paid_ns; /* when the client's failures are forgotten */
 };
 
 /* A connection for metrics. */
@@ -101,7 +101,7 @@ struct job {
 	uint8_t slot;    /* index of the slot whose memory buf is in */
 	uint8_t left;    /* operations that the device has not completed */
 	bool pulls;      /* the device reads the bytes of a WRITE_RDMA, which has its handle */
-	uint64_t writes; /* for a SYNC: nr_writes of the handle when it began */
+	uint64_t writes; /* for a SYNC: nr_writes of the handle when the SYNC began */
 	/* Members for jobs that are not a client's request. */
 	bool closes;       /* close the handle's descriptor */
 	struct rdma *ends; /* end this queue pair; or NULL */
@@ -145,8 +145,9 @@ static inline struct job *jobs_pop(struct jobs *q)
 }
 
 /*
- * Who sends on a connection, and with TLS who uses its session: it cannot receive and send at once.
- * The owner has the socket's sending side until all that it began to send is sent.
+ * Who sends on a connection.  With TLS, the sender also uses the session, which cannot receive and
+ * send at the same time.  A sender keeps the socket's sending side until everything that it began
+ * to send is sent.
  */
 enum conn_sender {
 	SENDER_NONE,
@@ -158,13 +159,13 @@ struct conn {
 	struct list link; /* in server.conns; in server.dead until its jobs are back */
 	struct server *s;
 	int fd;   /* -1: the connection is dead */
-	int sock; /* its socket; -1 once that is closed.  Constant while a worker may send */
+	int sock; /* the socket; -1 once it is closed. Constant while a worker may send */
 	_Atomic enum conn_sender sender;
 	struct net_addr addr;
 	bool greeted;    /* the hello was answered */
 	bool again;      /* tls may have buffered bytes, for which epoll gives no event */
-	bool full;       /* at its limit of requests or bytes in flight */
-	bool ends;       /* ends once its replies are sent */
+	bool full;       /* the connection is at its limit of requests or bytes in flight */
+	bool ends;       /* the connection ends once its replies are sent */
 	uint32_t events; /* epoll events that are requested */
 	char key[NET_KEY_NAME_MAX + 1]; /* name of the client's key; "" without TLS */
 	struct wire_hello hello;
@@ -183,7 +184,7 @@ struct conn {
 	struct job *payload; /* WRITE whose payload is arriving */
 	uint32_t got;        /* bytes of that payload received */
 
-	uint64_t mem;        /* bytes of its jobs */
+	uint64_t mem;        /* bytes of the connection's jobs */
 	unsigned nr_jobs;    /* requests whose reply is not sent */
 	unsigned nr_pool;    /* jobs that the pool has */
 	unsigned nr_running; /* jobs that workers have; under the lock of the pool */

@@ -299,7 +299,7 @@ static bool message_stays(int r)
 {
 	switch (-r) {
 	case ETIMEDOUT:
-	case EFAULT: /* like the errors below, a failure of this process */
+	case EFAULT: /* an error of this process, like those in the cases below */
 	case ENOMEM:
 	case ECANCELED:
 	case EAGAIN:

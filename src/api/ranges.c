@@ -11,8 +11,8 @@
 
 /* A range of the caller, with its memory. */
 struct range {
-	struct pst_mem *mem; /* NULL until its address is wrapped */
-	uint64_t off;        /* offset of the first byte in mem; its address while mem is NULL */
+	struct pst_mem *mem; /* NULL until the range's address is wrapped */
+	uint64_t off; /* offset in mem of the range's first byte; its address if mem is NULL */
 	uint64_t len;
 	unsigned idx; /* index in the caller's order */
 	bool host;    /* the caller gave a host address */

@@ -25,9 +25,9 @@ struct group {
 struct ranges {
 	unsigned nr;
 	uint64_t total;       /* sum of the ranges' bytes */
-	unsigned *order;      /* for each segment, the index of the caller's range */
+	unsigned *order;      /* index of the caller's range, for each segment */
 	struct pst_seg *segs; /* grouped; in the caller's order within a group */
-	struct group *groups; /* in the order of their first ranges */
+	struct group *groups; /* all groups, in the order of their first ranges */
 	unsigned nr_groups;
 	struct range_result *results; /* one per range, in the caller's order */
 	struct pst_mem **wrapped;

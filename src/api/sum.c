@@ -239,7 +239,7 @@ int pst_mem_crc32c(const struct pst_vec *vecs, unsigned nr, const struct pst_cal
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return err_set(ENOMEM, "out of memory");
-	/* PST_OP_WRITE, because the memory is read, as for a write to a file. */
+	/* Use PST_OP_WRITE, because the memory is read, as for a write to a file. */
 	r = ranges_init(&c->ranges, PST_OP_WRITE, vecs, nr);
 	if (r < 0)
 		return r;

@@ -13,7 +13,7 @@
 enum {
 	LOCK_FREE,
 	LOCK_TAKEN,
-	LOCK_WANTED, /* taken, and a thread may be sleeping until it is free */
+	LOCK_WANTED, /* the lock is taken, and a thread may be sleeping until it is free */
 };
 
 /* Zero is an unlocked lock.  It needs no destruction. */

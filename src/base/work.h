@@ -25,7 +25,7 @@ struct work {
 };
 
 enum work_priority {
-	WORK_HIGH, /* a thread is waiting for it */
+	WORK_HIGH, /* work for which a thread is waiting */
 	WORK_LOW,
 };
 

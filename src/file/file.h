@@ -47,7 +47,7 @@ struct file {
 	const struct file_ops *ops;
 	uint32_t flags;     /* PST_FILE_* */
 	uint32_t caps;      /* FILE_* */
-	uint32_t mem_align; /* required by IO_OP_DIRECT: bytes, a power of two; 0 without it */
+	uint32_t mem_align; /* IO_OP_DIRECT needs: bytes, a power of two; 0: no FILE_DIRECT */
 	uint32_t off_align;
 	uint32_t why; /* enum pst_why: why FILE_DIRECT is not set; NONE: no cache, or PLAIN */
 	int detail;   /* errno that belongs to why, or 0 */
@@ -56,7 +56,7 @@ struct file {
 	struct writers *writers;
 	_Atomic bool direct_bad; /* IO_OP_DIRECT was refused for this file: never retry it */
 	_Atomic int warm;        /* core's count of CACHED hits; see cached.c */
-	uint8_t disk;            /* number of the disk below, see disk.h */
+	uint8_t disk;            /* number of the disk that has the file, see disk.h */
 	char name[16];           /* name of the file system or service, for messages */
 };
 

@@ -11,7 +11,7 @@
 #include "file/op.h"
 
 struct io_inbox {
-	pthread_mutex_t lock; /* covers all members below */
+	pthread_mutex_t lock; /* covers all members of the inbox */
 	pthread_cond_t more;  /* signalled when at least wait_for operations have arrived */
 	struct io_fifo done;
 	unsigned nr_done;

@@ -66,7 +66,7 @@ struct io_op {
 	uint64_t device_off;            /* bytes; offset of the operation in device */
 	uint8_t kind;                   /* enum io_op_kind */
 	uint8_t flags;                  /* IO_OP_* */
-	uint8_t claim;                  /* enum writers_claim: which writes this one excludes */
+	uint8_t claim; /* enum writers_claim: which writes the operation excludes */
 	/* For a provider's back end: the request's deadline, CLOCK_MONOTONIC ns, which ends its
 	 * retries. */
 	uint64_t deadline_ns;
@@ -76,7 +76,7 @@ struct io_op {
 	 * short operations. */
 	int64_t res;      /* bytes, or -errno */
 	uint64_t moved;   /* bytes moved before an error; = res on success */
-	int pin_err;      /* 0, or the errno of registering the memory; it was used unregistered */
+	int pin_err;      /* errno of registering the memory, which was used unregistered; or 0 */
 	int ring_err;     /* positive errno of io_uring if threads did it instead; 0: none */
 	bool pinned;      /* the operation used registered memory */
 	int rdma_err;     /* positive errno: RDMA cannot serve it, another hop may; 0: none */

@@ -41,9 +41,9 @@ static struct index_table index_table = {
 };
 
 #define FS_MEMORY (1u << 0) /* all bytes are resident */
-#define FS_DIRECT (1u << 1) /* O_DIRECT is real, even if statx(2) does not report it */
-#define FS_LAYER (1u << 2)  /* passes O_DIRECT on to another file system, or refuses it */
-#define FS_STALE (1u << 3)  /* its page cache may lack what another machine wrote */
+#define FS_DIRECT (1u << 1) /* O_DIRECT works as such, even if statx(2) does not report it */
+#define FS_LAYER (1u << 2)  /* the file system passes O_DIRECT on to another one, or refuses it */
+#define FS_STALE (1u << 3)  /* the page cache may lack what another machine wrote */
 #define FS_REMOTE (1u << 4) /* the bytes are on servers, which may stop answering */
 
 /* Magic numbers, from linux/magic.h or from the sources of file systems outside the kernel. */
@@ -52,7 +52,7 @@ static const struct fs {
 	unsigned flags;
 	char name[16];
 } known_fs[] = {
-	{ 0x0000ef53, FS_DIRECT, "ext4" }, /* also ext2 and ext3: one number, one driver */
+	{ 0x0000ef53, FS_DIRECT, "ext4" }, /* also ext2 and ext3: they share number and driver */
 	{ 0x58465342, FS_DIRECT, "xfs" },
 	{ 0x9123683e, FS_DIRECT, "btrfs" },
 	{ 0xf2f52010, FS_DIRECT, "f2fs" },

@@ -41,7 +41,7 @@ struct pool_thread {
 	struct pool_thread *next; /* next in pool.asleep or pool.gone */
 	pthread_t thread;
 	pthread_cond_t wake;
-	bool woken; /* was woken since it fell asleep */
+	bool woken; /* the thread was woken since it fell asleep */
 };
 
 static struct {

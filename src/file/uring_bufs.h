@@ -22,7 +22,7 @@ struct buf_slot {
 	uintptr_t start, end; /* registered addresses; empty if equal */
 	uint64_t moved;       /* bytes moved unregistered since the last attempt */
 	uint32_t lo, hi;      /* range that operations used: bytes from the piece's start */
-	int err;              /* errno why it is not registered; 0: not tried, or registered */
+	int err;              /* errno of registering the piece; 0: not tried, or registered */
 };
 
 struct uring_bufs {

@@ -21,7 +21,7 @@
 #include "gds/cufile/cufile.h"
 
 #define BYTES MIB(1)
-#define SECONDS 120                    /* seconds; alarm() then ends the program */
+#define SECONDS 120                    /* seconds until alarm() ends the program */
 #define TRIES 20                       /* attempts while somebody changes the file */
 #define PAUSE_NS (100 * NSEC_PER_MSEC) /* time between two attempts */
 
@@ -251,7 +251,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	(void)alarm(SECONDS);
-	/* This process uses the library for nothing else. */
+	/* Promise that no other code of this process uses the library. */
 	(void)setenv("PST_GDS", "exclusive", 1);
 	if (argc > 4)
 		(void)setenv("PST_LIBCUFILE", argv[4], 1);

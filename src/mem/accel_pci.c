@@ -27,7 +27,8 @@ struct end {
 	unsigned nr;
 	char at[HOPS_MAX][ADDRESS_MAX]; /* addresses of the bridges from the top, then of the
 					 * device */
-	bool memory;                    /* true: it has memory to share; false: it moves bytes */
+	bool memory;                    /* true: the device has memory to share; false: it moves
+					 * bytes */
 };
 
 struct ends {

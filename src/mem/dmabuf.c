@@ -93,7 +93,7 @@ static bool dmabuf_owns(uint64_t addr, uint64_t len)
 {
 	(void)addr;
 	(void)len;
-	return false; /* such memory has no address */
+	return false; /* memory of a dma-buf has no address */
 }
 
 /* -------------------------------------------------------------- descriptors */

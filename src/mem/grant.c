@@ -4,9 +4,8 @@
  *
  * One message is one struct message, with a descriptor as ancillary data if the grant has one.
  * Both processes run on one machine, so numbers have its byte order.  Magic, version and checksum
- * tell a grant from other data in the socket.  They do not protect against a hostile peer.  The
- * check of the peer's uid in this file does, and so does the providers' check of the descriptor at
- * import.
+ * distinguish a grant from other data in the socket, but do not protect against a hostile peer.
+ * Against that, this file checks the peer's uid, and the providers check the descriptor at import.
  *
  * After a failure the socket cannot be used any more: a stream may have stopped in the middle of a
  * message.

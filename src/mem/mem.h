@@ -29,10 +29,10 @@ struct mem_alloc {
 	struct dev_addr base;
 	uint64_t size;      /* bytes of the whole allocation */
 	uint64_t buffer_id; /* never used twice in a process */
-	uint64_t life;      /* mem_life() of its device when it was created */
+	uint64_t life;      /* mem_life() of the device when the allocation was created */
 	void *host;         /* address for the CPU, for memory with MEM_CAP_CPU; else NULL */
 	uint32_t flags;     /* PST_MEM_* that apply */
-	uint32_t rights;    /* PST_RIGHT_*; all of them unless imported */
+	uint32_t rights;    /* PST_RIGHT_*; all rights unless the memory was imported */
 	bool owned;         /* free returns the memory to the system; false for a wrap */
 };
 
@@ -160,8 +160,8 @@ struct mem_ops {
 	const char *name; /* "host", "soft": the first part of device names */
 	uint32_t kind;    /* enum pst_kind */
 	uint32_t caps;    /* MEM_CAP_* */
-	/* How bytes reach memory that neither a device copies nor a CPU maps, for errors.  May be
-	 * NULL. */
+	/* For error sentences: how bytes reach memory that no device copies and no CPU maps.  May
+	 * be NULL. */
 	const char *reach;
 
 	/* Find the vendor's library and its devices; called once.  Return 0, or -ENODEV if there is

@@ -43,8 +43,8 @@ struct mem_registrar_ops {
 
 struct mem_registrar {
 	const struct mem_registrar_ops *ops;
-	_Atomic unsigned live; /* number of its registrations that allocations keep */
-	unsigned ending; /* those of live that are being ended; under the lock of registration.c */
+	_Atomic unsigned live; /* number of the registrar's registrations that allocations keep */
+	unsigned ending;       /* part of live that is ending; under the lock of registration.c */
 };
 
 #endif

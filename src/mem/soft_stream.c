@@ -39,7 +39,7 @@ struct piece {
 };
 
 struct batch {
-	uint64_t end; /* number of pieces of this and all earlier batches */
+	uint64_t end; /* number of pieces of the batch and of all earlier batches */
 	enum mem_dir dir;
 };
 

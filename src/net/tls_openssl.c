@@ -16,7 +16,7 @@
 
 /* psktool's keys name no hash function; TLS 1.3 prescribes SHA-256 then. */
 #define SUITES "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-#define ALERT 1000 /* OpenSSL's reason for a peer's alert: this plus the alert's number */
+#define ALERT 1000 /* OpenSSL's reason for a peer's alert, minus the alert's number */
 
 __attribute__((visibility("default"))) extern const struct net_tls_ops pst_tls_module;
 

@@ -54,7 +54,7 @@ struct peer_msg {
 };
 
 struct peer_hello {
-	uint32_t version, oldest; /* versions that this side speaks: oldest to version */
+	uint32_t version, oldest; /* versions that the sender speaks: oldest to version */
 	uint32_t data_max;
 	uint32_t inline_max;
 	uint32_t requests_max;
@@ -80,7 +80,7 @@ struct peer_nic_key {
 	uint64_t share;
 	uint64_t addr; /* address of the share's first byte, for work requests */
 	uint64_t len;
-	uint64_t epoch; /* id of the registration; unique in its process */
+	uint64_t epoch; /* id of the registration; unique in the process that made it */
 	uint32_t rights;
 	uint32_t rkey;
 };

@@ -92,7 +92,7 @@ int peer_connect(const char *addr, const struct pst_peer_opts *opts, uint64_t de
 struct item {
 	struct item *next;
 	struct peer_msg m;
-	int fd;       /* descriptor sent with it, or -1 */
+	int fd;       /* descriptor sent with the item, or -1 */
 	uint32_t len; /* payload bytes */
 	uint8_t payload[];
 };
@@ -189,7 +189,7 @@ struct peer_rdma {
 	bool told;       /* a PEER_RDMA message was received */
 	bool ended;      /* a PEER_UNREACH message was received */
 	struct nic *nic;
-	struct nic_domain *domain; /* kept until the peer is freed: shares register with it */
+	struct nic_domain *domain; /* kept until the peer is freed: shares register there */
 	struct endpoint *ep;
 	uint8_t *mem; /* memory of the slots; NULL until the first use */
 	struct mem_reg *reg;
@@ -257,7 +257,7 @@ struct pst_peer {
 	bool shut;
 	uint8_t *rx; /* receive buffer of PEER_RX_MAX bytes */
 	uint32_t rx_at, rx_len;
-	struct peer_request *body; /* its reply is being received straight to its place; or NULL */
+	struct peer_request *body; /* request whose reply arrives straight at its place; or NULL */
 	uint32_t body_at, body_len;
 	int body_err; /* 0, or the errno why the rest is skipped */
 	uint8_t *tx;  /* send buffer of PEER_TX_MAX bytes */

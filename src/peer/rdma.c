@@ -64,7 +64,7 @@ static int rdma_make(struct rdma_made *ret)
 	return 0;
 }
 
-/* The lock is held, as in all functions up to the next section. */
+/* Send a message about RDMA. The lock is held, as in all functions up to the next section. */
 static void rdma_tell(struct pst_peer *p, uint16_t type, int err, const uint8_t *blob)
 {
 	struct item *i = peer_item_new(type, blob ? ENDPOINT_BLOB : 0);

@@ -466,7 +466,7 @@ static void rados_start_op(struct rados_ctx *c, struct io_op *op)
 		return;
 	}
 	(void)pthread_mutex_init(&t->lock, NULL);
-	t->refs = 2; /* one for this function */
+	t->refs = 2; /* one reference is for this function */
 	t->op = op;
 	t->kind = op->kind;
 	t->ctx = c;

@@ -46,7 +46,7 @@
 #define PIECES_MAX 16u
 #define PIECE_READ MIB(1)    /* bytes; larger pieces read slower, because copies overlap less */
 #define PIECE_WRITE MIB(4)   /* bytes; each write has a fixed cost at the OSDs */
-#define BUDGET_BYTES MIB(64) /* bytes; librados buffers as many */
+#define BUDGET_BYTES MIB(64) /* bytes; librados buffers all bytes in flight */
 #define BUDGET_PIECES 1024u
 #define LIB_CONNECT_S 30           /* seconds, for the monitors */
 #define LIB_LIST_S 60              /* seconds, for one operation of a listing */
@@ -121,7 +121,7 @@ struct piece {
 	void *completion, *op; /* NULL: never used */
 	bool running;
 	bool first;      /* the piece is in the first object */
-	uint64_t object; /* the number of its object */
+	uint64_t object; /* the number of the piece's object */
 	char *buf;
 	uint64_t len;
 	size_t got;

@@ -36,12 +36,12 @@ struct task {
 	struct io_op *op;
 	struct opened *of;
 	struct task *next;
-	bool queued;         /* in the list of->todo */
+	bool queued;         /* on the list of->todo */
 	unsigned nr_pieces;  /* pieces that exist now */
 	uint64_t issued;     /* bytes of the operation given to pieces so far */
 	uint64_t limit;      /* bytes before the first missing one; op->len if none */
 	int err;             /* errno why limit is below op->len; 0: end of file */
-	uint64_t nr_writes;  /* SYNC: the file's count of writes at its start */
+	uint64_t nr_writes;  /* SYNC: number of writes of the file at the start of the SYNC */
 	struct mem_reg *reg; /* RDMA: registration of the operation's memory, or NULL */
 };
 
@@ -70,7 +70,7 @@ struct piece {
 	uint32_t turn;     /* use count of the slot, part of the id: stale replies do not match */
 	uint8_t kind, state, tries;
 	uint16_t op;      /* enum wire_op of a task's piece; the reply repeats it */
-	bool waits_again; /* in the list of->again */
+	bool waits_again; /* on the list of->again */
 	bool rdma;        /* sent by RDMA: the reply is a message of the queue pair */
 	uint8_t head[WIRE_HEAD];
 	/* Payload of a hello, or of a request for RDMA or by RDMA. */

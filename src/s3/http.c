@@ -31,8 +31,8 @@ static struct {
 	CURL *idle[CALLS_MAX];
 	unsigned nr_idle, nr_running;
 	struct call *running;
-	struct call *ready, **ready_end; /* to send when fewer than CALLS_MAX are running */
-	struct call *later;              /* to send again at their again_ns */
+	struct call *ready, **ready_end; /* calls to send when fewer than CALLS_MAX are running */
+	struct call *later;              /* calls to send again at their again_ns */
 	uint64_t due_ns;                 /* now_ns() of the earliest deadline of ready calls */
 	bool stirred;                    /* ready or running calls have changed */
 } self;

@@ -68,11 +68,12 @@ struct call {
 	/* Used by the thread. */
 	struct call *next;
 	CURL *easy;         /* NULL for an exchange of plain.c */
-	struct plain *line; /* its connection */
+	struct plain *line; /* the connection of an exchange of plain.c */
 	struct curl_slist *headers;
 	uint64_t sent; /* bytes of the body that were sent */
 	uint64_t again_ns, got_before;
-	unsigned tries, nr_moves, keys_nr; /* keys_nr: where.keys_nr of the keys that signed it */
+	unsigned tries, nr_moves, keys_nr; /* keys_nr: where.keys_nr of the keys that signed the
+					    * call */
 	bool looked, told_clock, told_region, told_keys, canceled, running, moved;
 	char *url;
 };

@@ -41,7 +41,7 @@ struct plain {
 	uint64_t seen_ns;        /* now_ns() when the last byte arrived */
 	size_t head_len;         /* bytes in head */
 	int low;                 /* SO_RCVLOWAT */
-	char head[HEAD_MAX + 1]; /* its last byte stays 0 */
+	char head[HEAD_MAX + 1]; /* the last byte of head stays 0 */
 };
 
 static struct plain *lines; /* the most recently used connection comes first */

@@ -28,7 +28,7 @@ struct tier_stamp {
 struct tier_file {
 	int64_t id; /* unique number, never reused */
 	char name[TIER_NAME_SIZE];
-	unsigned root;  /* index of the root that holds it */
+	unsigned root;  /* index of the root that holds the file */
 	uint64_t gen;   /* counts moves and changes of content */
 	uint64_t bytes; /* bytes used on the disk */
 	struct tier_stamp stamp;
@@ -45,7 +45,7 @@ struct tier_move {
 	char name[TIER_NAME_SIZE];
 	unsigned src, dst; /* indices of the two roots */
 	bool committed;    /* the file is at dst now; the one at src must be removed */
-	bool copied;       /* the copy is complete, with this size and CRC-32C */
+	bool copied;       /* the copy is complete; size and crc describe it */
 	uint64_t size;
 	uint32_t crc;
 };

@@ -23,9 +23,9 @@ struct entry {
 	uint64_t id;
 	uint64_t size : INDEX_SIZE_BITS;
 	uint64_t uses : 8;
-	uint64_t queue : 8;  /* queue that holds it, numbered by the policy; or NO_QUEUE */
-	uint32_t chain;      /* next entry of its bucket, or next free entry */
-	uint32_t next, prev; /* neighbours in its queue */
+	uint64_t queue : 8;  /* number of the queue that holds the entry; or NO_QUEUE */
+	uint32_t chain;      /* next entry of the bucket, or next free entry */
+	uint32_t next, prev; /* neighbours in the queue */
 	uint32_t user;       /* for the policy's user; 0 in a new entry */
 };
 

@@ -48,7 +48,7 @@ struct recover_counts {
 	unsigned undone, completed; /* moves undone; moves completed */
 	unsigned conflicts;         /* both copies are kept: they differ, or cannot be read */
 	unsigned waiting;           /* moves whose copies cannot be opened, read or removed now */
-	char why[512];              /* why the last of these moves waits */
+	char why[512];              /* why the last waiting move waits */
 };
 
 /* End moves that a crash interrupted, with the set locked. */

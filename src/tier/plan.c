@@ -17,7 +17,7 @@ struct candidate {
 
 struct planner {
 	struct tier_set *set;
-	bool has[TIER_CLASSES]; /* per class: it has a usable, writable root */
+	bool has[TIER_CLASSES]; /* per class: there is a usable, writable root */
 	struct tier_space space[TIER_CLASSES];
 	struct tier_policy *policy[BORDERS];
 	struct candidate *files; /* sorted by id, later by by_heat() */

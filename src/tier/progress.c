@@ -48,7 +48,7 @@ static void slot_write(struct slot *s, const struct progress_move *m)
 	atomic_store_explicit(&s->seq, seq + 1, memory_order_release);
 }
 
-#define TRIES 1000u /* attempts to copy a slot; a killed mover may leave it odd for ever */
+#define TRIES 1000u /* attempts to copy a slot; a killed mover may leave seq odd */
 
 static bool slot_read(const struct slot *s, struct progress_move *ret)
 {

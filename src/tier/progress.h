@@ -22,7 +22,7 @@ struct progress_move {
 	uint64_t bytes;     /* bytes of data to copy */
 	uint64_t done;      /* bytes of data copied */
 	uint64_t begun_ns;  /* CLOCK_MONOTONIC ns */
-	uint64_t ns;        /* total duration in ns; 0 while it runs */
+	uint64_t ns;        /* total duration in ns; 0 while the move runs */
 	uint64_t waited_ns; /* ns spent waiting for other programs' I/O */
 	uint32_t src, dst;  /* indices of roots */
 	int32_t err;        /* 0, or -errno: the file stayed in src */

@@ -60,7 +60,7 @@ struct set_file {
 	_Atomic uint64_t seen; /* value of *epoch when of[now] was found */
 	atomic_uint now;
 	atomic_uint holds[2]; /* requests that use of[i] */
-	atomic_int err;       /* 0, or the -errno of the last attempt to reopen it */
+	atomic_int err;       /* 0, or the -errno of the last attempt to reopen the file */
 	char why[ERR_TEXT_MAX];
 	_Atomic(struct pst_file *) of[2];
 };

@@ -10,7 +10,7 @@ struct scan_counts {
 	uint64_t twice;        /* names in more than one root, a conflict for the administrator */
 	/* Skipped: files with several names; symbolic links, devices and the like. */
 	uint64_t links, special;
-	char twice_name[TIER_NAME_SIZE]; /* the first such name */
+	char twice_name[TIER_NAME_SIZE]; /* the first name in more than one root */
 };
 
 /*

@@ -7,7 +7,7 @@
 
 struct scrub_counts {
 	uint64_t checked, bytes; /* files that match their checksum; their bytes */
-	uint64_t added; /* files that had no checksum, or were written since it was taken */
+	uint64_t added; /* files without a checksum, or written since the checksum was taken */
 	uint64_t bad;   /* files that differ from their checksum */
 	uint64_t unreadable;
 };

@@ -197,7 +197,7 @@ const struct copy_kernel copy_sse41 = {
 	.load = load_sse41,
 };
 
-/* No load: SSE2 has no streaming loads, so memcpy() is as good. */
+/* No .load: SSE2 has no streaming loads, so memcpy() is as good. */
 const struct copy_kernel copy_sse2 = {
 	.name = "sse2",
 	.streams = true,

@@ -194,7 +194,7 @@ static bool may_copy(const struct part *p)
 /* Start a part whose range is set.  Return false if other requests must go first. */
 static inline bool start_part(struct req *r, struct part *p)
 {
-	uint64_t len = p->len; /* before edges are split off */
+	uint64_t len = p->len; /* length before edges are split off */
 
 	p->reg = req_mem(r)->region->reg;
 	if (unlikely(!p->data) || unlikely(!part_choose(p))) {

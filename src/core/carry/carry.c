@@ -222,7 +222,7 @@ void carry_verify(struct req *r)
 	struct piece p;
 
 	if (!mem_on_host(req_mem(r)))
-		return; /* for device memory, check.c has compared the checksums */
+		return; /* check.c has compared checksums of device memory */
 	cursor_init(&c, r->cur.segs, r->cur.nr);
 	c.apart = true;
 	for (; cursor_peek(&c, &p); cursor_skip(&c, p.len), nr++) {

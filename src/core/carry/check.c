@@ -31,8 +31,8 @@ struct check {
 
 	/* Runs of bytes that a write staged (crcs of req_engine()): their checksums are
 	 * compared. */
-	bool compares; /* the request has such runs */
-	bool differs;  /* one of them differs from the memory */
+	bool compares; /* the request has runs of staged bytes */
+	bool differs;  /* one of the runs differs from the memory */
 	unsigned cut;  /* index of the first run that does not end before the cursor */
 	unsigned run;  /* index of the run that is being compared */
 	uint32_t run_crc;

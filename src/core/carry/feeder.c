@@ -95,7 +95,8 @@ static void *feeder_main(void *arg)
 	(void)snprintf(name, sizeof(name), "pst-feed-%u", e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
-	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* short sleeps, as in worker_main() */
+	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* the thread makes short sleeps, see
+						        * worker_main() */
 	go_on = worker_ctx(w) == 0;
 	if (!go_on)
 		log_warn("%s %u: a thread less for reads that streams wait for: %s, ignoring",
@@ -165,7 +166,7 @@ int feed_prepare(struct share *s)
 /* End the feeders.  The engine has no requests, and e->stop is set. */
 void feeders_done(struct engine *e)
 {
-	work_end(&e->pool.feed_work); /* end it first, because it wakes feeders */
+	work_end(&e->pool.feed_work); /* end feed_work first, because it wakes feeders */
 	for (unsigned i = 0; i < FEEDERS; i++)
 		if (e->feeders[i].engine)
 			worker_done(&e->feeders[i]);

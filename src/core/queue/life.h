@@ -34,14 +34,14 @@ enum req_event {
 	REQ_START,      /* submitted, or no longer held */
 	REQ_QUIET,      /* nothing is in flight; before the start: the request failed */
 	REQ_GIVE_UP,    /* the request completes now, while operations are in flight */
-	REQ_REAP,       /* pst_queue_reap() returns its completion */
-	REQ_DROP,       /* its queue is freed before the request was submitted */
+	REQ_REAP,       /* pst_queue_reap() returns the request's completion */
+	REQ_DROP,       /* the queue is freed before the request was submitted */
 	REQ_EVENTS = 8, /* number of events, rounded up to a power of two */
 };
 
 /* Actions of a step, in the order in which they run. */
 #define LIFE_LATE (1u << 3)     /* transfers that were in flight after the completion have ended */
-#define LIFE_COMPLETE (1u << 0) /* put the completion where pst_queue_reap() finds it */
+#define LIFE_COMPLETE (1u << 0) /* put the completion into the list that pst_queue_reap() reads */
 #define LIFE_RELEASE (1u << 1)  /* release memory and file */
 #define LIFE_FREE (1u << 2)     /* put the request on q->free */
 #define LIFE_NOTHING (1u << 4)

@@ -16,8 +16,8 @@ struct mover {
 	const struct io_backend *backend;
 	struct io_ctx *ctx;
 	struct io_others *others; /* I/O contexts of providers with a back end of their own */
-	int efd;                  /* the eventfd that those contexts write */
-	struct part *parked;      /* writes that wait for other writes of the same file */
+	int efd;                  /* the eventfd that I/O contexts in others write */
+	struct part *parked;      /* writes that wait for other writes of their file */
 	struct part *blocked;     /* parts that found the I/O context full */
 	unsigned nr_proving;      /* number of proofs in flight */
 };

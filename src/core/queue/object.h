@@ -37,7 +37,7 @@ struct use {
 	struct use *next;
 	struct object *obj;
 	uint32_t nr;      /* requests of this queue on the object that are not released */
-	struct work work; /* releases this object and the next ones, if release() may hang */
+	struct work work; /* releases objects whose release() may hang */
 };
 
 /* One allocation, shared by all pst_mem on it. */
@@ -72,7 +72,7 @@ struct pst_file {
 	/* Proofs of O_DIRECT on this mount, for reads and for writes (enum proof_dir, direct.c).
 	 * They are not in by_path, because that would cost each part one more load. */
 	struct proof *direct[2];
-	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* data of each path for this file; see path.h */
+	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* data of each path for the file; see path.h */
 };
 
 /* The queue that holds a resource open; paths see only this part of it. */

@@ -84,9 +84,10 @@ struct pst_queue {
 	unsigned nr_engine; /* requests submitted to engines and not returned */
 	bool collects;      /* pst_queue_submit() is running: requests are given to engines in
 			     * groups */
-	unsigned nr_fresh;  /* requests of this pst_queue_submit() that wait for carry_flush() */
-	unsigned nr_given;  /* requests that this pst_queue_submit() has given to engines */
-	uint64_t next_deadline; /* CLOCK_MONOTONIC ns; all deadlines in flight are at or after it */
+	unsigned nr_fresh;  /* requests of the current pst_queue_submit() that wait for
+			     * carry_flush() */
+	unsigned nr_given;  /* requests that the current pst_queue_submit() has given to engines */
+	uint64_t next_deadline; /* CLOCK_MONOTONIC ns; no deadline in flight is before it */
 
 	struct mover mover;
 

@@ -19,7 +19,7 @@ struct req;
 
 /* How a request is moved: by the caller's thread or by an engine. */
 struct req_ops {
-	bool elsewhere; /* other threads move the request, and return it to the queue */
+	bool elsewhere; /* other threads move the request, and return it to its queue */
 	/* Start a request whose path is chosen.  Its end is reported later. */
 	void (*start)(struct req *r);
 	/* Start nothing more of the request, and cancel its operations; err is a positive errno. */
@@ -60,7 +60,7 @@ struct req {
 	uint64_t total;     /* bytes in all pieces */
 	uint64_t deadline;
 	uint64_t seq;   /* order of submission, for writes and syncs */
-	bool one_piece; /* the request has one piece, so a short read ends it */
+	bool one_piece; /* the request has one piece, so a short read ends the request */
 	bool one_part;  /* one_piece is true, and that piece is one part in host memory */
 	bool can_judge; /* pieces do not overlap, so wrong data in a proof disproves the path */
 	bool on_device; /* the memory is a device's, so carry_release() must be called */
@@ -72,15 +72,16 @@ struct req {
 	struct segs_shape shape;     /* shape of a request with segments */
 	_Atomic int end_err;         /* the errno of an early end: ETIMEDOUT or ECANCELED */
 	bool stop;                   /* start nothing more of the request */
-	bool started;                /* a write that was started, so it counts in q->nr_writes */
+	bool started;                /* the request is a write that was started and counts in
+				      * q->nr_writes */
 	bool sync_started;
 	uint8_t tell; /* bit set of paths to tell at the end; if not 0, ways_over() is called */
 	unsigned nr_parts;  /* ranges that the caller's thread moves now */
 	unsigned nr_before; /* for a sync: writes that must complete first */
 
-	struct list link;  /* on the list of its state, see life.h */
+	struct list link;  /* on the list of the request's state, see life.h */
 	struct list waits; /* on q->held or q->started, or on no list */
-	struct req *next;  /* next on q->finished; before that, on the fresh list of its share */
+	struct req *next;  /* next on q->finished; before, next on the fresh list of a share */
 	enum req_state state;
 	struct use *mem_use, *file_use;
 	struct pst_file *upper; /* the file that the program named, if io.file is its lower file

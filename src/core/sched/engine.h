@@ -72,8 +72,8 @@ struct span {
 
 /* A slot of staging memory and the pieces in it. */
 struct job {
-	struct list link;   /* on a list of its worker or of the copier */
-	struct list of_req; /* on the list of its request */
+	struct list link;   /* on a list of the job's worker or of the copier */
+	struct list of_req; /* on the list of the job's request */
 	struct job *next_free;
 	struct arena *arena;
 	char *buf;      /* slot_size bytes, page aligned, pinned */
@@ -103,7 +103,7 @@ struct job {
 	bool mapped;         /* the device copies from or to req_plan(req)->from, not the slot */
 	bool source_used;    /* the source's begin() was called, so end() must be called */
 	bool beyond_slot;    /* the only piece, mapped, may be longer than the slot */
-	bool alone;          /* copy the job alone, because a batch with it failed */
+	bool alone;          /* copy the job alone, because a batch with this job failed */
 	bool at_copier;      /* the job is counted in worker->nr_copying */
 	bool warm;           /* a CPU filled the slot, or memory is the source; counted in
 			      * nr_warm */
@@ -112,9 +112,9 @@ struct job {
 			      * nr_touch, else in its nr_file */
 	uint8_t disk;        /* index in engine->disks, which counts the job; or DISK_NONE */
 	uint64_t disk_len;   /* bytes of the job that engine->disks counts */
-	uint64_t disk_since; /* CLOCK_MONOTONIC ns when engine->disks began to count them */
+	uint64_t disk_since; /* CLOCK_MONOTONIC ns when engine->disks began to count disk_len */
 	struct list of_disk; /* on engine->disks[disk].jobs */
-	bool lost;           /* its request was stopped, so it is not counted in worker->nr_jobs */
+	bool lost; /* the job's request was stopped, so worker->nr_jobs excludes the job */
 	struct list of_lost; /* on worker->lost */
 	bool fed;            /* the slot is reserved for reads that a stream waits for; fixed */
 	uint64_t sent_at;    /* CLOCK_MONOTONIC ns when the copy of a fed job was sent */
@@ -165,7 +165,7 @@ struct worker {
 				 * were active */
 	bool flush_again;       /* the kernel did not accept all operations, so flush again */
 	bool feeds;             /* the worker is one of engine->feeders; fixed */
-	struct mover mover;     /* moves the parts of its jobs */
+	struct mover mover;     /* moves the parts of the worker's jobs */
 	struct list lost;       /* jobs whose operations must be cancelled; under the lock */
 	atomic_bool has_lost;   /* lost is not empty; readable without the lock */
 	struct list to_copy;    /* jobs whose copies found the stream full */
@@ -233,8 +233,8 @@ struct copier {
 	struct list filled; /* jobs that wait to be put into a batch; under the engine's lock */
 	atomic_uint nr_filled;
 	atomic_uint nr;            /* number of jobs that wait or are in a batch */
-	atomic_uint nr_warm;       /* number of those jobs that are warm */
-	_Atomic uint64_t nr_bytes; /* bytes of those jobs */
+	atomic_uint nr_warm;       /* number of jobs in nr that are warm */
+	_Atomic uint64_t nr_bytes; /* bytes of the jobs in nr */
 	_Atomic uint64_t moved_at; /* CLOCK_MONOTONIC ns when a batch last began or ended, or the
 				    * first job was added */
 };
@@ -255,7 +255,7 @@ struct engine {
 	pthread_mutex_t lock; /* covers all members below, and the members of requests that req.h
 			       * names */
 	struct list active;   /* requests with something to start; they take turns */
-	struct list held;     /* requests whose stream has not reached their event */
+	struct list held;     /* requests that wait until their stream reaches an event */
 	struct list orders;   /* list of struct order: events that no stream has reached.  Orders
 			       * that a worker is querying are not on the list. */
 	unsigned nr_asked;    /* orders that a worker is querying now */
@@ -263,13 +263,13 @@ struct engine {
 	 * them; or NULL. */
 	struct worker *stream_watcher;
 	uint64_t nr_asks;      /* how many times all orders were queried */
-	uint64_t seen_asks;    /* nr_asks when the clock last compared it */
+	uint64_t seen_asks;    /* nr_asks when the clock last compared nr_asks */
 	uint64_t ask_at;       /* CLOCK_MONOTONIC ns when the clock compares nr_asks again,
 			        * or PST_NO_DEADLINE */
 	struct list fed;       /* reads that a stream waits for, with something to start; the first
 			        * gets all slots that it can use */
 	struct list feeds;     /* all reads that a stream waits for */
-	uint64_t feeds_next;   /* CLOCK_MONOTONIC ns; all deadlines of feeds are at or after it */
+	uint64_t feeds_next;   /* CLOCK_MONOTONIC ns; no deadline of feeds is before it */
 	struct alarm alarm;    /* rings at feeds_next or ask_at, whichever is earlier; under the
 			        * clock's lock */
 	struct list checks;    /* requests whose checksums are to be computed; carry/check.h */
@@ -281,9 +281,10 @@ struct engine {
 	uint64_t many_at;     /* CLOCK_MONOTONIC ns when too many callers last copied (single.c) */
 	unsigned nr_cold;     /* consecutive jobs that waited only for a disk; at most COLD_JOBS */
 	struct {
-		uint64_t bytes;   /* bytes that jobs read from the disk, or copy after that */
+		uint64_t bytes;   /* bytes that jobs are reading from the disk, or copying
+				   * afterwards */
 		struct list jobs; /* jobs counted in @bytes, oldest first */
-	} disks[DISKS];           /* index: number of the disk as in disk.h */
+	} disks[DISKS];           /* the index is the disk's number, see disk.h */
 	struct list parking;      /* shares that may have parked requests, served in turn */
 	atomic_uint nr_stopping;  /* threads that wait until all segments of a stopped request were
 				   * read */
@@ -317,7 +318,7 @@ struct engine {
 	struct {
 		uint64_t start;     /* CLOCK_MONOTONIC ns when nr_needed was last computed */
 		unsigned nr;        /* jobs taken since start */
-		uint64_t len;       /* bytes of those jobs */
+		uint64_t len;       /* bytes of the jobs counted in nr */
 		uint64_t at_copier; /* sum of the bytes at the copier when each of those jobs was
 				     * taken */
 	} window;

@@ -466,7 +466,7 @@ static void feed_slot_put(struct pool *p, struct job *j)
 static void grow_failed(struct pool *p, int err)
 {
 	p->not_before = now_ns() + GROW_AGAIN_NS;
-	/* No warning: another pool has not freed its surplus slots yet, or a reset of the device
+	/* Do not warn: another pool has not freed its surplus slots yet, or a reset of the device
 	 * has made this pool useless. */
 	if (err == -EBUSY || err == -ENODEV)
 		return;

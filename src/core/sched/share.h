@@ -65,7 +65,7 @@ static inline struct engine_queue *queue_engine(const struct pst_queue *q)
 
 /* A queue's share of an engine. */
 struct share {
-	struct list link; /* on the list of its queue */
+	struct list link; /* on the list of the share's queue */
 	struct engine *engine;
 	/* 0, or the positive errno because of which the engine has no io_uring */
 	_Atomic int ring_err;

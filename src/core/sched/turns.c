@@ -199,7 +199,7 @@ struct job *engine_next_fed(struct worker *w)
 	w->woken = false;
 	j = take_fed(w);
 	if (j) {
-		w->sleeping = false; /* as in take_job() */
+		w->sleeping = false; /* the worker does not sleep now; see take_job() */
 		feed_wake(e);
 	}
 	pthread_mutex_unlock(&e->lock);

@@ -217,7 +217,7 @@ void engine_wake_one(struct engine *e)
 void engine_wake(struct engine *e, const struct req *r, unsigned nr)
 {
 	if (engine_waits_for_disk(e))
-		nr = MIN(nr, 1u); /* the woken worker wakes another if it is busy or full */
+		nr = MIN(nr, 1u); /* the woken worker wakes another worker if it is busy or full */
 	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
 		wake_one(e, r);
 }

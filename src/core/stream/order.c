@@ -40,7 +40,7 @@
 #define ASKED_MAX_NS (5 * NSEC_PER_MSEC)
 
 struct order {
-	struct list link;   /* on e->orders, except while it is queried */
+	struct list link;   /* on e->orders, except while a worker queries the order */
 	struct order *next; /* next order of the queue's submit */
 	struct engine *engine;
 	struct mem_order *mem;

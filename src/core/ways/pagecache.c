@@ -60,14 +60,14 @@ struct mapping {
 	const struct local_file *file;
 	char *base;
 	uint64_t len;
-	struct file_stamp stamp; /* size and change time when it was mapped */
+	struct file_stamp stamp; /* the file's size and change time when it was mapped */
 	atomic_bool stale;
 	struct work work; /* pins waiting units; after the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
 	atomic_uint refs;     /* the file holds one, and so does each struct half */
 	bool closed;          /* the file was closed; under the lock */
-	unsigned nr_unpinned; /* units before this index are not pinned any more */
+	unsigned nr_unpinned; /* unpinned units: all before this index */
 	unsigned nr_units;
 	struct unit units[];
 };

@@ -244,7 +244,7 @@ static void part_missed(struct part *p, uint64_t got, int err)
 	} else if (!err) {
 		p->err = got > p->got ? 0 : EIO; /* fail a write that moves nothing, or it would
 						  * repeat forever */
-	} else if (got < p->len) {               /* else the error is beyond this part's bytes */
+	} else if (got < p->len) {               /* else the error concerns bytes after this part */
 		if (err == ECANCELED)
 			stopped = -p->user->stopped(p);
 		p->err = stopped ? stopped : err;

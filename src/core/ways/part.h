@@ -26,8 +26,8 @@ struct req;
 
 enum part_step {
 	PART_BODY,
-	PART_BEFORE, /* for a proof: plain read of the bytes that a write will replace */
-	PART_PROOF,  /* for a proof: plain read of the bytes that were moved */
+	PART_BEFORE, /* a proof's plain read of the bytes that a write will replace */
+	PART_PROOF,  /* a proof's plain read of the bytes that were moved */
 	PART_TRIAL,  /* an operation of a trial, after a proof found a difference */
 	PART_SYNC,
 };
@@ -54,7 +54,7 @@ struct part {
 	struct req *req;
 
 	/* Members that the user sets before part_start(). */
-	uint64_t pos; /* bytes of the request before this part, in piece order */
+	uint64_t pos; /* bytes of the request before the part, in piece order */
 	uint64_t off; /* offset in the file, bytes */
 	uint64_t len;
 	char *data;

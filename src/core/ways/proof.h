@@ -27,7 +27,7 @@ struct proof {
 	atomic_uint failures;
 	atomic_bool doubted; /* bytes differed for an unknown reason: never proven in this
 			      * process */
-	bool keep;           /* the key is unique beyond this process, so the cache may store it */
+	bool keep;           /* the key is unique among processes, so the cache may store it */
 	bool unsaved;        /* proven, but not written to the cache yet; under the lock */
 	char key[PROOF_KEY_MAX];
 };

@@ -22,8 +22,8 @@
 
 /* The data of this path for an allocation. */
 struct rdma_region {
-	_Atomic int err;      /* errno with which no card reaches it; 0: not known */
-	_Atomic bool reached; /* a card has reached it */
+	_Atomic int err;      /* errno with which no card reaches the allocation; 0: unknown */
+	_Atomic bool reached; /* a card has reached the allocation */
 };
 
 static int rdma_err(const struct file *f)

@@ -13,8 +13,8 @@
 #include "core/ways/registration.h"
 
 struct registration {
-	struct list link; /* on its region's list */
-	struct list idle; /* on regs.idle while it has no users; the longest unused is first */
+	struct list link; /* on the list of the registration's region */
+	struct list idle; /* on regs.idle while there are no users; longest unused first */
 	struct region *region;
 	struct mem_registrar *by;
 	struct mem_reg *reg; /* NULL while the device is registering */
@@ -23,8 +23,8 @@ struct registration {
 	uint64_t epoch;
 	struct list users; /* struct reg_user */
 	unsigned nr_users;
-	bool brief;        /* ends with its last user, instead of staying for the next one */
-	bool dying;        /* gets no new users, and ends with its last user */
+	bool brief;        /* the registration ends with its last user, and is not kept */
+	bool dying;        /* the registration gets no new users, and ends with its last one */
 	bool holds_region; /* it holds a reference to region, so that the memory stays until the
 			    * device has deregistered it */
 };

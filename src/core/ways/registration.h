@@ -63,7 +63,8 @@ int registrations_forget(struct mem_registrar *by);
 
 struct registration_stats {
 	uint64_t made, found, ended, evicted, failed; /* numbers since the start of the process */
-	uint64_t live, live_bytes;                    /* current number, and its bytes */
+	uint64_t live, live_bytes;                    /* number of registrations now, and their
+						       * bytes */
 };
 
 void registration_stats(struct registration_stats *ret);

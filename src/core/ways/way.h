@@ -24,7 +24,7 @@ struct plan {
 	bool unaligned;      /* an unaligned write, which O_DIRECT does not move */
 	uint32_t off_mask;   /* bits that must be 0 in offsets and lengths, because the first hop
 			      * must move all bytes in whole blocks */
-	uint32_t mem_mask;   /* bits that must be 0 in host addresses, for the same reason */
+	uint32_t mem_mask;   /* bits that must be 0 in host addresses, for the reason of off_mask */
 	bool restage;        /* if the caller's thread cannot move all bytes, the engine moves the
 			      * request instead */
 	bool listed;         /* the caller listed file hops, so skipping CACHED is a reason */
@@ -35,7 +35,7 @@ struct plan {
 	struct source *from; /* bytes that the device copies without a slot, or NULL; source.h */
 	bool left;           /* the path of @pieces moves nothing more of the request */
 	const struct path_pieces *pieces; /* a path that moves some pieces without slots, or NULL */
-	void *pieces_by;                  /* data of that path for this request */
+	void *pieces_by;                  /* data of the path in @pieces for this request */
 	uint32_t why;                     /* PST_WHY_* if known before the first byte moves */
 	int detail;
 };
@@ -73,7 +73,7 @@ struct way_req {
 struct run {
 	uint64_t key; /* address of the file plus the end offset of the run's last read */
 	int nr;       /* consecutive reads, up to RUN_MAX; below 0: too many bytes were in flight */
-	bool found;   /* a read continued this run since its last turn for replacement */
+	bool found;   /* a read continued the run since the run's last turn for replacement */
 };
 
 /* The paths' data of a queue. */

@@ -20,7 +20,7 @@
 #include "gds/cufile/internal.h"
 
 struct cufile_file {
-	struct local_file *owner; /* the file that points here; NULL after it was freed */
+	struct local_file *owner; /* the file with a pointer to this object; NULL: it was freed */
 	unsigned gets, moving;    /* uses and transfers; both 0: the registration ends */
 	bool ready;
 	int fd;

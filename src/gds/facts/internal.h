@@ -30,7 +30,7 @@
 /* How cuFile can access a file system. */
 enum gds_fs {
 	GDS_FS_UNTOLD, /* untested, or the mount is unknown */
-	GDS_FS_LOCAL,  /* direct by nvidia-fs or P2PDMA, if its disk allows it */
+	GDS_FS_LOCAL,  /* direct by nvidia-fs or P2PDMA, if the disk below allows it */
 	GDS_FS_REMOTE, /* direct by nvidia-fs only */
 	GDS_FS_NEVER,  /* always copied through host memory */
 };
@@ -42,13 +42,13 @@ struct gds_mount {
 	char type[32];
 	char source[128]; /* source may be truncated */
 	char where[256];
-	char options[1024]; /* of the file system, not of the mount; may be truncated */
+	char options[1024]; /* options of the file system, not of the mount; may be truncated */
 };
 
 struct gds_disk {
 	char name[GDS_NAME_MAX];
 	char pci[GDS_PCI_MAX]; /* PCI address, or "" */
-	char transport[16];    /* for NVMe: "pcie", "rdma", ...; "" if unknown */
+	char transport[16];    /* transport of an NVMe disk: "pcie", "rdma", ...; "" if unknown */
 	char integrity[32];    /* format of protection information; "" for none */
 	bool nvme;
 	bool multipath; /* a multipath head: stands for several NVMe paths */

@@ -123,7 +123,7 @@ void gds_nvidia_fs(struct gds_look *l, struct gds_fact *f)
 
 /* ------------------------------------------------------------------ P2PDMA */
 
-/* Missing things with their cures, as many as fit. */
+/* What is missing, with cures; as many as fit are listed. */
 struct lacks {
 	unsigned nr;
 	char found[230], cure[254];

@@ -43,7 +43,7 @@ static struct {
 
 /* -------------------------------------------------------------------- gate */
 
-static int gate_err; /* positive errno why cuFile is never used; 0: it may be */
+static int gate_err; /* positive errno because of which cuFile is never used; or 0 */
 
 static void find_gate(void)
 {
@@ -55,7 +55,8 @@ static void find_gate(void)
 		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
 		gate_err = ECANCELED;
 	} else if (!(lib && *lib) && !gds_kernel_may("")) {
-		/* Skip this check if the user names a library: they want it tried. */
+		/* Skip this check if the user names a library: the user wants that library
+		 * tried. */
 		gate_err = ENODEV;
 	}
 }
@@ -461,7 +462,7 @@ static int gds_choose(struct req *r)
 		take_if_better(r, route);
 	else if (route && gds_route_err(route) == 0)
 		req_reason(r, why,
-			   detail); /* a good route that does not serve this file and memory */
+			   detail); /* the route is good, but does not serve this file and memory */
 	return 0;
 }
 

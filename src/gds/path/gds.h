@@ -100,7 +100,7 @@ struct gds_mem {
 
 /* A file's registration with cuFile. */
 struct gds_file {
-	_Atomic(struct cufile_file *) cf; /* its registration, or NULL */
+	_Atomic(struct cufile_file *) cf; /* the file's registration, or NULL */
 	_Atomic int err; /* positive errno why the file can never have one; 0: none */
 };
 

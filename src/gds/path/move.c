@@ -32,12 +32,12 @@
 struct gds_job {
 	struct transfer t; /* must be the first member */
 	struct work work;
-	struct list link; /* on its device's list, oldest first */
+	struct list link; /* on the list of the job's device, oldest first */
 	struct gds_route *route;
 	struct gds_mem *gm;
 	uint64_t slice_end; /* end of the slice in the allocation; identifies the registration */
 	uint64_t start;
-	uint64_t hung_at; /* now_ns() after which it counts as hung; under gds's lock */
+	uint64_t hung_at; /* now_ns() after which the job counts as hung; under gds's lock */
 };
 
 /* Taken inside an engine's lock by gds_start() and gds_stopped(). */
@@ -273,7 +273,7 @@ static void blame(struct gds_job *j, int err)
 		return; /* temporary */
 	default:
 		if (err == EOPNOTSUPP && cufile_mem_refused(j->gm->cm))
-			atomic_store(&j->gm->err, err); /* this memory is refused */
+			atomic_store(&j->gm->err, err); /* cuFile refuses this memory */
 		else if (atomic_fetch_add(&j->route->failures, 1) + 1 >= GDS_FAILURES_MAX)
 			gds_disable(j->route, err);
 	}

@@ -56,7 +56,7 @@ struct cuda_stream {
 
 	struct cuda_tile *tiles;        /* NULL until the first gather */
 	uint64_t tiles_pinned;          /* bytes */
-	cu_ptr tiles_dev;               /* 0 until they are pinned */
+	cu_ptr tiles_dev;               /* 0 until the tiles are pinned */
 	bool no_tiles;                  /* the ring cannot be used */
 	uint64_t tile_head;             /* tiles used since the start, including skipped ones */
 	uint64_t tile_tail;             /* value of tile_head after the last batch that is done */
@@ -79,7 +79,7 @@ struct batch {
 	bool between; /* a piece lies between two allocations of device memory */
 };
 
-static atomic_bool no_batched; /* the driver has refused its batched copy */
+static atomic_bool no_batched; /* the driver has refused its batched copy before */
 
 /* -------------------------------------------------------------- life cycle */
 

@@ -322,7 +322,7 @@ static cu_result retain(struct cuda_dev *d)
 		return e;
 	if (cu.cuCtxGetId && cu.cuCtxGetId(d->ctx, &id) != CU_OK)
 		id = 0;
-	/* This is another context than the one with the error. */
+	/* The current context is not the one that had the error. */
 	if (id && d->ctx_id && id != d->ctx_id)
 		atomic_store(&d->lost, CU_OK);
 	d->ctx_id = id;

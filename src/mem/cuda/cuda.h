@@ -54,8 +54,8 @@ struct cuda_kernel {
 	const char *without; /* what happens without the kernel, for the log; fixed */
 	enum cuda_kernel_state state;
 	cu_module module;
-	cu_func fn;        /* NULL: do not launch it any more; launched ones may still be running */
-	_Atomic bool none; /* the device cannot run it */
+	cu_func fn;        /* NULL: do not launch the kernel any more; earlier launches may run */
+	_Atomic bool none; /* the device cannot run the kernel */
 };
 
 struct cuda_dev {
@@ -63,7 +63,7 @@ struct cuda_dev {
 	cu_device dev;
 	struct pst_device info;
 	bool read_only_register; /* CU_DEV_READ_ONLY_REGISTER */
-	_Atomic cu_result lost;  /* error that made its context unusable, or CU_OK */
+	_Atomic cu_result lost;  /* error that made the context unusable, or CU_OK */
 	_Atomic uint64_t life;   /* number of the context's life: incremented at each reset that is
 				  * noticed */
 
@@ -160,7 +160,7 @@ int cuda_check_lost(struct cuda_dev *d);
 struct cuda_id {
 	struct list link;
 	unsigned refs;
-	uint64_t driver_id;          /* CU_PTR_BUFFER_ID; for several chunks, their numbers mixed */
+	uint64_t driver_id; /* CU_PTR_BUFFER_ID; for several chunks, a mix of their numbers */
 	uint64_t key_base, key_size; /* 0 except for mapped memory, see id_get() */
 	uint64_t base, size;
 	uint64_t id; /* number from mem_buffer_id() */

@@ -85,7 +85,8 @@ SYM(cuMemcpyHtoDAsync_v2, (cu_ptr dst, const void *src, size_t len, cu_stream st
 SYM(cuMemcpyDtoHAsync_v2, (void *dst, cu_ptr src, size_t len, cu_stream st))
 /* Copies between any two addresses, even of two devices: addresses are unified. */
 SYM(cuMemcpyAsync, (cu_ptr dst, cu_ptr src, size_t len, cu_stream st))
-/* Since CUDA 13.0; then the form of CUDA 12.8, which also returns the index of the failed copy. */
+/* The first function exists since CUDA 13.0. The second is the form of CUDA 12.8, which also
+ * returns the index of the failed copy. */
 OPT(cuMemcpyBatchAsync_v2,
     (cu_ptr *dst, cu_ptr *src, size_t *len, size_t nr, struct cu_batch_attr *attr,
      size_t *attr_from, size_t nr_attrs, cu_stream st))

@@ -38,19 +38,20 @@ _Static_assert(sizeof(struct place) == 64, "the addresses that feed_put() comput
 
 struct cuda_feed {
 	struct mem_feed base;
-	struct cuda_feed *next; /* next on the device's list of free feeds; under its lock */
+	struct cuda_feed *next; /* next on the list of free feeds; under the device's lock */
 	struct cuda_dev *d;
 	struct place *places;
 	_Atomic bool registered; /* places are registered in the primary context */
 	bool used;               /* a stream has waited for a place since the registration */
-	uint32_t value;          /* value of go and done for the first PLACES copies of this use */
+	uint32_t value;          /* value of go and done for the first PLACES copies of the current
+				  * use */
 	cu_event event;          /* recorded after the last copy; in the primary context; NULL until
 			 * needed */
 	cu_stream own; /* the library's stream in the primary context; NULL until needed */
 
 	/* Members of one use: one read, from feed_take() until its copies are done. */
 	cu_ctx primary;   /* the primary context, retained */
-	uint64_t life;    /* life of the primary context when this use began */
+	uint64_t life;    /* life of the primary context when the current use began */
 	cu_ctx ctx;       /* context of the program's stream */
 	cu_stream stream; /* the program's stream */
 	cu_stream on;     /* the stream that has the copies: stream or own */

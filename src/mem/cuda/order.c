@@ -17,7 +17,7 @@ struct cuda_order {
 	struct cuda_dev *d;
 	cu_stream stream;
 	cu_ctx primary;        /* the primary context, retained */
-	uint64_t life;         /* life of the primary context when this use began */
+	uint64_t life;         /* life of the primary context when the current use began */
 	cu_ctx ctx;            /* context of the program's stream */
 	cu_event stream_event; /* the recorded event: event, or one in the stream's context */
 	bool reached;          /* the stream has reached the event; an event in its context was

@@ -23,13 +23,13 @@
 
 struct pin {
 	uint64_t host, len;
-	cu_ptr dev;     /* device address; 0: kernels cannot reach it */
+	cu_ptr dev;     /* device address of the piece; 0: kernels cannot reach it */
 	unsigned flags; /* CU_REGISTER_* */
 	unsigned refs;
-	struct cuda_dev *d; /* device in whose primary context it was registered; retained */
+	struct cuda_dev *d; /* device in whose primary context the piece is registered */
 	cu_ctx ctx;
 	uint64_t life; /* life of the context */
-	bool doubtful; /* a reset happened during the registration, and may have ended it */
+	bool doubtful; /* a reset during the registration may have ended the piece */
 };
 
 /* A piece that the driver is registering or unregistering.  Such a piece is not in the table. */

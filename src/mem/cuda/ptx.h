@@ -30,7 +30,7 @@ struct cuda_gather_lists {
 	struct {
 		uint64_t tiles; /* device address of the tiles, or of a struct cuda_fed */
 		uint32_t nr;    /* number of tiles; if fed, the most that are possible */
-		uint32_t fed;   /* 1: the kernel looks for its list when it runs */
+		uint32_t fed;   /* 1: the kernel looks for the list when the kernel runs */
 	} v[MEM_SGLS];
 };
 

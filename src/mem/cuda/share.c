@@ -24,7 +24,7 @@ struct cuda_ipc_map {
 	struct cu_ipc handle;
 	cu_ptr base;   /* 0 until ipc_open() */
 	uint64_t size; /* 0 until ipc_check() */
-	bool moving;   /* the driver is opening, checking or closing it: other threads must wait */
+	bool moving;   /* the driver is opening, checking or closing the map: others must wait */
 };
 
 static struct {
@@ -97,7 +97,7 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 	CUDA_SCOPE(scope);
 	int r;
 
-	(void)rights; /* the importer respects them; the driver cannot enforce them */
+	(void)rights; /* the importer respects the rights; the driver cannot enforce them */
 	r = cuda_enter_of(&scope, c);
 	if (r < 0)
 		return r;
@@ -321,7 +321,7 @@ void cuda_ipc_close(struct cuda_alloc *c, bool lives)
 	struct cuda_ipc_map *m = c->ipc;
 
 	(void)pthread_mutex_lock(&opened.lock);
-	while (m->moving) /* another import is checking it */
+	while (m->moving) /* another import is checking the map */
 		(void)pthread_cond_wait(&opened.moved, &opened.lock);
 	m->moving = !--m->refs;
 	if (m->moving) {

@@ -29,7 +29,7 @@ struct cuda_sums {
 	struct mem_sums base;
 	struct cuda_dev *d;
 	cu_ctx ctx;    /* the primary context, retained */
-	uint64_t life; /* life of the primary context when this was created */
+	uint64_t life; /* life of the primary context when the object was created */
 	struct mem_late late;
 	cu_stream stream;
 	cu_event event;

@@ -246,7 +246,7 @@ static bool gaudi_owns(uint64_t addr, uint64_t len)
 
 #define GAUDI_CAPS (MEM_CAP_EXPORT | MEM_CAP_NAMED | MEM_CAP_NO_MMAP)
 
-/* For memory that the library cannot copy, and for the devices. */
+/* The table of memory that the library cannot copy; also the table that lists the devices. */
 const struct mem_ops mem_gaudi_ops = {
 	.name = "gaudi",
 	.kind = PST_KIND_GAUDI,
@@ -267,7 +267,7 @@ const struct mem_ops mem_gaudi_ops = {
 	.life = gaudi_life,
 };
 
-/* For memory that SynapseAI copies. */
+/* The table of memory that SynapseAI copies. */
 const struct mem_ops mem_gaudi_synapse_ops = {
 	.name = "gaudi",
 	.kind = PST_KIND_GAUDI,

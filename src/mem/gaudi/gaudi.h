@@ -72,7 +72,7 @@ struct gaudi_dev {
 	dev_t rdev;       /* device number of the node */
 	pid_t owner;      /* F_GETOWN of the open file, which identifies it; 0: none */
 	unsigned users;   /* buffers of own mode, also held ones */
-	struct list held; /* buffers that were freed while a dma-buf of them was open */
+	struct list held; /* buffers that were freed while one of their dma-bufs was open */
 	uint64_t page;    /* bytes; allocations are multiples of this */
 	uint64_t total;   /* bytes of memory; 0: not known yet */
 
@@ -103,7 +103,7 @@ struct gaudi_buf {
 	uint64_t life;
 	uint64_t va;       /* device address of the first byte; 0 for GAUDI_DMABUF */
 	uint64_t size;     /* bytes */
-	uint64_t handle;   /* for freeing: the library's handle, or SynapseAI's address */
+	uint64_t handle;   /* by which the memory is freed: a handle, or SynapseAI's address */
 	uint64_t map_base; /* device address of the driver's mapping that contains the buffer */
 	uint64_t lead;     /* GAUDI_DMABUF: bytes in the dma-buf before the buffer */
 	uint64_t buffer_id;

@@ -245,7 +245,7 @@ static bool own_unmap(struct gaudi_buf *b)
 	if (gaudi_own_stale(d))
 		gaudi_lost(d);
 	if (b->life != atomic_load(&d->life))
-		return true; /* the reset has freed it */
+		return true; /* the reset has freed the buffer */
 	r = hl.hlthunk_memory_unmap(d->fd, b->va);
 	if (r == -EINVAL)
 		return false;

@@ -51,7 +51,7 @@ struct endpoint {
 	/* Counts of requests: posted; known to be over; reported to the caller. */
 	uint64_t posted, over, told;
 	uint64_t recv_posted, recv_told;
-	struct vb_send_wr *wrs; /* send_slots entries; sges has as many */
+	struct vb_send_wr *wrs; /* send_slots entries in wrs and in sges */
 	struct vb_sge *sges;
 	struct endpoint_stats st;
 };
@@ -582,7 +582,7 @@ static void endpoint_look(struct endpoint *ep)
 	if (atomic_load(&ep->nic->dead))
 		endpoint_lose(ep, VB_WC_FATAL_ERR);
 	else if (atomic_load(&ep->failed))
-		endpoint_stop(ep); /* this flushes all requests */
+		endpoint_stop(ep); /* stopping flushes all requests */
 	if (!ep->lost && ep->over < ep->posted && now_ns() - ep->waits > ep->deadline_ns)
 		endpoint_lose(ep, VB_WC_RETRY_EXC_ERR);
 }

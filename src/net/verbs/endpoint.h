@@ -30,7 +30,7 @@ struct endpoint;
 struct endpoint_opts {
 	uint32_t send_slots;  /* most requests in flight; 0: 128 */
 	uint32_t recv_slots;  /* most receive buffers; 0: 128 */
-	uint32_t deadline_ms; /* until an unresponsive peer is given up; 0: 10000 */
+	uint32_t deadline_ms; /* ms until an unresponsive peer is given up; 0: 10000 */
 	bool events;          /* make endpoint_fd() available */
 };
 

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "net/verbs/nic.h"
 
-#define RD_ATOMIC_MAX 16 /* enough to cover the latency of one switch */
+#define RD_ATOMIC_MAX 16 /* most READs in flight: enough for the latency of one switch */
 
 /* -------------------------------------------------------------------- GIDs */
 

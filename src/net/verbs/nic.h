@@ -40,7 +40,7 @@ struct nic {
 	uint32_t max_msg_len;
 	int dmabuf_err;         /* 0: the device registers dma-bufs; else its errno */
 	bool relaxed;           /* knows optional access bits: relaxed ordering */
-	_Atomic bool dead;      /* the device failed, or was taken away: it completes nothing */
+	_Atomic bool dead;      /* the device failed or was removed: it completes nothing */
 	int dead_fd;            /* eventfd, readable once dead */
 	_Atomic uint64_t asked; /* when nic_events() last asked the kernel, ns */
 };
