@@ -50,7 +50,7 @@ struct space {
 
 enum job_state {
 	JOB_QUEUED,
-	JOB_PATH, /* a thread executes it, without using the caller's memory */
+	JOB_PATH, /* a thread executes the job, without using the caller's memory */
 	JOB_IO,   /* a request uses the caller's memory, and ends at the deadline */
 	JOB_DONE, /* the job has a result; a thread may still be in a call begun in JOB_PATH */
 };
@@ -115,7 +115,7 @@ struct pst_kv {
 	bool reader, sync, bounce, ending, broken; /* broken: used may be wrong */
 	uint64_t budget, reserve, used, touch_ns, timeout_ns;
 	uint64_t max_blocks, files; /* most files that used may include; their number now */
-	uint64_t remembered;        /* sum of all caches; at most max_blocks */
+	uint64_t remembered;        /* sum of all caches' remembered; at most max_blocks */
 	uint64_t quota; /* quota for spaces on disk instead of their own; 0: their own */
 	const struct tier_policy_ops *ops;
 	struct cache common;

@@ -70,7 +70,7 @@ int qp_begin(struct server *s)
 		return 0;
 	(void)snprintf(s->rdma_by, sizeof(s->rdma_by), "%s, port %u", n->name, n->port);
 	s->rdma = true;
-	/* Only a check: the first client opens it again. */
+	/* Close the device after this check: the first client opens it again. */
 	nics_put(n);
 	return 0;
 }

@@ -140,7 +140,7 @@ struct pst_call_opts {
 	uint32_t flags;       /* PST_IO_STRICT; PST_IO_STREAM_WAIT for reads with a stream */
 	uint32_t reserved;    /* 0 */
 	uint64_t policy;      /* PST_POLICY* */
-	uint64_t deadline_ns; /* 0: in 300 seconds, plus a second for each 10 MB */
+	uint64_t deadline_ns; /* 0: 300 seconds from now, plus a second for each 10 MB */
 	void *stream;         /* a stream of the device that has all of the memory, or NULL */
 };
 

@@ -25,8 +25,8 @@ int uaccess_write(void *addr, const void *ours, uint64_t len);
 /*
  * Write several pieces by one system call: from[i] to to[i], which have equal lengths.
  *
- * Return: 0; -errno without a sentence if some pieces were perhaps not written.  Calling
- * uaccess_write() for each piece then tells which.
+ * Return: 0; -errno without a sentence if some pieces may not have been written.  Calling
+ * uaccess_write() for each piece then shows which.
  */
 int uaccess_write_all(const struct iovec *to, const struct iovec *from, unsigned nr);
 

@@ -192,7 +192,7 @@ struct io_others {
 int io_others_add(struct io_others *o, const struct io_backend *kind, unsigned depth, int efd,
 		  bool armed);
 void io_others_free(struct io_others *o);
-/* Call the member of struct io_backend for all contexts. */
+/* Call the member of that name in struct io_backend for all contexts. */
 int io_others_flush(struct io_others *o);
 unsigned io_others_reap(struct io_others *o, struct io_op **ret, unsigned max);
 void io_others_arm(struct io_others *o, int efd, bool armed);

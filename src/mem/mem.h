@@ -172,8 +172,8 @@ struct mem_ops {
 	 * looked up, to avoid loading.  NULL: true. */
 	bool (*present)(void);
 
-	/* Return the number of devices.  Called after load(), and may search for devices.  For 0
-	 * there is a sentence. */
+	/* Return the number of devices.  Called after load(), and may search for devices.  If the
+	 * number is 0, there is a sentence. */
 	unsigned (*devices)(void);
 
 	/* Get facts of device idx < devices().  The caller has set sz. */

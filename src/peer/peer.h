@@ -310,7 +310,7 @@ struct pst_share {
 	struct mem_stream *stream;
 	const struct share_ops *ops;
 	void *arg;
-	struct peer_nic_key nic_key; /* valid once registered; the peer's lock covers both */
+	struct peer_nic_key nic_key; /* valid if registered is true; the peer's lock covers both */
 	bool registered;
 };
 

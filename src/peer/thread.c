@@ -16,7 +16,7 @@
 /* ----------------------------------------------------------------- receive */
 
 /* Continue to receive a long reply straight to its place.  Return 1; 0 if the message is short or
- * no reply; -errno. */
+ * is no reply; -errno. */
 static int begin_body(struct pst_peer *p, const struct peer_msg *m, uint32_t have)
 {
 	struct peer_request *q;

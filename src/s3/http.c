@@ -13,7 +13,7 @@
 
 #define BACKOFF_MS 100u
 #define BACKOFF_MAX_MS 5000u
-#define KEYS_WAIT_NS (10 * NSEC_PER_SEC) /* between attempts to fetch new keys for a file */
+#define KEYS_WAIT_NS (10 * NSEC_PER_SEC) /* pause between attempts to fetch new keys */
 #define SKEW_MAX_S (10 * 366 * 86400)    /* ignore a server's clock that differs by more */
 
 /* Covered by the lock. */

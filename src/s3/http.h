@@ -124,8 +124,8 @@ void http_resend(struct call *c);
 
 /* Return true if plain_start() can make the call. */
 bool plain_wants(const struct call *c);
-/* Send the request of c->url and c->headers.  Return false if there is no memory.
- * http_finished() or http_resend() follows, never from within. */
+/* Send the request of c->url and c->headers.  Return false if there is no memory.  http_finished()
+ * or http_resend() is called later, never within this call. */
 bool plain_start(struct call *c, CURLM *multi);
 /* End an exchange, and close its connection. */
 void plain_cancel(struct call *c);
@@ -145,8 +145,8 @@ void plain_take(const struct curl_waitfd *fds, unsigned nr);
 bool request_head(struct call *c);
 /* Return the milliseconds until the call's deadline, at least 1; 0: the call has none. */
 long request_left_ms(const struct call *c);
-/* request.c: write URL, headers and signature of a call, and set all options of its handle.
- * Return false if there is no memory, or with c->err and c->why. */
+/* request.c: write URL, headers and signature of a call, and set all options of its handle.  Return
+ * false if there is no memory, or if c->err and c->why were set. */
 bool request_make(struct call *c);
 
 /* libcurl's callbacks for headers and bytes, in answer.c. */

@@ -62,7 +62,7 @@ static bool slot_read(const struct slot *s, struct progress_move *ret)
 		/* Pairs with the fence of slot_write(). */
 		atomic_thread_fence(memory_order_acquire);
 		if (!(seq & 1) && atomic_load_explicit(&s->seq, memory_order_relaxed) == seq) {
-			/* Another program may have written to the file. */
+			/* End the name: another program may have written to the file. */
 			ret->name[sizeof(ret->name) - 1] = '\0';
 			ret->why[sizeof(ret->why) - 1] = '\0';
 			return true;

@@ -156,7 +156,7 @@ struct worker {
 	/* Jobs taken since the last sleep.  A long job counts as COLD_ROW jobs.  Under the engine's
 	 * lock. */
 	unsigned nr_row;
-	bool clogged;           /* too many operations in its I/O contexts, or its thread is not
+	bool clogged;           /* too many operations in the I/O contexts, or the thread is not
 				 * ready yet */
 	atomic_uint nr_copying; /* the worker's jobs at the copier; written under the lock */
 	atomic_uint nr_warm;    /* jobs of nr_copying that are warm */

@@ -148,9 +148,10 @@ static bool wake_is_full(const struct worker *w)
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
-/* Return the first of the first nr workers that may take more jobs and sleeps, or was woken and has
- * not looked for a job yet; or NULL. Used while reads wait for a disk.  If there are orders, a
- * woken worker does not count: it first queries the driver, and others may start jobs before it. */
+/* Of the first nr workers, return the first one that may take more jobs and that sleeps, or that
+ * was woken and has not looked for a job yet.  Return NULL if there is none.  Used while reads wait
+ * for a disk.  If there are orders, a woken worker does not count: it first queries the driver, and
+ * others may start jobs before it. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	bool looks = !atomic_load(&e->nr_orders);

@@ -18,8 +18,8 @@ const struct window *window_cache_get(const struct holder *by, struct region *r,
 				      uint64_t *ret_at, struct hold **hold, int *ret_err);
 /*
  * Return true if the window with byte off is open or worth opening.  Mapping and unmapping a long
- * window takes longer than staging some small requests, so a window pays only after enough requests
- * for it.
+ * window takes longer than staging some small requests, so a window is worthwhile only after enough
+ * requests for it.
  */
 bool window_cache_pays(struct region *r, uint64_t off);
 /* Free the cached windows of a region that is no longer used. */

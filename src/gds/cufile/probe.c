@@ -167,7 +167,8 @@ int cufile_probe(const struct local_file *f, uint64_t off, const uint8_t uuid[16
 	for (unsigned i = 0; i < 16; i++)
 		(void)snprintf(device + 2 * i, 3, "%02x", uuid[i]);
 	(void)snprintf(offset, sizeof(offset), "%" PRIu64, off);
-	/* The other process would not find a library that lies next to those of this process. */
+	/* Pass the library's path: the other process would not find a library next to those of this
+	 * process. */
 	if (cufile_find(library) == 0)
 		argv[4] = library;
 	r = spawn_ask(&s, deadline_ns, text, sizeof(text));
