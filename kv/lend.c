@@ -377,7 +377,7 @@ static void lend_ends(struct lend *l)
 	lend_give_share(l);
 }
 
-/* Remove a new block that is not published, and release its bytes.  Called with io. */
+/* Remove a new block that is not published, and release its bytes. Called with l->io held. */
 static void lend_abort(struct lend *l)
 {
 	struct pst_kv *kv = l->kv;

@@ -174,7 +174,7 @@ static bool conn_send_some(struct conn *c)
 	if ((!c->out.head && !c->tls) || !conn_loop_sends(c))
 		return true;
 	lives = conn_send_out(c);
-	if (!c->tls) /* with TLS, the end of the turn does this, as it also receives */
+	if (!c->tls) /* with TLS, the end of the turn does this, after receiving */
 		conn_end_sending(c);
 	return lives;
 }

@@ -86,7 +86,7 @@ struct pst_io {
 	uint64_t file_off;    /* first byte in the file, if segs is NULL */
 	uint64_t mem_off;     /* first byte in mem, if segs is NULL */
 	uint64_t len;         /* bytes, if segs is NULL */
-	void *stream;         /* the stream to be ordered with, or NULL */
+	void *stream;         /* stream that orders the request with its other work, or NULL */
 	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE: none */
 	uint64_t user_data;   /* returned in the completion */
 	/* With PST_IO_VERIFY: the CRC-32C of each piece, in the order of the pieces.  Must stay

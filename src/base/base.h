@@ -18,7 +18,7 @@
 /* A function that is rarely called.  It is not inlined, so that its callers save fewer
  * registers. */
 #define _cold_ __attribute__((cold, noinline))
-/* A function that is called more often, but is not inlined for the same reason. */
+/* A function that is called often. It is not inlined, so that its callers save fewer registers. */
 #define _noinline_ __attribute__((noinline))
 /* A function that every request uses, and that the compiler would find too long to inline. */
 #define _inline_ inline __attribute__((always_inline))

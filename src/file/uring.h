@@ -31,7 +31,7 @@ struct uring_ctx {
 	bool files_off;           /* registering a file failed: register no more files */
 	bool owe_submit;          /* requeued operations are not submitted yet */
 	bool armed;
-	unsigned spin_skip; /* remaining waits that sleep without spinning */
+	unsigned spin_skip; /* how many of the next waits sleep without spinning */
 	int efd;            /* eventfd; -1 until the first arm() */
 	struct ctx_tables tables;
 	/* Generation of the file registered at each index, 0: none.  Written by the I/O context's

@@ -48,7 +48,7 @@ static bool is_token(struct span a)
 	return a.len;
 }
 
-/* Return true without control characters; tabs are allowed. */
+/* Return true if the text has no control characters; tabs are allowed. */
 static bool is_text(struct span a)
 {
 	for (size_t i = 0; i < a.len; i++)

@@ -9,7 +9,7 @@
 
 enum { SMALL, MAIN, GHOST };
 
-#define USES_MAX 3u /* two bits, as in the paper */
+#define USES_MAX 3u /* largest count of uses: two bits, as in the paper */
 
 struct s3fifo {
 	struct tier_policy base;

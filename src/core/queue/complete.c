@@ -123,7 +123,7 @@ static _cold_ void act(struct req *r, unsigned acts)
 		late_no_more(r);
 	if (acts & LIFE_COMPLETE) {
 		queue_complete(r);
-		tell_over(r); /* now: operations on a file that hangs may never end */
+		tell_over(r); /* do not wait: operations on a file that hangs may never end */
 	}
 	if (acts & LIFE_RELEASE)
 		release(r);

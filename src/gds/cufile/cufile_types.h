@@ -123,8 +123,8 @@ struct cuf_gpu_stats {
 
 /* Byte offset of level 3's number of GPUs (uint32_t).  The GPUs' counters begin 8 bytes later. */
 enum {
-	CUF_STATS_AT_1150 = 1024, /* 1.15 to 1.18 */
-	CUF_STATS_AT_1190 = 1136, /* 1.19 and 1.20 */
+	CUF_STATS_AT_1150 = 1024, /* in versions 1.15 to 1.18 */
+	CUF_STATS_AT_1190 = 1136, /* in versions 1.19 and 1.20 */
 	CUF_STATS_ROOM = 32768,   /* bytes; larger than the statistics of any version */
 };
 

@@ -43,7 +43,7 @@ struct gds_job {
 /* Taken inside an engine's lock by gds_start() and gds_stopped(). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device {
-	struct list running; /* transfers in flight; all zero until the first */
+	struct list running; /* transfers in flight; all zero: there was none yet */
 	uint64_t last_done;
 } devices[CUFILE_DEVICES];
 
