@@ -11,7 +11,7 @@
 struct target {
 	struct pst_mem *mem;
 	struct pst_mem *wrapped; /* wrap that target_done() frees, or NULL */
-	struct pst_seg *segs;    /* allocated copy; NULL: one piece at off */
+	struct pst_seg *segs;    /* allocated copy; NULL: one piece at @off */
 	uint64_t nr_segs, off;
 };
 

@@ -80,7 +80,7 @@ static int move_prep(struct worker *w, struct pst_io *io)
 	return pst_queue_prep(w->queue, io);
 }
 
-/* Submit one request for the bytes from at on, and wait for it.  Its checksum covers the bytes in
+/* Submit one request for the bytes from @at on, and wait for it.  Its checksum covers the bytes in
  * memory. */
 static struct pst_done worker_move(struct worker *w, const struct job *job, uint32_t op,
 				   struct pst_file *file, const struct target *t, uint64_t at,

@@ -232,7 +232,7 @@ struct server {
 		struct conn *first, *last; /* connections with waiting jobs, served in turn */
 		struct jobs done;
 		struct jobs ends; /* jobs that end queue pairs */
-		unsigned nr_ends; /* workers that have a job of ends */
+		unsigned nr_ends; /* workers that have a job of @ends */
 		unsigned share;   /* most workers that one connection has at a time, or all ends */
 		bool stop;
 		unsigned nr_threads;

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 enum pst_state {
-	PST_STATE_IMPOSSIBLE = 0, /* cannot run; why tells what is missing */
+	PST_STATE_IMPOSSIBLE = 0, /* cannot run; @why has the reason */
 	PST_STATE_POSSIBLE = 1,   /* could run; not yet proven with data */
 	PST_STATE_PROVEN = 2,     /* has run, and its bytes were compared */
 };
@@ -20,7 +20,7 @@ struct pst_path_info {
 	uint32_t path;  /* enum pst_path */
 	uint32_t state; /* enum pst_state */
 	uint32_t why;   /* enum pst_why */
-	int32_t detail; /* depends on why: pst_why(3) */
+	int32_t detail; /* meaning depends on @why: pst_why(3) */
 };
 
 /**
@@ -39,8 +39,8 @@ PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t 
 			   struct pst_path_info *ret);
 
 enum pst_check_state {
-	PST_CHECK_MISSING = 0,  /* missing or wrong; text has the cure */
-	PST_CHECK_UNKNOWN = 1,  /* this process cannot find out; text tells why */
+	PST_CHECK_MISSING = 0,  /* missing or wrong; @text has the cure */
+	PST_CHECK_UNKNOWN = 1,  /* this process cannot find out; @text has the reason */
 	PST_CHECK_OK = 2,       /* the requirement is met */
 	PST_CHECK_UNNEEDED = 3, /* missing, but its replacement is present */
 };

@@ -40,7 +40,7 @@ struct pst_file_info {
 	uint32_t mem_align; /* bytes to which O_DIRECT aligns memory addresses; 0: no O_DIRECT */
 	uint32_t off_align; /* bytes to which O_DIRECT aligns offsets and lengths; 0: no O_DIRECT */
 	uint32_t why;       /* enum pst_why: why O_DIRECT is not possible */
-	int32_t detail;     /* depends on why: pst_why(3) */
+	int32_t detail;     /* meaning depends on @why: pst_why(3) */
 	char fs[16];        /* file system: "ext4", "xfs", "tmpfs", ..., or its magic in hex */
 };
 

@@ -114,7 +114,7 @@ struct pst_done {
 	uint64_t prefix;      /* bytes moved before the first gap, even if res < 0 */
 	uint32_t paths;       /* bit set of PST_PATH_BIT() */
 	uint32_t why;         /* enum pst_why */
-	int32_t detail;       /* depends on why: pst_why(3) */
+	int32_t detail;       /* meaning depends on @why: pst_why(3) */
 	uint32_t flags;       /* PST_DONE_* */
 	uint32_t crc32c;      /* CRC-32C of the bytes, if flags has PST_DONE_CRC32C */
 	uint32_t op;          /* enum pst_op */

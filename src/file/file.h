@@ -50,7 +50,7 @@ struct file {
 	uint32_t mem_align; /* IO_OP_DIRECT needs: bytes, a power of two; 0: no FILE_DIRECT */
 	uint32_t off_align;
 	uint32_t why; /* enum pst_why: why FILE_DIRECT is not set; NONE: no cache, or PLAIN */
-	int detail;   /* errno that belongs to why, or 0 */
+	int detail;   /* errno that explains @why, or 0 */
 	/* Shared by all files open on the same bytes (writers.c).  NULL: direct and cached writes
 	 * may be in flight at once. */
 	struct writers *writers;

@@ -51,19 +51,18 @@ struct soft_stream {
 	bool busy;          /* the thread is copying a batch; under dev->lock */
 	int efd;
 
-	/* Written by the user.  The thread reads entries up to head. */
+	/* Written by the user. The thread reads entries up to @head. */
 	struct batch batches[BATCHES_MAX];
 	struct piece *pieces;
 	uint64_t nr_pieces;                 /* length of the ring pieces; power of two */
 	uint64_t piece_head;                /* pieces queued since the start; only for the user */
 	_Alignas(64) _Atomic uint64_t head; /* latest ticket returned; pairs with next_stream() */
 
-	/* Written by the thread.  The user reads entries up to done. */
+	/* Written by the thread. The user reads entries up to @done. */
 	_Alignas(64) _Atomic uint64_t done; /* latest ticket completed; pairs with soft_poll() */
-	_Atomic bool signalled;             /* efd was written, and soft_poll() was not called
-					     * since */
-	uint64_t piece_tail;                /* pieces copied since the start; only for the thread */
-	int results[RESULTS_KEPT];          /* 0 or a positive errno, by ticket */
+	_Atomic bool signalled;    /* efd was written, and soft_poll() was not called since */
+	uint64_t piece_tail;       /* pieces copied since the start; only for the thread */
+	int results[RESULTS_KEPT]; /* 0 or a positive errno, by ticket */
 };
 
 /* Lock order: ctl, lock. */
@@ -101,9 +100,9 @@ void soft_streams_init(void)
 /* -------------------------------------------------------------- the thread */
 
 /*
- * Tell the thread of new work.  This function increments work before it reads asleep; the thread
- * sets asleep before it sleeps on the old value of work.  So either this function wakes the thread,
- * or the thread does not sleep.
+ * Tell the thread of new work.  This function increments @work before it reads @asleep; the thread
+ * sets @asleep before it sleeps on the old value of @work.  So either this function wakes the
+ * thread, or the thread does not sleep.
  */
 static void kick(struct soft_device *d)
 {
@@ -112,7 +111,7 @@ static void kick(struct soft_device *d)
 		(void)syscall(SYS_futex, &d->work, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Wait until d->work differs from seen. */
+/* Wait until d->work differs from @seen. */
 static void idle(struct soft_device *d, uint32_t seen)
 {
 	uint64_t until = now_ns() + SPIN_NS;
@@ -195,7 +194,7 @@ static void run_batch(struct soft_stream *st)
 
 	/*
 	 * One write suffices for all completions until the user polls.  soft_poll() clears
-	 * signalled before it reads done, so a completion that it misses writes efd again.
+	 * @signalled before it reads @done, so a completion that it misses writes efd again.
 	 */
 	if (!atomic_exchange(&st->signalled, true))
 		(void)eventfd_write(st->efd, 1);
@@ -386,13 +385,13 @@ int soft_poll(struct mem_stream *base, uint64_t ticket)
 
 	if (!ticket || ticket > head)
 		return err_set(EINVAL, "ticket %" PRIu64 " was never given out", ticket);
-	/* Compare with head and not with done, because the thread may be writing the next
+	/* Compare with @head and not with @done, because the thread may be writing the next
 	 * result. */
 	if (head - ticket >= RESULTS_KEPT)
 		return err_set(EINVAL, "ticket %" PRIu64 " is older than the last %u", ticket,
 			       RESULTS_KEPT);
 
-	/* Clear signalled before reading done; pairs with run_batch(). */
+	/* Clear @signalled before reading @done; pairs with run_batch(). */
 	if (atomic_load(&st->signalled))
 		atomic_store(&st->signalled, false);
 	if (ticket > atomic_load(&st->done))

@@ -150,7 +150,7 @@ struct peer_opening {
 /* A sent message that the other side has not received yet. */
 struct peer_sent {
 	bool used;
-	bool waits; /* a thread waits for the answer, and will clear used */
+	bool waits; /* a thread waits for the answer, and will clear @used */
 	bool done;
 	int err;
 	uint64_t id;

@@ -116,7 +116,7 @@ static void hurry_upload(void *arg)
 	struct upload *u = arg;
 
 	drop_call(u);
-	/* The upload may be freed as soon as hurried is seen. */
+	/* upload_close() may free the upload as soon as it sees @hurried. */
 	(void)pthread_mutex_lock(&u->lock);
 	u->hurried = true;
 	(void)pthread_cond_signal(&u->cond);

@@ -79,7 +79,7 @@ int set_init(struct tier_set *set);
 /* Open a set without its catalogue; otherwise as set_open(). */
 int set_open_roots(const char *name, struct tier_set **ret);
 
-/* Open a set, even if some roots cannot be used: those have fd -1 and why. */
+/* Open a set, even if some roots cannot be used: their fd is -1, and their @why has the cause. */
 int set_open(const char *name, struct tier_set **ret);
 struct tier_set *set_close(struct tier_set *set);
 

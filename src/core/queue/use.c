@@ -197,8 +197,8 @@ void queue_unlock_to(struct pst_queue *q, struct use **dropped)
 			*dropped = u;
 		}
 		lock_drop(&q->lock);
-		/* Pairs with registry_release(), which sets look and then tries the lock: either
-		 * registry_release() gets the lock, or this thread sees look. */
+		/* Pairs with registry_release(), which sets @look and then tries the lock: either
+		 * registry_release() gets the lock, or this thread sees @look. */
 	} while (unlikely(atomic_load(&q->look)) && lock_try(&q->lock));
 }
 

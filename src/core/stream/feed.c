@@ -310,7 +310,7 @@ int feed_poll(struct job *j)
 	struct feed *f = req_engine(j->req)->feed;
 	int r = f->mem->ops->feed_poll(f->mem, j->ticket);
 
-	/* feed_poll() reported the copy before cut was read.  So if cut is set, the copy may have
+	/* feed_poll() reported the copy before @cut was read.  So if @cut is set, the copy may have
 	 * moved nothing: fail the job. */
 	if (r && unlikely(atomic_load(&f->cut)))
 		return -j->req->end_err;

@@ -25,7 +25,7 @@ struct transfer {
 	/* The result, set by the path before transfer_done(). */
 	uint64_t got;   /* bytes moved; if fewer than the piece, the file ended */
 	uint32_t why;   /* if not PST_WHY_NONE, discard got and stage the piece */
-	int detail;     /* detail of why */
+	int detail;     /* detail of @why */
 	uint32_t flags; /* PST_DONE_* */
 };
 

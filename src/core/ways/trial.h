@@ -20,9 +20,9 @@ enum trial_end {
 };
 
 /*
- * Create a trial of off..off+len of the request's file.  data are the bytes that O_DIRECT moved,
- * and seen those of a plain read; both stay valid until the trial ends.  stays is false if data may
- * be unmapped during the trial.  Return NULL if a verdict is impossible.
+ * Create a trial of off..off+len of the request's file.  @data has the bytes that O_DIRECT moved,
+ * and @seen those of a plain read; both stay valid until the trial ends.  @stays is false if @data
+ * may be unmapped during the trial.  Return NULL if a verdict is impossible.
  */
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
 			bool stays, const void *seen);

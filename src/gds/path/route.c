@@ -90,7 +90,7 @@ int gds_route_look(struct gds_route *route, uint64_t now)
 {
 	uint64_t word = atomic_load(&route->word);
 
-	/* Add instead of subtracting: the state may have begun after now was read. */
+	/* Add instead of subtracting: the state may have begun after @now was read. */
 	if (route_state_of(word) == GDS_ASKING && to_ms(now) > route_time_of(word) + ASKING_MS &&
 	    atomic_compare_exchange_strong(&route->word, &word,
 					   route_word_of(GDS_BAD, ETIMEDOUT, 0))) {

@@ -239,7 +239,7 @@ int cuda_import(const struct pst_grant *grant, struct mem_alloc **ret);
 int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
 int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		       struct mem_dmabuf *ret);
-/* Close an import.  If lives is true, the context is current; if false, a reset has ended the
+/* Close an import.  If @lives is true, the context is current; if false, a reset has ended the
  * memory. */
 void cuda_ipc_close(struct cuda_alloc *c, bool lives);
 
@@ -343,7 +343,7 @@ cu_func cuda_kernel(struct cuda_dev *d, struct cuda_kernel *k);
 void cuda_kernel_fails(struct cuda_dev *d, struct cuda_kernel *k, cu_result err);
 /* Return true if a kernel is loaded.  Call without users of the context, or under the lock. */
 bool cuda_kernels_any(const struct cuda_dev *d);
-/* Unload kernels because the device's context ends; if current is false, the context is already
+/* Unload kernels because the device's context ends; if @current is false, the context is already
  * gone. */
 void cuda_kernels_end(struct cuda_dev *d, bool current);
 
@@ -371,7 +371,7 @@ struct cuda_fed {
 };
 
 /* Write the tiles of copies from *at on.  Return false if a kernel cannot reach one of the pieces,
- * or if the tiles would pass end. */
+ * or if the tiles would pass @end. */
 bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, struct cuda_tile **at,
 		    const struct cuda_tile *end);
 

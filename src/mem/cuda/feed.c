@@ -54,7 +54,7 @@ struct cuda_feed {
 	uint64_t life;    /* life of the primary context when the current use began */
 	cu_ctx ctx;       /* context of the program's stream */
 	cu_stream stream; /* the program's stream */
-	cu_stream on;     /* the stream that has the copies: stream or own */
+	cu_stream on;     /* the stream that has the copies: @stream or @own */
 	cu_ptr at;        /* device address of places */
 	unsigned max_tiles;
 	_Atomic uint64_t nr_put; /* copies that were put on the stream */

@@ -248,7 +248,7 @@ static int piece_register(struct pin *p)
 
 /*
  * Begin to pin a piece; ctl is held.  Return 1 if the piece was pinned already, and now has one
- * more user; 0 if the caller must register it; -EAGAIN if now is set and the driver is working on
+ * more user; 0 if the caller must register it; -EAGAIN if @now is set and the driver is working on
  * pages of a file; another -errno.
  */
 static int piece_begin(const struct pin *p, struct move *m, bool now)

@@ -96,7 +96,7 @@ enum gaudi_how {
 
 /* Device memory to which one or more allocations refer. */
 struct gaudi_buf {
-	struct list link; /* on the list of buffers with an address, or on held */
+	struct list link; /* on the list of buffers with an address, or on the list @held */
 	unsigned refs;    /* references; under bufs_lock of gaudi.c */
 	enum gaudi_how how;
 	struct gaudi_dev *d;
@@ -152,7 +152,7 @@ enum gaudi_mode gaudi_mode(void);
 /* Note that all memory and streams of the device are gone, because of a reset or of the program's
  * close(2); under the device's lock. */
 void gaudi_lost(struct gaudi_dev *d);
-/* Return 0 if life is current, or -ENODEV with a sentence after a reset. */
+/* Return 0 if @life is current, or -ENODEV with a sentence after a reset. */
 int gaudi_check_life(const struct gaudi_dev *d, uint64_t life);
 
 /* Create a buffer with one reference.  Return NULL with a sentence on failure. */

@@ -21,7 +21,7 @@ static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct work watcher;
 static bool watching;
 
-/* Free what can be freed now.  Return how many buffers of all devices remain on held. */
+/* Free what can be freed now. Return how many buffers of all devices remain on the lists @held. */
 static unsigned held_free_all(void)
 {
 	unsigned left = 0;
