@@ -6,9 +6,9 @@
  *   - A file that is lent for reading is cut to 0 bytes when its block is evicted, deleted, dropped
  *     or set again.  So its room is free at once, however long a client keeps it open.
  *   - A file that is lent for writing has its bytes reserved before.  Writes beyond them fail.
- *     Files that are being written have at most half of the budget and of the number of blocks,
- *     those of one client half of what the others leave of that, and they end after the time
- *     limit of the store where another client needs room.
+ *     Files that are being written have at most half of the budget and of the number of blocks.
+ *     Those of one client have at most half of what the others leave of that half.  If another
+ *     client needs room, they are aborted after the store's time limit.
  *   - A published file is closed: no client writes to it.
  *
  * Names are those of docs/PROTOCOL.md.  Any thread may make any call, but no other call for a file

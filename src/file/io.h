@@ -229,9 +229,9 @@ void io_ctx_free(struct io_ctx *ctx);
 
 /*
  * Shared by the back ends (op.c). io_op_begin() resets the results.  io_op_advance() takes the
- * result of one system call and returns true if the operation is finished, with op->res set; if it
- * returns false, continue from op->moved.  A direct read that stops at an unaligned offset
- * continues without IO_OP_DIRECT, because only the end of the file can be there.
+ * result of one system call.  It returns true, with op->res set, if the operation is finished; else
+ * continue from op->moved.  A direct read that stops at an unaligned offset continues without
+ * IO_OP_DIRECT, because only the end of the file can be there.
  */
 static inline void io_op_begin(struct io_op *op)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether memory must become a dma-buf: PST_DMABUF for the process, PST_MEM_DMABUF and
- * PST_MEM_NO_DMABUF for one allocation.  "yes" exports a dma-buf at once, so that the allocation
- * fails if that is impossible, and not a later transfer.
+ * Decide whether memory must become a dma-buf: by PST_DMABUF for the process, by PST_MEM_DMABUF and
+ * PST_MEM_NO_DMABUF for one allocation.  "yes" exports a dma-buf at once: if that is impossible,
+ * the allocation fails, and not a later transfer.
  */
 #include <inttypes.h>
 #include <string.h>

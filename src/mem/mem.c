@@ -360,9 +360,9 @@ int mem_stream_fd(struct mem_stream *st)
 }
 
 /*
- * Wait for a copy of len bytes.  A stream without a descriptor is polled: at first without a pause,
- * for as long as the copy should take, then at growing intervals, because sleeping a millisecond
- * takes far longer than copying a MiB.
+ * Wait for a copy of len bytes.  Poll a stream without a descriptor: without pauses for as long as
+ * the copy should take, then at growing intervals.  Sleeping a millisecond takes far longer than
+ * copying a MiB.
  */
 static int wait_for(struct mem_stream *st, uint64_t ticket, uint64_t len)
 {

@@ -8,9 +8,9 @@
  * The requesting side moves the bytes through slots of registered memory; the other side's CPU is
  * not involved.  The connection's thread copies, posts and polls.
  *
- * RDMA ends for good at the first failure.  UNREACH tells the other side before anything else is
- * sent, so it destroys its queue pair first, and packets still in the network cannot overwrite what
- * the socket brings later.
+ * RDMA ends for good at the first failure.  UNREACH is sent before anything else.  So the
+ * other side first destroys its queue pair, and packets that are still in the network cannot
+ * overwrite what the socket brings later.
  */
 #include "base/err.h"
 #include "base/log.h"

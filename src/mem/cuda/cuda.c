@@ -533,8 +533,8 @@ static void cuda_device_info(unsigned idx, struct pst_device *ret)
 	ret->index = idx;
 }
 
-/* Called for each small read, so it is cheap for the library's own memory: that lives until its
- * pst_mem is freed, or until a reset, which was noticed if life differs. */
+/* Called for each small read, so it must be cheap.  The library's own memory lives until its
+ * pst_mem is freed or the device is reset; a reset was noticed if @life differs. */
 static int cuda_is_alive(const struct mem_alloc *a)
 {
 	struct cuda_alloc *c = cuda_alloc_of(a);
