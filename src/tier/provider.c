@@ -3,9 +3,9 @@
  * tier://SET/NAME: files of a set, as a provider in a module.
  *
  * Requests run on the file in the root that the catalogue names.  After the mover has moved the
- * file to another root, the next request sees that the name's epoch has changed (epoch.h), and is retried
- * while a thread of the set opens the file in its new root.  A file that is open for writing is not
- * moved, so writes never go to a stale copy.
+ * file to another root, the next request sees that the name's epoch has changed (epoch.h).  The
+ * request is retried while a thread of the set opens the file in its new root.  A file that is open
+ * for writing is not moved, so writes never go to a stale copy.
  *
  * Lock order: sets_lock, set->lock (catalogue, files), set->wake_lock.
  */

@@ -8,8 +8,8 @@
  *	end.c	end registrations before memory and file are freed
  *
  * An engine runs the request like any other.  For the pieces that cuFile can move, engine_next()
- * uses spawned threads, because cuFile may hang (base/work.h); all other pieces go to slots.  Pieces
- * that cuFile failed to move return as the redo of req_engine(r) and are staged.
+ * uses spawned threads, because cuFile may hang (base/work.h); all other pieces go to slots.
+ * Pieces that cuFile failed to move return as the redo of req_engine(r) and are staged.
  *
  * Lock order: an engine's lock, then gds's lock.  No lock is held while cuFile is called.
  */
