@@ -10,23 +10,24 @@ extern "C" {
 #endif
 
 struct pst_stats {
-	size_t sz;                        /* sizeof(struct pst_stats) */
-	uint64_t requests;                /* completed requests */
-	uint64_t errors;                  /* completed requests with res < 0 */
-	uint64_t timeouts;                /* completed requests with -ETIMEDOUT */
-	uint64_t canceled;                /* completed requests with -ECANCELED */
-	uint64_t fallbacks;               /* completed requests with a reason (pst_done.why) */
-	uint64_t inflight;                /* requests that have not completed */
-	uint64_t busy;                    /* requests completed with PST_DONE_BUSY, still in use */
-	uint64_t bytes[PST_PATH_MAX + 1]; /* bytes by path; a staged byte counts on both */
-	uint64_t why[PST_WHY_MAX + 1];    /* completed requests by reason */
-	uint64_t pool_bytes;              /* staging memory of all devices, bytes; may exceed
+	size_t sz;          /* sizeof(struct pst_stats) */
+	uint64_t requests;  /* completed requests */
+	uint64_t errors;    /* completed requests with res < 0 */
+	uint64_t timeouts;  /* completed requests with -ETIMEDOUT */
+	uint64_t canceled;  /* completed requests with -ECANCELED */
+	uint64_t fallbacks; /* completed requests with a reason (pst_done.why) */
+	uint64_t inflight;  /* requests that have not completed */
+	uint64_t busy;      /* requests completed with PST_DONE_BUSY, still in use */
+	uint64_t bytes[PST_PATH_MAX +
+		       1];             /* bytes by path; a staged byte counts for both its paths */
+	uint64_t why[PST_WHY_MAX + 1]; /* completed requests by reason */
+	uint64_t pool_bytes;           /* staging memory of all devices, bytes; may exceed
 					   * pool_limit for a while after that was lowered */
-	uint64_t pool_limit;              /* limit of pool_bytes; see pst_limits_set() */
-	uint64_t pages_bytes;             /* page cache pinned for devices, bytes */
-	uint64_t pages_ns;                /* nanoseconds spent on pinning page cache */
-	uint64_t pages_limit;             /* limit of pages_bytes */
-	uint64_t pages_waiting;           /* page cache that waits to be pinned, bytes */
+	uint64_t pool_limit;           /* limit of pool_bytes; see pst_limits_set() */
+	uint64_t pages_bytes;          /* page cache pinned for devices, bytes */
+	uint64_t pages_ns;             /* nanoseconds spent on pinning page cache */
+	uint64_t pages_limit;          /* limit of pages_bytes */
+	uint64_t pages_waiting;        /* page cache that waits to be pinned, bytes */
 };
 
 /**

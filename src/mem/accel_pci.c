@@ -85,7 +85,8 @@ static void ends_add(struct ends *s, const char *dir, const char *name, bool mem
 	s->movers += !memory;
 }
 
-/* Add the devices of a class' nodes.  below is the subfolder of a node that is its device's. */
+/* Add the devices to which the nodes of a class belong.  @below is the subfolder of a node that
+ * leads to its device. */
 static void ends_find(struct ends *s, const char *root, const char *pattern, const char *below,
 		      bool memory)
 {

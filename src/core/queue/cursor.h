@@ -21,7 +21,7 @@ struct piece {
 
 /* Facts about all pieces of a request, as segs_check() finds them. */
 struct segs_shape {
-	uint64_t total;    /* bytes */
+	uint64_t total;    /* bytes of all pieces */
 	uint64_t even;     /* bytes of each piece; 0 if lengths differ, if a segment has several
 			    * pieces, or if over 1/8 of the pieces begin where their predecessor
 			    * ends in the file */
