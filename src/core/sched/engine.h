@@ -48,7 +48,7 @@
 /* Bytes from which a piece that needs no slot waits, so that one batch copies several such
  * pieces. */
 #define LONG_PIECE KIB(256)
-#define LONG_JOBS 48u /* jobs at the copier above which no further LONG_PIECE is taken */
+#define LONG_JOBS 48u /* with this many jobs at the copier, no LONG_PIECE is taken */
 /* After this many consecutive jobs that waited for a disk, reads are assumed to wait for disks and
  * not for CPUs. */
 #define COLD_JOBS 8u
