@@ -311,10 +311,8 @@ static void reach_device_of(struct cuda_stream *st, const struct cuda_alloc *o)
 		return;
 	e = contexts_reach(st, o);
 	if (e != CU_OK)
-		log_info(
-			"%s and %s do not reach each other's memory (%s): the driver copies by way "
-			"of host memory",
-			st->d->info.name, o->d->info.name, cuda_err_name(e));
+		log_info("%s does not reach %s (%s): the driver copies through host memory",
+			 st->d->info.name, o->d->info.name, cuda_err_name(e));
 	st->reached[at].idx = o->d->idx;
 	st->reached[at].life_plus_1 = key;
 }
