@@ -15,7 +15,7 @@
 #define TURNS 200u
 #define TRIPS 1000u
 
-static _Alignas(64) atomic_uint line; /* even: the first CPU's turn */
+static _Alignas(64) atomic_uint line; /* even value: it is the first CPU's turn */
 static int cpus[2];
 
 static void stay_on(int cpu)

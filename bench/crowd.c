@@ -73,7 +73,7 @@ static uint64_t crowd_next_off(void)
 struct member {
 	int fd;
 	uint32_t handle;
-	size_t left; /* bytes of the reply still to come */
+	size_t left; /* bytes of the current reply that are still missing */
 	uint64_t next_ns;
 };
 

@@ -342,7 +342,7 @@ enum { GOOD, HOSTILE, HEAVY, BUSY, BUSY3, NOBODY };
 static const struct other {
 	const char *name;
 	void *(*threads[THREADS])(void *arg);
-	unsigned more_sessions; /* sessions besides the first, with the same threads */
+	unsigned more_sessions; /* sessions in addition to the first, each with the same threads */
 } others[] = {
 	[GOOD] = { "good", { be_good, be_good, be_good, be_good, be_good }, 0 },
 	[HOSTILE] = { "hostile",
@@ -394,7 +394,7 @@ static struct turn beside(const struct other *o, pid_t victim)
 	pid_t pid = fair_start(o);
 	struct turn t;
 
-	/* Let it reach its full load. */
+	/* Let the other user reach full load. */
 	(void)usleep(200000);
 	fair_take_turn(victim);
 	t = (struct turn){ sh->rate, sh->p50_us, sh->p99_us };

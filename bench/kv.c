@@ -282,7 +282,8 @@ static int open_block(void *arg, const struct pst_kv_block *block)
 	return 1;
 }
 
-/* A get beside pread() of the same file, open, into the same memory, and other ways to read it. */
+/* Compare a get with pread() of the same open file into the same memory, and with other reads of
+ * it. */
 static void gets(struct pst_kv *kv, uint32_t space, const char *root, uint64_t len)
 {
 	static const char *const names[NR_GETS] = { "pread",    "memcpy", "1 pass",
@@ -319,7 +320,7 @@ static void gets(struct pst_kv *kv, uint32_t space, const char *root, uint64_t l
 	(void)printf("%8" PRIu64 " KiB, us:", len / 1024);
 	for (unsigned how = 0; how < NR_GETS; how++)
 		(void)printf("  %s %.1f", names[how], median_us(ns[how], 3 * ROUNDS));
-	/* The least time of CPU says more than the clock where others use the machine. */
+	/* Also print the lowest CPU time: on a busy machine it says more than elapsed time. */
 	(void)printf("; CPU:");
 	for (unsigned how = 0; how < NR_GETS; how++)
 		(void)printf("  %s %.1f", names[how], (double)cpu[how] / 1000);

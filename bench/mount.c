@@ -52,7 +52,7 @@ struct lane {
 static struct lane lanes[2];
 static char paths[2][4096];
 
-/* Current work of the row. */
+/* Work of the current row. */
 static size_t size;
 static unsigned depth;
 static uint64_t offs[DEPTH_MAX], next_off, dice = 88172645463325252u;
@@ -99,7 +99,7 @@ static const struct way {
   pread_of_mount = { "pread on the mount", by_pread, OF_MOUNT },
   pread_of_source = { "read of the source", by_pread, OF_SOURCE };
 
-/* The first way is the one that the others are compared with. */
+/* Each row's other ways are compared with its first way. */
 static const struct row {
 	const char *name;
 	size_t size;

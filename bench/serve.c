@@ -144,7 +144,7 @@ static void hand_serve(int listener)
 			_exit(0);
 		have += (size_t)n;
 		nr = have / sizeof(*asks);
-		/* Send small answers together, and long ones while they are in the CPU's caches. */
+		/* Send at 256 KiB: small answers together, long ones while still in CPU caches. */
 		for (size_t i = 0; i < nr; i++) {
 			if (pread(in, out + fill, asks[i].len, (off_t)asks[i].off) !=
 			    (ssize_t)asks[i].len)

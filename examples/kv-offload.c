@@ -98,7 +98,7 @@ static int reap_all(struct pst_queue *q, uint32_t *paths)
 static int move_blocks(struct pst_queue *q, int ep, struct pst_file *file, struct pst_mem *mem,
 		       uint32_t op)
 {
-	/* The queue reads these until the requests complete, so they must live that long. */
+	/* Static, because the queue reads the segments until the requests complete. */
 	static struct pst_seg segs[NR_BLOCKS];
 	uint64_t started = 0, finished = 0;
 	uint32_t paths = 0;

@@ -28,7 +28,7 @@ enum call_kind { CALL_READ, CALL_READ_NOWAIT, CALL_WRITE, CALL_FSYNC, CALL_FDATA
 struct call {
 	enum call_kind kind;
 	int fd;
-	void *buf; /* of reads and writes */
+	void *buf; /* buffer of a read or write */
 	size_t len;
 	off_t off;
 };

@@ -27,7 +27,7 @@ static struct worker workers[WAYS];
 
 /* ----------------------------------------------------------------- workers */
 
-/* Kill a worker.  One that hangs in a driver does not even die, so do not wait for it. */
+/* Kill a worker without waiting for its end: a process that hangs in a driver does not die. */
 static void worker_kill(struct worker *w)
 {
 	struct timespec ms = { .tv_nsec = 1000000 };
@@ -61,7 +61,7 @@ static void worker_fork(struct worker *w, enum way way)
 	w->pid = 0;
 }
 
-/* Receive the next answer; HANGS or DIED if there is none. */
+/* Receive the worker's next answer. If none comes, its status is HANGS or DIED. */
 static void worker_hear(struct worker *w, uint64_t ns, struct answer *ret)
 {
 	uint64_t end = now_ns() + ns + (uint64_t)(set.patience * 1e9), now;
@@ -100,7 +100,7 @@ static void cells_worker_ask(struct worker *w, const struct order *o, struct ans
 	}
 }
 
-/* Start a process for the way; return false, with the reason in hello, on failure. */
+/* Start a process for the way. On failure return false; hello has the reason. */
 static bool cells_worker_start(struct worker *w, enum way way, struct answer *hello)
 {
 	if (w->status != DONE || w->pid)
@@ -171,7 +171,8 @@ static void cell_begin(struct cell *c, struct answer *a)
 	}
 }
 
-/* Bring the file into the page cache or remove it, for the cell.  Return false if that fails. */
+/* Read the file into the page cache or drop it from there, as the cell requires.  Return false if
+ * that fails. */
 static bool cells_prepare(struct cell *c, const char *path, int fd)
 {
 	double part = resident_part(fd);

@@ -36,11 +36,11 @@ enum way {
 	OURS_DEEP,
 	PLAIN,
 	WAYS,
-	FACTS = WAYS, /* reads a little, and reports the facts */
+	FACTS = WAYS, /* no way: reads a little, and reports the facts */
 };
 
 struct settings {
-	const char *path, *libcufile; /* NULL: make a file; search the library */
+	const char *path, *libcufile; /* file, NULL: make one; cuFile, NULL: search for it */
 	uint64_t size;                /* bytes of the file that are used */
 	uint64_t blocks[LIST_MAX];
 	unsigned nr_blocks;
@@ -68,7 +68,7 @@ static inline bool way_is_ours(enum way w)
 	return w == OURS_ONE || w == OURS_DEEP;
 }
 
-/* Return the blocks that a thread has in flight. */
+/* Return how many blocks a thread of the way keeps in flight. */
 unsigned way_slots(enum way w, uint64_t block);
 
 /* --------------------------------------------------------------- processes */
@@ -84,17 +84,17 @@ struct order {
 
 enum status {
 	DONE,
-	REFUSED, /* impossible here; text holds the reason */
+	REFUSED, /* impossible on this machine; text has the reason */
 	FAILED,
 	WRONG, /* wrong bytes */
-	HANGS, /* set by the waiting process, like DIED */
+	HANGS, /* no answer in time; set by the waiting process, like DIED */
 	DIED,
 };
 
 struct facts {
 	char gpu[128], driver[64];
-	int cuda;       /* 13000 for 13.0 */
-	int cufile;     /* 1150 for 1.15; 0: none */
+	int cuda;       /* version of CUDA; 13000 for 13.0 */
+	int cufile;     /* version of cuFile; 1150 for 1.15; 0: none */
 	char file[256]; /* file of the cuFile library */
 	char mode[160]; /* how cuFile moves bytes here */
 	char fs[32];
@@ -120,7 +120,7 @@ __attribute__((noreturn)) void cufile_worker_main(enum way way, int sock);
 struct lane {
 	pthread_t thread;
 	unsigned idx;
-	uint64_t first, nr;   /* blocks of its region */
+	uint64_t first, nr;   /* the lane's region: first block, number of blocks */
 	uint64_t taken, most; /* blocks of this turn: taken, limit */
 	uint64_t begun, ended, ops;
 	cu_ptr dev;
@@ -143,7 +143,7 @@ struct lane {
 /* State of a worker, shared with its ways. */
 struct work {
 	enum way way;
-	struct order cell; /* the order that it is set up for */
+	struct order cell; /* order that the worker is set up for */
 	unsigned slots;
 	uint64_t ns;       /* duration of a turn */
 	int fd, fd_direct; /* descriptors; -1: the file system lacks O_DIRECT */
@@ -219,8 +219,8 @@ int cells_run(const char *path, int fd);
 
 void report_begin(const char *path, const struct answer *facts);
 void report_cell(const struct cell *c);
-/* End the report, also of a stopped run.  Return 1 after wrong bytes, or if a way without cuFile
- * failed; else 0. */
+/* End the report, even of a stopped run.  Return 1 if bytes were wrong or a way other than cuFile's
+ * failed; otherwise 0. */
 int report_end(void);
 
 #endif

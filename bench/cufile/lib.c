@@ -110,7 +110,7 @@ int cufile_load(void)
 	char why[256];
 	int r = -ENODEV;
 
-	/* Otherwise cuFile writes its log into the current directory. */
+	/* Without this setting, cuFile writes its log into the current directory. */
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 	if (named)
 		r = vendor_cufile(named, why, sizeof(why));

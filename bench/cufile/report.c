@@ -5,7 +5,7 @@
 
 #define WIDTH 100
 
-/* Rows of a cell; for cuFile, the better of two ways. */
+/* Rows of the table for one cell. A row with two ways shows the better one. */
 static const struct row {
 	const char *key;
 	enum way v[2];
@@ -21,7 +21,7 @@ enum verdict { SLOWER, EVEN, FASTER, VERDICTS };
 
 static struct {
 	struct json_object *root, *cells;
-	unsigned verdicts[2][VERDICTS]; /* one block in flight; many */
+	unsigned verdicts[2][VERDICTS]; /* 0: one block in flight; 1: many blocks */
 	bool bad;
 	struct whys whys;
 } report;
@@ -90,7 +90,7 @@ static const struct result *yardstick(const struct cell *c, const struct row *r)
 	return one;
 }
 
-/* FASTER or SLOWER only if all turns of one are beyond all turns of the other. */
+/* Return FASTER or SLOWER only if the rates of all turns of one exceed those of the other. */
 static enum verdict verdict(const struct result *a, const struct result *b)
 {
 	if (a->rate[0] > b->rate[b->nr - 1])

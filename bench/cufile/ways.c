@@ -86,7 +86,7 @@ static unsigned batch_fill(struct lane *l, uint64_t now, struct cuf_io_params *v
 	return nr;
 }
 
-/* Wait for the whole batch; the parent process kills this one if that takes too long. */
+/* Wait for the whole batch. If that takes too long, the parent kills this process. */
 static int batch_reap(struct lane *l, uint64_t begun, unsigned left)
 {
 	struct cuf_io_event ev[SLOTS_MAX];

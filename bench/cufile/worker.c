@@ -16,7 +16,7 @@ struct work work = { .fd = -1, .fd_direct = -1 };
 static struct lane *lanes;
 static unsigned nr_lanes;
 static pthread_barrier_t gate;
-static bool over; /* only changed between gates */
+static bool over; /* changed only between two calls of worker_gate_wait() */
 static unsigned turn;
 
 bool lane_take(struct lane *l, uint64_t now, uint64_t *ret_off)
@@ -143,25 +143,26 @@ static int lane_verify(struct lane *l)
 	return 0;
 }
 
-/* Passes the same gates as worker_set_up() and run_turn(); a failed lane also passes every gate. */
+/* Pass the same gates as worker_set_up() and run_turn(), even after the lane failed: the other
+ * threads wait there. */
 static void *worker_lane_main(void *arg)
 {
 	struct lane *l = arg;
 
 	worker_keep(l, lane_init(l));
-	worker_gate_wait(); /* until all are set up */
+	worker_gate_wait(); /* wait until all are set up */
 	for (;;) {
-		worker_gate_wait(); /* until the next turn, or the end of the work */
+		worker_gate_wait(); /* wait for the next turn, or for the end of the work */
 		if (over)
 			break;
 		if (l->status == DONE)
 			worker_keep(l, lane_spoil(l));
-		worker_gate_wait(); /* until all are ready */
+		worker_gate_wait(); /* wait until all are ready */
 		cufile_worker_begin(l, work.cell.cold ? l->nr : UINT64_MAX);
 		if (l->status == DONE)
 			worker_keep(l, way_pass(l));
 		l->ended = now_ns();
-		worker_gate_wait(); /* until all have finished */
+		worker_gate_wait(); /* wait until all have finished */
 		if (l->status == DONE)
 			worker_keep(l, lane_verify(l));
 		worker_gate_wait();

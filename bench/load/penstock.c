@@ -47,7 +47,7 @@ static void file_closep(struct pst_file **file)
 	(void)pst_file_close(*file);
 }
 
-/* Reap finished tensors, and wait until at most most are in flight. */
+/* Reap finished tensors until at most @most are in flight. */
 static int penstock_take(struct load *l, const struct shard *s, struct pst_queue *q,
 			 size_t *under_way, size_t most)
 {

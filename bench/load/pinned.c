@@ -130,7 +130,7 @@ static int pinned_read_full(const struct load *d, unsigned file, char *buf, uint
 	return 0;
 }
 
-/* Copy the bytes of a tensor that are in a block: file offsets begin to end. */
+/* Copy the part of a tensor that lies in a block: file offsets begin to end. */
 static int pinned_put(struct load *d, struct lane *l, unsigned slot, unsigned file, size_t idx,
 		      uint64_t block, uint64_t begin, uint64_t end)
 {

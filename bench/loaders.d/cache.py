@@ -17,7 +17,7 @@ libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def pages_of(path):
-    """Return the file's pages in memory, and all of its pages."""
+    """Return how many pages of the file are cached, and how many it has."""
     size = os.path.getsize(path)
     pages = (size + PAGE - 1) // PAGE
     if not pages:
@@ -72,7 +72,7 @@ def prepare(state, files):
 
 
 def held(state, part):
-    """Return true if files with this part in memory are in that state."""
+    """Return true if files are in that state when this part of them is cached."""
     return part >= MOST if state == "memory" else part <= LEAST
 
 

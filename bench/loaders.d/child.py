@@ -82,7 +82,7 @@ def sums_of(tensors):
 
 
 class Tools:
-    """What loaders may use."""
+    """Helpers for loaders."""
 
     def __init__(self):
         self.begun = self.first_at = None

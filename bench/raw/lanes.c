@@ -262,22 +262,22 @@ void gate_wait(void)
 	(void)pthread_barrier_wait(&gate);
 }
 
-/* Passes the same gates as run_pass(); a failed lane also passes every gate. */
+/* Pass the same gates as run_pass(), even after the lane failed: the other threads wait there. */
 void *lane_main(void *arg)
 {
 	struct lane *l = arg;
 	bool good = raw_lane_init(l);
 
 	for (;;) {
-		gate_wait(); /* until a pass or the end is announced */
+		gate_wait(); /* wait until a pass or the end is announced */
 		if (stop)
 			return NULL;
 		good = good && lane_refill(l);
-		gate_wait(); /* until all are ready */
+		gate_wait(); /* wait until all are ready */
 		l->begun = l->ended = now_ns();
 		good = good && lane_pass(l);
 		l->ended = now_ns();
-		gate_wait(); /* until all have finished */
+		gate_wait(); /* wait until all have finished */
 		good = good && raw_lane_verify(l);
 		gate_wait();
 	}

@@ -81,7 +81,7 @@ uint64_t raw_file_place(uint64_t idx, uint64_t block);
 extern cu_ctx ctx;
 extern cuf_handle cf_handle;
 extern char gpu_name[128];
-/* Not among the functions that the library loads. */
+/* The library itself does not load this function. */
 extern cu_result (*memcpy_htod)(cu_ptr dst, const void *src, size_t len);
 
 void load_cuda(void);
@@ -108,7 +108,7 @@ struct lane {
 
 extern struct lane *lanes;
 extern pthread_barrier_t gate;
-extern bool stop;     /* only changed between gates */
+extern bool stop;     /* changed only between two calls of gate_wait() */
 extern unsigned turn; /* number of the pass, from 0 */
 extern _Atomic uint64_t next_piece;
 

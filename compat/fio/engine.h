@@ -61,7 +61,7 @@ struct engine_memory {
 	uint64_t len;
 	bool is_device;
 	bool copies_in; /* copy the bytes to the device before each write */
-	bool verifies;  /* overwrite before each read; copy from the device after it */
+	bool verifies;  /* overwrite before each read; copy from the device afterwards */
 	uint64_t scrub; /* state of the random generator that overwrites buffers */
 };
 
@@ -83,7 +83,7 @@ struct engine_job {
 	struct thread_data *td;
 	const struct engine_opts *opts;
 	const struct engine_way *way;
-	void *state; /* state of the way */
+	void *state; /* private state of the engine_way */
 	struct engine_memory memory;
 	struct engine_report report;
 	struct io_u **waiting; /* units queued but not started */
@@ -91,7 +91,7 @@ struct engine_job {
 	char said[512]; /* the last error, which is printed only once */
 };
 
-/* Print a message, unless it was the last one; return @r. */
+/* Print a message, unless the previous one was the same; return @r. */
 int engine_fail(struct engine_job *job, int r, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -12,7 +12,8 @@ struct requests {
 	bool broken;    /* a request that has ended may still use the memory */
 };
 
-/* Parse "staged+direct" or "auto"; plus, because fio's command line gives commas a meaning. */
+/* Parse "staged+direct" or "auto". A plus joins paths, because fio's command line gives commas a
+ * meaning. */
 static int parse_path(struct engine_job *job, const char *text, uint64_t *ret)
 {
 	uint64_t policy = 0;
@@ -203,7 +204,7 @@ static enum fio_q_status requests_queue(struct engine_job *job, struct io_u *io_
 	return FIO_Q_QUEUED;
 }
 
-/* Requests that found no room are submitted by the next call. */
+/* Submit waiting requests. Those that find no room wait for the next call. */
 static int requests_commit(struct engine_job *job)
 {
 	struct requests *s = job->state;
@@ -225,15 +226,14 @@ static int requests_getevents(struct engine_job *job, unsigned int min, unsigned
 	unsigned int got = 0;
 	int n, r;
 
-	/* Ignore the timeout: fio gives 0 with a minimum of 0, and none otherwise. */
+	/* fio passes a timeout of 0 with a minimum of 0, and otherwise no timeout: ignore it. */
 	(void)t;
 	if (max > job->td->o.iodepth)
 		max = job->td->o.iodepth;
 	if (min > max)
 		min = max;
 	while (max) {
-		/* Units that were not started do not complete, so wait for no more than the
-		 * others. */
+		/* Wait only for units that were started: the others never complete. */
 		unsigned int want = job->nr_waiting ? min > got : min - (min < got ? min : got);
 
 		n = pst_queue_reap(s->queue, s->done + got, want, max - got,

@@ -43,7 +43,7 @@ static void gdrapi_errno_restore(const int *saved)
 
 #define KEEP_ERRNO() __attribute__((cleanup(gdrapi_errno_restore), unused)) int _errno = errno
 
-/* The process that uses libpenstock; its forked children must not. */
+/* The process that uses libpenstock; forked children must not use it. */
 static _Atomic pid_t user;
 
 /* ---------------------------------------------------------------- sessions */
@@ -117,7 +117,7 @@ gdr_t gdr_open(void)
 	return (gdr_t)(uintptr_t)session;
 }
 
-/* End a pin, which is locked. */
+/* End a locked pin. */
 static void gdrapi_end(struct pin *p)
 {
 	if (p->window)

@@ -29,8 +29,8 @@ struct pin {
 	/* The mapping; constant while mapped is not 0. */
 	struct pst_window *window;
 	char *bytes;       /* start of the window */
-	char *va;          /* address given to the program: range.lead bytes before bytes */
-	uint64_t map_size; /* bytes from va, in pages of the host */
+	char *va;          /* address given to the program: bytes - range.lead */
+	uint64_t map_size; /* bytes mapped from va; whole pages of the host */
 	uint64_t len;      /* bytes of the window */
 	unsigned caching;  /* enum pst_caching */
 
@@ -82,8 +82,8 @@ struct pin *pin_first(void);
 /* ------------------------------------------------------------------ copies */
 
 /*
- * Enter the mapping of a handle, which then stays until pin_leave() with *ret_shard.  Return NULL
- * if it is not mapped.
+ * Enter the mapping of a handle: it stays mapped until pin_leave() with *ret_shard.  Return NULL if
+ * it is not mapped.
  */
 struct pin *pin_enter(unsigned long handle, unsigned *ret_shard);
 void pin_leave(struct pin *p, unsigned shard);

@@ -31,7 +31,7 @@ void streamer_files_done(struct files *f)
 	(void)pthread_mutex_destroy(&f->lock);
 }
 
-/* Return true for the same, unchanged inode. */
+/* Return true if both are the same inode, and it is unchanged. */
 static bool files_same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
@@ -48,7 +48,8 @@ static struct open_file *files_find(struct files *f, const char *path, const str
 	return NULL;
 }
 
-/* Find an open object; after OBJECT_KEPT_NS without use, it may have been replaced. */
+/* Find an open object.  One that was unused for OBJECT_KEPT_NS is ignored: it may have been
+ * replaced. */
 static struct open_file *files_find_object(struct files *f, const char *path)
 {
 	uint64_t now = now_ns();

@@ -97,7 +97,7 @@ static struct target *target_of(struct job *job, const struct range *r, const ch
 	if (!atomic_exchange(&job->told, true))
 		log_error("memory at %#" PRIx64 " is on %s and not on %s", r->dst, info.device,
 			  device);
-	/* Remove it, so that later ranges do not find it. */
+	/* Remove the target, so that later ranges do not find it. */
 	job->targets = t->next;
 	pst_mem_free(t->mem);
 	free(t);

@@ -38,7 +38,7 @@ static void open_job(struct streamer *st, struct job *job)
 	job_open(job, &st->files);
 	(void)pthread_mutex_lock(&st->lock);
 	job->state = JOB_OPEN;
-	/* Other readers may now read it. */
+	/* Other readers may now read the job's file. */
 	(void)pthread_cond_broadcast(&st->work);
 }
 
@@ -155,7 +155,7 @@ static void reader_reap(struct reader *rd, bool more)
 		reader_finish(rd, &done[i]);
 }
 
-/* Wait until there is something to do; return false at the end.  The lock is held. */
+/* Wait until there is something to do; return false when the streamer ends. The lock is held. */
 static bool wait_for_work(struct reader *rd)
 {
 	while (!rd->in_flight && !reader_next_job(rd)) {

@@ -52,7 +52,7 @@ void stream_settle(struct streamer *st, const struct piece *p, uint64_t good, in
 		if (at > good && !r->code)
 			r->code = code;
 		r->left -= n;
-		/* Count a range once: one without bytes is a piece of its own. */
+		/* Count each range once: a range without bytes has a piece of its own. */
 		if (!r->left)
 			stream_ready(st, r);
 		r++;
@@ -89,7 +89,7 @@ void stream_job_step(struct streamer *st, struct job *job)
 	if (!job->done || job->in_flight)
 		return;
 	if (job->busy) {
-		/* Keep its submission until the end. */
+		/* Keep the job's submission until the streamer ends. */
 		job->next = st->busy;
 		st->busy = job;
 		return;
@@ -109,14 +109,14 @@ static unsigned cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* Return how many readers keep the CPUs busy with copies from the page cache, but no more than
- * there is work for. */
+/* Return how many readers are useful on this machine's CPUs for copies from the page cache, limited
+ * by the work. */
 static unsigned readers_for(const struct submission *sub)
 {
 	unsigned most = MIN(MAX(cpus(), 2u), READERS_MAX);
 	uint64_t bytes = 0;
 
-	/* One suffices: the device's workers copy, and each queue would take staging memory. */
+	/* One reader suffices for a device: its workers copy, and each queue takes staging memory. */
 	if (sub->device.type == RUNAI_DEVICE_CUDA)
 		return 1;
 	for (uint64_t i = 0; i < sub->nr && bytes / PIECE < most; i++)
@@ -133,7 +133,7 @@ static int start_readers(struct streamer *st, const struct submission *sub)
 
 		if (!code)
 			continue;
-		/* Continue with fewer readers, if there is one. */
+		/* Continue if at least one reader has started. */
 		return st->nr_readers ? RUNAI_SUCCESS : code;
 	}
 	return RUNAI_SUCCESS;

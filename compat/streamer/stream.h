@@ -42,7 +42,7 @@ struct streamer {
 	size_t credentials_len;
 };
 
-/* All calls return codes. */
+/* Functions that return int return a code (code.h). */
 int stream_new(struct streamer **ret);
 /* @alone: return RUNAI_BUSY while other ranges are unanswered. */
 int stream_submit(struct streamer *st, struct submission *sub, bool alone, uint64_t *ret_id);

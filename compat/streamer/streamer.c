@@ -34,8 +34,8 @@ _Static_assert(RUNAI_DEVICE_DRIVER == 28 && RUNAI_TIMED_OUT == 16, "codes");
 #define STREAMERS_MAX 4096u
 
 static struct handle_table streamers = HANDLE_TABLE(STREAMERS_MAX);
-/* Held while a caller enters, so that an ending streamer counts all its callers.  A forked child
- * finds it free. */
+/* Held while a caller enters, so that the end of a streamer counts all callers.  Unlocked in a
+ * forked child. */
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Number of fork()s between the first streamer and this process.  Cheaper than getpid(), whose cost
@@ -318,7 +318,7 @@ int runai_file_streamer_list_files(void *streamer, const char *prefix, int recur
 
 	if (code)
 		return code;
-	/* Leave the streamer first: fn may call it, and even end it. */
+	/* Leave the streamer first: fn may use it, and even end it. */
 	streamer_leave(st);
 	return list_files(&l, prefix);
 }

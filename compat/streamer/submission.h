@@ -17,8 +17,8 @@
 #include "code.h"
 #include "files.h"
 
-#define RANGES_MAX (1u << 24) /* unanswered ranges of a streamer */
-#define FILES_MAX (1u << 20)  /* files of a request */
+#define RANGES_MAX (1u << 24) /* most unanswered ranges of a streamer */
+#define FILES_MAX (1u << 20)  /* most files of a request */
 #define PIECE MIB(4)
 
 struct streamer;
@@ -98,7 +98,7 @@ void job_open(struct job *job, struct files *files);
 /* Release file and memory, after waiting for memory that may be busy. */
 void job_close(struct job *job, struct files *files);
 
-/* Return the next bytes of a job without a piece; the caller settles them if their range has
+/* Get the next bytes of a job that are in no piece yet.  The caller settles them if their range has
  * failed.  Return false at the end of the job. */
 bool job_piece(struct job *job, struct piece *ret);
 

@@ -51,7 +51,7 @@ static int bar_mmap(struct dma_buf *b, struct vm_area_struct *v)
 	return io_remap_pfn_range(v, v->vm_start, (*bus + off) >> PAGE_SHIFT, len, v->vm_page_prot);
 }
 
-/* For devices that are programs of the kernel, such as a rdma_rxe that registers dma-bufs. */
+/* Map for software devices of the kernel, such as a rdma_rxe that registers dma-bufs. */
 static int bar_vmap(struct dma_buf *b, struct iosys_map *map)
 {
 	const phys_addr_t *bus = b->priv;

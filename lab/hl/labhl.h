@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ioctls on /dev/labhl, by which tests control the kernel module labhl.  They offer to tests with
- * the real libhl-thunk what tests/stub/gaudi_stub.h offers with the stub.
+ * Ioctls on /dev/labhl, by which tests control the kernel module labhl.  Tests with the real
+ * libhl-thunk use them as tests with the stub use tests/stub/gaudi_stub.h.
  */
 #ifndef LABHL_H
 #define LABHL_H
@@ -19,7 +19,7 @@ struct labhl_state {
 	__u32 contexts, handles, mappings, exports;
 	/* Totals since the module was loaded. */
 	__u64 calls, exported, held; /* held: unmaps refused because of an export */
-	__u64 leaked;                /* handles and mappings still there when a context closed */
+	__u64 leaked;                /* handles and mappings that closed contexts still had */
 };
 
 enum labhl_call {
@@ -39,7 +39,7 @@ struct labhl_fail {
 	__u32 call; /* enum labhl_call */
 	__u32 nth;
 	__u32 err; /* positive errno */
-	__u32 met; /* out: 1 if the failure set before has occurred */
+	__u32 met; /* out: 1 if the previously set failure occurred */
 };
 
 struct labhl_reset {

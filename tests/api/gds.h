@@ -27,8 +27,8 @@ static struct {
 	void (*reset)(void);
 } x;
 
-static struct pst_mem *mem;   /* LEN bytes or more */
-static struct pst_file *file; /* LEN bytes of the pattern */
+static struct pst_mem *mem;   /* memory of LEN bytes or more */
+static struct pst_file *file; /* file with LEN bytes of the pattern */
 
 static inline struct stub_cufile_state state(void)
 {

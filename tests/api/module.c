@@ -98,7 +98,7 @@ static int sample_init(const struct file_module_host *h, const char *scheme,
 }
 
 #if defined(OTHER_TABLES) || defined(OTHER_VERSION)
-/* Spoiled by a constructor when the module is loaded. */
+/* A constructor spoils this table when the module is loaded. */
 extern struct file_module pst_file_module;
 __attribute__((visibility("default"))) struct file_module pst_file_module = { FILE_MODULE_OF(
 	sample_init) };

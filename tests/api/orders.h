@@ -99,7 +99,7 @@ static inline bool comes_before(const struct order *o, enum event ev, enum event
 /* ---------------------------------------------------------------- variants */
 
 struct cast {
-	uint8_t nr, bar[TEST_BARS]; /* bar[0..nr-1]: in the order of their prep calls */
+	uint8_t nr, bar[TEST_BARS]; /* bar[0..nr-1]: requests, in the order of their prep calls */
 };
 
 static const struct cast casts[] = {
@@ -116,7 +116,7 @@ struct variant {
 	const struct cast *cast;
 	bool deaf; /* operations at the gate ignore a cancel */
 	enum test_result result[TEST_BARS];
-	bool grace;  /* if C comes before T, a hung operation ends by the grace period only */
+	bool grace;  /* if C precedes T, only the grace period ends a hung operation */
 	bool sleeps; /* T and R are one pst_queue_reap(), which sleeps */
 	bool drains; /* another thread drains while the gate opens */
 	bool wrapped;

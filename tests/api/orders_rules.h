@@ -8,7 +8,7 @@
 
 #include "orders.h"
 
-#define LEN 4096u /* bytes of the read, and of the write */
+#define LEN 4096u /* bytes of each read and write */
 
 /* The expected state of one request. */
 struct sub {
@@ -168,7 +168,7 @@ static inline unsigned nr_unreaped(const struct rules *r)
 	return nr;
 }
 
-/* Return true if a drain of the memory waits. */
+/* Return true if a drain of the memory has to wait. */
 static inline bool uses_mem(const struct rules *r)
 {
 	for (unsigned i = 0; i < TEST_BARS; i++) {
@@ -180,7 +180,7 @@ static inline bool uses_mem(const struct rules *r)
 	return false;
 }
 
-/* Return true if a drain of the file waits. */
+/* Return true if a drain of the file has to wait. */
 static inline bool uses_file(const struct rules *r)
 {
 	return nr_inflight(r) || nr_busy(r);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of proofs: an O_DIRECT that spoils bytes, cases in processes of their own, an
- * honest request.  The library's reads and writes pass through calls.h.  A verdict lasts as long as
- * its process, so each case is a process of its own, forked before the library was used.
+ * Shared by the tests of proofs.  O_DIRECT spoils bytes here, by means of calls.h.  A verdict lasts
+ * as long as its process, so each case is a process of its own, forked before the library was used.
  */
 #ifndef PST_TEST_PROOF_H
 #define PST_TEST_PROOF_H
@@ -94,7 +93,7 @@ static inline int wait_child(pid_t pid)
 	while (waitpid(pid, &status, WNOHANG) == 0) {
 		if (t_now() > end) {
 			(void)kill(pid, SIGKILL);
-			if (hung) /* else the killed child cannot exit */
+			if (hung) /* otherwise the killed child cannot exit */
 				fusefs_stop(hung);
 		}
 		(void)usleep(1000);

@@ -27,7 +27,7 @@ static inline void no_stub(void)
 	T_SKIP("%s", why);
 }
 
-/* Return why there is no stream, for HW_CU(): call it within a case, or after setjmp(t_jump). */
+/* Return why there is no stream, for HW_CU().  To be called in a case or after setjmp(t_jump). */
 static inline const char *stream_init(void)
 {
 	const char *name = getenv("PST_LIBCUDA");
@@ -51,7 +51,7 @@ static inline const char *stream_init(void)
 	return NULL;
 }
 
-/* Wait until the stub stalls a call. Return false if it stalls none until end. */
+/* Wait until the stub stalls a call.  Return false if no call stalls until end. */
 static inline bool stream_stalled(uint64_t end)
 {
 	struct stub_cuda_state now;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A provider in a file of its own adds three things: files with a hop of their own, memory that no
- * engine can copy but that can be exported, and a device path that moves bytes by that export.
+ * A provider in a separate file adds files with a new hop, memory that can be exported but that no
+ * engine can copy, and a device path that moves bytes by means of the export.
  */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -29,7 +29,7 @@
 
 /* ------------------------------------------------------------- files with a hop */
 
-static struct file_ops shelf_file_ops; /* test_file_ops with a hop of its own */
+static struct file_ops shelf_file_ops; /* test_file_ops with the hop SHELF */
 
 static enum pst_why shelf_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			      int *ret_detail)
@@ -152,8 +152,8 @@ static const struct mem_ops exported_ops = {
 
 /* ----------------------------------------------------- the path, by that export */
 
-/* The path's data in by_path[EXPORTER] of an allocation: what a network card calls a memory
- * region. */
+/* What the path keeps in by_path[EXPORTER] of an allocation, like a memory region of a network
+ * card. */
 struct mapping {
 	char *at;
 	uint64_t len;
@@ -358,7 +358,7 @@ static void exported_memory_is_filled(void)
 	T_EQ(d.paths, PST_PATH_BIT(EXPORTER));
 	T_EQ(d.why, PST_WHY_NONE);
 	T_CHECK(!strcmp(pst_path_name(EXPORTER), "exporter"));
-	/* Write to the file behind the old bytes, then read those back into host memory. */
+	/* Write to the file after the old bytes, then read those back into host memory. */
 	io = rig_io(PST_OP_WRITE, f, m, LEN, 0, LEN);
 	T_EQ(rig_do(rig_q, &io).res, LEN);
 	host = rig_alloc("host", LEN);

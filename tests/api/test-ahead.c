@@ -110,7 +110,7 @@ static void sequential(void)
 	close_file();
 }
 
-/* A strict request takes this path too, because it is the better one. */
+/* A strict request also goes through the page cache here, because that is the better path. */
 static void strict(void)
 {
 	open_cold(LEN);
@@ -296,7 +296,8 @@ static void astray(void)
 	close_file();
 }
 
-/* Cached reads in random order are not judged.  Uncached reads in order, after them, go ahead. */
+/* Cached reads in random order are not judged.  Later uncached reads in order are left to
+ * read-ahead. */
 static void half_warm(void)
 {
 	static char buf[RIG_MIB(1)];

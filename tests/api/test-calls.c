@@ -66,7 +66,7 @@ static const struct row {
 	int64_t res;
 	uint64_t prefix; /* largest allowed prefix of a failed request, in bytes */
 	unsigned calls;
-	unsigned direct; /* number of those by O_DIRECT, if the file supports it */
+	unsigned direct; /* number of calls by O_DIRECT, if the file supports it */
 } rows[] = {
 	{ "whole read", PST_OP_READ, BUFFERED, { ALL, ALL, ALL, ALL }, LEN, 0, 1, 0 },
 	{ "short read", PST_OP_READ, BUFFERED, { 60, ALL, ALL, ALL }, LEN, 0, 2, 0 },

@@ -78,7 +78,7 @@ static bool has_bytes(cu_ptr p, uint64_t len, uint64_t at)
 
 static void reads_all(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 {
-	static uint32_t small_paths; /* of the first small read; the same after a reset */
+	static uint32_t small_paths; /* paths of the first small read; the same after a reset */
 	struct pst_done d = rig_read(f, m, 0, 0, LEN);
 
 	rig_show(&d);
@@ -137,7 +137,7 @@ static void in_order(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 	T_EQ(app.pop(&ctx), CU_OK);
 }
 
-/* Use the device after the reset, before the program does: the read fails. */
+/* The library is the first to use the device after the reset: the read fails. */
 static void sees_it_first(struct pst_file *f, struct pst_mem *own)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, own, 0, 0, LEN);
@@ -150,8 +150,8 @@ static void sees_it_first(struct pst_file *f, struct pst_mem *own)
 	T_EQ(r, -ENODEV); /* prep() itself fails if the pool was just growing */
 }
 
-/* After a reset, memory from before gets an error with cause and cure, and freeing it frees nothing
- * in the new context.  The same queue and file serve memory allocated after the reset. */
+/* After a reset, reads into older memory fail with cause and cure, and freeing it frees nothing in
+ * the new context.  The same queue and file serve memory allocated after the reset. */
 static void served_again(void)
 {
 	struct pst_file *f = rig_open(rig_path("data"), RIG_R);

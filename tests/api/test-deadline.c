@@ -31,7 +31,7 @@ static void waits(unsigned nr)
 	T_CHECK(fusefs_waiting(&fs) >= nr);
 }
 
-/* Let the file system answer until the memory is quiet. It may split one read into several. */
+/* Let the file system answer until the memory is quiet: one read may reach it as several. */
 static void release(struct pst_mem *m)
 {
 	uint64_t end = t_hang();
@@ -84,7 +84,7 @@ static void mount_hang(void)
 {
 	char path[200];
 
-	fusefs_stop(&fs); /* left by a failed case */
+	fusefs_stop(&fs); /* a failed case may have left it mounted */
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
@@ -239,7 +239,7 @@ static void large_ones_leave_room(void)
 #ifndef TEST_PLAN_TEXT /* a provider's operations do not use up the worker's I/O context */
 /*
  * Hung reads of many pieces use up the operations of a worker's I/O context, so a write of another
- * file cannot start.  After its deadline nothing of the write may start, and its file is quiet.
+ * file cannot start.  After the write's deadline no part of it may start, and its file is quiet.
  */
 static void nothing_starts_behind_a_deadline(void)
 {
@@ -269,7 +269,7 @@ static void nothing_starts_behind_a_deadline(void)
 	rig_mem_fill(mem, DATA_AT, LEN, 8, 0);
 	io = rig_io(PST_OP_WRITE, data, mem, 0, DATA_AT, LEN);
 	io.deadline_ns = t_in_ms(500);
-	if (rig_soft()) /* no window */
+	if (rig_soft()) /* memory of the software device: use no window */
 		io.policy = PST_POLICY2(PST_PATH_STAGED, PST_PATH_BUFFERED);
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
@@ -356,8 +356,8 @@ static void queue_freed(void)
 	mount_hang();
 	for (unsigned i = 0; i < 4; i++)
 		start(rig_q, i & 1 ? PST_OP_WRITE : PST_OP_READ, hang, i * LEN, LEN, 1, 0);
-	start(rig_q, PST_OP_SYNC, hang, 0, 0, 1, 0); /* held until the writes end */
-	waits(1); /* one is at the file system, where a cancel fails */
+	start(rig_q, PST_OP_SYNC, hang, 0, 0, 1, 0); /* the sync waits until the writes end */
+	waits(1); /* a write is at the file system, where a cancel fails */
 	t0 = t_now();
 	rig_q = pst_queue_free(rig_q);
 	T_CHECK(t_now() - t0 < T_HANG_NS);
@@ -447,7 +447,7 @@ static void cancel_hung(void)
 	T_EQ(pst_queue_cancel(rig_q, 4), -ENOENT);
 	t0 = t_now();
 	T_EQ(pst_queue_cancel(rig_q, 5), 2);
-	again = pst_queue_cancel(rig_q, 5); /* none, one or both may have ended by now */
+	again = pst_queue_cancel(rig_q, 5); /* none, one or both requests may have ended by now */
 	T_CHECK(again == 1 || again == 2 || again == -ENOENT);
 	T_EQ(pst_queue_reap(rig_q, d, 2, 4, t_in_ms(RIG_WAIT_MS)), 2);
 	T_CHECK(t_now() - t0 < T_HANG_NS);
@@ -505,7 +505,7 @@ static void cancel_too_late(void)
 	T_CHECK(p.fd >= 0);
 	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 0);
 	T_EQ(poll(&p, 1, RIG_WAIT_MS), 1);
-	n = pst_queue_cancel(rig_q, 1); /* done, but not reaped */
+	n = pst_queue_cancel(rig_q, 1); /* the read is done, but not reaped */
 	T_CHECK(n == 1 || n == -ENOENT);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, LEN);

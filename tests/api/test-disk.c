@@ -86,7 +86,7 @@ static unsigned jobs(uint64_t bytes)
 
 /*
  * Check that exactly want reads wait at the gate.  The engine stops counting reads that have waited
- * half a second, so on a slow machine there may be more.
+ * half a second, so on a slow machine more reads may wait there.
  */
 static void expect_held(unsigned want)
 {
@@ -170,7 +170,7 @@ static void copies_come_first(void)
 }
 
 /* Return true if the disk is read while the device still copies cached bytes.  Also return false if
- * that took so long that the engine would not count those jobs anyway. */
+ * the test was so slow that the engine would no longer count the copies. */
 static bool read_meanwhile(void)
 {
 	struct pst_file *f = open_on(1, NULL);
@@ -405,8 +405,8 @@ static void begin_direct(void)
 	T_SKIP("O_DIRECT");
 }
 
-/* On such a disk, a few concurrent small reads in order are left to read-ahead.  Reads of other
- * disks, more reads and larger reads use O_DIRECT. */
+/* On a disk with one queue, a few concurrent small reads in order are left to read-ahead.  Reads of
+ * other disks, more reads and larger reads use O_DIRECT. */
 static void small_reads_go_ahead(void)
 {
 	begin_direct();
@@ -431,7 +431,7 @@ static void submit_small(struct pst_queue *q, struct pst_file *f, unsigned nr)
 	T_EQ(pst_queue_submit(q), nr);
 }
 
-/* Reads one by one go ahead even though another queue has many unreaped reads. */
+/* Reads one by one are left to read-ahead even if another queue has many unreaped reads. */
 static void others_do_not_hinder(void)
 {
 	enum { NR = 32 };
@@ -450,7 +450,7 @@ static void others_do_not_hinder(void)
 	end();
 }
 
-/* Cancelled reads must not keep others from going ahead, even if they hang. */
+/* Cancelled reads, even hung ones, must not keep other reads from read-ahead. */
 static void what_was_cancelled_does_not_hinder(void)
 {
 	enum { NR = 40 };

@@ -45,7 +45,7 @@ static struct pst_mem *mem_new(uint64_t len)
 	return m;
 }
 
-/* Check that the exporter was told of each use by the CPU, of its beginning and its end. */
+/* Check that the exporter was told of the beginning and the end of each use by the CPU. */
 static void told(uint64_t flags)
 {
 	T_CHECK(!dmabufs.misused);
@@ -233,14 +233,14 @@ static void overlapping(void)
 	dmabufs.misused = dmabufs.mixed = false;
 	T_OK(mem_cpu_begin(a, PST_RIGHT_READ, true));
 	T_OK(mem_cpu_begin(b, PST_RIGHT_READ, true));
-	T_EQ(dmabufs.starts, 2); /* the second start shows what the device stored since */
+	T_EQ(dmabufs.starts, 2); /* a second start makes later stores of the device visible */
 	mem_cpu_end(a, PST_RIGHT_READ);
 	mem_cpu_end(b, PST_RIGHT_READ);
 	dmabuf_excludes = ~0u;
 	T_OK(mem_cpu_begin(a, PST_RIGHT_WRITE, true));
 	T_OK(mem_cpu_begin(b, PST_RIGHT_WRITE, true));
 	mem_cpu_end(a, PST_RIGHT_WRITE);
-	T_EQ(dmabufs.ends, 3); /* the first write is written back although the second goes on */
+	T_EQ(dmabufs.ends, 3); /* the first write is written back before the second ends */
 	T_EQ(mem_cpu_begin(a, PST_RIGHT_READ, true), -EAGAIN);
 	mem_cpu_end(b, PST_RIGHT_WRITE);
 	T_OK(mem_cpu_begin(a, PST_RIGHT_READ, true));

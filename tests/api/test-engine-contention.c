@@ -3,9 +3,9 @@
  * While other programs compete for the CPUs of an engine's workers, fewer bytes of reads wait in
  * slots for the device.
  *
- * The limit holds only for reads of cached bytes, of a queue that has used its share.  A read
- * past the end of a file takes a slot and needs no device: while the device is slow, such a read
- * meets its deadline only if it may have a slot.
+ * The limit applies only to reads of cached bytes by a queue that has used its share.  A read past
+ * the end of a file takes a slot and needs no device: while the device is slow, such a read meets
+ * its deadline only if it may have a slot.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -114,7 +114,7 @@ static uint64_t slot_size(void)
 	return size;
 }
 
-/* Fewer slots in turn stay in CPU caches: under contention, fewer bytes must wait. */
+/* Under contention fewer bytes may wait: a few slots, used in turn, stay in CPU caches. */
 static void under_contention_fewer_bytes_wait_for_the_device(void)
 {
 	uint64_t alone, contended, few;
@@ -214,8 +214,8 @@ static void hang_two(struct pst_queue *q, struct pst_file *hang, struct pst_mem 
 	}
 }
 
-/* Another queue has all the bytes that may wait for the device, and this queue has none: it
- * still gets a slot. */
+/* Another queue has all the bytes that may wait for the device; this queue, which has none, still
+ * gets a slot. */
 static void a_queue_with_less_than_its_part_goes_on(void)
 {
 	struct pst_file *hang;
@@ -304,8 +304,8 @@ static void copies_that_need_no_slot_are_none(void)
 	scene_free(&s);
 }
 
-/* Reads that may go to the disk do not count: they do not wait for the limit, and would keep the
- * queue's reads of cached bytes waiting until they end. */
+/* Reads that may go to the disk do not count.  The limit does not hold for them, and counting them
+ * would delay the queue's reads of cached bytes until they end. */
 static void bytes_of_reads_of_other_kinds_do_not_count(void)
 {
 	struct scene s;

@@ -125,8 +125,8 @@ static struct pst_file *direct_file(uint64_t len)
 	return f;
 }
 
-/* A worker polls while a device copies bytes from its CPU's cache, and sleeps while it copies
- * bytes that a disk has written to memory. */
+/* A worker polls while a device copies bytes from the worker's CPU cache.  It sleeps while the
+ * device copies bytes that a disk has written to memory. */
 static void a_disks_bytes_do_not_keep_workers_awake(void)
 {
 	struct pst_file *f;
@@ -287,8 +287,7 @@ static unsigned readers_of(struct pst_queue *q, struct pst_file *f, struct pst_m
 	return nr;
 }
 
-/* When a device cannot keep up, more than a few workers only fill more slots: the others must
- * stop. */
+/* A few workers suffice for a slow device: more would only fill slots, so the others must stop. */
 static void a_device_that_is_behind_needs_fewer(void)
 {
 	unsigned usual, nr;
@@ -365,9 +364,9 @@ static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_me
 }
 
 /*
- * Submit a hanging request of scattered pieces, which one worker serves and nothing else, and
- * then a read, which must complete.  The first two requests use another engine and start at
- * once; the last two start together.
+ * Submit a hanging request of scattered pieces, to which one worker is dedicated, and then a read,
+ * which must complete.  The first two requests use another engine and start at once; the last two
+ * start together.
  */
 static void behind_a_scattered_one(struct pst_file *f, struct pst_file *hang, struct pst_mem *m)
 {
@@ -426,8 +425,8 @@ static unsigned long sleeps_of(const char *tid)
 	return strtoul(buf, NULL, 10);
 }
 
-/* Return how many threads of soft:0 (workers and its copying thread) have gone to sleep since
- * the last call, so were awake. */
+/* Return how many threads of soft:0 (workers and its copying thread) have gone to sleep since the
+ * last call, which shows that they were awake. */
 static unsigned threads_awake(void)
 {
 	static unsigned long before[16];

@@ -85,7 +85,7 @@ static void beside(uint64_t bound)
 	T_OK(engine_set_pool(0));
 }
 
-/* A queue's reserved slots must stay available to it, whoever else waits, and must wake it. */
+/* A queue's reserved slots stay available to it even if others wait, and a freed one wakes it. */
 static void a_reserve_beside_scattered_pieces(void)
 {
 	late = 0;

@@ -71,7 +71,7 @@ static void nobody_copies_own_memory(void)
 	SAYS("PST_GAUDI_MODE=synapse");
 	T_EQ(pst_window_open(m, 0, 4096, NULL, &w), -EOPNOTSUPP);
 	SAYS("RDMA");
-	T_EQ(gaudi_state().exported, 0); /* no dma-buf for the CPU, which may not map it */
+	T_EQ(gaudi_state().exported, 0); /* no dma-buf for the CPU: it may not map it */
 	pst_file_close(f);
 	pst_mem_free(m);
 	quiet();
@@ -383,7 +383,7 @@ static void the_doctor_tells(void)
 	T_CHECK(strstr(c.text, "large BAR"));
 	T_CHECK(gs.fail(NULL));
 	m = gaudi("own", LEN);
-	T_EQ(pst_check("accel", &o, &c, 1), 1); /* must also work while this process has memory */
+	T_EQ(pst_check("accel", &o, &c, 1), 1); /* also works while this process has memory */
 	T_EQ(c.state, PST_CHECK_OK);
 	pst_mem_free(m);
 	quiet();

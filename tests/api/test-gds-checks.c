@@ -187,7 +187,7 @@ static void no_library(void)
 	is("library", PST_CHECK_MISSING, ENODEV, "; install it: ");
 	is("library", PST_CHECK_MISSING, ENODEV, "nvidia-cufile");
 	is("trial", PST_CHECK_MISSING, ENODEV, "no cuFile here");
-	/* The same without a trial. */
+	/* Check again, without a trial. */
 	T_CHECK(ask("cuda:0", rig_path("data"), 0) > 0);
 	is("library", PST_CHECK_MISSING, ENODEV, "/nowhere/libcufile.so.0");
 }

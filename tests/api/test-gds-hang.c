@@ -69,7 +69,7 @@ static void hangs_in(const char *what)
 	d = rig_reap1(rig_q);
 	T_CHECK(t_now() - t < T_HANG_NS);
 	late(&d, ETIMEDOUT);
-	/* Other requests complete meanwhile. */
+	/* Other requests complete during the hang. */
 	for (unsigned i = 0; i < 3; i++) {
 		io = io_at(RIG_MIB(16), RIG_MIB(2), 20000, 2);
 		d = rig_do(rig_q, &io);
@@ -211,7 +211,7 @@ static void replaced(void)
 		T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 		for (unsigned k = 0; k < 4; k++)
 			late(&d[k], ECANCELED);
-		(void)usleep(1200000); /* until their threads are given up (GDS_LOST_NS) */
+		(void)usleep(1200000); /* until the library gives their threads up (GDS_LOST_NS) */
 	}
 	io = io_at(RIG_MIB(16), RIG_MIB(1), 60000, 9);
 	d[0] = rig_do(rig_q, &io);
@@ -335,7 +335,7 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-#define NR 8u /* hanging reads: more than the pool has slots */
+#define NR 8u /* number of hanging reads: more than the pool has slots */
 
 /* Reads of a hanging file hold all slots of the pool: requests that need no slot still complete. */
 static void all_slots(void)

@@ -6,7 +6,7 @@
 
 /* ------------------------------------------------------------------- lies */
 
-#define PATIENCE_NS UINT64_C(1000000000) /* ns: after that the next pieces are staged */
+#define PATIENCE_NS UINT64_C(1000000000) /* ns; after a longer call the next pieces are staged */
 
 /* cuFile is honest with the probe, then lies to the library: the first transfer reveals that. */
 static void lies(const char *lie, int detail)

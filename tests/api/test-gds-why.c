@@ -94,7 +94,7 @@ static void unreadable(void)
 	open_with("mode=p2pdma");
 	rig_make(rig_path("sink"), 1, RIG_MIB(2));
 	T_EQ(chmod(rig_path("sink"), 0200), 0);
-	T_EQ(syscall(SYS_capset, &cap, none), 0); /* else root could read it */
+	T_EQ(syscall(SYS_capset, &cap, none), 0); /* otherwise root could read it */
 	for (unsigned i = 0; i < 2; i++) {
 		reopen("sink", PST_FILE_WRITE);
 		info = check(PST_OP_WRITE);

@@ -138,7 +138,7 @@ static void odd_and_warm(void)
 	close_all();
 }
 
-/* A long piece behind one short piece uses cuFile; behind 79 short pieces it does not. */
+/* A long piece after one short piece uses cuFile; after 79 short pieces it does not. */
 static void short_first(void)
 {
 	static struct pst_seg segs[80];
@@ -328,7 +328,7 @@ static void staged_pieces_are_compared(void)
 	close_all();
 }
 
-/* Nobody compares what a write took out of the memory when it is cancelled before that. */
+/* A write that is cancelled before the comparison is never compared. */
 static void cancelled_before_the_comparison(void)
 {
 	uint64_t until = t_hang();

@@ -61,7 +61,7 @@ static void exports_refused(void)
 	pst_mem_free(plain);
 }
 
-/* Make descriptor 0 a pipe's end of the test's own. */
+/* Make descriptor 0 an end of a pipe of the test. */
 static void own_zero(int ret_saved[2])
 {
 	int p[2];

@@ -19,7 +19,7 @@ static pid_t watch;
 static void unmount(void)
 {
 	if (fs.pid)
-		(void)kill(fs.pid, SIGCONT); /* else processes with open files cannot exit */
+		(void)kill(fs.pid, SIGCONT); /* otherwise processes with open files cannot exit */
 	if (watch > 0) {
 		(void)kill(watch, SIGKILL);
 		(void)waitpid(watch, NULL, 0);
@@ -35,7 +35,7 @@ static const char *mount_fuse(void)
 {
 	static char path[200];
 
-	unmount(); /* left by a failed case */
+	unmount(); /* a failed case may have left the overlay mounted */
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
 	(void)snprintf(path, sizeof(path), "%s/normal", fs.dir);

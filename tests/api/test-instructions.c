@@ -41,7 +41,7 @@ static void round_of_reads(struct pst_queue *q, struct pst_file *f, struct pst_m
 			_exit(1);
 }
 
-/* Read this many rounds between two SIGSTOPs, which limit the parent's count. */
+/* Read this many rounds between two SIGSTOPs: the parent counts between them. */
 static void child(unsigned rounds)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING, .depth = DEPTH };
@@ -129,7 +129,8 @@ static void warm_read(void)
 int main(void)
 {
 	rig_init();
-	/* First, because the children use the library: this process must not have used it. */
+	/* Run this case first: its children use the library, so this process must not have used it
+	 * before. */
 	t_run("warm_read", warm_read);
 	return rig_done();
 }

@@ -151,8 +151,8 @@ static void environment(void)
 
 /* ----------------------------------------------------------------- sampler */
 
-/* Polls the counters.  most: the largest pool_bytes.  above: bytes by which it exceeded the
- * limit, which must not change meanwhile. */
+/* Polls the counters.  most: the largest pool_bytes so far.  above: bytes over the limit, which
+ * must not change while the thread polls. */
 static struct {
 	pthread_t thread;
 	atomic_bool stop;
@@ -306,7 +306,8 @@ static void within(uint64_t bound)
 	T_OK(set(0, 0));
 }
 
-/* Run with the minimum that the queues reserve, and with more than they can use. */
+/* Run with the smallest limit that the queues' reserves allow, and with one above all that they can
+ * use. */
 static void stays_within(void)
 {
 	within(2 * LOADS * SLOT_MAX);
@@ -461,9 +462,9 @@ static void hog_start(uint64_t bound)
 }
 
 /*
- * Wait until a request hangs in every slot: the pool counts memory before it exists, and memory
- * exists before a request uses it.  Only for few slots, because all queues together have at most
- * 64 threads.
+ * Wait until a request hangs in every slot.  The pool counts memory before it is allocated, and
+ * allocates it before a request uses it.  Only for few slots: all queues together have at most 64
+ * threads.
  */
 static void hog_has_all(uint64_t bound)
 {
@@ -559,7 +560,7 @@ static void another_engine(void)
 		T_SKIP("io_uring: %s", pst_error_text());
 	hog_start(RIG_MIB(64));
 	hog_release();
-	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(64)); /* kept for reuse */
+	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(64)); /* the slots are kept for reuse */
 	q = rig_queue(other, 0);
 	io = rig_io(PST_OP_READ, hang, mem, 0, 0, PIECE);
 	T_OK(pst_queue_prep(q, &io));

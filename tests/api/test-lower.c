@@ -190,7 +190,8 @@ static void each_request_is_on_the_file_beneath(void)
 	pst_mem_free(m);
 }
 
-/* The second file is in memory and cannot use O_DIRECT: this must hold even if the first can. */
+/* The second file is in memory and cannot use O_DIRECT. The pair must report that, even if the
+ * first file can. */
 static void facts_are_those_of_the_file_beneath(void)
 {
 	char shm[] = "/dev/shm/pst-lower-XXXXXX", name[1200];
@@ -327,8 +328,8 @@ static void put_off(uint32_t op, struct pst_file *f, struct pst_mem *m, uint64_t
 }
 
 /*
- * The pair answers -EAGAIN: the library asks again until it may start, for a caller that waits
- * and for one that polls.
+ * The pair answers -EAGAIN. The library asks again until the request may start, for a caller that
+ * waits and for one that polls.
  */
 static void not_now_is_asked_again(void)
 {

@@ -378,7 +378,7 @@ static void host_wraps(void)
 		pst_mem_free(m);
 	}
 	{
-		/* Memory of malloc(3), unaligned. */
+		/* Wrap unaligned memory of malloc(3). */
 		struct pst_mem *m = wrap((uintptr_t)odd + 1, 100000, 0, 0);
 
 		T_EQ(rig_read(f, m, 77, 0, 100000).res, 100000);
@@ -447,7 +447,7 @@ static void host_wrap_unmapped(void)
 	pst_file_close(f);
 }
 
-/* Half of the memory is unmapped: an error, and the count ends before the hole at the latest. */
+/* Half of the memory is unmapped: the request fails, and its count ends at or before the hole. */
 static void host_wrap_with_a_hole(void)
 {
 	struct pst_file *f = data_file(LEN, false);
@@ -486,7 +486,7 @@ static void drain(void)
 	T_OK(pst_mem_drain(m, 0));
 	T_OK(pst_mem_drain(m, PST_NO_DEADLINE));
 
-	/* A prepared request counts as in use. */
+	/* A prepared request counts as a use of the memory. */
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_mem_drain(m, 0), -EBUSY);
 	T_EQ(pst_mem_drain(m, t_in_ms(60)), -EBUSY);
@@ -544,7 +544,7 @@ static void drain_of_what_hangs(void)
 		char *p = pst_mem_ptr(m);
 
 		m = pst_mem_free(m);
-		T_EQ(mincore(p, 65536, resident), 0); /* still mapped */
+		T_EQ(mincore(p, 65536, resident), 0); /* the memory is still mapped */
 	}
 	while (rig_stats(rig_q).busy && t_now() < end) {
 		fusefs_release(&fuse);

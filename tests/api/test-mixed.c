@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes that O_DIRECT cannot move, mixed with others that it can, while another process reads
- * the file.  Only durable bytes are reported as durable, and readers see what was written.
+ * Mix writes that O_DIRECT can and cannot move, while another process reads the file.  Only durable
+ * bytes are reported as durable, and readers see what was written.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -116,8 +116,8 @@ static void joined(void)
 	close_file();
 }
 
-/* A write waits for an O_DIRECT write of another queue, which nobody reaps: it must still get
- * its turn. */
+/* A write waits for an O_DIRECT write of another queue.  Even if nobody reaps that queue, the write
+ * must get its turn. */
 static void behind_another_queue(void)
 {
 	struct pst_queue *other;

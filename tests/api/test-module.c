@@ -13,7 +13,7 @@
 #define SEED 4
 #define THREADS 8
 
-/* Replaces the library's own list. */
+/* Replaces the library's own list of modules. */
 const struct file_module_entry file_modules[] = {
 	{ "sample", "module-sample.so" },   { "tables", "module-tables.so" },
 	{ "version", "module-version.so" }, { "none", "module-none.so" },

@@ -2,8 +2,8 @@
 /*
  * Events during requests, in every order, on real queues.
  *
- * A run has a queue with a read, a write and a sync, or some of these.  Their operations wait at
- * a gate of the test provider (provider.h). Then events happen in one of many orders:
+ * A run has a queue with a read, a write and a sync, or some of these.  Their operations wait at a
+ * gate of the test provider (provider.h). Then events happen in one of many orders:
  *
  *   G      the gate lets all operations end, each with a result: done, short or an error
  *   r w s  the gate lets the operation of the read, the write, the sync end
@@ -16,9 +16,9 @@
  *
  * An operation hangs if its G comes late.  orders_rules.h has the expected effect of each event.
  * After each event the queue, its counters, the drains, the provider and the bytes are compared
- * with it.
+ * with these effects.
  *
- * If a slow machine lets time be over before its T, the run is void and is tried again.
+ * If a deadline passes before its T on a slow machine, the run is void and is repeated.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -161,7 +161,7 @@ static enum how provider_has(struct run *r, unsigned nr)
 	while (atomic_load(&r->gate.files) != nr && t_now() < end) {
 		if (t_now() >= r->limit)
 			return LATE;
-		/* This lets a freed queue make progress. */
+		/* pst_stats() lets a freed queue make progress. */
 		(void)pst_stats(NULL, &st);
 		(void)usleep(100);
 	}
@@ -541,7 +541,7 @@ static enum how one(struct run *r)
 static struct {
 	bool apart;
 	unsigned step, per_order; /* run each step-th order, in per_order variants */
-	unsigned number;          /* of the case; another number selects other variants */
+	unsigned number;          /* number of the case; it selects the variants */
 	atomic_uint next, good, tries, given_up;
 	atomic_bool stop;
 	pthread_mutex_t lock;
@@ -672,7 +672,7 @@ int main(void)
 	struct pst_limits limits = { .sz = sizeof(limits), .pool_bytes = RIG_MIB(4096) };
 
 	rig_init();
-	(void)pst_limits_set(&limits); /* each of the many queues gets its share */
+	(void)pst_limits_set(&limits); /* each of the many queues needs its share */
 	RIG_RUN(every_order);
 	RIG_RUN(one_by_one);
 	free(orders);

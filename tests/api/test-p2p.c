@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The path p2p: O_DIRECT between a disk and memory that a PCI device lends.
+ * The path p2p: O_DIRECT between a disk and memory that a PCI device provides.
  *
- * The device is a folder like the kernel's, whose file "allocate" is an ordinary file: the
- * library, the planner and the proofs are the real ones, and the kernel moves the bytes.  Faults
- * of a PCI bus are planted by calls.h.  lab/guest-p2p runs this program on real devices:
+ * The device is a folder like the kernel's, whose file "allocate" is an ordinary file: the library,
+ * the planner and the proofs are the real ones, and the kernel moves the bytes.  Faults of a PCI
+ * bus are planted by calls.h.  lab/guest-p2p runs this program on real devices:
  *
  * test-p2p reaches|refused
  */
@@ -478,7 +478,7 @@ static void lying_writes_child(void)
 	rig_q = pst_queue_free(rig_q);
 }
 
-/* Plant one lie, in processes that know nothing of the path. */
+/* Plant one kind of wrong bytes, in processes that have no proof of the path. */
 static void lying(ssize_t (*how)(const struct call *c))
 {
 	lie = how;
@@ -501,8 +501,8 @@ static void stale_bytes_are_caught(void)
 	lying(stale);
 }
 
-/* The memory already has the right bytes, and the bus drops what the disk moves: this must not
- * prove the path, and later requests with other bytes must be right. */
+/* The bus drops all bytes that the disk moves, but the memory already has the right ones: this must
+ * not prove the path.  Later requests with other bytes must be right. */
 static void right_by_chance(uint32_t op)
 {
 	struct pst_file *f = data_open("data", RIG_RW);
@@ -629,7 +629,8 @@ int main(int argc, char **argv)
 		return rig_done();
 	}
 	T_RUN(device_make);
-	/* First, because their children use the library: this process must not have used it. */
+	/* Run these cases first: their children use the library, so this process must not have used
+	 * it. */
 	T_RUN(shifted_bytes_are_caught);
 	T_RUN(zeros_are_caught);
 	T_RUN(stale_bytes_are_caught);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The paths of requests if the machine forbids io_uring or locked memory, and registered memory
- * if it does not.
+ * The paths of requests if the machine forbids io_uring or locked memory, and registered memory if
+ * it forbids neither.
  */
 #include "policy.h"
 
@@ -112,8 +112,8 @@ static void prep_at(struct pst_file *f, uint32_t op, uint64_t at, uint64_t user_
 }
 
 /*
- * A sandbox forbids io_uring after a queue that may choose was made.  Threads take over
- * operations that the kernel has not taken, and all later ones.  An operation that the kernel
+ * A sandbox forbids io_uring after a queue was made that may choose its back end.  Threads take
+ * over operations that the kernel has not taken, and all later ones.  An operation that the kernel
  * has taken completes through the ring.
  */
 static void threads_take_over_here(void)
@@ -162,7 +162,8 @@ static void threads_take_over_here(void)
 	T_EQ(rig_stats(rig_q).inflight, 1);
 	T_EQ(fusefs_waiting(&fs), 1);
 
-	/* Later requests say so, a strict one is refused, and no queue of io_uring can be made. */
+	/* Later requests name this reason, a strict one is refused, and no queue of io_uring can be
+	 * made. */
 	d[0] = ask(PST_OP_READ, 0, 0, 0, LEN);
 	T_EQ(d[0].res, LEN);
 	T_EQ(d[0].why, PST_WHY_NO_URING);
@@ -255,14 +256,15 @@ static void no_trouble(void *arg, int level, const char *line)
 
 static void without_memlock_here(void)
 {
-	/* At first enough for rings; below, the limit becomes too small for any registration. */
+	/* Enough for rings.  Below, this test lowers the limit until it is too small for any
+	 * registration. */
 	struct rlimit rl = { 3 << 19, 3 << 19 };
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
 	struct pst_done d;
 
 	if (rig_backend_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring");
-	open_file(RIG_RW); /* before the change of user */
+	open_file(RIG_RW); /* open the file before the user changes */
 	needs_direct();
 	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
 		T_SKIP("another user: %s", strerror(errno));
@@ -312,7 +314,7 @@ static void small_writes_here(void)
 	for (uint64_t len = 4096; len <= 65536; len *= 2) {
 		d = ask(PST_OP_WRITE, 0, PST_IO_STRICT, 0, len);
 		TOOK(d, len <= max ? BIT(BUFFERED) : BIT(DIRECT), PST_WHY_NONE);
-		/* The same for unaligned writes. */
+		/* Small unaligned writes also go through the page cache. */
 		d = ask(PST_OP_WRITE, 0, 0, 100, len);
 		TOOK(d, BIT(BUFFERED), len <= max ? PST_WHY_NONE : PST_WHY_UNALIGNED);
 		/* A policy that lists O_DIRECT gets it. */
@@ -395,7 +397,8 @@ int main(void)
 	/* Small staged requests must not use a window here. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
-	/* First, because their children use the library: this process must not have used it. */
+	/* Run these cases first: their children use the library, so this process must not have used
+	 * it. */
 	t_run("without_uring", without_uring);
 	t_run("without_uring_later", without_uring_later);
 	t_run("threads_take_over", threads_take_over);

@@ -59,7 +59,7 @@ static void unaligned(void)
 	/* The range has no aligned block, so the page cache takes all of it. */
 	d = ask(PST_OP_WRITE, PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED), 0, 100, 300);
 	TOOK(d, BIT(BUFFERED), PST_WHY_UNALIGNED);
-	/* O_DIRECT alone cannot write it. */
+	/* O_DIRECT alone cannot write this range. */
 	d = ask(PST_OP_WRITE, PST_POLICY1(PST_PATH_DIRECT), 0, 100, 300);
 	REFUSED(d, PST_WHY_UNALIGNED);
 	d = ask(PST_OP_WRITE, 0, PST_IO_STRICT, 100, 100000);
@@ -143,7 +143,7 @@ static void impossible_paths(void)
 		struct pst_path_info info = { .sz = sizeof(info) };
 
 		if (list[i].path == PST_PATH_WINDOW && rig_soft())
-			continue; /* possible for the software device */
+			continue; /* the software device has windows */
 		d = ask(PST_OP_READ, PST_POLICY1(list[i].path), 0, 0, 8192);
 		REFUSED(d, list[i].why);
 		d = ask(PST_OP_WRITE, PST_POLICY1(list[i].path), PST_IO_STRICT, 0, 8192);

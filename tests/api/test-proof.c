@@ -201,7 +201,7 @@ static void wrong_reads_never_arrive(void)
 {
 	cache_new();
 	in_child(lying_reads_child);
-	/* The cache keeps no verdict of lying, and does not take it for a proof. */
+	/* A verdict that the path lies is neither cached nor taken for a proof. */
 	in_child(lying_reads_child);
 }
 
@@ -383,7 +383,8 @@ static void many_lies_child(void)
 		T_OK(pst_mem_copy_out(m, 0, buf, FILE_LEN));
 		for (unsigned i = 0; i < 32; i++) {
 			T_EQ(d[i].res, 65536);
-			/* MIXED: the write joined those that were written again. */
+			/* PST_WHY_MIXED: the write was made by the path of other writes that were
+			 * repeated. */
 			T_CHECK(d[i].why == PST_WHY_NOT_PROVEN ||
 				d[i].why == PST_WHY_DIRECT_ERROR ||
 				(write && d[i].why == PST_WHY_MIXED));
@@ -405,7 +406,7 @@ static void many_lies_at_once(void)
 	in_child(many_lies_child);
 }
 
-/* Several requests at once, each with a spoiled byte far behind its start. */
+/* Several requests at once, each with a spoiled byte far from its start. */
 static void many_long_lies_child(void)
 {
 	struct pst_file *f = open_cold("long", RIG_R);

@@ -207,7 +207,7 @@ static void a_cancel_among_kinds(void)
 
 /*
  * The provider never answers: the deadline ends the request, and its memory is busy until the
- * provider does.
+ * provider answers.
  */
 static void a_deadline_among_kinds(void)
 {

@@ -162,7 +162,7 @@ static void moves_between_threads(void)
 	for (unsigned i = 0; i < 10; i++) {
 		rig_cold(rig_path("data"));
 		T_EQ(pthread_create(&w.thread, NULL, start_elsewhere, &w), 0);
-		T_EQ(pthread_join(w.thread, NULL), 0); /* its request has not ended */
+		T_EQ(pthread_join(w.thread, NULL), 0); /* the thread's request has not ended */
 		T_CHECK(w.good);
 		T_EQ(pthread_create(&w.thread, NULL, finish_elsewhere, &w), 0);
 		T_EQ(pthread_join(w.thread, NULL), 0);

@@ -49,7 +49,7 @@ static void once_is_once(void)
 	fd = pst_queue_fd(q);
 	T_CHECK(fd >= 0 && !sleep_on(fd, 0));
 	for (unsigned i = 0; i < 20; i++) {
-		/* The descriptor is not armed: a completion does not wake. */
+		/* The descriptor is not armed: a completion wakes nobody. */
 		T_OK(pst_queue_prep(q, &io));
 		T_EQ(pst_queue_submit(q), 1);
 		T_CHECK(!sleep_on(fd, 5));
@@ -208,7 +208,7 @@ static void deadline_wakes(void)
 		T_EQ(d.res, -ETIMEDOUT);
 		T_EQ(d.user_data, 2);
 		T_CHECK(t_now() >= deadline && t_now() < deadline + T_HANG_NS);
-		/* A cancelled request that hangs ends by the clock's wake-up only. */
+		/* Only the clock's wake-up ends a cancelled request that hangs. */
 		T_EQ(pst_queue_cancel(rig_q, 1), 1);
 		end = t_hang();
 		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 0) {

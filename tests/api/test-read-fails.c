@@ -18,7 +18,7 @@
 #define STEPS_MAX 300u
 
 #if defined(__SANITIZE_ADDRESS__) || RIG_TSAN
-#define OWN_ALLOCATOR 1 /* the sanitizer's */
+#define OWN_ALLOCATOR 1 /* the sanitizer has its own allocator */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define OWN_ALLOCATOR 1
@@ -241,7 +241,7 @@ static struct held held(void)
 }
 
 /* Wait until the clock thread has ended: it frees the queue that a call keeps for the next one.
- * Return what is held then. */
+ * Return what the process still holds then. */
 static struct held at_rest(void)
 {
 	uint64_t until = t_hang();
@@ -343,8 +343,8 @@ static void allocations(void)
 /* ------------------------------------------------------------------- PST_FAULT */
 
 /*
- * Sites of PST_FAULT. told: the caller gets the error, because there is no other path.  Proofs,
- * O_DIRECT, io_uring and registered memory can be done without.
+ * Sites of PST_FAULT. told: the caller gets the error, because there is no other path.  Requests
+ * work without proofs, O_DIRECT, io_uring or registered memory.
  */
 static const struct site {
 	const char *name;

@@ -132,7 +132,8 @@ int main(void)
 	static const char *const devs[] = { "host", "soft:0" };
 
 	rig_init();
-	/* First, because the children use the library: this process must not have used it. */
+	/* Run these cases first: their children use the library, so this process must not have used
+	 * it. */
 	for (unsigned i = 0; i < RIG_NR(devs); i++) {
 		char name[40];
 

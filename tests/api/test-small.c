@@ -283,9 +283,9 @@ static void paths_are_told(void)
 }
 
 /*
- * Reads that were cached a moment ago: when the first one misses, others still wait for a free
- * part, and all of them go to the engine, which another queue keeps busy.  Each must complete
- * once.
+ * Reads of bytes that have just left the page cache: the first one misses while others still wait
+ * for a free part.  All of them go to the engine, which another queue keeps busy, and each must
+ * complete once.
  */
 static void given_up_while_waiting(void)
 {
@@ -349,8 +349,8 @@ static void given_up_while_waiting(void)
 
 /* ------------------------------------------------------- beside others' work */
 
-/* Submit small reads after one for the engine.  The last must use a window.  Return how many
- * did, and whether the first did. */
+/* Submit small reads after a read for the engine.  The last small read must use a window.  Return
+ * how many did, and whether the first did. */
 static unsigned by_window_behind_another(struct pst_mem *to, bool *ret_first)
 {
 	enum { NR = 64 };
@@ -458,9 +458,9 @@ static void read_two(void)
 }
 
 /*
- * The caller copies a single read of some hundred KiB by itself while workers serve others.  It
- * does not if at least as many requests as CPUs are in flight: then the device's copies are
- * faster.
+ * The caller copies a single read of some hundred KiB by itself while workers serve others.  If at
+ * least as many requests as CPUs are in flight, workers make this copy too: the device's copies are
+ * then faster.
  */
 static void single_reads(void)
 {

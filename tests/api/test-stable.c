@@ -16,7 +16,7 @@
 #define PIECES 24u
 #define FILE_LEN (PIECES * PIECE)
 #define SEED 11
-#define GIVES_UP_NS UINT64_C(200000000) /* then a listed read may give up */
+#define GIVES_UP_NS UINT64_C(200000000) /* ns after which a listed read may give up */
 
 /* Functions of the CUDA stub (tests/stub/cuda_stub.h); NULL with a real driver. */
 static bool (*fail)(const char *spec);
@@ -60,7 +60,8 @@ static struct pst_file *stable(void)
 
 /*
  * Read the file until it is pinned.  Pinning starts in the background after a first read of
- * everything.  A page that the kernel reclaims before would prevent it, so read all of it again.
+ * everything.  A page that the kernel has reclaimed would prevent that, so each try reads the whole
+ * file again.
  */
 static void wait_pinned(struct pst_file *f, struct pst_mem *m)
 {
@@ -155,7 +156,7 @@ static void a_failed_batch_is_taken_apart(void)
 	all = rig_alloc(rig_dev, FILE_LEN);
 	f = stable();
 	wait_pinned(f, all);
-	/* The size of this machine's jobs decides which of the two is used. */
+	/* The size of this machine's jobs decides which of the two calls is used. */
 	batched = despite("cuMemcpyBatchAsync_v2:1:1", f, all);
 	gathered = despite("cuLaunchKernel:1:1", f, all);
 	T_CHECK(batched || gathered);
@@ -243,7 +244,7 @@ static void read_once_is_not_pinned(void)
 	struct pst_file *f = stable();
 	uint64_t before;
 
-	wait_work(); /* from earlier cases */
+	wait_work(); /* finish the work of earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	T_EQ(rig_read(f, all, 0, 0, PIECE).res, (int64_t)PIECE);
 	for (unsigned i = 0; i < PIECES; i++)
@@ -265,7 +266,7 @@ static void close_does_not_unpin(void)
 
 	if (!stall)
 		T_SKIP("a CUDA library that stalls on demand");
-	wait_work(); /* from earlier cases */
+	wait_work(); /* finish the work of earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	wait_pinned(f, all);
 	wait_bytes(before + FILE_LEN);
@@ -397,7 +398,7 @@ static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 {
 	uint64_t before;
 
-	wait_work(); /* from earlier cases */
+	wait_work(); /* finish the work of earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
 	bound_pool(rig_stats(NULL).pool_bytes);
@@ -607,7 +608,7 @@ static void the_first_gather_does_not_wait_for_pinning(void)
 	m = rig_alloc(rig_dev, FILE_LEN);
 	f = stable();
 	plain = rig_open(rig_path("data"), RIG_R);
-	wait_work(); /* from earlier cases */
+	wait_work(); /* finish the work of earlier cases */
 	read_one_by_one(f, m);
 	bound_pool(rig_stats(NULL).pool_bytes);
 	wait_work();
@@ -651,7 +652,7 @@ static uint64_t pinned_next(void)
 
 	for (unsigned i = 0; i < 3; i++)
 		f[i] = stable_of(i == 0 ? "first" : i == 1 ? "second" : "third", i + 1);
-	wait_work(); /* from earlier cases */
+	wait_work(); /* finish the work of earlier cases */
 	before = rig_stats(NULL).pages_bytes;
 	for (unsigned i = 0; i < 2; i++)
 		T_EQ(rig_read(f[i], m, 0, 0, (i + 1) * PIECE).res, (int64_t)((i + 1) * PIECE));

@@ -16,7 +16,7 @@ static const char *self;
 struct setting {
 	struct order_mem m;
 	struct pst_file *f;
-	struct pst_queue *keep; /* keeps the engine, whose end would wait for all streams */
+	struct pst_queue *keep; /* keeps the engine alive: its end would wait for all streams */
 };
 
 static struct setting set_up(const char *path)
@@ -49,7 +49,8 @@ static bool is_filled(const struct order_mem *m, uint8_t value)
 	return is;
 }
 
-/* The stream has not reached the request's mark: a cancel ends it quiet, and no byte was moved. */
+/* The stream has not reached the request's mark: a cancel ends the request without BUSY, and no
+ * byte was moved. */
 static void canceled_before_the_mark(void)
 {
 	struct setting s = set_up(rig_path("order"));

@@ -36,8 +36,8 @@ static bool has_workers(int nr)
 	return CPU_COUNT(&set) > nr;
 }
 
-/* The driver stalls a worker: others must serve the stream's write.  With they_sleep, they
- * already sleep when the worker that watches the stream gets other work. */
+/* The driver stalls a worker: others must serve the stream's write.  With they_sleep, the other
+ * workers already sleep when the worker that watches the stream gets other work. */
 static void write_beside_a_worker_that_is_kept(bool they_sleep)
 {
 	struct order_mem in = order_mem_new(LEN), out = order_mem_new(LEN);
@@ -156,7 +156,7 @@ static struct late_stream *ended(struct late_stream *l, unsigned nr)
 	return NULL;
 }
 
-#define STREAMS 6u /* and as many workers to serve their requests */
+#define STREAMS 6u /* streams, and workers that serve their requests */
 
 /*
  * The driver stalls the queries of all streams but one, each in another worker: all reads must

@@ -245,7 +245,7 @@ static void release_all(struct pst_queue *q)
 	T_CHECK(rig_stats(q).busy <= (q ? 0 : rig_before.busy));
 }
 
-/* A write hangs: the sync after it waits until it ends. */
+/* A write hangs: the sync after it waits until the write ends. */
 static void held(void)
 {
 	struct pst_file *f = fuse_open("hang"), *other;
@@ -262,7 +262,7 @@ static void held(void)
 	T_EQ(pst_queue_submit(rig_q), 2);
 	while (fusefs_waiting(&fs) < 1 && t_now() < end)
 		(void)usleep(1000);
-	/* Later reads of another file complete meanwhile, although each takes longer than a
+	/* Later reads of another file complete during the hang, although each takes longer than a
 	 * sync. */
 	for (unsigned i = 0; i < 4; i++) {
 		d[0] = rig_read(other, m, 0, 8192, 4096);

@@ -442,7 +442,7 @@ static void into_a_device(void)
 	T_EQ(after.requests, before.requests + 1 + RIG_NR(io));
 	T_EQ(after.bytes[PST_PATH_CACHED] - before.bytes[PST_PATH_CACHED], 9 * PIECE);
 	T_EQ(after.bytes[PST_PATH_WINDOW] - before.bytes[PST_PATH_WINDOW], 9 * PIECE);
-	/* The engine must move these, or they are wrong. */
+	/* The engine must move these requests, or they are invalid. */
 	T_EQ(try(0, 0, RIG_MIB(1), &d), 0);
 	T_EQ(try(FILE_LEN - 1, 0, 2, &d), 0);
 	T_EQ(try(0, FILE_LEN - 1, 2, &d), 0);

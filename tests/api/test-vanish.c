@@ -13,7 +13,7 @@
 #define LEN 65536u
 #define SEED 61
 
-/* So far below the addresses that the kernel chooses that no other mapping takes a hole. */
+/* bytes below the addresses that the kernel chooses, so that no other mapping fills a hole */
 #define FAR_BELOW (UINT64_C(64) << 30)
 
 enum how { SHRINK, PROTECT, UNMAP, HOW_NR };

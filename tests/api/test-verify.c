@@ -61,7 +61,7 @@ static uint8_t *file_bytes(void)
 	return bytes;
 }
 
-/* Good checksums pass.  A wrong one is named; of two wrong ones, the first is. */
+/* Good checksums pass.  The result names a wrong checksum, or the first of two. */
 static void every_piece_is_compared(void)
 {
 	uint8_t *bytes = file_bytes();

@@ -6,7 +6,7 @@
 
 quick="--size 8m --seconds 0.03 --depth 4 --batch 4 --threads 1,2"
 
-# bench STATUS STUB ARGUMENT...: run it on a cuFile stub with those settings.
+# bench STATUS STUB ARGUMENT...: run bench/cufile on a cuFile stub with the settings STUB.
 bench() {
 	status=$1
 	STUB_CUFILE=$2

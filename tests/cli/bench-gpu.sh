@@ -5,7 +5,7 @@
 # folder.
 . "$(dirname "$0")/lib.sh"
 
-# rounds STATUS ARGUMENT...: run it with a file of 16 MiB.
+# rounds STATUS ARGUMENT...: run bench/gpu with a file of 16 MiB.
 rounds() {
 	status=$1
 	shift

@@ -14,7 +14,7 @@ here() {
 	export TMPDIR
 }
 
-# loaders STATUS ARGUMENT...: run it on a model of a few MB, two rounds.
+# loaders STATUS ARGUMENT...: run bench/loaders on a model of a few MB, in two rounds.
 loaders() {
 	here
 	status=$1
@@ -134,8 +134,8 @@ hangs_and_absent() {
 	says "absent: not installed: no_module_has_this_name; pip install absent-loader" out
 }
 
-# The model stays in a new folder below --dir and is found there again; a model of the user's is
-# used as well.
+# The model stays in a new folder below --dir and is found there again.  A user's own model also
+# works.
 files() {
 	here
 	set -- --device host --only by-hand --state memory

@@ -4,7 +4,7 @@
 # or prints what is missing.  RAW_BENCH is the program.
 . "$(dirname "$0")/lib.sh"
 
-# raw STATUS ARGUMENT...: run it with a file of 4 MiB.
+# raw STATUS ARGUMENT...: run bench/raw with a file of 4 MiB.
 raw() {
 	status=$1
 	shift

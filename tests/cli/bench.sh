@@ -39,15 +39,14 @@ every_operation_into_every_memory() {
 
 cold_reads_each_byte_once() {
 	gives 0 "$PENSTOCK" bench --dir . --size 8m --runtime 5 --sizes 4k,12k --op randread --json
-	# This needs a file system that can be cold.
+	# This needs a file system whose files can be cold.
 	json out 'd["state"] == "warm" or d["rows"][0]["penstock"]["bytes"] == 8 << 20'
 	json out 'd["state"] == "warm" or d["rows"][1]["penstock"]["bytes"] == (8 << 20) // 12288 * 12288'
 	json out 'd["state"] == "warm" or all(r["plain"]["bytes"] == r["penstock"]["bytes"] and
 		r["turns"] == 6 for r in d["rows"])'
 }
 
-# Requests enough, and no clock that ends them: each turn of 52,428 takes longer than the 10 ms that
-# a ratio takes.
+# Limit the turns by requests and not by time: 52,428 take longer than the 10 ms that a ratio needs.
 medians_and_spreads() {
 	gives 0 "$PENSTOCK" bench --dir . --size 16m --warm --runtime 600 --bytes 1g --sizes 4k --turns 5 \
 		--json
@@ -73,7 +72,7 @@ medians_and_spreads() {
 	grep -Eq '^  ratio  *[0-9.]+x  *[0-9.]+-[0-9.]+$' out
 }
 
-# Six operations tell nothing of a disk.
+# Six operations are too few for a ratio.
 few_operations_tell_no_ratio() {
 	for state in --cold --warm; do
 		gives 0 "$PENSTOCK" bench --dir . --size 1m --bytes 24k --sizes 4k $state
@@ -108,7 +107,7 @@ turns_without_a_baseline() {
 	lacks "ratio" out
 }
 
-# The software device is an emulator: a ratio would tell of it alone.
+# A ratio with the software device would only measure this emulator.
 emulator_has_no_ratio() {
 	gives 0 "$PENSTOCK" bench --dir . --size 16m --warm --runtime 600 --bytes 256m --sizes 64k -m soft
 	says "soft:0 is an emulator" out
@@ -118,7 +117,7 @@ emulator_has_no_ratio() {
 	json out 'd["rows"][0]["ratio"] is None and "emulator" in d["rows"][0]["ratio_why"]'
 }
 
-# O_DIRECT leaves a cold file as it is, so there is more to read.
+# O_DIRECT reads leave a cold file cold, so more than the whole file can be read.
 direct_reads_go_on() {
 	head -c 64k /dev/zero >file
 	dd if=file of=/dev/null bs=64k iflag=direct 2>err || skip "O_DIRECT on this file system"
@@ -141,7 +140,7 @@ stores() {
 	done
 }
 
-# Three parts of 64 MiB, which the driver takes 8 MiB of at a time.
+# The driver pins three parts of 64 MiB, 8 MiB at a time.
 stable_waits_for_a_slow_driver() {
 	use_stub
 	export STUB_CUDA_REGISTER_US=100000

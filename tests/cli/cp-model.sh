@@ -119,7 +119,7 @@ an_access_control_list() {
 	) || skip "this file system has no access control lists"
 	same 0 src dst
 	[ "$(getfacl -c model/dst)" = "$(getfacl -c ours/dst)" ]
-	# Also in a folder with a default ACL.
+	# Repeat this in a folder with a default ACL.
 	put() { mkdir d && setfacl -d -m u:54321:rw d; }
 	same 0 src d
 	[ "$(getfacl -c model/d/src)" = "$(getfacl -c ours/d/src)" ]

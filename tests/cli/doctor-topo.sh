@@ -66,7 +66,7 @@ table() {
 	grep -q '^A0  *-  *PIX  *PHB  *SYS$' out
 	grep -q '^D1  *SYS  *SYS  *SYS  *-$' out
 	grep -q '^A0 0000:03:00.0  *PIX: mlx5_0  *PHB: nvme0n1$' out
-	# A narrow terminal gets fewer columns at once, and nothing is left out.
+	# For a narrow terminal the table is split by columns, and nothing is left out.
 	COLUMNS=20 gives 0 "$PENSTOCK" doctor --topo --sysfs sys
 	[ "$(grep -c '^A0  *\(-\|SYS\)' out)" = 2 ]
 }

@@ -36,7 +36,7 @@ kv_offload() {
 cancel_reads() {
 	example cancel-reads
 	random 20000000 file
-	# Slow reads, so that the cancel comes before most of them complete.
+	# Slow down reads, so that the cancel comes before most of them complete.
 	for device in host soft; do
 		PST_FAULT=file.read:0:20ms gives 0 "$path" -d $device file
 		grep -q "^[1-9][0-9]* arrived, [1-9][0-9]* were cancelled, 0 failed; 0 may" out
@@ -269,7 +269,7 @@ behind_hole() { # BYTES FILE
 	cat tail >>"$2"
 }
 
-# By cuFile where it is direct; the bytes are the same.
+# The programs use cuFile where it is direct; the bytes are the same.
 direct_by_gds() {
 	for mode in p2pdma nvfs c2c; do
 		use_cufile mode=$mode,version=1190

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The library's tests of data, on file systems that this machine can make in images, with sectors of
-# 512 and 4096 bytes.  They need root and loop devices.
+# Run the library's tests of data on file systems that this machine can make in images, with sectors
+# of 512 and 4096 bytes.  Needs root and loop devices.
 #
 # TEST_DIR has the programs test-io and so on, with or without "api-" in their names.  lib.sh sets
 # base.
@@ -25,7 +25,7 @@ program() {
 	done
 }
 
-# run_in DIR: run the tests on the file system there.
+# run_in DIR: run the tests on the file system of DIR.
 run_in() {
 	for name in $programs; do
 		p=$(program "$name")
@@ -38,7 +38,7 @@ run_in() {
 	done
 }
 
-# on_image SECTOR MKFS...: run them on a file system on a loop device.
+# on_image SECTOR MKFS...: run the tests on a file system on a loop device.
 on_image() {
 	sector=$1
 	shift
@@ -89,8 +89,8 @@ tmpfs() {
 	leave mnt
 }
 
-# overlay_on MKFS...: run them on an overlay whose layers are on one image; some files are copied
-# up.
+# overlay_on MKFS...: run the tests on an overlay whose layers are on one image; some files are
+# copied up.
 overlay_on() {
 	[ "$(id -u)" = 0 ] || skip "root, to mount images"
 	need losetup

@@ -204,7 +204,7 @@ run_cases() {
 		esac
 		n=$((n + 1))
 		mkdir "$base/$name"
-		# Not in a condition, where set -e has no effect.
+		# Do not run the case in a condition, where set -e has no effect.
 		(
 			cd "$base/$name" || exit 1
 			trap 'status=$?; end_case; exit $status' EXIT

@@ -16,7 +16,7 @@ stop() {
 	gives 0 "$PENSTOCK" umount mnt
 }
 
-# is_read_only COMMAND...: it must fail with EROFS.
+# is_read_only COMMAND...: the command must fail with EROFS.
 is_read_only() {
 	"$@" >out 2>err && return 1
 	says "Read-only file system" err
@@ -52,7 +52,7 @@ read_only() {
 	# The source itself is unchanged.
 	touch src/new
 	[ -e mnt/new ]
-	# Rings may read.
+	# Rings may read from a read-only mount.
 	if [ -x "${RINGER:-}" ]; then
 		"$RINGER" mnt data 10 </dev/null >said
 		says "done" said
@@ -65,7 +65,7 @@ read_only() {
 
 times_of_access() {
 	need_mount
-	# A source that updates access times.
+	# Use a source that updates access times.
 	mount -t tmpfs -o strictatime none src
 	serve -o noatime
 	echo text >src/file

@@ -171,7 +171,7 @@ a_source_that_hangs() {
 	for p in /proc/[0-9]*; do
 		tr '\0' ' ' 2>/dev/null <"$p/cmdline" || :
 	done >commands
-	# Let it answer now, so that a failing case leaves nothing.
+	# Let the file system answer now, so that a failing case leaves nothing.
 	kill -CONT $fusefs
 	[ $got = 1 ]
 	says "$PWD/hung does not answer for 10 s" err

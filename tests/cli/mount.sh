@@ -26,7 +26,7 @@ wait_ready() {
 	return 1
 }
 
-# End it, without the shell's message.
+# End the program that publish() started, without the shell's message.
 end() {
 	kill -KILL "$1"
 	wait "$1" 2>/dev/null || :
@@ -169,7 +169,7 @@ again() {
 	done
 }
 
-# After mount the directory is prepared, even if others undo it at the same time.
+# After mount the directory is prepared, even if others run umount at the same time.
 made_and_undone_at_once() {
 	mkdir dir
 	for _ in 1 2; do

@@ -3,7 +3,7 @@
 # perf: bytes between two processes, by every operation; rows name the paths.
 . "$(dirname "$0")/lib.sh"
 
-# server ADDRESS OPTION...: start it; return when it listens.
+# server ADDRESS OPTION...: start a server; return when it listens.
 server() {
 	addr=$1
 	shift

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 # run: the loader of the program finds our libraries first, and nothing else changes.
 . "$(dirname "$0")/lib.sh"
-# The test runner may have set it.
+# The test runner may have set LD_LIBRARY_PATH.
 unset LD_LIBRARY_PATH
 
 finds_the_folder() {
 	gives 0 "$PENSTOCK" run printenv LD_LIBRARY_PATH
 	found=' '
-	# All in one folder, or each in its own folder of a build.
+	# The libraries are in one folder, or each in its own folder of a build.
 	for dir in $(tr ':' ' ' <out); do
 		[ "${dir#/}" != "$dir" ]
 		for lib in libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so libpenstock_streamer.so; do
@@ -68,7 +68,7 @@ python_finds_its_modules() {
 	need python3
 	gives 0 "$PENSTOCK" run python3 -c 'import hf3fs_py_usrbio'
 	[ "$(cat out)" = ours ]
-	# Without modules, no path is set.
+	# Without Python modules, PYTHONPATH is not set.
 	rm -r lib/penstock/compat/python
 	gives 0 env -u PYTHONPATH "$PENSTOCK" run sh -c 'echo "${PYTHONPATH-none}"'
 	[ "$(cat out)" = none ]

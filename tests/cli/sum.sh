@@ -21,7 +21,7 @@ writes_and_checks() {
 	good m
 	gives 0 "$PENSTOCK" sum m
 	says m.crc32c out
-	# The header, a and c; the CRC-32C of 300 and 100 bytes of x.
+	# Entries: the header, a and c.  The CRC-32C are those of 300 and 100 bytes of x.
 	[ "$(wc -l <m.crc32c)" = 4 ]
 	says "penstock-crc32c 1 $(stat -c %s m)" m.crc32c
 	says "cbfabf88 $(($(stat -c %s m) - 400)) 300" m.crc32c
