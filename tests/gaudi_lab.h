@@ -57,8 +57,7 @@ static inline bool lab_fail(const char *spec)
 {
 	static const struct {
 		const char *name;
-		unsigned call,
-			skip; /* skip: requests of this kind that the function makes before it */
+		unsigned call, skip; /* skip: earlier requests of this kind by the function */
 	} calls[] = {
 		{ "*", LABHL_ANY, 0 },
 		{ "hlthunk_open", LABHL_OPEN, 0 },

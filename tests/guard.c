@@ -37,8 +37,8 @@
 
 #include <linux/mount.h>
 
-#define GRACE_MS 10000 /* for processes to end by themselves */
-#define END_MS 60000   /* for killed processes to end */
+#define GRACE_MS 10000 /* ms for processes to end by themselves */
+#define END_MS 60000   /* ms for killed processes to end */
 #define SHM "/dev/shm"
 #define PLACE "/run/penstock"
 

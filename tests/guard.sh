@@ -45,7 +45,7 @@ lives() {
 	esac
 }
 
-# Check that no process, mount or file of it is left.
+# Check that no process, mount or file of the test is left.
 gone() {
 	while read -r pid; do
 		! lives "$pid" || return 1

@@ -55,7 +55,7 @@ struct test_ctx {
 	pthread_t threads[NR_THREADS_MAX];
 	unsigned nr_threads, nr_idle;
 	bool stop;
-	struct io_inbox inbox; /* its lock is taken after this one */
+	struct io_inbox inbox; /* its lock is taken after the context's */
 };
 
 static struct {
@@ -64,7 +64,7 @@ static struct {
 	unsigned nr_ctxs; /* contexts made so far */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .plan = TEST_PLAN };
 
-/* Its lock is taken before a context's. */
+/* State of all contexts; its lock is taken before a context's. */
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
@@ -173,7 +173,7 @@ void test_gate_set(struct test_gate *gate, enum test_bar bar, enum test_result r
 
 /* ------------------------------------------------------------------- steps */
 
-/* Call it with the lock held. */
+/* Return a random number below the limit.  Call it with the lock held. */
 static uint64_t below(struct test_ctx *ctx, uint64_t n)
 {
 	uint64_t x = ctx->random;

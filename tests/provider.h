@@ -24,14 +24,14 @@
 extern const struct file_ops test_file_ops, twin_file_ops;
 
 struct test_plan {
-	uint64_t seed;      /* 0 stands for 1 */
-	uint32_t caps;      /* FILE_* that new files keep of the local file's */
+	uint64_t seed;      /* of the random numbers; 0 is taken as 1 */
+	uint32_t caps;      /* mask: FILE_* of the local file that new files have */
 	unsigned delay_us;  /* longest random delay before each step, us */
 	bool split;         /* reads and writes without NOWAIT take several steps */
 	bool refuse_direct; /* O_DIRECT operations give -EINVAL */
 	bool deaf;          /* cancel() does not reach hanging operations */
 	unsigned fail_nth;  /* the n-th step from now on fails; 0: none */
-	int fail_err;       /* its result, -errno */
+	int fail_err;       /* result of the step that fails, -errno */
 	int open_err;       /* result of every open(), -errno; 0: none */
 	int ctx_err;        /* result of making an I/O context, -errno; 0: none */
 	int sync_err;       /* result of queueing a sync, -errno; 0: none */
@@ -57,7 +57,7 @@ enum test_result {
 
 /* Zero-initialized: all bars are shut. */
 struct test_gate {
-	bool deaf;                   /* cancel() does not reach held operations; do not change it */
+	bool deaf;                   /* constant: cancel() does not reach held operations */
 	atomic_uint held[TEST_BARS]; /* operations held now */
 	atomic_uint told[TEST_BARS]; /* cancels of held operations, if deaf */
 	atomic_uint result[TEST_BARS];

@@ -116,7 +116,8 @@ static unsigned readers_for(const struct submission *sub)
 	unsigned most = MIN(MAX(cpus(), 2u), READERS_MAX);
 	uint64_t bytes = 0;
 
-	/* One reader suffices for a device: its workers copy, and each queue takes staging memory. */
+	/* One reader suffices for a device: its workers copy, and every queue takes staging
+	 * memory. */
 	if (sub->device.type == RUNAI_DEVICE_CUDA)
 		return 1;
 	for (uint64_t i = 0; i < sub->nr && bytes / PIECE < most; i++)

@@ -68,8 +68,8 @@ static void passing(void)
 	(void)setenv("PST_GDS_PROBE", probe, 1);
 	free(probe);
 	T_EQ(check(PST_OP_READ).detail, EINVAL);
-	/* The first call after these 10 s still gets the old reason, or EAGAIN while the search
-	 * runs. */
+	/* After these 10 s, the first call still gets the old reason, or EAGAIN during the
+	 * search. */
 	clock_ahead_s = 11;
 	(void)check(PST_OP_READ);
 	info = verdict();

@@ -56,7 +56,7 @@ static void device_make(void)
 
 	root = strdup(rig_path("devices"));
 	T_EQ(mkdir(root, 0700), 0);
-	(void)snprintf(path, sizeof(path), "%s/0000:00:06.0", root); /* this device lends nothing */
+	(void)snprintf(path, sizeof(path), "%s/0000:00:06.0", root); /* a device without memory */
 	T_EQ(mkdir(path, 0700), 0);
 	lender_make("0000:00:07.0");
 	lender_make("10000:00:07.0"); /* domains of more than four digits */

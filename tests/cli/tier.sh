@@ -16,7 +16,7 @@ need_set() {
 	rm -r copy/.tier
 }
 
-# where NAME CLASS: the file must be there, only there, and whole.
+# where NAME CLASS: the whole file must be in the tier CLASS, and in no other.
 where() {
 	for class in nvme ssd hdd; do
 		if [ "$class" = "$2" ]; then
@@ -56,7 +56,7 @@ pins() {
 	fails "there is no file none in the set m" "$PENSTOCK" tier pin m none
 }
 
-# Watermarks: above the quota's high watermark files leave, except pinned ones.
+# Above the quota's high watermark files leave a tier, except pinned ones.
 watermarks() {
 	need_set --quota nvme:200k --water nvme:90-50
 	for i in 1 2 3 4 5 6; do
@@ -83,7 +83,7 @@ runs_in_background() {
 	watch=$!
 	"$PENSTOCK" tier run m --every 1 >log 2>&1 &
 	run=$!
-	# Until watch, too, has begun.
+	# Wait until watch has begun.
 	i=0
 	until grep -q '"moved":true' seen; do
 		i=$((i + 1))
@@ -105,7 +105,7 @@ runs_in_background() {
 	done
 }
 
-# Another command holds the set: who only looks does not wait.
+# Another command holds the set: commands that only look do not wait.
 looks_while_busy() {
 	need_set
 	gives 0 "$PENSTOCK" tier status m
@@ -145,7 +145,7 @@ copies() {
 	gives 0 "$PENSTOCK" cp a tier://m/x
 	cmp a nvme/x
 	[ "$(stat -c %a nvme/x)" = 600 ]
-	# Where nvme has no room.
+	# Copy while nvme has no room.
 	gives 0 "$PENSTOCK" cp b tier://m/d/ --verify
 	cmp b ssd/d/b
 	[ ! -e nvme/d/b ] && [ ! -e hdd/d/b ]
@@ -186,7 +186,7 @@ names_stay_inside() {
 	plain_text out
 }
 
-# A disk that is not mounted: nothing is forgotten, nothing is written there.
+# While a disk is not mounted, no file is forgotten and none is written there.
 unmounted() {
 	need_set
 	mv hdd elsewhere

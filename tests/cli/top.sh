@@ -68,7 +68,7 @@ shows_users() {
 	gone
 }
 
-# Users that work meanwhile: rates, percentiles and the order of rows.
+# While users work: rates, percentiles and the order of rows.
 shows_rates() {
 	serve
 	[ -x "${RINGER:-}" ] || skip "the program mount-ringer"
@@ -92,7 +92,7 @@ shows_rates() {
 	gone
 }
 
-# By the sum of the mount point's name that the server uses too.
+# Compute the name of the server's socket from the mount point's name, as the server does.
 socket_of() {
 	python3 -c 'import os
 n = 0xcbf29ce484222325
@@ -161,7 +161,7 @@ other_sockets() {
 	gone
 }
 
-# A port of the loopback in place of a socket.
+# Use a port of the loopback instead of a Unix socket.
 a_port() {
 	need python3
 	need_mount
@@ -225,7 +225,7 @@ no_mount() {
 	says "--interval takes seconds" err
 }
 
-# The server before may not have ended yet: the new one waits for the name.
+# The previous server may not have ended yet: the new one waits for the name.
 mounted_again() {
 	for _ in 1 2 3 4 5; do
 		serve
@@ -234,7 +234,7 @@ mounted_again() {
 	done
 }
 
-# private COMMANDS: where nobody else's mounts are; $1 is the command.
+# private COMMANDS: run them where other mounts are not visible; $1 is the command.
 private() {
 	need unshare
 	unshare -m true 2>/dev/null || skip "the right to make a mount namespace"
@@ -291,7 +291,7 @@ no_permission() {
 	gone
 }
 
-# A server that is none of ours: it hangs up, or answers or tells nonsense.
+# A foreign server closes the connection or answers with nonsense.
 hostile_server() {
 	for answer in '' 'nonsense' 'HTTP/1.1 500 No\r\n\r\n' 'HTTP/1.1 200 OK\r\n\r\nnonsense\n' \
 		'HTTP/1.1 200 OK\r\n\r\na{b="c} 1\n' 'HTTP/1.1 200 OK\r\n\r\npenstock_rings{uid="1"} 0x\n'; do

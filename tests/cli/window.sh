@@ -128,7 +128,7 @@ round_trip() {
 	done
 	gives 0 window pingpong -d soft -n 500 --json
 	json out 'all(d[k]["median_us"] > 0 and d[k]["buckets"] == 5 for k in ("window", "copies", "socket"))'
-	# A grant alone does not open one by a dma-buf, where there are any.
+	# A grant alone does not open a window by a dma-buf, if the machine has dma-bufs.
 	gives 1 window pingpong -d soft --backend dmabuf
 	says "dmabuf" err
 	[ ! -s out ]
@@ -206,7 +206,7 @@ tool() { # NAME
 	[ -e "$1" ] || ln -s "$PENSTOCK" "$1"
 }
 
-# The output with numbers that differ from run to run as N, addresses as A.
+# Print the output with N for numbers that differ from run to run, and A for addresses.
 plain() {
 	sed -E -e 's/0x[0-9a-f]+/0xA/' -e 's/(ptr|va): [0-9a-f]+$/\1: A/' \
 		-e 's/BW: [0-9.e+]+MB/BW: NMB/' -e 's/[0-9]+\.[0-9]{4}/T/g' out
@@ -333,7 +333,7 @@ sanity_26() {
 	says "unknown test nothing" err
 }
 
-# Whether the stub's memory can be mapped is not the question here.
+# It does not matter here whether the stub's memory can be mapped.
 a_gpu_by_number() {
 	use_stub 2
 	tool gdrcopy_copybw

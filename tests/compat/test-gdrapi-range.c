@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ranges as clients round them, and the bytes that are mapped: on the software device and, if
- * PST_LIBCUDA names the double of libcuda, on CUDA memory.
+ * PST_LIBCUDA names the stub of libcuda, on CUDA memory.
  */
 #include "gdr_rig.h"
 
@@ -25,7 +25,7 @@ static void nothing_rounded(void)
 	unsigned long addr;
 	struct pst_mem *m = rig_mem(device, 8 * PAGE, &addr);
 
-	/* The double cannot map a dma-buf that begins at a later page. */
+	/* The stub cannot map a dma-buf that begins at a later page. */
 	for (unsigned i = 0; i < sizeof(offs) / sizeof(offs[0]); i++)
 		for (unsigned k = 0; k < sizeof(lens) / sizeof(lens[0]); k++) {
 			gdr_mh_t mh;
@@ -42,7 +42,8 @@ static void nothing_rounded(void)
 	pst_mem_free(m);
 }
 
-/* As gdrcopy's copybw: allocate a page more, round the size up, find the offset by info.va. */
+/* Do as gdrcopy's copybw does: allocate a page more, round the size up, find the offset by
+ * info.va. */
 static void recipe_of_copybw(void)
 {
 	size_t size = 4096, rounded = up(size);
@@ -60,7 +61,7 @@ static void recipe_of_copybw(void)
 	pst_mem_free(m);
 }
 
-/* As NCCL: align the address in a larger allocation and pin whole pages. */
+/* Like NCCL, align the address in a larger allocation and pin whole pages. */
 static void recipe_of_nccl(void)
 {
 	for (size_t size = 8; size < 4 * PAGE; size = size * 3 + 5) {
@@ -154,7 +155,7 @@ static struct pst_mem *mid_page(uint64_t len, unsigned long *ret_addr)
 	return m;
 }
 
-/* As UCX: both ends are rounded. */
+/* Like UCX, round both ends. */
 static void both_ends(void)
 {
 	unsigned long addr, start, end;

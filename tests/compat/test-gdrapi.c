@@ -423,7 +423,7 @@ static void closing_ends_all(void)
 	T_CHECK(t_fds_left(fds) <= fds);
 }
 
-/* A mapping keeps the memory that it shows, as a persistent one. */
+/* A mapping keeps its memory alive, as a persistent mapping of gdrcopy does. */
 static void freed_under_a_mapping(void)
 {
 	unsigned long at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reads that end while their memory may still be written to, as on a hanging file system: their
- * ranges must give RUNAI_UNKNOWN, and the streamer's end must wait for them.  Also refused
+ * ranges must give RUNAI_UNKNOWN, and the streamer's end must wait for them.  Also test refused
  * threads.  The library's objects are linked in, with some calls of libpenstock wrapped by this
  * file.
  */
@@ -12,7 +12,7 @@
 #include "streamer_rig.h"
 
 static atomic_uint busy;   /* number of next completions to make busy */
-static atomic_uint drains; /* number of drains with a deadline; for_ever: without */
+static atomic_uint drains; /* drains with a deadline; for_ever: drains without */
 static atomic_uint for_ever;
 static atomic_bool no_threads;
 

@@ -336,7 +336,8 @@ static void device_memory(void)
 	T_EQ(cuda_read(s, 0, path, 3, (20 << 20) + 5, info.addr + 11), 0);
 	T_EQ(pst_mem_copy_out(mem, 11, big, (20 << 20) + 5), 0);
 	T_EQ(t_differs(big, SEED, 3, (20 << 20) + 5), (20 << 20) + 5);
-	/* Beyond the allocation, unmapped, host memory, and memory of another device. */
+	/* Destinations: beyond the allocation, unmapped, in host memory, and in another device's
+	 * memory. */
 	T_EQ(cuda_read(s, 0, path, 0, BIG, info.addr + 4096 + BIG), RUNAI_INVALID);
 	T_EQ(cuda_read(s, 0, path, 0, 4096, 4096), RUNAI_INVALID);
 	T_EQ(cuda_read(s, 0, path, 0, 4096, (uintptr_t)big), RUNAI_INVALID);

@@ -256,7 +256,7 @@ static void the_block_is_never_0(void)
 
 /* ----------------------------------------------------------------- listing */
 
-static unsigned listed; /* bit per name */
+static unsigned listed; /* bit set of listed names */
 static void *listing;
 
 static void note(const char *path, size_t size, void *user_data)

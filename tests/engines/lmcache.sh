@@ -35,7 +35,7 @@ if [ ! -f "$top/ready" ]; then
 	: >"$top/ready"
 fi
 tests=$top/lmcache-$version/tests/v1/distributed
-# Outside of the source archive, whose package is not built.
+# Copy the tests out of the source archive, whose package is not built.
 cp "$tests/test_fault_inject_l2_adapter.py" "$top/run"
 sed 's/^# Test Fixtures$/from ours import MockNativeConnector  # noqa/' \
 	"$tests/test_native_connector_l2_adapter.py" >"$top/run/test_native_connector_l2_adapter.py"

@@ -108,13 +108,13 @@ def test_v1_gives_back_each_page(root, layout):
     assert storage.batch_set_v1(keys[:6], indices(range(6))) == [True] * 6
     assert storage.batch_exists(keys) == 6
     pool.wipe()
-    # Into other pages, in another order, with two missing ones.
+    # Get into other pages, in another order, with two missing keys.
     assert storage.batch_get_v1(["k2", "x", "k0", "y"], indices([9, 10, 11, 12])) == [
         True, False, True, False]
     assert torch.equal(pool.page(9), pages[2]) and torch.equal(pool.page(11), pages[0])
     assert not pool.page(10).any() and not pool.page(12).any()
     storage.close()
-    # Another process finds them.
+    # Another process finds the pages.
     storage = backend(root, pool)
     assert storage.batch_exists(keys) == 6
     storage.close()

@@ -34,7 +34,7 @@ WHY = {
 
 
 if SERVED:
-    # Look-ups go to the server, so this one holds.
+    # With a server, look-ups are not immediate, so this test applies.
     del WHY["test_failed_load_after_abort_does_not_break_newer_probe"]
 
 _servers = {}

@@ -32,7 +32,7 @@ static void as_handle(const uint8_t *data)
 	}
 	must(g.len && g.size == g.off + g.len && g.fd == -1 && g.kind == PST_KIND_CUDA);
 	must(!memcmp(g.ipc, h.data, 64));
-	/* All bytes but the device's hash, from which no uuid follows. */
+	/* Compare all bytes except the device's hash, from which the uuid cannot be computed. */
 	must(gpu_handle_pack(&g, &again) == 0 && !memcmp(again.data, h.data, 64 + 5));
 }
 

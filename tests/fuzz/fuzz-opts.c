@@ -43,7 +43,7 @@ static struct {
 	struct pst_file *file[3];
 	struct pst_grant grant;
 	int fd;
-	uint64_t addr[2]; /* of memory to wrap */
+	uint64_t addr[2]; /* addresses of memory to wrap */
 } my;
 
 /* State of one input. */

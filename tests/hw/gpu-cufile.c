@@ -176,7 +176,7 @@ static void is_refused(struct pst_path_info info)
 	T_CHECK(strstr(pst_why_text(info.why, info.detail, text, sizeof(text)), "cuFile"));
 }
 
-/* If the kernel has nothing for cuFile, the path is refused at once, without a probe process. */
+/* If the kernel does not support cuFile, the path is refused at once, without a probe process. */
 static void the_kernel_is_looked_at(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The receiver of lent memory: takes a grant from the socket that it inherits, imports it and
- * reads a part of a file into it.  It knows nothing of CUDA or the lender's framework.
+ * Receive granted memory: take a grant from the inherited socket, import it and read a part of a
+ * file into it.  This program knows nothing of CUDA or the owner's framework.
  *
  *	gpu-import FD FILE OFFSET LENGTH
  *

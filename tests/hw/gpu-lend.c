@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GPU memory lent to another process, which maps it by the grant alone, without CUDA, or imports
+ * Grant GPU memory to another process, which maps it by the grant alone, without CUDA, or imports
  * it by CUDA and maps that.
  *
  *	gpu-lend [-m DEVICE] [-b BACKEND] [DIRECTORY]
@@ -17,7 +17,7 @@
 #include "hw_window.h"
 
 #define RIGHTS (PST_RIGHT_READ | PST_RIGHT_WRITE)
-#define LENT 100003u /* bytes lent */
+#define LENT 100003u /* bytes granted */
 
 /* In the other process: fail with a message on standard output. */
 #define PEER_OK(call)                                                                          \

@@ -466,7 +466,7 @@ static void an_owner_that_is_killed(void)
 		if (i != 1)
 			continue;
 		before = procs_counts_of(&mg, worker);
-		before.worker_fds += soft ? 0 : 16; /* tolerance for descriptors of the driver */
+		before.worker_fds += soft ? 0 : 16; /* the driver may open descriptors */
 	}
 	T_EQ(procs_worker(&mg), worker);
 	procs_until_no_more(&mg, worker, &before);

@@ -127,14 +127,14 @@ static void stall(const char *path)
 
 	enter(IDLE);
 	T_EQ(pthread_create(&thread, NULL, prober, NULL), 0);
-	(void)usleep(1000000); /* the phase to compare the others with */
+	(void)usleep(1000000); /* the phase that the others are compared with */
 
 	enter(START);
 	q = rig_queue(PST_BACKEND_AUTO, 0);
 	io = rig_io(PST_OP_READ, f, small, 0, 0, 4096);
 	T_EQ(rig_do(q, &io).res, 4096);
 
-	/* Reads without pinning first, to tell their share; then reads with pinning. */
+	/* First read without pinning, to know the share of reads; then read with pinning. */
 	enter(LOADING);
 	load_all(q, plain, m, len);
 	/* A file is pinned only when it is read a second time. */

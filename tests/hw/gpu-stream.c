@@ -552,7 +552,7 @@ static void cost(void)
 				struct cost plain, with;
 
 				if (op == PST_OP_WRITE && batches[b] > 1)
-					continue; /* concurrent writes of the same bytes */
+					continue; /* the writes would overlap */
 				plain = cost_of(&io, NULL, batches[b]);
 				with = cost_of(&io, stream, batches[b]);
 				printf("# %s %7" PRIu64 " bytes, %2u in a submit: submit %.2f -> "

@@ -21,7 +21,7 @@ static unsigned nr_flips = 200;
 static bool all_lengths;
 static unsigned bench_gib;
 
-/* Functions of the libcuda double; NULL with a real driver. */
+/* Functions of the libcuda stub; NULL with a real driver. */
 static bool (*fail)(const char *spec);
 static void (*hold)(bool);
 static void (*state)(struct stub_cuda_state *ret);

@@ -363,7 +363,7 @@ static void writes_back(void)
 	T_EQ(rig_sync(f).res, 0);
 	T_EQ(rig_file_info(f).size, BIG);
 	check_file(rig_path("out"), 20, 0, BIG, 0);
-	/* Also from an odd memory offset to an odd file offset. */
+	/* Also write from an odd memory offset to an odd file offset. */
 	expect(rig_write(f, m, 4099, 7, RIG_MIB(33) + 1), RIG_MIB(33) + 1);
 	T_EQ(rig_sync(f).res, 0);
 	check_file(rig_path("out"), 20, 0, 4099, 0);

@@ -139,7 +139,7 @@ static void latency(enum way how, enum way plain, uint64_t len, bool last)
 		ours.ns[i] = bucket(how, len, ours.ops);
 		drivers.ns[i] = bucket(plain, len, drivers.ops);
 	}
-	/* Compare a copy by the window alone, as the driver moved the same bytes. */
+	/* Compare bytes that only the window has copied: above, the driver moved the same bytes. */
 	prepare(how, 0, len, len + 1);
 	copy(how, 0, len);
 	pst_window_fence();

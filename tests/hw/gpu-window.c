@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows on GPU memory; every byte is compared with the device's own copies.
+ * Windows on GPU memory; every byte is compared with what the GPU copies out.
  *
  *	gpu-window [-m DEVICE] [-b BACKEND] [-l MIB] [-n RANGES] [DIRECTORY]
  *
@@ -84,7 +84,7 @@ static void small_odd_allocations(void)
 	}
 	for (unsigned i = 0; i < 64; i += 2)
 		both_ways(m[i], 1000 + 37 * i, i % 5, 900 + 37 * i);
-	/* The allocations between them must be unchanged. */
+	/* The allocations between those of the windows must be unchanged. */
 	for (unsigned i = 1; i < 64; i += 2)
 		device_has(m[i], 0, 1000 + 37 * i, i, 0);
 	for (unsigned i = 0; i < 64; i++) {

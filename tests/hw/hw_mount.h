@@ -8,10 +8,10 @@
 #include "usrbio/mount_gpu_rig.h"
 
 #define FILE_SIZE RIG_MIB(256)
-#define WAIT_S 60     /* s, for one completion */
+#define WAIT_S 60     /* s; limit for one completion */
 #define SAMPLES 50000 /* most latencies kept */
 
-static int number; /* of the device */
+static int number; /* number of the device */
 static bool soft;
 static cu_stream stream;
 

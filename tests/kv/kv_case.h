@@ -87,7 +87,7 @@ static inline uint64_t k_seed(const char *key)
 
 static inline int64_t k_set(struct pst_kv *kv, uint32_t space, const char *key, uint64_t len)
 {
-	char *buf = aligned_alloc(64, (len + 63) / 64 * 64); /* a call that no test lets fail */
+	char *buf = aligned_alloc(64, (len + 63) / 64 * 64); /* no test makes this call fail */
 	int64_t r;
 
 	t_fill(buf, k_seed(key), 0, len);

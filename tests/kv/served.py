@@ -555,7 +555,7 @@ def numbers_of_the_store():
         eq(store.delete(space, [b"b"]), [0])
         eq(store.set(space, [b"large"], [data(30 << 20)]), [-errno.ENOSPC])
         got, kinds = of_the_store()
-        # Those that penstock.kv has, with the same kinds.
+        # The names must be those of penstock.kv, with the same kinds.
         mine = dict(re.findall(r"# TYPE penstock_kv_(\w+?)(?:_total)? (\w+)", store.metrics()))
         eq(kinds, mine)
         want = {"sets": 2, "set_bytes": 3000, "gets": 2, "hits": 1, "got_bytes": 1000,

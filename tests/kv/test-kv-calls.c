@@ -97,7 +97,7 @@ static void any_call_may_fail(void)
 			k_remove_root();
 			if (calls_made < n)
 				break;
-			/* The first round fails each call; in the others every third suffices. */
+			/* The first round fails each call, the others every third call. */
 			n += e ? 2 : 0;
 		}
 		T_CHECK(n > 100);
@@ -314,7 +314,8 @@ static void a_hang_is_a_miss(void)
 		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
 		T_EQ(one->result, -ETIMEDOUT);
 		(void)sem_post(&hang.go);
-		/* The thread works again, and has not touched memory that it no longer had. */
+		/* The thread works again, and has not touched the caller's memory after the
+		 * deadline. */
 		T_EQ(k_set(kv, space, "l", 70), 0);
 		for (size_t k = 0; k < sizeof(one->buf); k++)
 			T_EQ(one->buf[k], 0x33);
@@ -637,7 +638,7 @@ static void *run_get(void *arg)
 	return pst_kv_run(one->kv, &b, NULL) < 0 ? one : NULL;
 }
 
-/* The same for a caller that reads the file itself. */
+/* The old file also occupies the disk while a caller reads it by itself. */
 static void a_caller_that_reads_keeps_the_block(void)
 {
 	struct one *one = calloc(1, sizeof(*one));

@@ -132,7 +132,8 @@ static void evictions_are_events(void)
 		(void)snprintf(key, sizeof(key), "%u", i);
 		T_EQ(k_set(kv, space, key, 100), 0);
 	}
-	/* The damaged block was the first to go; that, and the set for which it went, are lost. */
+	/* The damaged block was evicted first.  The events of its eviction, and of the set that
+	 * caused that, are lost. */
 	T_EQ(pst_kv_events_take(events, e, 64, PST_NO_DEADLINE, &lost), 15);
 	T_EQ(lost, 0);
 	T_EQ(e[14].nr, 15);
@@ -185,7 +186,7 @@ static void a_full_queue_loses_events(void)
 		if (!i)
 			T_EQ(k_set(kv, space, "after", 10), 0);
 	}
-	/* The reader learns of those that are lost where they are missing. */
+	/* The reader learns of lost events at the place where they are missing. */
 	T_EQ(pst_kv_events_take(events, e, 17, PST_NO_DEADLINE, &lost), 1);
 	T_EQ(lost, 49);
 	T_EQ(e[0].nr, 101);
@@ -244,7 +245,7 @@ static int another_process(void)
 	return unlink(k_last) == 0 ? 0 : 4;
 }
 
-/* Another process changes nothing but what it does to files; that is seen when a get finds out. */
+/* Another process only changes files; the owner notices when a get finds the change. */
 static void several_processes(void)
 {
 	char self[PATH_MAX] = "", *argv[] = { self, k_root, NULL };
@@ -332,7 +333,8 @@ static void follow(struct pst_kv_events *events, int64_t there[KEYS], uint64_t w
 	T_EQ(lost, 0);
 }
 
-/* Who follows the events knows in the end what is there, whatever threads do at once. */
+/* A reader that follows the events knows in the end which blocks exist, even with concurrent
+ * threads. */
 static void events_are_in_order(void)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG, .max_blocks = 24 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Kill owners of a root while they set, get and delete.  Each time, the next owner must find no
- * wrong byte, nothing that is not accounted for, and each block whose set was acknowledged.
+ * wrong byte, no file that is not counted, and each block whose set was acknowledged.
  *
  * A block contains its key's version.  Acknowledged versions are kept in memory shared with the
  * processes that are killed.  1,000 are killed; with PST_SOAK=1 10,000; with PST_KILLS=N, N.
@@ -138,7 +138,7 @@ static void storm_and_kill(unsigned seed)
 		storm(seed);
 	}
 	T_CHECK(pid > 0);
-	/* Some are killed before their first operation is done. */
+	/* Some owners are killed before their first operation is done. */
 	while (sh->ops < want && t_now() < end)
 		(void)usleep(200);
 	(void)usleep(seed * 131 % 1500);

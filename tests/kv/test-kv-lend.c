@@ -93,7 +93,8 @@ static void names(void)
 		T_EQ(n->key_len, len);
 		T_EQ(memcmp(n->key, key, len), 0);
 		T_EQ(n->len, len % 2 ? PST_KV_BLOCK_MAX : 0);
-		/* Each shorter name, and each with another byte, is a different name or invalid. */
+		/* Each shorter name, and each name with a changed byte, is a different name or
+		 * invalid. */
 		for (size_t cut = strlen(name); cut-- > 0;) {
 			char old = name[cut];
 
@@ -134,7 +135,7 @@ static void clients_that_hold_files(void)
 		lend_close(held[i]);
 	}
 	T_EQ(k_stat(kv).used, k_disk());
-	/* pst_kv_drop() cuts lent files, too. */
+	/* pst_kv_drop() truncates lent files, too. */
 	T_EQ(lent_set(kv, "dropped"), 0);
 	T_EQ(lent_read(kv, "dropped", &held[0], &fd[0], &len), 0);
 	T_EQ(pst_kv_drop(kv, "m", NULL), 1);
@@ -206,7 +207,7 @@ static void clients_that_take_all_they_can(void)
 	k_remove_root();
 }
 
-/* The same for the number of blocks: empty reservations take no room of others. */
+/* Clients share the number of blocks in the same way: empty reservations take no room of others. */
 static void clients_that_take_all_numbers(void)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = MIB(64), .max_blocks = 64 };
@@ -217,14 +218,14 @@ static void clients_that_take_all_numbers(void)
 
 	k_new_root();
 	T_OK(k_open_with(&o, &kv));
-	/* Half of them, and half of what the first leaves. */
+	/* The first client gets half of the blocks, the second half of the rest. */
 	for (; n < 16; n++)
 		T_EQ(lent_new_of(kv, "one", "k", 1, &l[n]), 0);
 	T_EQ(lent_new_of(kv, "one", "k", 1, &l[n]), -ENOSPC);
 	for (; n < 24; n++)
 		T_EQ(lent_new_of(kv, "two", "k", 1, &l[n]), 0);
 	T_EQ(lent_new_of(kv, "two", "k", 1, &l[n]), -ENOSPC);
-	/* Blocks that are there are evicted for others. */
+	/* Existing blocks are evicted for new ones. */
 	for (unsigned i = 0; i < 100; i++) {
 		(void)snprintf(key, sizeof(key), "%u", i);
 		T_EQ(k_set(kv, k_space(kv, "m", NULL), key, LEN), 0);
@@ -242,7 +243,7 @@ static void clients_that_take_all_numbers(void)
 	k_remove_root();
 }
 
-/* The owner is told of what clients do. */
+/* The owner gets events of what clients do. */
 static void clients_make_events(void)
 {
 	struct pst_kv_events_opts o = { .sz = sizeof(o), .space = PST_KV_ANY_SPACE };
@@ -308,7 +309,7 @@ static bool sleeps(int tid)
 	return end && !strncmp(end, ") S", 3);
 }
 
-/* A reader that waits during a publication opens the new file, and must not cut it. */
+/* A reader that waits during a publication opens the new file, and must not truncate it. */
 static void a_reader_that_waits_for_a_publication(void)
 {
 	uint64_t hash, space;
@@ -325,7 +326,7 @@ static void a_reader_that_waits_for_a_publication(void)
 	T_EQ(pthread_create(&thread, NULL, late_reader, (void *)(uintptr_t) "k"), 0);
 	while (k_stat(shared).gets < 1 || !sleeps(late_tid))
 		(void)usleep(100);
-	/* The next step of cache_publish() after the rename. */
+	/* Do what cache_publish() does next after the rename. */
 	lend_revoke(shared, space, &hash);
 	(void)pthread_mutex_unlock(cache_stripe(shared, hash));
 	T_EQ(pthread_join(thread, NULL), 0);
@@ -351,7 +352,7 @@ int __wrap_ftruncate64(int fd, off_t len)
 	return __real_ftruncate64(fd, len);
 }
 
-/* A file lent to two readers is cut when both know; otherwise one of them would report it as
+/* A file lent to two readers is truncated when both know; otherwise a reader would report it as
  * damaged. */
 static void a_file_that_is_lent_twice(void)
 {
@@ -400,7 +401,7 @@ static void *client(void *arg)
 		wrong += r != 0 && r != -ENOENT;
 		if (r == 0) {
 			n = pread(fd, buf, LEN, 0);
-			/* A file that is cut during the read gives fewer bytes. */
+			/* A file that is truncated during the read gives fewer bytes. */
 			wrong += n < 0;
 			if (n == (ssize_t)LEN) {
 				wrong += t_differs(buf, k_seed(key), 0, LEN) != LEN;

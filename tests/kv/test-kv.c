@@ -153,7 +153,7 @@ static void a_handle_has_an_end(void)
 	k_remove_root();
 }
 
-/* Into and out of device memory. */
+/* Move blocks into and out of device memory. */
 static void takes_device_memory(void)
 {
 	struct pst_kv_item item = { .key = "k", .key_len = 1, .len = 300000 };
@@ -306,7 +306,7 @@ static void the_budget_holds(void)
 	k_remove_root();
 }
 
-/* Tiny blocks end at their number, long before they fill the budget. */
+/* Tiny blocks reach the limit of their number long before they fill the budget. */
 static void the_number_of_blocks_holds(void)
 {
 	static const char *const policies[] = { "lru", "arc", "s3fifo" };
@@ -333,11 +333,11 @@ static void the_number_of_blocks_holds(void)
 		T_EQ(st.blocks, 100);
 		T_EQ(st.used, k_disk());
 		T_EQ(k_files, 100);
-		/* A table of 64 buckets is there in any case. */
+		/* The table has at least 64 buckets. */
 		T_CHECK(st.index_bytes <= 100 * 80 + 64 * 4);
 		pst_kv_close(kv);
 	}
-	/* A smaller number holds from the beginning, with an index and without. */
+	/* A smaller limit of blocks holds from the open on, with an index and without. */
 	for (unsigned i = 0; i < 2; i++) {
 		o.max_blocks = i ? 20 : 50;
 		T_OK(k_open_with(&o, &kv));
@@ -356,8 +356,8 @@ static void the_number_of_blocks_holds(void)
 	k_remove_root();
 }
 
-/* Spaces with quotas share the number: the one with the most blocks gives.  A reader sees the
- * bounds of the owner. */
+/* Spaces with quotas share the limit of blocks: the space with the most blocks loses some.  A
+ * reader sees the limits of the owner. */
 static void the_number_is_shared(void)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BIG, .max_blocks = 64 };
@@ -384,7 +384,7 @@ static void the_number_is_shared(void)
 		T_CHECK(k_stat(kv).blocks <= 64);
 		T_CHECK(k_stat(kv).index_bytes <= 64 * PST_KV_INDEX_BYTES + 5 * 64 * 36);
 	}
-	/* The last space took from the others only what it needed for as many as they. */
+	/* The last space took blocks from the others only until it had as many as they. */
 	T_CHECK(k_stat(kv).blocks == 64);
 	T_EQ(k_exists(kv, space[3], "1999"), 100);
 	T_EQ(k_stat(kv).used, k_disk());
@@ -786,10 +786,10 @@ static void wrong_blocks_are_misses(void)
 	static const struct {
 		off_t at, cut;
 	} faults[] = {
-		{ 0, 0 },    { 4999, 0 }, /* bytes */
-		{ 5000, 0 },              /* key */
+		{ 0, 0 },    { 4999, 0 }, /* in the bytes */
+		{ 5000, 0 },              /* in the key */
 		{ -96, 0 },  { -88, 0 },   { -80, 0 },  { -72, 0 },  { -64, 0 },
-		{ -60, 0 },  { -56, 0 },   { -20, 0 },  { -13, 0 },  { -4, 0 }, /* foot */
+		{ -60, 0 },  { -56, 0 },   { -20, 0 },  { -13, 0 },  { -4, 0 }, /* in the foot */
 		{ 0, 1 },    { 0, 97 },    { 0, 5000 }, { 0, 5098 },            /* too short */
 		{ 0, -1 },   { 0, -4096 },                                      /* too long */
 	};
@@ -1024,7 +1024,7 @@ static void threads_race(void)
 
 	k_new_root();
 	T_OK(k_open_with(&o, &kv));
-	/* Another tenant's use of the budget makes keys be evicted. */
+	/* Another tenant fills the budget, so keys are evicted. */
 	T_EQ(k_set(kv, k_space(kv, "other", NULL), "big", 900000), 0);
 	for (unsigned i = 0; i < THREADS; i++) {
 		racers[i] = (struct racer){

@@ -116,13 +116,13 @@ def two_engines_share_a_server():
         eq(one.lookup(keys), [False] * BLOCKS)
         true(one.store(keys, range(BLOCKS)))
         eq(two.lookup(keys + keys_of(99)), [True] * BLOCKS + [False])
-        # In another order, with a block that is not there.
+        # Load in another order, with a missing block.
         eq(two.load(keys[::-1], range(BLOCKS)), (True, None))
         eq([two.block(i) for i in range(BLOCKS)], [data(BLOCK, 7 - i) for i in range(BLOCKS)])
         eq(two.load(keys_of(1, 99), [0, 1]), (False, tuple(keys_of(1))))
         eq(two.lookup(keys_of(1, 99)), [True, False])
         eq([one.events(), two.events()], [[(keys, False)], []])
-        # Of a server's store, the tier knows its own stores and failed loads.
+        # With a server's store, the tier only knows its own stores and failed loads.
         # pylint: disable=W0212
         eq(two.tier._store.delete(two.tier._space, keys_of(0)), [0])
         eq(one.load(keys_of(0, 1), [0, 1]), (False, tuple(keys_of(1))))
@@ -174,7 +174,7 @@ def a_server_that_hangs():
                 eq(done, {number: (False, None) for number in jobs})
                 true(time.monotonic() - began >= 0.9, "not at the deadline")
                 eq(engine.lookup(keys), [False] * BLOCKS)
-                # Memory that the engine uses again is not written by what was late.
+                # Late operations do not write to memory that the engine uses again.
                 engine.fill(0, b"n" * BLOCK)
             finally:
                 server.process.send_signal(signal.SIGCONT)

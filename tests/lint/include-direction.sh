@@ -38,7 +38,7 @@ allowed() {
 	src/core/sched/*) echo "base mem topo file core/queue core/ways core/sched public" ;;
 	src/core/stream/*) echo "base core/queue core/ways core/sched core/stream public" ;;
 	src/core/carry/*) echo "base mem topo window file core public" ;;
-	# Only the module knows providers.
+	# Only the module may include providers.
 	src/tier/provider.c) echo "base tier file public" ;;
 	src/tier/provider_names.c) echo "base tier file public" ;;
 	src/tier/*) echo "base tier public" ;;
@@ -51,7 +51,7 @@ allowed() {
 	kv/remote.c|kv/remote.h)
 		echo "base net remote kv public"
 		;;
-	# Of tiers, only the policies.
+	# The store may include only the policies of tiers.
 	kv/*) echo "base tier kv public" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
@@ -62,7 +62,8 @@ allowed() {
 	usrbio/mount/set.c|usrbio/mount/set_names.c|usrbio/mount/set_private.h)
 		echo "base tier usrbio/mount usrbio/proto"
 		;;
-	# The parts of the storage service's client that do not need libpenstock.
+	# A mount may include those parts of the storage service's client that do not need
+	# libpenstock.
 	usrbio/mount/service.h|usrbio/mount/service.c|usrbio/mount/service_attr.c|usrbio/mount/service_file.c|usrbio/mount/service_names.c)
 		echo "base net remote usrbio/mount usrbio/proto"
 		;;
@@ -71,7 +72,7 @@ allowed() {
 	compat/gdrapi/*) echo "base public" ;;
 	compat/fio/*) echo "public" ;;
 	compat/streamer/*) echo "base public" ;;
-	# Commands do not know each other; all know the list of commands.
+	# Commands do not include each other; all may include the list of commands.
 	cli/tier/*) echo "base tier cli/tier cli/commands.h tools/common public" ;;
 	# Targets of cp that are files of a set.
 	cli/cp/tier.c) echo "base tier cli/cp tools/common public" ;;

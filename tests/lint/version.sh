@@ -20,7 +20,7 @@ part() {
 	sed -n "s/^#define PST_VERSION_$1 \([0-9]*\)$/\1/p" include/penstock.h
 }
 
-# The package computes __version__ from these.
+# The package computes __version__ from these constants.
 constant() {
 	sed -n "s/^PST_VERSION_$1 = \([0-9]*\)$/\1/p" python/penstock/_abi.py
 }

@@ -314,13 +314,13 @@ static void begin(void)
 	model.base[VIEW_MOUNT] = bases[VIEW_MOUNT];
 	model.base[VIEW_SOURCE] = bases[VIEW_SOURCE];
 	probe();
-	rings_end(); /* after a failed round */
+	rings_end(); /* a failed round may have left them */
 	if (rings_begin(bases[VIEW_MOUNT]) && !had_rings) {
 		had_rings = true;
 		/* The library keeps 3fs-virt/iovs of the mount open. */
 		t_fds_at_start++;
 	}
-	tree_done(); /* after a failed round */
+	tree_done(); /* a failed round may have left it */
 	tree_init();
 }
 

@@ -46,10 +46,10 @@ bool one_in(unsigned n);
 void deed_is(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Report a difference and end. */
 _Noreturn void differs(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Check that a call ended with the errno should, or succeeded for 0.  Return true if it
+/* Check that a call failed with the errno @should, or succeeded if @should is 0. Return true if it
  * succeeded. */
 bool ended(long result, int should);
-/* As ended(), for two possible errors: the order of the kernel's checks may differ. */
+/* Like ended(), with two possible errors: the order of the kernel's checks may differ. */
 bool ended_either(long result, int should, int or_else);
 
 /* ------------------------------------------------------------------ paths */

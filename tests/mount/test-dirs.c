@@ -250,7 +250,7 @@ static void directories_are_moved(void)
 	T_EQ(rename(at("a/b"), at("b")), 0);
 	case_holds(at("b/c/file"), "text");
 	CASE_GIVES(access(at("a/b"), F_OK), ENOENT);
-	/* Its parent is the new directory. */
+	/* The moved directory's parent is the new one. */
 	T_EQ(fstatat(d, "..", &st, 0), 0);
 	T_EQ(st.st_ino, case_stat(case_here).st_ino);
 	T_EQ(fstatat(d, "c/file", &st, 0), 0);

@@ -301,7 +301,7 @@ static void direct(void)
 	T_EQ(pread(fd, buf, BLOCK, 5 * BLOCK), BLOCK);
 	T_EQ(t_differs(buf + 10, 3, 0, 100), 100);
 	T_EQ(buf[9], t_byte(1, 5 * BLOCK + 9));
-	/* At and past the end of the file. */
+	/* Read at and past the end of the file. */
 	T_EQ(ftruncate(other, BLOCK + 1000), 0);
 	T_EQ(pread(fd, buf, 4 * BLOCK, BLOCK), 1000);
 	T_EQ(pread(fd, buf, BLOCK, 2 * BLOCK), 0);

@@ -373,7 +373,7 @@ static void sets_a_foreign_group(void)
 }
 
 /* A user must not get programs to run as a group that it is not in. */
-#define MEMBERS 40u /* more callers than the server caches groups of */
+#define MEMBERS 40u /* more callers than those whose groups the server caches */
 #define TURNS 50u
 
 static unsigned member;

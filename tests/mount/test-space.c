@@ -175,7 +175,7 @@ static void holes_are_punched(void)
 	has_zeros(fd, MIB, BLOCK);
 	has_zeros(fd, 3 * MIB - BLOCK, BLOCK);
 	has_pattern(fd, 3 * MIB, BLOCK);
-	/* Parts of pages that are in the page cache. */
+	/* Change parts of pages that are in the page cache. */
 	fallocated(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1001, 5000);
 	has_pattern(fd, 0, 1001);
 	has_zeros(fd, 1001, 5000);
@@ -241,7 +241,7 @@ static void copies(void)
 	T_EQ(case_fstat(out).st_size, 151000);
 	has_zeros(out, 0, 1000);
 	has_pattern(out, 1000, 150000);
-	/* Onto cached pages, and up to the end of the source file, not past it. */
+	/* Copy onto cached pages, and up to the end of the source file, not past it. */
 	T_EQ(pwrite(out, "xxxxxxxxxx", 10, 200), 10);
 	copy(in, 200, out, 200, 5);
 	has_pattern(out, 200, 5);

@@ -13,8 +13,8 @@
 #include <time.h>
 
 #define TREE_NAMES 24u
-#define TREE_NODES 160u        /* limit, with open files that have no name */
-#define TREE_DIRS 12u          /* limit that keeps the longest path below PATH_MAX */
+#define TREE_NODES 160u        /* most nodes, including open files without a name */
+#define TREE_DIRS 12u          /* most directories: the longest path stays below PATH_MAX */
 #define TREE_FILE (256u << 10) /* bytes of the longest file */
 #define TREE_TARGET 600u       /* bytes for the longest target of a symbolic link */
 #define TREE_XATTRS 4u
@@ -32,7 +32,7 @@ enum node_time { TIME_ANY, TIME_SET, TIME_SINCE };
 
 struct node {
 	enum node_kind kind;
-	unsigned names;   /* a directory has one */
+	unsigned names;   /* number of names; a directory has one */
 	unsigned handles; /* number of open files */
 	mode_t mode;
 	uint64_t ino[2]; /* st_ino through mount and source when first seen; 0: not seen */
@@ -40,21 +40,21 @@ struct node {
 	struct timespec mtime;      /* TIME_SET: the time; TIME_SINCE: an earlier time */
 	int value_len[TREE_XATTRS]; /* bytes; -1: no attribute */
 	uint8_t value[TREE_XATTRS][TREE_VALUE];
-	/* Of a file. */
+	/* Members of a file. */
 	uint8_t *data; /* TREE_FILE bytes, 0 after the end */
 	size_t size;
-	/* Of a directory. */
+	/* Members of a directory. */
 	struct node *parent;
 	struct node *slot[TREE_NAMES];
-	/* Of a symbolic link. */
+	/* Members of a symbolic link. */
 	char target[TREE_TARGET];
 };
 
 /* The place to which a path leads. */
 struct place {
-	struct node *dir; /* NULL if the path ends with a dot */
+	struct node *dir; /* directory of the last name; NULL if the path ends with a dot */
 	unsigned slot;
-	struct node *node; /* NULL: dir->slot[slot] is empty */
+	struct node *node; /* node of the path; NULL: dir->slot[slot] is empty */
 };
 
 extern struct node *tree_root;

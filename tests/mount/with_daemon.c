@@ -207,7 +207,7 @@ static void start_daemon(void)
 		become_daemon(program, out[1]);
 	(void)close(out[1]);
 	wait_line(out[0]);
-	/* Keep it open: otherwise a daemon that prints more would be killed by SIGPIPE. */
+	/* Keep the pipe open: otherwise a daemon that prints more would be killed by SIGPIPE. */
 }
 
 /* -------------------------------------------------------------- the command */

@@ -24,7 +24,7 @@ check() { # NAME COMMAND...
 	fi
 }
 
-# A case that needs a program.
+# Run a case that needs a program.
 check_with() { # PROGRAM NAME COMMAND...
 	if command -v "$1" >/dev/null; then
 		shift
@@ -161,7 +161,7 @@ uninstalls() {
 	[ "$(cd "$prefix" && find . ! -type d)" = ./lib/mine ] && ! [ -d "$prefix/lib/penstock" ]
 }
 
-# With DESTDIR, as packagers do.
+# Install with DESTDIR, as packagers do.
 destdir() {
 	"$root/dev" install --prefix=/opt/penstock --destdir="$base/stage" || return 1
 	[ -x stage/opt/penstock/bin/penstock ] || return 1

@@ -74,7 +74,7 @@ editable() {
 	grep -q "an editable install is not served" out
 }
 
-# The system's programs, without meson and ninja.
+# Use the system's programs, but not meson and ninja.
 missing() {
 	mkdir bin
 	for program in /usr/bin/* /bin/*; do

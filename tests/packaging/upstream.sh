@@ -37,7 +37,7 @@ check() { # NAME COMMAND...
 	shift
 	rm -rf build called out
 	: >err
-	# Not in a condition, where set -e has no effect.
+	# Do not run this in a condition, where set -e has no effect.
 	(
 		set -e
 		"$@"

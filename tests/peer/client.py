@@ -25,7 +25,7 @@ INLINE_MAX = 16384
 OFF_MAX = 2**63 - 1 - 131072
 WAIT_S = float(os.environ.get("PST_TEST_WAIT", "60"))  # limit for waits, s
 
-# Type: fields that it uses, least and largest payload.
+# Message type: fields that it uses, least and largest payload.
 TYPES = {
     HELLO: ("", 64, 256),
     OPEN: ("id", 64, 256),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A peer of the test that breaks the protocol: it must not reach anything unshared, it is
+ * The test is a peer that breaks the protocol.  It must reach nothing unshared and must be
  * disconnected, and other peers continue.
  */
 #include <fcntl.h>
@@ -340,7 +340,7 @@ static void floods(void)
 		put((struct peer_msg){ .len = PEER_HEAD + 64, .type = PEER_MESSAGE, .id = i + 1 },
 		    body);
 	is_disconnected();
-	/* Messages before that are received. */
+	/* Messages before the violation are received. */
 	for (unsigned i = 0; i < 64; i++)
 		T_EQ(pst_peer_recv(peer, mem, 0, LEN, 0), 64);
 	T_EQ(pst_peer_recv(peer, mem, 0, LEN, 0), -EPIPE);
@@ -391,7 +391,7 @@ static void broken_messages(void)
 		{ .type = PEER_DONE, .id = 5 },
 		{ .type = PEER_OPENED, .id = 1ull << 32, .err = EIO },
 		{ .type = PEER_OPENED, .id = 1, .len = PEER_HEAD + PEER_GRANT_LEN },
-		{ .type = PEER_TAKEN, .id = 1 }, /* for no message */
+		{ .type = PEER_TAKEN, .id = 1 }, /* receipt for no message */
 		{ .type = PEER_TYPE_MAX + 1 },
 		{ .type = PEER_GET, .count = 0 },
 		{ .type = PEER_GET, .count = PEER_DATA_MAX + 1 },
@@ -527,7 +527,7 @@ static void grant_not_given(void)
 
 /* -------------------------------------------------------- full of replies */
 
-#define FLOOD 40u /* gets always pending */
+#define FLOOD 40u /* number of gets that are always pending */
 #define FLOOD_MAX 400u
 
 static struct {
@@ -658,7 +658,7 @@ static void requests_in_a_flood(void)
 	end();
 }
 
-/* A small request is not delayed by all of a large one, nor is an open. */
+/* Neither a small request nor an open waits for all of a large request. */
 static void turns(void)
 {
 	struct pst_queue *q = rig_queue(rig_best_backend(), 4);
@@ -723,7 +723,7 @@ static void *receive(void *arg)
 	return NULL;
 }
 
-/* A message whose bytes the sender does not let be read must not block later messages. */
+/* A message whose bytes the receiver may not read must not block later messages. */
 static void bad_offers(void)
 {
 	start();
@@ -829,7 +829,7 @@ static void silent_connections(void)
 			(void)send(silent[i],
 				   "GET / HTTP/1.1\r\nHost: here.example.net\r\n\r\n.......", 48,
 				   MSG_NOSIGNAL);
-		/* The listener drops old ones. */
+		/* The listener drops old connections. */
 		T_EQ(pst_listener_accept(listener, 0, &p), -ETIMEDOUT);
 	}
 	(void)close(sock);

@@ -294,7 +294,7 @@ static void killed_peer(void)
 	(void)pst_mem_free(m);
 }
 
-/* A share is closed while bytes move: all bytes, or -ESTALE. */
+/* A share is closed while bytes move: a request moves all bytes or gives -ESTALE. */
 static void closed_in_transfer(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, AGENT_LEN);
@@ -326,8 +326,8 @@ static void closed_in_transfer(void)
 	(void)pst_mem_free(m);
 }
 
-/* Nothing is written to memory after its share is closed, even by copies in flight; copies take
- * long here. */
+/* Copies are slow here: once a share is closed, even copies in flight must not write to its
+ * memory. */
 static void closed_in_copy(void)
 {
 	uint8_t *one = malloc(AGENT_LEN), *two = malloc(AGENT_LEN);

@@ -131,7 +131,7 @@ static uint32_t file_paths(const struct pst_done *d)
 	return d->paths & ~(PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_WINDOW));
 }
 
-/* Put and get, by any path, and check the bytes.  Return how the get went. */
+/* Put and get, by any path, and check the bytes.  Return the completion of the get. */
 static struct pst_done both_ways(uint64_t len)
 {
 	struct pst_done d, e;
@@ -330,7 +330,7 @@ static void a_gaudi_owns_the_memory(void)
 		T_EQ(file_paths(&d), RDMA);
 		/* The key covers these bytes only. */
 		T_EQ(pst_write(file, 999999, mem, 0, 2, NULL), -ERANGE);
-		/* The CPU does not reach them. */
+		/* The CPU does not reach these bytes. */
 		T_EQ(strictly(false, 0, 4096, PST_PATH_TCP, 0, &d), -EOPNOTSUPP);
 		T_EQ(strictly(true, 0, 4096, PST_PATH_TCP, 0, &d), -EOPNOTSUPP);
 		quit();
@@ -523,7 +523,7 @@ static void *kill_it(void *arg)
 	return NULL;
 }
 
-/* Kill a peer in the middle, repeatedly. */
+/* Kill a peer during transfers, repeatedly. */
 static void a_killed_peer(void)
 {
 	unsigned nr = getenv("PST_SOAK") ? 1000 : 20;
@@ -559,7 +559,7 @@ static void late_requests(void)
 	quit();
 }
 
-/* The nth call of the library fails: the bytes take another path, or RDMA works. */
+/* The nth call of the library fails: the bytes take another path, or RDMA still works. */
 static void nth_call_fails(void)
 {
 	static const char *const calls[] = {
