@@ -499,7 +499,7 @@ static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 static inline int rig_done(void)
 {
 	rig_last = pst_queue_free(rig_last);
-	rig_q = pst_queue_free(rig_q); /* left by a skipped last case */
+	rig_q = pst_queue_free(rig_q); /* a skipped last case may have left it */
 	return t_done();
 }
 

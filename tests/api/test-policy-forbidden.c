@@ -239,7 +239,7 @@ static void without_uring(void)
 		rig_dev = i ? "soft:0" : "host";
 		forbidden_backend = PST_BACKEND_AUTO;
 		child_run(without_uring_here);
-		forbidden_backend = PST_BACKEND_THREADS; /* asked for: needs no reason */
+		forbidden_backend = PST_BACKEND_THREADS; /* threads as requested: no reason */
 		child_run(without_uring_here);
 	}
 }

@@ -55,7 +55,7 @@ class Consumer:
             self.flags = self.managed.flags
 
     def delete(self):
-        # Called without the interpreter's lock.
+        # Call the deleter without the interpreter's lock.
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.managed.deleter)(self.address)
 
 
@@ -350,7 +350,7 @@ def tensors_of_cuda():
             gives(ValueError, memory.__dlpack__, stream=stream)
         gives(BufferError, memory.__dlpack__, dl_device=(2, 1 - number))
         gives(BufferError, memory.__dlpack__, dl_device=(1, 0), copy=False)
-        # To the host, and to other memory of the same device.
+        # Copy to the host, and to other memory of the same device.
         consumer = Consumer(memory.__dlpack__(dl_device=(1, 0), **VERSIONED), True)
         eq((consumer.device, consumer.flags), ((1, 0), 2))
         eq(ctypes.string_at(consumer.data, 10000), data(10000))

@@ -39,7 +39,7 @@ def make(number):
     return function
 
 
-# Two need torch; they come before the last six, with one that makes the model for these.
+# Two examples need torch; they come before the last six, with one that makes the model for these.
 for place in range(len(EXAMPLES) - 6):
     case(make(place))
 

@@ -187,7 +187,7 @@ def closing_with_requests_prepared():
     queue.close()
     eq(_memory.sweep(), 0)
     target.extend(b"not locked")
-    # Without close().
+    # Drop a queue without close().
     queue = Queue()
     with File(PATH) as f:
         queue.read(f, target)
@@ -204,7 +204,7 @@ def one_thread_at_a_time():
         def other():
             told.append(gives(RuntimeError, queue.submit))
             told.append(gives(RuntimeError, queue.close))
-        # As during a call.
+        # Lock the queue, as during a call.
         turn = queue._turn
         queue._turn = []
         thread = threading.Thread(target=other)
@@ -440,7 +440,7 @@ def tasks_are_cancelled():
                 target.close()
             eq(_memory.sweep(), 0)
             eq((queue.in_flight, queue._futures, len(queue._waiters)), (0, {}, 0))
-            # All at once, by a timeout.
+            # Cancel all at once, by a timeout.
             try:
                 await asyncio.wait_for(many(queue, f, 100, [bytearray(1000)] * 100), 0)
             except asyncio.TimeoutError:

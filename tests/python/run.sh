@@ -23,7 +23,7 @@ command -v "$python" >/dev/null || {
 if nm -D "$PST_LIBPENSTOCK" | grep -q __asan_init; then
 	SANITIZER=$(gcc -print-file-name=libasan.so)
 	export PST_TEST_SANITIZED=1
-	# The interpreter leaves most of its memory at exit.
+	# The interpreter does not free most of its memory at exit.
 	export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 fi
 export PYTHONPATH="$MODULES" PYTHONDONTWRITEBYTECODE=1

@@ -234,7 +234,7 @@ def two_saves_at_once():
         real = getattr(_models, name)
 
         def late(*args, name=name, real=real):
-            # The second one, from its begin to its end.
+            # Make the second save, from its beginning to its end.
             setattr(_models, name, real)
             if name == "write":
                 real(*args)

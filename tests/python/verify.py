@@ -152,7 +152,7 @@ def checksums_that_do_not_fit():
     with open(sums, "w", encoding="ascii") as file:
         file.write(f"penstock-crc32c 1 {1 << 50}\n00000000 0 {1 << 50}\n")
     gives(SafetensorError, read_sums, path, 1 << 50)
-    # Checksums of another file of the same length, with other places of tensors.
+    # Checksums of another file of the same length, whose tensors are at other places.
     np = numpy()
     other, _ = model("other.safetensors")
     size = os.path.getsize(path)

@@ -117,7 +117,7 @@ def write():
             good = timed("write", q)
             busy[i] = {value} if good and i not in doubt else busy[i] | {value}
             if not good:
-                # It may be carried out at any time, after later ones, too.
+                # The write may be carried out at any time, even after later ones.
                 doubt[i] = True
             check_slot(f, q, choose.randrange(SIZE // SLOT))
 
@@ -144,7 +144,7 @@ try:
             end.wait(SECONDS / 10)
             before = dict(counts)
             osd(verb, which)
-            # With I/O in flight; then the monitor notices, and the other copies serve.
+            # I/O is in flight; now the monitor notices, and the other copies serve.
             osd("wait-down", which)
             end.wait(SECONDS / 5)
             after = dict(counts)

@@ -80,7 +80,7 @@ def the_format_is_that_of_libradosstriper():
     eq(held("dir/f"), None)
     eq(read("dir/f"), BIG)
     eq(read("dir/f", 100), BIG[:100])
-    # Written by another program into one object.
+    # Another program writes the file as one object.
     put("plain", BIG)
     eq(read("plain"), BIG)
     write("plain", BIG[:70000])     # the file stays one object
@@ -365,7 +365,7 @@ def an_open_for_writing_keeps_what_others_write():
         stub.stub_rados_set(b"pool", part("f", 0).encode(), b"striper.size", b"300000")
     beside(lambda: File(ROOT + "f", "r+").close(), grow)
     true(read("f") == SMALL)
-    # Made again with another layout.
+    # The file is made again with another layout.
     layout("g", 10)
     beside(lambda: File(ROOT + "g", "r+").close(),
            lambda: layout("g", 5 * MIB, object_size=2 * OBJECT, head=BIG[:5 * MIB]))
@@ -416,17 +416,18 @@ def a_writer_that_was_open_before_a_reader():
     with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r, File(ROOT + "f") as late:
         got = bytearray(1000)
         r.read(got, OBJECT)
-        # Written, though not where the reader reads.
+        # Write, though not where the reader reads.
         a.write(b"new", OBJECT + 5000)
         gives(errno.ESTALE, r.read, got, OBJECT + 2000)
         gives(errno.ESTALE, r.read, got, OBJECT)
-        # Others that it has not read yet, and those who see the object for the first time.
+        # The reader can read objects that it has not read before; the late reader sees the new
+        # object.
         r.read(got, 2 * OBJECT)
         late.read(got, OBJECT + 4900)
         true(got[100:103] == b"new")
         a.sync()
         gives(errno.ESTALE, late.read, got, OBJECT)
-    # A hole that is filled.
+    # Fill a hole.
     write("f", b"")
     names.truncate(ROOT + "f", 3 * OBJECT)
     with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r:

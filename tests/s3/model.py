@@ -25,7 +25,7 @@ KEYS = ["a", "dir/b", "dir/sub/c", "c d+e", "é/ü", "x=y&z#%41", "(f)!*'~", "di
 GUARD = 64      # bytes on each side of a read
 PERIOD = 65521  # of the contents: a prime, so that a wrong offset gives wrong bytes
 HELD_MAX = 6
-# Of striped files, in bytes: of an object, of a stripe's unit; and units of a stripe.
+# Layouts of striped files: bytes of an object, bytes of a stripe's unit, units of a stripe.
 LAYOUTS = [(65536, 16384, 3), (16384, 16384, 2), (MIB, 65536, 5)]
 FIRST = ".0000000000000000"
 
@@ -103,7 +103,7 @@ class Worker:
         want = content[off:off + length]
         assert n == len(want), (f.name, off, length, n, len(want))
         assert view[:n] == want, (self.root, f.name, "wrong bytes", off, length)
-        # What is not of the result may be written to up to the end of the file, and is not.
+        # A read may overwrite the memory from its result up to its end, but does not.
         assert whole.count(b"\xa5", 0, GUARD) == GUARD, (f.name, "bytes before a read")
         assert not whole[GUARD + n:].strip(b"\xa5"), (f.name, "bytes after a read")
         self.count("ranges")

@@ -201,7 +201,7 @@ def replaced_objects():
         with File(name) as f:
             server.put("bucket", "key", BIG[:-1], etag='"same"')
             gives(errno.ESTALE, f.read, bytearray(1000))
-            # The range begins behind the end of the new object.
+            # The range begins beyond the end of the new object.
             server.put("bucket", "key", b"short")
             gives(errno.ESTALE, f.read, bytearray(1000), 1 * MIB)
 
@@ -307,7 +307,7 @@ def answers_of_other_forms():
     for answer in simple + others:
         name = fresh("key", content)
         with File(name) as f:
-            # Each of these connections is closed by the server, which does not say so.
+            # The server closes each of these connections without saying so.
             server.fault("GET", "raw", times=0, bytes=answer)
             for _ in range(2):
                 got = bytearray(len(content))

@@ -97,7 +97,7 @@ def files_in_memory_wake_no_worker():
                    content[i * 4096:(i + 1) * 4096])
             after = sum(sleeps_of_workers(server))
             true(after - before < 50, f"workers slept {after - before} times")
-            # At the end of the file, and a piece that a worker copies.
+            # Read at the end of the file, and a piece that a worker copies.
             eq(one.ask(c.READ, handle=handle, off=(1 << 20) - 5, count=4096).payload, content[-5:])
             eq(one.ask(c.READ, handle=handle, off=7, count=1 << 19).payload,
                content[7:7 + (1 << 19)])
@@ -443,7 +443,7 @@ def one_client_has_no_more_than_its_rate():
                 return False
             return True
         soon(gets_in)
-        # The oldest of them was closed.
+        # The oldest connection without a hello was closed.
         eq([is_gone(one) for one in strangers], [True, False, False])
     # Waiting requests continue.
     with metrics("--rate", "4m") as server:

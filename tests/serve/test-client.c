@@ -75,7 +75,7 @@ static void server_start(const char *more)
 		args[nr++] = "--keys";
 		args[nr++] = keys_file();
 	}
-	/* The server of a failed case, perhaps stopped. */
+	/* End the server of a failed case, which may be stopped. */
 	if (server.pid > 0) {
 		(void)kill(server.pid, SIGKILL);
 		(void)waitpid(server.pid, NULL, 0);
@@ -140,7 +140,7 @@ static void reads(void)
 	T_EQ(d.why, PST_WHY_NONE);
 	T_EQ(d.paths, TCP | (!strcmp(rig_dev, "host") ? 0 : PST_PATH_BIT(PST_PATH_STAGED)));
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
-	/* At and beyond the end of the file. */
+	/* Read at and beyond the end of the file. */
 	T_EQ(rig_read(f, m, LEN - 100, 0, 4096).res, 100);
 	T_EQ(rig_mem_differs(m, 0, 100, SEED, LEN - 100), 100);
 	T_EQ(rig_read(f, m, LEN, 0, 4096).res, 0);
@@ -435,14 +435,15 @@ static void a_stopped_server_keeps_nothing(void)
 	before = sockets();
 	gives_up(PST_OP_READ, f, m, 100);
 	T_EQ(sockets(), before);
-	/* A write given up ends its connection: the server must not run it after the next one's.
-	 * On a busy machine it may be given up before it was sent, so retry. */
+	/* A write that is given up ends its connection: the server must not run it after a write of
+	 * the next connection.  On a busy machine the write may be given up before it was sent, so
+	 * retry. */
 	for (unsigned ms = 100; sockets() == before; ms *= 2) {
 		T_CHECK(ms < RIG_WAIT_MS);
 		gives_up(PST_OP_WRITE, f, m, ms);
 	}
 	T_CHECK(kill(server.pid, SIGCONT) == 0);
-	/* The write given up does not arrive later: this one is the last. */
+	/* The write that was given up does not arrive later: this write is the last. */
 	rig_mem_fill(m, 0, LEN, SEED, 0);
 	T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
 	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
@@ -600,18 +601,18 @@ static void wrong_copies_are_not_written(void)
 	server_start("--write");
 	f = rig_open(url("data"), RIG_NEW);
 	t_fill(model, SEED, 0, SIZE);
-	T_OK(pst_mem_copy_in(m, 0, model, SIZE)); /* 1 */
+	T_OK(pst_mem_copy_in(m, 0, model, SIZE)); /* copy 1 */
 	io = rig_io(PST_OP_WRITE, f, m, 0, 0, SIZE);
 	io.flags = PST_IO_CRC32C | PST_IO_CRC32C_MEM;
-	T_EQ(rig_do(q, &io).res, -EBADMSG); /* 8 */
+	T_EQ(rig_do(q, &io).res, -EBADMSG); /* copy 8 */
 	io.flags = PST_IO_CRC32C;
-	d = rig_do(q, &io); /* 9 */
+	d = rig_do(q, &io); /* copy 9 */
 	T_EQ(d.res, SIZE);
 	T_CHECK(d.crc32c != rig_crc32c(0, model, SIZE));
 	T_EQ(rig_slurp(rig_path("data"), 0, buf, SIZE), SIZE);
 	T_CHECK(memcmp(buf, model, SIZE) != 0);
 	io.flags = PST_IO_CRC32C | PST_IO_CRC32C_MEM;
-	d = rig_do(q, &io); /* 10 */
+	d = rig_do(q, &io); /* copy 10 */
 	T_EQ(d.res, SIZE);
 	T_EQ(d.paths & TCP, TCP);
 	T_EQ(d.crc32c, rig_crc32c(0, model, SIZE));

@@ -347,7 +347,7 @@ static void garbage_for_an_end(struct caller *c)
 		blob[i] = (uint8_t)rig_random();
 	T_CHECK(join_by(c, blob));
 	T_EQ(c->rep.err, EBADMSG);
-	/* The place is free at once. */
+	/* The connection's place is free at once. */
 	T_EQ(number(CONNECTIONS), 0);
 	/* The connection continues without RDMA. */
 	ask(c, (struct wire_request){ .op = WIRE_STAT, .id = 5, .handle = c->handle }, NULL, 0);
@@ -369,7 +369,7 @@ static void end_that_is_none(struct caller *c, bool gid)
 		b.qpn = 0xabcdef;
 	blob_put(&b, raw);
 	T_CHECK(join_by(c, raw));
-	if (c->rep.err) /* the server's device found out */
+	if (c->rep.err) /* the server's device found the error */
 		return;
 	ask_by_rdma(c, WIRE_READ_RDMA, own.reg->addr, own.reg->rkey, LEN);
 	is_dropped(c);
@@ -385,7 +385,8 @@ static void wrong_gid(struct caller *c)
 	end_that_is_none(c, true);
 }
 
-/* The server's device is refused: the client's connection ends, and no byte outside has changed. */
+/* Check that the server's device refuses the request: the client's connection ends, and no byte
+ * outside has changed. */
 static void refused(struct caller *c, uint16_t op, uint64_t addr, uint32_t rkey, uint32_t count)
 {
 	join(c, 8);
@@ -534,8 +535,8 @@ static void leaves_in_the_middle(struct caller *c)
 	}
 }
 
-/* A client with which no transfer succeeds: each costs the server a queue pair, so it gets no
- * further one for a while, and is served over the socket. */
+/* A client whose transfers all fail: each costs a queue pair, so for a while the server gives it no
+ * other, and serves it over the socket. */
 static void fails_again_and_again(struct caller *c)
 {
 	unsigned joined = 0, refused = 0;
@@ -565,7 +566,7 @@ static void fails_again_and_again(struct caller *c)
 		T_CHECK(number(CONNECTIONS) <= 2);
 	}
 	T_EQ(joined + refused, 100);
-	/* At most 32 at once, and then one in a second. */
+	/* At most 32 at once, then one per second. */
 	T_CHECK(joined <= 33 + (t_now() - begin) / 1000000000u + 1);
 	T_EQ((uint64_t)number(JOINS) - joins, 100);
 	T_CHECK((uint64_t)number("penstock_serve_rdma_refused_total") >= refused);
@@ -846,7 +847,7 @@ static void hostile_server(void)
 	struct pst_done d;
 	struct pst_io io;
 
-	/* A name of its own: the library remembers failures of each. */
+	/* Use a new name each time: the library remembers failures by name. */
 	(void)snprintf(name, sizeof(name), "liar-%d", (int)lie_now);
 	T_EQ(symlink("liar", rig_path(name)), 0);
 	(void)snprintf(url, sizeof(url), "pst+unix://%s:/data", rig_path(name));
@@ -969,7 +970,7 @@ int main(void)
 	CLIENT(reaches_for_the_server);
 	CLIENT(leaves_in_the_middle);
 	server_end();
-	/* A server of its own, which remembers its failures. */
+	/* Use a new server each time, because a server remembers failures. */
 	server_start();
 	/* All connections of this user are one client. */
 	others_join = false;

@@ -34,7 +34,7 @@ static struct {
 	__typeof__(stub_ibverbs_peermem) *peermem;
 } stub;
 
-static const char *device; /* name, of both processes */
+static const char *device; /* device name, for both processes */
 
 static void stub_find(void)
 {
@@ -122,10 +122,10 @@ static void reach_end(void *at, uint64_t len)
 
 static pid_t server;
 
-static bool by_network;   /* the server's address is none of this machine, as far as is known */
-static unsigned tcp_port; /* of the server then */
+static bool by_network;   /* the server's address is not known to be one of this machine */
+static unsigned tcp_port; /* if by_network */
 
-/* Returns once it listens.  more: up to two further options. */
+/* Start the server; return when it listens. more: up to two further options. */
 static void server_start(const char *more, const char *and_more)
 {
 	char listen[600], metrics[600], buf[1024] = "";
@@ -139,7 +139,7 @@ static void server_start(const char *more, const char *and_more)
 		stub.fail(NULL);
 		stub.die(false, false);
 	}
-	if (server > 0) { /* left by a failed case */
+	if (server > 0) { /* a failed case may have left a server */
 		(void)kill(server, SIGKILL);
 		(void)waitpid(server, NULL, 0);
 	}
@@ -216,7 +216,7 @@ static int64_t number(const char *name)
 
 static unsigned other_server;
 
-/* Give the server another name: the library remembers failures of each. */
+/* Give the server another name: the library remembers failures by name. */
 static void server_rename(void)
 {
 	char name[32];
@@ -231,7 +231,8 @@ static const char *url(const char *name)
 	char sock[32] = "sock";
 
 	if (by_network) {
-		/* The kernel takes this address for its own, and the library for another's. */
+		/* The kernel takes this address for one of this machine, the library for a remote
+		 * one. */
 		(void)snprintf(text, sizeof(text), "pst://0.0.0.0:%u/%s", tcp_port, name);
 		return text;
 	}
@@ -314,7 +315,7 @@ static void moves(void)
 		free(got);
 	}
 	T_EQ(rig_sync(g).res, 0);
-	/* At and beyond the end of the file. */
+	/* Read at and beyond the end of the file. */
 	d = rig_read(f, m, LEN - 100, 0, 4096);
 	T_EQ(d.res, 100);
 	T_EQ(rig_mem_differs(m, 0, 100, SEED, LEN - 100), 100);
@@ -322,7 +323,7 @@ static void moves(void)
 	T_EQ(number(REQUESTS("read")), 0);
 	T_EQ(number(REQUESTS("write")), 0);
 	T_CHECK(stub_now().mrs <=
-		(rig_soft() ? 2 : 1)); /* of reply buffers; all others have ended */
+		(rig_soft() ? 2 : 1)); /* those of reply buffers; all others have ended */
 	(void)pst_file_close(f);
 	(void)pst_file_close(g);
 	if (reached)
@@ -664,7 +665,7 @@ static void memory_that_is_gone(void)
 /* A refusal for lack of room must not be remembered as a property of the memory. */
 static void memory_outlives_a_refusal(void)
 {
-	/* First what skips the case. */
+	/* Do first what may skip the case. */
 	struct pst_mem *m = alloc_reached(LEN), *h = rig_alloc("host", LEN);
 	struct pst_queue *q = rig_queue(rig_backend, 8), *other = rig_queue(rig_backend, 8);
 	void *reached = reach_begin(m, LEN);
@@ -742,7 +743,7 @@ static void a_killed_server(void)
 	server_end(SIGTERM);
 }
 
-/* What the kernel has of RDMA: "", or what rdma(8) shows.  The double has nothing there. */
+/* Get the kernel's RDMA objects as rdma(8) shows them; "" with the stub, which has none there. */
 static void kernel_objects(char *ret, size_t size)
 {
 	FILE *p = stub.state ? NULL : popen("rdma resource show", "r");
@@ -753,7 +754,8 @@ static void kernel_objects(char *ret, size_t size)
 		T_EQ(pclose(p), 0);
 }
 
-/* A client process that reads by RDMA until it is killed; it says so when the first bytes came. */
+/* A client process that reads by RDMA until it is killed; it prints a line after the first
+ * bytes. */
 static int client_main(const char *name)
 {
 	struct pst_mem *m;
@@ -814,7 +816,7 @@ static void killed_clients(void)
 	while (number(CONNECTIONS) && t_now() < end)
 		(void)usleep(1000);
 	T_EQ(number(CONNECTIONS), 0);
-	/* The server is still there, and the kernel ends objects a moment later. */
+	/* The server still runs, and the kernel ends objects a moment later. */
 	do
 		kernel_objects(after, sizeof(after));
 	while (strcmp(before, after) != 0 && t_now() < end && usleep(10000) == 0);
@@ -920,8 +922,8 @@ static void a_device_dies(void)
 	server_end(SIGTERM);
 }
 
-/* A queue pair by which no transfer succeeds is asked for once, and no more until the pause is
- * over: also by other queues, and for files that are opened later. */
+/* After a queue pair by which no transfer succeeds, no queue and no file, not even a new one, asks
+ * for another queue pair until the pause is over. */
 static void failures_are_not_repeated(void)
 {
 	struct pst_mem *m = alloc_by_stub();
@@ -956,7 +958,7 @@ static void failures_are_not_repeated(void)
 			}
 			d = i % 2 ? rig_write(f, m, 0, 0, LEN) : rig_read(f, m, 0, 0, LEN);
 			T_EQ(d.res, LEN);
-			/* On a machine that is so busy that the pause is over: once more. */
+			/* The machine is so busy that the pause is over: try once more. */
 			if (t_now() - begin > 4 * 1000000000ull)
 				break;
 			T_EQ(paths_of(&d), TCP);
@@ -970,7 +972,7 @@ static void failures_are_not_repeated(void)
 	server_end(SIGTERM);
 }
 
-/* A client that does nothing gives a device back that has failed, and everything of it. */
+/* An idle client frees a device that has failed, with all of its objects. */
 static void an_idle_client_gives_a_dead_device_back(void)
 {
 	struct pst_mem *m = alloc_by_stub();
@@ -1003,7 +1005,7 @@ static void an_idle_client_gives_a_dead_device_back(void)
 	server_end(SIGTERM);
 }
 
-/* A sum for the program, of the bytes that came or went. */
+/* Check the checksum that a program gets of the bytes read or written. */
 static void sums(struct pst_file *f, struct pst_mem *m, bool write, bool damaged)
 {
 	struct pst_io io = rig_io(write ? PST_OP_WRITE : PST_OP_READ, f, m, 0, 0, LEN);
@@ -1019,7 +1021,8 @@ static void sums(struct pst_file *f, struct pst_mem *m, bool write, bool damaged
 	T_CHECK(d.flags & PST_DONE_CRC32C);
 	t_fill(bytes, SEED, 0, LEN);
 	if (write) {
-		/* The sum is that of the program's bytes, and so tells that the file has others. */
+		/* The checksum is that of the program's bytes, which shows that the file has other
+		 * bytes. */
 		T_EQ(d.crc32c, rig_crc32c(0, bytes, LEN));
 		T_EQ(rig_slurp(rig_path("data"), 0, bytes, LEN), LEN);
 		T_EQ(d.crc32c != rig_crc32c(0, bytes, LEN), damaged);
@@ -1051,8 +1054,8 @@ static void sums_for_the_program(void)
 	(void)pst_mem_free(m);
 }
 
-/* Over a network each request has a sum: no wrong byte comes to the program or into the file, and
- * RDMA with the server pauses. */
+/* Over a network each request has a checksum: a wrong byte reaches neither the program nor the
+ * file, and makes RDMA with the server pause. */
 static void sums_of_each_request(void)
 {
 	struct pst_mem *m = alloc_by_stub();
@@ -1066,7 +1069,7 @@ static void sums_of_each_request(void)
 		bool write = i % 2, damaged = i / 2;
 
 		rig_make(rig_path("data"), SEED, LEN);
-		/* One byte, or one of each transfer. */
+		/* Damage one byte, or one of each transfer. */
 		if (damaged)
 			T_EQ(setenv("STUB_IBVERBS_FAIL", i / 2 == 1 ? "damage:3:1" : "damage:0:1",
 				    1),
@@ -1099,7 +1102,7 @@ static void make_file(const char *name)
 	(void)close(fd);
 }
 
-/* The end of a client's queue pair takes long, and all others are served meanwhile. */
+/* While the end of a client's queue pair takes long, all other clients are served. */
 static void a_slow_end_stops_nobody(void)
 {
 	struct pst_mem *m = alloc_by_stub();
@@ -1128,7 +1131,7 @@ static void a_slow_end_stops_nobody(void)
 		T_EQ(d.paths, RDMA);
 		T_EQ(number(CONNECTIONS), 2);
 	}
-	/* And a client that comes meanwhile, also over the socket. */
+	/* A client that comes during this is served, also over the socket. */
 	d = rig_do(other, &io);
 	T_EQ(d.res, LEN);
 	T_EQ(d.paths, RDMA);

@@ -204,7 +204,7 @@ def key_files_of_others_and_lines_that_are_no_keys():
                  "--keys", path, "--check"], capture_output=True, text=True, check=False)
             eq(done.returncode, 1)
             true(says in done.stderr, done.stderr)
-        # Files of systemd's credentials have this mode; and the longest key.
+        # Use the mode of systemd's credential files, and the longest key.
         eq(copy(server, keys("group", f"alice:{KEY}", 0o440)), b"abc")
     with serve(text=f"alice:{KEY * 4}\n") as server:
         eq(copy(server, keys("long", f"alice:{KEY * 4}")), b"abc")

@@ -82,7 +82,7 @@ static inline uint64_t slot_off(const struct actor *a, const struct slot *sl)
 	return (uint64_t)(sl - a->slots) * SLOT_LEN;
 }
 
-/* Call them before the actor's thread starts, and after it has ended. */
+/* Call slots_init() before the actor's thread starts, and slots_done() after it has ended. */
 void slots_init(struct actor *a);
 void slots_done(struct actor *a);
 

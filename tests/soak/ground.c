@@ -13,7 +13,7 @@
 
 #include "soak.h"
 
-#define GENERATION 83u    /* added to a byte per generation */
+#define GENERATION 83u    /* added to a byte by each generation */
 #define UNGENERATION 219u /* 83 * 219 = 1 modulo 256 */
 #define CLAIMS 512
 #define PAGE_LEN 4096u

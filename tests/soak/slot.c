@@ -158,7 +158,7 @@ static void check_canaries(struct actor *a, const struct slot *sl, const struct 
 	slot_fail(a, sl, d, "byte %" PRIu64 " of its slot is in no piece, and was written", at);
 }
 
-/* Check the first d->prefix bytes of a read, and that a short read met the file's end. */
+/* Check the first d->prefix bytes of a read; a short read must have met the file's end. */
 static void check_read(struct actor *a, const struct slot *sl, const struct pst_done *d)
 {
 	uint32_t crc = 0;
@@ -298,7 +298,7 @@ static void choose_how(struct actor *a, struct slot *sl)
 		sl->io.deadline_ns = one_in(d, 8) ? 1 : t_now() + any_size(d, 22);
 }
 
-/* Prepare a read into memory that was lent for reading: it must be refused. */
+/* Prepare a read into memory that was granted for reading only: it must be refused. */
 static void refused(struct actor *a, struct slot *sl)
 {
 	int r;
@@ -327,7 +327,7 @@ void slot_prepare(struct actor *a, struct slot *sl)
 	sl->ground = &a->plan.grounds[i];
 	if (!sync)
 		sl->bank = &a->banks[below(d, NR_BANKS)];
-	/* A write needs known bytes, and a bank that shrinks may lose its own. */
+	/* A write needs known bytes: those of a bank that shrinks may vanish. */
 	write = !sync && sl->ground->kind == GROUND_LIVE && sl->bank->kind != BANK_SHRINKS &&
 		one_in(d, 2);
 	sl->io.op = sync ? PST_OP_SYNC : write ? PST_OP_WRITE : PST_OP_READ;

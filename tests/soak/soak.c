@@ -80,8 +80,8 @@ _Noreturn void soak_fail(const char *fmt, ...)
 
 static int lender_sock = -1;
 
-/* Lend memory to the round: 'h' requests host memory, 's' memory of the software device;
- * capitals request read-only grants. */
+/* Grant memory to the round: 'h' requests host memory, 's' memory of the software device; capitals
+ * request read-only grants. */
 static int lender_main(int sock)
 {
 	struct pst_mem *lent[NR_LENT] = { NULL };

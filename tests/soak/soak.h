@@ -67,7 +67,7 @@ _Noreturn void soak_fail(const char *fmt, ...) __attribute__((format(printf, 1, 
  * hangs. */
 void soak_show_stacks(void);
 
-/* Import memory lent by the lender process; return 0 or the library's -errno. */
+/* Import memory granted by the lender process; return 0 or the library's -errno. */
 int soak_borrow(struct dice *d, struct pst_mem **ret, bool *ret_read_only);
 
 /* ----------------------------------------------------------------- ground */
@@ -85,7 +85,7 @@ struct ground_state;
 struct ground {
 	enum ground_kind kind;
 	char path[PATH_MAX];
-	int fd;                  /* for I/O without the library */
+	int fd;                  /* descriptor for I/O without the library */
 	const uint8_t *base;     /* pattern, without the generations */
 	struct ground_state *st; /* shared with the neighbour process */
 };
@@ -115,8 +115,8 @@ void ground_end(struct ground *g, uint64_t off, uint64_t len);
  * possible length of the file. */
 uint64_t ground_oldest(struct ground *g, uint64_t off, uint64_t len, uint16_t *ret);
 
-/* Return the index of the first byte read at off that the file cannot have held since @oldest
- * was noted, or len. */
+/* Bytes were read at off: return the index of the first that the file never held since @oldest was
+ * noted; len if none. */
 uint64_t ground_differs(struct ground *g, uint64_t off, uint64_t len, const uint8_t *bytes,
 			const uint16_t *oldest);
 
@@ -146,7 +146,7 @@ struct actor *actor_new(const struct actor_plan *plan);
 void *actor_main(void *actor); /* thread function */
 void actor_free(struct actor *a);
 
-/* Call them from any thread. */
+/* May be called from any thread. */
 uint64_t actor_deeds(const struct actor *a);
 uint64_t actor_requests(const struct actor *a);
 void actor_show(const struct actor *a);

@@ -33,8 +33,8 @@ struct stub_cuda_state {
 	/* Totals since the start. */
 	uint64_t calls, kernels, batched, copies, between, words, largest_registration;
 	uint64_t between_by_host; /* copies between devices that do not reach each other */
-	uint64_t held;            /* looks of streams at words that they have to wait for */
-	uint64_t refused;         /* questions about memory that had an error for an answer */
+	uint64_t held;            /* polls by streams of words that they wait for */
+	uint64_t refused;         /* queries of memory that returned an error */
 	unsigned contexts_made;
 };
 

@@ -40,8 +40,8 @@ struct CUctx_st {
 	int dev;
 	unsigned refs;
 	bool primary;
-	bool gone;        /* a reset has ended it; the next one has the same handle */
-	unsigned reaches; /* a bit for each other device */
+	bool gone;        /* a reset has ended the context; the next one has the same handle */
+	unsigned reaches; /* peer access: a bit for each other device */
 	unsigned long long id;
 	unsigned streams, events, modules, ranges, registrations; /* live objects in it */
 };
@@ -107,7 +107,7 @@ struct op {
 	char *dst;
 	const char *src;
 	uint64_t len;
-	struct obj *obj;  /* with a reference */
+	struct obj *obj;  /* memory of the operation, with a reference */
 	struct obj *from; /* source of a device-to-device copy, with a reference; else NULL */
 	char *snapshot;   /* copy of host memory that was not registered */
 	struct mem_sgl lists[MEM_SGLS];
@@ -115,7 +115,7 @@ struct op {
 	cu_ptr remainders; /* checksum kernel: results for the tiles of lists[0]; else 0 */
 	bool fed;          /* lists[0] is the address of a struct cuda_fed, read by the kernel */
 	struct CUevent_st *event;
-	struct CUstream_st *after; /* with a reference */
+	struct CUstream_st *after; /* stream to wait for, with a reference */
 	uint64_t seq;
 	_Atomic uint32_t *word;
 	uint32_t value;
@@ -129,11 +129,11 @@ struct CUstream_st {
 	unsigned refs;
 	unsigned flags;   /* 0 or CU_NON_BLOCKING */
 	cu_stream handle; /* CU_LEGACY, CU_PER_THREAD; NULL: an explicit stream */
-	pthread_t owner;  /* of a per-thread stream */
+	pthread_t owner;  /* thread of a per-thread stream */
 	pthread_t thread;
 	pthread_cond_t work, idle; /* used with stub.lock */
 	struct list ops;
-	uint64_t queued, done; /* numbers of operations */
+	uint64_t queued, done; /* operations queued and done */
 	bool busy, stop;
 	bool capturing;
 	unsigned nodes; /* nodes of the captured graph */
@@ -194,7 +194,7 @@ __attribute__((noreturn, format(printf, 1, 2))) void stub_abort(const char *fmt,
 
 cu_ctx stub_current(void);
 
-/* Call it with the lock held. */
+/* Return the range that contains ptr, or NULL. Call it with the lock held. */
 struct range *stub_range_at(cu_ptr ptr);
 static inline char *stub_bytes(const struct range *r, cu_ptr ptr)
 {

@@ -32,7 +32,7 @@ struct stub_cufile_state {
 	unsigned files, bufs;
 	unsigned moving;     /* transfers and batch entries in progress */
 	unsigned hung;       /* calls that hang */
-	uint64_t registered; /* bytes */
+	uint64_t registered; /* registered bytes */
 	bool strict;         /* the driver was opened without the compat mode */
 	bool log_here;       /* the log is in the opener's current directory */
 	/* Totals since the start. */

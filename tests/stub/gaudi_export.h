@@ -29,7 +29,7 @@ struct export
 {
 	struct list link;
 	int memfd; /* its lock tells if the dma-buf is open; -1: check dev and inode */
-	dev_t dev; /* of a dma-buf from /dev/udmabuf */
+	dev_t dev; /* device and inode of a dma-buf from /dev/udmabuf */
 	ino_t inode;
 };
 

@@ -20,7 +20,7 @@
 struct pin {
 	uint64_t handle; /* 0: free entry */
 	uint64_t va, size;
-	uint64_t offset; /* of the requested address in its GPU page, bytes */
+	uint64_t offset; /* bytes from the GPU page's start to the requested address */
 	uint32_t want, type;
 	void *map;
 	size_t map_len;

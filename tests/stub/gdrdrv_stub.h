@@ -19,10 +19,10 @@ extern struct stub_gdrdrv {
 	int open_errno;            /* 0: open() succeeds */
 	uint32_t version, minimum; /* major << 16 | minor */
 	bool persistent;
-	uint32_t type;    /* of mappings: 1 WC, 2 cached, 3 device; 0: not reported */
-	uint32_t types;   /* bits 1 << type of types that a caller may request */
+	uint32_t type;    /* type of mappings: 1 WC, 2 cached, 3 device; 0: not reported */
+	uint32_t types;   /* bit set (1 << type) of types that a caller may request */
 	int pin_errno;    /* 0: pins succeed */
-	bool lies;        /* mappings show other memory than the pinned */
+	bool lies;        /* mappings show other memory than was pinned */
 	unsigned fail_at; /* the n-th call fails with EIO; 0: none */
 
 	/* Counts. */

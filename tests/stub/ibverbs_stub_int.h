@@ -140,7 +140,7 @@ void stub_unlock(struct stub_fabric *f);
 
 /* Return the errno that this call of NAME has to fail with, or 0. */
 int stub_fault(const char *name);
-/* Wait while the environment has objects held. */
+/* Wait while the file that STUB_IBVERBS_HOLD names exists. */
 void stub_hold(void);
 void stub_broken(const char *fmt, ...) _printf_(1, 2);
 
