@@ -74,7 +74,8 @@ cu_result cuMemcpyDtoHAsync_v2(void *dst, cu_ptr src, size_t len, cu_stream st)
 	return copy(src, dst, len, false, st);
 }
 
-/* The driver copies directly only if both contexts have access; with the lock. */
+/* Return true if both contexts have access, as the driver requires for a direct copy.  Call it with
+ * the lock held. */
 static bool reach_each_other(int a, int b)
 {
 	return a == b || (stub.primary[a].reaches & 1u << b && stub.primary[b].reaches & 1u << a);

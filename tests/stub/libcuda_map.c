@@ -27,7 +27,7 @@ struct reservation {
 	uint64_t len;
 };
 
-/* Call it with the lock held. */
+/* Return the handle with this number, or NULL. Call it with the lock held. */
 static struct handle *handle_at(cu_handle number)
 {
 	struct list *e;
@@ -187,7 +187,7 @@ cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *shareable, uint32
 	return CU_OK;
 }
 
-/* Call it with the lock held. */
+/* Return the reservation of an address, or NULL. Call it with the lock held. */
 static struct reservation *reservation_of(cu_ptr va, uint64_t len)
 {
 	struct list *e;

@@ -210,7 +210,7 @@ cu_result cuMemAllocAsync(cu_ptr *ret, size_t len, cu_stream st)
 	return range_new_locked(RANGE_POOL, len, ret);
 }
 
-/* Call it with the lock held. */
+/* Free a range.  Call it with the lock held. */
 void stub_range_free(struct range *r)
 {
 	list_del(&r->link);
@@ -302,7 +302,7 @@ static cu_result range_attribute(const struct range *r, void *ret, uint32_t attr
 	}
 }
 
-/* Call it with the lock held. */
+/* Get one attribute of an address.  Call it with the lock held. */
 static cu_result attribute(void *ret, uint32_t attr, cu_ptr ptr)
 {
 	struct range *r = stub_range_at(ptr);

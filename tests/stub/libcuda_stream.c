@@ -17,7 +17,7 @@ struct CUevent_st {
 struct CUmod_st {
 	struct list link;
 	cu_ctx ctx;
-	bool sums; /* with the checksum kernel; else the gather kernel */
+	bool sums; /* the kernel sums; else it gathers */
 };
 
 static struct list modules = LIST_INIT(modules);

@@ -79,8 +79,8 @@ static ssize_t move_bytes(const struct file *f, const struct move *m)
 			n = n / 2 & ~(ssize_t)(PAGE - 1);
 		if (n > 0 && is_wrong())
 			host[n / 2] ^= 0x10;
-		/* The real library returns EPERM for a wrong address; it is no question of
-		 * permission. */
+		/* The real library returns EPERM for a wrong address, although permissions are not
+		 * the cause. */
 		if (n > 0 && cf.lie != LIE_NODATA && !stub_cuda_poke(at, host, (size_t)n))
 			n = -EPERM;
 	}

@@ -46,7 +46,7 @@ struct cuf_error cuFileStatsStop(void)
 	return stub_error(code);
 }
 
-/* Write the whole buffer, as long as it is in this version. */
+/* Write the whole buffer, whose length depends on the version. */
 struct cuf_error cuFileGetStatsL3(void *ret)
 {
 	size_t at = cf.version < 1190 ? CUF_STATS_AT_1150 : CUF_STATS_AT_1190;

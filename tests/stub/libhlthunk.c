@@ -29,7 +29,7 @@
 #define FIRST_SIGNAL 34
 #define HW_IP_LEN 336 /* bytes that the library fills */
 
-/* A part of a mapping whose bytes are in a memfd of their own, as a dma-buf. */
+/* A part of a mapping that was exported as a dma-buf: its bytes are in a separate memfd. */
 struct piece {
 	struct list link;
 	int memfd;
@@ -51,7 +51,7 @@ struct memory {
 struct context {
 	bool used, dead;
 	int dev;
-	int lock_fd; /* excludes other processes; -1: none */
+	int lock_fd; /* lock that excludes other processes; -1: none */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

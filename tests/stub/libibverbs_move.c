@@ -140,7 +140,7 @@ static int copy_message(const struct stub_fqp *q, const struct stub_wqe *e, cons
 	return 0;
 }
 
-/* Complete the request with an error, and its queue pair with it. */
+/* Complete the request with an error, and put its queue pair into the error state. */
 static void fail_request(struct stub_fabric *f, struct stub_fqp *q, uint32_t status)
 {
 	complete(f, q, &q->sq.of[q->sq.head++ % STUB_WRS], status, 0);
@@ -173,7 +173,7 @@ static bool no_answer(struct stub_fabric *f, struct stub_fqp *q, struct stub_wqe
 			  VB_WC_RETRY_EXC_ERR);
 }
 
-/* Turn a bit of the byte that arrived in the middle. */
+/* Flip a bit of the middle byte that arrived. */
 static void damage(pid_t pid, uint64_t first, uint64_t len)
 {
 	uint64_t at = first + len / 2;
@@ -224,7 +224,7 @@ static bool move_message(struct stub_fabric *f, struct stub_fqp *q, struct stub_
 	if (p->rq.head == p->rq.tail)
 		return unanswered(f, q, e, rnr_ns(p->attr.min_rnr_timer), q->attr.rnr_retry,
 				  VB_WC_RNR_RETRY_EXC_ERR);
-	/* As rdma_rxe does.  Other devices report a local length or protection error to the
+	/* Do as rdma_rxe does.  Other devices report a local length or protection error to the
 	 * receiver and a remote invalid request to the sender. */
 	if (!resolve(f, p, to, (uint32_t)VB_ACCESS_LOCAL_WRITE, to_at) || len > bytes_of(to)) {
 		p->rq.head++;

@@ -64,7 +64,7 @@ struct action {
 	enum kind kind;
 	uint64_t off, *ret_size;
 	size_t len, *ret_got;
-	char *buf; /* the caller's buffer; of a write a copy */
+	char *buf; /* the caller's buffer; for a write a copy of it */
 	char name[64];
 	time_t *ret_mtime;
 	void **ret_iter;

@@ -24,7 +24,7 @@
 #define OPT SYM
 #include "mem/gaudi/scal_syms.h"
 
-#define ALIGN 128u       /* of allocations, bytes; less than a page */
+#define ALIGN 128u       /* alignment of allocations, bytes; less than a page */
 #define INFO_LEN 72      /* bytes of synDeviceInfoV2 */
 #define POOL_INFO_LEN 72 /* bytes of scal_memory_pool_infoV2 */
 
@@ -57,7 +57,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static _Atomic bool initialized;
 static bool hold;
-static _Atomic int fd = -1; /* of the acquired device */
+static _Atomic int fd = -1; /* descriptor of the acquired device */
 static char pci_of[16];
 static uint64_t pool_handle, pool_map;
 static struct list mallocs = LIST_INIT(mallocs), maps = LIST_INIT(maps);
@@ -190,7 +190,7 @@ syn_status synDeviceAcquire(uint32_t *ret_id, const char *busid)
 	pool_handle = hlthunk_device_memory_alloc(dev, STUB_GAUDI_POOL, 0, false, false);
 	pool_map = pool_handle ? hlthunk_device_memory_map(dev, pool_handle, 0) : 0;
 	if (!pool_map) {
-		bool dead = stub_gaudi_dead(dev); /* a reset came after the open */
+		bool dead = stub_gaudi_dead(dev); /* the device was reset since it was opened */
 
 		if (pool_handle)
 			(void)hlthunk_device_memory_free(dev, pool_handle);
@@ -216,7 +216,7 @@ static void device_empty(void)
 
 	(void)pthread_mutex_lock(&lock);
 	nr = ranges_end(&mallocs) + ranges_end(&maps) + count.streams + count.events;
-	/* A reset ends them itself, so they are no leak. */
+	/* A reset ends the objects itself, so they are no leak. */
 	if (!dead)
 		count.leaked += nr;
 	while (!list_empty(&streams)) {

@@ -25,14 +25,14 @@
 extern struct stub_nvrm {
 	/* Properties of the driver; set them before its use. */
 	char version[64];
-	uint32_t reply;           /* of a version query */
-	int ctl_errno, gpu_errno; /* of open(); 0: it succeeds */
+	uint32_t reply;           /* reply to a version query */
+	int ctl_errno, gpu_errno; /* errno of open(); 0: it succeeds */
 	unsigned gpu_closed;      /* bit i: open() of GPU i's file fails with ENOENT */
 	uint32_t refuse, status;  /* the escape, control or class @refuse gets @status */
-	uint32_t partition;       /* of the imported object */
+	uint32_t partition;       /* partition of the imported object */
 	uint16_t max_objects;     /* most objects of an export descriptor */
 	unsigned objects;         /* objects in an export descriptor */
-	uint8_t type;             /* of the imported object */
+	uint8_t type;             /* type of the imported object */
 	bool read_only;           /* all memory is read-only */
 	bool other_uuid;          /* GPU UUIDs differ from libcuda's */
 	bool no_proc, proc_unknown;

@@ -52,7 +52,7 @@ extern struct stub_rm {
 /* End the process: the caller broke a rule that the driver does not check. */
 __attribute__((noreturn, format(printf, 1, 2))) void stub_wrong(const char *fmt, ...);
 
-/* Numbers of a CUDA device. */
+/* Numbers of a CUDA device in the driver: minor, instance, id. */
 uint32_t stub_minor_of(int device);
 uint32_t stub_instance_of(int device);
 uint32_t stub_id_of(int device);

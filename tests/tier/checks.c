@@ -40,7 +40,7 @@ static int stall(void *arg)
 	return 0;
 }
 
-/* Time that a copy lost is not made up for by a burst. */
+/* A copy that was delayed does not catch up by a burst. */
 void copies_are_even(void)
 {
 	struct copy_job job = {
@@ -68,7 +68,7 @@ void copies_are_even(void)
 	tear_down();
 }
 
-/* A copy whose bytes the disk loses is noticed. */
+/* The mover notices when the disk loses bytes of a copy. */
 void copy_is_read_back(void)
 {
 	struct recover_counts counts;
@@ -140,7 +140,8 @@ void roots_are_checked(void)
 	T_CHECK(strstr(err_text(), "another set"));
 	T_CHECK(!set_close(set));
 	T_EQ(rename(kept, marker), 0);
-	/* Roots on one file system, which this set allows and another one does not. */
+	/* Roots on one file system are allowed by this set, but not without its setting
+	 * same-filesystem. */
 	(void)snprintf(other, sizeof(other), "sed -i /same-filesystem/d '%s/state/m/set.conf'",
 		       base);
 	T_EQ(system(other), 0);

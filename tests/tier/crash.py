@@ -169,7 +169,7 @@ class Model:
         elif what == "any":
             new = set(itertools.product(args[1].split(","), args[2].split(",")))
         elif what == "unsynced":
-            # Any content until a copy of it is whole.
+            # Any content is possible until a copy of the file is whole.
             self.unsynced[name] = args[2]
             return
         elif what == "move" and name in self.unsynced:

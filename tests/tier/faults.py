@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import planted
 
 SOURCE, CC, ARCHIVE, LAZYFS, *WRAPS = sys.argv[1:]
-# Far more than a test takes on a busy machine.
+# Seconds; far more than a test takes on a busy machine.
 HANGS_S = 3000 if planted.SOAK else 500
 
 # (name, file, text, replacement); the name says what the fault removes.

@@ -44,7 +44,7 @@ def main():
         listed, ls = run([PENSTOCK, "tier", "ls", "m"], env)
         ok = listed.returncode == 0 and listed.stdout.count("\n") == FILES + 1
         print(f"{'ok' if ok else 'not ok'} 2 ls\n# {listed.stderr}", flush=True)
-        # Kill it in the middle of a move, which makes more than 25 calls.
+        # Kill the driver in the middle of a move, which makes more than 25 calls.
         killed = subprocess.run([DRIVE, "move", "m", "d0/f0", "nvme"], check=False,
                                 env=dict(env, DRIVE_DIE_AT="25", DRIVE_MOVE_ALONE="1"))
         again, recovered = run([PENSTOCK, "tier", "status", "m"], env)

@@ -109,7 +109,7 @@ def shows_all_roots(s):
     check(sorted(os.listdir(s.dir)) == ["d", "e", "three"], os.listdir(s.dir))
     check(read(s.path("d/one")) == b"1" * 5000, "bytes")
     check(read(s.path("e/two")) == b"2" and os.listdir(s.path("e")) == ["two"], "e")
-    # Made below the mount, in a directory that the mount shows.
+    # Make a file below the mount, in a directory that the mount shows.
     s.put_at("ssd", "d/later", b"x")
     check(sorted(os.listdir(s.path("d"))) == ["later", "one"], os.listdir(s.path("d")))
 
@@ -299,7 +299,7 @@ def a_held_catalogue_stops_nobody_else(s):
         held.execute("COMMIT")
         held.close()
         thread.join()
-        # On a busy machine, it may have been held for longer than the mount waits.
+        # On a busy machine, the catalogue may have been held for longer than the mount waits.
         if waits and says == [0]:
             break
     check(waits, "others waited for the one who creates", *says)

@@ -12,8 +12,8 @@
 #define SIZE 5000u
 #define NAME "d/file"
 
-extern char base[256];       /* directory for everything */
-extern uint64_t jump_ns;     /* added to this by each reading of the monotonic clock */
+extern char base[256];       /* directory of all files of the test */
+extern uint64_t jump_ns;     /* ns by which each reading advances the monotonic clock */
 extern bool no_lease, young; /* no_lease: leases are refused; young: new files are younger than a
 			      * second */
 extern bool wrote;           /* another process appended a byte to the file, successfully */

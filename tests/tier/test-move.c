@@ -547,7 +547,7 @@ static void lookups_keep_what_movers_told(void)
 	T_EQ(f.gen, moved_row.gen);
 	T_CHECK(f.has_crc);
 	T_EQ(f.crc, 7);
-	/* Without a word of a mover, the file is another one for all that is known. */
+	/* If no mover records its move, the file counts as another file. */
 	T_EQ(mkdir(path_of(TIER_SSD, "d"), 0750), 0);
 	(void)snprintf(from, sizeof(from), "%s", path_of(TIER_NVME, NAME));
 	T_EQ(rename(from, path_of(TIER_SSD, NAME)), 0);
@@ -747,7 +747,7 @@ static void written_after_a_crash(void)
 		T_EQ(counts.conflicts, 0);
 		T_EQ(scanned.twice, 0);
 		T_OK(catalog_find(set->catalog, NAME, &f));
-		/* The written file is the set's. */
+		/* The set must have the written file. */
 		if (wrote)
 			T_EQ(set->roots[f.root].class, TIER_HDD);
 		T_EQ(fstatat(set->roots[f.root].fd, NAME, &st, 0), 0);

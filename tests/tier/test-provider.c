@@ -77,7 +77,7 @@ static void make(const char *name)
 	(void)snprintf(path, sizeof(path), "%s/%s", nvme, name);
 	rig_make(path, SEED, LEN);
 	(void)snprintf(words, sizeof(words), "migrate s");
-	tier_ok(words); /* the catalogue finds it */
+	tier_ok(words); /* the command adds the file to the catalogue */
 }
 
 /* ----------------------------------------------------------------------- cases */
@@ -205,7 +205,7 @@ static void deleted_file_keeps_its_bytes(void)
 	make("a");
 	f = open_ok("tier://s/a", RIG_R);
 	T_EQ(unlink(at(nvme, "a")), 0);
-	/* Another file of the name appears, which is not this file. */
+	/* A different file with the same name appears. */
 	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
 	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
 	pst_file_close(f);

@@ -93,7 +93,7 @@ static void is_waited_for(void)
 	T_OK(catalog_begin(set->catalog));
 	T_EQ(catalog_begin(other->catalog), -EWOULDBLOCK);
 	T_EQ(catalog_put(other->catalog, &f), -EWOULDBLOCK);
-	/* Reading does not wait. */
+	/* Reading the catalogue does not wait. */
 	T_OK(catalog_find(other->catalog, NAME, &g));
 	T_OK(catalog_commit(set->catalog));
 	T_OK(catalog_put(other->catalog, &f));
@@ -120,7 +120,7 @@ static void renamed_meanwhile(void)
 		T_OK(catalog_find(set->catalog, NAME, &f));
 		id = f.id;
 		scan(set, rename_it);
-		/* The file is met twice, once or never, so the number of pauses varies. */
+		/* The scan meets the file twice, once or never, so the number of pauses varies. */
 		nr = pauses;
 		if (pauses < at) {
 			end(set);

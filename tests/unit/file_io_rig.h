@@ -30,7 +30,7 @@
 #define SIZE MIB(4)
 #define SEED 7
 
-/* What the running case uses. */
+/* Objects of the running case. */
 static const struct io_backend *ops;
 static char dir[64], path[128];
 

@@ -199,7 +199,7 @@ static void bridges_redirect(void)
 	pci(UP "/0000:02:02.0", NO_ACS);
 	pci(UP "/0000:02:02.0/0000:05:00.0", NO_ACS);
 	node("nvme", "nvme0",
-	     UP "/0000:02:02.0/0000:05:00.0"); /* the left bridge is on its path, too */
+	     UP "/0000:02:02.0/0000:05:00.0"); /* the left bridge is also on this path */
 	T_EQ(accel_machine(root, "6.12.1", c), ACCEL_CHECKS);
 	says(c, "acs", PST_CHECK_MISSING, "ACS at 2 bridges");
 	says(c, "acs", PST_CHECK_MISSING, "disable_acs_redir=0000:02:00.0;0000:02:01.0 (in quotes");

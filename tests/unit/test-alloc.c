@@ -34,7 +34,7 @@ static const char *const names[NR_CALLS] = { "malloc",       "calloc",         "
 					     "memfd_create" };
 
 static atomic_int armed = NR_CALLS; /* the call to fail */
-static atomic_uint left;            /* its calls until one fails; then 0 */
+static atomic_uint left;            /* calls of armed until one fails; then 0 */
 static atomic_uint hits;
 
 /* Count a call.  Return true if it must fail. */

@@ -167,7 +167,7 @@ static void time_alone(void)
 	T_EQ(off, 4999 % 600 * 4096);
 }
 
-/* There are as many turns as leave each 16 requests, and one for each thread. */
+/* The number of turns leaves 16 requests for each turn, and one for each thread. */
 static void as_many_turns_as_there_is_work_for(void)
 {
 	struct bench_job j = job(1000, 1, 1, false);

@@ -22,7 +22,7 @@ static void bytes_come_back(void)
 	SAME_OBJECTS(before);
 }
 
-/* Set SYNC_MEMOPS on memory: else the program's own copies could still run when ours begin. */
+/* Set SYNC_MEMOPS on memory: otherwise the program's own copies could still run when ours begin. */
 static void the_drivers_copies_are_synchronous(void)
 {
 	struct mem_alloc *a, *w;

@@ -91,7 +91,7 @@ static void tickets(void)
 	mem_free(a);
 }
 
-/* Two large batches are started together: the first completes on its own. */
+/* Two large batches are started together: the first completes without waiting for the second. */
 static void a_large_batch_is_not_waited_for_with_the_next(void)
 {
 	enum { LEN = 3 << 20 };

@@ -353,8 +353,8 @@ static void context_ends_between(void)
 	}
 }
 
-/* Use a stream of a context of the program's own, by a handle that means the current context's
- * stream. */
+/* Use the default stream of the program's own context; its handle depends on the current
+ * context. */
 static void foreign_stream(void)
 {
 	struct stub_cuda_state before;

@@ -140,8 +140,8 @@ static void mark(void)
 	app_end();
 }
 
-/* Mark a stream of the program's own context, by a handle that means the current context's
- * stream. */
+/* Mark the default stream of the program's own context; its handle depends on the current
+ * context. */
 static void foreign_context(void)
 {
 	struct stub_cuda_state before;

@@ -266,7 +266,7 @@ static void a_past_life_makes_no_context(void)
 	NEED_STUB();
 	CU(x.ctx_reset(0));
 	before = state();
-	for (unsigned i = 0; i < 2; i++) { /* first without, then with the reset known */
+	for (unsigned i = 0; i < 2; i++) { /* in the second round the reset is known */
 		T_EQ(ops()->pin(0, life, p, len, &pinned), -ENODEV);
 		T_EQ(pinned, 0);
 	}
@@ -281,7 +281,7 @@ static void a_past_life_makes_no_context(void)
 
 /*
  * The program resets the device while the driver pins.  The memory then gets registered in a
- * context that the caller does not know, and must not stay so.
+ * context that the caller does not know, and that must be undone.
  */
 static void a_reset_meanwhile_leaves_nothing_pinned(void)
 {

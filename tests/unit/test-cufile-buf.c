@@ -324,7 +324,7 @@ static void an_end_hangs(void)
 	x.set("hang=cuFileBufDeregister:1");
 	h = hang(free_thread, m);
 	T_EQ(cufile_mem_registered(0), MIB(16));
-	/* Other memory can be registered meanwhile. */
+	/* Other memory can be registered during the hang. */
 	T_OK(cufile_mem_new(1, mem->base.va + MIB(32), MIB(16), &other));
 	T_EQ(io(cf, other, 0, 0, 4096, 0), 4096);
 	T_EQ(cufile_mem_registered(1), MIB(16));

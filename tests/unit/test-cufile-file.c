@@ -229,7 +229,7 @@ static void a_registration_hangs(void)
 	T_EQ(cufile_file_get(local_of(file), &cf), -EBUSY);
 	T_EQ(cufile_close(), -EBUSY);
 
-	/* Another file can be registered meanwhile. */
+	/* Another file can be registered during the hang. */
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	T_OK(file_open(path, PST_FILE_READ, 0, &other));
 	T_OK(cufile_file_get(local_of(other), &cf));
@@ -272,7 +272,7 @@ static void an_end_hangs(void)
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(local_of(file), &cf));
 	h = hang(put_thread, cf);
-	/* A new registration is made meanwhile. */
+	/* A new registration is made during the hang. */
 	T_OK(cufile_file_get(local_of(file), &again));
 	T_EQ(state().files, 2);
 	cufile_file_put(again);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Find cuFile, open and close its driver, and get along with other users of it. */
+/* Find cuFile, open and close its driver, and coexist with other users of it. */
 #include <sched.h>
 #include <sys/auxv.h>
 
@@ -435,7 +435,7 @@ static void make_dirs(const char *path)
 	T_EQ(system(cmd), 0);
 }
 
-/* Return the index of the place with this end, or -1. */
+/* Return the index of the place that ends like this, or -1. */
 static int place(char (*v)[PATH_MAX], unsigned nr, const char *tail)
 {
 	for (unsigned i = 0; i < nr; i++)
@@ -511,7 +511,7 @@ static void looks_where_it_may_lie(void)
 	T_CHECK(place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0") >= 0);
 	T_EQ(chmod(path, 0755), 0);
 
-	/* The library is found there if neither the loader nor the user names one. */
+	/* The library is found in these places if neither the loader nor the user names one. */
 	T_OK(cufile_find(path));
 	T_CHECK(!strcmp(path, cufile));
 	(void)unsetenv("PST_LIBCUFILE");

@@ -83,7 +83,7 @@ static void registered_buffers_beyond_a_piece(void)
 		T_EQ(t_differs(op.buf, SEED, 100, 8192), 8192);
 	}
 
-	/* In the second, small piece. */
+	/* Read into the second, small piece. */
 	op = op_rw(IO_READ, big + IO_BUF_MAX + 4096, 100, 8192);
 	op.reg = b;
 	run_registered(&op);
@@ -205,7 +205,7 @@ static void registers_nothing_that_is_read_once(void)
 #define FIRST KIB(128)
 #define SECOND KIB(192)
 
-/* Other programs of the user lock memory, too, so its amount changes: skip. */
+/* Other programs of the user also lock memory, so its amount may change: skip then. */
 static void others_lock(void)
 {
 	T_SKIP("this user has locked memory in other processes");
@@ -253,7 +253,7 @@ static void little_memlock_here(void)
 		T_CHECK(!op[1].pinned);
 	}
 	T_EQ(op[1].pin_err, ENOMEM);
-	T_EQ(fault_passed(FAULT_FILE_PIN), 1); /* for the first buffer */
+	T_EQ(fault_passed(FAULT_FILE_PIN), 1); /* the one pass is for the first buffer */
 	T_EQ(pinned_bytes(), before + FIRST);
 
 	/* With room under the limit the buffer is registered. */

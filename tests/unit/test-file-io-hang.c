@@ -42,7 +42,7 @@ static void an_error_in_the_middle(void)
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, -ENOSPC);
-	/* Less if the kernel splits the write, whose parts end in any order. */
+	/* Fewer bytes if the kernel splits the write, whose parts end in any order. */
 	T_CHECK(op.moved <= MIB(1));
 	file_free(f);
 

@@ -380,11 +380,11 @@ static void the_eventfd(void)
 
 	T_CHECK(efd >= 0);
 	set_up(4);
-	T_OK(ctx->ops->arm(ctx, efd, false)); /* no effect before the first true */
+	T_OK(ctx->ops->arm(ctx, efd, false)); /* disarming before the first arming has no effect */
 	T_OK(ctx->ops->arm(ctx, efd, true));
 	T_CHECK(!readable(efd, 0));
 
-	/* Arm first. */
+	/* Arm the eventfd before the operation ends. */
 	op = op_rw(IO_READ, mem, 0, 4096);
 	T_OK(ctx->ops->queue(ctx, &op));
 	T_OK(ctx->ops->flush(ctx));
@@ -559,7 +559,7 @@ static void a_context_outlives_the_thread_that_used_it(void)
 	tear_down();
 }
 
-/* Unmapped memory is an error of an operation that another thread restarts, too. */
+/* Unmapped memory is also an error for an operation that another thread restarts. */
 static void bad_memory_is_an_error(void)
 {
 	struct io_op op, *got;

@@ -243,7 +243,7 @@ static void out_of_descriptors(void)
 	T_CHECK(lowest >= 0);
 	(void)close(lowest);
 	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
-	/* First no descriptor at all, then one, but none for O_DIRECT. */
+	/* Allow no descriptor at all, then one, which leaves none for O_DIRECT. */
 	for (int i = 0; i < 2; i++) {
 		rl = (struct rlimit){ .rlim_cur = (rlim_t)(lowest + i), .rlim_max = old.rlim_max };
 		T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);

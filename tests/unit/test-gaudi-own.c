@@ -148,7 +148,7 @@ static void held_memory_is_freed_in_the_background(void)
 	uint64_t end = t_hang();
 	struct mem_dmabuf d, e;
 
-	for (int i = 0; i < 2; i++) { /* the thread is started again */
+	for (int i = 0; i < 2; i++) { /* the second round starts the thread again */
 		T_OK(mem_export_dmabuf(a, 0, 4096, &d));
 		T_OK(mem_export_dmabuf(b, 0, 4096, &e));
 		mem_free(a);
@@ -215,7 +215,7 @@ static void a_pool_is_passed_by_its_descriptor(void)
 	(void)close(d.fd);
 	T_OK(mem_wrap(va + 8192, 100, PST_KIND_GAUDI, 0, &w));
 	mem_free(w);
-	/* More than the mapping has: the driver refuses. */
+	/* Wrap more than the mapping has: the driver refuses. */
 	mem_free(a);
 	g.size = g.len = STUB_GAUDI_PAGE + 4096;
 	T_OK(mem_import(&g, &a));
@@ -407,8 +407,8 @@ static void the_program_closes_the_device(void)
 	mem_free(c);
 	(void)close(fd);
 	T_EQ(gaudi_state().contexts, 0);
-	/* The library notices when memory is freed, or allocated; or the descriptor is just
-	 * closed. */
+	/* The library notices at a free, then at an allocation; in the last round the descriptor is
+	 * just closed. */
 	for (int i = 0; i < 3; i++) {
 		a = alloc(LEN);
 		fd = gaudi_device(0)->fd;
@@ -427,7 +427,7 @@ static void the_program_closes_the_device(void)
 	(void)close(fds[1]);
 }
 
-/* The number of the descriptor is that of the same node again, which is another context. */
+/* The descriptor's number belongs to the same node again, but to another context. */
 static void the_program_opens_the_device_itself(void)
 {
 	struct mem_alloc *a = alloc(LEN), *b;

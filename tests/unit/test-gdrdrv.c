@@ -17,7 +17,7 @@
 #define LEN (1u << 20)
 
 static struct pst_mem *mem; /* LEN bytes and a page */
-static uint64_t first;      /* offset of its first whole page */
+static uint64_t first;      /* offset of mem's first whole page */
 
 static int open_on(struct pst_mem *m, uint64_t off, uint64_t len, uint32_t caching,
 		   struct pst_window **ret)

@@ -91,7 +91,7 @@ static void a_hidden_one_comes_back(void)
 	T_CHECK(handle_hide(&table, a) == &x);
 	T_CHECK(!handle_get(&table, a) && !handle_hide(&table, a) && !handle_take(&table, a));
 	T_EQ(handle_new(&table, &y, &b), 0);
-	T_CHECK(b % HANDLES_MAX != a % HANDLES_MAX); /* the index is not reused meanwhile */
+	T_CHECK(b % HANDLES_MAX != a % HANDLES_MAX); /* a hidden index is not reused */
 	handle_show(&table, a);
 	T_CHECK(handle_get(&table, a) == &x && handle_get(&table, b) == &y);
 	T_CHECK(handle_hide(&table, a) == &x);

@@ -91,7 +91,7 @@ static void look(void)
 	T_EQ(ask(6 * page - 1, PAGES * page), -EFAULT);
 	T_CHECK(strstr(err_text(), "no memory that the CPU may use"));
 
-	/* Reserved addresses without access.  Unknown without /proc. */
+	/* Addresses reserved without access.  Without /proc, the answer is unknown. */
 	T_EQ(mprotect(at + 3 * page, page, PROT_NONE), 0);
 	T_EQ(ask(3 * page + 7, 3 * page + 8), kernel == NOTHING ? 0 : -EFAULT);
 	T_EQ(ask(0, 5 * page), kernel == NOTHING ? 0 : -EFAULT);

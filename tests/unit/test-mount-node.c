@@ -194,7 +194,7 @@ static void closing_hangs(void)
 	hangs();
 	ends(looks, &gate.closes);
 	T_EQ(looked, 0);
-	/* Inodes that were closed for room are opened again. */
+	/* Inodes that were closed to make room are opened again. */
 	for (unsigned i = 0; i < FILES; i++) {
 		struct stat st;
 

@@ -87,7 +87,7 @@ static bool says(const char *what)
 }
 
 /*
- * Compare the range with the device's own copies in both directions.  Check that no byte outside
+ * Compare the range with what the device copies, in both directions.  Check that no byte outside
  * has changed.
  */
 static void check(struct pst_mem *m, uint64_t off, uint64_t len)

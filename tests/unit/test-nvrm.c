@@ -247,8 +247,8 @@ static void grants(void)
 	forget();
 }
 
-/* Only the GPU with the memory must be openable.  The driver's files in /proc spare opening the
- * others. */
+/* Only the GPU with the memory must be openable.  With the driver's files in /proc, the others need
+ * not be opened. */
 static void grants_open_few_gpus(void)
 {
 	struct pst_grant g;

@@ -20,7 +20,7 @@ static const struct row {
 	const char *name;
 	uint8_t kind, flags;
 	bool canceled;
-	uint64_t off, len, moved; /* before the result */
+	uint64_t off, len, moved; /* state before the call */
 	int64_t res;              /* result of the system call */
 	bool finished;
 	int64_t want; /* op.res, if finished */

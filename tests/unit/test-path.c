@@ -28,8 +28,8 @@
 /* ------------------------------------------------------------------ a hop */
 
 static uint64_t picky_from;   /* the hop refuses bytes before this offset */
-static bool picky_refuses;    /* call its failed operations refused */
-static atomic_uint picky_ops; /* number of operations that it took */
+static bool picky_refuses;    /* the hop calls its failed operations refused */
+static atomic_uint picky_ops; /* operations that the hop took */
 
 static enum pst_why picky_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			      int *ret_detail)
@@ -77,8 +77,8 @@ static const struct path_ops picky = {
 enum mood {
 	WELL,
 	FAILS, /* each transfer fails */
-	HANGS, /* until courier_let_go is set */
-	BUSY,  /* once, then works */
+	HANGS, /* hangs until courier_let_go is set */
+	BUSY,  /* busy once, then works */
 	STOPS, /* the second transfer cannot be started */
 };
 
@@ -180,7 +180,8 @@ static const struct path_pieces courier_pieces = {
 	.free = courier_free,
 };
 
-/* Keep a byte for each file and each allocation, twice: the second is not kept. */
+/* Keep a byte for each file and each allocation.  The path tries this twice, and the second byte is
+ * not kept. */
 static int courier_choose(struct req *r)
 {
 	if (req_plan(r)->dev != COURIER)
@@ -246,10 +247,10 @@ static const struct path_ops courier = {
 
 /* -------------------------------------- a device path of the caller's thread */
 
-#define PORTER_ROOM 5000u /* contiguous bytes that it reaches */
+#define PORTER_ROOM 5000u /* contiguous bytes that the path reaches */
 
 static char porter_buf[4 * PORTER_ROOM]; /* what the CPU sees of the device memory */
-static uint64_t porter_none;             /* first byte that it cannot reach; 0: reaches all */
+static uint64_t porter_none;             /* first byte that the path cannot reach; 0: none */
 static unsigned porter_held, porter_put;
 
 static enum pst_why porter_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,

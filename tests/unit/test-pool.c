@@ -14,7 +14,7 @@
 #include "base/fault.h"
 
 #define NR 24u    /* requests at once: more than the first slots */
-#define LEN 8192u /* bytes of each */
+#define LEN 8192u /* bytes of each request */
 #define SEED 11u
 
 enum call { ALIGNED_ALLOC, MALLOC, MMAP, PTHREAD_CREATE, NR_CALLS };
@@ -22,7 +22,7 @@ enum call { ALIGNED_ALLOC, MALLOC, MMAP, PTHREAD_CREATE, NR_CALLS };
 static const char *const names[NR_CALLS] = { "aligned_alloc", "malloc", "mmap", "pthread_create" };
 
 static atomic_int armed = NR_CALLS; /* the function to fail */
-static atomic_uint left;            /* its calls up to the failing one */
+static atomic_uint left;            /* calls of that function up to the failing one */
 static atomic_uint hits;
 
 static atomic_uint slow_ms; /* how long an allocation of slots takes */

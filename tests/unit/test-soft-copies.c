@@ -152,7 +152,7 @@ static void a_failed_batch_fails_alone(void)
 	}
 	T_EQ(wait_done(st, t[N - 1]), 1);
 	T_OK(fault_set(NULL));
-	for (int round = 0; round < 2; round++) /* the result stays */
+	for (int round = 0; round < 2; round++) /* the result stays the same */
 		for (int i = 0; i < N; i++)
 			T_EQ(mem_poll(st, t[i]), i == 2 ? -EIO : i == 4 ? -ENODEV : 1);
 	T_CHECK(strstr(err_text(), "ENODEV"));

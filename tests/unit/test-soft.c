@@ -435,7 +435,7 @@ static int child(const char *uuid)
 	int n = mem_list(d, 16);
 	unsigned idx;
 
-	if (mem_find(uuid, &ops, &idx) < 0 || idx != 0) /* by the parent's UUID */
+	if (mem_find(uuid, &ops, &idx) < 0 || idx != 0) /* find the device by the parent's UUID */
 		return 100;
 	for (int i = 1; i < n; i++) {
 		struct mem_stream *st[2];

@@ -26,7 +26,7 @@ typedef ssize_t vm_fn(pid_t pid, const struct iovec *local, unsigned long nr_loc
 vm_fn __real_process_vm_readv, __real_process_vm_writev;
 vm_fn __wrap_process_vm_readv, __wrap_process_vm_writev;
 
-static int refuse; /* refuse with this errno; 0: do not */
+static int refuse; /* errno of refused calls; 0: allow them */
 static unsigned nr_refused;
 
 static bool refused(void)
@@ -115,7 +115,7 @@ static void copies(void)
 		T_EQ(t_differs(p + 3, SEED + 1, 3, n), n);
 		T_EQ(t_differs(p + 3 + n, SEED, 3 + n, LEN - 3 - n), LEN - 3 - n);
 		t_fill(p, SEED, 0, LEN);
-		/* Overlapping, in both directions. */
+		/* Move between overlapping ranges, in both directions. */
 		T_EQ(uaccess_move(p, p + 5, n), 0);
 		T_EQ(t_differs(p, SEED, 5, n), n);
 		t_fill(p, SEED, 0, LEN);
@@ -165,7 +165,7 @@ static void the_kernel_refuses(void)
 	refuse = errs[getpid() % 2];
 	T_EQ(uaccess_read(ours, p, LEN), 0);
 	T_EQ(t_differs(ours, SEED, 0, LEN), LEN);
-	T_EQ(nr_refused, 1); /* not tried again */
+	T_EQ(nr_refused, 1); /* the refused call is not tried again */
 	copies();
 	what_is_gone_is_an_error();
 	T_EQ(nr_refused, 1);

@@ -22,7 +22,7 @@ static void P2_id_is_written_and_read(void)
 	T_CHECK(!strcmp(text, TEXT));
 	T_OK(usrbio_id_parse(text, id));
 	T_CHECK(!memcmp(id, bytes, sizeof(id)));
-	/* In names, attributes follow. */
+	/* In names, attributes follow the UUID. */
 	T_OK(usrbio_id_parse(TEXT ".b4096", id));
 	T_OK(usrbio_id_parse(TEXT "0", id));
 }

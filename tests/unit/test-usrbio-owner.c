@@ -264,7 +264,7 @@ static void P11_another_place_cannot_be_seen(void)
 	T_OK(usrbio_owner_self(&o));
 	o.place ^= 1;
 	T_EQ(usrbio_owner_alive(&o), -EXDEV);
-	o.pid = INT_MAX; /* would be dead, if it were of this namespace */
+	o.pid = INT_MAX; /* in this namespace, this pid would count as dead */
 	T_EQ(usrbio_owner_alive(&o), -EXDEV);
 	o.place ^= 1;
 	T_EQ(usrbio_owner_alive(&o), 0);
@@ -289,7 +289,7 @@ static void need_unshare(int what, const char *text)
 		T_SKIP("the right to make %s", text);
 }
 
-/* First with the outer /proc, then with its own. */
+/* Run first with the outer /proc, then with the namespace's own. */
 static int in_pid_namespace(void *arg)
 {
 	struct usrbio_owner *outside = arg, self;

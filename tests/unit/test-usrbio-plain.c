@@ -353,7 +353,7 @@ static void P9_what_was_planted_is_not_found(void)
 	rig_path(path, dir, "file");
 	T_EQ(usrbio_plain_find(path, found), -EPERM);
 	T_CHECK(!strcmp(found, dir));
-	/* The planted one does not hide a good one above it. */
+	/* The planted directory does not hide a good one above it. */
 	T_OK(usrbio_plain_make(outer));
 	must_find(path, outer);
 	T_OK(usrbio_plain_remove(outer));
@@ -382,7 +382,7 @@ static void P9_what_others_could_have_written(void)
 	}
 }
 
-/* In a user namespace, all unmapped users share one uid, and this process has it, too. */
+/* In a user namespace, all unmapped users share one uid, also this process. */
 static int refused_without_a_number(void *arg)
 {
 	char found[PATH_MAX];
@@ -497,7 +497,7 @@ static void P11_in_use_it_stays(void)
 	T_EQ(usrbio_plain_remove(dir), -EBUSY);
 	T_EQ(unlinkat(iovs, "link", 0), 0);
 	T_OK(usrbio_plain_remove(dir));
-	/* A process that still has it open cannot publish any more. */
+	/* A process that still has the directory open cannot publish any more. */
 	T_EQ(symlinkat("/dev/shm/x", iovs, "link"), -1);
 	T_EQ(errno, ENOENT);
 	(void)close(iovs);
@@ -598,7 +598,7 @@ static void P11_everything_at_once(void)
 	rig_remove(dir);
 }
 
-/* The maker has found everything there when the marker is removed. */
+/* Make the directory again before the marker is removed: the maker finds everything in place. */
 static void make_before_marker(const char *name)
 {
 	if (strcmp(name, "plain") != 0)

@@ -28,7 +28,7 @@ int __wrap_fstatfs64(int fd, struct statfs *st)
 	return 0;
 }
 
-/* Called right before a name is removed. */
+/* Called right before a name is renamed. */
 static void (*before_rename)(const char *name);
 
 int __real_renameat(int from, const char *name, int to, const char *new_name);
@@ -168,7 +168,7 @@ static void P11_killed_while_publishing(void)
 
 		(void)usleep(1000 + 53 * i);
 		T_EQ(kill(pid, SIGKILL), 0);
-		/* Sweep every other one before its parent has waited for it. */
+		/* Sweep after every second process before its parent has waited for it. */
 		if (i % 2)
 			rig_until(pid, 'Z');
 		else

@@ -11,7 +11,7 @@
 
 #define LEN (4u << 20)
 
-static const struct dmabuf_exporter *exporter; /* of the case that runs */
+static const struct dmabuf_exporter *exporter; /* exporter of the running case */
 
 static struct pst_mem *mem_of(uint32_t rights)
 {
@@ -51,7 +51,7 @@ static void begin(void)
 {
 	int err;
 
-	/* Skips the case where there is no such exporter, before anything is open. */
+	/* Skip the case if there is no such exporter, before anything is open. */
 	(void)close(exporter->make(LEN));
 	rig_open();
 	err = rig.nic->dmabuf_err;
@@ -131,7 +131,7 @@ static void bytes_go_there_and_back(void)
 		T_EQ(t_differs(seen + off, 10 + i, off, len), len);
 		T_EQ(t_differs(seen, 1, 0, off), off);
 		T_EQ(t_differs(seen + off + len, 1, off + len, LEN - off - len), LEN - off - len);
-		/* And what the CPU stores is what the device reads. */
+		/* The device reads what the CPU stores. */
 		t_fill(seen, 50 + i, 0, LEN);
 		T_OK(pst_mem_copy_in(m, 0, seen, LEN));
 		memset(pair.host, 0, LEN);

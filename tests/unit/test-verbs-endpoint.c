@@ -94,7 +94,7 @@ static void serve(int sock)
 	     1);
 	sleep_for(ep, &d);
 	T_EQ(d.res, 4);
-	T_EQ(recv(sock, peer, 1, 0), 0); /* the client has read it, and has ended */
+	T_EQ(recv(sock, peer, 1, 0), 0); /* the client has read the checksum, and has ended */
 	endpoint_free(ep);
 	mr_dereg(rig.domain, note);
 	registration_put(&use);
@@ -230,7 +230,7 @@ static void random_one_sided_against_a_model(void)
 	int sock, status;
 	pid_t server;
 
-	/* Skip before the fork, else the server would stay. */
+	/* Skip before the fork: otherwise the server would stay. */
 	if (nic_list(names, 1) <= 0)
 		T_SKIP("no RDMA device: %s", err_text());
 	/* The server is forked before this process opens a device. */

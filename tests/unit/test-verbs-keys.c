@@ -65,8 +65,8 @@ static void replaced_pages_are_registered_again(void)
 }
 
 /*
- * Of memory whose pages may vanish, only the range is registered.  The rest need not exist, and
- * a request that sends does not need writable memory.
+ * If pages of memory may vanish, only the range is registered.  The rest need not exist, and a
+ * request that sends does not need writable memory.
  */
 static void loose_memory_is_registered_by_range(void)
 {

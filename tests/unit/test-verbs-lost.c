@@ -215,7 +215,7 @@ int main(void)
 	T_RUN(a_queue_that_breaks_ends_requests);
 	T_RUN(a_long_table_of_gids_is_read);
 	T_RUN(iwarp_is_refused);
-	/* Last: the stub remembers that a rule was broken. */
+	/* Run this case last: the stub remembers that a rule was broken. */
 	T_RUN(memory_that_is_freed_early_is_found_out);
 	return t_done();
 }

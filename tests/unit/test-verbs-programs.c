@@ -46,8 +46,8 @@ static struct {
 	struct vb_port_attr port;
 	uint32_t dead;       /* a key whose region has ended */
 	uint8_t *mem[2];     /* LEN bytes for each side */
-	unsigned recvs;      /* posted at side 1 and not yet completed */
-	uint64_t next_id;    /* of the next work request */
+	unsigned recvs;      /* receives posted at side 1 and not yet completed */
+	uint64_t next_id;    /* id of the next work request */
 	bool failed;         /* side 0 has seen a failure */
 	bool local;          /* the request in flight has an error on side 0 itself */
 	char words[2][4096]; /* completions of the program as text, of both sides */
@@ -301,7 +301,7 @@ enum wrong {
 	FOREIGN,     /* the region is in another protection domain */
 	TOO_FAR,     /* the range ends after the region */
 	BEFORE,      /* the range begins before the region */
-	LOCAL_KEY,   /* no valid local key; this and the next are errors on side 0 */
+	LOCAL_KEY,   /* invalid local key; from here on, errors on side 0 */
 	LOCAL_FAR,   /* the local range ends after its region */
 	LOCAL_CONST, /* a read into a region without local writes */
 	WRONGS

@@ -34,7 +34,7 @@ static struct reach *reach_of(const char *name)
 	return r;
 }
 
-/* The pause that begins now is that long. */
+/* Check that the pause that begins now has this length. */
 static void pauses(const struct reach *r, uint64_t pause)
 {
 	T_EQ(reach_err(r, now), EIO);
@@ -56,7 +56,7 @@ static void pauses_grow(void)
 		pause = MIN(2 * pause, MOST);
 	}
 	T_EQ(pause, MOST);
-	/* A success makes the next one short again. */
+	/* A success makes the next pause short again. */
 	reach_worked(r, now);
 	reach_failed(r, EIO, now);
 	pauses(r, FIRST);
@@ -161,7 +161,7 @@ static void a_dead_device_is_given_back(void)
 		T_OK(reach_nic(r, &n));
 		T_EQ(contexts(), 1);
 		nics_put(n);
-		/* The file keeps it. */
+		/* The file keeps the device open. */
 		T_EQ(contexts(), 1);
 	}
 	reach_put(r);

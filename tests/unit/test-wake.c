@@ -103,7 +103,7 @@ static void a_queue_with_less_has_few_at_first_and_then_all(void)
 	less_is_over();
 	T_EQ(takers(read), USUAL);
 	T_EQ(takers(read), USUAL);
-	other.nr_copying = 5; /* half of its part */
+	other.nr_copying = 5; /* half of the queue's part */
 	T_EQ(takers(read), NEEDED);
 	other.nr_copying = 4;
 	T_EQ(takers(read), NEEDED);
@@ -201,15 +201,15 @@ static void one_that_was_woken_is_about_to_look(void)
 	begin_cold(read, 3);
 	T_CHECK(worker_leaves(&e.workers[4]));
 	T_CHECK(e.workers[0].woken && !e.workers[0].sleeping);
-	/* Other workers rely on that one and wake nobody. */
+	/* Other workers rely on the woken one and wake nobody. */
 	T_CHECK(worker_leaves(&e.workers[3]));
 	engine_wake_one(&e);
 	T_CHECK(e.workers[1].sleeping && e.workers[2].sleeping);
-	/* Once it has looked, it is busy. */
+	/* Once the woken worker has looked for work, it is busy. */
 	e.workers[0].woken = false;
 	T_CHECK(worker_leaves(&e.workers[3]));
 	T_CHECK(e.workers[1].woken && e.workers[2].sleeping);
-	/* With stream dependencies that worker queries the driver first, so others do not rely
+	/* With stream dependencies the woken worker queries the driver first, so others do not rely
 	 * on it. */
 	atomic_store(&e.nr_orders, 1);
 	T_CHECK(worker_leaves(&e.workers[3]));

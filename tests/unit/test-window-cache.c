@@ -183,7 +183,7 @@ static void what_is_used_stays(void)
 	}
 	hold_put(&me, &hold);
 	becomes(1);
-	T_CHECK(!opened[0]); /* the oldest now */
+	T_CHECK(!opened[0]); /* the oldest window */
 	close_data();
 }
 

@@ -51,7 +51,7 @@ void *__wrap_calloc(size_t nr, size_t len)
 static struct work a, b, c, gate;
 static atomic_bool opened, at_gate;
 static char order[32];
-static _Atomic unsigned nr_ran; /* letters in order */
+static _Atomic unsigned nr_ran; /* number of letters in order[] */
 
 static void ran(char letter)
 {

@@ -65,7 +65,7 @@ static void plain_waits_for_direct(void)
 	T_CHECK(writers_begin(&d));
 	T_CHECK(!writers_begin(&p));
 	T_CHECK(!writers_begin(&late));
-	writers_end(&late); /* was not begun */
+	writers_end(&late); /* this write was not begun */
 	T_CHECK(!writers_begin(&p));
 	writers_end(&d);
 	T_CHECK(writers_begin(&p));
@@ -112,7 +112,7 @@ static void direct_gets_its_turn(void)
 	T_CHECK(writers_begin(&first));
 	T_CHECK(!writers_begin(&d));
 	writers_wait(&d);
-	writers_wait(&d); /* counts once */
+	writers_wait(&d); /* waiting twice counts once */
 	T_CHECK(writers_begin(&first));
 	T_CHECK(!writers_begin(&late));
 	writers_end(&first);

@@ -164,7 +164,7 @@ static inline void rig_until(pid_t pid, char state)
 struct rig_pub {
 	char name[USRBIO_ID_TEXT];
 	char shm[USRBIO_SHM_NAME_MAX];
-	char path[USRBIO_SHM_NAME_MAX + 16]; /* of the memory's file */
+	char path[USRBIO_SHM_NAME_MAX + 16]; /* path of the memory's file */
 };
 
 /* Choose the names of a publication, without making it. */

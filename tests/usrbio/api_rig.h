@@ -54,14 +54,14 @@
 #endif
 
 #define API_DAEMON "usrbio-foreign-daemon"
-#define API_CHUNK 65536u /* of its files: the unit of holes, bytes */
+#define API_CHUNK 65536u /* bytes; chunk of the daemon's files, the unit of holes */
 #define API_SEED 7
 
 static char api_dir[100];        /* scratch directory */
-static char api_plain[120];      /* the plain directory in it */
-static struct mount_rig api_rig; /* the daemon's */
+static char api_plain[120];      /* the plain directory in api_dir */
+static struct mount_rig api_rig; /* mount of the daemon */
 
-/* Of the current case. */
+/* Objects of the current case. */
 static const char *mnt;
 static bool on_daemon;
 

@@ -60,12 +60,12 @@ struct iov {
 
 /*
  * Map the memory that target names, and add it to the table by name, inode number and, for a
- * buffer, by UUID; the newest of a UUID is used.  *ret_iov is a reference.  -EINVAL, -EMFILE,
- * -EACCES, -ENOMEM.
+ * buffer, by UUID; the newest of a UUID is used.  *ret_iov is a reference.  Errors: -EINVAL,
+ * -EMFILE, -EACCES, -ENOMEM.
  */
 int iov_publish(const char *name, const char *target, const struct vfs_caller *who,
 		struct iov **ret_iov);
-/* Remove a link.  -ENOENT; -EPERM for another user's link. */
+/* Remove a link.  Errors: -ENOENT; -EPERM for another user's link. */
 int iov_unpublish(const char *name, uid_t uid);
 /* Remove everything that the thread with this id published. */
 void iov_unpublish_of(pid_t tid);
@@ -85,7 +85,7 @@ int iov_each(int (*fn)(struct iov *iov, void *arg), void *arg);
 
 /* A request of a batch. */
 struct io {
-	struct wire_args args; /* copied once */
+	struct wire_args args; /* copied once from the ring */
 	int32_t index;
 	uint64_t userdata;
 	int64_t result;  /* bytes or -errno; 0 before execution */
@@ -102,7 +102,7 @@ struct batch {
 };
 STAILQ_HEAD(batches, batch);
 
-/* Make a ring.  -EINVAL for unsuitable memory or depth; -ENOMEM. */
+/* Make a ring.  Errors: -EINVAL for unsuitable memory or depth; -ENOMEM. */
 int ring_new(struct iov *iov, struct ring **ret_ring);
 void ring_free(struct ring *r);
 /*

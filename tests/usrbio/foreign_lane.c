@@ -15,7 +15,7 @@
 #include "foreign_daemon.h"
 
 #define NR_WORKERS 4
-#define MAX_BATCHES_PER_RING 32 /* per round */
+#define MAX_BATCHES_PER_RING 32 /* most batches of a ring per round */
 
 struct executor {
 	enum prio prio;
