@@ -340,7 +340,7 @@ static void wrapping_a_direct_descriptor(void)
 	T_OK(local_file_wrap(fd, 0, &f));
 	check_facts(f);
 	T_CHECK(fcntl(fd, F_GETFL) & O_DIRECT);    /* the caller's flags are unchanged */
-	T_EQ(pread(local_of(f)->fd, &c, 1, 1), 1); /* ours allows any offset */
+	T_EQ(pread(local_of(f)->fd, &c, 1, 1), 1); /* the library's own file allows any offset */
 	T_EQ(c, (char)t_byte(1, 1));
 	file_free(f);
 	T_OK(local_file_wrap(fd, PST_FILE_PLAIN, &f));

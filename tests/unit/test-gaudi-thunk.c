@@ -245,7 +245,7 @@ static void a_reset_answers_in_two_steps(void)
 	T_EQ(export(&m, m.va, 4096, 0), -EBUSY);
 	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), -EBUSY);
 	T_EQ(hl.hlthunk_device_memory_free(m.fd, m.handle), -EBUSY);
-	other = hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_1); /* is not affected */
+	other = hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_1); /* not affected by the reset */
 	T_CHECK(other >= 0);
 	T_EQ(hl.hlthunk_close(other), 0);
 	gs.reset(0, false);

@@ -88,7 +88,7 @@ static int iov_new(const char *name, const char *target, const struct vfs_caller
 	return 0;
 }
 
-/* Find a free slot.  With the lock. */
+/* Find a free slot.  Call it with the lock held. */
 static int free_slot(size_t *ret_idx)
 {
 	size_t i, room;
@@ -138,7 +138,7 @@ int iov_publish(const char *name, const char *target, const struct vfs_caller *w
 	return 0;
 }
 
-/* Return a reference to the newest iov that fits.  With the lock. */
+/* Return a reference to the newest iov that fits.  Call it with the lock held. */
 static struct iov *find(bool (*fits)(const struct iov *iov, const void *what), const void *what)
 {
 	struct iov *best = NULL;

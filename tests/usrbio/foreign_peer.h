@@ -63,8 +63,8 @@ struct peer_ring_opts {
 	int entries;
 	bool for_read;
 	int depth, timeout_ms;
-	char prio;         /* 'h', 'l' or 0 */
-	const char *flags; /* base 2, or NULL */
+	char prio;         /* priority: 'h', 'l' or 0 */
+	const char *flags; /* flags in base 2, or NULL */
 };
 
 /* Make a ring, publish it, and unlink its memory's name. */

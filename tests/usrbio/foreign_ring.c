@@ -15,7 +15,7 @@ struct ring {
 	uint64_t timeout_ns;
 
 	int32_t claimed;  /* position: entries before it are in batches or done */
-	int32_t sqe_tail; /* as in the marker */
+	int32_t sqe_tail; /* copy of the marker */
 	int32_t cqe_head;
 	int32_t nr_running; /* requests in batches */
 	bool *done;         /* completed entries after sqe_tail */

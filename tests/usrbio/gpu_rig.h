@@ -212,7 +212,7 @@ static inline int gpu_other(const char *what, const struct hf3fs_iov *iov, const
 	pid_t pid;
 
 	usrbio_id_format((const uint8_t *)iov->id, id);
-	/* Fits into the pipe's buffer. */
+	/* The output fits into the pipe's buffer. */
 	T_EQ(pipe(p), 0);
 	T_CHECK(write(p[1], bytes, len) == (ssize_t)len);
 	(void)close(p[1]);

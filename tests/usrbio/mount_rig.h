@@ -31,7 +31,7 @@
 
 struct mount_rig {
 	pid_t pid;      /* 0: not running, see why */
-	char dir[128];  /* directory for everything; root owns it, others may enter */
+	char dir[128];  /* directory of all that follows; root owns it, others may enter */
 	char back[160]; /* the backing directory */
 	char mnt[160];
 	char source[200]; /* source of the mount: back, or the service */
@@ -39,8 +39,8 @@ struct mount_rig {
 	char why[256];
 };
 
-/* May be NULL: called before the daemon starts, non-zero if the machine lacks something; and
- * after its end. */
+/* May be NULL. prepare is called before the daemon starts, and returns non-zero if the machine
+ * lacks something; undo is called after the daemon's end. */
 static int (*mount_rig_prepare)(const struct mount_rig *m);
 static void (*mount_rig_undo)(const struct mount_rig *m);
 

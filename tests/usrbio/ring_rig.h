@@ -23,7 +23,7 @@ struct client {
 	struct server_ring *ring; /* NULL: not served */
 	bool never_help;          /* sleep without helping */
 	uint32_t sq_head, cq_tail;
-	atomic_char *busy; /* per slot */
+	atomic_char *busy; /* one for each slot: the slot is in use */
 	uint32_t next_slot;
 	uint64_t sent, got;
 };

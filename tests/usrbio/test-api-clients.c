@@ -110,7 +110,7 @@ static void nixl_end(void)
 	(void)close(nixl.fd);
 }
 
-/* Unregistered memory: copied through shared memory that is made for each transfer. */
+/* Unregistered memory is copied through shared memory, which is made for each transfer. */
 static void C1_nixl_dram(void)
 {
 	static uint8_t user[NIXL_IOS * NIXL_PIECE];

@@ -62,7 +62,7 @@ static void each_text_is_said_some_times(void)
 	T_CHECK(n > 0 && n < (ssize_t)sizeof(text) - 1);
 	for (ssize_t i = 0; i < n; i++)
 		lines += text[i] == '\n';
-	/* A minute at most, so up to seven windows. */
+	/* The calls take a minute at most, so there are at most seven windows of the limit. */
 	T_CHECK(lines >= 1 && lines <= 20 * 7);
 }
 
@@ -104,7 +104,7 @@ static void U4_extract_mount_point(void)
 	buf[0] = '\0';
 	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), api_path("a b/../a b/data")), len);
 	T_CHECK(!strcmp(buf, mnt));
-	/* By a link from outside the mount. */
+	/* Follow a link from outside the mount. */
 	(void)snprintf(link, sizeof(link), "%s/link", api_dir);
 	T_EQ(symlink(mnt, link), 0);
 	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), link), len);
@@ -514,7 +514,7 @@ static void U9_a_wait_for_what_was_refused(void)
 		T_EQ(hf3fs_prep_io(&ior, &none, true, none.base, fd, 0, 4096, NULL), -EINVAL);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 16, 16, NULL), 0);
-	/* Refused requests together with an accepted one. */
+	/* Prepare refused requests together with an accepted one. */
 	T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 4096, NULL) >= 0);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd + 1000, 0, 4096, NULL), -EBADF);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
@@ -534,7 +534,7 @@ static void U9_no_room_in_shared_memory(void)
 	trip_arm(1, ENOSPC);
 	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), -ENOSPC);
 	T_CHECK(trip_off());
-	/* In the middle of the allocation. */
+	/* The disk becomes full in the middle of the allocation. */
 	trip_arm(3, ENOSPC);
 	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), -ENOSPC);
 	T_CHECK(trip_off());

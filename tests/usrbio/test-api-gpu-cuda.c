@@ -343,7 +343,7 @@ static int child_opens(const uint8_t id[16])
 	GPU_CHILD(hf3fs_iov_device_id(&iov) == 0 && iov.size == LEN && !memcmp(iov.id, id, 16));
 	GPU_CHILD(gpu_differs(iov.base, LEN, 21, 0) == LEN);
 	gpu_fill(iov.base, LEN, 22, 0);
-	/* The publication belongs to the other process. */
+	/* The publication belongs to the other process, so nothing is removed. */
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovunlink_gpu(&iov);
 	GPU_CHILD(gpu_links(gpu_daemon, NULL) == 1);

@@ -81,7 +81,7 @@ static void R6a_host_memory_is_told_apart(void)
 	T_EQ(hf3fs_iovsync(&iov, 2), -EINVAL);
 	T_EQ(hf3fs_iovsync_gpu(&iov, 0), -EINVAL);
 	T_EQ(hf3fs_iov_export_gpu(&iov, &(hf3fs_gpu_ipc_handle_t){ { 0 } }), -EINVAL);
-	hf3fs_iovunlink_gpu(&iov); /* of device memory only */
+	hf3fs_iovunlink_gpu(&iov); /* unlinks device memory only */
 	T_EQ(gpu_links(gpu_plain, NULL), 1);
 	hf3fs_iovdestroy_gpu(&iov);
 	T_EQ(gpu_links(gpu_plain, NULL), 0);
@@ -113,7 +113,7 @@ static void sync_waits_and_checks(void)
 static void R1_devices_are_counted(void)
 {
 	T_CHECK(hf3fs_gdr_available());
-	T_EQ(hf3fs_gdr_device_count(), 2); /* PST_SOFT_DEVICES */
+	T_EQ(hf3fs_gdr_device_count(), 2); /* set by PST_SOFT_DEVICES */
 }
 
 /* If the environment names no existing device, no other one is used. */
@@ -549,7 +549,7 @@ static void a_daemon_is_told_of_it(void)
 	memset(&before, 0x77, sizeof(before));
 	again = before;
 	T_OK(hf3fs_iovcreate_device(&iov, gpu_daemon, 4096, 0, 0));
-	fds = t_count_fds(); /* the directory stays open */
+	fds = t_count_fds(); /* the library keeps the directory open */
 	g = gpu_published(&iov, 0);
 	T_CHECK(g.device == 0 && g.off == 0 && g.size == 4096 && g.allocation >= 4096);
 	T_OK(hf3fs_iovopen_device(&again, (uint8_t *)iov.id, gpu_daemon, 4096, 0, 0));
@@ -567,7 +567,7 @@ static void a_daemon_is_told_of_it(void)
 	hf3fs_iovdestroy(&iov);
 	T_EQ(hf3fs_iovopen_device(&again, gpu_id(), gpu_daemon, 8192, 0, 0), -ENOENT);
 	T_CHECK(!memcmp(&again, &before, sizeof(again)));
-	T_EQ(t_count_fds(), fds - 2); /* one of the memory, and one for other processes */
+	T_EQ(t_count_fds(), fds - 2); /* one of the memory, and one that other processes open */
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 	(void)pst_mem_free(m);
 }

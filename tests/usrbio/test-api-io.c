@@ -53,7 +53,7 @@ static void U11_ranges_that_overflow(void)
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base + SIZE - 1, fd, 0, 2, NULL), -EINVAL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, (void *)UINTPTR_MAX, fd, 0, 2, NULL), -EINVAL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, (void *)1, fd, 0, 2, NULL), -EINVAL);
-	/* Beyond the largest file. */
+	/* Use an offset beyond the largest file. */
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, SIZE_MAX, 1, NULL), -EINVAL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, (size_t)INT64_MAX, 1, NULL), -EINVAL);
 	/* The structure claims a larger size than the server knows. */
@@ -61,7 +61,7 @@ static void U11_ranges_that_overflow(void)
 	copy.size = SIZE_MAX;
 	T_EQ(api_io(&ior, &copy, SIZE - 4, fd, 0, 8), -EINVAL);
 	T_EQ(api_io(&ior, &copy, 0, fd, 0, SIZE + 1), -EINVAL);
-	/* The last byte. */
+	/* Read the last byte. */
 	T_EQ(api_io(&ior, &iov, SIZE - 1, fd, SIZE - 1, 1), 1);
 	T_EQ(iov.base[SIZE - 1], t_byte(API_SEED, SIZE - 1));
 	hf3fs_iordestroy(&ior);
@@ -172,7 +172,7 @@ static void U13_nothing_to_wait_for(void)
 	soon = api_in_ms(120);
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 1, &soon), 0);
 	T_CHECK(since_ms(began) >= 119 && since_ms(began) < 10000);
-	/* Nanoseconds above a second. */
+	/* Give more nanoseconds than a second has. */
 	began = t_now();
 	bent = api_in_ms(0);
 	bent.tv_sec -= 1;
@@ -223,11 +223,11 @@ static void U13_min_and_max(void)
 	for (int i = 0; i < 6; i++)
 		T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 512, NULL) >= 0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
-	/* min_results above the room means the room. */
+	/* A min_results above the array's length means that length. */
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 2, 100, &until), 2);
 	n = hf3fs_wait_for_ios(&ior, c, 8, 1, &until);
 	T_CHECK(n >= 1 && n <= 4);
-	/* Fewer than requested at the deadline. */
+	/* Return fewer than requested at the deadline. */
 	soon = api_in_ms(300);
 	n += hf3fs_wait_for_ios(&ior, c, 8, 8, &soon);
 	T_EQ(n, 4);

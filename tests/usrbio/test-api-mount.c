@@ -52,7 +52,7 @@ static void U4_names_with_anything_in_them(void)
 	T_EQ(rmdir(dir), 0);
 }
 
-/* A mount without 3fs-virt is none, and the deepest of several is used. */
+/* A mount without 3fs-virt does not count, and the deepest of several is used. */
 static void U4_the_deepest_mount(void)
 {
 	need_mnt();

@@ -18,7 +18,7 @@
 
 static bool have_mnt;
 static char sem_name[2][64];
-static sem_t *sems[2]; /* of normal and high priority */
+static sem_t *sems[2]; /* semaphores of normal and high priority */
 static int data;       /* a registered file on the other daemon's mount */
 
 static void sem_path(char ret[100], unsigned i)

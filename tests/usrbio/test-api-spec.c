@@ -53,7 +53,7 @@ static int spec_creating_an_iov(uint8_t *ret_bytes)
 	hf3fs_iovdestroy(&iov);
 	hf3fs_iordestroy(&ior);
 
-	/* Not in the example. */
+	/* The example lacks this call. */
 	hf3fs_dereg_fd(fd);
 	(void)close(fd);
 	return (int)cqe.result;

@@ -125,7 +125,7 @@ static void a_full_table_refuses(void)
 {
 	struct peer_iov iov[3];
 
-	start("--max-iovs", "3"); /* submit-ios takes one of them */
+	start("--max-iovs", "3"); /* submit-ios takes one of the links */
 	for (int i = 0; i < 3; i++) {
 		T_EQ(peer_memory(&iov[i], mnt, 4 * KIB), 0);
 		T_EQ(peer_publish(&iov[i], ""), i < 2 ? 0 : -EMFILE);

@@ -36,7 +36,7 @@ static void R1_a_worker_without_the_device(void)
 	memset(&untouched, 0x77, sizeof(untouched));
 	iov = untouched;
 	T_EQ(hf3fs_iovcreate_device(&iov, gpu_plain, RIG_MIB(1), 0, 1), -ENODEV);
-	fds = t_count_fds(); /* the directory stays open */
+	fds = t_count_fds(); /* the library keeps the directory open */
 	for (unsigned i = 0; i < 20; i++)
 		T_EQ(hf3fs_iovcreate_device(&iov, gpu_plain, RIG_MIB(1), 0, 1), -ENODEV);
 	T_CHECK(!memcmp(&iov, &untouched, sizeof(iov)));
@@ -384,7 +384,7 @@ static void R5e_parts_of_one_allocation(void)
 	}
 	T_EQ(rig_mem_differs(m, 0, 512, 6, 0), 512);
 	T_EQ(rig_mem_differs(m, 370147, 4096, 6, 370147), 4096);
-	hf3fs_iovdestroy(&iov[2]); /* the last one lies over it */
+	hf3fs_iovdestroy(&iov[2]); /* iov[3] overlaps it */
 	T_EQ(gpu_read(&iov[3], 0, gpu_file("model"), 9, 512), 512);
 	T_EQ(rig_mem_differs(m, 70144, 512, 5, 9), 512);
 	for (unsigned i = 0; i < RIG_NR(part); i++)

@@ -2,7 +2,7 @@
 /*
  * Rings of a mount whose source is a storage service that the mount's worker reaches by RDMA: the
  * server moves the bytes into and out of the memory of the ring.  PST_TEST_MOUNT_SERVICE names the
- * command, and libibverbs is the double.
+ * command, and libibverbs is the stub.
  */
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,7 +11,7 @@
 
 #define LEN (RIG_MIB(1) + 4096)
 
-/* One of the server's numbers. */
+/* Return one of the server's metrics. */
 static int64_t number(const char *name)
 {
 	static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
@@ -84,7 +84,7 @@ static void device_memory(void)
 	mg_end();
 }
 
-/* The server's device completes nothing well: the bytes come over the socket. */
+/* All transfers of the server's device fail: the bytes come over the socket. */
 static void a_device_that_fails(void)
 {
 	struct hf3fs_iov a, b;

@@ -325,7 +325,7 @@ static int ends_in_pid_namespace(void)
 	return unshare_pids() ? api_child(publish_and_go) : 77;
 }
 
-/* Use another PID namespace's /proc, which does not show who lives. */
+/* Use another PID namespace's /proc, which does not show the clients' processes. */
 static int with_proc_of_others(void)
 {
 	struct hf3fs_iov mine = { 0 };

@@ -49,10 +49,10 @@ static struct {
 	uint64_t random;
 	uint8_t id[USRBIO_ID_LEN];
 	struct pst_mem *mem;
-	char *map; /* fence, buffer, fence */
+	char *map; /* mapping: fence, buffer, fence */
 	struct server_buffer *buffer;
 	bool plausible;
-	struct server_ring_stats sum; /* over all its rings */
+	struct server_ring_stats sum; /* statistics of all its rings */
 	unsigned nr_broken;
 } bad;
 
@@ -370,7 +370,7 @@ static void P10_tail_moved_back(void)
 	for (uint64_t end = t_hang(); fusefs_waiting(&fs) < 4 && t_now() < end;)
 		(void)usleep(1000);
 	T_EQ(fusefs_waiting(&fs), 4);
-	*c.at.cq_tail = 3; /* as if six were held */
+	*c.at.cq_tail = 3; /* as if six were not taken */
 	server_ring_kick(c.ring);
 	wait_broken(&c, &st);
 	for (uint64_t end = t_hang(); st.requests < 4 && t_now() < end;) {

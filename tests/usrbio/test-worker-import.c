@@ -248,7 +248,7 @@ static void cuda_of_one_of_two(void)
 	}
 }
 
-/* Requests behind one that waits for the import, and small requests of other rings. */
+/* Make requests after one that waits for the import, and small requests of other rings. */
 static void many_at_once(void)
 {
 	enum { N = 200 };

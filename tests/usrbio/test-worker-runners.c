@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runners that return requests that could not start, that a client uses, or that return while their
- * executor's thread goes to sleep.
+ * Runners that return requests which could not start, runners that clients use, and runners that
+ * return while their executor's thread goes to sleep.
  */
 #include <pthread.h>
 
@@ -79,7 +79,7 @@ static void client_uses_a_runner(void)
 		prep_hanging(&c, 4);
 		server_ring_kick(c.ring);
 		(void)server_ring_help(lender.ring);
-		server_ring_kick(lender.ring); /* kick: the thread may have held the lock */
+		server_ring_kick(lender.ring); /* kick: the thread may have the lock */
 		lender.never_help = true;
 		T_EQ(client_wait(&lender, q, 1, 1, SOON_MS), 1);
 		T_EQ(q[0].result, PIECE);
@@ -114,7 +114,7 @@ static void left_while_lying_down(void)
 		env_ring(&hangs[i], 8, true, 0, 0);
 		prep_hanging(&hangs[i], 1);
 		(void)server_ring_help(hangs[i].ring);
-		server_ring_kick(hangs[i].ring); /* kick: the thread may have held the lock */
+		server_ring_kick(hangs[i].ring); /* kick: the thread may have the lock */
 	}
 	until_hanging(RIG_NR(hangs));
 	env_ring(&other, 8, true, 0, 0);

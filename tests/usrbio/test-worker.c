@@ -111,7 +111,8 @@ static void P4_timeout_fires(void)
 	env_end();
 }
 
-/* The same, if a client's help was the ring's last look and that client does not wait. */
+/* The timeout also fires if a client's help was the last check of the ring and that client does not
+ * wait. */
 static void P4_timeout_after_help(void)
 {
 	struct usrbio_cqe q;
@@ -170,7 +171,7 @@ static void P4_order_within_batches(void)
 		if (q[i].user_data)
 			T_EQ(q[i].user_data, 3 + nr++);
 	T_EQ(nr, 3);
-	/* A later batch completes, while the first still does not. */
+	/* A later batch completes before the first one. */
 	for (unsigned i = 6; i < 9; i++) {
 		quick.user_data = i;
 		T_CHECK(client_prep(&c, &quick) >= 0);

@@ -91,8 +91,8 @@ case $(dynamic RUNPATH) in
 *) result U3_runpath "it is '$(dynamic RUNPATH)'" ;;
 esac
 
-# Loaded through a link in another folder, the library still finds libpenstock, as a bundle needs,
-# which may be anywhere.
+# The library finds libpenstock even if it is loaded through a link in another folder: a bundle may
+# be anywhere.
 dir=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM

@@ -73,16 +73,17 @@ struct vfs_ops {
 	int (*unlink)(void *owner, const struct vfs_caller *who, const char *name);
 
 	/*
-	 * A file was opened, before the caller knows; and was closed for the last time.  key is the
-	 * same for both.
+	 * open: a file was opened; called before the caller knows.  release: the file was closed
+	 * for the last time.  key is the same for both.
 	 */
 	void (*open)(void *owner, const struct vfs_caller *who, const struct vfs_file *file,
 		     const void *key);
 	void (*release)(void *owner, const void *key);
 
 	/*
-	 * INNER was opened; is listed from its start by vfs_list_add(); was closed for the last
-	 * time.  id identifies the opening; releasedir gets the caller of opendir.
+	 * opendir: INNER was opened.  list: list it from its start by vfs_list_add(). releasedir:
+	 * it was closed for the last time.  id identifies the opening; releasedir gets the caller
+	 * of opendir.
 	 */
 	void (*opendir)(void *owner, const struct vfs_caller *who, uint64_t id);
 	int (*list)(void *owner, const struct vfs_caller *who, uint64_t id, struct vfs_list *list);
@@ -131,7 +132,7 @@ int vfs_serve(struct vfs *vfs);
 
 struct vfs *vfs_free(struct vfs *vfs);
 
-/* Add an entry.  -ENOMEM; -ENAMETOOLONG for 256 bytes or more. */
+/* Add an entry.  Errors: -ENOMEM; -ENAMETOOLONG for 256 bytes or more. */
 int vfs_list_add(struct vfs_list *list, const char *name, uint64_t ino, mode_t type);
 
 /**

@@ -116,7 +116,7 @@ void vfs_file_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_
 	struct stat st;
 
 	if (fd < 0) {
-		vfs_reply(req, -EPERM); /* virtual */
+		vfs_reply(req, -EPERM); /* the directory is virtual */
 		return;
 	}
 	r = set(fd, fi ? vfs_opened_of(fi) : NULL, attr, to_set);

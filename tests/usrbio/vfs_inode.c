@@ -21,7 +21,7 @@ static struct vfs_inodes *bucket(struct vfs *v, uint64_t ino)
 	return &v->inodes[ino % VFS_BUCKETS];
 }
 
-/* Find an inode.  With the lock. */
+/* Find an inode.  Call it with the lock held. */
 static struct vfs_inode *find(struct vfs *v, uint64_t ino)
 {
 	struct vfs_inode *i;
@@ -139,7 +139,7 @@ int vfs_reopen(struct vfs *v, uint64_t ino, int flags)
 	struct vfs_inode *i;
 	int fd = -ENOENT;
 
-	/* With the lock, so that the kernel's FORGET cannot close the descriptor now. */
+	/* Hold the lock, so that the kernel's FORGET cannot close the descriptor now. */
 	(void)pthread_mutex_lock(&v->lock);
 	i = find(v, ino);
 	if (i || ino == FUSE_ROOT_ID) {

@@ -18,7 +18,8 @@ int device_pick(const char *name, struct pst_device *ret);
  */
 bool device_is_emulated(const struct pst_device *dev);
 
-/* Print a report's head line that says so, beginning in column indent. */
+/* Print a report's head line that says that the device is an emulator, beginning in column
+ * indent. */
 void device_print_emulated(const struct pst_device *dev, unsigned indent);
 
 /* Return name and model, such as "soft:0 (software device, ...)". */

@@ -150,8 +150,8 @@ static void on_signal(int sig)
 		stop_signal = sig;
 		first_ns = now;
 	} else if (now - first_ns > NSEC_PER_SEC) {
-		/* A second signal ends the process.  Not sooner: timeout(1) sends each signal twice
-		 * at once. */
+		/* A second signal ends the process, unless it comes within a second: timeout(1)
+		 * sends each signal twice at once. */
 		(void)signal(sig, SIG_DFL);
 		(void)raise(sig);
 	}

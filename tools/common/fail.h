@@ -15,8 +15,8 @@
  */
 int fail(int err, const char *fmt, ...) _printf_(2, 3);
 
-/* Keep the library's sentence as that of a failure, after the failed action or its object.  Return
- * -|err|. */
+/* Keep the library's sentence for a failure, preceded by @what: the failed action or its object.
+ * Return -|err|. */
 int fail_pst(int err, const char *what);
 
 const char *fail_text(void);
@@ -30,7 +30,7 @@ int say_failure(int err, const char *what);
 /* Name of the running command: messages begin with "penstock: NAME: ". */
 extern const char *cmd_name;
 
-/* Print a message in that form to standard error. */
+/* Print a message, preceded by the command's name, to standard error. */
 void say(const char *fmt, ...) _printf_(1, 2);
 
 /* Print a message about the command line, and a hint.  Return exit status 2. */

@@ -73,7 +73,7 @@ struct text paths_text(uint32_t paths)
 	struct text t = { "" };
 	size_t n = 0;
 
-	/* First the hop into the device, then the file hop. */
+	/* Name the hop into the device first, then the file hop. */
 	for (unsigned pass = 0; pass < 2; pass++) {
 		for (uint32_t p = 1; p < PST_PATH_MAX; p++) {
 			bool file_hop = p <= PST_PATH_BUFFERED;

@@ -122,7 +122,7 @@ static size_t escape_len(const char *p, size_t len)
 	return v >= 0xdc00 && v < 0xe000 ? 12 : 0;
 }
 
-/* Set the sentence why the byte at p may not be in a string. */
+/* Say in @why why a string must not have the byte at p. */
 static int refuse_char(const char *p, size_t at, struct sink why)
 {
 	if ((unsigned char)*p < 0x20)
@@ -134,7 +134,7 @@ static int refuse_char(const char *p, size_t at, struct sink why)
 		      *p == '\\' ? "JSON" : "UTF-8", at);
 }
 
-/* Return the bytes of the string character at p; 0 if it may not be in a string. */
+/* Return the bytes of the string character at p; 0 if a string must not have it. */
 static size_t safetensors_char_len(const char *p, size_t len)
 {
 	if (*p == '\\')

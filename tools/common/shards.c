@@ -171,7 +171,8 @@ static int write_data(struct shard *s)
 
 static int open_for_requests(struct shard *s)
 {
-	/* Nobody changes a shard while it is loaded.  Of objects the library finds out cheaply. */
+	/* Nobody changes a shard while it is loaded; for objects, the library checks that
+	 * cheaply. */
 	uint32_t flags = PST_FILE_READ | (s->object ? 0 : PST_FILE_STABLE);
 	int r = pst_file_open(s->path, flags, NULL, &s->file);
 

@@ -8,8 +8,8 @@
 
 struct shard {
 	char *path;
-	int fd;      /* the file; of an object a copy without a name */
-	bool object; /* s3://, rados:// and the like: only requests read it itself */
+	int fd;      /* the file; for an object, a copy without a name */
+	bool object; /* name is s3://, rados:// or similar: only requests read the object itself */
 	struct safetensors *st;
 	struct pst_file *file;
 	uint32_t *crcs; /* CRC-32C of each tensor in st */

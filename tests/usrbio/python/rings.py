@@ -110,7 +110,7 @@ def how_many_wait_returns():
 def ring_full():
     with registered(file("full", data(PAGE))) as fd, memory(PAGE) as shm:
         iov = io.make_iovec(shm, MOUNT)
-        # No request starts before there are 4.
+        # No request starts before 4 are prepared.
         ring = io.make_ioring(MOUNT, 4, io_depth=4)
         for i in range(4):
             ring.prepare(iov[i:i + 1], True, fd, i)

@@ -37,7 +37,7 @@ plain)
 daemon)
 	[ -x "${FOREIGN:-}" ] || skip "the daemon (libfuse3-dev)"
 	[ -w /dev/fuse ] || skip "/dev/fuse"
-	# mount_rig.h needs the same.
+	# mount_rig.h also needs root.
 	[ "$(id -u)" = 0 ] || skip "root, to have a /dev/shm of its own"
 	"$FOREIGN" "$dir/back" "$MOUNT" >"$dir/log" 2>&1 &
 	daemon=$!
@@ -57,7 +57,7 @@ esac
 if nm -D "$USRBIO_DIR/libhf3fs_api_shared.so" | grep -q __asan_init; then
 	SANITIZER=$(gcc -print-file-name=libasan.so)
 	export SANITIZER
-	# The interpreter leaves most of its memory at exit.
+	# The interpreter does not free most of its memory at exit.
 	ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 	export ASAN_OPTIONS
 fi

@@ -28,7 +28,7 @@ IOVS = f"{MOUNT}/3fs-virt/iovs"
 
 def published():
     """Return names of published memory and rings, without the daemon's own links."""
-    # List in another process: daemons take the end of a listing for the end of its process.
+    # List in another process: daemons think that a process ended when its listing ends.
     names = subprocess.run(["ls", IOVS], check=True, capture_output=True, text=True).stdout
     return [name for name in names.split() if not name.startswith("submit-ios")]
 
