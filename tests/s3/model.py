@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Random operations on objects, compared with a model: bytes, sizes, names and errors.
 
-    model.py                                    the doubles: server.py, and PST_LIBRADOS if set
+    model.py                                    the stubs: server.py, and PST_LIBRADOS if set
     model.py ROOT [OPERATIONS [SEED [WORKERS]]] a real server, which the environment names;
                                                 ROOT is rados://POOL/ or s3://BUCKET/
 
@@ -9,7 +9,7 @@ Each worker is a thread with names of its own below ROOT, and with a model of th
 is open while its object changes gives the bytes of its open, or ESTALE; if the object is gone,
 S3 gives ENOENT.  Bytes around a read stay as they were.  Some files of Ceph get a layout of small
 objects, by the command rados.  A run ends at the first wrong byte, and prints its counts.  PST_SOAK
-makes the run on the doubles long.
+makes the run on the stubs long.
 """
 import ctypes
 import errno

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions of our libcuda.so.1 double that the real library lacks.  Tests find them by dlsym();
+ * Functions of our libcuda.so.1 stub that the real library lacks.  Tests find them by dlsym();
  * if dlsym() finds none, the library is the real one.
  *
  * Environment: STUB_CUDA_DEVICES (1 to 8, 0 for none), STUB_CUDA_FAIL (see stub_cuda_fail()),

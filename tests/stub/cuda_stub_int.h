@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Declarations that the files of the libcuda double share.  One lock, stub.lock, guards all
+ * Declarations that the files of the libcuda stub share.  One lock, stub.lock, guards all
  * tables; streams drop it while they copy bytes.
  */
 #ifndef PST_CUDA_STUB_INT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions of our libcufile.so.0 double that the real library lacks.  Tests find them by
+ * Functions of our libcufile.so.0 stub that the real library lacks.  Tests find them by
  * dlsym().
  *
  * A text sets it up, KEY=VALUE[,KEY=VALUE...]: STUB_CUFILE in the environment when it is loaded,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Declarations that the files of the libcufile double share.  One lock guards all tables; it is
+ * Declarations that the files of the libcufile stub share.  One lock guards all tables; it is
  * dropped while bytes move or a call hangs.
  */
 #ifndef PST_CUFILE_STUB_INT_H
@@ -23,7 +23,7 @@
 #define OPT SYM
 #include "bench/cufile/batch_syms.h"
 
-/* Functions of the libcuda double. */
+/* Functions of the libcuda stub. */
 #define SYM(name, args) cu_result name args;
 #define OPT SYM
 #include "mem/cuda/cuda_syms.h"

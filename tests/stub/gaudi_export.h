@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tell if a dma-buf that the libhl-thunk double exported is still open in any process.  An
+ * Tell if a dma-buf that the libhl-thunk stub exported is still open in any process.  An
  * exported memfd has a flock(), which all descriptors of the same open file share.  The same
  * kind of lock reserves a device against other processes.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions of our libhl-thunk.so and libSynapse.so doubles that the real libraries lack.  Tests
+ * Functions of our libhl-thunk.so and libSynapse.so stubs that the real libraries lack.  Tests
  * find them by dlsym(); if dlsym() finds none, the library is the real one.
  *
- * The doubles keep the rules of hl-thunk's published source and of the kernel's
+ * The stubs keep the rules of hl-thunk's published source and of the kernel's
  * drivers/accel/habanalabs: one open context per device, exports of whole pages of one mapping
  * with exact flags, no unmap while a dma-buf is open, no free of mapped memory.  A call that
  * breaks a rule that the real libraries do not check ends the process with a message.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A double of /dev/gdrdrv in user space, over the memory of the libcuda double.
+ * A stub of /dev/gdrdrv in user space, over the memory of the libcuda stub.
  *
  * The linker's --wrap redirects open(), close(), ioctl(), mmap() and munmap() here.  Requests
- * are decoded by number and offset, without the library's declarations.  The double keeps the
+ * are decoded by number and offset, without the library's declarations.  The stub keeps the
  * module's rules: a file lives while a descriptor or a mapping refers to it, and its end unpins
  * all its memory; only the process that opened a file may use it; a mapping begins at a page of
  * 64 KiB.

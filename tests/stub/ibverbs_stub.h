@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions of our libibverbs.so.1 double that rdma-core lacks.  Tests find them by dlsym(); if
+ * Functions of our libibverbs.so.1 stub that rdma-core lacks.  Tests find them by dlsym(); if
  * dlsym() finds none, the library is the real one.
  *
  * Environment:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Declarations that the files of the libibverbs double share.
+ * Declarations that the files of the libibverbs stub share.
  *
  *	libibverbs.c		the fabric, devices, protection domains, faults
  *	libibverbs_mr.c		memory regions and copies between processes

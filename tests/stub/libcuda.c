@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A double of libcuda.so.1 without a driver, for tests: the same calls and rules.
+ * A stub of libcuda.so.1 without a driver, for tests: the same calls and rules.
  *
  * Device memory has addresses that the CPU cannot access, each thread has a stack of contexts,
  * and each stream is a thread.  A call that the real driver answers with an error gets that

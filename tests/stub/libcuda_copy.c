@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies of the libcuda double; each stream executes them in order. */
+/* Copies of the libcuda stub; each stream executes them in order. */
 #include <string.h>
 
 #include "cuda_stub_int.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the libcuda double: allocations, shared memory, registered host memory. */
+/* Memory of the libcuda stub: allocations, shared memory, registered host memory. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -398,7 +398,7 @@ bool stub_cuda_poke(cu_ptr ptr, const void *buf, size_t len)
 
 /*
  * The known words of the driver's IPC handle: process, size, offset of the allocation in its
- * object, client, object.  In the double a client is a process, and an object is a descriptor in
+ * object, client, object.  In the stub a client is a process, and an object is a descriptor in
  * it.
  */
 static uint32_t client_of(uint32_t pid)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order between streams of the libcuda double: implicit streams, captures, waits for words, and
+ * Order between streams of the libcuda stub: implicit streams, captures, waits for words, and
  * calls of the program's functions.
  */
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams of the libcuda double: each is a thread that executes its queue in order. */
+/* Streams of the libcuda stub: each is a thread that executes its queue in order. */
 #include <stdio.h>
 #include <string.h>
 

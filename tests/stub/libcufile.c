@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A double of libcufile.so.0 without nvidia-fs, for tests: the real library's calls and rules,
- * over the memory of the libcuda double.
+ * A stub of libcufile.so.0 without nvidia-fs, for tests: the real library's calls and rules,
+ * over the memory of the libcuda stub.
  *
  * The rules of the compat mode were observed with 1.15.1; those of the direct modes come from
  * nvidia-fs and its documentation.  A call on which the real library crashes ends the process

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A double of libhl-thunk.so without a driver, for tests; see gaudi_stub.h. */
+/* A stub of libhl-thunk.so without a driver, for tests; see gaudi_stub.h. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>

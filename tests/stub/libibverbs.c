@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A double of libibverbs.so.1: the fabric, devices, protection domains, faults. */
+/* A stub of libibverbs.so.1: the fabric, devices, protection domains, faults. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Completion queues of the double of libibverbs, and the channels that announce completions. */
+/* Completion queues of the stub of libibverbs, and the channels that announce completions. */
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Execution and completion of work requests of the libibverbs double. */
+/* Execution and completion of work requests of the libibverbs stub. */
 #include <stdio.h>
 
 #include "stub/ibverbs_stub_int.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory regions of the double of libibverbs, and copies between processes. */
+/* Memory regions of the stub of libibverbs, and copies between processes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>

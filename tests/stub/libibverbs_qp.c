@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queue pairs of the libibverbs double: their states and posting. */
+/* Queue pairs of the libibverbs stub: their states and posting. */
 #include <stdio.h>
 
 #include "stub/ibverbs_stub_int.h"

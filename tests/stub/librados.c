@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A double of Ceph's librados over objects in memory, with the functions that Penstock calls.
+ * A stub of Ceph's librados over objects in memory, with the functions that Penstock calls.
  * Two threads execute operations and call back in any order.  Tests find the functions
  * stub_rados_* by ctypes.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Doubles of libSynapse.so and libscal.so over our libhl-thunk.so double, for tests; see
+ * Stubs of libSynapse.so and libscal.so over our libhl-thunk.so stub, for tests; see
  * gaudi_stub.h.  Each stream has a thread that plays its engine.
  */
 #include <pthread.h>

@@ -400,7 +400,7 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
 	return r < 0 ? -1 : 0;
 }
 
-/* Return true for a dma-buf of the libcuda double, a memfd; the CPU may not map it. */
+/* Return true for a dma-buf of the libcuda stub, a memfd; the CPU may not map it. */
 static bool is_dmabuf(int fd)
 {
 	char path[64];

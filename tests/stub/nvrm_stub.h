@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A double of the NVIDIA driver's files /dev/nvidiactl, /dev/nvidiaN and /proc/driver/nvidia.  A
- * test links nvrm_stub.c, with open(), ioctl(), mmap() and fopen() wrapped.  The double keeps
+ * A stub of the NVIDIA driver's files /dev/nvidiactl, /dev/nvidiaN and /proc/driver/nvidia.  A
+ * test links nvrm_stub.c, with open(), ioctl(), mmap() and fopen() wrapped.  The stub keeps
  * the driver's known rules: a call that the driver refuses gets the driver's error; a call that
  * the driver accepts although it is wrong ends the process with a message.
  *
- * Device memory is the memory of the libcuda double: a memfd with a descriptive name,
+ * Device memory is the memory of the libcuda stub: a memfd with a descriptive name,
  * "stub-cuda-plain-DEVICE-0" or "stub-cuda-vmm-DEVICE-TYPES".  A descriptor of a "vmm" memfd is
  * an exported object; a "plain" memfd is the client's object that an IPC handle names.
  *
@@ -57,7 +57,7 @@ unsigned stub_nvrm_left(void);
 /* Return the number of descriptors of device files only. */
 unsigned stub_nvrm_descriptors(void);
 
-/* Get the PCI address and UUID of a CUDA device, as the libcuda double reports them. */
+/* Get the PCI address and UUID of a CUDA device, as the libcuda stub reports them. */
 void stub_nvrm_device(unsigned device, char pci[16], uint8_t uuid[16]);
 
 #endif

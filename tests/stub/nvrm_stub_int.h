@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Declarations that the files of the NVIDIA driver's double share.  One lock in nvrm_stub.c
+ * Declarations that the files of the NVIDIA driver's stub share.  One lock in nvrm_stub.c
  * guards all state; call the functions below with it held.
  *
  *	nvrm_stub.c	device files and wrapped calls

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Endpoints: reads and writes between two processes, compared with a model; messages; ends of a
- * connection; and leaks after each failure.  Runs on the libibverbs double or on a device.
+ * connection; and leaks after each failure.  Runs on the libibverbs stub or on a device.
  */
 #include <poll.h>
 #include <signal.h>
