@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Gives vLLM's tests of its file system tier ours, and skips those that look inside theirs.
+"""Give our tier to vLLM's tests of its file system tier, and skip tests of that tier's internals.
 
-PST_VLLM_SERVED=1: over a store that penstock serve has, one server for each directory."""
+PST_VLLM_SERVED=1: over a store that penstock serve has, one server for each directory.
+"""
 import glob
 import os
 import subprocess

@@ -340,7 +340,7 @@ def sizes_of_two_writers_meet():
 
 
 def beside(what, other):
-    """Call what() and run other() between its reading and its changing of the object."""
+    """Call what(), and run other() between what()'s read and its change of the object."""
     ended = []
     stub.stub_rados_freeze(3)
     thread = threading.Thread(target=lambda: ended.append(what()))
@@ -411,7 +411,9 @@ def a_sync_keeps_what_others_cut():
 
 @case
 def a_writer_that_was_open_before_a_reader():
-    """Its writes change the first object at its sync; others are told by their own versions."""
+    """The writer's sync changes the first object; changes of other objects show by their own
+    versions.
+    """
     write("f", BIG)
     with File(ROOT + "f", "r+") as a, File(ROOT + "f") as r, File(ROOT + "f") as late:
         got = bytearray(1000)

@@ -206,7 +206,7 @@ class Worker:
         self.model[name] = content
 
     def discard(self, name):
-        """What is not synced leaves the object as it was."""
+        """Discard unsynced writes: the object stays as it was."""
         with File(self.root + name, "w") as f:
             self.write_all(f, self.bytes_of(self.choose.randrange(300000)))
         if name in self.model:

@@ -291,7 +291,7 @@ def answers_that_lie():
 
 @case
 def answers_of_other_forms():
-    """Those that are not simple are asked for again through libcurl."""
+    """Answers that are not in a simple form are requested again through libcurl."""
     content = BIG[:300000]
     etag = hashlib.md5(content).hexdigest().encode()
     head = (b'HTTP/1.1 206 ok\r\nETag: "' + etag + b'"\r\nContent-Range: bytes 0-299999/300000\r\n')

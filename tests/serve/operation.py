@@ -161,7 +161,7 @@ def one_connection_leaves_workers_to_others():
 
 @case
 def who_takes_no_replies_is_dropped():
-    """Even a client that continues to send."""
+    """A client that takes no replies is dropped, even if it continues to send."""
     file("f", data(1 << 20))
     with Server("--stall", "1") as server:
         silent, busy = server.client(), server.client()

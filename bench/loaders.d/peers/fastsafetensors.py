@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""
-fastsafetensors: one buffer for each file, and tensors that are views of it.
+"""fastsafetensors: one buffer for each file, and tensors that are views of it.
 
-"fastsafetensors" has its defaults, cuFile, and "-nogds" its threads with a bounce buffer.
+"fastsafetensors" has the default, cuFile; "-nogds" has the package's threads with a bounce buffer.
 """
 NAMES = ("fastsafetensors", "fastsafetensors-nogds")
 INSTALL = "pip install fastsafetensors torch"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""
-InstantTensor: all files in one list, tensors that own their memory, which is its default.
+"""InstantTensor: all files in one list; tensors own their memory, which is the default.
 
-"instanttensor" chooses its way by itself, "-buffered" goes through the page cache.
+"instanttensor" chooses its I/O path by itself, "-buffered" uses the page cache.
 """
 NAMES = ("instanttensor", "instanttensor-buffered")
 INSTALL = "pip install instanttensor torch"

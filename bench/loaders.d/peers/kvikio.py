@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""
-kvikio: it knows no safetensors, so each tensor is a pread() of its own into an array of CuPy.
+"""kvikio: has no safetensors parser, so each tensor is one pread() into an array of CuPy.
 
-Its default of one thread is for nobody; here it has as many as processors, and at most 16.
+The default is one thread; here there is one per CPU, at most 16.
 """
 import os
 

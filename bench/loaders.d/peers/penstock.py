@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""
-Penstock's own package for Python, beside its calls in C, which bench/load has.
+"""Penstock's Python package; bench/load measures the calls in C.
 
-"penstock-python" is penstock.safetensors.load_files(): arrays of NumPy on the host, where bits of
-types that it lacks are taken as they are, and tensors of torch on a GPU.  "penstock-python-file" is
-a File.read_into() for each file, into memory of Penstock's own, on any device.
+"penstock-python" is penstock.safetensors.load_files(): arrays of NumPy on the host, with the plain
+bits of types that NumPy lacks, and tensors of torch on a GPU. "penstock-python-file" is a
+File.read_into() for each file, into memory of Penstock's own, on any device.
 """
 import importlib.util
 import os

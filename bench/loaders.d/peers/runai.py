@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""
-Run:ai model streamer: it hands out tensors as they arrive.
+"""Run:ai model streamer: returns tensors as they arrive.
 
-Before 0.17 tensors on the host are views of its buffer, which it uses again for what does not fit:
-there the buffer gets no limit, and the views stay.
+Before 0.17, tensors on the host are views of its buffer, which it reuses if the model does not fit.
+So the buffer gets no limit there, and the views stay valid.
 """
 import inspect
 import os

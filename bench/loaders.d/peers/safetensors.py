@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""
-safetensors by its own functions: load_file() for each file, and from 0.9 on prefetch().
+"""safetensors by its own functions: load_file() for each file, and from 0.9 on prefetch().
 
-On the host its arrays of NumPy are taken, because the tensors of torch that it makes there are
-views of the mapped file, which nobody has read yet.
+On the host, arrays of NumPy are loaded: tensors of torch would be views of the mapped file, whose
+bytes nobody has read yet.
 """
 NAMES = ("safetensors", "safetensors-prefetch")
 INSTALL = "pip install safetensors torch; on the host: safetensors numpy ml_dtypes"
