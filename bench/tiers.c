@@ -17,7 +17,7 @@
 
 struct access {
 	uint64_t id, size;
-	bool first; /* first access of its line */
+	bool first; /* first access of its line of the trace */
 };
 
 struct trace {

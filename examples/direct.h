@@ -15,7 +15,7 @@
 
 #define PAGE 4096u
 
-/* Created once and kept: registrations last until these are freed. */
+/* Objects that are created once and kept: registrations last until the objects are freed. */
 struct direct {
 	struct pst_queue *queue;
 	struct pst_file *file;

@@ -202,7 +202,7 @@ static int shard_open(struct shard *s, const char *path, const char *device)
 
 static void shard_close(struct shard *s)
 {
-	/* All of these accept NULL. */
+	/* These functions accept NULL. */
 	(void)pst_file_close(s->file);
 	(void)pst_mem_free(s->mem);
 	free(s->tensors);

@@ -64,7 +64,8 @@ becomes() {
 	return 1
 }
 
-# ends HOW STATUS [SIGNAL]: the test ends that way, or guard gets the signal.
+# ends HOW STATUS [SIGNAL]: run a test that ends like HOW, and check guard's status.  With SIGNAL,
+# guard gets the signal.
 ends() {
 	how=$1
 	rm -f pids where

@@ -45,7 +45,7 @@ struct step {
 
 struct test_ctx {
 	struct io_ctx base;
-	struct list link;      /* in all.list, for gates */
+	struct list link;      /* entry of all.list, for gates */
 	struct io_fifo queued; /* not flushed yet; used by the owner only */
 
 	pthread_mutex_t lock; /* guards the members below */

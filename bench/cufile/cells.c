@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cells: a block size and a number of threads, cold or warm.  In each cell the ways take turns,
- * with rotating order, so that other load affects all equally.  A way that does not answer in time
- * is reported as hung and its process is killed; the others continue.
+ * A cell is a block size and a number of threads, with a cold or warm file.  In each cell the ways
+ * to read take turns, with rotating order, so that other load affects all equally.  A way that does
+ * not answer in time is reported as hung and its process is killed; the others continue.
  */
 #include <poll.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ struct worker {
 	pid_t pid; /* 0: no process */
 	int sock;
 	unsigned hangs;
-	enum status status; /* anything except DONE: skip the way from now on */
+	enum status status; /* if not DONE, skip this way from now on */
 	char text[400];
 };
 

@@ -183,7 +183,8 @@ int bench_cufile_check(struct cuf_error e, const char *call);
 /* Return the error of a cuFileRead() that read no whole block. */
 int cufile_read_failed(ssize_t n, int err, uint64_t off);
 
-/* Get facts about GPU and file; about cuFile, status and text tell what is missing. */
+/* facts_gpu() gets facts about the GPU and the file, facts_cufile() about cuFile: status and text
+ * of the answer say what is missing. */
 void facts_gpu(struct facts *ret);
 void facts_cufile(struct answer *ret);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ways, each written for the best performance. */
+/* The ways to read, each written for the best performance. */
 #include <fcntl.h>
 
 #include "cufile.h"

@@ -23,7 +23,7 @@ int memory_alloc(struct engine_job *job, uint64_t len)
 	m->copies_in = m->is_device &&
 		       (td->o.verify != VERIFY_NONE || (td->flags & TD_F_REFILL_BUFFERS));
 	m->verifies = td->o.verify != VERIFY_NONE;
-	/* Rings use shared memory, which their own way allocates on the host. */
+	/* Rings use shared memory on the host, which rings.c allocates. */
 	if (job->opts->rings && !m->is_device)
 		return 0;
 	opts.flags = job->opts->rings ? PST_MEM_SHARED : 0;

@@ -140,7 +140,8 @@ void runai_file_streamer_end(void *streamer)
 	(void)pthread_mutex_unlock(&door);
 	if (!st)
 		return;
-	/* In a forked child the streamer has no threads, and the parent also uses what it holds. */
+	/* In a forked child the streamer has no threads, and the parent still uses its
+	 * resources. */
 	if (st->forks != forks)
 		return;
 	stream_stop(st);

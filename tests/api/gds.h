@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the tests of requests by cuFile.  They run on the libraries of tests/stub/, which
+ * Shared by the tests of requests that use cuFile.  They run on the libraries of tests/stub/, which
  * PST_LIBCUDA and PST_LIBCUFILE name.  A process remembers the state of each path until it ends, so
  * each case runs in a process of its own (again.h).
  */

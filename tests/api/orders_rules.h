@@ -14,7 +14,7 @@
 struct sub {
 	bool there;
 	bool held;    /* a sync that waits for the write */
-	bool at_gate; /* its operation waits at the gate */
+	bool at_gate; /* the request's operation waits at the gate */
 	bool asked;   /* cancelled by pst_queue_cancel() */
 	bool told;    /* the deaf operation at the gate got a cancel */
 	bool touches; /* the operation at the gate uses the memory */

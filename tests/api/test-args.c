@@ -88,7 +88,7 @@ static void sizes_of_options(void)
 		FAILS(calls[i].fn(&o), EINVAL, "sz");
 		o.sz = SIZE_MAX;
 		FAILS(calls[i].fn(&o), E2BIG, "sz");
-		o.sz = sizeof(size_t); /* an old program: only the size */
+		o.sz = sizeof(size_t); /* an old program knows only the size */
 		WORKS(calls[i].fn(&o));
 		o.sz = calls[i].sz;
 		WORKS(calls[i].fn(&o));

@@ -50,8 +50,8 @@ static struct pst_done read_once(struct pst_file *f, struct pst_mem *m, uint64_t
 	return d;
 }
 
-/* Read until the memory is registered, or until why says why it is not.  The back end threads
- * registers nothing: one read. */
+/* Read until the memory is registered, or until the completion's why names the reason against it.
+ * The back end threads registers nothing: read once. */
 static struct pst_done read_often(struct pst_file *f, struct pst_mem *m, uint64_t off,
 				  uint64_t mem_off, uint64_t len)
 {

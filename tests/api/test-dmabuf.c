@@ -496,7 +496,7 @@ static void the_exporter_fails(void)
 	pst_mem_free(m);
 }
 
-/* Memory or descriptors run out once: the next request gets its window. */
+/* Memory or descriptors run out once: a request fails, and the next one gets its window. */
 static void a_lack_passes(void)
 {
 	static const int errs[] = { ENOMEM, EMFILE, ENFILE, EAGAIN };

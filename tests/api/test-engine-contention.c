@@ -22,7 +22,7 @@
 #define MUCH RIG_MIB(64)
 #define MORE RIG_MIB(16) /* more bytes than may wait under contention, with eight CPUs */
 #define SMALL 4096u
-#define NR_SMALL 128u   /* more reads than the slots that hold all bytes that may wait */
+#define NR_SMALL 128u   /* more reads than there are slots for all bytes that may wait */
 #define NR_MAPPED 48u   /* the most copies of pinned file pages that are in flight at a time */
 #define SLOW_US 900000u /* for each copy: longer than SETTLE_US and SOON_MS together */
 #define SETTLE_US 150000u

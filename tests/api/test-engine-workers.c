@@ -360,7 +360,7 @@ static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_me
 			(void)usleep(1000);
 		}
 	}
-	(void)usleep(20000); /* until the workers sleep */
+	(void)usleep(20000); /* wait until the workers sleep */
 }
 
 /*
@@ -464,7 +464,7 @@ static void few_workers_keep_up_with_a_disk(void)
 
 		(void)threads_awake();
 		(void)wakes_of_read(f, m);
-		(void)usleep(20000); /* until the threads sleep */
+		(void)usleep(20000); /* wait until the threads sleep */
 		nr = threads_awake();
 		least = nr < least ? nr : least;
 	}
@@ -479,7 +479,7 @@ static unsigned woken_for_read(struct pst_file *f, struct pst_mem *m)
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
 	unsigned nr;
 
-	(void)usleep(20000); /* until the workers sleep */
+	(void)usleep(20000); /* wait until the workers sleep */
 	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
 	T_OK(pst_queue_prep(rig_q, &io));
 	atomic_store(&wakes_here, 0);
@@ -560,7 +560,7 @@ static void hang_pieces(struct pst_queue *q, struct pst_file *hang, struct pst_m
 			T_CHECK(t_now() < end);
 			(void)usleep(1000);
 		}
-		(void)usleep(20000); /* until the worker sleeps */
+		(void)usleep(20000); /* wait until the worker sleeps */
 	}
 }
 

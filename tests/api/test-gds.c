@@ -425,7 +425,7 @@ static void listed(void)
 	close_all();
 }
 
-/* Without a direct path, requests take the library's own and give no reason, unless the policy
+/* Without a direct path, requests take the library's own path and give no reason, unless the policy
  * lists cuFile. */
 static void refused(int detail)
 {

@@ -335,7 +335,7 @@ static void strided(void)
 				    { 1000003, 500001, 777, 1000, 778, 500 } };
 	struct pst_seg apart[] = { { 1, 1, 4096, 65536, 4099, 64 } };
 	struct pst_seg touching[] = { { 77, 5, 1000, 1000, 1000, 3000 } };
-	/* Adjacent in the file and apart in memory, and the reverse. */
+	/* Pieces that are adjacent in the file and apart in memory, and the reverse. */
 	struct pst_seg scatter[] = { { 4096, 0, 4096, 4096, 12288, 100 } };
 	struct pst_seg gather[] = { { 4096, 0, 4096, 12288, 4096, 100 } };
 	struct pst_seg backwards[] = { { 8192, 0, 4096, 0, 0, 1 },

@@ -441,7 +441,7 @@ static void lied_to(uint32_t op)
 		d = rig_do(rig_q, &io);
 		T_EQ(d.res, 65536);
 		T_EQ(d.why, PST_WHY_NOT_PROVEN);
-		T_CHECK(!took(&d, PST_PATH_P2P)); /* its bytes were discarded */
+		T_CHECK(!took(&d, PST_PATH_P2P)); /* the bytes of this path were discarded */
 		T_EQ(d.flags & PST_DONE_PROOF, 0);
 		T_EQ(lies, 4 * (i + 1)); /* one read, and three more to confirm */
 		check_bytes(op, m, i * 65536, 65536);
@@ -595,7 +595,7 @@ static void real_devices(void)
 	struct pst_done d;
 
 	T_CHECK(buf);
-	rig_mem_fill(m, 0, LEN / 2, SEED + 2, 0); /* to notice unchanged memory */
+	rig_mem_fill(m, 0, LEN / 2, SEED + 2, 0); /* so that unchanged memory is noticed */
 	d = rig_read(f, m, 0, 0, LEN / 2);
 	rig_show(&d);
 	T_EQ(d.res, LEN / 2);

@@ -370,7 +370,7 @@ static void *release_main(void *arg)
 {
 	(void)arg;
 	for (unsigned i = 0; i < 50; i++) {
-		(void)usleep(20000); /* until the other thread sleeps */
+		(void)usleep(20000); /* wait until the other thread sleeps */
 		fusefs_release(&fs);
 	}
 	return NULL;

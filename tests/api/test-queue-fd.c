@@ -155,7 +155,7 @@ static void ends_wake(void)
 	T_EQ(d.res, -EOPNOTSUPP);
 	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	io.policy = 0;
-	io.deadline_ns = 1; /* its deadline has passed */
+	io.deadline_ns = 1; /* the deadline has passed */
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
 	T_CHECK(sleep_on(fd, 2000));

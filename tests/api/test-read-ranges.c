@@ -240,7 +240,8 @@ static void options(void)
 	T_EQ(pst_writev(to, &v, 1, &o, &d), LEN);
 	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_BUFFERED));
 
-	/* List a path that this memory does not have: why says so, and STRICT makes it an error. */
+	/* List a path that this memory does not have: the completion's why is set, and STRICT makes
+	 * it an error. */
 	o.policy = PST_POLICY2(PST_PATH_GDS, PST_PATH_STAGED);
 	T_EQ(pst_readv(f, &v, 1, &o, &d), LEN);
 	T_CHECK(d.why != PST_WHY_NONE);

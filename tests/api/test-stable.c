@@ -35,7 +35,7 @@ __attribute__((visibility("default"))) int pthread_cond_timedwait(pthread_cond_t
 	int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 	char name[16] = "";
 #ifdef __SANITIZE_THREAD__
-	/* The sanitizer's function has no version. */
+	/* The sanitizer's function has no symbol version. */
 	void *fn = NULL;
 #else
 	/* On x86, dlsym() may find an older version, which has other condition variables. */

@@ -295,7 +295,7 @@ static void the_clock_begins_later(void)
 	T_EQ(pst_queue_submit(rig_q), 1);
 	order_reap(rig_q, 1, LEN);
 	(void)usleep(20000);
-	T_CHECK(pst_queue_fd(other) >= 0); /* its deadlines need the clock */
+	T_CHECK(pst_queue_fd(other) >= 0); /* this queue's deadlines need the clock */
 	(void)usleep(20000);
 	io.flags |= PST_IO_STREAM_WAIT;
 	io.deadline_ns = t_in_ms(200);

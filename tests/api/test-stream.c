@@ -173,7 +173,7 @@ static void all_questions_but_one_are_kept(struct late_stream l[STREAMS])
 		l[i].go = 0;
 		HW_CU(cuLaunchHostFunc(l[i].st, until_it_may_go, &l[i]));
 	}
-	(void)usleep(100000); /* until all workers sleep */
+	(void)usleep(100000); /* wait until all workers sleep */
 	for (unsigned i = 0; i < STREAMS; i++)
 		order_start(l[i].q, PST_OP_WRITE, w, m.mem, i * LEN, i * LEN, LEN, l[i].st);
 	(void)usleep(300);
@@ -231,7 +231,7 @@ static void each_stream_has_a_worker(void)
 	}
 	atomic_store(&wakes_at_once, 0);
 	for (end = t_hang(); atomic_load(&wakes_at_once) < 2 && t_now() < end;) {
-		(void)usleep(20000); /* until the workers sleep */
+		(void)usleep(20000); /* wait until the workers sleep */
 		stub.stall("cuEventQuery#5");
 		for (unsigned i = 0; i < STREAMS; i++) {
 			struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * LEN, i * LEN, LEN);
@@ -286,7 +286,7 @@ static void one_is_woken_for_a_stream(void)
 		io.stream = made;
 		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	(void)usleep(20000); /* until the workers sleep */
+	(void)usleep(20000); /* wait until the workers sleep */
 	atomic_store(&wakes_here, 0);
 	T_EQ(pst_queue_submit(rig_q), NR);
 	nr = atomic_load(&wakes_here);

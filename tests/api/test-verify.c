@@ -87,7 +87,7 @@ static void every_piece_is_compared(void)
 		want[i] ^= bit;
 		want[PIECES - 1] ^= i < PIECES - 1 ? 1 : 0;
 	}
-	/* Both kinds of checksums at once. */
+	/* Ask for both kinds of checksums at once. */
 	io.flags |= PST_IO_CRC32C;
 	d = rig_do(rig_q, &io);
 	T_EQ(d.res, pos_of(PIECES));
@@ -192,7 +192,7 @@ static void by_every_path(void)
 		T_EQ(d.crc32c, crc);
 		if (policies[i])
 			T_CHECK(d.paths & PST_PATH_BIT(policies[i]));
-		/* The second half first. */
+		/* Read the second half first. */
 		io.segs = halves;
 		io.nr_segs = 2;
 		d = rig_do(rig_q, &io);

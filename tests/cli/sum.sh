@@ -115,7 +115,7 @@ refuses_bad_checksums() {
 	rm m.crc32c
 	mkfifo m.crc32c
 	fails "m.crc32c: these are no checksums" "$PENSTOCK" sum --check m
-	# A range larger than any memory.
+	# Name a range larger than any memory.
 	truncate -s 20M big
 	printf 'penstock-crc32c 1 20971520\n00000000 0 20971520\n' >big.crc32c
 	fails "big.crc32c: line 2 is no checksum" "$PENSTOCK" sum --check big

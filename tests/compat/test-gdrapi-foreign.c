@@ -269,7 +269,7 @@ static void log_lines(void)
 {
 	run("fails-a-little", "GDRCOPY_LOG_LEVEL=1", NULL);
 	T_CHECK(!text[0]);
-	run("fails-a-little", "GDRCOPY_ENABLE_LOGGING=0", NULL); /* any value enables it */
+	run("fails-a-little", "GDRCOPY_ENABLE_LOGGING=0", NULL); /* any value enables the log */
 	says("ERR:  cannot pin 4096 bytes at 0x1000: ");
 	says_not("INFO: ");
 	run("fails-a-little", "GDRCOPY_ENABLE_LOGGING=", "GDRCOPY_LOG_LEVEL=2");

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* An assertion that release builds keep, too. */
+/* Abort unless @ok, also in release builds. */
 static void must(int ok)
 {
 	if (!ok)

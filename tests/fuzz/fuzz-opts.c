@@ -53,7 +53,7 @@ static struct {
 	unsigned prepared[2], inflight[2];
 } run;
 
-/* An assertion that release builds keep, too. */
+/* Abort unless @ok, also in release builds. */
 static void must(bool ok)
 {
 	if (!ok)

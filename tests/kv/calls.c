@@ -37,7 +37,7 @@ static int hook(const char *call)
 
 WRAP(ssize_t, -1, pread64, (int fd, void *buf, size_t len, off_t off), fd, buf, len, off)
 WRAP(ssize_t, -1, pwrite64, (int fd, const void *buf, size_t len, off_t off), fd, buf, len, off)
-/* The fortified form, which checks the buffer's size. */
+/* Wrap the fortified form, which also checks the buffer's size. */
 WRAP(ssize_t, -1, __pread64_chk, (int fd, void *buf, size_t len, off_t off, size_t room), fd, buf,
      len, off, room)
 WRAP(int, -1, fsync, (int fd), fd)

@@ -225,8 +225,8 @@ static void queues_have_bounds(void)
 	k_remove_root();
 }
 
-/* Exit with 0 if a reader of the root sees the block and is refused a queue; then damage the root's
- * last file.  In a process of its own. */
+/* In a separate process: exit with 0 if a reader of the root sees the block and is refused a queue;
+ * then damage the root's last file. */
 static int another_process(void)
 {
 	struct pst_kv_events_opts o = { .sz = sizeof(o), .space = PST_KV_ANY_SPACE };

@@ -63,7 +63,7 @@ static void a_set_replaces(void)
 	k_remove_root();
 }
 
-/* Pieces apart in memory, and a block that ends within a piece. */
+/* Use pieces that are apart in memory, and a block that ends within a piece. */
 static void takes_pieces(void)
 {
 	struct pst_seg segs[2] = {

@@ -201,7 +201,7 @@ def events_of_directories():
         blocks_of(engine)
         true(engine.store(keys[:BLOCKS], range(BLOCKS)))
         eq(engine.events(), [(keys[:BLOCKS], False)])
-        # The budget has room for 14.
+        # The budget has room for 14 blocks.
         for i in range(8, 30):
             true(engine.store([keys[i]], [0]))
         there = set()
@@ -209,7 +209,7 @@ def events_of_directories():
             there = there - set(some) if removed else there | set(some)
         eq(there, set(keys[16:]))
         eq(engine.lookup(keys), [False] * 16 + [True] * 14)
-        # A damaged block.
+        # Damage a block.
         path = next(os.path.join(at, name) for at, _, names in os.walk(f"{work}/own/b")
                     for name in names)
         with open(path, "r+b") as file:
@@ -235,7 +235,7 @@ def events_that_are_lost():
             there = {first}
             for some, removed in engine.events():
                 there = there - set(some) if removed else there | set(some)
-            # Nothing is told that is not there, and what comes later is told again.
+            # All blocks that exist by the events exist, and a later store gives an event again.
             true(all(engine.lookup(sorted(there))), len(there))
             true(engine.tier.report()["events_lost"] > 0)
             true(engine.store(keys_of(900), [0]))

@@ -76,7 +76,7 @@ room() {
 	[ "$(cat out)" = "$base/build/upstream/python/bin/python" ]
 	[ "$(grep -c '^pip install ' called)" = 1 ]
 	[ ! -e build/upstream/python/tmp ]
-	# It exists now.
+	# The environment exists now: nothing is installed again.
 	ends 0
 	[ "$(grep -c '^pip install ' called)" = 1 ]
 	[ ! -s err ]

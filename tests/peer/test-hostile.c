@@ -382,7 +382,7 @@ static void replies_not_read(void)
 	end();
 }
 
-/* Each of these ends the connection. */
+/* Each of these messages ends the connection. */
 static void broken_messages(void)
 {
 	static const struct peer_msg wrong[] = {
@@ -418,7 +418,7 @@ static void broken_messages(void)
 		is_disconnected();
 		end();
 	}
-	/* A message with a wrong checksum. */
+	/* Send a message with a wrong checksum. */
 	start();
 	memset(payload, 0, PEER_HEAD);
 	send_all(payload, PEER_HEAD);

@@ -619,7 +619,7 @@ def enumerations_as_early_versions_of_python_3_11_write_them():
         p.load(found, storage_reader=p.R(path))
         eq(found["b"].tolist(), [0, 1, 2, 3, 4])
     encoding = importlib.import_module("torch.distributed.checkpoint.metadata")._MEM_FORMAT_ENCODING
-    # No other attribute of a class.
+    # Refuse any other attribute of a class.
     for of, name in ((encoding, "__init__"), (encoding, "mro"), (encoding, "NOTHING"),
                      (type(good), "__init__"), (set, "pop"), (encoding, 1)):
         good.planner_data = Asks(of, name)
@@ -686,7 +686,7 @@ def tables_of_contents_that_do_things():
         e = gives(p.pt.CheckpointError, p.R(path).read_metadata)
         true("regular" in str(e), str(e))
     os.unlink(f"{path}/.metadata")
-    # The description of one tensor.
+    # Forge the description of one tensor.
     good.storage_data[index] = kind("evil.distcp", 0, 0)
     item = io.BytesIO()
     t.save(Evil(), item)

@@ -148,7 +148,7 @@ def checksums_that_do_not_fit():
             file.writelines(bad)
         gives(SafetensorError, load_file, path, verify=True)
         gives(SafetensorError, check_sums, path)
-    # A range larger than any memory.
+    # Name a range larger than any memory.
     with open(sums, "w", encoding="ascii") as file:
         file.write(f"penstock-crc32c 1 {1 << 50}\n00000000 0 {1 << 50}\n")
     gives(SafetensorError, read_sums, path, 1 << 50)

@@ -344,7 +344,7 @@ def a_client_that_takes_nothing_holds_up_nobody():
             batch = b"".join(c.request(c.READ, ident=i, handle=handle, off=i % 16 << 20,
                                        count=1 << 20) for i in range(500))
             greedy.send(batch)
-            # A client with half a write.
+            # Connect a client that sends half a write.
             half = server.client()
             handle = half.open("big", c.O_WRITE)
             half.send(c.header(c.WRITE, length=48 + (1 << 20), handle=handle, count=1 << 20) +

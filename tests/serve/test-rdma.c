@@ -525,7 +525,7 @@ static void late_bytes_do_not_arrive(void)
 		 * old one. */
 		T_EQ(rig_read(f, m, 0, 0, 65536).res, 65536);
 		T_EQ(rig_mem_differs(m, 65536, PIECE - 65536, 2, 65536), PIECE - 65536);
-		if (write) { /* either old bytes or the write's */
+		if (write) { /* either old bytes or the write's bytes */
 			char byte = 0;
 
 			T_EQ(rig_slurp(rig_path("data"), 4096, &byte, 1), 1);

@@ -54,7 +54,7 @@ struct slot {
 	int claim; /* claim of a write; -1: none */
 	bool cancelled;
 	uint64_t serial, since, total;
-	bool orphan; /* its queue was freed */
+	bool orphan; /* the slot's queue was freed */
 	struct ground_past *past;
 	uint64_t filled; /* checksum of the slot when its request was made */
 	uint64_t sum;    /* checksum of the slot since it is quiet; 0: unknown */

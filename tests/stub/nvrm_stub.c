@@ -312,7 +312,7 @@ unsigned stub_nvrm_left(void)
 	return n;
 }
 
-/* Map as the tied mapping says; return 0 or -errno. */
+/* Map as the mapping that is tied to the file says; return 0 or -errno. */
 static int dev_mmap(struct file *f, void *at, size_t len, int prot, int flags, off_t off,
 		    void **ret)
 {

@@ -29,8 +29,8 @@ void tear_down(void);
 struct tier_set *open_set(struct recover_counts *counts);
 unsigned files_in(const char *dir);
 
-/* Check that the set has the file once, whole, and nothing else of the move; result is
- * move_file()'s. */
+/* Check that the set has the file once, whole, and nothing else of the move.  result: of
+ * move_file(). */
 void check_set(int result);
 
 /* Cases of checks.c. */

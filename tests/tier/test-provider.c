@@ -101,7 +101,7 @@ static void files_are_made_and_read(void)
 	T_EQ(open_name("tier://s/made", RIG_NEW | PST_FILE_EXCL, &f), -EEXIST);
 	pst_file_close(f);
 	T_CHECK(is_there(at(nvme, "made")));
-	f = open_ok("tier://s/made", RIG_NEW); /* with TRUNC */
+	f = open_ok("tier://s/made", RIG_NEW); /* RIG_NEW includes TRUNC */
 	T_EQ(rig_file_info(f).size, 0);
 	pst_file_close(f);
 	pst_mem_free(back);

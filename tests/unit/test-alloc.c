@@ -33,7 +33,7 @@ static const char *const names[NR_CALLS] = { "malloc",       "calloc",         "
 					     "eventfd",      "pthread_create", "open",
 					     "memfd_create" };
 
-static atomic_int armed = NR_CALLS; /* the call to fail */
+static atomic_int armed = NR_CALLS; /* the kind of call that fails */
 static atomic_uint left;            /* calls of armed until one fails; then 0 */
 static atomic_uint hits;
 

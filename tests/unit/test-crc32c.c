@@ -114,7 +114,7 @@ static void combines(void)
 static void combines_lengths_beyond_memory(void)
 {
 	uint8_t zeros[64] = { 0 };
-	uint32_t crc = crc32c(0, zeros, sizeof(zeros)); /* of 2^6 bytes */
+	uint32_t crc = crc32c(0, zeros, sizeof(zeros)); /* CRC of 2^6 bytes */
 	uint32_t crc_a = crc32c(0, "a", 1), stepped = crc_a, direct;
 	uint32_t of_len[64];
 

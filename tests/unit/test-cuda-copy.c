@@ -134,7 +134,7 @@ static void between_two_allocations(void)
 	T_OK(pin_host(0, host, LEN));
 	t_fill(host, 1, 0, LEN);
 	T_OK(mem_copy(st, MEM_TO_DEVICE, c, 1, &t));
-	T_OK(mem_copy(st, MEM_FROM_DEVICE, &c[1], 1, &t)); /* from a to b */
+	T_OK(mem_copy(st, MEM_FROM_DEVICE, &c[1], 1, &t)); /* copy from a to b */
 	T_EQ(wait_done(st, t), 1);
 	memset(host, 0, LEN);
 	T_OK(mem_copy(st, MEM_TO_DEVICE, c, 2, &t)); /* zeros, then the bytes of b */
@@ -183,11 +183,11 @@ static void between_two_devices(void)
 		}
 		t_fill(host, reach, 0, LEN);
 		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t));
-		T_OK(mem_copy(st, MEM_FROM_DEVICE, &other, 1, &t)); /* to b */
+		T_OK(mem_copy(st, MEM_FROM_DEVICE, &other, 1, &t)); /* copy to b */
 		T_EQ(wait_done(st, t), 1);
 		memset(host, 0, LEN);
 		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t));
-		T_OK(mem_copy(st, MEM_TO_DEVICE, &other, 1, &t)); /* from b */
+		T_OK(mem_copy(st, MEM_TO_DEVICE, &other, 1, &t)); /* copy from b */
 		T_OK(mem_copy(st, MEM_FROM_DEVICE, &c, 1, &t));
 		T_EQ(wait_done(st, t), 1);
 		T_EQ(t_differs(host, reach, 0, LEN), LEN);

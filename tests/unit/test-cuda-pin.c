@@ -114,7 +114,7 @@ static void files_are_pinned_read_only(void)
 	SAME_OBJECTS(before);
 }
 
-/* A call in a thread of its own. */
+/* A call in a separate thread. */
 struct other {
 	pthread_t thread;
 	void *host;

@@ -12,7 +12,7 @@
 /* ------------------------------------------------- calls of the system */
 
 static unsigned nth, seen; /* 0: none fails */
-static bool counting;      /* only during the provider's calls */
+static bool counting;      /* true only during the provider's calls */
 
 static bool fails(void)
 {

@@ -236,7 +236,7 @@ static void a_registration_hangs(void)
 	cufile_file_put(cf);
 	file_free(other);
 
-	/* The file is closed.  The late registration can still be given back. */
+	/* The file is closed.  The late registration can still be released. */
 	file_free(file);
 	file = NULL;
 	T_EQ((intptr_t)unhang(h), 0);

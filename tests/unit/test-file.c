@@ -68,7 +68,7 @@ static void what_is_no_file(void)
 	T_CHECK(strstr(err_text(), "character device"));
 
 	T_EQ(mkfifo(in_dir("fifo"), 0600), 0);
-	refused(in_dir("fifo"), PST_FILE_READ, -ENXIO); /* does not wait for a writer */
+	refused(in_dir("fifo"), PST_FILE_READ, -ENXIO); /* the open does not wait for a writer */
 	T_CHECK(strstr(err_text(), "FIFO"));
 	refused(in_dir("fifo"), PST_FILE_WRITE, -ENXIO);
 	T_EQ(unlink(in_dir("fifo")), 0);

@@ -466,7 +466,7 @@ static void a_reset_ends_the_memory(void)
 
 	T_OK(mem_export_dmabuf(b, 0, 4096, &d));
 	gs.reset(0, true);
-	T_OK(mem_alive(a)); /* not noticed yet */
+	T_OK(mem_alive(a)); /* the change is not noticed yet */
 	T_EQ(mem_export_dmabuf(a, 0, 4096, &(struct mem_dmabuf){ 0 }), -ENODEV);
 	SAYS("was reset");
 	T_CHECK(mem_life(ops, 0) != life);
@@ -564,7 +564,7 @@ static void *allocates(void *arg)
 			return (void *)1;
 		mem_free(a);
 		if (i & 1)
-			mem_free(w); /* before its dma-buf is closed */
+			mem_free(w); /* freed before its dma-buf is closed */
 		(void)close(d.fd);
 		if (!(i & 1))
 			mem_free(w);

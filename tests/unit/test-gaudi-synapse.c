@@ -284,7 +284,7 @@ static void resets_under_many_threads(void)
 
 		gs.reset(0, true);
 		gs.reset(0, false);
-		while (gaudi_syn_state().copies < copies + 3) /* until it works again */
+		while (gaudi_syn_state().copies < copies + 3) /* wait until copying works again */
 			T_CHECK(t_now() < until);
 	}
 	over = true;

@@ -253,7 +253,7 @@ static void a_reset_answers_in_two_steps(void)
 	T_EQ(ERRNO_OF(hl.hlthunk_device_memory_alloc(m.fd, LEN, 0, false, false)), ENODEV);
 	T_EQ(export(&m, m.va, 4096, 0), -ENODEV);
 	T_EQ(hl.hlthunk_memory_unmap(m.fd, m.va), -ENODEV);
-	T_EQ(hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_0), -EBUSY); /* until it is closed */
+	T_EQ(hl.hlthunk_open(HL_DONT_CARE, STUB_GAUDI_PCI_0), -EBUSY); /* busy until closed */
 	T_EQ(hl.hlthunk_close(m.fd), 0);
 	m = open_and_map();
 	give_up(&m);

@@ -28,7 +28,7 @@ static void devices_are_listed(void)
 	T_EQ(n, 2);
 	memset(d, 0xff, sizeof(d));
 	T_EQ(mem_list(d, 1), 2);
-	T_EQ(d[1].sz, SIZE_MAX); /* not written */
+	T_EQ(d[1].sz, SIZE_MAX); /* this element is not written */
 	T_EQ(mem_list(d, 16), 2);
 	T_CHECK(!strcmp(d[0].name, "host"));
 	T_EQ(d[0].kind, PST_KIND_HOST);

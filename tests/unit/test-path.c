@@ -405,7 +405,7 @@ static void courier_moves(void)
 	d = read_by(m, 100, LEN - 100, BOTH);
 	T_EQ(d.res, LEN - 100);
 	T_CHECK(d.paths & PST_PATH_BIT(COURIER));
-	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_STAGED)); /* for the unaligned start */
+	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_STAGED)); /* STAGED is for the unaligned start */
 	T_EQ(d.why, PST_WHY_NONE);
 	T_EQ(courier_started, (LEN - 4096) / STEP + 1);
 	T_EQ(rig_mem_differs(m, 100, LEN - 100, SEED, 100), LEN - 100);

@@ -21,7 +21,7 @@ enum call { ALIGNED_ALLOC, MALLOC, MMAP, PTHREAD_CREATE, NR_CALLS };
 
 static const char *const names[NR_CALLS] = { "aligned_alloc", "malloc", "mmap", "pthread_create" };
 
-static atomic_int armed = NR_CALLS; /* the function to fail */
+static atomic_int armed = NR_CALLS; /* the function that fails */
 static atomic_uint left;            /* calls of that function up to the failing one */
 static atomic_uint hits;
 

@@ -190,7 +190,7 @@ static void memory_that_is_freed_early_is_found_out(void)
 	rig.late(true);
 	memset(pair.mem, 1, 64);
 	pair_post(1);
-	T_EQ(pair.mem[LEN / 2], 0); /* not yet moved */
+	T_EQ(pair.mem[LEN / 2], 0); /* the bytes are not moved yet */
 	memset(pair.mem, 2, 64);    /* before the completion, so the peer gets these bytes */
 	rig_wait(pair.a, d, 1);
 	T_EQ(pair.mem[LEN / 2], 2);

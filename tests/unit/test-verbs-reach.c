@@ -145,7 +145,7 @@ static void all_are_closed(void)
 	T_EQ(contexts(), 0);
 }
 
-/* Files stay open and nobody makes a call: the device is given back, and used again later. */
+/* Files stay open and nobody makes a call: the device is closed, and opened again later. */
 static void a_dead_device_is_given_back(void)
 {
 	struct reach *r = reach_of("dead"), *other = reach_of("alive");

@@ -406,7 +406,7 @@ static void a_device_address_that_comes_back_has_none(void)
 	m = toy_mem(toy_va);
 	T_OK(get(m, 0, LEN, 0, &u));
 	rkey = u.reg->rkey;
-	registration_put(&u); /* kept for the next user */
+	registration_put(&u); /* the registration is kept for the next user */
 	free_mem(m);
 	m = toy_mem(toy_va);
 	T_OK(get(m, 0, LEN, 0, &u));

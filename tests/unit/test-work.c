@@ -427,7 +427,8 @@ static void calls_fail(void)
 	}
 	nth = 0;
 	T_OK(r);
-	/* One allocation of the call; a thread and its allocation for each of the two. */
+	/* Up to five calls fail: an allocation of work_call(), and for each of two threads its
+	 * start and an allocation. */
 	T_CHECK(failed >= 3 && failed <= 5);
 }
 

@@ -146,8 +146,8 @@ static void U4_extract_mount_point_of_nested(void)
 
 static char said[8192]; /* standard error of hear() */
 
-/* Collect in said[] what the call logs.  Before it, set the thread's last error text to another
- * one. */
+/* Collect in said[] what the call logs.  Before the call, set the thread's last error text to
+ * another one. */
 static int hear(int (*call)(int), int arg)
 {
 	struct pst_device none = { .sz = sizeof(none) };

@@ -185,7 +185,7 @@ static void a_daemon_that_refuses(void)
 	iov = untouched;
 	(void)snprintf(path, sizeof(path), "%s/3fs-virt/iovs", gpu_daemon);
 	(void)snprintf(aside, sizeof(aside), "%s/3fs-virt/aside", gpu_daemon);
-	T_OK(hf3fs_iovcreate_device(&iov, gpu_daemon, LEN, 0, 0)); /* the mount is known */
+	T_OK(hf3fs_iovcreate_device(&iov, gpu_daemon, LEN, 0, 0)); /* makes the mount known */
 	hf3fs_iovdestroy(&iov);
 	iov = untouched;
 	T_EQ(rmdir(path), 0); /* now the daemon takes no links */

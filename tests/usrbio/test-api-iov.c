@@ -247,7 +247,7 @@ static void U7_another_process_opens_it(void)
 	hf3fs_iovdestroy(&parents);
 }
 
-/* The other process' part. */
+/* Run the other process. */
 static int peer(const char *where, const char *id)
 {
 	uint8_t bytes[USRBIO_ID_LEN];

@@ -205,7 +205,7 @@ static void P10_the_daemons_is_cut(void)
 	fake_end();
 }
 
-/* The semaphore is cut while completions are taken, which posts once more. */
+/* The semaphore is truncated while completions are taken, which posts once more. */
 static void P10_cut_before_completions(void)
 {
 	struct hf3fs_iov iov;

@@ -227,7 +227,7 @@ static void uses_everything(void)
 	}
 }
 
-/* Start a client and kill it after that time. */
+/* Start a client and kill it after @us microseconds. */
 static void lives_for(unsigned us)
 {
 	pid_t child = fork();

@@ -447,7 +447,7 @@ static void R6a_nothing_beyond_the_range(void)
 
 /* -------------------------------------------------------------- other users */
 
-/* As user nobody, with nobody's worker. */
+/* Run as user nobody, with nobody's worker. */
 static int child_has_its_own(void)
 {
 	struct hf3fs_iov iov = { 0 };

@@ -26,7 +26,7 @@ struct text {
 struct text size_text(uint64_t bytes);              /* such as "4 KiB", "1.5 GiB" */
 struct text time_text(uint64_t ns);                 /* such as "12.3 us" */
 struct text gb_text(double gb_per_s);               /* without the unit: "1.43", "0.0036" */
-struct text rate_text(uint64_t bytes, uint64_t ns); /* GB/s, also without the unit */
+struct text rate_text(uint64_t bytes, uint64_t ns); /* GB/s without the unit */
 
 /*
  * Return the greatest common divisor.  If it is 1, steps of size a around b things visit each of

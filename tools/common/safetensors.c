@@ -16,11 +16,10 @@
 #include "base/base.h"
 
 /*
- * Bytes of memory per item, as measured with json-c 0.16. The largest header could hold values that
- * take 100 times its size in json-c's tree, so the memory needed at most is computed before
- * parsing: the text, a copy of it without NULs, and a temporary string of the same length; an
- * object with its table of 16 entries; an array; a value, or a name while a table grows.  160,000
- * tensors fit.
+ * Bytes of memory per item, as measured with json-c 0.16. json-c's tree can take 100 times the
+ * header's size, so the most memory needed is computed before parsing.  The items: the text, a copy
+ * of it without NULs, and a temporary string of the same length; an object with its table of 16
+ * entries; an array; a value, or a name while a table grows.  160,000 tensors fit.
  */
 #define TEXT_COST 4u
 #define OBJECT_COST 900u
@@ -423,8 +422,8 @@ static int parse_json(const char *json, size_t len, struct safetensors *st, stru
 }
 
 /*
- * Name the format of a file that is not a safetensors file, with a cure.  least: bytes that must
- * match; more, if the first 8 may well be a length.
+ * Name the format of a file that is not a safetensors file, with a cure.  least: shortest signature
+ * that counts; longer if the first 8 bytes may well be a length.
  */
 static const char *other(const uint8_t *buf, size_t least, const char *otherwise)
 {
