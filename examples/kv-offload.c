@@ -52,8 +52,8 @@ static uint64_t in_ms(uint64_t ms)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + ms * 1000000u;
 }
 
-/* Describe one block: it goes to its slot of the file when written; when read, blocks come back in
- * reverse order, as a cache uses any free slot. */
+/* Describe one block, in the file and in memory.  A write puts it into its slot of the file; reads
+ * bring blocks back in reverse order, because a cache uses any free slot. */
 static struct pst_seg block_seg(uint64_t slot, uint64_t block)
 {
 	return (struct pst_seg){

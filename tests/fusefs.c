@@ -60,7 +60,7 @@ static const struct {
 	[RELEASE] = { "release", 0, 0666 },
 };
 
-#define INO(file) ((fuse_ino_t)(file) + 2) /* 1 is the root */
+#define INO(file) ((fuse_ino_t)(file) + 2) /* inode 1 is the root */
 
 /* A request to answer at the next release. */
 struct waiting {

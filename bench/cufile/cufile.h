@@ -100,7 +100,7 @@ struct facts {
 	char fs[32];
 };
 
-/* A worker's answer to an order; one is also sent, without an order, when it is ready. */
+/* A worker's answer to an order; a worker also sends one, without an order, when it is ready. */
 struct answer {
 	enum status status;
 	char text[400];

@@ -152,8 +152,8 @@ void runai_file_streamer_end(void *streamer)
 	stream_free(st);
 }
 
-/* Join as "key\0value\0" in memory that is never moved, so that it can be wiped; NULL if out of
- * memory. */
+/* Join the strings as "key\0value\0" in memory that is never moved, so that it can be wiped; NULL
+ * if out of memory. */
 static char *streamer_join(const struct strings *keys, const struct strings *values,
 			   size_t *ret_len)
 {

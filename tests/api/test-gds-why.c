@@ -36,7 +36,7 @@ static void reopen(const char *name, uint32_t flags)
 	file = rig_open(rig_path(name), flags);
 }
 
-/* An empty file cannot be tried with cuFile.  Once it has bytes, it is. */
+/* An empty file cannot be tried with cuFile; it is tried once it has bytes. */
 static void empty_file(void)
 {
 	struct pst_path_info info;

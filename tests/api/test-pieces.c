@@ -176,8 +176,8 @@ static void ended_early(void)
 	file = pst_file_close(file);
 }
 
-/* The file ends inside one of the pieces: the count includes the pieces before it, and its bytes
- * before the end. */
+/* The file ends inside one of the pieces: the count includes the pieces before it, and the bytes of
+ * that piece before the end. */
 static void beyond_the_end(void)
 {
 	uint64_t size;

@@ -422,8 +422,8 @@ static void reap_hung(const struct fusefs *fs, struct pst_queue *q)
 	pst_queue_free(q);
 }
 
-/* Check whether a read of LONG bytes uses a window.  That also needs a window which is the
- * faster path for 64 KiB. */
+/* Check the path of a read of LONG bytes: a window if by_window and if a window is also the faster
+ * path for 64 KiB; otherwise staging. */
 static void single_read(bool by_window)
 {
 	struct pst_done d = ask(PST_OP_READ, 0, 0, 0, LONG);

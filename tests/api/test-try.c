@@ -148,7 +148,7 @@ static void many_beside_requests(void)
 			left++;
 		}
 		T_EQ(pst_queue_submit(rig_q), 8);
-		/* Make the automatic plan the last one. */
+		/* Make the automatic plan the queue's last one. */
 		for (unsigned i = 0; i < 64; i++)
 			io[i] = rig_io(PST_OP_READ, file, mem, rig_below(FILE_LEN - PIECE),
 				       i * PIECE, PIECE);

@@ -24,8 +24,7 @@ loaders() {
 	[ -z "$(find . -name 'loaders.*' -o -name 'model-*')" ]
 }
 
-# of "NAME..." PYTHON: PYTHON must be true for each row v of these loaders, each of which must have
-# one.
+# of "NAME..." PYTHON: each of these loaders must have a row v, for which PYTHON must be true.
 of() {
 	json json "set('$1'.split()) <= {v['loader'] for v in d['rows']} and
 		all($2 for v in d['rows'] if v['loader'] in '$1'.split())"

@@ -285,7 +285,7 @@ direct_by_gds() {
 	done
 }
 
-# Edges and ends that cuFile cannot move take another path; a write with such edges does so as a
+# Edges and ends that cuFile cannot move take another path; a write with such edges takes it as a
 # whole.
 direct_odd_ends() {
 	use_cufile mode=p2pdma,version=1190

@@ -18,7 +18,7 @@ static struct pst_kv_events *events_of(struct pst_kv *kv, uint32_t space, uint64
 	return events;
 }
 
-/* Take one event and compare it.  key: NULL for an event without. */
+/* Take one event and compare it. key: NULL for an event without a key. */
 static void e_is(struct pst_kv_events *events, uint32_t type, uint32_t space, const char *key,
 		 uint64_t len)
 {

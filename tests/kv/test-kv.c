@@ -584,7 +584,8 @@ static void recency_is_kept(void)
 				(void)snprintf(first, sizeof(first), "%s", k_last);
 			}
 		}
-		/* Set all times long ago, the first block's before the others'.  It is used now. */
+		/* Set all times long ago, the first block's to the earliest.  Then read that
+		 * block. */
 		(void)snprintf(path, sizeof(path),
 			       "find %s/b -type f -exec touch -d @2000 {} + && touch -d @1000 %s",
 			       k_root, first);

@@ -149,7 +149,7 @@ header_alone() {
 # All parts of the public header.
 public="include/penstock.h include/penstock/*.h"
 
-# List the functions that it declares, without comments.
+# List the functions that the public header declares, without comments.
 header_functions() {
 	cat $public | sed -e ':join' -e '/^PST_API[^;]*$/{N;bjoin' -e '}' |
 		tr '\n' ' ' | grep -o 'PST_API [^;]*;' | sed -n 's/[^(]*[ *]\(pst_[a-z0-9_]*\)(.*/\1/p' | sort

@@ -277,7 +277,7 @@ def programs_of_the_package():
     st.save_file({"a": np.arange(3)}, path)
     gone = {name: sys.modules.pop(name) for name in list(sys.modules)
             if name.partition(".")[0] == "safetensors"}
-    # A package of that name with the real one's layout, and a program that has imported it.
+    # Make a package of that name with the real one's layout, and a program that has imported it.
     package, for_numpy = types.ModuleType("safetensors"), types.ModuleType("safetensors.numpy")
 
     class safe_open:

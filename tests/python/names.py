@@ -109,7 +109,7 @@ def a_service():
     with Service(root) as name:
         look(root, name)
         change(root, name)
-        # More entries than fit into one answer.
+        # Make more entries than fit into one answer.
         for i in range(3000):
             put(f"{root}/many/{'n' * 40}{i}", 0)
         eq(len({e.name for e in names.entries(name + "many")}), 3000)

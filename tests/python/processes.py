@@ -241,7 +241,8 @@ class Odd:
 def exceptions_are_copied():
     kinds = classes()
     bases = {type(OSError(number, "")) for number in errno.errorcode}
-    # We have one for each of Python's, and at least ShortRead and SafetensorError.
+    # The package has a class for each of Python's, and at least ShortRead and SafetensorError
+    # besides.
     true(len(kinds) >= len(bases) + 2 and len(bases) > 10, kinds)
     count = 0
     for error in errors():

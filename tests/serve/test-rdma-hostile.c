@@ -442,7 +442,8 @@ static void end_of_the_address_space(struct caller *c)
 	T_EQ(c->rep.err, EINVAL);
 }
 
-/* The handle is reused for another file before the bytes arrive; they belong to the first file. */
+/* The handle is reused for another file before the bytes arrive; the bytes belong to the first
+ * file. */
 static void another_file_meanwhile(struct caller *c)
 {
 	char *got = malloc(LEN);

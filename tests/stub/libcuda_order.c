@@ -196,7 +196,7 @@ cu_result cuStreamEndCapture(cu_stream handle, void **ret_graph)
 
 /* ----------------------------------------------------------- the whole context */
 
-/* Called during a capture of any stream of the context, it spoils the capture. */
+/* A call during a capture of any stream of the context spoils the capture. */
 cu_result cuCtxSynchronize(void)
 {
 	cu_ctx ctx = stub_current();

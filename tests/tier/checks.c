@@ -140,8 +140,7 @@ void roots_are_checked(void)
 	T_CHECK(strstr(err_text(), "another set"));
 	T_CHECK(!set_close(set));
 	T_EQ(rename(kept, marker), 0);
-	/* Roots on one file system are allowed by this set, but not without its setting
-	 * same-filesystem. */
+	/* Without the setting same-filesystem, roots on one file system are refused. */
 	(void)snprintf(other, sizeof(other), "sed -i /same-filesystem/d '%s/state/m/set.conf'",
 		       base);
 	T_EQ(system(other), 0);

@@ -107,7 +107,7 @@ class Disk:
         dropped = set()
         for c in self.names:
             keys = {(d, n) for d, n, _ in c}
-            # A name's change depends on earlier ones.
+            # A change of a name depends on earlier changes of that name.
             if keys & dropped or rng.random() < 0.4:
                 dropped |= keys
             else:

@@ -10,8 +10,7 @@ static const char *self;
 static const uint64_t grant_len = 100003;
 
 /* Import a grant whose device is wrong while a stream waits.  Closing the handle may block, so it
- * is deferred, and the right device is refused until then.  Return true if the driver was called
- * late. */
+ * is deferred, and the right device is refused until then.  Return true if all of this happened. */
 static bool is_refused_while_a_stream_waits(const struct pst_grant *g)
 {
 	struct pst_grant right = *g;

@@ -231,7 +231,7 @@ static void hostile(int type)
 	seal(&w);
 	pair(type, s);
 	send_raw(s[0], &w, sizeof(w), fds, 1);
-	T_OK(grant_recv(s[1], &h, 0)); /* good: the ones below differ by one fault */
+	T_OK(grant_recv(s[1], &h, 0)); /* a good message; each one below has one fault */
 	(void)close(h.fd);
 	h = empty();
 	close_pair(s);

@@ -343,7 +343,7 @@ static void hop_in_steps(void)
 	pst_mem_free(m);
 }
 
-/* The next listed hop takes what this one refuses. */
+/* The next listed hop takes what PICKY refuses. */
 static void hop_passes_on(void)
 {
 	const uint64_t both = PICKY | PST_PATH_BUFFERED << 4;

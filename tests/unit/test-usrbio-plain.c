@@ -110,7 +110,7 @@ static void umask_takes_from_it(void)
 	rig_remove(dir);
 }
 
-/* A process is killed while it makes or removes the directory: the next one finishes that. */
+/* A process is killed while it makes or removes the directory: the next process finishes that. */
 static void killed_halfway(void)
 {
 	for (int done = 1; done < 6; done++) {

@@ -527,7 +527,7 @@ static void P11_users_are_told(void)
 	close_dir();
 }
 
-/* The process ends while it is looked at.  Its memory must not be taken for memory without an
+/* A process ends while the sweep checks it.  Its memory must not be taken for memory without an
  * owner. */
 static void P11_a_user_that_ends_meanwhile(void)
 {

@@ -17,7 +17,7 @@
 #include "t.h"
 
 #define PROGRAMS 10000u /* programs in the record */
-#define IN_WORDS 60u    /* of these, the first ones are recorded as text, not as a digest */
+#define IN_WORDS 60u    /* programs recorded as text; the others are recorded as a digest */
 #define DIGEST_EVERY 100u
 #define LEN 65536u
 #define PIECE_MAX 9000u /* several packets at any MTU */

@@ -391,7 +391,7 @@ static void make_holes(struct peer_file *f, bool between)
 	T_EQ(fsync(f->fd), 0);
 }
 
-/* Overwrite the start of iov, then read off, len of f into it. */
+/* Overwrite the start of iov, then read len bytes of f from off into it. */
 static int64_t read_into(struct peer_ring *r, const struct peer_iov *iov, const struct peer_file *f,
 			 uint64_t off, uint64_t len)
 {

@@ -78,8 +78,8 @@ static inline void procs_stop(pid_t pid)
 }
 
 /*
- * Return true for an O_PATH descriptor within that directory.  A server has one per source file
- * that the kernel knows, and the kernel may forget files at any time.
+ * Return true for an O_PATH descriptor within that directory.  A server has such a descriptor for
+ * each source file that the kernel knows, and the kernel may forget files at any time.
  */
 static inline bool procs_is_node(int fds, const char *name, const char *within)
 {

@@ -470,7 +470,7 @@ static void P6_results(void)
 	gone = iov;
 	gone.id[0] ^= 1;
 	T_EQ(api_io(&reads, &gone, 0, fd, 0, 10), -EINVAL);
-	/* Writes, also beyond the end. */
+	/* Write, also beyond the end of the file. */
 	t_fill(iov.base, 5, 0, 5000);
 	T_EQ(api_io(&writes, &iov, 0, fd, SIZE + 3, 5000), 5000);
 	memset(iov.base, 0, 5000);

@@ -98,7 +98,7 @@ static void U7_copies_and_second_destroys(void)
 	hf3fs_iovdestroy(&copy);
 	T_CHECK(!copy.iovh && a.iovh);
 	hf3fs_iovdestroy(&copy);
-	/* The handle of a destroyed iov does not mean a new one. */
+	/* The handle of a destroyed iov does not name a new iov. */
 	b = api_iov(4096);
 	hf3fs_iovdestroy(&a);
 	hf3fs_iovunlink(&again);
@@ -410,7 +410,7 @@ static void P3_wrapping_again_replaces(void)
 	T_EQ(hf3fs_iovwrap(&b, two, id, mnt, sizeof(two), 0, -1), 0);
 	T_EQ(api_io(&ior, &b, 0, fd, 0, 4096), 4096);
 	T_EQ(t_differs(two, API_SEED, 0, 4096), 4096);
-	/* Without the second wrap, the address means the first one again. */
+	/* After the second wrap is destroyed, the address belongs to the first one again. */
 	hf3fs_iovdestroy(&b);
 	memset(one, 0, sizeof(one));
 	T_EQ(api_io(&ior, &a, 0, fd, 0, 4096), 4096);

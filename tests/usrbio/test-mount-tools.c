@@ -140,7 +140,7 @@ static void one_entry_is_removed(void)
 	make_file("kept");
 	T_EQ(symlink("../kept", at("dir/link")), 0);
 	dir = number("dir");
-	/* Let the kernel look these up: it must forget them later. */
+	/* Let the kernel look up these names: it must forget them later. */
 	T_CHECK(is_there("dir/file") && is_there("dir/empty") && is_there("dir/full/file"));
 	T_EQ(take(dir, "file", 0), 0);
 	T_CHECK(!is_there("dir/file"));

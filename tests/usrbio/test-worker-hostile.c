@@ -269,7 +269,7 @@ static void P10_scribble(void)
 		good.never_help = round & 4;
 		scribble_round(&good, round);
 	}
-	/* Many requests succeeded: the ring was also taken for a working one. */
+	/* Many requests succeeded: the server also took the ring for a working one. */
 	printf("# %" PRIu64 " requests, %" PRIu64 " errors, %" PRIu64 " bytes, %u rings broken\n",
 	       bad.sum.requests, bad.sum.errors, bad.sum.bytes, bad.nr_broken);
 	T_CHECK(bad.sum.errors > 100 && bad.sum.errors + 100 < bad.sum.requests);
