@@ -46,7 +46,7 @@ static unsigned nr_sides;
 
 static struct {
 	unsigned turns, ms, threads;
-	const char *only; /* NULL: all operations */
+	const char *only; /* the only operation; NULL: all operations */
 } set = { .turns = 9, .ms = 100, .threads = 1 };
 
 /* A thread during one turn. */

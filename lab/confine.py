@@ -12,8 +12,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 PR_CAPBSET_DROP, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 24, 22, 2
 EPERM, ENOSYS = 1, 38
 
-# chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw,
-# sys_chroot, mknod, audit_write, setfcap
+# Capabilities: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
+# net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap
 KEPT = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 
 # System call numbers of x86-64.

@@ -33,7 +33,7 @@
 struct test_file {
 	struct file file;
 	struct file *below;
-	struct test_gate *gate; /* NULL: none */
+	struct test_gate *gate; /* gate of the file; NULL: none */
 };
 
 /* The I/O context's state of an operation, from queue() to its completion. */

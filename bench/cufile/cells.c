@@ -16,7 +16,7 @@
 #define HANGS_MAX 3u /* consecutive hangs after which a way is skipped */
 
 struct worker {
-	pid_t pid; /* 0: no process */
+	pid_t pid; /* process of the way; 0: none */
 	int sock;
 	unsigned hangs;
 	enum status status; /* if not DONE, skip this way from now on */

@@ -56,7 +56,7 @@ extern const struct engine_way engine_requests, engine_rings;
  */
 struct engine_memory {
 	struct pst_mem *mem; /* NULL: host memory of the rings */
-	char *host;          /* td->orig_buffer */
+	char *host;          /* host memory: td->orig_buffer */
 	uint64_t addr;       /* address of the device memory */
 	uint64_t len;
 	bool is_device;

@@ -8,7 +8,7 @@ struct requests {
 	struct pst_queue *queue;
 	struct pst_done *done;
 	uint64_t policy;
-	uint32_t flags; /* PST_IO_* */
+	uint32_t flags; /* flags of requests, PST_IO_* */
 	bool broken;    /* a request that has ended may still use the memory */
 };
 

@@ -339,9 +339,9 @@ static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_me
 	T_OK(pst_queue_prep(q, &io));
 }
 
-/* Return a number of hanging reads.  With io_uring: more than the slots that six workers take
- * while the engine waits for a disk, which are 96 of 512 KiB or 48 of 1 MiB. With threads: fewer
- * than its 64 threads. */
+/* Return how many reads to hang.  With io_uring: more than the slots that six workers take while
+ * the engine waits for a disk (96 of 512 KiB or 48 of 1 MiB). With threads: fewer than the back
+ * end's 64 threads. */
 static unsigned nr_hanging(void)
 {
 	return rig_backend == PST_BACKEND_URING ? 104 : 40;

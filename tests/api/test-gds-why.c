@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reasons not to use cuFile, for a file, in a container, with other libraries in the process:
- * each reason must be true, and must pass with its cause.
+ * Reasons not to use cuFile, for a file, in a container, with other libraries in the process: each
+ * reason must be true, and must disappear with its cause.
  */
 #include <linux/capability.h>
 #include <sys/syscall.h>

@@ -109,7 +109,7 @@ static void environment(void)
 {
 	static const struct {
 		const char *pool, *pages;
-		uint64_t want_pool, want_pages; /* 0: the default */
+		uint64_t want_pool, want_pages; /* expected limits; 0: the default */
 		int large;
 		const char *said;
 	} cases[] = {

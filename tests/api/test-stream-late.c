@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that the library frees and unpins while a stream waits for a read: the driver's calls
- * for that would block the read, so the library defers them.  Also streams while the library
- * gets no thread.  Runs on the CUDA stub of tests/stub/.
+ * Memory that the library frees and unpins while a stream waits for a read: the driver's calls for
+ * that would block the read, so the library defers them.  Also test streams while the library gets
+ * no thread.  Runs on the CUDA stub of tests/stub/.
  */
 #include <pthread.h>
 

@@ -193,7 +193,7 @@ static void next_pieces_go(void)
 		pieces.nr_segs = 1;
 		pieces.policy = PST_POLICY1(PST_PATH_BUFFERED);
 		T_OK(pst_queue_prep(rig_q, &pieces));
-		T_OK(pst_queue_prep(rig_q, &hot)); /* makes the plan of the tries the last one */
+		T_OK(pst_queue_prep(rig_q, &hot)); /* the tries' plan becomes the last one */
 		T_EQ(pst_queue_submit(rig_q), 2);
 		T_EQ(rig_reap1(rig_q).res, PIECE);
 		for (unsigned i = 0; i < RIG_NR(io); i++)

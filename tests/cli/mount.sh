@@ -44,7 +44,7 @@ private() {
 need_private() {
 	need unshare
 	private true 2>/dev/null || skip "the right to make a mount namespace"
-	# Cases replace /dev/shm.
+	# Cases mount over /dev/shm, so files must not be below /dev.
 	case $PWD in
 	/dev/*) skip "a TMPDIR that is not beneath /dev" ;;
 	esac

@@ -24,7 +24,7 @@ struct handle {
 struct model {
 	const char *base[2]; /* the tree's root through mount and source; equal without a source */
 	bool has_source;
-	enum view view; /* where operations go */
+	enum view view; /* view through which operations go */
 	unsigned burst; /* DEED_* during a burst through the source; else 0 */
 	bool has_xattrs, has_zero_range, has_punch;
 	bool tiers; /* the directory is a set of tiers: see refuses() in model_names.c */

@@ -32,7 +32,8 @@ static struct {
 static pid_t server, proxy;
 static int port, proxy_port;
 static const char *keys;
-/* A completed write is not synced; a restart followed it; a restart may have followed it. */
+/* unsynced: a completed write is not synced; lost: a restart followed it; may_be_lost: a restart
+ * may have followed it. */
 static bool unsynced, lost, may_be_lost;
 
 /* ------------------------------------------------------------------ processes */

@@ -47,7 +47,7 @@ struct slot {
 	enum slot_state state;
 	struct pst_io io;
 	struct pst_seg segs[NR_SEGS];
-	struct bank *bank; /* NULL: a sync */
+	struct bank *bank; /* bank of the memory; NULL: a sync */
 	unsigned life;     /* the bank's life when the request was made */
 	bool shrinks;
 	struct ground *ground;

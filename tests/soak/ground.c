@@ -25,7 +25,7 @@ struct claim {
 
 struct ground_state {
 	pthread_mutex_t lock;
-	uint64_t end_oldest, end_newest; /* file length, bytes */
+	uint64_t end_oldest, end_newest; /* oldest and newest possible file length, bytes */
 	struct claim claims[CLAIMS];
 	uint16_t oldest[GROUND_LEN], newest[GROUND_LEN];
 };

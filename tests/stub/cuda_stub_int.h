@@ -73,7 +73,7 @@ struct range {
 	uint64_t size, map_len;
 	uint64_t id;
 	int dev;
-	cu_ctx ctx; /* NULL: no context */
+	cu_ctx ctx; /* context of the range; NULL: none */
 	unsigned long long prot;
 	struct obj *obj;
 	char ipc[64];

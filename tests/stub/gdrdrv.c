@@ -18,7 +18,7 @@
 #define PAGE 4096u
 
 struct pin {
-	uint64_t handle; /* 0: free entry */
+	uint64_t handle; /* handle of the pin; 0: free entry */
 	uint64_t va, size;
 	uint64_t offset; /* bytes from the GPU page's start to the requested address */
 	uint32_t want, type;

@@ -16,12 +16,12 @@
 
 /* Settings, to be made before a call.  stub_gdrdrv_reset() sets a module 2.6 without failures. */
 extern struct stub_gdrdrv {
-	int open_errno;            /* 0: open() succeeds */
+	int open_errno;            /* errno of open(); 0: it succeeds */
 	uint32_t version, minimum; /* major << 16 | minor */
 	bool persistent;
 	uint32_t type;    /* type of mappings: 1 WC, 2 cached, 3 device; 0: not reported */
 	uint32_t types;   /* bit set (1 << type) of types that a caller may request */
-	int pin_errno;    /* 0: pins succeed */
+	int pin_errno;    /* errno of pins; 0: they succeed */
 	bool lies;        /* mappings show other memory than was pinned */
 	unsigned fail_at; /* the n-th call fails with EIO; 0: none */
 

@@ -53,7 +53,7 @@ struct stub_cqe {
 };
 
 struct stub_fcq {
-	pid_t pid; /* 0: free slot */
+	pid_t pid; /* process that owns it; 0: free slot */
 	int channel;
 	bool armed, solicited, overrun;
 	uint64_t head, tail;
@@ -62,9 +62,9 @@ struct stub_fcq {
 };
 
 struct stub_fqp {
-	pid_t pid; /* 0: free slot */
+	pid_t pid; /* process that owns it; 0: free slot */
 	uint32_t generation;
-	uint32_t state; /* VB_QPS_* */
+	uint32_t state; /* state, VB_QPS_* */
 	unsigned device;
 	uint32_t pd, send_cq, recv_cq;
 	bool sig_all;
@@ -75,7 +75,7 @@ struct stub_fqp {
 };
 
 struct stub_fmr {
-	pid_t pid; /* 0: free slot */
+	pid_t pid; /* process that owns it; 0: free slot */
 	uint32_t pd, key, access;
 	uint64_t iova, len;
 	uint64_t at; /* process address of the first byte */

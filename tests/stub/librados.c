@@ -104,7 +104,7 @@ static struct {
 	uint64_t version;
 	unsigned nr_queued, opening;
 	bool full, started;
-	int frozen; /* see stub_rados_freeze() */
+	int frozen; /* operations held up; see stub_rados_freeze() */
 	struct stub_fail fail;
 } self = { .lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER };
 

@@ -20,7 +20,7 @@ struct file {
 	struct list link;
 	dev_t dev;
 	ino_t ino;
-	int device; /* -1: /dev/nvidiactl */
+	int device; /* number of the device; -1: /dev/nvidiactl */
 	bool tied, used;
 	/* The mapping that the next mmap() makes. */
 	int mem_fd;

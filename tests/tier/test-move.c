@@ -23,7 +23,7 @@
 #include "tier/scan.h"
 
 static unsigned at, calls; /* at: call to disturb; calls: calls so far */
-static int fails_with;     /* errno */
+static int fails_with;     /* errno of the failing call */
 static bool early;         /* the write came before the copy had its name */
 static unsigned nr_renames;
 static pid_t mover; /* process whose calls are hooked */

@@ -11,7 +11,7 @@
 
 /* ------------------------------------------------- calls of the system */
 
-static unsigned nth, seen; /* 0: none fails */
+static unsigned nth, seen; /* call that fails, 0: none; calls so far */
 static bool counting;      /* true only during the provider's calls */
 
 static bool fails(void)

@@ -17,7 +17,7 @@
 
 static unsigned nr_open, nr_free;
 static int open_err;
-static uint32_t aligned[2]; /* 0: without FILE_DIRECT */
+static uint32_t aligned[2]; /* alignments of files; 0: no FILE_DIRECT */
 static char seen[PATH_MAX];
 
 static int bare_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret);

@@ -55,7 +55,7 @@ struct iov {
 	uint64_t ino, generation;
 	uint8_t *base;
 	size_t size;
-	struct ring *ring; /* NULL: a buffer */
+	struct ring *ring; /* ring in the memory; NULL: a buffer */
 };
 
 /*
@@ -89,7 +89,7 @@ struct io {
 	int32_t index;
 	uint64_t userdata;
 	int64_t result;  /* bytes or -errno; 0 before execution */
-	struct iov *buf; /* NULL: refused, see result */
+	struct iov *buf; /* buffer of the request; NULL: refused, see result */
 	int fd;          /* the file, or -1 */
 };
 

@@ -20,7 +20,7 @@ struct client {
 	size_t size;
 	struct usrbio_ring at;
 	struct server *w;
-	struct server_ring *ring; /* NULL: not served */
+	struct server_ring *ring; /* ring of the server; NULL: not served */
 	bool never_help;          /* sleep without helping */
 	uint32_t sq_head, cq_tail;
 	atomic_char *busy; /* one for each slot: the slot is in use */

@@ -20,7 +20,7 @@ struct vfs_inode {
 	LIST_ENTRY(vfs_inode) link;
 	uint64_t ino;
 	dev_t dev;
-	int fd; /* O_PATH */
+	int fd; /* descriptor, O_PATH */
 	uint64_t nr_lookups;
 };
 
