@@ -787,12 +787,12 @@ static void wrong_blocks_are_misses(void)
 	static const struct {
 		off_t at, cut;
 	} faults[] = {
-		{ 0, 0 },    { 4999, 0 }, /* in the bytes */
-		{ 5000, 0 },              /* in the key */
+		{ 0, 0 },    { 4999, 0 }, /* damaged bytes */
+		{ 5000, 0 },              /* damaged key */
 		{ -96, 0 },  { -88, 0 },   { -80, 0 },  { -72, 0 },  { -64, 0 },
-		{ -60, 0 },  { -56, 0 },   { -20, 0 },  { -13, 0 },  { -4, 0 }, /* in the foot */
-		{ 0, 1 },    { 0, 97 },    { 0, 5000 }, { 0, 5098 },            /* too short */
-		{ 0, -1 },   { 0, -4096 },                                      /* too long */
+		{ -60, 0 },  { -56, 0 },   { -20, 0 },  { -13, 0 },  { -4, 0 }, /* damaged foot */
+		{ 0, 1 },    { 0, 97 },    { 0, 5000 }, { 0, 5098 },            /* short file */
+		{ 0, -1 },   { 0, -4096 },                                      /* long file */
 	};
 	struct pst_kv *kv;
 	uint32_t space;

@@ -176,7 +176,7 @@ enum {
 /* Check the call's preconditions and injected errors.  Return the code that the call has to
  * return at once, or CU_OK.  Call it without the lock. */
 cu_result stub_enter(const char *name, unsigned flags);
-/* Return the result of a call with ENDS. */
+/* Return the result of a call that frees something (ENDS). */
 cu_result stub_late(void);
 
 /* Block while stub_cuda_stall() names @name. */

@@ -157,9 +157,8 @@ static void between_two_allocations(void)
 }
 
 /*
- * Copy between two devices, both ways.  The stream's context gets access to the other device first,
- * so that the copy does not go by way of host memory; where devices cannot reach each other, it
- * does.
+ * Copy between two devices, both ways.  The stream's context first gets access to the other device,
+ * so the copy goes through host memory only if the devices cannot reach each other.
  */
 static void between_two_devices(void)
 {

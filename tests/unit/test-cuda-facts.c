@@ -63,7 +63,7 @@ static void the_driver_has_a_version(void)
 
 static void the_largest_bar_counts(void)
 {
-	/* The BARs of a Hopper GPU: registers, memory, a small one, then the ROM. */
+	/* The BARs of a Hopper GPU: registers, memory, a small BAR, then the ROM. */
 	static const char hopper[] = "0x0000380042000000 0x0000380042ffffff 0x000000000014220c\n"
 				     "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 				     "0x0000380000000000 0x000038003fffffff 0x000000000014220c\n"

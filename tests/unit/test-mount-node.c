@@ -16,7 +16,7 @@ static char dir[128];
 static atomic_int fds[FILES];
 static struct node *found[FILES];
 
-/* Makes a call hang until it is released. */
+/* State of calls that hang until they are released. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t change;

@@ -180,7 +180,7 @@ static void P11_killed_while_publishing(void)
 		if (i % 2)
 			T_EQ(rig_wait(pid), 128 + SIGKILL);
 	}
-	/* Some process must have been killed in between. */
+	/* Some process must have been killed while it had a link or memory. */
 	T_CHECK(left > 0);
 	T_CHECK(rig_has(iovs, mine.name));
 	withdraw(&mine);

@@ -422,7 +422,7 @@ static void go_wrong(void)
 			post_chain(1 + pick(CHAIN), TOO_FAR, false);
 		}
 		break;
-	case 2: /* the program gives up */
+	case 2: /* the program puts its queue pair into the error state */
 		to_state(0, VB_QPS_ERR);
 		s.failed = true;
 		post_chain(1 + pick(CHAIN), RIGHT, false);

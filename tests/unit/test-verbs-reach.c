@@ -12,7 +12,7 @@
 #define FIRST (5 * S)
 #define MOST (640 * S)
 
-static uint64_t now = 1000 * S; /* beyond what any server here remembers */
+static uint64_t now = 1000 * S; /* later than any time that a server here remembers */
 
 static struct remote_server server_of(const char *name)
 {

@@ -113,7 +113,7 @@ static void U7_unlink_keeps_the_memory(void)
 	struct hf3fs_iov a = api_iov(8192), b, c;
 
 	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, 8192, 0, -1), 0);
-	/* Only the creator can unlink: nothing happens. */
+	/* Only the creator can unlink, so this call does nothing. */
 	hf3fs_iovunlink(&b);
 	T_EQ(api_shm(), 1);
 	hf3fs_iovunlink(&a);
