@@ -459,7 +459,7 @@ static void make_scratch(void)
 	(void)setenv("PST_TEST_DIR", scratch, 1);
 	(void)setenv("PST_TEST_ID", id, 1);
 	(void)setenv("XDG_CACHE_HOME", cache, 1);
-	/* Otherwise Python writes compiled modules into the checkout. */
+	/* Keep Python from writing compiled modules into the checkout. */
 	(void)setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
 }
 

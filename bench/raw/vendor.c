@@ -60,7 +60,7 @@ void load_cufile(void)
 	struct cuf_error e;
 	char why[256];
 
-	/* Otherwise cuFile writes its log into the working directory. */
+	/* Without this setting, cuFile writes its log into the working directory. */
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 	if (vendor_cufile(set.libcufile, why, sizeof(why)) < 0)
 		die(REFUSED, "%s", why);

@@ -365,7 +365,7 @@ static void exported_memory_is_filled(void)
 	T_EQ(rig_read(f, host, LEN, 0, LEN).res, LEN);
 	T_EQ(rig_mem_differs(host, 0, LEN, SEED, 0), LEN);
 	/*
-	 * This memory cannot be staged, even if the policy lists staging; and a file that the path
+	 * This memory cannot be staged, even if the policy lists staging.  A file that the path
 	 * does not serve cannot be read into it.
 	 */
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);

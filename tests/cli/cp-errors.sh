@@ -46,7 +46,7 @@ fifo_as_source() {
 	fails "fifo is neither a regular file nor a block device" timeout 10 "$PENSTOCK" cp fifo dst
 }
 
-# Such a source has a size of 0; an empty copy would lose its bytes.
+# A file like /proc/self/status reports a size of 0; an empty copy would lose its bytes.
 source_without_a_length() {
 	[ "$(stat -c %s /proc/self/status)" = 0 ] || skip "the kernel says how long it is"
 	fails "/proc/self/status has more than the 0 bytes that it says; take cp(1)" \

@@ -76,7 +76,8 @@ use_stub() {
 	export STUB_CUDA_DEVICES
 }
 
-# As use_stub, with the stub of NVIDIA's cuFile, set up by the text (tests/stub/cufile_stub.h).
+# Like use_stub, also with the stub of NVIDIA's cuFile, set up by the text
+# (tests/stub/cufile_stub.h).
 use_cufile() { # TEXT [GPUS]
 	use_stub "${2:-2}"
 	[ -n "${STUB_LIBCUFILE:-}" ] || skip "STUB_LIBCUFILE, which names the double of cuFile"

@@ -74,7 +74,7 @@ soft() {
 	says "soft:0, " out
 	verified --device=soft:0 --verify_async=2 --iodepth_batch=8 --iodepth_batch_complete_min=4 \
 		--iodepth_batch_complete_max=8
-	# Also without verify the written bytes must come from the device.
+	# Even without verify, the written bytes must come from the device.
 	job --rw=write --bs=64k --iodepth=4 --device=soft:0 --buffer_pattern=0x5a
 	head -c 2097152 /dev/zero | tr '\0' 'Z' | cmp - data
 }

@@ -293,7 +293,7 @@ def programs_of_the_package():
     package.__path__ = []
     program = types.ModuleType("program")
     program.opens, program.loads = safe_open, theirs
-    # Another program, which itself uses our package, before and afterwards.
+    # Run another program, which itself uses our package, before and afterwards.
     from penstock.safetensors.numpy import save_file
     program.ours = (st.SafetensorError, st.safe_open, save_file)
     program.error, program.our_opens, program.our_saves = program.ours

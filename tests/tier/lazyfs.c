@@ -243,7 +243,8 @@ static void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 static void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	/* Otherwise the kernel would read pages of /mark before it writes them. */
+	/* Use direct I/O for /mark: otherwise the kernel would read its pages before it writes
+	 * them. */
 	fi->direct_io = ino == MARK_INO;
 	(void)fuse_reply_open(req, fi);
 }

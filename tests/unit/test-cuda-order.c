@@ -170,7 +170,8 @@ static void foreign_context(void)
 	app_end();
 }
 
-/* That context ends before its mark is reached: marks of the primary context still work. */
+/* The program's context ends before its mark is reached: marks of the primary context still
+ * work. */
 static void foreign_context_ends_early(void)
 {
 	struct mem_order *o, *ours;

@@ -146,7 +146,7 @@ static void first_in_first_out(void)
 	T_CHECK(!io_fifo_pop(&q));
 	for (int i = 0; i < 4; i++)
 		io_fifo_push(&q, &op[i]);
-	T_CHECK(io_fifo_remove(&q, &op[3])); /* the last */
+	T_CHECK(io_fifo_remove(&q, &op[3])); /* removes the last operation */
 	T_CHECK(!io_fifo_remove(&q, &op[3]));
 	T_CHECK(io_fifo_remove(&q, &op[1]));
 	io_fifo_push(&q, &op[1]);

@@ -58,7 +58,7 @@ static const struct row golden[] = {
 	{ ID ".gdr.d2147483647", DEVICE(INT32_MAX) },
 };
 
-/* These are accepted, although no client writes them. */
+/* Names that are accepted, although no client writes them. */
 static const struct row lax[] = {
 	{ ID ".r0", RING(.for_read = true, .priority = USRBIO_NORMAL) },
 	{ ID ".w-0", RING(.priority = USRBIO_NORMAL) },

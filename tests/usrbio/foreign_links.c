@@ -201,7 +201,7 @@ static void targets_are_checked(void)
 	peer_iov_done(&tiny);
 }
 
-/* As user nobody: return bit 0 if a directory is unreachable, other bits for wrong results. */
+/* Run as user nobody: return bit 0 if a directory is unreachable, other bits for wrong results. */
 static int child_is_nobody(const char *name)
 {
 	const struct peer_path link = peer_path(mnt, name);

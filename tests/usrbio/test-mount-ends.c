@@ -156,7 +156,7 @@ static void publish_once(void)
 	hf3fs_iovdestroy(&mine);
 }
 
-/* As another user: report when the worker runs; then, when told, publish once more, in time. */
+/* Run as another user: report when the worker runs; then, when told, publish once more, in time. */
 static void be_another(int say, int told)
 {
 	uint64_t from;

@@ -65,7 +65,7 @@ static unsigned listed(void)
 	return procs_links(&mg);
 }
 
-/* As user nobody, try to access what belongs to the owner. */
+/* Run as user nobody: try to access what belongs to the owner. */
 static int intrudes(const char *path, const char *ring, const char *text, const uint8_t id[16])
 {
 	struct usrbio_name name = { .kind = USRBIO_DEVICE };

@@ -22,7 +22,7 @@ struct text {
 	char s[256];
 };
 
-/* These return a structure, so that one printf() can use several. */
+/* These functions return a structure, so that one printf() can use several. */
 struct text size_text(uint64_t bytes);              /* such as "4 KiB", "1.5 GiB" */
 struct text time_text(uint64_t ns);                 /* such as "12.3 us" */
 struct text gb_text(double gb_per_s);               /* without the unit: "1.43", "0.0036" */
