@@ -260,7 +260,7 @@ int main(int argc, char *argv[])
 		(void)fprintf(stderr, "load: one to %d files are wanted; see --help\n", SHARDS_MAX);
 		return 2;
 	}
-	/* Die with bench/loaders, which waits for this process. */
+	/* Let the kernel kill this process when bench/loaders ends. */
 	if (run.steps)
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	run.shards = calloc(run.nr, sizeof(*run.shards));

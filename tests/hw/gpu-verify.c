@@ -374,7 +374,7 @@ static void writes_back(void)
 	pst_mem_free(m);
 }
 
-/* Odd pieces into the middle of a file; the bytes between them must not change. */
+/* Write odd pieces into the middle of a file; the bytes between them must not change. */
 static void writes_pieces(void)
 {
 	enum { NR = 3000 };

@@ -148,7 +148,7 @@ def a_server_that_is_killed_in_the_middle():
         told = {key for some, removed in engine.events() for key in some if not removed}
         true(set(keys[:BLOCKS]) <= told)
         with Server(listen=f"unix:{SOCKET}", budget="256m"):
-            # Suspects stay misses for a minute; another engine finds what was stored.
+            # Suspect keys stay misses for a minute; another engine finds the stored blocks.
             with Engine() as fresh_one:
                 eq(fresh_one.lookup(keys[:BLOCKS]), [True] * BLOCKS)
                 eq(fresh_one.load(keys[:BLOCKS], range(BLOCKS)), (True, None))

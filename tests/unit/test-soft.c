@@ -395,7 +395,7 @@ static void without_descriptors(void)
 	T_EQ(r[1], -EMFILE);
 }
 
-/* Run this program again with PST_SOFT_DEVICES set. child() below is what it runs. */
+/* Run this program again with PST_SOFT_DEVICES set.  The new process runs child(). */
 static int devices_with(const char *value)
 {
 	struct pst_device d[2];

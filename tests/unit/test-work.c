@@ -314,7 +314,7 @@ static void idle_threads_are_used_again_and_end(void)
 	T_OK(stick(0, false));
 	stuck[0].let_go = true;
 	WAIT(stuck[0].over);
-	(void)usleep(20000); /* until the thread is idle; if not, one more is started */
+	(void)usleep(20000); /* wait until the thread is idle; if not, one more is started */
 	nr_ran = 0;
 	before = nr_threads;
 	for (unsigned i = 1; i <= 50; i++) {
