@@ -87,7 +87,7 @@ def run(faults, folder, found_by):
     found_by: called with the fault, the path of the changed file and an empty folder; returns the
               name of the test that failed, or None
 
-    Return whether a fault was not found.
+    Return True if a fault was not found.
     """
     check(faults, folder)
     only, found = os.environ.get("FAULT", ""), 0
