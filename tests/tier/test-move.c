@@ -81,6 +81,28 @@ static void each_call(int (*fn)(const char *call), unsigned at_least)
 
 /* -------------------------------------------------------------- the hooks */
 
+#define RENAME_BACK 3 /* renames of a move that is taken back: copy, source aside, source back */
+
+static unsigned nr_back;     /* moves that gave the source its name back after the commit */
+static unsigned nr_syncs;    /* calls of fsync() since the last rename */
+static unsigned nr_unlinked; /* files unlinked since then */
+
+/*
+ * Check that the source's name is on the disk before the copy loses its own: both directories of
+ * the rename back are synced before the next unlink.
+ */
+static void note_order(const char *call)
+{
+	if (!strcmp(call, "renameat2")) {
+		nr_back += ++nr_renames == RENAME_BACK;
+		nr_syncs = nr_unlinked = 0;
+	} else if (!strcmp(call, "fsync")) {
+		nr_syncs++;
+	} else if (!strcmp(call, "unlinkat") && nr_renames == RENAME_BACK && !nr_unlinked++) {
+		T_CHECK(nr_syncs >= 2);
+	}
+}
+
 static int fail_it(const char *call)
 {
 	(void)call;
@@ -98,7 +120,7 @@ static int write_it(const char *call)
 
 	if (early && stat(path_of(TIER_NVME, NAME), &st) == 0)
 		T_EQ(st.st_size, SIZE + 1);
-	nr_renames += !strcmp(call, "renameat2");
+	note_order(call);
 	if (++calls != at)
 		return 0;
 	/* Wait for the file system's coarse clock to tick. */
@@ -125,6 +147,7 @@ static int write_and_hide(const char *call)
 	struct timespec times[2];
 	struct stat st;
 
+	note_order(call);
 	/* After unlinkat() the write goes to a deleted file. */
 	if (++calls != at || !strcmp(call, "unlinkat") || fstat(keeper, &st) < 0 || !st.st_nlink)
 		return 0;
@@ -297,6 +320,8 @@ static void somebody_writes_without_lease(void)
 {
 	no_lease = true;
 	each_call(write_it, 25);
+	T_CHECK(nr_back > 0);
+	printf("# %u moves taken back\n", nr_back);
 	no_lease = false;
 }
 
