@@ -3,59 +3,14 @@
  * Feeds: copies queued on the program's streams before their bytes are known.  Runs on the stub
  * of tests/stub/ that PST_LIBCUDA names.
  */
-#include <dlfcn.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
-#include "symbol.h"
-#include "base/err.h"
-#include "mem/cuda/cuda.h"
-#include "stub/cuda_stub.h"
-
-#define T_ERROR_TEXT() err_text()
-#include "t.h"
+#include "cuda_app.h"
 
 #define TILES 8u
 #define LEN KIB(40) /* three tiles */
 
-static struct {
-	cu_result (*ctx_create)(cu_ctx *, unsigned, cu_device);
-	cu_result (*ctx_destroy)(cu_ctx);
-	cu_result (*call)(cu_stream, void (*)(void *), void *);
-	cu_result (*begin_capture)(cu_stream, uint32_t);
-	cu_result (*end_capture)(cu_stream, void **);
-	void (*state)(struct stub_cuda_state *);
-	bool (*fail)(const char *);
-	bool (*peek)(cu_ptr, void *, size_t);
-	void (*stall)(const char *);
-	void (*poison)(int, cu_result);
-} x;
-
-static bool find_all(void)
-{
-	const char *file = getenv("PST_LIBCUDA");
-	void *lib = dlopen(file && *file ? file : "libcuda.so.1", RTLD_NOW);
-
-	if (!lib)
-		return false;
-	symbol(lib, &x.ctx_create, "cuCtxCreate_v2");
-	symbol(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
-	symbol(lib, &x.call, "cuLaunchHostFunc");
-	symbol(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
-	symbol(lib, &x.end_capture, "cuStreamEndCapture");
-	symbol(lib, &x.state, "stub_cuda_state");
-	symbol(lib, &x.fail, "stub_cuda_fail");
-	symbol(lib, &x.peek, "stub_cuda_peek");
-	symbol(lib, &x.stall, "stub_cuda_stall");
-	symbol(lib, &x.poison, "stub_cuda_poison");
-	return x.state && mem_provider(PST_KIND_CUDA);
-}
-
-#define CU(call) T_EQ(call, CU_OK)
-
-/* The program's primary context of device 0, a stream in it, and memory of the library. */
-static cu_ctx ctx;
-static cu_stream st;
+/* Memory of the library for the copies. */
 static struct mem_alloc *mem;
 static uint8_t *host; /* LEN bytes, then room for a list */
 static uint64_t pinned;
@@ -64,9 +19,7 @@ static uint64_t pinned;
 
 static void app_start(void)
 {
-	CU(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
-	CU(cu.cuCtxPushCurrent_v2(ctx));
-	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
+	app_stream_start();
 	T_OK(mem_alloc(&mem_cuda_ops, 0, LEN, 0, &mem));
 	host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	T_CHECK(host != MAP_FAILED);
@@ -78,42 +31,7 @@ static void app_end(void)
 	mem_unpin(&mem_cuda_ops, 0, host, pinned);
 	(void)munmap(host, HOST_BYTES);
 	mem_free(mem);
-	CU(cu.cuStreamDestroy_v2(st));
-	CU(cu.cuCtxPopCurrent_v2(&ctx));
-	CU(cu.cuDevicePrimaryCtxRelease_v2(0));
-}
-
-static struct stub_cuda_state state(void)
-{
-	struct stub_cuda_state s;
-
-	x.state(&s);
-	return s;
-}
-
-#define SAME_THREAD(before)                                \
-	do {                                               \
-		struct stub_cuda_state _now = state();     \
-		T_CHECK(_now.current == (before).current); \
-		T_EQ(_now.depth, (before).depth);          \
-		T_EQ(_now.mode, (before).mode);            \
-	} while (0)
-
-static _Atomic int go, passed;
-
-static void wait_for_go(void *arg)
-{
-	uint64_t end = t_hang();
-
-	(void)arg;
-	while (!go && t_now() < end)
-		(void)usleep(100);
-}
-
-static void pass(void *arg)
-{
-	(void)arg;
-	passed++;
+	app_stream_end();
 }
 
 static void block(cu_stream on)

@@ -1,95 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Marks on the program's streams.  Runs on the stub of tests/stub/ that PST_LIBCUDA names. */
-#include <dlfcn.h>
-#include <pthread.h>
-
-#include "symbol.h"
-#include "base/err.h"
-#include "mem/cuda/cuda.h"
-#include "stub/cuda_stub.h"
-
-#define T_ERROR_TEXT() err_text()
-#include "t.h"
-
-static struct {
-	cu_result (*ctx_create)(cu_ctx *, unsigned, cu_device);
-	cu_result (*ctx_destroy)(cu_ctx);
-	cu_result (*call)(cu_stream, void (*)(void *), void *);
-	cu_result (*begin_capture)(cu_stream, uint32_t);
-	cu_result (*end_capture)(cu_stream, void **);
-	void (*state)(struct stub_cuda_state *);
-	bool (*fail)(const char *);
-} x;
-
-static bool find_all(void)
-{
-	const char *file = getenv("PST_LIBCUDA");
-	void *lib = dlopen(file && *file ? file : "libcuda.so.1", RTLD_NOW);
-
-	if (!lib)
-		return false;
-	symbol(lib, &x.ctx_create, "cuCtxCreate_v2");
-	symbol(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
-	symbol(lib, &x.call, "cuLaunchHostFunc");
-	symbol(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
-	symbol(lib, &x.end_capture, "cuStreamEndCapture");
-	symbol(lib, &x.state, "stub_cuda_state");
-	symbol(lib, &x.fail, "stub_cuda_fail");
-	return x.state && mem_provider(PST_KIND_CUDA);
-}
-
-#define CU(call) T_EQ(call, CU_OK)
-
-/* The program's primary context of device 0, and a stream in it. */
-static cu_ctx ctx;
-static cu_stream st;
-
-static void app_start(void)
-{
-	CU(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
-	CU(cu.cuCtxPushCurrent_v2(ctx));
-	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
-}
-
-static void app_end(void)
-{
-	CU(cu.cuStreamDestroy_v2(st));
-	CU(cu.cuCtxPopCurrent_v2(&ctx));
-	CU(cu.cuDevicePrimaryCtxRelease_v2(0));
-}
-
-static struct stub_cuda_state state(void)
-{
-	struct stub_cuda_state s;
-
-	x.state(&s);
-	return s;
-}
-
-#define SAME_THREAD(before)                                \
-	do {                                               \
-		struct stub_cuda_state _now = state();     \
-		T_CHECK(_now.current == (before).current); \
-		T_EQ(_now.depth, (before).depth);          \
-		T_EQ(_now.mode, (before).mode);            \
-	} while (0)
-
-static _Atomic int go, passed;
-
-static void wait_for_go(void *arg)
-{
-	uint64_t end = t_hang();
-
-	(void)arg;
-	while (!go && t_now() < end)
-		(void)usleep(100);
-}
-
-static void pass(void *arg)
-{
-	(void)arg;
-	passed++;
-}
+#include "cuda_app.h"
 
 static void block(void)
 {
@@ -120,7 +31,7 @@ static void mark(void)
 	struct stub_cuda_state before;
 	struct mem_order *o;
 
-	app_start();
+	app_stream_start();
 	before = state();
 	T_OK(cuda_order_check(0, st));
 	block();
@@ -137,7 +48,7 @@ static void mark(void)
 	/* The last user of the device is gone, and with it all events. */
 	T_EQ(state().events, before.events);
 	T_EQ(state().ctx_refs[0], before.ctx_refs[0]);
-	app_end();
+	app_stream_end();
 }
 
 /* Mark the default stream of the program's own context; its handle depends on the current
@@ -148,7 +59,7 @@ static void foreign_context(void)
 	struct mem_order *o;
 	cu_ctx own, top;
 
-	app_start();
+	app_stream_start();
 	before = state();
 	CU(x.ctx_create(&own, 0, 0));
 	T_OK(cuda_order_new(0, (void *)CU_LEGACY, &o));
@@ -167,7 +78,7 @@ static void foreign_context(void)
 		(void)usleep(100);
 	cuda_order_free(o);
 	SAME_THREAD(before);
-	app_end();
+	app_stream_end();
 }
 
 /* The program's context ends before its mark is reached: marks of the primary context still
@@ -177,7 +88,7 @@ static void foreign_context_ends_early(void)
 	struct mem_order *o, *ours;
 	cu_ctx own, top;
 
-	app_start();
+	app_stream_start();
 	ours = order();
 	CU(x.ctx_create(&own, 0, 0));
 	T_OK(cuda_order_new(0, (void *)CU_PER_THREAD, &o));
@@ -192,7 +103,7 @@ static void foreign_context_ends_early(void)
 		(void)usleep(100);
 	T_EQ(cuda_order_poll(ours), 1);
 	cuda_order_free(ours);
-	app_end();
+	app_stream_end();
 }
 
 static void refusals(void)
@@ -202,7 +113,7 @@ static void refusals(void)
 	void *graph = NULL;
 	cu_ctx top;
 
-	app_start();
+	app_stream_start();
 	before = state();
 	T_EQ(cuda_order_check(1, st), -EINVAL);
 	T_CHECK(strstr(err_text(), "another device"));
@@ -222,7 +133,7 @@ static void refusals(void)
 	T_EQ(cuda_order_new(0, (void *)CU_PER_THREAD, &o), -EINVAL);
 	T_OK(cuda_order_check(0, st));
 	CU(cu.cuCtxPushCurrent_v2(top));
-	app_end();
+	app_stream_end();
 }
 
 /* Fail each call of the driver once: nothing leaks. */
@@ -230,7 +141,7 @@ static void calls_fail(void)
 {
 	unsigned failed = 0;
 
-	app_start();
+	app_stream_start();
 	for (unsigned n = 1; n < 30; n++) {
 		struct stub_cuda_state before = state();
 		struct mem_order *o = NULL;
@@ -252,7 +163,7 @@ static void calls_fail(void)
 		T_CHECK(has_passed(1));
 	}
 	T_CHECK(failed > 4 && failed < 29);
-	app_end();
+	app_stream_end();
 }
 
 static void *thread_main(void *arg)
@@ -282,7 +193,7 @@ static void threads(void)
 	pthread_t t[4];
 	void *ret;
 
-	app_start();
+	app_stream_start();
 	for (unsigned i = 0; i < 4; i++)
 		T_EQ(pthread_create(&t[i], NULL, thread_main, NULL), 0);
 	for (unsigned i = 0; i < 4; i++) {
@@ -290,7 +201,7 @@ static void threads(void)
 		if (ret)
 			T_FAIL("%s", (const char *)ret);
 	}
-	app_end();
+	app_stream_end();
 }
 
 /* ---------------------------------------------------------------- all work */
@@ -342,7 +253,7 @@ static void waits_for_all_work(void)
 	struct syncer s;
 	pthread_t t;
 
-	app_start();
+	app_stream_start();
 	a = alloc();
 	T_OK(mem_alloc(&mem_cuda_ops, 1, 100, 0, &other));
 	before = state();
@@ -359,7 +270,7 @@ static void waits_for_all_work(void)
 	SAME_THREAD(before);
 	mem_free(a);
 	mem_free(other);
-	app_end();
+	app_stream_end();
 }
 
 /* For memory of another context, mem_sync() waits for work in that context only. */
@@ -373,7 +284,7 @@ static void waits_in_the_context_of_the_memory(void)
 	pthread_t t;
 	cu_ptr p;
 
-	app_start();
+	app_stream_start();
 	CU(x.ctx_create(&own, 0, 0));
 	CU(cu.cuStreamCreate(&there, CU_NON_BLOCKING));
 	CU(cu.cuMemAlloc_v2(&p, 5000));
@@ -400,7 +311,7 @@ static void waits_in_the_context_of_the_memory(void)
 	CU(cu.cuStreamDestroy_v2(there));
 	CU(cu.cuMemFree_v2(p));
 	CU(x.ctx_destroy(own));
-	app_end();
+	app_stream_end();
 }
 
 static void waiting_fails(void)
@@ -410,7 +321,7 @@ static void waiting_fails(void)
 	void *graph;
 	cu_ptr p;
 
-	app_start();
+	app_stream_start();
 	a = alloc();
 	before = state();
 	(void)x.fail("cuCtxSynchronize:1:700");
@@ -436,7 +347,7 @@ static void waiting_fails(void)
 	CU(cu.cuMemFree_v2(p));
 	T_EQ(mem_sync(w), -EFAULT);
 	mem_free(w);
-	app_end();
+	app_stream_end();
 }
 
 static void no_stub(void)
