@@ -25,7 +25,7 @@ int cmd_top(int argc, char *argv[]);
 int cmd_tier(int argc, char *argv[]);
 int cmd_kv(int argc, char *argv[]);
 
-/* Act as the helper of mount(8) if the program was started as one.  Return true if so. */
+/* If the program was started as the helper of mount(8), act as such and return true. */
 bool mount_helper(int argc, char *argv[], int *ret_status);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],

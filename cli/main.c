@@ -116,9 +116,10 @@ int main(int argc, char *argv[])
 {
 	int r;
 
-	/* Survive a closed output, so that commands still clean up. */
+	/* Ignore SIGPIPE, so that commands still clean up after the reader of their output has
+	 * ended. */
 	(void)signal(SIGPIPE, SIG_IGN);
-	/* Let a file size limit (RLIMIT_FSIZE) cause an error with a message. */
+	/* Ignore SIGXFSZ: exceeding RLIMIT_FSIZE then gives an error with a message. */
 	(void)signal(SIGXFSZ, SIG_IGN);
 	if (!gdr_tool(argc, argv, &r) && !mount_helper(argc, argv, &r))
 		r = cli_run(argc, argv);

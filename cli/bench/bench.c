@@ -124,8 +124,8 @@ static int bench_open_file(struct bench *b)
 	b->cold = b->set->cold && !b->set->write && !b->set->stable;
 	if (b->cold) {
 		make_cold(b->fd);
-		/* A file on tmpfs and the like stays in memory: report how it was read, not what
-		 * was asked. */
+		/* A file on tmpfs stays in memory: report whether the file was in memory, not what
+		 * the user requested. */
 		b->cold = resident_part(b->fd) <= 0.05;
 	}
 	return 0;

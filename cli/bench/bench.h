@@ -16,11 +16,11 @@ struct bench_job {
 	uint64_t file_size;
 	const char *device;
 	bool host; /* the CPU can access the device's memory */
-	/* The plain side reads into a buffer and copies that to the device; else it reads into
-	 * host memory. */
+	/* the plain side reads into a buffer and copies from there to the device; false: it reads
+	 * into host memory */
 	bool plain_copies;
 	bool write, random;
-	bool cold;       /* page cache reads take each byte only once after the cache was dropped */
+	bool cold;       /* drop the file from the page cache; then read each byte once */
 	uint64_t size;   /* bytes of one piece */
 	uint32_t pieces; /* pieces of one request */
 	uint32_t depth;
@@ -30,7 +30,7 @@ struct bench_job {
 	uint64_t policy;
 	uint32_t store;
 	bool strict;
-	double seconds; /* seconds of a turn, unless no bytes are left before */
+	double seconds; /* seconds of a turn; it ends earlier if no bytes are left */
 	uint64_t bytes; /* most bytes of all turns and threads together; 0: no limit */
 };
 
@@ -51,7 +51,7 @@ struct bench_result {
 struct bench_pages {
 	uint64_t bytes; /* bytes of page cache */
 	uint64_t ns;    /* ns that pinning took */
-	uint64_t wait;  /* ns from the first read until nothing more was pinned */
+	uint64_t wait;  /* ns from the first read until the library pinned no more pages */
 	uint32_t why;   /* enum pst_why: why no device reads the pages, or PST_WHY_NONE */
 	int32_t detail; /* detail of why */
 };
@@ -76,8 +76,8 @@ int bench_side_new(const struct bench_job *job, bool plain, struct bench_side **
 struct bench_side *bench_side_free(struct bench_side *s);
 
 /*
- * Drop the file from the page cache or ensure that it is there, then measure one turn; the first is
- * 0.  After an error, no other turn is possible.  Return 0, or -errno with a sentence.
+ * Drop the file from the page cache, or read it into the page cache, then measure one turn; the
+ * first turn is 0. After an error, do not call again.  Return 0, or -errno with a sentence.
  */
 int bench_side_turn(struct bench_side *s, unsigned turn, struct bench_result *ret);
 

@@ -90,7 +90,7 @@ static void add_percentile(struct table *t, const struct bench_result *r, unsign
 		table_add(t, "%s", time_text((uint64_t)ns).s);
 }
 
-/* Add one line of a row: either penstock's, with its paths, or the plain one. */
+/* Add one line of a row: Penstock's side with its paths, or the plain side. */
 static void add_side(struct table *t, const char *label, const struct row *row,
 		     const struct side_sum *side, bool spreads, const char *paths)
 {
@@ -185,7 +185,7 @@ static void print_head(const struct bench *b)
 	(void)putchar('\n');
 }
 
-/* Print why rows have no ratio; only once if all have the same reason. */
+/* Print why rows have no ratio: once if all rows have the same reason. */
 static void print_lacks(const struct bench *b)
 {
 	for (unsigned i = 0; i < b->nr_rows; i++) {

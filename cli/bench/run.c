@@ -19,7 +19,7 @@ struct gate {
 	pthread_cond_t all_ready, go;
 	unsigned ready;
 	unsigned turns; /* turns begun so far */
-	bool over;      /* there is no further turn */
+	bool over;      /* true: no turn follows */
 };
 
 struct worker {
@@ -43,8 +43,8 @@ struct bench_side {
 	unsigned nr; /* number of threads that were started */
 };
 
-/* Return true if each byte may be read only once: page cache reads find a byte cold only the first
- * time, while O_DIRECT leaves it cold. */
+/* Return true if each byte may be read only once: a page cache read leaves the bytes in memory, an
+ * O_DIRECT read does not. */
 static bool reads_once(const struct bench_job *job, bool plain)
 {
 	return job->cold && (plain || job->policy != PST_POLICY1(PST_PATH_DIRECT));
@@ -81,8 +81,8 @@ static void rig_done(struct rig *rig)
 }
 
 /*
- * Start the device's engine and open a window.  A first request starts the engine; cancelling it
- * before the submit keeps it from accessing the file.
+ * Start the device's engine and open a window.  Preparing a request starts the engine; the request
+ * is cancelled before the submit, so it does not access the file.
  */
 static int rig_start(struct rig *rig)
 {
@@ -101,7 +101,7 @@ static int rig_start(struct rig *rig)
 	return 0;
 }
 
-/* Return how many slots the row will use, in case it has few requests. */
+/* Return how many slots the row uses: fewer than the depth if the row has few requests. */
 static uint64_t places_used(const struct bench_job *job)
 {
 	return MIN(walk_requests(job, reads_once(job, false)), job->depth);
@@ -119,7 +119,7 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	r = pst_mem_alloc(job->device, each * job->depth, NULL, &rig->mem);
 	if (r < 0)
 		return fail_pst(r, job->device);
-	/* Touch the pages now, as the plain side does, so that page faults are not measured. */
+	/* Touch the pages now, as the plain side does: page faults are not measured. */
 	if (job->host)
 		memset(pst_mem_ptr(rig->mem), 0x5a, each * places_used(job));
 	rig->shared = job->file;
@@ -390,8 +390,8 @@ static int write_piece(const struct bench_job *job, uint64_t off, uint8_t *buf, 
 }
 
 /*
- * Return the bytes of the plain side's buffer.  Bytes for a device go through a buffer of one
- * piece.  Bytes for the host go to as many places as a queue has requests, because a single place
+ * Return the bytes of the plain side's buffer.  For a device, the buffer has one piece.  For the
+ * host, the buffer has as many pieces as a queue has requests in flight, because a single piece
  * would stay in the CPU's cache.
  */
 static uint64_t plain_len(const struct bench_job *job)
@@ -442,7 +442,7 @@ static void keep_error(struct worker *w, int r)
 
 /*
  * Report r, the result of the setup or of the last turn, and wait for the next turn.  Return false
- * if there is none.  While a worker waits, its walk and result belong to the side.
+ * if no turn follows.  During the wait only the side may access the worker's walk and result.
  */
 static bool run_begin(struct worker *w, int r)
 {
@@ -452,7 +452,8 @@ static bool run_begin(struct worker *w, int r)
 	w->ended = now_ns();
 	keep_error(w, r);
 	(void)pthread_mutex_lock(&g->lock);
-	/* Only the last worker wakes the side, because others may still measure. */
+	/* Wake the side only when the last worker is ready: waking it earlier would disturb workers
+	 * that still measure. */
 	if (++g->ready == w->job->threads)
 		(void)pthread_cond_signal(&g->all_ready);
 	while (g->turns == w->turns && !g->over)
@@ -488,7 +489,7 @@ static void *run_plain(void *arg)
 	const struct bench_job *job = w->job;
 	int r = 0;
 
-	/* Without copies, this buffer is the target itself. */
+	/* If the plain side does not copy, this buffer is the target of its reads. */
 	if (posix_memalign((void **)&buf, 4096, plain_len(job)) != 0)
 		r = fail(ENOMEM, "out of memory");
 	else
@@ -572,7 +573,7 @@ static int prepare_file(const struct bench_job *job)
 		make_cold(job->fd);
 		return 0;
 	}
-	/* Check residency first, which is cheaper than reading the whole file again. */
+	/* Check residency first: that is cheaper than reading the whole file again. */
 	return resident_part(job->fd) < 1 ? make_warm(job->fd, job->path) : 0;
 }
 

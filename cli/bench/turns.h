@@ -8,12 +8,12 @@
 #define TURNS_DEFAULT 6u /* even, so that each side goes first equally often */
 #define TURNS_MAX 100u
 
-/* Minimum for a ratio: with fewer requests or less time, one stall would decide it. */
+/* Least turns, requests and ns of a turn for a ratio: with less, one stall would decide it. */
 #define TURNS_MIN 4u
 #define TURN_OPS_MIN 16u
 #define TURN_NS_MIN (10 * NSEC_PER_MSEC)
 
-/* Least number of samples above a percentile; with fewer, it is only one of the extremes. */
+/* A percentile is shown only if at least this many samples are above it. */
 #define TAIL_MIN 10u
 
 /* One side in one turn. */
@@ -36,20 +36,20 @@ enum lack {
 	LACK_OPS,
 	LACK_TIME,
 	LACK_TURNS,
-	LACK_DEVICE, /* the device is emulated, and its rates say nothing about real ones */
+	LACK_DEVICE, /* the device is emulated, so its rates say nothing about real devices */
 };
 
 struct ratio {
 	struct spread v; /* spread over the pairs, if lack is NONE */
 	enum lack lack;
-	uint64_t have; /* the insufficient amount: requests or ns of the smallest turn, or turns */
+	uint64_t have; /* what is too small: requests or ns of the smallest turn, or the turns */
 };
 
 /* Return the ratio of our side to the plain side, pairing each of our turns with the adjacent plain
  * turn. */
 struct ratio turns_ratio(const struct turn *ours, const struct turn *plain, unsigned nr);
 
-/* Return the lack as a sentence; empty if nothing is lacking. */
+/* Return why there is no ratio, as a sentence; empty if there is one. */
 struct text lack_sentence(const struct ratio *r);
 
 /* Return true if at least TAIL_MIN samples are above this percentile, such as 99. */

@@ -11,8 +11,8 @@ static uint64_t walk_part_start(uint64_t n, unsigned idx, unsigned nr)
 	return n / nr * idx + n % nr * idx / nr;
 }
 
-/* Return the most pieces for a thread whose part has nr pieces; UINT64_MAX if only time ends its
- * turns. */
+/* Return the most pieces that a thread may read, if its part of the file has nr pieces; UINT64_MAX
+ * if only time ends its turns. */
 static uint64_t limit(const struct bench_job *job, uint64_t nr, bool once)
 {
 	uint64_t most = once ? nr : UINT64_MAX;

@@ -13,8 +13,8 @@ struct walk {
 };
 
 /*
- * Return the requests of all turns of a row, for the thread with the fewest; UINT64_MAX if only
- * time ends a turn.  once: neither side reads a piece twice.
+ * Return the number of requests in all turns of a row, of the thread that has the fewest;
+ * UINT64_MAX if only time ends a turn.  once: neither side reads a piece twice.
  */
 uint64_t walk_requests(const struct bench_job *job, bool once);
 
@@ -25,12 +25,11 @@ uint64_t walk_requests(const struct bench_job *job, bool once);
 unsigned walk_turns(const struct bench_job *job, bool once, unsigned wanted);
 
 /*
- * Begin the walk of one turn.  The turns of a row divide a thread's bytes into parts, in the order
- * of its walk.  The other side starts half the parts away.  So the two sides use different bytes in
- * one turn, and over an even number of turns, each has equally many turns on bytes that the other
- * has used before.  Both go from the last part to the first, because the kernel's read-ahead may
- * bring in pages after the cache was dropped for the next turn; from TURNS_MIN turns on, that next
- * turn never reads these pages.
+ * Begin the walk of one turn.  A thread's bytes, in walk order, are cut into one part per turn; the
+ * two sides are half the parts apart.  So in one turn the sides use different bytes, and over an
+ * even number of turns each side equally often reads a part that the other side has read before.
+ * Parts are taken from last to first: read-ahead may bring in pages beyond a part after the cache
+ * was dropped; with TURNS_MIN turns or more, the next turn reads none of these pages.
  */
 void walk_init(struct walk *w, const struct bench_job *job, unsigned thread, unsigned turn,
 	       bool other, bool once);

@@ -15,13 +15,13 @@
 #define BATCH 64
 #define DEPTH_DEFAULT 8
 #define DEPTH_MAX 1024
-/* bytes; times the depth, below the usual memlock limit */
+/* bytes; small enough that depth times block stays below the usual memlock limit */
 #define BLOCK_DEFAULT KIB(512)
-/* bytes; each block is one request, which takes a server some ms */
+/* bytes, for files of a service: each block is one request, which takes a server some ms */
 #define BLOCK_OBJECT MIB(8)
 #define BLOCK_MIN KIB(4)
 #define BLOCK_MAX GIB(1)
-#define MEMORY_MAX GIB(4) /* bytes; most of depth times block */
+#define MEMORY_MAX GIB(4) /* most bytes of depth times block */
 
 const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
@@ -80,7 +80,7 @@ static uint64_t block_len(const struct copy *c, uint64_t block)
 	return MIN(c->o->block, c->size - block * c->o->block);
 }
 
-/* The steps of each block in a pass. */
+/* What a pass over all blocks does with each block. */
 enum pass {
 	PASS_COPY,   /* source to memory to target */
 	PASS_LOAD,   /* source to memory, all blocks at once */
@@ -107,8 +107,8 @@ static int cp_prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, u
 }
 
 /*
- * Return true if the request missed a path only because the file's end is not aligned to a disk
- * block, which no program can avoid.
+ * Return true if the only reason for not using a path is that the file's end is not aligned to a
+ * disk block: no program can avoid that.
  */
 static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t block)
 {
@@ -116,7 +116,7 @@ static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t 
 	       c->size % (uint64_t)d->detail;
 }
 
-/* Report a failed completion.  For memory that no path can access, add how bytes get there. */
+/* Report a failed completion.  If no path can access the memory, add what can. */
 static int cp_fail(const struct copy *c, const char *name, const struct pst_done *d)
 {
 	char buf[512], byte;

@@ -33,13 +33,13 @@ struct copy {
 	char *base;
 	char *tmp; /* temporary name of the file being written, or NULL */
 	int dir_fd, dst_fd;
-	char *part;           /* temporary name of a service's file, or NULL */
+	char *part;           /* temporary name of the file on the service, or NULL */
 	bool half;            /* the service has an incomplete file under the name dst */
 	struct cp_tier *tier; /* NULL: the target is not in a set of tiers */
-	bool in_place;        /* the target existed; a new one gets this mode */
+	bool in_place;        /* the target existed and is overwritten */
 	mode_t mode;
 	off_t old_size;
-	bool torn; /* target in place: a mixture of old and new bytes */
+	bool torn; /* the overwritten target has a mixture of old and new bytes */
 	struct pst_file *out;
 
 	struct pst_device dev;
@@ -56,9 +56,9 @@ struct copy {
 };
 
 /*
- * Return 1 if a target names a device as pst_device_find() accepts it (soft:0, host), existing or
- * not; a file of that name is written ./soft:0.  Return 0 for a file, and -EINVAL with a sentence
- * for a text that looks like a device's name but is malformed.
+ * Return 1 if a target has the form of a device's name (soft:0, host), whether the device exists or
+ * not; a file of such a name must be given as ./soft:0. Return 0 for a file's name, and -EINVAL
+ * with a sentence for a text that looks like a device's name but is malformed.
  */
 int cp_names_device(const char *s);
 
@@ -80,8 +80,8 @@ void cp_tier_done(struct copy *c);
 /* Find the target's full name and open its file if it exists; the file is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);
 int cp_open_target(struct copy *c);
-/* Functions of service.c, for targets s3://BUCKET/KEY and pst://HOST:PORT/PATH, which are always
- * written anew. */
+/* Functions of service.c, for targets s3://BUCKET/KEY and pst://HOST:PORT/PATH, which are never
+ * overwritten in place. */
 bool cp_names_service(const char *name);
 int cp_service_resolve(struct copy *c, const char *dst);
 int cp_service_open(struct copy *c);

@@ -42,7 +42,7 @@ int cp_names_device(const char *s)
 		    s, s);
 }
 
-/* Refuse files such as those in /proc, whose length does not tell how many bytes they have. */
+/* Refuse files such as those in /proc, whose reported size is not the number of their bytes. */
 static int check_length(const struct copy *c)
 {
 	ssize_t n;
@@ -234,8 +234,8 @@ static int begin_in_place(struct copy *c)
 }
 
 /*
- * Create the target, and record the mode that the kernel gave it by the source's mode, the umask
- * and the directory's ACL.  Until it is complete, the owner can read and write it.
+ * Create the target with the source's mode, and record the mode that the kernel chose by the umask
+ * and the directory's ACL. Until the file is complete, its mode lets only the owner read and write.
  */
 static int files_create(struct copy *c, const char *name, int flags)
 {
@@ -321,7 +321,7 @@ static int take_name(struct copy *c)
 	if (!c->tmp)
 		return linkat(AT_FDCWD, fd_path, c->dir_fd, c->base, AT_SYMLINK_FOLLOW);
 	if (renameat2(c->dir_fd, c->tmp, c->dir_fd, c->base, RENAME_NOREPLACE) < 0) {
-		/* Some file systems lack RENAME_NOREPLACE; those have hard links. */
+		/* Some file systems lack RENAME_NOREPLACE; these have hard links. */
 		if ((errno != EINVAL && errno != ENOSYS) ||
 		    linkat(c->dir_fd, c->tmp, c->dir_fd, c->base, 0) < 0)
 			return -1;
@@ -342,7 +342,8 @@ int cp_publish(struct copy *c)
 		return fail(errno, "setting the mode of %s: %s", c->dst, strerror(errno));
 	if (take_name(c) < 0)
 		return fail(errno, "naming %s: %s", c->dst, strerror(errno));
-	/* Ignore that some file systems cannot sync directories, and O_PATH cannot either. */
+	/* Ignore EINVAL and EBADF: some file systems cannot sync directories, and an O_PATH
+	 * descriptor cannot. */
 	if (c->o->sync && fsync(c->dir_fd) < 0 && errno != EINVAL && errno != EBADF)
 		return fail(errno, "syncing the directory of %s: %s", c->dst, strerror(errno));
 	return 0;
@@ -352,7 +353,8 @@ void cp_give_up(struct copy *c)
 {
 	if (c->tmp)
 		(void)unlinkat(c->dir_fd, c->tmp, 0);
-	/* Empty it: a torn file has the size of a complete one. */
+	/* Truncate the file to 0 bytes: with its full size, programs could take a torn file for a
+	 * complete one. */
 	if (c->torn)
 		(void)!ftruncate(c->dst_fd, 0);
 }

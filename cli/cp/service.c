@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Targets on a service.  An S3 object becomes visible only by its sync.  A file of a storage
- * service is written to a temporary name in the same directory, DST.penstock-RRRRRRRR, and renamed
- * when complete.  A file of rados:// allows neither: it is written in place, and removed if that
- * fails.
+ * Targets on a service.  An S3 object becomes visible only at its sync.  A file of a storage
+ * service is written under a temporary name in the same directory, DST.penstock-RRRRRRRR, and
+ * renamed when complete.  rados:// supports neither, so a file there is written in place, and
+ * removed if the copy fails.
  */
 #include <libgen.h>
 #include <sys/random.h>
@@ -33,7 +33,7 @@ int cp_service_resolve(struct copy *c, const char *dst)
 
 	if (!src)
 		return fail(ENOMEM, "out of memory");
-	/* Ignore a failure here: cp_service_open() meets it again and reports it. */
+	/* Ignore a failure of stat: cp_service_open() gets the same error and reports it. */
 	if (!slash && names_storage(dst) && pst_name_stat(dst, &info) == 0)
 		dir = info.kind == PST_NAME_DIR;
 	if (asprintf(&c->dst, "%s%s%s", dst, dir && !slash ? "/" : "", dir ? basename(src) : "") <

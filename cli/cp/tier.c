@@ -2,10 +2,10 @@
 /*
  * Targets in a set of tiers: tier://SET/NAME.
  *
- * Such a target is a plain file below one of the set's roots, and is written like any other.  The
- * set is locked while an existing file is looked up and opened; after that, the mover leaves it
- * alone because it is open for writing.  A new file gets its name with the set locked, if no root
- * has that name.
+ * Such a target is a plain file below one of the set's roots, and is written like any other file.
+ * The set is locked while an existing file is looked up and opened; afterwards the mover does not
+ * move the file, because it is open for writing.  A new file gets its name while the set is locked,
+ * if no root has that name.
  */
 #include "cli/cp/cp.h"
 
@@ -94,7 +94,8 @@ static int find_root(struct cp_tier *t, uint64_t size)
 	fd = lookup_open(t->set, t->name, O_RDONLY, &file);
 	if (fd >= 0) {
 		t->root = file.root;
-		/* A killed mover may not have told readers where the file is now. */
+		/* A mover that was killed after a move may not have told readers of the file's new
+		 * root. */
 		set_moved(t->set, t->name);
 		return 0;
 	}
@@ -123,7 +124,7 @@ int cp_tier_resolve(struct copy *c, const char *dst)
 	if (r < 0)
 		return r;
 	r = set_lock(c->tier->set);
-	/* A killed move may have left two copies, of which recovery will remove one. */
+	/* A killed mover may have left two copies, of which recovery will remove one. */
 	if (r == 0)
 		r = recover_set(c->tier->set, &recovered);
 	if (r < 0)

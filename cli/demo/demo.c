@@ -58,7 +58,7 @@ struct facts {
 	char note[256];   /* why the shards are smaller than requested, or "" */
 	char no_gpu[256]; /* why the software device is used instead of a GPU, or "" */
 	bool own_files;   /* the shards are files of the user */
-	bool objects;     /* some are objects: pread reads their copies */
+	bool objects;     /* some shards are objects, of which the plain side reads local copies */
 	uint64_t shard_bytes;
 };
 
@@ -152,7 +152,7 @@ static int measure_writes(struct demo *d, double *ret)
 				    d->dir);
 	}
 	if (r == -ENOSPC || r == -EDQUOT) {
-		/* Too fast to measure: other limits decide. */
+		/* The write was too fast to measure: other limits decide the size. */
 		*ret = 1e9;
 		return 0;
 	}
@@ -336,7 +336,7 @@ static bool any_stayed(const struct demo *d)
 	return false;
 }
 
-/* Does the plain side of that step read copies of objects? */
+/* Return true if the plain side of that step reads copies of objects. */
 static bool reads_copies(const struct demo *d, const struct demo_step *s)
 {
 	bool any = false;
@@ -346,7 +346,8 @@ static bool reads_copies(const struct demo *d, const struct demo_step *s)
 	return any && !strncmp(s->name, "load ", 5);
 }
 
-/* Return the ratio, or NAN if it would only describe the emulator, or compares two places. */
+/* Return the ratio; NAN if it would only describe an emulator, or if the two sides read from
+ * different places. */
 static double demo_ratio(const struct demo *d, const struct demo_step *s)
 {
 	double ours = gb_per_s(s->ours.bytes, s->ours.ns);

@@ -18,15 +18,15 @@ struct demo_step {
 	char pieces[16];      /* size of the pieces of a request, or "" */
 	const char *state;    /* "cold" or "warm" */
 	const char *plain_by; /* system calls of the plain side */
-	bool stayed;          /* the files stayed in memory although they should be cold */
+	bool stayed; /* the files stayed in memory although the step should read them cold */
 	struct xfer_stats ours, plain;
 };
 
-/* Counts of bytes and checksums that were compared and equal; a difference ends the command. */
+/* Amounts that were compared and were equal; the command ends at the first difference. */
 struct compared {
 	uint64_t device;    /* bytes read back from device memory, for both sides */
 	uint64_t untouched; /* bytes next to the data that stayed unchanged, for both sides */
-	uint64_t file;      /* bytes of written files, read by pread(2) */
+	uint64_t file;      /* bytes of written files, read back by pread(2) */
 	uint64_t crcs;      /* checksums of completions that were compared */
 };
 
@@ -54,9 +54,9 @@ int demo_alloc(const struct demo *d, uint64_t len, struct pst_mem **ret);
 void demo_make_cold(struct demo_step *step, int fd);
 
 /*
- * Return true if the plain side copies to or from the device.  For host memory it reads into the
- * memory itself.  For the software device it uses a host buffer, because only an emulator would
- * need such copies.
+ * Return true if the plain side copies to or from the device.  For host memory the plain side reads
+ * into the memory itself.  For the software device it reads into a host buffer only, because copies
+ * to an emulated device would not be comparable.
  */
 bool demo_plain_copies(const struct demo *d);
 

@@ -28,7 +28,7 @@ struct kv {
 	int fds[2];
 	struct pst_file *file;
 
-	/* Page i of nr_pages goes from pages[i] of the file to slots[i] of the buffer. */
+	/* the page at pages[i] in the file is read to slots[i] in the buffer, for i < nr_pages */
 	uint64_t nr_pages, nr_slots;
 	uint32_t *pages, *slots;
 	struct pst_mem *paged;
@@ -114,7 +114,7 @@ static int write_ours(struct kv *kv, uint64_t from, uint64_t to, struct xfer_sta
 	r = xfer_run(kv->d->queue, DEMO_DEPTH, ios, to - from, stats, NULL);
 	if (r == 0)
 		r = xfer_run(kv->d->queue, DEMO_DEPTH, &sync_io, 1, sync, NULL);
-	/* Add the sync's time, but not as a block's latency. */
+	/* Add the sync's time to the total, but not to the latencies of blocks. */
 	stats->ns += sync->ns;
 	return r;
 }
@@ -141,7 +141,7 @@ static int write_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_st
 		r = kv_collect(kv, b);
 		if (r < 0)
 			return r;
-		/* Do not time copies from an emulator on the plain side. */
+		/* Plain side: leave copies from an emulator untimed. */
 		if (emulated)
 			t = now_ns();
 		r = pwrite_all(kv->fds[1], kv->d->buf, kv->block, b * kv->block, kv->paths[1]);
@@ -310,7 +310,7 @@ static int read_half(struct kv *kv, struct demo_step *step, bool cold, bool plai
 		r = kv_read_plain(kv, from, to, &step->plain);
 	else
 		r = read_ours(kv, from, to, &step->ours);
-	/* With an emulator, the plain side has no device memory but a buffer. */
+	/* If the device is emulated, the plain side has only a host buffer. */
 	if (r < 0 || (plain && device_is_emulated(&kv->d->dev)))
 		return r;
 	return verify_paged(kv, from, to);
@@ -380,7 +380,7 @@ static int plan_bring_back(struct kv *kv)
 	r = choose_nr_pages(kv);
 	if (r < 0)
 		return r;
-	/* Twice as many slots as pages: the other half must stay unchanged. */
+	/* Have twice as many slots as pages: half of the slots must stay unchanged. */
 	kv->nr_slots = 2 * kv->nr_pages;
 	kv->pages = shuffled(kv->nr_blocks * kv->block / PAGE, &random);
 	kv->slots = shuffled(kv->nr_slots, &random);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Load a model: one request per tensor, many in flight.  Requests and plain side take turns in
- * going first, shard by shard, so that neither gains from the order.
+ * Load a model: one request per tensor, many in flight.  For each shard the requests and the plain
+ * side change the order, so that neither gains from always being first.
  */
 #include "tools/common/crc32c.h"
 #include "cli/demo/demo.h"
@@ -54,7 +54,7 @@ static void plan(struct load *l, const struct shard *s)
 	}
 }
 
-/* Load like a loader without a library: read into a buffer, and copy that to the device. */
+/* Load as a program without a library does: read into a buffer, then copy that to the device. */
 static int load_plain(struct load *l, const struct shard *s, struct xfer_stats *stats)
 {
 	bool copies = demo_plain_copies(l->d);
@@ -164,7 +164,7 @@ static int job_part_step(struct load *l, struct demo_step *step, bool cold)
 				     l->dones);
 		if (r == 0 && l->crc && !plain)
 			r = verify_crcs(l, s);
-		/* With an emulator, the plain side has no device memory but a buffer. */
+		/* If the device is emulated, the plain side has only a host buffer. */
 		if (r == 0 && !(plain && device_is_emulated(&d->dev)))
 			r = load_verify(l, s);
 		if (r < 0)

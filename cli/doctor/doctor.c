@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Report what this machine can do, and its limits: every path of every device to a scratch file is
- * tried with real bytes.  A missing thing (/proc, a writable directory, a device) becomes a line of
- * the report, not a failure.
+ * Report what this machine can do, and its limits: each path between each device and a scratch file
+ * is tried with real bytes.  If something is missing (/proc, a writable directory, a device), the
+ * report has a line about it, and the command does not fail.
  */
 #include "cli/doctor/doctor.h"
 
@@ -20,9 +20,9 @@
 #include "tools/common/pattern.h"
 
 #define PROBE_BYTES MIB(2)
-#define WINDOW_BYTES KIB(64) /* bytes; most that are written through a window */
+#define WINDOW_BYTES KIB(64) /* most bytes of a write that uses a window */
 #define PROBE_TIMEOUT_MS 10000
-#define PIECE KIB(4) /* bytes of each piece, when many small ones are tried */
+#define PIECE KIB(4) /* bytes of each piece in a request of many small pieces */
 
 const char doctor_usage[] =
 	"Usage: penstock doctor [--dir DIR] [--json]\n"
@@ -314,8 +314,8 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	int r;
 
 	*t = (struct trial){ .why = PST_WHY_NONE };
-	/* Open the file for each trial, because an open file remembers its failures.  STABLE,
-	 * because some paths require it, and nobody else changes the scratch file. */
+	/* Open the file for each trial, because an open file remembers failed paths.  STABLE,
+	 * because some paths require it, and no other program changes the scratch file. */
 	r = pst_file_open(s->path, PST_FILE_READ | PST_FILE_WRITE | PST_FILE_STABLE, NULL, &file);
 	if (r == 0)
 		r = path == PST_PATH_GDS ? gds_path_check(file, mem, op, &info)
@@ -343,8 +343,8 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 		m.policy = PST_POLICY2(PST_PATH_STAGED, path);
 	else
 		m.policy = PST_POLICY1(path);
-	/* Do not make the file cold: CACHED needs the bytes in the page cache, and the other paths
-	 * do not care. */
+	/* Leave the file in the page cache: CACHED needs its bytes there, and other paths work with
+	 * them too. */
 	r = move_bytes(&m, &d);
 	if (r < 0) {
 		t->state = PST_STATE_POSSIBLE;
@@ -361,7 +361,8 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	}
 }
 
-/* Try as an engine would: the bytes are on the disk, not in memory. */
+/* Try an automatic request as an inference engine makes it: the bytes are on the disk, not in
+ * memory. */
 static void try_auto(const struct scratch *s, struct pst_mem *mem, uint32_t op, struct trial *t)
 {
 	struct move m = {
@@ -392,8 +393,8 @@ static void try_device(const struct scratch *s, struct device_report *dr)
 		(void)snprintf(dr->error, sizeof(dr->error), "%.250s", pst_error_text());
 		return;
 	}
-	/* Wait for the answer first: report the requests as they run after the search for a direct
-	 * path. */
+	/* First wait until the library knows whether the file has a direct path, so that the report
+	 * shows requests as they will run later. */
 	if (dr->dev.kind == PST_KIND_CUDA)
 		(void)gds_path_check(s->file, mem, PST_OP_READ, &gds);
 	try_auto(s, mem, PST_OP_READ, &dr->t.auto_read);

@@ -22,8 +22,8 @@
 /* Time limit for a mount to answer; a dead server's never does. */
 #define MOUNT_SECONDS 5
 
-/* A trial has hung.  Usually the machine is the cause, so skip further trials, which would
- * also take long. */
+/* true: a trial has hung.  Skip further trials: usually the machine is the cause, and they would
+ * hang too. */
 static bool hangs;
 
 const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *name)
@@ -80,7 +80,7 @@ int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,
 	return r;
 }
 
-/* Turn "possible" into "proven", or not, by a read that may only use this path. */
+/* Set the state to proven or impossible, by a read that may use only this path. */
 static void gds_prove(const struct pst_io *plain, struct pst_path_info *info)
 {
 	struct pst_io io = *plain;
@@ -94,7 +94,7 @@ static void gds_prove(const struct pst_io *plain, struct pst_path_info *info)
 	(void)gds_path_check(io.file, io.mem, io.op, info);
 }
 
-/* Run a request.  cold: a descriptor of our own scratch file, to make it cold; or -1. */
+/* Run a request.  cold: our scratch file, to be dropped from the page cache; else -1. */
 static int try_requests(struct pst_io *io, int cold, struct gds_request *ret)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
@@ -107,7 +107,8 @@ static int try_requests(struct pst_io *io, int cold, struct gds_request *ret)
 	ret->state = info.state;
 	ret->why = info.why;
 	ret->detail = info.detail;
-	/* Trials leave the bytes in the page cache, which requests would then use. */
+	/* Drop the bytes that trials left in the page cache: the request would read them from
+	 * there. */
 	if (cold >= 0)
 		make_cold(cold);
 	/* After a hang, use staging, which does not ask cuFile again and gives the same result. */
@@ -156,7 +157,7 @@ static void find_sides(struct gds_report *rep)
 		(void)snprintf(rep->no_gpu, sizeof(rep->no_gpu), "%.250s", pst_error_text());
 }
 
-/* Check each GPU with the file.  cold: a descriptor of our own scratch file, or -1. */
+/* Check each GPU with the file.  cold: as in try_requests(). */
 static void look_at_file(struct gds_report *rep, const char *path, int cold)
 {
 	struct stat st;
@@ -242,7 +243,7 @@ static int look_at_named(struct gds_report *rep, const char *path)
 
 /* ------------------------------------------------------------------ mounts */
 
-/* Shared with the visiting thread, which keeps it if it hangs in the kernel. */
+/* Arguments of a thread that visits a mount.  If it hangs in the kernel, it keeps this memory. */
 struct visit {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* penstock doctor --gds: needs of a direct path between files and NVIDIA GPUs. */
+/* penstock doctor --gds: what a direct path between files and NVIDIA GPUs needs. */
 #ifndef CLI_DOCTOR_GDS_H
 #define CLI_DOCTOR_GDS_H
 
@@ -43,12 +43,12 @@ struct gds_report {
 	char no_gpu[256];     /* why there is no GPU, or "" */
 	char file[4096];      /* the user's file, or "" */
 	char dir[4096];       /* directory of the scratch file, or "" */
-	char what[4200];      /* one of the two, described in words */
+	char what[4200];      /* the file or the scratch file, in words for a sentence */
 	char file_error[640]; /* why there is no file, or "" */
 	dev_t dev;            /* device number of the file's mount */
 	struct gds_side sides[GDS_SIDES_MAX];
 	unsigned nr_sides;
-	struct gds_checks alone; /* checks of the file's side, if there is no GPU */
+	struct gds_checks alone; /* checks of the file alone, if there is no GPU */
 	struct gds_mount mounts[MOUNTS_MAX];
 	int nr_mounts;
 	unsigned more_mounts;

@@ -65,8 +65,8 @@ static void add_names(char *buf, size_t len, const struct gds_checks *c, uint32_
 	}
 }
 
-/* Return the check whose cure comes first: checks that others depend on before the rest, the trial
- * last. */
+/* Return the check whose cure the user should follow first: checks on which others depend come
+ * first, the trial last. */
 static const struct pst_check *first_cure(const struct gds_checks *c)
 {
 	static const char *const names[] = { "gpu", "library", "disk", "filesystem", "direct-io" };
@@ -208,7 +208,8 @@ static bool is_same(const struct pst_check *c, const struct gds_checks *other)
 	return o && o->state == c->state && !strcmp(o->text, c->text);
 }
 
-/* Print the checks, except those that are equal to an earlier part of the report. */
+/* Print the checks, except those that other, an earlier part of the report, has with the same
+ * result. */
 static void print_checks(const struct gds_checks *c, const struct gds_checks *other,
 			 const char *other_name)
 {

@@ -17,7 +17,7 @@ static const char *state_name(uint32_t state)
 	}
 }
 
-/* Needs of each path, in principle. */
+/* What each path needs of file and device, whatever the machine. */
 static const char *const needs[PST_PATH_MAX + 1] = {
 	[PST_PATH_DIRECT] = "O_DIRECT on the file",
 	[PST_PATH_CACHED] = "the bytes in the page cache",
@@ -38,8 +38,8 @@ static bool is_path(uint32_t path)
 	return strcmp(pst_path_name(path), "unknown") != 0;
 }
 
-/* Return the text of a trial.  If the device or the file cannot meet the path's need, that need
- * suffices. */
+/* Return the text of a trial.  If the device or the file does not meet the path's need, return only
+ * that need. */
 static struct text trial_text(uint32_t path, const struct trial *t)
 {
 	struct text why = why_text(t->why, t->detail), ret;
@@ -67,7 +67,7 @@ static void print_trial(uint32_t path, const char *op, const struct trial *t)
 		     state_name(t->state), trial_text(path, t).s);
 }
 
-/* Return an earlier device of the same kind whose report has an equal part, or NULL. */
+/* Return an earlier device of the same kind with an equal part of the report, or NULL. */
 static const struct device_report *like(const struct report *rep, const struct device_report *dr,
 					bool (*same)(const struct device_report *a,
 						     const struct device_report *b))

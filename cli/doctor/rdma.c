@@ -46,7 +46,7 @@ static int rdma_finding_len(const struct pst_check *c)
 	return cure ? (int)(cure - 2 - c->text) : (int)strlen(c->text);
 }
 
-/* Return true if a check of that name, with that word in its text, is fine. */
+/* Return true if a check with that name has a text with that word and is fine. */
 static bool rdma_is_ok(const struct rdma_report *rep, const char *name, const char *word)
 {
 	for (int i = 0; i < rep->nr; i++)

@@ -24,12 +24,12 @@ enum topo_kind {
 
 /* Distances, nearest first, named as by nvidia-smi topo -m. */
 enum topo_distance {
-	TOPO_SELF, /* both are one device */
+	TOPO_SELF, /* both devices are the same */
 	TOPO_PIX,  /* at most one PCIe switch */
 	TOPO_PXB,  /* several PCIe switches, but no host bridge */
 	TOPO_PHB,  /* across the host bridge above both */
 	TOPO_NODE, /* across two host bridges of one NUMA node */
-	TOPO_SYS,  /* across NUMA nodes, or unknown */
+	TOPO_SYS,  /* across NUMA nodes, or nodes are unknown */
 	TOPO_DISTANCES,
 };
 
@@ -42,9 +42,9 @@ struct topo_dev {
 	char host[TOPO_PCI_MAX]; /* host bridge, such as "pci0000:16" */
 	unsigned nr_bridges;     /* bridges from the host bridge down to the device */
 	char bridges[TOPO_BRIDGES_MAX][TOPO_PCI_MAX];
-	unsigned nr_names; /* names found; may exceed names[] */
+	unsigned nr_names; /* number of names found; only TOPO_NAMES_MAX are in names[] */
 	char names[TOPO_NAMES_MAX][TOPO_NAME_MAX];
-	unsigned width, width_max; /* lanes of its PCIe link: now, at most; 0: unknown */
+	unsigned width, width_max; /* lanes of its PCIe link: current, maximum; 0: unknown */
 	char speed[16];            /* highest speed, such as "32.0 GT/s"; "" if unknown */
 };
 

@@ -24,7 +24,7 @@
 #define BASE_DISPLAY 0x03u
 #define BASE_ACCEL 0x12u
 #define CLASS_COPROCESSOR 0x0b40u
-#define CLASS_INFINIBAND 0x0c06u /* used by older devices */
+#define CLASS_INFINIBAND 0x0c06u /* class code of older InfiniBand devices */
 
 #define CPUS_MAX 4096u
 #define NODES_MAX 1024u
@@ -50,7 +50,7 @@ const char *topo_name(const struct topo_dev *d)
 
 /* ---------------------------------------------------------------- distances */
 
-/* Return how many of the uppermost bridges two devices share. */
+/* Return how many bridges two devices share, counted from the host bridge. */
 static unsigned topo_shared(const struct topo_dev *a, const struct topo_dev *b)
 {
 	unsigned n = 0;
@@ -67,8 +67,8 @@ enum topo_distance topo_distance(const struct topo *t, const struct topo_dev *a,
 
 	if (!strcmp(a->pci, b->pci))
 		return TOPO_SELF;
-	/* A switch consists of an upstream bridge, which both share, and a downstream bridge for
-	 * each. */
+	/* The last shared bridge is a switch's upstream port; below it each device has its own
+	 * downstream port. */
 	if (shared)
 		return MAX(a->nr_bridges, b->nr_bridges) - shared <= 1 ? TOPO_PIX : TOPO_PXB;
 	if (!strcmp(a->host, b->host))
@@ -177,7 +177,7 @@ static bool topo_cpus(const char *path, uint8_t ret[CPUS_MAX / 4])
 	return n > 0;
 }
 
-/* Return the only NUMA node that has the CPUs near a device, or -1.  For kernels without
+/* Return the NUMA node that has all CPUs near a device; -1 if there is none.  For kernels without
  * numa_node. */
 static int topo_node_of_cpus(const char *sys, const char *pci, unsigned nodes)
 {
@@ -216,7 +216,7 @@ static bool topo_is_kind(unsigned class, unsigned vendor, enum topo_kind *ret)
 		*ret = TOPO_NIC;
 		return true;
 	case BASE_DISPLAY:
-		/* Other vendors' display controllers drive a server's console. */
+		/* Display controllers of other vendors only drive a server's console. */
 		*ret = TOPO_ACCEL;
 		return vendor == VENDOR_NVIDIA || vendor == VENDOR_AMD || vendor == VENDOR_INTEL;
 	case BASE_ACCEL:
@@ -313,7 +313,7 @@ static int topo_order(const void *a, const void *b)
 
 /* -------------------------------------------------------------------- names */
 
-/* Find the device of a class's folder: the last one in its real path. */
+/* Find the device to which a folder below /sys/class belongs: the last device in its real path. */
 static struct topo_dev *topo_owner(struct topo *t, const char *path)
 {
 	char real[PATH_MAX], part[64], pci[TOPO_PCI_MAX] = "";
@@ -338,8 +338,8 @@ static void topo_add_name(struct topo_dev *d, const char *name)
 	d->nr_names++;
 }
 
-/* Name the devices of a kind by a class's folders.  With stands_in, only devices that have no name
- * yet. */
+/* Name the devices of a kind after their folders below a class in sysfs.  With stands_in, name only
+ * devices that have no name yet. */
 static void topo_name_class(const char *sys, const char *class, enum topo_kind kind, bool stands_in,
 			    struct topo *t)
 {

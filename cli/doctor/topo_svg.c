@@ -15,9 +15,10 @@ enum box_kind { BOX_MACHINE, BOX_NODE, BOX_HOST, BOX_BRIDGE, BOX_DEV };
 struct box {
 	enum box_kind kind;
 	char name[48];
-	const struct topo_dev *dev; /* device of a BOX_DEV */
-	int first, last, next;      /* first and last child, next sibling; NONE */
-	int x, y, w, h;             /* x and y are relative to the parent until the drawing */
+	const struct topo_dev *dev; /* the device, for a BOX_DEV */
+	int first, last, next;      /* indices of the first and last child and the next sibling;
+				     * NONE */
+	int x, y, w, h; /* x and y are relative to the parent until the boxes are drawn */
 };
 
 struct boxes {

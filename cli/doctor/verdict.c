@@ -4,7 +4,7 @@
 
 #include <stdarg.h>
 
-/* The last two lines while they are built. */
+/* The last two of the three lines, while they are built. */
 struct lines {
 	char limits[600], next[600];
 };
@@ -93,8 +93,7 @@ static void judge_main(struct report *rep, const struct device_report *dr, struc
 		LIMIT(l, "writes: %s", why_text(wr->why, wr->detail).s);
 }
 
-/* Report GPUs that no driver serves, and accelerators besides the first one that cannot reach
- * files. */
+/* Report GPUs without a working driver, and accelerators besides first that cannot reach files. */
 static void judge_gpus(const struct report *rep, const struct device_report *first, struct lines *l)
 {
 	const struct gpus *g = &rep->nvidia;

@@ -9,7 +9,7 @@
 struct found {
 	struct pst_window_backend of[BACKENDS_MAX];
 	int nr;          /* number of backends, or -errno */
-	char error[256]; /* sentence for a negative nr, else "" */
+	char error[256]; /* error text if nr is negative, else "" */
 };
 
 static void find(const struct pst_device *dev, struct found *f)

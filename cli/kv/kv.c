@@ -172,7 +172,7 @@ static int fail_kv(int r)
 	return fail(-r, "%s", pst_kv_error_text());
 }
 
-/* Read the bounds of the store's last owner.  0: none are known. */
+/* Read the bounds that the store's last owner had.  A bound of 0 is unknown. */
 static int kv_bounds(const char *const *dirs, unsigned nr, struct pst_kv_stat *ret)
 {
 	struct pst_kv_opts o = { .sz = sizeof(o), .flags = PST_KV_READER, .threads = 1 };

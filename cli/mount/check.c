@@ -116,7 +116,7 @@ static int fail_perm(const char *dir)
 	return fail(EPERM, "cannot make or remove %s/" USRBIO_VIRT ": %s", dir, strerror(EPERM));
 }
 
-/* Return true if somebody else has prepared the directory in between. */
+/* Return true if another process has prepared the directory since our first check. */
 static bool is_prepared(const char *dir)
 {
 	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
@@ -185,8 +185,8 @@ static void list_names(const struct usrbio_users *u, char *buf, size_t len)
 		(void)snprintf(buf + at, len - at, " and %u more", u->others - nr);
 }
 
-/* Fail because of links to shared memory that programs created themselves: only the user knows
- * whether it is in use. */
+/* Fail because the directory has links to shared memory whose names do not contain a process: only
+ * the user knows whether it is in use. */
 static int fail_others(const struct usrbio_users *u, const char *dir)
 {
 	char names[512] = "";

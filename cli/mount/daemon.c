@@ -124,7 +124,7 @@ static size_t source_index(const char *source)
 	return i;
 }
 
-/* Reject options that need a server running as root. */
+/* Reject options that need a server run by root, if the user is not root. */
 static int check_user(const struct daemon_opts *o)
 {
 	if (geteuid() == 0)
@@ -221,8 +221,8 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 
 /* ------------------------------------------------------------------- umount */
 
-/* Return the canonical path of a mount point without accessing it, because its server may be
- * dead. */
+/* Return the canonical path of a mount point.  Do not access the mount point itself, because its
+ * server may be dead. */
 static int daemon_resolve(const char *given, char ret[PATH_MAX])
 {
 	char parent[PATH_MAX], name[PATH_MAX], dir[PATH_MAX];
@@ -281,7 +281,7 @@ static bool is_mounted(const char *dir)
 	return ret;
 }
 
-/* Return true for a mount of Penstock: either its server answers so, or the server is dead. */
+/* Return true for a mount of Penstock: its server confirms it, or the server is dead. */
 static bool daemon_is_ours(const char *dir)
 {
 	_cleanup_(closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -18,9 +18,10 @@ struct daemon_opts {
 	bool kernel_cache;  /* files use the kernel's page cache */
 	uint64_t timeout_s; /* seconds for which the kernel caches names and attributes */
 	uint64_t links;     /* most links (buffers and rings) per user */
-	uint64_t rings;     /* most rings among the links */
+	uint64_t rings;     /* most rings per user; rings count as links too */
 	uint64_t users;     /* most users besides root with workers at the same time */
-	uint64_t uid;       /* owner of the files of a storage service; DAEMON_SELF */
+	uint64_t uid;       /* owner of the files, if the source is a storage service; or
+			     * DAEMON_SELF */
 	uint64_t gid;
 	uint64_t memory; /* most bytes of shared memory per user; 0: unlimited */
 };

@@ -239,7 +239,7 @@ static const struct option mount_longs[] = {
 	{ 0 },
 };
 
-/* The first option that may also appear in -o. */
+/* First of the options that may also appear in a list after -o. */
 static const struct option *const in_lists = &mount_longs[4];
 
 /* Return 0 or an exit status. */

@@ -8,8 +8,8 @@
 #include "tools/common/util.h"
 
 /*
- * Return the canonical name of a directory that is or was served.  Return 0, or -errno with a
- * sentence: it is not a directory, is on a 3FS mount, or is too long for usrbio.
+ * Return the canonical name of a directory that is, was or will be served.  Return 0, or -errno
+ * with a sentence: no directory, a directory on a 3FS mount, or too long a name for usrbio.
  */
 int mount_dir(const char *given, char ret[PATH_MAX]);
 

@@ -3,7 +3,7 @@
 
 #include "tools/common/util.h"
 
-/* Options that set a member. */
+/* Options that set a bool in struct daemon_opts. */
 static const struct {
 	const char *name;
 	size_t to; /* offset of a bool in struct daemon_opts */
@@ -116,7 +116,7 @@ int options_take(char *list, bool sloppy, const struct option longs[], options_t
 		optarg = strchr(name, '=');
 		if (optarg)
 			*optarg++ = '\0';
-		/* "users" belongs to fstab, "users=N" is our own. */
+		/* "users" is an option of fstab, "users=N" is ours. */
 		r = optarg ? take_long(name, longs, take, o) : -ENOENT;
 		if (r == -ENOENT && (!*name || means_nothing(name)))
 			r = 0;

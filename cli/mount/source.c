@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Check a directory in a child process: a call on a hanging file system never returns, and only
- * SIGKILL interrupts it.  So the command can report that and exit.
+ * SIGKILL ends it.  So the command can report a hang and exit.
  */
 #include "cli/mount/source.h"
 
@@ -15,7 +15,7 @@
 #include "tools/common/util.h"
 
 #define ANSWER_MS 10000 /* milliseconds; enough for a disk that has to spin up */
-#define END_TRIES 100   /* polls for the child's end */
+#define END_TRIES 100   /* polls for the end of the child */
 #define END_TRY_US 10000
 
 struct answer {
@@ -24,7 +24,7 @@ struct answer {
 	char path[PATH_MAX];
 };
 
-/* Make the calls with which the server will begin. */
+/* Make the calls that the server will make first. */
 static int source_look(const char *given, struct answer *a)
 {
 	_cleanup_(closep) int fd = -1;

@@ -57,7 +57,7 @@ struct perf {
 	enum perf_op op;
 	uint64_t depth, iters; /* iters 0: use the default */
 	bool socket;           /* do not map the memory, so that the socket is used */
-	uint64_t policy;       /* PST_POLICY*, used as strict; 0: automatic */
+	uint64_t policy;       /* PST_POLICY*, for strict requests; 0: automatic */
 	struct pst_mem *mem;
 	struct hist hist;
 	uint32_t paths;
@@ -200,7 +200,7 @@ static int run_file(struct perf *p, uint64_t size)
 			  p->op == PERF_PUT ? PST_FILE_WRITE : PST_FILE_READ, perf_deadline(), &f);
 	if (r < 0)
 		return fail_pst(r, "the server's memory");
-	/* Begin with other bytes than the server's, so that missing bytes are detected. */
+	/* Fill with other bytes than the server's, so that missing bytes are detected. */
 	r = perf_fill(p, PERF_SEED + 1, size * p->depth);
 	if (r == 0)
 		r = perf_move(p, f, size);
@@ -244,7 +244,7 @@ static int run_messages(struct perf *p, uint64_t size)
 		if (stop_signal)
 			return -EINTR;
 	}
-	/* The server's answer tells that the last message has arrived. */
+	/* Wait for the server's answer, which shows that the last message has arrived. */
 	if (r == 0 && p->op == PERF_SEND)
 		r = perf_ask(p, PERF_CHECK, size, &a);
 	p->ns = now_ns() - begin;

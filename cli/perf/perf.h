@@ -30,7 +30,7 @@ struct perf_answer {
 	int64_t err;      /* 0 or a positive errno */
 	uint64_t key_len; /* bytes of a share's key, or 0 */
 	uint8_t key[PST_KEY_MAX];
-	char text[200]; /* sentence for err */
+	char text[200]; /* error text for err */
 };
 
 #define PERF_MAGIC UINT64_C(0x3146524550545350) /* "PSTPERF1" */

@@ -12,8 +12,8 @@
 
 #define CLIENTS_MAX 64u
 #define CHUNK MIB(1)
-#define LOOK_NS (NSEC_PER_SEC / 5) /* longest delay until a signal is noticed */
-#define END_NS (2 * NSEC_PER_SEC)  /* time for clients to end after a signal */
+#define LOOK_NS (NSEC_PER_SEC / 5) /* ns; longest time until a signal is noticed */
+#define END_NS (2 * NSEC_PER_SEC)  /* ns that clients have to end after a signal */
 
 struct client {
 	struct pst_peer *peer;
@@ -64,7 +64,7 @@ static void free_memory(struct client *c)
 	c->len = 0;
 }
 
-/* Allocate memory for depth pieces of that size. */
+/* Allocate memory for depth pieces of the requested size. */
 static int server_prepare(struct client *c, const struct perf_ask *q)
 {
 	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_SHARED };
@@ -137,7 +137,7 @@ static int server_receive(struct client *c, const struct perf_ask *q)
 	return (uint64_t)n == q->size ? 0 : -EBADMSG;
 }
 
-/* Exchange messages, after answering that they may begin. */
+/* Tell the client that messages may begin, then exchange them. */
 static int server_messages(struct client *c, const struct perf_ask *q)
 {
 	uint32_t flags = q->grant ? PST_SHARE_GRANT : 0;
@@ -203,7 +203,7 @@ static void *serve_client(void *arg)
 		r = server_act(c, &q);
 	}
 	(void)pst_peer_close(c->peer);
-	/* If a client does not release the memory, keep counting it. */
+	/* If a client does not release the memory, keep counting its bytes. */
 	if (close_share(c) == 0)
 		free_memory(c);
 	free(c);

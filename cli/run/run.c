@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Run a program with our drop-in libraries instead of the vendors'.
+ * Run a program with our replacements of vendors' libraries.
  *
  * They are in a folder relative to the loaded libpenstock.  The loader searches LD_LIBRARY_PATH
  * before its own paths, and Python searches PYTHONPATH for modules.  Nothing else in the
@@ -24,13 +24,13 @@ const char run_usage[] =
 	"that of COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
 
 /*
- * Relative to libpenstock's folder: one folder, when installed or in a bundle; or one folder per
- * library in a build.
+ * Folders relative to libpenstock's: one for all libraries, when installed or in a bundle, or one
+ * for each library in a build.
  */
 static const char *const together[] = { "penstock/compat" };
 static const char *const apart[] = { "../compat/gdrapi", "../usrbio/library",
 				     "../compat/streamer" };
-/* Python modules; a build folder has none. */
+/* Folder of the Python modules, relative to libpenstock's; a build has none. */
 static const char *const python[] = { "penstock/compat/python" };
 
 /* Return the folder that libpenstock.so was loaded from. */
@@ -58,7 +58,7 @@ static int find_dirs(const char *lib, const char *const places[], size_t nr, cha
 		(void)snprintf(path, sizeof(path), "%s/%s", lib, places[i]);
 		if (!realpath(path, dir) || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
 			continue;
-		/* A colon would split the folder's name. */
+		/* Skip a folder with a colon in its name, which the loader would split. */
 		if (strchr(dir, ':'))
 			return fail(EINVAL, "the loader cannot look into %s, for the colon in it",
 				    dir);

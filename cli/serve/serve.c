@@ -89,7 +89,7 @@ static int add_listen(struct serve_opts *o, const char *text, bool plain)
 	return 0;
 }
 
-/* The TLS module is in libpenstock's folder. */
+/* Read the keys and load the TLS module, which is in libpenstock's folder. */
 static int use_keys(struct serve_opts *o, const char *path, struct net_keys *keys)
 {
 	int r = net_keys_read(path, keys);
@@ -372,8 +372,8 @@ int cmd_serve(int argc, char *argv[])
 	r = keys_path ? use_keys(&o, keys_path, &keys) : 0;
 	if (r == 0)
 		r = serve_until_stopped(&o, root, &store, listen, nr, plain, check);
-	/* After a timeout a thread still uses the store, so leave it open.  The next open scans the
-	 * directories. */
+	/* After a timeout a thread still uses the store, so leave it open.  The next open will scan
+	 * the directories. */
 	if (r != -ETIMEDOUT)
 		store_end(&store);
 	net_keys_free(&keys);

@@ -47,7 +47,7 @@ static int lent_remove(void *arg, const char *name, const char *key)
 	return lend_delete(((struct served_store *)arg)->kv, name, key);
 }
 
-/* The numbers of pst_kv_stat() by the names that penstock.kv gives them. */
+/* Members of struct pst_kv_stat, with the names that penstock.kv gives them. */
 static const struct {
 	const char *name, *type, *help;
 	size_t member;
@@ -107,7 +107,7 @@ int store_begin(struct served_store *s)
 	int r;
 
 	s->opts.sz = sizeof(s->opts);
-	/* One is enough: the server's threads serve the clients. */
+	/* One thread of the store is enough, because the server's threads serve the clients. */
 	s->opts.threads = 1;
 	r = kv_open(s->dirs, s->nr, &s->opts, s->quota, &s->kv);
 	if (r < 0)

@@ -11,7 +11,7 @@ struct served_store {
 	const char *dirs[PST_KV_DIRS_MAX];
 	unsigned nr;
 	struct pst_kv_opts opts;
-	uint64_t quota; /* bytes per space; 0: keep the disk's value, none for new ones */
+	uint64_t quota; /* bytes per space; 0: keep the quotas on disk, and give new spaces none */
 	struct pst_kv *kv;
 	struct serve_store ops;
 };

@@ -13,9 +13,9 @@
 #include "tools/common/sums.h"
 #include "tools/common/util.h"
 
-#define SLOTS 4u                      /* ranges that are read at a time */
-#define TEMP_TRIES 100u               /* names that are tried for a temporary file */
-#define LOOK_NS (200 * NSEC_PER_MSEC) /* between looks at signals */
+#define SLOTS 4u                      /* ranges in flight */
+#define TEMP_TRIES 100u               /* most names to try for a temporary file */
+#define LOOK_NS (200 * NSEC_PER_MSEC) /* ns between checks for signals */
 
 const char sum_usage[] =
 	"Usage: penstock sum [--check] FILE...\n"
@@ -30,7 +30,7 @@ const char sum_usage[] =
 /* An open model. */
 struct model {
 	const char *name;
-	char *beside; /* name of the checksum file */
+	char *beside; /* path of the checksum file */
 	int fd;
 	struct stat st;
 };
@@ -158,8 +158,8 @@ static int read_ranges(const struct model *m, const struct sums *s, uint32_t *re
 /* ------------------------------------------------------------------ write */
 
 /*
- * Create and lock a file that is renamed to base later.  Another command may remove it in between,
- * since a file without a lock is one that a killed command left: then try again.
+ * Create and lock a file that is later renamed to base.  Other commands remove files without a
+ * lock, as left by killed commands, so one may remove ours before it is locked: then try again.
  */
 static int create_temp(int dir, const char *base, const char *path, char **ret_name)
 {
@@ -181,7 +181,7 @@ static int create_temp(int dir, const char *base, const char *path, char **ret_n
 	return fail(EEXIST, "cannot create %s: there is no free name for its temporary file", path);
 }
 
-/* Write a file under another name, and give it its own once it is on the disk. */
+/* Write a file under a temporary name, and rename it when it is on the disk. */
 static int write_as(int dir, const char *base, const char *path, const char *text, size_t len,
 		    mode_t mode)
 {

@@ -6,7 +6,7 @@
 #include "tools/common/util.h"
 
 #define EVERY_S 60u
-/* Finding files to move walks all files, so spend at most 1/20 of the time on it. */
+/* Rest 20 times as long as the search for files to move took: the search walks all files. */
 #define REST 20u
 
 /* Open and lock as tier_open_locked() does, but let a signal end the wait for another mover. */
@@ -51,7 +51,7 @@ int tier_run(const char *name, const struct tier_opts *o)
 	_cleanup_(set_closep) struct tier_set *set = NULL;
 	uint64_t every = (o->every_s ? o->every_s : EVERY_S) * NSEC_PER_SEC;
 	char said[ERR_TEXT_MAX] = "";
-	/* End the command here: a wrong name or set.conf will not change. */
+	/* Open the set once before the loop: a wrong name or a wrong set.conf ends the command. */
 	int r = set_open(name, &set);
 
 	if (r < 0)
@@ -60,7 +60,8 @@ int tier_run(const char *name, const struct tier_opts *o)
 		uint64_t ns, end;
 
 		r = one_round(name, &ns);
-		/* Continue, because an unmounted disk may come back.  Report each cause once. */
+		/* Continue after an error, because an unmounted disk may come back.  Report each
+		 * cause once. */
 		if (r < 0 && strcmp(said, fail_text()) != 0)
 			say("%s", fail_text());
 		(void)snprintf(said, sizeof(said), "%s", r < 0 ? fail_text() : "");

@@ -138,7 +138,7 @@ static int json_status(struct status *s)
 	json_u64(o, "moves_waiting", s->look.recovered.waiting);
 	json_u64(o, "names_twice", s->look.scan.twice);
 	json_u64(o, "hard_links", s->look.scan.links);
-	/* While busy, the numbers of moves, names and links above are unknown. */
+	/* If busy is true, the numbers of moves, names and links above are unknown. */
 	json_flag(o, "busy", s->look.busy);
 	for (unsigned i = 0; i < s->set->nr_roots; i++) {
 		struct tier_root *root = &s->set->roots[i];

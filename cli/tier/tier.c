@@ -342,7 +342,7 @@ int cmd_tier(int argc, char *argv[])
 					   meant)
 			     : usage_error("there is no subcommand '%s'", argv[1]);
 	}
-	/* If the subcommand is missing, report a wrong option first. */
+	/* If the subcommand is missing, first report a wrong option. */
 	r = tier_parse(sub ? sub : &subs[0], argc, argv, &o);
 	if (r)
 		return r;

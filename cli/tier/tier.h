@@ -11,7 +11,7 @@
 struct tier_opts {
 	bool json, rebuild, same_fs;
 	const char *policy; /* NULL: the default policy */
-	const char *svg;    /* status: also draw to this file */
+	const char *svg;    /* status: file for a drawing, or NULL */
 	unsigned every_s;   /* run: seconds between two rounds; 0: not given */
 	enum tier_class to;
 	bool has_to;

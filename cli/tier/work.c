@@ -51,7 +51,7 @@ static int move_one(struct tier_set *set, const char *file, enum tier_class to)
 	return 0;
 }
 
-#define LET_OTHERS_MS 10 /* milliseconds between two moves; a waiting process wakes within that */
+#define LET_OTHERS_MS 10 /* ms between two moves, in which a waiting process takes the lock */
 #define LOCK_AGAIN_MS 20
 
 static void work_sleep_ms(unsigned ms)
@@ -81,7 +81,7 @@ int tier_move_planned(struct tier_set *set, unsigned *ret_moved, unsigned *ret_f
 	*ret_moved = *ret_failed = 0;
 	if (r < 0)
 		return fail_tier(r);
-	/* Let other programs' I/O go first, if the I/O scheduler supports priorities. */
+	/* Give other programs' I/O priority, if the I/O scheduler supports that. */
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
 	set->background = true;
@@ -119,7 +119,7 @@ int tier_migrate(const char *name, const struct tier_opts *o, char *files[], int
 
 	if (r < 0)
 		return r;
-	/* If a root has gone missing, do not fill the others. */
+	/* If a root has disappeared, stop here: its share must not fill the other roots. */
 	r = set_whole(set);
 	if (r < 0)
 		return fail_tier(r);

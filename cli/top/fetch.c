@@ -63,8 +63,8 @@ static int place_path(struct place *p)
 	return 0;
 }
 
-/* Return true if the socket exists or is not visible to us.  3FS's own mounts have the same type,
- * but no socket. */
+/* Return true if the socket exists, or if we may not see it.  3FS's mounts have the same file
+ * system type, but no socket. */
 static bool has_socket(struct place *p)
 {
 	struct stat st;
@@ -107,7 +107,7 @@ struct found {
 	struct place *places;
 	unsigned nr;
 	unsigned nr_hidden;    /* mounts whose metrics this user may not read */
-	char hidden[PATH_MAX]; /* mount point of the last of these mounts */
+	char hidden[PATH_MAX]; /* mount point of the last hidden one */
 };
 
 static bool is_known(const struct found *f, const struct place *p)

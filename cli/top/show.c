@@ -7,13 +7,13 @@
 #include "tools/common/util.h"
 
 #define USER_WIDTH 10
-#define EXACT 18446744073709549568.0 /* the largest double below 2^64 */
+#define EXACT 18446744073709549568.0 /* largest double that a uint64_t can hold */
 
 /* A user's current and earlier metrics (or zeros), and the rates between them. */
 struct row {
 	const struct user *now;
 	struct user none;
-	double requests, errors, read, written; /* rates per second; bytes for read and written */
+	double requests, errors, read, written; /* per second; read and written in bytes */
 	struct times times;
 	char path[24];
 };
@@ -94,8 +94,8 @@ static struct times times_since(const struct times *before, const struct times *
 	return ret;
 }
 
-/* Return the nanoseconds that this part of the latencies does not exceed, interpolated within a
- * bucket; 0: no latencies. */
+/* Return the latency in ns that this part of the requests does not exceed, interpolated within a
+ * bucket; 0 without requests. */
 static double show_quantile(const struct times *t, double part)
 {
 	double sum = 0, seen = 0, from, to;
@@ -119,7 +119,7 @@ static double show_quantile(const struct times *t, double part)
 
 static double per_second(double before, double now, double s)
 {
-	/* After a restart of the server, numbers begin again at 0. */
+	/* If the server was restarted, its counters began again at 0. */
 	return now >= before ? (now - before) / s : now / s;
 }
 
@@ -135,7 +135,7 @@ static struct text show_name_of(uid_t uid)
 	return t;
 }
 
-/* Write the path that most requests took, followed by + if others took another one. */
+/* Write the path of most requests, followed by + if other requests took another path. */
 static void name_path(struct row *r, const struct user *before)
 {
 	double most = 0;

@@ -13,7 +13,7 @@
 
 #define ROWS_MIN 4u
 #define ROWS_DEFAULT 1000u /* users shown without a terminal */
-#define ROWS_OTHER 11u     /* other lines than users; that of the paths may take three */
+#define ROWS_OTHER 11u     /* lines besides those of users; the line of paths may take three */
 
 const char top_usage[] =
 	"Usage: penstock top [DIR] [OPTION...]\n"
@@ -55,7 +55,7 @@ static int top_look(const struct place *p, struct view *ret)
 	return r < 0 ? r : view_read(text, len, now_s(), ret);
 }
 
-/* Return the rows of users per mount that fit. */
+/* Return how many rows of users fit on the terminal for each of nr mounts. */
 static unsigned rows_of_terminal(unsigned nr)
 {
 	struct winsize w;
@@ -120,9 +120,9 @@ static void rest(double until)
 }
 
 /*
- * Ask each mount for its metrics; the first time, store them in before.  say_why: print at once why
- * a mount does not answer.  Return: the number of mounts that answer.  *ret_err is the -errno, with
- * a sentence, of the last one that does not.
+ * Get each mount's metrics; the first time, store them in before.  say_why: print immediately why a
+ * mount does not answer.  Return the number of mounts that answer.  *ret_err is the -errno, with a
+ * sentence, of the last mount that does not.
  */
 static unsigned top_ask(struct watched *all, unsigned nr, bool first, bool say_why, int *ret_err)
 {
@@ -148,7 +148,8 @@ static unsigned top_ask(struct watched *all, unsigned nr, bool first, bool say_w
 /* Return 0; 1 after messages were printed; -errno with a sentence. */
 static int top_watch(const struct opts *o, struct watched *all, unsigned nr)
 {
-	/* Live output has no place for messages, and a single mount's message ends the command. */
+	/* Print messages only if they cannot spoil live output; if there is one mount, its error
+	 * ends the command. */
 	bool say_why = nr > 1 && !o->live;
 	int err = 0;
 	unsigned left = top_ask(all, nr, true, say_why, &err);

@@ -38,7 +38,8 @@ static struct user *view_user_of(struct view *v, const struct sample *s)
 	return more;
 }
 
-/* Add a bucket, which in Prometheus' format includes all shorter ones; see apart(). */
+/* Add a bucket's count, which in Prometheus' format includes all shorter latencies; apart()
+ * subtracts them. */
 static void add_bucket(struct times *t, const struct sample *s)
 {
 	double le = strtod(sample_label(s, "le"), NULL) * 1e9;

@@ -31,19 +31,20 @@ struct user {
 	double rings, iovs, bytes_used;
 	double restarts, failures, lies;
 	double requests, errors, read, written;
-	struct named path[VIEW_PATHS]; /* requests by path; used entries come first */
+	struct named path[VIEW_PATHS]; /* requests by path; unused entries come last */
 	struct times times;
 };
 
 struct view {
 	double at; /* seconds on the reader's clock */
 	char dir[4 * PATH_MAX], source[4 * PATH_MAX], version[32];
-	/* Bytes of memory that a user may publish; infinite: unlimited. */
+	/* uptime in seconds; most bytes of memory that a user may publish, INFINITY: unlimited */
 	double uptime, bytes_limit;
 	double ops, op_errors;
 	struct times op_times;
 	double passed;
-	struct named cached[VIEW_CAUSES]; /* opens through the kernel's cache, by reason */
+	struct named cached[VIEW_CAUSES]; /* files opened with the kernel's cache instead of
+					   * passthrough, by reason */
 	struct user *users;
 	unsigned nr_users, hidden;
 	unsigned latest; /* index of the user in the last sample */

@@ -6,7 +6,7 @@
 #include "cli/window/window.h"
 #include "cli/window/api.h"
 
-#define COUNT 100u /* turns without -n */
+#define COUNT 100u /* default number of turns */
 #define WARM_UP 10u
 #define ROWS_MAX 32u
 
@@ -233,7 +233,7 @@ int win_apiperf(const struct win_set *set)
 	r = win_open(&a.win, set, set->max, 1);
 	if (r == 0)
 		r = run_rows(&a, true);
-	/* Close this window, so that the measured windows are the only ones. */
+	/* Close this window: only the measured windows may be open. */
 	a.win.w = pst_window_close(a.win.w);
 	if (r == 0)
 		r = run_rows(&a, false);

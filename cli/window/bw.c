@@ -17,7 +17,7 @@
 /* The combined rate of all threads. */
 struct rate {
 	uint64_t bytes, ns;
-	double p50, p99; /* ns per copy, computed from batches */
+	double p50, p99; /* ns per copy, computed from times of batches */
 };
 
 struct row {
@@ -28,9 +28,9 @@ struct row {
 	struct rate window, copies;
 };
 
-/* Workers wait here until all have started, or one could not be started. */
+/* Workers wait here until all have started, or until starting one has failed. */
 struct gate {
-	pthread_mutex_t lock; /* held until then by the thread that starts the workers */
+	pthread_mutex_t lock; /* held by the starting thread until all workers have started */
 	bool failed;
 };
 
@@ -255,7 +255,7 @@ static int bw_run_all(struct bw *b)
 	}
 	for (unsigned i = 0; i < b->nr_kernels && r == 0; i++)
 		r = run_kernel(b, b->kernels[i]);
-	/* For the report, open a window with the kernel that it chooses itself. */
+	/* For the report, open a window without naming a kernel, so that it chooses one. */
 	set.kernel = NULL;
 	return r < 0 ? r : win_map(&b->win, &set);
 }

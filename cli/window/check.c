@@ -2,10 +2,10 @@
 /*
  * Check that a window shows the device's bytes.
  *
- * Before each copy, the device's own copies, which do not use the window, overwrite the buffer.
- * After it, they read the whole buffer back, so that both wrong bytes in the target and changed
- * bytes next to it are found.  Loads go into the middle of a host buffer, which is also compared as
- * a whole.
+ * Before each copy, the device itself overwrites the buffer, without the window.  After the copy,
+ * the device reads the whole buffer back, so that both wrong bytes in the target and changed bytes
+ * next to it are found.  Loads go into the middle of a host buffer, which is compared as a whole,
+ * too.
  */
 #include "tools/common/pattern.h"
 #include "cli/window/window.h"
@@ -18,8 +18,8 @@ static const unsigned extra[] = { 1, 2, 3, 4, 5, 6, 7, 11, 129, 1023 };
 
 static const struct {
 	const char *text;
-	bool pointer;      /* store by the pointer, not by pst_window_store() */
-	bool device, load; /* read back by the device, or by loads */
+	bool pointer;      /* store through the pointer, not by pst_window_store() */
+	bool device, load; /* how to read back: by the device, by loads, or both */
 	bool on_map, on_host;
 	unsigned unit; /* bytes; extra offsets are multiples of this */
 } checks[WIN_CHECKS] = {

@@ -43,7 +43,7 @@ int win_copies(void *copy, uint32_t ops)
 	return r < 0 ? copy_failed(r, c) : 0;
 }
 
-/* The device's own copies move the test bytes. */
+/* The device itself copies the test bytes, without the window. */
 int win_copy_begin(struct win_copy *c, uint64_t seed)
 {
 	_cleanup_(freep) char *other = malloc(c->len);

@@ -277,7 +277,7 @@ int gdr_apiperf(int argc, char *argv[])
 		return r;
 	(void)printf("device ptr: 0x%" PRIx64 "\nallocated size: %" PRIu64 "\n",
 		     b.win.mem_info.addr + b.win.off, b.win.len);
-	/* Close this window, so that only the measured windows exist. */
+	/* Close this window: only the measured windows may be open. */
 	b.win.w = pst_window_close(b.win.w);
 	set.caching = b.o.caching;
 	for (uint64_t size = GDR_PAGE; size <= b.win.len && r == 0; size *= 2)

@@ -93,7 +93,7 @@ static bool faults(volatile const uint64_t *at)
 	return false;
 }
 
-/* Fork a process connected by a socket, through which each tells the other when to continue. */
+/* Fork a process, with a socket by which each process tells the other to continue. */
 static pid_t fork_with(int *ret_sock)
 {
 	int fds[2];

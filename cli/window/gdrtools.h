@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gdrcopy's tools, with their names, options and output, which scripts parse.  A link of such a
- * name to the penstock binary runs that tool.  The texts are those of gdrcopy 2.6 and of its first
- * release; the tools measure windows.  Unsupported options are rejected.
+ * gdrcopy's tools, with their names, options and output, which scripts parse.  A link to the
+ * penstock binary with the name of a tool runs that tool.  The texts are those of gdrcopy 2.6 and
+ * of its first release; the tools measure windows.  Unsupported options are rejected.
  */
 #ifndef CLI_GDRTOOLS_H
 #define CLI_GDRTOOLS_H
@@ -21,7 +21,7 @@ bool gdr_tool(int argc, char *argv[], int *ret_status);
 struct gdr_opts {
 	char device[PST_DEVICE_NAME_MAX];
 	uint64_t size, copy, off;
-	uint64_t writes, reads; /* values of -w (the warm-up in apiperf) and -r */
+	uint64_t writes, reads; /* arguments of the options -w (in apiperf the warm-up) and -r */
 	uint64_t count;
 	uint32_t caching; /* enum pst_caching; 0: any */
 	bool every_size;

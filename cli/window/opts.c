@@ -134,7 +134,7 @@ static int parse_some(int opt, const char *text, struct win_set *set)
 	}
 }
 
-/* Handle an option of only some subcommands.  Return 0 or an exit status. */
+/* Handle an option that only some subcommands accept.  Return 0 or an exit status. */
 static int take_some(int opt, struct win_set *set, uint32_t *used)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(some); i++) {

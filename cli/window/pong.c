@@ -2,11 +2,11 @@
 /*
  * Round trips between two processes through device memory.
  *
- * This process has the memory and a window on it.  The other one was forked before the library was
- * used, receives a grant through a socket, and opens a window with only that: it has no context on
- * the device.  One process stores a number; the other sees it and stores it elsewhere.  So a round
- * trip is twice the time until one CPU sees, through a window, what another CPU has stored through
- * a window.  No code runs on the device.
+ * This process has the memory and a window on it.  The other process was forked before the library
+ * was used; it receives a grant through a socket and opens a window with nothing else, because it
+ * has no context on the device.  One process stores a number; the other process sees the number and
+ * stores it in the other flag.  So a round trip is twice the time until one CPU sees, through a
+ * window, what another CPU has stored through a window.  No code runs on the device.
  */
 #include <sched.h>
 #include <sys/prctl.h>
@@ -72,7 +72,7 @@ static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 			if (v != old)
 				return v;
 		}
-		/* The other process may need this CPU. */
+		/* Yield, in case the other process needs this CPU. */
 		(void)sched_yield();
 	} while (!stop_signal && now_ns() < end);
 	return old;

@@ -12,7 +12,7 @@ struct result {
 	struct win_diff diff;
 };
 
-#define RESULTS (WIN_CHECKS + 1) /* the last result is for random copies */
+#define RESULTS (WIN_CHECKS + 1) /* one result for each check, and one for the random copies */
 
 static int validate_run_all(const struct win_set *set, struct win_checker *k, struct result *res)
 {

@@ -64,7 +64,8 @@ const char *win_caching_name(uint32_t caching);
 /* A copy that is repeated. */
 struct win_copy {
 	struct win *win;
-	struct pst_mem *mem; /* if not NULL, the device's own copies copy all of this memory */
+	struct pst_mem *mem; /* if not NULL, the device itself copies all of this memory, without
+			      * the window */
 	bool load;
 	uint64_t off; /* bytes from the start of the window */
 	char *host;
